@@ -1,0 +1,56 @@
+# Versions of the tools that check the code; a newer one may find more.
+GOLANGCI_LINT = v2.15.0
+GOFUMPT = v0.12.0
+
+# What race tests, and how often.
+PKG = ./...
+COUNT = 1
+
+# Where go install puts tools, which need not be in PATH.
+BIN = $(or $(shell go env GOBIN),$(shell go env GOPATH)/bin)
+
+# The race detector needs a C compiler, without which Go turns cgo off.
+RACE = $(shell test "$$(go env CGO_ENABLED)" = 1 && echo -race)
+GOTEST = go test $(RACE) -shuffle=on -timeout=15m
+
+.PHONY: help
+help: ## Show this help
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; do \
+		printf '  %-8s %s\n' "$$name" "$$text"; done
+
+.PHONY: setup
+setup: ## Install the servers that the tests run, or say how to
+	@.ci/setup
+
+.PHONY: test
+test: setup ## Run all tests
+	$(GOTEST) ./...
+
+.PHONY: race
+race: ## Run the tests of PKG (./...) COUNT (1) times, without set-up
+	go test -race -shuffle=on -timeout=15m -count=$(COUNT) $(PKG)
+
+.PHONY: cover
+cover: ## Run all tests and show how much of the code they reach
+	$(GOTEST) -coverpkg=./... -coverprofile=coverage.out ./...
+	go tool cover -func=coverage.out | tail -n 1
+
+.PHONY: tools
+tools: ## Install the linter and the formatter
+	go install mvdan.cc/gofumpt@$(GOFUMPT)
+	go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT)
+
+.PHONY: lint
+lint: ## Check format and style (after: make tools)
+	@unformatted=$$($(BIN)/gofumpt -l .) || exit; test -z "$$unformatted" || { \
+		echo "not as gofumpt would have it (run make fmt):"; echo "$$unformatted"; exit 1; } >&2
+	$(BIN)/golangci-lint config verify
+	$(BIN)/golangci-lint run ./...
+
+.PHONY: fmt
+fmt: ## Format the code (after: make tools)
+	$(BIN)/golangci-lint fmt ./...
+
+.PHONY: demo
+demo: ## Watch a fleet at work, with nothing but Go
+	go run ./cmd/worker --demo

@@ -1,0 +1,167 @@
+package redistest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/redistest"
+)
+
+// proxied returns a client that reaches the shared server through a proxy and
+// tries each call once, and another that reaches it directly.
+func proxied(t *testing.T) (p *redistest.Proxy, through, direct *redis.Client) {
+	t.Helper()
+	s := redistest.Shared(t)
+	p = redistest.NewProxy(t, s.Addr)
+	through = redis.NewClient(&redis.Options{Addr: p.Addr, ContextTimeoutEnabled: true, MaxRetries: -1})
+	t.Cleanup(func() { _ = through.Close() })
+	set(t, through, "open")
+	return p, through, s.Client(t)
+}
+
+// set writes value to the test's own key, which must succeed.
+func set(t *testing.T, client *redis.Client, value string) {
+	t.Helper()
+	if err := client.Set(t.Context(), t.Name(), value, 0).Err(); err != nil {
+		t.Fatalf("set %s: %v", value, err)
+	}
+}
+
+// setSilent writes value to the test's own key, which must get no answer.
+func setSilent(t *testing.T, client *redis.Client, value string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := client.Set(ctx, t.Name(), value, 0).Err(); !timedOut(err) {
+		t.Fatalf("set %s: want no answer in time, have %v", value, err)
+	}
+}
+
+// want checks the test's own key.
+func want(t *testing.T, client *redis.Client, value string) {
+	t.Helper()
+	if have := client.Get(t.Context(), t.Name()).Val(); have != value {
+		t.Errorf("want %q stored, have %q", value, have)
+	}
+}
+
+func TestProxyBlackHole(t *testing.T) {
+	t.Parallel()
+	p, through, direct := proxied(t)
+	p.BlackHole(true)
+	setSilent(t, through, "an old connection")
+	setSilent(t, through, "a new connection")
+	want(t, direct, "open")
+	p.BlackHole(false)
+	set(t, through, "open again")
+	want(t, direct, "open again")
+}
+
+func TestProxySwallowsReplies(t *testing.T) {
+	t.Parallel()
+	p, through, direct := proxied(t)
+	p.SwallowReplies(true)
+	setSilent(t, through, "done unheard")
+	want(t, direct, "done unheard")
+	p.SwallowReplies(false)
+	set(t, through, "open again")
+}
+
+func TestProxyCut(t *testing.T) {
+	t.Parallel()
+	p, through, direct := proxied(t)
+	// A call that waits for its answer sees the cut.
+	cut := make(chan error, 1)
+	go func() { cut <- through.BLPop(t.Context(), 0, t.Name()+"-list").Err() }()
+	eventually(t, func(ctx context.Context) error {
+		clients, err := direct.ClientList(ctx).Result()
+		if err == nil && !strings.Contains(clients, "cmd=blpop") {
+			err = errors.New("nobody waits yet")
+		}
+		return err
+	})
+	p.Cut()
+	if err := <-cut; err == nil || errors.Is(err, redis.Nil) {
+		t.Errorf("want an error of the connection, have %v", err)
+	}
+	set(t, through, "a new connection")
+}
+
+func TestProxyDelaysReplies(t *testing.T) {
+	t.Parallel()
+	p, through, direct := proxied(t)
+	p.Delay(time.Hour)
+	setSilent(t, through, "done, heard late")
+	want(t, direct, "done, heard late")
+	const d = 50 * time.Millisecond
+	p.Delay(d)
+	start := time.Now()
+	set(t, through, "delayed")
+	if took := time.Since(start); took < d {
+		t.Errorf("want at least %v, have %v", d, took)
+	}
+	p.Delay(0)
+	set(t, through, "in time")
+}
+
+// A stream that has lost bytes must not go on.
+func TestProxyCutsWhatHasLostBytes(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name  string
+		fault func(*redistest.Proxy, bool)
+	}{
+		{name: "black hole", fault: (*redistest.Proxy).BlackHole},
+		{name: "swallowed replies", fault: (*redistest.Proxy).SwallowReplies},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			p := redistest.NewProxy(t, redistest.Shared(t).Addr)
+			var d net.Dialer
+			conn, err := d.DialContext(t.Context(), "tcp", p.Addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+				t.Fatal(err)
+			}
+			reply := make([]byte, len("+PONG\r\n"))
+			_, _ = fmt.Fprint(conn, "PING\r\n")
+			if _, err := io.ReadFull(conn, reply); err != nil {
+				t.Fatal(err)
+			}
+			tc.fault(p, true)
+			_, _ = fmt.Fprint(conn, "PING\r\n")
+			tc.fault(p, false)
+			// Unless the proxy was faster, the answer is lost; the end is not.
+			if _, err := io.ReadAll(conn); timedOut(err) {
+				t.Errorf("want the connection closed, have %v", err)
+			}
+		})
+	}
+}
+
+func TestProxyWithoutServer(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	p := redistest.NewProxy(t, s.Addr)
+	s.Kill()
+	client := redis.NewClient(&redis.Options{Addr: p.Addr, ContextTimeoutEnabled: true, MaxRetries: -1})
+	t.Cleanup(func() { _ = client.Close() })
+	if err := client.Ping(t.Context()).Err(); err == nil {
+		t.Error("want an error while nobody listens behind the proxy")
+	}
+	s.Restart(t)
+	if err := client.Ping(t.Context()).Err(); err != nil {
+		t.Errorf("want an answer after the restart, have %v", err)
+	}
+}
