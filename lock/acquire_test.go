@@ -1,0 +1,297 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sidingq/siding/lock"
+)
+
+func TestAcquireBusyRelease(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		ctx := s.Context()
+		before := s.rdb.Time(ctx).Val()
+		lease, err := s.Acquire(ctx, s.res, &lock.Options{Holder: "warehouse:allocate 77ab09"})
+		if err != nil {
+			s.Fatal(err)
+		}
+		after := s.rdb.Time(ctx).Val()
+		if !lease.Valid() || lease.Fence() <= 0 {
+			s.Errorf("want a valid lease with a fence, have valid %v, fence %d", lease.Valid(), lease.Fence())
+		}
+		if wait, ok := lease.HandedOff(); ok || wait != 0 {
+			s.Errorf("want no hand-off, have %v", wait)
+		}
+		s.wantTTL(s.key, 14*time.Second, 15*time.Second)
+
+		busy := s.refuse("")
+		if busy.Resource != s.res || busy.Holder != "warehouse:allocate 77ab09" || busy.Foreign {
+			s.Errorf("want resource and holder named, have %+v", busy)
+		}
+		if busy.Remaining < 10*time.Second || busy.Remaining > 15*time.Second {
+			s.Errorf("want about 15s left, have %v", busy.Remaining)
+		}
+		if busy.Since.Before(before.Truncate(time.Microsecond)) || busy.Since.After(after) {
+			s.Errorf("want held since %v to %v, have %v", before, after, busy.Since)
+		}
+		if busy.Place != 0 || busy.Ticket != 0 || busy.Waited != 0 || busy.Next != nil {
+			s.Errorf("want a caller without a name in no line, have %+v", busy)
+		}
+		if want := "lock " + s.res + " is held by warehouse:allocate 77ab09 (1"; !strings.HasPrefix(busy.Error(), want) {
+			s.Errorf("want %q..., have %q", want, busy.Error())
+		}
+		if !errors.Is(error(busy), lock.ErrBusy) || errors.Is(error(busy), lock.ErrLost) {
+			s.Errorf("want busy and not lost, have %v", busy)
+		}
+
+		s.release(lease)
+		if have := s.value(); have != "" {
+			s.Errorf("want a free lock, have %q", have)
+		}
+		again := s.take("")
+		s.release(lease) // a second call does nothing
+		if s.value() == "" {
+			s.Error("want the later lease untouched by the earlier one")
+		}
+		s.release(again)
+	})
+}
+
+// TestHolderLabels are shown to others: bounded, whole characters, with a default.
+func TestHolderLabels(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		for _, tc := range []struct{ holder, want string }{
+			{"a:b:c", "a:b:c"},
+			{strings.Repeat("x", 300), strings.Repeat("x", 200)},
+			{strings.Repeat("x", 199) + "ü", strings.Repeat("x", 199)},
+		} {
+			lease, err := s.Acquire(s.Context(), s.res, &lock.Options{Holder: tc.holder})
+			if err != nil {
+				s.Fatal(err)
+			}
+			if have := s.refuse("").Holder; have != tc.want {
+				s.Errorf("want %q, have %q", tc.want, have)
+			}
+			s.release(lease)
+		}
+		lease, err := s.Acquire(s.Context(), s.res, nil)
+		if err != nil {
+			s.Fatal(err)
+		}
+		if have := s.refuse("").Holder; !strings.Contains(have, "(pid ") {
+			s.Errorf("want host and process id, have %q", have)
+		}
+		s.release(lease)
+	})
+}
+
+func TestSingleWinner(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		var all sync.WaitGroup
+		var won, lost atomic.Int64
+		start := make(chan struct{})
+		for range 100 {
+			all.Go(func() {
+				<-start
+				switch _, err := s.Acquire(s.Context(), s.res, nil); {
+				case err == nil:
+					won.Add(1)
+				case errors.Is(err, lock.ErrBusy):
+					lost.Add(1)
+				default:
+					s.Error(err)
+				}
+			})
+		}
+		close(start)
+		all.Wait()
+		if won.Load() != 1 || lost.Load() != 99 {
+			s.Errorf("want 1 winner and 99 refused, have %d and %d", won.Load(), lost.Load())
+		}
+	})
+}
+
+// TestTokensAreUnique: the same holder for the same waiter is a different owner
+// each time, as a task may run again while its former attempt still does.
+func TestTokensAreUnique(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		seen := make(map[string]bool)
+		for range 200 {
+			lease := s.take("task 1")
+			token := s.value()
+			if seen[token] {
+				s.Fatalf("want a new token each time, have %q again", token)
+			}
+			seen[token] = true
+			s.release(lease)
+		}
+		lease := s.take("task 1")
+		s.join("task 1")
+		s.release(lease)
+	})
+}
+
+// TestReleaseOfAnothersLock: our lock ran out and somebody else has it.
+func TestReleaseOfAnothersLock(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		ctx := s.Context()
+		for _, how := range []struct {
+			name    string
+			release func(*lock.Lease) error
+		}{
+			{"release", func(l *lock.Lease) error { return l.Release(ctx) }},
+			{"hand-off", func(l *lock.Lease) error {
+				r, err := l.HandOff(ctx)
+				s.wantNext(r, "")
+				return err
+			}},
+		} {
+			ours := s.take("")
+			s.expire()
+			theirs := s.take("")
+			s.join("waiter")
+			value := s.value()
+			if err := how.release(ours); !errors.Is(err, lock.ErrLost) || errors.Is(err, lock.ErrBusy) {
+				s.Errorf("%s: want ErrLost, have %v", how.name, err)
+			}
+			if have := s.value(); have != value {
+				s.Errorf("%s: want their lock untouched as %q, have %q", how.name, value, have)
+			}
+			s.wantTTL(s.key, 14*time.Second, 15*time.Second)
+			if err := s.Leave(ctx, s.res, "waiter"); err != nil {
+				s.Fatal(err)
+			}
+			s.release(theirs)
+		}
+	})
+}
+
+func TestRenewProlongs(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		lease := s.take("")
+		s.rdb.PExpire(s.Context(), s.key, time.Second)
+		s.rdb.PExpire(s.Context(), s.fence, time.Second)
+		if err := lease.Renew(s.Context()); err != nil {
+			s.Fatal(err)
+		}
+		s.wantTTL(s.key, 14*time.Second, 15*time.Second)
+		s.wantTTL(s.fence, 74*time.Second, 75*time.Second)
+		s.release(lease)
+	})
+}
+
+func TestRenewNeverRecreates(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		lease := s.take("")
+		s.expire()
+		s.rdb.Del(s.Context(), s.fence)
+		if err := lease.Renew(s.Context()); !errors.Is(err, lock.ErrLost) {
+			s.Errorf("want ErrLost, have %v", err)
+		}
+		if n := s.rdb.Exists(s.Context(), s.key, s.fence, s.row).Val(); n != 0 {
+			s.Errorf("want no key made, have %d", n)
+		}
+		if lease.Valid() {
+			s.Error("want a lost lease, have a valid one")
+		}
+	})
+}
+
+// TestRenewLeavesAnothersLock: neither its value nor its life changes.
+func TestRenewLeavesAnothersLock(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		ours := s.take("")
+		s.expire()
+		theirs := s.take("")
+		value := s.value()
+		s.rdb.PExpire(s.Context(), s.key, 5*time.Second)
+		if err := ours.Renew(s.Context()); !errors.Is(err, lock.ErrLost) {
+			s.Errorf("want ErrLost, have %v", err)
+		}
+		s.wantTTL(s.key, time.Second, 5*time.Second)
+		if have := s.value(); have != value {
+			s.Errorf("want %q, have %q", value, have)
+		}
+		s.release(theirs)
+	})
+}
+
+// TestOperatorDeletesTheKey: the holder is told at its next renewal, long
+// before its deadline.
+func TestOperatorDeletesTheKey(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		s = s.with(lock.Config{TTL: time.Hour, RenewEvery: 20 * time.Millisecond})
+		lease := s.take("")
+		work := lease.Keep(s.Context())
+		s.expire()
+		if cause := ended(s.T, work); !errors.Is(cause, lock.ErrLost) {
+			s.Errorf("want ErrLost, have %v", cause)
+		}
+		if have := s.value(); have != "" {
+			s.Errorf("want no key made, have %q", have)
+		}
+		if err := lease.Release(s.Context()); !errors.Is(err, lock.ErrLost) {
+			s.Errorf("want ErrLost, have %v", err)
+		}
+	})
+}
+
+// TestKeepHoldsPastTheTTL: others are refused all the while.
+func TestKeepHoldsPastTheTTL(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		s = s.with(lock.Config{TTL: time.Second, RenewEvery: 50 * time.Millisecond})
+		lease := s.take("")
+		work := lease.Keep(s.Context())
+		eventually(s.T, func() error {
+			_ = s.refuse("")
+			if held := lease.Held(); held < 1500*time.Millisecond {
+				return errors.New("not yet past the ttl")
+			}
+			return nil
+		})
+		if err := context.Cause(work); err != nil {
+			s.Errorf("want the work alive, have %v", err)
+		}
+		s.release(lease)
+	})
+}
+
+// TestLocksExpire: a holder that died frees its resource after its TTL.
+func TestLocksExpire(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		s = s.with(lock.Config{TTL: 100 * time.Millisecond})
+		dead := s.take("")
+		_ = s.takeOnceFree() // it expires, too
+		if dead.Valid() {
+			s.Error("want the dead holder's lease invalid before the next one has the lock")
+		}
+	})
+}
+
+func TestPrefixSeparates(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		a, b := s.take(""), s.with(lock.Config{Prefix: "other:"}).take("")
+		if have := s.rdb.Exists(s.Context(), "lock:"+s.res, "other:"+s.res).Val(); have != 2 {
+			s.Errorf("want one key under each prefix, have %d", have)
+		}
+		s.release(a)
+		s.release(b)
+	})
+}

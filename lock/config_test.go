@@ -1,0 +1,237 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/lock"
+)
+
+func TestConfigDefaults(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name string
+		cfg  lock.Config
+		want lock.Config
+	}{
+		{
+			name: "zero value",
+			want: lock.Config{
+				Prefix:         "lock:",
+				TTL:            15 * time.Second,
+				RenewEvery:     5 * time.Second,
+				Margin:         time.Second,
+				Grace:          5 * time.Second,
+				FenceRetention: time.Minute,
+			},
+		},
+		{
+			name: "renewal and margin follow the ttl",
+			cfg:  lock.Config{TTL: 3 * time.Second},
+			want: lock.Config{
+				Prefix:         "lock:",
+				TTL:            3 * time.Second,
+				RenewEvery:     time.Second,
+				Margin:         200 * time.Millisecond,
+				Grace:          5 * time.Second,
+				FenceRetention: time.Minute,
+			},
+		},
+		{
+			name: "what is set stays",
+			cfg: lock.Config{
+				Prefix: "erp/", TTL: 10 * time.Second, RenewEvery: time.Second, Margin: 2 * time.Second,
+				Grace: time.Second, FenceRetention: time.Hour,
+			},
+			want: lock.Config{
+				Prefix: "erp/", TTL: 10 * time.Second, RenewEvery: time.Second, Margin: 2 * time.Second,
+				Grace: time.Second, FenceRetention: time.Hour,
+			},
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			locker, err := lock.New(&fakeRedis{}, tc.cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, locker.Config()); diff != "" {
+				t.Errorf("-want +have:\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestConfigValidate(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name string
+		cfg  lock.Config
+		want string // "" for a good one
+	}{
+		{name: "zero value"},
+		{name: "shortest ttl", cfg: lock.Config{TTL: 100 * time.Millisecond}},
+		{name: "longest ttl", cfg: lock.Config{TTL: 24 * time.Hour}},
+		{name: "two renewals just fit", cfg: lock.Config{TTL: 10 * time.Second, Margin: 2 * time.Second, RenewEvery: 4 * time.Second}},
+		{
+			name: "braces in prefix", cfg: lock.Config{Prefix: "{a}:"},
+			want: `lock: prefix: braces would change the Redis Cluster slot of companion keys, have "{a}:"`,
+		},
+		{
+			name: "ttl too short", cfg: lock.Config{TTL: 99 * time.Millisecond},
+			want: "lock: ttl: want 100ms to 24h, have 99ms",
+		},
+		{
+			name: "negative ttl", cfg: lock.Config{TTL: -time.Second},
+			want: "lock: ttl: want 100ms to 24h, have -1s",
+		},
+		{
+			name: "ttl too long", cfg: lock.Config{TTL: 25 * time.Hour},
+			want: "lock: ttl: want 100ms to 24h, have 25h0m0s",
+		},
+		{
+			name: "negative renewal", cfg: lock.Config{RenewEvery: -1},
+			want: "lock: renew every: want 1ms to 24h, have -1ns",
+		},
+		{
+			name: "renewal that would be a busy loop", cfg: lock.Config{RenewEvery: time.Microsecond},
+			want: "lock: renew every: want 1ms to 24h, have 1µs",
+		},
+		{
+			name: "negative margin", cfg: lock.Config{Margin: -1},
+			want: "lock: margin: want 1ms to 24h, have -1ns",
+		},
+		{
+			// Redis keeps whole milliseconds: of a TTL of 100.9 ms it makes 100,
+			// which a margin of less than the rest would not cover.
+			name: "margin below the resolution", cfg: lock.Config{TTL: 100900 * time.Microsecond, Margin: time.Microsecond},
+			want: "lock: margin: want 1ms to 24h, have 1µs",
+		},
+		{
+			name: "margin as long as ttl", cfg: lock.Config{TTL: time.Second, Margin: time.Second},
+			want: "lock: margin: want less than ttl (1s), have 1s",
+		},
+		{
+			name: "no second renewal", cfg: lock.Config{TTL: 10 * time.Second, Margin: 2 * time.Second, RenewEvery: 4001 * time.Millisecond},
+			want: "lock: renew every: want at most half of ttl - margin (4s), have 4.001s",
+		},
+		{
+			name: "margin leaves no room for the default renewal", cfg: lock.Config{TTL: 9 * time.Second, Margin: 5 * time.Second},
+			want: "lock: renew every: want at most half of ttl - margin (2s), have 3s",
+		},
+		{
+			// Redis refuses PX 0.
+			name: "grace below the resolution", cfg: lock.Config{Grace: time.Microsecond},
+			want: "lock: grace: want 1ms to 24h, have 1µs",
+		},
+		{
+			name: "negative grace", cfg: lock.Config{Grace: -time.Second},
+			want: "lock: grace: want 1ms to 24h, have -1s",
+		},
+		{
+			name: "negative fence retention", cfg: lock.Config{FenceRetention: -time.Second},
+			want: "lock: fence retention: want 1ms to 24h, have -1s",
+		},
+		{
+			name: "fence retention too long", cfg: lock.Config{FenceRetention: 24*time.Hour + 1},
+			want: "lock: fence retention: want 1ms to 24h, have 24h0m0.000000001s",
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			have := ""
+			if err := tc.cfg.Validate(); err != nil {
+				have = err.Error()
+			}
+			if have != tc.want {
+				t.Errorf("\nwant %q\nhave %q", tc.want, have)
+			}
+			if _, err := lock.New(&fakeRedis{}, tc.cfg); (err != nil) != (tc.want != "") {
+				t.Errorf("want New to agree, have %v", err)
+			}
+		})
+	}
+}
+
+func TestCheckResource(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name string
+		res  string
+		want string // "" for a good one
+	}{
+		{name: "plain", res: "order:536365"},
+		{name: "spaces and letters of any script", res: "sku:Größe 38 赤"},
+		{name: "longest", res: strings.Repeat("x", lock.MaxResource)},
+		{name: "empty", res: "", want: "lock: bad resource name: it is empty"},
+		{
+			name: "too long", res: strings.Repeat("x", lock.MaxResource+1),
+			want: "lock: bad resource name: want at most 512 bytes, have 513",
+		},
+		{
+			name: "too long in bytes", res: strings.Repeat("ü", lock.MaxResource/2+1),
+			want: "lock: bad resource name: want at most 512 bytes, have 514",
+		},
+		{
+			name: "opening brace", res: "order:{1",
+			want: `lock: bad resource name: braces would change its Redis Cluster slot: "order:{1"`,
+		},
+		{
+			name: "closing brace", res: "order:1}",
+			want: `lock: bad resource name: braces would change its Redis Cluster slot: "order:1}"`,
+		},
+		{
+			name: "newline", res: "order:1\n",
+			want: `lock: bad resource name: it holds a control character: "order:1\n"`,
+		},
+		{
+			name: "zero byte", res: "order:\x00",
+			want: `lock: bad resource name: it holds a control character: "order:\x00"`,
+		},
+		{
+			name: "control character above ASCII", res: "order:\u0085",
+			want: `lock: bad resource name: it holds a control character: "order:\u0085"`,
+		},
+		{
+			name: "not UTF-8", res: "order:\xff",
+			want: `lock: bad resource name: it is not UTF-8: "order:\xff"`,
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			err := lock.CheckResource(tc.res)
+			have := ""
+			if err != nil {
+				have = err.Error()
+			}
+			if have != tc.want || errors.Is(err, lock.ErrResource) != (tc.want != "") {
+				t.Errorf("\nwant %q\nhave %q", tc.want, have)
+			}
+		})
+	}
+}
+
+// TestBadResourceNeverReachesRedis asks a client that would panic.
+func TestBadResourceNeverReachesRedis(t *testing.T) {
+	t.Parallel()
+	locker, err := lock.New(struct{ redis.Scripter }{}, lock.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := locker.Acquire(t.Context(), "", nil); !errors.Is(err, lock.ErrResource) {
+		t.Errorf("acquire: want ErrResource, have %v", err)
+	}
+	err = locker.Hold(t.Context(), "a{b}c", func(_ context.Context) error {
+		t.Error("want the work not to run")
+		return nil
+	})
+	if !errors.Is(err, lock.ErrResource) {
+		t.Errorf("hold: want ErrResource, have %v", err)
+	}
+}

@@ -1,0 +1,147 @@
+package lock_test
+
+import (
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/sidingq/siding/internal/redistest"
+	"github.com/sidingq/siding/lock"
+)
+
+// TestFenceGrows at every turn from free to held, in whatever way it became free.
+func TestFenceGrows(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		last := s.rdb.Time(s.Context()).Val().UnixMicro() - 1
+		for i := range 200 {
+			lease := s.take("w")
+			if lease.Fence() <= last {
+				s.Fatalf("want more than %d, have %d", last, lease.Fence())
+			}
+			last = lease.Fence()
+			switch i % 4 {
+			case 0:
+				s.release(lease)
+			case 1: // w comes for its reservation
+				s.join("w")
+				s.handOff(lease, "w")
+			case 2: // w comes after its reservation has lapsed
+				s.join("w")
+				s.handOff(lease, "w")
+				s.expire()
+			case 3:
+				s.expire()
+			}
+		}
+	})
+}
+
+// TestFenceWhenTheClockStepsBack: what was granted last counts, not the time.
+func TestFenceWhenTheClockStepsBack(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		last := time.Now().Add(time.Hour).UnixMicro()
+		s.rdb.Set(s.Context(), s.fence, last, time.Minute)
+		for _, handedOff := range []bool{false, true, true, false} {
+			lease := s.take("w")
+			if lease.Fence() != last+1 {
+				s.Fatalf("want %d, have %d", last+1, lease.Fence())
+			}
+			last = lease.Fence()
+			if handedOff {
+				s.join("w")
+				s.handOff(lease, "w")
+			} else {
+				s.release(lease)
+			}
+		}
+		// A holder that died while others were in line.
+		lease := s.take("w")
+		s.join("first")
+		s.expire()
+		s.wantNext(s.refuse("second").Next, "first")
+		if have := s.take("first").Fence(); have != lease.Fence()+1 {
+			s.Errorf("want %d, have %d", lease.Fence()+1, have)
+		}
+	})
+}
+
+// TestFenceSurvivesTheLossOfAll is the one test that a counter (INCR) fails.
+func TestFenceSurvivesTheLossOfAll(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s := setUp(t, server.Client(t), lock.Config{})
+	last := s.take("").Fence()
+	for range 20 {
+		s.rdb.FlushAll(t.Context())
+		lease := s.take("")
+		if lease.Fence() <= last {
+			t.Errorf("after FLUSHALL: want more than %d, have %d", last, lease.Fence())
+		}
+		last = lease.Fence()
+	}
+	server.Restart(t)
+	lease := s.take("")
+	if lease.Fence() <= last {
+		t.Errorf("after a restart without data: want more than %d, have %d", last, lease.Fence())
+	}
+}
+
+// TestFenceIsKeptInDigits: Lua would write 1.79e+15, and lose what follows.
+func TestFenceIsKeptInDigits(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		stored := func(form string) {
+			s.Helper()
+			if have := s.rdb.Get(s.Context(), s.fence).Val(); !regexp.MustCompile(form).MatchString(have) {
+				s.Errorf("want it to match %s, have %q", form, have)
+			}
+		}
+		lease := s.take("")
+		stored("^" + strconv.FormatInt(lease.Fence(), 10) + "$")
+		busy := s.refuse("w")
+		if busy.Ticket < lease.Fence() {
+			s.Errorf("want a ticket of the time, have %d", busy.Ticket)
+		}
+		if have := s.rdb.ZScore(s.Context(), s.row, "w").Val(); have != float64(busy.Ticket) {
+			s.Errorf("want the ticket %d in line, have %f", busy.Ticket, have)
+		}
+		r := s.handOff(lease, "w")
+		if r.Ticket != busy.Ticket {
+			s.Errorf("want the ticket %d in the reservation, have %d", busy.Ticket, r.Ticket)
+		}
+		stored("^" + strconv.FormatInt(lease.Fence(), 10) + `\*$`)
+	})
+}
+
+// TestFenceRetention is how long an idle resource is remembered at least,
+// reserved or not, and the fence expires.
+func TestFenceRetention(t *testing.T) {
+	t.Parallel()
+	for _, retention := range []time.Duration{time.Second, time.Minute, 24 * time.Hour} {
+		t.Run(retention.String(), func(t *testing.T) {
+			t.Parallel()
+			onEach(t, func(s *setup) {
+				s = s.with(lock.Config{FenceRetention: retention})
+				lease := s.take("")
+				s.wantTTL(s.fence, retention+14*time.Second, retention+15*time.Second)
+				s.release(lease)
+				s.wantTTL(s.fence, retention, retention+15*time.Second)
+
+				lease = s.take("")
+				s.join("w")
+				s.handOff(lease, "w")
+				s.wantTTL(s.fence, retention, retention+2*time.Hour)
+				s.expire()
+				lease = s.take("other")
+				s.join("w")
+				s.expire()
+				s.wantNext(s.refuse("third").Next, "w")
+				s.wantTTL(s.fence, retention, retention+2*time.Hour)
+				_ = lease
+			})
+		})
+	}
+}

@@ -1,0 +1,349 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sidingq/siding/lock"
+)
+
+func TestRenewalCadence(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLeased(t)
+		work := l.Keep(t.Context())
+		time.Sleep(27 * time.Second)
+		l.wantAlive(t, work)
+		l.release(t)
+		time.Sleep(time.Minute)
+		want := []time.Duration{5 * time.Second, 10 * time.Second, 15 * time.Second, 20 * time.Second, 25 * time.Second}
+		if diff := cmp.Diff(want, l.redis.sent("renew", l.start)); diff != "" {
+			t.Errorf("-want +have:\n%s", diff)
+		}
+		if have := l.redis.get(); have != "" {
+			t.Errorf("want a free lock, have %q", have)
+		}
+		if err := context.Cause(work); !errors.Is(err, context.Canceled) || errors.Is(err, lock.ErrLost) {
+			t.Errorf("want the context ended by the release, have %v", err)
+		}
+	})
+}
+
+// TestTrustWindow cuts a holder off after its second renewal, which was sent
+// after 10 s. Whatever the network does to the third, the holder is told at 24 s:
+// the TTL after that second one less the margin, 1 s before the server may
+// give the lock to somebody else.
+func TestTrustWindow(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name    string
+		network fault
+	}{
+		{"black hole", hanging},
+		{"black hole and a client that knows no deadlines", deaf(time.Minute)},
+		{"black hole and a client that gives up late", deaf(4500 * time.Millisecond)},
+		{"refused connections", failing},
+		// Redis prolongs the key each time, but the holder cannot know.
+		{"replies lost", swallow},
+		{"answers that are too late", slow(9500 * time.Millisecond)},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				l := newLeased(t)
+				work := l.Keep(t.Context())
+				time.Sleep(12 * time.Second)
+				l.redis.set(tc.network)
+				time.Sleep(12*time.Second - 1)
+				l.wantAlive(t, work)
+				l.wantEnd(t, work, 24*time.Second)
+
+				// What comes later changes nothing.
+				l.redis.set(fine)
+				time.Sleep(2 * time.Minute)
+				if err := l.Renew(t.Context()); !errors.Is(err, lock.ErrLost) {
+					t.Errorf("renew of a lost lease: want ErrLost, have %v", err)
+				}
+				if err := l.Release(t.Context()); !errors.Is(err, lock.ErrLost) {
+					t.Errorf("release of a lost lease: want ErrLost, have %v", err)
+				}
+			})
+		})
+	}
+}
+
+// TestTrustWindowWithoutRenewal is for a lease that nobody keeps.
+func TestTrustWindowWithoutRenewal(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLeased(t)
+		time.Sleep(14*time.Second - 1)
+		if !l.Valid() {
+			t.Error("want a valid lease before its deadline")
+		}
+		time.Sleep(time.Nanosecond)
+		if l.Valid() {
+			t.Error("want no valid lease at its deadline")
+		}
+		calls := len(l.redis.sent("renew", l.start))
+		if err := l.Renew(t.Context()); !errors.Is(err, lock.ErrLost) {
+			t.Errorf("want ErrLost, have %v", err)
+		}
+		if have := len(l.redis.sent("renew", l.start)); have != calls {
+			t.Error("want no renewal sent past the deadline")
+		}
+	})
+}
+
+// TestSlowAnswerDoesNotStretchTheLease answers a renewal that was sent after
+// 5 s only after 13 s: the deadline is 19 s, not 27 s.
+func TestSlowAnswerDoesNotStretchTheLease(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLeased(t)
+		l.redis.set(once("renew", 1, slow(8*time.Second)))
+		work := l.Keep(t.Context())
+		time.Sleep(13*time.Second + 1)
+		l.wantAlive(t, work)
+		l.redis.set(hanging)
+		l.wantEnd(t, work, 19*time.Second)
+		_ = l.Release(t.Context()) // joins the renewal
+	})
+}
+
+// TestSlowAnswerByHand is the same without Keep: sent after 1 s, answered after
+// 9 s, good until 15 s.
+func TestSlowAnswerByHand(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLeased(t)
+		l.redis.set(once("renew", 1, slow(8*time.Second)))
+		time.Sleep(time.Second)
+		if err := l.Renew(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(6*time.Second - time.Nanosecond)
+		if !l.Valid() {
+			t.Error("want a valid lease before its deadline")
+		}
+		time.Sleep(time.Nanosecond)
+		if l.Valid() {
+			t.Error("want no valid lease at its deadline")
+		}
+	})
+}
+
+// TestRenewalCallEndsAtTheOldDeadline looks at what a call is bounded by.
+func TestRenewalCallEndsAtTheOldDeadline(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLeased(t)
+		l.Keep(t.Context())
+		time.Sleep(5*time.Second + 1)
+		if have := l.redis.last(t); have.script != "renew" || have.bound != 9*time.Second {
+			t.Errorf("want a renewal bounded by 9s, have %+v", have)
+		}
+		l.release(t)
+	})
+}
+
+func TestFailedRenewalIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLeased(t)
+		l.redis.set(once("renew", 2, failing))
+		work := l.Keep(t.Context())
+		time.Sleep(21*time.Second - 1)
+		l.wantAlive(t, work)
+		const first = 5 * time.Second
+		want := []time.Duration{first, first + 500*time.Millisecond, 6 * time.Second, 11 * time.Second, 16 * time.Second}
+		if diff := cmp.Diff(want, l.redis.sent("renew", l.start)); diff != "" {
+			t.Errorf("-want +have:\n%s", diff)
+		}
+		l.release(t)
+	})
+}
+
+// TestRenewalWithoutRedisIsNoBusyLoop counts the tries until the deadline.
+func TestRenewalWithoutRedisIsNoBusyLoop(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLeased(t)
+		l.redis.set(failing)
+		work := l.Keep(t.Context())
+		l.wantEnd(t, work, 14*time.Second)
+		time.Sleep(time.Minute)
+		if have := len(l.redis.sent("renew", l.start)); have < 10 || have > 20 {
+			t.Errorf("want 10 to 20 tries, have %d", have)
+		}
+		l.redis.set(fine)
+		_ = l.Release(t.Context())
+	})
+}
+
+// TestNotOursEndsAtOnce takes the key away; the next renewal sees it.
+func TestNotOursEndsAtOnce(t *testing.T) {
+	t.Parallel()
+	for _, value := range []string{"", "somebody else's"} {
+		t.Run("value "+value, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				l := newLeased(t)
+				work := l.Keep(t.Context())
+				time.Sleep(6 * time.Second)
+				l.redis.put(value)
+				l.wantEnd(t, work, 10*time.Second)
+				time.Sleep(time.Minute)
+				if have := len(l.redis.sent("renew", l.start)); have != 2 {
+					t.Errorf("want no renewal after the answer, have %d in all", have)
+				}
+				if err := l.Release(t.Context()); !errors.Is(err, lock.ErrLost) {
+					t.Errorf("release: want ErrLost, have %v", err)
+				}
+				if have := l.redis.get(); have != value {
+					t.Errorf("want the key left as %q, have %q", value, have)
+				}
+			})
+		})
+	}
+}
+
+// TestRenewalOutlivesTheCallersContext: work that ignores its context is
+// protected until it returns.
+func TestRenewalOutlivesTheCallersContext(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLeased(t)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		work := l.Keep(ctx)
+		stopped := errors.New("shutting down")
+		cancel(stopped)
+		<-work.Done()
+		if cause := context.Cause(work); !errors.Is(cause, stopped) {
+			t.Errorf("want the caller's cause, have %v", cause)
+		}
+		time.Sleep(time.Minute)
+		if !l.Valid() || l.redis.get() == "" {
+			t.Error("want the lease held until its release")
+		}
+		l.release(t)
+	})
+}
+
+func TestAbandonStopsRenewal(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLeased(t)
+		work := l.Keep(t.Context())
+		time.Sleep(6 * time.Second)
+		l.Abandon()
+		l.Abandon() // does no harm
+		l.wantAlive(t, work)
+		l.wantEnd(t, work, 19*time.Second)
+		time.Sleep(time.Minute)
+		if have := len(l.redis.sent("renew", l.start)); have != 1 {
+			t.Errorf("want no renewal after Abandon, have %d in all", have)
+		}
+		if have := l.redis.sent("release", l.start); have != nil {
+			t.Errorf("want no release, have one after %v", have)
+		}
+		if err := l.Release(t.Context()); !errors.Is(err, lock.ErrLost) {
+			t.Errorf("want ErrLost, have %v", err)
+		}
+	})
+}
+
+func TestAbandonWithoutKeep(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLeased(t)
+		l.Abandon()
+		l.release(t)
+	})
+}
+
+// TestKeepOfAnEndedLease: work must not start under a lock that is gone.
+func TestKeepOfAnEndedLease(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name string
+		end  func(context.Context, *leased)
+	}{
+		{"deadline passed", func(context.Context, *leased) { time.Sleep(14 * time.Second) }},
+		{"renewal said lost", func(ctx context.Context, l *leased) { l.redis.put(""); _ = l.Renew(ctx) }},
+		{"released", func(ctx context.Context, l *leased) { _ = l.Release(ctx) }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				l := newLeased(t)
+				tc.end(t.Context(), l)
+				after := time.Since(l.start)
+				work := l.Keep(t.Context())
+				l.wantEnd(t, work, after)
+				_ = l.Release(t.Context())
+			})
+		})
+	}
+}
+
+// TestRenewByHand is for callers without Keep.
+func TestRenewByHand(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLeased(t)
+		time.Sleep(10 * time.Second)
+		if err := l.Renew(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		l.redis.set(failing)
+		if err := l.Renew(t.Context()); !errors.Is(err, errNetwork) || errors.Is(err, lock.ErrLost) {
+			t.Errorf("want the network's error, have %v", err)
+		}
+		l.redis.set(fine)
+		time.Sleep(14*time.Second - 1)
+		if !l.Valid() {
+			t.Error("want a valid lease before the new deadline")
+		}
+		l.redis.set(hanging)
+		if err := l.Renew(t.Context()); !errors.Is(err, lock.ErrLost) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("renew that hangs past the deadline: want ErrLost and the reason, have %v", err)
+		}
+		l.redis.set(fine)
+		if err := l.Release(t.Context()); !errors.Is(err, lock.ErrLost) {
+			t.Errorf("release of a lost lease: want ErrLost, have %v", err)
+		}
+		if err := l.Renew(t.Context()); !errors.Is(err, lock.ErrLost) {
+			t.Errorf("renew after release: want ErrLost, have %v", err)
+		}
+		if l.Valid() {
+			t.Error("want a released lease invalid")
+		}
+	})
+}
+
+func TestKeepCarriesTheFence(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		if have := lock.Fence(t.Context()); have != 0 {
+			t.Errorf("want 0 under no lock, have %d", have)
+		}
+		l := newLeased(t)
+		if have := lock.Fence(l.Keep(t.Context())); have != l.Fence() || have == 0 {
+			t.Errorf("want %d, have %d", l.Fence(), have)
+		}
+		if have := l.Resource(); have != "order:1" {
+			t.Errorf("want order:1, have %s", have)
+		}
+		time.Sleep(time.Second)
+		if have := l.Held(); have != time.Second {
+			t.Errorf("want held for 1s, have %v", have)
+		}
+		l.release(t)
+	})
+}

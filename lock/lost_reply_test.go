@@ -1,0 +1,259 @@
+package lock_test
+
+import (
+	"errors"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/redistest"
+	"github.com/sidingq/siding/lock"
+)
+
+// retries are go-redis's own: its default, and none.
+var retries = []struct {
+	name string
+	max  int
+}{{"client retries", 0}, {"client does not retry", -1}}
+
+// A faulty setup reaches Redis through a proxy; direct does not.
+type faulty struct {
+	*setup
+	direct *setup
+	proxy  *redistest.Proxy
+}
+
+func newFaulty(t *testing.T, maxRetries int, cfg lock.Config) *faulty {
+	t.Helper()
+	server := redistest.Shared(t)
+	f := &faulty{proxy: redistest.NewProxy(t, server.Addr)}
+	client := redis.NewClient(&redis.Options{Addr: f.proxy.Addr, ContextTimeoutEnabled: true, MaxRetries: maxRetries})
+	t.Cleanup(func() { _ = client.Close() })
+	f.setup = setUp(t, client, cfg)
+	f.direct = setUp(t, server.Client(t), lock.Config{})
+	// The server must know the scripts: else the first answer is that it does not.
+	warm := f.on(t.Name() + " warm")
+	warm.called(warm.reserved("w"))
+	lease := warm.take("w")
+	if err := lease.Renew(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	warm.release(lease)
+	return f
+}
+
+// unheard makes a call whose answer is lost after acted says that Redis has
+// acted: the connection is then cut, and the network works again.
+func (f *faulty) unheard(call func() error, acted func() error) error {
+	f.Helper()
+	f.proxy.SwallowReplies(true)
+	done := make(chan error, 1)
+	go func() { done <- call() }()
+	eventually(f.T, acted)
+	f.proxy.SwallowReplies(false)
+	return <-done
+}
+
+var errNotYet = errors.New("not yet")
+
+// changed says whether the lock's value is another than before.
+func (f *faulty) changed(before string) func() error {
+	f.Helper()
+	return func() error {
+		if f.direct.value() == before {
+			return errNotYet
+		}
+		return nil
+	}
+}
+
+// TestAcquireWhoseAnswerIsLost: the client's own retry holds what was taken,
+// without it nothing is left behind.
+func TestAcquireWhoseAnswerIsLost(t *testing.T) {
+	t.Parallel()
+	for _, tc := range retries {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			f := newFaulty(t, tc.max, lock.Config{})
+			for _, reserved := range []bool{false, true} {
+				if reserved {
+					f.direct.reserved("w1")
+				}
+				acquired := f.changed(f.direct.value())
+				var lease *lock.Lease
+				var fence string // of the first try
+				err := f.unheard(func() (err error) {
+					lease, err = f.Acquire(t.Context(), f.res, &lock.Options{Waiter: "w1"})
+					return err
+				}, func() error {
+					err := acquired()
+					fence = f.direct.rdb.Get(t.Context(), f.fence).Val()
+					return err
+				})
+				if tc.max < 0 {
+					if err == nil || errors.Is(err, lock.ErrBusy) || errors.Is(err, lock.ErrLost) {
+						t.Errorf("want an error of the network, have %v", err)
+					}
+				} else {
+					if err != nil {
+						t.Fatal(err)
+					}
+					if have := strconv.FormatInt(lease.Fence(), 10); have != fence {
+						t.Errorf("want the fence of the first try, %s, have %s", fence, have)
+					}
+					_ = f.direct.refuse("")
+					f.release(lease)
+				}
+				if have := f.direct.value(); have != "" {
+					t.Errorf("want nothing left behind, have %q", have)
+				}
+				f.direct.wantLine()
+			}
+		})
+	}
+}
+
+// TestReentryWithoutFence: the fencing token went with the answer (somebody
+// deleted it, or Redis evicted it), so the retry needs a new one.
+func TestReentryWithoutFence(t *testing.T) {
+	t.Parallel()
+	f := newFaulty(t, 0, lock.Config{})
+	var lease *lock.Lease
+	err := f.unheard(func() (err error) {
+		lease, err = f.Acquire(t.Context(), f.res, nil)
+		return err
+	}, func() error {
+		if f.direct.value() == "" {
+			return errNotYet
+		}
+		return f.direct.rdb.Del(t.Context(), f.fence).Err()
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lease.Fence() <= 0 {
+		t.Errorf("want a fence, have %d", lease.Fence())
+	}
+	f.release(lease)
+}
+
+// TestRefusalWhoseAnswerIsLost: it had reserved the lock for the head of the
+// line, who must be called.
+func TestRefusalWhoseAnswerIsLost(t *testing.T) {
+	t.Parallel()
+	f := newFaulty(t, 0, lock.Config{})
+	f.direct.take("")
+	ticket := f.direct.refuse("w1").Ticket
+	f.direct.expire()
+	var busy *lock.BusyError
+	err := f.unheard(func() error {
+		_, err := f.Acquire(t.Context(), f.res, &lock.Options{Waiter: "newcomer"})
+		return err
+	}, f.changed(""))
+	if !errors.As(err, &busy) {
+		t.Fatalf("want a BusyError, have %v", err)
+	}
+	if busy.Place != 2 || busy.Holder != "the next in line" {
+		t.Errorf("want a place in line and a lock kept for the next, have %+v", busy)
+	}
+	f.wantNext(busy.Next, "w1")
+	if busy.Next.Ticket != ticket {
+		t.Errorf("want ticket %d, have %d", ticket, busy.Next.Ticket)
+	}
+	f.called(busy.Next)
+	f.direct.wantLine("newcomer")
+}
+
+// TestHandOffWhoseAnswerIsLost names the reservation that Redis has made.
+func TestHandOffWhoseAnswerIsLost(t *testing.T) {
+	t.Parallel()
+	f := newFaulty(t, 0, lock.Config{})
+	lease := f.take("")
+	ticket := f.direct.refuse("w1").Ticket
+	f.direct.join("w2")
+	var r *lock.Reservation
+	err := f.unheard(func() (err error) {
+		r, err = lease.HandOff(t.Context())
+		return err
+	}, f.changed(f.direct.value()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.wantNext(r, "w1")
+	if r.Ticket != ticket {
+		t.Errorf("want ticket %d, have %d", ticket, r.Ticket)
+	}
+
+	// Passing on is a release, too.
+	before := f.direct.value()
+	err = f.unheard(func() (err error) {
+		r, err = f.PassOn(t.Context(), r)
+		return err
+	}, f.changed(before))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.wantNext(r, "w2")
+	f.called(r)
+	f.direct.wantLine()
+	f.release(f.take("w2"))
+}
+
+// TestCallsWhoseAnswerIsLost may be made twice.
+func TestCallsWhoseAnswerIsLost(t *testing.T) {
+	t.Parallel()
+	f := newFaulty(t, 0, lock.Config{})
+	lease := f.take("")
+	f.direct.rdb.PExpire(t.Context(), f.key, 10*time.Second)
+	err := f.unheard(func() error { return lease.Renew(t.Context()) }, func() error {
+		if f.direct.rdb.PTTL(t.Context(), f.key).Val() <= 10*time.Second {
+			return errNotYet
+		}
+		return nil
+	})
+	if err != nil || !lease.Valid() {
+		t.Errorf("renew: want it done, have %v", err)
+	}
+
+	gone := func(waiter string) func() error {
+		return func() error {
+			if slices.Contains(f.direct.line(), waiter) {
+				return errNotYet
+			}
+			return nil
+		}
+	}
+	f.direct.join("w1", "w2")
+	if err := f.unheard(func() error { return f.Leave(t.Context(), f.res, "w1") }, gone("w1")); err != nil {
+		t.Errorf("leave: %v", err)
+	}
+	r := f.handOff(lease, "w2")
+	if err := f.unheard(func() error { return f.Called(t.Context(), r) }, gone("w2")); err != nil {
+		t.Errorf("called: %v", err)
+	}
+}
+
+// TestReleaseWhoseAnswerIsLost frees the lock, and only its own: in the
+// meantime somebody else has taken it.
+func TestReleaseWhoseAnswerIsLost(t *testing.T) {
+	t.Parallel()
+	for _, tc := range retries {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			f := newFaulty(t, tc.max, lock.Config{})
+			lease := f.take("")
+			var next *lock.Lease
+			err := f.unheard(func() error { return lease.Release(t.Context()) }, func() (err error) {
+				next, err = f.direct.Acquire(t.Context(), f.res, nil)
+				return err
+			})
+			if err == nil {
+				t.Error("want an error, as nobody can tell what happened")
+			}
+			f.release(next)
+		})
+	}
+}

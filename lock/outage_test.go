@@ -1,0 +1,134 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/redistest"
+	"github.com/sidingq/siding/lock"
+)
+
+// TestBlackHole is the trust window on a real server: when the next one has the
+// lock, the holder that was cut off has been told.
+func TestBlackHole(t *testing.T) {
+	t.Parallel()
+	cfg := lock.Config{TTL: 1200 * time.Millisecond, Margin: 400 * time.Millisecond, RenewEvery: 100 * time.Millisecond}
+	for _, fault := range []struct {
+		name string
+		turn func(*redistest.Proxy, bool)
+	}{
+		{"all lost", (*redistest.Proxy).BlackHole},
+		{"answers lost", (*redistest.Proxy).SwallowReplies},
+	} {
+		t.Run(fault.name, func(t *testing.T) {
+			t.Parallel()
+			f := newFaulty(t, 0, cfg)
+			lease := f.take("")
+			work := lease.Keep(t.Context())
+			fault.turn(f.proxy, true)
+			next := f.direct.takeOnceFree()
+			if work.Err() == nil || lease.Valid() {
+				t.Error("want the holder told before another has the lock")
+			}
+			f.direct.release(next)
+			if cause := context.Cause(work); !errors.Is(cause, lock.ErrLost) {
+				t.Errorf("want ErrLost, have %v", cause)
+			}
+			fault.turn(f.proxy, false)
+			if err := lease.Release(t.Context()); !errors.Is(err, lock.ErrLost) {
+				t.Errorf("want ErrLost, have %v", err)
+			}
+		})
+	}
+}
+
+// TestScriptsAreFlushed before every call, also while the lock is held.
+func TestScriptsAreFlushed(t *testing.T) {
+	t.Parallel()
+	s := setUp(t, redistest.Start(t).Client(t), lock.Config{})
+	ctx := t.Context()
+	flush := func() {
+		t.Helper()
+		if err := s.rdb.ScriptFlush(ctx).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	flush()
+	lease := s.take("")
+	flush()
+	if err := lease.Renew(ctx); err != nil {
+		t.Error(err)
+	}
+	for _, w := range names(3) {
+		flush()
+		s.join(w)
+	}
+	flush()
+	r := s.handOff(lease, "w1")
+	flush()
+	r = s.passOn(r, "w2")
+	flush()
+	s.called(r)
+	flush()
+	lease = s.take("w2")
+	flush()
+	if err := s.Leave(ctx, s.res, "w3"); err != nil {
+		t.Error(err)
+	}
+	s.wantLine()
+	flush()
+	s.release(lease)
+}
+
+// TestRedisIsDown: no panic, no endless wait, an error that is neither busy nor
+// lost, and all is well once it is back.
+func TestRedisIsDown(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr, ContextTimeoutEnabled: true, MaxRetries: -1, DialerRetries: 1})
+	t.Cleanup(func() { _ = client.Close() })
+	s := setUp(t, client, lock.Config{})
+	held := s.take("")
+	server.Kill()
+	err := s.Hold(t.Context(), s.res, func(context.Context) error {
+		t.Error("want the work not to run")
+		return nil
+	})
+	for what, err := range map[string]error{
+		"hold":    err,
+		"renew":   held.Renew(t.Context()),
+		"leave":   s.Leave(t.Context(), s.res, "w"),
+		"release": held.Release(t.Context()),
+	} {
+		if err == nil || errors.Is(err, lock.ErrBusy) || errors.Is(err, lock.ErrLost) {
+			t.Errorf("%s: want an error of the network, have %v", what, err)
+		}
+	}
+	server.Restart(t)
+	s.release(s.takeOnceFree()) // the client dials again in its own time
+}
+
+// TestHolderMeetsAnEmptyServer: Redis came back without its data.
+func TestHolderMeetsAnEmptyServer(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s := setUp(t, server.Client(t), lock.Config{TTL: time.Hour, RenewEvery: 50 * time.Millisecond})
+	lease := s.take("")
+	work := lease.Keep(t.Context())
+	server.Restart(t)
+	if cause := ended(t, work); !errors.Is(cause, lock.ErrLost) {
+		t.Errorf("want ErrLost, have %v", cause)
+	}
+	next := s.take("")
+	if next.Fence() <= lease.Fence() {
+		t.Errorf("want a fence above %d, have %d", lease.Fence(), next.Fence())
+	}
+	if err := lease.Release(t.Context()); !errors.Is(err, lock.ErrLost) {
+		t.Errorf("want ErrLost, have %v", err)
+	}
+	s.release(next)
+}

@@ -1,0 +1,265 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sidingq/siding/lock"
+)
+
+// TestReleaseJoinsTheRenewal releases while a renewal is under way, which has
+// reached Redis and is answered 2 s later.
+func TestReleaseJoinsTheRenewal(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLeased(t)
+		l.redis.set(once("renew", 1, slow(2*time.Second)))
+		l.Keep(t.Context())
+		time.Sleep(6 * time.Second)
+		l.release(t)
+		if have := l.redis.sent("release", l.start); len(have) != 1 || have[0] < 7*time.Second {
+			t.Errorf("want one release after the renewal had ended at 7s, have %v", have)
+		}
+		time.Sleep(time.Minute)
+		if have := l.redis.last(t).script; have != "release" {
+			t.Errorf("want nothing sent after the release, have %s", have)
+		}
+	})
+}
+
+// TestReleaseInTimeOfAHangingRenewal: the work ended within the lease, which is
+// what counts. That the deadline passed while the renewal was waited for does
+// not make it lost, as Redis then finds the lock still ours.
+func TestReleaseInTimeOfAHangingRenewal(t *testing.T) {
+	t.Parallel()
+	for _, network := range []fault{hanging, deaf(9500 * time.Millisecond), slow(9500 * time.Millisecond)} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLeased(t)
+			l.redis.set(once("renew", 1, network))
+			work := l.Keep(t.Context())
+			time.Sleep(13 * time.Second)
+			l.wantAlive(t, work)
+			l.release(t)
+			if have := time.Since(l.start); have < 14*time.Second {
+				t.Errorf("want the renewal joined after 14s, have %v", have)
+			}
+			if cause := context.Cause(work); !errors.Is(cause, context.Canceled) {
+				t.Errorf("want the context ended by the release, have %v", cause)
+			}
+		})
+	}
+}
+
+// TestReleaseRacesRenewal meets every order of a release and a renewal of the
+// same instant.
+func TestReleaseRacesRenewal(t *testing.T) {
+	t.Parallel()
+	for range 100 {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLeased(t)
+			l.Keep(t.Context())
+			time.Sleep(5 * time.Second)
+			l.release(t)
+			time.Sleep(time.Minute)
+			if have := l.redis.last(t).script; have != "release" {
+				t.Errorf("want nothing sent after the release, have %s", have)
+			}
+			if have := l.redis.get(); have != "" {
+				t.Errorf("want a free lock, have %q", have)
+			}
+		})
+	}
+}
+
+func TestReleaseIsSentAfterTheCallersContextEnded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLeased(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		l.Keep(ctx)
+		cancel()
+		if err := l.Release(ctx); err != nil {
+			t.Errorf("want no error, have %v", err)
+		}
+		if have := l.redis.get(); have != "" {
+			t.Errorf("want a free lock, have %q", have)
+		}
+		if have := l.redis.last(t); have.dead || have.bound <= 0 || have.bound > 5*time.Second {
+			t.Errorf("want a live and bounded call, have %+v", have)
+		}
+	})
+}
+
+// TestReleaseThatFails reports the failure, which is not a loss, and is not
+// tried again.
+func TestReleaseThatFails(t *testing.T) {
+	t.Parallel()
+	for _, network := range []fault{failing, hanging} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLeased(t)
+			l.Keep(t.Context())
+			l.redis.set(network)
+			start := time.Now()
+			if err := l.Release(t.Context()); err == nil || errors.Is(err, lock.ErrLost) {
+				t.Errorf("want an error of the network, have %v", err)
+			}
+			if took := time.Since(start); took > 5*time.Second {
+				t.Errorf("want a bounded release, have %v", took)
+			}
+			l.release(t)
+			if have := len(l.redis.sent("release", l.start)); have != 1 {
+				t.Errorf("want one release sent, have %d", have)
+			}
+			time.Sleep(15 * time.Second)
+			if have := l.redis.get(); have != "" {
+				t.Errorf("want the lock free after its TTL, have %q", have)
+			}
+		})
+	}
+}
+
+// TestReleaseFromManyGoroutines sends one release.
+func TestReleaseFromManyGoroutines(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLeased(t)
+		l.redis.set(slow(10 * time.Millisecond))
+		l.Keep(t.Context())
+		time.Sleep(5 * time.Second)
+		var all sync.WaitGroup
+		for range 10 {
+			all.Go(func() {
+				if err := l.Release(t.Context()); err != nil {
+					t.Errorf("want no error, have %v", err)
+				}
+			})
+		}
+		all.Wait()
+		if have := len(l.redis.sent("release", l.start)); have != 1 {
+			t.Errorf("want one release sent, have %d", have)
+		}
+	})
+}
+
+// TestLateRelease frees the key, which may still be there, and says that the
+// lease had ended.
+func TestLateRelease(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLeased(t)
+		time.Sleep(14500 * time.Millisecond)
+		if err := l.Release(t.Context()); !errors.Is(err, lock.ErrLost) {
+			t.Errorf("want ErrLost, have %v", err)
+		}
+		if have := l.redis.get(); have != "" {
+			t.Errorf("want a free lock, have %q", have)
+		}
+	})
+}
+
+func TestHold(t *testing.T) {
+	t.Parallel()
+	failed := errors.New("no stock")
+	for _, tc := range []struct {
+		name string
+		work func(context.Context, *fakeRedis) error
+		want []error
+	}{
+		{"success", func(context.Context, *fakeRedis) error { return nil }, nil},
+		{"its own error", func(context.Context, *fakeRedis) error { return failed }, []error{failed}},
+		{
+			"lost, and it says success",
+			func(ctx context.Context, f *fakeRedis) error { f.set(hanging); <-ctx.Done(); f.set(fine); return nil },
+			[]error{lock.ErrLost},
+		},
+		{
+			"lost, and it fails",
+			func(ctx context.Context, f *fakeRedis) error { f.put("another"); <-ctx.Done(); return failed },
+			[]error{lock.ErrLost, failed},
+		},
+		{
+			"lost before anybody noticed",
+			func(_ context.Context, f *fakeRedis) error { f.put("another"); return nil },
+			[]error{lock.ErrLost},
+		},
+		{
+			"a release that fails is not the work's failure",
+			func(_ context.Context, f *fakeRedis) error { f.set(failing); return nil },
+			nil,
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				f := &fakeRedis{}
+				locker, err := lock.New(f, lock.Config{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				err = locker.Hold(t.Context(), "order:1", func(ctx context.Context) error {
+					if lock.Fence(ctx) == 0 {
+						t.Error("want a fencing token")
+					}
+					return tc.work(ctx, f)
+				})
+				if tc.want == nil && err != nil {
+					t.Errorf("want no error, have %v", err)
+				}
+				for _, want := range tc.want {
+					if !errors.Is(err, want) {
+						t.Errorf("want %v, have %v", want, err)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestHoldReleasesWhateverHappens leaves fn by all its ways out.
+func TestHoldReleasesWhateverHappens(t *testing.T) {
+	t.Parallel()
+	for name, leave := range map[string]func(){
+		"panic":  func() { panic("boom") },
+		"goexit": runtime.Goexit,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				f := &fakeRedis{}
+				locker, err := lock.New(f, lock.Config{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				var gone sync.WaitGroup
+				gone.Go(func() {
+					defer func() { _ = recover() }()
+					_ = locker.Hold(t.Context(), "order:1", func(context.Context) error { leave(); return nil })
+				})
+				gone.Wait()
+				if have := f.get(); have != "" {
+					t.Errorf("want a free lock, have %q", have)
+				}
+			})
+		})
+	}
+}
+
+func TestHoldOfABusyLock(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLeased(t)
+		err := l.locker.Hold(t.Context(), "order:1", func(context.Context) error {
+			t.Error("want the work not to run")
+			return nil
+		})
+		if !errors.Is(err, lock.ErrBusy) {
+			t.Errorf("want ErrBusy, have %v", err)
+		}
+		l.release(t)
+	})
+}

@@ -1,0 +1,16 @@
+-- Prolongs a held lock.
+--
+-- KEYS[1]  lock
+-- KEYS[2]  grant    the last fencing token
+-- ARGV[1]  token
+-- ARGV[2]  ttl of the lock, ms
+-- ARGV[3]  how long the grant is kept, ms
+--
+-- Returns 1 when the lock was the token's, else 0.
+--
+-- Guarantee: a key that is gone, or somebody else's, is left as it is.
+
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+redis.call('PEXPIRE', KEYS[1], ARGV[2])
+redis.call('PEXPIRE', KEYS[2], ARGV[3])
+return 1

@@ -1,0 +1,310 @@
+package lock_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/sidingq/siding/lock"
+)
+
+// reserved takes the lock, lets waiters join, and hands it off to the first.
+func (s *setup) reserved(waiters ...string) *lock.Reservation {
+	s.Helper()
+	lease := s.take("")
+	s.join(waiters...)
+	return s.handOff(lease, waiters[0])
+}
+
+// passOn drops the waiter of r and checks who is next, "" for nobody.
+func (s *setup) passOn(r *lock.Reservation, want string) *lock.Reservation {
+	s.Helper()
+	next, err := s.PassOn(s.Context(), r)
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.wantNext(next, want)
+	return next
+}
+
+func (s *setup) called(r *lock.Reservation) {
+	s.Helper()
+	if err := s.Called(s.Context(), r); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// TestReservationExcludes newcomers, others in line, and callers without a
+// name, until its waiter comes.
+func TestReservationExcludes(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		s.reserved("w1", "w2")
+		for _, w := range []string{"newcomer", "w2", "", "w", "w11"} {
+			if busy := s.refuse(w); busy.Holder != "the next in line" || busy.Foreign || busy.Next != nil {
+				s.Errorf("%q: want it refused for the next in line, have %+v", w, busy)
+			}
+		}
+		s.wantTTL(s.key, time.Second, 5*time.Second)
+		lease := s.take("w1")
+		s.wantLine("w2", "newcomer", "w", "w11")
+		s.handOff(lease, "w2")
+	})
+}
+
+// TestReservationIsForAnyName that a waiter may have.
+func TestReservationIsForAnyName(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		for _, name := range []string{"7:default:5f1c2a", "::", " ", "a\nb", "%d*", "Größe", "siding-reserved:x:1:y", "{x}", "\xff"} {
+			s.reserved(name)
+			s.join("other")
+			lease := s.take(name)
+			if _, ok := lease.HandedOff(); !ok {
+				s.Errorf("%q: want a hand-off", name)
+			}
+			s.wantLine("other")
+			if err := s.Leave(s.Context(), s.res, "other"); err != nil {
+				s.Fatal(err)
+			}
+			s.release(lease)
+		}
+	})
+}
+
+// TestReservationLapses: nobody comes within the grace. Then the next at the
+// door takes the lock, whoever is in line, and its release calls the line again.
+func TestReservationLapses(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		s = s.with(lock.Config{Grace: 50 * time.Millisecond})
+		s.reserved("w1", "w2")
+		var lease *lock.Lease
+		eventually(s.T, func() error {
+			var err error
+			lease, err = s.Acquire(s.Context(), s.res, &lock.Options{Waiter: "newcomer"})
+			var busy *lock.BusyError
+			if errors.As(err, &busy) && busy.Next != nil {
+				s.Errorf("want no second reservation for an absent waiter, have one for %s", busy.Next.Waiter)
+			}
+			return err
+		})
+		if _, ok := lease.HandedOff(); ok {
+			s.Error("want no hand-off to who was not called")
+		}
+		s.wantLine("w1", "w2") // the newcomer had joined, and holds now
+		s.join("w2")           // the mark is used up
+		s.handOff(lease, "w1")
+	})
+}
+
+// TestLapseIsForOneOnly: the mark that a lapse leaves ends with the next
+// acquisition, in whatever way that one ends.
+func TestLapseIsForOneOnly(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		for _, first := range []string{"newcomer", "w2", ""} {
+			s.reserved("w1", "w2")
+			s.expire()
+			s.take(first)
+			s.join("w2")
+			s.expire() // it died
+			s.wantNext(s.refuse("late").Next, "w1")
+			s.rdb.Del(s.Context(), s.key, s.fence, s.row)
+		}
+	})
+}
+
+// TestReservationAtTheDoorLapses like one that a release has made.
+func TestReservationAtTheDoorLapses(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		s.take("")
+		s.join("absent")
+		s.expire()
+		s.wantNext(s.refuse("newcomer").Next, "absent")
+		s.expire()
+		lease := s.take("newcomer")
+		s.wantLine("absent")
+		s.handOff(lease, "absent")
+	})
+}
+
+// TestCalledWhileReserved takes the waiter out of the line; if it comes too
+// late it joins at the end.
+func TestCalledWhileReserved(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		r := s.reserved("w1", "w2")
+		s.called(r)
+		s.called(r) // does no harm
+		s.wantLine("w2")
+		s.join("w2") // still kept for w1
+		s.expire()
+		lease := s.take("w2")
+		if busy := s.refuse("w1"); busy.Place != 1 || busy.Ticket <= r.Ticket {
+			s.Errorf("want w1 to have joined anew, have %+v", busy)
+		}
+		s.release(lease)
+	})
+}
+
+// TestCalledTooLate leaves the waiter its place: it was not called.
+func TestCalledTooLate(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		for _, meanwhile := range []func(){
+			func() {},
+			func() { s.take("newcomer") },
+			func() { s.handOff(s.take(""), "w1") }, // reserved again, for the same
+		} {
+			r := s.reserved("w1", "w2")
+			s.expire()
+			meanwhile()
+			s.called(r)
+			s.wantLine("w1", "w2")
+			s.rdb.Del(s.Context(), s.key, s.fence, s.row)
+		}
+	})
+}
+
+// TestPassOn drops absent waiters one by one until somebody can come.
+func TestPassOn(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		r := s.reserved(names(4)...)
+		first := r.Ticket
+		r = s.passOn(r, "w2")
+		if r.Resource != s.res || r.Ticket <= first {
+			s.Errorf("want the ticket and resource of w2, have %+v", r)
+		}
+		s.wantLine("w2", "w3", "w4")
+		s.join("w1") // dropped: it joins at the end
+		s.wantTTL(s.key, 4*time.Second, 5*time.Second)
+		r = s.passOn(r, "w3")
+		s.called(r)
+		lease := s.take("w3")
+		s.wantLine("w4", "w1")
+		r = s.handOff(lease, "w4")
+		r = s.passOn(r, "w1")
+		s.passOn(r, "")
+		if have := s.value(); have != "" {
+			s.Errorf("want a free lock, have %q", have)
+		}
+		s.wantLine()
+	})
+}
+
+// TestPassOnTooLate does nothing: the waiter may have come meanwhile, and kept
+// its place.
+func TestPassOnTooLate(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		for _, tc := range []struct {
+			name      string
+			meanwhile func()
+		}{
+			{"lapsed", func() {}},
+			{"lapsed and taken by another", func() { s.take("newcomer"); s.join("w1") }},
+			{"lapsed, taken and reserved again", func() { s.handOff(s.take(""), "w1") }},
+		} {
+			r := s.reserved("w1", "w2")
+			s.expire()
+			tc.meanwhile()
+			before := s.value()
+			s.passOn(r, "")
+			if have := s.value(); have != before {
+				s.Errorf("%s: want the lock left as %q, have %q", tc.name, before, have)
+			}
+			s.wantLine("w1", "w2")
+			s.rdb.Del(s.Context(), s.key, s.fence, s.row)
+		}
+
+		r := s.reserved("w1")
+		lease := s.take("w1")
+		s.passOn(r, "")
+		s.join("w2")
+		s.handOff(lease, "w2")
+	})
+}
+
+// TestPassOnToNobody frees the lock, and the mark of the reservation ends with
+// the next acquisition.
+func TestPassOnToNobody(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		s.passOn(s.reserved("w1"), "")
+		lease := s.take("w2")
+		s.join("w3")
+		s.expire()
+		s.wantNext(s.refuse("w4").Next, "w3")
+		_ = lease
+	})
+}
+
+// TestHandOffOfALostLock reserves nothing.
+func TestHandOffOfALostLock(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		lease := s.take("")
+		s.join("w1")
+		s.expire()
+		r, err := lease.HandOff(s.Context())
+		if !errors.Is(err, lock.ErrLost) {
+			s.Errorf("want ErrLost, have %v", err)
+		}
+		s.wantNext(r, "")
+		if have := s.value(); have != "" {
+			s.Errorf("want a free lock, have %q", have)
+		}
+	})
+}
+
+// TestHandOffPastTheDeadline: Redis still has the key, so the line is
+// called at once and not after the TTL; the holder hears of its loss.
+func TestHandOffPastTheDeadline(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		lease := s.take("")
+		s.join("w1")
+		lease.SetStart(lease.Start().Add(-14 * time.Second))
+		if lease.Valid() {
+			s.Error("want no valid lease past its deadline")
+		}
+		r, err := lease.HandOff(s.Context())
+		if !errors.Is(err, lock.ErrLost) {
+			s.Errorf("want ErrLost, have %v", err)
+		}
+		s.wantNext(r, "w1")
+	})
+}
+
+// TestHandedOff measures by the server's clock.
+func TestHandedOff(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		before := s.rdb.Time(s.Context()).Val()
+		s.reserved("w1")
+		lease := s.take("w1")
+		took := s.rdb.Time(s.Context()).Val().Sub(before)
+		if wait, ok := lease.HandedOff(); !ok || wait <= 0 || wait > took {
+			s.Errorf("want a hand-off of up to %v, have %v, %v", took, wait, ok)
+		}
+		s.release(lease)
+	})
+}
+
+// TestHandedOffWhenTheClockStepsBack is still a hand-off.
+func TestHandedOffWhenTheClockStepsBack(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		ahead := time.Now().Add(time.Hour).UnixMicro()
+		s.rdb.Set(s.Context(), s.key, fmt.Sprintf("siding-reserved:nonce:%d:w1", ahead), time.Minute)
+		lease := s.take("w1")
+		if wait, ok := lease.HandedOff(); !ok || wait != 0 {
+			s.Errorf("want a hand-off without a duration, have %v, %v", wait, ok)
+		}
+		s.release(lease)
+	})
+}

@@ -1,0 +1,189 @@
+package lock_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/embedded"
+	"github.com/sidingq/siding/internal/redistest"
+	"github.com/sidingq/siding/lock"
+)
+
+// backends are the servers that the scripts have to mean the same on.
+var backends = []struct {
+	name  string
+	start func(*testing.T) *redis.Client
+}{
+	{"redis", func(t *testing.T) *redis.Client {
+		t.Helper()
+		return redistest.Shared(t).Client(t)
+	}},
+	{"embedded", func(t *testing.T) *redis.Client {
+		t.Helper()
+		server, err := embedded.Start(embedded.Config{Port: embedded.AnyPort})
+		if err != nil {
+			t.Fatal(err)
+		}
+		client := redis.NewClient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true})
+		t.Cleanup(func() {
+			_ = client.Close()
+			server.Close()
+		})
+		return client
+	}},
+}
+
+// onEach runs a test against every backend.
+func onEach(t *testing.T, run func(*setup)) {
+	t.Helper()
+	for _, b := range backends {
+		t.Run(b.name, func(t *testing.T) {
+			t.Parallel()
+			run(setUp(t, b.start(t), lock.Config{}))
+		})
+	}
+}
+
+// A setup is a test with a locker and a resource of its own.
+type setup struct {
+	*testing.T
+	*lock.Locker
+	rdb             redis.UniversalClient
+	res             string
+	key, fence, row string // the Redis keys of res: the lock, its fencing token, its line
+}
+
+func setUp(t *testing.T, rdb redis.UniversalClient, cfg lock.Config) *setup {
+	t.Helper()
+	return (&setup{T: t, rdb: rdb}).with(cfg).on(t.Name())
+}
+
+// with returns the same setup with a locker of another configuration.
+func (s *setup) with(cfg lock.Config) *setup {
+	s.Helper()
+	locker, err := lock.New(s.rdb, cfg)
+	if err != nil {
+		s.Fatal(err)
+	}
+	other := *s
+	other.Locker = locker
+	return &other
+}
+
+// on returns the same setup with another resource.
+func (s *setup) on(resource string) *setup {
+	other := *s
+	other.res = resource
+	other.key = s.Config().Prefix + resource
+	other.fence, other.row = "{"+other.key+"}:fence", "{"+other.key+"}:line"
+	return &other
+}
+
+// take acquires the lock, for a waiter if it is not "".
+func (s *setup) take(waiter string) *lock.Lease {
+	s.Helper()
+	lease, err := s.Acquire(s.Context(), s.res, &lock.Options{Holder: "holder of " + waiter, Waiter: waiter})
+	if err != nil {
+		s.Fatalf("acquire for %q: %v", waiter, err)
+	}
+	return lease
+}
+
+// takeOnceFree acquires the lock as soon as it can be had.
+func (s *setup) takeOnceFree() (lease *lock.Lease) {
+	s.Helper()
+	eventually(s.T, func() (err error) {
+		lease, err = s.Acquire(s.Context(), s.res, nil)
+		return err
+	})
+	return lease
+}
+
+// refuse tries to acquire the lock, which must be busy.
+func (s *setup) refuse(waiter string) *lock.BusyError {
+	s.Helper()
+	lease, err := s.Acquire(s.Context(), s.res, &lock.Options{Waiter: waiter})
+	var busy *lock.BusyError
+	if !errors.As(err, &busy) {
+		s.Fatalf("acquire for %q: want a BusyError, have lease %v and error %v", waiter, lease, err)
+	}
+	return busy
+}
+
+// join puts waiters in line: each is refused.
+func (s *setup) join(waiters ...string) {
+	s.Helper()
+	for _, w := range waiters {
+		_ = s.refuse(w)
+	}
+}
+
+// release releases the lease, which must still be held.
+func (s *setup) release(lease *lock.Lease) {
+	s.Helper()
+	if err := lease.Release(s.Context()); err != nil {
+		s.Fatalf("release: %v", err)
+	}
+}
+
+// handOff hands the lease off, to want if it is not "", else to nobody.
+func (s *setup) handOff(lease *lock.Lease, want string) *lock.Reservation {
+	s.Helper()
+	r, err := lease.HandOff(s.Context())
+	if err != nil {
+		s.Fatalf("hand off: %v", err)
+	}
+	s.wantNext(r, want)
+	return r
+}
+
+// wantNext checks for whom a reservation is, "" for none.
+func (s *setup) wantNext(r *lock.Reservation, want string) {
+	s.Helper()
+	have := ""
+	if r != nil {
+		have = r.Waiter
+	}
+	if have != want {
+		s.Fatalf("want the lock reserved for %q, have %q", want, have)
+	}
+}
+
+// expire lets what is held or reserved run out, as if its time had passed.
+func (s *setup) expire() {
+	s.Helper()
+	if n := s.rdb.Del(s.Context(), s.key).Val(); n != 1 {
+		s.Fatal("want a lock to expire, have none")
+	}
+}
+
+// value returns what the lock's key holds, "" when it is free.
+func (s *setup) value() string {
+	s.Helper()
+	v, err := s.rdb.Get(s.Context(), s.key).Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		s.Fatal(err)
+	}
+	return v
+}
+
+// line returns the waiters in line, the head first.
+func (s *setup) line() []string {
+	s.Helper()
+	waiters, err := s.rdb.ZRange(s.Context(), s.row, 0, -1).Result()
+	if err != nil {
+		s.Fatal(err)
+	}
+	return waiters
+}
+
+// wantTTL checks that key expires after low to high from now.
+func (s *setup) wantTTL(key string, low, high time.Duration) {
+	s.Helper()
+	if have := s.rdb.PTTL(s.Context(), key).Val(); have < low || have > high {
+		s.Errorf("want %s to expire in %v to %v, have %v", key, low, high, have)
+	}
+}

@@ -1,0 +1,173 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sidingq/siding/lock"
+)
+
+// A fleet runs tasks that fight over one resource, the way that a queue does:
+// the refused wait to be called, with a timer as their safety net. Some are
+// never called, some do not come, some die while they hold the lock.
+type fleet struct {
+	*setup
+	mayDie *setup // of a locker with a short TTL, for those who die
+
+	mu    sync.Mutex
+	calls map[string]chan struct{} // who can be called
+
+	inside atomic.Int64
+	last   atomic.Int64 // the last fence seen inside
+	called atomic.Int64
+}
+
+// call calls the waiter of r, or whoever comes after it.
+func (f *fleet) call(ctx context.Context, r *lock.Reservation) error {
+	for r != nil {
+		f.mu.Lock()
+		bell := f.calls[r.Waiter]
+		f.mu.Unlock()
+		if bell == nil || rand.IntN(10) == 0 { // as if it could not come
+			var err error
+			if r, err = f.PassOn(ctx, r); err != nil {
+				return err
+			}
+			continue
+		}
+		if rand.IntN(20) == 0 {
+			return nil // the caller died in between: the reservation lapses
+		}
+		if err := f.Called(ctx, r); err != nil {
+			return err
+		}
+		f.called.Add(1)
+		select {
+		case bell <- struct{}{}:
+		default:
+		}
+		return nil
+	}
+	return nil
+}
+
+// run is the life of one task.
+func (f *fleet) run(ctx context.Context, name string) error {
+	bell := make(chan struct{}, 1)
+	f.mu.Lock()
+	f.calls[name] = bell
+	f.mu.Unlock()
+	defer func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		delete(f.calls, name)
+	}()
+	died := false
+	for {
+		locker, dies := f.Locker, !died && rand.IntN(20) == 0
+		if dies {
+			locker = f.mayDie.Locker
+		}
+		lease, err := locker.Acquire(ctx, f.res, &lock.Options{Waiter: name})
+		var busy *lock.BusyError
+		switch {
+		case errors.As(err, &busy):
+			if err := f.call(ctx, busy.Next); err != nil {
+				return err
+			}
+		case dies: // with the lock or with an answer too late; it comes again, as a crashed task does
+			died = true
+		case err == nil:
+			return f.work(ctx, lease)
+		default:
+			return err
+		}
+		timer := time.NewTimer(50*time.Millisecond + rand.N(50*time.Millisecond))
+		select {
+		case <-bell:
+		case <-timer.C:
+		case <-ctx.Done():
+			return fmt.Errorf("%s starved: %w", name, ctx.Err())
+		}
+		timer.Stop()
+	}
+}
+
+// work checks that it is alone and that its fence is the highest so far.
+func (f *fleet) work(ctx context.Context, lease *lock.Lease) error {
+	if n := f.inside.Add(1); n != 1 {
+		return fmt.Errorf("want one holder, have %d", n)
+	}
+	if last := f.last.Swap(lease.Fence()); last >= lease.Fence() {
+		return fmt.Errorf("want a fence above %d, have %d", last, lease.Fence())
+	}
+	f.inside.Add(-1)
+	r, err := lease.HandOff(ctx)
+	if err != nil {
+		return err
+	}
+	return f.call(ctx, r)
+}
+
+// TestFleet runs all to success, one at a time, and leaves nothing behind that
+// does not expire.
+func TestFleet(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		const workers, tasks = 20, 10
+		f := &fleet{
+			setup:  s.with(lock.Config{Grace: 50 * time.Millisecond}),
+			mayDie: s.with(lock.Config{Grace: 50 * time.Millisecond, TTL: 100 * time.Millisecond}),
+			calls:  make(map[string]chan struct{}),
+		}
+		ctx, cancel := context.WithTimeout(s.Context(), 3*patience)
+		defer cancel()
+		var all sync.WaitGroup
+		for w := range workers {
+			all.Go(func() {
+				for i := range tasks {
+					if err := f.run(ctx, fmt.Sprintf("task %d of %d", i, w)); err != nil {
+						s.Error(err)
+						return
+					}
+				}
+			})
+		}
+		all.Wait()
+		if f.called.Load() == 0 {
+			s.Error("want some tasks called, have none")
+		}
+
+		// Whatever state is left, also one in the middle: all of it expires.
+		f.rdb.Del(s.Context(), f.key, f.row)
+		f.reserved("left behind", "also in line")
+		f.wantAllExpire()
+		f.expire()
+		lease := f.take("somebody")
+		f.wantAllExpire()
+		f.release(lease)
+		f.wantAllExpire()
+	})
+}
+
+// wantAllExpire checks every key of the resource, whatever its name.
+func (s *setup) wantAllExpire() {
+	s.Helper()
+	keys := s.rdb.Scan(s.Context(), 0, "*"+s.res+"*", 1000).Iterator()
+	found := 0
+	for keys.Next(s.Context()) {
+		found++
+		if ttl := s.rdb.PTTL(s.Context(), keys.Val()).Val(); ttl <= 0 {
+			s.Errorf("want %s to expire, have a ttl of %v", keys.Val(), ttl)
+		}
+	}
+	if err := keys.Err(); err != nil || found == 0 || found > 3 {
+		s.Errorf("want 1 to 3 keys, have %d, %v", found, err)
+	}
+}
