@@ -1,0 +1,67 @@
+package sqlfence_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	_ "modernc.org/sqlite"
+
+	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/lock/sqlfence"
+)
+
+// A holder that was paused for too long tries to write after its successor.
+func ExampleTable_Advance() {
+	folder, err := os.MkdirTemp("", "sqlfence")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer os.RemoveAll(folder)
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(folder, "shop.db")+"?_txlock=immediate")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer db.Close()
+	_, err = db.ExecContext(context.Background(), `
+		CREATE TABLE stock (sku TEXT PRIMARY KEY, on_hand BIGINT NOT NULL);
+		INSERT INTO stock VALUES ('85123A', 10);
+		ALTER TABLE stock ADD COLUMN fence BIGINT NOT NULL DEFAULT 0`)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+
+	stock := sqlfence.Table{Name: "stock", Key: "sku", Dialect: sqlfence.SQLite}
+	write := func(ctx context.Context, onHand int) error {
+		tx, err := db.BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = tx.Rollback() }()
+		if err := stock.Advance(ctx, tx, "85123A", lock.Fence(ctx)); err != nil {
+			return err
+		}
+		if _, err := tx.ExecContext(ctx, "UPDATE stock SET on_hand = ? WHERE sku = '85123A'", onHand); err != nil {
+			return err
+		}
+		return tx.Commit()
+	}
+
+	// Under a lock the context carries the fence; here we hand it out.
+	paused := lock.WithFence(context.Background(), 33)
+	successor := lock.WithFence(context.Background(), 34)
+	fmt.Println(write(successor, 7))
+	err = write(paused, 9)
+	fmt.Println(err)
+	fmt.Println(errors.Is(err, sqlfence.ErrStale))
+	// Output:
+	// <nil>
+	// sqlfence: stock "85123A" has seen fence 34, refused the older 33
+	// true
+}
