@@ -1,0 +1,160 @@
+package asynqredis
+
+import (
+	"sync"
+	"time"
+)
+
+// An Attempt is one run of a task by this process, from its dequeue to its
+// acknowledgement. Its methods are safe for use by several goroutines.
+type Attempt struct {
+	Queue   string
+	ID      string
+	name    string // written into the task's hash by the dequeue
+	retried uint64 // how often the task had been charged before it
+	lease   int64  // when the lease that it began with ends, Unix seconds
+
+	// earlier, guarded by the attempts' lock, is the one before it of this
+	// process, as long as that is not acknowledged.
+	earlier *Attempt
+
+	mu      sync.Mutex
+	park    *Park
+	cutOff  bool
+	pinned  bool
+	touched time.Time
+}
+
+// A Park says how an attempt is to be put aside.
+type Park struct {
+	// At is when the task's own timer fires; asynq keeps whole seconds.
+	At time.Time
+	// Ticket is its ticket in the line, 0 when it stands in none.
+	Ticket int64
+	// Done, if set, is told how often the task has been parked by now.
+	Done func(parked int)
+}
+
+// Park makes the acknowledgement of a's error put the task aside, whatever its
+// retries, instead of charging or archiving it.
+func (a *Attempt) Park(p Park) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.park = &p
+}
+
+// CutOff says that a lost what made it the task's only attempt. From then on
+// its acknowledgement reaches Redis only if no later attempt has begun.
+func (a *Attempt) CutOff() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.cutOff = true
+}
+
+// Pin keeps a known until the returned function is called, however long it
+// runs.
+func (a *Attempt) Pin() (unpin func()) {
+	set := func(pinned bool) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.pinned, a.touched = pinned, time.Now()
+	}
+	set(true)
+	return func() { set(false) }
+}
+
+func (a *Attempt) state() (park *Park, cutOff bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.park, a.cutOff
+}
+
+func (a *Attempt) staleSince(t time.Time) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return !a.pinned && a.touched.Before(t)
+}
+
+// attempts holds the attempts that are under way in this process.
+type attempts struct {
+	mu    sync.Mutex
+	byID  map[taskID]*Attempt
+	swept time.Time
+}
+
+type taskID struct{ queue, id string }
+
+// keepUnpinned is how long an attempt that nobody pins is remembered. asynq
+// leaves one without an acknowledgement only when its lease has lapsed, a minute
+// after which another server takes the task over.
+const keepUnpinned = 10 * time.Minute
+
+func (s *attempts) add(a *Attempt) {
+	now := time.Now()
+	a.touched = now
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.byID == nil {
+		s.byID, s.swept = make(map[taskID]*Attempt), now
+	}
+	id, old := taskID{a.Queue, a.ID}, now.Add(-keepUnpinned)
+	a.earlier = s.byID[id]
+	for later := a; later.earlier != nil; {
+		if later.earlier.staleSince(old) {
+			later.earlier = later.earlier.earlier
+		} else {
+			later = later.earlier
+		}
+	}
+	s.byID[id] = a
+	if s.swept.Before(old) {
+		s.swept = now
+		for id, a := range s.byID {
+			if a.staleSince(old) {
+				delete(s.byID, id)
+			}
+		}
+	}
+}
+
+func (s *attempts) get(queue, id string) *Attempt {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.byID[taskID{queue, id}]
+}
+
+// acknowledging returns the attempt whose acknowledgement has this deadline. asynq
+// names the task only, but its deadline is the end of the attempt's lease, and no
+// lease ends before it did when it began: one that ends earlier is of an earlier
+// attempt, which asynq has given up and which is still at work. Without a
+// deadline it is not an attempt's own, and the latest is meant.
+func (s *attempts) acknowledging(queue, id string, deadline time.Time, ok bool) *Attempt {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := s.byID[taskID{queue, id}]
+	for ok && a != nil && a.earlier != nil && deadline.Before(time.Unix(a.lease, 0)) {
+		a = a.earlier
+	}
+	return a
+}
+
+// remove forgets a, but no other attempt of its task.
+func (s *attempts) remove(a *Attempt) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	id := taskID{a.Queue, a.ID}
+	later := s.byID[id]
+	switch {
+	case later != a:
+		for later != nil && later.earlier != a {
+			later = later.earlier
+		}
+		if later != nil {
+			later.earlier = a.earlier
+		}
+	case a.earlier != nil:
+		s.byID[id] = a.earlier
+	default:
+		delete(s.byID, id)
+	}
+}

@@ -1,0 +1,108 @@
+package asynqredis_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/asynqredis"
+	"github.com/sidingq/siding/internal/redistest"
+)
+
+// All scripts are gone from Redis before every call.
+func TestMovesSurviveAScriptFlush(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, redistest.Start(t).Addr)
+	flush := func() { must(t, f.rdb.ScriptFlush(t.Context()).Err()) }
+	w := f.worker(t)
+	id := f.enqueue(t, asynq.MaxRetry(0))
+	flush()
+	a := w.take(t, id)
+	flush()
+	f.promote(t, id, 7, asynqredis.Noted)
+	flush()
+	a.park(t, 7)
+	flush()
+	w.take(t, id).park(t, 8)
+	flush()
+	f.promote(t, id, 8, asynqredis.Called)
+	f.check(t)
+	flush()
+	a = w.take(t, id)
+	a.ours.CutOff()
+	flush()
+	a.mustEnd(t, nil)
+	if have := f.check(t).places(); len(have) != 0 {
+		t.Errorf("want the task done, have it in %v", have)
+	}
+}
+
+// A Redis that takes no writes refuses the parking: asynq hears of it, the task
+// stays active, and is parked when its worker finds it again.
+func TestParkRefusedByRedisIsNotLost(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, redistest.Start(t).Addr)
+	w := f.worker(t)
+	id := f.enqueue(t, asynq.MaxRetry(0))
+	a := w.take(t, id)
+	before := f.check(t)
+	must(t, f.rdb.ConfigSet(t.Context(), "min-replicas-to-write", "1").Err())
+	a.ours.Park(asynqredis.Park{At: time.Now().Add(time.Hour), Ticket: 7})
+	if err := a.end(t, errWaiting); err == nil || !redis.HasErrorPrefix(err, "NOREPLICAS") {
+		t.Errorf("want Redis's own NOREPLICAS, have %v", err)
+	}
+	if have, err := asynqredis.Promote(t.Context(), f.rdb, f.queue, id, 7); err == nil {
+		t.Errorf("want an error from Promote too, have %q", have)
+	}
+	must(t, f.rdb.ConfigSet(t.Context(), "min-replicas-to-write", "0").Err())
+	f.unchanged(t, before)
+	f.lapse(t, id)
+	f.recoverLapsed(t, w.hook)
+	if have := f.check(t).places()[id]; !slices.Equal(have, []string{"retry"}) {
+		t.Errorf("want it parked, have it in %v", have)
+	}
+}
+
+// A move that takes a task out of one set must not be refused half-way when
+// memory is full: Redis refuses what needs memory as the first write, not later.
+func TestMovesAreWholeWhenMemoryIsFull(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, redistest.Start(t).Addr)
+	w := f.worker(t)
+	tail, called := f.parked(t, w, 6), f.enqueue(t)
+	a := w.take(t, called)
+	f.promote(t, called, 7, asynqredis.Noted)
+	id := f.enqueue(t)
+	b := w.take(t, id)
+	f.runNow(t, tail)
+	f.others(t, 1)
+	must(t, f.rdb.ConfigSet(t.Context(), "maxmemory", "1").Err())
+	park := func(a *turn, ticket int64) func() error {
+		return func() error {
+			a.ours.Park(asynqredis.Park{At: time.Now().Add(time.Hour), Ticket: ticket})
+			return a.end(t, errWaiting)
+		}
+	}
+	promote := func(id string, ticket int64) func() error {
+		return func() error {
+			_, err := asynqredis.Promote(t.Context(), f.rdb, f.queue, id, ticket)
+			return err
+		}
+	}
+	for i, move := range []func() error{promote(id, 8), park(b, 8), park(a, 7), promote(id, 8), promote(tail, 6)} {
+		before := f.check(t)
+		if err := move(); err != nil {
+			t.Logf("move %d: %v", i, err)
+			f.unchanged(t, before)
+		}
+		f.check(t)
+	}
+	send(t, w.gate.dequeue, struct{}{}, "a dequeue")
+	if err := receive(t, w.gate.dequeued, "its error").err; !redis.HasErrorPrefix(err, "OOM") {
+		t.Errorf("want Redis's own OOM, have %v", err)
+	}
+	f.check(t)
+}

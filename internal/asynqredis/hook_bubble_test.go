@@ -1,0 +1,94 @@
+package asynqredis_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/asynqredis"
+)
+
+// An attempt that asynq never acknowledges, as its lease has lapsed, must not
+// be remembered for ever; one whose handler still runs must be, for what it may
+// yet send.
+func TestHookForgetsWhatNobodyAcknowledges(t *testing.T) {
+	t.Parallel()
+	calls := callsOfAsynq(t)
+	queue := queueOf(calls)
+	synctest.Test(t, func(t *testing.T) {
+		h := quiet()
+		dequeue := func(id string) *asynqredis.Attempt {
+			w := &wire{answer: replies(t, fmt.Sprintf("\x1a%c%s", len(id), id))}
+			if err := h.ProcessHook(w.process)(t.Context(), redis.NewCmd(t.Context(), calls["dequeue"]...)); err != nil {
+				t.Fatal(err)
+			}
+			return h.Attempt(queue, id)
+		}
+		known := func(when string, want ...string) {
+			t.Helper()
+			for _, id := range []string{"left", "pinned", "ended", "young"} {
+				have := h.Attempt(queue, id) != nil
+				found := false
+				for _, w := range want {
+					found = found || w == id
+				}
+				if have != found {
+					t.Errorf("%s: %s: want it known: %v, have %v", when, id, found, have)
+				}
+			}
+		}
+		dequeue("left")
+		unpin := dequeue("pinned").Pin()
+		unpinEnded := dequeue("ended").Pin()
+		time.Sleep(9 * time.Minute)
+		unpinEnded()
+		dequeue("young")
+		known("before ten minutes", "left", "pinned", "ended", "young")
+		time.Sleep(2 * time.Minute)
+		dequeue("next")
+		known("after ten minutes", "pinned", "ended", "young")
+		time.Sleep(11 * time.Minute)
+		dequeue("next")
+		known("ten minutes after the others' end", "pinned")
+		unpin()
+		time.Sleep(11 * time.Minute)
+		dequeue("next")
+		known("ten minutes after its own end")
+	})
+}
+
+// Of a task that lapses again and again in one process, no more attempts are
+// remembered than may still be acknowledged.
+func TestHookForgetsEarlierAttemptsOfATask(t *testing.T) {
+	t.Parallel()
+	calls := callsOfAsynq(t)
+	synctest.Test(t, func(t *testing.T) {
+		h := quiet()
+		first := asDequeued(t, h, calls)
+		unpin := first.Pin()
+		time.Sleep(9 * time.Minute)
+		asDequeued(t, h, calls)
+		time.Sleep(9 * time.Minute)
+		third := asDequeued(t, h, calls)
+		done := func(want *asynqredis.Attempt) {
+			t.Helper()
+			process(t, h, replies(t, "OK"), calls["done"])
+			if have := h.Attempt(first.Queue, first.ID); have != want {
+				t.Errorf("want %p known, have %p", want, have)
+			}
+		}
+		time.Sleep(2 * time.Minute) // the second is too old now
+		asDequeued(t, h, calls)
+		done(third)
+		done(first)
+		unpin()
+		asDequeued(t, h, calls)
+		done(first)
+		time.Sleep(11 * time.Minute)
+		asDequeued(t, h, calls)
+		done(nil)
+	})
+}

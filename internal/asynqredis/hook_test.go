@@ -1,0 +1,372 @@
+package asynqredis_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/asynqredis"
+)
+
+func TestHookTouchesOnlyCallsItKnows(t *testing.T) {
+	t.Parallel()
+	calls := callsOfAsynq(t)
+	unknown := map[string][]any{
+		"a plain command":   {"get", "asynq:{q}:pending"},
+		"one word":          {"evalsha"},
+		"a script, no keys": {"eval", "return 1", 0},
+		"a script, short":   {"eval", "return 1", 4, "asynq:{q}:pending"},
+		"a count as text":   {"evalsha", calls["dequeue"][1], "1", "asynq:{q}:pending"},
+		"a name no text":    {"evalsha", 7, 1, "asynq:{q}:pending"},
+		"a verb no text":    {7, calls["dequeue"][1], 1, "asynq:{q}:pending"},
+		"a short verb":      {"ev", calls["dequeue"][1], 1, "asynq:{q}:pending"},
+		"a key no text":     {"evalsha", calls["done"][1], 1, 7},
+		"a minus count":     {"evalsha", calls["done"][1], -1, "asynq:{q}:active"},
+	}
+	for name, call := range calls {
+		changed := slices.Clone(call)
+		changed[1] = "0" + fmt.Sprint(call[1])[1:]
+		unknown[name+" of another version"] = changed
+		changed = slices.Clone(call)
+		changed[0] = "evalsha_ro"
+		unknown[name+", read only"] = changed
+		changed = slices.Clone(call)
+		for i := range 4 {
+			changed[3+i] = strings.Replace(fmt.Sprint(call[3+i]), "asynq:", "other:", 1)
+		}
+		unknown[name+" on keys that are not asynq's"] = changed
+	}
+	for name, call := range unknown {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := quiet()
+			a := asDequeued(t, h, calls)
+			a.Park(asynqredis.Park{At: time.Now().Add(time.Hour)})
+			a.CutOff()
+			cmd, sent := process(t, h, replies(t, "as it is"), call)
+			if diff := cmp.Diff([][]any{call}, sent); diff != "" {
+				t.Errorf("(-want +sent):\n%s", diff)
+			}
+			if cmd.Val() != "as it is" || h.Attempt(a.Queue, a.ID) != a {
+				t.Errorf("want the reply as it is and the attempt kept, have %v", cmd.Val())
+			}
+		})
+	}
+}
+
+// The scripts that the hook acts upon are those that [TestAsynqCalls] sees
+// asynq send, under the same digests.
+func TestHookKnowsTheCallsOfTheFacts(t *testing.T) {
+	t.Parallel()
+	calls := callsOfAsynq(t)
+	acts := map[string]bool{ // true: on an attempt that was cut off
+		"dequeue": true, "done": true, "done-unique": true, "complete": true, "complete-unique": true,
+		"requeue": true, "retry": true, "archive": true,
+		"enqueue": false, "enqueue-unique": false, "schedule": false, "schedule-unique": false,
+		"forward": false, "find-lapsed": false,
+	}
+	seen := map[string]bool{}
+	for line := range strings.Lines(strings.TrimSpace(asynqCalls)) {
+		words, _, _ := strings.Cut(line, "|")
+		fields := strings.Fields(words)
+		name, sha := fields[0], fields[1]
+		want, ok := acts[name]
+		if !ok {
+			t.Errorf("%s: want it known to this test", name)
+		}
+		seen[name] = true
+		h := quiet()
+		a := asDequeued(t, h, calls)
+		a.CutOff()
+		call := []any{"evalsha", sha, len(fields) - 2}
+		for _, key := range fields[2:] {
+			call = append(call, "asynq:{"+a.Queue+"}:"+key)
+		}
+		call = append(call, a.ID, "two", "three")
+		var sent [][]any
+		process(t, h, func(cmd redis.Cmder) error {
+			sent = append(sent, cmd.Args())
+			return nil
+		}, call)
+		if acted := !slices.Equal(sent[0], call); acted != want {
+			t.Errorf("%s: want the hook to act on it: %v, have %v sent", name, want, sent)
+		}
+	}
+	if len(seen) != len(acts) {
+		t.Errorf("want all of %v, have %v", acts, seen)
+	}
+}
+
+func TestHookReportsAnUnknownDequeueOnce(t *testing.T) {
+	t.Parallel()
+	calls := callsOfAsynq(t)
+	var log bytes.Buffer
+	h := asynqredis.NewHook(slog.New(slog.NewTextHandler(&log, nil)))
+	lines := func() int { return strings.Count(log.String(), "\n") }
+	for name, call := range calls {
+		call = slices.Clone(call)
+		call[1] = strings.Repeat("0", 40)
+		if name != "dequeue" {
+			process(t, h, replies(t, "OK"), call)
+		}
+	}
+	process(t, h, replies(t, redis.Nil), calls["dequeue"])
+	if n := lines(); n != 0 {
+		t.Fatalf("want nothing logged yet, have:\n%s", &log)
+	}
+	call := slices.Clone(calls["dequeue"])
+	call[1] = strings.Repeat("0", 40)
+	for range 3 {
+		process(t, h, replies(t, redis.Nil), call)
+	}
+	call[0], call[1] = "eval", "return 'another dequeue'"
+	process(t, h, replies(t, redis.Nil), call)
+	if n := lines(); n != 1 || !strings.Contains(log.String(), "level=WARN") {
+		t.Errorf("want one warning, have:\n%s", &log)
+	}
+}
+
+func TestHookSendsItsOwnDequeue(t *testing.T) {
+	t.Parallel()
+	calls := callsOfAsynq(t)
+	source, err := os.ReadFile("dequeue.lua")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sha := redis.NewScript(string(source)).Hash()
+	names := map[string]bool{}
+	for range 2 { // as in two processes
+		h := quiet()
+		for range 40 {
+			_, sent := process(t, h, replies(t, redis.Nil), calls["dequeue"])
+			want := slices.Concat([]any{"evalsha", sha}, calls["dequeue"][2:])
+			last := len(want)
+			if len(sent) != 1 || len(sent[0]) != last+1 || !slices.Equal(sent[0][:last], want) {
+				t.Fatalf("want %v and a name sent, have %v", want, sent)
+			}
+			names[fmt.Sprint(sent[0][last])] = true
+		}
+	}
+	if len(names) != 80 {
+		t.Errorf("want 80 attempts with a name each, have %d names", len(names))
+	}
+}
+
+func TestHookSendsTheTextOfAScriptThatRedisDoesNotKnow(t *testing.T) {
+	t.Parallel()
+	calls := callsOfAsynq(t)
+	unknown := notLoadedError{}
+	for name, file := range map[string]string{"dequeue": "dequeue.lua", "retry": "park.lua", "archive": "park.lua"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			source, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			h := quiet()
+			if name != "dequeue" {
+				asDequeued(t, h, calls).Park(asynqredis.Park{At: time.Now()})
+			}
+			cmd, sent := process(t, h, replies(t, unknown, "OK"), calls[name])
+			if cmd.Val() != "OK" || cmd.Err() != nil || len(sent) != 2 {
+				t.Fatalf("want two calls and the second's reply, have %v, %v", sent, cmd)
+			}
+			want := slices.Concat([]any{"eval", string(source)}, sent[0][2:])
+			if diff := cmp.Diff(want, sent[1]); diff != "" {
+				t.Errorf("(-want +sent):\n%s", diff)
+			}
+		})
+	}
+}
+
+type notLoadedError struct{}
+
+func (notLoadedError) RedisError()   {}
+func (notLoadedError) Error() string { return "NOSCRIPT No matching script. Please use EVAL." }
+
+// asynq itself must see what went wrong, and may try again.
+func TestHookPassesErrorsOn(t *testing.T) {
+	t.Parallel()
+	calls := callsOfAsynq(t)
+	for _, broken := range []error{io.EOF, context.DeadlineExceeded, redis.ErrClosed, redis.TxFailedErr} {
+		for name, call := range calls {
+			for _, mark := range []string{"", "parked", "cut off", "cut off and parked"} {
+				t.Run(fmt.Sprintf("%v, %s, %s", broken, name, mark), func(t *testing.T) {
+					t.Parallel()
+					h := quiet()
+					var a *asynqredis.Attempt
+					told := 0
+					if name != "dequeue" {
+						a = asDequeued(t, h, calls)
+						if strings.Contains(mark, "parked") {
+							a.Park(asynqredis.Park{At: time.Now(), Done: func(n int) { told = n }})
+						}
+						if strings.Contains(mark, "cut off") {
+							a.CutOff()
+						}
+					}
+					cmd, sent := process(t, h, replies(t, broken), call)
+					if cmd.Err() != broken || len(sent) != 1 { //nolint:errorlint // the very one
+						t.Errorf("want one call and its error %v, have %d, %v", broken, len(sent), cmd.Err())
+					}
+					if have := h.Attempt(queueOf(calls), "task-1"); have != a {
+						t.Errorf("want the attempt known as before, %p, have %p", a, have)
+					}
+					if told != 0 {
+						t.Error("want Done told of nothing")
+					}
+				})
+			}
+		}
+	}
+}
+
+// A call that failed may be repeated, and then counts.
+func TestHookParksOnTheSecondTry(t *testing.T) {
+	t.Parallel()
+	calls := callsOfAsynq(t)
+	h := quiet()
+	a := asDequeued(t, h, calls)
+	told := 0
+	a.Park(asynqredis.Park{At: time.Now(), Ticket: 7, Done: func(n int) { told = n }})
+	process(t, h, replies(t, io.EOF), calls["retry"])
+	cmd, _ := process(t, h, replies(t, []any{int64(3), int64(0)}), calls["retry"])
+	if cmd.Err() != nil || cmd.Val() != "OK" || told != 3 || h.Attempt(a.Queue, a.ID) != nil {
+		t.Errorf("want OK and Done told 3, have %v and %d", cmd, told)
+	}
+	// What comes after that is not ours.
+	_, sent := process(t, h, replies(t, "OK"), calls["retry"])
+	if diff := cmp.Diff([][]any{calls["retry"]}, sent); diff != "" {
+		t.Errorf("(-want +sent):\n%s", diff)
+	}
+}
+
+// Only the words for "put it aside" park: a task that has finished has finished.
+func TestHookParksOnlyRetriesAndArchivings(t *testing.T) {
+	t.Parallel()
+	calls := callsOfAsynq(t)
+	for name, call := range calls {
+		if name == "dequeue" || name == "retry" || name == "archive" {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := quiet()
+			asDequeued(t, h, calls).Park(asynqredis.Park{At: time.Now()})
+			_, sent := process(t, h, replies(t, "OK"), call)
+			if diff := cmp.Diff([][]any{call}, sent); diff != "" {
+				t.Errorf("(-want +sent):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestHookRefusesRepliesItCannotRead(t *testing.T) {
+	t.Parallel()
+	calls := callsOfAsynq(t)
+	h := quiet()
+	cmd, _ := process(t, h, replies(t, int64(7)), calls["dequeue"])
+	if cmd.Err() == nil || !strings.Contains(cmd.Err().Error(), "int64") {
+		t.Errorf("want an error that names the reply's type, have %v", cmd)
+	}
+	for _, reply := range []string{"", "\x1a", "no message", "\x12\x01x"} { // none with an id
+		cmd, _ := process(t, h, replies(t, reply), calls["dequeue"])
+		if cmd.Err() != nil || cmd.Val() != reply {
+			t.Errorf("want %q passed on, as asynq reads it itself, have %v", reply, cmd)
+		}
+		if h.Attempt(queueOf(calls), "") != nil {
+			t.Error("want no attempt without an id")
+		}
+	}
+	// A message without end cannot be asked for its uniqueness key.
+	asDequeued(t, h, calls).Park(asynqredis.Park{At: time.Now()})
+	call := slices.Clone(calls["retry"])
+	call[len(call)-5] = "\x1a\x7f"
+	if cmd, sent := process(t, h, replies(t), call); cmd.Err() == nil || len(sent) != 0 {
+		t.Errorf("want an error and nothing sent, have %v, %v", cmd, sent)
+	}
+	if cmd, _ := process(t, h, replies(t, "what?"), calls["retry"]); cmd.Err() != nil || cmd.Val() != "OK" {
+		t.Errorf("want OK, have %v", cmd)
+	}
+	other := redis.NewStatusCmd(t.Context(), calls["dequeue"]...)
+	w := &wire{answer: replies(t, redis.Nil, "\x1a\x06task-1")}
+	if err := h.ProcessHook(w.process)(t.Context(), other); !errors.Is(err, redis.Nil) {
+		t.Errorf("want %v, have %v", redis.Nil, err)
+	}
+	if err := h.ProcessHook(w.process)(t.Context(), other); err == nil || !errors.Is(other.Err(), err) {
+		t.Errorf("want an error for a command that cannot hold the reply, have %v", err)
+	}
+}
+
+// Attempts come and go on many connections at once.
+func TestHookServesManyConnections(t *testing.T) {
+	t.Parallel()
+	calls := callsOfAsynq(t)
+	h := quiet()
+	queue := queueOf(calls)
+	var all sync.WaitGroup
+	for i := range 8 {
+		id := fmt.Sprintf("task-%d", i/2) // two goroutines to a task
+		all.Go(func() {
+			w := &wire{answer: func(cmd redis.Cmder) error {
+				if c, ok := cmd.(*redis.Cmd); ok {
+					c.SetVal("\x1a\x06" + id)
+				}
+				return nil
+			}}
+			send := func(name string) {
+				call := slices.Clone(calls[name])
+				for i, arg := range call {
+					if arg == "task-1" {
+						call[i] = id
+					}
+				}
+				if err := h.ProcessHook(w.process)(t.Context(), redis.NewCmd(t.Context(), call...)); err != nil {
+					t.Error(err)
+				}
+			}
+			for _, name := range slices.Repeat([]string{"done", "retry", "archive", "requeue", "completed"}, 20) {
+				send("dequeue")
+				if a := h.Attempt(queue, id); a != nil {
+					unpin := a.Pin()
+					a.Park(asynqredis.Park{At: time.Now(), Done: func(int) {}})
+					a.CutOff()
+					defer unpin()
+				}
+				send(name)
+			}
+		})
+	}
+	all.Wait()
+}
+
+func TestHookLeavesDialsAndPipelinesAlone(t *testing.T) {
+	t.Parallel()
+	calls := callsOfAsynq(t)
+	rdb := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+	t.Cleanup(func() { _ = rdb.Close() })
+	h := quiet()
+	rdb.AddHook(h)
+	pipe := rdb.Pipeline()
+	set, get := pipe.Set(t.Context(), "k", "v", 0), pipe.Get(t.Context(), "k")
+	dequeue := pipe.Do(t.Context(), calls["dequeue"]...)
+	if _, err := pipe.Exec(t.Context()); !redis.HasErrorPrefix(err, "NOSCRIPT") {
+		t.Errorf("want the dequeue sent as it is, which this Redis does not know, have %v", err)
+	}
+	if set.Val() != "OK" || get.Val() != "v" || !missing(dequeue.Err()) {
+		t.Errorf("want the replies of Redis, have %v, %v, %v", set, get, dequeue)
+	}
+}

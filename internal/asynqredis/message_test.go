@@ -1,0 +1,182 @@
+package asynqredis
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protodesc"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/descriptorpb"
+	"google.golang.org/protobuf/types/dynamicpb"
+)
+
+// taskMessage describes the fields of asynq's message that field is used for,
+// to the protobuf library that asynq itself decodes with.
+func taskMessage(tb testing.TB) protoreflect.MessageDescriptor {
+	tb.Helper()
+	text := func(name string, number int32) *descriptorpb.FieldDescriptorProto {
+		return &descriptorpb.FieldDescriptorProto{
+			Name: &name, Number: &number,
+			Label: descriptorpb.FieldDescriptorProto_LABEL_OPTIONAL.Enum(),
+			Type:  descriptorpb.FieldDescriptorProto_TYPE_STRING.Enum(),
+		}
+	}
+	retried := text("retried", fieldRetried)
+	retried.Type = descriptorpb.FieldDescriptorProto_TYPE_INT32.Enum()
+	file, err := protodesc.NewFile(&descriptorpb.FileDescriptorProto{
+		Name: new("task.proto"), Syntax: new("proto3"),
+		MessageType: []*descriptorpb.DescriptorProto{{
+			Name:  new("Task"),
+			Field: []*descriptorpb.FieldDescriptorProto{text("id", fieldID), text("unique_key", fieldUniqueKey), retried},
+		}},
+	}, nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return file.Messages().Get(0)
+}
+
+// encode appends text fields in the order of numbers.
+func encode(fields ...any) []byte {
+	var b []byte
+	for i := 0; i < len(fields); i += 2 {
+		number, _ := fields[i].(int)
+		b = protowire.AppendTag(b, protowire.Number(number), protowire.BytesType)
+		text, _ := fields[i+1].(string)
+		b = protowire.AppendString(b, text)
+	}
+	return b
+}
+
+func TestField(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 100_000)
+	other := protowire.AppendVarint(protowire.AppendTag(nil, fieldID, protowire.VarintType), 7)
+	for name, c := range map[string]struct {
+		encoded    []byte
+		id, unique string
+	}{
+		"empty":                   {},
+		"both":                    {encode(fieldID, "task-1", fieldUniqueKey, "u"), "task-1", "u"},
+		"in another order":        {encode(fieldUniqueKey, "u", fieldID, "task-1"), "task-1", "u"},
+		"after a payload":         {encode(1, "type", 2, long, fieldID, "task-1"), "task-1", ""},
+		"a payload like a field":  {encode(2, "\x1a\x01x", fieldID, "task-1"), "task-1", ""},
+		"empty text":              {encode(fieldID, "", fieldUniqueKey, "u"), "", "u"},
+		"long text":               {encode(fieldID, long), long, ""},
+		"twice: the last counts":  {encode(fieldID, "task-1", fieldID, "task-2"), "task-2", ""},
+		"of another type":         {append(other, encode(fieldUniqueKey, "u")...), "", "u"},
+		"of another type, beside": {append(encode(fieldID, "task-1"), other...), "task-1", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for number, want := range map[protowire.Number]string{fieldID: c.id, fieldUniqueKey: c.unique} {
+				if have, err := field(c.encoded, number); have != want || err != nil {
+					t.Errorf("field %d: want %q, have %q, %v", number, want, have, err)
+				}
+			}
+		})
+	}
+}
+
+func TestFieldRefusesWhatIsNoMessage(t *testing.T) {
+	t.Parallel()
+	whole := encode(1, "type", fieldID, "task-1", fieldUniqueKey, "u")
+	for name, encoded := range map[string][]byte{
+		"cut in a tag":         {0x80},
+		"cut in a length":      {0x1a, 0x80},
+		"longer than there is": {0x1a, 7, 'x'},
+		"cut in the last text": whole[:len(whole)-1],
+		"number 0":             {0x02, 0},
+		"an end of no group":   {0x1c},
+		"an unknown type":      {0x1e},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, number := range []protowire.Number{fieldID, fieldUniqueKey} {
+				if _, err := field(encoded, number); !errors.Is(err, errMessage) {
+					t.Errorf("field %d: want %v, have %v", number, errMessage, err)
+				}
+			}
+		})
+	}
+}
+
+func TestWithRetried(t *testing.T) {
+	t.Parallel()
+	task := encode(1, "type", fieldID, "task-1")
+	charged := func(b []byte, n uint64) []byte {
+		return protowire.AppendVarint(protowire.AppendTag(bytes.Clone(b), fieldRetried, protowire.VarintType), n)
+	}
+	for name, c := range map[string]struct {
+		encoded []byte
+		count   uint64
+		want    []byte
+	}{
+		"none, and none wanted": {task, 0, task},
+		"none, one wanted":      {task, 1, charged(task, 1)},
+		"one, none wanted":      {charged(task, 1), 0, charged(charged(task, 1), 0)},
+		"one, and one wanted":   {append(charged(task, 1), task...), 1, append(charged(task, 1), task...)},
+		"many":                  {charged(task, 1<<31-1), 300, charged(charged(task, 1<<31-1), 300)},
+		"no message":            {[]byte{0x80}, 1, []byte{0x80}},
+		"a text of that number": {encode(fieldRetried, "x"), 2, charged(encode(fieldRetried, "x"), 2)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			have := withRetried(string(c.encoded), c.count)
+			if have != string(c.want) {
+				t.Errorf("want %x, have %x", c.want, have)
+			}
+		})
+	}
+}
+
+// What protobuf can decode, field reads as protobuf does; on anything else it
+// must only not panic.
+func FuzzField(f *testing.F) {
+	f.Add([]byte(nil))
+	f.Add(encode(1, "order:audit", 2, `{"order":"7"}`, fieldID, "task-1", 4, "default", fieldUniqueKey, "asynq:{default}:unique:x:"))
+	f.Add(encode(fieldID, "a", fieldID, "b", 15, "\x0a\x01k\x12\x01v"))
+	f.Add([]byte{0x1b, 0x1c})                         // a group where the id should be
+	f.Add(append([]byte{0x18, 1, 0x19}, 1, 2, 3, 4))  // a number, and half a float
+	f.Add([]byte{0x1a, 0xff, 0xff, 0xff, 0xff, 0x0f}) // a length beyond everything
+	task := taskMessage(f)
+	f.Fuzz(func(t *testing.T, encoded []byte) {
+		before := bytes.Clone(encoded)
+		m := dynamicpb.NewMessage(task)
+		valid := proto.Unmarshal(encoded, m) == nil
+		for name, number := range map[protoreflect.Name]protowire.Number{"id": fieldID, "unique_key": fieldUniqueKey} {
+			have, err := field(encoded, number)
+			if want := m.Get(task.Fields().ByName(name)).String(); valid && (err != nil || have != want) {
+				t.Errorf("%s of %x: want %q, have %q, %v", name, encoded, want, have, err)
+			}
+			if err != nil && !errors.Is(err, errMessage) {
+				t.Errorf("%s of %x: want %v, have %v", name, encoded, errMessage, err)
+			}
+		}
+		have, err := retried(encoded)
+		want := m.Get(task.Fields().ByName("retried")).Int()
+		if valid && (err != nil || int64(int32(have)) != want) { // 32 bits, as protobuf has it
+			t.Errorf("retried of %x: want %d, have %d, %v", encoded, want, have, err)
+		}
+		changed := dynamicpb.NewMessage(task)
+		if valid && proto.Unmarshal([]byte(withRetried(string(encoded), 7)), changed) == nil {
+			if have := changed.Get(task.Fields().ByName("retried")).Int(); have != 7 {
+				t.Errorf("%x with 7 retries: have %d", encoded, have)
+			}
+			changed.Clear(task.Fields().ByName("retried"))
+			m.Clear(task.Fields().ByName("retried"))
+			if !proto.Equal(m, changed) && len(m.GetUnknown()) == len(changed.GetUnknown()) {
+				t.Errorf("%x: want the rest as it was, %v, have %v", encoded, m, changed)
+			}
+		} else if valid {
+			t.Errorf("%x: want a message with 7 retries, have none", encoded)
+		}
+		if !bytes.Equal(before, encoded) {
+			t.Errorf("want the message left as it is, %x, have %x", before, encoded)
+		}
+	})
+}

@@ -1,0 +1,223 @@
+package asynqredis_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/asynqredis"
+)
+
+// An attempt whose task asynq has given to another since changes nothing.
+func TestSupersededAttemptChangesNothing(t *testing.T) {
+	t.Parallel()
+	cutOff := func(err error) func(*testing.T, *turn) {
+		return func(t *testing.T, a *turn) {
+			t.Helper()
+			a.ours.CutOff()
+			a.mustEnd(t, err)
+		}
+	}
+	for name, c := range map[string]struct {
+		opts []asynq.Option
+		end  func(t *testing.T, late *turn)
+	}{
+		"parks":                  {end: func(t *testing.T, a *turn) { t.Helper(); a.park(t, 7) }},
+		"parks without a ticket": {end: func(t *testing.T, a *turn) { t.Helper(); a.park(t, 0) }},
+		"parks, cut off":         {end: func(t *testing.T, a *turn) { t.Helper(); a.ours.CutOff(); a.park(t, 7) }},
+		"done":                   {end: cutOff(nil)},
+		"done, unique":           {opts: []asynq.Option{asynq.Unique(time.Hour)}, end: cutOff(nil)},
+		"completed":              {opts: []asynq.Option{asynq.Retention(time.Hour)}, end: cutOff(nil)},
+		"completed, unique":      {opts: []asynq.Option{asynq.Retention(time.Hour), asynq.Unique(time.Hour)}, end: cutOff(nil)},
+		"failed":                 {end: cutOff(errOwn)},
+		"archived":               {end: cutOff(asynq.SkipRetry)},
+		"revoked":                {end: cutOff(asynq.RevokeTask)},
+		"put back":               {end: func(t *testing.T, a *turn) { t.Helper(); a.ours.CutOff(); a.stop() }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for where, store := range stores() {
+				t.Run(where, func(t *testing.T) {
+					t.Parallel()
+					f := store(t)
+					first, second := f.worker(t), f.worker(t)
+					id := f.enqueue(t, c.opts...)
+					late := first.take(t, id)
+					f.lapse(t, id)
+					f.recoverLapsed(t, nil)
+					f.runNow(t, id)
+					a := second.take(t, id)
+					before := f.check(t)
+					c.end(t, late)
+					f.unchanged(t, before)
+					if first.hook.Attempt(f.queue, id) != nil {
+						t.Error("want the superseded attempt forgotten, have it still")
+					}
+					a.mustEnd(t, nil) // and the later one is not disturbed
+					if have := f.check(t).places()[id]; len(have) > 0 && have[0] != "completed" {
+						t.Errorf("want the task done, have it in %v", have)
+					}
+				})
+			}
+		})
+	}
+}
+
+// The later attempt may run in the same process, side by side with the late one
+// and under the same hook.
+func TestSupersededAttemptOfTheSameProcessChangesNothing(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(t *testing.T, a *turn){
+		"parks":           func(t *testing.T, a *turn) { t.Helper(); a.park(t, 7) },
+		"done, cut off":   func(t *testing.T, a *turn) { t.Helper(); a.ours.CutOff(); a.mustEnd(t, nil) },
+		"failed, cut off": func(t *testing.T, a *turn) { t.Helper(); a.ours.CutOff(); a.mustEnd(t, errOwn) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for where, store := range stores() {
+				t.Run(where, func(t *testing.T) {
+					t.Parallel()
+					f := store(t)
+					w := f.worker(t)
+					id := f.enqueue(t)
+					tick := time.NewTicker(time.Millisecond)
+					defer tick.Stop()
+					again := func() *turn {
+						// Leases are known to the second.
+						for began := time.Now().Unix(); time.Now().Unix() == began; {
+							receive(t, tick.C, "a tick")
+						}
+						f.lapse(t, id)
+						f.recoverLapsed(t, nil)
+						f.runNow(t, id)
+						return w.take(t, id)
+					}
+					first := w.take(t, id)
+					second := again()
+					third := again()
+					before := f.check(t)
+					end(t, second)
+					f.unchanged(t, before)
+					end(t, first)
+					f.unchanged(t, before)
+					if w.hook.Attempt(f.queue, id) != third.ours {
+						t.Error("want the latest attempt known, have another")
+					}
+					third.park(t, 8)
+					if have := f.check(t).task(id); have["state"] != "retry" || have["siding_ticket"] != "8" {
+						t.Errorf("want it parked by the latest attempt, have %v", have)
+					}
+					if w.hook.Attempt(f.queue, id) != nil {
+						t.Error("want all attempts forgotten, have one still")
+					}
+				})
+			}
+		})
+	}
+}
+
+// An attempt outlives the next one of the same process: it has its say, and no more.
+func TestLateAttemptThatOutlivesItsSuccessor(t *testing.T) {
+	t.Parallel()
+	for where, store := range stores() {
+		t.Run(where, func(t *testing.T) {
+			t.Parallel()
+			f := store(t)
+			w, other := f.worker(t), f.worker(t)
+			id := f.enqueue(t)
+			late := w.take(t, id)
+			f.lapse(t, id)
+			f.recoverLapsed(t, nil)
+			f.runNow(t, id)
+			w.take(t, id).park(t, 7)
+			f.runNow(t, id)
+			a := other.take(t, id)
+			before := f.check(t)
+			late.park(t, 6)
+			f.unchanged(t, before)
+			a.mustEnd(t, nil)
+		})
+	}
+}
+
+// lapse makes a task's lease as old as one whose worker has died.
+func (f *fleet) lapse(t *testing.T, id string) {
+	t.Helper()
+	f.rescore(t, "lease", id, time.Now().Add(-time.Minute).Unix())
+}
+
+// rescore changes the score of a task that is in set.
+func (f *fleet) rescore(t *testing.T, set, id string, score int64) {
+	t.Helper()
+	must(t, f.rdb.ZAddXX(t.Context(), f.prefix()+set, redis.Z{Score: float64(score), Member: id}).Err())
+}
+
+// An attempt that was cut off, but whose task nobody has taken, speaks for it.
+func TestCutOffAttemptThatIsStillTheLatest(t *testing.T) {
+	t.Parallel()
+	for where, store := range stores() {
+		t.Run(where, func(t *testing.T) {
+			t.Parallel()
+			f := store(t)
+			w := f.worker(t)
+			id := f.enqueue(t)
+			a := w.take(t, id)
+			a.ours.CutOff()
+			a.park(t, 7)
+			if have := f.check(t).places()[id]; !slices.Equal(have, []string{"retry"}) {
+				t.Errorf("want it parked, have it in %v", have)
+			}
+			f.promote(t, id, 7, asynqredis.Called)
+			a = w.take(t, id)
+			a.ours.CutOff()
+			a.mustEnd(t, nil)
+			if have := f.check(t).places(); len(have) != 0 {
+				t.Errorf("want it done, have %v", have)
+			}
+		})
+	}
+}
+
+// The task is in no set of active tasks any more: recovered, or gone.
+func TestParkOfATaskThatIsNotActiveMovesNothing(t *testing.T) {
+	t.Parallel()
+	for name, move := range map[string]func(t *testing.T, f *fleet, id string){
+		"recovered":              func(*testing.T, *fleet, string) {},
+		"recovered and pending":  func(t *testing.T, f *fleet, id string) { t.Helper(); f.runNow(t, id) },
+		"recovered and archived": func(t *testing.T, f *fleet, id string) { t.Helper(); must(t, f.inspector.ArchiveTask(f.queue, id)) },
+		"recovered and deleted":  func(t *testing.T, f *fleet, id string) { t.Helper(); must(t, f.inspector.DeleteTask(f.queue, id)) },
+	} {
+		for _, cutOff := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, cut off %v", name, cutOff), func(t *testing.T) {
+				t.Parallel()
+				for where, store := range stores() {
+					t.Run(where, func(t *testing.T) {
+						t.Parallel()
+						f := store(t)
+						w := f.worker(t)
+						id := f.enqueue(t, asynq.Unique(time.Minute))
+						a := w.take(t, id)
+						f.lapse(t, id)
+						f.recoverLapsed(t, nil)
+						move(t, f, id)
+						before := f.check(t)
+						if cutOff {
+							a.ours.CutOff()
+						}
+						told := false
+						a.ours.Park(asynqredis.Park{At: time.Now().Add(time.Hour), Ticket: 7, Done: func(int) { told = true }})
+						a.mustEnd(t, errWaiting)
+						f.unchanged(t, before)
+						if told {
+							t.Error("want Done not told of what was no parking")
+						}
+					})
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,128 @@
+package asynqredis_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/asynqredis"
+)
+
+// callsOfAsynq returns the calls that asynq sends for a task, as it sends them.
+func callsOfAsynq(t *testing.T) map[string][]any {
+	t.Helper()
+	calls := map[string][]any{}
+	f := newFleet(t, miniredis.RunT(t).Addr())
+	w := f.plain(t)
+	for name, c := range map[string]struct {
+		opts []asynq.Option
+		err  error
+	}{
+		"done":             {},
+		"done unique":      {opts: []asynq.Option{asynq.Unique(time.Hour)}},
+		"completed":        {opts: []asynq.Option{asynq.Retention(time.Hour)}},
+		"completed unique": {opts: []asynq.Option{asynq.Retention(time.Hour), asynq.Unique(time.Hour)}},
+		"retry":            {err: errOwn},
+		"archive":          {err: asynq.SkipRetry},
+	} {
+		f.enqueue(t, append(c.opts, asynq.TaskID("task-1"))...)
+		send(t, w.gate.dequeue, struct{}{}, "a dequeue")
+		calls["dequeue"] = receive(t, w.gate.dequeued, "the dequeued task").call
+		send(t, receive(t, w.begun, "the handler").result, c.err, "its end")
+		calls[name] = receive(t, w.gate.acks, "the acknowledgement").call
+		if err := f.inspector.DeleteTask(f.queue, "task-1"); err != nil && !errors.Is(err, asynq.ErrTaskNotFound) {
+			t.Fatal(err)
+		}
+	}
+	w.take(t, f.enqueue(t, asynq.TaskID("task-1")))
+	w.stop()
+	calls["requeue"] = receive(t, w.gate.acks, "the requeue").call
+	for name, call := range calls {
+		if call[0] == "eval" { // the first time; later it goes by its name
+			calls[name] = slices.Concat([]any{"evalsha", redis.NewScript(fmt.Sprint(call[1])).Hash()}, call[2:])
+		}
+	}
+	return calls
+}
+
+// A wire stands for the connection under a hook.
+type wire struct {
+	mu     sync.Mutex
+	sent   [][]any
+	answer func(cmd redis.Cmder) error
+}
+
+func (w *wire) process(_ context.Context, cmd redis.Cmder) error {
+	w.mu.Lock()
+	w.sent = append(w.sent, slices.Clone(cmd.Args()))
+	w.mu.Unlock()
+	return w.answer(cmd)
+}
+
+// replies answers calls with these values and errors in turn.
+func replies(t *testing.T, answers ...any) func(redis.Cmder) error {
+	t.Helper()
+	return func(cmd redis.Cmder) error {
+		if len(answers) == 0 {
+			t.Errorf("want no call, have %v", cmd.Args())
+			return io.ErrUnexpectedEOF
+		}
+		answer := answers[0]
+		answers = answers[1:]
+		if err, ok := answer.(error); ok {
+			cmd.SetErr(err)
+			return err
+		}
+		switch cmd := cmd.(type) {
+		case *redis.Cmd:
+			cmd.SetVal(answer)
+		case *redis.SliceCmd:
+			values, ok := answer.([]any)
+			if !ok {
+				t.Errorf("want no call of the kind of %v", cmd.Args())
+			}
+			cmd.SetVal(values)
+		}
+		return nil
+	}
+}
+
+func quiet() *asynqredis.Hook { return asynqredis.NewHook(slog.New(slog.DiscardHandler)) }
+
+// process sends a call through the hook and returns the command.
+func process(t *testing.T, h *asynqredis.Hook, answer func(redis.Cmder) error, call []any) (cmd *redis.Cmd, sent [][]any) {
+	t.Helper()
+	cmd = redis.NewCmd(t.Context(), call...)
+	w := &wire{answer: answer}
+	if err := h.ProcessHook(w.process)(t.Context(), cmd); err != cmd.Err() { //nolint:errorlint // the very one
+		t.Errorf("want the command's own error, %v, have %v", cmd.Err(), err)
+	}
+	return cmd, w.sent
+}
+
+// asDequeued makes h know the attempt of the calls' task.
+func asDequeued(t *testing.T, h *asynqredis.Hook, calls map[string][]any) *asynqredis.Attempt {
+	t.Helper()
+	process(t, h, replies(t, "\x1a\x06task-1"), calls["dequeue"])
+	a := h.Attempt(queueOf(calls), "task-1")
+	if a == nil {
+		t.Fatal("want an attempt, have none")
+	}
+	return a
+}
+
+func queueOf(calls map[string][]any) string {
+	key, _ := calls["dequeue"][3].(string)
+	return key[strings.Index(key, "{")+1 : strings.Index(key, "}")]
+}
