@@ -1,0 +1,103 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sidingq/siding/internal/asynqredis"
+	"github.com/sidingq/siding/lock"
+)
+
+// waiterName names a task in the line of a resource. The queue's length comes
+// first, as both queue and id may hold any character.
+func waiterName(queue, id string) string {
+	return fmt.Sprintf("%d:%s:%s", len(queue), queue, id)
+}
+
+func parseWaiter(name string) (queue, id string, ok bool) {
+	length, rest, ok := strings.Cut(name, ":")
+	n, err := strconv.Atoi(length)
+	if !ok || err != nil || n < 0 || n >= len(rest) || rest[n] != ':' {
+		return "", "", false
+	}
+	return rest[:n], rest[n+1:], true
+}
+
+const (
+	// stillActive is how long a waiter that is called while it is still active
+	// may take to park. Its worker needs a round trip; one that died needs for ever.
+	// Of a short grace it is half, as a waiter can be dropped within the grace only.
+	stillActive = time.Second
+	// callRetry is how long after a failed call the next is tried.
+	callRetry = 100 * time.Millisecond
+)
+
+// call calls the waiter of a reservation, or the next one that can come, in the
+// background; the guard's Wait waits for it.
+func (g *Guard) call(ctx context.Context, r *lock.Reservation) {
+	ctx = context.WithoutCancel(ctx)
+	g.work.Go(func() {
+		for r != nil {
+			r = g.callOne(ctx, r)
+		}
+	})
+}
+
+// callOne calls the waiter of r. When that one cannot come it returns the next
+// waiter's reservation, nil when there is none or all is done.
+func (g *Guard) callOne(ctx context.Context, r *lock.Reservation) *lock.Reservation {
+	grace := g.locker.Config().Grace
+	ctx, cancel := context.WithTimeout(ctx, grace)
+	defer cancel()
+	noted := false
+	var err error
+	for {
+		var outcome asynqredis.Promotion
+		var next *lock.Reservation
+		outcome, err = g.promote(ctx, r)
+		switch {
+		case err != nil:
+		case outcome == asynqredis.Called:
+			if err = g.locker.Called(ctx, r); err == nil {
+				return nil
+			}
+		case outcome == asynqredis.Noted && !noted:
+			noted = true
+			if pause(ctx, min(stillActive, grace/2)) {
+				continue
+			}
+		default: // paused, gone, or active for too long
+			if next, err = g.locker.PassOn(ctx, r); err == nil {
+				return next
+			}
+		}
+		if !pause(ctx, callRetry) {
+			// The grace is over. Timers go on from here.
+			g.cfg.Logger.WarnContext(ctx, "a waiting task could not be called", "resource", r.Resource, "error", err)
+			return nil
+		}
+	}
+}
+
+func (g *Guard) promote(ctx context.Context, r *lock.Reservation) (asynqredis.Promotion, error) {
+	queue, id, ok := parseWaiter(r.Waiter)
+	if !ok {
+		return asynqredis.Gone, nil // not a task of ours
+	}
+	return asynqredis.Promote(ctx, g.rdb, queue, id, r.Ticket)
+}
+
+// pause waits for d; false when ctx ended first.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}

@@ -1,0 +1,160 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/queue"
+)
+
+// take holds the bundle's resource for the test, renewed until it is let go.
+func (b *bundle) take(t *testing.T, cfg lock.Config) *lock.Lease {
+	t.Helper()
+	locker, err := lock.New(b.rdb, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease, err := locker.Acquire(t.Context(), b.resource, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease.Keep(context.Background())
+	t.Cleanup(func() { _ = lease.Release(context.Background()) })
+	return lease
+}
+
+// holdElsewhere returns with job 0, in a server and queue of its own, holding the
+// bundle's resource.
+func (b *bundle) holdElsewhere(t *testing.T, st *stage, cfg lock.Config) *gate {
+	t.Helper()
+	elsewhere := b.queue + ".elsewhere"
+	b.serve(t, queue.ServerConfig{Lock: cfg, Queues: map[string]int{elsewhere: 1}}, st.run)
+	g := st.hold(0)
+	b.enqueue(t, b.job(0), queue.Options{Queue: elsewhere})
+	within(t, patience, "the holder", g.entered)
+	return g
+}
+
+// park enqueues jobs one after the other, each of which must be refused.
+func (b *bundle) park(t *testing.T, jobs ...int) []string {
+	t.Helper()
+	ids := make([]string, len(jobs))
+	for i, n := range jobs {
+		ids[i] = b.enqueue(t, b.job(n))
+		b.awaitState(t, ids[i], asynq.TaskStateRetry)
+	}
+	return ids
+}
+
+// busyWorker returns with the one worker of a server in a handler, and how to
+// let it go.
+func (b *bundle) busyWorker(t *testing.T, st *stage) *gate {
+	t.Helper()
+	g := st.hold(-1)
+	b.enqueue(t, job{Res: b.resource + ":other", N: -1})
+	within(t, patience, "the worker to be busy", g.entered)
+	return g
+}
+
+// A called task does not wait behind a backlog: it goes to the head of pending.
+// When its own timer was first, and has put it at the tail, it is moved there.
+func TestCalledToTheHead(t *testing.T) {
+	t.Parallel()
+	for name, ownTimer := range map[string]bool{"from the retry set": false, "from the tail of pending": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const backlog = 2000
+			b, st := setup(t), newStage(t)
+			holder := b.holdElsewhere(t, st, longGrace)
+			b.serve(t, queue.ServerConfig{Concurrency: 1}, st.run)
+			id := b.park(t, 1)[0]
+			worker := b.busyWorker(t, st)
+			for range backlog {
+				b.enqueue(t, note{})
+			}
+			if ownTimer { // the inspector's push is that of asynq's own timers
+				if err := b.inspector.RunTask(b.queue, id); err != nil {
+					t.Fatal(err)
+				}
+			}
+			holder.open()
+			eventually(t, "the called task at the head of pending", func() bool {
+				last, err := b.rdb.LIndex(t.Context(), b.key("pending"), -1).Result()
+				return err == nil && last == id
+			})
+			if n := b.rdb.LLen(t.Context(), b.key("pending")).Val(); n != backlog+1 {
+				t.Errorf("pending: want %d, have %d", backlog+1, n)
+			}
+			worker.open()
+			st.wantOrder(0, -1, 1)
+		})
+	}
+}
+
+// G3: no call is needed. Each waiting task has a timer of its own.
+func TestLostCall(t *testing.T) {
+	t.Parallel()
+	b, st := setup(t), newStage(t)
+	p := &plain{
+		guardConfig: queue.GuardConfig{Lock: lock.Config{TTL: 2 * time.Second, Grace: 300 * time.Millisecond}},
+		onLocks: func(_ context.Context, cmd redis.Cmder, send func() error) error {
+			if isPromote(cmd) {
+				return errors.New("lost on its way")
+			}
+			return send()
+		},
+	}
+	p.serve(t, b, st)
+	holder := st.hold(0)
+	b.enqueue(t, b.job(0))
+	within(t, patience, "the holder", holder.entered)
+	ids := b.park(t, 1)
+	holder.open()
+	b.awaitGone(t, ids...)
+	st.wantOrder(0, 1)
+}
+
+// The releaser dies between its release and the call: the waiter was not
+// called and keeps its place; its timer, or the next task at the door, goes on.
+func TestReleaserDiesBeforeTheCall(t *testing.T) {
+	t.Parallel()
+	t.Run("own timer", func(t *testing.T) {
+		t.Parallel()
+		b, st := setup(t), newStage(t)
+		cfg := lock.Config{TTL: 2 * time.Second, Grace: 300 * time.Millisecond}
+		b.serve(t, queue.ServerConfig{Lock: cfg}, st.run)
+		lease := b.take(t, cfg)
+		ids := b.park(t, 1)
+		if _, err := lease.HandOff(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		b.wantLine(t, ids...)
+		b.awaitGone(t, ids...)
+	})
+	t.Run("next at the door", func(t *testing.T) {
+		t.Parallel()
+		b, st := setup(t), newStage(t)
+		cfg := lock.Config{Grace: 300 * time.Millisecond} // timers of 16 s and more
+		b.serve(t, queue.ServerConfig{Lock: cfg}, st.run)
+		lease := b.take(t, cfg)
+		ids := b.park(t, 1, 2)
+		if _, err := lease.HandOff(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the reservation to lapse", func() bool { return b.value(t) == "" })
+		b.wantLine(t, ids...)
+		start := time.Now()
+		ids = append(ids, b.enqueue(t, b.job(3)))
+		b.awaitGone(t, ids...)
+		st.wantOrder(3, 1, 2)
+		if took := time.Since(start); took > prompt {
+			t.Errorf("want the line called again long before its timers, have %v", took)
+		}
+	})
+}

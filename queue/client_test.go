@@ -1,0 +1,260 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/queue"
+)
+
+func TestOptionsReachTheTask(t *testing.T) {
+	t.Parallel()
+	soon := time.Now().Add(time.Hour).Truncate(time.Second)
+	for name, tt := range map[string]struct {
+		opts queue.Options
+		want asynq.TaskInfo
+	}{
+		"zero":       {queue.Options{}, asynq.TaskInfo{State: asynq.TaskStatePending, MaxRetry: 25, Timeout: 30 * time.Minute}},
+		"task id":    {queue.Options{TaskID: "order:1"}, asynq.TaskInfo{ID: "order:1", State: asynq.TaskStatePending, MaxRetry: 25, Timeout: 30 * time.Minute}},
+		"at":         {queue.Options{At: soon}, asynq.TaskInfo{State: asynq.TaskStateScheduled, MaxRetry: 25, Timeout: 30 * time.Minute, NextProcessAt: soon}},
+		"at, past":   {queue.Options{At: time.Now().Add(-time.Hour)}, asynq.TaskInfo{State: asynq.TaskStatePending, MaxRetry: 25, Timeout: 30 * time.Minute}},
+		"retries":    {queue.Options{Retries: 3}, asynq.TaskInfo{State: asynq.TaskStatePending, MaxRetry: 3, Timeout: 30 * time.Minute}},
+		"no retries": {queue.Options{Retries: queue.NoRetries}, asynq.TaskInfo{State: asynq.TaskStatePending, Timeout: 30 * time.Minute}},
+		"timeout":    {queue.Options{Timeout: time.Minute}, asynq.TaskInfo{State: asynq.TaskStatePending, MaxRetry: 25, Timeout: time.Minute}},
+		"deadline":   {queue.Options{Deadline: soon}, asynq.TaskInfo{State: asynq.TaskStatePending, MaxRetry: 25, Deadline: soon}},
+		"both":       {queue.Options{Deadline: soon, Timeout: time.Minute}, asynq.TaskInfo{State: asynq.TaskStatePending, MaxRetry: 25, Deadline: soon, Timeout: time.Minute}},
+		"retention":  {queue.Options{Retention: time.Hour}, asynq.TaskInfo{State: asynq.TaskStatePending, MaxRetry: 25, Timeout: 30 * time.Minute, Retention: time.Hour}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			id := b.enqueue(t, b.job(7), tt.opts)
+			info, err := b.inspector.GetTaskInfo(b.queue, id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			have := asynq.TaskInfo{
+				State: info.State, MaxRetry: info.MaxRetry, Timeout: info.Timeout, Deadline: info.Deadline,
+				Retention: info.Retention,
+			}
+			if tt.opts.TaskID != "" {
+				have.ID = info.ID
+			}
+			if info.State == asynq.TaskStateScheduled {
+				have.NextProcessAt = info.NextProcessAt
+			}
+			if diff := cmp.Diff(tt.want, have, cmp.Comparer(sameTime)); diff != "" {
+				t.Errorf("(-want +have)\n%s", diff)
+			}
+			if want := fmt.Sprintf(`{"res":%q,"n":7}`, b.resource); string(info.Payload) != want {
+				t.Errorf("payload: want %s, have %s", want, info.Payload)
+			}
+			if have := info.Headers[queue.HeaderResource]; have != b.resource {
+				t.Errorf("header: want %s, have %s", b.resource, have)
+			}
+		})
+	}
+}
+
+// sameTime knows that asynq shows a missing deadline as the start of Unix time.
+func sameTime(a, b time.Time) bool {
+	return a.Equal(b) || (a.IsZero() || a.Unix() == 0) && (b.IsZero() || b.Unix() == 0)
+}
+
+// asynq cuts fractions of a second off, which would run a task too early.
+func TestDelayIsNotCutShort(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for _, delay := range []time.Duration{time.Millisecond, 500 * time.Millisecond, 1001 * time.Millisecond} {
+		start := time.Now()
+		info, err := b.inspector.GetTaskInfo(b.queue, b.enqueue(t, b.job(1), queue.Options{Delay: delay}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if wait := info.NextProcessAt.Sub(start); info.State != asynq.TaskStateScheduled || wait < delay || wait > delay+time.Second+100*time.Millisecond {
+			t.Errorf("delay %v: want it within a second after that, have %v in state %v", delay, wait, info.State)
+		}
+	}
+}
+
+// asynq cuts them off deadlines too: one that is less than a second away would
+// be in the past when the task is taken, which then never runs.
+func TestDeadlineIsNotCutShort(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	deadline := time.Now().Truncate(time.Second).Add(1900 * time.Millisecond)
+	info, err := b.inspector.GetTaskInfo(b.queue, b.enqueue(t, b.job(1), queue.Options{Deadline: deadline}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after := info.Deadline.Sub(deadline); after < 0 || after >= time.Second {
+		t.Errorf("want it up to a second after %v, have %v", deadline, info.Deadline)
+	}
+}
+
+type invalid struct{ job }
+
+func (invalid) Validate() error { return errors.New(`test:job: payload field "n" is odd`) }
+
+type named struct {
+	kind string
+	Data any `json:"data"`
+}
+
+func (n named) Kind() string { return n.kind }
+
+// What is refused is refused with the field, what is wanted and the value; and
+// nothing of it reaches Redis.
+func TestRefusedTasks(t *testing.T) {
+	t.Parallel()
+	const half = 500 * time.Millisecond
+	ok := job{Res: "order:1"}
+	for _, tt := range []struct {
+		name string
+		task queue.Task
+		opts queue.Options
+		want string
+	}{
+		{"unique for half a second", ok, queue.Options{UniqueFor: half}, `test:job: unique for: want whole seconds, 1 or more, have "500ms"`},
+		{"timeout of half a second", ok, queue.Options{Timeout: half}, `test:job: timeout: want whole seconds, 1 or more, have "500ms"`},
+		{"retention of half a second", ok, queue.Options{Retention: half}, `test:job: retention: want whole seconds, 1 or more, have "500ms"`},
+		{"timeout of 1.5 s", ok, queue.Options{Timeout: 3 * half}, `test:job: timeout: want whole seconds, 1 or more, have "1.5s"`},
+		{"negative timeout", ok, queue.Options{Timeout: -time.Second}, `test:job: timeout: want whole seconds, 1 or more, have "-1s"`},
+		{"negative delay", ok, queue.Options{Delay: -1}, `test:job: delay: want 0 or more, have "-1ns"`},
+		{"delay and time", ok, queue.Options{Delay: 1, At: time.Now()}, `test:job: delay: want either a delay or a time, not both, have "1ns"`},
+		{"retries", ok, queue.Options{Retries: -2}, `test:job: retries: want 0 or more, or -1 for none, have "-2"`},
+		{"deadline passed", ok, queue.Options{Deadline: time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)}, `test:job: deadline: want a time to come, have "2020-01-01T00:00:00Z"`},
+		{"blank queue", ok, queue.Options{Queue: " "}, `test:job: queue: want 1 to 256 bytes, not blank, without braces and control characters, have " "`},
+		{"braces in queue", ok, queue.Options{Queue: "{x}"}, `test:job: queue: want 1 to 256 bytes, not blank, without braces and control characters, have "{x}"`},
+		{"control character in id", ok, queue.Options{TaskID: "a\x00"}, `test:job: task id: want 1 to 256 bytes, not blank, without braces and control characters, have "a\x00"`},
+		{"long id", ok, queue.Options{TaskID: strings.Repeat("x", 257)}, `test:job: task id: want 1 to 256 bytes, not blank, without braces and control characters, have "` + strings.Repeat("x", 80) + `…"`},
+		{"no resource", job{}, queue.Options{}, `test:job: resource: lock: bad resource name: it is empty`},
+		{"long resource", job{Res: strings.Repeat("x", lock.MaxResource+1)}, queue.Options{}, `test:job: resource: lock: bad resource name: want at most 512 bytes, have 513`},
+		{"braces in resource", job{Res: "order:{1}"}, queue.Options{}, `test:job: resource: lock: bad resource name: braces`},
+		{"validator", invalid{ok}, queue.Options{}, `test:job: payload field "n" is odd`},
+		{"no kind", named{}, queue.Options{}, `queue_test.named: kind: want 1 to 256 bytes`},
+		{"long kind", named{kind: strings.Repeat("k", 257)}, queue.Options{}, `queue_test.named: kind: want 1 to 256 bytes, have "kkk`},
+		{"not JSON", named{"test:any", math.NaN()}, queue.Options{}, `test:any: payload: json: unsupported value: NaN`},
+		{"large payload", named{"test:any", strings.Repeat("x", queue.MaxPayload)}, queue.Options{}, `test:any: payload: want at most 262144 bytes, have 262155`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			// Closed: whoever asks it gets another error.
+			rdb := redis.NewClient(&redis.Options{})
+			_ = rdb.Close()
+			_, err := queue.NewClient(rdb).Enqueue(t.Context(), tt.task, &tt.opts)
+			if err == nil || !strings.HasPrefix(err.Error(), tt.want) {
+				t.Errorf("want %s\nhave %v", tt.want, err)
+			}
+			if check := queue.Check(tt.task, &tt.opts); fmt.Sprint(check) != fmt.Sprint(err) {
+				t.Errorf("check: want %v, have %v", err, check)
+			}
+			var bad *queue.TaskError
+			if tt.name != "validator" && tt.name != "not JSON" && !errors.As(err, &bad) {
+				t.Errorf("want a TaskError, have %T", err)
+			}
+		})
+	}
+	if err := queue.Check(named{"test:any", strings.Repeat("x", queue.MaxPayload-len(`{"data":""}`))}, nil); err != nil {
+		t.Errorf("a payload of exactly the limit: want it accepted, have %v", err)
+	}
+}
+
+func TestTaskIDConflict(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	opts := &queue.Options{Queue: b.queue, TaskID: "order:1"}
+	b.enqueue(t, b.job(1), *opts)
+	if _, err := b.client.Enqueue(t.Context(), b.job(2), opts); !errors.Is(err, queue.ErrTaskIDConflict) || errors.Is(err, queue.ErrDuplicate) {
+		t.Errorf("want ErrTaskIDConflict, have %v", err)
+	}
+	if info := b.stats(t); info.Size != 1 {
+		t.Errorf("want 1 task, have %d", info.Size)
+	}
+}
+
+// A task that waits for its resource stays unique: its key is extended, and
+// freed when it has succeeded.
+func TestUniqueWhileParked(t *testing.T) {
+	t.Parallel()
+	b, st := setup(t), newStage(t)
+	holder := b.holdElsewhere(t, st, lock.Config{})
+	b.serve(t, queue.ServerConfig{}, st.run)
+	opts := &queue.Options{Queue: b.queue, UniqueFor: 2 * time.Second}
+	first, err := b.client.Enqueue(t.Context(), b.job(1), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info := b.awaitState(t, first.ID, asynq.TaskStateRetry)
+	key := b.rdb.HGet(t.Context(), b.taskKey(first.ID), "unique_key").Val()
+	if ttl := b.rdb.PTTL(t.Context(), key).Val(); ttl < time.Until(info.NextProcessAt) {
+		t.Errorf("uniqueness: want it beyond the timer %v away, have %v", time.Until(info.NextProcessAt), ttl)
+	}
+	if _, err := b.client.Enqueue(t.Context(), b.job(1), opts); !errors.Is(err, queue.ErrDuplicate) {
+		t.Errorf("want ErrDuplicate, have %v", err)
+	}
+	holder.open()
+	b.awaitGone(t, first.ID)
+	b.awaitGone(t, b.enqueue(t, b.job(1), *opts))
+}
+
+// A uniqueness that another task has taken meanwhile is not extended for it.
+func TestUniqueOfAnotherIsNotExtended(t *testing.T) {
+	t.Parallel()
+	b, st := setup(t), newStage(t)
+	holder := b.holdElsewhere(t, st, lock.Config{})
+	id := b.enqueue(t, b.job(1), queue.Options{UniqueFor: time.Minute})
+	key := b.rdb.HGet(t.Context(), b.taskKey(id), "unique_key").Val()
+	if err := b.rdb.Set(t.Context(), key, "another", 10*time.Second).Err(); err != nil {
+		t.Fatal(err)
+	}
+	b.serve(t, queue.ServerConfig{}, st.run)
+	b.awaitState(t, id, asynq.TaskStateRetry)
+	if ttl := b.rdb.PTTL(t.Context(), key).Val(); ttl > 10*time.Second {
+		t.Errorf("want it as it was, have %v", ttl)
+	}
+	holder.open()
+	b.awaitGone(t, id)
+}
+
+func TestBatch(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	opts := func(id string) *queue.Options { return &queue.Options{Queue: b.queue, TaskID: id} }
+	results, err := b.client.EnqueueBatch(t.Context(), []queue.Job{
+		{b.job(1), opts("a")},
+		{job{}, opts("b")}, // no resource
+		{b.job(2), opts("a")},
+		{b.job(3), opts("c")},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var bad *queue.TaskError
+	if results[0].Err != nil || results[0].ID != "a" || results[0].Queue != b.queue || results[3].Err != nil || results[3].ID != "c" {
+		t.Errorf("want the first and the last accepted, have %+v", results)
+	}
+	if !errors.As(results[1].Err, &bad) || !errors.Is(results[2].Err, queue.ErrTaskIDConflict) {
+		t.Errorf("want the second and the third refused, have %+v", results)
+	}
+	if info := b.stats(t); info.Pending != 2 {
+		t.Errorf("want 2 tasks, have %d", info.Pending)
+	}
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	results, err = b.client.EnqueueBatch(ctx, []queue.Job{{job{}, nil}, {b.job(4), nil}, {b.job(5), nil}})
+	if !errors.Is(err, context.Canceled) || !errors.As(results[0].Err, &bad) || !errors.Is(results[1].Err, context.Canceled) || !errors.Is(results[2].Err, context.Canceled) {
+		t.Errorf("after the end of ctx: have %+v, %v", results, err)
+	}
+}

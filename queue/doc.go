@@ -1,0 +1,33 @@
+// Package queue runs business tasks from a Redis-backed queue (asynq) and guards
+// each task's resource with a lock.
+//
+// A [Client] enqueues tasks: plain structs with a kind and, where they must
+// not run at the same time as others, a resource. A [Server] runs them. Around
+// each guarded task the server holds the lock of its resource, renews it, and
+// releases it when the handler has returned.
+//
+// # When the resource is busy
+//
+//	pending -> (a worker takes it) -> acquire --- got it --> handler, lock renewed --> release --> done, or retry after its own failure
+//	   ^                                |                                                |
+//	   |                        busy: join the line                                      | somebody is in line:
+//	   |                                v                                                v the lock is reserved for its head
+//	   '---- called, or timer ---- retry set  <----------------------------------- call: retry set -> head of pending
+//
+// A refused task goes to asynq's retry set, where the dashboard shows it with
+// the reason as its last error, and its worker goes on with other tasks. When
+// the lock is released the first in line is called back to the head of pending.
+// Its own timer brings it back too, should the call be lost. Waiting uses up no
+// retry, counts as no failure and archives nothing.
+//
+// # What a handler's error does
+//
+//	nil              the task has succeeded
+//	Permanent(err)   archived at once
+//	another error    tried again after a growing delay, archived when its retries are used up
+//	lock.ErrLost     whatever the handler returned, when the lease was lost before: tried again, not charged
+//
+// # With your own asynq.Server
+//
+// [Guard] is the same protection as plain asynq middleware, see its example.
+package queue

@@ -1,0 +1,246 @@
+package queue
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/asynqredis"
+	"github.com/sidingq/siding/lock"
+)
+
+// HeaderResource is the task header that names the resource. [Client] sets it.
+const HeaderResource = "siding-resource"
+
+// A ResourceFunc names the resource of a task from its payload. An error, and an
+// empty name, archive the task: no retry can mend its payload.
+type ResourceFunc func(payload []byte) (string, error)
+
+// GuardConfig configures a [Guard]. The zero value works.
+type GuardConfig struct {
+	// Lock configures the lock. All guards on the same resources need the same prefix.
+	Lock lock.Config
+	// Resources names, per task type, the resource of tasks that carry no
+	// [HeaderResource], such as those of a plain asynq client. Tasks with
+	// neither run unguarded.
+	Resources map[string]ResourceFunc
+	// Overrun is how long a handler may go on after its context has ended
+	// before it is reported and its lock no longer renewed. Defaults to 1 min.
+	Overrun time.Duration
+	// Observe, if set, is told what happens to guarded tasks. It is called on
+	// the path of the task: it must be quick and safe for concurrent use.
+	Observe func(Event)
+	// Logger defaults to slog.Default().
+	Logger *slog.Logger
+}
+
+// A Guard holds the lock of a task's resource while its handler runs. It is
+// made of three parts that work together, all of which an asynq.Server needs:
+// [Guard.Conn] on its connection, [Guard.Wrap] on its configuration, and
+// [Guard.Middleware] on its handler. Without Wrap the guard refuses to run
+// guarded tasks. Without Conn it protects them all the same, but they wait by
+// timers alone, and one on its last attempt waits in its worker, as asynq would
+// archive it.
+type Guard struct {
+	cfg    GuardConfig
+	locker *lock.Locker
+	rdb    redis.Scripter
+	hook   *asynqredis.Hook
+	self   string
+
+	// work counts handlers that still hold a lock, and calls under way.
+	work sync.WaitGroup
+}
+
+// NewGuard returns a guard that keeps its locks on rdb, which must reach the
+// Redis that the tasks are in; the guard does not close it. Set
+// ContextTimeoutEnabled on rdb, so that calls to a Redis that hangs end in time.
+func NewGuard(rdb redis.Scripter, cfg GuardConfig) (*Guard, error) {
+	if cfg.Overrun < 0 {
+		return nil, fmt.Errorf("queue: overrun: want more than 0, have %v", cfg.Overrun)
+	}
+	cfg.Overrun = cmp.Or(cfg.Overrun, time.Minute)
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	if cfg.Observe == nil {
+		cfg.Observe = func(Event) {}
+	}
+	locker, err := lock.New(rdb, cfg.Lock)
+	if err != nil {
+		return nil, err
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown host"
+	}
+	return &Guard{
+		cfg:    cfg,
+		locker: locker,
+		rdb:    rdb,
+		hook:   asynqredis.NewHook(cfg.Logger),
+		self:   fmt.Sprintf("%s (pid %d)", host, os.Getpid()),
+	}, nil
+}
+
+type guardKey struct{}
+
+// Middleware guards the tasks that pass through it: use it on the outermost
+// mux, before other middleware.
+func (g *Guard) Middleware(next asynq.Handler) asynq.Handler {
+	return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
+		resource, err := g.resourceOf(t)
+		if err != nil {
+			return Permanent(err)
+		}
+		if resource == "" {
+			return next.ProcessTask(ctx, t)
+		}
+		return g.process(ctx, t, resource, next)
+	})
+}
+
+// resourceOf returns "" for a task that is not guarded.
+func (g *Guard) resourceOf(t *asynq.Task) (string, error) {
+	resource, guarded := t.Headers()[HeaderResource]
+	if !guarded {
+		name, ok := g.cfg.Resources[t.Type()]
+		if !ok {
+			return "", nil
+		}
+		var err error
+		if resource, err = name(t.Payload()); err != nil {
+			return "", fmt.Errorf("%s: resource: %w", t.Type(), err)
+		}
+	}
+	if err := lock.CheckResource(resource); err != nil {
+		return "", fmt.Errorf("%s: resource: %w", t.Type(), err)
+	}
+	return resource, nil
+}
+
+// A run is one attempt of a guarded task.
+type run struct {
+	*Guard
+
+	task    *asynq.Task
+	info    Info
+	attempt *asynqredis.Attempt // nil where the connection is not the guard's
+}
+
+// infoOf returns what asynq knows of the attempt under which ctx runs.
+func infoOf(ctx context.Context, t *asynq.Task) Info {
+	info := Info{Kind: t.Type()}
+	info.ID, _ = asynq.GetTaskID(ctx)
+	info.Queue, _ = asynq.GetQueueName(ctx)
+	info.Retried, _ = asynq.GetRetryCount(ctx)
+	info.Retries, _ = asynq.GetMaxRetry(ctx)
+	return info
+}
+
+// log returns the guard's logger with what names the task.
+func (r *run) log() *slog.Logger {
+	return r.cfg.Logger.With("task_id", r.info.ID, "task_type", r.info.Kind, "queue", r.info.Queue, "resource", r.info.Resource)
+}
+
+func (g *Guard) process(ctx context.Context, t *asynq.Task, resource string, next asynq.Handler) error {
+	// Counted from here on, so that Wait never sees a call begin from zero.
+	g.work.Add(1)
+	defer g.work.Done()
+	r := &run{Guard: g, task: t, info: infoOf(ctx, t)}
+	r.info.Resource = resource
+	if r.attempt = g.hook.Attempt(r.info.Queue, r.info.ID); r.attempt != nil {
+		defer r.attempt.Pin()()
+	}
+	if ctx.Value(guardKey{}) != g {
+		r.log().ErrorContext(ctx, "a guarded task was refused: the server's asynq.Config did not pass through Guard.Wrap")
+		return r.sendBack(&unchargedError{
+			reason: "siding: the server's asynq.Config did not pass through Guard.Wrap",
+			after:  longestTimer,
+		})
+	}
+	lease, err := r.acquire(ctx)
+	if err != nil {
+		return err
+	}
+	return r.hold(ctx, lease, next)
+}
+
+// sendBack puts the task aside with e as its last error.
+func (r *run) sendBack(e *unchargedError) error {
+	if r.attempt == nil {
+		return e // asynq's own retry, not charged by way of Wrap
+	}
+	r.attempt.Park(asynqredis.Park{
+		At:     time.Now().Add(e.after),
+		Ticket: e.ticket,
+		Done: func(parked int) {
+			if errors.Is(e.cause, lock.ErrBusy) {
+				ev := r.event(EventParked)
+				ev.Refusals, ev.Err = parked, e
+				r.cfg.Observe(ev)
+			}
+		},
+	})
+	return e
+}
+
+func (r *run) event(kind EventKind) Event {
+	return Event{Kind: kind, TaskID: r.info.ID, TaskKind: r.info.Kind, Queue: r.info.Queue, Resource: r.info.Resource}
+}
+
+// acquire takes the lock, or sends the task back.
+func (r *run) acquire(ctx context.Context) (*lock.Lease, error) {
+	opts := &lock.Options{Holder: fmt.Sprintf("%s %s on %s", r.info.Kind, r.info.ID, r.self)}
+	if r.attempt != nil {
+		// Only a task that the hook parks can be called, so only such a one stands in line.
+		opts.Waiter = waiterName(r.info.Queue, r.info.ID)
+	}
+	lease, err := r.locker.Acquire(ctx, r.info.Resource, opts)
+	if err == nil {
+		return lease, nil
+	}
+	if r.attempt == nil && r.info.Retried >= r.info.Retries {
+		return r.waitHere(ctx, opts)
+	}
+	return nil, r.sendBack(r.refused(ctx, err))
+}
+
+// refused says what becomes of a task whose lock could not be had.
+func (r *run) refused(ctx context.Context, err error) *unchargedError {
+	var busy *lock.BusyError
+	if !errors.As(err, &busy) {
+		r.log().WarnContext(ctx, "a lock could not be asked for", "error", err)
+		return &unchargedError{reason: err.Error(), after: jitter(unlinedDelay), cause: err}
+	}
+	if busy.Next != nil {
+		r.call(ctx, busy.Next)
+	}
+	r.log().DebugContext(ctx, "resource busy", "place", busy.Place)
+	return &unchargedError{reason: busyReason(busy), after: timerOf(busy), ticket: busy.Ticket, cause: busy}
+}
+
+// waitHere tries until the lock is had or ctx ends: asynq would archive a task on
+// its last attempt, and there is no hook to prevent it.
+func (r *run) waitHere(ctx context.Context, opts *lock.Options) (*lock.Lease, error) {
+	const first, longest = 50 * time.Millisecond, 2 * time.Second
+	r.log().WarnContext(ctx, "a task on its last attempt waits in its worker, as the connection did not pass through Guard.Conn")
+	for wait := first; ; wait = min(2*wait, longest) {
+		if !pause(ctx, wait/2+rand.N(wait)) {
+			return nil, context.Cause(ctx)
+		}
+		lease, err := r.locker.Acquire(ctx, r.info.Resource, opts)
+		if err == nil {
+			return lease, nil
+		}
+	}
+}

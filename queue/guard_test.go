@@ -1,0 +1,282 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/queue"
+)
+
+// G1: forty workers of two servers never meet on a resource, and nothing is lost.
+func TestMutualExclusion(t *testing.T) {
+	t.Parallel()
+	for name, start := range map[string]func(*testing.T, *bundle, *stage){
+		"server": func(t *testing.T, b *bundle, st *stage) {
+			t.Helper()
+			b.serve(t, queue.ServerConfig{Concurrency: 20}, st.run)
+		},
+		"plain": func(t *testing.T, b *bundle, st *stage) {
+			t.Helper()
+			(&plain{config: asynq.Config{Concurrency: 20}}).serve(t, b, st)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const tasks = 200
+			b, st := setup(t), newStage(t)
+			ids := make([]string, tasks)
+			for i := range ids {
+				ids[i] = b.enqueue(t, b.job(i), queue.Options{Retries: queue.NoRetries})
+			}
+			start(t, b, st)
+			start(t, b, st)
+			b.awaitGone(t, ids...)
+			if have := len(st.order()); have != tasks {
+				t.Errorf("runs: want %d, have %d", tasks, have)
+			}
+			if info := b.stats(t); info.Processed != tasks || info.Failed != 0 || info.Size != 0 {
+				t.Errorf("want %d processed, none failed, none left, have %+v", tasks, info)
+			}
+			b.wantLine(t)
+			if v := b.value(t); v != "" {
+				t.Errorf("lock: want it free, have %q", v)
+			}
+		})
+	}
+}
+
+// G2: waiting archives nothing, charges nothing and counts as no failure.
+func TestContentionIsNoFailure(t *testing.T) {
+	t.Parallel()
+	t.Run("server", func(t *testing.T) {
+		t.Parallel()
+		b, st := setup(t), newStage(t)
+		b.serve(t, queue.ServerConfig{}, st.run)
+		testContention(t, b, st, func(n, retries int) string {
+			if retries == 0 {
+				retries = queue.NoRetries
+			}
+			return b.enqueue(t, b.job(n), queue.Options{Retries: retries})
+		})
+	})
+	t.Run("plain client and server", func(t *testing.T) {
+		t.Parallel()
+		b, st := setup(t), newStage(t)
+		var reported atomic.Int32
+		p := &plain{
+			guardConfig: queue.GuardConfig{Resources: resources()},
+			config: asynq.Config{ErrorHandler: asynq.ErrorHandlerFunc(func(context.Context, *asynq.Task, error) {
+				reported.Add(1)
+			})},
+		}
+		p.serve(t, b, st)
+		testContention(t, b, st, func(n, retries int) string {
+			return b.enqueuePlain(t, b.job(n), asynq.MaxRetry(retries))
+		})
+		if have := reported.Load(); have != 1 { // the own failure of one task
+			t.Errorf("error handler: want 1 call, have %d", have)
+		}
+	})
+}
+
+func testContention(t *testing.T, b *bundle, st *stage, enqueue func(n, retries int) string) {
+	t.Helper()
+	// Brings one task to its last attempt, by a failure of its own.
+	failed := false
+	st.act(2, func() error {
+		if !failed {
+			failed = true
+			return errors.New("own failure")
+		}
+		return nil
+	})
+	last := enqueue(2, 1)
+	if info := b.awaitState(t, last, asynq.TaskStateRetry); info.Retried != 1 || info.LastErr != "own failure" {
+		t.Fatalf("own failure: want it charged, have %+v", info)
+	}
+
+	holder := st.hold(0)
+	ids := []string{enqueue(0, 0)}
+	within(t, patience, "the holder", holder.entered)
+	if err := b.inspector.RunTask(b.queue, last); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the task on its last attempt in line", func() bool { return len(b.line(t)) == 1 })
+	ids = append(ids, last, enqueue(1, 0), enqueue(3, 5))
+	for i, want := range []struct{ retried, retries int }{{1, 1}, {0, 0}, {0, 5}} {
+		info := b.awaitState(t, ids[i+1], asynq.TaskStateRetry)
+		if info.Retried != want.retried || info.MaxRetry != want.retries {
+			t.Errorf("task %d: want %+v, have %d of %d", i, want, info.Retried, info.MaxRetry)
+		}
+		if !strings.HasPrefix(info.LastErr, "waiting for ") {
+			t.Errorf("task %d: want the reason, have %q", i, info.LastErr)
+		}
+	}
+	if info := b.stats(t); info.Processed != 1 || info.Failed != 1 || info.Archived != 0 {
+		t.Errorf("while they wait: want the own failure counted alone, have %+v", info)
+	}
+	holder.open()
+	b.awaitGone(t, ids...)
+	if info := b.stats(t); info.Processed != 5 || info.Failed != 1 || info.Size != 0 {
+		t.Errorf("want 5 processed, 1 failed, none left, have %+v", info)
+	}
+}
+
+// The dashboard's Retry tab shows what a task waits for.
+func TestReasonInTheRetrySet(t *testing.T) {
+	t.Parallel()
+	b, st := setup(t), newStage(t)
+	b.serve(t, queue.ServerConfig{}, st.run)
+	holder := st.hold(0)
+	holding := b.enqueue(t, b.job(0))
+	within(t, patience, "the holder", holder.entered)
+	for i, place := range []string{"1st", "2nd", "3rd"} {
+		id := b.enqueue(t, b.job(i+1))
+		b.awaitState(t, id, asynq.TaskStateRetry)
+		tasks, err := b.inspector.ListRetryTasks(b.queue, asynq.PageSize(10))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := regexp.MustCompile(fmt.Sprintf(`^waiting for %s, held by test:job %s on \S+ \(pid \d+\)( since \d\d:\d\d:\d\d\.\d{3})?, %s in line$`,
+			regexp.QuoteMeta(b.resource), holding, place))
+		found := false
+		for _, task := range tasks {
+			found = found || task.ID == id && want.MatchString(task.LastErr)
+		}
+		if !found {
+			t.Errorf("want task %s with %s, have %+v", id, want, tasks[len(tasks)-1])
+		}
+	}
+	holder.open()
+}
+
+func TestOwnFailures(t *testing.T) {
+	t.Parallel()
+	cause := errors.New("no such order")
+	for _, tt := range []struct {
+		name    string
+		err     error
+		retries int
+		state   asynq.TaskState
+		retried int
+	}{
+		{"charged", cause, 1, asynq.TaskStateRetry, 1},
+		{"archived when the retries are used up", cause, queue.NoRetries, asynq.TaskStateArchived, 0},
+		{"permanent: archived at once", queue.Permanent(cause), 5, asynq.TaskStateArchived, 0},
+		{"permanent, wrapped", fmt.Errorf("audit: %w", queue.Permanent(cause)), 5, asynq.TaskStateArchived, 0},
+		// Not the guard's own refusal, though it looks like one.
+		{"a busy lock of the handler's own", &lock.BusyError{Resource: "other"}, 1, asynq.TaskStateRetry, 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			b, st := setup(t), newStage(t)
+			st.act(0, func() error { return tt.err })
+			logs := newLogs(t)
+			b.serve(t, queue.ServerConfig{Logger: logs.logger}, st.run)
+			id := b.enqueue(t, b.job(0), queue.Options{Retries: tt.retries})
+			info := b.awaitState(t, id, tt.state)
+			if info.Retried != tt.retried || info.LastErr != tt.err.Error() {
+				t.Errorf("want %d retries and %q, have %d and %q", tt.retried, tt.err, info.Retried, info.LastErr)
+			}
+			if info := b.stats(t); info.Processed != 1 || info.Failed != 1 {
+				t.Errorf("want 1 processed, 1 failed, have %+v", info)
+			}
+			if have := logs.lines("task_id="+id+" ", 0, 8); len(have) != 1 {
+				t.Errorf("want the failure logged once, have %q", have)
+			}
+			if v := b.value(t); v != "" {
+				t.Errorf("lock: want it free, have %q", v)
+			}
+		})
+	}
+}
+
+func TestPermanent(t *testing.T) {
+	t.Parallel()
+	if err := queue.Permanent(nil); err != nil {
+		t.Errorf("want nil, have %v", err)
+	}
+	cause := errors.New("cause")
+	if err := queue.Permanent(cause); !errors.Is(err, cause) || !errors.Is(err, asynq.SkipRetry) {
+		t.Errorf("want the cause and SkipRetry in it, have %v", err)
+	}
+}
+
+// A handler finds its attempt described in its context, guarded or not.
+func TestInfoAndFence(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	infos := make(chan queue.Info, 2)
+	s := b.newServer(t, queue.ServerConfig{})
+	queue.Handle(s, func(ctx context.Context, _ job) error {
+		if lock.Fence(ctx) == 0 {
+			t.Error("fence of a guarded task: want one, have 0")
+		}
+		infos <- queue.InfoFrom(ctx)
+		return nil
+	})
+	queue.Handle(s, func(ctx context.Context, _ note) error {
+		if f := lock.Fence(ctx); f != 0 {
+			t.Errorf("fence of an unguarded task: want 0, have %d", f)
+		}
+		infos <- queue.InfoFrom(ctx)
+		return nil
+	})
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { shutdown(t, s) })
+
+	id := b.enqueue(t, b.job(0), queue.Options{Retries: 3})
+	want := queue.Info{ID: id, Queue: b.queue, Kind: "test:job", Resource: b.resource, Retries: 3}
+	if have := within(t, patience, "a run", infos); have != want {
+		t.Errorf("guarded: want %+v, have %+v", want, have)
+	}
+	id = b.enqueue(t, note{}, queue.Options{Retries: 3})
+	want = queue.Info{ID: id, Queue: b.queue, Kind: "test:note", Retries: 3}
+	if have := within(t, patience, "a run", infos); have != want {
+		t.Errorf("unguarded: want %+v, have %+v", want, have)
+	}
+}
+
+// The observer is told of every step of a task that has to wait.
+func TestEvents(t *testing.T) {
+	t.Parallel()
+	b, st, j := setup(t), newStage(t), &journal{}
+	b.serve(t, queue.ServerConfig{Observe: j.observe}, st.run)
+	holder := st.hold(0)
+	first := b.enqueue(t, b.job(0))
+	within(t, patience, "the holder", holder.entered)
+	st.act(1, func() error { return queue.Permanent(errors.New("own failure")) })
+	second := b.enqueue(t, b.job(1))
+	parked := j.await(t, queue.EventParked, second, 1)
+	if parked.Refusals != 1 || !errors.Is(parked.Err, lock.ErrBusy) || parked.Queue != b.queue || parked.Resource != b.resource || parked.TaskKind != "test:job" {
+		t.Errorf("parked: have %+v", parked)
+	}
+	holder.open()
+	one, two := j.await(t, queue.EventAcquired, first, 1), j.await(t, queue.EventAcquired, second, 1)
+	if one.HandOff != 0 || two.HandOff <= 0 || two.HandOff > 5*time.Second {
+		t.Errorf("hand-off: want none and one, have %v and %v", one.HandOff, two.HandOff)
+	}
+	if one.Fence <= 0 || two.Fence <= one.Fence {
+		t.Errorf("fences: want them to rise, have %d and %d", one.Fence, two.Fence)
+	}
+	if e := j.await(t, queue.EventReleased, first, 1); e.Err != nil || e.Held <= 0 || e.Fence != one.Fence {
+		t.Errorf("released: have %+v", e)
+	}
+	if e := j.await(t, queue.EventReleased, second, 1); e.Err == nil {
+		t.Errorf("released after a failure: want its error, have %+v", e)
+	}
+	if have := j.of(queue.EventLost, ""); len(have) != 0 {
+		t.Errorf("lost: want none, have %+v", have)
+	}
+}

@@ -1,0 +1,87 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/sidingq/siding/lock"
+)
+
+// hold runs the handler under the lease. The lock is released when the handler
+// has returned, panicked or exited its goroutine, not before: asynq gives up on a
+// handler whose time is over, but the handler may still be writing.
+func (r *run) hold(ctx context.Context, lease *lock.Lease, next asynq.Handler) (err error) {
+	ev := r.event(EventAcquired)
+	ev.Fence = lease.Fence()
+	if wait, ok := lease.HandedOff(); ok {
+		ev.HandOff = max(wait, 1) // a hand-off within the clock's resolution is one, too
+	}
+	r.cfg.Observe(ev)
+
+	work := lease.Keep(ctx)
+	stopWatch := r.watch(work, lease)
+	defer func() {
+		stopWatch()
+		err = r.release(ctx, lease, err)
+	}()
+	return next.ProcessTask(WithInfo(work, r.info), r.task)
+}
+
+// release hands the lock on and says what the handler's error has become.
+func (r *run) release(ctx context.Context, lease *lock.Lease, err error) error {
+	// Asked before: a Redis that does not answer cannot say that the lease was lost.
+	lost := !lease.Valid()
+	next, rerr := lease.HandOff(ctx)
+	if next != nil {
+		r.call(ctx, next)
+	}
+	ev := r.event(EventReleased)
+	ev.Fence, ev.Held, ev.Err = lease.Fence(), lease.Held(), err
+	if lost || errors.Is(rerr, lock.ErrLost) {
+		ev.Kind = EventLost
+		r.log().WarnContext(ctx, "lock lost while the task ran", "held", ev.Held)
+		if r.attempt != nil {
+			r.attempt.CutOff()
+		}
+		err = r.sendBack(&unchargedError{
+			reason: fmt.Sprintf("lost %s after %.1f s", r.info.Resource, ev.Held.Seconds()),
+			after:  jitter(unlinedDelay),
+			// Without the handler's own error, in which asynq would find its SkipRetry
+			// or RevokeTask and act on it.
+			cause: lock.ErrLost,
+		})
+	} else if rerr != nil {
+		// The handler's word stands: the lease was valid until it returned.
+		r.log().WarnContext(ctx, "a lock could not be released and stays until its ttl", "error", rerr)
+	}
+	r.cfg.Observe(ev)
+	return err
+}
+
+// watch marks the attempt as cut off when its lease is lost, and reports a
+// handler that goes on for too long after its context has ended; the lock is
+// then no longer renewed, so that the resource is not kept for ever.
+func (r *run) watch(work context.Context, lease *lock.Lease) (stop func()) {
+	done := make(chan struct{})
+	ended := context.AfterFunc(work, func() {
+		if r.attempt != nil && errors.Is(context.Cause(work), lock.ErrLost) {
+			r.attempt.CutOff()
+		}
+		timer := time.NewTimer(r.cfg.Overrun)
+		defer timer.Stop()
+		select {
+		case <-done:
+		case <-timer.C:
+			r.log().ErrorContext(work, "a handler ignores its ended context; its lock is no longer renewed")
+			lease.Abandon()
+		}
+	})
+	return func() {
+		ended()
+		close(done)
+	}
+}

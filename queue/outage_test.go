@@ -1,0 +1,185 @@
+package queue_test
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/redistest"
+	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/queue"
+)
+
+// Redis is killed and comes back with all that it had acknowledged: every task
+// resumes, none is charged.
+func TestRedisRestartsWithItsData(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		ttl  time.Duration
+		lost bool // the outage is longer than the lock lives
+		runs int
+	}{
+		"lock survives": {ttl: 15 * time.Second, runs: 4},
+		"lock runs out": {ttl: 2 * time.Second, lost: true, runs: 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
+			b, st, j := setupOn(t, redis.UniversalOptions{Addrs: []string{server.Addr}}), newStage(t), &journal{}
+			b.serve(t, queue.ServerConfig{Lock: lock.Config{TTL: tt.ttl}, Concurrency: 4, Observe: j.observe}, st.run)
+			holder := st.hold(0)
+			once := queue.Options{Retries: queue.NoRetries}
+			ids := []string{b.enqueue(t, b.job(0), once)}
+			within(t, patience, "the holder", holder.entered)
+			for n := 1; n <= 3; n++ {
+				ids = append(ids, b.enqueue(t, b.job(n), once))
+				b.awaitState(t, ids[n], asynq.TaskStateRetry)
+			}
+			server.Kill()
+			if tt.lost {
+				within(t, patience, "the holder to give up", holder.ended)
+			}
+			server.Restart(t)
+			eventually(t, "the client to be connected again", func() bool { return b.rdb.Ping(t.Context()).Err() == nil })
+			holder.open()
+			b.awaitGone(t, ids...)
+			if have := st.order(); len(have) != tt.runs {
+				t.Errorf("want %d runs, have %v", tt.runs, have)
+			}
+			if have := j.of(queue.EventLost, ids[0]); (len(have) == 1) != tt.lost {
+				t.Errorf("lost: want %v, have %+v", tt.lost, have)
+			}
+			if info := b.stats(t); info.Failed != 0 || info.Processed != len(ids) || info.Size != 0 {
+				t.Errorf("want %d processed, none failed, have %+v", len(ids), info)
+			}
+		})
+	}
+}
+
+// Redis is killed and comes back with nothing. What was lost is lost; nothing
+// panics or spins, little is logged, and new tasks run.
+func TestRedisRestartsEmpty(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	b, st, logs := setupOn(t, redis.UniversalOptions{Addrs: []string{server.Addr}}), newStage(t), newLogs(t)
+	var asked atomic.Int32
+	p := &plain{
+		guardConfig: queue.GuardConfig{Lock: shortTimers, Logger: logs.logger},
+		onTasks: func(_ context.Context, cmd redis.Cmder, send func() error) error {
+			if isDequeue(cmd) {
+				asked.Add(1)
+			}
+			return send()
+		},
+	}
+	p.serve(t, b, st)
+	holder := st.hold(0)
+	b.enqueue(t, b.job(0))
+	within(t, patience, "the holder", holder.entered)
+	b.park(t, 1, 2)
+
+	server.Kill()
+	before, lines := asked.Load(), len(logs.lines(""))
+	within(t, patience, "the holder to give up", holder.ended)
+	steadily(t, 2*time.Second, "few calls and few lines", func() bool {
+		return asked.Load()-before < 100 && len(logs.lines(""))-lines < 50
+	})
+	server.Restart(t)
+	holder.open()
+	eventually(t, "the client to be connected again", func() bool { return b.rdb.Ping(t.Context()).Err() == nil })
+
+	b.client = queue.NewClient(b.rdb) // asynq's clients name a queue to the inspector once
+	second := st.hold(10)
+	ids := []string{b.enqueue(t, b.job(10))}
+	within(t, patience, "a new task", second.entered)
+	ids = append(ids, b.park(t, 11)...)
+	second.open()
+	b.awaitGone(t, ids...)
+	if have := logs.lines("panic"); len(have) != 0 {
+		t.Errorf("want no panic, have %q", have)
+	}
+}
+
+// A failover: the master dies, a replica takes over with what it was sent. The
+// tasks that it knows of resume, without the workers being restarted.
+func TestFailover(t *testing.T) {
+	t.Parallel()
+	sentinel := redistest.StartSentinel(t)
+	b, st := setupOn(t, redis.UniversalOptions{Addrs: sentinel.Addrs, MasterName: sentinel.MasterName}), newStage(t)
+	b.serve(t, queue.ServerConfig{Lock: lock.Config{TTL: patience}, Concurrency: 4}, st.run)
+	holder := st.hold(0)
+	once := queue.Options{Retries: queue.NoRetries}
+	ids := []string{b.enqueue(t, b.job(0), once)}
+	within(t, patience, "the holder", holder.entered)
+	for n := 1; n <= 3; n++ {
+		ids = append(ids, b.enqueue(t, b.job(n), once))
+		b.awaitState(t, ids[n], asynq.TaskStateRetry)
+	}
+	master := sentinel.Master(t)
+	conn := master.Client(t).Conn()
+	defer conn.Close()
+	if err := conn.Set(t.Context(), "after", "all of it", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := conn.Wait(t.Context(), 2, patience).Result(); n != 2 {
+		t.Fatalf("want both replicas in step, have %d, %v", n, err)
+	}
+	master.Kill()
+	eventually(t, "a new master", func() bool { return sentinel.Master(t) != master && b.rdb.Ping(t.Context()).Err() == nil })
+	holder.open()
+	b.awaitGone(t, ids...)
+	st.wantOrder(0, 1, 2, 3)
+}
+
+// Redis may forget its scripts at any time; nobody notices.
+func TestScriptsFlushedInMidRun(t *testing.T) {
+	t.Parallel()
+	const tasks = 60
+	server := redistest.Start(t)
+	b, st := setupOn(t, redis.UniversalOptions{Addrs: []string{server.Addr}}), newStage(t)
+	ids := make([]string, tasks)
+	for n := range ids {
+		ids[n] = b.enqueue(t, b.job(n), queue.Options{Retries: queue.NoRetries})
+	}
+	b.serve(t, queue.ServerConfig{}, st.run)
+	for flushes := 0; len(st.order()) < tasks; flushes++ {
+		if err := b.rdb.ScriptFlush(t.Context()).Err(); err != nil || flushes > 10000 {
+			t.Fatalf("after %d flushes %d of %d tasks have run: %v", flushes, len(st.order()), tasks, err)
+		}
+	}
+	b.awaitGone(t, ids...)
+	if info := b.stats(t); info.Failed != 0 || info.Processed != tasks {
+		t.Errorf("want %d processed, none failed, have %+v", tasks, info)
+	}
+}
+
+// A worker that cannot reach the locks sends its tasks back, uncharged, with
+// the reason; they run when it can again.
+func TestLocksUnreachable(t *testing.T) {
+	t.Parallel()
+	b, st := setup(t), newStage(t)
+	var away atomic.Bool
+	away.Store(true)
+	p := &plain{onLocks: func(_ context.Context, _ redis.Cmder, send func() error) error {
+		if away.Load() {
+			return redis.ErrClosed
+		}
+		return send()
+	}}
+	p.serve(t, b, st)
+	id := b.enqueue(t, b.job(0), queue.Options{Retries: queue.NoRetries})
+	info := b.awaitState(t, id, asynq.TaskStateRetry)
+	if !strings.Contains(info.LastErr, redis.ErrClosed.Error()) || info.Retried != 0 {
+		t.Errorf("want it sent back uncharged with the reason, have %+v", info)
+	}
+	away.Store(false)
+	b.awaitGone(t, id)
+	if info := b.stats(t); info.Failed != 0 || info.Processed != 1 {
+		t.Errorf("want 1 processed, none failed, have %+v", info)
+	}
+}

@@ -1,0 +1,185 @@
+package queuetest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/queue"
+	"github.com/sidingq/siding/queue/queuetest"
+)
+
+type audit struct {
+	Order string `json:"order"`
+}
+
+func (audit) Kind() string       { return "order:audit" }
+func (a audit) Resource() string { return "order:" + a.Order }
+func (a audit) Validate() error {
+	if a.Order == "" {
+		return &queue.TaskError{Kind: a.Kind(), Field: "order", Want: "it is empty"}
+	}
+	return nil
+}
+
+type ping struct{}
+
+func (ping) Kind() string { return "ping" }
+
+func TestRunGivesInfoAndRisingFence(t *testing.T) {
+	t.Parallel()
+	var w queuetest.Worker
+	var fences []int64
+	var infos []queue.Info
+	for range 2 {
+		err := queuetest.Run(t.Context(), &w, audit{Order: "1"}, func(ctx context.Context, a audit) error {
+			fences = append(fences, lock.Fence(ctx))
+			infos = append(infos, queue.InfoFrom(ctx))
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if fences[0] <= 0 || fences[1] <= fences[0] {
+		t.Errorf("fences: want rising above 0, have %v", fences)
+	}
+	if infos[0].ID == infos[1].ID || infos[0].Resource != "order:1" || infos[0].Kind != "order:audit" {
+		t.Errorf("infos: want two ids on order:1, have %+v", infos)
+	}
+}
+
+func TestRunKeepsTheGivenID(t *testing.T) {
+	t.Parallel()
+	var w queuetest.Worker
+	ctx := queue.WithInfo(t.Context(), queue.Info{ID: "again", Retried: 2})
+	err := queuetest.Run(ctx, &w, ping{}, func(ctx context.Context, _ ping) error {
+		if have := queue.InfoFrom(ctx); have.ID != "again" || have.Retried != 2 {
+			t.Errorf("info: want the given one, have %+v", have)
+		}
+		if have := lock.Fence(ctx); have != 0 {
+			t.Errorf("fence of an unguarded task: want 0, have %d", have)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestRunRefusesWhatTheClientRefuses(t *testing.T) {
+	t.Parallel()
+	var w queuetest.Worker
+	err := queuetest.Run(t.Context(), &w, audit{}, func(context.Context, audit) error {
+		t.Error("the handler ran")
+		return nil
+	})
+	var bad *queue.TaskError
+	if !errors.As(err, &bad) || bad.Field != "order" {
+		t.Errorf("want a TaskError for order, have %v", err)
+	}
+}
+
+func TestRunsOfOneResourceDoNotOverlap(t *testing.T) {
+	t.Parallel()
+	var w queuetest.Worker
+	var inside, most int
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	enter := func(by int) {
+		mu.Lock()
+		defer mu.Unlock()
+		inside += by
+		most = max(most, inside)
+	}
+	for range 20 {
+		wg.Go(func() {
+			if err := queuetest.Run(t.Context(), &w, audit{Order: "1"}, func(context.Context, audit) error {
+				enter(1)
+				defer enter(-1)
+				return nil
+			}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if most != 1 {
+		t.Errorf("at once: want 1, have %d", most)
+	}
+}
+
+func TestLoseEndsTheContextWithTheCause(t *testing.T) {
+	t.Parallel()
+	var w queuetest.Worker
+	if w.Lose("order:1") {
+		t.Error("lose: want false while nobody runs")
+	}
+	err := queuetest.Run(t.Context(), &w, audit{Order: "1"}, func(ctx context.Context, _ audit) error {
+		if !w.Lose("order:1") {
+			t.Error("lose: want true while the task runs")
+		}
+		<-ctx.Done()
+		if cause := context.Cause(ctx); !errors.Is(cause, lock.ErrLost) {
+			t.Errorf("cause: want ErrLost, have %v", cause)
+		}
+		return nil
+	})
+	if !errors.Is(err, lock.ErrLost) {
+		t.Errorf("want ErrLost although the handler returned nil, have %v", err)
+	}
+}
+
+func TestRecorder(t *testing.T) {
+	t.Parallel()
+	var r queuetest.Recorder
+	ctx := t.Context()
+	unique := &queue.Options{UniqueFor: time.Minute}
+	for _, step := range []struct {
+		name string
+		task queue.Task
+		opts *queue.Options
+		want error
+	}{
+		{"plain", ping{}, nil, nil},
+		{"same again", ping{}, nil, nil},
+		{"with id", ping{}, &queue.Options{TaskID: "x"}, nil},
+		{"id taken", ping{}, &queue.Options{TaskID: "x"}, queue.ErrTaskIDConflict},
+		{"id in another queue", ping{}, &queue.Options{TaskID: "x", Queue: "low"}, nil},
+		{"unique", audit{Order: "1"}, unique, nil},
+		{"unique again", audit{Order: "1"}, unique, queue.ErrDuplicate},
+		{"another payload", audit{Order: "2"}, unique, nil},
+	} {
+		if _, err := r.Enqueue(ctx, step.task, step.opts); !errors.Is(err, step.want) {
+			t.Errorf("%s: want %v, have %v", step.name, step.want, err)
+		}
+	}
+	if have := len(r.Jobs()); have != 6 {
+		t.Errorf("jobs: want 6, have %d", have)
+	}
+	if _, err := r.Enqueue(ctx, ping{}, &queue.Options{Timeout: time.Millisecond}); err == nil {
+		t.Error("timeout of 1 ms: want an error")
+	}
+	r.Reset()
+	r.Err = errors.New("away")
+	results, err := r.EnqueueBatch(ctx, []queue.Job{{Task: ping{}}})
+	if !errors.Is(err, r.Err) || !errors.Is(results[0].Err, r.Err) || len(r.Jobs()) != 0 {
+		t.Errorf("batch while away: want %v for all, have %v, %v", r.Err, results, err)
+	}
+}
+
+func ExampleRun() {
+	var w queuetest.Worker
+	err := queuetest.Run(context.Background(), &w, audit{Order: "536365"}, func(ctx context.Context, a audit) error {
+		fmt.Println("auditing", a.Order, "as", queue.InfoFrom(ctx).ID, "fenced:", lock.Fence(ctx) > 0)
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// auditing 536365 as task-1 fenced: true
+	// <nil>
+}

@@ -1,0 +1,99 @@
+package queuetest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/sidingq/siding/queue"
+)
+
+// A Recorder keeps tasks instead of sending them. Its methods have the
+// signatures of queue.Client's: let the code under test ask for an interface
+// with those that it calls. The zero value is ready and safe for use by several
+// goroutines.
+type Recorder struct {
+	// Err, if set, is the answer to every call, as if Redis were away.
+	Err error
+
+	mu     sync.Mutex
+	jobs   []queue.Job
+	ids    map[string]bool // queue and id of what is kept
+	unique map[string]bool // queue, kind and payload of what is kept and unique
+}
+
+// Enqueue refuses what a client would refuse, and keeps the rest. As the tasks
+// are never run, an id or a unique task stays taken until [Recorder.Reset].
+func (r *Recorder) Enqueue(ctx context.Context, t queue.Task, opts *queue.Options) (queue.Receipt, error) {
+	if err := ctx.Err(); err != nil {
+		return queue.Receipt{}, fmt.Errorf("queue: enqueue %s: %w", t.Kind(), err)
+	}
+	if r.Err != nil {
+		return queue.Receipt{}, fmt.Errorf("queue: enqueue %s: %w", t.Kind(), r.Err)
+	}
+	if err := queue.Check(t, opts); err != nil {
+		return queue.Receipt{}, err
+	}
+	var o queue.Options
+	if opts != nil {
+		o = *opts
+	}
+	if o.Queue == "" {
+		o.Queue = "default"
+	}
+	payload, err := json.Marshal(t)
+	if err != nil {
+		return queue.Receipt{}, fmt.Errorf("%s: payload: %w", t.Kind(), err)
+	}
+
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ids == nil {
+		r.ids, r.unique = make(map[string]bool), make(map[string]bool)
+	}
+	unique := fmt.Sprintf("%q %q %q", o.Queue, t.Kind(), payload)
+	if o.UniqueFor > 0 && r.unique[unique] {
+		return queue.Receipt{}, fmt.Errorf("%s: %w", t.Kind(), queue.ErrDuplicate)
+	}
+	if o.TaskID == "" {
+		o.TaskID = fmt.Sprintf("task-%d", len(r.jobs)+1)
+	}
+	id := fmt.Sprintf("%q %q", o.Queue, o.TaskID)
+	if r.ids[id] {
+		return queue.Receipt{}, fmt.Errorf("%s: %w", t.Kind(), queue.ErrTaskIDConflict)
+	}
+	r.ids[id] = true
+	if o.UniqueFor > 0 {
+		r.unique[unique] = true
+	}
+	r.jobs = append(r.jobs, queue.Job{Task: t, Options: &o})
+	return queue.Receipt{ID: o.TaskID, Queue: o.Queue}, nil
+}
+
+// EnqueueBatch enqueues jobs one after the other, as queue.Client does.
+func (r *Recorder) EnqueueBatch(ctx context.Context, jobs []queue.Job) ([]queue.Result, error) {
+	results := make([]queue.Result, len(jobs))
+	for i, job := range jobs {
+		results[i].Receipt, results[i].Err = r.Enqueue(ctx, job.Task, job.Options)
+	}
+	if r.Err != nil {
+		return results, r.Err
+	}
+	return results, ctx.Err()
+}
+
+// Jobs returns what has been kept, in order, with its queue and id filled in.
+func (r *Recorder) Jobs() []queue.Job {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.jobs)
+}
+
+// Reset forgets everything.
+func (r *Recorder) Reset() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.jobs, r.ids, r.unique = nil, nil, nil
+}

@@ -1,0 +1,127 @@
+package queuetest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/queue"
+)
+
+// A Worker runs tasks. The zero value is ready; it is safe for use by several
+// goroutines, which then wait for one another as tasks of a fleet do.
+type Worker struct {
+	mu        sync.Mutex
+	resources map[string]*resource
+	fence     int64
+	runs      int
+}
+
+type resource struct {
+	turn chan struct{} // holds one element while the resource is free
+	lose func()        // ends the lease of the task that holds it, nil when none does
+}
+
+// Run runs t with fn and returns fn's error. A task that the client would
+// refuse gives the client's error. Each run is a task of its own; to run one
+// twice, as a worker may after a crash, put its id into ctx with
+// queue.WithInfo. A lease that [Worker.Lose] ended makes the error match
+// lock.ErrLost, whatever fn returned. ctx also bounds the wait for the
+// resource.
+func Run[T queue.Task](ctx context.Context, w *Worker, t T, fn func(context.Context, T) error) error {
+	if err := queue.Check(t, nil); err != nil {
+		return err
+	}
+	payload, err := json.Marshal(t)
+	if err != nil {
+		return fmt.Errorf("queuetest: %w", err)
+	}
+	var decoded T
+	if err := json.Unmarshal(payload, &decoded); err != nil {
+		return fmt.Errorf("queuetest: the task does not survive JSON: %w", err)
+	}
+	info := queue.InfoFrom(ctx)
+	info.Kind = t.Kind()
+	if info.Queue == "" {
+		info.Queue = "default"
+	}
+	if info.ID == "" {
+		info.ID = w.nextID()
+	}
+	guarded, ok := queue.Task(decoded).(queue.Guarded)
+	if !ok {
+		return fn(queue.WithInfo(ctx, info), decoded)
+	}
+	info.Resource = guarded.Resource()
+	return w.hold(ctx, info.Resource, func(ctx context.Context) error {
+		return fn(queue.WithInfo(ctx, info), decoded)
+	})
+}
+
+// Lose ends the lease of the task that is running on the resource: its context
+// is cancelled with a cause that matches lock.ErrLost. It reports whether one
+// was running.
+func (w *Worker) Lose(name string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r, ok := w.resources[name]
+	if !ok || r.lose == nil {
+		return false
+	}
+	r.lose()
+	return true
+}
+
+func (w *Worker) nextID() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.runs++
+	return fmt.Sprintf("task-%d", w.runs)
+}
+
+func (w *Worker) resource(name string) *resource {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.resources == nil {
+		w.resources = make(map[string]*resource)
+	}
+	r, ok := w.resources[name]
+	if !ok {
+		r = &resource{turn: make(chan struct{}, 1)}
+		r.turn <- struct{}{}
+		w.resources[name] = r
+	}
+	return r
+}
+
+// hold runs fn while nobody else holds the resource.
+func (w *Worker) hold(ctx context.Context, name string, fn func(context.Context) error) (err error) {
+	r := w.resource(name)
+	select {
+	case <-ctx.Done():
+		return fmt.Errorf("queuetest: waiting for %s: %w", name, context.Cause(ctx))
+	case <-r.turn:
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	w.mu.Lock()
+	// Like the real one: rising, and never small enough to be mistaken for a count.
+	w.fence = max(w.fence+1, time.Now().UnixMicro())
+	ctx = lock.WithFence(ctx, w.fence)
+	r.lose = func() { cancel(fmt.Errorf("queuetest: %s: %w", name, lock.ErrLost)) }
+	w.mu.Unlock()
+	defer func() {
+		w.mu.Lock()
+		r.lose = nil
+		w.mu.Unlock()
+		if cause := context.Cause(ctx); errors.Is(cause, lock.ErrLost) {
+			err = errors.Join(cause, err)
+		}
+		cancel(nil)
+		r.turn <- struct{}{}
+	}()
+	return fn(ctx)
+}

@@ -1,0 +1,280 @@
+package queue
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/lock"
+)
+
+// ServerConfig configures a [Server]. The zero value works.
+type ServerConfig struct {
+	// Queues maps queue names to weights (1 or more): tasks are taken from a
+	// queue in proportion to its weight. Defaults to {"default": 1}.
+	Queues map[string]int
+	// StrictPriority takes tasks of a lower weight only while all queues of
+	// higher weights are empty.
+	StrictPriority bool
+	// Concurrency is how many tasks run at once, 1 to 10000. Defaults to 20.
+	Concurrency int
+	// PollInterval is how often an idle server looks for a task (half to one
+	// and a half of it, at random), 1 ms or more. Defaults to 10 ms.
+	PollInterval time.Duration
+	// TimerInterval is how often delayed and waiting tasks are looked at for
+	// timers that have run out, 10 ms or more. Defaults to 0.5 s.
+	TimerInterval time.Duration
+	// ShutdownTimeout is how long running tasks may take to finish once
+	// Shutdown is called; then their contexts end and they are put back.
+	// Defaults to 8 s.
+	ShutdownTimeout time.Duration
+	// Lock configures the lock that guards tasks.
+	Lock lock.Config
+	// Resources names, per task type, the resource of tasks that name none
+	// themselves, such as those of a plain asynq client.
+	Resources map[string]ResourceFunc
+	// Observe, if set, is told what happens to guarded tasks. It is called on
+	// the path of the task: it must be quick and safe for concurrent use.
+	Observe func(Event)
+	// Logger defaults to slog.Default().
+	Logger *slog.Logger
+}
+
+func (c ServerConfig) withDefaults() ServerConfig {
+	if len(c.Queues) == 0 {
+		c.Queues = map[string]int{"default": 1}
+	}
+	c.Concurrency = cmp.Or(c.Concurrency, 20)
+	c.PollInterval = cmp.Or(c.PollInterval, 10*time.Millisecond)
+	c.TimerInterval = cmp.Or(c.TimerInterval, 500*time.Millisecond)
+	c.ShutdownTimeout = cmp.Or(c.ShutdownTimeout, 8*time.Second)
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return c
+}
+
+// Validate returns an error that names the first field that cannot work. Zero
+// fields stand for their defaults.
+func (c ServerConfig) Validate() error {
+	c = c.withDefaults()
+	for name, weight := range c.Queues {
+		if strings.TrimSpace(name) == "" || len(name) > maxName || strings.ContainsAny(name, "{}") {
+			return fmt.Errorf("queue: queues: want names of 1 to %d bytes without braces, have %q", maxName, name)
+		}
+		if weight < 1 {
+			return fmt.Errorf("queue: queues: %s: want a weight of 1 or more, have %d", name, weight)
+		}
+	}
+	if c.Concurrency < 1 || c.Concurrency > 10000 {
+		return fmt.Errorf("queue: concurrency: want 1 to 10000, have %d", c.Concurrency)
+	}
+	for _, d := range []struct {
+		name        string
+		have, least time.Duration
+	}{
+		{"poll interval", c.PollInterval, time.Millisecond},
+		{"timer interval", c.TimerInterval, 10 * time.Millisecond},
+		{"shutdown timeout", c.ShutdownTimeout, time.Millisecond},
+	} {
+		if d.have < d.least {
+			return fmt.Errorf("queue: %s: want %v or more, have %v", d.name, d.least, d.have)
+		}
+	}
+	return c.Lock.Validate()
+}
+
+// A Server runs tasks. Register handlers with [Handle], then Start, then Shutdown.
+type Server struct {
+	cfg    ServerConfig
+	asynq  *asynq.Server
+	guard  *Guard
+	tasks  redis.UniversalClient // asynq's connection, with the guard's hook
+	locks  redis.UniversalClient
+	mu     sync.Mutex
+	routes map[string]route // by kind; fixed once started
+	state  serverState
+}
+
+type serverState int
+
+const (
+	stateNew serverState = iota
+	stateRunning
+	stateClosed
+)
+
+// A route decodes a payload and runs its handler.
+type route func(ctx context.Context, payload []byte) error
+
+// NewServer checks the configuration; it does not connect yet. The server makes
+// two clients from opts, one for the tasks and one for the locks, and closes
+// them on Shutdown. ContextTimeoutEnabled is set on both.
+func NewServer(opts *redis.UniversalOptions, cfg ServerConfig) (*Server, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	cfg = cfg.withDefaults()
+	o := *opts
+	o.ContextTimeoutEnabled = true
+	if o.PoolSize == 0 {
+		// Every running task may be in a call at once; asynq's own roles need a few.
+		o.PoolSize = cfg.Concurrency + 10
+	}
+	s := &Server{cfg: cfg, routes: make(map[string]route), locks: redis.NewUniversalClient(&o)}
+	var err error
+	s.guard, err = NewGuard(s.locks, GuardConfig{
+		Lock: cfg.Lock, Resources: cfg.Resources, Observe: cfg.Observe, Logger: cfg.Logger,
+	})
+	if err != nil {
+		return nil, errors.Join(err, s.locks.Close())
+	}
+	s.tasks = redis.NewUniversalClient(&o)
+	s.tasks.AddHook(s.guard.hook)
+	s.asynq = asynq.NewServerFromRedisClient(s.tasks, s.guard.Wrap(asynq.Config{
+		Concurrency:              cfg.Concurrency,
+		Queues:                   cfg.Queues,
+		StrictPriority:           cfg.StrictPriority,
+		TaskCheckInterval:        cfg.PollInterval,
+		DelayedTaskCheckInterval: cfg.TimerInterval,
+		ShutdownTimeout:          cfg.ShutdownTimeout,
+		Logger:                   asynqLogger{cfg.Logger},
+		ErrorHandler:             asynq.ErrorHandlerFunc(s.logFailure),
+	}))
+	return s, nil
+}
+
+// Handle registers fn for the tasks of type T. It panics when T's kind is
+// empty or has a handler already, and when the server has been started. A
+// payload that does not decode into T, or that T's Validate refuses, archives
+// its task at once.
+func Handle[T Task](s *Server, fn func(context.Context, T) error) {
+	var zero T
+	kind := zero.Kind()
+	s.handle(kind, func(ctx context.Context, payload []byte) error {
+		var t T
+		if err := json.Unmarshal(payload, &t); err != nil {
+			return Permanent(fmt.Errorf("%s: payload: %w", kind, err))
+		}
+		if v, ok := any(t).(Validator); ok {
+			if err := v.Validate(); err != nil {
+				return Permanent(err)
+			}
+		}
+		return fn(ctx, t)
+	})
+}
+
+func (s *Server) handle(kind string, r route) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case kind == "":
+		panic("queue: Handle: a task's kind is empty")
+	case s.state != stateNew:
+		panic("queue: Handle: " + kind + ": the server has been started")
+	case s.routes[kind] != nil:
+		panic("queue: Handle: " + kind + " has a handler already")
+	}
+	s.routes[kind] = r
+}
+
+// dispatch runs the handler of a task.
+func (s *Server) dispatch(ctx context.Context, t *asynq.Task) error {
+	r, ok := s.routes[t.Type()]
+	if !ok {
+		// Not Permanent: in a rolling upgrade a newer worker may know it.
+		return fmt.Errorf("queue: no handler for %q; this server has %s", t.Type(), strings.Join(s.kinds(), ", "))
+	}
+	if InfoFrom(ctx).ID == "" { // unguarded
+		ctx = WithInfo(ctx, infoOf(ctx, t))
+	}
+	return r(ctx, t.Payload())
+}
+
+// logFailure is the one place that logs a task's own failure.
+func (s *Server) logFailure(ctx context.Context, t *asynq.Task, err error) {
+	info := infoOf(ctx, t)
+	log := s.cfg.Logger.With("task_id", info.ID, "task_type", info.Kind, "queue", info.Queue, "retried", info.Retried, "error", err)
+	if info.Retried >= info.Retries || errors.Is(err, asynq.SkipRetry) {
+		log.ErrorContext(ctx, "task archived")
+		return
+	}
+	log.InfoContext(ctx, "task failed and will be tried again")
+}
+
+func (s *Server) kinds() []string {
+	kinds := make([]string, 0, len(s.routes))
+	for kind := range s.routes {
+		kinds = append(kinds, kind)
+	}
+	slices.Sort(kinds)
+	return kinds
+}
+
+// Start asks Redis whether it is there and begins to take tasks.
+func (s *Server) Start(ctx context.Context) error {
+	if err := s.Ping(ctx); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.state != stateNew {
+		return errors.New("queue: the server was started before")
+	}
+	if err := s.asynq.Start(s.guard.Middleware(asynq.HandlerFunc(s.dispatch))); err != nil {
+		return fmt.Errorf("queue: start: %w", err)
+	}
+	s.state = stateRunning
+	return nil
+}
+
+// Ping asks Redis whether it answers.
+func (s *Server) Ping(ctx context.Context) error {
+	if err := s.tasks.Ping(ctx).Err(); err != nil {
+		return fmt.Errorf("queue: redis does not answer: %w", err)
+	}
+	return nil
+}
+
+// Shutdown stops taking tasks, waits for the running ones and for their locks to
+// be released, and closes the connections. Tasks that are not done after
+// ShutdownTimeout are put back for other servers; their handlers, whose contexts
+// have ended, are still waited for. ctx is the hard limit: when it ends, Shutdown
+// returns its error at once and leaves the rest to the locks' expiry and
+// asynq's recovery; the process should then end. A second call does nothing.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.mu.Lock()
+	was := s.state
+	s.state = stateClosed
+	s.mu.Unlock()
+	if was == stateClosed {
+		return nil
+	}
+	if was == stateRunning {
+		stopped := make(chan struct{})
+		go func() {
+			s.asynq.Shutdown()
+			close(stopped)
+		}()
+		select {
+		case <-stopped:
+		case <-ctx.Done():
+			return fmt.Errorf("queue: shutdown: tasks are still running: %w", context.Cause(ctx))
+		}
+		if err := s.guard.Wait(ctx); err != nil {
+			return err
+		}
+	}
+	return errors.Join(s.tasks.Close(), s.locks.Close())
+}

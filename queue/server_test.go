@@ -1,0 +1,204 @@
+package queue_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/queue"
+)
+
+func TestServerConfigValidate(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		cfg  queue.ServerConfig
+		want string // "" for a valid one
+	}{
+		{cfg: queue.ServerConfig{}},
+		{cfg: queue.ServerConfig{Queues: map[string]int{"a": 1, "b:c": 10}, Concurrency: 10000, PollInterval: time.Millisecond, TimerInterval: 10 * time.Millisecond}},
+		{queue.ServerConfig{Queues: map[string]int{" ": 1}}, `queue: queues: want names of 1 to 256 bytes without braces, have " "`},
+		{queue.ServerConfig{Queues: map[string]int{"{a}": 1}}, `queue: queues: want names of 1 to 256 bytes without braces, have "{a}"`},
+		{queue.ServerConfig{Queues: map[string]int{"a": 0}}, `queue: queues: a: want a weight of 1 or more, have 0`},
+		{queue.ServerConfig{Concurrency: -3}, `queue: concurrency: want 1 to 10000, have -3`},
+		{queue.ServerConfig{Concurrency: 10001}, `queue: concurrency: want 1 to 10000, have 10001`},
+		{queue.ServerConfig{PollInterval: time.Microsecond}, `queue: poll interval: want 1ms or more, have 1µs`},
+		{queue.ServerConfig{TimerInterval: time.Millisecond}, `queue: timer interval: want 10ms or more, have 1ms`},
+		{queue.ServerConfig{ShutdownTimeout: -time.Second}, `queue: shutdown timeout: want 1ms or more, have -1s`},
+		{queue.ServerConfig{Lock: lock.Config{RenewEvery: time.Hour}}, `lock: renew every: `},
+	} {
+		err := tt.cfg.Validate()
+		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.HasPrefix(err.Error(), tt.want)) {
+			t.Errorf("want %q, have %v", tt.want, err)
+		}
+		s, err := queue.NewServer(&redis.UniversalOptions{}, tt.cfg)
+		if (err == nil) != (tt.want == "") {
+			t.Errorf("new: want %q, have %v", tt.want, err)
+		}
+		if s != nil {
+			shutdown(t, s) // never started: closes its connections
+		}
+	}
+}
+
+func TestHandlePanics(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	fn := func(context.Context, job) error { return nil }
+	wantPanic := func(want string, f func()) {
+		t.Helper()
+		defer func() {
+			if have := fmt.Sprint(recover()); have != want {
+				t.Errorf("want panic %q, have %q", want, have)
+			}
+		}()
+		f()
+	}
+	s := b.newServer(t, queue.ServerConfig{})
+	queue.Handle(s, fn)
+	wantPanic("queue: Handle: test:job has a handler already", func() { queue.Handle(s, fn) })
+	wantPanic("queue: Handle: a task's kind is empty", func() {
+		queue.Handle(s, func(context.Context, named) error { return nil })
+	})
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wantPanic("queue: Handle: test:note: the server has been started", func() {
+		queue.Handle(s, func(context.Context, note) error { return nil })
+	})
+	if err := s.Start(t.Context()); err == nil {
+		t.Error("second start: want an error")
+	}
+	shutdown(t, s)
+	shutdown(t, s) // a second one does nothing
+	if err := s.Start(t.Context()); err == nil {
+		t.Error("start after shutdown: want an error")
+	}
+}
+
+// A server that does not know a task's type names those that it knows; another
+// server may know it, so the task is tried again.
+func TestUnknownTaskType(t *testing.T) {
+	t.Parallel()
+	b, st := setup(t), newStage(t)
+	b.serve(t, queue.ServerConfig{}, st.run)
+	info := b.awaitState(t, b.enqueue(t, named{kind: "test:new"}), asynq.TaskStateRetry)
+	if want := `queue: no handler for "test:new"; this server has test:job, test:note`; info.LastErr != want || info.Retried != 1 {
+		t.Errorf("want %q charged, have %q, %d", want, info.LastErr, info.Retried)
+	}
+}
+
+type checked struct {
+	Res string `json:"res"`
+}
+
+func (checked) Kind() string       { return "test:checked" }
+func (c checked) Resource() string { return c.Res }
+func (c checked) Validate() error {
+	if c.Res == "" {
+		return &queue.TaskError{Kind: c.Kind(), Field: "res", Want: "it is empty"}
+	}
+	return nil
+}
+
+// A payload that no retry can mend archives its task at once.
+func TestBadPayload(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s := b.newServer(t, queue.ServerConfig{})
+	queue.Handle(s, func(context.Context, checked) error {
+		t.Error("the handler ran")
+		return nil
+	})
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { shutdown(t, s) })
+	client := asynq.NewClientFromRedisClient(b.rdb)
+	for payload, want := range map[string]string{
+		`{"res":`:   "test:checked: payload: unexpected end of JSON input",
+		`{"res":1}`: "test:checked: payload: json: cannot unmarshal number",
+		`{}`:        "test:checked: res: it is empty",
+		``:          "test:checked: payload: unexpected end of JSON input",
+	} {
+		info, err := client.EnqueueContext(t.Context(), asynq.NewTask("test:checked", []byte(payload)), asynq.Queue(b.queue))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if have := b.awaitState(t, info.ID, asynq.TaskStateArchived); !strings.HasPrefix(have.LastErr, want) {
+			t.Errorf("%q: want %q, have %q", payload, want, have.LastErr)
+		}
+	}
+}
+
+// Strict priority takes all of the heavier queue's tasks first.
+func TestStrictPriority(t *testing.T) {
+	t.Parallel()
+	b, st := setup(t), newStage(t)
+	low := b.queue + ".low"
+	var ids []string
+	for n := range 20 {
+		b.enqueue(t, job{Res: b.resource + ":low", N: 100 + n}, queue.Options{Queue: low})
+		ids = append(ids, b.enqueue(t, job{Res: b.resource + ":high", N: n}))
+	}
+	b.serve(t, queue.ServerConfig{Queues: map[string]int{b.queue: 2, low: 1}, StrictPriority: true, Concurrency: 1}, st.run)
+	for i, n := range st.awaitRuns(40) {
+		if (i < 20) != (n < 100) {
+			t.Fatalf("want the heavier queue's tasks first, have %v", st.order())
+		}
+	}
+	b.awaitGone(t, ids...)
+}
+
+// With Redis away, calls end with a clear error within their context's deadline.
+func TestRedisUnreachable(t *testing.T) {
+	t.Parallel()
+	var lc net.ListenConfig
+	silent, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0") // accepts, and never answers
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = silent.Close() })
+	for name, addr := range map[string]string{"refuses": "127.0.0.1:1", "hangs": silent.Addr().String()} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			opts := &redis.UniversalOptions{Addrs: []string{addr}, ContextTimeoutEnabled: true}
+			rdb := redis.NewUniversalClient(opts)
+			t.Cleanup(func() { _ = rdb.Close() })
+			start := time.Now()
+			if _, err := queue.NewClient(rdb).Enqueue(ctx, job{Res: "order:1"}, nil); err == nil || !strings.HasPrefix(err.Error(), "queue: enqueue test:job: ") {
+				t.Errorf("enqueue: have %v", err)
+			}
+			if took := time.Since(start); took > 3*time.Second {
+				t.Errorf("enqueue: want it within 1 s, have %v", took)
+			}
+			results, err := queue.NewClient(rdb).EnqueueBatch(ctx, []queue.Job{{job{Res: "order:1"}, nil}, {job{Res: "order:2"}, nil}})
+			if err == nil || results[0].Err == nil || results[1].Err == nil {
+				t.Errorf("batch: want an error for each, have %+v, %v", results, err)
+			}
+
+			s, err := queue.NewServer(opts, queue.ServerConfig{Logger: newLogs(t).logger})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			start = time.Now()
+			if err := s.Start(ctx); err == nil || !strings.HasPrefix(err.Error(), "queue: redis does not answer: ") {
+				t.Errorf("start: have %v", err)
+			}
+			if took := time.Since(start); took > 3*time.Second {
+				t.Errorf("start: want it within 1 s, have %v", took)
+			}
+			shutdown(t, s)
+		})
+	}
+}

@@ -1,0 +1,321 @@
+package queue_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/redistest"
+	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/queue"
+)
+
+const (
+	// patience bounds every wait. Only a test that fails anyway waits for its end.
+	patience = 30 * time.Second
+	// glance is how often a condition is looked at.
+	glance = 3 * time.Millisecond
+	// prompt is how soon a called task runs, on a machine that does much else. It
+	// is well below the timers that waiting tasks have by default.
+	prompt = 8 * time.Second
+)
+
+// A lock configuration for tests that need short timers, but no lease lost
+// because the machine stood still for a moment; and one whose grace is too
+// long to be what a test waits for.
+var (
+	shortTimers = lock.Config{TTL: 2500 * time.Millisecond, RenewEvery: 400 * time.Millisecond}
+	longGrace   = lock.Config{Grace: 20 * time.Second}
+)
+
+// A job is the task of these tests: N says which one it is.
+type job struct {
+	Res string `json:"res"`
+	N   int    `json:"n"`
+}
+
+func (job) Kind() string       { return "test:job" }
+func (j job) Resource() string { return j.Res }
+
+// A note is a task that needs no lock.
+type note struct {
+	N int `json:"n"`
+}
+
+func (note) Kind() string { return "test:note" }
+
+// A bundle is what a test needs of one Redis, with names that no other test uses.
+type bundle struct {
+	opts      *redis.UniversalOptions
+	rdb       redis.UniversalClient
+	client    *queue.Client
+	inspector *asynq.Inspector
+	queue     string
+	resource  string
+	locker    *lock.Locker // on the default configuration
+}
+
+// setup returns a bundle on the server that all tests share.
+func setup(t *testing.T) *bundle {
+	t.Helper()
+	return setupOn(t, redis.UniversalOptions{Addrs: []string{redistest.Shared(t).Addr}})
+}
+
+// setupOn returns a bundle on a server of the test's own.
+func setupOn(t *testing.T, o redis.UniversalOptions) *bundle {
+	t.Helper()
+	o.ContextTimeoutEnabled = true
+	opts := &o
+	rdb := redis.NewUniversalClient(opts)
+	t.Cleanup(func() { _ = rdb.Close() })
+	locker, err := lock.New(rdb, lock.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := strings.ReplaceAll(t.Name(), "/", ".") + "." + uuid.NewString()[:8]
+	return &bundle{
+		opts:      opts,
+		rdb:       rdb,
+		client:    queue.NewClient(rdb),
+		inspector: asynq.NewInspectorFromRedisClient(rdb),
+		queue:     name,
+		resource:  "res:" + name,
+		locker:    locker,
+	}
+}
+
+// job returns the n-th task on the bundle's resource.
+func (b *bundle) job(n int) job { return job{Res: b.resource, N: n} }
+
+// enqueue returns the id of a task in the bundle's queue.
+func (b *bundle) enqueue(t *testing.T, task queue.Task, opts ...queue.Options) string {
+	t.Helper()
+	var o queue.Options
+	if len(opts) > 0 {
+		o = opts[0]
+	}
+	if o.Queue == "" {
+		o.Queue = b.queue
+	}
+	receipt, err := b.client.Enqueue(t.Context(), task, &o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return receipt.ID
+}
+
+// serve starts a server, by default on the bundle's queue, that runs jobs with
+// fn. It is shut down at the test's cleanup.
+func (b *bundle) serve(t *testing.T, cfg queue.ServerConfig, fn func(context.Context, job) error) *queue.Server {
+	t.Helper()
+	s := b.newServer(t, cfg)
+	queue.Handle(s, fn)
+	queue.Handle(s, func(context.Context, note) error { return nil })
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { shutdown(t, s) })
+	return s
+}
+
+func (b *bundle) newServer(t *testing.T, cfg queue.ServerConfig) *queue.Server {
+	t.Helper()
+	if cfg.Queues == nil {
+		cfg.Queues = map[string]int{b.queue: 1}
+	}
+	if cfg.PollInterval == 0 {
+		cfg.PollInterval = 10 * time.Millisecond
+	}
+	if cfg.TimerInterval == 0 {
+		cfg.TimerInterval = 50 * time.Millisecond
+	}
+	if cfg.ShutdownTimeout == 0 {
+		cfg.ShutdownTimeout = 200 * time.Millisecond
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = newLogs(t).logger
+	}
+	s, err := queue.NewServer(b.opts, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// shutdown is for cleanups: the test's own context has ended by then.
+func shutdown(t *testing.T, s *queue.Server) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := s.Shutdown(ctx); err != nil {
+		t.Errorf("shutdown: %v", err)
+	}
+}
+
+// eventually polls ok until it holds.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	ticker := time.NewTicker(glance)
+	defer ticker.Stop()
+	for end := time.Now().Add(patience); !ok(); <-ticker.C {
+		if time.Now().After(end) {
+			t.Fatalf("want %s within %v", what, patience)
+		}
+	}
+}
+
+// within fails the test unless ch is closed, or has something, before d is over.
+func within[T any](t *testing.T, d time.Duration, what string, ch <-chan T) T {
+	t.Helper()
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case v := <-ch:
+		return v
+	case <-timer.C:
+		t.Fatalf("want %s within %v", what, d)
+		panic("not reached")
+	}
+}
+
+// steadily fails the test unless ok holds until d is over.
+func steadily(t *testing.T, d time.Duration, what string, ok func() bool) {
+	t.Helper()
+	ticker := time.NewTicker(glance)
+	defer ticker.Stop()
+	for end := time.Now().Add(d); time.Now().Before(end); <-ticker.C {
+		if !ok() {
+			t.Fatalf("want %s for %v", what, d)
+		}
+	}
+}
+
+// state returns where asynq's inspector sees a task, 0 when nowhere.
+func (b *bundle) state(id string) asynq.TaskState {
+	info, err := b.inspector.GetTaskInfo(b.queue, id)
+	if err != nil {
+		return 0
+	}
+	return info.State
+}
+
+func (b *bundle) awaitState(t *testing.T, id string, want asynq.TaskState) *asynq.TaskInfo {
+	t.Helper()
+	var info *asynq.TaskInfo
+	eventually(t, "task "+id+" to be "+want.String(), func() bool {
+		var err error
+		info, err = b.inspector.GetTaskInfo(b.queue, id)
+		return err == nil && info.State == want
+	})
+	return info
+}
+
+// awaitGone waits until a task has succeeded, and is therefore deleted.
+func (b *bundle) awaitGone(t *testing.T, ids ...string) {
+	t.Helper()
+	for _, id := range ids {
+		eventually(t, "task "+id+" to succeed", func() bool {
+			n, err := b.rdb.Exists(t.Context(), b.taskKey(id)).Result()
+			return err == nil && n == 0
+		})
+	}
+}
+
+// wantLine compares the waiters of the bundle's resource, by task id.
+func (b *bundle) wantLine(t *testing.T, want ...string) {
+	t.Helper()
+	if have := b.line(t); !slices.Equal(have, want) {
+		t.Errorf("line: want %v, have %v", want, have)
+	}
+}
+
+func (b *bundle) line(t *testing.T) []string {
+	t.Helper()
+	waiters, err := b.rdb.ZRange(t.Context(), "{lock:"+b.resource+"}:line", 0, -1).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, w := range waiters {
+		waiters[i] = w[strings.LastIndex(w, ":")+1:]
+	}
+	return waiters
+}
+
+func (b *bundle) lockKey() string          { return "lock:" + b.resource }
+func (b *bundle) taskKey(id string) string { return b.key("t:" + id) }
+func (b *bundle) key(name string) string   { return "asynq:{" + b.queue + "}:" + name }
+
+// value returns the value of the lock's key, "" when it is free.
+func (b *bundle) value(t *testing.T) string {
+	t.Helper()
+	v, err := b.rdb.Get(t.Context(), b.lockKey()).Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// stats returns the bundle's queue as the inspector sees it.
+func (b *bundle) stats(t *testing.T) *asynq.QueueInfo {
+	t.Helper()
+	info, err := b.inspector.GetQueueInfo(b.queue)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info
+}
+
+// logs keeps what is logged, and shows it when the test has failed.
+type logs struct {
+	mu     sync.Mutex
+	text   bytes.Buffer
+	logger *slog.Logger
+}
+
+func newLogs(t *testing.T) *logs {
+	t.Helper()
+	l := &logs{}
+	l.logger = slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("log:\n%s", l)
+		}
+	})
+	return l
+}
+
+func (l *logs) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logs) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// lines returns the lines that hold part, of at least the given level.
+func (l *logs) lines(part string, levels ...slog.Level) []string {
+	var found []string
+	for line := range strings.Lines(l.String()) {
+		if !strings.Contains(line, part) {
+			continue
+		}
+		if len(levels) == 0 || slices.ContainsFunc(levels, func(lv slog.Level) bool { return strings.Contains(line, "level="+lv.String()) }) {
+			found = append(found, line)
+		}
+	}
+	return found
+}

@@ -1,0 +1,173 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/redistest"
+	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/queue"
+)
+
+// A shutdown in mid-task: asynq puts the task back after its timeout; the lock
+// is held until the handler has returned, and Shutdown waits for both.
+func TestShutdownInMidTask(t *testing.T) {
+	t.Parallel()
+	b, st := setup(t), newStage(t)
+	s := b.serve(t, queue.ServerConfig{}, st.run)
+	zombie := st.hold(0)
+	id := b.enqueue(t, b.job(0), queue.Options{Retries: queue.NoRetries})
+	within(t, patience, "the holder", zombie.entered)
+	next := b.park(t, 1)[0]
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		shutdown(t, s)
+	}()
+	info := b.awaitState(t, id, asynq.TaskStatePending)
+	if info.Retried != 0 {
+		t.Errorf("want it uncharged, have %+v", info)
+	}
+	within(t, patience, "the handler's context to end", zombie.ended)
+	steadily(t, 300*time.Millisecond, "the lock held and the shutdown waiting", func() bool {
+		select {
+		case <-done:
+			return false
+		default:
+			return strings.HasPrefix(b.value(t), "siding:")
+		}
+	})
+	zombie.open()
+	within(t, patience, "the shutdown", done)
+	// It has released, and called the next in line.
+	if v := b.value(t); !strings.HasPrefix(v, "siding-reserved:") {
+		t.Errorf("lock: want it reserved for the next, have %q", v)
+	}
+	if have := b.state(next); have != asynq.TaskStatePending {
+		t.Errorf("the next: want it called, have %v", have)
+	}
+	b.serve(t, queue.ServerConfig{}, st.run)
+	b.awaitGone(t, id, next)
+	st.wantOrder(0, 1, 0)
+}
+
+// Wait waits for calls that are under way, not for handlers alone.
+func TestWaitWaitsForCalls(t *testing.T) {
+	t.Parallel()
+	b, st := setup(t), newStage(t)
+	calling, late := make(chan struct{}), make(chan struct{})
+	p := &plain{onLocks: func(_ context.Context, cmd redis.Cmder, send func() error) error {
+		if isPromote(cmd) {
+			select {
+			case <-calling:
+			default:
+				close(calling)
+			}
+			<-late
+		}
+		return send()
+	}}
+	p.serve(t, b, st)
+	holder := st.hold(0)
+	first := b.enqueue(t, b.job(0))
+	within(t, patience, "the holder", holder.entered)
+	id := b.park(t, 1)[0]
+	holder.open()
+	within(t, patience, "the call", calling)
+	b.awaitGone(t, first)
+	p.server.Shutdown()
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if err := p.guard.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("while a call is under way: want DeadlineExceeded, have %v", err)
+	}
+	close(late)
+	p.stop(t)
+	if have := b.state(id); have != asynq.TaskStatePending {
+		t.Errorf("want it called, have %v", have)
+	}
+}
+
+// One of two servers is shut down in the middle: nothing is lost, run twice or charged.
+func TestShutdownLosesNothing(t *testing.T) {
+	t.Parallel()
+	const tasks = 150
+	b, st := setup(t), newStage(t)
+	ids := make([]string, tasks)
+	for n := range ids {
+		j := b.job(n)
+		if n%3 == 0 {
+			j.Res += ":other"
+		}
+		ids[n] = b.enqueue(t, j, queue.Options{Retries: queue.NoRetries})
+	}
+	b.serve(t, queue.ServerConfig{Concurrency: 10}, st.run)
+	s := b.serve(t, queue.ServerConfig{Concurrency: 10, ShutdownTimeout: 5 * time.Second}, st.run)
+	st.awaitRuns(tasks / 3)
+	shutdown(t, s)
+	b.awaitGone(t, ids...)
+	have := st.order()
+	slices.Sort(have)
+	if len(slices.Compact(have)) != tasks || len(st.order()) != tasks {
+		t.Errorf("want each of %d tasks run once, have %d runs", tasks, len(st.order()))
+	}
+	if info := b.stats(t); info.Failed != 0 || info.Processed != tasks {
+		t.Errorf("want %d processed, none failed, have %+v", tasks, info)
+	}
+}
+
+// Shutdown returns at its hard deadline, with a handler that never returns and
+// with a Redis that does not answer.
+func TestShutdownAtTheHardDeadline(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		gone bool
+		want string
+	}{
+		"handler":    {false, "queue: handlers still hold their locks: context deadline exceeded"},
+		"redis gone": {true, "queue: shutdown: tasks are still running: context deadline exceeded"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t)
+			b, st := setupOn(t, redis.UniversalOptions{Addrs: []string{server.Addr}}), newStage(t)
+			logs, j := newLogs(t), &journal{}
+			s := b.newServer(t, queue.ServerConfig{Lock: lock.Config{TTL: time.Second}, Logger: logs.logger, Observe: j.observe})
+			queue.Handle(s, st.run)
+			if err := s.Start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			holder := st.hold(0)
+			b.enqueue(t, b.job(0))
+			within(t, patience, "the holder", holder.entered)
+			t.Cleanup(func() { // the rest, which a process that ends does not wait for
+				server.Resume()
+				eventually(t, "the handler's end", func() bool { return len(j.of(queue.EventReleased, ""))+len(j.of(queue.EventLost, "")) == 1 })
+				eventually(t, "asynq's end", func() bool { return len(logs.lines("message=Exiting")) == 1 })
+			})
+			if tt.gone {
+				server.Pause()
+				within(t, patience, "the holder to give up", holder.ended)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			start := time.Now()
+			if err := s.Shutdown(ctx); err == nil || err.Error() != tt.want {
+				t.Errorf("want %q, have %v", tt.want, err)
+			}
+			if took := time.Since(start); took > 5*time.Second {
+				t.Errorf("want it to return after 1 s, have %v", took)
+			}
+			if err := s.Shutdown(t.Context()); err != nil {
+				t.Errorf("a second one: want nil, have %v", err)
+			}
+		})
+	}
+}

@@ -1,0 +1,169 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/queue"
+)
+
+// A stage is a handler under the test's control. It fails the test when two
+// jobs of one resource run at the same time, or when a later run does not have
+// a higher fencing token.
+type stage struct {
+	t *testing.T
+
+	mu     sync.Mutex
+	runs   []int                // which jobs have begun, in order
+	inside map[string][]running // by resource
+	fences map[string]int64     // the highest token seen, by resource
+	gates  map[int]*gate        // by job
+	acts   map[int]func() error // by job
+	unsafe bool                 // jobs may meet: the test makes a zombie whose lock is gone
+}
+
+// A running job has the resource until it returns, or its lease is lost.
+type running struct {
+	n    int
+	lost func() bool
+}
+
+// A gate holds a job in its handler.
+type gate struct {
+	entered chan struct{} // closed when the job has begun
+	ended   chan struct{} // closed when its context has ended
+	opened  chan struct{} // closed to let it go
+}
+
+func (g *gate) open() { close(g.opened) }
+
+func newStage(t *testing.T) *stage {
+	t.Helper()
+	return &stage{
+		t:      t,
+		inside: make(map[string][]running),
+		fences: make(map[string]int64),
+		gates:  make(map[int]*gate),
+		acts:   make(map[int]func() error),
+	}
+}
+
+// hold makes the next run of job n wait in its handler, whatever becomes of its
+// context, until the gate is opened or the test is over.
+func (s *stage) hold(n int) *gate {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	g := &gate{entered: make(chan struct{}), ended: make(chan struct{}), opened: make(chan struct{})}
+	s.gates[n] = g
+	return g
+}
+
+// act makes each run of job n do f, after its gate.
+func (s *stage) act(n int, f func() error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.acts[n] = f
+}
+
+// run is the handler.
+func (s *stage) run(ctx context.Context, j job) error {
+	g, act := s.enter(ctx, j)
+	defer s.leave(j)
+	if g != nil {
+		context.AfterFunc(ctx, func() { close(g.ended) })
+		close(g.entered)
+		select {
+		case <-g.opened:
+		case <-s.t.Context().Done():
+		}
+	}
+	if act != nil {
+		return act()
+	}
+	return nil
+}
+
+func (s *stage) enter(ctx context.Context, j job) (*gate, func() error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.runs = append(s.runs, j.N)
+	for _, other := range s.inside[j.Res] {
+		if !s.unsafe && !other.lost() {
+			s.t.Errorf("%s: jobs %d and %d run at the same time", j.Res, other.n, j.N)
+		}
+	}
+	s.inside[j.Res] = append(s.inside[j.Res], running{j.N, func() bool { return errors.Is(context.Cause(ctx), lock.ErrLost) }})
+	if fence := lock.Fence(ctx); fence <= s.fences[j.Res] {
+		s.t.Errorf("%s: job %d: want a fence above %d, have %d", j.Res, j.N, s.fences[j.Res], fence)
+	} else {
+		s.fences[j.Res] = fence
+	}
+	g := s.gates[j.N]
+	delete(s.gates, j.N)
+	return g, s.acts[j.N]
+}
+
+func (s *stage) leave(j job) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := slices.IndexFunc(s.inside[j.Res], func(r running) bool { return r.n == j.N })
+	s.inside[j.Res] = slices.Delete(s.inside[j.Res], at, at+1)
+}
+
+// order returns which jobs have begun, in order.
+func (s *stage) order() []int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.runs)
+}
+
+// awaitRuns waits until so many runs have begun, and returns their order.
+func (s *stage) awaitRuns(n int) []int {
+	s.t.Helper()
+	eventually(s.t, fmt.Sprintf("%d runs", n), func() bool { return len(s.order()) >= n })
+	return s.order()
+}
+
+func (s *stage) wantOrder(want ...int) {
+	s.t.Helper()
+	if have := s.awaitRuns(len(want)); !slices.Equal(have, want) {
+		s.t.Errorf("order: want %v, have %v", want, have)
+	}
+}
+
+// A journal keeps what a server's observer is told.
+type journal struct {
+	mu     sync.Mutex
+	events []queue.Event
+}
+
+func (j *journal) observe(e queue.Event) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.events = append(j.events, e)
+}
+
+// of returns the events of a kind, of one task unless id is "".
+func (j *journal) of(kind queue.EventKind, id string) []queue.Event {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	var found []queue.Event
+	for _, e := range j.events {
+		if e.Kind == kind && (id == "" || e.TaskID == id) {
+			found = append(found, e)
+		}
+	}
+	return found
+}
+
+// await waits for the n-th event of a kind about a task.
+func (j *journal) await(t *testing.T, kind queue.EventKind, id string, n int) queue.Event {
+	t.Helper()
+	eventually(t, fmt.Sprintf("event %d of kind %d for task %s", n, kind, id), func() bool { return len(j.of(kind, id)) >= n })
+	return j.of(kind, id)[n-1]
+}

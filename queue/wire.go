@@ -1,0 +1,103 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+)
+
+// Conn returns opt with the guard's hook on the connections that it makes.
+func (g *Guard) Conn(opt asynq.RedisConnOpt) asynq.RedisConnOpt { return hookedConn{opt, g} }
+
+type hookedConn struct {
+	opt   asynq.RedisConnOpt
+	guard *Guard
+}
+
+// MakeRedisClient implements [asynq.RedisConnOpt].
+func (c hookedConn) MakeRedisClient() any {
+	made := c.opt.MakeRedisClient()
+	if client, ok := made.(redis.UniversalClient); ok {
+		client.AddHook(c.guard.hook)
+	}
+	return made
+}
+
+// Wrap returns cfg with what the guard needs of a server: waiting for a busy
+// resource is no failure, is tried again when the guard says so, and is not
+// reported to cfg's ErrorHandler. Everything else is left to cfg.
+func (g *Guard) Wrap(cfg asynq.Config) asynq.Config {
+	baseContext, isFailure, retryDelay, onError := cfg.BaseContext, cfg.IsFailure, cfg.RetryDelayFunc, cfg.ErrorHandler
+	if retryDelay == nil {
+		retryDelay = asynq.DefaultRetryDelayFunc
+	}
+	cfg.BaseContext = func() context.Context {
+		ctx := context.Background()
+		if baseContext != nil {
+			ctx = baseContext()
+		}
+		return context.WithValue(ctx, guardKey{}, g)
+	}
+	cfg.IsFailure = func(err error) bool {
+		if _, ok := uncharged(err); ok {
+			return false
+		}
+		return isFailure == nil || isFailure(err)
+	}
+	cfg.RetryDelayFunc = func(n int, err error, t *asynq.Task) time.Duration {
+		if u, ok := uncharged(err); ok {
+			return u.after
+		}
+		return retryDelay(n, err, t)
+	}
+	cfg.ErrorHandler = asynq.ErrorHandlerFunc(func(ctx context.Context, t *asynq.Task, err error) {
+		if _, ok := uncharged(err); ok {
+			return
+		}
+		if errors.Is(err, context.DeadlineExceeded) {
+			g.leaveLine(ctx, t)
+		}
+		if onError != nil {
+			onError.HandleError(ctx, t, err)
+		}
+	})
+	return cfg
+}
+
+// leaveLine takes a task out of the line it may stand in: asynq has ended it
+// because its time is over, without asking the guard.
+func (g *Guard) leaveLine(ctx context.Context, t *asynq.Task) {
+	resource, err := g.resourceOf(t)
+	if err != nil || resource == "" {
+		return
+	}
+	info := infoOf(ctx, t)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	if err := g.locker.Leave(ctx, resource, waiterName(info.Queue, info.ID)); err != nil {
+		// It costs those behind it one grace when its turn comes.
+		g.cfg.Logger.WarnContext(ctx, "a task that has ended is still in line", "task_id", info.ID, "queue", info.Queue, "resource", resource, "error", err)
+	}
+}
+
+// Wait returns when no handler holds a lock any more and nobody is being
+// called, or when ctx ends, with its error. Call it after the shutdown of the asynq.Server
+// and before Redis is closed: asynq itself does not wait for handlers whose
+// time is over.
+func (g *Guard) Wait(ctx context.Context) error {
+	done := make(chan struct{})
+	go func() {
+		g.work.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("queue: handlers still hold their locks: %w", context.Cause(ctx))
+	}
+}
