@@ -1,0 +1,9 @@
+package pgtest
+
+import "syscall"
+
+// dieWithParent has the kernel end the child, in order, when the thread that
+// started it ends.
+func dieWithParent() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGQUIT}
+}

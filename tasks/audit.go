@@ -1,0 +1,72 @@
+package tasks
+
+import (
+	"context"
+)
+
+// KindAuditOrder is the kind of [AuditOrder].
+const KindAuditOrder = "order:audit"
+
+// AuditOrder compares an order with what has been allocated to it so far, and
+// saves the whole order with its findings, as an object-relational mapper would.
+// It and [AllocateLine] on one order therefore undo each other's work unless
+// they run one after the other.
+type AuditOrder struct {
+	// Order is the order's number.
+	Order string `json:"order"`
+	// Lines is how many lines the order should have; 0 when that is not known.
+	Lines int `json:"lines,omitempty"`
+}
+
+// Kind returns "order:audit".
+func (AuditOrder) Kind() string { return KindAuditOrder }
+
+// Resource returns "order:" and the order's number.
+func (t AuditOrder) Resource() string { return "order:" + trim(t.Order) }
+
+// Validate refuses a bad order number and a negative number of lines.
+func (t AuditOrder) Validate() error {
+	c := checker{kind: KindAuditOrder}
+	c.identifier("order", t.Order)
+	c.line("lines", t.Lines)
+	return c.err
+}
+
+// The verdicts of an audit, as an order keeps them.
+const (
+	VerdictUnchecked = "unchecked" // the number of lines to expect was not known
+	VerdictComplete  = "complete"
+	VerdictPartial   = "partial" // fewer lines than expected so far
+	VerdictExcess    = "excess"  // more lines than expected
+)
+
+// AuditOrder runs the audit t.
+func (b *Book) AuditOrder(ctx context.Context, t AuditOrder) error {
+	order, err := b.ledger.ReadOrder(ctx, trim(t.Order))
+	if err != nil {
+		return err
+	}
+	if err := b.think(ctx); err != nil {
+		return err
+	}
+	order.Audits++
+	order.AuditedLines = order.Lines
+	order.Verdict = verdict(order.Lines, int64(t.Lines))
+
+	e := effect(ctx, t)
+	e.Order, e.Quantity = order.Number, int64(t.Lines)
+	return settle(b.ledger.WriteOrder(ctx, order, e))
+}
+
+func verdict(have, want int64) string {
+	switch {
+	case want == 0:
+		return VerdictUnchecked
+	case have < want:
+		return VerdictPartial
+	case have > want:
+		return VerdictExcess
+	default:
+		return VerdictComplete
+	}
+}

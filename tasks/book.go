@@ -1,0 +1,101 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/sidingq/siding/queue"
+	"github.com/sidingq/siding/tasks/ledger"
+)
+
+// Config configures the handlers. The zero value works.
+type Config struct {
+	// Work is how long a task pretends to think between reading and writing, so
+	// that contention can be seen and measured. Defaults to 0.
+	Work time.Duration
+}
+
+// A Book has the handlers of all tasks: what they do to a ledger. Their contexts
+// must carry a fencing token ([lock.WithFence]) and the task's id
+// ([queue.WithInfo]), as those of a server do.
+//
+// An error is marked with [queue.Permanent] only where no retry can mend it. The
+// [sqlfence.StaleError] of a holder that has lost its lock comes back as it is:
+// the next attempt has a newer fence. So does the cause of a context that ended.
+type Book struct {
+	ledger *ledger.Ledger
+	cfg    Config
+}
+
+// NewBook returns the handlers on l, which stays the caller's to close.
+func NewBook(l *ledger.Ledger, cfg Config) *Book {
+	return &Book{ledger: l, cfg: cfg}
+}
+
+// Register registers a handler for each kind of task.
+func Register(s *queue.Server, l *ledger.Ledger, cfg Config) {
+	b := NewBook(l, cfg)
+	queue.Handle(s, b.AuditOrder)
+	queue.Handle(s, b.AllocateLine)
+	queue.Handle(s, b.DeductStock)
+	queue.Handle(s, b.DebitBalance)
+	queue.Handle(s, b.PlaceOrder)
+}
+
+// Run checks and runs one task without a server.
+func (b *Book) Run(ctx context.Context, t queue.Task) error {
+	if v, ok := t.(queue.Validator); ok {
+		if err := v.Validate(); err != nil {
+			return queue.Permanent(err)
+		}
+	}
+	switch t := t.(type) {
+	case AuditOrder:
+		return b.AuditOrder(ctx, t)
+	case AllocateLine:
+		return b.AllocateLine(ctx, t)
+	case DeductStock:
+		return b.DeductStock(ctx, t)
+	case DebitBalance:
+		return b.DebitBalance(ctx, t)
+	case PlaceOrder:
+		return b.PlaceOrder(ctx, t)
+	default:
+		return queue.Permanent(fmt.Errorf("tasks: no handler for %T of kind %q", t, t.Kind()))
+	}
+}
+
+// think stands for the work of a task; it ends early with ctx.
+func (b *Book) think(ctx context.Context) error {
+	if b.cfg.Work <= 0 {
+		return nil
+	}
+	timer := time.NewTimer(b.cfg.Work)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// effect begins the journal's entry of t.
+func effect(ctx context.Context, t queue.Guarded) ledger.Effect {
+	return ledger.Effect{TaskID: queue.InfoFrom(ctx).ID, Kind: t.Kind(), Subject: t.Resource()}
+}
+
+// settle sorts the error of a write: an id that stands for two tasks stays so.
+func settle(err error) error {
+	if errors.Is(err, ledger.ErrTaskID) {
+		return queue.Permanent(err)
+	}
+	return err
+}
+
+// outOfRange is the error of a sum that an integer cannot hold.
+func outOfRange(t queue.Guarded, what string) error {
+	return queue.Permanent(fmt.Errorf("%s: %s of %s is out of range", t.Kind(), what, t.Resource()))
+}

@@ -1,0 +1,285 @@
+package tasks_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/lock/sqlfence"
+	"github.com/sidingq/siding/queue"
+	"github.com/sidingq/siding/tasks"
+	"github.com/sidingq/siding/tasks/ledger"
+)
+
+// A bundle is a book on a ledger of its own.
+type bundle struct {
+	ledger *ledger.Ledger
+	book   *tasks.Book
+	ran    int
+}
+
+func setup(t *testing.T) *bundle {
+	t.Helper()
+	l := openLedger(t, filepath.Join(t.TempDir(), "ledger.db"))
+	return &bundle{ledger: l, book: tasks.NewBook(l, tasks.Config{})}
+}
+
+func openLedger(t *testing.T, dsn string) *ledger.Ledger {
+	t.Helper()
+	l, err := ledger.Open(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+// attempt is the context of an attempt at a task.
+func attempt(ctx context.Context, id string, fence int64) context.Context {
+	return lock.WithFence(queue.WithInfo(ctx, queue.Info{ID: id}), fence)
+}
+
+// run runs tasks one after the other, each under a lock and an id of its own.
+func (b *bundle) run(t *testing.T, all ...queue.Task) {
+	t.Helper()
+	for _, task := range all {
+		b.ran++
+		if err := b.book.Run(attempt(t.Context(), fmt.Sprintf("task-%d", b.ran), int64(b.ran)), task); err != nil {
+			t.Fatalf("%+v: %v", task, err)
+		}
+	}
+}
+
+// query returns the rows of a query as text, a row a line.
+func (b *bundle) query(t *testing.T, query string) string {
+	t.Helper()
+	rows, err := b.ledger.DB().QueryContext(t.Context(), query)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = rows.Close() }()
+	columns, err := rows.Columns()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	for rows.Next() {
+		values := make([]any, len(columns))
+		for i := range values {
+			values[i] = new(string)
+		}
+		if err := rows.Scan(values...); err != nil {
+			t.Fatal(err)
+		}
+		var line []string
+		for _, v := range values {
+			line = append(line, *v.(*string)) //nolint:errcheck // made above
+		}
+		lines = append(lines, strings.Join(line, " "))
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(lines, "\n")
+}
+
+func (b *bundle) want(t *testing.T, query, want string) {
+	t.Helper()
+	if diff := cmp.Diff(want, b.query(t, query)); diff != "" {
+		t.Errorf("%s: -want +have:\n%s", query, diff)
+	}
+}
+
+func TestDeductStock(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name       string
+		quantities []int64
+		want       string // on hand, back-ordered
+	}{
+		{"a sale", []int64{6}, "994 0"},
+		{"all of it", []int64{1000}, "0 0"},
+		{"more than there is", []int64{990, 30}, "0 20"},
+		{"nothing left", []int64{1000, 5}, "0 5"},
+		{"goods come back", []int64{6, -6}, "1000 0"},
+		{"goods come back first", []int64{-6, 6}, "1000 0"},
+		{"goods come back for back-orders", []int64{1020, -15}, "0 5"},
+		{"goods come back for back-orders and shelf", []int64{1020, -25}, "5 0"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			for i, q := range test.quantities {
+				b.run(t, tasks.DeductStock{SKU: "85123A", Quantity: q, Order: "536365", Line: i + 1})
+			}
+			b.want(t, "SELECT on_hand, back_ordered FROM stock", test.want)
+		})
+	}
+}
+
+// TestCaseOfStockCodes: 85049A and 85049a are one product, on the shelf and in
+// the lock's name.
+func TestCaseOfStockCodes(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.run(
+		t,
+		tasks.DeductStock{SKU: "85049A", Quantity: 1, Order: "1", Line: 1},
+		tasks.DeductStock{SKU: "85049a", Quantity: 2, Order: "1", Line: 2},
+		tasks.AllocateLine{Order: "1", Line: 2, SKU: "85049a", Quantity: 2, Price: 12500},
+	)
+	b.want(t, "SELECT sku, on_hand FROM stock", "85049A 997")
+	b.want(t, "SELECT DISTINCT sku FROM journal", "85049A")
+	b.want(t, "SELECT subject FROM journal WHERE kind = 'stock:deduct'", "sku:85049A\nsku:85049A")
+}
+
+func TestOrder(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	const order = "SELECT lines, units, value, audits, audited_lines, verdict FROM orders"
+	b.run(t, tasks.AuditOrder{Order: "536365"})
+	b.want(t, order, "0 0 0 1 0 unchecked")
+	b.run(
+		t,
+		tasks.AllocateLine{Order: "536365", Line: 1, SKU: "85123A", Quantity: 6, Price: 25500},
+		tasks.AuditOrder{Order: "536365", Lines: 2},
+	)
+	b.want(t, order, "1 6 153000 2 1 partial")
+	b.run(
+		t,
+		tasks.AllocateLine{Order: "536365", Line: 2, SKU: "85123A", Quantity: -2, Price: 25500},
+		tasks.AuditOrder{Order: " 536365 ", Lines: 2},
+	)
+	b.want(t, order, "2 4 102000 3 2 complete")
+	b.run(
+		t,
+		tasks.AllocateLine{Order: "536365", Line: 3, SKU: "POST", Quantity: 1, Price: 0},
+		tasks.AuditOrder{Order: "536365", Lines: 2},
+	)
+	b.want(t, order, "3 5 102000 4 3 excess")
+	b.want(t, "SELECT order_no, line, sku, quantity, amount FROM journal WHERE line = 2", "536365 2 85123A -2 -51000")
+}
+
+func TestDebitBalance(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.run(
+		t,
+		tasks.DebitBalance{Customer: "17850", Order: "536365", Amount: 1391200},
+		tasks.DebitBalance{Customer: "17850", Order: "C536379", Amount: -200000},
+		tasks.DebitBalance{Customer: "13047", Order: "536367", Amount: 1},
+	)
+	b.want(t, "SELECT customer, balance FROM accounts ORDER BY customer", "13047 -1\n17850 -1191200")
+}
+
+// TestPlaceOrder submits one form twice.
+func TestPlaceOrder(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	basket := []tasks.Item{{SKU: "85123A", Quantity: 6, Price: 25500}, {SKU: "71053", Quantity: 2, Price: 33900}}
+	b.run(
+		t,
+		tasks.PlaceOrder{User: "ann", Submission: "f1", Items: basket},
+		tasks.PlaceOrder{User: "ann", Submission: "f1", Items: basket},
+		tasks.PlaceOrder{User: "ann", Submission: "f2", Items: basket[:1]},
+		tasks.PlaceOrder{User: "bob", Submission: "f1", Items: basket[1:]}, // a form of his own
+		tasks.PlaceOrder{User: "ann", Submission: " f1 ", Items: basket},
+	)
+	b.want(t, "SELECT user_id, number, submission, items, units, value FROM placements ORDER BY user_id, number",
+		"ann 1 f1 2 8 220800\nann 2 f2 1 6 153000\nbob 1 f1 1 2 67800")
+	b.want(t, "SELECT user_id, placed FROM users ORDER BY user_id", "ann 2\nbob 1")
+}
+
+// TestRunTwice gives each kind of task two attempts, as a crash at the wrong
+// moment does. The second finds the first's effect.
+func TestRunTwice(t *testing.T) {
+	t.Parallel()
+	for _, task := range oneOfEach() {
+		t.Run(task.Kind(), func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			if err := b.book.Run(attempt(t.Context(), "t1", 1), task); err != nil {
+				t.Fatal(err)
+			}
+			tables := []string{"orders", "stock", "accounts", "users", "placements", "journal"}
+			// All but the fence, which may rise.
+			columns := map[string]string{
+				"orders": "order_no, lines, units, value, audits", "stock": "sku, on_hand, back_ordered",
+				"accounts": "customer, balance", "users": "user_id, placed",
+				"placements": "task_id, number", "journal": "task_id, fence, row_after",
+			}
+			state := func() (all []string) {
+				for _, table := range tables {
+					all = append(all, b.query(t, "SELECT "+columns[table]+" FROM "+table))
+				}
+				return all
+			}
+			before := state()
+			if err := b.book.Run(attempt(t.Context(), "t1", 2), task); err != nil {
+				t.Errorf("second attempt: %v", err)
+			}
+			if diff := cmp.Diff(before, state()); diff != "" {
+				t.Errorf("second attempt: -before +after:\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestErrors says which errors no retry mends: only those.
+func TestErrors(t *testing.T) {
+	t.Parallel()
+	debit := func(amount tasks.Money) tasks.DebitBalance {
+		return tasks.DebitBalance{Customer: "17850", Order: "536365", Amount: amount}
+	}
+	b := setup(t)
+	b.run(t, debit(math.MaxInt64))
+	if err := b.book.Run(attempt(t.Context(), "t2", 50), debit(1)); err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		name      string
+		id        string
+		fence     int64
+		task      queue.Task
+		want      error  // matched, where not nil
+		text      string // contained
+		permanent bool
+	}{
+		{"not valid", "t3", 100, debit(0), nil, `balance:debit: payload field "amount" is zero`, true},
+		{"unknown", "t3", 100, other{}, nil, `no handler for tasks_test.other of kind "other"`, true},
+		{"out of range", "t3", 100, debit(math.MaxInt64), nil, "balance:debit: balance of account:17850 is out of range", true},
+		{"id of another task", "t2", 100, debit(-1), ledger.ErrTaskID, "t2 is the id of balance:debit on account:17850", true},
+		{"former holder", "t3", 49, debit(-1), sqlfence.ErrStale, "", false},
+		{"no lock", "t3", 0, debit(-1), sqlfence.ErrFence, "", false},
+	}
+	for _, test := range tests {
+		err := b.book.Run(attempt(t.Context(), test.id, test.fence), test.task)
+		if err == nil || !strings.Contains(err.Error(), test.text) || test.want != nil && !errors.Is(err, test.want) {
+			t.Errorf("%s: want %v ... %s, have %v", test.name, test.want, test.text, err)
+			continue
+		}
+		if have := isPermanent(err); have != test.permanent {
+			t.Errorf("%s: want permanent %t, have %t: %v", test.name, test.permanent, have, err)
+		}
+	}
+	b.want(t, "SELECT count(*) FROM journal", "2")
+}
+
+type other struct{}
+
+func (other) Kind() string { return "other" }
+
+// isPermanent asks for the mark that queue.Permanent puts on an error.
+func isPermanent(err error) bool {
+	marked, ok := queue.Permanent(errors.New("any")).(interface{ Unwrap() []error })
+	return ok && slices.ContainsFunc(marked.Unwrap()[1:], func(mark error) bool { return errors.Is(err, mark) })
+}

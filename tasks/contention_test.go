@@ -1,0 +1,195 @@
+package tasks_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sidingq/siding/internal/oracle"
+	"github.com/sidingq/siding/internal/pgtest"
+	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/lock/sqlfence"
+	"github.com/sidingq/siding/queue"
+	"github.com/sidingq/siding/tasks"
+)
+
+// A mix is a day's work: what it should come to, and the tasks that do it.
+type mix struct {
+	lines      []oracle.Line
+	placements []oracle.Placement
+	tasks      []queue.Guarded
+}
+
+// newMix makes up orders with everything in them that real ones have: few
+// products and customers for many orders, stock codes in two cases, services,
+// samples without a price, orders without a customer, cancellations, write-offs,
+// the same product twice in an order, and forms that are submitted twice.
+func newMix() mix {
+	const orders, linesPerOrder = 12, 8
+	skus := []string{"85123A", "85049A", "85049a", "22086", "22086", "POST", "M", "gift_0001_10"}
+	random := rand.New(rand.NewPCG(1, 2))
+	var m mix
+	for o := range orders {
+		number, customer := fmt.Sprintf("5363%02d", o), fmt.Sprintf("178%02d", o%3)
+		cancelled := o%5 == 0
+		if cancelled {
+			number = "C" + number
+		}
+		if o%4 == 1 {
+			customer = ""
+		}
+		var total tasks.Money
+		for n := range linesPerOrder {
+			l := oracle.Line{
+				Number: len(m.lines) + 2, Order: number, Customer: customer,
+				SKU:          skus[random.IntN(len(skus))],
+				Quantity:     int64(random.IntN(60) + 1),
+				Price:        int64(random.IntN(4)) * 12345,
+				Cancellation: cancelled,
+			}
+			l.Goods = '0' <= l.SKU[0] && l.SKU[0] <= '9'
+			writeOff := !cancelled && n == 5
+			if cancelled || writeOff {
+				l.Quantity = -l.Quantity
+			}
+			m.lines = append(m.lines, l)
+			m.tasks = append(m.tasks, tasks.AllocateLine{
+				Order: number, Line: l.Number, SKU: l.SKU, Quantity: l.Quantity, Price: tasks.Money(l.Price),
+			})
+			total += tasks.Money(l.Quantity * l.Price)
+			if l.Goods {
+				quantity := l.Quantity
+				if writeOff {
+					quantity = -quantity
+				}
+				m.tasks = append(m.tasks, tasks.DeductStock{SKU: l.SKU, Quantity: quantity, Order: number, Line: l.Number})
+			}
+		}
+		m.tasks = append(m.tasks, tasks.AuditOrder{Order: number, Lines: linesPerOrder})
+		if customer != "" && total != 0 {
+			m.tasks = append(m.tasks, tasks.DebitBalance{Customer: customer, Order: number, Amount: total})
+		}
+		p := oracle.Placement{User: fmt.Sprintf("user-%d", o%2), Submission: fmt.Sprintf("form-%d", o)}
+		m.placements = append(m.placements, p)
+		basket := []tasks.Item{{SKU: "85123A", Quantity: 1, Price: 25500}}
+		for range 2 {
+			m.tasks = append(m.tasks, tasks.PlaceOrder{User: p.User, Submission: p.Submission, Items: basket})
+		}
+	}
+	random.Shuffle(len(m.tasks), func(i, j int) { m.tasks[i], m.tasks[j] = m.tasks[j], m.tasks[i] })
+	return m
+}
+
+// A runner decides under which lock and fence a task is tried.
+type runner func(ctx context.Context, t queue.Guarded, try func(context.Context) error) error
+
+// work runs the mix on 16 goroutines and asks the oracle.
+func (m mix) work(t *testing.T, dsn string, run runner) oracle.Report {
+	t.Helper()
+	l := openLedger(t, dsn)
+	book := tasks.NewBook(l, tasks.Config{Work: 200 * time.Microsecond})
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range 16 {
+		wg.Go(func() {
+			for i := next.Add(1) - 1; int(i) < len(m.tasks); i = next.Add(1) - 1 {
+				task := m.tasks[i]
+				ctx := queue.WithInfo(t.Context(), queue.Info{ID: fmt.Sprintf("task-%d", i), Kind: task.Kind(), Resource: task.Resource()})
+				if err := run(ctx, task, func(ctx context.Context) error { return book.Run(ctx, task) }); err != nil {
+					t.Errorf("%+v: %v", task, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	report, err := oracle.Check(t.Context(), l.DB(), oracle.Input{
+		Lines:        slices.Values(m.lines),
+		Placements:   m.placements,
+		OpeningStock: tasks.OpeningStock,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return report
+}
+
+// locked runs a task under a mutex of its resource, with a fence that rises from
+// holder to holder.
+func locked() runner {
+	type holder struct {
+		sync.Mutex
+		fence int64
+	}
+	var resources sync.Map
+	return func(ctx context.Context, t queue.Guarded, try func(context.Context) error) error {
+		h, _ := resources.LoadOrStore(t.Resource(), &holder{})
+		held := h.(*holder) //nolint:errcheck // stored above
+		held.Lock()
+		defer held.Unlock()
+		held.fence++
+		return try(lock.WithFence(ctx, held.fence))
+	}
+}
+
+func TestWithLock(t *testing.T) {
+	t.Parallel()
+	dsns := map[string]func(*testing.T) string{
+		"sqlite":     func(t *testing.T) string { t.Helper(); return filepath.Join(t.TempDir(), "ledger.db") },
+		"postgresql": func(t *testing.T) string { t.Helper(); return pgtest.DSN(t) },
+	}
+	for name, dsn := range dsns {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMix()
+			report := m.work(t, dsn(t), locked())
+			if !report.OK() || report.Lines != len(m.lines) || report.Placements != len(m.placements) {
+				t.Errorf("want no differences, have %v", report)
+			}
+		})
+	}
+}
+
+// TestWithoutLock shows that it is the lock that makes the tasks right, and that
+// the oracle would notice: everybody claims one and the same fence.
+func TestWithoutLock(t *testing.T) {
+	t.Parallel()
+	report := newMix().work(t, filepath.Join(t.TempDir(), "ledger.db"),
+		func(ctx context.Context, _ queue.Guarded, try func(context.Context) error) error {
+			return try(lock.WithFence(ctx, 1))
+		})
+	// Not only the fences: changes were lost.
+	if report.OK() || !strings.Contains(report.String(), "as in the file, have") {
+		t.Errorf("want lost changes among the differences, have %v", report)
+	}
+}
+
+// TestFencesAlone: tasks that overlap, each with a fence of its own, are refused
+// and tried again, but never wrong. This is what is left when a lock fails.
+func TestFencesAlone(t *testing.T) {
+	t.Parallel()
+	var fence, refused atomic.Int64
+	report := newMix().work(t, filepath.Join(t.TempDir(), "ledger.db"),
+		func(ctx context.Context, _ queue.Guarded, try func(context.Context) error) error {
+			for {
+				err := try(lock.WithFence(ctx, fence.Add(1)))
+				if !errors.Is(err, sqlfence.ErrStale) {
+					return err
+				}
+				refused.Add(1)
+			}
+		})
+	if !report.OK() {
+		t.Errorf("want no differences, have %v", report)
+	}
+	if refused.Load() == 0 {
+		t.Error("want tasks that overlapped and were refused, have none")
+	}
+}

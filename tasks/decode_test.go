@@ -1,0 +1,131 @@
+package tasks_test
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sidingq/siding/queue"
+	"github.com/sidingq/siding/tasks"
+)
+
+func TestDecode(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		kind, payload string
+		want          queue.Task
+	}{
+		{"order:audit", `{"order":"536365"}`, tasks.AuditOrder{Order: "536365"}},
+		{"order:audit", ` {"order":"536365","lines":7} `, tasks.AuditOrder{Order: "536365", Lines: 7}},
+		{
+			"warehouse:allocate", `{"order":"536365","line":2,"sku":"85123A","quantity":6,"price":"2.55"}`,
+			tasks.AllocateLine{Order: "536365", Line: 2, SKU: "85123A", Quantity: 6, Price: 25500},
+		},
+		{
+			"stock:deduct", `{"sku":"85049a","quantity":-6,"order":"C536379","line":3}`,
+			tasks.DeductStock{SKU: "85049a", Quantity: -6, Order: "C536379", Line: 3},
+		},
+		{
+			"balance:debit", `{"customer":"17850","order":"536365","amount":"-139.12"}`,
+			tasks.DebitBalance{Customer: "17850", Order: "536365", Amount: -1391200},
+		},
+		{
+			"order:place", `{"user":"ann","submission":"f1","items":[{"sku":"85123A","quantity":6,"price":"2.55"}]}`,
+			tasks.PlaceOrder{User: "ann", Submission: "f1", Items: []tasks.Item{{SKU: "85123A", Quantity: 6, Price: 25500}}},
+		},
+	}
+	var kinds []string
+	for _, test := range tests {
+		kinds = append(kinds, test.kind)
+		have, err := tasks.Decode(test.kind, []byte(test.payload))
+		if err != nil {
+			t.Errorf("%s: %v", test.payload, err)
+			continue
+		}
+		if diff := cmp.Diff(test.want, have); diff != "" {
+			t.Errorf("%s: -want +have:\n%s", test.payload, diff)
+		}
+		if have.Kind() != test.kind {
+			t.Errorf("%s: want its own kind, have %s", test.kind, have.Kind())
+		}
+	}
+	slices.Sort(kinds)
+	if diff := cmp.Diff(slices.Compact(kinds), tasks.Kinds()); diff != "" {
+		t.Errorf("Kinds: -decoded +have:\n%s", diff)
+	}
+}
+
+func TestDecodeRefuses(t *testing.T) {
+	t.Parallel()
+	tests := []struct{ name, kind, payload, want string }{
+		{
+			"unknown kind", "order:cancel", `{}`,
+			`tasks: kind: want one of balance:debit, order:audit, order:place, stock:deduct, warehouse:allocate, have "order:cancel"`,
+		},
+		{"no payload", "order:audit", ``, `order:audit: payload is empty: want a JSON object`},
+		{"no JSON", "order:audit", `order=1`, `order:audit: payload: invalid character 'o' looking for beginning of value`},
+		{"cut short", "order:audit", `{"order":"1"`, `order:audit: payload: unexpected EOF`},
+		{"null", "order:audit", `null`, `order:audit: payload field "order" is empty`},
+		{"array", "order:audit", `[]`, `order:audit: payload: want an object, have array`},
+		{"unknown field", "order:audit", `{"order":"1","oder":"2"}`, `order:audit: payload field "oder" is not known`},
+		{"unknown field within", "order:place", `{"items":[{"code":1}]}`, `order:place: payload field "code" is not known`},
+		{"trailing object", "order:audit", `{"order":"1"}{"order":"2"}`, `order:audit: payload: want one JSON object, have more after it`},
+		{"trailing dirt", "order:audit", `{"order":"1"}]`, `order:audit: payload: want one JSON object, have more after it`},
+		{"number for a string", "order:audit", `{"order":536365}`, `order:audit: payload field "order" is of the wrong type: want a string, have number`},
+		{"string for a number", "stock:deduct", `{"quantity":"6"}`, `stock:deduct: payload field "quantity" is of the wrong type: want a whole number (int64), have string`},
+		{"fraction", "stock:deduct", `{"quantity":0.5}`, `stock:deduct: payload field "quantity" is of the wrong type: want a whole number (int64), have number 0.5`},
+		{"too large", "stock:deduct", `{"quantity":9223372036854775808}`, `stock:deduct: payload field "quantity" is of the wrong type: want a whole number (int64), have number 9223372036854775808`},
+		{"number for money", "balance:debit", `{"amount":2.55}`, `balance:debit: payload field "amount" is of the wrong type: want an amount as a string, such as "2.55", have number`},
+		{"no money", "balance:debit", `{"amount":"2,55"}`, `balance:debit: payload: money: want a decimal such as 2.55, have "2,55"`},
+		{"object for an array", "order:place", `{"items":{}}`, `order:place: payload field "items" is of the wrong type: want an array, have object`},
+		{"not valid", "balance:debit", `{"order":"1","amount":"1"}`, `balance:debit: payload field "customer" is empty`},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			have, err := tasks.Decode(test.kind, []byte(test.payload))
+			if err == nil || err.Error() != test.want {
+				t.Errorf("want %s\nhave %v, %v", test.want, have, err)
+			}
+		})
+	}
+}
+
+// FuzzDecode looks for payloads that are accepted and are not what they seem:
+// what was decoded must be valid, name a usable resource, and survive being
+// enqueued.
+func FuzzDecode(f *testing.F) {
+	for _, kind := range tasks.Kinds() {
+		f.Add(kind, []byte(`{"order":"536365","line":2,"sku":"85049a","quantity":6,"price":"2.55"}`))
+		f.Add(kind, []byte(`{"user":"u","submission":"s","items":[{"sku":"x","quantity":1,"price":"0.0001"}]}`))
+		f.Add(kind, []byte(`{"customer":"17850","order":"C1","amount":"-2.55","lines":3} `))
+	}
+	f.Fuzz(func(t *testing.T, kind string, payload []byte) {
+		task, err := tasks.Decode(kind, payload)
+		if err != nil {
+			return
+		}
+		guarded, ok := task.(queue.Guarded)
+		if !ok {
+			t.Fatalf("want a guarded task, have %T", task)
+		}
+		prefix, name, _ := strings.Cut(guarded.Resource(), ":")
+		if prefix == "" || name == "" || strings.TrimSpace(name) != name || strings.ContainsAny(name, "{}\n\x00") {
+			t.Errorf("want a usable resource, have %q", guarded.Resource())
+		}
+		text, err := json.Marshal(task)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := tasks.Decode(kind, text)
+		if err != nil {
+			t.Fatalf("want %s accepted again, have %v", text, err)
+		}
+		if diff := cmp.Diff(task, again); diff != "" {
+			t.Errorf("-first +again:\n%s", diff)
+		}
+	})
+}

@@ -1,0 +1,265 @@
+package ledger_test
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sidingq/siding/internal/pgtest"
+	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/lock/sqlfence"
+	"github.com/sidingq/siding/tasks/ledger"
+)
+
+// backends returns what makes an empty database of each kind and names it.
+func backends() map[string]func(*testing.T) string {
+	return map[string]func(*testing.T) string{
+		"sqlite":     func(t *testing.T) string { t.Helper(); return filepath.Join(t.TempDir(), "ledger.db") },
+		"postgresql": func(t *testing.T) string { t.Helper(); return pgtest.DSN(t) },
+	}
+}
+
+func open(t *testing.T, dsn string) *ledger.Ledger {
+	t.Helper()
+	l, err := ledger.Open(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return l
+}
+
+// deduction is the effect of a task of the given id.
+func deduction(id string) ledger.Effect {
+	return ledger.Effect{TaskID: id, Kind: "stock:deduct", Subject: "sku:85123A", Order: "536365", Line: 2, SKU: "85123A", Quantity: 6}
+}
+
+// stockNow returns the row and the number of journal entries.
+func stockNow(t *testing.T, l *ledger.Ledger) (s ledger.Stock, entries int) {
+	t.Helper()
+	s.SKU = "85123A"
+	row := l.DB().QueryRowContext(t.Context(), "SELECT on_hand, back_ordered, (SELECT count(*) FROM journal) FROM stock WHERE sku = '85123A'")
+	if err := row.Scan(&s.OnHand, &s.BackOrdered, &entries); err != nil {
+		t.Fatal(err)
+	}
+	return s, entries
+}
+
+func TestReadAndWrite(t *testing.T) {
+	t.Parallel()
+	for name, dsn := range backends() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := open(t, dsn(t))
+			ctx := lock.WithFence(t.Context(), 1)
+			// Every kind of row: as it opens, written, and read back.
+			stock, err := l.ReadStock(ctx, "85123A", 10)
+			wantSame(t, ledger.Stock{SKU: "85123A", OnHand: 10}, stock, err)
+			stock = ledger.Stock{SKU: "85123A", OnHand: 4, BackOrdered: 1}
+			wantOK(t, l.WriteStock(ctx, stock, deduction("t1")))
+			again, err := l.ReadStock(ctx, "85123A", 99)
+			wantSame(t, stock, again, err)
+
+			account, err := l.ReadAccount(ctx, "17850")
+			wantSame(t, ledger.Account{Customer: "17850"}, account, err)
+			account.Balance = -1391200
+			wantOK(t, l.WriteAccount(ctx, account, ledger.Effect{TaskID: "t2", Kind: "balance:debit", Subject: "account:17850"}))
+			account, err = l.ReadAccount(ctx, "17850")
+			wantSame(t, ledger.Account{Customer: "17850", Balance: -1391200}, account, err)
+
+			order, err := l.ReadOrder(ctx, "536365")
+			wantSame(t, ledger.Order{Number: "536365"}, order, err)
+			order = ledger.Order{Number: "536365", Lines: 1, Units: 2, Value: 3, Audits: 4, AuditedLines: 5, Verdict: "partial"}
+			wantOK(t, l.WriteOrder(ctx, order, ledger.Effect{TaskID: "t3", Kind: "order:audit", Subject: "order:536365"}))
+			sameOrder, err := l.ReadOrder(ctx, "536365")
+			wantSame(t, order, sameOrder, err)
+
+			user, number, err := l.ReadUser(ctx, "ann", "f1")
+			wantSame(t, ledger.User{ID: "ann"}, user, err)
+			wantSame(t, int64(0), number, nil)
+			user.Placed = 1
+			placement := ledger.Placement{Number: 1, Submission: "f1", Items: 2, Units: 3, Value: 4}
+			wantOK(t, l.WritePlacement(ctx, user, placement, ledger.Effect{TaskID: "t4", Kind: "order:place", Subject: "user:ann"}))
+			user, number, err = l.ReadUser(ctx, "ann", "f1")
+			wantSame(t, ledger.User{ID: "ann", Placed: 1}, user, err)
+			wantSame(t, int64(1), number, nil)
+
+			var after, subject string
+			var fence, recorded int64
+			row := l.DB().QueryRowContext(ctx, "SELECT subject, fence, row_after, recorded_ms FROM journal WHERE task_id = 't1'")
+			wantOK(t, row.Scan(&subject, &fence, &after, &recorded))
+			if want := `{"on_hand":4,"back_ordered":1}`; subject != "sku:85123A" || fence != 1 || after != want || recorded == 0 {
+				t.Errorf("journal: want sku:85123A, 1, %s and a time, have %s, %d, %s, %d", want, subject, fence, after, recorded)
+			}
+		})
+	}
+}
+
+// TestTaskRunsTwice runs a task whose first attempt has committed, but whose
+// worker did not live to say so.
+func TestTaskRunsTwice(t *testing.T) {
+	t.Parallel()
+	for name, dsn := range backends() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := open(t, dsn(t))
+			for fence := range int64(3) {
+				ctx := lock.WithFence(t.Context(), fence+1)
+				s, err := l.ReadStock(ctx, "85123A", 10)
+				wantOK(t, err)
+				s.OnHand -= 6
+				wantOK(t, l.WriteStock(ctx, s, deduction("t1"))) // on_hand < 0 later, were it written
+			}
+			s, entries := stockNow(t, l)
+			if s.OnHand != 4 || entries != 1 {
+				t.Errorf("want 4 on hand and 1 entry, have %d and %d", s.OnHand, entries)
+			}
+			// Placements are written besides the row, and must not be twice either.
+			for range 2 {
+				ctx := lock.WithFence(t.Context(), 1)
+				_, _, err := l.ReadUser(ctx, "ann", "f1")
+				wantOK(t, err)
+				wantOK(t, l.WritePlacement(ctx, ledger.User{ID: "ann", Placed: 1}, ledger.Placement{Number: 1, Submission: "f1"},
+					ledger.Effect{TaskID: "t2", Kind: "order:place", Subject: "user:ann"}))
+			}
+			var placements int
+			wantOK(t, l.DB().QueryRowContext(t.Context(), "SELECT count(*) FROM placements").Scan(&placements))
+			wantSame(t, 1, placements, nil)
+		})
+	}
+}
+
+// TestTaskIDOfAnother: asynq's ids are unique in one queue only, and users may
+// choose them. Taking the second task for the first would lose it without a word.
+func TestTaskIDOfAnother(t *testing.T) {
+	t.Parallel()
+	l := open(t, filepath.Join(t.TempDir(), "ledger.db"))
+	ctx := lock.WithFence(t.Context(), 1)
+	s, err := l.ReadStock(ctx, "85123A", 10)
+	wantOK(t, err)
+	s.OnHand = 4
+	wantOK(t, l.WriteStock(ctx, s, deduction("t1")))
+
+	other := deduction("t1")
+	other.Line = 3
+	s.OnHand = 1
+	if err := l.WriteStock(ctx, s, other); !errors.Is(err, ledger.ErrTaskID) {
+		t.Errorf("id of another task: want %v, have %v", ledger.ErrTaskID, err)
+	}
+	if err := l.WriteStock(ctx, s, deduction("")); !errors.Is(err, ledger.ErrTaskID) {
+		t.Errorf("no id: want %v, have %v", ledger.ErrTaskID, err)
+	}
+	if s, entries := stockNow(t, l); s.OnHand != 4 || entries != 1 {
+		t.Errorf("want nothing changed, have %d on hand and %d entries", s.OnHand, entries)
+	}
+}
+
+func TestFences(t *testing.T) {
+	t.Parallel()
+	for name, dsn := range backends() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := open(t, dsn(t))
+			first, second := lock.WithFence(t.Context(), 1), lock.WithFence(t.Context(), 2)
+			old, err := l.ReadStock(first, "85123A", 10)
+			wantOK(t, err)
+			s, err := l.ReadStock(second, "85123A", 10)
+			wantOK(t, err)
+
+			// The first holder is late: after its successor has read, although
+			// before it has written.
+			old.OnHand = 9
+			err = l.WriteStock(first, old, deduction("t1"))
+			stale, ok := errors.AsType[*sqlfence.StaleError](err)
+			if !ok || stale.Fence != 1 || stale.Seen != 2 {
+				t.Errorf("late write: want a stale error of 1 after 2, have %v", err)
+			}
+			if _, err := l.ReadStock(first, "85123A", 10); !errors.Is(err, sqlfence.ErrStale) {
+				t.Errorf("late read: want %v, have %v", sqlfence.ErrStale, err)
+			}
+			s.OnHand = 8
+			wantOK(t, l.WriteStock(second, s, deduction("t2")))
+
+			// Without a lock there is no fence.
+			if _, err := l.ReadStock(t.Context(), "85123A", 10); !errors.Is(err, sqlfence.ErrFence) {
+				t.Errorf("read without a lock: want %v, have %v", sqlfence.ErrFence, err)
+			}
+			if err := l.WriteStock(t.Context(), s, deduction("t3")); !errors.Is(err, sqlfence.ErrFence) {
+				t.Errorf("write without a lock: want %v, have %v", sqlfence.ErrFence, err)
+			}
+			if s, entries := stockNow(t, l); s.OnHand != 8 || entries != 1 {
+				t.Errorf("want 8 on hand and 1 entry, have %d and %d", s.OnHand, entries)
+			}
+		})
+	}
+}
+
+// TestWriteIsAllOrNothing has the database refuse the last statement of a write,
+// when fence and journal entry are in the transaction already.
+func TestWriteIsAllOrNothing(t *testing.T) {
+	t.Parallel()
+	for name, dsn := range backends() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := open(t, dsn(t))
+			ctx := lock.WithFence(t.Context(), 1)
+			s, err := l.ReadStock(ctx, "85123A", 10)
+			wantOK(t, err)
+			s.OnHand = -1 // against the table's check
+			if err := l.WriteStock(lock.WithFence(t.Context(), 2), s, deduction("t1")); err == nil {
+				t.Error("want an error, have none")
+			}
+			if s, entries := stockNow(t, l); s.OnHand != 10 || entries != 0 {
+				t.Errorf("want 10 on hand and no entry, have %d and %d", s.OnHand, entries)
+			}
+			s.OnHand = 4
+			wantOK(t, l.WriteStock(ctx, s, deduction("t1"))) // fence 2 has left no trace
+		})
+	}
+}
+
+func TestContextEnds(t *testing.T) {
+	t.Parallel()
+	for name, dsn := range backends() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := open(t, dsn(t))
+			ctx, cancel := context.WithCancelCause(lock.WithFence(t.Context(), 1))
+			s, err := l.ReadStock(ctx, "85123A", 10)
+			wantOK(t, err)
+			cancel(lock.ErrLost)
+			s.OnHand = 4
+			if err := l.WriteStock(ctx, s, deduction("t1")); !errors.Is(err, lock.ErrLost) {
+				t.Errorf("write: want the cause %v, have %v", lock.ErrLost, err)
+			}
+			if _, err := l.ReadStock(ctx, "85123A", 10); !errors.Is(err, lock.ErrLost) {
+				t.Errorf("read: want the cause %v, have %v", lock.ErrLost, err)
+			}
+			if s, entries := stockNow(t, l); s.OnHand != 10 || entries != 0 {
+				t.Errorf("want nothing changed, have %d on hand and %d entries", s.OnHand, entries)
+			}
+		})
+	}
+}
+
+func wantOK(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wantSame[T any](t *testing.T, want, have T, err error) {
+	t.Helper()
+	wantOK(t, err)
+	if diff := cmp.Diff(want, have); diff != "" {
+		t.Errorf("-want +have:\n%s", diff)
+	}
+}

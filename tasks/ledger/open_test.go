@@ -1,0 +1,227 @@
+package ledger_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sidingq/siding/internal/pgtest"
+	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/tasks/ledger"
+)
+
+// TestOpenRefuses tries databases that cannot serve. Each error has to say which
+// one, and what is wrong with it, and no password.
+func TestOpenRefuses(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	here := func(name string) string { return filepath.Join(folder, name) }
+	wantOK(t, os.WriteFile(here("letter.txt"), []byte(strings.Repeat("Dear Sir or Madam, ", 100)), 0o600))
+	wantOK(t, open(t, here("good.db")).Close())
+	newer := open(t, here("newer.db"))
+	execSQLite(t, here("newer.db"), "UPDATE ledger_meta SET version = 2")
+	wantOK(t, newer.Close())
+
+	tests := []struct {
+		name, dsn string
+		want      []string // parts of the error
+	}{
+		{"nothing", " ", []string{"DSN is empty: want a path, sqlite:PATH or postgres://..."}},
+		{"other scheme", "mysql://root:hunter2@host/db", []string{`DSN scheme: want a path, sqlite:PATH or postgres://..., have "mysql:"`}},
+		{"other scheme without slashes", "oracle:hunter2", []string{`have "oracle:"`}},
+		{"no path", "sqlite:", []string{"ledger sqlite:: want the path of a file"}},
+		{"memory", "sqlite::memory:", []string{"want the path of a file, which several connections can share"}},
+		{"missing folder", here("no/such/ledger.db"), []string{here("no/such/ledger.db"), "no folder " + here("no/such")}},
+		{"folder", folder, []string{folder, "want a file, have a folder"}},
+		{"not a database", here("letter.txt"), []string{here("letter.txt"), "the file is no database, or a damaged one"}},
+		{"read-only", "sqlite:" + here("good.db") + "?mode=ro", []string{"good.db?mode=ro", "it is read-only"}},
+		{"immutable", "sqlite:" + here("good.db") + "?immutable=1", []string{"good.db?immutable=1", "it is read-only"}},
+		{"read-only and missing", "sqlite:" + here("none.db") + "?mode=ro", []string{"none.db", "may the file and its folder be written to?"}},
+		{"full", "sqlite:" + here("full.db") + "?_pragma=max_page_count(2)", []string{"full.db", "disk or database is full"}},
+		{"newer", here("newer.db"), []string{"newer.db", "tables of version 2: want 1"}},
+
+		{"bad URL", "postgres://ann:hunter2@host:port/db", []string{"want a URL such as postgres://user@host/database"}},
+		{"bad password", "postgres://ann:hun%zzter2@host/db", []string{"want a URL such as postgres://user@host/database"}},
+		{
+			"nobody there", "postgres://ann:hunter2@127.0.0.1:1/shop?connect_timeout=2",
+			[]string{"ledger postgres://ann:xxxxx@127.0.0.1:1/shop", "connect"},
+		},
+		{
+			"nobody there, password behind", "postgresql://ann@127.0.0.1:1/shop?connect_timeout=2&password=hunter2",
+			[]string{"postgresql://ann@127.0.0.1:1/shop", "password=xxxxx", "connect"},
+		},
+		{"bad parameter", "postgres://ann:hunter2@host/db?sslmode=maybe", []string{"ledger postgres://ann:xxxxx@host/db", "sslmode"}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			l, err := ledger.Open(t.Context(), test.dsn)
+			if err == nil {
+				_ = l.Close()
+				t.Fatal("want an error, have none")
+			}
+			for _, want := range test.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("want %q in the error, have %v", want, err)
+				}
+			}
+			if strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), "zzter2") {
+				t.Errorf("want no password shown, have %v", err)
+			}
+		})
+	}
+}
+
+// TestOpenPostgresRefuses is TestOpenRefuses for what takes a server.
+func TestOpenPostgresRefuses(t *testing.T) {
+	t.Parallel()
+	good, err := url.Parse(pgtest.DSN(t))
+	wantOK(t, err)
+	missing, readOnly := *good, *good
+	missing.Path = "/nosuch"
+	query := good.Query()
+	query.Set("default_transaction_read_only", "on")
+	readOnly.RawQuery = query.Encode()
+	for want, dsn := range map[string]url.URL{"does not exist": missing, "read-only transaction": readOnly} {
+		l, err := ledger.Open(t.Context(), dsn.String())
+		if err == nil {
+			_ = l.Close()
+			t.Errorf("%s: want an error, have none", want)
+			continue
+		}
+		if !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "ledger postgres://") {
+			t.Errorf("want the DSN and %q, have %v", want, err)
+		}
+	}
+}
+
+// TestPathsComeThrough: characters that mean something in a URL mean nothing in
+// the name of a file.
+func TestPathsComeThrough(t *testing.T) {
+	t.Parallel()
+	for _, prefix := range []string{"", "sqlite:", "sqlite://"} {
+		path := filepath.Join(t.TempDir(), "50% off #1 & more.db")
+		wantOK(t, open(t, prefix+path).Close())
+		if _, err := os.Stat(path); err != nil {
+			t.Errorf("%s: %v", prefix, err)
+		}
+	}
+}
+
+// TestOpenTogether starts several processes' worth of ledgers on a database that
+// is not there yet.
+func TestOpenTogether(t *testing.T) {
+	t.Parallel()
+	for name, dsn := range backends() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dsn := dsn(t)
+			var wg sync.WaitGroup
+			for range 8 {
+				wg.Go(func() {
+					l, err := ledger.Open(t.Context(), dsn)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if err := l.Close(); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			wg.Wait()
+		})
+	}
+}
+
+// TestFullDatabase fills a file up in the middle of work, and gives it room.
+func TestFullDatabase(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "ledger.db")
+	l := open(t, "sqlite:"+path+"?_pragma=max_page_count(16)")
+	var err error
+	deducted := 0
+	for ; err == nil && deducted < 10_000; deducted++ {
+		err = deductOne(t.Context(), l, deducted)
+	}
+	if err == nil || !strings.Contains(err.Error(), "disk or database is full") || !strings.Contains(err.Error(), path) {
+		t.Fatalf("want an error that names the file and that it is full, have %v", err)
+	}
+	deducted-- // the refused one
+	if s, entries := stockNow(t, l); s.BackOrdered != int64(deducted) || entries != deducted {
+		t.Errorf("want what was accepted, %d, have %d and %d entries", deducted, s.BackOrdered, entries)
+	}
+	wantOK(t, l.Close())
+
+	l = open(t, path)
+	wantOK(t, deductOne(t.Context(), l, deducted))
+	if s, entries := stockNow(t, l); s.BackOrdered != int64(deducted)+1 || entries != deducted+1 {
+		t.Errorf("want the refused one done, %d, have %d and %d entries", deducted+1, s.BackOrdered, entries)
+	}
+}
+
+// deductOne is the n-th of several tasks.
+func deductOne(ctx context.Context, l *ledger.Ledger, n int) error {
+	ctx = lock.WithFence(ctx, int64(n)+1)
+	s, err := l.ReadStock(ctx, "85123A", 0)
+	if err != nil {
+		return err
+	}
+	s.BackOrdered++
+	return l.WriteStock(ctx, s, deduction(fmt.Sprintf("task %d", n)))
+}
+
+// TestLockedFile: somebody keeps a transaction open on the file.
+func TestLockedFile(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "ledger.db")
+	l := open(t, path)
+	other, err := sql.Open("sqlite", "file:"+path+"?_txlock=immediate")
+	wantOK(t, err)
+	defer func() { _ = other.Close() }()
+	tx, err := other.BeginTx(t.Context(), nil)
+	wantOK(t, err)
+
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	err = deductOne(ctx, l, 1)
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "another program keeps it locked") {
+		t.Errorf("want the deadline and its reason, have %v", err)
+	}
+
+	done := make(chan error, 1)
+	go func() { done <- deductOne(t.Context(), l, 1) }()
+	select {
+	case err := <-done:
+		t.Fatalf("want it to wait, have %v", err)
+	case <-time.After(30 * time.Millisecond): //nolint:forbidigo // something must not happen
+	}
+	wantOK(t, tx.Rollback())
+	wantOK(t, <-done)
+}
+
+// TestReaderCannotWrite: checks and reports get the database, but not the say.
+func TestReaderCannotWrite(t *testing.T) {
+	t.Parallel()
+	l := open(t, filepath.Join(t.TempDir(), "ledger.db"))
+	if _, err := l.DB().ExecContext(t.Context(), "DELETE FROM journal"); err == nil {
+		t.Error("want an error, have none")
+	}
+}
+
+func execSQLite(t *testing.T, path, statement string) {
+	t.Helper()
+	db, err := sql.Open("sqlite", path)
+	wantOK(t, err)
+	defer func() { _ = db.Close() }()
+	_, err = db.ExecContext(t.Context(), statement)
+	wantOK(t, err)
+}

@@ -1,0 +1,77 @@
+package ledger_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/tasks/ledger"
+)
+
+// workerEnv makes TestHelperWorker a process that works on this file.
+const workerEnv = "LEDGER_TEST_FILE"
+
+const (
+	tasksPerProcess = 400
+	goroutines      = 8
+)
+
+// TestProcessesShareAFile has two processes create and fill one file. Neither
+// may fail because of the other, or lose what the other did.
+func TestProcessesShareAFile(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "ledger.db")
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestHelperWorker$")
+			cmd.Env = append(os.Environ(), workerEnv+"="+path)
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("worker: %v\n%s", err, out)
+			}
+		})
+	}
+	wg.Wait()
+	var entries, units int
+	row := open(t, path).DB().QueryRowContext(t.Context(), "SELECT (SELECT count(*) FROM journal), (SELECT sum(back_ordered) FROM stock)")
+	wantOK(t, row.Scan(&entries, &units))
+	if want := 2 * tasksPerProcess; entries != want || units != want {
+		t.Errorf("want %d entries and units, have %d and %d", want, entries, units)
+	}
+}
+
+// TestHelperWorker is no test but one of the processes above. Its stock codes
+// are its own, as it has no lock.
+func TestHelperWorker(t *testing.T) {
+	t.Parallel()
+	path := os.Getenv(workerEnv)
+	if path == "" {
+		return
+	}
+	l, err := ledger.Open(t.Context(), path)
+	wantOK(t, err)
+	var wg sync.WaitGroup
+	for g := range goroutines {
+		sku := fmt.Sprintf("%d-%d", os.Getpid(), g)
+		wg.Go(func() {
+			for n := range tasksPerProcess / goroutines {
+				ctx := lock.WithFence(t.Context(), int64(n)+1)
+				s, err := l.ReadStock(ctx, sku, 0)
+				if err == nil {
+					s.BackOrdered++
+					err = l.WriteStock(ctx, s, ledger.Effect{TaskID: fmt.Sprintf("%s-%d", sku, n), Kind: "stock:deduct", Subject: "sku:" + sku})
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	wantOK(t, l.Close())
+}

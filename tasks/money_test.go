@@ -1,0 +1,111 @@
+package tasks_test
+
+import (
+	"encoding/json"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/sidingq/siding/tasks"
+)
+
+func TestMoney(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		in   string
+		want tasks.Money
+		text string // as String writes it
+	}{
+		{"2.55", 25500, "2.55"},
+		{"2.1", 21000, "2.10"},
+		{"0", 0, "0.00"},
+		{"-0", 0, "0.00"},
+		{"007", 70000, "7.00"},
+		{"+3", 30000, "3.00"},
+		{"0.001", 10, "0.001"},
+		{"0.0001", 1, "0.0001"},
+		{"-0.0001", -1, "-0.0001"},
+		{"17836.46", 178364600, "17836.46"},
+		{"-11062.06", -110620600, "-11062.06"},
+		{"922337203685477.5807", math.MaxInt64, "922337203685477.5807"},
+		{"-922337203685477.5808", math.MinInt64, "-922337203685477.5808"},
+	}
+	for _, test := range tests {
+		t.Run(test.in, func(t *testing.T) {
+			t.Parallel()
+			have, err := tasks.ParseMoney(test.in)
+			if err != nil || have != test.want {
+				t.Errorf("ParseMoney(%q): want %d, have %d, %v", test.in, test.want, have, err)
+			}
+			if have.String() != test.text {
+				t.Errorf("String: want %q, have %q", test.text, have.String())
+			}
+		})
+	}
+}
+
+func TestMoneyRefused(t *testing.T) {
+	t.Parallel()
+	tests := map[string]string{ // to a part of the error
+		"":                       "want a decimal such as 2.55",
+		"-":                      "want a decimal",
+		".":                      "want a decimal",
+		".5":                     "want a decimal",
+		"5.":                     "want a decimal",
+		"1,5":                    "want a decimal",
+		"1.5.5":                  "want a decimal",
+		"--1":                    "want a decimal",
+		"+-1":                    "want a decimal",
+		" 1":                     "want a decimal",
+		"1e3":                    "want a decimal",
+		"0x10":                   "want a decimal",
+		"1_000":                  "want a decimal",
+		"NaN":                    "want a decimal",
+		"٣":                      "want a decimal", // a digit, but not one of ours
+		"0.00001":                `want at most 4 decimals, have "0.00001"`,
+		"2.10000":                "want at most 4 decimals",
+		"922337203685477.5808":   "want -922337203685477.5808 to 922337203685477.5807",
+		"-922337203685477.5809":  "want -922337203685477.5808 to",
+		strings.Repeat("9", 1e4): "…",
+	}
+	for in, want := range tests {
+		t.Run(want, func(t *testing.T) {
+			t.Parallel()
+			have, err := tasks.ParseMoney(in)
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("ParseMoney(%q): want an error with %q, have %d, %v", in, want, have, err)
+			}
+		})
+	}
+}
+
+func TestMoneyInJSON(t *testing.T) {
+	t.Parallel()
+	text, err := json.Marshal(tasks.Money(25500))
+	if err != nil || string(text) != `"2.55"` {
+		t.Errorf(`want "2.55", have %s, %v`, text, err)
+	}
+	var m tasks.Money
+	if err := json.Unmarshal([]byte(`"2.5"`), &m); err != nil || m != 25000 {
+		t.Errorf("want 25000, have %d, %v", m, err)
+	}
+	if err := json.Unmarshal([]byte(`"a lot"`), &m); err == nil || m != 25000 {
+		t.Errorf("want an error and the old value, have %d, %v", m, err)
+	}
+}
+
+func FuzzParseMoney(f *testing.F) {
+	for _, seed := range []string{"2.55", "-0.0001", "1e3", "922337203685477.5808", "00.10", "+1", "1."} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		m, err := tasks.ParseMoney(s)
+		if err != nil {
+			return
+		}
+		back, err := tasks.ParseMoney(m.String())
+		if err != nil || back != m {
+			t.Errorf("%q is %d, written %q, read back as %d, %v", s, m, m.String(), back, err)
+		}
+	})
+}

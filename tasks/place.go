@@ -1,0 +1,104 @@
+package tasks
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/sidingq/siding/tasks/ledger"
+)
+
+// KindPlaceOrder is the kind of [PlaceOrder].
+const KindPlaceOrder = "order:place"
+
+// PlaceOrder makes an order of a user's basket. A form that was submitted twice
+// makes two tasks with one submission, and one order. A user's orders are
+// numbered from 1 without gaps.
+type PlaceOrder struct {
+	// User is who orders.
+	User string `json:"user"`
+	// Submission identifies the filled-in form; the page makes it up.
+	Submission string `json:"submission"`
+	// Items is the basket, not empty.
+	Items []Item `json:"items"`
+}
+
+// An Item is one position of a basket.
+type Item struct {
+	SKU      string `json:"sku"`
+	Quantity int64  `json:"quantity"` // at least 1
+	Price    Money  `json:"price"`    // of one unit, not negative
+}
+
+// Kind returns "order:place".
+func (PlaceOrder) Kind() string { return KindPlaceOrder }
+
+// Resource returns "user:" and the user.
+func (t PlaceOrder) Resource() string { return "user:" + trim(t.User) }
+
+// Validate refuses bad identifiers, an empty basket, and a total out of range.
+func (t PlaceOrder) Validate() error {
+	c := checker{kind: KindPlaceOrder}
+	c.identifier("user", t.User)
+	c.identifier("submission", t.Submission)
+	if len(t.Items) == 0 {
+		c.refuse("items", "is empty")
+	}
+	for i, item := range t.Items {
+		field := func(name string) string { return fmt.Sprintf("items[%d].%s", i, name) }
+		c.identifier(field("sku"), item.SKU)
+		c.quantity(field("quantity"), item.Quantity)
+		if item.Quantity < 0 {
+			c.refuse(field("quantity"), "is negative: have %d", item.Quantity)
+		}
+		if item.Price < 0 {
+			c.refuse(field("price"), "is negative: have %v", item.Price)
+		}
+	}
+	if _, _, ok := t.total(); !ok {
+		c.refuse("items", "is out of range: the basket's value has no place in an integer")
+	}
+	return c.err
+}
+
+// total returns the units and the value of the basket; ok is false when either
+// is out of range.
+func (t PlaceOrder) total() (units int64, value Money, ok bool) {
+	for _, item := range t.Items {
+		price, fits := item.Price.times(item.Quantity)
+		u, fitsUnits := add(units, item.Quantity)
+		v, fitsValue := add(int64(value), int64(price))
+		if !fits || !fitsUnits || !fitsValue {
+			return 0, 0, false
+		}
+		units, value = u, Money(v)
+	}
+	return units, value, true
+}
+
+// PlaceOrder runs the placing t. A submission that has made an order already
+// makes no other, and is no error.
+func (b *Book) PlaceOrder(ctx context.Context, t PlaceOrder) error {
+	submission := trim(t.Submission)
+	user, number, err := b.ledger.ReadUser(ctx, trim(t.User), submission)
+	if err != nil || number > 0 {
+		return err
+	}
+	if err := b.think(ctx); err != nil {
+		return err
+	}
+	units, value, ok := t.total()
+	if !ok {
+		return outOfRange(t, "total")
+	}
+	user.Placed++
+	placement := ledger.Placement{
+		Number:     user.Placed,
+		Submission: submission,
+		Items:      len(t.Items),
+		Units:      units,
+		Value:      int64(value),
+	}
+	e := effect(ctx, t)
+	e.Quantity, e.Amount = units, int64(value)
+	return settle(b.ledger.WritePlacement(ctx, user, placement, e))
+}

@@ -1,0 +1,111 @@
+package tasks_test
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/sidingq/siding/queue"
+	"github.com/sidingq/siding/tasks"
+)
+
+func TestResources(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		task           queue.Guarded
+		kind, resource string
+	}{
+		{tasks.AuditOrder{Order: "536365"}, "order:audit", "order:536365"},
+		{tasks.AuditOrder{Order: " 536365\t"}, "order:audit", "order:536365"},
+		{tasks.AllocateLine{Order: "C536379"}, "warehouse:allocate", "order:C536379"},
+		{tasks.DeductStock{SKU: "85049a"}, "stock:deduct", "sku:85049A"},
+		{tasks.DeductStock{SKU: "85049A "}, "stock:deduct", "sku:85049A"},
+		{tasks.DebitBalance{Customer: "17850"}, "balance:debit", "account:17850"},
+		{tasks.PlaceOrder{User: "ann@example.org"}, "order:place", "user:ann@example.org"},
+	}
+	for _, test := range tests {
+		if have := test.task.Kind(); have != test.kind {
+			t.Errorf("%+v: want kind %s, have %s", test.task, test.kind, have)
+		}
+		if have := test.task.Resource(); have != test.resource {
+			t.Errorf("%+v: want resource %s, have %s", test.task, test.resource, have)
+		}
+	}
+}
+
+func TestValidate(t *testing.T) {
+	t.Parallel()
+	item := tasks.Item{SKU: "85123A", Quantity: 6, Price: 25500}
+	basket := func(items ...tasks.Item) tasks.PlaceOrder {
+		return tasks.PlaceOrder{User: "ann", Submission: "f1", Items: items}
+	}
+	tests := []struct {
+		name string
+		task queue.Validator
+		want string // "" for valid
+	}{
+		{"audit", tasks.AuditOrder{Order: "536365"}, ""},
+		{"audit of an empty order", tasks.AuditOrder{}, `order:audit: payload field "order" is empty`},
+		{"audit of blanks", tasks.AuditOrder{Order: " \t "}, `order:audit: payload field "order" is empty`},
+		{"audit of -1 lines", tasks.AuditOrder{Order: "1", Lines: -1}, `order:audit: payload field "lines" is negative: have -1`},
+		{"long", tasks.AuditOrder{Order: strings.Repeat("5", 129)}, `order:audit: payload field "order" is too long: want at most 128 bytes, have 129`},
+		{"longest", tasks.AuditOrder{Order: " " + strings.Repeat("5", 128)}, ""},
+		{"brace", tasks.AuditOrder{Order: "{1}"}, `order:audit: payload field "order" holds a brace: have "{1}"`},
+		{"line feed", tasks.AuditOrder{Order: "1\n2"}, `order:audit: payload field "order" holds a character that cannot be printed: have "1\n2"`},
+		{"NUL", tasks.AuditOrder{Order: "1\x002"}, `order:audit: payload field "order" holds a character that cannot be printed: have "1\x002"`},
+		{"not UTF-8", tasks.AuditOrder{Order: "1\xff2"}, `order:audit: payload field "order" holds a character that cannot be printed: have "1\xff2"`},
+		{"zero width", tasks.AuditOrder{Order: "1\u200b"}, `order:audit: payload field "order" holds a character that cannot be printed: have "1\u200b"`},
+		{"not ASCII", tasks.AuditOrder{Order: "Größe 5"}, ""},
+
+		{"allocation", tasks.AllocateLine{Order: "536365", Line: 2, SKU: "POST", Quantity: -1, Price: 0}, ""},
+		{"allocation without order", tasks.AllocateLine{SKU: "POST", Quantity: 1}, `warehouse:allocate: payload field "order" is empty`},
+		{"allocation without SKU", tasks.AllocateLine{Order: "1", Quantity: 1}, `warehouse:allocate: payload field "sku" is empty`},
+		{"allocation of nothing", tasks.AllocateLine{Order: "1", SKU: "POST"}, `warehouse:allocate: payload field "quantity" is zero`},
+		{"allocation of too much", tasks.AllocateLine{Order: "1", SKU: "POST", Quantity: 1_000_000_001}, `warehouse:allocate: payload field "quantity" is out of range: want -1000000000 to 1000000000, have 1000000001`},
+		{"allocation of too little", tasks.AllocateLine{Order: "1", SKU: "POST", Quantity: math.MinInt64}, `warehouse:allocate: payload field "quantity" is out of range: want -1000000000 to 1000000000, have -9223372036854775808`},
+		{"allocation of a negative line", tasks.AllocateLine{Order: "1", Line: -3, SKU: "POST", Quantity: 1}, `warehouse:allocate: payload field "line" is negative: have -3`},
+		{"allocation that overflows", tasks.AllocateLine{Order: "1", SKU: "POST", Quantity: 2, Price: math.MaxInt64}, `warehouse:allocate: payload field "price" is out of range: have 922337203685477.5807 for each of 2 units`},
+		{"allocation that overflows below", tasks.AllocateLine{Order: "1", SKU: "POST", Quantity: -1, Price: math.MinInt64}, `warehouse:allocate: payload field "price" is out of range: have -922337203685477.5808 for each of -1 units`},
+
+		{"deduction", tasks.DeductStock{SKU: "85123A", Quantity: -6, Order: "C1", Line: 9}, ""},
+		{"deduction without SKU", tasks.DeductStock{Quantity: 1, Order: "1"}, `stock:deduct: payload field "sku" is empty`},
+		{"deduction of nothing", tasks.DeductStock{SKU: "85123A", Order: "1"}, `stock:deduct: payload field "quantity" is zero`},
+		{"deduction without order", tasks.DeductStock{SKU: "85123A", Quantity: 1}, `stock:deduct: payload field "order" is empty`},
+
+		{"debit", tasks.DebitBalance{Customer: "17850", Order: "1", Amount: -1}, ""},
+		{"debit of nobody", tasks.DebitBalance{Customer: " ", Order: "1", Amount: 1}, `balance:debit: payload field "customer" is empty`},
+		{"debit without order", tasks.DebitBalance{Customer: "17850", Amount: 1}, `balance:debit: payload field "order" is empty`},
+		{"debit of nothing", tasks.DebitBalance{Customer: "17850", Order: "1"}, `balance:debit: payload field "amount" is zero`},
+
+		{"placing", basket(item), ""},
+		{"placing by nobody", tasks.PlaceOrder{Submission: "f1", Items: []tasks.Item{item}}, `order:place: payload field "user" is empty`},
+		{"placing without submission", tasks.PlaceOrder{User: "ann", Items: []tasks.Item{item}}, `order:place: payload field "submission" is empty`},
+		{"placing nothing", basket(), `order:place: payload field "items" is empty`},
+		{"placing without SKU", basket(item, tasks.Item{Quantity: 1}), `order:place: payload field "items[1].sku" is empty`},
+		{"placing a negative quantity", basket(tasks.Item{SKU: "1", Quantity: -1}), `order:place: payload field "items[0].quantity" is negative: have -1`},
+		{"placing a negative price", basket(tasks.Item{SKU: "1", Quantity: 1, Price: -1}), `order:place: payload field "items[0].price" is negative: have -0.0001`},
+		{
+			"placing too much", basket(tasks.Item{SKU: "1", Quantity: 1, Price: math.MaxInt64}, item),
+			`order:place: payload field "items" is out of range: the basket's value has no place in an integer`,
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			err := test.task.Validate()
+			if test.want == "" {
+				if err != nil {
+					t.Errorf("want it valid, have %v", err)
+				}
+				return
+			}
+			if err == nil || err.Error() != test.want {
+				t.Errorf("want %s\nhave %v", test.want, err)
+			}
+			if _, ok := errors.AsType[*tasks.FieldError](err); !ok {
+				t.Errorf("want a FieldError, have %T", err)
+			}
+		})
+	}
+}
