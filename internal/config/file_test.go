@@ -1,0 +1,116 @@
+package config_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/sidingq/siding/internal/config"
+)
+
+var update = flag.Bool("update", false, "write the project's config.yaml from the table of settings")
+
+// shipped is the file at the top of the project.
+var shipped = filepath.Join("..", "..", "config.yaml")
+
+const intro = `# The settings of Siding's programs, each with its default. A line that is left
+# out keeps its default; one that is misspelt is an error.
+#
+# Every setting is also an environment variable (lock.renew_every is
+# SIDING_LOCK_RENEW_EVERY), which goes before this file, and a flag
+# (--lock-renew-every; worker --help lists them all), which goes before both. In
+# a variable or a flag the items of a list are separated by commas, and a queue
+# is written as name=weight.
+#
+# Passwords have no place in this file: SIDING_REDIS_PASSWORD,
+# SIDING_REDIS_SENTINEL_PASSWORD and SIDING_LEDGER_DSN may hold them.
+`
+
+// render writes the file that the table describes.
+func render() string {
+	var b strings.Builder
+	b.WriteString(intro)
+	section := ""
+	for _, s := range config.Settings() {
+		if s.Flag == "" {
+			continue // the environment's alone
+		}
+		indent, name := "", s.Key
+		if head, rest, ok := strings.Cut(s.Key, "."); ok {
+			if head != section {
+				fmt.Fprintf(&b, "\n%s:\n", head)
+			}
+			section, indent, name = head, "  ", rest
+		} else {
+			section = ""
+			b.WriteString("\n")
+		}
+		help := s.Help
+		if s.Kind != config.Bool && !strings.HasPrefix(s.Want, "text ") {
+			help += " Values: " + s.Want + "."
+		}
+		for _, line := range wrap(help, 88-len(indent)) {
+			fmt.Fprintf(&b, "%s# %s\n", indent, line)
+		}
+		switch value := s.Default; s.Kind {
+		case config.List:
+			fmt.Fprintf(&b, "%s%s: [%q]\n", indent, name, value)
+		case config.Weights:
+			fmt.Fprintf(&b, "%s%s:\n%s  %s\n", indent, name, indent, strings.ReplaceAll(value, "=", ": "))
+		case config.Bool:
+			fmt.Fprintf(&b, "%s%s: %s\n", indent, name, value)
+		case config.Text:
+			if value == "" || strings.HasSuffix(value, ":") {
+				value = fmt.Sprintf("%q", value)
+			}
+			fmt.Fprintf(&b, "%s%s: %s\n", indent, name, value)
+		}
+	}
+	return b.String()
+}
+
+func wrap(text string, width int) []string {
+	var lines []string
+	line := ""
+	for word := range strings.FieldsSeq(text) {
+		if line != "" && len(line)+1+len(word) > width {
+			lines, line = append(lines, line), ""
+		}
+		line = strings.TrimSpace(line + " " + word)
+	}
+	return append(lines, line)
+}
+
+// The file has a key, a comment and the default for every setting, and nothing
+// else.
+func TestShippedFile(t *testing.T) {
+	t.Parallel()
+	if *update {
+		if err := os.WriteFile(shipped, []byte(render()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	have, err := os.ReadFile(shipped)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(render(), string(have)); diff != "" {
+		t.Errorf("config.yaml differs from the table of settings; go test ./internal/config -update writes it (-want +have):\n%s", diff)
+	}
+	read, err := config.Load(shipped, nothing)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(config.Default(), read, cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("config.yaml: want the defaults (-want +have):\n%s", diff)
+	}
+}
+
+// nothing is an environment without variables.
+func nothing(string) (string, bool) { return "", false }

@@ -1,0 +1,150 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+)
+
+// An Override is a setting given on the command line.
+type Override struct {
+	// Flag is the setting's flag, without dashes.
+	Flag string
+	// Value is what was given. Several overrides of a list add up.
+	Value string
+}
+
+// Load reads the file at path (none when that is empty), then the environment
+// through env (os.LookupEnv, say; an empty variable counts as none), then the
+// overrides, and checks that the values go together. Its error names every
+// mistake it found, one a line, with the place of each.
+func Load(path string, env func(string) (string, bool), overrides ...Override) (Config, error) {
+	l := &loader{config: Default(), settings: Settings(), origins: make(map[string]string)}
+	if path != "" {
+		l.file(path)
+	}
+	l.environment(env)
+	l.flags(overrides)
+	// Relations of values that were refused are no news.
+	if l.err == nil {
+		l.check()
+	}
+	return l.config, l.err
+}
+
+// others are the variables of the environment that begin like settings but are
+// none: SIDING_CONFIG names the file; the rest belongs to the project's tests.
+func others(name string) bool {
+	return name == "SIDING_CONFIG" || name == "SIDING_ORDERS" || strings.HasPrefix(name, "SIDING_TEST_")
+}
+
+// CheckEnv returns an error that names every variable of environ (in the form
+// of os.Environ) that begins with SIDING_ and is no setting. SIDING_CONFIG, by
+// which programs find their file, and SIDING_ORDERS and SIDING_TEST_..., which
+// belong to the project's tests, are left alone.
+func CheckEnv(environ []string) error {
+	var known []string
+	for _, s := range Settings() {
+		known = append(known, s.Env)
+	}
+	var errs []error
+	for _, entry := range environ {
+		name, _, _ := strings.Cut(entry, "=")
+		if !strings.HasPrefix(name, "SIDING_") || others(name) || slices.Contains(known, name) {
+			continue
+		}
+		errs = append(errs, fmt.Errorf("%s: no such setting%s", name, suggest(name, known)))
+	}
+	return errors.Join(errs...)
+}
+
+// A loader collects the values, their origins and all errors.
+type loader struct {
+	config   Config
+	settings []Setting
+	// origins says, by key, where a value came from, as errors begin; a key
+	// that has its default is absent.
+	origins map[string]string
+	err     error
+}
+
+func (l *loader) fail(format string, args ...any) {
+	l.err = errors.Join(l.err, fmt.Errorf(format, args...))
+}
+
+func (l *loader) environment(env func(string) (string, bool)) {
+	for _, s := range l.settings {
+		value, ok := env(s.Env)
+		if !ok || value == "" {
+			continue
+		}
+		l.start(s, s.Env)
+		for _, item := range s.split(value) {
+			l.put(s, s.Env, item)
+		}
+	}
+}
+
+func (l *loader) flags(overrides []Override) {
+	started := make(map[string]bool)
+	for _, o := range overrides {
+		i := slices.IndexFunc(l.settings, func(s Setting) bool { return s.Flag != "" && s.Flag == o.Flag })
+		if i < 0 {
+			l.fail("--%s: no such setting", o.Flag)
+			continue
+		}
+		s, origin := l.settings[i], "--"+o.Flag
+		if s.private != nil && s.private(o.Value) {
+			l.fail("%s: want no password on the command line, where others can read it: set %s", origin, s.Env)
+			continue
+		}
+		if !started[s.Key] {
+			l.start(s, origin)
+			started[s.Key] = true
+		}
+		for _, item := range s.split(o.Value) {
+			l.put(s, origin, item)
+		}
+	}
+}
+
+// start makes origin the source of a setting.
+func (l *loader) start(s Setting, origin string) {
+	l.origins[s.Key] = origin
+	if s.clear != nil {
+		s.clear(&l.config)
+	}
+}
+
+// put sets one item that came from the place.
+func (l *loader) put(s Setting, place, item string) {
+	switch err := s.set(&l.config, item); {
+	case err == nil:
+		// An empty text is as good as none; no relation is its fault.
+		if item == "" {
+			delete(l.origins, s.Key)
+		}
+	case errors.Is(err, errWant):
+		l.fail("%s: want %s, have %s", place, s.Want, s.show(item))
+	default:
+		l.fail("%s: %w", place, err)
+	}
+}
+
+// show returns a value as errors show it.
+func (s Setting) show(value string) string {
+	const most = 80
+	switch {
+	case s.private != nil && s.private(value):
+		return hidden
+	case value == "":
+		return "nothing"
+	case len(value) > most:
+		return fmt.Sprintf("%q...", value[:most])
+	case strings.ContainsFunc(value, func(r rune) bool { return !unicode.IsPrint(r) || unicode.IsSpace(r) }):
+		return fmt.Sprintf("%q", value)
+	}
+	return value
+}

@@ -1,0 +1,301 @@
+package config_test
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sidingq/siding/internal/config"
+)
+
+// write makes a file named config.yaml with the text and returns its path.
+func write(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// environ is an environment made of pairs.
+func environ(vars map[string]string) func(string) (string, bool) {
+	return func(name string) (string, bool) {
+		value, ok := vars[name]
+		return value, ok
+	}
+}
+
+func TestDefaults(t *testing.T) {
+	t.Parallel()
+	for name, text := range map[string]string{"empty": "", "comment": "# nothing\n", "null": "~\n", "empty sections": "redis:\nlock:\n  # ttl: 3s\nhttp: ~\n"} {
+		have, err := config.Load(write(t, text), nothing)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if diff := cmp.Diff(config.Default(), have); diff != "" {
+			t.Errorf("%s: want the defaults (-want +have):\n%s", name, diff)
+		}
+	}
+	have, err := config.Load("", nothing)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if have.Concurrency != 20 || have.Lock.TTL != 15*time.Second || have.HTTP.Address != "127.0.0.1:8080" || !have.HTTP.Dashboard || have.Log.Level != slog.LevelInfo {
+		t.Errorf("want the documented defaults, have %+v", have)
+	}
+	if err := have.Server(nil, nil).Validate(); err != nil {
+		t.Errorf("want defaults that the queue accepts, have %v", err)
+	}
+}
+
+// Every setting can be given in all three ways, and means the same.
+func TestPrecedence(t *testing.T) {
+	t.Parallel()
+	path := write(t, `
+concurrency: 5
+poll_interval: 5ms
+timer_interval: 5s
+queues: {critical: 6, default: 3}
+redis:
+  addrs: [one:1, two:2]
+  cluster: true
+`)
+	env := environ(map[string]string{
+		"SIDING_POLL_INTERVAL":  "6ms",
+		"SIDING_TIMER_INTERVAL": "6s",
+		"SIDING_QUEUES":         "low=1, default=2",
+		"SIDING_REDIS_PASSWORD": "secret",
+		"SIDING_LOG_LEVEL":      "", // as good as unset
+	})
+	have, err := config.Load(path, env,
+		config.Override{Flag: "timer-interval", Value: "7s"},
+		config.Override{Flag: "redis", Value: "three:3"},
+		config.Override{Flag: "redis", Value: "four:4,five:5"},
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := config.Default()
+	want.Concurrency = 5
+	want.PollInterval = 6 * time.Millisecond
+	want.TimerInterval = 7 * time.Second
+	want.Queues = map[string]int{"low": 1, "default": 2}
+	want.Redis.Addrs = []string{"three:3", "four:4", "five:5"}
+	want.Redis.Cluster = true
+	want.Redis.Password = "secret"
+	if diff := cmp.Diff(want, have); diff != "" {
+		t.Errorf("(-want +have):\n%s", diff)
+	}
+}
+
+func TestFileErrors(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name string
+		text string
+		want string // after "config.yaml:"
+	}{
+		{"number too low", "# one\n\nconcurrency: -3\n", "3: concurrency: want 1 to 10000, have -3"},
+		{"not a number", "concurrency: many\n", "1: concurrency: want 1 to 10000, have many"},
+		{"number with a fraction", "concurrency: 2.5\n", "1: concurrency: want 1 to 10000, have 2.5"},
+		{"no value", "concurrency:\n", "1: concurrency: want 1 to 10000, have nothing"},
+		{"list for a number", "concurrency: [1]\n", "1: concurrency: want 1 to 10000, have a list"},
+		{"mapping for a number", "concurrency: {a: 1}\n", "1: concurrency: want 1 to 10000, have a mapping"},
+		{"duration without unit", "lock:\n  ttl: 15\n", "2: lock.ttl: want 100ms to 24h, have 15"},
+		{"duration too long", "lock:\n  ttl: 25h\n", "2: lock.ttl: want 100ms to 24h, have 25h"},
+		{"bool", "http:\n  dashboard: yes\n", "2: http.dashboard: want true or false, have yes"},
+		{"choice", "log:\n  level: verbose\n", "2: log.level: want debug, info, warn or error, have verbose"},
+		{"address", "http:\n  address: localhost\n", "2: http.address: want host:port or off, have localhost"},
+		{"port", "http:\n  address: localhost:70000\n", "2: http.address: want host:port or off, have localhost:70000"},
+		{"item of a list", "redis:\n  addrs:\n    - one:1\n    - redis://two:2\n  cluster: true\n", "4: redis.addrs: want host:port, have redis://two:2"},
+		{"empty list", "redis:\n  addrs: []\n", "2: redis.addrs: want host:port, have nothing"},
+		{"weight", "queues:\n  default: 1\n  low: 0\n", "3: queues: want a name without braces and a weight of 1 to 1000, as name=weight, have low=0"},
+		{"queue name", "queues: {'{a}': 1}\n", "1: queues: want a name without braces and a weight of 1 to 1000, as name=weight, have {a}=1"},
+		{"queue twice", "queues:\n  a: 1\n  a: 2\n", "3: queues: a is there twice"},
+		{"queues as a list", "queues: [a]\n", "1: queues: want a name without braces and a weight of 1 to 1000, as name=weight, have a list"},
+		{"prefix", "lock:\n  prefix: '{lock}:'\n", "2: lock.prefix: want 1 to 64 bytes without braces and control characters, have {lock}:"},
+		{"control character", "redis:\n  username: \"a\\tb\"\n", "2: redis.username: want text without control characters, have \"a\\tb\""},
+		{"misspelt", "concurency: 3\n", "1: concurency: no such setting; did you mean concurrency?"},
+		{"misspelt in a section", "lock:\n  renewEvry: 3s\n", "2: lock.renewEvry: no such setting; did you mean lock.renew_every?"},
+		{"wrong section", "redis:\n  ttl: 3s\n", "2: redis.ttl: no such setting; did you mean lock.ttl?"},
+		{"unknown", "colour: blue\n", "1: colour: no such setting"},
+		{"merge key", "<<: {concurrency: 3}\n", "1: <<: no such setting"},
+		{"key twice", "concurrency: 3\nlog:\n  level: info\nconcurrency: 4\n", "4: concurrency: is there twice, first in line 1"},
+		{"section twice", "log:\n  level: info\nlog:\n  format: json\n", "3: log: is there twice, first in line 1"},
+		{"scalar for a section", "log: debug\n", "1: log: want settings below it, have \"debug\""},
+		{"list at the top", "- concurrency\n", "1: want settings as \"key: value\", have a list"},
+		{"scalar at the top", "concurrency\n", "1: want settings as \"key: value\", have \"concurrency\""},
+		{"second document", "concurrency: 3\n---\nconcurrency: 4\n", "2: want one document, have a second one"},
+		{"not YAML", "concurrency: 3\n\tx: 4\n", "2: not YAML: found a tab character that violates indentation"},
+		{"password", "redis:\n  password: hunter2\n", "2: redis.password: want no password in this file: set SIDING_REDIS_PASSWORD in the environment"},
+		{"sentinel password", "redis:\n  sentinel_password: ~\n", "2: redis.sentinel_password: want no password in this file: set SIDING_REDIS_SENTINEL_PASSWORD in the environment"},
+		{"password in the DSN", "ledger:\n  dsn: postgres://me:hunter2@db/x\n", "2: ledger.dsn: want no password in this file: set SIDING_LEDGER_DSN in the environment"},
+		{"password as a parameter", "ledger:\n  dsn: postgres://me@db/x?password=hunter2\n", "2: ledger.dsn: want no password in this file: set SIDING_LEDGER_DSN in the environment"},
+		{"password in no URL", "ledger:\n  dsn: postgres://me:hunter2%zz@db/x\n", "2: ledger.dsn: want no password in this file: set SIDING_LEDGER_DSN in the environment"},
+		{"no DSN", "ledger:\n  dsn: ''\n", "2: ledger.dsn: want a path, or postgres://user@host/database, have nothing"},
+		{"deadline below timeout", "shutdown:\n  timeout: 20s\n", "2: shutdown.timeout: want shutdown.hard_deadline above shutdown.timeout (20s), have 15s"},
+		{"renewal too slow", "lock:\n  ttl: 6s\n  renew_every: 5s\n", "3: lock.renew_every: want lock.renew_every at most half of lock.ttl - lock.margin (2.8s), have 5s"},
+		{"margin too large", "lock:\n  margin: 15s\n", "2: lock.margin: want lock.margin below lock.ttl (15s), have 15s"},
+		{"margin leaves no time", "lock:\n  margin: 10s\n", "2: lock.margin: want lock.renew_every at most half of lock.ttl - lock.margin (2.5s), have 5s"},
+		{"several addresses", "redis:\n  addrs: [a:1, b:2]\n", "2: redis.addrs: want one address, or redis.cluster, or redis.master_name, have 2 addresses"},
+		{"cluster with sentinels", "redis:\n  master_name: m\n  cluster: true\n", "3: redis.cluster: want redis.cluster or redis.master_name, have both"},
+		{"cluster with database", "redis:\n  db: 2\n  cluster: true\n", "2: redis.db: want redis.db 0 with redis.cluster, have 2"},
+		{"sentinel user alone", "redis:\n  sentinel_username: me\n", "2: redis.sentinel_username: want redis.master_name with it, have none"},
+		{"TLS file without TLS", "redis:\n  tls_server_name: ''\n  tls_ca_file: ca.pem\n", "3: redis.tls_ca_file: want redis.tls: true with it, have false"},
+		{"key without certificate", "redis:\n  tls: true\n  tls_key_file: key.pem\n", "3: redis.tls_key_file: want redis.tls_cert_file and redis.tls_key_file, have only one"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			path := write(t, test.text)
+			_, err := config.Load(path, nothing)
+			if want := path + ":" + test.want; err == nil || err.Error() != want {
+				t.Errorf("\nwant %s\nhave %v", want, err)
+			}
+		})
+	}
+}
+
+func TestFileThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	large := filepath.Join(dir, "large.yaml")
+	if err := os.WriteFile(large, []byte(strings.Repeat("#\n", 1<<20)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{filepath.Join(dir, "missing.yaml"), dir, large} {
+		if _, err := config.Load(path, nothing); err == nil || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: want an error that names it, have %v", path, err)
+		}
+	}
+}
+
+func TestEnvironmentAndFlagErrors(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name  string
+		env   map[string]string
+		flags []config.Override
+		want  string
+	}{
+		{"variable", map[string]string{"SIDING_CONCURRENCY": "0"}, nil, "SIDING_CONCURRENCY: want 1 to 10000, have 0"},
+		{"item of a variable", map[string]string{"SIDING_QUEUES": "a=1,b"}, nil, "SIDING_QUEUES: want a name without braces and a weight of 1 to 1000, as name=weight, have b"},
+		{"flag", nil, []config.Override{{Flag: "lock-ttl", Value: "1"}}, "--lock-ttl: want 100ms to 24h, have 1"},
+		{"flag with nothing", nil, []config.Override{{Flag: "concurrency"}}, "--concurrency: want 1 to 10000, have nothing"},
+		{"flag with blanks", nil, []config.Override{{Flag: "http", Value: "a b"}}, `--http: want host:port or off, have "a b"`},
+		{"queue twice in flags", nil, []config.Override{{Flag: "queue", Value: "a=1"}, {Flag: "queue", Value: "a=2"}}, "--queue: a is there twice"},
+		{"unknown flag", nil, []config.Override{{Flag: "redis-password", Value: "hunter2"}}, "--redis-password: no such setting"},
+		{"password in a flag", nil, []config.Override{{Flag: "ledger", Value: "postgres://me:hunter2@db/x"}}, "--ledger: want no password on the command line, where others can read it: set SIDING_LEDGER_DSN"},
+		{"relation over sources", map[string]string{"SIDING_LOCK_RENEW_EVERY": "5s"}, []config.Override{{Flag: "lock-ttl", Value: "6s"}}, "SIDING_LOCK_RENEW_EVERY: want lock.renew_every at most half of lock.ttl - lock.margin (2.8s), have 5s"},
+		{"two passwords", map[string]string{"SIDING_REDIS_PASSWORD": "a", "SIDING_REDIS_PASSWORD_FILE": "b"}, nil, "SIDING_REDIS_PASSWORD_FILE: want redis.password or redis.password_file, have both"},
+		{"long value", map[string]string{"SIDING_CONCURRENCY": strings.Repeat("1", 100)}, nil, `SIDING_CONCURRENCY: want 1 to 10000, have "` + strings.Repeat("1", 80) + `"...`},
+		{
+			"all mistakes",
+			map[string]string{"SIDING_CONCURRENCY": "0", "SIDING_LOG_LEVEL": "x"},
+			[]config.Override{{Flag: "http", Value: "x"}},
+			"SIDING_CONCURRENCY: want 1 to 10000, have 0\nSIDING_LOG_LEVEL: want debug, info, warn or error, have x\n--http: want host:port or off, have x",
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			_, err := config.Load("", environ(test.env), test.flags...)
+			if err == nil || err.Error() != test.want {
+				t.Errorf("\nwant %s\nhave %v", test.want, err)
+			}
+		})
+	}
+}
+
+// A later source mends what an earlier one has set wrong together with it.
+func TestRelationsAreCheckedLast(t *testing.T) {
+	t.Parallel()
+	path := write(t, "lock:\n  ttl: 6s\n  renew_every: 5s\n")
+	have, err := config.Load(path, environ(map[string]string{"SIDING_LOCK_TTL": "30s"}))
+	if err != nil || have.Lock.TTL != 30*time.Second {
+		t.Errorf("want a ttl of 30s, have %v, %v", have.Lock.TTL, err)
+	}
+}
+
+func TestCheckEnv(t *testing.T) {
+	t.Parallel()
+	known := []string{"PATH=/bin", "SIDING_CONFIG=x", "SIDING_ORDERS=x", "SIDING_TEST_ANYTHING=x"}
+	for _, s := range config.Settings() {
+		known = append(known, s.Env+"=x")
+	}
+	if err := config.CheckEnv(known); err != nil {
+		t.Errorf("want no error, have %v", err)
+	}
+	err := config.CheckEnv(append(known, "SIDING_CONCURENCY=3", "SIDING_COLOUR=blue"))
+	want := "SIDING_CONCURENCY: no such setting; did you mean SIDING_CONCURRENCY?\nSIDING_COLOUR: no such setting"
+	if err == nil || err.Error() != want {
+		t.Errorf("\nwant %s\nhave %v", want, err)
+	}
+}
+
+func TestTable(t *testing.T) {
+	t.Parallel()
+	flags, keys := map[string]bool{}, map[string]bool{}
+	for _, s := range config.Settings() {
+		if s.Key == "" || s.Want == "" || s.Help == "" || s.Env == "" {
+			t.Errorf("%s: want key, variable, want and help, have %+v", s.Key, s)
+		}
+		if keys[s.Key] || s.Flag != "" && flags[s.Flag] {
+			t.Errorf("%s, --%s: want names that are there once", s.Key, s.Flag)
+		}
+		keys[s.Key], flags[s.Flag] = true, true
+	}
+}
+
+func TestAliases(t *testing.T) {
+	t.Parallel()
+	have, err := config.Load(write(t, "poll_interval: &short 30ms\nlock:\n  ttl: 10s\n  margin: *short\nqueues: &q {a: 1}\n"), nothing)
+	if err != nil || have.Lock.Margin != 30*time.Millisecond {
+		t.Errorf("want a margin of 30ms, have %v, %v", have.Lock.Margin, err)
+	}
+	if _, err := config.Load(write(t, "queues: &q\n  a: *q\n"), nothing); err == nil {
+		t.Error("a queue whose weight is all queues: want an error")
+	}
+}
+
+func TestSecretsDoNotShow(t *testing.T) {
+	t.Parallel()
+	const secret = "hunter2"
+	have, err := config.Load("", environ(map[string]string{
+		"SIDING_REDIS_PASSWORD": secret, "SIDING_LEDGER_DSN": "postgres://me:" + secret + "@db/x",
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log strings.Builder
+	logger := slog.New(slog.NewJSONHandler(&log, nil))
+	logger.InfoContext(t.Context(), "loaded", "config", have, "password", have.Redis.Password)
+	for _, text := range []string{fmt.Sprint(have), fmt.Sprintf("%+v", have), fmt.Sprintf("%#v", have), log.String()} {
+		if strings.Contains(text, secret) {
+			t.Errorf("want no password in %s", text)
+		}
+	}
+	if string(have.Redis.Password) != secret {
+		t.Error("want the password there all the same")
+	}
+}
+
+func TestServer(t *testing.T) {
+	t.Parallel()
+	have, err := config.Load("", nothing, config.Override{Flag: "queue", Value: "a=3"}, config.Override{Flag: "strict-priority", Value: "true"}, config.Override{Flag: "shutdown-timeout", Value: "1s"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := have.Server(nil, nil)
+	if want.Queues["a"] != 3 || !want.StrictPriority || want.ShutdownTimeout != time.Second || want.Lock != have.Lock || want.Concurrency != have.Concurrency ||
+		want.PollInterval != have.PollInterval || want.TimerInterval != have.TimerInterval {
+		t.Errorf("want all settings of the queue handed on, have %+v", want)
+	}
+}

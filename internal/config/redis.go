@@ -1,0 +1,83 @@
+package config
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Options returns the options of a Redis client. It reads the password and
+// certificate files; its errors name the setting and the file. Every call with a
+// context ends with that context's deadline, and every one within the timeouts.
+func (r Redis) Options() (*redis.UniversalOptions, error) {
+	password, err := passwordOf("redis.password_file", r.Password, r.PasswordFile)
+	if err != nil {
+		return nil, err
+	}
+	sentinel, err := passwordOf("redis.sentinel_password_file", r.SentinelPassword, r.SentinelPasswordFile)
+	if err != nil {
+		return nil, err
+	}
+	opts := &redis.UniversalOptions{
+		Addrs:                 r.Addrs,
+		Username:              r.Username,
+		Password:              password,
+		DB:                    r.DB,
+		MasterName:            r.MasterName,
+		SentinelUsername:      r.SentinelUsername,
+		SentinelPassword:      sentinel,
+		IsClusterMode:         r.Cluster,
+		DialTimeout:           r.DialTimeout,
+		ReadTimeout:           r.Timeout,
+		WriteTimeout:          r.Timeout,
+		ContextTimeoutEnabled: true,
+	}
+	if r.TLS {
+		opts.TLSConfig, err = r.tlsConfig()
+	}
+	return opts, err
+}
+
+// passwordOf returns the password given, or the one in the file.
+func passwordOf(key string, given Secret, file string) (string, error) {
+	if file == "" {
+		return string(given), nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", key, err)
+	}
+	// Editors end a file with a line feed, which is no part of the password.
+	text = bytes.TrimRight(text, "\r\n")
+	if len(text) == 0 {
+		return "", fmt.Errorf("%s: %s: want a password, have nothing", key, file)
+	}
+	return string(text), nil
+}
+
+func (r Redis) tlsConfig() (*tls.Config, error) {
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: r.TLSServerName}
+	if r.TLSCAFile != "" {
+		text, err := os.ReadFile(r.TLSCAFile)
+		if err != nil {
+			return nil, fmt.Errorf("redis.tls_ca_file: %w", err)
+		}
+		cfg.RootCAs = x509.NewCertPool()
+		if !cfg.RootCAs.AppendCertsFromPEM(text) {
+			return nil, errors.New("redis.tls_ca_file: " + r.TLSCAFile + ": want PEM certificates, have none")
+		}
+	}
+	if r.TLSCertFile != "" {
+		pair, err := tls.LoadX509KeyPair(r.TLSCertFile, r.TLSKeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("redis.tls_cert_file: %w", err)
+		}
+		cfg.Certificates = []tls.Certificate{pair}
+	}
+	return cfg, nil
+}

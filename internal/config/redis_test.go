@@ -1,0 +1,134 @@
+package config_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/config"
+)
+
+// put writes a file and returns its path.
+func put(t *testing.T, name string, text []byte) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// certificate makes a self-signed certificate and its key, as PEM.
+func certificate(t *testing.T) (cert, key []byte) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyDER, err := x509.MarshalECPrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER})
+}
+
+func TestOptions(t *testing.T) {
+	t.Parallel()
+	cert, key := certificate(t)
+	r := config.Default().Redis
+	r.Username = "me"
+	r.PasswordFile = put(t, "password", []byte("correct horse\n"))
+	r.DB = 3
+	r.TLS, r.TLSServerName = true, "redis.example"
+	r.TLSCAFile, r.TLSCertFile, r.TLSKeyFile = put(t, "ca.pem", cert), put(t, "cert.pem", cert), put(t, "key.pem", key)
+	have, err := r.Options()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if have.Username != "me" || have.Password != "correct horse" || have.DB != 3 || len(have.Addrs) != 1 {
+		t.Errorf("want user, password and database, have %q, %d bytes, %d", have.Username, len(have.Password), have.DB)
+	}
+	if !have.ContextTimeoutEnabled || have.DialTimeout <= 0 || have.ReadTimeout <= 0 || have.WriteTimeout <= 0 {
+		t.Errorf("want every call bounded, have %t, %v, %v, %v", have.ContextTimeoutEnabled, have.DialTimeout, have.ReadTimeout, have.WriteTimeout)
+	}
+	if c := have.TLSConfig; c == nil || c.ServerName != "redis.example" || c.RootCAs == nil || len(c.Certificates) != 1 || c.InsecureSkipVerify {
+		t.Errorf("want TLS as configured, have %+v", c)
+	}
+}
+
+func TestOptionsMakeTheRightClient(t *testing.T) {
+	t.Parallel()
+	single := config.Default().Redis
+	cluster := single
+	cluster.Cluster = true // also with one address
+	sentinel := single
+	sentinel.MasterName, sentinel.SentinelUsername, sentinel.SentinelPassword = "main", "watcher", "secret"
+	for name, test := range map[string]struct {
+		redis       config.Redis
+		wantCluster bool
+	}{"single": {single, false}, "cluster": {cluster, true}, "sentinel": {sentinel, false}} {
+		opts, err := test.redis.Options()
+		if err != nil {
+			t.Fatal(err)
+		}
+		client := redis.NewUniversalClient(opts)
+		if _, have := client.(*redis.ClusterClient); have != test.wantCluster {
+			t.Errorf("%s: want a cluster client: %t, have %T", name, test.wantCluster, client)
+		}
+		if opts.MasterName != test.redis.MasterName || opts.SentinelUsername != test.redis.SentinelUsername || opts.SentinelPassword != string(test.redis.SentinelPassword) {
+			t.Errorf("%s: want the Sentinels' settings handed on", name)
+		}
+		if err := client.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestOptionsNameTheBadFile(t *testing.T) {
+	t.Parallel()
+	cert, _ := certificate(t)
+	good, empty := put(t, "cert.pem", cert), put(t, "empty", []byte("\n"))
+	missing := filepath.Join(t.TempDir(), "missing")
+	tests := []struct {
+		name  string
+		redis config.Redis
+		want  []string
+	}{
+		{"no password file", config.Redis{PasswordFile: missing}, []string{"redis.password_file", missing}},
+		{"empty password file", config.Redis{PasswordFile: empty}, []string{"redis.password_file", empty, "have nothing"}},
+		{"no sentinel password file", config.Redis{SentinelPasswordFile: missing}, []string{"redis.sentinel_password_file", missing}},
+		{"no authorities", config.Redis{TLS: true, TLSCAFile: missing}, []string{"redis.tls_ca_file", missing}},
+		{"empty authorities", config.Redis{TLS: true, TLSCAFile: empty}, []string{"redis.tls_ca_file", empty}},
+		{"certificate for a key", config.Redis{TLS: true, TLSCertFile: good, TLSKeyFile: good}, []string{"redis.tls_cert_file"}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			_, err := test.redis.Options()
+			if err == nil {
+				t.Fatal("want an error")
+			}
+			for _, want := range test.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("want %q in the error, have %v", want, err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,276 @@
+package dashboard_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/sidingq/siding/internal/dashboard"
+	"github.com/sidingq/siding/internal/embedded"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// setup returns a handler on an in-process Redis with one task in it.
+func setup(t *testing.T, cfg dashboard.Config) *dashboard.Handler {
+	t.Helper()
+	server, err := embedded.Start(embedded.Config{Port: embedded.AnyPort})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Close)
+	client := asynq.NewClient(asynq.RedisClientOpt{Addr: server.Addr()})
+	defer func() { _ = client.Close() }()
+	if _, err := client.EnqueueContext(t.Context(), asynq.NewTask("greet", nil), asynq.TaskID("one")); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Redis = &redis.UniversalOptions{Addrs: []string{server.Addr()}, ContextTimeoutEnabled: true}
+	return open(t, cfg)
+}
+
+// open returns a handler that is closed at the end of the test.
+func open(t *testing.T, cfg dashboard.Config) *dashboard.Handler {
+	t.Helper()
+	h, err := dashboard.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return h
+}
+
+// ask sends a request for localhost, changed by the edits.
+func ask(t *testing.T, h http.Handler, method, path string, edits ...func(*http.Request)) *httptest.ResponseRecorder {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), method, path, http.NoBody)
+	r.Host = "localhost:8080"
+	for _, edit := range edits {
+		edit(r)
+	}
+	reply := httptest.NewRecorder()
+	h.ServeHTTP(reply, r)
+	return reply
+}
+
+func host(name string) func(*http.Request) { return func(r *http.Request) { r.Host = name } }
+
+func header(key, value string) func(*http.Request) {
+	return func(r *http.Request) { r.Header.Set(key, value) }
+}
+
+// directives splits a Content-Security-Policy.
+func directives(t *testing.T, reply *httptest.ResponseRecorder) map[string]string {
+	t.Helper()
+	have := map[string]string{}
+	for part := range strings.SplitSeq(reply.Header().Get("Content-Security-Policy"), ";") {
+		name, value, _ := strings.Cut(strings.TrimSpace(part), " ")
+		have[name] = value
+	}
+	return have
+}
+
+func TestPagesLoadNothingFromElsewhere(t *testing.T) {
+	t.Parallel()
+	h := setup(t, dashboard.Config{})
+	for _, path := range []string{"/dashboard/", "/dashboard/queues/default", "/dashboard/queues/a.b", "/dashboard/servers"} {
+		reply := ask(t, h, http.MethodGet, path)
+		page := reply.Body.String()
+		if reply.Code != http.StatusOK || !strings.HasPrefix(reply.Header().Get("Content-Type"), "text/html") || !strings.Contains(page, "</html>") {
+			t.Fatalf("%s: want an HTML page, have %d %s", path, reply.Code, reply.Header().Get("Content-Type"))
+		}
+		if have := regexp.MustCompile(`(?:href|src)="(?:https?:)?//[^"]*`).FindString(page); have != "" {
+			t.Errorf("%s: want no link to another server, have %s", path, have)
+		}
+		policy := directives(t, reply)
+		if policy["default-src"] != "'none'" {
+			t.Errorf("%s: want default-src 'none', have %q", path, policy)
+		}
+		for name, sources := range policy {
+			if strings.Contains(sources, "http") || strings.Contains(sources, "*") {
+				t.Errorf("%s: want no other server in %s, have %s", path, name, sources)
+			}
+		}
+		if strings.Contains(policy["script-src"], "unsafe") {
+			t.Errorf("%s: want no unsafe scripts, have %s", path, policy["script-src"])
+		}
+		// The page does not work unless each script in it may run.
+		for _, script := range regexp.MustCompile(`(?s)<script>(.*?)</script>`).FindAllStringSubmatch(page, -1) {
+			sum := sha256.Sum256([]byte(script[1]))
+			if want := "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"; !strings.Contains(policy["script-src"], want) {
+				t.Errorf("%s: want %s allowed, have %s", path, want, policy["script-src"])
+			}
+		}
+		for _, file := range regexp.MustCompile(`(?:href|src)="(/[^"]*)"`).FindAllStringSubmatch(page, -1) {
+			if reply := ask(t, h, http.MethodGet, file[1]); reply.Code != http.StatusOK || strings.HasPrefix(reply.Header().Get("Content-Type"), "text/html") {
+				t.Errorf("%s: want the file, have %d %s", file[1], reply.Code, reply.Header().Get("Content-Type"))
+			}
+		}
+	}
+}
+
+func TestRequests(t *testing.T) {
+	t.Parallel()
+	const deletion = "/dashboard/api/queues/default/pending_tasks/one"
+	tests := []struct {
+		name   string
+		cfg    dashboard.Config
+		method string
+		path   string
+		edits  []func(*http.Request)
+		want   int
+	}{
+		{"root leads to the dashboard", dashboard.Config{}, http.MethodGet, "/", nil, http.StatusFound},
+		{"root path without slash", dashboard.Config{}, http.MethodGet, "/dashboard", nil, http.StatusTemporaryRedirect},
+		{"queues", dashboard.Config{}, http.MethodGet, "/dashboard/api/queues", nil, http.StatusOK},
+		{"unknown path", dashboard.Config{}, http.MethodGet, "/nothing", nil, http.StatusNotFound},
+		{"page is only read", dashboard.Config{}, http.MethodPost, "/dashboard/servers", nil, http.StatusMethodNotAllowed},
+		{"deletion", dashboard.Config{}, http.MethodDelete, deletion, nil, http.StatusNoContent},
+		{"deletion from our page", dashboard.Config{}, http.MethodDelete, deletion, []func(*http.Request){header("Sec-Fetch-Site", "same-origin")}, http.StatusNoContent},
+		{"deletion when read-only", dashboard.Config{ReadOnly: true}, http.MethodDelete, deletion, nil, http.StatusMethodNotAllowed},
+		{"reading when read-only", dashboard.Config{ReadOnly: true}, http.MethodGet, "/dashboard/api/queues", nil, http.StatusOK},
+		{"deletion from another site", dashboard.Config{}, http.MethodDelete, deletion, []func(*http.Request){header("Sec-Fetch-Site", "cross-site")}, http.StatusForbidden},
+		{"deletion from another origin", dashboard.Config{}, http.MethodDelete, deletion, []func(*http.Request){header("Origin", "https://other.example")}, http.StatusForbidden},
+		{"another host name", dashboard.Config{}, http.MethodGet, "/dashboard/api/queues", []func(*http.Request){host("other.example:8080")}, http.StatusMisdirectedRequest},
+		{"another host name, allowed", dashboard.Config{AnyHost: true}, http.MethodGet, "/dashboard/api/queues", []func(*http.Request){host("other.example")}, http.StatusOK},
+		{"host without port", dashboard.Config{}, http.MethodGet, "/healthz", []func(*http.Request){host("localhost")}, http.StatusOK},
+		{"IPv4 host", dashboard.Config{}, http.MethodGet, "/healthz", []func(*http.Request){host("127.0.0.1:8080")}, http.StatusOK},
+		{"IPv6 host", dashboard.Config{}, http.MethodGet, "/healthz", []func(*http.Request){host("[::1]:8080")}, http.StatusOK},
+		{"IPv6 host without port", dashboard.Config{}, http.MethodGet, "/healthz", []func(*http.Request){host("[::1]")}, http.StatusOK},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			reply := ask(t, setup(t, test.cfg), test.method, test.path, test.edits...)
+			if reply.Code != test.want {
+				t.Errorf("want %d, have %d %s", test.want, reply.Code, reply.Body)
+			}
+		})
+	}
+}
+
+func TestProbes(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("redis does not answer")
+	tests := []struct {
+		name   string
+		check  func(context.Context) error
+		want   int
+		reason string
+	}{
+		{"no check", nil, http.StatusOK, ""},
+		{"ready", func(context.Context) error { return nil }, http.StatusOK, ""},
+		{"not ready", func(context.Context) error { return broken }, http.StatusServiceUnavailable, broken.Error()},
+		{"slow", func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, http.StatusServiceUnavailable, context.DeadlineExceeded.Error()},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			h := open(t, dashboard.Config{Ready: test.check})
+			if reply := ask(t, h, http.MethodGet, "/healthz"); reply.Code != http.StatusOK {
+				t.Errorf("healthz: want 200 whatever the check says, have %d", reply.Code)
+			}
+			reply := ask(t, h, http.MethodGet, "/readyz")
+			var have struct {
+				Ready  bool
+				Reason string
+			}
+			if err := json.Unmarshal(reply.Body.Bytes(), &have); err != nil {
+				t.Fatal(err)
+			}
+			if reply.Code != test.want || have.Ready != (test.want == http.StatusOK) || have.Reason != test.reason {
+				t.Errorf("readyz: want %d with reason %q, have %d %+v", test.want, test.reason, reply.Code, have)
+			}
+			if reply := ask(t, h, http.MethodGet, "/dashboard/"); reply.Code != http.StatusNotFound {
+				t.Errorf("dashboard switched off: want 404, have %d", reply.Code)
+			}
+		})
+	}
+}
+
+func TestProbesAnswerWithoutRedis(t *testing.T) {
+	t.Parallel()
+	h := open(t, dashboard.Config{Redis: &redis.UniversalOptions{
+		Addrs: []string{"127.0.0.1:1"}, DialTimeout: 100 * time.Millisecond, MaxRetries: -1, ContextTimeoutEnabled: true,
+	}})
+	for path, want := range map[string]int{"/healthz": http.StatusOK, "/dashboard/": http.StatusOK, "/dashboard/api/queues": http.StatusInternalServerError} {
+		if reply := ask(t, h, http.MethodGet, path); reply.Code != want {
+			t.Errorf("%s: want %d, have %d", path, want, reply.Code)
+		}
+	}
+}
+
+func TestLoopback(t *testing.T) {
+	t.Parallel()
+	tests := map[string]bool{
+		"127.0.0.1:8080": true, "127.9.9.9:1": true, "[::1]:8080": true, "localhost:8080": true,
+		":8080": false, "0.0.0.0:8080": false, "[::]:8080": false, "10.0.0.1:80": false, "example.org:80": false, "127.0.0.1": false,
+	}
+	for address, want := range tests {
+		if have := dashboard.Loopback(address); have != want {
+			t.Errorf("%s: want %t, have %t", address, want, have)
+		}
+	}
+}
+
+func TestServerRefusesLargeHeaders(t *testing.T) {
+	t.Parallel()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := dashboard.NewServer(open(t, dashboard.Config{}), slog.New(slog.DiscardHandler))
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(listener) }()
+	t.Cleanup(func() {
+		if err := server.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+			t.Errorf("want the server closed, have %v", err)
+		}
+	})
+	for size, want := range map[int]int{1 << 10: http.StatusOK, 64 << 10: http.StatusRequestHeaderFieldsTooLarge} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, fmt.Sprintf("http://%s/healthz", listener.Addr()), http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("X-Large", strings.Repeat("x", size))
+		r.Close = true
+		reply, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, reply.Body)
+		_ = reply.Body.Close()
+		if reply.StatusCode != want {
+			t.Errorf("header of %d bytes: want %d, have %d", size, want, reply.StatusCode)
+		}
+	}
+	for name, have := range map[string]time.Duration{
+		"header": server.ReadHeaderTimeout, "read": server.ReadTimeout, "write": server.WriteTimeout, "idle": server.IdleTimeout,
+	} {
+		if have <= 0 {
+			t.Errorf("want a %s timeout, have none", name)
+		}
+	}
+}

@@ -1,0 +1,109 @@
+package dashboard
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"path"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// pages serves asynqmon with a front page that needs no other server.
+type pages struct {
+	mon    http.Handler
+	index  []byte
+	policy string
+}
+
+var (
+	// foreign finds the links whose target is another server.
+	foreign = regexp.MustCompile(`<link[^>]*\shref="https?://[^>]*>`)
+	// inline finds the scripts in the page itself; those with a src have a
+	// space after the name.
+	inline = regexp.MustCompile(`(?s)<script>(.*?)</script>`)
+)
+
+// newPages takes asynqmon's front page and makes it one that works offline.
+func newPages(mon http.Handler) (*pages, error) {
+	index, err := render(mon)
+	if err != nil {
+		return nil, err
+	}
+	index = foreign.ReplaceAll(index, nil)
+	return &pages{mon: mon, index: index, policy: policy(index)}, nil
+}
+
+// render asks asynqmon for its front page, in memory.
+func render(mon http.Handler) ([]byte, error) {
+	r, err := http.NewRequest(http.MethodGet, RootPath+"/", http.NoBody) //nolint:noctx // answered in memory, at once
+	if err != nil {
+		return nil, fmt.Errorf("dashboard: %w", err)
+	}
+	reply := &memory{header: http.Header{}}
+	mon.ServeHTTP(reply, r)
+	if !bytes.Contains(reply.body.Bytes(), []byte("</html>")) {
+		return nil, fmt.Errorf("dashboard: front page: want HTML, have status %d and %d bytes", reply.status, reply.body.Len())
+	}
+	return reply.body.Bytes(), nil
+}
+
+// policy lets the page run its own scripts, those in the page known by their
+// hashes, and talk to its own server. Its style sheets are made by a script at
+// run time, for which there are no hashes.
+func policy(index []byte) string {
+	scripts := []string{"script-src 'self'"}
+	for _, script := range inline.FindAllSubmatch(index, -1) {
+		sum := sha256.Sum256(script[1])
+		scripts = append(scripts, "'sha256-"+base64.StdEncoding.EncodeToString(sum[:])+"'")
+	}
+	return strings.Join([]string{
+		"default-src 'none'",
+		strings.Join(scripts, " "),
+		"style-src 'self' 'unsafe-inline'",
+		"img-src 'self' data:",
+		"font-src 'self' data:",
+		"connect-src 'self'",
+		"manifest-src 'self'",
+		"base-uri 'none'",
+		"form-action 'none'",
+		"frame-ancestors 'none'",
+	}, "; ")
+}
+
+func (p *pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Security-Policy", p.policy)
+	below := strings.TrimPrefix(r.URL.Path, RootPath)
+	if strings.HasPrefix(below, "/api/") || isAsset(below) {
+		p.mon.ServeHTTP(w, r)
+		return
+	}
+	// Every other path is a page of asynqmon's, for all of which the script in
+	// the one front page is responsible.
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		w.Header().Set("Allow", "GET, HEAD")
+		http.Error(w, "want GET", http.StatusMethodNotAllowed)
+		return
+	}
+	http.ServeContent(w, r, "index.html", time.Time{}, bytes.NewReader(p.index))
+}
+
+// isAsset tells asynqmon's files (/static/..., /favicon.ico) from its pages: a
+// queue's name may have a dot too, but is never the first element.
+func isAsset(below string) bool {
+	return strings.HasPrefix(below, "/static/") || path.Dir(below) == "/" && path.Ext(below) != ""
+}
+
+// memory keeps a reply.
+type memory struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+func (m *memory) Header() http.Header         { return m.header }
+func (m *memory) WriteHeader(status int)      { m.status = status }
+func (m *memory) Write(p []byte) (int, error) { return m.body.Write(p) }

@@ -1,0 +1,41 @@
+package dashboard
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"time"
+)
+
+// patience is how long /readyz waits for the worker's answer: less than the
+// limits that probes usually have, so that the reason arrives.
+const patience = 2 * time.Second
+
+// alive answers as long as the process serves requests at all.
+func alive(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	_, _ = w.Write([]byte("ok\n")) // fails only when the asker has gone
+}
+
+// ready answers 200 or, with the reason, 503.
+func ready(check func(context.Context) error) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer := struct {
+			Ready  bool   `json:"ready"`
+			Reason string `json:"reason,omitempty"`
+		}{Ready: true}
+		if check != nil {
+			ctx, cancel := context.WithTimeout(r.Context(), patience)
+			defer cancel()
+			if err := check(ctx); err != nil {
+				answer.Ready, answer.Reason = false, err.Error()
+			}
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Cache-Control", "no-store")
+		if !answer.Ready {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		_ = json.NewEncoder(w).Encode(answer) // fails only when the asker has gone
+	})
+}

@@ -1,0 +1,142 @@
+package embedded
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+)
+
+// Special values of Config.Port.
+const (
+	// DefaultPort is the port that Redis clients try first.
+	DefaultPort = 6379
+	// AnyPort asks for whichever port is free.
+	AnyPort = -1
+)
+
+// Limits of the clock's step. miniredis walks all keys to move its TTLs, about
+// a millisecond for 4,000 of them, and answers nobody meanwhile. So the step
+// grows with the walk, until that takes a twentieth of the time.
+const (
+	minStep = 2 * time.Millisecond
+	// maxStep is the smallest safety margin a lock accepts: a lock that runs
+	// out one step early is still one that its holder has given up.
+	maxStep = 100 * time.Millisecond
+	// share is how many times longer than the walk itself a step is.
+	share = 20
+)
+
+// Config configures a [Server]. The zero value works.
+type Config struct {
+	// Port is the port to listen on, on 127.0.0.1 alone. 0 means [DefaultPort],
+	// or a free one if that is taken; [AnyPort] means a free one. Any other port
+	// that is taken is an error.
+	Port int
+}
+
+// A Server is a running in-process Redis. TTLs of its keys run out within one
+// step of their time: 2 ms with a few hundred keys, at most 100 ms with many
+// thousands. TIME and EXPIREAT follow the system's clock exactly.
+type Server struct {
+	mini *miniredis.Miniredis
+	stop chan struct{} // closed by Close
+	done chan struct{} // closed when the clock has stopped
+}
+
+// Start listens and starts the clock. The caller must Close the server.
+func Start(cfg Config) (*Server, error) {
+	mini, err := listen(cfg.Port)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{mini: mini, stop: make(chan struct{}), done: make(chan struct{})}
+	go s.clock()
+	return s, nil
+}
+
+// Addr returns the address that clients connect to, as host:port.
+func (s *Server) Addr() string { return s.mini.Addr() }
+
+// Close stops the clock, ends all connections and frees the port. What was
+// stored is gone. It must be called once.
+func (s *Server) Close() {
+	close(s.stop)
+	<-s.done
+	s.mini.Close()
+}
+
+// clock moves the TTLs until Close.
+func (s *Server) clock() {
+	defer close(s.done)
+	last := wall()
+	timer := time.NewTimer(minStep)
+	defer timer.Stop()
+	for {
+		select {
+		case <-s.stop:
+			return
+		case <-timer.C:
+		}
+		start := time.Now()
+		now := wall()
+		// A clock that was set back expires nothing; as with a real Redis,
+		// one that was set forward does.
+		if passed := now.Sub(last); passed > 0 {
+			s.mini.FastForward(passed)
+		}
+		last = now
+		timer.Reset(min(max(share*time.Since(start), minStep), maxStep))
+	}
+}
+
+// wall returns the time without its monotonic reading: that one stands still
+// while a machine is suspended, but TIME does not, and the two must agree.
+func wall() time.Time { return time.Now().Round(0) }
+
+func listen(port int) (*miniredis.Miniredis, error) {
+	if port < AnyPort || port > 65535 {
+		return nil, fmt.Errorf("embedded redis: port: want %d to 65535, have %d", AnyPort, port)
+	}
+	switch port {
+	case AnyPort:
+		return listenOn(0)
+	case 0:
+		// Some systems let a second process listen on 127.0.0.1 where another
+		// listens on all addresses: asking first keeps us from hiding it.
+		if answers(DefaultPort) {
+			return listenOn(0)
+		}
+		mini, err := listenOn(DefaultPort)
+		if errors.Is(err, syscall.EADDRINUSE) {
+			return listenOn(0)
+		}
+		return mini, err
+	default:
+		return listenOn(port)
+	}
+}
+
+func listenOn(port int) (*miniredis.Miniredis, error) {
+	mini := miniredis.NewMiniRedis()
+	if err := mini.StartAddr(address(port)); err != nil {
+		return nil, fmt.Errorf("embedded redis: %w", err)
+	}
+	return mini, nil
+}
+
+// answers reports whether somebody listens on the loopback port.
+func answers(port int) bool {
+	conn, err := net.DialTimeout("tcp", address(port), time.Second) //nolint:noctx // a loopback port answers at once, or not
+	if err != nil {
+		return false
+	}
+	_ = conn.Close() // nothing was sent; only the connection mattered
+	return true
+}
+
+func address(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }

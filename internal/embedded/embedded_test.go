@@ -1,0 +1,236 @@
+package embedded_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/hibiken/asynqmon"
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/sidingq/siding/internal/embedded"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// start returns a server on a free port with a client.
+func start(t *testing.T) (*embedded.Server, *redis.Client) {
+	t.Helper()
+	server, err := embedded.Start(embedded.Config{Port: embedded.AnyPort})
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	t.Cleanup(func() {
+		if err := client.Close(); err != nil {
+			t.Error(err)
+		}
+		server.Close()
+	})
+	return server, client
+}
+
+// until polls ok every millisecond and returns when it first held.
+func until(t *testing.T, limit time.Duration, ok func() bool) time.Time {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(limit); time.Now().Before(deadline); <-tick.C {
+		if ok() {
+			return time.Now()
+		}
+	}
+	t.Fatalf("want the condition within %v", limit)
+	return time.Time{}
+}
+
+func TestTTLRunsOut(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name string
+		ttl  time.Duration
+	}{
+		{"short", 50 * time.Millisecond},
+		{"long", 5 * time.Second},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			_, client := start(t)
+			ctx := t.Context()
+			before := time.Now()
+			if err := client.Set(ctx, "key", "value", test.ttl).Err(); err != nil {
+				t.Fatal(err)
+			}
+			if have, err := client.Get(ctx, "key").Result(); err != nil || have != "value" {
+				t.Fatalf("want the value right after the write, have %q, %v", have, err)
+			}
+			half := until(t, test.ttl+5*time.Second, func() bool {
+				left, err := client.PTTL(ctx, "key").Result()
+				return err == nil && left <= test.ttl/2
+			})
+			if have := half.Sub(before); have < test.ttl/2-20*time.Millisecond {
+				t.Errorf("want half the TTL left after %v, have it after %v", test.ttl/2, have)
+			}
+			gone := until(t, test.ttl+5*time.Second, func() bool {
+				return errors.Is(client.Get(ctx, "key").Err(), redis.Nil)
+			})
+			// A step early is allowed, and late may mean a busy machine.
+			if have := gone.Sub(before); have < test.ttl-20*time.Millisecond {
+				t.Errorf("want the key gone after %v, have %v", test.ttl, have)
+			}
+		})
+	}
+}
+
+func TestExpireInAScriptRunsOut(t *testing.T) {
+	t.Parallel()
+	_, client := start(t)
+	ctx := t.Context()
+	script := redis.NewScript(`redis.call('HSET', KEYS[1], 'a', 'b') return redis.call('PEXPIRE', KEYS[1], ARGV[1])`)
+	if err := script.Run(ctx, client, []string{"key"}, 50).Err(); err != nil {
+		t.Fatal(err)
+	}
+	until(t, 5*time.Second, func() bool { return client.Exists(ctx, "key").Val() == 0 })
+}
+
+func TestTimeInAScriptFollowsTheSystem(t *testing.T) {
+	t.Parallel()
+	_, client := start(t)
+	script := redis.NewScript(`local t = redis.call('TIME') return t[1] * 1000000 + t[2]`)
+	ask := func() int64 {
+		have, err := script.Run(t.Context(), client, nil).Int64()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return have
+	}
+	before := time.Now().UnixMicro()
+	first := ask()
+	after := time.Now().UnixMicro()
+	if first < before || first > after {
+		t.Errorf("want a time between %d and %d, have %d", before, after, first)
+	}
+	until(t, time.Second, func() bool { return ask() > first })
+}
+
+func TestExpiryKeepsUpWithManyKeys(t *testing.T) {
+	t.Parallel()
+	_, client := start(t)
+	ctx := t.Context()
+	pipe := client.Pipeline()
+	for i := range 20_000 {
+		pipe.Set(ctx, "key:"+strconv.Itoa(i), "value", time.Hour)
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		t.Fatal(err)
+	}
+	before := time.Now()
+	if err := client.Set(ctx, "lock", "value", time.Second).Err(); err != nil {
+		t.Fatal(err)
+	}
+	gone := until(t, 10*time.Second, func() bool { return client.Exists(ctx, "lock").Val() == 0 })
+	if have := gone.Sub(before); have < 850*time.Millisecond {
+		t.Errorf("want the key to live 1 s, at most 100 ms less, have %v", have)
+	}
+}
+
+func TestPorts(t *testing.T) {
+	t.Parallel()
+	taken, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = taken.Close() }()
+	_, text, err := net.SplitHostPort(taken.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	port, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	if _, err := embedded.Start(embedded.Config{Port: port}); !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), text) {
+		t.Errorf("taken port: want an error that names it, have %v", err)
+	}
+	if _, err := embedded.Start(embedded.Config{Port: 70000}); err == nil || !strings.Contains(err.Error(), "70000") {
+		t.Errorf("port 70000: want an error that names it, have %v", err)
+	}
+
+	// With no port given, two servers must get along whoever holds 6379.
+	for range 2 {
+		server, err := embedded.Start(embedded.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer server.Close()
+		if host, _, err := net.SplitHostPort(server.Addr()); err != nil || host != "127.0.0.1" {
+			t.Errorf("want an address on 127.0.0.1, have %s", server.Addr())
+		}
+	}
+}
+
+func TestCloseFreesThePort(t *testing.T) {
+	t.Parallel()
+	server, err := embedded.Start(embedded.Config{Port: embedded.AnyPort})
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := server.Addr()
+	server.Close()
+	if conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", addr); err == nil {
+		_ = conn.Close()
+		t.Errorf("want nobody on %s after Close", addr)
+	}
+}
+
+// Everything above it depends on asynq and its dashboard working here.
+func TestAsynqAndItsDashboardRun(t *testing.T) {
+	t.Parallel()
+	server, _ := start(t)
+	conn := asynq.RedisClientOpt{Addr: server.Addr()}
+
+	client := asynq.NewClient(conn)
+	defer func() { _ = client.Close() }()
+	if _, err := client.EnqueueContext(t.Context(), asynq.NewTask("greet", []byte(`{}`)), asynq.Retention(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	ran := make(chan struct{})
+	worker := asynq.NewServer(conn, asynq.Config{Concurrency: 1, LogLevel: asynq.FatalLevel})
+	err := worker.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
+		close(ran)
+		return nil
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	limit, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	select {
+	case <-ran:
+	case <-limit.Done():
+		t.Error("want the task run within 10 s")
+	}
+	worker.Shutdown()
+
+	dashboard := asynqmon.New(asynqmon.Options{RootPath: "/", RedisConnOpt: conn})
+	defer func() { _ = dashboard.Close() }()
+	for _, path := range []string{"/api/queues", "/api/queues/default", "/api/queues/default/completed_tasks", "/api/servers", "/api/redis_info"} {
+		reply := httptest.NewRecorder()
+		dashboard.ServeHTTP(reply, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+		if reply.Code != http.StatusOK || !json.Valid(reply.Body.Bytes()) {
+			t.Errorf("%s: want 200 and JSON, have %d %s", path, reply.Code, reply.Body)
+		}
+	}
+}
