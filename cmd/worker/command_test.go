@@ -1,0 +1,97 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sidingq/siding/internal/config"
+)
+
+func TestUsage(t *testing.T) {
+	t.Parallel()
+	bad := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(bad, []byte("# mine\nconcurrency: -3\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		name    string
+		args    []string
+		environ []string
+		want    string // of standard error
+	}{
+		{"unknown flag", []string{"--colour"}, nil, "worker: unknown flag: --colour\nworker: worker --help lists the flags\n"},
+		{"argument", []string{"start"}, nil, "worker: unknown command \"start\" for \"worker\"\n"},
+		{"bad number", []string{"--concurrency", "-3"}, nil, "worker: --concurrency: want 1 to 10000, have -3\n"},
+		{"bad queue", []string{"--queue", "a=1", "--queue", "b"}, nil, "worker: --queue: want a name without braces and a weight of 1 to 1000, as name=weight, have b\n"},
+		{"bad file", []string{"--config", bad}, nil, "worker: " + bad + ":2: concurrency: want 1 to 10000, have -3\n"},
+		{"bad file by variable", nil, []string{"SIDING_CONFIG=" + bad}, "worker: " + bad + ":2: concurrency: want 1 to 10000, have -3\n"},
+		{"missing file", []string{"--config", "missing.yaml"}, nil, "worker: config: open missing.yaml: no such file or directory\n"},
+		{"bad variable", nil, []string{"SIDING_CONCURRENCY=0"}, "worker: SIDING_CONCURRENCY: want 1 to 10000, have 0\n"},
+		{"unknown variable", nil, []string{"SIDING_CONCURENCY=3"}, "worker: SIDING_CONCURENCY: no such setting; did you mean SIDING_CONCURRENCY?\n"},
+		{"several mistakes", []string{"--concurrency", "0", "--log-level", "loud"}, nil, "worker: --concurrency: want 1 to 10000, have 0\nworker: --log-level: want debug, info, warn or error, have loud\n"},
+		{"password on the command line", []string{"--ledger", "postgres://me:hunter2@db/x"}, nil, "worker: --ledger: want no password on the command line, where others can read it: set SIDING_LEDGER_DSN\n"},
+		{"once without demo", []string{"--once"}, nil, "worker: --once: want --demo with it\n"},
+		{"embedded port alone", []string{"--embedded-port", "7000"}, nil, "worker: --embedded-port: want --embedded or --demo with it\n"},
+		{"bad embedded port", []string{"--embedded", "--embedded-port", "70000"}, nil, "worker: --embedded-port: want 0 to 65535, have 70000\n"},
+		{"two servers", []string{"--embedded", "--redis", "a:1"}, nil, "worker: --redis: want another Redis or an embedded one, have both\n"},
+		{"demo with a ledger", []string{"--demo", "--ledger", "x"}, nil, "worker: --ledger: want none with --demo, which has its own\n"},
+		{"work without end", []string{"--work", "2h"}, nil, "worker: --work: want 0 to 1h, have 2h0m0s\n"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			var stdout, stderr buffer
+			a := &app{stdout: &stdout, stderr: &stderr, environ: test.environ}
+			if have := a.run(t.Context(), test.args); have != exitUsage {
+				t.Errorf("want exit status %d, have %d", exitUsage, have)
+			}
+			if have := stderr.String(); have != test.want {
+				t.Errorf("standard error:\nwant %shave %s", test.want, have)
+			}
+			if have := stdout.String(); have != "" {
+				t.Errorf("want nothing on standard output, have %s", have)
+			}
+		})
+	}
+}
+
+func TestHelpNamesEverySetting(t *testing.T) {
+	t.Parallel()
+	w := start(t, "--help")
+	if have := w.wait(t, 5*time.Second); have != exitOK {
+		t.Errorf("want exit status 0, have %d", have)
+	}
+	help := w.stdout.String()
+	for _, s := range config.Settings() {
+		if s.Flag != "" && !strings.Contains(help, "--"+s.Flag+" ") && !strings.Contains(help, "--"+s.Flag+"\t") {
+			t.Errorf("want --%s in the help", s.Flag)
+		}
+	}
+	if strings.Contains(help, "hidden") {
+		t.Error("want no default hidden")
+	}
+}
+
+// A flag goes before the environment, which goes before the file.
+func TestSettingsFromAllPlaces(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "mine.yaml")
+	if err := os.WriteFile(path, []byte("concurrency: 5\npoll_interval: 5ms\nlock:\n  ttl: 5s\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a := &app{environ: []string{"SIDING_CONFIG=" + path, "SIDING_POLL_INTERVAL=6ms", "SIDING_LOCK_TTL=6s"}}
+	root := a.root(t.Context())
+	if err := root.ParseFlags([]string{"--lock-ttl=7s", "--http-read-only", "--queue", "a=2,b=1", "--queue=c=3"}); err != nil {
+		t.Fatal(err)
+	}
+	have, err := a.settings()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if have.Concurrency != 5 || have.PollInterval != 6*time.Millisecond || have.Lock.TTL != 7*time.Second || !have.HTTP.ReadOnly || len(have.Queues) != 3 || have.Queues["c"] != 3 {
+		t.Errorf("want 5, 6ms, 7s, read-only and three queues, have %+v", have)
+	}
+}

@@ -1,0 +1,247 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/sidingq/siding/internal/orders"
+)
+
+// demoLimit is far above the few seconds that a demo takes: with the race
+// detector on a busy machine it can be a minute.
+const demoLimit = 4 * time.Minute
+
+func TestDemoOnce(t *testing.T) {
+	t.Parallel()
+	w := start(t, "--demo", "--once", "--json", "--work", "2ms", "--http", "127.0.0.1:0", "--embedded-port", port(t, vacant(t)))
+	if have := w.wait(t, demoLimit); have != exitOK {
+		t.Fatalf("want exit status 0, have %d", have)
+	}
+	text := w.stdout.String()
+	if strings.Count(text, "\n") != 1 || !strings.HasSuffix(text, "\n") {
+		t.Fatalf("want one line on standard output, have %q", text)
+	}
+	var have map[string]any
+	if err := json.Unmarshal([]byte(text), &have); err != nil {
+		t.Fatal(err)
+	}
+	number := func(key string) float64 {
+		n, ok := have[key].(float64)
+		if !ok {
+			t.Errorf("want a number as %s, have %v", key, have[key])
+		}
+		delete(have, key)
+		return n
+	}
+	tasks, succeeded, archived := number("tasks"), number("succeeded"), number("archived")
+	contended, refused := number("contended"), number("refused")
+	p50, p99 := number("handoff_p50_us"), number("handoff_p99_us")
+	if tasks < 500 || succeeded != tasks || archived != 0 {
+		t.Errorf("want at least 500 tasks, all succeeded, none archived, have %v, %v, %v", tasks, succeeded, archived)
+	}
+	if contended < 50 || refused < contended {
+		t.Errorf("want contention worth watching, have %v contended, %v refused", contended, refused)
+	}
+	if p50 <= 0 || p99 < p50 {
+		t.Errorf("want hand-offs, have p50 %v us, p99 %v us", p50, p99)
+	}
+	if have["ledger_ok"] != true || len(have) != 1 {
+		t.Errorf("want ledger_ok and nothing else left, have %v", have)
+	}
+}
+
+// While tasks wait, the dashboard shows them in the Retry tab, with the reason. A
+// task that an operator archives makes the demo a failure that says so.
+func TestDemoOnceFails(t *testing.T) {
+	t.Parallel()
+	redisPort := port(t, vacant(t))
+	w := start(t, "--demo", "--once", "--json", "--work", "20ms", "--http", "127.0.0.1:0", "--embedded-port", redisPort)
+	var url []string
+	until(t, demoLimit, "the demo has begun", func() bool {
+		url = regexp.MustCompile(`dashboard: (http://\S+)/`).FindStringSubmatch(w.stderr.String())
+		return url != nil
+	})
+	inspector := asynq.NewInspectorFromRedisClient(client(t, "127.0.0.1:"+redisPort))
+	until(t, demoLimit, "a task archived", func() bool {
+		// One that is far back in line, lest it runs meanwhile.
+		pending, err := inspector.ListPendingTasks(demoQueue, asynq.PageSize(1), asynq.Page(500))
+		return err == nil && len(pending) == 1 && inspector.ArchiveTask(demoQueue, pending[0].ID) == nil
+	})
+	reason := regexp.MustCompile(`"error_message":"waiting for [a-z]+:[^"]+ in line"`)
+	until(t, demoLimit, "a waiting task with its reason", func() bool {
+		return reason.MatchString(get(t, url[1]+"/api/queues/default/retry_tasks"))
+	})
+	if have := w.wait(t, demoLimit); have != exitFault {
+		t.Errorf("want exit status %d, have %d", exitFault, have)
+	}
+	wantTexts(t, w.stdout.String(), `"archived":1,`, `"ledger_ok":false`)
+	wantTexts(t, w.stderr.String(), "worker: want all ", "(1 archived)")
+}
+
+// A demo whose port is taken takes another, serves until it is asked to end,
+// and leaves nothing behind.
+func TestDemoServesUntilItIsStopped(t *testing.T) {
+	t.Parallel()
+	taken := occupy(t)
+	w := start(t, "--demo", "--work", "2ms", "--http", taken, "--embedded-port", port(t, vacant(t)))
+	until(t, demoLimit, "the demo is done", func() bool { return strings.Contains(w.stderr.String(), "still serving") })
+	wantTexts(t, w.stderr.String(), taken+" is taken")
+	wantTexts(t, w.stdout.String(), "succeeded", "contended", "hand-off", "agrees with a recomputation")
+
+	url := regexp.MustCompile(`dashboard (http://\S+)/,`).FindStringSubmatch(w.stderr.String())
+	if url == nil || strings.Contains(url[1], taken) {
+		t.Fatalf("want the address of the dashboard, have %v", url)
+	}
+	reply := get(t, url[1]+"/api/queues/default")
+	var have struct {
+		Current struct{ Completed, Size int }
+	}
+	if err := json.Unmarshal([]byte(reply), &have); err != nil {
+		t.Fatal(err)
+	}
+	if have.Current.Completed < 500 || have.Current.Completed != have.Current.Size {
+		t.Errorf("want all tasks shown as completed, have %s", reply)
+	}
+	w.stop()
+	if have := w.wait(t, 30*time.Second); have != exitOK {
+		t.Errorf("want exit status 0, have %d", have)
+	}
+}
+
+func TestDemoOnceInterrupted(t *testing.T) {
+	t.Parallel()
+	p := launch(t, "--demo", "--once", "--json", "--work", "1s", "--http", "127.0.0.1:0", "--embedded-port", port(t, vacant(t)), "--shutdown-timeout", "100ms")
+	until(t, 30*time.Second, "the demo has begun", func() bool { return strings.Contains(p.stderr.String(), "dashboard: ") })
+	p.signal(t, os.Interrupt)
+	if have := p.wait(t, 30*time.Second); have != exitFault {
+		t.Errorf("want exit status %d, have %d", exitFault, have)
+	}
+	wantTexts(t, p.stderr.String(), "interrupted")
+	if have := p.stdout.String(); have != "" {
+		t.Errorf("want nothing on standard output, have %s", have)
+	}
+	// Its temporary folder is in its own.
+	left, err := filepath.Glob(filepath.Join(p.cmd.Dir, "siding-demo-*"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("want its ledger removed, have %v, %v", left, err)
+	}
+}
+
+func TestResult(t *testing.T) {
+	t.Parallel()
+	good := result{Tasks: 3, Succeeded: 3, LedgerOK: true}
+	if err := good.err(); err != nil {
+		t.Errorf("want no error, have %v", err)
+	}
+	archived, wrong := good, good
+	archived.Succeeded, archived.Archived = 2, 1
+	wrong.LedgerOK, wrong.differences = false, "order 7001: 2 lines, want 3"
+	for want, r := range map[string]result{"2 (1 archived)": archived, "order 7001": wrong} {
+		if err := r.err(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("want an error with %q, have %v", want, err)
+		}
+	}
+}
+
+// The sample has what real order files have.
+func TestSample(t *testing.T) {
+	t.Parallel()
+	reader, err := orders.NewReader(strings.NewReader(sample))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines, skus, folded := map[string]int{}, map[string]int{}, map[string]map[string]bool{}
+	unknown, cancelled, writeOffs, free, services, repeated := 0, 0, 0, 0, 0, map[[2]string]int{}
+	for {
+		l, err := reader.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines[l.Order]++
+		skus[l.SKU]++
+		upper := strings.ToUpper(l.SKU)
+		if folded[upper] == nil {
+			folded[upper] = map[string]bool{}
+		}
+		folded[upper][l.SKU] = true
+		repeated[[2]string{l.Order, l.SKU}]++
+		for _, count := range []struct {
+			n  *int
+			is bool
+		}{{&unknown, l.Customer == ""}, {&cancelled, l.Cancellation()}, {&writeOffs, l.Quantity < 0 && !l.Cancellation()}, {&free, l.Price == 0}, {&services, !l.Goods()}} {
+			if count.is {
+				*count.n++
+			}
+		}
+	}
+	large, hot, twins, twice := 0, 0, 0, 0
+	for _, n := range lines {
+		if n >= 30 {
+			large++
+		}
+	}
+	for _, n := range skus {
+		hot = max(hot, n)
+	}
+	for _, spellings := range folded {
+		if len(spellings) > 1 {
+			twins++
+		}
+	}
+	for _, n := range repeated {
+		if n > 1 {
+			twice++
+		}
+	}
+	for name, have := range map[string]int{
+		"lines without customer": unknown, "cancelled lines": cancelled, "write-offs": writeOffs, "free lines": free, "services": services,
+		"orders of 30 lines": large, "stock codes in two spellings": twins, "codes twice in an order": twice, "lines of one stock code above 80": hot - 80,
+	} {
+		if have < 1 {
+			t.Errorf("want %s, have none", name)
+		}
+	}
+}
+
+// get returns the body of a page that answers 200.
+func get(t *testing.T, url string) string {
+	t.Helper()
+	status, body := fetch(t, url)
+	if status != http.StatusOK {
+		t.Fatalf("%s: want 200, have %d %s", url, status, body)
+	}
+	return body
+}
+
+// fetch returns the status and the body of a page.
+func fetch(t *testing.T, url string) (status int, body string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Close = true // leave no connection behind
+	reply, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = reply.Body.Close() }()
+	text, err := io.ReadAll(reply.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return reply.StatusCode, string(text)
+}

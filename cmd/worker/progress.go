@@ -1,0 +1,56 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"golang.org/x/term"
+)
+
+// A progress shows how far a demo is: a bar on a terminal, else a plain line
+// every other second.
+type progress struct {
+	out   io.Writer
+	total int
+	bar   *progressbar.ProgressBar // nil without a terminal
+	said  time.Time
+}
+
+func newProgress(out io.Writer, total int) *progress {
+	p := &progress{out: out, total: total, said: time.Now()}
+	if f, ok := out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		p.bar = progressbar.NewOptions(total,
+			progressbar.OptionSetWriter(out),
+			progressbar.OptionShowCount(),
+			progressbar.OptionSetWidth(30),
+			progressbar.OptionSetPredictTime(false),
+			progressbar.OptionClearOnFinish(),
+		)
+	}
+	return p
+}
+
+// show tells how many tasks are done, waiting and running. What cannot be
+// written is not missed.
+func (p *progress) show(done, waiting, active int) {
+	text := fmt.Sprintf("%d waiting, %d running", waiting, active)
+	if p.bar != nil {
+		p.bar.Describe(text)
+		_ = p.bar.Set(done)
+		return
+	}
+	if now := time.Now(); now.Sub(p.said) >= 2*time.Second {
+		p.said = now
+		_, _ = fmt.Fprintf(p.out, "demo: %d of %d tasks done, %s\n", done, p.total, text)
+	}
+}
+
+// clear takes the bar away.
+func (p *progress) clear() {
+	if p.bar != nil {
+		_ = p.bar.Clear()
+	}
+}

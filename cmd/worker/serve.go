@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"syscall"
+	"time"
+
+	"github.com/sidingq/siding/internal/config"
+	"github.com/sidingq/siding/internal/embedded"
+)
+
+// patience is how long Redis may take to answer at the start.
+const patience = 5 * time.Second
+
+// serve runs a member of the fleet until ctx ends.
+func (a *app) serve(ctx context.Context, cfg config.Config) error {
+	log := a.logger(cfg.Log)
+	if a.flags.embedded {
+		own, err := a.embed(&cfg)
+		if err != nil {
+			return fault{err}
+		}
+		defer own.Close()
+		log.InfoContext(ctx, "embedded redis", "address", own.Addr())
+	}
+	m, err := open(ctx, cfg, log, a.flags.work)
+	if err != nil {
+		return fault{err}
+	}
+	listener, err := listen(ctx, cfg.HTTP.Address)
+	if err == nil {
+		// The probes answer from now on; the member is not ready yet.
+		m.serveHTTP(ctx, listener)
+		err = m.takeTasks(ctx)
+	}
+	if ctx.Err() != nil {
+		err = nil // it was asked to end before it had begun
+	} else if err == nil {
+		log.InfoContext(ctx, "worker started", "redis", cfg.Redis.Addrs, "queues", cfg.Queues, "concurrency", cfg.Concurrency,
+			"ledger", m.ledger.Name(), "http", m.url())
+		var cause error
+		select {
+		case <-ctx.Done():
+			cause = context.Cause(ctx)
+		case err = <-m.broken:
+			cause = err
+		}
+		log.InfoContext(ctx, "draining", "cause", cause)
+	}
+	if err := errors.Join(err, m.drain(ctx)); err != nil {
+		return fault{err}
+	}
+	return a.report(ctx, log, m.stats.Summary())
+}
+
+// embed starts an in-process Redis and points the settings at it.
+func (a *app) embed(cfg *config.Config) (*embedded.Server, error) {
+	own, err := embedded.Start(embedded.Config{Port: a.flags.port})
+	if err != nil {
+		return nil, err
+	}
+	cfg.Redis = config.Default().Redis
+	cfg.Redis.Addrs = []string{own.Addr()}
+	return own, nil
+}
+
+// listen binds the address of the web server; an empty one gives none.
+func listen(ctx context.Context, address string) (net.Listener, error) {
+	if address == "" {
+		return nil, nil //nolint:nilnil // no address, no listener
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("http.address: %s is taken: choose another with --http, or --http off: %w", address, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("http.address: %w", err)
+	}
+	return listener, nil
+}

@@ -1,0 +1,248 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/redistest"
+	"github.com/sidingq/siding/queue"
+	"github.com/sidingq/siding/tasks"
+)
+
+func TestFaultsAtTheStart(t *testing.T) {
+	t.Parallel()
+	nobody, taken := vacant(t), occupy(t)
+	nowhere := filepath.Join(t.TempDir(), "missing", "ledger.db")
+	tests := []struct {
+		name string
+		args []string
+		want []string
+	}{
+		{"no redis", settings(t, "--redis", nobody), []string{"worker: redis " + nobody + ": ", "connection refused"}},
+		{"a redis that says nothing", settings(t, "--redis", taken, "--redis-timeout", "30s"), []string{"worker: redis " + taken + ": "}},
+		{"http port taken", settings(t, "--embedded", "--embedded-port", port(t, vacant(t)), "--http", taken), []string{"worker: http.address: " + taken + " is taken", "--http"}},
+		{"embedded port taken", settings(t, "--embedded", "--embedded-port", port(t, taken)), []string{"worker: embedded redis: ", port(t, taken), "address already in use"}},
+		{"no folder for the ledger", settings(t, "--redis", nobody, "--ledger", nowhere), []string{"worker: ledger " + nowhere}},
+		{"no password file", settings(t, "--redis", nobody, "--redis-password-file", nowhere), []string{"worker: redis.password_file: ", nowhere}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			w := start(t, test.args...)
+			if have := w.wait(t, 10*time.Second); have != exitFault {
+				t.Errorf("want exit status %d, have %d", exitFault, have)
+			}
+			var said []string
+			for line := range strings.Lines(w.stderr.String()) {
+				if strings.HasPrefix(line, "worker: ") {
+					said = append(said, line)
+				}
+			}
+			if len(said) != 1 {
+				t.Errorf("want one error, have %q", said)
+			}
+			wantTexts(t, w.stderr.String(), test.want...)
+		})
+	}
+}
+
+func TestServeEmbedded(t *testing.T) {
+	t.Parallel()
+	w := start(t, settings(t, "--embedded", "--embedded-port", port(t, vacant(t)), "--json", "--log-format", "text")...)
+	base := "http://" + address(t, &w.stderr)
+	if have := get(t, base+"/healthz"); have != "ok\n" {
+		t.Errorf("want ok, have %q", have)
+	}
+	if have := get(t, base+"/readyz"); !strings.Contains(have, "true") {
+		t.Errorf("want ready, have %s", have)
+	}
+	wantTexts(t, get(t, base+"/"), "</html>")
+	w.stop()
+	if have := w.wait(t, 20*time.Second); have != exitOK {
+		t.Errorf("want exit status 0, have %d", have)
+	}
+	wantTexts(t, w.stderr.String(), `msg="embedded redis"`, "msg=draining", `msg="worker ended"`)
+	var have map[string]int64
+	if err := json.Unmarshal([]byte(w.stdout.String()), &have); err != nil || len(have) != 7 {
+		t.Errorf("want seven figures in JSON, have %q, %v", w.stdout.String(), err)
+	}
+}
+
+func TestServeWithoutHTTP(t *testing.T) {
+	t.Parallel()
+	w := start(t, settings(t, "--embedded", "--embedded-port", port(t, vacant(t)), "--http", "off")...)
+	until(t, 10*time.Second, "the worker started", func() bool { return strings.Contains(w.stderr.String(), "http=off") })
+	w.stop()
+	if have := w.wait(t, 20*time.Second); have != exitOK {
+		t.Errorf("want exit status 0, have %d", have)
+	}
+}
+
+func TestServeRunsTasksOfTheNamedQueues(t *testing.T) {
+	t.Parallel()
+	redisPort := port(t, vacant(t))
+	w := start(t, settings(t, "--embedded", "--embedded-port", redisPort, "--queue", "urgent=2")...)
+	address(t, &w.stderr)
+	rdb := client(t, "127.0.0.1:"+redisPort)
+	enqueue(t, rdb, "urgent", "7001", "7001", "7002")
+	until(t, 20*time.Second, "all tasks completed", func() bool { return count(t, rdb, "urgent").Completed == 3 })
+	w.stop()
+	if have := w.wait(t, 20*time.Second); have != exitOK {
+		t.Errorf("want exit status 0, have %d", have)
+	}
+	wantTexts(t, w.stderr.String(), "tasks=3 succeeded=3")
+	if strings.Contains(w.stderr.String(), `"order"`) {
+		t.Error("want no payload in the log")
+	}
+}
+
+// A Redis that goes away while a worker runs makes it unready, not dead.
+func TestRedisGoesAndComesBack(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	w := start(t, settings(t, "--redis", server.Addr)...)
+	base := "http://" + address(t, &w.stderr)
+	server.Kill()
+	until(t, 20*time.Second, "not ready without Redis", func() bool {
+		status, body := fetch(t, base+"/readyz")
+		return status == http.StatusServiceUnavailable && strings.Contains(body, "redis does not answer")
+	})
+	if have := get(t, base+"/healthz"); have != "ok\n" {
+		t.Errorf("want ok, have %q", have)
+	}
+	server.Restart(t)
+	until(t, 20*time.Second, "ready again", func() bool {
+		status, _ := fetch(t, base+"/readyz")
+		return status == http.StatusOK
+	})
+	rdb := server.Client(t)
+	enqueue(t, rdb, "default", "7001")
+	until(t, 20*time.Second, "a task completed", func() bool { return count(t, rdb, "default").Completed == 1 })
+	w.stop()
+	if have := w.wait(t, 30*time.Second); have != exitOK {
+		t.Errorf("want exit status 0, have %d", have)
+	}
+	if have := strings.Count(w.stderr.String(), "\n"); have > 200 {
+		t.Errorf("want a log in bounds, have %d lines", have)
+	}
+}
+
+// SIGTERM: the running tasks finish, their locks are released, the rest stays.
+func TestSIGTERMDrains(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	rdb := server.Client(t)
+	orders := make([]string, 30)
+	for i := range orders {
+		orders[i] = fmt.Sprint(7001 + i/2) // two tasks each
+	}
+	enqueue(t, rdb, "default", orders...)
+	p := launch(t, settings(t, "--redis", server.Addr, "--concurrency", "4", "--work", "700ms", "--lock-ttl", "1m")...)
+	base := "http://" + address(t, &p.stderr)
+	until(t, 10*time.Second, "running tasks", func() bool { return count(t, rdb, "default").Active > 0 })
+	p.signal(t, syscall.SIGTERM)
+	until(t, 10*time.Second, "draining", func() bool { return strings.Contains(p.stderr.String(), "msg=draining") })
+	if status, body := fetch(t, base+"/readyz"); status != http.StatusServiceUnavailable || !strings.Contains(body, "draining") {
+		t.Errorf("want not ready while draining, have %d %s", status, body)
+	}
+	if have := p.wait(t, 15*time.Second); have != exitOK {
+		t.Errorf("want exit status 0, have %d", have)
+	}
+	have := count(t, rdb, "default")
+	if have.Active != 0 || have.Archived != 0 || have.Completed == 0 || have.Completed == len(orders) {
+		t.Errorf("want running tasks completed and others left, have %+v", have)
+	}
+	if all := have.Pending + have.Retry + have.Completed; all != len(orders) {
+		t.Errorf("want no task lost of %d, have %d", len(orders), all)
+	}
+	// A reserved lock is free for the waiter it is kept for; a held one has
+	// a fence of a holder that is no more.
+	until(t, 10*time.Second, "no lock held", func() bool {
+		keys, err := rdb.Keys(t.Context(), "lock:*").Result()
+		return err == nil && len(keys) == 0
+	})
+
+	// Another worker does the rest.
+	next := launch(t, settings(t, "--redis", server.Addr)...)
+	until(t, 60*time.Second, "all tasks completed", func() bool { return count(t, rdb, "default").Completed == len(orders) })
+	next.signal(t, syscall.SIGINT)
+	if have := next.wait(t, 15*time.Second); have != exitOK {
+		t.Errorf("want exit status 0, have %d", have)
+	}
+}
+
+// A second signal does not wait for anything.
+func TestSecondSignalEndsAtOnce(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	rdb := server.Client(t)
+	enqueue(t, rdb, "default", "7001")
+	p := launch(t, settings(t, "--redis", server.Addr, "--work", "1h", "--shutdown-timeout", "30s", "--shutdown-hard-deadline", "1m")...)
+	until(t, 10*time.Second, "a running task", func() bool { return count(t, rdb, "default").Active == 1 })
+	p.signal(t, syscall.SIGTERM)
+	until(t, 10*time.Second, "draining", func() bool { return strings.Contains(p.stderr.String(), "msg=draining") })
+	p.signal(t, syscall.SIGTERM)
+	if have := p.wait(t, 5*time.Second); have != exitFault {
+		t.Errorf("want exit status %d, have %d", exitFault, have)
+	}
+	wantTexts(t, p.stderr.String(), "ending at once")
+}
+
+// The hard deadline holds also when Redis hangs and nothing can be given back.
+func TestHardDeadlineWithoutRedis(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	rdb := server.Client(t)
+	enqueue(t, rdb, "default", "7001")
+	p := launch(t, settings(t, "--redis", server.Addr, "--work", "1h", "--shutdown-timeout", "200ms", "--shutdown-hard-deadline", "1500ms")...)
+	until(t, 10*time.Second, "a running task", func() bool { return count(t, rdb, "default").Active == 1 })
+	server.Pause()
+	defer server.Resume()
+	began := time.Now()
+	p.signal(t, syscall.SIGTERM)
+	if have := p.wait(t, 10*time.Second); have != exitFault {
+		t.Errorf("want exit status %d, have %d", exitFault, have)
+	}
+	if have := time.Since(began); have < 1400*time.Millisecond || have > 5*time.Second {
+		t.Errorf("want the end after 1.5 s, have %v", have)
+	}
+	wantTexts(t, p.stderr.String(), "worker: shutdown.hard_deadline: 1.5s have passed")
+}
+
+// client returns a Redis client that is closed at the end of the test.
+func client(t *testing.T, addr string) *redis.Client {
+	t.Helper()
+	rdb := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true})
+	t.Cleanup(func() { _ = rdb.Close() })
+	return rdb
+}
+
+// enqueue enqueues an audit of each order.
+func enqueue(t *testing.T, rdb *redis.Client, queueName string, orders ...string) {
+	t.Helper()
+	c := queue.NewClient(rdb)
+	for _, order := range orders {
+		if _, err := c.Enqueue(t.Context(), tasks.AuditOrder{Order: order}, &queue.Options{Queue: queueName, Retention: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// count says how many tasks of the queue are in which state.
+func count(t *testing.T, rdb *redis.Client, queueName string) *asynq.QueueInfo {
+	t.Helper()
+	info, err := asynq.NewInspectorFromRedisClient(rdb).GetQueueInfo(queueName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info
+}

@@ -1,0 +1,211 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+)
+
+// asProgram makes the test binary run as the program itself.
+const asProgram = "SIDING_TEST_AS_WORKER"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		main()
+	}
+	redis.SetLogger(clientLogger{slog.New(slog.DiscardHandler)})
+	goleak.VerifyTestMain(m)
+}
+
+// A buffer collects output that is being read meanwhile.
+type buffer struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+// until polls ok and fails the test when it does not hold within the limit.
+func until(t *testing.T, limit time.Duration, what string, ok func() bool) {
+	t.Helper()
+	ticker := time.NewTicker(5 * time.Millisecond)
+	defer ticker.Stop()
+	for deadline := time.Now().Add(limit); !ok(); <-ticker.C {
+		if time.Now().After(deadline) {
+			t.Fatalf("want within %v: %s", limit, what)
+		}
+	}
+}
+
+// A worker is a run of the program inside the test.
+type worker struct {
+	stdout, stderr buffer
+	status         chan int
+	stop           context.CancelFunc
+}
+
+// start runs the program with the arguments until it ends or is stopped. Its
+// configuration is that of args alone.
+func start(t *testing.T, args ...string) *worker {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	w := &worker{status: make(chan int, 1), stop: stop}
+	a := &app{stdout: &w.stdout, stderr: &w.stderr}
+	go func() { w.status <- a.run(ctx, args) }()
+	t.Cleanup(func() {
+		stop()
+		if t.Failed() {
+			t.Logf("standard error of worker %v:\n%s", args, w.stderr.String())
+		}
+	})
+	return w
+}
+
+// wait returns the exit status.
+func (w *worker) wait(t *testing.T, limit time.Duration) int {
+	t.Helper()
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case status := <-w.status:
+		return status
+	case <-timer.C:
+		t.Fatalf("want the program to end within %v", limit)
+		return -1
+	}
+}
+
+// A process is the program as a process of its own.
+type process struct {
+	cmd            *exec.Cmd
+	stdout, stderr buffer
+	ended          chan struct{}
+}
+
+// launch starts the program with the arguments as a process, and kills it at
+// the end of the test if it still runs.
+func launch(t *testing.T, args ...string) *process {
+	t.Helper()
+	p := &process{cmd: exec.Command(os.Args[0], args...), ended: make(chan struct{})} //nolint:noctx // killed at cleanup, after the servers it talks to
+	p.cmd.Dir = t.TempDir()                                                           // without a config.yaml
+	p.cmd.Env = append(os.Environ(), asProgram+"=1", "TMPDIR="+p.cmd.Dir)
+	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(p.ended)
+		_ = p.cmd.Wait() // its status is asked for by those who want it
+	}()
+	t.Cleanup(func() {
+		_ = p.cmd.Process.Kill() // an error says that it has ended
+		<-p.ended
+		if t.Failed() {
+			t.Logf("standard error of worker %v:\n%s", args, p.stderr.String())
+		}
+	})
+	return p
+}
+
+// signal sends the process a signal.
+func (p *process) signal(t *testing.T, s os.Signal) {
+	t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wait returns the exit status.
+func (p *process) wait(t *testing.T, limit time.Duration) int {
+	t.Helper()
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-p.ended:
+		return p.cmd.ProcessState.ExitCode()
+	case <-timer.C:
+		t.Fatalf("want the process to end within %v", limit)
+		return -1
+	}
+}
+
+// address waits for the start of a worker and returns where it serves.
+func address(t *testing.T, stderr *buffer) string {
+	t.Helper()
+	started := regexp.MustCompile(`msg="worker started".*http=http://([^/\s]+)`)
+	var have []string
+	until(t, 10*time.Second, "the worker started", func() bool {
+		have = started.FindStringSubmatch(stderr.String())
+		return have != nil
+	})
+	return have[1]
+}
+
+// settings are arguments that keep a worker's files and ports to itself.
+func settings(t *testing.T, more ...string) []string {
+	t.Helper()
+	return append([]string{"--http", "127.0.0.1:0", "--ledger", filepath.Join(t.TempDir(), "ledger.db")}, more...)
+}
+
+// occupy listens on a free port until the end of the test.
+func occupy(t *testing.T) string {
+	t.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	return listener.Addr().String()
+}
+
+// vacant returns the address of a port on which nobody listens.
+func vacant(t *testing.T) string {
+	t.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }()
+	return listener.Addr().String()
+}
+
+func port(t *testing.T, address string) string {
+	t.Helper()
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
+}
+
+// wantTexts checks that each text is in have.
+func wantTexts(t *testing.T, have string, texts ...string) {
+	t.Helper()
+	for _, text := range texts {
+		if !strings.Contains(have, text) {
+			t.Errorf("want %q in %s", text, fmt.Sprintf("%.2000s", have))
+		}
+	}
+}
