@@ -1,0 +1,68 @@
+package e2e
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sidingq/siding/internal/browsertest"
+)
+
+// A person who opens the dashboard sees which tasks wait, for what, and behind
+// whom.
+func TestDashboardShowsWhyTasksWait(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	address := freeAddress(t)
+	s.env = append(s.env, "SIDING_HTTP_ADDRESS="+address)
+	s.startWorker(t, "--work", "2m") // the holder keeps the order while the others wait
+	var lines strings.Builder
+	for i := range 5 {
+		fmt.Fprintf(&lines, `{"kind":"order:audit","payload":{"order":"536365"},"id":"audit-%d"}`+"\n", i)
+	}
+	file := filepath.Join(t.TempDir(), "tasks.jsonl")
+	if err := os.WriteFile(file, []byte(lines.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.enqueue(t.Context(), "stream", file); err != nil {
+		t.Fatal(err)
+	}
+	await(t, 20*time.Second, "four tasks waiting", func() bool { return s.queueInfo(t).Retry == 4 })
+
+	page := "http://" + address + "/dashboard/queues/default?status=retry"
+	text := browsertest.Text(t, page, "waiting for order:536365, held by order:audit audit-")
+	for _, want := range []string{"1st in line", "2nd in line", "3rd in line", "4th in line"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the Retry tab: want %q, have %s", want, text)
+		}
+	}
+	// Kept for whoever wants to look: SCREENSHOTS is a folder.
+	if dir := os.Getenv("SCREENSHOTS"); dir != "" {
+		browsertest.Screenshot(t, page, filepath.Join(dir, "retry.png"))
+	}
+
+	resp, err := http.Get("http://" + address + "/readyz") //nolint:noctx // a plain look
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if body, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusOK {
+		t.Errorf("readyz: want 200, have %d: %s", resp.StatusCode, body)
+	}
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // local
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}

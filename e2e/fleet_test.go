@@ -1,0 +1,268 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/sidingq/siding/internal/oracle"
+	"github.com/sidingq/siding/internal/orders"
+	"github.com/sidingq/siding/internal/redistest"
+	"github.com/sidingq/siding/tasks"
+	"github.com/sidingq/siding/tasks/ledger"
+)
+
+// binaries builds the programs once for all tests.
+var binaries = sync.OnceValues(func() (dir string, err error) {
+	if dir, err = os.MkdirTemp("", "siding-e2e-"); err != nil {
+		return "", err
+	}
+	out, err := exec.Command("go", "build", "-o", dir+"/", "../cmd/worker", "../cmd/enqueue").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("build: %w\n%s", err, out)
+	}
+	return dir, nil
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if dir, err := binaries(); err == nil {
+		_ = os.RemoveAll(dir)
+	}
+	os.Exit(code)
+}
+
+// A site is one Redis, one ledger, and the programs that work on them.
+type site struct {
+	redis  *redistest.Server
+	ledger string
+	bin    string
+	env    []string
+}
+
+func newSite(t *testing.T) *site {
+	t.Helper()
+	bin, err := binaries()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &site{redis: redistest.Start(t), ledger: filepath.Join(t.TempDir(), "ledger.db"), bin: bin}
+	// Settings of whoever runs the tests are not the programs'.
+	s.env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "SIDING_") }),
+		"SIDING_REDIS_ADDRS="+s.redis.Addr,
+		"SIDING_LEDGER_DSN="+s.ledger,
+		"SIDING_HTTP_ADDRESS=127.0.0.1:0",
+	)
+	return s
+}
+
+// A worker is a running worker process.
+type worker struct {
+	cmd    *exec.Cmd
+	stdout bytes.Buffer
+	stderr bytes.Buffer
+	done   chan struct{}
+	err    error // of the process, once done is closed
+}
+
+func (s *site) startWorker(t *testing.T, args ...string) *worker {
+	t.Helper()
+	w := &worker{cmd: exec.Command(filepath.Join(s.bin, "worker"), append([]string{"--json"}, args...)...), done: make(chan struct{})}
+	w.cmd.Env, w.cmd.Stdout, w.cmd.Stderr = s.env, &w.stdout, &w.stderr
+	w.cmd.Dir = t.TempDir() // no config.yaml there
+	if err := w.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(w.done)
+		w.err = w.cmd.Wait()
+	}()
+	t.Cleanup(func() {
+		_ = w.cmd.Process.Kill()
+		<-w.done
+		if t.Failed() {
+			t.Logf("worker %d:\n%s", w.cmd.Process.Pid, tail(w.stderr.String(), 4000))
+		}
+	})
+	return w
+}
+
+// terminate sends SIGTERM and returns the summary with which the worker ends.
+func (w *worker) terminate(t *testing.T) summary {
+	t.Helper()
+	if err := w.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-w.done:
+	case <-time.After(30 * time.Second): //nolint:forbidigo // the test's own limit
+		t.Fatal("the worker still runs 30 s after SIGTERM")
+	}
+	if w.err != nil {
+		t.Errorf("exit status after SIGTERM: want 0, have %v", w.err)
+	}
+	var sum summary
+	if err := json.Unmarshal(w.stdout.Bytes(), &sum); err != nil {
+		t.Errorf("summary: %v in %q", err, w.stdout.String())
+	}
+	return sum
+}
+
+// summary is what a worker prints at its end.
+type summary struct {
+	Tasks        int   `json:"tasks"`
+	Succeeded    int   `json:"succeeded"`
+	Archived     int   `json:"archived"`
+	Contended    int   `json:"contended"`
+	Refused      int   `json:"refused"`
+	HandOffP50US int64 `json:"handoff_p50_us"`
+	HandOffP99US int64 `json:"handoff_p99_us"`
+	LedgerOK     *bool `json:"ledger_ok"`
+}
+
+// enqueue runs cmd/enqueue and returns what it printed.
+func (s *site) enqueue(ctx context.Context, args ...string) (stdout string, err error) {
+	cmd := exec.CommandContext(ctx, filepath.Join(s.bin, "enqueue"), args...)
+	var out, errs bytes.Buffer
+	cmd.Env, cmd.Stdout, cmd.Stderr = s.env, &out, &errs
+	cmd.Dir = os.TempDir()
+	if err := cmd.Run(); err != nil {
+		return out.String(), fmt.Errorf("enqueue %s: %w\n%s", strings.Join(args, " "), err, tail(errs.String(), 2000))
+	}
+	return out.String(), nil
+}
+
+// queueInfo asks asynq itself.
+func (s *site) queueInfo(t *testing.T) *asynq.QueueInfo {
+	t.Helper()
+	inspector := asynq.NewInspector(asynq.RedisClientOpt{Addr: s.redis.Addr})
+	defer func() { _ = inspector.Close() }()
+	if queues, err := inspector.Queues(); err != nil {
+		t.Fatal(err)
+	} else if len(queues) == 0 {
+		return &asynq.QueueInfo{} // nothing has been enqueued yet
+	}
+	info, err := inspector.GetQueueInfo("default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info
+}
+
+// await polls until ok or the limit.
+func await(t *testing.T, limit time.Duration, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(limit)
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %v: %s", limit, what)
+		}
+		<-tick.C
+	}
+}
+
+// awaitEmpty waits until no task is left that is to run.
+func (s *site) awaitEmpty(t *testing.T, limit time.Duration) {
+	t.Helper()
+	var info *asynq.QueueInfo
+	await(t, limit, "all tasks done", func() bool {
+		info = s.queueInfo(t)
+		return info.Pending+info.Active+info.Scheduled+info.Retry == 0
+	})
+	if info.Archived != 0 || info.FailedTotal != 0 {
+		t.Errorf("archived and failed: want none, have %d and %d", info.Archived, info.FailedTotal)
+	}
+}
+
+// checkLedger has the oracle compare the ledger with the file.
+func (s *site) checkLedger(t *testing.T, file string) oracle.Report {
+	t.Helper()
+	l, err := ledger.Open(t.Context(), s.ledger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	report, err := oracle.Check(t.Context(), l.DB(), oracle.Input{Lines: fileLines(t, file), OpeningStock: tasks.OpeningStock})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return report
+}
+
+// fileLines reads an order file for the oracle.
+func fileLines(t *testing.T, file string) iter.Seq[oracle.Line] {
+	t.Helper()
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() })
+	return oracleLines(t, f)
+}
+
+func oracleLines(t *testing.T, file io.Reader) iter.Seq[oracle.Line] {
+	t.Helper()
+	r, err := orders.NewReader(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(yield func(oracle.Line) bool) {
+		for {
+			line, err := r.Next()
+			if errors.Is(err, io.EOF) {
+				return
+			}
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if !yield(oracle.Line{
+				Number: line.Number, Order: line.Order, SKU: line.SKU, Quantity: line.Quantity, Price: int64(line.Price),
+				Customer: line.Customer, Cancellation: line.Cancellation(), Goods: line.Goods(),
+			}) {
+				return
+			}
+		}
+	}
+}
+
+// orderFile returns the real order file, or skips the test.
+func orderFile(t *testing.T) string {
+	t.Helper()
+	file := os.Getenv("SIDING_ORDERS")
+	if file == "" {
+		file = "../../shared/data/online_retail_extract.csv.gz"
+		if _, err := os.Stat(file); err != nil {
+			t.Skip("no order file: set SIDING_ORDERS to one in the Online Retail format")
+		}
+	}
+	abs, err := filepath.Abs(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return abs
+}
+
+func tail(s string, n int) string {
+	if len(s) > n {
+		return "... " + s[len(s)-n:]
+	}
+	return s
+}
