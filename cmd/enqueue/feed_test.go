@@ -1,0 +1,268 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sidingq/siding/internal/redistest"
+	"github.com/sidingq/siding/queue"
+	"github.com/sidingq/siding/tasks"
+)
+
+// numbered yields so many items for each of the lines, and calls at before each line.
+func numbered(q string, lines, each int, at func(line int)) source {
+	return func(yield func(item, error) bool) {
+		for line := 1; line <= lines; line++ {
+			at(line)
+			for part := range each {
+				opts := &queue.Options{Queue: q, TaskID: fmt.Sprintf("%d-%d", line, part)}
+				if !yield(item{job: queue.Job{Task: tasks.AuditOrder{Order: "1"}, Options: opts}, line: line, through: line}, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func never(int) {}
+
+// At whatever line a run is interrupted, its checkpoint is at the end of a line,
+// nothing behind it is left out, and nothing before it is done again.
+func TestFeedInterruptedAnywhere(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	client := server.Client(t)
+	const lines, each = 260, 3
+	for stop := 1; stop <= lines; stop += 37 {
+		t.Run(fmt.Sprint(stop), func(t *testing.T) {
+			t.Parallel()
+			q := fmt.Sprintf("feed-interrupted-%d", stop)
+			mark := newCheckpoint(client, "test", q, "c0ffee")
+			ctx, interrupt := context.WithCancel(t.Context())
+			first := &report{}
+			f := feeder{client: queue.NewClient(client), mark: mark, report: first}
+			err := f.run(ctx, numbered(q, lines, each, func(line int) {
+				if line == stop {
+					interrupt()
+				}
+			}))
+			if !errors.Is(err, errInterrupted) || first.Complete {
+				t.Fatalf("want it interrupted, have %v and %+v", err, first)
+			}
+			if have, err := mark.load(t.Context()); have != first.Through || err != nil {
+				t.Errorf("checkpoint: want %d as in the report, have %d (%v)", first.Through, have, err)
+			}
+			if have := pending(t, client, q); have != each*first.Through || have != first.Enqueued {
+				t.Errorf("want all tasks up to line %d and no more, have %d", first.Through, have)
+			}
+			second := &report{}
+			f.report = second
+			if err := f.run(t.Context(), numbered(q, lines, each, never)); err != nil {
+				t.Fatal(err)
+			}
+			want := &report{
+				Complete: true, Through: lines, ResumedAfter: first.Through,
+				Enqueued: each*lines - first.Enqueued, AlreadyThere: first.Enqueued,
+			}
+			if diff := cmp.Diff(want, second); diff != "" {
+				t.Errorf("second report (-want +have):\n%s", diff)
+			}
+			if have := pending(t, client, q); have != each*lines {
+				t.Errorf("tasks: want %d, have %d", each*lines, have)
+			}
+		})
+	}
+}
+
+// What an earlier run refused is refused again, but a deadline that has passed
+// since its line was enqueued is no reason.
+func TestFeedRecallsRefusals(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	client := server.Client(t)
+	const q = "feed-refusals"
+	mark := newCheckpoint(client, "test", q, "c0ffee")
+	if err := mark.save(t.Context(), 3); err != nil {
+		t.Fatal(err)
+	}
+	job := func(opts queue.Options) queue.Job {
+		opts.Queue = q
+		return queue.Job{Task: tasks.AuditOrder{Order: "1"}, Options: &opts}
+	}
+	past := time.Now().Add(-time.Minute)
+	items := func(yield func(item, error) bool) {
+		for i, it := range []item{
+			{job: job(queue.Options{Deadline: past})},
+			{job: job(queue.Options{Timeout: time.Millisecond})},
+			{refused: errors.New("line 3: bad")},
+			{job: job(queue.Options{Deadline: past})},
+			{job: job(queue.Options{})},
+		} {
+			it.line, it.through = i+1, i+1
+			if !yield(it, nil) {
+				return
+			}
+		}
+	}
+	have := &report{}
+	f := feeder{client: queue.NewClient(client), mark: mark, report: have}
+	if err := f.run(t.Context(), items); err != nil {
+		t.Fatal(err)
+	}
+	var why []string
+	for _, r := range have.Refusals {
+		why = append(why, fmt.Sprint(r.Line, " ", strings.Split(r.Why, ": want")[0]))
+	}
+	if diff := cmp.Diff([]string{"2 order:audit: timeout", "3 bad", "4 order:audit: deadline"}, why); diff != "" {
+		t.Errorf("refusals (-want +have):\n%s", diff)
+	}
+	if have.AlreadyThere != 1 || have.Enqueued != 1 || have.Refused != 3 {
+		t.Errorf("want 1 there already, 1 enqueued and 3 refused, have %+v", have)
+	}
+}
+
+func TestCheckpoint(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	client := server.Client(t)
+	mark := newCheckpoint(client, "test", "checkpoint", "c0ffee")
+	ctx := t.Context()
+	for _, c := range []struct{ save, want int }{{0, 0}, {7, 7}, {5, 7}, {9, 9}, {9, 9}, {1 << 40, 1 << 40}} {
+		if err := mark.save(ctx, c.save); err != nil {
+			t.Fatal(err)
+		}
+		have, err := mark.load(ctx)
+		if have != c.want || err != nil {
+			t.Errorf("after %d: want %d, have %d (%v)", c.save, c.want, have, err)
+		}
+	}
+	// Every save is followed by the whole time, also one that moves nothing.
+	for _, line := range []int{5, 1 << 41} {
+		if err := client.Expire(ctx, mark.key, time.Minute).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if err := mark.save(ctx, line); err != nil {
+			t.Fatal(err)
+		}
+		if have := client.TTL(ctx, mark.key).Val(); have < checkpointAge-time.Minute || have > checkpointAge {
+			t.Errorf("want it kept for %v, have %v", checkpointAge, have)
+		}
+	}
+	for _, other := range []*checkpoint{
+		newCheckpoint(client, "other", "checkpoint", "c0ffee"), newCheckpoint(client, "test", "other", "c0ffee"), newCheckpoint(client, "test", "checkpoint", "other"),
+	} {
+		if have, err := other.load(ctx); have != 0 || err != nil {
+			t.Errorf("%s: want 0, have %d (%v)", other.key, have, err)
+		}
+	}
+	if err := mark.forget(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if have, err := mark.load(ctx); have != 0 || err != nil {
+		t.Errorf("forgotten: want 0, have %d (%v)", have, err)
+	}
+	if err := client.Set(ctx, mark.key, "rubbish", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := mark.load(ctx); err == nil || !strings.Contains(err.Error(), `want a line number, have "rubbish"; --restart forgets it`) {
+		t.Errorf("rubbish: want an error that says what to do, have %v", err)
+	}
+}
+
+// A file that changes between the two times it is read must not pass as done.
+func TestFileChangedWhileRead(t *testing.T) {
+	t.Parallel()
+	const text = `{"kind":"order:audit","payload":{"order":"1"}}` + "\n"
+	before, err := fingerprint(t.Context(), strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for now, want := range map[string]error{text: nil, text + text: errors.New("the file was changed while it was being read")} {
+		sum := sha256.New()
+		items := streamDecoder{content: before}.items(io.TeeReader(strings.NewReader(now), sum), false)
+		r := &report{}
+		err := (&feeder{report: r}).run(t.Context(), unchanged(items, before, sum))
+		if fmt.Sprint(err) != fmt.Sprint(want) || r.Complete != (want == nil) {
+			t.Errorf("want %v, have %v and %+v", want, err, r)
+		}
+	}
+}
+
+func TestFingerprint(t *testing.T) {
+	t.Parallel()
+	have, err := fingerprint(t.Context(), strings.NewReader("a\nb\nc"))
+	want := content{hash: "ea7fb08b7a2dc4619ffb7c7bb38d95a2047935fa165d71b12efd3852a2e6d0cc", lines: 2}
+	if err != nil || have != want || have.short() != "ea7fb08b7a2dc461" {
+		t.Errorf("want %+v, have %+v (%v)", want, have, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := fingerprint(ctx, strings.NewReader("")); !errors.Is(err, errInterrupted) {
+		t.Errorf("want %v, have %v", errInterrupted, err)
+	}
+}
+
+// The real extract, if it is at hand: each task once, with the interrupt and
+// the second run that the help promises to be harmless.
+func TestExtract(t *testing.T) {
+	t.Parallel()
+	path := os.Getenv("SIDING_ORDERS")
+	if path == "" {
+		path = filepath.Join("..", "..", "..", "shared", "data", "online_retail_extract.csv.gz")
+		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+			t.Skipf("no order data at %s; SIDING_ORDERS may name another file", path)
+		}
+	}
+	server := redistest.Start(t)
+	client := server.Client(t)
+	const tasksInAll = 26938 + 26938 - 97 + 870 + 870 - 98
+	ctx, interrupt := context.WithCancel(t.Context())
+	ended := make(chan result)
+	go func() { ended <- enqueueIn(ctx, nil, "", "orders", path, "--redis", server.Addr) }()
+	poll(t, "some tasks", func() bool { return pending(t, client, defaultQueue) > 1000 })
+	interrupt()
+	if have := <-ended; have.status != exitFault || !strings.HasPrefix(have.err, "enqueue: interrupted; ") {
+		t.Fatalf("want it interrupted, have %+v", have)
+	}
+	if have := enqueue(t, "", "orders", path, "--redis", server.Addr); have.status != exitOK {
+		t.Errorf("again: want status 0, have %+v", have)
+	}
+	have, n := ids(t, client, defaultQueue), pending(t, client, defaultQueue)
+	if len(have) != tasksInAll || n != tasksInAll {
+		t.Errorf("tasks: want %d, have %d with %d ids", tasksInAll, n, len(have))
+	}
+}
+
+// A line without a line end at the end of the input, or one that is refused
+// there, is part of what has been dealt with.
+func TestFeedGoesToTheLastLine(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	dir := t.TempDir()
+	for name, last := range map[string]string{"refused": "{}", "refused-and-ended": "{}\n", "good": `{"kind":"order:audit","payload":{"order":"2"}}`} {
+		path := filepath.Join(dir, name)
+		text := `{"kind":"order:audit","payload":{"order":"1"}}` + "\n" + last
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			var out bytes.Buffer
+			a := &app{stdin: strings.NewReader(""), stdout: &out, stderr: io.Discard}
+			a.run(t.Context(), []string{"stream", path, "--redis", server.Addr, "--queue", "last-line", "--json"})
+			if !strings.Contains(out.String(), `"complete":true,"through":2`) {
+				t.Errorf("%s: want it complete through line 2, have %s", name, out.String())
+			}
+		}
+	}
+}

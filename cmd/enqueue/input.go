@@ -1,0 +1,104 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/sidingq/siding/internal/orders"
+	"github.com/sidingq/siding/queue"
+)
+
+// defaultQueue is the queue of tasks that name none, as in [queue.Options].
+const defaultQueue = "default"
+
+// resumeHelp is part of the help of the commands that read files.
+const resumeHelp = `Interrupted or failed, run the same command again: it goes on where it stopped and
+enqueues nothing twice. After each batch a checkpoint is saved in Redis, under the
+hash of the file's content and the queue, for 30 days: what it covers is left out.
+Besides, the id of each task is derived from that hash and the line, and while
+Redis has a task of an id there is no second one. The limit: if this program is
+killed (kill -9, power) after a batch and before its checkpoint, and workers have
+finished tasks of that batch and their retention has passed before the next run,
+then these are enqueued again; the journal of the ledger, which knows the ids,
+then refuses the second effect. A file with other content is another file: if
+lines are added to one, all of them are enqueued.`
+
+// An input is a source with what is needed to feed it to the queue.
+type input struct {
+	command string
+	name    string
+	queue   string
+	items   source
+	// content is that of a file which can be read again; zero for others,
+	// which have no checkpoint.
+	content content
+	restart bool
+	// counts, if set, tells what has been found in an order file.
+	counts func() orders.Counts
+}
+
+// feed takes an input to the queue and prints the report.
+func (a *app) feed(ctx context.Context, in input) error {
+	settings, err := a.settings()
+	if err != nil {
+		return err
+	}
+	report := &report{Source: in.name, DryRun: a.flags.dryRun}
+	feeder := feeder{report: report}
+	if !a.flags.dryRun {
+		client, err := connect(ctx, settings)
+		if err != nil {
+			return fault(err)
+		}
+		defer client.Close()
+		feeder.client = queue.NewClient(client)
+		if in.content.hash != "" {
+			feeder.mark = newCheckpoint(client, in.command, cmp.Or(in.queue, defaultQueue), in.content.hash)
+		}
+		if in.restart {
+			if err := feeder.mark.forget(ctx); err != nil {
+				return fault(err)
+			}
+		}
+	}
+	if !a.flags.quiet {
+		lines := -1
+		if in.content.hash != "" {
+			lines = in.content.lines
+		}
+		feeder.bar = newProgress(a.stderr, lines)
+	}
+	start := time.Now()
+	err = feeder.run(ctx, in.items)
+	feeder.bar.end()
+	if in.counts != nil {
+		counts := in.counts()
+		report.Orders = &counts
+	}
+	report.finish(time.Since(start), err)
+	write := report.writeText
+	if a.flags.json {
+		write = report.writeJSON
+	}
+	if err := write(a.stdout); err != nil {
+		return fault(err)
+	}
+	return a.verdict(in, report, err)
+}
+
+// verdict returns the error with which a run ends.
+func (a *app) verdict(in input, r *report, err error) error {
+	switch {
+	case err != nil && a.flags.dryRun:
+		return fault(err)
+	case err != nil && in.content.hash != "":
+		return fault(fmt.Errorf("%w; run the same command again to go on behind line %d", err, r.Through))
+	case err != nil:
+		return fault(fmt.Errorf("%w; all up to line %d was dealt with", err, r.Through))
+	case r.Refused > 0:
+		return &statusError{status: exitRefused}
+	}
+	return nil
+}

@@ -1,0 +1,277 @@
+package main
+
+import (
+	"compress/gzip"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/orders"
+	"github.com/sidingq/siding/internal/redistest"
+)
+
+// orderFile writes a file of so many orders with three lines each, of which one
+// is postage, and returns its path and the ids of its tasks.
+func orderFile(t *testing.T, n int) (path string, want map[string]bool) {
+	t.Helper()
+	var text strings.Builder
+	text.WriteString("InvoiceNo,StockCode,Description,Quantity,InvoiceDate,UnitPrice,CustomerID,Country\n")
+	for i := range n {
+		for _, sku := range []string{"22222", "33333", "POST"} {
+			fmt.Fprintf(&text, "%d,%s,x,%d,2011-11-08T07:52:00,1.25,%d,UK\n", 500000+i, sku, 1+i%5, 10000+i%50)
+		}
+	}
+	path = filepath.Join(t.TempDir(), "orders.csv")
+	if err := os.WriteFile(path, []byte(text.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	sum, err := fingerprint(t.Context(), strings.NewReader(text.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	reader, err := orders.NewReader(strings.NewReader(text.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want = make(map[string]bool)
+	for job, err := range orders.NewPlan(orders.PlanConfig{Content: sum.short()}).Jobs(reader) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		want[job.Options.TaskID] = true
+	}
+	return path, want
+}
+
+// wantExactly compares the queue with the ids that it should have, each once.
+func wantExactly(t *testing.T, client *redis.Client, queue string, want map[string]bool) {
+	t.Helper()
+	if diff := cmp.Diff(want, ids(t, client, queue)); diff != "" {
+		t.Errorf("ids (-want +have):\n%s", diff)
+	}
+	if have := pending(t, client, queue); have != len(want) {
+		t.Errorf("pending: want %d, have %d", len(want), have)
+	}
+}
+
+func TestOrdersReport(t *testing.T) {
+	t.Parallel()
+	const header = "InvoiceNo,StockCode,Description,Quantity,InvoiceDate,UnitPrice,CustomerID,Country\n"
+	const at = ",2011-11-08T07:52:00,"
+	text := header +
+		"1,22222,x,1" + at + "1,17850,UK\n" +
+		"1,22222,x,six" + at + "1,17850,UK\n" +
+		"2,POST,x,1" + at + "1,,UK\n" +
+		"C3,22222,x,-1" + at + "1,17850,UK\n" +
+		"4,22222,x,1" + at + "0,17850,UK\n" +
+		"5,22222,x,0" + at + "1,17850,UK\n" +
+		"1,22222,x,1" + at + "1,17850,UK\n" +
+		strings.Repeat("1,2\n", 25)
+	path := filepath.Join(t.TempDir(), "orders")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var refused strings.Builder
+	for line := 9; line <= 27; line++ {
+		fmt.Fprintf(&refused, "           line %d: want 8 fields as in the header, have 2\n", line)
+	}
+	rest := `        6  lines of 5 orders, of which 1 cancellations
+        1  times an order came back after another, with more lines
+`
+	left := `        1  debits left out: no customer
+        1  debits left out: the order's value is zero
+        1  deductions left out: a service, not goods
+        1  lines left out: the quantity is zero
+       26  refused
+           line 3: quantity: want a whole number of at most 1000000000 either way, have "six"
+` + refused.String() + "           and 6 more\n"
+	want := path + ": checked, nothing was enqueued\n" + rest + "       17  tasks would be enqueued\n" + left
+	wantResult(t, result{want, "", exitRefused}, enqueue(t, "", "orders", path, "--dry-run", "--redis", "127.0.0.1:1"))
+
+	server := redistest.Shared(t)
+	args := []string{"orders", path, "--redis", server.Addr, "--queue", "orders-report"}
+	want = path + ": done\n" + rest + "       17  tasks enqueued\n        0  tasks were there already\n" + left
+	wantResult(t, result{want, "", exitRefused}, enqueue(t, "", args...))
+	// What was refused is said again, for it has not been mended.
+	want = path + ": everything was already enqueued\n" + rest + "        0  tasks enqueued\n       17  tasks were there already; all up to line 33, by the checkpoint\n" + left
+	wantResult(t, result{want, "", exitRefused}, enqueue(t, "", args...))
+}
+
+func TestOrdersAgain(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	client := server.Client(t)
+	path, want := orderFile(t, 50)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	packed := filepath.Join(t.TempDir(), "other-name")
+	f, err := os.Create(packed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	zip := gzip.NewWriter(f)
+	if _, err := zip.Write(text); err != nil {
+		t.Fatal(err)
+	}
+	if err := zip.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	const q = "orders-again"
+	run := func(want string, args ...string) {
+		t.Helper()
+		have := enqueue(t, "", append([]string{"orders", "--redis", server.Addr, "--json"}, args...)...)
+		if have.status != exitOK || !strings.Contains(have.out, want) {
+			t.Errorf("%v: want %s, have %+v", args, want, have)
+		}
+	}
+	run(`"enqueued":350,"already_there":0`, path, "--queue", q)
+	wantExactly(t, client, q, want)
+	run(`"enqueued":0,"already_there":350`, path, "--queue", q)
+	// The same content under another name, and compressed.
+	run(`"enqueued":0,"already_there":350`, packed, "--queue", q)
+	// Without its checkpoint, as after a crash before it was saved: by the ids.
+	run(`"enqueued":0,"already_there":350`, path, "--queue", q, "--restart")
+	wantExactly(t, client, q, want)
+	// Another queue is another matter.
+	run(`"enqueued":350,"already_there":0`, path, "--queue", q+"2")
+	// The limit: tasks that are gone and a checkpoint that was not saved. The
+	// ids are the same, which is what the ledger's journal goes by.
+	if _, err := inspect(t, server).DeleteAllPendingTasks(q); err != nil {
+		t.Fatal(err)
+	}
+	run(`"enqueued":0,"already_there":350`, path, "--queue", q)
+	run(`"enqueued":350,"already_there":0`, path, "--queue", q, "--restart")
+	wantExactly(t, client, q, want)
+}
+
+func TestOrdersRetention(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	path, want := orderFile(t, 1)
+	for q, args := range map[string][]string{"10m0s": nil, "2h0m0s": {"--retention", "2h"}, "0s": {"--retention", "0"}} {
+		if have := enqueue(t, "", append(args, "orders", path, "--redis", server.Addr, "--queue", q)...); have.status != exitOK {
+			t.Fatalf("want status 0, have %+v", have)
+		}
+		for id := range want {
+			info, err := inspect(t, server).GetTaskInfo(q, id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if have := info.Retention.String(); have != q {
+				t.Errorf("%s: retention: want %s, have %s", id, q, have)
+			}
+		}
+	}
+}
+
+// A run that is interrupted has finished its batch and says where it stopped;
+// the next one goes on there, and together they enqueue each task once.
+func TestOrdersInterrupted(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	client := server.Client(t)
+	slow := redistest.NewProxy(t, server.Addr)
+	slow.Delay(500 * time.Microsecond)
+	path, want := orderFile(t, 500)
+	const q = "orders-interrupted"
+	ctx, interrupt := context.WithCancel(t.Context())
+	ended := make(chan result)
+	go func() { ended <- enqueueIn(ctx, nil, "", "orders", path, "--redis", slow.Addr, "--queue", q) }()
+	poll(t, "some tasks", func() bool { return pending(t, client, q) > 300 })
+	interrupt()
+	have := <-ended
+	var line int
+	if _, err := fmt.Sscanf(have.err, "enqueue: interrupted; run the same command again to go on behind line %d", &line); err != nil || have.status != exitFault {
+		t.Fatalf("want status 1 and where to go on, have %+v", have)
+	}
+	if !strings.Contains(have.out, fmt.Sprintf(": stopped behind line %d\n", line)) {
+		t.Errorf("report: want that it stopped behind line %d, have %s", line, have.out)
+	}
+	n := pending(t, client, q)
+	if n >= len(want) || line < 100 {
+		t.Fatalf("want an interrupt in the middle, have %d of %d tasks and line %d", n, len(want), line)
+	}
+	again := enqueue(t, "", "orders", path, "--redis", server.Addr, "--queue", q, "--json")
+	if text := fmt.Sprintf(`"resumed_after":%d,"enqueued":%d,"already_there":%d,`, line, len(want)-n, n); again.status != exitOK || !strings.Contains(again.out, text) {
+		t.Errorf("again: want %s, have %+v", text, again)
+	}
+	wantExactly(t, client, q, want)
+}
+
+// Redis goes away in the middle and comes back: a clear error soon, and the
+// next run completes the set.
+func TestOrdersRedisGone(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		fail, mend func(*testing.T, *redistest.Server)
+		within     time.Duration
+	}{
+		"killed": {func(_ *testing.T, s *redistest.Server) { s.Kill() }, func(t *testing.T, s *redistest.Server) { t.Helper(); s.Restart(t) }, 5 * time.Second},
+		"frozen": {func(_ *testing.T, s *redistest.Server) { s.Pause() }, func(_ *testing.T, s *redistest.Server) { s.Resume() }, 10 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
+			slow := redistest.NewProxy(t, server.Addr)
+			slow.Delay(500 * time.Microsecond)
+			path, want := orderFile(t, 500)
+			client := server.Client(t)
+			ended := make(chan result)
+			go func() { ended <- enqueueIn(t.Context(), nil, "", "orders", path, "--redis", slow.Addr) }()
+			poll(t, "some tasks", func() bool { return pending(t, client, defaultQueue) > 300 })
+			c.fail(t, server)
+			start := time.Now()
+			have := <-ended
+			if took := time.Since(start); took > c.within {
+				t.Errorf("want the end within %v, have %v", c.within, took)
+			}
+			if have.status != exitFault || !strings.HasPrefix(have.err, "enqueue: redis: ") || !strings.Contains(have.err, "run the same command again to go on behind line ") {
+				t.Errorf("want status 1 and an error that says how to go on, have %+v", have)
+			}
+			c.mend(t, server)
+			again := enqueue(t, "", "orders", path, "--redis", server.Addr, "--json")
+			if again.status != exitOK || !strings.Contains(again.out, `"complete":true`) || !strings.Contains(again.out, `"resumed_after":`) {
+				t.Errorf("again: want it to go on and complete, have %+v", again)
+			}
+			wantExactly(t, server.Client(t), defaultQueue, want)
+		})
+	}
+}
+
+// What cannot be read as a whole is refused as a whole, before anything is sent.
+func TestOrdersRefusedAsAWhole(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	server := redistest.Start(t)
+	for name, c := range map[string]struct{ text, want string }{
+		"workbook":  {"PK\x03\x04 and more", "not a CSV file but a workbook (.xlsx) or another zip archive: open it in a spreadsheet program and save it as CSV"},
+		"truncated": {"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff\x01", "gzip: unexpected EOF"},
+		"no header": {"1,2,3\n", `not a CSV file: line 1: header: want a column InvoiceNo or Invoice, have "1,2,3"`},
+		"empty":     {"", "not a CSV file: the file is empty, want a header line"},
+	} {
+		path := write(name, c.text)
+		wantResult(t, result{"", "enqueue: " + path + ": " + c.want + "\n", exitFault}, enqueue(t, "", "orders", path, "--redis", server.Addr))
+	}
+	if n, err := server.Client(t).DBSize(t.Context()).Result(); n != 0 || err != nil {
+		t.Errorf("keys: want none, have %d (%v)", n, err)
+	}
+}

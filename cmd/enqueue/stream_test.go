@@ -1,0 +1,260 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sidingq/siding/internal/redistest"
+	"github.com/sidingq/siding/queue"
+	"github.com/sidingq/siding/tasks"
+)
+
+// decodeAll returns what the decoder makes of the text, each item as "line:
+// task" or "line: error".
+func decodeAll(t *testing.T, d streamDecoder, text string) (told []string, jobs []queue.Job) {
+	t.Helper()
+	for it, err := range d.items(strings.NewReader(text), false) {
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case it.line != it.through:
+			t.Errorf("want lines one by one, have line %d through %d", it.line, it.through)
+		case it.refused != nil:
+			told = append(told, fmt.Sprintf("%d: %v", it.line, it.refused))
+		default:
+			told = append(told, fmt.Sprintf("%d: %T%v", it.line, it.job.Task, it.job.Task))
+			jobs = append(jobs, it.job)
+		}
+	}
+	return told, jobs
+}
+
+func TestStreamLines(t *testing.T) {
+	t.Parallel()
+	const good = `{"kind":"order:audit","payload":{"order":"1"}}`
+	long := strings.Repeat("x", maxStreamLine)
+	for name, c := range map[string]struct{ text, want string }{
+		"good":              {good, "1: tasks.AuditOrder{1 0}"},
+		"byte order mark":   {"\ufeff" + good, "1: tasks.AuditOrder{1 0}"},
+		"blanks, CRLF":      {"\r\n \n\t" + good + "  \r\n", "3: tasks.AuditOrder{1 0}"},
+		"not JSON":          {"order:audit", "1: want a JSON object: invalid character 'o' looking for beginning of value"},
+		"cut off":           {`{"kind":"order`, "1: want a JSON object: unexpected EOF"},
+		"an array":          {`[]`, "1: want a JSON object, have array"},
+		"two objects":       {good + good, "1: want one JSON object on the line, have more behind it"},
+		"unknown field":     {`{"kind":"order:audit","payload":{"order":"1"},"delya":"5s"}`, `1: field "delya" is not known`},
+		"wrong type":        {`{"kind":"order:audit","payload":{"order":"1"},"delay":5}`, `1: field "delay" is of the wrong type: want a string, have number`},
+		"wrong number":      {`{"kind":"order:audit","payload":{"order":"1"},"retries":"5"}`, `1: field "retries" is of the wrong type: want a whole number, have string`},
+		"no kind":           {`{"payload":{"order":"1"}}`, `1: field "kind" is empty`},
+		"unknown kind":      {`{"kind":"x","payload":{"order":"1"}}`, "1: tasks: kind: want one of " + strings.Join(tasks.Kinds(), ", ") + `, have "x"`},
+		"no payload":        {`{"kind":"order:audit"}`, "1: order:audit: payload is empty: want a JSON object"},
+		"null":              {`{"kind":"order:audit","payload":null}`, `1: order:audit: payload field "order" is empty`},
+		"bad payload":       {`{"kind":"order:audit","payload":{"order":""}}`, `1: order:audit: payload field "order" is empty`},
+		"bad delay":         {`{"kind":"order:audit","payload":{"order":"1"},"delay":"soon"}`, `1: delay: want a duration such as 90s or 1h30m, have "soon"`},
+		"bad deadline":      {`{"kind":"order:audit","payload":{"order":"1"},"deadline":"2030-01-31"}`, `1: deadline: want a time with its zone such as 2030-01-31T18:00:00Z, have "2030-01-31"`},
+		"negative retries":  {`{"kind":"order:audit","payload":{"order":"1"},"retries":-1}`, "1: retries: want 0 or more, have -1"},
+		"too long":          {long + good, fmt.Sprintf("1: want a line of at most %d bytes", maxStreamLine)},
+		"long unknown name": {`{"` + long[:5000] + `":1}`, `1: field "` + long[:59] + `… is not known`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			have, _ := decodeAll(t, streamDecoder{}, c.text)
+			if diff := cmp.Diff([]string{c.want}, have); diff != "" {
+				t.Errorf("alone (-want +have):\n%s", diff)
+			}
+			// Among others it is the only one that suffers.
+			have, _ = decodeAll(t, streamDecoder{}, good+"\n"+strings.TrimPrefix(c.text, "\ufeff")+"\n"+good)
+			if len(have) != 3 || have[0] != "1: tasks.AuditOrder{1 0}" || !strings.HasSuffix(have[2], ": tasks.AuditOrder{1 0}") {
+				t.Errorf("among others: want the others, have %q", have)
+			}
+		})
+	}
+}
+
+func TestStreamOptions(t *testing.T) {
+	t.Parallel()
+	text := `{"kind":"order:audit","payload":{"order":"1"},"queue":"q","id":"x","delay":"5s","unique":"6s","retries":7,"timeout":"8s","deadline":"2999-01-01T00:00:00Z","retention":"9s"}
+{"kind":"order:audit","payload":{"order":"1"},"at":"2998-01-01T00:00:00+01:00","retries":0}`
+	want := []queue.Options{
+		{
+			Queue: "q", TaskID: "x", Delay: 5 * time.Second, UniqueFor: 6 * time.Second, Retries: 7, Timeout: 8 * time.Second,
+			Deadline: time.Date(2999, 1, 1, 0, 0, 0, 0, time.UTC), Retention: 9 * time.Second,
+		},
+		{
+			Queue: "elsewhere", TaskID: "0123456789abcdef-2-order:audit", Retries: queue.NoRetries,
+			At: time.Date(2997, 12, 31, 23, 0, 0, 0, time.UTC),
+		},
+	}
+	_, jobs := decodeAll(t, streamDecoder{queue: "elsewhere", content: content{hash: "0123456789abcdefrest"}}, text)
+	var have []queue.Options
+	for _, job := range jobs {
+		have = append(have, *job.Options)
+	}
+	if diff := cmp.Diff(want, have); diff != "" {
+		t.Errorf("options (-want +have):\n%s", diff)
+	}
+}
+
+func FuzzStream(f *testing.F) {
+	for _, seed := range []string{
+		"", "\n\n", "{}", `{"kind":"order:audit","payload":{"order":"1"}}`, `{"kind":"order:place","payload":{"user":"u","submission":"s","items":[{"sku":"1","quantity":1,"price":"1"}]},"retries":0}`,
+		`{"payload":[]}` + "\n{", "\xff", `{"kind":"order:audit","payload":{"order":"1"},"at":"x"}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		last := 0
+		for it, err := range (streamDecoder{}).items(bytes.NewReader(text), false) {
+			if err != nil {
+				t.Fatalf("want no fault of the input, have %v", err)
+			}
+			if it.line <= last || it.line > 1+bytes.Count(text, []byte("\n")) {
+				t.Fatalf("want lines of the file in their order, have %d behind %d", it.line, last)
+			}
+			last = it.line
+			if it.refused != nil && len(it.refused.Error()) > 1000 {
+				t.Fatalf("want a short error, have %d bytes", len(it.refused.Error()))
+			}
+			if it.refused == nil {
+				if err := queue.Check(it.job.Task, it.job.Options); err != nil && len(err.Error()) > 1000 {
+					t.Fatalf("want a short error, have %d bytes", len(err.Error()))
+				}
+			}
+		}
+	})
+}
+
+func TestStreamFromStdin(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	const q = "stream-stdin"
+	text := `{"kind":"order:audit","payload":{"order":"1"},"id":"a"}
+{"kind":"order:adit","payload":{"order":"1"},"id":"b"}
+
+{"kind":"order:audit","payload":{"order":"1"},"id":"c","timeout":"1ms"}
+{"kind":"order:audit","payload":{"order":"1"},"id":"d"}`
+	args := []string{"stream", "--redis", server.Addr, "--queue", q}
+	want := `-: done
+        2  tasks enqueued
+        0  tasks were there already
+        2  refused
+           line 2: tasks: kind: want one of ` + strings.Join(tasks.Kinds(), ", ") + `, have "order:adit"
+           line 4: order:audit: timeout: want whole seconds, 1 or more, have "1ms"
+`
+	wantResult(t, result{want, "", exitRefused}, enqueue(t, text, args...))
+	// Its own ids keep a stream from being enqueued twice.
+	want = strings.NewReplacer("-: done", "-: everything was already enqueued", "2  tasks enqueued", "0  tasks enqueued", "0  tasks were", "2  tasks were").Replace(want)
+	wantResult(t, result{want, "", exitRefused}, enqueue(t, text, args...))
+	if diff := cmp.Diff(map[string]bool{"a": true, "d": true}, ids(t, server.Client(t), q)); diff != "" {
+		t.Errorf("ids (-want +have):\n%s", diff)
+	}
+}
+
+// A task that comes by a pipe is enqueued at once, although neither the batch
+// is full nor the pipe at its end; and a run that waits for input can be ended.
+func TestStreamIsLive(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	client := server.Client(t)
+	const q = "stream-live"
+	stdin, feed := io.Pipe()
+	ctx, interrupt := context.WithCancel(t.Context())
+	var out, errs bytes.Buffer
+	a := &app{stdin: stdin, stdout: &out, stderr: &errs}
+	ended := make(chan int)
+	go func() { ended <- a.run(ctx, []string{"stream", "--redis", server.Addr, "--queue", q}) }()
+	for i := range 3 {
+		if _, err := fmt.Fprintf(feed, `{"kind":"order:audit","payload":{"order":"1"},"id":"%d"}`+"\n", i); err != nil {
+			t.Fatal(err)
+		}
+		poll(t, fmt.Sprintf("task %d", i), func() bool { return pending(t, client, q) == i+1 })
+	}
+	interrupt()
+	status := <-ended
+	if err := feed.Close(); err != nil {
+		t.Fatal(err)
+	}
+	want := result{
+		"-: stopped behind line 3\n        3  tasks enqueued\n        0  tasks were there already\n        0  refused\n",
+		"enqueue: interrupted; all up to line 3 was dealt with\n", exitFault,
+	}
+	wantResult(t, want, result{out.String(), errs.String(), status})
+}
+
+// poll waits until the condition holds, for a minute at most.
+func poll(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(time.Minute)
+	defer deadline.Stop()
+	ticker := time.NewTicker(2 * time.Millisecond)
+	defer ticker.Stop()
+	for !holds() {
+		select {
+		case <-ticker.C:
+		case <-deadline.C:
+			t.Fatalf("want %s, have none after a minute", what)
+		}
+	}
+}
+
+func TestStreamFromAPipeByName(t *testing.T) {
+	t.Parallel()
+	have := enqueue(t, "", "stream", "/dev/null", "--dry-run")
+	wantResult(t, result{"/dev/null: checked, nothing was enqueued\n        0  tasks would be enqueued\n        0  refused\n", "", exitOK}, have)
+}
+
+func TestStreamFile(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	client := server.Client(t)
+	const q, lines = "stream-file", 250
+	var text strings.Builder
+	for i := range lines {
+		fmt.Fprintf(&text, `{"kind":"order:audit","payload":{"order":"%d"}}`+"\n", i%7)
+	}
+	file := filepath.Join(t.TempDir(), "tasks.jsonl")
+	if err := os.WriteFile(file, []byte(text.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"stream", file, "--redis", server.Addr, "--queue", q}
+	if have := enqueue(t, "", append(args, "--dry-run", "--json")...); have.status != exitOK || !strings.Contains(have.out, `"would_enqueue":250`) {
+		t.Errorf("dry run: want 250 tasks that would be enqueued, have %+v", have)
+	}
+	if have := ids(t, client, q); len(have) != 0 {
+		t.Errorf("dry run: want nothing enqueued, have %d", len(have))
+	}
+	want := file + ": done\n      250  tasks enqueued\n        0  tasks were there already\n        0  refused\n"
+	wantResult(t, result{want, "", exitOK}, enqueue(t, "", args...))
+	want = file + ": everything was already enqueued\n        0  tasks enqueued\n      250  tasks were there already; all up to line 250, by the checkpoint\n        0  refused\n"
+	wantResult(t, result{want, "", exitOK}, enqueue(t, "", args...))
+	want = file + ": everything was already enqueued\n        0  tasks enqueued\n      250  tasks were there already\n        0  refused\n"
+	wantResult(t, result{want, "", exitOK}, enqueue(t, "", append(args, "--restart")...))
+	if have, distinct := pending(t, client, q), ids(t, client, q); have != lines || len(distinct) != lines {
+		t.Errorf("tasks: want %d with ids of their own, have %d with %d ids", lines, have, len(distinct))
+	}
+}
+
+func TestStreamInputFault(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("disk on fire")
+	var out, errs bytes.Buffer
+	in := io.MultiReader(strings.NewReader(`{"kind":"order:audit","payload":{"order":"1"}}`+"\n"), faulty{broken})
+	a := &app{stdin: in, stdout: &out, stderr: &errs}
+	status := a.run(t.Context(), []string{"stream", "--dry-run"})
+	want := result{"-: not checked to its end\n        1  tasks would be enqueued\n        0  refused\n", "enqueue: line 2: disk on fire\n", exitFault}
+	wantResult(t, want, result{out.String(), errs.String(), status})
+}
+
+// A faulty reader has nothing but an error.
+type faulty struct{ err error }
+
+func (f faulty) Read([]byte) (int, error) { return 0, f.err }

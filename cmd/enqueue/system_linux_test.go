@@ -1,0 +1,158 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/sys/unix"
+
+	"github.com/sidingq/siding/internal/config"
+	"github.com/sidingq/siding/internal/redistest"
+	"github.com/sidingq/siding/queue"
+	"github.com/sidingq/siding/tasks"
+)
+
+// terminal returns both ends of a pseudo terminal.
+func terminal(t *testing.T) (screen, program *os.File) {
+	t.Helper()
+	screen, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Skipf("no pseudo terminals here: %v", err)
+	}
+	t.Cleanup(func() { _ = screen.Close() })
+	fd := int(screen.Fd())
+	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return screen, program
+}
+
+func TestProgressBar(t *testing.T) {
+	t.Parallel()
+	path, _ := orderFile(t, 5000)
+	for name, c := range map[string]struct {
+		args  []string
+		stdin string
+		want  string // matches what the terminal shows; empty for nothing at all
+	}{
+		"file":  {[]string{"orders", path}, "", `lines +[1-9]\d?% .*\(\d+/15001\)`},
+		"stdin": {[]string{"stream"}, `{"kind":"order:audit","payload":{"order":"1"}}`, `lines`},
+		"quiet": {[]string{"orders", path, "--quiet"}, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			screen, program := terminal(t)
+			shown := make(chan []byte)
+			go func() {
+				all, _ := io.ReadAll(screen) // ends with an error when the program's end is closed
+				shown <- all
+			}()
+			var out bytes.Buffer
+			a := &app{stdin: strings.NewReader(c.stdin), stdout: &out, stderr: program}
+			status := a.run(t.Context(), append(c.args, "--dry-run"))
+			if err := program.Close(); err != nil {
+				t.Fatal(err)
+			}
+			have := string(<-shown)
+			if status != exitOK || !regexp.MustCompile(c.want).MatchString(have) || (c.want == "") != (have == "") {
+				t.Errorf("want status 0 and %q shown, have %d and %q", c.want, status, have)
+			}
+		})
+	}
+}
+
+// The signals end the program behind the batch in hand.
+func TestSignal(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	client := server.Client(t)
+	slow := redistest.NewProxy(t, server.Addr)
+	slow.Delay(time.Millisecond)
+	path, want := orderFile(t, 500)
+	for _, sig := range []os.Signal{syscall.SIGINT, syscall.SIGTERM} {
+		q := "signal-" + sig.String()
+		var errs bytes.Buffer
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "orders", path, "--redis", slow.Addr, "--queue", q)
+		cmd.Env = []string{asCommand + "=1"}
+		cmd.Stderr = &errs
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		poll(t, "some tasks", func() bool { return pending(t, client, q) > 100 })
+		if err := cmd.Process.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+		err := cmd.Wait()
+		ended, ok := errors.AsType[*exec.ExitError](err)
+		if !ok || ended.ExitCode() != exitFault || !strings.HasPrefix(errs.String(), "enqueue: interrupted; run the same command again to go on behind line ") {
+			t.Errorf("%v: want status 1 and where to go on, have %v and %q", sig, err, errs.String())
+		}
+		if have := enqueue(t, "", "orders", path, "--redis", server.Addr, "--queue", q); have.status != exitOK {
+			t.Errorf("again: want status 0, have %+v", have)
+		}
+		wantExactly(t, client, q, want)
+	}
+}
+
+// A host that answers nothing, not even to a connection, holds up a call for
+// some seconds and not for the product of all retries.
+func TestSilentHost(t *testing.T) {
+	t.Parallel()
+	// A listener whose queue of connections is full drops all that come.
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Close(fd) })
+	if err := errors.Join(unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), unix.Listen(fd, 0)); err != nil {
+		t.Fatal(err)
+	}
+	name, err := unix.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bound, ok := name.(*unix.SockaddrInet4)
+	if !ok {
+		t.Fatalf("want an IPv4 address, have %T", name)
+	}
+	addr := fmt.Sprintf("127.0.0.1:%d", bound.Port)
+	dialer := net.Dialer{Timeout: 100 * time.Millisecond}
+	for range 3 {
+		if conn, err := dialer.DialContext(t.Context(), "tcp", addr); err == nil {
+			t.Cleanup(func() { _ = conn.Close() })
+		}
+	}
+	settings := config.Default().Redis
+	settings.Addrs = []string{addr}
+	settings.DialTimeout, settings.Timeout = time.Second, time.Second
+	opts, err := clientOptions(settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := redis.NewUniversalClient(opts)
+	t.Cleanup(func() { _ = client.Close() })
+	start := time.Now()
+	_, err = queue.NewClient(client).Enqueue(t.Context(), tasks.AuditOrder{Order: "1"}, nil)
+	if took := time.Since(start); err == nil || took > 3500*time.Millisecond {
+		t.Errorf("want an error after about two seconds, have %v after %v", err, took)
+	}
+}

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sidingq/siding/queue"
+	"github.com/sidingq/siding/tasks"
+)
+
+func (a *app) taskCommand() *cobra.Command {
+	var (
+		options taskOptions
+		payload string
+		retries int
+	)
+	cmd := &cobra.Command{
+		Use:   "task KIND --payload JSON|@FILE|-",
+		Short: "Enqueue one task and print its id",
+		Long: `Enqueue one task and print its id; with --json its receipt, {"id":..,"queue":..}.
+
+Kinds: ` + strings.Join(tasks.Kinds(), ", ") + `.
+
+A task that is not valid, or whose id or like is there already, is refused with
+exit status 3, and nothing is stored. After a fault of Redis the task may have
+been stored all the same: give it an --id to be able to try again safely.`,
+		Example: `  enqueue task order:audit --payload '{"order":"536365"}'
+  enqueue task stock:deduct --payload @deduction.json --queue critical --delay 90s`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if cmd.Flags().Changed("retries") {
+				options.Retries = &retries
+			}
+			opts, err := options.options()
+			if err != nil {
+				return fmt.Errorf("--%w", err)
+			}
+			text, err := a.payload(payload)
+			if err != nil {
+				return err
+			}
+			return a.enqueueTask(cmd.Context(), args[0], text, opts)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&payload, "payload", "", "the task's payload: `JSON`, @FILE, or - for stdin")
+	f.IntVar(&retries, "retries", 0, "how often it is tried again after failures of its own, `n`; 0 for never (default 25)")
+	options.addFlags(f)
+	if err := cmd.MarkFlagRequired("payload"); err != nil {
+		panic(err) // there is no such flag: the lines above are wrong
+	}
+	return cmd
+}
+
+// payload returns what --payload stands for. It reads no more than it takes to
+// see that a payload is too large.
+func (a *app) payload(value string) ([]byte, error) {
+	in := a.stdin
+	if name, ok := strings.CutPrefix(value, "@"); ok {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, fmt.Errorf("--payload: %w", err)
+		}
+		defer f.Close()
+		in = f
+	} else if value != "-" {
+		return []byte(value), nil
+	}
+	// Blanks between the values, which do not count, may double the size.
+	const most = 2 * queue.MaxPayload
+	text, err := io.ReadAll(io.LimitReader(in, most+1))
+	if err != nil {
+		return nil, fault(fmt.Errorf("--payload: %w", err))
+	}
+	if len(text) > most {
+		return nil, refused(fmt.Errorf("payload: want at most %d bytes, have more", queue.MaxPayload))
+	}
+	return text, nil
+}
+
+func (a *app) enqueueTask(ctx context.Context, kind string, payload []byte, opts *queue.Options) error {
+	settings, err := a.settings()
+	if err != nil {
+		return err
+	}
+	task, err := tasks.Decode(kind, payload)
+	if err == nil {
+		err = queue.Check(task, opts)
+	}
+	if err != nil {
+		return refused(err)
+	}
+	receipt := queue.Receipt{ID: opts.TaskID, Queue: cmp.Or(opts.Queue, defaultQueue)}
+	if a.flags.dryRun {
+		return a.printReceipt(receipt, kind+" is valid")
+	}
+	client, err := connect(ctx, settings)
+	if err != nil {
+		return fault(err)
+	}
+	defer client.Close()
+	// Once it is on its way, an interrupt must not leave its fate unknown.
+	receipt, err = queue.NewClient(client).Enqueue(context.WithoutCancel(ctx), task, opts)
+	switch {
+	case errors.Is(err, queue.ErrTaskIDConflict), errors.Is(err, queue.ErrDuplicate):
+		return refused(err)
+	case err != nil:
+		return fault(err)
+	}
+	return a.printReceipt(receipt, receipt.ID)
+}
+
+// printReceipt prints text, or the receipt as JSON if that is asked for.
+func (a *app) printReceipt(r queue.Receipt, text string) error {
+	if a.flags.json {
+		line, err := json.Marshal(struct {
+			queue.Receipt
+
+			DryRun bool `json:"dry_run,omitempty"`
+		}{r, a.flags.dryRun})
+		if err != nil {
+			return fault(err)
+		}
+		text = string(line)
+	}
+	if _, err := fmt.Fprintln(a.stdout, text); err != nil {
+		return fault(err)
+	}
+	return nil
+}

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/hibiken/asynq"
+
+	"github.com/sidingq/siding/internal/redistest"
+	"github.com/sidingq/siding/queue"
+	"github.com/sidingq/siding/tasks"
+)
+
+// A task that is not valid is refused with its field and value, before anybody
+// looks for Redis: there is none at the address.
+func TestTaskRefused(t *testing.T) {
+	t.Parallel()
+	tooLong := strings.Repeat("9", 200)
+	for name, c := range map[string]struct {
+		args  []string
+		stdin string
+		want  string
+	}{
+		"unknown kind":     {[]string{"order:adit", "--payload", "{}"}, "", `tasks: kind: want one of ` + strings.Join(tasks.Kinds(), ", ") + `, have "order:adit"`},
+		"not JSON":         {[]string{"order:audit", "--payload", "{"}, "", "order:audit: payload: unexpected EOF"},
+		"nothing":          {[]string{"order:audit", "--payload", ""}, "", "order:audit: payload is empty: want a JSON object"},
+		"nothing at stdin": {[]string{"order:audit", "--payload", "-"}, "", "order:audit: payload is empty: want a JSON object"},
+		"unknown field":    {[]string{"order:audit", "--payload", `{"ordr":"1"}`}, "", `order:audit: payload field "ordr" is not known`},
+		"wrong type":       {[]string{"order:audit", "--payload", `{"order":1}`}, "", `order:audit: payload field "order" is of the wrong type: want a string, have number`},
+		"empty resource":   {[]string{"balance:debit", "--payload", `{"customer":" ","order":"1","amount":"1"}`}, "", `balance:debit: payload field "customer" is empty`},
+		"long resource":    {[]string{"order:audit", "--payload", `{"order":"` + tooLong + `"}`}, "", `order:audit: payload field "order" is too long: want at most 128 bytes, have 200`},
+		"brace":            {[]string{"order:audit", "--payload", `{"order":"{1}"}`}, "", `order:audit: payload field "order" holds a brace: have "{1}"`},
+		"two objects":      {[]string{"order:audit", "--payload", `{"order":"1"}{}`}, "", "order:audit: payload: want one JSON object, have more after it"},
+		"huge payload":     {[]string{"order:audit", "--payload", "-"}, strings.Repeat(" ", 3*queue.MaxPayload), "payload: want at most 262144 bytes, have more"},
+		"half a second":    {[]string{"order:audit", "--payload", `{"order":"1"}`, "--timeout", "500ms"}, "", `order:audit: timeout: want whole seconds, 1 or more, have "500ms"`},
+		"delay and time":   {[]string{"order:audit", "--payload", `{"order":"1"}`, "--delay", "5s", "--at", "2999-01-01T00:00:00Z"}, "", `order:audit: delay: want either a delay or a time, not both, have "5s"`},
+		"deadline gone":    {[]string{"order:audit", "--payload", `{"order":"1"}`, "--deadline", "2001-01-01T00:00:00Z"}, "", `order:audit: deadline: want a time to come, have "2001-01-01T00:00:00Z"`},
+		"queue":            {[]string{"order:audit", "--payload", `{"order":"1"}`, "--queue", "{q}"}, "", `order:audit: queue: want 1 to 256 bytes, not blank, without braces and control characters, have "{q}"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			args := append([]string{"task", "--redis", "127.0.0.1:1"}, c.args...)
+			wantResult(t, result{"", "enqueue: " + c.want + "\n", exitRefused}, enqueue(t, c.stdin, args...))
+		})
+	}
+}
+
+func TestTaskDryRun(t *testing.T) {
+	t.Parallel()
+	args := []string{"task", "order:audit", "--redis", "127.0.0.1:1", "--dry-run", "--payload", `{"order":"1"}`}
+	wantResult(t, result{"order:audit is valid\n", "", exitOK}, enqueue(t, "", args...))
+	args = append(args, "--json", "--id", "x", "--queue", "q")
+	wantResult(t, result{`{"id":"x","queue":"q","dry_run":true}` + "\n", "", exitOK}, enqueue(t, "", args...))
+}
+
+func TestTaskEnqueued(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	const q = "task-enqueued"
+	at := time.Now().Add(time.Hour).Truncate(time.Second)
+	file := filepath.Join(t.TempDir(), "payload.json")
+	if err := os.WriteFile(file, []byte(`{"order":"536365"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		args  []string
+		stdin string
+		want  asynq.TaskInfo
+	}{
+		"plain":      {[]string{"--payload", `{"order":"536365"}`}, "", asynq.TaskInfo{State: asynq.TaskStatePending, MaxRetry: 25, Timeout: 30 * time.Minute}},
+		"from file":  {[]string{"--payload", "@" + file}, "", asynq.TaskInfo{State: asynq.TaskStatePending, MaxRetry: 25, Timeout: 30 * time.Minute}},
+		"from stdin": {[]string{"--payload", "-"}, ` {"order": "536365"} `, asynq.TaskInfo{State: asynq.TaskStatePending, MaxRetry: 25, Timeout: 30 * time.Minute}},
+		"all options": {
+			[]string{"--payload", `{"order":"536365"}`, "--at", at.Format(time.RFC3339), "--retries", "3", "--timeout", "90s", "--deadline", at.Add(time.Hour).Format(time.RFC3339), "--retention", "1h", "--unique", "10s"},
+			"",
+			asynq.TaskInfo{State: asynq.TaskStateScheduled, MaxRetry: 3, Timeout: 90 * time.Second, Deadline: at.Add(time.Hour), NextProcessAt: at, Retention: time.Hour},
+		},
+		"no retries": {[]string{"--payload", `{"order":"536365"}`, "--retries", "0"}, "", asynq.TaskInfo{State: asynq.TaskStatePending, Timeout: 30 * time.Minute}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			id := strings.ReplaceAll(name, " ", "-")
+			args := append([]string{"task", "order:audit", "--redis", server.Addr, "--queue", q, "--id", id}, c.args...)
+			wantResult(t, result{id + "\n", "", exitOK}, enqueue(t, c.stdin, args...))
+			have, err := inspect(t, server).GetTaskInfo(q, id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.want.ID, c.want.Queue, c.want.Type, c.want.Payload = id, q, "order:audit", []byte(`{"order":"536365"}`)
+			opt := cmpopts.EquateApproxTime(0)
+			if c.want.State == asynq.TaskStatePending {
+				opt = cmpopts.IgnoreFields(asynq.TaskInfo{}, "NextProcessAt") // now
+			}
+			if diff := cmp.Diff(&c.want, have, opt, cmpopts.IgnoreFields(asynq.TaskInfo{}, "Headers"), cmpopts.IgnoreUnexported(asynq.TaskInfo{})); diff != "" {
+				t.Errorf("task as asynq sees it (-want +have):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestTaskDelayed(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	const q = "task-delayed"
+	before := time.Now()
+	have := enqueue(t, "", "task", "order:audit", "--redis", server.Addr, "--queue", q, "--id", "x", "--json", "--delay", "1h", "--payload", `{"order":"1"}`)
+	wantResult(t, result{`{"id":"x","queue":"` + q + `"}` + "\n", "", exitOK}, have)
+	info, err := inspect(t, server).GetTaskInfo(q, "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	least, most := before.Add(time.Hour).Truncate(time.Second), time.Now().Add(time.Hour+time.Second)
+	if info.NextProcessAt.Before(least) || info.NextProcessAt.After(most) {
+		t.Errorf("want it to run at %v to %v, have %v", least, most, info.NextProcessAt)
+	}
+}
+
+// A second task of the same id, or an equal one where that is asked for, is
+// refused by Redis.
+func TestTaskThereAlready(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	const q = "task-there"
+	args := []string{"task", "order:audit", "--redis", server.Addr, "--queue", q, "--payload", `{"order":"1"}`}
+	byID, byLike := append(args, "--id", "x"), append(args, "--unique", "1h")
+	for want, args := range map[error][]string{queue.ErrTaskIDConflict: byID, queue.ErrDuplicate: byLike} {
+		if have := enqueue(t, "", args...); have.status != exitOK {
+			t.Errorf("first: want status 0, have %+v", have)
+		}
+		wantResult(t, result{"", "enqueue: order:audit: " + want.Error() + "\n", exitRefused}, enqueue(t, "", args...))
+	}
+	if have := pending(t, server.Client(t), q); have != 2 {
+		t.Errorf("tasks: want 2, have %d", have)
+	}
+}
