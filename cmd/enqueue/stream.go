@@ -191,7 +191,7 @@ func (d streamDecoder) decode(number int, text []byte) (queue.Job, error) {
 		opts.Queue = d.queue
 	}
 	if opts.TaskID == "" && d.content.hash != "" {
-		opts.TaskID = fmt.Sprintf("%s-%d-%s", d.content.short(), number, line.Kind)
+		opts.TaskID = fmt.Sprintf("%d:%s-%s", number, line.Kind, d.content.short())
 	}
 	return queue.Job{Task: task, Options: opts}, nil
 }

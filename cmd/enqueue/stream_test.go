@@ -90,7 +90,7 @@ func TestStreamOptions(t *testing.T) {
 			Deadline: time.Date(2999, 1, 1, 0, 0, 0, 0, time.UTC), Retention: 9 * time.Second,
 		},
 		{
-			Queue: "elsewhere", TaskID: "0123456789abcdef-2-order:audit", Retries: queue.NoRetries,
+			Queue: "elsewhere", TaskID: "2:order:audit-0123456789abcdef", Retries: queue.NoRetries,
 			At: time.Date(2997, 12, 31, 23, 0, 0, 0, time.UTC),
 		},
 	}

@@ -16,7 +16,7 @@ import (
 // PlanConfig says how the jobs of a file are to be enqueued.
 type PlanConfig struct {
 	// Content identifies what the file holds: the first digits of a hash of its
-	// text. It begins the id of every task, so that the same file asks for the
+	// text. It ends the id of every task, so that the same file asks for the
 	// same tasks whatever it is called. Not empty.
 	Content string
 	// Queue and Retention are the options of that name of every job.
@@ -258,8 +258,9 @@ func allocation(l Line) tasks.AllocateLine {
 func (p *Plan) job(line int, t queue.Task) Job {
 	return Job{
 		Job: queue.Job{Task: t, Options: &queue.Options{
-			Queue:     p.cfg.Queue,
-			TaskID:    fmt.Sprintf("%s-%d-%s", p.cfg.Content, line, t.Kind()),
+			Queue: p.cfg.Queue,
+			// The dashboard shows an id up to its first hyphen.
+			TaskID:    fmt.Sprintf("%d:%s-%s", line, t.Kind(), p.cfg.Content),
 			Retention: p.cfg.Retention,
 		}},
 		Line:    line,

@@ -40,7 +40,7 @@ func plan(t *testing.T, lines ...string) (jobs []string, counts orders.Counts) {
 			continue
 		}
 		jobs = append(jobs, fmt.Sprintf("%s%T%v", told, job.Task, job.Task))
-		want := queue.Options{Queue: "shop", Retention: time.Minute, TaskID: fmt.Sprintf("c0ffee-%d-%s", job.Line, job.Task.Kind())}
+		want := queue.Options{Queue: "shop", Retention: time.Minute, TaskID: fmt.Sprintf("%d:%s-c0ffee", job.Line, job.Task.Kind())}
 		if diff := cmp.Diff(&want, job.Options); diff != "" {
 			t.Errorf("options (-want +have):\n%s", diff)
 		}
