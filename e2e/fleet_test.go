@@ -40,11 +40,10 @@ var binaries = sync.OnceValues(func() (dir string, err error) {
 })
 
 func TestMain(m *testing.M) {
-	code := m.Run()
+	m.Run()
 	if dir, err := binaries(); err == nil {
 		_ = os.RemoveAll(dir)
 	}
-	os.Exit(code)
 }
 
 // A site is one Redis, one ledger, and the programs that work on them.
@@ -82,7 +81,7 @@ type worker struct {
 
 func (s *site) startWorker(t *testing.T, args ...string) *worker {
 	t.Helper()
-	w := &worker{cmd: exec.Command(filepath.Join(s.bin, "worker"), append([]string{"--json"}, args...)...), done: make(chan struct{})}
+	w := &worker{cmd: exec.CommandContext(t.Context(), filepath.Join(s.bin, "worker"), append([]string{"--json"}, args...)...), done: make(chan struct{})}
 	w.cmd.Env, w.cmd.Stdout, w.cmd.Stderr = s.env, &w.stdout, &w.stderr
 	w.cmd.Dir = t.TempDir() // no config.yaml there
 	if err := w.cmd.Start(); err != nil {

@@ -74,7 +74,7 @@ type served struct {
 // serve starts a program and waits until it says that it is up.
 func (s *site) serve(t *testing.T, dir, line, up string) *served {
 	t.Helper()
-	p := &served{cmd: exec.Command("sh", "-c", "exec "+s.built(line)), line: line, out: &lockedBuffer{}}
+	p := &served{cmd: exec.CommandContext(t.Context(), "sh", "-c", "exec "+s.built(line)), line: line, out: &lockedBuffer{}}
 	p.cmd.Dir, p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr = dir, s.env, p.out, p.out
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
