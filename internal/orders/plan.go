@@ -51,12 +51,12 @@ type Job struct {
 // own, which is told the lines of all parts together, and a debit of their own
 // over what they add. One that names another customer than the order is refused.
 //
-// Lines of no units do nothing and are left out, and do not count for the audit. So are the debits of orders
-// without a customer, which must not all end up in one account, and of those
-// whose value is zero. [Plan.Counts] says how many.
+// Lines of no units do nothing: they are left out and do not count for the audit.
+// So are the debits of orders without a customer, which must not all end up in
+// one account, and of those whose value is zero. [Plan.Counts] says how many.
 //
 // A plan keeps the number, the count of lines and the customer of each order
-// of the file, about 150 bytes; it holds none of the lines.
+// of the file, some 150 bytes; it holds none of the lines.
 type Plan struct {
 	cfg    PlanConfig
 	orders map[string]*order
