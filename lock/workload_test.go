@@ -146,13 +146,13 @@ func TestFleet(t *testing.T) {
 
 		// Whatever state is left, also one in the middle: all of it expires.
 		f.rdb.Del(s.Context(), f.key, f.row)
-		f.reserved("left behind", "also in line")
-		f.wantAllExpire()
-		f.expire()
-		lease := f.take("somebody")
-		f.wantAllExpire()
-		f.release(lease)
-		f.wantAllExpire()
+		s.reserved("left behind", "also in line")
+		s.wantAllExpire()
+		s.expire()
+		lease := s.take("somebody")
+		s.wantAllExpire()
+		s.release(lease)
+		s.wantAllExpire()
 	})
 }
 

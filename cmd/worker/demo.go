@@ -27,8 +27,9 @@ const (
 	// demoWork makes the longest row of tasks on one resource, about a
 	// hundred, take some seconds: long enough to look at the dashboard.
 	demoWork = 60 * time.Millisecond
-	// stall is how long a demo may go on without a task being done.
-	stall = time.Minute
+	// stall is how long a demo may go on without a task being done: longer than
+	// asynq needs to find a task that was dropped.
+	stall = 2 * time.Minute
 )
 
 // demo runs a member on an embedded Redis and a temporary ledger, with the tasks

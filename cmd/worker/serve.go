@@ -56,6 +56,9 @@ func (a *app) serve(ctx context.Context, cfg config.Config) error {
 	return a.report(ctx, log, m.stats.Summary())
 }
 
+// embeddedPatience is how long the embedded Redis may take to answer.
+const embeddedPatience = 30 * time.Second
+
 // embed starts an in-process Redis and points the settings at it.
 func (a *app) embed(cfg *config.Config) (*embedded.Server, error) {
 	own, err := embedded.Start(embedded.Config{Port: a.flags.port})
@@ -64,6 +67,10 @@ func (a *app) embed(cfg *config.Config) (*embedded.Server, error) {
 	}
 	cfg.Redis = config.Default().Redis
 	cfg.Redis.Addrs = []string{own.Addr()}
+	// It answers late only while this process itself is starved of CPU. To give
+	// up then would lose replies, and with the reply of a dequeue its task, until
+	// asynq finds it a minute later.
+	cfg.Redis.Timeout = embeddedPatience
 	return own, nil
 }
 
