@@ -27,9 +27,9 @@ import (
 // tell the two apart, or it proves nothing.
 func TestTheLedgerIsWrongWithoutTheGuard(t *testing.T) {
 	t.Parallel()
-	// Two of the longest orders, and all of the busiest customer.
+	// The longest order, and all of the busiest customer.
 	part := linesWith(t, orderFile(t), func(line string) bool {
-		return strings.HasPrefix(line, "581219,") || strings.HasPrefix(line, "580729,") || strings.Contains(line, ",12748,")
+		return strings.HasPrefix(line, "581219,") || strings.Contains(line, ",12748,")
 	})
 	for _, guarded := range []bool{true, false} {
 		name := "unguarded"
@@ -81,7 +81,7 @@ func runPart(t *testing.T, part []byte, guarded bool) (report oracle.Report, lin
 		startUnguarded(t, srv.Addr, l, cfg)
 	}
 	s := &site{redis: srv}
-	await(t, time.Minute, "all tasks done", func() bool { return s.queueInfo(t).ProcessedTotal == n })
+	await(t, 4*time.Minute, "all tasks done", func() bool { return s.queueInfo(t).ProcessedTotal == n })
 	report, err = oracle.Check(t.Context(), l.DB(), oracle.Input{Lines: oracleLines(t, bytes.NewReader(part)), OpeningStock: tasks.OpeningStock})
 	if err != nil {
 		t.Fatal(err)
