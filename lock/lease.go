@@ -198,7 +198,9 @@ func (l *Lease) endRenewal() {
 // Release frees the lock and reserves it for nobody: those in line come by
 // their own timers. The error matches [ErrLost] when the lease had ended
 // before; another error is Redis's, and the lock then stays until its TTL. A
-// second call does nothing. The call is sent even if ctx has ended already.
+// second call does nothing. The call is sent even if ctx has ended already. Where
+// nobody is in line, an answer that was lost and a client that then tries again
+// by itself give [ErrLost], too: the second try finds no lock.
 func (l *Lease) Release(ctx context.Context) error {
 	_, err := l.end(ctx, 0)
 	return err

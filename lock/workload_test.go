@@ -120,7 +120,7 @@ func (f *fleet) work(ctx context.Context, lease *lock.Lease) error {
 func TestFleet(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
-		const workers, tasks = 20, 10
+		const workers, tasks = 20, 6
 		f := &fleet{
 			setup:  s.with(lock.Config{Grace: 50 * time.Millisecond}),
 			mayDie: s.with(lock.Config{Grace: 50 * time.Millisecond, TTL: 100 * time.Millisecond}),

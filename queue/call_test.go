@@ -102,7 +102,7 @@ func TestLostCall(t *testing.T) {
 	t.Parallel()
 	b, st := setup(t), newStage(t)
 	p := &plain{
-		guardConfig: queue.GuardConfig{Lock: lock.Config{TTL: 2 * time.Second, Grace: 300 * time.Millisecond}},
+		guardConfig: queue.GuardConfig{Lock: lock.Config{TTL: 3 * time.Second, Grace: 300 * time.Millisecond}},
 		onLocks: func(_ context.Context, cmd redis.Cmder, send func() error) error {
 			if isPromote(cmd) {
 				return errors.New("lost on its way")
@@ -127,7 +127,8 @@ func TestReleaserDiesBeforeTheCall(t *testing.T) {
 	t.Run("own timer", func(t *testing.T) {
 		t.Parallel()
 		b, st := setup(t), newStage(t)
-		cfg := lock.Config{TTL: 2 * time.Second, Grace: 300 * time.Millisecond}
+		cfg := shortTimers
+		cfg.Grace = 300 * time.Millisecond
 		b.serve(t, queue.ServerConfig{Lock: cfg}, st.run)
 		lease := b.take(t, cfg)
 		ids := b.park(t, 1)

@@ -34,7 +34,7 @@ const (
 // because the machine stood still for a moment; and one whose grace is too
 // long to be what a test waits for.
 var (
-	shortTimers = lock.Config{TTL: 2500 * time.Millisecond, RenewEvery: 400 * time.Millisecond}
+	shortTimers = lock.Config{TTL: 4 * time.Second, RenewEvery: 500 * time.Millisecond}
 	longGrace   = lock.Config{Grace: 20 * time.Second}
 )
 
