@@ -100,24 +100,35 @@ func TestCalledToTheHead(t *testing.T) {
 // G3: no call is needed. Each waiting task has a timer of its own.
 func TestLostCall(t *testing.T) {
 	t.Parallel()
-	b, st := setup(t), newStage(t)
-	p := &plain{
-		guardConfig: queue.GuardConfig{Lock: lock.Config{TTL: 3 * time.Second, Grace: 300 * time.Millisecond}},
-		onLocks: func(_ context.Context, cmd redis.Cmder, send func() error) error {
-			if isPromote(cmd) {
-				return errors.New("lost on its way")
-			}
-			return send()
+	for name, lose := range map[string]func(redis.Cmder) error{
+		"the call fails": func(redis.Cmder) error { return errors.New("lost on its way") },
+		"the caller believes that it called": func(cmd redis.Cmder) error {
+			cmd.(*redis.Cmd).SetVal("called") //nolint:errcheck,forcetypeassert // a script's
+			return nil
 		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, st := setup(t), newStage(t)
+			p := &plain{
+				guardConfig: queue.GuardConfig{Lock: lock.Config{TTL: 3 * time.Second, Grace: 300 * time.Millisecond}},
+				onLocks: func(_ context.Context, cmd redis.Cmder, send func() error) error {
+					if isPromote(cmd) {
+						return lose(cmd)
+					}
+					return send()
+				},
+			}
+			p.serve(t, b, st)
+			holder := st.hold(0)
+			b.enqueue(t, b.job(0))
+			within(t, patience, "the holder", holder.entered)
+			ids := b.park(t, 1)
+			holder.open()
+			b.awaitGone(t, ids...)
+			st.wantOrder(0, 1)
+		})
 	}
-	p.serve(t, b, st)
-	holder := st.hold(0)
-	b.enqueue(t, b.job(0))
-	within(t, patience, "the holder", holder.entered)
-	ids := b.park(t, 1)
-	holder.open()
-	b.awaitGone(t, ids...)
-	st.wantOrder(0, 1)
 }
 
 // The releaser dies between its release and the call: the waiter was not
@@ -158,4 +169,29 @@ func TestReleaserDiesBeforeTheCall(t *testing.T) {
 			t.Errorf("want the line called again long before its timers, have %v", took)
 		}
 	})
+}
+
+// A waiter that was called is out of the line. If it comes too late, after
+// another has taken the lock, it joins at the end.
+func TestCalledButTooLate(t *testing.T) {
+	t.Parallel()
+	b, st, latch := setup(t), newStage(t), newParkLatch()
+	latch.used.Store(true)
+	cfg := lock.Config{Grace: 300 * time.Millisecond}
+	holder := b.holdElsewhere(t, st, cfg)
+	(&plain{onTasks: latch.tap(t)}).serve(t, b, st)
+	ids := b.park(t, 1, 2, 3)
+	latch.idle.Store(true)
+	second := st.hold(4)
+	holder.open()
+	b.awaitState(t, ids[0], asynq.TaskStatePending)
+	eventually(t, "the reservation to lapse", func() bool { return b.value(t) == "" })
+	b.wantLine(t, ids[1], ids[2])
+	b.enqueue(t, b.job(4), queue.Options{Queue: b.queue + ".elsewhere"})
+	within(t, patience, "another to take the lock", second.entered)
+	latch.idle.Store(false)
+	b.awaitState(t, ids[0], asynq.TaskStateRetry)
+	b.wantLine(t, ids[1], ids[2], ids[0])
+	second.open()
+	st.wantOrder(0, 4, 2, 3, 1)
 }

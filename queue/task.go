@@ -32,10 +32,10 @@ type Validator interface {
 
 // Limits of what a client accepts; a larger task is refused with a
 // [*TaskError]. Redis keeps every byte in memory: store large documents
-// elsewhere and enqueue their names.
+// elsewhere and enqueue their names. The one header that a client sets is the
+// resource, of at most [lock.MaxResource] bytes.
 const (
 	MaxPayload = 256 << 10 // bytes of one payload, as JSON
-	MaxHeader  = 4 << 10   // bytes of one header value
 	MaxKind    = 256       // bytes of a kind
 )
 
