@@ -1,7 +1,6 @@
 package asynqredis_test
 
 import (
-	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -182,17 +181,27 @@ func TestCutOffAttemptThatIsStillTheLatest(t *testing.T) {
 	}
 }
 
-// The task is in no set of active tasks any more: recovered, or gone.
-func TestParkOfATaskThatIsNotActiveMovesNothing(t *testing.T) {
+// The task is not active any more: recovered, or gone. asynq's own answer would
+// be an error.
+func TestAttemptOfATaskThatIsNotActiveMovesNothing(t *testing.T) {
 	t.Parallel()
-	for name, move := range map[string]func(t *testing.T, f *fleet, id string){
-		"recovered":              func(*testing.T, *fleet, string) {},
-		"recovered and pending":  func(t *testing.T, f *fleet, id string) { t.Helper(); f.runNow(t, id) },
-		"recovered and archived": func(t *testing.T, f *fleet, id string) { t.Helper(); must(t, f.inspector.ArchiveTask(f.queue, id)) },
-		"recovered and deleted":  func(t *testing.T, f *fleet, id string) { t.Helper(); must(t, f.inspector.DeleteTask(f.queue, id)) },
+	moves := map[string]func(f *fleet, id string) error{
+		"recovered":              func(*fleet, string) error { return nil },
+		"recovered and pending":  func(f *fleet, id string) error { return f.inspector.RunTask(f.queue, id) },
+		"recovered and archived": func(f *fleet, id string) error { return f.inspector.ArchiveTask(f.queue, id) },
+		"recovered and deleted":  func(f *fleet, id string) error { return f.inspector.DeleteTask(f.queue, id) },
+	}
+	for name, c := range map[string]struct {
+		park, cutOff bool
+		err          error
+	}{
+		"parks":           {park: true, err: errWaiting},
+		"parks, cut off":  {park: true, cutOff: true, err: errWaiting},
+		"done, cut off":   {cutOff: true},
+		"failed, cut off": {cutOff: true, err: errOwn},
 	} {
-		for _, cutOff := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, cut off %v", name, cutOff), func(t *testing.T) {
+		for moved, move := range moves {
+			t.Run(moved+", "+name, func(t *testing.T) {
 				t.Parallel()
 				for where, store := range stores() {
 					t.Run(where, func(t *testing.T) {
@@ -203,14 +212,16 @@ func TestParkOfATaskThatIsNotActiveMovesNothing(t *testing.T) {
 						a := w.take(t, id)
 						f.lapse(t, id)
 						f.recoverLapsed(t, nil)
-						move(t, f, id)
+						must(t, move(f, id))
 						before := f.check(t)
-						if cutOff {
+						told := false
+						if c.park {
+							a.ours.Park(asynqredis.Park{At: time.Now().Add(time.Hour), Ticket: 7, Done: func(int) { told = true }})
+						}
+						if c.cutOff {
 							a.ours.CutOff()
 						}
-						told := false
-						a.ours.Park(asynqredis.Park{At: time.Now().Add(time.Hour), Ticket: 7, Done: func(int) { told = true }})
-						a.mustEnd(t, errWaiting)
+						a.mustEnd(t, c.err)
 						f.unchanged(t, before)
 						if told {
 							t.Error("want Done not told of what was no parking")
