@@ -8,16 +8,18 @@ import (
 	"time"
 
 	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/lock/locktest"
 )
 
 // acquireFrom is one attempt on a fake with the default configuration.
-func acquireFrom(t *testing.T, ctx context.Context, f *fakeRedis) (*lock.Lease, error) { //nolint:revive // t first, as in every helper
+func acquireFrom(t *testing.T, ctx context.Context, f *fake) (*lock.Lease, error) { //nolint:revive // t first, as in every helper
 	t.Helper()
-	locker, err := lock.New(f, lock.Config{})
+	locker, err := lock.New(f.Store, lock.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return locker.Acquire(ctx, "order:1", nil)
+	t.Cleanup(locker.Close)
+	return locker.Acquire(ctx, "order:1")
 }
 
 // TestUnknownOutcomeIsCleanedUp: Redis took the lock, its answer is lost or
@@ -26,23 +28,16 @@ func TestUnknownOutcomeIsCleanedUp(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name    string
-		network fault
+		network locktest.Fault
 		want    error // nil for any
 	}{
-		{"answer lost", swallow, errNetwork},
-		{"answer after the deadline", slow(14 * time.Second), nil},
-		{"answer of another kind", func(_ context.Context, _ string, act func() any) (any, error) { act(); return "OK", nil }, nil},
-		{"answer that is too short", func(_ context.Context, _ string, act func() any) (any, error) { act(); return []any{int64(1)}, nil }, nil},
-		{"refusal that is too short", func(_ context.Context, _ string, act func() any) (any, error) { act(); return []any{int64(0)}, nil }, nil},
-		{"fence that is no number", func(_ context.Context, _ string, act func() any) (any, error) {
-			act()
-			return []any{int64(1), "1.79e+15", "-1"}, nil
-		}, nil},
+		{"answer lost", locktest.SwallowReply, locktest.ErrNetwork},
+		{"answer after the deadline", locktest.Slow(14 * time.Second), nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				f := &fakeRedis{network: once("acquire", 1, tc.network)}
+				f := newFake().with(locktest.Once(locktest.Acquire, 1, tc.network))
 				lease, err := acquireFrom(t, t.Context(), f)
 				if err == nil || errors.Is(err, lock.ErrBusy) || errors.Is(err, lock.ErrLost) {
 					t.Errorf("want an error that is neither busy nor lost, have lease %v and %v", lease, err)
@@ -53,7 +48,7 @@ func TestUnknownOutcomeIsCleanedUp(t *testing.T) {
 				if have := f.get(); have != "" {
 					t.Errorf("want nothing left behind, have %q", have)
 				}
-				if have := f.last(t); have.script != "release" || have.dead || have.bound <= 0 || have.bound > 5*time.Second {
+				if have := f.last(t); have.Step != locktest.Release || have.Dead || have.Bound <= 0 || have.Bound > 5*time.Second {
 					t.Errorf("want a live and bounded release as the last call, have %+v", have)
 				}
 			})
@@ -61,18 +56,19 @@ func TestUnknownOutcomeIsCleanedUp(t *testing.T) {
 	}
 }
 
-// TestAcquireWithoutRedis ends in time, also when the clean-up gets no answer.
-func TestAcquireWithoutRedis(t *testing.T) {
+// TestAcquireWithoutStore returns when its context ends, whatever still has to be
+// cleaned up.
+func TestAcquireWithoutStore(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		start := time.Now()
-		if _, err := acquireFrom(t, ctx, &fakeRedis{network: hanging}); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := acquireFrom(t, ctx, newFake().with(locktest.BlackHole)); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("want the deadline exceeded, have %v", err)
 		}
-		if took := time.Since(start); took > 5*time.Second {
-			t.Errorf("want at most the deadline and the clean-up, have %v", took)
+		if took := time.Since(start); took != time.Second {
+			t.Errorf("want it given up at its deadline, after 1s, have %v", took)
 		}
 	})
 }
@@ -81,7 +77,7 @@ func TestAcquireIsBoundedByItsLease(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		if _, err := acquireFrom(t, t.Context(), &fakeRedis{network: once("acquire", 1, hanging)}); err == nil {
+		if _, err := acquireFrom(t, t.Context(), newFake().with(locktest.Once(locktest.Acquire, 1, locktest.BlackHole))); err == nil {
 			t.Error("want an error")
 		}
 		if took := time.Since(start); took != 14*time.Second {
@@ -94,7 +90,7 @@ func TestAcquireIsBoundedByItsLease(t *testing.T) {
 func TestAcquireTrustsFromItsStart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		f := &fakeRedis{network: once("acquire", 1, slow(3*time.Second))}
+		f := newFake().with(locktest.Once(locktest.Acquire, 1, locktest.Slow(3*time.Second)))
 		lease, err := acquireFrom(t, t.Context(), f)
 		if err != nil {
 			t.Fatal(err)
@@ -119,11 +115,11 @@ func TestAcquireOnAnEndedContext(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			cancel(stopped)
-			f := &fakeRedis{}
+			f := newFake()
 			if _, err := acquireFrom(t, ctx, f); !errors.Is(err, stopped) || !errors.Is(err, context.Canceled) {
 				t.Errorf("want the context's error and its cause, have %v", err)
 			}
-			if have := len(f.calls); have != 0 {
+			if have := len(f.Sent()); have != 0 {
 				t.Errorf("want nothing sent, have %d calls", have)
 			}
 		})
@@ -132,28 +128,25 @@ func TestAcquireOnAnEndedContext(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
-			f := &fakeRedis{network: once("acquire", 1, func(_ context.Context, _ string, act func() any) (any, error) {
-				v := act()
+			f := newFake().with(locktest.Once(locktest.Acquire, 1, func(_ context.Context, _ string, act func() error) error {
+				err := act()
 				cancel(stopped)
-				return v, nil
-			})}
+				time.Sleep(time.Second)
+				return err
+			}))
 			if _, err := acquireFrom(t, ctx, f); !errors.Is(err, stopped) || !errors.Is(err, context.Canceled) {
 				t.Errorf("want the context's error and its cause, have %v", err)
 			}
+			if f.get() == "" {
+				t.Fatal("want Acquire to return before its call is answered")
+			}
+			time.Sleep(time.Second)
+			synctest.Wait()
 			if have := f.get(); have != "" {
 				t.Errorf("want what was taken given back, have %q", have)
 			}
-		})
-	})
-	t.Run("while Redis hangs", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, stopped)
-			defer cancel()
-			f := &fakeRedis{network: once("acquire", 1, deaf(2*time.Second))}
-			_, err := acquireFrom(t, ctx, f)
-			if !errors.Is(err, stopped) || !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, errNetwork) {
-				t.Errorf("want the context's error, its cause and the network's error, have %v", err)
+			if have := f.last(t); have.Step != locktest.Release || have.Dead {
+				t.Errorf("want a live release as the last call, have %+v", have)
 			}
 		})
 	})

@@ -17,7 +17,7 @@ func TestAcquireBusyRelease(t *testing.T) {
 	onEach(t, func(s *setup) {
 		ctx := s.Context()
 		before := s.rdb.Time(ctx).Val()
-		lease, err := s.Acquire(ctx, s.res, &lock.Options{Holder: "warehouse:allocate 77ab09"})
+		lease, err := s.With(lock.Options{Holder: "warehouse:allocate 77ab09"}).Acquire(ctx, s.res)
 		if err != nil {
 			s.Fatal(err)
 		}
@@ -72,7 +72,7 @@ func TestHolderLabels(t *testing.T) {
 			{strings.Repeat("x", 300), strings.Repeat("x", 200)},
 			{strings.Repeat("x", 199) + "ü", strings.Repeat("x", 199)},
 		} {
-			lease, err := s.Acquire(s.Context(), s.res, &lock.Options{Holder: tc.holder})
+			lease, err := s.With(lock.Options{Holder: tc.holder}).Acquire(s.Context(), s.res)
 			if err != nil {
 				s.Fatal(err)
 			}
@@ -81,7 +81,7 @@ func TestHolderLabels(t *testing.T) {
 			}
 			s.release(lease)
 		}
-		lease, err := s.Acquire(s.Context(), s.res, nil)
+		lease, err := s.Acquire(s.Context(), s.res)
 		if err != nil {
 			s.Fatal(err)
 		}
@@ -101,7 +101,7 @@ func TestSingleWinner(t *testing.T) {
 		for range 100 {
 			all.Go(func() {
 				<-start
-				switch _, err := s.Acquire(s.Context(), s.res, nil); {
+				switch _, err := s.Acquire(s.Context(), s.res); {
 				case err == nil:
 					won.Add(1)
 				case errors.Is(err, lock.ErrBusy):
@@ -168,7 +168,7 @@ func TestReleaseOfAnothersLock(t *testing.T) {
 				s.Errorf("%s: want their lock untouched as %q, have %q", how.name, value, have)
 			}
 			s.wantTTL(s.key, 14*time.Second, 15*time.Second)
-			if err := s.Leave(ctx, s.res, "waiter"); err != nil {
+			if _, err := s.Leave(ctx, s.res, "waiter"); err != nil {
 				s.Fatal(err)
 			}
 			s.release(theirs)

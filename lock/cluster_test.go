@@ -42,7 +42,7 @@ func TestCluster(t *testing.T) {
 		if n := client.Exists(ctx, s.key).Val() + client.Exists(ctx, s.fence).Val() + client.Exists(ctx, s.row).Val(); n != 3 {
 			t.Errorf("want three keys of these names, have %d", n)
 		}
-		if err := s.Leave(ctx, s.res, "w3"); err != nil {
+		if _, err := s.Leave(ctx, s.res, "w3"); err != nil {
 			t.Fatal(err)
 		}
 		s.release(second)

@@ -24,9 +24,21 @@ type Config struct {
 	// in line. Defaults to 5 s.
 	Grace time.Duration
 	// FenceRetention is how long the last fencing token of an idle resource is
-	// remembered: the step back of the Redis server's clock that is tolerated.
+	// remembered: the step back of the store's clock that is tolerated.
 	// Each idle resource costs about 130 bytes for so long. Defaults to 1 min.
 	FenceRetention time.Duration
+}
+
+// grantKeep is how long the fencing token is kept from an acquire or renewal on:
+// through the lease itself and the configured time after it.
+func (c Config) grantKeep() time.Duration { return c.TTL + c.FenceRetention }
+
+// lineKeep is how long a line survives without anybody coming to its door, and
+// how long a resource is marked as reserved. A lost line loses the order and the
+// call, not the waiters: each has its own timer, set from what is left of the
+// lock. An hour is for the spread of those timers.
+func (c Config) lineKeep() time.Duration {
+	return time.Hour + 2*c.TTL + c.Grace + c.FenceRetention
 }
 
 func (c Config) withDefaults() Config {

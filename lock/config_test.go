@@ -57,7 +57,7 @@ func TestConfigDefaults(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			locker, err := lock.New(&fakeRedis{}, tc.cfg)
+			locker, err := lock.New(newFake().Store, tc.cfg)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -152,7 +152,7 @@ func TestConfigValidate(t *testing.T) {
 			if have != tc.want {
 				t.Errorf("\nwant %q\nhave %q", tc.want, have)
 			}
-			if _, err := lock.New(&fakeRedis{}, tc.cfg); (err != nil) != (tc.want != "") {
+			if _, err := lock.New(newFake().Store, tc.cfg); (err != nil) != (tc.want != "") {
 				t.Errorf("want New to agree, have %v", err)
 			}
 		})
@@ -220,11 +220,11 @@ func TestCheckResource(t *testing.T) {
 // TestBadResourceNeverReachesRedis asks a client that would panic.
 func TestBadResourceNeverReachesRedis(t *testing.T) {
 	t.Parallel()
-	locker, err := lock.New(struct{ redis.Scripter }{}, lock.Config{})
+	locker, err := lock.New(lock.Redis(struct{ redis.Scripter }{}), lock.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := locker.Acquire(t.Context(), "", nil); !errors.Is(err, lock.ErrResource) {
+	if _, err := locker.Acquire(t.Context(), ""); !errors.Is(err, lock.ErrResource) {
 		t.Errorf("acquire: want ErrResource, have %v", err)
 	}
 	err = locker.Hold(t.Context(), "a{b}c", func(_ context.Context) error {

@@ -4,6 +4,12 @@ import "context"
 
 type fenceKey struct{}
 
+// holding is the key under which the context of a lease's work carries its tenure.
+type holding struct {
+	core *core
+	key  string
+}
+
 // WithFence returns a context that carries a fencing token. [Lease.Keep] does
 // it for a lease's work; call it yourself only in tests, or to hand on a token
 // that another kind of lock gave out.

@@ -8,7 +8,7 @@ import (
 
 // The package keeps three kinds of failure apart. Busy: somebody else holds
 // the lock (a [*BusyError]). Lost: we held it and no longer do ([ErrLost]).
-// Broken: Redis could not be asked or did not answer (every other error; a
+// Broken: the store could not be asked or did not answer (every other error; a
 // failed attempt may then have taken the lock for a moment, see [Locker.Acquire]).
 var (
 	// ErrBusy matches, with errors.Is, every [*BusyError].
@@ -18,6 +18,13 @@ var (
 	// deleted, or could not be renewed in time. It is the cause of a context
 	// that [Lease.Keep] cancels, and the answer of a release that came too late.
 	ErrLost = errors.New("lock: lease lost")
+
+	// ErrMaxHold says that a lease ended because it had been held for as long as
+	// [Options.MaxHold] allows. It matches [ErrLost].
+	ErrMaxHold = fmt.Errorf("%w: held for the longest time allowed", ErrLost)
+
+	// ErrClosed says that the Locker was closed.
+	ErrClosed = errors.New("lock: closed")
 
 	// ErrResource says that a name cannot be a resource: empty, too long, or
 	// holding a brace or a control character.
@@ -32,7 +39,7 @@ type BusyError struct {
 	// "another program" for a value of the plain protocol, or "the next in
 	// line" while the lock is reserved.
 	Holder string
-	// Since is when the holder took the lock, by the Redis server's clock;
+	// Since is when the holder took the lock, by the store's clock;
 	// zero where it cannot be known.
 	Since time.Time
 	// Remaining is how long the lock lives on if nobody renews it.

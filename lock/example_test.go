@@ -29,7 +29,7 @@ func newClient() (client *redis.Client, closeAll func()) {
 func ExampleLocker_Hold() {
 	client, closeAll := newClient()
 	defer closeAll()
-	locker, err := lock.New(client, lock.Config{})
+	locker, err := lock.New(lock.Redis(client), lock.Config{})
 	if err != nil {
 		panic(err)
 	}
@@ -37,14 +37,14 @@ func ExampleLocker_Hold() {
 	ctx := context.Background()
 	err = locker.Hold(ctx, "order:536365", func(ctx context.Context) error {
 		fmt.Println("alone, with a fencing token:", lock.Fence(ctx) > 0)
-		err := locker.Hold(ctx, "order:536365", func(context.Context) error { return nil })
-		fmt.Println("a second one is refused:", errors.Is(err, lock.ErrBusy))
+		err := locker.Hold(context.Background(), "order:536365", func(context.Context) error { return nil })
+		fmt.Println("another is refused:", errors.Is(err, lock.ErrBusy))
 		return nil
 	})
 	fmt.Println("error:", err)
 	// Output:
 	// alone, with a fencing token: true
-	// a second one is refused: true
+	// another is refused: true
 	// error: <nil>
 }
 
@@ -53,20 +53,20 @@ func ExampleLocker_Hold() {
 func ExampleLocker_Acquire() {
 	client, closeAll := newClient()
 	defer closeAll()
-	locker, err := lock.New(client, lock.Config{})
+	locker, err := lock.New(lock.Redis(client), lock.Config{})
 	if err != nil {
 		panic(err)
 	}
 
 	ctx := context.Background()
-	lease, err := locker.Acquire(ctx, "order:536365", &lock.Options{Holder: "audit on web-3"})
+	lease, err := locker.With(lock.Options{Holder: "audit on web-3"}).Acquire(ctx, "order:536365")
 	if err != nil {
 		panic(err)
 	}
 	work := lease.Keep(ctx) // ends when the lock is lost
 	fmt.Println("held:", work.Err() == nil)
 
-	_, err = locker.Acquire(ctx, "order:536365", nil)
+	_, err = locker.Acquire(ctx, "order:536365")
 	if busy, ok := errors.AsType[*lock.BusyError](err); ok {
 		fmt.Println("busy:", busy.Holder)
 	}
@@ -84,18 +84,18 @@ func ExampleLocker_Acquire() {
 func ExampleLease_HandOff() {
 	client, closeAll := newClient()
 	defer closeAll()
-	locker, err := lock.New(client, lock.Config{})
+	locker, err := lock.New(lock.Redis(client), lock.Config{})
 	if err != nil {
 		panic(err)
 	}
 
 	ctx := context.Background()
-	lease, err := locker.Acquire(ctx, "sku:85123A", nil)
+	lease, err := locker.Acquire(ctx, "sku:85123A")
 	if err != nil {
 		panic(err)
 	}
 	for _, waiter := range []string{"Ann", "Bob"} {
-		_, err := locker.Acquire(ctx, "sku:85123A", &lock.Options{Waiter: waiter})
+		_, err := locker.With(lock.Options{Waiter: waiter}).Acquire(ctx, "sku:85123A")
 		if busy, ok := errors.AsType[*lock.BusyError](err); ok {
 			fmt.Printf("%s waits, place %d\n", waiter, busy.Place)
 		}

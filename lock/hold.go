@@ -6,18 +6,18 @@ import (
 )
 
 // Hold takes the lock of resource, runs fn while it is kept, and releases it,
-// also when fn panics. fn's context carries the fencing token and is cancelled
-// with the cause when the lease is lost. When the lock is busy, or cannot be
-// had, fn does not run and the error is that of [Locker.Acquire]. A lease that
-// was lost before fn returned makes the error match [ErrLost], whatever fn
-// returned: somebody else may have held the lock meanwhile.
+// also when fn panics. fn's context carries the fencing token, is cancelled
+// with the cause when the lock is lost, and lets fn take the lock again. When the
+// lock cannot be had, fn does not run and the error is that of [Locker.Acquire]. A
+// lock that was lost before fn returned makes the error match [ErrLost], whatever
+// fn returned: somebody else may have held it meanwhile.
 func (l *Locker) Hold(ctx context.Context, resource string, fn func(context.Context) error) (err error) {
-	lease, err := l.Acquire(ctx, resource, nil)
+	lease, err := l.Acquire(ctx, resource)
 	if err != nil {
 		return err
 	}
 	defer func() {
-		// A release that Redis did not answer is not an error of the work: the TTL
+		// A release that the store did not answer is not an error of the work: the TTL
 		// frees the lock.
 		if rerr := lease.Release(ctx); errors.Is(rerr, ErrLost) {
 			err = errors.Join(err, rerr)

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/lock/locktest"
 )
 
 func TestRenewalCadence(t *testing.T) {
@@ -22,7 +23,7 @@ func TestRenewalCadence(t *testing.T) {
 		l.release(t)
 		time.Sleep(time.Minute)
 		want := []time.Duration{5 * time.Second, 10 * time.Second, 15 * time.Second, 20 * time.Second, 25 * time.Second}
-		if diff := cmp.Diff(want, l.redis.sent("renew", l.start)); diff != "" {
+		if diff := cmp.Diff(want, l.redis.SentAt(locktest.Renew, l.start)); diff != "" {
 			t.Errorf("-want +have:\n%s", diff)
 		}
 		if have := l.redis.get(); have != "" {
@@ -42,15 +43,15 @@ func TestTrustWindow(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name    string
-		network fault
+		network locktest.Fault
 	}{
-		{"black hole", hanging},
-		{"black hole and a client that knows no deadlines", deaf(time.Minute)},
-		{"black hole and a client that gives up late", deaf(4500 * time.Millisecond)},
-		{"refused connections", failing},
+		{"black hole", locktest.BlackHole},
+		{"black hole and a client that knows no deadlines", locktest.Deaf(time.Minute)},
+		{"black hole and a client that gives up late", locktest.Deaf(4500 * time.Millisecond)},
+		{"refused connections", locktest.Refuse},
 		// Redis prolongs the key each time, but the holder cannot know.
-		{"replies lost", swallow},
-		{"answers that are too late", slow(9500 * time.Millisecond)},
+		{"replies lost", locktest.SwallowReply},
+		{"answers that are too late", locktest.Slow(9500 * time.Millisecond)},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -58,13 +59,13 @@ func TestTrustWindow(t *testing.T) {
 				l := newLeased(t)
 				work := l.Keep(t.Context())
 				time.Sleep(12 * time.Second)
-				l.redis.set(tc.network)
+				l.redis.Set(tc.network)
 				time.Sleep(12*time.Second - 1)
 				l.wantAlive(t, work)
 				l.wantEnd(t, work, 24*time.Second)
 
 				// What comes later changes nothing.
-				l.redis.set(fine)
+				l.redis.Set(locktest.Fine)
 				time.Sleep(2 * time.Minute)
 				if err := l.Renew(t.Context()); !errors.Is(err, lock.ErrLost) {
 					t.Errorf("renew of a lost lease: want ErrLost, have %v", err)
@@ -90,11 +91,11 @@ func TestTrustWindowWithoutRenewal(t *testing.T) {
 		if l.Valid() {
 			t.Error("want no valid lease at its deadline")
 		}
-		calls := len(l.redis.sent("renew", l.start))
+		calls := len(l.redis.SentAt(locktest.Renew, l.start))
 		if err := l.Renew(t.Context()); !errors.Is(err, lock.ErrLost) {
 			t.Errorf("want ErrLost, have %v", err)
 		}
-		if have := len(l.redis.sent("renew", l.start)); have != calls {
+		if have := len(l.redis.SentAt(locktest.Renew, l.start)); have != calls {
 			t.Error("want no renewal sent past the deadline")
 		}
 	})
@@ -106,11 +107,11 @@ func TestSlowAnswerDoesNotStretchTheLease(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := newLeased(t)
-		l.redis.set(once("renew", 1, slow(8*time.Second)))
+		l.redis.Set(locktest.Once(locktest.Renew, 1, locktest.Slow(8*time.Second)))
 		work := l.Keep(t.Context())
 		time.Sleep(13*time.Second + 1)
 		l.wantAlive(t, work)
-		l.redis.set(hanging)
+		l.redis.Set(locktest.BlackHole)
 		l.wantEnd(t, work, 19*time.Second)
 		_ = l.Release(t.Context()) // joins the renewal
 	})
@@ -122,7 +123,7 @@ func TestSlowAnswerByHand(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := newLeased(t)
-		l.redis.set(once("renew", 1, slow(8*time.Second)))
+		l.redis.Set(locktest.Once(locktest.Renew, 1, locktest.Slow(8*time.Second)))
 		time.Sleep(time.Second)
 		if err := l.Renew(t.Context()); err != nil {
 			t.Fatal(err)
@@ -145,7 +146,7 @@ func TestRenewalCallEndsAtTheOldDeadline(t *testing.T) {
 		l := newLeased(t)
 		l.Keep(t.Context())
 		time.Sleep(5*time.Second + 1)
-		if have := l.redis.last(t); have.script != "renew" || have.bound != 9*time.Second {
+		if have := l.redis.last(t); have.Step != locktest.Renew || have.Bound != 9*time.Second {
 			t.Errorf("want a renewal bounded by 9s, have %+v", have)
 		}
 		l.release(t)
@@ -156,13 +157,13 @@ func TestFailedRenewalIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := newLeased(t)
-		l.redis.set(once("renew", 2, failing))
+		l.redis.Set(locktest.Once(locktest.Renew, 2, locktest.Refuse))
 		work := l.Keep(t.Context())
 		time.Sleep(21*time.Second - 1)
 		l.wantAlive(t, work)
 		const first = 5 * time.Second
 		want := []time.Duration{first, first + 500*time.Millisecond, 6 * time.Second, 11 * time.Second, 16 * time.Second}
-		if diff := cmp.Diff(want, l.redis.sent("renew", l.start)); diff != "" {
+		if diff := cmp.Diff(want, l.redis.SentAt(locktest.Renew, l.start)); diff != "" {
 			t.Errorf("-want +have:\n%s", diff)
 		}
 		l.release(t)
@@ -174,14 +175,14 @@ func TestRenewalWithoutRedisIsNoBusyLoop(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := newLeased(t)
-		l.redis.set(failing)
+		l.redis.Set(locktest.Refuse)
 		work := l.Keep(t.Context())
 		l.wantEnd(t, work, 14*time.Second)
 		time.Sleep(time.Minute)
-		if have := len(l.redis.sent("renew", l.start)); have < 10 || have > 20 {
+		if have := len(l.redis.SentAt(locktest.Renew, l.start)); have < 10 || have > 20 {
 			t.Errorf("want 10 to 20 tries, have %d", have)
 		}
-		l.redis.set(fine)
+		l.redis.Set(locktest.Fine)
 		_ = l.Release(t.Context())
 	})
 }
@@ -199,7 +200,7 @@ func TestNotOursEndsAtOnce(t *testing.T) {
 				l.redis.put(value)
 				l.wantEnd(t, work, 10*time.Second)
 				time.Sleep(time.Minute)
-				if have := len(l.redis.sent("renew", l.start)); have != 2 {
+				if have := len(l.redis.SentAt(locktest.Renew, l.start)); have != 2 {
 					t.Errorf("want no renewal after the answer, have %d in all", have)
 				}
 				if err := l.Release(t.Context()); !errors.Is(err, lock.ErrLost) {
@@ -246,10 +247,10 @@ func TestAbandonStopsRenewal(t *testing.T) {
 		l.wantAlive(t, work)
 		l.wantEnd(t, work, 19*time.Second)
 		time.Sleep(time.Minute)
-		if have := len(l.redis.sent("renew", l.start)); have != 1 {
+		if have := len(l.redis.SentAt(locktest.Renew, l.start)); have != 1 {
 			t.Errorf("want no renewal after Abandon, have %d in all", have)
 		}
-		if have := l.redis.sent("release", l.start); have != nil {
+		if have := l.redis.SentAt(locktest.Release, l.start); have != nil {
 			t.Errorf("want no release, have one after %v", have)
 		}
 		if err := l.Release(t.Context()); !errors.Is(err, lock.ErrLost) {
@@ -301,20 +302,20 @@ func TestRenewByHand(t *testing.T) {
 		if err := l.Renew(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		l.redis.set(failing)
-		if err := l.Renew(t.Context()); !errors.Is(err, errNetwork) || errors.Is(err, lock.ErrLost) {
+		l.redis.Set(locktest.Refuse)
+		if err := l.Renew(t.Context()); !errors.Is(err, locktest.ErrNetwork) || errors.Is(err, lock.ErrLost) {
 			t.Errorf("want the network's error, have %v", err)
 		}
-		l.redis.set(fine)
+		l.redis.Set(locktest.Fine)
 		time.Sleep(14*time.Second - 1)
 		if !l.Valid() {
 			t.Error("want a valid lease before the new deadline")
 		}
-		l.redis.set(hanging)
+		l.redis.Set(locktest.BlackHole)
 		if err := l.Renew(t.Context()); !errors.Is(err, lock.ErrLost) || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("renew that hangs past the deadline: want ErrLost and the reason, have %v", err)
 		}
-		l.redis.set(fine)
+		l.redis.Set(locktest.Fine)
 		if err := l.Release(t.Context()); !errors.Is(err, lock.ErrLost) {
 			t.Errorf("release of a lost lease: want ErrLost, have %v", err)
 		}

@@ -89,7 +89,7 @@ func TestPlaceAndTicketAreKept(t *testing.T) {
 			}
 		}
 		s.wantLine(waiters...)
-		if err := s.Leave(s.Context(), s.res, "w2"); err != nil {
+		if _, err := s.Leave(s.Context(), s.res, "w2"); err != nil {
 			s.Fatal(err)
 		}
 		if busy := s.refuse("w3"); busy.Place != 2 || busy.Ticket != tickets[2] {
@@ -153,7 +153,7 @@ func TestLeave(t *testing.T) {
 		lease := s.take("")
 		s.join(names(3)...)
 		for _, w := range []string{"w1", "w1", "unknown"} {
-			if err := s.Leave(s.Context(), s.res, w); err != nil {
+			if _, err := s.Leave(s.Context(), s.res, w); err != nil {
 				s.Fatal(err)
 			}
 		}
@@ -163,7 +163,7 @@ func TestLeave(t *testing.T) {
 			s.Errorf("want a waiter that left to join at the end with a new ticket, have %+v", busy)
 		}
 		s.handOff(lease, "w2")
-		if err := s.Leave(s.Context(), "never heard of", "w1"); err != nil {
+		if _, err := s.Leave(s.Context(), "never heard of", "w1"); err != nil {
 			s.Errorf("want no error for a resource without a line, have %v", err)
 		}
 	})

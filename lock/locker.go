@@ -6,35 +6,54 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/google/uuid"
-	"github.com/redis/go-redis/v9"
 )
 
 // MaxResource is the longest name of a resource, in bytes.
 const MaxResource = 512
 
-// maxHolder bounds the label in a lock's value, in bytes.
+// tokenPrefix begins every token, so that those of other programs are known as such.
+const tokenPrefix = "siding:"
+
+// maxHolder bounds the label in a token, in bytes.
 const maxHolder = 200
 
 // cleanupTimeout bounds a release that nobody waits for.
 const cleanupTimeout = 3 * time.Second
 
-// A Locker takes locks on Redis. It is safe for use by several goroutines.
+// A Locker takes locks in a [Store]. It is safe for use by several goroutines,
+// of which many that want the same lock share one attempt at it: make one per
+// process, and others of it by [Locker.With].
 type Locker struct {
-	rdb  redis.Scripter
-	cfg  Config
-	self string
+	*core
+
+	opts Options
 }
 
-// New returns a Locker on rdb: a client of a single node, Sentinel or Cluster,
-// which it does not close. go-redis honours the deadline of a context only with
-// ContextTimeoutEnabled; without it a call to a Redis that hangs returns after
-// the client's ReadTimeout instead. No guarantee rests on that.
-func New(rdb redis.Scripter, cfg Config) (*Locker, error) {
+// core is what a Locker has in common with those made of it.
+type core struct {
+	store Store
+	cfg   Config
+	self  string
+
+	acquiring sync.WaitGroup // calls of Acquire, and what they leave behind
+	closing   chan struct{}  // closed by Close
+
+	mu     sync.Mutex
+	closed bool
+	desks  map[string]*desk // by key
+	ear    *ear
+}
+
+// New returns a Locker on store. For locks on Redis:
+//
+//	locker, err := lock.New(lock.Redis(client), lock.Config{})
+func New(store Store, cfg Config) (*Locker, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
@@ -42,22 +61,47 @@ func New(rdb redis.Scripter, cfg Config) (*Locker, error) {
 	if err != nil {
 		host = "unknown host"
 	}
-	return &Locker{rdb: rdb, cfg: cfg.withDefaults(), self: fmt.Sprintf("%s (pid %d)", host, os.Getpid())}, nil
+	return &Locker{core: &core{
+		store:   store,
+		cfg:     cfg.withDefaults(),
+		self:    fmt.Sprintf("%s (pid %d)", host, os.Getpid()),
+		closing: make(chan struct{}),
+		desks:   make(map[string]*desk),
+	}}, nil
 }
 
-// Config returns the configuration with its defaults filled in.
-func (l *Locker) Config() Config { return l.cfg }
+// With returns a Locker that takes locks by opts, and has all else in common
+// with l. It costs nothing to make.
+func (l *Locker) With(opts Options) *Locker { return &Locker{core: l.core, opts: opts} }
 
-// Options say on whose behalf a lock is taken. Nil means the defaults.
-type Options struct {
-	// Holder is what others are shown while this one holds the lock; at most
-	// 200 bytes of it. Defaults to the host and process id. It is not secret.
-	Holder string
-	// Waiter makes a refused caller join the line of the resource under this
-	// name, which must be the same each time it comes. It is called when its
-	// turn comes, see [Lease.HandOff]. A caller without a name stands in no
-	// line: it takes a free lock, whoever waits.
-	Waiter string
+// Config returns the configuration with its defaults filled in.
+func (c *core) Config() Config { return c.cfg }
+
+// Close ends what l and those made of it have running in the background: the
+// connection on which they listen for calls, and calls to the store whose callers
+// went away, which it waits for. Whoever still waits for a lock gets [ErrClosed],
+// as does every later attempt. Leases live on and can be released.
+func (c *core) Close() {
+	c.mu.Lock()
+	if !c.closed {
+		c.closed = true
+		close(c.closing)
+	}
+	c.mu.Unlock()
+	c.acquiring.Wait() // nobody makes an ear after this
+	if c.ear != nil {
+		c.ear.close()
+	}
+}
+
+// begin counts a call that Close waits for; false when it came too late.
+func (c *core) begin() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.closed {
+		c.acquiring.Add(1)
+	}
+	return !c.closed
 }
 
 // CheckResource returns an error that matches [ErrResource] when name cannot be
@@ -78,79 +122,107 @@ func CheckResource(name string) error {
 	return nil
 }
 
-// Acquire tries once to take the lock of resource. The answer is a lease, or a
-// [*BusyError], or an error of Redis or ctx; an unusable name gives [ErrResource].
+// Acquire takes the lock of resource: it tries once, or waits as [Options.Wait]
+// says. The answer is a lease; or a [*BusyError], matched also by the error of a
+// wait that ended with ctx; or an error of the store or of ctx. An unusable name
+// gives [ErrResource].
 //
-// After an error of Redis the lock may have been taken all the same. A release
-// is then sent on a context of its own before Acquire returns, so that the lock
-// does not stay taken for its TTL; if that fails too, the TTL frees it.
-func (l *Locker) Acquire(ctx context.Context, resource string, opts *Options) (*Lease, error) {
-	if err := CheckResource(resource); err != nil {
+// Acquire returns when ctx ends. A call to the store that is then under way is
+// followed by a release in the background, so that nothing stays behind. So it is
+// before an error of the store is returned, after which the lock may have been
+// taken all the same; if that fails too, the TTL frees it. Somebody who waits goes
+// on through errors of the store that another try may mend, for a TTL at most.
+//
+// Where ctx is one that [Lease.Keep] returned, or comes from one, and its lease
+// is of the same resource, then this is the holder, who takes the lock again: it
+// gets another lease of the same token and fence at once, without a call to the
+// store. The lock is released with the last of its leases. Once the lock has been
+// lost this gives [ErrLost] instead. Goroutines that share such a context are one
+// holder, and do not exclude one another.
+func (l *Locker) Acquire(ctx context.Context, resource string) (*Lease, error) {
+	if err := errors.Join(CheckResource(resource), l.opts.check()); err != nil {
 		return nil, err
 	}
-	if ctx.Err() != nil {
-		return nil, fmt.Errorf("lock: acquire %s: %w", resource, endOf(ctx))
+	if end := endOf(ctx); end != nil {
+		return nil, fmt.Errorf("lock: acquire %s: %w", resource, end)
 	}
-	var o Options
-	if opts != nil {
-		o = *opts
+	if !l.begin() {
+		return nil, fmt.Errorf("lock: acquire %s: %w", resource, ErrClosed)
 	}
-	lease := &Lease{
-		locker:   l,
-		resource: resource,
-		token:    heldPrefix + uuid.NewString() + ":" + l.label(o.Holder),
-	}
-	start := time.Now()
-	// An answer that comes after the lease's deadline is of no use.
-	callCtx, cancel := context.WithDeadline(ctx, start.Add(l.cfg.TTL-l.cfg.Margin))
-	defer cancel()
-
-	k := l.keys(resource)
-	prefix := reservedPrefix + uuid.NewString() + ":"
-	r := newReply(acquireScript.Run(callCtx, l.rdb, []string{k.lock, k.grant, k.line},
-		lease.token, ms(l.cfg.TTL), ms(l.grantTTL()), o.Waiter, ms(l.cfg.Grace), ms(l.lineTTL()), prefix).Result())
-	held := r.number()
-	if r.err == nil && held == 0 {
-		busy := busyFrom(r, resource)
-		if r.err == nil {
-			return nil, busy
+	defer l.acquiring.Done()
+	if t, ok := ctx.Value(holding{l.core, l.key(resource)}).(*tenure); ok {
+		if lease, err := t.enter(); lease != nil || err != nil {
+			return lease, err
 		}
 	}
-	lease.fence = r.number()
-	lease.handOff = time.Duration(r.number()) * time.Microsecond
-	lease.since = time.Now()
-	lease.trust(start)
-	err := r.err
-	switch {
-	case ctx.Err() != nil && err == nil:
-		err = endOf(ctx) // ended meanwhile: what was taken is given back
-	case ctx.Err() != nil:
-		err = fmt.Errorf("%w: %w", endOf(ctx), err)
-	case err == nil && !lease.Valid():
+	switch wait := l.opts.Wait.(type) {
+	case inLine:
+		return l.waitInLine(ctx, resource)
+	case Retry:
+		return l.waitByRetry(ctx, resource, wait)
+	}
+	if l.opts.Waiter != "" {
+		return l.tryAs(ctx, attempt{resource: resource, opts: l.opts, waiter: l.opts.Waiter, byHand: true}, func() {})
+	}
+	return l.try(ctx, resource)
+}
+
+// An attempt is one call to the store for a lock.
+type attempt struct {
+	resource string
+	opts     Options
+	waiter   string        // "" for none
+	waited   time.Duration // for how long it has
+	byHand   bool          // see Line.ByHand
+}
+
+// attempt returns a lease, a *BusyError, or what was wrong with the store. It
+// does not end with ctx, but when the lease could no longer be trusted.
+func (c *core) attempt(ctx context.Context, a attempt) (*Lease, error) {
+	t := &tenure{
+		core:     c,
+		resource: a.resource,
+		key:      c.key(a.resource),
+		holder:   c.label(a.opts.Holder),
+		maxHold:  a.opts.MaxHold,
+		leases:   1,
+	}
+	t.token = tokenPrefix + uuid.NewString() + ":" + t.holder
+	t.start = time.Now()
+	ctx = context.WithoutCancel(ctx)
+	callCtx, cancel := context.WithDeadline(ctx, t.start.Add(c.cfg.TTL-c.cfg.Margin))
+	defer cancel()
+	answer, err := c.store.Acquire(callCtx, Claim{
+		Key: t.key, Token: t.token, TTL: c.cfg.TTL, Keep: c.cfg.grantKeep(),
+		Waiter: a.waiter, Waited: a.waited, Line: c.line(a.byHand),
+	})
+	if err == nil && answer.Fence == 0 {
+		return nil, busyOf(a.resource, answer)
+	}
+	t.fence, t.handOff, t.since = answer.Fence, answer.HandOff, time.Now()
+	if err == nil && !t.trusted() {
 		err = errors.New("the answer came after the lease's deadline")
 	}
 	if err != nil {
-		l.giveBack(ctx, lease)
-		return nil, fmt.Errorf("lock: acquire %s: %w", resource, err)
+		t.giveBack(ctx)
+		return nil, fmt.Errorf("lock: acquire %s: %w", a.resource, err)
 	}
-	return lease, nil
+	c.arrived(t)
+	return &Lease{tenure: t}, nil
 }
 
-// grantTTL is how long the fencing token is kept from an acquire or renewal on:
-// through the lease itself and the configured time after it.
-func (l *Locker) grantTTL() time.Duration { return l.cfg.TTL + l.cfg.FenceRetention }
-
-// lineTTL is how long a line survives without anybody coming to its door, and
-// how long a resource is marked as reserved. A lost line loses the order and the
-// call, not the waiters: each has its own timer, set from what is left of the
-// lock. An hour is for the spread of those timers.
-func (l *Locker) lineTTL() time.Duration {
-	return time.Hour + 2*l.cfg.TTL + l.cfg.Grace + l.cfg.FenceRetention
+// giveBack releases what no caller will ever see. Nothing more can be done
+// about an error here; the TTL frees the lock.
+func (t *tenure) giveBack(ctx context.Context) {
+	t.left(t)
+	_, _ = t.core.release(ctx, t.resource, t.token, false)
 }
 
-func (l *Locker) label(holder string) string {
+func (c *core) key(resource string) string { return c.cfg.Prefix + resource }
+
+func (c *core) label(holder string) string {
 	if holder == "" {
-		return l.self
+		return c.self
 	}
 	if len(holder) > maxHolder {
 		holder = strings.ToValidUTF8(holder[:maxHolder], "")
@@ -158,65 +230,38 @@ func (l *Locker) label(holder string) string {
 	return holder
 }
 
-// giveBack releases a lease that its caller will never see. It reserves for
-// nobody: there is nobody to call the next in line.
-func (l *Locker) giveBack(ctx context.Context, lease *Lease) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
-	defer cancel()
-	// Nothing more can be done about an error here; the TTL frees the lock.
-	_, _ = l.release(ctx, lease.resource, lease.token, 0, "")
-}
-
-// busyFrom reads the second form of acquire.lua's answer.
-func busyFrom(r *reply, resource string) *BusyError {
-	value := r.text()
-	busy := &BusyError{Resource: resource}
-	busy.Holder, busy.Foreign = holderOf(value)
-	busy.Remaining = max(0, time.Duration(r.number())*time.Millisecond)
-	busy.Place = int(r.number())
-	busy.Ticket = r.number()
-	busy.Waited = time.Duration(r.number()) * time.Microsecond
-	reservation, waiter, ticket := r.text(), r.text(), r.number()
-	// A fence is the time of its grant, but for the rare one that had to be raised.
-	if fence := r.number(); fence > 0 && strings.HasPrefix(value, heldPrefix) {
-		busy.Since = time.UnixMicro(fence)
+// busyOf says who has the lock that was refused.
+func busyOf(resource string, a Answer) *BusyError {
+	busy := &BusyError{
+		Resource:  resource,
+		Remaining: max(0, a.Left),
+		Place:     a.Place,
+		Ticket:    a.Ticket,
+		Waited:    a.Waited,
+		Next:      reservation(resource, a.Next),
 	}
-	if reservation != "" {
-		busy.Next = &Reservation{Resource: resource, Waiter: waiter, Ticket: ticket, value: reservation}
+	rest, ours := strings.CutPrefix(a.Holder, tokenPrefix)
+	switch {
+	case a.Reserved:
+		busy.Holder = "the next in line"
+	case ours:
+		_, busy.Holder, _ = strings.Cut(rest, ":")
+		// A fence is the time of its grant, but for the rare one that had to be raised.
+		if a.LastFence > 0 {
+			busy.Since = time.UnixMicro(a.LastFence)
+		}
+	default:
+		busy.Holder, busy.Foreign = "another program", true
 	}
 	return busy
 }
 
-// release runs release.lua. ErrLost when value did not hold the lock; a
-// reservation when the lock is now kept for somebody.
-func (l *Locker) release(ctx context.Context, resource, value string, grace time.Duration, drop string) (*Reservation, error) {
-	k := l.keys(resource)
-	prefix := reservedPrefix + uuid.NewString() + ":"
-	r := newReply(releaseScript.Run(ctx, l.rdb, []string{k.lock, k.grant, k.line},
-		value, ms(grace), ms(l.lineTTL()), prefix, drop).Result())
-	switch outcome := r.number(); {
-	case r.err != nil:
-		return nil, fmt.Errorf("lock: release %s: %w", resource, r.err)
-	case outcome == 0:
-		return nil, fmt.Errorf("lock: release %s: %w", resource, ErrLost)
-	case outcome == 1:
-		return nil, nil //nolint:nilnil // nobody waits: no reservation and no error
-	}
-	next := &Reservation{Resource: resource, value: r.text(), Waiter: r.text(), Ticket: r.number()}
-	if r.err != nil {
-		return nil, fmt.Errorf("lock: release %s: %w", resource, r.err)
-	}
-	return next, nil
-}
-
 // endOf returns why ctx has ended: its error and, if it was given another one,
-// the cause.
+// the cause; nil if it has not.
 func endOf(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
-	if errors.Is(cause, err) {
+	if err == nil || errors.Is(cause, err) {
 		return cause
 	}
 	return fmt.Errorf("%w: %w", err, cause)
 }
-
-func ms(d time.Duration) int64 { return d.Milliseconds() }

@@ -37,6 +37,9 @@ func newFaulty(t *testing.T, maxRetries int, cfg lock.Config) *faulty {
 	// The server must know the scripts: else the first answer is that it does not.
 	warm := f.on(t.Name() + " warm")
 	warm.called(warm.reserved("w"))
+	if _, err := warm.Leave(t.Context(), warm.res, "nobody"); err != nil {
+		t.Fatal(err)
+	}
 	lease := warm.take("w")
 	if err := lease.Renew(t.Context()); err != nil {
 		t.Fatal(err)
@@ -86,7 +89,7 @@ func TestAcquireWhoseAnswerIsLost(t *testing.T) {
 				var lease *lock.Lease
 				var fence string // of the first try
 				err := f.unheard(func() (err error) {
-					lease, err = f.Acquire(t.Context(), f.res, &lock.Options{Waiter: "w1"})
+					lease, err = f.With(lock.Options{Waiter: "w1"}).Acquire(t.Context(), f.res)
 					return err
 				}, func() error {
 					err := acquired()
@@ -123,7 +126,7 @@ func TestReentryWithoutFence(t *testing.T) {
 	f := newFaulty(t, 0, lock.Config{})
 	var lease *lock.Lease
 	err := f.unheard(func() (err error) {
-		lease, err = f.Acquire(t.Context(), f.res, nil)
+		lease, err = f.Acquire(t.Context(), f.res)
 		return err
 	}, func() error {
 		if f.direct.value() == "" {
@@ -150,7 +153,7 @@ func TestRefusalWhoseAnswerIsLost(t *testing.T) {
 	f.direct.expire()
 	var busy *lock.BusyError
 	err := f.unheard(func() error {
-		_, err := f.Acquire(t.Context(), f.res, &lock.Options{Waiter: "newcomer"})
+		_, err := f.With(lock.Options{Waiter: "newcomer"}).Acquire(t.Context(), f.res)
 		return err
 	}, f.changed(""))
 	if !errors.As(err, &busy) {
@@ -227,7 +230,7 @@ func TestCallsWhoseAnswerIsLost(t *testing.T) {
 		}
 	}
 	f.direct.join("w1", "w2")
-	if err := f.unheard(func() error { return f.Leave(t.Context(), f.res, "w1") }, gone("w1")); err != nil {
+	if err := f.unheard(func() error { return second(f.Leave(t.Context(), f.res, "w1")) }, gone("w1")); err != nil {
 		t.Errorf("leave: %v", err)
 	}
 	r := f.handOff(lease, "w2")
@@ -247,7 +250,7 @@ func TestReleaseWhoseAnswerIsLost(t *testing.T) {
 			lease := f.take("")
 			var next *lock.Lease
 			err := f.unheard(func() error { return lease.Release(t.Context()) }, func() (err error) {
-				next, err = f.direct.Acquire(t.Context(), f.res, nil)
+				next, err = f.direct.Acquire(t.Context(), f.res)
 				return err
 			})
 			if err == nil {

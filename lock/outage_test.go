@@ -76,7 +76,7 @@ func TestScriptsAreFlushed(t *testing.T) {
 	flush()
 	lease = s.take("w2")
 	flush()
-	if err := s.Leave(ctx, s.res, "w3"); err != nil {
+	if _, err := s.Leave(ctx, s.res, "w3"); err != nil {
 		t.Error(err)
 	}
 	s.wantLine()
@@ -94,14 +94,14 @@ func TestRedisIsDown(t *testing.T) {
 	s := setUp(t, client, lock.Config{})
 	held := s.take("")
 	server.Kill()
-	err := s.Hold(t.Context(), s.res, func(context.Context) error {
+	err := s.stranger().Hold(t.Context(), s.res, func(context.Context) error {
 		t.Error("want the work not to run")
 		return nil
 	})
 	for what, err := range map[string]error{
 		"hold":    err,
 		"renew":   held.Renew(t.Context()),
-		"leave":   s.Leave(t.Context(), s.res, "w"),
+		"leave":   second(s.Leave(t.Context(), s.res, "w")),
 		"release": held.Release(t.Context()),
 	} {
 		if err == nil || errors.Is(err, lock.ErrBusy) || errors.Is(err, lock.ErrLost) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/lock/locktest"
 )
 
 // TestReleaseJoinsTheRenewal releases while a renewal is under way, which has
@@ -18,15 +19,15 @@ func TestReleaseJoinsTheRenewal(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := newLeased(t)
-		l.redis.set(once("renew", 1, slow(2*time.Second)))
+		l.redis.Set(locktest.Once(locktest.Renew, 1, locktest.Slow(2*time.Second)))
 		l.Keep(t.Context())
 		time.Sleep(6 * time.Second)
 		l.release(t)
-		if have := l.redis.sent("release", l.start); len(have) != 1 || have[0] < 7*time.Second {
+		if have := l.redis.SentAt(locktest.Release, l.start); len(have) != 1 || have[0] < 7*time.Second {
 			t.Errorf("want one release after the renewal had ended at 7s, have %v", have)
 		}
 		time.Sleep(time.Minute)
-		if have := l.redis.last(t).script; have != "release" {
+		if have := l.redis.last(t).Step; have != locktest.Release {
 			t.Errorf("want nothing sent after the release, have %s", have)
 		}
 	})
@@ -37,10 +38,10 @@ func TestReleaseJoinsTheRenewal(t *testing.T) {
 // not make it lost, as Redis then finds the lock still ours.
 func TestReleaseInTimeOfAHangingRenewal(t *testing.T) {
 	t.Parallel()
-	for _, network := range []fault{hanging, deaf(9500 * time.Millisecond), slow(9500 * time.Millisecond)} {
+	for _, network := range []locktest.Fault{locktest.BlackHole, locktest.Deaf(9500 * time.Millisecond), locktest.Slow(9500 * time.Millisecond)} {
 		synctest.Test(t, func(t *testing.T) {
 			l := newLeased(t)
-			l.redis.set(once("renew", 1, network))
+			l.redis.Set(locktest.Once(locktest.Renew, 1, network))
 			work := l.Keep(t.Context())
 			time.Sleep(13 * time.Second)
 			l.wantAlive(t, work)
@@ -66,7 +67,7 @@ func TestReleaseRacesRenewal(t *testing.T) {
 			time.Sleep(5 * time.Second)
 			l.release(t)
 			time.Sleep(time.Minute)
-			if have := l.redis.last(t).script; have != "release" {
+			if have := l.redis.last(t).Step; have != locktest.Release {
 				t.Errorf("want nothing sent after the release, have %s", have)
 			}
 			if have := l.redis.get(); have != "" {
@@ -89,7 +90,7 @@ func TestReleaseIsSentAfterTheCallersContextEnded(t *testing.T) {
 		if have := l.redis.get(); have != "" {
 			t.Errorf("want a free lock, have %q", have)
 		}
-		if have := l.redis.last(t); have.dead || have.bound <= 0 || have.bound > 5*time.Second {
+		if have := l.redis.last(t); have.Dead || have.Bound <= 0 || have.Bound > 5*time.Second {
 			t.Errorf("want a live and bounded call, have %+v", have)
 		}
 	})
@@ -99,11 +100,11 @@ func TestReleaseIsSentAfterTheCallersContextEnded(t *testing.T) {
 // tried again.
 func TestReleaseThatFails(t *testing.T) {
 	t.Parallel()
-	for _, network := range []fault{failing, hanging} {
+	for _, network := range []locktest.Fault{locktest.Refuse, locktest.BlackHole} {
 		synctest.Test(t, func(t *testing.T) {
 			l := newLeased(t)
 			l.Keep(t.Context())
-			l.redis.set(network)
+			l.redis.Set(network)
 			start := time.Now()
 			if err := l.Release(t.Context()); err == nil || errors.Is(err, lock.ErrLost) {
 				t.Errorf("want an error of the network, have %v", err)
@@ -112,7 +113,7 @@ func TestReleaseThatFails(t *testing.T) {
 				t.Errorf("want a bounded release, have %v", took)
 			}
 			l.release(t)
-			if have := len(l.redis.sent("release", l.start)); have != 1 {
+			if have := len(l.redis.SentAt(locktest.Release, l.start)); have != 1 {
 				t.Errorf("want one release sent, have %d", have)
 			}
 			time.Sleep(15 * time.Second)
@@ -128,7 +129,7 @@ func TestReleaseFromManyGoroutines(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := newLeased(t)
-		l.redis.set(slow(10 * time.Millisecond))
+		l.redis.Set(locktest.Slow(10 * time.Millisecond))
 		l.Keep(t.Context())
 		time.Sleep(5 * time.Second)
 		var all sync.WaitGroup
@@ -140,7 +141,7 @@ func TestReleaseFromManyGoroutines(t *testing.T) {
 			})
 		}
 		all.Wait()
-		if have := len(l.redis.sent("release", l.start)); have != 1 {
+		if have := len(l.redis.SentAt(locktest.Release, l.start)); have != 1 {
 			t.Errorf("want one release sent, have %d", have)
 		}
 	})
@@ -167,36 +168,41 @@ func TestHold(t *testing.T) {
 	failed := errors.New("no stock")
 	for _, tc := range []struct {
 		name string
-		work func(context.Context, *fakeRedis) error
+		work func(context.Context, *fake) error
 		want []error
 	}{
-		{"success", func(context.Context, *fakeRedis) error { return nil }, nil},
-		{"its own error", func(context.Context, *fakeRedis) error { return failed }, []error{failed}},
+		{"success", func(context.Context, *fake) error { return nil }, nil},
+		{"its own error", func(context.Context, *fake) error { return failed }, []error{failed}},
 		{
 			"lost, and it says success",
-			func(ctx context.Context, f *fakeRedis) error { f.set(hanging); <-ctx.Done(); f.set(fine); return nil },
+			func(ctx context.Context, f *fake) error {
+				f.Set(locktest.BlackHole)
+				<-ctx.Done()
+				f.Set(locktest.Fine)
+				return nil
+			},
 			[]error{lock.ErrLost},
 		},
 		{
 			"lost, and it fails",
-			func(ctx context.Context, f *fakeRedis) error { f.put("another"); <-ctx.Done(); return failed },
+			func(ctx context.Context, f *fake) error { f.put("another"); <-ctx.Done(); return failed },
 			[]error{lock.ErrLost, failed},
 		},
 		{
 			"lost before anybody noticed",
-			func(_ context.Context, f *fakeRedis) error { f.put("another"); return nil },
+			func(_ context.Context, f *fake) error { f.put("another"); return nil },
 			[]error{lock.ErrLost},
 		},
 		{
 			"a release that fails is not the work's failure",
-			func(_ context.Context, f *fakeRedis) error { f.set(failing); return nil },
+			func(_ context.Context, f *fake) error { f.Set(locktest.Refuse); return nil },
 			nil,
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				f := &fakeRedis{}
+				f := newFake()
 				locker, err := lock.New(f, lock.Config{})
 				if err != nil {
 					t.Fatal(err)
@@ -230,7 +236,7 @@ func TestHoldReleasesWhateverHappens(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				f := &fakeRedis{}
+				f := newFake()
 				locker, err := lock.New(f, lock.Config{})
 				if err != nil {
 					t.Fatal(err)

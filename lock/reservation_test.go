@@ -65,7 +65,7 @@ func TestReservationIsForAnyName(t *testing.T) {
 				s.Errorf("%q: want a hand-off", name)
 			}
 			s.wantLine("other")
-			if err := s.Leave(s.Context(), s.res, "other"); err != nil {
+			if _, err := s.Leave(s.Context(), s.res, "other"); err != nil {
 				s.Fatal(err)
 			}
 			s.release(lease)
@@ -83,7 +83,7 @@ func TestReservationLapses(t *testing.T) {
 		var lease *lock.Lease
 		eventually(s.T, func() error {
 			var err error
-			lease, err = s.Acquire(s.Context(), s.res, &lock.Options{Waiter: "newcomer"})
+			lease, err = s.With(lock.Options{Waiter: "newcomer"}).Acquire(s.Context(), s.res)
 			var busy *lock.BusyError
 			if errors.As(err, &busy) && busy.Next != nil {
 				s.Errorf("want no second reservation for an absent waiter, have one for %s", busy.Next.Waiter)

@@ -64,10 +64,11 @@ func setUp(t *testing.T, rdb redis.UniversalClient, cfg lock.Config) *setup {
 // with returns the same setup with a locker of another configuration.
 func (s *setup) with(cfg lock.Config) *setup {
 	s.Helper()
-	locker, err := lock.New(s.rdb, cfg)
+	locker, err := lock.New(lock.Redis(s.rdb), cfg)
 	if err != nil {
 		s.Fatal(err)
 	}
+	s.Cleanup(locker.Close)
 	other := *s
 	other.Locker = locker
 	return &other
@@ -82,10 +83,13 @@ func (s *setup) on(resource string) *setup {
 	return &other
 }
 
-// take acquires the lock, for a waiter if it is not "".
+// stranger returns the same setup with a locker of its own, as in another process.
+func (s *setup) stranger() *setup { s.Helper(); return s.with(s.Config()) }
+
+// take acquires the lock in a process of its own, for a waiter if it is not "".
 func (s *setup) take(waiter string) *lock.Lease {
 	s.Helper()
-	lease, err := s.Acquire(s.Context(), s.res, &lock.Options{Holder: "holder of " + waiter, Waiter: waiter})
+	lease, err := s.stranger().With(lock.Options{Holder: "holder of " + waiter, Waiter: waiter}).Acquire(s.Context(), s.res)
 	if err != nil {
 		s.Fatalf("acquire for %q: %v", waiter, err)
 	}
@@ -96,7 +100,7 @@ func (s *setup) take(waiter string) *lock.Lease {
 func (s *setup) takeOnceFree() (lease *lock.Lease) {
 	s.Helper()
 	eventually(s.T, func() (err error) {
-		lease, err = s.Acquire(s.Context(), s.res, nil)
+		lease, err = s.stranger().Acquire(s.Context(), s.res)
 		return err
 	})
 	return lease
@@ -105,7 +109,7 @@ func (s *setup) takeOnceFree() (lease *lock.Lease) {
 // refuse tries to acquire the lock, which must be busy.
 func (s *setup) refuse(waiter string) *lock.BusyError {
 	s.Helper()
-	lease, err := s.Acquire(s.Context(), s.res, &lock.Options{Waiter: waiter})
+	lease, err := s.stranger().With(lock.Options{Waiter: waiter}).Acquire(s.Context(), s.res)
 	var busy *lock.BusyError
 	if !errors.As(err, &busy) {
 		s.Fatalf("acquire for %q: want a BusyError, have lease %v and error %v", waiter, lease, err)

@@ -28,7 +28,7 @@ func suspend(t *testing.T, lease *lock.Lease, d time.Duration) {
 // the monotonic clock knows nothing, the lease is not trusted.
 func TestSuspendedMachine(t *testing.T) {
 	t.Parallel()
-	locker, err := lock.New(&fakeRedis{}, lock.Config{TTL: time.Hour, RenewEvery: 20 * time.Millisecond})
+	locker, err := lock.New(newFake().Store, lock.Config{TTL: time.Hour, RenewEvery: 20 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +40,7 @@ func TestSuspendedMachine(t *testing.T) {
 		{"release", func(t *testing.T, l *lock.Lease) error { t.Helper(); return l.Release(t.Context()) }},
 		{"keep", func(t *testing.T, l *lock.Lease) error { t.Helper(); return ended(t, l.Keep(t.Context())) }},
 	} {
-		lease, err := locker.Acquire(t.Context(), "order:1", nil)
+		lease, err := locker.Acquire(t.Context(), "order:1")
 		if err != nil {
 			t.Fatal(err)
 		}

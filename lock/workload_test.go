@@ -74,7 +74,7 @@ func (f *fleet) run(ctx context.Context, name string) error {
 		if dies {
 			locker = f.mayDie.Locker
 		}
-		lease, err := locker.Acquire(ctx, f.res, &lock.Options{Waiter: name})
+		lease, err := locker.With(lock.Options{Waiter: name}).Acquire(ctx, f.res)
 		var busy *lock.BusyError
 		switch {
 		case errors.As(err, &busy):

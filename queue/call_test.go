@@ -16,11 +16,11 @@ import (
 // take holds the bundle's resource for the test, renewed until it is let go.
 func (b *bundle) take(t *testing.T, cfg lock.Config) *lock.Lease {
 	t.Helper()
-	locker, err := lock.New(b.rdb, cfg)
+	locker, err := lock.New(lock.Redis(b.rdb), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	lease, err := locker.Acquire(t.Context(), b.resource, nil)
+	lease, err := locker.Acquire(t.Context(), b.resource)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -75,7 +75,7 @@ func NewGuard(rdb redis.Scripter, cfg GuardConfig) (*Guard, error) {
 	if cfg.Observe == nil {
 		cfg.Observe = func(Event) {}
 	}
-	locker, err := lock.New(rdb, cfg.Lock)
+	locker, err := lock.New(lock.Redis(rdb), cfg.Lock)
 	if err != nil {
 		return nil, err
 	}
@@ -200,17 +200,18 @@ func (r *run) event(kind EventKind) Event {
 
 // acquire takes the lock, or sends the task back.
 func (r *run) acquire(ctx context.Context) (*lock.Lease, error) {
-	opts := &lock.Options{Holder: fmt.Sprintf("%s %s on %s", r.info.Kind, r.info.ID, r.self)}
+	opts := lock.Options{Holder: fmt.Sprintf("%s %s on %s", r.info.Kind, r.info.ID, r.self)}
 	if r.attempt != nil {
 		// Only a task that the hook parks can be called, so only such a one stands in line.
 		opts.Waiter = waiterName(r.info.Queue, r.info.ID)
 	}
-	lease, err := r.locker.Acquire(ctx, r.info.Resource, opts)
+	locker := r.locker.With(opts)
+	lease, err := locker.Acquire(ctx, r.info.Resource)
 	if err == nil {
 		return lease, nil
 	}
 	if r.attempt == nil && r.info.Retried >= r.info.Retries {
-		return r.waitHere(ctx, opts)
+		return r.waitHere(ctx, locker)
 	}
 	return nil, r.sendBack(r.refused(ctx, err))
 }
@@ -231,14 +232,14 @@ func (r *run) refused(ctx context.Context, err error) *unchargedError {
 
 // waitHere tries until the lock is had or ctx ends: asynq would archive a task on
 // its last attempt, and there is no hook to prevent it.
-func (r *run) waitHere(ctx context.Context, opts *lock.Options) (*lock.Lease, error) {
+func (r *run) waitHere(ctx context.Context, locker *lock.Locker) (*lock.Lease, error) {
 	const first, longest = 50 * time.Millisecond, 2 * time.Second
 	r.log().WarnContext(ctx, "a task on its last attempt waits in its worker, as the connection did not pass through Guard.Conn")
 	for wait := first; ; wait = min(2*wait, longest) {
 		if !pause(ctx, wait/2+rand.N(wait)) {
 			return nil, context.Cause(ctx)
 		}
-		lease, err := r.locker.Acquire(ctx, r.info.Resource, opts)
+		lease, err := locker.Acquire(ctx, r.info.Resource)
 		if err == nil {
 			return lease, nil
 		}

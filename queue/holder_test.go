@@ -31,12 +31,12 @@ func TestHolderKilled(t *testing.T) {
 			ends <- time.Now().Add(busy.Remaining)
 		}
 	}}, st.run)
-	locker, err := lock.New(b.rdb, cfg)
+	locker, err := lock.New(lock.Redis(b.rdb), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	start := time.Now()
-	if _, err := locker.Acquire(t.Context(), b.resource, nil); err != nil {
+	if _, err := locker.Acquire(t.Context(), b.resource); err != nil {
 		t.Fatal(err)
 	}
 	ids := b.park(t, 1, 2)
@@ -124,15 +124,15 @@ func TestZombieKeepsTheLock(t *testing.T) {
 func TestZombieAtTheDoorGivesBack(t *testing.T) {
 	t.Parallel()
 	b, st := setup(t), newStage(t)
-	taken := make(chan struct{})
-	p := &plain{onLocks: func(ctx context.Context, cmd redis.Cmder, send func() error) error {
+	taken, answer := make(chan struct{}), make(chan struct{})
+	p := &plain{onLocks: func(_ context.Context, cmd redis.Cmder, send func() error) error {
 		err := send()
 		if isAcquire(cmd) && err == nil {
 			select {
 			case <-taken: // later attempts
 			default:
 				close(taken)
-				<-ctx.Done() // Redis has answered, but so late
+				<-answer // Redis has answered, but so late
 			}
 		}
 		return err
@@ -144,6 +144,7 @@ func TestZombieAtTheDoorGivesBack(t *testing.T) {
 		t.Errorf("lock: want it taken, have %q", v)
 	}
 	b.awaitState(t, "zombie", asynq.TaskStateRetry)
+	close(answer)
 	eventually(t, "a free lock", func() bool { return b.value(t) == "" })
 	if have := st.order(); len(have) != 0 {
 		t.Errorf("want no run, have %v", have)

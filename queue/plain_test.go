@@ -193,7 +193,7 @@ func isPark(cmd redis.Cmder) bool {
 func isDequeue(cmd redis.Cmder) bool { return hasKeys(cmd, ":pending", ":paused", ":active", ":lease") }
 func isPromote(cmd redis.Cmder) bool { return hasKeys(cmd, ":t:", ":retry", ":pending", ":paused") }
 
-// isAcquire knows the call by its waiter: a release has none in that place.
+// isAcquire knows the call by the number of its arguments.
 func isAcquire(cmd redis.Cmder) bool {
-	return hasKeys(cmd, "lock:", ":fence", ":line") && len(cmd.Args()) == 13
+	return hasKeys(cmd, "lock:", ":fence", ":line") && len(cmd.Args()) == 16
 }

@@ -78,7 +78,7 @@ func setupOn(t *testing.T, o redis.UniversalOptions) *bundle {
 	opts := &o
 	rdb := redis.NewUniversalClient(opts)
 	t.Cleanup(func() { _ = rdb.Close() })
-	locker, err := lock.New(rdb, lock.Config{})
+	locker, err := lock.New(lock.Redis(rdb), lock.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

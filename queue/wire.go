@@ -78,7 +78,11 @@ func (g *Guard) leaveLine(ctx context.Context, t *asynq.Task) {
 	info := infoOf(ctx, t)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	if err := g.locker.Leave(ctx, resource, waiterName(info.Queue, info.ID)); err != nil {
+	next, err := g.locker.Leave(ctx, resource, waiterName(info.Queue, info.ID))
+	if next != nil { // its turn had come
+		g.call(ctx, next)
+	}
+	if err != nil {
 		// It costs those behind it one grace when its turn comes.
 		g.cfg.Logger.WarnContext(ctx, "a task that has ended is still in line", "task_id", info.ID, "queue", info.Queue, "resource", resource, "error", err)
 	}
@@ -92,6 +96,7 @@ func (g *Guard) Wait(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() {
 		g.work.Wait()
+		g.locker.Close()
 		close(done)
 	}()
 	select {

@@ -1,0 +1,223 @@
+package lock
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// A desk is where the goroutines of one process meet that want the same lock, so
+// that one of them asks the store at a time. They share the attempt, never the
+// lock. core.mu guards it.
+type desk struct {
+	holder  *tenure         // the last that one of them got, nil when it is over
+	callers []*caller       // who share the next attempt
+	trying  bool            // somebody serves them
+	turns   []chan struct{} // who wait; the first has its turn, the others' are closed in order
+}
+
+// A caller is one call that tries once.
+type caller struct {
+	opts   Options
+	done   <-chan struct{} // closed when it has gone
+	answer chan<- answer
+}
+
+type answer struct {
+	lease *Lease
+	err   error
+}
+
+// offer hands a to the caller; false when it has gone.
+func (c *caller) offer(a answer) bool {
+	select {
+	case c.answer <- a:
+		return true
+	case <-c.done:
+		return false
+	}
+}
+
+// deskOf returns the desk of key, and makes it. c.mu is held.
+func (c *core) deskOf(key string) *desk {
+	d := c.desks[key]
+	if d == nil {
+		d = &desk{}
+		c.desks[key] = d
+	}
+	return d
+}
+
+// tidy drops a desk that nobody needs. c.mu is held.
+func (c *core) tidy(key string) {
+	if d := c.desks[key]; d != nil && d.holder == nil && len(d.callers) == 0 && !d.trying && len(d.turns) == 0 {
+		delete(c.desks, key)
+	}
+}
+
+// arrived notes that t holds its lock, and left that it does so no longer.
+func (c *core) arrived(t *tenure) {
+	t.expiry = time.AfterFunc(time.Until(t.deadline()), t.lose)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.deskOf(t.key).holder = t
+}
+
+func (c *core) left(t *tenure) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if d := c.desks[t.key]; d != nil && d.holder == t {
+		d.holder = nil
+		c.tidy(t.key)
+	}
+}
+
+// heldHere returns a BusyError when somebody at the desk holds the lock, as far
+// as can be known, and nil otherwise. c.mu is held.
+func (c *core) heldHere(d *desk) *BusyError {
+	t := d.holder
+	if t == nil {
+		return nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.valid() {
+		return nil
+	}
+	return &BusyError{
+		Resource:  t.resource,
+		Holder:    t.holder,
+		Since:     time.UnixMicro(t.fence),
+		Remaining: time.Until(t.start.Add(c.cfg.TTL)),
+	}
+}
+
+// try tries once, together with all others who call it in the meantime.
+func (l *Locker) try(ctx context.Context, resource string) (*Lease, error) {
+	key, answers := l.key(resource), make(chan answer)
+	l.mu.Lock()
+	d := l.deskOf(key)
+	d.callers = append(d.callers, &caller{opts: l.opts, done: ctx.Done(), answer: answers})
+	if !d.trying {
+		d.trying = true
+		l.acquiring.Go(func() { l.serve(context.WithoutCancel(ctx), resource, d) })
+	}
+	l.mu.Unlock()
+	select {
+	case a := <-answers:
+		return a.lease, a.err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("lock: acquire %s: %w", resource, endOf(ctx))
+	}
+}
+
+// serve answers callers until there are none. Those who come during an attempt
+// have to wait for the next: what this one finds may be older than their question.
+func (c *core) serve(ctx context.Context, resource string, d *desk) {
+	key := c.key(resource)
+	for {
+		c.mu.Lock()
+		callers := d.callers
+		d.callers = nil
+		if len(callers) == 0 {
+			d.trying = false
+			c.tidy(key)
+			c.mu.Unlock()
+			return
+		}
+		c.mu.Unlock()
+		c.serveOnce(ctx, resource, d, callers)
+	}
+}
+
+// serveOnce answers callers with one attempt. Only when the one on whose behalf
+// it was made has gone meanwhile, what it got is given back and another is made.
+func (c *core) serveOnce(ctx context.Context, resource string, d *desk, callers []*caller) {
+	var a answer
+	for len(callers) > 0 && a.err == nil {
+		c.mu.Lock()
+		busy := c.heldHere(d)
+		c.mu.Unlock()
+		if busy != nil {
+			a.err = busy
+			break
+		}
+		first := callers[0]
+		select {
+		case <-first.done:
+			callers = callers[1:]
+			continue
+		default:
+		}
+		a.lease, a.err = c.attempt(ctx, attempt{resource: resource, opts: first.opts})
+		if a.err == nil {
+			callers = callers[1:]
+			if !first.offer(a) {
+				a.lease.tenure.giveBack(ctx)
+			}
+			a.lease = nil
+		}
+	}
+	for _, caller := range callers {
+		_ = caller.offer(a)
+	}
+}
+
+// tryAs tries once on behalf of a waiter. When the caller goes before the answer
+// comes, what it got is given back, and then gone is called.
+func (l *Locker) tryAs(ctx context.Context, a attempt, gone func()) (*Lease, error) {
+	answers := make(chan answer)
+	asker := caller{done: ctx.Done(), answer: answers}
+	l.acquiring.Go(func() {
+		var ans answer
+		ans.lease, ans.err = l.attempt(ctx, a)
+		if asker.offer(ans) {
+			return
+		}
+		if ans.lease != nil {
+			ans.lease.tenure.giveBack(context.WithoutCancel(ctx))
+		}
+		gone()
+	})
+	select {
+	case ans := <-answers:
+		return ans.lease, ans.err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("lock: acquire %s: %w", a.resource, endOf(ctx))
+	}
+}
+
+// takeTurn waits until those at the desk who came before have the lock, or have
+// gone. The caller then is the one that contends for it, until it calls pass.
+func (c *core) takeTurn(ctx context.Context, resource string) (pass func(), err error) {
+	key, turn := c.key(resource), make(chan struct{})
+	c.mu.Lock()
+	d := c.deskOf(key)
+	d.turns = append(d.turns, turn)
+	if len(d.turns) == 1 {
+		close(turn)
+	}
+	c.mu.Unlock()
+	pass = func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		i := slices.Index(d.turns, turn)
+		d.turns = slices.Delete(d.turns, i, i+1)
+		if i == 0 && len(d.turns) > 0 {
+			close(d.turns[0])
+		}
+		c.tidy(key)
+	}
+	if end := c.rest(ctx, nil, turn); end != nil {
+		c.mu.Lock()
+		busy := c.heldHere(d)
+		c.mu.Unlock()
+		pass()
+		if busy == nil {
+			busy = &BusyError{Resource: resource, Holder: "nobody yet, as others of this process wait for it"}
+		}
+		return nil, waitEnded(resource, end, busy)
+	}
+	return pass, nil
+}

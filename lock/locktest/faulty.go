@@ -1,0 +1,234 @@
+package locktest
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/sidingq/siding/lock"
+)
+
+// Steps are what a [Fault] is asked about: the methods of a [lock.Store], and
+// the delivery of a call to a waiter.
+const (
+	Acquire = "acquire"
+	Renew   = "renew"
+	Release = "release"
+	Leave   = "leave"
+	Called  = "called"
+	Call    = "call"
+)
+
+// A Fault is what the network makes of a step: act takes the step and returns
+// what came of it. The error is what the client sees; it gets the answer of act,
+// if it was asked for, together with nil or [lock.ErrLost] only.
+type Fault func(ctx context.Context, step string, act func() error) error
+
+// ErrNetwork is the error of the faults of this package.
+var ErrNetwork = errors.New("locktest: connection reset by peer")
+
+// Fine is no fault.
+func Fine(_ context.Context, _ string, act func() error) error { return act() }
+
+// Refuse fails each step without taking it.
+func Refuse(context.Context, string, func() error) error { return ErrNetwork }
+
+// SwallowReply takes each step, and the answer is lost.
+func SwallowReply(_ context.Context, _ string, act func() error) error {
+	_ = act()
+	return ErrNetwork
+}
+
+// Resend takes each step twice, as a client does that lost the first answer.
+func Resend(_ context.Context, _ string, act func() error) error {
+	_ = act()
+	return act()
+}
+
+// BlackHole takes no step and answers nothing. As a go-redis client with
+// ContextTimeoutEnabled, the caller learns of it at the deadline of its context,
+// not by its cancellation.
+func BlackHole(ctx context.Context, _ string, _ func() error) error {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		deadline = time.Now().Add(time.Hour)
+	}
+	pause(time.Until(deadline))
+	return context.DeadlineExceeded
+}
+
+// Deaf is a client that waits for its own time, whatever the context says.
+func Deaf(d time.Duration) Fault {
+	return func(context.Context, string, func() error) error {
+		pause(d)
+		return ErrNetwork
+	}
+}
+
+// Slow answers d after the step was taken.
+func Slow(d time.Duration) Fault {
+	return func(_ context.Context, _ string, act func() error) error {
+		err := act()
+		pause(d)
+		return err
+	}
+}
+
+// Once is f for the next n steps of one kind, and no fault for the others.
+func Once(step string, n int, f Fault) Fault {
+	var mu sync.Mutex
+	return func(ctx context.Context, s string, act func() error) error {
+		mu.Lock()
+		hit := s == step && n > 0
+		if hit {
+			n--
+		}
+		mu.Unlock()
+		if hit {
+			return f(ctx, s, act)
+		}
+		return act()
+	}
+}
+
+// Only is f for all steps of one kind, and no fault for the others.
+func Only(step string, f Fault) Fault {
+	return func(ctx context.Context, s string, act func() error) error {
+		if s == step {
+			return f(ctx, s, act)
+		}
+		return act()
+	}
+}
+
+func pause(d time.Duration) { <-time.NewTimer(d).C }
+
+// A Network stands between a client and its store, see [Faulty].
+type Network struct {
+	mu    sync.Mutex
+	fault Fault
+	sent  []Sent
+}
+
+// Sent is a step that was asked for.
+type Sent struct {
+	Step  string
+	At    time.Time
+	Bound time.Duration // until the deadline of its context, 0 if it had none
+	Dead  bool          // its context had ended already: it was not sent
+}
+
+// Faulty puts a network in front of store, one without faults at first. What it
+// returns is a [lock.Listener] if store is.
+func Faulty(store lock.Store) (lock.Store, *Network) {
+	n := &Network{fault: Fine}
+	f := &faulty{store: store, network: n}
+	if listener, ok := store.(lock.Listener); ok {
+		return &faultyListener{faulty: f, listener: listener}, n
+	}
+	return f, n
+}
+
+// Set makes f the fault of all steps from now on.
+func (n *Network) Set(f Fault) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.fault = f
+}
+
+// Sent returns all steps so far, but for calls.
+func (n *Network) Sent() []Sent {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return append([]Sent(nil), n.sent...)
+}
+
+// SentAt returns when each step of one kind was asked for, from start on.
+func (n *Network) SentAt(step string, start time.Time) []time.Duration {
+	var at []time.Duration
+	for _, s := range n.Sent() {
+		if s.Step == step {
+			at = append(at, s.At.Sub(start))
+		}
+	}
+	return at
+}
+
+func (n *Network) pass(ctx context.Context, step string, act func() error) error {
+	s := Sent{Step: step, At: time.Now(), Dead: ctx.Err() != nil}
+	if deadline, ok := ctx.Deadline(); ok {
+		s.Bound = time.Until(deadline)
+	}
+	n.mu.Lock()
+	fault := n.fault
+	if step != Call {
+		n.sent = append(n.sent, s)
+	}
+	n.mu.Unlock()
+	if s.Dead {
+		return ctx.Err()
+	}
+	return fault(ctx, step, act)
+}
+
+type faulty struct {
+	store   lock.Store
+	network *Network
+}
+
+func (f *faulty) Acquire(ctx context.Context, claim lock.Claim) (a lock.Answer, err error) {
+	err = f.network.pass(ctx, Acquire, func() (err error) {
+		a, err = f.store.Acquire(ctx, claim)
+		return err
+	})
+	if err != nil {
+		return lock.Answer{}, err
+	}
+	return a, nil
+}
+
+func (f *faulty) Renew(ctx context.Context, key, token string, ttl, keep time.Duration) error {
+	return f.network.pass(ctx, Renew, func() error { return f.store.Renew(ctx, key, token, ttl, keep) })
+}
+
+func (f *faulty) Release(ctx context.Context, key, token string, line lock.Line) (turn *lock.Turn, err error) {
+	err = f.network.pass(ctx, Release, func() (err error) {
+		turn, err = f.store.Release(ctx, key, token, line)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return turn, nil
+}
+
+func (f *faulty) Leave(ctx context.Context, key, waiter, value string, line lock.Line) (turn *lock.Turn, err error) {
+	err = f.network.pass(ctx, Leave, func() (err error) {
+		turn, err = f.store.Leave(ctx, key, waiter, value, line)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return turn, nil
+}
+
+func (f *faulty) Called(ctx context.Context, key string, turn lock.Turn) error {
+	return f.network.pass(ctx, Called, func() error { return f.store.Called(ctx, key, turn) })
+}
+
+type faultyListener struct {
+	*faulty
+
+	listener lock.Listener
+}
+
+func (f *faultyListener) Listen(ctx context.Context, id string, heard func(), call func(waiter string)) error {
+	return f.listener.Listen(ctx, id, heard, func(waiter string) {
+		_ = f.network.pass(ctx, Call, func() error {
+			call(waiter)
+			return nil
+		})
+	})
+}

@@ -1,0 +1,109 @@
+package lock
+
+import (
+	"context"
+	"strings"
+	"time"
+)
+
+// A Store keeps locks where many processes find them. This package has one on
+// Redis ([Redis]), and lock/locktest one in memory and a test suite for others. A
+// [Locker] does all the rest: it decides when to call, and what to believe of
+// the answer.
+//
+// Each method is one atomic step, and may be applied twice with the effect of
+// once: a client that lost an answer sends it again. The calls carry what is
+// needed for that. An error other than [ErrLost] says that the Store could not
+// be asked or did not answer; the step may have been applied.
+type Store interface {
+	// Acquire gives the lock to claim.Token if it is free, or is that token's
+	// already; else it says who has it. A claim with a waiter that is refused joins
+	// the line, if the Store has lines.
+	Acquire(ctx context.Context, claim Claim) (Answer, error)
+	// Renew gives the lock of key, if it is token's, another ttl from now.
+	// Otherwise it changes nothing and returns [ErrLost]. keep is Claim.Keep.
+	Renew(ctx context.Context, key, token string, ttl, keep time.Duration) error
+	// Release takes the lock of key from token and passes it on: it is kept for
+	// the first in line who can come, who is told so or, if that is left to
+	// the client, returned. The lock of another is left alone: [ErrLost].
+	Release(ctx context.Context, key, token string, line Line) (*Turn, error)
+	// Leave takes a waiter out of the line. Where the lock is kept for it, it is
+	// passed on as by Release. A value that is not "" names a Turn of the
+	// waiter, without which nothing is done.
+	Leave(ctx context.Context, key, waiter, value string, line Line) (*Turn, error)
+	// Called takes the waiter of turn out of the line, if its turn still stands.
+	Called(ctx context.Context, key string, turn Turn) error
+}
+
+// A Listener is a Store that tells waiters when it is their turn.
+type Listener interface {
+	// Listen tells those waiters of whom [ListenerOf] is id, until ctx ends. It
+	// calls heard when it has begun to hear calls, and again whenever it may have
+	// missed some.
+	Listen(ctx context.Context, id string, heard func(), call func(waiter string)) error
+}
+
+// A Claim asks for a lock.
+type Claim struct {
+	Key   string        // of the lock: prefix and resource
+	Token string        // unique per acquisition
+	TTL   time.Duration // of the lock
+	Keep  time.Duration // how long the fencing token is remembered
+
+	// Waiter stands in line when refused; "" does not. Its name is unique in
+	// the line, and the same in each of its claims.
+	Waiter string
+	Waited time.Duration // for how long already, which is its place in line
+	Line   Line
+}
+
+// Line says how a line is to be dealt with.
+type Line struct {
+	Nonce  string        // unique per call, in letters, digits and '-'
+	ByHand bool          // the client calls those waiters who do not listen
+	Grace  time.Duration // how long a lock is kept for somebody
+	Keep   time.Duration // how long a line is remembered that nobody comes to
+}
+
+// An Answer is what came of a [Claim]. Where Fence is above zero the lock was taken.
+type Answer struct {
+	// Fence is the fencing token, above every earlier one of the key.
+	Fence int64
+	// HandOff is how long the lock was kept for this waiter; below zero if it was not.
+	HandOff time.Duration
+
+	// The rest is for a claim that was refused.
+
+	// Holder is the token of the holder, or what another program has put there.
+	Holder string
+	// Reserved is set while the lock is kept for a waiter, and nobody holds it.
+	Reserved bool
+	// Left is how long the lock lives on if nobody renews it.
+	Left time.Duration
+	// LastFence is that of the holder, 0 if it is not known.
+	LastFence int64
+	// Place, Ticket and Waited are those of the waiter, zero if it is in no line.
+	Place  int
+	Ticket int64
+	Waited time.Duration
+	// Next is whose turn it is, for the client to call; nil for nobody.
+	Next *Turn
+}
+
+// A Turn is a lock that is kept for a waiter.
+type Turn struct {
+	Waiter string
+	Ticket int64
+	Value  string // what the Store keeps in the lock's place
+}
+
+// callPrefix begins the name of a waiter who listens.
+const callPrefix = "siding-call:"
+
+// ListenerOf returns the id of the [Listener] that tells waiter, and false for a
+// waiter who has to be called by hand.
+func ListenerOf(waiter string) (id string, listens bool) {
+	rest, listens := strings.CutPrefix(waiter, callPrefix)
+	id, _, _ = strings.Cut(rest, ":")
+	return id, listens
+}

@@ -1,0 +1,166 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"time"
+)
+
+// What a waiter in line does where nobody will call it.
+const (
+	pollFirst   = 25 * time.Millisecond
+	pollLongest = time.Second
+)
+
+// waitByRetry tries until it has the lock, ctx ends or retry gives up.
+func (l *Locker) waitByRetry(ctx context.Context, resource string, retry Retry) (*Lease, error) {
+	pass, err := l.takeTurn(ctx, resource)
+	if err != nil {
+		return nil, err
+	}
+	defer pass()
+	var outage outage
+	for n := 1; ; n++ {
+		lease, err := l.try(ctx, resource)
+		if err == nil || !outage.endures(err, l.cfg.TTL) {
+			return lease, err
+		}
+		delay, again := retry(n)
+		if !again {
+			return nil, err
+		}
+		if end := l.restFor(ctx, max(delay, time.Millisecond), nil); end != nil {
+			return nil, waitEnded(resource, end, err)
+		}
+	}
+}
+
+// waitInLine joins the line, and tries when it is called. Timers are there for a
+// call that was lost and a holder that died.
+func (l *Locker) waitInLine(ctx context.Context, resource string) (*Lease, error) {
+	listener, ok := l.store.(Listener)
+	if !ok {
+		return l.waitByRetry(ctx, resource, Exponential(pollFirst, pollLongest))
+	}
+	since := time.Now()
+	pass, err := l.takeTurn(ctx, resource)
+	if err != nil {
+		return nil, err
+	}
+	defer pass()
+	e := l.hearing(listener)
+	if end := l.restFor(ctx, l.cfg.Grace, e.first); end != nil {
+		return nil, waitEnded(resource, end, nil)
+	}
+	waiter, bell, hangUp := e.join()
+	defer hangUp()
+	leave := func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
+		defer cancel()
+		// Whatever stays in line is dropped when its turn comes and nobody hears.
+		_, _ = l.leave(ctx, resource, waiter, "", false)
+	}
+	var outage outage
+	var last error
+	for n := 1; ; n++ {
+		a := attempt{resource: resource, opts: l.opts, waiter: waiter, waited: time.Since(since)}
+		lease, err := l.tryAs(ctx, a, leave)
+		if err == nil {
+			return lease, nil
+		}
+		end := endOf(ctx)
+		if end == nil {
+			last = err
+			if !outage.endures(err, l.cfg.TTL) {
+				l.acquiring.Go(leave)
+				return nil, err
+			}
+			end = l.restFor(ctx, untilNextTry(err, n), bell)
+		}
+		if end != nil {
+			l.acquiring.Go(leave)
+			return nil, waitEnded(resource, end, last)
+		}
+	}
+}
+
+// waitEnded is the error of a wait that ended without the lock; last is that of
+// its last attempt, if there was one.
+func waitEnded(resource string, end, last error) error {
+	if last == nil {
+		return fmt.Errorf("lock: acquire %s: %w", resource, end)
+	}
+	return fmt.Errorf("lock: acquire %s: %w: %w", resource, end, last)
+}
+
+// untilNextTry is how long a waiter in line that was refused waits to be called.
+func untilNextTry(err error, n int) time.Duration {
+	poll, _ := Exponential(pollFirst, pollLongest)(n)
+	var busy *BusyError
+	if !errors.As(err, &busy) {
+		return poll
+	}
+	place := time.Duration(max(1, busy.Place))
+	if busy.Foreign {
+		return min(poll*place, 30*pollLongest)
+	}
+	// If the holder dies it is the first who takes the lock when it expires.
+	return busy.Remaining + place*time.Millisecond + (place-1)*rand.N(pollFirst)
+}
+
+// restFor waits for bell, or d; the error is that of the end of ctx or of the Locker.
+func (c *core) restFor(ctx context.Context, d time.Duration, bell <-chan struct{}) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	return c.rest(ctx, timer.C, bell)
+}
+
+func (c *core) rest(ctx context.Context, timer <-chan time.Time, bell <-chan struct{}) error {
+	select {
+	case <-bell:
+		return nil
+	case <-timer:
+		return nil
+	case <-ctx.Done():
+		return endOf(ctx)
+	case <-c.closing:
+		return ErrClosed
+	}
+}
+
+// An outage is for how long the store has failed a waiter.
+type outage struct{ since time.Time }
+
+// endures reports whether a waiter tries again after err: when the lock is busy,
+// or the store fails in a way that may pass, and has not done so for too long.
+func (o *outage) endures(err error, longest time.Duration) bool {
+	if errors.Is(err, ErrBusy) {
+		o.since = time.Time{}
+		return true
+	}
+	if o.since.IsZero() {
+		o.since = time.Now()
+	}
+	return passing(err) && time.Since(o.since) < longest
+}
+
+// passing reports whether err is one of the network, or of a Redis that loads its
+// data, is being failed over or has lost its replicas or a part of its Cluster.
+func passing(err error) bool {
+	var network net.Error
+	if errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, net.ErrClosed) {
+		return true
+	}
+	for _, code := range []string{"LOADING ", "READONLY ", "CLUSTERDOWN ", "MASTERDOWN ", "TRYAGAIN ", "NOREPLICAS ", "BUSY "} {
+		if strings.Contains(err.Error(), code) {
+			return true
+		}
+	}
+	return false
+}
