@@ -22,7 +22,7 @@ type Config struct {
 // ([queue.WithInfo]), as those of a server do.
 //
 // An error is marked with [queue.Permanent] only where no retry can mend it. The
-// [sqlfence.StaleError] of a holder that has lost its lock comes back as it is:
+// [lock.StaleError] of a holder that has lost its lock comes back as it is:
 // the next attempt has a newer fence. So does the cause of a context that ended.
 type Book struct {
 	ledger *ledger.Ledger

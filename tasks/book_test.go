@@ -13,7 +13,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sidingq/siding/lock"
-	"github.com/sidingq/siding/lock/sqlfence"
 	"github.com/sidingq/siding/queue"
 	"github.com/sidingq/siding/tasks"
 	"github.com/sidingq/siding/tasks/ledger"
@@ -258,8 +257,8 @@ func TestErrors(t *testing.T) {
 		{"unknown", "t3", 100, other{}, nil, `no handler for tasks_test.other of kind "other"`, true},
 		{"out of range", "t3", 100, debit(math.MaxInt64), nil, "balance:debit: balance of account:17850 is out of range", true},
 		{"id of another task", "t2", 100, debit(-1), ledger.ErrTaskID, "t2 is the id of balance:debit on account:17850", true},
-		{"former holder", "t3", 49, debit(-1), sqlfence.ErrStale, "", false},
-		{"no lock", "t3", 0, debit(-1), sqlfence.ErrFence, "", false},
+		{"former holder", "t3", 49, debit(-1), lock.ErrStale, "", false},
+		{"no lock", "t3", 0, debit(-1), lock.ErrNoFence, "", false},
 	}
 	for _, test := range tests {
 		err := b.book.Run(attempt(t.Context(), test.id, test.fence), test.task)

@@ -16,7 +16,6 @@ import (
 	"github.com/sidingq/siding/internal/oracle"
 	"github.com/sidingq/siding/internal/pgtest"
 	"github.com/sidingq/siding/lock"
-	"github.com/sidingq/siding/lock/sqlfence"
 	"github.com/sidingq/siding/queue"
 	"github.com/sidingq/siding/tasks"
 )
@@ -180,7 +179,7 @@ func TestFencesAlone(t *testing.T) {
 		func(ctx context.Context, _ queue.Guarded, try func(context.Context) error) error {
 			for {
 				err := try(lock.WithFence(ctx, fence.Add(1)))
-				if !errors.Is(err, sqlfence.ErrStale) {
+				if !errors.Is(err, lock.ErrStale) {
 					return err
 				}
 				refused.Add(1)

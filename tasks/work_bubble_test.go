@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/sidingq/siding/lock"
-	"github.com/sidingq/siding/lock/sqlfence"
 	"github.com/sidingq/siding/queue"
 	"github.com/sidingq/siding/tasks"
 )
@@ -74,8 +73,8 @@ func TestPausedHolder(t *testing.T) {
 					t.Fatal(err)
 				}
 				err := <-late
-				if !errors.Is(err, sqlfence.ErrStale) || isPermanent(err) {
-					t.Errorf("want %v, which a retry mends, have %v", sqlfence.ErrStale, err)
+				if !errors.Is(err, lock.ErrStale) || isPermanent(err) {
+					t.Errorf("want %v, which a retry mends, have %v", lock.ErrStale, err)
 				}
 				b.want(t, "SELECT task_id, fence FROM journal", "t2 2")
 			})

@@ -18,7 +18,7 @@
 //	var stock = sqlfence.Table{Name: "stock", Key: "sku", Dialect: sqlfence.PostgreSQL}
 //
 //	err := stock.Advance(ctx, tx, "85123A", lock.Fence(ctx))
-//	// errors.Is(err, sqlfence.ErrStale): roll back, a later holder is at work
+//	// errors.Is(err, lock.ErrStale): roll back, a later holder is at work
 //
 // # What it guarantees
 //

@@ -59,9 +59,9 @@ func ExampleTable_Advance() {
 	fmt.Println(write(successor, 7))
 	err = write(paused, 9)
 	fmt.Println(err)
-	fmt.Println(errors.Is(err, sqlfence.ErrStale))
+	fmt.Println(errors.Is(err, lock.ErrStale))
 	// Output:
 	// <nil>
-	// sqlfence: stock "85123A" has seen fence 34, refused the older 33
+	// lock: stock "85123A" has seen fence 34, refused the older 33
 	// true
 }

@@ -6,41 +6,18 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+
+	"github.com/sidingq/siding/lock"
 )
 
 var (
-	// ErrStale matches, with errors.Is, every [*StaleError].
-	ErrStale = errors.New("sqlfence: stale fence")
-
 	// ErrNoRow says that there is no row of the key, so that nothing could
 	// remember the fence.
 	ErrNoRow = errors.New("sqlfence: no row")
 
-	// ErrFence says that a fence is not above zero: the work does not run under
-	// a lock, or its context did not come through.
-	ErrFence = errors.New("sqlfence: want a fence above 0")
-
 	// ErrTable says that a [Table] cannot be used as it is written.
 	ErrTable = errors.New("sqlfence: bad table")
 )
-
-// A StaleError says that a row has seen a later holder than the one that wants
-// to write. The work may be tried again under a new acquisition of the lock, and
-// from its reading on.
-type StaleError struct {
-	Table string // the table's name
-	Key   string // the row's key
-	Fence int64  // what the refused writer came with
-	Seen  int64  // the highest that the row has seen
-}
-
-// Error names the row and both fences.
-func (e *StaleError) Error() string {
-	return fmt.Sprintf("sqlfence: %s %q has seen fence %d, refused the older %d", e.Table, e.Key, e.Seen, e.Fence)
-}
-
-// Is reports whether target is [ErrStale].
-func (e *StaleError) Is(target error) bool { return target == ErrStale }
 
 // A Dialect is a way of writing placeholders.
 type Dialect int
@@ -69,9 +46,9 @@ type Table struct {
 // Advance raises the fence of the row of key to fence, inside tx, and locks the
 // row until tx ends. It returns
 //
-//   - a [*StaleError] when the row has seen a higher fence;
+//   - a [*lock.StaleError] when the row has seen a higher fence;
 //   - [ErrNoRow] when there is no such row, which it does not create;
-//   - [ErrFence] when fence is not above zero, [ErrTable] for a bad Table;
+//   - [lock.ErrNoFence] when fence is not above zero, [ErrTable] for a bad Table;
 //   - the database's error otherwise, wrapped.
 //
 // After an error tx has to be rolled back.
@@ -84,7 +61,7 @@ func (t Table) Advance(ctx context.Context, tx *sql.Tx, key string, fence int64)
 		return err
 	}
 	if fence <= 0 {
-		return fmt.Errorf("%w for %s %q, have %d: not under a lock?", ErrFence, t.Name, key, fence)
+		return fmt.Errorf("sqlfence: advance %s %q: %w: want more than 0, have %d", t.Name, key, lock.ErrNoFence, fence)
 	}
 	result, err := tx.ExecContext(ctx, update, fence, key)
 	if err != nil {
@@ -113,7 +90,7 @@ func (t Table) Advance(ctx context.Context, tx *sql.Tx, key string, fence int64)
 		// level lets this one see it. It was not there to be advanced.
 		return fmt.Errorf("%w of %q in %s when it was to be advanced", ErrNoRow, key, t.Name)
 	}
-	return &StaleError{Table: t.Name, Key: key, Fence: fence, Seen: seen}
+	return &lock.StaleError{Place: fmt.Sprintf("%s %q", t.Name, key), Fence: fence, Seen: seen}
 }
 
 // statements returns the statement that compares and raises in one, and the

@@ -13,6 +13,7 @@ import (
 	_ "modernc.org/sqlite" // the driver "sqlite"
 
 	"github.com/sidingq/siding/internal/pgtest"
+	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/sqlfence"
 )
 
@@ -100,19 +101,19 @@ func TestAdvance(t *testing.T) {
 			}
 
 			err := b.advance(ctx, "a", fence-1)
-			if !errors.Is(err, sqlfence.ErrStale) {
-				t.Fatalf("older fence: want %v, have %v", sqlfence.ErrStale, err)
+			if !errors.Is(err, lock.ErrStale) {
+				t.Fatalf("older fence: want %v, have %v", lock.ErrStale, err)
 			}
-			stale, ok := errors.AsType[*sqlfence.StaleError](err)
-			if want := (&sqlfence.StaleError{Table: "items", Key: "a", Fence: fence - 1, Seen: fence}); !ok || !cmp.Equal(want, stale) {
+			stale, ok := errors.AsType[*lock.StaleError](err)
+			if want := (&lock.StaleError{Place: `items "a"`, Fence: fence - 1, Seen: fence}); !ok || !cmp.Equal(want, stale) {
 				t.Errorf("older fence: want %+v, have %+v", want, stale)
 			}
 			if err := b.advance(ctx, "b", fence); !errors.Is(err, sqlfence.ErrNoRow) {
 				t.Errorf("no such row: want %v, have %v", sqlfence.ErrNoRow, err)
 			}
 			for _, f := range []int64{0, -1} {
-				if err := b.advance(ctx, "a", f); !errors.Is(err, sqlfence.ErrFence) {
-					t.Errorf("fence %d: want %v, have %v", f, sqlfence.ErrFence, err)
+				if err := b.advance(ctx, "a", f); !errors.Is(err, lock.ErrNoFence) {
+					t.Errorf("fence %d: want %v, have %v", f, lock.ErrNoFence, err)
 				}
 			}
 			if have := b.fence(t); have != fence {
@@ -151,8 +152,8 @@ func TestLateWriteOfAFormerHolder(t *testing.T) {
 			if err := b.advance(ctx, "a", 2); err != nil { // the second reads
 				t.Fatal(err)
 			}
-			if err := write("first", 1); !errors.Is(err, sqlfence.ErrStale) {
-				t.Errorf("first, late: want %v, have %v", sqlfence.ErrStale, err)
+			if err := write("first", 1); !errors.Is(err, lock.ErrStale) {
+				t.Errorf("first, late: want %v, have %v", lock.ErrStale, err)
 			}
 			if err := write("second", 2); err != nil {
 				t.Errorf("second: want it accepted, have %v", err)
@@ -188,7 +189,7 @@ func TestRivals(t *testing.T) {
 						_, err := tx.ExecContext(ctx, "INSERT INTO history SELECT (SELECT count(*) FROM history), fence FROM items")
 						return err
 					})
-					if err != nil && !errors.Is(err, sqlfence.ErrStale) {
+					if err != nil && !errors.Is(err, lock.ErrStale) {
 						t.Errorf("fence %d: %v", fence, err)
 					}
 				})

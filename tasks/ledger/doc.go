@@ -17,7 +17,7 @@
 // What the ledger does guarantee:
 //
 //   - A write is refused when its row has been read or written under a higher
-//     fencing token ([lock.Fence] of the context), with a [*sqlfence.StaleError].
+//     fencing token ([lock.Fence] of the context), with a [*lock.StaleError].
 //     A task that runs under no lock is refused altogether.
 //   - The journal knows each task by its id. A write and its journal entry are
 //     one transaction, and a task that is in the journal already changes nothing:

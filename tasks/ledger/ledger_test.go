@@ -10,7 +10,6 @@ import (
 
 	"github.com/sidingq/siding/internal/pgtest"
 	"github.com/sidingq/siding/lock"
-	"github.com/sidingq/siding/lock/sqlfence"
 	"github.com/sidingq/siding/tasks/ledger"
 )
 
@@ -177,22 +176,22 @@ func TestFences(t *testing.T) {
 			// before it has written.
 			old.OnHand = 9
 			err = l.WriteStock(first, old, deduction("t1"))
-			stale, ok := errors.AsType[*sqlfence.StaleError](err)
+			stale, ok := errors.AsType[*lock.StaleError](err)
 			if !ok || stale.Fence != 1 || stale.Seen != 2 {
 				t.Errorf("late write: want a stale error of 1 after 2, have %v", err)
 			}
-			if _, err := l.ReadStock(first, "85123A", 10); !errors.Is(err, sqlfence.ErrStale) {
-				t.Errorf("late read: want %v, have %v", sqlfence.ErrStale, err)
+			if _, err := l.ReadStock(first, "85123A", 10); !errors.Is(err, lock.ErrStale) {
+				t.Errorf("late read: want %v, have %v", lock.ErrStale, err)
 			}
 			s.OnHand = 8
 			wantOK(t, l.WriteStock(second, s, deduction("t2")))
 
 			// Without a lock there is no fence.
-			if _, err := l.ReadStock(t.Context(), "85123A", 10); !errors.Is(err, sqlfence.ErrFence) {
-				t.Errorf("read without a lock: want %v, have %v", sqlfence.ErrFence, err)
+			if _, err := l.ReadStock(t.Context(), "85123A", 10); !errors.Is(err, lock.ErrNoFence) {
+				t.Errorf("read without a lock: want %v, have %v", lock.ErrNoFence, err)
 			}
-			if err := l.WriteStock(t.Context(), s, deduction("t3")); !errors.Is(err, sqlfence.ErrFence) {
-				t.Errorf("write without a lock: want %v, have %v", sqlfence.ErrFence, err)
+			if err := l.WriteStock(t.Context(), s, deduction("t3")); !errors.Is(err, lock.ErrNoFence) {
+				t.Errorf("write without a lock: want %v, have %v", lock.ErrNoFence, err)
 			}
 			if s, entries := stockNow(t, l); s.OnHand != 8 || entries != 1 {
 				t.Errorf("want 8 on hand and 1 entry, have %d and %d", s.OnHand, entries)

@@ -75,7 +75,7 @@ func (l *Ledger) advance(ctx context.Context, tx *sql.Tx, doing string, t table,
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, sqlfence.ErrStale), errors.Is(err, sqlfence.ErrNoRow), errors.Is(err, sqlfence.ErrFence):
+	case errors.Is(err, lock.ErrStale), errors.Is(err, sqlfence.ErrNoRow), errors.Is(err, lock.ErrNoFence):
 		return err
 	default:
 		return l.explain(ctx, doing, err)
