@@ -41,7 +41,7 @@
 // A lock with an expiry cannot stop a holder that was paused past its deadline
 // from writing: let the written-to system compare fencing tokens, see
 // https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html and
-// package lock/sqlfence. Redis replicates asynchronously: a failover may forget
-// a lock that was just granted. Somebody who deletes the key of a held lock
-// makes two believers until the next renewal.
+// packages lock/sqlfence and lock/redisfence. Redis replicates asynchronously: a
+// failover may forget a lock that was just granted. Somebody who deletes the key
+// of a held lock makes two believers until the next renewal.
 package lock
