@@ -1,0 +1,312 @@
+package lock_test
+
+import (
+	"bufio"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	_ "modernc.org/sqlite" // the driver "sqlite"
+
+	"github.com/sidingq/siding/internal/pgtest"
+	"github.com/sidingq/siding/internal/redistest"
+	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/lock/redisfence"
+	"github.com/sidingq/siding/lock/sqlfence"
+)
+
+// pausedEnv makes TestHelperPausedHolder the process that is paused. It holds a
+// job as JSON.
+const pausedEnv = "LOCK_TEST_PAUSED_HOLDER"
+
+// A job says what is locked and written, and how.
+type job struct {
+	Redis    string // the address of the lock's server
+	Resource string
+	Store    string // the kind of store
+	Address  string // of the store
+	Fenced   bool
+}
+
+// pausedTTL is how long the lock of a paused process lives.
+const pausedTTL = time.Second
+
+// TestPausedProcess is the accident against which fences are: a process takes the
+// lock, is stopped just before it writes until another has taken the lock and
+// written, and goes on where it was, writing before it looks at anything. With
+// the fence the write is refused. Without, it lands on the other's; that half
+// of the test shows that the other half is about the accident.
+func TestPausedProcess(t *testing.T) {
+	t.Parallel()
+	for name, address := range map[string]func(*testing.T) string{
+		"redis":      func(t *testing.T) string { t.Helper(); return redistest.Shared(t).Addr },
+		"sqlite":     func(t *testing.T) string { t.Helper(); return filepath.Join(t.TempDir(), "stock.db") },
+		"postgresql": func(t *testing.T) string { t.Helper(); return pgtest.DSN(t) },
+	} {
+		for _, fenced := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s/fenced=%t", name, fenced), func(t *testing.T) {
+				t.Parallel()
+				j := job{Redis: redistest.Shared(t).Addr, Resource: t.Name(), Store: name, Address: address(t), Fenced: fenced}
+				s := openStore(t, j)
+				s.create(t)
+
+				paused := startPaused(t, j)
+				former := paused.number(t, "holds with fence ")
+				paused.signal(t, syscall.SIGSTOP)
+				// Its lock is renewed until it stands still, and then runs out.
+				rival := acquireOnceFree(t, j)
+				if rival.Fence() <= former {
+					t.Fatalf("want a fence above %d, have %d", former, rival.Fence())
+				}
+				if err := s.write(rival.Keep(t.Context()), "rival", fenced); err != nil {
+					t.Fatal(err)
+				}
+				paused.say(t, "write") // found in its input when it goes on
+				paused.signal(t, syscall.SIGCONT)
+
+				answer, value := paused.answer(t, "wrote: "), "paused"
+				if fenced {
+					value = "rival"
+					want := fmt.Sprintf("refused %d after %d", former, rival.Fence())
+					if answer != want {
+						t.Errorf("want the late write %s, have %s", want, answer)
+					}
+				} else if answer != "done" {
+					t.Errorf("want the late write done, as nothing is in its way, have %s", answer)
+				}
+				if have := s.read(t); have != value {
+					t.Errorf("want the value of the %s, have that of the %s", value, have)
+				}
+				if have := paused.answer(t, "lost: "); have != "true" {
+					t.Errorf("want the context of the paused process ended with %v, have %s", lock.ErrLost, have)
+				}
+				_ = rival.Release(t.Context()) // it may have run out, too
+			})
+		}
+	}
+}
+
+// TestHelperPausedHolder is no test but the process that is paused.
+func TestHelperPausedHolder(t *testing.T) {
+	t.Parallel()
+	text := os.Getenv(pausedEnv)
+	if text == "" {
+		return
+	}
+	var j job
+	if err := json.Unmarshal([]byte(text), &j); err != nil {
+		t.Fatal(err)
+	}
+	s := openStore(t, j)
+	lease := acquireOnceFree(t, j)
+	work := lease.Keep(t.Context())
+
+	say := func(format string, args ...any) { fmt.Fprintf(os.Stdout, format+"\n", args...) }
+	say("holds with fence %d", lease.Fence())
+	if _, err := bufio.NewReader(os.Stdin).ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	// Its fence, but not its end: that could come in time to hide what is tested.
+	err := s.write(context.WithoutCancel(work), "paused", j.Fenced)
+	if stale, ok := errors.AsType[*lock.StaleError](err); ok {
+		say("wrote: refused %d after %d", stale.Fence, stale.Seen)
+	} else if err != nil {
+		say("wrote: %v", err)
+	} else {
+		say("wrote: done")
+	}
+	say("lost: %t", errors.Is(ended(t, work), lock.ErrLost))
+	_ = lease.Release(t.Context()) // lost
+}
+
+// acquireOnceFree acquires the job's lock as soon as it can be had.
+func acquireOnceFree(t *testing.T, j job) (lease *lock.Lease) {
+	t.Helper()
+	locker, err := lock.New(newRedis(t, j.Redis), lock.Config{TTL: pausedTTL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() (err error) {
+		lease, err = locker.Acquire(t.Context(), j.Resource, nil)
+		return err
+	})
+	return lease
+}
+
+func newRedis(t *testing.T, addr string) *redis.Client {
+	t.Helper()
+	client := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true})
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// A store keeps one value that is written under a lock, with the fence or
+// without.
+type store struct {
+	create func(*testing.T)
+	write  func(ctx context.Context, value string, fenced bool) error
+	read   func(*testing.T) string
+}
+
+// openStore opens the job's store.
+func openStore(t *testing.T, j job) *store {
+	t.Helper()
+	switch j.Store {
+	case "redis":
+		return openRedisStore(newRedis(t, j.Address), j.Resource)
+	case "sqlite":
+		return openSQLStore(t, "sqlite", "file:"+j.Address+"?_txlock=immediate&_pragma=busy_timeout(30000)", sqlfence.SQLite)
+	case "postgresql":
+		return openSQLStore(t, "pgx", j.Address, sqlfence.PostgreSQL)
+	default:
+		t.Fatalf("no store %q", j.Store)
+		return nil
+	}
+}
+
+func openRedisStore(rdb *redis.Client, resource string) *store {
+	fenceKey, key := "{"+resource+"}:seen", "{"+resource+"}:value"
+	set := redisfence.NewScript("return redis.call('SET', KEYS[1], ARGV[1])")
+	return &store{
+		create: func(*testing.T) {},
+		write: func(ctx context.Context, value string, fenced bool) error {
+			if !fenced {
+				return rdb.Set(ctx, key, value, 0).Err()
+			}
+			return set.Run(ctx, rdb, fenceKey, []string{key}, value).Err()
+		},
+		read: func(t *testing.T) string { t.Helper(); return rdb.Get(t.Context(), key).Val() },
+	}
+}
+
+func openSQLStore(t *testing.T, driver, dsn string, dialect sqlfence.Dialect) *store {
+	t.Helper()
+	db, err := sql.Open(driver, dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	table := sqlfence.Table{Name: "items", Key: "id", Dialect: dialect}
+	return &store{
+		create: func(t *testing.T) {
+			t.Helper()
+			for _, statement := range []string{
+				"CREATE TABLE items (id TEXT PRIMARY KEY, value TEXT NOT NULL, fence BIGINT NOT NULL DEFAULT 0)",
+				"INSERT INTO items (id, value) VALUES ('a', '')",
+			} {
+				if _, err := db.ExecContext(t.Context(), statement); err != nil {
+					t.Fatal(err)
+				}
+			}
+		},
+		write: func(ctx context.Context, value string, fenced bool) error {
+			tx, err := db.BeginTx(ctx, nil)
+			if err != nil {
+				return err
+			}
+			defer func() { _ = tx.Rollback() }()
+			if fenced {
+				if err := table.Advance(ctx, tx, "a", lock.Fence(ctx)); err != nil {
+					return err
+				}
+			}
+			if _, err := tx.ExecContext(ctx, "UPDATE items SET value = '"+value+"' WHERE id = 'a'"); err != nil {
+				return err
+			}
+			return tx.Commit()
+		},
+		read: func(t *testing.T) (value string) {
+			t.Helper()
+			if err := db.QueryRowContext(t.Context(), "SELECT value FROM items WHERE id = 'a'").Scan(&value); err != nil {
+				t.Fatal(err)
+			}
+			return value
+		},
+	}
+}
+
+// A pausedProcess is this test's program, run a second time.
+type pausedProcess struct {
+	cmd *exec.Cmd
+	in  io.Writer
+	out *bufio.Scanner
+}
+
+// startPaused starts TestHelperPausedHolder with its job. The test's cleanup
+// ends the process, also a stopped one.
+func startPaused(t *testing.T, j job) *pausedProcess {
+	t.Helper()
+	text, err := json.Marshal(j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*patience) // it waits for one thing after the other
+	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestHelperPausedHolder$")
+	cmd.Env = append(os.Environ(), pausedEnv+"="+string(text))
+	cmd.Stderr = os.Stderr
+	// Should this process die without a cleanup, the kernel wakes and ends the
+	// other one: POSIX hangs up a stopped group that nobody is left to continue.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cancel()
+		_ = cmd.Wait()
+	})
+	return &pausedProcess{cmd: cmd, in: in, out: bufio.NewScanner(out)}
+}
+
+func (p *pausedProcess) signal(t *testing.T, sig os.Signal) {
+	t.Helper()
+	if err := p.cmd.Process.Signal(sig); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (p *pausedProcess) say(t *testing.T, line string) {
+	t.Helper()
+	if _, err := fmt.Fprintln(p.in, line); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// answer returns the rest of the next line, which begins with what.
+func (p *pausedProcess) answer(t *testing.T, what string) string {
+	t.Helper()
+	p.out.Scan()
+	rest, ok := strings.CutPrefix(p.out.Text(), what)
+	if !ok {
+		t.Fatalf("want %q from the paused process, have %q, %v", what, p.out.Text(), p.out.Err())
+	}
+	return rest
+}
+
+func (p *pausedProcess) number(t *testing.T, what string) int64 {
+	t.Helper()
+	n, err := strconv.ParseInt(p.answer(t, what), 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
