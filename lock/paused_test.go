@@ -132,16 +132,18 @@ func TestHelperPausedHolder(t *testing.T) {
 }
 
 // acquireOnceFree acquires the job's lock as soon as it can be had.
-func acquireOnceFree(t *testing.T, j job) (lease *lock.Lease) {
+func acquireOnceFree(t *testing.T, j job) *lock.Lease {
 	t.Helper()
-	locker, err := lock.New(newRedis(t, j.Redis), lock.Config{TTL: pausedTTL})
+	locker, err := lock.New(lock.Redis(newRedis(t, j.Redis)), lock.Config{TTL: pausedTTL})
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() (err error) {
-		lease, err = locker.Acquire(t.Context(), j.Resource, nil)
-		return err
-	})
+	t.Cleanup(locker.Close)
+	retry := lock.Limit(10_000, lock.Fixed(2*time.Millisecond))
+	lease, err := locker.With(lock.Options{Wait: retry}).Acquire(t.Context(), j.Resource)
+	if err != nil {
+		t.Fatal(err)
+	}
 	return lease
 }
 
