@@ -41,7 +41,8 @@ func (c Config) lineKeep() time.Duration {
 	return time.Hour + 2*c.TTL + c.Grace + c.FenceRetention
 }
 
-func (c Config) withDefaults() Config {
+// Defaults returns c with its zero fields filled in.
+func (c Config) Defaults() Config {
 	c.Prefix = cmp.Or(c.Prefix, "lock:")
 	c.TTL = cmp.Or(c.TTL, 15*time.Second)
 	c.RenewEvery = cmp.Or(c.RenewEvery, c.TTL/3)
@@ -54,7 +55,7 @@ func (c Config) withDefaults() Config {
 // Validate returns an error that names the first field whose value would break
 // a guarantee. Zero fields stand for their defaults.
 func (c Config) Validate() error {
-	c = c.withDefaults()
+	c = c.Defaults()
 	if strings.ContainsAny(c.Prefix, "{}") {
 		return fmt.Errorf("lock: prefix: braces would change the Redis Cluster slot of companion keys, have %q", c.Prefix)
 	}

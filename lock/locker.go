@@ -63,7 +63,7 @@ func New(store Store, cfg Config) (*Locker, error) {
 	}
 	return &Locker{core: &core{
 		store:   store,
-		cfg:     cfg.withDefaults(),
+		cfg:     cfg.Defaults(),
 		self:    fmt.Sprintf("%s (pid %d)", host, os.Getpid()),
 		closing: make(chan struct{}),
 		desks:   make(map[string]*desk),

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sidingq/siding/internal/redistest"
 	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/lock/locktest"
 )
 
 // retries are go-redis's own: its default, and none.
@@ -23,13 +24,13 @@ var retries = []struct {
 type faulty struct {
 	*setup
 	direct *setup
-	proxy  *redistest.Proxy
+	proxy  *locktest.Proxy
 }
 
 func newFaulty(t *testing.T, maxRetries int, cfg lock.Config) *faulty {
 	t.Helper()
 	server := redistest.Shared(t)
-	f := &faulty{proxy: redistest.NewProxy(t, server.Addr)}
+	f := &faulty{proxy: locktest.NewProxy(t, server.Addr)}
 	client := redis.NewClient(&redis.Options{Addr: f.proxy.Addr, ContextTimeoutEnabled: true, MaxRetries: maxRetries})
 	t.Cleanup(func() { _ = client.Close() })
 	f.setup = setUp(t, client, cfg)

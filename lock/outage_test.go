@@ -10,6 +10,7 @@ import (
 
 	"github.com/sidingq/siding/internal/redistest"
 	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/lock/locktest"
 )
 
 // TestBlackHole is the trust window on a real server: when the next one has the
@@ -19,10 +20,10 @@ func TestBlackHole(t *testing.T) {
 	cfg := lock.Config{TTL: 1200 * time.Millisecond, Margin: 400 * time.Millisecond, RenewEvery: 100 * time.Millisecond}
 	for _, fault := range []struct {
 		name string
-		turn func(*redistest.Proxy, bool)
+		turn func(*locktest.Proxy, bool)
 	}{
-		{"all lost", (*redistest.Proxy).BlackHole},
-		{"answers lost", (*redistest.Proxy).SwallowReplies},
+		{"all lost", (*locktest.Proxy).BlackHole},
+		{"answers lost", (*locktest.Proxy).SwallowReplies},
 	} {
 		t.Run(fault.name, func(t *testing.T) {
 			t.Parallel()

@@ -24,20 +24,10 @@ func (l *Locker) waitByRetry(ctx context.Context, resource string, retry Retry) 
 		return nil, err
 	}
 	defer pass()
-	var outage outage
-	for n := 1; ; n++ {
-		lease, err := l.try(ctx, resource)
-		if err == nil || !outage.endures(err, l.cfg.TTL) {
-			return lease, err
-		}
-		delay, again := retry(n)
-		if !again {
-			return nil, err
-		}
-		if end := l.restFor(ctx, max(delay, time.Millisecond), nil); end != nil {
-			return nil, waitEnded(resource, end, err)
-		}
-	}
+	return l.persist(ctx, resource, &persistence{
+		try:   func() (*Lease, error) { return l.try(ctx, resource) },
+		pause: func(_ error, n int) (time.Duration, bool) { return retry(n) },
+	})
 }
 
 // waitInLine joins the line, and tries when it is called. Timers are there for a
@@ -65,25 +55,45 @@ func (l *Locker) waitInLine(ctx context.Context, resource string) (*Lease, error
 		// Whatever stays in line is dropped when its turn comes and nobody hears.
 		_, _ = l.leave(ctx, resource, waiter, "", false)
 	}
+	lease, err := l.persist(ctx, resource, &persistence{
+		try: func() (*Lease, error) {
+			return l.tryAs(ctx, attempt{resource: resource, opts: l.opts, waiter: waiter, waited: time.Since(since)}, leave)
+		},
+		pause: untilNextTry,
+		bell:  bell,
+	})
+	if err != nil {
+		l.acquiring.Go(leave)
+	}
+	return lease, err
+}
+
+// A persistence is one way to wait.
+type persistence struct {
+	try   func() (*Lease, error)
+	pause func(err error, n int) (time.Duration, bool) // after the nth failure; false gives up
+	bell  <-chan struct{}                              // ends a pause
+}
+
+// persist tries until it has the lock, ctx ends or p gives up.
+func (l *Locker) persist(ctx context.Context, resource string, p *persistence) (*Lease, error) {
 	var outage outage
 	var last error
 	for n := 1; ; n++ {
-		a := attempt{resource: resource, opts: l.opts, waiter: waiter, waited: time.Since(since)}
-		lease, err := l.tryAs(ctx, a, leave)
+		lease, err := p.try()
 		if err == nil {
 			return lease, nil
 		}
 		end := endOf(ctx)
 		if end == nil {
 			last = err
-			if !outage.endures(err, l.cfg.TTL) {
-				l.acquiring.Go(leave)
+			pause, again := p.pause(err, n)
+			if !again || !outage.endures(err, l.cfg.TTL) {
 				return nil, err
 			}
-			end = l.restFor(ctx, untilNextTry(err, n), bell)
+			end = l.restFor(ctx, max(pause, time.Millisecond), p.bell)
 		}
 		if end != nil {
-			l.acquiring.Go(leave)
 			return nil, waitEnded(resource, end, last)
 		}
 	}
@@ -99,18 +109,18 @@ func waitEnded(resource string, end, last error) error {
 }
 
 // untilNextTry is how long a waiter in line that was refused waits to be called.
-func untilNextTry(err error, n int) time.Duration {
+func untilNextTry(err error, n int) (time.Duration, bool) {
 	poll, _ := Exponential(pollFirst, pollLongest)(n)
 	var busy *BusyError
 	if !errors.As(err, &busy) {
-		return poll
+		return poll, true
 	}
 	place := time.Duration(max(1, busy.Place))
 	if busy.Foreign {
-		return min(poll*place, 30*pollLongest)
+		return min(poll*place, 30*pollLongest), true
 	}
 	// If the holder dies it is the first who takes the lock when it expires.
-	return busy.Remaining + place*time.Millisecond + (place-1)*rand.N(pollFirst)
+	return busy.Remaining + place*time.Millisecond + (place-1)*rand.N(pollFirst), true
 }
 
 // restFor waits for bell, or d; the error is that of the end of ctx or of the Locker.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sidingq/siding/internal/config"
 	"github.com/sidingq/siding/internal/redistest"
+	"github.com/sidingq/siding/lock/locktest"
 )
 
 func TestSettings(t *testing.T) {
@@ -83,7 +84,7 @@ func TestSettingsRefused(t *testing.T) {
 func TestUnreachable(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--requirepass", "secret")
-	hole := redistest.NewProxy(t, server.Addr)
+	hole := locktest.NewProxy(t, server.Addr)
 	hole.BlackHole(true)
 	for name, c := range map[string]struct {
 		addr, want string

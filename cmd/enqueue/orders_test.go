@@ -15,6 +15,7 @@ import (
 
 	"github.com/sidingq/siding/internal/orders"
 	"github.com/sidingq/siding/internal/redistest"
+	"github.com/sidingq/siding/lock/locktest"
 )
 
 // orderFile writes a file of so many orders with three lines each, of which one
@@ -182,7 +183,7 @@ func TestOrdersInterrupted(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
 	client := server.Client(t)
-	slow := redistest.NewProxy(t, server.Addr)
+	slow := locktest.NewProxy(t, server.Addr)
 	slow.Delay(500 * time.Microsecond)
 	path, want := orderFile(t, 500)
 	const q = "orders-interrupted"
@@ -224,7 +225,7 @@ func TestOrdersRedisGone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
-			slow := redistest.NewProxy(t, server.Addr)
+			slow := locktest.NewProxy(t, server.Addr)
 			slow.Delay(500 * time.Microsecond)
 			path, want := orderFile(t, 500)
 			client := server.Client(t)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/sidingq/siding/internal/config"
 	"github.com/sidingq/siding/internal/redistest"
+	"github.com/sidingq/siding/lock/locktest"
 	"github.com/sidingq/siding/queue"
 	"github.com/sidingq/siding/tasks"
 )
@@ -85,7 +86,7 @@ func TestSignal(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	client := server.Client(t)
-	slow := redistest.NewProxy(t, server.Addr)
+	slow := locktest.NewProxy(t, server.Addr)
 	slow.Delay(time.Millisecond)
 	path, want := orderFile(t, 500)
 	for _, sig := range []os.Signal{syscall.SIGINT, syscall.SIGTERM} {

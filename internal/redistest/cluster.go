@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -72,7 +73,7 @@ func (c *Cluster) AddReplica(tb testing.TB, master int) *Server {
 func (c *Cluster) Client(tb testing.TB) *redis.ClusterClient {
 	tb.Helper()
 	client := redis.NewClusterClient(&redis.ClusterOptions{
-		Addrs:                      c.Addrs,
+		Addrs:                      slices.Clone(c.Addrs), // go-redis appends to it
 		ContextTimeoutEnabled:      true,
 		ClusterStateReloadInterval: time.Second,
 	})

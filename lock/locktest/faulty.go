@@ -109,6 +109,7 @@ type Network struct {
 	mu    sync.Mutex
 	fault Fault
 	sent  []Sent
+	busy  int // steps under way
 }
 
 // Sent is a step that was asked for.
@@ -165,11 +166,24 @@ func (n *Network) pass(ctx context.Context, step string, act func() error) error
 	if step != Call {
 		n.sent = append(n.sent, s)
 	}
+	n.busy++
 	n.mu.Unlock()
+	defer func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.busy--
+	}()
 	if s.Dead {
 		return ctx.Err()
 	}
 	return fault(ctx, step, act)
+}
+
+// idle reports whether no step is under way.
+func (n *Network) idle() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.busy == 0
 }
 
 type faulty struct {

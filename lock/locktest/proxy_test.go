@@ -1,4 +1,4 @@
-package redistest_test
+package locktest_test
 
 import (
 	"context"
@@ -13,14 +13,15 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/redistest"
+	"github.com/sidingq/siding/lock/locktest"
 )
 
 // proxied returns a client that reaches the shared server through a proxy and
 // tries each call once, and another that reaches it directly.
-func proxied(t *testing.T) (p *redistest.Proxy, through, direct *redis.Client) {
+func proxied(t *testing.T) (p *locktest.Proxy, through, direct *redis.Client) {
 	t.Helper()
 	s := redistest.Shared(t)
-	p = redistest.NewProxy(t, s.Addr)
+	p = locktest.NewProxy(t, s.Addr)
 	through = redis.NewClient(&redis.Options{Addr: p.Addr, ContextTimeoutEnabled: true, MaxRetries: -1})
 	t.Cleanup(func() { _ = through.Close() })
 	set(t, through, "open")
@@ -117,14 +118,14 @@ func TestProxyCutsWhatHasLostBytes(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name  string
-		fault func(*redistest.Proxy, bool)
+		fault func(*locktest.Proxy, bool)
 	}{
-		{name: "black hole", fault: (*redistest.Proxy).BlackHole},
-		{name: "swallowed replies", fault: (*redistest.Proxy).SwallowReplies},
+		{name: "black hole", fault: (*locktest.Proxy).BlackHole},
+		{name: "swallowed replies", fault: (*locktest.Proxy).SwallowReplies},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			p := redistest.NewProxy(t, redistest.Shared(t).Addr)
+			p := locktest.NewProxy(t, redistest.Shared(t).Addr)
 			var d net.Dialer
 			conn, err := d.DialContext(t.Context(), "tcp", p.Addr)
 			if err != nil {
@@ -153,7 +154,7 @@ func TestProxyCutsWhatHasLostBytes(t *testing.T) {
 func TestProxyWithoutServer(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	p := redistest.NewProxy(t, s.Addr)
+	p := locktest.NewProxy(t, s.Addr)
 	s.Kill()
 	client := redis.NewClient(&redis.Options{Addr: p.Addr, ContextTimeoutEnabled: true, MaxRetries: -1})
 	t.Cleanup(func() { _ = client.Close() })

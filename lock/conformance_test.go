@@ -1,0 +1,89 @@
+package lock_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/embedded"
+	"github.com/sidingq/siding/internal/redistest"
+	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/lock/locktest"
+)
+
+// servers are all that speaks Redis, each with what makes a client of it.
+var servers = map[string]func(*testing.T) (open func(*testing.T) redis.UniversalClient){
+	"redis": func(t *testing.T) func(*testing.T) redis.UniversalClient {
+		t.Helper()
+		server := redistest.Shared(t)
+		return func(t *testing.T) redis.UniversalClient { t.Helper(); return server.Client(t) }
+	},
+	"miniredis": func(t *testing.T) func(*testing.T) redis.UniversalClient {
+		t.Helper()
+		server, err := embedded.Start(embedded.Config{Port: embedded.AnyPort})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(server.Close)
+		return func(t *testing.T) redis.UniversalClient {
+			t.Helper()
+			client := redis.NewClient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true})
+			t.Cleanup(func() { _ = client.Close() })
+			return client
+		}
+	},
+	"cluster": func(t *testing.T) func(*testing.T) redis.UniversalClient {
+		t.Helper()
+		cluster := redistest.StartCluster(t, 3)
+		for master := range 3 {
+			cluster.AddReplica(t, master)
+		}
+		return func(t *testing.T) redis.UniversalClient { t.Helper(); return cluster.Client(t) }
+	},
+	"sentinel": func(t *testing.T) func(*testing.T) redis.UniversalClient {
+		t.Helper()
+		sentinel := redistest.StartSentinel(t)
+		return func(t *testing.T) redis.UniversalClient { t.Helper(); return sentinel.Client(t) }
+	},
+}
+
+// TestConformance runs the suite of lock/locktest on each of them.
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	for name, start := range servers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			open := start(t)
+			admin := open(t)
+			locktest.Run(t, locktest.Backend{
+				Open: func(t *testing.T) lock.Store { t.Helper(); return lock.Redis(open(t)) },
+				Put: func(t *testing.T, key, value string, ttl time.Duration) {
+					t.Helper()
+					put(t, admin, key, value, ttl)
+				},
+				Value: func(t *testing.T, key string) string {
+					t.Helper()
+					value, err := admin.Get(t.Context(), key).Result()
+					if err != nil && !errors.Is(err, redis.Nil) {
+						t.Fatal(err)
+					}
+					return value
+				},
+			})
+		})
+	}
+}
+
+// put stores value, or deletes the key when it is "".
+func put(t *testing.T, rdb redis.UniversalClient, key, value string, ttl time.Duration) {
+	t.Helper()
+	err := rdb.Set(t.Context(), key, value, ttl).Err()
+	if value == "" {
+		err = rdb.Del(t.Context(), key).Err()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,243 @@
+package locktest
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sidingq/siding/lock"
+)
+
+// A Backend is a store that [Run] tests.
+type Backend struct {
+	// Open returns one more client of the same locks, as another process has.
+	Open func(t *testing.T) lock.Store
+	// Put stores a value at the key of a lock, as a program on the plain protocol
+	// does; "" deletes the key, as an operator may.
+	Put func(t *testing.T, key, value string, ttl time.Duration)
+	// Value returns what is at the key of a lock, "" for nothing.
+	Value func(t *testing.T, key string) string
+	// FakeTime runs each case on the fake clock of testing/synctest, for a store
+	// without sockets. Others take the time they take.
+	FakeTime bool
+}
+
+// Run checks what package lock promises of locks in any [lock.Store], with one
+// subtest for each case. It is called with a test of its own, whose name becomes
+// a part of the resources' names; a leak of goroutines is for the caller to
+// check, after the last test.
+func Run(t *testing.T, b Backend) {
+	t.Helper()
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			run := func(t *testing.T) {
+				t.Helper()
+				c.run(&suite{T: t, Backend: b, res: t.Name()})
+			}
+			if b.FakeTime {
+				synctest.Test(t, run)
+			} else {
+				run(t)
+			}
+		})
+	}
+}
+
+// patience bounds every wait for something that must happen; only a case that
+// fails waits for its end.
+const patience = 20 * time.Second
+
+// brief is the configuration of cases in which a lock expires.
+var brief = lock.Config{TTL: time.Second, RenewEvery: 200 * time.Millisecond, Margin: 200 * time.Millisecond, Grace: 500 * time.Millisecond}
+
+// A suite is one case with a resource of its own.
+type suite struct {
+	*testing.T
+	Backend
+
+	res string
+}
+
+func (s *suite) key() string { return "lock:" + s.res }
+
+// locker returns one of a process of its own.
+func (s *suite) locker(cfg lock.Config) *lock.Locker {
+	s.Helper()
+	return s.lockerOn(s.Open(s.T), cfg)
+}
+
+func (s *suite) lockerOn(store lock.Store, cfg lock.Config) *lock.Locker {
+	s.Helper()
+	locker, err := lock.New(store, cfg)
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(locker.Close)
+	return locker
+}
+
+// faulty returns a locker of a process of its own, behind a network.
+func (s *suite) faulty(cfg lock.Config) (*lock.Locker, *Network) {
+	s.Helper()
+	store, network := Faulty(s.Open(s.T))
+	return s.lockerOn(store, cfg), network
+}
+
+// take takes the lock, which must be free.
+func (s *suite) take(locker *lock.Locker) *lock.Lease {
+	s.Helper()
+	lease, err := locker.Acquire(s.Context(), s.res)
+	if err != nil {
+		s.Fatalf("acquire: want the lock, have %v", err)
+	}
+	return lease
+}
+
+// takeOnceFree takes the lock in a process of its own as soon as it can be had.
+func (s *suite) takeOnceFree() (lease *lock.Lease) {
+	s.Helper()
+	locker := s.locker(lock.Config{})
+	s.eventually("the lock", func() bool {
+		l, err := locker.Acquire(s.Context(), s.res)
+		if err != nil && !errors.Is(err, lock.ErrBusy) {
+			s.Fatalf("acquire: want a lease or ErrBusy, have %v", err)
+		}
+		lease = l
+		return err == nil
+	})
+	return lease
+}
+
+// refuse asks for the lock in a process of its own; it must be busy.
+func (s *suite) refuse() *lock.BusyError {
+	s.Helper()
+	lease, err := s.locker(lock.Config{}).Acquire(s.Context(), s.res)
+	busy, ok := errors.AsType[*lock.BusyError](err)
+	if !ok || !errors.Is(err, lock.ErrBusy) {
+		s.Fatalf("acquire: want a BusyError, have lease %v and %v", lease, err)
+	}
+	return busy
+}
+
+func (s *suite) release(lease *lock.Lease) {
+	s.Helper()
+	if err := lease.Release(s.Context()); err != nil {
+		s.Fatalf("release: %v", err)
+	}
+}
+
+func (s *suite) value() string {
+	s.Helper()
+	return s.Value(s.T, s.key())
+}
+
+// wantFree checks that nothing keeps others from the lock.
+func (s *suite) wantFree() {
+	s.Helper()
+	if have := s.value(); have != "" {
+		s.Errorf("want the lock free, have %q", have)
+	}
+}
+
+// wantLost checks an error of a lease that has ended.
+func (s *suite) wantLost(what string, err error) {
+	s.Helper()
+	if !errors.Is(err, lock.ErrLost) || errors.Is(err, lock.ErrBusy) {
+		s.Errorf("%s: want ErrLost, have %v", what, err)
+	}
+}
+
+// wantBroken checks an error of the store.
+func (s *suite) wantBroken(what string, err error) {
+	s.Helper()
+	if err == nil || errors.Is(err, lock.ErrBusy) || errors.Is(err, lock.ErrLost) {
+		s.Errorf("%s: want an error that is neither busy nor lost, have %v", what, err)
+	}
+}
+
+// ended waits until ctx has ended and returns the cause.
+func (s *suite) ended(ctx context.Context) error {
+	s.Helper()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		s.Fatal("want the context ended, have it alive")
+		return nil
+	}
+}
+
+// within waits for something that must happen.
+func within[T any](s *suite, what string, c <-chan T) T {
+	s.Helper()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case v := <-c:
+		return v
+	case <-timer.C:
+		s.Fatalf("want %s in time", what)
+		panic("not reached")
+	}
+}
+
+// eventually waits until check is true.
+func (s *suite) eventually(what string, check func() bool) {
+	s.Helper()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	ticker := time.NewTicker(2 * time.Millisecond)
+	defer ticker.Stop()
+	for !check() {
+		select {
+		case <-ticker.C:
+		case <-deadline.C:
+			s.Fatalf("want %s in time", what)
+		}
+	}
+}
+
+// await lets d pass.
+func (s *suite) await(d time.Duration) { pause(d) }
+
+// A waiting is a call of Acquire that waits in line.
+type waiting struct {
+	lease chan *lock.Lease
+	err   chan error
+	leave context.CancelFunc
+}
+
+// waits starts to wait in line for the lock, and returns once it does.
+func (s *suite) waits(cfg lock.Config) *waiting {
+	s.Helper()
+	locker, network := s.faulty(cfg)
+	w := s.waitsIn(locker)
+	s.eventually("the waiter's first try", func() bool { return len(network.SentAt(Acquire, time.Time{})) > 0 })
+	s.settle(network)
+	return w
+}
+
+// settle returns when the steps that were sent have been taken.
+func (s *suite) settle(network *Network) {
+	s.Helper()
+	s.eventually("an idle network", network.idle)
+}
+
+func (s *suite) waitsIn(locker *lock.Locker) *waiting {
+	ctx, cancel := context.WithCancel(s.Context())
+	w := &waiting{lease: make(chan *lock.Lease, 1), err: make(chan error, 1), leave: cancel}
+	go func() {
+		lease, err := locker.With(lock.Options{Wait: lock.InLine()}).Acquire(ctx, s.res)
+		if err != nil {
+			w.err <- err
+		} else {
+			w.lease <- lease
+		}
+	}()
+	return w
+}
