@@ -35,10 +35,10 @@ func ExampleLocker_Hold() {
 	}
 
 	ctx := context.Background()
-	err = locker.Hold(ctx, "order:536365", func(ctx context.Context) error {
-		fmt.Println("alone, with a fencing token:", lock.Fence(ctx) > 0)
-		err := locker.Hold(context.Background(), "order:536365", func(context.Context) error { return nil })
-		fmt.Println("another is refused:", errors.Is(err, lock.ErrBusy))
+	err = locker.Hold(ctx, "order:536365", func(work context.Context) error {
+		fmt.Println("alone, with a fencing token:", lock.Fence(work) > 0)
+		another := locker.Hold(ctx, "order:536365", func(context.Context) error { return nil })
+		fmt.Println("another is refused:", errors.Is(another, lock.ErrBusy))
 		return nil
 	})
 	fmt.Println("error:", err)

@@ -11,3 +11,10 @@ func (l *Lease) SetStart(start time.Time) {
 	defer l.tenure.mu.Unlock()
 	l.tenure.start = start
 }
+
+// Desks returns how many resources the process keeps something of.
+func (c *core) Desks() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.desks)
+}

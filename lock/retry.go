@@ -46,15 +46,10 @@ func Linear(step, longest time.Duration) Retry {
 // those who were refused together do not come back together.
 func Exponential(first, longest time.Duration) Retry {
 	return func(n int) (time.Duration, bool) {
-		d := max(first, 0)
-		for range n - 1 {
-			if d >= longest/2 {
-				d = longest
-				break
-			}
-			d *= 2
+		d := max(0, min(first, longest))
+		for i := 1; i < n && 0 < d && d < longest; i++ {
+			d += min(d, longest-d)
 		}
-		d = max(0, min(d, longest))
 		return d - rand.N(d/2+1), true
 	}
 }

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
-	"net"
 	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // What a waiter in line does where nobody will call it.
@@ -43,7 +43,7 @@ func (l *Locker) waitInLine(ctx context.Context, resource string) (*Lease, error
 		return nil, err
 	}
 	defer pass()
-	e := l.hearing(listener)
+	e := l.hearing(listener) //nolint:contextcheck // it hears for others, too
 	if end := l.restFor(ctx, l.cfg.Grace, e.first); end != nil {
 		return nil, waitEnded(resource, end, nil)
 	}
@@ -115,12 +115,12 @@ func untilNextTry(err error, n int) (time.Duration, bool) {
 	if !errors.As(err, &busy) {
 		return poll, true
 	}
-	place := time.Duration(max(1, busy.Place))
+	place := max(1, busy.Place)
 	if busy.Foreign {
-		return min(poll*place, 30*pollLongest), true
+		return min(poll*time.Duration(place), 30*pollLongest), true
 	}
 	// If the holder dies it is the first who takes the lock when it expires.
-	return busy.Remaining + place*time.Millisecond + (place-1)*rand.N(pollFirst), true
+	return busy.Remaining + time.Millisecond + rand.N(pollFirst)*time.Duration(place-1), true
 }
 
 // restFor waits for bell, or d; the error is that of the end of ctx or of the Locker.
@@ -159,18 +159,19 @@ func (o *outage) endures(err error, longest time.Duration) bool {
 	return passing(err) && time.Since(o.since) < longest
 }
 
-// passing reports whether err is one of the network, or of a Redis that loads its
-// data, is being failed over or has lost its replicas or a part of its Cluster.
+// passing reports whether err may pass by itself, as those of the network do. Of
+// what Redis answers only this does: that it loads its data, is being failed over,
+// runs a long script, or misses its replicas or a part of its Cluster.
 func passing(err error) bool {
-	var network net.Error
-	if errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
-		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, net.ErrClosed) {
+	var answer redis.Error
+	if !errors.As(err, &answer) {
+		return !errors.Is(err, errReply)
+	}
+	code, _, _ := strings.Cut(answer.Error(), " ")
+	switch code {
+	case "LOADING", "READONLY", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "NOREPLICAS", "BUSY":
 		return true
+	default:
+		return false
 	}
-	for _, code := range []string{"LOADING ", "READONLY ", "CLUSTERDOWN ", "MASTERDOWN ", "TRYAGAIN ", "NOREPLICAS ", "BUSY "} {
-		if strings.Contains(err.Error(), code) {
-			return true
-		}
-	}
-	return false
 }

@@ -593,7 +593,7 @@ func lineIsServedInOrder(s *suite) {
 func workWithRenewal(s *suite) {
 	err := s.locker(brief).Hold(s.Context(), s.res, func(ctx context.Context) error {
 		s.await(3 * brief.TTL)
-		_ = s.refuse()
+		_ = s.refuse() //nolint:contextcheck // another process
 		return context.Cause(ctx)
 	})
 	if err != nil {

@@ -1,0 +1,89 @@
+package lock_test
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sidingq/siding/lock"
+)
+
+// TestRetry is every strategy without its jitter: the delays after the first
+// refusals, until it gives up.
+func TestRetry(t *testing.T) {
+	t.Parallel()
+	const ms = time.Millisecond
+	for _, tc := range []struct {
+		name  string
+		retry lock.Retry
+		want  []time.Duration
+	}{
+		{"fixed", lock.Fixed(5 * ms), []time.Duration{5 * ms, 5 * ms, 5 * ms, 5 * ms}},
+		{"linear", lock.Linear(10*ms, 25*ms), []time.Duration{10 * ms, 20 * ms, 25 * ms, 25 * ms}},
+		{"linear without steps", lock.Linear(0, ms), []time.Duration{0, 0, 0, 0}},
+		{"limited", lock.Limit(3, lock.Fixed(5*ms)), []time.Duration{5 * ms, 5 * ms}},
+		{"limited to one try", lock.Limit(1, lock.Fixed(5*ms)), nil},
+		{"limited to nothing", lock.Limit(0, lock.Fixed(5*ms)), nil},
+		{"limited twice", lock.Limit(5, lock.Limit(2, lock.Fixed(5*ms))), []time.Duration{5 * ms}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			var have []time.Duration
+			for n := 1; n <= 4; n++ {
+				delay, again := tc.retry(n)
+				if !again {
+					break
+				}
+				have = append(have, delay)
+			}
+			if diff := cmp.Diff(tc.want, have); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestExponential doubles up to the longest, and leaves out up to a half, by chance.
+func TestExponential(t *testing.T) {
+	t.Parallel()
+	const ms = time.Millisecond
+	retry := lock.Exponential(10*ms, 100*ms)
+	for n, most := range map[int]time.Duration{
+		1: 10 * ms, 2: 20 * ms, 3: 40 * ms, 4: 80 * ms, 5: 100 * ms, 6: 100 * ms, 1000: 100 * ms, math.MaxInt: 100 * ms,
+	} {
+		seen := make(map[time.Duration]bool)
+		for range 200 {
+			delay, again := retry(n)
+			if !again || delay < most/2 || delay > most {
+				t.Fatalf("n %d: want %v to %v, have %v, %t", n, most/2, most, delay, again)
+			}
+			seen[delay] = true
+		}
+		if len(seen) < 50 {
+			t.Errorf("n %d: want delays by chance, have %d different ones of 200", n, len(seen))
+		}
+	}
+}
+
+// TestOddRetries never give a delay below zero, nor panic.
+func TestOddRetries(t *testing.T) {
+	t.Parallel()
+	const longest = time.Duration(math.MaxInt64)
+	for name, retry := range map[string]lock.Retry{
+		"first below zero":   lock.Exponential(-time.Second, time.Second),
+		"longest below zero": lock.Exponential(time.Second, -time.Second),
+		"zero":               lock.Exponential(0, 0),
+		"endless":            lock.Exponential(longest, longest),
+		"first over longest": lock.Exponential(time.Hour, time.Second),
+		"linear and endless": lock.Linear(time.Hour, longest),
+		"linear below zero":  lock.Linear(time.Hour, -1),
+	} {
+		for _, n := range []int{0, 1, 2, 63, 64, math.MaxInt} {
+			if delay, again := retry(n); !again || delay < 0 && name != "linear below zero" {
+				t.Errorf("%s: n %d: want another try, have %v, %t", name, n, delay, again)
+			}
+		}
+	}
+}

@@ -1,0 +1,341 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/lock/locktest"
+)
+
+// lockerOn returns a locker of a process of its own, with the default configuration.
+func lockerOn(t *testing.T, store lock.Store) *lock.Locker {
+	t.Helper()
+	locker, err := lock.New(store, lock.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(locker.Close)
+	return locker
+}
+
+func acquire(t *testing.T, locker *lock.Locker) *lock.Lease {
+	t.Helper()
+	lease, err := locker.Acquire(t.Context(), "order:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lease
+}
+
+// waits are the two ways to wait.
+var waits = map[string]lock.Wait{"in line": lock.InLine(), "by retry": lock.Fixed(100 * time.Millisecond)}
+
+// TestWaitEnduresAnOutage that is shorter than the TTL, whatever kind of
+// trouble it is, and gives up in a longer one.
+func TestWaitEnduresAnOutage(t *testing.T) {
+	t.Parallel()
+	passing := map[string]error{"connection": locktest.ErrNetwork, "deadline": context.DeadlineExceeded}
+	for _, code := range []string{"LOADING", "READONLY", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "NOREPLICAS"} {
+		passing[code] = serverError(code + " try later")
+	}
+	for how, wait := range waits {
+		for kind, trouble := range passing {
+			t.Run(how+" "+kind, func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					f := newFake()
+					locker := lockerOn(t, f.Store).With(lock.Options{Wait: wait})
+					fail := func(context.Context, string, func() error) error { return trouble }
+					f.Set(fail)
+					time.AfterFunc(10*time.Second, func() { f.Set(locktest.Fine) })
+					if err := acquire(t, locker).Release(t.Context()); err != nil {
+						t.Error(err)
+					}
+
+					f.Set(fail)
+					start := time.Now()
+					_, err := locker.Acquire(t.Context(), "order:1")
+					if !errors.Is(err, trouble) || errors.Is(err, lock.ErrBusy) || errors.Is(err, lock.ErrLost) {
+						t.Errorf("want %v, neither busy nor lost, have %v", trouble, err)
+					}
+					if took := time.Since(start); took < 15*time.Second || took > 20*time.Second {
+						t.Errorf("want it given up after the TTL of 15s, have %v", took)
+					}
+				})
+			})
+		}
+	}
+}
+
+// A serverError is one that Redis answers with.
+type serverError string
+
+func (e serverError) Error() string { return string(e) }
+func (serverError) RedisError()     {}
+
+var _ redis.Error = serverError("")
+
+// TestWaitGivesUpAtOnce when another try cannot mend what is wrong.
+func TestWaitGivesUpAtOnce(t *testing.T) {
+	t.Parallel()
+	for how, wait := range waits {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				f := newFake()
+				f.Set(func(context.Context, string, func() error) error { return serverError("NOPERM no permission") })
+				start := time.Now()
+				_, err := lockerOn(t, f.Store).With(lock.Options{Wait: wait}).Acquire(t.Context(), "order:1")
+				if err == nil || time.Since(start) != 0 {
+					t.Errorf("want an error at once, have %v after %v", err, time.Since(start))
+				}
+			})
+		})
+	}
+}
+
+// TestOddRetryIsNoBusyLoop: a Retry without delays tries once in a millisecond.
+func TestOddRetryIsNoBusyLoop(t *testing.T) {
+	t.Parallel()
+	for _, delay := range []time.Duration{0, -time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFake()
+			holder := acquire(t, lockerOn(t, f.memory))
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			_, err := lockerOn(t, f.Store).With(lock.Options{Wait: lock.Fixed(delay)}).Acquire(ctx, "order:1")
+			if !errors.Is(err, lock.ErrBusy) || !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("want ErrBusy and the context's error, have %v", err)
+			}
+			if have := len(f.SentAt(locktest.Acquire, time.Time{})); have > 101 {
+				t.Errorf("want at most a try every millisecond, have %d in 100", have)
+			}
+			_ = holder.Release(t.Context())
+		})
+	}
+}
+
+// TestTurnsOfOneProcess: its goroutines are served in the order in which they
+// came, and never more than one of them is in the line.
+func TestTurnsOfOneProcess(t *testing.T) {
+	t.Parallel()
+	for how, wait := range waits {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				const goroutines = 30
+				f := newFake()
+				locker := lockerOn(t, f.Store)
+				holder := acquire(t, locker)
+				var served []int
+				var all sync.WaitGroup
+				for i := range goroutines {
+					all.Go(func() {
+						if err := locker.With(lock.Options{Wait: wait}).Hold(t.Context(), "order:1", func(context.Context) error {
+							served = append(served, i)
+							return nil
+						}); err != nil {
+							t.Error(err)
+						}
+					})
+					synctest.Wait()
+					if line := f.memory.Waiters("lock:order:1"); len(line) > 1 {
+						t.Errorf("want one contender in line, have %q", line)
+					}
+				}
+				_ = holder.Release(t.Context())
+				all.Wait()
+				for i, have := range served {
+					if have != i {
+						t.Fatalf("want them in order, have %v", served)
+					}
+				}
+				if have := len(f.SentAt(locktest.Acquire, time.Time{})); how == "in line" && have > 2*goroutines+1 {
+					t.Errorf("want two calls for each of %d, have %d", goroutines, have)
+				}
+			})
+		})
+	}
+}
+
+// TestPlaceInLineCounts from when somebody came, not from when he could join:
+// others of his process were in front, or a call for him was lost.
+func TestPlaceInLineCounts(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		here, there := lockerOn(t, f.Store), lockerOn(t, f.memory)
+		holder := acquire(t, here)
+		served := make(chan string, 10)
+		var all sync.WaitGroup
+		wait := func(name string, locker *lock.Locker) {
+			all.Go(func() {
+				if err := locker.With(lock.Options{Wait: lock.InLine()}).Hold(t.Context(), "order:1", func(context.Context) error {
+					served <- name
+					time.Sleep(time.Second)
+					return nil
+				}); err != nil {
+					t.Error(err)
+				}
+			})
+			time.Sleep(time.Millisecond)
+		}
+		wait("first here", here)
+		wait("second here", here) // joins when the first has the lock
+		wait("there", there)
+		_ = holder.Release(t.Context())
+		all.Wait()
+		close(served)
+		var have []string
+		for name := range served {
+			have = append(have, name)
+		}
+		if want := "[first here second here there]"; fmt.Sprint(have) != want {
+			t.Errorf("want %s, have %v", want, have)
+		}
+	})
+}
+
+// TestInLineWithoutCalls polls a store that cannot call anybody.
+func TestInLineWithoutCalls(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		holder := acquire(t, lockerOn(t, f.memory))
+		time.AfterFunc(3*time.Second, func() { _ = holder.Release(t.Context()) })
+		start := time.Now()
+		lease := acquire(t, lockerOn(t, struct{ lock.Store }{f.Store}).With(lock.Options{Wait: lock.InLine()}))
+		if took := time.Since(start); took < 3*time.Second || took > 4*time.Second {
+			t.Errorf("want the lock within a second of its release after 3s, have %v", took)
+		}
+		_ = lease.Release(t.Context())
+	})
+}
+
+// TestHolderDiedInFrontOfALine: the first takes the lock as it expires.
+func TestHolderDiedInFrontOfALine(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		_ = acquire(t, lockerOn(t, f.memory)) // and is never heard of again
+		start := time.Now()
+		var all sync.WaitGroup
+		for range 5 {
+			all.Go(func() {
+				if err := lockerOn(t, f.Store).With(lock.Options{Wait: lock.InLine()}).Hold(t.Context(), "order:1", func(context.Context) error { return nil }); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		if took := time.Since(start); took < 15*time.Second || took > 16*time.Second {
+			t.Errorf("want all served as soon as the TTL of 15s is over, have %v", took)
+		}
+		if have := len(f.SentAt(locktest.Acquire, time.Time{})); have > 20 {
+			t.Errorf("want few calls while they wait, have %d", have)
+		}
+	})
+}
+
+// TestClose ends those who wait, waits for what is under way, and lets leases live.
+func TestClose(t *testing.T) {
+	t.Parallel()
+	for how, wait := range waits {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				f := newFake()
+				locker := lockerOn(t, f.Store)
+				lease := acquire(t, locker)
+				work := lease.Keep(t.Context())
+				failed := make(chan error, 2)
+				for range 2 { // one has its turn, the other waits for it
+					go func() {
+						_, err := locker.With(lock.Options{Wait: wait}).Acquire(t.Context(), "order:1")
+						failed <- err
+					}()
+				}
+				synctest.Wait()
+				f.Set(locktest.Only(locktest.Leave, locktest.Slow(time.Second)))
+				locker.Close()
+				for range 2 {
+					if err := <-failed; !errors.Is(err, lock.ErrClosed) || !errors.Is(err, lock.ErrBusy) {
+						t.Errorf("want ErrClosed and ErrBusy, have %v", err)
+					}
+				}
+				if line := f.memory.Waiters("lock:order:1"); line != nil {
+					t.Errorf("want nobody in line when Close returns, have %q", line)
+				}
+				if _, err := locker.Acquire(t.Context(), "order:2"); !errors.Is(err, lock.ErrClosed) {
+					t.Errorf("want ErrClosed, have %v", err)
+				}
+				time.Sleep(time.Minute)
+				if work.Err() != nil {
+					t.Errorf("want the lease renewed, have %v", context.Cause(work))
+				}
+				if err := lease.Release(t.Context()); err != nil {
+					t.Error(err)
+				}
+				locker.Close() // does no harm
+			})
+		})
+	}
+}
+
+// TestNothingIsKeptOfLocksThatAreOver, nor of leases that nobody releases, such
+// as those of a program that lets them expire.
+func TestNothingIsKeptOfLocksThatAreOver(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		locker := lockerOn(t, f.Store)
+		for i := range 100 {
+			resource := fmt.Sprintf("order:%d", i)
+			lease, err := locker.Acquire(t.Context(), resource)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := locker.Acquire(t.Context(), resource); !errors.Is(err, lock.ErrBusy) {
+				t.Fatalf("want ErrBusy, have %v", err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+			if _, err := locker.With(lock.Options{Wait: lock.InLine()}).Acquire(ctx, resource); !errors.Is(err, lock.ErrBusy) {
+				t.Fatalf("want ErrBusy, have %v", err)
+			}
+			cancel()
+			if i%2 == 0 {
+				if err := lease.Release(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		time.Sleep(15 * time.Second)
+		synctest.Wait()
+		if have := locker.Desks(); have != 0 {
+			t.Errorf("want no desk kept, have %d", have)
+		}
+	})
+}
+
+func TestOptions(t *testing.T) {
+	t.Parallel()
+	locker := lockerOn(t, locktest.NewMemory())
+	for name, opts := range map[string]lock.Options{
+		"max hold: want 0 or more, have -1s":                                                {MaxHold: -time.Second},
+		`waiter: one that waits for its own turn has no name, have "w"`:                     {Waiter: "w", Wait: lock.InLine()},
+		`waiter: "siding-call:" is kept for those who wait in line, have "siding-call:x:1"`: {Waiter: "siding-call:x:1"},
+	} {
+		_, err := locker.With(opts).Acquire(t.Context(), "order:1")
+		if want := "lock: " + name; err == nil || err.Error() != want {
+			t.Errorf("want %q, have %v", want, err)
+		}
+	}
+}
