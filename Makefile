@@ -2,6 +2,12 @@
 GOLANGCI_LINT = v2.15.0
 GOFUMPT = v0.12.0
 
+# Siding's own module, and those that keep other libraries out of its go.mod.
+MODULES = . lock/interop
+
+# Runs a command in each of them, up to the first that fails.
+each = for module in $(MODULES); do (cd $$module && $(1)) || exit; done
+
 # What race tests, and how often.
 PKG = ./...
 COUNT = 1
@@ -24,7 +30,7 @@ setup: ## Install the servers that the tests run, or say how to
 
 .PHONY: test
 test: setup ## Run all tests
-	$(GOTEST) ./...
+	$(call each,$(GOTEST) ./...)
 
 .PHONY: race
 race: ## Run the tests of PKG (./...) COUNT (1) times, without set-up
@@ -40,12 +46,20 @@ tools: ## Install the linter and the formatter
 	go install mvdan.cc/gofumpt@$(GOFUMPT)
 	go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT)
 
+.PHONY: tidy
+tidy: ## Bring all go.mod files up to date
+	$(call each,go mod tidy)
+
+.PHONY: vet
+vet: ## Check that the go.mod files are tidy, and run go vet
+	$(call each,go mod tidy -diff && go vet ./...)
+
 .PHONY: lint
 lint: ## Check format and style (after: make tools)
 	@unformatted=$$($(BIN)/gofumpt -l .) || exit; test -z "$$unformatted" || { \
 		echo "not as gofumpt would have it (run make fmt):"; echo "$$unformatted"; exit 1; } >&2
 	$(BIN)/golangci-lint config verify
-	$(BIN)/golangci-lint run ./...
+	$(call each,$(BIN)/golangci-lint run ./...)
 
 .PHONY: fmt
 fmt: ## Format the code (after: make tools)

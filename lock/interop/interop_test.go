@@ -1,0 +1,169 @@
+package interop_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/sidingq/siding/lock"
+)
+
+// TestExclude: who holds the lock keeps the other out until it releases.
+func TestExclude(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		lease := s.weTake()
+		s.peerIsRefused()
+		s.release(lease)
+
+		h := s.peerTakes()
+		if busy := s.weAreRefused(); busy.Remaining <= ttl/2 || busy.Remaining > ttl || !busy.Since.IsZero() {
+			s.Errorf("want about %v left of a lock of unknown age, have %v since %v", ttl, busy.Remaining, busy.Since)
+		}
+		s.release(h)
+
+		s.release(s.weTake())
+	})
+}
+
+// TestOurLateCall: our lock expires, the peer takes it, and what we do then does
+// not touch the peer's.
+func TestOurLateCall(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		for name, late := range map[string]func(*lock.Lease, context.Context) error{
+			"renew":   (*lock.Lease).Renew,
+			"release": (*lock.Lease).Release,
+		} {
+			lease := s.weTake()
+			s.expire()
+			h := s.peerTakes()
+			s.shorten(ttl / 2)
+			if err := late(lease, s.Context()); !errors.Is(err, lock.ErrLost) {
+				s.Errorf("%s: want ErrLost, have %v", name, err)
+			}
+			_ = s.weAreRefused()
+			if left := s.left(); left > ttl/2 {
+				s.Errorf("%s: want the peer's lock as it was, have it prolonged to %v", name, left)
+			}
+			s.release(h)
+		}
+	})
+}
+
+// TestPeersLateCall: the peer's lock expires, we take it, and what the peer
+// does then does not touch ours.
+func TestPeersLateCall(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		h := s.peerTakes()
+		s.expire()
+		lease := s.weTake()
+		s.shorten(ttl / 2)
+		if err := h.Extend(s.Context()); !s.IsLost(err) {
+			s.Errorf("extend: want the peer told that it lost its lock, have %v", err)
+		}
+		if err := h.Release(s.Context()); !s.IsLost(err) {
+			s.Errorf("release: want the peer told that it lost its lock, have %v", err)
+		}
+		s.peerIsRefused()
+		if left := s.left(); left > ttl/2 {
+			s.Errorf("want our lock as it was, have it prolonged to %v", left)
+		}
+		s.release(lease)
+	})
+}
+
+// TestProlong: a lock that is refused to somebody can still be prolonged by its
+// holder, and stays so long.
+func TestProlong(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		const short = 10 * time.Second
+		h := s.peerTakes()
+		s.shorten(short)
+		if busy := s.weAreRefused(); busy.Remaining > short {
+			s.Errorf("want at most %v left, have %v", short, busy.Remaining)
+		}
+		if err := h.Extend(s.Context()); err != nil {
+			s.Errorf("want the peer's lock extended, have %v", err)
+		}
+		if busy := s.weAreRefused(); busy.Remaining <= short {
+			s.Errorf("want about %v left, have %v", ttl, busy.Remaining)
+		}
+		s.release(h)
+
+		lease := s.weTake()
+		s.shorten(short)
+		s.peerIsRefused()
+		if err := lease.Renew(s.Context()); err != nil {
+			s.Errorf("want our lock renewed, have %v", err)
+		}
+		s.peerIsRefused()
+		if left := s.left(); left <= short {
+			s.Errorf("want about %v left, have %v", ttl, left)
+		}
+		s.release(lease)
+	})
+}
+
+// TestFence: our fencing tokens rise although the peer holds the lock in
+// between, and although its holder was never released.
+func TestFence(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		last := int64(0)
+		for i := range 10 {
+			lease := s.weTake()
+			if lease.Fence() <= last {
+				s.Errorf("want a fence above %d, have %d", last, lease.Fence())
+			}
+			last = lease.Fence()
+			s.release(lease)
+
+			h := s.peerTakes()
+			_ = s.weAreRefused()
+			if i%2 == 0 {
+				s.expire()
+			} else {
+				s.release(h)
+			}
+		}
+	})
+}
+
+// TestWaitInLine: a peer calls nobody when it releases, so whoever waits in our
+// line comes by itself.
+func TestWaitInLine(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		ctx, cancel := context.WithTimeout(s.Context(), patience)
+		defer cancel()
+		h := s.peerTakes()
+		type outcome struct {
+			lease *lock.Lease
+			err   error
+		}
+		got := make(chan outcome, 1)
+		go func() {
+			lease, err := s.locker.With(lock.Options{Wait: lock.InLine()}).Acquire(ctx, s.res)
+			got <- outcome{lease, err}
+		}()
+		s.eventually("one of us in line", func() bool { return s.rdb.ZCard(ctx, "{"+s.key+"}:line").Val() == 1 })
+		if err := h.Extend(ctx); err != nil {
+			s.Errorf("want the peer's lock extended, have %v", err)
+		}
+		if len(got) > 0 {
+			s.Fatal("want us waiting while the peer holds the lock")
+		}
+		s.release(h)
+		o := <-got
+		if o.err != nil {
+			s.Fatalf("want the lock after the peer, have %v", o.err)
+		}
+		s.peerIsRefused()
+		s.release(o.lease)
+		s.release(s.peerTakes())
+	})
+}

@@ -1,0 +1,145 @@
+package interop_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/bsm/redislock"
+	"github.com/go-redsync/redsync/v4"
+	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
+	"github.com/redis/go-redis/v9"
+)
+
+// A peer is how another program locks. Its adapters try once and never wait.
+type peer interface {
+	// Take takes the lock at key for ttl.
+	Take(ctx context.Context, key string) (held, error)
+	// IsTaken reports whether Take failed because somebody else holds the lock.
+	IsTaken(err error) bool
+	// IsLost reports whether a method of held failed because the lock was no
+	// longer the peer's.
+	IsLost(err error) bool
+}
+
+// held is one lock that a peer has taken.
+type held interface {
+	// Extend lets the lock live for ttl from now.
+	Extend(ctx context.Context) error
+	Release(ctx context.Context) error
+}
+
+// ttl is for how long everybody takes a lock. It is long, because redsync gives
+// a call to Redis no more than a twentieth of it, and whole seconds, so that
+// go-redis sends EX and not PX.
+const ttl = 30 * time.Second
+
+// peers are the programs that every test runs against.
+var peers = []struct {
+	name string
+	on   func(*redis.Client) peer
+}{
+	{"redsync", func(rdb *redis.Client) peer { return redsyncPeer{redsync.New(goredis.NewPool(rdb))} }},
+	{"redislock", func(rdb *redis.Client) peer { return redislockPeer{redislock.New(rdb)} }},
+	{"by hand", func(rdb *redis.Client) peer { return handPeer{rdb} }},
+}
+
+// redsyncPeer is a program that uses github.com/go-redsync/redsync.
+type redsyncPeer struct{ *redsync.Redsync }
+
+func (p redsyncPeer) Take(ctx context.Context, key string) (held, error) {
+	m := p.NewMutex(key, redsync.WithExpiry(ttl))
+	if err := m.TryLockContext(ctx); err != nil {
+		return nil, err
+	}
+	return redsyncHeld{m}, nil
+}
+
+func (redsyncPeer) IsTaken(err error) bool {
+	var taken *redsync.ErrTaken
+	return errors.As(err, &taken)
+}
+
+func (redsyncPeer) IsLost(err error) bool {
+	// redsync tells a lock that expired from one that somebody else has by now.
+	return errors.Is(err, redsync.ErrLockAlreadyExpired) || redsyncPeer{}.IsTaken(err)
+}
+
+type redsyncHeld struct{ *redsync.Mutex }
+
+func (h redsyncHeld) Extend(ctx context.Context) error {
+	_, err := h.ExtendContext(ctx)
+	return err
+}
+
+func (h redsyncHeld) Release(ctx context.Context) error {
+	_, err := h.UnlockContext(ctx)
+	return err
+}
+
+// redislockPeer is a program that uses github.com/bsm/redislock.
+type redislockPeer struct{ *redislock.Client }
+
+func (p redislockPeer) Take(ctx context.Context, key string) (held, error) {
+	l, err := p.Obtain(ctx, key, ttl, nil)
+	if err != nil {
+		return nil, err
+	}
+	return redislockHeld{l}, nil
+}
+
+func (redislockPeer) IsTaken(err error) bool { return errors.Is(err, redislock.ErrNotObtained) }
+
+func (redislockPeer) IsLost(err error) bool {
+	return errors.Is(err, redislock.ErrLockNotHeld) || errors.Is(err, redislock.ErrNotObtained)
+}
+
+type redislockHeld struct{ *redislock.Lock }
+
+func (h redislockHeld) Extend(ctx context.Context) error { return h.Refresh(ctx, ttl, nil) }
+
+// handPeer is a program that speaks to Redis itself.
+type handPeer struct{ rdb *redis.Client }
+
+var (
+	errTaken = errors.New("taken")
+	errLost  = errors.New("lost")
+)
+
+func (p handPeer) Take(ctx context.Context, key string) (held, error) {
+	h := handHeld{rdb: p.rdb, key: key, token: rand.Text()}
+	err := p.rdb.Do(ctx, "SET", key, h.token, "NX", "EX", int(ttl.Seconds())).Err()
+	if errors.Is(err, redis.Nil) {
+		return nil, errTaken
+	}
+	return h, err
+}
+
+func (handPeer) IsTaken(err error) bool { return errors.Is(err, errTaken) }
+func (handPeer) IsLost(err error) bool  { return errors.Is(err, errLost) }
+
+type handHeld struct {
+	rdb        *redis.Client
+	key, token string
+}
+
+const (
+	compareAndDelete = `if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) else return 0 end`
+	compareAndExpire = `if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('EXPIRE', KEYS[1], ARGV[2]) else return 0 end`
+)
+
+func (h handHeld) Extend(ctx context.Context) error {
+	return h.eval(ctx, compareAndExpire, h.token, int(ttl.Seconds()))
+}
+
+func (h handHeld) Release(ctx context.Context) error { return h.eval(ctx, compareAndDelete, h.token) }
+
+func (h handHeld) eval(ctx context.Context, script string, args ...any) error {
+	n, err := h.rdb.Eval(ctx, script, []string{h.key}, args...).Int()
+	if err == nil && n != 1 {
+		err = fmt.Errorf("%w: the script answered %d", errLost, n)
+	}
+	return err
+}

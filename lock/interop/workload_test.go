@@ -1,0 +1,106 @@
+package interop_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sidingq/siding/lock"
+)
+
+// A shop is what the lock guards: a balance that two at once would get wrong.
+type shop struct {
+	inside  atomic.Int64
+	balance atomic.Int64 // read and written apart, so that a second one loses an update
+	fence   atomic.Int64 // the highest of ours so far
+}
+
+// visit is the work under the lock; fence is 0 for a peer.
+func (s *shop) visit(fence int64) error {
+	if n := s.inside.Add(1); n != 1 {
+		return fmt.Errorf("want one inside, have %d", n)
+	}
+	defer s.inside.Add(-1)
+	before := s.balance.Load()
+	if last := s.fence.Load(); fence != 0 {
+		if fence <= last {
+			return fmt.Errorf("want a fence above %d, have %d", last, fence)
+		}
+		s.fence.Store(fence)
+	}
+	pause(100 * time.Microsecond) // room for a second one
+	s.balance.Store(before + 1)
+	return nil
+}
+
+// pause waits for half to all of d.
+func pause(d time.Duration) {
+	timer := time.NewTimer(d/2 + rand.N(d/2))
+	<-timer.C
+}
+
+// TestWorkload lets us and all peers fight over one key: never two at once, no
+// update lost, and everybody gets through.
+func TestWorkload(t *testing.T) {
+	t.Parallel()
+	const (
+		fighters = 4 // of each kind
+		visits   = 10
+		between  = 2 * time.Millisecond // tries
+	)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var shop shop
+	var all sync.WaitGroup
+	fight := func(name string, try func() error, refused func(error) bool) {
+		for range fighters {
+			all.Go(func() {
+				for done := 0; done < visits; {
+					switch err := try(); {
+					case err == nil:
+						done++
+					case !refused(err):
+						t.Errorf("%s after %d visits: %v", name, done, err)
+						return
+					}
+					pause(between)
+				}
+			})
+		}
+	}
+
+	for i, p := range peers {
+		s := setUp(t, p.on)
+		fight(p.name, func() error {
+			h, err := s.Take(ctx, s.key)
+			if err != nil {
+				return err
+			}
+			return errors.Join(shop.visit(0), h.Release(ctx))
+		}, s.IsTaken)
+		if i > 0 {
+			continue
+		}
+		for name, locker := range map[string]*lock.Locker{
+			"siding":         s.locker,
+			"siding in line": s.locker.With(lock.Options{Wait: lock.InLine()}),
+		} {
+			fight(name, func() error {
+				lease, err := locker.Acquire(ctx, s.res)
+				if err != nil {
+					return err
+				}
+				return errors.Join(shop.visit(lease.Fence()), lease.Release(ctx))
+			}, func(err error) bool { return errors.Is(err, lock.ErrBusy) && ctx.Err() == nil })
+		}
+	}
+	all.Wait()
+	if want, have := int64((len(peers)+2)*fighters*visits), shop.balance.Load(); have != want {
+		t.Errorf("want a balance of %d, have %d", want, have)
+	}
+}
