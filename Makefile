@@ -3,7 +3,7 @@ GOLANGCI_LINT = v2.15.0
 GOFUMPT = v0.12.0
 
 # Siding's own module, and those that keep other libraries out of its go.mod.
-MODULES = . lock/interop
+MODULES = . lock/interop bench
 
 # Runs a command in each of them, up to the first that fails.
 each = for module in $(MODULES); do (cd $$module && $(1)) || exit; done

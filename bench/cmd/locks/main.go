@@ -1,0 +1,142 @@
+// Command locks compares Redis lock libraries for Go in one run on one real
+// redis-server. They take turns, case by case and round by round, so that what
+// else the machine does meets all of them. See locks -h and ../../README.md.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+	case err != nil:
+		_, _ = fmt.Fprintln(os.Stderr, "locks:", err)
+		os.Exit(1)
+	}
+}
+
+// options say what is measured, and how often.
+type options struct {
+	addr       string // of a Redis that runs already; "" to start one
+	rounds     int
+	ops        int   // uncontended acquisitions per goroutine and turn
+	handOffs   int   // at least so many per case and round
+	waiters    []int // per lock, one case each
+	contenders []contender
+	json       bool
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	o, err := parse(args, stderr)
+	if err != nil {
+		return err
+	}
+	addr := o.addr
+	if addr == "" {
+		server, err := startRedis(ctx)
+		if err != nil {
+			return err
+		}
+		defer server.stop()
+		addr = server.addr
+	}
+	b, err := newBench(ctx, addr, o)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	setting := stdout
+	if o.json {
+		setting = stderr
+	}
+	if err := b.writeSetting(ctx, setting); err != nil {
+		return err
+	}
+	for round := range o.rounds {
+		_, _ = fmt.Fprintf(stderr, "round %d of %d\n", round+1, o.rounds)
+		if err := b.round(ctx, round); err != nil {
+			return err
+		}
+	}
+	if o.json {
+		return b.results.writeJSON(stdout, o.contenders)
+	}
+	return b.results.writeTable(stdout, o.contenders)
+}
+
+func parse(args []string, stderr io.Writer) (options, error) {
+	o := options{waiters: []int{1, 10, 100}, contenders: contenders()}
+	flags := flag.NewFlagSet("locks", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.StringVar(&o.addr, "redis", "", "`address` of a Redis to use, which nobody else should use meanwhile; empty starts redis-server")
+	flags.IntVar(&o.rounds, "rounds", 5, "how often everything is measured")
+	flags.IntVar(&o.ops, "ops", 200, "uncontended acquisitions per goroutine and turn, of which a round has 5")
+	flags.IntVar(&o.handOffs, "handoffs", 50, "least number of hand-offs per case and round")
+	flags.BoolVar(&o.json, "json", false, "write JSON lines and no table")
+	flags.Func("waiters", "waiters per lock, one case each (default 1,10,100)", func(list string) (err error) {
+		o.waiters, err = numbers(list)
+		return err
+	})
+	flags.Func("contenders", "which `names` take part (default "+strings.Join(names(contenders()), ",")+")", func(list string) (err error) {
+		o.contenders, err = named(strings.Split(list, ","))
+		return err
+	})
+	if err := flags.Parse(args); err != nil {
+		return options{}, err
+	}
+	switch {
+	case flags.NArg() > 0:
+		return options{}, fmt.Errorf("want no arguments, have %q", flags.Args())
+	case min(o.rounds, o.ops, o.handOffs) < 1:
+		return options{}, errors.New("want at least 1 for -rounds, -ops and -handoffs")
+	}
+	return o, nil
+}
+
+// numbers reads a list like "1,10".
+func numbers(list string) ([]int, error) {
+	var all []int
+	for text := range strings.SplitSeq(list, ",") {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 {
+			return nil, fmt.Errorf("want numbers above 0, have %q", text)
+		}
+		all = append(all, n)
+	}
+	return all, nil
+}
+
+func names(of []contender) []string {
+	var all []string
+	for _, c := range of {
+		all = append(all, c.name)
+	}
+	return all
+}
+
+func named(which []string) ([]contender, error) {
+	all := contenders()
+	var chosen []contender
+	for _, name := range which {
+		i := slices.IndexFunc(all, func(c contender) bool { return c.name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("want some of %s, have %q", strings.Join(names(all), ", "), name)
+		}
+		chosen = append(chosen, all[i])
+	}
+	return chosen, nil
+}

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/sidingq/siding/internal/redistest"
+	"github.com/sidingq/siding/internal/testbin"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// small are the arguments of a run that is soon over.
+var small = []string{"-rounds", "1", "-ops", "3", "-handoffs", "1", "-waiters", "2"}
+
+// TestRun runs every contender in every case, on a Redis of its own.
+func TestRun(t *testing.T) {
+	t.Parallel()
+	testbin.Find(t, "redis-server", "redis-server")
+	var out strings.Builder
+	if err := run(t.Context(), small, &out, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"an empty script", "uncontended, 1 at once", "uncontended, 16 at once",
+		"waiters 2, processes 1", "waiters 2, processes 3",
+	} {
+		if !strings.Contains(out.String(), "\n"+want) {
+			t.Errorf("want a block for %q, have\n%s", want, out.String())
+		}
+	}
+	for _, c := range contenders() {
+		// Once in the setting, then in the head of each block.
+		if have := strings.Count(out.String(), c.module) + strings.Count(out.String(), c.name); have < 6 {
+			t.Errorf("want %s in every block, have\n%s", c.name, out.String())
+		}
+	}
+}
+
+// TestRunJSON: on a Redis that runs already, in lines that a program can read.
+func TestRunJSON(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	var out strings.Builder
+	args := append([]string{"-json", "-contenders", "redislock", "-redis", server.Addr}, small...)
+	if err := run(t.Context(), args, &out, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	seen := make(map[string]float64)
+	for line := range strings.Lines(out.String()) {
+		var f struct {
+			Contender, Case, Figure string
+			Median, Min, Max        float64
+			Values                  []float64
+		}
+		if err := json.Unmarshal([]byte(line), &f); err != nil {
+			t.Fatalf("%v in %q", err, line)
+		}
+		if len(f.Values) == 0 || f.Min > f.Median || f.Median > f.Max {
+			t.Errorf("want a median between the extremes, have %s", line)
+		}
+		seen[strings.TrimSpace(f.Contender+" "+f.Case+" "+f.Figure)] = f.Median
+	}
+	if have := seen["redislock uncontended, 1 at once commands sent"]; have != 2 {
+		t.Errorf("want 2 commands for an uncontended acquisition, have %v of %v", have, seen)
+	}
+	if have := seen["redislock waiters 2, processes 3 hand-off p50"]; have <= 0 || have > 10_000 {
+		t.Errorf("want a hand-off in some time, have %v of %v", have, seen)
+	}
+	if have := seen["an empty script round trip p50"]; have <= 0 {
+		t.Errorf("want the yardstick, have %v", seen)
+	}
+}
+
+// open is a lock that everybody gets.
+type openLock struct{}
+
+func (openLock) lock(context.Context, string) (func(context.Context) error, error) {
+	return func(context.Context) error { return nil }, nil
+}
+func (openLock) close() error { return nil }
+
+// TestTwoHolders: a contender that does not exclude is found out.
+func TestTwoHolders(t *testing.T) {
+	t.Parallel()
+	d := &drain{lockers: []locker{openLock{}}, name: "anything", start: time.Now()}
+	if err := d.run(t.Context(), 3); err == nil || !strings.Contains(err.Error(), "hold the lock at once") {
+		t.Errorf("want two holders noticed, have %v", err)
+	}
+}
+
+func TestArguments(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{
+		"-rounds 0":             "at least 1",
+		"-waiters 0":            "above 0",
+		"-waiters 1,x":          `"x"`,
+		"-contenders redsync,x": `"x"`,
+		"more":                  `"more"`,
+	} {
+		if err := run(t.Context(), strings.Fields(args), io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: want an error with %s, have %v", args, want, err)
+		}
+	}
+	if err := run(t.Context(), []string{"-h"}, io.Discard, io.Discard); !errors.Is(err, flag.ErrHelp) {
+		t.Errorf("want help, have %v", err)
+	}
+}
+
+func TestPercentile(t *testing.T) {
+	t.Parallel()
+	values := []int{5, 1, 4, 2, 3}
+	for p, want := range map[float64]int{0: 1, 20: 1, 21: 2, 50: 3, 99: 5, 100: 5} {
+		if have := percentile(values, p); have != want {
+			t.Errorf("%v %%: want %d, have %d", p, want, have)
+		}
+	}
+	if diff := cmp.Diff([]int{5, 1, 4, 2, 3}, values); diff != "" {
+		t.Errorf("want the values left as they are: %s", diff)
+	}
+}
+
+func TestTable(t *testing.T) {
+	t.Parallel()
+	var r results
+	rate := figure{"a case", "rate", "1/s"}
+	for _, v := range []float64{12345, 9.876, 300} {
+		r.add("a", rate, v)
+		r.add("b", rate, v/1000)
+	}
+	var out strings.Builder
+	if err := r.writeTable(&out, []contender{{name: "a"}, {name: "b"}}); err != nil {
+		t.Fatal(err)
+	}
+	want := `
+a case       a                 b
+  rate, 1/s  300 (9.88-12345)  0.300 (0.010-12.3)
+`
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Errorf("-want +have:\n%s", diff)
+	}
+}
