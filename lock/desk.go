@@ -93,16 +93,23 @@ func (c *core) heldHere(d *desk) *BusyError {
 	}
 }
 
-// try tries once, together with all others who call it in the meantime.
+// try tries once. Those who come while another tries wait, and share the attempt
+// after that: what the one under way finds may be older than their question.
 func (l *Locker) try(ctx context.Context, resource string) (*Lease, error) {
-	key, answers := l.key(resource), make(chan answer)
+	key := l.key(resource)
 	l.mu.Lock()
 	d := l.deskOf(key)
-	d.callers = append(d.callers, &caller{opts: l.opts, done: ctx.Done(), answer: answers})
 	if !d.trying {
+		if busy := l.heldHere(d); busy != nil {
+			l.mu.Unlock()
+			return nil, busy
+		}
 		d.trying = true
-		l.acquiring.Go(func() { l.serve(context.WithoutCancel(ctx), resource, d) })
+		l.mu.Unlock()
+		return l.attempt(ctx, attempt{resource: resource, opts: l.opts, over: func() { l.tried(ctx, resource, d) }})
 	}
+	answers := make(chan answer)
+	d.callers = append(d.callers, &caller{opts: l.opts, done: ctx.Done(), answer: answers})
 	l.mu.Unlock()
 	select {
 	case a := <-answers:
@@ -112,28 +119,28 @@ func (l *Locker) try(ctx context.Context, resource string) (*Lease, error) {
 	}
 }
 
-// serve answers callers until there are none. Those who come during an attempt
-// have to wait for the next: what this one finds may be older than their question.
-func (c *core) serve(ctx context.Context, resource string, d *desk) {
-	key := c.key(resource)
-	for {
-		c.mu.Lock()
-		callers := d.callers
-		d.callers = nil
-		if len(callers) == 0 {
-			d.trying = false
-			c.tidy(key)
-			c.mu.Unlock()
-			return
-		}
-		c.mu.Unlock()
-		c.serveOnce(ctx, resource, d, callers)
+// tried ends an attempt at the desk. Callers who came meanwhile are served in the
+// background, so that nobody waits for others.
+func (c *core) tried(ctx context.Context, resource string, d *desk) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	callers := d.callers
+	d.callers = nil
+	if len(callers) == 0 {
+		d.trying = false
+		c.tidy(c.key(resource))
+		return
 	}
+	c.acquiring.Go(func() {
+		ctx := context.WithoutCancel(ctx)
+		c.serve(ctx, resource, d, callers)
+		c.tried(ctx, resource, d)
+	})
 }
 
-// serveOnce answers callers with one attempt. Only when the one on whose behalf
-// it was made has gone meanwhile, what it got is given back and another is made.
-func (c *core) serveOnce(ctx context.Context, resource string, d *desk, callers []*caller) {
+// serve answers callers with one attempt. Only when the one on whose behalf it
+// was made has gone meanwhile, what it got is given back and another is made.
+func (c *core) serve(ctx context.Context, resource string, d *desk, callers []*caller) {
 	var a answer
 	for len(callers) > 0 && a.err == nil {
 		c.mu.Lock()
@@ -150,7 +157,7 @@ func (c *core) serveOnce(ctx context.Context, resource string, d *desk, callers 
 			continue
 		default:
 		}
-		a.lease, a.err = c.attempt(ctx, attempt{resource: resource, opts: first.opts})
+		a.lease, a.err = c.attempt(ctx, attempt{resource: resource, opts: first.opts, over: func() {}})
 		if a.err == nil {
 			callers = callers[1:]
 			if !first.offer(a) {
@@ -161,30 +168,6 @@ func (c *core) serveOnce(ctx context.Context, resource string, d *desk, callers 
 	}
 	for _, caller := range callers {
 		_ = caller.offer(a)
-	}
-}
-
-// tryAs tries once on behalf of a waiter. When the caller goes before the answer
-// comes, what it got is given back, and then gone is called.
-func (l *Locker) tryAs(ctx context.Context, a attempt, gone func()) (*Lease, error) {
-	answers := make(chan answer)
-	asker := caller{done: ctx.Done(), answer: answers}
-	l.acquiring.Go(func() {
-		var ans answer
-		ans.lease, ans.err = l.attempt(ctx, a)
-		if asker.offer(ans) {
-			return
-		}
-		if ans.lease != nil {
-			ans.lease.tenure.giveBack(context.WithoutCancel(ctx))
-		}
-		gone()
-	})
-	select {
-	case ans := <-answers:
-		return ans.lease, ans.err
-	case <-ctx.Done():
-		return nil, fmt.Errorf("lock: acquire %s: %w", a.resource, endOf(ctx))
 	}
 }
 

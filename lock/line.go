@@ -3,6 +3,7 @@ package lock
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/google/uuid"
 )
@@ -27,8 +28,15 @@ func reservation(resource string, turn *Turn) *Reservation {
 }
 
 // line says how the store is to deal with the line in one call.
-func (c *core) line(byHand bool) Line {
-	return Line{Nonce: uuid.NewString(), ByHand: byHand, Grace: c.cfg.Grace, Keep: c.cfg.lineKeep()}
+func (c *core) line(nonce string, byHand bool) Line {
+	return Line{Nonce: nonce, ByHand: byHand, Grace: c.cfg.Grace, Keep: c.cfg.lineKeep()}
+}
+
+// nonceOf returns what is unique in a token. Only one call takes the lock by it,
+// and only one releases it.
+func nonceOf(token string) string {
+	id, _, _ := strings.Cut(strings.TrimPrefix(token, tokenPrefix), ":")
+	return id
 }
 
 // Called takes the waiter of r out of the line, because it is on its way. It
@@ -58,7 +66,7 @@ func (l *Locker) PassOn(ctx context.Context, r *Reservation) (*Reservation, erro
 }
 
 func (c *core) leave(ctx context.Context, resource, waiter, value string, byHand bool) (*Reservation, error) {
-	turn, err := c.store.Leave(ctx, c.key(resource), waiter, value, c.line(byHand))
+	turn, err := c.store.Leave(ctx, c.key(resource), waiter, value, c.line(uuid.NewString(), byHand))
 	if err != nil {
 		return nil, fmt.Errorf("lock: leave the line of %s: %w", resource, err)
 	}
@@ -69,7 +77,7 @@ func (c *core) leave(ctx context.Context, resource, waiter, value string, byHand
 func (c *core) release(ctx context.Context, resource, token string, byHand bool) (*Reservation, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
-	turn, err := c.store.Release(ctx, c.key(resource), token, c.line(byHand))
+	turn, err := c.store.Release(ctx, c.key(resource), token, c.line(nonceOf(token), byHand))
 	if err != nil {
 		return nil, fmt.Errorf("lock: release %s: %w", resource, err)
 	}

@@ -127,11 +127,12 @@ func CheckResource(name string) error {
 // wait that ended with ctx; or an error of the store or of ctx. An unusable name
 // gives [ErrResource].
 //
-// Acquire returns when ctx ends. A call to the store that is then under way is
-// followed by a release in the background, so that nothing stays behind. So it is
-// before an error of the store is returned, after which the lock may have been
-// taken all the same; if that fails too, the TTL frees it. Somebody who waits goes
-// on through errors of the store that another try may mend, for a TTL at most.
+// Acquire returns when ctx ends, or, if it is asking the store just then, when that
+// call does: see [Redis]. What such a call may have taken is released in the
+// background. After an error of the store, too, the lock may have been taken; then
+// a release is sent before Acquire returns. If that fails, the TTL frees the lock.
+// Somebody who waits goes on through errors of the store that may pass, for a TTL
+// at most.
 //
 // Where ctx is one that [Lease.Keep] returned, or comes from one, and its lease
 // is of the same resource, then this is the holder, who takes the lock again: it
@@ -162,7 +163,7 @@ func (l *Locker) Acquire(ctx context.Context, resource string) (*Lease, error) {
 		return l.waitByRetry(ctx, resource, wait)
 	}
 	if l.opts.Waiter != "" {
-		return l.tryAs(ctx, attempt{resource: resource, opts: l.opts, waiter: l.opts.Waiter, byHand: true}, func() {})
+		return l.attempt(ctx, attempt{resource: resource, opts: l.opts, waiter: l.opts.Waiter, byHand: true, over: func() {}})
 	}
 	return l.try(ctx, resource)
 }
@@ -174,11 +175,34 @@ type attempt struct {
 	waiter   string        // "" for none
 	waited   time.Duration // for how long it has
 	byHand   bool          // see Line.ByHand
+	over     func()        // called when it, and what it may have to clean up, is over
 }
 
-// attempt returns a lease, a *BusyError, or what was wrong with the store. It
-// does not end with ctx, but when the lease could no longer be trusted.
+// attempt returns a lease, a *BusyError, or what was wrong with the store or ctx.
 func (c *core) attempt(ctx context.Context, a attempt) (*Lease, error) {
+	t, err := c.ask(ctx, a)
+	if err != nil && t != nil && endOf(ctx) != nil {
+		c.acquiring.Go(func() { // nobody waits for it any more
+			t.giveBack(ctx)
+			a.over()
+		})
+		return nil, err
+	}
+	defer a.over()
+	if err == nil {
+		c.arrived(t)
+		return &Lease{tenure: t}, nil
+	}
+	if t != nil {
+		t.giveBack(ctx)
+	}
+	return nil, err
+}
+
+// ask makes the call of an attempt. A tenure together with an error is one that
+// may have begun all the same.
+func (c *core) ask(ctx context.Context, a attempt) (*tenure, error) {
+	id := uuid.NewString()
 	t := &tenure{
 		core:     c,
 		resource: a.resource,
@@ -187,28 +211,31 @@ func (c *core) attempt(ctx context.Context, a attempt) (*Lease, error) {
 		maxHold:  a.opts.MaxHold,
 		leases:   1,
 	}
-	t.token = tokenPrefix + uuid.NewString() + ":" + t.holder
+	t.token = tokenPrefix + id + ":" + t.holder
 	t.start = time.Now()
-	ctx = context.WithoutCancel(ctx)
+	// An answer that comes after the lease's deadline is of no use.
 	callCtx, cancel := context.WithDeadline(ctx, t.start.Add(c.cfg.TTL-c.cfg.Margin))
 	defer cancel()
 	answer, err := c.store.Acquire(callCtx, Claim{
 		Key: t.key, Token: t.token, TTL: c.cfg.TTL, Keep: c.cfg.grantKeep(),
-		Waiter: a.waiter, Waited: a.waited, Line: c.line(a.byHand),
+		Waiter: a.waiter, Waited: a.waited, Line: c.line(id, a.byHand),
 	})
 	if err == nil && answer.Fence == 0 {
 		return nil, busyOf(a.resource, answer)
 	}
 	t.fence, t.handOff, t.since = answer.Fence, answer.HandOff, time.Now()
-	if err == nil && !t.trusted() {
+	switch end := endOf(ctx); {
+	case end != nil && err != nil:
+		err = fmt.Errorf("%w: %w", end, err)
+	case end != nil:
+		err = end
+	case err == nil && !t.trusted():
 		err = errors.New("the answer came after the lease's deadline")
 	}
 	if err != nil {
-		t.giveBack(ctx)
-		return nil, fmt.Errorf("lock: acquire %s: %w", a.resource, err)
+		return t, fmt.Errorf("lock: acquire %s: %w", a.resource, err)
 	}
-	c.arrived(t)
-	return &Lease{tenure: t}, nil
+	return t, nil
 }
 
 // giveBack releases what no caller will ever see. Nothing more can be done
@@ -259,6 +286,9 @@ func busyOf(resource string, a Answer) *BusyError {
 // endOf returns why ctx has ended: its error and, if it was given another one,
 // the cause; nil if it has not.
 func endOf(ctx context.Context) error {
+	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
+		<-ctx.Done() // a call to the store may notice the deadline a moment before
+	}
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if err == nil || errors.Is(cause, err) {
 		return cause

@@ -45,9 +45,10 @@ type redisStore struct {
 // Cluster, which it does not close. A client that can subscribe, as all of
 // go-redis's can, makes it a [Listener], too.
 //
-// go-redis honours the deadline of a context only with ContextTimeoutEnabled;
-// without it a call to a Redis that hangs returns after the client's ReadTimeout
-// instead. No guarantee rests on that.
+// go-redis never interrupts a call when its context is cancelled, and at the
+// context's deadline only with ContextTimeoutEnabled; a call to a Redis that hangs
+// otherwise returns after the client's ReadTimeout, once for each of its retries.
+// No guarantee rests on that, but how soon an Acquire returns does.
 func Redis(rdb redis.Scripter) Store {
 	_, cluster := rdb.(*redis.ClusterClient)
 	store := &redisStore{rdb: rdb, cluster: cluster}

@@ -57,7 +57,8 @@ func (l *Locker) waitInLine(ctx context.Context, resource string) (*Lease, error
 	}
 	lease, err := l.persist(ctx, resource, &persistence{
 		try: func() (*Lease, error) {
-			return l.tryAs(ctx, attempt{resource: resource, opts: l.opts, waiter: waiter, waited: time.Since(since)}, leave)
+			a := attempt{resource: resource, opts: l.opts, waiter: waiter, waited: time.Since(since), over: func() {}}
+			return l.attempt(ctx, a)
 		},
 		pause: untilNextTry,
 		bell:  bell,

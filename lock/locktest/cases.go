@@ -130,29 +130,27 @@ func contextEndsWhileWaiting(s *suite) {
 func contextEndsWithACallUnderWay(s *suite) {
 	for _, wait := range []lock.Wait{nil, lock.InLine(), lock.Fixed(time.Second)} {
 		locker, network := s.faulty(lock.Config{})
-		answer, taken := make(chan struct{}), make(chan struct{})
-		network.Set(Once(Acquire, 1, func(_ context.Context, _ string, act func() error) error {
-			err := act()
-			close(taken)
-			<-answer
-			return err
-		}))
+		// The store takes the lock, but the answer comes after the caller has gone.
 		ctx, cancel := context.WithCancel(s.Context())
-		failed := make(chan error, 1)
-		go func() {
-			_, err := locker.With(lock.Options{Wait: wait}).Acquire(ctx, s.res)
-			failed <- err
-		}()
-		<-taken
-		cancel()
-		if err := within(s, "an answer when the context ends", failed); !errors.Is(err, context.Canceled) {
-			s.Errorf("want context.Canceled, have %v", err)
+		network.Set(Once(Acquire, 1, func(_ context.Context, _ string, act func() error) error {
+			defer cancel()
+			return act()
+		}))
+		if _, err := locker.With(lock.Options{Wait: wait}).Acquire(ctx, s.res); !errors.Is(err, context.Canceled) {
+			s.Errorf("cancelled: want context.Canceled, have %v", err)
 		}
-		if s.value() == "" {
-			s.Error("want the lock taken by a call that is still under way, have it free")
-		}
-		close(answer)
 		s.eventually("a free lock", func() bool { return s.value() == "" })
+
+		// The store does not answer at all, nor later to what cleans up.
+		network.Set(BlackHole)
+		ctx, cancel = context.WithTimeout(s.Context(), 100*time.Millisecond)
+		start := time.Now()
+		_, err := locker.With(lock.Options{Wait: wait}).Acquire(ctx, s.res)
+		cancel()
+		if took := time.Since(start); !errors.Is(err, context.DeadlineExceeded) || took > 2*time.Second {
+			s.Errorf("silent: want an error at the deadline of 100ms, have %v after %v", err, took)
+		}
+		network.Set(Fine)
 	}
 }
 
@@ -497,9 +495,9 @@ func oneAttemptForMany(s *suite) {
 	}))
 	// The first goes away while its call is under way.
 	ctx, cancel := context.WithCancel(s.Context())
-	failed := make(chan error, goroutines+1)
+	gone, failed := make(chan error, 1), make(chan error, goroutines)
 	leases := make(chan *lock.Lease, goroutines)
-	go func() { _, err := locker.Acquire(ctx, s.res); failed <- err }()
+	go func() { _, err := locker.Acquire(ctx, s.res); gone <- err }()
 	<-sent
 	var started sync.WaitGroup
 	for range goroutines {
@@ -516,10 +514,10 @@ func oneAttemptForMany(s *suite) {
 	}
 	started.Wait()
 	cancel()
-	if err := within(s, "the first", failed); !errors.Is(err, context.Canceled) {
+	close(answer)
+	if err := within(s, "the first", gone); !errors.Is(err, context.Canceled) {
 		s.Errorf("the first: want context.Canceled, have %v", err)
 	}
-	close(answer)
 	lease := within(s, "a lease", leases)
 	for range goroutines - 1 {
 		if err := within(s, "a refusal", failed); !errors.Is(err, lock.ErrBusy) {
