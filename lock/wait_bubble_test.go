@@ -166,6 +166,44 @@ func TestTurnsOfOneProcess(t *testing.T) {
 	}
 }
 
+// TestCallerGoesDuringASharedAttempt: what was got on its behalf is given back,
+// and the others have another try.
+func TestCallerGoesDuringASharedAttempt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		locker := lockerOn(t, f.Store)
+		holder := acquire(t, lockerOn(t, f.memory))
+		f.Set(locktest.Only(locktest.Acquire, locktest.Slow(time.Second)))
+		ctx, cancel := context.WithCancel(t.Context())
+		refused, gone, got := make(chan error, 1), make(chan error, 1), make(chan *lock.Lease, 1)
+		go func() { _, err := locker.Acquire(t.Context(), "order:1"); refused <- err }()
+		synctest.Wait()
+		go func() { _, err := locker.Acquire(ctx, "order:1"); gone <- err }()
+		synctest.Wait()
+		go func() {
+			lease, err := locker.Acquire(t.Context(), "order:1")
+			if err != nil {
+				t.Error(err)
+			}
+			got <- lease
+		}()
+		synctest.Wait()
+		_ = holder.Release(t.Context()) // the first has been refused already, and the answer is on its way
+		if err := <-refused; !errors.Is(err, lock.ErrBusy) {
+			t.Errorf("the first: want ErrBusy, have %v", err)
+		}
+		synctest.Wait()
+		cancel()
+		if err := <-gone; !errors.Is(err, context.Canceled) {
+			t.Errorf("the one that goes: want context.Canceled at once, have %v", err)
+		}
+		if lease := <-got; lease != nil {
+			_ = lease.Release(t.Context())
+		}
+	})
+}
+
 // TestPlaceInLineCounts from when somebody came, not from when he could join:
 // others of his process were in front, or a call for him was lost.
 func TestPlaceInLineCounts(t *testing.T) {

@@ -47,6 +47,7 @@ var cases = []struct {
 	{"42 fence grows", fenceGrows},
 	{"49 lock again after a loss", lockAgainAfterALoss},
 	{"50 line is served in order of arrival", lineIsServedInOrder},
+	{"50 place in line counts from the arrival", placeCountsFromTheArrival},
 	{"work of three ttls with renewal", workWithRenewal},
 	{"work of three ttls without renewal", workWithoutRenewal},
 	{"crowd", crowd},
@@ -404,15 +405,16 @@ func operatorDeletesTheKey(s *suite) {
 
 func anotherProgramHoldsTheLock(s *suite) {
 	for _, value := range []string{"8f3a60", "siding", "0"} {
-		s.Put(s.T, s.key(), value, brief.TTL)
-		if busy := s.refuse(); !busy.Foreign || busy.Remaining <= 0 || busy.Remaining > brief.TTL {
-			s.Errorf("want a foreign holder with up to %v left, have %+v", brief.TTL, busy)
+		s.Put(s.T, s.key(), value, time.Minute)
+		if busy := s.refuse(); !busy.Foreign || busy.Remaining <= 0 || busy.Remaining > time.Minute {
+			s.Errorf("want a foreign holder with up to a minute left, have %+v", busy)
 		}
 		if have := s.value(); have != value {
 			s.Errorf("want %q untouched, have %q", value, have)
 		}
-		// It calls nobody back, but it is waited for.
-		w := s.waits(brief)
+		// It calls nobody back, but is waited for.
+		w := s.waits(lock.Config{})
+		s.Put(s.T, s.key(), "", 0)
 		s.release(within(s, "the lock", w.lease))
 	}
 }
@@ -585,6 +587,30 @@ func lineIsServedInOrder(s *suite) {
 		}
 	}
 	s.release(last)
+	s.wantFree()
+}
+
+// placeCountsFromTheArrival: of a process only one stands in line at a time. The
+// next is not put behind those who came to other processes after it.
+func placeCountsFromTheArrival(s *suite) {
+	holder := s.take(s.locker(lock.Config{}))
+	locker, network := s.faulty(lock.Config{})
+	tries := func(n int) {
+		s.Helper()
+		s.eventually("its try", func() bool { return len(network.SentAt(Acquire, time.Time{})) >= n })
+		s.settle(network)
+	}
+	first := s.waitsIn(locker)
+	tries(1)
+	second := s.waitsIn(locker)
+	s.await(100 * time.Millisecond) // it waits for its turn in the process
+	other := s.waits(lock.Config{})
+	s.release(holder)
+	lease := within(s, "the lock for the first", first.lease)
+	tries(3)
+	s.release(lease)
+	s.release(within(s, "the lock for the second", second.lease))
+	s.release(within(s, "the lock for the other", other.lease))
 	s.wantFree()
 }
 

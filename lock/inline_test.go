@@ -1,0 +1,286 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/redistest"
+	"github.com/sidingq/siding/lock"
+)
+
+// A lineWaiter is a process that waits in line.
+type lineWaiter struct {
+	lease  chan *lock.Lease
+	cancel context.CancelFunc
+}
+
+// waitInLine starts to wait for the lock in a process of its own, and returns when
+// it stands in line.
+func (s *setup) waitInLine() *lineWaiter {
+	s.Helper()
+	locker, before := s.stranger(), len(s.line())
+	ctx, cancel := context.WithCancel(s.Context())
+	w := &lineWaiter{lease: make(chan *lock.Lease, 1), cancel: cancel}
+	go func() {
+		defer close(w.lease)
+		if lease, err := locker.With(lock.Options{Wait: lock.InLine()}).Acquire(ctx, s.res); err == nil {
+			w.lease <- lease
+		}
+	}()
+	eventually(s.T, func() error {
+		if len(s.line()) == before {
+			return errNotYet
+		}
+		return nil
+	})
+	return w
+}
+
+// served waits for the lease of a waiter, which must come within d.
+func (s *setup) served(w *lineWaiter, d time.Duration) *lock.Lease {
+	s.Helper()
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case lease := <-w.lease:
+		if lease == nil {
+			s.Fatal("want a lease, have none")
+		}
+		return lease
+	case <-timer.C:
+		s.Fatalf("want a lease within %v", d)
+		return nil
+	}
+}
+
+// soon is long for a call, and short for a TTL or a grace of the default configuration.
+const soon = 4 * time.Second
+
+// TestReleasePassesOverThoseItCannotCall: they keep their place, and come by
+// their own timers.
+func TestReleasePassesOverThoseItCannotCall(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		holder := s.take("")
+		s.join("w1", "w2")
+		w := s.waitInLine()
+		s.release(holder)
+		lease := s.served(w, soon)
+		s.wantLine("w1", "w2")
+		r := s.handOff(lease, "w1") // one that can call them begins in front
+		s.called(r)
+	})
+}
+
+// TestHandOffToOneWhoListens leaves nobody to be called by hand.
+func TestHandOffToOneWhoListens(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		holder := s.take("")
+		w := s.waitInLine()
+		s.join("w2")
+		s.handOff(holder, "")
+		lease := s.served(w, soon)
+		if _, ok := lease.HandedOff(); !ok {
+			s.Error("want a lock that was reserved for the waiter")
+		}
+		s.wantLine("w2")
+		s.called(s.handOff(lease, "w2"))
+	})
+}
+
+// TestDeadWaiterCostsNothing where PUBLISH tells that nobody hears: the next is
+// called by the same release.
+func TestDeadWaiterCostsNothing(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		holder := s.take("")
+		for i := range 20 {
+			s.deadWaiter(i)
+		}
+		w := s.waitInLine()
+		s.release(holder)
+		s.release(s.served(w, soon))
+		s.wantLine()
+		if have := s.value(); have != "" {
+			s.Errorf("want the lock free, have %q", have)
+		}
+	})
+}
+
+// deadWaiter puts somebody in line whose process is gone.
+func (s *setup) deadWaiter(i int) {
+	s.Helper()
+	name := "siding-call:gone:" + string(rune('a'+i))
+	if err := s.rdb.ZAdd(s.Context(), s.row, redis.Z{Score: float64(i + 1), Member: name}).Err(); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// TestDeadWaitersInACluster, where PUBLISH does not count the listeners of other
+// nodes, cost a grace each, once.
+func TestDeadWaitersInACluster(t *testing.T) {
+	t.Parallel()
+	s := setUp(t, redistest.StartCluster(t, 3).Client(t), lock.Config{Grace: 200 * time.Millisecond, TTL: time.Minute})
+	holder := s.take("")
+	s.deadWaiter(0)
+	s.deadWaiter(1)
+	w := s.waitInLine()
+	start := time.Now()
+	s.release(holder)
+	next := s.takeOnceFree() // it comes by as the first grace is over
+	if took := time.Since(start); took < 200*time.Millisecond {
+		t.Errorf("want the lock reserved for a grace, have it after %v", took)
+	}
+	s.release(next)
+	s.release(s.takeOnceFree())
+	s.release(s.served(w, soon))
+	s.wantLine()
+}
+
+// TestListenerReconnects: what was published while the connection was away is
+// gone, so those who wait look for themselves as soon as it is back.
+func TestListenerReconnects(t *testing.T) {
+	t.Parallel()
+	f := newFaulty(t, 0, lock.Config{})
+	holder := f.direct.take("")
+	w := f.waitInLine()
+	f.proxy.BlackHole(true)
+	f.direct.release(holder)
+	if !strings.Contains(f.direct.value(), "siding-call:") {
+		t.Fatalf("want the lock reserved for the waiter, have %q", f.direct.value())
+	}
+	f.proxy.BlackHole(false)
+	f.direct.release(f.served(w, 10*time.Second)) // its timer is set for 15
+}
+
+// TestWaiterThatLeavesPassesOn what was already reserved for it.
+func TestWaiterThatLeavesPassesOn(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		holder := s.take("")
+		s.join("w1", "w2")
+		w := s.waitInLine()
+		r := s.handOff(holder, "w1")
+		next, err := s.Leave(s.Context(), s.res, "w1")
+		if err != nil {
+			s.Fatal(err)
+		}
+		s.wantNext(next, "w2")
+		if r.Waiter != "w1" {
+			s.Errorf("want w1 first, have %s", r.Waiter)
+		}
+		if next, err = s.Leave(s.Context(), s.res, "w2"); err != nil || next != nil {
+			s.Errorf("want nobody to be called by hand, have %v, %v", next, err)
+		}
+		s.release(s.served(w, soon))
+		s.wantLine()
+	})
+}
+
+// TestCommandsOfAWait: a waiter costs two calls and the release before it one,
+// however long it waits. Nothing is polled.
+func TestCommandsOfAWait(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s := setUp(t, server.Client(t), lock.Config{})
+	scripts := func() int {
+		t.Helper()
+		info := s.rdb.Info(t.Context(), "commandstats").Val()
+		_, stats, _ := strings.Cut(info, "cmdstat_evalsha:calls=")
+		calls, _, _ := strings.Cut(stats, ",")
+		n := 0
+		for _, digit := range calls {
+			n = 10*n + int(digit-'0')
+		}
+		return n
+	}
+	const waiters = 10
+	s.release(s.take("")) // the scripts are known from here on
+	last := s.take("")
+	line := make([]*lineWaiter, 0, waiters)
+	before := scripts()
+	for range waiters {
+		line = append(line, s.waitInLine())
+	}
+	for _, w := range line {
+		s.release(last)
+		last = s.served(w, soon)
+	}
+	if have, want := scripts()-before, 3*waiters; have != want {
+		t.Errorf("want %d calls for %d acquisitions, have %d", want, waiters, have)
+	}
+	s.release(last)
+}
+
+// TestHolderOnABlackHole is told in time, each time: its context has ended before
+// a rival has the lock.
+func TestHolderOnABlackHole(t *testing.T) {
+	t.Parallel()
+	const trials, atOnce = 100, 20
+	cfg := lock.Config{TTL: time.Second, Margin: 300 * time.Millisecond, RenewEvery: 100 * time.Millisecond}
+	for range trials / atOnce {
+		f := newFaulty(t, 0, cfg)
+		type trial struct {
+			*setup
+			work context.Context //nolint:containedctx // what is tested
+		}
+		var all []trial
+		for i := range atOnce {
+			s := f.on(t.Name() + "/" + string(rune('a'+i)))
+			all = append(all, trial{s, s.take("").Keep(t.Context())})
+		}
+		f.proxy.BlackHole(true)
+		rivals := make(chan error, atOnce)
+		for _, tr := range all {
+			rival := f.direct.with(cfg).on(tr.res)
+			go func() {
+				lease, err := rival.With(lock.Options{Wait: lock.Fixed(time.Millisecond)}).Acquire(t.Context(), tr.res)
+				if err == nil && tr.work.Err() == nil {
+					err = errors.New("want the holder told before the rival has the lock")
+				}
+				if lease != nil {
+					err = errors.Join(err, lease.Release(t.Context()))
+				}
+				rivals <- err
+			}()
+		}
+		for range atOnce {
+			if err := <-rivals; err != nil {
+				t.Error(err)
+			}
+		}
+		f.proxy.BlackHole(false)
+	}
+}
+
+// TestNothingIsLeftBehind: when the last has left, the only key is that of the
+// fence, which expires.
+func TestNothingIsLeftBehind(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		holder := s.take("")
+		first, second := s.waitInLine(), s.waitInLine()
+		second.cancel()
+		if lease := <-second.lease; lease != nil {
+			s.Fatal("want no lease for one who left")
+		}
+		s.release(holder)
+		s.release(s.served(first, soon))
+		var keys []string
+		eventually(s.T, func() error {
+			keys = s.rdb.Keys(s.Context(), "*"+s.res+"*").Val()
+			if !slices.Equal(keys, []string{s.fence}) {
+				return errNotYet
+			}
+			return nil
+		})
+		s.wantTTL(s.fence, 0, 2*time.Hour)
+	})
+}
