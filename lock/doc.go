@@ -1,6 +1,29 @@
-// Package lock is a lock on Redis for many processes: taken and released by
-// token, renewed while it is held, with a fencing token, a context that ends in
-// time when the lock is lost, and a line of waiters that are called in turn.
+// Package lock is a lock for many processes, on Redis: taken and released by
+// token, renewed while it is held, with a context that ends in time when the lock
+// is lost, a fencing token, and a line of waiters that are called in turn.
+//
+// # Ways to take a lock
+//
+// [Locker.Hold] is all that most programs need: it takes the lock, runs a
+// function while it is kept, and releases it. [Locker.Acquire] gives a [Lease] to
+// those who need more. Both try once; a Locker made by [Locker.With] waits, in the
+// way that [Options.Wait] says:
+//
+//   - [InLine]: in order of arrival among all processes, woken by the release.
+//     Nothing is polled; timers stand in for a call that was lost and for a
+//     holder that died.
+//   - a [Retry], such as [Exponential]: by trying again. Whoever is refused and
+//     waits so stands in no line, and may be overtaken.
+//   - [Options.Waiter]: not in a goroutine at all. The refused caller is in line
+//     under a name, goes away, and is called by whoever hands off the lock. This is
+//     what package queue builds on.
+//
+// The goroutines of one process that want the same lock send one contender to the
+// store, in the order in which they came. They share the attempt, never the lock.
+//
+// The holder is a context, the one of [Lease.Keep]: with it the lock may be taken
+// again, for as often as it is then released. A goroutine that is given the
+// context is the same holder.
 //
 // # Life of a lock
 //
@@ -10,7 +33,7 @@
 //	 | TTL ran out      |     | Acquire by that waiter       |
 //	 '------------------'     |                              | grace ran out,
 //	                    |     |                              | nobody came
-//	            HandOff |   reserved for the head of the line
+//	   Release, HandOff |   reserved for the first in line   |
 //	                    '---->'------------------------------'
 //
 // A lock is one string key, Config.Prefix followed by the resource. Its value
@@ -18,23 +41,30 @@
 // (SET key random NX PX, compare-and-delete) excludes us and is excluded by us.
 // Two companion keys share its Redis Cluster slot: the last fencing token and
 // the line of waiters, a sorted set of opaque strings by ticket. All three
-// expire.
+// expire. A waiter in line listens on a channel of its process.
 //
 // # Guarantees
 //
-// At most one lease of a resource is valid at a time, as long as Redis keeps
-// its data and the holder's clock runs at about the server's rate. A lease is
-// valid until its deadline: the start of the last acquire or renew call that
-// Redis answered, plus TTL, minus Margin. Past the deadline the context of
-// [Lease.Keep] is cancelled with [ErrLost], whatever Redis may answer later.
+// At most one holder of a resource has a valid lease at a time, as long as the
+// store keeps its data and the holder's clock runs at about the server's rate. A
+// lease is valid until its deadline: the start of the last acquire or renew call
+// that was answered, plus TTL, minus Margin. Past the deadline the context of
+// [Lease.Keep] is cancelled with [ErrLost], whatever the store may answer later, so
+// that the holder is told before anybody else can have the lock.
 //
 // A lease's fencing token ([Lease.Fence]) is higher than that of every earlier
-// lease of the resource. It is at least the server's time in microseconds, so it
+// holder of the resource. It is at least the server's time in microseconds, so it
 // survives a restart of Redis that lost everything, unless the clock stepped
 // back further than Config.FenceRetention.
 //
 // A lock is renewed and released by its own token only. Renewal never makes a
-// key that is gone.
+// key that is gone. A call whose answer was lost, and that the client sends
+// again, has no second effect.
+//
+// Those who wait in line are served in the order in which they came, with these
+// exceptions: one who does not come within Config.Grace of being called takes its
+// place again when it comes; after such a lapse the next at the door takes the lock;
+// and a caller who waits in no line takes a free lock whoever waits.
 //
 // # What it does not give
 //
@@ -42,6 +72,29 @@
 // from writing: let the written-to system compare fencing tokens, see
 // https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html and
 // packages lock/sqlfence and lock/redisfence. Redis replicates asynchronously: a
-// failover may forget a lock that was just granted. Somebody who deletes the key
-// of a held lock makes two believers until the next renewal.
+// failover may forget a lock that was just granted. Somebody who deletes the key of
+// a held lock makes two believers until the next renewal. A server clock that jumps
+// expires locks early or late. A PUBLISH is delivered once or not at all; a
+// waiter who misses it comes by its timer, after the rest of the holder's TTL at
+// most. In a Cluster a waiter whose process died costs those behind it one grace.
+//
+// # Which Redis, and how much to trust it
+//
+// Ask what a second holder would cost. If it is some work done twice (efficiency),
+// a single node or Sentinel is all you need, with or without persistence. If it
+// is wrong data (correctness), no Redis is enough by itself: pass [Fence] along
+// with each write and have the written-to system refuse an older one. Then the lock
+// only keeps the contention away, and a failover or a pause costs a retry, not
+// an order.
+//
+//   - Single node: the simplest; locks are lost with its data, and a holder then
+//     has at most until its next renewal in which it is not alone. With appendonly
+//     and appendfsync always it survives a restart.
+//   - Sentinel, or a replica: survives the loss of a machine; a lock granted in the
+//     moment before may be granted again. min-replicas-to-write narrows that.
+//   - Cluster: the same for each of its masters; for more locks than one serves.
+//
+// Each wants maxmemory-policy noeviction, as an evicted lock is a lost one. Give
+// the client ContextTimeoutEnabled, see [Redis]. See docs/lock-cases.md in the
+// repository for what can go wrong, case by case, and the test of each.
 package lock

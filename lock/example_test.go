@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
@@ -77,6 +78,135 @@ func ExampleLocker_Acquire() {
 	// Output:
 	// held: true
 	// busy: audit on web-3
+}
+
+// With makes a Locker that waits. InLine is served in order of arrival, and is
+// woken by the release.
+func ExampleLocker_With() {
+	client, closeAll := newClient()
+	defer closeAll()
+	locker, err := lock.New(lock.Redis(client), lock.Config{})
+	if err != nil {
+		panic(err)
+	}
+	defer locker.Close() // ends the connection on which it is called
+	patient := locker.With(lock.Options{Holder: "allocation", Wait: lock.InLine(), MaxHold: time.Minute})
+
+	ctx := context.Background()
+	lease, err := locker.Acquire(ctx, "order:536365")
+	if err != nil {
+		panic(err)
+	}
+	go func() {
+		fmt.Println("released:", lease.Release(ctx) == nil)
+	}()
+	err = patient.Hold(ctx, "order:536365", func(context.Context) error {
+		fmt.Println("its turn")
+		return nil
+	})
+	fmt.Println("error:", err)
+	// Unordered output:
+	// released: true
+	// its turn
+	// error: <nil>
+}
+
+// A Retry says when to try again. They can be put together, and shared.
+func ExampleRetry() {
+	client, closeAll := newClient()
+	defer closeAll()
+	locker, err := lock.New(lock.Redis(client), lock.Config{})
+	if err != nil {
+		panic(err)
+	}
+	fewTries := locker.With(lock.Options{Wait: lock.Limit(3, lock.Exponential(time.Millisecond, time.Second))})
+
+	ctx := context.Background()
+	lease, err := locker.Acquire(ctx, "order:536365")
+	if err != nil {
+		panic(err)
+	}
+	_, err = fewTries.Acquire(ctx, "order:536365")
+	fmt.Println("busy after three tries:", errors.Is(err, lock.ErrBusy))
+	if err := lease.Release(ctx); err != nil {
+		panic(err)
+	}
+
+	for n := 1; ; n++ {
+		delay, again := lock.Limit(4, lock.Linear(10*time.Millisecond, 25*time.Millisecond))(n)
+		if !again {
+			break
+		}
+		fmt.Println("refused", n, "times: wait", delay)
+	}
+	// Output:
+	// busy after three tries: true
+	// refused 1 times: wait 10ms
+	// refused 2 times: wait 20ms
+	// refused 3 times: wait 25ms
+}
+
+// The holder may take its lock again: what counts is the context. The lock is
+// released with the last of its leases.
+func ExampleLease_Keep() {
+	client, closeAll := newClient()
+	defer closeAll()
+	locker, err := lock.New(lock.Redis(client), lock.Config{})
+	if err != nil {
+		panic(err)
+	}
+	audit := func(ctx context.Context) error { // also called by those who hold no lock yet
+		return locker.Hold(ctx, "order:536365", func(ctx context.Context) error {
+			fmt.Println("audited under fence", lock.Fence(ctx) > 0)
+			return nil
+		})
+	}
+
+	ctx := context.Background()
+	lease, err := locker.Acquire(ctx, "order:536365")
+	if err != nil {
+		panic(err)
+	}
+	work := lease.Keep(ctx)
+	fmt.Println("by the holder:", audit(work))
+	fmt.Println("by another:", errors.Is(audit(ctx), lock.ErrBusy))
+	if err := lease.Release(ctx); err != nil {
+		panic(err)
+	}
+	fmt.Println("by anybody, later:", audit(ctx))
+	// Output:
+	// audited under fence true
+	// by the holder: <nil>
+	// by another: true
+	// audited under fence true
+	// by anybody, later: <nil>
+}
+
+// A lease that is not kept can be renewed by hand.
+func ExampleLease_Renew() {
+	client, closeAll := newClient()
+	defer closeAll()
+	locker, err := lock.New(lock.Redis(client), lock.Config{})
+	if err != nil {
+		panic(err)
+	}
+	ctx := context.Background()
+	lease, err := locker.Acquire(ctx, "order:536365")
+	if err != nil {
+		panic(err)
+	}
+	for _, step := range []string{"count", "pick", "pack"} {
+		if err := lease.Renew(ctx); errors.Is(err, lock.ErrLost) {
+			panic("somebody else may have the lock: stop, and undo")
+		}
+		fmt.Println(step)
+	}
+	fmt.Println(lease.Release(ctx))
+	// Output:
+	// count
+	// pick
+	// pack
+	// <nil>
 }
 
 // A refused caller with a name stands in line, and is called by whoever hands

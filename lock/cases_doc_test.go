@@ -1,0 +1,85 @@
+package lock_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// TestLockCasesAreTested keeps docs/lock-cases.md true: all fifty are there, every
+// test that it names exists, and every case of the suite is named.
+func TestLockCasesAreTested(t *testing.T) {
+	t.Parallel()
+	page := readFile(t, "../docs/lock-cases.md")
+	tests := map[string]string{ // sources by the name of their package in the page
+		"":           sources(t, "*_test.go"),
+		"interop":    sources(t, "interop/*_test.go"),
+		"sqlfence":   sources(t, "sqlfence/*_test.go"),
+		"redisfence": sources(t, "redisfence/*_test.go"),
+		"queue":      sources(t, "../queue/*_test.go"),
+	}
+	suite := make(map[string]bool)
+	for _, m := range regexp.MustCompile(`\{"(\d\d) `).FindAllStringSubmatch(readFile(t, "locktest/cases.go"), -1) {
+		suite[m[1]] = false
+	}
+
+	rows := regexp.MustCompile(`(?m)^\| (\d+) \|.*\| ([^|]+) \|$`).FindAllStringSubmatch(page, -1)
+	if len(rows) != 50 {
+		t.Fatalf("want 50 cases, have %d", len(rows))
+	}
+	for i, row := range rows {
+		if row[1] != strconv.Itoa(i+1) {
+			t.Errorf("want case %d, have %s", i+1, row[1])
+		}
+		if row[2] == "-" {
+			continue
+		}
+		for name := range strings.SplitSeq(row[2], ", ") {
+			if n, ok := strings.CutPrefix(name, "suite "); ok {
+				if _, ok := suite[n]; !ok {
+					t.Errorf("case %d: no case %s in the suite", i+1, n)
+				}
+				suite[n] = true
+				continue
+			}
+			name, _, _ = strings.Cut(name, " ")
+			pkg, test, ok := strings.Cut(name, ".")
+			if !ok {
+				pkg, test = "", name
+			}
+			if !strings.Contains(tests[pkg], "\nfunc "+test+"(") {
+				t.Errorf("case %d: no test %s", i+1, name)
+			}
+		}
+	}
+	for n, named := range suite {
+		if !named {
+			t.Errorf("want case %s of the suite in the page", n)
+		}
+	}
+}
+
+func sources(t *testing.T, pattern string) string {
+	t.Helper()
+	files, err := filepath.Glob(pattern)
+	if err != nil || files == nil {
+		t.Fatalf("want files like %s, have none, %v", pattern, err)
+	}
+	var all strings.Builder
+	for _, file := range files {
+		all.WriteString(readFile(t, file))
+	}
+	return all.String()
+}
+
+func readFile(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}

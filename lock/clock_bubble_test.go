@@ -1,0 +1,75 @@
+package lock_test
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/lock"
+)
+
+// A recorder keeps the arguments of every script, and grants every lock.
+type recorder struct {
+	redis.Scripter // whatever is not below panics
+
+	args []string
+}
+
+var uuids = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
+
+func (r *recorder) EvalSha(ctx context.Context, _ string, keys []string, args ...any) *redis.Cmd {
+	r.args = append(r.args, uuids.ReplaceAllString(fmt.Sprint(keys, args), "uuid"))
+	cmd := redis.NewCmd(ctx)
+	switch len(args) {
+	case 10: // acquire
+		cmd.SetVal([]any{int64(1), "1", "-1"})
+	case 3: // renew
+		cmd.SetVal(int64(1))
+	default: // release
+		cmd.SetVal([]any{int64(1)})
+	}
+	return cmd
+}
+
+// TestNoClientClockInScripts: what is sent does not depend on the time that a
+// client believes it is.
+func TestNoClientClockInScripts(t *testing.T) {
+	t.Parallel()
+	var first []string
+	for _, skew := range []time.Duration{0, 10 * 365 * 24 * time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			time.Sleep(skew)
+			r := &recorder{}
+			locker, err := lock.New(lock.Redis(r), lock.Config{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, opts := range []lock.Options{{}, {Waiter: "w"}, {Wait: lock.Fixed(time.Second)}, {Wait: lock.InLine()}} {
+				lease, err := locker.With(opts).Acquire(t.Context(), "order:1")
+				if err != nil {
+					t.Fatal(err)
+				}
+				lease.Keep(t.Context())
+				time.Sleep(6 * time.Second)
+				if err := lease.Release(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if len(r.args) != 12 {
+				t.Fatalf("want three scripts for each of four leases, have %d", len(r.args))
+			}
+			if first == nil {
+				first = r.args
+			}
+			if diff := cmp.Diff(first, r.args); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
