@@ -75,22 +75,22 @@ func New(store Store, cfg Config) (*Locker, error) {
 func (l *Locker) With(opts Options) *Locker { return &Locker{core: l.core, opts: opts} }
 
 // Config returns the configuration with its defaults filled in.
-func (c *core) Config() Config { return c.cfg }
+func (l *Locker) Config() Config { return l.cfg }
 
 // Close ends what l and those made of it have running in the background: the
 // connection on which they listen for calls, and calls to the store whose callers
 // went away, which it waits for. Whoever still waits for a lock gets [ErrClosed],
 // as does every later attempt. Leases live on and can be released.
-func (c *core) Close() {
-	c.mu.Lock()
-	if !c.closed {
-		c.closed = true
-		close(c.closing)
+func (l *Locker) Close() {
+	l.mu.Lock()
+	if !l.closed {
+		l.closed = true
+		close(l.closing)
 	}
-	c.mu.Unlock()
-	c.acquiring.Wait() // nobody makes an ear after this
-	if c.ear != nil {
-		c.ear.close()
+	l.mu.Unlock()
+	l.acquiring.Wait() // nobody makes an ear after this
+	if l.ear != nil {
+		l.ear.close()
 	}
 }
 
@@ -139,7 +139,8 @@ func CheckResource(name string) error {
 // gets another lease of the same token and fence at once, without a call to the
 // store. The lock is released with the last of its leases. Once the lock has been
 // lost this gives [ErrLost] instead. Goroutines that share such a context are one
-// holder, and do not exclude one another.
+// holder, and do not exclude one another. A Locker knows the leases of those made of
+// it by [Locker.With], not those of others.
 func (l *Locker) Acquire(ctx context.Context, resource string) (*Lease, error) {
 	if err := errors.Join(CheckResource(resource), l.opts.check()); err != nil {
 		return nil, err

@@ -92,6 +92,11 @@ func NewGuard(rdb redis.Scripter, cfg GuardConfig) (*Guard, error) {
 	}, nil
 }
 
+// Locker returns what the guard takes its locks with. A handler that takes the
+// lock of its own task's resource with it gets it again at once; with a Locker of
+// its own it would wait for itself.
+func (g *Guard) Locker() *lock.Locker { return g.locker }
+
 type guardKey struct{}
 
 // Middleware guards the tasks that pass through it: use it on the outermost

@@ -248,6 +248,38 @@ func TestInfoAndFence(t *testing.T) {
 	}
 }
 
+// A handler can take the lock of its own resource again, under its own fence, and
+// those of other resources.
+func TestHandlerTakesItsLockAgain(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	answers := make(chan error, 1)
+	s := b.newServer(t, queue.ServerConfig{})
+	queue.Handle(s, func(ctx context.Context, _ job) error {
+		fence := lock.Fence(ctx)
+		err := s.Locker().With(lock.Options{Wait: lock.InLine()}).Hold(ctx, b.resource, func(ctx context.Context) error {
+			if have := lock.Fence(ctx); have != fence {
+				return fmt.Errorf("want fence %d, have %d", fence, have)
+			}
+			return s.Locker().Hold(ctx, b.resource+"/other", func(context.Context) error { return nil })
+		})
+		if v := b.value(t); !strings.HasPrefix(v, "siding:") {
+			err = errors.Join(err, fmt.Errorf("want the task's lock still held, have %q", v))
+		}
+		answers <- err
+		return nil
+	})
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { shutdown(t, s) })
+	id := b.enqueue(t, b.job(0), queue.Options{})
+	if err := within(t, patience, "a run", answers); err != nil {
+		t.Error(err)
+	}
+	b.awaitGone(t, id)
+}
+
 // The observer is told of every step of a task that has to wait.
 func TestEvents(t *testing.T) {
 	t.Parallel()

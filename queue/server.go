@@ -239,6 +239,9 @@ func (s *Server) Start(ctx context.Context) error {
 	return nil
 }
 
+// Locker returns what the server takes its locks with, see [Guard.Locker].
+func (s *Server) Locker() *lock.Locker { return s.guard.Locker() }
+
 // Ping asks Redis whether it answers.
 func (s *Server) Ping(ctx context.Context) error {
 	if err := s.tasks.Ping(ctx).Err(); err != nil {
