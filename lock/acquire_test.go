@@ -295,3 +295,26 @@ func TestPrefixSeparates(t *testing.T) {
 		s.release(b)
 	})
 }
+
+// TestLeaseThatEndsAtOnce: a lease may be over as soon as it has begun. The timer
+// that ends it used to race with the one who was just setting it.
+func TestLeaseThatEndsAtOnce(t *testing.T) {
+	t.Parallel()
+	locker, err := lock.New(newFake().Store, lock.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 2000 {
+		longest := time.Duration(i) * 10 * time.Nanosecond
+		lease, err := locker.With(lock.Options{MaxHold: max(1, longest)}).Acquire(t.Context(), "order:1")
+		if err != nil {
+			continue // it was over even sooner
+		}
+		if cause := ended(t, lease.Keep(t.Context())); !errors.Is(cause, lock.ErrMaxHold) {
+			t.Errorf("want ErrMaxHold, have %v", cause)
+		}
+		if err := lease.Release(t.Context()); !errors.Is(err, lock.ErrMaxHold) {
+			t.Errorf("want ErrMaxHold, have %v", err)
+		}
+	}
+}

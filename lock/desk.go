@@ -58,10 +58,12 @@ func (c *core) tidy(key string) {
 
 // arrived notes that t holds its lock, and left that it does so no longer.
 func (c *core) arrived(t *tenure) {
-	t.expiry = time.AfterFunc(time.Until(t.deadline()), t.lose)
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.deskOf(t.key).holder = t
+	c.mu.Unlock()
+	t.mu.Lock() // the timer may fire before it is in its place
+	defer t.mu.Unlock()
+	t.expiry = time.AfterFunc(time.Until(t.deadline()), t.lose)
 }
 
 func (c *core) left(t *tenure) {
