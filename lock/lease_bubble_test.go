@@ -3,6 +3,7 @@ package lock_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -131,6 +132,36 @@ func TestSlowAnswerByHand(t *testing.T) {
 		time.Sleep(6*time.Second - time.Nanosecond)
 		if !l.Valid() {
 			t.Error("want a valid lease before its deadline")
+		}
+		time.Sleep(time.Nanosecond)
+		if l.Valid() {
+			t.Error("want no valid lease at its deadline")
+		}
+	})
+}
+
+// TestAnswersOutOfOrder: of two renewals by hand the one that was sent first is
+// answered last. It used to take back what the other had given.
+func TestAnswersOutOfOrder(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLeased(t)
+		l.redis.Set(locktest.Once(locktest.Renew, 1, locktest.Slow(8*time.Second)))
+		var first sync.WaitGroup
+		time.Sleep(time.Second)
+		first.Go(func() {
+			if err := l.Renew(t.Context()); err != nil {
+				t.Errorf("want no error, have %v", err)
+			}
+		})
+		time.Sleep(4 * time.Second)
+		if err := l.Renew(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		first.Wait()
+		time.Sleep(10*time.Second - 1)
+		if !l.Valid() {
+			t.Error("want it valid until 14 s after the later sending")
 		}
 		time.Sleep(time.Nanosecond)
 		if l.Valid() {

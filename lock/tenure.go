@@ -68,7 +68,12 @@ func (t *tenure) deadline() time.Time {
 }
 
 // trust moves the deadline: the store has answered a call that was sent at start.
+// Where the answer to a later one has come before, there is nothing to move.
+// t.mu is held.
 func (t *tenure) trust(start time.Time) {
+	if start.Before(t.start) {
+		return
+	}
 	t.start = start
 	t.expiry.Reset(time.Until(t.deadline()))
 }
