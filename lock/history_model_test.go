@@ -1,0 +1,338 @@
+package lock_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// The kinds of operation on a lock. A client makes the first four, time and
+// faults the rest.
+const (
+	opAcquire = "acquire"
+	opAgain   = "again" // the holder takes the lock once more
+	opUse     = "use"   // the client looked, and was told that it holds the lock
+	opRelease = "release"
+	opExpire  = "expire" // of one lease; the server may do it from the call on
+	opForget  = "forget" // the server loses what it has acknowledged
+)
+
+// What came of an operation. An operation that is open has no answer: it may
+// take effect at any time after its call, or never.
+const (
+	outOK   = "ok"
+	outBusy = "busy"
+	outLost = "lost"
+	outOpen = "open"
+)
+
+// An op is the input of an operation. A lease is named by the client, before it
+// has it, and no name is used twice.
+type op struct {
+	Kind  string
+	Key   string
+	Lease string // "" for forget
+}
+
+// A result is its output. Fence is that of an acquire, or of the same by the
+// holder, that was answered with ok.
+type result struct {
+	Outcome string
+	Fence   int64
+}
+
+// A stay is one lease on the lock.
+type stay struct {
+	lease string
+	fence int64 // 0 when it is not known
+	count int   // how often it has been taken, and not been released
+}
+
+// lockState is what a lock is in: free, or held by one lease. A ghost is a lease
+// that the server has forgotten, and the holder has not been told.
+type lockState struct {
+	holder stay // of count 0 when the lock is free
+	high   int64
+	ghosts []stay
+}
+
+// fencedMutex is a reentrant mutex whose holds may expire, and are numbered in
+// rising order. Each key is a mutex of its own.
+var fencedMutex = porcupine.Model{
+	Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
+		byKey := make(map[string][]porcupine.Operation)
+		for _, o := range history {
+			key := as[op](o.Input).Key
+			byKey[key] = append(byKey[key], o)
+		}
+		parts := make([][]porcupine.Operation, 0, len(byKey))
+		for _, part := range byKey {
+			parts = append(parts, part)
+		}
+		return parts
+	},
+	Init: func() any { return lockState{} },
+	Step: func(state, input, output any) (bool, any) {
+		return as[lockState](state).step(as[op](input), as[result](output))
+	},
+	Equal: func(a, b any) bool {
+		x, y := as[lockState](a), as[lockState](b)
+		return x.holder == y.holder && x.high == y.high && slices.Equal(x.ghosts, y.ghosts)
+	},
+	DescribeOperation: func(input, output any) string {
+		in, out := as[op](input), as[result](output)
+		return fmt.Sprintf("%s %s: %s %d", in.Kind, in.Lease, out.Outcome, out.Fence)
+	},
+	DescribeState: func(state any) string { return fmt.Sprintf("%+v", state) },
+}
+
+// as is v as what it is known to be.
+func as[T any](v any) T {
+	known, ok := v.(T)
+	if !ok {
+		panic(fmt.Sprintf("want %T, have %T", known, v))
+	}
+	return known
+}
+
+// step says whether the operation can have come out so, and what is then.
+func (s lockState) step(in op, out result) (bool, lockState) {
+	free := s.holder.count == 0
+	switch in.Kind {
+	case opAcquire:
+		switch out.Outcome {
+		case outBusy:
+			return !free || len(s.ghosts) > 0, s
+		case outOpen:
+			if free {
+				s.holder = stay{lease: in.Lease, count: 1}
+			}
+			return true, s
+		default:
+			if !free || out.Fence <= s.high {
+				return false, s
+			}
+			s.holder, s.high = stay{in.Lease, out.Fence, 1}, out.Fence
+			return true, s
+		}
+	case opAgain:
+		if out.Outcome != outOK {
+			return true, s
+		}
+		had := s.of(in.Lease)
+		if had.count == 0 || had.fence != out.Fence {
+			return false, s
+		}
+		return true, s.with(in.Lease, had.count+1)
+	case opUse:
+		return s.of(in.Lease).count > 0, s
+	case opRelease:
+		had := s.of(in.Lease)
+		if had.count == 0 {
+			return out.Outcome != outOK, s
+		}
+		return true, s.with(in.Lease, had.count-1)
+	case opExpire:
+		return true, s.with(in.Lease, 0)
+	case opForget:
+		if !free {
+			s.ghosts = append(slices.Clone(s.ghosts), s.holder)
+			s.holder = stay{}
+		}
+		return true, s
+	}
+	return false, s
+}
+
+// of returns what lease has, of count 0 when that is nothing.
+func (s lockState) of(lease string) stay {
+	if s.holder.lease == lease {
+		return s.holder
+	}
+	for _, g := range s.ghosts {
+		if g.lease == lease {
+			return g
+		}
+	}
+	return stay{}
+}
+
+// with returns s with another count for lease, which it loses with the last.
+func (s lockState) with(lease string, count int) lockState {
+	if s.holder.lease == lease {
+		s.holder.count = count
+		if count == 0 {
+			s.holder = stay{}
+		}
+		return s
+	}
+	i := slices.IndexFunc(s.ghosts, func(g stay) bool { return g.lease == lease })
+	if i < 0 {
+		return s
+	}
+	s.ghosts = slices.Clone(s.ghosts)
+	s.ghosts[i].count = count
+	if count == 0 {
+		s.ghosts = slices.Delete(s.ghosts, i, i+1)
+	}
+	return s
+}
+
+// TestFencedMutex shows what the model refuses: each history that it must not
+// accept stands next to one that it must, and differs from it in little.
+func TestFencedMutex(t *testing.T) {
+	t.Parallel()
+	const endless = 1000
+	// A history is written in lines of: from, to, kind, lease, outcome, fence.
+	type line struct {
+		from, to    int64
+		kind, lease string
+		outcome     string
+		fence       int64
+	}
+	for _, tc := range []struct {
+		name string
+		want porcupine.CheckResult
+		ops  []line
+	}{
+		{"one after the other", porcupine.Ok, []line{
+			{1, 2, opAcquire, "a", outOK, 5},
+			{3, 4, opAcquire, "b", outBusy, 0},
+			{5, 6, opRelease, "a", outOK, 0},
+			{7, 8, opAcquire, "b", outOK, 6},
+		}},
+		{"two holders", porcupine.Illegal, []line{
+			{1, 2, opAcquire, "a", outOK, 5},
+			{3, 4, opAcquire, "b", outOK, 6},
+			{5, 6, opRelease, "a", outOK, 0},
+		}},
+		{"a release that is under way", porcupine.Ok, []line{
+			{1, 2, opAcquire, "a", outOK, 5},
+			{3, 6, opRelease, "a", outOK, 0},
+			{4, 5, opAcquire, "b", outOK, 6},
+		}},
+		{"busy when it is free", porcupine.Illegal, []line{
+			{1, 2, opAcquire, "a", outOK, 5},
+			{3, 4, opRelease, "a", outOK, 0},
+			{5, 6, opAcquire, "b", outBusy, 0},
+		}},
+		{"busy because of one without an answer", porcupine.Ok, []line{
+			{1, endless, opAcquire, "u", outOpen, 0},
+			{1, endless, opExpire, "u", outOpen, 0},
+			{5, 6, opAcquire, "b", outBusy, 0},
+			{7, 8, opAcquire, "c", outOK, 1},
+		}},
+		{"a fence that goes back", porcupine.Illegal, []line{
+			{1, 2, opAcquire, "a", outOK, 5},
+			{3, 4, opRelease, "a", outOK, 0},
+			{5, 6, opAcquire, "b", outOK, 4},
+		}},
+		{"a fence that repeats", porcupine.Illegal, []line{
+			{1, 2, opAcquire, "a", outOK, 5},
+			{3, 4, opRelease, "a", outOK, 0},
+			{5, 6, opAcquire, "b", outOK, 5},
+		}},
+		{"taken again", porcupine.Ok, []line{
+			{1, 2, opAcquire, "a", outOK, 5},
+			{3, 4, opAgain, "a", outOK, 5},
+			{5, 6, opRelease, "a", outOK, 0},
+			{7, 8, opUse, "a", outOK, 0},
+			{9, 10, opAcquire, "b", outBusy, 0},
+			{11, 12, opRelease, "a", outOK, 0},
+			{13, 14, opAcquire, "b", outOK, 6},
+		}},
+		{"a fence that rises when the lock is taken again", porcupine.Illegal, []line{
+			{1, 2, opAcquire, "a", outOK, 5},
+			{3, 4, opAgain, "a", outOK, 6},
+		}},
+		{"free after the first of two releases", porcupine.Illegal, []line{
+			{1, 2, opAcquire, "a", outOK, 5},
+			{3, 4, opAgain, "a", outOK, 5},
+			{5, 6, opRelease, "a", outOK, 0},
+			{7, 8, opAcquire, "b", outOK, 6},
+			{9, 10, opRelease, "a", outOK, 0},
+		}},
+		{"taken again after its loss", porcupine.Illegal, []line{
+			{1, 2, opAcquire, "a", outOK, 5},
+			{3, endless, opExpire, "a", outOpen, 0},
+			{4, 5, opAcquire, "b", outOK, 6},
+			{6, 7, opAgain, "a", outOK, 5},
+		}},
+		{"expired", porcupine.Ok, []line{
+			{1, 2, opAcquire, "a", outOK, 5},
+			{3, 4, opUse, "a", outOK, 0},
+			{5, endless, opExpire, "a", outOpen, 0},
+			{6, 7, opAcquire, "b", outOK, 6},
+			{8, 9, opRelease, "a", outLost, 0},
+			{10, 11, opUse, "b", outOK, 0},
+			{12, 13, opRelease, "b", outOK, 0},
+		}},
+		{"another got in before it could expire", porcupine.Illegal, []line{
+			{1, 2, opAcquire, "a", outOK, 5},
+			{3, 4, opAcquire, "b", outOK, 6},
+			{5, endless, opExpire, "a", outOpen, 0},
+		}},
+		{"used after its loss", porcupine.Illegal, []line{
+			{1, 2, opAcquire, "a", outOK, 5},
+			{3, endless, opExpire, "a", outOpen, 0},
+			{4, 5, opAcquire, "b", outOK, 6},
+			{6, 7, opUse, "a", outOK, 0},
+		}},
+		{"used after its release", porcupine.Illegal, []line{
+			{1, 2, opAcquire, "a", outOK, 5},
+			{3, 4, opRelease, "a", outOK, 0},
+			{5, 6, opUse, "a", outOK, 0},
+		}},
+		{"released what another has", porcupine.Illegal, []line{
+			{1, 2, opAcquire, "a", outOK, 5},
+			{3, endless, opExpire, "a", outOpen, 0},
+			{4, 5, opAcquire, "b", outOK, 6},
+			{6, 7, opRelease, "a", outOK, 0},
+		}},
+		{"a release without an answer", porcupine.Ok, []line{
+			{1, 2, opAcquire, "a", outOK, 5},
+			{3, endless, opRelease, "a", outOpen, 0},
+			{4, 5, opAcquire, "b", outBusy, 0},
+			{6, 7, opAcquire, "c", outOK, 6},
+		}},
+		{"forgotten", porcupine.Ok, []line{
+			{1, 2, opAcquire, "a", outOK, 5},
+			{3, 4, opForget, "", outOpen, 0},
+			{5, 6, opAcquire, "b", outOK, 6},
+			{7, 8, opUse, "a", outOK, 0},
+			{9, 10, opUse, "b", outOK, 0},
+			{11, 12, opRelease, "a", outLost, 0},
+			{13, 14, opRelease, "b", outOK, 0},
+		}},
+		{"a fence that goes back when all is forgotten", porcupine.Illegal, []line{
+			{1, 2, opAcquire, "a", outOK, 5},
+			{3, 4, opForget, "", outOpen, 0},
+			{5, 6, opAcquire, "b", outOK, 1},
+		}},
+		{"forgotten is one only", porcupine.Illegal, []line{
+			{1, 2, opAcquire, "a", outOK, 5},
+			{3, 4, opForget, "", outOpen, 0},
+			{5, 6, opAcquire, "b", outOK, 6},
+			{7, 8, opAcquire, "c", outOK, 7},
+			{9, 10, opUse, "b", outOK, 0},
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			var history []porcupine.Operation
+			for _, key := range []string{"k", "l"} { // one lock knows nothing of the other
+				for i, l := range tc.ops {
+					history = append(history, porcupine.Operation{
+						ClientId: i, Call: l.from, Return: l.to,
+						Input: op{l.kind, key, l.lease}, Output: result{l.outcome, l.fence},
+					})
+				}
+			}
+			if have := porcupine.CheckOperationsTimeout(fencedMutex, history, patience); have != tc.want {
+				t.Errorf("want %s, have %s", tc.want, have)
+			}
+		})
+	}
+}
