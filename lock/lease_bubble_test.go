@@ -170,6 +170,27 @@ func TestAnswersOutOfOrder(t *testing.T) {
 	})
 }
 
+// TestLateAnswerRevivesNothing: a renewal that was sent after 5 s is answered
+// half a second after the deadline, while Redis still has the key.
+func TestLateAnswerRevivesNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLeased(t)
+		l.redis.Set(locktest.Once(locktest.Renew, 1, locktest.Slow(9500*time.Millisecond)))
+		l.wantEnd(t, l.Keep(t.Context()), 14*time.Second)
+		time.Sleep(time.Second)
+		if l.redis.get() == "" {
+			t.Fatal("want a key that lives on")
+		}
+		if l.Valid() {
+			t.Error("want the lease lost for good, have it valid again")
+		}
+		if err := l.Release(t.Context()); !errors.Is(err, lock.ErrLost) {
+			t.Errorf("want ErrLost, have %v", err)
+		}
+	})
+}
+
 // TestRenewalCallEndsAtTheOldDeadline looks at what a call is bounded by.
 func TestRenewalCallEndsAtTheOldDeadline(t *testing.T) {
 	t.Parallel()

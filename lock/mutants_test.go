@@ -1,0 +1,234 @@
+package lock_test
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime/debug"
+	"strings"
+	"testing"
+	"time"
+)
+
+// mutants are mistakes that one could make in this package, each with the tests
+// that find it. The edit replaces a text that is in the file once.
+var mutants = []struct {
+	name     string
+	file     string
+	old, new string
+	found    []string
+}{
+	{
+		"the trust window is ignored", "tenure.go",
+		"deadline := t.start.Add(t.cfg.TTL - t.cfg.Margin)",
+		"deadline := t.start.Add(time.Hour)",
+		[]string{"TestTrustWindowWithoutRenewal", "TestHistoryOfPausedProcesses"},
+	},
+	{
+		"a renewal may take longer than the deadline", "tenure.go",
+		"context.WithDeadline(ctx, deadline)",
+		"context.WithDeadline(ctx, deadline.Add(t.cfg.RenewEvery))",
+		[]string{"TestRenewalCallEndsAtTheOldDeadline"},
+	},
+	{
+		"a renewal counts from its answer", "tenure.go",
+		"start := time.Now()\n\terr := t.store.Renew(ctx, t.key, t.token, t.cfg.TTL, t.cfg.grantKeep())",
+		"err := t.store.Renew(ctx, t.key, t.token, t.cfg.TTL, t.cfg.grantKeep())\n\tstart := time.Now()",
+		[]string{"TestSlowAnswerDoesNotStretchTheLease", "TestSlowAnswerByHand"},
+	},
+	{
+		"a renewal counts that is answered too late", "tenure.go",
+		"valid = t.valid()\n\tif valid && err == nil {",
+		"valid = !t.released\n\tif err == nil {\n\t\tt.lost = nil",
+		[]string{"TestLateAnswerRevivesNothing"},
+	},
+	{
+		"release does not compare", "release.lua",
+		"if value == ARGV[1] then",
+		"if value then",
+		[]string{"TestReleaseOfAnothersLock", "TestReleaseWhoseAnswerIsLost"},
+	},
+	{
+		"renewal does not compare", "renew.lua",
+		"redis.call('GET', KEYS[1]) ~= ARGV[1]",
+		"not redis.call('GET', KEYS[1])",
+		[]string{"TestRenewLeavesAnothersLock"},
+	},
+	{
+		"renewal makes the key anew", "renew.lua",
+		"if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end",
+		"if (redis.call('GET', KEYS[1]) or ARGV[1]) ~= ARGV[1] then return 0 end redis.call('SET', KEYS[1], ARGV[1])",
+		[]string{"TestRenewNeverRecreates", "TestConformance/redis/10_renewal_of_a_key_that_is_gone"},
+	},
+	{
+		"the fence only counts", "acquire.lua",
+		"math.max(last + 1, now)",
+		"last + 1",
+		[]string{"TestFenceSurvivesTheLossOfAll", "TestHistoryOfAnEmptyServer"},
+	},
+	{
+		"the fence is the time only", "acquire.lua",
+		"math.max(last + 1, now)",
+		"now",
+		[]string{"TestFenceWhenTheClockStepsBack"},
+	},
+	{
+		"all have the same token", "locker.go",
+		"tokenPrefix + id",
+		"tokenPrefix + uuid.Nil.String()",
+		[]string{"TestTokensAreUnique", "TestHistoryWithoutFaults"},
+	},
+	{
+		"an acquire that is sent again refuses its own token", "acquire.lua",
+		"if value == ARGV[1] then",
+		"if false then",
+		[]string{"TestAcquireWhoseAnswerIsLost"},
+	},
+	{
+		"what nobody will release is not given back", "locker.go",
+		"if t != nil {\n\t\tt.giveBack(ctx)",
+		"if false {",
+		[]string{"TestUnknownOutcomeIsCleanedUp"},
+	},
+	{
+		"a reservation does not expire", "line.lua",
+		"redis.call('SET', KEYS[1], reservation, 'PX', grace)",
+		"redis.call('SET', KEYS[1], reservation)",
+		[]string{"TestReservationLapses"},
+	},
+	{
+		"a release calls nobody", "line.lua",
+		"redis.call('PUBLISH', bell, waiter) > 0 or cluster",
+		"true",
+		[]string{"TestConformance/redis/38_waiter_leaves_the_line"},
+	},
+	{
+		"a lost lock is taken again", "tenure.go",
+		"if !t.valid() {\n\t\treturn nil, fmt.Errorf(\"lock: acquire",
+		"if t.leases == 0 {\n\t\treturn nil, fmt.Errorf(\"lock: acquire",
+		[]string{"TestConformance/redis/16_re-entry_after_a_loss"},
+	},
+	{
+		"the first of two releases frees the lock", "tenure.go",
+		"last := t.leases == 0",
+		"last := true",
+		[]string{"TestConformance/redis/14_re-entry_counts_once", "TestHistoryWithoutFaults"},
+	},
+	{
+		"a release does not wait for the renewal", "tenure.go",
+		"<-stopped\n",
+		"_ = stopped\n",
+		[]string{"TestReleaseJoinsTheRenewal"},
+	},
+}
+
+// TestMutants makes each mistake in a copy of the package, and wants it found by
+// all the tests that are named for it. Without a mistake they have to succeed.
+//
+//nolint:paralleltest // builds would slow down the tests beside it, of which some race with a clock
+func TestMutants(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds the package many times")
+	}
+	gotool, err := exec.LookPath("go")
+	if err != nil {
+		t.Skip("needs the go tool")
+	}
+	var all []string
+	for _, m := range mutants {
+		all = append(all, m.found...)
+	}
+	output := runTests(t, os.Args[0], all)
+	for _, test := range all {
+		if !strings.Contains(output, "--- PASS: "+test+" (") {
+			t.Fatalf("want %s to succeed without a mistake, have:\n%s", test, output)
+		}
+	}
+	const builders = 2
+	slots := make(chan struct{}, builders) // the tests mostly wait, so that they need none
+	for _, m := range mutants {
+		t.Run(m.name, func(t *testing.T) {
+			t.Parallel()
+			slots <- struct{}{}
+			program := func() string {
+				defer func() { <-slots }()
+				return buildWith(t, gotool, m.file, m.old, m.new)
+			}()
+			output := runTests(t, program, m.found)
+			for _, test := range m.found {
+				if !strings.Contains(output, "--- FAIL: "+test+" (") {
+					t.Errorf("want the mistake found by %s, have:\n%s", test, output)
+				}
+			}
+		})
+	}
+}
+
+// buildWith builds the tests of this package with one edit of a file, and with
+// the race detector if that runs now, so that what it needs is built already.
+func buildWith(t *testing.T, gotool, file, old, with string) (program string) {
+	t.Helper()
+	source, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(source), old); n != 1 {
+		t.Fatalf("want this once in %s, have it %d times: %s", file, n, old)
+	}
+	path, err := filepath.Abs(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	edited, overlay, program := filepath.Join(dir, file), filepath.Join(dir, "overlay.json"), filepath.Join(dir, "mutant.test")
+	replace, err := json.Marshal(map[string]any{"Replace": map[string]string{path: edited}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string][]byte{
+		edited:  []byte(strings.Replace(string(source), old, with, 1)),
+		overlay: replace,
+	} {
+		if err := os.WriteFile(name, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	args := []string{"test", "-c", "-overlay", overlay, "-o", program, "-vet=off", "-gcflags=-N -l"} // quickly
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			if s.Key == "-race" && s.Value == "true" {
+				args = append(args, "-race")
+			}
+		}
+	}
+	if out, err := exec.CommandContext(t.Context(), gotool, append(args, ".")...).CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	return program
+}
+
+// runTests runs the named tests of a test program and returns what it said.
+func runTests(t *testing.T, program string, names []string) string {
+	t.Helper()
+	patterns := make([]string, len(names))
+	for i, name := range names {
+		parts := strings.Split(name, "/")
+		for j, part := range parts {
+			parts[j] = "^" + regexp.QuoteMeta(part) + "$"
+		}
+		patterns[i] = strings.Join(parts, "/")
+	}
+	const longest = 2 * time.Minute
+	ctx, cancel := context.WithTimeout(t.Context(), longest)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program, "-test.v", "-test.run="+strings.Join(patterns, "|"))
+	cmd.Env = append(os.Environ(), historySecondsEnv+"=4") // so that no mistake stays hidden by chance
+	out, err := cmd.CombinedOutput()
+	if ctx.Err() != nil {
+		t.Errorf("want an end of the tests within %v: %v", longest, err)
+	}
+	return string(out)
+}
