@@ -15,7 +15,8 @@
 -- {0, value, ms left, last fence, place, ticket, waited us, '' or a reservation
 -- whose waiter has to be called, that waiter, its ticket}.
 --
--- A lock key of another type is an error, and left as it is.
+-- A lock key of another type is an error, and left as it is. So is a line of
+-- another type, but then the lock may stay taken for its ttl.
 --
 -- Guarantees: at most one token holds the lock; the fence is above all earlier
 -- ones; the same call made twice (its reply was lost) holds what it held, or
@@ -24,42 +25,46 @@
 -- its turn comes while there is nobody to call it.
 
 local waiter, nonce, grace, keep = ARGV[4], ARGV[8], ARGV[9], ARGV[10]
-local value = redis.call('GET', KEYS[1])
 local last, lapsed = string.match(redis.call('GET', KEYS[2]) or '0', '^(%d+)(%*?)$')
 last = tonumber(last or '0')
+-- Taken without a look at it, as it is free more often than not.
+local free = redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2])
+local value = not free and redis.call('GET', KEYS[1])
 
-local function take(since)
+-- Grants the lock, which is the token's, under the next fence.
+local function grant(since)
   local now = us()
-  local fence = math.max(last + 1, now)
-  redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
-  redis.call('SET', KEYS[2], digits(fence), 'PX', ARGV[3])
-  return {1, digits(fence), since and digits(math.max(0, now - since)) or '-1'}
-end
-
-if value == ARGV[1] then
-  if last == 0 then return take() end -- the grant was deleted or evicted
-  redis.call('PEXPIRE', KEYS[1], ARGV[2])
-  return {1, digits(last), '-1'}
-end
-
-local function leave_and_take(since)
-  redis.call('ZREM', KEYS[3], waiter)
-  return take(since)
+  local fence = digits(math.max(last + 1, now))
+  redis.call('SET', KEYS[2], fence, 'PX', ARGV[3])
+  return {1, fence, since and digits(math.max(0, now - since)) or '-1'}
 end
 
 local call = {'', '', '0'}
-if not value then
-  if waiter == '' then return take() end
-  if lapsed == '*' then return leave_and_take() end
-  -- Where somebody is in line the holder died: it is the turn of the first.
-  local first, reservation, ticket = reserve(waiter, ARGV[6] == '1', ARGV[7] == '1', nonce, grace, keep)
-  if not first then return take() end
-  if first == waiter then return leave_and_take() end
+if free then
+  if waiter == '' then return grant() end
+  local first, reservation, ticket
+  if lapsed ~= '*' then
+    -- Where somebody is in line the holder died: it is the turn of the first.
+    first, reservation, ticket = reserve(waiter, ARGV[6] == '1', ARGV[7] == '1', nonce, grace, keep)
+    if not first then return grant() end
+  end
+  if not reservation then
+    redis.call('ZREM', KEYS[3], waiter)
+    return grant()
+  end
   if not channel(first) then call = {reservation, first, ticket} end
   value = reservation
+elseif value == ARGV[1] then
+  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+  if last == 0 then return grant() end -- the grant was deleted or evicted
+  return {1, digits(last), '-1'}
 else
   local since, whose = reserved(value)
-  if whose and whose == waiter then return leave_and_take(since) end
+  if whose and whose == waiter then
+    redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+    redis.call('ZREM', KEYS[3], waiter)
+    return grant(since)
+  end
   if begins(value, nonce) and not channel(whose) then
     -- This very call made it, and its reply was lost: nobody has called the first.
     call = {value, whose, redis.call('ZSCORE', KEYS[3], whose) or '0'}

@@ -83,8 +83,8 @@ var mutants = []struct {
 	},
 	{
 		"an acquire that is sent again refuses its own token", "acquire.lua",
-		"if value == ARGV[1] then",
-		"if false then",
+		"elseif value == ARGV[1] then",
+		"elseif false then",
 		[]string{"TestAcquireWhoseAnswerIsLost"},
 	},
 	{
