@@ -87,3 +87,26 @@ func put(t *testing.T, rdb redis.UniversalClient, key, value string, ttl time.Du
 		t.Fatal(err)
 	}
 }
+
+// TestWhoListens: every client that hears what the server of a lock publishes.
+func TestWhoListens(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name   string
+		client redis.UniversalClient
+		want   bool
+	}{
+		{"node", redis.NewClient(&redis.Options{}), true},
+		{"sentinel", redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "m", SentinelAddrs: []string{"127.0.0.1:1"}}), true},
+		{"cluster", redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}}), true},
+		{"ring", redis.NewRing(&redis.RingOptions{HeartbeatFrequency: time.Hour}), false},
+	} {
+		if _, have := lock.Redis(tc.client).(lock.Listener); have != tc.want {
+			t.Errorf("%s: want a listener %t, have %t", tc.name, tc.want, have)
+		}
+		_ = tc.client.Close()
+	}
+	if _, have := lock.Redis(struct{ redis.Scripter }{}).(lock.Listener); have {
+		t.Error("want no listener of a client that cannot subscribe")
+	}
+}

@@ -42,8 +42,11 @@ type redisStore struct {
 }
 
 // Redis returns a [Store] on rdb: a client of a single node, of Sentinel or of a
-// Cluster, which it does not close. A client that can subscribe, as all of
-// go-redis's can, makes it a [Listener], too.
+// Cluster, which it does not close. A client that can subscribe makes it a
+// [Listener], too; but a Ring does not, as it would listen on another server than
+// the one that has the lock. A Cluster is known by its type: behind a wrapper of
+// *redis.ClusterClient some of those who wait in line are taken to be gone, and
+// come by their timers, though in their old place.
 //
 // go-redis never interrupts a call when its context is cancelled, and at the
 // context's deadline only with ContextTimeoutEnabled; a call to a Redis that hangs
@@ -52,7 +55,8 @@ type redisStore struct {
 func Redis(rdb redis.Scripter) Store {
 	_, cluster := rdb.(*redis.ClusterClient)
 	store := &redisStore{rdb: rdb, cluster: cluster}
-	if rdb, ok := rdb.(subscriber); ok {
+	_, ring := rdb.(*redis.Ring)
+	if rdb, ok := rdb.(subscriber); ok && !ring {
 		return &redisListener{redisStore: store, rdb: rdb}
 	}
 	return store
