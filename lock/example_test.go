@@ -209,6 +209,46 @@ func ExampleLease_Renew() {
 	// <nil>
 }
 
+// Whatever is written under a lock should carry its fence, and be refused where a
+// later holder has written already. For tables see lock/sqlfence, for data in
+// Redis lock/redisfence.
+func ExampleFence() {
+	client, closeAll := newClient()
+	defer closeAll()
+	locker, err := lock.New(lock.Redis(client), lock.Config{})
+	if err != nil {
+		panic(err)
+	}
+	var seen int64
+	write := func(ctx context.Context, what string) {
+		if fence := lock.Fence(ctx); fence < seen {
+			fmt.Println("refused:", what)
+		} else {
+			seen = fence
+			fmt.Println("written:", what)
+		}
+	}
+
+	ctx := context.Background()
+	var paused context.Context
+	for _, name := range []string{"first", "second"} {
+		if err := locker.Hold(ctx, "order:536365", func(ctx context.Context) error {
+			if paused == nil {
+				paused = context.WithoutCancel(ctx) // it sleeps through the end of its lease
+			}
+			write(ctx, "by the "+name)
+			return nil
+		}); err != nil {
+			panic(err)
+		}
+	}
+	write(paused, "by the first, late")
+	// Output:
+	// written: by the first
+	// written: by the second
+	// refused: by the first, late
+}
+
 // A refused caller with a name stands in line, and is called by whoever hands
 // off the lock. How waiters are called is up to the program.
 func ExampleLease_HandOff() {
