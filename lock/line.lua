@@ -45,7 +45,8 @@ local function reserve(me, by_hand, cluster, nonce, grace, keep)
     local comes = not bell and by_hand
     if bell then
       redis.call('ZREM', KEYS[3], waiter)
-      comes = redis.call('PUBLISH', bell, waiter) > 0 or cluster
+      local heard = redis.pcall('PUBLISH', bell, waiter) -- an error where an ACL forbids it
+      comes = type(heard) == 'number' and (heard > 0 or cluster)
     end
     if comes then
       local reservation = nonce .. digits(us()) .. ':' .. waiter

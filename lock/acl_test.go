@@ -1,0 +1,48 @@
+package lock_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/redistest"
+	"github.com/sidingq/siding/lock"
+)
+
+// TestHolderWithoutChannels: who may not publish can release all the same. The
+// waiter it cannot call comes by its timer.
+func TestHolderWithoutChannels(t *testing.T) {
+	t.Parallel()
+	s := setUp(t, redistest.Shared(t).Client(t), lock.Config{})
+	const user = "without-channels"
+	if err := s.rdb.Do(t.Context(), "ACL", "SETUSER", user, "on", "nopass", "+@all", "~*", "resetchannels").Err(); err != nil {
+		t.Fatal(err)
+	}
+	options := *redistest.Shared(t).Client(t).Options()
+	options.Username, options.Password = user, "any"
+	client := redis.NewClient(&options)
+	t.Cleanup(func() { _ = client.Close() })
+	holder := *s
+	holder.rdb = client
+	lease := holder.take("")
+
+	ctx, cancel := context.WithCancel(t.Context())
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		_, _ = s.With(lock.Options{Wait: lock.InLine()}).Acquire(ctx, s.res)
+	}()
+	eventually(t, func() error {
+		if len(s.line()) == 0 {
+			return lock.ErrBusy
+		}
+		return nil
+	})
+	s.release(lease)
+	if have := s.value(); have != "" {
+		t.Errorf("want the lock free, have %q", have)
+	}
+	cancel()
+	<-gone
+}
