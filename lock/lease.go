@@ -2,6 +2,7 @@ package lock
 
 import (
 	"context"
+	"fmt"
 	"time"
 )
 
@@ -59,14 +60,30 @@ func (l *Lease) Keep(ctx context.Context) context.Context { return l.tenure.keep
 // Renew prolongs the lock by the TTL from now, for a holder who does without
 // [Lease.Keep] or wants to be sure. The call is bounded by the deadline that
 // stood before it, so a slow answer cannot stretch the lease: past that deadline
-// the answer is [ErrLost] even if the store prolonged the lock. Another error
-// leaves the lease as it was.
-func (l *Lease) Renew(ctx context.Context) error { return l.tenure.renew(ctx) }
+// the answer is [ErrLost] even if the store prolonged the lock, as it is after a
+// release. Another error leaves the lease as it was.
+func (l *Lease) Renew(ctx context.Context) error {
+	if l.ended() {
+		return fmt.Errorf("lock: renew %s: %w", l.tenure.resource, ErrLost)
+	}
+	return l.tenure.renew(ctx)
+}
+
+// ended reports whether the lease was released, of which its tenure may live on.
+func (l *Lease) ended() bool {
+	l.tenure.mu.Lock()
+	defer l.tenure.mu.Unlock()
+	return l.released
+}
 
 // Abandon stops the renewal without a release: the lease ends at its deadline,
 // and with it the context of the work. It is for a holder that cannot be
-// stopped and should not keep the resource for ever.
-func (l *Lease) Abandon() { l.tenure.endRenewal() }
+// stopped and should not keep the resource for ever. After a release it does nothing.
+func (l *Lease) Abandon() {
+	if !l.ended() {
+		l.tenure.endRenewal()
+	}
+}
 
 // Release ends the lease. With the last lease of its holder it frees the lock,
 // which goes to the first in line who waits [InLine]; those who have to be

@@ -400,3 +400,26 @@ func TestKeepCarriesTheFence(t *testing.T) {
 		l.release(t)
 	})
 }
+
+// TestEndedLeaseIsInert, also when others of its holder live on.
+func TestEndedLeaseIsInert(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLeased(t)
+		work := l.Keep(t.Context())
+		inner, err := l.locker.Acquire(work, "order:1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := inner.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := inner.Renew(t.Context()); !errors.Is(err, lock.ErrLost) {
+			t.Errorf("renew after the release: want ErrLost, have %v", err)
+		}
+		inner.Abandon()
+		time.Sleep(time.Minute)
+		l.wantAlive(t, work)
+		l.release(t)
+	})
+}
