@@ -49,12 +49,6 @@ func (l *Locker) waitInLine(ctx context.Context, resource string) (*Lease, error
 	}
 	waiter, bell, hangUp := e.join()
 	defer hangUp()
-	leave := func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
-		defer cancel()
-		// Whatever stays in line is dropped when its turn comes and nobody hears.
-		_, _ = l.leave(ctx, resource, waiter, "", false)
-	}
 	lease, err := l.persist(ctx, resource, &persistence{
 		try: func() (*Lease, error) {
 			a := attempt{resource: resource, opts: l.opts, waiter: waiter, waited: time.Since(since), over: func() {}}
@@ -64,9 +58,25 @@ func (l *Locker) waitInLine(ctx context.Context, resource string) (*Lease, error
 		bell:  bell,
 	})
 	if err != nil {
-		l.acquiring.Go(leave)
+		l.acquiring.Go(func() { l.leaveLine(context.WithoutCancel(ctx), resource, waiter) })
 	}
 	return lease, err
+}
+
+// leaveLine takes a waiter out of the line who has given up. As the process still
+// hears for the others, the lock would be kept for it. So it tries again through a
+// passing error, for a TTL at most, or until Close: then nobody hears, and who stays in
+// line is dropped.
+func (c *core) leaveLine(ctx context.Context, resource, waiter string) {
+	var outage outage
+	for {
+		call, cancel := context.WithTimeout(ctx, cleanupTimeout)
+		_, err := c.leave(call, resource, waiter, "", false)
+		cancel()
+		if err == nil || !outage.endures(err, c.cfg.TTL) || c.restFor(ctx, pollLongest, nil) != nil {
+			return
+		}
+	}
 }
 
 // A persistence is one way to wait.

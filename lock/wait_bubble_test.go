@@ -377,3 +377,27 @@ func TestOptions(t *testing.T) {
 		}
 	}
 }
+
+// TestFailedLeaveIsTriedAgain, as nobody comes when it is the turn of one who
+// has given up, and the process of which still listens.
+func TestFailedLeaveIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		holder := acquire(t, lockerOn(t, f.memory))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		f.Set(locktest.Only(locktest.Leave, locktest.Refuse))
+		_, err := lockerOn(t, f.Store).With(lock.Options{Wait: lock.InLine()}).Acquire(ctx, "order:1")
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("want context.DeadlineExceeded, have %v", err)
+		}
+		time.Sleep(5 * time.Second)
+		f.Set(locktest.Fine)
+		time.Sleep(time.Second)
+		if line := f.memory.Waiters("lock:order:1"); len(line) > 0 {
+			t.Errorf("want nobody in line, have %q", line)
+		}
+		_ = holder.Release(t.Context())
+	})
+}
