@@ -12,6 +12,7 @@ import (
 // An ear listens for all in a process who wait in line.
 type ear struct {
 	id     string
+	since  time.Time // when it was made
 	cancel context.CancelFunc
 	done   chan struct{}
 
@@ -32,6 +33,7 @@ func (c *core) hearing(listener Listener) *ear {
 	ctx, cancel := context.WithCancel(context.Background())
 	e := &ear{
 		id:     uuid.NewString(),
+		since:  time.Now(),
 		cancel: cancel,
 		done:   make(chan struct{}),
 		bells:  make(map[string]chan struct{}),

@@ -44,7 +44,8 @@ func (l *Locker) waitInLine(ctx context.Context, resource string) (*Lease, error
 	}
 	defer pass()
 	e := l.hearing(listener) //nolint:contextcheck // it hears for others, too
-	if end := l.restFor(ctx, l.cfg.Grace, e.first); end != nil {
+	// Where calls cannot be heard this is waited for once, not by each.
+	if end := l.restFor(ctx, time.Until(e.since.Add(l.cfg.Grace)), e.first); end != nil {
 		return nil, waitEnded(resource, end, nil)
 	}
 	waiter, bell, hangUp := e.join()

@@ -401,3 +401,29 @@ func TestFailedLeaveIsTriedAgain(t *testing.T) {
 		_ = holder.Release(t.Context())
 	})
 }
+
+// A deafStore never hears a call, as where no channel may be subscribed to.
+type deafStore struct{ lock.Store }
+
+func (deafStore) Listen(ctx context.Context, _ string, _ func(), _ func(string)) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// TestHearingIsAwaitedOnce: a process that cannot hear takes free locks at once
+// after the first grace.
+func TestHearingIsAwaitedOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		locker := lockerOn(t, deafStore{locktest.NewMemory()}).With(lock.Options{Wait: lock.InLine()})
+		start := time.Now()
+		for range 3 {
+			if err := acquire(t, locker).Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		if took := time.Since(start); took > 5*time.Second {
+			t.Errorf("want one grace of 5s for three free locks, have %v", took)
+		}
+	})
+}
