@@ -290,8 +290,12 @@ func endOf(ctx context.Context) error {
 	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
 		<-ctx.Done() // a call to the store may notice the deadline a moment before
 	}
-	err, cause := ctx.Err(), context.Cause(ctx)
-	if err == nil || errors.Is(cause, err) {
+	err := ctx.Err()
+	if err == nil {
+		return nil // it may end just now, and then has a cause
+	}
+	cause := context.Cause(ctx)
+	if errors.Is(cause, err) {
 		return cause
 	}
 	return fmt.Errorf("%w: %w", err, cause)

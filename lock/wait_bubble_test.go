@@ -427,3 +427,27 @@ func TestHearingIsAwaitedOnce(t *testing.T) {
 		}
 	})
 }
+
+// An endingContext ends as soon as somebody has asked whether it has.
+type endingContext struct {
+	context.Context //nolint:containedctx // it is one
+
+	end func()
+}
+
+func (c endingContext) Err() error {
+	defer c.end()
+	return c.Context.Err()
+}
+
+// TestEndDuringTheQuestion: the error matches the context's, whenever it ends.
+func TestEndDuringTheQuestion(t *testing.T) {
+	t.Parallel()
+	why := errors.New("why")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	locker := lockerOn(t, locktest.NewMemory())
+	_, err := locker.Acquire(endingContext{ctx, func() { cancel(why) }}, "order:1")
+	if !errors.Is(err, context.Canceled) || !errors.Is(err, why) {
+		t.Errorf("want context.Canceled and its cause, have %v", err)
+	}
+}
