@@ -451,3 +451,16 @@ func TestEndDuringTheQuestion(t *testing.T) {
 		t.Errorf("want context.Canceled and its cause, have %v", err)
 	}
 }
+
+// TestLeaveOfNobody leaves a held lock alone.
+func TestLeaveOfNobody(t *testing.T) {
+	t.Parallel()
+	locker := lockerOn(t, locktest.NewMemory())
+	lease := acquire(t, locker)
+	if _, err := locker.Leave(t.Context(), "order:1", ""); err != nil {
+		t.Error(err)
+	}
+	if err := lease.Release(t.Context()); err != nil {
+		t.Errorf("want the lock still held, have %v", err)
+	}
+}

@@ -175,7 +175,7 @@ func (m *Memory) Leave(_ context.Context, key, waiter, value string, line lock.L
 		return nil, nil //nolint:nilnil // it no longer stands: no turn and no error
 	}
 	r.leave(waiter)
-	if r.waiter != waiter {
+	if r.waiter == "" || r.waiter != waiter {
 		return nil, nil //nolint:nilnil // the lock was not kept for it: nothing to pass on
 	}
 	return m.passOn(r, line), nil
