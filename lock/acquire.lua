@@ -21,8 +21,8 @@
 -- Guarantees: at most one token holds the lock; the fence is above all earlier
 -- ones; the same call made twice (its reply was lost) holds what it held, or
 -- names the reservation that it made; who holds the lock is in no line; nobody
--- in line is overtaken by a later waiter, but when a reservation has lapsed or
--- its turn comes while there is nobody to call it.
+-- in line is overtaken by a later waiter, but when a reservation has lapsed, its
+-- turn comes while there is nobody to call it, or the clock has stepped back.
 
 local waiter, nonce, grace, keep = ARGV[4], ARGV[8], ARGV[9], ARGV[10]
 local last, lapsed = string.match(redis.call('GET', KEYS[2]) or '0', '^(%d+)(%*?)$')

@@ -64,7 +64,9 @@
 // Those who wait in line are served in the order in which they came, with these
 // exceptions: one who does not come within Config.Grace of being called takes its
 // place again when it comes; after such a lapse the next at the door takes the lock;
-// and a caller who waits in no line takes a free lock whoever waits.
+// a caller who waits in no line takes a free lock whoever waits; a Release, and one
+// who waits InLine, pass over those with a name; and a server clock that steps back
+// lets newcomers in front.
 //
 // # What it does not give
 //
@@ -76,7 +78,9 @@
 // a held lock makes two believers until the next renewal. A server clock that jumps
 // expires locks early or late. A PUBLISH is delivered once or not at all; a
 // waiter who misses it comes by its timer, after the rest of the holder's TTL at
-// most. In a Cluster a waiter whose process died costs those behind it one grace.
+// most. A waiter that is called and does not come (its process was cut off, or died
+// in a Cluster) costs those behind it the grace and, as they come by their timers,
+// up to the rest of the TTL that they last saw.
 //
 // # Which Redis, and how much to trust it
 //

@@ -230,11 +230,11 @@ func ExampleFence() {
 	}
 
 	ctx := context.Background()
-	var paused context.Context
+	var paused int64
 	for _, name := range []string{"first", "second"} {
 		if err := locker.Hold(ctx, "order:536365", func(ctx context.Context) error {
-			if paused == nil {
-				paused = context.WithoutCancel(ctx) // it sleeps through the end of its lease
+			if paused == 0 {
+				paused = lock.Fence(ctx) // it will sleep through the end of its lease
 			}
 			write(ctx, "by the "+name)
 			return nil
@@ -242,7 +242,7 @@ func ExampleFence() {
 			panic(err)
 		}
 	}
-	write(paused, "by the first, late")
+	write(lock.WithFence(ctx, paused), "by the first, late")
 	// Output:
 	// written: by the first
 	// written: by the second

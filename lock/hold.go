@@ -11,7 +11,8 @@ import (
 // lock cannot be had, fn does not run and the error is that of [Locker.Acquire]. A
 // lock that was lost before fn returned makes the error match [ErrLost], whatever
 // fn returned: somebody else may have held it meanwhile. So does, rarely, a release
-// whose answer was lost, see [Lease.Release].
+// whose answer was lost, see [Lease.Release]. A release that the store did not
+// answer at all is no error: the TTL frees the lock.
 func (l *Locker) Hold(ctx context.Context, resource string, fn func(context.Context) error) (err error) {
 	lease, err := l.Acquire(ctx, resource)
 	if err != nil {

@@ -37,7 +37,8 @@ func (l *Lease) Held() time.Duration { return time.Since(l.tenure.since) }
 // Valid reports whether the lease can still be trusted: it is neither lost nor
 // released, and its deadline has not passed. The deadline is checked against the
 // monotonic clock and, as that one may stand still while a machine is
-// suspended, against the wall clock too.
+// suspended, against the wall clock too; so one that is set forward past the
+// deadline ends the lease.
 func (l *Lease) Valid() bool {
 	l.tenure.mu.Lock()
 	defer l.tenure.mu.Unlock()
@@ -78,7 +79,8 @@ func (l *Lease) ended() bool {
 
 // Abandon stops the renewal without a release: the lease ends at its deadline,
 // and with it the context of the work. It is for a holder that cannot be
-// stopped and should not keep the resource for ever. After a release it does nothing.
+// stopped and should not keep the resource for ever. It is so for all leases of
+// the holder. After a release it does nothing.
 func (l *Lease) Abandon() {
 	if !l.ended() {
 		l.tenure.endRenewal()
@@ -101,7 +103,8 @@ func (l *Lease) Release(ctx context.Context) error {
 
 // HandOff releases the lock like [Lease.Release], but for the first in line
 // whoever it is. When that is one with a name (Options.Waiter), the lock is kept
-// for it for Config.Grace, and the caller has to call it, see [Reservation].
+// for it for Config.Grace, and the caller has to call it, see [Reservation]. Only
+// the last lease of a holder hands off: for the others the answer is nil.
 func (l *Lease) HandOff(ctx context.Context) (*Reservation, error) {
 	return l.tenure.release(ctx, l, true)
 }

@@ -137,7 +137,8 @@ func CheckResource(name string) error {
 // Where ctx is one that [Lease.Keep] returned, or comes from one, and its lease
 // is of the same resource, then this is the holder, who takes the lock again: it
 // gets another lease of the same token and fence at once, without a call to the
-// store. The lock is released with the last of its leases. Once the lock has been
+// store; the Options of this call have no effect on it. The lock is released with
+// the last of its leases. Once the lock has been
 // lost this gives [ErrLost] instead. Goroutines that share such a context are one
 // holder, and do not exclude one another. A Locker knows the leases of those made of
 // it by [Locker.With], not those of others.

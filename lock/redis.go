@@ -46,7 +46,8 @@ type redisStore struct {
 // [Listener], too; but a Ring does not, as it would listen on another server than
 // the one that has the lock. A Cluster is known by its type: behind a wrapper of
 // *redis.ClusterClient some of those who wait in line are taken to be gone, and
-// come by their timers, though in their old place.
+// come by their timers, though in their old place. A user with an ACL needs the
+// channels siding-call:*, to wait in line and to call those who do.
 //
 // go-redis never interrupts a call when its context is cancelled, and at the
 // context's deadline only with ContextTimeoutEnabled; a call to a Redis that hangs

@@ -11,8 +11,10 @@ type Wait interface{ wait() }
 // InLine waits in the line of the resource, in order of arrival, and is told
 // when its turn has come: no time is lost in between, and nothing is polled. It
 // needs a [Store] that is a [Listener]; on another it waits as
-// Exponential(25 ms, 1 s) does. So it does for a holder on the plain protocol,
-// who tells nobody of its release.
+// Exponential(25 ms, 1 s) does. For a holder on the plain protocol, who tells
+// nobody of its release, it polls: the first in line at least every second, those
+// further back less often, up to 30 s. The Locker then listens on a connection of
+// its own, until [Locker.Close].
 func InLine() Wait { return inLine{} }
 
 type inLine struct{}
@@ -54,7 +56,8 @@ func Exponential(first, longest time.Duration) Retry {
 	}
 }
 
-// Limit gives up after the nth refusal, and before that does what r says.
+// Limit gives up after the nth refusal, and before that does what r says. To wait
+// behind others of the same process counts as no refusal: bound that by the context.
 func Limit(n int, r Retry) Retry {
 	return func(refusal int) (time.Duration, bool) {
 		if refusal >= n {

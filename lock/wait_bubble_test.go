@@ -394,7 +394,7 @@ func TestFailedLeaveIsTriedAgain(t *testing.T) {
 		}
 		time.Sleep(5 * time.Second)
 		f.Set(locktest.Fine)
-		time.Sleep(time.Second)
+		time.Sleep(1500 * time.Millisecond) // it tries every second
 		if line := f.memory.Waiters("lock:order:1"); len(line) > 0 {
 			t.Errorf("want nobody in line, have %q", line)
 		}

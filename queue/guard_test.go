@@ -263,7 +263,7 @@ func TestHandlerTakesItsLockAgain(t *testing.T) {
 			}
 			return s.Locker().Hold(ctx, b.resource+"/other", func(context.Context) error { return nil })
 		})
-		if v := b.value(t); !strings.HasPrefix(v, "siding:") {
+		if v := b.value(t); !strings.HasPrefix(v, "siding:") { //nolint:contextcheck // the test's
 			err = errors.Join(err, fmt.Errorf("want the task's lock still held, have %q", v))
 		}
 		answers <- err
