@@ -1,0 +1,258 @@
+package locktest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sidingq/siding/lock"
+)
+
+func contextEndsWhileWaiting(s *suite) {
+	holder := s.take(s.locker(lock.Config{}))
+	for _, wait := range []lock.Wait{lock.InLine(), lock.Fixed(5 * time.Millisecond)} {
+		ctx, cancel := context.WithTimeout(s.Context(), 50*time.Millisecond)
+		_, err := s.locker(lock.Config{}).With(lock.Options{Wait: wait}).Acquire(ctx, s.res)
+		cancel()
+		if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, lock.ErrBusy) {
+			s.Errorf("want the context's error and ErrBusy, have %v", err)
+		}
+	}
+	s.release(holder)
+	s.eventually("a free lock", func() bool { return s.value() == "" })
+}
+
+func contextEndsWithACallUnderWay(s *suite) {
+	for _, wait := range []lock.Wait{nil, lock.InLine(), lock.Fixed(time.Second)} {
+		locker, network := s.faulty(lock.Config{})
+		// The store takes the lock, but the answer comes after the caller has gone.
+		ctx, cancel := context.WithCancel(s.Context())
+		network.Set(Once(Acquire, 1, func(_ context.Context, _ string, act func() error) error {
+			defer cancel()
+			return act()
+		}))
+		if _, err := locker.With(lock.Options{Wait: wait}).Acquire(ctx, s.res); !errors.Is(err, context.Canceled) {
+			s.Errorf("cancelled: want context.Canceled, have %v", err)
+		}
+		s.eventually("a free lock", func() bool { return s.value() == "" })
+
+		// The store does not answer at all, nor later to what cleans up.
+		network.Set(BlackHole)
+		ctx, cancel = context.WithTimeout(s.Context(), 100*time.Millisecond)
+		start := time.Now()
+		_, err := locker.With(lock.Options{Wait: wait}).Acquire(ctx, s.res)
+		cancel()
+		if took := time.Since(start); !errors.Is(err, context.DeadlineExceeded) || took > 2*time.Second {
+			s.Errorf("silent: want an error at the deadline of 100ms, have %v after %v", err, took)
+		}
+		network.Set(Fine)
+	}
+}
+
+func anotherProgramHoldsTheLock(s *suite) {
+	for _, value := range []string{"8f3a60", "siding", "0"} {
+		s.Put(s.T, s.key(), value, time.Minute)
+		if busy := s.refuse(); !busy.Foreign || busy.Remaining <= 0 || busy.Remaining > time.Minute {
+			s.Errorf("want a foreign holder with up to a minute left, have %+v", busy)
+		}
+		if have := s.value(); have != value {
+			s.Errorf("want %q untouched, have %q", value, have)
+		}
+		// It calls nobody back, but is waited for.
+		w := s.waits(lock.Config{})
+		s.Put(s.T, s.key(), "", 0)
+		s.release(within(s, "the lock", w.lease))
+	}
+}
+
+func callIsLost(s *suite) {
+	holder := s.take(s.locker(brief))
+	locker, network := s.faulty(brief)
+	network.Set(Only(Call, Refuse))
+	w := s.waitsIn(locker)
+	s.eventually("the waiter's first try", func() bool { return len(network.SentAt(Acquire, time.Time{})) > 0 })
+	s.settle(network)
+	s.release(holder)
+	s.release(within(s, "the lock, by the waiter's own timer", w.lease))
+	s.wantFree()
+}
+
+func waiterLeavesTheLine(s *suite) {
+	holder := s.take(s.locker(lock.Config{}))
+	var line []*waiting
+	for range 4 {
+		line = append(line, s.waits(lock.Config{}))
+	}
+	for _, w := range line[:3] {
+		w.leave()
+		if err := within(s, "the end of the wait", w.err); !errors.Is(err, context.Canceled) || !errors.Is(err, lock.ErrBusy) {
+			s.Errorf("want context.Canceled and ErrBusy, have %v", err)
+		}
+	}
+	start := time.Now()
+	s.release(holder)
+	lease := within(s, "the lock", line[3].lease)
+	if took := time.Since(start); took >= (lock.Config{}).Defaults().Grace {
+		s.Errorf("want the lock at once, have it after %v", took)
+	}
+	s.release(lease)
+	s.wantFree()
+}
+
+func retryIsShared(s *suite) {
+	const goroutines, limit = 20, 3
+	retry := lock.Limit(limit, lock.Fixed(time.Millisecond))
+	var all sync.WaitGroup
+	for i := range goroutines {
+		one := s.on(fmt.Sprint(i))
+		holder := one.take(one.locker(lock.Config{}))
+		locker, network := one.faulty(lock.Config{})
+		all.Go(func() {
+			_, err := locker.With(lock.Options{Wait: retry}).Acquire(s.Context(), one.res)
+			if have := len(network.SentAt(Acquire, time.Time{})); !errors.Is(err, lock.ErrBusy) || have != limit {
+				s.Errorf("want ErrBusy after %d attempts, have %v after %d", limit, err, have)
+			}
+			if err := holder.Release(s.Context()); err != nil {
+				s.Error(err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+func waitIsLongerThanTheTTL(s *suite) {
+	holder := s.take(s.locker(brief))
+	work := holder.Keep(s.Context())
+	w := s.waits(brief)
+	s.await(3 * brief.TTL / 2)
+	if work.Err() != nil {
+		s.Fatalf("want the holder undisturbed, have %v", context.Cause(work))
+	}
+	s.release(holder)
+	s.release(within(s, "the lock", w.lease))
+}
+
+func oneAttemptForMany(s *suite) {
+	const goroutines = 50
+	locker, network := s.faulty(lock.Config{})
+	sent, answer := make(chan struct{}), make(chan struct{})
+	network.Set(Once(Acquire, 1, func(_ context.Context, _ string, act func() error) error {
+		close(sent)
+		<-answer
+		return act()
+	}))
+	// The first goes away while its call is under way.
+	ctx, cancel := context.WithCancel(s.Context())
+	gone, failed := make(chan error, 1), make(chan error, goroutines)
+	leases := make(chan *lock.Lease, goroutines)
+	go func() { _, err := locker.Acquire(ctx, s.res); gone <- err }()
+	<-sent
+	var started sync.WaitGroup
+	for range goroutines {
+		started.Add(1)
+		go func() {
+			started.Done()
+			lease, err := locker.Acquire(s.Context(), s.res)
+			if err != nil {
+				failed <- err
+			} else {
+				leases <- lease
+			}
+		}()
+	}
+	started.Wait()
+	cancel()
+	close(answer)
+	if err := within(s, "the first", gone); !errors.Is(err, context.Canceled) {
+		s.Errorf("the first: want context.Canceled, have %v", err)
+	}
+	lease := within(s, "a lease", leases)
+	for range goroutines - 1 {
+		if err := within(s, "a refusal", failed); !errors.Is(err, lock.ErrBusy) {
+			s.Errorf("want ErrBusy, have %v", err)
+		}
+	}
+	if have := len(network.SentAt(Acquire, time.Time{})); have > 3 {
+		s.Errorf("want one contender at a time for %d goroutines, have %d calls", goroutines+1, have)
+	}
+	s.release(lease)
+}
+
+func lineIsServedInOrder(s *suite) {
+	holder := s.take(s.locker(lock.Config{}))
+	var line []*waiting
+	for range 10 {
+		line = append(line, s.waits(lock.Config{}))
+	}
+	last := holder
+	for i, w := range line {
+		s.release(last)
+		last = within(s, fmt.Sprintf("the lock for number %d", i+1), w.lease)
+		for _, later := range line[i+1:] {
+			if len(later.lease) > 0 {
+				s.Fatalf("want number %d alone, have a later one, too", i+1)
+			}
+		}
+	}
+	s.release(last)
+	s.wantFree()
+}
+
+// placeCountsFromTheArrival: of a process only one stands in line at a time. The
+// next is not put behind those who came to other processes after it.
+func placeCountsFromTheArrival(s *suite) {
+	holder := s.take(s.locker(lock.Config{}))
+	locker, network := s.faulty(lock.Config{})
+	tries := func(n int) {
+		s.Helper()
+		s.eventually("its try", func() bool { return len(network.SentAt(Acquire, time.Time{})) >= n })
+		s.settle(network)
+	}
+	first := s.waitsIn(locker)
+	tries(1)
+	second := s.waitsIn(locker)
+	s.await(100 * time.Millisecond) // it waits for its turn in the process
+	other := s.waits(lock.Config{})
+	s.release(holder)
+	lease := within(s, "the lock for the first", first.lease)
+	tries(3)
+	s.release(lease)
+	s.release(within(s, "the lock for the second", second.lease))
+	s.release(within(s, "the lock for the other", other.lease))
+	s.wantFree()
+}
+
+// crowd is many processes with many goroutines each, by all ways to wait.
+func crowd(s *suite) {
+	const processes, goroutines, rounds = 4, 5, 4
+	waits := []lock.Wait{lock.InLine(), lock.InLine(), lock.Exponential(time.Millisecond, 20*time.Millisecond)}
+	var inside, last atomic.Int64
+	var all sync.WaitGroup
+	for p := range processes {
+		locker := s.locker(lock.Config{})
+		for g := range goroutines {
+			locker := locker.With(lock.Options{Wait: waits[(p+g)%len(waits)]})
+			all.Go(func() {
+				for range rounds {
+					if err := locker.Hold(s.Context(), s.res, func(ctx context.Context) error {
+						defer inside.Add(-1)
+						if n := inside.Add(1); n != 1 {
+							return fmt.Errorf("want one holder, have %d", n)
+						}
+						if before := last.Swap(lock.Fence(ctx)); before >= lock.Fence(ctx) {
+							return fmt.Errorf("want a fence above %d, have %d", before, lock.Fence(ctx))
+						}
+						return locker.Hold(ctx, s.res, func(context.Context) error { return nil })
+					}); err != nil {
+						s.Error(err)
+					}
+				}
+			})
+		}
+	}
+	all.Wait()
+	s.wantFree()
+}
