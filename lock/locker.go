@@ -138,10 +138,10 @@ func CheckResource(name string) error {
 // is of the same resource, then this is the holder, who takes the lock again: it
 // gets another lease of the same token and fence at once, without a call to the
 // store; the Options of this call have no effect on it. The lock is released with
-// the last of its leases. Once the lock has been
-// lost this gives [ErrLost] instead. Goroutines that share such a context are one
-// holder, and do not exclude one another. A Locker knows the leases of those made of
-// it by [Locker.With], not those of others.
+// the last of its leases. Once the lock has been lost this gives [ErrLost] instead.
+// Goroutines that share such a context are one holder, and do not exclude one
+// another. A Locker knows the leases of those made of it by [Locker.With], not those
+// of others.
 func (l *Locker) Acquire(ctx context.Context, resource string) (*Lease, error) {
 	if err := errors.Join(CheckResource(resource), l.opts.check()); err != nil {
 		return nil, err
