@@ -18,6 +18,9 @@ const (
 	EventReleased
 	// EventLost: the lease ended while the handler was running.
 	EventLost
+	// EventRecovered: the task's worker died or was cut off, and this server has
+	// put the task back.
+	EventRecovered
 )
 
 // An Event tells an observer what happened to a guarded task.

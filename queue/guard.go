@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -36,6 +37,8 @@ type GuardConfig struct {
 	// Overrun is how long a handler may go on after its context has ended
 	// before it is reported and its lock no longer renewed. Defaults to 1 min.
 	Overrun time.Duration
+	// Recovery says what becomes of tasks whose worker died.
+	Recovery Recovery
 	// Observe, if set, is told what happens to guarded tasks. It is called on
 	// the path of the task: it must be quick and safe for concurrent use.
 	Observe func(Event)
@@ -58,7 +61,8 @@ type Guard struct {
 	self   string
 
 	// work counts handlers that still hold a lock, and calls under way.
-	work sync.WaitGroup
+	work      sync.WaitGroup
+	recoverer recoverer
 }
 
 // NewGuard returns a guard that keeps its locks on rdb, which must reach the
@@ -69,6 +73,7 @@ func NewGuard(rdb redis.Scripter, cfg GuardConfig) (*Guard, error) {
 		return nil, fmt.Errorf("queue: overrun: want more than 0, have %v", cfg.Overrun)
 	}
 	cfg.Overrun = cmp.Or(cfg.Overrun, time.Minute)
+	cfg.Recovery = cfg.Recovery.withDefaults()
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
@@ -83,13 +88,31 @@ func NewGuard(rdb redis.Scripter, cfg GuardConfig) (*Guard, error) {
 	if err != nil {
 		host = "unknown host"
 	}
-	return &Guard{
+	g := &Guard{
 		cfg:    cfg,
 		locker: locker,
 		rdb:    rdb,
-		hook:   asynqredis.NewHook(cfg.Logger),
 		self:   fmt.Sprintf("%s (pid %d)", host, os.Getpid()),
-	}, nil
+	}
+	g.hook = asynqredis.NewHook(cfg.Logger, g.begun)
+	return g, nil
+}
+
+// begun is told when the server takes its first task.
+func (g *Guard) begun() {
+	if g.cfg.Recovery.Crashes > 0 {
+		g.recoverer.begin(g.recover)
+	}
+}
+
+// holderOf is how a task is called while it holds a lock.
+func holderOf(kind, id string) string { return fmt.Sprintf("%s %s on ", kind, id) }
+
+// isHolder reports whether holder, as a lock shows it, is that task. A long one is
+// shown in part only.
+func isHolder(kind, id, holder string) bool {
+	name := holderOf(kind, id)
+	return strings.HasPrefix(holder, name) || strings.HasPrefix(name, holder)
 }
 
 // Locker returns what the guard takes its locks with. A handler that takes the
@@ -205,13 +228,16 @@ func (r *run) event(kind EventKind) Event {
 
 // acquire takes the lock, or sends the task back.
 func (r *run) acquire(ctx context.Context) (*lock.Lease, error) {
-	opts := lock.Options{Holder: fmt.Sprintf("%s %s on %s", r.info.Kind, r.info.ID, r.self)}
+	opts := lock.Options{Holder: holderOf(r.info.Kind, r.info.ID) + r.self}
 	if r.attempt != nil {
 		// Only a task that the hook parks can be called, so only such a one stands in line.
 		opts.Waiter = waiterName(r.info.Queue, r.info.ID)
 	}
 	locker := r.locker.With(opts)
 	lease, err := locker.Acquire(ctx, r.info.Resource)
+	if err == nil && r.attempt != nil && r.hook.Overlaps(r.attempt) {
+		return nil, r.makeWay(ctx, lease)
+	}
 	if err == nil {
 		return lease, nil
 	}
@@ -219,6 +245,23 @@ func (r *run) acquire(ctx context.Context) (*lock.Lease, error) {
 		return r.waitHere(ctx, locker)
 	}
 	return nil, r.sendBack(r.refused(ctx, err))
+}
+
+// makeWay gives the lock back and puts the task aside for a moment: its earlier
+// attempt, which lost the lock, has not returned yet in this very process.
+func (r *run) makeWay(ctx context.Context, lease *lock.Lease) error {
+	next, err := lease.HandOff(ctx)
+	if next != nil {
+		r.call(ctx, next)
+	}
+	if err != nil {
+		r.log().WarnContext(ctx, "a lock could not be released and stays until its ttl", "error", err)
+	}
+	return r.sendBack(&unchargedError{
+		reason: "an earlier attempt, which lost " + r.info.Resource + ", has not returned yet",
+		after:  jitter(unlinedDelay),
+		cause:  lock.ErrLost,
+	})
 }
 
 // refused says what becomes of a task whose lock could not be had.

@@ -28,7 +28,27 @@ func (r *run) hold(ctx context.Context, lease *lock.Lease, next asynq.Handler) (
 		stopWatch()
 		err = r.release(ctx, lease, err)
 	}()
+	if err := r.begin(ctx); err != nil {
+		return err
+	}
 	return next.ProcessTask(WithInfo(work, r.info), r.task)
+}
+
+// begin writes down that the handler of a task without retries is about to begin:
+// should its worker die from here on, the task is not to run again.
+func (r *run) begin(ctx context.Context) error {
+	if r.attempt == nil || r.info.Retries > 0 {
+		return nil
+	}
+	latest, err := r.attempt.Begin(ctx, r.rdb)
+	switch {
+	case err != nil:
+		r.log().WarnContext(ctx, "the beginning of a task without retries could not be written down", "error", err)
+		return r.sendBack(&unchargedError{reason: err.Error(), after: jitter(unlinedDelay), cause: err})
+	case !latest:
+		return r.sendBack(&unchargedError{reason: "superseded by a later attempt", after: jitter(unlinedDelay), cause: lock.ErrLost})
+	}
+	return nil
 }
 
 // release hands the lock on and says what the handler's error has become.
@@ -44,9 +64,6 @@ func (r *run) release(ctx context.Context, lease *lock.Lease, err error) error {
 	if lost || errors.Is(rerr, lock.ErrLost) {
 		ev.Kind = EventLost
 		r.log().WarnContext(ctx, "lock lost while the task ran", "held", ev.Held)
-		if r.attempt != nil {
-			r.attempt.CutOff()
-		}
 		err = r.sendBack(&unchargedError{
 			reason: fmt.Sprintf("lost %s after %.1f s", r.info.Resource, ev.Held.Seconds()),
 			after:  jitter(unlinedDelay),
@@ -62,15 +79,11 @@ func (r *run) release(ctx context.Context, lease *lock.Lease, err error) error {
 	return err
 }
 
-// watch marks the attempt as cut off when its lease is lost, and reports a
-// handler that goes on for too long after its context has ended; the lock is
-// then no longer renewed, so that the resource is not kept for ever.
+// watch reports a handler that goes on for too long after its context has ended;
+// the lock is then no longer renewed, so that the resource is not kept for ever.
 func (r *run) watch(work context.Context, lease *lock.Lease) (stop func()) {
 	done := make(chan struct{})
 	ended := context.AfterFunc(work, func() {
-		if r.attempt != nil && errors.Is(context.Cause(work), lock.ErrLost) {
-			r.attempt.CutOff()
-		}
 		timer := time.NewTimer(r.cfg.Overrun)
 		defer timer.Stop()
 		select {

@@ -43,6 +43,8 @@ type ServerConfig struct {
 	// Resources names, per task type, the resource of tasks that name none
 	// themselves, such as those of a plain asynq client.
 	Resources map[string]ResourceFunc
+	// Recovery says what becomes of guarded tasks whose worker died.
+	Recovery Recovery
 	// Observe, if set, is told what happens to guarded tasks. It is called on
 	// the path of the task: it must be quick and safe for concurrent use.
 	Observe func(Event)
@@ -134,7 +136,7 @@ func NewServer(opts *redis.UniversalOptions, cfg ServerConfig) (*Server, error) 
 	s := &Server{cfg: cfg, routes: make(map[string]route), locks: redis.NewUniversalClient(&o)}
 	var err error
 	s.guard, err = NewGuard(s.locks, GuardConfig{
-		Lock: cfg.Lock, Resources: cfg.Resources, Observe: cfg.Observe, Logger: cfg.Logger,
+		Lock: cfg.Lock, Resources: cfg.Resources, Recovery: cfg.Recovery, Observe: cfg.Observe, Logger: cfg.Logger,
 	})
 	if err != nil {
 		return nil, errors.Join(err, s.locks.Close())

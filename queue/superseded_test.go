@@ -38,7 +38,7 @@ func TestSupersededAttemptIsNotAcknowledged(t *testing.T) {
 		// The handler returns nil; the guard sends the task back.
 		"returns": {end: func(_ *testing.T, _ *queue.Server, g *gate) { g.open() }},
 		// asynq gives up on the handler and sends a retry of its own.
-		"timeout": {timeout: 3 * time.Second, end: func(*testing.T, *queue.Server, *gate) {}, logged: "a superseded attempt was not acknowledged"},
+		"timeout": {timeout: 3 * time.Second, end: func(*testing.T, *queue.Server, *gate) {}, logged: "an attempt was over before"},
 		// asynq puts the task back at the end of a shutdown.
 		"shutdown": {end: func(t *testing.T, first *queue.Server, g *gate) {
 			t.Helper()
@@ -48,7 +48,7 @@ func TestSupersededAttemptIsNotAcknowledged(t *testing.T) {
 				shutdown(t, first)
 			}()
 			t.Cleanup(func() { <-ended })
-		}, logged: "a superseded attempt was not acknowledged"},
+		}, logged: "an attempt was over before"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

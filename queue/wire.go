@@ -31,6 +31,7 @@ func (c hookedConn) MakeRedisClient() any {
 // resource is no failure, is tried again when the guard says so, and is not
 // reported to cfg's ErrorHandler. Everything else is left to cfg.
 func (g *Guard) Wrap(cfg asynq.Config) asynq.Config {
+	g.recoverer.serves(cfg.Queues)
 	baseContext, isFailure, retryDelay, onError := cfg.BaseContext, cfg.IsFailure, cfg.RetryDelayFunc, cfg.ErrorHandler
 	if retryDelay == nil {
 		retryDelay = asynq.DefaultRetryDelayFunc
@@ -95,6 +96,7 @@ func (g *Guard) leaveLine(ctx context.Context, t *asynq.Task) {
 func (g *Guard) Wait(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() {
+		g.recoverer.close()
 		g.work.Wait()
 		g.locker.Close()
 		close(done)

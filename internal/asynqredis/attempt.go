@@ -20,7 +20,6 @@ type Attempt struct {
 
 	mu      sync.Mutex
 	park    *Park
-	cutOff  bool
 	pinned  bool
 	touched time.Time
 }
@@ -43,14 +42,6 @@ func (a *Attempt) Park(p Park) {
 	a.park = &p
 }
 
-// CutOff says that a lost what made it the task's only attempt. From then on
-// its acknowledgement reaches Redis only if no later attempt has begun.
-func (a *Attempt) CutOff() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.cutOff = true
-}
-
 // Pin keeps a known until the returned function is called, however long it
 // runs.
 func (a *Attempt) Pin() (unpin func()) {
@@ -63,10 +54,16 @@ func (a *Attempt) Pin() (unpin func()) {
 	return func() { set(false) }
 }
 
-func (a *Attempt) state() (park *Park, cutOff bool) {
+func (a *Attempt) parking() *Park {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.park, a.cutOff
+	return a.park
+}
+
+func (a *Attempt) atWork() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.pinned
 }
 
 func (a *Attempt) staleSince(t time.Time) bool {
@@ -121,6 +118,19 @@ func (s *attempts) get(queue, id string) *Attempt {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.byID[taskID{queue, id}]
+}
+
+// overlaps reports whether an earlier attempt of a's task is still at work in this
+// process.
+func (s *attempts) overlaps(a *Attempt) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for e := a.earlier; e != nil; e = e.earlier {
+		if e.atWork() {
+			return true
+		}
+	}
+	return false
 }
 
 // acknowledging returns the attempt whose acknowledgement has this deadline. asynq

@@ -40,12 +40,27 @@ func opOf(sha string) op {
 	return opNone
 }
 
+// taskKey returns which of the keys of an acknowledgement, the first being 1, is
+// that of the task.
+func (o op) taskKey() int {
+	switch o {
+	case opDone:
+		return 3
+	case opComplete, opRequeue:
+		return 4
+	default: // retry, archive
+		return 1
+	}
+}
+
 // A call is a script call on its way to Redis, taken apart.
 type call struct {
-	op    op
-	keys  []any
-	argv  []any
-	queue string
+	op     op
+	sha    string
+	source string // "" where the script is sent by its name
+	keys   []any
+	argv   []any
+	queue  string
 }
 
 // parse takes cmd apart; its op is opNone when it is not a call that we know.
@@ -65,10 +80,11 @@ func parse(cmd redis.Cmder) (c call, likeDequeue bool) {
 		return c, false
 	}
 	if strings.EqualFold(name, "eval") {
-		script = scriptSHA(script)
+		c.source, script = script, scriptSHA(script)
 	} else if !strings.EqualFold(name, "evalsha") {
 		return c, false
 	}
+	c.sha = script
 	c.keys, c.argv = args[3:3+n], args[3+n:]
 	op, key := opOf(script), c.keys[0]
 	if op == opRetry || op == opArchive {

@@ -67,10 +67,8 @@ func moves(t *testing.T, f *fleet) {
 	w.next(t).mustEnd(t, nil) // the other
 	a = other.take(t, id)
 	before := f.check(t)
-	late.ours.CutOff()
 	late.mustEnd(t, nil)
 	f.unchanged(t, before)
-	a.ours.CutOff()
 	a.mustEnd(t, nil)
 	if have := f.check(t).places()[id]; !slices.Equal(have, []string{"completed"}) {
 		t.Errorf("want it completed, have it in %v", have)

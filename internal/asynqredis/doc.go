@@ -11,8 +11,9 @@
 //     task with the attempt's name and wipes the marks of earlier parking.
 //   - The retry or archive call of an attempt that is to be parked is sent as
 //     park.lua: active -> retry, nothing counted, nothing archived.
-//   - An acknowledgement of an attempt that was cut off is sent only
-//     if no later attempt has begun.
+//   - Every other acknowledgement is sent with a condition in front of asynq's own
+//     script: the attempt that it is of is still the task's latest. That makes it safe
+//     to send again, which asynq tries with a context that has ended.
 //   - Everything else passes through.
 //
 // [Promote] moves a parked task to the head of pending.

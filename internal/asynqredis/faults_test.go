@@ -32,7 +32,6 @@ func TestMovesSurviveAScriptFlush(t *testing.T) {
 	f.check(t)
 	flush()
 	a = w.take(t, id)
-	a.ours.CutOff()
 	flush()
 	a.mustEnd(t, nil)
 	if have := f.check(t).places(); len(have) != 0 {

@@ -86,7 +86,7 @@ func (f *fleet) enqueue(t *testing.T, opts ...asynq.Option) string {
 // worker starts a server under Siding's hook.
 func (f *fleet) worker(t *testing.T) *worker {
 	t.Helper()
-	return f.start(t, asynqredis.NewHook(slog.New(slog.DiscardHandler)), &gate{})
+	return f.start(t, asynqredis.NewHook(slog.New(slog.DiscardHandler), func() {}), &gate{})
 }
 
 // plain starts a server as anybody's.

@@ -3,51 +3,50 @@ package asynqredis
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
 	"log/slog"
 	"strconv"
+	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 )
 
-var (
-	//go:embed dequeue.lua
-	dequeueSource string
-	//go:embed park.lua
-	parkSource string
+//go:embed dequeue.lua
+var dequeueSource string
 
-	dequeueScript = newScript(dequeueSource)
-	parkScript    = newScript(parkSource)
-)
-
-// uniqueMargin is how much longer than a parked task's timer its uniqueness
-// lasts at least, for the time it then spends in pending.
-const uniqueMargin = time.Minute
+var dequeueScript = newScript(dequeueSource)
 
 // A Hook watches the Redis connection of asynq's servers; see the package
 // comment. One hook may serve several clients.
 type Hook struct {
 	logger  *slog.Logger
+	begun   func()
 	process string        // the first part of the names of this process's attempts
 	count   atomic.Uint64 // the second part
 	strange atomic.Bool   // a dequeue that we do not know has been seen
 	running attempts
+	acks    acks
+	// noRepeatBefore, in Unix nanoseconds: Redis has just not answered.
+	noRepeatBefore atomic.Int64
 }
 
 var _ redis.Hook = (*Hook)(nil)
 
-// NewHook returns a hook; add it to a client with AddHook.
-func NewHook(logger *slog.Logger) *Hook {
-	return &Hook{logger: logger, process: uuid.NewString()}
+// NewHook returns a hook; add it to a client with AddHook. begun is called once, when
+// the first dequeue is seen.
+func NewHook(logger *slog.Logger, begun func()) *Hook {
+	return &Hook{logger: logger, begun: sync.OnceFunc(begun), process: uuid.NewString()}
 }
 
 // Attempt returns the attempt of a task that is under way in this process, nil
 // when its dequeue was not seen.
 func (h *Hook) Attempt(queue, id string) *Attempt { return h.running.get(queue, id) }
+
+// Overlaps reports whether an earlier attempt of a's task is still at work in this
+// process. Of two at once asynq keeps one lease, and it may be the wrong one.
+func (h *Hook) Overlaps(a *Attempt) bool { return h.running.overlaps(a) }
 
 // DialHook passes through.
 func (h *Hook) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -76,6 +75,7 @@ func (h *Hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 }
 
 func (h *Hook) dequeue(ctx context.Context, next redis.ProcessHook, cmd redis.Cmder, c call) error {
+	h.begun()
 	name := h.process + ":" + strconv.FormatUint(h.count.Add(1), 36)
 	got, err := run(ctx, next, dequeueScript, c.keys, c.argv[0], c.argv[1], name)
 	if err == nil {
@@ -89,112 +89,4 @@ func (h *Hook) dequeue(ctx context.Context, next redis.ProcessHook, cmd redis.Cm
 		}
 	}
 	return answer(cmd, got, err)
-}
-
-func (h *Hook) acknowledge(ctx context.Context, next redis.ProcessHook, cmd redis.Cmder, c call) error {
-	deadline, ok := ctx.Deadline()
-	a := h.running.acknowledging(c.queue, c.arg(0), deadline, ok)
-	if a == nil {
-		return next(ctx, cmd)
-	}
-	park, cutOff := a.state()
-	if park != nil && (c.op == opRetry || c.op == opArchive) {
-		return h.park(ctx, next, cmd, c, a, park)
-	}
-	if cutOff {
-		superseded, err := h.superseded(ctx, next, a)
-		if err != nil {
-			return answer(cmd, nil, err)
-		}
-		if superseded {
-			h.running.remove(a)
-			h.logger.WarnContext(ctx, "a superseded attempt was not acknowledged", "task_id", a.ID, "queue", a.Queue)
-			return answer(cmd, "OK", nil)
-		}
-	}
-	err := next(ctx, cmd)
-	if err == nil {
-		h.running.remove(a)
-	}
-	return err
-}
-
-// park answers asynq's retry or archive call with park.lua instead. Both calls
-// carry the task with its last error as their second argument. asynq has charged it
-// when it took the error for a failure: without the guard's configuration, or when
-// the handler's time was over in the same moment. That is taken back.
-func (h *Hook) park(ctx context.Context, next redis.ProcessHook, cmd redis.Cmder, c call, a *Attempt, p *Park) error {
-	msg := withRetried(c.arg(1), a.retried)
-	unique, err := field([]byte(msg), fieldUniqueKey)
-	if err != nil {
-		return answer(cmd, nil, err)
-	}
-	keys := []any{taskKey(a.Queue, a.ID), activeKey(a.Queue), leaseKey(a.Queue), retryKey(a.Queue), pendingKey(a.Queue)}
-	if unique != "" {
-		keys = append(keys, unique)
-	}
-	ticket := ""
-	if p.Ticket != 0 {
-		ticket = strconv.FormatInt(p.Ticket, 10)
-	}
-	now := time.Now()
-	uniqueFor := p.At.Sub(now) + uniqueMargin
-	got, err := run(ctx, next, parkScript, keys, a.ID, msg, p.At.Unix(), a.name, ticket, uniqueFor.Milliseconds(), now.UnixNano())
-	if err != nil {
-		return answer(cmd, nil, err)
-	}
-	h.running.remove(a)
-	if reply, ok := got.([]any); ok && len(reply) == 2 {
-		if parked, ok := reply[0].(int64); ok && parked > 0 && p.Done != nil {
-			p.Done(int(parked))
-		}
-	}
-	return answer(cmd, "OK", nil)
-}
-
-// superseded reports whether another attempt than a is the task's latest, or
-// the task is not active any more.
-func (h *Hook) superseded(ctx context.Context, next redis.ProcessHook, a *Attempt) (bool, error) {
-	get := redis.NewSliceCmd(ctx, "hmget", taskKey(a.Queue, a.ID), "siding_attempt", "state")
-	if err := next(ctx, get); err != nil {
-		return false, err
-	}
-	v := get.Val()
-	return len(v) != 2 || v[0] != a.name || v[1] != "active", nil
-}
-
-// A script is sent down the hooked connection itself, where redis.Script, which
-// needs a client, would come through the hook again.
-type script struct{ source, sha string }
-
-func newScript(source string) script { return script{source, scriptSHA(source)} }
-
-// run sends a script, by its text if Redis does not know it yet.
-func run(ctx context.Context, next redis.ProcessHook, s script, keys []any, argv ...any) (any, error) {
-	args := append([]any{"evalsha", s.sha, len(keys)}, keys...)
-	args = append(args, argv...)
-	cmd := redis.NewCmd(ctx, args...)
-	err := next(ctx, cmd)
-	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
-		args[0], args[1] = "eval", s.source
-		cmd = redis.NewCmd(ctx, args...)
-		err = next(ctx, cmd)
-	}
-	return cmd.Val(), err
-}
-
-// answer makes cmd, which was never sent, look as if it had been.
-func answer(cmd redis.Cmder, v any, err error) error {
-	if err != nil {
-		cmd.SetErr(err)
-		return err
-	}
-	c, ok := cmd.(*redis.Cmd)
-	if !ok {
-		err := errors.New("asynqredis: a script call of an unknown type")
-		cmd.SetErr(err)
-		return err
-	}
-	c.SetVal(v)
-	return nil
 }

@@ -3,15 +3,22 @@ package asynqredis
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
 // Field numbers of asynq's TaskMessage.
 const (
-	fieldID        = 3
-	fieldRetried   = 6
-	fieldUniqueKey = 10
+	fieldType         = 1
+	fieldPayload      = 2
+	fieldID           = 3
+	fieldRetry        = 5
+	fieldRetried      = 6
+	fieldErrorMsg     = 7
+	fieldUniqueKey    = 10
+	fieldLastFailedAt = 11
+	fieldHeaders      = 15
 )
 
 var errMessage = errors.New("asynqredis: not an encoded task")
@@ -28,15 +35,48 @@ func field(encoded []byte, number protowire.Number) (string, error) {
 	return text, err
 }
 
-// retried returns how often an encoded task has been charged.
-func retried(encoded []byte) (uint64, error) {
-	var count uint64
+// number returns a number of an encoded task, 0 when it has none.
+func number(encoded []byte, which protowire.Number) (uint64, error) {
+	var n uint64
 	err := fields(encoded, func(num protowire.Number, typ protowire.Type, value []byte) {
-		if num == fieldRetried && typ == protowire.VarintType {
-			count, _ = protowire.ConsumeVarint(value)
+		if num == which && typ == protowire.VarintType {
+			n, _ = protowire.ConsumeVarint(value)
 		}
 	})
-	return count, err
+	return n, err
+}
+
+// retried returns how often an encoded task has been charged.
+func retried(encoded []byte) (uint64, error) { return number(encoded, fieldRetried) }
+
+// headers returns the headers of an encoded task.
+func headers(encoded []byte) (map[string]string, error) {
+	found := map[string]string{}
+	err := fields(encoded, func(num protowire.Number, typ protowire.Type, value []byte) {
+		if num != fieldHeaders || typ != protowire.BytesType {
+			return
+		}
+		entry, _ := protowire.ConsumeBytes(value) // a map is a list of pairs
+		key, err1 := field(entry, 1)
+		text, err2 := field(entry, 2)
+		if err1 == nil && err2 == nil {
+			found[key] = text
+		}
+	})
+	return found, err
+}
+
+// withError returns the encoded task with another last error, as of now.
+func withError(encoded, reason string, now time.Time) (string, error) {
+	var kept []byte
+	err := fields([]byte(encoded), func(num protowire.Number, typ protowire.Type, value []byte) {
+		if num != fieldErrorMsg && num != fieldLastFailedAt {
+			kept = append(protowire.AppendTag(kept, num, typ), value...)
+		}
+	})
+	kept = protowire.AppendString(protowire.AppendTag(kept, fieldErrorMsg, protowire.BytesType), reason)
+	kept = protowire.AppendVarint(protowire.AppendTag(kept, fieldLastFailedAt, protowire.VarintType), uint64(now.Unix())) //nolint:gosec // after 1970
+	return string(kept), err
 }
 
 // withRetried returns the encoded task with another count of charges. Of a

@@ -1,7 +1,6 @@
 package asynqredis_test
 
 import (
-	"slices"
 	"testing"
 	"time"
 
@@ -14,10 +13,9 @@ import (
 // An attempt whose task asynq has given to another since changes nothing.
 func TestSupersededAttemptChangesNothing(t *testing.T) {
 	t.Parallel()
-	cutOff := func(err error) func(*testing.T, *turn) {
+	ends := func(err error) func(*testing.T, *turn) {
 		return func(t *testing.T, a *turn) {
 			t.Helper()
-			a.ours.CutOff()
 			a.mustEnd(t, err)
 		}
 	}
@@ -27,15 +25,13 @@ func TestSupersededAttemptChangesNothing(t *testing.T) {
 	}{
 		"parks":                  {end: func(t *testing.T, a *turn) { t.Helper(); a.park(t, 7) }},
 		"parks without a ticket": {end: func(t *testing.T, a *turn) { t.Helper(); a.park(t, 0) }},
-		"parks, cut off":         {end: func(t *testing.T, a *turn) { t.Helper(); a.ours.CutOff(); a.park(t, 7) }},
-		"done":                   {end: cutOff(nil)},
-		"done, unique":           {opts: []asynq.Option{asynq.Unique(time.Hour)}, end: cutOff(nil)},
-		"completed":              {opts: []asynq.Option{asynq.Retention(time.Hour)}, end: cutOff(nil)},
-		"completed, unique":      {opts: []asynq.Option{asynq.Retention(time.Hour), asynq.Unique(time.Hour)}, end: cutOff(nil)},
-		"failed":                 {end: cutOff(errOwn)},
-		"archived":               {end: cutOff(asynq.SkipRetry)},
-		"revoked":                {end: cutOff(asynq.RevokeTask)},
-		"put back":               {end: func(t *testing.T, a *turn) { t.Helper(); a.ours.CutOff(); a.stop() }},
+		"done":                   {end: ends(nil)},
+		"done, unique":           {opts: []asynq.Option{asynq.Unique(time.Hour)}, end: ends(nil)},
+		"completed":              {opts: []asynq.Option{asynq.Retention(time.Hour)}, end: ends(nil)},
+		"completed, unique":      {opts: []asynq.Option{asynq.Retention(time.Hour), asynq.Unique(time.Hour)}, end: ends(nil)},
+		"failed":                 {end: ends(errOwn)},
+		"archived":               {end: ends(asynq.SkipRetry)},
+		"revoked":                {end: ends(asynq.RevokeTask)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -71,9 +67,7 @@ func TestSupersededAttemptChangesNothing(t *testing.T) {
 func TestSupersededAttemptOfTheSameProcessChangesNothing(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(t *testing.T, a *turn){
-		"parks":           func(t *testing.T, a *turn) { t.Helper(); a.park(t, 7) },
-		"done, cut off":   func(t *testing.T, a *turn) { t.Helper(); a.ours.CutOff(); a.mustEnd(t, nil) },
-		"failed, cut off": func(t *testing.T, a *turn) { t.Helper(); a.ours.CutOff(); a.mustEnd(t, errOwn) },
+		"parks": func(t *testing.T, a *turn) { t.Helper(); a.park(t, 7) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -155,32 +149,6 @@ func (f *fleet) rescore(t *testing.T, set, id string, score int64) {
 	must(t, f.rdb.ZAddXX(t.Context(), f.prefix()+set, redis.Z{Score: float64(score), Member: id}).Err())
 }
 
-// An attempt that was cut off, but whose task nobody has taken, speaks for it.
-func TestCutOffAttemptThatIsStillTheLatest(t *testing.T) {
-	t.Parallel()
-	for where, store := range stores() {
-		t.Run(where, func(t *testing.T) {
-			t.Parallel()
-			f := store(t)
-			w := f.worker(t)
-			id := f.enqueue(t)
-			a := w.take(t, id)
-			a.ours.CutOff()
-			a.park(t, 7)
-			if have := f.check(t).places()[id]; !slices.Equal(have, []string{"retry"}) {
-				t.Errorf("want it parked, have it in %v", have)
-			}
-			f.promote(t, id, 7, asynqredis.Called)
-			a = w.take(t, id)
-			a.ours.CutOff()
-			a.mustEnd(t, nil)
-			if have := f.check(t).places(); len(have) != 0 {
-				t.Errorf("want it done, have %v", have)
-			}
-		})
-	}
-}
-
 // The task is not active any more: recovered, or gone. asynq's own answer would
 // be an error.
 func TestAttemptOfATaskThatIsNotActiveMovesNothing(t *testing.T) {
@@ -192,13 +160,12 @@ func TestAttemptOfATaskThatIsNotActiveMovesNothing(t *testing.T) {
 		"recovered and deleted":  func(f *fleet, id string) error { return f.inspector.DeleteTask(f.queue, id) },
 	}
 	for name, c := range map[string]struct {
-		park, cutOff bool
-		err          error
+		park bool
+		err  error
 	}{
-		"parks":           {park: true, err: errWaiting},
-		"parks, cut off":  {park: true, cutOff: true, err: errWaiting},
-		"done, cut off":   {cutOff: true},
-		"failed, cut off": {cutOff: true, err: errOwn},
+		"parks":  {park: true, err: errWaiting},
+		"done":   {},
+		"failed": {err: errOwn},
 	} {
 		for moved, move := range moves {
 			t.Run(moved+", "+name, func(t *testing.T) {
@@ -217,9 +184,6 @@ func TestAttemptOfATaskThatIsNotActiveMovesNothing(t *testing.T) {
 						told := false
 						if c.park {
 							a.ours.Park(asynqredis.Park{At: time.Now().Add(time.Hour), Ticket: 7, Done: func(int) { told = true }})
-						}
-						if c.cutOff {
-							a.ours.CutOff()
 						}
 						a.mustEnd(t, c.err)
 						f.unchanged(t, before)

@@ -99,9 +99,6 @@ func (w *walk) park(t *testing.T) {
 			t.Errorf("want parking %d of %s, have %d", m.parked, id, n)
 		}
 	}})
-	if w.rand.IntN(4) == 0 {
-		m.turn.ours.CutOff() // still the latest, so it makes no difference
-	}
 	m.turn.mustEnd(t, errWaiting)
 	m.reason, m.turn, m.ticket = errWaiting.Error(), nil, ""
 	if ticket != 0 {
@@ -171,9 +168,6 @@ func (w *walk) fail(t *testing.T) {
 	id, m := w.pick(in("active"))
 	if m == nil {
 		return
-	}
-	if w.rand.IntN(4) == 0 {
-		m.turn.ours.CutOff()
 	}
 	m.turn.mustEnd(t, errOwn)
 	w.failure(m, errOwn)
@@ -304,7 +298,6 @@ func (w *walk) endLateAt(t *testing.T, i int) {
 	a := w.late[i]
 	w.late = slices.Delete(w.late, i, i+1)
 	how, err := "parks", errWaiting
-	a.ours.CutOff()
 	switch w.rand.IntN(3) {
 	case 0:
 		how, err = "succeeds", nil

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"log/slog"
 	"time"
 
@@ -19,6 +20,7 @@ type Config struct {
 	TimerInterval  time.Duration
 	Shutdown       Shutdown
 	Lock           lock.Config
+	Recovery       Recovery
 	Ledger         Ledger
 	HTTP           HTTP
 	Log            Log
@@ -51,6 +53,12 @@ type Shutdown struct {
 	Timeout time.Duration
 	// HardDeadline is when the process ends whatever still runs.
 	HardDeadline time.Duration
+}
+
+// Recovery says what becomes of tasks whose worker died, see [queue.Recovery].
+type Recovery struct {
+	Crashes   int // 0: none is spared
+	NoRetries bool
 }
 
 // Ledger says where the business tasks keep their results.
@@ -118,6 +126,7 @@ func (c Config) Server(logger *slog.Logger, observe func(queue.Event)) queue.Ser
 		TimerInterval:   c.TimerInterval,
 		ShutdownTimeout: c.Shutdown.Timeout,
 		Lock:            c.Lock,
+		Recovery:        queue.Recovery{Crashes: cmp.Or(c.Recovery.Crashes, -1), NoRetries: c.Recovery.NoRetries},
 		Observe:         observe,
 		Logger:          logger,
 	}

@@ -71,6 +71,12 @@ func Settings() []Setting {
 			"How long the last fencing token of an idle resource is remembered: the step back of the Redis server's clock that is tolerated. "+
 				"Each idle resource costs about 130 bytes for so long."),
 
+		number("recovery.crashes", "3", 0, 1000, func(c *Config) *int { return &c.Recovery.Crashes },
+			"How many crashes of its worker a task is spared: it then runs again within 25s and at no charge. After so many, and with 0 always, it is left to "+
+				"asynq, which runs it again after a minute or more, and charges an attempt."),
+		boolean("recovery.no_retries", "false", func(c *Config) *bool { return &c.Recovery.NoRetries },
+			"Whether a task that is not to be retried runs again as well if its worker crashed while it ran. Otherwise asynq archives it."),
+
 		dsn("ledger.dsn", "ledger.db", "ledger", func(c *Config) *Secret { return &c.Ledger.DSN },
 			"Where the tasks keep their results: the path of an SQLite file, or postgres://user@host/database. "+
 				"One with a password goes into SIDING_LEDGER_DSN; PGPASSWORD and PGPASSFILE work too."),

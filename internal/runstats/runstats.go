@@ -58,6 +58,7 @@ func (c *Collector) Observe(e queue.Event) {
 		if e.Err == nil {
 			c.sum.Succeeded++
 		}
+	case queue.EventRecovered: // it begins anew
 	case queue.EventLost:
 		c.sum.Lost++
 	}

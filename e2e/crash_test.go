@@ -1,0 +1,120 @@
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/queue"
+	"github.com/sidingq/siding/tasks"
+)
+
+// What the README promises of workers that are killed, with the default settings.
+const (
+	defaultTTL    = 15 * time.Second
+	nextWaiterBy  = defaultTTL + 2*time.Second
+	killedAgainBy = 25 * time.Second
+)
+
+// Workers are killed with kill -9 while each holds a lock for which another task
+// waits. The waiting ones go on, the killed ones run again, and none is charged.
+func TestWorkersAreKilled(t *testing.T) {
+	t.Parallel()
+	const kills = 10
+	for name, electedDies := range map[string]bool{"among them the elected one": true, "but the elected one lives": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t)
+			rdb := s.redis.Client(t)
+			client := queue.NewClient(rdb)
+			enqueue := func(order string) string {
+				t.Helper()
+				receipt, err := client.Enqueue(t.Context(), tasks.AuditOrder{Order: order}, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return receipt.ID
+			}
+			holds := func(resource, id string) bool {
+				return strings.Contains(rdb.Get(t.Context(), "lock:order:"+resource).Val(), id)
+			}
+			elected := func() string {
+				key := rdb.Keys(t.Context(), "lock:siding-recovery:*").Val()
+				if len(key) != 1 {
+					return ""
+				}
+				return rdb.Get(t.Context(), key[0]).Val()
+			}
+			const forever = "--work=1h"
+			if !electedDies {
+				s.startWorker(t, forever, "--concurrency=1")
+				id := enqueue("busy")
+				await(t, 20*time.Second, "the first worker busy and elected", func() bool { return holds("busy", id) && elected() != "" })
+			}
+			var victims []*worker
+			var killed, waiting []string
+			for n := range kills {
+				victims = append(victims, s.startWorker(t, forever, "--concurrency=1"))
+				order := fmt.Sprintf("crash-%d", n)
+				killed = append(killed, enqueue(order))
+				await(t, 20*time.Second, "a worker busy", func() bool { return holds(order, killed[n]) })
+			}
+			await(t, 20*time.Second, "one elected", func() bool { return elected() != "" })
+			byPID := func(w *worker) bool { return strings.Contains(elected(), fmt.Sprintf("(pid %d)", w.cmd.Process.Pid)) }
+			if slices.ContainsFunc(victims, byPID) != electedDies {
+				t.Fatalf("want a victim elected: %v, have %s", electedDies, elected())
+			}
+			s.startWorker(t)
+			for n := range kills {
+				waiting = append(waiting, enqueue(fmt.Sprintf("crash-%d", n)))
+			}
+			await(t, 20*time.Second, "all waiting", func() bool { return s.queueInfo(t).Retry == kills })
+
+			began := time.Now()
+			for _, v := range victims {
+				if err := v.cmd.Process.Kill(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			next := s.timeGone(t, rdb, began, waiting)
+			again := s.timeGone(t, rdb, began, killed)
+			t.Logf("%d workers killed: the next waiter ran after %s, the killed task after %s", kills, span(next), span(again))
+			if late := next[len(next)-1]; late > nextWaiterBy {
+				t.Errorf("want the next waiter to run within %v, have %v", nextWaiterBy, late)
+			}
+			if late := again[len(again)-1]; late > killedAgainBy {
+				t.Errorf("want the killed task to run within %v, have %v", killedAgainBy, late)
+			}
+			if info := s.queueInfo(t); info.FailedTotal != 0 || info.ProcessedTotal != 2*kills {
+				t.Errorf("want %d tasks processed and none charged, have %d and %d", 2*kills, info.ProcessedTotal, info.FailedTotal)
+			}
+		})
+	}
+}
+
+// timeGone returns, sorted, how long after began each of the tasks had succeeded.
+func (s *site) timeGone(t *testing.T, rdb redis.UniversalClient, began time.Time, ids []string) []time.Duration {
+	t.Helper()
+	var took []time.Duration
+	left := slices.Clone(ids)
+	await(t, time.Minute, "all tasks done", func() bool {
+		left = slices.DeleteFunc(left, func(id string) bool {
+			gone := rdb.Exists(t.Context(), "asynq:{default}:t:"+id).Val() == 0
+			if gone {
+				took = append(took, time.Since(began))
+			}
+			return gone
+		})
+		return len(left) == 0
+	})
+	slices.Sort(took)
+	return took
+}
+
+func span(sorted []time.Duration) string {
+	return fmt.Sprintf("%.1f to %.1f s (median %.1f)", sorted[0].Seconds(), sorted[len(sorted)-1].Seconds(), sorted[len(sorted)/2].Seconds())
+}

@@ -1,0 +1,156 @@
+package asynqredis
+
+import (
+	"context"
+	_ "embed"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+var (
+	//go:embed acknowledge.lua
+	acknowledgeSource string
+	//go:embed park.lua
+	parkSource string
+
+	parkScript = newScript(parkSource)
+)
+
+// uniqueMargin is how much longer than a parked task's timer its uniqueness
+// lasts at least, for the time it then spends in pending.
+const uniqueMargin = time.Minute
+
+// repeatTimeout bounds an acknowledgement that is sent again.
+const repeatTimeout = time.Second
+
+// acknowledge sends asynq's word on an attempt, on the condition that the attempt
+// is still the task's latest.
+func (h *Hook) acknowledge(ctx context.Context, next redis.ProcessHook, cmd redis.Cmder, c call) error {
+	deadline, ok := ctx.Deadline()
+	a := h.running.acknowledging(c.queue, c.arg(0), deadline, ok)
+	if a == nil {
+		return next(ctx, cmd)
+	}
+	if ctx.Err() != nil {
+		return h.repeat(ctx, next, cmd, c, a)
+	}
+	return h.end(ctx, next, cmd, c, a)
+}
+
+// repeat sends an acknowledgement again. asynq tries that every few seconds while
+// the lease lasts, and once at its shutdown, but with a context that it has
+// cancelled itself. It does so one by one: where Redis does not answer to the first,
+// the others are not tried.
+func (h *Hook) repeat(ctx context.Context, next redis.ProcessHook, cmd redis.Cmder, c call, a *Attempt) error {
+	if time.Now().UnixNano() < h.noRepeatBefore.Load() {
+		return answer(cmd, nil, ctx.Err())
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), repeatTimeout)
+	defer cancel()
+	err := h.end(ctx, next, cmd, c, a)
+	if err != nil && !redis.HasErrorPrefix(err, "NOSCRIPT") {
+		h.noRepeatBefore.Store(time.Now().Add(repeatTimeout).UnixNano())
+	}
+	return err
+}
+
+// end parks the attempt, or sends asynq's word on it with the condition in front.
+func (h *Hook) end(ctx context.Context, next redis.ProcessHook, cmd redis.Cmder, c call, a *Attempt) error {
+	if park := a.parking(); park != nil && (c.op == opRetry || c.op == opArchive) {
+		return h.park(ctx, next, cmd, c, a, park)
+	}
+	script, known := h.acks.script(c)
+	if !known {
+		return answer(cmd, nil, noScriptError{})
+	}
+	got, err := run(ctx, next, script, c.keys, append(slices.Clip(c.argv), a.name, c.op.taskKey())...)
+	if err != nil {
+		return answer(cmd, nil, err)
+	}
+	h.running.remove(a)
+	if got == over {
+		h.ignored(ctx, a)
+		got = "OK"
+	}
+	return answer(cmd, got, nil)
+}
+
+// over is the answer of acknowledge.lua to an attempt that is over already.
+const over = "over"
+
+// ignored reports an acknowledgement that changed nothing. For asynq it is as good
+// as any other: there is nothing left to be done about the attempt.
+func (h *Hook) ignored(ctx context.Context, a *Attempt) {
+	h.logger.WarnContext(ctx, "an attempt was over before it was acknowledged: it was superseded, or this is said twice", "task_id", a.ID, "queue", a.Queue)
+}
+
+// acks are asynq's scripts of acknowledgement with acknowledge.lua in front.
+type acks struct {
+	mu      sync.Mutex
+	scripts map[string]script // by the SHA1 of asynq's
+}
+
+// script returns what is sent for c. It is not known before asynq has sent the
+// text of its own script, which it does when it is told that Redis does not know it.
+func (s *acks) script(c call) (script, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.scripts[c.sha]; !ok && c.source != "" {
+		if s.scripts == nil {
+			s.scripts = make(map[string]script)
+		}
+		s.scripts[c.sha] = newScript(acknowledgeSource + c.source)
+	}
+	found, ok := s.scripts[c.sha]
+	return found, ok
+}
+
+// noScriptError is Redis' answer to the name of a script that it does not know.
+type noScriptError struct{}
+
+func (noScriptError) Error() string { return "NOSCRIPT the text of the script is not known yet" }
+
+// RedisError makes it one of Redis, as [redis.Error] wants.
+func (noScriptError) RedisError() {}
+
+// park answers asynq's retry or archive call with park.lua instead. Both calls
+// carry the task with its last error as their second argument. asynq has charged it
+// when it took the error for a failure: without the guard's configuration, or when
+// the handler's time was over in the same moment. That is taken back.
+func (h *Hook) park(ctx context.Context, next redis.ProcessHook, cmd redis.Cmder, c call, a *Attempt, p *Park) error {
+	msg := withRetried(c.arg(1), a.retried)
+	unique, err := field([]byte(msg), fieldUniqueKey)
+	if err != nil {
+		return answer(cmd, nil, err)
+	}
+	keys := []any{taskKey(a.Queue, a.ID), activeKey(a.Queue), leaseKey(a.Queue), retryKey(a.Queue), pendingKey(a.Queue)}
+	if unique != "" {
+		keys = append(keys, unique)
+	}
+	ticket := ""
+	if p.Ticket != 0 {
+		ticket = strconv.FormatInt(p.Ticket, 10)
+	}
+	now := time.Now()
+	uniqueFor := p.At.Sub(now) + uniqueMargin
+	got, err := run(ctx, next, parkScript, keys, a.ID, msg, p.At.Unix(), a.name, ticket, uniqueFor.Milliseconds(), now.UnixNano())
+	if err != nil {
+		return answer(cmd, nil, err)
+	}
+	h.running.remove(a)
+	parked := int64(-1)
+	if reply, ok := got.([]any); ok && len(reply) == 2 {
+		parked, _ = reply[0].(int64)
+	}
+	switch {
+	case parked < 0:
+		h.ignored(ctx, a)
+	case p.Done != nil:
+		p.Done(int(parked))
+	}
+	return answer(cmd, "OK", nil)
+}

@@ -1,0 +1,28 @@
+-- Puts a task back whose worker has fallen silent: active -> tail of pending.
+--
+-- KEYS[1]  asynq:{queue}:t:<id>
+-- KEYS[2]  asynq:{queue}:active
+-- KEYS[3]  asynq:{queue}:lease
+-- KEYS[4]  asynq:{queue}:pending
+-- ARGV[1]  task id
+-- ARGV[2]  the attempt's name
+-- ARGV[3]  leases that end within so many seconds are not being renewed
+-- ARGV[4]  encoded task with the crash as its last error
+-- ARGV[5]  how many crashes of it that makes
+-- ARGV[6]  now, Unix nanoseconds
+--
+-- Returns 1 when it was put back, else 0.
+--
+-- Guarantees: nothing is counted but the crash; a task whose lease has been
+-- renewed since, that a later attempt has taken, or that is over stays where it is;
+-- the same call made twice moves it once.
+
+local task = redis.call('HMGET', KEYS[1], 'siding_attempt', 'state')
+if task[1] ~= ARGV[2] or task[2] ~= 'active' then return 0 end
+local ends = redis.call('ZSCORE', KEYS[3], ARGV[1])
+if ends and tonumber(ends) > redis.call('TIME')[1] + ARGV[3] then return 0 end
+if redis.call('LREM', KEYS[2], 0, ARGV[1]) == 0 then return 0 end
+redis.call('ZREM', KEYS[3], ARGV[1])
+redis.call('LPUSH', KEYS[4], ARGV[1])
+redis.call('HSET', KEYS[1], 'msg', ARGV[4], 'state', 'pending', 'pending_since', ARGV[6], 'siding_crashes', ARGV[5])
+return 1

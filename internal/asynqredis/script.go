@@ -1,0 +1,44 @@
+package asynqredis
+
+import (
+	"context"
+	"errors"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A script is sent down the hooked connection itself, where redis.Script, which
+// needs a client, would come through the hook again.
+type script struct{ source, sha string }
+
+func newScript(source string) script { return script{source, scriptSHA(source)} }
+
+// run sends a script, by its text if Redis does not know it yet.
+func run(ctx context.Context, next redis.ProcessHook, s script, keys []any, argv ...any) (any, error) {
+	args := append([]any{"evalsha", s.sha, len(keys)}, keys...)
+	args = append(args, argv...)
+	cmd := redis.NewCmd(ctx, args...)
+	err := next(ctx, cmd)
+	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
+		args[0], args[1] = "eval", s.source
+		cmd = redis.NewCmd(ctx, args...)
+		err = next(ctx, cmd)
+	}
+	return cmd.Val(), err
+}
+
+// answer makes cmd, which was never sent, look as if it had been.
+func answer(cmd redis.Cmder, v any, err error) error {
+	if err != nil {
+		cmd.SetErr(err)
+		return err
+	}
+	c, ok := cmd.(*redis.Cmd)
+	if !ok {
+		err := errors.New("asynqredis: a script call of an unknown type")
+		cmd.SetErr(err)
+		return err
+	}
+	c.SetVal(v)
+	return nil
+}

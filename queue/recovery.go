@@ -1,0 +1,200 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/hibiken/asynq"
+
+	"github.com/sidingq/siding/internal/asynqredis"
+	"github.com/sidingq/siding/lock"
+)
+
+// Recovery says what becomes of a guarded task whose worker died, or was cut off
+// from Redis, while it ran. asynq would run it again after a minute or more, and
+// charge it an attempt. Siding puts it back within 25 s (15 to 20 as a rule, if the
+// lock's TTL is not longer) and at no charge, but counts its crashes. Of the servers
+// that take tasks from the same queues one does this for all: it holds a lock of its own.
+type Recovery struct {
+	// Crashes is how many crashes a task is spared. After so many it is left to
+	// asynq, so that a task which kills its worker comes to an end, archived once
+	// its retries are used up. Defaults to 3; negative leaves all tasks to asynq.
+	Crashes int
+	// NoRetries says that also a task which is not to be retried (MaxRetry(0)) is run
+	// again after a crash, although its handler had begun. Otherwise it is left to
+	// asynq, which archives it.
+	NoRetries bool
+}
+
+func (r Recovery) withDefaults() Recovery {
+	if r.Crashes == 0 {
+		r.Crashes = 3
+	}
+	return r
+}
+
+const (
+	// recoveryEvery is how often silent tasks are looked for, give or take a tenth.
+	recoveryEvery = 2 * time.Second
+	// candidateEvery is how often the others ask whether the elected one has gone.
+	candidateEvery = 3 * time.Second
+	// outagePause is how long after a fault of Redis the next try comes.
+	outagePause = 5 * time.Second
+)
+
+// A recoverer takes part in the election of the one that recovers the tasks of
+// some queues, and does so when elected.
+type recoverer struct {
+	mu     sync.Mutex
+	queues map[string]bool
+	cancel context.CancelFunc // nil until begun
+	closed bool
+	done   sync.WaitGroup
+}
+
+// serves adds to the queues of the server.
+func (r *recoverer) serves(queues map[string]int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.queues == nil {
+		r.queues = make(map[string]bool)
+	}
+	if len(queues) == 0 {
+		r.queues["default"] = true // as asynq has it
+	}
+	for name := range queues {
+		r.queues[name] = true
+	}
+}
+
+// begin runs work, with the names of the queues, until close; once.
+func (r *recoverer) begin(work func(ctx context.Context, queues []string)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed || r.cancel != nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	r.cancel = cancel
+	queues := slices.Sorted(maps.Keys(r.queues))
+	r.done.Go(func() { work(ctx, queues) })
+}
+
+// close ends the work and waits for it.
+func (r *recoverer) close() {
+	r.mu.Lock()
+	r.closed = true
+	if r.cancel != nil {
+		r.cancel()
+	}
+	r.mu.Unlock()
+	r.done.Wait()
+}
+
+// electionOf names the resource for whose lock those who serve the same queues
+// contend.
+func electionOf(queues []string) string {
+	return "siding-recovery:" + uuid.NewSHA1(uuid.Nil, []byte(strings.Join(queues, "\n"))).String()
+}
+
+// recover looks after the tasks of queues while this process is the elected one,
+// and else tries to be, until ctx ends.
+func (g *Guard) recover(ctx context.Context, queues []string) {
+	locker := g.locker.With(lock.Options{Holder: "recovery on " + g.self, Wait: lock.Fixed(candidateEvery)})
+	for pause(ctx, rand.N(recoveryEvery)) {
+		err := locker.Hold(ctx, electionOf(queues), func(ctx context.Context) error {
+			for {
+				if err := g.sweep(ctx, queues); err != nil {
+					return err
+				}
+				if !pause(ctx, recoveryEvery*9/10+rand.N(recoveryEvery/5)) {
+					return nil
+				}
+			}
+		})
+		if ctx.Err() == nil && err != nil {
+			g.cfg.Logger.WarnContext(ctx, "killed tasks cannot be looked for", "error", err)
+			pause(ctx, outagePause)
+		}
+	}
+}
+
+// sweep puts back all tasks of queues that can be.
+func (g *Guard) sweep(ctx context.Context, queues []string) error {
+	var errs []error
+	for _, queue := range queues {
+		for skip := 0; ; {
+			silent, err := asynqredis.Silent(ctx, g.rdb, queue, skip)
+			if err != nil {
+				return err
+			}
+			for _, t := range silent {
+				moved, err := g.putBack(ctx, t)
+				if err != nil { // of one task; the others are looked after all the same
+					errs = append(errs, fmt.Errorf("task %s: %w", t.ID, err))
+				}
+				if !moved {
+					skip++
+				}
+				if ctx.Err() != nil {
+					return errors.Join(errs...)
+				}
+			}
+			if len(silent) < asynqredis.SilentBatch {
+				break
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// putBack has a silent task run again, if it is one of ours whose lock has lapsed
+// and which is to be spared.
+func (g *Guard) putBack(ctx context.Context, t asynqredis.SilentTask) (moved bool, err error) {
+	if !t.Known() || t.Crashes >= g.cfg.Recovery.Crashes || t.Retries == 0 && t.Begun && !g.cfg.Recovery.NoRetries {
+		return false, nil
+	}
+	resource, err := g.resourceOf(asynq.NewTaskWithHeaders(t.Type, t.Payload, t.Headers))
+	if err != nil || resource == "" {
+		return false, nil //nolint:nilerr // not guarded, or it will be archived for it
+	}
+	lapsed, err := g.lapsed(ctx, t, resource)
+	if !lapsed || err != nil {
+		return false, err
+	}
+	crash := fmt.Sprintf("its worker died or was cut off, and it runs again: crash %d of %d that are not charged", t.Crashes+1, g.cfg.Recovery.Crashes)
+	moved, err = asynqredis.Recover(ctx, g.rdb, t, crash)
+	if moved {
+		g.cfg.Logger.WarnContext(ctx, "a task whose worker died or was cut off was put back",
+			"task_id", t.ID, "task_type", t.Type, "queue", t.Queue, "resource", resource, "crashes", t.Crashes+1)
+		g.cfg.Observe(Event{Kind: EventRecovered, TaskID: t.ID, TaskKind: t.Type, Queue: t.Queue, Resource: resource})
+	}
+	return moved, err
+}
+
+// lapsed reports whether a silent task holds its resource no longer. It asks by
+// taking the lock: a free one is handed on at once, by which a line that a
+// dead holder left behind moves on, too.
+func (g *Guard) lapsed(ctx context.Context, t asynqredis.SilentTask, resource string) (bool, error) {
+	locker := g.locker.With(lock.Options{Holder: "recovery on " + g.self})
+	lease, err := locker.Acquire(ctx, resource)
+	if busy, ok := errors.AsType[*lock.BusyError](err); ok {
+		return busy.Foreign || !isHolder(t.Type, t.ID, busy.Holder), nil
+	}
+	if err != nil {
+		return false, err
+	}
+	next, err := lease.HandOff(ctx)
+	if next != nil {
+		g.call(ctx, next)
+	}
+	return err == nil, err
+}

@@ -1,0 +1,296 @@
+package queue_test
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/queue"
+)
+
+// A mortal is a server that can fall silent: from then on Redis hears nothing from
+// it, as if its process had been killed, but its handlers go on.
+type mortal struct {
+	plain
+
+	dead atomic.Bool
+	mute atomic.Bool // only its leases are no longer renewed
+}
+
+func (m *mortal) serve(t *testing.T, b *bundle, st *stage) {
+	t.Helper()
+	m.guardConfig.Lock.TTL = cmp.Or(m.guardConfig.Lock.TTL, 2*time.Second)
+	m.onTasks = func(_ context.Context, cmd redis.Cmder, send func() error) error {
+		switch {
+		case m.dead.Load():
+			return io.ErrUnexpectedEOF
+		case m.mute.Load() && cmd.Name() == "zadd":
+			return nil
+		}
+		return send()
+	}
+	m.onLocks = func(_ context.Context, _ redis.Cmder, send func() error) error {
+		if m.dead.Load() {
+			return io.ErrUnexpectedEOF
+		}
+		return send()
+	}
+	m.plain.serve(t, b, st)
+}
+
+// silence makes a task's lease look as it does when two beats were missed.
+func (b *bundle) silence(t *testing.T, id string) {
+	t.Helper()
+	at := float64(time.Now().Add(10 * time.Second).Unix())
+	if err := b.rdb.ZAddXX(t.Context(), b.key("lease"), redis.Z{Score: at, Member: id}).Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+var quickRecovery = queue.ServerConfig{Lock: lock.Config{TTL: 2 * time.Second}}
+
+// Its worker dies: the task runs again soon, behind those who have waited, is
+// charged nothing, not even on its last attempt, and says what happened.
+func TestKilledTaskRunsAgain(t *testing.T) {
+	t.Parallel()
+	b, st, j := setup(t), newStage(t), &journal{}
+	st.unsafe = true // the killed one's handler goes on
+	var victim mortal
+	victim.serve(t, b, st)
+	zombie, other := st.hold(0), st.hold(2)
+	id := b.enqueue(t, b.job(0))
+	within(t, patience, "the first attempt", zombie.entered)
+	bystander := job{Res: b.resource + ":other", N: 2}
+	otherID := b.enqueue(t, bystander)
+	within(t, patience, "another task of the same worker", other.entered)
+	waiters := b.park(t, 1)
+	again := st.hold(0)
+	victim.dead.Store(true)
+	b.silence(t, id)
+	b.silence(t, otherID)
+
+	cfg := quickRecovery
+	cfg.Observe = j.observe
+	b.serve(t, cfg, st.run)
+	b.awaitGone(t, waiters...)
+	within(t, patience, "the second attempt", again.entered)
+	info := b.awaitState(t, id, asynq.TaskStateActive)
+	// Its last error tells of the crash, or, if it had to wait since, of what for.
+	crashes := b.rdb.HGet(t.Context(), b.taskKey(id), "siding_crashes").Val()
+	if info.Retried != 0 || crashes != "1" || !strings.Contains(info.LastErr, "crash 1 of 3") && !strings.Contains(info.LastErr, "waiting for") {
+		t.Errorf("want it uncharged, with one crash counted and told, have %s, %+v", crashes, info)
+	}
+	again.open()
+	b.awaitGone(t, id, otherID)
+	for _, lost := range []string{id, otherID} {
+		if have := j.of(queue.EventRecovered, lost); len(have) != 1 || have[0].Resource == "" || have[0].TaskKind != "test:job" {
+			t.Errorf("%s: want one recovery told, have %+v", lost, have)
+		}
+	}
+	if info := b.stats(t); info.Failed != 0 || info.Processed != 3 || info.Size != 0 {
+		t.Errorf("want 3 processed, none failed, none left, have %+v", info)
+	}
+	zombie.open()
+	other.open()
+}
+
+// A task whose beats are missed, but which still holds its lock, is at work.
+func TestSilentTaskThatHoldsItsLockIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	b, st, j := setup(t), newStage(t), &journal{}
+	var m mortal
+	m.guardConfig.Observe, m.guardConfig.Lock = j.observe, shortTimers
+	m.mute.Store(true)
+	m.serve(t, b, st)
+	holder := st.hold(0)
+	id := b.enqueue(t, b.job(0))
+	within(t, patience, "the holder", holder.entered)
+	b.silence(t, id)
+	b.serve(t, quickRecovery, st.run)
+	var sweeps int
+	last := ""
+	steadily(t, 6*time.Second, "the task active", func() bool {
+		if fence := b.rdb.Get(t.Context(), "{lock:"+b.resource+"}:fence").Val(); fence != last {
+			last, sweeps = fence, sweeps+1
+		}
+		return b.state(id) == asynq.TaskStateActive
+	})
+	if sweeps != 1 {
+		t.Errorf("want its lock granted once, have it %d times", sweeps)
+	}
+	holder.open()
+	b.awaitGone(t, id)
+	st.wantOrder(0)
+	if have := j.of(queue.EventLost, id); len(have) != 0 {
+		t.Errorf("want no lease lost, have %+v", have)
+	}
+}
+
+// Whom the recovery leaves to asynq.
+func TestKilledTasksThatAreNotSpared(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		recovery queue.Recovery
+		retries  int
+		crashes  int
+		task     func(*bundle) queue.Task
+		spared   bool
+	}{
+		"a task to be retried":                         {retries: 1, spared: true},
+		"its second crash":                             {retries: 1, crashes: 1, spared: true},
+		"its third crash":                              {retries: 1, crashes: 2, spared: true},
+		"its fourth crash":                             {retries: 1, crashes: 3},
+		"a fourth crash of four":                       {recovery: queue.Recovery{Crashes: 4}, retries: 1, crashes: 3, spared: true},
+		"no crash is spared":                           {recovery: queue.Recovery{Crashes: -1}, retries: 1},
+		"without retries":                              {retries: queue.NoRetries},
+		"without retries, but asked for":               {recovery: queue.Recovery{NoRetries: true}, retries: queue.NoRetries, spared: true},
+		"without retries, asked for, the fourth crash": {recovery: queue.Recovery{NoRetries: true}, retries: queue.NoRetries, crashes: 3},
+		"unguarded":                                    {retries: 1, task: func(*bundle) queue.Task { return note{} }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, st, j := setup(t), newStage(t), &journal{}
+			st.unsafe = true
+			var victim mortal
+			victim.guardConfig.Recovery.Crashes = -1
+			victim.serve(t, b, st)
+			zombie := st.hold(0)
+			var task queue.Task = b.job(0)
+			if tt.task != nil {
+				task = tt.task(b)
+			}
+			id := b.enqueue(t, task, queue.Options{Retries: tt.retries})
+			within(t, patience, "the first attempt", zombie.entered)
+			if err := b.rdb.HSet(t.Context(), b.taskKey(id), "siding_crashes", tt.crashes).Err(); err != nil {
+				t.Fatal(err)
+			}
+			victim.dead.Store(true)
+			b.silence(t, id)
+			cfg := quickRecovery
+			cfg.Recovery, cfg.Observe = tt.recovery, j.observe
+			b.serve(t, cfg, st.run)
+			if tt.spared {
+				b.awaitGone(t, id)
+				j.await(t, queue.EventRecovered, id, 1)
+			} else {
+				steadily(t, 7*time.Second, "the task left to asynq", func() bool { return b.state(id) == asynq.TaskStateActive })
+				if have := j.of(queue.EventRecovered, id); len(have) != 0 {
+					t.Errorf("want no recovery, have %+v", have)
+				}
+			}
+			zombie.open()
+		})
+	}
+}
+
+// The answer to a dequeue is lost: nobody has the task, and nobody has begun it,
+// so it runs although it is not to be retried.
+func TestTaskWhoseDequeueGotNoAnswer(t *testing.T) {
+	t.Parallel()
+	b, st := setup(t), newStage(t)
+	var lost atomic.Bool
+	deaf := &plain{onTasks: func(_ context.Context, cmd redis.Cmder, send func() error) error {
+		err := send()
+		if c, ok := cmd.(*redis.Cmd); ok && isDequeue(cmd) && err == nil && c.Val() != nil && !lost.Swap(true) {
+			c.SetVal(nil)
+			return io.ErrUnexpectedEOF
+		}
+		return err
+	}}
+	deaf.serve(t, b, st)
+	id := b.enqueue(t, b.job(0), queue.Options{Retries: queue.NoRetries})
+	eventually(t, "the answer lost", lost.Load)
+	if have := b.state(id); have != asynq.TaskStateActive {
+		t.Fatalf("want the task active, have it %v", have)
+	}
+	b.silence(t, id)
+	b.awaitGone(t, id)
+	st.wantOrder(0)
+}
+
+// The process that takes the task again still runs the attempt that lost it. It
+// waits until that one has returned: asynq keeps one lease for both.
+func TestTaskComesBackToTheProcessOfItsZombie(t *testing.T) {
+	t.Parallel()
+	b, st, logs := setup(t), newStage(t), newLogs(t)
+	var m mortal
+	m.guardConfig.Logger = logs.logger
+	m.mute.Store(true)
+	m.serve(t, b, st)
+	zombie := st.hold(0)
+	id := b.enqueue(t, b.job(0))
+	within(t, patience, "the first attempt", zombie.entered)
+	if err := b.rdb.Del(t.Context(), b.lockKey()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	within(t, patience, "it to learn of its loss", zombie.ended)
+	b.silence(t, id)
+	var info *asynq.TaskInfo
+	eventually(t, "the second attempt to make way", func() bool {
+		info, _ = b.inspector.GetTaskInfo(b.queue, id)
+		return info != nil && strings.Contains(info.LastErr, "has not returned yet")
+	})
+	if info.Retried != 0 {
+		t.Errorf("want it uncharged, have %+v", info)
+	}
+	st.wantOrder(0)
+	zombie.open()
+	b.awaitGone(t, id)
+	st.wantOrder(0, 0)
+}
+
+// Many servers, one that looks. When it has gone, another does.
+func TestOneServerRecovers(t *testing.T) {
+	t.Parallel()
+	b, st, j := setup(t), newStage(t), &journal{}
+	var servers []*queue.Server
+	for range 3 {
+		cfg := quickRecovery
+		cfg.Observe = j.observe
+		servers = append(servers, b.serve(t, cfg, st.run))
+	}
+	elected := func() (holder string) {
+		keys, err := b.rdb.Keys(t.Context(), "lock:siding-recovery:*").Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, key := range keys { // those of other tests too
+			holder += b.rdb.Get(t.Context(), key).Val()
+		}
+		return holder
+	}
+	eventually(t, "one elected", func() bool { return strings.Contains(elected(), "recovery on ") })
+	for i, s := range servers {
+		id := fmt.Sprintf("task-%d", i)
+		b.strand(t, id)
+		b.awaitGone(t, id)
+		if have := j.of(queue.EventRecovered, id); len(have) != 1 {
+			t.Errorf("want one recovery of %s, have %+v", id, have)
+		}
+		shutdown(t, s)
+	}
+}
+
+// strand makes a task that a worker has taken which is no more.
+func (b *bundle) strand(t *testing.T, id string) {
+	t.Helper()
+	ctx := t.Context()
+	b.enqueue(t, b.job(0), queue.Options{TaskID: id, Delay: time.Hour})
+	pipe := b.rdb.TxPipeline()
+	pipe.ZRem(ctx, b.key("scheduled"), id)
+	pipe.LPush(ctx, b.key("active"), id)
+	pipe.ZAdd(ctx, b.key("lease"), redis.Z{Score: float64(time.Now().Add(10 * time.Second).Unix()), Member: id})
+	pipe.HSet(ctx, b.taskKey(id), "state", "active", "siding_attempt", "of a process that died")
+	if _, err := pipe.Exec(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
