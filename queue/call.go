@@ -76,7 +76,7 @@ func (g *Guard) callOne(ctx context.Context, r *lock.Reservation) *lock.Reservat
 		}
 		if !pause(ctx, callRetry) {
 			// The grace is over. Timers go on from here.
-			g.cfg.Logger.WarnContext(ctx, "a waiting task could not be called", "resource", r.Resource, "error", err)
+			g.faults.fault(ctx, g.cfg.Logger.With("resource", r.Resource), "a waiting task could not be called", err)
 			return nil
 		}
 	}

@@ -63,6 +63,7 @@ type Guard struct {
 	// work counts handlers that still hold a lock, and calls under way.
 	work      sync.WaitGroup
 	recoverer recoverer
+	faults    logEvery
 }
 
 // NewGuard returns a guard that keeps its locks on rdb, which must reach the
@@ -255,7 +256,7 @@ func (r *run) makeWay(ctx context.Context, lease *lock.Lease) error {
 		r.call(ctx, next)
 	}
 	if err != nil {
-		r.log().WarnContext(ctx, "a lock could not be released and stays until its ttl", "error", err)
+		r.faults.fault(ctx, r.log(), notReleased, err)
 	}
 	return r.sendBack(&unchargedError{
 		reason: "an earlier attempt, which lost " + r.info.Resource + ", has not returned yet",
@@ -268,7 +269,7 @@ func (r *run) makeWay(ctx context.Context, lease *lock.Lease) error {
 func (r *run) refused(ctx context.Context, err error) *unchargedError {
 	var busy *lock.BusyError
 	if !errors.As(err, &busy) {
-		r.log().WarnContext(ctx, "a lock could not be asked for", "error", err)
+		r.faults.fault(ctx, r.log(), "a lock could not be asked for", err)
 		return &unchargedError{reason: err.Error(), after: jitter(unlinedDelay), cause: err}
 	}
 	if busy.Next != nil {

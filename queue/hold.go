@@ -43,13 +43,15 @@ func (r *run) begin(ctx context.Context) error {
 	latest, err := r.attempt.Begin(ctx, r.rdb)
 	switch {
 	case err != nil:
-		r.log().WarnContext(ctx, "the beginning of a task without retries could not be written down", "error", err)
+		r.faults.fault(ctx, r.log(), "the beginning of a task without retries could not be written down", err)
 		return r.sendBack(&unchargedError{reason: err.Error(), after: jitter(unlinedDelay), cause: err})
 	case !latest:
 		return r.sendBack(&unchargedError{reason: "superseded by a later attempt", after: jitter(unlinedDelay), cause: lock.ErrLost})
 	}
 	return nil
 }
+
+const notReleased = "a lock could not be released and stays until its ttl"
 
 // release hands the lock on and says what the handler's error has become.
 func (r *run) release(ctx context.Context, lease *lock.Lease, err error) error {
@@ -73,7 +75,7 @@ func (r *run) release(ctx context.Context, lease *lock.Lease, err error) error {
 		})
 	} else if rerr != nil {
 		// The handler's word stands: the lease was valid until it returned.
-		r.log().WarnContext(ctx, "a lock could not be released and stays until its ttl", "error", rerr)
+		r.faults.fault(ctx, r.log(), notReleased, rerr)
 	}
 	r.cfg.Observe(ev)
 	return err

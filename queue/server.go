@@ -150,7 +150,7 @@ func NewServer(opts *redis.UniversalOptions, cfg ServerConfig) (*Server, error) 
 		TaskCheckInterval:        cfg.PollInterval,
 		DelayedTaskCheckInterval: cfg.TimerInterval,
 		ShutdownTimeout:          cfg.ShutdownTimeout,
-		Logger:                   asynqLogger{cfg.Logger},
+		Logger:                   asynqLogger{cfg.Logger, new(logEvery)},
 		ErrorHandler:             asynq.ErrorHandlerFunc(s.logFailure),
 	}))
 	return s, nil

@@ -28,6 +28,7 @@ type Hook struct {
 	strange atomic.Bool   // a dequeue that we do not know has been seen
 	running attempts
 	acks    acks
+	outage  outage
 	// noRepeatBefore, in Unix nanoseconds: Redis has just not answered.
 	noRepeatBefore atomic.Int64
 }
@@ -78,6 +79,7 @@ func (h *Hook) dequeue(ctx context.Context, next redis.ProcessHook, cmd redis.Cm
 	h.begun()
 	name := h.process + ":" + strconv.FormatUint(h.count.Add(1), 36)
 	got, err := run(ctx, next, dequeueScript, c.keys, c.argv[0], c.argv[1], name)
+	h.outage.rest(ctx, err)
 	if err == nil {
 		msg, ok := got.(string)
 		if !ok {
