@@ -4,7 +4,7 @@
 //
 // A [Hook] sits on the Redis connection that asynq's server uses. It knows
 // asynq's script calls by the SHA1 of their text, so a version of asynq whose
-// scripts differ is not touched at all: its tasks then have no [Attempt]. Four
+// scripts differ is not touched at all: its tasks then have no [Attempt]. Five
 // things happen on the connection:
 //
 //   - A dequeue is sent as our own script, which does the same and also stamps the
@@ -14,6 +14,7 @@
 //   - Every other acknowledgement is sent with a condition in front of asynq's own
 //     script: the attempt that it is of is still the task's latest. That makes it safe
 //     to send again, which asynq tries with a context that has ended.
+//   - A result that a handler writes is kept only while its attempt lasts.
 //   - Everything else passes through.
 //
 // [Promote] moves a parked task to the head of pending.

@@ -67,6 +67,9 @@ func (h *Hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		case opDone, opComplete, opRequeue, opRetry, opArchive:
 			return h.acknowledge(ctx, next, cmd, c)
 		case opNone:
+			if a, result := h.resultOf(cmd); a != nil {
+				return h.writeResult(ctx, next, cmd, a, result)
+			}
 			if likeDequeue && !h.strange.Swap(true) {
 				h.logger.WarnContext(ctx, "asynq's scripts are not the ones known: waiting tasks come by their timers only")
 			}
