@@ -57,6 +57,24 @@ func TestDashboardShowsWhyTasksWait(t *testing.T) {
 	}
 }
 
+// A person who has the password sees the pages, whose script asks the server
+// for all it shows.
+func TestDashboardBehindALogin(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	address := freeAddress(t)
+	s.env = append(s.env, "SIDING_HTTP_ADDRESS="+address, "SIDING_HTTP_PASSWORD=sesame")
+	s.startWorker(t)
+	if _, err := s.enqueue(t.Context(), "task", "order:audit", "--payload", `{"order":"536365"}`, "--delay", "1h"); err != nil {
+		t.Fatal(err)
+	}
+	path := "/dashboard/queues/default?status=scheduled"
+	browsertest.Text(t, "http://siding:sesame@"+address+path, "order:audit")
+	if have := browsertest.Text(t, "http://siding:wrong@"+address+path, ""); strings.Contains(have, "order:audit") {
+		t.Errorf("with a wrong password: want no task shown, have %s", have)
+	}
+}
+
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // local

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sidingq/siding/internal/config"
+	"github.com/sidingq/siding/internal/dashboard"
 )
 
 // The exit statuses of the program, as its help tells them.
@@ -99,6 +100,9 @@ is wrong.`,
 				return err
 			}
 			cfg, err := a.settings()
+			if err == nil {
+				err = checkExposure(cfg.HTTP)
+			}
 			if err != nil {
 				return err
 			}
@@ -175,6 +179,17 @@ func (a *app) settings() (config.Config, error) {
 		}
 	}
 	return config.Load(path, a.lookupEnv, a.flags.settings...)
+}
+
+// checkExposure refuses a dashboard that asks others than this machine's users
+// for nothing, also one that only shows: payloads are not for everybody. The rule
+// is not among those of the settings, as other programs read the same file
+// without the worker's environment, where the password may be.
+func checkExposure(h config.HTTP) error {
+	if h.Address == "" || !h.Dashboard || h.Password != "" || h.PasswordFile != "" || dashboard.Loopback(h.Address) {
+		return nil
+	}
+	return fmt.Errorf("http.address: others can reach %s: want SIDING_HTTP_PASSWORD or http.password_file, or http.dashboard false, have neither", h.Address)
 }
 
 // defaultConfig is read when no other file is named and it is there.

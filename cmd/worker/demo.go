@@ -77,7 +77,7 @@ func (a *app) perform(ctx context.Context, m *member) error {
 	if err != nil {
 		return err
 	}
-	m.serveHTTP(ctx, listener)
+	m.serveHTTP(listener)
 	rdb := redis.NewClient(&redis.Options{Addr: m.cfg.Redis.Addrs[0], ContextTimeoutEnabled: true})
 	defer func() { _ = rdb.Close() }() // nothing is in flight by then
 	total, err := enqueueSample(ctx, rdb)

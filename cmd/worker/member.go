@@ -52,6 +52,10 @@ func open(ctx context.Context, cfg config.Config, log *slog.Logger, work time.Du
 		return nil, err
 	}
 	opts.ClientName = "siding-worker"
+	password, err := cfg.HTTP.LoginPassword()
+	if err != nil {
+		return nil, err
+	}
 	if m.ledger, err = ledger.Open(ctx, string(cfg.Ledger.DSN)); err != nil {
 		return nil, err
 	}
@@ -59,7 +63,14 @@ func open(ctx context.Context, cfg config.Config, log *slog.Logger, work time.Du
 		return nil, errors.Join(err, m.ledger.Close())
 	}
 	tasks.Register(m.server, m.ledger, tasks.Config{Work: work})
-	web := dashboard.Config{ReadOnly: cfg.HTTP.ReadOnly, AnyHost: !dashboard.Loopback(cfg.HTTP.Address), Ready: m.ready}
+	web := dashboard.Config{
+		ReadOnly: cfg.HTTP.ReadOnly,
+		Username: cfg.HTTP.Username,
+		Password: string(password),
+		// Behind a proxy the host is the proxy's; the password then stands guard.
+		AnyHost: password != "" || !dashboard.Loopback(cfg.HTTP.Address),
+		Ready:   m.ready,
+	}
 	if cfg.HTTP.Dashboard {
 		web.Redis = opts
 	}
@@ -81,14 +92,11 @@ func (m *member) takeTasks(ctx context.Context) error {
 }
 
 // serveHTTP serves on the listener. A nil one serves nothing.
-func (m *member) serveHTTP(ctx context.Context, listener net.Listener) {
+func (m *member) serveHTTP(listener net.Listener) {
 	if listener == nil {
 		return
 	}
 	m.http, m.addr = dashboard.NewServer(m.pages, m.log), listener.Addr()
-	if m.cfg.HTTP.Dashboard && !m.cfg.HTTP.ReadOnly && !dashboard.Loopback(m.addr.String()) {
-		m.log.WarnContext(ctx, "the dashboard has no login and others can reach it", "address", m.addr.String())
-	}
 	m.web.Go(func() {
 		if err := m.http.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 			m.broken <- fmt.Errorf("http: %w", err)

@@ -33,7 +33,7 @@ func (a *app) serve(ctx context.Context, cfg config.Config) error {
 	listener, err := listen(ctx, cfg.HTTP.Address)
 	if err == nil {
 		// The probes answer from now on; the member is not ready yet.
-		m.serveHTTP(ctx, listener)
+		m.serveHTTP(listener)
 		err = m.takeTasks(ctx)
 	}
 	if ctx.Err() != nil {

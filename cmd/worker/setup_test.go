@@ -70,9 +70,15 @@ type worker struct {
 // configuration is that of args alone.
 func start(t *testing.T, args ...string) *worker {
 	t.Helper()
+	return startWith(t, nil, args...)
+}
+
+// startWith does the same with variables of the environment (name=value).
+func startWith(t *testing.T, environ []string, args ...string) *worker {
+	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	w := &worker{status: make(chan int, 1), stop: stop}
-	a := &app{stdout: &w.stdout, stderr: &w.stderr}
+	a := &app{stdout: &w.stdout, stderr: &w.stderr, environ: environ}
 	go func() { w.status <- a.run(ctx, args) }()
 	t.Cleanup(func() {
 		stop()

@@ -10,6 +10,9 @@ func (l *loader) check() {
 	l.checkRedis()
 	l.checkTLS()
 	c := l.config
+	if c.HTTP.Password != "" && c.HTTP.PasswordFile != "" {
+		l.refuse("want http.password or http.password_file, have both", "http.password_file")
+	}
 	if c.Shutdown.HardDeadline <= c.Shutdown.Timeout {
 		l.refuse(fmt.Sprintf("want shutdown.hard_deadline above shutdown.timeout (%s), have %s", short(c.Shutdown.Timeout), short(c.Shutdown.HardDeadline)),
 			"shutdown.hard_deadline", "shutdown.timeout")

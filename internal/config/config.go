@@ -66,11 +66,21 @@ type Ledger struct {
 	DSN Secret // it may hold a password
 }
 
-// HTTP says where the dashboard and the probes are served.
+// HTTP says where the dashboard and the probes are served, and to whom.
 type HTTP struct {
-	Address   string // host:port; empty: nowhere
-	Dashboard bool
-	ReadOnly  bool
+	Address      string // host:port; empty: nowhere
+	Dashboard    bool
+	ReadOnly     bool
+	Username     string
+	Password     Secret
+	PasswordFile string
+}
+
+// LoginPassword returns the password that the dashboard asks for, from the file if one
+// is named; empty when it asks for none. Its errors name the setting and the file.
+func (h HTTP) LoginPassword() (Secret, error) {
+	password, err := passwordOf("http.password_file", h.Password, h.PasswordFile)
+	return Secret(password), err
 }
 
 // Log says what is logged, and how.

@@ -29,7 +29,8 @@ const intro = `# The settings of Siding's programs, each with its default. A lin
 # is written as name=weight.
 #
 # Passwords have no place in this file: SIDING_REDIS_PASSWORD,
-# SIDING_REDIS_SENTINEL_PASSWORD and SIDING_LEDGER_DSN may hold them.
+# SIDING_REDIS_SENTINEL_PASSWORD, SIDING_HTTP_PASSWORD and SIDING_LEDGER_DSN may
+# hold them.
 `
 
 // render writes the file that the table describes.

@@ -149,6 +149,9 @@ func TestFileErrors(t *testing.T) {
 		{"cluster with database", "redis:\n  db: 2\n  cluster: true\n", "2: redis.db: want redis.db 0 with redis.cluster, have 2"},
 		{"sentinel user alone", "redis:\n  sentinel_username: me\n", "2: redis.sentinel_username: want redis.master_name with it, have none"},
 		{"TLS file without TLS", "redis:\n  tls_server_name: ''\n  tls_ca_file: ca.pem\n", "3: redis.tls_ca_file: want redis.tls: true with it, have false"},
+		{"dashboard's password", "http:\n  password: hunter2\n", "2: http.password: want no password in this file: set SIDING_HTTP_PASSWORD in the environment"},
+		{"user name with a colon", "http:\n  username: a:b\n", "2: http.username: want text without colons and control characters, have a:b"},
+		{"no user name", "http:\n  username: ''\n", "2: http.username: want text without colons and control characters, have nothing"},
 		{"key without certificate", "redis:\n  tls: true\n  tls_key_file: key.pem\n", "3: redis.tls_key_file: want redis.tls_cert_file and redis.tls_key_file, have only one"},
 	}
 	for _, test := range tests {
@@ -195,6 +198,7 @@ func TestEnvironmentAndFlagErrors(t *testing.T) {
 		{"password in a flag", nil, []config.Override{{Flag: "ledger", Value: "postgres://me:hunter2@db/x"}}, "--ledger: want no password on the command line, where others can read it: set SIDING_LEDGER_DSN"},
 		{"relation over sources", map[string]string{"SIDING_LOCK_RENEW_EVERY": "5s"}, []config.Override{{Flag: "lock-ttl", Value: "6s"}}, "SIDING_LOCK_RENEW_EVERY: want lock.renew_every at most half of lock.ttl - lock.margin (2.8s), have 5s"},
 		{"two passwords", map[string]string{"SIDING_REDIS_PASSWORD": "a", "SIDING_REDIS_PASSWORD_FILE": "b"}, nil, "SIDING_REDIS_PASSWORD_FILE: want redis.password or redis.password_file, have both"},
+		{"two passwords of the dashboard", map[string]string{"SIDING_HTTP_PASSWORD": "a", "SIDING_HTTP_PASSWORD_FILE": "b"}, nil, "SIDING_HTTP_PASSWORD_FILE: want http.password or http.password_file, have both"},
 		{"long value", map[string]string{"SIDING_CONCURRENCY": strings.Repeat("1", 100)}, nil, `SIDING_CONCURRENCY: want 1 to 10000, have "` + strings.Repeat("1", 80) + `"...`},
 		{
 			"all mistakes",
@@ -269,7 +273,7 @@ func TestSecretsDoNotShow(t *testing.T) {
 	t.Parallel()
 	const secret = "hunter2"
 	have, err := config.Load("", environ(map[string]string{
-		"SIDING_REDIS_PASSWORD": secret, "SIDING_LEDGER_DSN": "postgres://me:" + secret + "@db/x",
+		"SIDING_REDIS_PASSWORD": secret, "SIDING_HTTP_PASSWORD": secret, "SIDING_LEDGER_DSN": "postgres://me:" + secret + "@db/x",
 	}))
 	if err != nil {
 		t.Fatal(err)

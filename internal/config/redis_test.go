@@ -132,3 +132,19 @@ func TestOptionsNameTheBadFile(t *testing.T) {
 		})
 	}
 }
+
+func TestLoginPassword(t *testing.T) {
+	t.Parallel()
+	h := config.HTTP{PasswordFile: put(t, "password", []byte("correct horse\n"))}
+	if have, err := h.LoginPassword(); err != nil || have != "correct horse" {
+		t.Errorf("want the file's password, have %d bytes, %v", len(have), err)
+	}
+	h = config.HTTP{Password: "battery staple"}
+	if have, err := h.LoginPassword(); err != nil || have != "battery staple" {
+		t.Errorf("want the password given, have %d bytes, %v", len(have), err)
+	}
+	h = config.HTTP{PasswordFile: put(t, "empty", nil)}
+	if _, err := h.LoginPassword(); err == nil || !strings.Contains(err.Error(), "http.password_file: "+h.PasswordFile) {
+		t.Errorf("want an error that names setting and file, have %v", err)
+	}
+}

@@ -92,6 +92,20 @@ func text(key string, field func(*Config) *string, help string) Setting {
 	}.named(flagOf(key))
 }
 
+// login is a user name of HTTP Basic authentication, which ends it with a colon.
+func login(key, def string, field func(*Config) *string, help string) Setting {
+	s := text(key, field, help)
+	s.Default, s.Want = def, "text without colons and control characters"
+	given := s.set
+	s.set = func(c *Config, v string) error {
+		if v == "" || strings.Contains(v, ":") {
+			return errWant
+		}
+		return given(c, v)
+	}
+	return s
+}
+
 // prefix is a text that begins keys: braces would move companions of a lock to
 // another slot of a cluster.
 func prefix(key, def string, field func(*Config) *string, help string) Setting {

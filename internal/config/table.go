@@ -83,11 +83,16 @@ func Settings() []Setting {
 
 		address("http.address", "127.0.0.1:8080", "http", func(c *Config) *string { return &c.HTTP.Address },
 			"Where the dashboard, /healthz and /readyz are served; port 0 picks a free one, off serves nothing. "+
-				"There is no login: an address that others can reach shows and changes everything to them."),
+				"An address that others can reach needs a password, or no dashboard. There is no TLS, which is a proxy's to add."),
 		boolean("http.dashboard", "true", func(c *Config) *bool { return &c.HTTP.Dashboard },
 			"Whether to serve the dashboard; without it the probes alone."),
 		boolean("http.read_only", "false", func(c *Config) *bool { return &c.HTTP.ReadOnly },
 			"Whether the dashboard may only look."),
+		login("http.username", "siding", func(c *Config) *string { return &c.HTTP.Username },
+			"The user name that the dashboard asks for, once it has a password."),
+		secret("http.password", func(c *Config) *Secret { return &c.HTTP.Password }),
+		text("http.password_file", func(c *Config) *string { return &c.HTTP.PasswordFile },
+			"A file that holds the dashboard's password alone; SIDING_HTTP_PASSWORD is the other way. The probes ask for none."),
 
 		choice("log.level", "info", []string{"debug", "info", "warn", "error"}, func(c *Config, v string) { _ = c.Log.Level.UnmarshalText([]byte(v)) }, // one of the four always parses
 			"What is logged: this level and those above it."),

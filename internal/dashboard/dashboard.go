@@ -21,12 +21,19 @@ type Config struct {
 	Redis *redis.UniversalOptions
 	// ReadOnly refuses whatever would change a queue or a task.
 	ReadOnly bool
+	// Username and Password are what the dashboard and its API ask for, by HTTP
+	// Basic authentication. An empty Password asks for nothing, which is for
+	// loopback addresses alone.
+	Username, Password string
 	// AnyHost accepts requests for every host name. Leave it false while the
-	// address is a loopback one, see [Loopback].
+	// address is a loopback one, see [Loopback], unless there is a Password:
+	// a page of another site knows none.
 	AnyHost bool
 	// Ready says why the worker is not ready, nil when it is. It is called
 	// for each request of /readyz, with a context that ends after 2 s, and must
-	// be safe for concurrent use. A nil Ready is always ready.
+	// be safe for concurrent use. A nil Ready is always ready. What it says, in
+	// which there may be addresses, is told to those who give the Password;
+	// without one to all, but with AnyHost to nobody.
 	Ready func(context.Context) error
 }
 
@@ -41,8 +48,14 @@ type Handler struct {
 // cannot be reached, the dashboard answers with errors and the probes work.
 func New(cfg Config) (*Handler, error) {
 	mux := http.NewServeMux()
+	trusted := func(*http.Request) bool { return !cfg.AnyHost }
+	guard := func(next http.Handler) http.Handler { return next }
+	if cfg.Password != "" {
+		l := newLogin(cfg.Username, cfg.Password)
+		trusted, guard = l.given, l.guard
+	}
 	mux.HandleFunc("GET /healthz", alive)
-	mux.Handle("GET /readyz", ready(cfg.Ready))
+	mux.Handle("GET /readyz", ready(cfg.Ready, trusted))
 	h := &Handler{close: func() error { return nil }}
 	if cfg.Redis != nil {
 		mon := asynqmon.New(asynqmon.Options{
@@ -55,7 +68,7 @@ func New(cfg Config) (*Handler, error) {
 		if err != nil {
 			return nil, err
 		}
-		mux.Handle(RootPath+"/", offline)
+		mux.Handle(RootPath+"/", guard(offline))
 		mux.Handle("GET /{$}", http.RedirectHandler(RootPath+"/", http.StatusFound))
 	}
 	h.Handler = protect(http.MaxBytesHandler(mux, maxBody), cfg.AnyHost)

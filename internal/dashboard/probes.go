@@ -17,8 +17,8 @@ func alive(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write([]byte("ok\n")) // fails only when the asker has gone
 }
 
-// ready answers 200 or, with the reason, 503.
-func ready(check func(context.Context) error) http.Handler {
+// ready answers 200, or 503 and, if the request is trusted, the reason.
+func ready(check func(context.Context) error, trusted func(*http.Request) bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		answer := struct {
 			Ready  bool   `json:"ready"`
@@ -28,7 +28,10 @@ func ready(check func(context.Context) error) http.Handler {
 			ctx, cancel := context.WithTimeout(r.Context(), patience)
 			defer cancel()
 			if err := check(ctx); err != nil {
-				answer.Ready, answer.Reason = false, err.Error()
+				answer.Ready = false
+				if trusted(r) {
+					answer.Reason = err.Error()
+				}
 			}
 		}
 		w.Header().Set("Content-Type", "application/json")
