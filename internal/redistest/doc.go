@@ -1,6 +1,6 @@
-// Package redistest runs real Redis servers for tests: a single one, a
-// Cluster, or a master with replicas and sentinels. For a network that fails see
-// lock/locktest.
+// Package redistest runs real Redis servers for tests: a single one, with or
+// without TLS, a Cluster, or a master with replicas and sentinels. For a
+// network that fails see lock/locktest.
 //
 // Every server listens on a free port of 127.0.0.1, never 6379, and works in a
 // fresh temporary folder. It is killed at the test's cleanup and, on Linux,

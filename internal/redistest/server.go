@@ -3,6 +3,7 @@ package redistest
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -41,6 +42,7 @@ type Server struct {
 	program  string
 	args     []string
 	password string
+	tls      *tls.Config // of its clients; nil when it speaks no TLS
 	process  *process
 }
 
@@ -49,7 +51,7 @@ type Server struct {
 // "yes", "--appendfsync", "always" it remembers every acknowledged write.
 func Start(tb testing.TB, args ...string) *Server {
 	tb.Helper()
-	s := startIn(tb, find(tb), tb.TempDir(), args)
+	s := startIn(tb, find(tb), tb.TempDir(), nil, args)
 	tb.Cleanup(func() { s.stop(tb) })
 	return s
 }
@@ -61,13 +63,14 @@ func find(tb testing.TB) string {
 }
 
 // startIn starts a server in dir; the caller stops it.
-func startIn(tb testing.TB, program, dir string, args []string) *Server {
+func startIn(tb testing.TB, program, dir string, clients *tls.Config, args []string) *Server {
 	tb.Helper()
 	s := &Server{
 		Dir:      dir,
 		program:  program,
 		args:     args,
 		password: option(args, "--requirepass"),
+		tls:      clients,
 	}
 	// Nothing reserves a port between its choice and the server's bind, so
 	// somebody else may be first: then another one is tried.
@@ -104,6 +107,9 @@ func (s *Server) run(ctx context.Context) error {
 		"--bind", "127.0.0.1", "--port", port, "--dir", s.Dir, "--daemonize", "no",
 		"--repl-diskless-sync-delay", "0", // by default replicas are served 5 s later
 	})
+	if s.tls != nil {
+		args = append(args, "--tls-port", port, "--port", "0")
+	}
 	if !slices.Contains(args, "--save") {
 		args = append(args, "--save", "")
 	}
@@ -144,7 +150,7 @@ func (s *Server) answers(ctx context.Context) error {
 
 // options are those of a client that fails fast and by the caller's deadline.
 func (s *Server) options() *redis.Options {
-	return &redis.Options{Addr: s.Addr, Password: s.password, ContextTimeoutEnabled: true}
+	return &redis.Options{Addr: s.Addr, Password: s.password, TLSConfig: s.tls, ContextTimeoutEnabled: true}
 }
 
 // Client returns a new client of the server, closed at the test's cleanup. Its

@@ -31,7 +31,7 @@ func Shared(tb testing.TB) *Server {
 		if err != nil {
 			tb.Fatal(err)
 		}
-		shared.Server = startIn(tb, program, dir, nil)
+		shared.Server = startIn(tb, program, dir, nil, nil)
 	}
 	shared.users++
 	tb.Cleanup(func() { leave(tb) })
