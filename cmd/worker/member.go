@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/sidingq/siding/internal/config"
 	"github.com/sidingq/siding/internal/dashboard"
 	"github.com/sidingq/siding/internal/runstats"
@@ -24,6 +26,7 @@ import (
 type member struct {
 	cfg    config.Config
 	log    *slog.Logger
+	redis  *redis.UniversalOptions
 	stats  *runstats.Collector
 	ledger *ledger.Ledger
 	server *queue.Server
@@ -52,6 +55,7 @@ func open(ctx context.Context, cfg config.Config, log *slog.Logger, work time.Du
 		return nil, err
 	}
 	opts.ClientName = "siding-worker"
+	m.redis = opts
 	password, err := cfg.HTTP.LoginPassword()
 	if err != nil {
 		return nil, err
@@ -89,6 +93,30 @@ func (m *member) takeTasks(ctx context.Context) error {
 	}
 	m.phase.Store(running)
 	return nil
+}
+
+// checkRedis logs what may go wrong with the Redis. It stops nothing: the tasks
+// are there and somebody has to work them off.
+func (m *member) checkRedis(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	client := redis.NewUniversalClient(m.redis)
+	defer func() { _ = client.Close() }() // nothing is in flight by then
+	found, err := queue.CheckRedis(ctx, client)
+	for _, f := range found {
+		log := m.log.With("trait", f.Trait)
+		if f.Server != "" {
+			log = log.With("server", f.Server)
+		}
+		if f.Advice == "" {
+			log.InfoContext(ctx, "a trait of redis could not be checked")
+			continue
+		}
+		log.WarnContext(ctx, "redis is not safe for tasks and locks", "have", f.Have, "advice", f.Advice)
+	}
+	if err != nil {
+		m.log.InfoContext(ctx, "redis could not be checked", "error", err)
+	}
 }
 
 // serveHTTP serves on the listener. A nil one serves nothing.

@@ -39,6 +39,9 @@ func (a *app) serve(ctx context.Context, cfg config.Config) error {
 	if ctx.Err() != nil {
 		err = nil // it was asked to end before it had begun
 	} else if err == nil {
+		if !a.flags.embedded { // which keeps nothing, and says so in its help
+			m.checkRedis(ctx)
+		}
 		log.InfoContext(ctx, "worker started", "redis", cfg.Redis.Addrs, "queues", cfg.Queues, "concurrency", cfg.Concurrency,
 			"ledger", m.ledger.Name(), "http", m.url())
 		var cause error
