@@ -19,7 +19,7 @@ const (
 	// tolerated is how far the clocks of Redis and of a worker may be apart. asynq
 	// compares times of the one with times of the other in whole seconds.
 	tolerated = time.Second
-	// leastMajor and leastMinor are the oldest Redis that Siding is tried on. Its
+	// Redis 6.2 has ZRANGE BYSCORE, by which asynq archives a task. Siding's own
 	// scripts need 6.0.6, for LPOS.
 	leastMajor, leastMinor = 6, 2
 )
@@ -169,7 +169,7 @@ func (t traits) checkVersion() []Finding {
 		return nil
 	}
 	return []Finding{{Trait: "version", Have: have, Advice: fmt.Sprintf(
-		"Siding's scripts may fail on it: use Redis %d.%d or newer", leastMajor, leastMinor)}}
+		"it lacks commands that asynq and Siding send: use Redis %d.%d or newer", leastMajor, leastMinor)}}
 }
 
 func (t traits) checkEviction() []Finding {

@@ -1,0 +1,460 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/asynqredis"
+	"github.com/sidingq/siding/internal/dashboard"
+	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/queue"
+)
+
+// The users of docs/operations.md.
+const (
+	aclWorker    = "siding-worker"
+	aclEnqueue   = "siding-enqueue"
+	aclDashboard = "siding-dashboard"
+)
+
+// rightsOf reads the users' rules from the page, so that it cannot say anything
+// else than what is tested here.
+func rightsOf(t *testing.T) map[string][]string {
+	t.Helper()
+	page, err := os.ReadFile(filepath.Join("..", "docs", "operations.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rights := make(map[string][]string)
+	for _, line := range regexp.MustCompile(`(?m)^ACL SETUSER (\S+) (.*)$`).FindAllStringSubmatch(string(page), -1) {
+		rights[line[1]] = strings.Fields(line[2])
+	}
+	for _, user := range []string{aclWorker, aclEnqueue, aclDashboard} {
+		if len(rights[user]) == 0 {
+			t.Fatalf("docs/operations.md: want an ACL SETUSER line of %s", user)
+		}
+	}
+	return rights
+}
+
+// A guardedSite is a site whose Redis lets in nobody but the page's users and an
+// administrator.
+type guardedSite struct {
+	*site
+
+	admin  *redis.Client
+	rights map[string][]string
+	asked  int // how often usage has sent INFO
+}
+
+const aclPassword = "correct-horse-battery-staple"
+
+func newGuardedSite(t *testing.T) *guardedSite {
+	t.Helper()
+	g := &guardedSite{site: newSite(t), rights: rightsOf(t)}
+	root := g.redis.Client(t)
+	g.set(t, root, "admin", "on", ">PASSWORD", "+@all", "~*", "&*")
+	for user, rules := range g.rights {
+		g.set(t, root, user, rules...)
+	}
+	g.set(t, root, "default", "off")
+	g.admin = g.client(t, "admin")
+	return g
+}
+
+// set makes or changes a user.
+func (g *guardedSite) set(t *testing.T, admin *redis.Client, user string, rules ...string) {
+	t.Helper()
+	args := []any{"ACL", "SETUSER", user}
+	for _, rule := range rules {
+		args = append(args, strings.Replace(rule, ">PASSWORD", ">"+aclPassword, 1))
+	}
+	if err := admin.Do(t.Context(), args...).Err(); err != nil {
+		t.Fatalf("ACL SETUSER %s: %v", user, err)
+	}
+}
+
+func (g *guardedSite) options(user string) *redis.UniversalOptions {
+	return &redis.UniversalOptions{Addrs: []string{g.redis.Addr}, Username: user, Password: aclPassword, ContextTimeoutEnabled: true}
+}
+
+func (g *guardedSite) client(t *testing.T, user string) *redis.Client {
+	t.Helper()
+	client := redis.NewClient(g.options(user).Simple())
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// as makes the programs that are started next log in as the user.
+func (g *guardedSite) as(user string) {
+	g.env = append(g.env, "SIDING_REDIS_USERNAME="+user, "SIDING_REDIS_PASSWORD="+aclPassword)
+}
+
+// begin forgets which commands have been run.
+func (g *guardedSite) begin(t *testing.T) {
+	t.Helper()
+	if err := g.admin.ConfigResetStat(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	g.asked = 0
+}
+
+// unused returns the commands that the page gives to a user and that have not
+// been run since begin, and those that have been run without being there.
+// Commands in scripts count; those that log in are free to everybody.
+func (g *guardedSite) unused(t *testing.T, user string) (unused, unlisted []string) {
+	t.Helper()
+	stats, err := g.admin.Info(t.Context(), "commandstats").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ran []string
+	for _, m := range regexp.MustCompile(`cmdstat_([^:]+):calls=(\d+)`).FindAllStringSubmatch(stats, -1) {
+		none := m[2] == "0" || m[1] == "info" && m[2] == fmt.Sprint(g.asked)
+		if !none && !slices.Contains([]string{"auth", "hello", "config|resetstat", "scan"}, m[1]) {
+			ran = append(ran, m[1])
+		}
+	}
+	g.asked++
+	var listed []string
+	for _, rule := range g.rights[user] {
+		if command, ok := strings.CutPrefix(rule, "+"); ok {
+			listed = append(listed, command)
+		}
+	}
+	without := func(list, others []string) []string {
+		return slices.DeleteFunc(slices.Clone(list), func(s string) bool { return slices.Contains(others, s) })
+	}
+	return without(listed, ran), without(ran, listed)
+}
+
+// wantExactly waits until all commands of the user have been run, and then wants
+// no other to have been.
+func (g *guardedSite) wantExactly(t *testing.T, user string, limit time.Duration) {
+	t.Helper()
+	var unused, unlisted []string
+	for deadline := time.Now().Add(limit); ; {
+		unused, unlisted = g.unused(t, user)
+		if len(unused) == 0 || time.Now().After(deadline) {
+			break
+		}
+		<-time.After(50 * time.Millisecond) //nolint:forbidigo // between two looks
+	}
+	if len(unused) > 0 || len(unlisted) > 0 {
+		t.Errorf("docs/operations.md: %s: never used: %q; used and not there: %q", user, unused, unlisted)
+	}
+	g.wantNoDenial(t)
+}
+
+// wantNoDenial wants nobody to have been refused, but for CONFIG GET, which a
+// worker does without.
+func (g *guardedSite) wantNoDenial(t *testing.T) {
+	t.Helper()
+	for _, d := range g.denials(t) {
+		if d.Object != "config|get" {
+			t.Errorf("%s: want everything allowed that is asked for, have %s %q refused", d.Username, d.Reason, d.Object)
+		}
+	}
+}
+
+func (g *guardedSite) denials(t *testing.T) []*redis.ACLLogEntry {
+	t.Helper()
+	entries, err := g.admin.ACLLog(t.Context(), 100).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return entries
+}
+
+func TestRightsOfAnEnqueuer(t *testing.T) {
+	t.Parallel()
+	g := newGuardedSite(t)
+	g.as(aclEnqueue)
+	g.begin(t)
+	g.enqueueAll(t)
+	saveCheckpoints(t, g.client(t, aclEnqueue))
+	g.wantExactly(t, aclEnqueue, 0)
+}
+
+// saveCheckpoints does what two runs of cmd/enqueue over one file do.
+func saveCheckpoints(t *testing.T, rdb *redis.Client) {
+	t.Helper()
+	source, err := os.ReadFile(filepath.Join("..", "cmd", "enqueue", "checkpoint.lua"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []int{5, 3} {
+		// An error shows in the log of denials.
+		_ = redis.NewScript(string(source)).Run(t.Context(), rdb, []string{"siding:enqueue:1:two-runs"}, line, 60).Err()
+	}
+}
+
+// enqueueAll enqueues tasks in all the ways there are.
+func (g *guardedSite) enqueueAll(t *testing.T) {
+	t.Helper()
+	var lines strings.Builder
+	for i := range 40 {
+		fmt.Fprintf(&lines, `{"kind":"order:audit","payload":{"order":"53636%d","lines":%d},"unique":"10m","retention":"1s"}`+"\n", i%2, i+1)
+	}
+	fmt.Fprintln(&lines, `{"kind":"order:audit","payload":{"order":"536365"},"delay":"1s"}`)
+	file := filepath.Join(t.TempDir(), "tasks.jsonl")
+	if err := os.WriteFile(file, []byte(lines.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{
+		{"stream", file},
+		{"stream", file}, // goes on behind its end
+		{"task", "order:audit", "--payload", `{"order":"536366"}`},
+		{"stream", file, "--restart"}, // finds all of them there
+	} {
+		if _, err := g.enqueue(t.Context(), args...); err != nil {
+			t.Fatalf("enqueue %q: %v", args, err)
+		}
+	}
+}
+
+func TestRightsOfAWorker(t *testing.T) {
+	t.Parallel()
+	g := newGuardedSite(t)
+	g.as("admin")
+	g.enqueueAll(t)
+	client := queue.NewClient(g.admin)
+	for _, retries := range []int{queue.NoRetries, 1} { // one is archived, one tried again
+		if _, err := client.Enqueue(t.Context(), stranger{}, &queue.Options{Retries: retries}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// A task whose own timer was faster than the call.
+	ctx := t.Context()
+	if err := errors.Join(
+		g.admin.HSet(ctx, "asynq:{elsewhere}:t:late", "state", "pending", "siding_ticket", "7").Err(),
+		g.admin.LPush(ctx, "asynq:{elsewhere}:pending", "late").Err(),
+	); err != nil {
+		t.Fatal(err)
+	}
+	g.begin(t)
+
+	g.as(aclWorker)
+	w := g.startWorker(t, "--work", "300ms", "--lock-ttl", "900ms", "--http-dashboard=false")
+	rdb := g.client(t, aclWorker)
+	if have, err := asynqredis.Promote(ctx, rdb, "elsewhere", "late", 7); have != asynqredis.Called || err != nil {
+		t.Errorf("want %s, have %s, %v", asynqredis.Called, have, err)
+	}
+	g.waitInLine(t, rdb)
+	g.wantExactly(t, aclWorker, 40*time.Second)
+	await(t, 60*time.Second, "all tasks done but the strangers", func() bool {
+		keys, _, err := g.admin.Scan(ctx, 0, "asynq:{default}:t:*", 10000).Result()
+		return err == nil && len(keys) == 2
+	})
+	if sum := w.terminate(t); sum.Contended == 0 || sum.Succeeded < 40 {
+		t.Errorf("want 40 tasks or more, some of which had to wait, have %+v", sum)
+	}
+	g.wantNoDenial(t)
+}
+
+// A stranger is a task that no worker knows.
+type stranger struct{}
+
+func (stranger) Kind() string { return "test:stranger" }
+
+// waitInLine has one goroutine wait for a lock until another releases it.
+func (g *guardedSite) waitInLine(t *testing.T, rdb redis.UniversalClient) {
+	t.Helper()
+	first, second := newLocker(t, rdb), newLocker(t, rdb)
+	lease, err := first.Acquire(t.Context(), "res:line")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan error, 1)
+	go func() {
+		lease, err := second.With(lock.Options{Wait: lock.InLine()}).Acquire(t.Context(), "res:line")
+		if err == nil {
+			err = lease.Release(context.WithoutCancel(t.Context()))
+		}
+		got <- err
+	}()
+	await(t, 10*time.Second, "a waiter in line", func() bool {
+		keys, _, err := g.admin.Scan(t.Context(), 0, "{lock:res:line}:line", 1000).Result()
+		return err == nil && len(keys) == 1
+	})
+	if err := errors.Join(lease.Release(t.Context()), <-got); err != nil {
+		t.Error(err)
+	}
+}
+
+func newLocker(t *testing.T, rdb redis.UniversalClient) *lock.Locker {
+	t.Helper()
+	locker, err := lock.New(lock.Redis(rdb), lock.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(locker.Close)
+	return locker
+}
+
+func TestRightsOfADashboard(t *testing.T) {
+	t.Parallel()
+	g := newGuardedSite(t)
+	g.fillQueue(t)
+	g.begin(t)
+	h, err := dashboard.New(dashboard.Config{Redis: g.options(aclDashboard)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = h.Close() })
+	send := func(method, path string, want int) {
+		r := httptest.NewRequestWithContext(t.Context(), method, "http://localhost/dashboard/api/"+path, http.NoBody)
+		reply := httptest.NewRecorder()
+		h.ServeHTTP(reply, r)
+		if reply.Code != want {
+			t.Errorf("%s %s: want %d, have %d %s", method, path, want, reply.Code, reply.Body)
+		}
+	}
+	const one = "queues/default"
+	for _, path := range []string{
+		"queues", one, "queue_stats", "servers", "scheduler_entries", "redis_info",
+		one + "/active_tasks", one + "/pending_tasks", one + "/scheduled_tasks", one + "/retry_tasks",
+		one + "/archived_tasks", one + "/completed_tasks", one + "/groups", one + "/tasks/pending-1",
+	} {
+		send(http.MethodGet, path, http.StatusOK)
+	}
+	for _, state := range []string{"pending", "scheduled", "retry", "archived", "completed"} {
+		send(http.MethodDelete, one+"/"+state+"_tasks/"+state+"-1", http.StatusNoContent)
+	}
+	for _, path := range []string{
+		":pause", ":resume", "/active_tasks/anything:cancel",
+		"/pending_tasks/pending-2:archive", "/scheduled_tasks/scheduled-2:run", "/retry_tasks/retry-2:run", "/archived_tasks/archived-2:run",
+	} {
+		send(http.MethodPost, one+path, http.StatusNoContent)
+	}
+	for _, path := range []string{"/scheduled_tasks:run_all", "/pending_tasks:archive_all"} {
+		send(http.MethodPost, one+path, http.StatusOK)
+	}
+	for _, state := range []string{"pending", "scheduled", "retry", "archived", "completed"} {
+		send(http.MethodDelete, one+"/"+state+"_tasks:delete_all", http.StatusOK)
+	}
+	send(http.MethodDelete, one, http.StatusNoContent)
+	g.wantExactly(t, aclDashboard, 0)
+}
+
+// Every pattern of keys and channels on the page is needed.
+func TestRightsToKeysAndChannels(t *testing.T) {
+	t.Parallel()
+	g := newGuardedSite(t)
+	work := map[string]func(*testing.T, *redis.Client){
+		aclEnqueue: func(t *testing.T, rdb *redis.Client) {
+			t.Helper()
+			_, _ = queue.NewClient(rdb).Enqueue(t.Context(), success{}, nil)
+			saveCheckpoints(t, rdb)
+		},
+		aclDashboard: func(t *testing.T, rdb *redis.Client) {
+			t.Helper()
+			inspector := asynq.NewInspectorFromRedisClient(rdb)
+			_, _ = inspector.Queues()
+			_ = inspector.CancelProcessing("anything")
+		},
+		aclWorker: func(t *testing.T, rdb *redis.Client) {
+			t.Helper()
+			opts := *g.options(rdb.Options().Username)
+			server, err := queue.NewServer(&opts, queue.ServerConfig{Logger: slog.New(slog.DiscardHandler)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := server.Start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+			defer cancel()
+			holder, waiter := newLocker(t, rdb), newLocker(t, rdb)
+			lease, err := holder.Acquire(ctx, "res:"+rdb.Options().Username)
+			_, _ = waiter.With(lock.Options{Wait: lock.InLine()}).Acquire(ctx, "res:"+rdb.Options().Username)
+			if err == nil {
+				_ = lease.Release(t.Context())
+			}
+			if err := server.Shutdown(context.WithoutCancel(ctx)); err != nil {
+				t.Error(err)
+			}
+		},
+	}
+	users := 0
+	// reduce returns what a user is refused who lacks one of the rules.
+	reduce := func(user, without string) []*redis.ACLLogEntry {
+		users++
+		reduced := fmt.Sprint("reduced-", users)
+		rules := slices.DeleteFunc(slices.Clone(g.rights[user]), func(r string) bool { return r == without })
+		g.set(t, g.admin, reduced, rules...)
+		work[user](t, g.client(t, reduced))
+		return slices.DeleteFunc(g.denials(t), func(d *redis.ACLLogEntry) bool { return d.Username != reduced })
+	}
+	for user, rules := range g.rights {
+		if have := reduce(user, ""); len(have) > 0 {
+			t.Errorf("%s: want nothing refused, have %s %q", user, have[0].Reason, have[0].Object)
+		}
+		for _, rule := range rules {
+			if strings.HasPrefix(rule, "~") || strings.HasPrefix(rule, "&") {
+				if have := reduce(user, rule); len(have) == 0 {
+					t.Errorf("docs/operations.md: %s: %s is not needed", user, rule)
+				}
+			}
+		}
+	}
+}
+
+// fillQueue leaves two tasks or more in each state but active, named after it.
+func (g *guardedSite) fillQueue(t *testing.T) {
+	t.Helper()
+	server, err := queue.NewServer(g.options("admin"), queue.ServerConfig{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	queue.Handle(server, func(context.Context, success) error { return nil })
+	if err := server.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	inspector := asynq.NewInspectorFromRedisClient(g.admin)
+	client := queue.NewClient(g.admin)
+	put := func(task queue.Task, state string, opts queue.Options) {
+		for i := range 3 {
+			opts.TaskID = fmt.Sprint(state, "-", i+1)
+			if _, err := client.Enqueue(t.Context(), task, &opts); err != nil {
+				t.Fatal(err)
+			}
+		}
+		await(t, 10*time.Second, "three tasks "+state, func() bool {
+			for i := range 3 {
+				info, err := inspector.GetTaskInfo("default", fmt.Sprint(state, "-", i+1))
+				if err != nil || info.State.String() != state {
+					return false
+				}
+			}
+			return true
+		})
+	}
+	put(success{}, "completed", queue.Options{Retention: time.Hour})
+	put(stranger{}, "archived", queue.Options{Retries: queue.NoRetries})
+	put(stranger{}, "retry", queue.Options{Retries: 5})
+	put(stranger{}, "scheduled", queue.Options{Delay: time.Hour})
+	if err := server.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	put(stranger{}, "pending", queue.Options{})
+}
+
+// A success is a task that needs no lock and succeeds.
+type success struct{}
+
+func (success) Kind() string { return "test:success" }
