@@ -1,6 +1,7 @@
 # Versions of the tools that check the code; a newer one may find more.
 GOLANGCI_LINT = v2.15.0
 GOFUMPT = v0.12.0
+GOVULNCHECK = v1.9.0
 
 # Siding's own module, and those that keep other libraries out of its go.mod.
 MODULES = . lock/interop bench
@@ -11,6 +12,9 @@ each = for module in $(MODULES); do (cd $$module && $(1)) || exit; done
 # What race tests, and how often.
 PKG = ./...
 COUNT = 1
+
+# How long fuzz looks for inputs, for each test.
+FUZZTIME = 10s
 
 # Where go install puts tools, which need not be in PATH.
 BIN = $(or $(shell go env GOBIN),$(shell go env GOPATH)/bin)
@@ -41,6 +45,13 @@ cover: ## Run all tests and show how much of the code they reach
 	$(GOTEST) -coverpkg=./... -coverprofile=coverage.out ./...
 	go tool cover -func=coverage.out | tail -n 1
 
+.PHONY: fuzz
+fuzz: ## Look for inputs that break a decoder, FUZZTIME (10s) for each test
+	@grep -ro --include='*_test.go' '^func Fuzz[A-Za-z]*' . | sed 's|/[^/]*:func | |' | sort | \
+	while read -r dir name; do \
+		echo "$$dir $$name"; go test -run='^$$' -fuzz="^$$name\$$" -fuzztime=$(FUZZTIME) "$$dir" || exit; \
+	done
+
 .PHONY: tools
 tools: ## Install the linter and the formatter
 	go install mvdan.cc/gofumpt@$(GOFUMPT)
@@ -60,6 +71,10 @@ lint: ## Check format and style (after: make tools)
 		echo "not as gofumpt would have it (run make fmt):"; echo "$$unformatted"; exit 1; } >&2
 	$(BIN)/golangci-lint config verify
 	$(call each,$(BIN)/golangci-lint run ./...)
+
+.PHONY: vuln
+vuln: ## Look up known vulnerabilities of what is used (asks vuln.go.dev; not in CI)
+	$(call each,go run golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK) ./...)
 
 .PHONY: fmt
 fmt: ## Format the code (after: make tools)

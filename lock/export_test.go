@@ -18,3 +18,6 @@ func (c *core) Desks() int {
 	defer c.mu.Unlock()
 	return len(c.desks)
 }
+
+// RedisKeys returns the keys of a lock: its own, its last grant and its line.
+func RedisKeys(key string) []string { return redisKeys(key) }

@@ -87,7 +87,7 @@ func parse(cmd redis.Cmder) (c call, likeDequeue bool) {
 	c.sha = script
 	c.keys, c.argv = args[3:3+n], args[3+n:]
 	op, key := opOf(script), c.keys[0]
-	if op == opRetry || op == opArchive {
+	if (op == opRetry || op == opArchive) && n > 1 {
 		// Their first key is the task's own, and its id may hold anything, also
 		// what ends a queue's name. The second is that of the active tasks.
 		key = c.keys[1]

@@ -266,7 +266,18 @@ func hasPassword(dsn string) bool {
 	if _, ok := u.User.Password(); ok {
 		return true
 	}
-	for key := range u.Query() {
+	// postgres://user:password:5432/x, where the host is forgotten, is a host to
+	// the parser.
+	for host := range strings.SplitSeq(u.Host, ",") {
+		if strings.Count(host, ":") > 1 && host[0] != '[' {
+			return true
+		}
+	}
+	query, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return true
+	}
+	for key := range query {
 		if strings.Contains(strings.ToLower(key), "password") {
 			return true
 		}

@@ -69,14 +69,17 @@ func (s source) sqliteURI(parameters string) string {
 
 func parsePostgres(dsn string) (source, error) {
 	u, err := url.Parse(dsn)
-	if err != nil {
+	var query url.Values
+	if err == nil {
+		query, err = url.ParseQuery(u.RawQuery)
+	}
+	if err != nil || !areHosts(u.Host) {
 		return source{}, fmt.Errorf("ledger: DSN postgres:...: want a URL such as postgres://user@host/database (special characters in a password as %%XX)")
 	}
 	s := source{dialect: sqlfence.PostgreSQL, url: dsn}
 	if password, ok := u.User.Password(); ok {
 		s.secrets = append(s.secrets, password, url.QueryEscape(password), url.PathEscape(password))
 	}
-	query := u.Query()
 	for key, values := range query {
 		if strings.Contains(strings.ToLower(key), "password") {
 			s.secrets = append(s.secrets, values...)
@@ -86,6 +89,18 @@ func parsePostgres(dsn string) (source, error) {
 	u.RawQuery = query.Encode()
 	s.name = u.Redacted()
 	return s, nil
+}
+
+// areHosts reports whether all of a comma-separated list are hosts with a port
+// or without. user:password:5432, where the host is forgotten, is one to the
+// parser of URLs, and would be shown.
+func areHosts(list string) bool {
+	for host := range strings.SplitSeq(list, ",") {
+		if strings.Count(host, ":") > 1 && host[0] != '[' {
+			return false
+		}
+	}
+	return true
 }
 
 // redact takes the passwords out of a text of the driver.

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/redistest"
+)
+
+// A URL that is not accepted is refused without being shown: it may hold a
+// password, which is refused itself.
+func FuzzRedisURL(f *testing.F) {
+	const secret = "hunter2"
+	for _, seed := range []string{"@db", "", "@db:6379/3", "@/3", "%zz@db", "@[::1]:x", "#@db", "?x=@db"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, rest string) {
+		overrides, err := redisOverrides("redis://me:" + secret + rest)
+		if err == nil {
+			t.Errorf("%q: want a password on the command line refused, have %v", rest, overrides)
+		} else if !strings.Contains(rest, secret) && strings.Contains(err.Error(), secret) {
+			t.Errorf("want no password shown, have %v", err)
+		}
+	})
+}
+
+// What is in a checkpoint's place is a line to go on behind, which a save moves
+// forward only, or an error that names its key and the way out.
+func FuzzCheckpoint(f *testing.F) {
+	for _, seed := range []string{"", "0", "17", "-1", "1e3", "0x10", " 5", "nan", "99999999999999999999", "x\n"} {
+		f.Add(seed, uint16(20))
+	}
+	rdb := redistest.Start(f).Client(f)
+	f.Fuzz(func(t *testing.T, text string, line uint16) {
+		c := newCheckpoint(rdb, "stream", "default", "fuzz")
+		if err := rdb.Set(t.Context(), c.key, text, 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+		before, err := c.load(t.Context())
+		if err != nil {
+			if !strings.Contains(err.Error(), c.key) || !strings.Contains(err.Error(), "--restart") {
+				t.Errorf("%q: want an error that names the key and the way out, have %v", text, err)
+			}
+			return
+		}
+		if before < 0 {
+			t.Errorf("%q: want a line, have %d", text, before)
+		}
+		if err := c.save(t.Context(), int(line)); err != nil {
+			t.Fatal(err)
+		}
+		after, err := c.load(t.Context())
+		if want := max(before, int(line)); err != nil || after != want {
+			t.Errorf("%q, then %d: want %d, have %d, %v", text, line, want, after, err)
+		}
+		if left := rdb.TTL(t.Context(), c.key); errors.Is(left.Err(), redis.Nil) || left.Val() <= 0 {
+			t.Errorf("%q: want it kept for some time, have %v", text, left.Val())
+		}
+	})
+}

@@ -1,0 +1,64 @@
+package config_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sidingq/siding/internal/config"
+)
+
+// A file is a configuration that works, or refused with the place of each mistake.
+func FuzzFile(f *testing.F) {
+	text, err := os.ReadFile(shipped)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(text)
+	for _, seed := range []string{
+		"", "~", "a: &a [*a]", "queues: &q {a: *q}", "lock:\n  ttl: 6s\n  renew_every: 5s\n", "? {a: b}\n: c", "<<: {concurrency: 3}", "---\n---\n",
+		"redis:\n  addrs: [a:1, b:2]\n  cluster: true\n", "http: {username: 'a:b'}", "ledger: {dsn: 'postgres://a:b@c/d'}", "!!binary aGk=: x", "\xff",
+	} {
+		f.Add([]byte(seed))
+	}
+	path := filepath.Join(f.TempDir(), "config.yaml")
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		have, err := config.Load(path, nothing)
+		if err == nil {
+			if err := have.Server(nil, nil).Validate(); err != nil {
+				t.Errorf("want a configuration that works, have %v", err)
+			}
+			return
+		}
+		for line := range strings.Lines(err.Error()) {
+			if !strings.HasPrefix(line, path+":") && !strings.HasPrefix(line, "config: "+path+":") {
+				t.Errorf("want the place of each mistake, have %q", line)
+			}
+		}
+	})
+}
+
+// No error shows a password, wherever in a DSN it ends.
+func FuzzSecretDSN(f *testing.F) {
+	const secret = "hunter2"
+	for _, seed := range []string{"@db/x", "", "/x", "%zz@db", ":5432/x", "#@db", "?password=@", "\n@db", "@[::1"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, rest string) {
+		if strings.Contains(rest, secret) {
+			return
+		}
+		for _, head := range []string{"postgres://me:", "postgres://me@db/x?password=", "postgres://me@db/x?sslpassword="} {
+			_, err := config.Load("", nothing, config.Override{Flag: "ledger", Value: head + secret + rest})
+			if err == nil {
+				t.Errorf("%q: want a password on the command line refused", head+secret+rest)
+			} else if strings.Contains(err.Error(), secret) {
+				t.Errorf("want no password shown, have %v", err)
+			}
+		}
+	})
+}

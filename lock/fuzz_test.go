@@ -1,0 +1,90 @@
+package lock_test
+
+import (
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sidingq/siding/lock"
+)
+
+// FuzzReply answers an acquire with what no script sends: an error of the store,
+// unless it has all the fields of a grant or a refusal; and then exactly those.
+func FuzzReply(f *testing.F) {
+	f.Add("1\n1700000000000000\n250", false)
+	f.Add("0\nsiding:4f:worker\n1500\n1700000000000000\n2\n7\n100\n\n\n0", false)
+	f.Add("0\nsiding-reserved:4f:7:x\n5000\n0\n0\n0\n0\nvalue\nwaiter\n9", true)
+	f.Add("0\nx", true)
+	f.Fuzz(func(t *testing.T, text string, numbers bool) {
+		var fields []any
+		for field := range strings.SplitSeq(text, "\n") {
+			// Scripts send numbers as such, or as text.
+			if n, err := strconv.ParseInt(field, 10, 64); err == nil && numbers {
+				fields = append(fields, n)
+			} else {
+				fields = append(fields, field)
+			}
+		}
+		have, err := lock.Redis(oddRedis{reply: fields}).Acquire(t.Context(), lock.Claim{Key: "lock:x", TTL: time.Second})
+		if err != nil {
+			if errors.Is(err, lock.ErrBusy) || errors.Is(err, lock.ErrLost) || !strings.HasPrefix(err.Error(), "lock: unexpected reply") {
+				t.Errorf("%q: want an error of the store, have %v", text, err)
+			}
+			return
+		}
+		granted := slices.Contains([]any{"1", "+1", "01", "+01", int64(1)}, fields[0]) || strings.Trim(text[:strings.IndexByte(text+"\n", '\n')], "+0") == "1"
+		least := 10
+		if granted {
+			least = 3
+		}
+		if len(fields) < least {
+			t.Errorf("%q: want an error, as fields are missing, have %+v", text, have)
+		}
+		if !granted && (have.Fence != 0 || have.Holder != fields[1]) {
+			t.Errorf("%q: want a refusal by %q, have %+v", text, fields[1], have)
+		}
+	})
+}
+
+// FuzzResource: a name that is accepted makes three keys of its own, all in one
+// slot of a Cluster.
+func FuzzResource(f *testing.F) {
+	for _, seed := range []string{"", "order:123", "a b", "{a}", "a}b", "\x00", "\xff", "é:ü", strings.Repeat("x", lock.MaxResource+1)} {
+		f.Add(seed, seed)
+	}
+	f.Fuzz(func(t *testing.T, name, other string) {
+		if err := lock.CheckResource(name); err != nil {
+			if !errors.Is(err, lock.ErrResource) || len(err.Error()) > 100+5*lock.MaxResource {
+				t.Errorf("want a short %v, have %v", lock.ErrResource, err)
+			}
+			return
+		}
+		keys := lock.RedisKeys("lock:" + name)
+		for _, key := range keys {
+			if have := hashed(key); have != keys[0] {
+				t.Errorf("%q: want all in the slot of %q, have %q in that of %q", name, keys[0], key, have)
+			}
+		}
+		if other != name && lock.CheckResource(other) == nil {
+			for _, key := range lock.RedisKeys("lock:" + other) {
+				if slices.Contains(keys, key) {
+					t.Errorf("want keys of their own for %q and %q, have %q for both", name, other, key)
+				}
+			}
+		}
+	})
+}
+
+// hashed returns the part of a key by which a Cluster chooses its slot: what is
+// between the first "{" and the first "}" behind it, if that is not empty.
+func hashed(key string) string {
+	if _, rest, ok := strings.Cut(key, "{"); ok {
+		if tag, _, ok := strings.Cut(rest, "}"); ok && tag != "" {
+			return tag
+		}
+	}
+	return key
+}

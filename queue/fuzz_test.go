@@ -1,0 +1,47 @@
+package queue
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/sidingq/siding/lock"
+)
+
+// Whatever a header says is the name of a lock, or refused with the task's type.
+func FuzzHeaderResource(f *testing.F) {
+	for _, seed := range []string{"", "order:1", "{order}:1", "a\x00b", "\xff", strings.Repeat("x", 1000)} {
+		f.Add("order:audit", seed)
+	}
+	f.Fuzz(func(t *testing.T, kind, header string) {
+		have, err := new(Guard).resourceOf(asynq.NewTaskWithHeaders(kind, nil, map[string]string{HeaderResource: header}))
+		switch {
+		case err != nil && !strings.HasPrefix(err.Error(), kind+": resource: "):
+			t.Errorf("%q: want an error that names the task's type, have %v", header, err)
+		case err == nil && (have != header || lock.CheckResource(have) != nil):
+			t.Errorf("%q: want it as it is, or refused, have %q", header, have)
+		}
+	})
+}
+
+// What Redis tells of itself may be anything; a finding has what it is and advice,
+// or neither.
+func FuzzCheckTraits(f *testing.F) {
+	f.Add("7.0.15", "noeviction", "0", "yes", "everysec", "")
+	f.Add("6", "volatile-", "x", "no", "no", "3600 1")
+	f.Fuzz(func(t *testing.T, version, policy, limit, aof, fsync, save string) {
+		found := traits{
+			"redis_version": version, "maxmemory-policy": policy, "maxmemory": limit,
+			"appendonly": aof, "appendfsync": fsync, "save": save,
+		}.check()
+		for _, trait := range found {
+			if trait.Trait == "" || trait.Have == "" && trait.Advice != "" {
+				t.Errorf("want a trait and what it is, have %+v", trait)
+			}
+		}
+		if len(found) > 3 {
+			t.Errorf("want one finding for each of three questions, have %+v", found)
+		}
+	})
+}

@@ -1,0 +1,31 @@
+package ledger
+
+import (
+	"strings"
+	"testing"
+)
+
+// No name of a ledger and no error shows a password, wherever in a DSN it ends.
+func FuzzParseDSN(f *testing.F) {
+	const secret = "hunter2"
+	for _, seed := range []string{"@db/x", "", "/x", "%zz@db", ":5432/x", "#@db", "?password=@", "\n@db", "@[::1"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, rest string) {
+		if strings.Contains(rest, secret) {
+			return
+		}
+		for _, head := range []string{"postgres://me:", "postgres://me@db/x?password=", "postgresql://me@db/x?a=b&sslpassword="} {
+			s, err := parseDSN(head + secret + rest)
+			if err != nil && strings.Contains(err.Error(), secret) {
+				t.Errorf("%q: want no password shown, have %v", rest, err)
+			}
+			if strings.Contains(s.name, secret) {
+				t.Errorf("%q: want no password in the name, have %s", rest, s.name)
+			}
+			if have := s.redact("driver: " + head + secret + rest); err == nil && strings.Contains(have, secret) {
+				t.Errorf("%q: want no password in what the driver says, have %s", rest, have)
+			}
+		}
+	})
+}
