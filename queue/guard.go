@@ -63,7 +63,10 @@ type Guard struct {
 	// work counts handlers that still hold a lock, and calls under way.
 	work      sync.WaitGroup
 	recoverer recoverer
-	faults    logEvery
+	// background is the context of what nobody waits for but Wait, which ends it.
+	background context.Context //nolint:containedctx // see above
+	end        context.CancelFunc
+	faults     logEvery
 }
 
 // NewGuard returns a guard that keeps its locks on rdb, which must reach the
@@ -95,6 +98,7 @@ func NewGuard(rdb redis.Scripter, cfg GuardConfig) (*Guard, error) {
 		rdb:    rdb,
 		self:   fmt.Sprintf("%s (pid %d)", host, os.Getpid()),
 	}
+	g.background, g.end = context.WithCancel(context.Background())
 	g.hook = asynqredis.NewHook(cfg.Logger, g.begun)
 	return g, nil
 }
@@ -102,7 +106,7 @@ func NewGuard(rdb redis.Scripter, cfg GuardConfig) (*Guard, error) {
 // begun is told when the server takes its first task.
 func (g *Guard) begun() {
 	if g.cfg.Recovery.Crashes > 0 {
-		g.recoverer.begin(g.recover)
+		g.recoverer.begin(func(queues []string) { g.recover(g.background, queues) })
 	}
 }
 

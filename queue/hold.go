@@ -44,11 +44,23 @@ func (r *run) begin(ctx context.Context) error {
 	switch {
 	case err != nil:
 		r.faults.fault(ctx, r.log(), "the beginning of a task without retries could not be written down", err)
+		r.work.Go(r.notBegun)
 		return r.sendBack(&unchargedError{reason: err.Error(), after: jitter(unlinedDelay), cause: err})
 	case !latest:
 		return r.sendBack(&unchargedError{reason: "superseded by a later attempt", after: jitter(unlinedDelay), cause: lock.ErrLost})
 	}
 	return nil
+}
+
+// notBegun takes back, once Redis answers again, that the handler begins: it has not.
+// Until that is known the task is not put back, should its parking fail as well;
+// after a minute asynq would archive it.
+func (r *run) notBegun() {
+	const limit = 2 * time.Minute
+	ctx, cancel := context.WithTimeout(r.background, limit)
+	defer cancel()
+	for r.attempt.NotBegun(ctx, r.rdb) != nil && pause(ctx, jitter(callRetry)) {
+	}
 }
 
 const notReleased = "a lock could not be released and stays until its ttl"

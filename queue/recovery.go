@@ -55,7 +55,7 @@ const (
 type recoverer struct {
 	mu     sync.Mutex
 	queues map[string]bool
-	cancel context.CancelFunc // nil until begun
+	begun  bool
 	closed bool
 	done   sync.WaitGroup
 }
@@ -75,26 +75,22 @@ func (r *recoverer) serves(queues map[string]int) {
 	}
 }
 
-// begin runs work, with the names of the queues, until close; once.
-func (r *recoverer) begin(work func(ctx context.Context, queues []string)) {
+// begin runs work with the names of the queues, once, unless it is closed.
+func (r *recoverer) begin(work func(queues []string)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.closed || r.cancel != nil {
+	if r.closed || r.begun {
 		return
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	r.cancel = cancel
+	r.begun = true
 	queues := slices.Sorted(maps.Keys(r.queues))
-	r.done.Go(func() { work(ctx, queues) })
+	r.done.Go(func() { work(queues) })
 }
 
-// close ends the work and waits for it.
+// close waits for the work, whose context has ended.
 func (r *recoverer) close() {
 	r.mu.Lock()
 	r.closed = true
-	if r.cancel != nil {
-		r.cancel()
-	}
 	r.mu.Unlock()
 	r.done.Wait()
 }

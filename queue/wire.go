@@ -96,6 +96,7 @@ func (g *Guard) leaveLine(ctx context.Context, t *asynq.Task) {
 func (g *Guard) Wait(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() {
+		g.end()
 		g.recoverer.close()
 		g.work.Wait()
 		g.locker.Close()

@@ -108,11 +108,22 @@ func Recover(ctx context.Context, rdb redis.Scripter, t SilentTask, reason strin
 }
 
 // Begin writes down in Redis that a's handler is about to begin. False: a is not
-// the task's latest attempt any more.
-func (a *Attempt) Begin(ctx context.Context, rdb redis.Scripter) (bool, error) {
-	begun, err := beginScript.Run(ctx, rdb, []string{taskKey(a.Queue, a.ID)}, a.name).Bool()
+// the task's latest attempt any more. After an error it may be written or not: the
+// handler must not begin, and [Attempt.NotBegun] is to be called until it succeeds.
+func (a *Attempt) Begin(ctx context.Context, rdb redis.Scripter) (latest bool, err error) {
+	return a.mark(ctx, rdb, 1)
+}
+
+// NotBegun takes back what Begin has written.
+func (a *Attempt) NotBegun(ctx context.Context, rdb redis.Scripter) error {
+	_, err := a.mark(ctx, rdb, 0)
+	return err
+}
+
+func (a *Attempt) mark(ctx context.Context, rdb redis.Scripter, begins int) (latest bool, err error) {
+	latest, err = beginScript.Run(ctx, rdb, []string{taskKey(a.Queue, a.ID)}, a.name, begins).Bool()
 	if err != nil {
 		return false, fmt.Errorf("asynqredis: begin %s: %w", a.ID, err)
 	}
-	return begun, nil
+	return latest, nil
 }

@@ -198,6 +198,11 @@ func TestBegin(t *testing.T) {
 			if !s.Begun {
 				t.Error("want it begun")
 			}
+			must(t, a.ours.NotBegun(t.Context(), f.rdb))
+			if f.silent(t)[a.id].Begun {
+				t.Error("want it not begun after all")
+			}
+			begin(true)
 			if moved, err := asynqredis.Recover(t.Context(), f.rdb, s, "crash"); !moved || err != nil {
 				t.Fatalf("want it put back, have %v, %v", moved, err)
 			}
@@ -207,6 +212,11 @@ func TestBegin(t *testing.T) {
 			f.left(t, a.id, 15)
 			if f.silent(t)[a.id].Begun {
 				t.Error("want the second attempt not begun")
+			}
+			begin(true)
+			must(t, late.ours.NotBegun(t.Context(), f.rdb))
+			if !f.silent(t)[a.id].Begun {
+				t.Error("want the mark of the later attempt kept")
 			}
 			a.mustEnd(t, nil)
 			a = late
