@@ -1,0 +1,287 @@
+package asynqredis_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/asynqredis"
+	"github.com/sidingq/siding/internal/protocol"
+	"github.com/sidingq/siding/lock"
+)
+
+// The moves of the model, made with the real scripts. Time passes when the walk
+// says so.
+
+const (
+	foreignValue = "a program on the plain protocol"
+	farAway      = time.Hour
+)
+
+// move makes a step on Redis; before is the model's state until then.
+func (w *twin) move(t *testing.T, before *protocol.State, step protocol.Step) {
+	t.Helper()
+	m := step.Move
+	switch m.Kind {
+	case protocol.Dequeue:
+		w.dequeue(t, before, m)
+	case protocol.Acquire:
+		w.acquire(t, before, m, step.Outcome)
+	case protocol.Park, protocol.Acknowledge:
+		w.acknowledge(t, before.Attempts[m.Slot], m, step.Outcome)
+	case protocol.Write:
+		f := w.fencesOf(m.Task)
+		f.seen = max(f.seen, w.attempts[m.Slot].fence)
+	case protocol.Release, protocol.Fail:
+		w.release(t, before, m, step.Outcome)
+	case protocol.Promote, protocol.Tell, protocol.Drop, protocol.GiveUp:
+		w.call(t, before, m, step.Outcome)
+	case protocol.Find, protocol.HandOn, protocol.Recover:
+		w.recover(t, before, m, step.Outcome)
+	case protocol.Crash:
+		w.crash(before, m.Worker)
+	case protocol.Stall: // its renewals do not come, as in all of this test
+	default:
+		w.outside(t, m)
+	}
+}
+
+// dequeue lets a server take the next task. A hook that still knows an attempt
+// of the task might take one for the other, and a server that shuts down puts
+// back all that it runs: so each attempt gets a server on which nothing is left.
+func (w *twin) dequeue(t *testing.T, before *protocol.State, m protocol.Move) {
+	t.Helper()
+	if len(w.idle) == 0 {
+		w.idle = append(w.idle, w.f.worker(t))
+	}
+	last := len(w.idle) - 1
+	a := w.idle[last].take(t, w.id(m.Task))
+	w.idle = w.idle[:last]
+	for i := range before.Attempts {
+		if before.Attempts[i].Task == 0 && w.state.Attempts[i].Task != 0 {
+			w.attempts[uint8(i)] = &liveAttempt{turn: a, name: w.f.read(t).task(a.id)["siding_attempt"]}
+		}
+	}
+}
+
+func (w *twin) acquire(t *testing.T, before *protocol.State, m protocol.Move, want protocol.Outcome) {
+	t.Helper()
+	a := w.attempts[m.Slot]
+	a.nonce = uuid.NewString()
+	a.token = "siding:" + a.nonce + ":" + w.id(m.Task)
+	answer, err := w.store.Acquire(t.Context(), lock.Claim{
+		Key: w.key(m.Resource), Token: a.token, TTL: farAway, Keep: farAway, Waiter: w.waiter(m.Task), Line: line(a.nonce),
+	})
+	must(t, err)
+	have := protocol.Joined
+	if answer.Fence > 0 {
+		have = protocol.Granted
+	}
+	if have != want {
+		t.Fatalf("want the outcome %q, have %q", want, have)
+	}
+	f := w.fencesOf(m.Task)
+	if have == protocol.Granted && answer.Fence <= f.last {
+		t.Errorf("want a fence above %d, have %d", f.last, answer.Fence)
+	}
+	f.last, a.fence, a.ticket = max(f.last, answer.Fence), answer.Fence, answer.Ticket
+	w.calling(t, before, answer.Next)
+}
+
+func (w *twin) release(t *testing.T, before *protocol.State, m protocol.Move, want protocol.Outcome) {
+	t.Helper()
+	a := w.attempts[m.Slot]
+	next, err := w.store.Release(t.Context(), w.key(m.Resource), a.token, line(a.nonce))
+	have := protocol.OK
+	if errors.Is(err, lock.ErrLost) {
+		have, err = protocol.LostLease, nil
+	}
+	must(t, err)
+	if have != want {
+		t.Errorf("want the outcome %q, have %q", want, have)
+	}
+	w.calling(t, before, next)
+}
+
+func line(nonce string) lock.Line {
+	return lock.Line{Nonce: nonce, ByHand: true, Grace: farAway, Keep: farAway}
+}
+
+// calling notes the call that a script has left to its client.
+func (w *twin) calling(t *testing.T, before *protocol.State, next *lock.Turn) {
+	t.Helper()
+	for i, c := range w.state.Calls {
+		if c == before.Calls[i] || c.Turn != protocol.Calling || !c.Standing {
+			continue // not a new one
+		}
+		if next == nil {
+			t.Fatalf("want a call of %s, have none", w.waiter(c.Task))
+		}
+		w.calls[uint8(i)] = *next
+		return
+	}
+	if next != nil {
+		t.Errorf("want no call, have one of %s", next.Waiter)
+	}
+}
+
+// acknowledge ends an attempt as its guard would.
+func (w *twin) acknowledge(t *testing.T, was protocol.Attempt, m protocol.Move, want protocol.Outcome) {
+	t.Helper()
+	a := w.attempts[m.Slot]
+	delete(w.attempts, m.Slot)
+	if a.down {
+		return // with its server; the acknowledgement was the shutdown's
+	}
+	var err error
+	switch was.Phase {
+	case protocol.Refused:
+		a.ours.Park(asynqredis.Park{At: time.Now().Add(farAway), Ticket: a.ticket})
+		err = errWaiting
+	case protocol.Lost:
+		a.ours.Park(asynqredis.Park{At: time.Now().Add(farAway)})
+		err = errWaiting
+	case protocol.Failed:
+		err = errOwn
+	default: // it has succeeded
+	}
+	a.mustEnd(t, err)
+	w.idle = append(w.idle, a.worker)
+}
+
+// call makes a turn of a call.
+func (w *twin) call(t *testing.T, before *protocol.State, m protocol.Move, want protocol.Outcome) {
+	t.Helper()
+	turn := w.calls[m.Slot]
+	if w.state.Calls[m.Slot].Task == 0 || m.Kind == protocol.Drop {
+		delete(w.calls, m.Slot)
+	}
+	switch m.Kind {
+	case protocol.Promote:
+		have, err := asynqredis.Promote(t.Context(), w.f.rdb, w.f.queue, w.id(m.Task), turn.Ticket)
+		must(t, err)
+		if string(have) != string(want) {
+			t.Errorf("want the outcome %q, have %q", want, have)
+		}
+	case protocol.Tell:
+		must(t, w.store.Called(t.Context(), w.key(m.Resource), turn))
+	case protocol.Drop:
+		next, err := w.store.Leave(t.Context(), w.key(m.Resource), turn.Waiter, turn.Value, line(uuid.NewString()))
+		must(t, err)
+		w.calling(t, before, next)
+	default: // it gives up
+	}
+}
+
+// crash forgets what a worker had under way. Its servers are stopped when the
+// round is over, as they put back what they run.
+func (w *twin) crash(before *protocol.State, worker uint8) {
+	for i, a := range before.Attempts {
+		if a.Task != 0 && a.Worker == worker {
+			w.dead = append(w.dead, w.attempts[uint8(i)])
+			delete(w.attempts, uint8(i))
+		}
+	}
+	if before.Recovery != w.state.Recovery {
+		w.dead = append(w.dead, &liveAttempt{token: w.recovery.token})
+	}
+	for i, c := range before.Calls {
+		if c.Task != 0 && c.Worker == worker {
+			delete(w.calls, uint8(i))
+		}
+	}
+}
+
+// recover makes a step of the recovery: it finds a task that has fallen silent,
+// hands on its lock if that was free, and moves it.
+func (w *twin) recover(t *testing.T, before *protocol.State, m protocol.Move, want protocol.Outcome) {
+	t.Helper()
+	r := &w.recovery
+	have := protocol.OK
+	switch m.Kind {
+	case protocol.Find:
+		w.f.rescore(t, "lease", w.id(m.Task), time.Now().Unix()+10)
+		r.silent = w.silent(t, w.id(m.Task))
+		r.nonce = uuid.NewString()
+		r.token = "siding:" + r.nonce + ":recovery"
+		answer, err := w.store.Acquire(t.Context(), lock.Claim{
+			Key: w.key(m.Resource), Token: r.token, TTL: farAway, Keep: farAway, Line: line(r.nonce),
+		})
+		must(t, err)
+		have = protocol.Joined
+		if f := w.fencesOf(m.Task); answer.Fence > 0 {
+			have, f.last = protocol.Granted, answer.Fence
+		}
+	case protocol.HandOn:
+		next, err := w.store.Release(t.Context(), w.key(m.Resource), r.token, line(r.nonce))
+		if errors.Is(err, lock.ErrLost) {
+			have, err = protocol.LostLease, nil
+		}
+		must(t, err)
+		w.calling(t, before, next)
+	default:
+		moved, err := asynqredis.Recover(t.Context(), w.f.rdb, r.silent, "its worker died")
+		must(t, err)
+		if !moved {
+			have = protocol.Gone
+		}
+	}
+	if have != want {
+		t.Errorf("want the outcome %q, have %q", want, have)
+	}
+}
+
+// silent returns a task as the recovery finds it.
+func (w *twin) silent(t *testing.T, id string) asynqredis.SilentTask {
+	t.Helper()
+	found, err := asynqredis.Silent(t.Context(), w.f.rdb, w.f.queue, 0)
+	must(t, err)
+	i := slices.IndexFunc(found, func(task asynqredis.SilentTask) bool { return task.ID == id })
+	if i < 0 {
+		t.Fatalf("want %s silent, have %v", id, found)
+	}
+	return found[i]
+}
+
+// outside makes the moves of others: of time, of asynq, of operators, of
+// programs on the plain protocol.
+func (w *twin) outside(t *testing.T, m protocol.Move) {
+	t.Helper()
+	ctx, queue, key := t.Context(), w.f.queue, w.key(m.Resource)
+	id := ""
+	if m.Task != 0 {
+		id = w.id(m.Task)
+	}
+	switch m.Kind {
+	case protocol.Timer:
+		w.f.rescore(t, "retry", id, time.Now().Unix()-1)
+		w.clock.runTimers(t)
+	case protocol.Lapse, protocol.LapseEarly, protocol.Expire, protocol.ExpireAlive, protocol.DeleteLock, protocol.FreeForeign:
+		must(t, w.f.rdb.PExpire(ctx, key, 0).Err())
+	case protocol.TakeForeign:
+		must(t, w.f.rdb.SetArgs(ctx, key, foreignValue, redis.SetArgs{Mode: "NX", TTL: farAway}).Err())
+	case protocol.RecoverByAsynq:
+		w.f.lapse(t, id)
+		w.f.recoverLapsed(t, nil)
+	case protocol.Shutdown:
+		a := w.attempts[m.Slot]
+		a.down = true
+		a.stop()
+	case protocol.Delete:
+		must(t, w.f.inspector.DeleteTask(queue, id))
+	case protocol.Archive:
+		must(t, w.f.inspector.ArchiveTask(queue, id))
+	case protocol.Run:
+		must(t, w.f.inspector.RunTask(queue, id))
+	case protocol.Pause:
+		must(t, w.f.inspector.PauseQueue(queue))
+	case protocol.Resume:
+		must(t, w.f.inspector.UnpauseQueue(queue))
+	default:
+		t.Fatalf("the walk does not know how to make the move %q", m)
+	}
+}

@@ -1,0 +1,233 @@
+package asynqredis_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/sidingq/siding/internal/asynqredis"
+	"github.com/sidingq/siding/internal/protocol"
+	"github.com/sidingq/siding/lock"
+)
+
+// TestScriptsDoWhatTheModelDoes walks at random through the model of the protocol,
+// makes each of its moves with the real scripts, and then compares what Redis
+// holds with the model's state. SIDING_WALKS and SIDING_STEPS make more and longer
+// walks; a walk's number is its seed.
+func TestScriptsDoWhatTheModelDoes(t *testing.T) {
+	t.Parallel()
+	walks, steps := number(t, "SIDING_WALKS", 4), number(t, "SIDING_STEPS", 400)
+	for seed := range walks {
+		t.Run(strconv.Itoa(seed), func(t *testing.T) {
+			t.Parallel()
+			w := newTwin(t)
+			w.rand = rand.New(rand.NewPCG(uint64(seed), 2))
+			for w.made < steps && !t.Failed() {
+				resources := []uint8{0, 0, 0}
+				if w.rand.IntN(2) == 0 {
+					resources = []uint8{0, 0, 1, 1}
+				}
+				w.begin(t, &protocol.Model{Resources: resources, Workers: 2, Faults: 4, Failures: 3, Recovers: true})
+				for !t.Failed() && !w.state.Final() {
+					w.walk(t)
+				}
+				w.end(t)
+			}
+			t.Logf("%d steps in %d rounds", w.made, w.rounds)
+		})
+	}
+}
+
+// TestScriptsDoWhatTheModelDoesInAllCircumstances does the same on shortest
+// ways to each kind of step, in each kind of circumstances that may matter for its
+// script.
+func TestScriptsDoWhatTheModelDoesInAllCircumstances(t *testing.T) {
+	t.Parallel()
+	w, seen := newTwin(t), map[string]bool{}
+	for _, m := range []*protocol.Model{
+		{Resources: []uint8{0, 0}, Workers: 2, Faults: 1, Recovers: true, Symmetric: true},
+		{Resources: []uint8{0, 0, 0}, Workers: 2, Failures: 1, Symmetric: true},
+	} {
+		ways := m.Cover(circumstances)
+		slices.Reverse(ways) // the longest first: there is much on them
+		for _, way := range ways {
+			if seen[way.Kind] {
+				continue
+			}
+			w.begin(t, m)
+			for _, step := range way.Steps {
+				seen[circumstances(&w.state, &step)] = true
+				if w.make(t, step); t.Failed() {
+					return
+				}
+			}
+			w.end(t)
+		}
+	}
+	t.Logf("%d steps in %d rounds, %d kinds", w.made, w.rounds, len(seen))
+}
+
+// circumstances names a step by what may matter for its script.
+func circumstances(s *protocol.State, step *protocol.Step) string {
+	m := step.Move
+	what := []any{m.Kind, step.Outcome, s.Paused}
+	if m.Task == 0 {
+		return fmt.Sprint(what...)
+	}
+	task, l := &s.Tasks[m.Task-1], &s.Locks[m.Resource]
+	first := l.Line[0]
+	what = append(what, task.In)
+	switch m.Kind {
+	case protocol.Acquire:
+		what = append(what, l.Value, l.Mark, l.For == m.Task, task.InLine != 0, first == 0, first == m.Task)
+	case protocol.Release, protocol.Fail, protocol.Find, protocol.HandOn:
+		what = append(what, l.Value, l.Mark, first == 0, first == m.Task)
+	case protocol.Park, protocol.Acknowledge:
+		a := &s.Attempts[m.Slot]
+		what = append(what, a.Phase, a.Latest, a.Ticket == task.Called, a.Ticket == task.InLine)
+	case protocol.Promote, protocol.Tell, protocol.Drop:
+		c := &s.Calls[m.Slot]
+		what = append(what, c.Standing, c.Ticket == task.Ticket, c.Ticket == task.InLine, task.InLine != 0, l.Value, first == m.Task)
+	case protocol.Recover:
+		what = append(what, s.Recovery.Same)
+	default: // no script of ours
+	}
+	return fmt.Sprint(what...)
+}
+
+// A twin is the model and its likeness in Redis.
+type twin struct {
+	f     *fleet
+	store lock.Store
+	rand  *rand.Rand
+
+	rounds, made int
+	did          map[string]int // by circumstances
+
+	model    *protocol.Model
+	state    protocol.State
+	history  []string
+	clock    *worker   // its server looks at the timers
+	idle     []*worker // those on which nothing is left
+	attempts map[uint8]*liveAttempt
+	calls    map[uint8]lock.Turn
+	dead     []*liveAttempt
+	recovery struct {
+		silent       asynqredis.SilentTask
+		nonce, token string
+	}
+	fences [protocol.MaxResources]fences
+}
+
+// A liveAttempt is an attempt of the model at work.
+type liveAttempt struct {
+	*turn
+
+	name   string // in the hash of its task
+	nonce  string
+	token  string
+	ticket int64
+	fence  int64
+	down   bool // its server has shut down
+}
+
+// fences are the last one that was granted, and the highest that wrote.
+type fences struct{ last, seen int64 }
+
+func newTwin(t *testing.T) *twin {
+	t.Helper()
+	f := stores()["redis"](t)
+	return &twin{f: f, store: lock.Redis(f.rdb), clock: f.worker(t), did: map[string]int{}}
+}
+
+// begin begins a round, with new tasks.
+func (w *twin) begin(t *testing.T, m *protocol.Model) {
+	t.Helper()
+	w.rounds++
+	w.model, w.state, w.history = m, m.Start(), nil
+	w.attempts, w.calls, w.dead = map[uint8]*liveAttempt{}, map[uint8]lock.Turn{}, nil
+	w.fences = [protocol.MaxResources]fences{}
+	for n := range w.model.Resources {
+		w.f.enqueue(t, asynq.TaskID(w.id(protocol.ID(n+1))))
+	}
+	w.compare(t)
+}
+
+// end ends a round.
+func (w *twin) end(t *testing.T) {
+	t.Helper()
+	if t.Failed() {
+		return
+	}
+	if w.state.Paused {
+		must(t, w.f.inspector.UnpauseQueue(w.f.queue))
+	}
+	for _, a := range w.dead {
+		if a.turn != nil {
+			a.stop()
+		}
+	}
+	for _, a := range w.attempts {
+		a.stop()
+	}
+	for n := range w.model.Resources {
+		id := w.id(protocol.ID(n + 1))
+		if places := w.f.read(t).places()[id]; len(places) > 0 {
+			must(t, w.f.inspector.DeleteTask(w.f.queue, id))
+		}
+	}
+}
+
+// walk makes a step at random.
+func (w *twin) walk(t *testing.T) {
+	t.Helper()
+	steps := w.model.Steps(nil, &w.state)
+	if w.state.Crowded() { // the model has no room for many calls at a time
+		steps = slices.DeleteFunc(steps, func(s protocol.Step) bool {
+			return s.Move.Kind != protocol.GiveUp && s.Move.Kind != protocol.Promote
+		})
+	}
+	w.make(t, w.choose(steps))
+}
+
+// make makes a step, and compares.
+func (w *twin) make(t *testing.T, step protocol.Step) {
+	t.Helper()
+	w.made++
+	w.history = append(w.history, step.String())
+	before := w.state
+	w.state = step.Next
+	w.move(t, &before, step)
+	w.compare(t)
+	if t.Failed() {
+		t.Logf("the steps:\n%s", strings.Join(w.history, "\n"))
+	}
+}
+
+// choose prefers what it has seldom done: the common moves are common enough, and
+// scripts differ where an answer is rare.
+func (w *twin) choose(steps []protocol.Step) protocol.Step {
+	weights, total := make([]float64, len(steps)), 0.0
+	for i, step := range steps {
+		weights[i] = 1 / float64(1+w.did[circumstances(&w.state, &step)])
+		total += weights[i]
+	}
+	n, left := 0, w.rand.Float64()*total
+	for n < len(steps)-1 && left > weights[n] {
+		left -= weights[n]
+		n++
+	}
+	w.did[circumstances(&w.state, &steps[n])]++
+	return steps[n]
+}
+
+func (w *twin) id(id protocol.ID) string        { return fmt.Sprintf("task-%d-%d", w.rounds, id) }
+func (w *twin) key(r uint8) string              { return fmt.Sprintf("lock:%s-%d-%d", w.f.queue, w.rounds, r) }
+func (w *twin) waiter(id protocol.ID) string    { return "a waiter: " + w.id(id) }
+func (w *twin) keyOf(id protocol.ID) string     { return w.key(w.model.Resource(id)) }
+func (w *twin) fencesOf(id protocol.ID) *fences { return &w.fences[w.model.Resource(id)] }

@@ -1,0 +1,232 @@
+package asynqredis_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/protocol"
+)
+
+// A view is what model and Redis must agree on.
+type view struct {
+	Pending []string
+	Paused  bool
+	Tasks   []taskView
+	Locks   []lockView
+	Latest  map[uint8]bool // by attempt: it is the one that the task's hash names
+	Writes  map[uint8]bool // by attempt: the ledger would take its fence
+	Stands  map[uint8]bool // by call
+}
+
+type taskView struct {
+	In      string
+	Tickets []int // which of them are the same; 0 is none
+}
+
+type lockView struct {
+	Value string
+	Mark  bool
+	Line  []string
+}
+
+func (w *twin) compare(t *testing.T) {
+	t.Helper()
+	s := w.f.read(t)
+	for _, p := range s.problems() {
+		t.Error(p)
+	}
+	if diff := gocmp.Diff(w.modelView(), w.redisView(t, s)); diff != "" {
+		t.Errorf("(-model +redis):\n%s", diff)
+	}
+}
+
+func newView(w *twin) view {
+	return view{Paused: w.state.Paused, Pending: []string{}, Latest: map[uint8]bool{}, Writes: map[uint8]bool{}, Stands: map[uint8]bool{}}
+}
+
+func (w *twin) modelView() view {
+	s, v := &w.state, newView(w)
+	for _, id := range s.Queue {
+		if id != 0 {
+			v.Pending = append(v.Pending, w.id(id))
+		}
+	}
+	for n := range w.model.Resources {
+		task := &s.Tasks[n]
+		tickets := []int64{int64(task.InLine), int64(task.Ticket), int64(task.Called)}
+		for i := range s.Attempts {
+			if a := &s.Attempts[i]; a.Task == protocol.ID(n+1) && a.Phase == protocol.Refused {
+				tickets = append(tickets, int64(a.Ticket))
+			}
+		}
+		for i := range s.Calls {
+			if c := &s.Calls[i]; c.Task == protocol.ID(n+1) {
+				tickets = append(tickets, int64(c.Ticket))
+			}
+		}
+		places := [...]string{
+			protocol.Pending: "pending", protocol.Active: "active", protocol.Parked: "retry", protocol.Backoff: "retry",
+			protocol.Archived: "archived", protocol.Done: "gone", protocol.Deleted: "gone",
+		}
+		v.Tasks = append(v.Tasks, taskView{places[task.In], pattern(tickets)})
+	}
+	for r := range w.resources() {
+		l := &s.Locks[r]
+		lv := lockView{Mark: l.Mark, Line: []string{}}
+		switch l.Value {
+		case protocol.Free:
+			lv.Value = "free"
+		case protocol.Held:
+			switch l.By {
+			case protocol.ByDead:
+				lv.Value = "held by the dead"
+			case protocol.ByRecovery:
+				lv.Value = "held by the recovery"
+			default:
+				lv.Value = fmt.Sprintf("held by attempt %d", l.By-1)
+			}
+		case protocol.Reserved:
+			lv.Value = "reserved for " + w.waiter(l.For)
+		case protocol.Foreign:
+			lv.Value = "foreign"
+		}
+		for _, id := range l.Line {
+			if id != 0 {
+				lv.Line = append(lv.Line, w.waiter(id))
+			}
+		}
+		v.Locks = append(v.Locks, lv)
+	}
+	for i := range s.Attempts {
+		if a := &s.Attempts[i]; a.Task != 0 {
+			v.Latest[uint8(i)] = a.Latest
+			if a.Phase == protocol.Holding {
+				v.Writes[uint8(i)] = a.Fence >= s.Locks[w.model.Resource(a.Task)].Seen
+			}
+		}
+	}
+	for i := range s.Calls {
+		if s.Calls[i].Task != 0 {
+			v.Stands[uint8(i)] = s.Calls[i].Standing
+		}
+	}
+	return v
+}
+
+func (w *twin) resources() uint8 { return w.model.Resource(protocol.ID(len(w.model.Resources))) + 1 }
+
+// redisView is the same of Redis, and of what its clients have been told.
+func (w *twin) redisView(t *testing.T, s *state) view {
+	t.Helper()
+	v, places := newView(w), s.places()
+	_, v.Paused = s.strings["paused"]
+	v.Pending = append(v.Pending, s.pending()...)
+	values := w.readLocks(t, &v)
+	for n := range w.model.Resources {
+		id := protocol.ID(n + 1)
+		task := s.task(w.id(id))
+		tickets := []int64{w.inLine(t, id), mark(task["siding_ticket"]), mark(task["siding_called"])}
+		for i := range uint8(len(w.state.Attempts)) {
+			if a := w.attempts[i]; a != nil && a.id == w.id(id) && w.state.Attempts[i].Phase == protocol.Refused {
+				tickets = append(tickets, a.ticket)
+			}
+		}
+		for i := range uint8(len(w.state.Calls)) {
+			if c, ok := w.calls[i]; ok && c.Waiter == w.waiter(id) {
+				tickets = append(tickets, c.Ticket)
+			}
+		}
+		place := "gone"
+		if in := places[w.id(id)]; len(in) == 1 {
+			place = in[0]
+		}
+		v.Tasks = append(v.Tasks, taskView{place, pattern(tickets)})
+	}
+	for i, a := range w.attempts {
+		v.Latest[i] = s.task(a.id)["siding_attempt"] == a.name
+		if w.state.Attempts[i].Phase == protocol.Holding {
+			v.Writes[i] = a.fence >= w.fencesOf(w.state.Attempts[i].Task).seen
+		}
+	}
+	for i, c := range w.calls {
+		v.Stands[i] = slices.Contains(values, c.Value)
+	}
+	return v
+}
+
+// readLocks adds the locks to v and returns their values. Each must expire.
+func (w *twin) readLocks(t *testing.T, v *view) (values []string) {
+	t.Helper()
+	for r := range w.resources() {
+		key := w.key(r)
+		pipe := w.f.rdb.Pipeline()
+		value, ttl := pipe.Get(t.Context(), key), pipe.PTTL(t.Context(), key)
+		grant, line := pipe.Get(t.Context(), "{"+key+"}:fence"), pipe.ZRange(t.Context(), "{"+key+"}:line", 0, -1)
+		if _, err := pipe.Exec(t.Context()); err != nil && !errors.Is(err, redis.Nil) {
+			t.Fatal(err)
+		}
+		if value.Err() == nil && ttl.Val() <= 0 {
+			t.Errorf("%s: %s does not expire", key, value.Val())
+		}
+		lv := lockView{Value: w.nameOf(value.Val()), Mark: strings.HasSuffix(grant.Val(), "*"), Line: line.Val()}
+		v.Locks = append(v.Locks, lv)
+		values = append(values, value.Val())
+	}
+	return values
+}
+
+// nameOf says what a lock's value means.
+func (w *twin) nameOf(value string) string {
+	for i, a := range w.attempts {
+		if value != "" && a.token == value {
+			return fmt.Sprintf("held by attempt %d", i)
+		}
+	}
+	switch {
+	case value == "":
+		return "free"
+	case slices.ContainsFunc(w.dead, func(a *liveAttempt) bool { return a.token == value }):
+		return "held by the dead"
+	case value == w.recovery.token:
+		return "held by the recovery"
+	case value == foreignValue:
+		return "foreign"
+	}
+	if parts := strings.SplitN(value, ":", 4); len(parts) == 4 && parts[0] == "siding-reserved" {
+		return "reserved for " + parts[3]
+	}
+	return value
+}
+
+func (w *twin) inLine(t *testing.T, id protocol.ID) int64 {
+	t.Helper()
+	ticket, err := w.f.rdb.ZScore(t.Context(), "{"+w.keyOf(id)+"}:line", w.waiter(id)).Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		t.Fatal(err)
+	}
+	return int64(ticket)
+}
+
+func mark(text string) int64 {
+	n, _ := strconv.ParseInt(text, 10, 64) // none is 0
+	return n
+}
+
+// pattern numbers tickets in the order in which they come first.
+func pattern(tickets []int64) []int {
+	names, numbers := map[int64]int{0: 0}, make([]int, len(tickets))
+	for i, ticket := range tickets {
+		if _, known := names[ticket]; !known {
+			names[ticket] = len(names)
+		}
+		numbers[i] = names[ticket]
+	}
+	return numbers
+}

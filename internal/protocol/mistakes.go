@@ -1,0 +1,24 @@
+package protocol
+
+// A Mistake is one that could be made in the protocol. A model with a mistake
+// must fail.
+type Mistake string
+
+// The mistakes that the model knows.
+const (
+	None                Mistake = ""
+	NotedAndForgotten   Mistake = "a waiter that is called while it is still active is not called again"
+	ReservationForever  Mistake = "a reservation does not expire"
+	GhostNotSkipped     Mistake = "the call of a waiter that is gone ends there"
+	PromoteUnchecked    Mistake = "promote does not compare the ticket"
+	CalledUnchecked     Mistake = "a call that came too late takes its waiter out of the line"
+	PromoteInTwoSteps   Mistake = "promote looks and moves in two steps"
+	LeavesWhenReserved  Mistake = "a waiter leaves the line when the lock is reserved for it"
+	HolderStaysInLine   Mistake = "a waiter that gets the lock stays in line"
+	LapseForgotten      Mistake = "a lapsed reservation leaves no mark"
+	ReleaseOfAnothers   Mistake = "release does not compare the token"
+	LedgerUnfenced      Mistake = "the ledger does not compare the fence"
+	AckUnchecked        Mistake = "an acknowledgement does not compare the attempt"
+	RecoveryWithoutLock Mistake = "the recovery does not look at the lock"
+	RecoveryUnchecked   Mistake = "the recovery moves a task without comparing the attempt it was found under"
+)

@@ -1,0 +1,349 @@
+package protocol
+
+import (
+	"strconv"
+	"strings"
+)
+
+// A Kind is a kind of move.
+type Kind uint8
+
+// The kinds of moves: those that happen in every fair run if they stay possible,
+// those that may happen, and faults.
+const (
+	Dequeue Kind = iota
+	Acquire
+	Park
+	Write
+	Release
+	Acknowledge
+	Promote
+	Tell
+	Drop
+	GiveUp
+	Timer
+	Lapse
+	Expire
+	FreeForeign
+	Find
+	HandOn
+	Recover
+	RecoverByAsynq
+	Resume
+
+	Fail
+	ExpireAlive
+
+	Crash
+	Stall
+	LapseEarly
+	Shutdown
+	Delete
+	Archive
+	Run
+	Pause
+	TakeForeign
+	DeleteLock
+)
+
+var kindWords = [...]string{
+	Dequeue: "worker WORKER takes task TASK from pending", Acquire: "task TASK asks for its lock", Park: "task TASK parks",
+	Write: "the handler of task TASK writes to the ledger", Release: "the handler of task TASK is done and releases its lock",
+	Acknowledge: "the attempt of task TASK is acknowledged", Promote: "the call of task TASK promotes it",
+	Tell: "the call of task TASK takes it out of the line", Drop: "the call of task TASK passes on", GiveUp: "a call of task TASK gives up",
+	Timer: "the timer of task TASK fires", Lapse: "the reservation of resource RESOURCE lapses", Expire: "the lock of resource RESOURCE expires",
+	FreeForeign: "the foreign holder frees resource RESOURCE", Find: "the recovery finds task TASK", Recover: "the recovery moves task TASK",
+	HandOn: "the recovery hands on the lock of task TASK", RecoverByAsynq: "asynq recovers task TASK", Resume: "the queue is resumed",
+	Fail:  "the handler of task TASK fails and releases its lock",
+	Crash: "worker WORKER dies", Stall: "the attempt of task TASK stalls", LapseEarly: "the reservation of resource RESOURCE lapses before its call is over",
+	ExpireAlive: "the lock of resource RESOURCE expires although its holder is alive", Shutdown: "the worker of task TASK shuts down: it is put back",
+	Delete: "somebody deletes task TASK", Archive: "somebody archives task TASK", Run: "somebody runs the archived task TASK",
+	Pause: "the queue is paused", TakeForeign: "a foreign client takes resource RESOURCE", DeleteLock: "somebody deletes the lock of resource RESOURCE",
+}
+
+func (k Kind) String() string { return kindWords[k] }
+
+// fault reports whether a move is one of those that are rationed.
+func (k Kind) fault() bool { return k >= Crash }
+
+// fair reports whether a run in which the move stays possible and never happens
+// is none that has to be feared.
+func (k Kind) fair() bool { return k < Fail }
+
+// waits reports whether the move comes of nothing but time that passes.
+func (k Kind) waits() bool { return k == Timer || k == Lapse || k == Expire || k == RecoverByAsynq }
+
+// A Move is one step of somebody.
+type Move struct {
+	Kind     Kind
+	Task     ID
+	Slot     uint8 // of the attempt or the call
+	Resource uint8
+	Worker   uint8
+}
+
+func (m Move) String() string {
+	return strings.NewReplacer(
+		"TASK", strconv.Itoa(int(m.Task)), "RESOURCE", strconv.Itoa(int(m.Resource)), "WORKER", strconv.Itoa(int(m.Worker)),
+	).Replace(kindWords[m.Kind])
+}
+
+// A Step is a move and what comes of it.
+type Step struct {
+	Move    Move
+	Outcome Outcome
+	Next    State
+	Broken  string // the property that the step breaks
+}
+
+func (s Step) String() string {
+	if s.Outcome == OK {
+		return s.Move.String()
+	}
+	return s.Move.String() + ": " + string(s.Outcome)
+}
+
+// A Model is the protocol with some tasks, and a ration of faults.
+type Model struct {
+	Resources []uint8 // the resource of each task, in rising order
+	Workers   uint8   // each runs one task at a time; at most 2
+	Faults    uint8
+	Failures  uint8 // of handlers
+	Recovers  bool  // the fleet brings back tasks of dead workers, not asynq alone
+	Mistake   Mistake
+	// Symmetric takes tasks of one resource for the same. There are fewer states
+	// then, but who stands still cannot be told: progress is not judged.
+	Symmetric bool
+}
+
+// Resource returns the resource of a task.
+func (m *Model) Resource(id ID) uint8 { return m.Resources[id-1] }
+
+// Start returns the first state: all tasks are pending.
+func (m *Model) Start() State {
+	s := State{Faults: m.Faults, Failures: m.Failures}
+	for i := range m.Resources {
+		s.Queue[i] = ID(i + 1)
+	}
+	for i := len(m.Resources); i < MaxTasks; i++ {
+		s.Tasks[i].In = Deleted
+	}
+	return s
+}
+
+// Steps appends all steps that are possible in s.
+func (m *Model) Steps(steps []Step, s *State) []Step {
+	b := builder{m, s, steps}
+	b.workers()
+	b.attempts()
+	b.calls()
+	b.time()
+	b.recovery()
+	if s.Faults > 0 {
+		b.faults()
+	}
+	return b.steps
+}
+
+// A builder collects the steps out of a state.
+type builder struct {
+	*Model
+
+	s     *State
+	steps []Step
+}
+
+// add adds a step: do changes the state.
+func (b *builder) add(move Move, do func(*State) Outcome) {
+	b.steps = append(b.steps, Step{Move: move, Next: *b.s})
+	step := &b.steps[len(b.steps)-1]
+	if move.Kind.fault() {
+		step.Next.Faults--
+	}
+	step.Outcome = do(&step.Next)
+	step.Broken = b.broken(b.s, step)
+}
+
+func (b *builder) workers() {
+	for w := range b.Workers {
+		busy := false
+		for i := range b.s.Attempts {
+			a := &b.s.Attempts[i]
+			busy = busy || a.Task != 0 && a.Worker == w && !a.Off
+		}
+		if b.s.Queue[0] != 0 && !b.s.Paused && !busy {
+			b.add(Move{Kind: Dequeue, Task: b.s.Queue[0], Worker: w}, func(s *State) Outcome {
+				b.dequeue(s, w)
+				return OK
+			})
+		}
+	}
+}
+
+func (b *builder) attempts() {
+	for i := range b.s.Attempts {
+		a := &b.s.Attempts[i]
+		if a.Task == 0 {
+			continue
+		}
+		move := Move{Task: a.Task, Slot: uint8(i), Resource: b.Resource(a.Task), Worker: a.Worker}
+		switch a.Phase {
+		case Taken:
+			move.Kind = Acquire
+			b.add(move, func(s *State) Outcome { return b.acquire(s, i) })
+		case Refused:
+			move.Kind = Park
+			b.end(move, func(s *State, a *Attempt) Outcome { return b.park(s, a, a.Ticket) })
+		case Holding:
+			b.handler(move, a)
+		case Wrote:
+			move.Kind = Release
+			b.releases(move, Succeeded)
+		case Succeeded:
+			move.Kind = Acknowledge
+			b.end(move, func(s *State, a *Attempt) Outcome { return b.acknowledge(s, a, Done) })
+		case Failed:
+			move.Kind = Acknowledge
+			b.end(move, func(s *State, a *Attempt) Outcome { return b.acknowledge(s, a, Backoff) })
+		case Lost:
+			move.Kind = Park
+			b.end(move, func(s *State, a *Attempt) Outcome { return b.park(s, a, 0) })
+		}
+	}
+}
+
+// handler adds what a handler may do that has not written yet.
+func (b *builder) handler(move Move, a *Attempt) {
+	l := &b.s.Locks[move.Resource]
+	if a.Fence >= l.Seen || b.Mistake == LedgerUnfenced {
+		move.Kind = Write
+		b.add(move, func(s *State) Outcome {
+			a, l := &s.Attempts[move.Slot], &s.Locks[move.Resource]
+			a.Phase, l.Seen = Wrote, max(l.Seen, a.Fence)
+			s.task(a.Task).Effects = 1 // it is recorded by the task's id, so that a second one changes nothing
+			return OK
+		})
+	}
+	switch {
+	case l.Value != Held || l.By != move.Slot+1: // refused by the ledger, or told by its context
+		move.Kind = Release
+		b.releases(move, Lost)
+	case b.s.Failures > 0:
+		move.Kind = Fail
+		b.releases(move, Failed)
+	}
+}
+
+// releases adds the release, after which the attempt goes on as then.
+func (b *builder) releases(move Move, then Phase) {
+	b.add(move, func(s *State) Outcome {
+		outcome := b.release(s, int(move.Slot))
+		if outcome == LostLease {
+			then = Lost
+		}
+		if then == Failed {
+			s.Failures--
+		}
+		s.Attempts[move.Slot].Phase = then
+		return outcome
+	})
+}
+
+// end adds the end of an attempt.
+func (b *builder) end(move Move, do func(*State, *Attempt) Outcome) {
+	b.add(move, func(s *State) Outcome {
+		outcome := do(s, &s.Attempts[move.Slot])
+		s.forget(int(move.Slot))
+		return outcome
+	})
+}
+
+// forget ends an attempt. A lock that it holds is nobody's from then on.
+func (s *State) forget(i int) {
+	for r := range s.Locks {
+		if l := &s.Locks[r]; l.Value == Held && l.By == uint8(i+1) {
+			l.By = ByDead
+		}
+	}
+	s.Attempts[i] = Attempt{}
+}
+
+func (b *builder) calls() {
+	for i := range b.s.Calls {
+		c := b.s.Calls[i]
+		if c.Task == 0 {
+			continue
+		}
+		move := Move{Task: c.Task, Slot: uint8(i), Resource: b.Resource(c.Task), Worker: c.Worker}
+		switch c.Turn {
+		case Calling, Again:
+			move.Kind = Promote
+			if c.Turn == Calling || !b.s.prompt(c.Task) {
+				b.add(move, func(s *State) Outcome { return b.call(s, &s.Calls[i]) })
+			}
+		case Moving:
+			move.Kind = Promote
+			b.add(move, func(s *State) Outcome {
+				prepend(s.Queue[:], c.Task)
+				s.task(c.Task).In = Pending
+				s.Calls[i].Turn = Telling
+				return Called
+			})
+		case Telling:
+			move.Kind = Tell
+			b.add(move, func(s *State) Outcome {
+				s.Calls[i] = Call{}
+				b.called(s, c)
+				return OK
+			})
+		case Dropping:
+			move.Kind = Drop
+			b.add(move, func(s *State) Outcome {
+				s.Calls[i] = Call{}
+				b.leave(s, c)
+				return OK
+			})
+		}
+		if !c.Standing { // its grace is over
+			move.Kind = GiveUp
+			b.add(move, func(s *State) Outcome {
+				s.Calls[i] = Call{}
+				return OK
+			})
+		}
+	}
+}
+
+// prompt reports whether the task is active under an attempt that is one round
+// trip away from its next step. A call that waits for it before it looks again
+// waits for longer than that, unless the attempt has stalled.
+func (s *State) prompt(id ID) bool {
+	i := s.latest(id)
+	if i < 0 || s.task(id).In != Active {
+		return false
+	}
+	a := &s.Attempts[i]
+	return !a.Stalled && a.Phase != Holding && a.Phase != Wrote
+}
+
+// call is one turn of a call: what comes after a promote.
+func (b *builder) call(s *State, c *Call) Outcome {
+	if b.Mistake == PromoteInTwoSteps {
+		if outcome := b.promotion(s, c.Task, c.Ticket); outcome == Called {
+			c.Turn = Moving
+			return OK
+		}
+	}
+	outcome := b.promote(s, c.Task, c.Ticket)
+	switch {
+	case outcome == Called:
+		c.Turn = Telling
+	case outcome == Noted && b.Mistake == NotedAndForgotten, outcome == Gone && b.Mistake == GhostNotSkipped:
+		*c = Call{}
+	case outcome == Noted && c.Turn == Calling:
+		c.Turn = Again
+	default:
+		c.Turn = Dropping
+	}
+	return outcome
+}
