@@ -35,6 +35,7 @@ setup: ## Install the servers that the tests run, or say how to
 .PHONY: test
 test: setup ## Run all tests
 	$(call each,$(GOTEST) ./...)
+	go test ./internal/protocol # whole: under the race detector the largest models are left out
 
 .PHONY: race
 race: ## Run the tests of PKG (./...) COUNT (1) times, without set-up
