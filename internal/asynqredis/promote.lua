@@ -22,7 +22,9 @@ if state ~= 'active' and ticket ~= ARGV[2] then return 'gone' end
 if redis.call('EXISTS', KEYS[4]) == 1 then return 'paused' end
 
 if state == 'active' then
-  redis.call('HSET', KEYS[1], 'siding_called', ARGV[2])
+  -- Tickets rise: a call of an older reservation, which comes late, must not hide this one's.
+  local called = redis.call('HGET', KEYS[1], 'siding_called')
+  if not called or tonumber(called) < tonumber(ARGV[2]) then redis.call('HSET', KEYS[1], 'siding_called', ARGV[2]) end
   return 'noted'
 end
 if state == 'retry' and redis.call('ZREM', KEYS[2], ARGV[1]) == 1 then

@@ -170,6 +170,25 @@ func TestPromoteOfAnActiveTaskTakesEffectWhenItParks(t *testing.T) {
 	}
 }
 
+// A call of an older reservation that comes late does not hide the one that counts.
+func TestLateCallDoesNotHideALaterOne(t *testing.T) {
+	t.Parallel()
+	for where, store := range stores() {
+		t.Run(where, func(t *testing.T) {
+			t.Parallel()
+			f := store(t)
+			w := f.worker(t)
+			id := f.enqueue(t)
+			a := w.take(t, id)
+			f.promote(t, id, 6, asynqredis.Noted)
+			f.promote(t, id, 7, asynqredis.Noted)
+			f.promote(t, id, 6, asynqredis.Noted)
+			a.park(t, 7)
+			f.wantPending(t, id)
+		})
+	}
+}
+
 // Who has noted a call asks again until the task has parked. It has, and waits
 // at the head of pending for a free worker: it was called, and is not gone.
 func TestPromoteAgainAfterANotedTaskHasParked(t *testing.T) {

@@ -68,8 +68,7 @@ func (m *Model) over(s *State, r uint8) bool {
 		!slices.ContainsFunc(s.Calls[:], func(c Call) bool { return on(c.Task) }) && !on(s.Recovery.Task)
 }
 
-// renumberTickets names a task's tickets in the order in which they are found,
-// and forgets marks that no ticket will be compared with.
+// renumberTickets names a task's tickets anew in their order, and forgets marks that no ticket will be compared with.
 func (s *State) renumberTickets(id ID) {
 	t := s.task(id)
 	var asked, called bool // whether the marks still matter
@@ -85,27 +84,32 @@ func (s *State) renumberTickets(id ID) {
 	if !asked && t.Ticket != t.InLine {
 		t.Ticket = 0
 	}
-	var names [32]uint8
-	last := uint8(0)
-	rename := func(ticket *uint8) {
-		if *ticket != 0 && names[*ticket] == 0 {
-			last++
-			names[*ticket] = last
-		}
-		*ticket = names[*ticket]
-	}
-	rename(&t.InLine)
-	rename(&t.Ticket)
-	rename(&t.Called)
+	tickets := []*uint8{&t.InLine, &t.Ticket, &t.Called}
 	for i := range s.Attempts {
 		if s.Attempts[i].Task == id {
-			rename(&s.Attempts[i].Ticket)
+			tickets = append(tickets, &s.Attempts[i].Ticket)
 		}
 	}
 	for i := range s.Calls {
 		if s.Calls[i].Task == id {
-			rename(&s.Calls[i].Ticket)
+			tickets = append(tickets, &s.Calls[i].Ticket)
 		}
+	}
+	// Which is the older one matters, too.
+	var used [32]bool
+	for _, ticket := range tickets {
+		used[*ticket] = true
+	}
+	var names [32]uint8
+	last := uint8(0)
+	for ticket := 1; ticket < len(used); ticket++ {
+		if used[ticket] {
+			last++
+			names[ticket] = last
+		}
+	}
+	for _, ticket := range tickets {
+		*ticket = names[*ticket]
 	}
 }
 

@@ -135,7 +135,7 @@ func (m *Model) promote(s *State, id ID, ticket uint8) Outcome {
 	t := s.task(id)
 	switch outcome := m.promotion(s, id, ticket); outcome {
 	case Noted:
-		t.Called = ticket
+		t.Called = max(t.Called, ticket) // a call of an older reservation may come late
 		return outcome
 	case Called:
 		remove(s.Queue[:], id)
