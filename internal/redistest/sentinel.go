@@ -82,7 +82,8 @@ func (s *Sentinel) sentinelConfig(tb testing.TB, host, port string) string {
 	lines := []string{
 		fmt.Sprintf("sentinel monitor %s %s %s 2", s.MasterName, host, port),
 		fmt.Sprintf("sentinel down-after-milliseconds %s 1000", s.MasterName),
-		fmt.Sprintf("sentinel failover-timeout %s 10000", s.MasterName),
+		// The next failover waits for up to twice as long.
+		fmt.Sprintf("sentinel failover-timeout %s 3000", s.MasterName),
 		fmt.Sprintf("sentinel parallel-syncs %s 2", s.MasterName),
 	}
 	file := filepath.Join(tb.TempDir(), "sentinel.conf")
@@ -109,18 +110,27 @@ func (s *Sentinel) Client(tb testing.TB) redis.UniversalClient {
 // made the master. They spread it among each other within about two seconds.
 func (s *Sentinel) Master(tb testing.TB) *Server {
 	tb.Helper()
+	master, err := s.FindMaster(tb.Context())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return master
+}
+
+// FindMaster is Master for other goroutines than the test's own.
+func (s *Sentinel) FindMaster(ctx context.Context) (*Server, error) {
 	latest, addr := -1, ""
 	for _, sentinel := range s.Sentinels {
 		if sentinel.process.gone() {
 			continue
 		}
-		state, err := s.watched(tb.Context(), sentinel)
+		state, err := s.watched(ctx, sentinel)
 		if err != nil {
-			tb.Fatalf("sentinel at %s: %v", sentinel.Addr, err)
+			return nil, fmt.Errorf("sentinel at %s: %w", sentinel.Addr, err)
 		}
 		epoch, err := strconv.Atoi(state["config-epoch"])
 		if err != nil {
-			tb.Fatalf("sentinel at %s: config-epoch: %v", sentinel.Addr, err)
+			return nil, fmt.Errorf("sentinel at %s: config-epoch: %w", sentinel.Addr, err)
 		}
 		if epoch > latest {
 			latest, addr = epoch, net.JoinHostPort(state["ip"], state["port"])
@@ -128,9 +138,9 @@ func (s *Sentinel) Master(tb testing.TB) *Server {
 	}
 	i := slices.IndexFunc(s.Servers, func(server *Server) bool { return server.Addr == addr })
 	if i < 0 {
-		tb.Fatalf("sentinels: want a master that is ours, have %q", addr)
+		return nil, fmt.Errorf("sentinels: want a master that is ours, have %q", addr)
 	}
-	return s.Servers[i]
+	return s.Servers[i], nil
 }
 
 // watched returns what a sentinel knows of the master.

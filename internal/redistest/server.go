@@ -193,12 +193,20 @@ func (s *Server) mustSignal(sig os.Signal) {
 // unless these keep its data.
 func (s *Server) Restart(tb testing.TB) {
 	tb.Helper()
+	if err := s.Revive(tb.Context()); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// Revive is Restart for other goroutines than the test's own.
+func (s *Server) Revive(ctx context.Context) error {
 	s.Kill()
 	// The port lies where the kernel gives none to others, so it is ours again
 	// but for a test process that happens to choose the same one just now.
-	if err := s.run(tb.Context()); err != nil {
-		tb.Fatalf("redis-server: restart at %s: %v; its log:\n%s", s.Addr, err, s.logTail())
+	if err := s.run(ctx); err != nil {
+		return fmt.Errorf("redis-server: restart at %s: %w; its log:\n%s", s.Addr, err, s.logTail())
 	}
+	return nil
 }
 
 // stop ends the server at the cleanup of a test, and shows its log if that failed.
