@@ -16,6 +16,12 @@ COUNT = 1
 # How long fuzz looks for inputs, for each test.
 FUZZTIME = 10s
 
+# What chaos does, and the file that it adds its reports to.
+SEED = 1
+MINUTES = 5
+SCENARIO = standalone sentinel cluster
+JSON = chaos.jsonl
+
 # Where go install puts tools, which need not be in PATH.
 BIN = $(or $(shell go env GOBIN),$(shell go env GOPATH)/bin)
 
@@ -40,6 +46,12 @@ test: setup ## Run all tests
 .PHONY: race
 race: ## Run the tests of PKG (./...) COUNT (1) times, without set-up
 	go test -race -shuffle=on -timeout=15m -count=$(COUNT) $(PKG)
+
+.PHONY: chaos
+chaos: ## Inject faults for MINUTES (5) in each SCENARIO, from SEED (1)
+	for scenario in $(SCENARIO); do \
+		CHAOS_SEED=$(SEED) CHAOS_MINUTES=$(MINUTES) CHAOS_SCENARIO=$$scenario CHAOS_JSON=$(abspath $(JSON)) \
+			go test -run='^TestChaos$$' -count=1 -timeout=0 -v ./internal/chaos || exit; done
 
 .PHONY: cover
 cover: ## Run all tests and show how much of the code they reach

@@ -1,0 +1,307 @@
+package chaos
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	// belief is how long after it was lost a lock that Redis forgot may still be
+	// believed in: its holder notices at its next renewal, or at its deadline.
+	belief = TTL
+	// awakening is how long a process that was stopped may take to notice that its
+	// locks are gone.
+	awakening = time.Second
+	// lag bounds how far a replica is behind its master.
+	lag = time.Second
+)
+
+// Verdict is what was found in a history.
+type Verdict struct {
+	// Wrong is what must not be, in words; empty when all is well.
+	Wrong []string
+	// Faults are the accounts of the kinds of fault.
+	Faults map[Kind]*Account
+	// Back are the times after which a task whose worker was killed ran again.
+	Back []time.Duration
+}
+
+// An Account is what happened between an injection of a kind and the next
+// injection of any, and what was blamed on the kind.
+type Account struct {
+	Injections int
+	Tasks      int // succeeded meanwhile
+	Lost       int // forgotten by Redis
+	Doubled    int // effects beyond a task's first
+	Repeated   int // runs of tasks that had run
+	Overlaps   int // runs that believed in a lock that another run had by then
+	Recovered  []time.Duration
+}
+
+// Check looks for what must not be.
+func Check(h *History) *Verdict {
+	c := &checker{History: h, Verdict: &Verdict{Faults: make(map[Kind]*Account)}}
+	for _, f := range h.Faults {
+		c.account(f.Kind).Injections++
+	}
+	c.prepare()
+	c.checkTasks()
+	c.checkEffects()
+	c.checkFences()
+	c.checkHolds()
+	c.checkProcesses()
+	for _, key := range h.Forever {
+		c.wrong("key without expiry: %s", key)
+	}
+	c.recoveries()
+	return c.Verdict
+}
+
+type checker struct {
+	*History
+	*Verdict
+
+	byTask     map[string][]Run // by their begin
+	byResource map[string][]Run // guarded ones, by their begin
+	effects    map[string]int
+}
+
+func (c *checker) wrong(format string, args ...any) {
+	c.Wrong = append(c.Wrong, fmt.Sprintf(format, args...))
+}
+
+func (c *checker) account(k Kind) *Account {
+	a := c.Verdict.Faults[k]
+	if a == nil {
+		a = &Account{}
+		c.Verdict.Faults[k] = a
+	}
+	return a
+}
+
+// prepare sorts what the checks look up.
+func (c *checker) prepare() {
+	slices.SortFunc(c.Runs, func(a, b Run) int { return cmp.Compare(a.Begin, b.Begin) })
+	c.byTask, c.byResource, c.effects = make(map[string][]Run), make(map[string][]Run), make(map[string]int)
+	for _, r := range c.Runs {
+		c.byTask[r.Task] = append(c.byTask[r.Task], r)
+		if r.Resource != "" {
+			c.byResource[r.Resource] = append(c.byResource[r.Resource], r)
+		}
+	}
+	for _, e := range c.Effects {
+		c.effects[e.Task]++
+	}
+}
+
+// latest returns the last fault injected by then, nil before the first.
+func (c *checker) latest(by time.Duration) *Fault {
+	i, _ := slices.BinarySearchFunc(c.History.Faults, by, func(f Fault, by time.Duration) int {
+		if f.Start <= by {
+			return -1
+		}
+		return 1
+	})
+	if i == 0 {
+		return nil
+	}
+	return &c.History.Faults[i-1]
+}
+
+func (c *checker) checkTasks() {
+	for _, id := range slices.Sorted(maps.Keys(c.Tasks)) {
+		t := c.Tasks[id]
+		runs := c.byTask[id]
+		c.countRepeated(runs)
+		if c.effects[id] > 0 {
+			if t.Fate.fails() {
+				c.wrong("task %s, which always fails, has an effect", id)
+			}
+			continue
+		}
+		if t.Unknown || t.Deleted || c.finished(t, runs) {
+			continue
+		}
+		if f := c.forgetting(t, runs); f != nil {
+			c.account(f.Kind).Lost++
+			continue
+		}
+		c.wrong("task %s (%s, on %q) is lost: accepted at %v, %d runs, in the archive: %q", id, t.Fate, t.Resource, t.Accepted, len(runs), c.Archived[id])
+	}
+}
+
+// finished says whether a task without an effect may be without one.
+func (c *checker) finished(t *Task, runs []Run) bool {
+	last, archived := c.Archived[t.ID]
+	switch {
+	case archived && t.Shelved:
+		return true // an operator's last word
+	case t.Fate.fails() && archived && strings.Contains(last, ErrOwn):
+		return true
+	case t.Fate.fails() && slices.ContainsFunc(runs, func(r Run) bool { return r.Outcome == Failed }) && c.forgotten(t.ID):
+		return true // it had failed for good, before the archive was forgotten
+	case archived && (t.Fate == FateOnce || t.Fate == FateHopeless) && strings.Contains(last, "lease expired"):
+		// At most once: it had begun when its worker was lost, or was just about to. An
+		// unguarded one is asynq's, and may have been on its way to the worker.
+		return t.Resource == "" || len(runs) > 0 || c.Begun[t.ID]
+	}
+	return false
+}
+
+// forgotten says whether the task was among data that was thrown away.
+func (c *checker) forgotten(id string) bool {
+	return slices.ContainsFunc(c.History.Faults, func(f Fault) bool { return f.Forgot[id] })
+}
+
+// forgetting returns the fault that explains the loss of a task, nil if there is
+// none. An empty restart forgets what was there. A failover forgets tasks that had
+// not reached the replica; and locks, so that one which was run under such a lock
+// was refused by the ledger, which is taken for its own failure.
+func (c *checker) forgetting(t *Task, runs []Run) *Fault {
+	i := slices.IndexFunc(c.History.Faults, func(f Fault) bool {
+		if !f.Kind.trait().loses {
+			return false
+		}
+		if f.Kind == RestartEmpty {
+			return f.Forgot[t.ID]
+		}
+		during := func(at time.Duration) bool { return f.Start-lag <= at && at <= f.End }
+		return during(t.Accepted) || slices.ContainsFunc(runs, func(r Run) bool {
+			return r.Outcome == Stale && (during(r.Begin) || during(r.Returned))
+		})
+	})
+	if i < 0 {
+		return nil
+	}
+	return &c.History.Faults[i]
+}
+
+// countRepeated counts the runs after one that was not to be repeated, for the
+// fault that was the latest when that ended.
+func (c *checker) countRepeated(runs []Run) {
+	for i := range len(runs) - 1 {
+		if runs[i].Outcome == Failed {
+			continue
+		}
+		if f := c.latest(c.believed(runs[i])); f != nil {
+			c.account(f.Kind).Repeated++
+		}
+	}
+}
+
+func (c *checker) checkEffects() {
+	for _, id := range slices.Sorted(maps.Keys(c.effects)) {
+		if n := c.effects[id]; n > 1 {
+			c.wrong("task %s has %d effects", id, n)
+			runs := c.byTask[id]
+			if f := c.latest(c.believed(runs[len(runs)-1])); f != nil {
+				c.account(f.Kind).Doubled += n - 1
+			}
+		}
+		if c.Tasks[id] == nil {
+			c.wrong("effect of task %s, which nobody enqueued", id)
+		}
+	}
+	for _, r := range c.Runs {
+		if r.Outcome != Done {
+			continue
+		}
+		if c.effects[r.Task] == 0 {
+			c.wrong("task %s was done by %s at %v, but has no effect", r.Task, r.Process, r.Returned)
+		}
+		if f := c.latest(r.Returned); f != nil {
+			c.account(f.Kind).Tasks++
+		}
+	}
+}
+
+// checkFences looks at the effects of each resource in the order in which they
+// were written, and at the fences that were given out.
+func (c *checker) checkFences() {
+	last := make(map[string]Effect)
+	for _, e := range c.Effects {
+		if e.Resource == "" {
+			continue
+		}
+		if before := last[e.Resource]; e.Fence <= before.Fence {
+			c.wrong("the effect of %s on %s has fence %d, that of %s before it %d", e.Task, e.Resource, e.Fence, before.Task, before.Fence)
+		}
+		last[e.Resource] = e
+	}
+	type grant struct {
+		resource string
+		fence    int64
+	}
+	given := make(map[grant]Run)
+	for _, r := range c.Runs {
+		if r.Resource == "" {
+			continue
+		}
+		g := grant{r.Resource, r.Fence}
+		if other, twice := given[g]; twice {
+			c.wrong("fence %d of %s was given to %s on %s and %s on %s", r.Fence, r.Resource, other.Task, other.Process, r.Task, r.Process)
+		}
+		given[g] = r
+	}
+}
+
+func (c *checker) checkHolds() {
+	for _, resource := range slices.Sorted(maps.Keys(c.byResource)) {
+		runs := c.byResource[resource]
+		for i, r := range runs {
+			c.checkAwakening(r)
+			end := c.believed(r)
+			var first *Fault
+			for _, later := range runs[i+1:] {
+				if later.Begin >= end {
+					break
+				}
+				f := c.overlap(r, later)
+				first = cmp.Or(first, f)
+			}
+			if first != nil {
+				c.account(first.Kind).Overlaps++
+			}
+		}
+	}
+}
+
+// overlap returns the fault that explains two holders at once.
+func (c *checker) overlap(a, b Run) *Fault {
+	for i, f := range c.History.Faults {
+		since := b.Begin - f.Start
+		switch {
+		case f.Kind == StopWorker && (f.Process == a.Process || f.Process == b.Process) && f.Start <= c.believed(a) && a.Begin <= f.End,
+			f.Kind == DeleteLock && f.Resource == a.Resource && 0 <= since && since <= belief,
+			f.Kind.trait().loses && 0 <= since && b.Begin <= f.End+belief:
+			return &c.History.Faults[i]
+		}
+	}
+	c.wrong("two hold %s from %v to %v: %s on %s (fence %d) and %s on %s (fence %d)", a.Resource, b.Begin, min(c.believed(a), c.believed(b)),
+		a.Task, a.Process, a.Fence, b.Task, b.Process, b.Fence)
+	return nil
+}
+
+// checkAwakening looks at a run whose process stood still for so long that its
+// lock had lapsed.
+func (c *checker) checkAwakening(r Run) {
+	s, ok := c.stopped(r)
+	if !ok || s.To-s.From < TTL || s.From < r.Begin {
+		return
+	}
+	if late := c.believed(r) - s.To; late > awakening {
+		c.wrong("task %s on %s believed in its lock for %v after its process had been stopped", r.Task, r.Process, late)
+	}
+}
+
+func (c *checker) checkProcesses() {
+	for _, name := range slices.Sorted(maps.Keys(c.Processes)) {
+		if p := c.Processes[name]; p.Crash != "" {
+			c.wrong("worker %s: %s", name, p.Crash)
+		}
+	}
+}

@@ -1,0 +1,253 @@
+package chaos_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sidingq/siding/internal/chaos"
+)
+
+const (
+	s  = time.Second
+	ms = time.Millisecond
+)
+
+// story is a history in which nothing goes wrong: a and b on one thing, by two
+// workers.
+func story() *chaos.History {
+	return &chaos.History{
+		Tasks: map[string]*chaos.Task{
+			"a": {ID: "a", Queue: "q", Resource: "thing", Fate: chaos.FateOK, Accepted: 1 * s},
+			"b": {ID: "b", Queue: "q", Resource: "thing", Fate: chaos.FateOK, Accepted: 1 * s},
+		},
+		Runs: []chaos.Run{
+			{Task: "a", Process: "w1", Resource: "thing", Fence: 10, Begin: 2 * s, Returned: 3 * s, Outcome: chaos.Done},
+			{Task: "b", Process: "w2", Resource: "thing", Fence: 20, Begin: 4 * s, Returned: 5 * s, Outcome: chaos.Done},
+		},
+		Effects: []chaos.Effect{{Task: "a", Resource: "thing", Fence: 10}, {Task: "b", Resource: "thing", Fence: 20}},
+		Processes: map[string]*chaos.Process{
+			"w1": {Name: "w1", Exited: 60 * s},
+			"w2": {Name: "w2", Exited: 60 * s},
+		},
+		Archived: map[string]string{},
+	}
+}
+
+// TestCheckFinds changes the story in one way and wants that found, and nothing else.
+func TestCheckFinds(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name   string
+		change func(*chaos.History)
+		want   string // part of the one finding; empty for none
+	}{
+		{name: "nothing", change: func(*chaos.History) {}},
+		{name: "a task without an effect", want: "task c (ok, on \"thing\") is lost", change: func(h *chaos.History) {
+			h.Tasks["c"] = &chaos.Task{ID: "c", Resource: "thing", Fate: chaos.FateOK, Accepted: s}
+		}},
+		{name: "a task whose enqueue was not answered", change: func(h *chaos.History) {
+			h.Tasks["c"] = &chaos.Task{ID: "c", Resource: "thing", Fate: chaos.FateOK, Unknown: true}
+		}},
+		{name: "a task that an operator deleted", change: func(h *chaos.History) {
+			h.Tasks["c"] = &chaos.Task{ID: "c", Resource: "thing", Fate: chaos.FateOK, Deleted: true}
+		}},
+		{name: "a task that an operator archived", change: func(h *chaos.History) {
+			h.Tasks["c"] = &chaos.Task{ID: "c", Resource: "thing", Fate: chaos.FateOK, Shelved: true}
+			h.Archived["c"] = ""
+		}},
+		{name: "a task that an operator archived, and ran again, and is gone", want: "task c", change: func(h *chaos.History) {
+			h.Tasks["c"] = &chaos.Task{ID: "c", Resource: "thing", Fate: chaos.FateOK, Shelved: true}
+		}},
+		{name: "a task archived because it waited", want: "task c", change: func(h *chaos.History) {
+			h.Tasks["c"] = &chaos.Task{ID: "c", Resource: "thing", Fate: chaos.FateOnce}
+			h.Archived["c"] = "waiting for thing"
+		}},
+		{name: "a task archived for its own failure", change: func(h *chaos.History) {
+			h.Tasks["c"] = &chaos.Task{ID: "c", Resource: "thing", Fate: chaos.FatePermanent}
+			h.Archived["c"] = chaos.ErrOwn + ": skip retry for the task"
+		}},
+		{name: "a task with retries archived for its own failure", want: "task c", change: func(h *chaos.History) {
+			h.Tasks["c"] = &chaos.Task{ID: "c", Resource: "thing", Fate: chaos.FateFlaky}
+			h.Archived["c"] = chaos.ErrOwn
+		}},
+		{name: "a task without retries whose worker died in it", change: func(h *chaos.History) {
+			h.Tasks["c"] = &chaos.Task{ID: "c", Resource: "thing", Fate: chaos.FateOnce}
+			h.Archived["c"] = "asynq: task lease expired"
+			h.Runs = append(h.Runs, chaos.Run{Task: "c", Process: "w1", Resource: "thing", Fence: 30, Begin: 59 * s})
+		}},
+		{name: "a task without retries whose worker died when it was about to begin", change: func(h *chaos.History) {
+			h.Tasks["c"] = &chaos.Task{ID: "c", Resource: "thing", Fate: chaos.FateOnce}
+			h.Archived["c"] = "asynq: task lease expired"
+			h.Begun = map[string]bool{"c": true}
+		}},
+		{name: "a task without retries archived before it began", want: "task c", change: func(h *chaos.History) {
+			h.Tasks["c"] = &chaos.Task{ID: "c", Resource: "thing", Fate: chaos.FateOnce}
+			h.Archived["c"] = "asynq: task lease expired"
+		}},
+		{name: "a task that Redis forgot when it was restarted empty", change: func(h *chaos.History) {
+			h.Tasks["c"] = &chaos.Task{ID: "c", Resource: "thing", Fate: chaos.FateOK, Accepted: 6 * s}
+			h.Faults = []chaos.Fault{{Kind: chaos.RestartEmpty, Start: 7 * s, End: 8 * s, Forgot: map[string]bool{"c": true}}}
+		}},
+		{name: "a task that was lost before Redis was restarted empty", want: "task c", change: func(h *chaos.History) {
+			h.Tasks["c"] = &chaos.Task{ID: "c", Resource: "thing", Fate: chaos.FateOK, Accepted: 6 * s}
+			h.Faults = []chaos.Fault{{Kind: chaos.RestartEmpty, Start: 7 * s, End: 8 * s, Forgot: map[string]bool{"d": true}}}
+		}},
+		{name: "a task that was accepted after Redis was restarted empty", want: "task c", change: func(h *chaos.History) {
+			h.Tasks["c"] = &chaos.Task{ID: "c", Resource: "thing", Fate: chaos.FateOK, Accepted: 9 * s}
+			h.Faults = []chaos.Fault{{Kind: chaos.RestartEmpty, Start: 7 * s, End: 8 * s}}
+		}},
+		{name: "a task accepted when the master died", change: func(h *chaos.History) {
+			h.Tasks["c"] = &chaos.Task{ID: "c", Resource: "thing", Fate: chaos.FateOK, Accepted: 6900 * ms}
+			h.Faults = []chaos.Fault{{Kind: chaos.Failover, Start: 7 * s, End: 8 * s}}
+		}},
+		{name: "a task accepted long before the master died", want: "task c", change: func(h *chaos.History) {
+			h.Tasks["c"] = &chaos.Task{ID: "c", Resource: "thing", Fate: chaos.FateOK, Accepted: 2 * s}
+			h.Faults = []chaos.Fault{{Kind: chaos.Failover, Start: 7 * s, End: 8 * s}}
+		}},
+		{name: "a task refused by the ledger after a failover forgot its lock", change: func(h *chaos.History) {
+			h.Tasks["c"] = &chaos.Task{ID: "c", Resource: "thing", Fate: chaos.FateOnce, Accepted: 2 * s}
+			h.Archived["c"] = "has seen fence 31, refused the older 30"
+			h.Runs = append(h.Runs, chaos.Run{Task: "c", Process: "w1", Resource: "thing", Fence: 30, Begin: 6500 * ms, Returned: 7500 * ms, Outcome: chaos.Stale})
+			h.Faults = []chaos.Fault{{Kind: chaos.StopMaster, Start: 7 * s, End: 8 * s}}
+		}},
+		{name: "a task refused by the ledger and archived for it", want: "task c", change: func(h *chaos.History) {
+			h.Tasks["c"] = &chaos.Task{ID: "c", Resource: "thing", Fate: chaos.FateOnce, Accepted: 2 * s}
+			h.Archived["c"] = "has seen fence 31, refused the older 30"
+			h.Runs = append(h.Runs, chaos.Run{Task: "c", Process: "w1", Resource: "thing", Fence: 30, Begin: 6500 * ms, Returned: 7500 * ms, Outcome: chaos.Stale})
+		}},
+		{name: "a task lost when Redis was restarted with its data", want: "task c", change: func(h *chaos.History) {
+			h.Tasks["c"] = &chaos.Task{ID: "c", Resource: "thing", Fate: chaos.FateOK, Accepted: 6900 * ms}
+			h.Faults = []chaos.Fault{{Kind: chaos.RestartKept, Start: 7 * s, End: 8 * s}}
+		}},
+		{name: "an effect written twice", want: "task b has 2 effects", change: func(h *chaos.History) {
+			h.Effects = append(h.Effects, chaos.Effect{Task: "b", Resource: "thing", Fence: 21})
+		}},
+		{name: "an effect of a task that is not known", want: "effect of task c, which nobody enqueued", change: func(h *chaos.History) {
+			h.Effects = append(h.Effects, chaos.Effect{Task: "c", Resource: "thing", Fence: 21})
+		}},
+		{name: "an effect of a task that fails", want: "task b, which always fails, has an effect", change: func(h *chaos.History) {
+			h.Tasks["b"].Fate = chaos.FateHopeless
+		}},
+		{name: "a success without an effect", want: "task b was done by w2 at 5s, but has no effect", change: func(h *chaos.History) {
+			h.Tasks["b"].Deleted = true
+			h.Effects = h.Effects[:1]
+		}},
+		{name: "an effect after that of a higher fence", want: "the effect of b on thing has fence 9, that of a before it 10", change: func(h *chaos.History) {
+			h.Effects[1].Fence = 9
+		}},
+		{name: "effects of one fence", want: "the effect of b on thing has fence 10, that of a before it 10", change: func(h *chaos.History) {
+			h.Effects[1].Fence = 10
+		}},
+		{name: "a fence given out twice", want: "fence 10 of thing was given to a on w1 and b on w2", change: func(h *chaos.History) {
+			h.Runs[1].Fence = 10
+		}},
+		{name: "two holders", want: "two hold thing from 2.9s to 3s: a on w1 (fence 10) and b on w2 (fence 20)", change: func(h *chaos.History) {
+			h.Runs[1].Begin = 2900 * ms
+		}},
+		{name: "a holder that was told in time", change: func(h *chaos.History) {
+			h.Runs[0].Lost, h.Runs[1].Begin = 2800*ms, 2900*ms
+		}},
+		{name: "a holder that died", change: func(h *chaos.History) {
+			h.Runs[0].Returned, h.Processes["w1"].Exited = 0, 2800*ms
+			h.Runs[1].Begin = 2900 * ms
+		}},
+		{name: "two holders, of which one stood still", change: func(h *chaos.History) {
+			h.Runs[0].Returned, h.Runs[0].Lost = 5*s, 5*s
+			h.Processes["w1"].Stops = []chaos.Stop{{From: 2100 * ms, To: 4900 * ms}}
+			h.Faults = []chaos.Fault{{Kind: chaos.StopWorker, Process: "w1", Start: 2100 * ms, End: 4900 * ms}}
+		}},
+		{name: "a holder that believes in its lock long after it stood still", want: "task a on w1 believed in its lock for 2.1s", change: func(h *chaos.History) {
+			h.Runs[0].Returned = 7 * s
+			h.Processes["w1"].Stops = []chaos.Stop{{From: 2100 * ms, To: 4900 * ms}}
+			h.Faults = []chaos.Fault{{Kind: chaos.StopWorker, Process: "w1", Start: 2100 * ms, End: 4900 * ms}}
+		}},
+		{name: "two holders after the lock was deleted", change: func(h *chaos.History) {
+			h.Runs[1].Begin = 2900 * ms
+			h.Faults = []chaos.Fault{{Kind: chaos.DeleteLock, Resource: "thing", Start: 2800 * ms, End: 2800 * ms}}
+		}},
+		{name: "two holders after another lock was deleted", want: "two hold thing", change: func(h *chaos.History) {
+			h.Runs[1].Begin = 2900 * ms
+			h.Faults = []chaos.Fault{{Kind: chaos.DeleteLock, Resource: "other", Start: 2800 * ms, End: 2800 * ms}}
+		}},
+		{name: "two holders after a failover", change: func(h *chaos.History) {
+			h.Runs[1].Begin = 2900 * ms
+			h.Faults = []chaos.Fault{{Kind: chaos.Failover, Start: 2500 * ms, End: 2800 * ms}}
+		}},
+		{name: "two holders long after a failover", want: "two hold thing", change: func(h *chaos.History) {
+			h.Runs[0].Returned, h.Runs[1].Begin, h.Runs[1].Returned = 13*s, 12*s, 14*s
+			h.Faults = []chaos.Fault{{Kind: chaos.Failover, Start: 1 * s, End: 2 * s}}
+		}},
+		{name: "two holders while Redis restarts with its data", want: "two hold thing", change: func(h *chaos.History) {
+			h.Runs[1].Begin = 2900 * ms
+			h.Faults = []chaos.Fault{{Kind: chaos.RestartKept, Start: 2500 * ms, End: 2800 * ms}}
+		}},
+		{name: "a worker that panicked", want: "worker w2: panic", change: func(h *chaos.History) {
+			h.Processes["w2"].Crash = "panic"
+		}},
+		{name: "a key that is kept for ever", want: "key without expiry: lock:thing", change: func(h *chaos.History) {
+			h.Forever = []string{"lock:thing"}
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			h := story()
+			tc.change(h)
+			have := chaos.Check(h).Wrong
+			switch {
+			case tc.want == "" && len(have) > 0, len(have) > 1:
+				t.Errorf("want %q, have %q", tc.want, have)
+			case tc.want != "" && (len(have) == 0 || !strings.Contains(have[0], tc.want)):
+				t.Errorf("want %q, have %q", tc.want, have)
+			}
+		})
+	}
+}
+
+func TestCheckKeepsAccounts(t *testing.T) {
+	t.Parallel()
+	h := story()
+	h.Tasks["c"] = &chaos.Task{ID: "c", Queue: "q", Resource: "thing", Fate: chaos.FateOK, Accepted: s}
+	// a's worker is killed in it; b, and then a again, have the lock after it ran out.
+	h.Runs[0].Returned, h.Runs[0].Outcome = 0, ""
+	h.Processes["w1"].Exited = 2500 * ms
+	h.Runs = append(h.Runs, chaos.Run{Task: "a", Process: "w2", Resource: "thing", Fence: 30, Begin: 14 * s, Returned: 15 * s, Outcome: chaos.Done})
+	h.Effects = []chaos.Effect{{Task: "b", Resource: "thing", Fence: 20}, {Task: "a", Resource: "thing", Fence: 30}}
+	h.Faults = []chaos.Fault{
+		{Kind: chaos.KillWorker, Process: "w1", Start: 2500 * ms, End: 3 * s},
+		{Kind: chaos.RestartEmpty, Start: 10 * s, End: 11 * s, Forgot: map[string]bool{"c": true}},
+		{Kind: chaos.RestartEmpty, Start: 20 * s, End: 21 * s},
+	}
+	have := chaos.Check(h)
+	want := &chaos.Verdict{
+		Faults: map[chaos.Kind]*chaos.Account{
+			chaos.KillWorker:   {Injections: 1, Tasks: 1, Repeated: 1, Recovered: []time.Duration{2500 * ms}},
+			chaos.RestartEmpty: {Injections: 2, Tasks: 1, Lost: 1, Recovered: []time.Duration{4 * s}},
+		},
+		Back: []time.Duration{11500 * ms},
+	}
+	if diff := cmp.Diff(want, have); diff != "" {
+		t.Errorf("accounts (-want +have):\n%s", diff)
+	}
+}
+
+// TestRecoveryNeedsPeace has one fault come while another is made up for.
+func TestRecoveryNeedsPeace(t *testing.T) {
+	t.Parallel()
+	h := story()
+	h.Faults = []chaos.Fault{
+		{Kind: chaos.CutConnections, Start: 3100 * ms, End: 3200 * ms},
+		{Kind: chaos.StopWorker, Process: "w3", Start: 3500 * ms, End: 8 * s},
+	}
+	h.Processes["w3"] = &chaos.Process{}
+	if have := chaos.Check(h).Faults[chaos.CutConnections].Recovered; len(have) > 0 {
+		t.Errorf("want no time measured while another fault is in force, have %v", have)
+	}
+	h.Faults[1].Start = 6 * s
+	want := []time.Duration{1800 * ms}
+	if diff := cmp.Diff(want, chaos.Check(h).Faults[chaos.CutConnections].Recovered); diff != "" {
+		t.Errorf("recovered (-want +have):\n%s", diff)
+	}
+}

@@ -1,0 +1,299 @@
+package chaos_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sidingq/siding/internal/chaos"
+)
+
+// A fleet is so many workers, each replaced when it ends. Only one goroutine at a
+// time may use it.
+type fleet struct {
+	dir      string
+	settings chaos.Settings
+	workers  []*worker // those that are to be running
+	started  int
+	all      []*worker
+}
+
+// A worker is a process.
+type worker struct {
+	chaos.Process
+
+	cmd        *exec.Cmd
+	journal    string
+	log        string
+	goroutines atomic.Int64  // at its last pulse
+	serving    atomic.Bool   // takes tasks
+	alive      chan struct{} // closed at its first pulse, when it can be told to end
+	exited     chan struct{}
+	err        error // how it ended, to be read after exited
+}
+
+// newFleet starts the workers and waits until they take tasks.
+func newFleet(t *testing.T, settings chaos.Settings, size int) *fleet {
+	t.Helper()
+	f := &fleet{dir: t.TempDir(), settings: settings}
+	t.Cleanup(func() {
+		for _, w := range f.all {
+			_ = w.cmd.Process.Kill() // also a stopped one, and in vain one that has ended
+			<-w.exited
+		}
+		if t.Failed() {
+			for _, w := range f.workers {
+				t.Logf("the log of %s:\n%s", w.Name, tail(w.log, 2<<10))
+			}
+		}
+	})
+	for range size {
+		w, err := f.start()
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.workers = append(f.workers, w)
+	}
+	err := poll(t.Context(), func() error {
+		for _, w := range f.workers {
+			if !w.serving.Load() {
+				return fmt.Errorf("%s takes no tasks", w.Name)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// workerEnv makes the test binary a worker with these settings.
+const workerEnv = "CHAOS_WORKER"
+
+func (f *fleet) start() (*worker, error) {
+	f.started++
+	w := &worker{alive: make(chan struct{}), exited: make(chan struct{})}
+	w.Name = "worker" + strconv.Itoa(f.started)
+	w.journal, w.log = filepath.Join(f.dir, w.Name+".journal"), filepath.Join(f.dir, w.Name+".log")
+	settings := f.settings
+	settings.Journal = w.journal
+	env, err := json.Marshal(settings)
+	if err != nil {
+		return nil, err
+	}
+	log, err := os.Create(w.log)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = log.Close() }() // the process has its own
+	w.cmd = exec.Command(os.Args[0])   //nolint:noctx // ended by name, at the cleanup at the latest
+	w.cmd.Env = append(os.Environ(), workerEnv+"="+string(env))
+	w.cmd.Stderr = log
+	stdout, err := w.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	w.Started = chaos.Now()
+	if err := w.cmd.Start(); err != nil {
+		return nil, err
+	}
+	f.all = append(f.all, w)
+	go func() {
+		defer close(w.exited)
+		var p chaos.Pulse
+		pulses := json.NewDecoder(stdout)
+		for first := true; pulses.Decode(&p) == nil; first = false {
+			w.goroutines.Store(int64(p.Goroutines))
+			w.serving.Store(p.Serving)
+			if first {
+				close(w.alive)
+			}
+		}
+		w.err = w.cmd.Wait()
+		w.Exited = chaos.Now()
+	}()
+	return w, nil
+}
+
+// inject injects one of the workers' faults.
+func (f *fleet) inject(ctx context.Context, i chaos.Injection, fault *chaos.Fault) error {
+	n := int(i.Pick % uint64(len(f.workers)))
+	w := f.workers[n]
+	switch i.Kind {
+	case chaos.KillWorker:
+		fault.Process = w.Name
+		if err := w.end(syscall.SIGKILL); err != nil {
+			return err
+		}
+		wait(ctx, i.For)
+		return f.replace(n)
+	case chaos.StopWorker:
+		fault.Process = w.Name
+		if err := w.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+			return err
+		}
+		s := chaos.Stop{From: chaos.Now()}
+		wait(ctx, i.For)
+		s.To = chaos.Now()
+		w.Stops = append(w.Stops, s)
+		return w.cmd.Process.Signal(syscall.SIGCONT)
+	case chaos.RollingStart:
+		for n, w := range f.workers {
+			if err := w.end(syscall.SIGTERM); err != nil {
+				return err
+			}
+			if err := f.replace(n); err != nil {
+				return err
+			}
+		}
+		return nil
+	default:
+		return fmt.Errorf("%s: not a fault of workers", i.Kind)
+	}
+}
+
+// end ends a worker and says so if it ends otherwise than it should.
+func (w *worker) end(how syscall.Signal) error {
+	const patience = 30 * time.Second
+	if how == syscall.SIGTERM { // which would end it before it listens for it
+		select {
+		case <-w.alive:
+		case <-w.exited:
+		}
+	}
+	if err := w.cmd.Process.Signal(how); err != nil {
+		return fmt.Errorf("%s: %v: %w", w.Name, how, err)
+	}
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-w.exited:
+	case <-timer.C:
+		w.Crash = fmt.Sprintf("runs %v after %v", patience, how)
+		return nil
+	}
+	if how == syscall.SIGTERM && w.err != nil {
+		w.Crash = fmt.Sprintf("after %v: %v", how, w.err)
+	}
+	return nil
+}
+
+func (f *fleet) replace(n int) (err error) {
+	f.workers[n], err = f.start()
+	return err
+}
+
+// goroutines returns the most that any of the workers has.
+func (f *fleet) goroutines() int {
+	most := 0
+	for _, w := range f.workers {
+		most = max(most, int(w.goroutines.Load()))
+	}
+	return most
+}
+
+// memory returns the most that any of the workers has in memory, in bytes.
+func (f *fleet) memory() (int, error) {
+	most := 0
+	for _, w := range f.workers {
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", w.cmd.Process.Pid))
+		if err != nil {
+			return 0, err
+		}
+		_, rest, _ := strings.Cut(string(status), "VmRSS:")
+		var kb int
+		if _, err := fmt.Sscan(rest, &kb); err != nil {
+			return 0, fmt.Errorf("VmRSS of %s: %w", w.Name, err)
+		}
+		most = max(most, kb<<10)
+	}
+	return most, nil
+}
+
+// shutdown ends all workers and collects what they wrote down.
+func (f *fleet) shutdown(h *chaos.History) error {
+	for _, w := range f.workers {
+		select {
+		case <-w.exited:
+			w.Crash = fmt.Sprintf("ended by itself: %v", w.err)
+		default:
+			if err := w.end(syscall.SIGTERM); err != nil {
+				return err
+			}
+		}
+	}
+	for _, w := range f.all {
+		if err := w.readLog(); err != nil {
+			return err
+		}
+		h.Processes[w.Name] = &w.Process
+		runs, err := chaos.ReadJournal(w.journal, w.Name)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		h.Runs = append(h.Runs, runs...)
+	}
+	return nil
+}
+
+// readLog looks for what must not be in a log, and at its size: a worker whose
+// Redis is away must not fill the disk.
+func (w *worker) readLog() error {
+	const perSecond, atOnce = 100, 1000 // lines
+	log, err := os.ReadFile(w.log)
+	if err != nil {
+		return err
+	}
+	for _, bad := range []string{"DATA RACE", "panic:", "fatal error:"} {
+		if i := bytes.Index(log, []byte(bad)); i >= 0 {
+			w.Crash = fmt.Sprintf("%s in its log:\n%s", bad, log[i:min(i+4<<10, len(log))])
+		}
+	}
+	if lines, most := bytes.Count(log, []byte("\n")), atOnce+int(perSecond*(w.Exited-w.Started).Seconds()); lines > most {
+		w.Crash = fmt.Sprintf("wrote %d lines to its log in %v, want at most %d", lines, w.Exited-w.Started, most)
+	}
+	return nil
+}
+
+// said returns what the logs say of the task that a finding names.
+func (f *fleet) said(finding string) string {
+	var id string
+	if _, err := fmt.Sscanf(finding, "task %s", &id); err != nil {
+		return ""
+	}
+	said := &strings.Builder{}
+	for _, w := range f.all {
+		for _, file := range []string{w.log, w.journal} {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				continue
+			}
+			for line := range strings.Lines(string(text)) {
+				if strings.Contains(line, id+" ") {
+					fmt.Fprintf(said, "%s: %s", w.Name, line)
+				}
+			}
+		}
+	}
+	return said.String()
+}
+
+func tail(file string, n int) []byte {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return []byte(err.Error())
+	}
+	return text[max(0, len(text)-n):]
+}

@@ -1,0 +1,114 @@
+package chaos_test
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/chaos"
+)
+
+// history ends the fleet and collects what is known.
+func (r *run) history(t *testing.T) *chaos.History {
+	t.Helper()
+	h := &chaos.History{
+		Tasks: r.feed.tasks, Faults: r.faults,
+		Processes: make(map[string]*chaos.Process), Archived: make(map[string]string), Begun: make(map[string]bool),
+	}
+	slices.SortFunc(h.Faults, func(a, b chaos.Fault) int { return cmp.Compare(a.Start, b.Start) })
+	if err := r.fleet.shutdown(h); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	if h.Effects, err = r.ledger.Effects(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, queue := range chaos.Queues {
+		const all = 20000
+		tasks, err := r.feed.inspector.ListArchivedTasks(queue, asynq.PageSize(all))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, task := range tasks {
+			h.Archived[task.ID] = task.LastErr
+			marks, err := r.site.client().HMGet(t.Context(), "asynq:{"+queue+"}:t:"+task.ID, "siding_attempt", "siding_begun").Result()
+			if err != nil {
+				t.Fatal(err)
+			}
+			h.Begun[task.ID] = marks[1] != nil && marks[0] == marks[1]
+		}
+	}
+	if h.Forever, err = r.forever(t.Context(), h); err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// forever returns the keys that do not expire, but for those of asynq's that are
+// not to.
+func (r *run) forever(ctx context.Context, h *chaos.History) ([]string, error) {
+	known := map[string]bool{"asynq:queues": true, "asynq:servers": true, "asynq:workers": true}
+	for _, queue := range chaos.Queues {
+		for _, key := range []string{"archived", "processed", "failed"} {
+			known["asynq:{"+queue+"}:"+key] = true
+		}
+		for id := range maps.Keys(h.Archived) {
+			known["asynq:{"+queue+"}:t:"+id] = true
+		}
+	}
+	var mu sync.Mutex // nodes of a cluster are asked side by side
+	var keys []string
+	scan := func(ctx context.Context, rdb *redis.Client) error {
+		for each := rdb.Scan(ctx, 0, "*", 1000).Iterator(); each.Next(ctx); {
+			left, err := rdb.TTL(ctx, each.Val()).Result()
+			if err != nil {
+				return err
+			}
+			if left == -1 && !known[each.Val()] {
+				mu.Lock()
+				keys = append(keys, each.Val())
+				mu.Unlock()
+			}
+		}
+		return nil
+	}
+	switch rdb := r.site.client().(type) {
+	case *redis.ClusterClient:
+		return keys, rdb.ForEachMaster(ctx, scan)
+	case *redis.Client:
+		return keys, scan(ctx, rdb)
+	default:
+		return nil, fmt.Errorf("a client of type %T", rdb)
+	}
+}
+
+// tasksIn returns the tasks that are in a list of asynq's.
+func tasksIn(inspector *asynq.Inspector) (map[string]bool, error) {
+	const all = 20000
+	known, err := inspector.Queues()
+	if err != nil {
+		return nil, err
+	}
+	found := make(map[string]bool)
+	for _, queue := range known {
+		for _, list := range []func(string, ...asynq.ListOption) ([]*asynq.TaskInfo, error){
+			inspector.ListPendingTasks, inspector.ListActiveTasks, inspector.ListRetryTasks, inspector.ListScheduledTasks, inspector.ListArchivedTasks,
+		} {
+			tasks, err := list(queue, asynq.PageSize(all))
+			if err != nil {
+				return nil, err
+			}
+			for _, task := range tasks {
+				found[task.ID] = true
+			}
+		}
+	}
+	return found, nil
+}

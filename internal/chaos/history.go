@@ -1,0 +1,127 @@
+package chaos
+
+import (
+	"slices"
+	"time"
+)
+
+// A History is all that is known of a run once it is over. Its times are those
+// of [Now].
+type History struct {
+	Tasks     map[string]*Task // by id
+	Runs      []Run
+	Effects   []Effect // in the order in which they were committed
+	Faults    []Fault  // by their start
+	Processes map[string]*Process
+	// Archived are the tasks in asynq's archive at the end, with their last errors.
+	Archived map[string]string
+	// Begun are those of them of which Redis says that their last attempt had begun.
+	Begun map[string]bool
+	// Forever are the keys that Redis keeps for ever, but for those that asynq
+	// keeps so by design.
+	Forever []string
+}
+
+// A Task is one that was enqueued.
+type Task struct {
+	ID       string
+	Queue    string
+	Resource string // empty when unguarded
+	Fate     Fate
+	// Unknown says that no answer to the enqueue came: it may be there or not.
+	Unknown bool
+	// Accepted is when the answer came.
+	Accepted time.Duration
+	// What an operator did to it, or may have done.
+	Deleted, Shelved bool
+}
+
+// A Fate is what becomes of a task by itself.
+type Fate string
+
+// The fates. Those with "once" have no retries.
+const (
+	FateOK        Fate = "ok"
+	FateOnce      Fate = "ok, once"
+	FateFlaky     Fate = "fails, then succeeds"
+	FateHopeless  Fate = "fails, once"
+	FatePermanent Fate = "fails for good"
+)
+
+// fails says whether the task is to end in the archive.
+func (f Fate) fails() bool { return f == FateHopeless || f == FatePermanent }
+
+// A Run is one execution of a task's handler.
+type Run struct {
+	Task     string
+	Process  string
+	Resource string
+	Fence    int64
+	Begin    time.Duration
+	// Lost is when its context ended, 0 when it did not; Returned is when the
+	// handler returned, 0 when its process died first.
+	Lost, Returned time.Duration
+	Outcome        Outcome
+}
+
+// An Outcome is how a run ended.
+type Outcome string
+
+// The outcomes.
+const (
+	Done   Outcome = "done"   // its effect is in the ledger, by this run or an earlier one
+	Failed Outcome = "failed" // by itself, as its fate is
+	Stale  Outcome = "stale"  // the ledger has seen a higher fence
+	Ended  Outcome = "ended"  // its context ended
+	Broken Outcome = "broken" // the ledger did not answer
+)
+
+// An Effect is a row of the ledger.
+type Effect struct {
+	Task     string
+	Resource string
+	Fence    int64
+}
+
+// A Fault is one that was injected.
+type Fault struct {
+	Kind       Kind
+	Start, End time.Duration
+	// Process, Resource and Queue are what it hit, where it is one.
+	Process, Resource, Queue string
+	// Forgot are the tasks that were in Redis when its data was thrown away.
+	Forgot map[string]bool
+}
+
+// A Process is a worker.
+type Process struct {
+	Name            string
+	Started, Exited time.Duration
+	Stops           []Stop
+	// Crash says how it ended, if it should not have.
+	Crash string
+}
+
+// A Stop is a time in which a process stood still.
+type Stop struct{ From, To time.Duration }
+
+// believed returns when the run ceased to believe that it has the lock.
+func (h *History) believed(r Run) time.Duration {
+	end := h.Processes[r.Process].Exited
+	for _, t := range []time.Duration{r.Lost, r.Returned} {
+		if t != 0 {
+			end = min(end, t)
+		}
+	}
+	return max(end, r.Begin)
+}
+
+// stopped returns the stop of its process that a run lived through, if any.
+func (h *History) stopped(r Run) (Stop, bool) {
+	stops := h.Processes[r.Process].Stops
+	i := slices.IndexFunc(stops, func(s Stop) bool { return s.From < h.believed(r) && r.Begin < s.To })
+	if i < 0 {
+		return Stop{}, false
+	}
+	return stops[i], true
+}

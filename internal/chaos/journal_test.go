@@ -1,0 +1,64 @@
+package chaos_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/sidingq/siding/internal/chaos"
+)
+
+func TestJournal(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "journal")
+	j, err := chaos.OpenJournal(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := chaos.Now()
+	one := j.Begin("a", "thing", 10)
+	two := j.Begin("b", "", 0)
+	j.Begin("c", "thing", 20) // and then the process is killed
+	j.Lost(one)
+	j.Returned(two, chaos.Done)
+	j.Returned(one, chaos.Ended)
+
+	have, err := chaos.ReadJournal(path, "w1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []chaos.Run{
+		{Task: "a", Process: "w1", Resource: "thing", Fence: 10, Outcome: chaos.Ended},
+		{Task: "b", Process: "w1", Outcome: chaos.Done},
+		{Task: "c", Process: "w1", Resource: "thing", Fence: 20},
+	}
+	if diff := cmp.Diff(want, have, cmpopts.IgnoreFields(chaos.Run{}, "Begin", "Lost", "Returned")); diff != "" {
+		t.Errorf("runs (-want +have):\n%s", diff)
+	}
+	a, b, c := have[0], have[1], have[2]
+	order := []time.Duration{start, a.Begin, b.Begin, c.Begin, a.Lost, b.Returned, a.Returned, chaos.Now()}
+	if !slices.IsSorted(order) {
+		t.Errorf("want times that grow, have %v", order)
+	}
+	if b.Lost != 0 || c.Lost != 0 || c.Returned != 0 {
+		t.Errorf("want no times of what did not happen, have %+v and %+v", b, c)
+	}
+}
+
+func TestJournalRefusesWhatIsNone(t *testing.T) {
+	t.Parallel()
+	for _, line := range []string{"", "B 0 1 2 a -", "B 1 2 x a -", "B 1 2 3 a", "L 1 2 3", "R 1 2", "X 1 2", "B one 2 3 a -"} {
+		path := filepath.Join(t.TempDir(), "journal")
+		if err := os.WriteFile(path, []byte(line+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if runs, err := chaos.ReadJournal(path, "w1"); err == nil {
+			t.Errorf("%q: want an error, have %+v", line, runs)
+		}
+	}
+}

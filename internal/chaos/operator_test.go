@@ -1,0 +1,106 @@
+package chaos_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/chaos"
+)
+
+// An operator does with asynq's Inspector what one may do in the dashboard.
+type operator struct {
+	rdb       redis.UniversalClient
+	inspector *asynq.Inspector
+	feed      *feed
+}
+
+// inject does it. Redis may be away meanwhile, so that an answer says little: a
+// task counts as deleted unless it is seen to be there.
+func (o *operator) inject(ctx context.Context, i chaos.Injection, fault *chaos.Fault) error {
+	r := rand.New(rand.NewPCG(i.Pick, 0))
+	queue := chaos.Queues[r.IntN(len(chaos.Queues))]
+	switch i.Kind {
+	case chaos.PauseQueue:
+		fault.Queue = queue
+		_ = o.inspector.PauseQueue(queue)
+		wait(ctx, i.For)
+		return o.unpause(ctx)
+	case chaos.DeleteTasks:
+		for _, t := range o.waiting(queue, r) {
+			o.feed.mark(t.ID, func(t *chaos.Task) { t.Deleted = true })
+			_ = o.inspector.DeleteTask(queue, t.ID)
+			if _, err := o.inspector.GetTaskInfo(queue, t.ID); err == nil {
+				o.feed.mark(t.ID, func(t *chaos.Task) { t.Deleted = false })
+			}
+		}
+	case chaos.ArchiveTasks:
+		tasks := o.waiting(queue, r)
+		for _, t := range tasks {
+			o.feed.mark(t.ID, func(t *chaos.Task) { t.Shelved = true })
+			_ = o.inspector.ArchiveTask(queue, t.ID)
+		}
+		wait(ctx, i.For)
+		for n, t := range tasks { // but for the first, which stays there
+			if n > 0 && o.inspector.RunTask(queue, t.ID) == nil {
+				o.feed.mark(t.ID, func(t *chaos.Task) { t.Shelved = false })
+			}
+		}
+	case chaos.DeleteLock:
+		fault.Resource = o.held(ctx, r)
+		_ = o.rdb.Del(ctx, "lock:"+fault.Resource)
+	default:
+		return fmt.Errorf("%s: not a fault of operators", i.Kind)
+	}
+	return nil
+}
+
+// unpause unpauses all queues: one whose pause was not answered may be paused, too.
+func (o *operator) unpause(ctx context.Context) error {
+	for _, queue := range chaos.Queues {
+		err := poll(ctx, func() error {
+			_ = o.inspector.UnpauseQueue(queue) // "is not paused", most often
+			info, err := o.inspector.GetQueueInfo(queue)
+			if err == nil && info.Paused {
+				err = errors.New("paused")
+			}
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("%s: %w", queue, err)
+		}
+	}
+	return nil
+}
+
+// held returns a resource that somebody holds, or just any if nobody does.
+func (o *operator) held(ctx context.Context, r *rand.Rand) string {
+	names := chaos.Resources()
+	r.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+	for _, name := range names {
+		if strings.HasPrefix(o.rdb.Get(ctx, "lock:"+name).Val(), "siding:") {
+			return name
+		}
+	}
+	return names[0]
+}
+
+// waiting returns some tasks that wait: for a lock, or to be taken.
+func (o *operator) waiting(queue string, r *rand.Rand) []*asynq.TaskInfo {
+	const some = 4
+	list := o.inspector.ListRetryTasks
+	if r.IntN(4) == 0 {
+		list = o.inspector.ListPendingTasks
+	}
+	tasks, err := list(queue, asynq.PageSize(100))
+	if err != nil {
+		return nil
+	}
+	r.Shuffle(len(tasks), func(i, j int) { tasks[i], tasks[j] = tasks[j], tasks[i] })
+	return tasks[:min(some, len(tasks))]
+}

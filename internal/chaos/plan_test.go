@@ -1,0 +1,47 @@
+package chaos_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sidingq/siding/internal/chaos"
+)
+
+func TestPlanIsReplayable(t *testing.T) {
+	t.Parallel()
+	const length = 4 * time.Minute
+	for _, scenario := range []chaos.Scenario{chaos.Standalone, chaos.Sentinel, chaos.Cluster} {
+		first := chaos.Plan(1, scenario, length)
+		if diff := cmp.Diff(first, chaos.Plan(1, scenario, length)); diff != "" {
+			t.Errorf("%s: two plans of one seed differ:\n%s", scenario, diff)
+		}
+		if cmp.Equal(first, chaos.Plan(2, scenario, length)) {
+			t.Errorf("%s: want another plan for another seed", scenario)
+		}
+		counts := make(map[chaos.Kind]int)
+		for _, lane := range first {
+			end := time.Duration(0)
+			for _, i := range lane {
+				if i.At < end || i.At+i.For > length {
+					t.Errorf("%s: %+v does not fit between %v and %v", scenario, i, end, length)
+				}
+				end = i.At + i.For
+				counts[i.Kind]++
+			}
+		}
+		want := 10
+		if scenario == chaos.Standalone {
+			want = 15
+		}
+		if len(counts) != want {
+			t.Errorf("%s: want %d kinds of fault, have %v", scenario, want, counts)
+		}
+		for kind, n := range counts {
+			if n < 3 {
+				t.Errorf("%s: want each kind three times, have %d of %s", scenario, n, kind)
+			}
+		}
+	}
+}

@@ -1,0 +1,342 @@
+package chaos_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/chaos"
+	"github.com/sidingq/siding/internal/redistest"
+	"github.com/sidingq/siding/lock/locktest"
+)
+
+// A site is the Redis of a run, and its faults.
+type site interface {
+	// reach is how workers reach it.
+	reach() (addrs []string, masterName string)
+	// client is how the harness does, whatever becomes of the network.
+	client() redis.UniversalClient
+	// ready returns when what an earlier fault broke is whole again: replicas that
+	// are in step, without which a failover loses more than it has to.
+	ready(ctx context.Context) error
+	// inject returns when the fault is over. Its errors end the run.
+	inject(ctx context.Context, i chaos.Injection, fault *chaos.Fault) error
+}
+
+func newSite(t *testing.T, s chaos.Scenario) site {
+	t.Helper()
+	switch s {
+	case chaos.Standalone:
+		return newStandalone(t)
+	case chaos.Sentinel:
+		return newSentinel(t)
+	case chaos.Cluster:
+		return newCluster(t)
+	default:
+		t.Fatalf("scenario: want standalone, sentinel or cluster, have %q", s)
+		return nil
+	}
+}
+
+// standalone is a single server that remembers each write that it acknowledged,
+// behind a network that fails.
+type standalone struct {
+	server *redistest.Server
+	reader *redistest.Server // reads what is thrown away
+	look   *asynq.Inspector  // of the reader
+	proxy  *locktest.Proxy
+	rdb    *redis.Client
+}
+
+func newStandalone(t *testing.T) *standalone {
+	t.Helper()
+	server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
+	reader := redistest.Start(t, "--appendonly", "yes")
+	reader.Kill()
+	return &standalone{server: server, reader: reader, look: asynq.NewInspectorFromRedisClient(reader.Client(t)), proxy: locktest.NewProxy(t, server.Addr), rdb: server.Client(t)}
+}
+
+func (s *standalone) reach() (addrs []string, masterName string) { return []string{s.proxy.Addr}, "" }
+func (s *standalone) client() redis.UniversalClient              { return s.rdb }
+
+func (s *standalone) ready(context.Context) error { return nil }
+
+func (s *standalone) inject(ctx context.Context, i chaos.Injection, fault *chaos.Fault) error {
+	switch i.Kind {
+	case chaos.RestartKept:
+		s.server.Kill()
+		wait(ctx, i.For)
+		return s.server.Revive(ctx)
+	case chaos.RestartEmpty:
+		s.server.Kill()
+		var err error
+		if fault.Forgot, err = s.throwAway(ctx); err != nil {
+			return err
+		}
+		wait(ctx, i.For)
+		return s.server.Revive(ctx)
+	case chaos.HangRedis:
+		s.server.Pause()
+		wait(ctx, i.For)
+		s.server.Resume()
+	case chaos.DelayReplies:
+		s.proxy.Delay(time.Duration(5+i.Pick%500) * time.Millisecond)
+		wait(ctx, i.For)
+		s.proxy.Delay(0)
+	case chaos.CutConnections:
+		const cuts = 5
+		for range cuts {
+			s.proxy.Cut()
+			wait(ctx, i.For/cuts)
+		}
+	case chaos.SwallowReplies:
+		s.proxy.SwallowReplies(true)
+		wait(ctx, i.For)
+		s.proxy.SwallowReplies(false)
+	case chaos.LosePackets:
+		s.proxy.BlackHole(true)
+		wait(ctx, i.For)
+		s.proxy.BlackHole(false)
+	case chaos.FlushScripts:
+		return s.rdb.ScriptFlush(ctx).Err()
+	default:
+		return fmt.Errorf("%s: not here", i.Kind)
+	}
+	return nil
+}
+
+// throwAway removes the dead server's data and returns the tasks that were in it.
+func (s *standalone) throwAway(ctx context.Context) (map[string]bool, error) {
+	const folder = "appendonlydir"
+	from, to := filepath.Join(s.server.Dir, folder), filepath.Join(s.reader.Dir, folder)
+	if err := errors.Join(os.RemoveAll(to), os.Rename(from, to), s.reader.Revive(ctx)); err != nil {
+		return nil, err
+	}
+	defer s.reader.Kill()
+	return tasksIn(s.look)
+}
+
+// sentinel is a master with two replicas and three sentinels.
+type sentinel struct {
+	*redistest.Sentinel
+
+	rdb   redis.UniversalClient
+	nodes map[*redistest.Server]*redis.Client
+}
+
+func newSentinel(t *testing.T) *sentinel {
+	t.Helper()
+	s := &sentinel{Sentinel: redistest.StartSentinel(t), nodes: make(map[*redistest.Server]*redis.Client)}
+	s.rdb = s.Client(t)
+	for _, node := range s.Servers {
+		s.nodes[node] = node.Client(t)
+	}
+	return s
+}
+
+func (s *sentinel) reach() (addrs []string, masterName string) { return s.Addrs, s.MasterName }
+func (s *sentinel) client() redis.UniversalClient              { return s.rdb }
+
+func (s *sentinel) ready(ctx context.Context) error {
+	master, err := s.FindMaster(ctx)
+	if err != nil {
+		return err
+	}
+	for _, node := range s.Servers {
+		if node == master {
+			continue
+		}
+		if err := until(ctx, s.nodes[node], "master_link_status:up"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *sentinel) inject(ctx context.Context, i chaos.Injection, _ *chaos.Fault) error {
+	old, err := s.FindMaster(ctx)
+	if err != nil {
+		return err
+	}
+	switch i.Kind {
+	case chaos.FlushScripts:
+		return s.nodes[old].ScriptFlush(ctx).Err()
+	case chaos.Failover, chaos.StopMaster:
+		return s.replace(ctx, old, i.Kind)
+	default:
+		return fmt.Errorf("%s: not here", i.Kind)
+	}
+}
+
+// replace has the sentinels replace the master, which comes back as a replica.
+func (s *sentinel) replace(ctx context.Context, old *redistest.Server, how chaos.Kind) error {
+	halt(old, how)
+	var now *redistest.Server
+	err := poll(ctx, func() (err error) {
+		if now, err = s.FindMaster(ctx); err == nil && now == old {
+			err = errors.New("no new master")
+		}
+		return err
+	})
+	if err == nil {
+		err = until(ctx, s.nodes[now], "role:master")
+	}
+	if err == nil {
+		err = resume(ctx, old, how)
+	}
+	if err != nil {
+		return err
+	}
+	if how == chaos.StopMaster {
+		// Until the sentinels tell it, some seconds later, it takes itself for the master.
+		return until(ctx, s.nodes[old], "role:slave")
+	}
+	host, port, _ := strings.Cut(now.Addr, ":")
+	return s.nodes[old].ReplicaOf(ctx, host, port).Err()
+}
+
+// halt takes a master away.
+func halt(master *redistest.Server, how chaos.Kind) {
+	if how == chaos.StopMaster {
+		master.Pause()
+	} else {
+		master.Kill()
+	}
+}
+
+// resume brings it back once it has been replaced.
+func resume(ctx context.Context, old *redistest.Server, how chaos.Kind) error {
+	if how == chaos.StopMaster {
+		old.Resume()
+		return nil
+	}
+	return old.Revive(ctx)
+}
+
+// cluster is one of three masters with a replica each.
+type cluster struct {
+	rdb    *redis.ClusterClient
+	shards [][2]*redistest.Server
+	nodes  map[*redistest.Server]*redis.Client
+	addrs  []string
+}
+
+func newCluster(t *testing.T) *cluster {
+	t.Helper()
+	const masters = 3
+	nodes := redistest.StartCluster(t, masters)
+	c := &cluster{rdb: nodes.Client(t), nodes: make(map[*redistest.Server]*redis.Client)}
+	for i := range masters {
+		c.shards = append(c.shards, [2]*redistest.Server{nodes.Nodes[i], nodes.AddReplica(t, i)})
+	}
+	for _, node := range nodes.Nodes {
+		c.nodes[node] = node.Client(t)
+		c.addrs = append(c.addrs, node.Addr)
+	}
+	return c
+}
+
+func (c *cluster) reach() (addrs []string, masterName string) { return c.addrs, "" }
+func (c *cluster) client() redis.UniversalClient              { return c.rdb }
+
+func (c *cluster) ready(ctx context.Context) error {
+	for _, shard := range c.shards {
+		err := poll(ctx, func() error {
+			for _, node := range shard {
+				if up, err := says(ctx, c.nodes[node], "master_link_status:up"); up || err != nil {
+					return err
+				}
+			}
+			return errors.New("no replica is in step")
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *cluster) inject(ctx context.Context, i chaos.Injection, _ *chaos.Fault) error {
+	switch i.Kind {
+	case chaos.FlushScripts:
+		return c.rdb.ForEachMaster(ctx, func(ctx context.Context, rdb *redis.Client) error {
+			return rdb.ScriptFlush(ctx).Err()
+		})
+	case chaos.Failover, chaos.StopMaster:
+		shard := c.shards[i.Pick%uint64(len(c.shards))]
+		old, heir := shard[0], shard[1]
+		if isReplica, err := says(ctx, c.nodes[old], "role:slave"); err != nil {
+			return err
+		} else if isReplica {
+			old, heir = heir, old
+		}
+		halt(old, i.Kind)
+		if err := until(ctx, c.nodes[heir], "role:master"); err != nil {
+			return err
+		}
+		if err := resume(ctx, old, i.Kind); err != nil {
+			return err
+		}
+		return until(ctx, c.nodes[old], "role:slave")
+	default:
+		return fmt.Errorf("%s: not here", i.Kind)
+	}
+}
+
+// says says whether a line of the server's INFO says so.
+func says(ctx context.Context, rdb *redis.Client, line string) (bool, error) {
+	info, err := rdb.Info(ctx, "replication").Result()
+	return strings.Contains(info, line), err
+}
+
+// until waits until it does.
+func until(ctx context.Context, rdb *redis.Client, line string) error {
+	return poll(ctx, func() error {
+		ok, err := says(ctx, rdb, line)
+		if err == nil && !ok {
+			err = errors.New("not yet")
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %s: %w", rdb.Options().Addr, line, err)
+		}
+		return nil
+	})
+}
+
+// poll waits until check returns nil.
+func poll(ctx context.Context, check func() error) error {
+	const patience, glance = time.Minute, 20 * time.Millisecond
+	deadline := chaos.Now() + patience
+	for {
+		err := check()
+		if err == nil {
+			return nil
+		}
+		if chaos.Now() > deadline {
+			return fmt.Errorf("not within %v: %w", patience, err)
+		}
+		if !wait(ctx, glance) {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// wait waits for d; false when ctx ended first.
+func wait(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}

@@ -1,0 +1,89 @@
+package chaos
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/sidingq/siding/queue"
+)
+
+// Queues are those of every fleet. Tasks of both want the same resources.
+var Queues = []string{"chaos-a", "chaos-b"}
+
+// Resources are what the tasks want.
+func Resources() []string {
+	const count = 12
+	names := make([]string, count)
+	for i := range names {
+		names[i] = fmt.Sprintf("thing:%d", i)
+	}
+	return names
+}
+
+// A Guarded task works on a resource.
+type Guarded struct {
+	Work
+
+	Thing string `json:"thing"`
+}
+
+// Kind implements [queue.Task].
+func (Guarded) Kind() string { return "chaos:guarded" }
+
+// Resource implements [queue.Guarded].
+func (t Guarded) Resource() string { return t.Thing }
+
+// A Free task works on nothing that others want.
+type Free struct{ Work }
+
+// Kind implements [queue.Task].
+func (Free) Kind() string { return "chaos:free" }
+
+// Work is what a task does.
+type Work struct {
+	Fate Fate `json:"fate"`
+	// Takes is how long, in ms.
+	Takes int `json:"takes"`
+	// Stubborn work does not notice that its context has ended, and tries to
+	// write its effect.
+	Stubborn bool `json:"stubborn,omitempty"`
+}
+
+// NewTask returns the n-th task of a run, the same one for the same seed.
+func NewTask(seed, n uint64) (*Task, queue.Job) {
+	r := rand.New(rand.NewPCG(seed, n))
+	t := &Task{ID: fmt.Sprintf("%d-%d", seed, n), Queue: Queues[r.IntN(len(Queues))], Fate: fate(r)}
+	// Long enough for each resource to have a holder most of the time.
+	work := Work{Fate: t.Fate, Takes: 5 + r.IntN(20), Stubborn: r.IntN(4) == 0}
+	if r.IntN(300) == 0 { // long enough to be renewed, and to be told that the lock is lost
+		work.Takes = 1000 + r.IntN(5000)
+	}
+	options := &queue.Options{Queue: t.Queue, TaskID: t.ID}
+	if t.Fate == FateOnce || t.Fate == FateHopeless {
+		options.Retries = queue.NoRetries
+	}
+	if r.IntN(20) == 0 {
+		return t, queue.Job{Task: Free{work}, Options: options}
+	}
+	names := Resources()
+	t.Resource = names[r.IntN(len(names))]
+	return t, queue.Job{Task: Guarded{work, t.Resource}, Options: options}
+}
+
+func fate(r *rand.Rand) Fate {
+	switch n := r.IntN(100); {
+	case n < 10:
+		return FateOnce
+	case n < 11:
+		return FateFlaky
+	case n < 12:
+		return FateHopeless
+	case n < 13:
+		return FatePermanent
+	default:
+		return FateOK
+	}
+}
+
+func (w Work) takes() time.Duration { return time.Duration(w.Takes) * time.Millisecond }

@@ -1,0 +1,175 @@
+package chaos
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/queue"
+)
+
+// TTL is that of the fleets' locks.
+const TTL = 2 * time.Second
+
+// Settings are those of a worker process.
+type Settings struct {
+	Addrs       []string `json:"addrs"`
+	MasterName  string   `json:"master_name,omitempty"`
+	Ledger      string   `json:"ledger"`
+	Journal     string   `json:"journal"`
+	Concurrency int      `json:"concurrency"`
+}
+
+// A Pulse is what a running worker says of itself, a line of JSON at a time.
+type Pulse struct {
+	Goroutines int  `json:"goroutines"`
+	Serving    bool `json:"serving"` // takes tasks
+}
+
+const pulseEvery = 250 * time.Millisecond
+
+// errOwn is how tasks fail that are to fail.
+var errOwn = errors.New("own failure")
+
+// ErrOwn is its text, a task's last error in the archive.
+var ErrOwn = errOwn.Error()
+
+type worker struct {
+	ledger  *Ledger
+	journal *Journal
+	serving atomic.Bool
+}
+
+// Serve runs a worker until ctx ends, then shuts it down.
+func Serve(ctx context.Context, s Settings, stdout, stderr io.Writer) error {
+	journal, err := OpenJournal(s.Journal)
+	if err != nil {
+		return err
+	}
+	ledger, err := OpenLedger(s.Ledger)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = ledger.Close() }()
+	w := &worker{ledger: ledger, journal: journal}
+	var pulse sync.WaitGroup
+	defer pulse.Wait()
+	pulse.Go(func() { w.beat(ctx, stdout) })
+	server, err := w.start(ctx, s, slog.New(slog.NewTextHandler(stderr, nil)))
+	if err != nil || server == nil {
+		return err
+	}
+	w.serving.Store(true)
+	<-ctx.Done()
+	// What asynq itself takes to stop when Redis is gone is longer than this; the
+	// process then ends all the same.
+	const hardLimit = 10 * time.Second
+	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), hardLimit)
+	defer cancel()
+	if err := server.Shutdown(stop); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return nil
+}
+
+// start starts a server, as soon as Redis is there; nil if ctx ends first.
+func (w *worker) start(ctx context.Context, s Settings, logger *slog.Logger) (*queue.Server, error) {
+	weights := make(map[string]int)
+	for _, name := range Queues {
+		weights[name] = 1
+	}
+	server, err := queue.NewServer(&redis.UniversalOptions{Addrs: s.Addrs, MasterName: s.MasterName}, queue.ServerConfig{
+		Queues:          weights,
+		Concurrency:     s.Concurrency,
+		TimerInterval:   100 * time.Millisecond,
+		ShutdownTimeout: 2 * time.Second,
+		// A margin for a machine that has more to do than it can.
+		Lock:   lock.Config{TTL: TTL, RenewEvery: TTL / 4, Margin: TTL / 4},
+		Logger: logger,
+	})
+	if err != nil {
+		return nil, err
+	}
+	queue.Handle(server, func(ctx context.Context, t Guarded) error { return w.work(ctx, t.Work) })
+	queue.Handle(server, func(ctx context.Context, t Free) error { return w.work(ctx, t.Work) })
+	for server.Ping(ctx) != nil {
+		if !pause(ctx, pulseEvery) {
+			return nil, server.Shutdown(ctx)
+		}
+	}
+	return server, server.Start(context.WithoutCancel(ctx))
+}
+
+// beat writes pulses until ctx ends, or nobody reads them.
+func (w *worker) beat(ctx context.Context, stdout io.Writer) {
+	out := json.NewEncoder(stdout)
+	for out.Encode(Pulse{Goroutines: runtime.NumGoroutine(), Serving: w.serving.Load()}) == nil && pause(ctx, pulseEvery) {
+	}
+}
+
+// work is the handler of all tasks.
+func (w *worker) work(ctx context.Context, work Work) error {
+	info := queue.InfoFrom(ctx)
+	run := w.journal.Begin(info.ID, info.Resource, lock.Fence(ctx))
+	watch := context.AfterFunc(ctx, func() { w.journal.Lost(run) })
+	err := w.do(ctx, work, info)
+	watch()
+	w.journal.Returned(run, outcome(err))
+	return err
+}
+
+func (w *worker) do(ctx context.Context, work Work, info queue.Info) error {
+	if work.Stubborn {
+		ctx = context.WithoutCancel(ctx)
+	}
+	if !pause(ctx, work.takes()) {
+		return context.Cause(ctx)
+	}
+	switch {
+	case work.Fate == FatePermanent:
+		return queue.Permanent(errOwn)
+	case work.Fate == FateHopeless, work.Fate == FateFlaky && info.Retried == 0:
+		return errOwn
+	}
+	if err := w.ledger.Record(ctx, info.ID, info.Resource); err != nil {
+		return fmt.Errorf("ledger: %w", err)
+	}
+	return nil
+}
+
+func outcome(err error) Outcome {
+	switch {
+	case err == nil:
+		return Done
+	case errors.Is(err, errOwn):
+		return Failed
+	case errors.Is(err, lock.ErrStale):
+		return Stale
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, lock.ErrLost):
+		return Ended
+	default:
+		return Broken
+	}
+}
+
+// pause waits for d; false when ctx ended first.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
