@@ -68,7 +68,9 @@ const notReleased = "a lock could not be released and stays until its ttl"
 // release hands the lock on and says what the handler's error has become.
 func (r *run) release(ctx context.Context, lease *lock.Lease, err error) error {
 	// Asked before: a Redis that does not answer cannot say that the lease was lost.
-	lost := !lease.Valid()
+	// Where what is written to has seen a later fence, there has been another holder, whatever
+	// this one's clock says.
+	lost := !lease.Valid() || errors.Is(err, lock.ErrStale)
 	next, rerr := lease.HandOff(ctx)
 	if next != nil {
 		r.call(ctx, next)

@@ -1,6 +1,8 @@
 package queue_test
 
 import (
+	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -83,5 +85,27 @@ func TestSupersededAttemptIsNotAcknowledged(t *testing.T) {
 				t.Errorf("want 1 processed, none failed, none left, have %+v", info)
 			}
 		})
+	}
+}
+
+// The ledger has seen a later fence than the holder's: there has been another holder,
+// though this one had no reason to doubt its lease. That is no failure of the task.
+func TestStaleFenceIsALostLease(t *testing.T) {
+	t.Parallel()
+	b, st, j := setup(t), newStage(t), &journal{}
+	var refused atomic.Bool
+	st.act(0, func() error {
+		if refused.Swap(true) {
+			return nil
+		}
+		return queue.Permanent(fmt.Errorf("write the row: %w", lock.ErrStale))
+	})
+	b.serve(t, queue.ServerConfig{Observe: j.observe}, st.run)
+	id := b.enqueue(t, b.job(0), queue.Options{Retries: queue.NoRetries})
+	j.await(t, queue.EventLost, id, 1)
+	b.awaitGone(t, id)
+	st.wantOrder(0, 0)
+	if info := b.stats(t); info.Failed != 0 || info.Archived != 0 || info.Processed != 1 {
+		t.Errorf("want 1 processed, none failed, have %+v", info)
 	}
 }
