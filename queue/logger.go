@@ -57,7 +57,7 @@ func (l *logEvery) log(ctx context.Context, log *slog.Logger, level slog.Level, 
 	if leftOut > 0 {
 		attrs = append(attrs, "left_out", leftOut)
 	}
-	log.Log(ctx, level, text, attrs...)
+	log.Log(ctx, level, text, attrs...) //nolint:sloglint // its callers' are constants
 }
 
 // fault logs what Redis did not do.
