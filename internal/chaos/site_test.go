@@ -146,15 +146,29 @@ func (s *sentinel) reach() (addrs []string, masterName string) { return s.Addrs,
 func (s *sentinel) client() redis.UniversalClient              { return s.rdb }
 
 func (s *sentinel) ready(ctx context.Context) error {
-	master, err := s.FindMaster(ctx)
-	if err != nil {
-		return err
-	}
 	for _, node := range s.Servers {
-		if node == master {
-			continue
-		}
-		if err := until(ctx, s.nodes[node], "master_link_status:up"); err != nil {
+		// After many failovers in a row a replica may follow one that is a master no
+		// more; the sentinels are slow to notice.
+		const patience = 3 * time.Second
+		told := chaos.Now()
+		err := poll(ctx, func() error {
+			master, err := s.FindMaster(ctx)
+			if err != nil || node == master {
+				return err
+			}
+			host, port, _ := strings.Cut(master.Addr, ":")
+			if up, err := says(ctx, s.nodes[node], "master_port:"+port+"\r\nmaster_link_status:up"); up || err != nil {
+				return err
+			}
+			if chaos.Now()-told > patience {
+				told = chaos.Now()
+				if err := s.nodes[node].ReplicaOf(ctx, host, port).Err(); err != nil {
+					return err
+				}
+			}
+			return errors.New("a replica is not in step yet")
+		})
+		if err != nil {
 			return err
 		}
 	}
@@ -195,12 +209,9 @@ func (s *sentinel) replace(ctx context.Context, old *redistest.Server, how chaos
 	if err != nil {
 		return err
 	}
-	if how == chaos.StopMaster {
-		// Until the sentinels tell it, some seconds later, it takes itself for the master.
-		return until(ctx, s.nodes[old], "role:slave")
-	}
-	host, port, _ := strings.Cut(now.Addr, ":")
-	return s.nodes[old].ReplicaOf(ctx, host, port).Err()
+	// Until the sentinels tell it, some seconds later, one that was stopped takes itself for
+	// the master; and sometimes two of them have each chosen another one.
+	return s.ready(ctx)
 }
 
 // halt takes a master away.
