@@ -130,7 +130,11 @@ func (c *checker) checkTasks() {
 			c.account(f.Kind).Lost++
 			continue
 		}
-		c.wrong("task %s (%s, on %q) is lost: accepted at %v, %d runs, in the archive: %q", id, t.Fate, t.Resource, t.Accepted, len(runs), c.Archived[id])
+		where := "it is not in Redis"
+		if last, archived := c.Archived[id]; archived {
+			where = fmt.Sprintf("it is archived for %q", last)
+		}
+		c.wrong("task %s (%s, on %q) is lost: accepted at %v, %d runs, %s", id, t.Fate, t.Resource, t.Accepted, len(runs), where)
 	}
 }
 

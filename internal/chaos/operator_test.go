@@ -20,8 +20,8 @@ type operator struct {
 	feed      *feed
 }
 
-// inject does it. Redis may be away meanwhile, so that an answer says little: a
-// task counts as deleted unless it is seen to be there.
+// inject does it. Redis may be away meanwhile. What was not answered may have
+// been done, or be done a moment later: the task then counts as deleted, or shelved.
 func (o *operator) inject(ctx context.Context, i chaos.Injection, fault *chaos.Fault) error {
 	r := rand.New(rand.NewPCG(i.Pick, 0))
 	queue := chaos.Queues[r.IntN(len(chaos.Queues))]
@@ -34,20 +34,20 @@ func (o *operator) inject(ctx context.Context, i chaos.Injection, fault *chaos.F
 	case chaos.DeleteTasks:
 		for _, t := range o.waiting(queue, r) {
 			o.feed.mark(t.ID, func(t *chaos.Task) { t.Deleted = true })
-			_ = o.inspector.DeleteTask(queue, t.ID)
-			if _, err := o.inspector.GetTaskInfo(queue, t.ID); err == nil {
+			if err := o.inspector.DeleteTask(queue, t.ID); err != nil && strings.Contains(err.Error(), "in active state") {
 				o.feed.mark(t.ID, func(t *chaos.Task) { t.Deleted = false })
 			}
 		}
 	case chaos.ArchiveTasks:
 		tasks := o.waiting(queue, r)
+		archived := make(map[string]bool)
 		for _, t := range tasks {
 			o.feed.mark(t.ID, func(t *chaos.Task) { t.Shelved = true })
-			_ = o.inspector.ArchiveTask(queue, t.ID)
+			archived[t.ID] = o.inspector.ArchiveTask(queue, t.ID) == nil
 		}
 		wait(ctx, i.For)
 		for n, t := range tasks { // but for the first, which stays there
-			if n > 0 && o.inspector.RunTask(queue, t.ID) == nil {
+			if n > 0 && o.inspector.RunTask(queue, t.ID) == nil && archived[t.ID] {
 				o.feed.mark(t.ID, func(t *chaos.Task) { t.Shelved = false })
 			}
 		}
