@@ -1,7 +1,7 @@
 # Versions of the tools that check the code; a newer one may find more.
 GOLANGCI_LINT = v2.15.0
 GOFUMPT = v0.12.0
-GOVULNCHECK = v1.9.0
+GOVULNCHECK = v1.8.0
 
 # Siding's own module, and those that keep other libraries out of its go.mod.
 MODULES = . lock/interop bench
