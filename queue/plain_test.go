@@ -193,7 +193,8 @@ func isPark(cmd redis.Cmder) bool {
 func isDequeue(cmd redis.Cmder) bool { return hasKeys(cmd, ":pending", ":paused", ":active", ":lease") }
 func isPromote(cmd redis.Cmder) bool { return hasKeys(cmd, ":t:", ":retry", ":pending", ":paused") }
 
-// isAcquire knows the call by the number of its arguments.
+// isAcquire knows the call by the number of its arguments. That of the recovery's
+// election is not meant.
 func isAcquire(cmd redis.Cmder) bool {
-	return hasKeys(cmd, "lock:", ":fence", ":line") && len(cmd.Args()) == 16
+	return hasKeys(cmd, "lock:", ":fence", ":line") && len(cmd.Args()) == 16 && !hasKeys(cmd, "siding-recovery:", ":fence", ":line")
 }
