@@ -29,7 +29,9 @@ func (c hookedConn) MakeRedisClient() any {
 
 // Wrap returns cfg with what the guard needs of a server: waiting for a busy
 // resource is no failure, is tried again when the guard says so, and is not
-// reported to cfg's ErrorHandler. Everything else is left to cfg.
+// reported to cfg's ErrorHandler. Everything else is left to cfg. Killed tasks are
+// recovered in the queues of all configurations that were wrapped by the time the
+// first of their servers took to work.
 func (g *Guard) Wrap(cfg asynq.Config) asynq.Config {
 	g.recoverer.serves(cfg.Queues)
 	baseContext, isFailure, retryDelay, onError := cfg.BaseContext, cfg.IsFailure, cfg.RetryDelayFunc, cfg.ErrorHandler
