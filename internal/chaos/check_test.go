@@ -164,6 +164,11 @@ func TestCheckFinds(t *testing.T) {
 			h.Processes["w1"].Stops = []chaos.Stop{{From: 2100 * ms, To: 4900 * ms}}
 			h.Faults = []chaos.Fault{{Kind: chaos.StopWorker, Process: "w1", Start: 2100 * ms, End: 4900 * ms}}
 		}},
+		{name: "a holder that was stopped again before it could notice", change: func(h *chaos.History) {
+			h.Runs[0].Returned = 7 * s
+			h.Processes["w1"].Stops = []chaos.Stop{{From: 2100 * ms, To: 4900 * ms}, {From: 4910 * ms, To: 6500 * ms}}
+			h.Faults = []chaos.Fault{{Kind: chaos.StopWorker, Process: "w1", Start: 2100 * ms, End: 6500 * ms}}
+		}},
 		{name: "two holders after the lock was deleted", change: func(h *chaos.History) {
 			h.Runs[1].Begin = 2900 * ms
 			h.Faults = []chaos.Fault{{Kind: chaos.DeleteLock, Resource: "thing", Start: 2800 * ms, End: 2800 * ms}}

@@ -116,12 +116,19 @@ func (h *History) believed(r Run) time.Duration {
 	return max(end, r.Begin)
 }
 
-// stopped returns the stop of its process that a run lived through, if any.
+// stopped returns the stop of its process that a run lived through, if any. Stops so
+// close to each other that the process could not notice anything in between are one.
 func (h *History) stopped(r Run) (Stop, bool) {
 	stops := h.Processes[r.Process].Stops
 	i := slices.IndexFunc(stops, func(s Stop) bool { return s.From < h.believed(r) && r.Begin < s.To })
 	if i < 0 {
 		return Stop{}, false
 	}
-	return stops[i], true
+	stop := stops[i]
+	for _, next := range stops[i+1:] {
+		if next.From-stop.To < awakening {
+			stop.To = next.To
+		}
+	}
+	return stop, true
 }
