@@ -126,7 +126,7 @@ func (c *checker) checkTasks() {
 		if t.Unknown || t.Deleted || c.finished(t, runs) {
 			continue
 		}
-		if f := c.forgetting(t, runs); f != nil {
+		if f := c.forgetting(t); f != nil {
 			c.account(f.Kind).Lost++
 			continue
 		}
@@ -163,9 +163,9 @@ func (c *checker) forgotten(id string) bool {
 
 // forgetting returns the fault that explains the loss of a task, nil if there is
 // none. An empty restart forgets what was there. A failover forgets tasks that had
-// not reached the replica; and locks, so that one which was run under such a lock
-// was refused by the ledger, which is taken for its own failure.
-func (c *checker) forgetting(t *Task, runs []Run) *Fault {
+// not reached the replica, or that one was taken out of the archive.
+func (c *checker) forgetting(t *Task) *Fault {
+	_, archived := c.Archived[t.ID]
 	i := slices.IndexFunc(c.History.Faults, func(f Fault) bool {
 		if !f.Kind.trait().loses {
 			return false
@@ -174,9 +174,7 @@ func (c *checker) forgetting(t *Task, runs []Run) *Fault {
 			return f.Forgot[t.ID]
 		}
 		during := func(at time.Duration) bool { return f.Start-lag <= at && at <= f.End }
-		return during(t.Accepted) || slices.ContainsFunc(runs, func(r Run) bool {
-			return r.Outcome == Stale && (during(r.Begin) || during(r.Returned))
-		})
+		return during(t.Accepted) || archived && during(t.RunAgain)
 	})
 	if i < 0 {
 		return nil

@@ -103,11 +103,20 @@ func TestCheckFinds(t *testing.T) {
 			h.Tasks["c"] = &chaos.Task{ID: "c", Resource: "thing", Fate: chaos.FateOK, Accepted: 6900 * ms}
 			h.Faults = []chaos.Fault{{Kind: chaos.Failover, Start: 7 * s, End: 8 * s}}
 		}},
+		{name: "a task taken out of the archive when the master died", change: func(h *chaos.History) {
+			h.Tasks["c"] = &chaos.Task{ID: "c", Resource: "thing", Fate: chaos.FateOK, Accepted: 2 * s, RunAgain: 7100 * ms}
+			h.Archived["c"] = "waiting for thing"
+			h.Faults = []chaos.Fault{{Kind: chaos.Failover, Start: 7 * s, End: 8 * s}}
+		}},
+		{name: "a task taken out of the archive when the master died, and lost", want: "task c", change: func(h *chaos.History) {
+			h.Tasks["c"] = &chaos.Task{ID: "c", Resource: "thing", Fate: chaos.FateOK, Accepted: 2 * s, RunAgain: 7100 * ms}
+			h.Faults = []chaos.Fault{{Kind: chaos.Failover, Start: 7 * s, End: 8 * s}}
+		}},
 		{name: "a task accepted long before the master died", want: "task c", change: func(h *chaos.History) {
 			h.Tasks["c"] = &chaos.Task{ID: "c", Resource: "thing", Fate: chaos.FateOK, Accepted: 2 * s}
 			h.Faults = []chaos.Fault{{Kind: chaos.Failover, Start: 7 * s, End: 8 * s}}
 		}},
-		{name: "a task refused by the ledger after a failover forgot its lock", change: func(h *chaos.History) {
+		{name: "a task refused by the ledger after a failover forgot its lock", want: "task c", change: func(h *chaos.History) {
 			h.Tasks["c"] = &chaos.Task{ID: "c", Resource: "thing", Fate: chaos.FateOnce, Accepted: 2 * s}
 			h.Archived["c"] = "has seen fence 31, refused the older 30"
 			h.Runs = append(h.Runs, chaos.Run{Task: "c", Process: "w1", Resource: "thing", Fence: 30, Begin: 6500 * ms, Returned: 7500 * ms, Outcome: chaos.Stale})

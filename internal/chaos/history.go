@@ -34,6 +34,8 @@ type Task struct {
 	Accepted time.Duration
 	// What an operator did to it, or may have done.
 	Deleted, Shelved bool
+	// RunAgain is when an operator took it out of the archive again, 0 if none did.
+	RunAgain time.Duration
 }
 
 // A Fate is what becomes of a task by itself.

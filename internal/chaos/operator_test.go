@@ -48,7 +48,7 @@ func (o *operator) inject(ctx context.Context, i chaos.Injection, fault *chaos.F
 		wait(ctx, i.For)
 		for n, t := range tasks { // but for the first, which stays there
 			if n > 0 && o.inspector.RunTask(queue, t.ID) == nil && archived[t.ID] {
-				o.feed.mark(t.ID, func(t *chaos.Task) { t.Shelved = false })
+				o.feed.mark(t.ID, func(t *chaos.Task) { t.Shelved, t.RunAgain = false, chaos.Now() })
 			}
 		}
 	case chaos.DeleteLock:
