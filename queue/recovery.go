@@ -50,40 +50,53 @@ const (
 	outagePause = 5 * time.Second
 )
 
-// A recoverer takes part in the election of the one that recovers the tasks of
-// some queues, and does so when elected.
+// A recoverer takes part in the elections of those that recover the tasks of the
+// guard's queues, and does so when elected.
 type recoverer struct {
 	mu     sync.Mutex
-	queues map[string]bool
-	begun  bool
+	known  map[string]bool       // the queues of all servers
+	waits  []string              // those of them that nobody looks after yet
+	work   func(queues []string) // nil until it has begun
 	closed bool
 	done   sync.WaitGroup
 }
 
-// serves adds to the queues of the server.
+// serves adds the queues of a server. Other servers of the guard may have begun.
 func (r *recoverer) serves(queues map[string]int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.queues == nil {
-		r.queues = make(map[string]bool)
+	if r.known == nil {
+		r.known = make(map[string]bool)
 	}
-	if len(queues) == 0 {
-		r.queues["default"] = true // as asynq has it
+	names := slices.Collect(maps.Keys(queues))
+	if len(names) == 0 {
+		names = []string{"default"} // as asynq has it
 	}
-	for name := range queues {
-		r.queues[name] = true
+	for _, name := range names {
+		if !r.known[name] {
+			r.known[name] = true
+			r.waits = append(r.waits, name)
+		}
 	}
+	r.look()
 }
 
-// begin runs work with the names of the queues, once, unless it is closed.
+// begin runs work with the names of the queues, and again with those of servers
+// that come later, until it is closed. It is called once.
 func (r *recoverer) begin(work func(queues []string)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.closed || r.begun {
+	r.work = work
+	r.look()
+}
+
+// look has the queues looked after that are not yet. r.mu is held.
+func (r *recoverer) look() {
+	if r.work == nil || r.closed || len(r.waits) == 0 {
 		return
 	}
-	r.begun = true
-	queues := slices.Sorted(maps.Keys(r.queues))
+	work, queues := r.work, slices.Sorted(slices.Values(r.waits))
+	r.waits = nil
 	r.done.Go(func() { work(queues) })
 }
 

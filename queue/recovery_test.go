@@ -294,3 +294,30 @@ func (b *bundle) strand(t *testing.T, id string) {
 		t.Fatal(err)
 	}
 }
+
+// A guard may be that of several servers, of which some are made when others have
+// begun. The tasks of all their queues are recovered.
+func TestRecoveryOfTheQueuesOfALaterServer(t *testing.T) {
+	t.Parallel()
+	b, st := setup(t), newStage(t)
+	p := &plain{guardConfig: queue.GuardConfig{Lock: quickRecovery.Lock}}
+	p.serve(t, b, st)
+	b.strand(t, "first")
+	b.awaitGone(t, "first")
+
+	later := *b
+	later.queue += ".later"
+	server := asynq.NewServer(p.guard.Conn(connOf(func() any { return redis.NewUniversalClient(b.opts) })), p.guard.Wrap(asynq.Config{
+		Queues:            map[string]int{later.queue: 1, b.queue: 1},
+		TaskCheckInterval: 10 * time.Millisecond,
+		LogLevel:          asynq.FatalLevel,
+	}))
+	handle := func(ctx context.Context, _ *asynq.Task) error { return st.run(ctx, b.job(1)) }
+	if err := server.Start(p.guard.Middleware(asynq.HandlerFunc(handle))); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Shutdown)
+	later.strand(t, "second")
+	later.awaitGone(t, "second")
+	st.wantOrder(0, 1)
+}
