@@ -113,11 +113,14 @@ func (g *Guard) begun() {
 // holderOf is how a task is called while it holds a lock.
 func holderOf(kind, id string) string { return fmt.Sprintf("%s %s on ", kind, id) }
 
-// isHolder reports whether holder, as a lock shows it, is that task. A long one is
-// shown in part only.
+// shownInPart is the least length of a holder that a lock may show in part only: it
+// keeps 200 bytes, less what would be a part of a character.
+const shownInPart = 197
+
+// isHolder reports whether holder, as a lock shows it, is that task.
 func isHolder(kind, id, holder string) bool {
 	name := holderOf(kind, id)
-	return strings.HasPrefix(holder, name) || strings.HasPrefix(name, holder)
+	return strings.HasPrefix(holder, name) || len(holder) >= shownInPart && strings.HasPrefix(name, holder)
 }
 
 // Locker returns what the guard takes its locks with. A handler that takes the

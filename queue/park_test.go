@@ -3,6 +3,7 @@ package queue
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -170,4 +171,25 @@ func FuzzParseWaiter(f *testing.F) {
 			t.Errorf("%q: want %q, %q again, have %q, %q, %v", name, queue, id, queue2, id2, ok)
 		}
 	})
+}
+
+// Who else holds a lock is not taken for the task, whose recovery would wait for it.
+func TestIsHolder(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 300)
+	for _, tt := range []struct {
+		kind, id, holder string
+		want             bool
+	}{
+		{"order:audit", "7", "order:audit 7 on web-3 (pid 4121)", true},
+		{"order:audit", "7", "order:audit 77 on web-3 (pid 4121)", false},
+		{"order:audit", "7", "order:audit", false}, // a program that calls itself by what it does
+		{"order:audit", "7", "recovery on web-3 (pid 4121)", false},
+		{long, "7", long[:200], true}, // as much as a lock keeps
+		{long, "7", long[:197], true}, // less a part of a character
+	} {
+		if have := isHolder(tt.kind, tt.id, tt.holder); have != tt.want {
+			t.Errorf("%.20s %s, held by %.20s: want %v, have %v", tt.kind, tt.id, tt.holder, tt.want, have)
+		}
+	}
 }
