@@ -52,7 +52,8 @@ type GuardConfig struct {
 // [Guard.Middleware] on its handler. Without Wrap the guard refuses to run
 // guarded tasks. Without Conn it protects them all the same, but they wait by
 // timers alone, and one on its last attempt waits in its worker, as asynq would
-// archive it; asynq does archive one that loses its lease on its last attempt.
+// archive it; asynq does archive one that loses its lease on its last attempt, and
+// those whose worker died are left to it.
 type Guard struct {
 	cfg    GuardConfig
 	locker *lock.Locker

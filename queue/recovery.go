@@ -21,8 +21,9 @@ import (
 // Recovery says what becomes of a guarded task whose worker died, or was cut off
 // from Redis, while it ran. asynq would run it again after a minute or more, and
 // charge it an attempt. Siding puts it back within 25 s (15 to 20 as a rule, if the
-// lock's TTL is not longer) and at no charge, but counts its crashes. Of the servers
-// that take tasks from the same queues one does this for all: it holds a lock of its own.
+// lock's TTL is not longer) and at no charge, but counts its crashes. With a TTL above 55 s
+// asynq may be first. Of the servers that take tasks from the same queues one does this
+// for all: it holds a lock of its own.
 type Recovery struct {
 	// Crashes is how many crashes a task is spared. After so many it is left to
 	// asynq, so that a task which kills its worker comes to an end, archived once
