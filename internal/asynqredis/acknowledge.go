@@ -31,7 +31,7 @@ const repeatTimeout = time.Second
 // is still the task's latest.
 func (h *Hook) acknowledge(ctx context.Context, next redis.ProcessHook, cmd redis.Cmder, c call) error {
 	deadline, ok := ctx.Deadline()
-	a := h.running.acknowledging(c.queue, c.arg(0), deadline, ok)
+	a := h.running.acknowledging(c.queue, c.arg(0), c.op, deadline, ok)
 	if a == nil {
 		return next(ctx, cmd)
 	}

@@ -138,12 +138,28 @@ func (s *attempts) overlaps(a *Attempt) bool {
 // lease ends before it did when it began: one that ends earlier is of an earlier
 // attempt, which asynq has given up and which is still at work. Without a
 // deadline it is not an attempt's own, and the latest is meant.
-func (s *attempts) acknowledging(queue, id string, deadline time.Time, ok bool) *Attempt {
+//
+// The earlier one's lease may have been renewed since, in the second in which the later
+// one began, or by another server of this process. Then a retry or archive call is that of
+// the one which is to be parked: were the other one taken for it, the task would be
+// archived on its last attempt.
+func (s *attempts) acknowledging(queue, id string, o op, deadline time.Time, ok bool) *Attempt {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a := s.byID[taskID{queue, id}]
-	for ok && a != nil && a.earlier != nil && deadline.Before(time.Unix(a.lease, 0)) {
+	if !ok {
+		return a
+	}
+	for a != nil && a.earlier != nil && deadline.Before(time.Unix(a.lease, 0)) {
 		a = a.earlier
+	}
+	if o != opRetry && o != opArchive {
+		return a
+	}
+	for e := a; e != nil; e = e.earlier {
+		if e.parking() != nil {
+			return e
+		}
 	}
 	return a
 }
