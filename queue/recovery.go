@@ -131,7 +131,7 @@ func (g *Guard) recover(ctx context.Context, queues []string) {
 			}
 		})
 		if ctx.Err() == nil && err != nil {
-			g.cfg.Logger.WarnContext(ctx, "killed tasks cannot be looked for", "error", err)
+			g.faults.fault(ctx, g.cfg.Logger, "killed tasks cannot be looked for", err)
 			pause(ctx, outagePause)
 		}
 	}

@@ -30,8 +30,7 @@ func (c hookedConn) MakeRedisClient() any {
 // Wrap returns cfg with what the guard needs of a server: waiting for a busy
 // resource is no failure, is tried again when the guard says so, and is not
 // reported to cfg's ErrorHandler. Everything else is left to cfg. Killed tasks are
-// recovered in the queues of all configurations that were wrapped by the time the
-// first of their servers took to work.
+// recovered in the queues of all configurations that the guard has wrapped.
 func (g *Guard) Wrap(cfg asynq.Config) asynq.Config {
 	g.recoverer.serves(cfg.Queues)
 	baseContext, isFailure, retryDelay, onError := cfg.BaseContext, cfg.IsFailure, cfg.RetryDelayFunc, cfg.ErrorHandler
@@ -92,9 +91,9 @@ func (g *Guard) leaveLine(ctx context.Context, t *asynq.Task) {
 }
 
 // Wait returns when no handler holds a lock any more and nobody is being
-// called, or when ctx ends, with its error. Call it after the shutdown of the asynq.Server
-// and before Redis is closed: asynq itself does not wait for handlers whose
-// time is over.
+// called, or when ctx ends, with its error. It also ends what the guard has running
+// in the background. Call it once all its servers have been shut down, and before
+// Redis is closed: asynq itself does not wait for handlers whose time is over.
 func (g *Guard) Wait(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() {

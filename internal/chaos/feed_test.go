@@ -47,12 +47,16 @@ func (f *feed) run(ctx context.Context) {
 		for range waiting - have {
 			task, job := chaos.NewTask(f.seed, n)
 			n++
+			// Before the answer comes, an operator may have found and deleted it.
+			task.Unknown = true
+			f.mu.Lock()
+			f.tasks[task.ID] = task
+			f.mu.Unlock()
 			call, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 			_, err := client.Enqueue(call, job.Task, job.Options)
 			cancel()
-			task.Unknown, task.Accepted = err != nil, chaos.Now()
 			f.mu.Lock()
-			f.tasks[task.ID] = task
+			task.Unknown, task.Accepted = err != nil, chaos.Now()
 			f.mu.Unlock()
 			if err != nil || ctx.Err() != nil {
 				break

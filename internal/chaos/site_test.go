@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -157,8 +158,10 @@ func (s *sentinel) ready(ctx context.Context) error {
 				return err
 			}
 			host, port, _ := strings.Cut(master.Addr, ":")
-			if up, err := says(ctx, s.nodes[node], "master_port:"+port+"\r\nmaster_link_status:up"); up || err != nil {
+			if up, err := says(ctx, s.nodes[node], "master_port:"+port+"\r\nmaster_link_status:up"); err != nil {
 				return err
+			} else if up {
+				return caughtUp(ctx, s.nodes[master], s.nodes[node])
 			}
 			if chaos.Now()-told > patience {
 				told = chaos.Now()
@@ -261,9 +264,11 @@ func (c *cluster) client() redis.UniversalClient              { return c.rdb }
 func (c *cluster) ready(ctx context.Context) error {
 	for _, shard := range c.shards {
 		err := poll(ctx, func() error {
-			for _, node := range shard {
-				if up, err := says(ctx, c.nodes[node], "master_link_status:up"); up || err != nil {
+			for i, node := range shard {
+				if up, err := says(ctx, c.nodes[node], "master_link_status:up"); err != nil {
 					return err
+				} else if up {
+					return caughtUp(ctx, c.nodes[shard[1-i]], c.nodes[node])
 				}
 			}
 			return errors.New("no replica is in step")
@@ -300,6 +305,32 @@ func (c *cluster) inject(ctx context.Context, i chaos.Injection, _ *chaos.Fault)
 	default:
 		return fmt.Errorf("%s: not here", i.Kind)
 	}
+}
+
+// caughtUp waits until a replica has what its master has by now, so that a failover
+// loses no more than the last moments.
+func caughtUp(ctx context.Context, master, replica *redis.Client) error {
+	want, err := offset(ctx, master, "master_repl_offset")
+	if err != nil {
+		return err
+	}
+	return poll(ctx, func() error {
+		have, err := offset(ctx, replica, "slave_repl_offset")
+		if err == nil && have < want {
+			err = errors.New("a replica is behind")
+		}
+		return err
+	})
+}
+
+func offset(ctx context.Context, rdb *redis.Client, name string) (int64, error) {
+	info, err := rdb.Info(ctx, "replication").Result()
+	if err != nil {
+		return 0, err
+	}
+	_, rest, _ := strings.Cut(info, name+":")
+	digits, _, _ := strings.Cut(rest, "\r\n")
+	return strconv.ParseInt(digits, 10, 64)
 }
 
 // says says whether a line of the server's INFO says so.
