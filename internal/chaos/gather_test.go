@@ -19,7 +19,7 @@ import (
 func (r *run) history(t *testing.T) *chaos.History {
 	t.Helper()
 	h := &chaos.History{
-		Tasks: r.feed.tasks, Faults: r.faults,
+		Tasks: r.feed.tasks, Faults: append(r.faults, r.site.uninjected(r.faults)...),
 		Processes: make(map[string]*chaos.Process), Archived: make(map[string]string), Begun: make(map[string]bool),
 	}
 	slices.SortFunc(h.Faults, func(a, b chaos.Fault) int { return cmp.Compare(a.Start, b.Start) })

@@ -32,6 +32,8 @@ const (
 	Failover     Kind = "master killed, failover"
 	StopMaster   Kind = "master stopped until replaced (SIGSTOP)"
 	FlushScripts Kind = "SCRIPT FLUSH"
+	// Uninjected is not planned. It comes by itself on a machine that is too busy.
+	Uninjected Kind = "failover that was not injected"
 
 	DelayReplies   Kind = "replies delayed"
 	CutConnections Kind = "connections cut"
@@ -93,6 +95,7 @@ var traits = []trait{
 	{kind: HangRedis, lane: laneRedis, scenarios: single, least: time.Second, most: 4 * time.Second},
 	{kind: Failover, lane: laneRedis, scenarios: replicated, loses: true, fromStart: true},
 	{kind: StopMaster, lane: laneRedis, scenarios: replicated, loses: true, fromStart: true},
+	{kind: Uninjected, lane: laneRedis, loses: true, fromStart: true},
 	{kind: FlushScripts, lane: laneRedis, scenarios: everywhere},
 	{kind: DelayReplies, lane: laneRedis, scenarios: single, least: time.Second, most: 4 * time.Second},
 	{kind: CutConnections, lane: laneRedis, scenarios: single, least: 100 * time.Millisecond, most: time.Second},

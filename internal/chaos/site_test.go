@@ -28,6 +28,8 @@ type site interface {
 	// ready returns when what an earlier fault broke is whole again: replicas that
 	// are in step, without which a failover loses more than it has to.
 	ready(ctx context.Context) error
+	// uninjected returns the failovers that were nobody's doing.
+	uninjected(faults []chaos.Fault) []chaos.Fault
 	// inject returns when the fault is over. Its errors end the run.
 	inject(ctx context.Context, i chaos.Injection, fault *chaos.Fault) error
 }
@@ -56,6 +58,8 @@ type standalone struct {
 	proxy  *locktest.Proxy
 	rdb    *redis.Client
 }
+
+func (s *standalone) uninjected([]chaos.Fault) []chaos.Fault { return nil }
 
 func newStandalone(t *testing.T) *standalone {
 	t.Helper()
@@ -128,6 +132,7 @@ func (s *standalone) throwAway(ctx context.Context) (map[string]bool, error) {
 // sentinel is a master with two replicas and three sentinels.
 type sentinel struct {
 	*redistest.Sentinel
+	*promotions
 
 	rdb   redis.UniversalClient
 	nodes map[*redistest.Server]*redis.Client
@@ -140,6 +145,7 @@ func newSentinel(t *testing.T) *sentinel {
 	for _, node := range s.Servers {
 		s.nodes[node] = node.Client(t)
 	}
+	s.promotions = watchRoles(t, s.nodes)
 	return s
 }
 
@@ -237,6 +243,8 @@ func resume(ctx context.Context, old *redistest.Server, how chaos.Kind) error {
 
 // cluster is one of three masters with a replica each.
 type cluster struct {
+	*promotions
+
 	rdb    *redis.ClusterClient
 	shards [][2]*redistest.Server
 	nodes  map[*redistest.Server]*redis.Client
@@ -255,6 +263,7 @@ func newCluster(t *testing.T) *cluster {
 		c.nodes[node] = node.Client(t)
 		c.addrs = append(c.addrs, node.Addr)
 	}
+	c.promotions = watchRoles(t, c.nodes)
 	return c
 }
 
