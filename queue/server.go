@@ -266,6 +266,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	if was == stateClosed {
 		return nil
 	}
+	s.guard.end() // also where the hard limit leaves the rest as it is
 	if was == stateRunning {
 		stopped := make(chan struct{})
 		go func() {
