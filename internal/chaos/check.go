@@ -278,7 +278,7 @@ func (c *checker) overlap(a, b Run) *Fault {
 		since := b.Begin - f.Start
 		switch {
 		case f.Kind == StopWorker && (f.Process == a.Process || f.Process == b.Process) && f.Start <= c.believed(a) && a.Begin <= f.End,
-			f.Kind == DeleteLock && f.Resource == a.Resource && 0 <= since && since <= belief,
+			f.Kind == DeleteLock && f.Resource == a.Resource && 0 <= since && b.Begin <= f.End+belief,
 			f.Kind.trait().loses && 0 <= since && b.Begin <= f.End+belief:
 			return &c.History.Faults[i]
 		}
