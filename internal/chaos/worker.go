@@ -102,12 +102,12 @@ func (w *worker) start(ctx context.Context, s Settings, logger *slog.Logger) (*q
 	}
 	queue.Handle(server, func(ctx context.Context, t Guarded) error { return w.work(ctx, t.Work) })
 	queue.Handle(server, func(ctx context.Context, t Free) error { return w.work(ctx, t.Work) })
-	for server.Ping(ctx) != nil {
+	for server.Start(context.WithoutCancel(ctx)) != nil {
 		if !pause(ctx, pulseEvery) {
 			return nil, server.Shutdown(ctx)
 		}
 	}
-	return server, server.Start(context.WithoutCancel(ctx))
+	return server, nil
 }
 
 // beat writes pulses until ctx ends, or nobody reads them.
