@@ -2,6 +2,7 @@ package chaos_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -51,23 +52,63 @@ func watchRoles(t *testing.T, nodes map[*redistest.Server]*redis.Client) *promot
 	return p
 }
 
-// uninjected returns the failovers that are not among the faults.
+// uninjected returns the failovers that are not among the faults: each of those has made one
+// replica a master. Sometimes the sentinels choose another one right after.
 func (p *promotions) uninjected(faults []chaos.Fault) []chaos.Fault {
 	const (
+		seen    = time.Second      // after a fault is over its promotion is, at the latest
 		noticed = 3 * time.Second  // after the old master was given up, at the latest
 		demoted = 12 * time.Second // after that the old master knows that it is none
 	)
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	explained := make(map[int]bool) // faults whose promotion was found
 	var found []chaos.Fault
-	for _, at := range p.at {
-		injected := false
-		for _, f := range faults {
-			injected = injected || (f.Kind == chaos.Failover || f.Kind == chaos.StopMaster) && f.Start <= at && at <= f.End+time.Second
-		}
-		if !injected {
+	for _, at := range slices.Sorted(slices.Values(p.at)) {
+		i := slices.IndexFunc(faults, func(f chaos.Fault) bool {
+			return (f.Kind == chaos.Failover || f.Kind == chaos.StopMaster) && f.Start <= at && at <= f.End+seen
+		})
+		if i < 0 || explained[i] {
 			found = append(found, chaos.Fault{Kind: chaos.Uninjected, Start: at - noticed, End: at + demoted})
+			continue
 		}
+		explained[i] = true
 	}
 	return found
+}
+
+// Each injected failover explains one promotion; those before, after and beyond are
+// nobody's doing.
+func TestUninjected(t *testing.T) {
+	t.Parallel()
+	const s = time.Second
+	faults := []chaos.Fault{
+		{Kind: chaos.PauseQueue, Start: 50 * s, End: 60 * s},
+		{Kind: chaos.Failover, Start: 100 * s, End: 105 * s},
+		{Kind: chaos.StopMaster, Start: 120 * s, End: 125 * s},
+	}
+	for name, tt := range map[string]struct {
+		at, want []time.Duration // when promoted; when uninjected ones were
+	}{
+		"none":                          {},
+		"one of each":                   {at: []time.Duration{102 * s, 123 * s}},
+		"seen late":                     {at: []time.Duration{106 * s}},
+		"two of one fault":              {at: []time.Duration{105500 * time.Millisecond, 102 * s}, want: []time.Duration{105500 * time.Millisecond}},
+		"between faults":                {at: []time.Duration{102 * s, 110 * s}, want: []time.Duration{110 * s}},
+		"while something else is wrong": {at: []time.Duration{55 * s}, want: []time.Duration{55 * s}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var have []time.Duration
+			for _, f := range (&promotions{at: tt.at}).uninjected(faults) {
+				if f.Kind != chaos.Uninjected {
+					t.Errorf("want it uninjected, have %v", f.Kind)
+				}
+				have = append(have, f.Start+3*s)
+			}
+			if !slices.Equal(have, tt.want) {
+				t.Errorf("want those at %v, have %v", tt.want, have)
+			}
+		})
+	}
 }
