@@ -1,4 +1,5 @@
--- Takes the lock, or joins its line. KEYS are those of line.lua.
+-- Takes the lock, or joins its line. KEYS are those of line.lua, which comes after the
+-- common case, so that this does not pay for it.
 --
 -- ARGV[1]  token    unique per acquisition
 -- ARGV[2]  ttl of the lock, ms
@@ -10,6 +11,7 @@
 -- ARGV[8]  what a reservation made here begins with: 'siding-reserved:<nonce>:'
 -- ARGV[9]  grace of a reservation, ms
 -- ARGV[10] how long line and mark are kept, ms
+-- ARGV[11] when the waiter came, if that was before this call, us; or '0'
 --
 -- Returns {1, fence, time since the reservation in us or '-1'} when held, else
 -- {0, value, ms left, last fence, place, ticket, waited us, '' or a reservation
@@ -24,68 +26,42 @@
 -- in line is overtaken by a later waiter, but when a reservation has lapsed, its
 -- turn comes while there is nobody to call it, or the clock has stepped back.
 
+-- (take.lua)
+local fence, found = take(KEYS[1], KEYS[2], KEYS[3], ARGV[1], ARGV[2], ARGV[3], ARGV[4])
+if fence then return {1, fence, found} end
+local value = found
+
+-- (line.lua)
+-- (join.lua)
 local waiter, nonce, grace, keep = ARGV[4], ARGV[8], ARGV[9], ARGV[10]
 local last, lapsed = string.match(redis.call('GET', KEYS[2]) or '0', '^(%d+)(%*?)$')
 last = tonumber(last or '0')
--- Taken without a look at it, as it is free more often than not.
-local free = redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2])
-local value = not free and redis.call('GET', KEYS[1])
-
--- Grants the lock, which is the token's, under the next fence.
-local function grant(since)
-  local now = us()
-  local fence = digits(math.max(last + 1, now))
-  redis.call('SET', KEYS[2], fence, 'PX', ARGV[3])
-  return {1, fence, since and digits(math.max(0, now - since)) or '-1'}
-end
 
 local call = {'', '', '0'}
-if free then
-  if waiter == '' then return grant() end
+if not value then -- and somebody in line
   local first, reservation, ticket
   if lapsed ~= '*' then
-    -- Where somebody is in line the holder died: it is the turn of the first.
+    -- The holder died: it is the turn of the first.
     first, reservation, ticket = reserve(waiter, ARGV[6] == '1', ARGV[7] == '1', nonce, grace, keep)
-    if not first then return grant() end
   end
   if not reservation then
+    redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
     redis.call('ZREM', KEYS[3], waiter)
-    return grant()
+    return {1, fenced(KEYS[2], ARGV[3]), '-1'}
   end
-  if not channel(first) then call = {reservation, first, ticket} end
+  if ticket then call = {reservation, first, ticket} end
   value = reservation
 elseif value == ARGV[1] then
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
-  if last == 0 then return grant() end -- the grant was deleted or evicted
+  if last == 0 then return {1, fenced(KEYS[2], ARGV[3]), '-1'} end -- the grant was deleted or evicted
   return {1, digits(last), '-1'}
-else
-  local since, whose = reserved(value)
-  if whose and whose == waiter then
-    redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
-    redis.call('ZREM', KEYS[3], waiter)
-    return grant(since)
-  end
-  if begins(value, nonce) and not channel(whose) then
-    -- This very call made it, and its reply was lost: nobody has called the first.
-    call = {value, whose, redis.call('ZSCORE', KEYS[3], whose) or '0'}
-  end
+elseif begins(value, nonce) then
+  local _, whose = reserved(value)
+  local waits = redis.call('ZSCORE', KEYS[3], whose)
+  -- This very call made it, and its reply was lost: nobody has called who is still in line.
+  if waits then call = {value, whose, waits} end
 end
 
-local place, ticket, waited = 0, 0, 0
-if waiter ~= '' then
-  local now = us()
-  ticket = tonumber(redis.call('ZSCORE', KEYS[3], waiter) or '0')
-  if ticket == 0 then
-    ticket = now - tonumber(ARGV[5])
-    if ticket == now then -- a newcomer: behind the others, also when the clock stepped back
-      local tail = redis.call('ZRANGE', KEYS[3], -1, -1, 'WITHSCORES')
-      ticket = math.max(now, tonumber(tail[2] or '0') + 1)
-    end
-    redis.call('ZADD', KEYS[3], digits(ticket), waiter)
-  end
-  redis.call('PEXPIRE', KEYS[3], keep)
-  place = redis.call('ZRANK', KEYS[3], waiter) + 1
-  waited = math.max(0, now - ticket)
-end
-return {0, value, redis.call('PTTL', KEYS[1]), digits(last), place, digits(ticket), digits(waited),
-  call[1], call[2], call[3]}
+local place, ticket, waited = 0, '0', '0'
+if waiter ~= '' then place, ticket, waited = join(KEYS[3], waiter, ARGV[5], ARGV[11], keep) end
+return {0, value, redis.call('PTTL', KEYS[1]), digits(last), place, ticket, waited, call[1], call[2], call[3]}

@@ -27,7 +27,7 @@ func (r *recorder) EvalSha(ctx context.Context, _ string, keys []string, args ..
 	r.args = append(r.args, uuids.ReplaceAllString(fmt.Sprint(keys, args), "uuid"))
 	cmd := redis.NewCmd(ctx)
 	switch len(args) {
-	case 10: // acquire
+	case 11: // acquire
 		cmd.SetVal([]any{int64(1), "1", "-1"})
 	case 3: // renew
 		cmd.SetVal(int64(1))

@@ -55,25 +55,36 @@ func TestConformance(t *testing.T) {
 	for name, start := range servers {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			open := start(t)
-			admin := open(t)
-			locktest.Run(t, locktest.Backend{
-				Open: func(t *testing.T) lock.Store { t.Helper(); return lock.Redis(open(t)) },
-				Put: func(t *testing.T, key, value string, ttl time.Duration) {
-					t.Helper()
-					put(t, admin, key, value, ttl)
-				},
-				Value: func(t *testing.T, key string) string {
-					t.Helper()
-					value, err := admin.Get(t.Context(), key).Result()
-					if err != nil && !errors.Is(err, redis.Nil) {
-						t.Fatal(err)
-					}
-					return value
-				},
-			})
+			conform(t, start(t), func(rdb redis.UniversalClient) lock.Store { return lock.Redis(rdb) })
+		})
+		if name == "cluster" || name == "sentinel" { // the one calls nobody, the other is a node as well
+			continue
+		}
+		t.Run(name+" calling", func(t *testing.T) {
+			t.Parallel()
+			conform(t, start(t), func(rdb redis.UniversalClient) lock.Store { return lock.RedisCalling(rdb, summonByName) })
 		})
 	}
+}
+
+func conform(t *testing.T, open func(*testing.T) redis.UniversalClient, store func(redis.UniversalClient) lock.Store) {
+	t.Helper()
+	admin := open(t)
+	locktest.Run(t, locktest.Backend{
+		Open: func(t *testing.T) lock.Store { t.Helper(); return store(open(t)) },
+		Put: func(t *testing.T, key, value string, ttl time.Duration) {
+			t.Helper()
+			put(t, admin, key, value, ttl)
+		},
+		Value: func(t *testing.T, key string) string {
+			t.Helper()
+			value, err := admin.Get(t.Context(), key).Result()
+			if err != nil && !errors.Is(err, redis.Nil) {
+				t.Fatal(err)
+			}
+			return value
+		},
+	})
 }
 
 // put stores value, or deletes the key when it is "".

@@ -16,7 +16,7 @@ type Lease struct {
 
 	// Guarded by tenure.mu.
 	released bool
-	finish   func() // ends the work's context; set by Keep
+	cancel   context.CancelCauseFunc // ends the work's context; set by Keep
 }
 
 // Resource returns what is locked.
@@ -97,7 +97,7 @@ func (l *Lease) Abandon() {
 // that then tries again by itself, give [ErrLost] too: the second try finds the
 // lock free or another's.
 func (l *Lease) Release(ctx context.Context) error {
-	_, err := l.tenure.release(ctx, l, false)
+	_, err := l.tenure.release(ctx, l, false, nil)
 	return err
 }
 
@@ -106,5 +106,32 @@ func (l *Lease) Release(ctx context.Context) error {
 // for it for Config.Grace, and the caller has to call it, see [Reservation]. Only
 // the last lease of a holder hands off: for the others the answer is nil.
 func (l *Lease) HandOff(ctx context.Context) (*Reservation, error) {
-	return l.tenure.release(ctx, l, true)
+	turn, err := l.tenure.release(ctx, l, true, nil)
+	return reservation(l.tenure.resource, turn), err
+}
+
+// A Handed is what became of a lock that was released by [Lease.HandOver].
+type Handed struct {
+	// Next is who has to be called, as after [Lease.HandOff].
+	Next *Reservation
+	// Grant is the lock of the waiter that has taken the seat instead, and Answer what
+	// summon has said of that one, see [RedisCalling].
+	Grant  *Grant
+	Answer []any
+}
+
+// HandOver is [Lease.HandOff] for a caller with a seat, where a waiter can begin at once: it
+// takes the seat in the step in which the lock is released, and the lock is then its. id is
+// what makes its token unique, args what summon wants to know. Where the answer to the call
+// is lost, and with it the word of who took the seat, the lock stays that one's until its
+// TTL. A [Store] that has no seats does as in HandOff.
+func (l *Lease) HandOver(ctx context.Context, id string, args []any) (Handed, error) {
+	t := l.tenure
+	start := time.Now()
+	turn, err := t.release(ctx, l, true, &Seat{ID: id, TTL: t.cfg.TTL, Keep: t.cfg.grantKeep(), Args: args})
+	if turn == nil || turn.Token == "" {
+		return Handed{Next: reservation(t.resource, turn)}, err
+	}
+	grant := &Grant{Resource: t.resource, Token: turn.Token, Fence: turn.Fence, HandOff: time.Since(start), Start: start}
+	return Handed{Grant: grant, Answer: turn.Answer}, err
 }

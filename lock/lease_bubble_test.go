@@ -311,6 +311,27 @@ func TestAbandonStopsRenewal(t *testing.T) {
 	})
 }
 
+// At the very time of the first renewal, too, none follows.
+func TestAbandonRacesRenewal(t *testing.T) {
+	t.Parallel()
+	for range 100 {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLeased(t)
+			l.Keep(t.Context())
+			time.Sleep(5 * time.Second)
+			l.Abandon()
+			sent := len(l.redis.SentAt(locktest.Renew, l.start))
+			time.Sleep(time.Minute)
+			if have := len(l.redis.SentAt(locktest.Renew, l.start)); have != sent {
+				t.Errorf("want no renewal after Abandon, have %d", have-sent)
+			}
+			if err := l.Release(t.Context()); !errors.Is(err, lock.ErrLost) {
+				t.Errorf("want ErrLost, have %v", err)
+			}
+		})
+	}
+}
+
 func TestAbandonWithoutKeep(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

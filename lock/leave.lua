@@ -15,6 +15,8 @@
 -- Guarantees: a waiter whose reservation no longer stands keeps its place; the
 -- same call made twice (its reply was lost) names the same reservation.
 
+-- (take.lua)
+-- (line.lua)
 local value = redis.call('GET', KEYS[1])
 if value and begins(value, ARGV[5]) then return passed_on(value) end
 if ARGV[2] ~= '' and value ~= ARGV[2] then return {1} end

@@ -72,14 +72,3 @@ func (c *core) leave(ctx context.Context, resource, waiter, value string, byHand
 	}
 	return reservation(resource, turn), nil
 }
-
-// release takes the lock from token. It is sent even if ctx has ended.
-func (c *core) release(ctx context.Context, resource, token string, byHand bool) (*Reservation, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
-	defer cancel()
-	turn, err := c.store.Release(ctx, c.key(resource), token, c.line(nonceOf(token), byHand))
-	if err != nil {
-		return nil, fmt.Errorf("lock: release %s: %w", resource, err)
-	}
-	return reservation(resource, turn), nil
-}

@@ -23,6 +23,9 @@ const tokenPrefix = "siding:"
 // maxHolder bounds the label in a token, in bytes.
 const maxHolder = 200
 
+// errTooLate is what becomes of a lock whose answer is of no use any more.
+var errTooLate = errors.New("the answer came after the lease's deadline")
+
 // cleanupTimeout bounds a release that nobody waits for.
 const cleanupTimeout = 3 * time.Second
 
@@ -220,7 +223,7 @@ func (c *core) ask(ctx context.Context, a attempt) (*tenure, error) {
 	defer cancel()
 	answer, err := c.store.Acquire(callCtx, Claim{
 		Key: t.key, Token: t.token, TTL: c.cfg.TTL, Keep: c.cfg.grantKeep(),
-		Waiter: a.waiter, Waited: a.waited, Line: c.line(id, a.byHand),
+		Waiter: a.waiter, Waited: a.waited, Came: a.opts.Came, Line: c.line(id, a.byHand),
 	})
 	if err == nil && answer.Fence == 0 {
 		return nil, busyOf(a.resource, answer)
@@ -232,7 +235,7 @@ func (c *core) ask(ctx context.Context, a attempt) (*tenure, error) {
 	case end != nil:
 		err = end
 	case err == nil && !t.trusted():
-		err = errors.New("the answer came after the lease's deadline")
+		err = errTooLate
 	}
 	if err != nil {
 		return t, fmt.Errorf("lock: acquire %s: %w", a.resource, err)
@@ -244,7 +247,7 @@ func (c *core) ask(ctx context.Context, a attempt) (*tenure, error) {
 // about an error here; the TTL frees the lock.
 func (t *tenure) giveBack(ctx context.Context) {
 	t.left(t)
-	_, _ = t.core.release(ctx, t.resource, t.token, false)
+	_, _ = t.passOn(ctx, false, nil)
 }
 
 func (c *core) key(resource string) string { return c.cfg.Prefix + resource }

@@ -25,12 +25,17 @@ type Options struct {
 	// It is for those who do not wait in a goroutine. A caller that neither has
 	// a name nor waits [InLine] takes a free lock, whoever waits.
 	Waiter string
+	// Came is when the waiter came, by the clock of Redis in microseconds, if
+	// that is known and was before the call: its place in line goes by it. 0 is now.
+	Came int64
 }
 
 func (o Options) check() error {
 	switch {
 	case o.MaxHold < 0:
 		return fmt.Errorf("lock: max hold: want 0 or more, have %v", o.MaxHold)
+	case o.Came < 0 || o.Came > 0 && o.Waiter == "":
+		return fmt.Errorf("lock: came: want 0, or the time at which a waiter came, have %d", o.Came)
 	case o.Waiter != "" && o.Wait != nil:
 		return fmt.Errorf("lock: waiter: one that waits for its own turn has no name, have %q", o.Waiter)
 	case strings.HasPrefix(o.Waiter, callPrefix):

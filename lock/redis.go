@@ -10,9 +10,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Each script is one file with its own contract at the top; line.lua is what
-// three of them share.
+// Each script is one file with its own contract at the top; take.lua, join.lua and line.lua
+// are what some of them share.
 var (
+	//go:embed take.lua
+	takeSource string
+	//go:embed join.lua
+	joinSource string
 	//go:embed line.lua
 	lineSource string
 	//go:embed acquire.lua
@@ -26,18 +30,31 @@ var (
 	//go:embed called.lua
 	calledSource string
 
-	acquireScript = redis.NewScript(lineSource + acquireSource)
-	renewScript   = redis.NewScript(renewSource)
-	releaseScript = redis.NewScript(lineSource + releaseSource)
-	leaveScript   = redis.NewScript(lineSource + leaveSource)
-	calledScript  = redis.NewScript(calledSource)
+	renewScript  = redis.NewScript(renewSource)
+	calledScript = redis.NewScript(calledSource)
 )
+
+// lineScripts are the scripts that line.lua is a part of.
+type lineScripts struct{ acquire, release, leave *redis.Script }
+
+// nobodySummons is where all waiters who do not listen are called by hand.
+const nobodySummons = "local summon\n"
+
+// scriptsWith returns the scripts, each with the texts that it names in parentheses, and
+// summon in front of line.lua.
+func scriptsWith(summon string) lineScripts {
+	with := func(source string) *redis.Script {
+		return redis.NewScript(strings.NewReplacer("-- (take.lua)\n", takeSource, "-- (join.lua)\n", joinSource, "-- (line.lua)\n", summon+lineSource).Replace(source))
+	}
+	return lineScripts{acquire: with(acquireSource), release: with(releaseSource), leave: with(leaveSource)}
+}
 
 // reservedPrefix begins the value of a lock that is kept for a waiter.
 const reservedPrefix = "siding-reserved:"
 
 type redisStore struct {
 	rdb     redis.Scripter
+	scripts lineScripts
 	cluster bool
 }
 
@@ -53,9 +70,28 @@ type redisStore struct {
 // context's deadline only with ContextTimeoutEnabled; a call to a Redis that hangs
 // otherwise returns after the client's ReadTimeout, once for each of its retries.
 // No guarantee rests on that, but how soon an Acquire returns does.
-func Redis(rdb redis.Scripter) Store {
+func Redis(rdb redis.Scripter) Store { return newRedis(rdb, nobodySummons) }
+
+// RedisCalling returns a [Store] like that of [Redis] which calls waiters in the same
+// step in which it reserves the lock for them, where they would have to be called by
+// hand. It does so by summon, a text in Lua that defines the local function
+//
+//	summon(waiter, ticket, seat)
+//
+// It makes the waiter come, at once, and returns 'called'; or 'gone' when that one cannot
+// come any more, which takes it out of the line; or nil when it has to be called by hand
+// after all. Where there is a seat, a table that ends with Seat.Args, it may have the waiter
+// begin there, and then returns 'seated' and a table: the name of the lock's holder, and
+// what becomes Turn.Answer. It may write before it fails with an error, but then the lock stays taken for its TTL.
+// In a Cluster, where it could not reach keys of other slots, summon is not used.
+func RedisCalling(rdb redis.Scripter, summon string) Store { return newRedis(rdb, summon) }
+
+func newRedis(rdb redis.Scripter, summon string) Store {
 	_, cluster := rdb.(*redis.ClusterClient)
-	store := &redisStore{rdb: rdb, cluster: cluster}
+	if cluster {
+		summon = nobodySummons
+	}
+	store := &redisStore{rdb: rdb, scripts: scriptsWith(summon), cluster: cluster}
 	_, ring := rdb.(*redis.Ring)
 	if rdb, ok := rdb.(subscriber); ok && !ring {
 		return &redisListener{redisStore: store, rdb: rdb}
@@ -73,18 +109,13 @@ func redisKeys(key string) []string {
 func reservedBegin(nonce string) string { return reservedPrefix + nonce + ":" }
 
 func (s *redisStore) Acquire(ctx context.Context, c Claim) (Answer, error) {
-	r := newReply(acquireScript.Run(ctx, s.rdb, redisKeys(c.Key),
+	r := newReply(s.scripts.acquire.Run(ctx, s.rdb, redisKeys(c.Key),
 		c.Token, ms(c.TTL), ms(c.Keep), c.Waiter, c.Waited.Microseconds(),
-		flag(c.Line.ByHand), flag(s.cluster), reservedBegin(c.Line.Nonce), ms(c.Line.Grace), ms(c.Line.Keep)).Result())
+		flag(c.Line.ByHand), flag(s.cluster), reservedBegin(c.Line.Nonce), ms(c.Line.Grace), ms(c.Line.Keep), c.Came).Result())
 	if r.number() == 1 {
 		return Answer{Fence: r.number(), HandOff: r.microseconds()}, r.err
 	}
-	var a Answer
-	a.Holder = r.text()
-	a.Reserved = strings.HasPrefix(a.Holder, reservedPrefix)
-	a.Left = time.Duration(r.number()) * time.Millisecond
-	a.LastFence = r.number()
-	a.Place, a.Ticket, a.Waited = int(r.number()), r.number(), r.microseconds()
+	a := r.refusal()
 	if next := r.turn(); next.Value != "" {
 		a.Next = next
 	}
@@ -100,13 +131,16 @@ func (s *redisStore) Renew(ctx context.Context, key, token string, ttl, keep tim
 }
 
 func (s *redisStore) Release(ctx context.Context, key, token string, line Line) (*Turn, error) {
-	r := newReply(releaseScript.Run(ctx, s.rdb, redisKeys(key), token,
-		flag(line.ByHand), flag(s.cluster), reservedBegin(line.Nonce), ms(line.Grace), ms(line.Keep)).Result())
+	argv := []any{token, flag(line.ByHand), flag(s.cluster), reservedBegin(line.Nonce), ms(line.Grace), ms(line.Keep)}
+	if seat := line.Seat; seat != nil && !s.cluster {
+		argv = append(append(argv, seat.ID, ms(seat.TTL), ms(seat.Keep)), seat.Args...)
+	}
+	r := newReply(s.scripts.release.Run(ctx, s.rdb, redisKeys(key), argv...).Result())
 	return r.passedOn()
 }
 
 func (s *redisStore) Leave(ctx context.Context, key, waiter, value string, line Line) (*Turn, error) {
-	r := newReply(leaveScript.Run(ctx, s.rdb, redisKeys(key), waiter, value,
+	r := newReply(s.scripts.leave.Run(ctx, s.rdb, redisKeys(key), waiter, value,
 		flag(line.ByHand), flag(s.cluster), reservedBegin(line.Nonce), ms(line.Grace), ms(line.Keep)).Result())
 	return r.passedOn()
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -16,15 +17,15 @@ type reply struct {
 	err    error
 }
 
-func newReply(v any, err error) *reply {
+func newReply(v any, err error) reply {
 	if err != nil {
-		return &reply{err: err}
+		return reply{err: err}
 	}
 	fields, ok := v.([]any)
 	if !ok {
-		return &reply{err: fmt.Errorf("%w: %T", errReply, v)}
+		return reply{err: fmt.Errorf("%w: %T", errReply, v)}
 	}
-	return &reply{fields: fields}
+	return reply{fields: fields}
 }
 
 func (r *reply) next() any {
@@ -70,17 +71,34 @@ func (r *reply) number() int64 {
 
 func (r *reply) microseconds() time.Duration { return time.Duration(r.number()) * time.Microsecond }
 
+// refusal reads what the scripts answer about a lock that could not be had.
+func (r *reply) refusal() Answer {
+	a := Answer{Holder: r.text()}
+	a.Reserved = strings.HasPrefix(a.Holder, reservedPrefix)
+	a.Left = time.Duration(r.number()) * time.Millisecond
+	a.LastFence = r.number()
+	a.Place, a.Ticket, a.Waited = int(r.number()), r.number(), r.microseconds()
+	return a
+}
+
 func (r *reply) turn() *Turn { return &Turn{Value: r.text(), Waiter: r.text(), Ticket: r.number()} }
+
+// seated says that a waiter has taken the seat.
+const seated = 3
 
 // passedOn reads what the scripts answer that pass on a lock.
 func (r *reply) passedOn() (*Turn, error) {
-	switch outcome := r.number(); {
+	outcome := r.number()
+	switch {
 	case r.err != nil:
 		return nil, r.err
 	case outcome == 0:
 		return nil, ErrLost
 	case outcome == 1:
 		return nil, nil //nolint:nilnil // nobody has to be called: no turn and no error
+	}
+	if outcome == seated {
+		return &Turn{Token: r.text(), Fence: r.number(), Answer: r.fields}, r.err
 	}
 	next := r.turn()
 	return next, r.err

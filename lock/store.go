@@ -54,6 +54,7 @@ type Claim struct {
 	// the line, and the same in each of its claims.
 	Waiter string
 	Waited time.Duration // for how long already, which is its place in line
+	Came   int64         // or when it came, by the store's clock in us; 0 goes by Waited
 	Line   Line
 }
 
@@ -63,6 +64,16 @@ type Line struct {
 	ByHand bool          // the client calls those waiters who do not listen
 	Grace  time.Duration // how long a lock is kept for somebody
 	Keep   time.Duration // how long a line is remembered that nobody comes to
+	Seat   *Seat         // for a Release; nil for none
+}
+
+// A Seat is where the next waiter can begin at once, in the step in which the lock is
+// released; see [Lease.HandOver].
+type Seat struct {
+	ID   string        // what makes its token unique, in letters, digits and '-'
+	TTL  time.Duration // of the lock
+	Keep time.Duration // how long the fencing token is remembered
+	Args []any         // for summon, see [RedisCalling]
 }
 
 // An Answer is what came of a [Claim]. Where Fence is above zero the lock was taken.
@@ -95,6 +106,11 @@ type Turn struct {
 	Waiter string
 	Ticket int64
 	Value  string // what the Store keeps in the lock's place
+
+	// Of a waiter that has taken the [Seat] the rest is set instead.
+	Token  string
+	Fence  int64
+	Answer []any // what summon has said of it
 }
 
 // callPrefix begins the name of a waiter who listens.

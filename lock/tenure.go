@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 )
@@ -27,10 +28,12 @@ type tenure struct {
 	lost     error              // set once, never cleared
 	leases   int                // not released yet
 	released bool               // set with the last of them
-	works    map[*Lease]func()  // what cancels the contexts of those that are kept, once it is lost
+	works    []*Lease           // those of them that are kept
 	expiry   *time.Timer        // declares it lost at its deadline
-	stop     context.CancelFunc // ends renewal; set when it is first kept
-	stopped  chan struct{}      // closed when renewal has ended
+	renewal  *time.Timer        // begins to renew; set when it is first kept
+	stop     context.CancelFunc // ends the renewing; set when that begins
+	stopped  chan struct{}      // closed when it has ended
+	unkept   bool               // it is not to be renewed any more
 }
 
 // enter is another lease of the same tenure, for its holder.
@@ -88,8 +91,8 @@ func (t *tenure) lose() {
 	}
 	t.lost = t.why()
 	t.expiry.Stop()
-	for _, cancel := range t.works {
-		cancel()
+	for _, l := range t.works {
+		l.cancel(t.cause())
 	}
 }
 
@@ -120,29 +123,30 @@ func (t *tenure) keep(ctx context.Context, l *Lease) context.Context {
 		cancel(t.cause()) // it ended before the work could begin
 		return work
 	}
-	l.finish = func() { cancel(nil) }
-	if t.works == nil {
-		t.works = make(map[*Lease]func())
+	l.cancel = cancel
+	t.works = append(t.works, l)
+	if t.renewal == nil {
+		// Most work is done before its first renewal, and then needs no goroutine for it.
+		t.renewal = time.AfterFunc(t.cfg.RenewEvery, func() { t.renewing(context.WithoutCancel(ctx)) })
 	}
-	t.works[l] = func() { cancel(t.cause()) }
-	if t.stop != nil {
-		return work
-	}
-	renewal, stop := context.WithCancel(context.WithoutCancel(ctx))
-	t.stop, t.stopped = stop, make(chan struct{})
-	go func() {
-		defer close(t.stopped)
-		t.renewUntil(renewal)
-	}()
 	return work
 }
 
-// renewUntil renews until ctx ends or the tenure is lost. A renewal that fails
+// renewing renews until that is to end or the tenure is lost. A renewal that fails
 // for another reason than "not yours" is tried again soon, within the deadline.
-func (t *tenure) renewUntil(ctx context.Context) {
+func (t *tenure) renewing(ctx context.Context) {
 	const retryEvery = 10 // tries in the time between two renewals
-	every := t.cfg.RenewEvery
-	timer := time.NewTimer(every)
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	t.mu.Lock()
+	if t.unkept {
+		t.mu.Unlock()
+		return
+	}
+	t.stop, t.stopped = stop, make(chan struct{})
+	t.mu.Unlock()
+	defer close(t.stopped)
+	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		select {
@@ -152,11 +156,11 @@ func (t *tenure) renewUntil(ctx context.Context) {
 		}
 		switch err := t.renew(ctx); {
 		case err == nil:
-			timer.Reset(every)
+			timer.Reset(t.cfg.RenewEvery)
 		case errors.Is(err, ErrLost):
 			return
 		default:
-			timer.Reset(every / retryEvery)
+			timer.Reset(t.cfg.RenewEvery / retryEvery)
 		}
 	}
 }
@@ -205,6 +209,10 @@ func (t *tenure) lostAt(call string, err error) error {
 // can follow a release.
 func (t *tenure) endRenewal() {
 	t.mu.Lock()
+	t.unkept = true
+	if t.renewal != nil {
+		t.renewal.Stop()
+	}
 	stop, stopped := t.stop, t.stopped
 	t.mu.Unlock()
 	if stop == nil {
@@ -215,7 +223,7 @@ func (t *tenure) endRenewal() {
 }
 
 // release ends lease l; with the last of them it releases the lock and passes it on.
-func (t *tenure) release(ctx context.Context, l *Lease, byHand bool) (*Reservation, error) {
+func (t *tenure) release(ctx context.Context, l *Lease, byHand bool, seat *Seat) (*Turn, error) {
 	t.mu.Lock()
 	if l.released {
 		t.mu.Unlock()
@@ -228,9 +236,9 @@ func (t *tenure) release(ctx context.Context, l *Lease, byHand bool) (*Reservati
 		lost = fmt.Errorf("lock: release %s: %w", t.resource, t.why())
 	}
 	l.released = true
-	delete(t.works, l)
-	if l.finish != nil {
-		l.finish()
+	if l.cancel != nil {
+		t.works = slices.DeleteFunc(t.works, func(other *Lease) bool { return other == l })
+		l.cancel(nil)
 	}
 	t.leases--
 	last := t.leases == 0
@@ -246,9 +254,22 @@ func (t *tenure) release(ctx context.Context, l *Lease, byHand bool) (*Reservati
 	defer t.left(t)
 	// A lost lock is released, too: its key may still be there, and to wait for
 	// its TTL would serve nobody.
-	next, err := t.core.release(ctx, t.resource, t.token, byHand)
+	next, err := t.passOn(ctx, byHand, seat)
 	if err == nil {
 		err = lost
 	}
 	return next, err
+}
+
+// passOn releases the lock in the store and passes it on. It is done even if ctx has ended.
+func (t *tenure) passOn(ctx context.Context, byHand bool, seat *Seat) (*Turn, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
+	defer cancel()
+	line := t.line(nonceOf(t.token), byHand)
+	line.Seat = seat
+	turn, err := t.store.Release(ctx, t.key, t.token, line)
+	if err != nil {
+		return nil, fmt.Errorf("lock: release %s: %w", t.resource, err)
+	}
+	return turn, nil
 }

@@ -44,6 +44,7 @@ var cases = []struct {
 	{"42 fence grows", fenceGrows},
 	{"49 lock again after a loss", lockAgainAfterALoss},
 	{"50 line is served in order of arrival", lineIsServedInOrder},
+	{"50 place goes by when a waiter came", placeGoesByWhenItCame},
 	{"50 place in line counts from the arrival", placeCountsFromTheArrival},
 	{"work of three ttls with renewal", workWithRenewal},
 	{"work of three ttls without renewal", workWithoutRenewal},

@@ -181,6 +181,23 @@ func oneAttemptForMany(s *suite) {
 	s.release(lease)
 }
 
+func placeGoesByWhenItCame(s *suite) {
+	holder := s.take(s.locker(lock.Config{}))
+	came := holder.Fence() - 10 // a time by the store's clock
+	for _, w := range []struct {
+		waiter string
+		came   int64
+		place  int
+	}{{"second", came + 2, 1}, {"newcomer", 0, 2}, {"first", came + 1, 1}, {"second", came, 2}, {"of the future", came + 1<<50, 4}} {
+		_, err := s.locker(lock.Config{}).With(lock.Options{Waiter: w.waiter, Came: w.came}).Acquire(s.Context(), s.res)
+		busy, ok := errors.AsType[*lock.BusyError](err)
+		if !ok || busy.Place != w.place {
+			s.Errorf("%s: want place %d, have %+v, %v", w.waiter, w.place, busy, err)
+		}
+	}
+	s.release(holder)
+}
+
 func lineIsServedInOrder(s *suite) {
 	holder := s.take(s.locker(lock.Config{}))
 	var line []*waiting

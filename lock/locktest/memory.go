@@ -289,7 +289,9 @@ func (r *record) join(c lock.Claim, now time.Time) place {
 		return r.line[i]
 	}
 	p := place{waiter: c.Waiter, ticket: now.Add(-c.Waited).UnixMicro()}
-	if n := len(r.line); n > 0 && c.Waited == 0 {
+	if c.Came > 0 {
+		p.ticket = min(c.Came, now.UnixMicro())
+	} else if n := len(r.line); n > 0 && c.Waited == 0 {
 		p.ticket = max(p.ticket, r.line[n-1].ticket+1)
 	}
 	r.line = append(r.line, p)

@@ -1,0 +1,34 @@
+package lock_test
+
+import (
+	"testing"
+
+	"github.com/sidingq/siding/internal/redistest"
+	"github.com/sidingq/siding/lock"
+)
+
+// BenchmarkLocker is what the process spends on a lock, but for its connection to Redis.
+func BenchmarkLocker(b *testing.B) {
+	locker, err := lock.New(lock.Redis(redistest.Obliging{}), lock.Config{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer locker.Close()
+	for name, keep := range map[string]bool{"acquire and release": false, "with Keep": true} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				lease, err := locker.Acquire(b.Context(), "order:536365")
+				if err != nil {
+					b.Fatal(err)
+				}
+				if keep {
+					lease.Keep(b.Context())
+				}
+				if err := lease.Release(b.Context()); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

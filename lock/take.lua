@@ -1,0 +1,42 @@
+-- What takes a lock that may be had at once; it is put into the scripts that name it.
+
+local function digits(n) return string.format('%.0f', n) end
+
+-- Since when, and for whom, value reserves the lock; nothing when it does not.
+local function reserved(value)
+  local since, waiter = string.match(value or '', '^siding%-reserved:[^:]+:(%d+):(.*)$')
+  return tonumber(since), waiter
+end
+
+-- Makes the next fence of a lock. It is the time in us, of 16 digits until the year 2286.
+local function fenced(grant, keep)
+  local now = redis.call('TIME')
+  local fence = now[1] .. string.format('%06d', now[2])
+  local before = redis.call('SET', grant, fence, 'PX', keep, 'GET')
+  -- Digits of one length compare as their numbers do.
+  if before and not (#before == 16 and before < fence) then
+    local last = tonumber(string.match(before, '^%d+') or '0')
+    if last >= tonumber(fence) then
+      fence = digits(last + 1)
+      redis.call('SET', grant, fence, 'PX', keep)
+    end
+  end
+  return fence
+end
+
+-- Takes the lock for the token if it is free and nobody is in line, or if it is reserved
+-- for the waiter. Returns the fence and, after a reservation, the time since then in us,
+-- else '-1'; or nothing and what the lock holds.
+local function take(lock, grant, line, token, ttl, keep, waiter)
+  if waiter == '' or redis.call('EXISTS', line) == 0 then
+    if redis.call('SET', lock, token, 'NX', 'PX', ttl) then return fenced(grant, keep), '-1' end
+  end
+  local value = redis.call('GET', lock)
+  local since, whose = reserved(value)
+  if not since or waiter == '' or whose ~= waiter then return nil, value end
+  redis.call('SET', lock, token, 'PX', ttl)
+  redis.call('ZREM', line, waiter)
+  local fence = fenced(grant, keep)
+  return fence, digits(math.max(0, tonumber(fence) - since))
+end
+
