@@ -232,7 +232,7 @@ func TestRightsOfAWorker(t *testing.T) {
 	g := newGuardedSite(t)
 	g.as("admin")
 	g.enqueueAll(t)
-	client := queue.NewClient(g.admin)
+	client := newClient(t, g.admin)
 	for _, retries := range []int{queue.NoRetries, 1} { // one is archived, one tried again
 		if _, err := client.Enqueue(t.Context(), stranger{}, &queue.Options{Retries: retries}); err != nil {
 			t.Fatal(err)
@@ -358,7 +358,7 @@ func TestRightsToKeysAndChannels(t *testing.T) {
 	work := map[string]func(*testing.T, *redis.Client){
 		aclEnqueue: func(t *testing.T, rdb *redis.Client) {
 			t.Helper()
-			_, _ = queue.NewClient(rdb).Enqueue(t.Context(), success{}, nil)
+			_, _ = newClient(t, rdb).Enqueue(t.Context(), success{}, nil)
 			saveCheckpoints(t, rdb)
 		},
 		aclDashboard: func(t *testing.T, rdb *redis.Client) {
@@ -426,7 +426,7 @@ func (g *guardedSite) fillQueue(t *testing.T) {
 		t.Fatal(err)
 	}
 	inspector := asynq.NewInspectorFromRedisClient(g.admin)
-	client := queue.NewClient(g.admin)
+	client := newClient(t, g.admin)
 	put := func(task queue.Task, state string, opts queue.Options) {
 		for i := range 3 {
 			opts.TaskID = fmt.Sprint(state, "-", i+1)

@@ -9,7 +9,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/queue"
 	"github.com/sidingq/siding/tasks"
 )
 
@@ -30,7 +29,7 @@ func TestWorkersAreKilled(t *testing.T) {
 			t.Parallel()
 			s := newSite(t)
 			rdb := s.redis.Client(t)
-			client := queue.NewClient(rdb)
+			client := newClient(t, rdb)
 			enqueue := func(order string) string {
 				t.Helper()
 				receipt, err := client.Enqueue(t.Context(), tasks.AuditOrder{Order: order}, nil)

@@ -22,18 +22,20 @@ func TestDashboardShowsWhyTasksWait(t *testing.T) {
 	address := freeAddress(t)
 	s.env = append(s.env, "SIDING_HTTP_ADDRESS="+address)
 	s.startWorker(t, "--work", "2m") // the holder keeps the order while the others wait
-	var lines strings.Builder
-	for i := range 5 {
-		fmt.Fprintf(&lines, `{"kind":"order:audit","payload":{"order":"536365"},"id":"audit-%d"}`+"\n", i)
+	for i := range 5 {               // one after the other, as a place is that of the moment in which a task comes
+		file := filepath.Join(t.TempDir(), "task.jsonl")
+		line := fmt.Sprintf(`{"kind":"order:audit","payload":{"order":"536365"},"id":"audit-%d"}`+"\n", i)
+		if err := os.WriteFile(file, []byte(line), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.enqueue(t.Context(), "stream", file); err != nil {
+			t.Fatal(err)
+		}
+		await(t, 20*time.Second, "one task at work and the others waiting", func() bool {
+			info := s.queueInfo(t)
+			return info.Active == 1 && info.Retry == i
+		})
 	}
-	file := filepath.Join(t.TempDir(), "tasks.jsonl")
-	if err := os.WriteFile(file, []byte(lines.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.enqueue(t.Context(), "stream", file); err != nil {
-		t.Fatal(err)
-	}
-	await(t, 20*time.Second, "four tasks waiting", func() bool { return s.queueInfo(t).Retry == 4 })
 
 	page := "http://" + address + "/dashboard/queues/default?status=retry"
 	text := browsertest.Text(t, page, "waiting for order:536365, held by order:audit audit-")

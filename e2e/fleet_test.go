@@ -19,10 +19,12 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/oracle"
 	"github.com/sidingq/siding/internal/orders"
 	"github.com/sidingq/siding/internal/redistest"
+	"github.com/sidingq/siding/queue"
 	"github.com/sidingq/siding/tasks"
 	"github.com/sidingq/siding/tasks/ledger"
 )
@@ -264,4 +266,14 @@ func tail(s string, n int) string {
 		return "... " + s[len(s)-n:]
 	}
 	return s
+}
+
+// newClient returns a client without shards.
+func newClient(t *testing.T, rdb redis.UniversalClient) *queue.Client {
+	t.Helper()
+	client, err := queue.NewClient(rdb, queue.ClientConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
 }

@@ -59,7 +59,7 @@ func runPart(t *testing.T, part []byte, guarded bool) (report oracle.Report, lin
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.Close() })
-	client := queue.NewClient(srv.Client(t))
+	client := newClient(t, srv.Client(t))
 	r, err := orders.NewReader(bytes.NewReader(part))
 	if err != nil {
 		t.Fatal(err)

@@ -2,29 +2,11 @@ package queue
 
 import (
 	"context"
-	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/sidingq/siding/internal/asynqredis"
 	"github.com/sidingq/siding/lock"
 )
-
-// waiterName names a task in the line of a resource. The queue's length comes
-// first, as both queue and id may hold any character.
-func waiterName(queue, id string) string {
-	return fmt.Sprintf("%d:%s:%s", len(queue), queue, id)
-}
-
-func parseWaiter(name string) (queue, id string, ok bool) {
-	length, rest, ok := strings.Cut(name, ":")
-	n, err := strconv.Atoi(length)
-	if !ok || err != nil || n < 0 || n >= len(rest) || rest[n] != ':' {
-		return "", "", false
-	}
-	return rest[:n], rest[n+1:], true
-}
 
 const (
 	// stillActive is how long a waiter that is called while it is still active
@@ -83,7 +65,7 @@ func (g *Guard) callOne(ctx context.Context, r *lock.Reservation) *lock.Reservat
 }
 
 func (g *Guard) promote(ctx context.Context, r *lock.Reservation) (asynqredis.Promotion, error) {
-	queue, id, ok := parseWaiter(r.Waiter)
+	queue, id, ok := asynqredis.ParseWaiter(r.Waiter)
 	if !ok {
 		return asynqredis.Gone, nil // not a task of ours
 	}

@@ -16,7 +16,8 @@ import (
 )
 
 // A parkLatch is a tap that holds back the first parking of a task, as if its
-// worker were slow, or dead.
+// worker were slow, or dead. A task without a header is refused by its worker; one with
+// a header may be put aside by its dequeue, and then there is nothing to hold back.
 type parkLatch struct {
 	reached, opened chan struct{}
 	used            atomic.Bool
@@ -60,95 +61,107 @@ func (b *bundle) awaitNoted(t *testing.T, id string) {
 // asynq has not parked it yet. It then comes at once.
 func TestCalledWhileActive(t *testing.T) {
 	t.Parallel()
-	b, st, latch := setup(t), newStage(t), newParkLatch()
-	holder := b.holdElsewhere(t, st, longGrace)
-	(&plain{onTasks: latch.tap(t)}).serve(t, b, st)
-	id := b.enqueue(t, b.job(1))
-	within(t, patience, "the park", latch.reached)
-	b.wantLine(t, id)
-	holder.open()
-	b.awaitNoted(t, id)
-	start := time.Now()
-	close(latch.opened)
-	b.awaitGone(t, id)
-	if took := time.Since(start); took > prompt { // its timer is at 16 s
-		t.Errorf("want it to come at once, have %v", took)
-	}
-	eventually(t, "an empty line", func() bool { return len(b.line(t)) == 0 })
+	inBothWays(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		st, latch := newStage(t), newParkLatch()
+		holder := b.holdElsewhere(t, st, longGrace)
+		(&plain{guardConfig: queue.GuardConfig{Resources: resources()}, onTasks: latch.tap(t)}).serve(t, b, st)
+		id := b.enqueuePlain(t, b.job(1))
+		within(t, patience, "the park", latch.reached)
+		b.wantLine(t, id)
+		holder.open()
+		b.awaitNoted(t, id)
+		start := time.Now()
+		close(latch.opened)
+		b.awaitGone(t, id)
+		if took := time.Since(start); took > prompt { // its timer is at 16 s
+			t.Errorf("want it to come at once, have %v", took)
+		}
+		eventually(t, "an empty line", func() bool { return len(b.line(t)) == 0 })
+	})
 }
 
 // Called while active, then parked, and no worker is free for more than a
 // second: within the grace it is still its turn.
 func TestCalledWhileActiveKeepsItsTurn(t *testing.T) {
 	t.Parallel()
-	b, st, latch := setup(t), newStage(t), newParkLatch()
-	holder := b.holdElsewhere(t, st, longGrace)
-	(&plain{onTasks: latch.tap(t)}).serve(t, b, st)
-	first := b.enqueue(t, b.job(1))
-	within(t, patience, "the park", latch.reached)
-	second := b.park(t, 2)[0]
-	b.wantLine(t, first, second)
-	holder.open()
-	b.awaitNoted(t, first)
-	latch.idle.Store(true)
-	close(latch.opened)
-	b.awaitState(t, first, asynq.TaskStatePending)
-	eventually(t, "the call to be settled", func() bool { return !slices.Contains(b.line(t), first) })
-	b.wantLine(t, second)
-	latch.idle.Store(false)
-	b.awaitGone(t, first, second)
-	st.wantOrder(0, 1, 2)
+	inBothWays(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		st, latch := newStage(t), newParkLatch()
+		holder := b.holdElsewhere(t, st, longGrace)
+		(&plain{guardConfig: queue.GuardConfig{Resources: resources()}, onTasks: latch.tap(t)}).serve(t, b, st)
+		first := b.enqueuePlain(t, b.job(1))
+		within(t, patience, "the park", latch.reached)
+		second := b.park(t, 2)[0]
+		b.wantLine(t, first, second)
+		holder.open()
+		b.awaitNoted(t, first)
+		latch.idle.Store(true)
+		close(latch.opened)
+		b.awaitState(t, first, asynq.TaskStatePending)
+		eventually(t, "the call to be settled", func() bool { return !slices.Contains(b.line(t), first) })
+		b.wantLine(t, second)
+		latch.idle.Store(false)
+		b.awaitGone(t, first, second)
+		st.wantOrder(0, 1, 2)
+	})
 }
 
 // A waiter whose worker died before it was parked is dropped after about a
 // second and the next one is served. The dead one's task is not lost.
 func TestDeadActiveWaiterIsDropped(t *testing.T) {
 	t.Parallel()
-	b, st, latch := setup(t), newStage(t), newParkLatch()
-	holder := b.holdElsewhere(t, st, longGrace)
-	(&plain{onTasks: latch.tap(t)}).serve(t, b, st)
-	dead := b.enqueue(t, b.job(1))
-	within(t, patience, "the park", latch.reached)
-	next := b.park(t, 2)[0]
-	start := time.Now()
-	holder.open()
-	b.awaitGone(t, next)
-	if took := time.Since(start); took < 900*time.Millisecond || took > prompt {
-		t.Errorf("want the next one served after about 1 s, have %v", took)
-	}
-	b.wantLine(t)
-	close(latch.opened)
-	b.awaitGone(t, dead)
-	st.wantOrder(0, 2, 1)
+	inBothWays(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		st, latch := newStage(t), newParkLatch()
+		holder := b.holdElsewhere(t, st, longGrace)
+		(&plain{guardConfig: queue.GuardConfig{Resources: resources()}, onTasks: latch.tap(t)}).serve(t, b, st)
+		dead := b.enqueuePlain(t, b.job(1))
+		within(t, patience, "the park", latch.reached)
+		next := b.park(t, 2)[0]
+		start := time.Now()
+		holder.open()
+		b.awaitGone(t, next)
+		if took := time.Since(start); took < 900*time.Millisecond || took > prompt {
+			t.Errorf("want the next one served after about 1 s, have %v", took)
+		}
+		b.wantLine(t)
+		close(latch.opened)
+		b.awaitGone(t, dead)
+		st.wantOrder(0, 2, 1)
+	})
 }
 
 // The same with a grace that is shorter than that second: the dead one must not
 // stay at the head, to cost each release another grace.
 func TestDeadActiveWaiterAndAShortGrace(t *testing.T) {
 	t.Parallel()
-	b, st, latch := setup(t), newStage(t), newParkLatch()
-	cfg := lock.Config{Grace: 600 * time.Millisecond}
-	holder := b.holdElsewhere(t, st, cfg)
-	(&plain{guardConfig: queue.GuardConfig{Lock: cfg}, onTasks: latch.tap(t)}).serve(t, b, st)
-	dead := b.enqueue(t, b.job(1))
-	within(t, patience, "the park", latch.reached)
-	next := b.park(t, 2)[0]
-	start := time.Now()
-	holder.open()
-	b.awaitGone(t, next)
-	if took := time.Since(start); took > prompt { // its timer is at 16 s
-		t.Errorf("want the next one called, have %v", took)
-	}
-	b.wantLine(t)
-	close(latch.opened)
-	b.awaitGone(t, dead)
+	inBothWays(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		st, latch := newStage(t), newParkLatch()
+		cfg := lock.Config{Grace: 600 * time.Millisecond}
+		holder := b.holdElsewhere(t, st, cfg)
+		(&plain{guardConfig: queue.GuardConfig{Lock: cfg, Resources: resources()}, onTasks: latch.tap(t)}).serve(t, b, st)
+		dead := b.enqueuePlain(t, b.job(1))
+		within(t, patience, "the park", latch.reached)
+		next := b.park(t, 2)[0]
+		start := time.Now()
+		holder.open()
+		b.awaitGone(t, next)
+		if took := time.Since(start); took > prompt { // its timer is at 16 s
+			t.Errorf("want the next one called, have %v", took)
+		}
+		b.wantLine(t)
+		close(latch.opened)
+		b.awaitGone(t, dead)
+	})
 }
 
 // A call that is late finds the task in the back-off after its own failure, and
 // leaves it there.
 func TestLateCall(t *testing.T) {
 	t.Parallel()
-	b, st := setup(t), newStage(t)
+	b, st := setupByHand(t), newStage(t)
 	late := make(chan struct{})
 	var calls atomic.Int32
 	p := &plain{onLocks: func(_ context.Context, cmd redis.Cmder, send func() error) error {

@@ -109,7 +109,7 @@ func TestLostCall(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b, st := setup(t), newStage(t)
+			b, st := setupByHand(t), newStage(t)
 			p := &plain{
 				guardConfig: queue.GuardConfig{Lock: lock.Config{TTL: 3 * time.Second, Grace: 300 * time.Millisecond}},
 				onLocks: func(_ context.Context, cmd redis.Cmder, send func() error) error {
@@ -175,23 +175,26 @@ func TestReleaserDiesBeforeTheCall(t *testing.T) {
 // another has taken the lock, it joins at the end.
 func TestCalledButTooLate(t *testing.T) {
 	t.Parallel()
-	b, st, latch := setup(t), newStage(t), newParkLatch()
-	latch.used.Store(true)
-	cfg := lock.Config{Grace: 300 * time.Millisecond}
-	holder := b.holdElsewhere(t, st, cfg)
-	(&plain{onTasks: latch.tap(t)}).serve(t, b, st)
-	ids := b.park(t, 1, 2, 3)
-	latch.idle.Store(true)
-	second := st.hold(4)
-	holder.open()
-	b.awaitState(t, ids[0], asynq.TaskStatePending)
-	eventually(t, "the reservation to lapse", func() bool { return b.value(t) == "" })
-	b.wantLine(t, ids[1], ids[2])
-	b.enqueue(t, b.job(4), queue.Options{Queue: b.queue + ".elsewhere"})
-	within(t, patience, "another to take the lock", second.entered)
-	latch.idle.Store(false)
-	b.awaitState(t, ids[0], asynq.TaskStateRetry)
-	b.wantLine(t, ids[1], ids[2], ids[0])
-	second.open()
-	st.wantOrder(0, 4, 2, 3, 1)
+	inBothWays(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		st, latch := newStage(t), newParkLatch()
+		latch.used.Store(true)
+		cfg := lock.Config{Grace: 300 * time.Millisecond}
+		holder := b.holdElsewhere(t, st, cfg)
+		(&plain{onTasks: latch.tap(t)}).serve(t, b, st)
+		ids := b.park(t, 1, 2, 3)
+		latch.idle.Store(true)
+		second := st.hold(4)
+		holder.open()
+		b.awaitState(t, ids[0], asynq.TaskStatePending)
+		eventually(t, "the reservation to lapse", func() bool { return b.value(t) == "" })
+		b.wantLine(t, ids[1], ids[2])
+		b.enqueue(t, b.job(4), queue.Options{Queue: b.queue + ".elsewhere"})
+		within(t, patience, "another to take the lock", second.entered)
+		latch.idle.Store(false)
+		b.awaitState(t, ids[0], asynq.TaskStateRetry)
+		b.wantLine(t, ids[1], ids[2], ids[0])
+		second.open()
+		st.wantOrder(0, 4, 2, 3, 1)
+	})
 }

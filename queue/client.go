@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,22 +9,40 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/google/uuid"
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/asynqredis"
 	"github.com/sidingq/siding/lock"
 )
 
-// A Client enqueues tasks. It is safe for use by several goroutines.
-type Client struct {
-	asynq *asynq.Client
+// ClientConfig configures a [Client]. The zero value works.
+type ClientConfig struct {
+	// Shards says over how many asynq queues (1 to [MaxShards]) a queue is
+	// spread, by its name. It has to be that of the servers, see [ServerConfig].
+	Shards map[string]int
 }
 
-// NewClient returns a client on rdb, which it does not close. Set
-// ContextTimeoutEnabled on rdb, so that the deadline of a context bounds calls to a
-// Redis that hangs.
-func NewClient(rdb redis.UniversalClient) *Client {
-	return &Client{asynq: asynq.NewClientFromRedisClient(rdb)}
+// Validate returns an error that names the first field that cannot work.
+func (c ClientConfig) Validate() error { return checkShards(nil, c.Shards) }
+
+// A Client enqueues tasks. It is safe for use by several goroutines.
+type Client struct {
+	ringer *asynqredis.Ringer
+	asynq  *asynq.Client // on ringer
+	shards sharding
+}
+
+// NewClient checks the configuration and returns a client on rdb, which it does not
+// close. Set ContextTimeoutEnabled on rdb, so that the deadline of a context bounds calls
+// to a Redis that hangs.
+func NewClient(rdb redis.UniversalClient, cfg ClientConfig) (*Client, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	ringer := asynqredis.NewRinger(rdb)
+	return &Client{ringer: ringer, asynq: asynq.NewClientFromRedisClient(ringer), shards: newSharding(cfg.Shards)}, nil
 }
 
 // Enqueue checks the task and its options, and stores it. A nil opts means the
@@ -31,98 +50,82 @@ func NewClient(rdb redis.UniversalClient) *Client {
 // nothing was stored; after an error of Redis the task may have been, so give
 // it a TaskID if it must not be stored twice by a second call.
 func (c *Client) Enqueue(ctx context.Context, t Task, opts *Options) (Receipt, error) {
-	task, options, err := prepare(t, opts, time.Now())
+	p, err := c.shards.prepare(t, opts, time.Now())
 	if err != nil {
 		return Receipt{}, err
 	}
-	return c.send(ctx, task, options)
-}
-
-func (c *Client) send(ctx context.Context, task *asynq.Task, options []asynq.Option) (Receipt, error) {
-	info, err := c.asynq.EnqueueContext(ctx, task, options...)
-	switch {
-	case errors.Is(err, asynq.ErrDuplicateTask):
-		return Receipt{}, fmt.Errorf("%s: %w", task.Type(), ErrDuplicate)
-	case errors.Is(err, asynq.ErrTaskIDConflict):
-		return Receipt{}, fmt.Errorf("%s: %w", task.Type(), ErrTaskIDConflict)
-	case err != nil:
-		return Receipt{}, fmt.Errorf("queue: enqueue %s: %w", task.Type(), err)
-	}
-	return Receipt{ID: info.ID, Queue: info.Queue}, nil
+	_, err = c.asynq.EnqueueContext(ctx, p.task, p.options...)
+	return p.outcome(err)
 }
 
 // Check returns the error with which [Client.Enqueue] would refuse the task
-// without asking Redis, nil when it would not.
+// without asking Redis, nil when it would not. It knows of no shards.
 func Check(t Task, opts *Options) error {
-	_, _, err := prepare(t, opts, time.Now())
+	_, err := sharding(nil).prepare(t, opts, time.Now())
 	return err
 }
 
-// A Job is one task of a batch with its options; nil options mean the defaults.
-type Job struct {
-	Task    Task
-	Options *Options
+// A prepared task is ready to be given to asynq.
+type prepared struct {
+	task    *asynq.Task
+	options []asynq.Option
+	receipt Receipt
+	named   bool // its id was chosen by the caller
 }
 
-// A Result is what became of one job of a batch: a receipt, or the error that
-// refused it.
-type Result struct {
-	Receipt
-
-	Err error
-}
-
-// EnqueueBatch enqueues jobs in order and answers each at its index; one that
-// is refused does not stop the rest. Its own error is a fault of Redis or the
-// end of ctx; the jobs from there on have that error as theirs.
-func (c *Client) EnqueueBatch(ctx context.Context, jobs []Job) ([]Result, error) {
-	results := make([]Result, len(jobs))
-	for i, job := range jobs {
-		task, options, err := prepare(job.Task, job.Options, time.Now())
-		if err != nil {
-			results[i].Err = err
-			continue
-		}
-		if err = ctx.Err(); err == nil {
-			results[i].Receipt, err = c.send(ctx, task, options)
-		}
-		results[i].Err = err
-		if err != nil && !errors.Is(err, ErrDuplicate) && !errors.Is(err, ErrTaskIDConflict) {
-			for j := i + 1; j < len(jobs); j++ {
-				results[j].Err = err
-			}
-			return results, err
-		}
+// outcome says what has become of the task, given asynq's word on it.
+func (p *prepared) outcome(err error) (Receipt, error) {
+	switch {
+	case errors.Is(err, asynq.ErrTaskIDConflict) && !p.named:
+		// Nobody else has this id: the answer to an earlier call was lost, and it was sent again.
+	case errors.Is(err, asynq.ErrDuplicateTask):
+		return Receipt{}, fmt.Errorf("%s: %w", p.task.Type(), ErrDuplicate)
+	case errors.Is(err, asynq.ErrTaskIDConflict):
+		return Receipt{}, fmt.Errorf("%s: %w", p.task.Type(), ErrTaskIDConflict)
+	case err != nil:
+		return Receipt{}, fmt.Errorf("queue: enqueue %s: %w", p.task.Type(), err)
 	}
-	return results, nil
+	return p.receipt, nil
 }
 
 // prepare checks everything that can be checked without Redis.
-func prepare(t Task, opts *Options, now time.Time) (*asynq.Task, []asynq.Option, error) {
+func (s sharding) prepare(t Task, opts *Options, now time.Time) (*prepared, error) {
 	payload, resource, err := encode(t)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	var o Options
 	if opts != nil {
 		o = *opts
 	}
+	if queue, ok := queueOfShard(o.Queue); ok && len(s[queue]) > 0 {
+		return nil, &TaskError{Kind: t.Kind(), Field: "queue", Want: "want " + queue + ", not one of its shards", Value: o.Queue}
+	}
+	o.Queue = s.shardOf(cmp.Or(o.Queue, "default"), shardKey(resource, t.Kind(), payload, o))
+	named := o.TaskID != ""
+	if !named {
+		o.TaskID = uuid.NewString()
+	}
 	options, err := o.asynq(t.Kind(), now)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	var headers map[string]string
 	if _, guarded := t.(Guarded); guarded {
 		if err := lock.CheckResource(resource); err != nil {
-			return nil, nil, &TaskError{Kind: t.Kind(), Field: "resource", Want: err.Error()}
+			return nil, &TaskError{Kind: t.Kind(), Field: "resource", Want: err.Error()}
 		}
 		headers = map[string]string{HeaderResource: resource}
 	}
-	return asynq.NewTaskWithHeaders(t.Kind(), payload, headers), options, nil
+	return &prepared{asynq.NewTaskWithHeaders(t.Kind(), payload, headers), options, Receipt{o.TaskID, o.Queue}, named}, nil
 }
 
 // maxName bounds the names of queues and ids of tasks, in bytes.
 const maxName = 256
+
+func badName(name string) bool {
+	return len(name) > maxName || strings.TrimSpace(name) == "" || strings.ContainsAny(name, "{}") || strings.ContainsFunc(name, unicode.IsControl)
+}
 
 // asynq checks the options and translates them.
 func (o Options) asynq(kind string, now time.Time) ([]asynq.Option, error) {
@@ -137,7 +140,7 @@ func (o Options) asynq(kind string, now time.Time) ([]asynq.Option, error) {
 		if name.value == "" {
 			continue
 		}
-		if len(name.value) > maxName || strings.TrimSpace(name.value) == "" || strings.ContainsAny(name.value, "{}") || strings.ContainsFunc(name.value, unicode.IsControl) {
+		if badName(name.value) {
 			return nil, fail(name.field, fmt.Sprintf("want 1 to %d bytes, not blank, without braces and control characters", maxName), name.value)
 		}
 		opts = append(opts, name.option(name.value))

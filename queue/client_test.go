@@ -152,7 +152,7 @@ func TestRefusedTasks(t *testing.T) {
 			// Closed: whoever asks it gets another error.
 			rdb := redis.NewClient(&redis.Options{})
 			_ = rdb.Close()
-			_, err := queue.NewClient(rdb).Enqueue(t.Context(), tt.task, &tt.opts)
+			_, err := newClient(t, rdb).Enqueue(t.Context(), tt.task, &tt.opts)
 			if err == nil || !strings.HasPrefix(err.Error(), tt.want) {
 				t.Errorf("want %s\nhave %v", tt.want, err)
 			}

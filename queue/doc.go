@@ -27,6 +27,12 @@
 //	another error    tried again after a growing delay, archived when its retries are used up
 //	lock.ErrLost     whatever the handler returned, when the lease was lost before: tried again, not charged
 //
+// # On a Redis Cluster
+//
+// asynq keeps all of a queue on one master. Shards, set alike for clients and
+// servers, spread a queue over several asynq queues by the resources of its tasks:
+// those of one resource share a shard.
+//
 // # With your own asynq.Server
 //
 // [Guard] is the same protection as plain asynq middleware, see its example.

@@ -52,7 +52,11 @@ func Example() {
 
 	rdb := redis.NewUniversalClient(opts)
 	defer func() { _ = rdb.Close() }()
-	if _, err := queue.NewClient(rdb).Enqueue(context.Background(), AuditOrder{Order: "536365"}, nil); err != nil {
+	client, err := queue.NewClient(rdb, queue.ClientConfig{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if _, err := client.Enqueue(context.Background(), AuditOrder{Order: "536365"}, nil); err != nil {
 		log.Fatal(err)
 	}
 	done.Wait()

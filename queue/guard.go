@@ -39,6 +39,13 @@ type GuardConfig struct {
 	Overrun time.Duration
 	// Recovery says what becomes of tasks whose worker died.
 	Recovery Recovery
+	// NoDoorbell leaves idle servers to asynq's polling. Without it they wait on a
+	// connection more for word of a new task.
+	NoDoorbell bool
+	// PollInterval is how often idle servers with a doorbell look for tasks of which there
+	// was no word, such as those of a plain asynq client, 1 ms or more. Defaults to the
+	// TaskCheckInterval of the configuration that the guard wraps, or 1 s.
+	PollInterval time.Duration
 	// Observe, if set, is told what happens to guarded tasks. It is called on
 	// the path of the task: it must be quick and safe for concurrent use.
 	Observe func(Event)
@@ -59,6 +66,7 @@ type Guard struct {
 	locker *lock.Locker
 	rdb    redis.Scripter
 	hook   *asynqredis.Hook
+	bell   *asynqredis.Doorbell
 	self   string
 
 	// work counts handlers that still hold a lock, and calls under way.
@@ -77,6 +85,9 @@ func NewGuard(rdb redis.Scripter, cfg GuardConfig) (*Guard, error) {
 	if cfg.Overrun < 0 {
 		return nil, fmt.Errorf("queue: overrun: want more than 0, have %v", cfg.Overrun)
 	}
+	if cfg.PollInterval != 0 && cfg.PollInterval < leastPoll {
+		return nil, fmt.Errorf("queue: poll interval: want %v or more, have %v", leastPoll, cfg.PollInterval)
+	}
 	cfg.Overrun = cmp.Or(cfg.Overrun, time.Minute)
 	cfg.Recovery = cfg.Recovery.withDefaults()
 	if cfg.Logger == nil {
@@ -85,7 +96,7 @@ func NewGuard(rdb redis.Scripter, cfg GuardConfig) (*Guard, error) {
 	if cfg.Observe == nil {
 		cfg.Observe = func(Event) {}
 	}
-	locker, err := lock.New(lock.Redis(rdb), cfg.Lock)
+	locker, err := lock.New(lock.RedisCalling(rdb, asynqredis.Summon()), cfg.Lock)
 	if err != nil {
 		return nil, err
 	}
@@ -101,6 +112,15 @@ func NewGuard(rdb redis.Scripter, cfg GuardConfig) (*Guard, error) {
 	}
 	g.background, g.end = context.WithCancel(context.Background())
 	g.hook = asynqredis.NewHook(cfg.Logger, g.begun)
+	g.bell = asynqredis.NewDoorbell(cfg.Logger)
+	if _, cluster := rdb.(*redis.ClusterClient); !cluster {
+		source, args := locker.Ahead()
+		g.hook.TakeAhead(asynqredis.Ahead{
+			Source: source, Args: args, Host: g.self,
+			Unused:   func(grant lock.Grant) { g.giveBack(g.background, grant) },
+			PerPlace: spacing, LongestExtra: longestTimer, Refused: g.refusedAhead,
+		})
+	}
 	return g, nil
 }
 
@@ -112,7 +132,7 @@ func (g *Guard) begun() {
 }
 
 // holderOf is how a task is called while it holds a lock.
-func holderOf(kind, id string) string { return fmt.Sprintf("%s %s on ", kind, id) }
+func holderOf(kind, id string) string { return kind + " " + id + " on " }
 
 // shownInPart is the least length of a holder that a lock may show in part only: it
 // keeps 200 bytes, less what would be a part of a character.
@@ -220,13 +240,7 @@ func (r *run) sendBack(e *unchargedError) error {
 	r.attempt.Park(asynqredis.Park{
 		At:     time.Now().Add(e.after),
 		Ticket: e.ticket,
-		Done: func(parked int) {
-			if errors.Is(e.cause, lock.ErrBusy) {
-				ev := r.event(EventParked)
-				ev.Refusals, ev.Err = parked, e
-				r.cfg.Observe(ev)
-			}
-		},
+		Done:   func(parked int) { r.parked(parked, e) },
 	})
 	return e
 }
@@ -240,10 +254,14 @@ func (r *run) acquire(ctx context.Context) (*lock.Lease, error) {
 	opts := lock.Options{Holder: holderOf(r.info.Kind, r.info.ID) + r.self}
 	if r.attempt != nil {
 		// Only a task that the hook parks can be called, so only such a one stands in line.
-		opts.Waiter = waiterName(r.info.Queue, r.info.ID)
+		opts.Waiter, opts.Came = asynqredis.WaiterName(r.info.Queue, r.info.ID), r.attempt.Came
 	}
 	locker := r.locker.With(opts)
-	lease, err := locker.Acquire(ctx, r.info.Resource)
+	lease := r.adopt(ctx)
+	var err error
+	if lease == nil {
+		lease, err = locker.Acquire(ctx, r.info.Resource)
+	}
 	if err == nil && r.attempt != nil && r.hook.Overlaps(r.attempt) {
 		return nil, r.makeWay(ctx, lease)
 	}
@@ -256,16 +274,53 @@ func (r *run) acquire(ctx context.Context) (*lock.Lease, error) {
 	return nil, r.sendBack(r.refused(ctx, err))
 }
 
+// adopt returns the lease of the lock that was taken with the task; nil when it has to be
+// asked for.
+func (r *run) adopt(ctx context.Context) *lock.Lease {
+	if r.attempt == nil {
+		return nil
+	}
+	grant, ok := r.attempt.Grant()
+	if !ok {
+		return nil
+	}
+	if grant.Resource != r.info.Resource {
+		r.giveBack(ctx, grant)
+		return nil
+	}
+	lease, err := r.locker.Adopt(ctx, grant)
+	if err != nil {
+		return nil // it has been given back
+	}
+	return lease
+}
+
+// giveBack releases, in the background, a lock that was taken with a task and is not
+// wanted.
+func (g *Guard) giveBack(ctx context.Context, grant lock.Grant) {
+	ctx = context.WithoutCancel(ctx)
+	g.work.Go(func() {
+		if lease, err := g.locker.Adopt(ctx, grant); err == nil {
+			g.handBack(ctx, lease, g.cfg.Logger.With("resource", grant.Resource))
+		}
+	})
+}
+
+// handBack releases a lock under which nothing was done.
+func (g *Guard) handBack(ctx context.Context, lease *lock.Lease, log *slog.Logger) {
+	next, err := lease.HandOff(ctx)
+	if next != nil {
+		g.call(ctx, next)
+	}
+	if err != nil {
+		g.faults.fault(ctx, log, notReleased, err)
+	}
+}
+
 // makeWay gives the lock back and puts the task aside for a moment: its earlier
 // attempt, which lost the lock, has not returned yet in this very process.
 func (r *run) makeWay(ctx context.Context, lease *lock.Lease) error {
-	next, err := lease.HandOff(ctx)
-	if next != nil {
-		r.call(ctx, next)
-	}
-	if err != nil {
-		r.faults.fault(ctx, r.log(), notReleased, err)
-	}
+	r.handBack(ctx, lease, r.log())
 	return r.sendBack(&unchargedError{
 		reason: "an earlier attempt, which lost " + r.info.Resource + ", has not returned yet",
 		after:  jitter(unlinedDelay),
@@ -285,6 +340,29 @@ func (r *run) refused(ctx context.Context, err error) *unchargedError {
 	}
 	r.log().DebugContext(ctx, "resource busy", "place", busy.Place)
 	return &unchargedError{reason: busyReason(busy), after: timerOf(busy), ticket: busy.Ticket, cause: busy}
+}
+
+// refusedAhead is told of a task that was put aside before it came to its handler.
+func (g *Guard) refusedAhead(t asynqredis.Refused) {
+	r := &run{Guard: g, info: Info{Kind: t.Kind, ID: t.ID, Queue: t.Queue, Resource: t.Resource}}
+	busy, err := g.locker.Refusal(t.Resource, t.Refusal)
+	if err != nil {
+		r.faults.fault(g.background, r.log(), "a refused task's line is unknown", err)
+		return
+	}
+	if r.cfg.Logger.Enabled(g.background, slog.LevelDebug) {
+		r.log().DebugContext(g.background, "resource busy", "place", busy.Place)
+	}
+	r.parked(t.Parked, &unchargedError{reason: busyReason(busy), ticket: busy.Ticket, cause: busy})
+}
+
+// parked tells the observer that the task waits for its resource.
+func (r *run) parked(times int, e *unchargedError) {
+	if errors.Is(e.cause, lock.ErrBusy) {
+		ev := r.event(EventParked)
+		ev.Refusals, ev.Err = times, e
+		r.cfg.Observe(ev)
+	}
 }
 
 // waitHere tries until the lock is had or ctx ends: asynq would archive a task on

@@ -8,6 +8,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/sidingq/siding/internal/asynqredis"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -71,10 +72,7 @@ func (r *run) release(ctx context.Context, lease *lock.Lease, err error) error {
 	// Where what is written to has seen a later fence, there has been another holder, whatever
 	// this one's clock says.
 	lost := !lease.Valid() || errors.Is(err, lock.ErrStale)
-	next, rerr := lease.HandOff(ctx)
-	if next != nil {
-		r.call(ctx, next)
-	}
+	rerr := r.handOver(ctx, lease)
 	ev := r.event(EventReleased)
 	ev.Fence, ev.Held, ev.Err = lease.Fence(), lease.Held(), err
 	if lost || errors.Is(rerr, lock.ErrLost) {
@@ -92,6 +90,34 @@ func (r *run) release(ctx context.Context, lease *lock.Lease, err error) error {
 		r.faults.fault(ctx, r.log(), notReleased, rerr)
 	}
 	r.cfg.Observe(ev)
+	return err
+}
+
+// handOver releases the lock and passes it on: at once to a waiter for whom a worker of this
+// process is idle, or else by a call. It looks for one where the lock has been handed on
+// before, as then there may be more who wait.
+func (r *run) handOver(ctx context.Context, lease *lock.Lease) error {
+	var seat *asynqredis.Seat
+	if _, waited := lease.HandedOff(); waited && r.attempt != nil {
+		seat = r.bell.Seat(r.info.Queue)
+	}
+	if seat == nil {
+		next, err := lease.HandOff(ctx)
+		if next != nil {
+			r.call(ctx, next)
+		}
+		return err
+	}
+	id, argv := seat.Args()
+	handed, err := lease.HandOver(ctx, id, argv)
+	if handed.Grant != nil {
+		seat.Take(handed.Grant, handed.Answer)
+	} else {
+		seat.Leave()
+	}
+	if handed.Next != nil {
+		r.call(ctx, handed.Next)
+	}
 	return err
 }
 

@@ -123,7 +123,7 @@ func TestZombieKeepsTheLock(t *testing.T) {
 // its handler, and gives back what it got.
 func TestZombieAtTheDoorGivesBack(t *testing.T) {
 	t.Parallel()
-	b, st := setup(t), newStage(t)
+	b, st := setupByHand(t), newStage(t)
 	taken, answer := make(chan struct{}), make(chan struct{})
 	p := &plain{onLocks: func(_ context.Context, cmd redis.Cmder, send func() error) error {
 		err := send()

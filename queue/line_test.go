@@ -19,26 +19,29 @@ import (
 // G5: waiters are served in the order in which they came to the lock.
 func TestServedInOrderOfArrival(t *testing.T) {
 	t.Parallel()
-	const waiters = 200
-	b, st := setup(t), newStage(t)
-	holder := b.holdElsewhere(t, st, lock.Config{})
-	for range 2 {
-		b.serve(t, queue.ServerConfig{}, st.run)
-	}
-	number := make(map[string]int)
-	for n := 1; n <= waiters; n++ {
-		number[b.enqueue(t, b.job(n))] = n
-	}
-	eventually(t, "all in line, and parked", func() bool {
-		info, err := b.inspector.GetQueueInfo(b.queue)
-		return err == nil && info.Retry == waiters && len(b.line(t)) == waiters
+	inBothWays(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		const waiters = 200
+		st := newStage(t)
+		holder := b.holdElsewhere(t, st, lock.Config{})
+		for range 2 {
+			b.serve(t, queue.ServerConfig{}, st.run)
+		}
+		number := make(map[string]int)
+		for n := 1; n <= waiters; n++ {
+			number[b.enqueue(t, b.job(n))] = n
+		}
+		eventually(t, "all in line, and parked", func() bool {
+			info, err := b.inspector.GetQueueInfo(b.queue)
+			return err == nil && info.Retry == waiters && len(b.line(t)) == waiters
+		})
+		want := []int{0}
+		for _, id := range b.line(t) {
+			want = append(want, number[id])
+		}
+		holder.open()
+		st.wantOrder(want...)
 	})
-	want := []int{0}
-	for _, id := range b.line(t) {
-		want = append(want, number[id])
-	}
-	holder.open()
-	st.wantOrder(want...)
 }
 
 // A line on one resource keeps no worker, so it does not delay tasks on others.
@@ -85,55 +88,61 @@ func TestRefusedAgainKeepsItsPlace(t *testing.T) {
 // overtake those in line: it reserves for their head, calls it, and joins.
 func TestFreeLockBelongsToTheHead(t *testing.T) {
 	t.Parallel()
-	b, st := setup(t), newStage(t)
-	lease := b.take(t, lock.Config{})
-	b.serve(t, queue.ServerConfig{}, st.run)
-	ids := b.park(t, 1, 2)
-	// What an expiry does, without the wait for it.
-	if err := b.rdb.Del(t.Context(), b.lockKey()).Err(); err != nil {
-		t.Fatal(err)
-	}
-	start := time.Now()
-	ids = append(ids, b.enqueue(t, b.job(3)))
-	b.awaitGone(t, ids...)
-	st.wantOrder(1, 2, 3)
-	if took := time.Since(start); took > prompt { // timers are at 16 s and more
-		t.Errorf("want the line called by the newcomer, have %v", took)
-	}
-	_ = lease.Release(t.Context())
+	inBothWays(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		st := newStage(t)
+		lease := b.take(t, lock.Config{})
+		b.serve(t, queue.ServerConfig{}, st.run)
+		ids := b.park(t, 1, 2)
+		// What an expiry does, without the wait for it.
+		if err := b.rdb.Del(t.Context(), b.lockKey()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		ids = append(ids, b.enqueue(t, b.job(3)))
+		b.awaitGone(t, ids...)
+		st.wantOrder(1, 2, 3)
+		if took := time.Since(start); took > prompt { // timers are at 16 s and more
+			t.Errorf("want the line called by the newcomer, have %v", took)
+		}
+		_ = lease.Release(t.Context())
+	})
 }
 
 // Waiters that are called and do not come within the grace cost one grace each,
 // and once: they are in no line any more.
 func TestAbsentWaitersCostOneGraceEach(t *testing.T) {
 	t.Parallel()
-	const grace = 400 * time.Millisecond
-	b, st := setup(t), newStage(t)
-	holder := b.holdElsewhere(t, st, lock.Config{Grace: grace})
-	gone := b.newServer(t, queue.ServerConfig{})
-	queue.Handle(gone, st.run)
-	if err := gone.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	ids := b.park(t, 1, 2)
-	shutdown(t, gone)
-
-	elsewhere := queue.Options{Queue: b.queue + ".elsewhere"}
-	for i := range ids {
-		if i == 0 {
-			holder.open()
-		} else {
-			b.enqueue(t, b.job(10+i), elsewhere)
+	inBothWays(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		const grace = 400 * time.Millisecond
+		st := newStage(t)
+		holder := b.holdElsewhere(t, st, lock.Config{Grace: grace})
+		gone := b.newServer(t, queue.ServerConfig{})
+		queue.Handle(gone, st.run)
+		if err := gone.Start(t.Context()); err != nil {
+			t.Fatal(err)
 		}
-		// Its reservation stands, and then nobody has come.
-		eventually(t, "the waiter to be called", func() bool { return !slices.Contains(b.line(t), ids[i]) })
-		eventually(t, "the reservation to lapse", func() bool { return b.value(t) == "" })
-	}
-	b.wantLine(t)
-	b.enqueue(t, b.job(12), elsewhere)
-	st.wantOrder(0, 11, 12)
-	b.serve(t, queue.ServerConfig{}, st.run) // they come late, and are not lost
-	b.awaitGone(t, ids...)
+		ids := b.park(t, 1, 2)
+		shutdown(t, gone)
+
+		elsewhere := queue.Options{Queue: b.queue + ".elsewhere"}
+		for i := range ids {
+			if i == 0 {
+				holder.open()
+			} else {
+				b.enqueue(t, b.job(10+i), elsewhere)
+			}
+			// Its reservation stands, and then nobody has come.
+			eventually(t, "the waiter to be called", func() bool { return !slices.Contains(b.line(t), ids[i]) })
+			eventually(t, "the reservation to lapse", func() bool { return b.value(t) == "" })
+		}
+		b.wantLine(t)
+		b.enqueue(t, b.job(12), elsewhere)
+		st.wantOrder(0, 11, 12)
+		b.serve(t, queue.ServerConfig{}, st.run) // they come late, and are not lost
+		b.awaitGone(t, ids...)
+	})
 }
 
 // A program on the plain protocol excludes us. It calls nobody, so its waiters

@@ -24,28 +24,31 @@ func TestOperatorTakesTheHeadAway(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			b, st := setup(t), newStage(t)
-			holder := b.holdElsewhere(t, st, longGrace)
-			b.serve(t, queue.ServerConfig{}, st.run)
-			ids := b.park(t, 1, 2)
-			if err := tt.do(b.inspector, b.queue, ids[0]); err != nil {
-				t.Fatal(err)
-			}
-			start := time.Now()
-			holder.open()
-			b.awaitGone(t, ids[1])
-			if took := time.Since(start); took > prompt {
-				t.Errorf("the next: want it at once, have %v", took)
-			}
-			if have := b.state(ids[0]); have != tt.left {
-				t.Errorf("the one taken away: want state %v, have %v", tt.left, have)
-			}
-			b.wantLine(t)
-			eventually(t, "a free lock", func() bool { return b.value(t) == "" })
-			if info := b.stats(t); info.Pending+info.Retry+info.Active != 0 {
-				t.Errorf("want nothing left, have %+v", info)
-			}
-			st.wantOrder(0, 2)
+			inBothWays(t, func(t *testing.T, b *bundle) {
+				t.Helper()
+				st := newStage(t)
+				holder := b.holdElsewhere(t, st, longGrace)
+				b.serve(t, queue.ServerConfig{}, st.run)
+				ids := b.park(t, 1, 2)
+				if err := tt.do(b.inspector, b.queue, ids[0]); err != nil {
+					t.Fatal(err)
+				}
+				start := time.Now()
+				holder.open()
+				b.awaitGone(t, ids[1])
+				if took := time.Since(start); took > prompt {
+					t.Errorf("the next: want it at once, have %v", took)
+				}
+				if have := b.state(ids[0]); have != tt.left {
+					t.Errorf("the one taken away: want state %v, have %v", tt.left, have)
+				}
+				b.wantLine(t)
+				eventually(t, "a free lock", func() bool { return b.value(t) == "" })
+				if info := b.stats(t); info.Pending+info.Retry+info.Active != 0 {
+					t.Errorf("want nothing left, have %+v", info)
+				}
+				st.wantOrder(0, 2)
+			})
 		})
 	}
 }
@@ -73,29 +76,32 @@ func TestOperatorRunsArchivedWaiter(t *testing.T) {
 // and comes by its own timer when the queue goes on.
 func TestOperatorPausesTheQueueOfTheHead(t *testing.T) {
 	t.Parallel()
-	cfg := shortTimers
-	cfg.Grace = longGrace.Grace
-	b, st := setup(t), newStage(t)
-	holder := b.holdElsewhere(t, st, cfg)
-	other := *b
-	other.queue += ".other"
-	b.serve(t, queue.ServerConfig{Lock: cfg, Queues: map[string]int{b.queue: 1, other.queue: 1}}, st.run)
-	paused := b.park(t, 1)[0]
-	next := other.park(t, 2)[0]
-	if err := b.inspector.PauseQueue(b.queue); err != nil {
-		t.Fatal(err)
-	}
-	start := time.Now()
-	holder.open()
-	other.awaitGone(t, next)
-	if took := time.Since(start); took > prompt {
-		t.Errorf("the next: want it at once, have %v", took)
-	}
-	b.wantLine(t)
-	st.wantOrder(0, 2)
-	if err := b.inspector.UnpauseQueue(b.queue); err != nil {
-		t.Fatal(err)
-	}
-	b.awaitGone(t, paused)
-	st.wantOrder(0, 2, 1)
+	inBothWays(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		cfg := shortTimers
+		cfg.Grace = longGrace.Grace
+		st := newStage(t)
+		holder := b.holdElsewhere(t, st, cfg)
+		other := *b
+		other.queue += ".other"
+		b.serve(t, queue.ServerConfig{Lock: cfg, Queues: map[string]int{b.queue: 1, other.queue: 1}}, st.run)
+		paused := b.park(t, 1)[0]
+		next := other.park(t, 2)[0]
+		if err := b.inspector.PauseQueue(b.queue); err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		holder.open()
+		other.awaitGone(t, next)
+		if took := time.Since(start); took > prompt {
+			t.Errorf("the next: want it at once, have %v", took)
+		}
+		b.wantLine(t)
+		st.wantOrder(0, 2)
+		if err := b.inspector.UnpauseQueue(b.queue); err != nil {
+			t.Fatal(err)
+		}
+		b.awaitGone(t, paused)
+		st.wantOrder(0, 2, 1)
+	})
 }

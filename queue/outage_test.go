@@ -93,7 +93,7 @@ func TestRedisRestartsEmpty(t *testing.T) {
 	holder.open()
 	eventually(t, "the client to be connected again", func() bool { return b.rdb.Ping(t.Context()).Err() == nil })
 
-	b.client = queue.NewClient(b.rdb) // asynq's clients name a queue to the inspector once
+	b.client = newClient(t, b.rdb) // asynq's clients name a queue to the inspector once
 	second := st.hold(10)
 	ids := []string{b.enqueue(t, b.job(10))}
 	within(t, patience, "a new task", second.entered)

@@ -60,7 +60,7 @@ func ordinal(n int) string {
 const (
 	// spacing spreads the timers of those behind: each place adds this much.
 	spacing = 500 * time.Millisecond
-	// longestTimer bounds the spread; a lost line is noticed after that.
+	// longestTimer bounds the spread; who has fallen out of the line comes after that.
 	longestTimer = 5 * time.Minute
 	// A holder on the plain protocol calls nobody back, so its waiters look
 	// themselves: place by place, less often the longer they have waited.
@@ -78,11 +78,16 @@ func waitFor(b *lock.BusyError) time.Duration {
 		return unlinedDelay
 	case b.Foreign:
 		return min(max(time.Duration(b.Place)*foreignStep, b.Waited/4), foreignLongest)
-	default:
-		// asynq keeps whole seconds and rounds down: one more, so that the timer
-		// does not fire before the lock has run out.
-		return b.Remaining + time.Second + min(time.Duration(b.Place-1)*spacing, longestTimer)
 	}
+	// asynq keeps whole seconds and rounds down: one more, so that the timer
+	// does not fire before the lock has run out.
+	wait := b.Remaining + time.Second
+	if b.Place > 1 {
+		// Less often the longer it has waited: behind locks that are held for long, lines
+		// would else keep Redis busy with timers.
+		wait += min(max(time.Duration(b.Place-1)*spacing, b.Waited/4), longestTimer)
+	}
+	return wait
 }
 
 // timerOf returns when a refused task is to try again by itself. The head of a

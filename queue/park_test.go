@@ -24,6 +24,9 @@ func TestWaitFor(t *testing.T) {
 		{"second", lock.BusyError{Place: 2, Remaining: 10 * time.Second}, 11500 * time.Millisecond},
 		{"far behind", lock.BusyError{Place: 101, Remaining: 10 * time.Second}, 61 * time.Second},
 		{"a millionth: the spread is bounded", lock.BusyError{Place: 1e6, Remaining: 10 * time.Second}, 11*time.Second + 5*time.Minute},
+		{"head, waited long: it takes over from a dead holder", lock.BusyError{Place: 1, Remaining: 10 * time.Second, Waited: time.Hour}, 11 * time.Second},
+		{"second, waited long: less often", lock.BusyError{Place: 2, Remaining: 10 * time.Second, Waited: 8 * time.Minute}, 131 * time.Second},
+		{"second, waited very long", lock.BusyError{Place: 2, Waited: time.Hour}, time.Second + 5*time.Minute},
 		{"foreign holder, head", lock.BusyError{Foreign: true, Place: 1, Remaining: time.Hour}, time.Second},
 		{"foreign holder, third", lock.BusyError{Foreign: true, Place: 3}, 3 * time.Second},
 		{"foreign holder, waited long", lock.BusyError{Foreign: true, Place: 1, Waited: time.Minute}, 15 * time.Second},
@@ -122,55 +125,6 @@ func TestUnchargedIsFoundInAWrappedError(t *testing.T) {
 	if _, ok := uncharged(nil); ok {
 		t.Error("nil: want false")
 	}
-}
-
-func TestParseWaiter(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct {
-		name, queue, id string
-		ok              bool
-	}{
-		{waiterName("default", "5f1c"), "default", "5f1c", true},
-		{waiterName("a:b", "c:d:e"), "a:b", "c:d:e", true},
-		{waiterName("", ""), "", "", true},
-		{waiterName("7:x", "7:y"), "7:x", "7:y", true},
-		{waiterName("größe", "id"), "größe", "id", true},
-		{name: ""},
-		{name: ":"},
-		{name: "3"},
-		{name: "3:abc"},
-		{name: "3:abcd"},
-		{name: "4:abc:id"},
-		{name: "-1:abc:id"},
-		{name: "x:abc:id"},
-		{name: "99999999999999999999:abc:id"},
-		{name: "a waiter of another program"},
-	} {
-		queue, id, ok := parseWaiter(tt.name)
-		if queue != tt.queue || id != tt.id || ok != tt.ok {
-			t.Errorf("%q: want %q, %q, %v, have %q, %q, %v", tt.name, tt.queue, tt.id, tt.ok, queue, id, ok)
-		}
-	}
-}
-
-// A line may hold what other programs have put there: parsing must not panic,
-// and what it accepts must be what waiterName makes.
-func FuzzParseWaiter(f *testing.F) {
-	f.Add("7:default:5f1c")
-	f.Add("3:a:b:c:d")
-	f.Add("0::")
-	f.Add("-1:x")
-	f.Add("+7:default:5f1c")
-	f.Fuzz(func(t *testing.T, name string) {
-		queue, id, ok := parseWaiter(name)
-		if !ok {
-			return
-		}
-		queue2, id2, ok := parseWaiter(waiterName(queue, id))
-		if !ok || queue2 != queue || id2 != id {
-			t.Errorf("%q: want %q, %q again, have %q, %q, %v", name, queue, id, queue2, id2, ok)
-		}
-	})
 }
 
 // Who else holds a lock is not taken for the task, whose recovery would wait for it.

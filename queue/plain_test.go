@@ -21,9 +21,13 @@ type plain struct {
 	guardConfig queue.GuardConfig
 	config      asynq.Config
 	unhooked    bool // without Guard.Conn
+	ringing     bool // on a connection made by Ringing, as that of the team's clients
 	unwrapped   bool // without Guard.Wrap
-	onTasks     tap  // sees asynq's calls as they go to Redis, changed by the guard
-	onLocks     tap  // sees the guard's own calls
+	unguarded   bool // without Guard.Middleware
+	outermost   asynq.MiddlewareFunc
+	inFront     tap // sees asynq's calls before the guard does
+	onTasks     tap // sees asynq's calls as they go to Redis, changed by the guard
+	onLocks     tap // sees the guard's own calls
 
 	guard  *queue.Guard
 	server *asynq.Server
@@ -65,12 +69,19 @@ func (p *plain) start(t *testing.T, b *bundle, fn asynq.HandlerFunc) {
 		cfg.Queues = map[string]int{b.queue: 1}
 	}
 	cfg.Logger = plainLogger{logs.logger}
-	if !p.unwrapped {
-		cfg = p.guard.Wrap(cfg)
+	conn := asynq.RedisConnOpt(connOf(func() any {
+		client := redis.NewUniversalClient(b.opts)
+		client.AddHook(p.inFront) // the first one added is the nearest to asynq
+		return client
+	}))
+	if p.ringing {
+		conn = queue.Ringing(conn)
 	}
-	conn := asynq.RedisConnOpt(connOf(func() any { return redis.NewUniversalClient(b.opts) }))
 	if !p.unhooked {
 		conn = p.guard.Conn(conn)
+	}
+	if !p.unwrapped {
+		cfg = p.guard.Wrap(cfg)
 	}
 	p.server = asynq.NewServer(connOf(func() any {
 		made := conn.MakeRedisClient()
@@ -80,7 +91,12 @@ func (p *plain) start(t *testing.T, b *bundle, fn asynq.HandlerFunc) {
 		return made
 	}), cfg)
 	mux := asynq.NewServeMux()
-	mux.Use(p.guard.Middleware)
+	if p.outermost != nil {
+		mux.Use(p.outermost)
+	}
+	if !p.unguarded {
+		mux.Use(p.guard.Middleware)
+	}
 	mux.HandleFunc("test:", fn)
 	if err := p.server.Start(mux); err != nil {
 		t.Fatal(err)
@@ -187,14 +203,21 @@ func hasKeys(cmd redis.Cmder, parts ...string) bool {
 }
 
 func isPark(cmd redis.Cmder) bool {
-	return hasKeys(cmd, ":t:", ":active", ":lease", ":retry", ":pending")
+	return hasKeys(cmd, ":t:", ":active", ":lease", ":retry", ":pending", ":bell")
 }
 
-func isDequeue(cmd redis.Cmder) bool { return hasKeys(cmd, ":pending", ":paused", ":active", ":lease") }
-func isPromote(cmd redis.Cmder) bool { return hasKeys(cmd, ":t:", ":retry", ":pending", ":paused") }
+func isDequeue(cmd redis.Cmder) bool {
+	return hasKeys(cmd, ":pending", ":paused", ":active", ":lease", ":bell", ":retry")
+}
+
+func isPromote(cmd redis.Cmder) bool {
+	return hasKeys(cmd, ":t:", ":retry", ":pending", ":paused", ":bell")
+}
+
+func isSilent(cmd redis.Cmder) bool { return hasKeys(cmd, ":lease") && len(cmd.Args()) == 8 }
 
 // isAcquire knows the call by the number of its arguments. That of the recovery's
 // election is not meant.
 func isAcquire(cmd redis.Cmder) bool {
-	return hasKeys(cmd, "lock:", ":fence", ":line") && len(cmd.Args()) == 16 && !hasKeys(cmd, "siding-recovery:", ":fence", ":line")
+	return hasKeys(cmd, "lock:", ":fence", ":line") && len(cmd.Args()) == 17 && !hasKeys(cmd, "siding-recovery:", ":fence", ":line")
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -251,32 +252,52 @@ func TestTaskComesBackToTheProcessOfItsZombie(t *testing.T) {
 // Many servers, one that looks. When it has gone, another does.
 func TestOneServerRecovers(t *testing.T) {
 	t.Parallel()
-	b, st, j := setup(t), newStage(t), &journal{}
-	var servers []*queue.Server
+	b, st := setup(t), newStage(t)
+	type candidate struct {
+		plain
+
+		looks atomic.Int32
+	}
+	var candidates []*candidate
 	for range 3 {
-		cfg := quickRecovery
-		cfg.Observe = j.observe
-		servers = append(servers, b.serve(t, cfg, st.run))
-	}
-	elected := func() (holder string) {
-		keys, err := b.rdb.Keys(t.Context(), "lock:siding-recovery:*").Result()
-		if err != nil {
-			t.Fatal(err)
+		c := &candidate{}
+		c.guardConfig = queue.GuardConfig{Lock: quickRecovery.Lock}
+		c.onLocks = func(_ context.Context, cmd redis.Cmder, send func() error) error {
+			if isSilent(cmd) {
+				c.looks.Add(1)
+			}
+			return send()
 		}
-		for _, key := range keys { // those of other tests too
-			holder += b.rdb.Get(t.Context(), key).Val()
-		}
-		return holder
+		c.serve(t, b, st)
+		candidates = append(candidates, c)
 	}
-	eventually(t, "one elected", func() bool { return strings.Contains(elected(), "recovery on ") })
-	for i, s := range servers {
-		id := fmt.Sprintf("task-%d", i)
+	for left := 3; left > 0; left-- {
+		for _, c := range candidates {
+			c.looks.Store(0)
+		}
+		id := fmt.Sprintf("task-%d", left)
 		b.strand(t, id)
 		b.awaitGone(t, id)
-		if have := j.of(queue.EventRecovered, id); len(have) != 1 {
-			t.Errorf("want one recovery of %s, have %+v", id, have)
+		var elected []*candidate
+		eventually(t, "a second look", func() bool {
+			elected = nil
+			for _, c := range candidates {
+				if n := c.looks.Load(); n > 1 {
+					elected = append(elected, c)
+				}
+			}
+			return len(elected) > 0
+		})
+		if len(elected) != 1 {
+			t.Fatalf("want one that looks for silent tasks, have %d", len(elected))
 		}
-		shutdown(t, s)
+		elected[0].stop(t)
+		candidates = slices.DeleteFunc(candidates, func(c *candidate) bool { return c == elected[0] })
+		for _, c := range candidates {
+			if n := c.looks.Load(); n > 0 {
+				t.Errorf("want nobody else to look, have %d looks", n)
+			}
+		}
 	}
 }
 

@@ -23,13 +23,31 @@ type ServerConfig struct {
 	// Queues maps queue names to weights (1 or more): tasks are taken from a
 	// queue in proportion to its weight. Defaults to {"default": 1}.
 	Queues map[string]int
+	// Shards says over how many asynq queues (1 to [MaxShards]) a queue is spread, by
+	// its name, so that the masters of a Redis Cluster share its load; all clients
+	// and servers need the same. All tasks of one resource are in one shard. Each
+	// shard has the weight of its queue. Queues that the server does not serve may be
+	// among the names.
+	Shards map[string]int
 	// StrictPriority takes tasks of a lower weight only while all queues of
-	// higher weights are empty.
+	// higher weights are empty. Not together with Shards of these queues: asynq would
+	// empty one shard after the other.
 	StrictPriority bool
 	// Concurrency is how many tasks run at once, 1 to 10000. Defaults to 20.
 	Concurrency int
-	// PollInterval is how often an idle server looks for a task (half to one
-	// and a half of it, at random), 1 ms or more. Defaults to 10 ms.
+	// Lanes is how many asynq servers share the work, each of which takes tasks one by
+	// one for its part of Concurrency; no more than Concurrency are made. One lane takes
+	// as many tasks per second as one connection has round trips. Defaults to 4, at
+	// most 100.
+	Lanes int
+	// NoDoorbell leaves an idle server to polling. Without it the server waits on a
+	// connection more for word of a new task, from a [Client], from a connection made by
+	// [Ringing], or from another server.
+	NoDoorbell bool
+	// PollInterval is how often an idle server looks for tasks of which there was no
+	// word, such as those of a plain asynq client, and defaults to 1 s. Without a doorbell it is how
+	// often it looks for any task, half to one and a half of it, at random, and defaults to
+	// 10 ms. 1 ms or more.
 	PollInterval time.Duration
 	// TimerInterval is how often delayed and waiting tasks are looked at for
 	// timers that have run out, 10 ms or more. Defaults to 0.5 s.
@@ -57,7 +75,11 @@ func (c ServerConfig) withDefaults() ServerConfig {
 		c.Queues = map[string]int{"default": 1}
 	}
 	c.Concurrency = cmp.Or(c.Concurrency, 20)
-	c.PollInterval = cmp.Or(c.PollInterval, 10*time.Millisecond)
+	c.Lanes = cmp.Or(c.Lanes, 4)
+	if c.NoDoorbell {
+		c.PollInterval = cmp.Or(c.PollInterval, sleepInterval)
+	}
+	c.PollInterval = cmp.Or(c.PollInterval, defaultPoll)
 	c.TimerInterval = cmp.Or(c.TimerInterval, 500*time.Millisecond)
 	c.ShutdownTimeout = cmp.Or(c.ShutdownTimeout, 8*time.Second)
 	if c.Logger == nil {
@@ -78,14 +100,23 @@ func (c ServerConfig) Validate() error {
 			return fmt.Errorf("queue: queues: %s: want a weight of 1 or more, have %d", name, weight)
 		}
 	}
+	if err := checkShards(c.Queues, c.Shards); err != nil {
+		return err
+	}
+	if c.StrictPriority && len(shardQueues(c.Queues, c.Shards)) > len(c.Queues) {
+		return errors.New("queue: shards: want no strict priority with them, as one shard would go before the other")
+	}
 	if c.Concurrency < 1 || c.Concurrency > 10000 {
 		return fmt.Errorf("queue: concurrency: want 1 to 10000, have %d", c.Concurrency)
+	}
+	if c.Lanes < 1 || c.Lanes > 100 {
+		return fmt.Errorf("queue: lanes: want 1 to 100, have %d", c.Lanes)
 	}
 	for _, d := range []struct {
 		name        string
 		have, least time.Duration
 	}{
-		{"poll interval", c.PollInterval, time.Millisecond},
+		{"poll interval", c.PollInterval, leastPoll},
 		{"timer interval", c.TimerInterval, 10 * time.Millisecond},
 		{"shutdown timeout", c.ShutdownTimeout, time.Millisecond},
 	} {
@@ -99,9 +130,9 @@ func (c ServerConfig) Validate() error {
 // A Server runs tasks. Register handlers with [Handle], then Start, then Shutdown.
 type Server struct {
 	cfg    ServerConfig
-	asynq  *asynq.Server
+	lanes  []*asynq.Server
 	guard  *Guard
-	tasks  redis.UniversalClient // asynq's connection, with the guard's hook
+	tasks  []redis.UniversalClient // the lanes' connections, with the guard's hook
 	locks  redis.UniversalClient
 	mu     sync.Mutex
 	routes map[string]route // by kind; fixed once started
@@ -119,9 +150,9 @@ const (
 // A route decodes a payload and runs its handler.
 type route func(ctx context.Context, payload []byte) error
 
-// NewServer checks the configuration; it does not connect yet. The server makes
-// two clients from opts, one for the tasks and one for the locks, and closes
-// them on Shutdown. ContextTimeoutEnabled is set on both.
+// NewServer checks the configuration; it does not connect yet. The server makes its
+// own clients from opts, one for the locks, one for the doorbell and one for each lane, and
+// closes them on Shutdown. ContextTimeoutEnabled is set on all of them.
 func NewServer(opts *redis.UniversalOptions, cfg ServerConfig) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -129,31 +160,59 @@ func NewServer(opts *redis.UniversalOptions, cfg ServerConfig) (*Server, error) 
 	cfg = cfg.withDefaults()
 	o := *opts
 	o.ContextTimeoutEnabled = true
-	if o.PoolSize == 0 {
-		// Every running task may be in a call at once; asynq's own roles need a few.
-		o.PoolSize = cfg.Concurrency + 10
-	}
-	s := &Server{cfg: cfg, routes: make(map[string]route), locks: redis.NewUniversalClient(&o)}
+	s := &Server{cfg: cfg, routes: make(map[string]route), locks: newClient(o, cfg.Concurrency)}
 	var err error
 	s.guard, err = NewGuard(s.locks, GuardConfig{
-		Lock: cfg.Lock, Resources: cfg.Resources, Recovery: cfg.Recovery, Observe: cfg.Observe, Logger: cfg.Logger,
+		Lock: cfg.Lock, Resources: cfg.Resources, Recovery: cfg.Recovery, NoDoorbell: cfg.NoDoorbell,
+		Observe: cfg.Observe, Logger: cfg.Logger,
 	})
 	if err != nil {
 		return nil, errors.Join(err, s.locks.Close())
 	}
-	s.tasks = redis.NewUniversalClient(&o)
-	s.tasks.AddHook(s.guard.hook)
-	s.asynq = asynq.NewServerFromRedisClient(s.tasks, s.guard.Wrap(asynq.Config{
-		Concurrency:              cfg.Concurrency,
-		Queues:                   cfg.Queues,
-		StrictPriority:           cfg.StrictPriority,
-		TaskCheckInterval:        cfg.PollInterval,
-		DelayedTaskCheckInterval: cfg.TimerInterval,
-		ShutdownTimeout:          cfg.ShutdownTimeout,
-		Logger:                   asynqLogger{cfg.Logger, new(logEvery)},
-		ErrorHandler:             asynq.ErrorHandlerFunc(s.logFailure),
-	}))
+	s.guard.connectBell(func() (redis.UniversalClient, bool) {
+		// In a Cluster it waits for each queue on a connection of its own, which may all be to one node.
+		bell := o
+		bell.PoolSize, bell.MaxActiveConns = len(shardQueues(cfg.Queues, cfg.Shards))+cfg.Lanes, 0
+		return newClient(bell, 0), true
+	})
+	for _, lane := range lanesOf(cfg, asynq.Config{
+		StrictPriority:    cfg.StrictPriority,
+		TaskCheckInterval: cfg.PollInterval,
+		ShutdownTimeout:   cfg.ShutdownTimeout,
+		Logger:            asynqLogger{cfg.Logger, new(logEvery)},
+		ErrorHandler:      asynq.ErrorHandlerFunc(s.logFailure),
+	}) {
+		tasks := s.guard.hooked(newClient(o, lane.Concurrency))
+		s.tasks = append(s.tasks, tasks)
+		s.lanes = append(s.lanes, asynq.NewServerFromRedisClient(tasks, s.guard.Wrap(lane)))
+	}
 	return s, nil
+}
+
+// newClient returns a client on which every running task may be in a call at once,
+// besides the few of asynq's own roles.
+func newClient(o redis.UniversalOptions, concurrency int) redis.UniversalClient {
+	if o.PoolSize == 0 {
+		o.PoolSize = concurrency + 10
+	}
+	return redis.NewUniversalClient(&o)
+}
+
+// lanesOf shares the work out among asynq servers that have all else in common. Where they
+// have the same queues the first looks at the timers, and cleans up, for all.
+func lanesOf(cfg ServerConfig, common asynq.Config) []asynq.Config {
+	const never = 24 * time.Hour
+	lanes := make([]asynq.Config, min(cfg.Lanes, cfg.Concurrency))
+	for i := range lanes {
+		lanes[i] = common
+		lanes[i].Queues = laneQueues(cfg.Queues, cfg.Shards, i, len(lanes))
+		lanes[i].Concurrency = (cfg.Concurrency + i) / len(lanes)
+		lanes[i].DelayedTaskCheckInterval = cfg.TimerInterval
+		if i > 0 && len(cfg.Shards) == 0 {
+			lanes[i].DelayedTaskCheckInterval, lanes[i].JanitorInterval = never, never
+		}
+	}
+	return lanes
 }
 
 // Handle registers fn for the tasks of type T. It panics when T's kind is
@@ -234,8 +293,12 @@ func (s *Server) Start(ctx context.Context) error {
 	if s.state != stateNew {
 		return errors.New("queue: the server was started before")
 	}
-	if err := s.asynq.Start(s.guard.Middleware(asynq.HandlerFunc(s.dispatch))); err != nil {
-		return fmt.Errorf("queue: start: %w", err)
+	handler := s.guard.Middleware(asynq.HandlerFunc(s.dispatch))
+	for i, lane := range s.lanes {
+		if err := lane.Start(handler); err != nil {
+			stop(s.lanes[:i])
+			return fmt.Errorf("queue: start: %w", err)
+		}
 	}
 	s.state = stateRunning
 	return nil
@@ -246,7 +309,7 @@ func (s *Server) Locker() *lock.Locker { return s.guard.Locker() }
 
 // Ping asks Redis whether it answers.
 func (s *Server) Ping(ctx context.Context) error {
-	if err := s.tasks.Ping(ctx).Err(); err != nil {
+	if err := s.locks.Ping(ctx).Err(); err != nil {
 		return fmt.Errorf("queue: redis does not answer: %w", err)
 	}
 	return nil
@@ -267,10 +330,11 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		return nil
 	}
 	s.guard.end() // also where the hard limit leaves the rest as it is
+	s.guard.bell.Close()
 	if was == stateRunning {
 		stopped := make(chan struct{})
 		go func() {
-			s.asynq.Shutdown()
+			stop(s.lanes)
 			close(stopped)
 		}()
 		select {
@@ -282,5 +346,18 @@ func (s *Server) Shutdown(ctx context.Context) error {
 			return err
 		}
 	}
-	return errors.Join(s.tasks.Close(), s.locks.Close())
+	err := s.locks.Close()
+	for _, tasks := range s.tasks {
+		err = errors.Join(err, tasks.Close())
+	}
+	return err
+}
+
+// stop shuts servers down, all at once.
+func stop(servers []*asynq.Server) {
+	var all sync.WaitGroup
+	for _, server := range servers {
+		all.Go(server.Shutdown)
+	}
+	all.Wait()
 }

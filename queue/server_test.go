@@ -22,12 +22,14 @@ func TestServerConfigValidate(t *testing.T) {
 		want string // "" for a valid one
 	}{
 		{cfg: queue.ServerConfig{}},
-		{cfg: queue.ServerConfig{Queues: map[string]int{"a": 1, "b:c": 10}, Concurrency: 10000, PollInterval: time.Millisecond, TimerInterval: 10 * time.Millisecond}},
+		{cfg: queue.ServerConfig{Queues: map[string]int{"a": 1, "b:c": 10}, Concurrency: 10000, NoDoorbell: true, PollInterval: time.Millisecond, TimerInterval: 10 * time.Millisecond}},
 		{queue.ServerConfig{Queues: map[string]int{" ": 1}}, `queue: queues: want names of 1 to 256 bytes without braces, have " "`},
 		{queue.ServerConfig{Queues: map[string]int{"{a}": 1}}, `queue: queues: want names of 1 to 256 bytes without braces, have "{a}"`},
 		{queue.ServerConfig{Queues: map[string]int{"a": 0}}, `queue: queues: a: want a weight of 1 or more, have 0`},
 		{queue.ServerConfig{Concurrency: -3}, `queue: concurrency: want 1 to 10000, have -3`},
 		{queue.ServerConfig{Concurrency: 10001}, `queue: concurrency: want 1 to 10000, have 10001`},
+		{queue.ServerConfig{Lanes: -1}, `queue: lanes: want 1 to 100, have -1`},
+		{queue.ServerConfig{Lanes: 101}, `queue: lanes: want 1 to 100, have 101`},
 		{queue.ServerConfig{PollInterval: time.Microsecond}, `queue: poll interval: want 1ms or more, have 1µs`},
 		{queue.ServerConfig{TimerInterval: time.Millisecond}, `queue: timer interval: want 10ms or more, have 1ms`},
 		{queue.ServerConfig{ShutdownTimeout: -time.Second}, `queue: shutdown timeout: want 1ms or more, have -1s`},
@@ -174,13 +176,13 @@ func TestRedisUnreachable(t *testing.T) {
 			rdb := redis.NewUniversalClient(opts)
 			t.Cleanup(func() { _ = rdb.Close() })
 			start := time.Now()
-			if _, err := queue.NewClient(rdb).Enqueue(ctx, job{Res: "order:1"}, nil); err == nil || !strings.HasPrefix(err.Error(), "queue: enqueue test:job: ") {
+			if _, err := newClient(t, rdb).Enqueue(ctx, job{Res: "order:1"}, nil); err == nil || !strings.HasPrefix(err.Error(), "queue: enqueue test:job: ") {
 				t.Errorf("enqueue: have %v", err)
 			}
 			if took := time.Since(start); took > 3*time.Second {
 				t.Errorf("enqueue: want it within 1 s, have %v", took)
 			}
-			results, err := queue.NewClient(rdb).EnqueueBatch(ctx, []queue.Job{{job{Res: "order:1"}, nil}, {job{Res: "order:2"}, nil}})
+			results, err := newClient(t, rdb).EnqueueBatch(ctx, []queue.Job{{job{Res: "order:1"}, nil}, {job{Res: "order:2"}, nil}})
 			if err == nil || results[0].Err == nil || results[1].Err == nil {
 				t.Errorf("batch: want an error for each, have %+v, %v", results, err)
 			}

@@ -71,6 +71,25 @@ func setup(t *testing.T) *bundle {
 	return setupOn(t, redis.UniversalOptions{Addrs: []string{redistest.Shared(t).Addr}})
 }
 
+// setupByHand returns a bundle on a Cluster of one node of the test's own. There a lock is
+// taken after its task, and the guard calls waiters itself, as their keys may be on another node.
+func setupByHand(t *testing.T) *bundle {
+	t.Helper()
+	cluster := redistest.StartCluster(t, 1)
+	return setupOn(t, redis.UniversalOptions{Addrs: slices.Clone(cluster.Addrs), IsClusterMode: true})
+}
+
+// inBothWays runs a test where the scripts of the lock call waiters, and where the guard does.
+func inBothWays(t *testing.T, run func(*testing.T, *bundle)) {
+	t.Helper()
+	for name, setup := range map[string]func(*testing.T) *bundle{"in one step": setup, "by hand": setupByHand} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run(t, setup(t))
+		})
+	}
+}
+
 // setupOn returns a bundle on a server of the test's own.
 func setupOn(t *testing.T, o redis.UniversalOptions) *bundle {
 	t.Helper()
@@ -86,12 +105,22 @@ func setupOn(t *testing.T, o redis.UniversalOptions) *bundle {
 	return &bundle{
 		opts:      opts,
 		rdb:       rdb,
-		client:    queue.NewClient(rdb),
+		client:    newClient(t, rdb),
 		inspector: asynq.NewInspectorFromRedisClient(rdb),
 		queue:     name,
 		resource:  "res:" + name,
 		locker:    locker,
 	}
+}
+
+// newClient returns a client without shards.
+func newClient(t *testing.T, rdb redis.UniversalClient) *queue.Client {
+	t.Helper()
+	client, err := queue.NewClient(rdb, queue.ClientConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
 }
 
 // job returns the n-th task on the bundle's resource.

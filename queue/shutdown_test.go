@@ -61,7 +61,7 @@ func TestShutdownInMidTask(t *testing.T) {
 // Wait waits for calls that are under way, not for handlers alone.
 func TestWaitWaitsForCalls(t *testing.T) {
 	t.Parallel()
-	b, st := setup(t), newStage(t)
+	b, st := setupByHand(t), newStage(t)
 	calling, late := make(chan struct{}), make(chan struct{})
 	p := &plain{onLocks: func(_ context.Context, cmd redis.Cmder, send func() error) error {
 		if isPromote(cmd) {
@@ -150,7 +150,7 @@ func TestShutdownAtTheHardDeadline(t *testing.T) {
 			t.Cleanup(func() { // the rest, which a process that ends does not wait for
 				server.Resume()
 				eventually(t, "the handler's end", func() bool { return len(j.of(queue.EventReleased, ""))+len(j.of(queue.EventLost, "")) == 1 })
-				eventually(t, "asynq's end", func() bool { return len(logs.lines("message=Exiting")) == 1 })
+				eventually(t, "asynq's end", func() bool { return len(logs.lines("message=Exiting")) == 4 }) // one for each lane
 			})
 			if tt.gone {
 				server.Pause()

@@ -50,7 +50,8 @@ type Options struct {
 	// Queue is the queue's name. Defaults to "default".
 	Queue string
 	// TaskID makes the task known under this id; while a task of this id
-	// exists in the queue, another is refused with [ErrTaskIDConflict].
+	// exists in the queue, another is refused with [ErrTaskIDConflict]. Of a queue
+	// with shards, in the same shard only, which tasks of one resource share.
 	// Defaults to a random UUID.
 	TaskID string
 	// Delay runs the task this long from now; At at this time. At most one of
@@ -77,7 +78,7 @@ type Options struct {
 // A Receipt names an accepted task.
 type Receipt struct {
 	ID    string `json:"id"`
-	Queue string `json:"queue"`
+	Queue string `json:"queue"` // asynq's, which is a shard where the queue has shards
 }
 
 // Errors of a refused task, to branch on with errors.Is.
@@ -108,7 +109,7 @@ func (e *TaskError) Error() string {
 // Info describes the running attempt to its handler; see [InfoFrom].
 type Info struct {
 	ID       string // the task's id, the same for all its attempts
-	Queue    string
+	Queue    string // asynq's, as in [Receipt]
 	Kind     string
 	Resource string // what the attempt holds the lock of; empty when unguarded
 	Retried  int    // how often its own failures have sent it back so far

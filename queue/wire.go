@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,31 +9,83 @@ import (
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/asynqredis"
 )
 
-// Conn returns opt with the guard's hook on the connections that it makes.
-func (g *Guard) Conn(opt asynq.RedisConnOpt) asynq.RedisConnOpt { return hookedConn{opt, g} }
-
-type hookedConn struct {
-	opt   asynq.RedisConnOpt
-	guard *Guard
+// Conn returns opt with the guard's hook on the connections that it makes. Call it
+// before [Guard.Wrap], and for each asynq.Server anew.
+func (g *Guard) Conn(opt asynq.RedisConnOpt) asynq.RedisConnOpt {
+	g.connectBell(func() (redis.UniversalClient, bool) {
+		client, ok := opt.MakeRedisClient().(redis.UniversalClient)
+		return client, ok
+	})
+	return changed(opt, g.hooked)
 }
 
+// hooked returns client, which is to be one server's, with the guard's hook.
+func (g *Guard) hooked(client redis.UniversalClient) redis.UniversalClient {
+	client.AddHook(g.hook.Lane(g.bell))
+	return client
+}
+
+// Ringing returns opt for asynq's clients, schedulers and inspectors: idle servers with a
+// doorbell then take at once what these put into a queue.
+func Ringing(opt asynq.RedisConnOpt) asynq.RedisConnOpt {
+	return changed(opt, func(made redis.UniversalClient) redis.UniversalClient { return asynqredis.NewRinger(made) })
+}
+
+// changed returns opt with change made to the clients that it makes.
+func changed(opt asynq.RedisConnOpt, change func(redis.UniversalClient) redis.UniversalClient) asynq.RedisConnOpt {
+	return connOpt(func() any {
+		made := opt.MakeRedisClient()
+		if client, ok := made.(redis.UniversalClient); ok {
+			return change(client)
+		}
+		return made // asynq will refuse it
+	})
+}
+
+type connOpt func() any
+
 // MakeRedisClient implements [asynq.RedisConnOpt].
-func (c hookedConn) MakeRedisClient() any {
-	made := c.opt.MakeRedisClient()
-	if client, ok := made.(redis.UniversalClient); ok {
-		client.AddHook(c.guard.hook)
+func (c connOpt) MakeRedisClient() any { return c() }
+
+const (
+	// sleepInterval is asynq's sleep between its dequeues where a doorbell holds them back.
+	// Should the doorbell not know them, it is how often the server polls.
+	sleepInterval = 10 * time.Millisecond
+	// defaultPoll is what asynq calls its default TaskCheckInterval.
+	defaultPoll = time.Second
+	leastPoll   = time.Millisecond
+)
+
+// connectBell gives the doorbell what makes its client.
+func (g *Guard) connectBell(connect func() (redis.UniversalClient, bool)) {
+	if !g.cfg.NoDoorbell {
+		g.bell.Connect(connect)
 	}
-	return made
+}
+
+// hear has idle servers hear the bell, and look for themselves as often as cfg said.
+func (g *Guard) hear(cfg *asynq.Config) {
+	if !g.bell.Connected() {
+		return
+	}
+	g.bell.Poll(cmp.Or(g.cfg.PollInterval, cfg.TaskCheckInterval, defaultPoll))
+	cfg.TaskCheckInterval = sleepInterval
 }
 
 // Wrap returns cfg with what the guard needs of a server: waiting for a busy
 // resource is no failure, is tried again when the guard says so, and is not
 // reported to cfg's ErrorHandler. Everything else is left to cfg. Killed tasks are
 // recovered in the queues of all configurations that the guard has wrapped.
+//
+// Where the guard has a doorbell, which it has once [Guard.Conn] was called, cfg's
+// TaskCheckInterval becomes the doorbell's, see [GuardConfig].
 func (g *Guard) Wrap(cfg asynq.Config) asynq.Config {
 	g.recoverer.serves(cfg.Queues)
+	g.hear(&cfg)
 	baseContext, isFailure, retryDelay, onError := cfg.BaseContext, cfg.IsFailure, cfg.RetryDelayFunc, cfg.ErrorHandler
 	if retryDelay == nil {
 		retryDelay = asynq.DefaultRetryDelayFunc
@@ -80,7 +133,7 @@ func (g *Guard) leaveLine(ctx context.Context, t *asynq.Task) {
 	info := infoOf(ctx, t)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	next, err := g.locker.Leave(ctx, resource, waiterName(info.Queue, info.ID))
+	next, err := g.locker.Leave(ctx, resource, asynqredis.WaiterName(info.Queue, info.ID))
 	if next != nil { // its turn had come
 		g.call(ctx, next)
 	}
@@ -98,6 +151,7 @@ func (g *Guard) Wait(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() {
 		g.end()
+		g.bell.Close()
 		g.recoverer.close()
 		g.work.Wait()
 		g.locker.Close()

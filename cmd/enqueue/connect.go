@@ -23,15 +23,15 @@ const (
 	defaultConfig = "config.yaml"
 )
 
-// settings returns where Redis is: by the flag, the environment, the file or
-// the default, in this order.
-func (a *app) settings() (config.Redis, error) {
+// settings returns where Redis is and which queues have shards: by the flag, the
+// environment, the file or the default, in this order.
+func (a *app) settings() (config.Config, error) {
 	if err := config.CheckEnv(a.environ); err != nil {
-		return config.Redis{}, err
+		return config.Config{}, err
 	}
 	overrides, err := redisOverrides(a.flags.redis)
 	if err != nil {
-		return config.Redis{}, err
+		return config.Config{}, err
 	}
 	path := a.flags.config
 	if path == "" {
@@ -43,8 +43,7 @@ func (a *app) settings() (config.Redis, error) {
 			path = defaultConfig
 		}
 	}
-	cfg, err := config.Load(path, a.lookupEnv, overrides...)
-	return cfg.Redis, err
+	return config.Load(path, a.lookupEnv, overrides...)
 }
 
 func (a *app) lookupEnv(name string) (string, bool) {

@@ -48,7 +48,7 @@ func TestSettings(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(c.want, have); diff != "" {
+			if diff := cmp.Diff(c.want, have.Redis); diff != "" {
 				t.Errorf("settings (-want +have):\n%s", diff)
 			}
 		})

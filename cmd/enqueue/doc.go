@@ -25,7 +25,7 @@
 //
 // All commands have these flags:
 //
-//	--config FILE  a configuration file, of which the Redis part is used; by default
+//	--config FILE  a configuration file, of which redis and shards are used; by default
 //	               $SIDING_CONFIG, else config.yaml if it is there
 //	--redis ADDR   host:port or redis[s]://[user@]host[:port][/db]; by default as
 //	               $SIDING_REDIS_ADDRS or the file say, else 127.0.0.1:6379

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/redistest"
 	"github.com/sidingq/siding/queue"
@@ -51,7 +52,7 @@ func TestFeedInterruptedAnywhere(t *testing.T) {
 			mark := newCheckpoint(client, "test", q, "c0ffee")
 			ctx, interrupt := context.WithCancel(t.Context())
 			first := &report{}
-			f := feeder{client: queue.NewClient(client), mark: mark, report: first}
+			f := feeder{client: newClient(t, client), mark: mark, report: first}
 			err := f.run(ctx, numbered(q, lines, each, func(line int) {
 				if line == stop {
 					interrupt()
@@ -116,7 +117,7 @@ func TestFeedRecallsRefusals(t *testing.T) {
 		}
 	}
 	have := &report{}
-	f := feeder{client: queue.NewClient(client), mark: mark, report: have}
+	f := feeder{client: newClient(t, client), mark: mark, report: have}
 	if err := f.run(t.Context(), items); err != nil {
 		t.Fatal(err)
 	}
@@ -265,4 +266,14 @@ func TestFeedGoesToTheLastLine(t *testing.T) {
 			}
 		}
 	}
+}
+
+// newClient returns a client without shards.
+func newClient(t *testing.T, rdb redis.UniversalClient) *queue.Client {
+	t.Helper()
+	client, err := queue.NewClient(rdb, queue.ClientConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
 }

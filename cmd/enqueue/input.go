@@ -48,12 +48,14 @@ func (a *app) feed(ctx context.Context, in input) error {
 	report := &report{Source: in.name, DryRun: a.flags.dryRun}
 	feeder := feeder{report: report}
 	if !a.flags.dryRun {
-		client, err := connect(ctx, settings)
+		client, err := connect(ctx, settings.Redis)
 		if err != nil {
 			return fault(err)
 		}
 		defer client.Close()
-		feeder.client = queue.NewClient(client)
+		if feeder.client, err = queue.NewClient(client, settings.Client()); err != nil {
+			return err
+		}
 		if in.content.hash != "" {
 			feeder.mark = newCheckpoint(client, in.command, cmp.Or(in.queue, defaultQueue), in.content.hash)
 		}

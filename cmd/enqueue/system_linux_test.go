@@ -20,7 +20,6 @@ import (
 	"github.com/sidingq/siding/internal/config"
 	"github.com/sidingq/siding/internal/redistest"
 	"github.com/sidingq/siding/lock/locktest"
-	"github.com/sidingq/siding/queue"
 	"github.com/sidingq/siding/tasks"
 )
 
@@ -152,7 +151,7 @@ func TestSilentHost(t *testing.T) {
 	client := redis.NewUniversalClient(opts)
 	t.Cleanup(func() { _ = client.Close() })
 	start := time.Now()
-	_, err = queue.NewClient(client).Enqueue(t.Context(), tasks.AuditOrder{Order: "1"}, nil)
+	_, err = newClient(t, client).Enqueue(t.Context(), tasks.AuditOrder{Order: "1"}, nil)
 	if took := time.Since(start); err == nil || took > 3500*time.Millisecond {
 		t.Errorf("want an error after about two seconds, have %v after %v", err, took)
 	}

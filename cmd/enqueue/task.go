@@ -102,13 +102,17 @@ func (a *app) enqueueTask(ctx context.Context, kind string, payload []byte, opts
 	if a.flags.dryRun {
 		return a.printReceipt(receipt, kind+" is valid")
 	}
-	client, err := connect(ctx, settings)
+	redis, err := connect(ctx, settings.Redis)
 	if err != nil {
 		return fault(err)
 	}
-	defer client.Close()
+	defer redis.Close()
+	client, err := queue.NewClient(redis, settings.Client())
+	if err != nil {
+		return err
+	}
 	// Once it is on its way, an interrupt must not leave its fate unknown.
-	receipt, err = queue.NewClient(client).Enqueue(context.WithoutCancel(ctx), task, opts)
+	receipt, err = client.Enqueue(context.WithoutCancel(ctx), task, opts)
 	switch {
 	case errors.Is(err, queue.ErrTaskIDConflict), errors.Is(err, queue.ErrDuplicate):
 		return refused(err)

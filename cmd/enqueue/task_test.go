@@ -103,6 +103,18 @@ func TestTaskEnqueued(t *testing.T) {
 	}
 }
 
+// The shards are those of the workers, who read the same settings.
+func TestTaskIntoAShard(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	have := enqueueIn(t.Context(), []string{"SIDING_SHARDS=task-sharded=16"}, "",
+		"task", "order:audit", "--redis", server.Addr, "--queue", "task-sharded", "--id", "x", "--json", "--payload", `{"order":"536365"}`)
+	const want = `{"id":"x","queue":"task-sharded.015-`
+	if !strings.HasPrefix(have.out, want) || have.status != exitOK {
+		t.Errorf("want %s..., have %+v", want, have)
+	}
+}
+
 func TestTaskDelayed(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)

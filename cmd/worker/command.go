@@ -237,8 +237,8 @@ func (s *setting) Type() string {
 		return "bool"
 	case config.List:
 		return s.Want
-	case config.Weights:
-		return "name=weight"
+	case config.Numbers:
+		return "name=number"
 	case config.Text:
 		if s.Key == "http.address" {
 			return "host:port"

@@ -46,7 +46,7 @@ func (a *app) demo(ctx context.Context, cfg config.Config) (err error) {
 	}
 	defer own.Close()
 	cfg.Ledger.DSN = config.Secret(filepath.Join(dir, "ledger.db"))
-	cfg.Queues, cfg.StrictPriority = map[string]int{demoQueue: 1}, false
+	cfg.Queues, cfg.Shards, cfg.StrictPriority = map[string]int{demoQueue: 1}, nil, false
 	if !slices.ContainsFunc(a.flags.settings, func(o config.Override) bool { return o.Flag == "log-level" }) {
 		cfg.Log.Level = max(cfg.Log.Level, slog.LevelWarn) // the progress says enough
 	}
@@ -134,7 +134,11 @@ func enqueueSample(ctx context.Context, rdb *redis.Client) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	results, err := queue.NewClient(rdb).EnqueueBatch(ctx, jobs)
+	client, err := queue.NewClient(rdb, queue.ClientConfig{})
+	if err != nil {
+		return 0, err
+	}
+	results, err := client.EnqueueBatch(ctx, jobs)
 	for _, result := range results {
 		err = errors.Join(err, result.Err)
 	}

@@ -229,7 +229,10 @@ func client(t *testing.T, addr string) *redis.Client {
 // enqueue enqueues an audit of each order.
 func enqueue(t *testing.T, rdb *redis.Client, queueName string, orders ...string) {
 	t.Helper()
-	c := queue.NewClient(rdb)
+	c, err := queue.NewClient(rdb, queue.ClientConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, order := range orders {
 		if _, err := c.Enqueue(t.Context(), tasks.AuditOrder{Order: order}, &queue.Options{Queue: queueName, Retention: time.Hour}); err != nil {
 			t.Fatal(err)

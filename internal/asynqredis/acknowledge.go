@@ -5,7 +5,6 @@ import (
 	_ "embed"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -16,8 +15,10 @@ var (
 	acknowledgeSource string
 	//go:embed park.lua
 	parkSource string
+	//go:embed aside.lua
+	asideSource string
 
-	parkScript = newScript(parkSource)
+	parkScript = newScript(bellSource + asideSource + parkSource)
 )
 
 // uniqueMargin is how much longer than a parked task's timer its uniqueness
@@ -60,14 +61,22 @@ func (h *Hook) repeat(ctx context.Context, next redis.ProcessHook, cmd redis.Cmd
 
 // end parks the attempt, or sends asynq's word on it with the condition in front.
 func (h *Hook) end(ctx context.Context, next redis.ProcessHook, cmd redis.Cmder, c call, a *Attempt) error {
+	if grant, ok := a.Grant(); ok {
+		h.ahead.Unused(grant) // its handler was not called, or did not want it
+	}
 	if park := a.parking(); park != nil && (c.op == opRetry || c.op == opArchive) {
 		return h.park(ctx, next, cmd, c, a, park)
 	}
-	script, known := h.acks.script(c)
+	keys, change := c.keys, conditional
+	if c.op == opRequeue {
+		keys = ringKeys(keys, a.Queue)
+		change = func(source string) string { return withRing(conditional(source)) }
+	}
+	script, known := h.acks.script(c, change)
 	if !known {
 		return answer(cmd, nil, noScriptError{})
 	}
-	got, err := run(ctx, next, script, c.keys, append(slices.Clip(c.argv), a.name, c.op.taskKey())...)
+	got, err := run(ctx, next, script, keys, append(slices.Clip(c.argv), a.name, c.op.taskKey())...)
 	if err != nil {
 		return answer(cmd, nil, err)
 	}
@@ -79,6 +88,9 @@ func (h *Hook) end(ctx context.Context, next redis.ProcessHook, cmd redis.Cmder,
 	return answer(cmd, got, nil)
 }
 
+// conditional puts the condition in front of one of asynq's scripts.
+func conditional(source string) string { return acknowledgeSource + source }
+
 // over is the answer of acknowledge.lua to an attempt that is over already.
 const over = "over"
 
@@ -87,35 +99,6 @@ const over = "over"
 func (h *Hook) ignored(ctx context.Context, a *Attempt) {
 	h.logger.WarnContext(ctx, "an attempt was over before it was acknowledged: it was superseded, or this is said twice", "task_id", a.ID, "queue", a.Queue)
 }
-
-// acks are asynq's scripts of acknowledgement with acknowledge.lua in front.
-type acks struct {
-	mu      sync.Mutex
-	scripts map[string]script // by the SHA1 of asynq's
-}
-
-// script returns what is sent for c. It is not known before asynq has sent the
-// text of its own script, which it does when it is told that Redis does not know it.
-func (s *acks) script(c call) (script, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if _, ok := s.scripts[c.sha]; !ok && c.source != "" {
-		if s.scripts == nil {
-			s.scripts = make(map[string]script)
-		}
-		s.scripts[c.sha] = newScript(acknowledgeSource + c.source)
-	}
-	found, ok := s.scripts[c.sha]
-	return found, ok
-}
-
-// noScriptError is Redis' answer to the name of a script that it does not know.
-type noScriptError struct{}
-
-func (noScriptError) Error() string { return "NOSCRIPT the text of the script is not known yet" }
-
-// RedisError makes it one of Redis, as [redis.Error] wants.
-func (noScriptError) RedisError() {}
 
 // park answers asynq's retry or archive call with park.lua instead. Both calls
 // carry the task with its last error as their second argument. asynq has charged it
@@ -127,7 +110,7 @@ func (h *Hook) park(ctx context.Context, next redis.ProcessHook, cmd redis.Cmder
 	if err != nil {
 		return answer(cmd, nil, err)
 	}
-	keys := []any{taskKey(a.Queue, a.ID), activeKey(a.Queue), leaseKey(a.Queue), retryKey(a.Queue), pendingKey(a.Queue)}
+	keys := []any{taskKey(a.Queue, a.ID), activeKey(a.Queue), leaseKey(a.Queue), retryKey(a.Queue), pendingKey(a.Queue), bellKey(a.Queue)}
 	if unique != "" {
 		keys = append(keys, unique)
 	}

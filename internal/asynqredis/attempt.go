@@ -3,6 +3,8 @@ package asynqredis
 import (
 	"sync"
 	"time"
+
+	"github.com/sidingq/siding/lock"
 )
 
 // An Attempt is one run of a task by this process, from its dequeue to its
@@ -10,6 +12,7 @@ import (
 type Attempt struct {
 	Queue   string
 	ID      string
+	Came    int64  // when it came to its lock, which could not be had at once, in us by Redis' clock; or 0
 	name    string // written into the task's hash by the dequeue
 	retried uint64 // how often the task had been charged before it
 	lease   int64  // when the lease that it began with ends, Unix seconds
@@ -20,6 +23,7 @@ type Attempt struct {
 
 	mu      sync.Mutex
 	park    *Park
+	grant   *lock.Grant // came with the dequeue, nil once it has been asked for
 	pinned  bool
 	touched time.Time
 }
@@ -40,6 +44,18 @@ func (a *Attempt) Park(p Park) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.park = &p
+}
+
+// Grant returns the lock that was taken with the task, once: it is the caller's from
+// then on.
+func (a *Attempt) Grant() (g lock.Grant, ok bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.grant == nil {
+		return g, false
+	}
+	g, a.grant = *a.grant, nil
+	return g, true
 }
 
 // Pin keeps a known until the returned function is called, however long it

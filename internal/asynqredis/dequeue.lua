@@ -1,23 +1,54 @@
--- Takes the next task of a queue, as asynq's own script does, and stamps it.
+-- Takes the next task of a queue, as asynq's own script does, and stamps it. attempt.lua
+-- comes before it.
 --
 -- KEYS[1]  asynq:{queue}:pending
 -- KEYS[2]  asynq:{queue}:paused
 -- KEYS[3]  asynq:{queue}:active
 -- KEYS[4]  asynq:{queue}:lease
+-- KEYS[5]  siding:{queue}:bell
+-- KEYS[6]  asynq:{queue}:retry
 -- ARGV[1]  when the lease ends, Unix seconds
 -- ARGV[2]  what the keys of the queue's tasks begin with
 -- ARGV[3]  the attempt's name
+-- Where ahead.lua comes before it:
+-- ARGV[4]  the queue
+-- ARGV[5]  where the attempt runs
+-- ARGV[6]  what each place in a line adds to a waiter's timer, ms
+-- ARGV[7]  the most that is added to it, ms
+-- ARGV[8]  how much longer than its timer a task's uniqueness lasts, ms
+-- ARGV[9]  and those that follow: what take_ahead wants to know
 --
--- Returns the encoded task, or nil when there is none to be had.
+-- Returns nil when there is no task to be had; else {task, how many are left, those that were
+-- put aside instead}, and after these what ahead returns. The task is nil where up to ten
+-- were put aside and none was taken; each of those is what refuse returns.
 --
--- Guarantees: the same state as after asynq's script; besides, the task's hash
--- names its latest attempt, and no mark of an earlier parking is left in it.
+-- Guarantees: the task that is taken is in the same state as after asynq's script; besides,
+-- its hash names its latest attempt, and no mark of an earlier parking is left in it. A bell
+-- that rings for nothing is silenced.
 
 if redis.call('EXISTS', KEYS[2]) == 1 then return nil end
-local id = redis.call('RPOPLPUSH', KEYS[1], KEYS[3])
-if not id then return nil end
-local task = ARGV[2] .. id
-redis.call('HSET', task, 'state', 'active', 'siding_attempt', ARGV[3])
-redis.call('HDEL', task, 'pending_since', 'siding_ticket', 'siding_called')
-redis.call('ZADD', KEYS[4], ARGV[1], id)
-return redis.call('HGET', task, 'msg')
+local refused = {}
+while #refused < 10 do
+  local id = redis.call('RPOPLPUSH', KEYS[1], KEYS[3])
+  if not id then break end
+  local task = ARGV[2] .. id
+  local msg = redis.call('HGET', task, 'msg')
+  local ok, grant, refusal
+  if msg and ahead then
+    -- An error must not keep back a task that has been taken.
+    ok, grant, refusal = pcall(ahead, task, id, msg)
+  end
+  if ok and refusal then
+    refused[#refused + 1] = refusal
+  else
+    stamp(task, KEYS[4], id, ARGV[3], ARGV[1])
+    if not msg then break end
+    local left = redis.call('LLEN', KEYS[1])
+    if left == 0 then redis.call('DEL', KEYS[5]) end
+    return {msg, left, refused, unpack(ok and grant or {})}
+  end
+end
+local left = redis.call('LLEN', KEYS[1])
+if left == 0 then redis.call('DEL', KEYS[5]) end
+if #refused == 0 then return nil end
+return {false, left, refused}

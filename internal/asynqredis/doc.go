@@ -4,18 +4,25 @@
 //
 // A [Hook] sits on the Redis connection that asynq's server uses. It knows
 // asynq's script calls by the SHA1 of their text, so a version of asynq whose
-// scripts differ is not touched at all: its tasks then have no [Attempt]. Five
-// things happen on the connection:
+// scripts differ is not touched: its tasks then have no [Attempt]. Six things
+// happen on the connection:
 //
 //   - A dequeue is sent as our own script, which does the same and also stamps the
-//     task with the attempt's name and wipes the marks of earlier parking.
+//     task with the attempt's name, wipes the marks of earlier parking and, with an
+//     [Ahead], takes the task's lock.
 //   - The retry or archive call of an attempt that is to be parked is sent as
 //     park.lua: active -> retry, nothing counted, nothing archived.
 //   - Every other acknowledgement is sent with a condition in front of asynq's own
 //     script: the attempt that it is of is still the task's latest. That makes it safe
 //     to send again, which asynq tries with a context that has ended.
 //   - A result that a handler writes is kept only while its attempt lasts.
+//   - A script that may put tasks into pending is sent so that it also rings the
+//     queue's bell, once for each. A [Ringer] does the same for asynq's clients.
 //   - Everything else passes through.
 //
-// [Promote] moves a parked task to the head of pending.
+// A [Lane] is a hook that holds back the dequeues of an idle server until the
+// [Doorbell] of its process has heard a bell.
+//
+// [Promote] moves a parked task to the head of pending, as [Summon] does within the
+// scripts of package lock.
 package asynqredis

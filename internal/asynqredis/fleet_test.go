@@ -75,8 +75,13 @@ func fleetOn(connect func() redis.UniversalClient) *fleet {
 // enqueue puts a task into the queue and returns its id.
 func (f *fleet) enqueue(t *testing.T, opts ...asynq.Option) string {
 	t.Helper()
+	return f.enqueueKind(t, "order:audit", opts...)
+}
+
+func (f *fleet) enqueueKind(t *testing.T, kind string, opts ...asynq.Option) string {
+	t.Helper()
 	opts = append([]asynq.Option{asynq.Queue(f.queue)}, opts...)
-	info, err := f.client.EnqueueContext(t.Context(), asynq.NewTask("order:audit", []byte(`{"order":"7"}`)), opts...)
+	info, err := f.client.EnqueueContext(t.Context(), asynq.NewTask(kind, []byte(`{"order":"7"}`)), opts...)
 	if err != nil {
 		t.Fatal(err)
 	}

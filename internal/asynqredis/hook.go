@@ -3,31 +3,47 @@ package asynqredis
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/lock"
 )
 
-//go:embed dequeue.lua
-var dequeueSource string
-
-var dequeueScript = newScript(dequeueSource)
+var (
+	//go:embed dequeue.lua
+	dequeueSource string
+	//go:embed attempt.lua
+	attemptSource string
+	//go:embed encoded.lua
+	encodedSource string
+	//go:embed refuse.lua
+	refuseSource string
+	//go:embed ahead.lua
+	aheadSource string
+)
 
 // A Hook watches the Redis connection of asynq's servers; see the package
 // comment. One hook may serve several clients.
 type Hook struct {
 	logger  *slog.Logger
 	begun   func()
-	process string        // the first part of the names of this process's attempts
+	name    string        // the first part of the names of this process's attempts
 	count   atomic.Uint64 // the second part
 	strange atomic.Bool   // a dequeue that we do not know has been seen
+	dequeue script
+	ahead   *Ahead
+	keys    sync.Map // of dequeues, by queue
 	running attempts
-	acks    acks
+	acks    learned
+	rings   rings
 	outage  outage
 	// noRepeatBefore, in Unix nanoseconds: Redis has just not answered.
 	noRepeatBefore atomic.Int64
@@ -38,7 +54,42 @@ var _ redis.Hook = (*Hook)(nil)
 // NewHook returns a hook; add it to a client with AddHook. begun is called once, when
 // the first dequeue is seen.
 func NewHook(logger *slog.Logger, begun func()) *Hook {
-	return &Hook{logger: logger, begun: sync.OnceFunc(begun), process: uuid.NewString()}
+	return &Hook{logger: logger, begun: sync.OnceFunc(begun), name: uuid.NewString(), dequeue: newScript("local ahead\n" + attemptSource + dequeueSource)}
+}
+
+// An Ahead has the lock of a task taken in the same step as the task, or the task put aside
+// where somebody holds it.
+type Ahead struct {
+	// Source and Args are those of lock.Locker.Ahead.
+	Source string
+	Args   []any
+	// Host is where the holders of locks are.
+	Host string
+	// Unused is told of a lock for which nobody has asked the attempt before it was
+	// acknowledged.
+	Unused func(lock.Grant)
+	// A waiter tries again by itself after what is left of the lock, and after PerPlace more
+	// for each place in the line, but LongestExtra at most.
+	PerPlace, LongestExtra time.Duration
+	// Refused is told of a task that has been put aside.
+	Refused func(Refused)
+}
+
+// A Refused task has been put aside instead of being dequeued.
+type Refused struct {
+	Queue    string
+	ID       string
+	Kind     string
+	Resource string
+	Parked   int   // how often by now
+	Refusal  []any // what lock.Locker.Refusal reads
+}
+
+// TakeAhead makes the dequeues of the hook's servers take locks, too. Call it before
+// they begin.
+func (h *Hook) TakeAhead(a Ahead) {
+	h.ahead = &a
+	h.dequeue = newScript(a.Source + attemptSource + encodedSource + asideSource + refuseSource + aheadSource + dequeueSource)
 }
 
 // Attempt returns the attempt of a task that is under way in this process, nil
@@ -61,37 +112,143 @@ func (h *Hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 func (h *Hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		c, likeDequeue := parse(cmd)
-		switch c.op {
-		case opDequeue:
-			return h.dequeue(ctx, next, cmd, c)
-		case opDone, opComplete, opRequeue, opRetry, opArchive:
-			return h.acknowledge(ctx, next, cmd, c)
-		case opNone:
-			if a, result := h.resultOf(cmd); a != nil {
-				return h.writeResult(ctx, next, cmd, a, result)
-			}
-			if likeDequeue && !h.strange.Swap(true) {
-				h.logger.WarnContext(ctx, "asynq's scripts are not the ones known: waiting tasks come by their timers only")
-			}
-		}
-		return next(ctx, cmd)
+		return h.process(ctx, next, cmd, c, likeDequeue)
 	}
 }
 
-func (h *Hook) dequeue(ctx context.Context, next redis.ProcessHook, cmd redis.Cmder, c call) error {
-	h.begun()
-	name := h.process + ":" + strconv.FormatUint(h.count.Add(1), 36)
-	got, err := run(ctx, next, dequeueScript, c.keys, c.argv[0], c.argv[1], name)
-	h.outage.rest(ctx, err)
-	if err == nil {
-		msg, ok := got.(string)
-		if !ok {
-			err = fmt.Errorf("%w: %T", errMessage, got)
-		} else if id, ferr := field([]byte(msg), fieldID); ferr == nil && id != "" {
-			charged, _ := retried([]byte(msg)) // it was read once already
-			lease, _ := c.argv[0].(int64)
-			h.running.add(&Attempt{Queue: c.queue, ID: id, name: name, retried: charged, lease: lease})
+func (h *Hook) process(ctx context.Context, next redis.ProcessHook, cmd redis.Cmder, c call, likeDequeue bool) error {
+	switch c.op {
+	case opDequeue:
+		t, err := h.take(ctx, next, c.queue, c.argv[0])
+		return answer(cmd, t.msg, err)
+	case opDone, opComplete, opRequeue, opRetry, opArchive:
+		return h.acknowledge(ctx, next, cmd, c)
+	case opNone:
+		if a, result := h.resultOf(cmd); a != nil {
+			return h.writeResult(ctx, next, cmd, a, result)
+		}
+		if likeDequeue {
+			if !h.strange.Swap(true) {
+				h.logger.WarnContext(ctx, "asynq's scripts are not the ones known: waiting tasks come by their timers only")
+			}
+		} else if _, ok := c.pendingOf(); ok {
+			return h.rings.send(ctx, next, cmd, c)
 		}
 	}
-	return answer(cmd, got, err)
+	return next(ctx, cmd)
+}
+
+// A taken task is what a dequeue has answered.
+type taken struct {
+	msg   string
+	none  bool        // where no task was taken
+	left  int64       // how many tasks are left in its queue, at least, also where none was taken
+	grant *lock.Grant // the lock that came with it, if any
+	came  int64       // when it came to a lock that could not be had, us by Redis' clock, or 0
+}
+
+// inRow is how many dequeues follow each other that do no more than to put tasks aside, ten
+// at a time. Then asynq has its turn: it may be about to end.
+const inRow = 50
+
+// take dequeues from a queue under a lease that ends at the given time. Its error
+// is redis.Nil when there is no task; or none so far, with how many are left.
+func (h *Hook) take(ctx context.Context, next redis.ProcessHook, queue string, leaseEnds any) (t taken, err error) {
+	h.begun()
+	name := h.attemptName()
+	argv := append(make([]any, 0, 12), leaseEnds, taskKeyPrefix(queue), name)
+	if a := h.ahead; a != nil {
+		argv = append(argv, queue, a.Host, a.PerPlace.Milliseconds(), a.LongestExtra.Milliseconds(), uniqueMargin.Milliseconds())
+		argv = append(argv, a.Args...)
+	}
+	for range inRow {
+		start := time.Now()
+		var got any
+		got, err = run(ctx, next, h.dequeue, h.dequeueKeys(queue), argv...)
+		h.outage.rest(ctx, err)
+		if err != nil {
+			return taken{}, err
+		}
+		var refused []any
+		if t, refused, err = takenOf(got, start); err != nil {
+			return taken{}, err
+		}
+		h.refused(queue, refused)
+		if !t.none || t.left == 0 {
+			break
+		}
+	}
+	if t.none {
+		return t, redis.Nil
+	}
+	h.begin(t, queue, name, leaseEnds)
+	return t, nil
+}
+
+// begin remembers the attempt that has begun with a task.
+func (h *Hook) begin(t taken, queue, name string, leaseEnds any) {
+	if id, err := field([]byte(t.msg), fieldID); err == nil && id != "" {
+		charged, _ := retried([]byte(t.msg)) // it was read once already
+		lease, _ := leaseEnds.(int64)
+		h.running.add(&Attempt{Queue: queue, ID: id, Came: t.came, name: name, retried: charged, lease: lease, grant: t.grant})
+	}
+}
+
+// attemptName returns the name of another attempt.
+func (h *Hook) attemptName() string { return h.name + "-" + strconv.FormatUint(h.count.Add(1), 36) }
+
+// refused tells of the tasks that a dequeue has put aside.
+func (h *Hook) refused(queue string, tasks []any) {
+	for _, task := range tasks {
+		fields, _ := task.([]any)
+		if len(fields) < 4 {
+			continue
+		}
+		r := Refused{Queue: queue, Refusal: fields[4:]}
+		r.ID, _ = fields[0].(string)
+		r.Kind, _ = fields[1].(string)
+		r.Resource, _ = fields[2].(string)
+		parked, _ := fields[3].(int64)
+		r.Parked = int(parked)
+		h.ahead.Refused(r)
+	}
+}
+
+// dequeueKeys returns the keys of a dequeue, which are made once for each queue.
+func (h *Hook) dequeueKeys(queue string) []any {
+	if keys, ok := h.keys.Load(queue); ok {
+		return keys.([]any) //nolint:errcheck,forcetypeassert // nothing else is stored
+	}
+	keys := []any{pendingKey(queue), pausedKey(queue), activeKey(queue), leaseKey(queue), bellKey(queue), retryKey(queue)}
+	h.keys.Store(queue, keys)
+	return keys
+}
+
+// takenOf reads the answer to a dequeue that was sent at start.
+func takenOf(got any, start time.Time) (t taken, refused []any, err error) {
+	parts, _ := got.([]any)
+	if len(parts) < 3 {
+		return t, nil, fmt.Errorf("%w: %T", errMessage, got)
+	}
+	text := func(i int) string { s, _ := parts[i].(string); return s }
+	number := func(i int) int64 {
+		n, nerr := strconv.ParseInt(text(i), 10, 64)
+		err = errors.Join(err, nerr)
+		return n
+	}
+	t.msg, t.none = text(0), parts[0] == nil
+	t.left, _ = parts[1].(int64)
+	refused, _ = parts[2].([]any)
+	switch len(parts) {
+	case 4:
+		t.came = number(3)
+	case 7:
+		t.grant = &lock.Grant{
+			Resource: text(3), Token: text(4), Fence: number(5), HandOff: time.Duration(number(6)) * time.Microsecond, Start: start,
+		}
+	}
+	if err != nil {
+		t.grant, t.came = nil, 0 // its ttl frees the lock
+	}
+	return t, refused, nil
 }

@@ -21,7 +21,7 @@ func TestHookForgetsWhatNobodyAcknowledges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := quiet()
 		dequeue := func(id string) *asynqredis.Attempt {
-			w := &wire{answer: replies(t, fmt.Sprintf("\x1a%c%s", len(id), id))}
+			w := &wire{answer: replies(t, dequeued(fmt.Sprintf("\x1a%c%s", len(id), id)))}
 			if err := h.ProcessHook(w.process)(t.Context(), redis.NewCmd(t.Context(), calls["dequeue"]...)); err != nil {
 				t.Fatal(err)
 			}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -39,7 +38,9 @@ func TestHookTouchesOnlyCallsItKnows(t *testing.T) {
 	for name, call := range calls {
 		changed := slices.Clone(call)
 		changed[1] = "0" + fmt.Sprint(call[1])[1:]
-		unknown[name+" of another version"] = changed
+		if name != "requeue" { // one that has the pending tasks among its keys rings
+			unknown[name+" of another version"] = changed
+		}
 		changed = slices.Clone(call)
 		changed[0] = "evalsha_ro"
 		unknown[name+", read only"] = changed
@@ -74,8 +75,8 @@ func TestHookKnowsTheCallsOfTheFacts(t *testing.T) {
 	acts := map[string]bool{
 		"dequeue": true, "done": true, "done-unique": true, "complete": true, "complete-unique": true,
 		"requeue": true, "retry": true, "archive": true,
-		"enqueue": false, "enqueue-unique": false, "schedule": false, "schedule-unique": false,
-		"forward": false, "find-lapsed": false,
+		"enqueue": true, "enqueue-unique": true, "forward": true, // they ring
+		"schedule": false, "schedule-unique": false, "find-lapsed": false,
 	}
 	seen := map[string]bool{}
 	for line := range strings.Lines(strings.TrimSpace(asynqCalls)) {
@@ -94,11 +95,12 @@ func TestHookKnowsTheCallsOfTheFacts(t *testing.T) {
 			call = append(call, "asynq:{"+a.Queue+"}:"+key)
 		}
 		call = append(call, a.ID, "two", "three")
-		var sent [][]any
-		process(t, h, func(cmd redis.Cmder) error {
-			sent = append(sent, cmd.Args())
-			return nil
-		}, call)
+		w := &wire{answer: func(redis.Cmder) error { return nil }}
+		err := h.ProcessHook(w.process)(t.Context(), redis.NewCmd(t.Context(), call...))
+		sent := w.sent
+		if len(sent) == 0 && !missing(err) {
+			t.Errorf("%s: want its text asked for, have %v", name, err)
+		}
 		if acted := len(sent) == 0 || !slices.Equal(sent[0], call); acted != want {
 			t.Errorf("%s: want the hook to act on it: %v, have %v sent", name, want, sent)
 		}
@@ -117,7 +119,7 @@ func TestHookReportsAnUnknownDequeueOnce(t *testing.T) {
 	for name, call := range calls {
 		call = slices.Clone(call)
 		call[1] = strings.Repeat("0", 40)
-		if name != "dequeue" {
+		if name != "dequeue" && name != "requeue" { // the latter would ring
 			process(t, h, replies(t, "OK"), call)
 		}
 	}
@@ -140,17 +142,15 @@ func TestHookReportsAnUnknownDequeueOnce(t *testing.T) {
 func TestHookSendsItsOwnDequeue(t *testing.T) {
 	t.Parallel()
 	calls := callsOfAsynq(t)
-	source, err := os.ReadFile("dequeue.lua")
-	if err != nil {
-		t.Fatal(err)
-	}
-	sha := redis.NewScript(string(source)).Hash()
+	sha := redis.NewScript("local ahead\n" + source(t, "attempt.lua", "dequeue.lua")).Hash()
 	names := map[string]bool{}
 	for range 2 { // as in two processes
 		h := quiet()
 		for range 40 {
 			_, sent := process(t, h, replies(t, redis.Nil), calls["dequeue"])
-			want := slices.Concat([]any{"evalsha", sha}, calls["dequeue"][2:])
+			theirs := calls["dequeue"]
+			want := slices.Concat([]any{"evalsha", sha, 6}, theirs[3:7],
+				[]any{"siding:{" + queueOf(calls) + "}:bell", "asynq:{" + queueOf(calls) + "}:retry"}, theirs[7:])
 			last := len(want)
 			if len(sent) != 1 || len(sent[0]) != last+1 || !slices.Equal(sent[0][:last], want) {
 				t.Fatalf("want %v and a name sent, have %v", want, sent)
@@ -167,22 +167,21 @@ func TestHookSendsTheTextOfAScriptThatRedisDoesNotKnow(t *testing.T) {
 	t.Parallel()
 	calls := callsOfAsynq(t)
 	unknown := notLoadedError{}
-	for name, file := range map[string]string{"dequeue": "dequeue.lua", "retry": "park.lua", "archive": "park.lua"} {
+	park := source(t, "bell.lua", "aside.lua", "park.lua")
+	for name, text := range map[string]string{"dequeue": "local ahead\n" + source(t, "attempt.lua", "dequeue.lua"), "retry": park, "archive": park} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			source, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			h := quiet()
-			if name != "dequeue" {
+			h, reply := quiet(), []any{"OK", int64(0)}
+			if name == "dequeue" {
+				reply = dequeued("OK")
+			} else {
 				asDequeued(t, h, calls).Park(asynqredis.Park{At: time.Now()})
 			}
-			cmd, sent := process(t, h, replies(t, unknown, "OK"), calls[name])
+			cmd, sent := process(t, h, replies(t, unknown, reply), calls[name])
 			if cmd.Val() != "OK" || cmd.Err() != nil || len(sent) != 2 {
 				t.Fatalf("want two calls and the second's reply, have %v, %v", sent, cmd)
 			}
-			want := slices.Concat([]any{"eval", string(source)}, sent[0][2:])
+			want := slices.Concat([]any{"eval", text}, sent[0][2:])
 			if diff := cmp.Diff(want, sent[1]); diff != "" {
 				t.Errorf("(-want +sent):\n%s", diff)
 			}
@@ -261,7 +260,7 @@ func TestHookParksOnlyRetriesAndArchivings(t *testing.T) {
 			t.Parallel()
 			h := quiet()
 			dequeue := redis.NewCmd(t.Context(), calls["dequeue"]...)
-			w := &wire{answer: replies(t, "\x1a\x06task-1")}
+			w := &wire{answer: replies(t, dequeued("\x1a\x06task-1"))}
 			if err := h.ProcessHook(w.process)(t.Context(), dequeue); err != nil {
 				t.Fatal(err)
 			}
@@ -289,7 +288,7 @@ func TestHookRefusesRepliesItCannotRead(t *testing.T) {
 		t.Errorf("want an error that names the reply's type, have %v", cmd)
 	}
 	for _, reply := range []string{"", "\x1a", "no message", "\x12\x01x"} { // none with an id
-		cmd, _ := process(t, h, replies(t, reply), calls["dequeue"])
+		cmd, _ := process(t, h, replies(t, dequeued(reply)), calls["dequeue"])
 		if cmd.Err() != nil || cmd.Val() != reply {
 			t.Errorf("want %q passed on, as asynq reads it itself, have %v", reply, cmd)
 		}
@@ -308,7 +307,7 @@ func TestHookRefusesRepliesItCannotRead(t *testing.T) {
 		t.Errorf("want OK, have %v", cmd)
 	}
 	other := redis.NewStatusCmd(t.Context(), calls["dequeue"]...)
-	w := &wire{answer: replies(t, redis.Nil, "\x1a\x06task-1")}
+	w := &wire{answer: replies(t, redis.Nil, dequeued("\x1a\x06task-1"))}
 	if err := h.ProcessHook(w.process)(t.Context(), other); !errors.Is(err, redis.Nil) {
 		t.Errorf("want %v, have %v", redis.Nil, err)
 	}
@@ -336,7 +335,7 @@ func TestHookServesManyConnections(t *testing.T) {
 				}
 				w := &wire{answer: func(cmd redis.Cmder) error {
 					if c, ok := cmd.(*redis.Cmd); ok {
-						c.SetVal("\x1a\x06" + id)
+						c.SetVal(dequeued("\x1a\x06" + id))
 					}
 					return nil
 				}}

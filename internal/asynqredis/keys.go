@@ -4,13 +4,17 @@ import "strings"
 
 // Keys of one queue. asynq puts the queue's name in braces, so all of them
 // share a Redis Cluster slot.
-func prefix(queue string) string      { return "asynq:{" + queue + "}:" }
-func taskKey(queue, id string) string { return prefix(queue) + "t:" + id }
-func activeKey(queue string) string   { return prefix(queue) + "active" }
-func leaseKey(queue string) string    { return prefix(queue) + "lease" }
-func pendingKey(queue string) string  { return prefix(queue) + "pending" }
-func retryKey(queue string) string    { return prefix(queue) + "retry" }
-func pausedKey(queue string) string   { return prefix(queue) + "paused" }
+func prefix(queue string) string        { return "asynq:{" + queue + "}:" }
+func taskKeyPrefix(queue string) string { return prefix(queue) + "t:" }
+func taskKey(queue, id string) string   { return taskKeyPrefix(queue) + id }
+func activeKey(queue string) string     { return prefix(queue) + "active" }
+func leaseKey(queue string) string      { return prefix(queue) + "lease" }
+func pendingKey(queue string) string    { return prefix(queue) + "pending" }
+func retryKey(queue string) string      { return prefix(queue) + "retry" }
+func pausedKey(queue string) string     { return prefix(queue) + "paused" }
+
+// bellKey is not asynq's, but shares the slot of its keys.
+func bellKey(queue string) string { return "siding:{" + queue + "}:bell" }
 
 // queueOf returns the name of the queue that a key belongs to. The key must not
 // be a task's, whose end may be anything.

@@ -1,12 +1,13 @@
 -- Puts an active task aside: active -> retry, or straight to the head of
--- pending when it has been called meanwhile.
+-- pending when it has been called meanwhile. bell.lua and aside.lua come before it.
 --
 -- KEYS[1]  asynq:{queue}:t:<id>
 -- KEYS[2]  asynq:{queue}:active
 -- KEYS[3]  asynq:{queue}:lease
 -- KEYS[4]  asynq:{queue}:retry
 -- KEYS[5]  asynq:{queue}:pending
--- KEYS[6]  the task's uniqueness key, if it has one
+-- KEYS[6]  siding:{queue}:bell
+-- KEYS[7]  the task's uniqueness key, if it has one
 -- ARGV[1]  task id
 -- ARGV[2]  encoded task with the reason as its last error
 -- ARGV[3]  when its timer fires, Unix seconds
@@ -25,18 +26,16 @@ local task = redis.call('HMGET', KEYS[1], 'siding_attempt', 'siding_called', 'st
 if task[1] ~= ARGV[4] or task[3] ~= 'active' then return {-1, 0} end
 if redis.call('LREM', KEYS[2], 0, ARGV[1]) == 0 then return {-1, 0} end
 redis.call('ZREM', KEYS[3], ARGV[1])
+redis.call('HDEL', KEYS[1], 'siding_attempt') -- it is over, and would take 110 bytes while the task waits
 
 local called = ARGV[5] ~= '' and task[2] == ARGV[5]
 if called then
   -- With its ticket, so that the caller, who looks again, finds it on its way.
   redis.call('HSET', KEYS[1], 'msg', ARGV[2], 'state', 'pending', 'pending_since', ARGV[7], 'siding_ticket', ARGV[5])
   redis.call('RPUSH', KEYS[5], ARGV[1])
+  ring(KEYS[6], 1)
 else
-  redis.call('HSET', KEYS[1], 'msg', ARGV[2], 'state', 'retry', 'siding_ticket', ARGV[5])
-  redis.call('ZADD', KEYS[4], ARGV[3], ARGV[1])
+  aside(KEYS[1], KEYS[4], ARGV[1], ARGV[2], ARGV[3], ARGV[5])
 end
-if KEYS[6] and redis.call('GET', KEYS[6]) == ARGV[1] then
-  local left = redis.call('PTTL', KEYS[6]) -- negative when it has no end
-  if left >= 0 and left < tonumber(ARGV[6]) then redis.call('PEXPIRE', KEYS[6], ARGV[6]) end
-end
+if KEYS[7] then prolong(KEYS[7], ARGV[1], tonumber(ARGV[6])) end
 return {redis.call('HINCRBY', KEYS[1], 'siding_parked', 1), called and 1 or 0}

@@ -10,15 +10,19 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-//go:embed promote.lua
-var promoteSource string
+var (
+	//go:embed call.lua
+	callSource string
+	//go:embed promote.lua
+	promoteSource string
+	//go:embed summon.lua
+	summonSource string
 
-var promoteScript = redis.NewScript(promoteSource)
+	promoteScript = redis.NewScript(bellSource + callSource + promoteSource)
+)
 
-// searched bounds how far from the tail of pending a task is looked for that
-// its own timer has put there. Deeper down it is left where it is: the search
-// would take longer than it saves.
-const searched = 1000
+// Summon is what lock.RedisCalling calls parked tasks with.
+func Summon() string { return bellSource + callSource + attemptSource + summonSource }
 
 // A Promotion is what became of a call.
 type Promotion string
@@ -34,8 +38,8 @@ const (
 // Promote calls the task that was parked under ticket.
 func Promote(ctx context.Context, rdb redis.Scripter, queue, id string, ticket int64) (Promotion, error) {
 	got, err := promoteScript.Run(ctx, rdb,
-		[]string{taskKey(queue, id), retryKey(queue), pendingKey(queue), pausedKey(queue)},
-		id, strconv.FormatInt(ticket, 10), time.Now().UnixNano(), searched).Text()
+		[]string{taskKey(queue, id), retryKey(queue), pendingKey(queue), pausedKey(queue), bellKey(queue)},
+		id, strconv.FormatInt(ticket, 10), time.Now().UnixNano()).Text()
 	if err != nil {
 		return "", fmt.Errorf("asynqredis: promote %s: %w", id, err)
 	}

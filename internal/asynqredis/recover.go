@@ -20,7 +20,7 @@ var (
 	beginSource string
 
 	silentScript  = redis.NewScript(silentSource)
-	recoverScript = redis.NewScript(recoverSource)
+	recoverScript = redis.NewScript(bellSource + recoverSource)
 	beginScript   = redis.NewScript(beginSource)
 )
 
@@ -99,7 +99,7 @@ func Recover(ctx context.Context, rdb redis.Scripter, t SilentTask, reason strin
 		return false, fmt.Errorf("task %s of %s: %w", t.ID, t.Queue, err)
 	}
 	moved, err := recoverScript.Run(ctx, rdb,
-		[]string{taskKey(t.Queue, t.ID), activeKey(t.Queue), leaseKey(t.Queue), pendingKey(t.Queue)},
+		[]string{taskKey(t.Queue, t.ID), activeKey(t.Queue), leaseKey(t.Queue), pendingKey(t.Queue), bellKey(t.Queue)},
 		t.ID, t.attempt, silence, encoded, t.Crashes+1, now.UnixNano()).Bool()
 	if err != nil {
 		return false, fmt.Errorf("asynqredis: recover %s: %w", t.ID, err)

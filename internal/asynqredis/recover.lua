@@ -1,9 +1,11 @@
 -- Puts a task back whose worker has fallen silent: active -> tail of pending.
+-- bell.lua comes before it.
 --
 -- KEYS[1]  asynq:{queue}:t:<id>
 -- KEYS[2]  asynq:{queue}:active
 -- KEYS[3]  asynq:{queue}:lease
 -- KEYS[4]  asynq:{queue}:pending
+-- KEYS[5]  siding:{queue}:bell
 -- ARGV[1]  task id
 -- ARGV[2]  the attempt's name
 -- ARGV[3]  leases that end within so many seconds are not being renewed
@@ -25,4 +27,5 @@ if redis.call('LREM', KEYS[2], 0, ARGV[1]) == 0 then return 0 end
 redis.call('ZREM', KEYS[3], ARGV[1])
 redis.call('LPUSH', KEYS[4], ARGV[1])
 redis.call('HSET', KEYS[1], 'msg', ARGV[4], 'state', 'pending', 'pending_since', ARGV[6], 'siding_crashes', ARGV[5])
+ring(KEYS[5], 1)
 return 1

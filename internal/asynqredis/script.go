@@ -15,8 +15,7 @@ func newScript(source string) script { return script{source, scriptSHA(source)} 
 
 // run sends a script, by its text if Redis does not know it yet.
 func run(ctx context.Context, next redis.ProcessHook, s script, keys []any, argv ...any) (any, error) {
-	args := append([]any{"evalsha", s.sha, len(keys)}, keys...)
-	args = append(args, argv...)
+	args := callOf(s, keys, argv)
 	cmd := redis.NewCmd(ctx, args...)
 	err := next(ctx, cmd)
 	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
@@ -25,6 +24,13 @@ func run(ctx context.Context, next redis.ProcessHook, s script, keys []any, argv
 		err = next(ctx, cmd)
 	}
 	return cmd.Val(), err
+}
+
+// callOf returns the arguments that send a script by its name.
+func callOf(s script, keys, argv []any) []any {
+	args := make([]any, 0, 3+len(keys)+len(argv))
+	args = append(args, "evalsha", s.sha, len(keys))
+	return append(append(args, keys...), argv...)
 }
 
 // answer makes cmd, which was never sent, look as if it had been.

@@ -139,26 +139,55 @@ func deliver(t *testing.T, h *asynqredis.Hook, w *wire, call []any) (*redis.Cmd,
 	return cmd, err
 }
 
+// source returns the text of scripts of this package, one after the other.
+func source(t *testing.T, files ...string) string {
+	t.Helper()
+	var all strings.Builder
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.Write(text)
+	}
+	return all.String()
+}
+
 // conditional is an acknowledgement of asynq as the hook sends it: with a
-// condition, for which it names the attempt and the place of the task's key.
+// condition, for which it names the attempt and the place of the task's key. A requeue
+// also rings.
 func conditional(t *testing.T, call []any, name any, taskKey int) []any {
 	t.Helper()
-	condition, err := os.ReadFile("acknowledge.lua")
-	if err != nil {
-		t.Fatal(err)
-	}
 	text, ok := texts.Load(call[1])
 	if !ok {
 		t.Fatalf("want the text of %v known", call[1])
 	}
-	sha := redis.NewScript(fmt.Sprint(string(condition), text)).Hash()
-	return slices.Concat([]any{"evalsha", sha}, call[2:], []any{name, taskKey})
+	changed := source(t, "acknowledge.lua") + fmt.Sprint(text)
+	keys, argv := keysOf(t, call)
+	if strings.Contains(changed, "RPUSH") {
+		changed = source(t, "bell.lua") + "local function asynq()\n" + changed + "\nend\n" + source(t, "ring.lua")
+		queue := strings.TrimSuffix(strings.TrimPrefix(fmt.Sprint(keys[0]), "asynq:{"), "}:active")
+		keys = append(slices.Clip(keys), "asynq:{"+queue+"}:pending", "siding:{"+queue+"}:bell")
+	}
+	return slices.Concat([]any{"evalsha", redis.NewScript(changed).Hash(), len(keys)}, keys, argv, []any{name, taskKey})
 }
+
+func keysOf(t *testing.T, call []any) (keys, argv []any) {
+	t.Helper()
+	n, ok := call[2].(int)
+	if !ok {
+		t.Fatalf("want a number of keys, have %v", call)
+	}
+	return call[3 : 3+n], call[3+n:]
+}
+
+// dequeued is the answer to a dequeue that leaves another task.
+func dequeued(msg string) []any { return []any{msg, int64(1), []any{}} }
 
 // asDequeued makes h know the attempt of the calls' task.
 func asDequeued(t *testing.T, h *asynqredis.Hook, calls map[string][]any) *asynqredis.Attempt {
 	t.Helper()
-	process(t, h, replies(t, "\x1a\x06task-1"), calls["dequeue"])
+	process(t, h, replies(t, dequeued("\x1a\x06task-1")), calls["dequeue"])
 	a := h.Attempt(queueOf(calls), "task-1")
 	if a == nil {
 		t.Fatal("want an attempt, have none")

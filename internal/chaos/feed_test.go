@@ -43,7 +43,10 @@ func (f *feed) run(ctx context.Context) {
 		}
 		// A client of asynq makes a queue known once, and not again when Redis has
 		// come back empty.
-		client := queue.NewClient(f.rdb)
+		client, err := queue.NewClient(f.rdb, queue.ClientConfig{})
+		if err != nil {
+			panic(err) // the configuration is a zero value
+		}
 		for range waiting - have {
 			task, job := chaos.NewTask(f.seed, n)
 			n++

@@ -3,6 +3,9 @@ package config
 import (
 	"cmp"
 	"fmt"
+	"strings"
+
+	"github.com/sidingq/siding/queue"
 )
 
 // check refuses values that do not go together.
@@ -16,6 +19,12 @@ func (l *loader) check() {
 	if c.Shutdown.HardDeadline <= c.Shutdown.Timeout {
 		l.refuse(fmt.Sprintf("want shutdown.hard_deadline above shutdown.timeout (%s), have %s", short(c.Shutdown.Timeout), short(c.Shutdown.HardDeadline)),
 			"shutdown.hard_deadline", "shutdown.timeout")
+	}
+	// The names have been checked one by one.
+	queues := queue.ServerConfig{Queues: c.Queues, Shards: c.Shards, StrictPriority: c.StrictPriority}
+	if err := queues.Validate(); err != nil {
+		key, what, _ := strings.Cut(strings.TrimPrefix(err.Error(), "queue: "), ": ")
+		l.refuse(what, key, "shards")
 	}
 	// As the lock package derives and demands them.
 	margin, renew := cmp.Or(c.Lock.Margin, c.Lock.TTL/15), cmp.Or(c.Lock.RenewEvery, c.Lock.TTL/3)

@@ -14,9 +14,12 @@ import (
 type Config struct {
 	Redis          Redis
 	Queues         map[string]int // weights by name
+	Shards         map[string]int // their numbers by queue
 	StrictPriority bool
 	Concurrency    int
-	PollInterval   time.Duration
+	Lanes          int
+	Doorbell       bool
+	PollInterval   time.Duration // 0: what queue.ServerConfig says
 	TimerInterval  time.Duration
 	Shutdown       Shutdown
 	Lock           lock.Config
@@ -125,13 +128,19 @@ func Default() Config {
 	return c
 }
 
+// Client returns the configuration of a queue client.
+func (c Config) Client() queue.ClientConfig { return queue.ClientConfig{Shards: c.Shards} }
+
 // Server returns the configuration of a queue server that tells observe what
 // happens to its tasks.
 func (c Config) Server(logger *slog.Logger, observe func(queue.Event)) queue.ServerConfig {
 	return queue.ServerConfig{
 		Queues:          c.Queues,
+		Shards:          c.Shards,
 		StrictPriority:  c.StrictPriority,
 		Concurrency:     c.Concurrency,
+		Lanes:           c.Lanes,
+		NoDoorbell:      !c.Doorbell,
 		PollInterval:    c.PollInterval,
 		TimerInterval:   c.TimerInterval,
 		ShutdownTimeout: c.Shutdown.Timeout,

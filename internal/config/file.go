@@ -146,13 +146,13 @@ func (f *file) setting(s Setting, place string, value *yaml.Node) {
 		}
 	case s.Kind == List && value.Kind == yaml.SequenceNode:
 		f.items(s, value)
-	case s.Kind == Weights && value.Kind == yaml.MappingNode:
+	case s.Kind == Numbers && value.Kind == yaml.MappingNode:
 		f.pairs(s, value)
 	default:
 		f.fail("%s: want %s, have %s", place, s.Want, kind(value))
 	}
 	// A list without items is no value.
-	if len(value.Content) == 0 && value.Kind != yaml.ScalarNode {
+	if len(value.Content) == 0 && value.Kind != yaml.ScalarNode && !s.mayBeEmpty() {
 		f.fail("%s: want %s, have nothing", place, s.Want)
 	}
 }
@@ -171,13 +171,13 @@ func (f *file) items(s Setting, value *yaml.Node) {
 
 func (f *file) pairs(s Setting, value *yaml.Node) {
 	for i := 0; i+1 < len(value.Content); i += 2 {
-		name, weight := value.Content[i], resolve(value.Content[i+1])
+		name, number := value.Content[i], resolve(value.Content[i+1])
 		place := fmt.Sprintf("%s:%d: %s", f.path, name.Line, s.Key)
-		if name.Kind != yaml.ScalarNode || weight.Kind != yaml.ScalarNode {
-			f.fail("%s: want %s, have %s", place, s.Want, kind(weight))
+		if name.Kind != yaml.ScalarNode || number.Kind != yaml.ScalarNode {
+			f.fail("%s: want %s, have %s", place, s.Want, kind(number))
 			continue
 		}
-		f.put(s, place, name.Value+"="+weight.Value)
+		f.put(s, place, name.Value+"="+number.Value)
 	}
 }
 

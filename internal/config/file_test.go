@@ -26,7 +26,7 @@ const intro = `# The settings of Siding's programs, each with its default. A lin
 # SIDING_LOCK_RENEW_EVERY), which goes before this file, and a flag
 # (--lock-renew-every; worker --help lists them all), which goes before both. In
 # a variable or a flag the items of a list are separated by commas, and a queue
-# is written as name=weight.
+# is written as name=number.
 #
 # Passwords have no place in this file: SIDING_REDIS_PASSWORD,
 # SIDING_REDIS_SENTINEL_PASSWORD, SIDING_HTTP_PASSWORD and SIDING_LEDGER_DSN may
@@ -62,7 +62,11 @@ func render() string {
 		switch value := s.Default; s.Kind {
 		case config.List:
 			fmt.Fprintf(&b, "%s%s: [%q]\n", indent, name, value)
-		case config.Weights:
+		case config.Numbers:
+			if value == "" {
+				fmt.Fprintf(&b, "%s%s: {}\n", indent, name)
+				continue
+			}
 			fmt.Fprintf(&b, "%s%s:\n%s  %s\n", indent, name, indent, strings.ReplaceAll(value, "=", ": "))
 		case config.Bool:
 			fmt.Fprintf(&b, "%s%s: %s\n", indent, name, value)

@@ -63,6 +63,7 @@ concurrency: 5
 poll_interval: 5ms
 timer_interval: 5s
 queues: {critical: 6, default: 3}
+shards: {critical: 4}
 redis:
   addrs: [one:1, two:2]
   cluster: true
@@ -71,6 +72,7 @@ redis:
 		"SIDING_POLL_INTERVAL":  "6ms",
 		"SIDING_TIMER_INTERVAL": "6s",
 		"SIDING_QUEUES":         "low=1, default=2",
+		"SIDING_SHARDS":         "default=8,low=2",
 		"SIDING_REDIS_PASSWORD": "secret",
 		"SIDING_LOG_LEVEL":      "", // as good as unset
 	})
@@ -87,6 +89,7 @@ redis:
 	want.PollInterval = 6 * time.Millisecond
 	want.TimerInterval = 7 * time.Second
 	want.Queues = map[string]int{"low": 1, "default": 2}
+	want.Shards = map[string]int{"default": 8, "low": 2}
 	want.Redis.Addrs = []string{"three:3", "four:4", "five:5"}
 	want.Redis.Cluster = true
 	want.Redis.Password = "secret"
@@ -119,6 +122,10 @@ func TestFileErrors(t *testing.T) {
 		{"weight", "queues:\n  default: 1\n  low: 0\n", "3: queues: want a name without braces and a weight of 1 to 1000, as name=weight, have low=0"},
 		{"queue name", "queues: {'{a}': 1}\n", "1: queues: want a name without braces and a weight of 1 to 1000, as name=weight, have {a}=1"},
 		{"queue twice", "queues:\n  a: 1\n  a: 2\n", "3: queues: a is there twice"},
+		{"shards", "shards: {orders: 1001}\n", "1: shards: want a name without braces and a number of 1 to 1000, as name=number, have orders=1001"},
+		{"shards of nothing", "shards:\n", "1: shards: want a name without braces and a number of 1 to 1000, as name=number, have nothing"},
+		{"a queue of a shard's name", "queues:\n  orders.003-xh: 1\nshards:\n  orders: 2\n", "1: queues: want no name of a shard of orders, have orders.003-xh"},
+		{"shards in strict order", "strict_priority: true\nshards:\n  default: 2\n", "2: shards: want no strict priority with them, as one shard would go before the other"},
 		{"queues as a list", "queues: [a]\n", "1: queues: want a name without braces and a weight of 1 to 1000, as name=weight, have a list"},
 		{"prefix", "lock:\n  prefix: '{lock}:'\n", "2: lock.prefix: want 1 to 64 bytes without braces and control characters, have {lock}:"},
 		{"control character", "redis:\n  username: \"a\\tb\"\n", "2: redis.username: want text without control characters, have \"a\\tb\""},
@@ -293,11 +300,14 @@ func TestSecretsDoNotShow(t *testing.T) {
 
 func TestServer(t *testing.T) {
 	t.Parallel()
-	have, err := config.Load("", nothing, config.Override{Flag: "queue", Value: "a=3"}, config.Override{Flag: "strict-priority", Value: "true"}, config.Override{Flag: "shutdown-timeout", Value: "1s"})
+	have, err := config.Load("", nothing, config.Override{Flag: "queue", Value: "a=3"}, config.Override{Flag: "shards", Value: "b=5"}, config.Override{Flag: "strict-priority", Value: "true"}, config.Override{Flag: "shutdown-timeout", Value: "1s"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := have.Server(nil, nil)
+	if client := have.Client(); client.Shards["b"] != 5 || want.Shards["b"] != 5 {
+		t.Errorf("want 5 shards for clients and servers, have %v and %v", client.Shards, want.Shards)
+	}
 	if want.Queues["a"] != 3 || !want.StrictPriority || want.ShutdownTimeout != time.Second || want.Lock != have.Lock || want.Concurrency != have.Concurrency ||
 		want.PollInterval != have.PollInterval || want.TimerInterval != have.TimerInterval {
 		t.Errorf("want all settings of the queue handed on, have %+v", want)

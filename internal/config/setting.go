@@ -48,7 +48,7 @@ const (
 	Text    Kind = iota // a scalar
 	Bool                // true or false
 	List                // a sequence
-	Weights             // a mapping of names to numbers; elsewhere name=number,...
+	Numbers             // a mapping of names to numbers; elsewhere name=number,...
 )
 
 // errWant refuses a value for not being what the setting's Want says.
@@ -66,8 +66,11 @@ func flagOf(key string) string { return strings.NewReplacer(".", "-", "_", "-").
 // split returns the items of a list given as one text, and a text of another
 // kind as the only item.
 func (s Setting) split(text string) []string {
-	if s.Kind != List && s.Kind != Weights {
+	if s.Kind != List && s.Kind != Numbers {
 		return []string{text}
+	}
+	if text == "" && s.mayBeEmpty() {
+		return nil
 	}
 	items := strings.Split(text, ",")
 	for i := range items {
@@ -206,14 +209,18 @@ func list(key, def, want, flag string, check func(string) error, field func(*Con
 	}.named(flag)
 }
 
-func weights(key, def, flag string, field func(*Config) *map[string]int, help string) Setting {
+// mayBeEmpty reports whether a list without items is a value.
+func (s Setting) mayBeEmpty() bool { return s.clear != nil && s.Default == "" }
+
+// numbers gives each queue a number, which is called what.
+func numbers(key, def, what, flag string, most int, field func(*Config) *map[string]int, help string) Setting {
 	return Setting{
-		Key: key, Default: def, Help: help, Want: "a name without braces and a weight of 1 to 1000, as name=weight", Kind: Weights,
+		Key: key, Default: def, Help: help, Want: fmt.Sprintf("a name without braces and a %s of 1 to %d, as name=%[1]s", what, most), Kind: Numbers,
 		clear: func(c *Config) { *field(c) = nil },
 		set: func(c *Config, v string) error {
-			name, weight, _ := strings.Cut(v, "=")
-			n, err := strconv.Atoi(weight)
-			if err != nil || n < 1 || n > 1000 || strings.TrimSpace(name) != name || name == "" || len(name) > 256 ||
+			name, value, _ := strings.Cut(v, "=")
+			n, err := strconv.Atoi(value)
+			if err != nil || n < 1 || n > most || strings.TrimSpace(name) != name || name == "" || len(name) > 256 ||
 				strings.ContainsAny(name, "{}") || strings.ContainsFunc(name, unicode.IsControl) {
 				return errWant
 			}

@@ -2,6 +2,8 @@ package config
 
 import (
 	"time"
+
+	"github.com/sidingq/siding/queue"
 )
 
 // Settings returns the table of all settings, in the order of the file.
@@ -40,14 +42,23 @@ func Settings() []Setting {
 		duration("redis.timeout", "3s", 10*time.Millisecond, time.Minute, func(c *Config) *time.Duration { return &c.Redis.Timeout },
 			"How long sending a command, and the answer to it, may take."),
 
-		weights("queues", "default=1", "queue", func(c *Config) *map[string]int { return &c.Queues },
+		numbers("queues", "default=1", "weight", "queue", 1000, func(c *Config) *map[string]int { return &c.Queues },
 			"The queues to take tasks from and their weights: a queue of weight 3 is looked at three times as often as one of weight 1."),
+		numbers("shards", "", "number", "shards", queue.MaxShards, func(c *Config) *map[string]int { return &c.Shards },
+			"Over how many asynq queues a queue is spread, so that the masters of a Redis Cluster share its load; the same for all workers and "+
+				"for enqueue. A queue that is not named has none. Workers first when a number grows; docs/scaling.md has the rest."),
 		boolean("strict_priority", "false", func(c *Config) *bool { return &c.StrictPriority },
-			"Whether a queue is looked at only while all those of higher weights are empty."),
+			"Whether a queue is looked at only while all those of higher weights are empty. Not together with shards."),
 		number("concurrency", "20", 1, 10000, func(c *Config) *int { return &c.Concurrency },
 			"How many tasks run at once. Waiting tasks do not count: they are not in a worker."),
-		duration("poll_interval", "10ms", time.Millisecond, time.Minute, func(c *Config) *time.Duration { return &c.PollInterval },
-			"How often an idle worker looks for a task."),
+		number("lanes", "4", 1, 100, func(c *Config) *int { return &c.Lanes },
+			"How many asynq servers share the work of a process. Each takes tasks one by one for its part of concurrency, "+
+				"as many a second as there are round trips; the dashboard lists each."),
+		boolean("doorbell", "true", func(c *Config) *bool { return &c.Doorbell },
+			"Whether an idle worker waits, on a connection more, for word of a new task, instead of polling for it."),
+		auto("poll_interval", time.Minute, func(c *Config) *time.Duration { return &c.PollInterval },
+			"How often an idle worker looks for tasks of which it had no word, such as those of a plain asynq client; without a doorbell, for any. "+
+				"auto is 1s with a doorbell, and 10ms without."),
 		duration("timer_interval", "500ms", 10*time.Millisecond, time.Minute, func(c *Config) *time.Duration { return &c.TimerInterval },
 			"How often delayed and waiting tasks are looked at for timers that have run out."),
 

@@ -1,0 +1,108 @@
+package asynqredis
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+)
+
+// A Batch is a connection for one of asynq's clients that gathers what it enqueues. The
+// client is told that all of it was accepted; what became of it says [Batch.Send]. It is
+// not safe for use by several goroutines.
+type Batch struct {
+	redis.UniversalClient
+
+	rings *rings
+	calls []gathered
+	loads []script // the scripts of the calls, once each
+	bytes int
+}
+
+// A gathered call and its script.
+type gathered struct {
+	script script
+	keys   []any
+	argv   []any
+}
+
+// Batch returns an empty batch.
+func (r *Ringer) Batch() *Batch { return &Batch{UniversalClient: r.UniversalClient, rings: &r.rings} }
+
+// EvalSha gathers a script's call.
+func (b *Batch) EvalSha(ctx context.Context, sha string, keys []string, argv ...any) *redis.Cmd {
+	return b.gather(scriptCall(ctx, "evalsha", sha, keys, argv))
+}
+
+// Eval gathers a script's call.
+func (b *Batch) Eval(ctx context.Context, source string, keys []string, argv ...any) *redis.Cmd {
+	return b.gather(scriptCall(ctx, "eval", source, keys, argv))
+}
+
+func (b *Batch) gather(cmd *redis.Cmd) *redis.Cmd {
+	c, _ := parse(cmd)
+	s, keys, known := b.rings.ringing(c)
+	if !known {
+		cmd.SetErr(noScriptError{})
+		return cmd
+	}
+	b.calls = append(b.calls, gathered{s, keys, c.argv})
+	for i := range c.argv {
+		b.bytes += len(c.arg(i))
+	}
+	if !slices.Contains(b.loads, s) {
+		b.loads = append(b.loads, s)
+	}
+	cmd.SetVal(int64(1))
+	return cmd
+}
+
+// Full reports whether it is time to send what was gathered: more at once would save
+// little, and keep others waiting.
+func (b *Batch) Full() bool { return len(b.calls) >= 500 || b.bytes >= 1<<20 }
+
+// Send sends what was gathered, in order, and empties the batch. For each call it returns
+// nil, what asynq would have returned, or an error of Redis, after which the task may
+// have been stored.
+func (b *Batch) Send(ctx context.Context) []error {
+	calls, loads := b.calls, b.loads
+	b.calls, b.loads, b.bytes = nil, nil, 0
+	pipe := b.Pipeline()
+	for _, s := range loads {
+		if _, cluster := b.UniversalClient.(*redis.ClusterClient); cluster {
+			_ = b.ScriptLoad(ctx, s.source) // on all masters; if it fails so do the calls
+		} else {
+			pipe.ScriptLoad(ctx, s.source)
+		}
+	}
+	sent := make([]*redis.Cmd, len(calls))
+	for i, c := range calls {
+		sent[i] = redis.NewCmd(ctx, callOf(c.script, c.keys, c.argv)...)
+		_ = pipe.Process(ctx, sent[i])
+	}
+	_, _ = pipe.Exec(ctx) // each call has its own error
+	errs := make([]error, len(calls))
+	for i, cmd := range sent {
+		got, err := cmd.Result()
+		if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") { // flushed just now
+			got, err = run(ctx, b.Process, calls[i].script, calls[i].keys, calls[i].argv...)
+		}
+		errs[i] = enqueued(got, err)
+	}
+	return errs
+}
+
+// enqueued reads the answer of asynq's scripts that enqueue.
+func enqueued(got any, err error) error {
+	switch {
+	case err != nil:
+		return fmt.Errorf("asynqredis: enqueue: %w", err)
+	case got == int64(0):
+		return asynq.ErrTaskIDConflict
+	case got == int64(-1):
+		return asynq.ErrDuplicateTask
+	}
+	return nil
+}

@@ -1,0 +1,287 @@
+package asynqredis
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A Doorbell wakes the idle [Lane]s of this process. For those that serve the same
+// queues it waits on the queues' bells with one connection of its own, while one of
+// them is idle. It takes a bell's element for one lane, which then looks; where that one
+// has just found work, and no other is idle, it puts the element back for other processes.
+//
+// What it hears it owes to those who ring: [Ringing], a [Hook], the scripts of this
+// package. So that also the tasks of others are found, it looks at the queues themselves
+// from time to time.
+type Doorbell struct {
+	logger *slog.Logger
+	ctx    context.Context //nolint:containedctx // of the goroutines, until Close
+	end    context.CancelFunc
+	done   sync.WaitGroup
+
+	mu      sync.Mutex
+	connect func() (redis.UniversalClient, bool)
+	poll    time.Duration
+	rdb     redis.UniversalClient // made for the first who waits
+	posts   map[string]*post
+}
+
+// A post is where lanes wait for the bells of some queues.
+type post struct {
+	queues []string
+	idle   []*Lane
+	manned bool
+	heard  time.Time // when Redis last answered
+
+	// Of who mans it; rings that come and go must not put off the next look.
+	look   time.Time
+	outage outage
+}
+
+const (
+	// earshot is how long one call waits for a bell; for a client of less patience see there.
+	earshot = time.Second
+	// deafAfter is how long after the last answer lanes look for themselves.
+	deafAfter = 3 * time.Second
+)
+
+// NewDoorbell returns a doorbell that is out of order until [Doorbell.Connect] is called.
+func NewDoorbell(logger *slog.Logger) *Doorbell {
+	d := &Doorbell{logger: logger, posts: make(map[string]*post)}
+	d.ctx, d.end = context.WithCancel(context.Background())
+	return d
+}
+
+// Connect gives the doorbell what makes its client, which it closes; the first call
+// counts. The client must reach the Redis that the tasks are in.
+func (d *Doorbell) Connect(connect func() (redis.UniversalClient, bool)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.connect == nil {
+		d.connect = connect
+	}
+}
+
+// Connected reports whether Connect has been called.
+func (d *Doorbell) Connected() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.connect != nil
+}
+
+// Poll has the doorbell look at the queues every so often instead of once a second;
+// the shortest interval counts.
+func (d *Doorbell) Poll(every time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.poll == 0 || every < d.poll {
+		d.poll = every
+	}
+}
+
+// Close wakes all lanes, which poll from now on, and closes the connection.
+func (d *Doorbell) Close() {
+	d.mu.Lock()
+	d.end()
+	rdb := d.rdb
+	d.mu.Unlock()
+	if rdb != nil {
+		_ = rdb.Close() // interrupts who listens; nothing else is in flight
+	}
+	d.done.Wait()
+}
+
+// wait has l woken when a bell of its queues rings, if it has not been already.
+func (d *Doorbell) wait(l *Lane, queues []string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(l.woken) > 0 {
+		return
+	}
+	l.dozing.Store(true)
+	if d.ctx.Err() != nil || !d.open() {
+		l.wake("")
+		return
+	}
+	for _, p := range d.postsOf(queues) {
+		if !slices.Contains(p.idle, l) {
+			p.idle = append(p.idle, l)
+		}
+		if !p.manned {
+			p.manned, p.heard = true, time.Now()
+			d.done.Go(func() { d.man(p) })
+		}
+	}
+}
+
+// open makes the client; false when there is none to be had. d.mu is held.
+func (d *Doorbell) open() bool {
+	if d.rdb == nil && d.connect != nil {
+		if rdb, ok := d.connect(); ok {
+			if r, ok := rdb.(*Ringer); ok {
+				rdb = r.UniversalClient // which says whether it is of a Cluster
+			}
+			d.rdb = rdb
+		}
+	}
+	return d.rdb != nil
+}
+
+// postsOf returns the posts for queues. In a Cluster there is one for each, as one call
+// cannot wait on several nodes. d.mu is held.
+func (d *Doorbell) postsOf(queues []string) []*post {
+	sets := [][]string{slices.Sorted(slices.Values(queues))}
+	if _, cluster := d.rdb.(*redis.ClusterClient); cluster {
+		sets = slices.Collect(slices.Chunk(sets[0], 1))
+	}
+	posts := make([]*post, len(sets))
+	for i, set := range sets {
+		name := strings.Join(set, "\n")
+		if d.posts[name] == nil {
+			d.posts[name] = &post{queues: set}
+		}
+		posts[i] = d.posts[name]
+	}
+	return posts
+}
+
+// deaf reports whether Redis has not answered for so long that a bell of queues may
+// have been missed.
+func (d *Doorbell) deaf(queues []string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.ContainsFunc(d.postsOf(queues), func(p *post) bool { return time.Since(p.heard) > deafAfter })
+}
+
+// man listens at a post while lanes are idle there.
+func (d *Doorbell) man(p *post) {
+	for d.anyIdle(p) {
+		queue, err := d.listen(p, time.Until(p.look))
+		if err == nil && queue != "" && !d.wake(p, queue) {
+			err = d.rdb.RPush(d.ctx, bellKey(queue), "1").Err() // for another process
+		}
+		if err == nil && !time.Now().Before(p.look) {
+			p.look = time.Now().Add(d.interval())
+			err = d.lookAt(p)
+		}
+		if err != nil {
+			d.failed(p, err, p.outage.failures.Load() == 0)
+		}
+		p.outage.rest(d.ctx, err)
+	}
+	if d.ctx.Err() != nil {
+		d.wakeAll(p)
+	}
+}
+
+func (d *Doorbell) interval() time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return cmp.Or(d.poll, time.Second)
+}
+
+// failed has the lanes at p look for themselves, and says so the first time.
+func (d *Doorbell) failed(p *post, err error, first bool) {
+	if first && d.ctx.Err() == nil {
+		d.logger.WarnContext(d.ctx, "bells cannot be heard: idle workers poll", "error", err)
+	}
+	d.wakeAll(p)
+}
+
+// wakeAll has the lanes at p look for themselves.
+func (d *Doorbell) wakeAll(p *post) {
+	for d.wake(p, "") {
+	}
+}
+
+// anyIdle reports whether somebody is to listen at p; else nobody does any more.
+func (d *Doorbell) anyIdle(p *post) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	p.idle = slices.DeleteFunc(p.idle, func(l *Lane) bool { return !l.dozing.Load() })
+	p.manned = len(p.idle) > 0 && d.ctx.Err() == nil
+	return p.manned
+}
+
+// wake wakes one of the lanes at p; false when none is idle.
+func (d *Doorbell) wake(p *post, queue string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for len(p.idle) > 0 {
+		l := p.idle[0]
+		p.idle = p.idle[1:]
+		if l.wake(queue) {
+			return true
+		}
+	}
+	return false
+}
+
+// listen waits for a bell and returns its queue, "" when none rang.
+func (d *Doorbell) listen(p *post, longest time.Duration) (queue string, err error) {
+	args := []any{"blpop"}
+	for _, queue := range p.queues {
+		args = append(args, bellKey(queue))
+	}
+	// As a call of no special kind, so that the client's own timeout bounds it.
+	longest = min(max(longest, time.Millisecond), d.earshot())
+	args = append(args, strconv.FormatFloat(longest.Seconds(), 'f', -1, 64))
+	cmd := redis.NewStringSliceCmd(d.ctx, args...)
+	err = d.rdb.Process(d.ctx, cmd)
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return "", err
+	}
+	d.mu.Lock()
+	p.heard = time.Now()
+	d.mu.Unlock()
+	if rang := cmd.Val(); len(rang) == 2 {
+		queue = strings.TrimSuffix(strings.TrimPrefix(rang[0], "siding:{"), "}:bell")
+	}
+	return queue, nil
+}
+
+// earshot returns how long one call may wait: for half of what the client waits for an
+// answer, but no longer than earshot.
+func (d *Doorbell) earshot() time.Duration {
+	var patience time.Duration
+	switch rdb := d.rdb.(type) {
+	case *redis.Client:
+		patience = rdb.Options().ReadTimeout
+	case *redis.ClusterClient:
+		patience = rdb.Options().ReadTimeout
+	}
+	if patience <= 0 {
+		return earshot // it waits for ever, or who knows
+	}
+	return min(earshot, patience/2)
+}
+
+// lookAt wakes lanes for the queues that have tasks.
+func (d *Doorbell) lookAt(p *post) error {
+	keys := make([]string, len(p.queues))
+	for i, queue := range p.queues {
+		keys[i] = pendingKey(queue)
+	}
+	some, err := d.rdb.Exists(d.ctx, keys...).Result()
+	if err != nil || some == 0 {
+		return err
+	}
+	for i, queue := range p.queues {
+		n, err := d.rdb.LLen(d.ctx, keys[i]).Result()
+		if err != nil {
+			return err
+		}
+		for ; n > 0 && d.wake(p, queue); n-- {
+		}
+	}
+	return nil
+}

@@ -1,0 +1,66 @@
+-- What a script needs to read and change an encoded task, in the wire format of protocol
+-- buffers (https://protobuf.dev/programming-guides/encoding/).
+
+-- Returns the number at i, and where it ends; nothing when it does not end, or has more than
+-- 64 bits.
+local function number_at(msg, i)
+  local n, scale = 0, 1
+  while true do
+    local b = string.byte(msg, i)
+    if not b or scale * b >= 2^64 then return end
+    n, scale, i = n + b % 128 * scale, scale * 128, i + 1
+    if b < 128 then return n, i end
+  end
+end
+
+local function encoded(n)
+  local s = ''
+  while n >= 128 do
+    s, n = s .. string.char(n % 128 + 128), math.floor(n / 128)
+  end
+  return s .. string.char(n)
+end
+
+-- Returns the task's kind, deadline (Unix seconds), key of uniqueness, resource as its header
+-- says, and what comes before and after its last error; nothing when it is not encoded as
+-- expected. Of a field given twice the last counts.
+local function parts(msg)
+  local found = {kind = '', deadline = 0, unique = ''}
+  local before, after, at = {}, {}, 1
+  while at <= #msg do
+    local tag, value = number_at(msg, at)
+    if not tag or tag < 8 or tag >= 2^32 then return end
+    local field, kind, stop = math.floor(tag / 8), tag % 8
+    local n, from = number_at(msg, value)
+    if not n then return end
+    if kind == 0 then
+      stop = from
+      if field == 9 then found.deadline = n < 2^63 and n or -1 end -- before 1970
+    elseif kind == 2 then
+      stop = from + n
+      if field == 1 then found.kind = string.sub(msg, from, stop - 1) end
+      if field == 10 then found.unique = string.sub(msg, from, stop - 1) end
+      if field == 15 and string.sub(msg, from, from + 17) == '\10\15siding-resource\18' then
+        local size, text = number_at(msg, from + 18)
+        if not size or text + size ~= stop then return end
+        found.resource = string.sub(msg, text, stop - 1)
+      end
+    else
+      return
+    end
+    if stop > #msg + 1 then return end
+    if field ~= 7 and field ~= 11 then -- the last error, and when it was
+      local part = field < 11 and before or after
+      part[#part + 1] = string.sub(msg, at, stop - 1)
+    end
+    at = stop
+  end
+  found.before, found.after = table.concat(before), table.concat(after)
+  return found
+end
+
+-- Returns the task with another last error. Headers still come last.
+local function with_error(found, reason, now)
+  return found.before .. '\58' .. encoded(#reason) .. reason .. '\88' .. encoded(now) .. found.after
+end
+

@@ -1,0 +1,125 @@
+package asynqredis
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/sidingq/siding/internal/redistest"
+)
+
+const (
+	fieldDeadline  = 9
+	resourceHeader = "siding-resource"
+	resourcePair   = "\x0a\x0f" + resourceHeader + "\x12" // how a pair of the header begins
+)
+
+// readParts returns what encoded.lua finds in a task: kind, deadline, key of uniqueness,
+// resource, "1" where there is one, and the task with another last error.
+const readParts = `
+local found = parts(ARGV[1])
+if not found then return {} end
+return {found.kind, string.format('%.0f', found.deadline), found.unique, found.resource or '', found.resource and '1' or '0',
+  with_error(found, ARGV[2], tonumber(ARGV[3]))}`
+
+// values returns the values of each field of an encoded task, and whether all of them are of the
+// types and numbers that asynq uses.
+func values(encoded []byte) (found map[protowire.Number][]string, plain bool, err error) {
+	found, plain = map[protowire.Number][]string{}, true
+	err = fields(encoded, func(num protowire.Number, typ protowire.Type, value []byte) {
+		found[num] = append(found[num], strconv.Itoa(int(typ))+string(value))
+		plain = plain && num <= protowire.MaxValidNumber && (typ == protowire.VarintType || typ == protowire.BytesType)
+	})
+	return found, plain, err
+}
+
+// resourcePairs reports whether all pairs of the resource's header are written as asynq does.
+func resourcePairs(encoded []byte) (canonical bool) {
+	canonical = true
+	_ = fields(encoded, func(num protowire.Number, typ protowire.Type, value []byte) {
+		if num != fieldHeaders || typ != protowire.BytesType {
+			return
+		}
+		pair, _ := protowire.ConsumeBytes(value)
+		key, _ := field(pair, 1)
+		rest, begins := strings.CutPrefix(string(pair), resourcePair)
+		_, n := protowire.ConsumeBytes([]byte(rest))
+		canonical = canonical && begins == (key == resourceHeader) && (!begins || n == len(rest))
+	})
+	return canonical
+}
+
+// The scripts read and change an encoded task as this package does in Go. What is encoded in a
+// way that asynq does not use they may leave alone, but they do not take it for anything else.
+func FuzzEncoded(f *testing.F) {
+	pair := func(resource string) string { return resourcePair + string(protowire.AppendString(nil, resource)) }
+	numbered := func(b []byte, num protowire.Number, n uint64) []byte {
+		return protowire.AppendVarint(protowire.AppendTag(b, num, protowire.VarintType), n)
+	}
+	task := encode(1, "order:audit", 2, `{"order":"7"}`, fieldID, "task-1", 4, "default", fieldErrorMsg, "its own", fieldUniqueKey, "u")
+	f.Add([]byte(nil))
+	f.Add(task)
+	f.Add(encode(1, "a", fieldHeaders, pair("order:7"), fieldHeaders, "\x0a\x01k\x12\x01v"))
+	f.Add(encode(fieldHeaders, pair(strings.Repeat("x", 300))))
+	f.Add(encode(fieldHeaders, pair("a"), fieldHeaders, pair("b"), 1, "late kind"))
+	f.Add(encode(2, resourcePair+"\x01x", fieldHeaders, pair("own")))
+	f.Add(encode(fieldHeaders, pair("a")+"\x12\x01b"))
+	f.Add(encode(fieldHeaders, resourcePair+"\x7fx"))
+	f.Add(encode(fieldHeaders, "\x12\x01x\x0a\x0f"+resourceHeader))
+	f.Add(encode(fieldHeaders, pair("")))
+	f.Add(numbered(numbered(numbered(task, fieldLastFailedAt, 1700000000), fieldDeadline, 1800000000), 13, 7))
+	f.Add(numbered(nil, fieldDeadline, 1<<64-5)) // before 1970
+	f.Add(numbered(encode(fieldDeadline, "a text"), fieldRetried, 1<<40))
+	f.Add([]byte{0x1b, 0x1c})
+	f.Add([]byte{0x0a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01})
+	f.Add([]byte("\x48" + strings.Repeat("\xff", 9) + "\x02")) // more than 64 bits
+	f.Add([]byte("\x0a" + strings.Repeat("\x80", 200) + "\x00"))
+	f.Add([]byte("\x02\x01x"))
+	f.Add(task[:len(task)-1])
+	rdb := redis.NewClient(&redis.Options{Addr: redistest.Shared(f).Addr})
+	f.Cleanup(func() { _ = rdb.Close() })
+	script := redis.NewScript(encodedSource + readParts)
+	f.Fuzz(func(t *testing.T, encoded []byte) {
+		now, reason := time.Unix(1700000300, 0), strings.Repeat("waiting ", len(encoded)%40)
+		have, err := script.Run(t.Context(), rdb, nil, string(encoded), reason, now.Unix()).StringSlice()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, plain, err := values(encoded)
+		canonical := resourcePairs(encoded)
+		switch {
+		case len(have) == 0 && err == nil && plain && canonical:
+			t.Fatalf("%x: want it read, have nothing", encoded)
+		case len(have) == 0:
+			return
+		case err != nil || !plain:
+			t.Fatalf("%x: want nothing of it, %v, have %q", encoded, err, have)
+		}
+		kind, _ := field(encoded, fieldType)
+		unique, _ := field(encoded, fieldUniqueKey)
+		if have[0] != kind || have[2] != unique {
+			t.Errorf("%x: want kind %q and key %q, have %q", encoded, kind, unique, have)
+		}
+		n, _ := number(encoded, fieldDeadline)
+		deadline := int64(n)
+		said, err := strconv.ParseFloat(have[1], 64)
+		if exact := deadline >= 0 && deadline < 1<<53; err != nil || exact && int64(said) != deadline || said < 0 != (deadline < 0) {
+			t.Errorf("%x: want the deadline %d, have %s", encoded, deadline, have[1])
+		}
+		named, _ := headers(encoded)
+		if resource, ok := named[resourceHeader]; canonical && (have[3] != resource || have[4] == "1" != ok) {
+			t.Errorf("%x: want the resource %q, %v, have %q", encoded, resource, ok, have[3:5])
+		}
+		want, _ := withError(string(encoded), reason, now)
+		wanted, _, _ := values([]byte(want))
+		changed, _, err := values([]byte(have[5]))
+		if diff := cmp.Diff(wanted, changed); diff != "" || err != nil {
+			t.Errorf("%x with another error: %v (-Go +Lua)\n%s", encoded, err, diff)
+		}
+	})
+}

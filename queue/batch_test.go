@@ -1,0 +1,143 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/queue"
+)
+
+// pipelines counts those with scripts, and may lose the answer of one.
+type pipelines struct {
+	pipes atomic.Int32
+	loses atomic.Bool
+}
+
+func (p *pipelines) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (p *pipelines) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (p *pipelines) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		err := next(ctx, cmds)
+		if cmds[len(cmds)-1].Name() != "evalsha" { // greetings of a connection
+			return err
+		}
+		p.pipes.Add(1)
+		if p.loses.Swap(false) {
+			for _, cmd := range cmds {
+				cmd.SetErr(io.ErrUnexpectedEOF)
+			}
+			return io.ErrUnexpectedEOF
+		}
+		return err
+	}
+}
+
+// Thousands of jobs take some round trips, keep their order, and are answered each at its
+// place, also when Redis forgets scripts in between.
+func TestBatchOfThousands(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var trips pipelines
+	b.rdb.AddHook(&trips)
+	const n = 2000
+	jobs := make([]queue.Job, n)
+	want := map[int]error{}
+	for i := range jobs {
+		o := &queue.Options{Queue: b.queue, TaskID: fmt.Sprint(i)}
+		switch i % 100 {
+		case 1:
+			o.UniqueFor = time.Hour
+		case 2: // of the same payload
+			o.UniqueFor, want[i] = time.Hour, queue.ErrDuplicate
+		case 3:
+			o.Delay = time.Hour
+		case 4:
+			o.TaskID, want[i] = fmt.Sprint(i-1), queue.ErrTaskIDConflict
+		}
+		jobs[i] = queue.Job{Task: b.job(i - i%100/2%2), Options: o}
+	}
+	for range 2 {
+		results, err := b.client.EnqueueBatch(t.Context(), jobs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, r := range results {
+			if !errors.Is(r.Err, want[i]) || want[i] == nil && r.ID != fmt.Sprint(i) {
+				t.Fatalf("job %d: want %v, have %+v", i, want[i], r)
+			}
+		}
+		if pipes := trips.pipes.Swap(0); pipes != n/500 {
+			t.Errorf("want %d round trips, have %d", n/500, pipes)
+		}
+		var ids []string
+		for i := range n {
+			if want[i] == nil && i%100 != 3 {
+				ids = append(ids, fmt.Sprint(i))
+			}
+		}
+		have := b.rdb.LRange(t.Context(), "asynq:{"+b.queue+"}:pending", 0, -1).Val()
+		slices.Reverse(have)
+		if diff := cmp.Diff(ids, have); diff != "" {
+			t.Errorf("pending (-want +have):\n%s", diff)
+		}
+		if err := b.inspector.DeleteQueue(b.queue, true); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.rdb.ScriptFlush(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		for _, key := range b.rdb.Keys(t.Context(), "asynq:{"+b.queue+"}:unique:*").Val() { // which stay behind
+			b.rdb.Del(t.Context(), key)
+		}
+	}
+}
+
+// Where an answer is lost some of a batch may be stored, which the error says of all of
+// that round trip, and nobody after it is sent.
+func TestBatchWhoseAnswerIsLost(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var trips pipelines
+	b.rdb.AddHook(&trips)
+	jobs := make([]queue.Job, 700)
+	for i := range jobs {
+		jobs[i] = queue.Job{Task: b.job(i), Options: &queue.Options{Queue: b.queue}}
+	}
+	trips.loses.Store(true)
+	results, err := b.client.EnqueueBatch(t.Context(), jobs)
+	if !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("want the fault, have %v", err)
+	}
+	for i, r := range results {
+		if !errors.Is(r.Err, io.ErrUnexpectedEOF) || r.ID != "" {
+			t.Errorf("job %d: want the fault as its error, have %+v", i, r)
+		}
+	}
+	if n := b.rdb.LLen(t.Context(), "asynq:{"+b.queue+"}:pending").Val(); n != 500 {
+		t.Errorf("want the first round trip stored, have %d", n)
+	}
+}
+
+// A call that the client sends again, as the answer to it was lost, finds its own task.
+// That is a conflict only where the id may be somebody else's.
+func TestOwnTaskIsNoConflict(t *testing.T) {
+	t.Parallel()
+	for _, id := range []string{"", "chosen"} {
+		receipt, err := queue.Outcome(job{Res: "order:1"}, &queue.Options{TaskID: id}, fmt.Errorf("enqueue: %w", asynq.ErrTaskIDConflict))
+		if id == "" && (err != nil || receipt.ID == "") || id != "" && !errors.Is(err, queue.ErrTaskIDConflict) {
+			t.Errorf("id %q: have %+v, %v", id, receipt, err)
+		}
+	}
+}

@@ -1,0 +1,18 @@
+package queue
+
+import "time"
+
+// For tests of the names and places of shards.
+var (
+	ShardName   = shardName
+	ShardQueues = shardQueues
+)
+
+// Outcome is what Enqueue returns after asynq's word on a task.
+func Outcome(t Task, o *Options, err error) (Receipt, error) {
+	p, perr := sharding(nil).prepare(t, o, time.Now())
+	if perr != nil {
+		return Receipt{}, perr
+	}
+	return p.outcome(err)
+}
