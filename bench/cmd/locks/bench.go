@@ -8,8 +8,6 @@ import (
 	"io"
 	mathrand "math/rand/v2"
 	"runtime"
-	"runtime/debug"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,6 +15,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/sidingq/siding/bench/internal/contest"
+	"github.com/sidingq/siding/bench/internal/redisproc"
+	"github.com/sidingq/siding/bench/internal/report"
 )
 
 const (
@@ -47,7 +49,7 @@ type bench struct {
 	options
 	addr    string
 	client  *redis.Client // for the yardstick and Redis's own figures
-	results results
+	results report.Results
 }
 
 func newBench(ctx context.Context, addr string, o options) (*bench, error) {
@@ -66,8 +68,7 @@ func (b *bench) round(ctx context.Context, round int) error {
 		return err
 	}
 	each := func(what string, clients int, measure func(context.Context, course) error) error {
-		for i := range b.contenders {
-			c := b.contenders[(i+round)%len(b.contenders)]
+		for _, c := range contest.Turns(b.contenders, round) {
 			if err := b.prepared(ctx, c, clients, what, measure); err != nil {
 				return fmt.Errorf("%s, %s: %w", c.name, what, err)
 			}
@@ -100,19 +101,11 @@ func (b *bench) round(ctx context.Context, round int) error {
 
 // roundTrip times scripts that do nothing: no lock can be faster.
 func (b *bench) roundTrip(ctx context.Context) error {
-	script := redis.NewScript("return 1")
-	if err := script.Run(ctx, b.client, nil).Err(); err != nil {
+	took, err := redisproc.RoundTrip(ctx, b.client, yardstick)
+	if err != nil {
 		return err
 	}
-	var took []time.Duration
-	for range yardstick {
-		start := time.Now()
-		if err := script.Run(ctx, b.client, nil).Err(); err != nil {
-			return err
-		}
-		took = append(took, time.Since(start))
-	}
-	b.results.add(nobody, figure{"an empty script", "round trip p50", "ms"}, ms(percentile(took, 50)))
+	b.results.Add(report.Nobody, report.Figure{Case: "an empty script", Name: "round trip p50", Unit: "ms"}, report.MS(report.Percentile(took, 50)))
 	return nil
 }
 
@@ -121,7 +114,7 @@ type course struct {
 	contender
 	what    string
 	lockers []locker
-	count   counter
+	before  redisproc.Usage
 }
 
 // prepared opens so many clients, lets each load its scripts, and measures.
@@ -149,7 +142,7 @@ func (b *bench) prepared(ctx context.Context, c contender, clients int, what str
 			return err
 		}
 	}
-	if course.count, err = count(ctx, b.client); err != nil {
+	if course.before, err = redisproc.ReadUsage(ctx, b.client); err != nil {
 		return err
 	}
 	return measure(ctx, course)
@@ -183,7 +176,7 @@ func (b *bench) uncontended(ctx context.Context, c course, goroutines int) error
 		return err
 	}
 	acquisitions := goroutines * b.ops
-	b.results.add(c.name, figure{c.what, "acquisitions", "per second"}, float64(acquisitions)/time.Since(start).Seconds())
+	b.results.Add(c.name, report.Figure{Case: c.what, Name: "acquisitions", Unit: "per second"}, float64(acquisitions)/time.Since(start).Seconds())
 	return b.addCommands(ctx, c, acquisitions)
 }
 
@@ -207,18 +200,23 @@ func (b *bench) handOffs(ctx context.Context, c course, waiters int) error {
 	for _, d := range drains {
 		latencies = append(latencies, d.latencies...)
 	}
-	b.results.add(c.name, figure{c.what, "hand-off p50", "ms"}, ms(percentile(latencies, 50)))
-	b.results.add(c.name, figure{c.what, "hand-off p99", "ms"}, ms(percentile(latencies, 99)))
+	b.results.Add(c.name, report.Figure{Case: c.what, Name: "hand-off p50", Unit: "ms"}, report.MS(report.Percentile(latencies, 50)))
+	b.results.Add(c.name, report.Figure{Case: c.what, Name: "hand-off p99", Unit: "ms"}, report.MS(report.Percentile(latencies, 99)))
 	return b.addCommands(ctx, c, len(drains)*(waiters+1))
 }
 
 func (b *bench) addCommands(ctx context.Context, c course, acquisitions int) error {
-	sent, ran, err := c.count.since(ctx, c.direct)
+	after, err := redisproc.ReadUsage(ctx, b.client)
 	if err != nil {
 		return err
 	}
-	b.results.add(c.name, figure{c.what, "commands sent", "per acquisition"}, float64(sent)/float64(acquisitions))
-	b.results.add(c.name, figure{c.what, "commands run", "per acquisition"}, float64(ran)/float64(acquisitions))
+	used := after.Since(c.before)
+	sent := used.Scripts()
+	for _, name := range c.direct {
+		sent += used.Calls[name]
+	}
+	b.results.Add(c.name, report.Figure{Case: c.what, Name: "commands sent", Unit: "per acquisition"}, float64(sent)/float64(acquisitions))
+	b.results.Add(c.name, report.Figure{Case: c.what, Name: "commands run", Unit: "per acquisition"}, float64(used.Run())/float64(acquisitions))
 	return nil
 }
 
@@ -245,7 +243,7 @@ func (d *drain) run(ctx context.Context, waiters int) error {
 	for i := range waiters {
 		arrived.Add(1)
 		all.Go(func() error {
-			err := pause(ctx, mathrand.N(arrival))
+			err := contest.Pause(ctx, mathrand.N(arrival))
 			arrived.Done()
 			if err != nil {
 				return err
@@ -254,7 +252,7 @@ func (d *drain) run(ctx context.Context, waiters int) error {
 		})
 	}
 	arrived.Wait()
-	if err := pause(ctx, settled+mathrand.N(arrival)); err != nil {
+	if err := contest.Pause(ctx, settled+mathrand.N(arrival)); err != nil {
 		return errors.Join(err, all.Wait())
 	}
 	return errors.Join(d.leave(ctx, unlock), all.Wait())
@@ -300,21 +298,8 @@ func (b *bench) writeSetting(ctx context.Context, w io.Writer) error {
 	_, err = fmt.Fprintf(w, "Redis %s, %s, %d CPUs, %d rounds\n", info["Server"]["redis_version"], runtime.Version(), runtime.NumCPU(), b.rounds)
 	for _, c := range b.contenders {
 		if err == nil {
-			_, err = fmt.Fprintf(w, "  %s: %s; %s\n", c.name, strings.TrimSpace(c.module+" "+version(c.module)), c.config)
+			_, err = fmt.Fprintf(w, "  %s: %s; %s\n", c.name, strings.TrimSpace(c.module+" "+contest.Version(c.module)), c.config)
 		}
 	}
 	return err
-}
-
-// version returns that of a module in this program, "" if it is not known.
-func version(module string) string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return ""
-	}
-	i := slices.IndexFunc(info.Deps, func(m *debug.Module) bool { return m.Path == module })
-	if i < 0 || info.Deps[i].Replace != nil {
-		return ""
-	}
-	return info.Deps[i].Version
 }

@@ -27,6 +27,8 @@ type contender struct {
 	open func(addr string) (locker, error)
 }
 
+func (c contender) called() string { return c.name }
+
 // A locker is one client of a contender.
 type locker interface {
 	// lock waits for the lock of name until ctx ends.

@@ -10,24 +10,15 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"slices"
 	"strconv"
 	"strings"
-	"syscall"
+
+	"github.com/sidingq/siding/bench/internal/contest"
+	"github.com/sidingq/siding/bench/internal/program"
+	"github.com/sidingq/siding/bench/internal/redisproc"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	stop()
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-	case err != nil:
-		_, _ = fmt.Fprintln(os.Stderr, "locks:", err)
-		os.Exit(1)
-	}
-}
+func main() { os.Exit(program.Run("locks", run)) }
 
 // options say what is measured, and how often.
 type options struct {
@@ -47,12 +38,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	addr := o.addr
 	if addr == "" {
-		server, err := startRedis(ctx)
+		server, err := redisproc.Start(ctx)
 		if err != nil {
 			return err
 		}
-		defer server.stop()
-		addr = server.addr
+		defer server.Stop()
+		addr = server.Addr
 	}
 	b, err := newBench(ctx, addr, o)
 	if err != nil {
@@ -73,9 +64,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		}
 	}
 	if o.json {
-		return b.results.writeJSON(stdout, o.contenders)
+		return b.results.WriteJSON(stdout, names(o.contenders))
 	}
-	return b.results.writeTable(stdout, o.contenders)
+	return b.results.WriteColumns(stdout, names(o.contenders))
 }
 
 func parse(args []string, stderr io.Writer) (options, error) {
@@ -92,7 +83,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		return err
 	})
 	flags.Func("contenders", "which `names` take part (default "+strings.Join(names(contenders()), ",")+")", func(list string) (err error) {
-		o.contenders, err = named(strings.Split(list, ","))
+		o.contenders, err = contest.Choose(contenders(), contender.called, list)
 		return err
 	})
 	if err := flags.Parse(args); err != nil {
@@ -120,23 +111,4 @@ func numbers(list string) ([]int, error) {
 	return all, nil
 }
 
-func names(of []contender) []string {
-	var all []string
-	for _, c := range of {
-		all = append(all, c.name)
-	}
-	return all
-}
-
-func named(which []string) ([]contender, error) {
-	all := contenders()
-	var chosen []contender
-	for _, name := range which {
-		i := slices.IndexFunc(all, func(c contender) bool { return c.name == name })
-		if i < 0 {
-			return nil, fmt.Errorf("want some of %s, have %q", strings.Join(names(all), ", "), name)
-		}
-		chosen = append(chosen, all[i])
-	}
-	return chosen, nil
-}
+func names(of []contender) []string { return contest.Names(of, contender.called) }

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"github.com/sidingq/siding/internal/redistest"
@@ -113,39 +112,5 @@ func TestArguments(t *testing.T) {
 	}
 	if err := run(t.Context(), []string{"-h"}, io.Discard, io.Discard); !errors.Is(err, flag.ErrHelp) {
 		t.Errorf("want help, have %v", err)
-	}
-}
-
-func TestPercentile(t *testing.T) {
-	t.Parallel()
-	values := []int{5, 1, 4, 2, 3}
-	for p, want := range map[float64]int{0: 1, 20: 1, 21: 2, 50: 3, 99: 5, 100: 5} {
-		if have := percentile(values, p); have != want {
-			t.Errorf("%v %%: want %d, have %d", p, want, have)
-		}
-	}
-	if diff := cmp.Diff([]int{5, 1, 4, 2, 3}, values); diff != "" {
-		t.Errorf("want the values left as they are: %s", diff)
-	}
-}
-
-func TestTable(t *testing.T) {
-	t.Parallel()
-	var r results
-	rate := figure{"a case", "rate", "1/s"}
-	for _, v := range []float64{12345, 9.876, 300} {
-		r.add("a", rate, v)
-		r.add("b", rate, v/1000)
-	}
-	var out strings.Builder
-	if err := r.writeTable(&out, []contender{{name: "a"}, {name: "b"}}); err != nil {
-		t.Fatal(err)
-	}
-	want := `
-a case       a                 b
-  rate, 1/s  300 (9.88-12345)  0.300 (0.010-12.3)
-`
-	if diff := cmp.Diff(want, out.String()); diff != "" {
-		t.Errorf("-want +have:\n%s", diff)
 	}
 }

@@ -1,9 +1,9 @@
 //go:build !linux
 
-package pgtest
+package pgproc
 
 import "syscall"
 
 // dieWithParent asks for nothing: only Linux ends a child with its parent.
-// Elsewhere a test process that is killed leaves its server behind.
+// Elsewhere a program that is killed leaves its server behind.
 func dieWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{} }

@@ -1,0 +1,191 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/bsm/redislock"
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/bench/internal/redisproc"
+	"github.com/sidingq/siding/bench/internal/trace"
+	"github.com/sidingq/siding/bench/internal/workload"
+)
+
+// lanes is how many servers the contender asynq-lanes has.
+const lanes = 4
+
+// An asynqSetting is how asynq is set up, and with what lock.
+type asynqSetting struct {
+	servers      int
+	poll, timers time.Duration // TaskCheckInterval and DelayedTaskCheckInterval; 0 for asynq's
+	locks        bool
+	delay        time.Duration // of a task whose key is taken
+	patience     time.Duration // between tries while it waits in the worker; 0 to send it back at once
+}
+
+func asynqContenders() []contender {
+	const recipe = "lock TTL 30 s, IsFailure false and a fixed RetryDelayFunc for a task whose key is taken"
+	plain := []string{"github.com/hibiken/asynq"}
+	locked := []string{"github.com/hibiken/asynq", "github.com/bsm/redislock"}
+	of := func(s asynqSetting) func(context.Context, course) (outcome, error) { return inProcess(openAsynq(s), 1) }
+	return []contender{
+		{
+			name: "asynq", modules: plain, config: "no lock; TaskCheckInterval 10 ms as Siding's", unsafe: true,
+			run: of(asynqSetting{servers: 1, poll: 10 * time.Millisecond}),
+		},
+		{
+			name: "asynq-lanes", modules: plain, config: fmt.Sprintf("the same, %d servers in the process that share the concurrency", lanes), unsafe: true,
+			run: of(asynqSetting{servers: lanes, poll: 10 * time.Millisecond}),
+		},
+		{
+			name: "asynq+redislock", modules: locked, config: "asynq with defaults; " + recipe + ": 1 s",
+			run: of(asynqSetting{servers: 1, locks: true, delay: time.Second}),
+		},
+		{
+			name: "asynq+redislock-100ms", modules: locked, config: "the same with TaskCheckInterval 50 ms, DelayedTaskCheckInterval 100 ms",
+			run: of(asynqSetting{servers: 1, locks: true, delay: time.Second, poll: 50 * time.Millisecond, timers: 100 * time.Millisecond}),
+		},
+		{
+			name: "asynq+redislock-spin", modules: locked, config: "the same with 20 ms for both, delay 20 ms (asynq keeps whole seconds: none)",
+			run: of(asynqSetting{servers: 1, locks: true, delay: 20 * time.Millisecond, poll: 20 * time.Millisecond, timers: 20 * time.Millisecond}),
+		},
+		{
+			name: "sleep", modules: locked, config: "asynq, TaskCheckInterval 10 ms; the worker waits for the lock, LinearBackoff(100 ms)",
+			run: of(asynqSetting{servers: 1, locks: true, delay: time.Second, poll: 10 * time.Millisecond, patience: 100 * time.Millisecond}),
+		},
+	}
+}
+
+// errTaken sends a task back whose key is taken.
+var errTaken = errors.New("the key is taken")
+
+// asynqTask is the payload of a task.
+type asynqTask struct {
+	ID  int    `json:"id"`
+	Key string `json:"key"`
+}
+
+const asynqKind = "bench:work"
+
+// An asynqSystem is a client and one or more servers of asynq.
+type asynqSystem struct {
+	asynqSetting
+
+	rec     *trace.Recorder
+	redis   []*redis.Client
+	client  *asynq.Client
+	locker  *redislock.Client
+	running []*asynq.Server
+}
+
+func openAsynq(setting asynqSetting) opener {
+	return func(_ context.Context, c course, rec *trace.Recorder, sent *redisproc.Sent) (system, error) {
+		s := &asynqSystem{asynqSetting: setting, rec: rec}
+		connect := func() *redis.Client {
+			client := redis.NewClient(&redis.Options{Addr: c.redis, Dialer: sent.Dial})
+			s.redis = append(s.redis, client)
+			return client
+		}
+		s.client = asynq.NewClientFromRedisClient(connect())
+		s.locker = redislock.New(connect())
+		for range setting.servers {
+			s.running = append(s.running, asynq.NewServerFromRedisClient(connect(), asynq.Config{
+				Concurrency:              c.plan.Workers / setting.servers,
+				TaskCheckInterval:        setting.poll,
+				DelayedTaskCheckInterval: setting.timers,
+				ShutdownTimeout:          stopTimeout,
+				LogLevel:                 asynq.FatalLevel,
+				IsFailure:                func(err error) bool { return err != nil && !errors.Is(err, errTaken) },
+				RetryDelayFunc: func(n int, err error, t *asynq.Task) time.Duration {
+					if errors.Is(err, errTaken) {
+						return setting.delay
+					}
+					return asynq.DefaultRetryDelayFunc(n, err, t)
+				},
+			}))
+		}
+		return s, nil
+	}
+}
+
+func (s *asynqSystem) enqueue(ctx context.Context, tasks []workload.Task) error {
+	for _, t := range tasks {
+		payload, err := json.Marshal(asynqTask{t.ID, t.Key})
+		if err != nil {
+			return err
+		}
+		if _, err := s.client.EnqueueContext(ctx, asynq.NewTask(asynqKind, payload)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *asynqSystem) start(context.Context) error {
+	for _, server := range s.running {
+		mux := asynq.NewServeMux()
+		mux.HandleFunc(asynqKind, s.handle)
+		if err := server.Start(mux); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *asynqSystem) handle(ctx context.Context, t *asynq.Task) error {
+	var task asynqTask
+	if err := json.Unmarshal(t.Payload(), &task); err != nil {
+		return err
+	}
+	if !s.locks {
+		return s.rec.Handle(ctx, task.ID)
+	}
+	var options *redislock.Options
+	if s.patience > 0 {
+		options = &redislock.Options{RetryStrategy: redislock.LinearBackoff(s.patience)}
+	}
+	held, err := s.locker.Obtain(ctx, "lock:"+task.Key, 30*time.Second, options)
+	if errors.Is(err, redislock.ErrNotObtained) {
+		s.rec.Refuse()
+		return errTaken
+	}
+	if err != nil {
+		return err
+	}
+	err = s.rec.Handle(ctx, task.ID)
+	return errors.Join(err, held.Release(context.WithoutCancel(ctx)))
+}
+
+func (s *asynqSystem) stop(context.Context) error {
+	var all sync.WaitGroup
+	for _, server := range s.running {
+		all.Go(server.Shutdown)
+	}
+	all.Wait()
+	return nil
+}
+
+func (s *asynqSystem) left(context.Context) (int, error) { return asynqLeft(s.redis[0]) }
+
+func (s *asynqSystem) close() error {
+	var err error
+	for _, client := range s.redis {
+		err = errors.Join(err, client.Close())
+	}
+	return err
+}
+
+// asynqLeft returns how many tasks of the default queue are still to be done.
+func asynqLeft(client redis.UniversalClient) (int, error) {
+	info, err := asynq.NewInspectorFromRedisClient(client).GetQueueInfo("default")
+	if err != nil {
+		return 0, err
+	}
+	return info.Pending + info.Active + info.Scheduled + info.Retry, nil
+}

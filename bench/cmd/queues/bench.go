@@ -1,0 +1,192 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/bench/internal/contest"
+	"github.com/sidingq/siding/bench/internal/redisproc"
+	"github.com/sidingq/siding/bench/internal/report"
+	"github.com/sidingq/siding/bench/internal/workload"
+	"github.com/sidingq/siding/bench/node"
+	"github.com/sidingq/siding/internal/pgproc"
+)
+
+const (
+	// yardstick is how many empty scripts are timed per run.
+	yardstick = 300
+	// waited is when the memory of waiting tasks is measured: each has been refused by
+	// then, if it is.
+	waited = 1500 * time.Millisecond
+	// utmost bounds what a run takes beyond its limit: enqueueing beforehand, and the end.
+	utmost = 2 * time.Minute
+)
+
+// A bench runs all contenders in all scenarios.
+type bench struct {
+	options
+
+	log        io.Writer
+	plans      map[string]workload.Plan // by scenario
+	postgres   *pgproc.Server
+	node       string // folder of its programs
+	results    report.Results
+	unfinished map[[2]string]bool // contender and scenario
+}
+
+// newBench plans the scenarios and starts what the contenders need, and drops those
+// for which something is not there.
+func newBench(ctx context.Context, o options, log io.Writer) (*bench, error) {
+	b := &bench{options: o, log: log, plans: make(map[string]workload.Plan), unfinished: make(map[[2]string]bool)}
+	if err := b.makePlans(); err != nil {
+		return nil, err
+	}
+	b.meetNeeds(ctx)
+	if len(b.contenders) == 0 || len(b.scenarios) == 0 {
+		b.close()
+		return nil, errors.New("nothing is left to be measured")
+	}
+	return b, nil
+}
+
+// meetNeeds starts what contenders need, and drops those that cannot have it.
+func (b *bench) meetNeeds(ctx context.Context) {
+	missing := make(map[need]error)
+	for _, c := range b.contenders {
+		if _, known := missing[c.needs]; known || c.needs == needsNothing {
+			continue
+		}
+		var err error
+		switch c.needs {
+		case needsPostgres:
+			b.postgres, err = pgproc.Start(ctx)
+		case needsNode:
+			b.node, err = node.Install(ctx)
+		case needsNothing:
+		}
+		missing[c.needs] = err
+	}
+	for need, err := range missing {
+		if err == nil {
+			continue
+		}
+		var skipped, left []contender
+		for _, c := range b.contenders {
+			if c.needs == need {
+				skipped = append(skipped, c)
+			} else {
+				left = append(left, c)
+			}
+		}
+		b.contenders = left
+		b.say("skipped: %s: %v", joined(skipped, contender.called), err)
+	}
+}
+
+func (b *bench) close() {
+	if b.postgres != nil {
+		b.postgres.Stop()
+	}
+}
+
+func (b *bench) say(format string, args ...any) { _, _ = fmt.Fprintf(b.log, format+"\n", args...) }
+
+// run measures everything. Whatever did not come to its end in one round is not tried again.
+func (b *bench) run(ctx context.Context) error {
+	for round := range b.rounds {
+		for _, s := range b.scenarios {
+			for _, c := range contest.Turns(b.contenders, round) {
+				which := [2]string{c.name, s.name}
+				if b.unfinished[which] {
+					continue
+				}
+				m, err := b.measure(ctx, c, b.plans[s.name])
+				if err != nil {
+					return fmt.Errorf("%s, %s: %w", c.name, s.name, err)
+				}
+				b.unfinished[which] = !m.complete()
+				b.add(c, s, m)
+				b.say("round %d of %d: %s, %s: %d of %d tasks in %.1f s", round+1, b.rounds, s.name, c.name, m.Done(), len(m.plan.Tasks), m.took.Seconds())
+			}
+		}
+	}
+	return nil
+}
+
+// makePlans drops the scenarios that cannot be had.
+func (b *bench) makePlans() error {
+	var kept []scenario
+	for _, s := range b.scenarios {
+		plan, err := s.plan(b.options)
+		switch {
+		case errors.Is(err, errSkipped):
+			b.say("%s is %v", s.name, err)
+			continue
+		case err != nil:
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+		b.plans[s.name] = plan
+		kept = append(kept, s)
+	}
+	b.scenarios = kept
+	return nil
+}
+
+// measure runs a contender once, on a Redis of its own, and checks what it did.
+func (b *bench) measure(ctx context.Context, c contender, plan workload.Plan) (*measurement, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, b.limit+utmost, errors.New("the run does not come to its end"))
+	defer cancel()
+	server, err := redisproc.Start(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer server.Stop()
+	client := redis.NewClient(&redis.Options{Addr: server.Addr})
+	defer func() { _ = client.Close() }()
+	trips, err := redisproc.RoundTrip(ctx, client, yardstick)
+	if err != nil {
+		return nil, err
+	}
+	m := &measurement{
+		course: course{plan: plan, limit: b.limit, redis: server.Addr, node: b.node},
+		unsafe: c.unsafe, inRedis: c.needs != needsPostgres, alone: plan.Alone(),
+		roundTrip: report.Percentile(trips, 50),
+	}
+	if c.needs == needsPostgres {
+		if m.database, err = b.postgres.CreateDatabase(ctx); err != nil {
+			return nil, err
+		}
+	}
+	g := &gauge{client: client, m: m}
+	m.begin, m.end = g.begin, g.end
+	runtime.GC() // what the last one left
+	if m.outcome, err = c.run(ctx, m.course); err != nil {
+		if ctx.Err() != nil {
+			err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		}
+		return nil, err
+	}
+	m.handOffs = m.HandOffs(plan.Tasks)
+	return m, m.Check(plan.Tasks, !c.unsafe)
+}
+
+// add takes in the figures of a run.
+func (b *bench) add(c contender, s scenario, m *measurement) {
+	b.results.Add(report.Nobody, report.Figure{Case: "an empty script", Name: "round trip p50", Unit: "ms"}, report.MS(m.roundTrip))
+	for _, f := range s.figures {
+		of := report.Figure{Case: s.name, Name: f.name, Unit: f.unit}
+		if f.whole && !m.complete() {
+			b.results.Note(c.name, of, fmt.Sprintf("unfinished: %d of %d", m.Done(), len(m.plan.Tasks)))
+			continue
+		}
+		if value, ok := f.of(m); ok {
+			b.results.Add(c.name, of, value)
+		}
+	}
+}

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/sidingq/siding/bench/internal/contest"
+	"github.com/sidingq/siding/bench/internal/redisproc"
+	"github.com/sidingq/siding/bench/internal/trace"
+	"github.com/sidingq/siding/bench/internal/workload"
+)
+
+const (
+	// settle is what workers get to connect and to come to rest, before the clock starts.
+	settle = 300 * time.Millisecond
+	// stopTimeout is what running tasks get to end when a run is over.
+	stopTimeout = time.Second
+)
+
+// A system is a queue with its workers in this process.
+type system interface {
+	// enqueue enqueues tasks in this order.
+	enqueue(ctx context.Context, tasks []workload.Task) error
+	start(ctx context.Context) error
+	// stop ends the workers and waits for them. It is called once start was.
+	stop(ctx context.Context) error
+	// left returns how many tasks are still to be done, without those given up.
+	left(ctx context.Context) (int, error)
+	close() error
+}
+
+// An opener makes a system whose handlers are rec's. It counts in sent what it sends to Redis.
+type opener func(ctx context.Context, c course, rec *trace.Recorder, sent *redisproc.Sent) (system, error)
+
+// inProcess returns what runs a system in this process. So many tasks are enqueued
+// with one call, at most.
+func inProcess(open opener, batch int) func(context.Context, course) (outcome, error) {
+	return func(ctx context.Context, c course) (_ outcome, err error) {
+		rec := trace.NewRecorder(c.plan.Tasks)
+		var sent redisproc.Sent
+		s, err := open(ctx, c, rec, &sent)
+		if err != nil {
+			return outcome{}, err
+		}
+		defer func() { err = errors.Join(err, s.close()) }()
+		d := &drive{course: c, system: s, rec: rec, batch: batch, sent: &sent}
+		if err := d.run(ctx); err != nil {
+			return outcome{}, err
+		}
+		d.outcome.Trace = rec.Trace()
+		d.outcome.Left, err = s.left(ctx)
+		return d.outcome, err
+	}
+}
+
+// A drive takes a system through a course.
+type drive struct {
+	course
+	system
+
+	rec     *trace.Recorder
+	batch   int
+	sent    *redisproc.Sent
+	outcome outcome
+}
+
+func (d *drive) run(ctx context.Context) (err error) {
+	first, second := d.start, d.enqueueAll
+	if d.plan.Stored {
+		first, second = second, first
+	}
+	started := false
+	defer func() {
+		if started {
+			// What was cut off must still be able to end its runs.
+			stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+			defer cancel()
+			err = errors.Join(err, d.stop(stopping))
+		}
+	}()
+	started = !d.plan.Stored
+	if err := first(ctx); err != nil {
+		return err
+	}
+	if err := contest.Pause(ctx, settle); err != nil {
+		return err
+	}
+	if err := d.begin(ctx); err != nil {
+		return err
+	}
+	sent, cpu := d.sent.Count(), cpuTime()
+	d.rec.Begin()
+	limited, cancel := context.WithTimeout(ctx, d.limit)
+	defer cancel()
+	started = true
+	if err := second(limited); err != nil && limited.Err() == nil {
+		return err
+	}
+	select {
+	case <-d.rec.All():
+	case <-limited.Done():
+	}
+	d.outcome.sent, d.outcome.cpu = d.sent.Count()-sent, cpuTime()-cpu
+	return d.end(ctx)
+}
+
+// enqueueAll enqueues every task when its time has come.
+func (d *drive) enqueueAll(ctx context.Context) error {
+	start := time.Now()
+	for rest := d.plan.Tasks; len(rest) > 0; {
+		if wait := rest[0].At - time.Since(start); wait > 0 {
+			if err := contest.Pause(ctx, wait); err != nil {
+				return err
+			}
+		}
+		n := 1
+		for n < min(d.batch, len(rest)) && rest[n].At <= time.Since(start) {
+			n++
+		}
+		due := rest[:n]
+		if err := d.rec.Call(due, func() error { return d.enqueue(ctx, due) }); err != nil {
+			return fmt.Errorf("enqueue task %d: %w", due[0].ID, err)
+		}
+		rest = rest[n:]
+	}
+	return nil
+}
+
+// cpuTime returns what this process has spent so far.
+func cpuTime() time.Duration {
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		return 0 // it cannot fail with these arguments
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}

@@ -1,0 +1,186 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/sidingq/siding/bench/internal/trace"
+	"github.com/sidingq/siding/bench/internal/workload"
+	"github.com/sidingq/siding/internal/testbin"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// TestRun runs a few contenders in all scenarios, very small.
+func TestRun(t *testing.T) {
+	t.Parallel()
+	testbin.Find(t, "redis-server", "redis-server")
+	file := filepath.Join(t.TempDir(), "orders.csv")
+	const lines = "InvoiceNo,StockCode,Description,Quantity,InvoiceDate,UnitPrice,CustomerID,Country\n"
+	if err := os.WriteFile(file, []byte(lines+strings.Repeat("1,A,x,6,2010-12-01T08:26:00,2.55,17850,UK\n", 10)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	plots := t.TempDir()
+	var out strings.Builder
+	args := []string{
+		"-rounds", "1", "-scale", "0.01", "-limit", "10s", "-contenders", "siding,asynq,asynq+redislock-spin",
+		"-orders", file, "-plots", plots,
+	}
+	if err := run(t.Context(), args, &out, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range scenarios() {
+		for _, c := range []string{"siding", "asynq", "asynq+redislock-spin"} {
+			_, block, _ := strings.Cut(out.String(), "\n\n"+s.name+" ")
+			block, _, _ = strings.Cut(block, "\n\n")
+			if !strings.Contains(block, "\n  "+c+" ") {
+				t.Errorf("want a row for %s in %s, have\n%s", c, s.name, out.String())
+			}
+		}
+	}
+	for _, p := range pictures() {
+		if text, err := os.ReadFile(filepath.Join(plots, p.file)); err != nil || !strings.Contains(string(text), ">siding<") {
+			t.Errorf("want a picture with Siding, have %d bytes, %v", len(text), err)
+		}
+	}
+}
+
+// TestOthers runs a contender of each other kind, where it can be had: without it
+// the program says so and goes on.
+func TestOthers(t *testing.T) {
+	t.Parallel()
+	testbin.Find(t, "redis-server", "redis-server")
+	var out, log strings.Builder
+	args := []string{"-json", "-rounds", "1", "-scale", "0.01", "-limit", "10s", "-scenarios", "H,uncontended", "-contenders", "siding,sleep,river-100ms,bullmq-10ms,groupmq"}
+	if err := run(t.Context(), args, &out, &log); err != nil {
+		t.Fatal(err)
+	}
+	rates := make(map[string]float64)
+	for line := range strings.Lines(out.String()) {
+		var f struct {
+			Contender, Case, Figure string
+			Median                  float64
+		}
+		if err := json.Unmarshal([]byte(line), &f); err != nil {
+			t.Fatalf("%v in %q", err, line)
+		}
+		if f.Case == "uncontended" && f.Figure == "done" {
+			rates[f.Contender] = f.Median
+		}
+	}
+	for _, c := range []string{"siding", "sleep", "river-100ms", "bullmq-10ms", "groupmq"} {
+		_, skipped, _ := strings.Cut(log.String(), "skipped: ")
+		if rates[c] <= 0 && !strings.Contains(skipped, c) {
+			t.Errorf("want a rate of %s, or to be told why not; have %v and\n%s", c, rates, log.String())
+		}
+	}
+}
+
+// slow is a contender that runs the first of its tasks only, and may lose the rest.
+func slow(loses bool) contender {
+	return contender{name: "slow", run: func(ctx context.Context, c course) (outcome, error) {
+		o := outcome{Trace: trace.Trace{
+			Called: make([]time.Duration, len(c.plan.Tasks)), Stored: make([]time.Duration, len(c.plan.Tasks)),
+			Runs: []trace.Run{{Task: 0, Start: 1, End: 2}},
+		}}
+		if !loses {
+			o.Left = len(c.plan.Tasks) - 1
+		}
+		return o, errors.Join(c.begin(ctx), c.end(ctx))
+	}}
+}
+
+func fourTasks(options) (workload.Plan, error) { return workload.Hot(0), nil }
+
+// measured runs a contender twice in a small scenario and returns what is written.
+func measured(t *testing.T, c contender) (table, log string, err error) {
+	t.Helper()
+	testbin.Find(t, "redis-server", "redis-server")
+	var out, says strings.Builder
+	b, err := newBench(t.Context(), options{
+		rounds: 2, scale: 1, limit: time.Second, contenders: []contender{c},
+		scenarios: []scenario{{"small", "four tasks", fourTasks, []figure{makespan(), throughput()}}},
+	}, &says)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.close()
+	if err := b.run(t.Context()); err != nil {
+		return "", says.String(), err
+	}
+	if err := b.results.WriteRows(&out, []string{c.name}); err != nil {
+		t.Fatal(err)
+	}
+	return out.String(), says.String(), nil
+}
+
+// TestUnfinished: who does not come to the end in time is not tried again, and that is no error.
+func TestUnfinished(t *testing.T) {
+	t.Parallel()
+	table, log, err := measured(t, slow(false))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(table, "unfinished: 1 of 4") {
+		t.Errorf("want it to be said, have %s", table)
+	}
+	if n := strings.Count(log, "1 of 4 tasks"); n != 1 {
+		t.Errorf("want one run, have %d in\n%s", n, log)
+	}
+}
+
+// TestLost: who loses tasks makes the program fail, with its name and the scenario's.
+func TestLost(t *testing.T) {
+	t.Parallel()
+	if _, _, err := measured(t, slow(true)); err == nil || !strings.Contains(err.Error(), "slow, small: 3 tasks have not run") {
+		t.Errorf("want the loss found, have %v", err)
+	}
+}
+
+// TestTwoAtOnce: plain asynq, said to exclude what it does not, is found out.
+func TestTwoAtOnce(t *testing.T) {
+	t.Parallel()
+	c := asynqContenders()[0]
+	c.unsafe = false
+	testbin.Find(t, "redis-server", "redis-server")
+	b, err := newBench(t.Context(), options{
+		rounds: 1, scale: 0.02, limit: 10 * time.Second, contenders: []contender{c}, scenarios: scenarios()[:1],
+	}, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.close()
+	if err := b.run(t.Context()); err == nil || !strings.Contains(err.Error(), "asynq, H: two at once on hot") {
+		t.Errorf("want two at once noticed, have %v", err)
+	}
+}
+
+func TestArguments(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{
+		"-rounds 0":            "at least 1",
+		"-scale 0":             "more than 0",
+		"-limit 0s":            "more than 0",
+		"-contenders siding,x": `"x"`,
+		"-scenarios H,x":       `"x"`,
+		"more":                 `"more"`,
+		"-orders /nowhere":     "/nowhere",
+	} {
+		if err := run(t.Context(), strings.Fields(args), io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: want an error with %s, have %v", args, want, err)
+		}
+	}
+	if err := run(t.Context(), []string{"-h"}, io.Discard, io.Discard); !errors.Is(err, flag.ErrHelp) {
+		t.Errorf("want help, have %v", err)
+	}
+}

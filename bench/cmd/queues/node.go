@@ -1,0 +1,34 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/sidingq/siding/bench/node"
+)
+
+func nodeContenders() []contender {
+	const many = 100 // tasks that are enqueued at once
+	of := func(queue string, delay time.Duration) func(context.Context, course) (outcome, error) {
+		return func(ctx context.Context, c course) (outcome, error) {
+			o, err := node.Run(ctx, c.node, node.Course{
+				Queue: queue, Redis: c.redis, Batch: many, Delay: delay, Plan: c.plan, Limit: c.limit, Begin: c.begin, End: c.end,
+			})
+			return outcome{Trace: o.Trace, sent: o.Sent, cpu: o.CPU}, err
+		}
+	}
+	var all []contender
+	for _, delay := range []time.Duration{time.Second, 100 * time.Millisecond, 10 * time.Millisecond} {
+		all = append(all, contender{
+			name: fmt.Sprintf("bullmq-%v", delay), modules: []string{"bullmq"}, needs: needsNode,
+			config: fmt.Sprintf("SET NX with TTL 30 s, moveToDelayed(%v) if it is taken; enqueues %d with addBulk", delay, many),
+			run:    of("bullmq", delay),
+		})
+	}
+	return append(all, contender{
+		name: "groupmq", modules: []string{"groupmq"}, needs: needsNode,
+		config: fmt.Sprintf("a group per key, no lock; %d calls of add at once", many),
+		run:    of("groupmq", 0),
+	})
+}

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/bench/internal/redisproc"
+	"github.com/sidingq/siding/bench/internal/trace"
+	"github.com/sidingq/siding/bench/internal/workload"
+	"github.com/sidingq/siding/queue"
+)
+
+func sidingContenders() []contender {
+	modules := []string{"github.com/sidingq/siding"}
+	of := func(name, config string, change func(*queue.ServerConfig)) contender {
+		return contender{name: name, modules: modules, config: config, run: inProcess(openSiding(change), 1)}
+	}
+	return []contender{
+		of("siding", "queue.Server with defaults: 4 lanes, doorbell, lock TTL 15 s", func(*queue.ServerConfig) {}),
+		of("siding-one-lane", "the same with 1 lane", func(c *queue.ServerConfig) { c.Lanes = 1 }),
+		of("siding-no-doorbell", "the same without a doorbell: looks for tasks every 10 ms", func(c *queue.ServerConfig) { c.NoDoorbell = true }),
+	}
+}
+
+// A sidingTask is a task of a plan.
+type sidingTask struct {
+	ID  int    `json:"id"`
+	Key string `json:"key"`
+}
+
+func (sidingTask) Kind() string       { return "bench:work" }
+func (t sidingTask) Resource() string { return t.Key }
+
+// A sidingSystem is a client and a server of ours.
+type sidingSystem struct {
+	redis  *redis.Client
+	client *queue.Client
+	server *queue.Server
+}
+
+// openSiding returns what opens a server with its defaults but for what change changes.
+func openSiding(change func(*queue.ServerConfig)) opener {
+	return func(_ context.Context, c course, rec *trace.Recorder, sent *redisproc.Sent) (system, error) {
+		cfg := queue.ServerConfig{
+			Concurrency: c.plan.Workers,
+			Logger:      slog.New(slog.DiscardHandler),
+			Observe: func(e queue.Event) {
+				if e.Kind == queue.EventParked {
+					rec.Refuse()
+				}
+			},
+		}
+		change(&cfg)
+		rdb := redis.NewClient(&redis.Options{Addr: c.redis, Dialer: sent.Dial, ContextTimeoutEnabled: true})
+		client, err := queue.NewClient(rdb, queue.ClientConfig{})
+		if err != nil {
+			return nil, errors.Join(err, rdb.Close())
+		}
+		server, err := queue.NewServer(&redis.UniversalOptions{Addrs: []string{c.redis}, Dialer: sent.Dial}, cfg)
+		if err != nil {
+			return nil, errors.Join(err, rdb.Close())
+		}
+		queue.Handle(server, func(ctx context.Context, t sidingTask) error { return rec.Handle(ctx, t.ID) })
+		return &sidingSystem{redis: rdb, client: client, server: server}, nil
+	}
+}
+
+func (s *sidingSystem) enqueue(ctx context.Context, tasks []workload.Task) error {
+	for _, t := range tasks {
+		if _, err := s.client.Enqueue(ctx, sidingTask{t.ID, t.Key}, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *sidingSystem) start(ctx context.Context) error { return s.server.Start(ctx) }
+
+func (s *sidingSystem) stop(ctx context.Context) error { return s.server.Shutdown(ctx) }
+
+func (s *sidingSystem) left(context.Context) (int, error) { return asynqLeft(s.redis) }
+
+func (s *sidingSystem) close() error {
+	// A second Shutdown does nothing; one without Start closes the connections.
+	return errors.Join(s.server.Shutdown(context.Background()), s.redis.Close())
+}

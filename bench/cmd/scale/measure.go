@@ -1,0 +1,238 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/bench/internal/redisproc"
+	"github.com/sidingq/siding/internal/dashboard"
+)
+
+const (
+	// few is how many tasks wait in the case that others are compared with, at most
+	// so many on each resource as there.
+	few = 100
+	// page is how many tasks the dashboard shows at once.
+	page = 20
+)
+
+// measure parks the tasks on so many resources, in a Redis of their own, and
+// measures everything.
+func measure(ctx context.Context, o options, resources int) (r report, err error) {
+	server, err := redisproc.Start(ctx)
+	if err != nil {
+		return r, err
+	}
+	defer server.Stop()
+	s, err := newSite(server.Addr, o)
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, s.close(ctx)) }()
+	r = report{Tasks: o.tasks, Resources: resources, TTL: o.ttl.String()}
+	for _, step := range []struct {
+		what string
+		do   func(context.Context, *report) error
+	}{
+		{"few tasks", s.few},
+		{"locks", func(ctx context.Context, r *report) error { return s.hold(ctx, r.Resources) }},
+		{"tasks", s.park},
+		{"restart", s.restart},
+		{"dashboard", s.dashboard},
+		{"timers", s.timers},
+		{"hand-offs", s.many},
+	} {
+		_, _ = fmt.Fprintf(o.progress, "%s %d tasks on %d resources: %s\n", time.Now().Format(time.TimeOnly), r.Tasks, r.Resources, step.what)
+		if err := step.do(ctx, &r); err != nil {
+			return r, fmt.Errorf("%s: %w", step.what, err)
+		}
+	}
+	return r, nil
+}
+
+// few times hand-offs while few tasks wait.
+func (s *site) few(ctx context.Context, r *report) error {
+	resources := max(1, few/(r.Tasks/r.Resources))
+	var all []time.Duration
+	for round := 0; len(all) < s.handOffs; round++ {
+		s.prefix = fmt.Sprintf("few:%d:", round)
+		if err := s.hold(ctx, resources); err != nil {
+			return err
+		}
+		if err := s.start(ctx); err != nil {
+			return err
+		}
+		if err := s.enqueue(ctx, few, resources); err != nil {
+			return err
+		}
+		if err := s.allParked(ctx, few); err != nil {
+			return err
+		}
+		took, err := s.chains(ctx, few, resources)
+		if err != nil {
+			return err
+		}
+		all = append(all, took...)
+		if err := errors.Join(s.stop(ctx), s.clear(ctx)); err != nil {
+			return err
+		}
+	}
+	s.prefix = "many:"
+	r.FewP50, r.FewP99 = ms(percentile(all, 50)), ms(percentile(all, 99))
+	return nil
+}
+
+// park enqueues the tasks, has a server park them, and weighs them.
+func (s *site) park(ctx context.Context, r *report) error {
+	before, err := s.usedMemory(ctx)
+	if err != nil {
+		return err
+	}
+	cpu, start := s.cpu(ctx), time.Now()
+	if err := s.enqueue(ctx, r.Tasks, r.Resources); err != nil {
+		return err
+	}
+	r.EnqueueRate, r.EnqueueCPU = rate(r.Tasks, start), (s.cpu(ctx)-cpu)/float64(r.Tasks)
+	if err := s.start(ctx); err != nil {
+		return err
+	}
+	cpu, start = s.cpu(ctx), time.Now()
+	if err := s.allParked(ctx, r.Tasks); err != nil {
+		return err
+	}
+	r.ParkRate, r.ParkCPU = rate(r.Tasks, start), (s.cpu(ctx)-cpu)/float64(r.Tasks)
+	r.RefusedMeanwhile = int(s.fleet.again.Load())
+	if err := s.stop(ctx); err != nil {
+		return err
+	}
+	after, err := s.usedMemory(ctx)
+	r.Bytes = float64(after-before) / float64(r.Tasks)
+	return err
+}
+
+// restart times the start of a server, until it has run a first task or has not after
+// the limit, and its end.
+func (s *site) restart(ctx context.Context, r *report) error {
+	start := time.Now()
+	if err := s.start(ctx); err != nil {
+		return err
+	}
+	// Where timers have woken more tasks than are worked off it may be hours.
+	if err := s.probe(ctx); err != nil && !errors.Is(err, errStill) {
+		return err
+	}
+	r.Start = ms(time.Since(start))
+	start = time.Now()
+	if err := s.stop(ctx); err != nil {
+		return err
+	}
+	r.Stop = ms(time.Since(start))
+	return s.start(ctx)
+}
+
+// dashboard times its pages.
+func (s *site) dashboard(ctx context.Context, r *report) error {
+	h, err := dashboard.New(dashboard.Config{Redis: s.opts, AnyHost: true})
+	if err != nil {
+		return err
+	}
+	last := (r.Tasks + page - 1) / page
+	for _, p := range []struct {
+		path string
+		took *float64
+	}{
+		{"queues", &r.PageQueues},
+		{"queues/default", &r.PageQueue},
+		{fmt.Sprintf("queues/default/retry_tasks?page=1&size=%d", page), &r.PageFirst},
+		{fmt.Sprintf("queues/default/retry_tasks?page=%d&size=%d", last, page), &r.PageLast},
+	} {
+		var took []time.Duration
+		for range 5 {
+			request := httptest.NewRequestWithContext(ctx, http.MethodGet, dashboard.RootPath+"/api/"+p.path, http.NoBody)
+			answer := httptest.NewRecorder()
+			start := time.Now()
+			h.ServeHTTP(answer, request)
+			took = append(took, time.Since(start))
+			if answer.Code != http.StatusOK {
+				return errors.Join(fmt.Errorf("%s: status %d: %s", p.path, answer.Code, answer.Body), h.Close())
+			}
+		}
+		*p.took = ms(percentile(took, 50))
+	}
+	return h.Close()
+}
+
+// timers counts the tasks that wake by their own timers, and foretells it.
+func (s *site) timers(ctx context.Context, r *report) error {
+	before, cpu, start := s.fleet.again.Load(), s.cpu(ctx), time.Now()
+	most := 0.0
+	for time.Since(start) < s.watch {
+		was, since := s.fleet.again.Load(), time.Now()
+		if err := pause(ctx, min(time.Second, s.watch)); err != nil {
+			return err
+		}
+		most = max(most, float64(s.fleet.again.Load()-was)/time.Since(since).Seconds())
+	}
+	if s.watch > 0 {
+		took := time.Since(start).Seconds()
+		r.WokenPerSecond, r.WokenMost = float64(s.fleet.again.Load()-before)/took, most
+		r.WatchLoad = (s.cpu(ctx) - cpu) / 1e6 / took
+	}
+	now := time.Now().Unix()
+	for _, ahead := range []struct {
+		from, to int64
+		into     *float64
+	}{{0, 60, &r.Due1}, {60, 300, &r.Due5}, {300, 600, &r.Due10}} {
+		n, err := s.rdb.ZCount(ctx, retryKey, strconv.FormatInt(now+ahead.from, 10), strconv.FormatInt(now+ahead.to-1, 10)).Result()
+		if err != nil {
+			return err
+		}
+		*ahead.into = float64(n) / float64(ahead.to-ahead.from)
+	}
+	return nil
+}
+
+// many times hand-offs while all the tasks wait.
+func (s *site) many(ctx context.Context, r *report) error {
+	cpu, again := s.cpu(ctx), s.fleet.again.Load()
+	took, err := s.chains(ctx, r.Tasks, r.Resources)
+	if err != nil {
+		return err
+	}
+	r.HandOffs = len(took)
+	r.HandOffCPU = (s.cpu(ctx) - cpu) / float64(len(took))
+	r.WokenAmidHandOffs = int(s.fleet.again.Load() - again)
+	r.P50, r.P99 = ms(percentile(took, 50)), ms(percentile(took, 99))
+	return s.stop(ctx)
+}
+
+// usedMemory returns how many bytes Redis has in use.
+func (s *site) usedMemory(ctx context.Context) (int, error) { return usedMemory(ctx, s.rdb) }
+
+func usedMemory(ctx context.Context, rdb redis.UniversalClient) (int, error) {
+	info, err := rdb.InfoMap(ctx, "memory").Result()
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(info["Memory"]["used_memory"])
+}
+
+// cpu returns how many microseconds of CPU time Redis has used, 0 when it does
+// not tell: then what is computed of it is wrong, and seen to be.
+func (s *site) cpu(ctx context.Context) float64 { return cpuOf(ctx, s.rdb) }
+
+func cpuOf(ctx context.Context, rdb redis.UniversalClient) float64 {
+	info := rdb.InfoMap(ctx, "cpu").Val()["CPU"]
+	user, _ := strconv.ParseFloat(info["used_cpu_user"], 64)
+	system, _ := strconv.ParseFloat(info["used_cpu_sys"], 64)
+	return (user + system) * 1e6
+}
+
+func rate(n int, since time.Time) float64 { return float64(n) / time.Since(since).Seconds() }

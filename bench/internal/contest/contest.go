@@ -1,0 +1,65 @@
+// Package contest has what benchmarks share that let contenders take turns.
+package contest
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Choose returns those of all that a list of names, with commas between, asks for.
+func Choose[T any](all []T, name func(T) string, list string) ([]T, error) {
+	var chosen []T
+	for want := range strings.SplitSeq(list, ",") {
+		i := slices.IndexFunc(all, func(c T) bool { return name(c) == want })
+		if i < 0 {
+			return nil, fmt.Errorf("want some of %s, have %q", strings.Join(Names(all, name), ", "), want)
+		}
+		chosen = append(chosen, all[i])
+	}
+	return chosen, nil
+}
+
+// Names returns the name of each.
+func Names[T any](all []T, name func(T) string) []string {
+	var names []string
+	for _, c := range all {
+		names = append(names, name(c))
+	}
+	return names
+}
+
+// Turns returns all in the order in which they take their turns in a round: each
+// round begins with another.
+func Turns[T any](all []T, round int) []T {
+	first := round % len(all)
+	return slices.Concat(all[first:], all[:first])
+}
+
+// Version returns that of a module in this program, "" if it is not known.
+func Version(module string) string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return ""
+	}
+	i := slices.IndexFunc(info.Deps, func(m *debug.Module) bool { return m.Path == module })
+	if i < 0 || info.Deps[i].Replace != nil {
+		return ""
+	}
+	return info.Deps[i].Version
+}
+
+// Pause waits for d, or returns why ctx has ended.
+func Pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return nil
+	}
+}

@@ -1,0 +1,64 @@
+package trace
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/sidingq/siding/bench/internal/workload"
+)
+
+// Check returns an error if the trace is not that of a queue that works: a task
+// that nobody enqueued has run, two with one key ran at once (looked at only if
+// the queue claims to exclude that), or a task is lost. Lost is one that has not
+// run and that the queue does not have any more either.
+func (t *Trace) Check(tasks []workload.Task, excludes bool) error {
+	for _, r := range t.Runs {
+		switch {
+		case r.Task < 0 || r.Task >= len(tasks):
+			return fmt.Errorf("a task with the unknown number %d has run", r.Task)
+		case t.Called[r.Task] == Never || r.Start < t.Called[r.Task]:
+			return fmt.Errorf("task %d has run before it was enqueued", r.Task)
+		case r.End < r.Start:
+			return fmt.Errorf("task %d has ended before it began", r.Task)
+		}
+	}
+	if excludes {
+		if err := t.checkAlone(tasks); err != nil {
+			return err
+		}
+	}
+	return t.checkLost()
+}
+
+// checkAlone looks at all runs, also those of a task that ran again.
+func (t *Trace) checkAlone(tasks []workload.Task) error {
+	last := make(map[string]Run)
+	for _, r := range slices.SortedFunc(slices.Values(t.Runs), byStart) {
+		key := tasks[r.Task].Key
+		before, ok := last[key]
+		if ok && r.Start < before.End {
+			return fmt.Errorf("two at once on %s: task %d from %v to %v, task %d from %v to %v",
+				key, before.Task, before.Start, before.End, r.Task, r.Start, r.End)
+		}
+		last[key] = r
+	}
+	return nil
+}
+
+func (t *Trace) checkLost() error {
+	done := make(map[int]bool)
+	for _, r := range t.Runs {
+		done[r.Task] = true
+	}
+	missing, example := 0, 0
+	for task, at := range t.Stored {
+		if at != Never && !done[task] {
+			missing++
+			example = task
+		}
+	}
+	if missing > t.Left {
+		return fmt.Errorf("%d tasks have not run, such as task %d, and the queue has only %d", missing, example, t.Left)
+	}
+	return nil
+}

@@ -1,0 +1,154 @@
+// Package trace holds what happened to each task in a run of a benchmark, checks
+// it, and tells how long things took.
+package trace
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/sidingq/siding/bench/internal/workload"
+)
+
+// Never stands for the time of what did not happen.
+const Never = time.Duration(-1 << 63)
+
+// A Run is one call of a task's handler, from its first statement to its last.
+type Run struct {
+	Task       int
+	Start, End time.Duration
+}
+
+// A Trace is what happened. All times are on one monotonic clock.
+type Trace struct {
+	Began   time.Duration   // when the workers were there, with nothing to do or about to start
+	Called  []time.Duration // by task: when its enqueueing began, or Never
+	Stored  []time.Duration // by task: when it was enqueued, or Never
+	Runs    []Run           // that came to their end, in any order
+	Refused int             // how often a task found its key taken
+	Left    int             // tasks that the queue still has in the end, not counting those it gave up
+}
+
+// Done returns how many tasks have run.
+func (t *Trace) Done() int {
+	done := make(map[int]bool)
+	for _, r := range t.Runs {
+		done[r.Task] = true
+	}
+	return len(done)
+}
+
+// Start returns when the work could begin: with the first task, if the workers
+// were there before, or with the workers.
+func (t *Trace) Start() time.Duration { return max(t.Began, slices.Min(t.Called)) }
+
+// Makespan returns the time from the start to the end of the last run.
+func (t *Trace) Makespan() time.Duration {
+	end := t.Start()
+	for _, r := range t.Runs {
+		end = max(end, r.End)
+	}
+	return end - t.Start()
+}
+
+// Enqueueing returns how long it took to enqueue all.
+func (t *Trace) Enqueueing() time.Duration { return slices.Max(t.Stored) - slices.Min(t.Called) }
+
+// Latencies returns, of each of the given tasks that has run, the time from its enqueueing to the start of
+// its first run.
+func (t *Trace) Latencies(of []bool) []time.Duration {
+	first := make(map[int]time.Duration)
+	for _, r := range t.Runs {
+		if start, known := first[r.Task]; of[r.Task] && (!known || r.Start < start) {
+			first[r.Task] = r.Start
+		}
+	}
+	var all []time.Duration
+	for task, start := range first {
+		all = append(all, start-t.Called[task])
+	}
+	return all
+}
+
+// byKey returns the first runs of all tasks in order of their start, by key.
+func (t *Trace) byKey(tasks []workload.Task) map[string][]Run {
+	keys := make(map[string][]Run)
+	seen := make(map[int]bool)
+	for _, r := range slices.SortedFunc(slices.Values(t.Runs), byStart) {
+		if !seen[r.Task] {
+			seen[r.Task] = true
+			keys[tasks[r.Task].Key] = append(keys[tasks[r.Task].Key], r)
+		}
+	}
+	return keys
+}
+
+// Longest returns how long the handlers of one key took in all, of the key whose took
+// longest: no queue that runs them one by one can be faster.
+func (t *Trace) Longest(tasks []workload.Task) (longest time.Duration) {
+	for _, runs := range t.byKey(tasks) {
+		var sum time.Duration
+		for _, r := range runs {
+			sum += r.End - r.Start
+		}
+		longest = max(longest, sum)
+	}
+	return longest
+}
+
+func byStart(a, b Run) int { return cmp.Compare(a.Start, b.Start) }
+
+// HandOffs returns the times for which a key lay idle although a task for it was
+// waiting: from the end of one run to the start of the next one with the same key.
+func (t *Trace) HandOffs(tasks []workload.Task) []time.Duration {
+	stored := make(map[string][]time.Duration)
+	for i, at := range t.Stored {
+		if at != Never {
+			stored[tasks[i].Key] = append(stored[tasks[i].Key], at)
+		}
+	}
+	var all []time.Duration
+	for key, runs := range t.byKey(tasks) {
+		slices.Sort(stored[key])
+		for i, r := range runs[:len(runs)-1] {
+			there, _ := slices.BinarySearch(stored[key], r.End)
+			if there > i+1 { // more than have begun
+				all = append(all, runs[i+1].Start-r.End)
+			}
+		}
+	}
+	return all
+}
+
+// Inversions returns how many tasks, of how many that ran behind another one
+// of their key, had been enqueued before that.
+func (t *Trace) Inversions(tasks []workload.Task) (inverted, of int) {
+	for _, runs := range t.byKey(tasks) {
+		for i, r := range runs[1:] {
+			of++
+			if r.Task < runs[i].Task {
+				inverted++
+			}
+		}
+	}
+	return inverted, of
+}
+
+// Waiting returns how many tasks with company on their key are enqueued and not
+// done at that time.
+func (t *Trace) Waiting(at time.Duration, alone []bool) int {
+	n := 0
+	for task, stored := range t.Stored {
+		if stored != Never && stored <= at && !alone[task] {
+			n++
+		}
+	}
+	done := make(map[int]bool)
+	for _, r := range t.Runs {
+		if r.End <= at && !alone[r.Task] && !done[r.Task] {
+			done[r.Task] = true
+			n--
+		}
+	}
+	return n
+}

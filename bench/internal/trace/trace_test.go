@@ -1,0 +1,181 @@
+package trace_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sidingq/siding/bench/internal/trace"
+	"github.com/sidingq/siding/bench/internal/workload"
+)
+
+// tasks are three on one key and one alone.
+func tasks() []workload.Task {
+	return []workload.Task{{ID: 0, Key: "a"}, {ID: 1, Key: "a"}, {ID: 2, Key: "b"}, {ID: 3, Key: "a"}}
+}
+
+// good is what happened in a run without faults: 3 was enqueued when 1 had ended.
+func good() trace.Trace {
+	return trace.Trace{
+		Began:  1,
+		Called: []time.Duration{10, 12, 14, 60},
+		Stored: []time.Duration{11, 13, 15, 61},
+		Runs:   []trace.Run{{Task: 0, Start: 20, End: 30}, {Task: 2, Start: 21, End: 90}, {Task: 1, Start: 33, End: 50}, {Task: 3, Start: 70, End: 80}},
+	}
+}
+
+// TestCheck plants one fault after the other.
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name  string
+		plant func(*trace.Trace)
+		want  string // of the error; "" for none
+	}{
+		{"no fault", func(*trace.Trace) {}, ""},
+		{"one begins as the other ends", func(tr *trace.Trace) { tr.Runs[2].Start = 30 }, ""},
+		{"one ran again", func(tr *trace.Trace) { tr.Runs = append(tr.Runs, trace.Run{Task: 0, Start: 51, End: 52}) }, ""},
+		{"one is left", func(tr *trace.Trace) { tr.Runs = tr.Runs[:3]; tr.Left = 1 }, ""},
+		{"one was never enqueued", func(tr *trace.Trace) {
+			tr.Runs, tr.Called[3], tr.Stored[3] = tr.Runs[:3], trace.Never, trace.Never
+		}, ""},
+		{"the call that enqueues it was cut off", func(tr *trace.Trace) { tr.Runs, tr.Stored[3] = tr.Runs[:3], trace.Never }, ""},
+		{"one is lost", func(tr *trace.Trace) { tr.Runs = tr.Runs[:3] }, "task 3, and the queue has only 0"},
+		{"two are lost, one is left", func(tr *trace.Trace) { tr.Runs = tr.Runs[:2]; tr.Left = 1 }, "2 tasks have not run"},
+		{"one ran twice in place of another", func(tr *trace.Trace) { tr.Runs[3].Task = 1 }, "task 3"},
+		{"an unknown one", func(tr *trace.Trace) { tr.Runs[1].Task = 4 }, "unknown number 4"},
+		{"a negative one", func(tr *trace.Trace) { tr.Runs[1].Task = -1 }, "unknown number -1"},
+		{"one that nobody enqueued", func(tr *trace.Trace) { tr.Called[2], tr.Stored[2] = trace.Never, trace.Never }, "task 2 has run before"},
+		{"one before it was enqueued", func(tr *trace.Trace) { tr.Runs[0].Start = 9 }, "task 0 has run before"},
+		{"an end before its start", func(tr *trace.Trace) { tr.Runs[0].End = 19 }, "task 0 has ended before"},
+		{"two at once", func(tr *trace.Trace) { tr.Runs[2].Start = 29 }, "two at once on a: task 0 from 20ns to 30ns, task 1"},
+		{"two at once, one inside the other", func(tr *trace.Trace) { tr.Runs[0].End = 60 }, "two at once on a"},
+		{"two at once, of which one ran before", func(tr *trace.Trace) {
+			tr.Runs = append(tr.Runs, trace.Run{Task: 0, Start: 75, End: 85})
+		}, "two at once on a"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			tr := good()
+			tc.plant(&tr)
+			err := tr.Check(tasks(), true)
+			if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
+				t.Errorf("want an error with %q, have %v", tc.want, err)
+			}
+			if err := tr.Check(tasks(), false); strings.Contains(tc.want, "two at once") && err != nil {
+				t.Errorf("want two at once allowed where nothing excludes it, have %v", err)
+			}
+		})
+	}
+}
+
+func TestTimes(t *testing.T) {
+	t.Parallel()
+	tr := good()
+	alone := workload.Plan{Tasks: tasks()}.Alone()
+	if diff := cmp.Diff([]bool{false, false, true, false}, alone); diff != "" {
+		t.Errorf("alone (-want +have):\n%s", diff)
+	}
+	if have := tr.Makespan(); have != 80 {
+		t.Errorf("makespan: want 80, from the first call, have %d", have)
+	}
+	if have := tr.Longest(tasks()); have != 69 {
+		t.Errorf("the longest key: want 69, have %d", have)
+	}
+	if have := tr.Enqueueing(); have != 51 {
+		t.Errorf("enqueueing: want 51, have %d", have)
+	}
+	if diff := cmp.Diff([]time.Duration{7}, tr.Latencies(alone)); diff != "" {
+		t.Errorf("latencies (-want +have):\n%s", diff)
+	}
+	if diff := cmp.Diff([]time.Duration{3}, tr.HandOffs(tasks())); diff != "" {
+		t.Errorf("want the hand-off from 0 to 1 alone, as nobody waited when 1 ended (-want +have):\n%s", diff)
+	}
+	for at, want := range map[time.Duration]int{5: 0, 11: 1, 16: 2, 30: 1, 55: 0, 65: 1, 100: 0} {
+		if have := tr.Waiting(at, alone); have != want {
+			t.Errorf("waiting at %d: want %d, have %d", at, want, have)
+		}
+	}
+	tr.Runs = append(tr.Runs, trace.Run{Task: 2, Start: 95, End: 96})
+	slices.Reverse(tr.Runs)
+	if diff := cmp.Diff([]time.Duration{7}, tr.Latencies(alone)); diff != "" {
+		t.Errorf("latencies where a task ran again, to its first run (-want +have):\n%s", diff)
+	}
+	tr = good()
+	tr.Began = 15
+	if have := tr.Makespan(); have != 75 {
+		t.Errorf("makespan: want 75, from when the workers were there, have %d", have)
+	}
+	if have := tr.Done(); have != 4 {
+		t.Errorf("want 4 done, have %d", have)
+	}
+}
+
+func TestInversions(t *testing.T) {
+	t.Parallel()
+	tr := good()
+	if n, of := tr.Inversions(tasks()); n != 0 || of != 2 {
+		t.Errorf("want 0 of 2, have %d of %d", n, of)
+	}
+	tr.Runs[0].Task, tr.Runs[3].Task = 3, 0
+	slices.Reverse(tr.Runs) // their order does not matter
+	if n, of := tr.Inversions(tasks()); n != 2 || of != 2 {
+		t.Errorf("want 2 of 2, have %d of %d", n, of)
+	}
+}
+
+func TestRecorder(t *testing.T) {
+	t.Parallel()
+	all := tasks()
+	r := trace.NewRecorder(all)
+	broken := errors.New("broken")
+	if err := r.Call(all[3:], func() error { return broken }); !errors.Is(err, broken) {
+		t.Errorf("want the error of the call, have %v", err)
+	}
+	if tr := r.Trace(); tr.Called[3] == trace.Never || tr.Stored[3] != trace.Never || tr.Called[0] != trace.Never {
+		t.Errorf("want a call that did not store anything, have %+v", tr)
+	}
+	r.Begin()
+	if err := r.Call(all, func() error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	ctx := t.Context()
+	for _, id := range []int{0, 0, 1, 2} {
+		if err := r.Handle(ctx, id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	select {
+	case <-r.All():
+		t.Error("want 3 missing")
+	default:
+	}
+	r.Refuse()
+	if err := r.Handle(ctx, 3); err != nil {
+		t.Fatal(err)
+	}
+	<-r.All()
+	tr := r.Trace()
+	if err := tr.Check(all, true); err != nil || tr.Done() != 4 || len(tr.Runs) != 5 || tr.Refused != 1 {
+		t.Errorf("want 4 tasks done in 5 runs, 1 refused; have %d in %d, %d refused, %v", tr.Done(), len(tr.Runs), tr.Refused, err)
+	}
+}
+
+// TestHandleCutOff: what was cut off does not count as done.
+func TestHandleCutOff(t *testing.T) {
+	t.Parallel()
+	r := trace.NewRecorder([]workload.Task{{Work: time.Hour}})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := r.Handle(ctx, 0); !errors.Is(err, context.Canceled) {
+		t.Errorf("want it cut off, have %v", err)
+	}
+	if tr := r.Trace(); tr.Done() != 0 {
+		t.Errorf("want nothing done, have %+v", tr)
+	}
+}

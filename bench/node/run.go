@@ -1,0 +1,191 @@
+package node
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os/exec"
+	"strconv"
+	"time"
+
+	"github.com/sidingq/siding/bench/internal/trace"
+	"github.com/sidingq/siding/bench/internal/workload"
+)
+
+// A Course is one run.
+type Course struct {
+	Queue string // bullmq or groupmq
+	Redis string // address
+	Batch int    // how many tasks are enqueued at once, at most
+	Delay time.Duration
+	Plan  workload.Plan
+	Limit time.Duration
+	// Begin is called when the workers are there, before the clock starts, and End
+	// when all tasks have run or the limit has passed, before anything is stopped.
+	Begin, End func(context.Context) error
+}
+
+// An Outcome is what came of it.
+type Outcome struct {
+	trace.Trace
+
+	Sent int64         // commands that were sent to Redis
+	CPU  time.Duration // that the process spent
+}
+
+// A message is what the process writes.
+type message struct {
+	Event string
+	Sent  int64
+	CPU   time.Duration
+	Left  int
+	Trace struct {
+		Began          time.Duration
+		Called, Stored []*time.Duration // null for never
+		Runs           [][3]int64
+		Refused        int
+	}
+}
+
+// Run runs it with a process in a folder that [Install] has filled.
+func Run(ctx context.Context, folder string, c Course) (_ Outcome, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	p, err := startProcess(ctx, folder)
+	if err != nil {
+		return Outcome{}, err
+	}
+	defer func() {
+		cancel()
+		_ = p.cmd.Wait() // it ends by a signal if it has not ended before
+		if err != nil {
+			err = fmt.Errorf("node: %w\n%s", err, p.errors)
+		}
+	}()
+	return p.run(ctx, c)
+}
+
+// A process is a running Node program.
+type process struct {
+	cmd    *exec.Cmd
+	stdin  io.Writer
+	stdout *bufio.Reader
+	errors *bytes.Buffer
+}
+
+func startProcess(ctx context.Context, folder string) (*process, error) {
+	p := &process{cmd: exec.CommandContext(ctx, "node", "main.mjs"), errors: new(bytes.Buffer)}
+	p.cmd.Dir = folder
+	p.cmd.Stderr = p.errors
+	p.cmd.WaitDelay = time.Second
+	in, err := p.cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	p.stdin, p.stdout = in, bufio.NewReader(out)
+	return p, p.cmd.Start()
+}
+
+func (p *process) run(ctx context.Context, c Course) (Outcome, error) {
+	course, err := c.encode()
+	if err != nil {
+		return Outcome{}, err
+	}
+	if _, err := p.ask(course, "ready"); err != nil {
+		return Outcome{}, err
+	}
+	if err := c.Begin(ctx); err != nil {
+		return Outcome{}, err
+	}
+	ended, err := p.ask("go", "ended")
+	if err != nil {
+		return Outcome{}, err
+	}
+	if err := c.End(ctx); err != nil {
+		return Outcome{}, err
+	}
+	stopped, err := p.ask("stop", "stopped")
+	if err != nil {
+		return Outcome{}, err
+	}
+	o := Outcome{Trace: stopped.trace(), Sent: ended.Sent, CPU: ended.CPU}
+	o.Left = stopped.Left
+	return o, nil
+}
+
+// ask sends a line and waits for the answer.
+func (p *process) ask(line any, want string) (message, error) {
+	text, err := json.Marshal(line)
+	if err != nil {
+		return message{}, err
+	}
+	if _, err := p.stdin.Write(append(text, '\n')); err != nil {
+		return message{}, err
+	}
+	text, err = p.stdout.ReadBytes('\n')
+	if err != nil {
+		return message{}, fmt.Errorf("want %s: %w", want, err)
+	}
+	var m message
+	if err := json.Unmarshal(text, &m); err != nil {
+		return message{}, fmt.Errorf("%w in %s", err, text[:min(len(text), 200)])
+	}
+	if m.Event != want {
+		return message{}, errors.New("want " + want + ", have " + m.Event)
+	}
+	return m, nil
+}
+
+// encode returns the course as the program reads it, times in nanoseconds but
+// for the delay.
+func (c Course) encode() (map[string]any, error) {
+	host, port, err := net.SplitHostPort(c.Redis)
+	if err != nil {
+		return nil, err
+	}
+	number, err := strconv.Atoi(port)
+	if err != nil {
+		return nil, err
+	}
+	type task struct {
+		ID   int           `json:"id"`
+		Key  string        `json:"key"`
+		Work time.Duration `json:"work"`
+		At   time.Duration `json:"at"`
+	}
+	tasks := make([]task, len(c.Plan.Tasks))
+	for i, t := range c.Plan.Tasks {
+		tasks[i] = task(t)
+	}
+	return map[string]any{
+		"queue": c.Queue, "host": host, "port": number, "batch": c.Batch, "delay": c.Delay.Milliseconds(),
+		"workers": c.Plan.Workers, "stored": c.Plan.Stored, "limit": c.Limit, "tasks": tasks,
+	}, nil
+}
+
+func (m message) trace() trace.Trace {
+	times := func(from []*time.Duration) []time.Duration {
+		all := make([]time.Duration, len(from))
+		for i, at := range from {
+			all[i] = trace.Never
+			if at != nil {
+				all[i] = *at
+			}
+		}
+		return all
+	}
+	t := trace.Trace{Began: m.Trace.Began, Called: times(m.Trace.Called), Stored: times(m.Trace.Stored), Refused: m.Trace.Refused}
+	for _, r := range m.Trace.Runs {
+		t.Runs = append(t.Runs, trace.Run{Task: int(r[0]), Start: time.Duration(r[1]), End: time.Duration(r[2])})
+	}
+	return t
+}
