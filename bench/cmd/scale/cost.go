@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/bench/internal/redisproc"
+	"github.com/sidingq/siding/bench/internal/report"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -106,7 +107,7 @@ func writeCosts(w io.Writer, costs []cost) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(table, "\na task\tper second, one worker\tCPU of Redis, µs\tscripts sent")
 	for _, c := range costs {
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", c.What, short(c.Rate), short(c.CPU), short(c.Scripts))
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", c.What, report.Short(c.Rate), report.Short(c.CPU), report.Short(c.Scripts))
 	}
 	return table.Flush() // tells of the errors of the lines before, too
 }

@@ -56,16 +56,16 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 			}
 		}
 	}
-	reports, err := measureAll(ctx, o, own, stdout)
+	results, err := measureAll(ctx, o, own, stdout)
 	if o.json {
 		return err
 	}
-	return errors.Join(err, writeTable(stdout, reports), writeCosts(stdout, costs))
+	return errors.Join(err, writeTable(stdout, results), writeCosts(stdout, costs))
 }
 
-// measureAll measures one case after the other. With an error it returns the reports of the
+// measureAll measures one case after the other. With an error it returns the results of the
 // cases before, which have taken minutes.
-func measureAll(ctx context.Context, o options, own float64, stdout io.Writer) (all []report, err error) {
+func measureAll(ctx context.Context, o options, own float64, stdout io.Writer) (all []result, err error) {
 	for _, resources := range o.resources {
 		r, err := measure(ctx, o, resources)
 		if err != nil {

@@ -26,9 +26,9 @@ func TestRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	var costs []cost
-	var cases []report
+	var cases []result
 	for line := range strings.Lines(out.String()) {
-		into := any(&report{})
+		into := any(&result{})
 		switch {
 		case strings.Contains(line, "cost"):
 			into = &cost{}
@@ -39,7 +39,7 @@ func TestRun(t *testing.T) {
 		switch v := into.(type) {
 		case *cost:
 			costs = append(costs, *v)
-		case *report:
+		case *result:
 			cases = append(cases, *v)
 		}
 	}
@@ -69,7 +69,7 @@ func TestRun(t *testing.T) {
 func TestTable(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
-	if err := writeTable(&out, []report{{Tasks: 10, P50: 3, FewP50: 2}, {Tasks: 20, P50: 4, FewP50: 4}}); err != nil {
+	if err := writeTable(&out, []result{{Tasks: 10, P50: 3, FewP50: 2}, {Tasks: 20, P50: 4, FewP50: 4}}); err != nil {
 		t.Fatal(err)
 	}
 	lines := make(map[string]bool)

@@ -11,7 +11,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/bench/internal/contest"
 	"github.com/sidingq/siding/bench/internal/redisproc"
+	"github.com/sidingq/siding/bench/internal/report"
 	"github.com/sidingq/siding/internal/dashboard"
 )
 
@@ -25,7 +27,7 @@ const (
 
 // measure parks the tasks on so many resources, in a Redis of their own, and
 // measures everything.
-func measure(ctx context.Context, o options, resources int) (r report, err error) {
+func measure(ctx context.Context, o options, resources int) (r result, err error) {
 	server, err := redisproc.Start(ctx)
 	if err != nil {
 		return r, err
@@ -36,13 +38,13 @@ func measure(ctx context.Context, o options, resources int) (r report, err error
 		return r, err
 	}
 	defer func() { err = errors.Join(err, s.close(ctx)) }()
-	r = report{Tasks: o.tasks, Resources: resources, TTL: o.ttl.String()}
+	r = result{Tasks: o.tasks, Resources: resources, TTL: o.ttl.String()}
 	for _, step := range []struct {
 		what string
-		do   func(context.Context, *report) error
+		do   func(context.Context, *result) error
 	}{
 		{"few tasks", s.few},
-		{"locks", func(ctx context.Context, r *report) error { return s.hold(ctx, r.Resources) }},
+		{"locks", func(ctx context.Context, r *result) error { return s.hold(ctx, r.Resources) }},
 		{"tasks", s.park},
 		{"restart", s.restart},
 		{"dashboard", s.dashboard},
@@ -58,7 +60,7 @@ func measure(ctx context.Context, o options, resources int) (r report, err error
 }
 
 // few times hand-offs while few tasks wait.
-func (s *site) few(ctx context.Context, r *report) error {
+func (s *site) few(ctx context.Context, r *result) error {
 	resources := max(1, few/(r.Tasks/r.Resources))
 	var all []time.Duration
 	for round := 0; len(all) < s.handOffs; round++ {
@@ -85,12 +87,12 @@ func (s *site) few(ctx context.Context, r *report) error {
 		}
 	}
 	s.prefix = "many:"
-	r.FewP50, r.FewP99 = ms(percentile(all, 50)), ms(percentile(all, 99))
+	r.FewP50, r.FewP99 = report.MS(report.Percentile(all, 50)), report.MS(report.Percentile(all, 99))
 	return nil
 }
 
 // park enqueues the tasks, has a server park them, and weighs them.
-func (s *site) park(ctx context.Context, r *report) error {
+func (s *site) park(ctx context.Context, r *result) error {
 	before, err := s.usedMemory(ctx)
 	if err != nil {
 		return err
@@ -119,7 +121,7 @@ func (s *site) park(ctx context.Context, r *report) error {
 
 // restart times the start of a server, until it has run a first task or has not after
 // the limit, and its end.
-func (s *site) restart(ctx context.Context, r *report) error {
+func (s *site) restart(ctx context.Context, r *result) error {
 	start := time.Now()
 	if err := s.start(ctx); err != nil {
 		return err
@@ -128,17 +130,17 @@ func (s *site) restart(ctx context.Context, r *report) error {
 	if err := s.probe(ctx); err != nil && !errors.Is(err, errStill) {
 		return err
 	}
-	r.Start = ms(time.Since(start))
+	r.Start = report.MS(time.Since(start))
 	start = time.Now()
 	if err := s.stop(ctx); err != nil {
 		return err
 	}
-	r.Stop = ms(time.Since(start))
+	r.Stop = report.MS(time.Since(start))
 	return s.start(ctx)
 }
 
 // dashboard times its pages.
-func (s *site) dashboard(ctx context.Context, r *report) error {
+func (s *site) dashboard(ctx context.Context, r *result) error {
 	h, err := dashboard.New(dashboard.Config{Redis: s.opts, AnyHost: true})
 	if err != nil {
 		return err
@@ -164,18 +166,18 @@ func (s *site) dashboard(ctx context.Context, r *report) error {
 				return errors.Join(fmt.Errorf("%s: status %d: %s", p.path, answer.Code, answer.Body), h.Close())
 			}
 		}
-		*p.took = ms(percentile(took, 50))
+		*p.took = report.MS(report.Percentile(took, 50))
 	}
 	return h.Close()
 }
 
 // timers counts the tasks that wake by their own timers, and foretells it.
-func (s *site) timers(ctx context.Context, r *report) error {
+func (s *site) timers(ctx context.Context, r *result) error {
 	before, cpu, start := s.fleet.again.Load(), s.cpu(ctx), time.Now()
 	most := 0.0
 	for time.Since(start) < s.watch {
 		was, since := s.fleet.again.Load(), time.Now()
-		if err := pause(ctx, min(time.Second, s.watch)); err != nil {
+		if err := contest.Pause(ctx, min(time.Second, s.watch)); err != nil {
 			return err
 		}
 		most = max(most, float64(s.fleet.again.Load()-was)/time.Since(since).Seconds())
@@ -200,7 +202,7 @@ func (s *site) timers(ctx context.Context, r *report) error {
 }
 
 // many times hand-offs while all the tasks wait.
-func (s *site) many(ctx context.Context, r *report) error {
+func (s *site) many(ctx context.Context, r *result) error {
 	cpu, again := s.cpu(ctx), s.fleet.again.Load()
 	took, err := s.chains(ctx, r.Tasks, r.Resources)
 	if err != nil {
@@ -209,7 +211,7 @@ func (s *site) many(ctx context.Context, r *report) error {
 	r.HandOffs = len(took)
 	r.HandOffCPU = (s.cpu(ctx) - cpu) / float64(len(took))
 	r.WokenAmidHandOffs = int(s.fleet.again.Load() - again)
-	r.P50, r.P99 = ms(percentile(took, 50)), ms(percentile(took, 99))
+	r.P50, r.P99 = report.MS(report.Percentile(took, 50)), report.MS(report.Percentile(took, 99))
 	return s.stop(ctx)
 }
 

@@ -1,20 +1,18 @@
 package main
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
-	"math"
-	"slices"
 	"strings"
 	"text/tabwriter"
-	"time"
+
+	"github.com/sidingq/siding/bench/internal/report"
 )
 
-// A report is what was measured of one case. Times are milliseconds, CPU times
+// A result is what was measured of one case. Times are milliseconds, CPU times
 // of Redis microseconds.
-type report struct {
+type result struct {
 	Tasks     int    `json:"tasks"`
 	Resources int    `json:"resources"`
 	TTL       string `json:"ttl"`
@@ -49,68 +47,51 @@ type report struct {
 	WokenAmidHandOffs int     `json:"woken_amid_hand_offs"`
 }
 
-func (r report) writeJSON(w io.Writer) error { return json.NewEncoder(w).Encode(r) }
+func (r result) writeJSON(w io.Writer) error { return json.NewEncoder(w).Encode(r) }
 
 // rows are the lines of the table.
 var rows = []struct {
 	name  string
-	value func(report) string
+	value func(result) string
 }{
-	{"waiting tasks", func(r report) string { return fmt.Sprint(r.Tasks) }},
-	{"resources", func(r report) string { return fmt.Sprint(r.Resources) }},
-	{"TTL of their locks", func(r report) string { return r.TTL }},
-	{"enqueued, per second", func(r report) string { return short(r.EnqueueRate) }},
-	{"  CPU of Redis for each, µs", func(r report) string { return short(r.EnqueueCPU) }},
-	{"parked, per second", func(r report) string { return short(r.ParkRate) }},
-	{"  CPU of Redis for each, µs", func(r report) string { return short(r.ParkCPU) }},
-	{"  woken by timers meanwhile", func(r report) string { return fmt.Sprint(r.RefusedMeanwhile) }},
-	{"memory beyond asynq's, bytes", func(r report) string { return short(r.Bytes) }},
-	{"start of a worker, ms", func(r report) string { return short(r.Start) }},
-	{"stop of a worker, ms", func(r report) string { return short(r.Stop) }},
-	{"dashboard, queues, ms", func(r report) string { return short(r.PageQueues) }},
-	{"dashboard, queue, ms", func(r report) string { return short(r.PageQueue) }},
-	{"dashboard, first tasks, ms", func(r report) string { return short(r.PageFirst) }},
-	{"dashboard, last tasks, ms", func(r report) string { return short(r.PageLast) }},
-	{"woken by timers, per second", func(r report) string { return short(r.WokenPerSecond) }},
-	{"  in the worst second", func(r report) string { return short(r.WokenMost) }},
-	{"  CPUs of Redis meanwhile", func(r report) string { return short(r.WatchLoad) }},
-	{"  due within 1 min, per second", func(r report) string { return short(r.Due1) }},
-	{"  due after 1 to 5 min", func(r report) string { return short(r.Due5) }},
-	{"  due after 5 to 10 min", func(r report) string { return short(r.Due10) }},
-	{"hand-off p50, few waiting, ms", func(r report) string { return short(r.FewP50) }},
-	{"hand-off p99, few waiting, ms", func(r report) string { return short(r.FewP99) }},
-	{"hand-off p50, ms (ratio)", func(r report) string { return fmt.Sprintf("%s (%.2f)", short(r.P50), r.P50/r.FewP50) }},
-	{"hand-off p99, ms (ratio)", func(r report) string { return fmt.Sprintf("%s (%.2f)", short(r.P99), r.P99/r.FewP99) }},
-	{"  CPU of Redis for each, µs", func(r report) string { return short(r.HandOffCPU) }},
-	{"  woken by timers meanwhile", func(r report) string { return fmt.Sprint(r.WokenAmidHandOffs) }},
+	{"waiting tasks", func(r result) string { return fmt.Sprint(r.Tasks) }},
+	{"resources", func(r result) string { return fmt.Sprint(r.Resources) }},
+	{"TTL of their locks", func(r result) string { return r.TTL }},
+	{"enqueued, per second", func(r result) string { return report.Short(r.EnqueueRate) }},
+	{"  CPU of Redis for each, µs", func(r result) string { return report.Short(r.EnqueueCPU) }},
+	{"parked, per second", func(r result) string { return report.Short(r.ParkRate) }},
+	{"  CPU of Redis for each, µs", func(r result) string { return report.Short(r.ParkCPU) }},
+	{"  woken by timers meanwhile", func(r result) string { return fmt.Sprint(r.RefusedMeanwhile) }},
+	{"memory beyond asynq's, bytes", func(r result) string { return report.Short(r.Bytes) }},
+	{"start of a worker, ms", func(r result) string { return report.Short(r.Start) }},
+	{"stop of a worker, ms", func(r result) string { return report.Short(r.Stop) }},
+	{"dashboard, queues, ms", func(r result) string { return report.Short(r.PageQueues) }},
+	{"dashboard, queue, ms", func(r result) string { return report.Short(r.PageQueue) }},
+	{"dashboard, first tasks, ms", func(r result) string { return report.Short(r.PageFirst) }},
+	{"dashboard, last tasks, ms", func(r result) string { return report.Short(r.PageLast) }},
+	{"woken by timers, per second", func(r result) string { return report.Short(r.WokenPerSecond) }},
+	{"  in the worst second", func(r result) string { return report.Short(r.WokenMost) }},
+	{"  CPUs of Redis meanwhile", func(r result) string { return report.Short(r.WatchLoad) }},
+	{"  due within 1 min, per second", func(r result) string { return report.Short(r.Due1) }},
+	{"  due after 1 to 5 min", func(r result) string { return report.Short(r.Due5) }},
+	{"  due after 5 to 10 min", func(r result) string { return report.Short(r.Due10) }},
+	{"hand-off p50, few waiting, ms", func(r result) string { return report.Short(r.FewP50) }},
+	{"hand-off p99, few waiting, ms", func(r result) string { return report.Short(r.FewP99) }},
+	{"hand-off p50, ms (ratio)", func(r result) string { return fmt.Sprintf("%s (%.2f)", report.Short(r.P50), r.P50/r.FewP50) }},
+	{"hand-off p99, ms (ratio)", func(r result) string { return fmt.Sprintf("%s (%.2f)", report.Short(r.P99), r.P99/r.FewP99) }},
+	{"  CPU of Redis for each, µs", func(r result) string { return report.Short(r.HandOffCPU) }},
+	{"  woken by timers meanwhile", func(r result) string { return fmt.Sprint(r.WokenAmidHandOffs) }},
 }
 
 // writeTable writes a column for each case.
-func writeTable(w io.Writer, reports []report) error {
+func writeTable(w io.Writer, results []result) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, row := range rows {
 		cells := []string{row.name}
-		for _, r := range reports {
+		for _, r := range results {
 			cells = append(cells, row.value(r))
 		}
 		_, _ = fmt.Fprintln(table, strings.Join(cells, "\t"))
 	}
 	return table.Flush() // tells of the errors of the lines before, too
-}
-
-// percentile returns the smallest value that p percent do not exceed.
-func percentile[T cmp.Ordered](values []T, p float64) T {
-	sorted := slices.Sorted(slices.Values(values))
-	return sorted[max(0, int(math.Ceil(p/100*float64(len(sorted))))-1)]
-}
-
-func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
-
-// short writes three digits, or all before the point.
-func short(v float64) string {
-	digits := 2
-	if v != 0 {
-		digits = min(max(0, 2-int(math.Floor(math.Log10(math.Abs(v))))), 3)
-	}
-	return fmt.Sprintf("%.*f", digits, v)
 }

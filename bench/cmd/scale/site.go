@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/sidingq/siding/bench/internal/contest"
 	"github.com/sidingq/siding/internal/asynqredis"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
@@ -230,7 +231,7 @@ func (s *site) reach(ctx context.Context, count *atomic.Int64, n int) error {
 		if time.Since(since) > limit {
 			return fmt.Errorf("%w for %v, at %d of %d tasks", errStill, limit, now, n)
 		}
-		if err := pause(ctx, time.Millisecond); err != nil {
+		if err := contest.Pause(ctx, time.Millisecond); err != nil {
 			return err
 		}
 	}
@@ -298,16 +299,4 @@ func (s *site) clear(ctx context.Context) error {
 		return nil
 	})
 	return errors.Join(err, s.rdb.FlushAll(ctx).Err())
-}
-
-// pause waits for d, or returns why ctx has ended.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-timer.C:
-		return nil
-	}
 }
