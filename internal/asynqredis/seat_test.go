@@ -76,6 +76,7 @@ func TestSeatIsNotTaken(t *testing.T) {
 	for name, tt := range map[string]struct {
 		put    func(t *testing.T, f *fleet, id string)
 		kind   string // of the task, if not any
+		id     string // likewise
 		ticket int64
 		queue  string // of the seat, instead of the task's
 		want   string
@@ -83,6 +84,7 @@ func TestSeatIsNotTaken(t *testing.T) {
 	}{
 		"of another queue":                       {queue: "other", want: "called", state: asynq.TaskStatePending},
 		"of a kind too long for a holder's name": {kind: strings.Repeat("k", 128), want: "called", state: asynq.TaskStatePending},
+		"whose holder's name would be too long":  {id: strings.Repeat("i", 200), want: "called", state: asynq.TaskStatePending},
 		"paused queue": {want: "gone", state: asynq.TaskStateRetry, put: func(t *testing.T, f *fleet, _ string) {
 			t.Helper()
 			must(t, f.inspector.PauseQueue(f.queue))
@@ -103,7 +105,7 @@ func TestSeatIsNotTaken(t *testing.T) {
 				t.Run(where, func(t *testing.T) {
 					t.Parallel()
 					f := store(t)
-					id := f.enqueueKind(t, cmp.Or(tt.kind, "order:audit"))
+					id := f.enqueueKind(t, cmp.Or(tt.kind, "order:audit"), asynq.TaskID(cmp.Or(tt.id, "7")))
 					f.worker(t).take(t, id).park(t, 7)
 					if tt.put != nil {
 						tt.put(t, f, id)
