@@ -19,7 +19,8 @@ func WithFence(ctx context.Context, fence int64) context.Context {
 
 // Fence returns the fencing token of the lock under which ctx runs: a number
 // above zero that is higher for each later holder of the same resource. It is
-// 0 when ctx runs under no lock. Send it along with every write and have the
+// 0 when ctx runs under no lock, or under one of a [Store] that has no fencing
+// tokens, such as lock/redlock. Send it along with every write and have the
 // written-to system refuse a lower one than it has seen.
 func Fence(ctx context.Context) int64 {
 	f, _ := ctx.Value(fenceKey{}).(int64)

@@ -90,7 +90,7 @@ func (c *core) heldHere(d *desk) *BusyError {
 	return &BusyError{
 		Resource:  t.resource,
 		Holder:    t.holder,
-		Since:     time.UnixMicro(t.fence),
+		Since:     t.since,
 		Remaining: time.Until(t.start.Add(c.cfg.TTL)),
 	}
 }

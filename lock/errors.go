@@ -36,11 +36,11 @@ type BusyError struct {
 	// Resource is what was asked for.
 	Resource string
 	// Holder describes the holder: the label that its Locker was given,
-	// "another program" for a value of the plain protocol, or "the next in
-	// line" while the lock is reserved.
+	// "another program" for a value of the plain protocol, "the next in line"
+	// while the lock is reserved, or why nobody has it yet.
 	Holder string
-	// Since is when the holder took the lock, by the store's clock;
-	// zero where it cannot be known.
+	// Since is when the holder took the lock, by the clock of the store, or by this
+	// process' own for a holder in it; zero where it cannot be known.
 	Since time.Time
 	// Remaining is how long the lock lives on if nobody renews it.
 	Remaining time.Duration

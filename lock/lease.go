@@ -22,7 +22,7 @@ type Lease struct {
 // Resource returns what is locked.
 func (l *Lease) Resource() string { return l.tenure.resource }
 
-// Fence returns the lease's fencing token, see [Fence].
+// Fence returns the lease's fencing token, see [Fence]; 0 where the [Store] has none.
 func (l *Lease) Fence() int64 { return l.tenure.fence }
 
 // HandedOff returns how long the lock was reserved for this waiter before it

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"strings"
 	"sync"
@@ -204,9 +205,25 @@ func (c *core) attempt(ctx context.Context, a attempt) (*Lease, error) {
 	return nil, err
 }
 
-// ask makes the call of an attempt. A tenure together with an error is one that
-// may have begun all the same.
+// ask makes the call of an attempt, and again where the votes were split, up to a
+// limit. A tenure together with an error is one that may have begun all the same.
 func (c *core) ask(ctx context.Context, a attempt) (*tenure, error) {
+	const (
+		tries      = 5
+		firstPause = 10 * time.Millisecond
+	)
+	for n := 1; ; n++ {
+		t, split, err := c.askOnce(ctx, a)
+		if !split || n == tries {
+			return t, err
+		}
+		if end := c.restFor(ctx, rand.N(firstPause<<n), nil); end != nil {
+			return nil, waitEnded(a.resource, end, err)
+		}
+	}
+}
+
+func (c *core) askOnce(ctx context.Context, a attempt) (_ *tenure, split bool, _ error) {
 	id := uuid.NewString()
 	t := &tenure{
 		core:     c,
@@ -225,8 +242,8 @@ func (c *core) ask(ctx context.Context, a attempt) (*tenure, error) {
 		Key: t.key, Token: t.token, TTL: c.cfg.TTL, Keep: c.cfg.grantKeep(),
 		Waiter: a.waiter, Waited: a.waited, Came: a.opts.Came, Line: c.line(id, a.byHand),
 	})
-	if err == nil && answer.Fence == 0 {
-		return nil, busyOf(a.resource, answer)
+	if err == nil && !answer.Taken {
+		return nil, answer.Split, busyOf(a.resource, answer)
 	}
 	t.fence, t.handOff, t.since = answer.Fence, answer.HandOff, time.Now()
 	switch end := endOf(ctx); {
@@ -238,9 +255,9 @@ func (c *core) ask(ctx context.Context, a attempt) (*tenure, error) {
 		err = errTooLate
 	}
 	if err != nil {
-		return t, fmt.Errorf("lock: acquire %s: %w", a.resource, err)
+		return t, false, fmt.Errorf("lock: acquire %s: %w", a.resource, err)
 	}
-	return t, nil
+	return t, false, nil
 }
 
 // giveBack releases what no caller will ever see. Nothing more can be done
@@ -276,12 +293,11 @@ func busyOf(resource string, a Answer) *BusyError {
 	switch {
 	case a.Reserved:
 		busy.Holder = "the next in line"
+	case a.Split:
+		busy.Holder = "nobody yet, as several asked at once"
 	case ours:
 		_, busy.Holder, _ = strings.Cut(rest, ":")
-		// A fence is the time of its grant, but for the rare one that had to be raised.
-		if a.LastFence > 0 {
-			busy.Since = time.UnixMicro(a.LastFence)
-		}
+		busy.Since = a.Since
 	default:
 		busy.Holder, busy.Foreign = "another program", true
 	}

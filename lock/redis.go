@@ -113,7 +113,7 @@ func (s *redisStore) Acquire(ctx context.Context, c Claim) (Answer, error) {
 		c.Token, ms(c.TTL), ms(c.Keep), c.Waiter, c.Waited.Microseconds(),
 		flag(c.Line.ByHand), flag(s.cluster), reservedBegin(c.Line.Nonce), ms(c.Line.Grace), ms(c.Line.Keep), c.Came).Result())
 	if r.number() == 1 {
-		return Answer{Fence: r.number(), HandOff: r.microseconds()}, r.err
+		return Answer{Taken: r.err == nil, Fence: r.number(), HandOff: r.microseconds()}, r.err
 	}
 	a := r.refusal()
 	if next := r.turn(); next.Value != "" {

@@ -76,7 +76,10 @@ func (r *reply) refusal() Answer {
 	a := Answer{Holder: r.text()}
 	a.Reserved = strings.HasPrefix(a.Holder, reservedPrefix)
 	a.Left = time.Duration(r.number()) * time.Millisecond
-	a.LastFence = r.number()
+	// A fence is the time of its grant, but for the rare one that had to be raised.
+	if last := r.number(); last > 0 {
+		a.Since = time.UnixMicro(last)
+	}
 	a.Place, a.Ticket, a.Waited = int(r.number()), r.number(), r.microseconds()
 	return a
 }

@@ -7,7 +7,8 @@ import (
 )
 
 // A Store keeps locks where many processes find them. This package has one on
-// Redis ([Redis]), and lock/locktest one in memory and a test suite for others. A
+// Redis ([Redis]); lock/redlock has one on a quorum of Redis servers, lock/etcdlock
+// one on etcd, and lock/locktest one in memory and a test suite for others. A
 // [Locker] does all the rest: it decides when to call, and what to believe of
 // the answer.
 //
@@ -18,7 +19,7 @@ import (
 type Store interface {
 	// Acquire gives the lock to claim.Token if it is free, or is that token's
 	// already; else it says who has it. A claim with a waiter that is refused joins
-	// the line, if the Store has lines.
+	// the line, if the Store has lines for such waiters.
 	Acquire(ctx context.Context, claim Claim) (Answer, error)
 	// Renew gives the lock of key, if it is token's, another ttl from now.
 	// Otherwise it changes nothing and returns [ErrLost]. keep is Claim.Keep.
@@ -41,6 +42,14 @@ type Listener interface {
 	// calls heard when it has begun to hear calls, and again whenever it may have
 	// missed some.
 	Listen(ctx context.Context, id string, heard func(), call func(waiter string)) error
+}
+
+// A JoinOrdered is a Listener that knows a place in line only by when a waiter joined,
+// not by [Claim.Waited]. So all of a process who wait stand in its lines, not
+// one at a time.
+type JoinOrdered interface {
+	Listener
+	JoinOrdered()
 }
 
 // A Claim asks for a lock.
@@ -76,9 +85,12 @@ type Seat struct {
 	Args []any         // for summon, see [RedisCalling]
 }
 
-// An Answer is what came of a [Claim]. Where Fence is above zero the lock was taken.
+// An Answer is what came of a [Claim].
 type Answer struct {
-	// Fence is the fencing token, above every earlier one of the key.
+	// Taken says that the lock is the claim's now.
+	Taken bool
+	// Fence is the fencing token, above every earlier one of the key; 0 from a Store
+	// that has none.
 	Fence int64
 	// HandOff is how long the lock was kept for this waiter; below zero if it was not.
 	HandOff time.Duration
@@ -89,10 +101,13 @@ type Answer struct {
 	Holder string
 	// Reserved is set while the lock is kept for a waiter, and nobody holds it.
 	Reserved bool
+	// Split is set when nobody holds it, as of several who asked at once none got enough
+	// of the votes. They are to ask again, each after a time of its own.
+	Split bool
 	// Left is how long the lock lives on if nobody renews it.
 	Left time.Duration
-	// LastFence is that of the holder, 0 if it is not known.
-	LastFence int64
+	// Since is when it was last taken, by the store's clock; zero if that is not known.
+	Since time.Time
 	// Place, Ticket and Waited are those of the waiter, zero if it is in no line.
 	Place  int
 	Ticket int64

@@ -38,11 +38,13 @@ func (l *Locker) waitInLine(ctx context.Context, resource string) (*Lease, error
 		return l.waitByRetry(ctx, resource, Exponential(pollFirst, pollLongest))
 	}
 	since := time.Now()
-	pass, err := l.takeTurn(ctx, resource)
-	if err != nil {
-		return nil, err
+	if _, ok := l.store.(JoinOrdered); !ok {
+		pass, err := l.takeTurn(ctx, resource)
+		if err != nil {
+			return nil, err
+		}
+		defer pass()
 	}
-	defer pass()
 	e := l.hearing(listener) //nolint:contextcheck // it hears for others, too
 	// Where calls cannot be heard this is waited for once, not by each.
 	if end := l.restFor(ctx, time.Until(e.since.Add(l.cfg.Grace)), e.first); end != nil {

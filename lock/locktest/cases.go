@@ -9,46 +9,57 @@ import (
 	"github.com/sidingq/siding/lock"
 )
 
+// A feature is what a store may do without.
+type feature int
+
+const (
+	none feature = iota
+	fences
+	line
+	names
+)
+
 // cases are what Run checks; docs/lock-cases.md tells the story behind each.
 var cases = []struct {
-	name string
-	run  func(*suite)
+	name  string
+	run   func(*suite)
+	needs feature
 }{
-	{"01 holder is cut off", holderIsCutOff},
-	{"02 validity counts from the sending", validityCountsFromTheSending},
-	{"03 reply lost and sent again", replyLostAndSentAgain},
-	{"04 reply lost for good", replyLostForGood},
-	{"05 release on an ended context", releaseOnAnEndedContext},
-	{"06 context ends while waiting", contextEndsWhileWaiting},
-	{"07 context ends with a call under way", contextEndsWithACallUnderWay},
-	{"09 release after expiry", releaseAfterExpiry},
-	{"10 renewal of a key that is gone", renewalOfAKeyThatIsGone},
-	{"11 stale lease of the same process", staleLeaseOfTheSameProcess},
-	{"12 token is compared whole", tokenIsComparedWhole},
-	{"13 second attempt of the same holder", secondAttemptOfTheSameHolder},
-	{"14 re-entry counts once", reentryCountsOnce},
-	{"15 release counts once", releaseCountsOnce},
-	{"16 re-entry after a loss", reentryAfterALoss},
-	{"17 re-entry and the deadline", reentryAndTheDeadline},
-	{"18 holder is a context", holderIsAContext},
-	{"19 renewal ends before the release", renewalEndsBeforeTheRelease},
-	{"21 renewal fails once", renewalFailsOnce},
-	{"22 longest hold", longestHold},
-	{"35 operator deletes the key", operatorDeletesTheKey},
-	{"36 another program holds the lock", anotherProgramHoldsTheLock},
-	{"37 call is lost", callIsLost},
-	{"38 waiter leaves the line", waiterLeavesTheLine},
-	{"39 retry is shared", retryIsShared},
-	{"40 wait is longer than the ttl", waitIsLongerThanTheTTL},
-	{"41 one attempt for many", oneAttemptForMany},
-	{"42 fence grows", fenceGrows},
-	{"49 lock again after a loss", lockAgainAfterALoss},
-	{"50 line is served in order of arrival", lineIsServedInOrder},
-	{"50 place goes by when a waiter came", placeGoesByWhenItCame},
-	{"50 place in line counts from the arrival", placeCountsFromTheArrival},
-	{"work of three ttls with renewal", workWithRenewal},
-	{"work of three ttls without renewal", workWithoutRenewal},
-	{"crowd", crowd},
+	{"01 holder is cut off", holderIsCutOff, none},
+	{"02 validity counts from the sending", validityCountsFromTheSending, none},
+	{"03 reply lost and sent again", replyLostAndSentAgain, none},
+	{"04 reply lost for good", replyLostForGood, none},
+	{"05 release on an ended context", releaseOnAnEndedContext, none},
+	{"06 context ends while waiting", contextEndsWhileWaiting, none},
+	{"07 context ends with a call under way", contextEndsWithACallUnderWay, none},
+	{"09 release after expiry", releaseAfterExpiry, none},
+	{"10 renewal of a key that is gone", renewalOfAKeyThatIsGone, none},
+	{"11 stale lease of the same process", staleLeaseOfTheSameProcess, none},
+	{"12 token is compared whole", tokenIsComparedWhole, none},
+	{"13 second attempt of the same holder", secondAttemptOfTheSameHolder, none},
+	{"14 re-entry counts once", reentryCountsOnce, none},
+	{"15 release counts once", releaseCountsOnce, none},
+	{"16 re-entry after a loss", reentryAfterALoss, none},
+	{"17 re-entry and the deadline", reentryAndTheDeadline, none},
+	{"18 holder is a context", holderIsAContext, none},
+	{"19 renewal ends before the release", renewalEndsBeforeTheRelease, none},
+	{"21 renewal fails once", renewalFailsOnce, none},
+	{"22 longest hold", longestHold, none},
+	{"35 operator deletes the key", operatorDeletesTheKey, none},
+	{"36 another program holds the lock", anotherProgramHoldsTheLock, none},
+	{"37 call is lost", callIsLost, none},
+	{"38 waiter leaves the line", waiterLeavesTheLine, none},
+	{"39 retry is shared", retryIsShared, none},
+	{"40 wait is longer than the ttl", waitIsLongerThanTheTTL, none},
+	{"41 one attempt for many", oneAttemptForMany, none},
+	{"42 fence grows", fenceGrows, fences},
+	{"49 lock again after a loss", lockAgainAfterALoss, none},
+	{"50 line is served in order of arrival", lineIsServedInOrder, line},
+	{"50 place goes by when a waiter came", placeGoesByWhenItCame, names},
+	{"50 place in line counts from the arrival", placeCountsFromTheArrival, line},
+	{"work of three ttls with renewal", workWithRenewal, none},
+	{"work of three ttls without renewal", workWithoutRenewal, none},
+	{"crowd", crowd, none},
 }
 
 func holderIsCutOff(s *suite) {
@@ -81,9 +92,7 @@ func replyLostAndSentAgain(s *suite) {
 	locker, network := s.faulty(lock.Config{})
 	network.Set(Resend)
 	lease := s.take(locker)
-	if lease.Fence() <= 0 {
-		s.Errorf("want a fence above 0, have %d", lease.Fence())
-	}
+	s.wantFence(lease, 0)
 	if err := lease.Renew(s.Context()); err != nil {
 		s.Errorf("renew: %v", err)
 	}
@@ -390,9 +399,7 @@ func lockAgainAfterALoss(s *suite) {
 	s.Put(s.T, s.key(), "", 0)
 	s.wantLost("cause", s.ended(work))
 	again := s.take(locker) // without a release of the first
-	if again.Fence() <= lost.Fence() {
-		s.Errorf("want a fence above %d, have %d", lost.Fence(), again.Fence())
-	}
+	s.wantFence(again, lost.Fence())
 	s.wantLost("release", lost.Release(s.Context()))
 	s.release(again)
 	s.wantFree()

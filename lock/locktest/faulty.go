@@ -121,11 +121,14 @@ type Sent struct {
 }
 
 // Faulty puts a network in front of store, one without faults at first. What it
-// returns is a [lock.Listener] if store is.
+// returns is a [lock.Listener], or a [lock.JoinOrdered], if store is.
 func Faulty(store lock.Store) (lock.Store, *Network) {
 	n := &Network{fault: Fine}
 	f := &faulty{store: store, network: n}
-	if listener, ok := store.(lock.Listener); ok {
+	switch listener := store.(type) {
+	case lock.JoinOrdered:
+		return &faultyJoinOrdered{faultyListener{faulty: f, listener: listener}}, n
+	case lock.Listener:
 		return &faultyListener{faulty: f, listener: listener}, n
 	}
 	return f, n
@@ -246,3 +249,7 @@ func (f *faultyListener) Listen(ctx context.Context, id string, heard func(), ca
 		})
 	})
 }
+
+type faultyJoinOrdered struct{ faultyListener }
+
+func (*faultyJoinOrdered) JoinOrdered() {}

@@ -102,13 +102,13 @@ func (m *Memory) Acquire(_ context.Context, c lock.Claim) (lock.Answer, error) {
 		r.leave(c.Waiter)
 		r.value, r.valueEnd, r.waiter = c.Token, now.Add(c.TTL), ""
 		r.fence, r.fenceEnd, r.reserved = max(r.fence+1, now.UnixMicro()), now.Add(c.Keep), false
-		return lock.Answer{Fence: r.fence, HandOff: handOff}, nil
+		return lock.Answer{Taken: true, Fence: r.fence, HandOff: handOff}, nil
 	}
 	var next *lock.Turn
 	switch {
 	case r.value == c.Token && r.fence != 0:
 		r.valueEnd = now.Add(c.TTL)
-		return lock.Answer{Fence: r.fence, HandOff: -1}, nil
+		return lock.Answer{Taken: true, Fence: r.fence, HandOff: -1}, nil
 	case r.value == c.Token:
 		return take(-1)
 	case r.value == "":
@@ -125,8 +125,9 @@ func (m *Memory) Acquire(_ context.Context, c lock.Claim) (lock.Answer, error) {
 	case r.madeBy(c.Line.Nonce):
 		next = r.turn()
 	}
-	a := lock.Answer{
-		Holder: r.value, Reserved: r.waiter != "", Left: r.valueEnd.Sub(now), LastFence: r.fence, Next: next,
+	a := lock.Answer{Holder: r.value, Reserved: r.waiter != "", Left: r.valueEnd.Sub(now), Next: next}
+	if r.fence > 0 {
+		a.Since = time.UnixMicro(r.fence)
 	}
 	if c.Waiter != "" {
 		p := r.join(c, now)

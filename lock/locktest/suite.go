@@ -19,6 +19,12 @@ type Backend struct {
 	Put func(t *testing.T, key, value string, ttl time.Duration)
 	// Value returns what is at the key of a lock, "" for nothing.
 	Value func(t *testing.T, key string) string
+	// NoFence says that the store has no fencing tokens.
+	NoFence bool
+	// NoLine says that who waits is served in no order.
+	NoLine bool
+	// NoNames says that who comes under a name ([lock.Options.Waiter]) stands in no line.
+	NoNames bool
 	// FakeTime runs each case on the fake clock of testing/synctest, for a store
 	// without sockets. Others take the time they take.
 	FakeTime bool
@@ -31,6 +37,9 @@ type Backend struct {
 func Run(t *testing.T, b Backend) {
 	t.Helper()
 	for _, c := range cases {
+		if c.needs == fences && b.NoFence || c.needs == line && b.NoLine || c.needs == names && (b.NoLine || b.NoNames) {
+			continue
+		}
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			run := func(t *testing.T) {
@@ -139,6 +148,14 @@ func (s *suite) wantFree() {
 	s.Helper()
 	if have := s.value(); have != "" {
 		s.Errorf("want the lock free, have %q", have)
+	}
+}
+
+// wantFence checks that the fence of a lease is above before, or that it has none.
+func (s *suite) wantFence(lease *lock.Lease, before int64) {
+	s.Helper()
+	if have := lease.Fence(); s.NoFence && have != 0 || !s.NoFence && have <= before {
+		s.Errorf("want a fence above %d, or 0 if there are none (%t), have %d", before, s.NoFence, have)
 	}
 }
 

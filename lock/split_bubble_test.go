@@ -1,0 +1,87 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/lock/locktest"
+)
+
+// A polled store is one in memory in which the first so many votes are split.
+type polled struct {
+	lock.Store
+
+	splits int
+	claims []lock.Claim
+	at     []time.Time
+}
+
+func (p *polled) Acquire(ctx context.Context, claim lock.Claim) (lock.Answer, error) {
+	p.claims, p.at = append(p.claims, claim), append(p.at, time.Now())
+	if len(p.claims) <= p.splits {
+		return lock.Answer{Split: true}, nil
+	}
+	return p.Store.Acquire(ctx, claim)
+}
+
+// TestSplitVote is asked for again, by a token of its own each time, after pauses at
+// random, and in the end given up.
+func TestSplitVote(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		splits, asked int
+		taken         bool
+	}{{0, 1, true}, {1, 2, true}, {4, 5, true}, {5, 5, false}} {
+		synctest.Test(t, func(t *testing.T) {
+			p := &polled{Store: locktest.NewMemory(), splits: tc.splits}
+			start := time.Now()
+			lease, err := lockerOn(t, p).Acquire(t.Context(), "order:1")
+			if tc.taken != (err == nil) || len(p.claims) != tc.asked {
+				t.Fatalf("%d split votes: want it taken (%t) after %d claims, have %v after %d", tc.splits, tc.taken, tc.asked, err, len(p.claims))
+			}
+			tokens := make(map[string]bool)
+			for _, claim := range p.claims {
+				tokens[claim.Token] = true
+			}
+			if len(tokens) != tc.asked {
+				t.Errorf("want a token of its own for each claim, have %d for %d", len(tokens), tc.asked)
+			}
+			if took := time.Since(start); took >= 300*time.Millisecond || tc.splits > 0 && took == 0 {
+				t.Errorf("%d split votes: want short pauses between the claims, have %v in all", tc.splits, took)
+			}
+			if !tc.taken {
+				busy, ok := errors.AsType[*lock.BusyError](err)
+				if !ok || busy.Holder != "nobody yet, as several asked at once" || busy.Foreign {
+					t.Errorf("want it busy with nobody as its holder, have %v", err)
+				}
+				return
+			}
+			// A claim's time counts from its own sending.
+			if lease.Held() != 0 || !p.at[len(p.at)-1].Equal(time.Now()) {
+				t.Errorf("want it held from now on, have it for %v", lease.Held())
+			}
+			time.Sleep(14*time.Second - 1)
+			if !lease.Valid() {
+				t.Error("want it trusted for 14s from the sending of the last claim")
+			}
+			_ = lease.Release(t.Context())
+		})
+	}
+}
+
+// TestSplitVoteAndTheCaller: the pause ends with the caller's context.
+func TestSplitVoteAndTheCaller(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := &polled{Store: locktest.NewMemory(), splits: 9}
+		ctx, cancel := context.WithTimeout(t.Context(), 1)
+		defer cancel()
+		if _, err := lockerOn(t, p).Acquire(ctx, "order:1"); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, lock.ErrBusy) {
+			t.Errorf("want the context's error and ErrBusy, have %v", err)
+		}
+	})
+}
