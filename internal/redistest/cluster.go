@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/testproc"
 )
 
 // slots is the number of hash slots of every Redis Cluster.
@@ -129,9 +131,9 @@ func do(tb testing.TB, client *redis.Client, args ...any) {
 // await waits until check, which asks the server, is content.
 func await(tb testing.TB, s *Server, check func(context.Context) error) {
 	tb.Helper()
-	err := poll(tb.Context(), func() error {
-		if s.process.gone() {
-			return permanentError{fmt.Errorf("ended with: %w", s.process.err)}
+	err := testproc.Poll(tb.Context(), func() error {
+		if err := s.process.Gone(); err != nil {
+			return err
 		}
 		return check(tb.Context())
 	})

@@ -121,7 +121,7 @@ func (s *Sentinel) Master(tb testing.TB) *Server {
 func (s *Sentinel) FindMaster(ctx context.Context) (*Server, error) {
 	latest, addr := -1, ""
 	for _, sentinel := range s.Sentinels {
-		if sentinel.process.gone() {
+		if sentinel.process.Gone() != nil {
 			continue
 		}
 		state, err := s.watched(ctx, sentinel)

@@ -5,31 +5,19 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/testbin"
-)
-
-const (
-	// patience bounds every wait for a server. It is long, because a machine
-	// that builds and tests at once may be slow, and because only a test that
-	// fails anyway waits for its end.
-	patience = 60 * time.Second
-	// glance is how often a condition is looked at while waiting for it.
-	glance = 3 * time.Millisecond
-	// logShown is how much of the end of a server's log a failed test shows.
-	logShown = 8 << 10
+	"github.com/sidingq/siding/internal/testproc"
 )
 
 // A Server is one running redis-server.
@@ -43,7 +31,7 @@ type Server struct {
 	args     []string
 	password string
 	tls      *tls.Config // of its clients; nil when it speaks no TLS
-	process  *process
+	process  *testproc.Process
 }
 
 // Start runs a redis-server until the test's cleanup. It keeps nothing on disk
@@ -77,7 +65,7 @@ func startIn(tb testing.TB, program, dir string, clients *tls.Config, args []str
 	const attempts = 10
 	var err error
 	for range attempts {
-		s.Addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(freePort(tb)))
+		s.Addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(testproc.FreePort(tb)))
 		if err = s.run(tb.Context()); err == nil {
 			return s
 		}
@@ -113,11 +101,11 @@ func (s *Server) run(ctx context.Context) error {
 	if !slices.Contains(args, "--save") {
 		args = append(args, "--save", "")
 	}
-	if s.process, err = startProcess(s.program, s.Dir, log, args); err != nil {
+	if s.process, err = testproc.Start(s.program, s.Dir, log, args); err != nil {
 		return err
 	}
 	if err = s.answers(ctx); err != nil {
-		s.process.kill()
+		s.process.Kill()
 	}
 	return err
 }
@@ -126,9 +114,9 @@ func (s *Server) run(ctx context.Context) error {
 func (s *Server) answers(ctx context.Context) error {
 	client := redis.NewClient(s.options())
 	defer client.Close()
-	return poll(ctx, func() error {
-		if s.process.gone() {
-			return permanentError{fmt.Errorf("ended with: %w", s.process.err)}
+	return testproc.Poll(ctx, func() error {
+		if err := s.process.Gone(); err != nil {
+			return err
 		}
 		// Whoever else may have the port need not answer at all.
 		ctx, cancel := context.WithTimeout(ctx, time.Second)
@@ -141,7 +129,7 @@ func (s *Server) answers(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if want := fmt.Sprintf("process_id:%d\r\n", s.process.pid); !strings.Contains(info, want) {
+		if want := fmt.Sprintf("process_id:%d\r\n", s.process.PID); !strings.Contains(info, want) {
 			return fmt.Errorf("%s: another server answers there", s.Addr)
 		}
 		return nil
@@ -165,26 +153,19 @@ func (s *Server) Client(tb testing.TB) *redis.Client {
 
 // Kill ends the server by SIGKILL, as a crash would, and waits until it is
 // gone. Killing a dead server does nothing.
-func (s *Server) Kill() { s.process.kill() }
+func (s *Server) Kill() { s.process.Kill() }
 
 // Pause stops the server by SIGSTOP: connections stay open, or are accepted by
 // the kernel, and nothing is answered. When Pause returns the server stands
 // still. It panics when the server is dead.
-func (s *Server) Pause() {
-	s.mustSignal(syscall.SIGSTOP)
-	ticker := time.NewTicker(glance)
-	defer ticker.Stop()
-	for !stopped(s.process.pid) && !s.process.gone() {
-		<-ticker.C
-	}
-}
+func (s *Server) Pause() { s.must(s.process.Pause()) }
 
 // Resume lets a paused server go on; it then answers what was sent meanwhile.
-func (s *Server) Resume() { s.mustSignal(syscall.SIGCONT) }
+func (s *Server) Resume() { s.must(s.process.Resume()) }
 
-func (s *Server) mustSignal(sig os.Signal) {
-	if err := s.process.signal(sig); err != nil {
-		panic(fmt.Sprintf("redis-server at %s: %v: %v", s.Addr, sig, err))
+func (s *Server) must(err error) {
+	if err != nil {
+		panic(fmt.Sprintf("redis-server at %s: %v", s.Addr, err))
 	}
 }
 
@@ -221,40 +202,11 @@ func (s *Server) stop(tb testing.TB) {
 func (s *Server) logFile() string { return filepath.Join(s.Dir, "redis.log") }
 
 // logTail returns the end of the log.
-func (s *Server) logTail() []byte {
-	log, err := os.ReadFile(s.logFile())
-	if err != nil {
-		return []byte(err.Error())
-	}
-	return log[max(0, len(log)-logShown):]
-}
+func (s *Server) logTail() []byte { return testproc.LogTail(s.logFile()) }
 
 // portTaken reports whether the last run ended because of its port.
 func (s *Server) portTaken() bool {
 	return bytes.Contains(s.logTail(), []byte("Address already in use"))
-}
-
-// freePort returns a port that was free a moment ago. It lies below those that
-// Linux (from 32768) and others give to outgoing connections and to listeners
-// on port 0, so that a server that is down for a moment finds its port free;
-// so does the port of a Cluster node's bus, which is the node's plus 10000.
-func freePort(tb testing.TB) int {
-	tb.Helper()
-	const lowest, count, attempts = 12000, 10000, 100
-	for range attempts {
-		port := lowest + rand.IntN(count)
-		var lc net.ListenConfig
-		l, err := lc.Listen(tb.Context(), "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-		if err != nil {
-			continue
-		}
-		if err := l.Close(); err != nil {
-			tb.Fatalf("port %d: %v", port, err)
-		}
-		return port
-	}
-	tb.Fatalf("no free port among %d from %d on, in %d attempts", count, lowest, attempts)
-	return 0
 }
 
 // option returns the argument after name, or "".

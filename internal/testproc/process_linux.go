@@ -1,4 +1,4 @@
-package redistest
+package testproc
 
 import (
 	"bytes"
@@ -8,7 +8,7 @@ import (
 )
 
 // dieWithParent has the kernel kill the child when the thread that started it
-// ends; process.run sees to it that this thread lives as long as the child.
+// ends; Start sees to it that this thread lives as long as the child.
 func dieWithParent() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }
