@@ -4,7 +4,7 @@ GOFUMPT = v0.12.0
 GOVULNCHECK = v1.8.0
 
 # Siding's own module, and those that keep other libraries out of its go.mod.
-MODULES = . lock/interop bench
+MODULES = . lock/etcdlock lock/interop bench
 
 # Runs a command in each of them, up to the first that fails.
 each = for module in $(MODULES); do (cd $$module && $(1)) || exit; done

@@ -1,0 +1,71 @@
+// Package etcdlock keeps locks in etcd, for [lock.Locker]: for work that one Redis is
+// not enough for, because its locks must survive the loss of a machine without being
+// given twice. It is a module of its own, so that only those who use it build etcd's client.
+//
+//	client, err := clientv3.New(clientv3.Config{Endpoints: endpoints})
+//	...
+//	store := etcdlock.New(client)
+//	locker, err := lock.New(store, lock.Config{})
+//	err = locker.Hold(ctx, "account:7", func(ctx context.Context) error {
+//		_, err := store.Commit(ctx, clientv3.OpPut("balance:7", "100"))
+//		return err
+//	})
+//
+// All of package lock works on it: renewal, contexts that end in time, re-entry, the ways
+// to wait. A queue.Guard takes its Locker, too.
+//
+// # What it gives
+//
+// Each acquisition has a session of its own: a lease of etcd, with one key that lives as
+// long as it does. The key that was created first among those of a lock is its holder's,
+// as in etcd's own recipe (https://pkg.go.dev/go.etcd.io/etcd/client/v3/concurrency);
+// the revision at which it was created is the fencing token. That is agreed on by a
+// majority of the cluster before the lock is given: it is not given twice, nor does a token
+// go back, whichever members fail, as long as a majority keeps its data.
+//
+// Who waits [lock.InLine] joins by a key of its own at once, and is served in the order in
+// which the keys were created, among all processes. Each watches the key before its own,
+// so a release wakes one. Whoever waits in no line comes after those who do. A waiter whose
+// session ends, because its process was cut off for a TTL, joins again at the end.
+//
+// The context of [lock.Lease.Keep] ends with the session, at the latest a margin before
+// etcd can end it: the deadline counts from the sending of the last request that renewed
+// it. While a new leader is elected, renewals fail and are tried again; a new leader gives
+// every lease its whole TTL.
+//
+// [Store.Commit] writes to etcd itself under the condition, checked in the same transaction,
+// that the lock is still held: for what is kept there mutual exclusion is strict, however
+// long a holder was paused. Elsewhere pass [lock.Fence] along with each write and have the
+// written-to system refuse an older one, see packages lock/sqlfence and lock/redisfence.
+// The lock alone is not enough, see https://jepsen.io/analyses/etcd-3.4.3 and
+// https://etcd.io/docs/v3.6/learning/why/.
+//
+// # What it does not give
+//
+// A lock costs what etcd's writes cost: two, each agreed on and synced to the disks of a
+// majority, to take it, and one to release it. Tasks that wait under a name
+// ([lock.Options.Waiter]) stand in no line: a queue.Guard has them come again after growing
+// delays. [lock.BusyError.Place] is what it was when the waiter joined, or less.
+//
+// etcd counts a TTL in whole seconds, and one shorter than its least (2 s with its default
+// settings) is that long: a lock of a holder that died is free later than [lock.Config.TTL]
+// says, never earlier. It ends leases up to a second after their time.
+//
+// A cluster that is restored from a backup without --bump-revision gives out old tokens
+// again, see https://etcd.io/docs/v3.6/op-guide/recovery/.
+//
+// # Keys
+//
+// The keys of a lock begin with its name in braces and a slash, as lock:account:7 does in
+//
+//	{lock:account:7}/694d97a2f4c3c11d
+//
+// and end with their lease. Programs that use etcd's recipe exclude ours, wait in one line with
+// them, and are excluded, if they lock the name in braces: concurrency.NewMutex(session,
+// "{lock:account:7}"), or
+//
+//	etcdctl lock '{lock:account:7}' -- ./repair
+//
+// A user with a role needs readwrite on the prefix "{lock:". The values are the
+// holders' labels behind random tokens; they are not secret.
+package etcdlock

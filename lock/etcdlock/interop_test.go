@@ -1,0 +1,91 @@
+package etcdlock_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/concurrency"
+
+	"github.com/sidingq/siding/internal/etcdtest"
+	"github.com/sidingq/siding/internal/testbin"
+	"github.com/sidingq/siding/lock"
+)
+
+// A recipe locks by etcd's own package.
+func recipe(t *testing.T, client *clientv3.Client, resource string) *concurrency.Mutex {
+	t.Helper()
+	session, err := concurrency.NewSession(client, concurrency.WithTTL(60))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = session.Close() })
+	return concurrency.NewMutex(session, "{lock:"+resource+"}")
+}
+
+// TestRecipe: programs that use etcd's own recipe are excluded, exclude, and wait in one
+// line with ours.
+func TestRecipe(t *testing.T) {
+	t.Parallel()
+	server := etcdtest.Start(t)
+	client := connect(t, server.Addr)
+	ours, _ := lockerOn(t, connect(t, server.Addr), lock.Config{})
+
+	theirs := recipe(t, client, t.Name())
+	if err := theirs.Lock(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	_, err := ours.Acquire(t.Context(), t.Name())
+	if busy, ok := errors.AsType[*lock.BusyError](err); !ok || !busy.Foreign || busy.Remaining.Seconds() < 30 || busy.Remaining.Seconds() > 60 {
+		t.Errorf("want it held by another program for up to 60s, have %+v", err)
+	}
+	line := newLine(t, client, t.Name())
+	line.join(ours)
+	other := recipe(t, client, t.Name())
+	line.joins(func(ctx context.Context) (*lock.Lease, error) {
+		if err := other.Lock(ctx); err != nil {
+			return nil, err
+		}
+		return nil, other.Unlock(ctx)
+	})
+	eventually(t, "theirs in line", func() bool { return len(keysOf(t, client, t.Name())) == 3 })
+	line.join(ours)
+	if err := theirs.Unlock(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	line.wantServed(0, 1, 2)
+
+	lease := take(t, ours, t.Name())
+	if err := recipe(t, client, t.Name()).TryLock(t.Context()); !errors.Is(err, concurrency.ErrLocked) {
+		t.Errorf("want theirs refused, have %v", err)
+	}
+	release(t, lease)
+}
+
+// TestCommandLine: an operator holds a lock from the shell.
+func TestCommandLine(t *testing.T) {
+	t.Parallel()
+	etcdctl := testbin.Find(t, "etcd-client", "etcdctl")
+	server := etcdtest.Start(t)
+	client := connect(t, server.Addr)
+	locker, _ := lockerOn(t, connect(t, server.Addr), lock.Config{})
+	ctx, end := context.WithCancel(t.Context())
+	defer end()
+	cmd := exec.CommandContext(ctx, etcdctl, "--endpoints", server.Addr, "lock", "{lock:"+t.Name()+"}")
+	cmd.Env = append(cmd.Environ(), "ETCDCTL_API=3")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the lock held", func() bool { return len(keysOf(t, client, t.Name())) == 1 })
+	if _, err := locker.Acquire(t.Context(), t.Name()); !errors.Is(err, lock.ErrBusy) {
+		t.Errorf("want ErrBusy, have %v", err)
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	release(t, take(t, locker.With(lock.Options{Wait: lock.InLine()}), t.Name()))
+}

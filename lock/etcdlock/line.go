@@ -1,0 +1,230 @@
+package etcdlock
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/sidingq/siding/lock"
+)
+
+// An ear is one call of Listen, and keeps the places of those who wait by it.
+type ear struct {
+	ctx     context.Context //nolint:containedctx // that of Listen
+	call    func(waiter string)
+	keeping sync.WaitGroup
+}
+
+// earOf returns the ear that tells waiter; nil for none. s.mu is held.
+func (s *Store) earOf(waiter string) *ear {
+	id, listens := lock.ListenerOf(waiter)
+	if !listens {
+		return nil
+	}
+	return s.ears[id]
+}
+
+// JoinOrdered implements [lock.JoinOrdered].
+func (s *Store) JoinOrdered() {}
+
+// Listen implements [lock.Listener].
+func (s *Store) Listen(ctx context.Context, id string, heard func(), call func(waiter string)) error {
+	e := &ear{ctx: ctx, call: call}
+	s.mu.Lock()
+	s.ears[id] = e
+	s.mu.Unlock()
+	heard()
+	<-ctx.Done()
+	s.mu.Lock()
+	delete(s.ears, id) // and nobody joins by it any more
+	s.mu.Unlock()
+	e.keeping.Wait()
+	return ctx.Err()
+}
+
+// join puts a waiter in line.
+func (s *Store) join(ctx context.Context, c lock.Claim, e *ear) (lock.Answer, error) {
+	ses, err := s.begin(ctx, c)
+	if err != nil {
+		return lock.Answer{}, err
+	}
+	ses.joined = time.Now()
+	s.mu.Lock()
+	s.waiting[c.Waiter] = ses // Leave finds it there, whatever becomes of the request
+	s.mu.Unlock()
+	return s.stand(ctx, c, ses, e)
+}
+
+// stand creates the key of a waiter, if it has none, which is its place in line. If
+// nobody is before it, the lock is its.
+func (s *Store) stand(ctx context.Context, c lock.Claim, ses *session, e *ear) (lock.Answer, error) { //nolint:contextcheck // a place is kept for longer than the call
+	line := lineOf(c.Key)
+	resp, err := ask(ctx, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+		return s.client.Txn(ctx).
+			If(clientv3.Compare(clientv3.CreateRevision(ses.key), "=", 0)).
+			Then(ses.put(c), first(line)).
+			Else(clientv3.OpGet(ses.key), first(line)).Commit()
+	})
+	if err != nil {
+		return lock.Answer{}, err
+	}
+	revision := resp.Header.Revision
+	if !resp.Succeeded {
+		revision = resp.Responses[0].GetResponseRange().Kvs[0].CreateRevision
+	}
+	found := resp.Responses[1].GetResponseRange()
+	holder := found.Kvs[0]
+	if ses.is(holder) {
+		return s.taken(c, ses, revision), nil
+	}
+	s.mu.Lock()
+	ses.revision, ses.place = revision, found.Count-1
+	if s.earOf(c.Waiter) == e && s.waiting[c.Waiter] == ses {
+		var keep context.Context
+		keep, ses.stop = context.WithCancel(e.ctx)
+		e.keeping.Go(func() { s.keepPlace(keep, line, c, ses, revision, e) })
+	}
+	s.mu.Unlock()
+	return s.refused(ctx, c, ses, holder, found.Count), nil
+}
+
+// come takes the lock for a waiter if it is the first in line.
+func (s *Store) come(ctx context.Context, c lock.Claim, ses *session) (lock.Answer, error) {
+	holder, keys, err := s.renewed(ctx, c.Key, ses)
+	if err != nil {
+		return lock.Answer{}, err
+	}
+	s.mu.Lock()
+	revision, e := ses.revision, s.earOf(c.Waiter)
+	s.mu.Unlock()
+	switch {
+	case ses.is(holder):
+		return s.taken(c, ses, holder.CreateRevision), nil
+	case holder != nil && holder.CreateRevision < revision:
+		return s.refused(ctx, c, ses, holder, keys), nil
+	case holder != nil && revision == 0 && e != nil: // it is not known whether it has joined
+		return s.stand(ctx, c, ses, e)
+	}
+	// Its session has ended, or its key was deleted: it has no place any more.
+	s.drop(ctx, c, ses)
+	if e == nil {
+		return s.try(ctx, c)
+	}
+	return s.join(ctx, c, e)
+}
+
+// refused says who has the lock, and where a waiter stands.
+func (s *Store) refused(ctx context.Context, c lock.Claim, ses *session, holder *mvccpb.KeyValue, keys int64) lock.Answer {
+	a := s.refusal(ctx, c, holder)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ses.place = max(1, min(ses.place, keys-1))
+	a.Place, a.Ticket, a.Waited = int(ses.place), ses.revision, time.Since(ses.joined)
+	return a
+}
+
+// Leave implements [lock.Store].
+func (s *Store) Leave(ctx context.Context, _, waiter, _ string, _ lock.Line) (*lock.Turn, error) {
+	s.mu.Lock()
+	ses := s.waiting[waiter]
+	if ses != nil {
+		ses.leave()
+	}
+	s.mu.Unlock()
+	if ses == nil {
+		return nil, nil //nolint:nilnil // it is in no line
+	}
+	ctx, cancel := cleanup(ctx)
+	defer cancel()
+	if _, err := s.end(ctx, ses); err != nil {
+		return nil, failed(ctx, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.waiting[waiter] == ses {
+		delete(s.waiting, waiter)
+	}
+	return nil, nil //nolint:nilnil // the next one sees it by itself
+}
+
+// Called implements [lock.Store]. Nobody in these lines is called by hand.
+func (s *Store) Called(context.Context, string, lock.Turn) error { return nil }
+
+// keepPlace renews the session of a waiter and calls it when its turn has come, or when
+// the session has ended and it has to join anew, until ctx ends.
+func (s *Store) keepPlace(ctx context.Context, line string, c lock.Claim, ses *session, revision int64, e *ear) {
+	alive, err := s.client.KeepAlive(ctx, ses.lease)
+	if err != nil {
+		return // the client was closed
+	}
+	for lives := true; lives; {
+		before, at, err := s.before(ctx, line, revision)
+		if err == nil && before == "" {
+			s.mu.Lock()
+			ses.called = time.Now()
+			s.mu.Unlock()
+			e.call(c.Waiter)
+			for range alive { // until it has come
+			}
+			break
+		}
+		lives = s.await(ctx, alive, before, at)
+	}
+	if ctx.Err() == nil {
+		s.drop(ctx, c, ses)
+		e.call(c.Waiter)
+	}
+}
+
+// before returns the key that was created last before a revision, "" for none, and the
+// revision of etcd at which that was so.
+func (s *Store) before(ctx context.Context, line string, revision int64) (key string, at int64, _ error) {
+	ctx, cancel := context.WithTimeout(ctx, longestCall)
+	defer cancel()
+	resp, err := ask(ctx, func(ctx context.Context) (*clientv3.GetResponse, error) {
+		return s.client.Get(ctx, line, append(clientv3.WithLastCreate(), clientv3.WithMaxCreateRev(revision-1))...)
+	})
+	if err != nil {
+		return "", 0, err
+	}
+	if len(resp.Kvs) > 0 {
+		key = string(resp.Kvs[0].Key)
+	}
+	return key, resp.Header.Revision, nil
+}
+
+// await returns when a key has been deleted after the revision at, or when it is time to
+// look again; false when the session has ended that is kept alive.
+func (s *Store) await(ctx context.Context, alive <-chan *clientv3.LeaseKeepAliveResponse, key string, at int64) bool {
+	const lookAgain = 100 * time.Millisecond // after an error
+	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
+	defer cancel()
+	again := time.NewTimer(lookAgain)
+	defer again.Stop()
+	var gone clientv3.WatchChan
+	if key != "" {
+		again.Stop()
+		gone = s.client.Watch(ctx, key, clientv3.WithRev(at+1), clientv3.WithFilterPut())
+	}
+	for {
+		select {
+		case _, lives := <-alive:
+			if !lives {
+				return false
+			}
+		case <-again.C:
+			return true
+		case resp, ok := <-gone:
+			switch {
+			case !ok || resp.Err() != nil: // there is no leader
+				gone = nil
+				again.Reset(lookAgain)
+			case len(resp.Events) > 0:
+				return true
+			}
+		}
+	}
+}

@@ -1,0 +1,253 @@
+package etcdlock_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/sidingq/siding/internal/etcdtest"
+	"github.com/sidingq/siding/lock"
+)
+
+// A line is those who wait for a lock, by number.
+type line struct {
+	*testing.T
+
+	admin    *clientv3.Client
+	resource string
+	ctx      context.Context //nolint:containedctx // that of all who wait
+	all      sync.WaitGroup
+	size     int
+	served   chan served
+}
+
+// A served waiter has, or has had, the lock.
+type served struct {
+	n     int
+	lease *lock.Lease
+}
+
+func newLine(t *testing.T, admin *clientv3.Client, resource string) *line {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	l := &line{T: t, admin: admin, resource: resource, ctx: ctx, served: make(chan served, 100)}
+	t.Cleanup(func() {
+		cancel()
+		l.all.Wait()
+	})
+	return l
+}
+
+// join has one more wait by a locker, and returns once it stands in line.
+func (l *line) join(locker *lock.Locker) {
+	l.Helper()
+	before := len(keysOf(l.T, l.admin, l.resource))
+	l.joins(func(ctx context.Context) (*lock.Lease, error) {
+		return locker.With(lock.Options{Wait: lock.InLine()}).Acquire(ctx, l.resource)
+	})
+	eventually(l.T, "a place in line", func() bool { return len(keysOf(l.T, l.admin, l.resource)) > before })
+}
+
+// joins has one more wait, by some means.
+func (l *line) joins(wait func(context.Context) (*lock.Lease, error)) {
+	n := l.size
+	l.size++
+	l.all.Go(func() {
+		lease, err := wait(l.ctx)
+		switch {
+		case err == nil:
+			l.served <- served{n, lease}
+		case l.ctx.Err() == nil:
+			l.Errorf("number %d: %v", n, err)
+		}
+	})
+}
+
+// next returns the next who has the lock.
+func (l *line) next() served {
+	l.Helper()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case s := <-l.served:
+		return s
+	case <-timer.C:
+		l.Fatal("want the next to have the lock in time")
+		return served{}
+	}
+}
+
+// wantServed lets those in line have the lock, one after the other.
+func (l *line) wantServed(want ...int) {
+	l.Helper()
+	var have []int
+	for range want {
+		s := l.next()
+		have = append(have, s.n)
+		if s.lease != nil {
+			release(l.T, s.lease)
+		}
+	}
+	if !slices.Equal(have, want) {
+		l.Errorf("want %v served in this order, have %v", want, have)
+	}
+}
+
+// keysOf returns the keys of a lock, the holder's first.
+func keysOf(t *testing.T, client *clientv3.Client, resource string) []string {
+	t.Helper()
+	resp, err := client.Get(t.Context(), lineOf("lock:"+resource), clientv3.WithPrefix(),
+		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := make([]string, len(resp.Kvs))
+	for i, kv := range resp.Kvs {
+		keys[i] = string(kv.Key)
+	}
+	return keys
+}
+
+// leasesOf returns the sessions that there are.
+func leasesOf(t *testing.T, client *clientv3.Client) int {
+	t.Helper()
+	resp, err := client.Leases(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(resp.Leases)
+}
+
+// eventually waits until check is true.
+func eventually(t *testing.T, what string, check func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !check() {
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			t.Fatalf("want %s in time", what)
+		}
+	}
+}
+
+// TestManyOfOneProcessStandInLine: the order is that of arrival, whatever process a
+// waiter is in.
+func TestManyOfOneProcessStandInLine(t *testing.T) {
+	t.Parallel()
+	server := etcdtest.Start(t)
+	admin := connect(t, server.Addr)
+	one, _ := lockerOn(t, connect(t, server.Addr), lock.Config{})
+	other, _ := lockerOn(t, connect(t, server.Addr), lock.Config{})
+	holder := take(t, one, t.Name())
+	line := newLine(t, admin, t.Name())
+	for _, locker := range []*lock.Locker{one, other, one, one, other, other, one} {
+		line.join(locker)
+	}
+	if have := leasesOf(t, admin); have != 8 {
+		t.Errorf("want a session for each of 8 acquisitions, have %d", have)
+	}
+	_, err := other.Acquire(t.Context(), t.Name())
+	if busy, ok := errors.AsType[*lock.BusyError](err); !ok || busy.Foreign || busy.Remaining <= 0 || busy.Remaining > 15*time.Second || busy.Place != 0 {
+		t.Errorf("want it busy for up to 15s, have %+v", err)
+	}
+	release(t, holder)
+	line.wantServed(0, 1, 2, 3, 4, 5, 6)
+	eventually(t, "no session left", func() bool { return leasesOf(t, admin) == 0 })
+}
+
+// TestNewcomerDoesNotOvertake who waits in line, while the lock is free for a moment.
+func TestNewcomerDoesNotOvertake(t *testing.T) {
+	t.Parallel()
+	server := etcdtest.Start(t)
+	admin := connect(t, server.Addr)
+	locker, _ := lockerOn(t, connect(t, server.Addr), lock.Config{})
+	// One who waits, and whose process stands still.
+	lease, err := admin.Grant(t.Context(), 60)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := admin.Put(t.Context(), lineOf("lock:"+t.Name())+"waits", "", clientv3.WithLease(lease.ID)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := locker.Acquire(t.Context(), t.Name()); !errors.Is(err, lock.ErrBusy) {
+		t.Errorf("want ErrBusy, have %v", err)
+	}
+	if _, err := admin.Revoke(t.Context(), lease.ID); err != nil {
+		t.Fatal(err)
+	}
+	release(t, take(t, locker, t.Name()))
+}
+
+// TestSessionEndsWhileWaiting: whoever loses its place joins again, at the end, and does
+// not wait for its turn first.
+func TestSessionEndsWhileWaiting(t *testing.T) {
+	t.Parallel()
+	server := etcdtest.Start(t)
+	admin := connect(t, server.Addr)
+	open := func() *lock.Locker {
+		locker, _ := lockerOn(t, connect(t, server.Addr), brief)
+		return locker
+	}
+	holder := take(t, open(), t.Name())
+	holder.Keep(t.Context())
+	line := newLine(t, admin, t.Name())
+	for range 3 {
+		line.join(open())
+	}
+	before := keysOf(t, admin, t.Name())
+	found, err := admin.Get(t.Context(), before[1])
+	if err != nil || len(found.Kvs) == 0 {
+		t.Fatalf("the first waiter's key: %v, %v", found, err)
+	}
+	if _, err := admin.Revoke(t.Context(), clientv3.LeaseID(found.Kvs[0].Lease)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the first in line at its end", func() bool {
+		keys := keysOf(t, admin, t.Name())
+		return len(keys) == 4 && slices.Equal(keys[:3], []string{before[0], before[2], before[3]})
+	})
+	// One whose key is deleted by hand notices when its turn would have come.
+	if _, err := admin.Delete(t.Context(), before[2]); err != nil {
+		t.Fatal(err)
+	}
+	release(t, holder)
+	line.wantServed(2, 0, 1)
+	eventually(t, "no session left", func() bool { return leasesOf(t, admin) == 0 })
+}
+
+// TestWaiterLeaves: nothing of it stays, also when nobody can be asked for a while.
+func TestWaiterLeaves(t *testing.T) {
+	t.Parallel()
+	server := etcdtest.Start(t)
+	admin := connect(t, server.Addr)
+	locker, _ := lockerOn(t, connect(t, server.Addr), lock.Config{})
+	holder := take(t, locker, t.Name())
+	line := newLine(t, admin, t.Name())
+	ctx, cancel := context.WithCancel(t.Context())
+	left := make(chan error, 1)
+	go func() {
+		_, err := locker.With(lock.Options{Wait: lock.InLine()}).Acquire(ctx, t.Name())
+		left <- err
+	}()
+	eventually(t, "it in line", func() bool { return len(keysOf(t, admin, t.Name())) == 2 })
+	line.join(locker)
+	server.Pause(t)
+	cancel()
+	if err := <-left; !errors.Is(err, context.Canceled) || !errors.Is(err, lock.ErrBusy) {
+		t.Errorf("want context.Canceled and ErrBusy, have %v", err)
+	}
+	server.Resume(t)
+	eventually(t, "it gone", func() bool { return len(keysOf(t, admin, t.Name())) == 2 })
+	release(t, holder)
+	line.wantServed(0)
+	eventually(t, "no session left", func() bool { return leasesOf(t, admin) == 0 })
+}

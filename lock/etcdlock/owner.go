@@ -1,0 +1,61 @@
+package etcdlock
+
+import (
+	"context"
+	"fmt"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/sidingq/siding/lock"
+)
+
+// An Owner names one acquisition of a lock. It may be passed on to other programs, which
+// then write to etcd on condition that this acquisition still holds the lock.
+type Owner struct {
+	Key      string // of its session
+	Revision int64  // at which that was created; the fencing token
+}
+
+// Held is the condition that o still holds the lock, for a transaction of etcd, in which
+// it is checked in the same step as what is written.
+func (o Owner) Held() clientv3.Cmp {
+	return clientv3.Compare(clientv3.CreateRevision(o.Key), "=", o.Revision)
+}
+
+// Owner returns the acquisition under which ctx runs: one whose [lock.Lease.Keep] the
+// context comes from, in this process and by this Store. The error is [lock.ErrNoFence]
+// where ctx runs under no lock, and matches [lock.ErrLost] where the lock has been
+// released, or is not of this Store.
+func (s *Store) Owner(ctx context.Context) (Owner, error) {
+	fence := lock.Fence(ctx)
+	if fence == 0 {
+		return Owner{}, lock.ErrNoFence
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ses := s.owners[fence]
+	if ses == nil {
+		return Owner{}, fmt.Errorf("etcdlock: no lock of revision %d: %w", fence, lock.ErrLost)
+	}
+	return Owner{Key: ses.key, Revision: fence}, nil
+}
+
+// Commit applies ops, which are to be on keys of etcd, in one transaction, if the lock under
+// which ctx runs is held at that moment. If it is not, nothing is changed and the error
+// matches [lock.ErrLost]. Other errors are those of [Store.Owner] and of etcd; after one of
+// etcd's the transaction may have been applied. For conditions of your own use
+// [clientv3.OpTxn] or [Owner.Held].
+func (s *Store) Commit(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
+	owner, err := s.Owner(ctx)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := s.client.Txn(ctx).If(owner.Held()).Then(ops...).Commit()
+	if err != nil {
+		return nil, fmt.Errorf("etcdlock: commit: %w", err)
+	}
+	if !resp.Succeeded {
+		return nil, fmt.Errorf("etcdlock: commit refused, as revision %d holds the lock no longer: %w", owner.Revision, lock.ErrLost)
+	}
+	return resp, nil
+}

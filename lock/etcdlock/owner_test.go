@@ -1,0 +1,112 @@
+package etcdlock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/sidingq/siding/internal/etcdtest"
+	"github.com/sidingq/siding/lock"
+)
+
+func valueOf(t *testing.T, client *clientv3.Client, key string) string {
+	t.Helper()
+	resp, err := client.Get(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(resp.Kvs) == 0 {
+		return ""
+	}
+	return string(resp.Kvs[0].Value)
+}
+
+// TestCommit writes as long as the lock is held, and not a moment longer, whatever the
+// holder believes.
+func TestCommit(t *testing.T) {
+	t.Parallel()
+	server := etcdtest.Start(t)
+	admin := connect(t, server.Addr)
+	locker, store := lockerOn(t, connect(t, server.Addr), lock.Config{})
+	rival, _ := lockerOn(t, connect(t, server.Addr), lock.Config{})
+	lease := take(t, locker, "a")
+	work := lease.Keep(t.Context())
+	resp, err := store.Commit(work, clientv3.OpPut("balance", "1"), clientv3.OpGet("balance"))
+	if err != nil || len(resp.Responses) != 2 {
+		t.Fatalf("want it applied, have %v, %v", resp, err)
+	}
+	owner, err := store.Owner(work)
+	if err != nil || owner.Revision != lease.Fence() {
+		t.Fatalf("want the revision %d, have %+v, %v", lease.Fence(), owner, err)
+	}
+	// Its key is gone, and it has not noticed yet.
+	if _, err := admin.Delete(t.Context(), owner.Key); err != nil {
+		t.Fatal(err)
+	}
+	later := take(t, rival, "a")
+	if !lease.Valid() {
+		t.Fatal("want a holder that believes to hold the lock")
+	}
+	if _, err := store.Commit(work, clientv3.OpPut("balance", "2")); !errors.Is(err, lock.ErrLost) {
+		t.Errorf("want ErrLost, have %v", err)
+	}
+	// Another program, to which the owner was passed on.
+	other, err := admin.Txn(t.Context()).If(owner.Held()).Then(clientv3.OpPut("balance", "3")).Commit()
+	if err != nil || other.Succeeded {
+		t.Errorf("want it refused, have %v, %v", other, err)
+	}
+	if have := valueOf(t, admin, "balance"); have != "1" {
+		t.Errorf("want 1 left as it was, have %s", have)
+	}
+	release(t, later)
+	_ = lease.Release(t.Context())
+	if _, err := store.Commit(work, clientv3.OpPut("balance", "4")); !errors.Is(err, lock.ErrLost) {
+		t.Errorf("after the release: want ErrLost, have %v", err)
+	}
+}
+
+// TestOwner of contexts that run under no lock of the store.
+func TestOwner(t *testing.T) {
+	t.Parallel()
+	server := etcdtest.Start(t)
+	_, store := lockerOn(t, connect(t, server.Addr), lock.Config{})
+	for fence, want := range map[int64]error{
+		0:                     lock.ErrNoFence,
+		12345:                 lock.ErrLost, // of another process
+		1_790_000_000_000_000: lock.ErrLost, // of a lock on Redis
+	} {
+		ctx := lock.WithFence(t.Context(), fence)
+		if _, err := store.Owner(ctx); !errors.Is(err, want) {
+			t.Errorf("fence %d: want %v, have %v", fence, want, err)
+		}
+		if _, err := store.Commit(ctx, clientv3.OpPut("k", "v")); !errors.Is(err, want) {
+			t.Errorf("fence %d: commit: want %v, have %v", fence, want, err)
+		}
+	}
+}
+
+// TestCommitInOwnConditions combines the owner's condition with one of the caller.
+func TestCommitInOwnConditions(t *testing.T) {
+	t.Parallel()
+	server := etcdtest.Start(t)
+	client := connect(t, server.Addr)
+	locker, store := lockerOn(t, client, lock.Config{})
+	err := locker.Hold(t.Context(), t.Name(), func(ctx context.Context) error {
+		for range 2 {
+			_, err := store.Commit(ctx, clientv3.OpTxn(
+				[]clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision("done"), "=", 0)},
+				[]clientv3.Op{clientv3.OpPut("done", "once"), clientv3.OpPut("n", "1")},
+				[]clientv3.Op{clientv3.OpPut("again", "yes")},
+			))
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil || valueOf(t, client, "n") != "1" || valueOf(t, client, "again") != "yes" {
+		t.Errorf("want both applied in turn, have %v", err)
+	}
+}

@@ -1,0 +1,199 @@
+package etcdlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sidingq/siding/internal/etcdtest"
+	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/lock/locktest"
+)
+
+// A duel is a lock that one process holds and another waits for in line.
+type duel struct {
+	lease *lock.Lease
+	work  context.Context //nolint:containedctx // that of the lease
+	won   chan win        // sent when the rival has had the lock
+}
+
+// A win is how the rival got the lock.
+type win struct {
+	fence int64
+	told  bool // the holder's context had ended
+	err   error
+}
+
+// duels has holder take so many locks, for which rival waits in line.
+func duels(t *testing.T, holder, rival *lock.Locker, n int) []*duel {
+	t.Helper()
+	all := make([]*duel, n)
+	for i := range all {
+		resource := fmt.Sprintf("%s/%d/%d", t.Name(), time.Now().UnixNano(), i)
+		d := &duel{lease: take(t, holder, resource), won: make(chan win, 1)}
+		d.work = d.lease.Keep(t.Context()) //nolint:fatcontext // one for each lease
+		go func() {
+			lease, err := rival.With(lock.Options{Wait: lock.InLine()}).Acquire(t.Context(), resource)
+			w := win{told: d.work.Err() != nil, err: err}
+			if err == nil {
+				w.fence = lease.Fence()
+				_ = lease.Release(t.Context()) // if that fails, it expires
+			}
+			d.won <- w
+		}()
+		all[i] = d
+	}
+	return all
+}
+
+// settle has the holders lose their locks or, once long is over, release them, and checks
+// that each was told before its rival had the lock. It returns how many lost theirs.
+func settle(t *testing.T, all []*duel, long <-chan struct{}) (lost int) {
+	t.Helper()
+	var done sync.WaitGroup
+	var losses atomic.Int64
+	for _, d := range all {
+		done.Go(func() {
+			select {
+			case <-d.work.Done():
+			case <-long:
+			}
+			// Without an answer the rival has it once it has expired.
+			_ = d.lease.Release(t.Context())
+			if errors.Is(context.Cause(d.work), lock.ErrLost) {
+				losses.Add(1)
+			}
+			timer := time.NewTimer(patience)
+			defer timer.Stop()
+			select {
+			case w := <-d.won:
+				if w.err != nil || !w.told || w.fence <= d.lease.Fence() {
+					t.Errorf("want the rival to have the lock after the holder was told, by a fence above %d, have %+v", d.lease.Fence(), w)
+				}
+			case <-timer.C:
+				t.Error("want the rival to have the lock in time")
+			}
+		})
+	}
+	done.Wait()
+	return int(losses.Load())
+}
+
+const (
+	// So many locks at once, in so many rounds, are a hundred.
+	atOnce = 25
+	rounds = 4
+	// settled is longer than any lock lives here that is not renewed.
+	settled = 6 * time.Second
+)
+
+// TestHolderIsCutOff: a holder that reaches no member of the cluster any more is told
+// before its rival has the lock, a hundred times of a hundred.
+func TestHolderIsCutOff(t *testing.T) {
+	t.Parallel()
+	servers := etcdtest.StartCluster(t, 3)
+	rival, _ := lockerOn(t, connect(t, etcdtest.Addrs(servers...)...), lock.Config{})
+	var proxies []*locktest.Proxy
+	var addrs []string
+	for _, s := range servers {
+		proxy := locktest.NewProxy(t, s.Addr)
+		proxies, addrs = append(proxies, proxy), append(addrs, proxy.Addr)
+	}
+	cut := func(on bool) {
+		for _, proxy := range proxies {
+			proxy.BlackHole(on)
+		}
+	}
+	for range rounds {
+		holder, _ := lockerOn(t, connect(t, addrs...), brief)
+		all := duels(t, holder, rival, atOnce)
+		cut(true)
+		if lost := settle(t, all, nil); lost != atOnce {
+			t.Errorf("want all %d locks lost, have %d", atOnce, lost)
+		}
+		cut(false)
+	}
+}
+
+// TestLeaderIsLost: when the leader is killed, or hangs, the holders go on under the next
+// one, or are told before their rivals have the locks.
+func TestLeaderIsLost(t *testing.T) {
+	t.Parallel()
+	servers := etcdtest.StartCluster(t, 3)
+	addrs := etcdtest.Addrs(servers...)
+	rival, _ := lockerOn(t, connect(t, addrs...), lock.Config{})
+	lost := 0
+	for round := range rounds {
+		holder, _ := lockerOn(t, connect(t, addrs...), brief)
+		all := duels(t, holder, rival, atOnce)
+		leader := etcdtest.Leader(t, servers)
+		if round%2 == 0 {
+			leader.Kill()
+		} else {
+			leader.Pause(t)
+		}
+		long, cancel := context.WithTimeout(t.Context(), settled)
+		lost += settle(t, all, long.Done())
+		cancel()
+		leader.Restart(t)
+	}
+	t.Logf("of %d locks %d were lost", rounds*atOnce, lost)
+}
+
+// TestLeaderIsCutOff: a leader that does not reach the other members any more, but is the
+// only one that the holder reaches, renews nothing that the others give away.
+func TestLeaderIsCutOff(t *testing.T) {
+	t.Parallel()
+	for range rounds {
+		servers := etcdtest.StartCluster(t, 3)
+		leader := etcdtest.Leader(t, servers)
+		var others []string
+		for _, s := range servers {
+			if s != leader {
+				others = append(others, s.Addr)
+			}
+		}
+		rival, _ := lockerOn(t, connect(t, others...), lock.Config{})
+		holder, _ := lockerOn(t, connect(t, leader.Addr), brief)
+		all := duels(t, holder, rival, atOnce)
+		leader.CutOff(true)
+		if lost := settle(t, all, nil); lost != atOnce {
+			t.Errorf("want all %d locks lost, have %d", atOnce, lost)
+		}
+		for _, s := range servers {
+			s.Kill()
+		}
+	}
+}
+
+// TestHoldersOutliveALeader: with a longer TTL the loss of a leader is nothing that a
+// holder, or the order of those who wait, would notice.
+func TestHoldersOutliveALeader(t *testing.T) {
+	t.Parallel()
+	const ttl = 9 * time.Second
+	servers := etcdtest.StartCluster(t, 3)
+	open := func() *lock.Locker {
+		locker, _ := lockerOn(t, connect(t, etcdtest.Addrs(servers...)...), lock.Config{TTL: ttl})
+		return locker
+	}
+	holder := take(t, open(), t.Name())
+	work := holder.Keep(t.Context())
+	line := newLine(t, connect(t, etcdtest.Addrs(servers...)...), t.Name())
+	for range 3 {
+		line.join(open())
+	}
+	etcdtest.Leader(t, servers).Kill()
+	expired := time.NewTimer(ttl * 4 / 3) // then who is not renewed by a new leader is gone
+	defer expired.Stop()
+	select {
+	case <-work.Done():
+		t.Fatalf("want the lock kept, have %v", context.Cause(work))
+	case <-expired.C:
+	}
+	release(t, holder)
+	line.wantServed(0, 1, 2)
+}

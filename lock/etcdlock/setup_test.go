@@ -1,0 +1,68 @@
+package etcdlock_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+
+	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/lock/etcdlock"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience bounds every wait for something that must happen.
+const patience = 30 * time.Second
+
+// connect returns a client of the servers at addrs, closed at the test's cleanup.
+func connect(t *testing.T, addrs ...string) *clientv3.Client {
+	t.Helper()
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints:   addrs,
+		DialTimeout: patience,
+		Logger:      zap.NewNop(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// lockerOn returns a Locker of a process of its own, and its Store.
+func lockerOn(t *testing.T, client *clientv3.Client, cfg lock.Config) (*lock.Locker, *etcdlock.Store) {
+	t.Helper()
+	store := etcdlock.New(client)
+	locker, err := lock.New(store, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(locker.Close)
+	return locker, store
+}
+
+// brief is the configuration of locks that expire soon: after the least time that etcd
+// knows by default.
+var brief = lock.Config{TTL: 2 * time.Second, RenewEvery: 500 * time.Millisecond, Margin: 200 * time.Millisecond}
+
+func take(t *testing.T, locker *lock.Locker, resource string) *lock.Lease {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	lease, err := locker.Acquire(ctx, resource)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lease
+}
+
+func release(t *testing.T, lease *lock.Lease) {
+	t.Helper()
+	if err := lease.Release(t.Context()); err != nil {
+		t.Errorf("release: %v", err)
+	}
+}

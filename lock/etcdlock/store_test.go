@@ -1,0 +1,154 @@
+package etcdlock_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/sidingq/siding/internal/etcdtest"
+	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/lock/etcdlock"
+)
+
+// TestNamesAreApart: a lock is not held because another is whose name begins like its.
+func TestNamesAreApart(t *testing.T) {
+	t.Parallel()
+	server := etcdtest.Start(t)
+	locker, _ := lockerOn(t, connect(t, server.Addr), lock.Config{})
+	for _, resource := range []string{"a", "a/", "a/b", "a/b/c", "ab", "a:b", "ä", "/", " "} {
+		defer release(t, take(t, locker, resource))
+	}
+}
+
+// TestTTLInWholeSeconds: a session lives for the TTL at least.
+func TestTTLInWholeSeconds(t *testing.T) {
+	t.Parallel()
+	server := etcdtest.Start(t)
+	client := connect(t, server.Addr)
+	for ttl, want := range map[time.Duration]int64{
+		500 * time.Millisecond:  2, // the least that etcd has
+		2 * time.Second:         2,
+		2001 * time.Millisecond: 3,
+		15 * time.Second:        15,
+	} {
+		locker, store := lockerOn(t, client, lock.Config{TTL: ttl})
+		lease := take(t, locker, ttl.String())
+		owner, err := store.Owner(lease.Keep(t.Context()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		found, err := client.Get(t.Context(), owner.Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		left, err := client.TimeToLive(t.Context(), clientv3.LeaseID(found.Kvs[0].Lease))
+		if err != nil || left.GrantedTTL != want {
+			t.Errorf("ttl %v: want a session of %d s, have %+v, %v", ttl, want, left, err)
+		}
+		release(t, lease)
+	}
+}
+
+// TestFenceSurvivesARestart of the server.
+func TestFenceSurvivesARestart(t *testing.T) {
+	t.Parallel()
+	server := etcdtest.Start(t)
+	client := connect(t, server.Addr)
+	locker, _ := lockerOn(t, client, lock.Config{})
+	var last int64
+	for range 3 {
+		lease := take(t, locker, t.Name())
+		if lease.Fence() <= last {
+			t.Errorf("want a fence above %d, have %d", last, lease.Fence())
+		}
+		last = lease.Fence()
+		release(t, lease)
+		server.Restart(t)
+	}
+}
+
+// TestNothingIsLeftBehind, whatever an acquisition comes to.
+func TestNothingIsLeftBehind(t *testing.T) {
+	t.Parallel()
+	server := etcdtest.Start(t)
+	admin := connect(t, server.Addr)
+	locker, _ := lockerOn(t, connect(t, server.Addr), lock.Config{})
+	rival, _ := lockerOn(t, connect(t, server.Addr), lock.Config{})
+	for range 20 {
+		lease := take(t, locker, t.Name())
+		for _, wait := range []lock.Wait{nil, lock.InLine(), lock.Limit(3, lock.Fixed(time.Millisecond))} {
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+			if _, err := rival.With(lock.Options{Wait: wait}).Acquire(ctx, t.Name()); err == nil {
+				t.Fatal("want no lock while another has it")
+			}
+			cancel()
+		}
+		release(t, lease)
+	}
+	eventually(t, "no key and no session left", func() bool {
+		return len(keysOf(t, admin, t.Name())) == 0 && leasesOf(t, admin) == 0
+	})
+}
+
+// TestServerHangs: a call is given up by its own time, and not taken for anything else.
+func TestServerHangs(t *testing.T) {
+	t.Parallel()
+	server := etcdtest.Start(t)
+	locker, _ := lockerOn(t, connect(t, server.Addr), lock.Config{})
+	held := take(t, locker, "held")
+	server.Pause(t)
+	defer server.Resume(t)
+	within := func(what string, limit time.Duration, call func() error) {
+		start := time.Now()
+		err := call()
+		if took := time.Since(start); took > limit {
+			t.Errorf("%s: want an answer within %v, have it after %v", what, limit, took)
+		}
+		if err == nil || errors.Is(err, lock.ErrBusy) || errors.Is(err, lock.ErrLost) {
+			t.Errorf("%s: want an error that is neither busy nor lost, have %v", what, err)
+		}
+		if !strings.Contains(err.Error(), "etcd did not answer within 3s") && !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: want what was wrong, have %v", what, err)
+		}
+	}
+	within("acquire", 8*time.Second, func() error { // and the attempt to give it back
+		_, err := locker.Acquire(t.Context(), "free")
+		return err
+	})
+	within("acquire by a deadline", 2*time.Second, func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		_, err := locker.Acquire(ctx, "free")
+		return err
+	})
+	within("renew", 5*time.Second, func() error { return held.Renew(t.Context()) })
+	within("release", 5*time.Second, func() error { return held.Release(t.Context()) })
+}
+
+// TestSweep: what is known of locks that nobody releases does not add up.
+func TestSweep(t *testing.T) {
+	t.Parallel()
+	server := etcdtest.Start(t)
+	locker, store := lockerOn(t, connect(t, server.Addr), brief)
+	for _, resource := range []string{"a", "b", "c"} {
+		_ = take(t, locker, resource)
+	}
+	kept := take(t, locker, "kept")
+	kept.Keep(t.Context())
+	etcdlock.Age(store, 2*time.Minute)
+	if err := kept.Renew(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	release(t, take(t, locker, "another"))
+	if have := etcdlock.Held(store); have != 1 {
+		t.Errorf("want one session known, have %d", have)
+	}
+	release(t, kept)
+	if have := etcdlock.Held(store); have != 0 {
+		t.Errorf("want no session known, have %d", have)
+	}
+}
