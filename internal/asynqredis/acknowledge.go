@@ -118,9 +118,13 @@ func (h *Hook) park(ctx context.Context, next redis.ProcessHook, cmd redis.Cmder
 	if p.Ticket != 0 {
 		ticket = strconv.FormatInt(p.Ticket, 10)
 	}
+	refusals := ""
+	if p.Refusals > 0 {
+		refusals = strconv.Itoa(p.Refusals)
+	}
 	now := time.Now()
 	uniqueFor := p.At.Sub(now) + uniqueMargin
-	got, err := run(ctx, next, parkScript, keys, a.ID, msg, p.At.Unix(), a.name, ticket, uniqueFor.Milliseconds(), now.UnixNano())
+	got, err := run(ctx, next, parkScript, keys, a.ID, msg, p.At.Unix(), a.name, ticket, uniqueFor.Milliseconds(), now.UnixNano(), refusals)
 	if err != nil {
 		return answer(cmd, nil, err)
 	}

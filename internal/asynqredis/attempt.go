@@ -10,9 +10,13 @@ import (
 // An Attempt is one run of a task by this process, from its dequeue to its
 // acknowledgement. Its methods are safe for use by several goroutines.
 type Attempt struct {
-	Queue   string
-	ID      string
-	Came    int64  // when it came to its lock, which could not be had at once, in us by Redis' clock; or 0
+	Queue string
+	ID    string
+	Came  int64 // when it came to its lock, which could not be had at once, in us by Redis' clock; or 0
+	// Refusals is how often in a row the task has been refused its lock before, if the hook
+	// counts that; see Park.Refusals.
+	Refusals int
+
 	name    string // written into the task's hash by the dequeue
 	retried uint64 // how often the task had been charged before it
 	lease   int64  // when the lease that it began with ends, Unix seconds
@@ -34,6 +38,9 @@ type Park struct {
 	At time.Time
 	// Ticket is its ticket in the line, 0 when it stands in none.
 	Ticket int64
+	// Refusals is what the task's next attempt finds as its own. It outlives this process, but
+	// no other end of an attempt than a parking.
+	Refusals int
 	// Done, if set, is told how often the task has been parked by now.
 	Done func(parked int)
 }

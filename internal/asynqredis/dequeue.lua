@@ -10,7 +10,7 @@
 -- ARGV[1]  when the lease ends, Unix seconds
 -- ARGV[2]  what the keys of the queue's tasks begin with
 -- ARGV[3]  the attempt's name
--- Where ahead.lua comes before it:
+-- Where ahead.lua comes before it; with refusals.lua in its place there are none of these:
 -- ARGV[4]  the queue
 -- ARGV[5]  where the attempt runs
 -- ARGV[6]  what each place in a line adds to a waiter's timer, ms

@@ -9,7 +9,8 @@
 //
 //   - A dequeue is sent as our own script, which does the same and also stamps the
 //     task with the attempt's name, wipes the marks of earlier parking and, with an
-//     [Ahead], takes the task's lock.
+//     [Ahead], takes the task's lock, or else may hand over how often in a row the task
+//     has been refused it.
 //   - The retry or archive call of an attempt that is to be parked is sent as
 //     park.lua: active -> retry, nothing counted, nothing archived.
 //   - Every other acknowledgement is sent with a condition in front of asynq's own

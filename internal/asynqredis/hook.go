@@ -24,6 +24,8 @@ var (
 	attemptSource string
 	//go:embed encoded.lua
 	encodedSource string
+	//go:embed refusals.lua
+	refusalsSource string
 	//go:embed refuse.lua
 	refuseSource string
 	//go:embed ahead.lua
@@ -92,6 +94,12 @@ func (h *Hook) TakeAhead(a Ahead) {
 	h.dequeue = newScript(a.Source + attemptSource + encodedSource + asideSource + refuseSource + aheadSource + dequeueSource)
 }
 
+// CountRefusals has the attempts know how often in a row their tasks have been refused a lock,
+// for locks that are not taken ahead. Call it before the servers begin.
+func (h *Hook) CountRefusals() {
+	h.dequeue = newScript(attemptSource + refusalsSource + dequeueSource)
+}
+
 // Attempt returns the attempt of a task that is under way in this process, nil
 // when its dequeue was not seen.
 func (h *Hook) Attempt(queue, id string) *Attempt { return h.running.get(queue, id) }
@@ -145,6 +153,8 @@ type taken struct {
 	left  int64       // how many tasks are left in its queue, at least, also where none was taken
 	grant *lock.Grant // the lock that came with it, if any
 	came  int64       // when it came to a lock that could not be had, us by Redis' clock, or 0
+	// refusals is how often in a row it has been refused its lock.
+	refusals int64
 }
 
 // inRow is how many dequeues follow each other that do no more than to put tasks aside, ten
@@ -190,7 +200,7 @@ func (h *Hook) begin(t taken, queue, name string, leaseEnds any) {
 	if id, err := field([]byte(t.msg), fieldID); err == nil && id != "" {
 		charged, _ := retried([]byte(t.msg)) // it was read once already
 		lease, _ := leaseEnds.(int64)
-		h.running.add(&Attempt{Queue: queue, ID: id, Came: t.came, name: name, retried: charged, lease: lease, grant: t.grant})
+		h.running.add(&Attempt{Queue: queue, ID: id, Came: t.came, Refusals: int(t.refusals), name: name, retried: charged, lease: lease, grant: t.grant})
 	}
 }
 
@@ -242,13 +252,15 @@ func takenOf(got any, start time.Time) (t taken, refused []any, err error) {
 	switch len(parts) {
 	case 4:
 		t.came = number(3)
+	case 5:
+		t.came, t.refusals = number(3), number(4)
 	case 7:
 		t.grant = &lock.Grant{
 			Resource: text(3), Token: text(4), Fence: number(5), HandOff: time.Duration(number(6)) * time.Microsecond, Start: start,
 		}
 	}
 	if err != nil {
-		t.grant, t.came = nil, 0 // its ttl frees the lock
+		t.grant, t.came, t.refusals = nil, 0, 0 // its ttl frees the lock
 	}
 	return t, refused, nil
 }

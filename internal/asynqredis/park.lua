@@ -15,6 +15,7 @@
 -- ARGV[5]  its ticket in the line; '' when it stands in none
 -- ARGV[6]  the uniqueness key lives at least this long, ms
 -- ARGV[7]  now, Unix nanoseconds
+-- ARGV[8]  how often in a row it has been refused its lock, for the next attempt; '' for never
 --
 -- Returns {how often it has been parked, 1 if it was called already}; {-1, 0}
 -- when a later attempt has begun or the task is gone.
@@ -37,5 +38,6 @@ if called then
 else
   aside(KEYS[1], KEYS[4], ARGV[1], ARGV[2], ARGV[3], ARGV[5])
 end
+if ARGV[8] ~= '' then redis.call('HSET', KEYS[1], 'siding_refusals', ARGV[8]) end
 if KEYS[7] then prolong(KEYS[7], ARGV[1], tonumber(ARGV[6])) end
 return {redis.call('HINCRBY', KEYS[1], 'siding_parked', 1), called and 1 or 0}

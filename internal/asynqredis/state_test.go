@@ -141,7 +141,7 @@ func (s *state) places() map[string][]string {
 // Fields of a task's hash: asynq's own, and ours.
 var (
 	theirFields = []string{"msg", "state", "pending_since", "unique_key", "result"}
-	ourFields   = []string{"siding_attempt", "siding_ticket", "siding_called", "siding_parked", "siding_crashes", "siding_begun"}
+	ourFields   = []string{"siding_attempt", "siding_ticket", "siding_called", "siding_parked", "siding_refusals", "siding_crashes", "siding_begun"}
 )
 
 // problems returns what must not be, whatever has happened to the queue.
