@@ -33,6 +33,12 @@
 // servers, spread a queue over several asynq queues by the resources of its tasks:
 // those of one resource share a shard.
 //
+// # Locks elsewhere
+//
+// A server or guard that is given a [lock.Locker] takes its locks with that, wherever
+// they are. Where no line is kept for tasks they wait by timers that grow, and are
+// called by nobody; see [GuardConfig].
+//
 // # With your own asynq.Server
 //
 // [Guard] is the same protection as plain asynq middleware, see its example.

@@ -28,8 +28,31 @@ type ResourceFunc func(payload []byte) (string, error)
 
 // GuardConfig configures a [Guard]. The zero value works.
 type GuardConfig struct {
-	// Lock configures the lock. All guards on the same resources need the same prefix.
+	// Lock configures the locks, on the Redis of the tasks. All guards on the same
+	// resources need the same prefix.
 	Lock lock.Config
+	// Locker, if set, takes the locks instead, wherever its Store has them, such as on a
+	// quorum of Redis nodes or in etcd; Lock must then be zero. All guards on the same
+	// resources need the same locks, also while a fleet changes from one to the other: stop
+	// all servers first. The Options of the Locker are not used. The guard does not close it;
+	// close it after [Guard.Wait].
+	//
+	// Each task costs round trips to the Store besides those to Redis: no lock is taken in
+	// the step in which its task is dequeued. On a Store that has lines for waiters with a name
+	// ([lock.Options]), such as [lock.Redis], tasks wait in line and are called as ever.
+	//
+	// On a Store without, nobody calls them, and they are served in no order. A task whose
+	// lock cannot be had, as it is held or the Store does not answer, comes back after about
+	// 1 s, 2, 4, 8, 16, and then 20 s, each time half of that less to half of it more, at
+	// random: at most 30 s. It begins anew once it has had the lock. Without [Guard.Conn] there
+	// is no count, and it comes back every 1 to 1.5 s. Timers are kept in whole seconds: each
+	// fires up to a second early, and late by up to the server's DelayedTaskCheckInterval (5 s
+	// unless set). So after the lock was released, or has run out, a task that waits may take
+	// that interval and 30 s to come for it.
+	//
+	// On a Store without fencing tokens [lock.Fence] is 0 in handlers. A write that
+	// checks it then fails with [lock.ErrNoFence], which is a failure of the task's own.
+	Locker *lock.Locker
 	// Resources names, per task type, the resource of tasks that carry no
 	// [HeaderResource], such as those of a plain asynq client. Tasks with
 	// neither run unguarded.
@@ -64,6 +87,7 @@ type GuardConfig struct {
 type Guard struct {
 	cfg    GuardConfig
 	locker *lock.Locker
+	given  bool // locker is the caller's
 	rdb    redis.Scripter
 	hook   *asynqredis.Hook
 	bell   *asynqredis.Doorbell
@@ -78,8 +102,8 @@ type Guard struct {
 	faults     logEvery
 }
 
-// NewGuard returns a guard that keeps its locks on rdb, which must reach the
-// Redis that the tasks are in; the guard does not close it. Set
+// NewGuard returns a guard that keeps its locks on rdb, unless it is given a Locker. rdb
+// must reach the Redis that the tasks are in; the guard does not close it. Set
 // ContextTimeoutEnabled on rdb, so that calls to a Redis that hangs end in time.
 func NewGuard(rdb redis.Scripter, cfg GuardConfig) (*Guard, error) {
 	if cfg.Overrun < 0 {
@@ -96,7 +120,7 @@ func NewGuard(rdb redis.Scripter, cfg GuardConfig) (*Guard, error) {
 	if cfg.Observe == nil {
 		cfg.Observe = func(Event) {}
 	}
-	locker, err := lock.New(lock.RedisCalling(rdb, asynqredis.Summon()), cfg.Lock)
+	locker, err := lockerOf(rdb, cfg.Lock, cfg.Locker)
 	if err != nil {
 		return nil, err
 	}
@@ -107,13 +131,16 @@ func NewGuard(rdb redis.Scripter, cfg GuardConfig) (*Guard, error) {
 	g := &Guard{
 		cfg:    cfg,
 		locker: locker,
+		given:  cfg.Locker != nil,
 		rdb:    rdb,
 		self:   fmt.Sprintf("%s (pid %d)", host, os.Getpid()),
 	}
 	g.background, g.end = context.WithCancel(context.Background())
 	g.hook = asynqredis.NewHook(cfg.Logger, g.begun)
 	g.bell = asynqredis.NewDoorbell(cfg.Logger)
-	if _, cluster := rdb.(*redis.ClusterClient); !cluster {
+	if _, cluster := rdb.(*redis.ClusterClient); g.given {
+		g.hook.CountRefusals()
+	} else if !cluster {
 		source, args := locker.Ahead()
 		g.hook.TakeAhead(asynqredis.Ahead{
 			Source: source, Args: args, Host: g.self,
@@ -122,6 +149,25 @@ func NewGuard(rdb redis.Scripter, cfg GuardConfig) (*Guard, error) {
 		})
 	}
 	return g, nil
+}
+
+// checkLocks returns an error where there is a Locker as well as what to make one of.
+func checkLocks(cfg lock.Config, given *lock.Locker) error {
+	if given == nil {
+		return cfg.Validate()
+	}
+	if cfg != (lock.Config{}) {
+		return errors.New("queue: lock and locker: want one of them, as a locker has a configuration of its own")
+	}
+	return nil
+}
+
+// lockerOf returns the given Locker, or one on the Redis of the tasks.
+func lockerOf(rdb redis.Scripter, cfg lock.Config, given *lock.Locker) (*lock.Locker, error) {
+	if err := checkLocks(cfg, given); err != nil || given != nil {
+		return given, err
+	}
+	return lock.New(lock.RedisCalling(rdb, asynqredis.Summon()), cfg)
 }
 
 // begun is told when the server takes its first task.
@@ -238,9 +284,10 @@ func (r *run) sendBack(e *unchargedError) error {
 		return e // asynq's own retry, not charged by way of Wrap
 	}
 	r.attempt.Park(asynqredis.Park{
-		At:     time.Now().Add(e.after),
-		Ticket: e.ticket,
-		Done:   func(parked int) { r.parked(parked, e) },
+		At:       time.Now().Add(e.after),
+		Ticket:   e.ticket,
+		Refusals: e.refusals,
+		Done:     func(parked int) { r.parked(parked, e) },
 	})
 	return e
 }
@@ -333,13 +380,28 @@ func (r *run) refused(ctx context.Context, err error) *unchargedError {
 	var busy *lock.BusyError
 	if !errors.As(err, &busy) {
 		r.faults.fault(ctx, r.log(), "a lock could not be asked for", err)
-		return &unchargedError{reason: err.Error(), after: jitter(unlinedDelay), cause: err}
+		e := &unchargedError{reason: err.Error(), after: jitter(unlinedDelay), cause: err}
+		r.lookAgain(e)
+		return e
 	}
 	if busy.Next != nil {
 		r.call(ctx, busy.Next)
 	}
 	r.log().DebugContext(ctx, "resource busy", "place", busy.Place)
-	return &unchargedError{reason: busyReason(busy), after: timerOf(busy), ticket: busy.Ticket, cause: busy}
+	e := &unchargedError{reason: busyReason(busy), after: timerOf(busy), ticket: busy.Ticket, cause: busy}
+	if busy.Place == 0 {
+		r.lookAgain(e)
+	}
+	return e
+}
+
+// lookAgain has a task come back the later the more often in a row its lock, of a Locker that
+// the guard was given, could not be had: nobody will call it.
+func (r *run) lookAgain(e *unchargedError) {
+	if r.given && r.attempt != nil {
+		e.refusals = r.attempt.Refusals + 1
+		e.after = spread(lookAfter(e.refusals))
+	}
 }
 
 // refusedAhead is told of a task that was put aside before it came to its handler.

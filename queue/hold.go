@@ -98,7 +98,7 @@ func (r *run) release(ctx context.Context, lease *lock.Lease, err error) error {
 // before, as then there may be more who wait.
 func (r *run) handOver(ctx context.Context, lease *lock.Lease) error {
 	var seat *asynqredis.Seat
-	if _, waited := lease.HandedOff(); waited && r.attempt != nil {
+	if _, waited := lease.HandedOff(); waited && r.attempt != nil && !r.given {
 		seat = r.bell.Seat(r.info.Queue)
 	}
 	if seat == nil {

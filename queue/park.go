@@ -15,7 +15,9 @@ type unchargedError struct {
 	reason string        // shown as the task's last error
 	after  time.Duration // when the task tries again by itself
 	ticket int64         // its ticket in the line, 0 when it stands in none
-	cause  error
+	// refusals is how often in a row it has been refused a lock that has no line, with this.
+	refusals int
+	cause    error
 }
 
 func (e *unchargedError) Error() string { return e.reason }
@@ -68,7 +70,27 @@ const (
 	foreignLongest = 30 * time.Second
 	// unlinedDelay is for tasks that stand in no line.
 	unlinedDelay = time.Second
+	// Where there is no line, the tasks look themselves: soon at first, as most locks are
+	// held for long enough to meet and no longer, and then less often, as each look takes a
+	// worker and a call to every node of the locks. A thousand that wait for one resource
+	// are some fifty looks a second. The longest is 30 s with its jitter, see spread.
+	firstLook   = time.Second
+	longestLook = 20 * time.Second
 )
+
+// lookAfter returns when a task that has been refused so often in a row is to look
+// again, if there is no line, without the jitter that [spread] adds.
+func lookAfter(refusals int) time.Duration {
+	d := firstLook
+	for ; refusals > 1 && d < longestLook; refusals-- {
+		d *= 2
+	}
+	return min(d, longestLook)
+}
+
+// spread takes off or adds up to a half, at random: those who were refused together are to
+// come one by one. asynq keeps whole seconds, so those of one second still do.
+func spread(d time.Duration) time.Duration { return d/2 + rand.N(d) }
 
 // waitFor returns when a refused task is to try again by itself, without the
 // jitter that [timerOf] adds.

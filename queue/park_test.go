@@ -3,6 +3,7 @@ package queue
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -62,6 +63,39 @@ func TestJitterBounds(t *testing.T) {
 		}
 		if !differ {
 			t.Errorf("jitter(%v): want different values, have %v only", d, first)
+		}
+	}
+}
+
+func TestLookAfter(t *testing.T) {
+	t.Parallel()
+	for refusals, want := range map[int]time.Duration{
+		0: time.Second, 1: time.Second, 2: 2 * time.Second, 3: 4 * time.Second, 4: 8 * time.Second, 5: 16 * time.Second,
+		6: 20 * time.Second, 7: 20 * time.Second, 100: 20 * time.Second, math.MaxInt: 20 * time.Second,
+	} {
+		if have := lookAfter(refusals); have != want {
+			t.Errorf("refusal %d: want %v, have %v", refusals, want, have)
+		}
+	}
+}
+
+// Half of the delay is taken off at most, and half of it added: the longest is 30 s.
+func TestSpreadBounds(t *testing.T) {
+	t.Parallel()
+	for d, bounds := range map[time.Duration][2]time.Duration{
+		firstLook:   {500 * time.Millisecond, 1500 * time.Millisecond},
+		longestLook: {10 * time.Second, 30 * time.Second},
+	} {
+		least, most := d, d
+		for range 1000 {
+			have := spread(d)
+			least, most = min(least, have), max(most, have)
+		}
+		if least < bounds[0] || most >= bounds[1] {
+			t.Errorf("spread(%v): want from %v to below %v, have %v to %v", d, bounds[0], bounds[1], least, most)
+		}
+		if least > d*3/4 || most < d*5/4 {
+			t.Errorf("spread(%v): want it wide, have %v to %v", d, least, most)
 		}
 	}
 }

@@ -29,7 +29,9 @@ type mortal struct {
 
 func (m *mortal) serve(t *testing.T, b *bundle, st *stage) {
 	t.Helper()
-	m.guardConfig.Lock.TTL = cmp.Or(m.guardConfig.Lock.TTL, 2*time.Second)
+	if m.guardConfig.Locker == nil {
+		m.guardConfig.Lock.TTL = cmp.Or(m.guardConfig.Lock.TTL, 2*time.Second)
+	}
 	m.onTasks = func(_ context.Context, cmd redis.Cmder, send func() error) error {
 		switch {
 		case m.dead.Load():

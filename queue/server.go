@@ -56,8 +56,12 @@ type ServerConfig struct {
 	// Shutdown is called; then their contexts end and they are put back.
 	// Defaults to 8 s.
 	ShutdownTimeout time.Duration
-	// Lock configures the lock that guards tasks.
+	// Lock configures the locks that guard tasks, on the Redis of the tasks.
 	Lock lock.Config
+	// Locker, if set, takes the locks instead, wherever its Store has them; see
+	// [GuardConfig]. A timer that has run out is found within TimerInterval. The server does
+	// not close it; close it after Shutdown.
+	Locker *lock.Locker
 	// Resources names, per task type, the resource of tasks that name none
 	// themselves, such as those of a plain asynq client.
 	Resources map[string]ResourceFunc
@@ -124,7 +128,7 @@ func (c ServerConfig) Validate() error {
 			return fmt.Errorf("queue: %s: want %v or more, have %v", d.name, d.least, d.have)
 		}
 	}
-	return c.Lock.Validate()
+	return checkLocks(c.Lock, c.Locker)
 }
 
 // A Server runs tasks. Register handlers with [Handle], then Start, then Shutdown.
@@ -151,8 +155,8 @@ const (
 type route func(ctx context.Context, payload []byte) error
 
 // NewServer checks the configuration; it does not connect yet. The server makes its
-// own clients from opts, one for the locks, one for the doorbell and one for each lane, and
-// closes them on Shutdown. ContextTimeoutEnabled is set on all of them.
+// own clients from opts, one for the locks and its other calls, one for the doorbell and
+// one for each lane, and closes them on Shutdown. ContextTimeoutEnabled is set on all of them.
 func NewServer(opts *redis.UniversalOptions, cfg ServerConfig) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -163,7 +167,7 @@ func NewServer(opts *redis.UniversalOptions, cfg ServerConfig) (*Server, error) 
 	s := &Server{cfg: cfg, routes: make(map[string]route), locks: newClient(o, cfg.Concurrency)}
 	var err error
 	s.guard, err = NewGuard(s.locks, GuardConfig{
-		Lock: cfg.Lock, Resources: cfg.Resources, Recovery: cfg.Recovery, NoDoorbell: cfg.NoDoorbell,
+		Lock: cfg.Lock, Locker: cfg.Locker, Resources: cfg.Resources, Recovery: cfg.Recovery, NoDoorbell: cfg.NoDoorbell,
 		Observe: cfg.Observe, Logger: cfg.Logger,
 	})
 	if err != nil {

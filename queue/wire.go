@@ -145,8 +145,9 @@ func (g *Guard) leaveLine(ctx context.Context, t *asynq.Task) {
 
 // Wait returns when no handler holds a lock any more and nobody is being
 // called, or when ctx ends, with its error. It also ends what the guard has running
-// in the background. Call it once all its servers have been shut down, and before
-// Redis is closed: asynq itself does not wait for handlers whose time is over.
+// in the background, and closes its Locker unless it was given one. Call it once all its
+// servers have been shut down, and before Redis is closed: asynq itself does not wait for
+// handlers whose time is over.
 func (g *Guard) Wait(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() {
@@ -154,7 +155,9 @@ func (g *Guard) Wait(ctx context.Context) error {
 		g.bell.Close()
 		g.recoverer.close()
 		g.work.Wait()
-		g.locker.Close()
+		if !g.given {
+			g.locker.Close()
+		}
 		close(done)
 	}()
 	select {
