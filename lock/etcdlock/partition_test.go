@@ -197,3 +197,25 @@ func TestHoldersOutliveALeader(t *testing.T) {
 	release(t, holder)
 	line.wantServed(0, 1, 2)
 }
+
+// TestMemberHangs: requests go to the other members, within the time of the call.
+func TestMemberHangs(t *testing.T) {
+	t.Parallel()
+	servers := etcdtest.StartCluster(t, 3)
+	locker, _ := lockerOn(t, connect(t, etcdtest.Addrs(servers...)...), lock.Config{})
+	release(t, take(t, locker, t.Name())) // the client knows all members
+	leader := etcdtest.Leader(t, servers)
+	for _, s := range servers {
+		if s != leader {
+			s.Pause(t)
+			break
+		}
+	}
+	for range 6 {
+		lease := take(t, locker, t.Name())
+		if err := lease.Renew(t.Context()); err != nil {
+			t.Errorf("renew: %v", err)
+		}
+		release(t, lease)
+	}
+}
