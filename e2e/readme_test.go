@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/sidingq/siding/internal/etcdtest"
 )
 
 // Every command of the README is run as it stands there, but for what a test
@@ -32,6 +34,8 @@ func TestReadmeCommands(t *testing.T) {
 			line = strings.TrimSpace(line)
 			ran++
 			switch {
+			case strings.HasPrefix(line, "cd lock/etcdlock && go run ./example"):
+				s.shell(t, root, line+" -etcd "+etcdtest.Start(t).Addr)
 			case line == "make test":
 				s.shell(t, root, "make -n test") // this test is part of it
 			case strings.HasPrefix(line, "go run ./cmd/worker --demo") && !strings.Contains(line, "--once"):

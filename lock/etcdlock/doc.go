@@ -2,7 +2,10 @@
 // not enough for, because its locks must survive the loss of a machine without being
 // given twice. It is a module of its own, so that only those who use it build etcd's client.
 //
-//	client, err := clientv3.New(clientv3.Config{Endpoints: endpoints})
+//	client, err := clientv3.New(clientv3.Config{
+//		Endpoints: endpoints,
+//		DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: 3 * time.Second, // leaves members that hang
+//	})
 //	...
 //	store := etcdlock.New(client)
 //	locker, err := lock.New(store, lock.Config{})

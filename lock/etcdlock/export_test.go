@@ -7,14 +7,19 @@ func Age(s *Store, d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.swept = s.swept.Add(-d)
+	for _, ses := range s.waiting {
+		if !ses.left.IsZero() {
+			ses.left = ses.left.Add(-d)
+		}
+	}
 	for _, ses := range s.held {
 		ses.until = ses.until.Add(-d)
 	}
 }
 
-// Held is how many sessions s knows that may hold a lock.
-func Held(s *Store) int {
+// Known is how many sessions s knows.
+func Known(s *Store) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return max(len(s.held), len(s.owners))
+	return max(len(s.held), len(s.owners)) + len(s.waiting)
 }

@@ -42,17 +42,19 @@ func (s *Store) Owner(ctx context.Context) (Owner, error) {
 
 // Commit applies ops, which are to be on keys of etcd, in one transaction, if the lock under
 // which ctx runs is held at that moment. If it is not, nothing is changed and the error
-// matches [lock.ErrLost]. Other errors are those of [Store.Owner] and of etcd; after one of
-// etcd's the transaction may have been applied. For conditions of your own use
+// matches [lock.ErrLost]. Other errors are those of [Store.Owner] and of etcd, which is given
+// 3 s; after one of etcd's the transaction may have been applied. For conditions of your own use
 // [clientv3.OpTxn] or [Owner.Held].
 func (s *Store) Commit(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
 	owner, err := s.Owner(ctx)
 	if err != nil {
 		return nil, err
 	}
+	ctx, cancel := bounded(ctx, 4*longestCall)
+	defer cancel()
 	resp, err := s.client.Txn(ctx).If(owner.Held()).Then(ops...).Commit()
 	if err != nil {
-		return nil, fmt.Errorf("etcdlock: commit: %w", err)
+		return nil, fmt.Errorf("etcdlock: commit: %w", failed(ctx, err))
 	}
 	if !resp.Succeeded {
 		return nil, fmt.Errorf("etcdlock: commit refused, as revision %d holds the lock no longer: %w", owner.Revision, lock.ErrLost)

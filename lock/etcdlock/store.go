@@ -158,7 +158,10 @@ func (s *Store) taken(c lock.Claim, ses *session, revision int64) lock.Answer {
 func (s *Store) refusal(ctx context.Context, c lock.Claim, holder *mvccpb.KeyValue) lock.Answer {
 	a := lock.Answer{Holder: string(holder.Value), Left: c.TTL}
 	if holder.Lease != 0 {
-		if resp, err := s.client.TimeToLive(ctx, clientv3.LeaseID(holder.Lease)); err == nil {
+		resp, err := ask(ctx, func(ctx context.Context) (*clientv3.LeaseTimeToLiveResponse, error) {
+			return s.client.TimeToLive(ctx, clientv3.LeaseID(holder.Lease))
+		})
+		if err == nil {
 			a.Left = time.Duration(max(1, resp.TTL)) * time.Second
 		}
 	}
@@ -249,8 +252,8 @@ func (s *Store) drop(ctx context.Context, c lock.Claim, ses *session) {
 	_, _ = s.end(ctx, ses)
 }
 
-// sweep drops, now and then, what is known of sessions that have ended and that nobody
-// has released. s.mu is held.
+// sweep drops, now and then, what is known of sessions that have ended, because nobody has
+// released them or etcd could not be asked to end them. s.mu is held.
 func (s *Store) sweep() {
 	const every = time.Minute
 	now := time.Now()
@@ -261,6 +264,11 @@ func (s *Store) sweep() {
 	for token, ses := range s.held {
 		if now.Sub(ses.until) > every {
 			s.forget(token, ses)
+		}
+	}
+	for waiter, ses := range s.waiting {
+		if !ses.left.IsZero() && now.Sub(ses.left) > every {
+			delete(s.waiting, waiter)
 		}
 	}
 }
@@ -277,6 +285,7 @@ type session struct {
 	place    int64              // in line, when it joined
 	joined   time.Time          // when that was
 	called   time.Time          // when its turn came
+	left     time.Time          // when it left the line
 	stop     context.CancelFunc // ends what keeps the place; nil while nothing does
 }
 
@@ -323,6 +332,7 @@ func (ses *session) is(kv *mvccpb.KeyValue) bool {
 
 // leave ends what keeps the place in line. Store.mu is held.
 func (ses *session) leave() {
+	ses.left = time.Now()
 	if ses.stop != nil {
 		ses.stop()
 	}

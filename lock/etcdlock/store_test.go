@@ -144,11 +144,33 @@ func TestSweep(t *testing.T) {
 		t.Fatal(err)
 	}
 	release(t, take(t, locker, "another"))
-	if have := etcdlock.Held(store); have != 1 {
+	if have := etcdlock.Known(store); have != 1 {
 		t.Errorf("want one session known, have %d", have)
 	}
-	release(t, kept)
-	if have := etcdlock.Held(store); have != 0 {
+	// One that leaves the line while etcd does not answer, for longer than it is tried.
+	ctx, cancel := context.WithCancel(t.Context())
+	waited := make(chan error, 1)
+	go func() {
+		_, err := locker.With(lock.Options{Wait: lock.InLine()}).Acquire(ctx, "kept")
+		waited <- err
+	}()
+	eventually(t, "it in line", func() bool { return etcdlock.Known(store) == 2 })
+	server.Pause(t)
+	cancel()
+	if err := <-waited; !errors.Is(err, context.Canceled) {
+		t.Errorf("want context.Canceled, have %v", err)
+	}
+	locker.Close() // tries no more
+	etcdlock.Age(store, 2*time.Minute)
+	server.Resume(t)
+	_ = kept.Release(t.Context()) // it may have expired meanwhile
+	other, err := lock.New(store, lock.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(other.Close)
+	release(t, take(t, other, "another"))
+	if have := etcdlock.Known(store); have != 0 {
 		t.Errorf("want no session known, have %d", have)
 	}
 }
