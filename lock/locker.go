@@ -293,7 +293,7 @@ func busyOf(resource string, a Answer) *BusyError {
 	switch {
 	case a.Reserved:
 		busy.Holder = "the next in line"
-	case a.Split:
+	case a.Split && a.Holder == "":
 		busy.Holder = "nobody yet, as several asked at once"
 	case ours:
 		_, busy.Holder, _ = strings.Cut(rest, ":")

@@ -85,3 +85,22 @@ func TestSplitVoteAndTheCaller(t *testing.T) {
 		}
 	})
 }
+
+// undecided is a store that cannot tell whether somebody has enough of the votes.
+type undecided struct{ lock.Store }
+
+func (undecided) Acquire(context.Context, lock.Claim) (lock.Answer, error) {
+	return lock.Answer{Split: true, Holder: "siding:1:worker 2", Left: 3 * time.Second}, nil
+}
+
+// TestSplitVoteNamesWhoMayHoldIt, and still asks again first.
+func TestSplitVoteNamesWhoMayHoldIt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		_, err := lockerOn(t, undecided{}).Acquire(t.Context(), "order:1")
+		busy, ok := errors.AsType[*lock.BusyError](err)
+		if !ok || busy.Holder != "worker 2" || busy.Foreign || busy.Remaining != 3*time.Second {
+			t.Errorf("want it busy with worker 2 for 3s, have %v", err)
+		}
+	})
+}

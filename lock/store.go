@@ -101,8 +101,9 @@ type Answer struct {
 	Holder string
 	// Reserved is set while the lock is kept for a waiter, and nobody holds it.
 	Reserved bool
-	// Split is set when nobody holds it, as of several who asked at once none got enough
-	// of the votes. They are to ask again, each after a time of its own.
+	// Split is set when nobody was seen to hold it, as of several who asked at once none got
+	// enough of the votes. They are to ask again, each after a time of its own. Holder is
+	// who may hold it all the same, "" for nobody.
 	Split bool
 	// Left is how long the lock lives on if nobody renews it.
 	Left time.Duration
