@@ -1,26 +1,13 @@
 package lock_test
 
 import (
-	"context"
-	"encoding/json"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"regexp"
-	"runtime/debug"
-	"strings"
 	"testing"
-	"time"
+
+	"github.com/sidingq/siding/internal/mutants"
 )
 
-// mutants are mistakes that one could make in this package, each with the tests
-// that find it. The edit replaces a text that is in the file once.
-var mutants = []struct {
-	name     string
-	file     string
-	old, new string
-	found    []string
-}{
+// mistakes that one could make in this package, each with the tests that find it.
+var mistakes = []mutants.Mutant{
 	{
 		"the trust window is ignored", "tenure.go",
 		"deadline := t.start.Add(t.cfg.TTL - t.cfg.Margin)",
@@ -185,110 +172,7 @@ var mutants = []struct {
 	},
 }
 
-// TestMutants makes each mistake in a copy of the package, and wants it found by
-// all the tests that are named for it. Without a mistake they have to succeed.
-//
-//nolint:paralleltest // builds would slow down the tests beside it, of which some race with a clock
+//nolint:paralleltest // see mutants.Run
 func TestMutants(t *testing.T) {
-	if testing.Short() {
-		t.Skip("builds the package many times")
-	}
-	gotool, err := exec.LookPath("go")
-	if err != nil {
-		t.Skip("needs the go tool")
-	}
-	var all []string
-	for _, m := range mutants {
-		all = append(all, m.found...)
-	}
-	output := runTests(t, os.Args[0], all)
-	for _, test := range all {
-		if !strings.Contains(output, "--- PASS: "+test+" (") {
-			t.Fatalf("want %s to succeed without a mistake, have:\n%s", test, output)
-		}
-	}
-	const builders = 2
-	slots := make(chan struct{}, builders) // the tests mostly wait, so that they need none
-	for _, m := range mutants {
-		t.Run(m.name, func(t *testing.T) {
-			t.Parallel()
-			slots <- struct{}{}
-			program := func() string {
-				defer func() { <-slots }()
-				return buildWith(t, gotool, m.file, m.old, m.new)
-			}()
-			output := runTests(t, program, m.found)
-			for _, test := range m.found {
-				if !strings.Contains(output, "--- FAIL: "+test+" (") {
-					t.Errorf("want the mistake found by %s, have:\n%s", test, output)
-				}
-			}
-		})
-	}
-}
-
-// buildWith builds the tests of this package with one edit of a file, and with
-// the race detector if that runs now, so that what it needs is built already.
-func buildWith(t *testing.T, gotool, file, old, with string) (program string) {
-	t.Helper()
-	source, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := strings.Count(string(source), old); n != 1 {
-		t.Fatalf("want this once in %s, have it %d times: %s", file, n, old)
-	}
-	path, err := filepath.Abs(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	edited, overlay, program := filepath.Join(dir, file), filepath.Join(dir, "overlay.json"), filepath.Join(dir, "mutant.test")
-	replace, err := json.Marshal(map[string]any{"Replace": map[string]string{path: edited}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, text := range map[string][]byte{
-		edited:  []byte(strings.Replace(string(source), old, with, 1)),
-		overlay: replace,
-	} {
-		if err := os.WriteFile(name, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	args := []string{"test", "-c", "-overlay", overlay, "-o", program, "-vet=off", "-gcflags=-N -l"} // quickly
-	if info, ok := debug.ReadBuildInfo(); ok {
-		for _, s := range info.Settings {
-			if s.Key == "-race" && s.Value == "true" {
-				args = append(args, "-race")
-			}
-		}
-	}
-	if out, err := exec.CommandContext(t.Context(), gotool, append(args, ".")...).CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
-	}
-	return program
-}
-
-// runTests runs the named tests of a test program and returns what it said.
-func runTests(t *testing.T, program string, names []string) string {
-	t.Helper()
-	patterns := make([]string, len(names))
-	for i, name := range names {
-		parts := strings.Split(name, "/")
-		for j, part := range parts {
-			parts[j] = "^" + regexp.QuoteMeta(part) + "$"
-		}
-		patterns[i] = strings.Join(parts, "/")
-	}
-	const longest = 2 * time.Minute
-	ctx, cancel := context.WithTimeout(t.Context(), longest)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, program, "-test.v", "-test.run="+strings.Join(patterns, "|"))
-	cmd.Env = append(os.Environ(), historySecondsEnv+"=4") // so that no mistake stays hidden by chance
-	out, err := cmd.CombinedOutput()
-	if ctx.Err() != nil {
-		t.Errorf("want an end of the tests within %v: %v", longest, err)
-	}
-	return string(out)
+	mutants.Run(t, mistakes, historySecondsEnv+"=4") // so that no mistake stays hidden by chance
 }
