@@ -19,6 +19,7 @@ func TestLockCasesAreTested(t *testing.T) {
 		"interop":    sources(t, "interop/*_test.go"),
 		"sqlfence":   sources(t, "sqlfence/*_test.go"),
 		"redisfence": sources(t, "redisfence/*_test.go"),
+		"redlock":    sources(t, "redlock/*_test.go"),
 		"queue":      sources(t, "../queue/*_test.go"),
 	}
 	suite := make(map[string]bool)

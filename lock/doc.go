@@ -97,6 +97,9 @@
 //   - Sentinel, or a replica: survives the loss of a machine; a lock granted in the
 //     moment before may be granted again. min-replicas-to-write narrows that.
 //   - Cluster: the same for each of its masters; for more locks than one serves.
+//   - A majority of independent servers, see package lock/redlock: survives the loss of
+//     a minority of them, and forgets no lock if they are restarted as said there. It has no
+//     fencing token and no line, so it is for efficiency only.
 //
 // Each wants maxmemory-policy noeviction, as an evicted lock is a lost one. Give
 // the client ContextTimeoutEnabled, see [Redis]. See docs/lock-cases.md in the

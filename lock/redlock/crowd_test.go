@@ -1,0 +1,145 @@
+package redlock_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sidingq/siding/lock"
+)
+
+// believers are all who think that they hold the lock.
+type believers struct {
+	mu    sync.Mutex
+	lease *lock.Lease
+	count int
+}
+
+// enter notes a holder, and returns an error if there is one already. Who comes late, and
+// whose lease has ended since, is none.
+func (b *believers) enter(lease *lock.Lease) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.lease != nil && b.lease.Valid() && lease.Valid() {
+		return errors.New("want one holder at a time, have two")
+	}
+	b.lease = lease
+	b.count++
+	return nil
+}
+
+func (b *believers) leave(lease *lock.Lease) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.lease == lease {
+		b.lease = nil
+	}
+}
+
+// TestCrowdUnderFaults: while nodes are killed, restarted at once and stopped, sometimes most
+// of them, at most one of many processes believes that it holds the lock. Afterwards each gets it.
+func TestCrowdUnderFaults(t *testing.T) {
+	t.Parallel()
+	const processes, faults = 4, 8
+	f := startFleet(t, 5)
+	f.voteForLocksOf(brief.TTL)
+	quick := careful // so that much happens
+	quick.NodeTimeout = 200 * time.Millisecond
+	ctx, over := ctxOf(t), make(chan struct{})
+	var b believers
+	var all sync.WaitGroup
+	for range processes {
+		locker := lockerOn(t, f.store(quick), brief).With(lock.Options{Wait: lock.Fixed(5 * time.Millisecond)})
+		all.Go(func() {
+			for last := false; !last; {
+				select {
+				case <-over:
+					last = true // once more, without faults
+				default:
+				}
+				lease, err := locker.Acquire(ctx, f.Name())
+				if err != nil {
+					if last {
+						t.Errorf("want the lock after all faults, have %v", err)
+					}
+					continue
+				}
+				if err := b.enter(lease); err != nil {
+					t.Error(err)
+				}
+				work := lease.Keep(ctx)
+				timer := time.NewTimer(rand.N(30 * time.Millisecond))
+				if rand.N(10) == 0 {
+					timer.Reset(brief.TTL + rand.N(brief.TTL))
+				}
+				select {
+				case <-work.Done():
+				case <-timer.C:
+				}
+				timer.Stop()
+				b.leave(lease)
+				_ = lease.Release(ctx)
+			}
+		})
+	}
+	for range faults {
+		i := rand.N(len(f.servers))
+		if rand.N(2) == 0 {
+			if err := f.servers[i].Revive(ctx); err != nil {
+				t.Error(err)
+			}
+		}
+		f.servers[i].Pause()
+		pause(rand.N(brief.TTL))
+		f.servers[i].Resume()
+		pause(rand.N(brief.TTL))
+	}
+	f.voteForLocksOf(brief.TTL)
+	close(over)
+	all.Wait()
+	if b.count <= processes {
+		t.Errorf("want locks taken between the faults, have none")
+	}
+	t.Logf("taken %d times", b.count)
+}
+
+func pause(d time.Duration) { <-time.NewTimer(d).C }
+
+// TestContendersWhoTryOnce, again and again until they had it: votes are split, nobody
+// starves, and no two have it at once.
+func TestContendersWhoTryOnce(t *testing.T) {
+	t.Parallel()
+	const processes, rounds = 8, 5
+	f := startFleet(t, 5)
+	var b believers
+	var all sync.WaitGroup
+	ctx := ctxOf(t)
+	for range processes {
+		locker := f.process(lock.Config{})
+		all.Go(func() {
+			for had := 0; had < rounds; {
+				lease, err := locker.Acquire(ctx, f.Name())
+				if errors.Is(err, lock.ErrBusy) && ctx.Err() == nil {
+					pause(rand.N(5 * time.Millisecond))
+					continue
+				}
+				if err != nil {
+					t.Errorf("want a lease or ErrBusy, have %v", err)
+					return
+				}
+				if err := b.enter(lease); err != nil {
+					t.Error(err)
+				}
+				b.leave(lease)
+				if err := lease.Release(ctx); err != nil {
+					t.Error(err)
+				}
+				had++
+			}
+		})
+	}
+	all.Wait()
+	f.wantFree()
+}

@@ -1,0 +1,125 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/lock/locktest"
+	"github.com/sidingq/siding/lock/redlock"
+)
+
+// A memory is a node in memory, as one of the processes sees it.
+type memory struct {
+	lock.Store
+
+	run    string
+	delays chan time.Duration // of the claims; nil if nobody wants to know
+}
+
+func (m memory) Acquire(ctx context.Context, claim lock.Claim, delay time.Duration) (redlock.Vote, error) {
+	if m.delays != nil {
+		m.delays <- delay
+	}
+	claim.Waiter = "" // a node has no line
+	a, err := m.Store.Acquire(ctx, claim)
+	if !a.Taken {
+		return redlock.No(m.run, a.Holder, a.Left), err
+	}
+	return redlock.Yes(m.run), err
+}
+
+func (m memory) Renew(ctx context.Context, key, token string, ttl time.Duration) (redlock.Vote, error) {
+	return m.vote(m.Store.Renew(ctx, key, token, ttl, ttl))
+}
+
+func (m memory) Release(ctx context.Context, key, token string) (redlock.Vote, error) {
+	return m.vote(second(m.Store.Release(ctx, key, token, lock.Line{Nonce: "n", Grace: time.Second, Keep: time.Hour})))
+}
+
+func (m memory) vote(err error) (redlock.Vote, error) {
+	if errors.Is(err, lock.ErrLost) {
+		return redlock.No(m.run, "", 0), nil
+	}
+	return redlock.Yes(m.run), err
+}
+
+// memories are nodes of which the tests in bubbles use the lock of order:1.
+type memories []*locktest.Memory
+
+func newMemories(n int) (m memories) {
+	for range n {
+		m = append(m, locktest.NewMemory())
+	}
+	return m
+}
+
+// open is the store of one more process, with a network to each of the nodes.
+func (m memories) open(t *testing.T, cfg redlock.Config) (lock.Store, []*locktest.Network) {
+	t.Helper()
+	t.Cleanup(func() { time.Sleep(time.Minute) }) // calls that nobody waited for end
+	voters, networks := make([]redlock.Voter, len(m)), make([]*locktest.Network, len(m))
+	for i, node := range m {
+		store, network := locktest.Faulty(node)
+		voters[i], networks[i] = memory{Store: store, run: fmt.Sprint(i)}, network
+	}
+	return redlock.NewOf(cfg, voters...), networks
+}
+
+// process is a locker of one more process.
+func (m memories) process(t *testing.T, cfg redlock.Config) (*lock.Locker, []*locktest.Network) {
+	t.Helper()
+	store, networks := m.open(t, cfg)
+	return lockerOn(t, store, lock.Config{}), networks
+}
+
+const key = "lock:order:1"
+
+// put stores a value on some nodes, as another program would; "" deletes it.
+func (m memories) put(value string, nodes ...int) {
+	for _, i := range nodes {
+		m[i].Put(key, value, time.Hour)
+	}
+}
+
+// on says which nodes hold something: "+" of ours, "-" of another program, "." of nobody.
+func (m memories) on() (nodes string) {
+	for _, node := range m {
+		switch value := node.Value(key); {
+		case value == "":
+			nodes += "."
+		case len(value) > len("siding:") && value[:len("siding:")] == "siding:":
+			nodes += "+"
+		default:
+			nodes += "-"
+		}
+	}
+	return nodes
+}
+
+func (m memories) wantOn(t *testing.T, what, want string) {
+	t.Helper()
+	if have := m.on(); have != want {
+		t.Errorf("%s: want the nodes %s, have %s", what, want, have)
+	}
+}
+
+// far is a network that takes so long in either direction.
+func far(d func() time.Duration) locktest.Fault {
+	return func(_ context.Context, _ string, act func() error) error {
+		time.Sleep(d())
+		err := act()
+		time.Sleep(d())
+		return err
+	}
+}
+
+// each sets a fault for some of the networks.
+func each(networks []*locktest.Network, fault locktest.Fault, nodes ...int) {
+	for _, i := range nodes {
+		networks[i].Set(fault)
+	}
+}

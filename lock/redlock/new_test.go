@@ -1,0 +1,132 @@
+package redlock_test
+
+import (
+	"errors"
+	"net"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/redistest"
+	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/lock/locktest"
+	"github.com/sidingq/siding/lock/redlock"
+)
+
+func TestNewRefuses(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, 3)
+	host, port, err := net.SplitHostPort(f.servers[0].Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	deaf := redis.NewClient(&redis.Options{Addr: f.servers[2].Addr})
+	t.Cleanup(func() { _ = deaf.Close() })
+	otherDB := redis.NewClient(&redis.Options{Addr: f.servers[0].Addr, DB: 1, ContextTimeoutEnabled: true})
+	t.Cleanup(func() { _ = otherDB.Close() })
+	a, b, c := f.admins[0], f.admins[1], f.admins[2]
+	away := clientOf(t, "127.0.0.1:1")
+	replica := redistest.Start(t, "--replicaof", host, port).Client(t)
+	cluster := redistest.Start(t, "--cluster-enabled", "yes").Client(t)
+	secret := clientOf(t, redistest.Start(t, "--requirepass", "secret").Addr)
+	for _, tc := range []struct {
+		name  string
+		nodes []*redis.Client
+		cfg   redlock.Config
+		want  string // "" for none
+	}{
+		{"no nodes", nil, redlock.Config{}, `nodes: want 3 or more, as of fewer none may fail, have 0$`},
+		{"one node", []*redis.Client{a}, redlock.Config{}, `nodes: want 3 or more, as of fewer none may fail, have 1$`},
+		{"two nodes", []*redis.Client{a, b}, redlock.Config{}, `nodes: want 3 or more, as of fewer none may fail, have 2$`},
+		{"no client", []*redis.Client{a, nil, c}, redlock.Config{}, `node 2: want a client, have nil$`},
+		{"no deadlines", []*redis.Client{a, b, deaf}, redlock.Config{}, `node 3 \(.*\): want ContextTimeoutEnabled`},
+		{"one client twice", []*redis.Client{a, b, a}, redlock.Config{}, `node 3 \(.*\): want a server of its own, have that of node 1 `},
+		{"one address twice", []*redis.Client{a, b, c, clientOf(t, f.servers[1].Addr)}, redlock.Config{}, `node 4 \(.*\): want a server of its own, have that of node 2 `},
+		{"two addresses of one", []*redis.Client{a, b, clientOf(t, net.JoinHostPort("localhost", port))}, redlock.Config{}, `node 3 \(localhost:\d+\): want a server of its own, have that of node 1 \(127`},
+		{"two databases of one", []*redis.Client{a, b, otherDB}, redlock.Config{}, `node 3 \(.*\): want a server of its own, have that of node 1 `},
+		{"a replica", []*redis.Client{replica, b, c}, redlock.Config{}, `node 1 \(.*\): want a master, have a slave$`},
+		{"a part of a cluster", []*redis.Client{a, cluster, c}, redlock.Config{}, `node 2 \(.*\): want a single server, have one in cluster mode$`},
+		{"no password", []*redis.Client{a, b, c, secret}, redlock.Config{}, `node 4 \(.*\): NOAUTH `},
+		{"two of three away", []*redis.Client{a, away, clientOf(t, "127.0.0.1:2")}, redlock.Config{}, `1 of 3 nodes voted, of which 2 have to agree: node 2 \(127.0.0.1:1\): .* node 3 \(127.0.0.1:2\): `},
+		{"a node timeout too short", []*redis.Client{a, b, c}, redlock.Config{NodeTimeout: time.Microsecond}, `node timeout: want 1ms to 10s, have 1µs$`},
+		{"a negative node timeout", []*redis.Client{a, b, c}, redlock.Config{NodeTimeout: -1}, `node timeout: want 1ms to 10s, have -1ns$`},
+		{"a node timeout too long", []*redis.Client{a, b, c}, redlock.Config{NodeTimeout: time.Minute}, `node timeout: want 1ms to 10s, have 1m0s$`},
+		{"a negative restart delay", []*redis.Client{a, b, c}, redlock.Config{RestartDelay: -2}, `restart delay: want NoRestartDelay or 0 to 24h, have -2ns$`},
+		{"a restart delay too long", []*redis.Client{a, b, c}, redlock.Config{RestartDelay: 25 * time.Hour}, `restart delay: want NoRestartDelay or 0 to 24h, have 25h0m0s$`},
+
+		{"three", []*redis.Client{a, b, c}, redlock.Config{}, ""},
+		{"one of four away", []*redis.Client{a, b, c, away}, redlock.Config{}, ""},
+		{"one of three away", []*redis.Client{a, away, c}, redlock.Config{}, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			store, err := redlock.New(ctxOf(t), tc.nodes, tc.cfg)
+			switch {
+			case tc.want == "" && err != nil:
+				t.Errorf("want no error, have %v", err)
+			case tc.want != "" && (err == nil || store != nil || !regexp.MustCompile(`^redlock: `+tc.want).MatchString(err.Error())):
+				t.Errorf("want an error like %q, have %v", tc.want, err)
+			}
+		})
+	}
+}
+
+// TestSameServerBehindAnotherAddress that was out of reach at first: it never has two votes.
+func TestSameServerBehindAnotherAddress(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, 4)
+	clients := []*redis.Client{clientOf(t, f.servers[0].Addr), clientOf(t, f.servers[1].Addr), clientOf(t, f.servers[2].Addr)}
+	var proxies []*locktest.Proxy
+	for range 2 {
+		proxy := locktest.NewProxy(t, f.servers[2].Addr)
+		proxy.BlackHole(true)
+		proxies, clients = append(proxies, proxy), append(clients, clientOf(t, proxy.Addr))
+	}
+	store, err := redlock.New(t.Context(), clients, patient)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, proxy := range proxies {
+		proxy.BlackHole(false)
+	}
+	locker := lockerOn(t, store, lock.Config{})
+	lease := f.take(locker) // by three servers of three
+	// Which of its three answers is counted, of which one was yes, is left to chance.
+	if err := lease.Release(t.Context()); errors.Is(err, lock.ErrLost) {
+		t.Errorf("release: want no loss, have %v", err)
+	}
+	f.wantFree()
+	f.servers[1].Kill()
+	wantBroken(t, "acquire by two servers that are four nodes", second(locker.Acquire(t.Context(), f.Name())))
+	f.wantFree(0, 2, 3)
+}
+
+// TestLeastRights are those that the documentation asks for.
+func TestLeastRights(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, 3)
+	var clients []*redis.Client
+	for i, admin := range f.admins {
+		if err := admin.Do(t.Context(), "ACL", "SETUSER", "locks", "on", "nopass", "resetchannels", "~lock:*", "-@all",
+			"+eval", "+evalsha", "+get", "+set", "+del", "+pttl", "+pexpire", "+info").Err(); err != nil {
+			t.Fatal(err)
+		}
+		client := redis.NewClient(&redis.Options{Addr: f.servers[i].Addr, Username: "locks", Password: "any", ContextTimeoutEnabled: true})
+		t.Cleanup(func() { _ = client.Close() })
+		clients = append(clients, client)
+	}
+	store, err := redlock.New(t.Context(), clients, patient)
+	if err != nil {
+		t.Fatal(err)
+	}
+	locker := lockerOn(t, store, lock.Config{})
+	lease := f.take(locker)
+	if err := lease.Renew(t.Context()); err != nil {
+		t.Errorf("renew: %v", err)
+	}
+	_ = f.refuse(lockerOn(t, store, lock.Config{}))
+	f.release(lease)
+	f.wantFree()
+}

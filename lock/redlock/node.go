@@ -1,0 +1,143 @@
+package redlock
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/lock"
+)
+
+// Each script is one file with its own contract at the top; server.lua is what they share.
+var (
+	//go:embed server.lua
+	serverSource string
+	//go:embed acquire.lua
+	acquireSource string
+	//go:embed renew.lua
+	renewSource string
+	//go:embed release.lua
+	releaseSource string
+
+	acquireScript = redis.NewScript(serverSource + acquireSource)
+	renewScript   = redis.NewScript(serverSource + renewSource)
+	releaseScript = redis.NewScript(serverSource + releaseSource)
+)
+
+var (
+	errReply = errors.New("unexpected reply of a script")
+	errYoung = errors.New("started too short a time ago to vote, as it may have forgotten locks")
+)
+
+// A node is one of the servers that vote.
+type node struct {
+	voter
+
+	name string // for errors
+}
+
+// A voter has one vote in each question; an error is none.
+type voter interface {
+	// Acquire votes for claim.Token by taking the lock for it, if it is free or that token's
+	// already. After a restart it does not vote for as long as delay.
+	Acquire(ctx context.Context, claim lock.Claim, delay time.Duration) (vote, error)
+	// Renew gives a lock that is token's another ttl.
+	Renew(ctx context.Context, key, token string, ttl time.Duration) (vote, error)
+	// Release deletes a lock that is token's.
+	Release(ctx context.Context, key, token string) (vote, error)
+}
+
+// A vote is what one node has said. Yes is that the lock is the token's or, of a release,
+// was.
+type vote struct {
+	run    string // of which server
+	yes    bool
+	holder string        // of a refused claim: whose the lock is
+	left   time.Duration // and for how long; below zero for ever
+}
+
+// A server is a voter on Redis.
+type server struct{ rdb redis.Scripter }
+
+func (s server) Acquire(ctx context.Context, claim lock.Claim, delay time.Duration) (vote, error) {
+	return voteOf(acquireScript.Run(ctx, s.rdb, []string{claim.Key}, claim.Token, claim.TTL.Milliseconds(), uptime(delay)))
+}
+
+func (s server) Renew(ctx context.Context, key, token string, ttl time.Duration) (vote, error) {
+	return voteOf(renewScript.Run(ctx, s.rdb, []string{key}, token, ttl.Milliseconds()))
+}
+
+func (s server) Release(ctx context.Context, key, token string) (vote, error) {
+	return voteOf(releaseScript.Run(ctx, s.rdb, []string{key}, token))
+}
+
+// uptime is how many whole seconds a server has to show that has run for longer than
+// delay: it takes the difference of two times that are rounded down.
+func uptime(delay time.Duration) int64 {
+	if delay < 0 {
+		return 0
+	}
+	return int64((delay+time.Second-1)/time.Second) + 1
+}
+
+// What a script says of the lock.
+const (
+	saysYoung = -1
+	saysNo    = 0
+	saysYes   = 1
+)
+
+// voteOf reads the answer of a script.
+func voteOf(cmd *redis.Cmd) (v vote, _ error) {
+	fields, err := cmd.Slice()
+	if err != nil {
+		return v, err
+	}
+	text := func(i int) string { s, _ := at(fields, i).(string); return s }
+	number := func(i int) int64 { n, _ := at(fields, i).(int64); return n }
+	says, ok := at(fields, 1).(int64)
+	if v.run = text(0); v.run == "" || !ok {
+		return v, fmt.Errorf("%w: %d fields, of which the first two are %T and %T", errReply, len(fields), at(fields, 0), at(fields, 1))
+	}
+	switch says {
+	case saysYes:
+		v.yes = true
+	case saysNo:
+		v.holder, v.left = text(2), time.Duration(number(3))*time.Millisecond
+	case saysYoung:
+		return v, fmt.Errorf("%w: %d s", errYoung, number(2))
+	default:
+		return v, fmt.Errorf("%w: %d", errReply, says)
+	}
+	return v, nil
+}
+
+func at(fields []any, i int) any {
+	if i < len(fields) {
+		return fields[i]
+	}
+	return nil
+}
+
+// An identity is what INFO says of a server.
+type identity struct{ run, mode, role string }
+
+func identityOf(info string) (id identity) {
+	for line := range strings.Lines(info) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		switch name {
+		case "run_id":
+			id.run = value
+		case "redis_mode":
+			id.mode = value
+		case "role":
+			id.role = value
+		}
+	}
+	return id
+}

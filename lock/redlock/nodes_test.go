@@ -1,0 +1,246 @@
+package redlock_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/lock/locktest"
+	"github.com/sidingq/siding/lock/redlock"
+)
+
+// TestMinorityInTrouble: the lock works as if nothing was wrong, whether it was taken
+// before or not.
+func TestMinorityInTrouble(t *testing.T) {
+	t.Parallel()
+	for _, trouble := range troubles {
+		for n := range 3 {
+			t.Run(fmt.Sprintf("%d %s", n, trouble.name), func(t *testing.T) {
+				t.Parallel()
+				f := startFleet(t, 5)
+				quick := patient
+				quick.NodeTimeout /= 2
+				holder, rival := lockerOn(t, f.store(quick), lock.Config{}), lockerOn(t, f.store(quick), lock.Config{})
+				held := f.take(holder)
+				for i := range n {
+					trouble.hit(f, 2*i)
+				}
+				if err := held.Renew(t.Context()); err != nil {
+					t.Errorf("renew: %v", err)
+				}
+				if busy := f.refuse(rival); busy.Foreign || busy.Remaining <= 0 {
+					t.Errorf("want it held by the first, have %+v", busy)
+				}
+				f.release(held)
+				held = f.take(rival)
+				_ = f.refuse(holder)
+				f.release(held)
+				f.wantFree(1, 3)
+			})
+		}
+	}
+}
+
+// TestMajorityInTrouble: an error soon, and nothing left on the other nodes.
+func TestMajorityInTrouble(t *testing.T) {
+	t.Parallel()
+	for _, trouble := range troubles[:2] {
+		t.Run(trouble.name, func(t *testing.T) {
+			t.Parallel()
+			f := startFleet(t, 5)
+			locker := f.process(lock.Config{})
+			for _, i := range []int{0, 2, 4} {
+				trouble.hit(f, i)
+			}
+			start := time.Now()
+			wantBroken(t, "acquire", second(locker.Acquire(ctxOf(t), f.Name())))
+			// It asks, cleans up and gives back; go-redis itself would wait for 5 s and longer.
+			if took := time.Since(start); took > 3*patient.NodeTimeout+time.Second {
+				t.Errorf("want an error within three node timeouts, have it after %v", took)
+			}
+			f.wantFree(1, 3)
+			for _, i := range []int{0, 2, 4} {
+				trouble.heal(f, i)
+			}
+			// The clients find out by themselves.
+			eventually(t, func() error {
+				lease, err := locker.Acquire(t.Context(), f.Name())
+				if err == nil {
+					f.release(lease)
+				}
+				return err
+			})
+		})
+	}
+}
+
+// TestHungNode costs each call its node timeout, and no more.
+func TestHungNode(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, 5)
+	locker := f.process(lock.Config{})
+	f.release(f.take(locker))
+	f.servers[3].Pause()
+	const most = time.Second // the node timeout, and as much again for a slow machine
+	var lease *lock.Lease
+	within(t, most, "acquire", func() (err error) { lease, err = locker.Acquire(t.Context(), f.Name()); return err })
+	within(t, most, "renew", func() error { return lease.Renew(t.Context()) })
+	within(t, most, "release", func() error { return lease.Release(t.Context()) })
+	f.servers[3].Resume()
+}
+
+// TestLateVote of a node that goes on when everything is over: a straggler lives for a TTL
+// at most, and makes no second holder.
+func TestLateVote(t *testing.T) {
+	t.Parallel()
+	for _, taken := range []bool{true, false} {
+		t.Run(fmt.Sprintf("taken %t", taken), func(t *testing.T) {
+			t.Parallel()
+			f := startFleet(t, 5)
+			locker, rival := f.process(brief), f.process(lock.Config{})
+			f.servers[0].Pause()
+			if taken {
+				f.release(f.take(locker))
+			} else {
+				f.put("another", time.Minute, 1, 2, 3)
+				_ = f.refuse(locker)
+				f.wantFree(4)
+				for _, i := range []int{1, 2, 3} {
+					f.admins[i].Del(t.Context(), f.key())
+				}
+			}
+			held := f.take(rival)
+			f.servers[0].Resume()
+			for range 20 {
+				_ = f.refuse(locker)
+				if err := held.Renew(t.Context()); err != nil {
+					t.Errorf("renew: %v", err)
+				}
+			}
+			eventually(t, func() error {
+				if ttl := f.admins[0].PTTL(t.Context(), f.key()).Val(); ttl > brief.TTL && f.value(0, f.key()) != f.value(1, f.key()) {
+					t.Errorf("want a straggler gone after %v at most, have %v left", brief.TTL, ttl)
+				}
+				if have := f.value(0, f.key()); have != "" && have != f.value(1, f.key()) {
+					return fmt.Errorf("a straggler is there: %q", have)
+				}
+				return nil
+			})
+			f.release(held)
+			f.wantFree()
+		})
+	}
+}
+
+// TestHolderIsCutOff from most of the nodes: its context ends before another has the lock.
+func TestHolderIsCutOff(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, 5)
+	var proxies []*locktest.Proxy
+	var clients []*redis.Client
+	for _, server := range f.servers {
+		proxy := locktest.NewProxy(t, server.Addr)
+		proxies, clients = append(proxies, proxy), append(clients, clientOf(t, proxy.Addr))
+	}
+	store, err := redlock.New(t.Context(), clients, patient)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease := f.take(lockerOn(t, store, brief))
+	work := lease.Keep(t.Context())
+	for _, i := range []int{0, 2, 4} {
+		proxies[i].BlackHole(true)
+	}
+	rival := f.process(lock.Config{}).With(lock.Options{Wait: lock.Fixed(5 * time.Millisecond)})
+	held, err := rival.Acquire(ctxOf(t), f.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lease.Valid() || work.Err() == nil {
+		t.Error("want the holder told before another has the lock")
+	}
+	if cause := ended(t, work); !errors.Is(cause, lock.ErrLost) {
+		t.Errorf("want ErrLost, have %v", cause)
+	}
+	f.release(held)
+}
+
+// TestScriptsAreFlushed while the lock is held.
+func TestScriptsAreFlushed(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, 3)
+	holder, rival := f.process(lock.Config{}), f.process(lock.Config{})
+	flush := func() {
+		t.Helper()
+		for _, admin := range f.admins {
+			if err := admin.ScriptFlush(t.Context()).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	lease := f.take(holder)
+	flush()
+	if err := lease.Renew(t.Context()); err != nil {
+		t.Errorf("renew: %v", err)
+	}
+	flush()
+	_ = f.refuse(rival)
+	flush()
+	f.release(lease)
+	f.wantFree()
+}
+
+// TestPlainProtocol: a program that sets the same key on the same nodes excludes us, and is
+// excluded by us.
+func TestPlainProtocol(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, 5)
+	locker := f.process(lock.Config{})
+
+	f.put("8f3a60", time.Minute, 1, 2, 3)
+	if busy := f.refuse(locker); !busy.Foreign || busy.Remaining <= 0 || busy.Remaining > time.Minute {
+		t.Errorf("want a foreign holder with up to a minute left, have %+v", busy)
+	}
+	f.wantFree(0, 4)
+	for _, i := range []int{1, 2, 3} {
+		if have := f.value(i, f.key()); have != "8f3a60" {
+			t.Errorf("want the other's value untouched, have %q", have)
+		}
+	}
+
+	f.admins[2].Del(t.Context(), f.key()) // now it has too few
+	lease := f.take(locker)
+	taken := 0
+	for _, admin := range f.admins {
+		if ok, _ := admin.SetNX(t.Context(), f.key(), "another", time.Minute).Result(); ok {
+			taken++
+		}
+	}
+	if taken != 0 {
+		t.Errorf("want no node for the other, have %d", taken)
+	}
+	f.release(lease)
+	if f.value(1, f.key()) != "8f3a60" || f.value(3, f.key()) != "8f3a60" {
+		t.Error("want the other's values untouched")
+	}
+	f.wantFree(0, 2, 4)
+}
+
+// TestWrongTypeOfKey is an error of that node, and nothing is overwritten.
+func TestWrongTypeOfKey(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, 3)
+	locker := f.process(lock.Config{})
+	f.admins[0].RPush(t.Context(), f.key(), "x")
+	f.release(f.take(locker))
+	f.admins[1].RPush(t.Context(), f.key(), "x")
+	wantBroken(t, "acquire", second(locker.Acquire(t.Context(), f.Name())))
+	if have := f.admins[0].LRange(t.Context(), f.key(), 0, -1).Val(); len(have) != 1 {
+		t.Errorf("want the list untouched, have %v", have)
+	}
+	f.wantFree(2)
+}

@@ -1,0 +1,383 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/lock/locktest"
+	"github.com/sidingq/siding/lock/redlock"
+)
+
+// TestTimeOfANode: all are waited for at once, and one that hangs for its time, whether or
+// not its client keeps to that.
+func TestTimeOfANode(t *testing.T) {
+	t.Parallel()
+	const most = 50 * time.Millisecond
+	for _, tc := range []struct {
+		name  string
+		fault locktest.Fault
+		nodes []int
+		want  time.Duration
+	}{
+		{"all well", locktest.Fine, nil, 0},
+		{"one slow", locktest.Slow(20 * time.Millisecond), []int{1}, 20 * time.Millisecond},
+		{"all slow", locktest.Slow(20 * time.Millisecond), []int{0, 1, 2, 3, 4}, 20 * time.Millisecond},
+		{"one hangs", locktest.BlackHole, []int{2}, most},
+		{"two hang", locktest.BlackHole, []int{0, 4}, most},
+		{"two are deaf", locktest.Deaf(3 * time.Second), []int{0, 4}, most},
+		{"two refuse", locktest.Refuse, []int{3, 4}, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			nodes := newMemories(5)
+			locker, networks := nodes.process(t, redlock.Config{})
+			each(networks, tc.fault, tc.nodes...)
+			took := func(what string, do func() error) {
+				t.Helper()
+				start := time.Now()
+				if err := do(); err != nil || time.Since(start) != tc.want {
+					t.Fatalf("%s: %s: want it done after %v, have %v after %v", tc.name, what, tc.want, err, time.Since(start))
+				}
+			}
+			var lease *lock.Lease
+			took("acquire", func() (err error) { lease, err = locker.Acquire(t.Context(), "order:1"); return err })
+			took("renew", func() error { return lease.Renew(t.Context()) })
+			took("release", func() error { return lease.Release(t.Context()) })
+			nodes.wantOn(t, tc.name, ".....")
+		})
+	}
+}
+
+// TestTooManyHang: an error in some node timeouts, and nothing left on the others.
+func TestTooManyHang(t *testing.T) {
+	t.Parallel()
+	for name, fault := range map[string]locktest.Fault{"they hang": locktest.BlackHole, "they are deaf": locktest.Deaf(3 * time.Second), "they refuse": locktest.Refuse} {
+		synctest.Test(t, func(t *testing.T) {
+			nodes := newMemories(5)
+			locker, networks := nodes.process(t, redlock.Config{})
+			each(networks, fault, 0, 2, 4)
+			start := time.Now()
+			_, err := locker.Acquire(t.Context(), "order:1")
+			wantBroken(t, name, err)
+			if took := time.Since(start); took > 150*time.Millisecond {
+				t.Errorf("%s: want three node timeouts at most, have %v", name, took)
+			}
+			nodes.wantOn(t, name, ".....")
+		})
+	}
+}
+
+// TestNothingIsLeft of a claim that failed, on any node: also one whose answer was lost.
+func TestNothingIsLeft(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name      string
+		fault     locktest.Fault
+		nodes     []int
+		foreign   []int
+		want      string
+		busy, was bool
+	}{
+		{"no answers", locktest.Only(locktest.Acquire, locktest.SwallowReply), []int{0, 1, 2}, nil, ".....", false, true},
+		{"late answers", locktest.Only(locktest.Acquire, locktest.Slow(time.Second)), []int{0, 1, 2}, nil, ".....", false, true},
+		{"another program has most", locktest.Fine, nil, []int{0, 1, 2}, "---..", true, true},
+		{"and an answer is lost", locktest.Only(locktest.Acquire, locktest.SwallowReply), []int{3}, []int{0, 1, 2}, "---..", true, true},
+		{"split", locktest.Fine, nil, []int{0, 1}, "--...", false, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			nodes := newMemories(5)
+			nodes.put("another", tc.foreign...)
+			store, networks := nodes.open(t, redlock.Config{})
+			each(networks, tc.fault, tc.nodes...)
+			answer, err := store.Acquire(t.Context(), lock.Claim{Key: key, Token: "siding:1:me", TTL: 15 * time.Second, Keep: time.Minute})
+			if !tc.was { // three of five are free, so it is taken
+				if err != nil || !answer.Taken {
+					t.Errorf("%s: want it taken, have %+v, %v", tc.name, answer, err)
+				}
+				nodes.wantOn(t, tc.name, "--+++")
+				return
+			}
+			if answer.Taken || tc.busy != (err == nil && answer.Holder == "another" && !answer.Split) {
+				t.Errorf("%s: want it busy %t, else an error, have %+v, %v", tc.name, tc.busy, answer, err)
+			}
+			nodes.wantOn(t, tc.name, tc.want)
+		})
+	}
+}
+
+// TestCallerGoes while the nodes are asked, who answer after 10 ms: nothing is left,
+// whether there are enough of them or not.
+func TestCallerGoes(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name    string
+		fault   locktest.Fault
+		hit     []int
+		foreign []int
+		want    string
+	}{
+		{"enough", locktest.Fine, nil, nil, "....."},
+		{"too few answer", locktest.SwallowReply, []int{2, 3, 4}, nil, "....."},
+		{"another has most", locktest.Fine, nil, []int{0, 1, 2}, "---.."},
+		{"another has some", locktest.SwallowReply, []int{4}, []int{0, 1}, "--..."},
+	} {
+		for _, way := range []string{"cancelled", "deadline", "before"} {
+			synctest.Test(t, func(t *testing.T) {
+				nodes := newMemories(5)
+				nodes.put("another", tc.foreign...)
+				locker, networks := nodes.process(t, redlock.Config{})
+				each(networks, locktest.Only(locktest.Acquire, locktest.Slow(10*time.Millisecond)), 0, 1, 2, 3, 4)
+				each(networks, locktest.Only(locktest.Acquire, tc.fault), tc.hit...)
+				ctx, cancel := context.WithCancel(t.Context())
+				switch way {
+				case "cancelled":
+					time.AfterFunc(5*time.Millisecond, cancel)
+				case "deadline":
+					ctx, cancel = context.WithTimeout(ctx, 5*time.Millisecond)
+				default:
+					cancel()
+				}
+				defer cancel()
+				start := time.Now()
+				_, err := locker.Acquire(ctx, "order:1")
+				if ctx.Err() == nil || err == nil || errors.Is(err, lock.ErrLost) {
+					t.Errorf("%s, %s: want an error after the context's end, have %v", tc.name, way, err)
+				}
+				if took := time.Since(start); took > 20*time.Millisecond {
+					t.Errorf("%s, %s: want it back soon, have %v", tc.name, way, took)
+				}
+				locker.Close() // waits for what is given back
+				nodes.wantOn(t, tc.name+", "+way, tc.want)
+			})
+		}
+	}
+}
+
+// TestCancelledCallsAreWaitedFor: were they not, the lock would be taken on the nodes after it
+// had been given back.
+func TestCancelledCallsAreWaitedFor(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		nodes := newMemories(5)
+		locker, networks := nodes.process(t, redlock.Config{})
+		each(networks, locktest.Only(locktest.Acquire, far(func() time.Duration { return 10 * time.Millisecond })), 0, 1, 2, 3, 4)
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(5*time.Millisecond, cancel)
+		if _, err := locker.Acquire(ctx, "order:1"); !errors.Is(err, context.Canceled) {
+			t.Errorf("want context.Canceled, have %v", err)
+		}
+		time.Sleep(time.Second)
+		nodes.wantOn(t, "after the call", ".....")
+	})
+}
+
+// TestLateMajority: answers of most nodes that come when the lease would have ended are of
+// no use.
+func TestLateMajority(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		nodes := newMemories(5)
+		// As a process sees it that is stopped with the votes at hand.
+		store, _ := nodes.open(t, redlock.Config{})
+		paused, network := locktest.Faulty(store)
+		network.Set(locktest.Once(locktest.Acquire, 1, locktest.Slow(14*time.Second)))
+		locker := lockerOn(t, paused, lock.Config{})
+		if lease, err := locker.Acquire(t.Context(), "order:1"); err == nil {
+			t.Errorf("want no lease whose time is over, have one, valid: %t", lease.Valid())
+		}
+		nodes.wantOn(t, "given back", ".....")
+	})
+}
+
+// TestSlowMajority: the time that the votes took is not trusted, and votes that take too
+// long are none.
+func TestSlowMajority(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		nodes := newMemories(5)
+		locker, networks := nodes.process(t, redlock.Config{NodeTimeout: 5 * time.Second})
+		each(networks, locktest.Slow(4*time.Second), 0, 1, 2)
+		start := time.Now()
+		lease, err := locker.Acquire(t.Context(), "order:1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Until(start.Add(14*time.Second - 1)))
+		if !lease.Valid() {
+			t.Error("want it valid for 14s from the sending on")
+		}
+		time.Sleep(time.Nanosecond)
+		if lease.Valid() {
+			t.Error("want it valid for no more than 14s from the sending on")
+		}
+		_ = lease.Release(t.Context())
+
+		each(networks, locktest.Slow(6*time.Second), 0, 1, 2)
+		wantBroken(t, "acquire", second(locker.Acquire(t.Context(), "order:1")))
+		nodes.wantOn(t, "after all", ".....")
+	})
+}
+
+// TestNodeTimeoutAndTTL: a node that hangs must not use up the lease.
+func TestNodeTimeoutAndTTL(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store, _ := newMemories(3).open(t, redlock.Config{NodeTimeout: 501 * time.Millisecond})
+		_, err := lockerOn(t, store, brief).Acquire(t.Context(), "order:1")
+		if want := "redlock: node timeout: want at most half of the ttl (500ms), have 501ms"; err == nil || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("want %q, have %v", want, err)
+		}
+	})
+}
+
+// TestRenewal needs most of the nodes, makes no key anew, and is not ended by one of them.
+func TestRenewal(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name     string
+		gone     []int
+		fault    locktest.Fault
+		hit      []int
+		want     string // where the lock is, 15 s after it was taken
+		ok, lost bool
+	}{
+		{"all well", nil, locktest.Fine, nil, "+++++", true, false},
+		{"two lost it", []int{0, 1}, locktest.Fine, nil, "..+++", true, false},
+		{"two refuse", nil, locktest.Refuse, []int{0, 1}, "..+++", true, false},
+		{"two hang", nil, locktest.BlackHole, []int{0, 4}, ".+++.", true, false},
+		{"one lost it, one refuses", []int{4}, locktest.Refuse, []int{0}, ".+++.", true, false},
+		{"two lost it, one refuses", []int{3, 4}, locktest.Refuse, []int{0}, ".++..", false, false},
+		{"three refuse", nil, locktest.Refuse, []int{0, 1, 2}, "...++", false, false},
+		{"three hang", nil, locktest.BlackHole, []int{0, 1, 2}, "...++", false, false},
+		{"three lost it", []int{0, 1, 2}, locktest.Fine, nil, ".....", false, true},
+		{"all lost it", []int{0, 1, 2, 3, 4}, locktest.Fine, nil, ".....", false, true},
+		{"three lost it, two hang", []int{0, 1, 2}, locktest.BlackHole, []int{3, 4}, ".....", false, true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			nodes := newMemories(5)
+			locker, networks := nodes.process(t, redlock.Config{})
+			start := time.Now()
+			lease, err := locker.Acquire(t.Context(), "order:1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(5 * time.Second)
+			nodes.put("", tc.gone...)
+			each(networks, tc.fault, tc.hit...)
+			err = lease.Renew(t.Context())
+			if tc.ok != (err == nil) || tc.lost != errors.Is(err, lock.ErrLost) || lease.Valid() == tc.lost {
+				t.Errorf("%s: want ok %t, lost %t, have %v, valid: %t", tc.name, tc.ok, tc.lost, err, lease.Valid())
+			}
+			time.Sleep(time.Until(start.Add(15 * time.Second)))
+			if lease.Valid() != tc.ok {
+				t.Errorf("%s: want it valid after its first deadline %t, have %t", tc.name, tc.ok, lease.Valid())
+			}
+			if !tc.lost { // else nobody knows whether the others have prolonged it
+				nodes.wantOn(t, tc.name, tc.want)
+			}
+			each(networks, locktest.Fine, 0, 1, 2, 3, 4)
+			_ = lease.Release(t.Context())
+			nodes.wantOn(t, tc.name, ".....")
+		})
+	}
+}
+
+// TestKeptLease is renewed through a failure of most nodes, unless that lasts.
+func TestKeptLease(t *testing.T) {
+	t.Parallel()
+	for lasts, want := range map[time.Duration]time.Duration{8 * time.Second: 0, time.Hour: 19 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			nodes := newMemories(5)
+			locker, networks := nodes.process(t, redlock.Config{})
+			start := time.Now()
+			lease, err := locker.Acquire(t.Context(), "order:1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = lease.Release(t.Context()) }()
+			work := lease.Keep(t.Context())
+			time.Sleep(6 * time.Second) // renewed once, 5 s after its start
+			each(networks, locktest.BlackHole, 0, 1, 2)
+			heal := time.AfterFunc(lasts, func() { each(networks, locktest.Fine, 0, 1, 2) })
+			defer heal.Stop()
+			if want == 0 {
+				time.Sleep(time.Minute)
+				if !lease.Valid() || work.Err() != nil {
+					t.Errorf("want it alive after an outage of %v, have %v", lasts, context.Cause(work))
+				}
+			} else if cause := ended(t, work); !errors.Is(cause, lock.ErrLost) || time.Since(start) != want {
+				t.Errorf("want ErrLost after %v, have %v after %v", want, cause, time.Since(start))
+			}
+		})
+	}
+}
+
+// TestRelease reports what most of the nodes say, and deletes what there is on the others.
+func TestRelease(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name    string
+		foreign []int
+		fault   locktest.Fault
+		hit     []int
+		want    string
+		ok      bool
+		lost    bool
+	}{
+		{"all well", nil, locktest.Fine, nil, ".....", true, false},
+		{"two are another's", []int{0, 1}, locktest.Fine, nil, "--...", true, false},
+		{"two hang", nil, locktest.BlackHole, []int{0, 1}, "++...", true, false},
+		{"three are another's", []int{0, 1, 4}, locktest.Fine, nil, "--..-", false, true},
+		{"three hang", nil, locktest.BlackHole, []int{0, 1, 4}, "++..+", false, false},
+		{"two are another's, one hangs", []int{0, 1}, locktest.BlackHole, []int{4}, "--..+", false, false},
+		{"three are another's, two hang", []int{0, 1, 2}, locktest.BlackHole, []int{3, 4}, "---++", false, true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			nodes := newMemories(5)
+			locker, networks := nodes.process(t, redlock.Config{})
+			lease, err := locker.Acquire(t.Context(), "order:1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			nodes.put("another", tc.foreign...)
+			each(networks, tc.fault, tc.hit...)
+			err = lease.Release(t.Context())
+			if tc.ok != (err == nil) || tc.lost != errors.Is(err, lock.ErrLost) {
+				t.Errorf("%s: want ok %t, lost %t, have %v", tc.name, tc.ok, tc.lost, err)
+			}
+			nodes.wantOn(t, tc.name, tc.want)
+			nodes.put("", 0, 1, 2, 3, 4)
+		})
+	}
+}
+
+// TestRestartDelayOfAClaim is at least its TTL.
+func TestRestartDelayOfAClaim(t *testing.T) {
+	t.Parallel()
+	for cfg, want := range map[time.Duration]time.Duration{
+		0:                      15 * time.Second,
+		time.Second:            15 * time.Second,
+		time.Minute:            time.Minute,
+		redlock.NoRestartDelay: redlock.NoRestartDelay,
+	} {
+		delays := make(chan time.Duration, 3)
+		var voters []redlock.Voter
+		for i := range 3 {
+			voters = append(voters, memory{Store: locktest.NewMemory(), run: string(rune('a' + i)), delays: delays})
+		}
+		lease, err := lockerOn(t, redlock.NewOf(redlock.Config{RestartDelay: cfg}, voters...), lock.Config{}).Acquire(t.Context(), "order:1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range voters {
+			if have := <-delays; have != want {
+				t.Errorf("%v: want the delay %v, have %v", cfg, want, have)
+			}
+		}
+		_ = lease.Release(t.Context())
+	}
+}

@@ -1,0 +1,128 @@
+package redlock
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/lock"
+)
+
+// leastNodes is how many it takes for one to be missed.
+const leastNodes = 3
+
+// NoRestartDelay is a [Config.RestartDelay] for nodes that forget nothing.
+const NoRestartDelay time.Duration = -1
+
+// Config configures the store. The zero value works.
+type Config struct {
+	// NodeTimeout is how long a call waits for each node, all at once: 1 ms to 10 s, and half
+	// of the TTL of a lock at most. A node that hangs costs each call so much. One whose answer
+	// takes longer does not vote; at first that includes making the connection. Defaults to 50 ms.
+	NodeTimeout time.Duration
+	// RestartDelay is how long a node that was started does not vote, as it may have forgotten
+	// locks that it granted before. It is at least the TTL of the lock that is asked for, and
+	// has to be that of the longest-lived locks on these nodes; up to 24 h. So new nodes give
+	// no locks at first. It is [NoRestartDelay] only if every node keeps what it
+	// grants (appendonly yes, appendfsync always). Defaults to the TTL.
+	RestartDelay time.Duration
+}
+
+func (c Config) withDefaults() Config {
+	c.NodeTimeout = cmp.Or(c.NodeTimeout, 50*time.Millisecond)
+	return c
+}
+
+func (c Config) validate() error {
+	if least, most := time.Millisecond, 10*time.Second; c.NodeTimeout < least || c.NodeTimeout > most {
+		return fmt.Errorf("redlock: node timeout: want %v to %v, have %v", least, most, c.NodeTimeout)
+	}
+	if d := c.RestartDelay; d != NoRestartDelay && (d < 0 || d > 24*time.Hour) {
+		return fmt.Errorf("redlock: restart delay: want NoRestartDelay or 0 to 24h, have %v", d)
+	}
+	return nil
+}
+
+// New returns a [lock.Store] on clients, one of each of three or more servers that have
+// nothing to do with one another. It does not close them. An even number works, but
+// survives the loss of no more nodes than the odd one below it.
+//
+// It asks each server who it is, for up to a second. A minority may be out of reach; too
+// many that are, one that is given twice (by whatever address), and one that is a replica,
+// a part of a Cluster, or refuses to answer, are an error. The question is
+// repeated in each vote, so one that was out of reach and then turns out to be another
+// never has two.
+//
+// The clients need ContextTimeoutEnabled. Without it go-redis would wait for a server that
+// hangs until ReadTimeout, several times. With DialerRetries of 1 and MaxRetries of -1 they see
+// at once that a server is down; by default they try for as long as they may. The other nodes
+// make up for an attempt that would have helped.
+func New(ctx context.Context, clients []*redis.Client, cfg Config) (lock.Store, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	if have := len(clients); have < leastNodes {
+		return nil, fmt.Errorf("redlock: nodes: want %d or more, as of fewer none may fail, have %d", leastNodes, have)
+	}
+	s := &store{cfg: cfg}
+	for i, client := range clients {
+		if client == nil {
+			return nil, fmt.Errorf("redlock: node %d: want a client, have nil", i+1)
+		}
+		n := node{voter: server{client}, name: fmt.Sprintf("node %d (%s)", i+1, client.Options().Addr)}
+		if !client.Options().ContextTimeoutEnabled {
+			return nil, fmt.Errorf("redlock: %s: want ContextTimeoutEnabled, have a client whose calls go on after their time", n.name)
+		}
+		s.nodes = append(s.nodes, n)
+	}
+	if err := s.check(ctx, clients); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// check asks the servers who they are.
+func (s *store) check(ctx context.Context, clients []*redis.Client) error {
+	const longest = time.Second // a connection has to be made first, so this is not NodeTimeout
+	answers := atOnce(ctx, max(longest, s.cfg.NodeTimeout), clients, func(ctx context.Context, client *redis.Client) (string, error) {
+		return client.Info(ctx).Result()
+	})
+	names := make(map[string]string, len(answers)) // by run
+	unreachable := tally{nodes: len(answers)}
+	for i, a := range answers {
+		name, id := s.nodes[i].name, identityOf(a.of)
+		switch {
+		case a.err != nil && refusal(a.err):
+			return fmt.Errorf("redlock: %s: %w", name, a.err)
+		case a.err != nil:
+			unreachable.miss(s.nodes[i], a.err)
+		case id.run == "":
+			return fmt.Errorf("redlock: %s: want a run_id in its INFO, have none", name)
+		case id.mode != "standalone":
+			return fmt.Errorf("redlock: %s: want a single server, have one in %s mode", name, id.mode)
+		case id.role != "master":
+			return fmt.Errorf("redlock: %s: want a master, have a %s", name, id.role)
+		case names[id.run] != "":
+			return fmt.Errorf("redlock: %s: want a server of its own, have that of %s", name, names[id.run])
+		default:
+			names[id.run] = name
+		}
+	}
+	if unreachable.undecided() {
+		return unreachable.failed()
+	}
+	return nil
+}
+
+// refusal reports whether a server is there and will not answer. One that loads its data
+// will.
+func refusal(err error) bool {
+	answer, ok := errors.AsType[redis.Error](err)
+	return ok && !strings.HasPrefix(answer.Error(), "LOADING ")
+}

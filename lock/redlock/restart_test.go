@@ -1,0 +1,115 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/lock/redlock"
+)
+
+// careful are nodes that vote only once all that they may have forgotten has expired.
+var careful = redlock.Config{NodeTimeout: patient.NodeTimeout}
+
+// bare takes the lock on no more of three nodes than it needs, the first two.
+func (f *fleet) bare(cfg redlock.Config) *lock.Lease {
+	f.Helper()
+	locker := lockerOn(f.T, f.store(cfg), brief)
+	f.servers[2].Kill()
+	lease := f.take(locker)
+	f.servers[2].Restart(f.T)
+	return lease
+}
+
+// TestRestartAtOnce is why there is a delay: of two nodes that a holder has, one forgets it
+// and votes for another, while the lease lasts.
+func TestRestartAtOnce(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, 3)
+	rival := lockerOn(t, f.store(patient), lock.Config{})
+	eventually(t, func() error { // on a slow machine the lease ends before the rival comes
+		lease := f.bare(patient)
+		f.servers[0].Restart(t)
+		held, err := rival.Acquire(t.Context(), f.Name())
+		second := lease.Valid() && err == nil
+		if err == nil {
+			f.release(held)
+		}
+		_ = lease.Release(t.Context())
+		if !second {
+			return errors.New("want two holders")
+		}
+		return nil
+	})
+}
+
+// TestRestartDelay: with it the rival has to wait until the lease has ended.
+func TestRestartDelay(t *testing.T) {
+	t.Parallel()
+	for name, keep := range map[string]bool{"kept": true, "not renewed": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := startFleet(t, 3)
+			rival := lockerOn(t, f.store(careful), brief).With(lock.Options{Wait: lock.Fixed(time.Millisecond)})
+			f.voteForLocksOf(brief.TTL)
+			lease := f.bare(careful)
+			if keep {
+				lease.Keep(t.Context())
+			}
+			f.servers[0].Restart(t)
+			var held *lock.Lease
+			eventually(t, func() (err error) { // the wait itself gives up after a TTL of errors
+				held, err = rival.Acquire(t.Context(), f.Name())
+				return err
+			})
+			if lease.Valid() && held.Valid() {
+				t.Error("want one holder at a time, have two")
+			}
+			f.release(held)
+			_ = lease.Release(t.Context())
+		})
+	}
+}
+
+// TestNewNodes do not vote, and are not changed; a longer delay than the TTL counts.
+func TestNewNodes(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, 3)
+	for name, tc := range map[string]struct {
+		delay time.Duration
+		cfg   lock.Config
+	}{"by the ttl": {0, lock.Config{}}, "by the delay": {time.Hour, brief}} {
+		cfg := careful
+		cfg.RestartDelay = tc.delay
+		_, err := lockerOn(t, f.store(cfg), tc.cfg).Acquire(t.Context(), f.Name())
+		wantBroken(t, name, err)
+		if err != nil && strings.Count(err.Error(), "started too short a time ago to vote") != 3 {
+			t.Errorf("%s: want each node's reason, have %v", name, err)
+		}
+		f.wantFree()
+	}
+	f.voteForLocksOf(brief.TTL)
+	f.release(f.take(lockerOn(t, f.store(careful), brief)))
+}
+
+// TestRestartsOneByOne: a node that restarts does not get the lock back, so when most have,
+// the holder is told.
+func TestRestartsOneByOne(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, 3)
+	lease := f.take(lockerOn(t, f.store(patient), brief))
+	work := lease.Keep(t.Context())
+	f.servers[0].Restart(t)
+	if err := lease.Renew(t.Context()); err != nil {
+		t.Errorf("renew after one restart: %v", err)
+	}
+	f.servers[1].Restart(t)
+	if cause := ended(t, work); !errors.Is(cause, lock.ErrLost) || errors.Is(cause, context.Canceled) {
+		t.Errorf("want ErrLost after two, have %v", cause)
+	}
+	f.wantFree(0, 1)
+	_ = lease.Release(t.Context())
+}

@@ -1,0 +1,181 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/redistest"
+	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/lock/redlock"
+)
+
+// patient are nodes that are waited for long enough by a slow machine, and may vote at once.
+var patient = redlock.Config{NodeTimeout: 500 * time.Millisecond, RestartDelay: redlock.NoRestartDelay}
+
+// A fleet is some Redis servers, each a node.
+type fleet struct {
+	*testing.T
+	servers []*redistest.Server
+	admins  []*redis.Client
+}
+
+func startFleet(t *testing.T, n int) *fleet {
+	t.Helper()
+	f := &fleet{T: t}
+	for range n {
+		server := redistest.Start(t)
+		f.servers = append(f.servers, server)
+		f.admins = append(f.admins, server.Client(t))
+	}
+	return f
+}
+
+// store is that of one more process.
+func (f *fleet) store(cfg redlock.Config) lock.Store {
+	f.Helper()
+	var clients []*redis.Client
+	for _, server := range f.servers {
+		clients = append(clients, clientOf(f.T, server.Addr))
+	}
+	store, err := redlock.New(f.Context(), clients, cfg)
+	if err != nil {
+		f.Fatal(err)
+	}
+	return store
+}
+
+// clientOf is one that keeps to its contexts' deadlines, and sees at once that a server is
+// down.
+func clientOf(t *testing.T, addr string) *redis.Client {
+	t.Helper()
+	client := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true, DialerRetries: 1, MaxRetries: -1})
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// process is a locker of one more process.
+func (f *fleet) process(cfg lock.Config) *lock.Locker {
+	f.Helper()
+	return lockerOn(f.T, f.store(patient), cfg)
+}
+
+// take takes the lock, which must be free.
+func (f *fleet) take(locker *lock.Locker) *lock.Lease {
+	f.Helper()
+	lease, err := locker.Acquire(f.Context(), f.Name())
+	if err != nil {
+		f.Fatalf("acquire: want the lock, have %v", err)
+	}
+	return lease
+}
+
+// refuse tries to take the lock, which must be busy.
+func (f *fleet) refuse(locker *lock.Locker) *lock.BusyError {
+	f.Helper()
+	lease, err := locker.Acquire(f.Context(), f.Name())
+	busy, ok := errors.AsType[*lock.BusyError](err)
+	if !ok {
+		f.Fatalf("acquire: want a BusyError, have lease %v and %v", lease, err)
+	}
+	return busy
+}
+
+func (f *fleet) release(lease *lock.Lease) {
+	f.Helper()
+	if err := lease.Release(f.Context()); err != nil {
+		f.Fatalf("release: %v", err)
+	}
+}
+
+func (f *fleet) key() string { return "lock:" + f.Name() }
+
+// put stores a value on some nodes, as another program does.
+func (f *fleet) put(value string, ttl time.Duration, nodes ...int) {
+	f.Helper()
+	for _, i := range nodes {
+		if err := f.admins[i].Set(f.Context(), f.key(), value, ttl).Err(); err != nil {
+			f.Fatal(err)
+		}
+	}
+}
+
+// value returns what is at a key of one node, "" for nothing.
+func (f *fleet) value(i int, key string) string {
+	f.Helper()
+	value, err := f.admins[i].Get(f.Context(), key).Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		f.Fatal(err)
+	}
+	return value
+}
+
+// wantFree checks that nothing of the lock is on some nodes, all without any named.
+func (f *fleet) wantFree(nodes ...int) {
+	f.Helper()
+	for i := range f.servers {
+		if nodes == nil || slices.Contains(nodes, i) {
+			if have := f.value(i, f.key()); have != "" {
+				f.Errorf("node %d: want nothing there, have %q", i, have)
+			}
+		}
+	}
+}
+
+// voteForLocksOf waits until the nodes have run for long enough to give locks of ttl.
+func (f *fleet) voteForLocksOf(ttl time.Duration) {
+	f.Helper()
+	for i, admin := range f.admins {
+		eventually(f.T, func() error {
+			info, err := admin.Info(f.Context(), "server").Result()
+			if err != nil {
+				return err
+			}
+			_, rest, _ := strings.Cut(info, "uptime_in_seconds:")
+			var up int64
+			if _, err := fmt.Sscan(rest, &up); err != nil || up < redlock.Uptime(ttl) {
+				return fmt.Errorf("node %d: up for %d s, %w", i, up, err)
+			}
+			return nil
+		})
+	}
+}
+
+// A trouble is what happens to a server.
+type trouble struct {
+	name string
+	hit  func(f *fleet, i int)
+	heal func(f *fleet, i int)
+}
+
+var troubles = []trouble{
+	{"killed", func(f *fleet, i int) { f.servers[i].Kill() }, func(f *fleet, i int) { f.servers[i].Restart(f.T) }},
+	{"hanging", func(f *fleet, i int) { f.servers[i].Pause() }, func(f *fleet, i int) { f.servers[i].Resume() }},
+	{"restarted empty", func(f *fleet, i int) { f.servers[i].Restart(f.T) }, func(*fleet, int) {}},
+}
+
+// within runs do, which must not take longer than most.
+func within(t *testing.T, most time.Duration, what string, do func() error) {
+	t.Helper()
+	start := time.Now()
+	if err := do(); err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+	if took := time.Since(start); took > most {
+		t.Errorf("%s: want it done within %v, have %v", what, most, took)
+	}
+}
+
+// ctxOf bounds what a test does to servers that may not answer.
+func ctxOf(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}

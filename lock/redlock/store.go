@@ -1,0 +1,129 @@
+package redlock
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/sidingq/siding/lock"
+)
+
+// A store has the locks of a majority of its nodes.
+type store struct {
+	nodes []node
+	cfg   Config
+}
+
+// Acquire takes the lock on enough nodes, or leaves it on none: what did not suffice is
+// released everywhere before it returns, even if ctx has ended.
+func (s *store) Acquire(ctx context.Context, claim lock.Claim) (lock.Answer, error) {
+	if err := s.usable(ctx, claim.TTL); err != nil {
+		return lock.Answer{}, err
+	}
+	delay := s.cfg.RestartDelay
+	if delay != NoRestartDelay {
+		delay = max(delay, claim.TTL)
+	}
+	answer, err := s.poll(ctx, func(ctx context.Context, n node) (vote, error) { return n.Acquire(ctx, claim, delay) }).granted()
+	if !answer.Taken {
+		// Nodes that did not answer may have voted for us, and so may those that said no: to
+		// a call that was sent again after another had come in between.
+		s.poll(context.WithoutCancel(ctx), func(ctx context.Context, n node) (vote, error) { return n.Release(ctx, claim.Key, claim.Token) })
+	}
+	return answer, err
+}
+
+// Renew prolongs the lock on the nodes that have it. Nodes that lost it do not get it back,
+// as one cannot know whom they have promised it since.
+func (s *store) Renew(ctx context.Context, key, token string, ttl, _ time.Duration) error {
+	if err := s.usable(ctx, ttl); err != nil {
+		return err
+	}
+	return s.poll(ctx, func(ctx context.Context, n node) (vote, error) { return n.Renew(ctx, key, token, ttl) }).had()
+}
+
+// Release deletes the lock on all nodes that have it.
+func (s *store) Release(ctx context.Context, key, token string, _ lock.Line) (*lock.Turn, error) {
+	return nil, s.poll(ctx, func(ctx context.Context, n node) (vote, error) { return n.Release(ctx, key, token) }).had()
+}
+
+// Leave does nothing: there is no line.
+func (*store) Leave(context.Context, string, string, string, lock.Line) (*lock.Turn, error) {
+	return nil, nil //nolint:nilnil // no turn and no error
+}
+
+// Called does nothing, either.
+func (*store) Called(context.Context, string, lock.Turn) error { return nil }
+
+// usable returns why a lock of this ttl cannot be had now.
+func (s *store) usable(ctx context.Context, ttl time.Duration) error {
+	if most := ttl / 2; s.cfg.NodeTimeout > most {
+		return fmt.Errorf("redlock: node timeout: want at most half of the ttl (%v), have %v", most, s.cfg.NodeTimeout)
+	}
+	return ctx.Err()
+}
+
+// poll asks all nodes at once, and counts their votes when all have voted or their time is
+// over. It does not stop at a majority: a straggler could take the lock on its node after it
+// has been released. Nor does it stop when ctx is cancelled, for the same reason; only its
+// deadline counts.
+func (s *store) poll(ctx context.Context, ask func(context.Context, node) (vote, error)) tally {
+	return count(s.nodes, atOnce(ctx, s.cfg.NodeTimeout, s.nodes, ask))
+}
+
+// An answer is what one of those said who were asked at once.
+type answer[A any] struct {
+	of  A
+	err error
+}
+
+var errSilent = fmt.Errorf("no answer in time: %w", context.DeadlineExceeded)
+
+// atOnce asks all, and waits for their answers for as long as longest, or until the deadline
+// of ctx. Nothing is asked once ctx has ended.
+//
+// The calls know when they are to end. One that does not keep to it ends by itself later, and
+// what it says is heard by nobody.
+func atOnce[Q, A any](ctx context.Context, longest time.Duration, all []Q, ask func(context.Context, Q) (A, error)) []answer[A] {
+	answers := make([]answer[A], len(all))
+	for i := range answers {
+		answers[i].err = cmp.Or(ctx.Err(), errSilent)
+	}
+	if ctx.Err() != nil {
+		return answers
+	}
+	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), longest)
+	defer cancel()
+	if deadline, ok := ctx.Deadline(); ok {
+		call, cancel = context.WithDeadline(call, deadline)
+		defer cancel()
+	}
+	type numbered struct {
+		answer[A]
+
+		i int
+	}
+	came := make(chan numbered, len(all))
+	for i, one := range all {
+		go func() {
+			said, err := ask(call, one)
+			came <- numbered{answer[A]{said, err}, i}
+		}()
+	}
+	for range all {
+		select {
+		case a := <-came:
+			answers[a.i] = a.answer
+			continue
+		case <-call.Done():
+		}
+		select { // one that came at the same moment
+		case a := <-came:
+			answers[a.i] = a.answer
+		default:
+			return answers
+		}
+	}
+	return answers
+}

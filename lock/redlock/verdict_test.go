@@ -1,0 +1,221 @@
+package redlock_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/lock/redlock"
+)
+
+var errDown = errors.New("connection refused")
+
+// ballot makes votes of a text in which each letter is a node: + for yes, ! for no vote,
+// and else the name of a rival, whom node n lets live on for n seconds, the first one 1.
+func ballot(text string) (votes []redlock.Vote, errs []error) {
+	for i, c := range text {
+		vote, err := redlock.No(fmt.Sprint("run", i), string(c), time.Duration(i+1)*time.Second), error(nil)
+		switch c {
+		case '+':
+			vote = redlock.Yes(fmt.Sprint("run", i))
+		case '!':
+			vote, err = redlock.Vote{}, errDown
+		}
+		votes, errs = append(votes, vote), append(errs, err)
+	}
+	return votes, errs
+}
+
+func TestGranted(t *testing.T) {
+	t.Parallel()
+	taken, nobody := lock.Answer{Taken: true, HandOff: -1}, lock.Answer{Split: true}
+	busy := func(holder string, left int) lock.Answer {
+		return lock.Answer{Holder: holder, Left: time.Duration(left) * time.Second}
+	}
+	maybe := func(holder string, left int) lock.Answer {
+		return lock.Answer{Split: true, Holder: holder, Left: time.Duration(left) * time.Second}
+	}
+	for _, tc := range []struct {
+		ballot string
+		want   lock.Answer
+		err    bool
+	}{
+		{"+++", taken, false},
+		{"++!", taken, false},
+		{"++a", taken, false},
+		{"+++++", taken, false},
+		{"+++!!", taken, false},
+		{"+++a!", taken, false},
+		{"+++ab", taken, false},
+
+		{"!!!", lock.Answer{}, true},
+		{"+!!", lock.Answer{}, true},
+		{"a!!", lock.Answer{}, true},
+		{"++!!!", lock.Answer{}, true},
+		{"+a!!!", lock.Answer{}, true},
+		{"aa!!!", lock.Answer{}, true},
+		{"++!!", lock.Answer{}, true}, // of four, three have to agree
+		{"aa!!", lock.Answer{}, true},
+
+		// The lock lives on until the rival has one node too few.
+		{"aaa", busy("a", 2), false},
+		{"aa!", busy("a", 1), false},
+		{"+aa", busy("a", 2), false},
+		{"aaaaa", busy("a", 3), false},
+		{"aaa!!", busy("a", 1), false},
+		{"++aaa", busy("a", 3), false},
+		{"aabaa", busy("a", 2), false},
+		{"+aaaa", busy("a", 3), false},
+		{"aaab", busy("a", 1), false},
+
+		// Nobody can have enough.
+		{"+ab", nobody, false},
+		{"abc", nobody, false},
+		{"++aab", nobody, false},
+		{"+aabb", nobody, false},
+		{"+!abc", nobody, false},
+		{"++ab!", nobody, false},
+		{"abcde", nobody, false},
+		{"++aa", nobody, false},
+
+		// One has, if the silent have it, too.
+		{"+a!", maybe("a", 2), false},
+		{"ab!", maybe("b", 2), false},
+		{"++aa!", maybe("a", 3), false},
+		{"++a!!", maybe("a", 3), false},
+		{"!aab!", maybe("a", 2), false},
+		{"+!aaa", busy("a", 3), false},
+		{"+aa!", maybe("a", 2), false},
+	} {
+		votes, errs := ballot(tc.ballot)
+		have, err := redlock.Granted(votes, errs)
+		if diff := cmp.Diff(tc.want, have); diff != "" || tc.err != (err != nil) {
+			t.Errorf("%s: want error %t and the answer below, have %v:\n%s", tc.ballot, tc.err, err, diff)
+		}
+		if err != nil {
+			wantBroken(t, tc.ballot, err)
+			if !errors.Is(err, errDown) {
+				t.Errorf("%s: want the node's error, have %v", tc.ballot, err)
+			}
+		}
+	}
+}
+
+func TestHad(t *testing.T) {
+	t.Parallel()
+	broken := errDown
+	for _, tc := range []struct {
+		ballot string
+		want   error
+	}{
+		{"+++", nil},
+		{"++a", nil},
+		{"++!", nil},
+		{"+++aa", nil},
+		{"+++!!", nil},
+		{"+++a!", nil},
+		{"+++a", nil},
+
+		{"aaa", lock.ErrLost},
+		{"+aa", lock.ErrLost},
+		{"aa!", lock.ErrLost},
+		{"++aaa", lock.ErrLost},
+		{"aaa!!", lock.ErrLost},
+		{"+aaa!", lock.ErrLost},
+		{"++aa", lock.ErrLost}, // three would have to agree
+
+		{"+a!", broken},
+		{"!!!", broken},
+		{"++!!!", broken},
+		{"++aa!", broken},
+		{"+a!!!", broken},
+		{"aa!!!", broken},
+		{"++!!", broken},
+		{"++a!", broken},
+	} {
+		votes, errs := ballot(tc.ballot)
+		have := redlock.Had(votes, errs)
+		if !errors.Is(have, tc.want) || errors.Is(have, lock.ErrLost) && !errors.Is(tc.want, lock.ErrLost) {
+			t.Errorf("%s: want %v, have %v", tc.ballot, tc.want, have)
+		}
+	}
+}
+
+// TestForEver is a rival whose lock does not expire on the nodes that it needs.
+func TestForEver(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		lefts [5]time.Duration
+		want  time.Duration
+	}{{[5]time.Duration{-1, -1, -1, 1, 2}, -1}, {[5]time.Duration{-1, -1, 3, 1, 2}, 3}} {
+		var votes []redlock.Vote
+		for i, left := range tc.lefts {
+			votes = append(votes, redlock.No(fmt.Sprint(i), "a", left))
+		}
+		if have, err := redlock.Granted(votes, make([]error, 5)); err != nil || have.Left != tc.want {
+			t.Errorf("%v: want %v left, have %+v, %v", tc.lefts, tc.want, have, err)
+		}
+	}
+}
+
+// TestServerVotesOnce counts a server once that is there as two nodes.
+func TestServerVotesOnce(t *testing.T) {
+	t.Parallel()
+	yes, no := redlock.Yes, func(run string) redlock.Vote { return redlock.No(run, "a", time.Second) }
+	for name, tc := range map[string]struct {
+		votes []redlock.Vote
+		taken bool
+		broke bool
+	}{
+		"two of three":               {[]redlock.Vote{yes("1"), yes("1"), yes("2")}, true, false},
+		"one of three":               {[]redlock.Vote{yes("1"), yes("1"), yes("1")}, false, true},
+		"three of five":              {[]redlock.Vote{yes("1"), yes("1"), yes("2"), yes("3"), yes("3")}, true, false},
+		"two of five":                {[]redlock.Vote{yes("1"), yes("1"), yes("2"), no("3"), yes("2")}, false, false},
+		"a rival with two of five":   {[]redlock.Vote{no("1"), no("1"), no("2"), yes("3"), yes("4")}, false, false},
+		"it says yes and no":         {[]redlock.Vote{yes("1"), no("1"), yes("2")}, true, false},
+		"a rival with one of three":  {[]redlock.Vote{no("1"), no("1"), no("1")}, false, true},
+		"a rival with two and twice": {[]redlock.Vote{no("1"), no("1"), no("2")}, false, false},
+	} {
+		have, err := redlock.Granted(tc.votes, make([]error, len(tc.votes)))
+		if have.Taken != tc.taken || tc.broke != (err != nil) {
+			t.Errorf("%s: want it taken %t, an error %t, have %+v, %v", name, tc.taken, tc.broke, have, err)
+		}
+		if err != nil && !strings.Contains(err.Error(), "B: is a server that has voted already") {
+			t.Errorf("%s: want the second node named, have %v", name, err)
+		}
+	}
+}
+
+// TestErrorNamesTheNodes, in one line, and keeps what they said.
+func TestErrorNamesTheNodes(t *testing.T) {
+	t.Parallel()
+	other := errors.New("i/o timeout")
+	votes, errs := ballot("+!!+!")
+	errs[2] = other
+	_, err := redlock.Granted(votes, errs)
+	want := "redlock: 2 of 5 nodes voted, of which 3 have to agree: B: connection refused; C: i/o timeout; E: connection refused"
+	if err == nil || err.Error() != want || !errors.Is(err, errDown) || !errors.Is(err, other) {
+		t.Errorf("want %q, have %v", want, err)
+	}
+}
+
+// TestUptime: of what a server takes for a second, up to one may not have passed.
+func TestUptime(t *testing.T) {
+	t.Parallel()
+	for delay, want := range map[time.Duration]int64{
+		redlock.NoRestartDelay:  0,
+		time.Millisecond:        2,
+		time.Second:             2,
+		1001 * time.Millisecond: 3,
+		15 * time.Second:        16,
+	} {
+		if have := redlock.Uptime(delay); have != want {
+			t.Errorf("%v: want %d s, have %d", delay, want, have)
+		}
+	}
+}
