@@ -146,7 +146,9 @@ func TestHolderIsCutOff(t *testing.T) {
 		proxy := locktest.NewProxy(t, server.Addr)
 		proxies, clients = append(proxies, proxy), append(clients, clientOf(t, proxy.Addr))
 	}
-	store, err := redlock.New(t.Context(), clients, patient)
+	quick := patient // so that it can renew several times in its TTL
+	quick.NodeTimeout = 200 * time.Millisecond
+	store, err := redlock.New(t.Context(), clients, quick)
 	if err != nil {
 		t.Fatal(err)
 	}
