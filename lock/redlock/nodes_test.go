@@ -153,6 +153,7 @@ func TestHolderIsCutOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	lease := f.take(lockerOn(t, store, brief))
+	defer func() { _ = lease.Release(t.Context()) }()
 	work := lease.Keep(t.Context())
 	for _, i := range []int{0, 2, 4} {
 		proxies[i].BlackHole(true)
@@ -163,7 +164,7 @@ func TestHolderIsCutOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	if lease.Valid() || work.Err() == nil {
-		t.Error("want the holder told before another has the lock")
+		t.Fatal("want the holder told before another has the lock")
 	}
 	if cause := ended(t, work); !errors.Is(cause, lock.ErrLost) {
 		t.Errorf("want ErrLost, have %v", cause)
