@@ -20,6 +20,7 @@ func TestLockCasesAreTested(t *testing.T) {
 		"sqlfence":   sources(t, "sqlfence/*_test.go"),
 		"redisfence": sources(t, "redisfence/*_test.go"),
 		"redlock":    sources(t, "redlock/*_test.go"),
+		"etcdlock":   sources(t, "etcdlock/*_test.go"),
 		"queue":      sources(t, "../queue/*_test.go"),
 	}
 	suite := make(map[string]bool)

@@ -100,8 +100,11 @@
 //   - A majority of independent servers, see package lock/redlock: survives the loss of
 //     a minority of them, and forgets no lock if they are restarted as said there. It has no
 //     fencing token and no line, so it is for efficiency only.
+//   - No Redis, but etcd, see the module lock/etcdlock: a majority agrees on a lock before
+//     it is given, so a failover forgets none. Fence all the same, for the holder that
+//     was paused; what is kept in etcd itself can be written on condition of the lock.
 //
-// Each wants maxmemory-policy noeviction, as an evicted lock is a lost one. Give
+// Each Redis wants maxmemory-policy noeviction, as an evicted lock is a lost one. Give
 // the client ContextTimeoutEnabled, see [Redis]. See docs/lock-cases.md in the
 // repository for what can go wrong, case by case, and the test of each.
 package lock

@@ -45,12 +45,7 @@ func TestRecipe(t *testing.T) {
 	line := newLine(t, client, t.Name())
 	line.join(ours)
 	other := recipe(t, client, t.Name())
-	line.joins(func(ctx context.Context) (*lock.Lease, error) {
-		if err := other.Lock(ctx); err != nil {
-			return nil, err
-		}
-		return nil, other.Unlock(ctx)
-	})
+	line.joins(func(ctx context.Context) (func(context.Context) error, error) { return other.Unlock, other.Lock(ctx) })
 	eventually(t, "theirs in line", func() bool { return len(keysOf(t, client, t.Name())) == 3 })
 	line.join(ours)
 	if err := theirs.Unlock(t.Context()); err != nil {

@@ -26,10 +26,10 @@ type line struct {
 	served   chan served
 }
 
-// A served waiter has, or has had, the lock.
+// A served waiter has the lock.
 type served struct {
-	n     int
-	lease *lock.Lease
+	n       int
+	release func(context.Context) error
 }
 
 func newLine(t *testing.T, admin *clientv3.Client, resource string) *line {
@@ -47,21 +47,25 @@ func newLine(t *testing.T, admin *clientv3.Client, resource string) *line {
 func (l *line) join(locker *lock.Locker) {
 	l.Helper()
 	before := len(keysOf(l.T, l.admin, l.resource))
-	l.joins(func(ctx context.Context) (*lock.Lease, error) {
-		return locker.With(lock.Options{Wait: lock.InLine()}).Acquire(ctx, l.resource)
+	l.joins(func(ctx context.Context) (func(context.Context) error, error) {
+		lease, err := locker.With(lock.Options{Wait: lock.InLine()}).Acquire(ctx, l.resource)
+		if err != nil {
+			return nil, err
+		}
+		return lease.Release, nil
 	})
 	eventually(l.T, "a place in line", func() bool { return len(keysOf(l.T, l.admin, l.resource)) > before })
 }
 
-// joins has one more wait, by some means.
-func (l *line) joins(wait func(context.Context) (*lock.Lease, error)) {
+// joins has one more wait, by some means, which returns how to release the lock.
+func (l *line) joins(wait func(context.Context) (func(context.Context) error, error)) {
 	n := l.size
 	l.size++
 	l.all.Go(func() {
-		lease, err := wait(l.ctx)
+		release, err := wait(l.ctx)
 		switch {
 		case err == nil:
-			l.served <- served{n, lease}
+			l.served <- served{n, release}
 		case l.ctx.Err() == nil:
 			l.Errorf("number %d: %v", n, err)
 		}
@@ -89,8 +93,8 @@ func (l *line) wantServed(want ...int) {
 	for range want {
 		s := l.next()
 		have = append(have, s.n)
-		if s.lease != nil {
-			release(l.T, s.lease)
+		if err := s.release(l.Context()); err != nil {
+			l.Errorf("number %d: release: %v", s.n, err)
 		}
 	}
 	if !slices.Equal(have, want) {
@@ -194,7 +198,7 @@ func TestSessionEndsWhileWaiting(t *testing.T) {
 	server := etcdtest.Start(t)
 	admin := connect(t, server.Addr)
 	open := func() *lock.Locker {
-		locker, _ := lockerOn(t, connect(t, server.Addr), brief)
+		locker, _ := lockerOn(t, connect(t, server.Addr), lock.Config{})
 		return locker
 	}
 	holder := take(t, open(), t.Name())
@@ -211,10 +215,15 @@ func TestSessionEndsWhileWaiting(t *testing.T) {
 	if _, err := admin.Revoke(t.Context(), clientv3.LeaseID(found.Kvs[0].Lease)); err != nil {
 		t.Fatal(err)
 	}
+	start := time.Now()
 	eventually(t, "the first in line at its end", func() bool {
 		keys := keysOf(t, admin, t.Name())
 		return len(keys) == 4 && slices.Equal(keys[:3], []string{before[0], before[2], before[3]})
 	})
+	// It learns of it when it next renews its session; the holder's lock lives for 10 s at least.
+	if took := time.Since(start); took > 9*time.Second {
+		t.Errorf("want it there after a third of the TTL, have it after %v", took)
+	}
 	// One whose key is deleted by hand notices when its turn would have come.
 	if _, err := admin.Delete(t.Context(), before[2]); err != nil {
 		t.Fatal(err)

@@ -112,9 +112,11 @@ func TestHolderIsCutOff(t *testing.T) {
 		holder, _ := lockerOn(t, connect(t, addrs...), brief)
 		all := duels(t, holder, rival, atOnce)
 		cut(true)
-		if lost := settle(t, all, nil); lost != atOnce {
+		long, cancel := context.WithTimeout(t.Context(), settled)
+		if lost := settle(t, all, long.Done()); lost != atOnce {
 			t.Errorf("want all %d locks lost, have %d", atOnce, lost)
 		}
+		cancel()
 		cut(false)
 	}
 }
@@ -161,9 +163,11 @@ func TestLeaderIsCutOff(t *testing.T) {
 		holder, _ := lockerOn(t, connect(t, leader.Addr), brief)
 		all := duels(t, holder, rival, atOnce)
 		leader.CutOff(true)
-		if lost := settle(t, all, nil); lost != atOnce {
+		long, cancel := context.WithTimeout(t.Context(), settled)
+		if lost := settle(t, all, long.Done()); lost != atOnce {
 			t.Errorf("want all %d locks lost, have %d", atOnce, lost)
 		}
+		cancel()
 		for _, s := range servers {
 			s.Kill()
 		}

@@ -19,7 +19,7 @@ func TestNamesAreApart(t *testing.T) {
 	t.Parallel()
 	server := etcdtest.Start(t)
 	locker, _ := lockerOn(t, connect(t, server.Addr), lock.Config{})
-	for _, resource := range []string{"a", "a/", "a/b", "a/b/c", "ab", "a:b", "ä", "/", " "} {
+	for _, resource := range []string{"a/b/c", "a/b", "a/", "a", "ab", "a:b", "ä", "/", " "} {
 		defer release(t, take(t, locker, resource))
 	}
 }
@@ -173,4 +173,32 @@ func TestSweep(t *testing.T) {
 	if have := etcdlock.Known(store); have != 0 {
 		t.Errorf("want no session known, have %d", have)
 	}
+}
+
+// TestNoWriteWhenRefused: a try that finds the lock taken changes nothing in etcd.
+func TestNoWriteWhenRefused(t *testing.T) {
+	t.Parallel()
+	server := etcdtest.Start(t)
+	admin := connect(t, server.Addr)
+	locker, _ := lockerOn(t, connect(t, server.Addr), lock.Config{})
+	rival, _ := lockerOn(t, connect(t, server.Addr), lock.Config{})
+	lease := take(t, locker, t.Name())
+	// Sessions are no revisions, but are in the log, too.
+	logged := func() uint64 {
+		status, err := admin.Status(t.Context(), server.Addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return status.RaftIndex
+	}
+	before := logged()
+	for range 10 {
+		if _, err := rival.Acquire(t.Context(), t.Name()); !errors.Is(err, lock.ErrBusy) {
+			t.Fatalf("want ErrBusy, have %v", err)
+		}
+	}
+	if have := logged(); have != before {
+		t.Errorf("want nothing written, have %d entries more in the log", have-before)
+	}
+	release(t, lease)
 }

@@ -1,0 +1,80 @@
+package etcdlock_test
+
+import (
+	"testing"
+
+	"github.com/sidingq/siding/internal/mutants"
+)
+
+// mistakes that one could make in this package, each with the tests that find it.
+var mistakes = []mutants.Mutant{
+	{
+		"the end of a session is not foreseen", "../tenure.go",
+		"deadline := t.start.Add(t.cfg.TTL - t.cfg.Margin)",
+		"deadline := t.start.Add(time.Hour)",
+		[]string{"TestHolderIsCutOff"},
+	},
+	{
+		"the lock is the session's, whoever was first", "store.go",
+		"if holder = found.Kvs[0]; ses.is(holder) {",
+		"if holder = found.Kvs[0]; true {",
+		[]string{"TestConformance/crowd"},
+	},
+	{
+		"a try that is refused writes", "store.go",
+		"if holder != nil {\n\t\treturn s.refusal",
+		"if false {\n\t\treturn s.refusal",
+		[]string{"TestNoWriteWhenRefused"},
+	},
+	{
+		"a renewal does not look at the key", "store.go",
+		"case !ses.is(holder):\n\t\treturn lock.ErrLost\n\t}\n\treturn nil",
+		"case holder == nil && key == \"\":\n\t\treturn lock.ErrLost\n\t}\n\treturn nil",
+		[]string{"TestConformance/10_renewal_of_a_key_that_is_gone"},
+	},
+	{
+		"what is written is not tied to the lock", "owner.go",
+		".If(owner.Held()).Then(ops...)",
+		".Then(ops...)",
+		[]string{"TestCommit"},
+	},
+	{
+		"who leaves the line keeps its place", "line.go",
+		"if _, err := s.end(ctx, ses); err != nil {",
+		"if err := ctx.Err(); err != nil {",
+		[]string{"TestNothingIsLeftBehind", "TestWaiterLeaves"},
+	},
+	{
+		"a waiter that has lost its session waits for its turn", "line.go",
+		"\t\ts.drop(ctx, c, ses)\n\t\te.call(c.Waiter)",
+		"\t\ts.drop(ctx, c, ses)",
+		[]string{"TestSessionEndsWhileWaiting"},
+	},
+	{
+		"one of a process stands in line at a time", "line.go",
+		"func (s *Store) JoinOrdered() {}",
+		"func (s *Store) joinOrdered() {}",
+		[]string{"TestManyOfOneProcessStandInLine"},
+	},
+	{
+		"names begin other names", "store.go",
+		`return "{" + key + "}/"`,
+		`return key + "/"`,
+		[]string{"TestNamesAreApart", "TestRecipe"},
+	},
+	{
+		"a request is sent once", "ask.go",
+		"if err == nil || !silent || ctx.Err() != nil {",
+		"if true || silent {",
+		[]string{"TestMemberHangs"},
+	},
+	{
+		"sessions that have ended are remembered", "store.go",
+		"if now.Sub(ses.until) > every {",
+		"if false && token != \"\" {",
+		[]string{"TestSweep"},
+	},
+}
+
+//nolint:paralleltest // see mutants.Run
+func TestMutants(t *testing.T) { mutants.Run(t, mistakes) }
