@@ -6,34 +6,21 @@ import (
 	"time"
 
 	"github.com/bsm/redislock"
-	"github.com/go-redsync/redsync/v4"
-	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/rueidis"
 	"github.com/redis/rueidis/rueidislock"
 
+	"github.com/sidingq/siding/bench/internal/locking"
 	"github.com/sidingq/siding/lock"
 )
 
 // A contender is one library in one configuration.
 type contender struct {
-	name string
-	// module is where its code comes from, and config how it is set up: for readers.
-	module, config string
+	locking.Contender
+
 	// direct are the commands that it sends by themselves. All others that it
 	// causes are sent from within its scripts.
 	direct []string
-	// open makes a client with connections of its own, as a process has one.
-	open func(addr string) (locker, error)
-}
-
-func (c contender) called() string { return c.name }
-
-// A locker is one client of a contender.
-type locker interface {
-	// lock waits for the lock of name until ctx ends.
-	lock(ctx context.Context, name string) (unlock func(context.Context) error, err error)
-	close() error
 }
 
 // contenders returns all there are, set up as their documentation recommends
@@ -41,71 +28,58 @@ type locker interface {
 func contenders() []contender {
 	return []contender{
 		{
-			name: "siding", module: "github.com/sidingq/siding", config: "InLine, defaults: TTL 15 s",
+			Contender: locking.Contender{
+				Name: "siding", Module: "github.com/sidingq/siding", Config: "InLine, defaults: TTL 15 s",
+				Open: openSiding(lock.InLine()),
+			},
 			direct: []string{"subscribe", "unsubscribe"},
-			open:   openSiding(lock.InLine()),
 		},
+		{Contender: locking.Contender{
+			Name: "siding-poll", Module: "github.com/sidingq/siding", Config: "Fixed(100 ms) for a comparison with redislock, defaults: TTL 15 s",
+			Open: openSiding(lock.Fixed(100 * time.Millisecond)),
+		}},
 		{
-			name: "siding-poll", module: "github.com/sidingq/siding", config: "Fixed(100 ms) for a comparison with redislock, defaults: TTL 15 s",
-			open: openSiding(lock.Fixed(100 * time.Millisecond)),
-		},
-		{
-			name: "redsync", module: "github.com/go-redsync/redsync/v4", config: "defaults: expiry 8 s, tries every 50 to 250 ms, at random",
+			Contender: locking.Contender{
+				Name: "redsync", Module: "github.com/go-redsync/redsync/v4", Config: "defaults: expiry 8 s, tries every 50 to 250 ms, at random",
+				Open: openRedsync,
+			},
 			direct: []string{"set"},
-			open:   openRedsync,
 		},
-		{
-			name: "redislock", module: "github.com/bsm/redislock", config: "TTL 10 s, LinearBackoff(100ms) as in its example",
-			open: openRedislock,
-		},
-		{
-			name: "rueidislock", module: "github.com/redis/rueidis", config: "KeyMajority 1 and NoLoopTracking as in its README, defaults: validity 5 s, client side caching",
-			open: openRueidislock,
-		},
+		{Contender: locking.Contender{
+			Name: "redislock", Module: "github.com/bsm/redislock", Config: "TTL 10 s, LinearBackoff(100ms) as in its example",
+			Open: openRedislock,
+		}},
+		{Contender: locking.Contender{
+			Name: "rueidislock", Module: "github.com/redis/rueidis",
+			Config: "KeyMajority 1 and NoLoopTracking as in its README, defaults: validity 5 s, client side caching",
+			Open:   openRueidislock,
+		}},
 	}
 }
 
-type redsyncLocker struct {
-	client *redis.Client
-	*redsync.Redsync
-}
-
-func openRedsync(addr string) (locker, error) {
-	client := redis.NewClient(&redis.Options{Addr: addr})
-	return redsyncLocker{client, redsync.New(goredis.NewPool(client))}, nil
-}
-
-func (l redsyncLocker) lock(ctx context.Context, name string) (func(context.Context) error, error) {
-	m := l.NewMutex(name)
-	for {
-		err := m.LockContext(ctx)
-		var taken *redsync.ErrTaken
-		switch {
-		case err == nil:
-			return func(ctx context.Context) error {
-				_, err := m.UnlockContext(ctx)
-				return err
-			}, nil
-		case ctx.Err() != nil || !errors.As(err, &taken):
-			return nil, err
-		}
-		// It gave up after its 32 tries: the caller's turn to try again.
+// openSiding returns what opens a Locker of ours whose callers wait that way.
+func openSiding(wait lock.Wait) func(context.Context, []string) (locking.Client, error) {
+	return func(_ context.Context, addrs []string) (locking.Client, error) {
+		client := redis.NewClient(&redis.Options{Addr: addrs[0]})
+		return locking.Siding(lock.Redis(client), wait, client.Close)
 	}
 }
 
-func (l redsyncLocker) close() error { return l.client.Close() }
+func openRedsync(_ context.Context, addrs []string) (locking.Client, error) {
+	return locking.Redsync(locking.Nodes(addrs, redis.Options{})), nil
+}
 
 type redislockLocker struct {
 	client *redis.Client
 	*redislock.Client
 }
 
-func openRedislock(addr string) (locker, error) {
-	client := redis.NewClient(&redis.Options{Addr: addr})
+func openRedislock(_ context.Context, addrs []string) (locking.Client, error) {
+	client := redis.NewClient(&redis.Options{Addr: addrs[0]})
 	return redislockLocker{client, redislock.New(client)}, nil
 }
 
-func (l redislockLocker) lock(ctx context.Context, name string) (func(context.Context) error, error) {
+func (l redislockLocker) Lock(ctx context.Context, name string) (func(context.Context) error, error) {
 	held, err := l.Obtain(ctx, name, 10*time.Second, &redislock.Options{
 		RetryStrategy: redislock.LinearBackoff(100 * time.Millisecond),
 	})
@@ -115,27 +89,27 @@ func (l redislockLocker) lock(ctx context.Context, name string) (func(context.Co
 	return held.Release, nil
 }
 
-func (l redislockLocker) close() error { return l.client.Close() }
+func (l redislockLocker) Close() error { return l.client.Close() }
 
-type rueidisLocker struct{ rueidislock.Locker }
+type rueidisLocker struct{ locker rueidislock.Locker }
 
-func openRueidislock(addr string) (locker, error) {
+func openRueidislock(_ context.Context, addrs []string) (locking.Client, error) {
 	l, err := rueidislock.NewLocker(rueidislock.LockerOption{
-		ClientOption:   rueidis.ClientOption{InitAddress: []string{addr}},
+		ClientOption:   rueidis.ClientOption{InitAddress: addrs},
 		KeyMajority:    1,
 		NoLoopTracking: true,
 	})
 	return rueidisLocker{l}, err
 }
 
-// lock tries again after a second without the lock. WithContext waits for word
+// Lock tries again after a second without the lock. WithContext waits for word
 // from Redis alone, and on a busy machine was seen to wait for ever: a try that did
 // not get through within TryNextAfter (20 ms) has not told Redis that it waits.
-func (l rueidisLocker) lock(ctx context.Context, name string) (func(context.Context) error, error) {
+func (l rueidisLocker) Lock(ctx context.Context, name string) (func(context.Context) error, error) {
 	for {
 		try, cancel := context.WithCancel(ctx)
 		impatience := time.AfterFunc(time.Second, cancel)
-		_, unlock, err := l.WithContext(try, name)
+		_, unlock, err := l.locker.WithContext(try, name)
 		switch {
 		case err == nil && impatience.Stop():
 			return func(context.Context) error {
@@ -153,7 +127,7 @@ func (l rueidisLocker) lock(ctx context.Context, name string) (func(context.Cont
 	}
 }
 
-func (l rueidisLocker) close() error {
-	l.Close()
+func (l rueidisLocker) Close() error {
+	l.locker.Close()
 	return nil
 }

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strconv"
 	"strings"
 
 	"github.com/sidingq/siding/bench/internal/contest"
@@ -79,11 +78,11 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.IntVar(&o.handOffs, "handoffs", 50, "least number of hand-offs per case and round")
 	flags.BoolVar(&o.json, "json", false, "write JSON lines and no table")
 	flags.Func("waiters", "waiters per lock, one case each (default 1,10,100)", func(list string) (err error) {
-		o.waiters, err = numbers(list)
+		o.waiters, err = contest.Numbers(list)
 		return err
 	})
 	flags.Func("contenders", "which `names` take part (default "+strings.Join(names(contenders()), ",")+")", func(list string) (err error) {
-		o.contenders, err = contest.Choose(contenders(), contender.called, list)
+		o.contenders, err = contest.Choose(contenders(), contender.Called, list)
 		return err
 	})
 	if err := flags.Parse(args); err != nil {
@@ -98,17 +97,4 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	return o, nil
 }
 
-// numbers reads a list like "1,10".
-func numbers(list string) ([]int, error) {
-	var all []int
-	for text := range strings.SplitSeq(list, ",") {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 1 {
-			return nil, fmt.Errorf("want numbers above 0, have %q", text)
-		}
-		all = append(all, n)
-	}
-	return all, nil
-}
-
-func names(of []contender) []string { return contest.Names(of, contender.called) }
+func names(of []contender) []string { return contest.Names(of, contender.Called) }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -30,6 +31,19 @@ func Names[T any](all []T, name func(T) string) []string {
 		names = append(names, name(c))
 	}
 	return names
+}
+
+// Numbers reads a list like "1,10".
+func Numbers(list string) ([]int, error) {
+	var all []int
+	for text := range strings.SplitSeq(list, ",") {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 {
+			return nil, fmt.Errorf("want numbers above 0, have %q", text)
+		}
+		all = append(all, n)
+	}
+	return all, nil
 }
 
 // Turns returns all in the order in which they take their turns in a round: each

@@ -3,82 +3,51 @@ package redisproc
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
-	"os"
 	"os/exec"
 	"strings"
-	"time"
 
-	"github.com/sidingq/siding/bench/internal/contest"
+	"github.com/sidingq/siding/bench/internal/proc"
 )
 
 // A Server is a redis-server that keeps nothing.
 type Server struct {
 	Addr string
-
-	dir string
-	end context.CancelFunc
-	cmd *exec.Cmd
+	*proc.Server
 }
 
 // Start runs redis-server on a free port until Stop, or until ctx ends.
 func Start(ctx context.Context) (*Server, error) {
-	var config net.ListenConfig
-	l, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
+	addr, err := proc.Addr(ctx)
 	if err != nil {
-		return nil, err
-	}
-	addr := l.Addr().String()
-	if err := l.Close(); err != nil {
 		return nil, err
 	}
 	_, port, err := net.SplitHostPort(addr)
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "bench-redis-")
+	s, err := proc.Start(ctx, "redis-server", func(dir string) []string {
+		return []string{"--bind", "127.0.0.1", "--port", port, "--dir", dir, "--save", "", "--appendonly", "no"}
+	})
 	if err != nil {
 		return nil, err
 	}
-	ctx, end := context.WithCancel(ctx)
-	cmd := exec.CommandContext(ctx, "redis-server",
-		"--bind", "127.0.0.1", "--port", port, "--dir", dir, "--save", "", "--appendonly", "no")
-	s := &Server{Addr: addr, dir: dir, end: end, cmd: cmd}
-	if err := cmd.Start(); err != nil {
-		end()
-		return nil, errors.Join(fmt.Errorf("start a Redis: %w", err), os.RemoveAll(dir))
-	}
-	if err := answers(ctx, addr); err != nil {
+	if err := s.Await(ctx, func() error { return answers(ctx, addr) }); err != nil {
 		s.Stop()
-		return nil, fmt.Errorf("start a Redis: %w", err)
+		return nil, err
 	}
-	return s, nil
+	return &Server{addr, s}, nil
 }
 
-// Stop kills the server and waits until it is gone.
-func (s *Server) Stop() {
-	s.end()
-	// It ends by a signal and keeps nothing, so neither error means anything.
-	_ = s.cmd.Wait()
-	_ = os.RemoveAll(s.dir)
-}
-
-// answers waits until the Redis at addr answers.
+// answers returns why the Redis at addr does not listen, if it does not.
 func answers(ctx context.Context, addr string) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
 	var dialer net.Dialer
-	for {
-		conn, err := dialer.DialContext(ctx, "tcp", addr)
-		if err == nil {
-			return conn.Close()
-		}
-		if paused := contest.Pause(ctx, 10*time.Millisecond); paused != nil {
-			return err
-		}
+	conn, err := dialer.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return err
 	}
+	return conn.Close()
 }
 
 // Version returns that of redis-server, such as "Redis 7.0.15".

@@ -41,6 +41,13 @@ func (r *Results) Add(contender string, f Figure, value float64) {
 	c.values = append(c.values, value)
 }
 
+// AddPercentiles adds the median and the 99th percentile of durations, in milliseconds.
+func (r *Results) AddPercentiles(contender, what, name string, took []time.Duration) {
+	for _, p := range []int{50, 99} {
+		r.Add(contender, Figure{Case: what, Name: fmt.Sprintf("%s p%d", name, p), Unit: "ms"}, MS(Percentile(took, float64(p))))
+	}
+}
+
 // Note says why there is no value, in place of it.
 func (r *Results) Note(contender string, f Figure, text string) { r.at(contender, f).note = text }
 

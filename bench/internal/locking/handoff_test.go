@@ -1,0 +1,28 @@
+package locking
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// open is a lock that everybody gets.
+type open struct{}
+
+func (open) Lock(context.Context, string) (func(context.Context) error, error) {
+	return func(context.Context) error { return nil }, nil
+}
+func (open) Close() error { return nil }
+
+// TestTwoHolders: a contender that does not exclude is found out.
+func TestTwoHolders(t *testing.T) {
+	t.Parallel()
+	_, _, err := HandOffs{Waiters: 3, AtOnce: 20, Least: 1000}.Run(t.Context(), []Client{open{}})
+	if err == nil || !strings.Contains(err.Error(), "hold the lock at once") {
+		t.Errorf("want two holders noticed, have %v", err)
+	}
+}
