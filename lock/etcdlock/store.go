@@ -188,13 +188,19 @@ func (s *Store) Renew(ctx context.Context, key, token string, ttl, _ time.Durati
 	return nil
 }
 
-// renewed renews a session, and returns the key of who has the lock then, and how many
-// keys there are. Of a session that has ended it is as if nobody had it.
-func (s *Store) renewed(ctx context.Context, key string, ses *session) (holder *mvccpb.KeyValue, keys int64, _ error) {
+// renewed renews a session and, at the same time, asks for the key of who has the lock, and
+// how many keys there are. Of a session that has ended it is as if nobody had it.
+func (s *Store) renewed(ctx context.Context, key string, ses *session) (holder *mvccpb.KeyValue, keys int64, unknown error) {
 	start := time.Now()
+	asked := make(chan struct{})
+	go func() {
+		defer close(asked)
+		holder, keys, unknown = s.holder(ctx, key)
+	}()
 	alive, err := ask(ctx, func(ctx context.Context) (*clientv3.LeaseKeepAliveResponse, error) {
 		return s.client.KeepAliveOnce(ctx, ses.lease)
 	})
+	<-asked
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
 		return nil, 0, nil
 	}
@@ -204,7 +210,7 @@ func (s *Store) renewed(ctx context.Context, key string, ses *session) (holder *
 	s.mu.Lock()
 	ses.until = start.Add(time.Duration(alive.TTL) * time.Second)
 	s.mu.Unlock()
-	return s.holder(ctx, key)
+	return holder, keys, unknown
 }
 
 // Release implements [lock.Store]: it ends the session, and with it the lock's key, which

@@ -30,9 +30,16 @@ func (c sessionClient) Lock(ctx context.Context, name string) (func(context.Cont
 	}
 	m := concurrency.NewMutex(session, name)
 	if err := m.Lock(ctx); err != nil {
-		return nil, errors.Join(err, session.Close())
+		session.Orphan() // to close it would wait for an etcd that is gone
+		return nil, err
 	}
-	return func(ctx context.Context) error { return errors.Join(m.Unlock(ctx), session.Close()) }, nil
+	return func(ctx context.Context) error {
+		if err := m.Unlock(ctx); err != nil {
+			session.Orphan()
+			return err
+		}
+		return session.Close()
+	}, nil
 }
 
 // A sharedClient has one session for all, and a turnstile for each name that lets one
@@ -86,4 +93,8 @@ func (c *sharedClient) Lock(ctx context.Context, name string) (func(context.Cont
 	}, nil
 }
 
-func (c *sharedClient) Close() error { return errors.Join(c.session.Close(), c.client.Close()) }
+// Close leaves the session to its end, as to close it would wait for an etcd that is gone.
+func (c *sharedClient) Close() error {
+	c.session.Orphan()
+	return c.client.Close()
+}
