@@ -34,7 +34,8 @@ type GuardConfig struct {
 	// Locker, if set, takes the locks instead, wherever its Store has them, such as on a
 	// quorum of Redis nodes or in etcd; Lock must then be zero. All guards on the same
 	// resources need the same locks, also while a fleet changes from one to the other: stop
-	// all servers first. The Options of the Locker are not used. The guard does not close it;
+	// all servers first, and reset the fences that written-to systems have seen, as those of
+	// another store may be smaller. The Options of the Locker are not used. The guard does not close it;
 	// close it after [Guard.Wait].
 	//
 	// Each task costs round trips to the Store besides those to Redis: no lock is taken in

@@ -54,6 +54,10 @@
 // settings) is that long: a lock of a holder that died is free later than [lock.Config.TTL]
 // says, never earlier. It ends leases up to a second after their time.
 //
+// Its fencing tokens are smaller than those of Redis, which are times. Who moves a resource
+// here from another store resets what the written-to systems have seen of it, while nothing
+// runs; else they refuse every write.
+//
 // A cluster that is restored from a backup without --bump-revision gives out old tokens
 // again, see https://etcd.io/docs/v3.6/op-guide/recovery/.
 //
