@@ -104,3 +104,37 @@ func TestSplitVoteNamesWhoMayHoldIt(t *testing.T) {
 		}
 	})
 }
+
+// A told error says by itself whether it may pass.
+type told struct {
+	error
+
+	passing bool
+}
+
+func (e told) Passing() bool { return e.passing }
+func (e told) Unwrap() error { return e.error }
+
+// TestStoreSaysWhatPasses: a waiter goes by the store's own word, where it gives one.
+func TestStoreSaysWhatPasses(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		err   error
+		waits time.Duration
+	}{
+		{told{serverError("NOPERM of one of three"), true}, 5 * time.Second},
+		{told{locktest.ErrNetwork, false}, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFake()
+			f.Set(locktest.Only(locktest.Acquire, func(context.Context, string, func() error) error { return tc.err }))
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			start := time.Now()
+			_, err := lockerOn(t, f.Store).With(lock.Options{Wait: lock.Fixed(time.Second)}).Acquire(ctx, "order:1")
+			if took := time.Since(start); err == nil || took != tc.waits {
+				t.Errorf("%v: want it waited for during %v, have %v after %v", tc.err, tc.waits, err, took)
+			}
+		})
+	}
+}

@@ -15,7 +15,8 @@ import (
 // Each method is one atomic step, and may be applied twice with the effect of
 // once: a client that lost an answer sends it again. The calls carry what is
 // needed for that. An error other than [ErrLost] says that the Store could not
-// be asked or did not answer; the step may have been applied.
+// be asked or did not answer; the step may have been applied. One that has a method
+// Passing() bool says by it whether it may pass by itself, and those who wait go on.
 type Store interface {
 	// Acquire gives the lock to claim.Token if it is free, or is that token's
 	// already; else it says who has it. A claim with a waiter that is refused joins

@@ -173,10 +173,20 @@ func (o *outage) endures(err error, longest time.Duration) bool {
 	return passing(err) && time.Since(o.since) < longest
 }
 
+// A passer is an error that knows whether it may pass.
+type passer interface {
+	error
+	Passing() bool
+}
+
 // passing reports whether err may pass by itself, as those of the network do. Of
 // what Redis answers only this does: that it loads its data, is being failed over,
-// runs a long script, or misses its replicas or a part of its Cluster.
+// runs a long script, or misses its replicas or a part of its Cluster. An error of another
+// Store may say it itself.
 func passing(err error) bool {
+	if says, ok := errors.AsType[passer](err); ok {
+		return says.Passing()
+	}
 	var answer redis.Error
 	if !errors.As(err, &answer) {
 		return !errors.Is(err, errReply)

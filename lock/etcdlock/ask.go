@@ -5,6 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // longestCall and leastCall bound the requests of one call, whatever the TTL.
@@ -28,25 +32,64 @@ func cleanup(ctx context.Context) (context.Context, context.CancelFunc) {
 // failed is the error of a request, with the reason why it was given up, if it was.
 func failed(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
-		return fmt.Errorf("%w: %w", err, cause)
+		err = fmt.Errorf("%w: %w", err, cause)
 	}
-	return err
+	return requestError{err}
+}
+
+// A requestError is one of etcd. It says to the Locker whether it may pass.
+type requestError struct{ error }
+
+func (e requestError) Unwrap() error { return e.error }
+
+// Passing reports whether there is any use in waiting for the end of it.
+func (e requestError) Passing() bool {
+	switch codeOf(e.error) {
+	case codes.PermissionDenied, codes.Unauthenticated, codes.InvalidArgument, codes.FailedPrecondition, codes.Unimplemented:
+		return false
+	default:
+		return true
+	}
+}
+
+// codeOf is what gRPC says of an error.
+func codeOf(err error) codes.Code {
+	if err, ok := errors.AsType[rpctypes.EtcdError](err); ok {
+		return err.Code()
+	}
+	return status.Code(err)
 }
 
 // ask sends a request that may be applied twice. Where a member of the cluster does not
-// answer, it is sent again, to another one: the client takes them in turn, and by itself
-// would need 10 s to notice. Each try is given longer than the one before, for a cluster
-// that is slow.
+// answer, or has gone, it is sent again, to another one: the client takes them in turn, and
+// by itself would need 10 s to notice one that hangs. Each try is given longer than the
+// one before, for a cluster that is slow.
 func ask[T any](ctx context.Context, request func(context.Context) (T, error)) (T, error) {
-	const first = 12 // part of the time
+	const (
+		first = 12 // part of the time
+		pause = 25 * time.Millisecond
+	)
 	deadline, _ := ctx.Deadline()
 	for limit := time.Until(deadline) / first; ; limit *= 2 {
 		try, cancel := context.WithTimeout(ctx, limit)
 		answer, err := request(try)
 		silent := try.Err() != nil
 		cancel()
-		if err == nil || !silent || ctx.Err() != nil {
+		if err == nil || !silent && codeOf(err) != codes.Unavailable || ctx.Err() != nil {
 			return answer, err
 		}
+		if !silent {
+			rest(ctx, pause)
+		}
+	}
+}
+
+// rest waits for d, or for the end of ctx.
+func rest(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
 	}
 }

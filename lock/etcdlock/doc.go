@@ -23,8 +23,8 @@
 // long as it does. The key that was created first among those of a lock is its holder's,
 // as in etcd's own recipe (https://pkg.go.dev/go.etcd.io/etcd/client/v3/concurrency);
 // the revision at which it was created is the fencing token. That is agreed on by a
-// majority of the cluster before the lock is given: it is not given twice, nor does a token
-// go back, whichever members fail, as long as a majority keeps its data.
+// majority of the cluster before the lock is given: whichever members fail, no token
+// goes back, and the lock is not given again before etcd has ended the session.
 //
 // Who waits [lock.InLine] joins by a key of its own at once, and is served in the order in
 // which the keys were created, among all processes. Each watches the key before its own,
@@ -34,7 +34,9 @@
 // The context of [lock.Lease.Keep] ends with the session, at the latest a margin before
 // etcd can end it: the deadline counts from the sending of the last request that renewed
 // it. While a new leader is elected, renewals fail and are tried again; a new leader gives
-// every lease its whole TTL.
+// leases their whole TTL. That rests on etcd not ending a lease that was renewed. Before 3.4.31
+// and 3.5.13 a leader that hung, for a slow disk or lack of processor time, could do so when it went on
+// (https://github.com/etcd-io/etcd/issues/15247): use a later one, and [Store.Commit] or fencing in any case.
 //
 // [Store.Commit] writes to etcd itself under the condition, checked in the same transaction,
 // that the lock is still held: for what is kept there mutual exclusion is strict, however
@@ -44,6 +46,9 @@
 // https://etcd.io/docs/v3.6/learning/why/.
 //
 // # What it does not give
+//
+// Of a process each goroutine that waits in line has a session and a watch of its own; on
+// Redis one of them contends for all. A thousand who wait for a lock are a thousand leases.
 //
 // A lock costs what etcd's writes cost: two, each agreed on and synced to the disks of a
 // majority, to take it, and one to release it. Tasks that wait under a name

@@ -1,6 +1,11 @@
 package etcdlock
 
-import "time"
+import (
+	"context"
+	"time"
+
+	"github.com/sidingq/siding/lock"
+)
 
 // Age has d pass for what s knows of its sessions.
 func Age(s *Store, d time.Duration) {
@@ -22,4 +27,24 @@ func Known(s *Store) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return max(len(s.held), len(s.owners)) + len(s.waiting)
+}
+
+// ExpireAndTake has the session of a waiter be taken for ended just before it would get
+// the lock by it, and reports whether it does.
+func ExpireAndTake(ctx context.Context, s *Store, c lock.Claim) (expired, took bool) {
+	s.mu.Lock()
+	ses := s.waiting[c.Waiter]
+	s.mu.Unlock()
+	expired = s.expire(ctx, c, ses)
+	_, took = s.taken(c, ses, ses.revision)
+	return expired, took
+}
+
+// TakeAndExpire does it the other way round.
+func TakeAndExpire(ctx context.Context, s *Store, c lock.Claim) (took, expired bool) {
+	s.mu.Lock()
+	ses := s.waiting[c.Waiter]
+	s.mu.Unlock()
+	_, took = s.taken(c, ses, ses.revision)
+	return took, s.expire(ctx, c, ses)
 }

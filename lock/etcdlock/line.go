@@ -78,14 +78,16 @@ func (s *Store) stand(ctx context.Context, c lock.Claim, ses *session, e *ear) (
 	found := resp.Responses[1].GetResponseRange()
 	holder := found.Kvs[0]
 	if ses.is(holder) {
-		return s.taken(c, ses, revision), nil
+		answer, _ := s.taken(c, ses, revision) // nothing ends the session yet
+		return answer, nil
 	}
 	s.mu.Lock()
 	ses.revision, ses.place = revision, found.Count-1
 	if s.earOf(c.Waiter) == e && s.waiting[c.Waiter] == ses {
 		var keep context.Context
 		keep, ses.stop = context.WithCancel(e.ctx)
-		e.keeping.Go(func() { s.keepPlace(keep, line, c, ses, revision, e) })
+		e.keeping.Go(func() { s.keepPlace(keep, c, ses, e) })
+		e.keeping.Go(func() { s.watch(keep, line, c, ses, revision, e) })
 	}
 	s.mu.Unlock()
 	return s.refused(ctx, c, ses, holder, found.Count), nil
@@ -102,7 +104,10 @@ func (s *Store) come(ctx context.Context, c lock.Claim, ses *session) (lock.Answ
 	s.mu.Unlock()
 	switch {
 	case ses.is(holder):
-		return s.taken(c, ses, holder.CreateRevision), nil
+		// Where the session was taken for ended meanwhile, the lock is none any more.
+		if answer, ok := s.taken(c, ses, holder.CreateRevision); ok {
+			return answer, nil
+		}
 	case holder != nil && holder.CreateRevision < revision:
 		return s.refused(ctx, c, ses, holder, keys), nil
 	case holder != nil && revision == 0 && e != nil: // it is not known whether it has joined
@@ -153,29 +158,77 @@ func (s *Store) Leave(ctx context.Context, _, waiter, _ string, _ lock.Line) (*l
 // Called implements [lock.Store]. Nobody in these lines is called by hand.
 func (s *Store) Called(context.Context, string, lock.Turn) error { return nil }
 
-// keepPlace renews the session of a waiter and calls it when its turn has come, or when
-// the session has ended and it has to join anew, until ctx ends.
-func (s *Store) keepPlace(ctx context.Context, line string, c lock.Claim, ses *session, revision int64, e *ear) {
-	alive, err := s.client.KeepAlive(ctx, ses.lease)
-	if err != nil {
-		return // the client was closed
+// keepPlace renews the session of a waiter until ctx ends. If the session ends first, the
+// waiter is called, to join anew.
+//
+// The client's own KeepAlive would not do: it has one connection for all sessions, and takes
+// them for ended while a member hangs.
+func (s *Store) keepPlace(ctx context.Context, c lock.Claim, ses *session, e *ear) {
+	const retryEvery = 10 // tries in the time between two renewals
+	renewEvery := c.TTL / 3
+	timer := time.NewTimer(renewEvery)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		lives, err := s.renew(ctx, c.TTL, ses)
+		s.mu.Lock()
+		expired := time.Now().After(ses.until)
+		s.mu.Unlock()
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err == nil && lives:
+			timer.Reset(renewEvery)
+		case err == nil || expired:
+			if s.expire(ctx, c, ses) {
+				e.call(c.Waiter)
+			}
+			return
+		default:
+			timer.Reset(renewEvery / retryEvery)
+		}
 	}
-	for lives := true; lives; {
+}
+
+// renew renews the session of a waiter, and reports whether it lives.
+func (s *Store) renew(ctx context.Context, ttl time.Duration, ses *session) (lives bool, _ error) {
+	ctx, cancel := bounded(ctx, ttl)
+	defer cancel()
+	return s.keptAlive(ctx, ses)
+}
+
+// expire drops a session that has ended, or seems to have, while its waiter stood in line;
+// false if that one has the lock by it, or has left.
+func (s *Store) expire(ctx context.Context, c lock.Claim, ses *session) bool {
+	s.mu.Lock()
+	waits := s.waiting[c.Waiter] == ses
+	if waits {
+		delete(s.waiting, c.Waiter) // from here on it cannot get the lock by it
+		ses.leave()
+	}
+	s.mu.Unlock()
+	if waits {
+		s.drop(ctx, c, ses)
+	}
+	return waits
+}
+
+// watch calls a waiter when its turn has come, unless ctx ends first.
+func (s *Store) watch(ctx context.Context, line string, c lock.Claim, ses *session, revision int64, e *ear) {
+	for ctx.Err() == nil {
 		before, at, err := s.before(ctx, line, revision)
 		if err == nil && before == "" {
 			s.mu.Lock()
 			ses.called = time.Now()
 			s.mu.Unlock()
 			e.call(c.Waiter)
-			for range alive { // until it has come
-			}
-			break
+			return
 		}
-		lives = s.await(ctx, alive, before, at)
-	}
-	if ctx.Err() == nil {
-		s.drop(ctx, c, ses)
-		e.call(c.Waiter)
+		s.await(ctx, before, at)
 	}
 }
 
@@ -197,34 +250,24 @@ func (s *Store) before(ctx context.Context, line string, revision int64) (key st
 }
 
 // await returns when a key has been deleted after the revision at, or when it is time to
-// look again; false when the session has ended that is kept alive.
-func (s *Store) await(ctx context.Context, alive <-chan *clientv3.LeaseKeepAliveResponse, key string, at int64) bool {
-	const lookAgain = 100 * time.Millisecond // after an error
-	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
-	defer cancel()
-	again := time.NewTimer(lookAgain)
-	defer again.Stop()
-	var gone clientv3.WatchChan
+// look again: after a moment where the key is not known or cannot be watched, and after some
+// seconds in any case, as a member that hangs tells nothing.
+func (s *Store) await(ctx context.Context, key string, at int64) {
+	const (
+		lookAgain = 100 * time.Millisecond
+		lookLast  = 5 * time.Second
+	)
 	if key != "" {
-		again.Stop()
-		gone = s.client.Watch(ctx, key, clientv3.WithRev(at+1), clientv3.WithFilterPut())
-	}
-	for {
-		select {
-		case _, lives := <-alive:
-			if !lives {
-				return false
+		ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), lookLast)
+		defer cancel()
+		for resp := range s.client.Watch(ctx, key, clientv3.WithRev(at+1), clientv3.WithFilterPut()) {
+			if resp.Err() != nil {
+				break
 			}
-		case <-again.C:
-			return true
-		case resp, ok := <-gone:
-			switch {
-			case !ok || resp.Err() != nil: // there is no leader
-				gone = nil
-				again.Reset(lookAgain)
-			case len(resp.Events) > 0:
-				return true
+			if len(resp.Events) > 0 {
+				return
 			}
 		}
 	}
+	rest(ctx, lookAgain)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sidingq/siding/internal/etcdtest"
 	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/lock/etcdlock"
 )
 
 // A line is those who wait for a lock, by number.
@@ -259,4 +260,47 @@ func TestWaiterLeaves(t *testing.T) {
 	release(t, holder)
 	line.wantServed(0)
 	eventually(t, "no session left", func() bool { return leasesOf(t, admin) == 0 })
+}
+
+// TestTurnComesAsTheSessionEnds: a session is either that of the holder or one that was
+// dropped, whatever comes first.
+func TestTurnComesAsTheSessionEnds(t *testing.T) {
+	t.Parallel()
+	server := etcdtest.Start(t)
+	admin := connect(t, server.Addr)
+	holders, _ := lockerOn(t, connect(t, server.Addr), lock.Config{})
+	store := etcdlock.New(connect(t, server.Addr))
+	ctx, cancel := context.WithCancel(t.Context())
+	listening, ended := make(chan struct{}), make(chan error, 1)
+	go func() { ended <- store.Listen(ctx, "ear", func() { close(listening) }, func(string) {}) }()
+	<-listening
+	for _, turnFirst := range []bool{false, true} {
+		holder := take(t, holders, t.Name())
+		c := lock.Claim{Key: "lock:" + t.Name(), Token: "token", TTL: 15 * time.Second, Waiter: "siding-call:ear:1"}
+		if answer, err := store.Acquire(t.Context(), c); err != nil || answer.Taken || answer.Place != 1 {
+			t.Fatalf("want it first in line, have %+v, %v", answer, err)
+		}
+		var took, expired bool
+		if turnFirst {
+			took, expired = etcdlock.TakeAndExpire(t.Context(), store, c)
+		} else {
+			expired, took = etcdlock.ExpireAndTake(t.Context(), store, c)
+		}
+		if took != turnFirst || expired == turnFirst {
+			t.Errorf("turn first (%t): want only that, have the lock given (%t) and the session dropped (%t)", turnFirst, took, expired)
+		}
+		keys := 1
+		if turnFirst {
+			keys = 2
+		}
+		if have := keysOf(t, admin, t.Name()); len(have) != keys {
+			t.Errorf("want %d keys, have %d", keys, len(have))
+		}
+		release(t, holder)
+		_, _ = store.Release(t.Context(), c.Key, c.Token, lock.Line{})
+	}
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("want context.Canceled, have %v", err)
+	}
 }

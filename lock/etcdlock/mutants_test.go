@@ -46,8 +46,8 @@ var mistakes = []mutants.Mutant{
 	},
 	{
 		"a waiter that has lost its session waits for its turn", "line.go",
-		"\t\ts.drop(ctx, c, ses)\n\t\te.call(c.Waiter)",
-		"\t\ts.drop(ctx, c, ses)",
+		"if s.expire(ctx, c, ses) {",
+		"if s.expire(ctx, c, ses) && false {",
 		[]string{"TestSessionEndsWhileWaiting"},
 	},
 	{
@@ -57,6 +57,12 @@ var mistakes = []mutants.Mutant{
 		[]string{"TestManyOfOneProcessStandInLine"},
 	},
 	{
+		"a lock is given by a session that was dropped", "store.go",
+		"if s.waiting[c.Waiter] != ses {",
+		"if false {",
+		[]string{"TestTurnComesAsTheSessionEnds"},
+	},
+	{
 		"names begin other names", "store.go",
 		`return "{" + key + "}/"`,
 		`return key + "/"`,
@@ -64,7 +70,7 @@ var mistakes = []mutants.Mutant{
 	},
 	{
 		"a request is sent once", "ask.go",
-		"if err == nil || !silent || ctx.Err() != nil {",
+		"if err == nil || !silent && codeOf(err) != codes.Unavailable || ctx.Err() != nil {",
 		"if true || silent {",
 		[]string{"TestMemberHangs"},
 	},

@@ -25,7 +25,9 @@ func (o Owner) Held() clientv3.Cmp {
 // Owner returns the acquisition under which ctx runs: one whose [lock.Lease.Keep] the
 // context comes from, in this process and by this Store. The error is [lock.ErrNoFence]
 // where ctx runs under no lock, and matches [lock.ErrLost] where the lock has been
-// released, or is not of this Store.
+// released, or is not of this Store. The lock is known by its fencing token, so a context that
+// runs under a lock of another etcd cluster, of the same revision by chance, is taken for
+// one of this Store's.
 func (s *Store) Owner(ctx context.Context) (Owner, error) {
 	fence := lock.Fence(ctx)
 	if fence == 0 {

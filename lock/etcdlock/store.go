@@ -117,7 +117,8 @@ func (s *Store) try(ctx context.Context, c lock.Claim) (lock.Answer, error) {
 	// Also where that was refused it may be the session's own, if it was sent twice.
 	found := resp.Responses[len(resp.Responses)-1].GetResponseRange()
 	if holder = found.Kvs[0]; ses.is(holder) {
-		return s.taken(c, ses, holder.CreateRevision), nil
+		answer, _ := s.taken(c, ses, holder.CreateRevision)
+		return answer, nil
 	}
 	s.drop(ctx, c, ses)
 	return s.refusal(ctx, c, holder), nil
@@ -130,17 +131,21 @@ func (s *Store) again(ctx context.Context, c lock.Claim, ses *session) (lock.Ans
 		return lock.Answer{}, err
 	}
 	if ses.is(holder) {
-		return s.taken(c, ses, holder.CreateRevision), nil
+		answer, _ := s.taken(c, ses, holder.CreateRevision)
+		return answer, nil
 	}
 	s.drop(ctx, c, ses)
 	return s.try(ctx, c)
 }
 
-// taken notes that the lock is the session's.
-func (s *Store) taken(c lock.Claim, ses *session, revision int64) lock.Answer {
+// taken notes that the lock is the session's; false if that was a waiter's, and dropped.
+func (s *Store) taken(c lock.Claim, ses *session, revision int64) (_ lock.Answer, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.waiting[c.Waiter] == ses {
+	if !ses.joined.IsZero() && s.held[c.Token] != ses {
+		if s.waiting[c.Waiter] != ses {
+			return lock.Answer{}, false
+		}
 		delete(s.waiting, c.Waiter)
 		ses.leave()
 	}
@@ -150,7 +155,7 @@ func (s *Store) taken(c lock.Claim, ses *session, revision int64) lock.Answer {
 	if !ses.called.IsZero() {
 		handOff = time.Since(ses.called)
 	}
-	return lock.Answer{Taken: true, Fence: revision, HandOff: handOff}
+	return lock.Answer{Taken: true, Fence: revision, HandOff: handOff}, true
 }
 
 // refusal says who has the lock. How long a session lives on that has no end is not
@@ -191,26 +196,35 @@ func (s *Store) Renew(ctx context.Context, key, token string, ttl, _ time.Durati
 // renewed renews a session and, at the same time, asks for the key of who has the lock, and
 // how many keys there are. Of a session that has ended it is as if nobody had it.
 func (s *Store) renewed(ctx context.Context, key string, ses *session) (holder *mvccpb.KeyValue, keys int64, unknown error) {
-	start := time.Now()
 	asked := make(chan struct{})
 	go func() {
 		defer close(asked)
 		holder, keys, unknown = s.holder(ctx, key)
 	}()
+	lives, err := s.keptAlive(ctx, ses)
+	<-asked
+	if err != nil || !lives {
+		return nil, 0, err
+	}
+	return holder, keys, unknown
+}
+
+// keptAlive renews a session, and reports whether it lives.
+func (s *Store) keptAlive(ctx context.Context, ses *session) (bool, error) {
+	start := time.Now()
 	alive, err := ask(ctx, func(ctx context.Context) (*clientv3.LeaseKeepAliveResponse, error) {
 		return s.client.KeepAliveOnce(ctx, ses.lease)
 	})
-	<-asked
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
-		return nil, 0, nil
+		return false, nil
 	}
 	if err != nil {
-		return nil, 0, err
+		return false, err
 	}
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	ses.until = start.Add(time.Duration(alive.TTL) * time.Second)
-	s.mu.Unlock()
-	return holder, keys, unknown
+	return true, nil
 }
 
 // Release implements [lock.Store]: it ends the session, and with it the lock's key, which
@@ -234,6 +248,8 @@ func (s *Store) Release(ctx context.Context, key, token string, _ lock.Line) (*l
 		return nil, failed(ctx, err)
 	case !lived, unknown == nil && !ses.is(holder): // it expired, or somebody has deleted the key
 		return nil, lock.ErrLost
+	case unknown != nil:
+		return nil, failed(ctx, unknown) // it is released, but nobody knows whether it was held
 	}
 	return nil, nil //nolint:nilnil // nobody has to be called: no turn and no error
 }

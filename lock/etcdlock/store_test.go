@@ -202,3 +202,27 @@ func TestNoWriteWhenRefused(t *testing.T) {
 	}
 	release(t, lease)
 }
+
+// TestWhoMayNotIsTold at once, although it is ready to wait.
+func TestWhoMayNotIsTold(t *testing.T) {
+	t.Parallel()
+	server := etcdtest.Start(t)
+	admin := connect(t, server.Addr)
+	locker, _ := lockerOn(t, connect(t, server.Addr), lock.Config{})
+	if _, err := admin.UserAdd(t.Context(), "root", "secret"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := admin.UserGrantRole(t.Context(), "root", "root"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := admin.AuthEnable(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, wait := range []lock.Wait{lock.InLine(), lock.Fixed(100 * time.Millisecond)} {
+		start := time.Now()
+		_, err := locker.With(lock.Options{Wait: wait}).Acquire(t.Context(), t.Name())
+		if took := time.Since(start); err == nil || errors.Is(err, lock.ErrBusy) || took > 10*time.Second {
+			t.Errorf("want an error before a TTL has passed, have %v after %v", err, took)
+		}
+	}
+}

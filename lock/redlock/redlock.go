@@ -120,9 +120,9 @@ func (s *store) check(ctx context.Context, clients []*redis.Client) error {
 	return nil
 }
 
-// refusal reports whether a server is there and will not answer. One that loads its data
-// will.
+// refusal reports whether a server is there and will not answer. One that loads its data, or
+// runs a long script, will.
 func refusal(err error) bool {
 	answer, ok := errors.AsType[redis.Error](err)
-	return ok && !strings.HasPrefix(answer.Error(), "LOADING ")
+	return ok && !strings.HasPrefix(answer.Error(), "LOADING ") && !strings.HasPrefix(answer.Error(), "BUSY ")
 }

@@ -22,6 +22,7 @@ type tally struct {
 	yes   int
 	no    []vote
 	mute  int   // did not vote
+	stuck int   // of those, who will not before something is done about it
 	err   error // why, of all of them
 }
 
@@ -50,6 +51,9 @@ func count(nodes []node, answers []answer[vote]) tally {
 // miss counts a node that did not vote.
 func (t *tally) miss(n node, why error) {
 	t.mute++
+	if refusal(why) {
+		t.stuck++
+	}
 	why = fmt.Errorf("%s: %w", n.name, why)
 	if t.err != nil {
 		why = fmt.Errorf("%w; %w", t.err, why) // as errors.Join, in one line
@@ -64,8 +68,21 @@ func (t tally) won() bool { return t.yes >= quorum(t.nodes) }
 func (t tally) undecided() bool { return t.mute > t.nodes-quorum(t.nodes) }
 
 func (t tally) failed() error {
-	return fmt.Errorf("redlock: %d of %d nodes voted, of which %d have to agree: %w", t.nodes-t.mute, t.nodes, quorum(t.nodes), t.err)
+	err := fmt.Errorf("redlock: %d of %d nodes voted, of which %d have to agree: %w", t.nodes-t.mute, t.nodes, quorum(t.nodes), t.err)
+	return undecidedError{err, t.nodes-t.stuck >= quorum(t.nodes)}
 }
+
+// An undecidedError is that too few have voted. It says to the Locker whether it may pass.
+type undecidedError struct {
+	error
+
+	passes bool
+}
+
+func (e undecidedError) Unwrap() error { return e.error }
+
+// Passing reports whether enough nodes may vote by themselves, later.
+func (e undecidedError) Passing() bool { return e.passes }
 
 // granted decides a claim. A lock is held by whoever has enough nodes. Where nobody was
 // seen to have them, the votes are split, even if one may have enough together with

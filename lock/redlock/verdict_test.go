@@ -219,3 +219,41 @@ func TestUptime(t *testing.T) {
 		}
 	}
 }
+
+// A refused call is one that the server itself has answered with an error.
+type refused string
+
+func (e refused) Error() string { return string(e) }
+func (refused) RedisError()     {}
+
+// TestWhatPasses: a waiter goes on as long as the nodes that may come back make a majority,
+// in whatever order they stand.
+func TestWhatPasses(t *testing.T) {
+	t.Parallel()
+	noperm, loading := refused("NOPERM this user has no permissions"), refused("LOADING Redis is loading the dataset in memory")
+	for _, tc := range []struct {
+		errs []error
+		want bool
+	}{
+		{[]error{errDown, errDown, errDown}, true},
+		{[]error{noperm, errDown, nil}, true},
+		{[]error{nil, errDown, noperm}, true},
+		{[]error{loading, loading, loading}, true},
+		{[]error{noperm, loading, nil}, true},
+		{[]error{noperm, noperm, nil}, false},
+		{[]error{errDown, noperm, noperm}, false},
+	} {
+		votes := make([]redlock.Vote, len(tc.errs))
+		for i := range votes {
+			votes[i] = redlock.Yes(fmt.Sprint("run", i))
+		}
+		_, err := redlock.Granted(votes, tc.errs)
+		passer, ok := errors.AsType[interface {
+			error
+			Passing() bool
+		}](err)
+		if !ok || passer.Passing() != tc.want {
+			t.Errorf("%v: want it passing (%t), have %v", tc.errs, tc.want, err)
+		}
+	}
+}
