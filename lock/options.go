@@ -23,7 +23,8 @@ type Options struct {
 	// name, which must be the same each time it comes, and return. It is called
 	// when its turn comes, by whoever hands off the lock, see [Lease.HandOff].
 	// It is for those who do not wait in a goroutine. A caller that neither has
-	// a name nor waits [InLine] takes a free lock, whoever waits.
+	// a name nor waits [InLine] takes a free lock, whoever waits;
+	// in etcd only once nobody is in line.
 	Waiter string
 	// Came is when the waiter came, by the clock of Redis in microseconds, if
 	// that is known and was before the call: its place in line goes by it. 0 is now.

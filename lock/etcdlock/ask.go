@@ -62,7 +62,7 @@ func codeOf(err error) codes.Code {
 
 // ask sends a request that may be applied twice. Where a member of the cluster does not
 // answer, or has gone, it is sent again, to another one: the client takes them in turn, and
-// by itself would need 10 s to notice one that hangs. Each try is given longer than the
+// by itself would need 10 s at least to notice one that hangs. Each try is given longer than the
 // one before, for a cluster that is slow.
 func ask[T any](ctx context.Context, request func(context.Context) (T, error)) (T, error) {
 	const (

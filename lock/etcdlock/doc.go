@@ -28,7 +28,8 @@
 //
 // Who waits [lock.InLine] joins by a key of its own at once, and is served in the order in
 // which the keys were created, among all processes. Each watches the key before its own,
-// so a release wakes one. Whoever waits in no line comes after those who do. A waiter whose
+// so a release wakes one. Whoever waits in no line, by trying again or as a guarded task,
+// comes after those who do, once nobody is in line. A waiter whose
 // session ends, because its process was cut off for a TTL, joins again at the end.
 //
 // The context of [lock.Lease.Keep] ends with the session, at the latest a margin before
@@ -48,7 +49,9 @@
 // # What it does not give
 //
 // Of a process each goroutine that waits in line has a session and a watch of its own; on
-// Redis one of them contends for all. A thousand who wait for a lock are a thousand leases.
+// Redis one of them contends for all. A thousand who wait are a thousand leases, each renewed
+// every third of the TTL, and looks at the key before its own, every 5 s if nothing happens:
+// 400 requests a second.
 //
 // A lock costs what etcd's writes cost: two, each agreed on and synced to the disks of a
 // majority, to take it, and one to release it. Tasks that wait under a name

@@ -45,7 +45,7 @@ func (s *Store) Owner(ctx context.Context) (Owner, error) {
 // Commit applies ops, which are to be on keys of etcd, in one transaction, if the lock under
 // which ctx runs is held at that moment. If it is not, nothing is changed and the error
 // matches [lock.ErrLost]. Other errors are those of [Store.Owner] and of etcd, which is given
-// 3 s; after one of etcd's the transaction may have been applied. For conditions of your own use
+// 3 s, and asked once; after one of etcd's the transaction may have been applied. For conditions of your own use
 // [clientv3.OpTxn] or [Owner.Held].
 func (s *Store) Commit(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
 	owner, err := s.Owner(ctx)

@@ -1,6 +1,8 @@
 // Package redlock keeps locks on several independent Redis servers at once, of which a
 // minority may be away. [New] returns a [lock.Store]; all else is done by a [lock.Locker]:
 //
+//	clients := ... // three or more redis.NewClient, each with ContextTimeoutEnabled: true,
+//	               // and best with MaxRetries: -1 and DialerRetries: 1
 //	store, err := redlock.New(ctx, clients, redlock.Config{})
 //	locker, err := lock.New(store, lock.Config{})
 //
@@ -15,7 +17,7 @@
 // by which the written-to system could: numbers that are handed out by independent servers
 // are in no common order, so [lock.Lease.Fence] is 0. Where data depends on it use package
 // lock on one Redis together with lock/sqlfence or lock/redisfence, or a system with a
-// consensus, such as etcd. Not for much traffic on one lock, either: nobody stands in
+// consensus, such as lock/etcdlock. Not for much traffic on one lock, either: nobody stands in
 // line, who waits asks again and again, each time all nodes. There are no semaphores.
 //
 // The algorithm is described at
@@ -28,15 +30,16 @@
 //
 // Each node is asked for its vote, all at once: to set the lock's key to the holder's token,
 // if it is free there. Who has the votes of more than half of all nodes has the lock, as of
-// two such groups one node is in both. Who does not takes back all it may have got. That goes
-// to every node, also if the caller has gone, since a node whose answer was lost may have
-// voted too. Where several asked at once and none got enough, each asks again after a pause at
-// random. The lock's time counts from before the first node was asked, so what the votes took is
+// two such groups one node is in both. A caller that does not get them takes back every vote
+// that it may have got. That goes to every node, also if the caller has gone, since a node
+// whose answer was lost may have voted too. Where several asked at once and none got enough,
+// each asks again after a pause at random, up to five times. The lock's time counts from before the first node was asked, so what the votes took is
 // not trusted; votes of which the last comes after the lease's deadline are refused.
 //
 // A renewal prolongs the key where it still is the holder's, and needs a majority as well,
 // within the old deadline. While too many nodes fail it is tried again; the lease is lost
-// when most nodes say that the lock is not the holder's, or at its deadline. The key
+// when so many say that the lock is not the holder's that the others are no majority, or at
+// its deadline. The key
 // is never made again, so each node that restarts empty is lost to the locks that are held
 // then: restart one after the other, and not faster than the longest lock is held.
 //
@@ -76,7 +79,7 @@
 // data. Then 1 and 3 would give the same lock to B. So a node that has started does not vote
 // until every lock that it may have forgotten has expired. It is the node itself that knows
 // for how long it runs, in the step in which it votes: no client has to have seen the restart. The
-// price is that new nodes give no locks for the first TTL, 16 s by default.
+// price is that new nodes give no locks for the first TTL and a second, 16 s by default.
 //
 // That relies on the server's clock, which must not be set ahead while the node starts. It does
 // not see data that is lost without a restart, such as by FLUSHALL or a machine that is put back to

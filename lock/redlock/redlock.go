@@ -22,7 +22,8 @@ const NoRestartDelay time.Duration = -1
 // Config configures the store. The zero value works.
 type Config struct {
 	// NodeTimeout is how long a call waits for each node, all at once: 1 ms to 10 s, and half
-	// of the TTL of a lock at most. A node that hangs costs each call so much. One whose answer
+	// of the TTL of a lock at most. A node that hangs costs each call so much, and a claim that
+	// is not granted twice, as it is taken back everywhere. One whose answer
 	// takes longer does not vote; at first that includes making the connection. Defaults to 50 ms.
 	NodeTimeout time.Duration
 	// RestartDelay is how long a node that was started does not vote, as it may have forgotten
@@ -52,7 +53,7 @@ func (c Config) validate() error {
 // nothing to do with one another. It does not close them. An even number works, but
 // survives the loss of no more nodes than the odd one below it.
 //
-// It asks each server who it is, for up to a second. A minority may be out of reach; too
+// It asks each server who it is, for up to a second or NodeTimeout. A minority may be out of reach; too
 // many that are, one that is given twice (by whatever address), and one that is a replica,
 // a part of a Cluster, or refuses to answer, are an error. The question is
 // repeated in each vote, so one that was out of reach and then turns out to be another
