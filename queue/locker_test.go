@@ -13,10 +13,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/redistest"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
+	"github.com/sidingq/siding/lock/redlock"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -104,14 +106,45 @@ func unfencedStage(t *testing.T) *stage {
 	return st
 }
 
+// quorum starts three servers and returns what opens one more client of the locks on them.
+func quorum(t *testing.T) (open func() lock.Store) {
+	t.Helper()
+	servers := []*redistest.Server{redistest.Start(t), redistest.Start(t), redistest.Start(t)}
+	return func() lock.Store {
+		var nodes []*redis.Client
+		for _, server := range servers {
+			nodes = append(nodes, server.Client(t))
+		}
+		// No node restarts here, and the machine may be busy.
+		store, err := redlock.New(t.Context(), nodes, redlock.Config{NodeTimeout: time.Second, RestartDelay: redlock.NoRestartDelay})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return store
+	}
+}
+
 // Tasks of two processes, and of a team's own server, exclude each other by locks that have
 // no line. All of them have to wait, and all are done by their timers; nothing is charged,
 // although none may be retried.
 func TestGivenLockerExcludes(t *testing.T) {
 	t.Parallel()
+	t.Run("in memory", func(t *testing.T) {
+		t.Parallel()
+		memory := locktest.NewMemory()
+		givenLockerExcludes(t, func() lock.Store { return newLineless(memory) })
+	})
+	t.Run("on a quorum", func(t *testing.T) {
+		t.Parallel()
+		givenLockerExcludes(t, quorum(t))
+	})
+}
+
+func givenLockerExcludes(t *testing.T, open func() lock.Store) {
+	t.Helper()
 	const tasks, resources = 30, 6
-	b, st, j, memory := setup(t), unfencedStage(t), &journal{}, locktest.NewMemory()
-	fleet := func() *lock.Locker { return newLocker(t, newLineless(memory), lock.Config{}) }
+	b, st, j := setup(t), unfencedStage(t), &journal{}
+	fleet := func() *lock.Locker { return newLocker(t, open(), lock.Config{}) }
 	test := fleet()
 	ids, of := make([]string, tasks), func(n int) string { return b.resource + ":" + strconv.Itoa(n%resources) }
 	var leases []*lock.Lease
@@ -157,8 +190,13 @@ func TestGivenLockerExcludes(t *testing.T) {
 		}
 	}
 	for n := range resources {
-		if v := memory.Value("lock:" + of(n)); v != "" {
-			t.Errorf("lock %d: want it free, have %q", n, v)
+		lease, err := test.Acquire(t.Context(), of(n))
+		if err != nil {
+			t.Errorf("lock %d: want it free, have %v", n, err)
+			continue
+		}
+		if err := lease.Release(t.Context()); err != nil {
+			t.Errorf("lock %d: %v", n, err)
 		}
 		if v := b.lockOf(t, of(n)); v != "" {
 			t.Errorf("lock %d on the tasks' Redis: want none, have %q", n, v)
