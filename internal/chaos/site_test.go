@@ -153,35 +153,52 @@ func (s *sentinel) reach() (addrs []string, masterName string) { return s.Addrs,
 func (s *sentinel) client() redis.UniversalClient              { return s.rdb }
 
 func (s *sentinel) ready(ctx context.Context) error {
-	for _, node := range s.Servers {
-		// After many failovers in a row a replica may follow one that is a master no
-		// more; the sentinels are slow to notice.
-		const patience = 3 * time.Second
-		told := chaos.Now()
-		err := poll(ctx, func() error {
-			master, err := s.FindMaster(ctx)
-			if err != nil || node == master {
-				return err
-			}
-			host, port, _ := strings.Cut(master.Addr, ":")
-			if up, err := says(ctx, s.nodes[node], "master_port:"+port+"\r\nmaster_link_status:up"); err != nil {
-				return err
-			} else if up {
-				return caughtUp(ctx, s.nodes[master], s.nodes[node])
-			}
-			if chaos.Now()-told > patience {
-				told = chaos.Now()
-				if err := s.nodes[node].ReplicaOf(ctx, host, port).Err(); err != nil {
-					return err
-				}
-			}
-			return errors.New("a replica is not in step yet")
-		})
+	// After many failovers in a row a replica may follow one that is a master no
+	// more; the sentinels are slow to notice.
+	const patience = 3 * time.Second
+	told := chaos.Now()
+	return poll(ctx, func() error {
+		// Whoever is told what to follow while the sentinels make it the master follows,
+		// in the end, one that follows it.
+		master, err := s.Settled(ctx)
 		if err != nil {
+			return err
+		}
+		if err := says(ctx, s.nodes[master], "role:master"); err != nil {
+			return err
+		}
+		err = s.follow(ctx, master)
+		if err != nil && chaos.Now()-told > patience {
+			told = chaos.Now()
+			err = errors.Join(err, s.tell(ctx, master))
+		}
+		return err
+	})
+}
+
+// follow returns an error unless the others are in step with the master.
+func (s *sentinel) follow(ctx context.Context, master *redistest.Server) error {
+	for _, node := range s.Servers {
+		if node == master {
+			continue
+		}
+		if err := inStep(ctx, s.nodes[master], s.nodes[node]); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// tell has the others follow the master. Those that do are not disturbed.
+func (s *sentinel) tell(ctx context.Context, master *redistest.Server) error {
+	host, port, _ := strings.Cut(master.Addr, ":")
+	var errs []error
+	for _, node := range s.Servers {
+		if node != master {
+			errs = append(errs, s.nodes[node].ReplicaOf(ctx, host, port).Err())
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func (s *sentinel) inject(ctx context.Context, i chaos.Injection, _ *chaos.Fault) error {
@@ -202,16 +219,16 @@ func (s *sentinel) inject(ctx context.Context, i chaos.Injection, _ *chaos.Fault
 // replace has the sentinels replace the master, which comes back as a replica.
 func (s *sentinel) replace(ctx context.Context, old *redistest.Server, how chaos.Kind) error {
 	halt(old, how)
-	var now *redistest.Server
-	err := poll(ctx, func() (err error) {
-		if now, err = s.FindMaster(ctx); err == nil && now == old {
-			err = errors.New("no new master")
+	err := poll(ctx, func() error {
+		now, err := s.FindMaster(ctx)
+		if err != nil {
+			return err
 		}
-		return err
+		if now == old {
+			return errors.New("no new master")
+		}
+		return says(ctx, s.nodes[now], "role:master")
 	})
-	if err == nil {
-		err = until(ctx, s.nodes[now], "role:master")
-	}
 	if err == nil {
 		err = resume(ctx, old, how)
 	}
@@ -219,7 +236,7 @@ func (s *sentinel) replace(ctx context.Context, old *redistest.Server, how chaos
 		return err
 	}
 	// Until the sentinels tell it, some seconds later, one that was stopped takes itself for
-	// the master; and sometimes two of them have each chosen another one.
+	// the master.
 	return s.ready(ctx)
 }
 
@@ -272,15 +289,12 @@ func (c *cluster) client() redis.UniversalClient              { return c.rdb }
 
 func (c *cluster) ready(ctx context.Context) error {
 	for _, shard := range c.shards {
+		a, b := c.nodes[shard[0]], c.nodes[shard[1]]
 		err := poll(ctx, func() error {
-			for i, node := range shard {
-				if up, err := says(ctx, c.nodes[node], "master_link_status:up"); err != nil {
-					return err
-				} else if up {
-					return caughtUp(ctx, c.nodes[shard[1-i]], c.nodes[node])
-				}
+			if inStep(ctx, a, b) == nil {
+				return nil
 			}
-			return errors.New("no replica is in step")
+			return inStep(ctx, b, a)
 		})
 		if err != nil {
 			return err
@@ -298,38 +312,38 @@ func (c *cluster) inject(ctx context.Context, i chaos.Injection, _ *chaos.Fault)
 	case chaos.Failover, chaos.StopMaster:
 		shard := c.shards[i.Pick%uint64(len(c.shards))]
 		old, heir := shard[0], shard[1]
-		if isReplica, err := says(ctx, c.nodes[old], "role:slave"); err != nil {
-			return err
-		} else if isReplica {
+		if says(ctx, c.nodes[heir], "role:master") == nil {
 			old, heir = heir, old
 		}
 		halt(old, i.Kind)
-		if err := until(ctx, c.nodes[heir], "role:master"); err != nil {
+		if err := poll(ctx, func() error { return says(ctx, c.nodes[heir], "role:master") }); err != nil {
 			return err
 		}
 		if err := resume(ctx, old, i.Kind); err != nil {
 			return err
 		}
-		return until(ctx, c.nodes[old], "role:slave")
+		return c.ready(ctx) // one that was stopped takes itself for the master until it is told
 	default:
 		return fmt.Errorf("%s: not here", i.Kind)
 	}
 }
 
-// caughtUp waits until a replica has what its master has by now, so that a failover
-// loses no more than the last moments.
-func caughtUp(ctx context.Context, master, replica *redis.Client) error {
+// inStep returns an error unless the replica has what its master has by now, so that a
+// failover loses no more than the last moments.
+func inStep(ctx context.Context, master, replica *redis.Client) error {
+	_, port, _ := strings.Cut(master.Options().Addr, ":")
+	if err := says(ctx, replica, "master_port:"+port+"\r\nmaster_link_status:up"); err != nil {
+		return err
+	}
 	want, err := offset(ctx, master, "master_repl_offset")
 	if err != nil {
 		return err
 	}
-	return poll(ctx, func() error {
-		have, err := offset(ctx, replica, "slave_repl_offset")
-		if err == nil && have < want {
-			err = errors.New("a replica is behind")
-		}
-		return err
-	})
+	have, err := offset(ctx, replica, "slave_repl_offset")
+	if err == nil && have < want {
+		err = fmt.Errorf("replica at %s: %d behind", replica.Options().Addr, want-have)
+	}
+	return err
 }
 
 func offset(ctx context.Context, rdb *redis.Client, name string) (int64, error) {
@@ -339,27 +353,20 @@ func offset(ctx context.Context, rdb *redis.Client, name string) (int64, error) 
 	}
 	_, rest, _ := strings.Cut(info, name+":")
 	digits, _, _ := strings.Cut(rest, "\r\n")
-	return strconv.ParseInt(digits, 10, 64)
+	n, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %s: %w", rdb.Options().Addr, name, err)
+	}
+	return n, nil
 }
 
-// says says whether a line of the server's INFO says so.
-func says(ctx context.Context, rdb *redis.Client, line string) (bool, error) {
+// says returns an error unless the server's INFO has the lines.
+func says(ctx context.Context, rdb *redis.Client, lines string) error {
 	info, err := rdb.Info(ctx, "replication").Result()
-	return strings.Contains(info, line), err
-}
-
-// until waits until it does.
-func until(ctx context.Context, rdb *redis.Client, line string) error {
-	return poll(ctx, func() error {
-		ok, err := says(ctx, rdb, line)
-		if err == nil && !ok {
-			err = errors.New("not yet")
-		}
-		if err != nil {
-			return fmt.Errorf("%s: %s: %w", rdb.Options().Addr, line, err)
-		}
-		return nil
-	})
+	if err == nil && !strings.Contains(info, lines) {
+		err = fmt.Errorf("%s: does not say %q", rdb.Options().Addr, lines)
+	}
+	return err
 }
 
 // poll waits until check returns nil.

@@ -58,13 +58,29 @@ func TestSentinelFailsOver(t *testing.T) {
 	if first != s.Servers[0] {
 		t.Errorf("want the first server as the master, have %s", first.Addr)
 	}
+	if settled, err := s.Settled(t.Context()); settled != first || err != nil {
+		t.Errorf("want the first server as the settled master, have %v, %v", settled, err)
+	}
 	first.Kill()
+	eventually(t, func(ctx context.Context) error {
+		if _, err := s.Settled(ctx); err == nil {
+			return errors.New("want nothing settled while the master is dead")
+		}
+		return nil
+	})
 	eventually(t, func(ctx context.Context) error { return client.Set(ctx, "k", "w", 0).Err() })
 	eventually(t, func(context.Context) error {
 		if s.Master(t) == first { //nolint:contextcheck // ends with the test's own
 			return errors.New("want another master than the first")
 		}
 		return nil
+	})
+	eventually(t, func(ctx context.Context) error {
+		settled, err := s.Settled(ctx)
+		if err == nil && settled != s.Master(t) { //nolint:contextcheck // ends with the test's own
+			err = fmt.Errorf("want the new master to be settled, have %s", settled.Addr)
+		}
+		return err
 	})
 }
 

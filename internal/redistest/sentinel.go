@@ -1,6 +1,7 @@
 package redistest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -119,7 +120,54 @@ func (s *Sentinel) Master(tb testing.TB) *Server {
 
 // FindMaster is Master for other goroutines than the test's own.
 func (s *Sentinel) FindMaster(ctx context.Context) (*Server, error) {
+	states, err := s.states(ctx)
+	if err != nil {
+		return nil, err
+	}
 	latest, addr := -1, ""
+	for sentinel, state := range states {
+		epoch, err := strconv.Atoi(state["config-epoch"])
+		if err != nil {
+			return nil, fmt.Errorf("sentinel at %s: config-epoch: %w", sentinel.Addr, err)
+		}
+		if epoch > latest {
+			latest, addr = epoch, masterAddr(state)
+		}
+	}
+	return s.server(addr)
+}
+
+// Settled returns the master when all living sentinels name the same one and none of
+// them takes it for dead or is about to replace it; an error, meanwhile.
+func (s *Sentinel) Settled(ctx context.Context) (*Server, error) {
+	states, err := s.states(ctx)
+	if err != nil {
+		return nil, err
+	}
+	addr := ""
+	for sentinel, state := range states {
+		if state["flags"] != "master" {
+			return nil, fmt.Errorf("sentinel at %s: %s is %s", sentinel.Addr, masterAddr(state), state["flags"])
+		}
+		if addr = cmp.Or(addr, masterAddr(state)); addr != masterAddr(state) {
+			return nil, fmt.Errorf("sentinels: some take %s for the master, some %s", addr, masterAddr(state))
+		}
+	}
+	return s.server(addr)
+}
+
+// server returns the server that the sentinels named.
+func (s *Sentinel) server(addr string) (*Server, error) {
+	i := slices.IndexFunc(s.Servers, func(server *Server) bool { return server.Addr == addr })
+	if i < 0 {
+		return nil, fmt.Errorf("sentinels: want a master that is ours, have %q", addr)
+	}
+	return s.Servers[i], nil
+}
+
+// states returns what each living sentinel knows of the master.
+func (s *Sentinel) states(ctx context.Context) (map[*Server]map[string]string, error) {
+	states := make(map[*Server]map[string]string)
 	for _, sentinel := range s.Sentinels {
 		if sentinel.process.Gone() != nil {
 			continue
@@ -128,19 +176,13 @@ func (s *Sentinel) FindMaster(ctx context.Context) (*Server, error) {
 		if err != nil {
 			return nil, fmt.Errorf("sentinel at %s: %w", sentinel.Addr, err)
 		}
-		epoch, err := strconv.Atoi(state["config-epoch"])
-		if err != nil {
-			return nil, fmt.Errorf("sentinel at %s: config-epoch: %w", sentinel.Addr, err)
-		}
-		if epoch > latest {
-			latest, addr = epoch, net.JoinHostPort(state["ip"], state["port"])
-		}
+		states[sentinel] = state
 	}
-	i := slices.IndexFunc(s.Servers, func(server *Server) bool { return server.Addr == addr })
-	if i < 0 {
-		return nil, fmt.Errorf("sentinels: want a master that is ours, have %q", addr)
-	}
-	return s.Servers[i], nil
+	return states, nil
+}
+
+func masterAddr(state map[string]string) string {
+	return net.JoinHostPort(state["ip"], state["port"])
 }
 
 // watched returns what a sentinel knows of the master.
