@@ -17,22 +17,33 @@ const (
 	leastCall   = time.Second
 )
 
-// bounded returns a context for the requests of one call: a quarter of the TTL, so that
+// callTime is how long the requests of one call may take: a quarter of the TTL, so that
 // time is left for another one.
-func bounded(ctx context.Context, ttl time.Duration) (context.Context, context.CancelFunc) {
-	limit := max(leastCall, min(ttl/4, longestCall))
-	return context.WithTimeoutCause(ctx, limit, fmt.Errorf("etcd did not answer within %v", limit))
+func callTime(ttl time.Duration) time.Duration { return max(leastCall, min(ttl/4, longestCall)) }
+
+// bounded returns a context for the requests of one call.
+func bounded(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, limit, silenceError(limit))
 }
 
 // cleanup returns a context for what has to be done although ctx may have ended.
 func cleanup(ctx context.Context) (context.Context, context.CancelFunc) {
-	return bounded(context.WithoutCancel(ctx), 4*longestCall)
+	return bounded(context.WithoutCancel(ctx), longestCall)
 }
 
-// failed is the error of a request, with the reason why it was given up, if it was.
+// A silenceError is that etcd took longer than this.
+type silenceError time.Duration
+
+func (e silenceError) Error() string {
+	return fmt.Sprintf("etcd did not answer within %v", time.Duration(e))
+}
+
+// failed is the error of a request, and that it was given up, if it was. Why the caller's
+// own context ended is not told: that may be the loss of a lock, and what becomes of a
+// request says nothing of that.
 func failed(ctx context.Context, err error) error {
-	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
-		err = fmt.Errorf("%w: %w", err, cause)
+	if silence, ok := errors.AsType[silenceError](context.Cause(ctx)); ok {
+		err = fmt.Errorf("%w: %w", silence, err)
 	}
 	return requestError{err}
 }
@@ -70,7 +81,7 @@ func ask[T any](ctx context.Context, request func(context.Context) (T, error)) (
 		pause = 25 * time.Millisecond
 	)
 	deadline, _ := ctx.Deadline()
-	for limit := time.Until(deadline) / first; ; limit *= 2 {
+	for limit := time.Until(deadline) / first; ; {
 		try, cancel := context.WithTimeout(ctx, limit)
 		answer, err := request(try)
 		silent := try.Err() != nil
@@ -78,7 +89,9 @@ func ask[T any](ctx context.Context, request func(context.Context) (T, error)) (
 		if err == nil || !silent && codeOf(err) != codes.Unavailable || ctx.Err() != nil {
 			return answer, err
 		}
-		if !silent {
+		if silent {
+			limit *= 2
+		} else {
 			rest(ctx, pause)
 		}
 	}

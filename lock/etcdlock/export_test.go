@@ -29,6 +29,17 @@ func Known(s *Store) int {
 	return max(len(s.held), len(s.owners)) + len(s.waiting)
 }
 
+// LeaveAndTake has a waiter leave the line just before it would get the lock, and reports
+// whether it does.
+func LeaveAndTake(s *Store, c lock.Claim) (took bool) {
+	s.mu.Lock()
+	ses := s.waiting[c.Waiter]
+	ses.leave()
+	s.mu.Unlock()
+	_, took = s.taken(c, ses, ses.revision)
+	return took
+}
+
 // ExpireAndTake has the session of a waiter be taken for ended just before it would get
 // the lock by it, and reports whether it does.
 func ExpireAndTake(ctx context.Context, s *Store, c lock.Claim) (expired, took bool) {

@@ -144,7 +144,7 @@ func (s *Store) Leave(ctx context.Context, _, waiter, _ string, _ lock.Line) (*l
 	}
 	ctx, cancel := cleanup(ctx)
 	defer cancel()
-	if _, err := s.end(ctx, ses); err != nil {
+	if err := s.end(ctx, ses); err != nil {
 		return nil, failed(ctx, err)
 	}
 	s.mu.Lock()
@@ -196,7 +196,7 @@ func (s *Store) keepPlace(ctx context.Context, c lock.Claim, ses *session, e *ea
 
 // renew renews the session of a waiter, and reports whether it lives.
 func (s *Store) renew(ctx context.Context, ttl time.Duration, ses *session) (lives bool, _ error) {
-	ctx, cancel := bounded(ctx, ttl)
+	ctx, cancel := bounded(ctx, callTime(ttl))
 	defer cancel()
 	return s.keptAlive(ctx, ses)
 }

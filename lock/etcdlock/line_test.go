@@ -299,6 +299,18 @@ func TestTurnComesAsTheSessionEnds(t *testing.T) {
 		release(t, holder)
 		_, _ = store.Release(t.Context(), c.Key, c.Token, lock.Line{})
 	}
+	c := lock.Claim{Key: "lock:" + t.Name(), Token: "another", TTL: 15 * time.Second, Waiter: "siding-call:ear:2"}
+	holder := take(t, holders, t.Name())
+	if answer, err := store.Acquire(t.Context(), c); err != nil || answer.Place != 1 {
+		t.Fatalf("want it first in line, have %+v, %v", answer, err)
+	}
+	if etcdlock.LeaveAndTake(store, c) {
+		t.Error("want no lock for a waiter that has left")
+	}
+	if _, err := store.Leave(t.Context(), c.Key, c.Waiter, "", lock.Line{}); err != nil {
+		t.Errorf("leave: %v", err)
+	}
+	release(t, holder)
 	cancel()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("want context.Canceled, have %v", err)

@@ -40,7 +40,7 @@ var mistakes = []mutants.Mutant{
 	},
 	{
 		"who leaves the line keeps its place", "line.go",
-		"if _, err := s.end(ctx, ses); err != nil {",
+		"if err := s.end(ctx, ses); err != nil {",
 		"if err := ctx.Err(); err != nil {",
 		[]string{"TestNothingIsLeftBehind", "TestWaiterLeaves"},
 	},
@@ -58,9 +58,27 @@ var mistakes = []mutants.Mutant{
 	},
 	{
 		"a lock is given by a session that was dropped", "store.go",
-		"if s.waiting[c.Waiter] != ses {",
+		"if s.waiting[c.Waiter] != ses || !ses.left.IsZero() {",
 		"if false {",
 		[]string{"TestTurnComesAsTheSessionEnds"},
+	},
+	{
+		"a lock is given to a waiter that has left", "store.go",
+		"|| !ses.left.IsZero() {",
+		"|| false {",
+		[]string{"TestTurnComesAsTheSessionEnds"},
+	},
+	{
+		"a request fails for what the caller's context ended for", "ask.go",
+		"if silence, ok := errors.AsType[silenceError](context.Cause(ctx)); ok {",
+		"if silence := context.Cause(ctx); silence != nil {",
+		[]string{"TestCommitOfUnknownOutcome", "TestConformance/21_renewal_in_the_work_of_a_lock_that_was_lost"},
+	},
+	{
+		"a session that is gone was lost", "store.go",
+		"if errors.Is(err, rpctypes.ErrLeaseNotFound) {\n\t\treturn nil\n\t}",
+		"if errors.Is(err, rpctypes.ErrLeaseNotFound) {\n\t\treturn lock.ErrLost\n\t}",
+		[]string{"TestReleaseIsSentAgain"},
 	},
 	{
 		"names begin other names", "store.go",

@@ -52,7 +52,7 @@ func (s *Store) Commit(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnRe
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := bounded(ctx, 4*longestCall)
+	ctx, cancel := bounded(ctx, longestCall)
 	defer cancel()
 	resp, err := s.client.Txn(ctx).If(owner.Held()).Then(ops...).Commit()
 	if err != nil {

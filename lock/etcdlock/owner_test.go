@@ -9,6 +9,7 @@ import (
 
 	"github.com/sidingq/siding/internal/etcdtest"
 	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/lock/locktest"
 )
 
 func valueOf(t *testing.T, client *clientv3.Client, key string) string {
@@ -64,6 +65,28 @@ func TestCommit(t *testing.T) {
 	_ = lease.Release(t.Context())
 	if _, err := store.Commit(work, clientv3.OpPut("balance", "4")); !errors.Is(err, lock.ErrLost) {
 		t.Errorf("after the release: want ErrLost, have %v", err)
+	}
+}
+
+// TestCommitOfUnknownOutcome: when the lock is lost before etcd has answered, what is known is
+// that it is not known, as it may have been applied.
+func TestCommitOfUnknownOutcome(t *testing.T) {
+	t.Parallel()
+	server := etcdtest.Start(t)
+	proxy := locktest.NewProxy(t, server.Addr)
+	locker, store := lockerOn(t, connect(t, proxy.Addr), brief)
+	work := take(t, locker, "a").Keep(t.Context())
+	proxy.SwallowReplies(true)
+	_, err := store.Commit(work, clientv3.OpPut("balance", "1"))
+	if err == nil || errors.Is(err, lock.ErrLost) {
+		t.Errorf("want an error that is not ErrLost, have %v", err)
+	}
+	<-work.Done()
+	if err := context.Cause(work); !errors.Is(err, lock.ErrLost) {
+		t.Errorf("want the lock lost, have %v", err)
+	}
+	if have := valueOf(t, connect(t, server.Addr), "balance"); have != "1" {
+		t.Errorf("want it applied, have %q", have)
 	}
 }
 

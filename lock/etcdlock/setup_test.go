@@ -21,11 +21,13 @@ const patience = 30 * time.Second
 // connect returns a client of the servers at addrs, closed at the test's cleanup.
 func connect(t *testing.T, addrs ...string) *clientv3.Client {
 	t.Helper()
-	client, err := clientv3.New(clientv3.Config{
-		Endpoints:   addrs,
-		DialTimeout: patience,
-		Logger:      zap.NewNop(),
-	})
+	return connectBy(t, clientv3.Config{Endpoints: addrs})
+}
+
+func connectBy(t *testing.T, cfg clientv3.Config) *clientv3.Client {
+	t.Helper()
+	cfg.DialTimeout, cfg.Logger = patience, zap.NewNop()
+	client, err := clientv3.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -68,7 +68,7 @@ func (s *Store) Acquire(ctx context.Context, c lock.Claim) (lock.Answer, error) 
 	s.sweep()
 	held, waiting, e := s.held[c.Token], s.waiting[c.Waiter], s.earOf(c.Waiter)
 	s.mu.Unlock()
-	ctx, cancel := bounded(ctx, c.TTL)
+	ctx, cancel := bounded(ctx, callTime(c.TTL))
 	defer cancel()
 	var answer lock.Answer
 	var err error
@@ -138,12 +138,13 @@ func (s *Store) again(ctx context.Context, c lock.Claim, ses *session) (lock.Ans
 	return s.try(ctx, c)
 }
 
-// taken notes that the lock is the session's; false if that was a waiter's, and dropped.
+// taken notes that the lock is the session's; false if that was a waiter's, which has left
+// or whose session was dropped.
 func (s *Store) taken(c lock.Claim, ses *session, revision int64) (_ lock.Answer, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !ses.joined.IsZero() && s.held[c.Token] != ses {
-		if s.waiting[c.Waiter] != ses {
+		if s.waiting[c.Waiter] != ses || !ses.left.IsZero() {
 			return lock.Answer{}, false
 		}
 		delete(s.waiting, c.Waiter)
@@ -181,7 +182,7 @@ func (s *Store) Renew(ctx context.Context, key, token string, ttl, _ time.Durati
 	if ses == nil {
 		return lock.ErrLost
 	}
-	ctx, cancel := bounded(ctx, ttl)
+	ctx, cancel := bounded(ctx, callTime(ttl))
 	defer cancel()
 	holder, _, err := s.renewed(ctx, key, ses)
 	switch {
@@ -241,15 +242,16 @@ func (s *Store) Release(ctx context.Context, key, token string, _ lock.Line) (*l
 	}
 	ctx, cancel := cleanup(ctx)
 	defer cancel()
+	// Looked up first: what ending the session says does not tell one that had expired from
+	// one that an earlier try, of ours or of the client's, has ended.
 	holder, _, unknown := s.holder(ctx, key)
-	lived, err := s.end(ctx, ses)
-	switch {
+	switch err := s.end(ctx, ses); {
 	case err != nil:
 		return nil, failed(ctx, err)
-	case !lived, unknown == nil && !ses.is(holder): // it expired, or somebody has deleted the key
-		return nil, lock.ErrLost
 	case unknown != nil:
 		return nil, failed(ctx, unknown) // it is released, but nobody knows whether it was held
+	case !ses.is(holder): // it expired, or somebody has deleted the key
+		return nil, lock.ErrLost
 	}
 	return nil, nil //nolint:nilnil // nobody has to be called: no turn and no error
 }
@@ -271,7 +273,7 @@ func (s *Store) drop(ctx context.Context, c lock.Claim, ses *session) {
 	s.mu.Unlock()
 	ctx, cancel := cleanup(ctx)
 	defer cancel()
-	_, _ = s.end(ctx, ses)
+	_ = s.end(ctx, ses)
 }
 
 // sweep drops, now and then, what is known of sessions that have ended, because nobody has
@@ -301,14 +303,17 @@ type session struct {
 	lease clientv3.LeaseID
 	key   string
 
+	// At which the key was created; 0 while that is not known. It is written under Store.mu, by
+	// the claims of its waiter, which come one after the other and read it without.
+	revision int64
+
 	// Guarded by Store.mu.
-	revision int64              // at which the key was created; 0 while that is not known
-	until    time.Time          // when it ends if it is not renewed
-	place    int64              // in line, when it joined
-	joined   time.Time          // when that was
-	called   time.Time          // when its turn came
-	left     time.Time          // when it left the line
-	stop     context.CancelFunc // ends what keeps the place; nil while nothing does
+	until  time.Time          // when it ends if it is not renewed
+	place  int64              // in line, when it joined
+	joined time.Time          // when that was
+	called time.Time          // when its turn came
+	left   time.Time          // when it left the line
+	stop   context.CancelFunc // ends what keeps the place; nil while nothing does
 }
 
 // begin opens a session. etcd counts in whole seconds.
@@ -328,17 +333,15 @@ func (s *Store) begin(ctx context.Context, c lock.Claim) (*session, error) {
 	}, nil
 }
 
-// end closes a session, and reports whether it lived until then.
-func (s *Store) end(ctx context.Context, ses *session) (lived bool, _ error) {
-	tries := 0
+// end closes a session, if it has not ended yet.
+func (s *Store) end(ctx context.Context, ses *session) error {
 	_, err := ask(ctx, func(ctx context.Context) (*clientv3.LeaseRevokeResponse, error) {
-		tries++
 		return s.client.Revoke(ctx, ses.lease)
 	})
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
-		return tries > 1, nil // else it was an earlier try that did not answer
+		return nil
 	}
-	return err == nil, err
+	return err
 }
 
 // put creates the session's key.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 
 	"github.com/sidingq/siding/internal/etcdtest"
 	"github.com/sidingq/siding/lock"
@@ -92,6 +93,24 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	eventually(t, "no key and no session left", func() bool {
 		return len(keysOf(t, admin, t.Name())) == 0 && leasesOf(t, admin) == 0
 	})
+}
+
+// TestReleaseIsSentAgain: a request whose answer is lost the client sends again by itself. The
+// lock was held all the same.
+func TestReleaseIsSentAgain(t *testing.T) {
+	t.Parallel()
+	server := etcdtest.Start(t)
+	twice := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, send grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		if err := send(ctx, method, req, reply, cc, opts...); err != nil || !strings.HasSuffix(method, "/LeaseRevoke") {
+			return err
+		}
+		return send(ctx, method, req, reply, cc, opts...)
+	}
+	locker, _ := lockerOn(t, connectBy(t, clientv3.Config{
+		Endpoints:   []string{server.Addr},
+		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(twice)},
+	}), lock.Config{})
+	release(t, take(t, locker, "a"))
 }
 
 // TestServerHangs: a call is given up by its own time, and not taken for anything else.

@@ -44,6 +44,7 @@ var cases = []struct {
 	{"18 holder is a context", holderIsAContext, none},
 	{"19 renewal ends before the release", renewalEndsBeforeTheRelease, none},
 	{"21 renewal fails once", renewalFailsOnce, none},
+	{"21 renewal in the work of a lock that was lost", renewalInTheWorkOfALostLock, none},
 	{"22 longest hold", longestHold, none},
 	{"35 operator deletes the key", operatorDeletesTheKey, none},
 	{"36 another program holds the lock", anotherProgramHoldsTheLock, none},
@@ -334,6 +335,17 @@ func renewalFailsOnce(s *suite) {
 		s.Errorf("want the lease to live on, have %v", context.Cause(work))
 	}
 	s.release(lease)
+}
+
+func renewalInTheWorkOfALostLock(s *suite) {
+	lease := s.take(s.locker(lock.Config{}))
+	work, lose := context.WithCancelCause(lease.Keep(s.Context()))
+	lose(lock.ErrLost) // another one, that was taken within
+	if err := lease.Renew(work); errors.Is(err, lock.ErrLost) || !lease.Valid() {
+		s.Errorf("want the lease not to be lost, have %v", err)
+	}
+	s.release(lease)
+	s.wantFree()
 }
 
 func longestHold(s *suite) {
