@@ -33,8 +33,9 @@
 // two such groups one node is in both. A caller that does not get them takes back every vote
 // that it may have got. That goes to every node, also if the caller has gone, since a node
 // whose answer was lost may have voted too. Where several asked at once and none got enough,
-// each asks again after a pause at random, up to five times. The lock's time counts from before the first node was asked, so what the votes took is
-// not trusted; votes of which the last comes after the lease's deadline are refused.
+// each asks again after a pause at random, and gives up after five times in all. The lock's time
+// counts from before the first node was asked, so what the votes took is not trusted; votes of
+// which the last comes after the lease's deadline are refused.
 //
 // A renewal prolongs the key where it still is the holder's, and needs a majority as well,
 // within the old deadline. While too many nodes fail it is tried again; the lease is lost
@@ -60,8 +61,9 @@
 //   - no node's clock jumps ahead, and all run at about the same rate: lock.Config.Margin
 //     covers the difference.
 //
-// The holder is told in time ([lock.Lease.Keep]), also when it is cut off. An error is one of
-// three: busy, lost, or that too many nodes did not answer, which names each and what it said.
+// The holder is told in time ([lock.Lease.Keep]), also when it is cut off. The
+// store's answer is one of three: busy, lost, or the error that too many nodes did not answer,
+// which names each and what it said.
 //
 // # Nodes
 //
@@ -79,7 +81,9 @@
 // data. Then 1 and 3 would give the same lock to B. So a node that has started does not vote
 // until every lock that it may have forgotten has expired. It is the node itself that knows
 // for how long it runs, in the step in which it votes: no client has to have seen the restart. The
-// price is that new nodes give no locks for the first TTL and a second, 16 s by default.
+// price is that new nodes give no locks for the first TTL and a second, 16 s by default. A caller
+// that waits endures errors for a TTL: when a majority restarts it gives up with an error that says
+// so, just before they vote.
 //
 // That relies on the server's clock, which must not be set ahead while the node starts. It does
 // not see data that is lost without a restart, such as by FLUSHALL or a machine that is put back to

@@ -44,5 +44,8 @@ func named(voters []Voter) []node {
 	return nodes
 }
 
+// ErrReply is that a script was answered by what is no vote.
+var ErrReply = errReply
+
 // Uptime is how long a server has to have run, in whole seconds as it counts them.
 func Uptime(delay time.Duration) int64 { return uptime(delay) }

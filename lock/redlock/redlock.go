@@ -22,9 +22,10 @@ const NoRestartDelay time.Duration = -1
 // Config configures the store. The zero value works.
 type Config struct {
 	// NodeTimeout is how long a call waits for each node, all at once: 1 ms to 10 s, and half
-	// of the TTL of a lock at most. A node that hangs costs each call so much, and a claim that
-	// is not granted twice, as it is taken back everywhere. One whose answer
-	// takes longer does not vote; at first that includes making the connection. Defaults to 50 ms.
+	// of the TTL of a lock at most. A node that hangs costs each call so much; a claim that
+	// is refused twice as much, as it is taken back everywhere, and one that too few nodes answer
+	// three times. One whose answer takes longer does not vote; at first that includes making the
+	// connection. Defaults to 50 ms.
 	NodeTimeout time.Duration
 	// RestartDelay is how long a node that was started does not vote, as it may have forgotten
 	// locks that it granted before. It is at least the TTL of the lock that is asked for, and

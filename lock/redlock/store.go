@@ -59,7 +59,7 @@ func (*store) Called(context.Context, string, lock.Turn) error { return nil }
 // usable returns why a lock of this ttl cannot be had now.
 func (s *store) usable(ctx context.Context, ttl time.Duration) error {
 	if most := ttl / 2; s.cfg.NodeTimeout > most {
-		return fmt.Errorf("redlock: node timeout: want at most half of the ttl (%v), have %v", most, s.cfg.NodeTimeout)
+		return storeError{fmt.Errorf("redlock: node timeout: want at most half of the ttl (%v), have %v", most, s.cfg.NodeTimeout), false}
 	}
 	return ctx.Err()
 }

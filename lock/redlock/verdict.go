@@ -51,7 +51,7 @@ func count(nodes []node, answers []answer[vote]) tally {
 // miss counts a node that did not vote.
 func (t *tally) miss(n node, why error) {
 	t.mute++
-	if refusal(why) {
+	if refusal(why) || errors.Is(why, errReply) || errors.Is(why, errSameServer) {
 		t.stuck++
 	}
 	why = fmt.Errorf("%s: %w", n.name, why)
@@ -69,20 +69,21 @@ func (t tally) undecided() bool { return t.mute > t.nodes-quorum(t.nodes) }
 
 func (t tally) failed() error {
 	err := fmt.Errorf("redlock: %d of %d nodes voted, of which %d have to agree: %w", t.nodes-t.mute, t.nodes, quorum(t.nodes), t.err)
-	return undecidedError{err, t.nodes-t.stuck >= quorum(t.nodes)}
+	return storeError{err, t.nodes-t.stuck >= quorum(t.nodes)}
 }
 
-// An undecidedError is that too few have voted. It says to the Locker whether it may pass.
-type undecidedError struct {
+// A storeError says to the Locker whether it may pass: whether enough nodes may vote by
+// themselves, later.
+type storeError struct {
 	error
 
 	passes bool
 }
 
-func (e undecidedError) Unwrap() error { return e.error }
+func (e storeError) Unwrap() error { return e.error }
 
-// Passing reports whether enough nodes may vote by themselves, later.
-func (e undecidedError) Passing() bool { return e.passes }
+// Passing reports whether there is any use in waiting for the end of it.
+func (e storeError) Passing() bool { return e.passes }
 
 // granted decides a claim. A lock is held by whoever has enough nodes. Where nobody was
 // seen to have them, the votes are split, even if one may have enough together with

@@ -242,18 +242,28 @@ func TestWhatPasses(t *testing.T) {
 		{[]error{noperm, loading, nil}, true},
 		{[]error{noperm, noperm, nil}, false},
 		{[]error{errDown, noperm, noperm}, false},
+		{[]error{redlock.ErrReply, redlock.ErrReply, nil}, false}, // no server of ours
 	} {
 		votes := make([]redlock.Vote, len(tc.errs))
 		for i := range votes {
 			votes[i] = redlock.Yes(fmt.Sprint("run", i))
 		}
 		_, err := redlock.Granted(votes, tc.errs)
-		passer, ok := errors.AsType[interface {
-			error
-			Passing() bool
-		}](err)
-		if !ok || passer.Passing() != tc.want {
-			t.Errorf("%v: want it passing (%t), have %v", tc.errs, tc.want, err)
-		}
+		wantPassing(t, err, tc.want)
+	}
+	same := []redlock.Vote{redlock.Yes("run"), redlock.Yes("run"), redlock.Yes("run")}
+	_, err := redlock.Granted(same, make([]error, len(same)))
+	wantPassing(t, err, false)
+}
+
+// wantPassing checks what an error says of itself.
+func wantPassing(t *testing.T, err error, want bool) {
+	t.Helper()
+	passer, ok := errors.AsType[interface {
+		error
+		Passing() bool
+	}](err)
+	if !ok || passer.Passing() != want {
+		t.Errorf("want an error that passes (%t), have %v", want, err)
 	}
 }
