@@ -47,6 +47,9 @@ type BusyError struct {
 	// Foreign is true for a holder on the plain protocol, which will call
 	// nobody when it releases.
 	Foreign bool
+	// Split is true where the votes of a quorum were split: it is not known whether
+	// anybody has the lock. Holder is who may.
+	Split bool
 	// Place is this waiter's place in line, 1 for the head; 0 when it is in none.
 	Place int
 	// Ticket is this waiter's ticket; it stays the same until the waiter

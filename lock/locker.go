@@ -284,6 +284,7 @@ func busyOf(resource string, a Answer) *BusyError {
 	busy := &BusyError{
 		Resource:  resource,
 		Remaining: max(0, a.Left),
+		Split:     a.Split,
 		Place:     a.Place,
 		Ticket:    a.Ticket,
 		Waited:    a.Waited,

@@ -99,7 +99,7 @@ func TestSplitVoteNamesWhoMayHoldIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, err := lockerOn(t, undecided{}).Acquire(t.Context(), "order:1")
 		busy, ok := errors.AsType[*lock.BusyError](err)
-		if !ok || busy.Holder != "worker 2" || busy.Foreign || busy.Remaining != 3*time.Second {
+		if !ok || busy.Holder != "worker 2" || !busy.Split || busy.Foreign || busy.Remaining != 3*time.Second {
 			t.Errorf("want it busy with worker 2 for 3s, have %v", err)
 		}
 	})

@@ -43,13 +43,14 @@ type GuardConfig struct {
 	// ([lock.Options]), such as [lock.Redis], tasks wait in line and are called as ever.
 	//
 	// On a Store without, nobody calls them, and they are served in no order. A task whose
-	// lock cannot be had, as it is held or the Store does not answer, comes back after about
-	// 1 s, 2, 4, 8, 16, and then 20 s, each time half of that less to half of it more, at
-	// random: at most 30 s. It begins anew once it has had the lock. Without [Guard.Conn] there
-	// is no count, and it comes back every 1 to 1.5 s. Timers are kept in whole seconds: each
-	// fires up to a second early, and late by up to the server's DelayedTaskCheckInterval (5 s
-	// unless set). So after the lock was released, or has run out, a task that waits may take
-	// that interval and 30 s to come for it.
+	// lock is held comes back after about 1 s, 2, 4, 8, 16, and then 20 s, each time half of
+	// that less to half of it more, at random: at most 30 s. So does, with whatever Store, one
+	// whose lock could not be asked for; it may lose its place in a line by that. It begins
+	// anew once it has had the lock. Without [Guard.Conn] there is no count, and it comes back
+	// every 1 to 1.5 s. Timers are kept in whole seconds: each fires up to a second early, and
+	// late by up to the server's DelayedTaskCheckInterval (5 s unless set). So after the lock
+	// was released, or has run out, a task that waits may take that interval and 30 s to come
+	// for it.
 	//
 	// On a Store without fencing tokens [lock.Fence] is 0 in handlers. A write that
 	// checks it then fails with [lock.ErrNoFence], which is a failure of the task's own.

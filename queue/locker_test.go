@@ -29,6 +29,7 @@ type lineless struct {
 
 	down       atomic.Bool  // it cannot be asked
 	recoveries atomic.Int32 // claims by who looks for crashed tasks
+	split      atomic.Bool  // its nodes cannot tell them who has a lock
 }
 
 func newLineless(memory *locktest.Memory) *lineless { return &lineless{Store: memory} }
@@ -39,6 +40,9 @@ func (s *lineless) Acquire(ctx context.Context, c lock.Claim) (lock.Answer, erro
 	}
 	if strings.Contains(c.Token, ":recovery on ") && !strings.Contains(c.Key, "siding-recovery:") {
 		s.recoveries.Add(1)
+		if s.split.Load() {
+			return lock.Answer{Split: true, Holder: "siding:1:another worker", Left: c.TTL}, nil
+		}
 	}
 	c.Waiter = ""
 	a, err := s.Store.Acquire(ctx, c)
@@ -491,9 +495,20 @@ func TestGivenLockerRecovery(t *testing.T) {
 	zombie.open()
 }
 
-// A silent task that holds its lock, wherever that is, is at work.
+// A silent task that holds its lock, wherever that is, is at work; and may be where a quorum
+// cannot tell.
 func TestGivenLockerSilentTaskIsLeftAlone(t *testing.T) {
 	t.Parallel()
+	for name, split := range map[string]bool{"holder is known": false, "votes are split": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testSilentTaskIsLeftAlone(t, split)
+		})
+	}
+}
+
+func testSilentTaskIsLeftAlone(t *testing.T, split bool) {
+	t.Helper()
 	b, st, memory := setup(t), unfencedStage(t), locktest.NewMemory()
 	m := &mortal{plain: plain{guardConfig: queue.GuardConfig{Locker: newLocker(t, newLineless(memory), lock.Config{}), Recovery: queue.Recovery{Crashes: -1}}}}
 	m.mute.Store(true)
@@ -503,8 +518,13 @@ func TestGivenLockerSilentTaskIsLeftAlone(t *testing.T) {
 	within(t, patience, "the holder", holder.entered)
 	b.silence(t, id)
 	looks := newLineless(memory)
+	looks.split.Store(split)
 	b.serve(t, queue.ServerConfig{Locker: newLocker(t, looks, lock.Config{})}, st.run)
-	eventually(t, "two looks at its lock", func() bool { return looks.recoveries.Load() >= 2 })
+	claims := int32(2)
+	if split {
+		claims *= 5 // each is asked for so often
+	}
+	eventually(t, "two looks at its lock", func() bool { return looks.recoveries.Load() >= claims })
 	if have := b.state(id); have != asynq.TaskStateActive {
 		t.Errorf("want it active, have it %v", have)
 	}

@@ -197,7 +197,8 @@ func (g *Guard) lapsed(ctx context.Context, t asynqredis.SilentTask, resource st
 	locker := g.locker.With(lock.Options{Holder: "recovery on " + g.self})
 	lease, err := locker.Acquire(ctx, resource)
 	if busy, ok := errors.AsType[*lock.BusyError](err); ok {
-		return busy.Foreign || !isHolder(t.Type, t.ID, busy.Holder), nil
+		// Of a split vote it may be the holder although another one is named.
+		return !busy.Split && (busy.Foreign || !isHolder(t.Type, t.ID, busy.Holder)), nil
 	}
 	if err != nil {
 		return false, err
