@@ -122,9 +122,8 @@ func TestHolderIsCutOff(t *testing.T) {
 }
 
 // TestLeaderIsLost: when the leader is killed, or hangs, the holders go on under the next
-// one, or are told before their rivals have the locks. A leader that hung is not resumed: an
-// etcd as old as the one of the tests may then end sessions that were renewed, see the
-// documentation.
+// one, or are told before their rivals have the locks. A leader that hung is not resumed:
+// etcd may then end sessions that were renewed, see the documentation.
 func TestLeaderIsLost(t *testing.T) {
 	t.Parallel()
 	servers := etcdtest.StartCluster(t, 3)
