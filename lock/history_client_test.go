@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -218,12 +219,7 @@ func (c *historyClient) between(low, high time.Duration) time.Duration {
 
 // rest waits for up to longest.
 func (c *historyClient) rest(ctx context.Context, longest time.Duration) {
-	timer := time.NewTimer(c.between(0, longest))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
+	_ = sleep.For(ctx, c.between(0, longest))
 }
 
 // A witness is a store that notes what its callers are not told: from when on

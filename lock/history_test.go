@@ -25,6 +25,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/redistest"
+	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
 )
@@ -210,9 +211,7 @@ func (h *history) plague(harm func()) {
 }
 
 func (h *history) rest(low, high time.Duration) {
-	timer := time.NewTimer(h.between(low, high))
-	defer timer.Stop()
-	<-timer.C
+	_ = sleep.For(h.Context(), h.between(low, high))
 }
 
 func (h *history) between(low, high time.Duration) time.Duration {

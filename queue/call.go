@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/sidingq/siding/internal/asynqredis"
+	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -48,7 +49,7 @@ func (g *Guard) callOne(ctx context.Context, r *lock.Reservation) *lock.Reservat
 			}
 		case outcome == asynqredis.Noted && !noted:
 			noted = true
-			if pause(ctx, min(stillActive, grace/2)) {
+			if sleep.For(ctx, min(stillActive, grace/2)) == nil {
 				continue
 			}
 		default: // paused, gone, or active for too long
@@ -56,7 +57,7 @@ func (g *Guard) callOne(ctx context.Context, r *lock.Reservation) *lock.Reservat
 				return next
 			}
 		}
-		if !pause(ctx, callRetry) {
+		if sleep.For(ctx, callRetry) != nil {
 			// The grace is over. Timers go on from here.
 			g.faults.fault(ctx, g.cfg.Logger.With("resource", r.Resource), "a waiting task could not be called", err)
 			return nil
@@ -70,16 +71,4 @@ func (g *Guard) promote(ctx context.Context, r *lock.Reservation) (asynqredis.Pr
 		return asynqredis.Gone, nil // not a task of ours
 	}
 	return asynqredis.Promote(ctx, g.rdb, queue, id, r.Ticket)
-}
-
-// pause waits for d; false when ctx ended first.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/asynqredis"
+	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -435,8 +436,8 @@ func (r *run) waitHere(ctx context.Context, locker *lock.Locker) (*lock.Lease, e
 	const first, longest = 50 * time.Millisecond, 2 * time.Second
 	r.log().WarnContext(ctx, "a task on its last attempt waits in its worker, as the connection did not pass through Guard.Conn")
 	for wait := first; ; wait = min(2*wait, longest) {
-		if !pause(ctx, wait/2+rand.N(wait)) {
-			return nil, context.Cause(ctx)
+		if err := sleep.For(ctx, wait/2+rand.N(wait)); err != nil {
+			return nil, err
 		}
 		lease, err := locker.Acquire(ctx, r.info.Resource)
 		if err == nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/sidingq/siding/internal/asynqredis"
+	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -60,7 +61,7 @@ func (r *run) notBegun() {
 	const limit = 2 * time.Minute
 	ctx, cancel := context.WithTimeout(r.background, limit)
 	defer cancel()
-	for r.attempt.NotBegun(ctx, r.rdb) != nil && pause(ctx, jitter(callRetry)) {
+	for r.attempt.NotBegun(ctx, r.rdb) != nil && sleep.For(ctx, jitter(callRetry)) == nil {
 	}
 }
 

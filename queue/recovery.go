@@ -15,6 +15,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/sidingq/siding/internal/asynqredis"
+	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -119,20 +120,17 @@ func electionOf(queues []string) string {
 // and else tries to be, until ctx ends.
 func (g *Guard) recover(ctx context.Context, queues []string) {
 	locker := g.locker.With(lock.Options{Holder: "recovery on " + g.self, Wait: lock.Fixed(candidateEvery)})
-	for pause(ctx, rand.N(recoveryEvery)) {
+	for sleep.For(ctx, rand.N(recoveryEvery)) == nil {
 		err := locker.Hold(ctx, electionOf(queues), func(ctx context.Context) error {
-			for {
-				if err := g.sweep(ctx, queues); err != nil {
-					return err
-				}
-				if !pause(ctx, recoveryEvery*9/10+rand.N(recoveryEvery/5)) {
-					return nil
-				}
+			err := g.sweep(ctx, queues)
+			for err == nil && sleep.For(ctx, recoveryEvery*9/10+rand.N(recoveryEvery/5)) == nil {
+				err = g.sweep(ctx, queues)
 			}
+			return err
 		})
 		if ctx.Err() == nil && err != nil {
 			g.faults.fault(ctx, g.cfg.Logger, "killed tasks cannot be looked for", err)
-			pause(ctx, outagePause)
+			_ = sleep.For(ctx, outagePause)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/queue"
 	"github.com/sidingq/siding/tasks/ledger"
 )
@@ -72,14 +73,7 @@ func (b *Book) think(ctx context.Context) error {
 	if b.cfg.Work <= 0 {
 		return nil
 	}
-	timer := time.NewTimer(b.cfg.Work)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return sleep.For(ctx, b.cfg.Work)
 }
 
 // effect begins the journal's entry of t.

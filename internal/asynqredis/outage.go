@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/sleep"
 )
 
 // How long a dequeue that failed is held back: asynq asks again at once. The longest
@@ -28,10 +30,5 @@ func (o *outage) rest(ctx context.Context, err error) {
 	}
 	longest := firstRest << min(o.failures.Add(1)-1, 10)
 	wait := min(longest, longestRest)
-	timer := time.NewTimer(wait/2 + rand.N(wait/2))
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
+	_ = sleep.For(ctx, wait/2+rand.N(wait/2))
 }

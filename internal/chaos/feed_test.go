@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/chaos"
+	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -36,7 +37,7 @@ func (f *feed) run(ctx context.Context) {
 		glance   = 100 * time.Millisecond
 		patience = 2 * time.Second // with one enqueue
 	)
-	for n := uint64(0); ctx.Err() == nil; wait(ctx, glance) {
+	for n := uint64(0); ctx.Err() == nil; _ = sleep.For(ctx, glance) {
 		have, _, err := f.unfinished()
 		if err != nil {
 			continue // Redis is away

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/sidingq/siding/internal/chaos"
+	"github.com/sidingq/siding/internal/sleep"
 )
 
 // A fleet is so many workers, each replaced when it ends. Only one goroutine at a
@@ -137,7 +138,7 @@ func (f *fleet) inject(ctx context.Context, i chaos.Injection, fault *chaos.Faul
 		if err := w.end(syscall.SIGKILL); err != nil {
 			return err
 		}
-		wait(ctx, i.For)
+		_ = sleep.For(ctx, i.For)
 		return f.replace(n)
 	case chaos.StopWorker:
 		fault.Process = w.Name
@@ -145,7 +146,7 @@ func (f *fleet) inject(ctx context.Context, i chaos.Injection, fault *chaos.Faul
 			return err
 		}
 		s := chaos.Stop{From: chaos.Now()}
-		wait(ctx, i.For)
+		_ = sleep.For(ctx, i.For)
 		s.To = chaos.Now()
 		w.Stops = append(w.Stops, s)
 		return w.cmd.Process.Signal(syscall.SIGCONT)

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/chaos"
+	"github.com/sidingq/siding/internal/sleep"
 )
 
 // An operator does with asynq's Inspector what one may do in the dashboard.
@@ -29,7 +30,7 @@ func (o *operator) inject(ctx context.Context, i chaos.Injection, fault *chaos.F
 	case chaos.PauseQueue:
 		fault.Queue = queue
 		_ = o.inspector.PauseQueue(queue)
-		wait(ctx, i.For)
+		_ = sleep.For(ctx, i.For)
 		return o.unpause(ctx)
 	case chaos.DeleteTasks:
 		for _, t := range o.waiting(queue, r) {
@@ -45,7 +46,7 @@ func (o *operator) inject(ctx context.Context, i chaos.Injection, fault *chaos.F
 			o.feed.mark(t.ID, func(t *chaos.Task) { t.Shelved = true })
 			archived[t.ID] = o.inspector.ArchiveTask(queue, t.ID) == nil
 		}
-		wait(ctx, i.For)
+		_ = sleep.For(ctx, i.For)
 		for n, t := range tasks { // but for the first, which stays there
 			if n > 0 && o.inspector.RunTask(queue, t.ID) == nil && archived[t.ID] {
 				o.feed.mark(t.ID, func(t *chaos.Task) { t.Shelved, t.RunAgain = false, chaos.Now() })

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sidingq/siding/internal/chaos"
 	"github.com/sidingq/siding/internal/redistest"
+	"github.com/sidingq/siding/internal/sleep"
 )
 
 // promotions are the times at which a replica was seen to have become a master. On
@@ -34,7 +35,7 @@ func watchRoles(t *testing.T, nodes map[*redistest.Server]*redis.Client) *promot
 	})
 	for _, node := range nodes {
 		watchers.Go(func() {
-			for replica := false; wait(ctx, glance); {
+			for replica := false; sleep.For(ctx, glance) == nil; {
 				info, err := node.Info(ctx, "replication").Result()
 				switch {
 				case err != nil: // stopped, or dead; it keeps its role

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sidingq/siding/internal/chaos"
 	"github.com/sidingq/siding/internal/pgtest"
+	"github.com/sidingq/siding/internal/sleep"
 )
 
 const (
@@ -78,7 +79,7 @@ func (r *run) do(t *testing.T, length time.Duration) *chaos.Report {
 		lanes.Go(func() { r.inject(t, start, length, plan) })
 	}
 	lanes.Wait()
-	wait(t.Context(), settle)
+	_ = sleep.For(t.Context(), settle)
 	stop()
 	fed.Wait()
 	if err := r.operator.unpause(t.Context()); err != nil {
@@ -107,7 +108,7 @@ func (r *run) do(t *testing.T, length time.Duration) *chaos.Report {
 func (r *run) inject(t *testing.T, start, length time.Duration, plan []chaos.Injection) {
 	t.Helper()
 	for _, i := range plan {
-		if !wait(t.Context(), start+i.At-chaos.Now()) || t.Failed() || chaos.Now() > start+length {
+		if sleep.For(t.Context(), start+i.At-chaos.Now()) != nil || t.Failed() || chaos.Now() > start+length {
 			return
 		}
 		if err := r.injectOne(t.Context(), i, func(text string) {
@@ -148,7 +149,7 @@ func (r *run) injectOne(ctx context.Context, i chaos.Injection, log func(text st
 func (r *run) drain(t *testing.T) {
 	t.Helper()
 	const glance = 200 * time.Millisecond
-	for deadline := chaos.Now() + patience; ; wait(t.Context(), glance) {
+	for deadline := chaos.Now() + patience; ; _ = sleep.For(t.Context(), glance) {
 		waiting, active, err := r.feed.unfinished()
 		if err == nil && waiting+active == 0 {
 			return

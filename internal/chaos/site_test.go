@@ -16,6 +16,7 @@ import (
 
 	"github.com/sidingq/siding/internal/chaos"
 	"github.com/sidingq/siding/internal/redistest"
+	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/lock/locktest"
 )
 
@@ -78,7 +79,7 @@ func (s *standalone) inject(ctx context.Context, i chaos.Injection, fault *chaos
 	switch i.Kind {
 	case chaos.RestartKept:
 		s.server.Kill()
-		wait(ctx, i.For)
+		_ = sleep.For(ctx, i.For)
 		return s.server.Revive(ctx)
 	case chaos.RestartEmpty:
 		s.server.Kill()
@@ -86,29 +87,29 @@ func (s *standalone) inject(ctx context.Context, i chaos.Injection, fault *chaos
 		if fault.Forgot, err = s.throwAway(ctx); err != nil {
 			return err
 		}
-		wait(ctx, i.For)
+		_ = sleep.For(ctx, i.For)
 		return s.server.Revive(ctx)
 	case chaos.HangRedis:
 		s.server.Pause()
-		wait(ctx, i.For)
+		_ = sleep.For(ctx, i.For)
 		s.server.Resume()
 	case chaos.DelayReplies:
 		s.proxy.Delay(time.Duration(5+i.Pick%500) * time.Millisecond)
-		wait(ctx, i.For)
+		_ = sleep.For(ctx, i.For)
 		s.proxy.Delay(0)
 	case chaos.CutConnections:
 		const cuts = 5
 		for range cuts {
 			s.proxy.Cut()
-			wait(ctx, i.For/cuts)
+			_ = sleep.For(ctx, i.For/cuts)
 		}
 	case chaos.SwallowReplies:
 		s.proxy.SwallowReplies(true)
-		wait(ctx, i.For)
+		_ = sleep.For(ctx, i.For)
 		s.proxy.SwallowReplies(false)
 	case chaos.LosePackets:
 		s.proxy.BlackHole(true)
-		wait(ctx, i.For)
+		_ = sleep.For(ctx, i.For)
 		s.proxy.BlackHole(false)
 	case chaos.FlushScripts:
 		return s.rdb.ScriptFlush(ctx).Err()
@@ -381,20 +382,8 @@ func poll(ctx context.Context, check func() error) error {
 		if chaos.Now() > deadline {
 			return fmt.Errorf("not within %v: %w", patience, err)
 		}
-		if !wait(ctx, glance) {
+		if sleep.For(ctx, glance) != nil {
 			return context.Cause(ctx)
 		}
-	}
-}
-
-// wait waits for d; false when ctx ended first.
-func wait(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
@@ -103,7 +104,7 @@ func (w *worker) start(ctx context.Context, s Settings, logger *slog.Logger) (*q
 	queue.Handle(server, func(ctx context.Context, t Guarded) error { return w.work(ctx, t.Work) })
 	queue.Handle(server, func(ctx context.Context, t Free) error { return w.work(ctx, t.Work) })
 	for server.Start(context.WithoutCancel(ctx)) != nil {
-		if !pause(ctx, pulseEvery) {
+		if sleep.For(ctx, pulseEvery) != nil {
 			return nil, server.Shutdown(ctx)
 		}
 	}
@@ -113,7 +114,7 @@ func (w *worker) start(ctx context.Context, s Settings, logger *slog.Logger) (*q
 // beat writes pulses until ctx ends, or nobody reads them.
 func (w *worker) beat(ctx context.Context, stdout io.Writer) {
 	out := json.NewEncoder(stdout)
-	for out.Encode(Pulse{Goroutines: runtime.NumGoroutine(), Serving: w.serving.Load()}) == nil && pause(ctx, pulseEvery) {
+	for out.Encode(Pulse{Goroutines: runtime.NumGoroutine(), Serving: w.serving.Load()}) == nil && sleep.For(ctx, pulseEvery) == nil {
 	}
 }
 
@@ -132,8 +133,8 @@ func (w *worker) do(ctx context.Context, work Work, info queue.Info) error {
 	if work.Stubborn {
 		ctx = context.WithoutCancel(ctx)
 	}
-	if !pause(ctx, work.takes()) {
-		return context.Cause(ctx)
+	if err := sleep.For(ctx, work.takes()); err != nil {
+		return err
 	}
 	switch {
 	case work.Fate == FatePermanent:
@@ -159,17 +160,5 @@ func outcome(err error) Outcome {
 		return Ended
 	default:
 		return Broken
-	}
-}
-
-// pause waits for d; false when ctx ended first.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/sidingq/siding/internal/sleep"
 )
 
 // longestCall and leastCall bound the requests of one call, whatever the TTL.
@@ -92,17 +94,7 @@ func ask[T any](ctx context.Context, request func(context.Context) (T, error)) (
 		if silent {
 			limit *= 2
 		} else {
-			rest(ctx, pause)
+			_ = sleep.For(ctx, pause)
 		}
-	}
-}
-
-// rest waits for d, or for the end of ctx.
-func rest(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -269,5 +270,5 @@ func (s *Store) await(ctx context.Context, key string, at int64) {
 			}
 		}
 	}
-	rest(ctx, lookAgain)
+	_ = sleep.For(ctx, lookAgain)
 }

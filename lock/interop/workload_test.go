@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -21,7 +22,7 @@ type shop struct {
 }
 
 // visit is the work under the lock; fence is 0 for a peer.
-func (s *shop) visit(fence int64) error {
+func (s *shop) visit(ctx context.Context, fence int64) error {
 	if n := s.inside.Add(1); n != 1 {
 		return fmt.Errorf("want one inside, have %d", n)
 	}
@@ -33,15 +34,9 @@ func (s *shop) visit(fence int64) error {
 		}
 		s.fence.Store(fence)
 	}
-	pause(100 * time.Microsecond) // room for a second one
+	_ = sleep.For(ctx, 100*time.Microsecond) // room for a second one
 	s.balance.Store(before + 1)
 	return nil
-}
-
-// pause waits for half to all of d.
-func pause(d time.Duration) {
-	timer := time.NewTimer(d/2 + rand.N(d/2))
-	<-timer.C
 }
 
 // TestWorkload lets us and all peers fight over one key: never two at once, no
@@ -68,7 +63,7 @@ func TestWorkload(t *testing.T) {
 						t.Errorf("%s after %d visits: %v", name, done, err)
 						return
 					}
-					pause(between)
+					_ = sleep.For(ctx, between/2+rand.N(between/2))
 				}
 			})
 		}
@@ -81,7 +76,7 @@ func TestWorkload(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			return errors.Join(shop.visit(0), h.Release(ctx))
+			return errors.Join(shop.visit(ctx, 0), h.Release(ctx))
 		}, s.IsTaken)
 		if i > 0 {
 			continue
@@ -95,7 +90,7 @@ func TestWorkload(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				return errors.Join(shop.visit(lease.Fence()), lease.Release(ctx))
+				return errors.Join(shop.visit(ctx, lease.Fence()), lease.Release(ctx))
 			}, func(err error) bool { return errors.Is(err, lock.ErrBusy) && ctx.Err() == nil })
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -265,12 +266,12 @@ func reentryAndTheDeadline(s *suite) {
 	if err != nil {
 		s.Fatal(err)
 	}
-	s.await(3 * brief.TTL / 2)
+	_ = sleep.For(s.Context(), 3*brief.TTL/2)
 	if !outer.Valid() || !short.Valid() {
 		s.Error("want the first lease's limits for all that follow")
 	}
 	s.release(short)
-	s.await(3 * brief.TTL / 2)
+	_ = sleep.For(s.Context(), 3*brief.TTL/2)
 	if !outer.Valid() || work.Err() != nil {
 		s.Error("want it renewed after the release of an inner lease")
 	}
@@ -330,7 +331,7 @@ func renewalFailsOnce(s *suite) {
 	lease := s.take(locker)
 	work := lease.Keep(s.Context())
 	network.Set(Once(Renew, 2, Refuse))
-	s.await(3 * brief.TTL / 2)
+	_ = sleep.For(s.Context(), 3*brief.TTL/2)
 	if work.Err() != nil || !lease.Valid() {
 		s.Errorf("want the lease to live on, have %v", context.Cause(work))
 	}
@@ -419,7 +420,7 @@ func lockAgainAfterALoss(s *suite) {
 
 func workWithRenewal(s *suite) {
 	err := s.locker(brief).Hold(s.Context(), s.res, func(ctx context.Context) error {
-		s.await(3 * brief.TTL)
+		_ = sleep.For(ctx, 3*brief.TTL)
 		_ = s.refuse() //nolint:contextcheck // another process
 		return context.Cause(ctx)
 	})
@@ -431,7 +432,7 @@ func workWithRenewal(s *suite) {
 
 func workWithoutRenewal(s *suite) {
 	lease := s.take(s.locker(brief))
-	s.await(3 * brief.TTL)
+	_ = sleep.For(s.Context(), 3*brief.TTL)
 	if lease.Valid() {
 		s.Error("want a lease that is not renewed lost")
 	}

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -127,7 +128,7 @@ func waitIsLongerThanTheTTL(s *suite) {
 	holder := s.take(s.locker(brief))
 	work := holder.Keep(s.Context())
 	w := s.waits(brief)
-	s.await(3 * brief.TTL / 2)
+	_ = sleep.For(s.Context(), 3*brief.TTL/2)
 	if work.Err() != nil {
 		s.Fatalf("want the holder undisturbed, have %v", context.Cause(work))
 	}
@@ -231,7 +232,7 @@ func placeCountsFromTheArrival(s *suite) {
 	first := s.waitsIn(locker)
 	tries(1)
 	second := s.waitsIn(locker)
-	s.await(100 * time.Millisecond) // it waits for its turn in the process
+	_ = sleep.For(s.Context(), 100*time.Millisecond) // it waits for its turn in the process
 	other := s.waits(lock.Config{})
 	s.release(holder)
 	lease := within(s, "the lock for the first", first.lease)

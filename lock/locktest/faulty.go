@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -54,23 +55,23 @@ func BlackHole(ctx context.Context, _ string, _ func() error) error {
 	if !ok {
 		deadline = time.Now().Add(time.Hour)
 	}
-	pause(time.Until(deadline))
+	_ = sleep.For(context.WithoutCancel(ctx), time.Until(deadline))
 	return context.DeadlineExceeded
 }
 
 // Deaf is a client that waits for its own time, whatever the context says.
 func Deaf(d time.Duration) Fault {
-	return func(context.Context, string, func() error) error {
-		pause(d)
+	return func(ctx context.Context, _ string, _ func() error) error {
+		_ = sleep.For(context.WithoutCancel(ctx), d)
 		return ErrNetwork
 	}
 }
 
 // Slow answers d after the step was taken.
 func Slow(d time.Duration) Fault {
-	return func(_ context.Context, _ string, act func() error) error {
+	return func(ctx context.Context, _ string, act func() error) error {
 		err := act()
-		pause(d)
+		_ = sleep.For(context.WithoutCancel(ctx), d)
 		return err
 	}
 }
@@ -101,8 +102,6 @@ func Only(step string, f Fault) Fault {
 		return act()
 	}
 }
-
-func pause(d time.Duration) { <-time.NewTimer(d).C }
 
 // A Network stands between a client and its store, see [Faulty].
 type Network struct {

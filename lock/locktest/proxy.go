@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/sidingq/siding/internal/sleep"
 )
 
 // A Proxy passes TCP connections on to a server and can make the network in
@@ -142,7 +144,9 @@ func (p *Proxy) serve(l *link) {
 	replies.Go(func() {
 		defer l.close()
 		pass(l.client, server, func() bool {
-			l.wait(time.Duration(p.delay.Load()))
+			if d := time.Duration(p.delay.Load()); d > 0 {
+				_ = sleep.For(l.ctx, d)
+			}
 			return !p.blackHole.Load() && !p.swallow.Load()
 		})
 	})
@@ -183,17 +187,4 @@ func newLink(client net.Conn) *link {
 func (l *link) close() {
 	l.cancel()
 	_ = l.client.Close()
-}
-
-// wait returns after d, or when the link is cut.
-func (l *link) wait(d time.Duration) {
-	if d <= 0 {
-		return
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-l.ctx.Done():
-	}
 }

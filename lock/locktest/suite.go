@@ -219,9 +219,6 @@ func (s *suite) eventually(what string, check func() bool) {
 	}
 }
 
-// await lets d pass.
-func (s *suite) await(d time.Duration) { pause(d) }
-
 // A waiting is a call of Acquire that waits in line.
 type waiting struct {
 	lease chan *lock.Lease

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -69,16 +70,11 @@ func TestCrowdUnderFaults(t *testing.T) {
 				if err := b.enter(lease); err != nil {
 					t.Error(err)
 				}
-				work := lease.Keep(ctx)
-				timer := time.NewTimer(rand.N(30 * time.Millisecond))
+				takes := rand.N(30 * time.Millisecond)
 				if rand.N(10) == 0 {
-					timer.Reset(brief.TTL + rand.N(brief.TTL))
+					takes = brief.TTL + rand.N(brief.TTL)
 				}
-				select {
-				case <-work.Done():
-				case <-timer.C:
-				}
-				timer.Stop()
+				_ = sleep.For(lease.Keep(ctx), takes)
 				b.leave(lease)
 				_ = lease.Release(ctx)
 			}
@@ -92,9 +88,9 @@ func TestCrowdUnderFaults(t *testing.T) {
 			}
 		}
 		f.servers[i].Pause()
-		pause(rand.N(brief.TTL))
+		_ = sleep.For(ctx, rand.N(brief.TTL))
 		f.servers[i].Resume()
-		pause(rand.N(brief.TTL))
+		_ = sleep.For(ctx, rand.N(brief.TTL))
 	}
 	f.voteForLocksOf(brief.TTL)
 	close(over)
@@ -104,8 +100,6 @@ func TestCrowdUnderFaults(t *testing.T) {
 	}
 	t.Logf("taken %d times", b.count)
 }
-
-func pause(d time.Duration) { <-time.NewTimer(d).C }
 
 // TestContendersWhoTryOnce, again and again until they had it: votes are split, nobody
 // starves, and no two have it at once.
@@ -122,7 +116,7 @@ func TestContendersWhoTryOnce(t *testing.T) {
 			for had := 0; had < rounds; {
 				lease, err := locker.Acquire(ctx, f.Name())
 				if errors.Is(err, lock.ErrBusy) && ctx.Err() == nil {
-					pause(rand.N(5 * time.Millisecond))
+					_ = sleep.For(ctx, rand.N(5*time.Millisecond))
 					continue
 				}
 				if err != nil {

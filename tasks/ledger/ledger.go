@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	"modernc.org/sqlite"
 
+	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/lock/sqlfence"
 )
 
@@ -174,7 +175,7 @@ func begin(ctx, step context.Context, conn *sql.Conn) (*sql.Tx, error) {
 		if err == nil || !isLocked(err) || time.Since(start) > busyTimeout {
 			return tx, err
 		}
-		if wait(ctx, busyPoll) != nil {
+		if sleep.For(ctx, busyPoll) != nil {
 			return nil, err
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
+	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/lock/sqlfence"
 )
 
@@ -27,7 +28,7 @@ func (l *Ledger) prepare(ctx context.Context) error {
 	// Another process that has the file open while it is switched to
 	// write-ahead mode makes that fail at once, without the usual waiting.
 	err := l.create(ctx)
-	for isLocked(err) && wait(ctx, 10*time.Millisecond) == nil {
+	for isLocked(err) && sleep.For(ctx, 10*time.Millisecond) == nil {
 		err = l.create(ctx)
 	}
 	if err != nil {
@@ -130,16 +131,4 @@ func (l *Ledger) explain(ctx context.Context, doing string, err error) error {
 func isLocked(err error) bool {
 	e, ok := errors.AsType[*sqlite.Error](err)
 	return ok && e.Code()&0xff == sqlite3.SQLITE_BUSY
-}
-
-// wait waits for d, or returns the cause when ctx ends first.
-func wait(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

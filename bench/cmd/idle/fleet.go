@@ -13,8 +13,8 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/bench/internal/contest"
 	"github.com/sidingq/siding/bench/internal/redisproc"
+	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -49,7 +49,7 @@ func measure(ctx context.Context, f fleet, watch time.Duration) (c cost, err err
 	}
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr})
 	defer func() { err = errors.Join(err, rdb.Close()) }()
-	if err := contest.Pause(ctx, min(watch, 5*time.Second)); err != nil { // the beginning is not typical
+	if err := sleep.For(ctx, min(watch, 5*time.Second)); err != nil { // the beginning is not typical
 		return c, err
 	}
 	sentBefore, start := sent.Count(), time.Now()
@@ -57,7 +57,7 @@ func measure(ctx context.Context, f fleet, watch time.Duration) (c cost, err err
 	if err != nil {
 		return c, err
 	}
-	if err := contest.Pause(ctx, watch); err != nil {
+	if err := sleep.For(ctx, watch); err != nil {
 		return c, err
 	}
 	after, err := redisproc.ReadUsage(ctx, rdb)

@@ -7,10 +7,10 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/sidingq/siding/bench/internal/contest"
 	"github.com/sidingq/siding/bench/internal/redisproc"
 	"github.com/sidingq/siding/bench/internal/trace"
 	"github.com/sidingq/siding/bench/internal/workload"
+	"github.com/sidingq/siding/internal/sleep"
 )
 
 const (
@@ -85,7 +85,7 @@ func (d *drive) run(ctx context.Context) (err error) {
 	if err := first(ctx); err != nil {
 		return err
 	}
-	if err := contest.Pause(ctx, settle); err != nil {
+	if err := sleep.For(ctx, settle); err != nil {
 		return err
 	}
 	if err := d.begin(ctx); err != nil {
@@ -112,7 +112,7 @@ func (d *drive) enqueueAll(ctx context.Context) error {
 	start := time.Now()
 	for rest := d.plan.Tasks; len(rest) > 0; {
 		if wait := rest[0].At - time.Since(start); wait > 0 {
-			if err := contest.Pause(ctx, wait); err != nil {
+			if err := sleep.For(ctx, wait); err != nil {
 				return err
 			}
 		}

@@ -6,8 +6,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/bench/internal/contest"
 	"github.com/sidingq/siding/bench/internal/redisproc"
+	"github.com/sidingq/siding/internal/sleep"
 )
 
 // A gauge reads what Redis has done between the beginning and the end of a run.
@@ -34,7 +34,7 @@ func (g *gauge) begin(ctx context.Context) error {
 	g.start = time.Now()
 	go func() {
 		used := empty
-		if contest.Pause(ctx, waited) == nil {
+		if sleep.For(ctx, waited) == nil {
 			if n, err := redisproc.Memory(ctx, g.client); err == nil {
 				used = n
 			}

@@ -11,10 +11,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/bench/internal/contest"
 	"github.com/sidingq/siding/bench/internal/redisproc"
 	"github.com/sidingq/siding/bench/internal/report"
 	"github.com/sidingq/siding/internal/dashboard"
+	"github.com/sidingq/siding/internal/sleep"
 )
 
 const (
@@ -177,7 +177,7 @@ func (s *site) timers(ctx context.Context, r *result) error {
 	most := 0.0
 	for time.Since(start) < s.watch {
 		was, since := s.fleet.again.Load(), time.Now()
-		if err := contest.Pause(ctx, min(time.Second, s.watch)); err != nil {
+		if err := sleep.For(ctx, min(time.Second, s.watch)); err != nil {
 			return err
 		}
 		most = max(most, float64(s.fleet.again.Load()-was)/time.Since(since).Seconds())

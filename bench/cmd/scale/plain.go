@@ -10,8 +10,8 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/bench/internal/contest"
 	"github.com/sidingq/siding/bench/internal/redisproc"
+	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -48,7 +48,7 @@ func asynqBytes(ctx context.Context, tasks int) (bytes float64, err error) {
 		return 0, err
 	}
 	for failed.Load() < int64(tasks) && err == nil {
-		err = contest.Pause(ctx, time.Millisecond)
+		err = sleep.For(ctx, time.Millisecond)
 	}
 	worker.Shutdown() // waits for those that are being put aside
 	if err != nil {

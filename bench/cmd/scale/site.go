@@ -14,8 +14,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/sidingq/siding/bench/internal/contest"
 	"github.com/sidingq/siding/internal/asynqredis"
+	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
@@ -231,7 +231,7 @@ func (s *site) reach(ctx context.Context, count *atomic.Int64, n int) error {
 		if time.Since(since) > limit {
 			return fmt.Errorf("%w for %v, at %d of %d tasks", errStill, limit, now, n)
 		}
-		if err := contest.Pause(ctx, time.Millisecond); err != nil {
+		if err := sleep.For(ctx, time.Millisecond); err != nil {
 			return err
 		}
 	}

@@ -2,13 +2,11 @@
 package contest
 
 import (
-	"context"
 	"fmt"
 	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // Choose returns those of all that a list of names, with commas between, asks for.
@@ -64,16 +62,4 @@ func Version(module string) string {
 		return ""
 	}
 	return info.Deps[i].Version
-}
-
-// Pause waits for d, or returns why ctx has ended.
-func Pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-timer.C:
-		return nil
-	}
 }

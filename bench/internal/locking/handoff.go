@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/sidingq/siding/bench/internal/contest"
+	"github.com/sidingq/siding/internal/sleep"
 )
 
 const (
@@ -77,7 +77,7 @@ func (d *drain) run(ctx context.Context, waiters int) error {
 	for i := range waiters {
 		arrived.Add(1)
 		all.Go(func() error {
-			err := contest.Pause(ctx, mathrand.N(arrival))
+			err := sleep.For(ctx, mathrand.N(arrival))
 			arrived.Done()
 			if err != nil {
 				return err
@@ -86,7 +86,7 @@ func (d *drain) run(ctx context.Context, waiters int) error {
 		})
 	}
 	arrived.Wait()
-	if err := contest.Pause(ctx, settled+mathrand.N(arrival)); err != nil {
+	if err := sleep.For(ctx, settled+mathrand.N(arrival)); err != nil {
 		return errors.Join(err, all.Wait())
 	}
 	return errors.Join(d.leave(ctx, unlock), all.Wait())

@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sidingq/siding/bench/internal/contest"
 	"github.com/sidingq/siding/bench/internal/workload"
+	"github.com/sidingq/siding/internal/sleep"
 )
 
 // A Recorder makes a trace in this process. It is safe for concurrent use.
@@ -64,7 +64,7 @@ func (r *Recorder) Handle(ctx context.Context, task int) error {
 	run := Run{Task: task, Start: time.Since(r.start)}
 	known := task >= 0 && task < len(r.tasks)
 	if known && r.tasks[task].Work > 0 {
-		if err := contest.Pause(ctx, r.tasks[task].Work); err != nil {
+		if err := sleep.For(ctx, r.tasks[task].Work); err != nil {
 			return err
 		}
 	}

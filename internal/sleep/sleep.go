@@ -1,0 +1,19 @@
+// Package sleep waits for a time to pass.
+package sleep
+
+import (
+	"context"
+	"time"
+)
+
+// For returns nil after d. If ctx ends first it returns the cause of that at once.
+func For(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
