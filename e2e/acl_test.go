@@ -20,6 +20,7 @@ import (
 
 	"github.com/sidingq/siding/internal/asynqredis"
 	"github.com/sidingq/siding/internal/dashboard"
+	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
@@ -144,18 +145,19 @@ func (g *guardedSite) unused(t *testing.T, user string) (unused, unlisted []stri
 
 // wantExactly waits until all commands of the user have been run, and then wants
 // no other to have been.
-func (g *guardedSite) wantExactly(t *testing.T, user string, limit time.Duration) {
+func (g *guardedSite) wantExactly(t *testing.T, user string) {
 	t.Helper()
-	var unused, unlisted []string
-	for deadline := time.Now().Add(limit); ; {
+	var unlisted []string
+	err := poll.Until(t.Context(), func() error {
+		var unused []string
 		unused, unlisted = g.unused(t, user)
-		if len(unused) == 0 || time.Now().After(deadline) {
-			break
+		if len(unused) > 0 {
+			return fmt.Errorf("never used: %q", unused)
 		}
-		<-time.After(50 * time.Millisecond) //nolint:forbidigo // between two looks
-	}
-	if len(unused) > 0 || len(unlisted) > 0 {
-		t.Errorf("docs/operations.md: %s: never used: %q; used and not there: %q", user, unused, unlisted)
+		return nil
+	})
+	if err != nil || len(unlisted) > 0 {
+		t.Errorf("docs/operations.md: %s: %v; used and not there: %q", user, err, unlisted)
 	}
 	g.wantNoDenial(t)
 }
@@ -187,7 +189,7 @@ func TestRightsOfAnEnqueuer(t *testing.T) {
 	g.begin(t)
 	g.enqueueAll(t)
 	saveCheckpoints(t, g.client(t, aclEnqueue))
-	g.wantExactly(t, aclEnqueue, 0)
+	g.wantExactly(t, aclEnqueue)
 }
 
 // saveCheckpoints does what two runs of cmd/enqueue over one file do.
@@ -255,8 +257,8 @@ func TestRightsOfAWorker(t *testing.T) {
 		t.Errorf("want %s, have %s, %v", asynqredis.Called, have, err)
 	}
 	g.waitInLine(t, rdb)
-	g.wantExactly(t, aclWorker, 40*time.Second)
-	await(t, 60*time.Second, "all tasks done but the strangers", func() bool {
+	g.wantExactly(t, aclWorker)
+	poll.Eventually(t, "all tasks done but the strangers", func() bool {
 		keys, _, err := g.admin.Scan(ctx, 0, "asynq:{default}:t:*", 10000).Result()
 		return err == nil && len(keys) == 2
 	})
@@ -287,7 +289,7 @@ func (g *guardedSite) waitInLine(t *testing.T, rdb redis.UniversalClient) {
 		}
 		got <- err
 	}()
-	await(t, 10*time.Second, "a waiter in line", func() bool {
+	poll.Eventually(t, "a waiter in line", func() bool {
 		keys, _, err := g.admin.Scan(t.Context(), 0, "{lock:res:line}:line", 1000).Result()
 		return err == nil && len(keys) == 1
 	})
@@ -348,7 +350,7 @@ func TestRightsOfADashboard(t *testing.T) {
 		send(http.MethodDelete, one+"/"+state+"_tasks:delete_all", http.StatusOK)
 	}
 	send(http.MethodDelete, one, http.StatusNoContent)
-	g.wantExactly(t, aclDashboard, 0)
+	g.wantExactly(t, aclDashboard)
 }
 
 // Every pattern of keys and channels on the page is needed.
@@ -434,7 +436,7 @@ func (g *guardedSite) fillQueue(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		await(t, 10*time.Second, "three tasks "+state, func() bool {
+		poll.Eventually(t, "three tasks "+state, func() bool {
 			for i := range 3 {
 				info, err := inspector.GetTaskInfo("default", fmt.Sprint(state, "-", i+1))
 				if err != nil || info.State.String() != state {

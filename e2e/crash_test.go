@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/tasks"
 )
 
@@ -52,7 +53,7 @@ func TestWorkersAreKilled(t *testing.T) {
 			if !electedDies {
 				s.startWorker(t, forever, "--concurrency=1")
 				id := enqueue("busy")
-				await(t, 20*time.Second, "the first worker busy and elected", func() bool { return holds("busy", id) && elected() != "" })
+				poll.Eventually(t, "the first worker busy and elected", func() bool { return holds("busy", id) && elected() != "" })
 			}
 			var victims []*worker
 			var killed, waiting []string
@@ -60,9 +61,9 @@ func TestWorkersAreKilled(t *testing.T) {
 				victims = append(victims, s.startWorker(t, forever, "--concurrency=1"))
 				order := fmt.Sprintf("crash-%d", n)
 				killed = append(killed, enqueue(order))
-				await(t, 20*time.Second, "a worker busy", func() bool { return holds(order, killed[n]) })
+				poll.Eventually(t, "a worker busy", func() bool { return holds(order, killed[n]) })
 			}
-			await(t, 20*time.Second, "one elected", func() bool { return elected() != "" })
+			poll.Eventually(t, "one elected", func() bool { return elected() != "" })
 			byPID := func(w *worker) bool { return strings.Contains(elected(), fmt.Sprintf("(pid %d)", w.cmd.Process.Pid)) }
 			if slices.ContainsFunc(victims, byPID) != electedDies {
 				t.Fatalf("want a victim elected: %v, have %s", electedDies, elected())
@@ -71,7 +72,7 @@ func TestWorkersAreKilled(t *testing.T) {
 			for n := range kills {
 				waiting = append(waiting, enqueue(fmt.Sprintf("crash-%d", n)))
 			}
-			await(t, 20*time.Second, "all waiting", func() bool { return s.queueInfo(t).Retry == kills })
+			poll.Eventually(t, "all waiting", func() bool { return s.queueInfo(t).Retry == kills })
 
 			began := time.Now()
 			for _, v := range victims {
@@ -100,7 +101,7 @@ func (s *site) timeGone(t *testing.T, rdb redis.UniversalClient, began time.Time
 	t.Helper()
 	var took []time.Duration
 	left := slices.Clone(ids)
-	await(t, time.Minute, "all tasks done", func() bool {
+	poll.Eventually(t, "all tasks done", func() bool {
 		left = slices.DeleteFunc(left, func(id string) bool {
 			gone := rdb.Exists(t.Context(), "asynq:{default}:t:"+id).Val() == 0
 			if gone {

@@ -9,9 +9,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/sidingq/siding/internal/browsertest"
+	"github.com/sidingq/siding/internal/testenv/poll"
 )
 
 // A person who opens the dashboard sees which tasks wait, for what, and behind
@@ -31,7 +31,7 @@ func TestDashboardShowsWhyTasksWait(t *testing.T) {
 		if _, err := s.enqueue(t.Context(), "stream", file); err != nil {
 			t.Fatal(err)
 		}
-		await(t, 20*time.Second, "one task at work and the others waiting", func() bool {
+		poll.Eventually(t, "one task at work and the others waiting", func() bool {
 			info := s.queueInfo(t)
 			return info.Active == 1 && info.Retry == i
 		})

@@ -24,6 +24,7 @@ import (
 	"github.com/sidingq/siding/internal/oracle"
 	"github.com/sidingq/siding/internal/orders"
 	"github.com/sidingq/siding/internal/redistest"
+	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/queue"
 	"github.com/sidingq/siding/tasks"
 	"github.com/sidingq/siding/tasks/ledger"
@@ -165,31 +166,26 @@ func (s *site) queueInfo(t *testing.T) *asynq.QueueInfo {
 	return info
 }
 
-// await polls until ok or the limit.
-func await(t *testing.T, limit time.Duration, what string, ok func() bool) {
+// awaitEmpty waits until no task is left that is to run, and wants none archived.
+func (s *site) awaitEmpty(t *testing.T, limit time.Duration) *asynq.QueueInfo {
 	t.Helper()
-	deadline := time.Now().Add(limit)
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %v: %s", limit, what)
-		}
-		<-tick.C
-	}
-}
-
-// awaitEmpty waits until no task is left that is to run.
-func (s *site) awaitEmpty(t *testing.T, limit time.Duration) {
-	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
 	var info *asynq.QueueInfo
-	await(t, limit, "all tasks done", func() bool {
+	err := poll.Until(ctx, func() error {
 		info = s.queueInfo(t)
-		return info.Pending+info.Active+info.Scheduled+info.Retry == 0
+		if left := info.Pending + info.Active + info.Scheduled + info.Retry; left > 0 {
+			return fmt.Errorf("%d tasks are to run", left)
+		}
+		return nil
 	})
-	if info.Archived != 0 || info.FailedTotal != 0 {
-		t.Errorf("archived and failed: want none, have %d and %d", info.Archived, info.FailedTotal)
+	if err != nil {
+		t.Fatal(err)
 	}
+	if info.Archived != 0 {
+		t.Errorf("archived: want none, have %d", info.Archived)
+	}
+	return info
 }
 
 // checkLedger has the oracle compare the ledger with the file.

@@ -3,6 +3,8 @@ package e2e
 import (
 	"testing"
 	"time"
+
+	"github.com/sidingq/siding/internal/testenv/poll"
 )
 
 // Two workers of 20 on a real order file: every task succeeds, and the ledger is
@@ -17,7 +19,9 @@ func TestOrderFileThroughTwoWorkers(t *testing.T) {
 	} else {
 		t.Logf("enqueued in %.1f s: %s", time.Since(begin).Seconds(), out)
 	}
-	s.awaitEmpty(t, 5*time.Minute)
+	if info := s.awaitEmpty(t, 5*time.Minute); info.FailedTotal != 0 {
+		t.Errorf("failed: want none, have %d", info.FailedTotal)
+	}
 	took := time.Since(begin)
 	processed := s.queueInfo(t).ProcessedTotal
 	for i, w := range workers {
@@ -52,10 +56,10 @@ func TestWorkersEndInTheMiddle(t *testing.T) {
 	processed := func(n int) func() bool {
 		return func() bool { return s.queueInfo(t).ProcessedTotal >= n }
 	}
-	await(t, time.Minute, "2,000 tasks done", processed(2000))
+	poll.Eventually(t, "2,000 tasks done", processed(2000))
 	leaves.terminate(t)
 	s.startWorker(t)
-	await(t, time.Minute, "6,000 tasks done", processed(6000))
+	poll.Eventually(t, "6,000 tasks done", processed(6000))
 	if err := dies.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -63,16 +67,7 @@ func TestWorkersEndInTheMiddle(t *testing.T) {
 		t.Fatal(err)
 	}
 	// asynq brings the tasks of the killed one back after up to 91 s.
-	var left int
-	await(t, 6*time.Minute, "all tasks done", func() bool {
-		info := s.queueInfo(t)
-		left = info.Pending + info.Active + info.Scheduled + info.Retry
-		return left == 0
-	})
-	info := s.queueInfo(t)
-	if info.Archived != 0 {
-		t.Errorf("archived: want none, have %d", info.Archived)
-	}
+	s.awaitEmpty(t, 6*time.Minute)
 	if report := s.checkLedger(t, file); !report.OK() {
 		t.Errorf("the ledger does not agree with the file: %s", report)
 	}

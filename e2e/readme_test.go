@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/sidingq/siding/internal/etcdtest"
+	"github.com/sidingq/siding/internal/testenv/poll"
 )
 
 // Every command of the README is run as it stands there, but for what a test
@@ -51,7 +52,9 @@ func TestReadmeCommands(t *testing.T) {
 	if ran < 8 {
 		t.Errorf("commands in the README: want 8 or more, have %d", ran)
 	}
-	s.awaitEmpty(t, 2*time.Minute)
+	if info := s.awaitEmpty(t, 2*time.Minute); info.FailedTotal != 0 {
+		t.Errorf("failed: want none, have %d", info.FailedTotal)
+	}
 }
 
 // built names the built program instead of "go run", which passes no signals on.
@@ -89,7 +92,7 @@ func (s *site) serve(t *testing.T, dir, line, up string) *served {
 			t.Logf("%s:\n%s", line, tail(p.out.String(), 4000))
 		}
 	})
-	await(t, 2*time.Minute, line+" says "+up, func() bool { return strings.Contains(p.out.String(), up) })
+	poll.Eventually(t, line+" says "+up, func() bool { return strings.Contains(p.out.String(), up) })
 	return p
 }
 

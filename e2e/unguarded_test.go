@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -17,6 +18,7 @@ import (
 	"github.com/sidingq/siding/internal/oracle"
 	"github.com/sidingq/siding/internal/orders"
 	"github.com/sidingq/siding/internal/redistest"
+	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 	"github.com/sidingq/siding/tasks"
@@ -81,7 +83,17 @@ func runPart(t *testing.T, part []byte, guarded bool) (report oracle.Report, lin
 		startUnguarded(t, srv.Addr, l, cfg)
 	}
 	s := &site{redis: srv}
-	await(t, 4*time.Minute, "all tasks done", func() bool { return s.queueInfo(t).ProcessedTotal == n })
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	defer cancel()
+	err = poll.Until(ctx, func() error {
+		if done := s.queueInfo(t).ProcessedTotal; done != n {
+			return fmt.Errorf("%d of %d tasks are done", done, n)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	report, err = oracle.Check(t.Context(), l.DB(), oracle.Input{Lines: oracleLines(t, bytes.NewReader(part)), OpeningStock: tasks.OpeningStock})
 	if err != nil {
 		t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/redistest"
+	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -33,12 +34,7 @@ func TestHolderWithoutChannels(t *testing.T) {
 		defer close(gone)
 		_, _ = s.With(lock.Options{Wait: lock.InLine()}).Acquire(ctx, s.res)
 	}()
-	eventually(t, func() error {
-		if len(s.line()) == 0 {
-			return lock.ErrBusy
-		}
-		return nil
-	})
+	poll.Eventually(t, "a waiter in line", func() bool { return len(s.line()) > 0 })
 	s.release(lease)
 	if have := s.value(); have != "" {
 		t.Errorf("want the lock free, have %q", have)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -257,12 +258,9 @@ func TestKeepHoldsPastTheTTL(t *testing.T) {
 		s = s.with(lock.Config{TTL: 2 * time.Second, RenewEvery: 50 * time.Millisecond})
 		lease := s.take("")
 		work := lease.Keep(s.Context())
-		eventually(s.T, func() error {
+		poll.Eventually(s.T, "a lease held for longer than the ttl", func() bool {
 			_ = s.refuse("")
-			if held := lease.Held(); held < 2500*time.Millisecond {
-				return errors.New("not yet past the ttl")
-			}
-			return nil
+			return lease.Held() >= 2500*time.Millisecond
 		})
 		if err := context.Cause(work); err != nil {
 			s.Errorf("want the work alive, have %v", err)

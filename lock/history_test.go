@@ -26,6 +26,7 @@ import (
 
 	"github.com/sidingq/siding/internal/redistest"
 	"github.com/sidingq/siding/internal/sleep"
+	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
 )
@@ -538,7 +539,7 @@ func TestHistoryOfAFailover(t *testing.T) {
 	client := sentinel.Client(t)
 	h.forget(h.keys, func() {
 		sentinel.Master(t).Kill()
-		eventually(t, func() error { return client.Set(t.Context(), t.Name(), 1, 0).Err() })
+		poll.Eventually(t, "a Redis that writes", func() bool { return client.Set(t.Context(), t.Name(), 1, 0).Err() == nil })
 	})
 	h.check()
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/redistest"
+	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -33,12 +34,7 @@ func (s *setup) waitInLine() *lineWaiter {
 			w.lease <- lease
 		}
 	}()
-	eventually(s.T, func() error {
-		if len(s.line()) == before {
-			return errNotYet
-		}
-		return nil
-	})
+	poll.Eventually(s.T, "one more in line", func() bool { return len(s.line()) != before })
 	return w
 }
 
@@ -274,12 +270,9 @@ func TestNothingIsLeftBehind(t *testing.T) {
 		s.release(holder)
 		s.release(s.served(first, soon))
 		var keys []string
-		eventually(s.T, func() error {
+		poll.Eventually(s.T, "the fence alone left", func() bool {
 			keys = s.rdb.Keys(s.Context(), "*"+s.res+"*").Val()
-			if !slices.Equal(keys, []string{s.fence}) {
-				return errNotYet
-			}
-			return nil
+			return slices.Equal(keys, []string{s.fence})
 		})
 		s.wantTTL(s.fence, 0, 2*time.Hour)
 	})

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/redistest"
+	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
 )
@@ -51,27 +52,20 @@ func newFaulty(t *testing.T, maxRetries int, cfg lock.Config) *faulty {
 
 // unheard makes a call whose answer is lost after acted says that Redis has
 // acted: the connection is then cut, and the network works again.
-func (f *faulty) unheard(call func() error, acted func() error) error {
+func (f *faulty) unheard(call func() error, acted func() bool) error {
 	f.Helper()
 	f.proxy.SwallowReplies(true)
 	done := make(chan error, 1)
 	go func() { done <- call() }()
-	eventually(f.T, acted)
+	poll.Eventually(f.T, "Redis to have acted", acted)
 	f.proxy.SwallowReplies(false)
 	return <-done
 }
 
-var errNotYet = errors.New("not yet")
-
 // changed says whether the lock's value is another than before.
-func (f *faulty) changed(before string) func() error {
+func (f *faulty) changed(before string) func() bool {
 	f.Helper()
-	return func() error {
-		if f.direct.value() == before {
-			return errNotYet
-		}
-		return nil
-	}
+	return func() bool { return f.direct.value() != before }
 }
 
 // TestAcquireWhoseAnswerIsLost: the client's own retry holds what was taken,
@@ -92,10 +86,10 @@ func TestAcquireWhoseAnswerIsLost(t *testing.T) {
 				err := f.unheard(func() (err error) {
 					lease, err = f.With(lock.Options{Waiter: "w1"}).Acquire(t.Context(), f.res)
 					return err
-				}, func() error {
-					err := acquired()
+				}, func() bool {
+					ok := acquired()
 					fence = f.direct.rdb.Get(t.Context(), f.fence).Val()
-					return err
+					return ok
 				})
 				if tc.max < 0 {
 					if err == nil || errors.Is(err, lock.ErrBusy) || errors.Is(err, lock.ErrLost) {
@@ -129,11 +123,8 @@ func TestReentryWithoutFence(t *testing.T) {
 	err := f.unheard(func() (err error) {
 		lease, err = f.Acquire(t.Context(), f.res)
 		return err
-	}, func() error {
-		if f.direct.value() == "" {
-			return errNotYet
-		}
-		return f.direct.rdb.Del(t.Context(), f.fence).Err()
+	}, func() bool {
+		return f.direct.value() != "" && f.direct.rdb.Del(t.Context(), f.fence).Err() == nil
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -212,23 +203,15 @@ func TestCallsWhoseAnswerIsLost(t *testing.T) {
 	f := newFaulty(t, 0, lock.Config{})
 	lease := f.take("")
 	f.direct.rdb.PExpire(t.Context(), f.key, 10*time.Second)
-	err := f.unheard(func() error { return lease.Renew(t.Context()) }, func() error {
-		if f.direct.rdb.PTTL(t.Context(), f.key).Val() <= 10*time.Second {
-			return errNotYet
-		}
-		return nil
+	err := f.unheard(func() error { return lease.Renew(t.Context()) }, func() bool {
+		return f.direct.rdb.PTTL(t.Context(), f.key).Val() > 10*time.Second
 	})
 	if err != nil || !lease.Valid() {
 		t.Errorf("renew: want it done, have %v", err)
 	}
 
-	gone := func(waiter string) func() error {
-		return func() error {
-			if slices.Contains(f.direct.line(), waiter) {
-				return errNotYet
-			}
-			return nil
-		}
+	gone := func(waiter string) func() bool {
+		return func() bool { return !slices.Contains(f.direct.line(), waiter) }
 	}
 	f.direct.join("w1", "w2")
 	if err := f.unheard(func() error { return second(f.Leave(t.Context(), f.res, "w1")) }, gone("w1")); err != nil {
@@ -250,9 +233,10 @@ func TestReleaseWhoseAnswerIsLost(t *testing.T) {
 			f := newFaulty(t, tc.max, lock.Config{})
 			lease := f.take("")
 			var next *lock.Lease
-			err := f.unheard(func() error { return lease.Release(t.Context()) }, func() (err error) {
+			err := f.unheard(func() error { return lease.Release(t.Context()) }, func() bool {
+				var err error
 				next, err = f.direct.Acquire(t.Context(), f.res)
-				return err
+				return err == nil
 			})
 			if err == nil {
 				t.Error("want an error, as nobody can tell what happened")

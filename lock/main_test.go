@@ -14,26 +14,6 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // fails waits for its end.
 const patience = 20 * time.Second
 
-// eventually waits until check returns nil.
-func eventually(t *testing.T, check func() error) {
-	t.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	ticker := time.NewTicker(time.Millisecond)
-	defer ticker.Stop()
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		select {
-		case <-ticker.C:
-		case <-deadline.C:
-			t.Fatalf("not in time: %v", err)
-		}
-	}
-}
-
 // ended waits until ctx has ended and returns the cause.
 func ended(t *testing.T, ctx context.Context) error { //nolint:revive // t first, as in every helper
 	t.Helper()

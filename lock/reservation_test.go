@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -81,7 +82,7 @@ func TestReservationLapses(t *testing.T) {
 		s = s.with(lock.Config{Grace: 50 * time.Millisecond})
 		s.reserved("w1", "w2")
 		var lease *lock.Lease
-		eventually(s.T, func() error {
+		err := poll.Until(s.Context(), func() error {
 			var err error
 			lease, err = s.With(lock.Options{Waiter: "newcomer"}).Acquire(s.Context(), s.res)
 			var busy *lock.BusyError
@@ -90,6 +91,9 @@ func TestReservationLapses(t *testing.T) {
 			}
 			return err
 		})
+		if err != nil {
+			s.Fatal(err)
+		}
 		if _, ok := lease.HandedOff(); ok {
 			s.Error("want no hand-off to who was not called")
 		}

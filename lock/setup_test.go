@@ -9,6 +9,7 @@ import (
 
 	"github.com/sidingq/siding/internal/embedded"
 	"github.com/sidingq/siding/internal/redistest"
+	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -99,10 +100,13 @@ func (s *setup) take(waiter string) *lock.Lease {
 // takeOnceFree acquires the lock as soon as it can be had.
 func (s *setup) takeOnceFree() (lease *lock.Lease) {
 	s.Helper()
-	eventually(s.T, func() (err error) {
+	err := poll.Until(s.Context(), func() (err error) {
 		lease, err = s.stranger().Acquire(s.Context(), s.res)
 		return err
 	})
+	if err != nil {
+		s.Fatal(err)
+	}
 	return lease
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
@@ -51,7 +52,7 @@ func (b *bundle) lockOf(t *testing.T, resource string) string {
 func (b *bundle) soonFree(t *testing.T, resource string) {
 	t.Helper()
 	start := time.Now()
-	eventually(t, "a free lock", func() bool { return b.lockOf(t, resource) == "" })
+	poll.Eventually(t, "a free lock", func() bool { return b.lockOf(t, resource) == "" })
 	if took := time.Since(start); took > prompt {
 		t.Errorf("want the lock given back, have it free after %v", took)
 	}
@@ -236,7 +237,7 @@ func TestUnusedLockIsGivenBack(t *testing.T) {
 		}
 		deadline := time.Now().Add(time.Second)
 		id := b.enqueue(t, b.job(1), queue.Options{Deadline: deadline, Retries: queue.NoRetries})
-		eventually(t, "the deadline", func() bool { return time.Since(deadline) > time.Second })
+		poll.Eventually(t, "the deadline", func() bool { return time.Since(deadline) > time.Second })
 		if err := b.inspector.UnpauseQueue(b.queue); err != nil {
 			t.Fatal(err)
 		}
@@ -254,7 +255,7 @@ func TestUnusedLockIsGivenBack(t *testing.T) {
 			p.start(t, b, func(context.Context, *asynq.Task) error { return nil })
 			t.Cleanup(func() { p.stop(t) })
 			id := b.enqueue(t, b.job(1))
-			eventually(t, "its end", func() bool { s := b.state(id); return s == 0 || s == asynq.TaskStateRetry })
+			poll.Eventually(t, "its end", func() bool { s := b.state(id); return s == 0 || s == asynq.TaskStateRetry })
 			b.soonFree(t, b.resource)
 		})
 	}
@@ -276,7 +277,7 @@ func TestZombieLeavesTheLockOfItsTask(t *testing.T) {
 	p.serve(t, b, st)
 	id := b.enqueue(t, b.job(1), queue.Options{Timeout: time.Second, Retries: queue.NoRetries})
 	within(t, patience, "the zombie's end", returned)
-	eventually(t, "its time to count, or another attempt", func() bool { return b.state(id) != asynq.TaskStateActive })
+	poll.Eventually(t, "its time to count, or another attempt", func() bool { return b.state(id) != asynq.TaskStateActive })
 	b.soonFree(t, b.resource)
 	if have := st.order(); len(have) != 0 {
 		t.Errorf("want no run, have %v", have)

@@ -11,6 +11,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
@@ -48,7 +49,7 @@ func (l *parkLatch) tap(t *testing.T) tap {
 // awaitNoted waits until a task that is still active has been called.
 func (b *bundle) awaitNoted(t *testing.T, id string) {
 	t.Helper()
-	eventually(t, "the call to be noted", func() bool {
+	poll.Eventually(t, "the call to be noted", func() bool {
 		noted, err := b.rdb.HExists(t.Context(), b.taskKey(id), "siding_called").Result()
 		return err == nil && noted
 	})
@@ -77,7 +78,7 @@ func TestCalledWhileActive(t *testing.T) {
 		if took := time.Since(start); took > prompt { // its timer is at 16 s
 			t.Errorf("want it to come at once, have %v", took)
 		}
-		eventually(t, "an empty line", func() bool { return len(b.line(t)) == 0 })
+		poll.Eventually(t, "an empty line", func() bool { return len(b.line(t)) == 0 })
 	})
 }
 
@@ -99,7 +100,7 @@ func TestCalledWhileActiveKeepsItsTurn(t *testing.T) {
 		latch.idle.Store(true)
 		close(latch.opened)
 		b.awaitState(t, first, asynq.TaskStatePending)
-		eventually(t, "the call to be settled", func() bool { return !slices.Contains(b.line(t), first) })
+		poll.Eventually(t, "the call to be settled", func() bool { return !slices.Contains(b.line(t), first) })
 		b.wantLine(t, second)
 		latch.idle.Store(false)
 		b.awaitGone(t, first, second)
@@ -179,7 +180,7 @@ func TestLateCall(t *testing.T) {
 	within(t, patience, "the holder", holder.entered)
 	id := b.park(t, 1)[0]
 	holder.open()
-	eventually(t, "the call on its way", func() bool { return calls.Load() == 1 })
+	poll.Eventually(t, "the call on its way", func() bool { return calls.Load() == 1 })
 	// It comes by itself: the lock is reserved for it.
 	if err := b.inspector.RunTask(b.queue, id); err != nil {
 		t.Fatal(err)
@@ -187,7 +188,7 @@ func TestLateCall(t *testing.T) {
 	st.wantOrder(0, 1)
 	info := b.awaitState(t, id, asynq.TaskStateRetry)
 	close(late)
-	eventually(t, "the call to arrive", func() bool { return calls.Load() == 0 })
+	poll.Eventually(t, "the call to arrive", func() bool { return calls.Load() == 0 })
 	have := b.awaitState(t, id, asynq.TaskStateRetry)
 	if have.Retried != 1 || !have.NextProcessAt.Equal(info.NextProcessAt) || have.LastErr != "own failure" {
 		t.Errorf("want it left in its back-off, have %+v", have)

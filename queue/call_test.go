@@ -9,6 +9,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
@@ -84,7 +85,7 @@ func TestCalledToTheHead(t *testing.T) {
 				}
 			}
 			holder.open()
-			eventually(t, "the called task at the head of pending", func() bool {
+			poll.Eventually(t, "the called task at the head of pending", func() bool {
 				last, err := b.rdb.LIndex(t.Context(), b.key("pending"), -1).Result()
 				return err == nil && last == id
 			})
@@ -159,7 +160,7 @@ func TestReleaserDiesBeforeTheCall(t *testing.T) {
 		if _, err := lease.HandOff(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the reservation to lapse", func() bool { return b.value(t) == "" })
+		poll.Eventually(t, "the reservation to lapse", func() bool { return b.value(t) == "" })
 		b.wantLine(t, ids...)
 		start := time.Now()
 		ids = append(ids, b.enqueue(t, b.job(3)))
@@ -187,7 +188,7 @@ func TestCalledButTooLate(t *testing.T) {
 		second := st.hold(4)
 		holder.open()
 		b.awaitState(t, ids[0], asynq.TaskStatePending)
-		eventually(t, "the reservation to lapse", func() bool { return b.value(t) == "" })
+		poll.Eventually(t, "the reservation to lapse", func() bool { return b.value(t) == "" })
 		b.wantLine(t, ids[1], ids[2])
 		b.enqueue(t, b.job(4), queue.Options{Queue: b.queue + ".elsewhere"})
 		within(t, patience, "another to take the lock", second.entered)

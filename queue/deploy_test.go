@@ -8,6 +8,7 @@ import (
 
 	"github.com/sidingq/siding/internal/embedded"
 	"github.com/sidingq/siding/internal/redistest"
+	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -55,7 +56,7 @@ func testDeployment(t *testing.T, addrs ...string) {
 		name := names[n%queues]
 		enqueued = append(enqueued, queue.Receipt{ID: b.enqueue(t, task, queue.Options{Queue: name, Retries: queue.NoRetries}), Queue: name})
 	}
-	eventually(t, "all tasks on the held resource in line", func() bool { return len(b.line(t)) == tasks/resources })
+	poll.Eventually(t, "all tasks on the held resource in line", func() bool { return len(b.line(t)) == tasks/resources })
 	holder.open()
 	for _, r := range enqueued {
 		at := *b

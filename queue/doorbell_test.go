@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/redistest"
+	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -39,11 +40,11 @@ const asleep = 300 * time.Millisecond
 // awaitIdle waits until so many doorbells listen, and all lanes sleep.
 func (b *bundle) awaitIdle(t *testing.T, doorbells int) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%d doorbells that listen", doorbells), func() bool {
+	poll.Eventually(t, fmt.Sprintf("%d doorbells that listen", doorbells), func() bool {
 		info, err := b.rdb.Info(t.Context(), "clients").Result()
 		return err == nil && strings.Contains(info, fmt.Sprintf("blocked_clients:%d\r\n", doorbells))
 	})
-	eventually(t, "a time without a dequeue", func() bool { return b.over(t, asleep, "rpoplpush") == 0 })
+	poll.Eventually(t, "a time without a dequeue", func() bool { return b.over(t, asleep, "rpoplpush") == 0 })
 }
 
 // calls returns how often Redis has run a command.
@@ -317,7 +318,7 @@ func TestIdleServerIsQuiet(t *testing.T) {
 			if tt.after != nil {
 				tt.after(t, b)
 			}
-			eventually(t, "a silent bell", func() bool { return b.rdb.LLen(t.Context(), b.bellKey()).Val() == 0 })
+			poll.Eventually(t, "a silent bell", func() bool { return b.rdb.LLen(t.Context(), b.bellKey()).Val() == 0 })
 			b.over(t, 500*time.Millisecond)
 			const seconds = 4
 			before := b.calls(t, "blpop")
@@ -393,9 +394,9 @@ func TestDoorbellAfterAnOutage(t *testing.T) {
 			b.serve(t, queue.ServerConfig{PollInterval: noPoll, Logger: logs.logger}, st.run)
 			b.awaitIdle(t, 1)
 			outage.begins(server)
-			eventually(t, "the warning", func() bool { return len(logs.lines("bells cannot be heard", slog.LevelWarn)) > 0 })
+			poll.Eventually(t, "the warning", func() bool { return len(logs.lines("bells cannot be heard", slog.LevelWarn)) > 0 })
 			outage.ends(t, server)
-			eventually(t, "an answer", func() bool { return b.rdb.Ping(t.Context()).Err() == nil })
+			poll.Eventually(t, "an answer", func() bool { return b.rdb.Ping(t.Context()).Err() == nil })
 			start := time.Now()
 			b.enqueue(t, b.job(1))
 			st.awaitRuns(1)
@@ -482,7 +483,7 @@ func TestIdleServerShutsDown(t *testing.T) {
 		server.Pause()
 		t.Cleanup(func() {
 			server.Resume()
-			eventually(t, "asynq's end", func() bool { return len(logs.lines("message=Exiting")) == 1 })
+			poll.Eventually(t, "asynq's end", func() bool { return len(logs.lines("message=Exiting")) == 1 })
 		})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -573,7 +574,7 @@ func TestQueuesUnderLoad(t *testing.T) {
 				defer mu.Unlock()
 				return slices.Clone(order)
 			}
-			eventually(t, "all runs", func() bool { return len(done()) == 2*each })
+			poll.Eventually(t, "all runs", func() bool { return len(done()) == 2*each })
 			first := 0
 			for _, n := range done()[:each] {
 				first += n

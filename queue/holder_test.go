@@ -13,6 +13,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
@@ -110,7 +111,7 @@ func TestZombieKeepsTheLock(t *testing.T) {
 	if err := b.inspector.RunTask(b.queue, id); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the task's second attempt in line", func() bool { return len(b.line(t)) == 2 })
+	poll.Eventually(t, "the task's second attempt in line", func() bool { return len(b.line(t)) == 2 })
 	b.awaitState(t, id, asynq.TaskStateRetry)
 	steadily(t, cfg.TTL+time.Second, "the lock with the zombie", func() bool { return b.value(t) == held })
 	st.wantOrder(0)
@@ -145,7 +146,7 @@ func TestZombieAtTheDoorGivesBack(t *testing.T) {
 	}
 	b.awaitState(t, "zombie", asynq.TaskStateRetry)
 	close(answer)
-	eventually(t, "a free lock", func() bool { return b.value(t) == "" })
+	poll.Eventually(t, "a free lock", func() bool { return b.value(t) == "" })
 	if have := st.order(); len(have) != 0 {
 		t.Errorf("want no run, have %v", have)
 	}
@@ -167,8 +168,8 @@ func TestOverrun(t *testing.T) {
 	zombie := st.hold(0)
 	id := b.enqueue(t, b.job(0), queue.Options{Timeout: time.Second})
 	within(t, patience, "the holder", zombie.entered)
-	eventually(t, "a report", func() bool { return len(logs.lines("ignores its ended context", slog.LevelError)) == 1 })
-	eventually(t, "the lock to run out", func() bool { return b.value(t) == "" })
+	poll.Eventually(t, "a report", func() bool { return len(logs.lines("ignores its ended context", slog.LevelError)) == 1 })
+	poll.Eventually(t, "the lock to run out", func() bool { return b.value(t) == "" })
 	b.awaitGone(t, b.enqueue(t, b.job(1)))
 	zombie.open()
 	j.await(t, queue.EventLost, id, 1)
@@ -297,7 +298,7 @@ func TestHolderIsToldOfItsLoss(t *testing.T) {
 	if err := within(t, prompt, "the context to end", cause); !errors.Is(err, lock.ErrLost) {
 		t.Errorf("cause: want ErrLost, have %v", err)
 	}
-	eventually(t, "the task parked", func() bool { return b.stats(t).Retry == 1 })
+	poll.Eventually(t, "the task parked", func() bool { return b.stats(t).Retry == 1 })
 	if v := b.value(t); v != "somebody else" {
 		t.Errorf("lock: want it untouched, have %q", v)
 	}

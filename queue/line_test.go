@@ -12,6 +12,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
@@ -31,7 +32,7 @@ func TestServedInOrderOfArrival(t *testing.T) {
 		for n := 1; n <= waiters; n++ {
 			number[b.enqueue(t, b.job(n))] = n
 		}
-		eventually(t, "all in line, and parked", func() bool {
+		poll.Eventually(t, "all in line, and parked", func() bool {
 			info, err := b.inspector.GetQueueInfo(b.queue)
 			return err == nil && info.Retry == waiters && len(b.line(t)) == waiters
 		})
@@ -57,7 +58,7 @@ func TestBusyResourceDoesNotDelayOthers(t *testing.T) {
 	}
 	b.serve(t, queue.ServerConfig{Concurrency: 3}, st.run)
 	b.awaitGone(t, others...)
-	eventually(t, "all the waiting tasks parked", func() bool { return b.stats(t).Retry == each })
+	poll.Eventually(t, "all the waiting tasks parked", func() bool { return b.stats(t).Retry == each })
 	if have := len(st.order()); have != each+1 {
 		t.Errorf("runs: want %d, have %d", each+1, have)
 	}
@@ -134,8 +135,8 @@ func TestAbsentWaitersCostOneGraceEach(t *testing.T) {
 				b.enqueue(t, b.job(10+i), elsewhere)
 			}
 			// Its reservation stands, and then nobody has come.
-			eventually(t, "the waiter to be called", func() bool { return !slices.Contains(b.line(t), ids[i]) })
-			eventually(t, "the reservation to lapse", func() bool { return b.value(t) == "" })
+			poll.Eventually(t, "the waiter to be called", func() bool { return !slices.Contains(b.line(t), ids[i]) })
+			poll.Eventually(t, "the reservation to lapse", func() bool { return b.value(t) == "" })
 		}
 		b.wantLine(t)
 		b.enqueue(t, b.job(12), elsewhere)
@@ -189,7 +190,7 @@ func TestForeignProgramIsExcluded(t *testing.T) {
 		t.Errorf("want the key taken, have %v", err)
 	}
 	holder.open()
-	eventually(t, "a free lock", func() bool { return b.value(t) == "" })
+	poll.Eventually(t, "a free lock", func() bool { return b.value(t) == "" })
 }
 
 // A Deadline passes while the task waits: asynq ends it, and it is taken out of
@@ -207,8 +208,8 @@ func TestDeadlineWhileParked(t *testing.T) {
 	if info.LastErr != context.DeadlineExceeded.Error() {
 		t.Errorf("last error: have %q", info.LastErr)
 	}
-	eventually(t, "an empty line", func() bool { return len(b.line(t)) == 0 })
+	poll.Eventually(t, "an empty line", func() bool { return len(b.line(t)) == 0 })
 	holder.open()
-	eventually(t, "a free lock", func() bool { return b.value(t) == "" })
+	poll.Eventually(t, "a free lock", func() bool { return b.value(t) == "" })
 	st.wantOrder(0)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/redistest"
+	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
 	"github.com/sidingq/siding/lock/redlock"
@@ -300,7 +301,7 @@ func TestGivenLockerTimersBeginAnew(t *testing.T) {
 				b.run(t, id)
 			}
 			j.await(t, queue.EventAcquired, id, 1)
-			eventually(t, "the lock to be released", func() bool { return memory.Value(b.lockKey()) == "" })
+			poll.Eventually(t, "the lock to be released", func() bool { return memory.Value(b.lockKey()) == "" })
 			info := b.awaitState(t, id, asynq.TaskStateRetry)
 			if info.Retried != tt.retried {
 				t.Errorf("want %d retries charged, have %+v", tt.retried, info)
@@ -329,7 +330,7 @@ func TestGivenLockerCannotBeAsked(t *testing.T) {
 	start := time.Now()
 	id := b.enqueue(t, b.job(0), queue.Options{Retries: queue.NoRetries})
 	for n := 1; n <= 3; n++ {
-		eventually(t, fmt.Sprintf("refusal %d", n), func() bool {
+		poll.Eventually(t, fmt.Sprintf("refusal %d", n), func() bool {
 			return b.rdb.HGet(t.Context(), b.taskKey(id), "siding_parked").Val() == strconv.Itoa(n)
 		})
 		b.wantTimer(t, id, n, start)
@@ -361,7 +362,7 @@ func TestGivenLockerDoesNotDelayOthers(t *testing.T) {
 	if took := time.Since(start); took > prompt {
 		t.Errorf("want the others at once, have them after %v", took)
 	}
-	eventually(t, "all the waiting tasks parked", func() bool { return b.stats(t).Retry == each })
+	poll.Eventually(t, "all the waiting tasks parked", func() bool { return b.stats(t).Retry == each })
 	if have := len(st.order()); have != each {
 		t.Errorf("runs: want %d, have %d", each, have)
 	}
@@ -384,7 +385,7 @@ func TestGivenLockerUnhooked(t *testing.T) {
 	start := time.Now()
 	id := b.enqueue(t, b.job(0), queue.Options{Retries: 1})
 	const want = 4
-	eventually(t, "looks at the lock", func() bool { return looks.Load() >= want })
+	poll.Eventually(t, "looks at the lock", func() bool { return looks.Load() >= want })
 	if took := time.Since(start); took > prompt {
 		t.Errorf("want %d looks within some 6 s, have them after %v", want, took)
 	}
@@ -524,7 +525,7 @@ func testSilentTaskIsLeftAlone(t *testing.T, split bool) {
 	if split {
 		claims *= 5 // each is asked for so often
 	}
-	eventually(t, "two looks at its lock", func() bool { return looks.recoveries.Load() >= claims })
+	poll.Eventually(t, "two looks at its lock", func() bool { return looks.recoveries.Load() >= claims })
 	if have := b.state(id); have != asynq.TaskStateActive {
 		t.Errorf("want it active, have it %v", have)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
@@ -43,7 +44,7 @@ func TestOperatorTakesTheHeadAway(t *testing.T) {
 					t.Errorf("the one taken away: want state %v, have %v", tt.left, have)
 				}
 				b.wantLine(t)
-				eventually(t, "a free lock", func() bool { return b.value(t) == "" })
+				poll.Eventually(t, "a free lock", func() bool { return b.value(t) == "" })
 				if info := b.stats(t); info.Pending+info.Retry+info.Active != 0 {
 					t.Errorf("want nothing left, have %+v", info)
 				}

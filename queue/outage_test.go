@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/redistest"
+	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
@@ -45,7 +46,7 @@ func TestRedisRestartsWithItsData(t *testing.T) {
 				within(t, patience, "the holder to give up", holder.ended)
 			}
 			server.Restart(t)
-			eventually(t, "the client to be connected again", func() bool { return b.rdb.Ping(t.Context()).Err() == nil })
+			poll.Eventually(t, "the client to be connected again", func() bool { return b.rdb.Ping(t.Context()).Err() == nil })
 			holder.open()
 			b.awaitGone(t, ids...)
 			if have := st.order(); len(have) != tt.runs {
@@ -91,7 +92,7 @@ func TestRedisRestartsEmpty(t *testing.T) {
 	})
 	server.Restart(t)
 	holder.open()
-	eventually(t, "the client to be connected again", func() bool { return b.rdb.Ping(t.Context()).Err() == nil })
+	poll.Eventually(t, "the client to be connected again", func() bool { return b.rdb.Ping(t.Context()).Err() == nil })
 
 	b.client = newClient(t, b.rdb) // asynq's clients name a queue to the inspector once
 	second := st.hold(10)
@@ -130,7 +131,7 @@ func TestFailover(t *testing.T) {
 		t.Fatalf("want both replicas in step, have %d, %v", n, err)
 	}
 	master.Kill()
-	eventually(t, "a new master", func() bool { return sentinel.Master(t) != master && b.rdb.Ping(t.Context()).Err() == nil })
+	poll.Eventually(t, "a new master", func() bool { return sentinel.Master(t) != master && b.rdb.Ping(t.Context()).Err() == nil })
 	holder.open()
 	b.awaitGone(t, ids...)
 	st.wantOrder(0, 1, 2, 3)

@@ -14,6 +14,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
@@ -211,7 +212,7 @@ func TestTaskWhoseDequeueGotNoAnswer(t *testing.T) {
 	}}
 	deaf.serve(t, b, st)
 	id := b.enqueue(t, b.job(0), queue.Options{Retries: queue.NoRetries})
-	eventually(t, "the answer lost", lost.Load)
+	poll.Eventually(t, "the answer lost", lost.Load)
 	if have := b.state(id); have != asynq.TaskStateActive {
 		t.Fatalf("want the task active, have it %v", have)
 	}
@@ -238,7 +239,7 @@ func TestTaskComesBackToTheProcessOfItsZombie(t *testing.T) {
 	within(t, patience, "it to learn of its loss", zombie.ended)
 	b.silence(t, id)
 	var info *asynq.TaskInfo
-	eventually(t, "the second attempt to make way", func() bool {
+	poll.Eventually(t, "the second attempt to make way", func() bool {
 		info, _ = b.inspector.GetTaskInfo(b.queue, id)
 		return info != nil && strings.Contains(info.LastErr, "has not returned yet")
 	})
@@ -281,7 +282,7 @@ func TestOneServerRecovers(t *testing.T) {
 		b.strand(t, id)
 		b.awaitGone(t, id)
 		var elected []*candidate
-		eventually(t, "a second look", func() bool {
+		poll.Eventually(t, "a second look", func() bool {
 			elected = nil
 			for _, c := range candidates {
 				if n := c.looks.Load(); n > 1 {

@@ -12,6 +12,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
@@ -316,7 +317,7 @@ func TestCorruptTaskIsNotRefused(t *testing.T) {
 			if err := b.rdb.Del(t.Context(), b.key("paused")).Err(); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "it taken", func() bool {
+			poll.Eventually(t, "it taken", func() bool {
 				return b.rdb.HGet(t.Context(), b.taskKey(id), "state").Val() == "active"
 			})
 			b.wantLine(t)
@@ -371,7 +372,7 @@ func TestDeadlinePassedAtAHeldLock(t *testing.T) {
 				deadline = time.Now()
 			}
 			id := b.enqueueTask(t, guarded(job{}.Kind(), b.resource, payloadOf(t, b.job(1))), asynq.Deadline(deadline), asynq.MaxRetry(0))
-			eventually(t, "the deadline", func() bool { return time.Since(deadline) > time.Second })
+			poll.Eventually(t, "the deadline", func() bool { return time.Since(deadline) > time.Second })
 			if err := b.rdb.Del(t.Context(), b.key("paused")).Err(); err != nil {
 				t.Fatal(err)
 			}
@@ -431,7 +432,7 @@ func TestManyRefusedTasksInARow(t *testing.T) {
 			if have := st.awaitRuns(2); len(have) != 2 {
 				t.Errorf("want the free ones run, have %v", have)
 			}
-			eventually(t, "all the others put aside", func() bool {
+			poll.Eventually(t, "all the others put aside", func() bool {
 				return b.rdb.ZCard(t.Context(), b.key("retry")).Val() == int64(tt.held)
 			})
 			if have := b.rdb.LLen(t.Context(), b.key("pending")).Val(); have != 0 || len(b.line(t)) != tt.held {

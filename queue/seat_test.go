@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
@@ -96,8 +97,8 @@ func TestHandOverWhoseAnswerIsLost(t *testing.T) {
 	p.serve(t, b, st)
 	ids := b.park(t, 1, 2, 3)
 	holder.open()
-	eventually(t, "the answer lost", lost.Load)
-	eventually(t, "the first to be done", func() bool { return b.state(ids[0]) == 0 })
+	poll.Eventually(t, "the answer lost", lost.Load)
+	poll.Eventually(t, "the first to be done", func() bool { return b.state(ids[0]) == 0 })
 	for _, id := range ids[1:] {
 		b.silence(t, id)
 	}
@@ -125,7 +126,7 @@ func TestHandOverAcrossQueues(t *testing.T) {
 			continue
 		}
 		b.enqueue(t, b.job(n+1), queue.Options{Queue: other})
-		eventually(t, "it to be in line", func() bool { return len(b.line(t)) == n+1 })
+		poll.Eventually(t, "it to be in line", func() bool { return len(b.line(t)) == n+1 })
 	}
 	holder.open()
 	b.awaitGone(t, ids...)
@@ -133,6 +134,6 @@ func TestHandOverAcrossQueues(t *testing.T) {
 	for n := range want {
 		want[n] = n
 	}
-	eventually(t, "all to run", func() bool { return len(st.order()) == len(want) })
+	poll.Eventually(t, "all to run", func() bool { return len(st.order()) == len(want) })
 	st.wantOrder(want...)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/redistest"
+	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
@@ -191,18 +192,6 @@ func shutdown(t *testing.T, s *queue.Server) {
 	}
 }
 
-// eventually polls ok until it holds.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	ticker := time.NewTicker(glance)
-	defer ticker.Stop()
-	for end := time.Now().Add(patience); !ok(); <-ticker.C {
-		if time.Now().After(end) {
-			t.Fatalf("want %s within %v", what, patience)
-		}
-	}
-}
-
 // within fails the test unless ch is closed, or has something, before d is over.
 func within[T any](t *testing.T, d time.Duration, what string, ch <-chan T) T {
 	t.Helper()
@@ -241,7 +230,7 @@ func (b *bundle) state(id string) asynq.TaskState {
 func (b *bundle) awaitState(t *testing.T, id string, want asynq.TaskState) *asynq.TaskInfo {
 	t.Helper()
 	var info *asynq.TaskInfo
-	eventually(t, "task "+id+" to be "+want.String(), func() bool {
+	poll.Eventually(t, "task "+id+" to be "+want.String(), func() bool {
 		var err error
 		info, err = b.inspector.GetTaskInfo(b.queue, id)
 		return err == nil && info.State == want
@@ -253,7 +242,7 @@ func (b *bundle) awaitState(t *testing.T, id string, want asynq.TaskState) *asyn
 func (b *bundle) awaitGone(t *testing.T, ids ...string) {
 	t.Helper()
 	for _, id := range ids {
-		eventually(t, "task "+id+" to succeed", func() bool {
+		poll.Eventually(t, "task "+id+" to succeed", func() bool {
 			n, err := b.rdb.Exists(t.Context(), b.taskKey(id)).Result()
 			return err == nil && n == 0
 		})

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/redistest"
+	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -137,7 +138,7 @@ func contend(t *testing.T, cluster *redistest.Cluster) {
 				within(t, patience, "the first to run", gates[i].entered)
 				continue
 			}
-			eventually(t, "the next to wait", func() bool {
+			poll.Eventually(t, "the next to wait", func() bool {
 				return b.rdb.ZCard(t.Context(), "{lock:"+resource+"}:line").Val() == int64(n)
 			})
 		}

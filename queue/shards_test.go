@@ -18,6 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/orders"
+	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -245,7 +246,7 @@ func TestShardsOfSeveralNumbers(t *testing.T) {
 			within(t, patience, "the first to run", first.entered)
 			continue
 		}
-		eventually(t, "the next to wait", func() bool {
+		poll.Eventually(t, "the next to wait", func() bool {
 			info, err := b.inspector.GetTaskInfo(receipt.Queue, receipt.ID)
 			return err == nil && info.State == asynq.TaskStateRetry
 		})

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/redistest"
+	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
@@ -149,8 +150,8 @@ func TestShutdownAtTheHardDeadline(t *testing.T) {
 			within(t, patience, "the holder", holder.entered)
 			t.Cleanup(func() { // the rest, which a process that ends does not wait for
 				server.Resume()
-				eventually(t, "the handler's end", func() bool { return len(j.of(queue.EventReleased, ""))+len(j.of(queue.EventLost, "")) == 1 })
-				eventually(t, "asynq's end", func() bool { return len(logs.lines("message=Exiting")) == 4 }) // one for each lane
+				poll.Eventually(t, "the handler's end", func() bool { return len(j.of(queue.EventReleased, ""))+len(j.of(queue.EventLost, "")) == 1 })
+				poll.Eventually(t, "asynq's end", func() bool { return len(logs.lines("message=Exiting")) == 4 }) // one for each lane
 			})
 			if tt.gone {
 				server.Pause()

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
@@ -129,7 +130,7 @@ func (s *stage) order() []int {
 // awaitRuns waits until so many runs have begun, and returns their order.
 func (s *stage) awaitRuns(n int) []int {
 	s.t.Helper()
-	eventually(s.t, fmt.Sprintf("%d runs", n), func() bool { return len(s.order()) >= n })
+	poll.Eventually(s.t, fmt.Sprintf("%d runs", n), func() bool { return len(s.order()) >= n })
 	return s.order()
 }
 
@@ -168,6 +169,6 @@ func (j *journal) of(kind queue.EventKind, id string) []queue.Event {
 // await waits for the n-th event of a kind about a task.
 func (j *journal) await(t *testing.T, kind queue.EventKind, id string, n int) queue.Event {
 	t.Helper()
-	eventually(t, fmt.Sprintf("event %d of kind %d for task %s", n, kind, id), func() bool { return len(j.of(kind, id)) >= n })
+	poll.Eventually(t, fmt.Sprintf("event %d of kind %d for task %s", n, kind, id), func() bool { return len(j.of(kind, id)) >= n })
 	return j.of(kind, id)[n-1]
 }

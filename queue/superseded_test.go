@@ -8,6 +8,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
@@ -71,7 +72,7 @@ func TestSupersededAttemptIsNotAcknowledged(t *testing.T) {
 
 			tt.end(t, first, zombie)
 			if tt.logged != "" {
-				eventually(t, "its acknowledgement to be held back", func() bool { return len(logs.lines(tt.logged)) == 1 })
+				poll.Eventually(t, "its acknowledgement to be held back", func() bool { return len(logs.lines(tt.logged)) == 1 })
 				zombie.open()
 			}
 			j.await(t, queue.EventLost, id, 1)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
@@ -89,7 +90,7 @@ func TestUnhooked(t *testing.T) {
 	if info.Retried != 0 || !strings.HasPrefix(info.LastErr, "waiting for "+b.resource) {
 		t.Errorf("want it parked uncharged, have %+v", info)
 	}
-	eventually(t, "a warning", func() bool { return len(logs.lines("waits in its worker", slog.LevelWarn)) == 1 })
+	poll.Eventually(t, "a warning", func() bool { return len(logs.lines("waits in its worker", slog.LevelWarn)) == 1 })
 	steadily(t, 2500*time.Millisecond, "the last attempt in its worker", func() bool { return b.state(last) == asynq.TaskStateActive })
 	b.wantLine(t)
 	if info := b.stats(t); info.Failed != 0 || info.Archived != 0 {
@@ -113,7 +114,7 @@ func TestUnhookedShutdown(t *testing.T) {
 	p := &plain{unhooked: true, guardConfig: queue.GuardConfig{Logger: logs.logger}}
 	p.serve(t, b, st)
 	last := b.enqueue(t, b.job(1), queue.Options{Retries: queue.NoRetries})
-	eventually(t, "a warning", func() bool { return len(logs.lines("waits in its worker")) == 1 })
+	poll.Eventually(t, "a warning", func() bool { return len(logs.lines("waits in its worker")) == 1 })
 	p.stop(t)
 	if have := b.state(last); have != asynq.TaskStatePending {
 		t.Errorf("want it pending, have %v", have)

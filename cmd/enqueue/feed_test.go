@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/redistest"
+	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/queue"
 	"github.com/sidingq/siding/tasks"
 )
@@ -231,7 +232,7 @@ func TestExtract(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	ended := make(chan result)
 	go func() { ended <- enqueueIn(ctx, nil, "", "orders", path, "--redis", server.Addr) }()
-	poll(t, "some tasks", func() bool { return pending(t, client, defaultQueue) > 1000 })
+	poll.Eventually(t, "some tasks", func() bool { return pending(t, client, defaultQueue) > 1000 })
 	interrupt()
 	if have := <-ended; have.status != exitFault || !strings.HasPrefix(have.err, "enqueue: interrupted; ") {
 		t.Fatalf("want it interrupted, have %+v", have)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/sidingq/siding/internal/orders"
 	"github.com/sidingq/siding/internal/redistest"
+	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock/locktest"
 )
 
@@ -190,7 +191,7 @@ func TestOrdersInterrupted(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	ended := make(chan result)
 	go func() { ended <- enqueueIn(ctx, nil, "", "orders", path, "--redis", slow.Addr, "--queue", q) }()
-	poll(t, "some tasks", func() bool { return pending(t, client, q) > 300 })
+	poll.Eventually(t, "some tasks", func() bool { return pending(t, client, q) > 300 })
 	interrupt()
 	have := <-ended
 	var line int
@@ -231,7 +232,7 @@ func TestOrdersRedisGone(t *testing.T) {
 			client := server.Client(t)
 			ended := make(chan result)
 			go func() { ended <- enqueueIn(t.Context(), nil, "", "orders", path, "--redis", slow.Addr) }()
-			poll(t, "some tasks", func() bool { return pending(t, client, defaultQueue) > 300 })
+			poll.Eventually(t, "some tasks", func() bool { return pending(t, client, defaultQueue) > 300 })
 			c.fail(t, server)
 			start := time.Now()
 			have := <-ended

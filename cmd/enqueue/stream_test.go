@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sidingq/siding/internal/redistest"
+	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/queue"
 	"github.com/sidingq/siding/tasks"
 )
@@ -176,7 +177,7 @@ func TestStreamIsLive(t *testing.T) {
 		if _, err := fmt.Fprintf(feed, `{"kind":"order:audit","payload":{"order":"1"},"id":"%d"}`+"\n", i); err != nil {
 			t.Fatal(err)
 		}
-		poll(t, fmt.Sprintf("task %d", i), func() bool { return pending(t, client, q) == i+1 })
+		poll.Eventually(t, fmt.Sprintf("task %d", i), func() bool { return pending(t, client, q) == i+1 })
 	}
 	interrupt()
 	status := <-ended
@@ -188,22 +189,6 @@ func TestStreamIsLive(t *testing.T) {
 		"enqueue: interrupted; all up to line 3 was dealt with\n", exitFault,
 	}
 	wantResult(t, want, result{out.String(), errs.String(), status})
-}
-
-// poll waits until the condition holds, for a minute at most.
-func poll(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	deadline := time.NewTimer(time.Minute)
-	defer deadline.Stop()
-	ticker := time.NewTicker(2 * time.Millisecond)
-	defer ticker.Stop()
-	for !holds() {
-		select {
-		case <-ticker.C:
-		case <-deadline.C:
-			t.Fatalf("want %s, have none after a minute", what)
-		}
-	}
 }
 
 func TestStreamFromAPipeByName(t *testing.T) {

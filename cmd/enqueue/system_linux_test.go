@@ -19,6 +19,7 @@ import (
 
 	"github.com/sidingq/siding/internal/config"
 	"github.com/sidingq/siding/internal/redistest"
+	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock/locktest"
 	"github.com/sidingq/siding/tasks"
 )
@@ -97,7 +98,7 @@ func TestSignal(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		poll(t, "some tasks", func() bool { return pending(t, client, q) > 100 })
+		poll.Eventually(t, "some tasks", func() bool { return pending(t, client, q) > 100 })
 		if err := cmd.Process.Signal(sig); err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -15,6 +16,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/sidingq/siding/internal/orders"
+	"github.com/sidingq/siding/internal/testenv/poll"
 )
 
 // demoLimit is far above the few seconds that a demo takes: with the race
@@ -67,18 +69,18 @@ func TestDemoOnceFails(t *testing.T) {
 	redisPort := port(t, vacant(t))
 	w := start(t, "--demo", "--once", "--json", "--work", "20ms", "--http", "127.0.0.1:0", "--embedded-port", redisPort)
 	var url []string
-	until(t, demoLimit, "the demo has begun", func() bool {
+	poll.Eventually(t, "the demo has begun", func() bool {
 		url = regexp.MustCompile(`dashboard: (http://\S+)/`).FindStringSubmatch(w.stderr.String())
 		return url != nil
 	})
 	inspector := asynq.NewInspectorFromRedisClient(client(t, "127.0.0.1:"+redisPort))
-	until(t, demoLimit, "a task archived", func() bool {
+	poll.Eventually(t, "a task archived", func() bool {
 		// One that is far back in line, lest it runs meanwhile.
 		pending, err := inspector.ListPendingTasks(demoQueue, asynq.PageSize(1), asynq.Page(500))
 		return err == nil && len(pending) == 1 && inspector.ArchiveTask(demoQueue, pending[0].ID) == nil
 	})
 	reason := regexp.MustCompile(`"error_message":"waiting for [a-z]+:[^"]+ in line"`)
-	until(t, demoLimit, "a waiting task with its reason", func() bool {
+	poll.Eventually(t, "a waiting task with its reason", func() bool {
 		return reason.MatchString(get(t, url[1]+"/api/queues/default/retry_tasks"))
 	})
 	if have := w.wait(t, demoLimit); have != exitFault {
@@ -94,7 +96,17 @@ func TestDemoServesUntilItIsStopped(t *testing.T) {
 	t.Parallel()
 	taken := occupy(t)
 	w := start(t, "--demo", "--work", "2ms", "--http", taken, "--embedded-port", port(t, vacant(t)))
-	until(t, demoLimit, "the demo is done", func() bool { return strings.Contains(w.stderr.String(), "still serving") })
+	ctx, cancel := context.WithTimeout(t.Context(), demoLimit)
+	defer cancel()
+	err := poll.Until(ctx, func() error {
+		if !strings.Contains(w.stderr.String(), "still serving") {
+			return errors.New("the demo is not done")
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	wantTexts(t, w.stderr.String(), taken+" is taken")
 	wantTexts(t, w.stdout.String(), "succeeded", "contended", "hand-off", "agrees with a recomputation")
 
@@ -121,7 +133,7 @@ func TestDemoServesUntilItIsStopped(t *testing.T) {
 func TestDemoOnceInterrupted(t *testing.T) {
 	t.Parallel()
 	p := launch(t, "--demo", "--once", "--json", "--work", "1s", "--http", "127.0.0.1:0", "--embedded-port", port(t, vacant(t)), "--shutdown-timeout", "100ms")
-	until(t, 30*time.Second, "the demo has begun", func() bool { return strings.Contains(p.stderr.String(), "dashboard: ") })
+	poll.Eventually(t, "the demo has begun", func() bool { return strings.Contains(p.stderr.String(), "dashboard: ") })
 	p.signal(t, os.Interrupt)
 	if have := p.wait(t, 30*time.Second); have != exitFault {
 		t.Errorf("want exit status %d, have %d", exitFault, have)

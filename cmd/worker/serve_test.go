@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/redistest"
+	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/queue"
 	"github.com/sidingq/siding/tasks"
 )
@@ -80,7 +81,7 @@ func TestServeEmbedded(t *testing.T) {
 func TestServeWithoutHTTP(t *testing.T) {
 	t.Parallel()
 	w := start(t, settings(t, "--embedded", "--embedded-port", port(t, vacant(t)), "--http", "off")...)
-	until(t, 10*time.Second, "the worker started", func() bool { return strings.Contains(w.stderr.String(), "http=off") })
+	poll.Eventually(t, "the worker started", func() bool { return strings.Contains(w.stderr.String(), "http=off") })
 	w.stop()
 	if have := w.wait(t, 20*time.Second); have != exitOK {
 		t.Errorf("want exit status 0, have %d", have)
@@ -94,7 +95,7 @@ func TestServeRunsTasksOfTheNamedQueues(t *testing.T) {
 	address(t, &w.stderr)
 	rdb := client(t, "127.0.0.1:"+redisPort)
 	enqueue(t, rdb, "urgent", "7001", "7001", "7002")
-	until(t, 20*time.Second, "all tasks completed", func() bool { return count(t, rdb, "urgent").Completed == 3 })
+	poll.Eventually(t, "all tasks completed", func() bool { return count(t, rdb, "urgent").Completed == 3 })
 	w.stop()
 	if have := w.wait(t, 20*time.Second); have != exitOK {
 		t.Errorf("want exit status 0, have %d", have)
@@ -112,7 +113,7 @@ func TestRedisGoesAndComesBack(t *testing.T) {
 	w := start(t, settings(t, "--redis", server.Addr)...)
 	base := "http://" + address(t, &w.stderr)
 	server.Kill()
-	until(t, 20*time.Second, "not ready without Redis", func() bool {
+	poll.Eventually(t, "not ready without Redis", func() bool {
 		status, body := fetch(t, base+"/readyz")
 		return status == http.StatusServiceUnavailable && strings.Contains(body, "redis does not answer")
 	})
@@ -120,13 +121,13 @@ func TestRedisGoesAndComesBack(t *testing.T) {
 		t.Errorf("want ok, have %q", have)
 	}
 	server.Restart(t)
-	until(t, 20*time.Second, "ready again", func() bool {
+	poll.Eventually(t, "ready again", func() bool {
 		status, _ := fetch(t, base+"/readyz")
 		return status == http.StatusOK
 	})
 	rdb := server.Client(t)
 	enqueue(t, rdb, "default", "7001")
-	until(t, 20*time.Second, "a task completed", func() bool { return count(t, rdb, "default").Completed == 1 })
+	poll.Eventually(t, "a task completed", func() bool { return count(t, rdb, "default").Completed == 1 })
 	w.stop()
 	if have := w.wait(t, 30*time.Second); have != exitOK {
 		t.Errorf("want exit status 0, have %d", have)
@@ -148,9 +149,9 @@ func TestSIGTERMDrains(t *testing.T) {
 	enqueue(t, rdb, "default", orders...)
 	p := launch(t, settings(t, "--redis", server.Addr, "--concurrency", "4", "--work", "700ms", "--lock-ttl", "1m")...)
 	base := "http://" + address(t, &p.stderr)
-	until(t, 10*time.Second, "running tasks", func() bool { return count(t, rdb, "default").Active > 0 })
+	poll.Eventually(t, "running tasks", func() bool { return count(t, rdb, "default").Active > 0 })
 	p.signal(t, syscall.SIGTERM)
-	until(t, 10*time.Second, "draining", func() bool { return strings.Contains(p.stderr.String(), "msg=draining") })
+	poll.Eventually(t, "draining", func() bool { return strings.Contains(p.stderr.String(), "msg=draining") })
 	if status, body := fetch(t, base+"/readyz"); status != http.StatusServiceUnavailable || !strings.Contains(body, "draining") {
 		t.Errorf("want not ready while draining, have %d %s", status, body)
 	}
@@ -166,14 +167,14 @@ func TestSIGTERMDrains(t *testing.T) {
 	}
 	// A reserved lock is free for the waiter it is kept for; a held one has
 	// a fence of a holder that is no more.
-	until(t, 10*time.Second, "no lock held", func() bool {
+	poll.Eventually(t, "no lock held", func() bool {
 		keys, err := rdb.Keys(t.Context(), "lock:*").Result()
 		return err == nil && len(keys) == 0
 	})
 
 	// Another worker does the rest.
 	next := launch(t, settings(t, "--redis", server.Addr)...)
-	until(t, 60*time.Second, "all tasks completed", func() bool { return count(t, rdb, "default").Completed == len(orders) })
+	poll.Eventually(t, "all tasks completed", func() bool { return count(t, rdb, "default").Completed == len(orders) })
 	next.signal(t, syscall.SIGINT)
 	if have := next.wait(t, 15*time.Second); have != exitOK {
 		t.Errorf("want exit status 0, have %d", have)
@@ -187,9 +188,9 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	rdb := server.Client(t)
 	enqueue(t, rdb, "default", "7001")
 	p := launch(t, settings(t, "--redis", server.Addr, "--work", "1h", "--shutdown-timeout", "30s", "--shutdown-hard-deadline", "1m")...)
-	until(t, 10*time.Second, "a running task", func() bool { return count(t, rdb, "default").Active == 1 })
+	poll.Eventually(t, "a running task", func() bool { return count(t, rdb, "default").Active == 1 })
 	p.signal(t, syscall.SIGTERM)
-	until(t, 10*time.Second, "draining", func() bool { return strings.Contains(p.stderr.String(), "msg=draining") })
+	poll.Eventually(t, "draining", func() bool { return strings.Contains(p.stderr.String(), "msg=draining") })
 	p.signal(t, syscall.SIGTERM)
 	if have := p.wait(t, 5*time.Second); have != exitFault {
 		t.Errorf("want exit status %d, have %d", exitFault, have)
@@ -204,7 +205,7 @@ func TestHardDeadlineWithoutRedis(t *testing.T) {
 	rdb := server.Client(t)
 	enqueue(t, rdb, "default", "7001")
 	p := launch(t, settings(t, "--redis", server.Addr, "--work", "1h", "--shutdown-timeout", "200ms", "--shutdown-hard-deadline", "1500ms")...)
-	until(t, 10*time.Second, "a running task", func() bool { return count(t, rdb, "default").Active == 1 })
+	poll.Eventually(t, "a running task", func() bool { return count(t, rdb, "default").Active == 1 })
 	server.Pause()
 	defer server.Resume()
 	began := time.Now()

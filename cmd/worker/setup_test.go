@@ -16,6 +16,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
+
+	"github.com/sidingq/siding/internal/testenv/poll"
 )
 
 // asProgram makes the test binary run as the program itself.
@@ -45,18 +47,6 @@ func (b *buffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.text.String()
-}
-
-// until polls ok and fails the test when it does not hold within the limit.
-func until(t *testing.T, limit time.Duration, what string, ok func() bool) {
-	t.Helper()
-	ticker := time.NewTicker(5 * time.Millisecond)
-	defer ticker.Stop()
-	for deadline := time.Now().Add(limit); !ok(); <-ticker.C {
-		if time.Now().After(deadline) {
-			t.Fatalf("want within %v: %s", limit, what)
-		}
-	}
 }
 
 // A worker is a run of the program inside the test.
@@ -162,7 +152,7 @@ func address(t *testing.T, stderr *buffer) string {
 	t.Helper()
 	started := regexp.MustCompile(`msg="worker started".*http=http://([^/\s]+)`)
 	var have []string
-	until(t, 10*time.Second, "the worker started", func() bool {
+	poll.Eventually(t, "the worker started", func() bool {
 		have = started.FindStringSubmatch(stderr.String())
 		return have != nil
 	})

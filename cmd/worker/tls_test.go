@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sidingq/siding/internal/redistest"
+	"github.com/sidingq/siding/internal/testenv/poll"
 )
 
 // A worker with the files of its settings works over TLS; with the wrong ones it
@@ -22,7 +23,7 @@ func TestServeOverTLS(t *testing.T) {
 	address(t, &w.stderr)
 	rdb := server.Client(t)
 	enqueue(t, rdb, "default", "7001", "7001")
-	until(t, 20*time.Second, "all tasks completed", func() bool { return count(t, rdb, "default").Completed == 2 })
+	poll.Eventually(t, "all tasks completed", func() bool { return count(t, rdb, "default").Completed == 2 })
 	w.stop()
 	if have := w.wait(t, 20*time.Second); have != exitOK {
 		t.Errorf("want exit status 0, have %d", have)

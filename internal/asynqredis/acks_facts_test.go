@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+
+	"github.com/sidingq/siding/internal/testenv/poll"
 )
 
 // leaseTime is how long asynq leases a task to a worker, and grace how much
@@ -44,7 +46,7 @@ func TestAsynqDoesNotWaitForAHandlerWhoseContextEnded(t *testing.T) {
 			zombie := next(t, "first attempt", attempts)
 			// Cancelling is a message to those who listen, so it may be sent again.
 			var second attempt
-			eventually(t, "a second attempt while the first goes on", func() bool {
+			poll.Eventually(t, "a second attempt while the first goes on", func() bool {
 				if err := tc.end(b, id); err != nil {
 					t.Fatal(err)
 				}
@@ -119,7 +121,7 @@ func TestAsynqRecoversACrashedTaskOnlyAMinuteAfterItsLastHeartbeat(t *testing.T)
 	isRecovery := func(c scriptCall) bool { return c.is("lease") }
 
 	early := b.serve(asynq.Config{}, handler)
-	eventually(t, "a look at lapsed leases", func() bool { return len(early.calls(isRecovery)) > 0 })
+	poll.Eventually(t, "a look at lapsed leases", func() bool { return len(early.calls(isRecovery)) > 0 })
 	look := early.calls(isRecovery)[0]
 	cutoff, _ := look.argv[0].(int64)
 	if age := time.Since(time.Unix(cutoff, 0)); age < grace || age > grace+patience {
@@ -196,7 +198,7 @@ func TestAsynqLateSuccessDeletesTheSuccessorsEntry(t *testing.T) {
 	b.awaitGone(id)
 	successor.end <- errors.New("must be tried again")
 	// The first of them was the recovery of the first attempt.
-	eventually(t, "the successor's report", func() bool { return len(successors.calls(isRetry)) > 1 })
+	poll.Eventually(t, "the successor's report", func() bool { return len(successors.calls(isRetry)) > 1 })
 	if c := successors.calls(isRetry)[1]; c.err == nil {
 		t.Error("want the successor's failure refused")
 	}
@@ -215,7 +217,7 @@ func TestAsynqLateFailureMakesASucceededTaskRunAgain(t *testing.T) {
 	zombie.end <- errors.New("too late")
 	b.await(id, asynq.TaskStateRetry)
 	successor.end <- nil
-	eventually(t, "the successor's report", func() bool { return len(successors.calls(isDone)) > 0 })
+	poll.Eventually(t, "the successor's report", func() bool { return len(successors.calls(isDone)) > 0 })
 	if c := successors.calls(isDone)[0]; c.err == nil {
 		t.Error("want the successor's success refused")
 	}
@@ -232,7 +234,7 @@ func TestAsynqNeverRepeatsAFailedAcknowledgement(t *testing.T) {
 	a := next(t, "attempt", attempts)
 	srv.cutOff(isDone)
 	a.end <- nil
-	eventually(t, "a failed acknowledgement", func() bool { return len(srv.calls(isDone)) == 1 })
+	poll.Eventually(t, "a failed acknowledgement", func() bool { return len(srv.calls(isDone)) == 1 })
 	srv.heal()
 	srv.stop() // which has the rest sent once more
 	calls := srv.calls(isDone)

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+
+	"github.com/sidingq/siding/internal/testenv/poll"
 )
 
 // IsFailure spares the counter, but "are the retries used up?" is asked first.
@@ -130,7 +132,7 @@ func TestAsynqDequeuesWithContextBackground(t *testing.T) {
 	srv := b.serve(asynq.Config{
 		BaseContext: func() context.Context { return t.Context() },
 	}, func(context.Context, *asynq.Task) error { return nil })
-	eventually(t, "a dequeue", func() bool { return len(srv.calls(scriptCall.isDequeue)) > 0 })
+	poll.Eventually(t, "a dequeue", func() bool { return len(srv.calls(scriptCall.isDequeue)) > 0 })
 	if c := srv.calls(scriptCall.isDequeue)[0]; c.ctx != context.Background() {
 		t.Errorf("want context.Background(), have %v", c.ctx)
 	}

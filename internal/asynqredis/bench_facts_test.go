@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/redistest"
+	"github.com/sidingq/siding/internal/testenv/poll"
 )
 
 // errBusy stands for "the lock is taken": an error that is no failure.
@@ -152,24 +153,12 @@ func next[T any](t *testing.T, what string, from <-chan T) T {
 	}
 }
 
-// eventually waits until cond is true.
-func eventually(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	ticker := time.NewTicker(2 * time.Millisecond)
-	defer ticker.Stop()
-	for deadline := time.Now().Add(patience); !cond(); <-ticker.C {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %v: %s", patience, what)
-		}
-	}
-}
-
 // await waits until the task is in the state, and returns what the inspector
 // says of it.
 func (b *bench) await(id string, state asynq.TaskState) *asynq.TaskInfo {
 	b.t.Helper()
 	var info *asynq.TaskInfo
-	eventually(b.t, "task in state "+state.String(), func() bool {
+	poll.Eventually(b.t, "task in state "+state.String(), func() bool {
 		have, err := b.inspector.GetTaskInfo(b.queue, id)
 		info = have
 		return err == nil && have.State == state
@@ -180,7 +169,7 @@ func (b *bench) await(id string, state asynq.TaskState) *asynq.TaskInfo {
 // awaitGone waits until there is no such task.
 func (b *bench) awaitGone(id string) {
 	b.t.Helper()
-	eventually(b.t, "task gone", func() bool {
+	poll.Eventually(b.t, "task gone", func() bool {
 		_, err := b.inspector.GetTaskInfo(b.queue, id)
 		return errors.Is(err, asynq.ErrTaskNotFound)
 	})

@@ -14,6 +14,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/sidingq/siding/internal/redistest"
+	"github.com/sidingq/siding/internal/testenv/poll"
 )
 
 // asynqCalls are the calls by which asynq moves tasks: what it is for, the
@@ -97,7 +98,7 @@ func TestAsynqCalls(t *testing.T) {
 	}
 	b.await(archived, asynq.TaskStateArchived)
 	b.await(requeued, asynq.TaskStateActive)
-	eventually(t, "a look at the delayed sets", func() bool {
+	poll.Eventually(t, "a look at the delayed sets", func() bool {
 		return len(srv.calls(func(c scriptCall) bool { return c.is("retry", "pending") })) > 0
 	})
 	srv.stop()

@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/hibiken/asynq"
+
+	"github.com/sidingq/siding/internal/testenv/poll"
 )
 
 func TestAsynqKeepsDelaysInWholeSeconds(t *testing.T) {
@@ -52,7 +54,7 @@ func TestAsynqForwardsInBatchesOf100UntilNoneIsDue(t *testing.T) {
 	}
 	srv := b.serve(asynq.Config{}, func(context.Context, *asynq.Task) error { return nil })
 	isForward := func(c scriptCall) bool { return c.is("scheduled", "pending") }
-	eventually(t, "four calls", func() bool { return len(srv.calls(isForward)) >= 4 })
+	poll.Eventually(t, "four calls", func() bool { return len(srv.calls(isForward)) >= 4 })
 	var moved []any
 	for _, c := range srv.calls(isForward)[:4] {
 		moved = append(moved, c.reply)

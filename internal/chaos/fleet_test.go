@@ -18,6 +18,7 @@ import (
 
 	"github.com/sidingq/siding/internal/chaos"
 	"github.com/sidingq/siding/internal/sleep"
+	"github.com/sidingq/siding/internal/testenv/poll"
 )
 
 // A fleet is so many workers, each replaced when it ends. Only one goroutine at a
@@ -66,7 +67,7 @@ func newFleet(t *testing.T, settings chaos.Settings, size int) *fleet {
 		}
 		f.workers = append(f.workers, w)
 	}
-	err := poll(t.Context(), func() error {
+	err := poll.Until(t.Context(), func() error {
 		for _, w := range f.workers {
 			if !w.serving.Load() {
 				return fmt.Errorf("%s takes no tasks", w.Name)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sidingq/siding/internal/chaos"
 	"github.com/sidingq/siding/internal/sleep"
+	"github.com/sidingq/siding/internal/testenv/poll"
 )
 
 // An operator does with asynq's Inspector what one may do in the dashboard.
@@ -64,7 +65,7 @@ func (o *operator) inject(ctx context.Context, i chaos.Injection, fault *chaos.F
 // unpause unpauses all queues: one whose pause was not answered may be paused, too.
 func (o *operator) unpause(ctx context.Context) error {
 	for _, queue := range chaos.Queues {
-		err := poll(ctx, func() error {
+		err := poll.Until(ctx, func() error {
 			_ = o.inspector.UnpauseQueue(queue) // "is not paused", most often
 			info, err := o.inspector.GetQueueInfo(queue)
 			if err == nil && info.Paused {

@@ -13,6 +13,7 @@ import (
 	"github.com/sidingq/siding/internal/chaos"
 	"github.com/sidingq/siding/internal/pgtest"
 	"github.com/sidingq/siding/internal/sleep"
+	"github.com/sidingq/siding/internal/testenv/poll"
 )
 
 const (
@@ -192,7 +193,7 @@ func (r *run) dump(t *testing.T) string {
 // measure compares what the workers use with what they used when they were new.
 func (r *run) measure(t *testing.T, report *chaos.Report) {
 	t.Helper()
-	err := poll(t.Context(), func() error {
+	err := poll.Until(t.Context(), func() error {
 		if report.Goroutines = r.fleet.goroutines(); report.Goroutines > r.baseline+moreGoroutines {
 			return fmt.Errorf("a worker has %d goroutines, a new one %d", report.Goroutines, r.baseline)
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/sidingq/siding/internal/chaos"
 	"github.com/sidingq/siding/internal/redistest"
 	"github.com/sidingq/siding/internal/sleep"
+	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock/locktest"
 )
 
@@ -158,7 +159,7 @@ func (s *sentinel) ready(ctx context.Context) error {
 	// more; the sentinels are slow to notice.
 	const patience = 3 * time.Second
 	told := chaos.Now()
-	return poll(ctx, func() error {
+	return poll.Until(ctx, func() error {
 		// Whoever is told what to follow while the sentinels make it the master follows,
 		// in the end, one that follows it.
 		master, err := s.Settled(ctx)
@@ -220,7 +221,7 @@ func (s *sentinel) inject(ctx context.Context, i chaos.Injection, _ *chaos.Fault
 // replace has the sentinels replace the master, which comes back as a replica.
 func (s *sentinel) replace(ctx context.Context, old *redistest.Server, how chaos.Kind) error {
 	halt(old, how)
-	err := poll(ctx, func() error {
+	err := poll.Until(ctx, func() error {
 		now, err := s.FindMaster(ctx)
 		if err != nil {
 			return err
@@ -291,7 +292,7 @@ func (c *cluster) client() redis.UniversalClient              { return c.rdb }
 func (c *cluster) ready(ctx context.Context) error {
 	for _, shard := range c.shards {
 		a, b := c.nodes[shard[0]], c.nodes[shard[1]]
-		err := poll(ctx, func() error {
+		err := poll.Until(ctx, func() error {
 			if inStep(ctx, a, b) == nil {
 				return nil
 			}
@@ -317,7 +318,7 @@ func (c *cluster) inject(ctx context.Context, i chaos.Injection, _ *chaos.Fault)
 			old, heir = heir, old
 		}
 		halt(old, i.Kind)
-		if err := poll(ctx, func() error { return says(ctx, c.nodes[heir], "role:master") }); err != nil {
+		if err := poll.Until(ctx, func() error { return says(ctx, c.nodes[heir], "role:master") }); err != nil {
 			return err
 		}
 		if err := resume(ctx, old, i.Kind); err != nil {
@@ -368,22 +369,4 @@ func says(ctx context.Context, rdb *redis.Client, lines string) error {
 		err = fmt.Errorf("%s: does not say %q", rdb.Options().Addr, lines)
 	}
 	return err
-}
-
-// poll waits until check returns nil.
-func poll(ctx context.Context, check func() error) error {
-	const patience, glance = time.Minute, 20 * time.Millisecond
-	deadline := chaos.Now() + patience
-	for {
-		err := check()
-		if err == nil {
-			return nil
-		}
-		if chaos.Now() > deadline {
-			return fmt.Errorf("not within %v: %w", patience, err)
-		}
-		if sleep.For(ctx, glance) != nil {
-			return context.Cause(ctx)
-		}
-	}
 }

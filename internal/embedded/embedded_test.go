@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/sidingq/siding/internal/embedded"
+	"github.com/sidingq/siding/internal/testenv/poll"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -38,20 +39,6 @@ func start(t *testing.T) (*embedded.Server, *redis.Client) {
 		server.Close()
 	})
 	return server, client
-}
-
-// until polls ok every millisecond and returns when it first held.
-func until(t *testing.T, limit time.Duration, ok func() bool) time.Time {
-	t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(limit); time.Now().Before(deadline); <-tick.C {
-		if ok() {
-			return time.Now()
-		}
-	}
-	t.Fatalf("want the condition within %v", limit)
-	return time.Time{}
 }
 
 func TestTTLRunsOut(t *testing.T) {
@@ -75,18 +62,18 @@ func TestTTLRunsOut(t *testing.T) {
 			if have, err := client.Get(ctx, "key").Result(); err != nil || have != "value" {
 				t.Fatalf("want the value right after the write, have %q, %v", have, err)
 			}
-			half := until(t, test.ttl+5*time.Second, func() bool {
+			poll.Eventually(t, "half of the TTL left", func() bool {
 				left, err := client.PTTL(ctx, "key").Result()
 				return err == nil && left <= test.ttl/2
 			})
-			if have := half.Sub(before); have < test.ttl/2-20*time.Millisecond {
+			if have := time.Since(before); have < test.ttl/2-20*time.Millisecond {
 				t.Errorf("want half the TTL left after %v, have it after %v", test.ttl/2, have)
 			}
-			gone := until(t, test.ttl+5*time.Second, func() bool {
+			poll.Eventually(t, "the key gone", func() bool {
 				return errors.Is(client.Get(ctx, "key").Err(), redis.Nil)
 			})
 			// A step early is allowed, and late may mean a busy machine.
-			if have := gone.Sub(before); have < test.ttl-20*time.Millisecond {
+			if have := time.Since(before); have < test.ttl-20*time.Millisecond {
 				t.Errorf("want the key gone after %v, have %v", test.ttl, have)
 			}
 		})
@@ -101,7 +88,7 @@ func TestExpireInAScriptRunsOut(t *testing.T) {
 	if err := script.Run(ctx, client, []string{"key"}, 50).Err(); err != nil {
 		t.Fatal(err)
 	}
-	until(t, 5*time.Second, func() bool { return client.Exists(ctx, "key").Val() == 0 })
+	poll.Eventually(t, "the key gone", func() bool { return client.Exists(ctx, "key").Val() == 0 })
 }
 
 func TestTimeInAScriptFollowsTheSystem(t *testing.T) {
@@ -121,7 +108,7 @@ func TestTimeInAScriptFollowsTheSystem(t *testing.T) {
 	if first < before || first > after {
 		t.Errorf("want a time between %d and %d, have %d", before, after, first)
 	}
-	until(t, time.Second, func() bool { return ask() > first })
+	poll.Eventually(t, "a later time", func() bool { return ask() > first })
 }
 
 func TestExpiryKeepsUpWithManyKeys(t *testing.T) {
@@ -139,8 +126,8 @@ func TestExpiryKeepsUpWithManyKeys(t *testing.T) {
 	if err := client.Set(ctx, "lock", "value", time.Second).Err(); err != nil {
 		t.Fatal(err)
 	}
-	gone := until(t, 10*time.Second, func() bool { return client.Exists(ctx, "lock").Val() == 0 })
-	if have := gone.Sub(before); have < 850*time.Millisecond {
+	poll.Eventually(t, "the key gone", func() bool { return client.Exists(ctx, "lock").Val() == 0 })
+	if have := time.Since(before); have < 850*time.Millisecond {
 		t.Errorf("want the key to live 1 s, at most 100 ms less, have %v", have)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sidingq/siding/internal/etcdtest"
 	"github.com/sidingq/siding/internal/testbin"
+	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -46,7 +47,7 @@ func TestRecipe(t *testing.T) {
 	line.join(ours)
 	other := recipe(t, client, t.Name())
 	line.joins(func(ctx context.Context) (func(context.Context) error, error) { return other.Unlock, other.Lock(ctx) })
-	eventually(t, "theirs in line", func() bool { return len(keysOf(t, client, t.Name())) == 3 })
+	poll.Eventually(t, "theirs in line", func() bool { return len(keysOf(t, client, t.Name())) == 3 })
 	line.join(ours)
 	if err := theirs.Unlock(t.Context()); err != nil {
 		t.Fatal(err)
@@ -74,7 +75,7 @@ func TestCommandLine(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the lock held", func() bool { return len(keysOf(t, client, t.Name())) == 1 })
+	poll.Eventually(t, "the lock held", func() bool { return len(keysOf(t, client, t.Name())) == 1 })
 	if _, err := locker.Acquire(t.Context(), t.Name()); !errors.Is(err, lock.ErrBusy) {
 		t.Errorf("want ErrBusy, have %v", err)
 	}

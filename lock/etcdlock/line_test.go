@@ -11,6 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/sidingq/siding/internal/etcdtest"
+	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/etcdlock"
 )
@@ -55,7 +56,7 @@ func (l *line) join(locker *lock.Locker) {
 		}
 		return lease.Release, nil
 	})
-	eventually(l.T, "a place in line", func() bool { return len(keysOf(l.T, l.admin, l.resource)) > before })
+	poll.Eventually(l.T, "a place in line", func() bool { return len(keysOf(l.T, l.admin, l.resource)) > before })
 }
 
 // joins has one more wait, by some means, which returns how to release the lock.
@@ -128,22 +129,6 @@ func leasesOf(t *testing.T, client *clientv3.Client) int {
 	return len(resp.Leases)
 }
 
-// eventually waits until check is true.
-func eventually(t *testing.T, what string, check func() bool) {
-	t.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !check() {
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			t.Fatalf("want %s in time", what)
-		}
-	}
-}
-
 // TestManyOfOneProcessStandInLine: the order is that of arrival, whatever process a
 // waiter is in.
 func TestManyOfOneProcessStandInLine(t *testing.T) {
@@ -166,7 +151,7 @@ func TestManyOfOneProcessStandInLine(t *testing.T) {
 	}
 	release(t, holder)
 	line.wantServed(0, 1, 2, 3, 4, 5, 6)
-	eventually(t, "no session left", func() bool { return leasesOf(t, admin) == 0 })
+	poll.Eventually(t, "no session left", func() bool { return leasesOf(t, admin) == 0 })
 }
 
 // TestNewcomerDoesNotOvertake who waits in line, while the lock is free for a moment.
@@ -217,7 +202,7 @@ func TestSessionEndsWhileWaiting(t *testing.T) {
 		t.Fatal(err)
 	}
 	start := time.Now()
-	eventually(t, "the first in line at its end", func() bool {
+	poll.Eventually(t, "the first in line at its end", func() bool {
 		keys := keysOf(t, admin, t.Name())
 		return len(keys) == 4 && slices.Equal(keys[:3], []string{before[0], before[2], before[3]})
 	})
@@ -231,7 +216,7 @@ func TestSessionEndsWhileWaiting(t *testing.T) {
 	}
 	release(t, holder)
 	line.wantServed(2, 0, 1)
-	eventually(t, "no session left", func() bool { return leasesOf(t, admin) == 0 })
+	poll.Eventually(t, "no session left", func() bool { return leasesOf(t, admin) == 0 })
 }
 
 // TestWaiterLeaves: nothing of it stays, also when nobody can be asked for a while.
@@ -248,7 +233,7 @@ func TestWaiterLeaves(t *testing.T) {
 		_, err := locker.With(lock.Options{Wait: lock.InLine()}).Acquire(ctx, t.Name())
 		left <- err
 	}()
-	eventually(t, "it in line", func() bool { return len(keysOf(t, admin, t.Name())) == 2 })
+	poll.Eventually(t, "it in line", func() bool { return len(keysOf(t, admin, t.Name())) == 2 })
 	line.join(locker)
 	server.Pause(t)
 	cancel()
@@ -256,10 +241,10 @@ func TestWaiterLeaves(t *testing.T) {
 		t.Errorf("want context.Canceled and ErrBusy, have %v", err)
 	}
 	server.Resume(t)
-	eventually(t, "it gone", func() bool { return len(keysOf(t, admin, t.Name())) == 2 })
+	poll.Eventually(t, "it gone", func() bool { return len(keysOf(t, admin, t.Name())) == 2 })
 	release(t, holder)
 	line.wantServed(0)
-	eventually(t, "no session left", func() bool { return leasesOf(t, admin) == 0 })
+	poll.Eventually(t, "no session left", func() bool { return leasesOf(t, admin) == 0 })
 }
 
 // TestTurnComesAsTheSessionEnds: a session is either that of the holder or one that was

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/sidingq/siding/internal/etcdtest"
+	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/etcdlock"
 )
@@ -90,7 +91,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 		}
 		release(t, lease)
 	}
-	eventually(t, "no key and no session left", func() bool {
+	poll.Eventually(t, "no key and no session left", func() bool {
 		return len(keysOf(t, admin, t.Name())) == 0 && leasesOf(t, admin) == 0
 	})
 }
@@ -173,7 +174,7 @@ func TestSweep(t *testing.T) {
 		_, err := locker.With(lock.Options{Wait: lock.InLine()}).Acquire(ctx, "kept")
 		waited <- err
 	}()
-	eventually(t, "it in line", func() bool { return etcdlock.Known(store) == 2 })
+	poll.Eventually(t, "it in line", func() bool { return etcdlock.Known(store) == 2 })
 	server.Pause(t)
 	cancel()
 	if err := <-waited; !errors.Is(err, context.Canceled) {

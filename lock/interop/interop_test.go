@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -150,7 +151,7 @@ func TestWaitInLine(t *testing.T) {
 			lease, err := s.locker.With(lock.Options{Wait: lock.InLine()}).Acquire(ctx, s.res)
 			got <- outcome{lease, err}
 		}()
-		s.eventually("one of us in line", func() bool { return s.rdb.ZCard(ctx, "{"+s.key+"}:line").Val() == 1 })
+		poll.Eventually(s.T, "one of us in line", func() bool { return s.rdb.ZCard(ctx, "{"+s.key+"}:line").Val() == 1 })
 		if err := h.Extend(ctx); err != nil {
 			s.Errorf("want the peer's lock extended, have %v", err)
 		}

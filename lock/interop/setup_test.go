@@ -10,6 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/sidingq/siding/internal/redistest"
+	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -121,19 +122,7 @@ func (s *setup) shorten(left time.Duration) {
 func (s *setup) expire() {
 	s.Helper()
 	s.shorten(time.Millisecond)
-	s.eventually("the lock expired", func() bool { return s.rdb.Exists(s.Context(), s.key).Val() == 0 })
-}
-
-// eventually waits until ok holds.
-func (s *setup) eventually(what string, ok func() bool) {
-	s.Helper()
-	ticker := time.NewTicker(time.Millisecond)
-	defer ticker.Stop()
-	for deadline := time.Now().Add(patience); !ok(); <-ticker.C {
-		if time.Now().After(deadline) {
-			s.Fatalf("want %s within %v", what, patience)
-		}
-	}
+	poll.Eventually(s.T, "the lock expired", func() bool { return s.rdb.Exists(s.Context(), s.key).Val() == 0 })
 }
 
 // left returns how long the lock has to live, whoever holds it.

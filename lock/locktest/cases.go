@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sidingq/siding/internal/sleep"
+	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -316,7 +317,7 @@ func renewalEndsBeforeTheRelease(s *suite) {
 		network.Set(Only(Renew, Slow(50*time.Millisecond)))
 		lease.Keep(s.Context())
 		renewals := len(network.SentAt(Renew, time.Time{}))
-		s.eventually("a renewal", func() bool { return len(network.SentAt(Renew, time.Time{})) > renewals })
+		poll.Eventually(s.T, "a renewal", func() bool { return len(network.SentAt(Renew, time.Time{})) > renewals })
 		s.release(lease)
 		sent := network.Sent()
 		if last := sent[len(sent)-1]; last.Step != Release {

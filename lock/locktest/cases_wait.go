@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sidingq/siding/internal/sleep"
+	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -23,7 +24,7 @@ func contextEndsWhileWaiting(s *suite) {
 		}
 	}
 	s.release(holder)
-	s.eventually("a free lock", func() bool { return s.value() == "" })
+	poll.Eventually(s.T, "a free lock", func() bool { return s.value() == "" })
 }
 
 func contextEndsWithACallUnderWay(s *suite) {
@@ -38,7 +39,7 @@ func contextEndsWithACallUnderWay(s *suite) {
 		if _, err := locker.With(lock.Options{Wait: wait}).Acquire(ctx, s.res); !errors.Is(err, context.Canceled) {
 			s.Errorf("cancelled: want context.Canceled, have %v", err)
 		}
-		s.eventually("a free lock", func() bool { return s.value() == "" })
+		poll.Eventually(s.T, "a free lock", func() bool { return s.value() == "" })
 
 		// The store does not answer at all, nor later to what cleans up.
 		network.Set(BlackHole)
@@ -74,7 +75,7 @@ func callIsLost(s *suite) {
 	locker, network := s.faulty(brief)
 	network.Set(Only(Call, Refuse))
 	w := s.waitsIn(locker)
-	s.eventually("the waiter's first try", func() bool { return len(network.SentAt(Acquire, time.Time{})) > 0 })
+	poll.Eventually(s.T, "the waiter's first try", func() bool { return len(network.SentAt(Acquire, time.Time{})) > 0 })
 	s.settle(network)
 	s.release(holder)
 	s.release(within(s, "the lock, by the waiter's own timer", w.lease))
@@ -226,7 +227,7 @@ func placeCountsFromTheArrival(s *suite) {
 	locker, network := s.faulty(lock.Config{})
 	tries := func(n int) {
 		s.Helper()
-		s.eventually("its try", func() bool { return len(network.SentAt(Acquire, time.Time{})) >= n })
+		poll.Eventually(s.T, "its try", func() bool { return len(network.SentAt(Acquire, time.Time{})) >= n })
 		s.settle(network)
 	}
 	first := s.waitsIn(locker)

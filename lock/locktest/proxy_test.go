@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/redistest"
+	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock/locktest"
 )
 
@@ -82,12 +83,8 @@ func TestProxyCut(t *testing.T) {
 	// A call that waits for its answer sees the cut.
 	cut := make(chan error, 1)
 	go func() { cut <- through.BLPop(t.Context(), 0, t.Name()+"-list").Err() }()
-	eventually(t, func(ctx context.Context) error {
-		clients, err := direct.ClientList(ctx).Result()
-		if err == nil && !strings.Contains(clients, "cmd=blpop") {
-			err = errors.New("nobody waits yet")
-		}
-		return err
+	poll.Eventually(t, "somebody to wait", func() bool {
+		return strings.Contains(direct.ClientList(t.Context()).Val(), "cmd=blpop")
 	})
 	p.Cut()
 	if err := <-cut; err == nil || errors.Is(err, redis.Nil) {

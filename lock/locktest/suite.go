@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -109,7 +110,7 @@ func (s *suite) take(locker *lock.Locker) *lock.Lease {
 func (s *suite) takeOnceFree() (lease *lock.Lease) {
 	s.Helper()
 	locker := s.locker(lock.Config{})
-	s.eventually("the lock", func() bool {
+	poll.Eventually(s.T, "the lock", func() bool {
 		l, err := locker.Acquire(s.Context(), s.res)
 		if err != nil && !errors.Is(err, lock.ErrBusy) {
 			s.Fatalf("acquire: want a lease or ErrBusy, have %v", err)
@@ -203,22 +204,6 @@ func within[T any](s *suite, what string, c <-chan T) T {
 	}
 }
 
-// eventually waits until check is true.
-func (s *suite) eventually(what string, check func() bool) {
-	s.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	ticker := time.NewTicker(2 * time.Millisecond)
-	defer ticker.Stop()
-	for !check() {
-		select {
-		case <-ticker.C:
-		case <-deadline.C:
-			s.Fatalf("want %s in time", what)
-		}
-	}
-}
-
 // A waiting is a call of Acquire that waits in line.
 type waiting struct {
 	lease chan *lock.Lease
@@ -231,7 +216,7 @@ func (s *suite) waits(cfg lock.Config) *waiting {
 	s.Helper()
 	locker, network := s.faulty(cfg)
 	w := s.waitsIn(locker)
-	s.eventually("the waiter's first try", func() bool { return len(network.SentAt(Acquire, time.Time{})) > 0 })
+	poll.Eventually(s.T, "the waiter's first try", func() bool { return len(network.SentAt(Acquire, time.Time{})) > 0 })
 	s.settle(network)
 	return w
 }
@@ -239,7 +224,7 @@ func (s *suite) waits(cfg lock.Config) *waiting {
 // settle returns when the steps that were sent have been taken.
 func (s *suite) settle(network *Network) {
 	s.Helper()
-	s.eventually("an idle network", network.idle)
+	poll.Eventually(s.T, "an idle network", network.idle)
 }
 
 func (s *suite) waitsIn(locker *lock.Locker) *waiting {

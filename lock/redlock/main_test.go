@@ -24,26 +24,6 @@ const patience = time.Minute
 // brief is the configuration of tests in which a lock expires.
 var brief = lock.Config{TTL: time.Second, RenewEvery: 200 * time.Millisecond, Margin: 200 * time.Millisecond}
 
-// eventually waits until check returns nil.
-func eventually(t *testing.T, check func() error) {
-	t.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	ticker := time.NewTicker(2 * time.Millisecond)
-	defer ticker.Stop()
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		select {
-		case <-ticker.C:
-		case <-deadline.C:
-			t.Fatalf("not in time: %v", err)
-		}
-	}
-}
-
 // ended waits until ctx has ended and returns the cause.
 func ended(t *testing.T, ctx context.Context) error { //nolint:revive // t first, as in every helper
 	t.Helper()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
 	"github.com/sidingq/siding/lock/redlock"
@@ -67,13 +68,16 @@ func TestMajorityInTrouble(t *testing.T) {
 				trouble.heal(f, i)
 			}
 			// The clients find out by themselves.
-			eventually(t, func() error {
+			err := poll.Until(t.Context(), func() error {
 				lease, err := locker.Acquire(t.Context(), f.Name())
 				if err == nil {
 					f.release(lease)
 				}
 				return err
 			})
+			if err != nil {
+				t.Fatal(err)
+			}
 		})
 	}
 }
@@ -121,7 +125,7 @@ func TestLateVote(t *testing.T) {
 					t.Errorf("renew: %v", err)
 				}
 			}
-			eventually(t, func() error {
+			err := poll.Until(t.Context(), func() error {
 				if ttl := f.admins[0].PTTL(t.Context(), f.key()).Val(); ttl > brief.TTL && f.value(0, f.key()) != f.value(1, f.key()) {
 					t.Errorf("want a straggler gone after %v at most, have %v left", brief.TTL, ttl)
 				}
@@ -130,6 +134,9 @@ func TestLateVote(t *testing.T) {
 				}
 				return nil
 			})
+			if err != nil {
+				t.Fatal(err)
+			}
 			f.release(held)
 			f.wantFree()
 		})

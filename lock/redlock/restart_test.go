@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/redlock"
 )
@@ -30,7 +31,7 @@ func TestRestartAtOnce(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, 3)
 	rival := lockerOn(t, f.store(patient), lock.Config{})
-	eventually(t, func() error { // on a slow machine the lease ends before the rival comes
+	err := poll.Until(t.Context(), func() error { // on a slow machine the lease ends before the rival comes
 		lease := f.bare(patient)
 		f.servers[0].Restart(t)
 		held, err := rival.Acquire(t.Context(), f.Name())
@@ -44,6 +45,9 @@ func TestRestartAtOnce(t *testing.T) {
 		}
 		return nil
 	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // TestRestartDelay: with it the rival has to wait until the lease has ended.
@@ -61,10 +65,13 @@ func TestRestartDelay(t *testing.T) {
 			}
 			f.servers[0].Restart(t)
 			var held *lock.Lease
-			eventually(t, func() (err error) { // the wait itself gives up after a TTL of errors
+			err := poll.Until(t.Context(), func() (err error) { // the wait itself gives up after a TTL of errors
 				held, err = rival.Acquire(t.Context(), f.Name())
 				return err
 			})
+			if err != nil {
+				t.Fatal(err)
+			}
 			if lease.Valid() && held.Valid() {
 				t.Error("want one holder at a time, have two")
 			}

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/redistest"
+	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/redlock"
 )
@@ -132,7 +133,7 @@ func (f *fleet) wantFree(nodes ...int) {
 func (f *fleet) voteForLocksOf(ttl time.Duration) {
 	f.Helper()
 	for i, admin := range f.admins {
-		eventually(f.T, func() error {
+		err := poll.Until(f.Context(), func() error {
 			info, err := admin.Info(f.Context(), "server").Result()
 			if err != nil {
 				return err
@@ -144,6 +145,9 @@ func (f *fleet) voteForLocksOf(ttl time.Duration) {
 			}
 			return nil
 		})
+		if err != nil {
+			f.Fatal(err)
+		}
 	}
 }
 
