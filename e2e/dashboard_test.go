@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sidingq/siding/internal/browsertest"
+	"github.com/sidingq/siding/internal/testenv/browsertest"
 	"github.com/sidingq/siding/internal/testenv/poll"
 )
 

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sidingq/siding/internal/etcdtest"
+	"github.com/sidingq/siding/internal/testenv/etcdtest"
 	"github.com/sidingq/siding/internal/testenv/poll"
 )
 

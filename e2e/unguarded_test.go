@@ -17,8 +17,8 @@ import (
 
 	"github.com/sidingq/siding/internal/oracle"
 	"github.com/sidingq/siding/internal/orders"
-	"github.com/sidingq/siding/internal/redistest"
 	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 	"github.com/sidingq/siding/tasks"

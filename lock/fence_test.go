@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sidingq/siding/internal/redistest"
+	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock"
 )
 

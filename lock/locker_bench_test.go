@@ -3,7 +3,7 @@ package lock_test
 import (
 	"testing"
 
-	"github.com/sidingq/siding/internal/redistest"
+	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock"
 )
 

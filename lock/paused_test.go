@@ -20,8 +20,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	_ "modernc.org/sqlite" // the driver "sqlite"
 
-	"github.com/sidingq/siding/internal/pgtest"
-	"github.com/sidingq/siding/internal/redistest"
+	"github.com/sidingq/siding/internal/testenv/pgtest"
+	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/redisfence"
 	"github.com/sidingq/siding/lock/sqlfence"

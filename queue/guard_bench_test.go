@@ -7,7 +7,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/sidingq/siding/internal/redistest"
+	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/queue"
 )
 

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/sidingq/siding/internal/oracle"
-	"github.com/sidingq/siding/internal/pgtest"
+	"github.com/sidingq/siding/internal/testenv/pgtest"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 	"github.com/sidingq/siding/tasks"

@@ -16,8 +16,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/internal/redistest"
 	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/queue"
 	"github.com/sidingq/siding/tasks"
 )

@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sidingq/siding/internal/config"
-	"github.com/sidingq/siding/internal/redistest"
 	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock/locktest"
 	"github.com/sidingq/siding/tasks"
 )

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sidingq/siding/internal/redistest"
+	"github.com/sidingq/siding/internal/testenv/redistest"
 )
 
 // A worker says once at its start what is wrong with the Redis, and works.

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sidingq/siding/internal/redistest"
+	"github.com/sidingq/siding/internal/testenv/redistest"
 )
 
 // Neither a password that Redis refuses nor one that it accepts is told.

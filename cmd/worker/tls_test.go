@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sidingq/siding/internal/redistest"
 	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/redistest"
 )
 
 // A worker with the files of its settings works over TLS; with the wrong ones it

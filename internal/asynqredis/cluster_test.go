@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/asynqredis"
-	"github.com/sidingq/siding/internal/redistest"
+	"github.com/sidingq/siding/internal/testenv/redistest"
 )
 
 // Each queue lives on one node of a Cluster; the hook sits on the client of all.

@@ -11,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/chaos"
-	"github.com/sidingq/siding/internal/redistest"
 	"github.com/sidingq/siding/internal/sleep"
+	"github.com/sidingq/siding/internal/testenv/redistest"
 )
 
 // promotions are the times at which a replica was seen to have become a master. On

@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/config"
-	"github.com/sidingq/siding/internal/redistest"
+	"github.com/sidingq/siding/internal/testenv/redistest"
 )
 
 // Over TLS the settings let in whom they should, on both sides.

@@ -10,9 +10,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
 
-	"github.com/sidingq/siding/internal/etcdtest"
-	"github.com/sidingq/siding/internal/testbin"
+	"github.com/sidingq/siding/internal/testenv/etcdtest"
 	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/proc"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -64,7 +64,7 @@ func TestRecipe(t *testing.T) {
 // TestCommandLine: an operator holds a lock from the shell.
 func TestCommandLine(t *testing.T) {
 	t.Parallel()
-	etcdctl := testbin.Find(t, "etcd-client", "etcdctl")
+	etcdctl := proc.Find(t, "etcd-client", "etcdctl")
 	server := etcdtest.Start(t)
 	client := connect(t, server.Addr)
 	locker, _ := lockerOn(t, connect(t, server.Addr), lock.Config{})

@@ -10,7 +10,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/sidingq/siding/internal/etcdtest"
+	"github.com/sidingq/siding/internal/testenv/etcdtest"
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/etcdlock"
@@ -235,12 +235,12 @@ func TestWaiterLeaves(t *testing.T) {
 	}()
 	poll.Eventually(t, "it in line", func() bool { return len(keysOf(t, admin, t.Name())) == 2 })
 	line.join(locker)
-	server.Pause(t)
+	server.Pause()
 	cancel()
 	if err := <-left; !errors.Is(err, context.Canceled) || !errors.Is(err, lock.ErrBusy) {
 		t.Errorf("want context.Canceled and ErrBusy, have %v", err)
 	}
-	server.Resume(t)
+	server.Resume()
 	poll.Eventually(t, "it gone", func() bool { return len(keysOf(t, admin, t.Name())) == 2 })
 	release(t, holder)
 	line.wantServed(0)

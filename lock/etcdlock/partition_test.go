@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sidingq/siding/internal/etcdtest"
+	"github.com/sidingq/siding/internal/testenv/etcdtest"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
 )
@@ -137,7 +137,7 @@ func TestLeaderIsLost(t *testing.T) {
 		if round%2 == 0 {
 			leader.Kill()
 		} else {
-			leader.Pause(t)
+			leader.Pause()
 		}
 		long, cancel := context.WithTimeout(t.Context(), settled)
 		lost += settle(t, all, long.Done())
@@ -212,7 +212,7 @@ func TestMemberHangs(t *testing.T) {
 	leader := etcdtest.Leader(t, servers)
 	for _, s := range servers {
 		if s != leader {
-			s.Pause(t)
+			s.Pause()
 			break
 		}
 	}
@@ -243,7 +243,7 @@ func TestMemberHangsWhileWaiting(t *testing.T) {
 	leader := etcdtest.Leader(t, servers)
 	for _, s := range servers {
 		if s != leader {
-			s.Pause(t)
+			s.Pause()
 			break
 		}
 	}

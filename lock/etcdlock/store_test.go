@@ -10,7 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 
-	"github.com/sidingq/siding/internal/etcdtest"
+	"github.com/sidingq/siding/internal/testenv/etcdtest"
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/etcdlock"
@@ -120,8 +120,8 @@ func TestServerHangs(t *testing.T) {
 	server := etcdtest.Start(t)
 	locker, _ := lockerOn(t, connect(t, server.Addr), lock.Config{})
 	held := take(t, locker, "held")
-	server.Pause(t)
-	defer server.Resume(t)
+	server.Pause()
+	defer server.Resume()
 	within := func(what string, limit time.Duration, call func() error) {
 		start := time.Now()
 		err := call()
@@ -175,14 +175,14 @@ func TestSweep(t *testing.T) {
 		waited <- err
 	}()
 	poll.Eventually(t, "it in line", func() bool { return etcdlock.Known(store) == 2 })
-	server.Pause(t)
+	server.Pause()
 	cancel()
 	if err := <-waited; !errors.Is(err, context.Canceled) {
 		t.Errorf("want context.Canceled, have %v", err)
 	}
 	locker.Close() // tries no more
 	etcdlock.Age(store, 2*time.Minute)
-	server.Resume(t)
+	server.Resume()
 	_ = kept.Release(t.Context()) // it may have expired meanwhile
 	other, err := lock.New(store, lock.Config{})
 	if err != nil {

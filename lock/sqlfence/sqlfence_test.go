@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	_ "modernc.org/sqlite" // the driver "sqlite"
 
-	"github.com/sidingq/siding/internal/pgtest"
+	"github.com/sidingq/siding/internal/testenv/pgtest"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/sqlfence"
 )

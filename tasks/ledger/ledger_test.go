@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/sidingq/siding/internal/pgtest"
+	"github.com/sidingq/siding/internal/testenv/pgtest"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/tasks/ledger"
 )

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sidingq/siding/internal/pgtest"
+	"github.com/sidingq/siding/internal/testenv/pgtest"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/tasks/ledger"
 )

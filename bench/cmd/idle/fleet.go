@@ -13,8 +13,9 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/bench/internal/redisproc"
+	"github.com/sidingq/siding/bench/internal/redisstat"
 	"github.com/sidingq/siding/internal/sleep"
+	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -35,12 +36,12 @@ const timerInterval = 5 * time.Second
 // measure has a fleet do nothing for a while.
 func measure(ctx context.Context, f fleet, watch time.Duration) (c cost, err error) {
 	c.fleet = f
-	server, err := redisproc.Start(ctx)
+	server, err := redistest.Run(ctx)
 	if err != nil {
 		return c, err
 	}
 	defer server.Stop()
-	var sent redisproc.Sent
+	var sent redisstat.Sent
 	opts := &redis.UniversalOptions{Addrs: []string{server.Addr}, Dialer: sent.Dial}
 	stop, err := f.start(ctx, opts)
 	defer func() { err = errors.Join(err, stop(ctx)) }()
@@ -53,14 +54,14 @@ func measure(ctx context.Context, f fleet, watch time.Duration) (c cost, err err
 		return c, err
 	}
 	sentBefore, start := sent.Count(), time.Now()
-	before, err := redisproc.ReadUsage(ctx, rdb)
+	before, err := redisstat.ReadUsage(ctx, rdb)
 	if err != nil {
 		return c, err
 	}
 	if err := sleep.For(ctx, watch); err != nil {
 		return c, err
 	}
-	after, err := redisproc.ReadUsage(ctx, rdb)
+	after, err := redisstat.ReadUsage(ctx, rdb)
 	if err != nil {
 		return c, err
 	}

@@ -8,7 +8,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/sidingq/siding/internal/testbin"
+	"github.com/sidingq/siding/internal/testenv/proc"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -16,7 +16,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // TestRun watches small fleets for a moment.
 func TestRun(t *testing.T) {
 	t.Parallel()
-	testbin.Find(t, "redis-server", "redis-server")
+	proc.Find(t, "redis-server", "redis-server")
 	var out strings.Builder
 	if err := run(t.Context(), []string{"-json", "-watch", "300ms", "-servers", "2"}, &out, io.Discard); err != nil {
 		t.Fatal(err)

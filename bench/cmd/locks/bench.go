@@ -11,7 +11,7 @@ import (
 
 	"github.com/sidingq/siding/bench/internal/contest"
 	"github.com/sidingq/siding/bench/internal/locking"
-	"github.com/sidingq/siding/bench/internal/redisproc"
+	"github.com/sidingq/siding/bench/internal/redisstat"
 	"github.com/sidingq/siding/bench/internal/report"
 )
 
@@ -53,7 +53,7 @@ func (b *bench) round(ctx context.Context, round int) error {
 	each := func(what string, clients int, measure func(context.Context, course) error) error {
 		for _, c := range contest.Turns(b.contenders, round) {
 			err := c.Run(ctx, []string{b.addr}, clients, func(ctx context.Context, opened []locking.Client) error {
-				before, err := redisproc.ReadUsage(ctx, b.client)
+				before, err := redisstat.ReadUsage(ctx, b.client)
 				if err != nil {
 					return err
 				}
@@ -91,7 +91,7 @@ func (b *bench) round(ctx context.Context, round int) error {
 
 // roundTrip times scripts that do nothing: no lock can be faster.
 func (b *bench) roundTrip(ctx context.Context) error {
-	took, err := redisproc.RoundTrip(ctx, b.client, yardstick)
+	took, err := redisstat.RoundTrip(ctx, b.client, yardstick)
 	if err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ type course struct {
 
 	what    string
 	clients []locking.Client
-	before  redisproc.Usage
+	before  redisstat.Usage
 }
 
 // uncontended lets so many goroutines of one client each lock a name of its own.
@@ -130,7 +130,7 @@ func (b *bench) handOffs(ctx context.Context, c course, waiters int) error {
 }
 
 func (b *bench) addCommands(ctx context.Context, c course, acquisitions int) error {
-	after, err := redisproc.ReadUsage(ctx, b.client)
+	after, err := redisstat.ReadUsage(ctx, b.client)
 	if err != nil {
 		return err
 	}

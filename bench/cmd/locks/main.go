@@ -14,7 +14,7 @@ import (
 
 	"github.com/sidingq/siding/bench/internal/contest"
 	"github.com/sidingq/siding/bench/internal/program"
-	"github.com/sidingq/siding/bench/internal/redisproc"
+	"github.com/sidingq/siding/internal/testenv/redistest"
 )
 
 func main() { os.Exit(program.Run("locks", run)) }
@@ -37,7 +37,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	addr := o.addr
 	if addr == "" {
-		server, err := redisproc.Start(ctx)
+		server, err := redistest.Run(ctx)
 		if err != nil {
 			return err
 		}

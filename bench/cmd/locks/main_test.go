@@ -10,8 +10,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/sidingq/siding/internal/redistest"
-	"github.com/sidingq/siding/internal/testbin"
+	"github.com/sidingq/siding/internal/testenv/proc"
+	"github.com/sidingq/siding/internal/testenv/redistest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -22,7 +22,7 @@ var small = []string{"-rounds", "1", "-ops", "3", "-handoffs", "1", "-waiters", 
 // TestRun runs every contender in every case, on a Redis of its own.
 func TestRun(t *testing.T) {
 	t.Parallel()
-	testbin.Find(t, "redis-server", "redis-server")
+	proc.Find(t, "redis-server", "redis-server")
 	var out strings.Builder
 	if err := run(t.Context(), small, &out, io.Discard); err != nil {
 		t.Fatal(err)

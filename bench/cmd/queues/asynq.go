@@ -12,7 +12,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/bench/internal/redisproc"
+	"github.com/sidingq/siding/bench/internal/redisstat"
 	"github.com/sidingq/siding/bench/internal/trace"
 	"github.com/sidingq/siding/bench/internal/workload"
 )
@@ -85,7 +85,7 @@ type asynqSystem struct {
 }
 
 func openAsynq(setting asynqSetting) opener {
-	return func(_ context.Context, c course, rec *trace.Recorder, sent *redisproc.Sent) (system, error) {
+	return func(_ context.Context, c course, rec *trace.Recorder, sent *redisstat.Sent) (system, error) {
 		s := &asynqSystem{asynqSetting: setting, rec: rec}
 		connect := func() *redis.Client {
 			client := redis.NewClient(&redis.Options{Addr: c.redis, Dialer: sent.Dial})

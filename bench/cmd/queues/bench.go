@@ -11,11 +11,12 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/bench/internal/contest"
-	"github.com/sidingq/siding/bench/internal/redisproc"
+	"github.com/sidingq/siding/bench/internal/redisstat"
 	"github.com/sidingq/siding/bench/internal/report"
 	"github.com/sidingq/siding/bench/internal/workload"
 	"github.com/sidingq/siding/bench/node"
-	"github.com/sidingq/siding/internal/pgproc"
+	"github.com/sidingq/siding/internal/testenv/pgtest"
+	"github.com/sidingq/siding/internal/testenv/redistest"
 )
 
 const (
@@ -34,7 +35,7 @@ type bench struct {
 
 	log        io.Writer
 	plans      map[string]workload.Plan // by scenario
-	postgres   *pgproc.Server
+	postgres   *pgtest.Server
 	node       string // folder of its programs
 	results    report.Results
 	unfinished map[[2]string]bool // contender and scenario
@@ -65,7 +66,7 @@ func (b *bench) meetNeeds(ctx context.Context) {
 		var err error
 		switch c.needs {
 		case needsPostgres:
-			b.postgres, err = pgproc.Start(ctx)
+			b.postgres, err = pgtest.Run(ctx)
 		case needsNode:
 			b.node, err = node.Install(ctx)
 		case needsNothing:
@@ -142,14 +143,14 @@ func (b *bench) makePlans() error {
 func (b *bench) measure(ctx context.Context, c contender, plan workload.Plan) (*measurement, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, b.limit+utmost, errors.New("the run does not come to its end"))
 	defer cancel()
-	server, err := redisproc.Start(ctx)
+	server, err := redistest.Run(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer server.Stop()
 	client := redis.NewClient(&redis.Options{Addr: server.Addr})
 	defer func() { _ = client.Close() }()
-	trips, err := redisproc.RoundTrip(ctx, client, yardstick)
+	trips, err := redisstat.RoundTrip(ctx, client, yardstick)
 	if err != nil {
 		return nil, err
 	}

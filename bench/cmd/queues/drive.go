@@ -7,7 +7,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/sidingq/siding/bench/internal/redisproc"
+	"github.com/sidingq/siding/bench/internal/redisstat"
 	"github.com/sidingq/siding/bench/internal/trace"
 	"github.com/sidingq/siding/bench/internal/workload"
 	"github.com/sidingq/siding/internal/sleep"
@@ -33,14 +33,14 @@ type system interface {
 }
 
 // An opener makes a system whose handlers are rec's. It counts in sent what it sends to Redis.
-type opener func(ctx context.Context, c course, rec *trace.Recorder, sent *redisproc.Sent) (system, error)
+type opener func(ctx context.Context, c course, rec *trace.Recorder, sent *redisstat.Sent) (system, error)
 
 // inProcess returns what runs a system in this process. So many tasks are enqueued
 // with one call, at most.
 func inProcess(open opener, batch int) func(context.Context, course) (outcome, error) {
 	return func(ctx context.Context, c course) (_ outcome, err error) {
 		rec := trace.NewRecorder(c.plan.Tasks)
-		var sent redisproc.Sent
+		var sent redisstat.Sent
 		s, err := open(ctx, c, rec, &sent)
 		if err != nil {
 			return outcome{}, err
@@ -63,7 +63,7 @@ type drive struct {
 
 	rec     *trace.Recorder
 	batch   int
-	sent    *redisproc.Sent
+	sent    *redisstat.Sent
 	outcome outcome
 }
 

@@ -3,7 +3,7 @@ package main
 import (
 	"time"
 
-	"github.com/sidingq/siding/bench/internal/redisproc"
+	"github.com/sidingq/siding/bench/internal/redisstat"
 	"github.com/sidingq/siding/bench/internal/report"
 )
 
@@ -18,7 +18,7 @@ type measurement struct {
 	handOffs  []time.Duration // see trace.HandOffs
 	roundTrip time.Duration   // of a script that does nothing, in the middle
 	took      time.Duration   // from begin to end
-	used      redisproc.Usage // of Redis, in that time
+	used      redisstat.Usage // of Redis, in that time
 	waiting   int             // bytes more in Redis than at begin, at waitingAt; 0 if it was not measured
 	waitingAt time.Duration   // since begin
 }

@@ -6,7 +6,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/bench/internal/redisproc"
+	"github.com/sidingq/siding/bench/internal/redisstat"
 	"github.com/sidingq/siding/internal/sleep"
 )
 
@@ -15,17 +15,17 @@ type gauge struct {
 	client *redis.Client
 	m      *measurement
 	start  time.Time
-	before redisproc.Usage
+	before redisstat.Usage
 	cancel context.CancelFunc
 	memory chan int // one value, when it has been measured or given up
 }
 
 func (g *gauge) begin(ctx context.Context) error {
 	var err error
-	if g.before, err = redisproc.ReadUsage(ctx, g.client); err != nil {
+	if g.before, err = redisstat.ReadUsage(ctx, g.client); err != nil {
 		return err
 	}
-	empty, err := redisproc.Memory(ctx, g.client)
+	empty, err := redisstat.Memory(ctx, g.client)
 	if err != nil {
 		return err
 	}
@@ -35,7 +35,7 @@ func (g *gauge) begin(ctx context.Context) error {
 	go func() {
 		used := empty
 		if sleep.For(ctx, waited) == nil {
-			if n, err := redisproc.Memory(ctx, g.client); err == nil {
+			if n, err := redisstat.Memory(ctx, g.client); err == nil {
 				used = n
 			}
 		}
@@ -48,7 +48,7 @@ func (g *gauge) end(ctx context.Context) error {
 	g.m.took = time.Since(g.start)
 	g.cancel()
 	g.m.waiting, g.m.waitingAt = <-g.memory, waited
-	after, err := redisproc.ReadUsage(ctx, g.client)
+	after, err := redisstat.ReadUsage(ctx, g.client)
 	if err != nil {
 		return err
 	}

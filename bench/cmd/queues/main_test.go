@@ -16,7 +16,7 @@ import (
 
 	"github.com/sidingq/siding/bench/internal/trace"
 	"github.com/sidingq/siding/bench/internal/workload"
-	"github.com/sidingq/siding/internal/testbin"
+	"github.com/sidingq/siding/internal/testenv/proc"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -24,7 +24,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // TestRun runs a few contenders in all scenarios, very small.
 func TestRun(t *testing.T) {
 	t.Parallel()
-	testbin.Find(t, "redis-server", "redis-server")
+	proc.Find(t, "redis-server", "redis-server")
 	file := filepath.Join(t.TempDir(), "orders.csv")
 	const lines = "InvoiceNo,StockCode,Description,Quantity,InvoiceDate,UnitPrice,CustomerID,Country\n"
 	if err := os.WriteFile(file, []byte(lines+strings.Repeat("1,A,x,6,2010-12-01T08:26:00,2.55,17850,UK\n", 10)), 0o600); err != nil {
@@ -59,7 +59,7 @@ func TestRun(t *testing.T) {
 // the program says so and goes on.
 func TestOthers(t *testing.T) {
 	t.Parallel()
-	testbin.Find(t, "redis-server", "redis-server")
+	proc.Find(t, "redis-server", "redis-server")
 	var out, log strings.Builder
 	args := []string{"-json", "-rounds", "1", "-scale", "0.01", "-limit", "10s", "-scenarios", "H,uncontended", "-contenders", "siding,sleep,river-100ms,bullmq-10ms,groupmq"}
 	if err := run(t.Context(), args, &out, &log); err != nil {
@@ -105,7 +105,7 @@ func fourTasks(options) (workload.Plan, error) { return workload.Hot(0), nil }
 // measured runs a contender twice in a small scenario and returns what is written.
 func measured(t *testing.T, c contender) (table, log string, err error) {
 	t.Helper()
-	testbin.Find(t, "redis-server", "redis-server")
+	proc.Find(t, "redis-server", "redis-server")
 	var out, says strings.Builder
 	b, err := newBench(t.Context(), options{
 		rounds: 2, scale: 1, limit: time.Second, contenders: []contender{c},
@@ -152,7 +152,7 @@ func TestTwoAtOnce(t *testing.T) {
 	t.Parallel()
 	c := asynqContenders()[0]
 	c.unsafe = false
-	testbin.Find(t, "redis-server", "redis-server")
+	proc.Find(t, "redis-server", "redis-server")
 	b, err := newBench(t.Context(), options{
 		rounds: 1, scale: 0.02, limit: 10 * time.Second, contenders: []contender{c}, scenarios: scenarios()[:1],
 	}, io.Discard)

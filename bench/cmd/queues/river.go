@@ -13,7 +13,7 @@ import (
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/riverqueue/river/rivermigrate"
 
-	"github.com/sidingq/siding/bench/internal/redisproc"
+	"github.com/sidingq/siding/bench/internal/redisstat"
 	"github.com/sidingq/siding/bench/internal/trace"
 	"github.com/sidingq/siding/bench/internal/workload"
 )
@@ -52,7 +52,7 @@ type riverSystem struct {
 }
 
 func openRiver(snooze, cooldown, poll time.Duration) opener {
-	return func(ctx context.Context, c course, rec *trace.Recorder, _ *redisproc.Sent) (system, error) {
+	return func(ctx context.Context, c course, rec *trace.Recorder, _ *redisstat.Sent) (system, error) {
 		config, err := pgxpool.ParseConfig(c.database)
 		if err != nil {
 			return nil, err

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/sidingq/siding/bench/internal/contest"
-	"github.com/sidingq/siding/bench/internal/redisproc"
+	"github.com/sidingq/siding/bench/internal/redisstat"
 	"github.com/sidingq/siding/bench/node"
 )
 
@@ -43,7 +43,7 @@ func (b *bench) writeSetting(ctx context.Context, w io.Writer) error {
 
 // programs returns the versions of those that take part.
 func (b *bench) programs(ctx context.Context) ([]string, error) {
-	server, err := redisproc.Version(ctx)
+	server, err := redisstat.Version(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/bench/internal/redisproc"
+	"github.com/sidingq/siding/bench/internal/redisstat"
 	"github.com/sidingq/siding/bench/internal/trace"
 	"github.com/sidingq/siding/bench/internal/workload"
 	"github.com/sidingq/siding/queue"
@@ -43,7 +43,7 @@ type sidingSystem struct {
 
 // openSiding returns what opens a server with its defaults but for what change changes.
 func openSiding(change func(*queue.ServerConfig)) opener {
-	return func(_ context.Context, c course, rec *trace.Recorder, sent *redisproc.Sent) (system, error) {
+	return func(_ context.Context, c course, rec *trace.Recorder, sent *redisstat.Sent) (system, error) {
 		cfg := queue.ServerConfig{
 			Concurrency: c.plan.Workers,
 			Logger:      slog.New(slog.DiscardHandler),

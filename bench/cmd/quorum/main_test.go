@@ -10,7 +10,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/sidingq/siding/internal/testbin"
+	"github.com/sidingq/siding/internal/testenv/proc"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -22,8 +22,8 @@ var small = []string{"-rounds", "1", "-ops", "1", "-handoffs", "1", "-waiters", 
 // node hangs.
 func TestRun(t *testing.T) {
 	t.Parallel()
-	testbin.Find(t, "redis-server", "redis-server")
-	testbin.Find(t, "etcd-server", "etcd")
+	proc.Find(t, "redis-server", "redis-server")
+	proc.Find(t, "etcd-server", "etcd")
 	var take []string
 	for _, c := range contenders(defaultTimeouts()) {
 		if !c.hungOnly {
@@ -59,7 +59,7 @@ func TestRun(t *testing.T) {
 // TestHungNode: of five nodes one hangs, in lines that a program can read.
 func TestHungNode(t *testing.T) {
 	t.Parallel()
-	testbin.Find(t, "redis-server", "redis-server")
+	proc.Find(t, "redis-server", "redis-server")
 	var out strings.Builder
 	args := append([]string{"-json", "-contenders", "redis-5-siding,redis-5-redsync-failfast"}, small...)
 	if err := run(t.Context(), args, &out, io.Discard); err != nil {

@@ -13,8 +13,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/bench/internal/redisproc"
+	"github.com/sidingq/siding/bench/internal/redisstat"
 	"github.com/sidingq/siding/bench/internal/report"
+	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -51,7 +52,7 @@ func measureCosts(ctx context.Context, o options) ([]cost, error) {
 }
 
 func measureCost(ctx context.Context, o options, tasks, resources int, waiting bool) (c cost, err error) {
-	server, err := redisproc.Start(ctx)
+	server, err := redistest.Run(ctx)
 	if err != nil {
 		return c, err
 	}
@@ -114,7 +115,7 @@ func writeCosts(w io.Writer, costs []cost) error {
 
 // sent returns how many scripts clients have sent. 0 when Redis does not tell.
 func sent(ctx context.Context, rdb redis.UniversalClient) float64 {
-	used, err := redisproc.ReadUsage(ctx, rdb)
+	used, err := redisstat.ReadUsage(ctx, rdb)
 	if err != nil {
 		return 0
 	}

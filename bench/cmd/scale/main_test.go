@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
-	"github.com/sidingq/siding/internal/testbin"
+	"github.com/sidingq/siding/internal/testenv/proc"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // TestRun measures everything, of a few tasks.
 func TestRun(t *testing.T) {
 	t.Parallel()
-	testbin.Find(t, "redis-server", "redis-server")
+	proc.Find(t, "redis-server", "redis-server")
 	var out strings.Builder
 	args := strings.Fields("-json -tasks 120 -resources 1,12,120 -watch 200ms -handoffs 5")
 	if err := run(t.Context(), args, &out, io.Discard); err != nil {

@@ -11,10 +11,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/bench/internal/redisproc"
 	"github.com/sidingq/siding/bench/internal/report"
 	"github.com/sidingq/siding/internal/dashboard"
 	"github.com/sidingq/siding/internal/sleep"
+	"github.com/sidingq/siding/internal/testenv/redistest"
 )
 
 const (
@@ -28,7 +28,7 @@ const (
 // measure parks the tasks on so many resources, in a Redis of their own, and
 // measures everything.
 func measure(ctx context.Context, o options, resources int) (r result, err error) {
-	server, err := redisproc.Start(ctx)
+	server, err := redistest.Run(ctx)
 	if err != nil {
 		return r, err
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/bench/internal/redisproc"
 	"github.com/sidingq/siding/internal/sleep"
+	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -21,7 +21,7 @@ var errRefused = errors.New("resource is busy")
 // asynqBytes returns how much memory a task takes in the retry set of an asynq
 // that knows nothing of Siding, after its handler has failed.
 func asynqBytes(ctx context.Context, tasks int) (bytes float64, err error) {
-	server, err := redisproc.Start(ctx)
+	server, err := redistest.Run(ctx)
 	if err != nil {
 		return 0, err
 	}

@@ -1,0 +1,23 @@
+package pgtest_test
+
+import (
+	"database/sql"
+	"testing"
+
+	"github.com/sidingq/siding/internal/testenv/pgtest"
+)
+
+func TestDatabasesAreApart(t *testing.T) {
+	t.Parallel()
+	for range 2 {
+		db, err := sql.Open("pgx", pgtest.DSN(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = db.Close() }()
+		// It would be there already in the second round if they were one.
+		if _, err := db.ExecContext(t.Context(), "CREATE TABLE t (n BIGINT)"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,33 @@
+//go:build unix
+
+package proc
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"strconv"
+	"syscall"
+)
+
+func (c *child) pause() error  { return c.process.Signal(syscall.SIGSTOP) }
+func (c *child) resume() error { return c.process.Signal(syscall.SIGCONT) }
+
+// runAs has an account run cmd, and gives it the folder that cmd works in.
+func runAs(cmd *exec.Cmd, account string) error {
+	u, err := user.Lookup(account)
+	if err != nil {
+		return err
+	}
+	uid, err := strconv.ParseUint(u.Uid, 10, 32)
+	if err != nil {
+		return fmt.Errorf("user %s: uid: %w", account, err)
+	}
+	gid, err := strconv.ParseUint(u.Gid, 10, 32)
+	if err != nil {
+		return fmt.Errorf("user %s: gid: %w", account, err)
+	}
+	cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+	return os.Chown(cmd.Dir, int(uid), int(gid))
+}
