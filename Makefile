@@ -76,8 +76,8 @@ tidy: ## Bring all go.mod files up to date
 	$(call each,go mod tidy)
 
 .PHONY: vet
-vet: ## Check that the go.mod files are tidy, and run go vet
-	$(call each,go mod tidy -diff && go vet ./...)
+vet: ## Check that the go.mod files are tidy, and run go vet, also for other systems
+	$(call each,go mod tidy -diff && go vet ./... && GOOS=windows CGO_ENABLED=0 go vet ./... && GOOS=darwin CGO_ENABLED=0 go vet ./...)
 
 .PHONY: lint
 lint: ## Check format and style (after: make tools)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"syscall"
 	"time"
 
 	"github.com/sidingq/siding/bench/internal/redisstat"
@@ -127,13 +126,4 @@ func (d *drive) enqueueAll(ctx context.Context) error {
 		rest = rest[n:]
 	}
 	return nil
-}
-
-// cpuTime returns what this process has spent so far.
-func cpuTime() time.Duration {
-	var usage syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
-		return 0 // it cannot fail with these arguments
-	}
-	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
