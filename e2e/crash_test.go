@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/tasks"
 )
 
@@ -24,6 +25,7 @@ const (
 // waits. The waiting ones go on, the killed ones run again, and none is charged.
 func TestWorkersAreKilled(t *testing.T) {
 	t.Parallel()
+	verify.Long(t)
 	const kills = 10
 	for name, electedDies := range map[string]bool{"among them the elected one": true, "but the elected one lives": false} {
 		t.Run(name, func(t *testing.T) {

@@ -1,74 +1,148 @@
 package e2e
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/orders/ordertest"
 	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/verify"
 )
 
-// Two workers of 20 on a real order file: every task succeeds, and the ledger is
-// what the file says.
+// limit bounds the time that the tasks of so many lines take.
+func limit(lines int) time.Duration { return 2*time.Minute + time.Duration(lines)*20*time.Millisecond }
+
+// Two workers of 20 on an order file: every task succeeds, and the ledger is what
+// the file says.
 func TestOrderFileThroughTwoWorkers(t *testing.T) {
 	t.Parallel()
-	s, file := newSite(t), orderFile(t)
-	workers := []*worker{s.startWorker(t), s.startWorker(t)}
-	begin := time.Now()
-	if out, err := s.enqueue(t.Context(), "orders", file, "--json"); err != nil {
-		t.Fatal(err)
-	} else {
-		t.Logf("enqueued in %.1f s: %s", time.Since(begin).Seconds(), out)
-	}
-	if info := s.awaitEmpty(t, 5*time.Minute); info.FailedTotal != 0 {
-		t.Errorf("failed: want none, have %d", info.FailedTotal)
-	}
-	took := time.Since(begin)
-	processed := s.queueInfo(t).ProcessedTotal
-	for i, w := range workers {
-		t.Logf("worker %d: %+v", i+1, w.terminate(t))
-	}
-	report := s.checkLedger(t, file)
-	t.Logf("%d tasks in %.1f s, %.0f/s; %s", processed, took.Seconds(), float64(processed)/took.Seconds(), report)
-	if !report.OK() {
-		t.Error("the ledger does not agree with the file")
-	}
-	if processed != report.Effects {
-		t.Errorf("tasks processed: want one for each of %d effects, have %d", report.Effects, processed)
-	}
-	if out, err := s.enqueue(t.Context(), "orders", file, "--json"); err != nil {
-		t.Error(err)
-	} else if n := s.queueInfo(t).Pending; n != 0 {
-		t.Errorf("enqueued again: want nothing new, have %d pending: %s", n, out)
+	for name, open := range orderFiles(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if name != "short" {
+				verify.Long(t)
+			}
+			s, file := newSite(t), open(t)
+			workers := []*worker{s.startWorker(t), s.startWorker(t)}
+			begin := time.Now()
+			if out, err := s.enqueueOrders(t.Context(), file); err != nil {
+				t.Fatal(err)
+			} else {
+				t.Logf("enqueued in %.1f s: %s", time.Since(begin).Seconds(), out)
+			}
+			s.awaitEmpty(t, limit(countLines(t, file)))
+			took := time.Since(begin)
+			processed := s.queueInfo(t).ProcessedTotal
+			for i, w := range workers {
+				t.Logf("worker %d: %+v", i+1, w.terminate(t))
+			}
+			report := s.checkLedger(t, file)
+			t.Logf("%d tasks in %.1f s, %.0f/s; %s", processed, took.Seconds(), float64(processed)/took.Seconds(), report)
+			if !report.OK() {
+				t.Error("the ledger does not agree with the file")
+			}
+			if processed != report.Effects {
+				t.Errorf("tasks processed: want one for each of %d effects, have %d", report.Effects, processed)
+			}
+			if out, err := s.enqueueOrders(t.Context(), file); err != nil {
+				t.Error(err)
+			} else if n := s.queueInfo(t).Pending; n != 0 {
+				t.Errorf("enqueued again: want nothing new, have %d pending: %s", n, out)
+			}
+		})
 	}
 }
 
 // One worker is told to end in the middle and a new one takes its place;
-// another is killed. Nothing is lost and nothing is done twice.
+// another is killed with kill -9. Nothing is lost and nothing is done twice.
 func TestWorkersEndInTheMiddle(t *testing.T) {
 	t.Parallel()
-	s, file := newSite(t), orderFile(t)
-	leaves, dies := s.startWorker(t), s.startWorker(t)
-	enqueued := make(chan error, 1)
-	go func() {
-		_, err := s.enqueue(t.Context(), "orders", file, "--json")
-		enqueued <- err
-	}()
-	processed := func(n int) func() bool {
-		return func() bool { return s.queueInfo(t).ProcessedTotal >= n }
+	for name, open := range orderFiles(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if name != "short" {
+				verify.Long(t)
+			}
+			s, file := newSite(t), open(t)
+			lines := countLines(t, file)
+			const work = "--work=2ms" // keeps the workers busy when one is killed
+			leaves, dies := s.startWorker(t, work), s.startWorker(t, work)
+			enqueued := make(chan error, 1)
+			go func() {
+				_, err := s.enqueueOrders(t.Context(), file)
+				enqueued <- err
+			}()
+			s.awaitProcessed(t, lines/8, limit(lines))
+			leaves.terminate(t)
+			survives := s.startWorker(t, work)
+			s.awaitProcessed(t, lines/2, limit(lines))
+			// A real file may be too short for the workers to be busy.
+			long := lines >= ordertest.LeastLines
+			held := s.killBusy(t, dies, long)
+			for long && held == 0 { // it released its last lock as it died
+				held = s.killBusy(t, s.startWorker(t, work), long)
+			}
+			t.Logf("killed after %d tasks, with %d locks", s.queueInfo(t).ProcessedTotal, held)
+			if err := <-enqueued; err != nil {
+				t.Fatal(err)
+			}
+			s.awaitEmpty(t, limit(lines))
+			if report := s.checkLedger(t, file); !report.OK() {
+				t.Errorf("the ledger does not agree with the file: %s", report)
+			}
+			survives.terminate(t)
+			recovered := strings.Count(survives.stderr.String(), "a task whose worker died or was cut off was put back")
+			t.Logf("%d tasks were put back", recovered)
+			if held > 0 && recovered == 0 {
+				t.Errorf("want the survivor to put back tasks that held %d locks, have none put back", held)
+			}
+		})
 	}
-	poll.Eventually(t, "2,000 tasks done", processed(2000))
-	leaves.terminate(t)
-	s.startWorker(t)
-	poll.Eventually(t, "6,000 tasks done", processed(6000))
-	if err := dies.cmd.Process.Kill(); err != nil {
+}
+
+// killBusy kills a worker, when it holds the lock of a task if it is to be busy. It
+// returns how many such locks the dead one holds: the worker had that many tasks.
+func (s *site) killBusy(t *testing.T, w *worker, busy bool) (held int) {
+	t.Helper()
+	rdb := s.redis.Client(t)
+	if busy {
+		poll.Eventually(t, "the worker to hold a lock", func() bool { return s.locksOf(t, rdb, w) > 0 })
+	}
+	if err := w.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-enqueued; err != nil {
+	<-w.done
+	return s.locksOf(t, rdb, w)
+}
+
+// locksOf returns how many locks a worker holds for its tasks.
+func (*site) locksOf(t *testing.T, rdb *redis.Client, w *worker) (held int) {
+	t.Helper()
+	holder := fmt.Sprintf("(pid %d)", w.cmd.Process.Pid)
+	keys := rdb.Scan(t.Context(), 0, "lock:*", 1000).Iterator()
+	var all []string
+	for keys.Next(t.Context()) {
+		all = append(all, keys.Val())
+	}
+	if err := keys.Err(); err != nil {
 		t.Fatal(err)
 	}
-	// asynq brings the tasks of the killed one back after up to 91 s.
-	s.awaitEmpty(t, 6*time.Minute)
-	if report := s.checkLedger(t, file); !report.OK() {
-		t.Errorf("the ledger does not agree with the file: %s", report)
+	if len(all) == 0 {
+		return 0
 	}
+	values, err := rdb.MGet(t.Context(), all...).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, value := range values {
+		text, _ := value.(string)
+		if strings.Contains(text, holder) && !strings.HasPrefix(all[i], "lock:siding-recovery:") {
+			held++
+		}
+	}
+	return held
 }

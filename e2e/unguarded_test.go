@@ -1,14 +1,12 @@
 package e2e
 
 import (
-	"bytes"
-	"compress/gzip"
 	"context"
-	"fmt"
-	"io"
+	"encoding/csv"
+	"errors"
 	"os"
 	"path/filepath"
-	"strings"
+	"strconv"
 	"testing"
 	"time"
 
@@ -17,7 +15,7 @@ import (
 
 	"github.com/sidingq/siding/internal/oracle"
 	"github.com/sidingq/siding/internal/orders"
-	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/orders/ordertest"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
@@ -29,40 +27,79 @@ import (
 // tell the two apart, or it proves nothing.
 func TestTheLedgerIsWrongWithoutTheGuard(t *testing.T) {
 	t.Parallel()
-	// The longest order, and all of the busiest customer.
-	part := linesWith(t, orderFile(t), func(line string) bool {
-		return strings.HasPrefix(line, "581219,") || strings.Contains(line, ",12748,")
-	})
-	for _, guarded := range []bool{true, false} {
-		name := "unguarded"
-		if guarded {
-			name = "guarded"
-		}
+	for name, file := range ordertest.Files(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			report, lines := runPart(t, part, guarded)
-			if guarded && (!report.OK() || lines != int64(report.Lines)) {
-				t.Errorf("want a ledger with %d lines that agrees, have %d: %s", report.Lines, lines, report)
-			}
-			if !guarded && (report.OK() || lines >= int64(report.Lines)) {
-				t.Errorf("want lost updates, have %d lines of %d: %s", lines, report.Lines, report)
-			}
+			part := contended(t, file(t))
+			t.Run("guarded", func(t *testing.T) {
+				t.Parallel()
+				if report, lines := runPart(t, part, startGuarded); !report.OK() || lines != report.Lines {
+					t.Errorf("want a ledger with %d lines that agrees, have %d: %s", report.Lines, lines, report)
+				}
+			})
+			t.Run("unguarded", func(t *testing.T) {
+				t.Parallel()
+				if report, lines := runPart(t, part, startUnguarded); report.OK() || lines >= report.Lines {
+					t.Errorf("want lost updates, have %d lines of %d: %s", lines, report.Lines, report)
+				}
+			})
 		})
 	}
 }
 
-// runPart enqueues the tasks of an order file, runs them, and returns what the
-// oracle says and how many lines the orders in the ledger have.
-func runPart(t *testing.T, part []byte, guarded bool) (report oracle.Report, lines int64) {
+// contended writes an order file whose tasks meet, from lines of any other: one
+// long order, and many short ones of the same customer. It returns its path.
+func contended(t *testing.T, file string) string {
 	t.Helper()
-	srv := redistest.Start(t)
-	l, err := ledger.Open(t.Context(), filepath.Join(t.TempDir(), "ledger.db"))
+	const long, short = 200, 50
+	rows := [][]string{ordertest.Header}
+	for len(rows) <= long+short {
+		before := len(rows)
+		for line := range fileLines(t, file) {
+			number := 1
+			if len(rows) > long {
+				number = len(rows)
+			}
+			rows = append(rows, []string{
+				strconv.Itoa(number), line.SKU, "", strconv.FormatInt(line.Quantity, 10), "2026-03-02T08:00:00", tasks.Money(line.Price).String(), "20001", "",
+			})
+			if len(rows) > long+short {
+				break
+			}
+		}
+		if len(rows) == before {
+			t.Fatalf("%s: want a line that can be used", file)
+		}
+	}
+	path := filepath.Join(t.TempDir(), "contended.csv")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(csv.NewWriter(f).WriteAll(rows), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// runPart enqueues the tasks of an order file, runs them on the server that start
+// starts, and returns what the oracle says and how many lines the orders in the
+// ledger have.
+func runPart(t *testing.T, file string, start func(*testing.T, string, *ledger.Ledger)) (report oracle.Report, lines int) {
+	t.Helper()
+	s := &site{redis: redistest.Start(t), ledger: filepath.Join(t.TempDir(), "ledger.db")}
+	l, err := ledger.Open(t.Context(), s.ledger)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.Close() })
-	client := newClient(t, srv.Client(t))
-	r, err := orders.NewReader(bytes.NewReader(part))
+	client := newClient(t, s.redis.Client(t))
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	r, err := orders.NewReader(f)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,28 +113,9 @@ func runPart(t *testing.T, part []byte, guarded bool) (report oracle.Report, lin
 		}
 		n++
 	}
-	cfg := tasks.Config{Work: time.Millisecond}
-	if guarded {
-		startGuarded(t, srv.Addr, l, cfg)
-	} else {
-		startUnguarded(t, srv.Addr, l, cfg)
-	}
-	s := &site{redis: srv}
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
-	defer cancel()
-	err = poll.Until(ctx, func() error {
-		if done := s.queueInfo(t).ProcessedTotal; done != n {
-			return fmt.Errorf("%d of %d tasks are done", done, n)
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	report, err = oracle.Check(t.Context(), l.DB(), oracle.Input{Lines: oracleLines(t, bytes.NewReader(part)), OpeningStock: tasks.OpeningStock})
-	if err != nil {
-		t.Fatal(err)
-	}
+	start(t, s.redis.Addr, l)
+	s.awaitProcessed(t, n, 2*time.Minute)
+	report = s.checkLedger(t, file)
 	if err := l.DB().QueryRowContext(t.Context(), "SELECT SUM(lines) FROM orders").Scan(&lines); err != nil {
 		t.Fatal(err)
 	}
@@ -105,13 +123,16 @@ func runPart(t *testing.T, part []byte, guarded bool) (report oracle.Report, lin
 	return report, lines
 }
 
-func startGuarded(t *testing.T, addr string, l *ledger.Ledger, cfg tasks.Config) {
+// work is how long a task takes: long enough for others to come between.
+const work = time.Millisecond
+
+func startGuarded(t *testing.T, addr string, l *ledger.Ledger) {
 	t.Helper()
 	server, err := queue.NewServer(&redis.UniversalOptions{Addrs: []string{addr}}, queue.ServerConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	tasks.Register(server, l, cfg)
+	tasks.Register(server, l, tasks.Config{Work: work})
 	if err := server.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -126,9 +147,9 @@ func startGuarded(t *testing.T, addr string, l *ledger.Ledger, cfg tasks.Config)
 
 // startUnguarded runs the tasks on a plain asynq server. All have the same
 // fencing token, as there is no lock to give out a better one.
-func startUnguarded(t *testing.T, addr string, l *ledger.Ledger, cfg tasks.Config) {
+func startUnguarded(t *testing.T, addr string, l *ledger.Ledger) {
 	t.Helper()
-	book := tasks.NewBook(l, cfg)
+	book := tasks.NewBook(l, tasks.Config{Work: work})
 	server := asynq.NewServer(asynq.RedisClientOpt{Addr: addr}, asynq.Config{
 		Concurrency: 20, TaskCheckInterval: 20 * time.Millisecond, LogLevel: asynq.FatalLevel,
 	})
@@ -144,29 +165,4 @@ func startUnguarded(t *testing.T, addr string, l *ledger.Ledger, cfg tasks.Confi
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Shutdown)
-}
-
-// linesWith returns the header of an order file and the lines that are wanted.
-func linesWith(t *testing.T, file string, want func(line string) bool) []byte {
-	t.Helper()
-	f, err := os.Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = f.Close() }()
-	unpacked, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := io.ReadAll(unpacked)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var part bytes.Buffer
-	for i, line := range strings.SplitAfter(string(text), "\n") {
-		if i == 0 || want(line) {
-			part.WriteString(line)
-		}
-	}
-	return part.Bytes()
 }

@@ -1,13 +1,9 @@
 package queue_test
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"io"
-	"maps"
-	"os"
-	"path/filepath"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -17,8 +13,9 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/internal/orders"
+	"github.com/sidingq/siding/internal/orders/ordertest"
 	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -115,52 +112,39 @@ func TestShardOfAnUnguardedTask(t *testing.T) {
 	}
 }
 
-// The resources of a real shop are spread evenly.
+// The resources of a shop are spread evenly.
 func TestSpreadOfResources(t *testing.T) {
 	t.Parallel()
-	codes := stockCodes(t)
-	b := setup(t)
-	for _, n := range []int{2, 10, 16} {
-		client := b.sharded(t, n)
-		counts := make(map[int]int)
-		for _, code := range codes {
-			counts[b.shard(t, client, job{Res: "sku:" + code}, queue.Options{})]++
-		}
-		mean := float64(len(codes)) / float64(n)
-		least, most := slices.Min(slices.Collect(maps.Values(counts))), slices.Max(slices.Collect(maps.Values(counts)))
-		t.Logf("%d stock codes on %d shards: %d to %d", len(codes), n, least, most)
-		if len(counts) != n || float64(least) < 0.75*mean || float64(most) > 1.25*mean {
-			t.Errorf("%d stock codes on %d shards: want %.0f each, have %d to %d", len(codes), n, mean, least, most)
-		}
-	}
-}
-
-// stockCodes returns the stock codes of the extract of the public data set. It
-// is no part of the project, so the test is skipped without it.
-func stockCodes(t *testing.T) []string {
-	t.Helper()
-	path := cmp.Or(os.Getenv("SIDING_ORDERS"), filepath.Join("..", "..", "shared", "data", "online_retail_extract.csv.gz"))
-	f, err := os.Open(path)
-	if errors.Is(err, os.ErrNotExist) && os.Getenv("SIDING_ORDERS") == "" {
-		t.Skipf("no order data at %s; SIDING_ORDERS may name another file", path)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = f.Close() })
-	r, err := orders.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	codes := make(map[string]bool)
-	for {
-		l, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return slices.Sorted(maps.Keys(codes))
-		}
-		if err == nil { // else a bad line
-			codes[l.SKU] = true
-		}
+	for name, file := range ordertest.Files(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if name == "real" {
+				verify.Long(t)
+			}
+			codes := make(map[string]bool)
+			for _, row := range ordertest.Rows(t, file(t)) {
+				codes[row[1]] = true
+			}
+			b := setup(t)
+			for _, n := range []int{2, 10, 16} {
+				client := b.sharded(t, n)
+				counts := make([]int, n)
+				for code := range codes {
+					counts[b.shard(t, client, job{Res: "sku:" + code}, queue.Options{})]++
+				}
+				mean := float64(len(codes)) / float64(n)
+				least, most := slices.Min(counts), slices.Max(counts)
+				t.Logf("%d stock codes on %d shards: %d to %d", len(codes), n, least, most)
+				// Six standard deviations, which chance exceeds once in 10^7 files.
+				bound := 6 * math.Sqrt(mean*(1-1/float64(n)))
+				if name == "real" {
+					bound = min(bound, mean/4)
+				}
+				if off := max(float64(most)-mean, mean-float64(least)); off > bound {
+					t.Errorf("%d stock codes on %d shards: want %.0f each, give or take %.0f, have %d to %d", len(codes), n, mean, bound, least, most)
+				}
+			}
+		})
 	}
 }
 

@@ -37,13 +37,18 @@ func Load(path string, env func(string) (string, bool), overrides ...Override) (
 // others are the variables of the environment that begin like settings but are
 // none: SIDING_CONFIG names the file; the rest belongs to the project's tests.
 func others(name string) bool {
-	return name == "SIDING_CONFIG" || name == "SIDING_ORDERS" || strings.HasPrefix(name, "SIDING_TEST_")
+	switch name {
+	case "SIDING_CONFIG", "SIDING_ORDERS", "SIDING_SEED", "SIDING_VERIFY":
+		return true
+	default:
+		return strings.HasPrefix(name, "SIDING_TEST_")
+	}
 }
 
 // CheckEnv returns an error that names every variable of environ (in the form
 // of os.Environ) that begins with SIDING_ and is no setting. SIDING_CONFIG, by
-// which programs find their file, and SIDING_ORDERS and SIDING_TEST_..., which
-// belong to the project's tests, are left alone.
+// which programs find their file, is left alone. So are SIDING_ORDERS,
+// SIDING_SEED, SIDING_VERIFY and SIDING_TEST_..., which belong to the tests.
 func CheckEnv(environ []string) error {
 	var known []string
 	for _, s := range Settings() {

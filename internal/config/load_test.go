@@ -237,7 +237,7 @@ func TestRelationsAreCheckedLast(t *testing.T) {
 
 func TestCheckEnv(t *testing.T) {
 	t.Parallel()
-	known := []string{"PATH=/bin", "SIDING_CONFIG=x", "SIDING_ORDERS=x", "SIDING_TEST_ANYTHING=x"}
+	known := []string{"PATH=/bin", "SIDING_CONFIG=x", "SIDING_ORDERS=x", "SIDING_SEED=x", "SIDING_VERIFY=x", "SIDING_TEST_ANYTHING=x"}
 	for _, s := range config.Settings() {
 		known = append(known, s.Env+"=x")
 	}

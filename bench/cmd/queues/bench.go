@@ -120,22 +120,14 @@ func (b *bench) run(ctx context.Context) error {
 	return nil
 }
 
-// makePlans drops the scenarios that cannot be had.
 func (b *bench) makePlans() error {
-	var kept []scenario
 	for _, s := range b.scenarios {
 		plan, err := s.plan(b.options)
-		switch {
-		case errors.Is(err, errSkipped):
-			b.say("%s is %v", s.name, err)
-			continue
-		case err != nil:
+		if err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
 		b.plans[s.name] = plan
-		kept = append(kept, s)
 	}
-	b.scenarios = kept
 	return nil
 }
 

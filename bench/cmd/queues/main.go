@@ -71,7 +71,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.IntVar(&o.rounds, "rounds", 3, "how often everything is measured")
 	flags.Float64Var(&o.scale, "scale", 1, "makes the scenarios smaller (or larger) by this `factor`")
 	flags.DurationVar(&o.limit, "limit", 20*time.Second, "ends each run; a contender that is not done by then is not tried again")
-	flags.StringVar(&o.orders, "orders", "", "`path` of the order file (default $SIDING_ORDERS)")
+	flags.StringVar(&o.orders, "orders", "", "`path` of the order file (default $SIDING_ORDERS, or one that is made up)")
 	flags.IntVar(&o.lines, "lines", 10_000, "how many lines of the order file are used")
 	flags.BoolVar(&o.json, "json", false, "write JSON lines and no table")
 	flags.StringVar(&o.plots, "plots", "", "write plots as SVG into this `folder`")

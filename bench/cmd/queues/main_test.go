@@ -17,6 +17,7 @@ import (
 	"github.com/sidingq/siding/bench/internal/trace"
 	"github.com/sidingq/siding/bench/internal/workload"
 	"github.com/sidingq/siding/internal/testenv/proc"
+	"github.com/sidingq/siding/internal/verify"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -24,17 +25,13 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // TestRun runs a few contenders in all scenarios, very small.
 func TestRun(t *testing.T) {
 	t.Parallel()
+	verify.Long(t)
 	proc.Find(t, "redis-server", "redis-server")
-	file := filepath.Join(t.TempDir(), "orders.csv")
-	const lines = "InvoiceNo,StockCode,Description,Quantity,InvoiceDate,UnitPrice,CustomerID,Country\n"
-	if err := os.WriteFile(file, []byte(lines+strings.Repeat("1,A,x,6,2010-12-01T08:26:00,2.55,17850,UK\n", 10)), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	plots := t.TempDir()
 	var out strings.Builder
 	args := []string{
 		"-rounds", "1", "-scale", "0.01", "-limit", "10s", "-contenders", "siding,asynq,asynq+redislock-spin",
-		"-orders", file, "-plots", plots,
+		"-plots", plots,
 	}
 	if err := run(t.Context(), args, &out, io.Discard); err != nil {
 		t.Fatal(err)
@@ -59,6 +56,7 @@ func TestRun(t *testing.T) {
 // the program says so and goes on.
 func TestOthers(t *testing.T) {
 	t.Parallel()
+	verify.Long(t)
 	proc.Find(t, "redis-server", "redis-server")
 	var out, log strings.Builder
 	args := []string{"-json", "-rounds", "1", "-scale", "0.01", "-limit", "10s", "-scenarios", "H,uncontended", "-contenders", "siding,sleep,river-100ms,bullmq-10ms,groupmq"}

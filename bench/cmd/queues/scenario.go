@@ -1,30 +1,24 @@
 package main
 
 import (
-	"cmp"
-	"errors"
-	"fmt"
-	"io/fs"
+	"bytes"
 	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/sidingq/siding/bench/internal/workload"
+	"github.com/sidingq/siding/internal/orders/ordertest"
 )
 
 // A scenario is one kind of work with what is measured of it.
 type scenario struct {
 	name  string
 	about string
-	// plan makes the work, smaller by the options' scale. An [errSkipped] says why it cannot.
+	// plan makes the work, smaller by the options' scale.
 	plan    func(options) (workload.Plan, error)
 	figures []figure
 }
 
 func (s scenario) called() string { return s.name }
-
-// errSkipped wraps why something cannot be measured here, which is no failure.
-var errSkipped = errors.New("skipped")
 
 func scenarios() []scenario {
 	scaled := func(plan func(float64) workload.Plan) func(options) (workload.Plan, error) {
@@ -73,20 +67,24 @@ func scenarios() []scenario {
 	}
 }
 
-// planOrders reads the order file that is named, or lies where the tests look for it.
+// planOrders reads the order file that is named, else the one that the tests find, else one made
+// up, which is always the same.
 func planOrders(o options) (workload.Plan, error) {
-	path := cmp.Or(o.orders, os.Getenv("SIDING_ORDERS"))
-	named := path != ""
-	if !named {
-		path = filepath.Join("..", "..", "shared", "data", "online_retail_extract.csv.gz")
+	lines := int(max(10, float64(o.lines)*o.scale))
+	path := o.orders
+	if path == "" {
+		var err error
+		if path, err = ordertest.Real(); err != nil {
+			return workload.Plan{}, err
+		}
 	}
-	file, err := os.Open(path) //nolint:gosec // whoever runs the program names the file
-	if errors.Is(err, fs.ErrNotExist) && !named {
-		return workload.Plan{}, fmt.Errorf("%w: no order file at %s; -orders or SIDING_ORDERS may name another", errSkipped, path)
+	if path == "" {
+		return workload.Orders(bytes.NewReader(ordertest.Generate(1, max(lines, ordertest.Lines))), lines)
 	}
+	file, err := os.Open(path)
 	if err != nil {
 		return workload.Plan{}, err
 	}
 	defer func() { _ = file.Close() }()
-	return workload.Orders(file, int(max(10, float64(o.lines)*o.scale)))
+	return workload.Orders(file, lines)
 }
