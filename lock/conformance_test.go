@@ -9,6 +9,7 @@ import (
 
 	"github.com/sidingq/siding/internal/embedded"
 	"github.com/sidingq/siding/internal/testenv/redistest"
+	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
 )
@@ -55,22 +56,48 @@ func TestConformance(t *testing.T) {
 	for name, start := range servers {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			conform(t, start(t), func(rdb redis.UniversalClient) lock.Store { return lock.Redis(rdb) })
+			if name != "redis" {
+				verify.Long(t)
+			}
+			locktest.Run(t, backend(t, start(t), plain))
 		})
 		if name == "cluster" || name == "sentinel" { // the one calls nobody, the other is a node as well
 			continue
 		}
 		t.Run(name+" calling", func(t *testing.T) {
 			t.Parallel()
-			conform(t, start(t), func(rdb redis.UniversalClient) lock.Store { return lock.RedisCalling(rdb, summonByName) })
+			verify.Long(t)
+			locktest.Run(t, backend(t, start(t), calling))
 		})
 	}
 }
 
-func conform(t *testing.T, open func(*testing.T) redis.UniversalClient, store func(redis.UniversalClient) lock.Store) {
+// TestSmoke runs the smallest part of the suite on all but the Redis that has run the whole.
+func TestSmoke(t *testing.T) {
+	t.Parallel()
+	for name, start := range servers {
+		if name == "redis" {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			locktest.Smoke(t, backend(t, start(t), plain))
+		})
+	}
+	t.Run("redis calling", func(t *testing.T) {
+		t.Parallel()
+		locktest.Smoke(t, backend(t, servers["redis"](t), calling))
+	})
+}
+
+func plain(rdb redis.UniversalClient) lock.Store   { return lock.Redis(rdb) }
+func calling(rdb redis.UniversalClient) lock.Store { return lock.RedisCalling(rdb, summonByName) }
+
+// backend is what the suite needs of a server.
+func backend(t *testing.T, open func(*testing.T) redis.UniversalClient, store func(redis.UniversalClient) lock.Store) locktest.Backend {
 	t.Helper()
 	admin := open(t)
-	locktest.Run(t, locktest.Backend{
+	return locktest.Backend{
 		Open: func(t *testing.T) lock.Store { t.Helper(); return store(open(t)) },
 		Put: func(t *testing.T, key, value string, ttl time.Duration) {
 			t.Helper()
@@ -84,7 +111,7 @@ func conform(t *testing.T, open func(*testing.T) redis.UniversalClient, store fu
 			}
 			return value
 		},
-	})
+	}
 }
 
 // put stores value, or deletes the key when it is "".

@@ -16,7 +16,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -29,15 +28,9 @@ import (
 	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/internal/testenv/redistest"
+	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
-)
-
-// The environment of these tests: for how long each history is made, in seconds,
-// and from what seed.
-const (
-	historySecondsEnv = "SIDING_TEST_HISTORY_SECONDS"
-	historySeedEnv    = "SIDING_TEST_HISTORY_SEED"
 )
 
 // crewEnv makes TestHelperCrew the process of a crew. It holds the crew as JSON.
@@ -78,22 +71,10 @@ func newHistory(t *testing.T) *history {
 		busy: true,
 		life: 2500 * time.Millisecond,
 	}
-	if text := os.Getenv(historySecondsEnv); text != "" {
-		seconds, err := strconv.ParseFloat(text, 64)
-		if err != nil || seconds <= 0 {
-			t.Fatalf("%s: want seconds above 0, have %q", historySecondsEnv, text)
-		}
-		h.life = time.Duration(seconds * float64(time.Second))
+	if verify.All() {
+		h.life = 5 * time.Second // so that no mistake stays hidden by chance
 	}
-	seed := rand.Uint64()
-	if text := os.Getenv(historySeedEnv); text != "" {
-		var err error
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatalf("%s: %v", historySeedEnv, err)
-		}
-	}
-	t.Logf("%s=%d", historySeedEnv, seed)
-	h.rng = rand.New(rand.NewPCG(seed, 0))
+	h.rng = rand.New(rand.NewPCG(verify.Seed(t), 0))
 	for i := range 3 {
 		h.keys = append(h.keys, fmt.Sprintf("%s:%d", t.Name(), i))
 	}
@@ -530,6 +511,7 @@ func TestHistoryOfAnEmptyServer(t *testing.T) {
 // had acknowledged, also releases.
 func TestHistoryOfAFailover(t *testing.T) {
 	t.Parallel()
+	verify.Long(t)
 	h := newHistory(t)
 	h.busy = false
 	sentinel := redistest.StartSentinel(t)

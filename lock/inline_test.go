@@ -12,6 +12,7 @@ import (
 
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/internal/testenv/redistest"
+	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -219,6 +220,7 @@ func TestCommandsOfAWait(t *testing.T) {
 // a rival has the lock.
 func TestHolderOnABlackHole(t *testing.T) {
 	t.Parallel()
+	verify.Long(t)
 	const trials, atOnce = 100, 20
 	cfg := lock.Config{TTL: time.Second, Margin: 300 * time.Millisecond, RenewEvery: 100 * time.Millisecond}
 	for range trials / atOnce {

@@ -175,6 +175,4 @@ var mistakes = []mutants.Mutant{
 }
 
 //nolint:paralleltest // see mutants.Run
-func TestMutants(t *testing.T) {
-	mutants.Run(t, mistakes, historySecondsEnv+"=4") // so that no mistake stays hidden by chance
-}
+func TestMutants(t *testing.T) { mutants.Run(t, mistakes) }

@@ -17,7 +17,7 @@ import (
 // lock, the holder that was cut off has been told.
 func TestBlackHole(t *testing.T) {
 	t.Parallel()
-	cfg := lock.Config{TTL: 1200 * time.Millisecond, Margin: 400 * time.Millisecond, RenewEvery: 100 * time.Millisecond}
+	cfg := lock.Config{TTL: 3 * time.Second, Margin: time.Second, RenewEvery: 100 * time.Millisecond}
 	for _, fault := range []struct {
 		name string
 		turn func(*locktest.Proxy, bool)

@@ -19,7 +19,7 @@ func suspend(t *testing.T, lease *lock.Lease, d time.Duration) {
 	start := before
 	*(*uint64)(unsafe.Pointer(&start)) -= uint64(d/time.Second) << 30
 	if start.Sub(before) != 0 || start.Round(0).Sub(before.Round(0)) != -d {
-		t.Skip("package time keeps its times in another way now")
+		t.Fatal("package time keeps its times in another way now")
 	}
 	lease.SetStart(start)
 }

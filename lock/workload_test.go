@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -29,19 +30,19 @@ type fleet struct {
 }
 
 // call calls the waiter of r, or whoever comes after it.
-func (f *fleet) call(ctx context.Context, r *lock.Reservation) error {
+func (f *fleet) call(ctx context.Context, rng *rand.Rand, r *lock.Reservation) error {
 	for r != nil {
 		f.mu.Lock()
 		bell := f.calls[r.Waiter]
 		f.mu.Unlock()
-		if bell == nil || rand.IntN(10) == 0 { // as if it could not come
+		if bell == nil || rng.IntN(10) == 0 { // as if it could not come
 			var err error
 			if r, err = f.PassOn(ctx, r); err != nil {
 				return err
 			}
 			continue
 		}
-		if rand.IntN(20) == 0 {
+		if rng.IntN(20) == 0 {
 			return nil // the caller died in between: the reservation lapses
 		}
 		if err := f.Called(ctx, r); err != nil {
@@ -58,7 +59,7 @@ func (f *fleet) call(ctx context.Context, r *lock.Reservation) error {
 }
 
 // run is the life of one task.
-func (f *fleet) run(ctx context.Context, name string) error {
+func (f *fleet) run(ctx context.Context, rng *rand.Rand, name string) error {
 	bell := make(chan struct{}, 1)
 	f.mu.Lock()
 	f.calls[name] = bell
@@ -70,7 +71,7 @@ func (f *fleet) run(ctx context.Context, name string) error {
 	}()
 	died := false
 	for {
-		locker, dies := f.Locker, !died && rand.IntN(20) == 0
+		locker, dies := f.Locker, !died && rng.IntN(20) == 0
 		if dies {
 			locker = f.mayDie.Locker
 		}
@@ -78,17 +79,17 @@ func (f *fleet) run(ctx context.Context, name string) error {
 		var busy *lock.BusyError
 		switch {
 		case errors.As(err, &busy):
-			if err := f.call(ctx, busy.Next); err != nil {
+			if err := f.call(ctx, rng, busy.Next); err != nil {
 				return err
 			}
 		case dies: // with the lock or with an answer too late; it comes again, as a crashed task does
 			died = true
 		case err == nil:
-			return f.work(ctx, lease)
+			return f.work(ctx, rng, lease)
 		default:
 			return err
 		}
-		timer := time.NewTimer(50*time.Millisecond + rand.N(50*time.Millisecond))
+		timer := time.NewTimer(50*time.Millisecond + time.Duration(rng.Int64N(int64(50*time.Millisecond))))
 		select {
 		case <-bell:
 		case <-timer.C:
@@ -100,7 +101,7 @@ func (f *fleet) run(ctx context.Context, name string) error {
 }
 
 // work checks that it is alone and that its fence is the highest so far.
-func (f *fleet) work(ctx context.Context, lease *lock.Lease) error {
+func (f *fleet) work(ctx context.Context, rng *rand.Rand, lease *lock.Lease) error {
 	if n := f.inside.Add(1); n != 1 {
 		return fmt.Errorf("want one holder, have %d", n)
 	}
@@ -112,7 +113,7 @@ func (f *fleet) work(ctx context.Context, lease *lock.Lease) error {
 	if err != nil {
 		return err
 	}
-	return f.call(ctx, r)
+	return f.call(ctx, rng, r)
 }
 
 // TestFleet runs all to success, one at a time, and leaves nothing behind that
@@ -121,6 +122,7 @@ func TestFleet(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
 		const workers, tasks = 20, 6
+		seed := verify.Seed(s)
 		f := &fleet{
 			setup:  s.with(lock.Config{Grace: 50 * time.Millisecond}),
 			mayDie: s.with(lock.Config{Grace: 50 * time.Millisecond, TTL: 100 * time.Millisecond}),
@@ -131,8 +133,9 @@ func TestFleet(t *testing.T) {
 		var all sync.WaitGroup
 		for w := range workers {
 			all.Go(func() {
+				rng := rand.New(rand.NewPCG(seed, uint64(w)))
 				for i := range tasks {
-					if err := f.run(ctx, fmt.Sprintf("task %d of %d", i, w)); err != nil {
+					if err := f.run(ctx, rng, fmt.Sprintf("task %d of %d", i, w)); err != nil {
 						s.Error(err)
 						return
 					}

@@ -3,6 +3,7 @@ package queue_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -76,8 +77,9 @@ func TestCalledToTheHead(t *testing.T) {
 			b.serve(t, queue.ServerConfig{Concurrency: 1}, st.run)
 			id := b.park(t, 1)[0]
 			worker := b.busyWorker(t, st)
-			for range backlog {
-				b.enqueue(t, note{})
+			notes := slices.Repeat([]queue.Job{{Task: note{}, Options: &queue.Options{Queue: b.queue}}}, backlog)
+			if _, err := b.client.EnqueueBatch(t.Context(), notes); err != nil {
+				t.Fatal(err)
 			}
 			if ownTimer { // the inspector's push is that of asynq's own timers
 				if err := b.inspector.RunTask(b.queue, id); err != nil {

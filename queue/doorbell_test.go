@@ -15,8 +15,10 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/internal/testenv/redistest"
+	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -66,9 +68,7 @@ func (b *bundle) calls(t *testing.T, commands ...string) (sum int) {
 func (b *bundle) over(t *testing.T, d time.Duration, commands ...string) int {
 	t.Helper()
 	before := b.calls(t, commands...)
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	<-timer.C
+	_ = sleep.For(t.Context(), d)
 	return b.calls(t, commands...) - before
 }
 
@@ -389,6 +389,9 @@ func TestDoorbellAfterAnOutage(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			if name == "silent" {
+				verify.Long(t)
+			}
 			b, server := setupAlone(t)
 			st, logs := newStage(t), newLogs(t)
 			b.serve(t, queue.ServerConfig{PollInterval: noPoll, Logger: logs.logger}, st.run)
@@ -444,18 +447,25 @@ func TestIdleServerShutsDown(t *testing.T) {
 	t.Parallel()
 	t.Run("server", func(t *testing.T) {
 		t.Parallel()
-		b, _ := setupAlone(t)
-		s := b.newServer(t, queue.ServerConfig{PollInterval: noPoll})
-		if err := s.Start(t.Context()); err != nil {
-			t.Fatal(err)
+		// A lane is held back for up to 1 s. Four lanes that waited for that would hardly end
+		// quickly, and not twice. A busy machine may be slow at times.
+		var took []time.Duration
+		for range 5 {
+			b, _ := setupAlone(t)
+			s := b.newServer(t, queue.ServerConfig{PollInterval: noPoll})
+			if err := s.Start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			b.awaitIdle(t, 1)
+			start := time.Now()
+			shutdown(t, s)
+			took = append(took, time.Since(start))
+			b.awaitIdle(t, 0)
 		}
-		b.awaitIdle(t, 1)
-		start := time.Now()
-		shutdown(t, s)
-		if took := time.Since(start); took > 500*time.Millisecond { // who is held back is for up to 1 s
+		slices.Sort(took)
+		if took[1] > 500*time.Millisecond {
 			t.Errorf("want it at once, have %v", took)
 		}
-		b.awaitIdle(t, 0)
 	})
 	t.Run("a team's own", func(t *testing.T) {
 		t.Parallel()
@@ -510,9 +520,7 @@ func TestDoorbellOfAnImpatientClient(t *testing.T) {
 			start := time.Now()
 			b.enqueue(t, b.job(n))
 			st.awaitRuns(n + 1)
-			if took := time.Since(start); took > 300*time.Millisecond {
-				t.Errorf("want it at once, have it after %v", took)
-			}
+			wantAtOnce(t, start)
 		}
 		if have := logs.lines("bells cannot be heard"); len(have) != 0 {
 			t.Errorf("want no warning, have %q", have)
@@ -540,9 +548,7 @@ func TestEveryQueueIsHeard(t *testing.T) {
 			start := time.Now()
 			b.enqueue(t, b.job(n), queue.Options{Queue: name})
 			st.awaitRuns(n + 1)
-			if took := time.Since(start); took > 500*time.Millisecond {
-				t.Errorf("%s: want it at once, have it after %v", name, took)
-			}
+			wantAtOnce(t, start)
 		}
 	})
 }

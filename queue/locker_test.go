@@ -17,6 +17,7 @@ import (
 
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/internal/testenv/redistest"
+	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
 	"github.com/sidingq/siding/lock/redlock"
@@ -141,13 +142,18 @@ func TestGivenLockerExcludes(t *testing.T) {
 	})
 	t.Run("on a quorum", func(t *testing.T) {
 		t.Parallel()
+		verify.Long(t)
 		givenLockerExcludes(t, quorum(t))
 	})
 }
 
 func givenLockerExcludes(t *testing.T, open func() lock.Store) {
 	t.Helper()
-	const tasks, resources = 30, 6
+	const resources = 6
+	tasks := 2 * resources
+	if verify.All() {
+		tasks = 5 * resources
+	}
 	b, st, j := setup(t), unfencedStage(t), &journal{}
 	fleet := func() *lock.Locker { return newLocker(t, open(), lock.Config{}) }
 	test := fleet()
@@ -465,6 +471,7 @@ func TestGivenLockerWithALine(t *testing.T) {
 // The task of a dead worker runs again once its lock has run out, uncharged, wherever the locks are.
 func TestGivenLockerRecovery(t *testing.T) {
 	t.Parallel()
+	verify.Long(t)
 	b, st, j, memory := setup(t), unfencedStage(t), &journal{}, locktest.NewMemory()
 	st.unsafe = true // the killed one's handler goes on
 	store := newLineless(memory)

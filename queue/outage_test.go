@@ -12,6 +12,7 @@ import (
 
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/internal/testenv/redistest"
+	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
@@ -66,6 +67,7 @@ func TestRedisRestartsWithItsData(t *testing.T) {
 // panics or spins, little is logged, and new tasks run.
 func TestRedisRestartsEmpty(t *testing.T) {
 	t.Parallel()
+	verify.Long(t)
 	server := redistest.Start(t)
 	b, st, logs := setupOn(t, redis.UniversalOptions{Addrs: []string{server.Addr}}), newStage(t), newLogs(t)
 	var asked atomic.Int32
@@ -163,6 +165,7 @@ func TestScriptsFlushedInMidRun(t *testing.T) {
 // the reason; they run when it can again.
 func TestLocksUnreachable(t *testing.T) {
 	t.Parallel()
+	verify.Long(t)
 	b, st := setup(t), newStage(t)
 	var away atomic.Bool
 	away.Store(true)

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
@@ -162,6 +163,9 @@ func TestKilledTasksThatAreNotSpared(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			if !tt.spared {
+				verify.Long(t) // watches for seconds that nothing happens
+			}
 			b, st, j := setup(t), newStage(t), &journal{}
 			st.unsafe = true
 			var victim mortal
@@ -200,6 +204,7 @@ func TestKilledTasksThatAreNotSpared(t *testing.T) {
 // so it runs although it is not to be retried.
 func TestTaskWhoseDequeueGotNoAnswer(t *testing.T) {
 	t.Parallel()
+	verify.Long(t)
 	b, st := setup(t), newStage(t)
 	var lost atomic.Bool
 	deaf := &plain{onTasks: func(_ context.Context, cmd redis.Cmder, send func() error) error {
@@ -255,6 +260,7 @@ func TestTaskComesBackToTheProcessOfItsZombie(t *testing.T) {
 // Many servers, one that looks. When it has gone, another does.
 func TestOneServerRecovers(t *testing.T) {
 	t.Parallel()
+	verify.Long(t)
 	b, st := setup(t), newStage(t)
 	type candidate struct {
 		plain

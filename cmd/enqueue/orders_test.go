@@ -16,6 +16,7 @@ import (
 	"github.com/sidingq/siding/internal/orders"
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/internal/testenv/redistest"
+	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/lock/locktest"
 )
 
@@ -225,6 +226,9 @@ func TestOrdersRedisGone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			if name == "frozen" {
+				verify.Long(t)
+			}
 			server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
 			slow := locktest.NewProxy(t, server.Addr)
 			slow.Delay(500 * time.Microsecond)

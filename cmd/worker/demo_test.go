@@ -17,6 +17,7 @@ import (
 
 	"github.com/sidingq/siding/internal/orders"
 	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/verify"
 )
 
 // demoLimit is far above the few seconds that a demo takes: with the race
@@ -25,6 +26,7 @@ const demoLimit = 4 * time.Minute
 
 func TestDemoOnce(t *testing.T) {
 	t.Parallel()
+	verify.Long(t)
 	w := start(t, "--demo", "--once", "--json", "--work", "2ms", "--http", "127.0.0.1:0", "--embedded-port", port(t, vacant(t)))
 	if have := w.wait(t, demoLimit); have != exitOK {
 		t.Fatalf("want exit status 0, have %d", have)
@@ -66,6 +68,7 @@ func TestDemoOnce(t *testing.T) {
 // task that an operator archives makes the demo a failure that says so.
 func TestDemoOnceFails(t *testing.T) {
 	t.Parallel()
+	verify.Long(t)
 	redisPort := port(t, vacant(t))
 	w := start(t, "--demo", "--once", "--json", "--work", "20ms", "--http", "127.0.0.1:0", "--embedded-port", redisPort)
 	var url []string
@@ -94,6 +97,7 @@ func TestDemoOnceFails(t *testing.T) {
 // and leaves nothing behind.
 func TestDemoServesUntilItIsStopped(t *testing.T) {
 	t.Parallel()
+	verify.Long(t)
 	taken := occupy(t)
 	w := start(t, "--demo", "--work", "2ms", "--http", taken, "--embedded-port", port(t, vacant(t)))
 	ctx, cancel := context.WithTimeout(t.Context(), demoLimit)

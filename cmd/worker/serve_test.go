@@ -147,7 +147,7 @@ func TestSIGTERMDrains(t *testing.T) {
 		orders[i] = fmt.Sprint(7001 + i/2) // two tasks each
 	}
 	enqueue(t, rdb, "default", orders...)
-	p := launch(t, settings(t, "--redis", server.Addr, "--concurrency", "4", "--work", "700ms", "--lock-ttl", "1m")...)
+	p := launch(t, settings(t, "--redis", server.Addr, "--concurrency", "4", "--work", "2s", "--lock-ttl", "1m")...)
 	base := "http://" + address(t, &p.stderr)
 	poll.Eventually(t, "running tasks", func() bool { return count(t, rdb, "default").Active > 0 })
 	p.signal(t, syscall.SIGTERM)

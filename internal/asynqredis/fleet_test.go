@@ -298,6 +298,7 @@ func (g *gate) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			if !g.beginRound() {
 				return g.nothing(cmd)
 			}
+			argv[0] = time.Now().Unix() // asynq took the time before it was held back
 		case len(keys) == 2 && suffixes(keys, ":retry", ":pending"):
 			err := next(ctx, cmd)
 			g.endRound(cmd)

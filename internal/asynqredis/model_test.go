@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -12,21 +11,22 @@ import (
 
 	"github.com/sidingq/siding/internal/asynqredis"
 	"github.com/sidingq/siding/internal/protocol"
+	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/lock"
 )
 
 // TestScriptsDoWhatTheModelDoes walks at random through the model of the protocol,
 // makes each of its moves with the real scripts, and then compares what Redis
-// holds with the model's state. SIDING_WALKS and SIDING_STEPS make more and longer
-// walks; a walk's number is its seed.
+// holds with the model's state.
 func TestScriptsDoWhatTheModelDoes(t *testing.T) {
 	t.Parallel()
-	walks, steps := number(t, "SIDING_WALKS", 4), number(t, "SIDING_STEPS", 400)
-	for seed := range walks {
-		t.Run(strconv.Itoa(seed), func(t *testing.T) {
+	walks, steps := extent()
+	seed := verify.Seed(t)
+	for n := range walks {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			t.Parallel()
 			w := newTwin(t)
-			w.rand = rand.New(rand.NewPCG(uint64(seed), 2))
+			w.rand = rand.New(rand.NewPCG(seed, n))
 			for w.made < steps && !t.Failed() {
 				resources := []uint8{0, 0, 0}
 				if w.rand.IntN(2) == 0 {
@@ -48,6 +48,7 @@ func TestScriptsDoWhatTheModelDoes(t *testing.T) {
 // script.
 func TestScriptsDoWhatTheModelDoesInAllCircumstances(t *testing.T) {
 	t.Parallel()
+	verify.Long(t)
 	w, seen := newTwin(t), map[string]bool{}
 	for _, m := range []*protocol.Model{
 		{Resources: []uint8{0, 0}, Workers: 2, Faults: 1, Recovers: true, Symmetric: true},

@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/asynqredis"
+	"github.com/sidingq/siding/internal/testenv/poll"
 )
 
 // An attempt whose task asynq has given to another since changes nothing.
@@ -77,13 +78,10 @@ func TestSupersededAttemptOfTheSameProcessChangesNothing(t *testing.T) {
 					f := store(t)
 					w := f.worker(t)
 					id := f.enqueue(t)
-					tick := time.NewTicker(time.Millisecond)
-					defer tick.Stop()
 					again := func() *turn {
 						// Leases are known to the second.
-						for began := time.Now().Unix(); time.Now().Unix() == began; {
-							receive(t, tick.C, "a tick")
-						}
+						began := time.Now().Unix()
+						poll.Eventually(t, "another second", func() bool { return time.Now().Unix() != began })
 						f.lapse(t, id)
 						f.recoverLapsed(t, nil)
 						f.runNow(t, id)

@@ -4,51 +4,43 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
 	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/sidingq/siding/internal/verify"
 )
 
 // TestRandomWalk makes moves at random, ours and asynq's own, and after each
 // compares Redis with a model of what should be there by now. A walk that fails
-// prints its last steps; its number is its seed. SIDING_WALKS and SIDING_STEPS
-// make more and longer ones.
+// prints its last steps.
 func TestRandomWalk(t *testing.T) {
 	t.Parallel()
-	walks, steps := number(t, "SIDING_WALKS", 4), number(t, "SIDING_STEPS", 400)
-	for seed := range walks {
-		t.Run(strconv.Itoa(seed), func(t *testing.T) {
-			t.Parallel()
-			for where, store := range stores() {
-				t.Run(where, func(t *testing.T) {
-					t.Parallel()
-					f := store(t)
-					w := newWalk(t, f, uint64(seed))
-					for i := 0; i < steps && !t.Failed(); i++ {
-						w.step(t)
-					}
-					w.end(t)
-				})
-			}
-		})
+	walks, steps := extent()
+	seed := verify.Seed(t)
+	for n := range walks {
+		for where, store := range stores() {
+			t.Run(fmt.Sprint(n, " ", where), func(t *testing.T) {
+				t.Parallel()
+				w := newWalk(t, store(t), rand.New(rand.NewPCG(seed, n)))
+				for i := 0; i < steps && !t.Failed(); i++ {
+					w.step(t)
+				}
+				w.end(t)
+			})
+		}
 	}
 }
 
-func number(t *testing.T, env string, otherwise int) int {
-	t.Helper()
-	text := os.Getenv(env)
-	if text == "" {
-		return otherwise
+// extent returns how many walks a test makes, and how long they are.
+func extent() (walks uint64, steps int) {
+	if verify.All() {
+		return 6, 800
 	}
-	n, err := strconv.Atoi(text)
-	if err != nil {
-		t.Fatalf("%s: want a number, have %q", env, text)
-	}
-	return n
+	return 2, 200
 }
 
 // A walk is a queue, two workers on it, and what the queue should look like.
@@ -79,10 +71,10 @@ type modelTask struct {
 	reason         string
 }
 
-func newWalk(t *testing.T, f *fleet, seed uint64) *walk {
+func newWalk(t *testing.T, f *fleet, random *rand.Rand) *walk {
 	t.Helper()
 	w := &walk{
-		f: f, rand: rand.New(rand.NewPCG(seed, 1)), workers: []*worker{f.worker(t), f.worker(t)},
+		f: f, rand: random, workers: []*worker{f.worker(t), f.worker(t)},
 		tasks: map[string]*modelTask{}, moves: map[string]int{},
 	}
 	w.enqueue(t) // from now on asynq knows the queue

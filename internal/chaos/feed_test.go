@@ -18,6 +18,7 @@ import (
 // A feed enqueues the tasks of a run and remembers them.
 type feed struct {
 	seed      uint64
+	brief     bool
 	rdb       redis.UniversalClient
 	inspector *asynq.Inspector
 
@@ -25,9 +26,11 @@ type feed struct {
 	tasks map[string]*chaos.Task
 }
 
-func newFeed(seed uint64, rdb redis.UniversalClient) *feed {
+// newFeed returns a feed of all tasks of the seed, or briefly of those that Siding
+// brings back in seconds, whatever becomes of their worker.
+func newFeed(seed uint64, brief bool, rdb redis.UniversalClient) *feed {
 	return &feed{
-		seed: seed, rdb: rdb, inspector: asynq.NewInspectorFromRedisClient(rdb),
+		seed: seed, brief: brief, rdb: rdb, inspector: asynq.NewInspectorFromRedisClient(rdb),
 		tasks: make(map[string]*chaos.Task),
 	}
 }
@@ -35,10 +38,13 @@ func newFeed(seed uint64, rdb redis.UniversalClient) *feed {
 // run keeps so many tasks waiting until ctx ends.
 func (f *feed) run(ctx context.Context) {
 	const (
-		waiting  = 500
 		glance   = 100 * time.Millisecond
 		patience = 2 * time.Second // with one enqueue
 	)
+	waiting := 500
+	if f.brief {
+		waiting = 200 // so that they are soon done
+	}
 	for n := uint64(0); ctx.Err() == nil; _ = sleep.For(ctx, glance) {
 		have, _, err := f.unfinished()
 		if err != nil {
@@ -53,6 +59,9 @@ func (f *feed) run(ctx context.Context) {
 		for range waiting - have {
 			task, job := chaos.NewTask(f.seed, n)
 			n++
+			if f.brief && (task.Resource == "" || task.Fate == chaos.FateFlaky) {
+				continue
+			}
 			// Before the answer comes, an operator may have found and deleted it.
 			task.Unknown = true
 			f.mu.Lock()

@@ -25,18 +25,28 @@ const (
 	// brings back what it has lost sight of after a minute and a half, and tries
 	// again up to three quarters of a minute later.
 	patience = 200 * time.Second
-	// settle is for how long tasks go on to be enqueued after the last fault.
-	settle = 10 * time.Second
+	// settle is for how long tasks go on to be enqueued after the last fault, and
+	// briefly in a brief run.
+	settle, briefly = 10 * time.Second, 2 * time.Second
 	// moreGoroutines is how many more than a new worker an old one may have: those
 	// of connections, not of tasks.
 	moreGoroutines = 20
 	mostMemory     = 500 << 20 // bytes; the race detector takes its share
 )
 
+// A plan says what a run is to do.
+type plan struct {
+	seed     uint64
+	scenario chaos.Scenario
+	length   time.Duration // of the faults
+	// brief leaves out the tasks that only asynq brings back.
+	brief bool
+}
+
 // A run is one fleet on one site.
 type run struct {
-	scenario chaos.Scenario
-	seed     uint64
+	plan
+
 	site     site
 	ledger   *chaos.Ledger
 	fleet    *fleet
@@ -50,9 +60,9 @@ type run struct {
 	faults []chaos.Fault
 }
 
-func newRun(t *testing.T, s chaos.Scenario, seed uint64) *run {
+func newRun(t *testing.T, p plan) *run {
 	t.Helper()
-	r := &run{scenario: s, seed: seed, site: newSite(t, s)}
+	r := &run{plan: p, site: newSite(t, p.scenario)}
 	dsn := pgtest.DSN(t)
 	var err error
 	if r.ledger, err = chaos.OpenLedger(dsn); err != nil {
@@ -63,26 +73,32 @@ func newRun(t *testing.T, s chaos.Scenario, seed uint64) *run {
 		t.Fatal(err)
 	}
 	addrs, master := r.site.reach()
-	r.fleet = newFleet(t, chaos.Settings{Addrs: addrs, MasterName: master, Ledger: dsn, Concurrency: concurrency}, fleetSize)
-	r.feed = newFeed(seed, r.site.client())
+	r.fleet = newFleet(t, chaos.Settings{
+		Addrs: addrs, MasterName: master, Ledger: dsn, Concurrency: concurrency, RecoverAll: p.brief,
+	}, fleetSize)
+	r.feed = newFeed(p.seed, p.brief, r.site.client())
 	r.operator = &operator{rdb: r.site.client(), inspector: r.feed.inspector, feed: r.feed}
 	r.baseline = r.fleet.goroutines()
 	return r
 }
 
-// do injects faults for so long, waits until all is done, and checks it.
-func (r *run) do(t *testing.T, length time.Duration) *chaos.Report {
+// do injects the faults, waits until all is done, and checks it.
+func (r *run) do(t *testing.T) *chaos.Report {
 	t.Helper()
 	start := chaos.Now()
 	feeding, stop := context.WithCancel(t.Context())
 	defer stop()
 	var fed, lanes sync.WaitGroup
 	fed.Go(func() { r.feed.run(feeding) })
-	for _, plan := range chaos.Plan(r.seed, r.scenario, length) {
-		lanes.Go(func() { r.inject(t, start, length, plan) })
+	for _, faults := range chaos.Plan(r.seed, r.scenario, r.length) {
+		lanes.Go(func() { r.inject(t, start, faults) })
 	}
 	lanes.Wait()
-	_ = sleep.For(t.Context(), settle)
+	if r.brief {
+		_ = sleep.For(t.Context(), briefly)
+	} else {
+		_ = sleep.For(t.Context(), settle)
+	}
 	stop()
 	fed.Wait()
 	if err := r.operator.unpause(t.Context()); err != nil {
@@ -108,10 +124,10 @@ func (r *run) do(t *testing.T, length time.Duration) *chaos.Report {
 
 // inject injects the faults of a lane, one after another. One that is late leaves
 // less time for the rest.
-func (r *run) inject(t *testing.T, start, length time.Duration, plan []chaos.Injection) {
+func (r *run) inject(t *testing.T, start time.Duration, faults []chaos.Injection) {
 	t.Helper()
-	for _, i := range plan {
-		if sleep.For(t.Context(), start+i.At-chaos.Now()) != nil || t.Failed() || chaos.Now() > start+length {
+	for _, i := range faults {
+		if sleep.For(t.Context(), start+i.At-chaos.Now()) != nil || t.Failed() || chaos.Now() > start+r.length {
 			return
 		}
 		if err := r.injectOne(t.Context(), i, func(text string) {

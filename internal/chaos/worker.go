@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -29,6 +30,9 @@ type Settings struct {
 	Ledger      string   `json:"ledger"`
 	Journal     string   `json:"journal"`
 	Concurrency int      `json:"concurrency"`
+	// RecoverAll leaves no guarded task to asynq's own recovery, however often its
+	// worker dies and even if it is not to be retried.
+	RecoverAll bool `json:"recover_all,omitempty"`
 }
 
 // A Pulse is what a running worker says of itself, a line of JSON at a time.
@@ -89,11 +93,16 @@ func (w *worker) start(ctx context.Context, s Settings, logger *slog.Logger) (*q
 	for _, name := range Queues {
 		weights[name] = 1
 	}
+	var recovery queue.Recovery
+	if s.RecoverAll {
+		recovery = queue.Recovery{Crashes: math.MaxInt32, NoRetries: true}
+	}
 	server, err := queue.NewServer(&redis.UniversalOptions{Addrs: s.Addrs, MasterName: s.MasterName}, queue.ServerConfig{
 		Queues:          weights,
 		Concurrency:     s.Concurrency,
 		TimerInterval:   100 * time.Millisecond,
 		ShutdownTimeout: 2 * time.Second,
+		Recovery:        recovery,
 		// A margin for a machine that has more to do than it can.
 		Lock:   lock.Config{TTL: TTL, RenewEvery: TTL / 4, Margin: TTL / 4},
 		Logger: logger,

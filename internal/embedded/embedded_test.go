@@ -48,7 +48,7 @@ func TestTTLRunsOut(t *testing.T) {
 		ttl  time.Duration
 	}{
 		{"short", 50 * time.Millisecond},
-		{"long", 5 * time.Second},
+		{"long", 2 * time.Second},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

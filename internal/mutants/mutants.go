@@ -6,11 +6,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/sidingq/siding/internal/verify"
 )
 
 // A Mutant is a package with one mistake: an edit that replaces a text that is in the
@@ -23,28 +25,30 @@ type Mutant = struct {
 }
 
 // Run makes each mistake in a copy of the package under test, and wants it found by all
-// the tests that are named for it. Without a mistake they have to succeed. They run with
-// env in their environment. The caller's test is not parallel: builds would slow down the
-// tests beside it, of which some race with a clock.
-func Run(t *testing.T, mistakes []Mutant, env ...string) {
+// the tests that are named for it. Without a mistake they have to succeed. At the end it
+// logs which mistakes make test finds as well. The caller's test is not parallel: builds
+// would slow down the tests beside it, of which some race with a clock.
+func Run(t *testing.T, mistakes []Mutant) {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("builds the package many times")
-	}
+	verify.Long(t)
 	gotool, err := exec.LookPath("go")
 	if err != nil {
-		t.Skip("needs the go tool")
+		t.Fatal(err)
 	}
 	var all []string
 	for _, m := range mistakes {
 		all = append(all, m.Found...)
 	}
-	output := runTests(t, os.Args[0], all, env)
+	output := runTests(t, os.Args[0], all, environInVerify)
 	for _, test := range all {
 		if !strings.Contains(output, "--- PASS: "+test+" (") {
 			t.Fatalf("want %s to succeed without a mistake, have:\n%s", test, output)
 		}
 	}
+	var inTest tally
+	t.Cleanup(func() {
+		t.Logf("of %d mistakes make test finds %d, and not: %q", len(mistakes), inTest.found, inTest.missed)
+	})
 	const builders = 2
 	slots := make(chan struct{}, builders) // the tests mostly wait, so that they need none
 	for _, m := range mistakes {
@@ -55,13 +59,37 @@ func Run(t *testing.T, mistakes []Mutant, env ...string) {
 				defer func() { <-slots }()
 				return build(t, gotool, m)
 			}()
-			output := runTests(t, program, m.Found, env)
+			output := runTests(t, program, m.Found, environInVerify)
 			for _, test := range m.Found {
 				if !strings.Contains(output, "--- FAIL: "+test+" (") {
 					t.Errorf("want the mistake found by %s, have:\n%s", test, output)
 				}
 			}
+			inTest.count(m.Name, strings.Contains(runTests(t, program, m.Found, environInTest), "--- FAIL: "))
 		})
+	}
+}
+
+// What tests have in their environment in make verify, and in make test.
+const (
+	environInVerify = "SIDING_VERIFY=1"
+	environInTest   = "SIDING_VERIFY="
+)
+
+// A tally counts the mistakes that were found, and has those that were not.
+type tally struct {
+	mu     sync.Mutex
+	found  int
+	missed []string
+}
+
+func (t *tally) count(name string, found bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if found {
+		t.found++
+	} else {
+		t.missed = append(t.missed, name)
 	}
 }
 
@@ -109,22 +137,19 @@ func build(t *testing.T, gotool string, m Mutant) (program string) {
 	return program
 }
 
-// runTests runs the named tests of a test program and returns what it said.
-func runTests(t *testing.T, program string, names, env []string) string {
+// runTests runs the named tests of a test program, with env in its environment, and
+// returns what it said.
+func runTests(t *testing.T, program string, names []string, env string) string {
 	t.Helper()
 	patterns := make([]string, len(names))
 	for i, name := range names {
-		parts := strings.Split(name, "/")
-		for j, part := range parts {
-			parts[j] = "^" + regexp.QuoteMeta(part) + "$"
-		}
-		patterns[i] = strings.Join(parts, "/")
+		patterns[i] = verify.Pattern(name)
 	}
 	const longest = 2 * time.Minute
 	ctx, cancel := context.WithTimeout(t.Context(), longest)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, "-test.v", "-test.run="+strings.Join(patterns, "|")) //nolint:gosec // that is what was built
-	cmd.Env = append(os.Environ(), env...)
+	cmd.Env = append(os.Environ(), env)
 	out, err := cmd.CombinedOutput()
 	if ctx.Err() != nil {
 		t.Errorf("want an end of the tests within %v: %v", longest, err)

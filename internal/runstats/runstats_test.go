@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sidingq/siding/internal/runstats"
+	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -47,11 +48,12 @@ func TestSummary(t *testing.T) {
 // The figures must agree with those of the sorted values.
 func TestQuantiles(t *testing.T) {
 	t.Parallel()
+	rng := rand.New(rand.NewPCG(verify.Seed(t), 0))
 	for _, most := range []time.Duration{31 * time.Microsecond, time.Millisecond, 10 * time.Second, 250 * time.Hour} {
 		var c runstats.Collector
 		values := make([]time.Duration, 10_000)
 		for i := range values {
-			values[i] = time.Microsecond + rand.N(most)
+			values[i] = time.Microsecond + time.Duration(rng.Int64N(int64(most)))
 			c.Observe(queue.Event{Kind: queue.EventAcquired, HandOff: values[i]})
 		}
 		slices.Sort(values)

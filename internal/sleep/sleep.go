@@ -8,6 +8,9 @@ import (
 
 // For returns nil after d. If ctx ends first it returns the cause of that at once.
 func For(ctx context.Context, d time.Duration) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

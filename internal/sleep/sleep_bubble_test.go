@@ -23,6 +23,7 @@ func TestFor(t *testing.T) {
 		{"no time", 0, time.Hour, 0, nil},
 		{"the context ends first", 2 * time.Hour, time.Hour, time.Hour, errEnded},
 		{"the context has ended", time.Hour, 0, 0, errEnded},
+		{"the context has ended, no time", 0, 0, 0, errEnded},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()

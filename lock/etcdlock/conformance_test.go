@@ -7,6 +7,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/sidingq/siding/internal/testenv/etcdtest"
+	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/etcdlock"
 	"github.com/sidingq/siding/lock/locktest"
@@ -15,9 +16,22 @@ import (
 // TestConformance runs the suite of lock/locktest on a real etcd.
 func TestConformance(t *testing.T) {
 	t.Parallel()
+	verify.Long(t)
+	locktest.Run(t, backend(t))
+}
+
+// TestSmoke runs the smallest part of it.
+func TestSmoke(t *testing.T) {
+	t.Parallel()
+	locktest.Smoke(t, backend(t))
+}
+
+// backend is what the suite needs of an etcd.
+func backend(t *testing.T) locktest.Backend {
+	t.Helper()
 	server := etcdtest.Start(t)
 	admin := connect(t, server.Addr)
-	locktest.Run(t, locktest.Backend{
+	return locktest.Backend{
 		Open: func(t *testing.T) lock.Store { t.Helper(); return etcdlock.New(connect(t, server.Addr)) },
 		Put: func(t *testing.T, key, value string, ttl time.Duration) {
 			t.Helper()
@@ -25,7 +39,7 @@ func TestConformance(t *testing.T) {
 		},
 		Value:   func(t *testing.T, key string) string { t.Helper(); return holderOf(t, admin, key) },
 		NoNames: true,
-	})
+	}
 }
 
 // lineOf is where the keys of a lock are.

@@ -18,7 +18,7 @@ var mistakes = []mutants.Mutant{
 		"the lock is the session's, whoever was first", "store.go",
 		"if holder = found.Kvs[0]; ses.is(holder) {",
 		"if holder = found.Kvs[0]; true {",
-		[]string{"TestConformance/crowd"},
+		[]string{"TestConformance/crowd", "TestSmoke/crowd"},
 	},
 	{
 		"a try that is refused writes", "store.go",
@@ -30,7 +30,7 @@ var mistakes = []mutants.Mutant{
 		"a renewal does not look at the key", "store.go",
 		"case !ses.is(holder):\n\t\treturn lock.ErrLost\n\t}\n\treturn nil",
 		"case holder == nil && key == \"\":\n\t\treturn lock.ErrLost\n\t}\n\treturn nil",
-		[]string{"TestConformance/10_renewal_of_a_key_that_is_gone"},
+		[]string{"TestConformance/10_renewal_of_a_key_that_is_gone", "TestSmoke/renewal_of_a_key_that_is_gone"},
 	},
 	{
 		"what is written is not tied to the lock", "owner.go",

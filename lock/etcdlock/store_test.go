@@ -12,6 +12,7 @@ import (
 
 	"github.com/sidingq/siding/internal/testenv/etcdtest"
 	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/etcdlock"
 )
@@ -58,6 +59,7 @@ func TestTTLInWholeSeconds(t *testing.T) {
 // TestFenceSurvivesARestart of the server.
 func TestFenceSurvivesARestart(t *testing.T) {
 	t.Parallel()
+	verify.Long(t)
 	server := etcdtest.Start(t)
 	client := connect(t, server.Addr)
 	locker, _ := lockerOn(t, client, lock.Config{})
@@ -76,6 +78,7 @@ func TestFenceSurvivesARestart(t *testing.T) {
 // TestNothingIsLeftBehind, whatever an acquisition comes to.
 func TestNothingIsLeftBehind(t *testing.T) {
 	t.Parallel()
+	verify.Long(t)
 	server := etcdtest.Start(t)
 	admin := connect(t, server.Addr)
 	locker, _ := lockerOn(t, connect(t, server.Addr), lock.Config{})
@@ -117,6 +120,7 @@ func TestReleaseIsSentAgain(t *testing.T) {
 // TestServerHangs: a call is given up by its own time, and not taken for anything else.
 func TestServerHangs(t *testing.T) {
 	t.Parallel()
+	verify.Long(t)
 	server := etcdtest.Start(t)
 	locker, _ := lockerOn(t, connect(t, server.Addr), lock.Config{})
 	held := take(t, locker, "held")

@@ -16,11 +16,17 @@ import (
 func contextEndsWhileWaiting(s *suite) {
 	holder := s.take(s.locker(lock.Config{}))
 	for _, wait := range []lock.Wait{lock.InLine(), lock.Fixed(5 * time.Millisecond)} {
-		ctx, cancel := context.WithTimeout(s.Context(), 50*time.Millisecond)
+		w := s.waitsAs(lock.Config{}, wait)
+		w.leave()
+		if err := within(s, "the end of the wait", w.err); !errors.Is(err, context.Canceled) || !errors.Is(err, lock.ErrBusy) {
+			s.Errorf("cancelled: want the context's error and ErrBusy, have %v", err)
+		}
+		// Long enough for the first answer on a busy machine.
+		ctx, cancel := context.WithTimeout(s.Context(), 2*time.Second)
 		_, err := s.locker(lock.Config{}).With(lock.Options{Wait: wait}).Acquire(ctx, s.res)
 		cancel()
 		if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, lock.ErrBusy) {
-			s.Errorf("want the context's error and ErrBusy, have %v", err)
+			s.Errorf("in time: want the context's error and ErrBusy, have %v", err)
 		}
 	}
 	s.release(holder)
@@ -74,7 +80,7 @@ func callIsLost(s *suite) {
 	holder := s.take(s.locker(brief))
 	locker, network := s.faulty(brief)
 	network.Set(Only(Call, Refuse))
-	w := s.waitsIn(locker)
+	w := s.waitsIn(locker.With(lock.Options{Wait: lock.InLine()}))
 	poll.Eventually(s.T, "the waiter's first try", func() bool { return len(network.SentAt(Acquire, time.Time{})) > 0 })
 	s.settle(network)
 	s.release(holder)
@@ -225,6 +231,7 @@ func lineIsServedInOrder(s *suite) {
 func placeCountsFromTheArrival(s *suite) {
 	holder := s.take(s.locker(lock.Config{}))
 	locker, network := s.faulty(lock.Config{})
+	locker = locker.With(lock.Options{Wait: lock.InLine()})
 	tries := func(n int) {
 		s.Helper()
 		poll.Eventually(s.T, "its try", func() bool { return len(network.SentAt(Acquire, time.Time{})) >= n })

@@ -41,19 +41,35 @@ func Run(t *testing.T, b Backend) {
 		if c.needs == fences && b.NoFence || c.needs == line && b.NoLine || c.needs == names && (b.NoLine || b.NoNames) {
 			continue
 		}
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			run := func(t *testing.T) {
-				t.Helper()
-				c.run(&suite{T: t, Backend: b, res: t.Name()})
-			}
-			if b.FakeTime {
-				synctest.Test(t, run)
-			} else {
-				run(t)
-			}
-		})
+		b.check(t, c.name, c.run)
 	}
+}
+
+// Smoke checks three cases of [Run], in a second or two. An answer is lost and the
+// call is sent again. The key of a lock is gone when it is renewed. Processes with
+// many goroutines each take and release a lock, and wait for it in all ways.
+func Smoke(t *testing.T, b Backend) {
+	t.Helper()
+	b.check(t, "reply lost and sent again", replyLostAndSentAgain)
+	b.check(t, "renewal of a key that is gone", renewalOfAKeyThatIsGone)
+	b.check(t, "crowd", crowd)
+}
+
+// check runs one case as a subtest.
+func (b Backend) check(t *testing.T, name string, run func(*suite)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) {
+		t.Parallel()
+		check := func(t *testing.T) {
+			t.Helper()
+			run(&suite{T: t, Backend: b, res: t.Name()})
+		}
+		if b.FakeTime {
+			synctest.Test(t, check)
+		} else {
+			check(t)
+		}
+	})
 }
 
 // patience bounds every wait for something that must happen; only a case that
@@ -214,8 +230,14 @@ type waiting struct {
 // waits starts to wait in line for the lock, and returns once it does.
 func (s *suite) waits(cfg lock.Config) *waiting {
 	s.Helper()
+	return s.waitsAs(cfg, lock.InLine())
+}
+
+// waitsAs starts to wait in the given way, and returns after the first refusal.
+func (s *suite) waitsAs(cfg lock.Config, how lock.Wait) *waiting {
+	s.Helper()
 	locker, network := s.faulty(cfg)
-	w := s.waitsIn(locker)
+	w := s.waitsIn(locker.With(lock.Options{Wait: how}))
 	poll.Eventually(s.T, "the waiter's first try", func() bool { return len(network.SentAt(Acquire, time.Time{})) > 0 })
 	s.settle(network)
 	return w
@@ -227,11 +249,12 @@ func (s *suite) settle(network *Network) {
 	poll.Eventually(s.T, "an idle network", network.idle)
 }
 
+// waitsIn starts to wait for the lock as the locker does.
 func (s *suite) waitsIn(locker *lock.Locker) *waiting {
 	ctx, cancel := context.WithCancel(s.Context())
 	w := &waiting{lease: make(chan *lock.Lease, 1), err: make(chan error, 1), leave: cancel}
 	go func() {
-		lease, err := locker.With(lock.Options{Wait: lock.InLine()}).Acquire(ctx, s.res)
+		lease, err := locker.Acquire(ctx, s.res)
 		if err != nil {
 			w.err <- err
 		} else {

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
 	"github.com/sidingq/siding/lock/redlock"
@@ -12,8 +13,19 @@ import (
 // TestConformance runs the suite of lock/locktest on five servers.
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	f := startFleet(t, 5)
-	locktest.Run(t, locktest.Backend{
+	verify.Long(t)
+	locktest.Run(t, backend(startFleet(t, 5)))
+}
+
+// TestSmoke runs the smallest part of it.
+func TestSmoke(t *testing.T) {
+	t.Parallel()
+	locktest.Smoke(t, backend(startFleet(t, 5)))
+}
+
+// backend is what the suite needs of servers.
+func backend(f *fleet) locktest.Backend {
+	return locktest.Backend{
 		NoFence: true,
 		NoLine:  true,
 		Open:    func(t *testing.T) lock.Store { t.Helper(); return f.in(t).store(patient) },
@@ -33,7 +45,7 @@ func TestConformance(t *testing.T) {
 			t.Helper()
 			return onMost(f.servers, func(i int) string { return f.in(t).value(i, key) })
 		},
-	})
+	}
 }
 
 // onMost returns the value that most of those nodes have that have one. An expired lock may

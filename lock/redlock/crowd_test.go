@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sidingq/siding/internal/sleep"
+	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -39,11 +40,18 @@ func (b *believers) leave(lease *lock.Lease) {
 	}
 }
 
+// below returns a random time that is shorter than limit.
+func below(rng *rand.Rand, limit time.Duration) time.Duration {
+	return time.Duration(rng.Int64N(int64(limit)))
+}
+
 // TestCrowdUnderFaults: while nodes are killed, restarted at once and stopped, sometimes most
 // of them, at most one of many processes believes that it holds the lock. Afterwards each gets it.
 func TestCrowdUnderFaults(t *testing.T) {
 	t.Parallel()
+	verify.Long(t)
 	const processes, faults = 4, 8
+	seed := verify.Seed(t)
 	f := startFleet(t, 5)
 	f.voteForLocksOf(brief.TTL)
 	quick := careful // so that much happens
@@ -51,9 +59,10 @@ func TestCrowdUnderFaults(t *testing.T) {
 	ctx, over := ctxOf(t), make(chan struct{})
 	var b believers
 	var all sync.WaitGroup
-	for range processes {
+	for number := range processes {
 		locker := lockerOn(t, f.store(quick), brief).With(lock.Options{Wait: lock.Fixed(5 * time.Millisecond)})
 		all.Go(func() {
+			rng := rand.New(rand.NewPCG(seed, uint64(number)))
 			for last := false; !last; {
 				select {
 				case <-over:
@@ -70,9 +79,9 @@ func TestCrowdUnderFaults(t *testing.T) {
 				if err := b.enter(lease); err != nil {
 					t.Error(err)
 				}
-				takes := rand.N(30 * time.Millisecond)
-				if rand.N(10) == 0 {
-					takes = brief.TTL + rand.N(brief.TTL)
+				takes := below(rng, 30*time.Millisecond)
+				if rng.IntN(10) == 0 {
+					takes = brief.TTL + below(rng, brief.TTL)
 				}
 				_ = sleep.For(lease.Keep(ctx), takes)
 				b.leave(lease)
@@ -80,17 +89,18 @@ func TestCrowdUnderFaults(t *testing.T) {
 			}
 		})
 	}
+	rng := rand.New(rand.NewPCG(seed, processes))
 	for range faults {
-		i := rand.N(len(f.servers))
-		if rand.N(2) == 0 {
+		i := rng.IntN(len(f.servers))
+		if rng.IntN(2) == 0 {
 			if err := f.servers[i].Revive(ctx); err != nil {
 				t.Error(err)
 			}
 		}
 		f.servers[i].Pause()
-		_ = sleep.For(ctx, rand.N(brief.TTL))
+		_ = sleep.For(ctx, below(rng, brief.TTL))
 		f.servers[i].Resume()
-		_ = sleep.For(ctx, rand.N(brief.TTL))
+		_ = sleep.For(ctx, below(rng, brief.TTL))
 	}
 	f.voteForLocksOf(brief.TTL)
 	close(over)
@@ -106,17 +116,19 @@ func TestCrowdUnderFaults(t *testing.T) {
 func TestContendersWhoTryOnce(t *testing.T) {
 	t.Parallel()
 	const processes, rounds = 8, 5
+	seed := verify.Seed(t)
 	f := startFleet(t, 5)
 	var b believers
 	var all sync.WaitGroup
 	ctx := ctxOf(t)
-	for range processes {
+	for number := range processes {
 		locker := f.process(lock.Config{})
 		all.Go(func() {
+			rng := rand.New(rand.NewPCG(seed, uint64(number)))
 			for had := 0; had < rounds; {
 				lease, err := locker.Acquire(ctx, f.Name())
 				if errors.Is(err, lock.ErrBusy) && ctx.Err() == nil {
-					_ = sleep.For(ctx, rand.N(5*time.Millisecond))
+					_ = sleep.For(ctx, below(rng, 5*time.Millisecond))
 					continue
 				}
 				if err != nil {

@@ -109,7 +109,7 @@ var mistakes = []mutants.Mutant{
 		"a claim that is sent again is refused", "acquire.lua",
 		"if value ~= ARGV[1] then",
 		"if true then",
-		[]string{"TestConformance/03_reply_lost_and_sent_again"},
+		[]string{"TestConformance/03_reply_lost_and_sent_again", "TestSmoke/reply_lost_and_sent_again"},
 	},
 	{
 		"release does not compare", "release.lua",

@@ -23,9 +23,7 @@ func TestMinorityInTrouble(t *testing.T) {
 			t.Run(fmt.Sprintf("%d %s", n, trouble.name), func(t *testing.T) {
 				t.Parallel()
 				f := startFleet(t, 5)
-				quick := patient
-				quick.NodeTimeout /= 2
-				holder, rival := lockerOn(t, f.store(quick), lock.Config{}), lockerOn(t, f.store(quick), lock.Config{})
+				holder, rival := f.process(lock.Config{}), f.process(lock.Config{})
 				held := f.take(holder)
 				for i := range n {
 					trouble.hit(f, 2*i)

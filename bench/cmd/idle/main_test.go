@@ -9,6 +9,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/sidingq/siding/internal/testenv/proc"
+	"github.com/sidingq/siding/internal/verify"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -16,6 +17,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // TestRun watches small fleets for a moment.
 func TestRun(t *testing.T) {
 	t.Parallel()
+	verify.Long(t)
 	proc.Find(t, "redis-server", "redis-server")
 	var out strings.Builder
 	if err := run(t.Context(), []string{"-json", "-watch", "300ms", "-servers", "2"}, &out, io.Discard); err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sidingq/siding/internal/testenv/proc"
 	"github.com/sidingq/siding/internal/testenv/redistest"
+	"github.com/sidingq/siding/internal/verify"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -22,6 +23,7 @@ var small = []string{"-rounds", "1", "-ops", "3", "-handoffs", "1", "-waiters", 
 // TestRun runs every contender in every case, on a Redis of its own.
 func TestRun(t *testing.T) {
 	t.Parallel()
+	verify.Long(t)
 	proc.Find(t, "redis-server", "redis-server")
 	var out strings.Builder
 	if err := run(t.Context(), small, &out, io.Discard); err != nil {

@@ -158,7 +158,13 @@ func TestTwoAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.close()
-	if err := b.run(t.Context()); err == nil || !strings.Contains(err.Error(), "asynq, H: two at once on hot") {
+	// Whether two tasks meet is up to the machine.
+	for range 10 {
+		if err = b.run(t.Context()); err != nil {
+			break
+		}
+	}
+	if err == nil || !strings.Contains(err.Error(), "asynq, H: two at once on hot") {
 		t.Errorf("want two at once noticed, have %v", err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/sidingq/siding/internal/testenv/proc"
+	"github.com/sidingq/siding/internal/verify"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -22,6 +23,7 @@ var small = []string{"-rounds", "1", "-ops", "1", "-handoffs", "1", "-waiters", 
 // node hangs.
 func TestRun(t *testing.T) {
 	t.Parallel()
+	verify.Long(t)
 	proc.Find(t, "redis-server", "redis-server")
 	proc.Find(t, "etcd-server", "etcd")
 	var take []string

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/sidingq/siding/internal/testenv/proc"
+	"github.com/sidingq/siding/internal/verify"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -19,6 +20,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // TestRun measures everything, of a few tasks.
 func TestRun(t *testing.T) {
 	t.Parallel()
+	verify.Long(t)
 	proc.Find(t, "redis-server", "redis-server")
 	var out strings.Builder
 	args := strings.Fields("-json -tasks 120 -resources 1,12,120 -watch 200ms -handoffs 5")

@@ -37,11 +37,7 @@ func RunCluster(ctx context.Context, members int) ([]*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	servers, err := newCluster(ctx, program, members)
-	if err != nil {
-		return nil, err
-	}
-	return servers, start(ctx, servers)
+	return run(ctx, program, members, func(*Server) {})
 }
 
 // Start runs a server until the test's cleanup.
@@ -54,22 +50,45 @@ func Start(tb testing.TB) *Server {
 // off from each other.
 func StartCluster(tb testing.TB, members int) []*Server {
 	tb.Helper()
-	servers, err := newCluster(tb.Context(), proc.Find(tb, debianPackage, name), members)
+	servers, err := run(tb.Context(), proc.Find(tb, debianPackage, name), members, func(s *Server) {
+		s.peers = locktest.NewProxy(tb, s.peer)
+	})
 	if err != nil {
 		tb.Fatal(err)
 	}
 	for _, s := range servers {
-		s.peers = locktest.NewProxy(tb, s.peer)
 		tb.Cleanup(func() { s.StopAfter(tb) })
-	}
-	if err := start(tb.Context(), servers); err != nil {
-		tb.Fatal(err)
 	}
 	return servers
 }
 
 // The program, and what to install for it.
 const name, debianPackage = "etcd", "etcd-server"
+
+// run starts a cluster. It calls prepare for each member before the member starts.
+// After an error no member runs.
+func run(ctx context.Context, program string, members int, prepare func(*Server)) ([]*Server, error) {
+	// Nothing reserves a port between its choice and the server's bind. If somebody
+	// else takes one in between, run tries a new cluster with other ports.
+	const attempts = 10
+	var err error
+	for range attempts {
+		var servers []*Server
+		if servers, err = newCluster(ctx, program, members); err != nil {
+			break
+		}
+		for _, s := range servers {
+			prepare(s)
+		}
+		if err = start(ctx, servers); err == nil {
+			return servers, nil
+		}
+		if !strings.Contains(err.Error(), "address already in use") {
+			break
+		}
+	}
+	return nil, err
+}
 
 func newCluster(ctx context.Context, program string, members int) (servers []*Server, err error) {
 	for range members {
@@ -97,6 +116,8 @@ func start(ctx context.Context, servers []*Server) error {
 		cluster = append(cluster, s.name()+"="+s.advertised())
 	}
 	errs := make([]error, len(servers))
+	starting, giveUp := context.WithCancel(ctx)
+	defer giveUp()
 	var all sync.WaitGroup
 	for i, s := range servers {
 		s.Args = []string{
@@ -105,7 +126,11 @@ func start(ctx context.Context, servers []*Server) error {
 			"--listen-peer-urls", "http://" + s.peer, "--initial-advertise-peer-urls", s.advertised(),
 			"--initial-cluster", strings.Join(cluster, ","), "--initial-cluster-token", servers[0].Dir,
 		}
-		all.Go(func() { errs[i] = s.Server.Start(ctx) }) // none is healthy without others
+		all.Go(func() { // none is healthy without others
+			if errs[i] = s.Start(starting); errs[i] != nil {
+				giveUp()
+			}
+		})
 	}
 	all.Wait()
 	err := errors.Join(errs...)

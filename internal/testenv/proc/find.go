@@ -32,7 +32,7 @@ func Look(debianPackage string, names ...string) (string, error) {
 			return slices.Max(matches), nil
 		}
 	}
-	return "", fmt.Errorf("%v: not found; install it (on Debian: apt-get install %s)", names, debianPackage)
+	return "", fmt.Errorf("%q: not found; install it (on Debian: apt-get install %s)", names, debianPackage)
 }
 
 // Find is Look for tests: it skips a test whose program is missing. Where the
@@ -46,7 +46,7 @@ func Find(tb testing.TB, debianPackage string, names ...string) string {
 	case os.Getenv("CI") != "":
 		tb.Fatal(err)
 	default:
-		tb.Skip(err)
+		tb.Skip(err) //nolint:forbidigo // this is what others call
 	}
 	return path
 }

@@ -225,5 +225,8 @@ func (c *child) end(by syscall.Signal) {
 	if err := c.process.Signal(by); err != nil {
 		_ = c.process.Kill() // it has ended, or the system has no such signal
 	}
+	const stuck = 20 * time.Second
+	timer := time.AfterFunc(stuck, func() { _ = c.process.Kill() })
+	defer timer.Stop()
 	<-c.exited
 }

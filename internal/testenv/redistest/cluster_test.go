@@ -6,6 +6,7 @@ import (
 
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/internal/testenv/redistest"
+	"github.com/sidingq/siding/internal/verify"
 )
 
 func TestClusterServesAllSlots(t *testing.T) {
@@ -34,6 +35,7 @@ func TestClusterOfOne(t *testing.T) {
 
 func TestClusterFailsOver(t *testing.T) {
 	t.Parallel()
+	verify.Long(t)
 	c := redistest.StartCluster(t, 3)
 	c.AddReplica(t, 0)
 	client := c.Client(t)
@@ -47,6 +49,7 @@ func TestClusterFailsOver(t *testing.T) {
 
 func TestSentinelFailsOver(t *testing.T) {
 	t.Parallel()
+	verify.Long(t)
 	s := redistest.StartSentinel(t)
 	client := s.Client(t)
 	if err := client.Set(t.Context(), "k", "v", 0).Err(); err != nil {

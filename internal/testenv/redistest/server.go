@@ -74,7 +74,7 @@ func run(ctx context.Context, program string, clients *tls.Config, args []string
 			break
 		}
 		s.Args = s.commandLine(args)
-		if err = s.Server.Start(ctx); err == nil {
+		if err = s.Start(ctx); err == nil {
 			return s, nil
 		}
 		if !bytes.Contains(s.Log(), []byte("Address already in use")) {

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/sidingq/siding/internal/testenv/etcdtest"
+	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/etcdlock"
 )
@@ -20,6 +21,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestExample(t *testing.T) {
 	t.Parallel()
+	verify.Long(t)
 	servers := etcdtest.StartCluster(t, 3)
 	var out strings.Builder
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
