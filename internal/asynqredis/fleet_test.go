@@ -294,8 +294,8 @@ func (g *gate) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 				g.dequeued <- reply{call: cmd.Args(), err: err}
 			}
 			return err
-		case len(keys) == 2 && suffixes(keys, ":scheduled", ":pending") && first:
-			if !g.beginRound() {
+		case len(keys) == 2 && suffixes(keys, ":scheduled", ":pending"):
+			if first && !g.beginRound() {
 				return g.nothing(cmd)
 			}
 			argv[0] = time.Now().Unix() // asynq took the time before it was held back
