@@ -70,6 +70,10 @@ type redisStore struct {
 // context's deadline only with ContextTimeoutEnabled; a call to a Redis that hangs
 // otherwise returns after the client's ReadTimeout, once for each of its retries.
 // No guarantee rests on that, but how soon an Acquire returns does.
+//
+// A client of a Cluster reloads once a minute which master has which slots, and for so long
+// may know no other master than one that has died. Set ClusterStateReloadInterval to a
+// second; redis.UniversalOptions cannot, but queue.Redis makes such a client of them.
 func Redis(rdb redis.Scripter) Store { return newRedis(rdb, nobodySummons) }
 
 // RedisCalling returns a [Store] like that of [Redis] which calls waiters in the same

@@ -35,8 +35,8 @@ type Client struct {
 }
 
 // NewClient checks the configuration and returns a client on rdb, which it does not
-// close. Set ContextTimeoutEnabled on rdb, so that the deadline of a context bounds calls
-// to a Redis that hangs.
+// close. Make rdb with [Redis], or set ContextTimeoutEnabled on it, so that the deadline of
+// a context bounds calls to a Redis that hangs.
 func NewClient(rdb redis.UniversalClient, cfg ClientConfig) (*Client, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err

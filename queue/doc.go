@@ -33,6 +33,11 @@
 // servers, spread a queue over several asynq queues by the resources of its tasks:
 // those of one resource share a shard.
 //
+// When a master dies, its queues and resources rest until a replica has taken its place and
+// the clients know it. Those that [NewServer] and [Redis] make know it within about a second.
+// Others may take a minute: set ClusterStateReloadInterval of redis.ClusterOptions. A lock
+// whose release the dead master did not answer rests until its TTL is over.
+//
 // # Locks elsewhere
 //
 // A server or guard that is given a [lock.Locker] takes its locks with that, wherever

@@ -50,7 +50,7 @@ func Example() {
 		log.Fatal(err)
 	}
 
-	rdb := redis.NewUniversalClient(opts)
+	rdb := queue.Redis(opts)
 	defer func() { _ = rdb.Close() }()
 	client, err := queue.NewClient(rdb, queue.ClientConfig{})
 	if err != nil {
@@ -67,6 +67,49 @@ func Example() {
 	// Output:
 	// auditing 536365 fenced: true
 	// shutdown: <nil>
+}
+
+// An ownConn has asynq make clients by queue.Redis.
+type ownConn struct{ opts *redis.UniversalOptions }
+
+func (c ownConn) MakeRedisClient() any { return queue.Redis(c.opts) }
+
+// On a Redis Cluster, asynq's servers and clients need such clients as the guard does.
+func ExampleRedis() {
+	redisServer, err := miniredis.Run() // stands in for a node of the Cluster
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer redisServer.Close()
+	opts := &redis.UniversalOptions{Addrs: []string{redisServer.Addr()}, IsClusterMode: true}
+
+	rdb := queue.Redis(opts)
+	defer func() { _ = rdb.Close() }()
+	guard, err := queue.NewGuard(rdb, queue.GuardConfig{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	server := asynq.NewServer(guard.Conn(ownConn{opts}), guard.Wrap(asynq.Config{LogLevel: asynq.FatalLevel}))
+	done := make(chan struct{})
+	if err := server.Start(guard.Middleware(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
+		close(done)
+		return nil
+	}))); err != nil {
+		log.Fatal(err)
+	}
+
+	client := asynq.NewClient(queue.Ringing(ownConn{opts}))
+	if _, err := client.Enqueue(asynq.NewTask("order:audit", nil)); err != nil {
+		log.Fatal(err)
+	}
+	<-done
+	_ = client.Close()
+
+	server.Shutdown()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	fmt.Println("all locks released:", guard.Wait(ctx) == nil)
+	// Output: all locks released: true
 }
 
 // A team that has its own asynq program adds the guard to it in four places:

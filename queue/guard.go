@@ -106,8 +106,9 @@ type Guard struct {
 }
 
 // NewGuard returns a guard that keeps its locks on rdb, unless it is given a Locker. rdb
-// must reach the Redis that the tasks are in; the guard does not close it. Set
-// ContextTimeoutEnabled on rdb, so that calls to a Redis that hangs end in time.
+// must reach the Redis that the tasks are in; the guard does not close it. Make it with
+// [Redis], or set ContextTimeoutEnabled on it, so that calls to a Redis that hangs end in
+// time.
 func NewGuard(rdb redis.Scripter, cfg GuardConfig) (*Guard, error) {
 	if cfg.Overrun < 0 {
 		return nil, fmt.Errorf("queue: overrun: want more than 0, have %v", cfg.Overrun)

@@ -50,7 +50,7 @@ func (p *plain) serve(t *testing.T, b *bundle, st *stage) {
 func (p *plain) start(t *testing.T, b *bundle, fn asynq.HandlerFunc) {
 	t.Helper()
 	logs := newLogs(t)
-	locks := redis.NewUniversalClient(b.opts)
+	locks := queue.Redis(b.opts)
 	t.Cleanup(func() { _ = locks.Close() })
 	locks.AddHook(p.onLocks)
 	if p.guardConfig.Logger == nil {
@@ -70,7 +70,7 @@ func (p *plain) start(t *testing.T, b *bundle, fn asynq.HandlerFunc) {
 	}
 	cfg.Logger = plainLogger{logs.logger}
 	conn := asynq.RedisConnOpt(connOf(func() any {
-		client := redis.NewUniversalClient(b.opts)
+		client := queue.Redis(b.opts)
 		client.AddHook(p.inFront) // the first one added is the nearest to asynq
 		return client
 	}))

@@ -337,7 +337,7 @@ func TestRecoveryOfTheQueuesOfALaterServer(t *testing.T) {
 
 	later := *b
 	later.queue += ".later"
-	server := asynq.NewServer(p.guard.Conn(connOf(func() any { return redis.NewUniversalClient(b.opts) })), p.guard.Wrap(asynq.Config{
+	server := asynq.NewServer(p.guard.Conn(connOf(func() any { return queue.Redis(b.opts) })), p.guard.Wrap(asynq.Config{
 		Queues:            map[string]int{later.queue: 1, b.queue: 1},
 		TaskCheckInterval: 10 * time.Millisecond,
 		LogLevel:          asynq.FatalLevel,

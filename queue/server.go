@@ -155,15 +155,14 @@ const (
 type route func(ctx context.Context, payload []byte) error
 
 // NewServer checks the configuration; it does not connect yet. The server makes its
-// own clients from opts, one for the locks and its other calls, one for the doorbell and
-// one for each lane, and closes them on Shutdown. ContextTimeoutEnabled is set on all of them.
+// own clients from opts by [Redis], one for the locks and its other calls, one for the doorbell
+// and one for each lane, and closes them on Shutdown.
 func NewServer(opts *redis.UniversalOptions, cfg ServerConfig) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
-	o := *opts
-	o.ContextTimeoutEnabled = true
+	o := *opts // the doorbell's client is made later
 	s := &Server{cfg: cfg, routes: make(map[string]route), locks: newClient(o, cfg.Concurrency)}
 	var err error
 	s.guard, err = NewGuard(s.locks, GuardConfig{
@@ -199,7 +198,7 @@ func newClient(o redis.UniversalOptions, concurrency int) redis.UniversalClient 
 	if o.PoolSize == 0 {
 		o.PoolSize = concurrency + 10
 	}
-	return redis.NewUniversalClient(&o)
+	return Redis(&o)
 }
 
 // lanesOf shares the work out among asynq servers that have all else in common. Where they

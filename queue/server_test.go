@@ -172,8 +172,8 @@ func TestRedisUnreachable(t *testing.T) {
 			t.Parallel()
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
-			opts := &redis.UniversalOptions{Addrs: []string{addr}, ContextTimeoutEnabled: true}
-			rdb := redis.NewUniversalClient(opts)
+			opts := &redis.UniversalOptions{Addrs: []string{addr}}
+			rdb := queue.Redis(opts)
 			t.Cleanup(func() { _ = rdb.Close() })
 			start := time.Now()
 			if _, err := newClient(t, rdb).Enqueue(ctx, job{Res: "order:1"}, nil); err == nil || !strings.HasPrefix(err.Error(), "queue: enqueue test:job: ") {

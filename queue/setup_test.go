@@ -77,7 +77,7 @@ func setup(t *testing.T) *bundle {
 func setupByHand(t *testing.T) *bundle {
 	t.Helper()
 	cluster := redistest.StartCluster(t, 1)
-	return setupOn(t, redis.UniversalOptions{Addrs: slices.Clone(cluster.Addrs), IsClusterMode: true})
+	return setupOn(t, redis.UniversalOptions{Addrs: cluster.Addrs, IsClusterMode: true})
 }
 
 // inBothWays runs a test where the scripts of the lock call waiters, and where the guard does.
@@ -94,9 +94,8 @@ func inBothWays(t *testing.T, run func(*testing.T, *bundle)) {
 // setupOn returns a bundle on a server of the test's own.
 func setupOn(t *testing.T, o redis.UniversalOptions) *bundle {
 	t.Helper()
-	o.ContextTimeoutEnabled = true
 	opts := &o
-	rdb := redis.NewUniversalClient(opts)
+	rdb := queue.Redis(opts)
 	t.Cleanup(func() { _ = rdb.Close() })
 	locker, err := lock.New(lock.Redis(rdb), lock.Config{})
 	if err != nil {

@@ -14,7 +14,9 @@ import (
 )
 
 // Conn returns opt with the guard's hook on the connections that it makes. Call it
-// before [Guard.Wrap], and for each asynq.Server anew.
+// before [Guard.Wrap], and for each asynq.Server anew. On a Redis Cluster opt should make
+// clients by [Redis], see its example: those of asynq.RedisClusterClientOpt may ask a master
+// that has died for a minute, as that has no setting for it.
 func (g *Guard) Conn(opt asynq.RedisConnOpt) asynq.RedisConnOpt {
 	g.connectBell(func() (redis.UniversalClient, bool) {
 		client, ok := opt.MakeRedisClient().(redis.UniversalClient)
@@ -30,7 +32,8 @@ func (g *Guard) hooked(client redis.UniversalClient) redis.UniversalClient {
 }
 
 // Ringing returns opt for asynq's clients, schedulers and inspectors: idle servers with a
-// doorbell then take at once what these put into a queue.
+// doorbell then take at once what these put into a queue. On a Redis Cluster opt should make
+// clients by [Redis], see [Guard.Conn].
 func Ringing(opt asynq.RedisConnOpt) asynq.RedisConnOpt {
 	return changed(opt, func(made redis.UniversalClient) redis.UniversalClient { return asynqredis.NewRinger(made) })
 }

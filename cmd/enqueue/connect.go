@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/config"
+	"github.com/sidingq/siding/queue"
 )
 
 const (
@@ -99,6 +100,7 @@ func clientOptions(settings config.Redis) (*redis.UniversalOptions, error) {
 	// The second attempt gets over a connection that was closed while idle.
 	opts.MaxRetries = 1
 	opts.DialerRetries = 1
+	opts.MaxRedirects = 3 // in a Cluster, where the third attempt asks who is the master by then
 	opts.ClientName = "siding-enqueue"
 	return opts, nil
 }
@@ -110,7 +112,7 @@ func connect(ctx context.Context, settings config.Redis) (redis.UniversalClient,
 	if err != nil {
 		return nil, err
 	}
-	client := redis.NewUniversalClient(opts)
+	client := queue.Redis(opts)
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if err := client.Ping(ctx).Err(); err != nil {

@@ -14,13 +14,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"golang.org/x/sys/unix"
 
 	"github.com/sidingq/siding/internal/config"
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock/locktest"
+	"github.com/sidingq/siding/queue"
 	"github.com/sidingq/siding/tasks"
 )
 
@@ -149,7 +149,7 @@ func TestSilentHost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client := redis.NewUniversalClient(opts)
+	client := queue.Redis(opts)
 	t.Cleanup(func() { _ = client.Close() })
 	start := time.Now()
 	_, err = newClient(t, client).Enqueue(t.Context(), tasks.AuditOrder{Order: "1"}, nil)

@@ -100,7 +100,7 @@ func (m *member) takeTasks(ctx context.Context) error {
 func (m *member) checkRedis(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	client := redis.NewUniversalClient(m.redis)
+	client := queue.Redis(m.redis)
 	defer func() { _ = client.Close() }() // nothing is in flight by then
 	found, err := queue.CheckRedis(ctx, client)
 	for _, f := range found {

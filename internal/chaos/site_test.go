@@ -21,6 +21,7 @@ import (
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock/locktest"
+	"github.com/sidingq/siding/queue"
 )
 
 // A site is the Redis of a run, and its faults.
@@ -276,7 +277,9 @@ func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	const masters = 3
 	nodes := redistest.StartCluster(t, masters)
-	c := &cluster{rdb: nodes.Client(t), nodes: make(map[*redistest.Server]*redis.Client)}
+	c := &cluster{nodes: make(map[*redistest.Server]*redis.Client)}
+	c.rdb = queue.Redis(&redis.UniversalOptions{Addrs: nodes.Addrs}).(*redis.ClusterClient) //nolint:errcheck,forcetypeassert // it has several addresses
+	t.Cleanup(func() { _ = c.rdb.Close() })
 	for i := range masters {
 		c.shards = append(c.shards, [2]*redistest.Server{nodes.Nodes[i], nodes.AddReplica(t, i)})
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/config"
+	"github.com/sidingq/siding/queue"
 )
 
 // put writes a file and returns its path.
@@ -87,7 +88,7 @@ func TestOptionsMakeTheRightClient(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		client := redis.NewUniversalClient(opts)
+		client := queue.Redis(opts)
 		if _, have := client.(*redis.ClusterClient); have != test.wantCluster {
 			t.Errorf("%s: want a cluster client: %t, have %T", name, test.wantCluster, client)
 		}

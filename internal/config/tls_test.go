@@ -8,10 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/sidingq/siding/internal/config"
 	"github.com/sidingq/siding/internal/testenv/redistest"
+	"github.com/sidingq/siding/queue"
 )
 
 // Over TLS the settings let in whom they should, on both sides.
@@ -67,7 +66,7 @@ func TestTLS(t *testing.T) {
 				t.Fatal(err)
 			}
 			opts.MaxRetries, opts.DialerRetries = -1, 1
-			client := redis.NewUniversalClient(opts)
+			client := queue.Redis(opts)
 			defer func() { _ = client.Close() }()
 			err = client.Ping(t.Context()).Err()
 			if test.want == nil && err != nil || test.want != nil && !test.want(err) {

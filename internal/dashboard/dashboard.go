@@ -6,6 +6,8 @@ import (
 
 	"github.com/hibiken/asynqmon"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/queue"
 )
 
 // RootPath is where the asynq dashboard's pages are.
@@ -78,9 +80,9 @@ func New(cfg Config) (*Handler, error) {
 // Close closes the dashboard's connections to Redis.
 func (h *Handler) Close() error { return h.close() }
 
-// connection hands our options to asynqmon. asynq's own option types know
+// connection hands our clients to asynqmon. asynq's own option types know
 // neither ContextTimeoutEnabled nor all timeouts.
 type connection struct{ opts *redis.UniversalOptions }
 
 // MakeRedisClient implements asynq.RedisConnOpt.
-func (c connection) MakeRedisClient() any { return redis.NewUniversalClient(c.opts) }
+func (c connection) MakeRedisClient() any { return queue.Redis(c.opts) }

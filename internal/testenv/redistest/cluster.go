@@ -13,6 +13,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// NodeTimeout is how long a node of a [Cluster] is silent before it is taken to be dead.
+const NodeTimeout = 2 * time.Second
+
 // slots is the number of hash slots of every Redis Cluster.
 const slots = 16384
 
@@ -27,7 +30,7 @@ type Cluster struct {
 
 // StartCluster runs a Cluster of so many masters, 1 or more, until the test's
 // cleanup. It returns when every node sees all slots served, which takes about
-// two seconds. A node that is silent for two seconds is taken to be dead.
+// two seconds.
 func StartCluster(tb testing.TB, masters int) *Cluster {
 	tb.Helper()
 	c := &Cluster{}
@@ -67,15 +70,14 @@ func (c *Cluster) AddReplica(tb testing.TB, master int) *Server {
 	return s
 }
 
-// Client returns a new client of the Cluster, closed at the test's cleanup. It
-// learns of a failover within seconds: by default go-redis would go on asking a
-// dead master for a minute.
+// Client returns a new client of the Cluster, closed at the test's cleanup. Its calls
+// end with their context's deadline (ContextTimeoutEnabled). Like all that go-redis makes
+// by default, it may learn of a failover a minute late.
 func (c *Cluster) Client(tb testing.TB) *redis.ClusterClient {
 	tb.Helper()
 	client := redis.NewClusterClient(&redis.ClusterOptions{
-		Addrs:                      slices.Clone(c.Addrs), // go-redis appends to it
-		ContextTimeoutEnabled:      true,
-		ClusterStateReloadInterval: time.Second,
+		Addrs:                 slices.Clone(c.Addrs), // go-redis appends to it
+		ContextTimeoutEnabled: true,
 	})
 	tb.Cleanup(func() { _ = client.Close() })
 	return client
@@ -84,7 +86,8 @@ func (c *Cluster) Client(tb testing.TB) *redis.ClusterClient {
 // join starts a node that knows no other yet.
 func (c *Cluster) join(tb testing.TB) *Server {
 	tb.Helper()
-	s := Start(tb, "--cluster-enabled", "yes", "--cluster-announce-ip", "127.0.0.1", "--cluster-node-timeout", "2000")
+	s := Start(tb, "--cluster-enabled", "yes", "--cluster-announce-ip", "127.0.0.1",
+		"--cluster-node-timeout", strconv.FormatInt(NodeTimeout.Milliseconds(), 10))
 	c.Nodes = append(c.Nodes, s)
 	return s
 }

@@ -37,8 +37,7 @@ func TestClusterFailsOver(t *testing.T) {
 	t.Parallel()
 	verify.Long(t)
 	c := redistest.StartCluster(t, 3)
-	c.AddReplica(t, 0)
-	client := c.Client(t)
+	client := c.AddReplica(t, 0).Client(t)
 	const key = "bar" // slot 5061, of the first third
 	if err := c.Nodes[0].Client(t).Set(t.Context(), key, "v", 0).Err(); err != nil {
 		t.Fatal(err)

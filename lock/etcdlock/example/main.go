@@ -119,7 +119,7 @@ func sell(ctx context.Context, ledger *ledger, locker *lock.Locker, redisAddr st
 	}
 	var refusals, sold atomic.Int64
 	done := make(chan struct{})
-	opts := &redis.UniversalOptions{Addrs: []string{redisAddr}, ContextTimeoutEnabled: true}
+	opts := &redis.UniversalOptions{Addrs: []string{redisAddr}}
 	server, err := queue.NewServer(opts, queue.ServerConfig{
 		Locker: locker,
 		Observe: func(e queue.Event) {
@@ -143,7 +143,7 @@ func sell(ctx context.Context, ledger *ledger, locker *lock.Locker, redisAddr st
 		return err
 	}
 	defer func() { err = errors.Join(err, server.Shutdown(context.WithoutCancel(ctx))) }()
-	rdb := redis.NewUniversalClient(opts)
+	rdb := queue.Redis(opts)
 	defer rdb.Close()
 	tasks, err := queue.NewClient(rdb, queue.ClientConfig{})
 	if err != nil {
