@@ -256,6 +256,13 @@ func TestRightsOfAWorker(t *testing.T) {
 	if have, err := asynqredis.Promote(ctx, rdb, "elsewhere", "late", 7); have != asynqredis.Called || err != nil {
 		t.Errorf("want %s, have %s, %v", asynqredis.Called, have, err)
 	}
+	// A waiter whose queue was paused.
+	if err := g.admin.ZAdd(ctx, "{lock:res:resumed}:paused", redis.Z{Score: 7, Member: "siding-task:elsewhere:gone"}).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := newLocker(t, rdb).Sweep(ctx, []string{"res:resumed"}, true); err != nil {
+		t.Error(err)
+	}
 	g.waitInLine(t, rdb)
 	g.wantExactly(t, aclWorker)
 	poll.Eventually(t, "all tasks done but the strangers", func() bool {

@@ -38,7 +38,7 @@ func TestDashboardShowsWhyTasksWait(t *testing.T) {
 	}
 
 	page := "http://" + address + "/dashboard/queues/default?status=retry"
-	text := browsertest.Text(t, page, "waiting for order:536365, held by order:audit audit-")
+	text := browsertest.Text(t, page, "held by order:audit audit-")
 	for _, want := range []string{"1st in line", "2nd in line", "3rd in line", "4th in line"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the Retry tab: want %q, have %s", want, text)

@@ -27,41 +27,42 @@
 -- turn comes while there is nobody to call it, or the clock has stepped back.
 
 -- (take.lua)
-local fence, found = take(KEYS[1], KEYS[2], KEYS[3], ARGV[1], ARGV[2], ARGV[3], ARGV[4])
+local fence, found = take(KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1], ARGV[2], ARGV[3], ARGV[4])
 if fence then return {1, fence, found} end
 local value = found
 
--- (line.lua)
 -- (join.lua)
+-- (line.lua)
 local waiter, nonce, grace, keep = ARGV[4], ARGV[8], ARGV[9], ARGV[10]
-local last, lapsed = string.match(redis.call('GET', KEYS[2]) or '0', '^(%d+)(%*?)$')
+local last, lapsed = string.match(redis.call('GET', grant) or '0', '^(%d+)(%*?)$')
 last = tonumber(last or '0')
 
 local call = {'', '', '0'}
 if not value then -- and somebody in line
   local first, reservation, ticket
+  resume(line, paused, waiter)
   if lapsed ~= '*' then
     -- The holder died: it is the turn of the first.
     first, reservation, ticket = reserve(waiter, ARGV[6] == '1', ARGV[7] == '1', nonce, grace, keep)
   end
   if not reservation then
-    redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
-    redis.call('ZREM', KEYS[3], waiter)
-    return {1, fenced(KEYS[2], ARGV[3]), '-1'}
+    redis.call('SET', lock, ARGV[1], 'PX', ARGV[2])
+    redis.call('ZREM', line, waiter)
+    return {1, fenced(grant, ARGV[3]), '-1'}
   end
   if ticket then call = {reservation, first, ticket} end
   value = reservation
 elseif value == ARGV[1] then
-  redis.call('PEXPIRE', KEYS[1], ARGV[2])
-  if last == 0 then return {1, fenced(KEYS[2], ARGV[3]), '-1'} end -- the grant was deleted or evicted
+  redis.call('PEXPIRE', lock, ARGV[2])
+  if last == 0 then return {1, fenced(grant, ARGV[3]), '-1'} end -- the grant was deleted or evicted
   return {1, digits(last), '-1'}
 elseif begins(value, nonce) then
   local _, whose = reserved(value)
-  local waits = redis.call('ZSCORE', KEYS[3], whose)
+  local waits = redis.call('ZSCORE', line, whose)
   -- This very call made it, and its reply was lost: nobody has called who is still in line.
-  if waits then call = {value, whose, waits} end
+  if waits then call = {value, whose, digits(tonumber(waits))} end
 end
 
 local place, ticket, waited = 0, '0', '0'
-if waiter ~= '' then place, ticket, waited = join(KEYS[3], waiter, ARGV[5], ARGV[11], keep) end
-return {0, value, redis.call('PTTL', KEYS[1]), digits(last), place, ticket, waited, call[1], call[2], call[3]}
+if waiter ~= '' then place, ticket, waited = join(line, paused, waiter, ARGV[5], ARGV[11], keep) end
+return {0, value, redis.call('PTTL', lock), digits(last), place, ticket, waited, call[1], call[2], call[3]}

@@ -8,7 +8,7 @@
 
 local function keys_ahead(with, resource)
   local key = with[1] .. resource
-  return key, '{' .. key .. '}:fence', '{' .. key .. '}:line'
+  return key, '{' .. key .. '}:fence', '{' .. key .. '}:line', '{' .. key .. '}:paused'
 end
 
 -- Takes the lock, if that can be had at once.
@@ -19,9 +19,9 @@ end
 -- where it cannot be had, or not this way, and then what the lock holds.
 local function take_ahead(with, resource, id, holder, waiter)
   if resource == '' or #resource > 512 or #holder > 200 or string.find(resource, '[{}%c]') then return end
-  local key, grant, line = keys_ahead(with, resource)
+  local key, grant, line, paused = keys_ahead(with, resource)
   local token = 'siding:' .. id .. ':' .. holder
-  local fence, found = take(key, grant, line, token, with[2], with[3], waiter)
+  local fence, found = take(key, grant, line, paused, token, with[2], with[3], waiter)
   if fence then return {token, fence, found} end
   return nil, found
 end
@@ -33,11 +33,12 @@ local function held_ahead(value)
   return string.match(value or '', '^siding:[^:]*:(.*)$'), true
 end
 
--- Joins the line of a lock that holds value. Returns what acquire.lua returns of a
--- refusal: {value, ms left, last fence, place, ticket, waited us}.
-local function join_ahead(with, resource, waiter, value)
-  local key, grant, line = keys_ahead(with, resource)
-  local place, ticket, waited = join(line, waiter, '0', '0', with[4])
+-- Joins the line of a lock that holds value. came is when the waiter came first, or '0' for
+-- now. Returns what acquire.lua returns of a refusal: {value, ms left, last fence, place,
+-- ticket, waited us}.
+local function join_ahead(with, resource, waiter, value, came)
+  local key, grant, line, paused = keys_ahead(with, resource)
+  local place, ticket, waited = join(line, paused, waiter, '0', came, with[4])
   local last = string.match(redis.call('GET', grant) or '0', '^%d+') or '0'
   return {value, redis.call('PTTL', key), last, place, ticket, waited}
 end

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode"
 )
 
 // Config configures a [Locker]. The zero value works. All times are 1 ms to 24 h.
@@ -36,9 +37,9 @@ func (c Config) grantKeep() time.Duration { return c.TTL + c.FenceRetention }
 // lineKeep is how long a line survives without anybody coming to its door, and
 // how long a resource is marked as reserved. A lost line loses the order and the
 // call, not the waiters: each has its own timer, set from what is left of the
-// lock. An hour is for the spread of those timers.
+// lock. Parked tasks come within two hours, whatever happens.
 func (c Config) lineKeep() time.Duration {
-	return time.Hour + 2*c.TTL + c.Grace + c.FenceRetention
+	return 3*time.Hour + 2*c.TTL + c.Grace + c.FenceRetention
 }
 
 // Defaults returns c with its zero fields filled in.
@@ -58,6 +59,9 @@ func (c Config) Validate() error {
 	c = c.Defaults()
 	if strings.ContainsAny(c.Prefix, "{}") {
 		return fmt.Errorf("lock: prefix: braces would change the Redis Cluster slot of companion keys, have %q", c.Prefix)
+	}
+	if strings.ContainsFunc(c.Prefix, unicode.IsControl) {
+		return fmt.Errorf("lock: prefix: want no control characters, have %q", c.Prefix)
 	}
 	// Redis is told whole milliseconds, rounded down. A margin of one covers what
 	// the TTL may lose by that; a grace of less would be none.

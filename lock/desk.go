@@ -11,11 +11,22 @@ import (
 // that one of them asks the store at a time. They share the attempt, never the
 // lock. core.mu guards it.
 type desk struct {
-	holder  *tenure         // the last that one of them got, nil when it is over
-	callers []*caller       // who share the next attempt
-	trying  bool            // somebody serves them
-	turns   []chan struct{} // who wait; the first has its turn, the others' are closed in order
+	holder  *tenure   // the last that one of them got, nil when it is over
+	callers []*caller // who share the next attempt
+	trying  bool      // somebody serves them
+	turns   [2]turns  // of those who wait in line, and of those who poll
 }
+
+// turns are those of some who wait in one way. The first has its turn; the others' are closed
+// in order.
+type turns []chan struct{}
+
+// The ways to wait. Those who wait in one way take turns; they do not wait for the others, who
+// may be slower than they.
+const (
+	waitsInLine = iota
+	polls
+)
 
 // A caller is one call that tries once.
 type caller struct {
@@ -51,7 +62,7 @@ func (c *core) deskOf(key string) *desk {
 
 // tidy drops a desk that nobody needs. c.mu is held.
 func (c *core) tidy(key string) {
-	if d := c.desks[key]; d != nil && d.holder == nil && len(d.callers) == 0 && !d.trying && len(d.turns) == 0 {
+	if d := c.desks[key]; d != nil && d.holder == nil && len(d.callers) == 0 && !d.trying && len(d.turns[waitsInLine]) == 0 && len(d.turns[polls]) == 0 {
 		delete(c.desks, key)
 	}
 }
@@ -173,24 +184,26 @@ func (c *core) serve(ctx context.Context, resource string, d *desk, callers []*c
 	}
 }
 
-// takeTurn waits until those at the desk who came before have the lock, or have
-// gone. The caller then is the one that contends for it, until it calls pass.
-func (c *core) takeTurn(ctx context.Context, resource string) (pass func(), err error) {
+// takeTurn waits until those at the desk who came before, and wait in the same way, have the
+// lock, or have gone. The caller then is the one of them that contends for it, until it calls
+// pass.
+func (c *core) takeTurn(ctx context.Context, resource string, way int) (pass func(), err error) {
 	key, turn := c.key(resource), make(chan struct{})
 	c.mu.Lock()
 	d := c.deskOf(key)
-	d.turns = append(d.turns, turn)
-	if len(d.turns) == 1 {
+	turns := &d.turns[way]
+	*turns = append(*turns, turn)
+	if len(*turns) == 1 {
 		close(turn)
 	}
 	c.mu.Unlock()
 	pass = func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		i := slices.Index(d.turns, turn)
-		d.turns = slices.Delete(d.turns, i, i+1)
-		if i == 0 && len(d.turns) > 0 {
-			close(d.turns[0])
+		i := slices.Index(*turns, turn)
+		*turns = slices.Delete(*turns, i, i+1)
+		if i == 0 && len(*turns) > 0 {
+			close((*turns)[0])
 		}
 		c.tidy(key)
 	}

@@ -65,8 +65,8 @@
 // exceptions: one who does not come within Config.Grace of being called takes its
 // place again when it comes; after such a lapse the next at the door takes the lock;
 // a caller who waits in no line takes a free lock whoever waits; a Release, and one
-// who waits InLine, pass over those with a name; and a server clock that steps back
-// lets newcomers in front.
+// who waits InLine, pass over those with a name, but for parked tasks whose guard
+// listens; and a server clock that steps back lets newcomers in front.
 //
 // # What it does not give
 //

@@ -63,6 +63,7 @@ func newLeased(t *testing.T) *leased {
 	if l.locker, err = lock.New(l.redis.Store, lock.Config{}); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(l.locker.Close)
 	if l.Lease, err = l.locker.Acquire(t.Context(), "order:1"); err != nil {
 		t.Fatal(err)
 	}

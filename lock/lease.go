@@ -88,16 +88,30 @@ func (l *Lease) Abandon() {
 }
 
 // Release ends the lease. With the last lease of its holder it frees the lock,
-// which goes to the first in line who waits [InLine]; those who have to be
-// called by hand come by their own timers, see [Lease.HandOff].
+// which goes to the first in line: to one who waits [InLine], or to a parked task,
+// if the guard of its queue listens. Only those who have to be called by hand are
+// passed over, see [Lease.HandOff].
 //
-// The error matches [ErrLost] when the lock was lost before; another error is the
-// store's, and the lock then stays until its TTL. A second call does nothing. The
+// The error matches [ErrLost] when the lock was lost before. Another error is the
+// store's: then the call is sent again in the background until the store answers, the TTL
+// has freed the lock, or the Locker is closed. A second call does nothing. The
 // call is sent even if ctx has ended already. An answer that was lost, and a client
 // that then tries again by itself, give [ErrLost] too: the second try finds the
 // lock free or another's.
 func (l *Lease) Release(ctx context.Context) error {
-	_, err := l.tenure.release(ctx, l, false, nil)
+	_, err := l.tenure.release(ctx, l, l.line(false))
+	return err
+}
+
+// line says how a release deals with the line.
+func (l *Lease) line(byHand bool) Line { return l.tenure.line(nonceOf(l.tenure.token), byHand) }
+
+// KeepFor releases the lock like [Lease.Release], but keeps it for the waiter of that name, who
+// is in no line and comes by itself within the given time. Those in line go on waiting.
+func (l *Lease) KeepFor(ctx context.Context, waiter string, within time.Duration) error {
+	line := l.line(false)
+	line.For, line.Grace = waiter, within
+	_, err := l.tenure.release(ctx, l, line)
 	return err
 }
 
@@ -106,7 +120,7 @@ func (l *Lease) Release(ctx context.Context) error {
 // for it for Config.Grace, and the caller has to call it, see [Reservation]. Only
 // the last lease of a holder hands off: for the others the answer is nil.
 func (l *Lease) HandOff(ctx context.Context) (*Reservation, error) {
-	turn, err := l.tenure.release(ctx, l, true, nil)
+	turn, err := l.tenure.release(ctx, l, l.line(true))
 	return reservation(l.tenure.resource, turn), err
 }
 
@@ -128,7 +142,9 @@ type Handed struct {
 func (l *Lease) HandOver(ctx context.Context, id string, args []any) (Handed, error) {
 	t := l.tenure
 	start := time.Now()
-	turn, err := t.release(ctx, l, true, &Seat{ID: id, TTL: t.cfg.TTL, Keep: t.cfg.grantKeep(), Args: args})
+	line := l.line(true)
+	line.Seat = &Seat{ID: id, TTL: t.cfg.TTL, Keep: t.cfg.grantKeep(), Args: args}
+	turn, err := t.release(ctx, l, line)
 	if turn == nil || turn.Token == "" {
 		return Handed{Next: reservation(t.resource, turn)}, err
 	}

@@ -8,6 +8,8 @@
 -- ARGV[5]  what a reservation made here begins with: 'siding-reserved:<nonce>:'
 -- ARGV[6]  grace of a reservation, ms
 -- ARGV[7]  how long the mark of a reservation is kept, ms
+-- ARGV[8]  '1' when the waiter cannot come because its group is paused: it is set aside, and
+--          keeps its ticket
 --
 -- Returns {1} when nobody has to be called, {2, reservation, waiter, ticket}
 -- when that waiter has to be.
@@ -16,11 +18,17 @@
 -- same call made twice (its reply was lost) names the same reservation.
 
 -- (take.lua)
+-- (join.lua)
 -- (line.lua)
-local value = redis.call('GET', KEYS[1])
+local value = redis.call('GET', lock)
 if value and begins(value, ARGV[5]) then return passed_on(value) end
 if ARGV[2] ~= '' and value ~= ARGV[2] then return {1} end
-redis.call('ZREM', KEYS[3], ARGV[1])
+if ARGV[8] == '1' then
+  set_aside(ARGV[1], ARGV[7])
+else
+  redis.call('ZREM', line, ARGV[1])
+  redis.call('ZREM', paused, ARGV[1])
+end
 local _, whose = reserved(value)
 if whose ~= ARGV[1] then return {1} end
 return pass_on(ARGV[3] == '1', ARGV[4] == '1', ARGV[5], ARGV[6], ARGV[7])

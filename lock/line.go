@@ -2,8 +2,11 @@ package lock
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 )
@@ -54,7 +57,7 @@ func (l *Locker) Called(ctx context.Context, r *Reservation) error {
 // for it, it is passed on as by [Locker.PassOn]. It is not an error when the
 // waiter is in no line.
 func (l *Locker) Leave(ctx context.Context, resource, waiter string) (*Reservation, error) {
-	return l.leave(ctx, resource, waiter, "", true)
+	return l.leave(ctx, resource, waiter, "", false, true)
 }
 
 // PassOn drops the waiter of r, who cannot come, and reserves the lock for the
@@ -62,13 +65,104 @@ func (l *Locker) Leave(ctx context.Context, resource, waiter string) (*Reservati
 // longer stands it does nothing: the waiter keeps its place, see [Locker.Leave],
 // and the answer is nil.
 func (l *Locker) PassOn(ctx context.Context, r *Reservation) (*Reservation, error) {
-	return l.leave(ctx, r.Resource, r.Waiter, r.value, true)
+	return l.leave(ctx, r.Resource, r.Waiter, r.value, false, true)
 }
 
-func (c *core) leave(ctx context.Context, resource, waiter, value string, byHand bool) (*Reservation, error) {
-	turn, err := c.store.Leave(ctx, c.key(resource), waiter, value, c.line(uuid.NewString(), byHand))
+// SetAside is [Locker.PassOn] for a waiter of a group that is paused. All its group keep their
+// tickets, and come back to their old places when one of them asks for the lock, or a
+// [Locker.Sweep] brings them back.
+func (l *Locker) SetAside(ctx context.Context, r *Reservation) (*Reservation, error) {
+	return l.leave(ctx, r.Resource, r.Waiter, r.value, true, true)
+}
+
+func (c *core) leave(ctx context.Context, resource, waiter, value string, paused, byHand bool) (*Reservation, error) {
+	line := c.line(uuid.NewString(), byHand)
+	line.Paused = paused
+	turn, err := c.store.Leave(ctx, c.key(resource), waiter, value, line)
 	if err != nil {
 		return nil, fmt.Errorf("lock: leave the line of %s: %w", resource, err)
 	}
 	return reservation(resource, turn), nil
+}
+
+// A Contended is a resource for which somebody waits, as [Locker.Sweep] has found it.
+type Contended struct {
+	Resource string
+	Waiting  int           // how many wait; 0 for nobody
+	Left     time.Duration // how long the lock stays as it is unless it is renewed; below 0 for no end
+	Next     *Reservation  // whose turn it is, to be called; nil for nobody
+}
+
+// Sweep looks at the locks of resources. One that nobody holds, and for which somebody waits,
+// is passed on as by [Lease.HandOff]. resumed brings those back who were set aside. The error
+// of a store that cannot do this matches [errors.ErrUnsupported].
+func (l *Locker) Sweep(ctx context.Context, resources []string, resumed bool) ([]Contended, error) {
+	sweeper, ok := l.store.(Sweeper)
+	if !ok {
+		return nil, fmt.Errorf("lock: sweep: %w", errors.ErrUnsupported)
+	}
+	keys := make([]string, len(resources))
+	for i, resource := range resources {
+		keys[i] = l.key(resource)
+	}
+	swept, err := sweeper.Sweep(ctx, keys, resumed, l.line(uuid.NewString(), true))
+	if err != nil {
+		return nil, fmt.Errorf("lock: sweep: %w", err)
+	}
+	found := make([]Contended, len(swept))
+	for i, s := range swept {
+		found[i] = Contended{Resource: resources[i], Waiting: s.Waiting, Left: s.Left, Next: reservation(resources[i], s.Next)}
+	}
+	return found, nil
+}
+
+// Missing returns those places whose waiters are in no line, by index. Their keys are those of
+// locks, with [Config.Prefix]. rejoin puts the waiters back into their lines, each under its
+// ticket.
+func (l *Locker) Missing(ctx context.Context, places []Place, rejoin bool) ([]int, error) {
+	sweeper, ok := l.store.(Sweeper)
+	if !ok || len(places) == 0 {
+		return nil, nil
+	}
+	found, err := sweeper.Missing(ctx, places, rejoin, l.cfg.lineKeep())
+	if err != nil {
+		return nil, fmt.Errorf("lock: look for waiters: %w", err)
+	}
+	var missing []int
+	for i, m := range found {
+		if m {
+			missing = append(missing, i)
+		}
+	}
+	return missing, nil
+}
+
+// ListenForTasks tells of the turns of parked tasks that a release could not call, because its
+// process has no part in their queues: waiters named "siding-task:<group>:<rest>", of groups.
+// It listens until ctx ends, and calls heard when it has begun to, and again whenever it may
+// have missed some. A store that does not tell of them is an error that matches
+// [errors.ErrUnsupported].
+func (l *Locker) ListenForTasks(ctx context.Context, groups []string, heard func(), call func(*Reservation)) error {
+	listener, ok := l.store.(TaskListener)
+	if !ok {
+		return fmt.Errorf("lock: listen for tasks: %w", errors.ErrUnsupported)
+	}
+	return listener.ListenForTasks(ctx, groups, heard, func(message string) {
+		if r := l.announced(message); r != nil {
+			call(r)
+		}
+	})
+}
+
+// announced reads a ticket, a lock's key and a reservation, nil when they are not l's.
+func (l *Locker) announced(message string) *Reservation {
+	ticket, rest, _ := strings.Cut(message, "\n")
+	key, value, _ := strings.Cut(rest, "\n")
+	resource, ours := strings.CutPrefix(key, l.cfg.Prefix)
+	parts := strings.SplitN(value, ":", 4) // prefix, nonce, time, waiter
+	number, err := strconv.ParseInt(ticket, 10, 64)
+	if !ours || err != nil || len(parts) != 4 {
+		return nil
+	}
+	return &Reservation{Resource: resource, Waiter: parts[3], Ticket: number, value: value}
 }

@@ -1,20 +1,27 @@
 -- What the scripts that reserve a lock have in common; it is put into each of them
--- where they name it, and take.lua in front. Their keys are the same:
+-- where they name it, with take.lua and join.lua in front. Their keys are the same:
 --
 -- KEYS[1]  lock     the token of the holder, or a reservation
 -- KEYS[2]  grant    the last fencing token; a trailing '*' says that the lock
 --                   has been reserved since it was last granted
 -- KEYS[3]  line     sorted set of waiters by ticket
+-- KEYS[4]  paused   likewise: waiters that were set aside, as their group is paused
 --
--- A waiter called 'siding-call:<listener>:<number>' listens on the channel
--- 'siding-call:<listener>'. Every other waiter has to be called by hand, by the
--- client that is told of its reservation; or by its function summon(waiter, ticket, seat),
--- which may come before this and returns 'called', 'gone' where the waiter cannot come,
--- 'seated' and {its holder's name, ...} where it has begun already, by which the lock is its;
--- or anything else where it has to be called by hand after all.
+-- A waiter is told of its turn in one of three ways.
+--   'siding-call:<listener>:<number>' is a goroutine that listens on the channel
+--     'siding-call:<listener>'. It comes when its name is published there.
+--   'siding-task:<queue>:<id>' is a parked task. One who can reach its queue wakes it: these
+--     scripts, where the function summon(waiter, ticket, seat) comes before this; or else the
+--     client, by hand; or else whoever listens on 'siding-task:<queue>'.
+--   Any other name is called by hand only.
+-- summon returns 'called'; 'gone' where the waiter cannot come any more; 'paused' where it
+-- cannot come for now; 'seated' and {its holder's name, ...} where it has begun already, by
+-- which the lock is its; or anything else where it has to be called by hand after all.
 --
 -- A seat is {id of the next token, ttl of the lock in ms, how long the grant is kept in ms,
 -- and what else summon wants to know}, or nil.
+
+local lock, grant, line, paused = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 
 local function us()
   local t = redis.call('TIME')
@@ -23,28 +30,67 @@ end
 
 local function begins(s, prefix) return string.sub(s, 1, #prefix) == prefix end
 
-local function channel(waiter) return string.match(waiter, '^siding%-call:[^:]+') end
-
--- Calls a waiter who does not listen. Returns whether it comes, whether nobody has to call
--- it any more, by which it is out of the line, and what is known of it if it has begun.
-local function summoned(waiter, ticket, seat)
-  local outcome, begun
-  if summon then outcome, begun = summon(waiter, ticket, seat) end
-  local done = outcome == 'called' or outcome == 'gone' or outcome == 'seated'
-  if done then redis.call('ZREM', KEYS[3], waiter) end
-  return outcome ~= 'gone', done, begun
+-- Sets aside all waiters of the waiter's group, which is paused. They keep their tickets.
+local function set_aside(waiter, keep)
+  local group, from, looked = (channel(waiter) or waiter) .. ':', 0
+  repeat
+    local some = redis.call('ZRANGE', line, from, from + 499, 'WITHSCORES')
+    local moved, waiters = {}, {}
+    for i = 1, #some, 2 do
+      if begins(some[i] .. ':', group) then
+        waiters[#waiters + 1] = some[i]
+        moved[#moved + 1], moved[#moved + 2] = some[i + 1], some[i]
+      end
+    end
+    if #waiters > 0 then
+      redis.call('ZADD', paused, unpack(moved))
+      redis.call('ZREM', line, unpack(waiters))
+    end
+    looked = #some / 2
+    from = from + looked - #waiters
+  until looked < 500
+  redis.call('PEXPIRE', paused, keep)
 end
 
--- The same for one who listens. One whom nobody heard is gone.
-local function published(waiter, cluster)
-  redis.call('ZREM', KEYS[3], waiter)
-  local heard = redis.pcall('PUBLISH', channel(waiter), waiter) -- an error where an ACL forbids it
-  return type(heard) == 'number' and (heard > 0 or cluster), true
+-- Tells a channel of a turn. Returns whether somebody heard.
+local function published(waiter, message, cluster)
+  local heard = redis.pcall('PUBLISH', channel(waiter), message) -- an error where an ACL forbids it
+  return type(heard) == 'number' and (heard > 0 or cluster)
+end
+
+-- Tells a waiter that the lock is about to be reserved for it. Returns whether it comes;
+-- whether the client has to call it; and what is known of it if it has begun.
+local function tell(waiter, ticket, reservation, by_hand, cluster, keep, seat)
+  if begins(waiter, 'siding-call:') then
+    redis.call('ZREM', line, waiter)
+    return published(waiter, waiter, cluster)
+  end
+  if summon then
+    local outcome, begun = summon(waiter, ticket, seat)
+    if outcome == 'paused' then
+      set_aside(waiter, keep)
+      return false
+    end
+    if outcome == 'called' or outcome == 'gone' or outcome == 'seated' then
+      redis.call('ZREM', line, waiter)
+      return outcome ~= 'gone', false, begun
+    end
+  end
+  if by_hand then return true, true end
+  -- It stays in line until it has been woken.
+  return channel(waiter) and published(waiter, ticket .. '\n' .. lock .. '\n' .. reservation, cluster)
+end
+
+-- Keeps the lock for the waiter that the reservation names, until the grace has passed.
+local function kept(reservation, grace, keep)
+  redis.call('SET', lock, reservation, 'PX', grace)
+  local last = string.match(redis.call('GET', grant) or '0', '^%d+') or '0'
+  redis.call('SET', grant, last .. '*', 'PX', keep)
 end
 
 -- Keeps the lock, which nobody holds, for the first in line who can come.
 --   me       the waiter that asks, '' for none
---   by_hand  whether the client calls those who do not listen; else they are passed
+--   by_hand  whether the client calls those who are not told otherwise; else they are passed
 --            over, and keep their place
 --   cluster  whether there may be listeners that PUBLISH does not count
 -- Returns the waiter, its reservation and, if it has to be called by hand, its ticket;
@@ -52,30 +98,23 @@ end
 -- the seat, {its token, its fence, ...} in the end.
 local function reserve(me, by_hand, cluster, nonce, grace, keep, seat)
   local passed = 0
-  while passed < 100 do -- so that a long line of those who do not listen costs little
-    local head = redis.call('ZRANGE', KEYS[3], passed, passed, 'WITHSCORES')
+  while passed < 100 do -- so that a long line of those whom nobody tells costs little
+    local head = redis.call('ZRANGE', line, passed, passed, 'WITHSCORES')
     local waiter = head[1]
     if not waiter or waiter == me then return waiter end
     local ticket = digits(tonumber(head[2]))
-    local comes, done, begun = false, false, nil
-    if channel(waiter) then
-      comes, done = published(waiter, cluster)
-    elseif by_hand then
-      comes, done, begun = summoned(waiter, ticket, seat)
-    end
+    local reservation = nonce .. digits(us()) .. ':' .. waiter
+    local comes, calls, begun = tell(waiter, ticket, reservation, by_hand, cluster, keep, seat)
     if begun then
       local token = 'siding:' .. seat[1] .. ':' .. table.remove(begun, 1)
-      redis.call('SET', KEYS[1], token, 'PX', seat[2])
-      return waiter, nil, nil, {token, fenced(KEYS[2], seat[3]), unpack(begun)}
+      redis.call('SET', lock, token, 'PX', seat[2])
+      return waiter, nil, nil, {token, fenced(grant, seat[3]), unpack(begun)}
     end
     if comes then
-      local reservation = nonce .. digits(us()) .. ':' .. waiter
-      redis.call('SET', KEYS[1], reservation, 'PX', grace)
-      local last = string.match(redis.call('GET', KEYS[2]) or '0', '^%d+') or '0'
-      redis.call('SET', KEYS[2], last .. '*', 'PX', keep)
-      return waiter, reservation, not done and ticket
+      kept(reservation, grace, keep)
+      return waiter, reservation, calls and ticket
     end
-    if not done then passed = passed + 1 end
+    if redis.call('ZSCORE', line, waiter) then passed = passed + 1 end
   end
 end
 
@@ -85,7 +124,7 @@ end
 -- {3, token, fence, ...} when one has taken the seat.
 local function pass_on(by_hand, cluster, nonce, grace, keep, seat)
   local waiter, reservation, ticket, seated = reserve('', by_hand, cluster, nonce, grace, keep, seat)
-  if not waiter then redis.call('DEL', KEYS[1]) end
+  if not waiter then redis.call('DEL', lock) end
   if seated then return {3, unpack(seated)} end
   if not ticket then return {1} end
   return {2, reservation, waiter, ticket}
@@ -94,8 +133,8 @@ end
 -- What pass_on returned when it made value. Who was called is in the line no more.
 local function passed_on(value)
   local _, waiter = reserved(value)
-  local ticket = redis.call('ZSCORE', KEYS[3], waiter)
+  local ticket = redis.call('ZSCORE', line, waiter)
   if not ticket then return {1} end
-  return {2, value, waiter, ticket}
+  return {2, value, waiter, digits(tonumber(ticket))}
 end
 

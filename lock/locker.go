@@ -260,11 +260,10 @@ func (c *core) askOnce(ctx context.Context, a attempt) (_ *tenure, split bool, _
 	return t, false, nil
 }
 
-// giveBack releases what no caller will ever see. Nothing more can be done
-// about an error here; the TTL frees the lock.
+// giveBack releases what no caller will ever see.
 func (t *tenure) giveBack(ctx context.Context) {
 	t.left(t)
-	_, _ = t.passOn(ctx, false, nil)
+	_, _ = t.passOn(ctx, t.line(nonceOf(t.token), false))
 }
 
 func (c *core) key(resource string) string { return c.cfg.Prefix + resource }

@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,13 +30,18 @@ var (
 	leaveSource string
 	//go:embed called.lua
 	calledSource string
+	//go:embed sweep.lua
+	sweepSource string
+	//go:embed places.lua
+	placesSource string
 
 	renewScript  = redis.NewScript(renewSource)
 	calledScript = redis.NewScript(calledSource)
+	placesScript = redis.NewScript(placesSource)
 )
 
 // lineScripts are the scripts that line.lua is a part of.
-type lineScripts struct{ acquire, release, leave *redis.Script }
+type lineScripts struct{ acquire, release, leave, sweep *redis.Script }
 
 // nobodySummons is where all waiters who do not listen are called by hand.
 const nobodySummons = "local summon\n"
@@ -46,7 +52,7 @@ func scriptsWith(summon string) lineScripts {
 	with := func(source string) *redis.Script {
 		return redis.NewScript(strings.NewReplacer("-- (take.lua)\n", takeSource, "-- (join.lua)\n", joinSource, "-- (line.lua)\n", summon+lineSource).Replace(source))
 	}
-	return lineScripts{acquire: with(acquireSource), release: with(releaseSource), leave: with(leaveSource)}
+	return lineScripts{acquire: with(acquireSource), release: with(releaseSource), leave: with(leaveSource), sweep: with(sweepSource)}
 }
 
 // reservedPrefix begins the value of a lock that is kept for a waiter.
@@ -64,7 +70,7 @@ type redisStore struct {
 // the one that has the lock. A Cluster is known by its type: behind a wrapper of
 // *redis.ClusterClient some of those who wait in line are taken to be gone, and
 // come by their timers, though in their old place. A user with an ACL needs the
-// channels siding-call:*, to wait in line and to call those who do.
+// channels siding-call:* and siding-task:*, to wait in line and to call those who do.
 //
 // go-redis never interrupts a call when its context is cancelled, and at the
 // context's deadline only with ContextTimeoutEnabled; a call to a Redis that hangs
@@ -103,11 +109,11 @@ func newRedis(rdb redis.Scripter, summon string) Store {
 	return store
 }
 
-// redisKeys are the Redis keys of one lock: its own, its last grant and its
-// line. The lock's own key has no braces, so all of it is hashed; the
+// redisKeys are the Redis keys of one lock: its own, its last grant, its line, and those of
+// its line who were set aside. The lock's own key has no braces, so all of it is hashed; the
 // companions name it as their hash tag and so live in the same Redis Cluster slot.
 func redisKeys(key string) []string {
-	return []string{key, "{" + key + "}:fence", "{" + key + "}:line"}
+	return []string{key, "{" + key + "}:fence", "{" + key + "}:line", "{" + key + "}:paused"}
 }
 
 func reservedBegin(nonce string) string { return reservedPrefix + nonce + ":" }
@@ -135,7 +141,7 @@ func (s *redisStore) Renew(ctx context.Context, key, token string, ttl, keep tim
 }
 
 func (s *redisStore) Release(ctx context.Context, key, token string, line Line) (*Turn, error) {
-	argv := []any{token, flag(line.ByHand), flag(s.cluster), reservedBegin(line.Nonce), ms(line.Grace), ms(line.Keep)}
+	argv := []any{token, flag(line.ByHand), flag(s.cluster), reservedBegin(line.Nonce), ms(line.Grace), ms(line.Keep), line.For}
 	if seat := line.Seat; seat != nil && !s.cluster {
 		argv = append(append(argv, seat.ID, ms(seat.TTL), ms(seat.Keep)), seat.Args...)
 	}
@@ -145,13 +151,85 @@ func (s *redisStore) Release(ctx context.Context, key, token string, line Line) 
 
 func (s *redisStore) Leave(ctx context.Context, key, waiter, value string, line Line) (*Turn, error) {
 	r := newReply(s.scripts.leave.Run(ctx, s.rdb, redisKeys(key), waiter, value,
-		flag(line.ByHand), flag(s.cluster), reservedBegin(line.Nonce), ms(line.Grace), ms(line.Keep)).Result())
+		flag(line.ByHand), flag(s.cluster), reservedBegin(line.Nonce), ms(line.Grace), ms(line.Keep), flag(line.Paused)).Result())
 	return r.passedOn()
 }
 
 func (s *redisStore) Called(ctx context.Context, key string, turn Turn) error {
 	k := redisKeys(key)
 	return calledScript.Run(ctx, s.rdb, []string{k[0], k[2]}, turn.Waiter, turn.Value).Err()
+}
+
+// Sweep implements [Sweeper].
+func (s *redisStore) Sweep(ctx context.Context, keys []string, resumed bool, line Line) ([]Swept, error) {
+	steps := make([]step, len(keys))
+	for i, key := range keys {
+		steps[i].keys = redisKeys(key)
+	}
+	argv := []any{flag(line.ByHand), flag(s.cluster), reservedBegin(line.Nonce), ms(line.Grace), ms(line.Keep), flag(resumed)}
+	got, err := s.together(ctx, s.scripts.sweep, argv, steps)
+	found := make([]Swept, len(got))
+	for i, v := range got {
+		r := newReply(v, err)
+		found[i] = Swept{Waiting: int(r.number()), Left: time.Duration(r.number()) * time.Millisecond}
+		if next := r.turn(); next.Value != "" {
+			found[i].Next = next
+		}
+		err = r.err
+	}
+	return found, err
+}
+
+// Missing implements [Sweeper].
+func (s *redisStore) Missing(ctx context.Context, places []Place, rejoin bool, keep time.Duration) ([]bool, error) {
+	steps := make([]step, len(places))
+	for i, p := range places {
+		steps[i] = step{redisKeys(p.Key)[2:], []any{p.Waiter, p.Ticket}}
+	}
+	got, err := s.together(ctx, placesScript, []any{flag(rejoin), ms(keep)}, steps)
+	missing := make([]bool, len(got))
+	for i, v := range got {
+		missing[i] = v == int64(1)
+	}
+	return missing, err
+}
+
+// A step is what a script does with one lock of many.
+type step struct {
+	keys []string
+	argv []any // behind what all have in common
+}
+
+// together runs a script that returns an answer for each of its steps. On one Redis it is one
+// call; in a Cluster each step is a call, and those to one node share a round trip.
+func (s *redisStore) together(ctx context.Context, script *redis.Script, argv []any, steps []step) ([]any, error) {
+	cluster, ok := s.rdb.(*redis.ClusterClient)
+	if !ok {
+		var keys []string
+		for _, one := range steps {
+			keys, argv = append(keys, one.keys...), append(argv, one.argv...)
+		}
+		return script.Run(ctx, s.rdb, keys, argv...).Slice()
+	}
+	calls := make([]*redis.Cmd, len(steps))
+	_, _ = cluster.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, one := range steps {
+			calls[i] = script.EvalSha(ctx, p, one.keys, append(slices.Clip(argv), one.argv...)...)
+		}
+		return nil
+	}) // the errors are those of the calls
+	var answers []any
+	for i, call := range calls {
+		if redis.HasErrorPrefix(call.Err(), "NOSCRIPT") {
+			call = script.Eval(ctx, cluster, steps[i].keys, append(slices.Clip(argv), steps[i].argv...)...)
+		}
+		answer, err := call.Slice()
+		if err != nil {
+			return nil, err
+		}
+		answers = append(answers, answer...)
+	}
+	return answers, nil
 }
 
 // A subscriber is a client that can listen on channels of Redis.
@@ -169,8 +247,21 @@ type redisListener struct {
 // Listen follows https://redis.io/docs/latest/develop/pubsub/: a message is
 // delivered at most once, and not at all while the connection is away.
 func (s *redisListener) Listen(ctx context.Context, id string, heard func(), call func(waiter string)) error {
+	return s.subscribe(ctx, []string{callPrefix + id}, heard, call)
+}
+
+// ListenForTasks implements [TaskListener].
+func (s *redisListener) ListenForTasks(ctx context.Context, groups []string, heard func(), call func(message string)) error {
+	channels := make([]string, len(groups))
+	for i, group := range groups {
+		channels[i] = taskPrefix + group
+	}
+	return s.subscribe(ctx, channels, heard, call)
+}
+
+func (s *redisListener) subscribe(ctx context.Context, channels []string, heard func(), call func(message string)) error {
 	const checkEvery = time.Second // a ping, so that a connection that is dead is made anew
-	pubsub := s.rdb.Subscribe(ctx, callPrefix+id)
+	pubsub := s.rdb.Subscribe(ctx, channels...)
 	defer pubsub.Close()
 	messages := pubsub.ChannelWithSubscriptions(redis.WithChannelHealthCheckInterval(checkEvery))
 	for {

@@ -96,8 +96,8 @@ func TestReleaseIsSentAfterTheCallersContextEnded(t *testing.T) {
 	})
 }
 
-// TestReleaseThatFails reports the failure, which is not a loss, and is not
-// tried again.
+// TestReleaseThatFails reports the failure, which is not a loss, and tries again until the
+// store answers: then the next has the lock at once.
 func TestReleaseThatFails(t *testing.T) {
 	t.Parallel()
 	for _, network := range []locktest.Fault{locktest.Refuse, locktest.BlackHole} {
@@ -113,12 +113,65 @@ func TestReleaseThatFails(t *testing.T) {
 				t.Errorf("want a bounded release, have %v", took)
 			}
 			l.release(t)
-			if have := len(l.redis.SentAt(locktest.Release, l.start)); have != 1 {
-				t.Errorf("want one release sent, have %d", have)
-			}
-			time.Sleep(15 * time.Second)
+			time.Sleep(5 * time.Second)
+			l.redis.Set(locktest.Fine)
+			time.Sleep(4 * time.Second) // a call that is not answered takes three
 			if have := l.redis.get(); have != "" {
-				t.Errorf("want the lock free after its TTL, have %q", have)
+				t.Errorf("want the lock free as soon as the store answers again, have %q", have)
+			}
+			sent := len(l.redis.SentAt(locktest.Release, l.start))
+			time.Sleep(time.Minute)
+			if have := len(l.redis.SentAt(locktest.Release, l.start)); have != sent {
+				t.Errorf("want no release sent after the one that was answered, have %d more", have-sent)
+			}
+		})
+	}
+}
+
+// TestHandOffThatFails leaves nobody to call a waiter: the lock is not kept for one who has to be
+// called by hand.
+func TestHandOffThatFails(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLeased(t)
+		if _, err := l.locker.With(lock.Options{Waiter: "w1"}).Acquire(t.Context(), "order:1"); !errors.Is(err, lock.ErrBusy) {
+			t.Fatalf("want it busy, have %v", err)
+		}
+		l.redis.Set(locktest.Refuse)
+		if _, err := l.HandOff(t.Context()); err == nil {
+			t.Error("want an error of the network, have none")
+		}
+		l.redis.Set(locktest.Fine)
+		time.Sleep(time.Second)
+		if have := l.redis.get(); have != "" {
+			t.Errorf("want the lock free, have %q", have)
+		}
+	})
+}
+
+// TestReleaseIsTriedAgainForATTL ends with the lock, which is another's by then, or with the
+// Locker.
+func TestReleaseIsTriedAgainForATTL(t *testing.T) {
+	t.Parallel()
+	for _, closes := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLeased(t)
+			l.redis.Set(locktest.Refuse)
+			if err := l.Release(t.Context()); err == nil {
+				t.Error("want an error of the network, have none")
+			}
+			if closes {
+				l.locker.Close()
+			} else {
+				time.Sleep(15 * time.Second)
+			}
+			sent := len(l.redis.SentAt(locktest.Release, l.start))
+			if !closes && sent < 20 {
+				t.Errorf("want it tried all the while, have %d releases sent", sent)
+			}
+			time.Sleep(time.Minute)
+			if have := len(l.redis.SentAt(locktest.Release, l.start)); have != sent {
+				t.Errorf("want no release sent any more, have %d more", have-sent)
 			}
 		})
 	}
@@ -207,6 +260,7 @@ func TestHold(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
+				defer locker.Close()
 				err = locker.Hold(t.Context(), "order:1", func(ctx context.Context) error {
 					if lock.Fence(ctx) == 0 {
 						t.Error("want a fencing token")

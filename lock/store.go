@@ -53,6 +53,40 @@ type JoinOrdered interface {
 	JoinOrdered()
 }
 
+// A Sweeper is a Store that passes on locks whose holders have gone without a release.
+type Sweeper interface {
+	// Sweep looks at the locks of keys. One that nobody holds, and for which somebody waits, it
+	// passes on as Release does. resumed says that no group of waiters is known to be paused:
+	// those that were set aside come back, each to its old place. The answers are in the
+	// order of keys.
+	Sweep(ctx context.Context, keys []string, resumed bool, line Line) ([]Swept, error)
+	// Missing reports for each waiter whether it is in no line. rejoin puts those back into
+	// theirs, which are kept for so long.
+	Missing(ctx context.Context, places []Place, rejoin bool, keep time.Duration) ([]bool, error)
+}
+
+// A Place is one in the line of the lock of Key.
+type Place struct {
+	Key    string
+	Waiter string
+	Ticket int64
+}
+
+// A Swept is what a [Sweeper] has found of one lock.
+type Swept struct {
+	Waiting int           // how many wait
+	Left    time.Duration // how long the lock stays as it is unless it is renewed; below 0 for no end
+	Next    *Turn         // whose turn it is, for the client to call; nil for nobody
+}
+
+// A TaskListener is a Store whose releases, where they cannot wake a parked task, tell of it.
+type TaskListener interface {
+	// ListenForTasks tells of turns of waiters named "siding-task:<group>:<rest>" for some
+	// groups, until ctx ends. It calls heard when it has begun to hear, and again whenever it
+	// may have missed some. A message is what [Locker.ListenForTasks] reads.
+	ListenForTasks(ctx context.Context, groups []string, heard func(), call func(message string)) error
+}
+
 // A Claim asks for a lock.
 type Claim struct {
 	Key   string        // of the lock: prefix and resource
@@ -75,6 +109,8 @@ type Line struct {
 	Grace  time.Duration // how long a lock is kept for somebody
 	Keep   time.Duration // how long a line is remembered that nobody comes to
 	Seat   *Seat         // for a Release; nil for none
+	For    string        // for a Release: the lock is kept for this waiter, if the Store has named ones
+	Paused bool          // for a Leave of a [Sweeper]: the waiter's group is paused, and keeps its tickets
 }
 
 // A Seat is where the next waiter can begin at once, in the step in which the lock is
@@ -130,8 +166,12 @@ type Turn struct {
 	Answer []any // what summon has said of it
 }
 
-// callPrefix begins the name of a waiter who listens.
-const callPrefix = "siding-call:"
+// What begins the names of waiters who are told of their turn on a channel: a goroutine, and a
+// parked task, of which somebody else is told.
+const (
+	callPrefix = "siding-call:"
+	taskPrefix = "siding-task:"
+)
 
 // ListenerOf returns the id of the [Listener] that tells waiter, and false for a
 // waiter who has to be called by hand.

@@ -184,17 +184,18 @@ func TestLeaveSummons(t *testing.T) {
 	})
 }
 
-// A Release is for those who listen: it summons nobody.
-func TestPlainReleaseSummonsNobody(t *testing.T) {
+// A plain Release summons as well: nobody has to be called by hand.
+func TestPlainReleaseSummons(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
 		s = s.summoning(summonByName)
 		lease := s.takeHere()
-		s.join(s.waiter("called", 1))
+		first := s.waiter("called", 1)
+		s.join(first)
 		s.release(lease)
-		s.wantCalled()
-		if len(s.line()) != 1 || s.value() != "" {
-			s.Errorf("want it in line and the lock free, have %q, %q", s.line(), s.value())
+		s.wantCalled(first)
+		if len(s.line()) != 0 || s.value() == "" {
+			s.Errorf("want it out of the line and the lock kept for it, have %q, %q", s.line(), s.value())
 		}
 	})
 }

@@ -27,8 +27,8 @@ end
 -- Takes the lock for the token if it is free and nobody is in line, or if it is reserved
 -- for the waiter. Returns the fence and, after a reservation, the time since then in us,
 -- else '-1'; or nothing and what the lock holds.
-local function take(lock, grant, line, token, ttl, keep, waiter)
-  if waiter == '' or redis.call('EXISTS', line) == 0 then
+local function take(lock, grant, line, paused, token, ttl, keep, waiter)
+  if waiter == '' or redis.call('EXISTS', line, paused) == 0 then
     if redis.call('SET', lock, token, 'NX', 'PX', ttl) then return fenced(grant, keep), '-1' end
   end
   local value = redis.call('GET', lock)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -223,7 +224,7 @@ func (t *tenure) endRenewal() {
 }
 
 // release ends lease l; with the last of them it releases the lock and passes it on.
-func (t *tenure) release(ctx context.Context, l *Lease, byHand bool, seat *Seat) (*Turn, error) {
+func (t *tenure) release(ctx context.Context, l *Lease, line Line) (*Turn, error) {
 	t.mu.Lock()
 	if l.released {
 		t.mu.Unlock()
@@ -254,22 +255,50 @@ func (t *tenure) release(ctx context.Context, l *Lease, byHand bool, seat *Seat)
 	defer t.left(t)
 	// A lost lock is released, too: its key may still be there, and to wait for
 	// its TTL would serve nobody.
-	next, err := t.passOn(ctx, byHand, seat)
+	next, err := t.passOn(ctx, line)
 	if err == nil {
 		err = lost
 	}
 	return next, err
 }
 
-// passOn releases the lock in the store and passes it on. It is done even if ctx has ended.
-func (t *tenure) passOn(ctx context.Context, byHand bool, seat *Seat) (*Turn, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
-	defer cancel()
-	line := t.line(nonceOf(t.token), byHand)
-	line.Seat = seat
-	turn, err := t.store.Release(ctx, t.key, t.token, line)
-	if err != nil {
-		return nil, fmt.Errorf("lock: release %s: %w", t.resource, err)
+// passOn releases the lock in the store and passes it on. It is done even if ctx has ended. A
+// call that failed is tried again in the background, until the TTL is over.
+func (t *tenure) passOn(ctx context.Context, line Line) (*Turn, error) {
+	ctx = context.WithoutCancel(ctx)
+	turn, err := t.passOnce(ctx, line)
+	if err == nil {
+		return turn, nil
 	}
-	return turn, nil
+	if !errors.Is(err, ErrLost) && t.begin() {
+		go func() {
+			defer t.acquiring.Done()
+			t.passOnLater(ctx, line)
+		}()
+	}
+	return nil, fmt.Errorf("lock: release %s: %w", t.resource, err)
+}
+
+func (t *tenure) passOnce(ctx context.Context, line Line) (*Turn, error) {
+	ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
+	defer cancel()
+	return t.store.Release(ctx, t.key, t.token, line)
+}
+
+// passOnLater sends a release again until the store answers, the lock has run out, or the
+// Locker is closed. There is nobody left who would call a waiter, or has a seat for one.
+func (t *tenure) passOnLater(ctx context.Context, line Line) {
+	const first, longest = 50 * time.Millisecond, 500 * time.Millisecond
+	line.ByHand, line.Seat = false, nil
+	t.mu.Lock()
+	end := t.start.Add(t.cfg.TTL)
+	t.mu.Unlock()
+	for wait := first; ; wait = min(2*wait, longest) {
+		if t.restFor(ctx, wait/2+rand.N(wait), nil) != nil || !time.Now().Before(end) {
+			return
+		}
+		if _, err := t.passOnce(ctx, line); err == nil || errors.Is(err, ErrLost) {
+			return
+		}
+	}
 }

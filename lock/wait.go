@@ -19,7 +19,7 @@ const (
 
 // waitByRetry tries until it has the lock, ctx ends or retry gives up.
 func (l *Locker) waitByRetry(ctx context.Context, resource string, retry Retry) (*Lease, error) {
-	pass, err := l.takeTurn(ctx, resource)
+	pass, err := l.takeTurn(ctx, resource, polls)
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +39,7 @@ func (l *Locker) waitInLine(ctx context.Context, resource string) (*Lease, error
 	}
 	since := time.Now()
 	if _, ok := l.store.(JoinOrdered); !ok {
-		pass, err := l.takeTurn(ctx, resource)
+		pass, err := l.takeTurn(ctx, resource, waitsInLine)
 		if err != nil {
 			return nil, err
 		}
@@ -74,7 +74,7 @@ func (c *core) leaveLine(ctx context.Context, resource, waiter string) {
 	var outage outage
 	for {
 		call, cancel := context.WithTimeout(ctx, cleanupTimeout)
-		_, err := c.leave(call, resource, waiter, "", false)
+		_, err := c.leave(call, resource, waiter, "", false, false)
 		cancel()
 		if err == nil || !outage.endures(err, c.cfg.TTL) || c.restFor(ctx, pollLongest, nil) != nil {
 			return

@@ -52,13 +52,17 @@ func (g *Guard) callOne(ctx context.Context, r *lock.Reservation) *lock.Reservat
 			if sleep.For(ctx, min(stillActive, grace/2)) == nil {
 				continue
 			}
-		default: // paused, gone, or active for too long
+		case outcome == asynqredis.Paused:
+			if next, err = g.locker.SetAside(ctx, r); err == nil {
+				return next
+			}
+		default: // gone, or active for too long
 			if next, err = g.locker.PassOn(ctx, r); err == nil {
 				return next
 			}
 		}
 		if sleep.For(ctx, callRetry) != nil {
-			// The grace is over. Timers go on from here.
+			// The grace is over. The sweeper goes on from here.
 			g.faults.fault(ctx, g.cfg.Logger.With("resource", r.Resource), "a waiting task could not be called", err)
 			return nil
 		}

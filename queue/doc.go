@@ -12,13 +12,14 @@
 //	   ^                                |                                                |
 //	   |                        busy: join the line                                      | somebody is in line:
 //	   |                                v                                                v the lock is reserved for its head
-//	   '---- called, or timer ---- retry set  <----------------------------------- call: retry set -> head of pending
+//	   '---- called -------------- retry set  <----------------------------------- call: retry set -> head of pending
 //
 // A refused task goes to asynq's retry set, where the dashboard shows it with
 // the reason as its last error, and its worker goes on with other tasks. When
 // the lock is released the first in line is called back to the head of pending.
-// Its own timer brings it back too, should the call be lost. Waiting uses up no
-// retry, counts as no failure and archives nothing.
+// Should the holder die, or the release or the call be lost, an elected server finds the
+// lock free and calls the first in line. Waiting uses up no retry, counts as no failure
+// and archives nothing.
 //
 // # What a handler's error does
 //
@@ -41,8 +42,7 @@
 // # Locks elsewhere
 //
 // A server or guard that is given a [lock.Locker] takes its locks with that, wherever
-// they are. Where no line is kept for tasks they wait by timers that grow, and are
-// called by nobody; see [GuardConfig].
+// they are. Tasks wait in line on their own Redis all the same; see [GuardConfig].
 //
 // # With your own asynq.Server
 //

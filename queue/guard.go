@@ -39,19 +39,13 @@ type GuardConfig struct {
 	// another store may be smaller. The Options of the Locker are not used. The guard does not close it;
 	// close it after [Guard.Wait].
 	//
-	// Each task costs round trips to the Store besides those to Redis: no lock is taken in
-	// the step in which its task is dequeued. On a Store that has lines for waiters with a name
-	// ([lock.Options]), such as [lock.Redis], tasks wait in line and are called as ever.
-	//
-	// On a Store without, nobody calls them, and they are served in no order. A task whose
-	// lock is held comes back after about 1 s, 2, 4, 8, 16, and then 20 s, each time half of
-	// that less to half of it more, at random: at most 30 s. So does, with whatever Store, one
-	// whose lock could not be asked for; it may lose its place in a line by that. It begins
-	// anew once it has had the lock. Without [Guard.Conn] there is no count, and it comes back
-	// every 1 to 1.5 s. Timers are kept in whole seconds: each fires up to a second early, and
-	// late by up to the server's DelayedTaskCheckInterval (5 s unless set). So after the lock
-	// was released, or has run out, a task that waits may take that interval and 30 s to come
-	// for it.
+	// Tasks wait in line on their own Redis, as ever, for locks of names of their own there
+	// ("wait:" and the Locker's prefix). The task whose turn it is takes the lock from the
+	// Locker, which costs two round trips to its Store, and hands its turn on when it is done.
+	// While somebody who is no task holds the lock, or the Store does not answer, the first in
+	// line comes again after about a second, or after as long again as the Store took to
+	// answer; those behind it wait. Without [Guard.Conn] tasks stand in no line, and come back
+	// every 1 to 1.5 s.
 	//
 	// On a Store without fencing tokens [lock.Fence] is 0 in handlers. A write that
 	// checks it then fails with [lock.ErrNoFence], which is a failure of the task's own.
@@ -89,16 +83,17 @@ type GuardConfig struct {
 // those whose worker died are left to it.
 type Guard struct {
 	cfg    GuardConfig
-	locker *lock.Locker
-	given  bool // locker is the caller's
-	rdb    redis.Scripter
-	hook   *asynqredis.Hook
-	bell   *asynqredis.Doorbell
-	self   string
+	locker *lock.Locker // on the Redis of the tasks: whose turn it is
+	// elsewhere, if not nil, takes the locks that count, for those whose turn it is.
+	elsewhere *lock.Locker
+	rdb       redis.Scripter
+	hook      *asynqredis.Hook
+	bell      *asynqredis.Doorbell
+	self      string
 
 	// work counts handlers that still hold a lock, and calls under way.
 	work      sync.WaitGroup
-	recoverer recoverer
+	caretaker caretaker
 	// background is the context of what nobody waits for but Wait, which ends it.
 	background context.Context //nolint:containedctx // see above
 	end        context.CancelFunc
@@ -133,23 +128,21 @@ func NewGuard(rdb redis.Scripter, cfg GuardConfig) (*Guard, error) {
 		host = "unknown host"
 	}
 	g := &Guard{
-		cfg:    cfg,
-		locker: locker,
-		given:  cfg.Locker != nil,
-		rdb:    rdb,
-		self:   fmt.Sprintf("%s (pid %d)", host, os.Getpid()),
+		cfg:       cfg,
+		locker:    locker,
+		elsewhere: cfg.Locker,
+		rdb:       rdb,
+		self:      fmt.Sprintf("%s (pid %d)", host, os.Getpid()),
 	}
 	g.background, g.end = context.WithCancel(context.Background())
 	g.hook = asynqredis.NewHook(cfg.Logger, g.begun)
 	g.bell = asynqredis.NewDoorbell(cfg.Logger)
-	if _, cluster := rdb.(*redis.ClusterClient); g.given {
-		g.hook.CountRefusals()
-	} else if !cluster {
+	if _, cluster := rdb.(*redis.ClusterClient); !cluster {
 		source, args := locker.Ahead()
 		g.hook.TakeAhead(asynqredis.Ahead{
 			Source: source, Args: args, Host: g.self,
 			Unused:   func(grant lock.Grant) { g.giveBack(g.background, grant) },
-			PerPlace: spacing, LongestExtra: longestTimer, Refused: g.refusedAhead,
+			Fallback: fallback, Spread: fallbackSpread, Refused: g.refusedAhead,
 		})
 	}
 	return g, nil
@@ -166,19 +159,22 @@ func checkLocks(cfg lock.Config, given *lock.Locker) error {
 	return nil
 }
 
-// lockerOf returns the given Locker, or one on the Redis of the tasks.
+// lockerOf returns the Locker on the Redis of the tasks. Beside a given one it takes locks of
+// names of its own, by which tasks wait in line for those of the given one.
 func lockerOf(rdb redis.Scripter, cfg lock.Config, given *lock.Locker) (*lock.Locker, error) {
-	if err := checkLocks(cfg, given); err != nil || given != nil {
-		return given, err
+	if err := checkLocks(cfg, given); err != nil {
+		return nil, err
+	}
+	if given != nil {
+		cfg = given.Config()
+		cfg.Prefix = "wait:" + cfg.Prefix
 	}
 	return lock.New(lock.RedisCalling(rdb, asynqredis.Summon()), cfg)
 }
 
 // begun is told when the server takes its first task.
 func (g *Guard) begun() {
-	if g.cfg.Recovery.Crashes > 0 {
-		g.recoverer.begin(func(queues []string) { g.recover(g.background, queues) })
-	}
+	g.caretaker.begin(func(queues []string) { g.lookAfter(g.background, queues) })
 }
 
 // holderOf is how a task is called while it holds a lock.
@@ -197,7 +193,12 @@ func isHolder(kind, id, holder string) bool {
 // Locker returns what the guard takes its locks with. A handler that takes the
 // lock of its own task's resource with it gets it again at once; with a Locker of
 // its own it would wait for itself.
-func (g *Guard) Locker() *lock.Locker { return g.locker }
+func (g *Guard) Locker() *lock.Locker {
+	if g.elsewhere != nil {
+		return g.elsewhere
+	}
+	return g.locker
+}
 
 type guardKey struct{}
 
@@ -242,6 +243,7 @@ type run struct {
 	task    *asynq.Task
 	info    Info
 	attempt *asynqredis.Attempt // nil where the connection is not the guard's
+	turn    *lock.Lease         // its turn to have a lock elsewhere
 }
 
 // infoOf returns what asynq knows of the attempt under which ctx runs.
@@ -272,7 +274,7 @@ func (g *Guard) process(ctx context.Context, t *asynq.Task, resource string, nex
 		r.log().ErrorContext(ctx, "a guarded task was refused: the server's asynq.Config did not pass through Guard.Wrap")
 		return r.sendBack(&unchargedError{
 			reason: "siding: the server's asynq.Config did not pass through Guard.Wrap",
-			after:  longestTimer,
+			after:  unwiredDelay,
 		})
 	}
 	lease, err := r.acquire(ctx)
@@ -287,12 +289,15 @@ func (r *run) sendBack(e *unchargedError) error {
 	if r.attempt == nil {
 		return e // asynq's own retry, not charged by way of Wrap
 	}
-	r.attempt.Park(asynqredis.Park{
-		At:       time.Now().Add(e.after),
-		Ticket:   e.ticket,
-		Refusals: e.refusals,
-		Done:     func(parked int) { r.parked(parked, e) },
-	})
+	park := asynqredis.Park{
+		At:     time.Now().Add(e.after),
+		Ticket: e.ticket,
+		Done:   func(parked int) { r.parked(parked, e) },
+	}
+	if e.inLine {
+		park.Key = r.locker.Config().Prefix + r.info.Resource
+	}
+	r.attempt.Park(park)
 	return e
 }
 
@@ -302,35 +307,74 @@ func (r *run) event(kind EventKind) Event {
 
 // acquire takes the lock, or sends the task back.
 func (r *run) acquire(ctx context.Context) (*lock.Lease, error) {
-	opts := lock.Options{Holder: holderOf(r.info.Kind, r.info.ID) + r.self}
-	if r.attempt != nil {
-		// Only a task that the hook parks can be called, so only such a one stands in line.
-		opts.Waiter, opts.Came = asynqredis.WaiterName(r.info.Queue, r.info.ID), r.attempt.Came
+	if r.attempt == nil {
+		return r.acquireUnhooked(ctx)
 	}
-	locker := r.locker.With(opts)
 	lease := r.adopt(ctx)
 	var err error
 	if lease == nil {
-		lease, err = locker.Acquire(ctx, r.info.Resource)
+		lease, err = r.waiting().Acquire(ctx, r.info.Resource)
 	}
-	if err == nil && r.attempt != nil && r.hook.Overlaps(r.attempt) {
+	switch {
+	case err != nil:
+		return nil, r.sendBack(r.refused(ctx, err))
+	case r.hook.Overlaps(r.attempt):
 		return nil, r.makeWay(ctx, lease)
+	case r.elsewhere != nil:
+		return r.acquireElsewhere(ctx, lease)
 	}
+	return lease, nil
+}
+
+// holder is how the task is called while it holds a lock.
+func (r *run) holder() string { return holderOf(r.info.Kind, r.info.ID) + r.self }
+
+// waiting returns the Locker by which the task waits in line.
+func (r *run) waiting() *lock.Locker {
+	return r.locker.With(lock.Options{
+		Holder: r.holder(), Waiter: asynqredis.WaiterName(r.info.Queue, r.info.ID), Came: r.attempt.Came,
+	})
+}
+
+// acquireUnhooked is acquire for a task that nobody can call, as the hook did not see it.
+func (r *run) acquireUnhooked(ctx context.Context) (*lock.Lease, error) {
+	locker := r.Locker().With(lock.Options{Holder: r.holder()})
+	lease, err := locker.Acquire(ctx, r.info.Resource)
 	if err == nil {
 		return lease, nil
 	}
-	if r.attempt == nil && r.info.Retried >= r.info.Retries {
+	if r.info.Retried >= r.info.Retries {
 		return r.waitHere(ctx, locker)
 	}
 	return nil, r.sendBack(r.refused(ctx, err))
 }
 
+// acquireElsewhere takes the lock that counts for a task whose turn it is. While others have
+// it, who are no tasks, or its Store does not answer, the task keeps its turn and comes again:
+// after a second, or for as long again as the Store took to answer.
+func (r *run) acquireElsewhere(ctx context.Context, turn *lock.Lease) (*lock.Lease, error) {
+	// asynq's own servers look at their timers every 5 s.
+	const late = 6 * time.Second
+	asked := time.Now()
+	_ = turn.Keep(ctx) // what counts is the other lock: who has lost its turn is not stopped
+	lease, err := r.elsewhere.With(lock.Options{Holder: r.holder()}).Acquire(ctx, r.info.Resource)
+	if err == nil {
+		r.turn = turn
+		return lease, nil
+	}
+	e := r.refused(ctx, err)
+	e.after = jitter(max(unlinedDelay, time.Since(asked)))
+	e.ticket = r.attempt.Came
+	waiter := asynqredis.WaiterName(r.info.Queue, r.info.ID)
+	if err := turn.KeepFor(ctx, waiter, e.after+late); err != nil && !errors.Is(err, lock.ErrLost) {
+		r.faults.fault(ctx, r.log(), notReleased, err)
+	}
+	return nil, r.sendBack(e)
+}
+
 // adopt returns the lease of the lock that was taken with the task; nil when it has to be
 // asked for.
 func (r *run) adopt(ctx context.Context) *lock.Lease {
-	if r.attempt == nil {
-		return nil
-	}
 	grant, ok := r.attempt.Grant()
 	if !ok {
 		return nil
@@ -384,27 +428,14 @@ func (r *run) refused(ctx context.Context, err error) *unchargedError {
 	var busy *lock.BusyError
 	if !errors.As(err, &busy) {
 		r.faults.fault(ctx, r.log(), "a lock could not be asked for", err)
-		e := &unchargedError{reason: err.Error(), after: jitter(unlinedDelay), cause: err}
-		r.lookAgain(e)
-		return e
+		return &unchargedError{reason: err.Error(), after: jitter(unlinedDelay), cause: err}
 	}
 	if busy.Next != nil {
 		r.call(ctx, busy.Next)
 	}
 	r.log().DebugContext(ctx, "resource busy", "place", busy.Place)
-	e := &unchargedError{reason: busyReason(busy), after: timerOf(busy), ticket: busy.Ticket, cause: busy}
-	if busy.Place == 0 {
-		r.lookAgain(e)
-	}
-	return e
-}
-
-// lookAgain has a task come back the later the more often in a row its lock, of a Locker that
-// the guard was given, could not be had: nobody will call it.
-func (r *run) lookAgain(e *unchargedError) {
-	if r.given && r.attempt != nil {
-		e.refusals = r.attempt.Refusals + 1
-		e.after = spread(lookAfter(e.refusals))
+	return &unchargedError{
+		reason: busyReason(busy, time.Now()), after: timerOf(busy), ticket: busy.Ticket, inLine: busy.Place > 0, cause: busy,
 	}
 }
 
@@ -419,7 +450,7 @@ func (g *Guard) refusedAhead(t asynqredis.Refused) {
 	if r.cfg.Logger.Enabled(g.background, slog.LevelDebug) {
 		r.log().DebugContext(g.background, "resource busy", "place", busy.Place)
 	}
-	r.parked(t.Parked, &unchargedError{reason: busyReason(busy), ticket: busy.Ticket, cause: busy})
+	r.parked(t.Parked, &unchargedError{reason: busyReason(busy, time.Now()), ticket: busy.Ticket, cause: busy})
 }
 
 // parked tells the observer that the task waits for its resource.

@@ -147,7 +147,7 @@ func TestReasonInTheRetrySet(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := regexp.MustCompile(fmt.Sprintf(`^waiting for %s, held by test:job %s on \S+ \(pid \d+\)( since \d\d:\d\d:\d\d\.\d{3})?, %s in line$`,
+		want := regexp.MustCompile(fmt.Sprintf(`^waiting for %s; when parked, at \d\d:\d\d:\d\d\.\d{3}: held by test:job %s on \S+ \(pid \d+\)( since \d\d:\d\d:\d\d\.\d{3})?, %s in line$`,
 			regexp.QuoteMeta(b.resource), holding, place))
 		found := false
 		for _, task := range tasks {

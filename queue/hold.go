@@ -19,7 +19,7 @@ import (
 func (r *run) hold(ctx context.Context, lease *lock.Lease, next asynq.Handler) (err error) {
 	ev := r.event(EventAcquired)
 	ev.Fence = lease.Fence()
-	if wait, ok := lease.HandedOff(); ok {
+	if wait, ok := r.inTurn(lease).HandedOff(); ok {
 		ev.HandOff = max(wait, 1) // a hand-off within the clock's resolution is one, too
 	}
 	r.cfg.Observe(ev)
@@ -34,6 +34,14 @@ func (r *run) hold(ctx context.Context, lease *lock.Lease, next asynq.Handler) (
 		return err
 	}
 	return next.ProcessTask(WithInfo(work, r.info), r.task)
+}
+
+// inTurn returns the lease of the lock for which tasks wait in line: lease, or the task's turn.
+func (r *run) inTurn(lease *lock.Lease) *lock.Lease {
+	if r.turn != nil {
+		return r.turn
+	}
+	return lease
 }
 
 // begin writes down that the handler of a task without retries is about to begin:
@@ -65,7 +73,7 @@ func (r *run) notBegun() {
 	}
 }
 
-const notReleased = "a lock could not be released and stays until its ttl"
+const notReleased = "a lock could not be released at once"
 
 // release hands the lock on and says what the handler's error has become.
 func (r *run) release(ctx context.Context, lease *lock.Lease, err error) error {
@@ -73,7 +81,7 @@ func (r *run) release(ctx context.Context, lease *lock.Lease, err error) error {
 	// Where what is written to has seen a later fence, there has been another holder, whatever
 	// this one's clock says.
 	lost := !lease.Valid() || errors.Is(err, lock.ErrStale)
-	rerr := r.handOver(ctx, lease)
+	rerr := r.letGo(ctx, lease)
 	ev := r.event(EventReleased)
 	ev.Fence, ev.Held, ev.Err = lease.Fence(), lease.Held(), err
 	if lost || errors.Is(rerr, lock.ErrLost) {
@@ -94,12 +102,27 @@ func (r *run) release(ctx context.Context, lease *lock.Lease, err error) error {
 	return err
 }
 
+// letGo releases the lock, and with it the task's turn.
+func (r *run) letGo(ctx context.Context, lease *lock.Lease) error {
+	if r.turn == nil {
+		return r.handOver(ctx, lease)
+	}
+	err := lease.Release(ctx)
+	if terr := r.handOver(ctx, r.turn); terr != nil && !errors.Is(terr, lock.ErrLost) {
+		r.faults.fault(ctx, r.log(), notReleased, terr)
+	}
+	return err
+}
+
 // handOver releases the lock and passes it on: at once to a waiter for whom a worker of this
 // process is idle, or else by a call. It looks for one where the lock has been handed on
 // before, as then there may be more who wait.
 func (r *run) handOver(ctx context.Context, lease *lock.Lease) error {
+	if r.attempt != nil && r.attempt.Requeued() {
+		r.joinAgain(ctx)
+	}
 	var seat *asynqredis.Seat
-	if _, waited := lease.HandedOff(); waited && r.attempt != nil && !r.given {
+	if _, waited := lease.HandedOff(); waited && r.attempt != nil {
 		seat = r.bell.Seat(r.info.Queue)
 	}
 	if seat == nil {
@@ -122,6 +145,20 @@ func (r *run) handOver(ctx context.Context, lease *lock.Lease) error {
 	return err
 }
 
+// joinAgain has a task that was put back stand in line before those who came after it.
+func (r *run) joinAgain(ctx context.Context) {
+	lease, err := r.waiting().Acquire(context.WithoutCancel(ctx), r.info.Resource)
+	busy, refused := errors.AsType[*lock.BusyError](err)
+	switch {
+	case err == nil: // the lock was lost, and is free
+		r.handBack(ctx, lease, r.log())
+	case !refused:
+		r.faults.fault(ctx, r.log(), "a task that was put back has lost its place in line", err)
+	case busy.Next != nil: // likewise, and others are in line
+		r.call(ctx, busy.Next)
+	}
+}
+
 // watch reports a handler that goes on for too long after its context has ended;
 // the lock is then no longer renewed, so that the resource is not kept for ever.
 func (r *run) watch(work context.Context, lease *lock.Lease) (stop func()) {
@@ -134,6 +171,7 @@ func (r *run) watch(work context.Context, lease *lock.Lease) (stop func()) {
 		case <-timer.C:
 			r.log().ErrorContext(work, "a handler ignores its ended context; its lock is no longer renewed")
 			lease.Abandon()
+			r.inTurn(lease).Abandon()
 		}
 	})
 	return func() {

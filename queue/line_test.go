@@ -146,27 +146,22 @@ func TestAbsentWaitersCostOneGraceEach(t *testing.T) {
 	})
 }
 
-// A program on the plain protocol excludes us. It calls nobody, so its waiters
-// have short timers.
+// A program on the plain protocol excludes us. It calls nobody, so the sweeper looks when it has
+// gone.
 func TestForeignHolder(t *testing.T) {
 	t.Parallel()
 	b, st := setup(t), newStage(t)
 	if err := b.rdb.Set(t.Context(), b.lockKey(), "5c8d9a1f00", time.Minute).Err(); err != nil {
 		t.Fatal(err)
 	}
-	j := &journal{}
-	b.serve(t, queue.ServerConfig{Observe: j.observe}, st.run)
+	b.serve(t, queue.ServerConfig{}, st.run)
 	ids := b.park(t, 1, 2)
-	for i, id := range ids {
+	for _, id := range ids {
 		info := b.awaitState(t, id, asynq.TaskStateRetry)
-		if !strings.HasPrefix(info.LastErr, "waiting for "+b.resource+", held by another program") {
+		if !strings.HasPrefix(info.LastErr, "waiting for "+b.resource+"; when parked, ") || !strings.Contains(info.LastErr, "held by another program") {
 			t.Errorf("reason: have %q", info.LastErr)
 		}
-		if wait := time.Until(info.NextProcessAt); wait > time.Duration(i+2)*time.Second {
-			t.Errorf("timer of waiter %d: want about %d s, have %v", i+1, i+1, wait)
-		}
 	}
-	j.await(t, queue.EventParked, ids[0], 2) // looks itself
 	if b.value(t) != "5c8d9a1f00" || len(st.order()) != 0 {
 		t.Errorf("want the foreign value in place and nobody run, have %q, %v", b.value(t), st.order())
 	}
@@ -175,8 +170,8 @@ func TestForeignHolder(t *testing.T) {
 	}
 	start := time.Now()
 	b.awaitGone(t, ids...)
-	if took := time.Since(start); took > prompt {
-		t.Errorf("want them to run within their short timers, have %v", took)
+	if took := time.Since(start); took > 3*time.Second {
+		t.Errorf("want them to run within 3 s, have %v", took)
 	}
 	st.wantOrder(1, 2)
 }

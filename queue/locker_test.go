@@ -3,7 +3,6 @@ package queue_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"strconv"
 	"strings"
@@ -11,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
@@ -94,14 +92,6 @@ func (b *bundle) holdBy(t *testing.T, locker *lock.Locker) (release func()) {
 	return release
 }
 
-// run makes a task pending, as an operator may, instead of its timer.
-func (b *bundle) run(t *testing.T, id string) {
-	t.Helper()
-	if err := b.inspector.RunTask(b.queue, id); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // noTimers is for servers whose waiting tasks the test calls itself.
 const noTimers = time.Hour
 
@@ -131,8 +121,7 @@ func quorum(t *testing.T) (open func() lock.Store) {
 }
 
 // Tasks of two processes, and of a team's own server, exclude each other by locks that have
-// no line. All of them have to wait, and all are done by their timers; nothing is charged,
-// although none may be retried.
+// no line. All of them have to wait; nothing is charged, although none may be retried.
 func TestGivenLockerExcludes(t *testing.T) {
 	t.Parallel()
 	t.Run("in memory", func(t *testing.T) {
@@ -196,8 +185,8 @@ func givenLockerExcludes(t *testing.T, open func() lock.Store) {
 		t.Errorf("want %d processed, none failed, none left, have %+v", tasks, info)
 	}
 	for _, e := range j.of(queue.EventAcquired, "") {
-		if e.HandOff != 0 || e.Fence != 0 {
-			t.Errorf("acquired: want neither a hand-off nor a fence, have %+v", e)
+		if e.Fence != 0 {
+			t.Errorf("acquired: want no fence, have %+v", e)
 		}
 	}
 	for n := range resources {
@@ -215,143 +204,68 @@ func givenLockerExcludes(t *testing.T, open func() lock.Store) {
 	}
 }
 
-// timers are the bounds of a task's delay in seconds after its n-th refusal in a row.
-var timers = [][2]float64{{0.5, 1.5}, {1, 3}, {2, 6}, {4, 12}, {8, 24}, {10, 30}, {10, 30}, {10, 30}}
-
-// wantTimer compares the timer of a task that has been refused for the n-th time in a row, after start.
-func (b *bundle) wantTimer(t *testing.T, id string, n int, start time.Time) time.Time {
-	t.Helper()
-	info := b.awaitState(t, id, asynq.TaskStateRetry)
-	bounds := timers[n-1]
-	seconds := func(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
-	// Timers are kept in whole seconds, rounded down.
-	least, most := start.Add(seconds(bounds[0])-time.Second), time.Now().Add(seconds(bounds[1]))
-	if info.NextProcessAt.Before(least) || info.NextProcessAt.After(most) {
-		t.Errorf("refusal %d: want the timer from %v to %v, have %v", n, least, most, info.NextProcessAt)
-	}
-	if have := b.rdb.HGet(t.Context(), b.taskKey(id), "siding_refusals").Val(); have != strconv.Itoa(n) {
-		t.Errorf("want refusal %d kept with the task, have %q", n, have)
-	}
-	return info.NextProcessAt
-}
-
-// A task in no line waits the longer the more often it has been refused, wherever it is next
-// dequeued, up to a limit; those who are refused at the same time come at different times. It
-// is charged nothing and not archived, although it is not to be retried.
-func TestGivenLockerTimersGrow(t *testing.T) {
+// While somebody who is no task holds a lock elsewhere, the first of those who wait asks for it,
+// about once a second; the others stay in line. They run in their order once it is free.
+func TestGivenLockerIsAskedByTheFirst(t *testing.T) {
 	t.Parallel()
 	const tasks = 8
 	b, st, j, memory := setup(t), unfencedStage(t), &journal{}, locktest.NewMemory()
+	var asked atomic.Int32
 	release := b.holdBy(t, newLocker(t, newLineless(memory), lock.Config{}))
-	for range 2 { // the number is in no process
-		b.serve(t, queue.ServerConfig{Locker: newLocker(t, newLineless(memory), lock.Config{}), Observe: j.observe, TimerInterval: noTimers}, st.run)
+	for range 2 {
+		store := countedAcquires{newLineless(memory), &asked}
+		b.serve(t, queue.ServerConfig{Locker: newLocker(t, store, lock.Config{}), Observe: j.observe}, st.run)
 	}
-	start, ids := time.Now(), make([]string, tasks)
+	ids, want := make([]string, tasks), make([]int, tasks)
 	for i := range ids {
-		ids[i] = b.enqueue(t, b.job(i), queue.Options{Retries: queue.NoRetries})
+		ids[i], want[i] = b.enqueue(t, b.job(i), queue.Options{Retries: queue.NoRetries}), i
+		j.await(t, queue.EventParked, ids[i], 1)
 	}
-	for n := 1; n <= len(timers); n++ {
-		times := map[time.Time]bool{}
-		for _, id := range ids {
-			if e := j.await(t, queue.EventParked, id, n); e.Refusals != n {
-				t.Errorf("refusals: want %d, have %+v", n, e)
-			}
-			times[b.wantTimer(t, id, n, start)] = true
-		}
-		if n >= 5 && len(times) < 2 {
-			t.Errorf("refusal %d: want timers that differ, have all of them at %v", n, times)
-		}
-		start = time.Now()
-		if n == len(timers) {
-			release()
-		}
-		for _, id := range ids {
-			b.run(t, id)
-			if n == len(timers) {
-				b.awaitGone(t, id) // one by one, as there is no line
-			}
-		}
+	start := time.Now()
+	j.await(t, queue.EventParked, ids[0], 4)
+	if took := time.Since(start); took < time.Second || took > prompt {
+		t.Errorf("want it asked for once a second or so, have three times in %v", took)
 	}
+	if info := b.awaitState(t, ids[1], asynq.TaskStateRetry); !strings.Contains(info.LastErr, "in line") {
+		t.Errorf("the second: want it in line, have %q", info.LastErr)
+	}
+	if have := len(j.of(queue.EventParked, ids[1])); have != 1 {
+		t.Errorf("the second: want it refused once, have %d times", have)
+	}
+	if have, most := int(asked.Load()), len(j.of(queue.EventParked, ids[0]))+1; have > most {
+		t.Errorf("want only the first to ask, %d times, have %d", most, have)
+	}
+	release()
+	b.awaitGone(t, ids...)
+	st.wantOrder(want...)
 	if info := b.stats(t); info.Processed != tasks || info.Failed != 0 || info.Size != 0 {
 		t.Errorf("want %d processed, none failed, none left, have %+v", tasks, info)
 	}
 }
 
-// A task that had its lock begins anew, whatever became of it.
-func TestGivenLockerTimersBeginAnew(t *testing.T) {
-	t.Parallel()
-	for name, tt := range map[string]struct {
-		err     error
-		retried int
-		parked  int // how often by then, for which reason ever
-	}{
-		"own failure": {errors.New("own failure"), 1, 5},
-		"lease lost":  {lock.ErrStale, 0, 6},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b, st, j, memory := setup(t), unfencedStage(t), &journal{}, locktest.NewMemory()
-			test := newLocker(t, newLineless(memory), lock.Config{})
-			release := b.holdBy(t, test)
-			b.serve(t, queue.ServerConfig{Locker: newLocker(t, newLineless(memory), lock.Config{}), Observe: j.observe, TimerInterval: noTimers}, st.run)
-			st.act(0, func() error { return tt.err })
-			start := time.Now()
-			id := b.enqueue(t, b.job(0), queue.Options{Retries: 5})
-			for n := 1; n <= 4; n++ {
-				j.await(t, queue.EventParked, id, n)
-				b.wantTimer(t, id, n, start)
-				if n == 4 {
-					release()
-				}
-				start = time.Now()
-				b.run(t, id)
-			}
-			j.await(t, queue.EventAcquired, id, 1)
-			poll.Eventually(t, "the lock to be released", func() bool { return memory.Value(b.lockKey()) == "" })
-			info := b.awaitState(t, id, asynq.TaskStateRetry)
-			if info.Retried != tt.retried {
-				t.Errorf("want %d retries charged, have %+v", tt.retried, info)
-			}
-			if have, err := b.rdb.HExists(t.Context(), b.taskKey(id), "siding_refusals").Result(); err != nil || have {
-				t.Errorf("want no refusals kept, have %v, %v", have, err)
-			}
-			b.holdBy(t, test)
-			start = time.Now()
-			b.run(t, id)
-			if e := j.await(t, queue.EventParked, id, 5); e.Refusals != tt.parked {
-				t.Errorf("refusals: want all of them told, %d, have %d", tt.parked, e.Refusals)
-			}
-			b.wantTimer(t, id, 1, start)
-		})
-	}
-}
-
-// A store of locks that does not answer is asked less and less often, too.
+// A store of locks that does not answer costs no task anything, and none its place.
 func TestGivenLockerCannotBeAsked(t *testing.T) {
 	t.Parallel()
-	b, st := setup(t), unfencedStage(t)
+	b, st, j := setup(t), unfencedStage(t), &journal{}
 	store := newLineless(locktest.NewMemory())
 	store.down.Store(true)
-	b.serve(t, queue.ServerConfig{Locker: newLocker(t, store, lock.Config{}), TimerInterval: noTimers}, st.run)
-	start := time.Now()
-	id := b.enqueue(t, b.job(0), queue.Options{Retries: queue.NoRetries})
-	for n := 1; n <= 3; n++ {
-		poll.Eventually(t, fmt.Sprintf("refusal %d", n), func() bool {
-			return b.rdb.HGet(t.Context(), b.taskKey(id), "siding_parked").Val() == strconv.Itoa(n)
-		})
-		b.wantTimer(t, id, n, start)
-		if info := b.awaitState(t, id, asynq.TaskStateRetry); info.Retried != 0 || !strings.Contains(info.LastErr, "unexpected EOF") {
-			t.Errorf("want it uncharged with the reason, have %+v", info)
-		}
-		store.down.Store(n < 3)
-		start = time.Now()
-		b.run(t, id)
+	b.serve(t, queue.ServerConfig{Locker: newLocker(t, store, lock.Config{}), Observe: j.observe}, st.run)
+	first := b.enqueue(t, b.job(0), queue.Options{Retries: queue.NoRetries})
+	poll.Eventually(t, "two refusals", func() bool {
+		return b.rdb.HGet(t.Context(), b.taskKey(first), "siding_parked").Val() == "2"
+	})
+	second := b.enqueue(t, b.job(1), queue.Options{Retries: queue.NoRetries})
+	if info := b.awaitState(t, first, asynq.TaskStateRetry); info.Retried != 0 || !strings.Contains(info.LastErr, "unexpected EOF") {
+		t.Errorf("want it uncharged with the reason, have %+v", info)
 	}
-	b.awaitGone(t, id)
-	st.wantOrder(0)
+	j.await(t, queue.EventParked, second, 1)
+	store.down.Store(false)
+	b.awaitGone(t, first, second)
+	st.wantOrder(0, 1)
 }
 
-// Tasks that wait without a line keep no worker, so they do not delay tasks on other resources.
+// Tasks that wait for a lock elsewhere keep no worker, so they do not delay tasks on other
+// resources.
 func TestGivenLockerDoesNotDelayOthers(t *testing.T) {
 	t.Parallel()
 	const each = 60
@@ -362,7 +276,7 @@ func TestGivenLockerDoesNotDelayOthers(t *testing.T) {
 		waiting = append(waiting, b.enqueue(t, b.job(n)))
 		others = append(others, b.enqueue(t, job{Res: b.resource + ":" + strconv.Itoa(n), N: 1000 + n}))
 	}
-	b.serve(t, queue.ServerConfig{Locker: newLocker(t, newLineless(memory), lock.Config{}), Concurrency: 3, TimerInterval: noTimers}, st.run)
+	b.serve(t, queue.ServerConfig{Locker: newLocker(t, newLineless(memory), lock.Config{}), Concurrency: 3}, st.run)
 	start := time.Now()
 	b.awaitGone(t, others...)
 	if took := time.Since(start); took > prompt {
@@ -373,9 +287,31 @@ func TestGivenLockerDoesNotDelayOthers(t *testing.T) {
 		t.Errorf("runs: want %d, have %d", each, have)
 	}
 	release()
-	for _, id := range waiting {
-		b.run(t, id)
-		b.awaitGone(t, id)
+	b.awaitGone(t, waiting...)
+}
+
+// With many tasks on few resources the lock goes from one to the next without a pause.
+func TestGivenLockerHandsOn(t *testing.T) {
+	t.Parallel()
+	const tasks, resources, each, limit = 40, 4, 20 * time.Millisecond, 2 * time.Second
+	b, st := setup(t), unfencedStage(t)
+	open := quorum(t)
+	b.serve(t, queue.ServerConfig{Locker: newLocker(t, open(), lock.Config{})}, func(ctx context.Context, j job) error {
+		busy := time.NewTimer(each)
+		defer busy.Stop()
+		<-busy.C
+		return st.run(ctx, j)
+	})
+	ids := make([]string, tasks)
+	start := time.Now()
+	for n := range ids {
+		ids[n] = b.enqueue(t, job{Res: b.resource + ":" + strconv.Itoa(n%resources), N: n})
+	}
+	b.awaitGone(t, ids...)
+	took := time.Since(start)
+	t.Logf("%d tasks of %v on %d resources, locks on a quorum: %v", tasks, each, resources, took)
+	if took > limit {
+		t.Errorf("want them within %v, have %v", limit, took)
 	}
 }
 
@@ -416,15 +352,14 @@ func (s countedAcquires) Acquire(ctx context.Context, c lock.Claim) (lock.Answer
 	return s.Store.Acquire(ctx, c)
 }
 
-// A Locker on another Redis than that of the tasks has a line, and tasks wait in it and are
-// called, by the guard itself.
-func TestGivenLockerWithALine(t *testing.T) {
+// Where locks are on another Redis than the tasks, the tasks wait in line on their own, and are
+// called.
+func TestGivenLockerOnAnotherRedis(t *testing.T) {
 	t.Parallel()
 	b, st, j := setup(t), newStage(t), &journal{}
 	locks := redistest.Start(t).Client(t)
-	given := func() *lock.Locker { return newLocker(t, lock.Redis(locks), longGrace) }
 	serve := func(cfg queue.ServerConfig) {
-		cfg.Locker, cfg.Observe, cfg.TimerInterval = given(), j.observe, noTimers
+		cfg.Locker, cfg.Observe, cfg.TimerInterval = newLocker(t, lock.Redis(locks), longGrace), j.observe, noTimers
 		b.serve(t, cfg, st.run)
 	}
 	elsewhere := b.queue + ".elsewhere"
@@ -434,23 +369,15 @@ func TestGivenLockerWithALine(t *testing.T) {
 	within(t, patience, "the holder", holder.entered)
 	serve(queue.ServerConfig{})
 	serve(queue.ServerConfig{})
-	ids := b.park(t, 1, 2, 3, 4, 5)
-	waiters, err := locks.ZRange(t.Context(), "{"+b.lockKey()+"}:line", 0, -1).Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var line []string
-	for i, w := range waiters {
-		line = append(line, w[strings.LastIndex(w, ":")+1:])
-		info := b.awaitState(t, ids[i], asynq.TaskStateRetry)
+	var ids []string
+	for n := 1; n <= 5; n++ {
+		ids = append(ids, b.enqueue(t, b.job(n)))
+		j.await(t, queue.EventParked, ids[n-1], 1)
+		info := b.awaitState(t, ids[n-1], asynq.TaskStateRetry)
 		if want := "held by test:job "; !strings.Contains(info.LastErr, want) || !strings.Contains(info.LastErr, "in line") {
 			t.Errorf("reason: want it with %q and a place, have %q", want, info.LastErr)
 		}
 	}
-	if diff := cmp.Diff(ids, line); diff != "" {
-		t.Errorf("line (-want +have):\n%s", diff)
-	}
-	b.wantLine(t) // of the tasks' own Redis
 	start := time.Now()
 	holder.open()
 	b.awaitGone(t, ids...)
@@ -464,7 +391,7 @@ func TestGivenLockerWithALine(t *testing.T) {
 		}
 	}
 	if v := b.value(t); v != "" {
-		t.Errorf("lock on the tasks' Redis: want none, have %q", v)
+		t.Errorf("lock on the tasks' Redis: want none of its name, have %q", v)
 	}
 }
 

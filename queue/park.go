@@ -14,10 +14,9 @@ import (
 type unchargedError struct {
 	reason string        // shown as the task's last error
 	after  time.Duration // when the task tries again by itself
-	ticket int64         // its ticket in the line, 0 when it stands in none
-	// refusals is how often in a row it has been refused a lock that has no line, with this.
-	refusals int
-	cause    error
+	ticket int64         // its ticket, 0 for none
+	inLine bool          // it stands in line under its ticket
+	cause  error
 }
 
 func (e *unchargedError) Error() string { return e.reason }
@@ -29,17 +28,18 @@ func uncharged(err error) (*unchargedError, bool) {
 	return u, ok
 }
 
-// busyReason is what the dashboard shows of a waiting task.
-func busyReason(b *lock.BusyError) string {
+// busyReason is what the dashboard shows of a waiting task: how things were when it was parked.
+func busyReason(b *lock.BusyError, now time.Time) string {
+	const clock = "15:04:05.000"
 	since := ""
 	if !b.Since.IsZero() {
-		since = " since " + b.Since.UTC().Format("15:04:05.000")
+		since = " since " + b.Since.UTC().Format(clock)
 	}
 	place := ""
 	if b.Place > 0 {
 		place = ", " + ordinal(b.Place) + " in line"
 	}
-	return fmt.Sprintf("waiting for %s, held by %s%s%s", b.Resource, b.Holder, since, place)
+	return fmt.Sprintf("waiting for %s; when parked, at %s: held by %s%s%s", b.Resource, now.UTC().Format(clock), b.Holder, since, place)
 }
 
 func ordinal(n int) string {
@@ -57,70 +57,24 @@ func ordinal(n int) string {
 	return fmt.Sprintf("%d%s", n, suffix)
 }
 
-// Timers of waiting tasks. They are the safety net under the call, so they may be long,
-// but for the first in line, who takes over from a holder that died.
 const (
-	// spacing spreads the timers of those behind: each place adds this much.
-	spacing = 500 * time.Millisecond
-	// longestTimer bounds the spread; who has fallen out of the line comes after that.
-	longestTimer = 5 * time.Minute
-	// A holder on the plain protocol calls nobody back, so its waiters look
-	// themselves: place by place, less often the longer they have waited.
-	foreignStep    = time.Second
-	foreignLongest = 30 * time.Second
+	// A task in line is called, and the sweeper makes up for a call that is lost. Should both
+	// fail, it comes by itself after fallback, and fallbackSpread more at the latest: of a
+	// million tasks that wait, 280 a second.
+	fallback       = time.Hour
+	fallbackSpread = time.Hour
 	// unlinedDelay is for tasks that stand in no line.
 	unlinedDelay = time.Second
-	// Where there is no line, the tasks look themselves: soon at first, as most locks are
-	// held for long enough to meet and no longer, and then less often, as each look takes a
-	// worker and a call to every node of the locks. A thousand that wait for one resource
-	// are some fifty looks a second. The longest is 30 s with its jitter, see spread.
-	firstLook   = time.Second
-	longestLook = 20 * time.Second
+	// unwiredDelay is for tasks of a server that was not made as it has to be.
+	unwiredDelay = 5 * time.Minute
 )
 
-// lookAfter returns when a task that has been refused so often in a row is to look
-// again, if there is no line, without the jitter that [spread] adds.
-func lookAfter(refusals int) time.Duration {
-	d := firstLook
-	for ; refusals > 1 && d < longestLook; refusals-- {
-		d *= 2
-	}
-	return min(d, longestLook)
-}
-
-// spread takes off or adds up to a half, at random: those who were refused together are to
-// come one by one. asynq keeps whole seconds, so those of one second still do.
-func spread(d time.Duration) time.Duration { return d/2 + rand.N(d) }
-
-// waitFor returns when a refused task is to try again by itself, without the
-// jitter that [timerOf] adds.
-func waitFor(b *lock.BusyError) time.Duration {
-	switch {
-	case b.Place == 0:
-		return unlinedDelay
-	case b.Foreign:
-		return min(max(time.Duration(b.Place)*foreignStep, b.Waited/4), foreignLongest)
-	}
-	// asynq keeps whole seconds and rounds down: one more, so that the timer
-	// does not fire before the lock has run out.
-	wait := b.Remaining + time.Second
-	if b.Place > 1 {
-		// Less often the longer it has waited: behind locks that are held for long, lines
-		// would else keep Redis busy with timers.
-		wait += min(max(time.Duration(b.Place-1)*spacing, b.Waited/4), longestTimer)
-	}
-	return wait
-}
-
-// timerOf returns when a refused task is to try again by itself. The head of a
-// line gets no jitter: when a holder has died it is to run within two seconds of
-// the lock's end, one for asynq's whole seconds and one for the interval at which
-// a server looks at its timers.
+// timerOf returns when a refused task comes by itself.
 func timerOf(b *lock.BusyError) time.Duration {
-	if b.Place == 1 && !b.Foreign {
-		return waitFor(b)
+	if b.Place == 0 {
+		return jitter(unlinedDelay)
 	}
-	return jitter(waitFor(b))
+	return fallback + rand.N(fallbackSpread)
 }
 
 // jitter adds up to half a second or, if that is more, a twentieth, at random,

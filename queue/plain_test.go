@@ -203,11 +203,11 @@ func hasKeys(cmd redis.Cmder, parts ...string) bool {
 }
 
 func isPark(cmd redis.Cmder) bool {
-	return hasKeys(cmd, ":t:", ":active", ":lease", ":retry", ":pending", ":bell")
+	return hasKeys(cmd, ":t:", ":active", ":lease", ":retry", ":pending", ":bell", ":contended")
 }
 
 func isDequeue(cmd redis.Cmder) bool {
-	return hasKeys(cmd, ":pending", ":paused", ":active", ":lease", ":bell", ":retry")
+	return hasKeys(cmd, ":pending", ":paused", ":active", ":lease", ":bell", ":retry", ":contended")
 }
 
 func isPromote(cmd redis.Cmder) bool {
@@ -219,5 +219,5 @@ func isSilent(cmd redis.Cmder) bool { return hasKeys(cmd, ":lease") && len(cmd.A
 // isAcquire knows the call by the number of its arguments. That of the recovery's
 // election is not meant.
 func isAcquire(cmd redis.Cmder) bool {
-	return hasKeys(cmd, "lock:", ":fence", ":line") && len(cmd.Args()) == 17 && !hasKeys(cmd, "siding-recovery:", ":fence", ":line")
+	return hasKeys(cmd, "lock:", ":fence", ":line", ":paused") && len(cmd.Args()) == 18 && !hasKeys(cmd, "siding-recovery:", ":fence", ":line", ":paused")
 }

@@ -4,18 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"math/rand/v2"
-	"slices"
-	"strings"
-	"sync"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/hibiken/asynq"
 
 	"github.com/sidingq/siding/internal/asynqredis"
-	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -43,100 +36,11 @@ func (r Recovery) withDefaults() Recovery {
 	return r
 }
 
-const (
-	// recoveryEvery is how often silent tasks are looked for, give or take a tenth.
-	recoveryEvery = 2 * time.Second
-	// candidateEvery is how often the others ask whether the elected one has gone.
-	candidateEvery = 3 * time.Second
-	// outagePause is how long after a fault of Redis the next try comes.
-	outagePause = 5 * time.Second
-)
+// recoveryEvery is how often silent tasks are looked for, give or take a tenth.
+const recoveryEvery = 2 * time.Second
 
-// A recoverer takes part in the elections of those that recover the tasks of the
-// guard's queues, and does so when elected.
-type recoverer struct {
-	mu     sync.Mutex
-	known  map[string]bool       // the queues of all servers
-	waits  []string              // those of them that nobody looks after yet
-	work   func(queues []string) // nil until it has begun
-	closed bool
-	done   sync.WaitGroup
-}
-
-// serves adds the queues of a server. Other servers of the guard may have begun.
-func (r *recoverer) serves(queues map[string]int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.known == nil {
-		r.known = make(map[string]bool)
-	}
-	names := slices.Collect(maps.Keys(queues))
-	if len(names) == 0 {
-		names = []string{"default"} // as asynq has it
-	}
-	for _, name := range names {
-		if !r.known[name] {
-			r.known[name] = true
-			r.waits = append(r.waits, name)
-		}
-	}
-	r.look()
-}
-
-// begin runs work with the names of the queues, and again with those of servers
-// that come later, until it is closed. It is called once.
-func (r *recoverer) begin(work func(queues []string)) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.work = work
-	r.look()
-}
-
-// look has the queues looked after that are not yet. r.mu is held.
-func (r *recoverer) look() {
-	if r.work == nil || r.closed || len(r.waits) == 0 {
-		return
-	}
-	work, queues := r.work, slices.Sorted(slices.Values(r.waits))
-	r.waits = nil
-	r.done.Go(func() { work(queues) })
-}
-
-// close waits for the work, whose context has ended.
-func (r *recoverer) close() {
-	r.mu.Lock()
-	r.closed = true
-	r.mu.Unlock()
-	r.done.Wait()
-}
-
-// electionOf names the resource for whose lock those who serve the same queues
-// contend.
-func electionOf(queues []string) string {
-	return "siding-recovery:" + uuid.NewSHA1(uuid.Nil, []byte(strings.Join(queues, "\n"))).String()
-}
-
-// recover looks after the tasks of queues while this process is the elected one,
-// and else tries to be, until ctx ends.
-func (g *Guard) recover(ctx context.Context, queues []string) {
-	locker := g.locker.With(lock.Options{Holder: "recovery on " + g.self, Wait: lock.Fixed(candidateEvery)})
-	for sleep.For(ctx, rand.N(recoveryEvery)) == nil {
-		err := locker.Hold(ctx, electionOf(queues), func(ctx context.Context) error {
-			err := g.sweep(ctx, queues)
-			for err == nil && sleep.For(ctx, recoveryEvery*9/10+rand.N(recoveryEvery/5)) == nil {
-				err = g.sweep(ctx, queues)
-			}
-			return err
-		})
-		if ctx.Err() == nil && err != nil {
-			g.faults.fault(ctx, g.cfg.Logger, "killed tasks cannot be looked for", err)
-			_ = sleep.For(ctx, outagePause)
-		}
-	}
-}
-
-// sweep puts back all tasks of queues that can be.
-func (g *Guard) sweep(ctx context.Context, queues []string) error {
+// recover puts back all tasks of queues that can be.
+func (g *Guard) recover(ctx context.Context, queues []string) error {
 	var errs []error
 	for _, queue := range queues {
 		for skip := 0; ; {
@@ -192,7 +96,7 @@ func (g *Guard) putBack(ctx context.Context, t asynqredis.SilentTask) (moved boo
 // taking the lock: a free one is handed on at once, by which a line that a
 // dead holder left behind moves on, too.
 func (g *Guard) lapsed(ctx context.Context, t asynqredis.SilentTask, resource string) (bool, error) {
-	locker := g.locker.With(lock.Options{Holder: "recovery on " + g.self})
+	locker := g.Locker().With(lock.Options{Holder: "recovery on " + g.self})
 	lease, err := locker.Acquire(ctx, resource)
 	if busy, ok := errors.AsType[*lock.BusyError](err); ok {
 		// Of a split vote it may be the holder although another one is named.
@@ -200,6 +104,10 @@ func (g *Guard) lapsed(ctx context.Context, t asynqredis.SilentTask, resource st
 	}
 	if err != nil {
 		return false, err
+	}
+	if g.elsewhere != nil {
+		err = lease.Release(ctx)
+		return err == nil, err
 	}
 	next, err := lease.HandOff(ctx)
 	if next != nil {

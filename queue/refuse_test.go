@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -70,9 +71,14 @@ type parking struct {
 	Refusals int
 }
 
+// whenever returns the reason for which a task waits without when it was parked.
+func whenever(reason string) string {
+	return regexp.MustCompile(`, at \d\d:\d\d:\d\d\.\d{3}: `).ReplaceAllString(reason, ": ")
+}
+
 // parking returns what has become of the n-th refusal of a task, which began at start and
-// whose timer is as the place of the task wants it.
-func (b *bundle) parking(t *testing.T, j *journal, id, unique string, n, place int, start time.Time) parking {
+// whose timer is an hour or two away.
+func (b *bundle) parking(t *testing.T, j *journal, id, unique string, n int, start time.Time) parking {
 	t.Helper()
 	told := j.await(t, queue.EventParked, id, n)
 	ctx, end := t.Context(), time.Now()
@@ -81,7 +87,7 @@ func (b *bundle) parking(t *testing.T, j *journal, id, unique string, n, place i
 	hash, score := pipe.HGetAll(ctx, b.taskKey(id)), pipe.ZScore(ctx, b.key("retry"), id)
 	active, leases := pipe.LRange(ctx, b.key("active"), 0, -1), pipe.ZRange(ctx, b.key("lease"), 0, -1)
 	pending, retry := pipe.LRange(ctx, b.key("pending"), 0, -1), pipe.ZRange(ctx, b.key("retry"), 0, -1)
-	ticket := pipe.ZScore(ctx, b.lineKey(), fmt.Sprintf("%d:%s:%s", len(b.queue), b.queue, id))
+	ticket := pipe.ZScore(ctx, b.lineKey(), "siding-task:"+b.queue+":"+id)
 	ttl, left := pipe.PTTL(ctx, b.lockKey()), pipe.PTTL(ctx, "none")
 	if unique != "" {
 		left = pipe.PTTL(ctx, unique)
@@ -95,21 +101,16 @@ func (b *bundle) parking(t *testing.T, j *journal, id, unique string, n, place i
 	}
 
 	passed := end.Sub(start)
-	wait := heldFor + time.Second
-	jitter := time.Duration(0)
-	if place > 1 {
-		wait += time.Duration(place-1) * 500 * time.Millisecond
-		jitter = max(wait/20, 500*time.Millisecond)
-	}
-	// The lock has run for a while when the task comes; its timer counts whole seconds.
-	earliest, latest := start.Add(wait-passed-time.Second), end.Add(wait+jitter)
+	const wait, spread = time.Hour, time.Hour
+	// Its timer counts whole seconds.
+	earliest, latest := start.Add(wait-passed-time.Second), end.Add(wait+spread)
 	if at := time.Unix(int64(score.Val()), 0); at.Before(earliest) || at.After(latest) || ttl.Val() > heldFor {
 		t.Errorf("timer: want it from %v to %v, have %v", earliest, latest, at)
 	}
 	if p.Hash["siding_ticket"] != fmt.Sprintf("%.0f", ticket.Val()) {
 		t.Errorf("ticket: want that of its line, %.0f, have %s", ticket.Val(), p.Hash["siding_ticket"])
 	}
-	if unique != "" && (left.Val() < wait+time.Minute-2*passed-time.Second || left.Val() > wait+jitter+time.Minute) {
+	if unique != "" && (left.Val() < wait+time.Minute-2*passed-time.Second || left.Val() > wait+spread+time.Minute) {
 		t.Errorf("uniqueness: want it for a minute more than %v, have it for %v", wait, left.Val())
 	}
 	if failed := info.LastFailedAt; failed.Unix() < start.Unix() || failed.Unix() > end.Unix() {
@@ -120,6 +121,7 @@ func (b *bundle) parking(t *testing.T, j *journal, id, unique string, n, place i
 	}
 	delete(p.Hash, "msg") // as decoded
 	delete(p.Hash, "siding_ticket")
+	p.Reason, p.Task.LastErr = whenever(p.Reason), whenever(p.Task.LastErr)
 	p.Task.Headers, p.Task.NextProcessAt, p.Task.LastFailedAt, p.Event.Err = nil, time.Time{}, time.Time{}, nil
 	return p
 }
@@ -134,16 +136,16 @@ func TestRefusalInTheDequeueIsAsOneByHand(t *testing.T) {
 		unique bool
 		want   string // the last error, after the resource
 	}{
-		"first in line":       {value: heldBy, times: 1, want: ", held by order:audit 5f on web-3 (pid 7) since 12:03:04.056, 1st in line"},
-		"second":              {value: heldBy, others: 1, times: 1, want: ", held by order:audit 5f on web-3 (pid 7) since 12:03:04.056, 2nd in line"},
-		"third":               {value: heldBy, others: 2, times: 1, want: ", held by order:audit 5f on web-3 (pid 7) since 12:03:04.056, 3rd in line"},
-		"eleventh":            {value: heldBy, others: 10, times: 1, want: ", held by order:audit 5f on web-3 (pid 7) since 12:03:04.056, 11th in line"},
-		"refused again":       {value: heldBy, others: 1, times: 2, want: ", held by order:audit 5f on web-3 (pid 7) since 12:03:04.056, 2nd in line"},
-		"unique":              {value: heldBy, times: 1, unique: true, want: ", held by order:audit 5f on web-3 (pid 7) since 12:03:04.056, 1st in line"},
-		"unique, again":       {value: heldBy, others: 2, times: 2, unique: true, want: ", held by order:audit 5f on web-3 (pid 7) since 12:03:04.056, 3rd in line"},
-		"reserved":            {value: reservedFor, times: 1, want: ", held by the next in line, 1st in line"},
-		"reserved, again":     {value: reservedFor, others: 2, times: 2, want: ", held by the next in line, 3rd in line"},
-		"a holder of no name": {value: "siding:token:", times: 1, want: ", held by  since 12:03:04.056, 1st in line"},
+		"first in line":       {value: heldBy, times: 1, want: "; when parked: held by order:audit 5f on web-3 (pid 7) since 12:03:04.056, 1st in line"},
+		"second":              {value: heldBy, others: 1, times: 1, want: "; when parked: held by order:audit 5f on web-3 (pid 7) since 12:03:04.056, 2nd in line"},
+		"third":               {value: heldBy, others: 2, times: 1, want: "; when parked: held by order:audit 5f on web-3 (pid 7) since 12:03:04.056, 3rd in line"},
+		"eleventh":            {value: heldBy, others: 10, times: 1, want: "; when parked: held by order:audit 5f on web-3 (pid 7) since 12:03:04.056, 11th in line"},
+		"refused again":       {value: heldBy, others: 1, times: 2, want: "; when parked: held by order:audit 5f on web-3 (pid 7) since 12:03:04.056, 2nd in line"},
+		"unique":              {value: heldBy, times: 1, unique: true, want: "; when parked: held by order:audit 5f on web-3 (pid 7) since 12:03:04.056, 1st in line"},
+		"unique, again":       {value: heldBy, others: 2, times: 2, unique: true, want: "; when parked: held by order:audit 5f on web-3 (pid 7) since 12:03:04.056, 3rd in line"},
+		"reserved":            {value: reservedFor, times: 1, want: "; when parked: held by the next in line, 1st in line"},
+		"reserved, again":     {value: reservedFor, others: 2, times: 2, want: "; when parked: held by the next in line, 3rd in line"},
+		"a holder of no name": {value: "siding:token:", times: 1, want: "; when parked: held by  since 12:03:04.056, 1st in line"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -159,7 +161,7 @@ func TestRefusalInTheDequeueIsAsOneByHand(t *testing.T) {
 				if inDequeue {
 					task = guarded(job{}.Kind(), b.resource, task.Payload())
 				}
-				opts := []asynq.Option{asynq.TaskID("task"), asynq.MaxRetry(5), asynq.Deadline(time.Now().Add(time.Hour).Truncate(time.Hour)), asynq.Retention(time.Hour)}
+				opts := []asynq.Option{asynq.TaskID("task"), asynq.MaxRetry(5), asynq.Deadline(time.Now().Add(4 * time.Hour).Truncate(time.Hour)), asynq.Retention(time.Hour)}
 				unique := ""
 				if tt.unique {
 					opts = append(opts, asynq.Unique(20*time.Second))
@@ -175,7 +177,7 @@ func TestRefusalInTheDequeueIsAsOneByHand(t *testing.T) {
 					start := time.Now()
 					b.holdAgain(t, tt.value, tt.others, n == 0)
 					b.again(t, id)
-					parkings[inDequeue] = b.parking(t, j, id, unique, n+1, tt.others+1, start)
+					parkings[inDequeue] = b.parking(t, j, id, unique, n+1, start)
 				}
 				if have := asked.Load() == 0; have != inDequeue {
 					t.Errorf("want the lock asked for: %v, have %d calls", !inDequeue, asked.Load())
@@ -344,8 +346,8 @@ func TestHolderOfAnUnusualName(t *testing.T) {
 			b.holdFor(t, "siding:token:"+holder, 0)
 			id := b.enqueue(t, b.job(1))
 			info := b.awaitState(t, id, asynq.TaskStateRetry)
-			want := "waiting for " + b.resource + ", held by " + holder + " since 12:03:04.056, 1st in line"
-			if info.LastErr != want || string(info.Payload) != string(payloadOf(t, b.job(1))) || info.Headers[queue.HeaderResource] != b.resource {
+			want := "waiting for " + b.resource + "; when parked: held by " + holder + " since 12:03:04.056, 1st in line"
+			if whenever(info.LastErr) != want || string(info.Payload) != string(payloadOf(t, b.job(1))) || info.Headers[queue.HeaderResource] != b.resource {
 				t.Errorf("want the reason %q, have %+v", want, info)
 			}
 			if asked.Load() != 1 {

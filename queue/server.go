@@ -49,8 +49,8 @@ type ServerConfig struct {
 	// often it looks for any task, half to one and a half of it, at random, and defaults to
 	// 10 ms. 1 ms or more.
 	PollInterval time.Duration
-	// TimerInterval is how often delayed and waiting tasks are looked at for
-	// timers that have run out, 10 ms or more. Defaults to 0.5 s.
+	// TimerInterval is how often delayed tasks, and those that are tried again, are looked at
+	// for timers that have run out, 10 ms or more. Defaults to 0.5 s.
 	TimerInterval time.Duration
 	// ShutdownTimeout is how long running tasks may take to finish once
 	// Shutdown is called; then their contexts end and they are put back.
@@ -59,7 +59,7 @@ type ServerConfig struct {
 	// Lock configures the locks that guard tasks, on the Redis of the tasks.
 	Lock lock.Config
 	// Locker, if set, takes the locks instead, wherever its Store has them; see
-	// [GuardConfig]. A timer that has run out is found within TimerInterval. The server does
+	// [GuardConfig]. The server does
 	// not close it; close it after Shutdown.
 	Locker *lock.Locker
 	// Resources names, per task type, the resource of tasks that name none

@@ -87,7 +87,7 @@ func (g *Guard) hear(cfg *asynq.Config) {
 // Where the guard has a doorbell, which it has once [Guard.Conn] was called, cfg's
 // TaskCheckInterval becomes the doorbell's, see [GuardConfig].
 func (g *Guard) Wrap(cfg asynq.Config) asynq.Config {
-	g.recoverer.serves(cfg.Queues)
+	g.caretaker.serves(cfg.Queues)
 	g.hear(&cfg)
 	baseContext, isFailure, retryDelay, onError := cfg.BaseContext, cfg.IsFailure, cfg.RetryDelayFunc, cfg.ErrorHandler
 	if retryDelay == nil {
@@ -148,7 +148,7 @@ func (g *Guard) leaveLine(ctx context.Context, t *asynq.Task) {
 
 // Wait returns when no handler holds a lock any more and nobody is being
 // called, or when ctx ends, with its error. It also ends what the guard has running
-// in the background, and closes its Locker unless it was given one. Call it once all its
+// in the background, and closes its own Locker, not one that it was given. Call it once all its
 // servers have been shut down, and before Redis is closed: asynq itself does not wait for
 // handlers whose time is over.
 func (g *Guard) Wait(ctx context.Context) error {
@@ -156,11 +156,9 @@ func (g *Guard) Wait(ctx context.Context) error {
 	go func() {
 		g.end()
 		g.bell.Close()
-		g.recoverer.close()
+		g.caretaker.close()
 		g.work.Wait()
-		if !g.given {
-			g.locker.Close()
-		}
+		g.locker.Close()
 		close(done)
 	}()
 	select {

@@ -17,6 +17,8 @@ var (
 	parkSource string
 	//go:embed aside.lua
 	asideSource string
+	//go:embed requeue.lua
+	requeueSource string
 
 	parkScript = newScript(bellSource + asideSource + parkSource)
 )
@@ -67,16 +69,17 @@ func (h *Hook) end(ctx context.Context, next redis.ProcessHook, cmd redis.Cmder,
 	if park := a.parking(); park != nil && (c.op == opRetry || c.op == opArchive) {
 		return h.park(ctx, next, cmd, c, a, park)
 	}
-	keys, change := c.keys, conditional
+	keys, argv, change := c.keys, slices.Clip(c.argv), conditional
 	if c.op == opRequeue {
 		keys = ringKeys(keys, a.Queue)
-		change = func(source string) string { return withRing(conditional(source)) }
+		change = func(source string) string { return withRing(acknowledgeSource + requeueSource + source) }
+		argv = append(argv, ticketOf(a.Came))
 	}
 	script, known := h.acks.script(c, change)
 	if !known {
 		return answer(cmd, nil, noScriptError{})
 	}
-	got, err := run(ctx, next, script, keys, append(slices.Clip(c.argv), a.name, c.op.taskKey())...)
+	got, err := run(ctx, next, script, keys, append(argv, a.name, c.op.taskKey())...)
 	if err != nil {
 		return answer(cmd, nil, err)
 	}
@@ -84,6 +87,8 @@ func (h *Hook) end(ctx context.Context, next redis.ProcessHook, cmd redis.Cmder,
 	if got == over {
 		h.ignored(ctx, a)
 		got = "OK"
+	} else if c.op == opRequeue {
+		a.requeue()
 	}
 	return answer(cmd, got, nil)
 }
@@ -100,6 +105,14 @@ func (h *Hook) ignored(ctx context.Context, a *Attempt) {
 	h.logger.WarnContext(ctx, "an attempt was over before it was acknowledged: it was superseded, or this is said twice", "task_id", a.ID, "queue", a.Queue)
 }
 
+// ticketOf is a ticket as scripts have it, "" for none.
+func ticketOf(ticket int64) string {
+	if ticket == 0 {
+		return ""
+	}
+	return strconv.FormatInt(ticket, 10)
+}
+
 // park answers asynq's retry or archive call with park.lua instead. Both calls
 // carry the task with its last error as their second argument. asynq has charged it
 // when it took the error for a failure: without the guard's configuration, or when
@@ -110,21 +123,20 @@ func (h *Hook) park(ctx context.Context, next redis.ProcessHook, cmd redis.Cmder
 	if err != nil {
 		return answer(cmd, nil, err)
 	}
-	keys := []any{taskKey(a.Queue, a.ID), activeKey(a.Queue), leaseKey(a.Queue), retryKey(a.Queue), pendingKey(a.Queue), bellKey(a.Queue)}
+	keys := []any{taskKey(a.Queue, a.ID), activeKey(a.Queue), leaseKey(a.Queue), retryKey(a.Queue), pendingKey(a.Queue), bellKey(a.Queue), contendedKey(a.Queue)}
 	if unique != "" {
 		keys = append(keys, unique)
 	}
-	ticket := ""
-	if p.Ticket != 0 {
-		ticket = strconv.FormatInt(p.Ticket, 10)
-	}
-	refusals := ""
-	if p.Refusals > 0 {
-		refusals = strconv.Itoa(p.Refusals)
-	}
 	now := time.Now()
-	uniqueFor := p.At.Sub(now) + uniqueMargin
-	got, err := run(ctx, next, parkScript, keys, a.ID, msg, p.At.Unix(), a.name, ticket, uniqueFor.Milliseconds(), now.UnixNano(), refusals)
+	at := p.At
+	if n, err := number([]byte(msg), fieldDeadline); err == nil {
+		deadline := int64(n) //nolint:gosec // asynq's is an int64
+		if deadline > 0 && deadline < at.Unix() {
+			at = time.Unix(deadline, 0)
+		}
+	}
+	uniqueFor := at.Sub(now) + uniqueMargin
+	got, err := run(ctx, next, parkScript, keys, a.ID, msg, at.Unix(), a.name, ticketOf(p.Ticket), uniqueFor.Milliseconds(), now.UnixNano(), p.Key)
 	if err != nil {
 		return answer(cmd, nil, err)
 	}

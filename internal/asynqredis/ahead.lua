@@ -20,18 +20,15 @@ local function named(msg)
 end
 
 -- Returns {resource, token, fence, time since the reservation in us or '-1'} when the lock has
--- been taken, {now, us} when it could not be had; or nil and what refuse returns when the
--- task has been put aside.
-local function ahead(task, id, msg)
+-- been taken; nil and what refuse returns when the task has been put aside; nothing when the
+-- lock has to be asked for.
+local function ahead(task, id, msg, ticket)
   local resource, holder = named(msg), holder_of(msg, id, ARGV[5])
   if not resource or not holder then return end
-  local queue, with = ARGV[4], {ARGV[9], ARGV[10], ARGV[11], ARGV[12]}
-  local waiter = #queue .. ':' .. queue .. ':' .. id
+  local with = {ARGV[9], ARGV[10], ARGV[11], ARGV[12]}
+  local waiter = ARGV[4] .. id
   local grant, value = take_ahead(with, resource, ARGV[3], holder, waiter)
   if grant then return {resource, unpack(grant)} end
-  local refusal = value and refuse(task, id, msg, resource, waiter, value, with)
-  if refusal then return nil, refusal end
-  local now = redis.call('TIME')
-  return {now[1] .. string.format('%06d', now[2])}
+  return nil, value and refuse(task, id, msg, resource, waiter, value, with, ticket)
 end
 

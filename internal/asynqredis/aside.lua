@@ -5,9 +5,19 @@
 --   msg           the encoded task, with the reason as its last error
 --   at            when its timer fires, Unix seconds
 --   ticket        its ticket in the line; '' when it stands in none
-local function aside(task, retry, id, msg, at, ticket)
+--   lock          the lock in whose line it stands; '' when it stands in none
+local function aside(task, retry, id, msg, at, ticket, lock)
   redis.call('ZADD', retry, at, id)
-  redis.call('HSET', task, 'msg', msg, 'state', 'retry', 'siding_ticket', ticket)
+  redis.call('HSET', task, 'msg', msg, 'state', 'retry', 'siding_ticket', ticket, 'siding_lock', lock)
+end
+
+-- Writes down that tasks of the queue wait for a lock, and that the sweeper is to look at it in
+-- a second.
+--   contended  the queue's sorted set of such locks, by when they are looked at, us
+--   now        us
+local function contend(contended, lock, now)
+  redis.call('ZADD', contended, string.format('%.0f', now + 1000000), lock)
+  redis.call('EXPIRE', contended, 10800) -- for a queue that no server has any more; tasks come by themselves before that
 end
 
 -- Has a task's uniqueness last for some ms more at least.

@@ -12,10 +12,7 @@ import (
 type Attempt struct {
 	Queue string
 	ID    string
-	Came  int64 // when it came to its lock, which could not be had at once, in us by Redis' clock; or 0
-	// Refusals is how often in a row the task has been refused its lock before, if the hook
-	// counts that; see Park.Refusals.
-	Refusals int
+	Came  int64 // its ticket: when the task first came to its lock, in us by Redis' clock; or 0
 
 	name    string // written into the task's hash by the dequeue
 	retried uint64 // how often the task had been charged before it
@@ -25,22 +22,22 @@ type Attempt struct {
 	// process, as long as that is not acknowledged.
 	earlier *Attempt
 
-	mu      sync.Mutex
-	park    *Park
-	grant   *lock.Grant // came with the dequeue, nil once it has been asked for
-	pinned  bool
-	touched time.Time
+	mu       sync.Mutex
+	requeued bool // its task has been put back by a server that shuts down
+	park     *Park
+	grant    *lock.Grant // came with the dequeue, nil once it has been asked for
+	pinned   bool
+	touched  time.Time
 }
 
 // A Park says how an attempt is to be put aside.
 type Park struct {
 	// At is when the task's own timer fires; asynq keeps whole seconds.
 	At time.Time
-	// Ticket is its ticket in the line, 0 when it stands in none.
+	// Ticket is its ticket in the line of the lock of that key. Without a key it stands in none,
+	// and the ticket, if it is not 0, is the one under which it comes again.
 	Ticket int64
-	// Refusals is what the task's next attempt finds as its own. It outlives this process, but
-	// no other end of an attempt than a parking.
-	Refusals int
+	Key    string
 	// Done, if set, is told how often the task has been parked by now.
 	Done func(parked int)
 }
@@ -75,6 +72,19 @@ func (a *Attempt) Pin() (unpin func()) {
 	}
 	set(true)
 	return func() { set(false) }
+}
+
+// Requeued reports whether the task has been put back into pending, as its server shuts down.
+func (a *Attempt) Requeued() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.requeued
+}
+
+func (a *Attempt) requeue() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.requeued = true
 }
 
 func (a *Attempt) parking() *Park {

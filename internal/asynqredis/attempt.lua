@@ -6,7 +6,7 @@
 --   ends         when the lease ends, Unix seconds
 local function stamp(task, lease, id, name, ends)
   redis.call('HSET', task, 'state', 'active', 'siding_attempt', name)
-  redis.call('HDEL', task, 'pending_since', 'siding_ticket', 'siding_called', 'siding_refusals')
+  redis.call('HDEL', task, 'pending_since', 'siding_ticket', 'siding_lock', 'siding_called')
   redis.call('ZADD', lease, ends, id)
 end
 

@@ -20,9 +20,7 @@ local function promote(task, retry, pending, paused, bell, id, ticket, now)
   if redis.call('EXISTS', paused) == 1 then return 'paused' end
 
   if state == 'active' then
-    -- Tickets rise: a call of an older reservation, which comes late, must not hide this one's.
-    local called = redis.call('HGET', task, 'siding_called')
-    if not called or tonumber(called) < tonumber(ticket) then redis.call('HSET', task, 'siding_called', ticket) end
+    redis.call('HSET', task, 'siding_called', '1')
     return 'noted'
   end
   if state == 'retry' and redis.call('ZREM', retry, id) == 1 then

@@ -9,13 +9,13 @@
 //
 //   - A dequeue is sent as our own script, which does the same and also stamps the
 //     task with the attempt's name, wipes the marks of earlier parking and, with an
-//     [Ahead], takes the task's lock, or else may hand over how often in a row the task
-//     has been refused it.
+//     [Ahead], takes the task's lock.
 //   - The retry or archive call of an attempt that is to be parked is sent as
 //     park.lua: active -> retry, nothing counted, nothing archived.
 //   - Every other acknowledgement is sent with a condition in front of asynq's own
 //     script: the attempt that it is of is still the task's latest. That makes it safe
-//     to send again, which asynq tries with a context that has ended.
+//     to send again, which asynq tries with a context that has ended. A task that is put
+//     back by a shutdown keeps its ticket.
 //   - A result that a handler writes is kept only while its attempt lasts.
 //   - A script that may put tasks into pending is sent so that it also rings the
 //     queue's bell, once for each. A [Ringer] does the same for asynq's clients.
@@ -25,5 +25,6 @@
 // [Doorbell] of its process has heard a bell.
 //
 // [Promote] moves a parked task to the head of pending, as [Summon] does within the
-// scripts of package lock.
+// scripts of package lock. [Due], [All] and [AllWaiting] list the locks and the tasks that
+// wait, for the sweeper.
 package asynqredis

@@ -14,7 +14,6 @@ import (
 )
 
 const (
-	fieldDeadline  = 9
 	resourceHeader = "siding-resource"
 	resourcePair   = "\x0a\x0f" + resourceHeader + "\x12" // how a pair of the header begins
 )

@@ -24,8 +24,6 @@ var (
 	attemptSource string
 	//go:embed encoded.lua
 	encodedSource string
-	//go:embed refusals.lua
-	refusalsSource string
 	//go:embed refuse.lua
 	refuseSource string
 	//go:embed ahead.lua
@@ -70,9 +68,8 @@ type Ahead struct {
 	// Unused is told of a lock for which nobody has asked the attempt before it was
 	// acknowledged.
 	Unused func(lock.Grant)
-	// A waiter tries again by itself after what is left of the lock, and after PerPlace more
-	// for each place in the line, but LongestExtra at most.
-	PerPlace, LongestExtra time.Duration
+	// A waiter comes by itself after Fallback at the earliest, and after Spread more at the latest.
+	Fallback, Spread time.Duration
 	// Refused is told of a task that has been put aside.
 	Refused func(Refused)
 }
@@ -92,12 +89,6 @@ type Refused struct {
 func (h *Hook) TakeAhead(a Ahead) {
 	h.ahead = &a
 	h.dequeue = newScript(a.Source + attemptSource + encodedSource + asideSource + refuseSource + aheadSource + dequeueSource)
-}
-
-// CountRefusals has the attempts know how often in a row their tasks have been refused a lock,
-// for locks that are not taken ahead. Call it before the servers begin.
-func (h *Hook) CountRefusals() {
-	h.dequeue = newScript(attemptSource + refusalsSource + dequeueSource)
 }
 
 // Attempt returns the attempt of a task that is under way in this process, nil
@@ -152,9 +143,7 @@ type taken struct {
 	none  bool        // where no task was taken
 	left  int64       // how many tasks are left in its queue, at least, also where none was taken
 	grant *lock.Grant // the lock that came with it, if any
-	came  int64       // when it came to a lock that could not be had, us by Redis' clock, or 0
-	// refusals is how often in a row it has been refused its lock.
-	refusals int64
+	came  int64       // its ticket in a line, us by Redis' clock, or 0
 }
 
 // inRow is how many dequeues follow each other that do no more than to put tasks aside, ten
@@ -168,7 +157,7 @@ func (h *Hook) take(ctx context.Context, next redis.ProcessHook, queue string, l
 	name := h.attemptName()
 	argv := append(make([]any, 0, 12), leaseEnds, taskKeyPrefix(queue), name)
 	if a := h.ahead; a != nil {
-		argv = append(argv, queue, a.Host, a.PerPlace.Milliseconds(), a.LongestExtra.Milliseconds(), uniqueMargin.Milliseconds())
+		argv = append(argv, waiterNames(queue), a.Host, a.Fallback.Milliseconds(), a.Spread.Milliseconds(), uniqueMargin.Milliseconds())
 		argv = append(argv, a.Args...)
 	}
 	for range inRow {
@@ -200,7 +189,7 @@ func (h *Hook) begin(t taken, queue, name string, leaseEnds any) {
 	if id, err := field([]byte(t.msg), fieldID); err == nil && id != "" {
 		charged, _ := retried([]byte(t.msg)) // it was read once already
 		lease, _ := leaseEnds.(int64)
-		h.running.add(&Attempt{Queue: queue, ID: id, Came: t.came, Refusals: int(t.refusals), name: name, retried: charged, lease: lease, grant: t.grant})
+		h.running.add(&Attempt{Queue: queue, ID: id, Came: t.came, name: name, retried: charged, lease: lease, grant: t.grant})
 	}
 }
 
@@ -229,7 +218,7 @@ func (h *Hook) dequeueKeys(queue string) []any {
 	if keys, ok := h.keys.Load(queue); ok {
 		return keys.([]any) //nolint:errcheck,forcetypeassert // nothing else is stored
 	}
-	keys := []any{pendingKey(queue), pausedKey(queue), activeKey(queue), leaseKey(queue), bellKey(queue), retryKey(queue)}
+	keys := []any{pendingKey(queue), pausedKey(queue), activeKey(queue), leaseKey(queue), bellKey(queue), retryKey(queue), contendedKey(queue)}
 	h.keys.Store(queue, keys)
 	return keys
 }
@@ -249,18 +238,16 @@ func takenOf(got any, start time.Time) (t taken, refused []any, err error) {
 	t.msg, t.none = text(0), parts[0] == nil
 	t.left, _ = parts[1].(int64)
 	refused, _ = parts[2].([]any)
-	switch len(parts) {
-	case 4:
+	if len(parts) > 3 {
 		t.came = number(3)
-	case 5:
-		t.came, t.refusals = number(3), number(4)
-	case 7:
+	}
+	if len(parts) == 8 {
 		t.grant = &lock.Grant{
-			Resource: text(3), Token: text(4), Fence: number(5), HandOff: time.Duration(number(6)) * time.Microsecond, Start: start,
+			Resource: text(4), Token: text(5), Fence: number(6), HandOff: time.Duration(number(7)) * time.Microsecond, Start: start,
 		}
 	}
 	if err != nil {
-		t.grant, t.came, t.refusals = nil, 0, 0 // its ttl frees the lock
+		t.grant, t.came = nil, 0 // its ttl frees the lock
 	}
 	return t, refused, nil
 }

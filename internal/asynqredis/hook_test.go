@@ -149,8 +149,8 @@ func TestHookSendsItsOwnDequeue(t *testing.T) {
 		for range 40 {
 			_, sent := process(t, h, replies(t, redis.Nil), calls["dequeue"])
 			theirs := calls["dequeue"]
-			want := slices.Concat([]any{"evalsha", sha, 6}, theirs[3:7],
-				[]any{"siding:{" + queueOf(calls) + "}:bell", "asynq:{" + queueOf(calls) + "}:retry"}, theirs[7:])
+			want := slices.Concat([]any{"evalsha", sha, 7}, theirs[3:7],
+				[]any{"siding:{" + queueOf(calls) + "}:bell", "asynq:{" + queueOf(calls) + "}:retry", "siding:{" + queueOf(calls) + "}:contended"}, theirs[7:])
 			last := len(want)
 			if len(sent) != 1 || len(sent[0]) != last+1 || !slices.Equal(sent[0][:last], want) {
 				t.Fatalf("want %v and a name sent, have %v", want, sent)

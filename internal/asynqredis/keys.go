@@ -16,6 +16,9 @@ func pausedKey(queue string) string     { return prefix(queue) + "paused" }
 // bellKey is not asynq's, but shares the slot of its keys.
 func bellKey(queue string) string { return "siding:{" + queue + "}:bell" }
 
+// contendedKey lists the locks that tasks of the queue wait for.
+func contendedKey(queue string) string { return "siding:{" + queue + "}:contended" }
+
 // queueOf returns the name of the queue that a key belongs to. The key must not
 // be a task's, whose end may be anything.
 func queueOf(key string) (string, bool) {

@@ -15,6 +15,7 @@ const (
 	fieldID           = 3
 	fieldRetry        = 5
 	fieldRetried      = 6
+	fieldDeadline     = 9
 	fieldErrorMsg     = 7
 	fieldUniqueKey    = 10
 	fieldLastFailedAt = 11

@@ -38,8 +38,16 @@ func (w *twin) move(t *testing.T, before *protocol.State, step protocol.Step) {
 		f.seen = max(f.seen, w.attempts[m.Slot].fence)
 	case protocol.Release, protocol.Fail:
 		w.release(t, before, m, step.Outcome)
-	case protocol.Promote, protocol.Tell, protocol.Drop, protocol.GiveUp:
+	case protocol.Rejoin:
+		w.rejoin(t, before, m, step.Outcome)
+	case protocol.LoseRelease:
+		a := w.attempts[m.Slot]
+		w.dead = append(w.dead, &liveAttempt{token: a.token})
+		a.token = ""
+	case protocol.Promote, protocol.Tell, protocol.Drop, protocol.SetAside, protocol.GiveUp:
 		w.call(t, before, m, step.Outcome)
+	case protocol.Sweep, protocol.Miss, protocol.Restore, protocol.Enlist:
+		w.sweep(t, before, m, step.Outcome)
 	case protocol.Find, protocol.HandOn, protocol.Recover:
 		w.recover(t, before, m, step.Outcome)
 	case protocol.Crash:
@@ -72,9 +80,19 @@ func (w *twin) acquire(t *testing.T, before *protocol.State, m protocol.Move, wa
 	t.Helper()
 	a := w.attempts[m.Slot]
 	a.nonce = uuid.NewString()
-	a.token = "siding:" + a.nonce + ":" + w.id(m.Task)
+	a.token = w.token(m.Task, a.nonce)
+	answer := w.ask(t, before, m, a.nonce, want)
+	a.fence, a.ticket = answer.Fence, answer.Ticket
+}
+
+func (w *twin) token(id protocol.ID, nonce string) string { return "siding:" + nonce + ":" + w.id(id) }
+
+// ask asks for the lock on behalf of an attempt.
+func (w *twin) ask(t *testing.T, before *protocol.State, m protocol.Move, nonce string, want protocol.Outcome) lock.Answer {
+	t.Helper()
 	answer, err := w.store.Acquire(t.Context(), lock.Claim{
-		Key: w.key(m.Resource), Token: a.token, TTL: farAway, Keep: farAway, Waiter: w.waiter(m.Task), Line: line(a.nonce),
+		Key: w.key(m.Resource), Token: w.token(m.Task, nonce), TTL: farAway, Keep: farAway,
+		Waiter: w.waiter(m.Task), Came: w.attempts[m.Slot].ours.Came, Line: line(nonce),
 	})
 	must(t, err)
 	have := protocol.Joined
@@ -88,8 +106,49 @@ func (w *twin) acquire(t *testing.T, before *protocol.State, m protocol.Move, wa
 	if have == protocol.Granted && answer.Fence <= f.last {
 		t.Errorf("want a fence above %d, have %d", f.last, answer.Fence)
 	}
-	f.last, a.fence, a.ticket = max(f.last, answer.Fence), answer.Fence, answer.Ticket
+	f.last = max(f.last, answer.Fence)
 	w.calling(t, before, answer.Next)
+	return answer
+}
+
+// rejoin has a task that was put back stand in line, before its handler releases the lock.
+func (w *twin) rejoin(t *testing.T, before *protocol.State, m protocol.Move, want protocol.Outcome) {
+	t.Helper()
+	nonce := uuid.NewString()
+	if w.ask(t, before, m, nonce, want); want == protocol.Granted {
+		a := w.attempts[m.Slot]
+		a.nonce, a.token = nonce, w.token(m.Task, nonce)
+	}
+}
+
+// sweep makes a step of the sweeper: it looks at a lock, or for a task that stands in no line.
+func (w *twin) sweep(t *testing.T, before *protocol.State, m protocol.Move, want protocol.Outcome) {
+	t.Helper()
+	sweeper, ok := w.store.(lock.Sweeper)
+	if !ok {
+		t.Fatal("want a store that sweeps")
+	}
+	switch m.Kind {
+	case protocol.Sweep:
+		resumed := want == protocol.BroughtBack || !before.Paused
+		found, err := sweeper.Sweep(t.Context(), []string{w.key(m.Resource)}, resumed, line(uuid.NewString()))
+		must(t, err)
+		w.calling(t, before, found[0].Next)
+	case protocol.Miss:
+		found, err := asynqredis.StillWaiting(t.Context(), w.f.rdb, w.f.queue, []string{w.id(m.Task)})
+		must(t, err)
+		if len(found) != 1 || found[0].Lock != w.key(m.Resource) {
+			t.Fatalf("want %s to wait for %s, have %v", w.id(m.Task), w.key(m.Resource), found)
+		}
+		w.loss = lock.Place{Key: found[0].Lock, Waiter: w.waiter(m.Task), Ticket: found[0].Ticket}
+	case protocol.Enlist:
+		must(t, w.f.rdb.ZRem(t.Context(), w.listKey(), w.key(m.Resource)).Err()) // when nobody waited
+		_, _, err := asynqredis.AllWaiting(t.Context(), w.f.rdb, w.f.queue, "0")
+		must(t, err)
+	default:
+		_, err := sweeper.Missing(t.Context(), []lock.Place{w.loss}, true, farAway)
+		must(t, err)
+	}
 }
 
 func (w *twin) release(t *testing.T, before *protocol.State, m protocol.Move, want protocol.Outcome) {
@@ -140,7 +199,7 @@ func (w *twin) acknowledge(t *testing.T, was protocol.Attempt, m protocol.Move, 
 	var err error
 	switch was.Phase {
 	case protocol.Refused:
-		a.ours.Park(asynqredis.Park{At: time.Now().Add(farAway), Ticket: a.ticket})
+		a.ours.Park(asynqredis.Park{At: time.Now().Add(farAway), Ticket: a.ticket, Key: w.key(m.Resource)})
 		err = errWaiting
 	case protocol.Lost:
 		a.ours.Park(asynqredis.Park{At: time.Now().Add(farAway)})
@@ -157,7 +216,7 @@ func (w *twin) acknowledge(t *testing.T, was protocol.Attempt, m protocol.Move, 
 func (w *twin) call(t *testing.T, before *protocol.State, m protocol.Move, want protocol.Outcome) {
 	t.Helper()
 	turn := w.calls[m.Slot]
-	if w.state.Calls[m.Slot].Task == 0 || m.Kind == protocol.Drop {
+	if w.state.Calls[m.Slot].Task == 0 || m.Kind == protocol.Drop || m.Kind == protocol.SetAside {
 		delete(w.calls, m.Slot)
 	}
 	switch m.Kind {
@@ -169,8 +228,10 @@ func (w *twin) call(t *testing.T, before *protocol.State, m protocol.Move, want 
 		}
 	case protocol.Tell:
 		must(t, w.store.Called(t.Context(), w.key(m.Resource), turn))
-	case protocol.Drop:
-		next, err := w.store.Leave(t.Context(), w.key(m.Resource), turn.Waiter, turn.Value, line(uuid.NewString()))
+	case protocol.Drop, protocol.SetAside:
+		l := line(uuid.NewString())
+		l.Paused = m.Kind == protocol.SetAside
+		next, err := w.store.Leave(t.Context(), w.key(m.Resource), turn.Waiter, turn.Value, l)
 		must(t, err)
 		w.calling(t, before, next)
 	default: // it gives up
@@ -257,7 +318,7 @@ func (w *twin) outside(t *testing.T, m protocol.Move) {
 		id = w.id(m.Task)
 	}
 	switch m.Kind {
-	case protocol.Timer:
+	case protocol.Timer, protocol.LastResort:
 		w.f.rescore(t, "retry", id, time.Now().Unix()-1)
 		w.clock.runTimers(t)
 	case protocol.Lapse, protocol.LapseEarly, protocol.Expire, protocol.ExpireAlive, protocol.DeleteLock, protocol.FreeForeign:

@@ -77,21 +77,30 @@ func TestScriptsDoWhatTheModelDoesInAllCircumstances(t *testing.T) {
 func circumstances(s *protocol.State, step *protocol.Step) string {
 	m := step.Move
 	what := []any{m.Kind, step.Outcome, s.Paused}
+	l := &s.Locks[m.Resource]
+	first, aside := l.Line[0], false
+	for _, id := range l.Line {
+		aside = aside || id != 0 && s.Tasks[id-1].Aside
+	}
+	if m.Kind == protocol.Sweep {
+		return fmt.Sprint(append(what, l.Value, l.Mark, aside, first != 0 && s.Tasks[first-1].Aside)...)
+	}
 	if m.Task == 0 {
 		return fmt.Sprint(what...)
 	}
-	task, l := &s.Tasks[m.Task-1], &s.Locks[m.Resource]
-	first := l.Line[0]
+	task := &s.Tasks[m.Task-1]
 	what = append(what, task.In)
 	switch m.Kind {
-	case protocol.Acquire:
-		what = append(what, l.Value, l.Mark, l.For == m.Task, task.InLine != 0, first == 0, first == m.Task)
+	case protocol.Acquire, protocol.Rejoin:
+		what = append(what, l.Value, l.Mark, l.For == m.Task, task.InLine != 0, first == 0, first == m.Task, aside)
+	case protocol.Dequeue, protocol.Restore:
+		what = append(what, task.Ticket != 0, task.InLine != 0, aside)
 	case protocol.Release, protocol.Fail, protocol.Find, protocol.HandOn:
-		what = append(what, l.Value, l.Mark, first == 0, first == m.Task)
+		what = append(what, l.Value, l.Mark, first == 0, first == m.Task, aside)
 	case protocol.Park, protocol.Acknowledge:
 		a := &s.Attempts[m.Slot]
-		what = append(what, a.Phase, a.Latest, a.Ticket == task.Called, a.Ticket == task.InLine)
-	case protocol.Promote, protocol.Tell, protocol.Drop:
+		what = append(what, a.Phase, a.Latest, task.Called, a.Ticket == task.InLine, a.Came == a.Ticket)
+	case protocol.Promote, protocol.Tell, protocol.Drop, protocol.SetAside:
 		c := &s.Calls[m.Slot]
 		what = append(what, c.Standing, c.Ticket == task.Ticket, c.Ticket == task.InLine, task.InLine != 0, l.Value, first == m.Task)
 	case protocol.Recover:
@@ -122,6 +131,7 @@ type twin struct {
 		silent       asynqredis.SilentTask
 		nonce, token string
 	}
+	loss   lock.Place // what the sweeper has missed
 	fences [protocol.MaxResources]fences
 }
 
@@ -176,6 +186,7 @@ func (w *twin) end(t *testing.T) {
 	for _, a := range w.attempts {
 		a.stop()
 	}
+	must(t, w.f.rdb.Del(t.Context(), w.listKey()).Err()) // those of this round
 	for n := range w.model.Resources {
 		id := w.id(protocol.ID(n + 1))
 		if places := w.f.read(t).places()[id]; len(places) > 0 {
@@ -227,8 +238,12 @@ func (w *twin) choose(steps []protocol.Step) protocol.Step {
 	return steps[n]
 }
 
-func (w *twin) id(id protocol.ID) string        { return fmt.Sprintf("task-%d-%d", w.rounds, id) }
-func (w *twin) key(r uint8) string              { return fmt.Sprintf("lock:%s-%d-%d", w.f.queue, w.rounds, r) }
-func (w *twin) waiter(id protocol.ID) string    { return "a waiter: " + w.id(id) }
+func (w *twin) id(id protocol.ID) string { return fmt.Sprintf("task-%d-%d", w.rounds, id) }
+func (w *twin) key(r uint8) string       { return fmt.Sprintf("lock:%s-%d-%d", w.f.queue, w.rounds, r) }
+
+// listKey is the list of locks at which the sweeper looks.
+func (w *twin) listKey() string { return "siding:{" + w.f.queue + "}:contended" }
+
+func (w *twin) waiter(id protocol.ID) string    { return asynqredis.WaiterName(w.f.queue, w.id(id)) }
 func (w *twin) keyOf(id protocol.ID) string     { return w.key(w.model.Resource(id)) }
 func (w *twin) fencesOf(id protocol.ID) *fences { return &w.fences[w.model.Resource(id)] }

@@ -11,6 +11,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/asynqredis"
 	"github.com/sidingq/siding/internal/protocol"
 )
 
@@ -26,14 +27,16 @@ type view struct {
 }
 
 type taskView struct {
-	In      string
-	Tickets []int // which of them are the same; 0 is none
+	In     string
+	Called bool
 }
 
 type lockView struct {
-	Value string
-	Mark  bool
-	Line  []string
+	Value       string
+	Mark        bool
+	Line, Aside []string
+	// Tickets are those of all its tasks: which are the same, and which are older; 0 is none.
+	Tickets []int
 }
 
 func (w *twin) compare(t *testing.T) {
@@ -60,26 +63,15 @@ func (w *twin) modelView() view {
 	}
 	for n := range w.model.Resources {
 		task := &s.Tasks[n]
-		tickets := []int64{int64(task.InLine), int64(task.Ticket), int64(task.Called)}
-		for i := range s.Attempts {
-			if a := &s.Attempts[i]; a.Task == protocol.ID(n+1) && a.Phase == protocol.Refused {
-				tickets = append(tickets, int64(a.Ticket))
-			}
-		}
-		for i := range s.Calls {
-			if c := &s.Calls[i]; c.Task == protocol.ID(n+1) {
-				tickets = append(tickets, int64(c.Ticket))
-			}
-		}
 		places := [...]string{
 			protocol.Pending: "pending", protocol.Active: "active", protocol.Parked: "retry", protocol.Backoff: "retry",
 			protocol.Archived: "archived", protocol.Done: "gone", protocol.Deleted: "gone",
 		}
-		v.Tasks = append(v.Tasks, taskView{places[task.In], pattern(tickets)})
+		v.Tasks = append(v.Tasks, taskView{places[task.In], task.Called})
 	}
 	for r := range w.resources() {
 		l := &s.Locks[r]
-		lv := lockView{Mark: l.Mark, Line: []string{}}
+		lv := lockView{Mark: l.Mark, Line: []string{}, Aside: []string{}, Tickets: w.modelTickets(r)}
 		switch l.Value {
 		case protocol.Free:
 			lv.Value = "free"
@@ -98,7 +90,11 @@ func (w *twin) modelView() view {
 			lv.Value = "foreign"
 		}
 		for _, id := range l.Line {
-			if id != 0 {
+			switch {
+			case id == 0:
+			case s.Tasks[id-1].Aside:
+				lv.Aside = append(lv.Aside, w.waiter(id))
+			default:
 				lv.Line = append(lv.Line, w.waiter(id))
 			}
 		}
@@ -120,6 +116,61 @@ func (w *twin) modelView() view {
 	return v
 }
 
+// modelTickets and redisTickets return all tickets of a resource, in one order.
+func (w *twin) modelTickets(r uint8) []int {
+	s, tickets := &w.state, []int64{}
+	for n := range w.model.Resources {
+		if w.model.Resources[n] == r {
+			tickets = append(tickets, int64(s.Tasks[n].InLine), int64(s.Tasks[n].Ticket))
+		}
+	}
+	for i := range s.Attempts {
+		if a := &s.Attempts[i]; a.Task != 0 && w.model.Resource(a.Task) == r {
+			tickets = append(tickets, int64(a.Came))
+			if a.Phase == protocol.Refused {
+				tickets = append(tickets, int64(a.Ticket))
+			}
+		}
+	}
+	for i := range s.Calls {
+		if c := &s.Calls[i]; c.Task != 0 && w.model.Resource(c.Task) == r {
+			tickets = append(tickets, int64(c.Ticket))
+		}
+	}
+	if s.Loss.Task != 0 && w.model.Resource(s.Loss.Task) == r {
+		tickets = append(tickets, int64(s.Loss.Ticket))
+	}
+	return ranks(tickets)
+}
+
+func (w *twin) redisTickets(t *testing.T, s *state, r uint8) []int {
+	t.Helper()
+	tickets := []int64{}
+	for n := range w.model.Resources {
+		if id := protocol.ID(n + 1); w.model.Resources[n] == r {
+			tickets = append(tickets, w.inLine(t, id), mark(s.task(w.id(id))["siding_ticket"]))
+		}
+	}
+	for i := range w.state.Attempts {
+		if a := &w.state.Attempts[i]; a.Task != 0 && w.model.Resource(a.Task) == r {
+			live := w.attempts[uint8(i)]
+			tickets = append(tickets, live.ours.Came)
+			if a.Phase == protocol.Refused {
+				tickets = append(tickets, live.ticket)
+			}
+		}
+	}
+	for i := range w.state.Calls {
+		if c := &w.state.Calls[i]; c.Task != 0 && w.model.Resource(c.Task) == r {
+			tickets = append(tickets, w.calls[uint8(i)].Ticket)
+		}
+	}
+	if loss := w.state.Loss; loss.Task != 0 && w.model.Resource(loss.Task) == r {
+		tickets = append(tickets, w.loss.Ticket)
+	}
+	return ranks(tickets)
+}
+
 func (w *twin) resources() uint8 { return w.model.Resource(protocol.ID(len(w.model.Resources))) + 1 }
 
 // redisView is the same of Redis, and of what its clients have been told.
@@ -128,26 +179,14 @@ func (w *twin) redisView(t *testing.T, s *state) view {
 	v, places := newView(w), s.places()
 	_, v.Paused = s.strings["paused"]
 	v.Pending = append(v.Pending, s.pending()...)
-	values := w.readLocks(t, &v)
+	values := w.readLocks(t, s, &v)
 	for n := range w.model.Resources {
 		id := protocol.ID(n + 1)
-		task := s.task(w.id(id))
-		tickets := []int64{w.inLine(t, id), mark(task["siding_ticket"]), mark(task["siding_called"])}
-		for i := range uint8(len(w.state.Attempts)) {
-			if a := w.attempts[i]; a != nil && a.id == w.id(id) && w.state.Attempts[i].Phase == protocol.Refused {
-				tickets = append(tickets, a.ticket)
-			}
-		}
-		for i := range uint8(len(w.state.Calls)) {
-			if c, ok := w.calls[i]; ok && c.Waiter == w.waiter(id) {
-				tickets = append(tickets, c.Ticket)
-			}
-		}
 		place := "gone"
 		if in := places[w.id(id)]; len(in) == 1 {
 			place = in[0]
 		}
-		v.Tasks = append(v.Tasks, taskView{place, pattern(tickets)})
+		v.Tasks = append(v.Tasks, taskView{place, s.task(w.id(id))["siding_called"] != ""})
 	}
 	for i, a := range w.attempts {
 		v.Latest[i] = s.task(a.id)["siding_attempt"] == a.name
@@ -162,20 +201,30 @@ func (w *twin) redisView(t *testing.T, s *state) view {
 }
 
 // readLocks adds the locks to v and returns their values. Each must expire.
-func (w *twin) readLocks(t *testing.T, v *view) (values []string) {
+func (w *twin) readLocks(t *testing.T, s *state, v *view) (values []string) {
 	t.Helper()
+	listed, err := asynqredis.All(t.Context(), w.f.rdb, w.f.queue, "0")
+	must(t, err)
 	for r := range w.resources() {
 		key := w.key(r)
 		pipe := w.f.rdb.Pipeline()
 		value, ttl := pipe.Get(t.Context(), key), pipe.PTTL(t.Context(), key)
 		grant, line := pipe.Get(t.Context(), "{"+key+"}:fence"), pipe.ZRange(t.Context(), "{"+key+"}:line", 0, -1)
+		aside := pipe.ZRange(t.Context(), "{"+key+"}:paused", 0, -1)
 		if _, err := pipe.Exec(t.Context()); err != nil && !errors.Is(err, redis.Nil) {
 			t.Fatal(err)
 		}
 		if value.Err() == nil && ttl.Val() <= 0 {
 			t.Errorf("%s: %s does not expire", key, value.Val())
 		}
-		lv := lockView{Value: w.nameOf(value.Val()), Mark: strings.HasSuffix(grant.Val(), "*"), Line: line.Val()}
+		lv := lockView{
+			Value: w.nameOf(value.Val()), Mark: strings.HasSuffix(grant.Val(), "*"), Line: line.Val(), Aside: aside.Val(),
+			Tickets: w.redisTickets(t, s, r),
+		}
+		is := func(l asynqredis.ContendedLock) bool { return l.Key == key }
+		if w.state.Locks[r].Listed && !slices.ContainsFunc(listed.Locks, is) {
+			t.Errorf("%s: want the sweeper to look at it, have it look at %v", key, listed.Locks)
+		}
 		v.Locks = append(v.Locks, lv)
 		values = append(values, value.Val())
 	}
@@ -207,11 +256,16 @@ func (w *twin) nameOf(value string) string {
 
 func (w *twin) inLine(t *testing.T, id protocol.ID) int64 {
 	t.Helper()
-	ticket, err := w.f.rdb.ZScore(t.Context(), "{"+w.keyOf(id)+"}:line", w.waiter(id)).Result()
-	if err != nil && !errors.Is(err, redis.Nil) {
-		t.Fatal(err)
+	for _, set := range []string{":line", ":paused"} {
+		ticket, err := w.f.rdb.ZScore(t.Context(), "{"+w.keyOf(id)+"}"+set, w.waiter(id)).Result()
+		if err == nil {
+			return int64(ticket)
+		}
+		if !errors.Is(err, redis.Nil) {
+			t.Fatal(err)
+		}
 	}
-	return int64(ticket)
+	return 0
 }
 
 func mark(text string) int64 {
@@ -219,14 +273,14 @@ func mark(text string) int64 {
 	return n
 }
 
-// pattern numbers tickets in the order in which they come first.
-func pattern(tickets []int64) []int {
-	names, numbers := map[int64]int{0: 0}, make([]int, len(tickets))
+// ranks numbers tickets from the oldest on.
+func ranks(tickets []int64) []int {
+	sorted := append(slices.Clone(tickets), 0)
+	slices.Sort(sorted)
+	sorted = slices.Compact(sorted)
+	numbers := make([]int, len(tickets))
 	for i, ticket := range tickets {
-		if _, known := names[ticket]; !known {
-			names[ticket] = len(names)
-		}
-		numbers[i] = names[ticket]
+		numbers[i], _ = slices.BinarySearch(sorted, ticket)
 	}
 	return numbers
 }

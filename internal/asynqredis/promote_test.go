@@ -145,7 +145,7 @@ func TestPromoteOfAnActiveTaskTakesEffectWhenItParks(t *testing.T) {
 			backlog := f.others(t, 2)
 			before := f.check(t)
 			f.promote(t, id, 7, asynqredis.Noted)
-			before.task(id)["siding_called"] = "7"
+			before.task(id)["siding_called"] = "1"
 			f.unchanged(t, before)
 			f.promote(t, id, 7, asynqredis.Noted)
 			began := time.Now()
@@ -170,8 +170,9 @@ func TestPromoteOfAnActiveTaskTakesEffectWhenItParks(t *testing.T) {
 	}
 }
 
-// A call of an older reservation that comes late does not hide the one that counts.
-func TestLateCallDoesNotHideALaterOne(t *testing.T) {
+// A task that waits under another ticket than it was called under comes all the same: that of an
+// attempt which was taken for dead may be the one in line.
+func TestPromoteOfAnActiveTaskCountsUnderAnyTicket(t *testing.T) {
 	t.Parallel()
 	for where, store := range stores() {
 		t.Run(where, func(t *testing.T) {
@@ -180,8 +181,11 @@ func TestLateCallDoesNotHideALaterOne(t *testing.T) {
 			w := f.worker(t)
 			id := f.enqueue(t)
 			a := w.take(t, id)
-			f.promote(t, id, 6, asynqredis.Noted)
 			f.promote(t, id, 7, asynqredis.Noted)
+			f.promote(t, id, 6, asynqredis.Noted)
+			a.park(t, 6)
+			f.wantPending(t, id)
+			a = w.take(t, id)
 			f.promote(t, id, 6, asynqredis.Noted)
 			a.park(t, 7)
 			f.wantPending(t, id)
@@ -210,32 +214,25 @@ func TestPromoteAgainAfterANotedTaskHasParked(t *testing.T) {
 	}
 }
 
-// A call for another ticket, or for a task in no line, is none of this parking.
-func TestParkIgnoresACallThatIsNotItsOwn(t *testing.T) {
+// A task that is put aside in no line waits for its timer, whatever it was called for.
+func TestParkInNoLineIgnoresACall(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct{ called, ticket int64 }{
-		"another ticket":           {called: 6, ticket: 7},
-		"in no line":               {called: 7, ticket: 0},
-		"in no line, called by it": {called: 0, ticket: 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			for where, store := range stores() {
-				t.Run(where, func(t *testing.T) {
-					t.Parallel()
-					f := store(t)
-					w := f.worker(t)
-					id := f.enqueue(t)
-					a := w.take(t, id)
-					f.promote(t, id, c.called, asynqredis.Noted)
-					a.park(t, c.ticket)
-					if have := f.check(t).places()[id]; !slices.Equal(have, []string{"retry"}) {
-						t.Errorf("want it parked, have it in %v", have)
-					}
-					f.promote(t, id, c.called, asynqredis.Gone)
-				})
-			}
-		})
+	for _, called := range []int64{0, 7} {
+		for where, store := range stores() {
+			t.Run(fmt.Sprintf("%s, called under %d", where, called), func(t *testing.T) {
+				t.Parallel()
+				f := store(t)
+				w := f.worker(t)
+				id := f.enqueue(t)
+				a := w.take(t, id)
+				f.promote(t, id, called, asynqredis.Noted)
+				a.park(t, 0)
+				if have := f.check(t).places()[id]; !slices.Equal(have, []string{"retry"}) {
+					t.Errorf("want it parked, have it in %v", have)
+				}
+				f.promote(t, id, called, asynqredis.Gone)
+			})
+		}
 	}
 }
 

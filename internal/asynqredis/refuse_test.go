@@ -31,7 +31,7 @@ func (r *rows) see(cmd redis.Cmder, err error) {
 	defer r.mu.Unlock()
 	keys, _ := takeApart(cmd)
 	switch {
-	case suffixes(keys, ":pending", ":paused", ":active", ":lease", ":bell", ":retry") && err == nil:
+	case suffixes(keys, ":pending", ":paused", ":active", ":lease", ":bell", ":retry", ":contended") && err == nil:
 		answer, ok := cmd.(*redis.Cmd)
 		if !ok {
 			return
@@ -93,7 +93,7 @@ func TestTenAreRefusedInOneCall(t *testing.T) {
 			hook := asynqredis.NewHook(slog.New(slog.DiscardHandler), func() {})
 			source, args := locker.Ahead()
 			hook.TakeAhead(asynqredis.Ahead{
-				Source: source, Args: args, Host: "here", PerPlace: time.Second, LongestExtra: time.Minute,
+				Source: source, Args: args, Host: "here", Fallback: time.Hour, Spread: time.Hour,
 				Unused: func(lock.Grant) {}, Refused: func(asynqredis.Refused) { notify(refused) },
 			})
 			seen := &rows{}

@@ -2,6 +2,7 @@ package asynqredis
 
 import (
 	"slices"
+	"strconv"
 
 	"github.com/sidingq/siding/lock"
 )
@@ -45,9 +46,11 @@ func (s *Seat) Leave() { s.lane.woken <- wake{vain: true} }
 // summon.lua has said of it.
 func (s *Seat) Take(grant *lock.Grant, answer []any) {
 	t := taken{grant: grant}
-	if len(answer) == 2 {
+	if len(answer) == 3 {
 		t.msg, _ = answer[0].(string)
 		t.left, _ = answer[1].(int64)
+		ticket, _ := answer[2].(string)
+		t.came, _ = strconv.ParseInt(ticket, 10, 64) // 0 costs it its place, should it be put back
 	}
 	s.lane.begin(t, s.queue, s.name, s.leaseEnds)
 	s.lane.woken <- wake{task: &t}

@@ -29,7 +29,7 @@ func (h *house) sit(t *testing.T, queue string) *asynqredis.Seat {
 }
 
 func give(s *asynqredis.Seat, id string) {
-	s.Take(&lock.Grant{Resource: "r", Token: "t", Fence: 1}, []any{"\x1a" + string(rune(len(id))) + id, int64(0)})
+	s.Take(&lock.Grant{Resource: "r", Token: "t", Fence: 1}, []any{"\x1a" + string(rune(len(id))) + id, int64(0), "7"})
 }
 
 // A task that takes the seat is its server's next, however late it comes, and its attempt

@@ -47,7 +47,7 @@ func TestSeatIsTaken(t *testing.T) {
 			must(t, f.rdb.Del(t.Context(), "siding:{"+f.queue+"}:bell").Err())
 			msg := f.check(t).task(id)["msg"]
 			got := f.summon(t, f.waiter(id), 7, seat(f.queue)...)
-			if want := []any{"seated", "order:audit " + id + " on here", msg, int64(2)}; fmt.Sprint(got) != fmt.Sprint(want) {
+			if want := []any{"seated", "order:audit " + id + " on here", msg, int64(2), "7"}; fmt.Sprint(got) != fmt.Sprint(want) {
 				t.Errorf("want %q, have %q", want, got)
 			}
 			task := f.check(t).task(id)
@@ -85,7 +85,7 @@ func TestSeatIsNotTaken(t *testing.T) {
 		"of another queue":                       {queue: "other", want: "called", state: asynq.TaskStatePending},
 		"of a kind too long for a holder's name": {kind: strings.Repeat("k", 128), want: "called", state: asynq.TaskStatePending},
 		"whose holder's name would be too long":  {id: strings.Repeat("i", 200), want: "called", state: asynq.TaskStatePending},
-		"paused queue": {want: "gone", state: asynq.TaskStateRetry, put: func(t *testing.T, f *fleet, _ string) {
+		"paused queue": {want: "paused", state: asynq.TaskStateRetry, put: func(t *testing.T, f *fleet, _ string) {
 			t.Helper()
 			must(t, f.inspector.PauseQueue(f.queue))
 		}},

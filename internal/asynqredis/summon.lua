@@ -2,10 +2,10 @@
 -- have other keys, so that this is not for a Cluster. bell.lua, call.lua and attempt.lua
 -- come before it.
 --
--- A waiter is '<length of the queue's name>:<queue>:<task id>'.
+-- A waiter is 'siding-task:<queue, with %25 for % and %3A for a colon>:<task id>'.
 
 -- Begins an attempt of a parked task: retry -> active. Returns {how it is called while it holds
--- its lock, the encoded task, how many are pending}; nothing when it cannot begin here.
+-- its lock, the encoded task, how many are pending, its ticket}; nothing when it cannot begin here.
 --   asynq    what the queue's keys begin with
 --   ticket   the ticket under which it waits
 --   name     the attempt's
@@ -20,21 +20,20 @@ local function begin(asynq, id, ticket, name, ends, host)
   if redis.call('EXISTS', asynq .. 'paused') == 1 or redis.call('ZREM', asynq .. 'retry', id) == 0 then return end
   redis.call('LPUSH', asynq .. 'active', id)
   stamp(task, asynq .. 'lease', id, name, ends)
-  return {holder, found[3], redis.call('LLEN', asynq .. 'pending')}
+  return {holder, found[3], redis.call('LLEN', asynq .. 'pending'), ticket}
 end
 
 -- A seat is {attempt's name, two of the lock's own, queue, when its lease ends in Unix
 -- seconds, where the attempt runs}, or nil.
 --
--- Returns 'seated' and {the holder's name, encoded task, how many are pending} when it has
--- taken the seat; 'called' when it is on its way, 'gone' when it does not wait, or cannot
--- come as its queue is paused; nothing when it has to be called by hand: it is still active,
--- or out of reach from here.
+-- Returns 'seated' and {the holder's name, encoded task, how many are pending, ticket} when it has
+-- taken the seat; 'called' when it is on its way, 'gone' when it does not wait, 'paused' when
+-- its queue is; nothing when it has to be called by hand: it is still active, or out of reach
+-- from here.
 local function summon(waiter, ticket, seat)
-  local length, rest = string.match(waiter, '^(%d+):(.*)$')
-  length = tonumber(length)
-  if not length or string.sub(rest, length + 1, length + 1) ~= ':' then return 'gone' end
-  local queue, id = string.sub(rest, 1, length), string.sub(rest, length + 2)
+  local queue, id = string.match(waiter, '^siding%-task:([^:]*):(.*)$')
+  if not queue then return 'gone' end
+  queue = string.gsub(queue, '%%(%x%x)', function(code) return string.char(tonumber(code, 16)) end)
   local asynq, now = 'asynq:{' .. queue .. '}:', redis.call('TIME')
   if seat and seat[4] == queue then
     local begun = begin(asynq, id, ticket, seat[1], seat[5], seat[6])
@@ -42,6 +41,5 @@ local function summon(waiter, ticket, seat)
   end
   local outcome = promote(asynq .. 't:' .. id, asynq .. 'retry', asynq .. 'pending', asynq .. 'paused',
     'siding:{' .. queue .. '}:bell', id, ticket, now[1] .. string.format('%06d', now[2]) .. '000')
-  if outcome == 'called' or outcome == 'gone' then return outcome end
-  if outcome == 'paused' then return 'gone' end
+  if outcome == 'called' or outcome == 'gone' or outcome == 'paused' then return outcome end
 end

@@ -1,22 +1,32 @@
 package asynqredis
 
 import (
-	"strconv"
+	"net/url"
 	"strings"
 )
 
-// WaiterName names a task in the line of a resource. The queue's length comes
-// first, as both queue and id may hold any character.
-func WaiterName(queue, id string) string {
-	return strconv.Itoa(len(queue)) + ":" + queue + ":" + id
-}
+// waiterPrefix begins the names of tasks that wait, as package lock has it.
+const waiterPrefix = "siding-task:"
+
+// Group returns a queue's part of the names of its waiters: their group. The queue may hold any
+// character; a colon ends the group.
+func Group(queue string) string { return groups.Replace(queue) }
+
+var groups = strings.NewReplacer("%", "%25", ":", "%3A")
+
+// WaiterName names a task in the line of a resource.
+func WaiterName(queue, id string) string { return waiterNames(queue) + id }
+
+// waiterNames is what the names of all waiters of a queue begin with.
+func waiterNames(queue string) string { return waiterPrefix + Group(queue) + ":" }
 
 // ParseWaiter takes such a name apart; false when it is none. summon.lua does the same.
 func ParseWaiter(name string) (queue, id string, ok bool) {
-	length, rest, ok := strings.Cut(name, ":")
-	n, err := strconv.Atoi(length)
-	if !ok || err != nil || n < 0 || n >= len(rest) || rest[n] != ':' {
+	rest, ok := strings.CutPrefix(name, waiterPrefix)
+	group, id, colon := strings.Cut(rest, ":")
+	queue, err := url.PathUnescape(group)
+	if !ok || !colon || err != nil {
 		return "", "", false
 	}
-	return rest[:n], rest[n+1:], true
+	return queue, id, true
 }

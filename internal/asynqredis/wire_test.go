@@ -164,7 +164,9 @@ func conditional(t *testing.T, call []any, name any, taskKey int) []any {
 	}
 	changed := source(t, "acknowledge.lua") + fmt.Sprint(text)
 	keys, argv := keysOf(t, call)
-	if strings.Contains(changed, "RPUSH") {
+	if strings.Contains(changed, "RPUSH") { // a requeue, of an attempt without a ticket
+		argv = append(slices.Clip(argv), "")
+		changed = source(t, "acknowledge.lua", "requeue.lua") + fmt.Sprint(text)
 		changed = source(t, "bell.lua") + "local function asynq()\n" + changed + "\nend\n" + source(t, "ring.lua")
 		queue := strings.TrimSuffix(strings.TrimPrefix(fmt.Sprint(keys[0]), "asynq:{"), "}:active")
 		keys = append(slices.Clip(keys), "asynq:{"+queue+"}:pending", "siding:{"+queue+"}:bell")

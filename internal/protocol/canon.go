@@ -3,6 +3,7 @@ package protocol
 import (
 	"bytes"
 	"cmp"
+	"math"
 	"slices"
 )
 
@@ -10,10 +11,9 @@ import (
 // nothing that matters: what tasks of one resource, workers, tickets and fences
 // are called.
 func (m *Model) canonical(s State) State {
-	for n := range m.Resources {
-		s.renumberTickets(ID(n + 1))
-	}
+	m.forgetTickets(&s)
 	for r := range uint8(MaxResources) {
+		m.renumberTickets(&s, r)
 		m.renumberFences(&s, r)
 	}
 	if m.Symmetric {
@@ -29,7 +29,7 @@ func (m *Model) canonical(s State) State {
 func (m *Model) prune(s *State) {
 	for i := range s.Attempts {
 		a := &s.Attempts[i]
-		if a.Task != 0 && !a.Latest && a.Phase != Taken && a.Phase != Holding && a.Phase != Wrote && m.Mistake != AckUnchecked {
+		if a.Task != 0 && !a.Latest && a.Phase != Taken && a.Phase != Holding && a.Phase != Wrote && a.Phase != Regained && m.Mistake != AckUnchecked {
 			s.forget(i)
 		}
 	}
@@ -39,7 +39,7 @@ func (m *Model) prune(s *State) {
 			continue
 		}
 		t := s.task(c.Task)
-		over := c.Turn == Dropping || c.Turn == Telling && m.Mistake != CalledUnchecked
+		over := c.Turn == Dropping || c.Turn == Setting || c.Turn == Telling && m.Mistake != CalledUnchecked
 		if over || c.Turn != Moving && c.Turn != Telling && (t.In == Done || t.In == Deleted) {
 			*c = Call{}
 		}
@@ -65,48 +65,48 @@ func (m *Model) over(s *State, r uint8) bool {
 		}
 	}
 	return !slices.ContainsFunc(s.Attempts[:], func(a Attempt) bool { return on(a.Task) }) &&
-		!slices.ContainsFunc(s.Calls[:], func(c Call) bool { return on(c.Task) }) && !on(s.Recovery.Task)
+		!slices.ContainsFunc(s.Calls[:], func(c Call) bool { return on(c.Task) }) && !on(s.Recovery.Task) && !on(s.Loss.Task)
 }
 
-// renumberTickets names a task's tickets anew in their order, and forgets marks that no ticket will be compared with.
-func (s *State) renumberTickets(id ID) {
-	t := s.task(id)
-	var asked, called bool // whether the marks still matter
+// forgetTickets takes out the tickets that none will be compared with.
+func (m *Model) forgetTickets(s *State) {
+	var asks [MaxTasks + 1]bool // an attempt of the task may look whether it was called
 	for i := range s.Attempts {
-		called = called || s.Attempts[i].Task == id && s.Attempts[i].Ticket == t.Called
+		a := &s.Attempts[i]
+		a.Back = a.Back && a.Phase != Refused && a.Phase < Succeeded        // there is no release to come
+		putsBack := s.Faults > 0 && a.Latest && s.task(a.Task).In == Active // a shutdown may
+		if a.Phase != Taken && !a.Back && !putsBack {
+			a.Came = 0
+		}
+		if a.Phase != Refused {
+			a.Ticket = 0
+		}
+		asks[a.Task] = true
 	}
 	for i := range s.Calls {
-		asked = asked || s.Calls[i].Task == id && s.Calls[i].Ticket == t.Ticket
-	}
-	if !called && t.Called != t.InLine {
-		t.Called = 0
-	}
-	if !asked && t.Ticket != t.InLine {
-		t.Ticket = 0
-	}
-	tickets := []*uint8{&t.InLine, &t.Ticket, &t.Called}
-	for i := range s.Attempts {
-		if s.Attempts[i].Task == id {
-			tickets = append(tickets, &s.Attempts[i].Ticket)
+		if c := &s.Calls[i]; c.Turn != Calling && c.Turn != Again && c.Turn != Moving {
+			c.Ticket = 0
 		}
 	}
-	for i := range s.Calls {
-		if s.Calls[i].Task == id {
-			tickets = append(tickets, &s.Calls[i].Ticket)
+	for n := range m.Resources {
+		if t := &s.Tasks[n]; t.In != Active || !asks[n+1] {
+			t.Called = false
 		}
 	}
-	// Which is the older one matters, too.
-	var used [32]bool
+}
+
+// renumberTickets names a resource's tickets anew in their order.
+func (m *Model) renumberTickets(s *State, r uint8) {
+	var all [MaxTasks*2 + maxAttempts*2 + maxCalls + 1]*uint8
+	var used, names [math.MaxUint8 + 1]uint8
+	tickets := m.tickets(all[:0], s, r)
 	for _, ticket := range tickets {
-		used[*ticket] = true
+		used[*ticket] = 1
 	}
-	var names [32]uint8
 	last := uint8(0)
 	for ticket := 1; ticket < len(used); ticket++ {
-		if used[ticket] {
-			last++
-			names[ticket] = last
-		}
+		last += used[ticket]
+		names[ticket] = last
 	}
 	for _, ticket := range tickets {
 		*ticket = names[*ticket]
@@ -172,7 +172,7 @@ func (m *Model) sortTasks(s *State) {
 	for i := range s.Calls {
 		s.Calls[i].Task = name[s.Calls[i].Task]
 	}
-	s.Recovery.Task = name[s.Recovery.Task]
+	s.Recovery.Task, s.Loss.Task = name[s.Recovery.Task], name[s.Loss.Task]
 }
 
 // doing is a number for what a task is doing. Where two tasks have the same, a
@@ -186,11 +186,14 @@ func (m *Model) doing(s *State, id ID) uint64 {
 	if s.Recovery.Task == id {
 		key |= 1 << 13
 	}
-	key |= uint64(t.Ticket)<<14 | uint64(t.Called)<<17 | uint64(t.Effects)<<20
+	if s.Loss.Task == id {
+		key |= 1 << 20
+	}
+	key |= uint64(t.Ticket)<<14 | uint64(flags(t.Called, t.Aside))<<18 | uint64(t.Effects)<<21
 	var more uint64
 	for i := range s.Attempts {
 		if a := &s.Attempts[i]; a.Task == id {
-			more += uint64(a.Phase)*8 + uint64(flags(a.Latest, a.Stalled, a.Off))
+			more += uint64(a.Phase)*8 + uint64(flags(a.Latest, a.Stalled, a.Off)) + 4096*uint64(a.Came)
 		}
 	}
 	for i := range s.Calls {
@@ -227,8 +230,8 @@ func (s *State) sortAttempts() {
 		}
 		return cmp.Or(
 			cmp.Compare(a.Task, b.Task),
-			cmp.Compare(flags(a.Latest, a.Stalled, a.Off, a.Deprived), flags(b.Latest, b.Stalled, b.Off, b.Deprived)),
-			cmp.Compare(a.Phase, b.Phase), cmp.Compare(a.Fence, b.Fence), cmp.Compare(a.Ticket, b.Ticket),
+			cmp.Compare(flags(a.Latest, a.Stalled, a.Off, a.Deprived, a.Back), flags(b.Latest, b.Stalled, b.Off, b.Deprived, b.Back)),
+			cmp.Compare(a.Phase, b.Phase), cmp.Compare(a.Fence, b.Fence), cmp.Compare(a.Came, b.Came), cmp.Compare(a.Ticket, b.Ticket),
 		)
 	})
 	var by [maxAttempts + 1]uint8

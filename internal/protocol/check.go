@@ -6,7 +6,7 @@ import "fmt"
 
 // broken returns the first that step breaks, "" if it breaks none.
 func (m *Model) broken(before *State, step *Step) string {
-	for _, check := range []func(*State, *Step) string{m.holders, m.tasks, m.attempts, m.lines} {
+	for _, check := range []func(*State, *Step) string{m.holders, m.tasks, m.attempts, m.lines, m.places} {
 		if broken := check(before, step); broken != "" {
 			return broken
 		}
@@ -96,19 +96,66 @@ func (m *Model) lines(before *State, step *Step) string {
 	for n := range m.Resources {
 		was, t := &before.Tasks[n], &s.Tasks[n]
 		waited := was.In == Parked && was.Ticket != 0 && was.InLine == was.Ticket
-		own := move.Kind == Drop || move.Kind == Acquire && move.Task == ID(n+1) // by an earlier attempt
+		own := (move.Kind == Acquire || move.Kind == Rejoin) && move.Task == ID(n+1) // by an earlier attempt
 		if waited && t.In == Parked && t.InLine == 0 && !own {
 			return fmt.Sprintf("lines: task %d is parked, was not called, and lost its place", n+1)
 		}
 	}
 	for i := range s.Calls {
 		c := &before.Calls[i]
-		if c.Task == 0 || !c.Standing || s.Calls[i].Task != 0 || move.Kind == Crash {
-			continue
+		if c.Task == 0 || !c.Standing || s.Calls[i].Task != 0 || move.Kind.fault() || move.Kind == SetAside {
+			continue // of one that is set aside it is seen once it is back
 		}
 		if t := s.task(c.Task); t.finished() && t.InLine != 0 {
 			return fmt.Sprintf("ghosts: task %d is gone, its call saw it, and it is still in line", c.Task)
 		}
 	}
 	return ""
+}
+
+// places: a task comes again under the ticket that it has, until it has had the lock or its
+// worker died. One that is put back has the lock before those who came later.
+func (m *Model) places(before *State, step *Step) string {
+	s, move := &step.Next, step.Move
+	for n := range m.Resources {
+		id := ID(n + 1)
+		was, is := before.ticket(id), s.ticket(id)
+		switch {
+		case was == 0, is != 0 && is <= was:
+		case is == 0 && before.ends(move):
+		default:
+			return fmt.Sprintf("places: task %d has lost its ticket", id)
+		}
+	}
+	if step.Outcome != OK || move.Kind != Release && move.Kind != Fail {
+		return ""
+	}
+	t, a, l := before.task(move.Task), &before.Attempts[move.Slot], &s.Locks[move.Resource]
+	if a.Latest && a.Phase != Regained && t.In == Pending && t.Ticket != 0 && l.Value == Reserved && s.task(l.For).InLine > t.Ticket {
+		return fmt.Sprintf("places: task %d was put back, and its handler leaves the lock to task %d, which came later", move.Task, l.For)
+	}
+	return ""
+}
+
+// ticket returns the ticket under which a task waits, or is on its way; 0 for none.
+func (s *State) ticket(id ID) uint8 {
+	if t := s.task(id); t.In != Active {
+		return t.Ticket
+	}
+	if i := s.latest(id); i >= 0 {
+		return s.Attempts[i].Came
+	}
+	return 0
+}
+
+// ends reports whether a task's ticket may be over by a move: it has had its lock, or its worker died.
+func (s *State) ends(move Move) bool {
+	switch move.Kind {
+	case Acknowledge, Crash, Recover, RecoverByAsynq, Delete:
+		return true
+	case Park:
+		return s.Attempts[move.Slot].Phase == Lost
+	default:
+		return false
+	}
 }

@@ -12,8 +12,10 @@
 //     its effect, or fetched from the back-off after its own failure;
 //   - a living attempt whose task was moved;
 //   - a holder in line, a waiter that lost its place, a ghost that was seen and stayed;
-//   - a waiting task that only a timer brings back, though nothing went wrong;
-//   - a state from which not all tasks can finish;
+//   - a task that has lost its ticket: one that comes too late, or was put back;
+//   - a waiting task that only a timer or the sweeper brings back, though nothing went wrong;
+//   - a state from which not all tasks can finish without the timers of tasks in line, which
+//     take hours and count as faults;
 //   - a run without end, fair to everybody, in which no task finishes.
 //
 // What it finds comes with a shortest way there, in words. That it would find

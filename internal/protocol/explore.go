@@ -24,7 +24,7 @@ func (r Report) String() string {
 }
 
 // A graph is all states by number, in the order in which they were found, and
-// the steps between them but for the faults.
+// the steps between them that count.
 type graph struct {
 	*Model
 
@@ -115,7 +115,7 @@ func (g *graph) build(visit func(n int32, s *State, step *Step)) (report Report)
 				number = g.add(next, n, uint8(i))
 				queue = append(queue, next)
 			}
-			if kind := step.Move.Kind; !kind.fault() {
+			if kind := step.Move.Kind; step.counts {
 				moves = moves || !kind.waits() && kind.fair()
 				g.targets = append(g.targets, number)
 				g.actors = append(g.actors, actor(&s, step.Move))
@@ -124,7 +124,7 @@ func (g *graph) build(visit func(n int32, s *State, step *Step)) (report Report)
 		if s.Faults == g.Faults && !moves && s.waiting() {
 			report.States = len(g.parents)
 			report.Trace = g.words(n)
-			report.Broken = "timers: nothing went wrong, and only a timer brings a waiting task back"
+			report.Broken = "timers: nothing went wrong, and only a timer or the sweeper brings a waiting task back"
 			return report
 		}
 	}
@@ -163,7 +163,7 @@ func (s *State) Final() bool {
 			return false
 		}
 	}
-	return s.Attempts == [maxAttempts]Attempt{} && s.Calls == [maxCalls]Call{} && s.Recovery == Recovery{}
+	return s.Attempts == [maxAttempts]Attempt{} && s.Calls == [maxCalls]Call{} && s.Recovery == Recovery{} && s.Loss == Loss{}
 }
 
 // waiting reports whether a task is parked.

@@ -10,6 +10,14 @@ func (b *builder) faults() {
 	for i := range b.s.Attempts {
 		b.attemptFaults(i)
 	}
+	for i, c := range b.s.Calls {
+		if c.Task != 0 {
+			b.add(Move{Kind: GiveUp, Task: c.Task, Slot: uint8(i), Resource: b.Resource(c.Task), Worker: c.Worker}, func(s *State) Outcome {
+				s.Calls[i] = Call{}
+				return OK
+			})
+		}
+	}
 	for n := range b.Resources {
 		b.operator(ID(n + 1))
 	}
@@ -28,7 +36,7 @@ func (b *builder) faults() {
 
 // crash adds the death of worker w, with all that it has under way.
 func (b *builder) crash(w uint8) {
-	some := w == elected && b.s.Recovery.Task != 0
+	some := w == elected && (b.s.Recovery.Task != 0 || b.s.Loss.Task != 0)
 	for i := range b.s.Attempts {
 		some = some || b.s.Attempts[i].Task != 0 && b.s.Attempts[i].Worker == w
 	}
@@ -48,6 +56,9 @@ func (b *builder) crash(w uint8) {
 			if c := &s.Calls[i]; c.Task != 0 && c.Worker == w {
 				*c = Call{}
 			}
+		}
+		if w == elected {
+			s.Loss = Loss{}
 		}
 		if w == elected && s.Recovery.Task != 0 {
 			if s.Recovery.Holds {
@@ -76,9 +87,14 @@ func (b *builder) attemptFaults(i int) {
 	if a.Latest && b.s.task(a.Task).In == Active {
 		move.Kind = Shutdown
 		b.add(move, func(s *State) Outcome {
-			s.Attempts[i].Off = true
-			s.task(a.Task).In = Pending
-			prepend(s.Queue[:], a.Task)
+			b.requeue(s, &s.Attempts[i])
+			return OK
+		})
+	}
+	if l := &b.s.Locks[move.Resource]; a.Phase == Wrote && !a.Back && l.Value == Held && l.By == uint8(i+1) {
+		move.Kind = LoseRelease
+		b.add(move, func(s *State) Outcome {
+			s.Attempts[i].Phase, s.Locks[move.Resource].By = Succeeded, ByDead
 			return OK
 		})
 	}

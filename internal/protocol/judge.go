@@ -2,20 +2,20 @@ package protocol
 
 import "slices"
 
-// The properties of the whole graph. Both leave faults out: they ask what comes
-// when no more go wrong than have.
+// The properties of the whole graph. Both leave out faults, and the timers of tasks in line:
+// they ask what comes when no more go wrong than have, within seconds.
 
 // An actor is who makes a move, or what: fairness is to each of them. A run is
 // fair if no actor that could move at any time from some point on stands still
 // for ever.
 func actor(s *State, m Move) uint8 {
-	const perTask, perResource = 7, 3
+	const perTask, perResource = 8, 4
 	const others = MaxTasks*perTask + MaxResources*perResource
 	task, resource := uint8(m.Task-1)*perTask, MaxTasks*perTask+m.Resource*perResource
 	switch m.Kind {
-	case Acquire, Park, Write, Release, Acknowledge:
+	case Acquire, Park, Write, Release, Acknowledge, Rejoin:
 		return task + flags(s.Attempts[m.Slot].Latest)
-	case Promote, Tell, Drop, GiveUp:
+	case Promote, Tell, Drop, SetAside:
 		return task + 2 + flags(s.Calls[m.Slot].Standing)
 	case Timer:
 		return task + 4
@@ -23,18 +23,24 @@ func actor(s *State, m Move) uint8 {
 		return task + 5
 	case Find:
 		return task + 6
+	case Miss, Enlist:
+		return task + 7
 	case Lapse:
 		return resource
 	case Expire:
 		return resource + 1
 	case FreeForeign:
 		return resource + 2
+	case Sweep:
+		return resource + 3
 	case Dequeue:
 		return others
 	case Recover, HandOn:
 		return others + 1
 	case Resume:
 		return others + 2
+	case Restore:
+		return others + 3
 	default:
 		return nobody
 	}

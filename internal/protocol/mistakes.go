@@ -21,4 +21,12 @@ const (
 	AckUnchecked        Mistake = "an acknowledgement does not compare the attempt"
 	RecoveryWithoutLock Mistake = "the recovery does not look at the lock"
 	RecoveryUnchecked   Mistake = "the recovery moves a task without comparing the attempt it was found under"
+	LossUnseen          Mistake = "nobody looks whether a task that waits stands in line"
+	NoSweeper           Mistake = "nobody looks at the locks that tasks wait for"
+	SweeperHeedsMark    Mistake = "the sweeper leaves a lock alone whose reservation has lapsed"
+	PausedDropped       Mistake = "a waiter whose queue is paused is taken out of the line"
+	AsideForgotten      Mistake = "those set aside come back only when one of them asks for the lock"
+	LateComesLast       Mistake = "a waiter that comes after its grace joins at the end"
+	PutBackComesLast    Mistake = "a task that is put back joins at the end"
+	PutBackStaysOut     Mistake = "a task that is put back stands in no line when its handler releases the lock"
 )

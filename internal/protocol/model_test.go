@@ -64,29 +64,39 @@ func TestMistakesAreFound(t *testing.T) {
 	tests := []struct {
 		mistake          protocol.Mistake
 		faults, failures uint8
+		recovers         bool
 		property         string
+		only             protocol.Kind // the only fault that happens; else all do
 	}{
-		{protocol.NotedAndForgotten, 0, 1, "timers"},
-		{protocol.ReservationForever, 1, 1, "hope"},
-		{protocol.GhostNotSkipped, 1, 0, "ghosts"},
-		{protocol.PromoteUnchecked, 0, 1, "back-off"},
-		{protocol.CalledUnchecked, 1, 0, "lines"},
-		{protocol.PromoteInTwoSteps, 0, 1, "one place"},
-		{protocol.LeavesWhenReserved, 0, 1, "lines"},
-		{protocol.HolderStaysInLine, 0, 1, "lines"},
-		{protocol.LapseForgotten, 1, 0, "progress"},
-		{protocol.ReleaseOfAnothers, 1, 0, "one holder"},
-		{protocol.LedgerUnfenced, 1, 0, "one holder"},
-		{protocol.AckUnchecked, 1, 0, "own acknowledgement"},
-		{protocol.RecoveryWithoutLock, 1, 0, "recovery"},
-		{protocol.RecoveryUnchecked, 1, 0, "own acknowledgement"},
+		{mistake: protocol.NotedAndForgotten, failures: 1, property: "timers"},
+		{mistake: protocol.ReservationForever, faults: 1, failures: 1, property: "hope"},
+		{mistake: protocol.GhostNotSkipped, faults: 1, property: "ghosts"},
+		{mistake: protocol.PromoteUnchecked, failures: 1, property: "back-off"},
+		{mistake: protocol.CalledUnchecked, faults: 1, property: "lines"},
+		{mistake: protocol.PromoteInTwoSteps, failures: 1, property: "one place"},
+		{mistake: protocol.LeavesWhenReserved, failures: 1, property: "lines"},
+		{mistake: protocol.HolderStaysInLine, failures: 1, property: "lines"},
+		{mistake: protocol.LapseForgotten, faults: 1, property: "progress"},
+		{mistake: protocol.ReleaseOfAnothers, faults: 1, property: "one holder"},
+		{mistake: protocol.LedgerUnfenced, faults: 1, property: "one holder"},
+		{mistake: protocol.AckUnchecked, faults: 1, property: "own acknowledgement"},
+		{mistake: protocol.RecoveryWithoutLock, faults: 1, recovers: true, property: "recovery"},
+		{mistake: protocol.RecoveryUnchecked, faults: 1, recovers: true, property: "own acknowledgement"},
+		{mistake: protocol.LossUnseen, faults: 1, recovers: true, property: "hope"},
+		{mistake: protocol.NoSweeper, faults: 1, property: "hope", only: protocol.LoseRelease},
+		{mistake: protocol.SweeperHeedsMark, faults: 1, property: "hope"},
+		{mistake: protocol.PausedDropped, faults: 1, property: "lines"},
+		{mistake: protocol.AsideForgotten, faults: 1, property: "hope"},
+		{mistake: protocol.LateComesLast, failures: 1, property: "places"},
+		{mistake: protocol.PutBackComesLast, faults: 1, property: "places"},
+		{mistake: protocol.PutBackStaysOut, faults: 1, property: "places"},
 	}
 	for _, tt := range tests {
 		t.Run(string(tt.mistake), func(t *testing.T) {
 			t.Parallel()
 			m := protocol.Model{
-				Resources: two, Workers: 2, Faults: tt.faults, Failures: tt.failures, Mistake: tt.mistake,
-				Recovers:  tt.mistake == protocol.RecoveryWithoutLock || tt.mistake == protocol.RecoveryUnchecked,
+				Resources: two, Workers: 2, Faults: tt.faults, Failures: tt.failures, Mistake: tt.mistake, Only: tt.only,
+				Recovers:  tt.recovers,
 				Symmetric: tt.property != "progress",
 			}
 			report := m.Explore()

@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -20,7 +21,12 @@ const (
 	Promote
 	Tell
 	Drop
-	GiveUp
+	SetAside
+	Rejoin
+	Sweep
+	Miss
+	Restore
+	Enlist
 	Timer
 	Lapse
 	Expire
@@ -35,6 +41,9 @@ const (
 	ExpireAlive
 
 	Crash
+	LastResort
+	GiveUp
+	LoseRelease
 	Stall
 	LapseEarly
 	Shutdown
@@ -51,7 +60,12 @@ var kindWords = [...]string{
 	Write: "the handler of task TASK writes to the ledger", Release: "the handler of task TASK is done and releases its lock",
 	Acknowledge: "the attempt of task TASK is acknowledged", Promote: "the call of task TASK promotes it",
 	Tell: "the call of task TASK takes it out of the line", Drop: "the call of task TASK passes on", GiveUp: "a call of task TASK gives up",
-	Timer: "the timer of task TASK fires", Lapse: "the reservation of resource RESOURCE lapses", Expire: "the lock of resource RESOURCE expires",
+	SetAside: "the call of task TASK sets it aside", Rejoin: "task TASK, which was put back, joins the line again",
+	Miss: "the sweeper misses task TASK in line", Restore: "the sweeper puts task TASK back into the line",
+	Enlist: "the sweeper finds task TASK in the line of a lock at which it does not look yet",
+	Sweep:  "the sweeper looks at resource RESOURCE", LastResort: "the timer of task TASK, which waits in line, fires",
+	LoseRelease: "the handler of task TASK is done, and its release is lost",
+	Timer:       "the timer of task TASK fires", Lapse: "the reservation of resource RESOURCE lapses", Expire: "the lock of resource RESOURCE expires",
 	FreeForeign: "the foreign holder frees resource RESOURCE", Find: "the recovery finds task TASK", Recover: "the recovery moves task TASK",
 	HandOn: "the recovery hands on the lock of task TASK", RecoverByAsynq: "asynq recovers task TASK", Resume: "the queue is resumed",
 	Fail:  "the handler of task TASK fails and releases its lock",
@@ -71,7 +85,25 @@ func (k Kind) fault() bool { return k >= Crash }
 func (k Kind) fair() bool { return k < Fail }
 
 // waits reports whether the move comes of nothing but time that passes.
-func (k Kind) waits() bool { return k == Timer || k == Lapse || k == Expire || k == RecoverByAsynq }
+func (k Kind) waits() bool {
+	return k == Timer || k == Lapse || k == Expire || k == RecoverByAsynq || k == Sweep || k == Miss || k == Enlist
+}
+
+// counts reports whether the properties of the whole graph may rely on a move. They may not on a
+// fault. Nor on what comes just between two steps that are a round trip apart: that the sweeper
+// looks before an attempt goes on, or a task is dequeued before a call begins. It does not happen
+// time and again.
+func (b *builder) counts(m Move) bool {
+	on := func(id ID) bool { return id != 0 && b.Resource(id) == m.Resource }
+	switch m.Kind {
+	case Sweep:
+		return !slices.ContainsFunc(b.s.Attempts[:], func(a Attempt) bool { return on(a.Task) && a.prompt() })
+	case Dequeue:
+		return !slices.ContainsFunc(b.s.Calls[:], func(c Call) bool { return on(c.Task) && c.Standing && c.Turn == Calling })
+	default:
+		return !m.Kind.fault()
+	}
+}
 
 // A Move is one step of somebody.
 type Move struct {
@@ -94,6 +126,7 @@ type Step struct {
 	Outcome Outcome
 	Next    State
 	Broken  string // the property that the step breaks
+	counts  bool   // properties of the whole graph rely on it
 }
 
 func (s Step) String() string {
@@ -110,6 +143,7 @@ type Model struct {
 	Faults    uint8
 	Failures  uint8 // of handlers
 	Recovers  bool  // the fleet brings back tasks of dead workers, not asynq alone
+	Only      Kind  // if it is one, the only fault that happens
 	Mistake   Mistake
 	// Symmetric takes tasks of one resource for the same. There are fewer states
 	// then, but who stands still cannot be told: progress is not judged.
@@ -137,6 +171,7 @@ func (m *Model) Steps(steps []Step, s *State) []Step {
 	b.workers()
 	b.attempts()
 	b.calls()
+	b.sweeper()
 	b.time()
 	b.recovery()
 	if s.Faults > 0 {
@@ -155,12 +190,15 @@ type builder struct {
 
 // add adds a step: do changes the state.
 func (b *builder) add(move Move, do func(*State) Outcome) {
+	if b.Only.fault() && move.Kind.fault() && move.Kind != b.Only {
+		return
+	}
 	b.steps = append(b.steps, Step{Move: move, Next: *b.s})
 	step := &b.steps[len(b.steps)-1]
 	if move.Kind.fault() {
 		step.Next.Faults--
 	}
-	step.Outcome = do(&step.Next)
+	step.Outcome, step.counts = do(&step.Next), b.counts(move)
 	step.Broken = b.broken(b.s, step)
 }
 
@@ -172,7 +210,7 @@ func (b *builder) workers() {
 			busy = busy || a.Task != 0 && a.Worker == w && !a.Off
 		}
 		if b.s.Queue[0] != 0 && !b.s.Paused && !busy {
-			b.add(Move{Kind: Dequeue, Task: b.s.Queue[0], Worker: w}, func(s *State) Outcome {
+			b.add(Move{Kind: Dequeue, Task: b.s.Queue[0], Resource: b.Resource(b.s.Queue[0]), Worker: w}, func(s *State) Outcome {
 				b.dequeue(s, w)
 				return OK
 			})
@@ -208,6 +246,9 @@ func (b *builder) attempts() {
 		case Lost:
 			move.Kind = Park
 			b.end(move, func(s *State, a *Attempt) Outcome { return b.park(s, a, 0) })
+		case Regained:
+			move.Kind = Release
+			b.releases(move, Lost)
 		}
 	}
 }
@@ -234,8 +275,13 @@ func (b *builder) handler(move Move, a *Attempt) {
 	}
 }
 
-// releases adds the release, after which the attempt goes on as then.
+// releases adds the release, after which the attempt goes on as then, or what comes before it.
 func (b *builder) releases(move Move, then Phase) {
+	if b.s.Attempts[move.Slot].Back {
+		move.Kind = Rejoin
+		b.add(move, func(s *State) Outcome { return b.rejoin(s, int(move.Slot)) })
+		return
+	}
 	b.add(move, func(s *State) Outcome {
 		outcome := b.release(s, int(move.Slot))
 		if outcome == LostLease {
@@ -303,11 +349,58 @@ func (b *builder) calls() {
 				b.leave(s, c)
 				return OK
 			})
-		}
-		if !c.Standing { // its grace is over
-			move.Kind = GiveUp
+		case Setting:
+			move.Kind = SetAside
 			b.add(move, func(s *State) Outcome {
 				s.Calls[i] = Call{}
+				b.setAside(s, c)
+				return OK
+			})
+		}
+	}
+}
+
+// sweeper adds its looks at locks for which parked tasks wait, and at those tasks.
+func (b *builder) sweeper() {
+	for r := range uint8(MaxResources) {
+		l := &b.s.Locks[r]
+		brings := b.Mistake != AsideForgotten && slices.ContainsFunc(l.Line[:], func(id ID) bool { return id != 0 && b.s.task(id).Aside })
+		looks := func(resumed bool) {
+			b.add(Move{Kind: Sweep, Resource: r, Worker: elected}, func(s *State) Outcome { return b.sweep(s, r, resumed) })
+		}
+		if !l.Listed || b.Mistake == NoSweeper {
+			continue
+		}
+		if brings {
+			looks(true) // the queue is not paused, or was not when the sweeper asked
+		}
+		if l.Value == Free && b.s.first(r) != 0 && (!brings || b.s.Paused) {
+			looks(false)
+		}
+	}
+	if lost := b.s.Loss; lost.Task != 0 {
+		b.add(Move{Kind: Restore, Task: lost.Task, Resource: b.Resource(lost.Task), Worker: elected}, func(s *State) Outcome {
+			b.restore(s)
+			return OK
+		})
+		return
+	}
+	for n := range b.Resources {
+		id, t := ID(n+1), &b.s.Tasks[n]
+		if t.In != Parked || t.Ticket == 0 || b.Mistake == LossUnseen {
+			continue
+		}
+		move := Move{Kind: Miss, Task: id, Resource: b.Resource(id), Worker: elected}
+		switch {
+		case t.InLine == 0:
+			b.add(move, func(s *State) Outcome {
+				s.Loss = Loss{id, t.Ticket}
+				return OK
+			})
+		case !b.s.Locks[move.Resource].Listed:
+			move.Kind = Enlist
+			b.add(move, func(s *State) Outcome {
+				s.Locks[move.Resource].Listed = true
 				return OK
 			})
 		}
@@ -322,9 +415,11 @@ func (s *State) prompt(id ID) bool {
 	if i < 0 || s.task(id).In != Active {
 		return false
 	}
-	a := &s.Attempts[i]
-	return !a.Stalled && a.Phase != Holding && a.Phase != Wrote
+	return s.Attempts[i].prompt()
 }
+
+// prompt reports whether the attempt is one round trip away from its next step.
+func (a *Attempt) prompt() bool { return !a.Stalled && a.Phase != Holding && a.Phase != Wrote }
 
 // call is one turn of a call: what comes after a promote.
 func (b *builder) call(s *State, c *Call) Outcome {
@@ -342,6 +437,8 @@ func (b *builder) call(s *State, c *Call) Outcome {
 		*c = Call{}
 	case outcome == Noted && c.Turn == Calling:
 		c.Turn = Again
+	case outcome == PausedQueue && b.Mistake != PausedDropped:
+		c.Turn = Setting
 	default:
 		c.Turn = Dropping
 	}

@@ -1,5 +1,7 @@
 package protocol
 
+import "math"
+
 // The scripts, each one atomic step, as the Lua files have them.
 
 // An Outcome is what a script answered.
@@ -15,6 +17,7 @@ const (
 	Gone        Outcome = "gone"
 	Superseded  Outcome = "superseded"
 	LostLease   Outcome = "lost"
+	BroughtBack Outcome = "those set aside are back"
 	OK          Outcome = ""
 )
 
@@ -33,7 +36,7 @@ func (m *Model) set(s *State, r uint8, value Value, by uint8, whom ID) {
 // reserve keeps a lock for the first in line, whom worker w is to call. It
 // returns false when there is nobody but me.
 func (m *Model) reserve(s *State, r uint8, me ID, w uint8) bool {
-	first := s.Locks[r].Line[0]
+	first := s.first(r)
 	if first == 0 || first == me {
 		return false
 	}
@@ -52,6 +55,27 @@ func (m *Model) reserve(s *State, r uint8, me ID, w uint8) bool {
 	panic("protocol: too many calls")
 }
 
+// first returns who is first in line and was not set aside, 0 for nobody.
+func (s *State) first(r uint8) ID {
+	for _, id := range s.Locks[r].Line {
+		if id == 0 || !s.task(id).Aside {
+			return id
+		}
+	}
+	return 0
+}
+
+// resume brings back those who were set aside.
+func (s *State) resume(r uint8) (some bool) {
+	for _, id := range s.Locks[r].Line {
+		if id != 0 {
+			some = some || s.task(id).Aside
+			s.task(id).Aside = false
+		}
+	}
+	return some
+}
+
 // passOn keeps a lock for the first in line, or frees it.
 func (m *Model) passOn(s *State, r, w uint8) {
 	if !m.reserve(s, r, 0, w) {
@@ -60,15 +84,41 @@ func (m *Model) passOn(s *State, r, w uint8) {
 }
 
 func (m *Model) leaveLine(s *State, id ID) {
-	remove(s.Locks[m.Resource(id)].Line[:], id)
-	s.task(id).InLine = 0
+	l := &s.Locks[m.Resource(id)]
+	remove(l.Line[:], id)
+	s.task(id).InLine, s.task(id).Aside = 0, false
+	l.Listed = l.Listed && l.Line[0] != 0
 }
 
-// acquire is acquire.lua for attempt i.
+// acquire is acquire.lua for attempt i, which asks for its lock.
 func (m *Model) acquire(s *State, i int) Outcome {
+	a := &s.Attempts[i]
+	if m.asks(s, i) {
+		a.Phase, a.Fence = Holding, s.Locks[m.Resource(a.Task)].Last
+		return Granted
+	}
+	a.Phase, a.Ticket = Refused, s.task(a.Task).InLine
+	return Joined
+}
+
+// rejoin is acquire.lua for attempt i, whose task was put back. It holds the lock, if it has not
+// lost it, and so has its task stand in line.
+func (m *Model) rejoin(s *State, i int) Outcome {
+	a := &s.Attempts[i]
+	a.Back = false
+	if m.asks(s, i) {
+		a.Phase = Regained
+		return Granted
+	}
+	return Joined
+}
+
+// asks takes the lock for attempt i, or has its task join the line.
+func (m *Model) asks(s *State, i int) (granted bool) {
 	a := &s.Attempts[i]
 	id, r := a.Task, m.Resource(a.Task)
 	l, t := &s.Locks[r], s.task(id)
+	s.resume(r)
 	if l.Value == Reserved && l.For == id || l.Value == Free && (l.Mark || !m.reserve(s, r, id, a.Worker)) {
 		if m.Mistake != HolderStaysInLine {
 			m.leaveLine(s, id)
@@ -76,32 +126,48 @@ func (m *Model) acquire(s *State, i int) Outcome {
 		m.set(s, r, Held, uint8(i+1), id)
 		l.Mark = false
 		l.Last++
-		a.Phase, a.Fence = Holding, l.Last
-		return Granted
+		return true
 	}
 	if t.InLine == 0 {
-		t.InLine = s.newTicket(id)
-		appendTo(l.Line[:], id)
+		t.InLine = a.Came
+		s.insert(l.Line[:], id)
 	}
-	a.Phase, a.Ticket = Refused, t.InLine
-	return Joined
+	return false
 }
 
-// newTicket returns a name that no ticket of the task has.
-func (s *State) newTicket(id ID) uint8 {
-	t := s.task(id)
-	n := max(t.Ticket, t.Called, t.InLine)
+// newTicket returns a ticket that is newer than all others of resource r.
+func (m *Model) newTicket(s *State, r uint8) uint8 {
+	newest := uint8(0)
+	for _, ticket := range m.tickets(nil, s, r) {
+		newest = max(newest, *ticket)
+	}
+	if newest == math.MaxUint8 {
+		panic("protocol: too many tickets")
+	}
+	return newest + 1
+}
+
+// tickets appends those of resource r.
+func (m *Model) tickets(tickets []*uint8, s *State, r uint8) []*uint8 {
+	for n := range m.Resources {
+		if t := &s.Tasks[n]; m.Resources[n] == r {
+			tickets = append(tickets, &t.Ticket, &t.InLine)
+		}
+	}
 	for i := range s.Attempts {
-		if a := &s.Attempts[i]; a.Task == id {
-			n = max(n, a.Ticket)
+		if a := &s.Attempts[i]; a.Task != 0 && m.Resource(a.Task) == r {
+			tickets = append(tickets, &a.Came, &a.Ticket)
 		}
 	}
 	for i := range s.Calls {
-		if c := &s.Calls[i]; c.Task == id {
-			n = max(n, c.Ticket)
+		if c := &s.Calls[i]; c.Task != 0 && m.Resource(c.Task) == r {
+			tickets = append(tickets, &c.Ticket)
 		}
 	}
-	return n + 1
+	if s.Loss.Task != 0 && m.Resource(s.Loss.Task) == r {
+		tickets = append(tickets, &s.Loss.Ticket)
+	}
+	return tickets
 }
 
 // release is release.lua for attempt i.
@@ -123,6 +189,41 @@ func (m *Model) leave(s *State, c Call) {
 	}
 }
 
+// setAside is leave.lua for call c, whose waiter's queue is paused.
+func (m *Model) setAside(s *State, c Call) {
+	if c.Standing {
+		for _, id := range s.Locks[m.Resource(c.Task)].Line {
+			if id != 0 {
+				s.task(id).Aside = true
+			}
+		}
+		m.passOn(s, m.Resource(c.Task), c.Worker)
+	}
+}
+
+// sweep is sweep.lua for the lock of resource r.
+func (m *Model) sweep(s *State, r uint8, resumed bool) Outcome {
+	l, outcome := &s.Locks[r], OK
+	if resumed && s.resume(r) {
+		outcome = BroughtBack
+	}
+	if l.Value == Free && (!l.Mark || m.Mistake != SweeperHeedsMark) {
+		m.reserve(s, r, 0, elected)
+	}
+	return outcome
+}
+
+// restore is places.lua for a task that the sweeper has seen in no line.
+func (m *Model) restore(s *State) {
+	t, l := s.task(s.Loss.Task), &s.Locks[m.Resource(s.Loss.Task)]
+	if t.InLine == 0 {
+		t.InLine = s.Loss.Ticket
+		s.insert(l.Line[:], s.Loss.Task)
+	}
+	l.Listed = true
+	s.Loss = Loss{}
+}
+
 // called is called.lua for call c, whose waiter is on its way.
 func (m *Model) called(s *State, c Call) {
 	if c.Standing || m.Mistake == CalledUnchecked {
@@ -135,7 +236,7 @@ func (m *Model) promote(s *State, id ID, ticket uint8) Outcome {
 	t := s.task(id)
 	switch outcome := m.promotion(s, id, ticket); outcome {
 	case Noted:
-		t.Called = max(t.Called, ticket) // a call of an older reservation may come late
+		t.Called = true
 		return outcome
 	case Called:
 		remove(s.Queue[:], id)
@@ -170,11 +271,15 @@ func (m *Model) dequeue(s *State, w uint8) ID {
 	id := s.Queue[0]
 	remove(s.Queue[:], id)
 	t := s.task(id)
-	t.In, t.Ticket, t.Called = Active, 0, 0
+	came := t.Ticket
+	if came == 0 || m.Mistake == LateComesLast {
+		came = m.newTicket(s, m.Resource(id))
+	}
+	t.In, t.Ticket, t.Called = Active, 0, false
 	s.renamed(id)
 	for i := range s.Attempts {
 		if s.Attempts[i].Task == 0 {
-			s.Attempts[i] = Attempt{Task: id, Worker: w, Phase: Taken, Latest: true}
+			s.Attempts[i] = Attempt{Task: id, Worker: w, Phase: Taken, Latest: true, Came: came}
 			return id
 		}
 	}
@@ -191,15 +296,27 @@ func (m *Model) park(s *State, a *Attempt, ticket uint8) Outcome {
 	if !m.acknowledges(s, a) {
 		return Superseded
 	}
-	t := s.task(a.Task)
+	t, l := s.task(a.Task), &s.Locks[m.Resource(a.Task)]
 	t.Ticket = ticket
-	if ticket != 0 && t.Called == ticket && m.Mistake != NotedAndForgotten {
+	l.Listed = l.Listed || ticket != 0 && l.Line[0] != 0
+	if ticket != 0 && t.Called && m.Mistake != NotedAndForgotten {
 		t.In = Pending
 		prepend(s.Queue[:], a.Task)
 		return Called
 	}
 	t.In = Parked
 	return OK
+}
+
+// requeue is requeue.lua: the server of attempt a shuts down.
+func (m *Model) requeue(s *State, a *Attempt) {
+	t := s.task(a.Task)
+	a.Off, a.Back = true, m.Mistake != PutBackStaysOut
+	t.In = Pending
+	if m.Mistake != PutBackComesLast {
+		t.Ticket = a.Came
+	}
+	prepend(s.Queue[:], a.Task)
 }
 
 // acknowledge moves the task of a to where it ends, or waits for its retry.
@@ -217,7 +334,7 @@ func (m *Model) acknowledge(s *State, a *Attempt, to Place) Outcome {
 // erase is the end of a task's hash, and of all marks in it.
 func (s *State) erase(id ID) {
 	t := s.task(id)
-	t.Ticket, t.Called = 0, 0
+	t.Ticket, t.Called = 0, false
 	s.renamed(id)
 }
 

@@ -29,10 +29,12 @@ const (
 // A Task is what Redis knows of one, and the ledger.
 type Task struct {
 	In Place
-	// Tickets are named by small numbers; what counts is which are the same.
+	// Tickets are small numbers; what counts is which are the same, and of a resource which
+	// are older.
 	Ticket uint8 // the mark siding_ticket
-	Called uint8 // the mark siding_called
+	Called bool  // the mark siding_called
 	InLine uint8 // the ticket that its place in line has, 0 when it has none
+	Aside  bool  // it keeps its place, but was set aside, as its queue is or was paused
 	// Effects says how often the ledger has applied the task.
 	Effects uint8
 }
@@ -61,8 +63,11 @@ type Lock struct {
 	For   ID    // the waiter it is reserved for; the task in the holder's label
 	Mark  bool  // reserved since it was last granted
 	Line  [MaxTasks]ID
-	Last  uint8 // the last fencing token
-	Seen  uint8 // the highest fencing token that wrote to the ledger
+	// Listed says that the sweeper looks at the lock. It goes off the list when nobody waits, here
+	// at once.
+	Listed bool
+	Last   uint8 // the last fencing token
+	Seen   uint8 // the highest fencing token that wrote to the ledger
 }
 
 // A Phase is how far an attempt has come: what it has done, and so what it
@@ -78,6 +83,7 @@ const (
 	Succeeded                  // has released: acknowledges success
 	Failed                     // has released: acknowledges its own failure
 	Lost                       // its lease was lost: parks in no line
+	Regained                   // has joined its line again, and got a lock that it had lost: releases it
 )
 
 // An Attempt is one run of a task, alive.
@@ -85,11 +91,13 @@ type Attempt struct {
 	Task     ID // 0: the slot is free
 	Worker   uint8
 	Phase    Phase
-	Latest   bool // the task's hash names it
-	Stalled  bool // neither its lock nor its asynq lease is renewed for now
-	Off      bool // asynq, the recovery or a shutdown has taken its task from it
-	Deprived bool // its lock ran out, or somebody deleted it
-	Ticket   uint8
+	Latest   bool  // the task's hash names it
+	Stalled  bool  // neither its lock nor its asynq lease is renewed for now
+	Off      bool  // asynq, the recovery or a shutdown has taken its task from it
+	Deprived bool  // its lock ran out, or somebody deleted it
+	Back     bool  // a shutdown has put its task back: it joins the line again before it releases
+	Came     uint8 // the ticket that the dequeue gave it
+	Ticket   uint8 // the one of its place in line, once it has been refused
 	Fence    uint8
 }
 
@@ -103,6 +111,7 @@ const (
 	Moving                   // has looked, will move; in two steps by mistake only
 	Telling                  // promoted: takes the waiter out of the line
 	Dropping                 // the waiter cannot come: passes on
+	Setting                  // its queue is paused: sets the waiter aside
 )
 
 // A Call is a goroutine that calls the waiter of a reservation.
@@ -123,7 +132,13 @@ type Recovery struct {
 	Keeps bool // it has not released the lock, which it may have lost by now
 }
 
-// elected is the worker number of the recovery, and of its calls.
+// A Loss is what the sweeper has seen: a parked task that stands in no line.
+type Loss struct {
+	Task   ID // 0: none
+	Ticket uint8
+}
+
+// elected is the worker number of the recovery and the sweeper, and of their calls.
 const elected = 2
 
 // A State is all that the protocol knows, and what is in its processes' minds.
@@ -135,6 +150,7 @@ type State struct {
 	Attempts [maxAttempts]Attempt
 	Calls    [maxCalls]Call
 	Recovery Recovery
+	Loss     Loss
 	Paused   bool
 	Faults   uint8 // that may still happen
 	Failures uint8 // of handlers that may still happen
@@ -175,6 +191,14 @@ func appendTo(list []ID, id ID) {
 		}
 	}
 	panic("protocol: a list is full")
+}
+
+// insert puts id into a line, behind those with older tickets.
+func (s *State) insert(line []ID, id ID) {
+	appendTo(line, id)
+	for i := index(line, id); i > 0 && s.task(line[i-1]).InLine > s.task(id).InLine; i-- {
+		line[i-1], line[i] = line[i], line[i-1]
+	}
 }
 
 func prepend(list []ID, id ID) {

@@ -6,7 +6,14 @@ func (b *builder) time() {
 		id := ID(n + 1)
 		t := b.s.task(id)
 		if t.In == Parked || t.In == Backoff {
-			b.add(Move{Kind: Timer, Task: id, Resource: b.Resource(id)}, func(s *State) Outcome {
+			move := Move{Kind: Timer, Task: id, Resource: b.Resource(id)}
+			if t.In == Parked && t.Ticket != 0 { // it is called, or else the timer fires after hours
+				if b.s.Faults == 0 {
+					continue
+				}
+				move.Kind = LastResort
+			}
+			b.add(move, func(s *State) Outcome {
 				s.task(id).In = Pending
 				appendTo(s.Queue[:], id)
 				return OK

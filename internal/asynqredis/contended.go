@@ -1,0 +1,152 @@
+package asynqredis
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+var (
+	//go:embed contended.lua
+	contendedSource string
+	//go:embed looked.lua
+	lookedSource string
+
+	//go:embed waiting.lua
+	waitingSource string
+
+	contendedScript = redis.NewScript(contendedSource)
+	lookedScript    = redis.NewScript(lookedSource)
+	waitingScript   = redis.NewScript(asideSource + waitingSource)
+)
+
+// ContendedBatch is how many locks are listed in one call, at most or about.
+const ContendedBatch = 100
+
+// Contended are the locks that tasks of a queue wait for, or some of them.
+type Contended struct {
+	Paused bool   // the queue is
+	All    int    // how many there are
+	Next   string // where to go on, "" at the end
+	Locks  []ContendedLock
+}
+
+// A ContendedLock is the key of a lock, and when it was to be looked at.
+type ContendedLock struct {
+	Key string
+	at  string
+}
+
+// Due lists locks at which it is time to look, the most urgent first, at most
+// [ContendedBatch].
+func Due(ctx context.Context, rdb redis.Scripter, queue string) (Contended, error) {
+	return contended(ctx, rdb, queue, "")
+}
+
+// All lists locks from a cursor on, "0" at first. Each that is there all the while is listed once
+// at least.
+func All(ctx context.Context, rdb redis.Scripter, queue, cursor string) (Contended, error) {
+	return contended(ctx, rdb, queue, cursor)
+}
+
+func contended(ctx context.Context, rdb redis.Scripter, queue, cursor string) (c Contended, err error) {
+	keys := []string{contendedKey(queue), pausedKey(queue)}
+	got, err := contendedScript.Run(ctx, rdb, keys, ContendedBatch, cursor).Slice()
+	if err == nil && len(got) != 4 {
+		err = fmt.Errorf("%w: %v", errMessage, got)
+	}
+	if err != nil {
+		return c, fmt.Errorf("asynqredis: list contended locks of %s: %w", queue, err)
+	}
+	paused, _ := got[0].(int64)
+	all, _ := got[1].(int64)
+	c.Paused, c.All = paused == 1, int(all)
+	if next, _ := got[2].(string); next != "0" {
+		c.Next = next
+	}
+	pairs, _ := got[3].([]any)
+	for i := 0; i+1 < len(pairs); i += 2 {
+		var l ContendedLock
+		l.Key, _ = pairs[i].(string)
+		l.at, _ = pairs[i+1].(string)
+		c.Locks = append(c.Locks, l)
+	}
+	return c, nil
+}
+
+// A Look says when a lock is looked at next.
+type Look struct {
+	Lock ContendedLock
+	In   time.Duration
+	Over bool // nobody waits for it
+}
+
+// Looked writes down when locks of a queue are looked at next. One for which a task has come to
+// wait since it was listed stays as it is.
+func Looked(ctx context.Context, rdb redis.Scripter, queue string, looks []Look) error {
+	argv := make([]any, 0, 3*len(looks))
+	for _, l := range looks {
+		in := any("")
+		if !l.Over {
+			in = l.In.Microseconds()
+		}
+		argv = append(argv, l.Lock.Key, l.Lock.at, in)
+	}
+	if err := lookedScript.Run(ctx, rdb, []string{contendedKey(queue)}, argv...).Err(); err != nil {
+		return fmt.Errorf("asynqredis: contended locks of %s: %w", queue, err)
+	}
+	return nil
+}
+
+// A Waiting task stands in the line of the lock of that key.
+type Waiting struct {
+	ID     string
+	Lock   string
+	Ticket int64
+}
+
+// AllWaiting lists tasks of a queue that wait in lines, from a cursor on, "0" at first, and
+// returns where to go on, "" at the end. It looks at [ContendedBatch] tasks or so.
+func AllWaiting(ctx context.Context, rdb redis.Scripter, queue, cursor string) (_ []Waiting, next string, _ error) {
+	return waiting(ctx, rdb, queue, cursor, ContendedBatch)
+}
+
+// StillWaiting returns those of some tasks of a queue that wait in lines, and lists their locks
+// as contended.
+func StillWaiting(ctx context.Context, rdb redis.Scripter, queue string, ids []string) ([]Waiting, error) {
+	args := make([]any, len(ids))
+	for i, id := range ids {
+		args[i] = id
+	}
+	some, _, err := waiting(ctx, rdb, queue, "", args...)
+	return some, err
+}
+
+func waiting(ctx context.Context, rdb redis.Scripter, queue, cursor string, args ...any) (some []Waiting, next string, err error) {
+	argv := append([]any{taskKeyPrefix(queue), cursor}, args...)
+	got, err := waitingScript.Run(ctx, rdb, []string{retryKey(queue), contendedKey(queue)}, argv...).Slice()
+	if err == nil && len(got) != 2 {
+		err = fmt.Errorf("%w: %v", errMessage, got)
+	}
+	if err != nil {
+		return nil, "", fmt.Errorf("asynqredis: list waiting tasks of %s: %w", queue, err)
+	}
+	fields, _ := got[1].([]any)
+	for i := 0; i+2 < len(fields); i += 3 {
+		var w Waiting
+		w.ID, _ = fields[i].(string)
+		w.Lock, _ = fields[i+1].(string)
+		ticket, _ := fields[i+2].(string)
+		if w.Ticket, err = strconv.ParseInt(ticket, 10, 64); err == nil {
+			some = append(some, w)
+		}
+	}
+	if next, _ = got[0].(string); next == "0" {
+		next = ""
+	}
+	return some, next, nil
+}

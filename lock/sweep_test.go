@@ -1,0 +1,373 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/sleep"
+	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/lock/locktest"
+)
+
+// sweep looks at the setup's lock.
+func (s *setup) sweep(resumed bool) lock.Contended {
+	s.Helper()
+	found, err := s.stranger().Sweep(s.Context(), []string{s.res}, resumed)
+	if err != nil || len(found) != 1 || found[0].Resource != s.res {
+		s.Fatalf("sweep: want the one lock, have %+v, %v", found, err)
+	}
+	return found[0]
+}
+
+// A lock that nobody holds is passed on to the first in line, also where a reservation has
+// lapsed; one that is held, or reserved, is left as it is.
+func TestSweepPassesOnWhatIsFree(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		if f := s.sweep(false); f.Waiting != 0 || f.Next != nil {
+			s.Errorf("no lock: want nobody, have %+v", f)
+		}
+		lease := s.take("")
+		s.join("w1", "w2", "w3")
+		before := s.value()
+		f := s.sweep(false)
+		if f.Waiting != 3 || f.Next != nil || f.Left <= 10*time.Second || f.Left > 15*time.Second || s.value() != before {
+			s.Errorf("held: want it left alone for some 15 s, 3 waiting, have %+v", f)
+		}
+		s.expire() // the holder died
+		for n, want := range []string{"w1", "w2", "w3"} {
+			f := s.sweep(false)
+			if s.wantNext(f.Next, want); f.Waiting != 3-n || f.Left <= 0 || f.Left > 5*time.Second {
+				s.Errorf("%s: want %d waiting for up to 5 s, have %+v", want, 3-n, f)
+			}
+			if again := s.sweep(false); again.Next != nil {
+				s.Errorf("reserved: want it left alone, have %+v", again)
+			}
+			s.called(f.Next)
+			s.expire() // it did not come
+		}
+		if f := s.sweep(false); f.Waiting != 0 || s.value() != "" {
+			s.Errorf("nobody left: have %+v, %q", f, s.value())
+		}
+		_ = lease
+	})
+}
+
+// Many locks are looked at in one call; the answers are in its order.
+func TestSweepOfMany(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		var resources []string
+		for n := range 10 {
+			one := s.on(fmt.Sprint(s.res, ":", n))
+			resources = append(resources, one.res)
+			one.take("")
+			one.join(slices.Repeat([]string{fmt.Sprint("w", n)}, 1)...)
+			if n%2 == 0 {
+				one.expire()
+			}
+		}
+		found, err := s.Sweep(s.Context(), resources, false)
+		if err != nil || len(found) != len(resources) {
+			s.Fatalf("want %d answers, have %d, %v", len(resources), len(found), err)
+		}
+		for n, f := range found {
+			want := ""
+			if n%2 == 0 {
+				want = fmt.Sprint("w", n)
+			}
+			if s.wantNext(f.Next, want); f.Resource != resources[n] || f.Waiting != 1 {
+				s.Errorf("want %s with 1 waiting, have %+v", resources[n], f)
+			}
+		}
+		if found, err := s.Sweep(s.Context(), nil, false); err != nil || len(found) != 0 {
+			s.Errorf("of none: want nothing, have %v, %v", found, err)
+		}
+	})
+}
+
+// The same call made twice, as its answer was lost, names the same reservation.
+func TestSweepWhoseAnswerIsLost(t *testing.T) {
+	t.Parallel()
+	f := newFaulty(t, 0, lock.Config{})
+	f.direct.take("")
+	f.direct.join("w1", "w2")
+	f.direct.expire()
+	_ = f.direct.on("warm").sweep(false)
+	before := f.direct.value()
+	var found []lock.Contended
+	err := f.unheard(func() (err error) {
+		found, err = f.Sweep(t.Context(), []string{f.res}, false)
+		return err
+	}, f.changed(before))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.wantNext(found[0].Next, "w1")
+	f.wantLine("w1", "w2")
+}
+
+const group = "siding-task:q:"
+
+// The waiters of a paused group keep their places; others pass meanwhile. They are back once
+// one of them asks for the lock.
+func TestPausedWaitersComeBackWithTheirGroup(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		lease := s.take("")
+		s.join(group+"1", group+"2", "siding-task:other:1", group+"3", "siding-task:qq:1")
+		next, err := s.SetAside(s.Context(), s.handOff(lease, group+"1"))
+		if err != nil {
+			s.Fatal(err)
+		}
+		s.wantNext(next, "siding-task:other:1")
+		s.wantLine("siding-task:other:1", "siding-task:qq:1")
+		s.called(next)
+		lease = s.take("siding-task:other:1")
+		s.join("siding-task:other:2")
+		s.wantLine("siding-task:qq:1", "siding-task:other:2")
+		s.join(group + "4")
+		s.wantLine(group+"1", group+"2", group+"3", "siding-task:qq:1", "siding-task:other:2", group+"4")
+		s.handOff(lease, group+"1")
+	})
+}
+
+// A newcomer of the group does not overtake those who were set aside, although the lock is free
+// and nobody is in line.
+func TestNewcomerDoesNotOvertakeWhoWasSetAside(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		lease := s.take("")
+		s.join(group+"1", group+"2")
+		next, err := s.SetAside(s.Context(), s.handOff(lease, group+"1"))
+		if err != nil || next != nil || s.value() != "" {
+			s.Fatalf("want a free lock, have %v, %v, %q", next, err, s.value())
+		}
+		s.expireMark()
+		other := s.take("siding-task:other:1") // whose group is not paused
+		s.handOff(other, "")
+		s.expireMark()
+		busy := s.refuse(group + "3")
+		s.wantNext(busy.Next, group+"1")
+		s.wantLine(group+"1", group+"2", group+"3")
+	})
+}
+
+// expireMark forgets that the lock has been reserved, as a grant does.
+func (s *setup) expireMark() {
+	s.Helper()
+	if err := s.rdb.Del(s.Context(), s.fence).Err(); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// A sweep brings them back that knows of no pause any more.
+func TestSweepBringsBackWhoWasSetAside(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		lease := s.take("")
+		s.join(group+"1", group+"2")
+		if _, err := s.SetAside(s.Context(), s.handOff(lease, group+"1")); err != nil {
+			s.Fatal(err)
+		}
+		if f := s.sweep(false); f.Waiting != 2 || f.Next != nil {
+			s.Errorf("paused: want 2 waiting and nobody called, have %+v", f)
+		}
+		s.wantLine()
+		f := s.sweep(true)
+		s.wantNext(f.Next, group+"1")
+		s.wantLine(group+"1", group+"2")
+	})
+}
+
+// A waiter that leaves while it is set aside is gone.
+func TestWaiterLeavesWhileSetAside(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		lease := s.take("")
+		s.join(group+"1", group+"2")
+		if _, err := s.SetAside(s.Context(), s.handOff(lease, group+"1")); err != nil {
+			s.Fatal(err)
+		}
+		if _, err := s.Leave(s.Context(), s.res, group+"1"); err != nil {
+			s.Fatal(err)
+		}
+		s.wantNext(s.sweep(true).Next, group+"2")
+	})
+}
+
+// A group that is paused may be large.
+func TestManyWaitersAreSetAside(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		const each = 1200
+		lease := s.take("")
+		var want []string
+		var line []redis.Z
+		for n := range each {
+			w := fmt.Sprint(group, n)
+			if n%3 == 2 {
+				w = fmt.Sprint("siding-task:other:", n)
+				want = append(want, w)
+			}
+			line = append(line, redis.Z{Score: float64(n + 1), Member: w})
+		}
+		if err := s.rdb.ZAdd(s.Context(), s.row, line...).Err(); err != nil {
+			s.Fatal(err)
+		}
+		next, err := s.SetAside(s.Context(), s.handOff(lease, group+"0"))
+		if err != nil {
+			s.Fatal(err)
+		}
+		s.wantNext(next, want[0])
+		s.wantLine(want...)
+		if f := s.sweep(false); f.Waiting != each {
+			s.Errorf("want %d waiting, have %d", each, f.Waiting)
+		}
+	})
+}
+
+// A waiter that has lost its place gets it back; one that has one keeps it.
+func TestMissingWaitersRejoin(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		s.take("")
+		first, second, third := s.refuse(group+"1"), s.refuse(group+"2"), s.refuse(group+"3")
+		places := []lock.Place{
+			{Key: s.key, Waiter: group + "1", Ticket: first.Ticket},
+			{Key: s.key, Waiter: group + "2", Ticket: second.Ticket},
+			{Key: s.key, Waiter: group + "3", Ticket: third.Ticket},
+		}
+		if err := s.rdb.ZRem(s.Context(), s.row, group+"2").Err(); err != nil {
+			s.Fatal(err)
+		}
+		for _, rejoin := range []bool{false, true} {
+			missing, err := s.Missing(s.Context(), places, rejoin)
+			if err != nil || !slices.Equal(missing, []int{1}) {
+				s.Fatalf("want the second missing, have %v, %v", missing, err)
+			}
+		}
+		s.wantLine(group+"1", group+"2", group+"3")
+		if missing, err := s.Missing(s.Context(), places, true); err != nil || len(missing) != 0 {
+			s.Errorf("want nobody missing, have %v, %v", missing, err)
+		}
+	})
+}
+
+// A lock may be kept for a waiter in no line. Those in line wait on.
+func TestKeepFor(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		lease := s.take("")
+		s.join("w1")
+		if err := lease.KeepFor(s.Context(), "me", 8*time.Second); err != nil {
+			s.Fatal(err)
+		}
+		s.wantTTL(s.key, 6*time.Second, 8*time.Second)
+		if busy := s.refuse("w2"); busy.Holder != "the next in line" || busy.Next != nil {
+			s.Errorf("want it kept, have %+v", busy)
+		}
+		next := s.take("me")
+		if next.Fence() <= lease.Fence() {
+			s.Errorf("want a fence above %d, have %d", lease.Fence(), next.Fence())
+		}
+		s.handOff(next, "w1")
+		if err := lease.KeepFor(s.Context(), "me", time.Second); err != nil {
+			s.Errorf("released before: want nothing done, have %v", err)
+		}
+	})
+}
+
+// A release that cannot wake a parked task tells of its turn, and the task stays in line until
+// somebody has woken it. Where nobody listens for its group, it is passed over.
+func TestReleaseTellsOfATasksTurn(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		lease := s.take("")
+		s.join(group+"1", group+"2")
+		s.release(lease)
+		if s.value() != "" {
+			s.Errorf("nobody listens: want a free lock, have %q", s.value())
+		}
+		s.wantLine(group+"1", group+"2")
+
+		ctx, cancel := context.WithCancel(s.Context())
+		heard, turns, over := make(chan struct{}, 1), make(chan *lock.Reservation, 1), make(chan error, 1)
+		listener := s.stranger()
+		go func() {
+			over <- listener.ListenForTasks(ctx, []string{"q"}, func() { heard <- struct{}{} }, func(r *lock.Reservation) { turns <- r })
+		}()
+		<-heard
+		lease = s.take("")
+		s.release(lease)
+		r := <-turns
+		if r.Resource != s.res || r.Waiter != group+"1" || r.Ticket == 0 {
+			s.Fatalf("want the turn of the first, have %+v", r)
+		}
+		s.wantLine(group+"1", group+"2")
+		s.called(r)
+		s.wantLine(group + "2")
+		s.handOff(s.take(group+"1"), group+"2")
+		cancel()
+		if err := <-over; !errors.Is(err, context.Canceled) {
+			s.Errorf("want the end of the context, have %v", err)
+		}
+	})
+}
+
+// A store that is not on Redis neither sweeps nor tells.
+func TestSweepIsNotForAllStores(t *testing.T) {
+	t.Parallel()
+	locker, err := lock.New(locktest.NewMemory(), lock.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(locker.Close)
+	if _, err := locker.Sweep(t.Context(), []string{"order:1"}, false); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("sweep: want it unsupported, have %v", err)
+	}
+	if err := locker.ListenForTasks(t.Context(), []string{"q"}, nil, nil); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("listen: want it unsupported, have %v", err)
+	}
+}
+
+// Who polls and who waits in line, in one process, do not wait for one another.
+func TestPollersDoNotSlowDownThoseInLine(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		const want = 40
+		locker := s.stranger()
+		ctx, cancel := context.WithCancel(s.Context())
+		over := make(chan struct{}, 3)
+		var holds atomic.Int32
+		for _, opts := range []lock.Options{{Wait: lock.InLine()}, {Wait: lock.InLine()}, {Wait: lock.Fixed(time.Second)}} {
+			go func() {
+				defer func() { over <- struct{}{} }()
+				for ctx.Err() == nil {
+					_ = locker.With(opts).Hold(ctx, s.res, func(ctx context.Context) error {
+						holds.Add(1)
+						return sleep.For(ctx, 5*time.Millisecond)
+					})
+				}
+			}()
+		}
+		start := time.Now()
+		poll.Eventually(s.T, "the lock to be held often", func() bool { return holds.Load() >= want })
+		// Those in line need some ms each; behind the one that polls it would be a second each.
+		if took := time.Since(start); took > want/4*time.Second {
+			s.Errorf("want %d holds at once, have them after %v", want, took)
+		}
+		cancel()
+		for range 3 {
+			<-over
+		}
+	})
+}

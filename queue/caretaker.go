@@ -1,0 +1,121 @@
+package queue
+
+import (
+	"context"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/sidingq/siding/internal/sleep"
+	"github.com/sidingq/siding/lock"
+)
+
+// candidateEvery is how often the others ask whether the elected server has gone, and how soon
+// after a fault of Redis a server tries again, at most.
+const candidateEvery = time.Second
+
+// A caretaker takes part in the elections of those that look after the guard's queues: they
+// recover tasks whose workers died, and see to it that no lock stands free while a task waits
+// for it.
+type caretaker struct {
+	mu     sync.Mutex
+	known  map[string]bool       // the queues of all servers
+	waits  []string              // those of them that nobody looks after yet
+	work   func(queues []string) // nil until it has begun
+	closed bool
+	done   sync.WaitGroup
+}
+
+// serves adds the queues of a server. Other servers of the guard may have begun.
+func (c *caretaker) serves(queues map[string]int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.known == nil {
+		c.known = make(map[string]bool)
+	}
+	names := slices.Collect(maps.Keys(queues))
+	if len(names) == 0 {
+		names = []string{"default"} // as asynq has it
+	}
+	for _, name := range names {
+		if !c.known[name] {
+			c.known[name] = true
+			c.waits = append(c.waits, name)
+		}
+	}
+	c.look()
+}
+
+// begin runs work with the names of the queues, and again with those of servers
+// that come later, until it is closed. It is called once.
+func (c *caretaker) begin(work func(queues []string)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.work = work
+	c.look()
+}
+
+// look has the queues looked after that are not yet. c.mu is held.
+func (c *caretaker) look() {
+	if c.work == nil || c.closed || len(c.waits) == 0 {
+		return
+	}
+	work, queues := c.work, slices.Sorted(slices.Values(c.waits))
+	c.waits = nil
+	c.done.Go(func() { work(queues) })
+}
+
+// close waits for the work, whose context has ended.
+func (c *caretaker) close() {
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	c.done.Wait()
+}
+
+// electionOf names the resource for whose lock those who serve the same queues, and do the same
+// for them, contend.
+func electionOf(queues []string, recovers bool) string {
+	role := "siding-sweeper:"
+	if recovers {
+		role = "siding-recovery:"
+	}
+	return role + uuid.NewSHA1(uuid.Nil, []byte(strings.Join(queues, "\n"))).String()
+}
+
+// lookAfter looks after queues while this process is the elected one, and else tries to be,
+// until ctx ends.
+func (g *Guard) lookAfter(ctx context.Context, queues []string) {
+	locker := g.locker.With(lock.Options{Holder: "caretaker on " + g.self, Wait: lock.Fixed(candidateEvery)})
+	for sleep.For(ctx, rand.N(candidateEvery)) == nil {
+		err := locker.Hold(ctx, electionOf(queues, g.cfg.Recovery.Crashes > 0), func(ctx context.Context) error {
+			var work sync.WaitGroup
+			work.Go(func() { g.sweep(ctx, queues) })
+			if g.cfg.Recovery.Crashes > 0 {
+				work.Go(func() { g.recoverAll(ctx, queues) })
+			}
+			work.Wait()
+			return nil
+		})
+		if ctx.Err() == nil && err != nil {
+			g.faults.fault(ctx, g.cfg.Logger, "nobody may be looking after the queues", err)
+		}
+	}
+}
+
+// recoverAll puts killed tasks back until ctx ends.
+func (g *Guard) recoverAll(ctx context.Context, queues []string) {
+	for {
+		if err := g.recover(ctx, queues); err != nil && ctx.Err() == nil {
+			g.faults.fault(ctx, g.cfg.Logger, "killed tasks cannot be looked for", err)
+		}
+		if sleep.For(ctx, recoveryEvery*9/10+rand.N(recoveryEvery/5)) != nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,401 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/sleep"
+	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/redistest"
+	"github.com/sidingq/siding/internal/verify"
+	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/queue"
+)
+
+// soon is how long a resource may stand free after a fault while tasks wait for it.
+const soon = 3 * time.Second
+
+// An idleness measures for how long resources stand free between runs, from some time on.
+type idleness struct {
+	st   *stage
+	each time.Duration // how long a task takes
+
+	mu      sync.Mutex
+	from    time.Time // when the fault ended; zero before that
+	freed   map[string]time.Time
+	longest time.Duration
+	runs    int // since the fault ended
+}
+
+func newIdleness(st *stage, each time.Duration) *idleness {
+	return &idleness{st: st, each: each, freed: make(map[string]time.Time)}
+}
+
+// run is a handler.
+func (i *idleness) run(ctx context.Context, j job) error {
+	i.mu.Lock()
+	if !i.from.IsZero() {
+		free := i.from
+		if freed := i.freed[j.Res]; freed.After(free) {
+			free = freed
+		}
+		i.longest = max(i.longest, time.Since(free))
+		i.runs++
+	}
+	i.mu.Unlock()
+	_ = sleep.For(ctx, i.each)
+	err := i.st.run(ctx, j)
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.freed[j.Res] = time.Now()
+	return err
+}
+
+// over says that the fault has ended.
+func (i *idleness) over() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.from = time.Now()
+}
+
+// want compares the longest time for which a resource stood free since the fault ended.
+func (i *idleness) want(t *testing.T, most time.Duration) {
+	t.Helper()
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	t.Logf("free for %v at most, in %d runs", i.longest.Round(time.Millisecond), i.runs)
+	if i.runs == 0 || i.longest > most {
+		t.Errorf("want a resource free for %v at most, have %v in %d runs", most, i.longest, i.runs)
+	}
+}
+
+// A release is lost: Redis is killed, and comes back with its data after 5 s. A long line waits.
+func TestNoIdleResourceAfterALostRelease(t *testing.T) {
+	t.Parallel()
+	verify.Long(t)
+	const waiting = 1400
+	server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
+	b, st := setupOn(t, redis.UniversalOptions{Addrs: []string{server.Addr}}), newStage(t)
+	idle := newIdleness(st, 0)
+	b.serve(t, queue.ServerConfig{}, idle.run)
+	holder := st.hold(0)
+	ids := []string{b.enqueue(t, b.job(0))}
+	within(t, patience, "the holder", holder.entered)
+	for n := 1; n <= waiting; n++ {
+		ids = append(ids, b.enqueue(t, b.job(n)))
+	}
+	poll.Eventually(t, "all of them parked", func() bool { return b.stats(t).Retry == waiting })
+	server.Kill()
+	holder.open()
+	_ = sleep.For(t.Context(), 5*time.Second) // the outage
+	server.Restart(t)
+	idle.over()
+	b.awaitGone(t, ids...)
+	idle.want(t, soon)
+}
+
+// Redis stands still for longer than locks live.
+func TestNoIdleResourceAfterAStandstill(t *testing.T) {
+	t.Parallel()
+	verify.Long(t)
+	server := redistest.Start(t)
+	b, st := setupOn(t, redis.UniversalOptions{Addrs: []string{server.Addr}}), newStage(t)
+	idle := newIdleness(st, 50*time.Millisecond)
+	b.serve(t, queue.ServerConfig{}, idle.run)
+	var ids []string
+	for n := range 120 {
+		ids = append(ids, b.enqueue(t, b.job(n)))
+	}
+	st.awaitRuns(10)
+	server.Pause()
+	_ = sleep.For(t.Context(), 16*time.Second) // the standstill
+	server.Resume()
+	idle.over()
+	b.awaitGone(t, ids...)
+	idle.want(t, soon)
+}
+
+// A failover: a replica takes over.
+func TestNoIdleResourceAfterAFailover(t *testing.T) {
+	t.Parallel()
+	verify.Long(t)
+	const resources, each = 4, 200
+	sentinel := redistest.StartSentinel(t)
+	b, st := setupOn(t, redis.UniversalOptions{Addrs: sentinel.Addrs, MasterName: sentinel.MasterName}), newStage(t)
+	st.unsafe, st.unfenced = true, true // a replica may not know who holds a lock
+	idle := newIdleness(st, 10*time.Millisecond)
+	b.serve(t, queue.ServerConfig{}, idle.run)
+	var ids []string
+	for n := range resources * each {
+		ids = append(ids, b.enqueue(t, job{Res: b.resource + ":" + strconv.Itoa(n%resources), N: n}))
+	}
+	st.awaitRuns(20)
+	master := sentinel.Master(t)
+	master.Kill()
+	poll.Eventually(t, "a new master", func() bool { return sentinel.Master(t) != master && b.rdb.Ping(t.Context()).Err() == nil })
+	idle.over()
+	b.awaitGone(t, ids...)
+	idle.want(t, soon)
+}
+
+// The slot of a lock is being moved to another master, and the release is refused meanwhile.
+func TestNoIdleResourceWhileASlotMoves(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, 2)
+	b, st := setupOn(t, redis.UniversalOptions{Addrs: slices.Clone(cluster.Addrs), IsClusterMode: true}), newStage(t)
+	idle := newIdleness(st, 0)
+	b.serve(t, queue.ServerConfig{}, idle.run)
+	holder := st.hold(0)
+	b.enqueue(t, b.job(0))
+	within(t, patience, "the holder", holder.entered)
+	ids := b.park(t, 1, 2, 3)
+	finish := cluster.MoveHalf(t, b.lockKey(), "{"+b.lockKey()+"}:line")
+	holder.open()
+	_ = sleep.For(t.Context(), 4*time.Second) // while the slot is between them
+	finish()
+	idle.over()
+	b.awaitGone(t, ids...)
+	st.wantOrder(0, 1, 2, 3)
+	idle.want(t, soon)
+}
+
+// The holder dies, of a task that is not to be run again, with a long line behind it.
+func TestNoIdleResourceAfterAHolderDied(t *testing.T) {
+	t.Parallel()
+	verify.Long(t)
+	const waiting = 599
+	b, st := setup(t), newStage(t)
+	st.unsafe = true // the dead one's handler goes on
+	victim := &mortal{plain: plain{guardConfig: queue.GuardConfig{Lock: lock.Config{TTL: 15 * time.Second}}}}
+	victim.serve(t, b, st)
+	zombie := st.hold(0)
+	b.enqueue(t, b.job(0), queue.Options{Retries: queue.NoRetries})
+	within(t, patience, "the holder", zombie.entered)
+	idle := newIdleness(st, 0)
+	var ids []string
+	for n := 1; n <= waiting; n++ {
+		ids = append(ids, b.enqueue(t, b.job(n)))
+	}
+	poll.Eventually(t, "all of them parked", func() bool { return b.stats(t).Retry == waiting })
+	b.serve(t, queue.ServerConfig{}, idle.run)
+	victim.dead.Store(true)
+	idle.over()
+	b.awaitGone(t, ids...)
+	idle.want(t, 17*time.Second)
+	zombie.open()
+}
+
+// The lock is released while the queue of those who wait is paused. They keep their places:
+// tasks of another queue pass meanwhile, newer ones of their own do not.
+func TestPauseKeepsTheOrder(t *testing.T) {
+	t.Parallel()
+	inBothWays(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		st := newStage(t)
+		idle := newIdleness(st, 0)
+		holder := b.holdElsewhere(t, st, lock.Config{})
+		b.serve(t, queue.ServerConfig{}, idle.run)
+		ids := b.park(t, 1, 2, 3, 4, 5)
+		if err := b.inspector.PauseQueue(b.queue); err != nil {
+			t.Fatal(err)
+		}
+		for n := 10; n < 12; n++ {
+			ids = append(ids, b.enqueue(t, b.job(n)))
+		}
+		holder.open()
+		poll.Eventually(t, "a free lock", func() bool { return b.value(t) == "" })
+		passing := b.enqueue(t, b.job(20), queue.Options{Queue: b.queue + ".elsewhere"})
+		st.awaitRuns(2)
+		_ = sleep.For(t.Context(), time.Second) // the pause
+		if err := b.inspector.UnpauseQueue(b.queue); err != nil {
+			t.Fatal(err)
+		}
+		idle.over()
+		b.awaitGone(t, ids...)
+		b.awaitGoneFrom(t, b.queue+".elsewhere", passing)
+		st.wantOrder(0, 20, 1, 2, 3, 4, 5, 10, 11)
+		idle.want(t, 2*time.Second)
+	})
+}
+
+// The lock is released during a pause that is over before the sweeper looks.
+func TestNoIdleResourceAfterAShortPause(t *testing.T) {
+	t.Parallel()
+	inBothWays(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		st := newStage(t)
+		idle := newIdleness(st, 0)
+		holder := b.holdElsewhere(t, st, lock.Config{})
+		b.serve(t, queue.ServerConfig{}, idle.run)
+		ids := b.park(t, 1, 2, 3)
+		for range 2 { // the first may come of an election
+			last := b.looksAt(t)
+			poll.Eventually(t, "a look of the sweeper", func() bool { return b.looksAt(t) != last })
+		}
+		if err := b.inspector.PauseQueue(b.queue); err != nil {
+			t.Fatal(err)
+		}
+		holder.open()
+		poll.Eventually(t, "a free lock", func() bool { return b.value(t) == "" })
+		if err := b.inspector.UnpauseQueue(b.queue); err != nil {
+			t.Fatal(err)
+		}
+		idle.over()
+		b.awaitGone(t, ids...)
+		st.wantOrder(0, 1, 2, 3)
+		idle.want(t, 2*time.Second)
+	})
+}
+
+// looksAt returns when the sweeper is to look at the lock next.
+func (b *bundle) looksAt(t *testing.T) float64 {
+	t.Helper()
+	at, err := b.rdb.ZScore(t.Context(), "siding:{"+b.queue+"}:contended", b.lockKey()).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return at
+}
+
+// The only server of those who are first in line has stopped. Each of them costs those behind
+// it one grace, once.
+func TestNoIdleResourceBehindAbsentWaiters(t *testing.T) {
+	t.Parallel()
+	inBothWays(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		const absent, present, grace = 4, 5, 500 * time.Millisecond
+		st := newStage(t)
+		cfg := lock.Config{Grace: grace}
+		holder := b.holdElsewhere(t, st, cfg)
+		gone := &plain{guardConfig: queue.GuardConfig{Lock: cfg}}
+		gone.serve(t, b, st)
+		var late []string
+		for n := 1; n <= absent; n++ {
+			late = append(late, b.park(t, n)...)
+		}
+		gone.stop(t)
+		idle := newIdleness(st, 0)
+		other := *b
+		other.queue = b.queue + ".other"
+		other.serve(t, queue.ServerConfig{Lock: cfg}, idle.run)
+		var ids []string
+		for n := range present {
+			ids = append(ids, other.enqueue(t, b.job(10+n)))
+		}
+		poll.Eventually(t, "all of them in line", func() bool { return len(b.line(t)) == absent+present })
+		holder.open()
+		idle.over()
+		other.awaitGone(t, ids...)
+		// The first waits for all of the absent, and each look comes within half a second.
+		idle.want(t, absent*(grace+time.Second))
+		b.serve(t, queue.ServerConfig{Lock: cfg}, st.run)
+		b.awaitGone(t, late...)
+	})
+}
+
+// A service that has no part in any queue holds the lock. Its release wakes the task that waits.
+func TestReleaseOfAServiceWakes(t *testing.T) {
+	t.Parallel()
+	inBothWays(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		const rounds = 100
+		st := newStage(t)
+		ran := make(chan time.Time, 1)
+		b.serve(t, queue.ServerConfig{}, func(ctx context.Context, j job) error {
+			ran <- time.Now()
+			return st.run(ctx, j)
+		})
+		b.awaitListener(t)
+		var waits []time.Duration
+		for n := range rounds {
+			release := b.holdBy(t, b.locker)
+			b.park(t, n)
+			released := time.Now()
+			release()
+			waits = append(waits, within(t, patience, "the task to run", ran).Sub(released))
+			b.soonFree(t, b.resource)
+		}
+		slices.Sort(waits)
+		t.Logf("woken within %v (median), %v (99 of 100), %v (all)", waits[rounds/2], waits[rounds*99/100-1], waits[rounds-1])
+		if p99 := waits[rounds*99/100-1]; p99 > 50*time.Millisecond*busyFactor {
+			t.Errorf("want 99 of 100 woken within 50 ms, have %v", p99)
+		}
+	})
+}
+
+// busyFactor is what a machine may be slower by on which other tests run.
+const busyFactor = 10
+
+// Services take turns on the lock. Tasks that wait have their turns in between, in the order in
+// which all of them came.
+func TestServicesAndTasksTakeTurns(t *testing.T) {
+	t.Parallel()
+	inBothWays(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		const services, tasks = 3, 3
+		st := newStage(t)
+		b.serve(t, queue.ServerConfig{}, st.run)
+		b.awaitListener(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		defer all.Wait()
+		defer cancel()
+		for range services {
+			locker := newLocker(t, lock.Redis(b.rdb), lock.Config{}).With(lock.Options{Wait: lock.InLine()})
+			all.Go(func() {
+				for ctx.Err() == nil {
+					_ = locker.Hold(ctx, b.resource, func(ctx context.Context) error { return sleep.For(ctx, 20*time.Millisecond) })
+				}
+			})
+		}
+		poll.Eventually(t, "the services in line", func() bool { return b.rdb.ZCard(t.Context(), "{"+b.lockKey()+"}:line").Val() >= services-1 })
+		start := time.Now()
+		var ids []string
+		for n := range tasks {
+			ids = append(ids, b.enqueue(t, b.job(n)))
+		}
+		b.awaitGone(t, ids...)
+		if took := time.Since(start); took > soon {
+			t.Errorf("want each to have its turn within %v, have %v", soon, took)
+		}
+		st.wantOrder(0, 1, 2)
+	})
+}
+
+// awaitListener waits until a server listens for the turns of the bundle's tasks.
+func (b *bundle) awaitListener(t *testing.T) {
+	t.Helper()
+	poll.Eventually(t, "a server to listen", func() bool {
+		heard := int64(0)
+		count := func(ctx context.Context, rdb *redis.Client) error {
+			for _, n := range rdb.PubSubNumSub(ctx, "siding-task:"+b.queue).Val() {
+				heard += n
+			}
+			return nil
+		}
+		switch rdb := b.rdb.(type) {
+		case *redis.ClusterClient:
+			_ = rdb.ForEachMaster(t.Context(), count)
+		case *redis.Client:
+			_ = count(t.Context(), rdb)
+		}
+		return heard > 0
+	})
+}
+
+// awaitGoneFrom waits until a task of another queue has succeeded.
+func (b *bundle) awaitGoneFrom(t *testing.T, name, id string) {
+	t.Helper()
+	poll.Eventually(t, "task "+id+" to succeed", func() bool {
+		_, err := b.inspector.GetTaskInfo(name, id)
+		return errors.Is(err, asynq.ErrTaskNotFound)
+	})
+}
