@@ -40,6 +40,7 @@ type Account struct {
 	Repeated   int // runs of tasks that had run
 	Overlaps   int // runs that believed in a lock that another run had by then
 	Recovered  []time.Duration
+	Idle       time.Duration // the longest that a free resource for which a task waited stood idle
 }
 
 // Check looks for what must not be.
@@ -53,6 +54,7 @@ func Check(h *History) *Verdict {
 	c.checkEffects()
 	c.checkFences()
 	c.checkHolds()
+	c.checkIdle()
 	c.checkProcesses()
 	for _, key := range h.Forever {
 		c.wrong("key without expiry: %s", key)
@@ -68,6 +70,7 @@ type checker struct {
 	byTask     map[string][]Run // by their begin
 	byResource map[string][]Run // guarded ones, by their begin
 	effects    map[string]int
+	backs      map[string][]time.Duration // when a task was put back, in order
 }
 
 func (c *checker) wrong(format string, args ...any) {
@@ -95,6 +98,13 @@ func (c *checker) prepare() {
 	}
 	for _, e := range c.Effects {
 		c.effects[e.Task]++
+	}
+	c.backs = make(map[string][]time.Duration)
+	for _, b := range c.PutBack {
+		c.backs[b.Task] = append(c.backs[b.Task], b.At)
+	}
+	for _, at := range c.backs {
+		slices.Sort(at)
 	}
 }
 
@@ -288,11 +298,10 @@ func (c *checker) overlap(a, b Run) *Fault {
 	return nil
 }
 
-// checkAwakening looks at a run whose process stood still for so long that its
-// lock had lapsed.
+// checkAwakening looks at a run that outlasted its lock.
 func (c *checker) checkAwakening(r Run) {
-	s, ok := c.stopped(r)
-	if !ok || s.To-s.From < TTL || s.From < r.Begin {
+	s, ok := c.outlasted(r)
+	if !ok {
 		return
 	}
 	if late := c.believed(r) - s.To; late > awakening {

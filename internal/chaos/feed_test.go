@@ -35,18 +35,25 @@ func newFeed(seed uint64, brief bool, rdb redis.UniversalClient) *feed {
 	}
 }
 
-// run keeps so many tasks waiting until ctx ends.
+// run keeps tasks waiting until ctx ends. Some resources get hundreds at once, and no
+// more before these are gone, so that none hides one that was left behind. The others,
+// and the tasks without a resource, are kept at a few.
 func (f *feed) run(ctx context.Context) {
 	const (
-		glance   = 100 * time.Millisecond
-		patience = 2 * time.Second // with one enqueue
+		glance  = 250 * time.Millisecond
+		crowded = 4 // resources
 	)
-	waiting := 500
+	crowd, few := 300, 40
 	if f.brief {
-		waiting = 200 // so that they are soon done
+		crowd, few = 100, 12 // so that they are soon done
 	}
-	for n := uint64(0); ctx.Err() == nil; _ = sleep.For(ctx, glance) {
-		have, _, err := f.unfinished()
+	lots := chaos.Resources()
+	if !f.brief {
+		lots = append(lots, "") // left to asynq if their worker dies
+	}
+	next := make(map[string]uint64)
+	for ; ctx.Err() == nil; _ = sleep.For(ctx, glance) {
+		waiting, err := f.waiting()
 		if err != nil {
 			continue // Redis is away
 		}
@@ -56,28 +63,62 @@ func (f *feed) run(ctx context.Context) {
 		if err != nil {
 			panic(err) // the configuration is a zero value
 		}
-		for range waiting - have {
-			task, job := chaos.NewTask(f.seed, n)
-			n++
-			if f.brief && (task.Resource == "" || task.Fate == chaos.FateFlaky) {
-				continue
+		for n, resource := range lots {
+			wanted := few - waiting[resource]
+			if n < crowded {
+				wanted = crowd
+				if waiting[resource] > 0 {
+					wanted = 0
+				}
 			}
-			// Before the answer comes, an operator may have found and deleted it.
-			task.Unknown = true
-			f.mu.Lock()
-			f.tasks[task.ID] = task
-			f.mu.Unlock()
-			call, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
-			_, err := client.Enqueue(call, job.Task, job.Options)
-			cancel()
-			f.mu.Lock()
-			task.Unknown, task.Accepted = err != nil, chaos.Now()
-			f.mu.Unlock()
-			if err != nil || ctx.Err() != nil {
-				break
+			for range wanted {
+				task, job := chaos.NewTask(f.seed, resource, next[resource])
+				next[resource]++
+				// A crowd does not wait for one that rests after its own failure.
+				if (f.brief || n < crowded) && task.Fate == chaos.FateFlaky {
+					continue
+				}
+				if !f.enqueue(ctx, client, task, job) {
+					break
+				}
 			}
 		}
 	}
+}
+
+// enqueue reports whether the task was accepted and more are to come.
+func (f *feed) enqueue(ctx context.Context, client *queue.Client, task *chaos.Task, job queue.Job) bool {
+	const patience = 2 * time.Second
+	// Before the answer comes, an operator may have found and deleted it.
+	task.Unknown = true
+	f.mu.Lock()
+	f.tasks[task.ID] = task
+	f.mu.Unlock()
+	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	_, err := client.Enqueue(call, job.Task, job.Options)
+	cancel()
+	f.mu.Lock()
+	task.Unknown, task.Accepted = err != nil, chaos.Now()
+	f.mu.Unlock()
+	return err == nil && ctx.Err() == nil
+}
+
+// waiting returns how many tasks wait for each resource, apart from those that a worker
+// has: a dead one may have some for long.
+func (f *feed) waiting() (map[string]int, error) {
+	tasks, err := tasksIn(f.inspector, f.inspector.ListPendingTasks, f.inspector.ListRetryTasks)
+	if err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	waiting := make(map[string]int)
+	for id := range tasks {
+		if t := f.tasks[id]; t != nil {
+			waiting[t.Resource]++
+		}
+	}
+	return waiting, nil
 }
 
 // mark changes what is known of a task.

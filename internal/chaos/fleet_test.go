@@ -120,7 +120,9 @@ func (f *fleet) start() (*worker, error) {
 		pulses := json.NewDecoder(stdout)
 		for first := true; pulses.Decode(&p) == nil; first = false {
 			w.goroutines.Store(int64(p.Goroutines))
-			w.serving.Store(p.Serving)
+			if !w.serving.Swap(p.Serving) && p.Serving {
+				w.Serving = chaos.Now()
+			}
 			if first {
 				close(w.alive)
 			}
@@ -243,11 +245,9 @@ func (f *fleet) shutdown(h *chaos.History) error {
 			return err
 		}
 		h.Processes[w.Name] = &w.Process
-		runs, err := chaos.ReadJournal(w.journal, w.Name)
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := h.ReadJournal(w.journal, w.Name); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
-		h.Runs = append(h.Runs, runs...)
 	}
 	return nil
 }

@@ -22,7 +22,7 @@ func (r *run) history(t *testing.T) *chaos.History {
 	t.Helper()
 	h := &chaos.History{
 		Tasks: r.feed.tasks, Faults: append(r.faults, r.site.uninjected(r.faults)...),
-		Processes: make(map[string]*chaos.Process), Archived: make(map[string]string), Begun: make(map[string]bool),
+		Processes: make(map[string]*chaos.Process), Concurrency: concurrency, Archived: make(map[string]string), Begun: make(map[string]bool),
 	}
 	slices.SortFunc(h.Faults, func(a, b chaos.Fault) int { return cmp.Compare(a.Start, b.Start) })
 	if err := r.fleet.shutdown(h); err != nil {
@@ -91,8 +91,8 @@ func (r *run) forever(ctx context.Context, h *chaos.History) ([]string, error) {
 	}
 }
 
-// tasksIn returns the tasks that are in a list of asynq's.
-func tasksIn(inspector *asynq.Inspector) (map[string]bool, error) {
+// tasksIn returns the tasks that are in those lists of asynq's.
+func tasksIn(inspector *asynq.Inspector, lists ...func(string, ...asynq.ListOption) ([]*asynq.TaskInfo, error)) (map[string]bool, error) {
 	const all = 20000
 	known, err := inspector.Queues()
 	if err != nil {
@@ -100,9 +100,7 @@ func tasksIn(inspector *asynq.Inspector) (map[string]bool, error) {
 	}
 	found := make(map[string]bool)
 	for _, queue := range known {
-		for _, list := range []func(string, ...asynq.ListOption) ([]*asynq.TaskInfo, error){
-			inspector.ListPendingTasks, inspector.ListActiveTasks, inspector.ListRetryTasks, inspector.ListScheduledTasks, inspector.ListArchivedTasks,
-		} {
+		for _, list := range lists {
 			tasks, err := list(queue, asynq.PageSize(all))
 			if err != nil {
 				return nil, err

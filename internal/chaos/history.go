@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"fmt"
 	"slices"
 	"time"
 )
@@ -13,6 +14,9 @@ type History struct {
 	Effects   []Effect // in the order in which they were committed
 	Faults    []Fault  // by their start
 	Processes map[string]*Process
+	// Concurrency is how many tasks each of them takes at a time.
+	Concurrency int
+	PutBack     []PutBack
 	// Archived are the tasks in asynq's archive at the end, with their last errors.
 	Archived map[string]string
 	// Begun are those of them of which Redis says that their last attempt had begun.
@@ -95,11 +99,27 @@ type Fault struct {
 	Forgot map[string]bool
 }
 
+// String says what it was, and when.
+func (f *Fault) String() string {
+	if f == nil {
+		return "no fault"
+	}
+	return fmt.Sprintf("%s, from %v to %v", f.Kind, f.Start, f.End)
+}
+
+// A PutBack says when a task was put back whose worker had died or been cut off.
+type PutBack struct {
+	Task string
+	At   time.Duration
+}
+
 // A Process is a worker.
 type Process struct {
 	Name            string
 	Started, Exited time.Duration
-	Stops           []Stop
+	// Serving is when it was seen to take tasks, 0 if it never was.
+	Serving time.Duration
+	Stops   []Stop
 	// Crash says how it ended, if it should not have.
 	Crash string
 }
@@ -118,6 +138,14 @@ func (h *History) believed(r Run) time.Duration {
 	return max(end, r.Begin)
 }
 
+// ended returns when the run's handler returned or its process died.
+func (h *History) ended(r Run) time.Duration {
+	if r.Returned != 0 {
+		return r.Returned
+	}
+	return h.Processes[r.Process].Exited
+}
+
 // stopped returns the stop of its process that a run lived through, if any. Stops so
 // close to each other that the process could not notice anything in between are one.
 func (h *History) stopped(r Run) (Stop, bool) {
@@ -133,4 +161,10 @@ func (h *History) stopped(r Run) (Stop, bool) {
 		}
 	}
 	return stop, true
+}
+
+// outlasted returns the stop in which the lock of a run ran out, if any.
+func (h *History) outlasted(r Run) (Stop, bool) {
+	s, ok := h.stopped(r)
+	return s, ok && s.To-s.From >= TTL && s.From >= r.Begin
 }

@@ -10,12 +10,14 @@ import (
 	"time"
 )
 
-// A Journal is the file to which one process writes its runs: each line with one
-// system call, so that a process that is killed loses at most the end of a run.
+// A Journal is the file to which one process writes its runs, and which tasks it put
+// back: each line with one system call, so that a process that is killed loses at most
+// the end of a run.
 //
 //	B <run> <time> <fence> <task> <resource or -> the handler began
 //	L <run> <time>                                its context ended
 //	R <run> <time> <outcome>                      it returned
+//	P 0 <time> <task>                             the task was put back
 type Journal struct {
 	mu   sync.Mutex
 	file *os.File
@@ -47,6 +49,9 @@ func (j *Journal) Lost(run int64) { j.write("L %d %d\n", run, Now()) }
 // Returned writes down that a run ended.
 func (j *Journal) Returned(run int64, o Outcome) { j.write("R %d %d %s\n", run, Now(), o) }
 
+// PutBack writes down that a task was put back whose worker had died or been cut off.
+func (j *Journal) PutBack(task string) { j.write("P 0 %d %s\n", Now(), task) }
+
 // write panics when the file cannot be written: without it nothing can be checked.
 func (j *Journal) write(format string, args ...any) {
 	j.mu.Lock()
@@ -56,55 +61,70 @@ func (j *Journal) write(format string, args ...any) {
 	}
 }
 
-// ReadJournal returns the runs of the process that wrote the file.
-func ReadJournal(path, process string) ([]Run, error) {
+// ReadJournal adds what the process wrote into the file.
+func (h *History) ReadJournal(path, process string) error {
 	file, err := os.Open(path)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { _ = file.Close() }()
-	var runs []Run
+	j := journaled{process: process}
 	lines := bufio.NewScanner(file)
 	for n := 1; lines.Scan(); n++ {
-		if runs, err = addLine(runs, lines.Text(), process); err != nil {
-			return nil, fmt.Errorf("%s:%d: %w", path, n, err)
+		if err := j.add(lines.Text()); err != nil {
+			return fmt.Errorf("%s:%d: %w", path, n, err)
 		}
 	}
-	return runs, lines.Err()
+	h.Runs, h.PutBack = append(h.Runs, j.runs...), append(h.PutBack, j.putBack...)
+	return lines.Err()
 }
 
-// addLine adds what a line says to the runs before it. Run n is at index n-1; as
-// runs begin side by side, a place may be filled later.
-func addLine(runs []Run, line, process string) ([]Run, error) {
+// journaled is what the lines of a journal say.
+type journaled struct {
+	process string
+	runs    []Run // run n is at index n-1
+	putBack []PutBack
+}
+
+// add adds what a line says.
+func (j *journaled) add(line string) error {
 	var (
 		kind string
 		run  int
 		at   time.Duration
 	)
-	if _, err := fmt.Sscan(line, &kind, &run, &at); err != nil || run < 1 {
+	if _, err := fmt.Sscan(line, &kind, &run, &at); err != nil {
 		// Sscan reads a Duration as the integer that it is.
-		return nil, fmt.Errorf("want a kind, a run and a time, have %q", line)
+		return fmt.Errorf("want a kind, a run and a time, have %q", line)
 	}
-	for len(runs) < run {
-		runs = append(runs, Run{Process: process})
-	}
-	r := &runs[run-1]
 	rest := strings.Fields(line)[3:]
 	switch {
-	case kind == "B" && len(rest) == 3:
+	case kind == "P" && run == 0 && len(rest) == 1:
+		j.putBack = append(j.putBack, PutBack{Task: rest[0], At: at})
+	case kind == "B" && run > 0 && len(rest) == 3:
+		r := j.run(run)
 		r.Begin, r.Task, r.Resource = at, rest[1], rest[2]
 		if r.Resource == "-" {
 			r.Resource = ""
 		}
 		if _, err := fmt.Sscan(rest[0], &r.Fence); err != nil {
-			return nil, fmt.Errorf("fence in %q: %w", line, err)
+			return fmt.Errorf("fence in %q: %w", line, err)
 		}
-	case kind == "L" && len(rest) == 0:
-		r.Lost = at
-	case kind == "R" && len(rest) == 1:
+	case kind == "L" && run > 0 && len(rest) == 0:
+		j.run(run).Lost = at
+	case kind == "R" && run > 0 && len(rest) == 1:
+		r := j.run(run)
 		r.Returned, r.Outcome = at, Outcome(rest[0])
 	default:
-		return nil, fmt.Errorf("want a line of a journal, have %q", line)
+		return fmt.Errorf("want a line of a journal, have %q", line)
 	}
-	return runs, nil
+	return nil
+}
+
+// run returns run n. As runs begin side by side, its place may be filled later.
+func (j *journaled) run(n int) *Run {
+	for len(j.runs) < n {
+		j.runs = append(j.runs, Run{Process: j.process})
+	}
+	return &j.runs[n-1]
 }

@@ -24,14 +24,16 @@ func TestJournal(t *testing.T) {
 	one := j.Begin("a", "thing", 10)
 	two := j.Begin("b", "", 0)
 	j.Begin("c", "thing", 20) // and then the process is killed
+	j.PutBack("d")
 	j.Lost(one)
 	j.Returned(two, chaos.Done)
 	j.Returned(one, chaos.Ended)
 
-	have, err := chaos.ReadJournal(path, "w1")
-	if err != nil {
+	var h chaos.History
+	if err := h.ReadJournal(path, "w1"); err != nil {
 		t.Fatal(err)
 	}
+	have := h.Runs
 	want := []chaos.Run{
 		{Task: "a", Process: "w1", Resource: "thing", Fence: 10, Outcome: chaos.Ended},
 		{Task: "b", Process: "w1", Outcome: chaos.Done},
@@ -41,7 +43,10 @@ func TestJournal(t *testing.T) {
 		t.Errorf("runs (-want +have):\n%s", diff)
 	}
 	a, b, c := have[0], have[1], have[2]
-	order := []time.Duration{start, a.Begin, b.Begin, c.Begin, a.Lost, b.Returned, a.Returned, chaos.Now()}
+	if len(h.PutBack) != 1 || h.PutBack[0].Task != "d" {
+		t.Fatalf("want d put back, have %+v", h.PutBack)
+	}
+	order := []time.Duration{start, a.Begin, b.Begin, c.Begin, h.PutBack[0].At, a.Lost, b.Returned, a.Returned, chaos.Now()}
 	if !slices.IsSorted(order) {
 		t.Errorf("want times that grow, have %v", order)
 	}
@@ -52,13 +57,14 @@ func TestJournal(t *testing.T) {
 
 func TestJournalRefusesWhatIsNone(t *testing.T) {
 	t.Parallel()
-	for _, line := range []string{"", "B 0 1 2 a -", "B 1 2 x a -", "B 1 2 3 a", "L 1 2 3", "R 1 2", "X 1 2", "B one 2 3 a -"} {
+	for _, line := range []string{"", "B 0 1 2 a -", "B 1 2 x a -", "B 1 2 3 a", "L 1 2 3", "R 1 2", "X 1 2", "B one 2 3 a -", "P 0 1", "P 1 2 a"} {
 		path := filepath.Join(t.TempDir(), "journal")
 		if err := os.WriteFile(path, []byte(line+"\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if runs, err := chaos.ReadJournal(path, "w1"); err == nil {
-			t.Errorf("%q: want an error, have %+v", line, runs)
+		var h chaos.History
+		if err := h.ReadJournal(path, "w1"); err == nil {
+			t.Errorf("%q: want an error, have %+v", line, h)
 		}
 	}
 }

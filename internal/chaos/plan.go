@@ -116,6 +116,9 @@ func (k Kind) trait() trait {
 	return traits[i]
 }
 
+// away says that Redis does not answer, or not as ever, while the fault lasts.
+func (k Kind) away() bool { return k.trait().lane == laneRedis && k != FlushScripts }
+
 // An Injection is a fault to come.
 type Injection struct {
 	Kind Kind
@@ -158,6 +161,16 @@ func Plan(seed uint64, s Scenario, length time.Duration) [][]Injection {
 		lanes = append(lanes, plan)
 	}
 	return lanes
+}
+
+// Peace returns for how long no fault is to begin at that time of a run, 0 outside of
+// that. It is the last quarter of each minute. What stands idle then has no excuse.
+func Peace(at time.Duration) time.Duration {
+	const every, peace = time.Minute, 15 * time.Second
+	if left := every - at%every; left <= peace {
+		return left
+	}
+	return 0
 }
 
 func between(r *rand.Rand, least, most time.Duration) time.Duration {

@@ -9,6 +9,17 @@ import (
 	"github.com/sidingq/siding/internal/chaos"
 )
 
+func TestPeace(t *testing.T) {
+	t.Parallel()
+	for at, want := range map[time.Duration]time.Duration{
+		0: 0, 20 * s: 0, 44 * s: 0, 45 * s: 15 * s, 59 * s: s, 60 * s: 0, 104 * s: 0, 110 * s: 10 * s,
+	} {
+		if have := chaos.Peace(at); have != want {
+			t.Errorf("at %v: want peace for %v, have %v", at, want, have)
+		}
+	}
+}
+
 func TestPlanIsReplayable(t *testing.T) {
 	t.Parallel()
 	const length = 4 * time.Minute

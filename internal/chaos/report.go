@@ -61,8 +61,8 @@ func WriteTable(w io.Writer, reports []Report) error {
 		back = append(back, r.Back...)
 	}
 	b := &strings.Builder{}
-	b.WriteString("| fault | injections | tasks | lost | doubled | overlapping holds | run again | recovered p50 | max |\n")
-	b.WriteString("|---|--:|--:|--:|--:|--:|--:|--:|--:|\n")
+	b.WriteString("| fault | injections | tasks | lost | doubled | overlapping holds | run again | recovered p50 | max | idle |\n")
+	b.WriteString("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n")
 	for _, t := range traits {
 		if a := total[t.kind]; a != nil {
 			a.row(b, string(t.kind))
@@ -87,6 +87,7 @@ func (a *Account) add(b *Account) {
 	a.Repeated += b.Repeated
 	a.Overlaps += b.Overlaps
 	a.Recovered = append(a.Recovered, b.Recovered...)
+	a.Idle = max(a.Idle, b.Idle)
 }
 
 func (a *Account) row(b *strings.Builder, name string) {
@@ -94,8 +95,8 @@ func (a *Account) row(b *strings.Builder, name string) {
 	if len(a.Recovered) > 0 {
 		p50, most = seconds(median(a.Recovered)), seconds(slices.Max(a.Recovered))
 	}
-	fmt.Fprintf(b, "| %s | %d | %d | %d | %d | %d | %d | %s | %s |\n",
-		name, a.Injections, a.Tasks, a.Lost, a.Doubled, a.Overlaps, a.Repeated, p50, most)
+	fmt.Fprintf(b, "| %s | %d | %d | %d | %d | %d | %d | %s | %s | %s |\n",
+		name, a.Injections, a.Tasks, a.Lost, a.Doubled, a.Overlaps, a.Repeated, p50, most, seconds(a.Idle))
 }
 
 func median(d []time.Duration) time.Duration {

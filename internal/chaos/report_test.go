@@ -16,11 +16,11 @@ func TestTableAddsRuns(t *testing.T) {
 	t.Parallel()
 	runs := []chaos.Report{
 		{Seed: 1, Scenario: chaos.Standalone, Back: []time.Duration{12 * s}, Faults: map[chaos.Kind]*chaos.Account{
-			chaos.KillWorker:   {Injections: 2, Tasks: 100, Repeated: 3, Recovered: []time.Duration{2 * s, 3 * s}},
+			chaos.KillWorker:   {Injections: 2, Tasks: 100, Repeated: 3, Recovered: []time.Duration{2 * s, 3 * s}, Idle: 2 * s},
 			chaos.RestartEmpty: {Injections: 1, Tasks: 10, Lost: 40, Overlaps: 2},
 		}},
 		{Seed: 2, Scenario: chaos.Cluster, Wrong: []string{"two hold thing"}, Back: []time.Duration{15 * s, 14 * s}, Faults: map[chaos.Kind]*chaos.Account{
-			chaos.KillWorker: {Injections: 1, Tasks: 50, Doubled: 1, Recovered: []time.Duration{1500 * ms}},
+			chaos.KillWorker: {Injections: 1, Tasks: 50, Doubled: 1, Recovered: []time.Duration{1500 * ms}, Idle: 2500 * ms},
 		}},
 	}
 	var lines strings.Builder
@@ -40,11 +40,11 @@ func TestTableAddsRuns(t *testing.T) {
 	if err := chaos.WriteTable(&have, read); err != nil {
 		t.Fatal(err)
 	}
-	want := `| fault | injections | tasks | lost | doubled | overlapping holds | run again | recovered p50 | max |
-|---|--:|--:|--:|--:|--:|--:|--:|--:|
-| worker killed (kill -9) | 3 | 150 | 0 | 1 | 0 | 3 | 2.00 s | 3.00 s |
-| Redis killed, restarted empty | 1 | 10 | 40 | 0 | 2 | 0 |  |  |
-| all | 4 | 160 | 40 | 1 | 2 | 3 | 2.00 s | 3.00 s |
+	want := `| fault | injections | tasks | lost | doubled | overlapping holds | run again | recovered p50 | max | idle |
+|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|
+| worker killed (kill -9) | 3 | 150 | 0 | 1 | 0 | 3 | 2.00 s | 3.00 s | 2.50 s |
+| Redis killed, restarted empty | 1 | 10 | 40 | 0 | 2 | 0 |  |  | 0.00 s |
+| all | 4 | 160 | 40 | 1 | 2 | 3 | 2.00 s | 3.00 s | 2.50 s |
 
 2 runs, 1 findings. 3 guarded tasks were at work when their worker was killed and ran again after 14.00 s (p50), 15.00 s (max).
 `

@@ -86,6 +86,7 @@ func newRun(t *testing.T, p plan) *run {
 func (r *run) do(t *testing.T) *chaos.Report {
 	t.Helper()
 	start := chaos.Now()
+	t.Logf("the clock of the findings is at %v", start)
 	feeding, stop := context.WithCancel(t.Context())
 	defer stop()
 	var fed, lanes sync.WaitGroup
@@ -122,12 +123,18 @@ func (r *run) do(t *testing.T) *chaos.Report {
 	return report
 }
 
-// inject injects the faults of a lane, one after another. One that is late leaves
-// less time for the rest.
+// inject injects the faults of a lane, one after another. One that is late, or put off
+// for the sake of peace, leaves less time for the rest.
 func (r *run) inject(t *testing.T, start time.Duration, faults []chaos.Injection) {
 	t.Helper()
+	putOff := time.Duration(0)
 	for _, i := range faults {
-		if sleep.For(t.Context(), start+i.At-chaos.Now()) != nil || t.Failed() || chaos.Now() > start+r.length {
+		_ = sleep.For(t.Context(), start+i.At+putOff-chaos.Now())
+		if peace := chaos.Peace(chaos.Now() - start); peace > 0 {
+			putOff += peace
+			_ = sleep.For(t.Context(), peace)
+		}
+		if t.Context().Err() != nil || t.Failed() || chaos.Now() > start+r.length {
 			return
 		}
 		if err := r.injectOne(t.Context(), i, func(text string) {

@@ -131,7 +131,7 @@ func (s *standalone) throwAway(ctx context.Context) (map[string]bool, error) {
 		return nil, err
 	}
 	defer s.reader.Kill()
-	return tasksIn(s.look)
+	return tasksIn(s.look, s.look.ListPendingTasks, s.look.ListActiveTasks, s.look.ListRetryTasks, s.look.ListScheduledTasks, s.look.ListArchivedTasks)
 }
 
 // sentinel is a master with two replicas and three sentinels.

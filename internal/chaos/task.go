@@ -1,7 +1,9 @@
 package chaos
 
 import (
+	"cmp"
 	"fmt"
+	"hash/fnv"
 	"math/rand/v2"
 	"time"
 
@@ -50,10 +52,14 @@ type Work struct {
 	Stubborn bool `json:"stubborn,omitempty"`
 }
 
-// NewTask returns the n-th task of a run, the same one for the same seed.
-func NewTask(seed, n uint64) (*Task, queue.Job) {
-	r := rand.New(rand.NewPCG(seed, n))
-	t := &Task{ID: fmt.Sprintf("%d-%d", seed, n), Queue: Queues[r.IntN(len(Queues))], Fate: fate(r)}
+// NewTask returns the n-th task of a run on a resource, or unguarded if that is empty: the
+// same one for the same seed.
+func NewTask(seed uint64, resource string, n uint64) (*Task, queue.Job) {
+	id := fmt.Sprintf("%d-%s-%d", seed, cmp.Or(resource, "free"), n)
+	hash := fnv.New64a()
+	_, _ = hash.Write([]byte(id))
+	r := rand.New(rand.NewPCG(seed, hash.Sum64()))
+	t := &Task{ID: id, Queue: Queues[r.IntN(len(Queues))], Resource: resource, Fate: fate(r)}
 	// Long enough for each resource to have a holder most of the time.
 	work := Work{Fate: t.Fate, Takes: 5 + r.IntN(20), Stubborn: r.IntN(4) == 0}
 	if r.IntN(300) == 0 { // long enough to be renewed, and to be told that the lock is lost
@@ -63,12 +69,10 @@ func NewTask(seed, n uint64) (*Task, queue.Job) {
 	if t.Fate == FateOnce || t.Fate == FateHopeless {
 		options.Retries = queue.NoRetries
 	}
-	if r.IntN(20) == 0 {
+	if resource == "" {
 		return t, queue.Job{Task: Free{work}, Options: options}
 	}
-	names := Resources()
-	t.Resource = names[r.IntN(len(names))]
-	return t, queue.Job{Task: Guarded{work, t.Resource}, Options: options}
+	return t, queue.Job{Task: Guarded{work, resource}, Options: options}
 }
 
 func fate(r *rand.Rand) Fate {

@@ -104,8 +104,9 @@ func (w *worker) start(ctx context.Context, s Settings, logger *slog.Logger) (*q
 		ShutdownTimeout: 2 * time.Second,
 		Recovery:        recovery,
 		// A margin for a machine that has more to do than it can.
-		Lock:   lock.Config{TTL: TTL, RenewEvery: TTL / 4, Margin: TTL / 4},
-		Logger: logger,
+		Lock:    lock.Config{TTL: TTL, RenewEvery: TTL / 4, Margin: TTL / 4},
+		Observe: w.observe,
+		Logger:  logger,
 	})
 	if err != nil {
 		return nil, err
@@ -118,6 +119,13 @@ func (w *worker) start(ctx context.Context, s Settings, logger *slog.Logger) (*q
 		}
 	}
 	return server, nil
+}
+
+// observe is told what happens to tasks.
+func (w *worker) observe(e queue.Event) {
+	if e.Kind == queue.EventRecovered {
+		w.journal.PutBack(e.TaskID)
+	}
 }
 
 // beat writes pulses until ctx ends, or nobody reads them.
