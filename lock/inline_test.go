@@ -276,6 +276,6 @@ func TestNothingIsLeftBehind(t *testing.T) {
 			keys = s.rdb.Keys(s.Context(), "*"+s.res+"*").Val()
 			return slices.Equal(keys, []string{s.fence})
 		})
-		s.wantTTL(s.fence, 0, 2*time.Hour)
+		s.wantTTL(s.fence, 0, 4*time.Hour)
 	})
 }

@@ -88,8 +88,8 @@ func (c *core) leave(ctx context.Context, resource, waiter, value string, paused
 // A Contended is a resource for which somebody waits, as [Locker.Sweep] has found it.
 type Contended struct {
 	Resource string
-	Waiting  int           // how many wait; 0 for nobody
-	Left     time.Duration // how long the lock stays as it is unless it is renewed; below 0 for no end
+	Waiting  bool          // somebody does
+	Left     time.Duration // how long the lock stays as it is unless it is renewed; below 0 where that is not known
 	Next     *Reservation  // whose turn it is, to be called; nil for nobody
 }
 

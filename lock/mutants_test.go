@@ -120,19 +120,19 @@ var mistakes = []mutants.Mutant{
 	},
 	{
 		"the sweeper brings nobody back", "sweep.lua",
-		"if ARGV[6] == '1' then resume(line, paused, '') end",
-		"",
+		"if ARGV[6] == '1' and redis.call('EXISTS', paused) == 1 then",
+		"if false then",
 		[]string{"TestSweepBringsBackWhoWasSetAside/redis"},
 	},
 	{
 		"the sweeper passes nothing on", "sweep.lua",
-		"if not value then",
+		"if left == -2 then",
 		"if false then",
 		[]string{"TestSweepPassesOnWhatIsFree/redis"},
 	},
 	{
 		"a sweep that is sent again calls nobody", "sweep.lua",
-		"elseif begins(value, ARGV[3]) then",
+		"elseif left <= grace then",
 		"elseif false then",
 		[]string{"TestSweepWhoseAnswerIsLost"},
 	},

@@ -170,12 +170,13 @@ func (s *redisStore) Sweep(ctx context.Context, keys []string, resumed bool, lin
 	got, err := s.together(ctx, s.scripts.sweep, argv, steps)
 	found := make([]Swept, len(got))
 	for i, v := range got {
-		r := newReply(v, err)
-		found[i] = Swept{Waiting: int(r.number()), Left: time.Duration(r.number()) * time.Millisecond}
-		if next := r.turn(); next.Value != "" {
-			found[i].Next = next
+		left, plain := v.(int64)
+		if !plain && err == nil {
+			r := newReply(v, nil)
+			left, found[i].Next, err = r.number(), r.turn(), r.err
 		}
-		err = r.err
+		const nobody = -3
+		found[i].Waiting, found[i].Left = left != nobody, time.Duration(left)*time.Millisecond
 	}
 	return found, err
 }

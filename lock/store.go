@@ -74,8 +74,8 @@ type Place struct {
 
 // A Swept is what a [Sweeper] has found of one lock.
 type Swept struct {
-	Waiting int           // how many wait
-	Left    time.Duration // how long the lock stays as it is unless it is renewed; below 0 for no end
+	Waiting bool          // somebody does
+	Left    time.Duration // how long the lock stays as it is unless it is renewed; below 0 where that is not known
 	Next    *Turn         // whose turn it is, for the client to call; nil for nobody
 }
 

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/sidingq/siding/internal/asynqredis"
 	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/lock"
@@ -29,9 +31,10 @@ const (
 type sweeper struct {
 	*Guard
 
+	apart   bool              // locks and tasks may be on different masters
 	paused  map[string]bool   // the queues that were, when it last looked
 	cursors map[string]string // how far it has come with the waiting tasks of each queue
-	all     bool              // it is to look at everything: calls, or its own work, may have been lost
+	all     bool              // it is to look at all locks: calls, or its own work, may have been lost
 }
 
 // sweep looks after the locks that tasks of queues wait for, until ctx ends. It also calls
@@ -44,7 +47,8 @@ func (g *Guard) sweep(ctx context.Context, queues []string) {
 		g.listen(ctx, queues, lost)
 	}()
 	defer func() { <-listening }()
-	s := &sweeper{Guard: g, paused: make(map[string]bool), cursors: make(map[string]string), all: true}
+	_, cluster := g.rdb.(*redis.ClusterClient)
+	s := &sweeper{Guard: g, apart: cluster, paused: make(map[string]bool), cursors: make(map[string]string), all: true}
 	for ctx.Err() == nil {
 		err := s.round(ctx, queues)
 		s.all = err != nil
@@ -154,7 +158,7 @@ func (s *sweeper) lookAt(ctx context.Context, queue string, some asynqredis.Cont
 		if f.Next != nil {
 			s.call(ctx, f.Next)
 		}
-		looks[i] = asynqredis.Look{Lock: some.Locks[i], Over: f.Waiting == 0, In: max(lookEvery, time.Duration(some.All)*perLook)}
+		looks[i] = asynqredis.Look{Lock: some.Locks[i], Over: !f.Waiting, In: max(lookEvery, time.Duration(some.All)*perLook)}
 		if f.Left > 0 {
 			looks[i].In = min(looks[i].In, f.Left+time.Millisecond)
 		}
@@ -163,7 +167,7 @@ func (s *sweeper) lookAt(ctx context.Context, queue string, some asynqredis.Cont
 }
 
 // rejoin puts tasks that have lost their places back into their lines. It looks at some of those
-// that wait, the next ones each time, or at all.
+// that wait, the next ones each time; or at all, where a failover may have cost many their places.
 func (s *sweeper) rejoin(ctx context.Context, queue string) error {
 	for more := true; more; {
 		some, next, err := asynqredis.AllWaiting(ctx, s.rdb, queue, cmp.Or(s.cursors[queue], "0"))
@@ -184,7 +188,7 @@ func (s *sweeper) rejoin(ctx context.Context, queue string) error {
 			}
 		}
 		s.cursors[queue] = next
-		more = s.all && next != ""
+		more = s.all && s.apart && next != ""
 	}
 	return nil
 }

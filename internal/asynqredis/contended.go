@@ -25,7 +25,7 @@ var (
 )
 
 // ContendedBatch is how many locks are listed in one call, at most or about.
-const ContendedBatch = 100
+const ContendedBatch = 200
 
 // Contended are the locks that tasks of a queue wait for, or some of them.
 type Contended struct {

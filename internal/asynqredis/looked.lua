@@ -4,19 +4,19 @@
 -- ARGV     for each lock three: its name; when it was to be looked at, us; in how many us it is
 --          to be looked at next, or '' when nobody waits for it
 --
--- Guarantee: one for which a task has come to wait meanwhile is left as that has left it.
+-- Guarantee: one for which a task has come to wait meanwhile stays in the list.
 
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
-redis.call('EXPIRE', KEYS[1], 10800)
+local next = {}
 for i = 1, #ARGV, 3 do
-  local at = redis.call('ZSCORE', KEYS[1], ARGV[i])
-  if at and tonumber(at) == tonumber(ARGV[i + 1]) then
-    if ARGV[i + 2] == '' then
-      redis.call('ZREM', KEYS[1], ARGV[i])
-    else
-      redis.call('ZADD', KEYS[1], string.format('%.0f', now + ARGV[i + 2]), ARGV[i])
-    end
+  if ARGV[i + 2] ~= '' then
+    next[#next + 1], next[#next + 2] = string.format('%.0f', now + ARGV[i + 2]), ARGV[i]
+  else
+    local at = redis.call('ZSCORE', KEYS[1], ARGV[i])
+    if at and tonumber(at) == tonumber(ARGV[i + 1]) then redis.call('ZREM', KEYS[1], ARGV[i]) end
   end
 end
+if #next > 0 then redis.call('ZADD', KEYS[1], 'XX', unpack(next)) end
+redis.call('EXPIRE', KEYS[1], 10800)
 return redis.status_reply('OK')

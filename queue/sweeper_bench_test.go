@@ -1,0 +1,71 @@
+package queue_test
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/asynqredis"
+	"github.com/sidingq/siding/internal/testenv/redistest"
+	"github.com/sidingq/siding/lock"
+)
+
+// BenchmarkSweeper looks at each of 100,000 contended locks, all of them held. It reports the time
+// for each look, and how much of it is Redis' own.
+func BenchmarkSweeper(b *testing.B) {
+	const locks = 100_000
+	rdb := redistest.Start(b).Client(b)
+	locker, err := lock.New(lock.Redis(rdb), lock.Config{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(locker.Close)
+	seed := rdb.Pipeline()
+	for n := range locks {
+		key := "lock:order:" + strconv.Itoa(n)
+		seed.Set(b.Context(), key, "siding:1:holder", time.Hour)
+		seed.ZAdd(b.Context(), "{"+key+"}:line", redis.Z{Score: 1, Member: "siding-task:q:1"})
+		seed.ZAdd(b.Context(), "siding:{q}:contended", redis.Z{Score: float64(n), Member: key})
+	}
+	if _, err := seed.Exec(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	if err := rdb.ConfigResetStat(b.Context()).Err(); err != nil {
+		b.Fatal(err)
+	}
+	looks := 0
+	for b.Loop() {
+		due, err := asynqredis.Due(b.Context(), rdb, "q")
+		if err != nil {
+			b.Fatal(err)
+		}
+		resources := make([]string, len(due.Locks))
+		for i, l := range due.Locks {
+			resources[i] = strings.TrimPrefix(l.Key, "lock:")
+		}
+		found, err := locker.Sweep(b.Context(), resources, true)
+		if err != nil {
+			b.Fatal(err)
+		}
+		next := make([]asynqredis.Look, len(found))
+		for i := range found {
+			next[i] = asynqredis.Look{Lock: due.Locks[i]} // at once
+		}
+		if err := asynqredis.Looked(b.Context(), rdb, "q", next); err != nil {
+			b.Fatal(err)
+		}
+		looks += len(found)
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(looks), "ns/look")
+	stats := rdb.InfoMap(b.Context(), "commandstats").Val()["Commandstats"]
+	_, usec, _ := strings.Cut(stats["cmdstat_evalsha"], "usec=")
+	usec, _, _ = strings.Cut(usec, ",")
+	own, err := strconv.ParseFloat(usec, 64)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(1000*own/float64(looks), "redis-ns/look")
+}
