@@ -93,8 +93,8 @@ func (l *Lease) Abandon() {
 // passed over, see [Lease.HandOff].
 //
 // The error matches [ErrLost] when the lock was lost before. Another error is the
-// store's: then the call is sent again in the background until the store answers, the TTL
-// has freed the lock, or the Locker is closed. A second call does nothing. The
+// store's: if it may pass, the call is sent again in the background until the store answers,
+// the TTL has freed the lock, or the Locker is closed. A second call does nothing. The
 // call is sent even if ctx has ended already. An answer that was lost, and a client
 // that then tries again by itself, give [ErrLost] too: the second try finds the
 // lock free or another's.

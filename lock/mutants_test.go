@@ -144,7 +144,7 @@ var mistakes = []mutants.Mutant{
 	},
 	{
 		"a release that failed is not tried again", "tenure.go",
-		"if !errors.Is(err, ErrLost) && t.begin() {",
+		"if again(err) && t.begin() {",
 		"if false {",
 		[]string{"TestReleaseThatFails"},
 	},

@@ -263,14 +263,14 @@ func (t *tenure) release(ctx context.Context, l *Lease, line Line) (*Turn, error
 }
 
 // passOn releases the lock in the store and passes it on. It is done even if ctx has ended. A
-// call that failed is tried again in the background, until the TTL is over.
+// call that failed in a way that may pass is tried again in the background, until the TTL is over.
 func (t *tenure) passOn(ctx context.Context, line Line) (*Turn, error) {
 	ctx = context.WithoutCancel(ctx)
 	turn, err := t.passOnce(ctx, line)
 	if err == nil {
 		return turn, nil
 	}
-	if !errors.Is(err, ErrLost) && t.begin() {
+	if again(err) && t.begin() {
 		go func() {
 			defer t.acquiring.Done()
 			t.passOnLater(ctx, line)
@@ -285,6 +285,9 @@ func (t *tenure) passOnce(ctx context.Context, line Line) (*Turn, error) {
 	return t.store.Release(ctx, t.key, t.token, line)
 }
 
+// again reports whether a release is sent again after err.
+func again(err error) bool { return err != nil && !errors.Is(err, ErrLost) && passing(err) }
+
 // passOnLater sends a release again until the store answers, the lock has run out, or the
 // Locker is closed. There is nobody left who would call a waiter, or has a seat for one.
 func (t *tenure) passOnLater(ctx context.Context, line Line) {
@@ -297,7 +300,7 @@ func (t *tenure) passOnLater(ctx context.Context, line Line) {
 		if t.restFor(ctx, wait/2+rand.N(wait), nil) != nil || !time.Now().Before(end) {
 			return
 		}
-		if _, err := t.passOnce(ctx, line); err == nil || errors.Is(err, ErrLost) {
+		if _, err := t.passOnce(ctx, line); !again(err) {
 			return
 		}
 	}
