@@ -93,7 +93,7 @@ type Guard struct {
 
 	// work counts handlers that still hold a lock, and calls under way.
 	work      sync.WaitGroup
-	caretaker caretaker
+	elections elections
 	// background is the context of what nobody waits for but Wait, which ends it.
 	background context.Context //nolint:containedctx // see above
 	end        context.CancelFunc
@@ -174,7 +174,7 @@ func lockerOf(rdb redis.Scripter, cfg lock.Config, given *lock.Locker) (*lock.Lo
 
 // begun is told when the server takes its first task.
 func (g *Guard) begun() {
-	g.caretaker.begin(func(queues []string) { g.lookAfter(g.background, queues) })
+	g.elections.begin(func(queues []string) { g.lookAfter(g.background, queues) })
 }
 
 // holderOf is how a task is called while it holds a lock.

@@ -20,7 +20,6 @@ import (
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/internal/verify"
-	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -135,8 +134,7 @@ func TestMasterDies(t *testing.T) {
 			for i := range 5 {
 				tr.resources = append(tr.resources, placed(t, cluster, tt.locks, fmt.Sprintf("%s.%d", b.resource, i), "lock:%s"))
 			}
-			// A lock whose release the dead master did not answer lives until its TTL.
-			b.serve(t, queue.ServerConfig{Lock: lock.Config{TTL: 2 * time.Second}}, tr.run)
+			b.serve(t, queue.ServerConfig{}, tr.run)
 			stop := tr.flow(t)
 			defer stop()
 			poll.Eventually(t, "tasks on all resources", func() bool { return tr.runsSince(time.Time{}) >= 20 })

@@ -87,7 +87,7 @@ func (g *Guard) hear(cfg *asynq.Config) {
 // Where the guard has a doorbell, which it has once [Guard.Conn] was called, cfg's
 // TaskCheckInterval becomes the doorbell's, see [GuardConfig].
 func (g *Guard) Wrap(cfg asynq.Config) asynq.Config {
-	g.caretaker.serves(cfg.Queues)
+	g.elections.serves(cfg.Queues)
 	g.hear(&cfg)
 	baseContext, isFailure, retryDelay, onError := cfg.BaseContext, cfg.IsFailure, cfg.RetryDelayFunc, cfg.ErrorHandler
 	if retryDelay == nil {
@@ -156,7 +156,7 @@ func (g *Guard) Wait(ctx context.Context) error {
 	go func() {
 		g.end()
 		g.bell.Close()
-		g.caretaker.close()
+		g.elections.close()
 		g.work.Wait()
 		g.locker.Close()
 		close(done)

@@ -19,10 +19,9 @@ import (
 // after a fault of Redis a server tries again, at most.
 const candidateEvery = time.Second
 
-// A caretaker takes part in the elections of those that look after the guard's queues: they
-// recover tasks whose workers died, and see to it that no lock stands free while a task waits
-// for it.
-type caretaker struct {
+// elections have this process contend, for each set of queues that the guard's servers have, to be
+// the one that looks after them: that recovers tasks whose workers died, and sweeps.
+type elections struct {
 	mu     sync.Mutex
 	known  map[string]bool       // the queues of all servers
 	waits  []string              // those of them that nobody looks after yet
@@ -32,7 +31,7 @@ type caretaker struct {
 }
 
 // serves adds the queues of a server. Other servers of the guard may have begun.
-func (c *caretaker) serves(queues map[string]int) {
+func (c *elections) serves(queues map[string]int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.known == nil {
@@ -53,7 +52,7 @@ func (c *caretaker) serves(queues map[string]int) {
 
 // begin runs work with the names of the queues, and again with those of servers
 // that come later, until it is closed. It is called once.
-func (c *caretaker) begin(work func(queues []string)) {
+func (c *elections) begin(work func(queues []string)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.work = work
@@ -61,7 +60,7 @@ func (c *caretaker) begin(work func(queues []string)) {
 }
 
 // look has the queues looked after that are not yet. c.mu is held.
-func (c *caretaker) look() {
+func (c *elections) look() {
 	if c.work == nil || c.closed || len(c.waits) == 0 {
 		return
 	}
@@ -71,7 +70,7 @@ func (c *caretaker) look() {
 }
 
 // close waits for the work, whose context has ended.
-func (c *caretaker) close() {
+func (c *elections) close() {
 	c.mu.Lock()
 	c.closed = true
 	c.mu.Unlock()
@@ -91,7 +90,7 @@ func electionOf(queues []string, recovers bool) string {
 // lookAfter looks after queues while this process is the elected one, and else tries to be,
 // until ctx ends.
 func (g *Guard) lookAfter(ctx context.Context, queues []string) {
-	locker := g.locker.With(lock.Options{Holder: "caretaker on " + g.self, Wait: lock.Fixed(candidateEvery)})
+	locker := g.locker.With(lock.Options{Holder: "elected server on " + g.self, Wait: lock.Fixed(candidateEvery)})
 	for sleep.For(ctx, rand.N(candidateEvery)) == nil {
 		err := locker.Hold(ctx, electionOf(queues, g.cfg.Recovery.Crashes > 0), func(ctx context.Context) error {
 			var work sync.WaitGroup
