@@ -42,7 +42,7 @@ func (l *Locker) Refusal(resource string, fields []any) (*BusyError, error) {
 	if r.err != nil {
 		return nil, fmt.Errorf("lock: refusal of %s: %w", resource, r.err)
 	}
-	return busyOf(resource, a), nil
+	return l.busyOf(resource, a), nil
 }
 
 // Adopt returns the lease of a lock that has been taken ahead. Where its deadline has

@@ -121,7 +121,7 @@ func (l *Lease) KeepFor(ctx context.Context, waiter string, within time.Duration
 // the last lease of a holder hands off: for the others the answer is nil.
 func (l *Lease) HandOff(ctx context.Context) (*Reservation, error) {
 	turn, err := l.tenure.release(ctx, l, l.line(true))
-	return reservation(l.tenure.resource, turn), err
+	return l.tenure.reservation(l.tenure.key, turn), err
 }
 
 // A Handed is what became of a lock that was released by [Lease.HandOver].
@@ -146,7 +146,7 @@ func (l *Lease) HandOver(ctx context.Context, id string, args []any) (Handed, er
 	line.Seat = &Seat{ID: id, TTL: t.cfg.TTL, Keep: t.cfg.grantKeep(), Args: args}
 	turn, err := t.release(ctx, l, line)
 	if turn == nil || turn.Token == "" {
-		return Handed{Next: reservation(t.resource, turn)}, err
+		return Handed{Next: t.reservation(t.key, turn)}, err
 	}
 	grant := &Grant{Resource: t.resource, Token: turn.Token, Fence: turn.Fence, HandOff: time.Since(start), Start: start}
 	return Handed{Grant: grant, Answer: turn.Answer}, err

@@ -19,15 +19,18 @@ type Reservation struct {
 	Resource string
 	Waiter   string // the name it joined under
 	Ticket   int64  // its ticket
+	key      string // of the lock
 	value    string // what the store keeps in the lock's place
 }
 
-// reservation is turn for those who call waiters by hand; nil for nil.
-func reservation(resource string, turn *Turn) *Reservation {
+// reservation is turn, of the lock of key, for those who call waiters by hand; nil for nil.
+func (c *core) reservation(key string, turn *Turn) *Reservation {
 	if turn == nil {
 		return nil
 	}
-	return &Reservation{Resource: resource, Waiter: turn.Waiter, Ticket: turn.Ticket, value: turn.Value}
+	return &Reservation{
+		Resource: strings.TrimPrefix(key, c.cfg.Prefix), Waiter: turn.Waiter, Ticket: turn.Ticket, key: key, value: turn.Value,
+	}
 }
 
 // line says how the store is to deal with the line in one call.
@@ -47,7 +50,7 @@ func nonceOf(token string) string {
 // its place.
 func (l *Locker) Called(ctx context.Context, r *Reservation) error {
 	turn := Turn{Waiter: r.Waiter, Ticket: r.Ticket, Value: r.value}
-	if err := l.store.Called(ctx, l.key(r.Resource), turn); err != nil {
+	if err := l.store.Called(ctx, r.key, turn); err != nil {
 		return fmt.Errorf("lock: called from the line of %s: %w", r.Resource, err)
 	}
 	return nil
@@ -57,7 +60,7 @@ func (l *Locker) Called(ctx context.Context, r *Reservation) error {
 // for it, it is passed on as by [Locker.PassOn]. It is not an error when the
 // waiter is in no line.
 func (l *Locker) Leave(ctx context.Context, resource, waiter string) (*Reservation, error) {
-	return l.leave(ctx, resource, waiter, "", false, true)
+	return l.leave(ctx, l.key(resource), waiter, "", false, true)
 }
 
 // PassOn drops the waiter of r, who cannot come, and reserves the lock for the
@@ -65,45 +68,42 @@ func (l *Locker) Leave(ctx context.Context, resource, waiter string) (*Reservati
 // longer stands it does nothing: the waiter keeps its place, see [Locker.Leave],
 // and the answer is nil.
 func (l *Locker) PassOn(ctx context.Context, r *Reservation) (*Reservation, error) {
-	return l.leave(ctx, r.Resource, r.Waiter, r.value, false, true)
+	return l.leave(ctx, r.key, r.Waiter, r.value, false, true)
 }
 
 // SetAside is [Locker.PassOn] for a waiter of a group that is paused. All its group keep their
 // tickets, and come back to their old places when one of them asks for the lock, or a
 // [Locker.Sweep] brings them back.
 func (l *Locker) SetAside(ctx context.Context, r *Reservation) (*Reservation, error) {
-	return l.leave(ctx, r.Resource, r.Waiter, r.value, true, true)
+	return l.leave(ctx, r.key, r.Waiter, r.value, true, true)
 }
 
-func (c *core) leave(ctx context.Context, resource, waiter, value string, paused, byHand bool) (*Reservation, error) {
+func (c *core) leave(ctx context.Context, key, waiter, value string, paused, byHand bool) (*Reservation, error) {
 	line := c.line(uuid.NewString(), byHand)
 	line.Paused = paused
-	turn, err := c.store.Leave(ctx, c.key(resource), waiter, value, line)
+	turn, err := c.store.Leave(ctx, key, waiter, value, line)
 	if err != nil {
-		return nil, fmt.Errorf("lock: leave the line of %s: %w", resource, err)
+		return nil, fmt.Errorf("lock: leave the line of %s: %w", strings.TrimPrefix(key, c.cfg.Prefix), err)
 	}
-	return reservation(resource, turn), nil
+	return c.reservation(key, turn), nil
 }
 
-// A Contended is a resource for which somebody waits, as [Locker.Sweep] has found it.
+// A Contended is a lock for which somebody waits, as [Locker.Sweep] has found it.
 type Contended struct {
-	Resource string
-	Waiting  bool          // somebody does
-	Left     time.Duration // how long the lock stays as it is unless it is renewed; below 0 where that is not known
-	Next     *Reservation  // whose turn it is, to be called; nil for nobody
+	Key     string        // of the lock
+	Waiting bool          // somebody does
+	Left    time.Duration // how long the lock stays as it is unless it is renewed; below 0 where that is not known
+	Next    *Reservation  // whose turn it is, to be called; nil for nobody
 }
 
-// Sweep looks at the locks of resources. One that nobody holds, and for which somebody waits,
-// is passed on as by [Lease.HandOff]. resumed brings those back who were set aside. The error
-// of a store that cannot do this matches [errors.ErrUnsupported].
-func (l *Locker) Sweep(ctx context.Context, resources []string, resumed bool) ([]Contended, error) {
+// Sweep looks at the locks of keys, which may have another prefix than l's. One that nobody
+// holds, and for which somebody waits, is passed on as by [Lease.HandOff]. resumed brings those
+// back who were set aside. The error of a store that cannot do this matches
+// [errors.ErrUnsupported].
+func (l *Locker) Sweep(ctx context.Context, keys []string, resumed bool) ([]Contended, error) {
 	sweeper, ok := l.store.(Sweeper)
 	if !ok {
 		return nil, fmt.Errorf("lock: sweep: %w", errors.ErrUnsupported)
-	}
-	keys := make([]string, len(resources))
-	for i, resource := range resources {
-		keys[i] = l.key(resource)
 	}
 	swept, err := sweeper.Sweep(ctx, keys, resumed, l.line(uuid.NewString(), true))
 	if err != nil {
@@ -111,7 +111,7 @@ func (l *Locker) Sweep(ctx context.Context, resources []string, resumed bool) ([
 	}
 	found := make([]Contended, len(swept))
 	for i, s := range swept {
-		found[i] = Contended{Resource: resources[i], Waiting: s.Waiting, Left: s.Left, Next: reservation(resources[i], s.Next)}
+		found[i] = Contended{Key: keys[i], Waiting: s.Waiting, Left: s.Left, Next: l.reservation(keys[i], s.Next)}
 	}
 	return found, nil
 }
@@ -154,15 +154,14 @@ func (l *Locker) ListenForTasks(ctx context.Context, groups []string, heard func
 	})
 }
 
-// announced reads a ticket, a lock's key and a reservation, nil when they are not l's.
+// announced reads a ticket, a lock's key and a reservation, nil when that is no such message.
 func (l *Locker) announced(message string) *Reservation {
 	ticket, rest, _ := strings.Cut(message, "\n")
 	key, value, _ := strings.Cut(rest, "\n")
-	resource, ours := strings.CutPrefix(key, l.cfg.Prefix)
 	parts := strings.SplitN(value, ":", 4) // prefix, nonce, time, waiter
 	number, err := strconv.ParseInt(ticket, 10, 64)
-	if !ours || err != nil || len(parts) != 4 {
+	if err != nil || len(parts) != 4 {
 		return nil
 	}
-	return &Reservation{Resource: resource, Waiter: parts[3], Ticket: number, value: value}
+	return l.reservation(key, &Turn{Waiter: parts[3], Ticket: number, Value: value})
 }

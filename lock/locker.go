@@ -243,7 +243,7 @@ func (c *core) askOnce(ctx context.Context, a attempt) (_ *tenure, split bool, _
 		Waiter: a.waiter, Waited: a.waited, Came: a.opts.Came, Line: c.line(id, a.byHand),
 	})
 	if err == nil && !answer.Taken {
-		return nil, answer.Split, busyOf(a.resource, answer)
+		return nil, answer.Split, c.busyOf(a.resource, answer)
 	}
 	t.fence, t.handOff, t.since = answer.Fence, answer.HandOff, time.Now()
 	switch end := endOf(ctx); {
@@ -279,7 +279,7 @@ func (c *core) label(holder string) string {
 }
 
 // busyOf says who has the lock that was refused.
-func busyOf(resource string, a Answer) *BusyError {
+func (c *core) busyOf(resource string, a Answer) *BusyError {
 	busy := &BusyError{
 		Resource:  resource,
 		Remaining: max(0, a.Left),
@@ -287,7 +287,7 @@ func busyOf(resource string, a Answer) *BusyError {
 		Place:     a.Place,
 		Ticket:    a.Ticket,
 		Waited:    a.Waited,
-		Next:      reservation(resource, a.Next),
+		Next:      c.reservation(c.key(resource), a.Next),
 	}
 	rest, ours := strings.CutPrefix(a.Holder, tokenPrefix)
 	switch {

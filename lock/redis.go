@@ -201,11 +201,11 @@ type step struct {
 	argv []any // behind what all have in common
 }
 
-// together runs a script that returns an answer for each of its steps. On one Redis it is one
-// call; in a Cluster each step is a call, and those to one node share a round trip.
+// together runs a script that returns an answer for each of its steps. With a client of a single
+// node it is one call; else each step is a call, and in a Cluster those to one node share a round
+// trip.
 func (s *redisStore) together(ctx context.Context, script *redis.Script, argv []any, steps []step) ([]any, error) {
-	cluster, ok := s.rdb.(*redis.ClusterClient)
-	if !ok {
+	if _, single := s.rdb.(*redis.Client); single {
 		var keys []string
 		for _, one := range steps {
 			keys, argv = append(keys, one.keys...), append(argv, one.argv...)
@@ -213,16 +213,21 @@ func (s *redisStore) together(ctx context.Context, script *redis.Script, argv []
 		return script.Run(ctx, s.rdb, keys, argv...).Slice()
 	}
 	calls := make([]*redis.Cmd, len(steps))
-	_, _ = cluster.Pipelined(ctx, func(p redis.Pipeliner) error {
+	send := func(rdb redis.Scripter) error {
 		for i, one := range steps {
-			calls[i] = script.EvalSha(ctx, p, one.keys, append(slices.Clip(argv), one.argv...)...)
+			calls[i] = script.EvalSha(ctx, rdb, one.keys, append(slices.Clip(argv), one.argv...)...)
 		}
 		return nil
-	}) // the errors are those of the calls
+	}
+	if cluster, ok := s.rdb.(*redis.ClusterClient); ok {
+		_, _ = cluster.Pipelined(ctx, func(p redis.Pipeliner) error { return send(p) }) // the errors are those of the calls
+	} else {
+		_ = send(s.rdb) // likewise
+	}
 	var answers []any
 	for i, call := range calls {
 		if redis.HasErrorPrefix(call.Err(), "NOSCRIPT") {
-			call = script.Eval(ctx, cluster, steps[i].keys, append(slices.Clip(argv), steps[i].argv...)...)
+			call = script.Eval(ctx, s.rdb, steps[i].keys, append(slices.Clip(argv), steps[i].argv...)...)
 		}
 		answer, err := call.Slice()
 		if err != nil {

@@ -20,8 +20,8 @@ import (
 // sweep looks at the setup's lock.
 func (s *setup) sweep(resumed bool) lock.Contended {
 	s.Helper()
-	found, err := s.stranger().Sweep(s.Context(), []string{s.res}, resumed)
-	if err != nil || len(found) != 1 || found[0].Resource != s.res {
+	found, err := s.stranger().Sweep(s.Context(), []string{s.key}, resumed)
+	if err != nil || len(found) != 1 || found[0].Key != s.key {
 		s.Fatalf("sweep: want the one lock, have %+v, %v", found, err)
 	}
 	return found[0]
@@ -65,32 +65,78 @@ func TestSweepPassesOnWhatIsFree(t *testing.T) {
 func TestSweepOfMany(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
-		var resources []string
+		var keys []string
 		for n := range 10 {
 			one := s.on(fmt.Sprint(s.res, ":", n))
-			resources = append(resources, one.res)
+			keys = append(keys, one.key)
 			one.take("")
 			one.join(slices.Repeat([]string{fmt.Sprint("w", n)}, 1)...)
 			if n%2 == 0 {
 				one.expire()
 			}
 		}
-		found, err := s.Sweep(s.Context(), resources, false)
-		if err != nil || len(found) != len(resources) {
-			s.Fatalf("want %d answers, have %d, %v", len(resources), len(found), err)
+		found, err := s.Sweep(s.Context(), keys, false)
+		if err != nil || len(found) != len(keys) {
+			s.Fatalf("want %d answers, have %d, %v", len(keys), len(found), err)
 		}
 		for n, f := range found {
 			want := ""
 			if n%2 == 0 {
 				want = fmt.Sprint("w", n)
 			}
-			if s.wantNext(f.Next, want); f.Resource != resources[n] || !f.Waiting {
-				s.Errorf("want %s with somebody waiting, have %+v", resources[n], f)
+			if s.wantNext(f.Next, want); f.Key != keys[n] || !f.Waiting {
+				s.Errorf("want %s with somebody waiting, have %+v", keys[n], f)
 			}
 		}
 		if found, err := s.Sweep(s.Context(), nil, false); err != nil || len(found) != 0 {
 			s.Errorf("of none: want nothing, have %v, %v", found, err)
 		}
+	})
+}
+
+// The list of contended locks may name some of another prefix: of tasks that were parked before
+// that was changed. They are passed on all the same.
+func TestSweepOfAnotherPrefix(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		s.take("")
+		s.join("w1", "w2")
+		s.expire()
+		other := s.with(lock.Config{Prefix: "other:"})
+		found, err := other.Sweep(s.Context(), []string{s.key}, false)
+		if err != nil {
+			s.Fatal(err)
+		}
+		s.wantNext(found[0].Next, "w1")
+		next, err := other.PassOn(s.Context(), found[0].Next)
+		if err != nil {
+			s.Fatal(err)
+		}
+		s.wantNext(next, "w2")
+		other.called(next)
+		s.wantLine()
+	})
+}
+
+// A client that is known neither as that of a single node nor as that of a Cluster is asked for
+// one lock after the other.
+func TestSweepThroughAWrapper(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		s.take("")
+		s.join("w1")
+		s.expire()
+		locker, err := lock.New(lock.Redis(struct{ redis.Scripter }{s.rdb}), s.Config())
+		if err != nil {
+			s.Fatal(err)
+		}
+		s.Cleanup(locker.Close)
+		found, err := locker.Sweep(s.Context(), []string{s.key, s.key + ":free"}, false)
+		if err != nil || len(found) != 2 {
+			s.Fatalf("want two answers, have %+v, %v", found, err)
+		}
+		s.wantNext(found[0].Next, "w1")
+		s.wantNext(found[1].Next, "")
 	})
 }
 
@@ -105,7 +151,7 @@ func TestSweepWhoseAnswerIsLost(t *testing.T) {
 	before := f.direct.value()
 	var found []lock.Contended
 	err := f.unheard(func() (err error) {
-		found, err = f.Sweep(t.Context(), []string{f.res}, false)
+		found, err = f.Sweep(t.Context(), []string{f.key}, false)
 		return err
 	}, f.changed(before))
 	if err != nil {
@@ -331,7 +377,7 @@ func TestSweepIsNotForAllStores(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(locker.Close)
-	if _, err := locker.Sweep(t.Context(), []string{"order:1"}, false); !errors.Is(err, errors.ErrUnsupported) {
+	if _, err := locker.Sweep(t.Context(), []string{"lock:order:1"}, false); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("sweep: want it unsupported, have %v", err)
 	}
 	if err := locker.ListenForTasks(t.Context(), []string{"q"}, nil, nil); !errors.Is(err, errors.ErrUnsupported) {

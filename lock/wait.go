@@ -74,7 +74,7 @@ func (c *core) leaveLine(ctx context.Context, resource, waiter string) {
 	var outage outage
 	for {
 		call, cancel := context.WithTimeout(ctx, cleanupTimeout)
-		_, err := c.leave(call, resource, waiter, "", false, false)
+		_, err := c.leave(call, c.key(resource), waiter, "", false, false)
 		cancel()
 		if err == nil || !outage.endures(err, c.cfg.TTL) || c.restFor(ctx, pollLongest, nil) != nil {
 			return

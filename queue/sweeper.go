@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -144,12 +143,11 @@ func (s *sweeper) lookAt(ctx context.Context, queue string, some asynqredis.Cont
 	if len(some.Locks) == 0 {
 		return nil
 	}
-	prefix := s.locker.Config().Prefix
-	resources := make([]string, len(some.Locks))
+	keys := make([]string, len(some.Locks))
 	for i, l := range some.Locks {
-		resources[i] = strings.TrimPrefix(l.Key, prefix)
+		keys[i] = l.Key
 	}
-	found, err := s.locker.Sweep(ctx, resources, resumed)
+	found, err := s.locker.Sweep(ctx, keys, resumed)
 	if err != nil {
 		return err
 	}

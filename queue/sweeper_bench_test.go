@@ -42,11 +42,11 @@ func BenchmarkSweeper(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		resources := make([]string, len(due.Locks))
+		keys := make([]string, len(due.Locks))
 		for i, l := range due.Locks {
-			resources[i] = strings.TrimPrefix(l.Key, "lock:")
+			keys[i] = l.Key
 		}
-		found, err := locker.Sweep(b.Context(), resources, true)
+		found, err := locker.Sweep(b.Context(), keys, true)
 		if err != nil {
 			b.Fatal(err)
 		}
