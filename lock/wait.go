@@ -181,7 +181,7 @@ type passer interface {
 
 // passing reports whether err may pass by itself, as those of the network do. Of
 // what Redis answers only this does: that it loads its data, is being failed over,
-// runs a long script, or misses its replicas or a part of its Cluster. An error of another
+// runs a long script, misses its replicas or a part of its Cluster, or moves a slot. An error of another
 // Store may say it itself.
 func passing(err error) bool {
 	if says, ok := errors.AsType[passer](err); ok {
@@ -193,7 +193,7 @@ func passing(err error) bool {
 	}
 	code, _, _ := strings.Cut(answer.Error(), " ")
 	switch code {
-	case "LOADING", "READONLY", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "NOREPLICAS", "BUSY":
+	case "LOADING", "READONLY", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "ASK", "MOVED", "NOREPLICAS", "BUSY":
 		return true
 	default:
 		return false

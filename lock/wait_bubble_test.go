@@ -43,7 +43,7 @@ var waits = map[string]lock.Wait{"in line": lock.InLine(), "by retry": lock.Fixe
 func TestWaitEnduresAnOutage(t *testing.T) {
 	t.Parallel()
 	passing := map[string]error{"connection": locktest.ErrNetwork, "deadline": context.DeadlineExceeded}
-	for _, code := range []string{"LOADING", "READONLY", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "NOREPLICAS"} {
+	for _, code := range []string{"LOADING", "READONLY", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "ASK", "MOVED", "NOREPLICAS"} {
 		passing[code] = serverError(code + " try later")
 	}
 	for how, wait := range waits {
