@@ -213,16 +213,17 @@ func (s *redisStore) together(ctx context.Context, script *redis.Script, argv []
 		return script.Run(ctx, s.rdb, keys, argv...).Slice()
 	}
 	calls := make([]*redis.Cmd, len(steps))
-	send := func(rdb redis.Scripter) error {
+	send := func(rdb redis.Scripter) {
 		for i, one := range steps {
 			calls[i] = script.EvalSha(ctx, rdb, one.keys, append(slices.Clip(argv), one.argv...)...)
 		}
-		return nil
 	}
 	if cluster, ok := s.rdb.(*redis.ClusterClient); ok {
-		_, _ = cluster.Pipelined(ctx, func(p redis.Pipeliner) error { return send(p) }) // the errors are those of the calls
+		pipe := cluster.Pipeline()
+		send(pipe)
+		_, _ = pipe.Exec(ctx) // the errors are those of the calls
 	} else {
-		_ = send(s.rdb) // likewise
+		send(s.rdb)
 	}
 	var answers []any
 	for i, call := range calls {

@@ -300,13 +300,13 @@ func TestOneServerRecovers(t *testing.T) {
 		if len(elected) != 1 {
 			t.Fatalf("want one that looks for silent tasks, have %d", len(elected))
 		}
-		elected[0].stop(t)
 		candidates = slices.DeleteFunc(candidates, func(c *candidate) bool { return c == elected[0] })
 		for _, c := range candidates {
 			if n := c.looks.Load(); n > 0 {
 				t.Errorf("want nobody else to look, have %d looks", n)
 			}
 		}
+		elected[0].stop(t)
 	}
 }
 

@@ -59,7 +59,7 @@ func TestRun(t *testing.T) {
 		if r.HandOffs < 5 || r.P50 > r.P99 || r.FewP50 > r.FewP99 {
 			t.Errorf("want 5 hand-offs in order, have %+v", r)
 		}
-		if due := 60*r.Due1 + 240*r.Due5 + 300*r.Due10; due < 119 || due > 121 {
+		if due := 60*r.Due1 + 240*r.Due5 + 7200*r.DueLater; due < 119 || due > 121 {
 			t.Errorf("want 120 tasks with timers, have %.0f", due)
 		}
 	}

@@ -191,7 +191,7 @@ func (s *site) timers(ctx context.Context, r *result) error {
 	for _, ahead := range []struct {
 		from, to int64
 		into     *float64
-	}{{0, 60, &r.Due1}, {60, 300, &r.Due5}, {300, 600, &r.Due10}} {
+	}{{0, 60, &r.Due1}, {60, 300, &r.Due5}, {300, 7500, &r.DueLater}} {
 		n, err := s.rdb.ZCount(ctx, retryKey, strconv.FormatInt(now+ahead.from, 10), strconv.FormatInt(now+ahead.to-1, 10)).Result()
 		if err != nil {
 			return err

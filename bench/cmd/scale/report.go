@@ -36,7 +36,7 @@ type result struct {
 	WatchLoad      float64 `json:"redis_cpus_meanwhile"`
 	Due1           float64 `json:"due_per_second_within_1m"`
 	Due5           float64 `json:"due_per_second_within_1m_to_5m"`
-	Due10          float64 `json:"due_per_second_within_5m_to_10m"`
+	DueLater       float64 `json:"due_per_second_later"`
 
 	FewP50            float64 `json:"hand_off_p50_ms_of_few"`
 	FewP99            float64 `json:"hand_off_p99_ms_of_few"`
@@ -74,7 +74,7 @@ var rows = []struct {
 	{"  CPUs of Redis meanwhile", func(r result) string { return report.Short(r.WatchLoad) }},
 	{"  due within 1 min, per second", func(r result) string { return report.Short(r.Due1) }},
 	{"  due after 1 to 5 min", func(r result) string { return report.Short(r.Due5) }},
-	{"  due after 5 to 10 min", func(r result) string { return report.Short(r.Due10) }},
+	{"  due after 5 min to 2 h", func(r result) string { return report.Short(r.DueLater) }},
 	{"hand-off p50, few waiting, ms", func(r result) string { return report.Short(r.FewP50) }},
 	{"hand-off p99, few waiting, ms", func(r result) string { return report.Short(r.FewP99) }},
 	{"hand-off p50, ms (ratio)", func(r result) string { return fmt.Sprintf("%s (%.2f)", report.Short(r.P50), r.P50/r.FewP50) }},
