@@ -72,6 +72,9 @@ func (i *idleness) want(t *testing.T, most time.Duration) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	t.Logf("free for %v at most, in %d runs", i.longest.Round(time.Millisecond), i.runs)
+	if !verify.All() {
+		most *= 3 // other tests run beside it
+	}
 	if i.runs == 0 || i.longest > most {
 		t.Errorf("want a resource free for %v at most, have %v in %d runs", most, i.longest, i.runs)
 	}
@@ -150,6 +153,7 @@ func TestNoIdleResourceAfterAFailover(t *testing.T) {
 // The slot of a lock is being moved to another master, and the release is refused meanwhile.
 func TestNoIdleResourceWhileASlotMoves(t *testing.T) {
 	t.Parallel()
+	verify.Long(t)
 	cluster := redistest.StartCluster(t, 2)
 	b, st := setupOn(t, redis.UniversalOptions{Addrs: slices.Clone(cluster.Addrs), IsClusterMode: true}), newStage(t)
 	idle := newIdleness(st, 0)
