@@ -144,14 +144,14 @@ func TestLostCall(t *testing.T) {
 }
 
 // The releaser dies between its release and the call: the waiter was not
-// called and keeps its place; its timer, or the next task at the door, goes on.
+// called and keeps its place; the sweeper, or the next task at the door, goes on.
 func TestReleaserDiesBeforeTheCall(t *testing.T) {
 	t.Parallel()
-	t.Run("own timer", func(t *testing.T) {
+	t.Run("sweeper", func(t *testing.T) {
 		t.Parallel()
 		b, st := setup(t), newStage(t)
 		cfg := shortTimers
-		cfg.Grace = 300 * time.Millisecond
+		cfg.Grace = time.Second
 		b.serve(t, queue.ServerConfig{Lock: cfg}, st.run)
 		lease := b.take(t, cfg)
 		ids := b.park(t, 1)
@@ -164,7 +164,7 @@ func TestReleaserDiesBeforeTheCall(t *testing.T) {
 	t.Run("next at the door", func(t *testing.T) {
 		t.Parallel()
 		b, st := setup(t), newStage(t)
-		cfg := lock.Config{Grace: 300 * time.Millisecond} // timers of 16 s and more
+		cfg := lock.Config{Grace: 300 * time.Millisecond}
 		b.serve(t, queue.ServerConfig{Lock: cfg}, st.run)
 		lease := b.take(t, cfg)
 		ids := b.park(t, 1, 2)
@@ -172,11 +172,13 @@ func TestReleaserDiesBeforeTheCall(t *testing.T) {
 			t.Fatal(err)
 		}
 		poll.Eventually(t, "the reservation to lapse", func() bool { return b.value(t) == "" })
-		b.wantLine(t, ids...)
 		start := time.Now()
 		ids = append(ids, b.enqueue(t, b.job(3)))
 		b.awaitGone(t, ids...)
-		st.wantOrder(3, 1, 2)
+		// The sweeper may come before the third does.
+		if have := st.awaitRuns(3); !slices.Equal(have, []int{3, 1, 2}) && !slices.Equal(have, []int{1, 2, 3}) {
+			t.Errorf("order: want the third first or last, have %v", have)
+		}
 		if took := time.Since(start); took > prompt {
 			t.Errorf("want the line called again long before its timers, have %v", took)
 		}
@@ -200,7 +202,6 @@ func TestCalledButTooLate(t *testing.T) {
 		holder.open()
 		b.awaitState(t, ids[0], asynq.TaskStatePending)
 		poll.Eventually(t, "the reservation to lapse", func() bool { return b.value(t) == "" })
-		b.wantLine(t, ids[1], ids[2])
 		b.enqueue(t, b.job(4), queue.Options{Queue: b.queue + ".elsewhere"})
 		within(t, patience, "another to take the lock", second.entered)
 		latch.idle.Store(false)

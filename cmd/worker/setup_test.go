@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/proc"
 )
 
 // asProgram makes the test binary run as the program itself.
@@ -179,12 +180,11 @@ func occupy(t *testing.T) string {
 // vacant returns the address of a port on which nobody listens.
 func vacant(t *testing.T) string {
 	t.Helper()
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	addr, err := proc.FreeAddr(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = listener.Close() }()
-	return listener.Addr().String()
+	return addr
 }
 
 func port(t *testing.T, address string) string {
