@@ -40,7 +40,7 @@ last = tonumber(last or '0')
 local call = {'', '', '0'}
 if not value then -- and somebody in line
   local first, reservation, ticket
-  resume(line, paused, waiter)
+  resume(line, paused, waiter, keep)
   if lapsed ~= '*' then
     -- The holder died: it is the turn of the first.
     first, reservation, ticket = reserve(waiter, ARGV[6] == '1', ARGV[7] == '1', nonce, grace, keep)

@@ -36,8 +36,8 @@ func (c Config) grantKeep() time.Duration { return c.TTL + c.FenceRetention }
 
 // lineKeep is how long a line survives without anybody coming to its door, and
 // how long a resource is marked as reserved. A lost line loses the order and the
-// call, not the waiters: each has its own timer, set from what is left of the
-// lock. Parked tasks come within two hours, whatever happens.
+// call, not the waiters: a goroutine looks when the lock has run out, and a parked
+// task comes by itself within two hours. So a line is kept for longer.
 func (c Config) lineKeep() time.Duration {
 	return 3*time.Hour + 2*c.TTL + c.Grace + c.FenceRetention
 }

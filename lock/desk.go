@@ -62,9 +62,14 @@ func (c *core) deskOf(key string) *desk {
 
 // tidy drops a desk that nobody needs. c.mu is held.
 func (c *core) tidy(key string) {
-	if d := c.desks[key]; d != nil && d.holder == nil && len(d.callers) == 0 && !d.trying && len(d.turns[waitsInLine]) == 0 && len(d.turns[polls]) == 0 {
+	if d := c.desks[key]; d != nil && d.unused() {
 		delete(c.desks, key)
 	}
+}
+
+func (d *desk) unused() bool {
+	waiting := len(d.callers) + len(d.turns[waitsInLine]) + len(d.turns[polls])
+	return d.holder == nil && !d.trying && waiting == 0
 }
 
 // arrived notes that t holds its lock, and left that it does so no longer.

@@ -4,12 +4,15 @@
 -- of its name. Nothing for a waiter that has none.
 local function channel(waiter) return string.match(waiter, '^siding%-%a+:[^:]*') end
 
--- Puts the waiters of a paused group back into the line, each in its old place, as one of
--- the group has come: so it is paused no more.
-local function resume(line, paused, waiter)
+-- Puts the waiters that were set aside back into the line, each in its old place.
+--   waiter  one who has come: those come back if its group is that of the first of them, which
+--           so is paused no more. '' where no group is known to be paused
+--   keep    how long the line is kept, ms
+local function resume(line, paused, waiter, keep)
   local first = redis.call('ZRANGE', paused, 0, 0)[1]
   if not first or waiter ~= '' and channel(first) ~= channel(waiter) then return end
   redis.call('ZUNIONSTORE', line, 2, line, paused, 'AGGREGATE', 'MIN')
+  redis.call('PEXPIRE', line, keep)
   redis.call('DEL', paused)
 end
 
@@ -20,7 +23,7 @@ end
 --   keep    how long the line is kept, ms
 -- Returns its place, its ticket and how long it has waited, in us.
 local function join(line, paused, waiter, waited, came, keep)
-  resume(line, paused, waiter)
+  resume(line, paused, waiter, keep)
   local t = redis.call('TIME')
   local now = t[1] * 1000000 + t[2]
   local ticket = tonumber(redis.call('ZSCORE', line, waiter) or '0')

@@ -22,7 +22,7 @@
 local found, grace = {}, tonumber(ARGV[4])
 for i = 1, #KEYS, 4 do
   lock, grant, line, paused = KEYS[i], KEYS[i + 1], KEYS[i + 2], KEYS[i + 3]
-  if ARGV[6] == '1' and redis.call('EXISTS', paused) == 1 then resume(line, paused, '') end
+  if ARGV[6] == '1' and redis.call('EXISTS', paused) == 1 then resume(line, paused, '', ARGV[5]) end
   local left, call = redis.call('PTTL', lock), nil
   if left == -2 then
     local waiter, reservation, ticket = reserve('', ARGV[1] == '1', ARGV[2] == '1', ARGV[3], ARGV[4], ARGV[5])

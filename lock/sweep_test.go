@@ -228,9 +228,11 @@ func TestSweepBringsBackWhoWasSetAside(t *testing.T) {
 			s.Errorf("paused: want somebody waiting and nobody called, have %+v", f)
 		}
 		s.wantLine()
+		s.wantTTL("{"+s.key+"}:paused", 3*time.Hour, 4*time.Hour)
 		f := s.sweep(true)
 		s.wantNext(f.Next, group+"1")
 		s.wantLine(group+"1", group+"2")
+		s.wantTTL(s.row, 3*time.Hour, 4*time.Hour)
 	})
 }
 
