@@ -15,7 +15,6 @@ var (
 	contendedSource string
 	//go:embed looked.lua
 	lookedSource string
-
 	//go:embed waiting.lua
 	waitingSource string
 

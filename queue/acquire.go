@@ -1,0 +1,186 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"github.com/sidingq/siding/internal/asynqredis"
+	"github.com/sidingq/siding/internal/sleep"
+	"github.com/sidingq/siding/lock"
+)
+
+// acquire takes the lock, or sends the task back.
+func (r *run) acquire(ctx context.Context) (*lock.Lease, error) {
+	if r.attempt == nil {
+		return r.acquireUnhooked(ctx)
+	}
+	lease := r.adopt(ctx)
+	var err error
+	if lease == nil {
+		lease, err = r.waiting().Acquire(ctx, r.info.Resource)
+	}
+	switch {
+	case err != nil:
+		return nil, r.sendBack(r.refused(ctx, err))
+	case r.hook.Overlaps(r.attempt):
+		return nil, r.makeWay(ctx, lease)
+	case r.elsewhere != nil:
+		return r.acquireElsewhere(ctx, lease)
+	}
+	return lease, nil
+}
+
+// holder is how the task is called while it holds a lock.
+func (r *run) holder() string { return holderOf(r.info.Kind, r.info.ID) + r.self }
+
+// waiting returns the Locker by which the task waits in line.
+func (r *run) waiting() *lock.Locker {
+	return r.locker.With(lock.Options{
+		Holder: r.holder(), Waiter: asynqredis.WaiterName(r.info.Queue, r.info.ID), Came: r.attempt.Came,
+	})
+}
+
+// acquireUnhooked is acquire for a task that nobody can call, as the hook did not see it.
+func (r *run) acquireUnhooked(ctx context.Context) (*lock.Lease, error) {
+	locker := r.Locker().With(lock.Options{Holder: r.holder()})
+	lease, err := locker.Acquire(ctx, r.info.Resource)
+	if err == nil {
+		return lease, nil
+	}
+	if r.info.Retried >= r.info.Retries {
+		return r.waitHere(ctx, locker)
+	}
+	return nil, r.sendBack(r.refused(ctx, err))
+}
+
+// acquireElsewhere takes the lock that counts for a task whose turn it is. While others have
+// it, who are no tasks, or its Store does not answer, the task keeps its turn and comes again:
+// after a second, or for as long again as the Store took to answer.
+func (r *run) acquireElsewhere(ctx context.Context, turn *lock.Lease) (*lock.Lease, error) {
+	// asynq's own servers look at their timers every 5 s.
+	const late = 6 * time.Second
+	asked := time.Now()
+	_ = turn.Keep(ctx) // what counts is the other lock: who has lost its turn is not stopped
+	lease, err := r.elsewhere.With(lock.Options{Holder: r.holder()}).Acquire(ctx, r.info.Resource)
+	if err == nil {
+		r.turn = turn
+		return lease, nil
+	}
+	e := r.refused(ctx, err)
+	e.after = jitter(max(unlinedDelay, time.Since(asked)))
+	e.ticket = r.attempt.Came
+	waiter := asynqredis.WaiterName(r.info.Queue, r.info.ID)
+	if err := turn.KeepFor(ctx, waiter, e.after+late); err != nil && !errors.Is(err, lock.ErrLost) {
+		r.faults.fault(ctx, r.log(), notReleased, err)
+	}
+	return nil, r.sendBack(e)
+}
+
+// adopt returns the lease of the lock that was taken with the task; nil when it has to be
+// asked for.
+func (r *run) adopt(ctx context.Context) *lock.Lease {
+	grant, ok := r.attempt.Grant()
+	if !ok {
+		return nil
+	}
+	if grant.Resource != r.info.Resource {
+		r.giveBack(ctx, grant)
+		return nil
+	}
+	lease, err := r.locker.Adopt(ctx, grant)
+	if err != nil {
+		return nil // it has been given back
+	}
+	return lease
+}
+
+// giveBack releases, in the background, a lock that was taken with a task and is not
+// wanted.
+func (g *Guard) giveBack(ctx context.Context, grant lock.Grant) {
+	ctx = context.WithoutCancel(ctx)
+	g.work.Go(func() {
+		if lease, err := g.locker.Adopt(ctx, grant); err == nil {
+			g.handBack(ctx, lease, g.cfg.Logger.With("resource", grant.Resource))
+		}
+	})
+}
+
+// handBack releases a lock under which nothing was done.
+func (g *Guard) handBack(ctx context.Context, lease *lock.Lease, log *slog.Logger) {
+	next, err := lease.HandOff(ctx)
+	if next != nil {
+		g.call(ctx, next)
+	}
+	if err != nil {
+		g.faults.fault(ctx, log, notReleased, err)
+	}
+}
+
+// makeWay gives the lock back and puts the task aside for a moment: its earlier
+// attempt, which lost the lock, has not returned yet in this very process.
+func (r *run) makeWay(ctx context.Context, lease *lock.Lease) error {
+	r.handBack(ctx, lease, r.log())
+	return r.sendBack(&unchargedError{
+		reason: "an earlier attempt, which lost " + r.info.Resource + ", has not returned yet",
+		after:  jitter(unlinedDelay),
+		cause:  lock.ErrLost,
+	})
+}
+
+// refused says what becomes of a task whose lock could not be had.
+func (r *run) refused(ctx context.Context, err error) *unchargedError {
+	var busy *lock.BusyError
+	if !errors.As(err, &busy) {
+		r.faults.fault(ctx, r.log(), "a lock could not be asked for", err)
+		return &unchargedError{reason: err.Error(), after: jitter(unlinedDelay), cause: err}
+	}
+	if busy.Next != nil {
+		r.call(ctx, busy.Next)
+	}
+	r.log().DebugContext(ctx, "resource busy", "place", busy.Place)
+	return &unchargedError{
+		reason: busyReason(busy, time.Now()), after: timerOf(busy), ticket: busy.Ticket, inLine: busy.Place > 0, cause: busy,
+	}
+}
+
+// refusedAhead is told of a task that was put aside before it came to its handler.
+func (g *Guard) refusedAhead(t asynqredis.Refused) {
+	r := &run{Guard: g, info: Info{Kind: t.Kind, ID: t.ID, Queue: t.Queue, Resource: t.Resource}}
+	busy, err := g.locker.Refusal(t.Resource, t.Refusal)
+	if err != nil {
+		r.faults.fault(g.background, r.log(), "a refused task's line is unknown", err)
+		return
+	}
+	if r.cfg.Logger.Enabled(g.background, slog.LevelDebug) {
+		r.log().DebugContext(g.background, "resource busy", "place", busy.Place)
+	}
+	r.parked(t.Parked, &unchargedError{reason: busyReason(busy, time.Now()), ticket: busy.Ticket, cause: busy})
+}
+
+// parked tells the observer that the task waits for its resource.
+func (r *run) parked(times int, e *unchargedError) {
+	if errors.Is(e.cause, lock.ErrBusy) {
+		ev := r.event(EventParked)
+		ev.Refusals, ev.Err = times, e
+		r.cfg.Observe(ev)
+	}
+}
+
+// waitHere tries until the lock is had or ctx ends: asynq would archive a task on
+// its last attempt, and there is no hook to prevent it.
+func (r *run) waitHere(ctx context.Context, locker *lock.Locker) (*lock.Lease, error) {
+	const first, longest = 50 * time.Millisecond, 2 * time.Second
+	r.log().WarnContext(ctx, "a task on its last attempt waits in its worker, as the connection did not pass through Guard.Conn")
+	for wait := first; ; wait = min(2*wait, longest) {
+		if err := sleep.For(ctx, wait/2+rand.N(wait)); err != nil {
+			return nil, err
+		}
+		lease, err := locker.Acquire(ctx, r.info.Resource)
+		if err == nil {
+			return lease, nil
+		}
+	}
+}
