@@ -36,8 +36,8 @@
 //
 // When a master dies, its queues and resources rest until a replica has taken its place and
 // the clients know it. Those that [NewServer] and [Redis] make know it within about a second.
-// Others may take a minute: set ClusterStateReloadInterval of redis.ClusterOptions. A lock
-// whose release the dead master did not answer rests until its TTL is over.
+// Others may take a minute: set ClusterStateReloadInterval of redis.ClusterOptions. A release
+// that the dead master did not answer is sent again.
 //
 // # Locks elsewhere
 //
