@@ -41,9 +41,7 @@ func TestHandOver(t *testing.T) {
 			onEach(t, func(s *setup) {
 				s = s.summoning(summonToSeats)
 				lease := s.takeHere()
-				for n := range gone {
-					s.rdb.ZAdd(s.Context(), s.row, redis.Z{Score: float64(n + 1), Member: fmt.Sprint("gone", n)})
-				}
+				s.enlist(gone, func(n int) string { return fmt.Sprint("gone", n) })
 				ticket := s.refuse("sits").Ticket
 				s.join("behind")
 				handed := s.handOver(lease)

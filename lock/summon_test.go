@@ -94,6 +94,21 @@ func TestReleaseSummons(t *testing.T) {
 	})
 }
 
+// enlist puts so many waiters into the line, with tickets from 1 on.
+func (s *setup) enlist(waiters int, name func(n int) string) {
+	s.Helper()
+	if waiters == 0 {
+		return
+	}
+	line := make([]redis.Z, waiters)
+	for n := range line {
+		line[n] = redis.Z{Score: float64(1 + n), Member: name(n)}
+	}
+	if err := s.rdb.ZAdd(s.Context(), s.row, line...).Err(); err != nil {
+		s.Fatal(err)
+	}
+}
+
 // Those who cannot come are dropped, however many; one whom it cannot reach is to be called
 // by hand.
 func TestReleaseSummonsPastTheDead(t *testing.T) {
@@ -105,9 +120,7 @@ func TestReleaseSummonsPastTheDead(t *testing.T) {
 				const dead = 250
 				s = s.summoning(summonByName)
 				lease := s.takeHere()
-				for n := range dead {
-					s.rdb.ZAdd(s.Context(), s.row, redis.Z{Score: float64(1 + n), Member: s.waiter("gone", n)})
-				}
+				s.enlist(dead, func(n int) string { return s.waiter("gone", n) })
 				want, byHand := "", ""
 				if last != "" {
 					want = s.waiter(last, dead)

@@ -329,9 +329,11 @@ func TestReleaseOfAServiceWakes(t *testing.T) {
 			b.soonFree(t, b.resource)
 		}
 		slices.Sort(waits)
-		t.Logf("woken within %v (median), %v (99 of 100), %v (all)", waits[rounds/2], waits[rounds*99/100-1], waits[rounds-1])
-		if p99 := waits[rounds*99/100-1]; p99 > 50*time.Millisecond*busyFactor {
-			t.Errorf("want 99 of 100 woken within 50 ms, have %v", p99)
+		p99 := waits[rounds*99/100-1]
+		t.Logf("woken within %v (median), %v (99 of 100), %v (all)", waits[rounds/2], p99, waits[rounds-1])
+		// Beside other tests it is for the machine to say how long the slowest take.
+		if median := waits[rounds/2]; median > 50*time.Millisecond*busyFactor || verify.All() && p99 > 50*time.Millisecond*busyFactor {
+			t.Errorf("want a task woken within 50 ms, have %v (median), %v (99 of 100)", median, p99)
 		}
 	})
 }
