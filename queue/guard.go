@@ -201,7 +201,8 @@ func (g *Guard) Locker() *lock.Locker {
 type guardKey struct{}
 
 // Middleware guards the tasks that pass through it: use it on the outermost
-// mux, before other middleware.
+// mux, before other middleware. A task that does not get its lock waits, also where middleware
+// before it makes something else of the error.
 func (g *Guard) Middleware(next asynq.Handler) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
 		resource, err := g.resourceOf(t)
@@ -290,6 +291,7 @@ func (r *run) sendBack(e *unchargedError) error {
 	park := asynqredis.Park{
 		At:     time.Now().Add(e.after),
 		Ticket: e.ticket,
+		Reason: strings.ToValidUTF8(e.reason, "?"), // a text in an encoded task must be UTF-8
 		Done:   func(parked int) { r.parked(parked, e) },
 	}
 	if e.inLine {

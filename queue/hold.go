@@ -26,6 +26,7 @@ func (r *run) hold(ctx context.Context, lease *lock.Lease, next asynq.Handler) (
 
 	work := lease.Keep(ctx)
 	stopWatch := r.watch(work, lease)
+	err = errNotReturned
 	defer func() {
 		stopWatch()
 		err = r.release(ctx, lease, err)
@@ -35,6 +36,10 @@ func (r *run) hold(ctx context.Context, lease *lock.Lease, next asynq.Handler) (
 	}
 	return next.ProcessTask(WithInfo(work, r.info), r.task)
 }
+
+// errNotReturned is what observers are told of a handler that did not return. asynq sees the
+// panic itself.
+var errNotReturned = errors.New("queue: the handler panicked, or ended its goroutine")
 
 // inTurn returns the lease of the lock for which tasks wait in line: lease, or the task's turn.
 func (r *run) inTurn(lease *lock.Lease) *lock.Lease {

@@ -62,8 +62,8 @@ func TestHandlerDoesNotReturn(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b, st := setup(t), newStage(t)
-			b.serve(t, queue.ServerConfig{}, st.run)
+			b, st, j := setup(t), newStage(t), &journal{}
+			b.serve(t, queue.ServerConfig{Observe: j.observe}, st.run)
 			holder := st.hold(0)
 			first := true
 			st.act(0, func() error {
@@ -85,6 +85,9 @@ func TestHandlerDoesNotReturn(t *testing.T) {
 			// asynq learns of a Goexit by the timeout only. Both are the task's own failure.
 			if info := b.awaitState(t, id, asynq.TaskStateRetry); info.Retried != 1 {
 				t.Errorf("want it charged, have %+v", info)
+			}
+			if have := j.of(queue.EventReleased, id); len(have) != 1 || have[0].Err == nil {
+				t.Errorf("want its observer told of a failure, have %+v", have)
 			}
 		})
 	}

@@ -1,7 +1,6 @@
 package queue_test
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"strconv"
@@ -188,20 +187,22 @@ func TestForeignProgramIsExcluded(t *testing.T) {
 	poll.Eventually(t, "a free lock", func() bool { return b.value(t) == "" })
 }
 
-// A Deadline passes while the task waits: asynq ends it, and it is taken out of
-// the line.
+// A Deadline passes while the task waits: it is archived at once, as no retry could run it, and is
+// taken out of the line.
 func TestDeadlineWhileParked(t *testing.T) {
 	t.Parallel()
 	b, st := setup(t), newStage(t)
 	cfg := shortTimers
 	holder := b.holdElsewhere(t, st, cfg)
 	b.serve(t, queue.ServerConfig{Lock: cfg}, st.run)
-	id := b.enqueue(t, b.job(1), queue.Options{Deadline: time.Now().Add(time.Second), Retries: queue.NoRetries})
+	deadline := time.Now().Add(2 * time.Second).Truncate(time.Second)
+	id := b.enqueue(t, b.job(1), queue.Options{Deadline: deadline, Retries: 3})
 	b.awaitState(t, id, asynq.TaskStateRetry)
 	b.wantLine(t, id)
 	info := b.awaitState(t, id, asynq.TaskStateArchived)
-	if info.LastErr != context.DeadlineExceeded.Error() {
-		t.Errorf("last error: have %q", info.LastErr)
+	want := "its deadline, " + deadline.UTC().Format(time.DateTime) + " UTC, passed while it waited: waiting for " + b.resource + "; "
+	if !strings.HasPrefix(info.LastErr, want) || info.Retried != 0 || info.MaxRetry != 3 {
+		t.Errorf("want it archived at once, with the reason %q, have %+v", want, info)
 	}
 	poll.Eventually(t, "an empty line", func() bool { return len(b.line(t)) == 0 })
 	holder.open()

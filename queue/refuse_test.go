@@ -194,9 +194,10 @@ func TestRefusalInTheDequeueIsAsOneByHand(t *testing.T) {
 			if diff := cmp.Diff(parkings[false], parkings[true]); diff != "" {
 				t.Errorf("(-by hand +in the dequeue)\n%s", diff)
 			}
-			have, want := parkings[true], "waiting for "+b.resource+tt.want
-			if have.Task.LastErr != want || have.Reason != want || have.Refusals != tt.times || have.Task.Retried != 1 {
-				t.Errorf("want the reason %q, told %d times, and 1 charge, have %+v", want, tt.times, have)
+			have, reason := parkings[true], "waiting for "+b.resource+tt.want
+			shown := reason + "; last failure: its own failure"
+			if have.Task.LastErr != shown || have.Reason != reason || have.Refusals != tt.times || have.Task.Retried != 1 {
+				t.Errorf("want the reason %q, told %d times, and 1 charge, have %+v", reason, tt.times, have)
 			}
 			if len(have.Active) != 0 || len(have.Leases) != 0 || len(have.Waiting) != 1 || have.Hash["state"] != "retry" {
 				t.Errorf("want it in the retry set alone, have %+v", have)

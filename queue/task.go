@@ -68,7 +68,8 @@ type Options struct {
 	// Timeout ends one attempt; whole seconds. Defaults to 30 minutes, unless
 	// Deadline is set.
 	Timeout time.Duration
-	// Deadline is when the task is given up, also while it waits.
+	// Deadline is when the task is given up. If it passes while the task waits, the task is
+	// archived, with no retry charged, and its last error says for what it waited.
 	Deadline time.Time
 	// Retention keeps a succeeded task for inspection; whole seconds.
 	// Defaults to 0: it is deleted at once.

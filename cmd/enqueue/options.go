@@ -34,7 +34,7 @@ func (o *taskOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.At, "at", "", "run it at this `time`, such as 2030-01-31T18:00:00Z")
 	f.StringVar(&o.Unique, "unique", "", "refuse it while an equal task is unfinished, for this `duration` at least")
 	f.StringVar(&o.Timeout, "timeout", "", "`duration` after which an attempt is ended (default 30m, unless there is a deadline)")
-	f.StringVar(&o.Deadline, "deadline", "", "`time` at which it is given up")
+	f.StringVar(&o.Deadline, "deadline", "", "`time` at which it is given up, also while it waits")
 	f.StringVar(&o.Retention, "retention", "", "`duration` for which it is kept after its success (default 0)")
 }
 

@@ -20,7 +20,7 @@ var (
 	//go:embed requeue.lua
 	requeueSource string
 
-	parkScript = newScript(bellSource + asideSource + parkSource)
+	parkScript = newScript(bellSource + encodedSource + asideSource + parkSource)
 )
 
 // uniqueMargin is how much longer than a parked task's timer its uniqueness
@@ -66,10 +66,10 @@ func (h *Hook) end(ctx context.Context, next redis.ProcessHook, cmd redis.Cmder,
 	if grant, ok := a.Grant(); ok {
 		h.ahead.Unused(grant) // its handler was not called, or did not want it
 	}
-	if park := a.parking(); park != nil && (c.op == opRetry || c.op == opArchive) {
-		return h.park(ctx, next, cmd, c, a, park)
+	if park := a.parking(); park != nil && c.op != opRequeue {
+		return h.park(ctx, next, cmd, a, park)
 	}
-	keys, argv, change := c.keys, slices.Clip(c.argv), conditional
+	keys, argv, change := c.keys, a.wording(c), conditional
 	if c.op == opRequeue {
 		keys = ringKeys(keys, a.Queue)
 		change = func(source string) string { return withRing(acknowledgeSource + requeueSource + source) }
@@ -113,30 +113,27 @@ func ticketOf(ticket int64) string {
 	return strconv.FormatInt(ticket, 10)
 }
 
-// park answers asynq's retry or archive call with park.lua instead. Both calls
-// carry the task with its last error as their second argument. asynq has charged it
-// when it took the error for a failure: without the guard's configuration, or when
-// the handler's time was over in the same moment. That is taken back.
-func (h *Hook) park(ctx context.Context, next redis.ProcessHook, cmd redis.Cmder, c call, a *Attempt, p *Park) error {
-	msg := withRetried(c.arg(1), a.retried)
-	unique, err := field([]byte(msg), fieldUniqueKey)
-	if err != nil {
-		return answer(cmd, nil, err)
-	}
-	keys := []any{taskKey(a.Queue, a.ID), activeKey(a.Queue), leaseKey(a.Queue), retryKey(a.Queue), pendingKey(a.Queue), bellKey(a.Queue), contendedKey(a.Queue)}
-	if unique != "" {
-		keys = append(keys, unique)
-	}
-	now := time.Now()
-	at := p.At
-	if n, err := number([]byte(msg), fieldDeadline); err == nil {
-		deadline := int64(n) //nolint:gosec // asynq's is an int64
-		if deadline > 0 && deadline < at.Unix() {
-			at = time.Unix(deadline, 0)
+// wording returns the arguments of an acknowledgement, with the task's own last failure where
+// asynq would keep for what it has waited.
+func (a *Attempt) wording(c call) []any {
+	const archived, completed = 1, 3 // where the encoded task is
+	argv := slices.Clone(c.argv)
+	switch {
+	case c.op == opArchive && a.overdue != "" && len(argv) > archived:
+		argv[archived] = a.overdue
+	case c.op == opComplete && a.waited && len(argv) > completed:
+		if msg, err := withFailure(c.arg(completed), a.failure); err == nil {
+			argv[completed] = msg
 		}
 	}
-	uniqueFor := at.Sub(now) + uniqueMargin
-	got, err := run(ctx, next, parkScript, keys, a.ID, msg, at.Unix(), a.name, ticketOf(p.Ticket), uniqueFor.Milliseconds(), now.UnixNano(), p.Key)
+	return argv
+}
+
+// park answers asynq's call with park.lua instead: also where asynq takes the task for done, as
+// middleware around the guard's may have kept the error to itself.
+func (h *Hook) park(ctx context.Context, next redis.ProcessHook, cmd redis.Cmder, a *Attempt, p *Park) error {
+	keys := []any{taskKey(a.Queue, a.ID), activeKey(a.Queue), leaseKey(a.Queue), retryKey(a.Queue), pendingKey(a.Queue), bellKey(a.Queue), contendedKey(a.Queue)}
+	got, err := run(ctx, next, parkScript, keys, a.ID, p.Reason, p.At.Unix(), a.name, ticketOf(p.Ticket), uniqueMargin.Milliseconds(), p.Key)
 	if err != nil {
 		return answer(cmd, nil, err)
 	}

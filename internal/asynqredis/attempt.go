@@ -15,7 +15,9 @@ type Attempt struct {
 	Came  int64 // its ticket: when the task first came to its lock, in us by Redis' clock; or 0
 
 	name    string // written into the task's hash by the dequeue
-	retried uint64 // how often the task had been charged before it
+	waited  bool   // the task's last error says for what it waited,
+	failure string // and this was its own last failure, if any
+	overdue string // how the task is archived where its deadline passed while it waited, or ""
 	lease   int64  // when the lease that it began with ends, Unix seconds
 
 	// earlier, guarded by the attempts' lock, is the one before it of this
@@ -38,12 +40,14 @@ type Park struct {
 	// and the ticket, if it is not 0, is the one under which it comes again.
 	Ticket int64
 	Key    string
+	// Reason becomes the task's last error, with its own last failure behind it.
+	Reason string
 	// Done, if set, is told how often the task has been parked by now.
 	Done func(parked int)
 }
 
-// Park makes the acknowledgement of a's error put the task aside, whatever its
-// retries, instead of charging or archiving it.
+// Park makes the acknowledgement put the task aside, whatever asynq says of it: that it is
+// done, or to be retried, or to be archived.
 func (a *Attempt) Park(p Park) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

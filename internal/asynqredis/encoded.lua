@@ -21,12 +21,16 @@ local function encoded(n)
   return s .. string.char(n)
 end
 
+-- The field in which a task keeps its own last failure while its last error is a reason of
+-- ours. asynq does not know it, and so drops it when it writes an error itself.
+local OWN_FAILURE = 7007
+
 -- Returns the task's kind, deadline (Unix seconds), key of uniqueness, resource as its header
--- says, and what comes before and after its last error; nothing when it is not encoded as
--- expected. Of a field given twice the last counts.
+-- says, own last failure, and what comes before and after its last error; nothing when it is not
+-- encoded as expected. Of a field given twice the last counts.
 local function parts(msg)
-  local found = {kind = '', deadline = 0, unique = ''}
-  local before, after, at = {}, {}, 1
+  local found = {kind = '', deadline = 0, unique = '', failure = ''}
+  local before, after, at, waited = {}, {}, 1, false
   while at <= #msg do
     local tag, value = number_at(msg, at)
     if not tag or tag < 8 or tag >= 2^32 then return end
@@ -40,6 +44,8 @@ local function parts(msg)
       stop = from + n
       if field == 1 then found.kind = string.sub(msg, from, stop - 1) end
       if field == 10 then found.unique = string.sub(msg, from, stop - 1) end
+      if field == OWN_FAILURE or field == 7 and not waited then found.failure = string.sub(msg, from, stop - 1) end
+      waited = waited or field == OWN_FAILURE
       if field == 15 and string.sub(msg, from, from + 17) == '\10\15siding-resource\18' then
         local size, text = number_at(msg, from + 18)
         if not size or text + size ~= stop then return end
@@ -49,7 +55,7 @@ local function parts(msg)
       return
     end
     if stop > #msg + 1 then return end
-    if field ~= 7 and field ~= 11 then -- the last error, and when it was
+    if field ~= 7 and field ~= OWN_FAILURE then -- the last error
       local part = field < 11 and before or after
       part[#part + 1] = string.sub(msg, at, stop - 1)
     end
@@ -59,8 +65,11 @@ local function parts(msg)
   return found
 end
 
--- Returns the task with another last error. Headers still come last.
-local function with_error(found, reason, now)
-  return found.before .. '\58' .. encoded(#reason) .. reason .. '\88' .. encoded(now) .. found.after
-end
+local function text(field, value) return encoded(field * 8 + 2) .. encoded(#value) .. value end
 
+-- Returns the task with a reason of ours for its last error, behind which its own last failure
+-- stays to be read. When that was stays as it is. Headers still come last.
+local function with_reason(found, reason)
+  if found.failure ~= '' then reason = reason .. '; last failure: ' .. found.failure end
+  return found.before .. text(7, reason) .. text(OWN_FAILURE, found.failure) .. found.after
+end

@@ -4,7 +4,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
@@ -19,12 +18,12 @@ const (
 )
 
 // readParts returns what encoded.lua finds in a task: kind, deadline, key of uniqueness,
-// resource, "1" where there is one, and the task with another last error.
+// resource, "1" where there is one, and the task with a reason.
 const readParts = `
 local found = parts(ARGV[1])
 if not found then return {} end
 return {found.kind, string.format('%.0f', found.deadline), found.unique, found.resource or '', found.resource and '1' or '0',
-  with_error(found, ARGV[2], tonumber(ARGV[3]))}`
+  with_reason(found, ARGV[2])}`
 
 // values returns the values of each field of an encoded task, and whether all of them are of the
 // types and numbers that asynq uses.
@@ -63,6 +62,8 @@ func FuzzEncoded(f *testing.F) {
 	task := encode(1, "order:audit", 2, `{"order":"7"}`, fieldID, "task-1", 4, "default", fieldErrorMsg, "its own", fieldUniqueKey, "u")
 	f.Add([]byte(nil))
 	f.Add(task)
+	f.Add(encode(1, "a", fieldErrorMsg, "waiting; last failure: its own", fieldOwnFailure, "its own"))
+	f.Add(encode(fieldOwnFailure, "", fieldErrorMsg, "waiting"))
 	f.Add(encode(1, "a", fieldHeaders, pair("order:7"), fieldHeaders, "\x0a\x01k\x12\x01v"))
 	f.Add(encode(fieldHeaders, pair(strings.Repeat("x", 300))))
 	f.Add(encode(fieldHeaders, pair("a"), fieldHeaders, pair("b"), 1, "late kind"))
@@ -73,7 +74,7 @@ func FuzzEncoded(f *testing.F) {
 	f.Add(encode(fieldHeaders, pair("")))
 	f.Add(numbered(numbered(numbered(task, fieldLastFailedAt, 1700000000), fieldDeadline, 1800000000), 13, 7))
 	f.Add(numbered(nil, fieldDeadline, 1<<64-5)) // before 1970
-	f.Add(numbered(encode(fieldDeadline, "a text"), fieldRetried, 1<<40))
+	f.Add(numbered(encode(fieldDeadline, "a text"), fieldRetry, 1<<40))
 	f.Add([]byte{0x1b, 0x1c})
 	f.Add([]byte{0x0a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01})
 	f.Add([]byte("\x48" + strings.Repeat("\xff", 9) + "\x02")) // more than 64 bits
@@ -84,8 +85,8 @@ func FuzzEncoded(f *testing.F) {
 	f.Cleanup(func() { _ = rdb.Close() })
 	script := redis.NewScript(encodedSource + readParts)
 	f.Fuzz(func(t *testing.T, encoded []byte) {
-		now, reason := time.Unix(1700000300, 0), strings.Repeat("waiting ", len(encoded)%40)
-		have, err := script.Run(t.Context(), rdb, nil, string(encoded), reason, now.Unix()).StringSlice()
+		reason := strings.Repeat("waiting ", len(encoded)%40)
+		have, err := script.Run(t.Context(), rdb, nil, string(encoded), reason).StringSlice()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -114,11 +115,23 @@ func FuzzEncoded(f *testing.F) {
 		if resource, ok := named[resourceHeader]; canonical && (have[3] != resource || have[4] == "1" != ok) {
 			t.Errorf("%x: want the resource %q, %v, have %q", encoded, resource, ok, have[3:5])
 		}
-		want, _ := withError(string(encoded), reason, now)
+		before, _ := messageOf(string(encoded))
+		failure := before.lastError
+		if before.waited {
+			failure = before.failure
+		}
+		if failure != "" {
+			reason += "; last failure: " + failure
+		}
+		if after, err := messageOf(have[5]); after.lastError != reason || after.failure != failure || !after.waited || err != nil {
+			t.Errorf("%x with a reason: want %q for the error and %q for the failure, have %+v, %v", encoded, reason, failure, after, err)
+		}
+		want, _ := withFailure(string(encoded), "")
+		kept, _ := withFailure(have[5], "")
 		wanted, _, _ := values([]byte(want))
-		changed, _, err := values([]byte(have[5]))
+		changed, _, err := values([]byte(kept))
 		if diff := cmp.Diff(wanted, changed); diff != "" || err != nil {
-			t.Errorf("%x with another error: %v (-Go +Lua)\n%s", encoded, err, diff)
+			t.Errorf("%x with a reason, the rest: %v (-Go +Lua)\n%s", encoded, err, diff)
 		}
 	})
 }

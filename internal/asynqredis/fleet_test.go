@@ -225,7 +225,7 @@ func (a *turn) mustEnd(t *testing.T, err error) {
 // park puts the task aside for an hour.
 func (a *turn) park(t *testing.T, ticket int64) {
 	t.Helper()
-	a.ours.Park(asynqredis.Park{At: time.Now().Add(time.Hour), Ticket: ticket})
+	a.ours.Park(asynqredis.Park{At: time.Now().Add(time.Hour), Ticket: ticket, Reason: errWaiting.Error()})
 	a.mustEnd(t, errWaiting)
 }
 

@@ -180,17 +180,38 @@ func (h *Hook) take(ctx context.Context, next redis.ProcessHook, queue string, l
 	if t.none {
 		return t, redis.Nil
 	}
-	h.begin(t, queue, name, leaseEnds)
+	t.msg = h.begin(t, queue, name, leaseEnds)
 	return t, nil
 }
 
-// begin remembers the attempt that has begun with a task.
-func (h *Hook) begin(t taken, queue, name string, leaseEnds any) {
-	if id, err := field([]byte(t.msg), fieldID); err == nil && id != "" {
-		charged, _ := retried([]byte(t.msg)) // it was read once already
-		lease, _ := leaseEnds.(int64)
-		h.running.add(&Attempt{Queue: queue, ID: id, Came: t.came, name: name, retried: charged, lease: lease, grant: t.grant})
+// begin remembers the attempt that has begun with a task, and returns the task as asynq is to
+// read it.
+func (h *Hook) begin(t taken, queue, name string, leaseEnds any) string {
+	m, err := messageOf(t.msg)
+	if err != nil || m.id == "" {
+		return t.msg // asynq will say what is wrong with it
 	}
+	lease, _ := leaseEnds.(int64)
+	a := &Attempt{Queue: queue, ID: m.id, Came: t.came, name: name, failure: m.failure, waited: m.waited, lease: lease, grant: t.grant}
+	read := t.msg
+	if now := time.Now(); m.waited && m.overdue(now) {
+		a.overdue, read = overdue(t.msg, m, now)
+	}
+	h.running.add(a)
+	return read
+}
+
+// overdue returns what becomes of a task that has waited until its deadline had passed: how it is
+// archived, and how asynq is to read it for that. asynq never calls the handler of such a task;
+// it takes it for failed, and archives it where there are no retries.
+func overdue(encoded string, m message, now time.Time) (archived, read string) {
+	at := time.Unix(int64(m.deadline), 0).UTC().Format(time.DateTime) //nolint:gosec // it has passed
+	archived, err := withFailure(encoded, "its deadline, "+at+" UTC, passed while it waited: "+m.lastError)
+	if err != nil {
+		return "", encoded
+	}
+	archived = withNumber(archived, fieldLastFailedAt, uint64(now.Unix())) //nolint:gosec // after 1970
+	return archived, withNumber(encoded, fieldRetry, 0)
 }
 
 // attemptName returns the name of another attempt.

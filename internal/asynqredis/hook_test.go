@@ -167,7 +167,7 @@ func TestHookSendsTheTextOfAScriptThatRedisDoesNotKnow(t *testing.T) {
 	t.Parallel()
 	calls := callsOfAsynq(t)
 	unknown := notLoadedError{}
-	park := source(t, "bell.lua", "aside.lua", "park.lua")
+	park := source(t, "bell.lua", "encoded.lua", "aside.lua", "park.lua")
 	for name, text := range map[string]string{"dequeue": "local ahead\n" + source(t, "attempt.lua", "dequeue.lua"), "retry": park, "archive": park} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -248,29 +248,21 @@ func TestHookParksOnTheSecondTry(t *testing.T) {
 	}
 }
 
-// Only the words for "put it aside" park: a task that has finished has finished.
-func TestHookParksOnlyRetriesAndArchivings(t *testing.T) {
+// A task that a shutdown puts back is on its way already.
+func TestHookDoesNotParkWhatIsPutBack(t *testing.T) {
 	t.Parallel()
 	calls := callsOfAsynq(t)
-	for name, call := range calls {
-		if name == "dequeue" || name == "retry" || name == "archive" {
-			continue
-		}
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			h := quiet()
-			dequeue := redis.NewCmd(t.Context(), calls["dequeue"]...)
-			w := &wire{answer: replies(t, dequeued("\x1a\x06task-1"))}
-			if err := h.ProcessHook(w.process)(t.Context(), dequeue); err != nil {
-				t.Fatal(err)
-			}
-			attempt := w.sent[0][len(w.sent[0])-1]
-			h.Attempt(queueOf(calls), "task-1").Park(asynqredis.Park{At: time.Now()})
-			_, sent := process(t, h, replies(t, "OK"), call)
-			if diff := cmp.Diff([][]any{conditional(t, call, attempt, taskKeys[name])}, sent); diff != "" {
-				t.Errorf("(-want +sent):\n%s", diff)
-			}
-		})
+	h := quiet()
+	dequeue := redis.NewCmd(t.Context(), calls["dequeue"]...)
+	w := &wire{answer: replies(t, dequeued("\x1a\x06task-1"))}
+	if err := h.ProcessHook(w.process)(t.Context(), dequeue); err != nil {
+		t.Fatal(err)
+	}
+	attempt := w.sent[0][len(w.sent[0])-1]
+	h.Attempt(queueOf(calls), "task-1").Park(asynqredis.Park{At: time.Now()})
+	_, sent := process(t, h, replies(t, "OK"), calls["requeue"])
+	if diff := cmp.Diff([][]any{conditional(t, calls["requeue"], attempt, taskKeys["requeue"])}, sent); diff != "" {
+		t.Errorf("(-want +sent):\n%s", diff)
 	}
 }
 
@@ -296,13 +288,7 @@ func TestHookRefusesRepliesItCannotRead(t *testing.T) {
 			t.Error("want no attempt without an id")
 		}
 	}
-	// A message without end cannot be asked for its uniqueness key.
 	asDequeued(t, h, calls).Park(asynqredis.Park{At: time.Now()})
-	call := slices.Clone(calls["retry"])
-	call[len(call)-5] = "\x1a\x7f"
-	if cmd, sent := process(t, h, replies(t), call); cmd.Err() == nil || len(sent) != 0 {
-		t.Errorf("want an error and nothing sent, have %v, %v", cmd, sent)
-	}
 	if cmd, _ := process(t, h, replies(t, "what?"), calls["retry"]); cmd.Err() != nil || cmd.Val() != "OK" {
 		t.Errorf("want OK, have %v", cmd)
 	}

@@ -3,6 +3,7 @@ package asynqredis
 import (
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -14,12 +15,13 @@ const (
 	fieldPayload      = 2
 	fieldID           = 3
 	fieldRetry        = 5
-	fieldRetried      = 6
 	fieldDeadline     = 9
 	fieldErrorMsg     = 7
 	fieldUniqueKey    = 10
 	fieldLastFailedAt = 11
 	fieldHeaders      = 15
+	// fieldOwnFailure is none of asynq's: see encoded.lua.
+	fieldOwnFailure = 7007
 )
 
 var errMessage = errors.New("asynqredis: not an encoded task")
@@ -29,8 +31,7 @@ func field(encoded []byte, number protowire.Number) (string, error) {
 	var text string
 	err := fields(encoded, func(num protowire.Number, typ protowire.Type, value []byte) {
 		if num == number && typ == protowire.BytesType {
-			v, _ := protowire.ConsumeBytes(value)
-			text = string(v)
+			text = textOf(value)
 		}
 	})
 	return text, err
@@ -46,9 +47,6 @@ func number(encoded []byte, which protowire.Number) (uint64, error) {
 	})
 	return n, err
 }
-
-// retried returns how often an encoded task has been charged.
-func retried(encoded []byte) (uint64, error) { return number(encoded, fieldRetried) }
 
 // headers returns the headers of an encoded task.
 func headers(encoded []byte) (map[string]string, error) {
@@ -67,27 +65,61 @@ func headers(encoded []byte) (map[string]string, error) {
 	return found, err
 }
 
-// withError returns the encoded task with another last error, as of now.
-func withError(encoded, reason string, now time.Time) (string, error) {
+// A message is what the hook reads of an encoded task.
+type message struct {
+	id        string
+	deadline  uint64 // Unix seconds, 0 for none
+	lastError string
+	failure   string // its own last failure, where the last error is a reason of the guard's
+	waited    bool   // it is
+}
+
+func messageOf(encoded string) (m message, err error) {
+	err = fields([]byte(encoded), func(num protowire.Number, typ protowire.Type, value []byte) {
+		switch {
+		case typ == protowire.VarintType && num == fieldDeadline:
+			m.deadline, _ = protowire.ConsumeVarint(value)
+		case typ != protowire.BytesType:
+		case num == fieldID:
+			m.id = textOf(value)
+		case num == fieldErrorMsg:
+			m.lastError = textOf(value)
+		case num == fieldOwnFailure:
+			m.failure, m.waited = textOf(value), true
+		}
+	})
+	return m, err
+}
+
+func textOf(value []byte) string {
+	v, _ := protowire.ConsumeBytes(value)
+	return string(v)
+}
+
+// overdue reports whether the task's deadline has passed.
+func (m message) overdue(now time.Time) bool {
+	return m.deadline != 0 && m.deadline <= math.MaxInt64 && now.Unix() >= int64(m.deadline)
+}
+
+// withFailure returns the encoded task with a failure of its own as its last error; with none
+// if it is "".
+func withFailure(encoded, failure string) (string, error) {
 	var kept []byte
 	err := fields([]byte(encoded), func(num protowire.Number, typ protowire.Type, value []byte) {
-		if num != fieldErrorMsg && num != fieldLastFailedAt {
+		if num != fieldErrorMsg && num != fieldOwnFailure {
 			kept = append(protowire.AppendTag(kept, num, typ), value...)
 		}
 	})
-	kept = protowire.AppendString(protowire.AppendTag(kept, fieldErrorMsg, protowire.BytesType), reason)
-	kept = protowire.AppendVarint(protowire.AppendTag(kept, fieldLastFailedAt, protowire.VarintType), uint64(now.Unix())) //nolint:gosec // after 1970
+	if failure != "" {
+		kept = protowire.AppendString(protowire.AppendTag(kept, fieldErrorMsg, protowire.BytesType), failure)
+	}
 	return string(kept), err
 }
 
-// withRetried returns the encoded task with another count of charges. Of a
-// field given twice the later one counts.
-func withRetried(encoded string, count uint64) string {
-	if have, err := retried([]byte(encoded)); err != nil || have == count {
-		return encoded
-	}
-	changed := protowire.AppendTag([]byte(encoded), fieldRetried, protowire.VarintType)
-	return string(protowire.AppendVarint(changed, count))
+// withNumber returns the encoded task with another number. Of a field given twice the later one
+// counts.
+func withNumber(encoded string, which protowire.Number, n uint64) string {
+	return string(protowire.AppendVarint(protowire.AppendTag([]byte(encoded), which, protowire.VarintType), n))
 }
 
 // fields calls visit for each field of an encoded task, with its value as encoded.

@@ -3,8 +3,10 @@ package asynqredis
 import (
 	"bytes"
 	"errors"
+	"math"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -25,13 +27,13 @@ func taskMessage(tb testing.TB) protoreflect.MessageDescriptor {
 			Type:  descriptorpb.FieldDescriptorProto_TYPE_STRING.Enum(),
 		}
 	}
-	retried := text("retried", fieldRetried)
-	retried.Type = descriptorpb.FieldDescriptorProto_TYPE_INT32.Enum()
+	retry := text("retry", fieldRetry)
+	retry.Type = descriptorpb.FieldDescriptorProto_TYPE_INT32.Enum()
 	file, err := protodesc.NewFile(&descriptorpb.FileDescriptorProto{
 		Name: new("task.proto"), Syntax: new("proto3"),
 		MessageType: []*descriptorpb.DescriptorProto{{
 			Name:  new("Task"),
-			Field: []*descriptorpb.FieldDescriptorProto{text("id", fieldID), text("unique_key", fieldUniqueKey), retried},
+			Field: []*descriptorpb.FieldDescriptorProto{text("id", fieldID), text("unique_key", fieldUniqueKey), retry},
 		}},
 	}, nil)
 	if err != nil {
@@ -105,32 +107,61 @@ func TestFieldRefusesWhatIsNoMessage(t *testing.T) {
 	}
 }
 
-func TestWithRetried(t *testing.T) {
+func TestMessageOf(t *testing.T) {
 	t.Parallel()
-	task := encode(1, "type", fieldID, "task-1")
-	charged := func(b []byte, n uint64) []byte {
-		return protowire.AppendVarint(protowire.AppendTag(bytes.Clone(b), fieldRetried, protowire.VarintType), n)
+	numbered := func(num protowire.Number, n uint64) []byte {
+		return protowire.AppendVarint(protowire.AppendTag(nil, num, protowire.VarintType), n)
 	}
 	for name, c := range map[string]struct {
 		encoded []byte
-		count   uint64
-		want    []byte
+		want    message
 	}{
-		"none, and none wanted": {task, 0, task},
-		"none, one wanted":      {task, 1, charged(task, 1)},
-		"one, none wanted":      {charged(task, 1), 0, charged(charged(task, 1), 0)},
-		"one, and one wanted":   {append(charged(task, 1), task...), 1, append(charged(task, 1), task...)},
-		"many":                  {charged(task, 1<<31-1), 300, charged(charged(task, 1<<31-1), 300)},
-		"no message":            {[]byte{0x80}, 1, []byte{0x80}},
-		"a text of that number": {encode(fieldRetried, "x"), 2, charged(encode(fieldRetried, "x"), 2)},
+		"empty":                    {},
+		"no failure":               {encode(fieldID, "task-1"), message{id: "task-1"}},
+		"a failure":                {encode(fieldID, "task-1", fieldErrorMsg, "boom"), message{id: "task-1", lastError: "boom"}},
+		"a reason":                 {encode(fieldErrorMsg, "waiting", fieldOwnFailure, ""), message{lastError: "waiting", waited: true}},
+		"a reason and a failure":   {encode(fieldOwnFailure, "boom", fieldErrorMsg, "waiting"), message{lastError: "waiting", failure: "boom", waited: true}},
+		"a deadline":               {numbered(fieldDeadline, 7), message{deadline: 7}},
+		"a deadline that is text":  {encode(fieldDeadline, "7"), message{}},
+		"an id that is a number":   {numbered(fieldID, 7), message{}},
+		"of each twice: the later": {encode(fieldID, "a", fieldErrorMsg, "x", fieldErrorMsg, "y", fieldID, "b"), message{id: "b", lastError: "y"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			have := withRetried(string(c.encoded), c.count)
-			if have != string(c.want) {
-				t.Errorf("want %x, have %x", c.want, have)
+			if have, err := messageOf(string(c.encoded)); have != c.want || err != nil {
+				t.Errorf("want %+v, have %+v, %v", c.want, have, err)
 			}
 		})
+	}
+	if _, err := messageOf("\x80"); !errors.Is(err, errMessage) {
+		t.Errorf("want %v, have %v", errMessage, err)
+	}
+}
+
+func TestOverdue(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_700_000_000, 0)
+	for deadline, want := range map[uint64]bool{
+		0: false, 1: true, 1_700_000_000: true, 1_700_000_001: false, math.MaxInt64: false, math.MaxUint64: false, // before 1970
+	} {
+		if have := (message{deadline: deadline}).overdue(now); have != want {
+			t.Errorf("%d: want %t, have %t", deadline, want, have)
+		}
+	}
+}
+
+func TestWithNumber(t *testing.T) {
+	t.Parallel()
+	for name, task := range map[string][]byte{
+		"none":                  encode(1, "type", fieldID, "task-1"),
+		"another":               protowire.AppendVarint(protowire.AppendTag(nil, fieldRetry, protowire.VarintType), 1<<31-1),
+		"a text of that number": encode(fieldRetry, "x"),
+	} {
+		for _, want := range []uint64{0, 1, 300} {
+			if have, err := number([]byte(withNumber(string(task), fieldRetry, want)), fieldRetry); have != want || err != nil {
+				t.Errorf("%s: want %d, have %d, %v", name, want, have, err)
+			}
+		}
 	}
 }
 
@@ -157,18 +188,18 @@ func FuzzField(f *testing.F) {
 				t.Errorf("%s of %x: want %v, have %v", name, encoded, errMessage, err)
 			}
 		}
-		have, err := retried(encoded)
-		want := m.Get(task.Fields().ByName("retried")).Int()
+		have, err := number(encoded, fieldRetry)
+		want := m.Get(task.Fields().ByName("retry")).Int()
 		if valid && (err != nil || int64(int32(have)) != want) { // 32 bits, as protobuf has it
-			t.Errorf("retried of %x: want %d, have %d, %v", encoded, want, have, err)
+			t.Errorf("retry of %x: want %d, have %d, %v", encoded, want, have, err)
 		}
 		changed := dynamicpb.NewMessage(task)
-		if valid && proto.Unmarshal([]byte(withRetried(string(encoded), 7)), changed) == nil {
-			if have := changed.Get(task.Fields().ByName("retried")).Int(); have != 7 {
+		if valid && proto.Unmarshal([]byte(withNumber(string(encoded), fieldRetry, 7)), changed) == nil {
+			if have := changed.Get(task.Fields().ByName("retry")).Int(); have != 7 {
 				t.Errorf("%x with 7 retries: have %d", encoded, have)
 			}
-			changed.Clear(task.Fields().ByName("retried"))
-			m.Clear(task.Fields().ByName("retried"))
+			changed.Clear(task.Fields().ByName("retry"))
+			m.Clear(task.Fields().ByName("retry"))
 			if !proto.Equal(m, changed) && len(m.GetUnknown()) == len(changed.GetUnknown()) {
 				t.Errorf("%x: want the rest as it was, %v, have %v", encoded, m, changed)
 			}

@@ -14,12 +14,13 @@ import (
 	"github.com/sidingq/siding/internal/asynqredis"
 )
 
-// asynq asks for a retry, or for the archive: either becomes a parking.
+// asynq asks for a retry or for the archive, or takes the task for done: each becomes a parking.
 func TestParkPutsAsideWithoutChargingOrArchiving(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		retries, failures int
 		err               error
+		opts              []asynq.Option
 	}{
 		"no retries: from the archive call":   {retries: 0, err: errWaiting},
 		"last attempt: from the archive call": {retries: 2, failures: 2, err: errWaiting},
@@ -29,7 +30,10 @@ func TestParkPutsAsideWithoutChargingOrArchiving(t *testing.T) {
 		// asynq takes it for a failure, as with another configuration than the guard's.
 		"an error that counts as a failure":    {retries: 3, failures: 1, err: errOwn},
 		"one that counts, on the last attempt": {retries: 1, failures: 1, err: errOwn},
-		"an error with the text of a retry: ü": {retries: 1, err: fmt.Errorf("%w: \x1b[0m ü", errWaiting)},
+		"kept from asynq: from the done call":  {retries: 1},
+		"kept from asynq, after a failure":     {retries: 3, failures: 1},
+		"kept from asynq, kept when done":      {retries: 3, failures: 2, opts: []asynq.Option{asynq.Retention(time.Hour)}},
+		"revoked: from the done call":          {retries: 3, failures: 1, err: fmt.Errorf("%w: %w", errWaiting, asynq.RevokeTask)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -38,7 +42,7 @@ func TestParkPutsAsideWithoutChargingOrArchiving(t *testing.T) {
 					t.Parallel()
 					f := store(t)
 					w := f.worker(t)
-					id := f.enqueue(t, asynq.MaxRetry(c.retries))
+					id := f.enqueue(t, append(c.opts, asynq.MaxRetry(c.retries))...)
 					for range c.failures {
 						w.take(t, id).mustEnd(t, errOwn)
 						f.runNow(t, id)
@@ -47,9 +51,8 @@ func TestParkPutsAsideWithoutChargingOrArchiving(t *testing.T) {
 					f.check(t)
 					info, task := f.info(t), f.task(t, id)
 					at := time.Now().Add(90*time.Second + 700*time.Millisecond)
-					began := time.Now()
 					var told []int
-					a.ours.Park(asynqredis.Park{At: at, Ticket: 7, Done: func(n int) { told = append(told, n) }})
+					a.ours.Park(asynqredis.Park{At: at, Ticket: 7, Reason: "waiting: ü", Done: func(n int) { told = append(told, n) }})
 					a.mustEnd(t, c.err)
 
 					f.check(t)
@@ -57,11 +60,15 @@ func TestParkPutsAsideWithoutChargingOrArchiving(t *testing.T) {
 					if have.State != asynq.TaskStateRetry || have.NextProcessAt.Unix() != at.Unix() {
 						t.Errorf("want it in retry until %d, have it in %v until %d", at.Unix(), have.State, have.NextProcessAt.Unix())
 					}
-					if have.LastErr != c.err.Error() {
-						t.Errorf("want the reason %q, have %q", c.err, have.LastErr)
+					want := "waiting: ü"
+					if c.failures > 0 {
+						want += "; last failure: " + errOwn.Error()
 					}
-					if have.LastFailedAt.Unix() < began.Unix() || have.LastFailedAt.After(time.Now()) {
-						t.Errorf("want it put aside since %v, have %v", began, have.LastFailedAt)
+					if have.LastErr != want {
+						t.Errorf("want the reason %q, have %q", want, have.LastErr)
+					}
+					if have.LastFailedAt != task.LastFailedAt {
+						t.Errorf("want its own last failure at %v, have %v", task.LastFailedAt, have.LastFailedAt)
 					}
 					if have.Retried != c.failures {
 						t.Errorf("want %d retries charged, have %d", c.failures, have.Retried)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -20,7 +19,7 @@ var (
 	beginSource string
 
 	silentScript  = redis.NewScript(silentSource)
-	recoverScript = redis.NewScript(bellSource + recoverSource)
+	recoverScript = redis.NewScript(bellSource + encodedSource + recoverSource)
 	beginScript   = redis.NewScript(beginSource)
 )
 
@@ -87,20 +86,15 @@ func silentTask(queue string, row any) SilentTask {
 }
 
 // Recover puts t back at the tail of pending, as one crash more and at no other
-// charge, with reason as its last error. False: it is not silent any more, or
+// charge, with reason and its own last failure as its last error. False: it is not silent any more, or
 // somebody else has put it back, or it is not [SilentTask.Known].
 func Recover(ctx context.Context, rdb redis.Scripter, t SilentTask, reason string) (bool, error) {
 	if !t.Known() {
 		return false, nil
 	}
-	now := time.Now()
-	encoded, err := withError(t.encoded, reason, now)
-	if err != nil {
-		return false, fmt.Errorf("task %s of %s: %w", t.ID, t.Queue, err)
-	}
 	moved, err := recoverScript.Run(ctx, rdb,
 		[]string{taskKey(t.Queue, t.ID), activeKey(t.Queue), leaseKey(t.Queue), pendingKey(t.Queue), bellKey(t.Queue)},
-		t.ID, t.attempt, silence, encoded, t.Crashes+1, now.UnixNano()).Bool()
+		t.ID, t.attempt, silence, reason, t.Crashes+1).Bool()
 	if err != nil {
 		return false, fmt.Errorf("asynqredis: recover %s: %w", t.ID, err)
 	}

@@ -1,5 +1,5 @@
 -- Puts a task back whose worker has fallen silent: active -> tail of pending.
--- bell.lua comes before it.
+-- bell.lua and encoded.lua come before it.
 --
 -- KEYS[1]  asynq:{queue}:t:<id>
 -- KEYS[2]  asynq:{queue}:active
@@ -9,9 +9,8 @@
 -- ARGV[1]  task id
 -- ARGV[2]  the attempt's name
 -- ARGV[3]  leases that end within so many seconds are not being renewed
--- ARGV[4]  encoded task with the crash as its last error
+-- ARGV[4]  what the task's last error is to say of the crash
 -- ARGV[5]  how many crashes of it that makes
--- ARGV[6]  now, Unix nanoseconds
 --
 -- Returns 1 when it was put back, else 0.
 --
@@ -19,13 +18,15 @@
 -- renewed since, that a later attempt has taken, or that is over stays where it is;
 -- the same call made twice moves it once.
 
-local task = redis.call('HMGET', KEYS[1], 'siding_attempt', 'state')
+local task, now = redis.call('HMGET', KEYS[1], 'siding_attempt', 'state', 'msg'), redis.call('TIME')
 if task[1] ~= ARGV[2] or task[2] ~= 'active' then return 0 end
 local ends = redis.call('ZSCORE', KEYS[3], ARGV[1])
-if ends and tonumber(ends) > redis.call('TIME')[1] + ARGV[3] then return 0 end
+if ends and tonumber(ends) > now[1] + ARGV[3] then return 0 end
 if redis.call('LREM', KEYS[2], 0, ARGV[1]) == 0 then return 0 end
 redis.call('ZREM', KEYS[3], ARGV[1])
 redis.call('LPUSH', KEYS[4], ARGV[1])
-redis.call('HSET', KEYS[1], 'msg', ARGV[4], 'state', 'pending', 'pending_since', ARGV[6], 'siding_crashes', ARGV[5])
+local found = parts(task[3] or '')
+if found then redis.call('HSET', KEYS[1], 'msg', with_reason(found, ARGV[4])) end
+redis.call('HSET', KEYS[1], 'state', 'pending', 'pending_since', string.format('%s%06d000', now[1], now[2]), 'siding_crashes', ARGV[5])
 ring(KEYS[5], 1)
 return 1

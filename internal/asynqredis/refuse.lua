@@ -45,7 +45,7 @@ local function refuse(task, id, msg, resource, waiter, value, with, ticket)
   if found.deadline ~= 0 then wait = math.min(wait, found.deadline * 1000 - now) end
   local parked = redis.call('HINCRBY', task, 'siding_parked', 1)
   if found.unique ~= '' then prolong(found.unique, id, wait + ARGV[8]) end
-  aside(task, KEYS[6], id, with_error(found, reason, tonumber(t[1])), math.floor((now + wait) / 1000), joined, with[1] .. resource)
+  aside(task, KEYS[6], id, with_reason(found, reason), math.floor((now + wait) / 1000), joined, with[1] .. resource)
   contend(KEYS[7], with[1] .. resource, us)
   redis.call('LREM', KEYS[3], 1, id)
   redis.call('HDEL', task, 'pending_since', 'siding_attempt', 'siding_called')

@@ -52,7 +52,7 @@ func (s *Seat) Take(grant *lock.Grant, answer []any) {
 		ticket, _ := answer[2].(string)
 		t.came, _ = strconv.ParseInt(ticket, 10, 64) // 0 costs it its place, should it be put back
 	}
-	s.lane.begin(t, s.queue, s.name, s.leaseEnds)
+	t.msg = s.lane.begin(t, s.queue, s.name, s.leaseEnds)
 	s.lane.woken <- wake{task: &t}
 }
 

@@ -91,13 +91,16 @@ func (w *walk) park(t *testing.T) {
 	}
 	ticket := w.rand.Int64N(4) // 0 is in no line
 	m.parked++
-	m.turn.ours.Park(asynqredis.Park{At: at, Ticket: ticket, Done: func(n int) {
+	m.turn.ours.Park(asynqredis.Park{At: at, Ticket: ticket, Reason: errWaiting.Error(), Done: func(n int) {
 		if n != m.parked {
 			t.Errorf("want parking %d of %s, have %d", m.parked, id, n)
 		}
 	}})
 	m.turn.mustEnd(t, errWaiting)
 	m.reason, m.turn, m.ticket = errWaiting.Error(), nil, ""
+	if m.failure != "" {
+		m.reason += "; last failure: " + m.failure
+	}
 	if ticket != 0 {
 		m.ticket = strconv.FormatInt(ticket, 10)
 	}
@@ -175,7 +178,7 @@ func (w *walk) fail(t *testing.T) {
 func (w *walk) failure(m *modelTask, err error) {
 	w.processed++
 	w.failed++
-	m.turn, m.reason, m.at = nil, err.Error(), 0
+	m.turn, m.reason, m.failure, m.at = nil, err.Error(), err.Error(), 0
 	if m.retried >= m.max {
 		m.state = "archived"
 		return

@@ -69,6 +69,7 @@ type modelTask struct {
 	retention      bool
 	turn           *turn // while active
 	reason         string
+	failure        string // its own last one
 }
 
 func newWalk(t *testing.T, f *fleet, random *rand.Rand) *walk {

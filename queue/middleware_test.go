@@ -1,0 +1,47 @@
+package queue_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/queue"
+)
+
+// Middleware around the guard's that keeps errors to itself has asynq take its tasks for done. Those
+// that did not get their lock wait all the same, and so does one that cannot be parked at once.
+func TestMiddlewareThatKeepsErrors(t *testing.T) {
+	t.Parallel()
+	keeps := func(next asynq.Handler) asynq.Handler {
+		return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+			_ = next.ProcessTask(ctx, task)
+			return nil
+		})
+	}
+	inBothWays(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		st := newStage(t)
+		(&plain{outermost: keeps, guardConfig: queue.GuardConfig{Resources: resources()}}).serve(t, b, st)
+		holder := st.hold(0)
+		ids := []string{b.enqueuePlain(t, b.job(0))}
+		within(t, patience, "the holder", holder.entered)
+		want := []int{0}
+		for n := 1; n < 30; n++ {
+			// Those without a retry and those that are kept once they are done have other calls.
+			opts := [][]asynq.Option{nil, {asynq.MaxRetry(0)}, {asynq.Retention(patience)}, {asynq.Unique(patience)}}[n%4]
+			ids, want = append(ids, b.enqueuePlain(t, b.job(n), opts...)), append(want, n)
+		}
+		poll.Eventually(t, "29 to wait", func() bool {
+			info, err := b.inspector.GetQueueInfo(b.queue)
+			return err == nil && info.Retry == len(ids)-1
+		})
+		holder.open()
+		have := st.awaitRuns(len(ids))
+		if slices.Sort(have); !slices.Equal(have, want) {
+			t.Errorf("want each run once, have %v", have)
+		}
+	})
+}
