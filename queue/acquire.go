@@ -82,6 +82,9 @@ func (r *run) acquireElsewhere(ctx context.Context, turn *lock.Lease) (*lock.Lea
 // adopt returns the lease of the lock that was taken with the task; nil when it has to be
 // asked for.
 func (r *run) adopt(ctx context.Context) *lock.Lease {
+	if r.attempt == nil {
+		return nil
+	}
 	grant, ok := r.attempt.Grant()
 	if !ok {
 		return nil

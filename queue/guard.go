@@ -48,9 +48,9 @@ type GuardConfig struct {
 	// On a Store without fencing tokens [lock.Fence] is 0 in handlers. A write that
 	// checks it then fails with [lock.ErrNoFence], which is a failure of the task's own.
 	Locker *lock.Locker
-	// Resources names, per task type, the resource of tasks that carry no
-	// [HeaderResource], such as those of a plain asynq client. Tasks with
-	// neither run unguarded.
+	// Resources names, per task type, the resource of tasks from their payload, also where they
+	// carry a [HeaderResource]. Tasks of other types, such as those of a plain asynq client, run
+	// unguarded if they do not.
 	Resources map[string]ResourceFunc
 	// Overrun is how long a handler may go on after its context has ended
 	// before it is reported and its lock no longer renewed. Defaults to 1 min.
@@ -209,31 +209,46 @@ func (g *Guard) Middleware(next asynq.Handler) asynq.Handler {
 		if err != nil {
 			return Permanent(err)
 		}
-		if resource == "" {
-			return next.ProcessTask(ctx, t)
+		err = g.process(ctx, t, resource, next)
+		if other, ok := errors.AsType[*otherResourceError](err); ok {
+			err = g.process(ctx, t, other.resource, next)
 		}
-		return g.process(ctx, t, resource, next)
+		return err
 	})
 }
 
-// resourceOf returns "" for a task that is not guarded.
+// resourceOf returns "" for a task that is not guarded. A payload may have been changed since the
+// task got its header, or what makes a resource of it: the payload counts.
 func (g *Guard) resourceOf(t *asynq.Task) (string, error) {
 	resource, guarded := t.Headers()[HeaderResource]
-	if !guarded {
-		name, ok := g.cfg.Resources[t.Type()]
-		if !ok {
-			return "", nil
-		}
+	if name, ok := g.cfg.Resources[t.Type()]; ok {
 		var err error
 		if resource, err = name(t.Payload()); err != nil {
 			return "", fmt.Errorf("%s: resource: %w", t.Type(), err)
 		}
+	} else if !guarded {
+		return "", nil
 	}
-	if err := lock.CheckResource(resource); err != nil {
-		return "", fmt.Errorf("%s: resource: %w", t.Type(), err)
-	}
-	return resource, nil
+	return resource, checkResource(t.Type(), resource)
 }
+
+func checkResource(kind, resource string) error {
+	if err := lock.CheckResource(resource); err != nil {
+		return fmt.Errorf("%s: resource: %w", kind, err)
+	}
+	return nil
+}
+
+// An otherResourceError is returned by a handler that has not begun, as its task's payload names
+// another resource than the one that is locked.
+type otherResourceError struct{ kind, resource string }
+
+func (e *otherResourceError) Error() string {
+	return e.kind + ": resource: the payload names another one each time it is read, now " + e.resource
+}
+
+// Unwrap has asynq archive a task for which this is said twice.
+func (e *otherResourceError) Unwrap() error { return asynq.SkipRetry }
 
 // A run is one attempt of a guarded task.
 type run struct {
@@ -260,6 +275,7 @@ func (r *run) log() *slog.Logger {
 	return r.cfg.Logger.With("task_id", r.info.ID, "task_type", r.info.Kind, "queue", r.info.Queue, "resource", r.info.Resource)
 }
 
+// process runs a task under the lock of its resource, if it has one.
 func (g *Guard) process(ctx context.Context, t *asynq.Task, resource string, next asynq.Handler) error {
 	// Counted from here on, so that Wait never sees a call begin from zero.
 	g.work.Add(1)
@@ -268,6 +284,10 @@ func (g *Guard) process(ctx context.Context, t *asynq.Task, resource string, nex
 	r.info.Resource = resource
 	if r.attempt = g.hook.Attempt(r.info.Queue, r.info.ID); r.attempt != nil {
 		defer r.attempt.Pin()()
+	}
+	if resource == "" {
+		r.adopt(ctx) // a payload may look like a header: what was taken for it is given back
+		return next.ProcessTask(ctx, t)
 	}
 	if ctx.Value(guardKey{}) != g {
 		r.log().ErrorContext(ctx, "a guarded task was refused: the server's asynq.Config did not pass through Guard.Wrap")
@@ -290,7 +310,7 @@ func (r *run) sendBack(e *unchargedError) error {
 	}
 	park := asynqredis.Park{
 		At:     time.Now().Add(e.after),
-		Ticket: e.ticket,
+		Ticket: e.ticket, Resource: r.info.Resource,
 		Reason: strings.ToValidUTF8(e.reason, "?"), // a text in an encoded task must be UTF-8
 		Done:   func(parked int) { r.parked(parked, e) },
 	}

@@ -222,6 +222,9 @@ func lanesOf(cfg ServerConfig, common asynq.Config) []asynq.Config {
 // empty or has a handler already, and when the server has been started. A
 // payload that does not decode into T, or that T's Validate refuses, archives
 // its task at once.
+//
+// If T is [Guarded] then fn runs under the lock of the resource that its payload names, also where
+// the task was enqueued by a plain asynq client, or its payload was changed since.
 func Handle[T Task](s *Server, fn func(context.Context, T) error) {
 	var zero T
 	kind := zero.Kind()
@@ -233,6 +236,15 @@ func Handle[T Task](s *Server, fn func(context.Context, T) error) {
 		if v, ok := any(t).(Validator); ok {
 			if err := v.Validate(); err != nil {
 				return Permanent(err)
+			}
+		}
+		if g, ok := any(t).(Guarded); ok {
+			resource := g.Resource()
+			if err := checkResource(kind, resource); err != nil {
+				return Permanent(err)
+			}
+			if resource != InfoFrom(ctx).Resource {
+				return &otherResourceError{kind, resource}
 			}
 		}
 		return fn(ctx, t)

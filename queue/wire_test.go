@@ -184,14 +184,14 @@ func TestBadResource(t *testing.T) {
 		"oversized":     {plainTask(t, job{Res: strings.Repeat("x", lock.MaxResource+1)}), "at most 512 bytes, have 513"},
 		"control":       {plainTask(t, job{Res: "order:\n1"}), "control character"},
 		"malformed":     {asynq.NewTask("test:job", []byte(`{"res":`)), "unexpected end of JSON"},
-		"header, empty": {asynq.NewTaskWithHeaders("test:job", plainTask(t, b.job(1)).Payload(), map[string]string{queue.HeaderResource: ""}), "it is empty"},
+		"header, empty": {asynq.NewTaskWithHeaders("test:other", plainTask(t, b.job(1)).Payload(), map[string]string{queue.HeaderResource: ""}), "it is empty"},
 	} {
 		info, err := client.EnqueueContext(t.Context(), tt.task, asynq.Queue(b.queue), asynq.MaxRetry(5))
 		if err != nil {
 			t.Fatal(err)
 		}
 		have := b.awaitState(t, info.ID, asynq.TaskStateArchived)
-		if !strings.HasPrefix(have.LastErr, "test:job: resource: ") || !strings.Contains(have.LastErr, tt.want) {
+		if !strings.HasPrefix(have.LastErr, tt.task.Type()+": resource: ") || !strings.Contains(have.LastErr, tt.want) {
 			t.Errorf("%s: want an error with %q, have %q", name, tt.want, have.LastErr)
 		}
 	}

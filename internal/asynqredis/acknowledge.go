@@ -133,7 +133,7 @@ func (a *Attempt) wording(c call) []any {
 // middleware around the guard's may have kept the error to itself.
 func (h *Hook) park(ctx context.Context, next redis.ProcessHook, cmd redis.Cmder, a *Attempt, p *Park) error {
 	keys := []any{taskKey(a.Queue, a.ID), activeKey(a.Queue), leaseKey(a.Queue), retryKey(a.Queue), pendingKey(a.Queue), bellKey(a.Queue), contendedKey(a.Queue)}
-	got, err := run(ctx, next, parkScript, keys, a.ID, p.Reason, p.At.Unix(), a.name, ticketOf(p.Ticket), uniqueMargin.Milliseconds(), p.Key)
+	got, err := run(ctx, next, parkScript, keys, a.ID, p.Reason, p.At.Unix(), a.name, ticketOf(p.Ticket), uniqueMargin.Milliseconds(), p.Key, p.Resource)
 	if err != nil {
 		return answer(cmd, nil, err)
 	}

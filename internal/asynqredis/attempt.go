@@ -40,6 +40,8 @@ type Park struct {
 	// and the ticket, if it is not 0, is the one under which it comes again.
 	Ticket int64
 	Key    string
+	// Resource is what it waits for, which may not be what its header says.
+	Resource string
 	// Reason becomes the task's last error, with its own last failure behind it.
 	Reason string
 	// Done, if set, is told how often the task has been parked by now.

@@ -26,8 +26,8 @@ end
 local OWN_FAILURE = 7007
 
 -- Returns the task's kind, deadline (Unix seconds), key of uniqueness, resource as its header
--- says, own last failure, and what comes before and after its last error; nothing when it is not
--- encoded as expected. Of a field given twice the last counts.
+-- says, own last failure, and what comes before and after its last error, without that header;
+-- nothing when it is not encoded as expected. Of a field given twice the last counts.
 local function parts(msg)
   local found = {kind = '', deadline = 0, unique = '', failure = ''}
   local before, after, at, waited = {}, {}, 1, false
@@ -35,6 +35,7 @@ local function parts(msg)
     local tag, value = number_at(msg, at)
     if not tag or tag < 8 or tag >= 2^32 then return end
     local field, kind, stop = math.floor(tag / 8), tag % 8
+    local kept = field ~= 7 and field ~= OWN_FAILURE
     local n, from = number_at(msg, value)
     if not n then return end
     if kind == 0 then
@@ -49,13 +50,13 @@ local function parts(msg)
       if field == 15 and string.sub(msg, from, from + 17) == '\10\15siding-resource\18' then
         local size, text = number_at(msg, from + 18)
         if not size or text + size ~= stop then return end
-        found.resource = string.sub(msg, text, stop - 1)
+        found.resource, kept = string.sub(msg, text, stop - 1), false
       end
     else
       return
     end
     if stop > #msg + 1 then return end
-    if field ~= 7 and field ~= OWN_FAILURE then -- the last error
+    if kept then
       local part = field < 11 and before or after
       part[#part + 1] = string.sub(msg, at, stop - 1)
     end
@@ -71,5 +72,6 @@ local function text(field, value) return encoded(field * 8 + 2) .. encoded(#valu
 -- stays to be read. When that was stays as it is. Headers still come last.
 local function with_reason(found, reason)
   if found.failure ~= '' then reason = reason .. '; last failure: ' .. found.failure end
-  return found.before .. text(7, reason) .. text(OWN_FAILURE, found.failure) .. found.after
+  local header = found.resource and text(15, '\10\15siding-resource' .. text(2, found.resource)) or ''
+  return found.before .. text(7, reason) .. text(OWN_FAILURE, found.failure) .. found.after .. header
 end

@@ -16,6 +16,7 @@
 -- ARGV[5]  its ticket in the line; '' when it stands in none
 -- ARGV[6]  how much longer than its timer a task's uniqueness lasts, ms
 -- ARGV[7]  the lock in whose line it stands; '' when it stands in none
+-- ARGV[8]  its resource, which its header, if it has one, names from now on; '' as before
 --
 -- Returns {how often it has been parked, 1 if it was called already}; {-1, 0}
 -- when a later attempt has begun or the task is gone.
@@ -33,6 +34,7 @@ redis.call('HDEL', KEYS[1], 'siding_attempt') -- it is over, and would take 110 
 local t, msg, at = redis.call('TIME'), task[4] or '', tonumber(ARGV[3])
 local found = parts(msg)
 if found then
+  if found.resource and ARGV[8] ~= '' then found.resource = ARGV[8] end
   msg = with_reason(found, ARGV[2])
   if found.deadline ~= 0 then at = math.min(at, found.deadline) end
 end

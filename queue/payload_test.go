@@ -1,0 +1,120 @@
+package queue_test
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/sidingq/siding/queue"
+)
+
+// A task runs under the lock of the resource that its payload names, also where its header does not
+// say so any more, or never did.
+func TestPayloadNamesTheResource(t *testing.T) {
+	t.Parallel()
+	edited := func(t *testing.T, b *bundle) string {
+		t.Helper()
+		id := b.enqueue(t, job{Res: b.resource + ".before", N: 1}, queue.Options{Delay: time.Hour})
+		payload, err := json.Marshal(b.job(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := b.inspector.UpdateTaskPayload(b.queue, id, payload); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.inspector.RunTask(b.queue, id); err != nil {
+			t.Fatal(err)
+		}
+		return id
+	}
+	fromAPlainClient := func(t *testing.T, b *bundle) string {
+		t.Helper()
+		return b.enqueuePlain(t, b.job(1))
+	}
+	for name, enqueue := range map[string]func(*testing.T, *bundle) string{"edited": edited, "from a plain client": fromAPlainClient} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inBothWays(t, func(t *testing.T, b *bundle) {
+				t.Helper()
+				st := newStage(t)
+				holder := b.holdElsewhere(t, st, longGrace)
+				b.serve(t, queue.ServerConfig{Lock: longGrace}, st.run)
+				id := enqueue(t, b)
+				info := b.awaitState(t, id, asynq.TaskStateRetry)
+				if want := "waiting for " + b.resource + "; "; !strings.HasPrefix(info.LastErr, want) {
+					t.Errorf("want the reason %q, have %q", want, info.LastErr)
+				}
+				if have, ok := info.Headers[queue.HeaderResource]; ok && have != b.resource {
+					t.Errorf("want its header to name %s from now on, have %s", b.resource, have)
+				}
+				b.soonFree(t, b.resource+".before")
+				b.wantLine(t, id)
+				behind := b.park(t, 2)
+				holder.open()
+				b.awaitGone(t, append(behind, id)...)
+				st.wantOrder(0, 1, 2)
+				b.soonFree(t, b.resource+".before")
+			})
+		})
+	}
+}
+
+// A fickle task names another resource each time it is asked.
+type fickle struct{ job }
+
+var asked atomic.Int64
+
+func (fickle) Kind() string { return "test:fickle" }
+func (f fickle) Resource() string {
+	return f.Res + "." + time.Unix(asked.Add(1), 0).Format(time.TimeOnly)
+}
+
+func TestPayloadThatNamesAnotherResourceEachTime(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s := b.newServer(t, queue.ServerConfig{})
+	queue.Handle(s, func(context.Context, fickle) error {
+		t.Error("want it not run")
+		return nil
+	})
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { shutdown(t, s) })
+	info := b.awaitState(t, b.enqueue(t, fickle{b.job(1)}), asynq.TaskStateArchived)
+	if !strings.Contains(info.LastErr, "another one each time") {
+		t.Errorf("want the reason, have %q", info.LastErr)
+	}
+}
+
+// A task without a resource may carry what looks like a header in its payload, such as another task
+// that it stores. The lock that comes with it is given back before its handler begins.
+func TestPayloadLikeAHeader(t *testing.T) {
+	t.Parallel()
+	b, st := setup(t), newStage(t)
+	entered, leave := make(chan struct{}), make(chan struct{})
+	p := &plain{}
+	p.start(t, b, func(ctx context.Context, task *asynq.Task) error {
+		if task.Type() == (note{}).Kind() {
+			close(entered)
+			<-leave
+			return nil
+		}
+		return st.run(ctx, b.job(1))
+	})
+	t.Cleanup(func() { p.stop(t) })
+	letter := "\x0a\x0f" + queue.HeaderResource + "\x12" + string(protowire.AppendString(nil, b.resource))
+	id := b.enqueueTask(t, asynq.NewTask(note{}.Kind(), []byte(letter)))
+	within(t, patience, "the task without a resource", entered)
+	b.soonFree(t, b.resource)
+	b.awaitGone(t, b.enqueue(t, b.job(1)))
+	st.wantOrder(1)
+	close(leave)
+	b.awaitGone(t, id)
+}
