@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 	"unicode"
@@ -159,8 +160,8 @@ func (o Options) asynq(kind string, now time.Time) ([]asynq.Option, error) {
 		opts = append(opts, d.option(d.value))
 	}
 	switch {
-	case o.Retries < NoRetries:
-		return nil, fail("retries", "want 0 or more, or -1 for none", o.Retries)
+	case o.Retries < NoRetries || o.Retries > math.MaxInt32: // asynq keeps 32 bits
+		return nil, fail("retries", fmt.Sprintf("want 0 to %d, or -1 for none", math.MaxInt32), o.Retries)
 	case o.Retries == NoRetries:
 		opts = append(opts, asynq.MaxRetry(0))
 	case o.Retries > 0:

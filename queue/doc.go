@@ -26,7 +26,20 @@
 //	nil              the task has succeeded
 //	Permanent(err)   archived at once
 //	another error    tried again after a growing delay, archived when its retries are used up
-//	lock.ErrLost     whatever the handler returned, when the lease was lost before: tried again, not charged
+//	lock.ErrBusy     a second lock of the handler's is taken: tried again after a second, not charged
+//	lock.ErrLost     whatever the handler returned, when the lease was lost before, and lock.ErrStale:
+//	                 tried again after a growing delay, not charged as often as [Recovery] says
+//
+// # Two resources
+//
+// A task has one resource, for which it waits in line. A handler that needs a second one takes its
+// lock with [Server.Locker], before it writes anything, and returns the error if that is busy:
+//
+//	return server.Locker().Hold(ctx, stock, func(ctx context.Context) error { ... })
+//
+// The task then lets go of its own resource and comes again after about a second, in no line. So two
+// tasks that need the same two resources in opposite order do not wait for each other. Let the one
+// that is busier be the task's own.
 //
 // # On a Redis Cluster
 //

@@ -89,22 +89,43 @@ func (r *run) release(ctx context.Context, lease *lock.Lease, err error) error {
 	rerr := r.letGo(ctx, lease)
 	ev := r.event(EventReleased)
 	ev.Fence, ev.Held, ev.Err = lease.Fence(), lease.Held(), err
-	if lost || errors.Is(rerr, lock.ErrLost) {
+	switch {
+	case lost || errors.Is(rerr, lock.ErrLost):
 		ev.Kind = EventLost
 		r.log().WarnContext(ctx, "lock lost while the task ran", "held", ev.Held)
-		err = r.sendBack(&unchargedError{
-			reason: fmt.Sprintf("lost %s after %.1f s", r.info.Resource, ev.Held.Seconds()),
-			after:  jitter(unlinedDelay),
-			// Without the handler's own error, in which asynq would find its SkipRetry
-			// or RevokeTask and act on it.
-			cause: lock.ErrLost,
-		})
-	} else if rerr != nil {
+		reason := fmt.Sprintf("lost %s after %.1f s", r.info.Resource, ev.Held.Seconds())
+		if errors.Is(err, lock.ErrStale) {
+			reason += ": a write was refused, as somebody has held it since"
+		}
+		err = r.afterLoss(ctx, reason)
+	case errors.Is(err, lock.ErrBusy):
+		// A second lock of the handler's: it is no failure of the task's that somebody has it.
+		err = r.sendBack(&unchargedError{reason: err.Error(), after: jitter(unlinedDelay), cause: lock.ErrBusy})
+	}
+	if rerr != nil && ev.Kind != EventLost {
 		// The handler's word stands: the lease was valid until it returned.
 		r.faults.fault(ctx, r.log(), notReleased, rerr)
 	}
 	r.cfg.Observe(ev)
 	return err
+}
+
+// afterLoss says what becomes of a task that has lost its lock: it runs again, later each time,
+// until it has been spared as often as Recovery says. The handler's own error is not told to
+// asynq, which would find a SkipRetry or RevokeTask in it.
+func (r *run) afterLoss(ctx context.Context, reason string) error {
+	losses := 1
+	if r.attempt != nil {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		if n, err := r.attempt.Lost(ctx, r.rdb); err == nil { // else it is not counted
+			losses = max(n, 1)
+		}
+	}
+	if losses > r.cfg.Recovery.Losses {
+		return fmt.Errorf("%s: %w for the %s time", reason, lock.ErrLost, ordinal(losses))
+	}
+	return r.sendBack(&unchargedError{reason: reason, after: jitter(lossDelay(losses)), cause: lock.ErrLost})
 }
 
 // letGo releases the lock, and with it the task's turn.

@@ -77,6 +77,12 @@ func timerOf(b *lock.BusyError) time.Duration {
 	return fallback + rand.N(fallbackSpread)
 }
 
+// lossDelay returns when a task that has lost its lock for the n-th time comes by itself.
+func lossDelay(n int) time.Duration {
+	const longest = time.Minute
+	return min(unlinedDelay<<min(n-1, 10), longest)
+}
+
 // jitter adds up to half a second or, if that is more, a twentieth, at random,
 // so that a long line does not come all at once.
 func jitter(d time.Duration) time.Duration {

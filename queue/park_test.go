@@ -113,3 +113,14 @@ func TestIsHolder(t *testing.T) {
 		}
 	}
 }
+
+func TestLossDelay(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[int]time.Duration{
+		1: time.Second, 2: 2 * time.Second, 6: 32 * time.Second, 7: time.Minute, 11: time.Minute, 1 << 40: time.Minute,
+	} {
+		if have := lossDelay(n); have != want {
+			t.Errorf("%d: want %v, have %v", n, want, have)
+		}
+	}
+}

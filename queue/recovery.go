@@ -12,8 +12,8 @@ import (
 	"github.com/sidingq/siding/lock"
 )
 
-// Recovery says what becomes of a guarded task whose worker died, or was cut off
-// from Redis, while it ran. asynq would run it again after a minute or more, and
+// Recovery says what becomes of a guarded task that lost its lock while it ran, and of one whose
+// worker died, or was cut off from Redis. asynq would run it again after a minute or more, and
 // charge it an attempt. Siding puts it back within 25 s (15 to 20 as a rule, if the
 // lock's TTL is not longer) and at no charge, but counts its crashes. With a TTL above 55 s
 // asynq may be first. Of the servers that take tasks from the same queues one does this
@@ -23,6 +23,12 @@ type Recovery struct {
 	// asynq, so that a task which kills its worker comes to an end, archived once
 	// its retries are used up. Defaults to 3; negative leaves all tasks to asynq.
 	Crashes int
+	// Losses is how many times a task that lost its lock while it ran, or whose write was
+	// refused with [lock.ErrStale], runs again at no charge: after a second at first, and then
+	// after twice as long each time, up to a minute. After so many its loss is a failure of its
+	// own, so that a task that can never finish comes to an end. Defaults to 10; negative spares
+	// none.
+	Losses int
 	// NoRetries says that also a task which is not to be retried (MaxRetry(0)) is run
 	// again after a crash, although its handler had begun. Otherwise it is left to
 	// asynq, which archives it.
@@ -32,6 +38,9 @@ type Recovery struct {
 func (r Recovery) withDefaults() Recovery {
 	if r.Crashes == 0 {
 		r.Crashes = 3
+	}
+	if r.Losses == 0 {
+		r.Losses = 10
 	}
 	return r
 }

@@ -17,10 +17,13 @@ var (
 	recoverSource string
 	//go:embed begin.lua
 	beginSource string
+	//go:embed lost.lua
+	lostSource string
 
 	silentScript  = redis.NewScript(silentSource)
 	recoverScript = redis.NewScript(bellSource + encodedSource + recoverSource)
 	beginScript   = redis.NewScript(beginSource)
+	lostScript    = redis.NewScript(lostSource)
 )
 
 // silence is what is left, in seconds, of a lease that is not being renewed. asynq
@@ -120,4 +123,14 @@ func (a *Attempt) mark(ctx context.Context, rdb redis.Scripter, begins int) (lat
 		return false, fmt.Errorf("asynqredis: begin %s: %w", a.ID, err)
 	}
 	return latest, nil
+}
+
+// Lost counts that a has lost its lock, and returns how often attempts of its task have by now; 0
+// when a is not the task's latest attempt any more.
+func (a *Attempt) Lost(ctx context.Context, rdb redis.Scripter) (times int, err error) {
+	times, err = lostScript.Run(ctx, rdb, []string{taskKey(a.Queue, a.ID)}, a.name).Int()
+	if err != nil {
+		return 0, fmt.Errorf("asynqredis: count a loss of %s: %w", a.ID, err)
+	}
+	return times, nil
 }

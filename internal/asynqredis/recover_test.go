@@ -247,3 +247,33 @@ func TestSilentTasksInBatches(t *testing.T) {
 		})
 	}
 }
+
+// A loss is counted once for each attempt, whose latest must be the one that says so.
+func TestLossesAreCounted(t *testing.T) {
+	t.Parallel()
+	onStores(t, func(t *testing.T, f *fleet) {
+		t.Helper()
+		w := f.worker(t)
+		id := f.enqueue(t)
+		want := func(a *turn, times int) {
+			t.Helper()
+			if have, err := a.ours.Lost(t.Context(), f.rdb); have != times || err != nil {
+				t.Errorf("want %d losses, have %d, %v", times, have, err)
+			}
+		}
+		first := w.take(t, id)
+		want(first, 1)
+		want(first, 1) // its answer was lost
+		first.park(t, 7)
+		want(first, 0)
+		f.promote(t, id, 7, asynqredis.Called)
+		second := w.take(t, id)
+		want(first, 0)
+		want(second, 2)
+		second.mustEnd(t, nil)
+		want(second, 0)
+		if n := f.rdb.Exists(t.Context(), "asynq:{"+f.queue+"}:t:"+id).Val(); n != 0 {
+			t.Error("want the task gone, and not created anew")
+		}
+	})
+}

@@ -95,7 +95,7 @@ func (w *worker) start(ctx context.Context, s Settings, logger *slog.Logger) (*q
 	}
 	var recovery queue.Recovery
 	if s.RecoverAll {
-		recovery = queue.Recovery{Crashes: math.MaxInt32, NoRetries: true}
+		recovery = queue.Recovery{Crashes: math.MaxInt32, Losses: math.MaxInt32, NoRetries: true}
 	}
 	server, err := queue.NewServer(&redis.UniversalOptions{Addrs: s.Addrs, MasterName: s.MasterName}, queue.ServerConfig{
 		Queues:          weights,

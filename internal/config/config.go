@@ -58,9 +58,10 @@ type Shutdown struct {
 	HardDeadline time.Duration
 }
 
-// Recovery says what becomes of tasks whose worker died, see [queue.Recovery].
+// Recovery says what becomes of tasks that lost their lock or their worker, see [queue.Recovery].
 type Recovery struct {
 	Crashes   int // 0: none is spared
+	Losses    int // 0: none is spared
 	NoRetries bool
 }
 
@@ -145,7 +146,7 @@ func (c Config) Server(logger *slog.Logger, observe func(queue.Event)) queue.Ser
 		TimerInterval:   c.TimerInterval,
 		ShutdownTimeout: c.Shutdown.Timeout,
 		Lock:            c.Lock,
-		Recovery:        queue.Recovery{Crashes: cmp.Or(c.Recovery.Crashes, -1), NoRetries: c.Recovery.NoRetries},
+		Recovery:        queue.Recovery{Crashes: cmp.Or(c.Recovery.Crashes, -1), Losses: cmp.Or(c.Recovery.Losses, -1), NoRetries: c.Recovery.NoRetries},
 		Observe:         observe,
 		Logger:          logger,
 	}

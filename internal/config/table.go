@@ -85,6 +85,9 @@ func Settings() []Setting {
 		number("recovery.crashes", "3", 0, 1000, func(c *Config) *int { return &c.Recovery.Crashes },
 			"How many crashes of its worker a task is spared: it then runs again within 25s and at no charge. After so many, and with 0 always, it is left to "+
 				"asynq, which runs it again after a minute or more, and charges an attempt."),
+		number("recovery.losses", "10", 0, 1000, func(c *Config) *int { return &c.Recovery.Losses },
+			"How many times a task that lost its lock while it ran runs again at no charge, after 1s at first and up to 1m later each time. After so many, and "+
+				"with 0 always, the loss is a failure of its own, and charges an attempt."),
 		boolean("recovery.no_retries", "false", func(c *Config) *bool { return &c.Recovery.NoRetries },
 			"Whether a task that is not to be retried runs again as well if its worker crashed while it ran. Otherwise asynq archives it."),
 

@@ -1,0 +1,70 @@
+package queue_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/queue"
+)
+
+// A task that loses its lock each time it runs comes to an end: first it is spared, later each time,
+// and then it is charged, and archived when its retries are used up.
+func TestLossesAreSparedUpToALimit(t *testing.T) {
+	t.Parallel()
+	b, st, j := setup(t), newStage(t), &journal{}
+	b.serve(t, queue.ServerConfig{Recovery: queue.Recovery{Losses: 2}, Observe: j.observe}, func(ctx context.Context, j job) error {
+		if err := st.run(ctx, j); err != nil {
+			return err
+		}
+		return fmt.Errorf("write: %w", lock.ErrStale)
+	})
+	id := b.enqueue(t, b.job(1), queue.Options{Retries: queue.NoRetries})
+	info := b.awaitState(t, id, asynq.TaskStateArchived)
+	st.wantOrder(1, 1, 1)
+	if want := "lost " + b.resource; !strings.HasPrefix(info.LastErr, want) || !strings.HasSuffix(info.LastErr, "for the 3rd time") {
+		t.Errorf("want the reason that begins with %q, have %q", want, info.LastErr)
+	}
+	if have := j.of(queue.EventLost, id); len(have) != 3 {
+		t.Errorf("want three losses observed, have %+v", have)
+	}
+}
+
+// A handler that finds a second lock busy, and says so, has not failed.
+func TestSecondLockIsBusy(t *testing.T) {
+	t.Parallel()
+	inBothWays(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		st, j := newStage(t), &journal{}
+		second := b.resource + ".second"
+		lease, err := b.locker.Acquire(t.Context(), second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lease.Keep(t.Context())
+		var server *queue.Server
+		ready := make(chan struct{})
+		server = b.serve(t, queue.ServerConfig{Observe: j.observe}, func(ctx context.Context, j job) error {
+			<-ready
+			return server.Locker().Hold(ctx, second, func(ctx context.Context) error { return st.run(ctx, j) })
+		})
+		close(ready)
+		id := b.enqueue(t, b.job(1), queue.Options{Retries: queue.NoRetries})
+		poll.Eventually(t, "three refusals", func() bool { return len(j.of(queue.EventParked, id)) >= 3 })
+		info := b.awaitState(t, id, asynq.TaskStateRetry)
+		if want := second + " is held by "; !strings.Contains(info.LastErr, second) || info.Retried != 0 {
+			t.Errorf("want it uncharged, and the reason to contain %q, have %+v", want, info)
+		}
+		b.soonFree(t, b.resource) // it does not keep the first meanwhile
+		if err := lease.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		b.awaitGone(t, id)
+		st.wantOrder(1)
+	})
+}
