@@ -40,7 +40,7 @@ func (c *Client) EnqueueBatch(ctx context.Context, jobs []Job) ([]Result, error)
 		}
 		err = ctx.Err()
 		if err == nil {
-			_, err = client.EnqueueContext(ctx, p.task, p.options...)
+			_, err = client.EnqueueContext(p.once(ctx), p.task, p.options...)
 		}
 		if err != nil { // asynq names the queue to Redis at once
 			_, b.fault = p.outcome(err)

@@ -48,14 +48,16 @@ func NewClient(rdb redis.UniversalClient, cfg ClientConfig) (*Client, error) {
 
 // Enqueue checks the task and its options, and stores it. A nil opts means the
 // defaults. A [*TaskError], [ErrDuplicate] or [ErrTaskIDConflict] means that
-// nothing was stored; after an error of Redis the task may have been, so give
-// it a TaskID if it must not be stored twice by a second call.
+// this call stored nothing; after an error of Redis it may have, so give
+// the task a TaskID if it must not be stored twice by a second call. A call whose answer was lost,
+// and which the client has sent again, reports success; should the task have run and be gone by
+// then, it is stored, and runs, once more.
 func (c *Client) Enqueue(ctx context.Context, t Task, opts *Options) (Receipt, error) {
 	p, err := c.shards.prepare(t, opts, time.Now())
 	if err != nil {
 		return Receipt{}, err
 	}
-	_, err = c.asynq.EnqueueContext(ctx, p.task, p.options...)
+	_, err = c.asynq.EnqueueContext(p.once(ctx), p.task, p.options...)
 	return p.outcome(err)
 }
 
@@ -72,6 +74,16 @@ type prepared struct {
 	options []asynq.Option
 	receipt Receipt
 	named   bool // its id was chosen by the caller
+	unique  bool // its like may be refused
+}
+
+// once returns the context for the call that stores the task. Without an id of the caller's and
+// without uniqueness no other task is in its way.
+func (p *prepared) once(ctx context.Context) context.Context {
+	if p.named || p.unique {
+		return asynqredis.Once(ctx)
+	}
+	return ctx
 }
 
 // outcome says what has become of the task, given asynq's word on it.
@@ -118,7 +130,7 @@ func (s sharding) prepare(t Task, opts *Options, now time.Time) (*prepared, erro
 		}
 		headers = map[string]string{HeaderResource: resource}
 	}
-	return &prepared{asynq.NewTaskWithHeaders(t.Kind(), payload, headers), options, Receipt{o.TaskID, o.Queue}, named}, nil
+	return &prepared{asynq.NewTaskWithHeaders(t.Kind(), payload, headers), options, Receipt{o.TaskID, o.Queue}, named, o.UniqueFor > 0}, nil
 }
 
 // maxName bounds the names of queues and ids of tasks, in bytes.

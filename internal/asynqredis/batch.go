@@ -33,27 +33,27 @@ func (r *Ringer) Batch() *Batch { return &Batch{UniversalClient: r.UniversalClie
 
 // EvalSha gathers a script's call.
 func (b *Batch) EvalSha(ctx context.Context, sha string, keys []string, argv ...any) *redis.Cmd {
-	return b.gather(scriptCall(ctx, "evalsha", sha, keys, argv))
+	return b.gather(ctx, scriptCall(ctx, "evalsha", sha, keys, argv))
 }
 
 // Eval gathers a script's call.
 func (b *Batch) Eval(ctx context.Context, source string, keys []string, argv ...any) *redis.Cmd {
-	return b.gather(scriptCall(ctx, "eval", source, keys, argv))
+	return b.gather(ctx, scriptCall(ctx, "eval", source, keys, argv))
 }
 
-func (b *Batch) gather(cmd *redis.Cmd) *redis.Cmd {
+func (b *Batch) gather(ctx context.Context, cmd *redis.Cmd) *redis.Cmd {
 	c, _ := parse(cmd)
-	s, keys, known := b.rings.ringing(c)
+	g, known := b.rings.ringing(ctx, c)
 	if !known {
 		cmd.SetErr(noScriptError{})
 		return cmd
 	}
-	b.calls = append(b.calls, gathered{s, keys, c.argv})
+	b.calls = append(b.calls, g)
 	for i := range c.argv {
 		b.bytes += len(c.arg(i))
 	}
-	if !slices.Contains(b.loads, s) {
-		b.loads = append(b.loads, s)
+	if !slices.Contains(b.loads, g.script) {
+		b.loads = append(b.loads, g.script)
 	}
 	cmd.SetVal(int64(1))
 	return cmd

@@ -59,25 +59,32 @@ func ringKeys(keys []any, queue string) []any {
 
 // rings are asynq's scripts that may put tasks into pending: all that have it among
 // their keys, whatever else they do, but for dequeues and acknowledgements.
-type rings struct{ learned }
+type rings struct {
+	each learned
+	once learned // for calls of Once
+}
 
 // ringing returns c as it is sent so that it also rings the bell of its queue.
-func (r *rings) ringing(c call) (_ script, keys []any, known bool) {
+func (r *rings) ringing(ctx context.Context, c call) (_ gathered, known bool) {
+	scripts, keys, argv, change := &r.each, c.keys, c.argv, func(source string) string { return source }
 	if queue, ok := c.pendingOf(); ok {
-		s, known := r.script(c, withRing)
-		return s, ringKeys(c.keys, queue), known
+		keys, change = ringKeys(c.keys, queue), withRing
 	}
-	s, known := r.script(c, func(source string) string { return source })
-	return s, c.keys, known
+	if once := onceArgs(ctx, c); once != nil {
+		ring := change
+		scripts, argv, change = &r.once, append(slices.Clip(argv), once...), func(source string) string { return withOnce(ring(source)) }
+	}
+	s, known := scripts.script(c, change)
+	return gathered{s, keys, argv}, known
 }
 
 // send sends it.
 func (r *rings) send(ctx context.Context, next redis.ProcessHook, cmd redis.Cmder, c call) error {
-	script, keys, known := r.ringing(c)
+	g, known := r.ringing(ctx, c)
 	if !known {
 		return answer(cmd, nil, noScriptError{})
 	}
-	got, err := run(ctx, next, script, keys, c.argv...)
+	got, err := run(ctx, next, g.script, g.keys, g.argv...)
 	return answer(cmd, got, err)
 }
 
