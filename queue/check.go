@@ -20,7 +20,7 @@ const (
 	// compares times of the one with times of the other in whole seconds.
 	tolerated = time.Second
 	// Redis 6.2 has ZRANGE BYSCORE, by which asynq archives a task. Siding's own
-	// scripts need 6.0.6, for LPOS.
+	// scripts need it for ZMSCORE.
 	leastMajor, leastMinor = 6, 2
 )
 

@@ -95,9 +95,7 @@ func (g *Guard) lookAfter(ctx context.Context, queues []string) {
 		err := locker.Hold(ctx, electionOf(queues, g.cfg.Recovery.Crashes > 0), func(ctx context.Context) error {
 			var work sync.WaitGroup
 			work.Go(func() { g.sweep(ctx, queues) })
-			if g.cfg.Recovery.Crashes > 0 {
-				work.Go(func() { g.recoverAll(ctx, queues) })
-			}
+			work.Go(func() { g.recoverAll(ctx, queues) })
 			work.Wait()
 			return nil
 		})

@@ -52,7 +52,14 @@ const recoveryEvery = 2 * time.Second
 func (g *Guard) recover(ctx context.Context, queues []string) error {
 	var errs []error
 	for _, queue := range queues {
-		for skip := 0; ; {
+		leased, err := asynqredis.Lease(ctx, g.rdb, queue)
+		if err != nil {
+			return err
+		}
+		if leased > 0 {
+			g.cfg.Logger.WarnContext(ctx, "active tasks had no lease, and were given one", "queue", queue, "tasks", leased)
+		}
+		for skip := 0; g.cfg.Recovery.Crashes > 0; {
 			silent, err := asynqredis.Silent(ctx, g.rdb, queue, skip)
 			if err != nil {
 				return err

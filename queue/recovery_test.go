@@ -351,3 +351,37 @@ func TestRecoveryOfTheQueuesOfALaterServer(t *testing.T) {
 	later.awaitGone(t, "second")
 	st.wantOrder(0, 1)
 }
+
+// An active task that Redis keeps without a lease, as after a failover, is missed all the same: it is
+// given one, and runs again once nobody renews that. So is one without a resource, by asynq.
+func TestTasksWithoutALease(t *testing.T) {
+	t.Parallel()
+	b, st := setup(t), newStage(t)
+	st.unsafe = true // the killed one's handler goes on
+	var victim mortal
+	victim.serve(t, b, st)
+	zombies := []*gate{st.hold(0), st.hold(1)}
+	guarded := b.enqueue(t, b.job(0), queue.Options{Retries: queue.NoRetries})
+	plain := b.enqueueTask(t, asynq.NewTask(note{}.Kind(), []byte(`{"n":1}`)))
+	for _, zombie := range zombies {
+		within(t, patience, "the first attempt", zombie.entered)
+	}
+	victim.dead.Store(true)
+	if err := b.rdb.Del(t.Context(), b.key("lease")).Err(); err != nil {
+		t.Fatal(err)
+	}
+	cfg := quickRecovery
+	cfg.Recovery.NoRetries = true
+	b.serve(t, cfg, st.run)
+	for _, id := range []string{guarded, plain} {
+		poll.Eventually(t, "a lease", func() bool {
+			ends, err := b.rdb.ZScore(t.Context(), b.key("lease"), id).Result()
+			return err == nil && ends > float64(time.Now().Unix())
+		})
+	}
+	b.silence(t, guarded)
+	b.awaitGone(t, guarded)
+	for _, zombie := range zombies {
+		zombie.open()
+	}
+}

@@ -17,12 +17,15 @@ var (
 	recoverSource string
 	//go:embed begin.lua
 	beginSource string
+	//go:embed lease.lua
+	leaseSource string
 	//go:embed lost.lua
 	lostSource string
 
 	silentScript  = redis.NewScript(silentSource)
 	recoverScript = redis.NewScript(bellSource + encodedSource + recoverSource)
 	beginScript   = redis.NewScript(beginSource)
+	leaseScript   = redis.NewScript(leaseSource)
 	lostScript    = redis.NewScript(lostSource)
 )
 
@@ -31,6 +34,19 @@ var (
 // end between 25 and 30 s from now, and 18 s are two beats missed, with 2 s for
 // what is slow and for clocks that differ.
 const silence = 18
+
+// leaseFor is how long asynq's leases last, in seconds.
+const leaseFor = 30
+
+// Lease gives a lease to the active tasks of a queue that have none, as they may after Redis has
+// lost writes, and returns how many it found. If no worker renews it, they fall silent like others.
+func Lease(ctx context.Context, rdb redis.Scripter, queue string) (int, error) {
+	n, err := leaseScript.Run(ctx, rdb, []string{activeKey(queue), leaseKey(queue)}, leaseFor).Int()
+	if err != nil {
+		return 0, fmt.Errorf("asynqredis: look for tasks of %s without a lease: %w", queue, err)
+	}
+	return n, nil
+}
 
 // SilentBatch is how many silent tasks are listed in one call.
 const SilentBatch = 100

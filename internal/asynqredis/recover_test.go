@@ -1,6 +1,8 @@
 package asynqredis_test
 
 import (
+	"errors"
+	"strconv"
 	"testing"
 	"time"
 
@@ -274,6 +276,46 @@ func TestLossesAreCounted(t *testing.T) {
 		want(second, 0)
 		if n := f.rdb.Exists(t.Context(), "asynq:{"+f.queue+"}:t:"+id).Val(); n != 0 {
 			t.Error("want the task gone, and not created anew")
+		}
+	})
+}
+
+func TestLease(t *testing.T) {
+	t.Parallel()
+	onStores(t, func(t *testing.T, f *fleet) {
+		t.Helper()
+		w := f.worker(t)
+		active, lease := "asynq:{"+f.queue+"}:active", "asynq:{"+f.queue+"}:lease"
+		kept, lost, pending := f.enqueue(t), f.enqueue(t), f.enqueue(t)
+		runs := []*turn{w.take(t, kept), w.take(t, lost)}
+		ends := f.rdb.ZScore(t.Context(), lease, kept).Val()
+		must(t, f.rdb.ZRem(t.Context(), lease, lost).Err())
+		for _, want := range []int{1, 0} {
+			if have, err := asynqredis.Lease(t.Context(), f.rdb, f.queue); have != want || err != nil {
+				t.Errorf("want %d given a lease, have %d, %v", want, have, err)
+			}
+		}
+		if have := f.rdb.ZScore(t.Context(), lease, kept).Val(); have != ends {
+			t.Errorf("want a lease that is there left as it is, %v, have %v", ends, have)
+		}
+		now := float64(time.Now().Unix())
+		if have := f.rdb.ZScore(t.Context(), lease, lost).Val(); have < now+25 || have > now+31 {
+			t.Errorf("want a lease of 30 s, have one of %v", have-now)
+		}
+		if err := f.rdb.ZScore(t.Context(), lease, pending).Err(); !errors.Is(err, redis.Nil) {
+			t.Errorf("want no lease of one that is not active, have %v", err)
+		}
+		for _, run := range runs {
+			run.mustEnd(t, nil)
+		}
+		f.check(t)
+		ids := make([]any, 2500)
+		for i := range ids {
+			ids[i] = strconv.Itoa(i)
+		}
+		must(t, f.rdb.RPush(t.Context(), active, ids...).Err())
+		if have, err := asynqredis.Lease(t.Context(), f.rdb, f.queue); have != len(ids) || err != nil {
+			t.Errorf("want %d given a lease, have %d, %v", len(ids), have, err)
 		}
 	})
 }
