@@ -1,5 +1,5 @@
 -- What the scripts that call a parked task back have in common; it is put in front of
--- each of them, after bell.lua.
+-- each of them, after bell.lua and waits.lua.
 
 -- Calls a task back: retry -> head of pending.
 --   task, retry, pending, paused, bell  keys of its queue
@@ -13,7 +13,7 @@
 -- A task in the back-off after its own failure is not touched, nor one that is gone;
 -- none is created; an id is in one set at a time.
 local function promote(task, retry, pending, paused, bell, id, ticket, now)
-  local found = redis.pcall('HMGET', task, 'state', 'siding_ticket')
+  local found = redis.pcall('HMGET', task, 'state', 'siding_ticket', 'msg')
   if found.err then return found end
   local state = found[1]
   if state ~= 'active' and found[2] ~= ticket then return 'gone' end
@@ -23,7 +23,7 @@ local function promote(task, retry, pending, paused, bell, id, ticket, now)
     redis.call('HSET', task, 'siding_called', '1')
     return 'noted'
   end
-  if state == 'retry' and redis.call('ZREM', retry, id) == 1 then
+  if state == 'retry' and waits(found[3]) and redis.call('ZREM', retry, id) == 1 then
     redis.call('RPUSH', pending, id)
     redis.call('HSET', task, 'state', 'pending', 'pending_since', now)
     ring(bell, 1)

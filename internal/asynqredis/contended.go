@@ -20,7 +20,7 @@ var (
 
 	contendedScript = redis.NewScript(contendedSource)
 	lookedScript    = redis.NewScript(lookedSource)
-	waitingScript   = redis.NewScript(asideSource + waitingSource)
+	waitingScript   = redis.NewScript(waitsSource + asideSource + waitingSource)
 )
 
 // ContendedBatch is how many locks are listed in one call, at most or about.

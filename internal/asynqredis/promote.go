@@ -11,6 +11,8 @@ import (
 )
 
 var (
+	//go:embed waits.lua
+	waitsSource string
 	//go:embed call.lua
 	callSource string
 	//go:embed promote.lua
@@ -18,11 +20,11 @@ var (
 	//go:embed summon.lua
 	summonSource string
 
-	promoteScript = redis.NewScript(bellSource + callSource + promoteSource)
+	promoteScript = redis.NewScript(bellSource + waitsSource + callSource + promoteSource)
 )
 
 // Summon is what lock.RedisCalling calls parked tasks with.
-func Summon() string { return bellSource + callSource + attemptSource + summonSource }
+func Summon() string { return bellSource + waitsSource + callSource + attemptSource + summonSource }
 
 // A Promotion is what became of a call.
 type Promotion string

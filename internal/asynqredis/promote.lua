@@ -1,4 +1,4 @@
--- Calls a parked task back. bell.lua and call.lua come before it.
+-- Calls a parked task back. bell.lua, waits.lua and call.lua come before it.
 --
 -- KEYS[1]  asynq:{queue}:t:<id>
 -- KEYS[2]  asynq:{queue}:retry

@@ -333,6 +333,16 @@ func TestPromoteOfWhatDoesNotWait(t *testing.T) {
 			w.take(t, id).mustEnd(t, errOwn)
 			return id
 		},
+		"in its own back-off, on a server without the hook": func(t *testing.T, f *fleet, w *worker) string {
+			t.Helper()
+			id := f.waits(t, w, "lock:a", 7) // it keeps its ticket
+			f.runNow(t, id)
+			f.plain(t).take(t, id).mustEnd(t, errOwn)
+			if waiting, _, err := asynqredis.AllWaiting(t.Context(), f.rdb, f.queue, "0"); len(waiting) != 0 || err != nil {
+				t.Errorf("want none listed that waits, have %v, %v", waiting, err)
+			}
+			return id
+		},
 		"in its own back-off, called before": func(t *testing.T, f *fleet, w *worker) string {
 			t.Helper()
 			id := f.enqueue(t)

@@ -1,6 +1,6 @@
 -- Calls the waiter of a lock back, within the scripts that reserve the lock for it. Those
--- have other keys, so that this is not for a Cluster. bell.lua, call.lua and attempt.lua
--- come before it.
+-- have other keys, so that this is not for a Cluster. bell.lua, waits.lua,
+-- call.lua and attempt.lua come before it.
 --
 -- A waiter is 'siding-task:<queue, with %25 for % and %3A for a colon>:<task id>'.
 
@@ -14,7 +14,7 @@
 local function begin(asynq, id, ticket, name, ends, host)
   local task = asynq .. 't:' .. id
   local found = redis.pcall('HMGET', task, 'state', 'siding_ticket', 'msg')
-  if found.err or found[1] ~= 'retry' or found[2] ~= ticket or not found[3] then return end
+  if found.err or found[1] ~= 'retry' or found[2] ~= ticket or not waits(found[3]) then return end
   local holder = holder_of(found[3], id, host)
   if not holder then return end
   if redis.call('EXISTS', asynq .. 'paused') == 1 or redis.call('ZREM', asynq .. 'retry', id) == 0 then return end

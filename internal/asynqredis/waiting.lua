@@ -1,4 +1,4 @@
--- Lists tasks that wait in lines. aside.lua comes before it.
+-- Lists tasks that wait in lines. waits.lua and aside.lua come before it.
 --
 -- KEYS[1]  asynq:{queue}:retry
 -- KEYS[2]  siding:{queue}:contended
@@ -19,8 +19,8 @@ end
 local waiting = {}
 for i = 1, #page[2], 2 do
   local id = page[2][i]
-  local task = redis.call('HMGET', ARGV[1] .. id, 'state', 'siding_lock', 'siding_ticket')
-  if task[1] == 'retry' and task[2] and task[2] ~= '' then
+  local task = redis.call('HMGET', ARGV[1] .. id, 'state', 'siding_lock', 'siding_ticket', 'msg')
+  if task[1] == 'retry' and task[2] and task[2] ~= '' and waits(task[4]) then
     local n = #waiting
     waiting[n + 1], waiting[n + 2], waiting[n + 3] = id, task[2], task[3]
     if ARGV[2] == '' or not redis.call('ZSCORE', KEYS[2], task[2]) then
