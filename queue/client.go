@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strings"
 	"time"
-	"unicode"
 
 	"github.com/google/uuid"
 	"github.com/hibiken/asynq"
@@ -133,13 +131,6 @@ func (s sharding) prepare(t Task, opts *Options, now time.Time) (*prepared, erro
 	return &prepared{asynq.NewTaskWithHeaders(t.Kind(), payload, headers), options, Receipt{o.TaskID, o.Queue}, named, o.UniqueFor > 0}, nil
 }
 
-// maxName bounds the names of queues and ids of tasks, in bytes.
-const maxName = 256
-
-func badName(name string) bool {
-	return len(name) > maxName || strings.TrimSpace(name) == "" || strings.ContainsAny(name, "{}") || strings.ContainsFunc(name, unicode.IsControl)
-}
-
 // asynq checks the options and translates them.
 func (o Options) asynq(kind string, now time.Time) ([]asynq.Option, error) {
 	fail := func(field, want string, have any) error {
@@ -153,8 +144,8 @@ func (o Options) asynq(kind string, now time.Time) ([]asynq.Option, error) {
 		if name.value == "" {
 			continue
 		}
-		if badName(name.value) {
-			return nil, fail(name.field, fmt.Sprintf("want 1 to %d bytes, not blank, without braces and control characters", maxName), name.value)
+		if badName(name.value, maxName) {
+			return nil, fail(name.field, "want "+wantName(maxName), name.value)
 		}
 		opts = append(opts, name.option(name.value))
 	}

@@ -97,8 +97,8 @@ func (c ServerConfig) withDefaults() ServerConfig {
 func (c ServerConfig) Validate() error {
 	c = c.withDefaults()
 	for name, weight := range c.Queues {
-		if strings.TrimSpace(name) == "" || len(name) > maxName || strings.ContainsAny(name, "{}") {
-			return fmt.Errorf("queue: queues: want names of 1 to %d bytes without braces, have %q", maxName, name)
+		if badName(name, maxName) {
+			return fmt.Errorf("queue: queues: want names of %s, have %q", wantName(maxName), clip(name))
 		}
 		if weight < 1 {
 			return fmt.Errorf("queue: queues: %s: want a weight of 1 or more, have %d", name, weight)

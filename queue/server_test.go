@@ -23,8 +23,9 @@ func TestServerConfigValidate(t *testing.T) {
 	}{
 		{cfg: queue.ServerConfig{}},
 		{cfg: queue.ServerConfig{Queues: map[string]int{"a": 1, "b:c": 10}, Concurrency: 10000, NoDoorbell: true, PollInterval: time.Millisecond, TimerInterval: 10 * time.Millisecond}},
-		{queue.ServerConfig{Queues: map[string]int{" ": 1}}, `queue: queues: want names of 1 to 256 bytes without braces, have " "`},
-		{queue.ServerConfig{Queues: map[string]int{"{a}": 1}}, `queue: queues: want names of 1 to 256 bytes without braces, have "{a}"`},
+		{queue.ServerConfig{Queues: map[string]int{" ": 1}}, `queue: queues: want names of 1 to 256 bytes of UTF-8 without control characters, blanks at an end and {}/?#%\, other than . and .., have " "`},
+		{queue.ServerConfig{Queues: map[string]int{"{a}": 1}}, `queue: queues: want names of 1 to 256 bytes of UTF-8 without control characters, blanks at an end and {}/?#%\, other than . and .., have "{a}"`},
+		{queue.ServerConfig{Queues: map[string]int{"a/b": 1}}, `queue: queues: want names of 1 to 256 bytes of UTF-8 without control characters, blanks at an end and {}/?#%\, other than . and .., have "a/b"`},
 		{queue.ServerConfig{Queues: map[string]int{"a": 0}}, `queue: queues: a: want a weight of 1 or more, have 0`},
 		{queue.ServerConfig{Concurrency: -3}, `queue: concurrency: want 1 to 10000, have -3`},
 		{queue.ServerConfig{Concurrency: 10001}, `queue: concurrency: want 1 to 10000, have 10001`},

@@ -146,8 +146,8 @@ func shardKey(resource, kind string, payload []byte, o Options) string {
 // queues are those of a server; a client has none.
 func checkShards(queues, shards map[string]int) error {
 	for _, queue := range slices.Sorted(maps.Keys(shards)) {
-		if badName(queue) || len(queue) > maxName-shardSuffix {
-			return fmt.Errorf("queue: shards: want names of 1 to %d bytes, not blank, without braces and control characters, have %q", maxName-shardSuffix, clip(queue))
+		if badName(queue, maxName-shardSuffix) {
+			return fmt.Errorf("queue: shards: want names of %s, have %q", wantName(maxName-shardSuffix), clip(queue))
 		}
 		if n := shards[queue]; n < 1 || n > MaxShards {
 			return fmt.Errorf("queue: shards: %s: want 1 to %d, have %d", queue, MaxShards, n)

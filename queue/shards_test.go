@@ -169,8 +169,8 @@ func TestShardsRefused(t *testing.T) {
 	}{
 		{"none", map[string]int{"orders": 0}, nil, false, "queue: shards: orders: want 1 to 1000, have 0"},
 		{"too many", map[string]int{"orders": 1001}, nil, false, "queue: shards: orders: want 1 to 1000, have 1001"},
-		{"no name", map[string]int{"": 2}, nil, false, `queue: shards: want names of 1 to 249 bytes, not blank, without braces and control characters, have ""`},
-		{"braces", map[string]int{"{a}": 2}, nil, false, `queue: shards: want names of 1 to 249 bytes, not blank, without braces and control characters, have "{a}"`},
+		{"no name", map[string]int{"": 2}, nil, false, `queue: shards: want names of 1 to 249 bytes of UTF-8 without control characters, blanks at an end and {}/?#%\, other than . and .., have ""`},
+		{"braces", map[string]int{"{a}": 2}, nil, false, `queue: shards: want names of 1 to 249 bytes of UTF-8 without control characters, blanks at an end and {}/?#%\, other than . and .., have "{a}"`},
 		{"long name", map[string]int{strings.Repeat("x", 250): 2}, nil, false, "queue: shards: want names of 1 to 249 bytes"},
 		{"a queue of a shard's name", map[string]int{"orders": 2}, map[string]int{shard: 1}, false, "queue: queues: want no name of a shard of orders, have " + shard},
 		{"shards of a shard", map[string]int{"orders": 2, shard: 2}, nil, false, "queue: shards: want no name of a shard of orders, have " + shard},

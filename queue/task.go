@@ -47,9 +47,11 @@ const NoRetries = -1
 // to use. Durations that asynq would round away (it keeps whole seconds) are
 // refused.
 type Options struct {
-	// Queue is the queue's name. Defaults to "default".
+	// Queue is the queue's name, 1 to 256 bytes of UTF-8. Not in it: control characters, blanks
+	// at an end, and {}/?#%\, which mean something in keys or URLs; nor is it . or .. alone.
+	// Defaults to "default".
 	Queue string
-	// TaskID makes the task known under this id; while a task of this id
+	// TaskID, to which the same applies, makes the task known under this id; while a task of this id
 	// exists in the queue, another is refused with [ErrTaskIDConflict]. Of a queue
 	// with shards, in the same shard only, which tasks of one resource share.
 	// Defaults to a random UUID.

@@ -40,7 +40,7 @@ func TestTaskRefused(t *testing.T) {
 		"half a second":    {[]string{"order:audit", "--payload", `{"order":"1"}`, "--timeout", "500ms"}, "", `order:audit: timeout: want whole seconds, 1 or more, have "500ms"`},
 		"delay and time":   {[]string{"order:audit", "--payload", `{"order":"1"}`, "--delay", "5s", "--at", "2999-01-01T00:00:00Z"}, "", `order:audit: delay: want either a delay or a time, not both, have "5s"`},
 		"deadline gone":    {[]string{"order:audit", "--payload", `{"order":"1"}`, "--deadline", "2001-01-01T00:00:00Z"}, "", `order:audit: deadline: want a time to come, have "2001-01-01T00:00:00Z"`},
-		"queue":            {[]string{"order:audit", "--payload", `{"order":"1"}`, "--queue", "{q}"}, "", `order:audit: queue: want 1 to 256 bytes, not blank, without braces and control characters, have "{q}"`},
+		"queue":            {[]string{"order:audit", "--payload", `{"order":"1"}`, "--queue", "{q}"}, "", `order:audit: queue: want 1 to 256 bytes of UTF-8 without control characters, blanks at an end and {}/?#%\, other than . and .., have "{q}"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

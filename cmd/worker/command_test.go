@@ -25,7 +25,7 @@ func TestUsage(t *testing.T) {
 		{"unknown flag", []string{"--colour"}, nil, "worker: unknown flag: --colour\nworker: worker --help lists the flags\n"},
 		{"argument", []string{"start"}, nil, "worker: unknown command \"start\" for \"worker\"\n"},
 		{"bad number", []string{"--concurrency", "-3"}, nil, "worker: --concurrency: want 1 to 10000, have -3\n"},
-		{"bad queue", []string{"--queue", "a=1", "--queue", "b"}, nil, "worker: --queue: want a name without braces and a weight of 1 to 1000, as name=weight, have b\n"},
+		{"bad queue", []string{"--queue", "a=1", "--queue", "b"}, nil, "worker: --queue: want a name without {}/?#%\\ and a weight of 1 to 1000, as name=weight, have b\n"},
 		{"bad file", []string{"--config", bad}, nil, "worker: " + bad + ":2: concurrency: want 1 to 10000, have -3\n"},
 		{"bad file by variable", nil, []string{"SIDING_CONFIG=" + bad}, "worker: " + bad + ":2: concurrency: want 1 to 10000, have -3\n"},
 		{"missing file", []string{"--config", "missing.yaml"}, nil, "worker: config: open missing.yaml: no such file or directory\n"},

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 	"unicode"
+
+	"github.com/sidingq/siding/queue"
 )
 
 // A Setting is one row of the table.
@@ -215,13 +217,13 @@ func (s Setting) mayBeEmpty() bool { return s.clear != nil && s.Default == "" }
 // numbers gives each queue a number, which is called what.
 func numbers(key, def, what, flag string, most int, field func(*Config) *map[string]int, help string) Setting {
 	return Setting{
-		Key: key, Default: def, Help: help, Want: fmt.Sprintf("a name without braces and a %s of 1 to %d, as name=%[1]s", what, most), Kind: Numbers,
+		Key: key, Default: def, Help: help, Want: fmt.Sprintf(`a name without {}/?#%%\ and a %s of 1 to %d, as name=%[1]s`, what, most), Kind: Numbers,
 		clear: func(c *Config) { *field(c) = nil },
 		set: func(c *Config, v string) error {
 			name, value, _ := strings.Cut(v, "=")
 			n, err := strconv.Atoi(value)
-			if err != nil || n < 1 || n > most || strings.TrimSpace(name) != name || name == "" || len(name) > 256 ||
-				strings.ContainsAny(name, "{}") || strings.ContainsFunc(name, unicode.IsControl) {
+			queues := queue.ServerConfig{Queues: map[string]int{name: 1}} // which knows the rules of names
+			if err != nil || n < 1 || n > most || queues.Validate() != nil {
 				return errWant
 			}
 			if _, ok := (*field(c))[name]; ok {

@@ -73,7 +73,7 @@ func New(cfg Config) (*Handler, error) {
 		mux.Handle(RootPath+"/", guard(offline))
 		mux.Handle("GET /{$}", http.RedirectHandler(RootPath+"/", http.StatusFound))
 	}
-	h.Handler = protect(http.MaxBytesHandler(mux, maxBody), cfg.AnyHost)
+	h.Handler = protect(addressed(http.MaxBytesHandler(mux, maxBody)), cfg.AnyHost)
 	return h, nil
 }
 

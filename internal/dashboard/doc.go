@@ -10,6 +10,10 @@
 // send, too, so these are refused all the same. The probes are open to all, but
 // the reason why a worker is not ready is not.
 //
+// A name of a queue, or an id of a task, that a browser would fold in a URL is shown with a
+// mark (U+FFFD) in it, and requests for such names are refused: a click on one cannot reach
+// anything else. Select such tasks by other means, such as asynq's command line.
+//
 // There is no TLS: over a network that others can read, put a proxy before it.
 //
 // Its pages load nothing from the internet: the fonts that asynqmon's page asks

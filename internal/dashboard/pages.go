@@ -77,7 +77,11 @@ func policy(index []byte) string {
 func (p *pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Security-Policy", p.policy)
 	below := strings.TrimPrefix(r.URL.Path, RootPath)
-	if strings.HasPrefix(below, "/api/") || isAsset(below) {
+	if strings.HasPrefix(below, "/api/") {
+		serveAPI(p.mon, w, r)
+		return
+	}
+	if isAsset(below) {
 		p.mon.ServeHTTP(w, r)
 		return
 	}

@@ -1,0 +1,104 @@
+package dashboard
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"path"
+	"strings"
+	"unicode"
+)
+
+// The page puts names of queues and ids of tasks into URLs as they are. A browser folds a/../b,
+// cuts off what follows ? or #, and reads \ as /. So a click on a task with such an id could do
+// something else, such as deleting all tasks. Siding's clients refuse such names, but any
+// client of asynq can store them. The page therefore gets them with a mark in the place of
+// each such character, and requests in which there is a mark are refused, as are folded ones.
+
+// mark is Unicode's replacement character.
+const mark = '\uFFFD'
+
+// inURLs are the characters that mean something in a URL.
+const inURLs = `/?#%\`
+
+// shown returns a name as the page gets it: one whose URL no browser changes.
+func shown(name string) string {
+	outer := len(name) - len(strings.TrimLeftFunc(name, unicode.IsSpace))
+	end := len(strings.TrimRightFunc(name, unicode.IsSpace))
+	dots := name == "." || name == ".."
+	var b strings.Builder
+	for i, r := range name {
+		if dots || i < outer || i >= end || unicode.IsControl(r) || strings.ContainsRune(inURLs, r) {
+			r = mark
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
+// addressed refuses requests whose path was folded on the way, or would be by the next server
+// that reads it.
+func addressed(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		clean := path.Clean(r.URL.Path)
+		if clean != r.URL.Path && clean+"/" != r.URL.Path || strings.ContainsAny(r.URL.Path, inURLs[1:]+string(mark)) ||
+			strings.Contains(strings.ToLower(r.URL.EscapedPath()), "%2f") {
+			http.Error(w, "want a path of names that a URL can carry; for others use asynq's command line", http.StatusBadRequest)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// serveAPI has api answer a request, and shows the names in its answer.
+func serveAPI(api http.Handler, w http.ResponseWriter, r *http.Request) {
+	reply := &memory{header: w.Header(), status: http.StatusOK}
+	api.ServeHTTP(reply, r)
+	text := reply.body.Bytes()
+	if r.Method == http.MethodGet && reply.status == http.StatusOK {
+		text = withNamesShown(text)
+	}
+	w.WriteHeader(reply.status)
+	_, _ = w.Write(text) // fails only when the asker has gone
+}
+
+// withNamesShown returns a JSON text with all names shown; another text as it is.
+func withNamesShown(text []byte) []byte {
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.UseNumber()
+	var v any
+	if decoder.Decode(&v) != nil {
+		return text
+	}
+	changed, err := json.Marshal(showNames(v, ""))
+	if err != nil {
+		return text
+	}
+	return append(changed, '\n')
+}
+
+// showNames returns v, the value of a key, with all names in it shown.
+func showNames(v any, key string) any {
+	switch v := v.(type) {
+	case string:
+		switch key {
+		case "id", "task_id", "queue", "group":
+			return shown(v)
+		}
+	case []any:
+		for i := range v {
+			v[i] = showNames(v[i], key)
+		}
+	case map[string]any:
+		byQueue := key == "stats" || key == "queue_priorities"
+		all := make(map[string]any, len(v))
+		for name, value := range v {
+			if value = showNames(value, name); byQueue {
+				name = shown(name)
+			}
+			all[name] = value
+		}
+		return all
+	}
+	return v
+}
