@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -64,6 +65,10 @@ type GuardConfig struct {
 	// was no word, such as those of a plain asynq client, 1 ms or more. Defaults to the
 	// TaskCheckInterval of the configuration that the guard wraps, or 1 s.
 	PollInterval time.Duration
+	// Available, if set, says why what the tasks need is not there, such as the database that
+	// they write to, nil when it is. See [Unavailable]: while no tasks are taken it is asked every second, with a
+	// context of at most 5 s.
+	Available func(context.Context) error
 	// Observe, if set, is told what happens to guarded tasks. It is called on
 	// the path of the task: it must be quick and safe for concurrent use.
 	Observe func(Event)
@@ -92,6 +97,8 @@ type Guard struct {
 	// work counts handlers that still hold a lock, and calls under way.
 	work      sync.WaitGroup
 	elections elections
+	// missing, if not nil, is why no tasks are taken, see Unavailable.
+	missing atomic.Pointer[error]
 	// background is the context of what nobody waits for but Wait, which ends it.
 	background context.Context //nolint:containedctx // see above
 	end        context.CancelFunc
@@ -260,6 +267,14 @@ type run struct {
 	turn    *lock.Lease         // its turn to have a lock elsewhere
 }
 
+// newRun returns the attempt of t under which ctx runs.
+func (g *Guard) newRun(ctx context.Context, t *asynq.Task, resource string) *run {
+	r := &run{Guard: g, task: t, info: infoOf(ctx, t)}
+	r.info.Resource = resource
+	r.attempt = g.hook.Attempt(r.info.Queue, r.info.ID)
+	return r
+}
+
 // infoOf returns what asynq knows of the attempt under which ctx runs.
 func infoOf(ctx context.Context, t *asynq.Task) Info {
 	info := Info{Kind: t.Type()}
@@ -280,14 +295,13 @@ func (g *Guard) process(ctx context.Context, t *asynq.Task, resource string, nex
 	// Counted from here on, so that Wait never sees a call begin from zero.
 	g.work.Add(1)
 	defer g.work.Done()
-	r := &run{Guard: g, task: t, info: infoOf(ctx, t)}
-	r.info.Resource = resource
-	if r.attempt = g.hook.Attempt(r.info.Queue, r.info.ID); r.attempt != nil {
+	r := g.newRun(ctx, t, resource)
+	if r.attempt != nil {
 		defer r.attempt.Pin()()
 	}
 	if resource == "" {
 		r.adopt(ctx) // a payload may look like a header: what was taken for it is given back
-		return next.ProcessTask(ctx, t)
+		return r.standBy(next.ProcessTask(ctx, t))
 	}
 	if ctx.Value(guardKey{}) != g {
 		r.log().ErrorContext(ctx, "a guarded task was refused: the server's asynq.Config did not pass through Guard.Wrap")

@@ -101,6 +101,8 @@ func (r *run) release(ctx context.Context, lease *lock.Lease, err error) error {
 	case errors.Is(err, lock.ErrBusy):
 		// A second lock of the handler's: it is no failure of the task's that somebody has it.
 		err = r.sendBack(&unchargedError{reason: err.Error(), after: jitter(unlinedDelay), cause: lock.ErrBusy})
+	default:
+		err = r.standBy(err)
 	}
 	if rerr != nil && ev.Kind != EventLost {
 		// The handler's word stands: the lease was valid until it returned.

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
@@ -67,6 +68,10 @@ type ServerConfig struct {
 	Resources map[string]ResourceFunc
 	// Recovery says what becomes of guarded tasks whose worker died.
 	Recovery Recovery
+	// Available, if set, says why what the tasks need is not there, such as the database that
+	// they write to, nil when it is. It is asked by [Server.Ready], and every second while no
+	// tasks are taken, see [Unavailable]. Its context ends after 5 s at most.
+	Available func(context.Context) error
 	// Observe, if set, is told what happens to guarded tasks. It is called on
 	// the path of the task: it must be quick and safe for concurrent use.
 	Observe func(Event)
@@ -138,6 +143,7 @@ type Server struct {
 	guard  *Guard
 	tasks  []redis.UniversalClient // the lanes' connections, with the guard's hook
 	locks  redis.UniversalClient
+	probed string // what Ready takes the lock of
 	mu     sync.Mutex
 	routes map[string]route // by kind; fixed once started
 	state  serverState
@@ -163,11 +169,11 @@ func NewServer(opts *redis.UniversalOptions, cfg ServerConfig) (*Server, error) 
 	}
 	cfg = cfg.withDefaults()
 	o := *opts // the doorbell's client is made later
-	s := &Server{cfg: cfg, routes: make(map[string]route), locks: newClient(o, cfg.Concurrency)}
+	s := &Server{cfg: cfg, routes: make(map[string]route), locks: newClient(o, cfg.Concurrency), probed: "siding-probe:" + uuid.NewString()}
 	var err error
 	s.guard, err = NewGuard(s.locks, GuardConfig{
 		Lock: cfg.Lock, Locker: cfg.Locker, Resources: cfg.Resources, Recovery: cfg.Recovery, NoDoorbell: cfg.NoDoorbell,
-		Observe: cfg.Observe, Logger: cfg.Logger,
+		Available: cfg.Available, Observe: cfg.Observe, Logger: cfg.Logger,
 	})
 	if err != nil {
 		return nil, errors.Join(err, s.locks.Close())
@@ -298,9 +304,10 @@ func (s *Server) kinds() []string {
 	return kinds
 }
 
-// Start asks Redis whether it is there and begins to take tasks.
+// Start asks Redis whether it gives tasks and begins to take them. It starts nothing where
+// Redis does not, see [Server.Ready].
 func (s *Server) Start(ctx context.Context) error {
-	if err := s.Ping(ctx); err != nil {
+	if err := s.probe(ctx); err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -321,14 +328,6 @@ func (s *Server) Start(ctx context.Context) error {
 
 // Locker returns what the server takes its locks with, see [Guard.Locker].
 func (s *Server) Locker() *lock.Locker { return s.guard.Locker() }
-
-// Ping asks Redis whether it answers.
-func (s *Server) Ping(ctx context.Context) error {
-	if err := s.locks.Ping(ctx).Err(); err != nil {
-		return fmt.Errorf("queue: redis does not answer: %w", err)
-	}
-	return nil
-}
 
 // Shutdown stops taking tasks, waits for the running ones and for their locks to
 // be released, and closes the connections. Tasks that are not done after

@@ -35,14 +35,26 @@ func NewBook(l *ledger.Ledger, cfg Config) *Book {
 	return &Book{ledger: l, cfg: cfg}
 }
 
-// Register registers a handler for each kind of task.
+// Register registers a handler for each kind of task. While the ledger takes no writes, tasks
+// are put aside by [queue.Unavailable]; give the server [ledger.Ledger.Writable] as Available.
 func Register(s *queue.Server, l *ledger.Ledger, cfg Config) {
 	b := NewBook(l, cfg)
-	queue.Handle(s, b.AuditOrder)
-	queue.Handle(s, b.AllocateLine)
-	queue.Handle(s, b.DeductStock)
-	queue.Handle(s, b.DebitBalance)
-	queue.Handle(s, b.PlaceOrder)
+	handle(s, b.AuditOrder)
+	handle(s, b.AllocateLine)
+	handle(s, b.DeductStock)
+	handle(s, b.DebitBalance)
+	handle(s, b.PlaceOrder)
+}
+
+// handle registers fn. No task is charged for a ledger that takes no writes.
+func handle[T queue.Task](s *queue.Server, fn func(context.Context, T) error) {
+	queue.Handle(s, func(ctx context.Context, t T) error {
+		err := fn(ctx, t)
+		if errors.Is(err, ledger.ErrUnavailable) {
+			return queue.Unavailable(err)
+		}
+		return err
+	})
 }
 
 // Run checks and runs one task without a server.

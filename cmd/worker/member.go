@@ -63,7 +63,9 @@ func open(ctx context.Context, cfg config.Config, log *slog.Logger, work time.Du
 	if m.ledger, err = ledger.Open(ctx, string(cfg.Ledger.DSN)); err != nil {
 		return nil, err
 	}
-	if m.server, err = queue.NewServer(opts, cfg.Server(log, m.stats.Observe)); err != nil {
+	server := cfg.Server(log, m.stats.Observe)
+	server.Available = m.ledger.Writable
+	if m.server, err = queue.NewServer(opts, server); err != nil {
 		return nil, errors.Join(err, m.ledger.Close())
 	}
 	tasks.Register(m.server, m.ledger, tasks.Config{Work: work})
@@ -152,7 +154,7 @@ func (m *member) ready(ctx context.Context) error {
 	case draining:
 		return errors.New("draining")
 	default:
-		return m.server.Ping(ctx)
+		return m.server.Ready(ctx)
 	}
 }
 

@@ -45,6 +45,7 @@ type Hook struct {
 	acks    learned
 	rings   rings
 	outage  outage
+	gate    gate
 	// noRepeatBefore, in Unix nanoseconds: Redis has just not answered.
 	noRepeatBefore atomic.Int64
 }
@@ -118,6 +119,9 @@ func (h *Hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 func (h *Hook) process(ctx context.Context, next redis.ProcessHook, cmd redis.Cmder, c call, likeDequeue bool) error {
 	switch c.op {
 	case opDequeue:
+		if h.gate.held(ctx) {
+			return answer(cmd, "", redis.Nil)
+		}
 		t, err := h.take(ctx, next, c.queue, c.argv[0])
 		return answer(cmd, t.msg, err)
 	case opDone, opComplete, opRequeue, opRetry, opArchive:
@@ -155,11 +159,7 @@ const inRow = 50
 func (h *Hook) take(ctx context.Context, next redis.ProcessHook, queue string, leaseEnds any) (t taken, err error) {
 	h.begun()
 	name := h.attemptName()
-	argv := append(make([]any, 0, 12), leaseEnds, taskKeyPrefix(queue), name)
-	if a := h.ahead; a != nil {
-		argv = append(argv, waiterNames(queue), a.Host, a.Fallback.Milliseconds(), a.Spread.Milliseconds(), uniqueMargin.Milliseconds())
-		argv = append(argv, a.Args...)
-	}
+	argv := h.dequeueArgs(queue, leaseEnds, name)
 	for range inRow {
 		start := time.Now()
 		var got any
@@ -182,6 +182,16 @@ func (h *Hook) take(ctx context.Context, next redis.ProcessHook, queue string, l
 	}
 	t.msg = h.begin(t, queue, name, leaseEnds)
 	return t, nil
+}
+
+// dequeueArgs returns what dequeue.lua wants to know.
+func (h *Hook) dequeueArgs(queue string, leaseEnds any, name string) []any {
+	argv := append(make([]any, 0, 12), leaseEnds, taskKeyPrefix(queue), name)
+	if a := h.ahead; a != nil {
+		argv = append(argv, waiterNames(queue), a.Host, a.Fallback.Milliseconds(), a.Spread.Milliseconds(), uniqueMargin.Milliseconds())
+		argv = append(argv, a.Args...)
+	}
+	return argv
 }
 
 // begin remembers the attempt that has begun with a task, and returns the task as asynq is to

@@ -71,6 +71,9 @@ func (l *Lane) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			return l.process(ctx, next, cmd, c, likeDequeue)
 		}
 		defer l.mu.Unlock()
+		if l.gate.held(ctx) {
+			return answer(cmd, "", redis.Nil)
+		}
 		t, err := l.dequeueOrWait(ctx, next, c)
 		return answer(cmd, t.msg, err)
 	}

@@ -22,7 +22,8 @@
 //   - The journal knows each task by its id. A write and its journal entry are
 //     one transaction, and a task that is in the journal already changes nothing:
 //     running it again, whole or in part, is harmless.
-//   - A step has happened entirely or not at all, whatever error it returns.
+//   - A step has happened entirely or not at all, whatever error it returns. One that no step
+//     could have avoided, such as a full disk, wraps [ErrUnavailable].
 //
 // Amounts are integers in ten-thousandths of a pound.
 package ledger

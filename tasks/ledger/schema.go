@@ -106,6 +106,7 @@ func rebind(dialect sqlfence.Dialect, statement string) string {
 // the database's own words often do not. The end of ctx is given as the cause
 // when that is what happened.
 func (l *Ledger) explain(ctx context.Context, doing string, err error) error {
+	missing := ctx.Err() == nil && isUnavailable(err)
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
 		err = fmt.Errorf("%w (%w)", cause, err)
 	}
@@ -124,7 +125,11 @@ func (l *Ledger) explain(ctx context.Context, doing string, err error) error {
 			hint = "another program keeps it locked: "
 		}
 	}
-	return fmt.Errorf("ledger %s: %s: %s%w", l.name, doing, hint, err)
+	err = fmt.Errorf("ledger %s: %s: %s%w", l.name, doing, hint, err)
+	if missing {
+		return unavailableError{err}
+	}
+	return err
 }
 
 // isLocked reports whether err says that another connection was in the way.

@@ -8,6 +8,12 @@ CREATE TABLE IF NOT EXISTS ledger_meta (
     opened_ms BIGINT NOT NULL -- when a process last opened it, Unix milliseconds
 ) /*options*/;
 
+-- Filled and emptied again to see whether there is room for more.
+CREATE TABLE IF NOT EXISTS ledger_room (
+    id     BIGINT NOT NULL PRIMARY KEY CHECK (id = 1),
+    filler TEXT   NOT NULL
+) /*options*/;
+
 CREATE TABLE IF NOT EXISTS stock (
     sku          TEXT   NOT NULL PRIMARY KEY,
     on_hand      BIGINT NOT NULL CHECK (on_hand >= 0),

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"database/sql"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/redistest"
+)
+
+// While the ledger takes no writes the worker takes no tasks and says so, and no task is charged
+// for it. Once there is room again all tasks are done.
+func TestFullLedger(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	rdb := server.Client(t)
+	file := filepath.Join(t.TempDir(), "ledger.db")
+	// As on a disk that is full: the worker cannot make the file larger than it is then.
+	const pages = 400
+	w := start(t, "--redis", server.Addr, "--http", "127.0.0.1:0", "--ledger", fmt.Sprintf("sqlite:%s?_pragma=max_page_count(%d)", file, pages))
+	base := "http://" + address(t, &w.stderr)
+	if status, body := fetch(t, base+"/readyz"); status != http.StatusOK {
+		t.Fatalf("want ready, have %d %s", status, body)
+	}
+	other, err := sql.Open("sqlite", file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = other.Close() })
+	fill := fmt.Sprintf("CREATE TABLE others (data BLOB); INSERT INTO others VALUES (zeroblob(%d))", 4096*pages)
+	if _, err := other.ExecContext(t.Context(), fill); err != nil {
+		t.Fatal(err)
+	}
+
+	orders := make([]string, 300)
+	for i := range orders {
+		orders[i] = fmt.Sprint(7001 + i)
+	}
+	enqueue(t, rdb, "default", orders...)
+	poll.Eventually(t, "not ready, and why", func() bool {
+		status, body := fetch(t, base+"/readyz")
+		return status == http.StatusServiceUnavailable && strings.Contains(body, "no tasks are taken") && strings.Contains(body, "disk or database is full")
+	})
+	if have := count(t, rdb, "default"); have.Archived != 0 || have.Pending < len(orders)/2 {
+		t.Errorf("want most tasks left where they are, have %+v", have)
+	}
+	wantTexts(t, w.stderr.String(), `level=ERROR msg="no tasks are taken, as something is missing that they need"`)
+
+	if _, err := other.ExecContext(t.Context(), "DROP TABLE others"); err != nil {
+		t.Fatal(err)
+	}
+	poll.Eventually(t, "all tasks done", func() bool { return count(t, rdb, "default").Completed == len(orders) })
+	if have := count(t, rdb, "default"); have.FailedTotal != 0 {
+		t.Errorf("want no task charged, have %d failures", have.FailedTotal)
+	}
+	wantTexts(t, w.stderr.String(), `msg="tasks are taken again"`)
+	poll.Eventually(t, "ready again", func() bool {
+		status, _ := fetch(t, base+"/readyz")
+		return status == http.StatusOK
+	})
+	w.stop()
+	if have := w.wait(t, 30*time.Second); have != exitOK {
+		t.Errorf("want exit status 0, have %d", have)
+	}
+}

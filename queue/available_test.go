@@ -1,0 +1,118 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/queue"
+)
+
+var errFull = errors.New("disk is full")
+
+// While what tasks need is missing none is charged, whatever retries it has left, and few are
+// taken. Once it is there again all of them succeed.
+func TestUnavailable(t *testing.T) {
+	t.Parallel()
+	inBothWays(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		const tasks = 60
+		var runs, asked atomic.Int64
+		var full atomic.Bool
+		full.Store(true)
+		logs := newLogs(t)
+		s := b.newServer(t, queue.ServerConfig{Logger: logs.logger, Available: func(context.Context) error {
+			asked.Add(1)
+			if full.Load() {
+				return errFull
+			}
+			return nil
+		}})
+		work := func() error {
+			runs.Add(1)
+			if full.Load() {
+				// Permanent does not archive a task that is not to blame.
+				return queue.Unavailable(queue.Permanent(fmt.Errorf("write: %w", errFull)))
+			}
+			return nil
+		}
+		queue.Handle(s, func(context.Context, job) error { return work() })
+		queue.Handle(s, func(context.Context, note) error { return work() })
+		ids := make([]string, tasks)
+		for i := range ids {
+			opts := queue.Options{Retention: time.Hour, Retries: queue.NoRetries}
+			if i%3 == 0 {
+				ids[i] = b.enqueue(t, note{}, opts)
+			} else {
+				ids[i] = b.enqueue(t, job{Res: fmt.Sprint(b.resource, i%10)}, opts)
+			}
+		}
+		if err := s.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { shutdown(t, s) })
+		// Several looks go by, in each of which all tasks could have been taken.
+		poll.Eventually(t, "three looks", func() bool { return asked.Load() >= 3 })
+		// What was under way when the first failed is one task for each of 20 workers, and a few that
+		// lanes were about to take.
+		if have := runs.Load(); have == 0 || have > tasks-10 {
+			t.Errorf("want no tasks taken after the first ones, have %d runs", have)
+		}
+		wantReady(t, s, "disk is full")
+		if have := b.stats(t); have.Archived+have.Completed > 0 {
+			t.Errorf("want no task ended, have %+v", have)
+		}
+		full.Store(false)
+		for _, id := range ids {
+			if info := b.awaitState(t, id, asynq.TaskStateCompleted); info.Retried != 0 {
+				t.Errorf("task %s: want it uncharged, have %d retries", id, info.Retried)
+			}
+		}
+		wantReady(t, s, "")
+		for _, want := range []string{"no tasks are taken", "tasks are taken again"} {
+			if have := logs.lines(want); len(have) != 1 {
+				t.Errorf("want one line with %q in the log, have %q", want, have)
+			}
+		}
+	})
+}
+
+// Without a question to ask tasks are tried again after a second.
+func TestUnavailableForOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var runs atomic.Int64
+	b.serve(t, queue.ServerConfig{}, func(context.Context, job) error {
+		if runs.Add(1) == 1 {
+			return queue.Unavailable(errFull)
+		}
+		return nil
+	})
+	id := b.enqueue(t, b.job(1), queue.Options{Retention: time.Hour, Retries: queue.NoRetries})
+	if info := b.awaitState(t, id, asynq.TaskStateCompleted); info.Retried != 0 || runs.Load() != 2 {
+		t.Errorf("want a second run, uncharged, have %d runs and %d retries", runs.Load(), info.Retried)
+	}
+	if queue.Unavailable(nil) != nil {
+		t.Error("want nil of nil")
+	}
+}
+
+// A server that takes no tasks shuts down as any other.
+func TestShutdownWhileUnavailable(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s := b.serve(t, queue.ServerConfig{Available: func(context.Context) error { return errFull }},
+		func(context.Context, job) error { return queue.Unavailable(errFull) })
+	b.enqueue(t, b.job(1))
+	wantReady(t, s, "no tasks are taken")
+	shutdown(t, s)
+	if have := b.stats(t); have.Size != 1 || have.Active != 0 {
+		t.Errorf("want the task put back, have %+v", have)
+	}
+}

@@ -1,0 +1,112 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/redistest"
+	"github.com/sidingq/siding/queue"
+)
+
+// wantReady waits until the server is ready, or not for a reason with this text in it.
+func wantReady(t *testing.T, s *queue.Server, reason string) {
+	t.Helper()
+	poll.Eventually(t, "ready, or not: "+reason, func() bool {
+		err := s.Ready(t.Context())
+		return reason == "" && err == nil || reason != "" && err != nil && strings.Contains(err.Error(), reason)
+	})
+}
+
+func TestReady(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		spoil, mend []any // commands
+		want        string
+	}{
+		"replica":        {[]any{"replicaof", "127.0.0.1", "1"}, []any{"replicaof", "no", "one"}, "redis refuses: queue"},
+		"full":           {[]any{"config", "set", "maxmemory", "1"}, []any{"config", "set", "maxmemory", "0"}, "OOM"},
+		"too few copies": {[]any{"config", "set", "min-replicas-to-write", "1"}, []any{"config", "set", "min-replicas-to-write", "0"}, "NOREPLICAS"},
+		"no right to a key": {
+			[]any{"acl", "setuser", "default", "resetkeys", "~lock:*", "~{lock:*", "~siding:*"},
+			[]any{"acl", "setuser", "default", "~*"},
+			"redis refuses: queue",
+		},
+		"no right to a command": {[]any{"acl", "setuser", "default", "-rpoplpush"}, []any{"acl", "setuser", "default", "+rpoplpush"}, "redis refuses: queue"},
+		"no right to locks":     {[]any{"acl", "setuser", "default", "resetkeys", "~asynq:*", "~siding:*"}, []any{"acl", "setuser", "default", "~*"}, "no lock can be taken"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setupOn(t, redis.UniversalOptions{Addrs: []string{redistest.Start(t).Addr}})
+			s := b.serve(t, queue.ServerConfig{}, func(context.Context, job) error { return nil })
+			wantReady(t, s, "")
+			b.do(t, tt.spoil...)
+			wantReady(t, s, tt.want)
+			next := b.newServer(t, queue.ServerConfig{})
+			if err := next.Start(t.Context()); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("start: want %q, have %v", tt.want, err)
+			}
+			shutdown(t, next)
+			b.do(t, tt.mend...)
+			wantReady(t, s, "")
+		})
+	}
+}
+
+// do sends Redis a command.
+func (b *bundle) do(t *testing.T, args ...any) {
+	t.Helper()
+	if err := b.rdb.Do(t.Context(), args...).Err(); err != nil {
+		t.Fatalf("%v: %v", args, err)
+	}
+}
+
+// To ask whether tasks can be taken takes none, and leaves nothing but a fence behind.
+func TestReadyLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	for name, setup := range map[string]func(*testing.T) *bundle{
+		"one server": func(t *testing.T) *bundle {
+			t.Helper()
+			return setupOn(t, redis.UniversalOptions{Addrs: []string{redistest.Start(t).Addr}})
+		},
+		"cluster": setupByHand,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			id := b.enqueue(t, b.job(1))
+			before := b.rdb.Keys(t.Context(), "*").Val()
+			s := b.newServer(t, queue.ServerConfig{Shards: map[string]int{b.queue: 2}})
+			t.Cleanup(func() { shutdown(t, s) })
+			for range 3 {
+				if err := s.Ready(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, key := range b.rdb.Keys(t.Context(), "*").Val() {
+				if !slices.Contains(before, key) && !strings.HasSuffix(key, ":fence") {
+					t.Errorf("want no new key, have %s", key)
+				}
+			}
+			if have := b.stats(t).Pending; have != 1 {
+				t.Errorf("want task %s pending, have %d tasks", id, have)
+			}
+		})
+	}
+}
+
+func TestReadyOfWhatTasksNeed(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var missing error
+	s := b.newServer(t, queue.ServerConfig{Available: func(context.Context) error { return missing }})
+	t.Cleanup(func() { shutdown(t, s) })
+	wantReady(t, s, "")
+	missing = errors.New("disk is full")
+	wantReady(t, s, "disk is full")
+}

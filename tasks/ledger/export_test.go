@@ -1,0 +1,4 @@
+package ledger
+
+// IsUnavailable is for tests.
+var IsUnavailable = isUnavailable
