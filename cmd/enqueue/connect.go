@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/url"
 	"os"
 	"strings"
 	"time"
@@ -30,9 +28,9 @@ func (a *app) settings() (config.Config, error) {
 	if err := config.CheckEnv(a.environ); err != nil {
 		return config.Config{}, err
 	}
-	overrides, err := redisOverrides(a.flags.redis)
-	if err != nil {
-		return config.Config{}, err
+	var overrides []config.Override
+	if a.flags.redis != "" {
+		overrides = append(overrides, config.Override{Flag: "redis", Value: a.flags.redis})
 	}
 	path := a.flags.config
 	if path == "" {
@@ -54,39 +52,6 @@ func (a *app) lookupEnv(name string) (string, bool) {
 		}
 	}
 	return "", false
-}
-
-// redisOverrides translates the value of --redis. Its errors do not show the
-// value, which may hold a password.
-func redisOverrides(value string) ([]config.Override, error) {
-	if value == "" {
-		return nil, nil
-	}
-	if !strings.Contains(value, "://") {
-		return []config.Override{{Flag: "redis", Value: value}}, nil
-	}
-	u, err := url.Parse(value)
-	if err != nil || (u.Scheme != "redis" && u.Scheme != "rediss") || u.Hostname() == "" || u.RawQuery != "" || u.Fragment != "" {
-		return nil, errors.New("--redis: want host:port or redis[s]://[user@]host[:port][/db]")
-	}
-	if _, ok := u.User.Password(); ok {
-		return nil, errors.New("--redis: want no password on the command line, where others can read it: set SIDING_REDIS_PASSWORD")
-	}
-	port := u.Port()
-	if port == "" {
-		port = "6379"
-	}
-	overrides := []config.Override{{Flag: "redis", Value: net.JoinHostPort(u.Hostname(), port)}}
-	if name := u.User.Username(); name != "" {
-		overrides = append(overrides, config.Override{Flag: "redis-username", Value: name})
-	}
-	if db := strings.Trim(u.Path, "/"); db != "" {
-		overrides = append(overrides, config.Override{Flag: "redis-db", Value: db})
-	}
-	if u.Scheme == "rediss" {
-		overrides = append(overrides, config.Override{Flag: "redis-tls", Value: "true"})
-	}
-	return overrides, nil
 }
 
 // clientOptions returns the options of a client whose calls all end soon. After

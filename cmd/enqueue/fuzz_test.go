@@ -10,23 +10,6 @@ import (
 	"github.com/sidingq/siding/internal/testenv/redistest"
 )
 
-// A URL that is not accepted is refused without being shown: it may hold a
-// password, which is refused itself.
-func FuzzRedisURL(f *testing.F) {
-	const secret = "hunter2"
-	for _, seed := range []string{"@db", "", "@db:6379/3", "@/3", "%zz@db", "@[::1]:x", "#@db", "?x=@db"} {
-		f.Add(seed)
-	}
-	f.Fuzz(func(t *testing.T, rest string) {
-		overrides, err := redisOverrides("redis://me:" + secret + rest)
-		if err == nil {
-			t.Errorf("%q: want a password on the command line refused, have %v", rest, overrides)
-		} else if !strings.Contains(rest, secret) && strings.Contains(err.Error(), secret) {
-			t.Errorf("want no password shown, have %v", err)
-		}
-	})
-}
-
 // What is in a checkpoint's place is a line to go on behind, which a save moves
 // forward only, or an error that names its key and the way out.
 func FuzzCheckpoint(f *testing.F) {

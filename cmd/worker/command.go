@@ -120,7 +120,7 @@ is wrong.`,
 	})
 	f := root.Flags()
 	f.SortFlags = false
-	f.BoolVar(&a.flags.demo, "demo", false, "Run on an embedded Redis and a temporary ledger, with several hundred invented tasks.")
+	f.BoolVar(&a.flags.demo, "demo", false, "Run on an embedded Redis and a temporary ledger, with about 1,000 invented tasks.")
 	f.BoolVar(&a.flags.once, "once", false, "End the demo when its tasks are done; status 0 only if all have succeeded and the ledger is right.")
 	f.BoolVar(&a.flags.json, "json", false, "Print the summary as one line of JSON on standard output.")
 	f.BoolVar(&a.flags.embedded, "embedded", false, "Run on a Redis inside this process, which forgets everything at its end.")
@@ -236,7 +236,7 @@ func (s *setting) Type() string {
 	case config.Bool:
 		return "bool"
 	case config.List:
-		return s.Want
+		return "address"
 	case config.Numbers:
 		return "name=number"
 	case config.Text:

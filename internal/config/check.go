@@ -52,6 +52,9 @@ func (l *loader) checkRedis() {
 	if len(r.Addrs) > 1 && !r.Cluster && r.MasterName == "" {
 		l.refuse(fmt.Sprintf("want one address, or redis.cluster, or redis.master_name, have %d addresses", len(r.Addrs)), "redis.addrs")
 	}
+	if len(r.Addrs) > 1 && l.url {
+		l.refuse(fmt.Sprintf("want one URL, or host:port of each, have %d addresses", len(r.Addrs)), "redis.addrs")
+	}
 	if r.Cluster && r.DB != 0 {
 		l.refuse(fmt.Sprintf("want redis.db 0 with redis.cluster, have %d", r.DB), "redis.db", "redis.cluster")
 	}

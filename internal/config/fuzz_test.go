@@ -62,3 +62,25 @@ func FuzzSecretDSN(f *testing.F) {
 		}
 	})
 }
+
+// A URL with a password is refused without being shown, wherever the password ends.
+func FuzzRedisURL(f *testing.F) {
+	const secret = "hunter2"
+	for _, seed := range []string{"@db", "", "@db:6379/3", "@/3", "%zz@db", "@[::1]:x", "#@db", "?x=@db", ",x@db"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, rest string) {
+		if strings.Contains(rest, secret) {
+			return
+		}
+		for _, head := range []string{"redis://me:", "redis://:", ":", "http://me:"} {
+			value := head + secret + rest
+			_, err := config.Load("", environ(map[string]string{"SIDING_REDIS_ADDRS": value}))
+			if strings.Contains(value, "@") && err == nil {
+				t.Errorf("%q: want a password in an address refused", value)
+			} else if err != nil && (strings.Contains(value, "://") || strings.Contains(value, "@")) && strings.Contains(err.Error(), secret) {
+				t.Errorf("want no password shown, have %v", err)
+			}
+		}
+	})
+}

@@ -72,6 +72,7 @@ type loader struct {
 	// origins says, by key, where a value came from, as errors begin; a key
 	// that has its default is absent.
 	origins map[string]string
+	url     bool // an address of Redis was given as a URL
 	err     error
 }
 
@@ -118,6 +119,9 @@ func (l *loader) flags(overrides []Override) {
 // start makes origin the source of a setting.
 func (l *loader) start(s Setting, origin string) {
 	l.origins[s.Key] = origin
+	if s.Key == "redis.addrs" {
+		l.url = false
+	}
 	if s.clear != nil {
 		s.clear(&l.config)
 	}
@@ -125,6 +129,10 @@ func (l *loader) start(s Setting, origin string) {
 
 // put sets one item that came from the place.
 func (l *loader) put(s Setting, place, item string) {
+	if s.Key == "redis.addrs" && strings.Contains(item, "://") {
+		l.redisURL(place, item)
+		return
+	}
 	switch err := s.set(&l.config, item); {
 	case err == nil:
 		// An empty text is as good as none; no relation is its fault.
@@ -142,7 +150,7 @@ func (l *loader) put(s Setting, place, item string) {
 func (s Setting) show(value string) string {
 	const most = 80
 	switch {
-	case s.private != nil && s.private(value):
+	case s.private != nil && s.private(value), isURL(value):
 		return hidden
 	case value == "":
 		return "nothing"

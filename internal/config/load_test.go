@@ -117,8 +117,15 @@ func TestFileErrors(t *testing.T) {
 		{"choice", "log:\n  level: verbose\n", "2: log.level: want debug, info, warn or error, have verbose"},
 		{"address", "http:\n  address: localhost\n", "2: http.address: want host:port or off, have localhost"},
 		{"port", "http:\n  address: localhost:70000\n", "2: http.address: want host:port or off, have localhost:70000"},
-		{"item of a list", "redis:\n  addrs:\n    - one:1\n    - redis://two:2\n  cluster: true\n", "4: redis.addrs: want host:port, have redis://two:2"},
-		{"empty list", "redis:\n  addrs: []\n", "2: redis.addrs: want host:port, have nothing"},
+		{"item of a list", "redis:\n  addrs:\n    - one:1\n    - two\n  cluster: true\n", "4: redis.addrs: want host:port or redis[s]://[user@]host[:port][/db], have two"},
+		{"password in an address", "redis:\n  addrs: ['redis://:hunter2@one']\n", "2: redis.addrs: want no password in an address: set SIDING_REDIS_PASSWORD"},
+		{"password in what is no URL", "redis:\n  addrs: [':hunter2@one:1']\n", "2: redis.addrs: want host:port or redis[s]://[user@]host[:port][/db], have [hidden]"},
+		{"password in place of the port", "redis:\n  addrs: ['redis://one:hunter2']\n", "2: redis.addrs: want host:port or redis[s]://[user@]host[:port][/db], have [hidden]"},
+		{"password in another address", "http:\n  address: 'http://ann:hunter2@one:1'\n", "2: http.address: want host:port or off, have [hidden]"},
+		{"password in libpq's form", "ledger:\n  dsn: 'host=db password=hunter2'\n", "2: ledger.dsn: want no password in this file: set SIDING_LEDGER_DSN in the environment"},
+		{"database of a URL", "redis:\n  addrs: ['redis://one/x']\n", "2: redis.addrs: redis.db: want 0 to 16383, have x"},
+		{"URL among others", "redis:\n  addrs: ['redis://one', 'two:2']\n  cluster: true\n", "2: redis.addrs: want one URL, or host:port of each, have 2 addresses"},
+		{"empty list", "redis:\n  addrs: []\n", "2: redis.addrs: want host:port or redis[s]://[user@]host[:port][/db], have nothing"},
 		{"weight", "queues:\n  default: 1\n  low: 0\n", "3: queues: want a name without {}/?#%\\ and a weight of 1 to 1000, as name=weight, have low=0"},
 		{"queue name", "queues: {'{a}': 1}\n", "1: queues: want a name without {}/?#%\\ and a weight of 1 to 1000, as name=weight, have {a}=1"},
 		{"queue that is a path", "queues: {'a/b': 1}\n", "1: queues: want a name without {}/?#%\\ and a weight of 1 to 1000, as name=weight, have a/b=1"},
@@ -312,5 +319,33 @@ func TestServer(t *testing.T) {
 	if want.Queues["a"] != 3 || !want.StrictPriority || want.ShutdownTimeout != time.Second || want.Lock != have.Lock || want.Concurrency != have.Concurrency ||
 		want.PollInterval != have.PollInterval || want.TimerInterval != have.TimerInterval {
 		t.Errorf("want all settings of the queue handed on, have %+v", want)
+	}
+}
+
+// A URL says what several settings say, wherever it is given; a later source goes before it.
+func TestRedisURL(t *testing.T) {
+	t.Parallel()
+	want := config.Default().Redis
+	want.Addrs, want.Username, want.DB, want.TLS = []string{"host:7"}, "me", 5, true
+	const url = "rediss://me@host:7/5"
+	for name, tt := range map[string]struct {
+		file     string
+		vars     map[string]string
+		override []config.Override
+	}{
+		"file":          {file: "redis:\n  addrs: ['" + url + "']\n"},
+		"variable":      {vars: map[string]string{"SIDING_REDIS_ADDRS": url}},
+		"flag":          {override: []config.Override{{Flag: "redis", Value: url}}},
+		"over a file":   {file: "redis:\n  addrs: [one:1, two:2]\n  db: 3\n", vars: map[string]string{"SIDING_REDIS_ADDRS": url}},
+		"under a flag":  {file: "redis:\n  addrs: ['rediss://me@other/1']\n", override: []config.Override{{Flag: "redis", Value: "host:7"}, {Flag: "redis-db", Value: "5"}}},
+		"with variable": {vars: map[string]string{"SIDING_REDIS_ADDRS": "rediss://you@host:7", "SIDING_REDIS_USERNAME": "me", "SIDING_REDIS_DB": "5"}},
+	} {
+		have, err := config.Load(write(t, tt.file), environ(tt.vars), tt.override...)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if diff := cmp.Diff(want, have.Redis); diff != "" {
+			t.Errorf("%s: (-want +have)\n%s", name, diff)
+		}
 	}
 }

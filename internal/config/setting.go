@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -73,6 +74,9 @@ func (s Setting) split(text string) []string {
 	}
 	if text == "" && s.mayBeEmpty() {
 		return nil
+	}
+	if s.Kind == List && isURL(text) {
+		return []string{text} // a password in it may have commas
 	}
 	items := strings.Split(text, ",")
 	for i := range items {
@@ -266,6 +270,12 @@ func dsn(key, def, flag string, field func(*Config) *Secret, help string) Settin
 	}.named(flag)
 }
 
+// passwordIs finds a password in libpq's form (host=db password=secret), which is no URL.
+var passwordIs = regexp.MustCompile(`(?i)passw(or)?d\s*=`)
+
+// isURL reports whether a value is a URL, or a part of one. There may be a password in it.
+func isURL(value string) bool { return strings.Contains(value, "://") || strings.Contains(value, "@") }
+
 // hasPassword reports whether a DSN holds a password, or may do so.
 func hasPassword(dsn string) bool {
 	u, err := url.Parse(dsn)
@@ -283,7 +293,7 @@ func hasPassword(dsn string) bool {
 		}
 	}
 	query, err := url.ParseQuery(u.RawQuery)
-	if err != nil {
+	if err != nil || passwordIs.MatchString(dsn) {
 		return true
 	}
 	for key := range query {
@@ -315,7 +325,7 @@ func address(key, def, flag string, field func(*Config) *string, help string) Se
 // asAddress accepts the address of a server.
 func asAddress(v string) error {
 	host, port, err := net.SplitHostPort(v)
-	if err != nil || host == "" || !isPort(port, 1) || strings.ContainsFunc(host, func(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune("/@", r) }) {
+	if err != nil || host == "" || !isPort(port, 1) || strings.ContainsFunc(host, func(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune("/@,", r) }) {
 		return errWant
 	}
 	return nil

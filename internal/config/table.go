@@ -9,8 +9,9 @@ import (
 // Settings returns the table of all settings, in the order of the file.
 func Settings() []Setting {
 	return []Setting{
-		list("redis.addrs", "127.0.0.1:6379", "host:port", "redis", asAddress, func(c *Config) *[]string { return &c.Redis.Addrs },
-			"Where Redis is: one server, the Sentinels (see master_name), or some nodes of a cluster (see cluster)."),
+		list("redis.addrs", "127.0.0.1:6379", wantAddress, "redis", asAddress, func(c *Config) *[]string { return &c.Redis.Addrs },
+			"Where Redis is: one server, the Sentinels (see master_name), or some nodes of a cluster (see cluster). "+
+				"A URL names one server; what it says of the user, the database and TLS counts as if their settings did."),
 		text("redis.username", func(c *Config) *string { return &c.Redis.Username },
 			"The user to log in as; empty for the default user."),
 		secret("redis.password", func(c *Config) *Secret { return &c.Redis.Password }),

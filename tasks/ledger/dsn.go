@@ -24,6 +24,14 @@ type source struct {
 // single letter before a colon is a drive.
 var scheme = regexp.MustCompile(`^([a-zA-Z][a-zA-Z0-9+.-]+):`)
 
+var (
+	// keyValue matches libpq's other form of a DSN (host=db password=secret). A file of such a
+	// name is sqlite:NAME or ./NAME.
+	keyValue = regexp.MustCompile(`^\s*[a-zA-Z_]+\s*=`)
+	// noScheme matches a URL that lacks its scheme (//user:secret@host/db, :secret@host/db).
+	noScheme = regexp.MustCompile(`^\s*(//|:[^/]*@)`)
+)
+
 // parseDSN tells the kinds of DSN apart. No error of it shows a password: what
 // cannot be read as a URL is not shown at all, as nothing says where its
 // password begins.
@@ -32,7 +40,12 @@ func parseDSN(dsn string) (source, error) {
 		return source{}, fmt.Errorf("ledger: DSN is empty: want %s", wantDSN)
 	}
 	have := scheme.FindStringSubmatch(dsn)
-	if have == nil {
+	switch {
+	case keyValue.MatchString(dsn):
+		return source{}, fmt.Errorf("ledger: DSN: want %s, have libpq's form key=value", wantDSN)
+	case noScheme.MatchString(dsn):
+		return source{}, fmt.Errorf("ledger: DSN: want %s, have a URL without its scheme", wantDSN)
+	case have == nil:
 		return parseSQLite(dsn, dsn)
 	}
 	switch strings.ToLower(have[1]) {
