@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -77,8 +78,9 @@ func (b *batch) send(ctx context.Context) {
 	for k, err := range b.conn.Send(ctx) {
 		r := &b.results[b.indices[k]]
 		r.Receipt, r.Err = b.jobs[k].outcome(err)
-		if r.Err != nil && !errors.Is(r.Err, ErrDuplicate) && !errors.Is(r.Err, ErrTaskIDConflict) && b.fault == nil {
-			b.fault = r.Err
+		if r.Err != nil && !errors.Is(r.Err, ErrDuplicate) && !errors.Is(r.Err, ErrTaskIDConflict) {
+			b.fault = cmp.Or(b.fault, r.Err)
+			r.Err = b.fault
 		}
 	}
 	b.jobs, b.indices = nil, nil

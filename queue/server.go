@@ -281,7 +281,13 @@ func (s *Server) dispatch(ctx context.Context, t *asynq.Task) error {
 	if InfoFrom(ctx).ID == "" { // unguarded
 		ctx = WithInfo(ctx, infoOf(ctx, t))
 	}
-	return r(ctx, t.Payload())
+	start := time.Now()
+	err := r(ctx, t.Payload())
+	if err == nil && s.cfg.Logger.Enabled(ctx, slog.LevelDebug) {
+		info := InfoFrom(ctx)
+		s.cfg.Logger.DebugContext(ctx, "task done", "task_id", info.ID, "task_type", info.Kind, "queue", info.Queue, "resource", info.Resource, "took", time.Since(start))
+	}
+	return err
 }
 
 // logFailure is the one place that logs a task's own failure.

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"strings"
 	"time"
@@ -82,7 +81,7 @@ func connect(ctx context.Context, settings config.Redis) (redis.UniversalClient,
 	defer cancel()
 	if err := client.Ping(ctx).Err(); err != nil {
 		_ = client.Close() // of no use, and what is wrong is known
-		return nil, fmt.Errorf("redis %s: %w", strings.Join(settings.Addrs, ","), err)
+		return nil, settings.Failed(err)
 	}
 	return client, nil
 }

@@ -2,7 +2,7 @@
 //
 //	enqueue task KIND --payload JSON|@FILE|-
 //	enqueue stream [FILE|-]
-//	enqueue orders FILE.csv[.gz]
+//	enqueue orders FILE.csv[.gz]|-
 //
 // task enqueues one task and prints its id. It has a flag for each option of
 // the queue: --queue, --id, --delay, --at, --unique, --retries, --timeout,

@@ -2,8 +2,11 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"strings"
 	"time"
 
 	"github.com/sidingq/siding/queue"
@@ -20,6 +23,7 @@ type feeder struct {
 	mark   *checkpoint   // nil: none is kept
 	bar    *progress
 	report *report
+	list   io.Writer // gets all refused lines, as JSON lines; nil for none
 }
 
 // errInterrupted ends a run whose context has ended.
@@ -60,14 +64,17 @@ func (f *feeder) run(ctx context.Context, items source) error {
 		through = it.through
 		switch {
 		case it.refused != nil:
-			f.report.refuse(it.line, it.refused)
+			err = f.refuse(it.line, it.refused)
 		case through <= done:
-			f.recall(it)
+			err = f.recall(it)
 		case f.client == nil:
-			f.check(it)
+			err = f.check(it)
 			f.bar.set(through)
 		default:
 			batch = append(batch, it)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	if ctx.Err() != nil {
@@ -83,23 +90,37 @@ func (f *feeder) run(ctx context.Context, items source) error {
 // recall counts an item that an earlier run has dealt with: it was enqueued
 // unless it had to be refused, and then it has to be again, so that the report
 // is the same. A deadline that has passed since then is no reason.
-func (f *feeder) recall(it item) {
+func (f *feeder) recall(it item) error {
 	opts := *it.job.Options
 	opts.Deadline = time.Time{}
 	if err := queue.Check(it.job.Task, &opts); err != nil {
-		f.report.refuse(it.line, err)
-		return
+		return f.refuse(it.line, err)
 	}
 	f.report.AlreadyThere++
+	return nil
 }
 
 // check is what happens to an item in a dry run.
-func (f *feeder) check(it item) {
+func (f *feeder) check(it item) error {
 	if err := queue.Check(it.job.Task, it.job.Options); err != nil {
-		f.report.refuse(it.line, err)
-		return
+		return f.refuse(it.line, err)
 	}
 	f.report.WouldEnqueue++
+	return nil
+}
+
+// refuse tells a refused line. Its error is that of the list of these.
+func (f *feeder) refuse(line int, err error) error {
+	// The line has its place apart; errors about lines of orders begin with it.
+	one := refusal{line, strings.TrimPrefix(err.Error(), fmt.Sprintf("line %d: ", line))}
+	f.report.refuse(one)
+	if f.list == nil {
+		return nil
+	}
+	if err := json.NewEncoder(f.list).Encode(one); err != nil {
+		return fmt.Errorf("--refused: %w", err)
+	}
+	return nil
 }
 
 // send enqueues a batch, which is all that was left to do up to the line
@@ -117,6 +138,7 @@ func (f *feeder) send(ctx context.Context, batch []item, through int) error {
 		jobs[i] = it.job
 	}
 	results, err := f.client.EnqueueBatch(ctx, jobs)
+	var unlisted error
 	for i, r := range results {
 		switch {
 		case r.Err == nil:
@@ -124,13 +146,16 @@ func (f *feeder) send(ctx context.Context, batch []item, through int) error {
 		case errors.Is(r.Err, queue.ErrTaskIDConflict), errors.Is(r.Err, queue.ErrDuplicate):
 			f.report.AlreadyThere++
 		case err != nil && errors.Is(r.Err, err):
-			// The fault itself: neither this item nor those behind it were enqueued.
+			// The fault itself: the item may not have been enqueued.
 		default:
-			f.report.refuse(batch[i].line, r.Err)
+			unlisted = errors.Join(unlisted, f.refuse(batch[i].line, r.Err))
 		}
 	}
 	if err != nil {
 		return fmt.Errorf("redis: %w", err)
+	}
+	if unlisted != nil {
+		return unlisted
 	}
 	if f.mark != nil {
 		if err := f.mark.save(ctx, through); err != nil {

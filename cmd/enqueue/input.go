@@ -4,7 +4,10 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"os"
 	"time"
+
+	"github.com/spf13/pflag"
 
 	"github.com/sidingq/siding/internal/orders"
 	"github.com/sidingq/siding/queue"
@@ -35,18 +38,54 @@ type input struct {
 	// which have no checkpoint.
 	content content
 	restart bool
+	refused string // the file that lists all refused lines, "" for none
 	// counts, if set, tells what has been found in an order file.
 	counts func() orders.Counts
 }
 
+// list makes the file that lists all refused lines, nil if none is wanted.
+func (in input) list() (*os.File, error) {
+	if in.refused == "" {
+		return nil, nil //nolint:nilnil // no name, no file
+	}
+	was, err := os.Stat(in.refused)
+	source, serr := os.Stat(in.name)
+	if err == nil && serr == nil && os.SameFile(was, source) {
+		return nil, fmt.Errorf("--refused: want another file than the input, have %q", in.refused)
+	}
+	list, err := os.Create(in.refused)
+	if err != nil {
+		return nil, fmt.Errorf("--refused: %w", err)
+	}
+	return list, nil
+}
+
+// addFlags adds the flags of the commands that read files.
+func (in *input) addFlags(f *pflag.FlagSet) {
+	f.BoolVar(&in.restart, "restart", false, "forget the checkpoint of this file and begin at its first line")
+	f.StringVar(&in.refused, "refused", "", "write all refused lines to this `file`, as JSON lines of number and reason; the report has the first 20")
+}
+
 // feed takes an input to the queue and prints the report.
-func (a *app) feed(ctx context.Context, in input) error {
+func (a *app) feed(ctx context.Context, in input) (end error) {
 	settings, err := a.settings()
 	if err != nil {
 		return err
 	}
 	report := &report{Source: in.name, DryRun: a.flags.dryRun}
 	feeder := feeder{report: report}
+	list, err := in.list()
+	if err != nil {
+		return err
+	}
+	if list != nil {
+		defer func() {
+			if err := list.Close(); err != nil && end == nil {
+				end = fault(fmt.Errorf("--refused: %w", err))
+			}
+		}()
+		feeder.list = list
+	}
 	if !a.flags.dryRun {
 		client, err := connect(ctx, settings.Redis)
 		if err != nil {

@@ -1,19 +1,19 @@
 package main
 
 import (
-	"context"
+	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/redis/go-redis/v9/logging"
+
+	"github.com/sidingq/siding/internal/stop"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	// The first signal asks for an end; once it is being heeded, a second one
-	// ends the process as if nobody listened.
-	context.AfterFunc(ctx, stop)
+	ctx := stop.Context(func(again os.Signal) {
+		_, _ = fmt.Fprintf(os.Stderr, "enqueue: received %v again: ending at once\n", again)
+		os.Exit(exitFault)
+	})
 	// What the Redis client would write to stderr by itself, the errors say too.
 	logging.Disable()
 	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))

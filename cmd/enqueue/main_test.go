@@ -105,7 +105,6 @@ func TestUsage(t *testing.T) {
 		"no order file":     {[]string{"orders"}, "enqueue: accepts 1 arg(s), received 0\nRun 'enqueue orders --help' for usage.\n"},
 		"order file gone":   {[]string{"orders", "/no/such"}, "enqueue: open /no/such: no such file or directory\nRun 'enqueue orders --help' for usage.\n"},
 		"orders of folder":  {[]string{"orders", "/"}, "enqueue: /: want a file, have a folder\nRun 'enqueue orders --help' for usage.\n"},
-		"orders of device":  {[]string{"orders", "/dev/null"}, "enqueue: /dev/null: want a file that can be read twice: the ids of its tasks depend on all of it\nRun 'enqueue orders --help' for usage.\n"},
 		"orders queue":      {[]string{"orders", "x", "--queue", "{q}"}, "enqueue: --queue: want 1 to 256 bytes of UTF-8 without control characters, blanks at an end and {}/?#%\\, other than . and .., have \"{q}\"\nRun 'enqueue orders --help' for usage.\n"},
 		"orders retention":  {[]string{"orders", "x", "--retention", "500ms"}, "enqueue: --retention: want whole seconds, 1 or more, have \"500ms\"\nRun 'enqueue orders --help' for usage.\n"},
 		"stream queue":      {[]string{"stream", "--queue", " "}, "enqueue: --queue: want 1 to 256 bytes of UTF-8 without control characters, blanks at an end and {}/?#%\\, other than . and .., have \" \"\nRun 'enqueue stream --help' for usage.\n"},

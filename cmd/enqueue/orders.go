@@ -15,13 +15,10 @@ import (
 )
 
 func (a *app) ordersCommand() *cobra.Command {
-	var (
-		into      string
-		retention time.Duration
-		restart   bool
-	)
+	in := input{command: "orders"}
+	var retention time.Duration
 	cmd := &cobra.Command{
-		Use:   "orders FILE.csv[.gz]",
+		Use:   "orders FILE.csv[.gz]|-",
 		Short: "Enqueue the tasks that an order file asks for",
 		Long: `Enqueue the tasks that an order file in the Online Retail format asks for: a CSV
 file, compressed with gzip or not, with the columns InvoiceNo (or Invoice),
@@ -37,35 +34,36 @@ ID), and maybe Description and Country, in any order.
 A bad line is refused by its number and does not stop the rest. If an order comes
 back after another one, its further lines are audited and debited once more.
 
+What comes from stdin (-) or a pipe is kept in a temporary file first, as the ids of
+the tasks depend on all of it.
+
 ` + resumeHelp,
 		Example: `  enqueue orders online_retail.csv.gz --dry-run
-  enqueue orders online_retail.csv.gz --redis 10.0.0.7:6379`,
+  enqueue orders online_retail.csv.gz --redis 10.0.0.7:6379
+  zcat online_retail.csv.gz | enqueue orders -`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.orders(cmd.Context(), args[0], into, retention, restart)
+			in.name = args[0]
+			return a.orders(cmd.Context(), in, retention)
 		},
 	}
-	cmd.Flags().StringVar(&into, "queue", "", `name of the queue (default "default")`)
+	cmd.Flags().StringVar(&in.queue, "queue", "", `name of the queue (default "default")`)
 	// Long enough to start again after a crash with nothing enqueued twice, and
 	// short enough for Redis to forget a large file soon.
 	cmd.Flags().DurationVar(&retention, "retention", 10*time.Minute, "how long tasks are kept after their success")
-	cmd.Flags().BoolVar(&restart, "restart", false, "forget the checkpoint of this file and begin at its first line")
+	in.addFlags(cmd.Flags())
 	return cmd
 }
 
-func (a *app) orders(ctx context.Context, name, into string, retention time.Duration, restart bool) error {
-	if err := checkFlags(&queue.Options{Queue: into, Retention: retention}); err != nil {
+func (a *app) orders(ctx context.Context, in input, retention time.Duration) error {
+	if err := checkFlags(&queue.Options{Queue: in.queue, Retention: retention}); err != nil {
 		return err
 	}
-	f, regular, err := openRegular(name)
+	f, done, err := a.readTwice(ctx, in.name)
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	if !regular {
-		return fmt.Errorf("%s: want a file that can be read twice: the ids of its tasks depend on all of it", name)
-	}
-	in := input{command: "orders", name: name, queue: into, restart: restart}
+	defer done()
 	text, err := orders.Unpack(f)
 	if err == nil {
 		in.content, err = fingerprint(ctx, text)
@@ -77,14 +75,14 @@ func (a *app) orders(ctx context.Context, name, into string, retention time.Dura
 		text, err = orders.Unpack(f)
 	}
 	if err != nil {
-		return fault(fmt.Errorf("%s: %w", name, err))
+		return fault(fmt.Errorf("%s: %w", in.name, err))
 	}
 	sum := sha256.New()
 	reader, err := orders.NewReader(io.TeeReader(text, sum))
 	if err != nil {
-		return fault(fmt.Errorf("%s: %w", name, err))
+		return fault(fmt.Errorf("%s: %w", in.name, err))
 	}
-	plan := orders.NewPlan(orders.PlanConfig{Content: in.content.short(), Queue: into, Retention: retention})
+	plan := orders.NewPlan(orders.PlanConfig{Content: in.content.short(), Queue: in.queue, Retention: retention})
 	in.items = unchanged(func(yield func(item, error) bool) {
 		for job, err := range plan.Jobs(reader) {
 			it := item{job: job.Job, line: job.Line, through: job.Through}

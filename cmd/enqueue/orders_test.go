@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -94,7 +95,7 @@ func TestOrdersReport(t *testing.T) {
         1  lines left out: the quantity is zero
        26  refused
            line 3: quantity: want a whole number of at most 1000000000 either way, have "six"
-` + refused.String() + "           and 6 more\n"
+` + refused.String() + "           and 6 more; --refused FILE lists all\n"
 	want := path + ": checked, nothing was enqueued\n" + rest + "       17  tasks would be enqueued\n" + left
 	wantResult(t, result{want, "", exitRefused}, enqueue(t, "", "orders", path, "--dry-run", "--redis", "127.0.0.1:1"))
 
@@ -279,5 +280,93 @@ func TestOrdersRefusedAsAWhole(t *testing.T) {
 	}
 	if n, err := server.Client(t).DBSize(t.Context()).Result(); n != 0 || err != nil {
 		t.Errorf("keys: want none, have %d (%v)", n, err)
+	}
+}
+
+// Lines from stdin have the ids, and the checkpoint, of the file that they came from.
+func TestOrdersFromStdin(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	client := server.Client(t)
+	path, want := orderFile(t, 50)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, state := range []string{"-: done\n", "-: everything was already enqueued\n"} {
+		have := enqueue(t, string(text), "orders", "-", "--redis", server.Addr)
+		if have.status != exitOK || !strings.HasPrefix(have.out, state) {
+			t.Errorf("want status 0 and %q, have %+v", state, have)
+		}
+		wantExactly(t, client, defaultQueue, want)
+	}
+	if have := enqueue(t, "", "orders", path, "--redis", server.Addr); !strings.Contains(have.out, "everything was already enqueued") {
+		t.Errorf("the file itself: want its checkpoint found, have %+v", have)
+	}
+}
+
+// All refused lines can be had in a file, however many the report leaves out.
+func TestRefusedList(t *testing.T) {
+	t.Parallel()
+	var text strings.Builder
+	text.WriteString("InvoiceNo,StockCode,Quantity,InvoiceDate,UnitPrice,CustomerID\n")
+	const bad = 50
+	for range bad {
+		text.WriteString("1,22222,six,2011-11-08T07:52:00,1.25,7\n")
+	}
+	path, list := filepath.Join(t.TempDir(), "orders.csv"), filepath.Join(t.TempDir(), "refused.jsonl")
+	if err := os.WriteFile(path, []byte(text.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	have := enqueue(t, "", "orders", path, "--dry-run", "--refused", list)
+	if have.status != exitRefused || !strings.Contains(have.out, "and 30 more; --refused FILE lists all") {
+		t.Errorf("want status 3 and where the others are, have %+v", have)
+	}
+	listed, err := os.ReadFile(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(listed)), "\n")
+	last := fmt.Sprintf(`{"line":%d,"why":"quantity: want a whole number of at most 1000000000 either way, have \"six\""}`, bad+1)
+	if len(lines) != bad || lines[bad-1] != last {
+		t.Errorf("want %d lines, the last %s, have %d, %s", bad, last, len(lines), lines[len(lines)-1])
+	}
+
+	have = enqueue(t, "", "orders", path, "--dry-run", "--refused", path)
+	wantResult(t, result{"", "enqueue: --refused: want another file than the input, have \"" + path + "\"\nRun 'enqueue orders --help' for usage.\n", exitUsage}, have)
+	if after, err := os.ReadFile(path); err != nil || string(after) != text.String() {
+		t.Errorf("want the input as it was, have %d bytes, %v", len(after), err)
+	}
+	have = enqueue(t, "{}\n", "stream", "--dry-run", "--refused", "/dev/full")
+	if have.status != exitFault || !strings.Contains(have.err, "--refused: write /dev/full") {
+		t.Errorf("a list that cannot be written: want status 1 and why, have %+v", have)
+	}
+}
+
+// A Redis without memory is a fault, and no line is to blame for it.
+func TestRedisOutOfMemory(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	client := server.Client(t)
+	used, err := client.InfoMap(t.Context(), "memory").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bytes, err := strconv.Atoi(used["Memory"]["used_memory"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Full in the middle of a batch.
+	if err := client.ConfigSet(t.Context(), "maxmemory", strconv.Itoa(bytes+1<<20)).Err(); err != nil {
+		t.Fatal(err)
+	}
+	var lines strings.Builder
+	items := strings.Repeat(`{"sku":"22222","quantity":1,"price":"1"},`, 999)
+	for i := range 200 {
+		fmt.Fprintf(&lines, `{"kind":"order:place","payload":{"user":"%d","submission":"1","items":[%s{"sku":"22222","quantity":1,"price":"1"}]}}`+"\n", i, items)
+	}
+	have := enqueue(t, lines.String(), "stream", "--redis", server.Addr)
+	if have.status != exitFault || !strings.Contains(have.err, "OOM") || !strings.Contains(have.out, "        0  refused") {
+		t.Errorf("want status 1, Redis' reason and no line refused, have %+v", have)
 	}
 }

@@ -13,11 +13,17 @@ type progress struct {
 	bar *progressbar.ProgressBar
 }
 
-// newProgress returns a bar of so many lines on w, or nil if w is no terminal.
+// newProgress returns a bar of so many lines on w, or nil if w is no terminal of
+// 80 columns or more.
 // When the number is not known, -1, it counts.
 func newProgress(w io.Writer, lines int) *progress {
 	f, ok := w.(interface{ Fd() uintptr })
-	if !ok || !term.IsTerminal(int(f.Fd())) {
+	if !ok {
+		return nil
+	}
+	// On a narrower terminal each drawing would take lines of its own. One that does not tell its
+	// width is wide enough.
+	if columns, _, err := term.GetSize(int(f.Fd())); err != nil || columns != 0 && columns < 80 {
 		return nil
 	}
 	return &progress{bar: progressbar.NewOptions(lines,

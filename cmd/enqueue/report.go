@@ -44,12 +44,11 @@ type refusal struct {
 	Why  string `json:"why"`
 }
 
-func (r *report) refuse(line int, err error) {
+// refuse adds a refused line.
+func (r *report) refuse(one refusal) {
 	r.Refused++
 	if len(r.Refusals) < maxRefusals {
-		// The line has its place apart; errors about lines of orders begin with it.
-		why := strings.TrimPrefix(err.Error(), fmt.Sprintf("line %d: ", line))
-		r.Refusals = append(r.Refusals, refusal{line, why})
+		r.Refusals = append(r.Refusals, one)
 	}
 }
 
@@ -116,7 +115,7 @@ func (r *report) writeText(w io.Writer) error {
 		fmt.Fprintf(&b, "           line %d: %s\n", refusal.Line, refusal.Why)
 	}
 	if more := r.Refused - len(r.Refusals); more > 0 {
-		fmt.Fprintf(&b, "           and %d more\n", more)
+		fmt.Fprintf(&b, "           and %d more; --refused FILE lists all\n", more)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -99,6 +99,45 @@ func openRegular(name string) (f *os.File, ok bool, err error) {
 	return f, info.Mode().IsRegular(), nil
 }
 
+// readTwice opens a file that can be read twice. The text of stdin (-) and of what is no regular
+// file is first copied to a temporary one. done closes the file, and removes that one.
+func (a *app) readTwice(ctx context.Context, name string) (f *os.File, done func(), err error) {
+	from := a.stdin
+	if name != "-" {
+		f, regular, err := openRegular(name)
+		if err != nil {
+			return nil, nil, err
+		}
+		if regular {
+			return f, func() { _ = f.Close() }, nil // only read
+		}
+		defer f.Close()
+		from = f
+	}
+	f, err = os.CreateTemp("", "siding-orders-")
+	if err != nil {
+		return nil, nil, fault(err)
+	}
+	// Where a file that is open may be removed, nothing is left of it however the program ends.
+	_ = os.Remove(f.Name())
+	done = func() {
+		_ = f.Close() // nobody needs it any more
+		_ = os.Remove(f.Name())
+	}
+	_, err = io.Copy(f, interruptible(ctx, from))
+	if err == nil {
+		err = rewind(f)
+	}
+	if err != nil {
+		done()
+		if ctx.Err() != nil {
+			err = errInterrupted
+		}
+		return nil, nil, fault(fmt.Errorf("%s: %w", name, err))
+	}
+	return f, done, nil
+}
+
 // rewind goes back to the beginning of a file that has been read once.
 func rewind(f *os.File) error {
 	_, err := f.Seek(0, io.SeekStart)

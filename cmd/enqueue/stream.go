@@ -22,8 +22,7 @@ import (
 const maxStreamLine = 2*queue.MaxPayload + 4<<10
 
 func (a *app) streamCommand() *cobra.Command {
-	var into string
-	var restart bool
+	in := input{command: "stream", name: "-"}
 	cmd := &cobra.Command{
 		Use:   "stream [FILE|-]",
 		Short: "Enqueue tasks from JSON lines",
@@ -43,27 +42,25 @@ have no checkpoint, and a line without an id gets a random one.`,
   my-export | enqueue stream`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			name := "-"
 			if len(args) > 0 {
-				name = args[0]
+				in.name = args[0]
 			}
-			return a.stream(cmd.Context(), name, into, restart)
+			return a.stream(cmd.Context(), in)
 		},
 	}
-	cmd.Flags().StringVar(&into, "queue", "", `name of the queue for lines that name none (default "default")`)
-	cmd.Flags().BoolVar(&restart, "restart", false, "forget the checkpoint of this file and begin at its first line")
+	cmd.Flags().StringVar(&in.queue, "queue", "", `name of the queue for lines that name none (default "default")`)
+	in.addFlags(cmd.Flags())
 	return cmd
 }
 
-func (a *app) stream(ctx context.Context, name, into string, restart bool) error {
-	if err := checkFlags(&queue.Options{Queue: into}); err != nil {
+func (a *app) stream(ctx context.Context, in input) error {
+	if err := checkFlags(&queue.Options{Queue: in.queue}); err != nil {
 		return err
 	}
-	in := input{command: "stream", name: name, queue: into, restart: restart}
-	if name == "-" {
+	if in.name == "-" {
 		return a.streamOnce(ctx, in, a.stdin)
 	}
-	f, regular, err := openRegular(name)
+	f, regular, err := openRegular(in.name)
 	if err != nil {
 		return err
 	}
@@ -75,10 +72,10 @@ func (a *app) stream(ctx context.Context, name, into string, restart bool) error
 		err = rewind(f)
 	}
 	if err != nil {
-		return fault(fmt.Errorf("%s: %w", name, err))
+		return fault(fmt.Errorf("%s: %w", in.name, err))
 	}
 	sum := sha256.New()
-	decoder := streamDecoder{queue: into, content: in.content}
+	decoder := streamDecoder{queue: in.queue, content: in.content}
 	in.items = unchanged(decoder.items(io.TeeReader(f, sum), false), in.content, sum)
 	return a.feed(ctx, in)
 }

@@ -51,17 +51,23 @@ func TestProgressBar(t *testing.T) {
 	t.Parallel()
 	path, _ := orderFile(t, 5000)
 	for name, c := range map[string]struct {
-		args  []string
-		stdin string
-		want  string // matches what the terminal shows; empty for nothing at all
+		args    []string
+		stdin   string
+		want    string // matches what the terminal shows; empty for nothing at all
+		columns uint16
 	}{
-		"file":  {[]string{"orders", path}, "", `lines +[1-9]\d?% .*\(\d+/15001\)`},
-		"stdin": {[]string{"stream"}, `{"kind":"order:audit","payload":{"order":"1"}}`, `lines`},
-		"quiet": {[]string{"orders", path, "--quiet"}, "", ""},
+		"file":   {[]string{"orders", path}, "", `lines +[1-9]\d?% .*\(\d+/15001\)`, 0},
+		"stdin":  {[]string{"stream"}, `{"kind":"order:audit","payload":{"order":"1"}}`, `lines`, 0},
+		"quiet":  {[]string{"orders", path, "--quiet"}, "", "", 0},
+		"wide":   {[]string{"orders", path}, "", `lines +[1-9]\d?% .*\(\d+/15001\)`, 80},
+		"narrow": {[]string{"orders", path}, "", "", 40},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			screen, program := terminal(t)
+			if err := unix.IoctlSetWinsize(int(program.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: c.columns}); err != nil {
+				t.Fatal(err)
+			}
 			shown := make(chan []byte)
 			go func() {
 				all, _ := io.ReadAll(screen) // ends with an error when the program's end is closed

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -34,6 +35,15 @@ type app struct {
 	stdout, stderr io.Writer
 	environ        []string // as os.Environ returns it
 	flags          flags
+	temporary      atomic.Pointer[string] // a folder to be removed at the end, nil for none
+}
+
+// removeTemporary removes the temporary folder, if there is one.
+func (a *app) removeTemporary() error {
+	if dir := a.temporary.Swap(nil); dir != nil {
+		return os.RemoveAll(*dir)
+	}
+	return nil
 }
 
 // flags are those that are no settings.
@@ -83,7 +93,8 @@ put aside, and called back when the lock is released; meanwhile the worker goes
 on with others. It serves the dashboard, /healthz and /readyz.
 
 SIGTERM and Ctrl-C drain it: running tasks may finish, within limits. A second
-one ends it at once; whatever is unfinished then runs again elsewhere.
+one, half a second later or more, ends it at once; whatever is unfinished then
+runs again elsewhere.
 
 Settings come from flags, from the environment (--lock-ttl is SIDING_LOCK_TTL) and
 from a file, in this order of precedence.
@@ -122,7 +133,7 @@ is wrong.`,
 	f.SortFlags = false
 	f.BoolVar(&a.flags.demo, "demo", false, "Run on an embedded Redis and a temporary ledger, with about 1,000 invented tasks.")
 	f.BoolVar(&a.flags.once, "once", false, "End the demo when its tasks are done; status 0 only if all have succeeded and the ledger is right.")
-	f.BoolVar(&a.flags.json, "json", false, "Print the summary as one line of JSON on standard output.")
+	f.BoolVar(&a.flags.json, "json", false, "Print the summary at the end as one line of JSON on standard output; see --log-format for the log.")
 	f.BoolVar(&a.flags.embedded, "embedded", false, "Run on a Redis inside this process, which forgets everything at its end.")
 	f.IntVar(&a.flags.port, "embedded-port", 0, "The `port` of the embedded Redis on 127.0.0.1; 0 is 6379, or a free one if that is taken.")
 	f.DurationVar(&a.flags.work, "work", 0, "Let each task pretend to work for this long, at most 1h; 60ms in the demo unless given.")

@@ -39,7 +39,8 @@ func (a *app) demo(ctx context.Context, cfg config.Config) (err error) {
 	if err != nil {
 		return fault{err}
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	a.temporary.Store(&dir)
+	defer func() { err = errors.Join(err, a.removeTemporary()) }()
 	own, err := a.embed(&cfg)
 	if err != nil {
 		return fault{err}

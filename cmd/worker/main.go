@@ -9,27 +9,20 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/stop"
 )
 
 func main() {
-	ctx, end := context.WithCancelCause(context.Background())
-	// Room for two: the second one must not be missed while the first is heeded.
-	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	go func() {
-		end(fmt.Errorf("received %v", <-signals))
-		again := <-signals
-		// Not left to the signal itself, which does nothing to the first
-		// process of a container.
-		_, _ = fmt.Fprintf(os.Stderr, "worker: received %v while draining: ending at once\n", again)
-		os.Exit(exitFault)
-	}()
-	redis.SetLogger(clientLogger{slog.Default()})
 	a := &app{stdout: os.Stdout, stderr: os.Stderr, environ: os.Environ()}
+	ctx := stop.Context(func(again os.Signal) {
+		a.say("worker: received %v while draining: ending at once\n", again)
+		_ = a.removeTemporary() // the process ends whatever it says
+		os.Exit(exitFault)
+	})
+	redis.SetLogger(clientLogger{slog.Default()})
 	os.Exit(a.run(ctx, os.Args[1:]))
 }
 

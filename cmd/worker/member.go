@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -91,7 +90,7 @@ func (m *member) takeTasks(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if err := m.server.Start(ctx); err != nil {
-		return fmt.Errorf("redis %s: %w", strings.Join(m.cfg.Redis.Addrs, ","), err)
+		return m.cfg.Redis.Failed(err)
 	}
 	m.phase.Store(running)
 	return nil

@@ -21,7 +21,7 @@ type progress struct {
 
 func newProgress(out io.Writer, total int) *progress {
 	p := &progress{out: out, total: total, said: time.Now()}
-	if f, ok := out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+	if f, ok := out.(*os.File); ok && wide(f) {
 		p.bar = progressbar.NewOptions(total,
 			progressbar.OptionSetWriter(out),
 			progressbar.OptionShowCount(),
@@ -31,6 +31,17 @@ func newProgress(out io.Writer, total int) *progress {
 		)
 	}
 	return p
+}
+
+// barColumns is how wide a terminal must be for the bar. In a narrower one each drawing would take
+// lines of its own.
+const barColumns = 80
+
+// wide reports whether f is a terminal on which the bar fits in a line; one that does not tell
+// its width is taken for one.
+func wide(f *os.File) bool {
+	columns, _, err := term.GetSize(int(f.Fd()))
+	return err == nil && (columns == 0 || columns >= barColumns)
 }
 
 // show tells how many tasks are done, waiting and running. What cannot be

@@ -45,18 +45,36 @@ func (a *app) serve(ctx context.Context, cfg config.Config) error {
 		log.InfoContext(ctx, "worker started", "redis", cfg.Redis.Addrs, "queues", cfg.Queues, "concurrency", cfg.Concurrency,
 			"ledger", m.ledger.Name(), "http", m.url())
 		var cause error
-		select {
-		case <-ctx.Done():
-			cause = context.Cause(ctx)
-		case err = <-m.broken:
-			cause = err
-		}
+		cause, err = m.wait(ctx)
 		log.InfoContext(ctx, "draining", "cause", cause)
 	}
 	if err := errors.Join(err, m.drain(ctx)); err != nil {
 		return fault{err}
 	}
 	return a.report(ctx, log, m.stats.Summary())
+}
+
+// toldEvery is how often a worker tells how many tasks have run, if any have.
+const toldEvery = 10 * time.Second
+
+// wait tells of the work until ctx ends, or the web server by itself. It returns why, and the
+// error of the latter.
+func (m *member) wait(ctx context.Context) (cause, broken error) {
+	ticker := time.NewTicker(toldEvery)
+	defer ticker.Stop()
+	for told := m.stats.Summary(); ; {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx), nil
+		case err := <-m.broken:
+			return err, err
+		case <-ticker.C:
+			if s := m.stats.Summary(); s.Tasks != told.Tasks {
+				m.log.InfoContext(ctx, "tasks ran", "tasks", s.Tasks-told.Tasks, "succeeded", s.Succeeded-told.Succeeded, "in", toldEvery)
+				told = s
+			}
+		}
+	}
 }
 
 // embeddedPatience is how long the embedded Redis may take to answer.

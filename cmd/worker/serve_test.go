@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -192,11 +193,85 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	poll.Eventually(t, "a running task", func() bool { return count(t, rdb, "default").Active == 1 })
 	p.signal(t, syscall.SIGTERM)
 	poll.Eventually(t, "draining", func() bool { return strings.Contains(p.stderr.String(), "msg=draining") })
-	p.signal(t, syscall.SIGTERM)
+	// A request of its own, as it comes later; those before are of the first.
+	poll.Eventually(t, "the end", func() bool {
+		_ = p.cmd.Process.Signal(syscall.SIGTERM) // an error says that it has ended
+		select {
+		case <-p.ended:
+			return true
+		default:
+			return false
+		}
+	})
 	if have := p.wait(t, 5*time.Second); have != exitFault {
 		t.Errorf("want exit status %d, have %d", exitFault, have)
 	}
 	wantTexts(t, p.stderr.String(), "ending at once")
+}
+
+// The command timeout sends its child two signals, and means one.
+func TestTwoSignalsOfOneRequestDrain(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	rdb := server.Client(t)
+	enqueue(t, rdb, "default", "7001")
+	p := launch(t, settings(t, "--redis", server.Addr, "--work", "2s")...)
+	poll.Eventually(t, "a running task", func() bool { return count(t, rdb, "default").Active == 1 })
+	p.signal(t, syscall.SIGTERM)
+	p.signal(t, syscall.SIGINT) // another one, as the system makes one of two that are alike
+	if have := p.wait(t, 20*time.Second); have != exitOK {
+		t.Errorf("want exit status 0, have %d", have)
+	}
+	if have := count(t, rdb, "default"); have.Completed != 1 {
+		t.Errorf("want the running task completed, have %+v", have)
+	}
+	wantTexts(t, p.stderr.String(), `msg="worker ended"`)
+}
+
+// However a demo ends, it leaves no temporary folder behind.
+func TestDemoLeavesNoFolder(t *testing.T) {
+	t.Parallel()
+	folders := func(p *process) int {
+		found, err := filepath.Glob(filepath.Join(p.cmd.Dir, "siding-demo-*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(found)
+	}
+	t.Run("second signal", func(t *testing.T) {
+		t.Parallel()
+		p := launch(t, "--demo", "--work", "1h", "--http", "127.0.0.1:0", "--embedded-port", port(t, vacant(t)))
+		poll.Eventually(t, "a folder", func() bool { return folders(p) == 1 && strings.Contains(p.stderr.String(), "dashboard:") })
+		poll.Eventually(t, "the end", func() bool {
+			_ = p.cmd.Process.Signal(syscall.SIGINT) // an error says that it has ended
+			select {
+			case <-p.ended:
+				return true
+			default:
+				return false
+			}
+		})
+		if have := folders(p); have != 0 {
+			t.Errorf("want no folder left, have %d", have)
+		}
+	})
+	t.Run("broken pipe", func(t *testing.T) {
+		t.Parallel()
+		reader, writer, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = reader.Close() // nobody reads
+		p := launchTo(t, writer, "--demo", "--once", "--work", "1ms", "--http", "off", "--embedded-port", port(t, vacant(t)))
+		_ = writer.Close() // the process has its own
+		if have := p.wait(t, 2*time.Minute); have != exitFault {
+			t.Errorf("want exit status %d, have %d", exitFault, have)
+		}
+		if have := folders(p); have != 0 {
+			t.Errorf("want no folder left, have %d", have)
+		}
+		wantTexts(t, p.stderr.String(), "worker: standard output: write /dev/stdout: broken pipe")
+	})
 }
 
 // The hard deadline holds also when Redis hangs and nothing can be given back.

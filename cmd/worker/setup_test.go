@@ -105,10 +105,19 @@ type process struct {
 // the end of the test if it still runs.
 func launch(t *testing.T, args ...string) *process {
 	t.Helper()
+	return launchTo(t, nil, args...)
+}
+
+// launchTo does the same with a standard output of its own.
+func launchTo(t *testing.T, stdout *os.File, args ...string) *process {
+	t.Helper()
 	p := &process{cmd: exec.Command(os.Args[0], args...), ended: make(chan struct{})} //nolint:noctx // killed at cleanup, after the servers it talks to
 	p.cmd.Dir = t.TempDir()                                                           // without a config.yaml
 	p.cmd.Env = append(os.Environ(), asProgram+"=1", "TMPDIR="+p.cmd.Dir)
 	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
+	if stdout != nil {
+		p.cmd.Stdout = stdout
+	}
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
+	"syscall"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -41,6 +43,21 @@ func (r Redis) Options() (*redis.UniversalOptions, error) {
 		opts.TLSConfig, err = r.tlsConfig()
 	}
 	return opts, err
+}
+
+// Failed returns the error of a call to this Redis with its address and, where there is one, a
+// hint at what to do.
+func (r Redis) Failed(err error) error {
+	hint := ""
+	switch text := err.Error(); {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		hint = "; without a Redis, worker --embedded runs on one of its own"
+	case strings.Contains(text, "NOAUTH"):
+		hint = "; set SIDING_REDIS_PASSWORD or redis.password_file"
+	case strings.Contains(text, "redis: invalid reply"), strings.Contains(text, "redis: can't parse"): // go-redis has no type for it
+		hint = "; no Redis is at that address, or it talks TLS (redis.tls)"
+	}
+	return fmt.Errorf("redis %s: %w%s", strings.Join(r.Addrs, ","), err, hint)
 }
 
 // passwordOf returns the password given, or the one in the file.

@@ -237,6 +237,8 @@ func TestNewReaderRefuses(t *testing.T) {
 		"semicolons":      {strings.ReplaceAll(header, ",", ";"), `not a CSV file: line 1: header: want a column InvoiceNo or Invoice, have "InvoiceNo;StockCode;Description;Quantity;InvoiceDate;UnitPri…"`},
 		"column missing":  {"InvoiceNo,StockCode,Quantity,InvoiceDate,UnitPrice\n", `not a CSV file: line 1: header: want a column CustomerID, have "InvoiceNo,StockCode,Quantity,InvoiceDate,UnitPrice"`},
 		"column twice":    {"InvoiceNo,Invoice,StockCode\n", `not a CSV file: line 1: header: want one column InvoiceNo, have two: "InvoiceNo" and "Invoice"`},
+		"CR line ends":    {strings.ReplaceAll(header+"536365,85123A,x,6,2010-12-01T08:26:00,2.55,17850,UK\n", "\n", "\r"), "header: line 1: want lines that end with LF or CR LF, have a CR alone; save the file as CSV with other line ends, have \"InvoiceNo,StockCode,Description,Quantity,InvoiceDate,UnitPri…\""},
+		"many of them":    {strings.Repeat(strings.TrimSpace(header)+"\r", 2000), "header: line 1: want lines that end with LF or CR LF, have a CR alone; save the file as CSV with other line ends"},
 		"one long line":   {strings.Repeat("x", 1<<20), "header: line 1: want a line of at most 65536 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {

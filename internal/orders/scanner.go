@@ -28,11 +28,14 @@ type scanner struct {
 	again []textLine
 }
 
+// wantLineEnds refuses the line ends of old Macintoshes, with which a file is one long line.
+const wantLineEnds = "want lines that end with LF or CR LF, have a CR alone; save the file as CSV with other line ends"
+
 // A textLine is one line of the file without its end.
 type textLine struct {
 	number int
 	text   string
-	long   bool // longer than maxLine; text is empty
+	long   bool // longer than maxLine; text is its beginning
 }
 
 func newScanner(text io.Reader) (*scanner, error) {
@@ -62,7 +65,11 @@ func (s *scanner) record() (fields []string, number int, err error) {
 		return nil, 0, err
 	}
 	if first.long {
-		return nil, first.number, &LineError{Line: first.number, Want: fmt.Sprintf("want a line of at most %d bytes", maxLine)}
+		want := fmt.Sprintf("want a line of at most %d bytes", maxLine)
+		if strings.Contains(first.text, "\r") {
+			want = wantLineEnds
+		}
+		return nil, first.number, &LineError{Line: first.number, Want: want}
 	}
 	text, taken, want, err := s.join(first)
 	if err != nil {
@@ -117,7 +124,9 @@ func (s *scanner) line() (textLine, error) {
 	slice, err := s.in.ReadSlice('\n')
 	l := textLine{number: s.read + 1}
 	for errors.Is(err, bufio.ErrBufferFull) {
-		l.long = true
+		if !l.long {
+			l.long, l.text = true, string(slice)
+		}
 		_, err = s.in.ReadSlice('\n')
 	}
 	atEnd := errors.Is(err, io.EOF)
@@ -130,7 +139,7 @@ func (s *scanner) line() (textLine, error) {
 	s.read++
 	if !l.long {
 		// The slice is the buffer's own and gone with the next read: copied here.
-		l.text = strings.TrimSuffix(strings.TrimSuffix(string(slice), "\n"), "\r")
+		l.text = strings.TrimRight(strings.TrimSuffix(string(slice), "\n"), "\r")
 	}
 	return l, nil
 }
@@ -155,6 +164,9 @@ func split(text string) (fields []string, want string) {
 			}
 		} else {
 			field, rest, more = strings.Cut(text, ",")
+			if strings.Contains(field, "\r") {
+				return nil, wantLineEnds
+			}
 			if strings.Contains(field, `"`) {
 				return nil, "want a field that holds a quote to be in quotes, and the quote doubled"
 			}
