@@ -89,9 +89,9 @@ func TestUnreachable(t *testing.T) {
 	for name, c := range map[string]struct {
 		addr, want string
 	}{
-		"nobody there":       {"127.0.0.1:1", "connection refused"},
+		"nobody there":       {"127.0.0.1:1", "connection refused (without a Redis, worker --embedded"},
 		"no such host":       {"no-such-host.invalid:6379", "no-such-host.invalid"},
-		"password is wanted": {server.Addr, "NOAUTH"},
+		"password is wanted": {server.Addr, "NOAUTH Authentication required. (set SIDING_REDIS_PASSWORD"},
 		"no answer":          {hole.Addr, "timeout"},
 	} {
 		for _, args := range [][]string{{"task", "order:audit", "--payload", `{"order":"1"}`}, {"stream"}} {

@@ -23,7 +23,8 @@ type feeder struct {
 	mark   *checkpoint   // nil: none is kept
 	bar    *progress
 	report *report
-	list   io.Writer // gets all refused lines, as JSON lines; nil for none
+	queues map[string]bool // the asynq queues that got tasks
+	list   io.Writer       // gets all refused lines, as JSON lines; nil for none
 }
 
 // errInterrupted ends a run whose context has ended.
@@ -143,6 +144,10 @@ func (f *feeder) send(ctx context.Context, batch []item, through int) error {
 		switch {
 		case r.Err == nil:
 			f.report.Enqueued++
+			if f.queues == nil {
+				f.queues = make(map[string]bool)
+			}
+			f.queues[r.Queue] = true
 		case errors.Is(r.Err, queue.ErrTaskIDConflict), errors.Is(r.Err, queue.ErrDuplicate):
 			f.report.AlreadyThere++
 		case err != nil && errors.Is(r.Err, err):

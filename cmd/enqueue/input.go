@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/spf13/pflag"
 
 	"github.com/sidingq/siding/internal/orders"
@@ -86,9 +87,9 @@ func (a *app) feed(ctx context.Context, in input) (end error) {
 		}()
 		feeder.list = list
 	}
+	var client redis.UniversalClient
 	if !a.flags.dryRun {
-		client, err := connect(ctx, settings.Redis)
-		if err != nil {
+		if client, err = connect(ctx, settings.Redis); err != nil {
 			return fault(err)
 		}
 		defer client.Close()
@@ -114,6 +115,9 @@ func (a *app) feed(ctx context.Context, in input) (end error) {
 	start := time.Now()
 	err = feeder.run(ctx, in.items)
 	feeder.bar.end()
+	if err == nil && client != nil {
+		a.warnUnserved(client, feeder.queues)
+	}
 	if in.counts != nil {
 		counts := in.counts()
 		report.Orders = &counts

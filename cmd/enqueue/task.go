@@ -119,6 +119,7 @@ func (a *app) enqueueTask(ctx context.Context, kind string, payload []byte, opts
 	case err != nil:
 		return fault(err)
 	}
+	a.warnUnserved(redis, map[string]bool{receipt.Queue: true})
 	return a.printReceipt(receipt, receipt.ID)
 }
 

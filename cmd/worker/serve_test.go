@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -25,6 +26,9 @@ func TestFaultsAtTheStart(t *testing.T) {
 	const nobody = "127.0.0.1:1" // no test that runs beside this one can take it
 	taken := occupy(t)
 	nowhere := filepath.Join(t.TempDir(), "missing", "ledger.db")
+	locked := redistest.Start(t, "--requirepass", "secret")
+	web := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(web.Close)
 	tests := []struct {
 		name string
 		args []string
@@ -32,6 +36,9 @@ func TestFaultsAtTheStart(t *testing.T) {
 	}{
 		{"no redis", settings(t, "--redis", nobody), []string{"worker: redis " + nobody + ": ", "connection refused"}},
 		{"a redis that says nothing", settings(t, "--redis", taken, "--redis-timeout", "30s"), []string{"worker: redis " + taken + ": "}},
+		{"no redis, by URL", settings(t, "--redis", "redis://"+nobody+"/3"), []string{"worker: redis " + nobody + ": ", "redis does not answer", "worker --embedded"}},
+		{"a password is wanted", settings(t, "--redis", locked.Addr), []string{"worker: redis " + locked.Addr + ": ", "redis refuses: ", "NOAUTH", "SIDING_REDIS_PASSWORD"}},
+		{"no redis but something else", settings(t, "--redis", strings.TrimPrefix(web.URL, "http://")), []string{"what answers is no redis", "redis.tls"}},
 		{"http port taken", settings(t, "--embedded", "--embedded-port", port(t, vacant(t)), "--http", taken), []string{"worker: http.address: " + taken + " is taken", "--http"}},
 		{"embedded port taken", settings(t, "--embedded", "--embedded-port", port(t, taken)), []string{"worker: embedded redis: ", port(t, taken), "address already in use"}},
 		{"no folder for the ledger", settings(t, "--redis", nobody, "--ledger", nowhere), []string{"worker: ledger " + nowhere}},
@@ -93,7 +100,7 @@ func TestServeWithoutHTTP(t *testing.T) {
 func TestServeRunsTasksOfTheNamedQueues(t *testing.T) {
 	t.Parallel()
 	redisPort := port(t, vacant(t))
-	w := start(t, settings(t, "--embedded", "--embedded-port", redisPort, "--queue", "urgent=2")...)
+	w := start(t, settings(t, "--embedded", "--embedded-port", redisPort, "--queue", "urgent=2", "--log-level", "debug")...)
 	address(t, &w.stderr)
 	rdb := client(t, "127.0.0.1:"+redisPort)
 	enqueue(t, rdb, "urgent", "7001", "7001", "7002")
@@ -103,6 +110,9 @@ func TestServeRunsTasksOfTheNamedQueues(t *testing.T) {
 		t.Errorf("want exit status 0, have %d", have)
 	}
 	wantTexts(t, w.stderr.String(), "tasks=3 succeeded=3")
+	if have := strings.Count(w.stderr.String(), `msg="task done"`); have != 3 {
+		t.Errorf("want three tasks in the log, have %d", have)
+	}
 	if strings.Contains(w.stderr.String(), `"order"`) {
 		t.Error("want no payload in the log")
 	}

@@ -51,11 +51,11 @@ func (r Redis) Failed(err error) error {
 	hint := ""
 	switch text := err.Error(); {
 	case errors.Is(err, syscall.ECONNREFUSED):
-		hint = "; without a Redis, worker --embedded runs on one of its own"
+		hint = " (without a Redis, worker --embedded runs on one of its own)"
 	case strings.Contains(text, "NOAUTH"):
-		hint = "; set SIDING_REDIS_PASSWORD or redis.password_file"
+		hint = " (set SIDING_REDIS_PASSWORD or redis.password_file)"
 	case strings.Contains(text, "redis: invalid reply"), strings.Contains(text, "redis: can't parse"): // go-redis has no type for it
-		hint = "; no Redis is at that address, or it talks TLS (redis.tls)"
+		hint = " (no Redis is at that address, or it talks TLS: redis.tls)"
 	}
 	return fmt.Errorf("redis %s: %w%s", strings.Join(r.Addrs, ","), err, hint)
 }

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/redistest"
+	"github.com/sidingq/siding/queue"
+)
+
+// Whoever enqueues tasks that no worker takes is told so, once for each queue.
+func TestUnservedQueues(t *testing.T) {
+	t.Parallel()
+	at := redistest.Start(t)
+	server, err := queue.NewServer(&redis.UniversalOptions{Addrs: []string{at.Addr}}, queue.ServerConfig{
+		Queues: map[string]int{"orders": 1}, Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Shutdown(context.WithoutCancel(t.Context())) })
+	said := func(stdin string, args ...string) string {
+		var errs bytes.Buffer
+		a := &app{stdin: strings.NewReader(stdin), stdout: new(bytes.Buffer), stderr: &errs}
+		if have := a.run(t.Context(), append(args, "--redis", at.Addr)); have != exitOK {
+			t.Errorf("%q: want status 0, have %d", args, have)
+		}
+		return errs.String()
+	}
+	task := []string{"task", "order:audit", "--payload", `{"order":"1"}`, "--queue"}
+	// A server makes itself known soon after its start.
+	poll.Eventually(t, "the server is known", func() bool { return said("", append(task, "orders")...) == "" })
+	const want = "enqueue: no worker serves the queue oders now; its tasks wait for one\n"
+	if have := said("", append(task, "oders")...); have != want {
+		t.Errorf("task: want %q, have %q", want, have)
+	}
+	line := `{"kind":"order:audit","payload":{"order":"1"},"queue":"`
+	lines := line + "oders\"}\n" + line + "orders\"}\n" + line + "oders\"}\n"
+	if have := said(lines, "stream"); have != want {
+		t.Errorf("stream: want %q, have %q", want, have)
+	}
+	if have := said(lines, "stream", "--dry-run"); have != "" {
+		t.Errorf("dry run: want nothing said, have %q", have)
+	}
+}
