@@ -27,7 +27,7 @@ func TestFullLedger(t *testing.T) {
 	if status, body := fetch(t, base+"/readyz"); status != http.StatusOK {
 		t.Fatalf("want ready, have %d %s", status, body)
 	}
-	other, err := sql.Open("sqlite", file)
+	other, err := sql.Open("sqlite", "file:"+file+"?_pragma=busy_timeout(30000)")
 	if err != nil {
 		t.Fatal(err)
 	}

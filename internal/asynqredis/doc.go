@@ -22,7 +22,8 @@
 //   - Everything else passes through.
 //
 // A [Lane] is a hook that holds back the dequeues of an idle server until the
-// [Doorbell] of its process has heard a bell.
+// [Doorbell] of its process has heard a bell. While a hook is shut ([Hook.Shut]) it sends no
+// dequeue at all.
 //
 // [Promote] moves a parked task to the head of pending, as [Summon] does within the
 // scripts of package lock. [Due], [All] and [AllWaiting] list the locks and the tasks that
