@@ -26,10 +26,18 @@ func (s *Server) Ready(ctx context.Context) error {
 	if err := s.guard.available(ctx); err != nil {
 		return fmt.Errorf("queue: not available: %w", err)
 	}
-	return s.probe(ctx)
+	if err := s.probe(ctx); err != nil {
+		return err
+	}
+	// Each server asks for a lock of its own, so that none finds it held.
+	err := s.Locker().With(lock.Options{Holder: "probe of " + s.guard.self}).Hold(ctx, s.probed, func(context.Context) error { return nil })
+	if err != nil && !errors.Is(err, lock.ErrBusy) { // by another probe of this server
+		return fmt.Errorf("queue: no lock can be taken: %w", err)
+	}
+	return nil
 }
 
-// probe tries whether tasks can be taken.
+// probe tries whether a task could be taken from each queue.
 func (s *Server) probe(ctx context.Context) error {
 	queues := slices.Sorted(maps.Keys(shardQueues(s.cfg.Queues, s.cfg.Shards)))
 	errs := make([]error, len(queues))
@@ -42,11 +50,6 @@ func (s *Server) probe(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("queue: %s: %w", whatFailed(err), err)
 		}
-	}
-	// Each server asks for a lock of its own, so that none finds it held.
-	err := s.Locker().With(lock.Options{Holder: "probe of " + s.guard.self}).Hold(ctx, s.probed, func(context.Context) error { return nil })
-	if err != nil && !errors.Is(err, lock.ErrBusy) { // by another probe of this server
-		return fmt.Errorf("queue: no lock can be taken: %w", err)
 	}
 	return nil
 }

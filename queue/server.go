@@ -310,8 +310,8 @@ func (s *Server) kinds() []string {
 	return kinds
 }
 
-// Start asks Redis whether it gives tasks and begins to take them. It starts nothing where
-// Redis does not, see [Server.Ready].
+// Start asks Redis whether it gives tasks, as [Server.Ready] does, and begins to take them. It
+// starts nothing where Redis does not; whether locks can be had it does not ask.
 func (s *Server) Start(ctx context.Context) error {
 	if err := s.probe(ctx); err != nil {
 		return err
