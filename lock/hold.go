@@ -10,9 +10,9 @@ import (
 // with the cause when the lock is lost, and lets fn take the lock again. When the
 // lock cannot be had, fn does not run and the error is that of [Locker.Acquire]. A
 // lock that was lost before fn returned makes the error match [ErrLost], whatever
-// fn returned: somebody else may have held it meanwhile. So does, rarely, a release
-// whose answer was lost, see [Lease.Release]. A release that the store did not
-// answer at all is no error: the TTL frees the lock.
+// fn returned: somebody else may have held it meanwhile. A release that the store did not
+// answer is no error: it is sent again in the background, and the TTL frees the lock. Of a
+// release whose answer was lost see [Lease.Release].
 func (l *Locker) Hold(ctx context.Context, resource string, fn func(context.Context) error) (err error) {
 	lease, err := l.Acquire(ctx, resource)
 	if err != nil {

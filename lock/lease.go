@@ -95,9 +95,12 @@ func (l *Lease) Abandon() {
 // The error matches [ErrLost] when the lock was lost before. Another error is the
 // store's: if it may pass, the call is sent again in the background until the store answers,
 // the TTL has freed the lock, or the Locker is closed. A second call does nothing. The
-// call is sent even if ctx has ended already. An answer that was lost, and a client
-// that then tries again by itself, give [ErrLost] too: the second try finds the
-// lock free or another's.
+// call is sent even if ctx has ended already.
+//
+// A client that lost the answer sends the call again. That is no error if the first one passed
+// the lock on to somebody in line, or if nobody has held the lock since. On Redis one case is
+// left: nobody was in line, and a newcomer took the free lock in between. Then the
+// answer is [ErrLost].
 func (l *Lease) Release(ctx context.Context) error {
 	_, err := l.tenure.release(ctx, l, l.line(false))
 	return err
@@ -136,8 +139,8 @@ type Handed struct {
 
 // HandOver is [Lease.HandOff] for a caller with a seat, where a waiter can begin at once: it
 // takes the seat in the step in which the lock is released, and the lock is then its. id is
-// what makes its token unique, args what summon wants to know. Where the answer to the call
-// is lost, and with it the word of who took the seat, the lock stays that one's until its
+// what makes its token unique, args what summon wants to know. A call that the client sends
+// again names the same one. Where no answer comes at all, the lock stays that one's until its
 // TTL. A [Store] that has no seats does as in HandOff.
 func (l *Lease) HandOver(ctx context.Context, id string, args []any) (Handed, error) {
 	t := l.tenure

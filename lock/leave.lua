@@ -21,7 +21,7 @@
 -- (join.lua)
 -- (line.lua)
 local value = redis.call('GET', lock)
-if value and begins(value, ARGV[5]) then return passed_on(value) end
+if value and begins(value, ARGV[5]) then return passed_on(value, ARGV[3] == '1', ARGV[4] == '1') end
 if ARGV[2] ~= '' and value ~= ARGV[2] then return {1} end
 if ARGV[8] == '1' then
   set_aside(ARGV[1], ARGV[7])

@@ -52,6 +52,9 @@ local function set_aside(waiter, keep)
   redis.call('PEXPIRE', paused, keep)
 end
 
+-- What is published of a parked task's turn.
+local function turn(ticket, reservation) return ticket .. '\n' .. lock .. '\n' .. reservation end
+
 -- Tells a channel of a turn. Returns whether somebody heard.
 local function published(waiter, message, cluster)
   local heard = redis.pcall('PUBLISH', channel(waiter), message) -- an error where an ACL forbids it
@@ -78,7 +81,7 @@ local function tell(waiter, ticket, reservation, by_hand, cluster, keep, seat)
   end
   if by_hand then return true, true end
   -- It stays in line until it has been woken.
-  return channel(waiter) and published(waiter, ticket .. '\n' .. lock .. '\n' .. reservation, cluster)
+  return channel(waiter) and published(waiter, turn(ticket, reservation), cluster)
 end
 
 -- Keeps the lock for the waiter that the reservation names, until the grace has passed.
@@ -130,11 +133,15 @@ local function pass_on(by_hand, cluster, nonce, grace, keep, seat)
   return {2, reservation, waiter, ticket}
 end
 
--- What pass_on returned when it made value. Who was called is in the line no more.
-local function passed_on(value)
+-- What pass_on returned when it made value. Who was called is in the line no more. A waiter
+-- who is still in line and is not called by hand is told again.
+local function passed_on(value, by_hand, cluster)
   local _, waiter = reserved(value)
   local ticket = redis.call('ZSCORE', line, waiter)
   if not ticket then return {1} end
-  return {2, value, waiter, digits(tonumber(ticket))}
+  ticket = digits(tonumber(ticket))
+  if by_hand then return {2, value, waiter, ticket} end
+  if channel(waiter) then published(waiter, turn(ticket, value), cluster) end
+  return {1}
 end
 

@@ -1,6 +1,7 @@
 package lock_test
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strconv"
@@ -223,25 +224,142 @@ func TestCallsWhoseAnswerIsLost(t *testing.T) {
 	}
 }
 
-// TestReleaseWhoseAnswerIsLost frees the lock, and only its own: in the
-// meantime somebody else has taken it.
+// TestReleaseWhoseAnswerIsLost frees the lock. The client's own second try is no loss if the
+// first has handed the lock on, or if nobody has held it since; it never touches another's.
 func TestReleaseWhoseAnswerIsLost(t *testing.T) {
 	t.Parallel()
 	for _, tc := range retries {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			f := newFaulty(t, tc.max, lock.Config{})
-			lease := f.take("")
-			var next *lock.Lease
-			err := f.unheard(func() error { return lease.Release(t.Context()) }, func() bool {
-				var err error
-				next, err = f.direct.Acquire(t.Context(), f.res)
-				return err == nil
+		for _, since := range []string{"nobody since", "a newcomer", "handed on"} {
+			t.Run(tc.name+"/"+since, func(t *testing.T) {
+				t.Parallel()
+				f := newFaulty(t, tc.max, lock.Config{})
+				lease := f.take("")
+				held := f.direct.value()
+				next := f.direct.stranger()
+				if since == "handed on" {
+					next.join("w1")
+				}
+				var taken *lock.Lease
+				err := f.unheard(func() error { return second(lease.HandOff(t.Context())) }, func() bool {
+					if f.direct.value() == held {
+						return false
+					}
+					switch since {
+					case "a newcomer":
+						taken = next.take("")
+					case "handed on":
+						taken = next.take("w1")
+					}
+					return true
+				})
+				switch {
+				case tc.max < 0:
+					if err == nil || errors.Is(err, lock.ErrLost) {
+						t.Errorf("want an error of the network, have %v", err)
+					}
+				case since == "a newcomer":
+					if !errors.Is(err, lock.ErrLost) {
+						t.Errorf("want ErrLost, have %v", err)
+					}
+				case err != nil:
+					t.Errorf("want no error, have %v", err)
+				}
+				if taken != nil {
+					f.release(taken)
+				}
 			})
-			if err == nil {
-				t.Error("want an error, as nobody can tell what happened")
-			}
-			f.release(next)
-		})
+		}
 	}
+}
+
+// TestHoldWhoseReleaseIsUnheard: the work is done, and so its result stands.
+func TestHoldWhoseReleaseIsUnheard(t *testing.T) {
+	t.Parallel()
+	f := newFaulty(t, 0, lock.Config{})
+	done, worked := make(chan error, 1), make(chan struct{})
+	go func() {
+		done <- f.Hold(t.Context(), f.res, func(context.Context) error {
+			f.proxy.SwallowReplies(true)
+			close(worked)
+			return nil
+		})
+	}()
+	<-worked
+	poll.Eventually(t, "a free lock", func() bool { return f.direct.value() == "" })
+	f.proxy.SwallowReplies(false)
+	err := <-done
+	if err != nil {
+		t.Errorf("want no error, have %v", err)
+	}
+}
+
+// TestReservationWhoseAnswerIsLost: the lock has been reserved for a waiter by a call whose
+// answer nobody got. The second one reserves it for no other, and whoever is to come is told.
+func TestReservationWhoseAnswerIsLost(t *testing.T) {
+	t.Parallel()
+	t.Run("a parked task", func(t *testing.T) {
+		t.Parallel()
+		onEach(t, func(s *setup) {
+			turns := make(chan *lock.Reservation, 10)
+			heard := make(chan struct{}, 10)
+			ctx, cancel := context.WithCancel(s.Context())
+			defer cancel()
+			go func() {
+				_ = s.ListenForTasks(ctx, []string{"q"}, func() { heard <- struct{}{} }, func(r *lock.Reservation) { turns <- r })
+			}()
+			<-heard
+			store, network := locktest.Faulty(lock.Redis(s.rdb))
+			locker, err := lock.New(store, lock.Config{})
+			if err != nil {
+				s.Fatal(err)
+			}
+			defer locker.Close()
+			lease, err := locker.Acquire(s.Context(), s.res)
+			if err != nil {
+				s.Fatal(err)
+			}
+			s.join("siding-task:q:1", "siding-task:q:2")
+			network.Set(locktest.Once(locktest.Release, 1, locktest.SwallowReply))
+			if r, err := lease.HandOff(s.Context()); err == nil || errors.Is(err, lock.ErrLost) {
+				s.Errorf("want an error of the network, have %v, %v", r, err)
+			}
+			poll.Eventually(s.T, "its turn to be told", func() bool { return len(turns) > 0 })
+			r := <-turns
+			s.wantNext(r, "siding-task:q:1")
+			s.called(r)
+			s.release(s.take("siding-task:q:1"))
+		})
+	})
+	t.Run("a goroutine", func(t *testing.T) {
+		t.Parallel()
+		onEach(t, func(s *setup) {
+			store, network := locktest.Faulty(lock.Redis(s.rdb))
+			locker, err := lock.New(store, lock.Config{TTL: time.Hour})
+			if err != nil {
+				s.Fatal(err)
+			}
+			defer locker.Close()
+			lease, err := locker.Acquire(s.Context(), s.res)
+			if err != nil {
+				s.Fatal(err)
+			}
+			got := make(chan error, 1)
+			go func() {
+				next, err := s.With(lock.Options{Wait: lock.InLine()}).Acquire(s.Context(), s.res)
+				if err == nil {
+					err = next.Release(s.Context())
+				}
+				got <- err
+			}()
+			poll.Eventually(s.T, "a waiter in line", func() bool { return len(s.line()) == 1 })
+			network.Set(locktest.Once(locktest.Release, 1, locktest.SwallowReply))
+			if err := lease.Release(s.Context()); err == nil || errors.Is(err, lock.ErrLost) {
+				s.Errorf("want an error of the network, have %v", err)
+			}
+			poll.Eventually(s.T, "the waiter to have had the lock", func() bool { return len(got) > 0 })
+			if err := <-got; err != nil {
+				s.Error(err)
+			}
+		})
+	})
 }

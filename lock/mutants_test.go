@@ -41,6 +41,18 @@ var mistakes = []mutants.Mutant{
 		[]string{"TestReleaseOfAnothersLock", "TestReleaseWhoseAnswerIsLost"},
 	},
 	{
+		"a release that is sent again is a loss", "release.lua",
+		"if (not value or reserved(value)) and",
+		"if false and",
+		[]string{"TestReleaseWhoseAnswerIsLost/client_retries/nobody_since"},
+	},
+	{
+		"a release that is sent again does not know that it handed on", "release.lua",
+		"if said[1] then return {1} end",
+		"",
+		[]string{"TestReleaseWhoseAnswerIsLost/client_retries/handed_on"},
+	},
+	{
 		"renewal does not compare", "renew.lua",
 		"redis.call('GET', KEYS[1]) ~= ARGV[1]",
 		"not redis.call('GET', KEYS[1])",
@@ -204,8 +216,8 @@ var mistakes = []mutants.Mutant{
 	},
 	{
 		"who was summoned is called again", "line.lua",
-		"if not ticket then return {1} end\n  return {2, value",
-		"ticket = ticket or '0'\n  return {2, value",
+		"if not ticket then return {1} end\n  ticket = digits(tonumber(ticket))",
+		"ticket = digits(tonumber(ticket or '0'))",
 		[]string{"TestSummonsWhoseAnswerIsLost/release/redis", "TestSummonsWhoseAnswerIsLost/leave/redis"},
 	},
 	{

@@ -141,11 +141,12 @@ func (s *redisStore) Renew(ctx context.Context, key, token string, ttl, keep tim
 }
 
 func (s *redisStore) Release(ctx context.Context, key, token string, line Line) (*Turn, error) {
-	argv := []any{token, flag(line.ByHand), flag(s.cluster), reservedBegin(line.Nonce), ms(line.Grace), ms(line.Keep), line.For}
+	argv := []any{token, flag(line.ByHand), flag(s.cluster), reservedBegin(line.Nonce), ms(line.Grace), ms(line.Keep), line.For, line.Fence}
 	if seat := line.Seat; seat != nil && !s.cluster {
 		argv = append(append(argv, seat.ID, ms(seat.TTL), ms(seat.Keep)), seat.Args...)
 	}
-	r := newReply(s.scripts.release.Run(ctx, s.rdb, redisKeys(key), argv...).Result())
+	keys := append(redisKeys(key), "{"+key+"}:released:"+line.Nonce)
+	r := newReply(s.scripts.release.Run(ctx, s.rdb, keys, argv...).Result())
 	return r.passedOn()
 }
 

@@ -3,6 +3,7 @@ package lock_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -247,22 +248,38 @@ func TestPassOnToNobody(t *testing.T) {
 	})
 }
 
-// TestHandOffOfALostLock reserves nothing.
+// TestHandOffOfALostLock reserves nothing. It is an error if somebody else has held the lock
+// since, who has released it again or not.
 func TestHandOffOfALostLock(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(s *setup) {
-		lease := s.take("")
-		s.join("w1")
-		s.expire()
-		r, err := lease.HandOff(s.Context())
-		if !errors.Is(err, lock.ErrLost) {
-			s.Errorf("want ErrLost, have %v", err)
-		}
-		s.wantNext(r, "")
-		if have := s.value(); have != "" {
-			s.Errorf("want a free lock, have %q", have)
-		}
-	})
+	for name, since := range map[string]func(*setup){
+		"nobody since":       func(*setup) {},
+		"held by another":    func(s *setup) { s.take("") },
+		"another has been":   func(s *setup) { s.take(""); s.expire() },
+		"a foreign holder":   func(s *setup) { s.rdb.Set(s.Context(), s.key, "8f3a60", time.Minute) },
+		"the fence is gone":  func(s *setup) { s.rdb.Del(s.Context(), s.fence) },
+		"kept for a waiter":  func(s *setup) { s.take(""); s.expire(); _ = s.refuse("w2") },
+		"kept, nobody since": func(s *setup) { _ = s.refuse("w2") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			onEach(t, func(s *setup) {
+				lease := s.take("")
+				s.join("w1")
+				s.expire()
+				since(s)
+				before := s.value()
+				r, err := lease.HandOff(s.Context())
+				if nobody := strings.HasSuffix(name, "nobody since"); errors.Is(err, lock.ErrLost) == nobody || nobody && err != nil {
+					s.Errorf("want ErrLost if somebody has held it since, have %v", err)
+				}
+				s.wantNext(r, "")
+				if have := s.value(); have != before {
+					s.Errorf("want the lock left as it was, %q, have %q", before, have)
+				}
+			})
+		})
+	}
 }
 
 // TestHandOffPastTheDeadline: Redis still has the key, so the line is

@@ -95,8 +95,8 @@ func TestHandOverWithoutATaker(t *testing.T) {
 	}
 }
 
-// The same release made twice, as its answer was lost: it is not an error, nobody else gets
-// the lock, and the fence stays.
+// The same release made twice, as its answer was lost: it names the same one again, nobody else
+// gets the lock, and the fence stays.
 func TestHandOverWhoseAnswerIsLost(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
@@ -112,8 +112,12 @@ func TestHandOverWhoseAnswerIsLost(t *testing.T) {
 			s.Fatalf("want the seat taken, have %+v, %v", first, err)
 		}
 		for range 2 {
-			if next, err := store.Release(s.Context(), s.key, "siding:token:me", line); err != nil || next != nil {
-				s.Errorf("want nobody to call and no error, have %+v, %v", next, err)
+			next, err := store.Release(s.Context(), s.key, "siding:token:me", line)
+			if err != nil || next == nil {
+				s.Fatalf("want the same answer, have %+v, %v", next, err)
+			}
+			if next.Token != first.Token || next.Fence != first.Fence || fmt.Sprint(next.Answer) != fmt.Sprint(first.Answer) {
+				s.Errorf("want the same answer, %+v, have %+v", first, next)
 			}
 			if have := s.value(); have != "siding:seat:sits1" {
 				s.Errorf("want the first to hold it, have %q", have)

@@ -27,7 +27,10 @@ type Store interface {
 	Renew(ctx context.Context, key, token string, ttl, keep time.Duration) error
 	// Release takes the lock of key from token and passes it on: it is kept for
 	// the first in line who can come, who is told so or, if that is left to
-	// the client, returned. The lock of another is left alone: [ErrLost].
+	// the client, returned. The lock of another is left alone: [ErrLost]. A Release that is
+	// applied again returns the same turn, if that still stands, and reserves the lock for
+	// nobody else. It is no loss if nobody was granted the lock since: line.Fence is still the
+	// last fencing token, or the Store knows by other means.
 	Release(ctx context.Context, key, token string, line Line) (*Turn, error)
 	// Leave takes a waiter out of the line. Where the lock is kept for it, it is
 	// passed on as by Release. A value that is not "" names a Turn of the
@@ -110,6 +113,7 @@ type Line struct {
 	Keep   time.Duration // how long a line is remembered that nobody comes to
 	Seat   *Seat         // for a Release; nil for none
 	For    string        // for a Release: the lock is kept for this waiter, if the Store has named ones
+	Fence  int64         // for a Release: the fencing token of the lease; 0 where that is not known
 	Paused bool          // for a Leave of a [Sweeper]: the waiter's group is paused, and keeps its tickets
 }
 
@@ -163,7 +167,7 @@ type Turn struct {
 	// Of a waiter that has taken the [Seat] the rest is set instead.
 	Token  string
 	Fence  int64
-	Answer []any // what summon has said of it
+	Answer []any // what summon has said of it; its numbers are text where the call came twice
 }
 
 // What begins the names of waiters who are told of their turn on a channel: a goroutine, and a

@@ -30,7 +30,7 @@ for i = 1, #KEYS, 4 do
     if ticket then call = {left, reservation, waiter, ticket} end
   elseif left <= grace then -- it may be a reservation
     local value = redis.call('GET', lock)
-    local again = value and begins(value, ARGV[3]) and passed_on(value)
+    local again = value and begins(value, ARGV[3]) and passed_on(value, ARGV[1] == '1', ARGV[2] == '1')
     if again and again[1] == 2 then call = {left, again[2], again[3], again[4]} end
   end
   if not call and redis.call('EXISTS', line, paused) == 0 then left = -3 end

@@ -282,6 +282,7 @@ func (t *tenure) passOn(ctx context.Context, line Line) (*Turn, error) {
 func (t *tenure) passOnce(ctx context.Context, line Line) (*Turn, error) {
 	ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
 	defer cancel()
+	line.Fence = t.fence
 	return t.store.Release(ctx, t.key, t.token, line)
 }
 

@@ -1,6 +1,7 @@
 package asynqredis
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 
@@ -48,7 +49,7 @@ func (s *Seat) Take(grant *lock.Grant, answer []any) {
 	t := taken{grant: grant}
 	if len(answer) == 3 {
 		t.msg, _ = answer[0].(string)
-		t.left, _ = answer[1].(int64)
+		t.left, _ = strconv.ParseInt(fmt.Sprint(answer[1]), 10, 64)
 		ticket, _ := answer[2].(string)
 		t.came, _ = strconv.ParseInt(ticket, 10, 64) // 0 costs it its place, should it be put back
 	}

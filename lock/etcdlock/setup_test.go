@@ -39,12 +39,18 @@ func connectBy(t *testing.T, cfg clientv3.Config) *clientv3.Client {
 func lockerOn(t *testing.T, client *clientv3.Client, cfg lock.Config) (*lock.Locker, *etcdlock.Store) {
 	t.Helper()
 	store := etcdlock.New(client)
+	return lockerOf(t, store, cfg), store
+}
+
+// lockerOf returns one more Locker on store.
+func lockerOf(t *testing.T, store *etcdlock.Store, cfg lock.Config) *lock.Locker {
+	t.Helper()
 	locker, err := lock.New(store, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(locker.Close)
-	return locker, store
+	return locker
 }
 
 // brief is the configuration of locks that expire soon: after the least time that etcd

@@ -229,12 +229,14 @@ func (s *Store) keptAlive(ctx context.Context, ses *session) (bool, error) {
 }
 
 // Release implements [lock.Store]: it ends the session, and with it the lock's key, which
-// the next in line sees.
+// the next in line sees. What it has found is remembered until the session is swept, for a
+// call that comes again.
 func (s *Store) Release(ctx context.Context, key, token string, _ lock.Line) (*lock.Turn, error) {
 	s.mu.Lock()
 	ses := s.held[token]
+	found := ses != nil && ses.found
 	if ses != nil {
-		s.forget(token, ses)
+		delete(s.owners, ses.revision)
 	}
 	s.mu.Unlock()
 	if ses == nil {
@@ -243,14 +245,23 @@ func (s *Store) Release(ctx context.Context, key, token string, _ lock.Line) (*l
 	ctx, cancel := cleanup(ctx)
 	defer cancel()
 	// Looked up first: what ending the session says does not tell one that had expired from
-	// one that an earlier try, of ours or of the client's, has ended.
-	holder, _, unknown := s.holder(ctx, key)
+	// one that an earlier try, of ours or of the client's, has ended. What an earlier call has
+	// found stands.
+	var unknown error
+	if !found {
+		var holder *mvccpb.KeyValue
+		holder, _, unknown = s.holder(ctx, key)
+		found = unknown == nil && ses.is(holder)
+		s.mu.Lock()
+		ses.found = found
+		s.mu.Unlock()
+	}
 	switch err := s.end(ctx, ses); {
 	case err != nil:
 		return nil, failed(ctx, err)
 	case unknown != nil:
 		return nil, failed(ctx, unknown) // it is released, but nobody knows whether it was held
-	case !ses.is(holder): // it expired, or somebody has deleted the key
+	case !found: // it expired, or somebody has deleted the key
 		return nil, lock.ErrLost
 	}
 	return nil, nil //nolint:nilnil // nobody has to be called: no turn and no error
@@ -313,6 +324,7 @@ type session struct {
 	joined time.Time          // when that was
 	called time.Time          // when its turn came
 	left   time.Time          // when it left the line
+	found  bool               // a release found the lock to be its
 	stop   context.CancelFunc // ends what keeps the place; nil while nothing does
 }
 

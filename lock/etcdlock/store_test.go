@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/sidingq/siding/internal/testenv/etcdtest"
 	"github.com/sidingq/siding/internal/testenv/poll"
@@ -153,7 +156,32 @@ func TestServerHangs(t *testing.T) {
 	within("release", 5*time.Second, func() error { return held.Release(t.Context()) })
 }
 
-// TestSweep: what is known of locks that nobody releases does not add up.
+// TestReleaseThatFailsIsSentAgain: the session is known until it has ended, so that the Locker's
+// next try ends it, long before the TTL would.
+func TestReleaseThatFailsIsSentAgain(t *testing.T) {
+	t.Parallel()
+	server := etcdtest.Start(t)
+	var failed atomic.Bool
+	once := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, send grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		if strings.HasSuffix(method, "/LeaseRevoke") && failed.CompareAndSwap(false, true) {
+			return status.Error(codes.Internal, "once")
+		}
+		return send(ctx, method, req, reply, cc, opts...)
+	}
+	client := connectBy(t, clientv3.Config{
+		Endpoints:   []string{server.Addr},
+		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(once)},
+	})
+	locker, _ := lockerOn(t, client, lock.Config{TTL: time.Hour})
+	lease := take(t, locker, "a")
+	if err := lease.Release(t.Context()); err == nil || errors.Is(err, lock.ErrLost) {
+		t.Errorf("want an error of etcd, have %v", err)
+	}
+	poll.Eventually(t, "a free lock", func() bool { return len(keysOf(t, client, "a")) == 0 })
+}
+
+// TestSweep: what is known of locks that nobody releases does not add up, nor of those that were
+// released a while ago.
 func TestSweep(t *testing.T) {
 	t.Parallel()
 	server := etcdtest.Start(t)
@@ -168,8 +196,16 @@ func TestSweep(t *testing.T) {
 		t.Fatal(err)
 	}
 	release(t, take(t, locker, "another"))
-	if have := etcdlock.Known(store); have != 1 {
-		t.Errorf("want one session known, have %d", have)
+	if have := etcdlock.Known(store); have != 2 {
+		t.Errorf("want two sessions known, of a lock that is held and one just released, have %d", have)
+	}
+	etcdlock.Age(store, 2*time.Minute)
+	if err := kept.Renew(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	_, err := lockerOf(t, store, lock.Config{}).Acquire(t.Context(), "kept") // which sweeps
+	if have := etcdlock.Known(store); !errors.Is(err, lock.ErrBusy) || have != 1 {
+		t.Errorf("want ErrBusy and one session known, have %v, %d", err, have)
 	}
 	// One that leaves the line while etcd does not answer, for longer than it is tried.
 	ctx, cancel := context.WithCancel(t.Context())
@@ -188,14 +224,9 @@ func TestSweep(t *testing.T) {
 	etcdlock.Age(store, 2*time.Minute)
 	server.Resume()
 	_ = kept.Release(t.Context()) // it may have expired meanwhile
-	other, err := lock.New(store, lock.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(other.Close)
-	release(t, take(t, other, "another"))
-	if have := etcdlock.Known(store); have != 0 {
-		t.Errorf("want no session known, have %d", have)
+	release(t, take(t, lockerOf(t, store, lock.Config{}), "another"))
+	if have := etcdlock.Known(store); have != 1 {
+		t.Errorf("want one session known, of the lock just released, have %d", have)
 	}
 }
 

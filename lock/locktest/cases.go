@@ -41,6 +41,7 @@ var cases = []struct {
 	{"13 second attempt of the same holder", secondAttemptOfTheSameHolder, none},
 	{"14 re-entry counts once", reentryCountsOnce, none},
 	{"15 release counts once", releaseCountsOnce, none},
+	{"15 release is sent again after another has come", releaseSentAgain, none},
 	{"16 re-entry after a loss", reentryAfterALoss, none},
 	{"17 re-entry and the deadline", reentryAndTheDeadline, none},
 	{"18 holder is a context", holderIsAContext, none},
@@ -100,7 +101,6 @@ func replyLostAndSentAgain(s *suite) {
 		s.Errorf("renew: %v", err)
 	}
 	_ = s.refuse()
-	network.Set(Fine)
 	s.release(lease)
 	s.wantFree()
 }
@@ -110,6 +110,27 @@ func replyLostForGood(s *suite) {
 	network.Set(Once(Acquire, 1, SwallowReply))
 	_, err := locker.Acquire(s.Context(), s.res)
 	s.wantBroken("acquire", err)
+	s.wantFree()
+}
+
+// releaseSentAgain: the first release was applied. The second one frees nothing that
+// somebody else has taken since.
+func releaseSentAgain(s *suite) {
+	locker, network := s.faulty(lock.Config{})
+	lease, rival := s.take(locker), s.locker(lock.Config{})
+	var next *lock.Lease
+	network.Set(Once(Release, 1, func(_ context.Context, _ string, act func() error) error {
+		_ = act()
+		next = s.take(rival) //nolint:contextcheck // the test's own
+		return act()
+	}))
+	if err := lease.Release(s.Context()); err != nil && !errors.Is(err, lock.ErrLost) {
+		s.Errorf("want no error, or ErrLost, have %v", err)
+	}
+	if err := next.Renew(s.Context()); err != nil {
+		s.Errorf("want the next holder undisturbed, have %v", err)
+	}
+	s.release(next)
 	s.wantFree()
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ type memory struct {
 
 	run    string
 	delays chan time.Duration // of the claims; nil if nobody wants to know
+	fences *sync.Map          // of its memory, by token, for a release that comes again
 }
 
 func (m memory) Acquire(ctx context.Context, claim lock.Claim, delay time.Duration) (redlock.Vote, error) {
@@ -29,6 +31,7 @@ func (m memory) Acquire(ctx context.Context, claim lock.Claim, delay time.Durati
 	if !a.Taken {
 		return redlock.No(m.run, a.Holder, a.Left), err
 	}
+	m.fences.Store(claim.Token, a.Fence)
 	return redlock.Yes(m.run), err
 }
 
@@ -37,7 +40,11 @@ func (m memory) Renew(ctx context.Context, key, token string, ttl time.Duration)
 }
 
 func (m memory) Release(ctx context.Context, key, token string) (redlock.Vote, error) {
-	return m.vote(second(m.Store.Release(ctx, key, token, lock.Line{Nonce: "n", Grace: time.Second, Keep: time.Hour})))
+	line := lock.Line{Nonce: "n", Grace: time.Second, Keep: time.Hour}
+	if fence, ok := m.fences.Load(token); ok {
+		line.Fence, _ = fence.(int64)
+	}
+	return m.vote(second(m.Store.Release(ctx, key, token, line)))
 }
 
 func (m memory) vote(err error) (redlock.Vote, error) {
@@ -64,7 +71,7 @@ func (m memories) open(t *testing.T, cfg redlock.Config) (lock.Store, []*locktes
 	voters, networks := make([]redlock.Voter, len(m)), make([]*locktest.Network, len(m))
 	for i, node := range m {
 		store, network := locktest.Faulty(node)
-		voters[i], networks[i] = memory{Store: store, run: fmt.Sprint(i)}, network
+		voters[i], networks[i] = memory{Store: store, run: fmt.Sprint(i), fences: new(sync.Map)}, network
 	}
 	return redlock.NewOf(cfg, voters...), networks
 }

@@ -113,9 +113,15 @@ var mistakes = []mutants.Mutant{
 	},
 	{
 		"release does not compare", "release.lua",
-		"if redis.call('GET', KEYS[1]) ~= ARGV[1] then return {run, 0} end",
-		"",
+		"if redis.call('GET', KEYS[1]) == ARGV[1] then",
+		"if true then",
 		[]string{"TestPlainProtocol", "TestConformance/09_release_after_expiry"},
+	},
+	{
+		"a release that is sent again is a loss", "release.lua",
+		"redis.call('GET', KEYS[2]) == ARGV[1] and 1 or 0",
+		"0",
+		[]string{"TestConformance/03_reply_lost_and_sent_again", "TestSmoke/reply_lost_and_sent_again"},
 	},
 	{
 		"renewal makes the key anew", "renew.lua",

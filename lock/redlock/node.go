@@ -29,6 +29,10 @@ var (
 	releaseScript = redis.NewScript(serverSource + releaseSource)
 )
 
+// released ends the name of the key that keeps what was released last. As a resource has no
+// braces, it is no lock's.
+const released = "{released}"
+
 var (
 	errReply = errors.New("unexpected reply of a script")
 	errYoung = errors.New("started too short a time ago to vote, as it may have forgotten locks")
@@ -73,7 +77,7 @@ func (s server) Renew(ctx context.Context, key, token string, ttl time.Duration)
 }
 
 func (s server) Release(ctx context.Context, key, token string) (vote, error) {
-	return voteOf(releaseScript.Run(ctx, s.rdb, []string{key}, token))
+	return voteOf(releaseScript.Run(ctx, s.rdb, []string{key, key + released}, token))
 }
 
 // uptime is how many whole seconds a server has to show that has run for longer than

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -368,7 +369,7 @@ func TestRestartDelayOfAClaim(t *testing.T) {
 		delays := make(chan time.Duration, 3)
 		var voters []redlock.Voter
 		for i := range 3 {
-			voters = append(voters, memory{Store: locktest.NewMemory(), run: string(rune('a' + i)), delays: delays})
+			voters = append(voters, memory{Store: locktest.NewMemory(), run: string(rune('a' + i)), delays: delays, fences: new(sync.Map)})
 		}
 		lease, err := lockerOn(t, redlock.NewOf(redlock.Config{RestartDelay: cfg}, voters...), lock.Config{}).Acquire(t.Context(), "order:1")
 		if err != nil {

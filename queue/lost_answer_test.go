@@ -1,0 +1,68 @@
+package queue_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/queue"
+)
+
+// twice sends the scripts of the lock twice, as go-redis does that has lost an answer. What
+// the second one answers counts.
+func twice(_ context.Context, cmd redis.Cmder, send func() error) error {
+	if hasKeys(cmd, "lock:", ":fence", ":line", ":paused") || hasKeys(cmd, "lock:", ":fence", ":line", ":paused", "") {
+		if err := send(); err != nil {
+			return err
+		}
+	}
+	return send()
+}
+
+// TestLockCallsAreSentTwice: the answer to each call that takes or releases a lock is lost, and
+// the client sends it again. Every finished task has run once, and none has lost its lock,
+// though others wait for the same resource and take the lock between the two.
+func TestLockCallsAreSentTwice(t *testing.T) {
+	t.Parallel()
+	inBothWays(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		const tasks = 30
+		st, j := newStage(t), &journal{}
+		var ids []string
+		for n := range tasks {
+			ids = append(ids, b.enqueue(t, b.job(n), queue.Options{Retries: queue.NoRetries}))
+		}
+		(&plain{onLocks: twice, guardConfig: queue.GuardConfig{Observe: j.observe}}).serve(t, b, st)
+		b.awaitGone(t, ids...)
+		if have := len(st.order()); have != tasks {
+			t.Errorf("want %d runs, have %d", tasks, have)
+		}
+		for _, id := range ids {
+			if lost := j.of(queue.EventLost, id); len(lost) > 0 {
+				t.Errorf("want no lock lost, have %+v", lost)
+			}
+		}
+		if info := b.stats(t); info.Processed != tasks || info.Failed != 0 || info.Size != 0 {
+			t.Errorf("want %d processed, none failed, none left, have %+v", tasks, info)
+		}
+	})
+}
+
+// TestReleaseIsSentTwice: a task that nobody waits behind keeps its result, too.
+func TestReleaseIsSentTwice(t *testing.T) {
+	t.Parallel()
+	inBothWays(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		st, j := newStage(t), &journal{}
+		(&plain{onLocks: twice, guardConfig: queue.GuardConfig{Observe: j.observe}}).serve(t, b, st)
+		id := b.enqueue(t, b.job(1), queue.Options{Retries: queue.NoRetries})
+		b.awaitGone(t, id)
+		if have := len(st.order()); have != 1 {
+			t.Errorf("want one run, have %d", have)
+		}
+		if lost := j.of(queue.EventLost, id); len(lost) > 0 {
+			t.Errorf("want no lock lost, have %+v", lost)
+		}
+	})
+}
