@@ -10,19 +10,19 @@ import (
 // with the cause when the lock is lost, and lets fn take the lock again. When the
 // lock cannot be had, fn does not run and the error is that of [Locker.Acquire]. A
 // lock that was lost before fn returned makes the error match [ErrLost], whatever
-// fn returned: somebody else may have held it meanwhile. A release that the store did not
-// answer is no error: it is sent again in the background, and the TTL frees the lock. Of a
-// release whose answer was lost see [Lease.Release].
+// fn returned: somebody else may have held it meanwhile. The error then tells of the loss first,
+// of a release that failed as well, and of fn's own error. Without a loss, a release that failed
+// is no error: it is sent again in the background, and the TTL frees the lock. Of a release
+// whose answer was lost see [Lease.Release].
 func (l *Locker) Hold(ctx context.Context, resource string, fn func(context.Context) error) (err error) {
 	lease, err := l.Acquire(ctx, resource)
 	if err != nil {
 		return err
 	}
 	defer func() {
-		// A release that the store did not answer is not an error of the work: the TTL
-		// frees the lock.
+		// A release that failed is not an error of the work: the TTL frees the lock.
 		if rerr := lease.Release(ctx); errors.Is(rerr, ErrLost) {
-			err = errors.Join(err, rerr)
+			err = errors.Join(rerr, err)
 		}
 	}()
 	return fn(lease.Keep(ctx))

@@ -16,7 +16,14 @@ type Lease struct {
 
 	// Guarded by tenure.mu.
 	released bool
-	cancel   context.CancelCauseFunc // ends the work's context; set by Keep
+	cancels  []context.CancelCauseFunc // end the contexts of its work; set by Keep
+}
+
+// end ends the contexts of the work under l. tenure.mu is held.
+func (l *Lease) end(cause error) {
+	for _, cancel := range l.cancels {
+		cancel(cause)
+	}
 }
 
 // Resource returns what is locked.
@@ -54,8 +61,9 @@ func (l *Lease) Valid() bool {
 // ignores its context is still protected until the lease is released. To end
 // that, too, see [Options.MaxHold] and [Lease.Abandon]. On a machine that was
 // suspended for longer than the lease lives, the context ends with the next
-// renewal after it woke up. Keep is called at most once; after the lease has
-// ended it returns an ended context.
+// renewal after it woke up. Keep may be called again, such as for each part of the work: every
+// context that it has returned ends with the lease. After the lease has ended it returns an
+// ended context.
 func (l *Lease) Keep(ctx context.Context) context.Context { return l.tenure.keep(ctx, l) }
 
 // Renew prolongs the lock by the TTL from now, for a holder who does without
@@ -94,8 +102,10 @@ func (l *Lease) Abandon() {
 //
 // The error matches [ErrLost] when the lock was lost before. Another error is the
 // store's: if it may pass, the call is sent again in the background until the store answers,
-// the TTL has freed the lock, or the Locker is closed. A second call does nothing. The
-// call is sent even if ctx has ended already.
+// the TTL has freed the lock, or the Locker is closed. A lock that was lost, and a release that
+// failed, are both in the error. A second call does nothing, unless the store has answered none
+// so far: then it is sent once more, and its error says what came of it. The call is sent even
+// if ctx has ended already.
 //
 // A client that lost the answer sends the call again. That is no error if the first one passed
 // the lock on to somebody in line, or if nobody has held the lock since. On Redis one case is

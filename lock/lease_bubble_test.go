@@ -444,3 +444,42 @@ func TestEndedLeaseIsInert(t *testing.T) {
 		l.release(t)
 	})
 }
+
+// TestKeepAgain: every context that was returned ends with the lease, in all the ways in which
+// that ends.
+func TestKeepAgain(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		end  func(*testing.T, *leased)
+		want error
+	}{
+		"released": {func(t *testing.T, l *leased) { t.Helper(); l.release(t) }, context.Canceled},
+		"lost":     {func(_ *testing.T, l *leased) { l.redis.put("another"); time.Sleep(6 * time.Second) }, lock.ErrLost},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				l := newLeased(t)
+				var works []context.Context
+				for range 3 {
+					works = append(works, l.Keep(t.Context()))
+				}
+				time.Sleep(20 * time.Second)
+				renewals := len(l.redis.SentAt(locktest.Renew, l.start))
+				for _, work := range works {
+					l.wantAlive(t, work)
+				}
+				if renewals > 4 {
+					t.Errorf("want one renewal every 5s in 20s, have %d", renewals)
+				}
+				tc.end(t, l)
+				for i, work := range works {
+					if cause := context.Cause(work); !errors.Is(cause, tc.want) {
+						t.Errorf("context %d: want %v, have %v", i, tc.want, cause)
+					}
+				}
+				_ = l.Release(t.Context())
+			})
+		})
+	}
+}

@@ -263,7 +263,9 @@ func (c *core) askOnce(ctx context.Context, a attempt) (_ *tenure, split bool, _
 // giveBack releases what no caller will ever see.
 func (t *tenure) giveBack(ctx context.Context) {
 	t.left(t)
-	_, _ = t.passOn(ctx, t.line(nonceOf(t.token), false))
+	if t.beginPassing() {
+		_, _ = t.passOn(ctx, t.line(nonceOf(t.token), false))
+	}
 }
 
 func (c *core) key(resource string) string { return c.cfg.Prefix + resource }

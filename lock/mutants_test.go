@@ -155,8 +155,8 @@ var mistakes = []mutants.Mutant{
 		[]string{"TestMissingWaitersRejoin/redis"},
 	},
 	{
-		"a release that failed is not tried again", "tenure.go",
-		"if again(err) && t.begin() {",
+		"a release that failed is not tried again", "passing.go",
+		"if retry && t.begin() {",
 		"if false {",
 		[]string{"TestReleaseThatFails"},
 	},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -112,10 +113,13 @@ func TestReleaseThatFails(t *testing.T) {
 			if took := time.Since(start); took > 5*time.Second {
 				t.Errorf("want a bounded release, have %v", took)
 			}
-			l.release(t)
-			time.Sleep(5 * time.Second)
+			if err := l.Release(t.Context()); err == nil || errors.Is(err, lock.ErrLost) {
+				t.Errorf("again: want an error of the network, have %v", err)
+			}
+			time.Sleep(3 * time.Second)
 			l.redis.Set(locktest.Fine)
 			time.Sleep(4 * time.Second) // a call that is not answered takes three
+			l.release(t)                // which does nothing
 			if have := l.redis.get(); have != "" {
 				t.Errorf("want the lock free as soon as the store answers again, have %q", have)
 			}
@@ -127,6 +131,49 @@ func TestReleaseThatFails(t *testing.T) {
 		})
 	}
 }
+
+// TestReleaseIsTriedAgainByTheCaller: an error that does not pass by itself is not tried again in
+// the background, nor is any once the Locker is closed. The caller's second call does it.
+func TestReleaseIsTriedAgainByTheCaller(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		fault  locktest.Fault
+		closed bool
+	}{
+		"does not pass": {func(context.Context, string, func() error) error { return permanentError{} }, false},
+		"closed":        {locktest.Refuse, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				l := newLeased(t)
+				if tc.closed {
+					l.locker.Close()
+				}
+				l.redis.Set(tc.fault)
+				for range 2 {
+					if err := l.Release(t.Context()); err == nil || errors.Is(err, lock.ErrLost) {
+						t.Errorf("want an error of the store, have %v", err)
+					}
+				}
+				l.redis.Set(locktest.Fine)
+				l.release(t)
+				if have := l.redis.get(); have != "" {
+					t.Errorf("want a free lock, have %q", have)
+				}
+				l.release(t)
+				if have := len(l.redis.SentAt(locktest.Release, l.start)); have != 3 {
+					t.Errorf("want no release sent after the one that was answered, have %d", have)
+				}
+			})
+		})
+	}
+}
+
+type permanentError struct{}
+
+func (permanentError) Error() string { return "no permission" }
+func (permanentError) Passing() bool { return false }
 
 // TestHandOffThatFails leaves nobody to call a waiter: the lock is not kept for one who has to be
 // called by hand.
@@ -247,6 +294,21 @@ func TestHold(t *testing.T) {
 			[]error{lock.ErrLost},
 		},
 		{
+			"lost, and the release fails, too",
+			func(ctx context.Context, f *fake) error { f.Set(locktest.BlackHole); <-ctx.Done(); return nil },
+			[]error{lock.ErrLost, context.DeadlineExceeded},
+		},
+		{
+			"lost, and both fail",
+			func(ctx context.Context, f *fake) error { f.Set(locktest.Refuse); <-ctx.Done(); return failed },
+			[]error{lock.ErrLost, locktest.ErrNetwork, failed},
+		},
+		{
+			"held for too long, and the release fails, too",
+			func(ctx context.Context, f *fake) error { <-ctx.Done(); f.Set(locktest.Refuse); return nil },
+			[]error{lock.ErrMaxHold, locktest.ErrNetwork},
+		},
+		{
 			"a release that fails is not the work's failure",
 			func(_ context.Context, f *fake) error { f.Set(locktest.Refuse); return nil },
 			nil,
@@ -261,6 +323,7 @@ func TestHold(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer locker.Close()
+				locker = locker.With(lock.Options{MaxHold: 2 * time.Minute})
 				err = locker.Hold(t.Context(), "order:1", func(ctx context.Context) error {
 					if lock.Fence(ctx) == 0 {
 						t.Error("want a fencing token")
@@ -273,6 +336,12 @@ func TestHold(t *testing.T) {
 				for _, want := range tc.want {
 					if !errors.Is(err, want) {
 						t.Errorf("want %v, have %v", want, err)
+					}
+				}
+				if err != nil && len(tc.want) > 1 {
+					said := err.Error()
+					if loss := strings.Index(said, tc.want[0].Error()); loss < 0 || loss > strings.Index(said, tc.want[len(tc.want)-1].Error()) {
+						t.Errorf("want the loss first, have %q", said)
 					}
 				}
 			})

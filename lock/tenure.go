@@ -1,10 +1,10 @@
 package lock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -30,6 +30,9 @@ type tenure struct {
 	leases   int                // not released yet
 	released bool               // set with the last of them
 	works    []*Lease           // those of them that are kept
+	passing  chan struct{}      // closed at the end of the release under way; nil while none is
+	freed    bool               // the store has answered a release
+	retrying bool               // a release is sent again in the background
 	expiry   *time.Timer        // declares it lost at its deadline
 	renewal  *time.Timer        // begins to renew; set when it is first kept
 	stop     context.CancelFunc // ends the renewing; set when that begins
@@ -93,7 +96,7 @@ func (t *tenure) lose() {
 	t.lost = t.why()
 	t.expiry.Stop()
 	for _, l := range t.works {
-		l.cancel(t.cause())
+		l.end(t.cause())
 	}
 }
 
@@ -124,8 +127,10 @@ func (t *tenure) keep(ctx context.Context, l *Lease) context.Context {
 		cancel(t.cause()) // it ended before the work could begin
 		return work
 	}
-	l.cancel = cancel
-	t.works = append(t.works, l)
+	if l.cancels == nil {
+		t.works = append(t.works, l)
+	}
+	l.cancels = append(l.cancels, cancel)
 	if t.renewal == nil {
 		// Most work is done before its first renewal, and then needs no goroutine for it.
 		t.renewal = time.AfterFunc(t.cfg.RenewEvery, func() { t.renewing(context.WithoutCancel(ctx)) })
@@ -223,12 +228,17 @@ func (t *tenure) endRenewal() {
 	<-stopped
 }
 
-// release ends lease l; with the last of them it releases the lock and passes it on.
+// release ends lease l; with the last of them it releases the lock and passes it on. After that
+// it does so again unless the store has answered.
 func (t *tenure) release(ctx context.Context, l *Lease, line Line) (*Turn, error) {
 	t.mu.Lock()
 	if l.released {
+		over := t.released
 		t.mu.Unlock()
-		return nil, nil //nolint:nilnil // released before: nothing to do, nobody to call
+		if !over || !t.beginPassing() {
+			return nil, nil //nolint:nilnil // released before: nothing to do, nobody to call
+		}
+		return t.passOn(ctx, line)
 	}
 	// What counts is whether the work ended in time. Should the deadline pass
 	// while a renewal is waited for, the store says whether the lock is still ours.
@@ -237,15 +247,16 @@ func (t *tenure) release(ctx context.Context, l *Lease, line Line) (*Turn, error
 		lost = fmt.Errorf("lock: release %s: %w", t.resource, t.why())
 	}
 	l.released = true
-	if l.cancel != nil {
+	if l.cancels != nil {
 		t.works = slices.DeleteFunc(t.works, func(other *Lease) bool { return other == l })
-		l.cancel(nil)
+		l.end(nil)
 	}
 	t.leases--
 	last := t.leases == 0
 	t.released = last
 	if last {
 		t.expiry.Stop()
+		t.passing = make(chan struct{}) // who comes now waits until the renewal has ended, too
 	}
 	t.mu.Unlock()
 	if !last {
@@ -256,53 +267,8 @@ func (t *tenure) release(ctx context.Context, l *Lease, line Line) (*Turn, error
 	// A lost lock is released, too: its key may still be there, and to wait for
 	// its TTL would serve nobody.
 	next, err := t.passOn(ctx, line)
-	if err == nil {
-		err = lost
+	if lost != nil && err != nil && !errors.Is(err, ErrLost) {
+		return next, fmt.Errorf("%w; %w", lost, err)
 	}
-	return next, err
-}
-
-// passOn releases the lock in the store and passes it on. It is done even if ctx has ended. A
-// call that failed in a way that may pass is tried again in the background, until the TTL is over.
-func (t *tenure) passOn(ctx context.Context, line Line) (*Turn, error) {
-	ctx = context.WithoutCancel(ctx)
-	turn, err := t.passOnce(ctx, line)
-	if err == nil {
-		return turn, nil
-	}
-	if again(err) && t.begin() {
-		go func() {
-			defer t.acquiring.Done()
-			t.passOnLater(ctx, line)
-		}()
-	}
-	return nil, fmt.Errorf("lock: release %s: %w", t.resource, err)
-}
-
-func (t *tenure) passOnce(ctx context.Context, line Line) (*Turn, error) {
-	ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
-	defer cancel()
-	line.Fence = t.fence
-	return t.store.Release(ctx, t.key, t.token, line)
-}
-
-// again reports whether a release is sent again after err.
-func again(err error) bool { return err != nil && !errors.Is(err, ErrLost) && passing(err) }
-
-// passOnLater sends a release again until the store answers, the lock has run out, or the
-// Locker is closed. There is nobody left who would call a waiter, or has a seat for one.
-func (t *tenure) passOnLater(ctx context.Context, line Line) {
-	const first, longest = 50 * time.Millisecond, 500 * time.Millisecond
-	line.ByHand, line.Seat = false, nil
-	t.mu.Lock()
-	end := t.start.Add(t.cfg.TTL)
-	t.mu.Unlock()
-	for wait := first; ; wait = min(2*wait, longest) {
-		if t.restFor(ctx, wait/2+rand.N(wait), nil) != nil || !time.Now().Before(end) {
-			return
-		}
-		if _, err := t.passOnce(ctx, line); !again(err) {
-			return
-		}
-	}
+	return next, cmp.Or(lost, err)
 }

@@ -1,0 +1,85 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// beginPassing waits until no release is under way. It returns false if the store has answered
+// one, else the caller is the one to send the next.
+func (t *tenure) beginPassing() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for t.passing != nil {
+		over := t.passing
+		t.mu.Unlock()
+		<-over
+		t.mu.Lock()
+	}
+	if !t.freed {
+		t.passing = make(chan struct{})
+	}
+	return !t.freed
+}
+
+// passOn releases the lock in the store and passes it on. It is done even if ctx has ended. A
+// call that failed in a way that may pass is tried again in the background, until the TTL is over.
+func (t *tenure) passOn(ctx context.Context, line Line) (*Turn, error) {
+	ctx = context.WithoutCancel(ctx)
+	turn, err := t.passOnce(ctx, line)
+	if err == nil {
+		return turn, nil
+	}
+	t.mu.Lock()
+	retry := again(err) && !t.retrying
+	t.retrying = t.retrying || retry
+	t.mu.Unlock()
+	if retry && t.begin() {
+		go func() {
+			defer t.acquiring.Done()
+			t.passOnLater(ctx, line)
+		}()
+	}
+	return nil, fmt.Errorf("lock: release %s: %w", t.resource, err)
+}
+
+// passOnce sends one release, after beginPassing.
+func (t *tenure) passOnce(ctx context.Context, line Line) (*Turn, error) {
+	ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
+	defer cancel()
+	line.Fence = t.fence
+	turn, err := t.store.Release(ctx, t.key, t.token, line)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.freed = err == nil || errors.Is(err, ErrLost)
+	close(t.passing)
+	t.passing = nil
+	return turn, err
+}
+
+// again reports whether a release is sent again after err.
+func again(err error) bool { return err != nil && !errors.Is(err, ErrLost) && passing(err) }
+
+// passOnLater sends a release again until the store answers, the lock has run out, or the
+// Locker is closed. There is nobody left who would call a waiter, or has a seat for one.
+func (t *tenure) passOnLater(ctx context.Context, line Line) {
+	const first, longest = 50 * time.Millisecond, 500 * time.Millisecond
+	line.ByHand, line.Seat = false, nil
+	t.mu.Lock()
+	end := t.start.Add(t.cfg.TTL)
+	t.mu.Unlock()
+	for wait := first; ; wait = min(2*wait, longest) {
+		if t.restFor(ctx, wait/2+rand.N(wait), nil) != nil || !time.Now().Before(end) {
+			return
+		}
+		if !t.beginPassing() {
+			return
+		}
+		if _, err := t.passOnce(ctx, line); !again(err) {
+			return
+		}
+	}
+}
