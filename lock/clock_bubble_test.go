@@ -2,6 +2,7 @@ package lock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"regexp"
 	"testing"
@@ -70,6 +71,34 @@ func TestNoClientClockInScripts(t *testing.T) {
 			if diff := cmp.Diff(first, r.args); diff != "" {
 				t.Error(diff)
 			}
+		})
+	}
+}
+
+// stepped is a context after the wall clock has stepped past its deadline, which has no monotonic
+// reading: its timer fires an hour later.
+type stepped struct{ context.Context } //nolint:containedctx // it is one
+
+func (stepped) Deadline() (time.Time, bool) { return time.Now().Round(0).Add(-time.Minute), true }
+
+// TestDeadlineThatTheClockHasSteppedPast: it has ended, for all ways to wait, and nothing waits for
+// the context to notice.
+func TestDeadlineThatTheClockHasSteppedPast(t *testing.T) {
+	t.Parallel()
+	for name, wait := range map[string]lock.Wait{"once": nil, "in line": lock.InLine(), "by retry": lock.Fixed(time.Second)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				l := newLeased(t)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				defer cancel()
+				start := time.Now()
+				_, err := l.locker.With(lock.Options{Wait: wait}).Acquire(stepped{ctx}, "order:1")
+				if took := time.Since(start); !errors.Is(err, context.DeadlineExceeded) || took > time.Minute {
+					t.Errorf("want the deadline passed at once, have %v after %v", err, took)
+				}
+				l.release(t)
+			})
 		})
 	}
 }

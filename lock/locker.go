@@ -310,7 +310,16 @@ func (c *core) busyOf(resource string, a Answer) *BusyError {
 // the cause; nil if it has not.
 func endOf(ctx context.Context) error {
 	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
-		<-ctx.Done() // a call to the store may notice the deadline a moment before
+		// A call to the store may notice the deadline a moment before ctx does. ctx notices much
+		// later if its deadline has no monotonic reading, and the wall clock has stepped past it.
+		const moment = 100 * time.Millisecond
+		timer := time.NewTimer(moment)
+		defer timer.Stop()
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+			return context.DeadlineExceeded
+		}
 	}
 	err := ctx.Err()
 	if err == nil {

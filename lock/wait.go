@@ -5,10 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/sidingq/siding/internal/redisreply"
 )
 
 // What a waiter in line does where nobody will call it.
@@ -179,23 +178,14 @@ type passer interface {
 	Passing() bool
 }
 
-// passing reports whether err may pass by itself, as those of the network do. Of
-// what Redis answers only this does: that it loads its data, is being failed over,
-// runs a long script, misses its replicas or a part of its Cluster, or moves a slot. An error of another
-// Store may say it itself.
+// passing reports whether err may pass by itself, as those of the network do, and some answers of
+// Redis. An error of another Store may say it itself.
 func passing(err error) bool {
 	if says, ok := errors.AsType[passer](err); ok {
 		return says.Passing()
 	}
-	var answer redis.Error
-	if !errors.As(err, &answer) {
-		return !errors.Is(err, errReply)
+	if redisreply.Answered(err) {
+		return redisreply.Transient(err)
 	}
-	code, _, _ := strings.Cut(answer.Error(), " ")
-	switch code {
-	case "LOADING", "READONLY", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "ASK", "MOVED", "NOREPLICAS", "BUSY":
-		return true
-	default:
-		return false
-	}
+	return !errors.Is(err, errReply)
 }

@@ -46,6 +46,7 @@ func TestWaitEnduresAnOutage(t *testing.T) {
 	for _, code := range []string{"LOADING", "READONLY", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "ASK", "MOVED", "NOREPLICAS"} {
 		passing[code] = serverError(code + " try later")
 	}
+	passing["too many clients"] = serverError("ERR max number of clients reached")
 	for how, wait := range waits {
 		for kind, trouble := range passing {
 			t.Run(how+" "+kind, func(t *testing.T) {

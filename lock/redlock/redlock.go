@@ -3,13 +3,12 @@ package redlock
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/redisreply"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -124,7 +123,4 @@ func (s *store) check(ctx context.Context, clients []*redis.Client) error {
 
 // refusal reports whether a server is there and will not answer. One that loads its data, or
 // runs a long script, will.
-func refusal(err error) bool {
-	answer, ok := errors.AsType[redis.Error](err)
-	return ok && !strings.HasPrefix(answer.Error(), "LOADING ") && !strings.HasPrefix(answer.Error(), "BUSY ")
-}
+func refusal(err error) bool { return redisreply.Answered(err) && !redisreply.Transient(err) }

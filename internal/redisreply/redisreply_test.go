@@ -1,0 +1,89 @@
+package redisreply_test
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/sidingq/siding/internal/redisreply"
+	"github.com/sidingq/siding/internal/testenv/redistest"
+)
+
+type answer string
+
+func (a answer) Error() string { return string(a) }
+func (answer) RedisError()     {}
+
+// TestTransient: the texts are those of Redis 7.
+func TestTransient(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]bool{
+		"ASK 3999 127.0.0.1:6381": true,
+		"BUSY Redis is busy running a script. You can only call SCRIPT KILL":      true,
+		"CLUSTERDOWN The cluster is down":                                         true,
+		"ERR max number of clients reached":                                       true,
+		"ERR max number of clients + cluster connections reached":                 false,
+		"LOADING Redis is loading the dataset in memory":                          true,
+		"MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set": true,
+		"MOVED 3999 127.0.0.1:6381":                                               true,
+		"NOREPLICAS Not enough good replicas to write.":                           true,
+		"READONLY You can't write against a read only replica.":                   true,
+		"TRYAGAIN Multiple keys request during rehashing of slot":                 true,
+		"UNBLOCKED force unblock from blocking operation, instance state changed": true,
+		"ERR unknown command 'EVALSHA'":                                           false,
+		"CROSSSLOT Keys in request don't hash to the same slot":                   false,
+		"EXECABORT Transaction discarded because of previous errors.":             false,
+		"MISCONF Redis is configured to save RDB snapshots, but it's unable to":   false,
+		"NOAUTH Authentication required.":                                         false,
+		"NOPERM this user has no permissions to run the 'evalsha' command":        false,
+		"NOSCRIPT No matching script. Please use EVAL.":                           false,
+		"OOM command not allowed when used memory > 'maxmemory'.":                 false,
+		"WRONGPASS invalid username-password pair or user is disabled.":           false,
+		"WRONGTYPE Operation against a key holding the wrong kind of value":       false,
+		"LOADINGS is no code of Redis":                                            false,
+		"BUSYGROUP Consumer Group name already exists":                            false,
+		"redis: nil": false,
+	} {
+		err := fmt.Errorf("lock: acquire a: %w", answer(text))
+		if have := redisreply.Transient(err); have != want {
+			t.Errorf("%s: want %t, have %t", text, want, have)
+		}
+		if !redisreply.Answered(err) {
+			t.Errorf("%s: want an answer", text)
+		}
+	}
+	if err := errors.New("LOADING"); redisreply.Transient(err) || redisreply.Answered(err) {
+		t.Error("want no answer of Redis in an error that is none")
+	}
+}
+
+// TestMaxClients meets the one without a code on a server. A client may see a broken connection
+// instead, as that follows.
+func TestMaxClients(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, "--maxclients", "1")
+	var dialer net.Dialer
+	for {
+		conn, err := dialer.DialContext(t.Context(), "tcp", server.Addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if _, err := conn.Write([]byte("PING\r\n")); err != nil {
+			t.Fatal(err)
+		}
+		line, err := bufio.NewReader(conn).ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text, refused := strings.CutPrefix(line, "-"); refused {
+			if err := answer(strings.TrimSpace(text)); !redisreply.Transient(err) {
+				t.Errorf("want an answer that passes, have %v", err)
+			}
+			return
+		}
+	}
+}
