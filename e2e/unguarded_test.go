@@ -159,7 +159,10 @@ func startUnguarded(t *testing.T, addr string, l *ledger.Ledger) {
 			return err
 		}
 		id, _ := asynq.GetTaskID(ctx)
-		return book.Run(lock.WithFence(queue.WithInfo(ctx, queue.Info{ID: id}), 1), task)
+		if guarded, ok := task.(queue.Guarded); ok {
+			ctx = lock.WithFence(ctx, guarded.Resource(), 1)
+		}
+		return book.Run(queue.WithInfo(ctx, queue.Info{ID: id}), task)
 	}))
 	if err != nil {
 		t.Fatal(err)

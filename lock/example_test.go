@@ -37,7 +37,7 @@ func ExampleLocker_Hold() {
 
 	ctx := context.Background()
 	err = locker.Hold(ctx, "order:536365", func(work context.Context) error {
-		fmt.Println("alone, with a fencing token:", lock.Fence(work) > 0)
+		fmt.Println("alone, with a fencing token:", lock.Fence(work, "order:536365") > 0)
 		another := locker.Hold(ctx, "order:536365", func(context.Context) error { return nil })
 		fmt.Println("another is refused:", errors.Is(another, lock.ErrBusy))
 		return nil
@@ -157,7 +157,7 @@ func ExampleLease_Keep() {
 	}
 	audit := func(ctx context.Context) error { // also called by those who hold no lock yet
 		return locker.Hold(ctx, "order:536365", func(ctx context.Context) error {
-			fmt.Println("audited under fence", lock.Fence(ctx) > 0)
+			fmt.Println("audited under fence", lock.Fence(ctx, "order:536365") > 0)
 			return nil
 		})
 	}
@@ -221,7 +221,7 @@ func ExampleFence() {
 	}
 	var seen int64
 	write := func(ctx context.Context, what string) {
-		if fence := lock.Fence(ctx); fence < seen {
+		if fence := lock.Fence(ctx, "order:536365"); fence < seen {
 			fmt.Println("refused:", what)
 		} else {
 			seen = fence
@@ -234,7 +234,7 @@ func ExampleFence() {
 	for _, name := range []string{"first", "second"} {
 		if err := locker.Hold(ctx, "order:536365", func(ctx context.Context) error {
 			if paused == 0 {
-				paused = lock.Fence(ctx) // it will sleep through the end of its lease
+				paused = lock.Fence(ctx, "order:536365") // it will sleep through the end of its lease
 			}
 			write(ctx, "by the "+name)
 			return nil
@@ -242,7 +242,7 @@ func ExampleFence() {
 			panic(err)
 		}
 	}
-	write(lock.WithFence(ctx, paused), "by the first, late")
+	write(lock.WithFence(ctx, "order:536365", paused), "by the first, late")
 	// Output:
 	// written: by the first
 	// written: by the second

@@ -1,6 +1,7 @@
 package lock_test
 
 import (
+	"context"
 	"regexp"
 	"strconv"
 	"testing"
@@ -144,4 +145,34 @@ func TestFenceRetention(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestFencesOfNestedLocks: each resource has its own, whatever is taken within.
+func TestFencesOfNestedLocks(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		item := s.on(s.res + "/item")
+		outer, inner := s.take(""), item.take("")
+		order := outer.Keep(s.Context())
+		both := inner.Keep(order)
+		for _, tc := range []struct {
+			name     string
+			ctx      context.Context //nolint:containedctx // of a table of cases
+			resource string
+			want     int64
+		}{
+			{"the outer's own context", order, s.res, outer.Fence()},
+			{"the inner's resource outside", order, item.res, 0},
+			{"the outer within", both, s.res, outer.Fence()},
+			{"the inner within", both, item.res, inner.Fence()},
+			{"another resource", both, s.res + "/other", 0},
+			{"none", both, "", 0},
+		} {
+			if have := lock.Fence(tc.ctx, tc.resource); have != tc.want {
+				s.Errorf("%s: want %d, have %d", tc.name, tc.want, have)
+			}
+		}
+		item.release(inner)
+		s.release(outer)
+	})
 }

@@ -404,11 +404,11 @@ func TestRenewByHand(t *testing.T) {
 func TestKeepCarriesTheFence(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		if have := lock.Fence(t.Context()); have != 0 {
+		if have := lock.Fence(t.Context(), "order:1"); have != 0 {
 			t.Errorf("want 0 under no lock, have %d", have)
 		}
 		l := newLeased(t)
-		if have := lock.Fence(l.Keep(t.Context())); have != l.Fence() || have == 0 {
+		if have := lock.Fence(l.Keep(t.Context()), "order:1"); have != l.Fence() || have == 0 {
 			t.Errorf("want %d, have %d", l.Fence(), have)
 		}
 		if have := l.Resource(); have != "order:1" {

@@ -171,9 +171,9 @@ func openStore(t *testing.T, j job) *store {
 	case "redis":
 		return openRedisStore(newRedis(t, j.Address), j.Resource)
 	case "sqlite":
-		return openSQLStore(t, "sqlite", "file:"+j.Address+"?_txlock=immediate&_pragma=busy_timeout(30000)", sqlfence.SQLite)
+		return openSQLStore(t, j.Resource, "sqlite", "file:"+j.Address+"?_txlock=immediate&_pragma=busy_timeout(30000)", sqlfence.SQLite)
 	case "postgresql":
-		return openSQLStore(t, "pgx", j.Address, sqlfence.PostgreSQL)
+		return openSQLStore(t, j.Resource, "pgx", j.Address, sqlfence.PostgreSQL)
 	default:
 		t.Fatalf("no store %q", j.Store)
 		return nil
@@ -189,13 +189,13 @@ func openRedisStore(rdb *redis.Client, resource string) *store {
 			if !fenced {
 				return rdb.Set(ctx, key, value, 0).Err()
 			}
-			return set.Run(ctx, rdb, fenceKey, []string{key}, value).Err()
+			return set.Run(ctx, rdb, resource, fenceKey, []string{key}, value).Err()
 		},
 		read: func(t *testing.T) string { t.Helper(); return rdb.Get(t.Context(), key).Val() },
 	}
 }
 
-func openSQLStore(t *testing.T, driver, dsn string, dialect sqlfence.Dialect) *store {
+func openSQLStore(t *testing.T, resource, driver, dsn string, dialect sqlfence.Dialect) *store {
 	t.Helper()
 	db, err := sql.Open(driver, dsn)
 	if err != nil {
@@ -222,7 +222,7 @@ func openSQLStore(t *testing.T, driver, dsn string, dialect sqlfence.Dialect) *s
 			}
 			defer func() { _ = tx.Rollback() }()
 			if fenced {
-				if err := table.Advance(ctx, tx, "a", lock.Fence(ctx)); err != nil {
+				if err := table.Advance(ctx, tx, "a", lock.Fence(ctx, resource)); err != nil {
 					return err
 				}
 			}

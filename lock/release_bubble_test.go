@@ -325,7 +325,7 @@ func TestHold(t *testing.T) {
 				defer locker.Close()
 				locker = locker.With(lock.Options{MaxHold: 2 * time.Minute})
 				err = locker.Hold(t.Context(), "order:1", func(ctx context.Context) error {
-					if lock.Fence(ctx) == 0 {
+					if lock.Fence(ctx, "order:1") == 0 {
 						t.Error("want a fencing token")
 					}
 					return tc.work(ctx, f)

@@ -83,7 +83,7 @@ func TestLockComesWithTheTask(t *testing.T) {
 			fences := make(chan int64, 1)
 			p := &plain{onLocks: asked.tap}
 			p.start(t, b, func(ctx context.Context, _ *asynq.Task) error {
-				fences <- lock.Fence(ctx)
+				fences <- lock.Fence(ctx, queue.InfoFrom(ctx).Resource)
 				return nil
 			})
 			t.Cleanup(func() { p.stop(t) })
@@ -185,7 +185,7 @@ func TestPayloadThatImitatesAHeader(t *testing.T) {
 	entered, leave := make(chan int64), make(chan struct{})
 	p := &plain{}
 	p.start(t, b, func(ctx context.Context, _ *asynq.Task) error {
-		entered <- lock.Fence(ctx)
+		entered <- lock.Fence(ctx, queue.InfoFrom(ctx).Resource)
 		<-leave
 		return nil
 	})

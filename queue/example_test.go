@@ -43,7 +43,7 @@ func Example() {
 	done.Add(1)
 	queue.Handle(server, func(ctx context.Context, t AuditOrder) error {
 		defer done.Done()
-		fmt.Println("auditing", t.Order, "fenced:", lock.Fence(ctx) > 0)
+		fmt.Println("auditing", t.Order, "fenced:", lock.Fence(ctx, t.Resource()) > 0)
 		return nil
 	})
 	if err := server.Start(context.Background()); err != nil {

@@ -219,14 +219,14 @@ func TestInfoAndFence(t *testing.T) {
 	infos := make(chan queue.Info, 2)
 	s := b.newServer(t, queue.ServerConfig{})
 	queue.Handle(s, func(ctx context.Context, _ job) error {
-		if lock.Fence(ctx) == 0 {
+		if lock.Fence(ctx, b.resource) == 0 {
 			t.Error("fence of a guarded task: want one, have 0")
 		}
 		infos <- queue.InfoFrom(ctx)
 		return nil
 	})
 	queue.Handle(s, func(ctx context.Context, _ note) error {
-		if f := lock.Fence(ctx); f != 0 {
+		if f := lock.Fence(ctx, queue.InfoFrom(ctx).Resource); f != 0 {
 			t.Errorf("fence of an unguarded task: want 0, have %d", f)
 		}
 		infos <- queue.InfoFrom(ctx)
@@ -257,9 +257,9 @@ func TestHandlerTakesItsLockAgain(t *testing.T) {
 	answers := make(chan error, 1)
 	s := b.newServer(t, queue.ServerConfig{})
 	queue.Handle(s, func(ctx context.Context, _ job) error {
-		fence := lock.Fence(ctx)
+		fence := lock.Fence(ctx, b.resource)
 		err := s.Locker().With(lock.Options{Wait: lock.InLine()}).Hold(ctx, b.resource, func(ctx context.Context) error {
-			if have := lock.Fence(ctx); have != fence {
+			if have := lock.Fence(ctx, b.resource); have != fence {
 				return fmt.Errorf("want fence %d, have %d", fence, have)
 			}
 			return s.Locker().Hold(ctx, b.resource+"/other", func(context.Context) error { return nil })

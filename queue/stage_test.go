@@ -101,7 +101,7 @@ func (s *stage) enter(ctx context.Context, j job) (*gate, func() error) {
 		}
 	}
 	s.inside[j.Res] = append(s.inside[j.Res], running{j.N, func() bool { return errors.Is(context.Cause(ctx), lock.ErrLost) }})
-	if fence := lock.Fence(ctx); fence == 0 && (j.Res == "" || s.unfenced) {
+	if fence := lock.Fence(ctx, j.Res); fence == 0 && (j.Res == "" || s.unfenced) {
 		// a task that is not guarded, or one that is by a lock without
 	} else if fence <= s.fences[j.Res] {
 		s.t.Errorf("%s: job %d: want a fence above %d, have %d", j.Res, j.N, s.fences[j.Res], fence)

@@ -19,7 +19,7 @@ type Config struct {
 }
 
 // A Book has the handlers of all tasks: what they do to a ledger. Their contexts
-// must carry a fencing token ([lock.WithFence]) and the task's id
+// must carry a fencing token of the task's resource ([lock.WithFence]) and the task's id
 // ([queue.WithInfo]), as those of a server do.
 //
 // An error is marked with [queue.Permanent] only where no retry can mend it. The

@@ -42,8 +42,12 @@ func openLedger(t *testing.T, dsn string) *ledger.Ledger {
 }
 
 // attempt is the context of an attempt at a task.
-func attempt(ctx context.Context, id string, fence int64) context.Context {
-	return lock.WithFence(queue.WithInfo(ctx, queue.Info{ID: id}), fence)
+func attempt(ctx context.Context, task queue.Task, id string, fence int64) context.Context {
+	ctx = queue.WithInfo(ctx, queue.Info{ID: id})
+	if guarded, ok := task.(queue.Guarded); ok {
+		ctx = lock.WithFence(ctx, guarded.Resource(), fence)
+	}
+	return ctx
 }
 
 // run runs tasks one after the other, each under a lock and an id of its own.
@@ -51,7 +55,7 @@ func (b *bundle) run(t *testing.T, all ...queue.Task) {
 	t.Helper()
 	for _, task := range all {
 		b.ran++
-		if err := b.book.Run(attempt(t.Context(), fmt.Sprintf("task-%d", b.ran), int64(b.ran)), task); err != nil {
+		if err := b.book.Run(attempt(t.Context(), task, fmt.Sprintf("task-%d", b.ran), int64(b.ran)), task); err != nil {
 			t.Fatalf("%+v: %v", task, err)
 		}
 	}
@@ -206,7 +210,7 @@ func TestRunTwice(t *testing.T) {
 		t.Run(task.Kind(), func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			if err := b.book.Run(attempt(t.Context(), "t1", 1), task); err != nil {
+			if err := b.book.Run(attempt(t.Context(), task, "t1", 1), task); err != nil {
 				t.Fatal(err)
 			}
 			tables := []string{"orders", "stock", "accounts", "users", "placements", "journal"}
@@ -223,7 +227,7 @@ func TestRunTwice(t *testing.T) {
 				return all
 			}
 			before := state()
-			if err := b.book.Run(attempt(t.Context(), "t1", 2), task); err != nil {
+			if err := b.book.Run(attempt(t.Context(), task, "t1", 2), task); err != nil {
 				t.Errorf("second attempt: %v", err)
 			}
 			if diff := cmp.Diff(before, state()); diff != "" {
@@ -241,7 +245,7 @@ func TestErrors(t *testing.T) {
 	}
 	b := setup(t)
 	b.run(t, debit(math.MaxInt64))
-	if err := b.book.Run(attempt(t.Context(), "t2", 50), debit(1)); err != nil {
+	if err := b.book.Run(attempt(t.Context(), debit(1), "t2", 50), debit(1)); err != nil {
 		t.Fatal(err)
 	}
 	tests := []struct {
@@ -261,7 +265,7 @@ func TestErrors(t *testing.T) {
 		{"no lock", "t3", 0, debit(-1), lock.ErrNoFence, "", false},
 	}
 	for _, test := range tests {
-		err := b.book.Run(attempt(t.Context(), test.id, test.fence), test.task)
+		err := b.book.Run(attempt(t.Context(), test.task, test.id, test.fence), test.task)
 		if err == nil || !strings.Contains(err.Error(), test.text) || test.want != nil && !errors.Is(err, test.want) {
 			t.Errorf("%s: want %v ... %s, have %v", test.name, test.want, test.text, err)
 			continue

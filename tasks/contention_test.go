@@ -136,7 +136,7 @@ func locked() runner {
 		held.Lock()
 		defer held.Unlock()
 		held.fence++
-		return try(lock.WithFence(ctx, held.fence))
+		return try(lock.WithFence(ctx, t.Resource(), held.fence))
 	}
 }
 
@@ -163,8 +163,8 @@ func TestWithLock(t *testing.T) {
 func TestWithoutLock(t *testing.T) {
 	t.Parallel()
 	report := newMix(t).work(t, filepath.Join(t.TempDir(), "ledger.db"),
-		func(ctx context.Context, _ queue.Guarded, try func(context.Context) error) error {
-			return try(lock.WithFence(ctx, 1))
+		func(ctx context.Context, t queue.Guarded, try func(context.Context) error) error {
+			return try(lock.WithFence(ctx, t.Resource(), 1))
 		})
 	// Not only the fences: changes were lost.
 	if report.OK() || !strings.Contains(report.String(), "as in the file, have") {
@@ -178,9 +178,9 @@ func TestFencesAlone(t *testing.T) {
 	t.Parallel()
 	var fence, refused atomic.Int64
 	report := newMix(t).work(t, filepath.Join(t.TempDir(), "ledger.db"),
-		func(ctx context.Context, _ queue.Guarded, try func(context.Context) error) error {
+		func(ctx context.Context, t queue.Guarded, try func(context.Context) error) error {
 			for {
-				err := try(lock.WithFence(ctx, fence.Add(1)))
+				err := try(lock.WithFence(ctx, t.Resource(), fence.Add(1)))
 				if !errors.Is(err, lock.ErrStale) {
 					return err
 				}

@@ -42,7 +42,7 @@ func TestWorkEndsWithTheContext(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b, slow := slowAndFast(t, path)
 				start := time.Now()
-				ctx, cancel := context.WithTimeoutCause(attempt(t.Context(), "t1", 1), time.Minute, lock.ErrLost)
+				ctx, cancel := context.WithTimeoutCause(attempt(t.Context(), task, "t1", 1), time.Minute, lock.ErrLost)
 				defer cancel()
 				if err := slow.Run(ctx, task); !errors.Is(err, lock.ErrLost) || isPermanent(err) {
 					t.Errorf("want the cause %v, have %v", lock.ErrLost, err)
@@ -67,9 +67,9 @@ func TestPausedHolder(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b, slow := slowAndFast(t, path)
 				late := make(chan error)
-				go func() { late <- slow.Run(attempt(t.Context(), "t1", 1), task) }()
+				go func() { late <- slow.Run(attempt(t.Context(), task, "t1", 1), task) }()
 				synctest.Wait() // it has read, and thinks
-				if err := b.book.Run(attempt(t.Context(), "t2", 2), task); err != nil {
+				if err := b.book.Run(attempt(t.Context(), task, "t2", 2), task); err != nil {
 					t.Fatal(err)
 				}
 				err := <-late

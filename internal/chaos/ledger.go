@@ -68,7 +68,7 @@ func (l *Ledger) Record(ctx context.Context, task, resource string) (err error) 
 			err = errors.Join(err, rerr)
 		}
 	}()
-	fence := lock.Fence(ctx)
+	fence := lock.Fence(ctx, resource)
 	if resource != "" {
 		if err := resources.Advance(ctx, tx, resource, fence); err != nil {
 			return err

@@ -22,14 +22,14 @@ func (o Owner) Held() clientv3.Cmp {
 	return clientv3.Compare(clientv3.CreateRevision(o.Key), "=", o.Revision)
 }
 
-// Owner returns the acquisition under which ctx runs: one whose [lock.Lease.Keep] the
-// context comes from, in this process and by this Store. The error is [lock.ErrNoFence]
-// where ctx runs under no lock, and matches [lock.ErrLost] where the lock has been
+// Owner returns the acquisition of resource under which ctx runs: one whose [lock.Lease.Keep]
+// the context comes from, in this process and by this Store. The error is [lock.ErrNoFence]
+// where ctx runs under no lock of resource, and matches [lock.ErrLost] where the lock has been
 // released, or is not of this Store. The lock is known by its fencing token, so a context that
 // runs under a lock of another etcd cluster, of the same revision by chance, is taken for
 // one of this Store's.
-func (s *Store) Owner(ctx context.Context) (Owner, error) {
-	fence := lock.Fence(ctx)
+func (s *Store) Owner(ctx context.Context, resource string) (Owner, error) {
+	fence := lock.Fence(ctx, resource)
 	if fence == 0 {
 		return Owner{}, lock.ErrNoFence
 	}
@@ -42,13 +42,13 @@ func (s *Store) Owner(ctx context.Context) (Owner, error) {
 	return Owner{Key: ses.key, Revision: fence}, nil
 }
 
-// Commit applies ops, which are to be on keys of etcd, in one transaction, if the lock under
-// which ctx runs is held at that moment. If it is not, nothing is changed and the error
+// Commit applies ops, which are to be on keys of etcd, in one transaction, if the lock of resource
+// under which ctx runs is held at that moment. If it is not, nothing is changed and the error
 // matches [lock.ErrLost]. Other errors are those of [Store.Owner] and of etcd, which is given
 // 3 s, and asked once; after one of etcd's the transaction may have been applied. For conditions of your own use
-// [clientv3.OpTxn] or [Owner.Held].
-func (s *Store) Commit(ctx context.Context, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
-	owner, err := s.Owner(ctx)
+// [clientv3.OpTxn], and for what several locks guard a transaction on the [Owner.Held] of each.
+func (s *Store) Commit(ctx context.Context, resource string, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
+	owner, err := s.Owner(ctx, resource)
 	if err != nil {
 		return nil, err
 	}

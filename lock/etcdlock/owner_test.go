@@ -34,11 +34,11 @@ func TestCommit(t *testing.T) {
 	rival, _ := lockerOn(t, connect(t, server.Addr), lock.Config{})
 	lease := take(t, locker, "a")
 	work := lease.Keep(t.Context())
-	resp, err := store.Commit(work, clientv3.OpPut("balance", "1"), clientv3.OpGet("balance"))
+	resp, err := store.Commit(work, "a", clientv3.OpPut("balance", "1"), clientv3.OpGet("balance"))
 	if err != nil || len(resp.Responses) != 2 {
 		t.Fatalf("want it applied, have %v, %v", resp, err)
 	}
-	owner, err := store.Owner(work)
+	owner, err := store.Owner(work, "a")
 	if err != nil || owner.Revision != lease.Fence() {
 		t.Fatalf("want the revision %d, have %+v, %v", lease.Fence(), owner, err)
 	}
@@ -50,7 +50,7 @@ func TestCommit(t *testing.T) {
 	if !lease.Valid() {
 		t.Fatal("want a holder that believes to hold the lock")
 	}
-	if _, err := store.Commit(work, clientv3.OpPut("balance", "2")); !errors.Is(err, lock.ErrLost) {
+	if _, err := store.Commit(work, "a", clientv3.OpPut("balance", "2")); !errors.Is(err, lock.ErrLost) {
 		t.Errorf("want ErrLost, have %v", err)
 	}
 	// Another program, to which the owner was passed on.
@@ -63,7 +63,7 @@ func TestCommit(t *testing.T) {
 	}
 	release(t, later)
 	_ = lease.Release(t.Context())
-	if _, err := store.Commit(work, clientv3.OpPut("balance", "4")); !errors.Is(err, lock.ErrLost) {
+	if _, err := store.Commit(work, "a", clientv3.OpPut("balance", "4")); !errors.Is(err, lock.ErrLost) {
 		t.Errorf("after the release: want ErrLost, have %v", err)
 	}
 }
@@ -77,7 +77,7 @@ func TestCommitOfUnknownOutcome(t *testing.T) {
 	locker, store := lockerOn(t, connect(t, proxy.Addr), brief)
 	work := take(t, locker, "a").Keep(t.Context())
 	proxy.SwallowReplies(true)
-	_, err := store.Commit(work, clientv3.OpPut("balance", "1"))
+	_, err := store.Commit(work, "a", clientv3.OpPut("balance", "1"))
 	if err == nil || errors.Is(err, lock.ErrLost) {
 		t.Errorf("want an error that is not ErrLost, have %v", err)
 	}
@@ -100,11 +100,11 @@ func TestOwner(t *testing.T) {
 		12345:                 lock.ErrLost, // of another process
 		1_790_000_000_000_000: lock.ErrLost, // of a lock on Redis
 	} {
-		ctx := lock.WithFence(t.Context(), fence)
-		if _, err := store.Owner(ctx); !errors.Is(err, want) {
+		ctx := lock.WithFence(t.Context(), "a", fence)
+		if _, err := store.Owner(ctx, "a"); !errors.Is(err, want) {
 			t.Errorf("fence %d: want %v, have %v", fence, want, err)
 		}
-		if _, err := store.Commit(ctx, clientv3.OpPut("k", "v")); !errors.Is(err, want) {
+		if _, err := store.Commit(ctx, "a", clientv3.OpPut("k", "v")); !errors.Is(err, want) {
 			t.Errorf("fence %d: commit: want %v, have %v", fence, want, err)
 		}
 	}
@@ -118,7 +118,7 @@ func TestCommitInOwnConditions(t *testing.T) {
 	locker, store := lockerOn(t, client, lock.Config{})
 	err := locker.Hold(t.Context(), t.Name(), func(ctx context.Context) error {
 		for range 2 {
-			_, err := store.Commit(ctx, clientv3.OpTxn(
+			_, err := store.Commit(ctx, t.Name(), clientv3.OpTxn(
 				[]clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision("done"), "=", 0)},
 				[]clientv3.Op{clientv3.OpPut("done", "once"), clientv3.OpPut("n", "1")},
 				[]clientv3.Op{clientv3.OpPut("again", "yes")},
@@ -131,5 +131,41 @@ func TestCommitInOwnConditions(t *testing.T) {
 	})
 	if err != nil || valueOf(t, client, "n") != "1" || valueOf(t, client, "again") != "yes" {
 		t.Errorf("want both applied in turn, have %v", err)
+	}
+}
+
+// TestCommitUnderNestedLocks: the lock of each resource counts for what is written of it.
+func TestCommitUnderNestedLocks(t *testing.T) {
+	t.Parallel()
+	server := etcdtest.Start(t)
+	admin := connect(t, server.Addr)
+	for _, lost := range []string{"", "order", "item"} {
+		locker, store := lockerOn(t, connect(t, server.Addr), lock.Config{})
+		rival, _ := lockerOn(t, connect(t, server.Addr), lock.Config{})
+		outer := take(t, locker, "order")
+		order := outer.Keep(t.Context())
+		inner := take(t, locker, "item")
+		both := inner.Keep(order)
+		var later *lock.Lease
+		if lost != "" {
+			owner, err := store.Owner(both, lost)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := admin.Delete(t.Context(), owner.Key); err != nil {
+				t.Fatal(err)
+			}
+			later = take(t, rival, lost)
+		}
+		for _, resource := range []string{"order", "item"} {
+			_, err := store.Commit(both, resource, clientv3.OpPut("of "+resource, "1"))
+			if errors.Is(err, lock.ErrLost) != (resource == lost) || resource != lost && err != nil {
+				t.Errorf("%s lost: want ErrLost of that alone, have %v for %s", lost, err, resource)
+			}
+		}
+		_, _ = inner.Release(t.Context()), outer.Release(t.Context())
+		if later != nil {
+			release(t, later)
+		}
 	}
 }

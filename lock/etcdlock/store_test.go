@@ -43,7 +43,7 @@ func TestTTLInWholeSeconds(t *testing.T) {
 	} {
 		locker, store := lockerOn(t, client, lock.Config{TTL: ttl})
 		lease := take(t, locker, ttl.String())
-		owner, err := store.Owner(lease.Keep(t.Context()))
+		owner, err := store.Owner(lease.Keep(t.Context()), ttl.String())
 		if err != nil {
 			t.Fatal(err)
 		}

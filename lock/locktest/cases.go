@@ -226,7 +226,7 @@ func reentryCountsOnce(s *suite) {
 		if err != nil {
 			s.Fatalf("acquire again: %v", err)
 		}
-		if inner.Fence() != outer.Fence() || lock.Fence(inner.Keep(work)) != outer.Fence() {
+		if inner.Fence() != outer.Fence() || lock.Fence(inner.Keep(work), s.res) != outer.Fence() {
 			s.Errorf("want the fence %d kept, have %d", outer.Fence(), inner.Fence())
 		}
 		s.release(inner)
@@ -414,7 +414,7 @@ func fenceGrows(s *suite) {
 		}
 		last = lease.Fence()
 		work := lease.Keep(s.Context())
-		if have := lock.Fence(work); have != last {
+		if have := lock.Fence(work, s.res); have != last {
 			s.Errorf("want the context to carry %d, have %d", last, have)
 		}
 		if i%2 == 0 {

@@ -268,8 +268,8 @@ func crowd(s *suite) {
 						if n := inside.Add(1); n != 1 {
 							return fmt.Errorf("want one holder, have %d", n)
 						}
-						if before := last.Swap(lock.Fence(ctx)); before >= lock.Fence(ctx) && !s.NoFence {
-							return fmt.Errorf("want a fence above %d, have %d", before, lock.Fence(ctx))
+						if before := last.Swap(lock.Fence(ctx, s.res)); before >= lock.Fence(ctx, s.res) && !s.NoFence {
+							return fmt.Errorf("want a fence above %d, have %d", before, lock.Fence(ctx, s.res))
 						}
 						return locker.Hold(ctx, s.res, func(context.Context) error { return nil })
 					}); err != nil {

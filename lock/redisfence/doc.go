@@ -7,7 +7,7 @@
 //
 //	var sell = redisfence.NewScript(`return redis.call('DECRBY', KEYS[1], ARGV[1])`)
 //
-//	left, err := sell.Run(ctx, rdb, "{sku:85123A}:fence", []string{"{sku:85123A}:stock"}, 3).Int()
+//	left, err := sell.Run(ctx, rdb, "sku:85123A", "{sku:85123A}:fence", []string{"{sku:85123A}:stock"}, 3).Int()
 //	// errors.Is(err, lock.ErrStale): a later holder is at work
 //
 // The first key is the fence's: it remembers the highest fencing token that was

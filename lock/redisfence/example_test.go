@@ -25,13 +25,13 @@ func ExampleScript_Run() {
 
 	sell := redisfence.NewScript(`return redis.call('DECRBY', KEYS[1], ARGV[1])`)
 	write := func(ctx context.Context, pieces int) (left int, err error) {
-		return sell.Run(ctx, rdb, "{sku:85123A}:fence", []string{"{sku:85123A}:stock"}, pieces).Int()
+		return sell.Run(ctx, rdb, "sku:85123A", "{sku:85123A}:fence", []string{"{sku:85123A}:stock"}, pieces).Int()
 	}
 	rdb.Set(context.Background(), "{sku:85123A}:stock", 10, 0)
 
 	// Under a lock the context carries the fence; here we hand it out.
-	paused := lock.WithFence(context.Background(), 33)
-	successor := lock.WithFence(context.Background(), 34)
+	paused := lock.WithFence(context.Background(), "sku:85123A", 33)
+	successor := lock.WithFence(context.Background(), "sku:85123A", 34)
 	fmt.Println(write(successor, 3))
 	_, err = write(paused, 1)
 	fmt.Println(err)

@@ -31,24 +31,24 @@ func NewScript(src string) *Script {
 	return &Script{script: redis.NewScript(fenceSource + src)}
 }
 
-// Run compares the fence of ctx ([lock.Fence]) with the highest that fenceKey
+// Run compares the fence of resource in ctx ([lock.Fence]) with the highest that fenceKey
 // has seen, raises that one to it, and runs the script with KEYS = keys and ARGV
 // = args, all as one step on the server. The answer is the script's, as from
 // [redis.Script.Run], or one of these errors, after which nothing was written:
 //
 //   - a [*lock.StaleError] when fenceKey has seen a higher fence;
-//   - [lock.ErrNoFence] when ctx carries none;
+//   - [lock.ErrNoFence] when ctx carries none of resource;
 //   - [ErrKey] when fenceKey holds something else than a fence;
 //   - Redis's CROSSSLOT when the keys are in several slots of a Cluster.
 //
 // When the script itself fails halfway, what it has written stays, as always in
 // Redis, and so does the fence. rdb is a client, not a pipeline, whose answers
 // come later.
-func (s *Script) Run(ctx context.Context, rdb redis.Scripter, fenceKey string, keys []string, args ...any) *redis.Cmd {
-	fence := lock.Fence(ctx)
+func (s *Script) Run(ctx context.Context, rdb redis.Scripter, resource, fenceKey string, keys []string, args ...any) *redis.Cmd {
+	fence := lock.Fence(ctx, resource)
 	if fence <= 0 {
 		cmd := redis.NewCmd(ctx)
-		cmd.SetErr(fmt.Errorf("redisfence: %q: %w: want more than 0, have %d", fenceKey, lock.ErrNoFence, fence))
+		cmd.SetErr(fmt.Errorf("redisfence: %q: %w of %q: want more than 0, have %d", fenceKey, lock.ErrNoFence, resource, fence))
 		return cmd
 	}
 	// The fence's key comes first, so that a Ring finds its shard by it.

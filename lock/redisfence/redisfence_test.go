@@ -76,7 +76,7 @@ func setUp(t *testing.T, rdb redis.UniversalClient, name string) *setup {
 
 // run runs a script with a fence on the keys of the setup.
 func (s *setup) run(script *redisfence.Script, fence int64, args ...any) *redis.Cmd {
-	return script.Run(lock.WithFence(s.Context(), fence), s.rdb, s.fence, []string{s.data}, args...)
+	return script.Run(lock.WithFence(s.Context(), "order:1", fence), s.rdb, "order:1", s.fence, []string{s.data}, args...)
 }
 
 // write appends the fence to the data.
@@ -147,7 +147,7 @@ func TestKeysAndArguments(t *testing.T) {
 		local key, fence, kind, seen = 'locals', 'of', 'its', 'own'
 		return #KEYS .. ' ' .. table.concat(KEYS, ',') .. ' ' .. #ARGV .. ' ' .. table.concat(ARGV, ',')`)
 	onEach(t, func(s *setup) {
-		ctx := lock.WithFence(s.Context(), now)
+		ctx := lock.WithFence(s.Context(), "order:1", now)
 		for _, test := range []struct {
 			keys []string
 			args []any
@@ -158,7 +158,7 @@ func TestKeysAndArguments(t *testing.T) {
 			{nil, []any{"a"}, "0  1 a"},
 			{[]string{s.data + "1", s.data + "2"}, []any{"a", 2, ""}, "2 " + s.data + "1," + s.data + "2 3 a,2,"},
 		} {
-			have, err := script.Run(ctx, s.rdb, s.fence, test.keys, test.args...).Text()
+			have, err := script.Run(ctx, s.rdb, "order:1", s.fence, test.keys, test.args...).Text()
 			if err != nil || have != test.want {
 				s.Errorf("want %q, have %q, %v", test.want, have, err)
 			}
@@ -242,9 +242,9 @@ func TestScriptsOwnErrors(t *testing.T) {
 			s.Errorf("failed halfway: want WRONGTYPE, have %v", err)
 		}
 		s.want("3", "a")
-		ctx, cancel := context.WithCancel(lock.WithFence(s.Context(), 4))
+		ctx, cancel := context.WithCancel(lock.WithFence(s.Context(), "order:1", 4))
 		cancel()
-		if err := s.push.Run(ctx, s.rdb, s.fence, []string{s.data}, 1).Err(); !errors.Is(err, context.Canceled) {
+		if err := s.push.Run(ctx, s.rdb, "order:1", s.fence, []string{s.data}, 1).Err(); !errors.Is(err, context.Canceled) {
 			s.Errorf("want %v, have %v", context.Canceled, err)
 		}
 	})
@@ -294,7 +294,7 @@ func TestCluster(t *testing.T) {
 		s.wantStale(s.write(2), 2, 3)
 		s.want("3", "1", "3")
 
-		err := s.push.Run(lock.WithFence(t.Context(), 4), s.rdb, s.fence, []string{"a slot of its own"}, 4).Err()
+		err := s.push.Run(lock.WithFence(t.Context(), "order:1", 4), s.rdb, "order:1", s.fence, []string{"a slot of its own"}, 4).Err()
 		if !redis.HasErrorPrefix(err, "CROSSSLOT") {
 			t.Errorf("want CROSSSLOT, have %v", err)
 		}
@@ -304,5 +304,40 @@ func TestCluster(t *testing.T) {
 		if n := node.Client(t).DBSize(t.Context()).Val(); n == 0 {
 			t.Errorf("want fences on all masters, have none on %s", node.Addr)
 		}
+	}
+}
+
+// TestNestedLocks: a rival has been at the data of one of two resources. What is written of it is
+// refused, and what is written of the other is not, however their fences compare.
+func TestNestedLocks(t *testing.T) {
+	t.Parallel()
+	const outer, inner = int64(5), int64(9)
+	for name, rival := range map[string]struct{ order, item int64 }{
+		"at the outer": {order: 7},
+		"at the inner": {item: 11},
+		"at both":      {order: 7, item: 11},
+		"at none":      {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			onEach(t, func(s *setup) {
+				ctx := lock.WithFence(lock.WithFence(s.Context(), "order:1", outer), "item:1", inner)
+				for resource, later := range map[string]int64{"order:1": rival.order, "item:1": rival.item} {
+					fence := "{" + resource + t.Name() + "}:fence"
+					if later > 0 {
+						if err := s.push.Run(lock.WithFence(s.Context(), resource, later), s.rdb, resource, fence, []string{fence + "d"}, 1).Err(); err != nil {
+							s.Fatal(err)
+						}
+					}
+					err := s.push.Run(ctx, s.rdb, resource, fence, []string{fence + "d"}, 2).Err()
+					if stale := errors.Is(err, lock.ErrStale); stale != (later > 0) || !stale && err != nil {
+						s.Errorf("%s: want ErrStale (%t), have %v", resource, later > 0, err)
+					}
+				}
+				if err := s.push.Run(ctx, s.rdb, "user:1", s.fence, []string{s.data}, 3).Err(); !errors.Is(err, lock.ErrNoFence) {
+					s.Errorf("a resource that is not held: want ErrNoFence, have %v", err)
+				}
+			})
+		})
 	}
 }

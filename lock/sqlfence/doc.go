@@ -17,7 +17,7 @@
 //
 //	var stock = sqlfence.Table{Name: "stock", Key: "sku", Dialect: sqlfence.PostgreSQL}
 //
-//	err := stock.Advance(ctx, tx, "85123A", lock.Fence(ctx))
+//	err := stock.Advance(ctx, tx, "85123A", lock.Fence(ctx, "sku:85123A"))
 //	// errors.Is(err, lock.ErrStale): roll back, a later holder is at work
 //
 // # What it guarantees

@@ -44,7 +44,7 @@ func ExampleTable_Advance() {
 			return err
 		}
 		defer func() { _ = tx.Rollback() }()
-		if err := stock.Advance(ctx, tx, "85123A", lock.Fence(ctx)); err != nil {
+		if err := stock.Advance(ctx, tx, "85123A", lock.Fence(ctx, "sku:85123A")); err != nil {
 			return err
 		}
 		if _, err := tx.ExecContext(ctx, "UPDATE stock SET on_hand = ? WHERE sku = '85123A'", onHand); err != nil {
@@ -54,8 +54,8 @@ func ExampleTable_Advance() {
 	}
 
 	// Under a lock the context carries the fence; here we hand it out.
-	paused := lock.WithFence(context.Background(), 33)
-	successor := lock.WithFence(context.Background(), 34)
+	paused := lock.WithFence(context.Background(), "sku:85123A", 33)
+	successor := lock.WithFence(context.Background(), "sku:85123A", 34)
 	fmt.Println(write(successor, 7))
 	err = write(paused, 9)
 	fmt.Println(err)

@@ -37,7 +37,7 @@ func TestRunGivesInfoAndRisingFence(t *testing.T) {
 	var infos []queue.Info
 	for range 2 {
 		err := queuetest.Run(t.Context(), &w, audit{Order: "1"}, func(ctx context.Context, a audit) error {
-			fences = append(fences, lock.Fence(ctx))
+			fences = append(fences, lock.Fence(ctx, a.Resource()))
 			infos = append(infos, queue.InfoFrom(ctx))
 			return nil
 		})
@@ -61,7 +61,7 @@ func TestRunKeepsTheGivenID(t *testing.T) {
 		if have := queue.InfoFrom(ctx); have.ID != "again" || have.Retried != 2 {
 			t.Errorf("info: want the given one, have %+v", have)
 		}
-		if have := lock.Fence(ctx); have != 0 {
+		if have := lock.Fence(ctx, queue.InfoFrom(ctx).Resource); have != 0 {
 			t.Errorf("fence of an unguarded task: want 0, have %d", have)
 		}
 		return nil
@@ -175,7 +175,7 @@ func TestRecorder(t *testing.T) {
 func ExampleRun() {
 	var w queuetest.Worker
 	err := queuetest.Run(context.Background(), &w, audit{Order: "536365"}, func(ctx context.Context, a audit) error {
-		fmt.Println("auditing", a.Order, "as", queue.InfoFrom(ctx).ID, "fenced:", lock.Fence(ctx) > 0)
+		fmt.Println("auditing", a.Order, "as", queue.InfoFrom(ctx).ID, "fenced:", lock.Fence(ctx, a.Resource()) > 0)
 		return nil
 	})
 	fmt.Println(err)

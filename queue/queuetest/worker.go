@@ -110,7 +110,7 @@ func (w *Worker) hold(ctx context.Context, name string, fn func(context.Context)
 	w.mu.Lock()
 	// Like the real one: rising, and never small enough to be mistaken for a count.
 	w.fence = max(w.fence+1, time.Now().UnixMicro())
-	ctx = lock.WithFence(ctx, w.fence)
+	ctx = lock.WithFence(ctx, name, w.fence)
 	r.lose = func() { cancel(fmt.Errorf("queuetest: %s: %w", name, lock.ErrLost)) }
 	w.mu.Unlock()
 	defer func() {

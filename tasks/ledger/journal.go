@@ -46,7 +46,7 @@ func (l *Ledger) record(ctx context.Context, tx *sql.Tx, e Effect, after any) er
 		return fmt.Errorf("ledger %s: journal: %w", l.name, err)
 	}
 	result, err := tx.StmtContext(ctx, l.tables.journal).ExecContext(ctx,
-		e.TaskID, e.Kind, e.Subject, lock.Fence(ctx), e.Order, e.Line, e.SKU, e.Quantity, e.Amount,
+		e.TaskID, e.Kind, e.Subject, lock.Fence(ctx, e.Subject), e.Order, e.Line, e.SKU, e.Quantity, e.Amount,
 		string(text), time.Now().UnixMilli())
 	if err != nil {
 		return l.explain(ctx, "journal", err)

@@ -40,6 +40,14 @@ func deduction(id string) ledger.Effect {
 	return ledger.Effect{TaskID: id, Kind: "stock:deduct", Subject: "sku:85123A", Order: "536365", Line: 2, SKU: "85123A", Quantity: 6}
 }
 
+// fenced returns a context with the fencing token of all resources that tests write.
+func fenced(ctx context.Context, fence int64) context.Context {
+	for _, resource := range []string{"sku:85123A", "account:17850", "order:536365", "user:ann"} {
+		ctx = lock.WithFence(ctx, resource, fence) //nolint:fatcontext // four of them
+	}
+	return ctx
+}
+
 // stockNow returns the row and the number of journal entries.
 func stockNow(t *testing.T, l *ledger.Ledger) (s ledger.Stock, entries int) {
 	t.Helper()
@@ -57,7 +65,7 @@ func TestReadAndWrite(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			l := open(t, dsn(t))
-			ctx := lock.WithFence(t.Context(), 1)
+			ctx := fenced(t.Context(), 1)
 			// Every kind of row: as it opens, written, and read back.
 			stock, err := l.ReadStock(ctx, "85123A", 10)
 			wantSame(t, ledger.Stock{SKU: "85123A", OnHand: 10}, stock, err)
@@ -110,7 +118,7 @@ func TestTaskRunsTwice(t *testing.T) {
 			t.Parallel()
 			l := open(t, dsn(t))
 			for fence := range int64(3) {
-				ctx := lock.WithFence(t.Context(), fence+1)
+				ctx := fenced(t.Context(), fence+1)
 				s, err := l.ReadStock(ctx, "85123A", 10)
 				wantOK(t, err)
 				s.OnHand -= 6
@@ -122,7 +130,7 @@ func TestTaskRunsTwice(t *testing.T) {
 			}
 			// Placements are written besides the row, and must not be twice either.
 			for range 2 {
-				ctx := lock.WithFence(t.Context(), 1)
+				ctx := fenced(t.Context(), 1)
 				_, _, err := l.ReadUser(ctx, "ann", "f1")
 				wantOK(t, err)
 				wantOK(t, l.WritePlacement(ctx, ledger.User{ID: "ann", Placed: 1}, ledger.Placement{Number: 1, Submission: "f1"},
@@ -140,7 +148,7 @@ func TestTaskRunsTwice(t *testing.T) {
 func TestTaskIDOfAnother(t *testing.T) {
 	t.Parallel()
 	l := open(t, filepath.Join(t.TempDir(), "ledger.db"))
-	ctx := lock.WithFence(t.Context(), 1)
+	ctx := fenced(t.Context(), 1)
 	s, err := l.ReadStock(ctx, "85123A", 10)
 	wantOK(t, err)
 	s.OnHand = 4
@@ -166,7 +174,7 @@ func TestFences(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			l := open(t, dsn(t))
-			first, second := lock.WithFence(t.Context(), 1), lock.WithFence(t.Context(), 2)
+			first, second := fenced(t.Context(), 1), fenced(t.Context(), 2)
 			old, err := l.ReadStock(first, "85123A", 10)
 			wantOK(t, err)
 			s, err := l.ReadStock(second, "85123A", 10)
@@ -208,11 +216,11 @@ func TestWriteIsAllOrNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			l := open(t, dsn(t))
-			ctx := lock.WithFence(t.Context(), 1)
+			ctx := fenced(t.Context(), 1)
 			s, err := l.ReadStock(ctx, "85123A", 10)
 			wantOK(t, err)
 			s.OnHand = -1 // against the table's check
-			if err := l.WriteStock(lock.WithFence(t.Context(), 2), s, deduction("t1")); err == nil {
+			if err := l.WriteStock(fenced(t.Context(), 2), s, deduction("t1")); err == nil {
 				t.Error("want an error, have none")
 			}
 			if s, entries := stockNow(t, l); s.OnHand != 10 || entries != 0 {
@@ -230,7 +238,7 @@ func TestContextEnds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			l := open(t, dsn(t))
-			ctx, cancel := context.WithCancelCause(lock.WithFence(t.Context(), 1))
+			ctx, cancel := context.WithCancelCause(fenced(t.Context(), 1))
 			s, err := l.ReadStock(ctx, "85123A", 10)
 			wantOK(t, err)
 			cancel(lock.ErrLost)

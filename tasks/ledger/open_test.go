@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/sidingq/siding/internal/testenv/pgtest"
-	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/tasks/ledger"
 )
 
@@ -174,7 +173,7 @@ func TestFullDatabase(t *testing.T) {
 
 // deductOne is the n-th of several tasks.
 func deductOne(ctx context.Context, l *ledger.Ledger, n int) error {
-	ctx = lock.WithFence(ctx, int64(n)+1)
+	ctx = fenced(ctx, int64(n)+1)
 	s, err := l.ReadStock(ctx, "85123A", 0)
 	if err != nil {
 		return err

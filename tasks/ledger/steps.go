@@ -68,10 +68,10 @@ func (l *Ledger) write(ctx context.Context, t table, key string, values []any, a
 	return err
 }
 
-// advance has the row of key accept the context's fence, or not. What sqlfence
+// advance has the row of key accept the fence of its resource, or not. What sqlfence
 // refuses is returned as it is; what the database refuses is explained.
 func (l *Ledger) advance(ctx context.Context, tx *sql.Tx, doing string, t table, key string) error {
-	err := t.fence.Advance(ctx, tx, key, lock.Fence(ctx))
+	err := t.fence.Advance(ctx, tx, key, lock.Fence(ctx, t.resource+key))
 	switch {
 	case err == nil:
 		return nil

@@ -8,8 +8,10 @@ import (
 )
 
 // A table is one whose rows tasks read and later write back: its fence and its
-// statements, whose first parameter is the row's key.
+// statements, whose first parameter is the row's key. The resource that guards a row is the
+// row's key behind a prefix.
 type table struct {
+	resource             string
 	fence                sqlfence.Table
 	insert, read, update *sql.Stmt
 }
@@ -31,14 +33,14 @@ type preparer struct {
 
 func (p *preparer) tables(ctx context.Context) tables {
 	return tables{
-		stock: p.table(ctx, "stock", "sku", "(sku, on_hand) VALUES (?1, ?2)",
+		stock: p.table(ctx, "sku:", "stock", "sku", "(sku, on_hand) VALUES (?1, ?2)",
 			"on_hand, back_ordered", "on_hand = ?2, back_ordered = ?3"),
-		accounts: p.table(ctx, "accounts", "customer", "(customer) VALUES (?1)",
+		accounts: p.table(ctx, "account:", "accounts", "customer", "(customer) VALUES (?1)",
 			"balance", "balance = ?2"),
-		orders: p.table(ctx, "orders", "order_no", "(order_no) VALUES (?1)",
+		orders: p.table(ctx, "order:", "orders", "order_no", "(order_no) VALUES (?1)",
 			"lines, units, value, audits, audited_lines, verdict",
 			"lines = ?2, units = ?3, value = ?4, audits = ?5, audited_lines = ?6, verdict = ?7"),
-		users: p.table(ctx, "users", "user_id", "(user_id) VALUES (?1)",
+		users: p.table(ctx, "user:", "users", "user_id", "(user_id) VALUES (?1)",
 			"placed", "placed = ?2"),
 		placed: p.prepare(ctx, "SELECT number FROM placements WHERE user_id = ?1 AND submission = ?2"),
 		place: p.prepare(ctx, "INSERT INTO placements (task_id, user_id, number, submission, items, units, value)"+
@@ -50,12 +52,13 @@ func (p *preparer) tables(ctx context.Context) tables {
 	}
 }
 
-func (p *preparer) table(ctx context.Context, name, key, insert, read, update string) table {
+func (p *preparer) table(ctx context.Context, resource, name, key, insert, read, update string) table {
 	return table{
-		fence:  sqlfence.Table{Name: name, Key: key, Dialect: p.dialect},
-		insert: p.prepare(ctx, "INSERT INTO "+name+" "+insert+" ON CONFLICT ("+key+") DO NOTHING"),
-		read:   p.prepare(ctx, "SELECT "+read+" FROM "+name+" WHERE "+key+" = ?1"),
-		update: p.prepare(ctx, "UPDATE "+name+" SET "+update+" WHERE "+key+" = ?1"),
+		resource: resource,
+		fence:    sqlfence.Table{Name: name, Key: key, Dialect: p.dialect},
+		insert:   p.prepare(ctx, "INSERT INTO "+name+" "+insert+" ON CONFLICT ("+key+") DO NOTHING"),
+		read:     p.prepare(ctx, "SELECT "+read+" FROM "+name+" WHERE "+key+" = ?1"),
+		update:   p.prepare(ctx, "UPDATE "+name+" SET "+update+" WHERE "+key+" = ?1"),
 	}
 }
 

@@ -71,12 +71,12 @@ func (l *ledger) sell(ctx context.Context, id string, s Sell) (first bool, _ err
 	case <-ctx.Done():
 		return false, context.Cause(ctx)
 	}
-	value, err := json.Marshal(stock{OnHand: left.OnHand - s.Quantity, Revision: lock.Fence(ctx)})
+	value, err := json.Marshal(stock{OnHand: left.OnHand - s.Quantity, Revision: lock.Fence(ctx, s.Resource())})
 	if err != nil {
 		return false, err
 	}
 	sold := "sold/" + s.Item + "/" + id
-	resp, err := l.locks.Commit(ctx, clientv3.OpTxn(
+	resp, err := l.locks.Commit(ctx, s.Resource(), clientv3.OpTxn(
 		[]clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(sold), "=", 0)},
 		[]clientv3.Op{clientv3.OpPut(stockKey(s.Item), string(value)), clientv3.OpPut(sold, "")},
 		nil,

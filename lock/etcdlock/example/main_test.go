@@ -63,7 +63,7 @@ func TestLateSale(t *testing.T) {
 		if first, err := l.sell(ctx, "1", Sell{Item: "a", Quantity: 2}); first || err != nil {
 			t.Errorf("want it sold once, have %t, %v", first, err)
 		}
-		owner, err := l.locks.Owner(ctx)
+		owner, err := l.locks.Owner(ctx, Sell{Item: "a"}.Resource())
 		if err != nil {
 			return err
 		}
