@@ -91,6 +91,19 @@ local function kept(reservation, grace, keep)
   redis.call('SET', grant, last .. '*', 'PX', keep)
 end
 
+-- Returns the first in line from a place on, its ticket and its place; nothing when there is
+-- none. Those of the groups in deaf are passed over, but me.
+local function first_from(place, me, deaf)
+  local some = redis.call('ZRANGE', line, place, place, 'WITHSCORES')
+  while some[1] do
+    for i = 1, #some, 2 do
+      if some[i] == me or not deaf[channel(some[i]) or ''] then return some[i], some[i + 1], place end
+      place = place + 1
+    end
+    some = redis.call('ZRANGE', line, place, place + 499, 'WITHSCORES')
+  end
+end
+
 -- Keeps the lock, which nobody holds, for the first in line who can come.
 --   me       the waiter that asks, '' for none
 --   by_hand  whether the client calls those who are not told otherwise; else they are passed
@@ -100,12 +113,14 @@ end
 -- me, and no more, when it is me; nothing when nobody can come; where the waiter has taken
 -- the seat, {its token, its fence, ...} in the end.
 local function reserve(me, by_hand, cluster, nonce, grace, keep, seat)
-  local passed = 0
-  while passed < 100 do -- so that a long line of those whom nobody tells costs little
-    local head = redis.call('ZRANGE', line, passed, passed, 'WITHSCORES')
-    local waiter = head[1]
+  -- The first hundred are each asked. Behind them one of each group is, so that a long line of
+  -- those whom nobody tells costs little.
+  local place, passed, deaf = 0, 0, {}
+  while true do
+    local waiter, score, at = first_from(place, me, passed < 100 and {} or deaf)
     if not waiter or waiter == me then return waiter end
-    local ticket = digits(tonumber(head[2]))
+    place = at
+    local ticket = digits(tonumber(score))
     local reservation = nonce .. digits(us()) .. ':' .. waiter
     local comes, calls, begun = tell(waiter, ticket, reservation, by_hand, cluster, keep, seat)
     if begun then
@@ -117,7 +132,9 @@ local function reserve(me, by_hand, cluster, nonce, grace, keep, seat)
       kept(reservation, grace, keep)
       return waiter, reservation, calls and ticket
     end
-    if redis.call('ZSCORE', line, waiter) then passed = passed + 1 end
+    if redis.call('ZSCORE', line, waiter) then
+      place, passed, deaf[channel(waiter) or ''] = place + 1, passed + 1, true
+    end
   end
 end
 

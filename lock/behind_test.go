@@ -1,0 +1,51 @@
+package lock_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/lock"
+)
+
+// TestReleaseCallsBehindThoseWhomNobodyTells: a goroutine stands behind many waiters with names,
+// for whom nobody listens. It is called at once, and they keep their places.
+func TestReleaseCallsBehindThoseWhomNobodyTells(t *testing.T) {
+	t.Parallel()
+	for _, ahead := range []int{99, 100, 101, 1700} {
+		t.Run(fmt.Sprint(ahead), func(t *testing.T) {
+			t.Parallel()
+			onEach(t, func(s *setup) {
+				s = s.with(lock.Config{TTL: time.Hour}) // no timer of a waiter's fires in the test
+				lease, err := s.Acquire(s.Context(), s.res)
+				if err != nil {
+					s.Fatal(err)
+				}
+				for n := range ahead {
+					name := []string{"siding-task:nobody:%d", "siding-task:none:%d", "by hand %d"}[n%3]
+					s.rdb.ZAdd(s.Context(), s.row, redis.Z{Score: float64(n + 1), Member: fmt.Sprintf(name, n)})
+				}
+				got := make(chan error, 1)
+				go func() {
+					next, err := s.stranger().With(lock.Options{Wait: lock.InLine()}).Acquire(s.Context(), s.res)
+					if err == nil {
+						err = next.Release(s.Context())
+					}
+					got <- err
+				}()
+				poll.Eventually(s.T, "a waiter in line", func() bool { return len(s.line()) == ahead+1 })
+				s.release(lease)
+				poll.Eventually(s.T, "the waiter to have had the lock", func() bool { return len(got) > 0 })
+				if err := <-got; err != nil {
+					s.Error(err)
+				}
+				if have := len(s.line()); have != ahead {
+					s.Errorf("want the %d others in line, have %d", ahead, have)
+				}
+			})
+		})
+	}
+}
