@@ -61,7 +61,7 @@ func TestWritable(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "ledger.db")
 	l := open(t, "sqlite:"+file+"?_pragma=max_page_count(200)")
 	t.Cleanup(func() { wantOK(t, l.Close()) })
-	ctx := lock.WithFence(t.Context(), 1)
+	ctx := t.Context()
 	step := func(id string) error {
 		a, err := l.ReadAccount(ctx, id)
 		if err != nil {
