@@ -174,8 +174,6 @@ func TestOwnFailures(t *testing.T) {
 		{"archived when the retries are used up", cause, queue.NoRetries, asynq.TaskStateArchived, 0},
 		{"permanent: archived at once", queue.Permanent(cause), 5, asynq.TaskStateArchived, 0},
 		{"permanent, wrapped", fmt.Errorf("audit: %w", queue.Permanent(cause)), 5, asynq.TaskStateArchived, 0},
-		// Not the guard's own refusal, though it looks like one.
-		{"a busy lock of the handler's own", &lock.BusyError{Resource: "other"}, 1, asynq.TaskStateRetry, 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

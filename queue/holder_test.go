@@ -175,6 +175,22 @@ func TestOverrun(t *testing.T) {
 	j.await(t, queue.EventLost, id, 1)
 }
 
+// takenFrom deletes the lock of the resource, an operator's slip, and somebody else has it
+// for a moment.
+func (b *bundle) takenFrom(t *testing.T) {
+	t.Helper()
+	if err := b.rdb.Del(t.Context(), b.lockKey()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	lease, err := b.locker.Acquire(t.Context(), b.resource)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := lease.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A lease that was lost before the handler returned: that is not success,
 // whatever it returned, and not the task's failure.
 func TestLeaseLost(t *testing.T) {
@@ -198,9 +214,7 @@ func TestLeaseLost(t *testing.T) {
 			})
 			id := b.enqueue(t, b.job(0), queue.Options{Retries: queue.NoRetries})
 			within(t, patience, "the holder", holder.entered)
-			if err := b.rdb.Del(t.Context(), b.lockKey()).Err(); err != nil { // an operator's slip
-				t.Fatal(err)
-			}
+			b.takenFrom(t)
 			holder.open()
 			if e := j.await(t, queue.EventLost, id, 1); !errors.Is(e.Err, result) {
 				t.Errorf("event: want the handler's error, have %v", e.Err)

@@ -11,19 +11,19 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
-// A twice sends each call twice, as a client does that has not got the first answer.
-type twice struct{}
+// A resender sends each call twice, as a client does that has not got the first answer.
+type resender struct{}
 
-func (twice) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (resender) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (twice) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (resender) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		_ = next(ctx, cmd)
 		return next(ctx, cmd)
 	}
 }
 
-func (twice) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (resender) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		_ = next(ctx, cmds)
 		return next(ctx, cmds)
@@ -64,7 +64,7 @@ func TestEnqueueSentTwice(t *testing.T) {
 					t.Helper()
 					rdb := queue.Redis(b.opts)
 					t.Cleanup(func() { _ = rdb.Close() })
-					rdb.AddHook(twice{})
+					rdb.AddHook(resender{})
 					client := newClient(t, rdb)
 					opts := tt.opts
 					opts.Queue = b.queue

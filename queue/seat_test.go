@@ -17,7 +17,7 @@ import (
 
 // isHandOver knows a release with a seat by the number of its arguments.
 func isHandOver(cmd redis.Cmder) bool {
-	return hasKeys(cmd, "lock:", ":fence", ":line", ":paused") && len(cmd.Args()) == 20
+	return hasKeys(cmd, "lock:", ":fence", ":line", ":paused", ":released:") && len(cmd.Args()) == 22
 }
 
 // Where a worker is idle, a lock that is handed on goes to the next waiter in the step of its

@@ -130,9 +130,7 @@ func TestUnhookedLeaseLost(t *testing.T) {
 	st.act(0, func() error { return queue.Permanent(errors.New("own failure")) })
 	id := b.enqueue(t, b.job(0), queue.Options{Retries: 1})
 	within(t, patience, "the holder", holder.entered)
-	if err := b.rdb.Del(t.Context(), b.lockKey()).Err(); err != nil {
-		t.Fatal(err)
-	}
+	b.takenFrom(t)
 	holder.open()
 	if info := b.awaitState(t, id, asynq.TaskStateRetry); info.Retried != 0 || !strings.HasPrefix(info.LastErr, "lost "+b.resource) {
 		t.Errorf("want it sent back uncharged, have %+v", info)

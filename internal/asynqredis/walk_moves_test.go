@@ -156,7 +156,7 @@ func (w *walk) succeed(t *testing.T) {
 	m.turn = nil
 	w.processed++
 	if m.retention {
-		m.state = "completed"
+		m.state, m.reason = "completed", m.failure
 	} else {
 		delete(w.tasks, id)
 	}

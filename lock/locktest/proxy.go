@@ -70,8 +70,14 @@ func (p *Proxy) BlackHole(on bool) { p.fault(&p.blackHole, on) }
 func (p *Proxy) SwallowReplies(on bool) { p.fault(&p.swallow, on) }
 
 func (p *Proxy) fault(flag *atomic.Bool, on bool) {
-	if flag.Swap(on) && !on {
-		p.Cut()
+	if on {
+		flag.Store(true)
+		return
+	}
+	if flag.Load() {
+		p.Cut() // before, or what was held back just now would pass
+		flag.Store(false)
+		p.Cut() // connections made meanwhile
 	}
 }
 

@@ -61,8 +61,8 @@ func TestWritable(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "ledger.db")
 	l := open(t, "sqlite:"+file+"?_pragma=max_page_count(200)")
 	t.Cleanup(func() { wantOK(t, l.Close()) })
-	ctx := t.Context()
 	step := func(id string) error {
+		ctx := lock.WithFence(t.Context(), "account:"+id, 1)
 		a, err := l.ReadAccount(ctx, id)
 		if err != nil {
 			return err
