@@ -176,7 +176,7 @@ func (r *run) parked(times int, e *unchargedError) {
 // its last attempt, and there is no hook to prevent it.
 func (r *run) waitHere(ctx context.Context, locker *lock.Locker) (*lock.Lease, error) {
 	const first, longest = 50 * time.Millisecond, 2 * time.Second
-	r.log().WarnContext(ctx, "a task on its last attempt waits in its worker, as the connection did not pass through Guard.Conn")
+	r.log().WarnContext(ctx, "a task on its last attempt waits in its worker, as asynq's scripts are not the ones known")
 	for wait := first; ; wait = min(2*wait, longest) {
 		if err := sleep.For(ctx, wait/2+rand.N(wait)); err != nil {
 			return nil, err

@@ -40,6 +40,9 @@ func NewClient(rdb redis.UniversalClient, cfg ClientConfig) (*Client, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
+	if isRing(rdb) {
+		return nil, errRing
+	}
 	ringer := asynqredis.NewRinger(rdb)
 	return &Client{ringer: ringer, asynq: asynq.NewClientFromRedisClient(ringer), shards: newSharding(cfg.Shards)}, nil
 }

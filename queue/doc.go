@@ -59,5 +59,6 @@
 //
 // # With your own asynq.Server
 //
-// [Guard] is the same protection as plain asynq middleware, see its example.
+// A [Server] runs your asynq.ServeMux, see [ServerConfig]. [Guard] is the same protection as plain
+// asynq middleware for a server that stays your own, see its example.
 package queue

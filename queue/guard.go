@@ -43,8 +43,8 @@ type GuardConfig struct {
 	// Locker, which costs two round trips to its Store, and hands its turn on when it is done.
 	// While somebody who is no task holds the lock, or the Store does not answer, the first in
 	// line comes again after about a second, or after as long again as the Store took to
-	// answer; those behind it wait. Without [Guard.Conn] tasks stand in no line, and come back
-	// every 1 to 1.5 s.
+	// answer; those behind it wait. With an asynq whose scripts are not the known ones tasks stand in
+	// no line, and come back every 1 to 1.5 s.
 	//
 	// On a Store without fencing tokens [lock.Fence] is 0 in handlers. A write that
 	// checks it then fails with [lock.ErrNoFence], which is a failure of the task's own.
@@ -79,10 +79,14 @@ type GuardConfig struct {
 // A Guard holds the lock of a task's resource while its handler runs. It is
 // made of three parts that work together, all of which an asynq.Server needs:
 // [Guard.Conn] on its connection, [Guard.Wrap] on its configuration, and
-// [Guard.Middleware] on its handler. Without Wrap the guard refuses to run
-// guarded tasks. Without Conn it protects them all the same, but they wait by
-// timers alone, and one on its last attempt waits in its worker, as asynq would
-// archive it; asynq does archive one that loses its lease on its last attempt, and
+// [Guard.Middleware] on its handler. Where Conn or Wrap is missing, or is another guard's, no
+// guarded task is run, and an error is logged that names what is missing; nothing is charged or
+// archived, unless a task's own time is over. Where Middleware is missing, tasks run unguarded:
+// a [Server] cannot be made that way.
+//
+// With a release of asynq whose dequeue is not the known one the guard works without Conn: it
+// logs a warning, tasks wait by timers alone, and one on its last attempt waits in its worker,
+// as asynq would archive it; asynq does archive one that loses its lease on its last attempt, and
 // those whose worker died are left to it.
 type Guard struct {
 	cfg    GuardConfig
@@ -92,6 +96,8 @@ type Guard struct {
 	rdb       redis.Scripter
 	hook      *asynqredis.Hook
 	bell      *asynqredis.Doorbell
+	wrapped   atomic.Bool // Wrap was called
+	ring      atomic.Bool // a connection was a Ring's
 	self      string
 
 	// work counts handlers that still hold a lock, and calls under way.
@@ -110,6 +116,9 @@ type Guard struct {
 // [Redis], or set ContextTimeoutEnabled on it, so that calls to a Redis that hangs end in
 // time.
 func NewGuard(rdb redis.Scripter, cfg GuardConfig) (*Guard, error) {
+	if isRing(rdb) {
+		return nil, errRing
+	}
 	if cfg.Overrun < 0 {
 		return nil, fmt.Errorf("queue: overrun: want more than 0, have %v", cfg.Overrun)
 	}
@@ -141,6 +150,7 @@ func NewGuard(rdb redis.Scripter, cfg GuardConfig) (*Guard, error) {
 	}
 	g.background, g.end = context.WithCancel(context.Background())
 	g.hook = asynqredis.NewHook(cfg.Logger, g.begun)
+	g.hook.CheckFirst(g.check)
 	g.bell = asynqredis.NewDoorbell(cfg.Logger)
 	if _, cluster := rdb.(*redis.ClusterClient); !cluster {
 		source, args := locker.Ahead()
@@ -303,12 +313,8 @@ func (g *Guard) process(ctx context.Context, t *asynq.Task, resource string, nex
 		r.adopt(ctx) // a payload may look like a header: what was taken for it is given back
 		return r.standBy(next.ProcessTask(ctx, t))
 	}
-	if ctx.Value(guardKey{}) != g {
-		r.log().ErrorContext(ctx, "a guarded task was refused: the server's asynq.Config did not pass through Guard.Wrap")
-		return r.sendBack(&unchargedError{
-			reason: "siding: the server's asynq.Config did not pass through Guard.Wrap",
-			after:  unwiredDelay,
-		})
+	if missing := r.unwired(ctx); missing != "" {
+		return r.refuse(ctx, missing)
 	}
 	lease, err := r.acquire(ctx)
 	if err != nil {

@@ -20,9 +20,13 @@ import (
 type plain struct {
 	guardConfig queue.GuardConfig
 	config      asynq.Config
-	unhooked    bool // without Guard.Conn
-	ringing     bool // on a connection made by Ringing, as that of the team's clients
-	unwrapped   bool // without Guard.Wrap
+	unhooked    bool                    // without Guard.Conn
+	ringing     bool                    // on a connection made by Ringing, as that of the team's clients
+	unwrapped   bool                    // without Guard.Wrap
+	wrapFirst   bool                    // Guard.Wrap before Guard.Conn
+	locksOn     *redis.UniversalOptions // where the guard's client is, if not where the tasks are
+	around      func(asynq.RedisConnOpt) asynq.RedisConnOpt
+	made        func(*queue.Guard)
 	unguarded   bool // without Guard.Middleware
 	outermost   asynq.MiddlewareFunc
 	inFront     tap // sees asynq's calls before the guard does
@@ -50,7 +54,7 @@ func (p *plain) serve(t *testing.T, b *bundle, st *stage) {
 func (p *plain) start(t *testing.T, b *bundle, fn asynq.HandlerFunc) {
 	t.Helper()
 	logs := newLogs(t)
-	locks := queue.Redis(b.opts)
+	locks := queue.Redis(cmp.Or(p.locksOn, b.opts))
 	t.Cleanup(func() { _ = locks.Close() })
 	locks.AddHook(p.onLocks)
 	if p.guardConfig.Logger == nil {
@@ -59,6 +63,9 @@ func (p *plain) start(t *testing.T, b *bundle, fn asynq.HandlerFunc) {
 	var err error
 	if p.guard, err = queue.NewGuard(locks, p.guardConfig); err != nil {
 		t.Fatal(err)
+	}
+	if p.made != nil {
+		p.made(p.guard)
 	}
 	cfg := p.config
 	cfg.Concurrency = cmp.Or(cfg.Concurrency, 10)
@@ -77,10 +84,16 @@ func (p *plain) start(t *testing.T, b *bundle, fn asynq.HandlerFunc) {
 	if p.ringing {
 		conn = queue.Ringing(conn)
 	}
+	if p.wrapFirst {
+		cfg = p.guard.Wrap(cfg)
+	}
+	if p.around != nil {
+		conn = p.around(conn)
+	}
 	if !p.unhooked {
 		conn = p.guard.Conn(conn)
 	}
-	if !p.unwrapped {
+	if !p.unwrapped && !p.wrapFirst {
 		cfg = p.guard.Wrap(cfg)
 	}
 	p.server = asynq.NewServer(connOf(func() any {

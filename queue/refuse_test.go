@@ -113,9 +113,6 @@ func (b *bundle) parking(t *testing.T, j *journal, id, unique string, n int, sta
 	if unique != "" && (left.Val() < wait+time.Minute-2*passed-time.Second || left.Val() > wait+spread+time.Minute) {
 		t.Errorf("uniqueness: want it for a minute more than %v, have it for %v", wait, left.Val())
 	}
-	if failed := info.LastFailedAt; failed.Unix() < start.Unix() || failed.Unix() > end.Unix() {
-		t.Errorf("want it put aside since %v, have %v", start, failed)
-	}
 	if !errors.Is(told.Err, lock.ErrBusy) {
 		t.Errorf("event: want a busy lock, have %v", told.Err)
 	}

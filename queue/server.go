@@ -68,6 +68,15 @@ type ServerConfig struct {
 	Resources map[string]ResourceFunc
 	// Recovery says what becomes of guarded tasks whose worker died.
 	Recovery Recovery
+	// Handler, if set, runs the tasks of kinds for which [Handle] has registered nothing, such as
+	// your asynq.ServeMux with its middleware. It runs those under the lock of their resource that
+	// have one by their header, or by Resources.
+	Handler asynq.Handler
+	// Asynq is what else asynq's servers are told, such as its ErrorHandler, RetryDelayFunc,
+	// IsFailure, BaseContext and groups. A waiting task is no failure to them. What ServerConfig
+	// has a field for must be zero in it. All lanes share it; the first alone is asked for its
+	// HealthCheckFunc.
+	Asynq asynq.Config
 	// Available, if set, says why what the tasks need is not there, such as the database that
 	// they write to, nil when it is. It is asked by [Server.Ready], and every second while no
 	// tasks are taken, see [Unavailable]. Its context ends after 5 s at most.
@@ -133,7 +142,7 @@ func (c ServerConfig) Validate() error {
 			return fmt.Errorf("queue: %s: want %v or more, have %v", d.name, d.least, d.have)
 		}
 	}
-	return checkLocks(c.Lock, c.Locker)
+	return errors.Join(checkLocks(c.Lock, c.Locker), checkAsynq(c.Asynq))
 }
 
 // A Server runs tasks. Register handlers with [Handle], then Start, then Shutdown.
@@ -184,13 +193,7 @@ func NewServer(opts *redis.UniversalOptions, cfg ServerConfig) (*Server, error) 
 		bell.PoolSize, bell.MaxActiveConns = len(shardQueues(cfg.Queues, cfg.Shards))+cfg.Lanes, 0
 		return newClient(bell, 0), true
 	})
-	for _, lane := range lanesOf(cfg, asynq.Config{
-		StrictPriority:    cfg.StrictPriority,
-		TaskCheckInterval: cfg.PollInterval,
-		ShutdownTimeout:   cfg.ShutdownTimeout,
-		Logger:            asynqLogger{cfg.Logger, new(logEvery)},
-		ErrorHandler:      asynq.ErrorHandlerFunc(s.logFailure),
-	}) {
+	for _, lane := range lanesOf(cfg, s.common()) {
 		tasks := s.guard.hooked(newClient(o, lane.Concurrency))
 		s.tasks = append(s.tasks, tasks)
 		s.lanes = append(s.lanes, asynq.NewServerFromRedisClient(tasks, s.guard.Wrap(lane)))
@@ -205,23 +208,6 @@ func newClient(o redis.UniversalOptions, concurrency int) redis.UniversalClient 
 		o.PoolSize = concurrency + 10
 	}
 	return Redis(&o)
-}
-
-// lanesOf shares the work out among asynq servers that have all else in common. Where they
-// have the same queues the first looks at the timers, and cleans up, for all.
-func lanesOf(cfg ServerConfig, common asynq.Config) []asynq.Config {
-	const never = 24 * time.Hour
-	lanes := make([]asynq.Config, min(cfg.Lanes, cfg.Concurrency))
-	for i := range lanes {
-		lanes[i] = common
-		lanes[i].Queues = laneQueues(cfg.Queues, cfg.Shards, i, len(lanes))
-		lanes[i].Concurrency = (cfg.Concurrency + i) / len(lanes)
-		lanes[i].DelayedTaskCheckInterval = cfg.TimerInterval
-		if i > 0 && len(cfg.Shards) == 0 {
-			lanes[i].DelayedTaskCheckInterval, lanes[i].JanitorInterval = never, never
-		}
-	}
-	return lanes
 }
 
 // Handle registers fn for the tasks of type T. It panics when T's kind is
@@ -274,7 +260,10 @@ func (s *Server) handle(kind string, r route) {
 // dispatch runs the handler of a task.
 func (s *Server) dispatch(ctx context.Context, t *asynq.Task) error {
 	r, ok := s.routes[t.Type()]
-	if !ok {
+	switch {
+	case !ok && s.cfg.Handler != nil:
+		r = func(ctx context.Context, _ []byte) error { return s.cfg.Handler.ProcessTask(ctx, t) }
+	case !ok:
 		// Not Permanent: in a rolling upgrade a newer worker may know it.
 		return fmt.Errorf("queue: no handler for %q; this server has %s", t.Type(), strings.Join(s.kinds(), ", "))
 	}

@@ -13,8 +13,10 @@ import (
 	"github.com/sidingq/siding/internal/asynqredis"
 )
 
-// Conn returns opt with the guard's hook on the connections that it makes. Call it
-// before [Guard.Wrap], and for each asynq.Server anew. On a Redis Cluster opt should make
+// Conn returns opt with the guard's hook on the connections that it makes. Call it for each
+// asynq.Server anew. No task is taken, and the error is logged, while no configuration has passed
+// through [Guard.Wrap], where the connection is that of two guards, and where the guard's client
+// reaches another Redis than the connection. On a Redis Cluster opt should make
 // clients by [Redis], see its example: those of asynq.RedisClusterClientOpt may ask a master
 // that has died for a minute, as that has no setting for it.
 func (g *Guard) Conn(opt asynq.RedisConnOpt) asynq.RedisConnOpt {
@@ -23,12 +25,6 @@ func (g *Guard) Conn(opt asynq.RedisConnOpt) asynq.RedisConnOpt {
 		return client, ok
 	})
 	return changed(opt, g.hooked)
-}
-
-// hooked returns client, which is to be one server's, with the guard's hook.
-func (g *Guard) hooked(client redis.UniversalClient) redis.UniversalClient {
-	client.AddHook(g.hook.Lane(g.bell))
-	return client
 }
 
 // Ringing returns opt for asynq's clients, schedulers and inspectors: idle servers with a
@@ -72,7 +68,7 @@ func (g *Guard) connectBell(connect func() (redis.UniversalClient, bool)) {
 
 // hear has idle servers hear the bell, and look for themselves as often as cfg said.
 func (g *Guard) hear(cfg *asynq.Config) {
-	if !g.bell.Connected() {
+	if g.cfg.NoDoorbell {
 		return
 	}
 	g.bell.Poll(cmp.Or(g.cfg.PollInterval, cfg.TaskCheckInterval, defaultPoll))
@@ -84,9 +80,10 @@ func (g *Guard) hear(cfg *asynq.Config) {
 // reported to cfg's ErrorHandler. Everything else is left to cfg. Killed tasks are
 // recovered in the queues of all configurations that the guard has wrapped.
 //
-// Where the guard has a doorbell, which it has once [Guard.Conn] was called, cfg's
-// TaskCheckInterval becomes the doorbell's, see [GuardConfig].
+// Where the guard has a doorbell, cfg's TaskCheckInterval becomes the doorbell's, see
+// [GuardConfig].
 func (g *Guard) Wrap(cfg asynq.Config) asynq.Config {
+	g.wrapped.Store(true)
 	g.elections.serves(cfg.Queues)
 	g.hear(&cfg)
 	baseContext, isFailure, retryDelay, onError := cfg.BaseContext, cfg.IsFailure, cfg.RetryDelayFunc, cfg.ErrorHandler

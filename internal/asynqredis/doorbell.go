@@ -71,13 +71,6 @@ func (d *Doorbell) Connect(connect func() (redis.UniversalClient, bool)) {
 	}
 }
 
-// Connected reports whether Connect has been called.
-func (d *Doorbell) Connected() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.connect != nil
-}
-
 // Poll has the doorbell look at the queues every so often instead of once a second;
 // the shortest interval counts.
 func (d *Doorbell) Poll(every time.Duration) {

@@ -46,6 +46,7 @@ type Hook struct {
 	rings   rings
 	outage  outage
 	gate    gate
+	first   firstCheck
 	// noRepeatBefore, in Unix nanoseconds: Redis has just not answered.
 	noRepeatBefore atomic.Int64
 }
@@ -127,6 +128,11 @@ func (h *Hook) process(ctx context.Context, next redis.ProcessHook, cmd redis.Cm
 	case opDone, opComplete, opRequeue, opRetry, opArchive:
 		return h.acknowledge(ctx, next, cmd, c)
 	case opNone:
+		// A new connection's own commands come through the hook in the context of the call that it is for.
+		if c.sha != "" && isHooked(ctx) {
+			h.first.twice.Do(func() { h.logger.ErrorContext(ctx, "no tasks are taken", "error", errHookedTwice) })
+			return answer(cmd, nil, errHookedTwice)
+		}
 		if a, result := h.resultOf(cmd); a != nil {
 			return h.writeResult(ctx, next, cmd, a, result)
 		}
@@ -157,7 +163,11 @@ const inRow = 50
 // take dequeues from a queue under a lease that ends at the given time. Its error
 // is redis.Nil when there is no task; or none so far, with how many are left.
 func (h *Hook) take(ctx context.Context, next redis.ProcessHook, queue string, leaseEnds any) (t taken, err error) {
+	if err := h.first.ask(ctx, next); err != nil {
+		return taken{}, err
+	}
 	h.begun()
+	ctx = hooked(ctx)
 	name := h.attemptName()
 	argv := h.dequeueArgs(queue, leaseEnds, name)
 	for range inRow {
