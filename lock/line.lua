@@ -92,10 +92,11 @@ local function kept(reservation, grace, keep)
 end
 
 -- Returns the first in line from a place on, its ticket and its place; nothing when there is
--- none. Those of the groups in deaf are passed over, but me.
+-- none among the first 2,000: it takes 0.5 us for each. Those of the groups in deaf are passed
+-- over, but me.
 local function first_from(place, me, deaf)
   local some = redis.call('ZRANGE', line, place, place, 'WITHSCORES')
-  while some[1] do
+  while some[1] and place < 2000 do
     for i = 1, #some, 2 do
       if some[i] == me or not deaf[channel(some[i]) or ''] then return some[i], some[i + 1], place end
       place = place + 1
@@ -114,7 +115,7 @@ end
 -- the seat, {its token, its fence, ...} in the end.
 local function reserve(me, by_hand, cluster, nonce, grace, keep, seat)
   -- The first hundred are each asked. Behind them one of each group is, so that a long line of
-  -- those whom nobody tells costs little.
+  -- those whom nobody tells costs little. Who stands behind 2,000 of them comes by itself.
   local place, passed, deaf = 0, 0, {}
   while true do
     local waiter, score, at = first_from(place, me, passed < 100 and {} or deaf)
