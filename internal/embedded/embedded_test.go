@@ -59,7 +59,8 @@ func TestTTLRunsOut(t *testing.T) {
 			if err := client.Set(ctx, "key", "value", test.ttl).Err(); err != nil {
 				t.Fatal(err)
 			}
-			if have, err := client.Get(ctx, "key").Result(); err != nil || have != "value" {
+			// On a busy machine the answer may come too late.
+			if have, err := client.Get(ctx, "key").Result(); (err != nil || have != "value") && time.Since(before) < test.ttl {
 				t.Fatalf("want the value right after the write, have %q, %v", have, err)
 			}
 			poll.Eventually(t, "half of the TTL left", func() bool {
