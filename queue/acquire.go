@@ -4,18 +4,16 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"math/rand/v2"
 	"time"
 
 	"github.com/sidingq/siding/internal/asynqredis"
-	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/lock"
 )
 
 // acquire takes the lock, or sends the task back.
 func (r *run) acquire(ctx context.Context) (*lock.Lease, error) {
-	if r.attempt == nil {
-		return r.acquireUnhooked(ctx)
+	if !r.attempt.Seen() {
+		return r.acquireUnseen(ctx)
 	}
 	lease := r.adopt(ctx)
 	var err error
@@ -43,17 +41,13 @@ func (r *run) waiting() *lock.Locker {
 	})
 }
 
-// acquireUnhooked is acquire for a task that nobody can call, as the hook did not see it.
-func (r *run) acquireUnhooked(ctx context.Context) (*lock.Lease, error) {
-	locker := r.Locker().With(lock.Options{Holder: r.holder()})
-	lease, err := locker.Acquire(ctx, r.info.Resource)
-	if err == nil {
-		return lease, nil
+// acquireUnseen is acquire for a task whose dequeue was that of an asynq that is not the known one.
+func (r *run) acquireUnseen(ctx context.Context) (*lock.Lease, error) {
+	lease, err := r.Locker().With(lock.Options{Holder: r.holder()}).Acquire(ctx, r.info.Resource)
+	if err != nil {
+		return nil, r.sendBack(r.refused(ctx, err))
 	}
-	if r.info.Retried >= r.info.Retries {
-		return r.waitHere(ctx, locker)
-	}
-	return nil, r.sendBack(r.refused(ctx, err))
+	return lease, nil
 }
 
 // acquireElsewhere takes the lock that counts for a task whose turn it is. While others have
@@ -169,21 +163,5 @@ func (r *run) parked(times int, e *unchargedError) {
 		ev := r.event(EventParked)
 		ev.Refusals, ev.Err = times, e
 		r.cfg.Observe(ev)
-	}
-}
-
-// waitHere tries until the lock is had or ctx ends: asynq would archive a task on
-// its last attempt, and there is no hook to prevent it.
-func (r *run) waitHere(ctx context.Context, locker *lock.Locker) (*lock.Lease, error) {
-	const first, longest = 50 * time.Millisecond, 2 * time.Second
-	r.log().WarnContext(ctx, "a task on its last attempt waits in its worker, as asynq's scripts are not the ones known")
-	for wait := first; ; wait = min(2*wait, longest) {
-		if err := sleep.For(ctx, wait/2+rand.N(wait)); err != nil {
-			return nil, err
-		}
-		lease, err := locker.Acquire(ctx, r.info.Resource)
-		if err == nil {
-			return lease, nil
-		}
 	}
 }

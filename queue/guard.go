@@ -43,8 +43,7 @@ type GuardConfig struct {
 	// Locker, which costs two round trips to its Store, and hands its turn on when it is done.
 	// While somebody who is no task holds the lock, or the Store does not answer, the first in
 	// line comes again after about a second, or after as long again as the Store took to
-	// answer; those behind it wait. With an asynq whose scripts are not the known ones tasks stand in
-	// no line, and come back every 1 to 1.5 s.
+	// answer; those behind it wait.
 	//
 	// On a Store without fencing tokens [lock.Fence] is 0 in handlers. A write that
 	// checks it then fails with [lock.ErrNoFence], which is a failure of the task's own.
@@ -81,13 +80,15 @@ type GuardConfig struct {
 // [Guard.Conn] on its connection, [Guard.Wrap] on its configuration, and
 // [Guard.Middleware] on its handler. Where Conn or Wrap is missing, or is another guard's, no
 // guarded task is run, and an error is logged that names what is missing; nothing is charged or
-// archived, unless a task's own time is over. Where Middleware is missing, tasks run unguarded:
-// a [Server] cannot be made that way.
+// archived, unless a task's own time is over. Where Middleware is missing, the first tasks run
+// unguarded, as many as the server runs at once; once one is done, no more are taken, and an error
+// is logged. A [Server] is wired rightly by itself.
 //
-// With a release of asynq whose dequeue is not the known one the guard works without Conn: it
-// logs a warning, tasks wait by timers alone, and one on its last attempt waits in its worker,
-// as asynq would archive it; asynq does archive one that loses its lease on its last attempt, and
-// those whose worker died are left to it.
+// The guard knows asynq v0.26.0. With any other release, which it tells by the version that the
+// program was built with, and by the first script that it does not know, it logs one error and
+// changes no call of asynq's but one: a task that is to wait is put aside, and never charged or
+// archived for it. Tasks then stand in no line, and come again after 1 to 1.5 s; servers poll every
+// 10 ms; and tasks whose worker died are left to asynq.
 type Guard struct {
 	cfg    GuardConfig
 	locker *lock.Locker // on the Redis of the tasks: whose turn it is
@@ -97,6 +98,7 @@ type Guard struct {
 	hook      *asynqredis.Hook
 	bell      *asynqredis.Doorbell
 	wrapped   atomic.Bool // Wrap was called
+	guarding  atomic.Bool // Middleware was called
 	ring      atomic.Bool // a connection was a Ring's
 	self      string
 
@@ -221,6 +223,7 @@ type guardKey struct{}
 // mux, before other middleware. A task that does not get its lock waits, also where middleware
 // before it makes something else of the error.
 func (g *Guard) Middleware(next asynq.Handler) asynq.Handler {
+	g.guarding.Store(true)
 	return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
 		resource, err := g.resourceOf(t)
 		if err != nil {
@@ -273,7 +276,7 @@ type run struct {
 
 	task    *asynq.Task
 	info    Info
-	attempt *asynqredis.Attempt // nil where the connection is not the guard's
+	attempt *asynqredis.Attempt // nil where the connection is not the guard's, see unwired
 	turn    *lock.Lease         // its turn to have a lock elsewhere
 }
 

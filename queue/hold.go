@@ -52,7 +52,7 @@ func (r *run) inTurn(lease *lock.Lease) *lock.Lease {
 // begin writes down that the handler of a task without retries is about to begin:
 // should its worker die from here on, the task is not to run again.
 func (r *run) begin(ctx context.Context) error {
-	if r.attempt == nil || r.info.Retries > 0 {
+	if !r.attempt.Seen() || r.info.Retries > 0 {
 		return nil
 	}
 	latest, err := r.attempt.Begin(ctx, r.rdb)

@@ -317,13 +317,13 @@ func TestGivenLockerHandsOn(t *testing.T) {
 }
 
 // With another asynq nobody counts, and tasks come back every second.
-func TestGivenLockerUnhooked(t *testing.T) {
+func TestGivenLockerOfAnotherAsynq(t *testing.T) {
 	t.Parallel()
 	b, st, memory := setup(t), unfencedStage(t), locktest.NewMemory()
 	var looks atomic.Int32
 	release := b.holdBy(t, newLocker(t, newLineless(memory), lock.Config{}))
 	counting := countedAcquires{newLineless(memory), &looks}
-	p := &plain{inFront: strangeDequeue, guardConfig: queue.GuardConfig{Locker: newLocker(t, counting, lock.Config{})}}
+	p := &plain{inFront: otherDequeue, guardConfig: queue.GuardConfig{Locker: newLocker(t, counting, lock.Config{})}}
 	p.serve(t, b, st)
 	start := time.Now()
 	id := b.enqueue(t, b.job(0), queue.Options{Retries: 1})

@@ -3,8 +3,6 @@ package queue_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -43,6 +41,20 @@ func (b *bundle) wantRefused(t *testing.T, st *stage, p *plain, missing string) 
 	if have := st.order(); len(have) != 0 {
 		t.Errorf("want no run, have %v", have)
 	}
+}
+
+// A server without Middleware runs its first tasks unguarded: asynq alone knows its handler. Then it takes
+// no more, and says why.
+func TestNoMiddleware(t *testing.T) {
+	t.Parallel()
+	b, st, logs := setup(t), unfencedStage(t), newLogs(t)
+	p := &plain{unguarded: true, guardConfig: queue.GuardConfig{Logger: logs.logger}}
+	p.serve(t, b, st)
+	b.awaitGone(t, b.enqueue(t, b.job(0)))
+	later := b.enqueue(t, b.job(1))
+	const missing = "did not pass through Guard.Middleware"
+	poll.Eventually(t, "what is missing to be named", func() bool { return len(logs.lines(missing)) > 0 })
+	steadily(t, time.Second, "no task taken", func() bool { return b.state(later) == asynq.TaskStatePending })
 }
 
 // A hand-wired server that lacks a part, or has another guard's, runs no guarded task.
@@ -127,7 +139,8 @@ func TestWrongWiring(t *testing.T) {
 // The order of Conn and Wrap does not matter: idle workers hear the bell.
 func TestWrapBeforeConn(t *testing.T) {
 	t.Parallel()
-	b, st := setup(t), newStage(t)
+	b, _ := setupAlone(t)
+	st := newStage(t)
 	p := &plain{wrapFirst: true, config: asynq.Config{TaskCheckInterval: time.Hour}}
 	p.serve(t, b, st)
 	b.awaitIdle(t, 1)
@@ -137,23 +150,6 @@ func TestWrapBeforeConn(t *testing.T) {
 		t.Errorf("want it run at once, have %v", took)
 	}
 }
-
-// strangeDequeue makes asynq's dequeue one that the hook does not know, as another release of asynq may.
-func strangeDequeue(_ context.Context, cmd redis.Cmder, send func() error) error {
-	if hasKeys(cmd, ":pending", ":paused", ":active", ":lease") {
-		if cmd.Name() == "evalsha" {
-			return notLoadedError{}
-		}
-		args := cmd.Args()
-		args[1] = fmt.Sprint(args[1], "\n")
-	}
-	return send()
-}
-
-type notLoadedError struct{}
-
-func (notLoadedError) RedisError()   {}
-func (notLoadedError) Error() string { return "NOSCRIPT No matching script. Please use EVAL." }
 
 // Tasks without a resource need no guard, and no wiring.
 func TestUnguardedTaskPassesThrough(t *testing.T) {
@@ -170,70 +166,6 @@ func TestUnguardedTaskPassesThrough(t *testing.T) {
 	if have := within(t, patience, "a run", ran); have != "test:note" {
 		t.Errorf("want test:note, have %s", have)
 	}
-}
-
-// With an asynq whose dequeue is not known waiting tasks are found by their timers alone, and one on its
-// last attempt waits in its worker, as asynq would archive it.
-func TestUnhooked(t *testing.T) {
-	t.Parallel()
-	b, st, logs := setup(t), newStage(t), newLogs(t)
-	p := &plain{inFront: strangeDequeue, guardConfig: queue.GuardConfig{Logger: logs.logger}}
-	p.serve(t, b, st)
-	holder := st.hold(0)
-	b.enqueue(t, b.job(0))
-	within(t, patience, "the holder", holder.entered)
-	last := b.enqueue(t, b.job(1), queue.Options{Retries: queue.NoRetries})
-	timed := b.enqueue(t, b.job(2), queue.Options{Retries: 1})
-	info := b.awaitState(t, timed, asynq.TaskStateRetry)
-	if info.Retried != 0 || !strings.HasPrefix(info.LastErr, "waiting for "+b.resource) {
-		t.Errorf("want it parked uncharged, have %+v", info)
-	}
-	poll.Eventually(t, "a warning", func() bool { return len(logs.lines("waits in its worker", slog.LevelWarn)) == 1 })
-	steadily(t, 2500*time.Millisecond, "the last attempt in its worker", func() bool { return b.state(last) == asynq.TaskStateActive })
-	b.wantLine(t)
-	if info := b.stats(t); info.Failed != 0 || info.Archived != 0 {
-		t.Errorf("want nothing counted, have %+v", info)
-	}
-	holder.open()
-	b.awaitGone(t, last, timed)
-	if have := logs.lines("waits in its worker"); len(have) != 1 {
-		t.Errorf("want one warning, have %q", have)
-	}
-	if info := b.stats(t); info.Failed != 0 || info.Processed != 3 {
-		t.Errorf("want 3 processed, none failed, have %+v", info)
-	}
-}
-
-// A last attempt that waits in its worker is put back by a shutdown.
-func TestUnhookedShutdown(t *testing.T) {
-	t.Parallel()
-	b, st, logs := setup(t), newStage(t), newLogs(t)
-	b.take(t, lock.Config{})
-	p := &plain{inFront: strangeDequeue, guardConfig: queue.GuardConfig{Logger: logs.logger}}
-	p.serve(t, b, st)
-	last := b.enqueue(t, b.job(1), queue.Options{Retries: queue.NoRetries})
-	poll.Eventually(t, "a warning", func() bool { return len(logs.lines("waits in its worker")) == 1 })
-	p.stop(t)
-	if have := b.state(last); have != asynq.TaskStatePending {
-		t.Errorf("want it pending, have %v", have)
-	}
-}
-
-// A lost lease archives no task that has retries left, also with such an asynq.
-func TestUnhookedLeaseLost(t *testing.T) {
-	t.Parallel()
-	b, st := setup(t), newStage(t)
-	(&plain{inFront: strangeDequeue}).serve(t, b, st)
-	holder := st.hold(0)
-	st.act(0, func() error { return queue.Permanent(errors.New("own failure")) })
-	id := b.enqueue(t, b.job(0), queue.Options{Retries: 1})
-	within(t, patience, "the holder", holder.entered)
-	b.takenFrom(t)
-	holder.open()
-	if info := b.awaitState(t, id, asynq.TaskStateRetry); info.Retried != 0 || !strings.HasPrefix(info.LastErr, "lost "+b.resource) {
-		t.Errorf("want it sent back uncharged, have %+v", info)
-	}
-	b.awaitState(t, id, asynq.TaskStateArchived) // the second run's own failure
 }
 
 // What a team has set in its asynq.Config still holds, for what is its own.

@@ -10,9 +10,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A guard's three parts work together only. Where one is missing, or another guard's, no guarded
-// task is run: Conn finds it at the first dequeue, before a task is taken, and Middleware at the
-// first guarded task.
+// A guard's three parts work together only. Where Conn or Wrap is missing, or another guard's, no
+// guarded task is run: Conn finds it at the first dequeue, before a task is taken, and Middleware at
+// the first guarded task. Where Middleware is missing, Conn finds it once a task is done.
 
 // errRing refuses a client that spreads keys over servers that know nothing of one another.
 var errRing = errors.New("queue: a redis.Ring spreads keys over servers that know nothing of one another; want a Redis, one with Sentinel, or a Cluster")
@@ -22,7 +22,7 @@ func isRing(rdb any) bool {
 	return ring
 }
 
-// check is asked before the first task is taken on a connection of Conn.
+// check is asked before the first task is taken on a connection of Conn, and when one is done.
 func (g *Guard) check(ctx context.Context, tasks redis.ProcessHook) error {
 	err := g.checkWiring(ctx, tasks)
 	if err != nil && ctx.Err() == nil {
@@ -35,6 +35,8 @@ func (g *Guard) checkWiring(ctx context.Context, tasks redis.ProcessHook) error 
 	switch {
 	case g.ring.Load():
 		return errRing
+	case g.hook.Ended() && !g.guarding.Load():
+		return errors.New("queue: a task has run on a server whose handler did not pass through Guard.Middleware")
 	case !g.wrapped.Load():
 		return errors.New("queue: the server's connection passed through Guard.Conn, but no asynq.Config through Guard.Wrap")
 	}
@@ -76,7 +78,7 @@ func (g *Guard) checkRedis(ctx context.Context, tasks redis.ProcessHook) error {
 // unwired says which part the server of a guarded task lacks, "" when it has all.
 func (r *run) unwired(ctx context.Context) string {
 	wrapped, _ := ctx.Value(guardKey{}).(*Guard)
-	unhooked := r.attempt == nil && !r.hook.Strange()
+	unhooked := r.attempt == nil
 	switch {
 	case wrapped == nil && unhooked:
 		return "the server's connection did not pass through Guard.Conn, nor its asynq.Config through Guard.Wrap"

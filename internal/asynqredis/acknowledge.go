@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/redisreply"
+	"github.com/sidingq/siding/internal/sleep"
 )
 
 var (
@@ -27,21 +30,52 @@ var (
 // lasts at least, for the time it then spends in pending.
 const uniqueMargin = time.Minute
 
+// An acknowledgement that Redis has refused for a while, such as where a slot moves, is sent again.
+// asynq would do so after 5 s, and no more often than every 5 s, while the task looks as if its worker
+// had died.
+const (
+	againFor                 = 10 * time.Second
+	firstAgain, longestAgain = 10 * time.Millisecond, time.Second
+)
+
 // repeatTimeout bounds an acknowledgement that is sent again.
 const repeatTimeout = time.Second
 
 // acknowledge sends asynq's word on an attempt, on the condition that the attempt
 // is still the task's latest.
 func (h *Hook) acknowledge(ctx context.Context, next redis.ProcessHook, cmd redis.Cmder, c call) error {
+	queue, id := c.ended()
 	deadline, ok := ctx.Deadline()
-	a := h.running.acknowledging(c.queue, c.arg(0), c.op, deadline, ok)
+	a := h.running.acknowledging(queue, id, c.op, deadline, ok)
 	if a == nil {
 		return next(ctx, cmd)
 	}
 	if ctx.Err() != nil {
 		return h.repeat(ctx, next, cmd, c, a)
 	}
-	return h.end(ctx, next, cmd, c, a)
+	start, err := time.Now(), h.end(ctx, next, cmd, c, a)
+	for wait := firstAgain; redisreply.Transient(err) && time.Since(start) < againFor && sleep.For(ctx, wait) == nil; wait = min(2*wait, longestAgain) {
+		cmd.SetErr(nil)
+		err = h.end(ctx, next, cmd, c, a)
+	}
+	return err
+}
+
+// passOn sends the call of an asynq that is not the known one as it is. An attempt that is to be parked
+// is parked all the same: asynq would charge it, or archive it.
+func (h *Hook) passOn(ctx context.Context, next redis.ProcessHook, cmd redis.Cmder, c call) error {
+	if c.likeDequeue() {
+		if h.gate.held(ctx) {
+			return answer(cmd, "", redis.Nil)
+		}
+		if err := h.first.ask(ctx, next); err != nil {
+			return answer(cmd, nil, err)
+		}
+	}
+	if _, id := c.ended(); id == "" {
+		return next(ctx, cmd)
+	}
+	return h.acknowledge(ctx, next, cmd, c)
 }
 
 // repeat sends an acknowledgement again. asynq tries that every few seconds while
@@ -69,6 +103,13 @@ func (h *Hook) end(ctx context.Context, next redis.ProcessHook, cmd redis.Cmder,
 	if park := a.parking(); park != nil && c.op != opRequeue {
 		return h.park(ctx, next, cmd, a, park)
 	}
+	if !a.Seen() || c.op == opNone {
+		err := next(ctx, cmd)
+		if err == nil {
+			h.running.remove(a)
+		}
+		return err
+	}
 	keys, argv, change := c.keys, a.wording(c), conditional
 	if c.op == opRequeue {
 		keys = ringKeys(keys, a.Queue)
@@ -84,11 +125,14 @@ func (h *Hook) end(ctx context.Context, next redis.ProcessHook, cmd redis.Cmder,
 		return answer(cmd, nil, err)
 	}
 	h.running.remove(a)
-	if got == over {
+	switch {
+	case got == over:
 		h.ignored(ctx, a)
 		got = "OK"
-	} else if c.op == opRequeue {
+	case c.op == opRequeue:
 		a.requeue()
+	case c.op == opDone || c.op == opComplete:
+		h.first.askAgain()
 	}
 	return answer(cmd, got, nil)
 }
@@ -143,6 +187,8 @@ func (h *Hook) park(ctx context.Context, next redis.ProcessHook, cmd redis.Cmder
 		parked, _ = reply[0].(int64)
 	}
 	switch {
+	case parked < 0 && !a.Seen():
+		return next(ctx, cmd) // it is not kept as the known asynq keeps it
 	case parked < 0:
 		h.ignored(ctx, a)
 	case p.Done != nil:

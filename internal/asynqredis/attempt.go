@@ -8,13 +8,14 @@ import (
 )
 
 // An Attempt is one run of a task by this process, from its dequeue to its
-// acknowledgement. Its methods are safe for use by several goroutines.
+// acknowledgement; of an asynq that is not the known one, from when its handler is about to begin.
+// Its methods are safe for use by several goroutines.
 type Attempt struct {
 	Queue string
 	ID    string
 	Came  int64 // its ticket: when the task first came to its lock, in us by Redis' clock; or 0
 
-	name    string // written into the task's hash by the dequeue
+	name    string // written into the task's hash by the dequeue; "" where that was not seen
 	waited  bool   // the task's last error says for what it waited,
 	failure string // and this was its own last failure, if any
 	overdue string // how the task is archived where its deadline passed while it waited, or ""
@@ -29,6 +30,7 @@ type Attempt struct {
 	park     *Park
 	grant    *lock.Grant // came with the dequeue, nil once it has been asked for
 	pinned   bool
+	begun    bool // it has been pinned
 	touched  time.Time
 }
 
@@ -47,6 +49,10 @@ type Park struct {
 	// Done, if set, is told how often the task has been parked by now.
 	Done func(parked int)
 }
+
+// Seen reports whether its dequeue was changed: the task has come to its lock under a ticket, if it
+// has one, and the attempt has a name in Redis.
+func (a *Attempt) Seen() bool { return a.name != "" }
 
 // Park makes the acknowledgement put the task aside, whatever asynq says of it: that it is
 // done, or to be retried, or to be archived.
@@ -74,7 +80,7 @@ func (a *Attempt) Pin() (unpin func()) {
 	set := func(pinned bool) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		a.pinned, a.touched = pinned, time.Now()
+		a.pinned, a.begun, a.touched = pinned, true, time.Now()
 	}
 	set(true)
 	return func() { set(false) }
@@ -103,6 +109,13 @@ func (a *Attempt) atWork() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.pinned
+}
+
+// wasPinned reports whether its handler has been about to begin.
+func (a *Attempt) wasPinned() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.begun
 }
 
 func (a *Attempt) staleSince(t time.Time) bool {

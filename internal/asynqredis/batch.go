@@ -42,7 +42,7 @@ func (b *Batch) Eval(ctx context.Context, source string, keys []string, argv ...
 }
 
 func (b *Batch) gather(ctx context.Context, cmd *redis.Cmd) *redis.Cmd {
-	c, _ := parse(cmd)
+	c := parse(cmd)
 	g, known := b.rings.ringing(ctx, c)
 	if !known {
 		cmd.SetErr(noScriptError{})

@@ -21,25 +21,6 @@ const (
 	opArchive
 )
 
-// opOf knows asynq's scripts by their SHA1, which are those of asynq 0.26.
-func opOf(sha string) op {
-	switch sha {
-	case "a8153319360adc71cdc370107f8ab9786f204765":
-		return opDequeue
-	case "1241eaa1c73409baaf1fea0c08d203a4911bda15", "a2631c71357a54b4c3e7450b1757e7f3f49d6c81":
-		return opDone // plain, and of a unique task
-	case "117dca952700588e559c7ace20b925096d587974", "ce6833ccce362a8c0ee53beee413341daf52e39c":
-		return opComplete
-	case "f34cbfd11d1fc8019af55b50c447fc68eb8b29e5":
-		return opRequeue
-	case "65fa409c88198a681c53e0892d8276eca0145694":
-		return opRetry
-	case "9c3b1eb9947ce2ee5304ac013a0a365ec364fd2d":
-		return opArchive
-	}
-	return opNone
-}
-
 // taskKey returns which of the keys of an acknowledgement, the first being 1, is
 // that of the task.
 func (o op) taskKey() int {
@@ -64,29 +45,28 @@ type call struct {
 }
 
 // parse takes cmd apart; its op is opNone when it is not a call that we know.
-// likeDequeue is true for a script call with the keys of a dequeue, known or not.
-func parse(cmd redis.Cmder) (c call, likeDequeue bool) {
+func parse(cmd redis.Cmder) (c call) {
 	args := cmd.Args() // [evalsha, sha, number of keys, keys..., argv...]
 	if len(args) < 4 {
-		return c, false
+		return c
 	}
 	name, ok := args[0].(string)
 	if !ok || len(name) < 4 || !strings.EqualFold(name[:4], "eval") {
-		return c, false
+		return c
 	}
 	script, ok := args[1].(string)
 	n, isInt := args[2].(int)
 	if !ok || !isInt || n < 1 || len(args) < 3+n {
-		return c, false
+		return c
 	}
 	if strings.EqualFold(name, "eval") {
 		c.source, script = script, scriptSHA(script)
 	} else if !strings.EqualFold(name, "evalsha") {
-		return c, false
+		return c
 	}
 	c.sha = script
 	c.keys, c.argv = args[3:3+n], args[3+n:]
-	op, key := opOf(script), c.keys[0]
+	op, key := known[script], c.keys[0]
 	if (op == opRetry || op == opArchive) && n > 1 {
 		// Their first key is the task's own, and its id may hold anything, also
 		// what ends a queue's name. The second is that of the active tasks.
@@ -94,14 +74,18 @@ func parse(cmd redis.Cmder) (c call, likeDequeue bool) {
 	}
 	name, _ = key.(string)
 	if c.queue, ok = queueOf(name); !ok {
-		return c, false
+		return c
 	}
 	c.op = op
-	return c, n == 4 && c.hasSuffixes(":pending", ":paused", ":active", ":lease")
+	return c
 }
 
-func (c call) hasSuffixes(suffixes ...string) bool {
-	for i, suffix := range suffixes {
+// likeDequeue reports whether c has the keys of a dequeue, known or not.
+func (c call) likeDequeue() bool {
+	if len(c.keys) != 4 {
+		return false
+	}
+	for i, suffix := range []string{":pending", ":paused", ":active", ":lease"} {
 		if key, ok := c.keys[i].(string); !ok || !strings.HasSuffix(key, suffix) {
 			return false
 		}

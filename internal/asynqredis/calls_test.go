@@ -21,9 +21,12 @@ func FuzzParse(f *testing.F) {
 		for arg := range strings.SplitSeq(rest, "\n") {
 			args = append(args, arg)
 		}
-		c, likeDequeue := parse(redis.NewCmd(t.Context(), args...))
+		c := parse(redis.NewCmd(t.Context(), args...))
 		c.arg(0)
-		if c.op == opNone && !likeDequeue {
+		if queue, id := c.ended(); id != "" && !strings.Contains(rest, taskKey(queue, id)) && c.arg(0) != id {
+			t.Errorf("want a task of the keys or the first argument, have %q of %q in %q", id, queue, args)
+		}
+		if c.op == opNone && !c.likeDequeue() {
 			return
 		}
 		if !strings.EqualFold(name, "eval") && !strings.EqualFold(name, "evalsha") {

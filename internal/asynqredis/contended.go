@@ -18,9 +18,9 @@ var (
 	//go:embed waiting.lua
 	waitingSource string
 
-	contendedScript = redis.NewScript(contendedSource)
-	lookedScript    = redis.NewScript(lookedSource)
-	waitingScript   = redis.NewScript(waitsSource + asideSource + waitingSource)
+	contendedScript = ownScript(contendedSource)
+	lookedScript    = ownScript(lookedSource)
+	waitingScript   = ownScript(waitsSource + asideSource + waitingSource)
 )
 
 // ContendedBatch is how many locks are listed in one call, at most or about.

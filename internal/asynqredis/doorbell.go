@@ -100,7 +100,10 @@ func (d *Doorbell) wait(l *Lane, queues []string) {
 	if len(l.woken) > 0 {
 		return
 	}
+	// Together, as seats are claimed under d.mu: a lane that is claimed between the two would be
+	// claimed twice.
 	l.dozing.Store(true)
+	l.left.Store(held)
 	if d.ctx.Err() != nil || !d.open() {
 		l.wake("")
 		return

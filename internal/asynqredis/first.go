@@ -10,16 +10,17 @@ import (
 )
 
 // A first check is made before a hook's first dequeue, and again until it succeeds: without
-// it no task is taken.
+// it no task is taken. It is made once more when the first task is done.
 type firstCheck struct {
 	check func(context.Context, redis.ProcessHook) error
 	done  atomic.Bool
-	twice sync.Once // logged
+	ended atomic.Bool // a task is done
+	twice sync.Once   // logged
 }
 
-// CheckFirst has check asked before the first task is taken. It is given the connection of the
-// server. Its error is that of the dequeue, which asynq makes again. Call it before the servers
-// begin.
+// CheckFirst has check asked before the first task is taken, and when the first one is done. It is
+// given the connection of the server. Its error is that of the dequeue, which asynq makes again. Call
+// it before the servers begin.
 func (h *Hook) CheckFirst(check func(ctx context.Context, tasks redis.ProcessHook) error) {
 	h.first.check = check
 }
@@ -33,6 +34,15 @@ func (f *firstCheck) ask(ctx context.Context, tasks redis.ProcessHook) error {
 	return err
 }
 
+func (f *firstCheck) askAgain() {
+	if !f.ended.Swap(true) {
+		f.done.Store(false)
+	}
+}
+
+// Ended reports whether one of the hook's servers has done a task.
+func (h *Hook) Ended() bool { return h.first.ended.Load() }
+
 type hookedKey struct{}
 
 // errHookedTwice is the answer to the dequeues of a server whose connection has two hooks. Each
@@ -43,7 +53,3 @@ var errHookedTwice = errors.New("queue: the server's connection passed through G
 func hooked(ctx context.Context) context.Context { return context.WithValue(ctx, hookedKey{}, true) }
 
 func isHooked(ctx context.Context) bool { return ctx.Value(hookedKey{}) != nil }
-
-// Strange reports whether a server has made a dequeue that is not one of the known ones, and was not
-// changed: its attempts are not known.
-func (h *Hook) Strange() bool { return h.strange.Load() }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -33,20 +34,20 @@ var (
 // A Hook watches the Redis connection of asynq's servers; see the package
 // comment. One hook may serve several clients.
 type Hook struct {
-	logger  *slog.Logger
-	begun   func()
-	name    string        // the first part of the names of this process's attempts
-	count   atomic.Uint64 // the second part
-	strange atomic.Bool   // a dequeue that we do not know has been seen
-	dequeue script
-	ahead   *Ahead
-	keys    sync.Map // of dequeues, by queue
-	running attempts
-	acks    learned
-	rings   rings
-	outage  outage
-	gate    gate
-	first   firstCheck
+	logger     *slog.Logger
+	begun      func()
+	name       string        // the first part of the names of this process's attempts
+	count      atomic.Uint64 // the second part
+	mismatched atomic.Bool   // asynq is not the known one
+	dequeue    script
+	ahead      *Ahead
+	keys       sync.Map // of dequeues, by queue
+	running    attempts
+	acks       learned
+	rings      rings
+	outage     outage
+	gate       gate
+	first      firstCheck
 	// noRepeatBefore, in Unix nanoseconds: Redis has just not answered.
 	noRepeatBefore atomic.Int64
 }
@@ -56,7 +57,16 @@ var _ redis.Hook = (*Hook)(nil)
 // NewHook returns a hook; add it to a client with AddHook. begun is called once, when
 // the first dequeue is seen.
 func NewHook(logger *slog.Logger, begun func()) *Hook {
-	return &Hook{logger: logger, begun: sync.OnceFunc(begun), name: uuid.NewString(), dequeue: newScript("local ahead\n" + attemptSource + dequeueSource)}
+	build, _ := debug.ReadBuildInfo()
+	return newHook(logger, begun, build)
+}
+
+func newHook(logger *slog.Logger, begun func(), build *debug.BuildInfo) *Hook {
+	h := &Hook{logger: logger, begun: sync.OnceFunc(begun), name: uuid.NewString(), dequeue: newScript("local ahead\n" + attemptSource + dequeueSource)}
+	if other := otherAsynq(build); other != "" {
+		h.mismatch(context.Background(), other)
+	}
+	return h
 }
 
 // An Ahead has the lock of a task taken in the same step as the task, or the task put aside
@@ -93,9 +103,16 @@ func (h *Hook) TakeAhead(a Ahead) {
 	h.dequeue = newScript(a.Source + attemptSource + encodedSource + asideSource + refuseSource + aheadSource + dequeueSource)
 }
 
-// Attempt returns the attempt of a task that is under way in this process, nil
-// when its dequeue was not seen.
-func (h *Hook) Attempt(queue, id string) *Attempt { return h.running.get(queue, id) }
+// Attempt returns the attempt of a task whose handler is about to begin in this process; nil where
+// its connection has no hook.
+func (h *Hook) Attempt(queue, id string) *Attempt {
+	a := h.running.get(queue, id)
+	if h.Mismatched() && (a == nil || a.wasPinned()) {
+		a = &Attempt{Queue: queue, ID: id}
+		h.running.add(a)
+	}
+	return a
+}
 
 // Overlaps reports whether an earlier attempt of a's task is still at work in this
 // process. Of two at once asynq keeps one lease, and it may be the wrong one.
@@ -112,12 +129,17 @@ func (h *Hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 // ProcessHook sends asynq's calls on, changed where the package comment says so.
 func (h *Hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		c, likeDequeue := parse(cmd)
-		return h.process(ctx, next, cmd, c, likeDequeue)
+		return h.process(ctx, next, cmd, parse(cmd))
 	}
 }
 
-func (h *Hook) process(ctx context.Context, next redis.ProcessHook, cmd redis.Cmder, c call, likeDequeue bool) error {
+func (h *Hook) process(ctx context.Context, next redis.ProcessHook, cmd redis.Cmder, c call) error {
+	if c.unknown() {
+		h.mismatch(ctx, "a script of SHA1 "+c.sha)
+	}
+	if h.Mismatched() {
+		return h.passOn(ctx, next, cmd, c)
+	}
 	switch c.op {
 	case opDequeue:
 		if h.gate.held(ctx) {
@@ -136,11 +158,7 @@ func (h *Hook) process(ctx context.Context, next redis.ProcessHook, cmd redis.Cm
 		if a, result := h.resultOf(cmd); a != nil {
 			return h.writeResult(ctx, next, cmd, a, result)
 		}
-		if likeDequeue {
-			if !h.strange.Swap(true) {
-				h.logger.WarnContext(ctx, "asynq's scripts are not the ones known: waiting tasks come by their timers only")
-			}
-		} else if _, ok := c.pendingOf(); ok {
+		if _, ok := c.pendingOf(); ok {
 			return h.rings.send(ctx, next, cmd, c)
 		}
 	}

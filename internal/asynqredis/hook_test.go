@@ -37,11 +37,6 @@ func TestHookTouchesOnlyCallsItKnows(t *testing.T) {
 	}
 	for name, call := range calls {
 		changed := slices.Clone(call)
-		changed[1] = "0" + fmt.Sprint(call[1])[1:]
-		if name != "requeue" { // one that has the pending tasks among its keys rings
-			unknown[name+" of another version"] = changed
-		}
-		changed = slices.Clone(call)
 		changed[0] = "evalsha_ro"
 		unknown[name+", read only"] = changed
 		changed = slices.Clone(call)
@@ -110,32 +105,40 @@ func TestHookKnowsTheCallsOfTheFacts(t *testing.T) {
 	}
 }
 
-func TestHookReportsAnUnknownDequeueOnce(t *testing.T) {
+// From the first script on that is not known no call is changed, but for those that end an attempt which
+// is to be parked.
+func TestHookOfAnotherAsynq(t *testing.T) {
 	t.Parallel()
 	calls := callsOfAsynq(t)
-	var log bytes.Buffer
-	h := asynqredis.NewHook(slog.New(slog.NewTextHandler(&log, nil)), func() {})
-	lines := func() int { return strings.Count(log.String(), "\n") }
 	for name, call := range calls {
-		call = slices.Clone(call)
-		call[1] = strings.Repeat("0", 40)
-		if name != "dequeue" && name != "requeue" { // the latter would ring
-			process(t, h, replies(t, "OK"), call)
+		for _, parked := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, ", parked ", parked), func(t *testing.T) {
+				t.Parallel()
+				var log bytes.Buffer
+				h := asynqredis.NewHook(slog.New(slog.NewTextHandler(&log, nil)), func() {})
+				a := asDequeued(t, h, calls)
+				if parked {
+					a.Park(asynqredis.Park{At: time.Now().Add(time.Hour)})
+				}
+				changed := slices.Clone(call)
+				changed[1] = "0" + fmt.Sprint(call[1])[1:]
+				answer := any("as it is")
+				parks := parked && name != "dequeue" && name != "requeue"
+				if parks {
+					answer = []any{int64(1), int64(0)}
+				}
+				cmd, sent := process(t, h, replies(t, answer), changed)
+				if want := [][]any{changed}; parks == cmp.Equal(want, sent) || parks == (cmd.Val() == "as it is") {
+					t.Errorf("want it parked: %t, have %v for %v", parks, cmd.Val(), sent)
+				}
+				if _, sent := process(t, h, replies(t, redis.Nil), calls["dequeue"]); !cmp.Equal([][]any{calls["dequeue"]}, sent) {
+					t.Errorf("want the dequeue as it is, have %v", sent)
+				}
+				if n := strings.Count(log.String(), "\n"); n != 1 || !strings.Contains(log.String(), "level=ERROR") || !h.Mismatched() {
+					t.Errorf("want one line, and a mismatch, have %t:\n%s", h.Mismatched(), &log)
+				}
+			})
 		}
-	}
-	process(t, h, replies(t, redis.Nil), calls["dequeue"])
-	if n := lines(); n != 0 {
-		t.Fatalf("want nothing logged yet, have:\n%s", &log)
-	}
-	call := slices.Clone(calls["dequeue"])
-	call[1] = strings.Repeat("0", 40)
-	for range 3 {
-		process(t, h, replies(t, redis.Nil), call)
-	}
-	call[0], call[1] = "eval", "return 'another dequeue'"
-	process(t, h, replies(t, redis.Nil), call)
-	if n := lines(); n != 1 || !strings.Contains(log.String(), "level=WARN") {
-		t.Errorf("want one warning, have:\n%s", &log)
 	}
 }
 

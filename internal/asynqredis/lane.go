@@ -29,7 +29,7 @@ const seatsInRow = 10
 // once; then it holds the dequeue back until a bell rings, and answers it with a task
 // of the queue whose bell it was. So the server sleeps, and asks in vain, hardly ever.
 //
-// A server whose dequeues are not those that the hook knows is not held back.
+// The server of an asynq that is not the known one is not held back.
 type Lane struct {
 	*Hook
 
@@ -65,10 +65,10 @@ func (h *Hook) Lane(bell *Doorbell) *Lane {
 // ProcessHook sends asynq's calls on, see [Hook.ProcessHook], and holds back dequeues.
 func (l *Lane) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		c, likeDequeue := parse(cmd)
+		c := parse(cmd)
 		// Where two servers share the connection, the lane looks after one at a time.
-		if c.op != opDequeue || !l.mu.TryLock() {
-			return l.process(ctx, next, cmd, c, likeDequeue)
+		if c.op != opDequeue || l.Mismatched() || !l.mu.TryLock() {
+			return l.process(ctx, next, cmd, c)
 		}
 		defer l.mu.Unlock()
 		if l.gate.held(ctx) {
@@ -166,10 +166,7 @@ func (l *Lane) leave() bool {
 }
 
 // doze has the bell wake the lane; also again, should it have been taken for gone.
-func (l *Lane) doze() {
-	l.left.Store(held)
-	l.bell.wait(l, l.round)
-}
+func (l *Lane) doze() { l.bell.wait(l, l.round) }
 
 // wake wakes the lane with the queue that rang; false when it is awake, or its server
 // has gone.

@@ -12,7 +12,7 @@
 -- ARGV[1]  task id
 -- ARGV[2]  why it is put aside
 -- ARGV[3]  when its timer fires at the latest, Unix seconds; a deadline of its own may be before
--- ARGV[4]  the attempt's name
+-- ARGV[4]  the attempt's name; '' where it has none
 -- ARGV[5]  its ticket in the line; '' when it stands in none
 -- ARGV[6]  how much longer than its timer a task's uniqueness lasts, ms
 -- ARGV[7]  the lock in whose line it stands; '' when it stands in none
@@ -26,7 +26,7 @@
 -- is not lost.
 
 local task = redis.call('HMGET', KEYS[1], 'siding_attempt', 'siding_called', 'state', 'msg')
-if task[1] ~= ARGV[4] or task[3] ~= 'active' then return {-1, 0} end
+if ARGV[4] ~= '' and task[1] ~= ARGV[4] or task[3] ~= 'active' then return {-1, 0} end
 if redis.call('LREM', KEYS[2], 0, ARGV[1]) == 0 then return {-1, 0} end
 redis.call('ZREM', KEYS[3], ARGV[1])
 redis.call('HDEL', KEYS[1], 'siding_attempt') -- it is over, and would take 110 bytes while the task waits

@@ -23,7 +23,7 @@ func (h *Hook) Probe(ctx context.Context, rdb redis.Scripter, queue string) erro
 	keys := []string{tasks + "pending", tasks + "paused", tasks + "active", tasks + "lease", own + "bell", tasks + "retry", own + "contended"}
 	argv := h.dequeueArgs(queue, 0, "probe")
 	argv[1] = tasks + "t:"
-	probe := redis.NewScript("local function dequeue()\n" + h.dequeue.source + "\nend\n" + probeSource)
+	probe := ownScript("local function dequeue()\n" + h.dequeue.source + "\nend\n" + probeSource)
 	if err := probe.Run(ctx, rdb, keys, argv...).Err(); err != nil {
 		return fmt.Errorf("queue %s: %w", queue, err)
 	}

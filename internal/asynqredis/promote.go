@@ -20,7 +20,7 @@ var (
 	//go:embed summon.lua
 	summonSource string
 
-	promoteScript = redis.NewScript(bellSource + waitsSource + callSource + promoteSource)
+	promoteScript = ownScript(bellSource + waitsSource + callSource + promoteSource)
 )
 
 // Summon is what lock.RedisCalling calls parked tasks with.

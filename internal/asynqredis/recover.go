@@ -22,11 +22,11 @@ var (
 	//go:embed lost.lua
 	lostSource string
 
-	silentScript  = redis.NewScript(silentSource)
-	recoverScript = redis.NewScript(bellSource + encodedSource + recoverSource)
-	beginScript   = redis.NewScript(beginSource)
-	leaseScript   = redis.NewScript(leaseSource)
-	lostScript    = redis.NewScript(lostSource)
+	silentScript  = ownScript(silentSource)
+	recoverScript = ownScript(bellSource + encodedSource + recoverSource)
+	beginScript   = ownScript(beginSource)
+	leaseScript   = ownScript(leaseSource)
+	lostScript    = ownScript(lostSource)
 )
 
 // silence is what is left, in seconds, of a lease that is not being renewed. asynq

@@ -2,6 +2,8 @@ package asynqredis_test
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -46,3 +48,45 @@ func TestRepeatsToARedisThatIsAwayEndSoon(t *testing.T) {
 		}
 	})
 }
+
+// An acknowledgement that Redis refuses for a while, as where a slot moves, is sent again until it is
+// taken; asynq is told of the refusal after ten seconds.
+func TestAcknowledgementIsRefusedForAWhile(t *testing.T) {
+	t.Parallel()
+	calls := callsOfAsynq(t)
+	for name, call := range calls {
+		for lasts, refused := range map[time.Duration]bool{8 * time.Second: false, 20 * time.Second: true} {
+			if name == "dequeue" {
+				continue
+			}
+			t.Run(name+" "+lasts.String(), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					h := quiet()
+					asDequeued(t, h, calls)
+					asText := slices.Clone(call)
+					text, _ := texts.Load(call[1])
+					asText[0], asText[1] = "eval", text
+					start := time.Now()
+					process := h.ProcessHook(func(_ context.Context, cmd redis.Cmder) error {
+						if time.Since(start) < lasts {
+							cmd.SetErr(tryAgainError{})
+							return tryAgainError{}
+						}
+						return nil
+					})
+					cmd := redis.NewCmd(t.Context(), asText...)
+					err := process(t.Context(), cmd)
+					if took := time.Since(start); (err != nil) != refused || !errors.Is(err, cmd.Err()) || took > 11*time.Second {
+						t.Errorf("want it refused: %t, have %v, %v after %v", refused, err, cmd.Err(), took)
+					}
+				})
+			})
+		}
+	}
+}
+
+type tryAgainError struct{}
+
+func (tryAgainError) Error() string { return "TRYAGAIN Multiple keys request during rehashing of slot" }
+func (tryAgainError) RedisError()   {}

@@ -24,12 +24,16 @@ func (f *fleet) ringing() *fleet {
 
 func (f *fleet) bellKey() string { return "siding:{" + f.queue + "}:bell" }
 
-// rings returns how often the bell of the fleet's queue has rung, and silences it.
+// rings returns how often the bell of the fleet's queue has rung, and silences it. A bell that rings ends
+// by itself.
 func (f *fleet) rings(t *testing.T) int64 {
 	t.Helper()
 	n, err := f.rdb.LLen(t.Context(), f.bellKey()).Result()
 	if err != nil {
 		t.Fatal(err)
+	}
+	if left := f.rdb.TTL(t.Context(), f.bellKey()).Val(); n > 0 && (left <= 0 || left > time.Hour) {
+		t.Errorf("want a bell that ends within the hour, have %v left", left)
 	}
 	f.rdb.Del(t.Context(), f.bellKey())
 	return n

@@ -28,9 +28,9 @@ func (r *Ringer) Eval(ctx context.Context, source string, keys []string, argv ..
 }
 
 func (r *Ringer) eval(ctx context.Context, cmd *redis.Cmd) *redis.Cmd {
-	c, likeDequeue := parse(cmd)
+	c := parse(cmd)
 	// What a server calls is for its hook, which has to know it.
-	if _, ok := c.pendingOf(); (ok || onceArgs(ctx, c) != nil) && c.op == opNone && !likeDequeue {
+	if _, ok := c.pendingOf(); (ok || onceArgs(ctx, c) != nil) && c.op == opNone && !c.likeDequeue() {
 		_ = r.rings.send(ctx, r.Process, cmd, c) // the error is in cmd
 	} else {
 		_ = r.Process(ctx, cmd)

@@ -11,7 +11,11 @@ import (
 // needs a client, would come through the hook again.
 type script struct{ source, sha string }
 
-func newScript(source string) script { return script{source, scriptSHA(source)} }
+func newScript(source string) script {
+	s := script{source, scriptSHA(source)}
+	ours.Store(s.sha, nil)
+	return s
+}
 
 // run sends a script, by its text if Redis does not know it yet.
 func run(ctx context.Context, next redis.ProcessHook, s script, keys []any, argv ...any) (any, error) {

@@ -1,6 +1,10 @@
 package asynqredis_test
 
 import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -204,5 +208,84 @@ func TestSeatOnAClosedDoorbell(t *testing.T) {
 		seat.Leave()
 		h.enqueue("a", "polled")
 		wantTaken(t, 50*asynqSleep, "polled", s)
+	})
+}
+
+// Whatever happens to the servers at the same time, a task that has a seat is its server's next, and a
+// server has one seat at once: seats are asked for while servers fall asleep, wake, are held up, and
+// ask again.
+func TestSeatsAgainstEveryState(t *testing.T) {
+	t.Parallel()
+	inHouseWithSeats(t, func(t *testing.T, h *house) {
+		t.Helper()
+		const servers, seekers, each = 2, 4, 300
+		got := make(chan string, servers*seekers*each)
+		for range servers {
+			s := h.server(t, "a", "b")
+			go func() {
+				for {
+					select {
+					case id := <-s.took:
+						got <- id
+					case <-s.over:
+						return
+					}
+				}
+			}()
+			go func() {
+				for range 40 {
+					time.Sleep(rand.N(2 * time.Second))
+					select {
+					case s.paused <- rand.N(time.Second):
+					case <-s.over:
+						return
+					}
+				}
+			}()
+		}
+		var all sync.WaitGroup
+		var kept, given atomic.Int32
+		for n := range seekers {
+			all.Go(func() {
+				for i := range each {
+					queue := []string{"a", "b"}[rand.N(2)]
+					if rand.N(3) == 0 {
+						h.enqueue(queue, fmt.Sprintf("rung-%d-%d", n, i))
+						given.Add(1)
+					}
+					seat := h.bell.Seat(queue)
+					if seat == nil {
+						time.Sleep(rand.N([]time.Duration{asynqSleep, 2 * time.Second}[rand.N(2)]))
+						continue
+					}
+					if kept.Add(1) > servers {
+						t.Error("want one seat on a server at once")
+					}
+					if rand.N(2) == 0 {
+						time.Sleep(rand.N(1500 * time.Millisecond))
+					}
+					kept.Add(-1)
+					if rand.N(3) == 0 {
+						seat.Leave()
+						continue
+					}
+					given.Add(1)
+					give(seat, fmt.Sprintf("seated-%d-%d", n, i))
+				}
+			})
+		}
+		all.Wait()
+		time.Sleep(time.Minute)
+		seen := map[string]bool{}
+		for range len(got) {
+			id := <-got
+			if seen[id] {
+				t.Errorf("want %s taken once", id)
+			}
+			seen[id] = true
+		}
+		if len(seen) != int(given.Load()) {
+			t.Errorf("want %d tasks taken, have %d", given.Load(), len(seen))
+		}
 	})
 }
