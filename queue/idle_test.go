@@ -263,12 +263,14 @@ func TestNoIdleResourceAfterAShortPause(t *testing.T) {
 // looksAt returns when the sweeper is to look at the lock next.
 func (b *bundle) looksAt(t *testing.T) float64 {
 	t.Helper()
-	at, err := b.rdb.ZScore(t.Context(), "siding:{"+b.queue+"}:contended", b.lockKey()).Result()
+	at, err := b.rdb.ZScore(t.Context(), b.contendedKey(), b.lockKey()).Result()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return at
 }
+
+func (b *bundle) contendedKey() string { return "siding:{" + b.queue + "}:contended" }
 
 // The only server of those who are first in line has stopped. Each of them costs those behind
 // it one grace, once.
