@@ -15,6 +15,7 @@ import (
 
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/lock/locktest"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -153,26 +154,38 @@ func TestZombieAtTheDoorGivesBack(t *testing.T) {
 }
 
 // A handler that ignores its ended context for longer than the limit is reported,
-// and its lock no longer renewed, so that the resource is not kept for ever.
+// and its lock no longer renewed, so that the resource is not kept for ever. It is the same for
+// its turn at a lock elsewhere.
 func TestOverrun(t *testing.T) {
 	t.Parallel()
-	b, st, logs, j := setup(t), newStage(t), newLogs(t), &journal{}
-	st.unsafe = true // the guard gives the zombie up
-	p := &plain{guardConfig: queue.GuardConfig{
-		Lock:    lock.Config{TTL: time.Second},
-		Overrun: 300 * time.Millisecond,
-		Logger:  logs.logger,
-		Observe: j.observe,
-	}}
-	p.serve(t, b, st)
-	zombie := st.hold(0)
-	id := b.enqueue(t, b.job(0), queue.Options{Timeout: time.Second})
-	within(t, patience, "the holder", zombie.entered)
-	poll.Eventually(t, "a report", func() bool { return len(logs.lines("ignores its ended context", slog.LevelError)) == 1 })
-	poll.Eventually(t, "the lock to run out", func() bool { return b.value(t) == "" })
-	b.awaitGone(t, b.enqueue(t, b.job(1)))
-	zombie.open()
-	j.await(t, queue.EventLost, id, 1)
+	cfg := lock.Config{TTL: time.Second}
+	for name, locks := range map[string]func(*testing.T) queue.GuardConfig{
+		"own lock": func(*testing.T) queue.GuardConfig { return queue.GuardConfig{Lock: cfg} },
+		"given locker": func(t *testing.T) queue.GuardConfig {
+			t.Helper()
+			return queue.GuardConfig{Locker: newLocker(t, locktest.NewMemory(), cfg)}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, st, logs, j := setup(t), newStage(t), newLogs(t), &journal{}
+			st.unsafe = true // the guard gives the zombie up
+			p := &plain{guardConfig: locks(t)}
+			p.guardConfig.Overrun, p.guardConfig.Logger, p.guardConfig.Observe = 300*time.Millisecond, logs.logger, j.observe
+			p.serve(t, b, st)
+			zombie := st.hold(0)
+			id := b.enqueue(t, b.job(0), queue.Options{Timeout: time.Second})
+			within(t, patience, "the holder", zombie.entered)
+			poll.Eventually(t, "a report", func() bool { return len(logs.lines("ignores its ended context", slog.LevelError)) == 1 })
+			poll.Eventually(t, "lock and turn to run out", func() bool {
+				n, err := b.rdb.Exists(t.Context(), b.lockKey(), b.turnKey()).Result()
+				return err == nil && n == 0
+			})
+			b.awaitGone(t, b.enqueue(t, b.job(1)))
+			zombie.open()
+			j.await(t, queue.EventLost, id, 1)
+		})
+	}
 }
 
 // takenFrom deletes the lock of the resource, an operator's slip, and somebody else has it

@@ -1,0 +1,62 @@
+package queue_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/lock/locktest"
+	"github.com/sidingq/siding/queue"
+)
+
+// turnKey is that of the lock by which the bundle's tasks take turns at one that is elsewhere.
+func (b *bundle) turnKey() string { return "wait:" + b.lockKey() }
+
+// A task with a lock elsewhere keeps its turn for as long as it runs: else the next would be
+// called in vain.
+func TestTurnIsRenewed(t *testing.T) {
+	t.Parallel()
+	b, st := setup(t), newStage(t)
+	cfg := lock.Config{RenewEvery: 200 * time.Millisecond}
+	b.serve(t, queue.ServerConfig{Locker: newLocker(t, locktest.NewMemory(), cfg)}, st.run)
+	holder := st.hold(0)
+	id := b.enqueue(t, b.job(0))
+	within(t, patience, "the holder", holder.entered)
+	left := func() time.Duration { return b.rdb.PTTL(t.Context(), b.turnKey()).Val() }
+	last := left()
+	poll.Eventually(t, "the turn to be renewed", func() bool {
+		before := last
+		last = left()
+		return last > before
+	})
+	holder.open()
+	b.awaitGone(t, id)
+}
+
+// A task may come too late for the turn that was kept for it while its lock was busy elsewhere. It
+// then stands in line where it has stood.
+func TestMissedTurnCostsNoPlace(t *testing.T) {
+	t.Parallel()
+	b, st, j, memory := setup(t), newStage(t), &journal{}, locktest.NewMemory()
+	release := b.holdBy(t, newLocker(t, memory, lock.Config{}))
+	b.serve(t, queue.ServerConfig{Locker: newLocker(t, memory, lock.Config{}), Observe: j.observe, TimerInterval: noTimers}, st.run)
+	ids := make([]string, 2)
+	for n := range ids {
+		ids[n] = b.enqueue(t, b.job(n))
+		j.await(t, queue.EventParked, ids[n], 1)
+	}
+	if err := b.rdb.Set(t.Context(), b.turnKey(), "siding:1:another task", time.Minute).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.inspector.RunTask(b.queue, ids[0]); err != nil { // its timer fires
+		t.Fatal(err)
+	}
+	j.await(t, queue.EventParked, ids[0], 2)
+	release()
+	if err := b.rdb.Del(t.Context(), b.turnKey()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	b.awaitGone(t, ids...)
+	st.wantOrder(0, 1)
+}
