@@ -32,6 +32,14 @@ func (f *fleet) due(t *testing.T) {
 	}
 }
 
+// wantListKept wants the list of contended locks kept for 3 h from now on.
+func (f *fleet) wantListKept(t *testing.T) {
+	t.Helper()
+	if ttl := f.rdb.TTL(t.Context(), f.contendedKey()).Val(); ttl <= 2*time.Hour || ttl > 3*time.Hour {
+		t.Errorf("want the list kept for 3 h, have %v", ttl)
+	}
+}
+
 func keysOfLocks(c asynqredis.Contended) []string {
 	var keys []string
 	for _, l := range c.Locks {
@@ -74,14 +82,12 @@ func TestParkEntersTheLock(t *testing.T) {
 		if have := keysOfLocks(later); !slices.Equal(have, []string{"lock:a", "lock:b"}) || !later.Paused {
 			t.Errorf("want both, of a paused queue, have %+v", later)
 		}
-		if ttl := f.rdb.TTL(t.Context(), f.contendedKey()).Val(); ttl <= 2*time.Hour || ttl > 3*time.Hour {
-			t.Errorf("want the list kept for 3 h, have %v", ttl)
-		}
+		f.wantListKept(t)
 	})
 }
 
 // A lock for which nobody waits is taken off the list, unless a task has come to wait for it
-// since it was listed.
+// since it was listed. The list lasts for as long as somebody looks at its locks.
 func TestLooked(t *testing.T) {
 	t.Parallel()
 	onStores(t, func(t *testing.T, f *fleet) {
@@ -98,6 +104,7 @@ func TestLooked(t *testing.T) {
 			looks = append(looks, asynqredis.Look{Lock: l, Over: l.Key != "lock:later", In: time.Minute})
 		}
 		f.waits(t, w, "lock:again", 2)
+		must(t, f.rdb.Expire(t.Context(), f.contendedKey(), time.Minute).Err())
 		must(t, asynqredis.Looked(t.Context(), f.rdb, f.queue, looks))
 		all, err := asynqredis.All(t.Context(), f.rdb, f.queue, "0")
 		must(t, err)
@@ -108,6 +115,7 @@ func TestLooked(t *testing.T) {
 		if in := time.Until(time.UnixMicro(int64(at))); in < 50*time.Second || in > time.Minute {
 			t.Errorf("want the next look in a minute, have %v", in)
 		}
+		f.wantListKept(t)
 	})
 }
 
