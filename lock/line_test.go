@@ -115,6 +115,35 @@ func TestTicketsWhenTheClockStepsBack(t *testing.T) {
 	})
 }
 
+// TestTicketsByAnotherClock: the time at which a waiter came may be ahead of the server's by a
+// second. One that is further ahead is cut: else all who come until then would pass the waiter.
+func TestTicketsByAnotherClock(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		s.take("")
+		now := func() int64 { return s.rdb.Time(s.Context()).Val().UnixMicro() }
+		join := func(waiter string, came int64) int64 {
+			a, err := lock.Redis(s.rdb).Acquire(s.Context(), lock.Claim{
+				Key: s.key, Token: "siding:1:" + waiter, TTL: time.Minute, Keep: time.Minute,
+				Waiter: waiter, Came: came, Line: lock.Line{Nonce: waiter, Grace: time.Minute, Keep: time.Minute},
+			})
+			if err != nil || a.Place == 0 {
+				s.Fatalf("%s: want it in line, have %+v, %v", waiter, a, err)
+			}
+			return a.Ticket
+		}
+		const second = 1_000_000
+		came := now() + second
+		if have := join("w1", came); have != came {
+			s.Errorf("want the ticket as it came, %d, have %d", came, have)
+		}
+		before := now()
+		if have := join("w2", before+3600*second); have < before+second || have > now()+second {
+			s.Errorf("want a ticket that is ahead by a second, have it ahead by %d us", have-before)
+		}
+	})
+}
+
 // TestCallersWithoutANameStandInNoLine.
 func TestCallersWithoutANameStandInNoLine(t *testing.T) {
 	t.Parallel()
