@@ -260,6 +260,40 @@ func TestNoIdleResourceAfterAShortPause(t *testing.T) {
 	})
 }
 
+// So do they where another queue of the server is paused all the while.
+func TestNoIdleResourceAfterAShortPauseBesideALongOne(t *testing.T) {
+	t.Parallel()
+	verify.Long(t)
+	inBothWays(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		st, other := newStage(t), b.queue+".other"
+		idle := newIdleness(st, 0)
+		holder := b.holdElsewhere(t, st, lock.Config{})
+		b.serve(t, queue.ServerConfig{Queues: map[string]int{b.queue: 1, other: 1}}, idle.run)
+		ids := b.park(t, 1, 2, 3)
+		b.enqueue(t, note{}, queue.Options{Queue: other}) // asynq pauses no queue that has had no task
+		if err := b.inspector.PauseQueue(other); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 { // by then it has seen that
+			last := b.looksAt(t)
+			poll.Eventually(t, "a look of the sweeper", func() bool { return b.looksAt(t) != last })
+		}
+		if err := b.inspector.PauseQueue(b.queue); err != nil {
+			t.Fatal(err)
+		}
+		holder.open()
+		poll.Eventually(t, "a free lock", func() bool { return b.value(t) == "" })
+		if err := b.inspector.UnpauseQueue(b.queue); err != nil {
+			t.Fatal(err)
+		}
+		idle.over()
+		b.awaitGone(t, ids...)
+		st.wantOrder(0, 1, 2, 3)
+		idle.want(t, 7*time.Second)
+	})
+}
+
 // looksAt returns when the sweeper is to look at the lock next.
 func (b *bundle) looksAt(t *testing.T) float64 {
 	t.Helper()

@@ -20,6 +20,9 @@ const (
 	// more than 5,000 it is less often, but also when what the lock holds runs out.
 	lookEvery = time.Second
 	perLook   = lookEvery / 5000
+	// lookAtAllEvery is how often it looks at all locks of a queue, and brings back those who were set
+	// aside, while another queue is paused: a short pause of this one may have passed unseen.
+	lookAtAllEvery = 5 * time.Second
 )
 
 // A sweeper sees to it that no lock stands free while a task of its queues waits for it: it passes
@@ -30,10 +33,11 @@ const (
 type sweeper struct {
 	*Guard
 
-	apart   bool              // locks and tasks may be on different masters
-	paused  map[string]bool   // the queues that were, when it last looked
-	cursors map[string]string // how far it has come with the waiting tasks of each queue
-	all     bool              // it is to look at all locks: calls, or its own work, may have been lost
+	apart       bool                 // locks and tasks may be on different masters
+	paused      map[string]bool      // the queues that were, when it last looked
+	lookedAtAll map[string]time.Time // when it last looked at all locks of each queue
+	cursors     map[string]string    // how far it has come with the waiting tasks of each queue
+	all         bool                 // it is to look at all locks: calls, or its own work, may have been lost
 }
 
 // sweep looks after the locks that tasks of queues wait for, until ctx ends. It also calls
@@ -47,7 +51,9 @@ func (g *Guard) sweep(ctx context.Context, queues []string) {
 	}()
 	defer func() { <-listening }()
 	_, cluster := g.rdb.(*redis.ClusterClient)
-	s := &sweeper{Guard: g, apart: cluster, paused: make(map[string]bool), cursors: make(map[string]string), all: true}
+	s := &sweeper{
+		Guard: g, apart: cluster, paused: make(map[string]bool), lookedAtAll: make(map[string]time.Time), cursors: make(map[string]string), all: true,
+	}
 	for ctx.Err() == nil {
 		err := s.round(ctx, queues)
 		s.all = err != nil
@@ -103,7 +109,7 @@ func (s *sweeper) roundOf(ctx context.Context, queue string) error {
 		}
 		resumed := s.paused[queue] && !due.Paused
 		s.paused[queue] = due.Paused
-		if s.all || resumed {
+		if s.all || resumed || !due.Paused && s.somePaused() && time.Since(s.lookedAtAll[queue]) > lookAtAllEvery {
 			return s.lookAtAll(ctx, queue)
 		}
 		if err := s.lookAt(ctx, queue, due, !s.somePaused()); err != nil || len(due.Locks) < asynqredis.ContendedBatch {
@@ -135,6 +141,7 @@ func (s *sweeper) lookAtAll(ctx context.Context, queue string) error {
 		}
 		cursor = some.Next
 	}
+	s.lookedAtAll[queue] = time.Now()
 	return nil
 }
 
