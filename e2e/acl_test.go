@@ -284,13 +284,13 @@ func (stranger) Kind() string { return "test:stranger" }
 func (g *guardedSite) waitInLine(t *testing.T, rdb redis.UniversalClient) {
 	t.Helper()
 	first, second := newLocker(t, rdb), newLocker(t, rdb)
-	lease, err := first.Acquire(t.Context(), "res:line")
+	lease, err := first.Acquire(t.Context(), "res:line", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := make(chan error, 1)
 	go func() {
-		lease, err := second.With(lock.Options{Wait: lock.InLine()}).Acquire(t.Context(), "res:line")
+		lease, err := second.Acquire(t.Context(), "res:line", &lock.Options{Wait: lock.InLine()})
 		if err == nil {
 			err = lease.Release(context.WithoutCancel(t.Context()))
 		}
@@ -387,8 +387,8 @@ func TestRightsToKeysAndChannels(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), lasts)
 			defer cancel()
 			holder, waiter := newLocker(t, rdb), newLocker(t, rdb)
-			lease, err := holder.Acquire(ctx, "res:"+rdb.Options().Username)
-			_, _ = waiter.With(lock.Options{Wait: lock.InLine()}).Acquire(ctx, "res:"+rdb.Options().Username)
+			lease, err := holder.Acquire(ctx, "res:"+rdb.Options().Username, nil)
+			_, _ = waiter.Acquire(ctx, "res:"+rdb.Options().Username, &lock.Options{Wait: lock.InLine()})
 			if err == nil {
 				_ = lease.Release(t.Context())
 			}

@@ -32,7 +32,7 @@ func TestHolderWithoutChannels(t *testing.T) {
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
-		_, _ = s.With(lock.Options{Wait: lock.InLine()}).Acquire(ctx, s.res)
+		_, _ = s.Acquire(ctx, s.res, &lock.Options{Wait: lock.InLine()})
 	}()
 	poll.Eventually(t, "a waiter in line", func() bool { return len(s.line()) > 0 })
 	s.release(lease)

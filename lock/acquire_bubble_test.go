@@ -19,7 +19,7 @@ func acquireFrom(t *testing.T, ctx context.Context, f *fake) (*lock.Lease, error
 		t.Fatal(err)
 	}
 	t.Cleanup(locker.Close)
-	return locker.Acquire(ctx, "order:1")
+	return locker.Acquire(ctx, "order:1", nil)
 }
 
 // TestUnknownOutcomeIsCleanedUp: Redis took the lock, its answer is lost or

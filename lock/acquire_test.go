@@ -18,7 +18,7 @@ func TestAcquireBusyRelease(t *testing.T) {
 	onEach(t, func(s *setup) {
 		ctx := s.Context()
 		before := s.rdb.Time(ctx).Val()
-		lease, err := s.With(lock.Options{Holder: "warehouse:allocate 77ab09"}).Acquire(ctx, s.res)
+		lease, err := s.Acquire(ctx, s.res, &lock.Options{Holder: "warehouse:allocate 77ab09"})
 		if err != nil {
 			s.Fatal(err)
 		}
@@ -73,7 +73,7 @@ func TestHolderLabels(t *testing.T) {
 			{strings.Repeat("x", 300), strings.Repeat("x", 200)},
 			{strings.Repeat("x", 199) + "ü", strings.Repeat("x", 199)},
 		} {
-			lease, err := s.With(lock.Options{Holder: tc.holder}).Acquire(s.Context(), s.res)
+			lease, err := s.Acquire(s.Context(), s.res, &lock.Options{Holder: tc.holder})
 			if err != nil {
 				s.Fatal(err)
 			}
@@ -82,7 +82,7 @@ func TestHolderLabels(t *testing.T) {
 			}
 			s.release(lease)
 		}
-		lease, err := s.Acquire(s.Context(), s.res)
+		lease, err := s.Acquire(s.Context(), s.res, nil)
 		if err != nil {
 			s.Fatal(err)
 		}
@@ -102,7 +102,7 @@ func TestSingleWinner(t *testing.T) {
 		for range 100 {
 			all.Go(func() {
 				<-start
-				switch _, err := s.Acquire(s.Context(), s.res); {
+				switch _, err := s.Acquire(s.Context(), s.res, nil); {
 				case err == nil:
 					won.Add(1)
 				case errors.Is(err, lock.ErrBusy):
@@ -304,7 +304,7 @@ func TestLeaseThatEndsAtOnce(t *testing.T) {
 	}
 	for i := range 2000 {
 		longest := time.Duration(i) * 10 * time.Nanosecond
-		lease, err := locker.With(lock.Options{MaxHold: max(1, longest)}).Acquire(t.Context(), "order:1")
+		lease, err := locker.Acquire(t.Context(), "order:1", &lock.Options{MaxHold: max(1, longest)})
 		if err != nil {
 			continue // it was over even sooner
 		}

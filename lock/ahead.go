@@ -51,8 +51,8 @@ func (l *Locker) Refusal(resource string, fields []any) (*BusyError, error) {
 func (l *Locker) Adopt(ctx context.Context, g Grant) (*Lease, error) {
 	_, holder, _ := strings.Cut(strings.TrimPrefix(g.Token, tokenPrefix), ":")
 	t := &tenure{
-		core: l.core, resource: g.Resource, key: l.key(g.Resource), token: g.Token, holder: holder,
-		fence: g.Fence, handOff: g.HandOff, start: g.Start, since: time.Now(), maxHold: l.opts.MaxHold, leases: 1,
+		Locker: l, resource: g.Resource, key: l.key(g.Resource), token: g.Token, holder: holder,
+		fence: g.Fence, handOff: g.HandOff, start: g.Start, since: time.Now(), leases: 1,
 	}
 	if !l.begin() {
 		t.giveBack(ctx)

@@ -20,7 +20,7 @@ func TestReleaseCallsBehindThoseWhomNobodyTells(t *testing.T) {
 			t.Parallel()
 			onEach(t, func(s *setup) {
 				s = s.with(lock.Config{TTL: time.Hour}) // no timer of a waiter's fires in the test
-				lease, err := s.Acquire(s.Context(), s.res)
+				lease, err := s.Acquire(s.Context(), s.res, nil)
 				if err != nil {
 					s.Fatal(err)
 				}
@@ -30,7 +30,7 @@ func TestReleaseCallsBehindThoseWhomNobodyTells(t *testing.T) {
 				}
 				got := make(chan error, 1)
 				go func() {
-					next, err := s.stranger().With(lock.Options{Wait: lock.InLine()}).Acquire(s.Context(), s.res)
+					next, err := s.stranger().Acquire(s.Context(), s.res, &lock.Options{Wait: lock.InLine()})
 					if err == nil {
 						err = next.Release(s.Context())
 					}

@@ -51,8 +51,8 @@ func TestNoClientClockInScripts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, opts := range []lock.Options{{}, {Waiter: "w"}, {Wait: lock.Fixed(time.Second)}, {Wait: lock.InLine()}} {
-				lease, err := locker.With(opts).Acquire(t.Context(), "order:1")
+			for _, opts := range []*lock.Options{nil, {Waiter: "w"}, {Wait: lock.Fixed(time.Second)}, {Wait: lock.InLine()}} {
+				lease, err := locker.Acquire(t.Context(), "order:1", opts)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -93,7 +93,7 @@ func TestDeadlineThatTheClockHasSteppedPast(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 				defer cancel()
 				start := time.Now()
-				_, err := l.locker.With(lock.Options{Wait: wait}).Acquire(stepped{ctx}, "order:1")
+				_, err := l.locker.Acquire(stepped{ctx}, "order:1", &lock.Options{Wait: wait})
 				if took := time.Since(start); !errors.Is(err, context.DeadlineExceeded) || took > time.Minute {
 					t.Errorf("want the deadline passed at once, have %v after %v", err, took)
 				}

@@ -224,10 +224,10 @@ func TestBadResourceNeverReachesRedis(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := locker.Acquire(t.Context(), ""); !errors.Is(err, lock.ErrResource) {
+	if _, err := locker.Acquire(t.Context(), "", nil); !errors.Is(err, lock.ErrResource) {
 		t.Errorf("acquire: want ErrResource, have %v", err)
 	}
-	err = locker.Hold(t.Context(), "a{b}c", func(_ context.Context) error {
+	err = locker.Hold(t.Context(), "a{b}c", nil, func(_ context.Context) error {
 		t.Error("want the work not to run")
 		return nil
 	})

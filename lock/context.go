@@ -7,8 +7,8 @@ type fenceOf string
 
 // holding is the key under which the context of a lease's work carries its tenure.
 type holding struct {
-	core *core
-	key  string
+	locker *Locker
+	key    string
 }
 
 // WithFence returns a context that carries the fencing token of a resource. [Lease.Keep] does

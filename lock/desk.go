@@ -9,7 +9,7 @@ import (
 
 // A desk is where the goroutines of one process meet that want the same lock, so
 // that one of them asks the store at a time. They share the attempt, never the
-// lock. core.mu guards it.
+// lock. Locker.mu guards it.
 type desk struct {
 	holder  *tenure   // the last that one of them got, nil when it is over
 	callers []*caller // who share the next attempt
@@ -50,20 +50,20 @@ func (c *caller) offer(a answer) bool {
 	}
 }
 
-// deskOf returns the desk of key, and makes it. c.mu is held.
-func (c *core) deskOf(key string) *desk {
-	d := c.desks[key]
+// deskOf returns the desk of key, and makes it. l.mu is held.
+func (l *Locker) deskOf(key string) *desk {
+	d := l.desks[key]
 	if d == nil {
 		d = &desk{}
-		c.desks[key] = d
+		l.desks[key] = d
 	}
 	return d
 }
 
-// tidy drops a desk that nobody needs. c.mu is held.
-func (c *core) tidy(key string) {
-	if d := c.desks[key]; d != nil && d.unused() {
-		delete(c.desks, key)
+// tidy drops a desk that nobody needs. l.mu is held.
+func (l *Locker) tidy(key string) {
+	if d := l.desks[key]; d != nil && d.unused() {
+		delete(l.desks, key)
 	}
 }
 
@@ -73,27 +73,27 @@ func (d *desk) unused() bool {
 }
 
 // arrived notes that t holds its lock, and left that it does so no longer.
-func (c *core) arrived(t *tenure) {
-	c.mu.Lock()
-	c.deskOf(t.key).holder = t
-	c.mu.Unlock()
+func (l *Locker) arrived(t *tenure) {
+	l.mu.Lock()
+	l.deskOf(t.key).holder = t
+	l.mu.Unlock()
 	t.mu.Lock() // the timer may fire before it is in its place
 	defer t.mu.Unlock()
 	t.expiry = time.AfterFunc(time.Until(t.deadline()), t.lose)
 }
 
-func (c *core) left(t *tenure) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if d := c.desks[t.key]; d != nil && d.holder == t {
+func (l *Locker) left(t *tenure) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if d := l.desks[t.key]; d != nil && d.holder == t {
 		d.holder = nil
-		c.tidy(t.key)
+		l.tidy(t.key)
 	}
 }
 
 // heldHere returns a BusyError when somebody at the desk holds the lock, as far
-// as can be known, and nil otherwise. c.mu is held.
-func (c *core) heldHere(d *desk) *BusyError {
+// as can be known, and nil otherwise. l.mu is held.
+func (l *Locker) heldHere(d *desk) *BusyError {
 	t := d.holder
 	if t == nil {
 		return nil
@@ -107,13 +107,13 @@ func (c *core) heldHere(d *desk) *BusyError {
 		Resource:  t.resource,
 		Holder:    t.holder,
 		Since:     t.since,
-		Remaining: time.Until(t.start.Add(c.cfg.TTL)),
+		Remaining: time.Until(t.start.Add(l.cfg.TTL)),
 	}
 }
 
 // try tries once. Those who come while another tries wait, and share the attempt
 // after that: what the one under way finds may be older than their question.
-func (l *Locker) try(ctx context.Context, resource string) (*Lease, error) {
+func (l *Locker) try(ctx context.Context, resource string, opts Options) (*Lease, error) {
 	key := l.key(resource)
 	l.mu.Lock()
 	d := l.deskOf(key)
@@ -124,10 +124,10 @@ func (l *Locker) try(ctx context.Context, resource string) (*Lease, error) {
 		}
 		d.trying = true
 		l.mu.Unlock()
-		return l.attempt(ctx, attempt{resource: resource, opts: l.opts, over: func() { l.tried(ctx, resource, d) }})
+		return l.attempt(ctx, attempt{resource: resource, opts: opts, over: func() { l.tried(ctx, resource, d) }})
 	}
 	answers := make(chan answer)
-	d.callers = append(d.callers, &caller{opts: l.opts, done: ctx.Done(), answer: answers})
+	d.callers = append(d.callers, &caller{opts: opts, done: ctx.Done(), answer: answers})
 	l.mu.Unlock()
 	select {
 	case a := <-answers:
@@ -139,31 +139,31 @@ func (l *Locker) try(ctx context.Context, resource string) (*Lease, error) {
 
 // tried ends an attempt at the desk. Callers who came meanwhile are served in the
 // background, so that nobody waits for others.
-func (c *core) tried(ctx context.Context, resource string, d *desk) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+func (l *Locker) tried(ctx context.Context, resource string, d *desk) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	callers := d.callers
 	d.callers = nil
 	if len(callers) == 0 {
 		d.trying = false
-		c.tidy(c.key(resource))
+		l.tidy(l.key(resource))
 		return
 	}
-	c.acquiring.Go(func() {
+	l.acquiring.Go(func() {
 		ctx := context.WithoutCancel(ctx)
-		c.serve(ctx, resource, d, callers)
-		c.tried(ctx, resource, d)
+		l.serve(ctx, resource, d, callers)
+		l.tried(ctx, resource, d)
 	})
 }
 
 // serve answers callers with one attempt. Only when the one on whose behalf it
 // was made has gone meanwhile, what it got is given back and another is made.
-func (c *core) serve(ctx context.Context, resource string, d *desk, callers []*caller) {
+func (l *Locker) serve(ctx context.Context, resource string, d *desk, callers []*caller) {
 	var a answer
 	for len(callers) > 0 && a.err == nil {
-		c.mu.Lock()
-		busy := c.heldHere(d)
-		c.mu.Unlock()
+		l.mu.Lock()
+		busy := l.heldHere(d)
+		l.mu.Unlock()
 		if busy != nil {
 			a.err = busy
 			break
@@ -175,7 +175,7 @@ func (c *core) serve(ctx context.Context, resource string, d *desk, callers []*c
 			continue
 		default:
 		}
-		a.lease, a.err = c.attempt(ctx, attempt{resource: resource, opts: first.opts, over: func() {}})
+		a.lease, a.err = l.attempt(ctx, attempt{resource: resource, opts: first.opts, over: func() {}})
 		if a.err == nil {
 			callers = callers[1:]
 			if !first.offer(a) {
@@ -192,30 +192,30 @@ func (c *core) serve(ctx context.Context, resource string, d *desk, callers []*c
 // takeTurn waits until those at the desk who came before, and wait in the same way, have the
 // lock, or have gone. The caller then is the one of them that contends for it, until it calls
 // pass.
-func (c *core) takeTurn(ctx context.Context, resource string, way int) (pass func(), err error) {
-	key, turn := c.key(resource), make(chan struct{})
-	c.mu.Lock()
-	d := c.deskOf(key)
+func (l *Locker) takeTurn(ctx context.Context, resource string, way int) (pass func(), err error) {
+	key, turn := l.key(resource), make(chan struct{})
+	l.mu.Lock()
+	d := l.deskOf(key)
 	turns := &d.turns[way]
 	*turns = append(*turns, turn)
 	if len(*turns) == 1 {
 		close(turn)
 	}
-	c.mu.Unlock()
+	l.mu.Unlock()
 	pass = func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
+		l.mu.Lock()
+		defer l.mu.Unlock()
 		i := slices.Index(*turns, turn)
 		*turns = slices.Delete(*turns, i, i+1)
 		if i == 0 && len(*turns) > 0 {
 			close((*turns)[0])
 		}
-		c.tidy(key)
+		l.tidy(key)
 	}
-	if end := c.rest(ctx, nil, turn); end != nil {
-		c.mu.Lock()
-		busy := c.heldHere(d)
-		c.mu.Unlock()
+	if end := l.rest(ctx, nil, turn); end != nil {
+		l.mu.Lock()
+		busy := l.heldHere(d)
+		l.mu.Unlock()
 		pass()
 		if busy == nil {
 			busy = &BusyError{Resource: resource, Holder: "nobody yet, as others of this process wait for it"}

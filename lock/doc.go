@@ -6,8 +6,7 @@
 //
 // [Locker.Hold] is all that most programs need: it takes the lock, runs a
 // function while it is kept, and releases it. [Locker.Acquire] gives a [Lease] to
-// those who need more. Both try once; a Locker made by [Locker.With] waits, in the
-// way that [Options.Wait] says:
+// those who need more. Both try once, or wait in the way that [Options.Wait] says:
 //
 //   - [InLine]: in order of arrival among all processes, woken by the release.
 //     Nothing is polled; timers stand in for a call that was lost and for a

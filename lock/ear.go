@@ -23,12 +23,12 @@ type ear struct {
 	hears bool
 }
 
-// hearing returns the ear of c, and makes it the first time. Close ends it.
-func (c *core) hearing(listener Listener) *ear {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.ear != nil {
-		return c.ear
+// hearing returns the ear of l, and makes it the first time. Close ends it.
+func (l *Locker) hearing(listener Listener) *ear {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ear != nil {
+		return l.ear
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	e := &ear{
@@ -39,7 +39,7 @@ func (c *core) hearing(listener Listener) *ear {
 		bells:  make(map[string]chan struct{}),
 		first:  make(chan struct{}),
 	}
-	c.ear = e
+	l.ear = e
 	go func() {
 		defer close(e.done)
 		e.listen(ctx, listener)

@@ -36,9 +36,9 @@ func ExampleLocker_Hold() {
 	}
 
 	ctx := context.Background()
-	err = locker.Hold(ctx, "order:536365", func(work context.Context) error {
+	err = locker.Hold(ctx, "order:536365", nil, func(work context.Context) error {
 		fmt.Println("alone, with a fencing token:", lock.Fence(work, "order:536365") > 0)
-		another := locker.Hold(ctx, "order:536365", func(context.Context) error { return nil })
+		another := locker.Hold(ctx, "order:536365", nil, func(context.Context) error { return nil })
 		fmt.Println("another is refused:", errors.Is(another, lock.ErrBusy))
 		return nil
 	})
@@ -60,14 +60,14 @@ func ExampleLocker_Acquire() {
 	}
 
 	ctx := context.Background()
-	lease, err := locker.With(lock.Options{Holder: "audit on web-3"}).Acquire(ctx, "order:536365")
+	lease, err := locker.Acquire(ctx, "order:536365", &lock.Options{Holder: "audit on web-3"})
 	if err != nil {
 		panic(err)
 	}
 	work := lease.Keep(ctx) // ends when the lock is lost
 	fmt.Println("held:", work.Err() == nil)
 
-	_, err = locker.Acquire(ctx, "order:536365")
+	_, err = locker.Acquire(ctx, "order:536365", nil)
 	if busy, ok := errors.AsType[*lock.BusyError](err); ok {
 		fmt.Println("busy:", busy.Holder)
 	}
@@ -80,9 +80,8 @@ func ExampleLocker_Acquire() {
 	// busy: audit on web-3
 }
 
-// With makes a Locker that waits. InLine is served in order of arrival, and is
-// woken by the release.
-func ExampleLocker_With() {
+// InLine waits: it is served in order of arrival, and is woken by the release.
+func ExampleInLine() {
 	client, closeAll := newClient()
 	defer closeAll()
 	locker, err := lock.New(lock.Redis(client), lock.Config{})
@@ -90,17 +89,17 @@ func ExampleLocker_With() {
 		panic(err)
 	}
 	defer locker.Close() // ends the connection on which it is called
-	patient := locker.With(lock.Options{Holder: "allocation", Wait: lock.InLine(), MaxHold: time.Minute})
 
 	ctx := context.Background()
-	lease, err := locker.Acquire(ctx, "order:536365")
+	lease, err := locker.Acquire(ctx, "order:536365", nil)
 	if err != nil {
 		panic(err)
 	}
 	go func() {
 		fmt.Println("released:", lease.Release(ctx) == nil)
 	}()
-	err = patient.Hold(ctx, "order:536365", func(context.Context) error {
+	patient := &lock.Options{Holder: "allocation", Wait: lock.InLine(), MaxHold: time.Minute}
+	err = locker.Hold(ctx, "order:536365", patient, func(context.Context) error {
 		fmt.Println("its turn")
 		return nil
 	})
@@ -119,14 +118,13 @@ func ExampleRetry() {
 	if err != nil {
 		panic(err)
 	}
-	fewTries := locker.With(lock.Options{Wait: lock.Limit(3, lock.Exponential(time.Millisecond, time.Second))})
-
 	ctx := context.Background()
-	lease, err := locker.Acquire(ctx, "order:536365")
+	lease, err := locker.Acquire(ctx, "order:536365", nil)
 	if err != nil {
 		panic(err)
 	}
-	_, err = fewTries.Acquire(ctx, "order:536365")
+	fewTries := &lock.Options{Wait: lock.Limit(3, lock.Exponential(time.Millisecond, time.Second))}
+	_, err = locker.Acquire(ctx, "order:536365", fewTries)
 	fmt.Println("busy after three tries:", errors.Is(err, lock.ErrBusy))
 	if err := lease.Release(ctx); err != nil {
 		panic(err)
@@ -156,14 +154,14 @@ func ExampleLease_Keep() {
 		panic(err)
 	}
 	audit := func(ctx context.Context) error { // also called by those who hold no lock yet
-		return locker.Hold(ctx, "order:536365", func(ctx context.Context) error {
+		return locker.Hold(ctx, "order:536365", nil, func(ctx context.Context) error {
 			fmt.Println("audited under fence", lock.Fence(ctx, "order:536365") > 0)
 			return nil
 		})
 	}
 
 	ctx := context.Background()
-	lease, err := locker.Acquire(ctx, "order:536365")
+	lease, err := locker.Acquire(ctx, "order:536365", nil)
 	if err != nil {
 		panic(err)
 	}
@@ -191,7 +189,7 @@ func ExampleLease_Renew() {
 		panic(err)
 	}
 	ctx := context.Background()
-	lease, err := locker.Acquire(ctx, "order:536365")
+	lease, err := locker.Acquire(ctx, "order:536365", nil)
 	if err != nil {
 		panic(err)
 	}
@@ -232,7 +230,7 @@ func ExampleFence() {
 	ctx := context.Background()
 	var paused int64
 	for _, name := range []string{"first", "second"} {
-		if err := locker.Hold(ctx, "order:536365", func(ctx context.Context) error {
+		if err := locker.Hold(ctx, "order:536365", nil, func(ctx context.Context) error {
 			if paused == 0 {
 				paused = lock.Fence(ctx, "order:536365") // it will sleep through the end of its lease
 			}
@@ -260,12 +258,12 @@ func ExampleLease_HandOff() {
 	}
 
 	ctx := context.Background()
-	lease, err := locker.Acquire(ctx, "sku:85123A")
+	lease, err := locker.Acquire(ctx, "sku:85123A", nil)
 	if err != nil {
 		panic(err)
 	}
 	for _, waiter := range []string{"Ann", "Bob"} {
-		_, err := locker.With(lock.Options{Waiter: waiter}).Acquire(ctx, "sku:85123A")
+		_, err := locker.Acquire(ctx, "sku:85123A", &lock.Options{Waiter: waiter})
 		if busy, ok := errors.AsType[*lock.BusyError](err); ok {
 			fmt.Printf("%s waits, place %d\n", waiter, busy.Place)
 		}

@@ -13,10 +13,10 @@ func (l *Lease) SetStart(start time.Time) {
 }
 
 // Desks returns how many resources the process keeps something of.
-func (c *core) Desks() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.desks)
+func (l *Locker) Desks() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.desks)
 }
 
 // RedisKeys returns the keys of a lock: its own, its last grant and its line.

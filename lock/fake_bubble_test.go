@@ -64,7 +64,7 @@ func newLeased(t *testing.T) *leased {
 		t.Fatal(err)
 	}
 	t.Cleanup(l.locker.Close)
-	if l.Lease, err = l.locker.Acquire(t.Context(), "order:1"); err != nil {
+	if l.Lease, err = l.locker.Acquire(t.Context(), "order:1", nil); err != nil {
 		t.Fatal(err)
 	}
 	return l

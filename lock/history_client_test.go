@@ -130,13 +130,13 @@ func (c *historyClient) round(ctx context.Context) {
 // acquire returns nil when the lock could not be had.
 func (c *historyClient) acquire(ctx context.Context, key string) (*lock.Lease, string) {
 	waits := []lock.Wait{nil, nil, lock.InLine(), lock.Limit(5, lock.Fixed(5*time.Millisecond))}
-	locker := c.locker.With(lock.Options{Wait: waits[c.rng.IntN(len(waits))]})
+	opts := &lock.Options{Wait: waits[c.rng.IntN(len(waits))]}
 	ctx, cancel := context.WithTimeout(ctx, 2*c.Config.TTL)
 	defer cancel()
 	e := c.begin(opAcquire, key, "")
 	e.Lease = e.Op
 	c.note(e)
-	lease, err := locker.Acquire(ctx, key)
+	lease, err := c.locker.Acquire(ctx, key, opts)
 	e.Return = time.Now().UnixNano()
 	var busy *lock.BusyError
 	switch {
@@ -170,7 +170,7 @@ func (c *historyClient) use(lease *lock.Lease, key, name string) bool {
 func (c *historyClient) again(work context.Context, key, name string) {
 	e := c.begin(opAgain, key, name)
 	c.note(e)
-	inner, err := c.locker.Acquire(work, key)
+	inner, err := c.locker.Acquire(work, key, nil)
 	e.Return, e.Outcome = time.Now().UnixNano(), outLost
 	if err == nil {
 		e.Outcome, e.Fence = outOK, inner.Fence()

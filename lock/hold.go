@@ -5,17 +5,17 @@ import (
 	"errors"
 )
 
-// Hold takes the lock of resource, runs fn while it is kept, and releases it,
-// also when fn panics. fn's context carries the fencing token, is cancelled
+// Hold takes the lock of resource as [Locker.Acquire] does, runs fn while it is kept, and
+// releases it, also when fn panics. fn's context carries the fencing token, is cancelled
 // with the cause when the lock is lost, and lets fn take the lock again. When the
-// lock cannot be had, fn does not run and the error is that of [Locker.Acquire]. A
+// lock cannot be had, fn does not run and the error is that of Acquire. A
 // lock that was lost before fn returned makes the error match [ErrLost], whatever
 // fn returned: somebody else may have held it meanwhile. The error then tells of the loss first,
 // of a release that failed as well, and of fn's own error. Without a loss, a release that failed
 // is no error: it is sent again in the background, and the TTL frees the lock. Of a release
 // whose answer was lost see [Lease.Release].
-func (l *Locker) Hold(ctx context.Context, resource string, fn func(context.Context) error) (err error) {
-	lease, err := l.Acquire(ctx, resource)
+func (l *Locker) Hold(ctx context.Context, resource string, opts *Options, fn func(context.Context) error) (err error) {
+	lease, err := l.Acquire(ctx, resource, opts)
 	if err != nil {
 		return err
 	}

@@ -31,7 +31,7 @@ func (s *setup) waitInLine() *lineWaiter {
 	w := &lineWaiter{lease: make(chan *lock.Lease, 1), cancel: cancel}
 	go func() {
 		defer close(w.lease)
-		if lease, err := locker.With(lock.Options{Wait: lock.InLine()}).Acquire(ctx, s.res); err == nil {
+		if lease, err := locker.Acquire(ctx, s.res, &lock.Options{Wait: lock.InLine()}); err == nil {
 			w.lease <- lease
 		}
 	}()
@@ -239,7 +239,7 @@ func TestHolderOnABlackHole(t *testing.T) {
 		for _, tr := range all {
 			rival := f.direct.with(cfg).on(tr.res)
 			go func() {
-				lease, err := rival.With(lock.Options{Wait: lock.Fixed(time.Millisecond)}).Acquire(t.Context(), tr.res)
+				lease, err := rival.Acquire(t.Context(), tr.res, &lock.Options{Wait: lock.Fixed(time.Millisecond)})
 				if err == nil && tr.work.Err() == nil {
 					err = errors.New("want the holder told before the rival has the lock")
 				}

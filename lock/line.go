@@ -24,18 +24,18 @@ type Reservation struct {
 }
 
 // reservation is turn, of the lock of key, for those who call waiters by hand; nil for nil.
-func (c *core) reservation(key string, turn *Turn) *Reservation {
+func (l *Locker) reservation(key string, turn *Turn) *Reservation {
 	if turn == nil {
 		return nil
 	}
 	return &Reservation{
-		Resource: strings.TrimPrefix(key, c.cfg.Prefix), Waiter: turn.Waiter, Ticket: turn.Ticket, key: key, value: turn.Value,
+		Resource: strings.TrimPrefix(key, l.cfg.Prefix), Waiter: turn.Waiter, Ticket: turn.Ticket, key: key, value: turn.Value,
 	}
 }
 
 // line says how the store is to deal with the line in one call.
-func (c *core) line(nonce string, byHand bool) Line {
-	return Line{Nonce: nonce, ByHand: byHand, Grace: c.cfg.Grace, Keep: c.cfg.lineKeep()}
+func (l *Locker) line(nonce string, byHand bool) Line {
+	return Line{Nonce: nonce, ByHand: byHand, Grace: l.cfg.Grace, Keep: l.cfg.lineKeep()}
 }
 
 // nonceOf returns what is unique in a token. Only one call takes the lock by it,
@@ -78,14 +78,14 @@ func (l *Locker) SetAside(ctx context.Context, r *Reservation) (*Reservation, er
 	return l.leave(ctx, r.key, r.Waiter, r.value, true, true)
 }
 
-func (c *core) leave(ctx context.Context, key, waiter, value string, paused, byHand bool) (*Reservation, error) {
-	line := c.line(uuid.NewString(), byHand)
+func (l *Locker) leave(ctx context.Context, key, waiter, value string, paused, byHand bool) (*Reservation, error) {
+	line := l.line(uuid.NewString(), byHand)
 	line.Paused = paused
-	turn, err := c.store.Leave(ctx, key, waiter, value, line)
+	turn, err := l.store.Leave(ctx, key, waiter, value, line)
 	if err != nil {
-		return nil, fmt.Errorf("lock: leave the line of %s: %w", strings.TrimPrefix(key, c.cfg.Prefix), err)
+		return nil, fmt.Errorf("lock: leave the line of %s: %w", strings.TrimPrefix(key, l.cfg.Prefix), err)
 	}
-	return c.reservation(key, turn), nil
+	return l.reservation(key, turn), nil
 }
 
 // A Contended is a lock for which somebody waits, as [Locker.Sweep] has found it.

@@ -32,15 +32,8 @@ const cleanupTimeout = 3 * time.Second
 
 // A Locker takes locks in a [Store]. It is safe for use by several goroutines,
 // of which many that want the same lock share one attempt at it: make one per
-// process, and others of it by [Locker.With].
+// process.
 type Locker struct {
-	*core
-
-	opts Options
-}
-
-// core is what a Locker has in common with those made of it.
-type core struct {
 	store Store
 	cfg   Config
 	self  string
@@ -65,25 +58,20 @@ func New(store Store, cfg Config) (*Locker, error) {
 	if err != nil {
 		host = "unknown host"
 	}
-	return &Locker{core: &core{
+	return &Locker{
 		store:   store,
 		cfg:     cfg.Defaults(),
 		self:    fmt.Sprintf("%s (pid %d)", host, os.Getpid()),
 		closing: make(chan struct{}),
 		desks:   make(map[string]*desk),
-	}}, nil
+	}, nil
 }
-
-// With returns a Locker that takes locks by opts, and has all else in common
-// with l. It costs nothing to make.
-func (l *Locker) With(opts Options) *Locker { return &Locker{core: l.core, opts: opts} }
 
 // Config returns the configuration with its defaults filled in.
 func (l *Locker) Config() Config { return l.cfg }
 
-// Close ends what l and those made of it have running in the background: the
-// connection on which they listen for calls, and calls to the store whose callers
-// went away, which it waits for. Whoever still waits for a lock gets [ErrClosed],
+// Close ends what l has running in the background: the connection on which it
+// listens for calls, and calls to the store whose callers went away, which it waits for. Whoever still waits for a lock gets [ErrClosed],
 // as does every later attempt. Leases live on and can be released.
 func (l *Locker) Close() {
 	l.mu.Lock()
@@ -99,13 +87,13 @@ func (l *Locker) Close() {
 }
 
 // begin counts a call that Close waits for; false when it came too late.
-func (c *core) begin() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.closed {
-		c.acquiring.Add(1)
+func (l *Locker) begin() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.closed {
+		l.acquiring.Add(1)
 	}
-	return !c.closed
+	return !l.closed
 }
 
 // CheckResource returns an error that matches [ErrResource] when name cannot be
@@ -126,8 +114,8 @@ func CheckResource(name string) error {
 	return nil
 }
 
-// Acquire takes the lock of resource: it tries once, or waits as [Options.Wait]
-// says. The answer is a lease; or a [*BusyError], matched also by the error of a
+// Acquire takes the lock of resource: it tries once, also where opts is nil, or waits as
+// [Options.Wait] says. The answer is a lease; or a [*BusyError], matched also by the error of a
 // wait that ended with ctx; or an error of the store or of ctx. An unusable name
 // gives [ErrResource].
 //
@@ -144,10 +132,12 @@ func CheckResource(name string) error {
 // store; the Options of this call have no effect on it. The lock is released with
 // the last of its leases. Once the lock has been lost this gives [ErrLost] instead.
 // Goroutines that share such a context are one holder, and do not exclude one
-// another. A Locker knows the leases of those made of it by [Locker.With], not those
-// of others.
-func (l *Locker) Acquire(ctx context.Context, resource string) (*Lease, error) {
-	if err := errors.Join(CheckResource(resource), l.opts.check()); err != nil {
+// another. A Locker knows its own leases, not those of another Locker.
+func (l *Locker) Acquire(ctx context.Context, resource string, opts *Options) (*Lease, error) {
+	if opts == nil {
+		opts = &Options{}
+	}
+	if err := errors.Join(CheckResource(resource), opts.check()); err != nil {
 		return nil, err
 	}
 	if end := endOf(ctx); end != nil {
@@ -157,21 +147,21 @@ func (l *Locker) Acquire(ctx context.Context, resource string) (*Lease, error) {
 		return nil, fmt.Errorf("lock: acquire %s: %w", resource, ErrClosed)
 	}
 	defer l.acquiring.Done()
-	if t, ok := ctx.Value(holding{l.core, l.key(resource)}).(*tenure); ok {
+	if t, ok := ctx.Value(holding{l, l.key(resource)}).(*tenure); ok {
 		if lease, err := t.enter(); lease != nil || err != nil {
 			return lease, err
 		}
 	}
-	switch wait := l.opts.Wait.(type) {
+	switch wait := opts.Wait.(type) {
 	case inLine:
-		return l.waitInLine(ctx, resource)
+		return l.waitInLine(ctx, resource, *opts)
 	case Retry:
-		return l.waitByRetry(ctx, resource, wait)
+		return l.waitByRetry(ctx, resource, *opts, wait)
 	}
-	if l.opts.Waiter != "" {
-		return l.attempt(ctx, attempt{resource: resource, opts: l.opts, waiter: l.opts.Waiter, byHand: true, over: func() {}})
+	if opts.Waiter != "" {
+		return l.attempt(ctx, attempt{resource: resource, opts: *opts, waiter: opts.Waiter, byHand: true, over: func() {}})
 	}
-	return l.try(ctx, resource)
+	return l.try(ctx, resource, *opts)
 }
 
 // An attempt is one call to the store for a lock.
@@ -185,10 +175,10 @@ type attempt struct {
 }
 
 // attempt returns a lease, a *BusyError, or what was wrong with the store or ctx.
-func (c *core) attempt(ctx context.Context, a attempt) (*Lease, error) {
-	t, err := c.ask(ctx, a)
+func (l *Locker) attempt(ctx context.Context, a attempt) (*Lease, error) {
+	t, err := l.ask(ctx, a)
 	if err != nil && t != nil && endOf(ctx) != nil {
-		c.acquiring.Go(func() { // nobody waits for it any more
+		l.acquiring.Go(func() { // nobody waits for it any more
 			t.giveBack(ctx)
 			a.over()
 		})
@@ -196,7 +186,7 @@ func (c *core) attempt(ctx context.Context, a attempt) (*Lease, error) {
 	}
 	defer a.over()
 	if err == nil {
-		c.arrived(t)
+		l.arrived(t)
 		return &Lease{tenure: t}, nil
 	}
 	if t != nil {
@@ -207,43 +197,43 @@ func (c *core) attempt(ctx context.Context, a attempt) (*Lease, error) {
 
 // ask makes the call of an attempt, and again where the votes were split, up to a
 // limit. A tenure together with an error is one that may have begun all the same.
-func (c *core) ask(ctx context.Context, a attempt) (*tenure, error) {
+func (l *Locker) ask(ctx context.Context, a attempt) (*tenure, error) {
 	const (
 		tries      = 5
 		firstPause = 10 * time.Millisecond
 	)
 	for n := 1; ; n++ {
-		t, split, err := c.askOnce(ctx, a)
+		t, split, err := l.askOnce(ctx, a)
 		if !split || n == tries {
 			return t, err
 		}
-		if end := c.restFor(ctx, rand.N(firstPause<<n), nil); end != nil {
+		if end := l.restFor(ctx, rand.N(firstPause<<n), nil); end != nil {
 			return nil, waitEnded(a.resource, end, err)
 		}
 	}
 }
 
-func (c *core) askOnce(ctx context.Context, a attempt) (_ *tenure, split bool, _ error) {
+func (l *Locker) askOnce(ctx context.Context, a attempt) (_ *tenure, split bool, _ error) {
 	id := uuid.NewString()
 	t := &tenure{
-		core:     c,
+		Locker:   l,
 		resource: a.resource,
-		key:      c.key(a.resource),
-		holder:   c.label(a.opts.Holder),
+		key:      l.key(a.resource),
+		holder:   l.label(a.opts.Holder),
 		maxHold:  a.opts.MaxHold,
 		leases:   1,
 	}
 	t.token = tokenPrefix + id + ":" + t.holder
 	t.start = time.Now()
 	// An answer that comes after the lease's deadline is of no use.
-	callCtx, cancel := context.WithDeadline(ctx, t.start.Add(c.cfg.TTL-c.cfg.Margin))
+	callCtx, cancel := context.WithDeadline(ctx, t.start.Add(l.cfg.TTL-l.cfg.Margin))
 	defer cancel()
-	answer, err := c.store.Acquire(callCtx, Claim{
-		Key: t.key, Token: t.token, TTL: c.cfg.TTL, Keep: c.cfg.grantKeep(),
-		Waiter: a.waiter, Waited: a.waited, Came: a.opts.Came, Line: c.line(id, a.byHand),
+	answer, err := l.store.Acquire(callCtx, Claim{
+		Key: t.key, Token: t.token, TTL: l.cfg.TTL, Keep: l.cfg.grantKeep(),
+		Waiter: a.waiter, Waited: a.waited, Came: a.opts.Came, Line: l.line(id, a.byHand),
 	})
 	if err == nil && !answer.Taken {
-		return nil, answer.Split, c.busyOf(a.resource, answer)
+		return nil, answer.Split, l.busyOf(a.resource, answer)
 	}
 	t.fence, t.handOff, t.since = answer.Fence, answer.HandOff, time.Now()
 	switch end := endOf(ctx); {
@@ -268,11 +258,11 @@ func (t *tenure) giveBack(ctx context.Context) {
 	}
 }
 
-func (c *core) key(resource string) string { return c.cfg.Prefix + resource }
+func (l *Locker) key(resource string) string { return l.cfg.Prefix + resource }
 
-func (c *core) label(holder string) string {
+func (l *Locker) label(holder string) string {
 	if holder == "" {
-		return c.self
+		return l.self
 	}
 	if len(holder) > maxHolder {
 		holder = strings.ToValidUTF8(holder[:maxHolder], "")
@@ -281,7 +271,7 @@ func (c *core) label(holder string) string {
 }
 
 // busyOf says who has the lock that was refused.
-func (c *core) busyOf(resource string, a Answer) *BusyError {
+func (l *Locker) busyOf(resource string, a Answer) *BusyError {
 	busy := &BusyError{
 		Resource:  resource,
 		Remaining: max(0, a.Left),
@@ -289,7 +279,7 @@ func (c *core) busyOf(resource string, a Answer) *BusyError {
 		Place:     a.Place,
 		Ticket:    a.Ticket,
 		Waited:    a.Waited,
-		Next:      c.reservation(c.key(resource), a.Next),
+		Next:      l.reservation(l.key(resource), a.Next),
 	}
 	rest, ours := strings.CutPrefix(a.Holder, tokenPrefix)
 	switch {

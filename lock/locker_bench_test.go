@@ -18,7 +18,7 @@ func BenchmarkLocker(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				lease, err := locker.Acquire(b.Context(), "order:536365")
+				lease, err := locker.Acquire(b.Context(), "order:536365", nil)
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -85,7 +85,7 @@ func TestAcquireWhoseAnswerIsLost(t *testing.T) {
 				var lease *lock.Lease
 				var fence string // of the first try
 				err := f.unheard(func() (err error) {
-					lease, err = f.With(lock.Options{Waiter: "w1"}).Acquire(t.Context(), f.res)
+					lease, err = f.Acquire(t.Context(), f.res, &lock.Options{Waiter: "w1"})
 					return err
 				}, func() bool {
 					ok := acquired()
@@ -122,7 +122,7 @@ func TestReentryWithoutFence(t *testing.T) {
 	f := newFaulty(t, 0, lock.Config{})
 	var lease *lock.Lease
 	err := f.unheard(func() (err error) {
-		lease, err = f.Acquire(t.Context(), f.res)
+		lease, err = f.Acquire(t.Context(), f.res, nil)
 		return err
 	}, func() bool {
 		return f.direct.value() != "" && f.direct.rdb.Del(t.Context(), f.fence).Err() == nil
@@ -146,7 +146,7 @@ func TestRefusalWhoseAnswerIsLost(t *testing.T) {
 	f.direct.expire()
 	var busy *lock.BusyError
 	err := f.unheard(func() error {
-		_, err := f.With(lock.Options{Waiter: "newcomer"}).Acquire(t.Context(), f.res)
+		_, err := f.Acquire(t.Context(), f.res, &lock.Options{Waiter: "newcomer"})
 		return err
 	}, f.changed(""))
 	if !errors.As(err, &busy) {
@@ -278,7 +278,7 @@ func TestHoldWhoseReleaseIsUnheard(t *testing.T) {
 	f := newFaulty(t, 0, lock.Config{})
 	done, worked := make(chan error, 1), make(chan struct{})
 	go func() {
-		done <- f.Hold(t.Context(), f.res, func(context.Context) error {
+		done <- f.Hold(t.Context(), f.res, nil, func(context.Context) error {
 			f.proxy.SwallowReplies(true)
 			close(worked)
 			return nil
@@ -314,7 +314,7 @@ func TestReservationWhoseAnswerIsLost(t *testing.T) {
 				s.Fatal(err)
 			}
 			defer locker.Close()
-			lease, err := locker.Acquire(s.Context(), s.res)
+			lease, err := locker.Acquire(s.Context(), s.res, nil)
 			if err != nil {
 				s.Fatal(err)
 			}
@@ -339,13 +339,13 @@ func TestReservationWhoseAnswerIsLost(t *testing.T) {
 				s.Fatal(err)
 			}
 			defer locker.Close()
-			lease, err := locker.Acquire(s.Context(), s.res)
+			lease, err := locker.Acquire(s.Context(), s.res, nil)
 			if err != nil {
 				s.Fatal(err)
 			}
 			got := make(chan error, 1)
 			go func() {
-				next, err := s.With(lock.Options{Wait: lock.InLine()}).Acquire(s.Context(), s.res)
+				next, err := s.Acquire(s.Context(), s.res, &lock.Options{Wait: lock.InLine()})
 				if err == nil {
 					err = next.Release(s.Context())
 				}

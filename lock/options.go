@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Options say how, and on whose behalf, a [Locker] takes locks. The zero value
+// Options say how, and on whose behalf, one call takes a lock. The zero value, like nil,
 // tries once, and holds for as long as the work takes.
 type Options struct {
 	// Holder is what others are shown while this one holds the lock; at most

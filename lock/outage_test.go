@@ -95,7 +95,7 @@ func TestRedisIsDown(t *testing.T) {
 	s := setUp(t, client, lock.Config{})
 	held := s.take("")
 	server.Kill()
-	err := s.stranger().Hold(t.Context(), s.res, func(context.Context) error {
+	err := s.stranger().Hold(t.Context(), s.res, nil, func(context.Context) error {
 		t.Error("want the work not to run")
 		return nil
 	})

@@ -142,7 +142,7 @@ func acquireOnceFree(t *testing.T, j job) *lock.Lease {
 	}
 	t.Cleanup(locker.Close)
 	retry := lock.Limit(10_000, lock.Fixed(2*time.Millisecond))
-	lease, err := locker.With(lock.Options{Wait: retry}).Acquire(t.Context(), j.Resource)
+	lease, err := locker.Acquire(t.Context(), j.Resource, &lock.Options{Wait: retry})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -112,8 +112,8 @@ func TestWrongTypeOfKey(t *testing.T) {
 		s.expire()
 		s.rdb.HSet(ctx, s.key, "field", "value")
 		for what, call := range map[string]func() error{
-			"acquire":           func() error { _, err := s.Acquire(ctx, s.res); return err },
-			"acquire as waiter": func() error { _, err := s.With(lock.Options{Waiter: "w"}).Acquire(ctx, s.res); return err },
+			"acquire":           func() error { _, err := s.Acquire(ctx, s.res, nil); return err },
+			"acquire as waiter": func() error { _, err := s.Acquire(ctx, s.res, &lock.Options{Waiter: "w"}); return err },
 			"renew":             func() error { return lease.Renew(ctx) },
 		} {
 			if err := call(); err == nil || !strings.Contains(err.Error(), "WRONGTYPE") || errors.Is(err, lock.ErrBusy) || errors.Is(err, lock.ErrLost) {
@@ -140,7 +140,7 @@ func TestWrongTypeOfCompanion(t *testing.T) {
 		ctx := s.Context()
 		for _, companion := range []string{s.fence, s.row} {
 			s.rdb.HSet(ctx, companion, "field", "value")
-			if _, err := s.With(lock.Options{Waiter: "w"}).Acquire(ctx, s.res); err == nil || errors.Is(err, lock.ErrBusy) {
+			if _, err := s.Acquire(ctx, s.res, &lock.Options{Waiter: "w"}); err == nil || errors.Is(err, lock.ErrBusy) {
 				s.Errorf("%s: want an error, have %v", companion, err)
 			}
 			if have := s.value(); have != "" && companion == s.fence {

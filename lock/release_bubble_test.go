@@ -181,7 +181,7 @@ func TestHandOffThatFails(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := newLeased(t)
-		if _, err := l.locker.With(lock.Options{Waiter: "w1"}).Acquire(t.Context(), "order:1"); !errors.Is(err, lock.ErrBusy) {
+		if _, err := l.locker.Acquire(t.Context(), "order:1", &lock.Options{Waiter: "w1"}); !errors.Is(err, lock.ErrBusy) {
 			t.Fatalf("want it busy, have %v", err)
 		}
 		l.redis.Set(locktest.Refuse)
@@ -323,8 +323,7 @@ func TestHold(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer locker.Close()
-				locker = locker.With(lock.Options{MaxHold: 2 * time.Minute})
-				err = locker.Hold(t.Context(), "order:1", func(ctx context.Context) error {
+				err = locker.Hold(t.Context(), "order:1", &lock.Options{MaxHold: 2 * time.Minute}, func(ctx context.Context) error {
 					if lock.Fence(ctx, "order:1") == 0 {
 						t.Error("want a fencing token")
 					}
@@ -367,7 +366,7 @@ func TestHoldReleasesWhateverHappens(t *testing.T) {
 				var gone sync.WaitGroup
 				gone.Go(func() {
 					defer func() { _ = recover() }()
-					_ = locker.Hold(t.Context(), "order:1", func(context.Context) error { leave(); return nil })
+					_ = locker.Hold(t.Context(), "order:1", nil, func(context.Context) error { leave(); return nil })
 				})
 				gone.Wait()
 				if have := f.get(); have != "" {
@@ -382,7 +381,7 @@ func TestHoldOfABusyLock(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := newLeased(t)
-		err := l.locker.Hold(t.Context(), "order:1", func(context.Context) error {
+		err := l.locker.Hold(t.Context(), "order:1", nil, func(context.Context) error {
 			t.Error("want the work not to run")
 			return nil
 		})

@@ -42,7 +42,7 @@ func TestOddReplies(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = locker.Acquire(t.Context(), "order:1")
+			_, err = locker.Acquire(t.Context(), "order:1", nil)
 			if err == nil || errors.Is(err, lock.ErrBusy) || errors.Is(err, lock.ErrLost) {
 				t.Errorf("want an error that is neither busy nor lost, have %v", err)
 			}

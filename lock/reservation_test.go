@@ -85,7 +85,7 @@ func TestReservationLapses(t *testing.T) {
 		var lease *lock.Lease
 		err := poll.Until(s.Context(), func() error {
 			var err error
-			lease, err = s.With(lock.Options{Waiter: "newcomer"}).Acquire(s.Context(), s.res)
+			lease, err = s.Acquire(s.Context(), s.res, &lock.Options{Waiter: "newcomer"})
 			var busy *lock.BusyError
 			if errors.As(err, &busy) && busy.Next != nil {
 				s.Errorf("want no second reservation for an absent waiter, have one for %s", busy.Next.Waiter)

@@ -90,7 +90,7 @@ func (s *setup) stranger() *setup { s.Helper(); return s.with(s.Config()) }
 // take acquires the lock in a process of its own, for a waiter if it is not "".
 func (s *setup) take(waiter string) *lock.Lease {
 	s.Helper()
-	lease, err := s.stranger().With(lock.Options{Holder: "holder of " + waiter, Waiter: waiter}).Acquire(s.Context(), s.res)
+	lease, err := s.stranger().Acquire(s.Context(), s.res, &lock.Options{Holder: "holder of " + waiter, Waiter: waiter})
 	if err != nil {
 		s.Fatalf("acquire for %q: %v", waiter, err)
 	}
@@ -101,7 +101,7 @@ func (s *setup) take(waiter string) *lock.Lease {
 func (s *setup) takeOnceFree() (lease *lock.Lease) {
 	s.Helper()
 	err := poll.Until(s.Context(), func() (err error) {
-		lease, err = s.stranger().Acquire(s.Context(), s.res)
+		lease, err = s.stranger().Acquire(s.Context(), s.res, nil)
 		return err
 	})
 	if err != nil {
@@ -113,7 +113,7 @@ func (s *setup) takeOnceFree() (lease *lock.Lease) {
 // refuse tries to acquire the lock, which must be busy.
 func (s *setup) refuse(waiter string) *lock.BusyError {
 	s.Helper()
-	lease, err := s.stranger().With(lock.Options{Waiter: waiter}).Acquire(s.Context(), s.res)
+	lease, err := s.stranger().Acquire(s.Context(), s.res, &lock.Options{Waiter: waiter})
 	var busy *lock.BusyError
 	if !errors.As(err, &busy) {
 		s.Fatalf("acquire for %q: want a BusyError, have lease %v and error %v", waiter, lease, err)

@@ -39,7 +39,7 @@ func TestSplitVote(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			p := &polled{Store: locktest.NewMemory(), splits: tc.splits}
 			start := time.Now()
-			lease, err := lockerOn(t, p).Acquire(t.Context(), "order:1")
+			lease, err := lockerOn(t, p).Acquire(t.Context(), "order:1", nil)
 			if tc.taken != (err == nil) || len(p.claims) != tc.asked {
 				t.Fatalf("%d split votes: want it taken (%t) after %d claims, have %v after %d", tc.splits, tc.taken, tc.asked, err, len(p.claims))
 			}
@@ -80,7 +80,7 @@ func TestSplitVoteAndTheCaller(t *testing.T) {
 		p := &polled{Store: locktest.NewMemory(), splits: 9}
 		ctx, cancel := context.WithTimeout(t.Context(), 1)
 		defer cancel()
-		if _, err := lockerOn(t, p).Acquire(ctx, "order:1"); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, lock.ErrBusy) {
+		if _, err := lockerOn(t, p).Acquire(ctx, "order:1", nil); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, lock.ErrBusy) {
 			t.Errorf("want the context's error and ErrBusy, have %v", err)
 		}
 	})
@@ -97,7 +97,7 @@ func (undecided) Acquire(context.Context, lock.Claim) (lock.Answer, error) {
 func TestSplitVoteNamesWhoMayHoldIt(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		_, err := lockerOn(t, undecided{}).Acquire(t.Context(), "order:1")
+		_, err := lockerOn(t, undecided{}).Acquire(t.Context(), "order:1", nil)
 		busy, ok := errors.AsType[*lock.BusyError](err)
 		if !ok || busy.Holder != "worker 2" || !busy.Split || busy.Foreign || busy.Remaining != 3*time.Second {
 			t.Errorf("want it busy with worker 2 for 3s, have %v", err)
@@ -131,7 +131,7 @@ func TestStoreSaysWhatPasses(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 			defer cancel()
 			start := time.Now()
-			_, err := lockerOn(t, f.Store).With(lock.Options{Wait: lock.Fixed(time.Second)}).Acquire(ctx, "order:1")
+			_, err := lockerOn(t, f.Store).Acquire(ctx, "order:1", &lock.Options{Wait: lock.Fixed(time.Second)})
 			if took := time.Since(start); err == nil || took != tc.waits {
 				t.Errorf("%v: want it waited for during %v, have %v after %v", tc.err, tc.waits, err, took)
 			}

@@ -48,7 +48,7 @@ func (s *setup) waiter(outcome string, n int) string {
 // takeHere acquires the lock with the setup's own locker.
 func (s *setup) takeHere() *lock.Lease {
 	s.Helper()
-	lease, err := s.Acquire(s.Context(), s.res)
+	lease, err := s.Acquire(s.Context(), s.res, nil)
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -164,7 +164,7 @@ func TestAcquireSummonsTheHead(t *testing.T) {
 		gone, head := s.waiter("gone", 1), s.waiter("called", 2)
 		s.join(gone, head)
 		s.expire()
-		lease, err := s.With(lock.Options{Waiter: "newcomer"}).Acquire(s.Context(), s.res)
+		lease, err := s.Acquire(s.Context(), s.res, &lock.Options{Waiter: "newcomer"})
 		busy := asBusy(s.T, lease, err)
 		if busy.Next != nil || busy.Place != 1 {
 			s.Errorf("want it first in line, and nobody to call, have %+v", busy)

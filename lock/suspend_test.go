@@ -40,7 +40,7 @@ func TestSuspendedMachine(t *testing.T) {
 		{"release", func(t *testing.T, l *lock.Lease) error { t.Helper(); return l.Release(t.Context()) }},
 		{"keep", func(t *testing.T, l *lock.Lease) error { t.Helper(); return ended(t, l.Keep(t.Context())) }},
 	} {
-		lease, err := locker.Acquire(t.Context(), "order:1")
+		lease, err := locker.Acquire(t.Context(), "order:1", nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -396,11 +396,11 @@ func TestPollersDoNotSlowDownThoseInLine(t *testing.T) {
 		ctx, cancel := context.WithCancel(s.Context())
 		over := make(chan struct{}, 3)
 		var holds atomic.Int32
-		for _, opts := range []lock.Options{{Wait: lock.InLine()}, {Wait: lock.InLine()}, {Wait: lock.Fixed(time.Second)}} {
+		for _, opts := range []*lock.Options{{Wait: lock.InLine()}, {Wait: lock.InLine()}, {Wait: lock.Fixed(time.Second)}} {
 			go func() {
 				defer func() { over <- struct{}{} }()
 				for ctx.Err() == nil {
-					_ = locker.With(opts).Hold(ctx, s.res, func(ctx context.Context) error {
+					_ = locker.Hold(ctx, s.res, opts, func(ctx context.Context) error {
 						holds.Add(1)
 						return sleep.For(ctx, 5*time.Millisecond)
 					})

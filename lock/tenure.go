@@ -13,7 +13,7 @@ import (
 // A tenure is the time for which one token holds a lock. The leases of one
 // holder that took the lock again share it; the last to be released ends it.
 type tenure struct {
-	*core
+	*Locker
 
 	resource string
 	key      string
@@ -119,7 +119,7 @@ func (t *tenure) cause() error { return fmt.Errorf("lock: %s: %w", t.resource, t
 // keep renews until the last lease has ended and returns a context for the work
 // under one of them.
 func (t *tenure) keep(ctx context.Context, l *Lease) context.Context {
-	ctx = context.WithValue(WithFence(ctx, t.resource, t.fence), holding{t.core, t.key}, t)
+	ctx = context.WithValue(WithFence(ctx, t.resource, t.fence), holding{t.Locker, t.key}, t)
 	work, cancel := context.WithCancelCause(ctx)
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -17,24 +17,24 @@ const (
 )
 
 // waitByRetry tries until it has the lock, ctx ends or retry gives up.
-func (l *Locker) waitByRetry(ctx context.Context, resource string, retry Retry) (*Lease, error) {
+func (l *Locker) waitByRetry(ctx context.Context, resource string, opts Options, retry Retry) (*Lease, error) {
 	pass, err := l.takeTurn(ctx, resource, polls)
 	if err != nil {
 		return nil, err
 	}
 	defer pass()
 	return l.persist(ctx, resource, &persistence{
-		try:   func() (*Lease, error) { return l.try(ctx, resource) },
+		try:   func() (*Lease, error) { return l.try(ctx, resource, opts) },
 		pause: func(_ error, n int) (time.Duration, bool) { return retry(n) },
 	})
 }
 
 // waitInLine joins the line, and tries when it is called. Timers are there for a
 // call that was lost and a holder that died.
-func (l *Locker) waitInLine(ctx context.Context, resource string) (*Lease, error) {
+func (l *Locker) waitInLine(ctx context.Context, resource string, opts Options) (*Lease, error) {
 	listener, ok := l.store.(Listener)
 	if !ok {
-		return l.waitByRetry(ctx, resource, Exponential(pollFirst, pollLongest))
+		return l.waitByRetry(ctx, resource, opts, Exponential(pollFirst, pollLongest))
 	}
 	since := time.Now()
 	if _, ok := l.store.(JoinOrdered); !ok {
@@ -53,7 +53,7 @@ func (l *Locker) waitInLine(ctx context.Context, resource string) (*Lease, error
 	defer hangUp()
 	lease, err := l.persist(ctx, resource, &persistence{
 		try: func() (*Lease, error) {
-			a := attempt{resource: resource, opts: l.opts, waiter: waiter, waited: time.Since(since), over: func() {}}
+			a := attempt{resource: resource, opts: opts, waiter: waiter, waited: time.Since(since), over: func() {}}
 			return l.attempt(ctx, a)
 		},
 		pause: untilNextTry,
@@ -69,13 +69,13 @@ func (l *Locker) waitInLine(ctx context.Context, resource string) (*Lease, error
 // hears for the others, the lock would be kept for it. So it tries again through a
 // passing error, for a TTL at most, or until Close: then nobody hears, and who stays in
 // line is dropped.
-func (c *core) leaveLine(ctx context.Context, resource, waiter string) {
+func (l *Locker) leaveLine(ctx context.Context, resource, waiter string) {
 	var outage outage
 	for {
 		call, cancel := context.WithTimeout(ctx, cleanupTimeout)
-		_, err := c.leave(call, c.key(resource), waiter, "", false, false)
+		_, err := l.leave(call, l.key(resource), waiter, "", false, false)
 		cancel()
-		if err == nil || !outage.endures(err, c.cfg.TTL) || c.restFor(ctx, pollLongest, nil) != nil {
+		if err == nil || !outage.endures(err, l.cfg.TTL) || l.restFor(ctx, pollLongest, nil) != nil {
 			return
 		}
 	}
@@ -137,13 +137,13 @@ func untilNextTry(err error, n int) (time.Duration, bool) {
 }
 
 // restFor waits for bell, or d; the error is that of the end of ctx or of the Locker.
-func (c *core) restFor(ctx context.Context, d time.Duration, bell <-chan struct{}) error {
+func (l *Locker) restFor(ctx context.Context, d time.Duration, bell <-chan struct{}) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
-	return c.rest(ctx, timer.C, bell)
+	return l.rest(ctx, timer.C, bell)
 }
 
-func (c *core) rest(ctx context.Context, timer <-chan time.Time, bell <-chan struct{}) error {
+func (l *Locker) rest(ctx context.Context, timer <-chan time.Time, bell <-chan struct{}) error {
 	select {
 	case <-bell:
 		return nil
@@ -151,7 +151,7 @@ func (c *core) rest(ctx context.Context, timer <-chan time.Time, bell <-chan str
 		return nil
 	case <-ctx.Done():
 		return endOf(ctx)
-	case <-c.closing:
+	case <-l.closing:
 		return ErrClosed
 	}
 }

@@ -26,9 +26,9 @@ func lockerOn(t *testing.T, store lock.Store) *lock.Locker {
 	return locker
 }
 
-func acquire(t *testing.T, locker *lock.Locker) *lock.Lease {
+func acquire(t *testing.T, locker *lock.Locker, opts *lock.Options) *lock.Lease {
 	t.Helper()
-	lease, err := locker.Acquire(t.Context(), "order:1")
+	lease, err := locker.Acquire(t.Context(), "order:1", opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,23 +47,24 @@ func TestWaitEnduresAnOutage(t *testing.T) {
 		passing[code] = serverError(code + " try later")
 	}
 	passing["too many clients"] = serverError("ERR max number of clients reached")
-	for how, wait := range waits {
+	for way, wait := range waits {
 		for kind, trouble := range passing {
-			t.Run(how+" "+kind, func(t *testing.T) {
+			t.Run(way+" "+kind, func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
 					f := newFake()
-					locker := lockerOn(t, f.Store).With(lock.Options{Wait: wait})
+					locker := lockerOn(t, f.Store)
+					how := &lock.Options{Wait: wait}
 					fail := func(context.Context, string, func() error) error { return trouble }
 					f.Set(fail)
 					time.AfterFunc(10*time.Second, func() { f.Set(locktest.Fine) })
-					if err := acquire(t, locker).Release(t.Context()); err != nil {
+					if err := acquire(t, locker, how).Release(t.Context()); err != nil {
 						t.Error(err)
 					}
 
 					f.Set(fail)
 					start := time.Now()
-					_, err := locker.Acquire(t.Context(), "order:1")
+					_, err := locker.Acquire(t.Context(), "order:1", how)
 					if !errors.Is(err, trouble) || errors.Is(err, lock.ErrBusy) || errors.Is(err, lock.ErrLost) {
 						t.Errorf("want %v, neither busy nor lost, have %v", trouble, err)
 					}
@@ -94,7 +95,7 @@ func TestWaitGivesUpAtOnce(t *testing.T) {
 				f := newFake()
 				f.Set(func(context.Context, string, func() error) error { return serverError("NOPERM no permission") })
 				start := time.Now()
-				_, err := lockerOn(t, f.Store).With(lock.Options{Wait: wait}).Acquire(t.Context(), "order:1")
+				_, err := lockerOn(t, f.Store).Acquire(t.Context(), "order:1", &lock.Options{Wait: wait})
 				if err == nil || time.Since(start) != 0 {
 					t.Errorf("want an error at once, have %v after %v", err, time.Since(start))
 				}
@@ -109,10 +110,10 @@ func TestOddRetryIsNoBusyLoop(t *testing.T) {
 	for _, delay := range []time.Duration{0, -time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFake()
-			holder := acquire(t, lockerOn(t, f.memory))
+			holder := acquire(t, lockerOn(t, f.memory), nil)
 			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 			defer cancel()
-			_, err := lockerOn(t, f.Store).With(lock.Options{Wait: lock.Fixed(delay)}).Acquire(ctx, "order:1")
+			_, err := lockerOn(t, f.Store).Acquire(ctx, "order:1", &lock.Options{Wait: lock.Fixed(delay)})
 			if !errors.Is(err, lock.ErrBusy) || !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("want ErrBusy and the context's error, have %v", err)
 			}
@@ -135,12 +136,12 @@ func TestTurnsOfOneProcess(t *testing.T) {
 				const goroutines = 30
 				f := newFake()
 				locker := lockerOn(t, f.Store)
-				holder := acquire(t, locker)
+				holder := acquire(t, locker, nil)
 				var served []int
 				var all sync.WaitGroup
 				for i := range goroutines {
 					all.Go(func() {
-						if err := locker.With(lock.Options{Wait: wait}).Hold(t.Context(), "order:1", func(context.Context) error {
+						if err := locker.Hold(t.Context(), "order:1", &lock.Options{Wait: wait}, func(context.Context) error {
 							served = append(served, i)
 							return nil
 						}); err != nil {
@@ -174,16 +175,16 @@ func TestCallerGoesDuringASharedAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		locker := lockerOn(t, f.Store)
-		holder := acquire(t, lockerOn(t, f.memory))
+		holder := acquire(t, lockerOn(t, f.memory), nil)
 		f.Set(locktest.Only(locktest.Acquire, locktest.Slow(time.Second)))
 		ctx, cancel := context.WithCancel(t.Context())
 		refused, gone, got := make(chan error, 1), make(chan error, 1), make(chan *lock.Lease, 1)
-		go func() { _, err := locker.Acquire(t.Context(), "order:1"); refused <- err }()
+		go func() { _, err := locker.Acquire(t.Context(), "order:1", nil); refused <- err }()
 		synctest.Wait()
-		go func() { _, err := locker.Acquire(ctx, "order:1"); gone <- err }()
+		go func() { _, err := locker.Acquire(ctx, "order:1", nil); gone <- err }()
 		synctest.Wait()
 		go func() {
-			lease, err := locker.Acquire(t.Context(), "order:1")
+			lease, err := locker.Acquire(t.Context(), "order:1", nil)
 			if err != nil {
 				t.Error(err)
 			}
@@ -212,12 +213,12 @@ func TestPlaceInLineCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		here, there := lockerOn(t, f.Store), lockerOn(t, f.memory)
-		holder := acquire(t, here)
+		holder := acquire(t, here, nil)
 		served := make(chan string, 10)
 		var all sync.WaitGroup
 		wait := func(name string, locker *lock.Locker) {
 			all.Go(func() {
-				if err := locker.With(lock.Options{Wait: lock.InLine()}).Hold(t.Context(), "order:1", func(context.Context) error {
+				if err := locker.Hold(t.Context(), "order:1", &lock.Options{Wait: lock.InLine()}, func(context.Context) error {
 					served <- name
 					time.Sleep(time.Second)
 					return nil
@@ -248,10 +249,10 @@ func TestInLineWithoutCalls(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
-		holder := acquire(t, lockerOn(t, f.memory))
+		holder := acquire(t, lockerOn(t, f.memory), nil)
 		time.AfterFunc(3*time.Second, func() { _ = holder.Release(t.Context()) })
 		start := time.Now()
-		lease := acquire(t, lockerOn(t, struct{ lock.Store }{f.Store}).With(lock.Options{Wait: lock.InLine()}))
+		lease := acquire(t, lockerOn(t, struct{ lock.Store }{f.Store}), &lock.Options{Wait: lock.InLine()})
 		if took := time.Since(start); took < 3*time.Second || took > 4*time.Second {
 			t.Errorf("want the lock within a second of its release after 3s, have %v", took)
 		}
@@ -264,12 +265,12 @@ func TestHolderDiedInFrontOfALine(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
-		_ = acquire(t, lockerOn(t, f.memory)) // and is never heard of again
+		_ = acquire(t, lockerOn(t, f.memory), nil) // and is never heard of again
 		start := time.Now()
 		var all sync.WaitGroup
 		for range 5 {
 			all.Go(func() {
-				if err := lockerOn(t, f.Store).With(lock.Options{Wait: lock.InLine()}).Hold(t.Context(), "order:1", func(context.Context) error { return nil }); err != nil {
+				if err := lockerOn(t, f.Store).Hold(t.Context(), "order:1", &lock.Options{Wait: lock.InLine()}, func(context.Context) error { return nil }); err != nil {
 					t.Error(err)
 				}
 			})
@@ -293,12 +294,12 @@ func TestClose(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFake()
 				locker := lockerOn(t, f.Store)
-				lease := acquire(t, locker)
+				lease := acquire(t, locker, nil)
 				work := lease.Keep(t.Context())
 				failed := make(chan error, 2)
 				for range 2 { // one has its turn, the other waits for it
 					go func() {
-						_, err := locker.With(lock.Options{Wait: wait}).Acquire(t.Context(), "order:1")
+						_, err := locker.Acquire(t.Context(), "order:1", &lock.Options{Wait: wait})
 						failed <- err
 					}()
 				}
@@ -313,7 +314,7 @@ func TestClose(t *testing.T) {
 				if line := f.memory.Waiters("lock:order:1"); line != nil {
 					t.Errorf("want nobody in line when Close returns, have %q", line)
 				}
-				if _, err := locker.Acquire(t.Context(), "order:2"); !errors.Is(err, lock.ErrClosed) {
+				if _, err := locker.Acquire(t.Context(), "order:2", nil); !errors.Is(err, lock.ErrClosed) {
 					t.Errorf("want ErrClosed, have %v", err)
 				}
 				time.Sleep(time.Minute)
@@ -338,15 +339,15 @@ func TestNothingIsKeptOfLocksThatAreOver(t *testing.T) {
 		locker := lockerOn(t, f.Store)
 		for i := range 100 {
 			resource := fmt.Sprintf("order:%d", i)
-			lease, err := locker.Acquire(t.Context(), resource)
+			lease, err := locker.Acquire(t.Context(), resource, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := locker.Acquire(t.Context(), resource); !errors.Is(err, lock.ErrBusy) {
+			if _, err := locker.Acquire(t.Context(), resource, nil); !errors.Is(err, lock.ErrBusy) {
 				t.Fatalf("want ErrBusy, have %v", err)
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-			if _, err := locker.With(lock.Options{Wait: lock.InLine()}).Acquire(ctx, resource); !errors.Is(err, lock.ErrBusy) {
+			if _, err := locker.Acquire(ctx, resource, &lock.Options{Wait: lock.InLine()}); !errors.Is(err, lock.ErrBusy) {
 				t.Fatalf("want ErrBusy, have %v", err)
 			}
 			cancel()
@@ -372,7 +373,7 @@ func TestOptions(t *testing.T) {
 		`waiter: one that waits for its own turn has no name, have "w"`:                     {Waiter: "w", Wait: lock.InLine()},
 		`waiter: "siding-call:" is kept for those who wait in line, have "siding-call:x:1"`: {Waiter: "siding-call:x:1"},
 	} {
-		_, err := locker.With(opts).Acquire(t.Context(), "order:1")
+		_, err := locker.Acquire(t.Context(), "order:1", &opts)
 		if want := "lock: " + name; err == nil || err.Error() != want {
 			t.Errorf("want %q, have %v", want, err)
 		}
@@ -385,11 +386,11 @@ func TestFailedLeaveIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
-		holder := acquire(t, lockerOn(t, f.memory))
+		holder := acquire(t, lockerOn(t, f.memory), nil)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		f.Set(locktest.Only(locktest.Leave, locktest.Refuse))
-		_, err := lockerOn(t, f.Store).With(lock.Options{Wait: lock.InLine()}).Acquire(ctx, "order:1")
+		_, err := lockerOn(t, f.Store).Acquire(ctx, "order:1", &lock.Options{Wait: lock.InLine()})
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatalf("want context.DeadlineExceeded, have %v", err)
 		}
@@ -416,10 +417,10 @@ func (deafStore) Listen(ctx context.Context, _ string, _ func(), _ func(string))
 func TestHearingIsAwaitedOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		locker := lockerOn(t, deafStore{locktest.NewMemory()}).With(lock.Options{Wait: lock.InLine()})
+		locker := lockerOn(t, deafStore{locktest.NewMemory()})
 		start := time.Now()
 		for range 3 {
-			if err := acquire(t, locker).Release(t.Context()); err != nil {
+			if err := acquire(t, locker, &lock.Options{Wait: lock.InLine()}).Release(t.Context()); err != nil {
 				t.Error(err)
 			}
 		}
@@ -447,7 +448,7 @@ func TestEndDuringTheQuestion(t *testing.T) {
 	why := errors.New("why")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	locker := lockerOn(t, locktest.NewMemory())
-	_, err := locker.Acquire(endingContext{ctx, func() { cancel(why) }}, "order:1")
+	_, err := locker.Acquire(endingContext{ctx, func() { cancel(why) }}, "order:1", nil)
 	if !errors.Is(err, context.Canceled) || !errors.Is(err, why) {
 		t.Errorf("want context.Canceled and its cause, have %v", err)
 	}
@@ -457,7 +458,7 @@ func TestEndDuringTheQuestion(t *testing.T) {
 func TestLeaveOfNobody(t *testing.T) {
 	t.Parallel()
 	locker := lockerOn(t, locktest.NewMemory())
-	lease := acquire(t, locker)
+	lease := acquire(t, locker, nil)
 	if _, err := locker.Leave(t.Context(), "order:1", ""); err != nil {
 		t.Error(err)
 	}

@@ -76,7 +76,7 @@ func (f *fleet) run(ctx context.Context, rng *rand.Rand, name string) error {
 		if dies {
 			locker = f.mayDie.Locker
 		}
-		lease, err := locker.With(lock.Options{Waiter: name}).Acquire(ctx, f.res)
+		lease, err := locker.Acquire(ctx, f.res, &lock.Options{Waiter: name})
 		var busy *lock.BusyError
 		switch {
 		case errors.As(err, &busy):

@@ -18,7 +18,7 @@ func (r *run) acquire(ctx context.Context) (*lock.Lease, error) {
 	lease := r.adopt(ctx)
 	var err error
 	if lease == nil {
-		lease, err = r.waiting().Acquire(ctx, r.info.Resource)
+		lease, err = r.joinLine(ctx)
 	}
 	switch {
 	case err != nil:
@@ -34,16 +34,21 @@ func (r *run) acquire(ctx context.Context) (*lock.Lease, error) {
 // holder is how the task is called while it holds a lock.
 func (r *run) holder() string { return holderOf(r.info.Kind, r.info.ID) + r.self }
 
-// waiting returns the Locker by which the task waits in line.
-func (r *run) waiting() *lock.Locker {
-	return r.locker.With(lock.Options{
+// joinLine asks for the lock for which tasks wait in line. Where it is busy the task joins that line.
+func (r *run) joinLine(ctx context.Context) (*lock.Lease, error) {
+	return r.locker.Acquire(ctx, r.info.Resource, &lock.Options{
 		Holder: r.holder(), Waiter: asynqredis.WaiterName(r.info.Queue, r.info.ID), Came: r.attempt.Came,
 	})
 }
 
+// try asks for the lock that counts, once, and joins no line.
+func (r *run) try(ctx context.Context) (*lock.Lease, error) {
+	return r.Locker().Acquire(ctx, r.info.Resource, &lock.Options{Holder: r.holder()})
+}
+
 // acquireUnseen is acquire for a task whose dequeue was that of an asynq that is not the known one.
 func (r *run) acquireUnseen(ctx context.Context) (*lock.Lease, error) {
-	lease, err := r.Locker().With(lock.Options{Holder: r.holder()}).Acquire(ctx, r.info.Resource)
+	lease, err := r.try(ctx)
 	if err != nil {
 		return nil, r.sendBack(r.refused(ctx, err))
 	}
@@ -58,7 +63,7 @@ func (r *run) acquireElsewhere(ctx context.Context, turn *lock.Lease) (*lock.Lea
 	const late = 6 * time.Second
 	asked := time.Now()
 	_ = turn.Keep(ctx) // what counts is the other lock: who has lost its turn is not stopped
-	lease, err := r.elsewhere.With(lock.Options{Holder: r.holder()}).Acquire(ctx, r.info.Resource)
+	lease, err := r.try(ctx)
 	if err == nil {
 		r.turn = turn
 		return lease, nil

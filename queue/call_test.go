@@ -23,7 +23,7 @@ func (b *bundle) take(t *testing.T, cfg lock.Config) *lock.Lease {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lease, err := locker.Acquire(t.Context(), b.resource)
+	lease, err := locker.Acquire(t.Context(), b.resource, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

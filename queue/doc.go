@@ -35,7 +35,7 @@
 // A task has one resource, for which it waits in line. A handler that needs a second one takes its
 // lock with [Server.Locker], before it writes anything, and returns the error if that is busy:
 //
-//	return server.Locker().Hold(ctx, stock, func(ctx context.Context) error { ... })
+//	return server.Locker().Hold(ctx, stock, nil, func(ctx context.Context) error { ... })
 //
 // The task then lets go of its own resource and comes again after about a second, in no line. So two
 // tasks that need the same two resources in opposite order do not wait for each other. Let the one

@@ -90,9 +90,10 @@ func electionOf(queues []string, recovers bool) string {
 // lookAfter looks after queues while this process is the elected one, and else tries to be,
 // until ctx ends.
 func (g *Guard) lookAfter(ctx context.Context, queues []string) {
-	locker := g.locker.With(lock.Options{Holder: "elected server on " + g.self, Wait: lock.Fixed(candidateEvery)})
+	office := electionOf(queues, g.cfg.Recovery.Crashes > 0)
+	candidate := &lock.Options{Holder: "elected server on " + g.self, Wait: lock.Fixed(candidateEvery)}
 	for sleep.For(ctx, rand.N(candidateEvery)) == nil {
-		err := locker.Hold(ctx, electionOf(queues, g.cfg.Recovery.Crashes > 0), func(ctx context.Context) error {
+		err := g.locker.Hold(ctx, office, candidate, func(ctx context.Context) error {
 			var work sync.WaitGroup
 			work.Go(func() { g.sweep(ctx, queues) })
 			work.Go(func() { g.recoverAll(ctx, queues) })

@@ -35,8 +35,7 @@ type GuardConfig struct {
 	// quorum of Redis nodes or in etcd; Lock must then be zero. All guards on the same
 	// resources need the same locks, also while a fleet changes from one to the other: stop
 	// all servers first, and reset the fences that written-to systems have seen, as those of
-	// another store may be smaller. The Options of the Locker are not used. The guard does not close it;
-	// close it after [Guard.Wait].
+	// another store may be smaller. The guard does not close it; close it after [Guard.Wait].
 	//
 	// Tasks wait in line on their own Redis, as ever, for locks of names of their own there
 	// ("wait:" and the Locker's prefix). The task whose turn it is takes the lock from the

@@ -256,11 +256,11 @@ func TestHandlerTakesItsLockAgain(t *testing.T) {
 	s := b.newServer(t, queue.ServerConfig{})
 	queue.Handle(s, func(ctx context.Context, _ job) error {
 		fence := lock.Fence(ctx, b.resource)
-		err := s.Locker().With(lock.Options{Wait: lock.InLine()}).Hold(ctx, b.resource, func(ctx context.Context) error {
+		err := s.Locker().Hold(ctx, b.resource, &lock.Options{Wait: lock.InLine()}, func(ctx context.Context) error {
 			if have := lock.Fence(ctx, b.resource); have != fence {
 				return fmt.Errorf("want fence %d, have %d", fence, have)
 			}
-			return s.Locker().Hold(ctx, b.resource+"/other", func(context.Context) error { return nil })
+			return s.Locker().Hold(ctx, b.resource+"/other", nil, func(context.Context) error { return nil })
 		})
 		if v := b.value(t); !strings.HasPrefix(v, "siding:") { //nolint:contextcheck // the test's
 			err = errors.Join(err, fmt.Errorf("want the task's lock still held, have %q", v))

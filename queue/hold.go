@@ -175,7 +175,7 @@ func (r *run) handOver(ctx context.Context, lease *lock.Lease) error {
 
 // joinAgain has a task that was put back stand in line before those who came after it.
 func (r *run) joinAgain(ctx context.Context) {
-	lease, err := r.waiting().Acquire(context.WithoutCancel(ctx), r.info.Resource)
+	lease, err := r.joinLine(context.WithoutCancel(ctx))
 	busy, refused := errors.AsType[*lock.BusyError](err)
 	switch {
 	case err == nil: // the lock was lost, and is free

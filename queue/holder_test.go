@@ -38,7 +38,7 @@ func TestHolderKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	start := time.Now()
-	if _, err := locker.Acquire(t.Context(), b.resource); err != nil {
+	if _, err := locker.Acquire(t.Context(), b.resource, nil); err != nil {
 		t.Fatal(err)
 	}
 	ids := b.park(t, 1, 2)
@@ -195,7 +195,7 @@ func (b *bundle) takenFrom(t *testing.T) {
 	if err := b.rdb.Del(t.Context(), b.lockKey()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	lease, err := b.locker.Acquire(t.Context(), b.resource)
+	lease, err := b.locker.Acquire(t.Context(), b.resource, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

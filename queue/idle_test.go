@@ -392,10 +392,12 @@ func TestServicesAndTasksTakeTurns(t *testing.T) {
 		defer all.Wait()
 		defer cancel()
 		for range services {
-			locker := newLocker(t, lock.Redis(b.rdb), lock.Config{}).With(lock.Options{Wait: lock.InLine()})
+			locker := newLocker(t, lock.Redis(b.rdb), lock.Config{})
 			all.Go(func() {
 				for ctx.Err() == nil {
-					_ = locker.Hold(ctx, b.resource, func(ctx context.Context) error { return sleep.For(ctx, 20*time.Millisecond) })
+					_ = locker.Hold(ctx, b.resource, &lock.Options{Wait: lock.InLine()}, func(ctx context.Context) error {
+						return sleep.For(ctx, 20*time.Millisecond)
+					})
 				}
 			})
 		}

@@ -78,7 +78,7 @@ func newLocker(t *testing.T, store lock.Store, cfg lock.Config) *lock.Locker {
 // holdBy holds the bundle's resource for the test, until the returned function is called.
 func (b *bundle) holdBy(t *testing.T, locker *lock.Locker) (release func()) {
 	t.Helper()
-	lease, err := locker.Acquire(t.Context(), b.resource)
+	lease, err := locker.Acquire(t.Context(), b.resource, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +149,7 @@ func givenLockerExcludes(t *testing.T, open func() lock.Store) {
 	ids, of := make([]string, tasks), func(n int) string { return b.resource + ":" + strconv.Itoa(n%resources) }
 	var leases []*lock.Lease
 	for n := range resources {
-		lease, err := test.Acquire(t.Context(), of(n))
+		lease, err := test.Acquire(t.Context(), of(n), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -190,7 +190,7 @@ func givenLockerExcludes(t *testing.T, open func() lock.Store) {
 		}
 	}
 	for n := range resources {
-		lease, err := test.Acquire(t.Context(), of(n))
+		lease, err := test.Acquire(t.Context(), of(n), nil)
 		if err != nil {
 			t.Errorf("lock %d: want it free, have %v", n, err)
 			continue
@@ -486,7 +486,7 @@ func TestGivenLockerIsNotClosed(t *testing.T) {
 	}
 	p.stop(t)
 	shutdown(t, s)
-	lease, err := given.Acquire(t.Context(), b.resource)
+	lease, err := given.Acquire(t.Context(), b.resource, nil)
 	if err != nil {
 		t.Fatalf("want it open, have %v", err)
 	}
@@ -497,7 +497,7 @@ func TestGivenLockerIsNotClosed(t *testing.T) {
 	own := &plain{}
 	own.serve(t, b, newStage(t))
 	own.stop(t)
-	if _, err := own.guard.Locker().Acquire(t.Context(), b.resource); !errors.Is(err, lock.ErrClosed) {
+	if _, err := own.guard.Locker().Acquire(t.Context(), b.resource, nil); !errors.Is(err, lock.ErrClosed) {
 		t.Errorf("the guard's own: want it closed, have %v", err)
 	}
 }

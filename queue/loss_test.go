@@ -42,7 +42,7 @@ func TestSecondLockIsBusy(t *testing.T) {
 		t.Helper()
 		st, j := newStage(t), &journal{}
 		second := b.resource + ".second"
-		lease, err := b.locker.Acquire(t.Context(), second)
+		lease, err := b.locker.Acquire(t.Context(), second, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -51,7 +51,7 @@ func TestSecondLockIsBusy(t *testing.T) {
 		ready := make(chan struct{})
 		server = b.serve(t, queue.ServerConfig{Observe: j.observe}, func(ctx context.Context, j job) error {
 			<-ready
-			return server.Locker().Hold(ctx, second, func(ctx context.Context) error { return st.run(ctx, j) })
+			return server.Locker().Hold(ctx, second, nil, func(ctx context.Context) error { return st.run(ctx, j) })
 		})
 		close(ready)
 		id := b.enqueue(t, b.job(1), queue.Options{Retries: queue.NoRetries})

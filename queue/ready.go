@@ -30,7 +30,7 @@ func (s *Server) Ready(ctx context.Context) error {
 		return err
 	}
 	// Each server asks for a lock of its own, so that none finds it held.
-	err := s.Locker().With(lock.Options{Holder: "probe of " + s.guard.self}).Hold(ctx, s.probed, func(context.Context) error { return nil })
+	err := s.Locker().Hold(ctx, s.probed, &lock.Options{Holder: "probe of " + s.guard.self}, func(context.Context) error { return nil })
 	if err != nil && !errors.Is(err, lock.ErrBusy) { // by another probe of this server
 		return fmt.Errorf("queue: no lock can be taken: %w", err)
 	}

@@ -112,8 +112,7 @@ func (g *Guard) putBack(ctx context.Context, t asynqredis.SilentTask) (moved boo
 // taking the lock: a free one is handed on at once, by which a line that a
 // dead holder left behind moves on, too.
 func (g *Guard) lapsed(ctx context.Context, t asynqredis.SilentTask, resource string) (bool, error) {
-	locker := g.Locker().With(lock.Options{Holder: "recovery on " + g.self})
-	lease, err := locker.Acquire(ctx, resource)
+	lease, err := g.Locker().Acquire(ctx, resource, &lock.Options{Holder: "recovery on " + g.self})
 	if busy, ok := errors.AsType[*lock.BusyError](err); ok {
 		// Of a split vote it may be the holder although another one is named.
 		return !busy.Split && (busy.Foreign || !isHolder(t.Type, t.ID, busy.Holder)), nil

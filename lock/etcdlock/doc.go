@@ -9,7 +9,7 @@
 //	...
 //	store := etcdlock.New(client)
 //	locker, err := lock.New(store, lock.Config{})
-//	err = locker.Hold(ctx, "account:7", func(ctx context.Context) error {
+//	err = locker.Hold(ctx, "account:7", nil, func(ctx context.Context) error {
 //		_, err := store.Commit(ctx, "account:7", clientv3.OpPut("balance:7", "100"))
 //		return err
 //	})

@@ -39,7 +39,7 @@ func TestRecipe(t *testing.T) {
 	if err := theirs.Lock(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	_, err := ours.Acquire(t.Context(), t.Name())
+	_, err := ours.Acquire(t.Context(), t.Name(), nil)
 	if busy, ok := errors.AsType[*lock.BusyError](err); !ok || !busy.Foreign || busy.Remaining.Seconds() < 30 || busy.Remaining.Seconds() > 60 {
 		t.Errorf("want it held by another program for up to 60s, have %+v", err)
 	}
@@ -76,12 +76,16 @@ func TestCommandLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	poll.Eventually(t, "the lock held", func() bool { return len(keysOf(t, client, t.Name())) == 1 })
-	if _, err := locker.Acquire(t.Context(), t.Name()); !errors.Is(err, lock.ErrBusy) {
+	if _, err := locker.Acquire(t.Context(), t.Name(), nil); !errors.Is(err, lock.ErrBusy) {
 		t.Errorf("want ErrBusy, have %v", err)
 	}
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait()
-	release(t, take(t, locker.With(lock.Options{Wait: lock.InLine()}), t.Name()))
+	lease, err := locker.Acquire(t.Context(), t.Name(), &lock.Options{Wait: lock.InLine()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	release(t, lease)
 }

@@ -50,7 +50,7 @@ func (l *line) join(locker *lock.Locker) {
 	l.Helper()
 	before := len(keysOf(l.T, l.admin, l.resource))
 	l.joins(func(ctx context.Context) (func(context.Context) error, error) {
-		lease, err := locker.With(lock.Options{Wait: lock.InLine()}).Acquire(ctx, l.resource)
+		lease, err := locker.Acquire(ctx, l.resource, &lock.Options{Wait: lock.InLine()})
 		if err != nil {
 			return nil, err
 		}
@@ -145,7 +145,7 @@ func TestManyOfOneProcessStandInLine(t *testing.T) {
 	if have := leasesOf(t, admin); have != 8 {
 		t.Errorf("want a session for each of 8 acquisitions, have %d", have)
 	}
-	_, err := other.Acquire(t.Context(), t.Name())
+	_, err := other.Acquire(t.Context(), t.Name(), nil)
 	if busy, ok := errors.AsType[*lock.BusyError](err); !ok || busy.Foreign || busy.Remaining <= 0 || busy.Remaining > 15*time.Second || busy.Place != 0 {
 		t.Errorf("want it busy for up to 15s, have %+v", err)
 	}
@@ -168,7 +168,7 @@ func TestNewcomerDoesNotOvertake(t *testing.T) {
 	if _, err := admin.Put(t.Context(), lineOf("lock:"+t.Name())+"waits", "", clientv3.WithLease(lease.ID)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := locker.Acquire(t.Context(), t.Name()); !errors.Is(err, lock.ErrBusy) {
+	if _, err := locker.Acquire(t.Context(), t.Name(), nil); !errors.Is(err, lock.ErrBusy) {
 		t.Errorf("want ErrBusy, have %v", err)
 	}
 	if _, err := admin.Revoke(t.Context(), lease.ID); err != nil {
@@ -230,7 +230,7 @@ func TestWaiterLeaves(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	left := make(chan error, 1)
 	go func() {
-		_, err := locker.With(lock.Options{Wait: lock.InLine()}).Acquire(ctx, t.Name())
+		_, err := locker.Acquire(ctx, t.Name(), &lock.Options{Wait: lock.InLine()})
 		left <- err
 	}()
 	poll.Eventually(t, "it in line", func() bool { return len(keysOf(t, admin, t.Name())) == 2 })

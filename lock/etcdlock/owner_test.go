@@ -116,7 +116,7 @@ func TestCommitInOwnConditions(t *testing.T) {
 	server := etcdtest.Start(t)
 	client := connect(t, server.Addr)
 	locker, store := lockerOn(t, client, lock.Config{})
-	err := locker.Hold(t.Context(), t.Name(), func(ctx context.Context) error {
+	err := locker.Hold(t.Context(), t.Name(), nil, func(ctx context.Context) error {
 		for range 2 {
 			_, err := store.Commit(ctx, t.Name(), clientv3.OpTxn(
 				[]clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision("done"), "=", 0)},

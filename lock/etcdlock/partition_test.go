@@ -39,7 +39,7 @@ func duels(t *testing.T, holder, rival *lock.Locker, n int) []*duel {
 		d := &duel{lease: take(t, holder, resource), won: make(chan win, 1)}
 		d.work = d.lease.Keep(t.Context()) //nolint:fatcontext // one for each lease
 		go func() {
-			lease, err := rival.With(lock.Options{Wait: lock.InLine()}).Acquire(t.Context(), resource)
+			lease, err := rival.Acquire(t.Context(), resource, &lock.Options{Wait: lock.InLine()})
 			w := win{told: d.work.Err() != nil, err: err}
 			if err == nil {
 				w.fence = lease.Fence()

@@ -61,7 +61,7 @@ func take(t *testing.T, locker *lock.Locker, resource string) *lock.Lease {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	lease, err := locker.Acquire(ctx, resource)
+	lease, err := locker.Acquire(ctx, resource, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -90,7 +90,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 		lease := take(t, locker, t.Name())
 		for _, wait := range []lock.Wait{nil, lock.InLine(), lock.Limit(3, lock.Fixed(time.Millisecond))} {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-			if _, err := rival.With(lock.Options{Wait: wait}).Acquire(ctx, t.Name()); err == nil {
+			if _, err := rival.Acquire(ctx, t.Name(), &lock.Options{Wait: wait}); err == nil {
 				t.Fatal("want no lock while another has it")
 			}
 			cancel()
@@ -143,13 +143,13 @@ func TestServerHangs(t *testing.T) {
 		}
 	}
 	within("acquire", 8*time.Second, func() error { // and the attempt to give it back
-		_, err := locker.Acquire(t.Context(), "free")
+		_, err := locker.Acquire(t.Context(), "free", nil)
 		return err
 	})
 	within("acquire by a deadline", 2*time.Second, func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
-		_, err := locker.Acquire(ctx, "free")
+		_, err := locker.Acquire(ctx, "free", nil)
 		return err
 	})
 	within("renew", 5*time.Second, func() error { return held.Renew(t.Context()) })
@@ -203,7 +203,7 @@ func TestSweep(t *testing.T) {
 	if err := kept.Renew(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	_, err := lockerOf(t, store, lock.Config{}).Acquire(t.Context(), "kept") // which sweeps
+	_, err := lockerOf(t, store, lock.Config{}).Acquire(t.Context(), "kept", nil) // which sweeps
 	if have := etcdlock.Known(store); !errors.Is(err, lock.ErrBusy) || have != 1 {
 		t.Errorf("want ErrBusy and one session known, have %v, %d", err, have)
 	}
@@ -211,7 +211,7 @@ func TestSweep(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	waited := make(chan error, 1)
 	go func() {
-		_, err := locker.With(lock.Options{Wait: lock.InLine()}).Acquire(ctx, "kept")
+		_, err := locker.Acquire(ctx, "kept", &lock.Options{Wait: lock.InLine()})
 		waited <- err
 	}()
 	poll.Eventually(t, "it in line", func() bool { return etcdlock.Known(store) == 2 })
@@ -248,7 +248,7 @@ func TestNoWriteWhenRefused(t *testing.T) {
 	}
 	before := logged()
 	for range 10 {
-		if _, err := rival.Acquire(t.Context(), t.Name()); !errors.Is(err, lock.ErrBusy) {
+		if _, err := rival.Acquire(t.Context(), t.Name(), nil); !errors.Is(err, lock.ErrBusy) {
 			t.Fatalf("want ErrBusy, have %v", err)
 		}
 	}
@@ -275,7 +275,7 @@ func TestWhoMayNotIsTold(t *testing.T) {
 	}
 	for _, wait := range []lock.Wait{lock.InLine(), lock.Fixed(100 * time.Millisecond)} {
 		start := time.Now()
-		_, err := locker.With(lock.Options{Wait: wait}).Acquire(t.Context(), t.Name())
+		_, err := locker.Acquire(t.Context(), t.Name(), &lock.Options{Wait: wait})
 		if took := time.Since(start); err == nil || errors.Is(err, lock.ErrBusy) || took > 10*time.Second {
 			t.Errorf("want an error before a TTL has passed, have %v after %v", err, took)
 		}

@@ -148,7 +148,7 @@ func TestWaitInLine(t *testing.T) {
 		}
 		got := make(chan outcome, 1)
 		go func() {
-			lease, err := s.locker.With(lock.Options{Wait: lock.InLine()}).Acquire(ctx, s.res)
+			lease, err := s.locker.Acquire(ctx, s.res, &lock.Options{Wait: lock.InLine()})
 			got <- outcome{lease, err}
 		}()
 		poll.Eventually(s.T, "one of us in line", func() bool { return s.rdb.ZCard(ctx, "{"+s.key+"}:line").Val() == 1 })

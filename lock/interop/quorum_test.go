@@ -48,14 +48,14 @@ func TestQuorum(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = locker.Acquire(t.Context(), t.Name())
+			_, err = locker.Acquire(t.Context(), t.Name(), nil)
 			if busy, ok := errors.AsType[*lock.BusyError](err); !ok || !busy.Foreign || busy.Remaining <= 0 || busy.Remaining > ttl {
 				t.Errorf("want it busy with another program for up to %v, have %v", ttl, err)
 			}
 			if err := held.Release(t.Context()); err != nil && !down { // one that is down is an error there
 				t.Errorf("release by redsync: %v", err)
 			}
-			lease, err := locker.Acquire(t.Context(), t.Name())
+			lease, err := locker.Acquire(t.Context(), t.Name(), nil)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -63,7 +63,7 @@ func setUp(t *testing.T, on func(*redis.Client) peer) *setup {
 // weTake takes the lock, which must be free, for us.
 func (s *setup) weTake() *lock.Lease {
 	s.Helper()
-	lease, err := s.locker.Acquire(s.Context(), s.res)
+	lease, err := s.locker.Acquire(s.Context(), s.res, nil)
 	if err != nil {
 		s.Fatalf("want the lock, have %v", err)
 	}
@@ -83,7 +83,7 @@ func (s *setup) peerTakes() held {
 // weAreRefused checks that the lock is the peer's, as far as we can see.
 func (s *setup) weAreRefused() *lock.BusyError {
 	s.Helper()
-	lease, err := s.locker.Acquire(s.Context(), s.res)
+	lease, err := s.locker.Acquire(s.Context(), s.res, nil)
 	var busy *lock.BusyError
 	if !errors.As(err, &busy) {
 		s.Fatalf("want us refused, have lease %v and error %v", lease, err)

@@ -81,12 +81,12 @@ func TestWorkload(t *testing.T) {
 		if i > 0 {
 			continue
 		}
-		for name, locker := range map[string]*lock.Locker{
-			"siding":         s.locker,
-			"siding in line": s.locker.With(lock.Options{Wait: lock.InLine()}),
+		for name, opts := range map[string]*lock.Options{
+			"siding":         nil,
+			"siding in line": {Wait: lock.InLine()},
 		} {
 			fight(name, func() error {
-				lease, err := locker.Acquire(ctx, s.res)
+				lease, err := s.locker.Acquire(ctx, s.res, opts)
 				if err != nil {
 					return err
 				}

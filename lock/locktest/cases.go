@@ -108,7 +108,7 @@ func replyLostAndSentAgain(s *suite) {
 func replyLostForGood(s *suite) {
 	locker, network := s.faulty(lock.Config{})
 	network.Set(Once(Acquire, 1, SwallowReply))
-	_, err := locker.Acquire(s.Context(), s.res)
+	_, err := locker.Acquire(s.Context(), s.res, nil)
 	s.wantBroken("acquire", err)
 	s.wantFree()
 }
@@ -184,7 +184,7 @@ func staleLeaseOfTheSameProcess(s *suite) {
 func tokenIsComparedWhole(s *suite) {
 	seen := make(map[string]bool)
 	for range 20 {
-		lease := s.take(s.locker(lock.Config{}).With(lock.Options{Holder: "worker-1"}))
+		lease := s.takeAs(s.locker(lock.Config{}), &lock.Options{Holder: "worker-1"})
 		token := s.value()
 		if seen[token] {
 			s.Fatalf("want a token of its own for each acquisition, have one again")
@@ -199,15 +199,16 @@ func tokenIsComparedWhole(s *suite) {
 				s.Fatal("want another's lock untouched")
 			}
 			s.Put(s.T, s.key(), "", 0)
-			lease = s.take(s.locker(lock.Config{}).With(lock.Options{Holder: "worker-1"}))
+			lease = s.takeAs(s.locker(lock.Config{}), &lock.Options{Holder: "worker-1"})
 		}
 		s.release(lease)
 	}
 }
 
 func secondAttemptOfTheSameHolder(s *suite) {
-	first := s.take(s.locker(lock.Config{}).With(lock.Options{Holder: "task 7", Waiter: "task 7"}))
-	_, err := s.locker(lock.Config{}).With(lock.Options{Holder: "task 7", Waiter: "task 7"}).Acquire(s.Context(), s.res)
+	task := &lock.Options{Holder: "task 7", Waiter: "task 7"}
+	first := s.takeAs(s.locker(lock.Config{}), task)
+	_, err := s.locker(lock.Config{}).Acquire(s.Context(), s.res, task)
 	if !errors.Is(err, lock.ErrBusy) {
 		s.Errorf("want the second attempt refused while the first runs, have %v", err)
 	}
@@ -222,7 +223,7 @@ func reentryCountsOnce(s *suite) {
 	network.Set(Fine)
 	token, steps := s.value(), len(network.Sent())
 	for _, wait := range []lock.Wait{nil, lock.InLine(), lock.Fixed(time.Second)} {
-		inner, err := locker.With(lock.Options{Wait: wait}).Acquire(work, s.res)
+		inner, err := locker.Acquire(work, s.res, &lock.Options{Wait: wait})
 		if err != nil {
 			s.Fatalf("acquire again: %v", err)
 		}
@@ -245,7 +246,7 @@ func releaseCountsOnce(s *suite) {
 	locker := s.locker(lock.Config{})
 	outer := s.take(locker)
 	work := outer.Keep(s.Context())
-	inner, err := locker.Acquire(work, s.res)
+	inner, err := locker.Acquire(work, s.res, nil)
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -255,7 +256,7 @@ func releaseCountsOnce(s *suite) {
 		s.Error("want the lock held until the outer lease is released")
 	}
 	// In the other order, too, the last one frees it.
-	if inner, err = locker.Acquire(work, s.res); err != nil {
+	if inner, err = locker.Acquire(work, s.res, nil); err != nil {
 		s.Fatal(err)
 	}
 	s.release(outer)
@@ -274,7 +275,7 @@ func reentryAfterALoss(s *suite) {
 	_ = s.ended(work)
 	network.Set(Fine)
 	for what, ctx := range map[string]context.Context{"its context": work, "one that outlives it": context.WithoutCancel(work)} {
-		_, err := locker.Acquire(ctx, s.res)
+		_, err := locker.Acquire(ctx, s.res, nil)
 		s.wantLost("acquire with "+what, err)
 	}
 	_ = lease.Release(s.Context())
@@ -284,7 +285,7 @@ func reentryAndTheDeadline(s *suite) {
 	locker := s.locker(brief)
 	outer := s.take(locker)
 	work := outer.Keep(s.Context())
-	short, err := locker.With(lock.Options{MaxHold: time.Millisecond}).Acquire(work, s.res)
+	short, err := locker.Acquire(work, s.res, &lock.Options{MaxHold: time.Millisecond})
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -306,18 +307,18 @@ func holderIsAContext(s *suite) {
 	work := lease.Keep(s.Context())
 	// In another goroutine it is the context that counts.
 	failed := make(chan error, 2)
-	go func() { _, err := locker.Acquire(s.Context(), s.res); failed <- err }()
+	go func() { _, err := locker.Acquire(s.Context(), s.res, nil); failed <- err }()
 	if err := within(s, "an answer", failed); !errors.Is(err, lock.ErrBusy) {
 		s.Errorf("without the holder's context: want ErrBusy, have %v", err)
 	}
-	go func() { failed <- locker.Hold(work, s.res, func(context.Context) error { return nil }) }()
+	go func() { failed <- locker.Hold(work, s.res, nil, func(context.Context) error { return nil }) }()
 	if err := within(s, "an answer", failed); err != nil {
 		s.Errorf("with the holder's context: %v", err)
 	}
 	// It is the holder of this resource, of no other.
 	other := s.on("another")
 	held := other.take(other.locker(lock.Config{}))
-	if _, err := locker.Acquire(work, other.res); !errors.Is(err, lock.ErrBusy) {
+	if _, err := locker.Acquire(work, other.res, nil); !errors.Is(err, lock.ErrBusy) {
 		s.Errorf("another resource: want ErrBusy, have %v", err)
 	}
 	other.release(held)
@@ -374,7 +375,7 @@ func renewalInTheWorkOfALostLock(s *suite) {
 func longestHold(s *suite) {
 	const longest = 500 * time.Millisecond
 	locker, network := s.faulty(brief)
-	lease := s.take(locker.With(lock.Options{MaxHold: longest}))
+	lease := s.takeAs(locker, &lock.Options{MaxHold: longest})
 	work := lease.Keep(s.Context())
 	cause := s.ended(work)
 	s.wantLost("cause", cause)
@@ -441,7 +442,7 @@ func lockAgainAfterALoss(s *suite) {
 }
 
 func workWithRenewal(s *suite) {
-	err := s.locker(brief).Hold(s.Context(), s.res, func(ctx context.Context) error {
+	err := s.locker(brief).Hold(s.Context(), s.res, nil, func(ctx context.Context) error {
 		_ = sleep.For(ctx, 3*brief.TTL)
 		_ = s.refuse() //nolint:contextcheck // another process
 		return context.Cause(ctx)

@@ -23,7 +23,7 @@ func contextEndsWhileWaiting(s *suite) {
 		}
 		// Long enough for the first answer on a busy machine.
 		ctx, cancel := context.WithTimeout(s.Context(), 2*time.Second)
-		_, err := s.locker(lock.Config{}).With(lock.Options{Wait: wait}).Acquire(ctx, s.res)
+		_, err := s.locker(lock.Config{}).Acquire(ctx, s.res, &lock.Options{Wait: wait})
 		cancel()
 		if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, lock.ErrBusy) {
 			s.Errorf("in time: want the context's error and ErrBusy, have %v", err)
@@ -42,7 +42,7 @@ func contextEndsWithACallUnderWay(s *suite) {
 			defer cancel()
 			return act()
 		}))
-		if _, err := locker.With(lock.Options{Wait: wait}).Acquire(ctx, s.res); !errors.Is(err, context.Canceled) {
+		if _, err := locker.Acquire(ctx, s.res, &lock.Options{Wait: wait}); !errors.Is(err, context.Canceled) {
 			s.Errorf("cancelled: want context.Canceled, have %v", err)
 		}
 		poll.Eventually(s.T, "a free lock", func() bool { return s.value() == "" })
@@ -51,7 +51,7 @@ func contextEndsWithACallUnderWay(s *suite) {
 		network.Set(BlackHole)
 		ctx, cancel = context.WithTimeout(s.Context(), 100*time.Millisecond)
 		start := time.Now()
-		_, err := locker.With(lock.Options{Wait: wait}).Acquire(ctx, s.res)
+		_, err := locker.Acquire(ctx, s.res, &lock.Options{Wait: wait})
 		cancel()
 		if took := time.Since(start); !errors.Is(err, context.DeadlineExceeded) || took > 2*time.Second {
 			s.Errorf("silent: want an error at the deadline of 100ms, have %v after %v", err, took)
@@ -80,7 +80,7 @@ func callIsLost(s *suite) {
 	holder := s.take(s.locker(brief))
 	locker, network := s.faulty(brief)
 	network.Set(Only(Call, Refuse))
-	w := s.waitsIn(locker.With(lock.Options{Wait: lock.InLine()}))
+	w := s.waitsOn(locker, lock.InLine())
 	poll.Eventually(s.T, "the waiter's first try", func() bool { return len(network.SentAt(Acquire, time.Time{})) > 0 })
 	s.settle(network)
 	s.release(holder)
@@ -119,7 +119,7 @@ func retryIsShared(s *suite) {
 		holder := one.take(one.locker(lock.Config{}))
 		locker, network := one.faulty(lock.Config{})
 		all.Go(func() {
-			_, err := locker.With(lock.Options{Wait: retry}).Acquire(s.Context(), one.res)
+			_, err := locker.Acquire(s.Context(), one.res, &lock.Options{Wait: retry})
 			if have := len(network.SentAt(Acquire, time.Time{})); !errors.Is(err, lock.ErrBusy) || have != limit {
 				s.Errorf("want ErrBusy after %d attempts, have %v after %d", limit, err, have)
 			}
@@ -156,14 +156,14 @@ func oneAttemptForMany(s *suite) {
 	ctx, cancel := context.WithCancel(s.Context())
 	gone, failed := make(chan error, 1), make(chan error, goroutines)
 	leases := make(chan *lock.Lease, goroutines)
-	go func() { _, err := locker.Acquire(ctx, s.res); gone <- err }()
+	go func() { _, err := locker.Acquire(ctx, s.res, nil); gone <- err }()
 	<-sent
 	var started sync.WaitGroup
 	for range goroutines {
 		started.Add(1)
 		go func() {
 			started.Done()
-			lease, err := locker.Acquire(s.Context(), s.res)
+			lease, err := locker.Acquire(s.Context(), s.res, nil)
 			if err != nil {
 				failed <- err
 			} else {
@@ -197,7 +197,7 @@ func placeGoesByWhenItCame(s *suite) {
 		came   int64
 		place  int
 	}{{"second", came + 2, 1}, {"newcomer", 0, 2}, {"first", came + 1, 1}, {"second", came, 2}, {"of the future", came + 1<<50, 4}} {
-		_, err := s.locker(lock.Config{}).With(lock.Options{Waiter: w.waiter, Came: w.came}).Acquire(s.Context(), s.res)
+		_, err := s.locker(lock.Config{}).Acquire(s.Context(), s.res, &lock.Options{Waiter: w.waiter, Came: w.came})
 		busy, ok := errors.AsType[*lock.BusyError](err)
 		if !ok || busy.Place != w.place {
 			s.Errorf("%s: want place %d, have %+v, %v", w.waiter, w.place, busy, err)
@@ -231,15 +231,14 @@ func lineIsServedInOrder(s *suite) {
 func placeCountsFromTheArrival(s *suite) {
 	holder := s.take(s.locker(lock.Config{}))
 	locker, network := s.faulty(lock.Config{})
-	locker = locker.With(lock.Options{Wait: lock.InLine()})
 	tries := func(n int) {
 		s.Helper()
 		poll.Eventually(s.T, "its try", func() bool { return len(network.SentAt(Acquire, time.Time{})) >= n })
 		s.settle(network)
 	}
-	first := s.waitsIn(locker)
+	first := s.waitsOn(locker, lock.InLine())
 	tries(1)
-	second := s.waitsIn(locker)
+	second := s.waitsOn(locker, lock.InLine())
 	_ = sleep.For(s.Context(), 100*time.Millisecond) // it waits for its turn in the process
 	other := s.waits(lock.Config{})
 	s.release(holder)
@@ -260,10 +259,10 @@ func crowd(s *suite) {
 	for p := range processes {
 		locker := s.locker(lock.Config{})
 		for g := range goroutines {
-			locker := locker.With(lock.Options{Wait: waits[(p+g)%len(waits)]})
+			opts := &lock.Options{Wait: waits[(p+g)%len(waits)]}
 			all.Go(func() {
 				for range rounds {
-					if err := locker.Hold(s.Context(), s.res, func(ctx context.Context) error {
+					if err := locker.Hold(s.Context(), s.res, opts, func(ctx context.Context) error {
 						defer inside.Add(-1)
 						if n := inside.Add(1); n != 1 {
 							return fmt.Errorf("want one holder, have %d", n)
@@ -271,7 +270,7 @@ func crowd(s *suite) {
 						if before := last.Swap(lock.Fence(ctx, s.res)); before >= lock.Fence(ctx, s.res) && !s.NoFence {
 							return fmt.Errorf("want a fence above %d, have %d", before, lock.Fence(ctx, s.res))
 						}
-						return locker.Hold(ctx, s.res, func(context.Context) error { return nil })
+						return locker.Hold(ctx, s.res, nil, func(context.Context) error { return nil })
 					}); err != nil {
 						s.Error(err)
 					}

@@ -21,8 +21,8 @@ func ExampleMemory() {
 		return locker
 	}
 	ctx := context.Background()
-	err := newProcess().Hold(ctx, "order:536365", func(context.Context) error {
-		another := newProcess().Hold(ctx, "order:536365", func(context.Context) error { return nil })
+	err := newProcess().Hold(ctx, "order:536365", nil, func(context.Context) error {
+		another := newProcess().Hold(ctx, "order:536365", nil, func(context.Context) error { return nil })
 		fmt.Println("another is refused:", errors.Is(another, lock.ErrBusy))
 		return nil
 	})
@@ -40,7 +40,7 @@ func ExampleFaulty() {
 	if err != nil {
 		panic(err)
 	}
-	err = locker.Hold(context.Background(), "order:536365", func(ctx context.Context) error {
+	err = locker.Hold(context.Background(), "order:536365", nil, func(ctx context.Context) error {
 		network.Set(locktest.BlackHole)
 		<-ctx.Done()
 		network.Set(locktest.Fine)

@@ -115,7 +115,12 @@ func (s *suite) faulty(cfg lock.Config) (*lock.Locker, *Network) {
 // take takes the lock, which must be free.
 func (s *suite) take(locker *lock.Locker) *lock.Lease {
 	s.Helper()
-	lease, err := locker.Acquire(s.Context(), s.res)
+	return s.takeAs(locker, nil)
+}
+
+func (s *suite) takeAs(locker *lock.Locker, opts *lock.Options) *lock.Lease {
+	s.Helper()
+	lease, err := locker.Acquire(s.Context(), s.res, opts)
 	if err != nil {
 		s.Fatalf("acquire: want the lock, have %v", err)
 	}
@@ -127,7 +132,7 @@ func (s *suite) takeOnceFree() (lease *lock.Lease) {
 	s.Helper()
 	locker := s.locker(lock.Config{})
 	poll.Eventually(s.T, "the lock", func() bool {
-		l, err := locker.Acquire(s.Context(), s.res)
+		l, err := locker.Acquire(s.Context(), s.res, nil)
 		if err != nil && !errors.Is(err, lock.ErrBusy) {
 			s.Fatalf("acquire: want a lease or ErrBusy, have %v", err)
 		}
@@ -140,7 +145,7 @@ func (s *suite) takeOnceFree() (lease *lock.Lease) {
 // refuse asks for the lock in a process of its own; it must be busy.
 func (s *suite) refuse() *lock.BusyError {
 	s.Helper()
-	lease, err := s.locker(lock.Config{}).Acquire(s.Context(), s.res)
+	lease, err := s.locker(lock.Config{}).Acquire(s.Context(), s.res, nil)
 	busy, ok := errors.AsType[*lock.BusyError](err)
 	if !ok || !errors.Is(err, lock.ErrBusy) {
 		s.Fatalf("acquire: want a BusyError, have lease %v and %v", lease, err)
@@ -237,7 +242,7 @@ func (s *suite) waits(cfg lock.Config) *waiting {
 func (s *suite) waitsAs(cfg lock.Config, how lock.Wait) *waiting {
 	s.Helper()
 	locker, network := s.faulty(cfg)
-	w := s.waitsIn(locker.With(lock.Options{Wait: how}))
+	w := s.waitsOn(locker, how)
 	poll.Eventually(s.T, "the waiter's first try", func() bool { return len(network.SentAt(Acquire, time.Time{})) > 0 })
 	s.settle(network)
 	return w
@@ -249,12 +254,12 @@ func (s *suite) settle(network *Network) {
 	poll.Eventually(s.T, "an idle network", network.idle)
 }
 
-// waitsIn starts to wait for the lock as the locker does.
-func (s *suite) waitsIn(locker *lock.Locker) *waiting {
+// waitsOn starts to wait for the lock.
+func (s *suite) waitsOn(locker *lock.Locker, how lock.Wait) *waiting {
 	ctx, cancel := context.WithCancel(s.Context())
 	w := &waiting{lease: make(chan *lock.Lease, 1), err: make(chan error, 1), leave: cancel}
 	go func() {
-		lease, err := locker.Acquire(ctx, s.res)
+		lease, err := locker.Acquire(ctx, s.res, &lock.Options{Wait: how})
 		if err != nil {
 			w.err <- err
 		} else {

@@ -60,7 +60,7 @@ func TestCrowdUnderFaults(t *testing.T) {
 	var b believers
 	var all sync.WaitGroup
 	for number := range processes {
-		locker := lockerOn(t, f.store(quick), brief).With(lock.Options{Wait: lock.Fixed(5 * time.Millisecond)})
+		locker := lockerOn(t, f.store(quick), brief)
 		all.Go(func() {
 			rng := rand.New(rand.NewPCG(seed, uint64(number)))
 			for last := false; !last; {
@@ -69,7 +69,7 @@ func TestCrowdUnderFaults(t *testing.T) {
 					last = true // once more, without faults
 				default:
 				}
-				lease, err := locker.Acquire(ctx, f.Name())
+				lease, err := locker.Acquire(ctx, f.Name(), &lock.Options{Wait: lock.Fixed(5 * time.Millisecond)})
 				if err != nil {
 					if last {
 						t.Errorf("want the lock after all faults, have %v", err)
@@ -126,7 +126,7 @@ func TestContendersWhoTryOnce(t *testing.T) {
 		all.Go(func() {
 			rng := rand.New(rand.NewPCG(seed, uint64(number)))
 			for had := 0; had < rounds; {
-				lease, err := locker.Acquire(ctx, f.Name())
+				lease, err := locker.Acquire(ctx, f.Name(), nil)
 				if errors.Is(err, lock.ErrBusy) && ctx.Err() == nil {
 					_ = sleep.For(ctx, below(rng, 5*time.Millisecond))
 					continue

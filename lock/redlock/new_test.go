@@ -99,7 +99,7 @@ func TestSameServerBehindAnotherAddress(t *testing.T) {
 	}
 	f.wantFree()
 	f.servers[1].Kill()
-	wantBroken(t, "acquire by two servers that are four nodes", second(locker.Acquire(t.Context(), f.Name())))
+	wantBroken(t, "acquire by two servers that are four nodes", second(locker.Acquire(t.Context(), f.Name(), nil)))
 	f.wantFree(0, 2, 3)
 }
 

@@ -56,7 +56,7 @@ func TestMajorityInTrouble(t *testing.T) {
 				trouble.hit(f, i)
 			}
 			start := time.Now()
-			wantBroken(t, "acquire", second(locker.Acquire(ctxOf(t), f.Name())))
+			wantBroken(t, "acquire", second(locker.Acquire(ctxOf(t), f.Name(), nil)))
 			// It asks, cleans up and gives back; go-redis itself would wait for 5 s and longer.
 			if took := time.Since(start); took > 3*patient.NodeTimeout+time.Second {
 				t.Errorf("want an error within three node timeouts, have it after %v", took)
@@ -67,7 +67,7 @@ func TestMajorityInTrouble(t *testing.T) {
 			}
 			// The clients find out by themselves.
 			err := poll.Until(t.Context(), func() error {
-				lease, err := locker.Acquire(t.Context(), f.Name())
+				lease, err := locker.Acquire(t.Context(), f.Name(), nil)
 				if err == nil {
 					f.release(lease)
 				}
@@ -89,7 +89,7 @@ func TestHungNode(t *testing.T) {
 	f.servers[3].Pause()
 	const most = time.Second // the node timeout, and as much again for a slow machine
 	var lease *lock.Lease
-	within(t, most, "acquire", func() (err error) { lease, err = locker.Acquire(t.Context(), f.Name()); return err })
+	within(t, most, "acquire", func() (err error) { lease, err = locker.Acquire(t.Context(), f.Name(), nil); return err })
 	within(t, most, "renew", func() error { return lease.Renew(t.Context()) })
 	within(t, most, "release", func() error { return lease.Release(t.Context()) })
 	f.servers[3].Resume()
@@ -163,8 +163,8 @@ func TestHolderIsCutOff(t *testing.T) {
 	for _, i := range []int{0, 2, 4} {
 		proxies[i].BlackHole(true)
 	}
-	rival := f.process(lock.Config{}).With(lock.Options{Wait: lock.Fixed(5 * time.Millisecond)})
-	held, err := rival.Acquire(ctxOf(t), f.Name())
+	rival := f.process(lock.Config{})
+	held, err := rival.Acquire(ctxOf(t), f.Name(), &lock.Options{Wait: lock.Fixed(5 * time.Millisecond)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -246,7 +246,7 @@ func TestWrongTypeOfKey(t *testing.T) {
 	f.admins[0].RPush(t.Context(), f.key(), "x")
 	f.release(f.take(locker))
 	f.admins[1].RPush(t.Context(), f.key(), "x")
-	wantBroken(t, "acquire", second(locker.Acquire(t.Context(), f.Name())))
+	wantBroken(t, "acquire", second(locker.Acquire(t.Context(), f.Name(), nil)))
 	if have := f.admins[0].LRange(t.Context(), f.key(), 0, -1).Val(); len(have) != 1 {
 		t.Errorf("want the list untouched, have %v", have)
 	}

@@ -45,7 +45,7 @@ func TestTimeOfANode(t *testing.T) {
 				}
 			}
 			var lease *lock.Lease
-			took("acquire", func() (err error) { lease, err = locker.Acquire(t.Context(), "order:1"); return err })
+			took("acquire", func() (err error) { lease, err = locker.Acquire(t.Context(), "order:1", nil); return err })
 			took("renew", func() error { return lease.Renew(t.Context()) })
 			took("release", func() error { return lease.Release(t.Context()) })
 			nodes.wantOn(t, tc.name, ".....")
@@ -62,7 +62,7 @@ func TestTooManyHang(t *testing.T) {
 			locker, networks := nodes.process(t, redlock.Config{})
 			each(networks, fault, 0, 2, 4)
 			start := time.Now()
-			_, err := locker.Acquire(t.Context(), "order:1")
+			_, err := locker.Acquire(t.Context(), "order:1", nil)
 			wantBroken(t, name, err)
 			if took := time.Since(start); took > 150*time.Millisecond {
 				t.Errorf("%s: want three node timeouts at most, have %v", name, took)
@@ -144,7 +144,7 @@ func TestCallerGoes(t *testing.T) {
 				}
 				defer cancel()
 				start := time.Now()
-				_, err := locker.Acquire(ctx, "order:1")
+				_, err := locker.Acquire(ctx, "order:1", nil)
 				if ctx.Err() == nil || err == nil || errors.Is(err, lock.ErrLost) {
 					t.Errorf("%s, %s: want an error after the context's end, have %v", tc.name, way, err)
 				}
@@ -168,7 +168,7 @@ func TestCancelledCallsAreWaitedFor(t *testing.T) {
 		each(networks, locktest.Only(locktest.Acquire, far(func() time.Duration { return 10 * time.Millisecond })), 0, 1, 2, 3, 4)
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(5*time.Millisecond, cancel)
-		if _, err := locker.Acquire(ctx, "order:1"); !errors.Is(err, context.Canceled) {
+		if _, err := locker.Acquire(ctx, "order:1", nil); !errors.Is(err, context.Canceled) {
 			t.Errorf("want context.Canceled, have %v", err)
 		}
 		time.Sleep(time.Second)
@@ -187,7 +187,7 @@ func TestLateMajority(t *testing.T) {
 		paused, network := locktest.Faulty(store)
 		network.Set(locktest.Once(locktest.Acquire, 1, locktest.Slow(14*time.Second)))
 		locker := lockerOn(t, paused, lock.Config{})
-		if lease, err := locker.Acquire(t.Context(), "order:1"); err == nil {
+		if lease, err := locker.Acquire(t.Context(), "order:1", nil); err == nil {
 			t.Errorf("want no lease whose time is over, have one, valid: %t", lease.Valid())
 		}
 		nodes.wantOn(t, "given back", ".....")
@@ -203,7 +203,7 @@ func TestSlowMajority(t *testing.T) {
 		locker, networks := nodes.process(t, redlock.Config{NodeTimeout: 5 * time.Second})
 		each(networks, locktest.Slow(4*time.Second), 0, 1, 2)
 		start := time.Now()
-		lease, err := locker.Acquire(t.Context(), "order:1")
+		lease, err := locker.Acquire(t.Context(), "order:1", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -218,7 +218,7 @@ func TestSlowMajority(t *testing.T) {
 		_ = lease.Release(t.Context())
 
 		each(networks, locktest.Slow(6*time.Second), 0, 1, 2)
-		wantBroken(t, "acquire", second(locker.Acquire(t.Context(), "order:1")))
+		wantBroken(t, "acquire", second(locker.Acquire(t.Context(), "order:1", nil)))
 		nodes.wantOn(t, "after all", ".....")
 	})
 }
@@ -228,7 +228,7 @@ func TestNodeTimeoutAndTTL(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		store, _ := newMemories(3).open(t, redlock.Config{NodeTimeout: 501 * time.Millisecond})
-		_, err := lockerOn(t, store, brief).Acquire(t.Context(), "order:1")
+		_, err := lockerOn(t, store, brief).Acquire(t.Context(), "order:1", nil)
 		if want := "redlock: node timeout: want at most half of the ttl (500ms), have 501ms"; err == nil || !strings.HasSuffix(err.Error(), want) {
 			t.Errorf("want %q, have %v", want, err)
 		}
@@ -263,7 +263,7 @@ func TestRenewal(t *testing.T) {
 			nodes := newMemories(5)
 			locker, networks := nodes.process(t, redlock.Config{})
 			start := time.Now()
-			lease, err := locker.Acquire(t.Context(), "order:1")
+			lease, err := locker.Acquire(t.Context(), "order:1", nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -296,7 +296,7 @@ func TestKeptLease(t *testing.T) {
 			nodes := newMemories(5)
 			locker, networks := nodes.process(t, redlock.Config{})
 			start := time.Now()
-			lease, err := locker.Acquire(t.Context(), "order:1")
+			lease, err := locker.Acquire(t.Context(), "order:1", nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -341,7 +341,7 @@ func TestRelease(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			nodes := newMemories(5)
 			locker, networks := nodes.process(t, redlock.Config{})
-			lease, err := locker.Acquire(t.Context(), "order:1")
+			lease, err := locker.Acquire(t.Context(), "order:1", nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -371,7 +371,7 @@ func TestRestartDelayOfAClaim(t *testing.T) {
 		for i := range 3 {
 			voters = append(voters, memory{Store: locktest.NewMemory(), run: string(rune('a' + i)), delays: delays, fences: new(sync.Map)})
 		}
-		lease, err := lockerOn(t, redlock.NewOf(redlock.Config{RestartDelay: cfg}, voters...), lock.Config{}).Acquire(t.Context(), "order:1")
+		lease, err := lockerOn(t, redlock.NewOf(redlock.Config{RestartDelay: cfg}, voters...), lock.Config{}).Acquire(t.Context(), "order:1", nil)
 		if err != nil {
 			t.Fatal(err)
 		}

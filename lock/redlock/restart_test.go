@@ -34,7 +34,7 @@ func TestRestartAtOnce(t *testing.T) {
 	err := poll.Until(t.Context(), func() error { // on a slow machine the lease ends before the rival comes
 		lease := f.bare(patient)
 		f.servers[0].Restart(t)
-		held, err := rival.Acquire(t.Context(), f.Name())
+		held, err := rival.Acquire(t.Context(), f.Name(), nil)
 		second := lease.Valid() && err == nil
 		if err == nil {
 			f.release(held)
@@ -57,7 +57,7 @@ func TestRestartDelay(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := startFleet(t, 3)
-			rival := lockerOn(t, f.store(careful), brief).With(lock.Options{Wait: lock.Fixed(time.Millisecond)})
+			rival := lockerOn(t, f.store(careful), brief)
 			f.voteForLocksOf(brief.TTL)
 			lease := f.bare(careful)
 			if keep {
@@ -66,7 +66,7 @@ func TestRestartDelay(t *testing.T) {
 			f.servers[0].Restart(t)
 			var held *lock.Lease
 			err := poll.Until(t.Context(), func() (err error) { // the wait itself gives up after a TTL of errors
-				held, err = rival.Acquire(t.Context(), f.Name())
+				held, err = rival.Acquire(t.Context(), f.Name(), &lock.Options{Wait: lock.Fixed(time.Millisecond)})
 				return err
 			})
 			if err != nil {
@@ -91,7 +91,7 @@ func TestNewNodes(t *testing.T) {
 	}{"by the ttl": {0, lock.Config{}}, "by the delay": {time.Hour, brief}} {
 		cfg := careful
 		cfg.RestartDelay = tc.delay
-		_, err := lockerOn(t, f.store(cfg), tc.cfg).Acquire(t.Context(), f.Name())
+		_, err := lockerOn(t, f.store(cfg), tc.cfg).Acquire(t.Context(), f.Name(), nil)
 		wantBroken(t, name, err)
 		if err != nil && strings.Count(err.Error(), "started too short a time ago to vote") != 3 {
 			t.Errorf("%s: want each node's reason, have %v", name, err)

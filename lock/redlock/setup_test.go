@@ -70,7 +70,7 @@ func (f *fleet) process(cfg lock.Config) *lock.Locker {
 // take takes the lock, which must be free.
 func (f *fleet) take(locker *lock.Locker) *lock.Lease {
 	f.Helper()
-	lease, err := locker.Acquire(f.Context(), f.Name())
+	lease, err := locker.Acquire(f.Context(), f.Name(), nil)
 	if err != nil {
 		f.Fatalf("acquire: want the lock, have %v", err)
 	}
@@ -80,7 +80,7 @@ func (f *fleet) take(locker *lock.Locker) *lock.Lease {
 // refuse tries to take the lock, which must be busy.
 func (f *fleet) refuse(locker *lock.Locker) *lock.BusyError {
 	f.Helper()
-	lease, err := locker.Acquire(f.Context(), f.Name())
+	lease, err := locker.Acquire(f.Context(), f.Name(), nil)
 	busy, ok := errors.AsType[*lock.BusyError](err)
 	if !ok {
 		f.Fatalf("acquire: want a BusyError, have lease %v and %v", lease, err)

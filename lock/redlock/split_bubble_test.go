@@ -58,7 +58,7 @@ func TestSplitVoteIsDecided(t *testing.T) {
 			for _, store := range contenders(t, nodes) {
 				locker := lockerOn(t, store, lock.Config{})
 				all.Go(func() {
-					if lease, err := locker.Acquire(t.Context(), "order:1"); err == nil {
+					if lease, err := locker.Acquire(t.Context(), "order:1", nil); err == nil {
 						mu.Lock()
 						defer mu.Unlock()
 						leases = append(leases, lease)
@@ -95,11 +95,10 @@ func TestContenders(t *testing.T) {
 				locker, networks := nodes.process(t, redlock.Config{})
 				each(networks, far(func() time.Duration { return rand.N(3 * time.Millisecond) }), 0, 1, 2, 3, 4)
 				each(networks, locktest.BlackHole, down...)
-				waits := locker.With(lock.Options{Wait: lock.InLine()})
 				all.Go(func() {
 					for range rounds {
 						start := time.Now()
-						err := waits.Hold(t.Context(), "order:1", func(context.Context) error {
+						err := locker.Hold(t.Context(), "order:1", &lock.Options{Wait: lock.InLine()}, func(context.Context) error {
 							select {
 							case holders <- struct{}{}:
 							default:

@@ -81,7 +81,7 @@ func (s *site) resource(i int) string { return fmt.Sprintf("%s%06d", s.prefix, i
 func (s *site) hold(ctx context.Context, resources int) error {
 	var mu sync.Mutex
 	return split(ctx, resources, func(ctx context.Context, i int) error {
-		lease, err := s.locker.Acquire(ctx, s.resource(i))
+		lease, err := s.locker.Acquire(ctx, s.resource(i), nil)
 		if err != nil {
 			return err
 		}

@@ -8,6 +8,7 @@ import (
 
 type sidingClient struct {
 	locker *lock.Locker
+	wait   lock.Wait
 	closer func() error
 }
 
@@ -18,11 +19,11 @@ func Siding(store lock.Store, wait lock.Wait, closer func() error) (Client, erro
 	if err != nil {
 		return nil, err
 	}
-	return sidingClient{l.With(lock.Options{Wait: wait}), closer}, nil
+	return sidingClient{l, wait, closer}, nil
 }
 
 func (c sidingClient) Lock(ctx context.Context, name string) (func(context.Context) error, error) {
-	lease, err := c.locker.Acquire(ctx, name)
+	lease, err := c.locker.Acquire(ctx, name, &lock.Options{Wait: c.wait})
 	if err != nil {
 		return nil, err
 	}

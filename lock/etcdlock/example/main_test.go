@@ -56,7 +56,7 @@ func TestLateSale(t *testing.T) {
 	if err := l.open(t.Context(), "a"); err != nil {
 		t.Fatal(err)
 	}
-	err = locker.Hold(t.Context(), Sell{Item: "a"}.Resource(), func(ctx context.Context) error {
+	err = locker.Hold(t.Context(), Sell{Item: "a"}.Resource(), nil, func(ctx context.Context) error {
 		if first, err := l.sell(ctx, "1", Sell{Item: "a", Quantity: 2}); !first || err != nil {
 			t.Errorf("want it sold, have %t, %v", first, err)
 		}
