@@ -73,7 +73,7 @@ func TestTakenAhead(t *testing.T) {
 			s.Errorf("want it held by its holder, have %+v", busy)
 		}
 		work := lease.Keep(s.Context())
-		again, err := s.Acquire(work, s.res, nil)
+		again, err := s.Acquire(work, s.res, &lock.Options{Reentrant: true})
 		if err != nil || again.Fence() != lease.Fence() {
 			s.Errorf("want it taken again by its holder, have %v, %v", again, err)
 		}

@@ -20,9 +20,10 @@
 // The goroutines of one process that want the same lock send one contender to the
 // store, in the order in which they came. They share the attempt, never the lock.
 //
-// The holder is a context, the one of [Lease.Keep]: with it the lock may be taken
-// again, for as often as it is then released. A goroutine that is given the
-// context is the same holder.
+// The holder is a context, the one of [Lease.Keep]. A caller that asks for the lock again
+// with it, in any goroutine, gets [ErrReentry]: two goroutines with one context are
+// not both at work, and none waits for a lock of its own. [Options.Reentrant] takes the lock
+// again, for as often as it is then released.
 //
 // # Life of a lock
 //

@@ -23,6 +23,11 @@ var (
 	// [Options.MaxHold] allows. It matches [ErrLost].
 	ErrMaxHold = fmt.Errorf("%w: held for the longest time allowed", ErrLost)
 
+	// ErrReentry says that the caller's own context holds the lock, and that the caller has
+	// not said [Options.Reentrant]. It is a mistake of the program and does not match
+	// [ErrBusy]: nobody else has the lock, and no wait and no retry ends this.
+	ErrReentry = errors.New("lock: this context holds the lock already; set Options.Reentrant to take it again")
+
 	// ErrClosed says that the Locker was closed.
 	ErrClosed = errors.New("lock: closed")
 

@@ -144,7 +144,7 @@ func ExampleRetry() {
 	// refused 3 times: wait 25ms
 }
 
-// The holder may take its lock again: what counts is the context. The lock is
+// The context of Keep is the holder's. With Reentrant it takes the lock again, which is
 // released with the last of its leases.
 func ExampleLease_Keep() {
 	client, closeAll := newClient()
@@ -154,7 +154,8 @@ func ExampleLease_Keep() {
 		panic(err)
 	}
 	audit := func(ctx context.Context) error { // also called by those who hold no lock yet
-		return locker.Hold(ctx, "order:536365", nil, func(ctx context.Context) error {
+		again := &lock.Options{Reentrant: true}
+		return locker.Hold(ctx, "order:536365", again, func(ctx context.Context) error {
 			fmt.Println("audited under fence", lock.Fence(ctx, "order:536365") > 0)
 			return nil
 		})
@@ -167,6 +168,8 @@ func ExampleLease_Keep() {
 	}
 	work := lease.Keep(ctx)
 	fmt.Println("by the holder:", audit(work))
+	_, err = locker.Acquire(work, "order:536365", nil)
+	fmt.Println("without Reentrant:", errors.Is(err, lock.ErrReentry))
 	fmt.Println("by another:", errors.Is(audit(ctx), lock.ErrBusy))
 	if err := lease.Release(ctx); err != nil {
 		panic(err)
@@ -175,6 +178,7 @@ func ExampleLease_Keep() {
 	// Output:
 	// audited under fence true
 	// by the holder: <nil>
+	// without Reentrant: true
 	// by another: true
 	// audited under fence true
 	// by anybody, later: <nil>

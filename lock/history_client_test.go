@@ -170,7 +170,7 @@ func (c *historyClient) use(lease *lock.Lease, key, name string) bool {
 func (c *historyClient) again(work context.Context, key, name string) {
 	e := c.begin(opAgain, key, name)
 	c.note(e)
-	inner, err := c.locker.Acquire(work, key, nil)
+	inner, err := c.locker.Acquire(work, key, &lock.Options{Reentrant: true})
 	e.Return, e.Outcome = time.Now().UnixNano(), outLost
 	if err == nil {
 		e.Outcome, e.Fence = outOK, inner.Fence()

@@ -6,8 +6,8 @@ import (
 )
 
 // Hold takes the lock of resource as [Locker.Acquire] does, runs fn while it is kept, and
-// releases it, also when fn panics. fn's context carries the fencing token, is cancelled
-// with the cause when the lock is lost, and lets fn take the lock again. When the
+// releases it, also when fn panics. fn's context is that of [Lease.Keep]: it carries the fencing
+// token, and is cancelled with the cause when the lock is lost. When the
 // lock cannot be had, fn does not run and the error is that of Acquire. A
 // lock that was lost before fn returned makes the error match [ErrLost], whatever
 // fn returned: somebody else may have held it meanwhile. The error then tells of the loss first,

@@ -9,7 +9,7 @@ import (
 // A Lease is one acquisition of a lock. It is never reused: a later lease of
 // the same resource has another token, and an old one cannot touch it. Leases
 // that a holder took on top of its first one share the first one's token, fence
-// and renewal, see [Locker.Acquire]. The methods are safe for use by several
+// and renewal, see [Options.Reentrant]. The methods are safe for use by several
 // goroutines.
 type Lease struct {
 	tenure *tenure
@@ -54,8 +54,8 @@ func (l *Lease) Valid() bool {
 
 // Keep renews the lock every Config.RenewEvery until [Lease.Release] or
 // [Lease.HandOff], and returns a context for the work that is done under it.
-// The context carries the fencing token, and the lock itself for whoever takes it
-// again. It ends with ctx and with the lease; when the lock is lost it is
+// The context carries the fencing token, and is the holder's, see [Options.Reentrant].
+// It ends with ctx and with the lease; when the lock is lost it is
 // cancelled with a cause that matches [ErrLost], before the store lets anybody
 // else have the lock. Renewal does not stop when ctx ends: work that
 // ignores its context is still protected until the lease is released. To end

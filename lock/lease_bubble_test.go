@@ -428,7 +428,7 @@ func TestEndedLeaseIsInert(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLeased(t)
 		work := l.Keep(t.Context())
-		inner, err := l.locker.Acquire(work, "order:1", nil)
+		inner, err := l.locker.Acquire(work, "order:1", &lock.Options{Reentrant: true})
 		if err != nil {
 			t.Fatal(err)
 		}

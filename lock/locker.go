@@ -127,12 +127,10 @@ func CheckResource(name string) error {
 // at most.
 //
 // Where ctx is one that [Lease.Keep] returned, or comes from one, and its lease
-// is of the same resource, then this is the holder, who takes the lock again: it
-// gets another lease of the same token and fence at once, without a call to the
-// store; the Options of this call have no effect on it. The lock is released with
-// the last of its leases. Once the lock has been lost this gives [ErrLost] instead.
-// Goroutines that share such a context are one holder, and do not exclude one
-// another. A Locker knows its own leases, not those of another Locker.
+// is of the same resource, the caller holds the lock already. It gets [ErrReentry] at
+// once, even if it would wait, as a wait for itself never ends; or, with
+// [Options.Reentrant], the lock again. Once the lock has been lost it gets [ErrLost]
+// instead. A Locker knows its own leases, not those of another Locker.
 func (l *Locker) Acquire(ctx context.Context, resource string, opts *Options) (*Lease, error) {
 	if opts == nil {
 		opts = &Options{}
@@ -148,7 +146,7 @@ func (l *Locker) Acquire(ctx context.Context, resource string, opts *Options) (*
 	}
 	defer l.acquiring.Done()
 	if t, ok := ctx.Value(holding{l, l.key(resource)}).(*tenure); ok {
-		if lease, err := t.enter(); lease != nil || err != nil {
+		if lease, err := t.enter(opts.Reentrant); lease != nil || err != nil {
 			return lease, err
 		}
 	}

@@ -222,9 +222,15 @@ var mistakes = []mutants.Mutant{
 	},
 	{
 		"a lost lock is taken again", "tenure.go",
-		"if !t.valid() {\n\t\treturn nil, fmt.Errorf(\"lock: acquire",
-		"if t.leases == 0 {\n\t\treturn nil, fmt.Errorf(\"lock: acquire",
+		"case !t.valid():\n\t\treturn nil, fmt.Errorf(\"lock: acquire",
+		"case t.leases == 0:\n\t\treturn nil, fmt.Errorf(\"lock: acquire",
 		[]string{"TestConformance/redis/16_re-entry_after_a_loss"},
+	},
+	{
+		"a holder takes its lock again unasked", "tenure.go",
+		"case !reentrant:",
+		"case false:",
+		[]string{"TestConformance/redis/18_two_goroutines_with_one_context"},
 	},
 	{
 		"the first of two releases frees the lock", "tenure.go",

@@ -29,6 +29,12 @@ type Options struct {
 	// Came is when the waiter came, by the clock of Redis in microseconds, if
 	// that is known and was before the call: its place in line goes by it. 0 is now.
 	Came int64
+	// Reentrant lets a caller take a lock again that its context, one of [Lease.Keep],
+	// holds already. At once, and without a call to the store, it gets another lease of
+	// the same token and fence; the other options have no effect on that. The lock is
+	// released with the last of its leases. Goroutines that share the context are then
+	// one holder: they do not exclude one another.
+	Reentrant bool
 }
 
 func (o Options) check() error {

@@ -41,14 +41,16 @@ type tenure struct {
 }
 
 // enter is another lease of the same tenure, for its holder.
-func (t *tenure) enter() (*Lease, error) {
+func (t *tenure) enter(reentrant bool) (*Lease, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.released {
+	switch {
+	case t.released:
 		return nil, nil //nolint:nilnil // it is over: its holder is one like any other now
-	}
-	if !t.valid() {
+	case !t.valid():
 		return nil, fmt.Errorf("lock: acquire %s again: %w", t.resource, t.why())
+	case !reentrant:
+		return nil, fmt.Errorf("lock: acquire %s again: %w", t.resource, ErrReentry)
 	}
 	t.leases++
 	return &Lease{tenure: t}, nil

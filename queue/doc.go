@@ -27,6 +27,7 @@
 //	Permanent(err)   archived at once
 //	another error    tried again after a growing delay, archived when its retries are used up
 //	lock.ErrBusy     a second lock of the handler's is taken: tried again after a second, not charged
+//	lock.ErrReentry  the handler asked for the lock of its own task again: as another error
 //	lock.ErrLost     whatever the handler returned, when the lease was lost before, and lock.ErrStale:
 //	                 tried again after a growing delay, not charged as often as [Recovery] says
 //

@@ -206,9 +206,10 @@ func isHolder(kind, id, holder string) bool {
 	return strings.HasPrefix(holder, name) || len(holder) >= shownInPart && strings.HasPrefix(name, holder)
 }
 
-// Locker returns what the guard takes its locks with. A handler that takes the
-// lock of its own task's resource with it gets it again at once; with a Locker of
-// its own it would wait for itself.
+// Locker returns what the guard takes its locks with. A handler that takes the lock of its
+// own task's resource with it, and says [lock.Options.Reentrant], gets it again at once; if it
+// does not say so it gets [lock.ErrReentry], which is a failure of the task's own. With a
+// Locker of its own it would wait for itself.
 func (g *Guard) Locker() *lock.Locker {
 	if g.elsewhere != nil {
 		return g.elsewhere

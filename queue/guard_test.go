@@ -247,7 +247,7 @@ func TestInfoAndFence(t *testing.T) {
 	}
 }
 
-// A handler can take the lock of its own resource again, under its own fence, and
+// A handler that says so can take the lock of its own resource again, under its own fence, and
 // those of other resources.
 func TestHandlerTakesItsLockAgain(t *testing.T) {
 	t.Parallel()
@@ -256,7 +256,7 @@ func TestHandlerTakesItsLockAgain(t *testing.T) {
 	s := b.newServer(t, queue.ServerConfig{})
 	queue.Handle(s, func(ctx context.Context, _ job) error {
 		fence := lock.Fence(ctx, b.resource)
-		err := s.Locker().Hold(ctx, b.resource, &lock.Options{Wait: lock.InLine()}, func(ctx context.Context) error {
+		err := s.Locker().Hold(ctx, b.resource, &lock.Options{Reentrant: true}, func(ctx context.Context) error {
 			if have := lock.Fence(ctx, b.resource); have != fence {
 				return fmt.Errorf("want fence %d, have %d", fence, have)
 			}
@@ -277,6 +277,30 @@ func TestHandlerTakesItsLockAgain(t *testing.T) {
 		t.Error(err)
 	}
 	b.awaitGone(t, id)
+}
+
+// A handler that takes the lock of its own resource again, and does not say that it means to,
+// has a bug: no later run can do better. So the task is charged, and archived with a reason that
+// says what to do, rather than wait for itself.
+func TestHandlerForgetsReentrant(t *testing.T) {
+	t.Parallel()
+	inBothWays(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		var server *queue.Server
+		var runs atomic.Int32
+		ready := make(chan struct{})
+		server = b.serve(t, queue.ServerConfig{}, func(ctx context.Context, _ job) error {
+			<-ready
+			runs.Add(1)
+			return server.Locker().Hold(ctx, b.resource, &lock.Options{Wait: lock.InLine()}, func(context.Context) error { return nil })
+		})
+		close(ready)
+		info := b.awaitState(t, b.enqueue(t, b.job(1), queue.Options{Retries: queue.NoRetries}), asynq.TaskStateArchived)
+		if !strings.Contains(info.LastErr, b.resource) || !strings.Contains(info.LastErr, "set Options.Reentrant") || runs.Load() != 1 {
+			t.Errorf("want one run, and a reason that names %s and Options.Reentrant, have %d runs and %q", b.resource, runs.Load(), info.LastErr)
+		}
+		b.soonFree(t, b.resource)
+	})
 }
 
 // The observer is told of every step of a task that has to wait.

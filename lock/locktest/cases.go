@@ -3,6 +3,7 @@ package locktest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -45,6 +46,7 @@ var cases = []struct {
 	{"16 re-entry after a loss", reentryAfterALoss, none},
 	{"17 re-entry and the deadline", reentryAndTheDeadline, none},
 	{"18 holder is a context", holderIsAContext, none},
+	{"18 two goroutines with one context", twoGoroutinesWithOneContext, none},
 	{"19 renewal ends before the release", renewalEndsBeforeTheRelease, none},
 	{"21 renewal fails once", renewalFailsOnce, none},
 	{"21 renewal in the work of a lock that was lost", renewalInTheWorkOfALostLock, none},
@@ -223,7 +225,7 @@ func reentryCountsOnce(s *suite) {
 	network.Set(Fine)
 	token, steps := s.value(), len(network.Sent())
 	for _, wait := range []lock.Wait{nil, lock.InLine(), lock.Fixed(time.Second)} {
-		inner, err := locker.Acquire(work, s.res, &lock.Options{Wait: wait})
+		inner, err := locker.Acquire(work, s.res, &lock.Options{Wait: wait, Reentrant: true})
 		if err != nil {
 			s.Fatalf("acquire again: %v", err)
 		}
@@ -246,7 +248,8 @@ func releaseCountsOnce(s *suite) {
 	locker := s.locker(lock.Config{})
 	outer := s.take(locker)
 	work := outer.Keep(s.Context())
-	inner, err := locker.Acquire(work, s.res, nil)
+	again := &lock.Options{Reentrant: true}
+	inner, err := locker.Acquire(work, s.res, again)
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -256,7 +259,7 @@ func releaseCountsOnce(s *suite) {
 		s.Error("want the lock held until the outer lease is released")
 	}
 	// In the other order, too, the last one frees it.
-	if inner, err = locker.Acquire(work, s.res, nil); err != nil {
+	if inner, err = locker.Acquire(work, s.res, again); err != nil {
 		s.Fatal(err)
 	}
 	s.release(outer)
@@ -275,8 +278,10 @@ func reentryAfterALoss(s *suite) {
 	_ = s.ended(work)
 	network.Set(Fine)
 	for what, ctx := range map[string]context.Context{"its context": work, "one that outlives it": context.WithoutCancel(work)} {
-		_, err := locker.Acquire(ctx, s.res, nil)
-		s.wantLost("acquire with "+what, err)
+		for _, reentrant := range []bool{true, false} {
+			_, err := locker.Acquire(ctx, s.res, &lock.Options{Reentrant: reentrant})
+			s.wantLost(fmt.Sprintf("acquire with %s, reentrant %t", what, reentrant), err)
+		}
 	}
 	_ = lease.Release(s.Context())
 }
@@ -285,7 +290,7 @@ func reentryAndTheDeadline(s *suite) {
 	locker := s.locker(brief)
 	outer := s.take(locker)
 	work := outer.Keep(s.Context())
-	short, err := locker.Acquire(work, s.res, &lock.Options{MaxHold: time.Millisecond})
+	short, err := locker.Acquire(work, s.res, &lock.Options{MaxHold: time.Millisecond, Reentrant: true})
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -311,7 +316,8 @@ func holderIsAContext(s *suite) {
 	if err := within(s, "an answer", failed); !errors.Is(err, lock.ErrBusy) {
 		s.Errorf("without the holder's context: want ErrBusy, have %v", err)
 	}
-	go func() { failed <- locker.Hold(work, s.res, nil, func(context.Context) error { return nil }) }()
+	again := &lock.Options{Reentrant: true}
+	go func() { failed <- locker.Hold(work, s.res, again, func(context.Context) error { return nil }) }()
 	if err := within(s, "an answer", failed); err != nil {
 		s.Errorf("with the holder's context: %v", err)
 	}
@@ -323,6 +329,34 @@ func holderIsAContext(s *suite) {
 	}
 	other.release(held)
 	s.release(lease)
+}
+
+// twoGoroutinesWithOneContext: only one of them is to be at work, and it does not wait for itself.
+func twoGoroutinesWithOneContext(s *suite) {
+	locker, network := s.faulty(lock.Config{})
+	lease := s.take(locker)
+	work := lease.Keep(s.Context())
+	token, steps := s.value(), len(network.Sent())
+	for _, opts := range []*lock.Options{nil, {Wait: lock.InLine()}, {Wait: lock.Fixed(time.Millisecond)}, {Waiter: "w"}} {
+		failed := make(chan error, 1)
+		go func() {
+			failed <- locker.Hold(work, s.res, opts, func(context.Context) error { return errors.New("two at work") })
+		}()
+		err := within(s, "an answer", failed)
+		if !errors.Is(err, lock.ErrReentry) || errors.Is(err, lock.ErrBusy) || errors.Is(err, lock.ErrLost) {
+			s.Errorf("%+v: want ErrReentry, and neither busy nor lost, have %v", opts, err)
+		}
+	}
+	if have := s.value(); have != token || len(network.Sent()) != steps || !lease.Valid() {
+		s.Error("want nothing asked of the store, and the lock still held")
+	}
+	s.release(lease)
+	again, err := locker.Acquire(context.WithoutCancel(work), s.res, nil)
+	if err != nil {
+		s.Fatalf("want it free for all after its release, have %v", err)
+	}
+	s.release(again)
+	s.wantFree()
 }
 
 // on returns the same case with another resource.

@@ -270,7 +270,8 @@ func crowd(s *suite) {
 						if before := last.Swap(lock.Fence(ctx, s.res)); before >= lock.Fence(ctx, s.res) && !s.NoFence {
 							return fmt.Errorf("want a fence above %d, have %d", before, lock.Fence(ctx, s.res))
 						}
-						return locker.Hold(ctx, s.res, nil, func(context.Context) error { return nil })
+						again := &lock.Options{Wait: opts.Wait, Reentrant: true}
+						return locker.Hold(ctx, s.res, again, func(context.Context) error { return nil })
 					}); err != nil {
 						s.Error(err)
 					}
