@@ -279,6 +279,20 @@ func TestHandlerTakesItsLockAgain(t *testing.T) {
 	b.awaitGone(t, id)
 }
 
+// A handler that asks for its own lock in a way in which the Locker cannot know it finds the lock busy. That
+// is a failure of its own, too.
+func TestHandlerWaitsForItself(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.serve(t, queue.ServerConfig{}, func(context.Context, job) error {
+		return b.locker.Hold(context.WithoutCancel(t.Context()), b.resource, nil, func(context.Context) error { return nil })
+	})
+	info := b.awaitState(t, b.enqueue(t, b.job(1), queue.Options{Retries: queue.NoRetries}), asynq.TaskStateArchived)
+	if !strings.Contains(info.LastErr, b.resource) {
+		t.Errorf("want a reason that names %s, have %q", b.resource, info.LastErr)
+	}
+}
+
 // A handler that takes the lock of its own resource again, and does not say that it means to,
 // has a bug: no later run can do better. So the task is charged, and archived with a reason that
 // says what to do, rather than wait for itself.

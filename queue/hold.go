@@ -98,7 +98,7 @@ func (r *run) release(ctx context.Context, lease *lock.Lease, err error) error {
 			reason += ": a write was refused, as somebody has held it since"
 		}
 		err = r.afterLoss(ctx, reason)
-	case errors.Is(err, lock.ErrBusy):
+	case errors.Is(err, lock.ErrBusy) && !r.waitsForItself(err):
 		// A second lock of the handler's: it is no failure of the task's that somebody has it.
 		err = r.sendBack(&unchargedError{reason: err.Error(), after: jitter(unlinedDelay), cause: lock.ErrBusy})
 	default:
@@ -110,6 +110,13 @@ func (r *run) release(ctx context.Context, lease *lock.Lease, err error) error {
 	}
 	r.cfg.Observe(ev)
 	return err
+}
+
+// waitsForItself reports whether the lock that the handler found busy is the one under which it runs.
+// The handler asked for it by another Locker, or with another context, and would find it so each time.
+func (r *run) waitsForItself(err error) bool {
+	busy, ok := errors.AsType[*lock.BusyError](err)
+	return ok && isHolder(r.info.Kind, r.info.ID, busy.Holder)
 }
 
 // afterLoss says what becomes of a task that has lost its lock: it runs again, later each time,
