@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/asynqredis"
 )
 
 const (
@@ -28,7 +30,7 @@ const (
 type Finding struct {
 	// Server is the address of the master in a Cluster, else empty.
 	Server string
-	// Trait is a setting of Redis, or "clock", "persistence" or "version".
+	// Trait is a setting of Redis, or "clock", "persistence", "version" or "unguarded server".
 	Trait string
 	// Have is what it is now; empty when Redis does not tell.
 	Have string
@@ -44,9 +46,42 @@ type Finding struct {
 // is forbidden at many providers; INFO then says a part of it). Nothing
 // found, nothing returned. Of a Cluster each master is asked.
 //
+// It also returns a finding for each asynq server without a guard that serves a queue of a server
+// with one: guarded tasks that it takes run without their locks. A server that was killed is
+// reported for 10 s more, and one whose guard is of a release that did not look for
+// unguarded servers is reported as well.
+//
 // The error is that of a Redis that does not answer; what was found up to then is
-// returned, too. It changes nothing in Redis and takes two round trips.
+// returned, too. It changes nothing in Redis and takes four round trips.
 func CheckRedis(ctx context.Context, rdb redis.UniversalClient) ([]Finding, error) {
+	found, err := checkMasters(ctx, rdb)
+	if err != nil {
+		return found, fmt.Errorf("queue: check redis: %w", err)
+	}
+	servers, err := checkServers(ctx, rdb)
+	if err != nil {
+		return found, fmt.Errorf("queue: check redis: %w", err)
+	}
+	return append(found, servers...), nil
+}
+
+// checkServers looks for servers that run guarded tasks without their locks.
+func checkServers(ctx context.Context, rdb redis.UniversalClient) ([]Finding, error) {
+	const trait = "unguarded server"
+	servers, err := asynqredis.Servers(ctx, rdb)
+	if refusedByRedis(err) {
+		return []Finding{{Trait: trait}}, nil
+	}
+	var found []Finding
+	for _, s := range unguarded(servers, func(string) bool { return true }) {
+		have := fmt.Sprintf("%v, queues: %s", s, strings.Join(s.Queues, ", "))
+		found = append(found, Finding{Trait: trait, Have: have, Advice: unguardedAdvice})
+	}
+	return found, err
+}
+
+// checkMasters looks at Redis itself, at each master of a Cluster.
+func checkMasters(ctx context.Context, rdb redis.UniversalClient) ([]Finding, error) {
 	cluster, ok := rdb.(*redis.ClusterClient)
 	if !ok {
 		return checkServer(ctx, rdb)
@@ -64,10 +99,7 @@ func CheckRedis(ctx context.Context, rdb redis.UniversalClient) ([]Finding, erro
 		return err
 	})
 	slices.SortStableFunc(all, func(a, b Finding) int { return cmp.Compare(a.Server, b.Server) })
-	if err != nil {
-		return all, fmt.Errorf("queue: check redis: %w", err)
-	}
-	return all, nil
+	return all, err
 }
 
 func checkServer(ctx context.Context, rdb redis.UniversalClient) ([]Finding, error) {
@@ -75,7 +107,7 @@ func checkServer(ctx context.Context, rdb redis.UniversalClient) ([]Finding, err
 	at, err := rdb.Time(ctx).Result()
 	answered := time.Now()
 	if err != nil && !refusedByRedis(err) {
-		return nil, fmt.Errorf("queue: check redis: %w", err)
+		return nil, err
 	}
 	var found []Finding
 	if err != nil {
@@ -85,7 +117,7 @@ func checkServer(ctx context.Context, rdb redis.UniversalClient) ([]Finding, err
 	}
 	traits, err := traitsOf(ctx, rdb)
 	if err != nil {
-		return found, fmt.Errorf("queue: check redis: %w", err)
+		return found, err
 	}
 	return append(found, traits.check()...), nil
 }

@@ -80,13 +80,14 @@ func TestCheckRedisThatDoesNotTell(t *testing.T) {
 		{"CONFIG, not kept", nil, []string{"-config"}, []string{"persistence?"}},
 		{"CONFIG, evicts", append(evicting, "--appendonly", "yes"), []string{"-config"}, []string{"maxmemory-policy=allkeys-lru", "appendfsync?"}},
 		{"INFO", evicting, []string{"-info"}, []string{"version?", "maxmemory-policy=allkeys-lru", "persistence=off"}},
-		{"all of it", evicting, []string{"-config", "-info", "-time"}, []string{"clock?", "version?", "maxmemory-policy?", "persistence?"}},
+		{"keys", []string{"--appendonly", "yes"}, []string{"resetkeys"}, []string{"unguarded server?"}},
+		{"all of it", evicting, []string{"-config", "-info", "-time", "-get", "-zrangebyscore"}, []string{"clock?", "version?", "maxmemory-policy?", "persistence?", "unguarded server?"}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			s := redistest.Start(t, test.args...)
-			rules := []any{"ACL", "SETUSER", "guest", "on", "nopass", "+@all"}
+			rules := []any{"ACL", "SETUSER", "guest", "on", "nopass", "+@all", "~*"}
 			for _, rule := range test.rules {
 				rules = append(rules, rule)
 			}

@@ -20,7 +20,8 @@ import (
 const candidateEvery = time.Second
 
 // elections have this process contend, for each set of queues that the guard's servers have, to be
-// the one that looks after them: that recovers tasks whose workers died, and sweeps.
+// the one that looks after them: that recovers tasks whose workers died, sweeps, and warns of
+// servers without a guard.
 type elections struct {
 	mu     sync.Mutex
 	known  map[string]bool       // the queues of all servers
@@ -97,6 +98,7 @@ func (g *Guard) lookAfter(ctx context.Context, queues []string) {
 			var work sync.WaitGroup
 			work.Go(func() { g.sweep(ctx, queues) })
 			work.Go(func() { g.recoverAll(ctx, queues) })
+			work.Go(func() { g.watch(ctx, queues) })
 			work.Wait()
 			return nil
 		})

@@ -16,3 +16,9 @@ func Outcome(t Task, o *Options, err error) (Receipt, error) {
 	}
 	return p.outcome(err)
 }
+
+// WatchEvery has a guard look for unguarded servers more often. Call it before its servers begin.
+func WatchEvery(g *Guard, every time.Duration) { g.watchEvery = every }
+
+// GuardOf returns the guard of a server.
+func GuardOf(s *Server) *Guard { return s.guard }

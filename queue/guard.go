@@ -83,6 +83,9 @@ type GuardConfig struct {
 // unguarded, as many as the server runs at once; once one is done, no more are taken, and an error
 // is logged. A [Server] is wired rightly by itself.
 //
+// A server without a guard on the same queues runs guarded tasks without their locks. One of the
+// guarded servers logs a warning that names it within 20 s; [CheckRedis] reports it, too.
+//
 // The guard knows asynq v0.26.0. With any other release, which it tells by the version that the
 // program was built with, and by the first script that it does not know, it logs one error and
 // changes no call of asynq's but one: a task that is to wait is put aside, and never charged or
@@ -104,6 +107,8 @@ type Guard struct {
 	// work counts handlers that still hold a lock, and calls under way.
 	work      sync.WaitGroup
 	elections elections
+	// watchEvery is how often watch looks; more often in tests.
+	watchEvery time.Duration
 	// missing, if not nil, is why no tasks are taken, see Unavailable.
 	missing atomic.Pointer[error]
 	// background is the context of what nobody waits for but Wait, which ends it.
@@ -148,6 +153,8 @@ func NewGuard(rdb redis.Scripter, cfg GuardConfig) (*Guard, error) {
 		elsewhere: cfg.Locker,
 		rdb:       rdb,
 		self:      fmt.Sprintf("%s (pid %d)", host, os.Getpid()),
+
+		watchEvery: watchEvery,
 	}
 	g.background, g.end = context.WithCancel(context.Background())
 	g.hook = asynqredis.NewHook(cfg.Logger, g.begun)

@@ -41,14 +41,19 @@ type plain struct {
 // the test's cleanup.
 func (p *plain) serve(t *testing.T, b *bundle, st *stage) {
 	t.Helper()
-	p.start(t, b, func(ctx context.Context, task *asynq.Task) error {
+	p.start(t, b, handlerOf(st.run))
+	t.Cleanup(func() { p.stop(t) })
+}
+
+// handlerOf returns fn as asynq's handler of jobs.
+func handlerOf(fn func(context.Context, job) error) asynq.HandlerFunc {
+	return func(ctx context.Context, task *asynq.Task) error {
 		var j job
 		if err := json.Unmarshal(task.Payload(), &j); err != nil {
 			return err
 		}
-		return st.run(ctx, j)
-	})
-	t.Cleanup(func() { p.stop(t) })
+		return fn(ctx, j)
+	}
 }
 
 func (p *plain) start(t *testing.T, b *bundle, fn asynq.HandlerFunc) {

@@ -4,7 +4,7 @@
 //
 // A [Hook] sits on the Redis connection that asynq's server uses. It knows
 // asynq's script calls by the SHA1 of their text, so a version of asynq whose
-// scripts differ is not touched: its tasks then have no [Attempt]. Six things
+// scripts differ is not touched: its tasks then have no [Attempt]. Seven things
 // happen on the connection:
 //
 //   - A dequeue is sent as our own script, which does the same and also stamps the
@@ -19,6 +19,8 @@
 //   - A result that a handler writes is kept only while its attempt lasts.
 //   - A script that may put tasks into pending is sent so that it also rings the
 //     queue's bell, once for each. A [Ringer] does the same for asynq's clients.
+//   - What a server writes about itself every few seconds also says that it is guarded.
+//     This is known by its keys. [Servers] reads it.
 //   - Everything else passes through.
 //
 // A [Lane] is a hook that holds back the dequeues of an idle server until the

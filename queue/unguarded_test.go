@@ -1,0 +1,154 @@
+package queue_test
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/asynqredis"
+	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/redistest"
+	"github.com/sidingq/siding/queue"
+)
+
+// serveUnguarded starts a plain asynq server that runs jobs without a guard. The returned function
+// stops it.
+func (b *bundle) serveUnguarded(t *testing.T, queueName string, fn func(context.Context, job) error) (stop func()) {
+	t.Helper()
+	client := queue.Redis(b.opts)
+	t.Cleanup(func() { _ = client.Close() })
+	server := asynq.NewServerFromRedisClient(client, asynq.Config{
+		Queues: map[string]int{queueName: 1}, Concurrency: 10,
+		TaskCheckInterval: 10 * time.Millisecond, DelayedTaskCheckInterval: 50 * time.Millisecond,
+		ShutdownTimeout: patience, Logger: plainLogger{newLogs(t).logger},
+	})
+	if err := server.Start(handlerOf(fn)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Shutdown)
+	return server.Shutdown
+}
+
+// serving returns how many servers of the bundle's queue say that they are guarded, and how many
+// do not.
+func (b *bundle) serving(t *testing.T) (guarded, unguarded int) {
+	t.Helper()
+	servers, err := asynqredis.Servers(t.Context(), b.rdb)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range servers {
+		switch {
+		case len(s.Queues) != 1 || s.Queues[0] != b.queue:
+		case s.Guarded:
+			guarded++
+		default:
+			unguarded++
+		}
+	}
+	return guarded, unguarded
+}
+
+// One guarded server warns of an unguarded one, once, and says when it has gone. Nobody warns of
+// guarded ones, whichever way they were made, nor of those on other queues.
+func TestUnguardedServerIsReported(t *testing.T) {
+	t.Parallel()
+	inBothWays(t, testUnguardedServerIsReported)
+}
+
+func testUnguardedServerIsReported(t *testing.T, b *bundle) {
+	t.Helper()
+	const often = 20 * time.Millisecond
+	all := newLogs(t)
+	wired := plain{
+		guardConfig: queue.GuardConfig{Logger: all.logger},
+		made:        func(g *queue.Guard) { queue.WatchEvery(g, often) },
+	}
+	wired.serve(t, b, newStage(t))
+	server := b.newServer(t, queue.ServerConfig{Lanes: 3, Logger: all.logger})
+	queue.WatchEvery(queue.GuardOf(server), often)
+	if err := server.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { shutdown(t, server) })
+	poll.Eventually(t, "a guarded asynq.Server, and one with 3 lanes", func() bool {
+		guarded, unguarded := b.serving(t)
+		return guarded == 1+3 && unguarded == 0
+	})
+	nothing := func(context.Context, job) error { return nil }
+	b.serveUnguarded(t, b.queue+".other", nothing)
+	for round := 1; round <= 2; round++ {
+		stop := b.serveUnguarded(t, b.queue, nothing)
+		poll.Eventually(t, "a warning", func() bool { return len(all.lines("without the guard", slog.LevelWarn)) == round })
+		stop()
+		poll.Eventually(t, "word that it has gone", func() bool { return len(all.lines("without the guard", slog.LevelInfo)) == round })
+		for _, line := range all.lines("without the guard") {
+			if !strings.Contains(line, "queues=["+b.queue+"]") {
+				t.Errorf("want the queue %s alone named, have %s", b.queue, line)
+			}
+		}
+	}
+	if have := all.lines("without the guard"); len(have) != 4 {
+		t.Errorf("want each of two servers told of when it came and when it had gone, have %q", have)
+	}
+}
+
+// unguardedFindings returns what CheckRedis says of unguarded servers of the bundle's queue.
+func (b *bundle) unguardedFindings(t *testing.T) []queue.Finding {
+	t.Helper()
+	found, err := queue.CheckRedis(t.Context(), b.rdb)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ours []queue.Finding
+	for _, f := range found {
+		if f.Trait == "unguarded server" && strings.Contains(f.Have, b.queue) {
+			ours = append(ours, f)
+		}
+	}
+	return ours
+}
+
+// CheckRedis names the servers that take tasks from guarded queues without a guard, and leaves those
+// alone that use the Redis for something else.
+func TestCheckRedisUnguarded(t *testing.T) {
+	t.Parallel()
+	for name, setup := range map[string]func(*testing.T) *bundle{
+		"one Redis": func(t *testing.T) *bundle {
+			t.Helper()
+			s := redistest.Start(t, "--appendonly", "yes")
+			return setupOn(t, redis.UniversalOptions{Addrs: []string{s.Addr}})
+		},
+		"cluster": func(t *testing.T) *bundle {
+			t.Helper()
+			return setupOn(t, redis.UniversalOptions{Addrs: redistest.StartCluster(t, 3).Addrs})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			nothing := func(context.Context, job) error { return nil }
+			stop := b.serveUnguarded(t, b.queue, nothing)
+			b.serve(t, queue.ServerConfig{Queues: map[string]int{b.queue + ".other": 1}, Lanes: 1}, nothing)
+			poll.Eventually(t, "the plain server", func() bool { _, unguarded := b.serving(t); return unguarded == 1 })
+			if have := b.unguardedFindings(t); len(have) > 0 {
+				t.Errorf("want a Redis with plain asynq left alone, have %v", have)
+			}
+			b.serve(t, queue.ServerConfig{Lanes: 2}, nothing)
+			poll.Eventually(t, "the guarded server", func() bool { guarded, _ := b.serving(t); return guarded == 2 })
+			have := b.unguardedFindings(t)
+			if len(have) != 1 || !strings.HasSuffix(have[0].Have, "), queues: "+b.queue) || have[0].Server != "" || have[0].Advice == "" {
+				t.Errorf("want the plain server, its queue, and advice, have %+v", have)
+			}
+			stop()
+			if have := b.unguardedFindings(t); len(have) > 0 {
+				t.Errorf("want nothing once it has gone, have %v", have)
+			}
+		})
+	}
+}
