@@ -43,23 +43,23 @@ func unguarded(servers []asynqredis.Server, counts func(queue string) bool) []as
 	return found
 }
 
-// A lookout knows which unguarded servers were there when it last looked.
-type lookout struct {
-	seen map[string]sighting // by the server's id
+// An unguardedWatch knows which unguarded servers were there when it last looked.
+type unguardedWatch struct {
+	seen map[string]seenServer // by the server's id
 }
 
-type sighting struct {
+type seenServer struct {
 	server asynqredis.Server
 	told   bool // that it is there
 }
 
 // look is told which unguarded servers are there now. It returns those that have come, which were
 // there the last time as well, and those of them that have gone.
-func (l *lookout) look(found []asynqredis.Server) (come, gone []asynqredis.Server) {
-	seen := make(map[string]sighting, len(found))
+func (l *unguardedWatch) look(found []asynqredis.Server) (come, gone []asynqredis.Server) {
+	seen := make(map[string]seenServer, len(found))
 	for _, s := range found {
 		before, again := l.seen[s.ID]
-		seen[s.ID] = sighting{server: s, told: again}
+		seen[s.ID] = seenServer{server: s, told: again}
 		if again && !before.told {
 			come = append(come, s)
 		}
@@ -79,7 +79,7 @@ func (g *Guard) watch(ctx context.Context, queues []string) {
 	if !ok {
 		return // it runs scripts only
 	}
-	var l lookout
+	var l unguardedWatch
 	for {
 		servers, err := asynqredis.Servers(ctx, rdb)
 		if err != nil && ctx.Err() == nil {

@@ -134,6 +134,7 @@ func (h *Hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 }
 
 func (h *Hook) process(ctx context.Context, next redis.ProcessHook, cmd redis.Cmder, c call) error {
+	c.markGuarded()
 	if c.unknown() {
 		h.mismatch(ctx, "a script of SHA1 "+c.sha)
 	}
@@ -155,7 +156,6 @@ func (h *Hook) process(ctx context.Context, next redis.ProcessHook, cmd redis.Cm
 			h.first.twice.Do(func() { h.logger.ErrorContext(ctx, "no tasks are taken", "error", errHookedTwice) })
 			return answer(cmd, nil, errHookedTwice)
 		}
-		c.markGuarded()
 		if a, result := h.resultOf(cmd); a != nil {
 			return h.writeResult(ctx, next, cmd, a, result)
 		}

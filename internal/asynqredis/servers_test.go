@@ -126,9 +126,13 @@ func TestMarkGuarded(t *testing.T) {
 				want = slices.Clone(tt.call)
 			}
 			before := slices.Clone(entry)
-			_, sent := process(t, quiet(), replies(t, "OK"), tt.call)
-			if diff := cmp.Diff([][]any{want}, sent); diff != "" {
-				t.Errorf("(-want +have):\n%s", diff)
+			other := quiet() // has met another asynq
+			process(t, other, replies(t, redis.Nil), []any{"evalsha", "another", 1, "asynq:{q}:pending"})
+			for mismatched, h := range map[bool]*asynqredis.Hook{false: quiet(), true: other} {
+				_, sent := process(t, h, replies(t, "OK"), slices.Clone(tt.call))
+				if diff := cmp.Diff([][]any{want}, sent); diff != "" || h.Mismatched() != mismatched {
+					t.Errorf("another asynq: %t (-want +have):\n%s", mismatched, diff)
+				}
 			}
 			if !slices.Equal(before, entry) {
 				t.Errorf("want asynq's own entry left alone, have %q", entry)

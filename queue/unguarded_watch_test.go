@@ -60,9 +60,9 @@ func TestUnguarded(t *testing.T) {
 
 // A server is told of once, when it is there for the second time in a row, and once more when it
 // has gone.
-func TestLookout(t *testing.T) {
+func TestUnguardedWatch(t *testing.T) {
 	t.Parallel()
-	var l lookout
+	var l unguardedWatch
 	for i, look := range []struct{ found, come, gone []string }{
 		{},
 		{found: []string{"1 a", "2 a"}},
