@@ -279,13 +279,13 @@ func TestHandlerTakesItsLockAgain(t *testing.T) {
 	b.awaitGone(t, id)
 }
 
-// A handler that asks for its own lock in a way in which the Locker cannot know it finds the lock busy. That
+// A handler that asks for its own lock by another Locker finds it busy. That
 // is a failure of its own, too.
 func TestHandlerWaitsForItself(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.serve(t, queue.ServerConfig{}, func(context.Context, job) error {
-		return b.locker.Hold(context.WithoutCancel(t.Context()), b.resource, nil, func(context.Context) error { return nil })
+	b.serve(t, queue.ServerConfig{}, func(ctx context.Context, _ job) error {
+		return b.locker.Hold(ctx, b.resource, nil, func(context.Context) error { return nil })
 	})
 	info := b.awaitState(t, b.enqueue(t, b.job(1), queue.Options{Retries: queue.NoRetries}), asynq.TaskStateArchived)
 	if !strings.Contains(info.LastErr, b.resource) {

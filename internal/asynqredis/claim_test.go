@@ -3,6 +3,8 @@ package asynqredis
 import (
 	"testing"
 	"time"
+
+	"github.com/sidingq/siding/internal/sleep"
 )
 
 // A lane whose server comes back, and falls asleep again, is not claimed before it waits for the bell: that
@@ -23,7 +25,7 @@ func TestClaimOfALaneThatFallsAsleep(t *testing.T) {
 		close(fallen)
 	}()
 	for range 20 {
-		time.Sleep(time.Millisecond)
+		_ = sleep.For(t.Context(), time.Millisecond)
 		if _, ok := l.claim(); ok {
 			t.Error("want it not claimed yet")
 		}

@@ -64,7 +64,7 @@ func NewHook(logger *slog.Logger, begun func()) *Hook {
 func newHook(logger *slog.Logger, begun func(), build *debug.BuildInfo) *Hook {
 	h := &Hook{logger: logger, begun: sync.OnceFunc(begun), name: uuid.NewString(), dequeue: newScript("local ahead\n" + attemptSource + dequeueSource)}
 	if other := otherAsynq(build); other != "" {
-		h.mismatch(context.Background(), other)
+		h.mismatch(other)
 	}
 	return h
 }
@@ -136,7 +136,7 @@ func (h *Hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 func (h *Hook) process(ctx context.Context, next redis.ProcessHook, cmd redis.Cmder, c call) error {
 	c.markGuarded()
 	if c.unknown() {
-		h.mismatch(ctx, "a script of SHA1 "+c.sha)
+		h.mismatch("a script of SHA1 " + c.sha)
 	}
 	if h.Mismatched() {
 		return h.passOn(ctx, next, cmd, c)

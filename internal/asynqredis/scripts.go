@@ -1,7 +1,6 @@
 package asynqredis
 
 import (
-	"context"
 	_ "embed"
 	"runtime/debug"
 	"strings"
@@ -79,9 +78,9 @@ func otherAsynq(build *debug.BuildInfo) string {
 
 // mismatch has the hook change no call any more, but for those by which asynq ends an attempt that is
 // to be parked: asynq is not the one that this package knows.
-func (h *Hook) mismatch(ctx context.Context, have string) {
+func (h *Hook) mismatch(have string) {
 	if !h.mismatched.Swap(true) {
-		h.logger.ErrorContext(ctx, "asynq is not the one known: waiting tasks stand in no line, and come by timers", "want", asynqVersion, "have", have)
+		h.logger.Error("asynq is not the one known: waiting tasks stand in no line, and come by timers", "want", asynqVersion, "have", have)
 	}
 }
 
