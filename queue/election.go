@@ -111,6 +111,9 @@ func (g *Guard) lookAfter(ctx context.Context, queues []string) {
 // recoverAll puts killed tasks back until ctx ends.
 func (g *Guard) recoverAll(ctx context.Context, queues []string) {
 	for {
+		if g.hook.Mismatched() {
+			return // another asynq may keep the leases of its tasks in another way
+		}
 		if err := g.recover(ctx, queues); err != nil && ctx.Err() == nil {
 			g.faults.fault(ctx, g.cfg.Logger, "killed tasks cannot be looked for", err)
 		}

@@ -80,8 +80,8 @@ type GuardConfig struct {
 // [Guard.Middleware] on its handler. Where Conn or Wrap is missing, or is another guard's, no
 // guarded task is run, and an error is logged that names what is missing; nothing is charged or
 // archived, unless a task's own time is over. Where Middleware is missing, the first tasks run
-// unguarded, as many as the server runs at once; once one is done, no more are taken, and an error
-// is logged. A [Server] is wired rightly by itself.
+// unguarded, as many as the server runs at once; once a guarded one is done, no more are taken, and
+// an error is logged. A [Server] is wired rightly by itself.
 //
 // A server without a guard on the same queues runs guarded tasks without their locks. One of the
 // guarded servers logs a warning that names it within 20 s; [CheckRedis] reports it, too.
@@ -100,7 +100,6 @@ type Guard struct {
 	hook      *asynqredis.Hook
 	bell      *asynqredis.Doorbell
 	wrapped   atomic.Bool // Wrap was called
-	guarding  atomic.Bool // Middleware was called
 	ring      atomic.Bool // a connection was a Ring's
 	self      string
 
@@ -158,7 +157,7 @@ func NewGuard(rdb redis.Scripter, cfg GuardConfig) (*Guard, error) {
 	}
 	g.background, g.end = context.WithCancel(context.Background())
 	g.hook = asynqredis.NewHook(cfg.Logger, g.begun)
-	g.hook.CheckFirst(g.check)
+	g.hook.CheckFirst(g.check, g.guards)
 	g.bell = asynqredis.NewDoorbell(cfg.Logger)
 	if _, cluster := rdb.(*redis.ClusterClient); !cluster {
 		source, args := locker.Ahead()
@@ -230,7 +229,7 @@ type guardKey struct{}
 // mux, before other middleware. A task that does not get its lock waits, also where middleware
 // before it makes something else of the error.
 func (g *Guard) Middleware(next asynq.Handler) asynq.Handler {
-	g.guarding.Store(true)
+	g.hook.Guarded()
 	return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
 		resource, err := g.resourceOf(t)
 		if err != nil {

@@ -122,6 +122,24 @@ func (b *bundle) waitUnderAnotherAsynq(t *testing.T, p *plain) {
 	}
 }
 
+// Tasks that stood in line before asynq was another one run all the same: the server passes on what lock
+// is free.
+func TestOtherAsynqFindsALine(t *testing.T) {
+	t.Parallel()
+	b, st := setup(t), newStage(t)
+	before := &plain{}
+	before.serve(t, b, st)
+	lease := b.take(t, lock.Config{})
+	ids := b.park(t, 1, 2, 3)
+	before.stop(t)
+	lease.Abandon()
+	if err := b.rdb.Del(t.Context(), b.lockKey()).Err(); err != nil { // as after a release that was lost
+		t.Fatal(err)
+	}
+	(&plain{inFront: otherDequeue}).serve(t, b, st)
+	b.awaitGone(t, ids...)
+}
+
 // A lost lease archives no task, also where it has no retries, and it is asynq's last word that is unknown.
 func TestOtherAsynqLeaseLost(t *testing.T) {
 	t.Parallel()

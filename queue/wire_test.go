@@ -43,13 +43,21 @@ func (b *bundle) wantRefused(t *testing.T, st *stage, p *plain, missing string) 
 	}
 }
 
-// A server without Middleware runs its first tasks unguarded: asynq alone knows its handler. Then it takes
-// no more, and says why.
+// A server without Middleware runs its first tasks unguarded: asynq alone knows its handler. Once a guarded
+// one is done it takes no more, and says why.
 func TestNoMiddleware(t *testing.T) {
 	t.Parallel()
 	b, st, logs := setup(t), unfencedStage(t), newLogs(t)
 	p := &plain{unguarded: true, guardConfig: queue.GuardConfig{Logger: logs.logger}}
-	p.serve(t, b, st)
+	p.start(t, b, func(ctx context.Context, task *asynq.Task) error {
+		if task.Type() == (note{}).Kind() {
+			return nil
+		}
+		return st.run(ctx, b.job(0))
+	})
+	t.Cleanup(func() { p.stop(t) })
+	b.awaitGone(t, b.enqueue(t, note{}))
+	b.awaitGone(t, b.enqueue(t, note{})) // after a task without a resource it takes others
 	b.awaitGone(t, b.enqueue(t, b.job(0)))
 	later := b.enqueue(t, b.job(1))
 	const missing = "did not pass through Guard.Middleware"

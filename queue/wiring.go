@@ -12,7 +12,7 @@ import (
 
 // A guard's three parts work together only. Where Conn or Wrap is missing, or another guard's, no
 // guarded task is run: Conn finds it at the first dequeue, before a task is taken, and Middleware at
-// the first guarded task. Where Middleware is missing, Conn finds it once a task is done.
+// the first guarded task. Where Middleware is missing, Conn finds it once a guarded task is done.
 
 // errRing refuses a client that spreads keys over servers that know nothing of one another.
 var errRing = errors.New("queue: a redis.Ring spreads keys over servers that know nothing of one another; want a Redis, one with Sentinel, or a Cluster")
@@ -22,7 +22,15 @@ func isRing(rdb any) bool {
 	return ring
 }
 
-// check is asked before the first task is taken on a connection of Conn, and when one is done.
+// guards reports whether a task is to be guarded, as far as that is known before its handler begins.
+func (g *Guard) guards(kind string, headers map[string]string) bool {
+	_, named := headers[HeaderResource]
+	_, ours := g.cfg.Resources[kind]
+	return named || ours
+}
+
+// check is asked before the first task is taken on a connection of Conn, and when a guarded one is done
+// for which Middleware was missing.
 func (g *Guard) check(ctx context.Context, tasks redis.ProcessHook) error {
 	err := g.checkWiring(ctx, tasks)
 	if err != nil && ctx.Err() == nil {
@@ -35,8 +43,8 @@ func (g *Guard) checkWiring(ctx context.Context, tasks redis.ProcessHook) error 
 	switch {
 	case g.ring.Load():
 		return errRing
-	case g.hook.Ended() && !g.guarding.Load():
-		return errors.New("queue: a task has run on a server whose handler did not pass through Guard.Middleware")
+	case g.hook.Unguarded():
+		return errors.New("queue: a guarded task has run on a server whose handler did not pass through Guard.Middleware")
 	case !g.wrapped.Load():
 		return errors.New("queue: the server's connection passed through Guard.Conn, but no asynq.Config through Guard.Wrap")
 	}

@@ -71,6 +71,7 @@ func (h *Hook) passOn(ctx context.Context, next redis.ProcessHook, cmd redis.Cmd
 		if err := h.first.ask(ctx, next); err != nil {
 			return answer(cmd, nil, err)
 		}
+		h.begun()
 	}
 	if _, id := c.ended(); id == "" {
 		return next(ctx, cmd)
@@ -132,7 +133,7 @@ func (h *Hook) end(ctx context.Context, next redis.ProcessHook, cmd redis.Cmder,
 	case c.op == opRequeue:
 		a.requeue()
 	case c.op == opDone || c.op == opComplete:
-		h.first.askAgain()
+		h.first.ended(a)
 	}
 	return answer(cmd, got, nil)
 }

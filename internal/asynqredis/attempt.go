@@ -20,6 +20,7 @@ type Attempt struct {
 	failure string // and this was its own last failure, if any
 	overdue string // how the task is archived where its deadline passed while it waited, or ""
 	lease   int64  // when the lease that it began with ends, Unix seconds
+	encoded string // the task; "" once there is a handler that pins attempts
 
 	// earlier, guarded by the attempts' lock, is the one before it of this
 	// process, as long as that is not acknowledged.

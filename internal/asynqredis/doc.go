@@ -3,9 +3,10 @@
 // has no call for.
 //
 // A [Hook] sits on the Redis connection that asynq's server uses. It knows
-// asynq's script calls by the SHA1 of their text, so a version of asynq whose
-// scripts differ is not touched: its tasks then have no [Attempt]. Seven things
-// happen on the connection:
+// asynq's script calls by the SHA1 of their text, as one set. From the first
+// script on that is another one, it changes no call any more but the one
+// that ends an attempt which is to be parked; see [Hook.Mismatched]. Until then
+// seven things happen on the connection:
 //
 //   - A dequeue is sent as our own script, which does the same and also stamps the
 //     task with the attempt's name, wipes the marks of earlier parking and, with an

@@ -10,20 +10,29 @@ import (
 )
 
 // A first check is made before a hook's first dequeue, and again until it succeeds: without
-// it no task is taken. It is made once more when the first task is done.
+// it no task is taken.
 type firstCheck struct {
-	check func(context.Context, redis.ProcessHook) error
-	done  atomic.Bool
-	ended atomic.Bool // a task is done
-	twice sync.Once   // logged
+	check     func(context.Context, redis.ProcessHook) error
+	guards    func(kind string, headers map[string]string) bool
+	done      atomic.Bool
+	guarded   atomic.Bool // there is a handler that pins attempts
+	unguarded atomic.Bool // a guarded task is done, and there was none
+	twice     sync.Once   // logged
 }
 
-// CheckFirst has check asked before the first task is taken, and when the first one is done. It is
-// given the connection of the server. Its error is that of the dequeue, which asynq makes again. Call
-// it before the servers begin.
-func (h *Hook) CheckFirst(check func(ctx context.Context, tasks redis.ProcessHook) error) {
-	h.first.check = check
+// CheckFirst has check asked before the first task is taken, and again once the hook is
+// [Hook.Unguarded]. It is given the connection of the server. Its error is that of the dequeue,
+// which asynq makes again. guards reports whether a task is to be guarded. Call it before the servers
+// begin.
+func (h *Hook) CheckFirst(check func(ctx context.Context, tasks redis.ProcessHook) error, guards func(kind string, headers map[string]string) bool) {
+	h.first.check, h.first.guards = check, guards
 }
+
+// Guarded says that there is a handler that asks for attempts and pins them.
+func (h *Hook) Guarded() { h.first.guarded.Store(true) }
+
+// Unguarded reports whether a task that is to be guarded is done before [Hook.Guarded] was called.
+func (h *Hook) Unguarded() bool { return h.first.unguarded.Load() }
 
 func (f *firstCheck) ask(ctx context.Context, tasks redis.ProcessHook) error {
 	if f.check == nil || f.done.Load() {
@@ -34,14 +43,19 @@ func (f *firstCheck) ask(ctx context.Context, tasks redis.ProcessHook) error {
 	return err
 }
 
-func (f *firstCheck) askAgain() {
-	if !f.ended.Swap(true) {
+// ended has the check made again where a's task is done, and was to be guarded.
+func (f *firstCheck) ended(a *Attempt) {
+	if f.guards == nil || f.guarded.Load() || a.encoded == "" {
+		return
+	}
+	msg := []byte(a.encoded)
+	kind, err1 := field(msg, fieldType)
+	with, err2 := headers(msg)
+	if err1 == nil && err2 == nil && f.guards(kind, with) {
+		f.unguarded.Store(true)
 		f.done.Store(false)
 	}
 }
-
-// Ended reports whether one of the hook's servers has done a task.
-func (h *Hook) Ended() bool { return h.first.ended.Load() }
 
 type hookedKey struct{}
 

@@ -232,6 +232,9 @@ func (h *Hook) begin(t taken, queue, name string, leaseEnds any) string {
 	}
 	lease, _ := leaseEnds.(int64)
 	a := &Attempt{Queue: queue, ID: m.id, Came: t.came, name: name, failure: m.failure, waited: m.waited, lease: lease, grant: t.grant}
+	if !h.first.guarded.Load() {
+		a.encoded = t.msg
+	}
 	read := t.msg
 	if now := time.Now(); m.waited && m.overdue(now) {
 		a.overdue, read = overdue(t.msg, m, now)
