@@ -396,7 +396,7 @@ func TestPollersDoNotSlowDownThoseInLine(t *testing.T) {
 		ctx, cancel := context.WithCancel(s.Context())
 		over := make(chan struct{}, 3)
 		var holds atomic.Int32
-		for _, opts := range []*lock.Options{{Wait: lock.InLine()}, {Wait: lock.InLine()}, {Wait: lock.Fixed(time.Second)}} {
+		for _, opts := range []*lock.Options{{Wait: lock.InLine()}, {Wait: lock.InLine()}, {Wait: lock.Fixed(10 * time.Second)}} {
 			go func() {
 				defer func() { over <- struct{}{} }()
 				for ctx.Err() == nil {
@@ -407,12 +407,8 @@ func TestPollersDoNotSlowDownThoseInLine(t *testing.T) {
 				}
 			}()
 		}
-		start := time.Now()
+		// Those in line need some ms each; behind the one that polls it would be seconds each, and minutes in all.
 		poll.Eventually(s.T, "the lock to be held often", func() bool { return holds.Load() >= want })
-		// Those in line need some ms each; behind the one that polls it would be a second each.
-		if took := time.Since(start); took > want/4*time.Second {
-			s.Errorf("want %d holds at once, have them after %v", want, took)
-		}
 		cancel()
 		for range 3 {
 			<-over
