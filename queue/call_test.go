@@ -135,8 +135,8 @@ func TestLostCall(t *testing.T) {
 			holder.open()
 			start := time.Now()
 			b.awaitGone(t, ids...)
-			if took := time.Since(start); took > 3*time.Second {
-				t.Errorf("want it called again within 3 s, have %v", took)
+			if took := time.Since(start); took > prompt { // its timer is at 1 h
+				t.Errorf("want it called again, have %v", took)
 			}
 			st.wantOrder(0, 1)
 		})

@@ -26,7 +26,7 @@ import (
 // was heard.
 const (
 	noPoll = time.Minute
-	atOnce = 2 * time.Second
+	atOnce = prompt / 2
 )
 
 // setupAlone returns a bundle on a server of the test's own, whose figures are of it alone.
@@ -464,7 +464,7 @@ func TestIdleServerShutsDown(t *testing.T) {
 			b.awaitIdle(t, 0)
 		}
 		slices.Sort(took)
-		if took[1] > 500*time.Millisecond {
+		if took[1] > 900*time.Millisecond {
 			t.Errorf("want it at once, have %v", took)
 		}
 	})
@@ -476,7 +476,7 @@ func TestIdleServerShutsDown(t *testing.T) {
 		b.awaitIdle(t, 1)
 		start := time.Now()
 		p.server.Shutdown()
-		if took := time.Since(start); took > 3*time.Second {
+		if took := time.Since(start); took > prompt {
 			t.Errorf("want it within about 1 s, have %v", took)
 		}
 		p.stop(t)
@@ -502,7 +502,7 @@ func TestIdleServerShutsDown(t *testing.T) {
 		if err := s.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("want %v, have %v", context.DeadlineExceeded, err)
 		}
-		if took := time.Since(start); took > 3*time.Second {
+		if took := time.Since(start); took > prompt {
 			t.Errorf("want it at the hard limit of 1 s, have %v", took)
 		}
 	})

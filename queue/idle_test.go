@@ -20,8 +20,21 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
-// soon is how long a resource may stand free after a fault while tasks wait for it.
-const soon = 3 * time.Second
+const (
+	// soon is how long a resource may stand free after a fault while tasks wait for it.
+	soon = 3 * time.Second
+	// afterPause is how long it may after a pause.
+	afterPause = 2 * time.Second
+)
+
+// promised is what a test wants of a time. The machine on which make test runs may be busy with other
+// things; make verify wants the promise.
+func promised(d time.Duration) time.Duration {
+	if verify.All() {
+		return d
+	}
+	return max(d, prompt)
+}
 
 // An idleness measures for how long resources stand free between runs, from some time on.
 type idleness struct {
@@ -102,7 +115,7 @@ func TestNoIdleResourceAfterALostRelease(t *testing.T) {
 	server.Restart(t)
 	idle.over()
 	b.awaitGone(t, ids...)
-	idle.want(t, soon)
+	idle.want(t, promised(soon))
 }
 
 // Redis stands still for longer than locks live.
@@ -123,7 +136,7 @@ func TestNoIdleResourceAfterAStandstill(t *testing.T) {
 	server.Resume()
 	idle.over()
 	b.awaitGone(t, ids...)
-	idle.want(t, soon)
+	idle.want(t, promised(soon))
 }
 
 // A failover: a replica takes over. A dequeue whose answer the dead master did not send has taken a
@@ -169,7 +182,7 @@ func TestNoIdleResourceWhileASlotMoves(t *testing.T) {
 	idle.over()
 	b.awaitGone(t, ids...)
 	st.wantOrder(0, 1, 2, 3)
-	idle.want(t, soon)
+	idle.want(t, promised(soon))
 }
 
 // The holder dies, of a task that is not to be run again, with a long line behind it.
@@ -227,7 +240,7 @@ func TestPauseKeepsTheOrder(t *testing.T) {
 		b.awaitGone(t, ids...)
 		b.awaitGoneFrom(t, b.queue+".elsewhere", passing)
 		st.wantOrder(0, 20, 1, 2, 3, 4, 5, 10, 11)
-		idle.want(t, 2*time.Second)
+		idle.want(t, promised(afterPause))
 	})
 }
 
@@ -256,7 +269,7 @@ func TestNoIdleResourceAfterAShortPause(t *testing.T) {
 		idle.over()
 		b.awaitGone(t, ids...)
 		st.wantOrder(0, 1, 2, 3)
-		idle.want(t, 2*time.Second)
+		idle.want(t, promised(afterPause))
 	})
 }
 
@@ -408,8 +421,8 @@ func TestServicesAndTasksTakeTurns(t *testing.T) {
 			ids = append(ids, b.enqueue(t, b.job(n)))
 		}
 		b.awaitGone(t, ids...)
-		if took := time.Since(start); took > soon {
-			t.Errorf("want each to have its turn within %v, have %v", soon, took)
+		if took := time.Since(start); took > promised(soon) {
+			t.Errorf("want each to have its turn within %v, have %v", promised(soon), took)
 		}
 		st.wantOrder(0, 1, 2)
 	})
