@@ -68,7 +68,7 @@ func (h *Hook) passOn(ctx context.Context, next redis.ProcessHook, cmd redis.Cmd
 		if h.gate.held(ctx) {
 			return answer(cmd, "", redis.Nil)
 		}
-		if err := h.first.ask(ctx, next); err != nil {
+		if err := h.askFirst(ctx, next); err != nil {
 			return answer(cmd, nil, err)
 		}
 		h.begun()

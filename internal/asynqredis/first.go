@@ -34,12 +34,14 @@ func (h *Hook) Guarded() { h.first.guarded.Store(true) }
 // Unguarded reports whether a task that is to be guarded is done before [Hook.Guarded] was called.
 func (h *Hook) Unguarded() bool { return h.first.unguarded.Load() }
 
-func (f *firstCheck) ask(ctx context.Context, tasks redis.ProcessHook) error {
+func (h *Hook) askFirst(ctx context.Context, tasks redis.ProcessHook) error {
+	f := &h.first
 	if f.check == nil || f.done.Load() {
 		return nil
 	}
 	err := f.check(ctx, tasks)
 	f.done.Store(err == nil)
+	h.outage.rest(ctx, err) // asynq asks again at once
 	return err
 }
 

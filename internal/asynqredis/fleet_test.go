@@ -21,7 +21,7 @@ import (
 // This file runs real asynq servers, one step at a time: a gate on their
 // connection holds asynq's own rhythm back until the test wants the next move.
 
-const tooLong = 20 * time.Second
+const tooLong = time.Minute
 
 var (
 	errWaiting = errors.New("waiting for order:7, held by another")

@@ -182,7 +182,7 @@ const inRow = 50
 // take dequeues from a queue under a lease that ends at the given time. Its error
 // is redis.Nil when there is no task; or none so far, with how many are left.
 func (h *Hook) take(ctx context.Context, next redis.ProcessHook, queue string, leaseEnds any) (t taken, err error) {
-	if err := h.first.ask(ctx, next); err != nil {
+	if err := h.askFirst(ctx, next); err != nil {
 		return taken{}, err
 	}
 	h.begun()

@@ -1,6 +1,8 @@
 package asynqredis_test
 
 import (
+	"context"
+	"errors"
 	"io"
 	"testing"
 	"testing/synctest"
@@ -39,5 +41,31 @@ func TestDequeuesRestWhileRedisIsAway(t *testing.T) {
 				t.Errorf("a task: want no rest, have %v", have)
 			}
 		}
+	})
+}
+
+// So it must not while the first check fails, and nothing reaches Redis.
+func TestDequeuesRestWhileTheFirstCheckFails(t *testing.T) {
+	t.Parallel()
+	calls := callsOfAsynq(t)
+	synctest.Test(t, func(t *testing.T) {
+		h, broken := quiet(), true
+		h.CheckFirst(func(context.Context, redis.ProcessHook) error {
+			if broken {
+				return io.EOF
+			}
+			return nil
+		}, nil)
+		began := time.Now()
+		for range 20 {
+			if cmd, sent := process(t, h, replies(t), calls["dequeue"]); !errors.Is(cmd.Err(), io.EOF) || len(sent) > 0 {
+				t.Errorf("want the check's error and nothing sent, have %v, %v", cmd.Err(), sent)
+			}
+		}
+		if took := time.Since(began); took < 5*time.Second {
+			t.Errorf("want 20 dequeues to rest for 5 s and more, have %v", took)
+		}
+		broken = false
+		process(t, h, replies(t, redis.Nil), calls["dequeue"])
 	})
 }

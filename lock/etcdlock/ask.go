@@ -73,8 +73,15 @@ func codeOf(err error) codes.Code {
 	return status.Code(err)
 }
 
+// undecided reports whether err is that of a member which cannot tell what became of the request: it
+// has no connection, or has itself waited in vain, as for a leader. etcd gives the latter no code of its own.
+func undecided(err error) bool {
+	s, ok := status.FromError(err)
+	return codeOf(err) == codes.Unavailable || ok && s.Code() == codes.Unknown
+}
+
 // ask sends a request that may be applied twice. Where a member of the cluster does not
-// answer, or has gone, it is sent again, to another one: the client takes them in turn, and
+// answer, has gone, or is undecided, it is sent again, to another one: the client takes them in turn, and
 // by itself would need 10 s at least to notice one that hangs. Each try is given longer than the
 // one before, for a cluster that is slow.
 func ask[T any](ctx context.Context, request func(context.Context) (T, error)) (T, error) {
@@ -88,7 +95,7 @@ func ask[T any](ctx context.Context, request func(context.Context) (T, error)) (
 		answer, err := request(try)
 		silent := try.Err() != nil
 		cancel()
-		if err == nil || !silent && codeOf(err) != codes.Unavailable || ctx.Err() != nil {
+		if err == nil || !silent && !undecided(err) || ctx.Err() != nil {
 			return answer, err
 		}
 		if silent {

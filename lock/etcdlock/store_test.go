@@ -180,6 +180,26 @@ func TestReleaseThatFailsIsSentAgain(t *testing.T) {
 	poll.Eventually(t, "a free lock", func() bool { return len(keysOf(t, client, "a")) == 0 })
 }
 
+// TestMemberWaitsInVain: a member that has waited for a leader in vain says so without a code. The request
+// is sent again.
+func TestMemberWaitsInVain(t *testing.T) {
+	t.Parallel()
+	server := etcdtest.Start(t)
+	var vain atomic.Int32
+	first := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, send grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		if vain.Add(1) <= 2 {
+			return status.Error(codes.Unknown, context.DeadlineExceeded.Error())
+		}
+		return send(ctx, method, req, reply, cc, opts...)
+	}
+	client := connectBy(t, clientv3.Config{
+		Endpoints:   []string{server.Addr},
+		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(first)},
+	})
+	locker, _ := lockerOn(t, client, lock.Config{})
+	release(t, take(t, locker, "a"))
+}
+
 // TestSweep: what is known of locks that nobody releases does not add up, nor of those that were
 // released a while ago.
 func TestSweep(t *testing.T) {
