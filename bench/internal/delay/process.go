@@ -1,0 +1,77 @@
+package delay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/sidingq/siding/internal/testenv/proc"
+)
+
+// command is the first argument of a program that runs as a proxy.
+const command = "delay-proxy"
+
+// A Process is a Line in a process of its own, so that what it costs is not taken for a
+// contender's. It ends with this process.
+type Process struct {
+	*proc.Server
+
+	// Addr is where it listens, "127.0.0.1:port".
+	Addr string
+}
+
+// Start runs line by a second process of this program, whose main function must call Main
+// if Asked. The caller must Stop it.
+func Start(ctx context.Context, line Line) (*Process, error) {
+	program, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	server, err := proc.New(program)
+	if err != nil {
+		return nil, err
+	}
+	p := &Process{Server: server}
+	p.Args = []string{command, line.Network, line.Server, line.OneWay.String()}
+	p.Ready = func(context.Context) error {
+		var written bool
+		if p.Addr, written = strings.CutSuffix(string(p.Log()), "\n"); !written {
+			return errors.New("it does not listen yet")
+		}
+		return nil
+	}
+	if err := p.Start(ctx); err != nil {
+		p.Stop()
+		return nil, err
+	}
+	return p, nil
+}
+
+// Asked reports whether this process is one that Start has started.
+func Asked() bool { return len(os.Args) > 1 && os.Args[1] == command }
+
+// Main is what such a process does, with its arguments. It writes its address to stdout.
+func Main(ctx context.Context, args []string, stdout, _ io.Writer) error {
+	if len(args) != 4 {
+		return fmt.Errorf("want %s network server delay, have %q", command, args)
+	}
+	oneWay, err := time.ParseDuration(args[3])
+	if err != nil {
+		return err
+	}
+	var config net.ListenConfig
+	listener, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintln(stdout, listener.Addr()); err != nil {
+		return err
+	}
+	line := Line{OneWay: oneWay, Network: args[1], Server: args[2]}
+	return line.Serve(ctx, listener)
+}
