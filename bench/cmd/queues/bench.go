@@ -11,7 +11,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/bench/internal/contest"
-	"github.com/sidingq/siding/bench/internal/redisstat"
 	"github.com/sidingq/siding/bench/internal/report"
 	"github.com/sidingq/siding/bench/internal/workload"
 	"github.com/sidingq/siding/bench/node"
@@ -20,13 +19,15 @@ import (
 )
 
 const (
-	// yardstick is how many empty scripts are timed per run.
-	yardstick = 300
 	// waited is when the memory of waiting tasks is measured: each has been refused by
 	// then, if it is.
 	waited = 1500 * time.Millisecond
 	// utmost bounds what a run takes beyond its limit: enqueueing beforehand, and the end.
 	utmost = 2 * time.Minute
+	// emptyQuery is the case of what is measured before the contest.
+	emptyQuery = "an empty query, before all"
+	// connecting is how many round trips of a network workers get to connect, besides settle.
+	connecting = 10
 )
 
 // A bench runs all contenders in all scenarios.
@@ -37,6 +38,7 @@ type bench struct {
 	plans      map[string]workload.Plan // by scenario
 	postgres   *pgtest.Server
 	node       string // folder of its programs
+	network    network
 	results    report.Results
 	unfinished map[[2]string]bool // contender and scenario
 }
@@ -45,6 +47,7 @@ type bench struct {
 // for which something is not there.
 func newBench(ctx context.Context, o options, log io.Writer) (*bench, error) {
 	b := &bench{options: o, log: log, plans: make(map[string]workload.Plan), unfinished: make(map[[2]string]bool)}
+	b.results.RTT = o.rtt
 	if err := b.makePlans(); err != nil {
 		return nil, err
 	}
@@ -53,7 +56,38 @@ func newBench(ctx context.Context, o options, log io.Writer) (*bench, error) {
 		b.close()
 		return nil, errors.New("nothing is left to be measured")
 	}
+	if o.rtt > 0 {
+		if err := b.lay(ctx); err != nil {
+			b.close()
+			return nil, err
+		}
+	}
 	return b, nil
+}
+
+// lay makes the network, and tries it on servers like those that contenders will have.
+func (b *bench) lay(ctx context.Context) error {
+	server, err := redistest.Run(ctx)
+	if err != nil {
+		return err
+	}
+	defer server.Stop()
+	servers := []backend{redisAt(server.Addr)}
+	if b.postgres != nil {
+		url, err := b.postgres.CreateDatabase(ctx)
+		if err != nil {
+			return err
+		}
+		servers = append(servers, postgresAt(url))
+	}
+	if b.network, err = newNetwork(ctx, b.rtt, servers); err != nil {
+		return err
+	}
+	for _, t := range b.network.tried {
+		b.results.Add(t.server, report.Figure{Case: emptyQuery, Name: "without the network", Unit: "ms"}, report.MS(t.without))
+		b.results.Add(t.server, report.Figure{Case: emptyQuery, Name: "with it", Unit: "ms"}, report.MS(t.with))
+	}
+	return nil
 }
 
 // meetNeeds starts what contenders need, and drops those that cannot have it.
@@ -133,7 +167,7 @@ func (b *bench) makePlans() error {
 
 // measure runs a contender once, on a Redis of its own, and checks what it did.
 func (b *bench) measure(ctx context.Context, c contender, plan workload.Plan) (*measurement, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, b.limit+utmost, errors.New("the run does not come to its end"))
+	ctx, cancel := context.WithTimeoutCause(ctx, b.limit+utmost+b.network.slack(len(plan.Tasks)), errors.New("the run does not come to its end"))
 	defer cancel()
 	server, err := redistest.Run(ctx)
 	if err != nil {
@@ -142,21 +176,24 @@ func (b *bench) measure(ctx context.Context, c contender, plan workload.Plan) (*
 	defer server.Stop()
 	client := redis.NewClient(&redis.Options{Addr: server.Addr})
 	defer func() { _ = client.Close() }()
-	trips, err := redisstat.RoundTrip(ctx, client, yardstick)
+	far, closeLink, err := b.network.link(ctx, redisAt(server.Addr))
 	if err != nil {
 		return nil, err
 	}
+	defer closeLink()
 	m := &measurement{
-		course: course{plan: plan, limit: b.limit, redis: server.Addr, node: b.node},
+		course: course{plan: plan, limit: b.limit, redis: far.address(), node: b.node},
 		unsafe: c.unsafe, inRedis: c.needs != needsPostgres, alone: plan.Alone(),
-		roundTrip: report.Percentile(trips, 50),
 	}
-	if c.needs == needsPostgres {
-		if m.database, err = b.postgres.CreateDatabase(ctx); err != nil {
-			return nil, err
-		}
+	if m.roundTrip, err = b.network.roundTrip(ctx, far); err != nil {
+		return nil, err
 	}
-	g := &gauge{client: client, m: m}
+	var closeDatabase func()
+	if m.database, closeDatabase, err = b.database(ctx, c); err != nil {
+		return nil, err
+	}
+	defer closeDatabase()
+	g := &gauge{client: client, m: m, connecting: connecting * b.rtt}
 	m.begin, m.end = g.begin, g.end
 	runtime.GC() // what the last one left
 	if m.outcome, err = c.run(ctx, m.course); err != nil {
@@ -166,7 +203,26 @@ func (b *bench) measure(ctx context.Context, c contender, plan workload.Plan) (*
 		return nil, err
 	}
 	m.handOffs = m.HandOffs(plan.Tasks)
-	return m, m.Check(plan.Tasks, !c.unsafe)
+	if err := m.Check(plan.Tasks, !c.unsafe); err != nil {
+		return nil, err
+	}
+	return m, m.CheckDelay(b.network.shortest())
+}
+
+// database makes one for a contender that needs it. It returns its URL, as the contender
+// reaches it, and what is to be called when it has done so.
+func (b *bench) database(ctx context.Context, c contender) (url string, closeLink func(), err error) {
+	if c.needs != needsPostgres {
+		return "", func() {}, nil
+	}
+	if url, err = b.postgres.CreateDatabase(ctx); err != nil {
+		return "", nil, err
+	}
+	far, closeLink, err := b.network.link(ctx, postgresAt(url))
+	if err != nil {
+		return "", nil, err
+	}
+	return far.address(), closeLink, nil
 }
 
 // add takes in the figures of a run.

@@ -12,16 +12,20 @@ import (
 
 // A gauge reads what Redis has done between the beginning and the end of a run.
 type gauge struct {
-	client *redis.Client
-	m      *measurement
-	start  time.Time
-	before redisstat.Usage
-	cancel context.CancelFunc
-	memory chan int // one value, when it has been measured or given up
+	client     *redis.Client
+	m          *measurement
+	connecting time.Duration // what workers get to connect before the beginning, besides settle
+	start      time.Time
+	before     redisstat.Usage
+	cancel     context.CancelFunc
+	memory     chan int // one value, when it has been measured or given up
 }
 
 func (g *gauge) begin(ctx context.Context) error {
-	var err error
+	err := sleep.For(ctx, g.connecting)
+	if err != nil {
+		return err
+	}
 	if g.before, err = redisstat.ReadUsage(ctx, g.client); err != nil {
 		return err
 	}

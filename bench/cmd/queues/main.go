@@ -10,22 +10,31 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/sidingq/siding/bench/internal/contest"
+	"github.com/sidingq/siding/bench/internal/delay"
 	"github.com/sidingq/siding/bench/internal/program"
 )
 
-func main() { os.Exit(program.Run("queues", run)) }
+func main() {
+	command := run
+	if delay.Asked() {
+		command = delay.Main
+	}
+	os.Exit(program.Run("queues", command))
+}
 
 // options say what is measured, and how often.
 type options struct {
 	rounds     int
 	scale      float64 // of the numbers of tasks
 	limit      time.Duration
-	orders     string // path of an order file; "" to look for one
-	lines      int    // that are read of it
+	rtt        time.Duration // that a network adds to each round trip; 0 for none
+	orders     string        // path of an order file; "" to look for one
+	lines      int           // that are read of it
 	contenders []contender
 	scenarios  []scenario
 	json       bool
@@ -57,7 +66,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 			return err
 		}
 	}
-	names := contest.Names(b.contenders, contender.called)
+	names := slices.Concat(b.network.servers(), contest.Names(b.contenders, contender.called))
 	if o.json {
 		return b.results.WriteJSON(stdout, names)
 	}
@@ -71,6 +80,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.IntVar(&o.rounds, "rounds", 3, "how often everything is measured")
 	flags.Float64Var(&o.scale, "scale", 1, "makes the scenarios smaller (or larger) by this `factor`")
 	flags.DurationVar(&o.limit, "limit", 20*time.Second, "ends each run; a contender that is not done by then is not tried again")
+	flags.DurationVar(&o.rtt, "rtt", 0, "adds this much to each round trip between contenders and servers, as a network does (default 0, at most "+longestRTT.String()+")")
 	flags.StringVar(&o.orders, "orders", "", "`path` of the order file (default $SIDING_ORDERS, or one that is made up)")
 	flags.IntVar(&o.lines, "lines", 10_000, "how many lines of the order file are used")
 	flags.BoolVar(&o.json, "json", false, "write JSON lines and no table")
@@ -91,6 +101,8 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		return options{}, fmt.Errorf("want no arguments, have %q", flags.Args())
 	case o.rounds < 1 || o.lines < 1 || o.scale <= 0 || o.limit <= 0:
 		return options{}, errors.New("want at least 1 for -rounds and -lines, and more than 0 for -scale and -limit")
+	case o.rtt < 0 || o.rtt > longestRTT:
+		return options{}, fmt.Errorf("-rtt %v: want 0 to %v", o.rtt, longestRTT)
 	}
 	return o, nil
 }

@@ -14,13 +14,21 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/sidingq/siding/bench/internal/delay"
+	"github.com/sidingq/siding/bench/internal/program"
 	"github.com/sidingq/siding/bench/internal/trace"
 	"github.com/sidingq/siding/bench/internal/workload"
 	"github.com/sidingq/siding/internal/testenv/proc"
 	"github.com/sidingq/siding/internal/verify"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain also runs the proxies that stand for a network.
+func TestMain(m *testing.M) {
+	if delay.Asked() {
+		os.Exit(program.Run("queues", delay.Main)) //nolint:forbidigo // it is the main of another program here
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // TestRun runs a few contenders in all scenarios, very small.
 func TestRun(t *testing.T) {
@@ -58,30 +66,50 @@ func TestOthers(t *testing.T) {
 	t.Parallel()
 	verify.Long(t)
 	proc.Find(t, "redis-server", "redis-server")
-	var out, log strings.Builder
-	args := []string{"-json", "-rounds", "1", "-scale", "0.01", "-limit", "10s", "-scenarios", "H,uncontended", "-contenders", "siding,sleep,river-100ms,bullmq-10ms,groupmq"}
-	if err := run(t.Context(), args, &out, &log); err != nil {
-		t.Fatal(err)
+	for _, rtt := range []string{"0s", "10ms"} {
+		t.Run("rtt="+rtt, func(t *testing.T) {
+			t.Parallel()
+			var out, log strings.Builder
+			args := []string{
+				"-json", "-rounds", "1", "-scale", "0.01", "-limit", "10s", "-scenarios", "H,uncontended",
+				"-contenders", "siding,sleep,river-100ms,bullmq-10ms,groupmq", "-rtt", rtt,
+			}
+			if err := run(t.Context(), args, &out, &log); err != nil {
+				t.Fatal(err)
+			}
+			rates := make(map[string]float64)
+			for _, f := range readJSON(t, out.String()) {
+				if f.Case == "uncontended" && f.Figure == "done" {
+					rates[f.Contender] = f.Median
+				}
+			}
+			for _, c := range []string{"siding", "sleep", "river-100ms", "bullmq-10ms", "groupmq"} {
+				_, skipped, _ := strings.Cut(log.String(), "skipped: ")
+				if rates[c] <= 0 && !strings.Contains(skipped, c) {
+					t.Errorf("want a rate of %s, or to be told why not; have %v and\n%s", c, rates, log.String())
+				}
+			}
+		})
 	}
-	rates := make(map[string]float64)
-	for line := range strings.Lines(out.String()) {
-		var f struct {
-			Contender, Case, Figure string
-			Median                  float64
+}
+
+// A line is one of the JSON that is written.
+type line struct {
+	Contender, Case, Figure string
+	RTT                     float64 `json:"rtt_ms"`
+	Median                  float64
+}
+
+func readJSON(t *testing.T, text string) (all []line) {
+	t.Helper()
+	for row := range strings.Lines(text) {
+		var l line
+		if err := json.Unmarshal([]byte(row), &l); err != nil {
+			t.Fatalf("%v in %q", err, row)
 		}
-		if err := json.Unmarshal([]byte(line), &f); err != nil {
-			t.Fatalf("%v in %q", err, line)
-		}
-		if f.Case == "uncontended" && f.Figure == "done" {
-			rates[f.Contender] = f.Median
-		}
+		all = append(all, l)
 	}
-	for _, c := range []string{"siding", "sleep", "river-100ms", "bullmq-10ms", "groupmq"} {
-		_, skipped, _ := strings.Cut(log.String(), "skipped: ")
-		if rates[c] <= 0 && !strings.Contains(skipped, c) {
-			t.Errorf("want a rate of %s, or to be told why not; have %v and\n%s", c, rates, log.String())
-		}
-	}
+	return all
 }
 
 // slow is a contender that runs the first of its tasks only, and may lose the rest.
@@ -101,12 +129,12 @@ func slow(loses bool) contender {
 func fourTasks(options) (workload.Plan, error) { return workload.Hot(0), nil }
 
 // measured runs a contender twice in a small scenario and returns what is written.
-func measured(t *testing.T, c contender) (table, log string, err error) {
+func measured(t *testing.T, c contender, rtt time.Duration) (table, log string, err error) {
 	t.Helper()
 	proc.Find(t, "redis-server", "redis-server")
 	var out, says strings.Builder
 	b, err := newBench(t.Context(), options{
-		rounds: 2, scale: 1, limit: time.Second, contenders: []contender{c},
+		rounds: 2, scale: 1, limit: time.Second, rtt: rtt, contenders: []contender{c},
 		scenarios: []scenario{{"small", "four tasks", fourTasks, []figure{makespan(), throughput()}}},
 	}, &says)
 	if err != nil {
@@ -125,7 +153,7 @@ func measured(t *testing.T, c contender) (table, log string, err error) {
 // TestUnfinished: who does not come to the end in time is not tried again, and that is no error.
 func TestUnfinished(t *testing.T) {
 	t.Parallel()
-	table, log, err := measured(t, slow(false))
+	table, log, err := measured(t, slow(false), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +168,7 @@ func TestUnfinished(t *testing.T) {
 // TestLost: who loses tasks makes the program fail, with its name and the scenario's.
 func TestLost(t *testing.T) {
 	t.Parallel()
-	if _, _, err := measured(t, slow(true)); err == nil || !strings.Contains(err.Error(), "slow, small: 3 tasks have not run") {
+	if _, _, err := measured(t, slow(true), 0); err == nil || !strings.Contains(err.Error(), "slow, small: 3 tasks have not run") {
 		t.Errorf("want the loss found, have %v", err)
 	}
 }
@@ -177,6 +205,9 @@ func TestArguments(t *testing.T) {
 		"-limit 0s":            "more than 0",
 		"-contenders siding,x": `"x"`,
 		"-scenarios H,x":       `"x"`,
+		"-rtt -1ms":            "-rtt -1ms: want 0 to 100ms",
+		"-rtt 101ms":           "-rtt 101ms: want 0 to 100ms",
+		"-rtt 1":               `"1" for flag -rtt`,
 		"more":                 `"more"`,
 		"-orders /nowhere":     "/nowhere",
 	} {

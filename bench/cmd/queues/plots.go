@@ -1,8 +1,10 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/sidingq/siding/bench/internal/bars"
 	"github.com/sidingq/siding/bench/internal/contest"
@@ -50,6 +52,10 @@ func (b *bench) plot(folder string) error {
 			continue
 		}
 		b.fill(&p)
+		if b.rtt > 0 {
+			p.file = strings.TrimSuffix(p.file, ".svg") + fmt.Sprintf("-rtt-%gms.svg", report.MS(b.rtt))
+			p.Title += fmt.Sprintf(" (network: %v)", b.rtt)
+		}
 		file, err := os.Create(filepath.Join(folder, p.file))
 		if err != nil {
 			return err

@@ -26,6 +26,7 @@ func (b *bench) writeSetting(ctx context.Context, w io.Writer) error {
 	}
 	lines := []string{fmt.Sprintf("%s, %d CPUs, %d rounds, scale %v, at most %v for each run",
 		strings.Join(programs, ", "), runtime.NumCPU(), b.rounds, b.scale, b.limit)}
+	lines = append(lines, "  network: "+b.network.String())
 	for _, c := range b.contenders {
 		var from []string
 		for _, module := range c.modules {

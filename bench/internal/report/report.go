@@ -25,6 +25,9 @@ type Figure struct {
 // Results are the values of all figures, in the order in which they came. The
 // zero value is ready to use.
 type Results struct {
+	// RTT is what a network added to each round trip. Each line of JSON says so, unless it is 0.
+	RTT time.Duration
+
 	figures []Figure
 	cells   map[Figure]map[string]*cell // by contender
 }
@@ -124,13 +127,14 @@ func (r *Results) WriteJSON(w io.Writer, contenders []string) error {
 				continue
 			}
 			line := struct {
-				Contender string `json:"contender,omitempty"`
-				Case      string `json:"case"`
-				Figure    string `json:"figure"`
-				Unit      string `json:"unit"`
-				Note      string `json:"note,omitempty"`
+				Contender string  `json:"contender,omitempty"`
+				Case      string  `json:"case"`
+				Figure    string  `json:"figure"`
+				Unit      string  `json:"unit"`
+				RTT       float64 `json:"rtt_ms,omitempty"`
+				Note      string  `json:"note,omitempty"`
 				*summary
-			}{name, f.Case, f.Name, f.Unit, c.note, summarize(c.values)}
+			}{name, f.Case, f.Name, f.Unit, MS(r.RTT), c.note, summarize(c.values)}
 			if err := encoder.Encode(line); err != nil {
 				return err
 			}

@@ -3,6 +3,7 @@ package report_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -88,6 +89,21 @@ func TestWriteJSON(t *testing.T) {
 {"contender":"a","case":"a case","figure":"time","unit":"s","median":1.5,"min":1.5,"max":1.5,"values":[1.5]}
 {"contender":"b","case":"a case","figure":"time","unit":"s","note":"unfinished: 3 of 4"}
 `
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Errorf("-want +have:\n%s", diff)
+	}
+}
+
+// TestWriteJSONWithNetwork: results with a network and without cannot be taken for one another.
+func TestWriteJSONWithNetwork(t *testing.T) {
+	t.Parallel()
+	r := report.Results{RTT: 500 * time.Microsecond}
+	r.Add("a", report.Figure{Case: "a case", Name: "rate", Unit: "1/s"}, 3)
+	var out strings.Builder
+	if err := r.WriteJSON(&out, []string{"a"}); err != nil {
+		t.Fatal(err)
+	}
+	want := `{"contender":"a","case":"a case","figure":"rate","unit":"1/s","rtt_ms":0.5,"median":3,"min":3,"max":3,"values":[3]}` + "\n"
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Errorf("-want +have:\n%s", diff)
 	}

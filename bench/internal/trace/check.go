@@ -3,6 +3,7 @@ package trace
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/sidingq/siding/bench/internal/workload"
 )
@@ -28,6 +29,17 @@ func (t *Trace) Check(tasks []workload.Task, excludes bool) error {
 		}
 	}
 	return t.checkLost()
+}
+
+// CheckDelay returns an error if a task has started within less than a round trip of the
+// call that enqueued it: then the queue has not kept to the network that takes so long.
+func (t *Trace) CheckDelay(roundTrip time.Duration) error {
+	for _, r := range t.Runs {
+		if took := r.Start - t.Called[r.Task]; took < roundTrip {
+			return fmt.Errorf("task %d has started %v after it was enqueued, sooner than a round trip of %v permits", r.Task, took, roundTrip)
+		}
+	}
+	return nil
 }
 
 // checkAlone looks at all runs, also those of a task that ran again.

@@ -74,6 +74,18 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// TestCheckDelay: the fastest task took 7 from its call to its start.
+func TestCheckDelay(t *testing.T) {
+	t.Parallel()
+	tr := good()
+	if err := tr.CheckDelay(7); err != nil {
+		t.Errorf("want a round trip of 7 permitted, have %v", err)
+	}
+	if err := tr.CheckDelay(8); err == nil || !strings.Contains(err.Error(), "task 2 has started 7ns after it was enqueued") {
+		t.Errorf("want task 2 noticed, have %v", err)
+	}
+}
+
 func TestTimes(t *testing.T) {
 	t.Parallel()
 	tr := good()

@@ -1,0 +1,226 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/bench/internal/contest"
+	"github.com/sidingq/siding/bench/internal/delay"
+	"github.com/sidingq/siding/bench/internal/redisstat"
+	"github.com/sidingq/siding/bench/internal/report"
+)
+
+const (
+	// longestRTT is more than workers and their Redis have between them.
+	longestRTT = 100 * time.Millisecond
+	// tolerated is by which part of it what was added may be wrong: a fifth.
+	tolerated = 5
+)
+
+// A network lies between each contender and its servers, the same for all. The zero value is
+// none.
+type network struct {
+	rtt    time.Duration            // what it adds to each round trip
+	oneWay map[string]time.Duration // by server: for how long a proxy holds bytes back, so that it adds that
+	tried  []trial                  // of each server
+}
+
+// A trial is how long an empty query takes without the network and with it, in the middle.
+type trial struct {
+	server        string
+	without, with time.Duration
+}
+
+func (t trial) added() time.Duration { return t.with - t.without }
+
+func (t trial) String() string {
+	return fmt.Sprintf("%s answers in %.3f ms without and in %.3f ms with it", t.server, report.MS(t.without), report.MS(t.with))
+}
+
+// newNetwork returns a network once an empty query to each server was seen to take as much
+// longer as is wanted. Passing a proxy takes some time, too, and so does waking up from the
+// wait for it: so much less are bytes held back.
+func newNetwork(ctx context.Context, rtt time.Duration, servers []backend) (network, error) {
+	n := network{rtt: rtt, oneWay: make(map[string]time.Duration)}
+	for _, server := range servers {
+		n.oneWay[server.name()] = rtt / 2
+		first, err := n.try(ctx, server)
+		if err != nil {
+			return network{}, err
+		}
+		n.oneWay[server.name()] = max(0, rtt/2-(first.added()-rtt)/2)
+		t, err := n.try(ctx, server)
+		if err != nil {
+			return network{}, err
+		}
+		if wrong := t.added() - rtt; wrong.Abs() > rtt/tolerated {
+			return network{}, fmt.Errorf("-rtt %v: %v, so %v more, wrong by more than %d %%; the machine may be busy", rtt, t, t.added(), 100/tolerated)
+		}
+		n.tried = append(n.tried, t)
+	}
+	return n, nil
+}
+
+// try times an empty query to a server, near and far.
+func (n *network) try(ctx context.Context, server backend) (trial, error) {
+	far, closeLink, err := n.link(ctx, server)
+	if err != nil {
+		return trial{}, err
+	}
+	defer closeLink()
+	without, err := n.roundTrip(ctx, server)
+	if err != nil {
+		return trial{}, err
+	}
+	with, err := n.roundTrip(ctx, far)
+	return trial{server.name(), without, with}, err
+}
+
+// link returns the server as contenders reach it, and what is to be called when they have
+// done so.
+func (n *network) link(ctx context.Context, server backend) (far backend, closeLink func(), err error) {
+	if n.rtt == 0 {
+		return server, func() {}, nil
+	}
+	kind, addr, err := server.listens()
+	if err != nil {
+		return nil, nil, err
+	}
+	proxy, err := delay.Start(ctx, delay.Line{OneWay: n.oneWay[server.name()], Network: kind, Server: addr})
+	if err != nil {
+		return nil, nil, err
+	}
+	if far, err = server.at(proxy.Addr); err != nil {
+		proxy.Stop()
+		return nil, nil, err
+	}
+	return far, proxy.Stop, nil
+}
+
+// roundTrip returns that of an empty query, in the middle of many, or of some where each
+// takes long.
+func (n *network) roundTrip(ctx context.Context, server backend) (time.Duration, error) {
+	const many, some, budget = 300, 20, 300 * time.Millisecond
+	count := many
+	if n.rtt > 0 {
+		count = max(some, min(many, int(budget/n.rtt)))
+	}
+	took, err := server.roundTrips(ctx, count)
+	if err != nil {
+		return 0, err
+	}
+	return report.Percentile(took, 50), nil
+}
+
+// String tells readers what it adds, and what that was seen to be.
+func (n *network) String() string {
+	if n.rtt == 0 {
+		return "none, all on one machine"
+	}
+	parts := []string{fmt.Sprintf("%v more for each round trip", n.rtt)}
+	for _, t := range n.tried {
+		parts = append(parts, t.String())
+	}
+	return strings.Join(parts, "; ")
+}
+
+// servers returns the names of those that it was tried on.
+func (n *network) servers() []string {
+	return contest.Names(n.tried, func(t trial) string { return t.server })
+}
+
+// shortest returns what no round trip can be shorter than.
+func (n *network) shortest() time.Duration {
+	if n.rtt == 0 {
+		return 0
+	}
+	return 2 * slices.Min(slices.Collect(maps.Values(n.oneWay)))
+}
+
+// slack is what a run takes longer, as tasks may be enqueued one by one.
+func (n *network) slack(tasks int) time.Duration { return time.Duration(tasks) * 2 * n.rtt }
+
+// A backend is a server by the address that contenders are given.
+type backend interface {
+	name() string
+	address() string
+	// listens returns where a proxy finds it.
+	listens() (network, addr string, err error)
+	// at returns the same server behind a proxy.
+	at(proxy string) (backend, error)
+	// roundTrips times so many empty queries, one after the other.
+	roundTrips(ctx context.Context, count int) ([]time.Duration, error)
+}
+
+// redisAt is the address of a Redis.
+type redisAt string
+
+func (redisAt) name() string                        { return "Redis" }
+func (r redisAt) address() string                   { return string(r) }
+func (r redisAt) listens() (_, _ string, err error) { return "tcp", string(r), nil }
+func (redisAt) at(proxy string) (backend, error)    { return redisAt(proxy), nil }
+
+func (r redisAt) roundTrips(ctx context.Context, count int) ([]time.Duration, error) {
+	client := redis.NewClient(&redis.Options{Addr: string(r)})
+	defer func() { _ = client.Close() }()
+	return redisstat.RoundTrip(ctx, client, count)
+}
+
+// postgresAt is the URL of a PostgreSQL database.
+type postgresAt string
+
+func (postgresAt) name() string      { return "PostgreSQL" }
+func (p postgresAt) address() string { return string(p) }
+
+func (p postgresAt) listens() (network, addr string, err error) {
+	config, err := pgx.ParseConfig(string(p))
+	if err != nil {
+		return "", "", err
+	}
+	network, addr = pgconn.NetworkAddress(config.Host, config.Port)
+	return network, addr, nil
+}
+
+func (p postgresAt) at(proxy string) (backend, error) {
+	u, err := url.Parse(string(p))
+	if err != nil {
+		return nil, err
+	}
+	host, port, err := net.SplitHostPort(proxy)
+	if err != nil {
+		return nil, err
+	}
+	query := u.Query()
+	query.Set("host", host)
+	query.Set("port", port)
+	query.Set("sslmode", "disable")
+	u.RawQuery = query.Encode()
+	return postgresAt(u.String()), nil
+}
+
+func (p postgresAt) roundTrips(ctx context.Context, count int) (took []time.Duration, err error) {
+	conn, err := pgx.Connect(ctx, string(p))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, conn.Close(ctx)) }()
+	for range count {
+		start := time.Now()
+		if _, err := conn.Exec(ctx, "SELECT 1"); err != nil {
+			return nil, err
+		}
+		took = append(took, time.Since(start))
+	}
+	return took, nil
+}
