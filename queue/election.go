@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/lock"
@@ -29,6 +30,15 @@ type elections struct {
 	work   func(queues []string) // nil until it has begun
 	closed bool
 	done   sync.WaitGroup
+}
+
+// electionTTL is how long the queues may be without an elected server when that dies, or ends while Redis
+// does not answer. It is not that of the tasks' locks: who loses an election loses no work.
+const electionTTL = 5 * time.Second
+
+// electionLocker returns what takes the locks of elections, of the names that cfg gives.
+func electionLocker(rdb redis.Scripter, cfg lock.Config) (*lock.Locker, error) {
+	return lock.New(lock.Redis(rdb), lock.Config{Prefix: cfg.Prefix, TTL: min(cfg.TTL, electionTTL)})
 }
 
 // serves adds the queues of a server. Other servers of the guard may have begun.
@@ -94,7 +104,7 @@ func (g *Guard) lookAfter(ctx context.Context, queues []string) {
 	office := electionOf(queues, g.cfg.Recovery.Crashes > 0)
 	candidate := &lock.Options{Holder: "elected server on " + g.self, Wait: lock.Fixed(candidateEvery)}
 	for sleep.For(ctx, rand.N(candidateEvery)) == nil {
-		err := g.locker.Hold(ctx, office, candidate, func(ctx context.Context) error {
+		err := g.voting.Hold(ctx, office, candidate, func(ctx context.Context) error {
 			var work sync.WaitGroup
 			work.Go(func() { g.sweep(ctx, queues) })
 			work.Go(func() { g.recoverAll(ctx, queues) })

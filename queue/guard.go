@@ -94,6 +94,7 @@ type GuardConfig struct {
 type Guard struct {
 	cfg    GuardConfig
 	locker *lock.Locker // on the Redis of the tasks: whose turn it is
+	voting *lock.Locker // on the same, for elections
 	// elsewhere, if not nil, takes the locks that count, for those whose turn it is.
 	elsewhere *lock.Locker
 	rdb       redis.Scripter
@@ -142,6 +143,10 @@ func NewGuard(rdb redis.Scripter, cfg GuardConfig) (*Guard, error) {
 	if err != nil {
 		return nil, err
 	}
+	voting, err := electionLocker(rdb, locker.Config())
+	if err != nil {
+		return nil, err
+	}
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown host"
@@ -149,6 +154,7 @@ func NewGuard(rdb redis.Scripter, cfg GuardConfig) (*Guard, error) {
 	g := &Guard{
 		cfg:       cfg,
 		locker:    locker,
+		voting:    voting,
 		elsewhere: cfg.Locker,
 		rdb:       rdb,
 		self:      fmt.Sprintf("%s (pid %d)", host, os.Getpid()),

@@ -310,6 +310,36 @@ func TestOneServerRecovers(t *testing.T) {
 	}
 }
 
+// The lock of an election outlives its holder for five seconds at most, however long those of tasks live:
+// until then nobody looks after the queues.
+func TestElectionEndsSoon(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		cfg  lock.Config
+		most time.Duration
+	}{
+		"default": {lock.Config{}, 5 * time.Second},
+		"short":   {shortTimers, shortTimers.TTL},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, _ := setupAlone(t)
+			b.serve(t, queue.ServerConfig{Lock: tt.cfg}, newStage(t).run)
+			poll.Eventually(t, "an elected server", func() bool {
+				keys := b.rdb.Keys(t.Context(), "lock:siding-recovery:*").Val()
+				if len(keys) != 1 {
+					return false
+				}
+				left := b.rdb.PTTL(t.Context(), keys[0]).Val()
+				if left > tt.most {
+					t.Fatalf("want it to end within %v, have %v", tt.most, left)
+				}
+				return left > 0
+			})
+		})
+	}
+}
+
 // strand makes a task that a worker has taken which is no more.
 func (b *bundle) strand(t *testing.T, id string) {
 	t.Helper()

@@ -156,6 +156,7 @@ func (g *Guard) Wait(ctx context.Context) error {
 		g.elections.close()
 		g.work.Wait()
 		g.locker.Close()
+		g.voting.Close()
 		close(done)
 	}()
 	select {
