@@ -66,7 +66,7 @@ func FuzzSecretDSN(f *testing.F) {
 // A URL with a password is refused without being shown, wherever the password ends.
 func FuzzRedisURL(f *testing.F) {
 	const secret = "hunter2"
-	for _, seed := range []string{"@db", "", "@db:6379/3", "@/3", "%zz@db", "@[::1]:x", "#@db", "?x=@db", ",x@db"} {
+	for _, seed := range []string{"@db", "", "@db:6379/3", "@/3", "%zz@db", "@[::1]:x", "#@db", "?x=@db", ",x@db", ",00:000000"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, rest string) {

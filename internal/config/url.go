@@ -15,7 +15,7 @@ const wantAddress = "host:port or redis[s]://[user@]host[:port][/db]"
 // the URL, as there may be a password in it.
 func (l *loader) redisURL(place, value string) {
 	u, err := url.Parse(value)
-	if err != nil || (u.Scheme != "redis" && u.Scheme != "rediss") || u.Hostname() == "" || u.RawQuery != "" || u.Fragment != "" {
+	if err != nil || (u.Scheme != "redis" && u.Scheme != "rediss") || !isHost(u.Hostname()) || u.RawQuery != "" || u.Fragment != "" {
 		l.fail("%s: want %s, have %s", place, wantAddress, hidden)
 		return
 	}
@@ -34,6 +34,12 @@ func (l *loader) redisURL(place, value string) {
 		l.take("redis.tls", place, "true")
 	}
 	l.url = true
+}
+
+// isHost reports whether name may be that of a server. What holds a colon, and is no address, is part of a
+// password whose end was forgotten; so is what holds a comma, as net/url allows.
+func isHost(name string) bool {
+	return name != "" && (!strings.ContainsAny(name, ":,") || net.ParseIP(name) != nil)
 }
 
 // take sets a part of a URL that comes from the place. An empty one changes nothing.
