@@ -208,7 +208,7 @@ func (t traits) checkEviction() []Finding {
 	policy, known := t["maxmemory-policy"]
 	limit, limitKnown := t["maxmemory"]
 	switch {
-	case !known:
+	case !known || policy == "":
 		return []Finding{{Trait: "maxmemory-policy"}}
 	case policy == "noeviction" || limitKnown && limit == "0":
 		return nil

@@ -30,6 +30,7 @@ func FuzzHeaderResource(f *testing.F) {
 func FuzzCheckTraits(f *testing.F) {
 	f.Add("7.0.15", "noeviction", "0", "yes", "everysec", "")
 	f.Add("6", "volatile-", "x", "no", "no", "3600 1")
+	f.Add("7", "", "1", "yes", "no", "")
 	f.Fuzz(func(t *testing.T, version, policy, limit, aof, fsync, save string) {
 		found := traits{
 			"redis_version": version, "maxmemory-policy": policy, "maxmemory": limit,

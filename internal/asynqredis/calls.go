@@ -3,6 +3,7 @@ package asynqredis
 import (
 	"crypto/sha1" //nolint:gosec // the name that Redis gives a script, no secret
 	"encoding/hex"
+	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -82,15 +83,7 @@ func parse(cmd redis.Cmder) (c call) {
 
 // likeDequeue reports whether c has the keys of a dequeue, known or not.
 func (c call) likeDequeue() bool {
-	if len(c.keys) != 4 {
-		return false
-	}
-	for i, suffix := range []string{":pending", ":paused", ":active", ":lease"} {
-		if key, ok := c.keys[i].(string); !ok || !strings.HasSuffix(key, suffix) {
-			return false
-		}
-	}
-	return true
+	return c.queue != "" && slices.Equal(c.keys, []any{pendingKey(c.queue), pausedKey(c.queue), activeKey(c.queue), leaseKey(c.queue)})
 }
 
 // arg returns the i-th argument as text, "" when it is none.

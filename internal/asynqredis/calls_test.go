@@ -16,6 +16,7 @@ func FuzzParse(f *testing.F) {
 	f.Add("EVALSHA", retry, 1, "asynq:{q}:t:id\nid")
 	f.Add("eval", "return 1", -1, "a\nb\nc")
 	f.Add("eva", dequeue, 0, "")
+	f.Add("eval", "0", 4, ":pending\n:paused\n:active\n:lease")
 	f.Fuzz(func(t *testing.T, name, script string, keys int, rest string) {
 		args := []any{name, script, keys}
 		for arg := range strings.SplitSeq(rest, "\n") {

@@ -99,6 +99,12 @@ func parsePostgres(dsn string) (source, error) {
 			query.Set(key, "xxxxx")
 		}
 	}
+	for pair := range strings.SplitSeq(u.RawQuery, "&") { // as it was written
+		key, value, _ := strings.Cut(pair, "=")
+		if key, err := url.QueryUnescape(key); err == nil && strings.Contains(strings.ToLower(key), "password") {
+			s.secrets = append(s.secrets, value)
+		}
+	}
 	u.RawQuery = query.Encode()
 	s.name = u.Redacted()
 	return s, nil
