@@ -8,6 +8,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
 
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/etcdlock"
@@ -24,9 +25,20 @@ func connect(t *testing.T, addrs ...string) *clientv3.Client {
 	return connectBy(t, clientv3.Config{Endpoints: addrs})
 }
 
+// bounded ends a call of a test's own that is never answered, before the whole run does.
+func bounded(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, send grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	if _, ok := ctx.Deadline(); !ok {
+		bound, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		ctx = bound
+	}
+	return send(ctx, method, req, reply, cc, opts...)
+}
+
 func connectBy(t *testing.T, cfg clientv3.Config) *clientv3.Client {
 	t.Helper()
 	cfg.DialTimeout, cfg.Logger = patience, zap.NewNop()
+	cfg.DialOptions = append(cfg.DialOptions, grpc.WithChainUnaryInterceptor(bounded))
 	client, err := clientv3.New(cfg)
 	if err != nil {
 		t.Fatal(err)
