@@ -47,7 +47,7 @@ local function parts(msg)
       if field == 10 then found.unique = string.sub(msg, from, stop - 1) end
       if field == OWN_FAILURE or field == 7 and not waited then found.failure = string.sub(msg, from, stop - 1) end
       waited = waited or field == OWN_FAILURE
-      if field == 15 and string.sub(msg, from, from + 17) == '\10\15siding-resource\18' then
+      if field == 15 and n > 17 and string.sub(msg, from, from + 17) == '\10\15siding-resource\18' then
         local size, text = number_at(msg, from + 18)
         if not size or text + size ~= stop then return end
         found.resource, kept = string.sub(msg, text, stop - 1), false

@@ -78,6 +78,7 @@ func FuzzEncoded(f *testing.F) {
 	f.Add(encode(fieldHeaders, resourcePair+"\x7fx"))
 	f.Add(encode(fieldHeaders, "\x12\x01x\x0a\x0f"+resourceHeader))
 	f.Add(encode(fieldHeaders, pair("")))
+	f.Add([]byte("z\x00\n\x0fsiding-resource\x12\x00")) // an empty header, and behind it what looks like one
 	f.Add(numbered(numbered(numbered(task, fieldLastFailedAt, 1700000000), fieldDeadline, 1800000000), 13, 7))
 	f.Add(numbered(nil, fieldDeadline, 1<<64-5)) // before 1970
 	f.Add(numbered(encode(fieldDeadline, "a text"), fieldRetry, 1<<40))

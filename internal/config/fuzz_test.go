@@ -45,7 +45,7 @@ func FuzzFile(f *testing.F) {
 // No error shows a password, wherever in a DSN it ends.
 func FuzzSecretDSN(f *testing.F) {
 	const secret = "hunter2"
-	for _, seed := range []string{"@db/x", "", "/x", "%zz@db", ":5432/x", "#@db", "?password=@", "\n@db", "@[::1"} {
+	for _, seed := range []string{"@db/x", "", "/x", "%zz@db", ":5432/x", "#@db", "?password=@", "\n@db", "@[::1", ",:"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, rest string) {

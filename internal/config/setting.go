@@ -273,6 +273,9 @@ func dsn(key, def, flag string, field func(*Config) *Secret, help string) Settin
 // passwordIs finds a password in libpq's form (host=db password=secret), which is no URL.
 var passwordIs = regexp.MustCompile(`(?i)passw(or)?d\s*=`)
 
+// hostAndPort matches a name or an address, and a port.
+var hostAndPort = regexp.MustCompile(`^([^:\[\]]+|\[[^\[\]]+\])?(:[0-9]+)?$`)
+
 // isURL reports whether a value is a URL, or a part of one. There may be a password in it.
 func isURL(value string) bool { return strings.Contains(value, "://") || strings.Contains(value, "@") }
 
@@ -286,9 +289,9 @@ func hasPassword(dsn string) bool {
 		return true
 	}
 	// postgres://user:password:5432/x, where the host is forgotten, is a host to
-	// the parser.
+	// the parser. So is user:password, with a comma behind it.
 	for host := range strings.SplitSeq(u.Host, ",") {
-		if strings.Count(host, ":") > 1 && host[0] != '[' {
+		if !hostAndPort.MatchString(host) {
 			return true
 		}
 	}

@@ -112,15 +112,18 @@ func parsePostgres(dsn string) (source, error) {
 
 // areHosts reports whether all of a comma-separated list are hosts with a port
 // or without. user:password:5432, where the host is forgotten, is one to the
-// parser of URLs, and would be shown.
+// parser of URLs, and would be shown. So would user:password, with a comma behind it.
 func areHosts(list string) bool {
 	for host := range strings.SplitSeq(list, ",") {
-		if strings.Count(host, ":") > 1 && host[0] != '[' {
+		if !hostAndPort.MatchString(host) {
 			return false
 		}
 	}
 	return true
 }
+
+// hostAndPort matches a name or an address, and a port.
+var hostAndPort = regexp.MustCompile(`^([^:\[\]]+|\[[^\[\]]+\])?(:[0-9]+)?$`)
 
 // redact takes the passwords out of a text of the driver.
 func (s source) redact(text string) string {

@@ -8,7 +8,7 @@ import (
 // No name of a ledger and no error shows a password, wherever in a DSN it ends.
 func FuzzParseDSN(f *testing.F) {
 	const secret = "hunter2"
-	for _, seed := range []string{"@db/x", "", "/x", "%zz@db", ":5432/x", "#@db", "?password=@", "\n@db", "@[::1", "+", "%61+%20"} {
+	for _, seed := range []string{"@db/x", "", "/x", "%zz@db", ":5432/x", "#@db", "?password=@", "\n@db", "@[::1", "+", "%61+%20", ",:"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, rest string) {
