@@ -147,14 +147,16 @@ func (f *fleet) inject(ctx context.Context, i chaos.Injection, fault *chaos.Faul
 		return f.replace(n)
 	case chaos.StopWorker:
 		fault.Process = w.Name
-		if err := w.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-			return err
+		return w.stop(ctx, i.For)
+	case chaos.HaltWorker:
+		fault.Process = w.Name
+		for end := chaos.Now() + i.For; ctx.Err() == nil && chaos.Now() < end; {
+			if err := w.stop(ctx, 300*time.Millisecond); err != nil {
+				return err
+			}
+			_ = sleep.For(ctx, 100*time.Millisecond)
 		}
-		s := chaos.Stop{From: chaos.Now()}
-		_ = sleep.For(ctx, i.For)
-		s.To = chaos.Now()
-		w.Stops = append(w.Stops, s)
-		return w.cmd.Process.Signal(syscall.SIGCONT)
+		return nil
 	case chaos.RollingStart:
 		for n, w := range f.workers {
 			if err := w.end(syscall.SIGTERM); err != nil {
@@ -168,6 +170,18 @@ func (f *fleet) inject(ctx context.Context, i chaos.Injection, fault *chaos.Faul
 	default:
 		return fmt.Errorf("%s: not a fault of workers", i.Kind)
 	}
+}
+
+// stop has a worker stand still for a while.
+func (w *worker) stop(ctx context.Context, length time.Duration) error {
+	if err := w.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	s := chaos.Stop{From: chaos.Now()}
+	_ = sleep.For(ctx, length)
+	s.To = chaos.Now()
+	w.Stops = append(w.Stops, s)
+	return w.cmd.Process.Signal(syscall.SIGCONT)
 }
 
 // end ends a worker and says so if it ends otherwise than it should.

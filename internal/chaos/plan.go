@@ -24,6 +24,7 @@ type Kind string
 const (
 	KillWorker   Kind = "worker killed (kill -9)"
 	StopWorker   Kind = "worker stopped for 3 to 6 s (SIGSTOP)"
+	HaltWorker   Kind = "worker stopped for 0.3 s, time and again (SIGSTOP)"
 	RollingStart Kind = "rolling restart of the fleet"
 
 	RestartKept  Kind = "Redis killed, restarted with its data (AOF)"
@@ -88,6 +89,8 @@ var (
 var traits = []trait{
 	{kind: KillWorker, lane: laneWorkers, scenarios: everywhere, least: 100 * time.Millisecond, most: time.Second, fromStart: true},
 	{kind: StopWorker, lane: laneWorkers, scenarios: everywhere, least: 3 * time.Second, most: 6 * time.Second, fromStart: true},
+	// Longer than a task that was taken in advance waits for its worker, and shorter than its lock lasts.
+	{kind: HaltWorker, lane: laneWorkers, scenarios: everywhere, least: 2 * time.Second, most: 4 * time.Second},
 	{kind: RollingStart, lane: laneWorkers, scenarios: everywhere, fromStart: true},
 
 	{kind: RestartKept, lane: laneRedis, scenarios: single, least: 100 * time.Millisecond, most: 3 * time.Second},

@@ -42,9 +42,9 @@ func TestPlanIsReplayable(t *testing.T) {
 				counts[i.Kind]++
 			}
 		}
-		want := 10
+		want := 11
 		if scenario == chaos.Standalone {
-			want = 15
+			want = 16
 		}
 		if len(counts) != want {
 			t.Errorf("%s: want %d kinds of fault, have %v", scenario, want, counts)

@@ -149,7 +149,7 @@ func (r *run) inject(t *testing.T, start time.Duration, faults []chaos.Injection
 func (r *run) injectOne(ctx context.Context, i chaos.Injection, log func(text string)) (err error) {
 	inject := func(f *chaos.Fault) error { return r.site.inject(ctx, i, f) }
 	switch i.Kind {
-	case chaos.KillWorker, chaos.StopWorker, chaos.RollingStart:
+	case chaos.KillWorker, chaos.StopWorker, chaos.HaltWorker, chaos.RollingStart:
 		inject = func(f *chaos.Fault) error { return r.fleet.inject(ctx, i, f) }
 	case chaos.PauseQueue, chaos.DeleteTasks, chaos.ArchiveTasks, chaos.DeleteLock:
 		inject = func(f *chaos.Fault) error { return r.operator.inject(ctx, i, f) }
