@@ -35,6 +35,15 @@ func (l *Locker) Ahead() (source string, argv []any) {
 		[]any{l.cfg.Prefix, ms(l.cfg.TTL), ms(l.cfg.grantKeep()), ms(l.cfg.lineKeep())}
 }
 
+// ReleaseAhead returns a text in Lua that defines the local function
+//
+//	release_ahead(KEYS, ARGV)
+//
+// which is release.lua, with summon as in [RedisCalling]; see [Lease.HandOver].
+func ReleaseAhead(summon string) string {
+	return "local function release_ahead(KEYS, ARGV)\n" + whole(releaseSource, summon) + "\nend\n"
+}
+
 // Refusal reads what join_ahead has returned of the lock of a resource, see [Locker.Ahead].
 func (l *Locker) Refusal(resource string, fields []any) (*BusyError, error) {
 	r := newReply(fields, nil)

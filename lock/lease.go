@@ -147,16 +147,20 @@ type Handed struct {
 	Answer []any
 }
 
-// HandOver is [Lease.HandOff] for a caller with a seat, where a waiter can begin at once: it
-// takes the seat in the step in which the lock is released, and the lock is then its. id is
-// what makes its token unique, args what summon wants to know. A call that the client sends
-// again names the same one. Where no answer comes at all, the lock stays that one's until its
-// TTL. A [Store] that has no seats does as in HandOff.
-func (l *Lease) HandOver(ctx context.Context, id string, args []any) (Handed, error) {
+// HandOver is [Lease.HandOff] by a script of the caller's, which does more in the same step. send
+// is given the KEYS and the ARGV of release_ahead, see [ReleaseAhead], and returns what that has
+// returned. It is called once, unless other leases of the holder keep the lock. Where the waiter
+// whose turn it is can begin at once, with args, it has the lock in the same step; id makes its
+// token unique, "" for nowhere to begin. A call that the client sends again names the same
+// waiter. Where no answer comes at all, the lock stays with that waiter until its TTL.
+func (l *Lease) HandOver(ctx context.Context, id string, args []any, send Send) (Handed, error) {
 	t := l.tenure
 	start := time.Now()
 	line := l.line(true)
-	line.Seat = &Seat{ID: id, TTL: t.cfg.TTL, Keep: t.cfg.grantKeep(), Args: args}
+	line.Send = send
+	if id != "" {
+		line.Seat = &Seat{ID: id, TTL: t.cfg.TTL, Keep: t.cfg.grantKeep(), Args: args}
+	}
 	turn, err := t.release(ctx, l, line)
 	if turn == nil || turn.Token == "" {
 		return Handed{Next: t.reservation(t.key, turn)}, err

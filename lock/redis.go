@@ -46,13 +46,16 @@ type lineScripts struct{ acquire, release, leave, sweep *redis.Script }
 // nobodySummons is where all waiters who do not listen are called by hand.
 const nobodySummons = "local summon\n"
 
-// scriptsWith returns the scripts, each with the texts that it names in parentheses, and
-// summon in front of line.lua.
+// scriptsWith returns the scripts, whose waiters are called by summon.
 func scriptsWith(summon string) lineScripts {
-	with := func(source string) *redis.Script {
-		return redis.NewScript(strings.NewReplacer("-- (take.lua)\n", takeSource, "-- (join.lua)\n", joinSource, "-- (line.lua)\n", summon+lineSource).Replace(source))
-	}
+	with := func(source string) *redis.Script { return redis.NewScript(whole(source, summon)) }
 	return lineScripts{acquire: with(acquireSource), release: with(releaseSource), leave: with(leaveSource), sweep: with(sweepSource)}
+}
+
+// whole returns a script with the texts that it names in parentheses, and summon in front of
+// line.lua.
+func whole(source, summon string) string {
+	return strings.NewReplacer("-- (take.lua)\n", takeSource, "-- (join.lua)\n", joinSource, "-- (line.lua)\n", summon+lineSource).Replace(source)
 }
 
 // reservedPrefix begins the value of a lock that is kept for a waiter.
@@ -146,7 +149,13 @@ func (s *redisStore) Release(ctx context.Context, key, token string, line Line) 
 		argv = append(append(argv, seat.ID, ms(seat.TTL), ms(seat.Keep)), seat.Args...)
 	}
 	keys := append(redisKeys(key), "{"+key+"}:released:"+line.Nonce)
-	r := newReply(s.scripts.release.Run(ctx, s.rdb, keys, argv...).Result())
+	send := line.Send
+	if send == nil {
+		send = func(ctx context.Context, keys []string, argv []any) (any, error) {
+			return s.scripts.release.Run(ctx, s.rdb, keys, argv...).Result()
+		}
+	}
+	r := newReply(send(ctx, keys, argv))
 	return r.passedOn()
 }
 

@@ -24,7 +24,7 @@ end
 
 func (s *setup) handOver(lease *lock.Lease) lock.Handed {
 	s.Helper()
-	handed, err := lease.HandOver(s.Context(), "seat", []any{"said"})
+	handed, err := lease.HandOver(s.Context(), "seat", []any{"said"}, nil)
 	if err != nil || handed.Next != nil {
 		s.Fatalf("want nobody to call by hand, have %+v, %v", handed.Next, err)
 	}

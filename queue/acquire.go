@@ -23,7 +23,7 @@ func (r *run) acquire(ctx context.Context) (*lock.Lease, error) {
 	switch {
 	case err != nil:
 		return nil, r.sendBack(r.refused(ctx, err))
-	case r.hook.Overlaps(r.attempt):
+	case r.hook.Overlaps(r.attempt) || r.hook.Beside(r.attempt):
 		return nil, r.makeWay(ctx, lease)
 	case r.elsewhere != nil:
 		return r.acquireElsewhere(ctx, lease)
@@ -121,15 +121,18 @@ func (g *Guard) handBack(ctx context.Context, lease *lock.Lease, log *slog.Logge
 	}
 }
 
-// makeWay gives the lock back and puts the task aside for a moment: its earlier
-// attempt, which lost the lock, has not returned yet in this very process.
+// makeWay gives the lock back, if there is one, and puts the task aside for a moment. Its earlier
+// attempt, which lost the lock, has not returned yet in this very process; or an earlier task of its id
+// is done, and asynq does not know it yet.
 func (r *run) makeWay(ctx context.Context, lease *lock.Lease) error {
-	r.handBack(ctx, lease, r.log())
-	return r.sendBack(&unchargedError{
-		reason: "an earlier attempt, which lost " + r.info.Resource + ", has not returned yet",
-		after:  jitter(unlinedDelay),
-		cause:  lock.ErrLost,
-	})
+	if lease != nil {
+		r.handBack(ctx, lease, r.log())
+	}
+	reason := "an earlier attempt, which lost " + r.info.Resource + ", has not returned yet"
+	if r.hook.Beside(r.attempt) {
+		reason = "an earlier task of this id, which is done, has not returned yet"
+	}
+	return r.sendBack(&unchargedError{reason: reason, after: jitter(unlinedDelay), cause: lock.ErrLost})
 }
 
 // refused says what becomes of a task whose lock could not be had.

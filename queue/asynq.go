@@ -3,7 +3,6 @@ package queue
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/hibiken/asynq"
 )
@@ -28,10 +27,13 @@ func checkAsynq(c asynq.Config) error {
 	return nil
 }
 
-// common returns what all lanes of the server are told.
-func (s *Server) common() asynq.Config {
+// asynqConfig returns what asynq's server is told.
+func (s *Server) asynqConfig() asynq.Config {
 	c := s.cfg.Asynq
+	c.Queues = shardQueues(s.cfg.Queues, s.cfg.Shards)
 	c.StrictPriority = s.cfg.StrictPriority
+	c.Concurrency = s.cfg.Concurrency
+	c.DelayedTaskCheckInterval = s.cfg.TimerInterval
 	c.TaskCheckInterval = s.cfg.PollInterval
 	c.ShutdownTimeout = s.cfg.ShutdownTimeout
 	if c.Logger == nil {
@@ -45,25 +47,4 @@ func (s *Server) common() asynq.Config {
 		}
 	})
 	return c
-}
-
-// lanesOf shares the work out among asynq servers that have all else in common. The first is asked
-// for the server's health, and, where they have the same queues, looks at the timers, and cleans
-// up, for all.
-func lanesOf(cfg ServerConfig, common asynq.Config) []asynq.Config {
-	const never = 24 * time.Hour
-	lanes := make([]asynq.Config, min(cfg.Lanes, cfg.Concurrency))
-	for i := range lanes {
-		lanes[i] = common
-		lanes[i].Queues = laneQueues(cfg.Queues, cfg.Shards, i, len(lanes))
-		lanes[i].Concurrency = (cfg.Concurrency + i) / len(lanes)
-		lanes[i].DelayedTaskCheckInterval = cfg.TimerInterval
-		if i > 0 {
-			lanes[i].HealthCheckFunc = nil
-		}
-		if i > 0 && len(cfg.Shards) == 0 {
-			lanes[i].DelayedTaskCheckInterval, lanes[i].JanitorInterval = never, never
-		}
-	}
-	return lanes
 }

@@ -36,10 +36,10 @@ func setupAlone(t *testing.T, args ...string) (*bundle, *redistest.Server) {
 	return setupOn(t, redis.UniversalOptions{Addrs: []string{server.Addr}}), server
 }
 
-// asleep is how long a server takes at most to fall asleep: two rounds of every lane.
+// asleep is how long a server takes at most to fall asleep: two rounds of its queues.
 const asleep = 300 * time.Millisecond
 
-// awaitIdle waits until so many doorbells listen, and all lanes sleep.
+// awaitIdle waits until so many doorbells listen, and all servers sleep.
 func (b *bundle) awaitIdle(t *testing.T, doorbells int) {
 	t.Helper()
 	poll.Eventually(t, fmt.Sprintf("%d doorbells that listen", doorbells), func() bool {
@@ -325,8 +325,8 @@ func TestIdleServerIsQuiet(t *testing.T) {
 			have := b.over(t, seconds*time.Second, "evalsha", "eval", "blpop", "exists", "llen")
 			t.Logf("%d calls in %d s, %d of them BLPOP", have, seconds, b.calls(t, "blpop")-before)
 			// Of the doorbell two a second, of the sweeper four, and of the recovery one; in a paused queue
-			// each of four lanes looks, too, which are two each. Without the doorbell they are 400.
-			if most := seconds * 25; have > most {
+			// the server looks, too, which are two. Without the doorbell they are 100.
+			if most := seconds * 20; have > most {
 				t.Errorf("want up to %d calls in %d s, have %d", most, seconds, have)
 			}
 		})
@@ -448,8 +448,8 @@ func TestIdleServerShutsDown(t *testing.T) {
 	t.Parallel()
 	t.Run("server", func(t *testing.T) {
 		t.Parallel()
-		// A lane is held back for up to 1 s. Four lanes that waited for that would hardly end
-		// quickly, and not twice. A busy machine may be slow at times.
+		// A server is held back for up to 1 s. One that waited for that would hardly end quickly,
+		// and not twice. A busy machine may be slow at times.
 		var took []time.Duration
 		for range 5 {
 			b, _ := setupAlone(t)
@@ -486,7 +486,7 @@ func TestIdleServerShutsDown(t *testing.T) {
 		t.Parallel()
 		b, server := setupAlone(t)
 		logs := newLogs(t)
-		s := b.newServer(t, queue.ServerConfig{PollInterval: noPoll, Lanes: 1, Logger: logs.logger})
+		s := b.newServer(t, queue.ServerConfig{PollInterval: noPoll, Logger: logs.logger})
 		if err := s.Start(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -542,7 +542,7 @@ func TestEveryQueueIsHeard(t *testing.T) {
 			queues[fmt.Sprintf("%s.%d", b.queue, i)] = 1 + i%3
 		}
 		st := newStage(t)
-		b.serve(t, queue.ServerConfig{PollInterval: noPoll, Queues: queues, Lanes: 2}, st.run)
+		b.serve(t, queue.ServerConfig{PollInterval: noPoll, Queues: queues}, st.run)
 		b.over(t, 1500*time.Millisecond) // all sleep
 		names := slices.Sorted(maps.Keys(queues))
 		for n, name := range names {

@@ -164,11 +164,12 @@ func NewGuard(rdb redis.Scripter, cfg GuardConfig) (*Guard, error) {
 	g.background, g.end = context.WithCancel(context.Background())
 	g.hook = asynqredis.NewHook(cfg.Logger, g.begun)
 	g.hook.CheckFirst(g.check, g.guards)
+	g.hook.Prefetch(rdb, g.unclaimed)
 	g.bell = asynqredis.NewDoorbell(cfg.Logger)
 	if _, cluster := rdb.(*redis.ClusterClient); !cluster {
 		source, args := locker.Ahead()
 		g.hook.TakeAhead(asynqredis.Ahead{
-			Source: source, Args: args, Host: g.self,
+			Source: source, Args: args, Release: lock.ReleaseAhead(asynqredis.Summon()), Host: g.self,
 			Unused:   func(grant lock.Grant) { g.giveBack(g.background, grant) },
 			Fallback: fallback, Spread: fallbackSpread, Refused: g.refusedAhead,
 		})
@@ -233,7 +234,9 @@ type guardKey struct{}
 
 // Middleware guards the tasks that pass through it: use it on the outermost
 // mux, before other middleware. A task that does not get its lock waits, also where middleware
-// before it makes something else of the error.
+// before it makes something else of the error. A task whose handler has returned nil is done
+// when Middleware returns: middleware before it that makes an error of that comes too late, and
+// a warning is logged.
 func (g *Guard) Middleware(next asynq.Handler) asynq.Handler {
 	g.hook.Guarded()
 	return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
@@ -320,13 +323,23 @@ func (g *Guard) process(ctx context.Context, t *asynq.Task, resource string, nex
 	// Counted from here on, so that Wait never sees a call begin from zero.
 	g.work.Add(1)
 	defer g.work.Done()
+	if ctx.Err() != nil {
+		return context.Cause(ctx) // asynq has given it up: what is known by its id may be a later attempt
+	}
 	r := g.newRun(ctx, t, resource)
 	if r.attempt != nil {
-		defer r.attempt.Pin()()
+		defer r.attempt.Pin(ctx)()
 	}
 	if resource == "" {
+		if r.attempt != nil && r.hook.Beside(r.attempt) {
+			return r.makeWay(ctx, nil)
+		}
 		r.adopt(ctx) // a payload may look like a header: what was taken for it is given back
-		return r.standBy(next.ProcessTask(ctx, t))
+		err := r.standBy(next.ProcessTask(ctx, t))
+		if err == nil {
+			r.finish(ctx)
+		}
+		return err
 	}
 	if missing := r.unwired(ctx); missing != "" {
 		return r.refuse(ctx, missing)

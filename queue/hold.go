@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -86,10 +87,11 @@ func (r *run) release(ctx context.Context, lease *lock.Lease, err error) error {
 	// Where what is written to has seen a later fence, there has been another holder, whatever
 	// this one's clock says.
 	lost := !lease.Valid() || errors.Is(err, lock.ErrStale)
-	rerr := r.letGo(ctx, lease)
+	finished, rerr := r.letGo(ctx, lease, err == nil && !lost)
 	ev := r.event(EventReleased)
 	ev.Fence, ev.Held, ev.Err = lease.Fence(), lease.Held(), err
 	switch {
+	case finished: // nobody else has had the lock
 	case lost || errors.Is(rerr, lock.ErrLost):
 		ev.Kind = EventLost
 		r.log().WarnContext(ctx, "lock lost while the task ran", "held", ev.Held)
@@ -137,47 +139,115 @@ func (r *run) afterLoss(ctx context.Context, reason string) error {
 	return r.sendBack(&unchargedError{reason: reason, after: jitter(lossDelay(losses)), cause: lock.ErrLost})
 }
 
-// letGo releases the lock, and with it the task's turn.
-func (r *run) letGo(ctx context.Context, lease *lock.Lease) error {
+// letGo releases the lock, and with it the task's turn. Where the handler has succeeded it finishes
+// the task in the same step, and reports whether it has.
+func (r *run) letGo(ctx context.Context, lease *lock.Lease, succeeded bool) (finished bool, err error) {
 	if r.turn == nil {
-		return r.handOver(ctx, lease)
+		return r.handOver(ctx, lease, succeeded)
 	}
-	err := lease.Release(ctx)
-	if terr := r.handOver(ctx, r.turn); terr != nil && !errors.Is(terr, lock.ErrLost) {
+	err = lease.Release(ctx)
+	finished, terr := r.handOver(ctx, r.turn, succeeded && !errors.Is(err, lock.ErrLost))
+	if terr != nil && !errors.Is(terr, lock.ErrLost) {
 		r.faults.fault(ctx, r.log(), notReleased, terr)
 	}
-	return err
+	return finished, err
 }
 
-// handOver releases the lock and passes it on: at once to a waiter for whom a worker of this
-// process is idle, or else by a call. It looks for one where the lock has been handed on
-// before, as then there may be more who wait.
-func (r *run) handOver(ctx context.Context, lease *lock.Lease) error {
+// handOver releases the lock and passes it on. Where the handler has succeeded it also finishes the
+// task and takes the next one for the worker, all in one step; in a Cluster in two.
+func (r *run) handOver(ctx context.Context, lease *lock.Lease, succeeded bool) (finished bool, err error) {
 	if r.attempt != nil && r.attempt.Requeued() {
 		r.joinAgain(ctx)
 	}
-	var seat *asynqredis.Seat
-	if _, waited := lease.HandedOff(); waited && r.attempt != nil {
-		seat = r.bell.Seat(r.info.Queue)
+	var f *asynqredis.Finish
+	if succeeded && r.attempt != nil {
+		f = r.attempt.Finish()
 	}
-	if seat == nil {
-		next, err := lease.HandOff(ctx)
-		if next != nil {
-			r.call(ctx, next)
+	if f == nil {
+		return false, r.handOff(ctx, lease)
+	}
+	defer f.Close()
+	if !r.hook.Together() {
+		if err := r.handOff(ctx, lease); errors.Is(err, lock.ErrLost) {
+			return false, err
 		}
-		return err
+		r.send(ctx, f)
+		return f.Done(), err
 	}
-	id, argv := seat.Args()
-	handed, err := lease.HandOver(ctx, id, argv)
+	name, args := f.Next()
+	handed, err := lease.HandOver(ctx, name, args, f.Send)
 	if handed.Grant != nil {
-		seat.Take(handed.Grant, handed.Answer)
-	} else {
-		seat.Leave()
+		f.Begun(handed.Grant, handed.Answer)
 	}
 	if handed.Next != nil {
 		r.call(ctx, handed.Next)
 	}
+	return f.Done(), err
+}
+
+func (r *run) handOff(ctx context.Context, lease *lock.Lease) error {
+	next, err := lease.HandOff(ctx)
+	if next != nil {
+		r.call(ctx, next)
+	}
 	return err
+}
+
+// finish finishes a task that has no lock. asynq does so where that fails.
+func (r *run) finish(ctx context.Context) {
+	if r.attempt == nil {
+		return
+	}
+	if f := r.attempt.Finish(); f != nil {
+		defer f.Close()
+		r.send(ctx, f)
+	}
+}
+
+// send finishes a task without a lock in the same step.
+func (r *run) send(ctx context.Context, f *asynqredis.Finish) {
+	const patience = 3 * time.Second
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	if _, err := f.Send(ctx, nil, nil); err != nil {
+		r.faults.fault(ctx, r.log(), "a task could not be finished at once", err)
+	}
+}
+
+// unclaimed puts tasks back that were taken for workers which did not ask for them.
+func (g *Guard) unclaimed(tasks []*asynqredis.Attempt) {
+	g.work.Go(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(g.background), g.locker.Config().TTL)
+		defer cancel()
+		for _, a := range slices.Backward(tasks) { // the first comes to the head last
+			g.putBackUnclaimed(ctx, a)
+		}
+	})
+}
+
+// putBackUnclaimed puts a task back. It has the place in line that it had.
+func (g *Guard) putBackUnclaimed(ctx context.Context, a *asynqredis.Attempt) {
+	r := &run{Guard: g, info: Info{ID: a.ID, Queue: a.Queue}, attempt: a}
+	back, err := a.PutBack(ctx, g.rdb)
+	for err != nil && sleep.For(ctx, jitter(callRetry)) == nil {
+		back, err = a.PutBack(ctx, g.rdb)
+	}
+	if err != nil {
+		r.faults.fault(ctx, r.log(), "a task that was taken in advance could not be put back: it will be recovered", err)
+		return
+	}
+	grant, ok := a.Grant()
+	if !ok {
+		return
+	}
+	lease, err := g.locker.Adopt(ctx, grant)
+	if err != nil {
+		return // it has been given back
+	}
+	if r.info.Resource = grant.Resource; back {
+		r.joinAgain(ctx)
+	}
+	g.handBack(ctx, lease, r.log())
 }
 
 // joinAgain has a task that was put back stand in line before those who came after it.

@@ -12,7 +12,7 @@ import (
 // twice sends the scripts of the lock twice, as go-redis does that has lost an answer. What
 // the second one answers counts.
 func twice(_ context.Context, cmd redis.Cmder, send func() error) error {
-	if hasKeys(cmd, "lock:", ":fence", ":line", ":paused") || hasKeys(cmd, "lock:", ":fence", ":line", ":paused", "") {
+	if hasKeys(cmd, "lock:", ":fence", ":line", ":paused") || hasKeys(cmd, "lock:", ":fence", ":line", ":paused", "") || isFinish(cmd) {
 		if err := send(); err != nil {
 			return err
 		}

@@ -35,6 +35,7 @@ type plain struct {
 
 	guard  *queue.Guard
 	server *asynq.Server
+	logs   *logs
 }
 
 // serve starts p on the bundle's queue with st as its handler, and stops it at
@@ -59,6 +60,7 @@ func handlerOf(fn func(context.Context, job) error) asynq.HandlerFunc {
 func (p *plain) start(t *testing.T, b *bundle, fn asynq.HandlerFunc) {
 	t.Helper()
 	logs := newLogs(t)
+	p.logs = logs
 	locks := queue.Redis(cmp.Or(p.locksOn, b.opts))
 	t.Cleanup(func() { _ = locks.Close() })
 	locks.AddHook(p.onLocks)

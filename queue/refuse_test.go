@@ -397,10 +397,8 @@ func TestManyRefusedTasksInARow(t *testing.T) {
 		cfg  queue.ServerConfig
 	}{
 		"11":                    {held: 11, cfg: queue.ServerConfig{PollInterval: noPoll}},
-		"11, one lane":          {held: 11, cfg: queue.ServerConfig{PollInterval: noPoll, Lanes: 1}},
 		"11, without doorbell":  {held: 11, cfg: queue.ServerConfig{NoDoorbell: true}},
 		"620":                   {held: 620, cfg: queue.ServerConfig{PollInterval: noPoll}},
-		"620, one lane":         {held: 620, cfg: queue.ServerConfig{PollInterval: noPoll, Lanes: 1}},
 		"620, without doorbell": {held: 620, cfg: queue.ServerConfig{NoDoorbell: true, Concurrency: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -204,7 +204,7 @@ func testRollout(t *testing.T, b *bundle) {
 	wired := &plain{guardConfig: queue.GuardConfig{Resources: resources()}}
 	wired.start(t, b, handlerOf(f.run))
 	t.Cleanup(func() { wired.stop(t) })
-	server := b.serve(t, queue.ServerConfig{Lanes: 2, Resources: resources()}, f.run)
+	server := b.serve(t, queue.ServerConfig{Resources: resources()}, f.run)
 	poll.Eventually(t, "the old servers to be found beside them", func() bool { return len(b.unguardedFindings(t)) == len(stopOld) })
 	f.awaitEnqueued(250) // which both kinds of servers would take
 	// 4: stop the old ones, until CheckRedis finds none.

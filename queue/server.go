@@ -36,11 +36,6 @@ type ServerConfig struct {
 	StrictPriority bool
 	// Concurrency is how many tasks run at once, 1 to 10000. Defaults to 20.
 	Concurrency int
-	// Lanes is how many asynq servers share the work, each of which takes tasks one by
-	// one for its part of Concurrency; no more than Concurrency are made. One lane takes
-	// as many tasks per second as one connection has round trips. Defaults to 4, at
-	// most 100.
-	Lanes int
 	// NoDoorbell leaves an idle server to polling. Without it the server waits on a
 	// connection more for word of a new task, from a [Client], from a connection made by
 	// [Ringing], or from another server.
@@ -74,8 +69,7 @@ type ServerConfig struct {
 	Handler asynq.Handler
 	// Asynq is what else asynq's servers are told, such as its ErrorHandler, RetryDelayFunc,
 	// IsFailure, BaseContext and groups. A waiting task is no failure to them. What ServerConfig
-	// has a field for must be zero in it. All lanes share it; the first alone is asked for its
-	// HealthCheckFunc.
+	// has a field for must be zero in it.
 	Asynq asynq.Config
 	// Available, if set, says why what the tasks need is not there, such as the database that
 	// they write to, nil when it is. It is asked by [Server.Ready], and every second while no
@@ -93,7 +87,6 @@ func (c ServerConfig) withDefaults() ServerConfig {
 		c.Queues = map[string]int{"default": 1}
 	}
 	c.Concurrency = cmp.Or(c.Concurrency, 20)
-	c.Lanes = cmp.Or(c.Lanes, 4)
 	if c.NoDoorbell {
 		c.PollInterval = cmp.Or(c.PollInterval, sleepInterval)
 	}
@@ -127,9 +120,6 @@ func (c ServerConfig) Validate() error {
 	if c.Concurrency < 1 || c.Concurrency > 10000 {
 		return fmt.Errorf("queue: concurrency: want 1 to 10000, have %d", c.Concurrency)
 	}
-	if c.Lanes < 1 || c.Lanes > 100 {
-		return fmt.Errorf("queue: lanes: want 1 to 100, have %d", c.Lanes)
-	}
 	for _, d := range []struct {
 		name        string
 		have, least time.Duration
@@ -148,9 +138,9 @@ func (c ServerConfig) Validate() error {
 // A Server runs tasks. Register handlers with [Handle], then Start, then Shutdown.
 type Server struct {
 	cfg    ServerConfig
-	lanes  []*asynq.Server
+	server *asynq.Server
 	guard  *Guard
-	tasks  []redis.UniversalClient // the lanes' connections, with the guard's hook
+	tasks  redis.UniversalClient // the server's connections, with the guard's hook
 	locks  redis.UniversalClient
 	probed string // what Ready takes the lock of
 	mu     sync.Mutex
@@ -170,8 +160,8 @@ const (
 type route func(ctx context.Context, payload []byte) error
 
 // NewServer checks the configuration; it does not connect yet. The server makes its
-// own clients from opts by [Redis], one for the locks and its other calls, one for the doorbell
-// and one for each lane, and closes them on Shutdown.
+// own clients from opts by [Redis], one for asynq, one for the locks and its other calls, and one
+// for the doorbell, and closes them on Shutdown.
 func NewServer(opts *redis.UniversalOptions, cfg ServerConfig) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -190,14 +180,11 @@ func NewServer(opts *redis.UniversalOptions, cfg ServerConfig) (*Server, error) 
 	s.guard.connectBell(func() (redis.UniversalClient, bool) {
 		// In a Cluster it waits for each queue on a connection of its own, which may all be to one node.
 		bell := o
-		bell.PoolSize, bell.MaxActiveConns = len(shardQueues(cfg.Queues, cfg.Shards))+cfg.Lanes, 0
+		bell.PoolSize, bell.MaxActiveConns = len(shardQueues(cfg.Queues, cfg.Shards))+1, 0
 		return newClient(bell, 0), true
 	})
-	for _, lane := range lanesOf(cfg, s.common()) {
-		tasks := s.guard.hooked(newClient(o, lane.Concurrency))
-		s.tasks = append(s.tasks, tasks)
-		s.lanes = append(s.lanes, asynq.NewServerFromRedisClient(tasks, s.guard.Wrap(lane)))
-	}
+	s.tasks = s.guard.hooked(newClient(o, cfg.Concurrency))
+	s.server = asynq.NewServerFromRedisClient(s.tasks, s.guard.Wrap(s.asynqConfig()))
 	return s, nil
 }
 
@@ -311,11 +298,8 @@ func (s *Server) Start(ctx context.Context) error {
 		return errors.New("queue: the server was started before")
 	}
 	handler := s.guard.Middleware(asynq.HandlerFunc(s.dispatch))
-	for i, lane := range s.lanes {
-		if err := lane.Start(handler); err != nil {
-			stop(s.lanes[:i])
-			return fmt.Errorf("queue: start: %w", err)
-		}
+	if err := s.server.Start(handler); err != nil {
+		return fmt.Errorf("queue: start: %w", err)
 	}
 	s.state = stateRunning
 	return nil
@@ -339,11 +323,12 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		return nil
 	}
 	s.guard.end() // also where the hard limit leaves the rest as it is
+	s.guard.hook.Close()
 	s.guard.bell.Close()
 	if was == stateRunning {
 		stopped := make(chan struct{})
 		go func() {
-			stop(s.lanes)
+			s.server.Shutdown()
 			close(stopped)
 		}()
 		select {
@@ -355,18 +340,5 @@ func (s *Server) Shutdown(ctx context.Context) error {
 			return err
 		}
 	}
-	err := s.locks.Close()
-	for _, tasks := range s.tasks {
-		err = errors.Join(err, tasks.Close())
-	}
-	return err
-}
-
-// stop shuts servers down, all at once.
-func stop(servers []*asynq.Server) {
-	var all sync.WaitGroup
-	for _, server := range servers {
-		all.Go(server.Shutdown)
-	}
-	all.Wait()
+	return errors.Join(s.locks.Close(), s.tasks.Close())
 }

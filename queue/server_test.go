@@ -29,8 +29,6 @@ func TestServerConfigValidate(t *testing.T) {
 		{queue.ServerConfig{Queues: map[string]int{"a": 0}}, `queue: queues: a: want a weight of 1 or more, have 0`},
 		{queue.ServerConfig{Concurrency: -3}, `queue: concurrency: want 1 to 10000, have -3`},
 		{queue.ServerConfig{Concurrency: 10001}, `queue: concurrency: want 1 to 10000, have 10001`},
-		{queue.ServerConfig{Lanes: -1}, `queue: lanes: want 1 to 100, have -1`},
-		{queue.ServerConfig{Lanes: 101}, `queue: lanes: want 1 to 100, have 101`},
 		{queue.ServerConfig{PollInterval: time.Microsecond}, `queue: poll interval: want 1ms or more, have 1µs`},
 		{queue.ServerConfig{TimerInterval: time.Millisecond}, `queue: timer interval: want 10ms or more, have 1ms`},
 		{queue.ServerConfig{ShutdownTimeout: -time.Second}, `queue: shutdown timeout: want 1ms or more, have -1s`},

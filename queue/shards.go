@@ -82,25 +82,6 @@ func shardQueues(queues, shards map[string]int) map[string]int {
 	return all
 }
 
-// laneQueues returns what one of the lanes of a server takes tasks from: its part of the
-// shards, and all queues that have none. A sharded queue itself is the first lane's. One for
-// which there is nothing else takes from all.
-func laneQueues(queues, shards map[string]int, lane, lanes int) map[string]int {
-	mine := make(map[string]int)
-	for queue, weight := range queues {
-		if shards[queue] == 0 || lane == 0 {
-			mine[queue] = weight
-		}
-		for i := lane; i < shards[queue]; i += lanes {
-			mine[shardName(queue, i)] = weight
-		}
-	}
-	if len(mine) == 0 {
-		return shardQueues(queues, shards)
-	}
-	return mine
-}
-
 // A sharding knows the names of the shards of each sharded queue, in order.
 type sharding map[string][]string
 

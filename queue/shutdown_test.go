@@ -151,7 +151,7 @@ func TestShutdownAtTheHardDeadline(t *testing.T) {
 			t.Cleanup(func() { // the rest, which a process that ends does not wait for
 				server.Resume()
 				poll.Eventually(t, "the handler's end", func() bool { return len(j.of(queue.EventReleased, ""))+len(j.of(queue.EventLost, "")) > 0 })
-				poll.Eventually(t, "asynq's end", func() bool { return len(logs.lines("message=Exiting")) == 4 }) // one for each lane
+				poll.Eventually(t, "asynq's end", func() bool { return len(logs.lines("message=Exiting")) == 1 })
 			})
 			if tt.gone {
 				server.Pause()

@@ -70,15 +70,15 @@ func testUnguardedServerIsReported(t *testing.T, b *bundle) {
 		made:        func(g *queue.Guard) { queue.WatchEvery(g, often) },
 	}
 	wired.serve(t, b, newStage(t))
-	server := b.newServer(t, queue.ServerConfig{Lanes: 3, Logger: all.logger})
+	server := b.newServer(t, queue.ServerConfig{Logger: all.logger})
 	queue.WatchEvery(queue.GuardOf(server), often)
 	if err := server.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { shutdown(t, server) })
-	poll.Eventually(t, "a guarded asynq.Server, and one with 3 lanes", func() bool {
+	poll.Eventually(t, "a guarded asynq.Server, and a Server", func() bool {
 		guarded, unguarded := b.serving(t)
-		return guarded == 1+3 && unguarded == 0
+		return guarded == 2 && unguarded == 0
 	})
 	nothing := func(context.Context, job) error { return nil }
 	b.serveUnguarded(t, b.queue+".other", nothing)
@@ -134,13 +134,13 @@ func TestCheckRedisUnguarded(t *testing.T) {
 			b := setup(t)
 			nothing := func(context.Context, job) error { return nil }
 			stop := b.serveUnguarded(t, b.queue, nothing)
-			b.serve(t, queue.ServerConfig{Queues: map[string]int{b.queue + ".other": 1}, Lanes: 1}, nothing)
+			b.serve(t, queue.ServerConfig{Queues: map[string]int{b.queue + ".other": 1}}, nothing)
 			poll.Eventually(t, "the plain server", func() bool { _, unguarded := b.serving(t); return unguarded == 1 })
 			if have := b.unguardedFindings(t); len(have) > 0 {
 				t.Errorf("want a Redis with plain asynq left alone, have %v", have)
 			}
-			b.serve(t, queue.ServerConfig{Lanes: 2}, nothing)
-			poll.Eventually(t, "the guarded server", func() bool { guarded, _ := b.serving(t); return guarded == 2 })
+			b.serve(t, queue.ServerConfig{}, nothing)
+			poll.Eventually(t, "the guarded server", func() bool { guarded, _ := b.serving(t); return guarded == 1 })
 			have := b.unguardedFindings(t)
 			if len(have) != 1 || !strings.HasSuffix(have[0].Have, "), queues: "+b.queue) || have[0].Server != "" || have[0].Advice == "" {
 				t.Errorf("want the plain server, its queue, and advice, have %+v", have)

@@ -85,6 +85,7 @@ func (g *Guard) hear(cfg *asynq.Config) {
 func (g *Guard) Wrap(cfg asynq.Config) asynq.Config {
 	g.wrapped.Store(true)
 	g.elections.serves(cfg.Queues)
+	g.hook.Serves(cfg.Queues, cfg.StrictPriority)
 	g.hear(&cfg)
 	baseContext, isFailure, retryDelay, onError := cfg.BaseContext, cfg.IsFailure, cfg.RetryDelayFunc, cfg.ErrorHandler
 	if retryDelay == nil {
@@ -152,6 +153,7 @@ func (g *Guard) Wait(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() {
 		g.end()
+		g.hook.Close()
 		g.bell.Close()
 		g.elections.close()
 		g.work.Wait()

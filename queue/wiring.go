@@ -119,6 +119,6 @@ func (g *Guard) hooked(client redis.UniversalClient) redis.UniversalClient {
 	if isRing(client) {
 		g.ring.Store(true)
 	}
-	client.AddHook(g.hook.Lane(g.bell))
+	client.AddHook(g.hook.Fetcher(g.bell))
 	return client
 }

@@ -50,6 +50,12 @@ func (h *Hook) acknowledge(ctx context.Context, next redis.ProcessHook, cmd redi
 	if a == nil {
 		return next(ctx, cmd)
 	}
+	a.ending.Lock()
+	defer a.ending.Unlock()
+	a.ended = true
+	if a.finished.Load() {
+		return h.finishedBefore(ctx, cmd, c, a)
+	}
 	if ctx.Err() != nil {
 		return h.repeat(ctx, next, cmd, c, a)
 	}
@@ -59,6 +65,15 @@ func (h *Hook) acknowledge(ctx context.Context, next redis.ProcessHook, cmd redi
 		err = h.end(ctx, next, cmd, c, a)
 	}
 	return err
+}
+
+// finishedBefore answers asynq's word on an attempt that has ended by a [Finish].
+func (h *Hook) finishedBefore(ctx context.Context, cmd redis.Cmder, c call, a *Attempt) error {
+	h.running.remove(a)
+	if c.op == opRetry || c.op == opArchive {
+		h.logger.WarnContext(ctx, "a task was done before it was taken for failed: by its timeout, or by middleware around the guard's", "task_id", a.ID, "queue", a.Queue)
+	}
+	return answer(cmd, "OK", nil)
 }
 
 // passOn sends the call of an asynq that is not the known one as it is. An attempt that is to be parked

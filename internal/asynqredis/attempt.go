@@ -1,7 +1,9 @@
 package asynqredis
 
 import (
+	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sidingq/siding/lock"
@@ -20,18 +22,29 @@ type Attempt struct {
 	failure string // and this was its own last failure, if any
 	overdue string // how the task is archived where its deadline passed while it waited, or ""
 	lease   int64  // when the lease that it began with ends, Unix seconds
-	encoded string // the task; "" once there is a handler that pins attempts
+	encoded string // the task, where it is kept when it is done, or there is no handler that pins attempts yet
+
+	hook      *Hook    // nil where the dequeue was not seen
+	fetcher   *Fetcher // whose server runs it, nil where that is not known
+	unique    string   // the task's key of uniqueness, if any
+	retention uint64   // for how many seconds it is kept when it is done
+
+	ending   sync.Mutex  // held by what ends it: asynq's own call, or a Finish
+	ended    bool        // asynq has had its word on it; guarded by ending
+	finished atomic.Bool // it has ended by a Finish, of which asynq is still to be told
 
 	// earlier, guarded by the attempts' lock, is the one before it of this
 	// process, as long as that is not acknowledged.
 	earlier *Attempt
+	beside  bool // an earlier one was untold when it began; guarded likewise
 
 	mu       sync.Mutex
 	requeued bool // its task has been put back by a server that shuts down
 	park     *Park
 	grant    *lock.Grant // came with the dequeue, nil once it has been asked for
 	pinned   bool
-	begun    bool // it has been pinned
+	ctx      context.Context //nolint:containedctx // the handler's, which asynq ends with its word; nil before
+	begun    bool            // it has been pinned
 	touched  time.Time
 }
 
@@ -76,8 +89,11 @@ func (a *Attempt) Grant() (g lock.Grant, ok bool) {
 }
 
 // Pin keeps a known until the returned function is called, however long it
-// runs.
-func (a *Attempt) Pin() (unpin func()) {
+// runs. ctx is the handler's.
+func (a *Attempt) Pin(ctx context.Context) (unpin func()) {
+	a.mu.Lock()
+	a.ctx = ctx
+	a.mu.Unlock()
 	set := func(pinned bool) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
@@ -110,6 +126,20 @@ func (a *Attempt) atWork() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.pinned
+}
+
+// untold reports whether a has ended by a [Finish], and asynq is still to have its word on it.
+func (a *Attempt) untold() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.finished.Load() && (a.ctx == nil || a.ctx.Err() == nil)
+}
+
+// underWay reports whether asynq waits for its handler, or is about to call it.
+func (a *Attempt) underWay() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return !a.begun || a.pinned && a.ctx.Err() == nil
 }
 
 // wasPinned reports whether its handler has been about to begin.
@@ -156,6 +186,9 @@ func (s *attempts) add(a *Attempt) {
 			later = later.earlier
 		}
 	}
+	for e := a.earlier; e != nil; e = e.earlier {
+		a.beside = a.beside || e.untold()
+	}
 	s.byID[id] = a
 	if s.swept.Before(old) {
 		s.swept = now
@@ -171,6 +204,13 @@ func (s *attempts) get(queue, id string) *Attempt {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.byID[taskID{queue, id}]
+}
+
+// beside reports whether an earlier attempt of a's task was untold when a began.
+func (s *attempts) beside(a *Attempt) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return a.beside
 }
 
 // overlaps reports whether an earlier attempt of a's task is still at work in this
@@ -200,6 +240,19 @@ func (s *attempts) acknowledging(queue, id string, o op, deadline time.Time, ok 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a := s.byID[taskID{queue, id}]
+	if o == opDone || o == opComplete {
+		// A task of the same id may have been enqueued, and have begun, since an attempt has ended by
+		// a Finish.
+		var first *Attempt
+		for e := a; e != nil; e = e.earlier {
+			if e.untold() {
+				first = e
+			}
+		}
+		if first != nil {
+			return first
+		}
+	}
 	if !ok {
 		return a
 	}
@@ -212,6 +265,14 @@ func (s *attempts) acknowledging(queue, id string, o op, deadline time.Time, ok 
 	for e := a; e != nil; e = e.earlier {
 		if e.parking() != nil {
 			return e
+		}
+	}
+	// An attempt whose handler is at work has not failed: that is said, too late, of an earlier one.
+	if a != nil && a.underWay() {
+		for e := a.earlier; e != nil; e = e.earlier {
+			if e.finished.Load() {
+				return e
+			}
 		}
 	}
 	return a

@@ -24,9 +24,12 @@
 //     This is known by its keys. [Servers] reads it.
 //   - Everything else passes through.
 //
-// A [Lane] is a hook that holds back the dequeues of an idle server until the
+// A [Fetcher] is a hook that holds back the dequeues of an idle server until the
 // [Doorbell] of its process has heard a bell. While a hook is shut ([Hook.Shut]) it sends no
 // dequeue at all.
+//
+// A [Finish] ends an attempt that has succeeded. In the same step it takes the next task, which the
+// fetcher of the server keeps until a dequeue claims it.
 //
 // [Promote] moves a parked task to the head of pending, as [Summon] does within the
 // scripts of package lock. [Due], [All] and [AllWaiting] list the locks and the tasks that

@@ -14,9 +14,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A Doorbell wakes the idle [Lane]s of this process. For those that serve the same
+// A Doorbell wakes the idle [Fetcher]s of this process. For those that serve the same
 // queues it waits on the queues' bells with one connection of its own, while one of
-// them is idle. It takes a bell's element for one lane, which then looks; where that one
+// them is idle. It takes a bell's element for one fetcher, which then looks; where that one
 // has just found work, and no other is idle, it puts the element back for other processes.
 //
 // What it hears it owes to those who ring: [Ringing], a [Hook], the scripts of this
@@ -35,10 +35,10 @@ type Doorbell struct {
 	posts   map[string]*post
 }
 
-// A post is where lanes wait for the bells of some queues.
+// A post is where fetchers wait for the bells of some queues.
 type post struct {
 	queues []string
-	idle   []*Lane
+	idle   []*Fetcher
 	manned bool
 	heard  time.Time // when Redis last answered
 
@@ -50,7 +50,7 @@ type post struct {
 const (
 	// earshot is how long one call waits for a bell; for a client of less patience see there.
 	earshot = time.Second
-	// deafAfter is how long after the last answer lanes look for themselves.
+	// deafAfter is how long after the last answer fetchers look for themselves.
 	deafAfter = 3 * time.Second
 )
 
@@ -81,7 +81,7 @@ func (d *Doorbell) Poll(every time.Duration) {
 	}
 }
 
-// Close wakes all lanes, which poll from now on, and closes the connection.
+// Close wakes all fetchers, which poll from now on, and closes the connection.
 func (d *Doorbell) Close() {
 	d.mu.Lock()
 	d.end()
@@ -93,28 +93,44 @@ func (d *Doorbell) Close() {
 	d.done.Wait()
 }
 
-// wait has l woken when a bell of its queues rings, if it has not been already.
-func (d *Doorbell) wait(l *Lane, queues []string) {
+// wait has f woken when a bell of its queues rings, if it has not been already.
+func (d *Doorbell) wait(f *Fetcher, queues []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(l.woken) > 0 {
+	if len(f.woken) > 0 {
 		return
 	}
-	// Together, as seats are claimed under d.mu: a lane that is claimed between the two would be
-	// claimed twice.
-	l.dozing.Store(true)
-	l.left.Store(held)
+	// Together, as tasks are delivered under d.mu: a fetcher that is woken between the two would be
+	// woken twice.
+	f.dozing.Store(true)
+	f.left.Store(held)
 	if d.ctx.Err() != nil || !d.open() {
-		l.wake("")
+		f.wake("")
 		return
 	}
 	for _, p := range d.postsOf(queues) {
-		if !slices.Contains(p.idle, l) {
-			p.idle = append(p.idle, l)
+		if !slices.Contains(p.idle, f) {
+			p.idle = append(p.idle, f)
 		}
 		if !p.manned {
 			p.manned, p.heard = true, time.Now()
 			d.done.Go(func() { d.man(p) })
+		}
+	}
+}
+
+// deliver wakes f for a prefetched task, if it is idle and has not left; see [Fetcher.leave].
+func (d *Doorbell) deliver(f *Fetcher) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for f.dozing.CompareAndSwap(true, false) {
+		if f.left.Load() == held {
+			f.woken <- wake{prefetched: true}
+			return
+		}
+		f.dozing.Store(true)
+		if f.left.Load() != held {
+			return // the next dequeue claims it
 		}
 	}
 }
@@ -158,7 +174,7 @@ func (d *Doorbell) deaf(queues []string) bool {
 	return slices.ContainsFunc(d.postsOf(queues), func(p *post) bool { return time.Since(p.heard) > deafAfter })
 }
 
-// man listens at a post while lanes are idle there.
+// man listens at a post while fetchers are idle there.
 func (d *Doorbell) man(p *post) {
 	for d.anyIdle(p) {
 		queue, err := d.listen(p, time.Until(p.look))
@@ -185,7 +201,7 @@ func (d *Doorbell) interval() time.Duration {
 	return cmp.Or(d.poll, time.Second)
 }
 
-// failed has the lanes at p look for themselves, and says so the first time.
+// failed has the fetchers at p look for themselves, and says so the first time.
 func (d *Doorbell) failed(p *post, err error, first bool) {
 	if first && d.ctx.Err() == nil {
 		d.logger.WarnContext(d.ctx, "bells cannot be heard: idle workers poll", "error", err)
@@ -193,7 +209,7 @@ func (d *Doorbell) failed(p *post, err error, first bool) {
 	d.wakeAll(p)
 }
 
-// wakeAll has the lanes at p look for themselves.
+// wakeAll has the fetchers at p look for themselves.
 func (d *Doorbell) wakeAll(p *post) {
 	for d.wake(p, "") {
 	}
@@ -203,19 +219,19 @@ func (d *Doorbell) wakeAll(p *post) {
 func (d *Doorbell) anyIdle(p *post) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	p.idle = slices.DeleteFunc(p.idle, func(l *Lane) bool { return !l.dozing.Load() })
+	p.idle = slices.DeleteFunc(p.idle, func(f *Fetcher) bool { return !f.dozing.Load() })
 	p.manned = len(p.idle) > 0 && d.ctx.Err() == nil
 	return p.manned
 }
 
-// wake wakes one of the lanes at p; false when none is idle.
+// wake wakes one of the fetchers at p; false when none is idle.
 func (d *Doorbell) wake(p *post, queue string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for len(p.idle) > 0 {
-		l := p.idle[0]
+		f := p.idle[0]
 		p.idle = p.idle[1:]
-		if l.wake(queue) {
+		if f.wake(queue) {
 			return true
 		}
 	}
@@ -261,7 +277,7 @@ func (d *Doorbell) earshot() time.Duration {
 	return min(earshot, patience/2)
 }
 
-// lookAt wakes lanes for the queues that have tasks.
+// lookAt wakes fetchers for the queues that have tasks.
 func (d *Doorbell) lookAt(p *post) error {
 	keys := make([]string, len(p.queues))
 	for i, queue := range p.queues {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/sidingq/siding/internal/asynqredis"
 	"github.com/sidingq/siding/internal/testenv/redistest"
+	"github.com/sidingq/siding/lock"
 )
 
 // This file runs real asynq servers, one step at a time: a gate on their
@@ -94,6 +95,29 @@ func (f *fleet) worker(t *testing.T) *worker {
 	return f.start(t, asynqredis.NewHook(slog.New(slog.DiscardHandler), func() {}), &gate{})
 }
 
+// fetchingWorker starts a server whose attempts may end by a Finish, which takes the next task in
+// advance. Nobody but the test puts that back.
+func (f *fleet) fetchingWorker(t *testing.T) *worker {
+	t.Helper()
+	logger := slog.New(slog.DiscardHandler)
+	hook := asynqredis.NewHook(logger, func() {})
+	locker, err := lock.New(lock.Redis(f.rdb), lock.Config{})
+	must(t, err)
+	t.Cleanup(locker.Close)
+	source, args := locker.Ahead()
+	hook.TakeAhead(asynqredis.Ahead{
+		Source: source, Args: args, Release: lock.ReleaseAhead("local summon\n"), Host: "here",
+		Unused:  func(g lock.Grant) { t.Errorf("want no lock taken with a task, have that of %s", g.Resource) },
+		Refused: func(r asynqredis.Refused) { t.Errorf("want no task put aside, have %s", r.ID) },
+	})
+	hook.Prefetch(f.rdb, func(a []*asynqredis.Attempt) { t.Errorf("want %d tasks put back by the test only", len(a)) })
+	bell := asynqredis.NewDoorbell(logger)
+	t.Cleanup(bell.Close)
+	fetcher := hook.Fetcher(bell)
+	fetcher.KeepPrefetched()
+	return f.startOn(t, hook, fetcher, &gate{})
+}
+
 // plain starts a server as anybody's.
 func (f *fleet) plain(t *testing.T) *worker {
 	t.Helper()
@@ -111,6 +135,12 @@ func (f *fleet) recoverLapsed(t *testing.T, hook *asynqredis.Hook) {
 
 func (f *fleet) start(t *testing.T, hook *asynqredis.Hook, g *gate) *worker {
 	t.Helper()
+	return f.startOn(t, hook, nil, g)
+}
+
+// startOn starts a server on a fetcher of the hook's, if there is one.
+func (f *fleet) startOn(t *testing.T, hook *asynqredis.Hook, fetcher *asynqredis.Fetcher, g *gate) *worker {
+	t.Helper()
 	g.closed = make(chan struct{})
 	g.dequeue, g.dequeued = make(chan struct{}), make(chan reply, 1)
 	g.forward, g.forwarded = make(chan struct{}), make(chan struct{}, 1)
@@ -118,10 +148,13 @@ func (f *fleet) start(t *testing.T, hook *asynqredis.Hook, g *gate) *worker {
 	g.acks = make(chan reply, 1000)
 	rdb := f.connect()
 	rdb.AddHook(g) // the first is the outermost: it sees what asynq sends
-	if hook != nil {
+	switch {
+	case fetcher != nil:
+		rdb.AddHook(fetcher)
+	case hook != nil:
 		rdb.AddHook(hook)
 	}
-	w := &worker{hook: hook, queue: f.queue, gate: g, begun: make(chan *turn), over: make(chan struct{})}
+	w := &worker{hook: hook, fetcher: fetcher, queue: f.queue, gate: g, begun: make(chan *turn), over: make(chan struct{})}
 	w.server = asynq.NewServerFromRedisClient(rdb, asynq.Config{
 		Concurrency:              50,
 		Queues:                   map[string]int{f.queue: 1},
@@ -141,13 +174,14 @@ func (f *fleet) start(t *testing.T, hook *asynqredis.Hook, g *gate) *worker {
 
 // A worker is an asynq.Server that moves when the test says so.
 type worker struct {
-	hook   *asynqredis.Hook // nil on a plain connection
-	queue  string
-	server *asynq.Server
-	gate   *gate
-	begun  chan *turn
-	over   chan struct{}
-	once   sync.Once
+	hook    *asynqredis.Hook    // nil on a plain connection
+	fetcher *asynqredis.Fetcher // nil where it takes nothing in advance
+	queue   string
+	server  *asynq.Server
+	gate    *gate
+	begun   chan *turn
+	over    chan struct{}
+	once    sync.Once
 }
 
 // A turn is a handler that waits for its result.
@@ -157,7 +191,7 @@ type turn struct {
 	id     string
 	task   *asynq.Task
 	ours   *asynqredis.Attempt // nil on a plain connection
-	result chan error
+	result chan error          // nil while the handler has not begun
 }
 
 func (w *worker) handle(ctx context.Context, task *asynq.Task) error {
@@ -227,6 +261,42 @@ func (a *turn) park(t *testing.T, ticket int64) {
 	t.Helper()
 	a.ours.Park(asynqredis.Park{At: time.Now().Add(time.Hour), Ticket: ticket, Reason: errWaiting.Error()})
 	a.mustEnd(t, errWaiting)
+}
+
+// started reports whether the attempt's handler has begun.
+func (a *turn) started() bool { return a.result != nil }
+
+// finish ends an attempt whose handler has succeeded in the step that send makes of it, and takes the next
+// task in advance if there is one and that is wanted. It returns that, and whether a's attempt is over
+// now, of which asynq still has to be told.
+func (a *turn) finish(t *testing.T, takes bool, send func(f *asynqredis.Finish)) (next *turn, over bool) {
+	t.Helper()
+	from := a.queue
+	if !takes {
+		from = "another"
+	}
+	a.fetcher.Serves(map[string]int{from: 1}, false)
+	known := a.fetcher.Prefetched()
+	f := a.ours.Finish()
+	if f == nil {
+		t.Fatalf("want %s to end by a finish", a.id)
+	}
+	send(f)
+	f.Close()
+	if now := a.fetcher.Prefetched(); len(now) > len(known) {
+		last := now[len(now)-1]
+		next = &turn{worker: a.worker, id: last.ID, ours: last}
+	}
+	return next, f.Over()
+}
+
+// putBack puts the task of an attempt back that was taken in advance and has not begun.
+func (a *turn) putBack(t *testing.T, rdb redis.Scripter) (back bool) {
+	t.Helper()
+	a.fetcher.Drop(a.ours)
+	back, err := a.ours.PutBack(t.Context(), rdb)
+	must(t, err)
+	return back
 }
 
 // runTimers does one round of asynq's forwarder.

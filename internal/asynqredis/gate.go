@@ -33,6 +33,12 @@ func (h *Hook) Open() {
 	}
 }
 
+func (g *gate) isShut() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.opened != nil
+}
+
 // held reports whether the gate is shut. It then waits until it opens, or for holdFor at most:
 // asynq asks again.
 func (g *gate) held(ctx context.Context) bool {

@@ -27,6 +27,8 @@ var (
 	encodedSource string
 	//go:embed refuse.lua
 	refuseSource string
+	//go:embed named.lua
+	namedSource string
 	//go:embed ahead.lua
 	aheadSource string
 )
@@ -46,6 +48,9 @@ type Hook struct {
 	acks       learned
 	rings      rings
 	outage     outage
+	finish     *redis.Script
+	apart      *redis.Script // dequeue, for a client
+	prefetch   prefetcher
 	gate       gate
 	first      firstCheck
 	// noRepeatBefore, in Unix nanoseconds: Redis has just not answered.
@@ -63,6 +68,7 @@ func NewHook(logger *slog.Logger, begun func()) *Hook {
 
 func newHook(logger *slog.Logger, begun func(), build *debug.BuildInfo) *Hook {
 	h := &Hook{logger: logger, begun: sync.OnceFunc(begun), name: uuid.NewString(), dequeue: newScript("local ahead\n" + attemptSource + dequeueSource)}
+	h.finish, h.apart = finishing("", h.dequeue.source), ownScript(h.dequeue.source)
 	if other := otherAsynq(build); other != "" {
 		h.mismatch(other)
 	}
@@ -72,9 +78,10 @@ func newHook(logger *slog.Logger, begun func(), build *debug.BuildInfo) *Hook {
 // An Ahead has the lock of a task taken in the same step as the task, or the task put aside
 // where somebody holds it.
 type Ahead struct {
-	// Source and Args are those of lock.Locker.Ahead.
-	Source string
-	Args   []any
+	// Source and Args are those of lock.Locker.Ahead, Release is lock.ReleaseAhead.
+	Source  string
+	Args    []any
+	Release string
 	// Host is where the holders of locks are.
 	Host string
 	// Unused is told of a lock for which nobody has asked the attempt before it was
@@ -100,8 +107,12 @@ type Refused struct {
 // they begin.
 func (h *Hook) TakeAhead(a Ahead) {
 	h.ahead = &a
-	h.dequeue = newScript(a.Source + attemptSource + encodedSource + asideSource + refuseSource + aheadSource + dequeueSource)
+	h.dequeue = newScript(a.Source + attemptSource + namedSource + encodedSource + asideSource + refuseSource + aheadSource + dequeueSource)
+	h.finish = finishing(a.Release, h.dequeue.source)
 }
+
+// Together reports whether the hook takes and releases locks in one step with their tasks.
+func (h *Hook) Together() bool { return h.ahead != nil }
 
 // Attempt returns the attempt of a task whose handler is about to begin in this process; nil where
 // its connection has no hook.
@@ -117,6 +128,10 @@ func (h *Hook) Attempt(queue, id string) *Attempt {
 // Overlaps reports whether an earlier attempt of a's task is still at work in this
 // process. Of two at once asynq keeps one lease, and it may be the wrong one.
 func (h *Hook) Overlaps(a *Attempt) bool { return h.running.overlaps(a) }
+
+// Beside reports whether an earlier attempt of a's task had ended by a [Finish] when a began, and asynq
+// was still to have its word on it. With that asynq forgets the lease of a, as the two have one id.
+func (h *Hook) Beside(a *Attempt) bool { return h.running.beside(a) }
 
 // DialHook passes through.
 func (h *Hook) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -146,7 +161,7 @@ func (h *Hook) process(ctx context.Context, next redis.ProcessHook, cmd redis.Cm
 		if h.gate.held(ctx) {
 			return answer(cmd, "", redis.Nil)
 		}
-		t, err := h.take(ctx, next, c.queue, c.argv[0])
+		t, err := h.take(ctx, next, c.queue, c.argv[0], nil)
 		return answer(cmd, t.msg, err)
 	case opDone, opComplete, opRequeue, opRetry, opArchive:
 		return h.acknowledge(ctx, next, cmd, c)
@@ -179,9 +194,9 @@ type taken struct {
 // at a time. Then asynq has its turn: it may be about to end.
 const inRow = 50
 
-// take dequeues from a queue under a lease that ends at the given time. Its error
+// take dequeues from a queue for the server of f, if that is known, under a lease that ends at the given time. Its error
 // is redis.Nil when there is no task; or none so far, with how many are left.
-func (h *Hook) take(ctx context.Context, next redis.ProcessHook, queue string, leaseEnds any) (t taken, err error) {
+func (h *Hook) take(ctx context.Context, next redis.ProcessHook, queue string, leaseEnds any, f *Fetcher) (t taken, err error) {
 	if err := h.askFirst(ctx, next); err != nil {
 		return taken{}, err
 	}
@@ -209,38 +224,49 @@ func (h *Hook) take(ctx context.Context, next redis.ProcessHook, queue string, l
 	if t.none {
 		return t, redis.Nil
 	}
-	t.msg = h.begin(t, queue, name, leaseEnds)
+	t.msg, _ = h.begin(t, queue, name, leaseEnds, f)
 	return t, nil
 }
 
 // dequeueArgs returns what dequeue.lua wants to know.
 func (h *Hook) dequeueArgs(queue string, leaseEnds any, name string) []any {
 	argv := append(make([]any, 0, 12), leaseEnds, taskKeyPrefix(queue), name)
-	if a := h.ahead; a != nil {
-		argv = append(argv, waiterNames(queue), a.Host, a.Fallback.Milliseconds(), a.Spread.Milliseconds(), uniqueMargin.Milliseconds())
-		argv = append(argv, a.Args...)
+	if h.ahead != nil {
+		argv = append(append(argv, waiterNames(queue)), h.aheadArgs()...)
 	}
 	return argv
 }
 
-// begin remembers the attempt that has begun with a task, and returns the task as asynq is to
-// read it.
-func (h *Hook) begin(t taken, queue, name string, leaseEnds any) string {
+// aheadArgs returns ARGV[5] of dequeue.lua and what follows there.
+func (h *Hook) aheadArgs() []any {
+	a := h.ahead
+	if a == nil {
+		return nil
+	}
+	return append([]any{a.Host, a.Fallback.Milliseconds(), a.Spread.Milliseconds(), uniqueMargin.Milliseconds()}, a.Args...)
+}
+
+// begin remembers the attempt that has begun with a task, for the server of f, and returns the
+// task as asynq is to read it.
+func (h *Hook) begin(t taken, queue, name string, leaseEnds any, f *Fetcher) (read string, a *Attempt) {
 	m, err := messageOf(t.msg)
 	if err != nil || m.id == "" {
-		return t.msg // asynq will say what is wrong with it
+		return t.msg, nil // asynq will say what is wrong with it
 	}
 	lease, _ := leaseEnds.(int64)
-	a := &Attempt{Queue: queue, ID: m.id, Came: t.came, name: name, failure: m.failure, waited: m.waited, lease: lease, grant: t.grant}
-	if !h.first.guarded.Load() {
+	a = &Attempt{
+		Queue: queue, ID: m.id, Came: t.came, name: name, hook: h, fetcher: f,
+		failure: m.failure, waited: m.waited, unique: m.unique, retention: m.retention, lease: lease, grant: t.grant,
+	}
+	if m.retention > 0 || !h.first.guarded.Load() {
 		a.encoded = t.msg
 	}
-	read := t.msg
+	read = t.msg
 	if now := time.Now(); m.waited && m.overdue(now) {
 		a.overdue, read = overdue(t.msg, m, now)
 	}
 	h.running.add(a)
-	return read
+	return read, a
 }
 
 // overdue returns what becomes of a task that has waited until its deadline had passed: how it is

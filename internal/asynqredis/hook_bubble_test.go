@@ -41,8 +41,8 @@ func TestHookForgetsWhatNobodyAcknowledges(t *testing.T) {
 			}
 		}
 		dequeue("left")
-		unpin := dequeue("pinned").Pin()
-		unpinEnded := dequeue("ended").Pin()
+		unpin := dequeue("pinned").Pin(t.Context())
+		unpinEnded := dequeue("ended").Pin(t.Context())
 		time.Sleep(9 * time.Minute)
 		unpinEnded()
 		dequeue("young")
@@ -68,7 +68,7 @@ func TestHookForgetsEarlierAttemptsOfATask(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := quiet()
 		first := asDequeued(t, h, calls)
-		unpin := first.Pin()
+		unpin := first.Pin(t.Context())
 		time.Sleep(9 * time.Minute)
 		asDequeued(t, h, calls)
 		time.Sleep(9 * time.Minute)

@@ -335,7 +335,7 @@ func TestHookServesManyConnections(t *testing.T) {
 			for _, name := range slices.Repeat([]string{"done", "retry", "archive", "requeue", "completed"}, 20) {
 				send("dequeue")
 				if a := h.Attempt(queue, id); a != nil {
-					unpin := a.Pin()
+					unpin := a.Pin(t.Context())
 					a.Park(asynqredis.Park{At: time.Now(), Done: func(int) {}})
 					defer unpin()
 				}

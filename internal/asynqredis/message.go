@@ -19,6 +19,8 @@ const (
 	fieldErrorMsg     = 7
 	fieldUniqueKey    = 10
 	fieldLastFailedAt = 11
+	fieldRetention    = 12
+	fieldCompletedAt  = 13
 	fieldHeaders      = 15
 	// fieldOwnFailure is none of asynq's: see encoded.lua.
 	fieldOwnFailure = 7007
@@ -69,6 +71,8 @@ func headers(encoded []byte) (map[string]string, error) {
 type message struct {
 	id        string
 	deadline  uint64 // Unix seconds, 0 for none
+	unique    string // its key of uniqueness, if any
+	retention uint64 // for how many seconds it is kept when it is done
 	lastError string
 	failure   string // its own last failure, where the last error is a reason of the guard's
 	waited    bool   // it is
@@ -79,11 +83,15 @@ func messageOf(encoded string) (m message, err error) {
 		switch {
 		case typ == protowire.VarintType && num == fieldDeadline:
 			m.deadline, _ = protowire.ConsumeVarint(value)
+		case typ == protowire.VarintType && num == fieldRetention:
+			m.retention, _ = protowire.ConsumeVarint(value)
 		case typ != protowire.BytesType:
 		case num == fieldID:
 			m.id = textOf(value)
 		case num == fieldErrorMsg:
 			m.lastError = textOf(value)
+		case num == fieldUniqueKey:
+			m.unique = textOf(value)
 		case num == fieldOwnFailure:
 			m.failure, m.waited = textOf(value), true
 		}

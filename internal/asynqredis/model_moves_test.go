@@ -36,10 +36,17 @@ func (w *twin) move(t *testing.T, before *protocol.State, step protocol.Step) {
 	case protocol.Write:
 		f := w.fencesOf(m.Task)
 		f.seen = max(f.seen, w.attempts[m.Slot].fence)
-	case protocol.Release, protocol.Fail:
+	case protocol.Finish:
+		w.finish(t, before, m, step.Outcome)
+	case protocol.Begin, protocol.PutBack:
+		w.ahead(t, before, m, step.Outcome)
+	case protocol.Release, protocol.Fail, protocol.GiveBack:
 		w.release(t, before, m, step.Outcome)
 	case protocol.Rejoin:
 		w.rejoin(t, before, m, step.Outcome)
+	case protocol.LoseAnswer:
+		w.dead = append(w.dead, w.attempts[m.Slot])
+		delete(w.attempts, m.Slot)
 	case protocol.LoseRelease:
 		a := w.attempts[m.Slot]
 		w.dead = append(w.dead, &liveAttempt{token: a.token})
@@ -64,7 +71,7 @@ func (w *twin) move(t *testing.T, before *protocol.State, step protocol.Step) {
 func (w *twin) dequeue(t *testing.T, before *protocol.State, m protocol.Move) {
 	t.Helper()
 	if len(w.idle) == 0 {
-		w.idle = append(w.idle, w.f.worker(t))
+		w.idle = append(w.idle, w.f.fetchingWorker(t))
 	}
 	last := len(w.idle) - 1
 	a := w.idle[last].take(t, w.id(m.Task))
@@ -83,6 +90,9 @@ func (w *twin) acquire(t *testing.T, before *protocol.State, m protocol.Move, wa
 	a.token = w.token(m.Task, a.nonce)
 	answer := w.ask(t, before, m, a.nonce, want)
 	a.fence, a.ticket = answer.Fence, answer.Ticket
+	if want == protocol.Joined && !a.started() {
+		a.turn = a.take(t, a.id) // asynq is told by its end that it is put aside
+	}
 }
 
 func (w *twin) token(id protocol.ID, nonce string) string { return "siding:" + nonce + ":" + w.id(id) }
@@ -164,6 +174,84 @@ func (w *twin) release(t *testing.T, before *protocol.State, m protocol.Move, wa
 		t.Errorf("want the outcome %q, have %q", want, have)
 	}
 	w.calling(t, before, next)
+	if m.Kind == protocol.GiveBack { // and has not begun
+		delete(w.attempts, m.Slot)
+		w.idle = append(w.idle, a.worker)
+	}
+}
+
+// finish ends an attempt in one step, with which the next task is taken.
+func (w *twin) finish(t *testing.T, before *protocol.State, m protocol.Move, want protocol.Outcome) {
+	t.Helper()
+	a := w.attempts[m.Slot]
+	releases := before.Attempts[m.Slot].Phase == protocol.Wrote
+	l := line(a.nonce)
+	if a.down { // with its server, which has acknowledged it
+		if releases {
+			w.passOn(t, before, m, a, l)
+		}
+		delete(w.attempts, m.Slot)
+		return
+	}
+	next, over := a.finish(t, before.Ahead > 0, func(f *asynqredis.Finish) {
+		if l.Send = f.Send; releases {
+			w.passOn(t, before, m, a, l)
+			return
+		}
+		_, err := f.Send(t.Context(), nil, nil)
+		must(t, err)
+	})
+	if over != (want != protocol.LostLease) {
+		t.Fatalf("want the outcome %q, have the attempt over: %v", want, over)
+	}
+	if !over {
+		return
+	}
+	a.mustEnd(t, nil)
+	delete(w.attempts, m.Slot)
+	for i := range w.state.Attempts {
+		if n := &w.state.Attempts[i]; n.Task != 0 && w.attempts[uint8(i)] == nil {
+			if next == nil || next.id != w.id(n.Task) {
+				t.Fatalf("want %s taken in advance, have %+v", w.id(n.Task), next)
+			}
+			w.attempts[uint8(i)] = &liveAttempt{turn: next, name: w.f.read(t).task(next.id)["siding_attempt"]}
+			return
+		}
+	}
+	if next != nil {
+		t.Fatalf("want no task taken in advance, have %s", next.id)
+	}
+	w.idle = append(w.idle, a.worker)
+}
+
+// passOn releases the lock of an attempt, if it has not lost it.
+func (w *twin) passOn(t *testing.T, before *protocol.State, m protocol.Move, a *liveAttempt, l lock.Line) {
+	t.Helper()
+	next, err := w.store.Release(t.Context(), w.key(m.Resource), a.token, l)
+	if !errors.Is(err, lock.ErrLost) {
+		must(t, err)
+	}
+	w.calling(t, before, next)
+}
+
+// ahead has an attempt begin that was taken in advance, or puts its task back.
+func (w *twin) ahead(t *testing.T, before *protocol.State, m protocol.Move, want protocol.Outcome) {
+	t.Helper()
+	a := w.attempts[m.Slot]
+	if m.Kind == protocol.Begin {
+		ours := a.ours
+		if a.turn = a.take(t, a.id); a.ours != ours {
+			t.Errorf("want the attempt of %s that was taken in advance, have another", a.id)
+		}
+		return
+	}
+	if back := a.putBack(t, w.f.rdb); back != (want == protocol.OK) {
+		t.Errorf("want the outcome %q, have it put back: %v", want, back)
+	}
+	if w.state.Attempts[m.Slot].Task == 0 { // it has no lock to release
+		delete(w.attempts, m.Slot)
+		w.idle = append(w.idle, a.worker)
+	}
 }
 
 func line(nonce string) lock.Line {

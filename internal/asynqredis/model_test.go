@@ -2,6 +2,7 @@ package asynqredis_test
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -32,7 +33,7 @@ func TestScriptsDoWhatTheModelDoes(t *testing.T) {
 				if w.rand.IntN(2) == 0 {
 					resources = []uint8{0, 0, 1, 1}
 				}
-				w.begin(t, &protocol.Model{Resources: resources, Workers: 2, Faults: 4, Failures: 3, Recovers: true})
+				w.begin(t, &protocol.Model{Resources: resources, Workers: 2, Faults: 4, Failures: 3, Ahead: 6, Recovers: true})
 				for !t.Failed() && !w.state.Final() {
 					w.walk(t)
 				}
@@ -52,7 +53,9 @@ func TestScriptsDoWhatTheModelDoesInAllCircumstances(t *testing.T) {
 	w, seen := newTwin(t), map[string]bool{}
 	for _, m := range []*protocol.Model{
 		{Resources: []uint8{0, 0}, Workers: 2, Faults: 1, Recovers: true, Symmetric: true},
+		{Resources: []uint8{0, 0}, Workers: 2, Faults: 1, Ahead: 1, Recovers: true, Symmetric: true, Only: protocol.Stall},
 		{Resources: []uint8{0, 0, 0}, Workers: 2, Failures: 1, Symmetric: true},
+		{Resources: []uint8{0, 0, 0}, Workers: 2, Ahead: 1, Symmetric: true},
 	} {
 		ways := m.Cover(circumstances)
 		slices.Reverse(ways) // the longest first: there is much on them
@@ -95,7 +98,18 @@ func circumstances(s *protocol.State, step *protocol.Step) string {
 		what = append(what, l.Value, l.Mark, l.For == m.Task, task.InLine != 0, first == 0, first == m.Task, aside)
 	case protocol.Dequeue, protocol.Restore:
 		what = append(what, task.Ticket != 0, task.InLine != 0, aside)
-	case protocol.Release, protocol.Fail, protocol.Find, protocol.HandOn:
+	case protocol.Finish:
+		a := &s.Attempts[m.Slot]
+		next := s.Queue[0]
+		takes := next != 0 && s.Ahead > 0
+		what = append(what, a.Phase, a.Latest, l.Value, l.Mark, first == 0, first == m.Task, aside, takes)
+		if takes {
+			what = append(what, s.Tasks[next-1].Ticket != 0, s.Tasks[next-1].InLine != 0)
+		}
+	case protocol.Begin, protocol.PutBack:
+		a := &s.Attempts[m.Slot]
+		what = append(what, a.Phase, a.Latest, a.Deprived, task.Called, s.Queue[0] != 0)
+	case protocol.Release, protocol.GiveBack, protocol.Fail, protocol.Find, protocol.HandOn:
 		what = append(what, l.Value, l.Mark, first == 0, first == m.Task, aside)
 	case protocol.Park, protocol.Acknowledge:
 		a := &s.Attempts[m.Slot]
@@ -178,12 +192,13 @@ func (w *twin) end(t *testing.T) {
 	if w.state.Paused {
 		must(t, w.f.inspector.UnpauseQueue(w.f.queue))
 	}
-	for _, a := range w.dead {
-		if a.turn != nil {
-			a.stop()
+	for _, a := range slices.AppendSeq(w.dead, maps.Values(w.attempts)) {
+		if a.turn == nil {
+			continue
 		}
-	}
-	for _, a := range w.attempts {
+		if !a.started() {
+			a.putBack(t, w.f.rdb)
+		}
 		a.stop()
 	}
 	must(t, w.f.rdb.Del(t.Context(), w.listKey()).Err()) // those of this round

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -35,13 +36,13 @@ var (
 // what is slow and for clocks that differ.
 const silence = 18
 
-// leaseFor is how long asynq's leases last, in seconds.
-const leaseFor = 30
+// leaseFor is how long asynq's leases last.
+const leaseFor = 30 * time.Second
 
 // Lease gives a lease to the active tasks of a queue that have none, as they may after Redis has
 // lost writes, and returns how many it found. If no worker renews it, they fall silent like others.
 func Lease(ctx context.Context, rdb redis.Scripter, queue string) (int, error) {
-	n, err := leaseScript.Run(ctx, rdb, []string{activeKey(queue), leaseKey(queue)}, leaseFor).Int()
+	n, err := leaseScript.Run(ctx, rdb, []string{activeKey(queue), leaseKey(queue)}, int(leaseFor.Seconds())).Int()
 	if err != nil {
 		return 0, fmt.Errorf("asynqredis: look for tasks of %s without a lease: %w", queue, err)
 	}

@@ -47,23 +47,28 @@ func (w *walk) enqueue(t *testing.T) {
 func (w *walk) dequeue(t *testing.T) {
 	t.Helper()
 	taker := w.workers[w.rand.IntN(len(w.workers))]
+	if ahead := taker.fetcher.Prefetched(); len(ahead) > 0 {
+		w.tasks[ahead[0].ID].turn = taker.take(t, ahead[0].ID)
+		w.empty[taker] = false
+		w.did("claim %s: done", ahead[0].ID)
+		return
+	}
 	want := ""
 	if !w.paused && len(w.pending) > 0 {
 		want = w.pending[0]
 		// A hook tells attempts of a task apart by the second only: if one of this
-		// worker is still about, the other takes it.
-		lateOf := func(by *worker) int {
-			return slices.IndexFunc(w.late, func(a *turn) bool { return a.id == want && a.worker == by })
+		// worker is still about, the other takes it, if that has none in advance.
+		if other := w.workers[1-slices.Index(w.workers, taker)]; w.lateOf(want, taker) >= 0 && len(other.fetcher.Prefetched()) == 0 {
+			taker = other
 		}
-		if lateOf(taker) >= 0 {
-			taker = w.workers[1-slices.Index(w.workers, taker)]
-		}
-		if i := lateOf(taker); i >= 0 {
-			w.endLateAt(t, i)
-		}
+		w.endLateOf(t, want, taker)
 		w.pending = w.pending[1:]
 	}
 	a := taker.next(t)
+	if a == nil && want != "" {
+		a = taker.next(t) // a fetcher that has found all empty does not look before it is woken
+	}
+	w.empty[taker] = want == ""
 	w.did("dequeue %q: %v", want, want != "")
 	if want == "" {
 		if a != nil {
@@ -78,10 +83,22 @@ func (w *walk) dequeue(t *testing.T) {
 	m.state, m.ticket, m.called, m.turn = "active", "", "", a
 }
 
+// lateOf returns which of the late attempts is that of a task by a worker, -1 if none is.
+func (w *walk) lateOf(id string, by *worker) int {
+	return slices.IndexFunc(w.late, func(a *turn) bool { return a.id == id && a.worker == by })
+}
+
+func (w *walk) endLateOf(t *testing.T, id string, by *worker) {
+	t.Helper()
+	if i := w.lateOf(id, by); i >= 0 {
+		w.endLateAt(t, i)
+	}
+}
+
 // park ends an attempt as the guard does when the lock is taken.
 func (w *walk) park(t *testing.T) {
 	t.Helper()
-	id, m := w.pick(in("active"))
+	id, m := w.pick(started)
 	if m == nil {
 		return
 	}
@@ -148,11 +165,16 @@ func (w *walk) promote(t *testing.T) {
 
 func (w *walk) succeed(t *testing.T) {
 	t.Helper()
-	id, m := w.pick(in("active"))
+	id, m := w.pick(started)
 	if m == nil {
 		return
 	}
 	m.turn.mustEnd(t, nil)
+	w.done(id, m)
+	w.did("succeed %s: done", id)
+}
+
+func (w *walk) done(id string, m *modelTask) {
 	m.turn = nil
 	w.processed++
 	if m.retention {
@@ -160,13 +182,63 @@ func (w *walk) succeed(t *testing.T) {
 	} else {
 		delete(w.tasks, id)
 	}
-	w.did("succeed %s: done", id)
+}
+
+// finish is succeed in one step, with which the next task is taken in advance.
+func (w *walk) finish(t *testing.T) {
+	t.Helper()
+	id, m := w.pick(started)
+	if m == nil {
+		return
+	}
+	a, want := m.turn, ""
+	if !w.empty[a.worker] && !w.paused && len(w.pending) > 0 {
+		want = w.pending[0]
+		w.endLateOf(t, want, a.worker)
+		w.pending = w.pending[1:]
+	}
+	next, over := a.finish(t, true, func(f *asynqredis.Finish) {
+		_, err := f.Send(t.Context(), nil, nil)
+		must(t, err)
+	})
+	if have := next != nil; !over || have != (want != "") || have && next.id != want {
+		t.Fatalf("want %s over, and %q taken in advance; have it over: %v, and %+v", id, want, over, next)
+	}
+	a.mustEnd(t, nil)
+	w.done(id, m)
+	if want != "" {
+		m := w.tasks[want]
+		m.state, m.ticket, m.called, m.turn = "active", "", "", next
+	}
+	w.did("finish %s, and take %q: %v", id, want, want != "")
+}
+
+// putBack puts back what no dequeue has claimed; in vain where the task has been taken from it.
+func (w *walk) putBack(t *testing.T) {
+	t.Helper()
+	id, m := w.pick(func(m *modelTask) bool { return m.state == "active" && !m.turn.started() })
+	if m == nil {
+		return
+	}
+	a, lapses := m.turn, w.rand.IntN(3) == 0
+	if lapses {
+		w.f.lapse(t, id)
+		w.f.recoverLapsed(t, nil)
+		w.failure(m, asynq.ErrLeaseExpired)
+	} else {
+		m.state, m.turn, m.ticket = "pending", nil, strconv.FormatInt(a.ours.Came, 10)
+		w.pending = append([]string{id}, w.pending...)
+	}
+	if back := a.putBack(t, w.f.rdb); back == lapses {
+		t.Errorf("%s: want it put back: %v, have %v", id, !lapses, back)
+	}
+	w.did("back %s: %s", id, m.state)
 }
 
 // fail is the task's own failure.
 func (w *walk) fail(t *testing.T) {
 	t.Helper()
-	id, m := w.pick(in("active"))
+	id, m := w.pick(started)
 	if m == nil {
 		return
 	}
@@ -270,7 +342,7 @@ func (w *walk) runTimers(t *testing.T) {
 // recover lets a lease lapse and asynq find it.
 func (w *walk) recover(t *testing.T) {
 	t.Helper()
-	id, m := w.pick(in("active"))
+	id, m := w.pick(started)
 	if m == nil {
 		return
 	}

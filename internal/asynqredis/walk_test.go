@@ -48,7 +48,8 @@ type walk struct {
 	f       *fleet
 	rand    *rand.Rand
 	workers []*worker
-	late    []*turn // attempts whose task asynq has taken from them
+	empty   map[*worker]bool // it was told last that there is no task
+	late    []*turn          // attempts whose task asynq has taken from them
 	history []string
 	moves   map[string]int
 
@@ -75,7 +76,7 @@ type modelTask struct {
 func newWalk(t *testing.T, f *fleet, random *rand.Rand) *walk {
 	t.Helper()
 	w := &walk{
-		f: f, rand: random, workers: []*worker{f.worker(t), f.worker(t)},
+		f: f, rand: random, workers: []*worker{f.fetchingWorker(t), f.fetchingWorker(t)}, empty: map[*worker]bool{},
 		tasks: map[string]*modelTask{}, moves: map[string]int{},
 	}
 	w.enqueue(t) // from now on asynq knows the queue
@@ -94,6 +95,8 @@ func (w *walk) step(t *testing.T) {
 		{20, w.park},
 		{26, w.promote},
 		{5, w.succeed},
+		{8, w.finish},
+		{6, w.putBack},
 		{5, w.fail},
 		{5, w.operate},
 		{3, w.pause},
@@ -144,6 +147,9 @@ func (w *walk) pick(fit func(*modelTask) bool) (string, *modelTask) {
 func in(states ...string) func(*modelTask) bool {
 	return func(m *modelTask) bool { return slices.Contains(states, m.state) }
 }
+
+// started fits a task whose handler is at work.
+func started(m *modelTask) bool { return m.state == "active" && m.turn.started() }
 
 // compare compares Redis with the model, and now and then the Inspector too.
 func (w *walk) compare(t *testing.T) {
@@ -199,6 +205,9 @@ func (w *walk) end(t *testing.T) {
 	}
 	for len(w.late) > 0 {
 		w.endLateAt(t, 0)
+	}
+	for range w.tasks {
+		w.putBack(t)
 	}
 	w.compare(t)
 	for _, worker := range w.workers {

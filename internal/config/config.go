@@ -17,7 +17,6 @@ type Config struct {
 	Shards         map[string]int // their numbers by queue
 	StrictPriority bool
 	Concurrency    int
-	Lanes          int
 	Doorbell       bool
 	PollInterval   time.Duration // 0: what queue.ServerConfig says
 	TimerInterval  time.Duration
@@ -140,7 +139,6 @@ func (c Config) Server(logger *slog.Logger, observe func(queue.Event)) queue.Ser
 		Shards:          c.Shards,
 		StrictPriority:  c.StrictPriority,
 		Concurrency:     c.Concurrency,
-		Lanes:           c.Lanes,
 		NoDoorbell:      !c.Doorbell,
 		PollInterval:    c.PollInterval,
 		TimerInterval:   c.TimerInterval,

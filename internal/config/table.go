@@ -52,9 +52,6 @@ func Settings() []Setting {
 			"Whether a queue is looked at only while all those of higher weights are empty. Not together with shards."),
 		number("concurrency", "20", 1, 10000, func(c *Config) *int { return &c.Concurrency },
 			"How many tasks run at once. Waiting tasks do not count: they are not in a worker."),
-		number("lanes", "4", 1, 100, func(c *Config) *int { return &c.Lanes },
-			"How many asynq servers share the work of a process. Each takes tasks one by one for its part of concurrency, "+
-				"as many a second as there are round trips; the dashboard lists each."),
 		boolean("doorbell", "true", func(c *Config) *bool { return &c.Doorbell },
 			"Whether an idle worker waits, on a connection more, for word of a new task, instead of polling for it."),
 		auto("poll_interval", time.Minute, func(c *Config) *time.Duration { return &c.PollInterval },

@@ -29,7 +29,7 @@ func (m *Model) canonical(s State) State {
 func (m *Model) prune(s *State) {
 	for i := range s.Attempts {
 		a := &s.Attempts[i]
-		if a.Task != 0 && !a.Latest && a.Phase != Taken && a.Phase != Holding && a.Phase != Wrote && a.Phase != Regained && m.Mistake != AckUnchecked {
+		if a.Task != 0 && !a.Latest && !a.Phase.matters() && m.Mistake != AckUnchecked {
 			s.forget(i)
 		}
 	}
@@ -56,6 +56,16 @@ func (m *Model) prune(s *State) {
 	}
 }
 
+// matters reports whether an attempt that was superseded may still change something.
+func (p Phase) matters() bool {
+	switch p {
+	case Taken, Holding, Wrote, Unclaimed, Regained:
+		return true
+	default:
+		return false
+	}
+}
+
 // over reports whether nothing can happen any more on resource r that matters.
 func (m *Model) over(s *State, r uint8) bool {
 	on := func(id ID) bool { return id != 0 && m.Resource(id) == r }
@@ -75,7 +85,7 @@ func (m *Model) forgetTickets(s *State) {
 		a := &s.Attempts[i]
 		a.Back = a.Back && a.Phase != Refused && a.Phase < Succeeded        // there is no release to come
 		putsBack := s.Faults > 0 && a.Latest && s.task(a.Task).In == Active // a shutdown may
-		if a.Phase != Taken && !a.Back && !putsBack {
+		if a.Phase != Taken && !a.Ahead && !a.Back && !putsBack {
 			a.Came = 0
 		}
 		if a.Phase != Refused {
@@ -193,7 +203,7 @@ func (m *Model) doing(s *State, id ID) uint64 {
 	var more uint64
 	for i := range s.Attempts {
 		if a := &s.Attempts[i]; a.Task == id {
-			more += uint64(a.Phase)*8 + uint64(flags(a.Latest, a.Stalled, a.Off)) + 4096*uint64(a.Came)
+			more += uint64(a.Phase)*16 + uint64(flags(a.Latest, a.Stalled, a.Off, a.Ahead)) + 4096*uint64(a.Came)
 		}
 	}
 	for i := range s.Calls {
@@ -230,7 +240,8 @@ func (s *State) sortAttempts() {
 		}
 		return cmp.Or(
 			cmp.Compare(a.Task, b.Task),
-			cmp.Compare(flags(a.Latest, a.Stalled, a.Off, a.Deprived, a.Back), flags(b.Latest, b.Stalled, b.Off, b.Deprived, b.Back)),
+			cmp.Compare(
+				flags(a.Latest, a.Stalled, a.Off, a.Deprived, a.Back, a.Ahead), flags(b.Latest, b.Stalled, b.Off, b.Deprived, b.Back, b.Ahead)),
 			cmp.Compare(a.Phase, b.Phase), cmp.Compare(a.Fence, b.Fence), cmp.Compare(a.Came, b.Came), cmp.Compare(a.Ticket, b.Ticket),
 		)
 	})

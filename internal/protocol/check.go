@@ -38,7 +38,7 @@ func (m *Model) holders(before *State, step *Step) string {
 }
 
 // tasks: each in one place, none comes back from the dead, none is done without
-// its effect, none is fetched from its own back-off.
+// its effect or by an attempt that had lost its lock, none is fetched from its own back-off.
 func (m *Model) tasks(before *State, step *Step) string {
 	for n := range m.Resources {
 		id := ID(n + 1)
@@ -57,6 +57,8 @@ func (m *Model) tasks(before *State, step *Step) string {
 			return fmt.Sprintf("one place: task %d is back, although it was gone", id)
 		case t.In == Done && t.Effects != 1:
 			return fmt.Sprintf("once: task %d is done, and its effect is there %d times", id, t.Effects)
+		case was.In != Done && t.In == Done && before.Attempts[step.Move.Slot].Deprived:
+			return fmt.Sprintf("own lock: task %d is done, and its attempt had lost its lock", id)
 		case was.In == Backoff && t.In == Pending && kind != Timer:
 			return fmt.Sprintf("back-off: task %d was fetched from the back-off after its own failure", id)
 		}
@@ -68,11 +70,12 @@ func (m *Model) tasks(before *State, step *Step) string {
 func (m *Model) attempts(before *State, step *Step) string {
 	s, kind := &step.Next, step.Move.Kind
 	for i := range s.Attempts {
-		a := &s.Attempts[i]
-		if a.Task == 0 || !a.Latest {
+		a, was := &s.Attempts[i], &before.Attempts[i]
+		if a.Task == 0 || a.Task != was.Task || !a.Latest && !was.Latest {
 			continue
 		}
-		taken := a.Off && !before.Attempts[i].Off && kind != Shutdown && !a.Stalled
+		own := kind == Shutdown || kind == PutBack && step.Move.Slot == uint8(i)
+		taken := a.Off && !was.Off && !own && !a.Stalled
 		if taken || !a.Off && s.task(a.Task).In != Active {
 			return fmt.Sprintf("own acknowledgement: task %d was moved while its attempt lives", a.Task)
 		}
@@ -122,17 +125,17 @@ func (m *Model) places(before *State, step *Step) string {
 		was, is := before.ticket(id), s.ticket(id)
 		switch {
 		case was == 0, is != 0 && is <= was:
-		case is == 0 && before.ends(move):
+		case is == 0 && before.ends(move, id):
 		default:
 			return fmt.Sprintf("places: task %d has lost its ticket", id)
 		}
 	}
-	if step.Outcome != OK || move.Kind != Release && move.Kind != Fail {
+	if step.Outcome != OK || move.Kind != Release && move.Kind != Fail && move.Kind != GiveBack {
 		return ""
 	}
 	t, a, l := before.task(move.Task), &before.Attempts[move.Slot], &s.Locks[move.Resource]
-	if a.Latest && a.Phase != Regained && t.In == Pending && t.Ticket != 0 && l.Value == Reserved && s.task(l.For).InLine > t.Ticket {
-		return fmt.Sprintf("places: task %d was put back, and its handler leaves the lock to task %d, which came later", move.Task, l.For)
+	if a.Latest && a.Phase != Regained && t.In == Pending && t.Ticket != 0 && l.Value == Reserved && l.For != move.Task && s.task(l.For).InLine > t.Ticket {
+		return fmt.Sprintf("places: task %d was put back, and its attempt leaves the lock to task %d, which came later", move.Task, l.For)
 	}
 	return ""
 }
@@ -148,10 +151,13 @@ func (s *State) ticket(id ID) uint8 {
 	return 0
 }
 
-// ends reports whether a task's ticket may be over by a move: it has had its lock, or its worker died.
-func (s *State) ends(move Move) bool {
+// ends reports whether a task's ticket may be over by a move: it has had its lock, its worker died, or
+// nobody knows its attempt.
+func (s *State) ends(move Move, id ID) bool {
 	switch move.Kind {
-	case Acknowledge, Crash, Recover, RecoverByAsynq, Delete:
+	case Finish:
+		return move.Task == id
+	case Acknowledge, Crash, LoseAnswer, Recover, RecoverByAsynq, Delete:
 		return true
 	case Park:
 		return s.Attempts[move.Slot].Phase == Lost

@@ -166,14 +166,10 @@ func (s *State) Final() bool {
 	return s.Attempts == [maxAttempts]Attempt{} && s.Calls == [maxCalls]Call{} && s.Recovery == Recovery{} && s.Loss == Loss{}
 }
 
-// waiting reports whether a task is parked.
+// waiting reports whether a task is parked, or was taken in advance and has not begun.
 func (s *State) waiting() bool {
-	for i := range s.Tasks {
-		if s.Tasks[i].In == Parked {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.Tasks[:], func(t Task) bool { return t.In == Parked }) ||
+		slices.ContainsFunc(s.Attempts[:], func(a Attempt) bool { return a.Ahead })
 }
 
 // trace returns a shortest way to state number n, and the state it leads to. It

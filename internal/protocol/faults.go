@@ -84,7 +84,10 @@ func (b *builder) attemptFaults(i int) {
 			return OK
 		})
 	}
-	if a.Latest && b.s.task(a.Task).In == Active {
+	if a.Ahead {
+		move.Kind = LoseAnswer // of the script that has taken the task; a shutdown puts it back as if nobody claimed it
+		b.end(move, func(*State, *Attempt) Outcome { return OK })
+	} else if a.Latest && b.s.task(a.Task).In == Active {
 		move.Kind = Shutdown
 		b.add(move, func(s *State) Outcome {
 			b.requeue(s, &s.Attempts[i])

@@ -13,7 +13,7 @@ func actor(s *State, m Move) uint8 {
 	const others = MaxTasks*perTask + MaxResources*perResource
 	task, resource := uint8(m.Task-1)*perTask, MaxTasks*perTask+m.Resource*perResource
 	switch m.Kind {
-	case Acquire, Park, Write, Release, Acknowledge, Rejoin:
+	case Acquire, Park, Write, Release, Acknowledge, Finish, PutBack, GiveBack, Rejoin:
 		return task + flags(s.Attempts[m.Slot].Latest)
 	case Promote, Tell, Drop, SetAside:
 		return task + 2 + flags(s.Calls[m.Slot].Standing)

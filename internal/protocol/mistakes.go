@@ -29,4 +29,11 @@ const (
 	LateComesLast       Mistake = "a waiter that comes after its grace joins at the end"
 	PutBackComesLast    Mistake = "a task that is put back joins at the end"
 	PutBackStaysOut     Mistake = "a task that is put back stands in no line when its handler releases the lock"
+	FinishUnchecked     Mistake = "a finish does not compare the attempt"
+	FinishAfterLoss     Mistake = "a finish says that a task is done whose lock was lost"
+	AheadForgotten      Mistake = "a task that was taken in advance, and that nobody claims, is not put back"
+	AheadComesLast      Mistake = "a task that was taken in advance and is put back loses its ticket"
+	AheadStaysOut       Mistake = "a task that was taken in advance and is put back stands in no line when its lock is released"
+	AheadUnchecked      Mistake = "putting back what was taken in advance does not compare the attempt"
+	AheadKeepsLock      Mistake = "a task that was taken in advance is put back, and its lock is not released"
 )

@@ -24,11 +24,18 @@ func TestProtocol(t *testing.T) {
 	t.Parallel()
 	models := []protocol.Model{
 		{Resources: two, Faults: 1},
+		{Resources: two, Faults: 1, Ahead: 1, Symmetric: true},
 		{Resources: three, Failures: 1},
+		{Resources: three, Ahead: 1},
 	}
 	if verify.All() {
 		models = append(models,
 			protocol.Model{Resources: pairs, Failures: 1},
+			protocol.Model{Resources: pairs, Ahead: 1},
+			protocol.Model{Resources: two, Faults: 1, Ahead: 1},
+			protocol.Model{Resources: three, Ahead: 2},
+			protocol.Model{Resources: three, Failures: 1, Ahead: 1},
+			protocol.Model{Resources: three, Faults: 1, Ahead: 1, Symmetric: true},
 			protocol.Model{Resources: three, Faults: 1},
 			protocol.Model{Resources: pairs, Faults: 1, Symmetric: true},
 		)
@@ -37,6 +44,7 @@ func TestProtocol(t *testing.T) {
 		models = append(models,
 			protocol.Model{Resources: four, Faults: 1, Symmetric: true},
 			protocol.Model{Resources: two, Faults: 1, Failures: 1},
+			protocol.Model{Resources: two, Faults: 1, Failures: 1, Ahead: 1},
 			protocol.Model{Resources: two, Faults: 2},
 			protocol.Model{Resources: three, Faults: 1, Failures: 1},
 		)
@@ -55,7 +63,11 @@ func TestProtocol(t *testing.T) {
 }
 
 func name(m protocol.Model) string {
-	return fmt.Sprintf("tasks on %v, %d faults, %d failures", m.Resources, m.Faults, m.Failures)
+	name := fmt.Sprintf("tasks on %v, %d faults, %d failures, %d in advance", m.Resources, m.Faults, m.Failures, m.Ahead)
+	if m.Symmetric {
+		name += ", symmetric"
+	}
+	return name
 }
 
 // Each mistake has to be found, and by the property that is there for it.
@@ -64,8 +76,10 @@ func TestMistakesAreFound(t *testing.T) {
 	tests := []struct {
 		mistake          protocol.Mistake
 		faults, failures uint8
+		ahead            uint8
 		recovers         bool
 		property         string
+		tasks            []uint8       // two on one resource if it is nil
 		only             protocol.Kind // the only fault that happens; else all do
 	}{
 		{mistake: protocol.NotedAndForgotten, failures: 1, property: "timers"},
@@ -89,15 +103,25 @@ func TestMistakesAreFound(t *testing.T) {
 		{mistake: protocol.AsideForgotten, faults: 1, property: "hope"},
 		{mistake: protocol.LateComesLast, failures: 1, property: "places"},
 		{mistake: protocol.PutBackComesLast, faults: 1, property: "places"},
-		{mistake: protocol.PutBackStaysOut, faults: 1, property: "places"},
+		{mistake: protocol.PutBackStaysOut, faults: 1, property: "places", only: protocol.Shutdown},
+		{mistake: protocol.FinishUnchecked, ahead: 1, faults: 1, property: "own acknowledgement"},
+		{mistake: protocol.FinishAfterLoss, ahead: 1, faults: 1, property: "own lock"},
+		{mistake: protocol.AheadForgotten, ahead: 1, property: "timers"},
+		{mistake: protocol.AheadComesLast, ahead: 1, property: "places"},
+		{mistake: protocol.AheadStaysOut, ahead: 1, property: "places", tasks: three},
+		{mistake: protocol.AheadUnchecked, ahead: 1, faults: 1, recovers: true, property: "own acknowledgement"},
+		{mistake: protocol.AheadKeepsLock, ahead: 1, property: "timers"},
 	}
 	for _, tt := range tests {
 		t.Run(string(tt.mistake), func(t *testing.T) {
 			t.Parallel()
 			m := protocol.Model{
-				Resources: two, Workers: 2, Faults: tt.faults, Failures: tt.failures, Mistake: tt.mistake, Only: tt.only,
+				Resources: two, Workers: 2, Faults: tt.faults, Failures: tt.failures, Ahead: tt.ahead, Mistake: tt.mistake, Only: tt.only,
 				Recovers:  tt.recovers,
 				Symmetric: tt.property != "progress",
+			}
+			if tt.tasks != nil {
+				m.Resources = tt.tasks
 			}
 			report := m.Explore()
 			t.Log(report)

@@ -17,6 +17,9 @@ const (
 	Write
 	Release
 	Acknowledge
+	Finish
+	PutBack
+	GiveBack
 	Promote
 	Tell
 	Drop
@@ -36,6 +39,7 @@ const (
 	RecoverByAsynq
 	Resume
 
+	Begin
 	Fail
 	ExpireAlive
 
@@ -43,6 +47,7 @@ const (
 	LastResort
 	GiveUp
 	LoseRelease
+	LoseAnswer
 	Stall
 	LapseEarly
 	Shutdown
@@ -58,6 +63,9 @@ var kindWords = [...]string{
 	Dequeue: "worker WORKER takes task TASK from pending", Acquire: "task TASK asks for its lock", Park: "task TASK parks",
 	Write: "the handler of task TASK writes to the ledger", Release: "the handler of task TASK is done and releases its lock",
 	Acknowledge: "the attempt of task TASK is acknowledged", Promote: "the call of task TASK promotes it",
+	Finish: "the handler of task TASK is done: the task is finished in the step of its release, and the next one taken in advance",
+	Begin:  "a dequeue claims task TASK, which was taken in advance", PutBack: "nobody claims task TASK, which was taken in advance: it is put back",
+	GiveBack: "the attempt of task TASK, which has not begun, releases its lock", LoseAnswer: "the answer that names task TASK is lost: nobody has it",
 	Tell: "the call of task TASK takes it out of the line", Drop: "the call of task TASK passes on", GiveUp: "a call of task TASK gives up",
 	SetAside: "the call of task TASK sets it aside", Rejoin: "task TASK, which was put back, joins the line again",
 	Miss: "the sweeper misses task TASK in line", Restore: "the sweeper puts task TASK back into the line",
@@ -81,7 +89,7 @@ func (k Kind) fault() bool { return k >= Crash }
 
 // fair reports whether a run in which the move stays possible and never happens
 // is none that has to be feared.
-func (k Kind) fair() bool { return k < Fail }
+func (k Kind) fair() bool { return k < Begin }
 
 // waits reports whether the move comes of nothing but time that passes.
 func (k Kind) waits() bool {

@@ -97,7 +97,7 @@ func (m *Model) acquire(s *State, i int) Outcome {
 		a.Phase, a.Fence = Holding, s.Locks[m.Resource(a.Task)].Last
 		return Granted
 	}
-	a.Phase, a.Ticket = Refused, s.task(a.Task).InLine
+	a.Phase, a.Ticket, a.Ahead = Refused, s.task(a.Task).InLine, false // it is put aside, claimed or not
 	return Joined
 }
 
@@ -174,7 +174,7 @@ func (m *Model) tickets(tickets []*uint8, s *State, r uint8) []*uint8 {
 func (m *Model) release(s *State, i int) Outcome {
 	a := &s.Attempts[i]
 	r := m.Resource(a.Task)
-	if l := &s.Locks[r]; m.Mistake != ReleaseOfAnothers && (l.Value != Held || l.By != uint8(i+1)) {
+	if l := &s.Locks[r]; l.Value != Held || l.By != uint8(i+1) && m.Mistake != ReleaseOfAnothers {
 		return LostLease
 	}
 	m.passOn(s, r, a.Worker)
@@ -266,8 +266,8 @@ func (m *Model) promotion(s *State, id ID, ticket uint8) Outcome {
 	return Called
 }
 
-// dequeue is dequeue.lua: worker w takes the next task.
-func (m *Model) dequeue(s *State, w uint8) ID {
+// dequeue is dequeue.lua: worker w takes the next task. It returns the attempt.
+func (m *Model) dequeue(s *State, w uint8) int {
 	id := s.Queue[0]
 	remove(s.Queue[:], id)
 	t := s.task(id)
@@ -280,7 +280,7 @@ func (m *Model) dequeue(s *State, w uint8) ID {
 	for i := range s.Attempts {
 		if s.Attempts[i].Task == 0 {
 			s.Attempts[i] = Attempt{Task: id, Worker: w, Phase: Taken, Latest: true, Came: came}
-			return id
+			return i
 		}
 	}
 	panic("protocol: too many attempts")
@@ -317,6 +317,49 @@ func (m *Model) requeue(s *State, a *Attempt) {
 		t.Ticket = a.Came
 	}
 	prepend(s.Queue[:], a.Task)
+}
+
+// finish is finish.lua for attempt i, whose handler has succeeded; it releases the lock, if that has
+// not been done. What is taken asks for its lock in a step of its own.
+func (m *Model) finish(s *State, i int) Outcome {
+	a := s.Attempts[i]
+	ends := s.task(a.Task).In == Active && (a.Latest || m.Mistake == FinishUnchecked)
+	if a.Phase == Wrote && m.release(s, i) == LostLease && ends && m.Mistake != FinishAfterLoss {
+		s.Attempts[i].Phase = Lost
+		return LostLease
+	}
+	s.forget(i)
+	if !ends {
+		return Superseded
+	}
+	s.task(a.Task).In = Done
+	s.erase(a.Task)
+	if s.Queue[0] != 0 && !s.Paused && s.Ahead > 0 {
+		s.Ahead--
+		s.Attempts[m.dequeue(s, a.Worker)].Ahead = true
+	}
+	return OK
+}
+
+// putBack is put_back.lua for attempt i, which was taken in advance, and what its client makes of the
+// answer.
+func (m *Model) putBack(s *State, i int) Outcome {
+	a := &s.Attempts[i]
+	t, outcome := s.task(a.Task), Superseded
+	a.Ahead, a.Off = false, true
+	if t.In == Active && (a.Latest || m.Mistake == AheadUnchecked) {
+		outcome, t.In = OK, Pending
+		if m.Mistake != AheadComesLast {
+			t.Ticket = a.Came
+		}
+		prepend(s.Queue[:], a.Task)
+	}
+	if a.Phase != Holding || a.Deprived || m.Mistake == AheadKeepsLock {
+		s.forget(i)
+		return outcome
+	}
+	a.Phase, a.Back = Unclaimed, outcome == OK && m.Mistake != AheadStaysOut
+	return outcome
 }
 
 // acknowledge moves the task of a to where it ends, or waits for its retry.

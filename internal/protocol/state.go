@@ -80,6 +80,7 @@ const (
 	Refused                    // is in line: parks
 	Holding                    // its handler is at work
 	Wrote                      // its handler has written its effect
+	Unclaimed                  // its task was put back before it had begun: releases its lock
 	Succeeded                  // has released: acknowledges success
 	Failed                     // has released: acknowledges its own failure
 	Lost                       // its lease was lost: parks in no line
@@ -92,10 +93,11 @@ type Attempt struct {
 	Worker   uint8
 	Phase    Phase
 	Latest   bool  // the task's hash names it
+	Ahead    bool  // its task was taken in advance: its handler begins once a dequeue claims it
 	Stalled  bool  // neither its lock nor its asynq lease is renewed for now
 	Off      bool  // asynq, the recovery or a shutdown has taken its task from it
 	Deprived bool  // its lock ran out, or somebody deleted it
-	Back     bool  // a shutdown has put its task back: it joins the line again before it releases
+	Back     bool  // its task was put back: it joins the line again before it releases
 	Came     uint8 // the ticket that the dequeue gave it
 	Ticket   uint8 // the one of its place in line, once it has been refused
 	Fence    uint8
@@ -154,6 +156,7 @@ type State struct {
 	Paused   bool
 	Faults   uint8 // that may still happen
 	Failures uint8 // of handlers that may still happen
+	Ahead    uint8 // how many tasks may still be taken in advance
 }
 
 func (s *State) task(id ID) *Task { return &s.Tasks[id-1] }

@@ -24,6 +24,7 @@ type Model struct {
 	Workers   uint8   // each runs one task at a time; at most 2
 	Faults    uint8
 	Failures  uint8 // of handlers
+	Ahead     uint8 // how many tasks are taken in advance at most
 	Recovers  bool  // the fleet brings back tasks of dead workers, not asynq alone
 	Only      Kind  // if it is one, the only fault that happens
 	Mistake   Mistake
@@ -37,7 +38,7 @@ func (m *Model) Resource(id ID) uint8 { return m.Resources[id-1] }
 
 // Start returns the first state: all tasks are pending.
 func (m *Model) Start() State {
-	s := State{Faults: m.Faults, Failures: m.Failures}
+	s := State{Faults: m.Faults, Failures: m.Failures, Ahead: m.Ahead}
 	for i := range m.Resources {
 		s.Queue[i] = ID(i + 1)
 	}
@@ -123,6 +124,9 @@ func (b *builder) attempts() {
 			continue
 		}
 		move := Move{Task: a.Task, Slot: uint8(i), Resource: b.Resource(a.Task), Worker: a.Worker}
+		if a.Ahead {
+			b.ahead(move)
+		}
 		switch a.Phase {
 		case Taken:
 			move.Kind = Acquire
@@ -131,11 +135,17 @@ func (b *builder) attempts() {
 			move.Kind = Park
 			b.end(move, func(s *State, a *Attempt) Outcome { return b.park(s, a, a.Ticket) })
 		case Holding:
-			b.handler(move, a)
+			if !a.Ahead {
+				b.handler(move, a)
+			}
 		case Wrote:
+			b.finish(move, a)
 			move.Kind = Release
 			b.releases(move, Succeeded)
+		case Unclaimed:
+			b.givesBack(move, a)
 		case Succeeded:
+			b.finish(move, a)
 			move.Kind = Acknowledge
 			b.end(move, func(s *State, a *Attempt) Outcome { return b.acknowledge(s, a, Done) })
 		case Failed:
@@ -149,6 +159,44 @@ func (b *builder) attempts() {
 			b.releases(move, Lost)
 		}
 	}
+}
+
+// finish adds the end of an attempt in one step, with which the next task is taken for its worker.
+func (b *builder) finish(move Move, a *Attempt) {
+	if a.Back {
+		return // its server shuts down
+	}
+	move.Kind = Finish
+	b.add(move, func(s *State) Outcome { return b.Model.finish(s, int(move.Slot)) })
+}
+
+// ahead adds what may become of an attempt that was taken in advance.
+func (b *builder) ahead(move Move) {
+	move.Kind = Begin
+	b.add(move, func(s *State) Outcome {
+		a := &s.Attempts[move.Slot]
+		a.Ahead = false
+		if a.Phase == Holding && a.Deprived { // its lock came too long ago: it asks for it
+			a.Phase, a.Fence, a.Deprived = Taken, 0, false
+		}
+		return OK
+	})
+	if b.Mistake == AheadForgotten {
+		return
+	}
+	move.Kind = PutBack
+	b.add(move, func(s *State) Outcome { return b.putBack(s, int(move.Slot)) })
+}
+
+// givesBack adds the release of a lock under which nothing was done, or what comes before it.
+func (b *builder) givesBack(move Move, a *Attempt) {
+	if a.Back {
+		move.Kind = Rejoin
+		b.add(move, func(s *State) Outcome { return b.rejoin(s, int(move.Slot)) })
+		return
+	}
+	move.Kind = GiveBack
+	b.end(move, func(s *State, _ *Attempt) Outcome { return b.release(s, int(move.Slot)) })
 }
 
 // handler adds what a handler may do that has not written yet.

@@ -36,10 +36,8 @@ var variants = []struct { //nolint:gochecknoglobals // a table
 	cfg  queue.ServerConfig
 }{
 	{name: "dequeueing off", off: true},
-	{name: "doorbell, one lane", cfg: queue.ServerConfig{Lanes: 1}},
-	{name: "doorbell, four lanes", cfg: queue.ServerConfig{Lanes: 4}},
-	{name: "no doorbell, one lane", cfg: queue.ServerConfig{Lanes: 1, NoDoorbell: true}},
-	{name: "no doorbell, four lanes", cfg: queue.ServerConfig{Lanes: 4, NoDoorbell: true}},
+	{name: "doorbell"},
+	{name: "no doorbell", cfg: queue.ServerConfig{NoDoorbell: true}},
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
@@ -65,7 +63,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		}
 	}
 	for _, shards := range []int{24, 96} {
-		fleets = append(fleets, fleet{Servers: 1, Queues: 1, Shards: shards, Variant: "doorbell, four lanes"})
+		fleets = append(fleets, fleet{Servers: 1, Queues: 1, Shards: shards, Variant: "doorbell"})
 	}
 	var all []cost
 	for _, f := range fleets {

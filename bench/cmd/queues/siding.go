@@ -16,14 +16,29 @@ import (
 func sidingContenders() []contender {
 	modules := []string{"github.com/sidingq/siding"}
 	of := func(name, config string, change func(*queue.ServerConfig)) contender {
-		return contender{name: name, modules: modules, config: config, run: inProcess(openSiding(change), 1)}
+		return contender{name: name, modules: modules, config: config, run: inProcess(openSiding(change, guarded), 1)}
 	}
+	defaults := func(*queue.ServerConfig) {}
 	return []contender{
-		of("siding", "queue.Server with defaults: 4 lanes, doorbell, lock TTL 15 s", func(*queue.ServerConfig) {}),
-		of("siding-one-lane", "the same with 1 lane", func(c *queue.ServerConfig) { c.Lanes = 1 }),
+		of("siding", "queue.Server with defaults: doorbell, lock TTL 15 s", defaults),
 		of("siding-no-doorbell", "the same without a doorbell: looks for tasks every 10 ms", func(c *queue.ServerConfig) { c.NoDoorbell = true }),
+		{
+			name: "siding-unguarded", modules: modules, config: "the same with defaults; tasks without a resource", unsafe: true,
+			run: inProcess(openSiding(defaults, unguarded), 1),
+		},
 	}
 }
+
+func guarded(t workload.Task) queue.Task { return sidingTask{t.ID, t.Key} }
+
+func unguarded(t workload.Task) queue.Task { return freeTask{t.ID} }
+
+// A freeTask is one that needs no lock.
+type freeTask struct {
+	ID int `json:"id"`
+}
+
+func (freeTask) Kind() string { return "bench:free" }
 
 // A sidingTask is a task of a plan.
 type sidingTask struct {
@@ -39,10 +54,12 @@ type sidingSystem struct {
 	redis  *redis.Client
 	client *queue.Client
 	server *queue.Server
+	task   func(workload.Task) queue.Task
 }
 
-// openSiding returns what opens a server with its defaults but for what change changes.
-func openSiding(change func(*queue.ServerConfig)) opener {
+// openSiding returns what opens a server with its defaults but for what change changes, and runs the
+// tasks that task makes.
+func openSiding(change func(*queue.ServerConfig), task func(workload.Task) queue.Task) opener {
 	return func(_ context.Context, c course, rec *trace.Recorder, sent *redisstat.Sent) (system, error) {
 		cfg := queue.ServerConfig{
 			Concurrency: c.plan.Workers,
@@ -64,13 +81,14 @@ func openSiding(change func(*queue.ServerConfig)) opener {
 			return nil, errors.Join(err, rdb.Close())
 		}
 		queue.Handle(server, func(ctx context.Context, t sidingTask) error { return rec.Handle(ctx, t.ID) })
-		return &sidingSystem{redis: rdb, client: client, server: server}, nil
+		queue.Handle(server, func(ctx context.Context, t freeTask) error { return rec.Handle(ctx, t.ID) })
+		return &sidingSystem{redis: rdb, client: client, server: server, task: task}, nil
 	}
 }
 
 func (s *sidingSystem) enqueue(ctx context.Context, tasks []workload.Task) error {
 	for _, t := range tasks {
-		if _, err := s.client.Enqueue(ctx, sidingTask{t.ID, t.Key}, nil); err != nil {
+		if _, err := s.client.Enqueue(ctx, s.task(t), nil); err != nil {
 			return err
 		}
 	}

@@ -12,9 +12,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A lane that falls asleep waits for the bells of all its queues, also the first time,
+// A fetcher that falls asleep waits for the bells of all its queues, also the first time,
 // when it has just learned how many there are.
-func TestLaneWaitsForAllItsQueues(t *testing.T) {
+func TestFetcherWaitsForAllItsQueues(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		bell := NewDoorbell(slog.New(slog.DiscardHandler))
@@ -25,8 +25,8 @@ func TestLaneWaitsForAllItsQueues(t *testing.T) {
 			return rdb, true
 		})
 		defer bell.Close()
-		lane := NewHook(slog.New(slog.DiscardHandler), func() {}).Lane(bell)
-		dequeue := lane.ProcessHook(func(_ context.Context, cmd redis.Cmder) error {
+		fetcher := NewHook(slog.New(slog.DiscardHandler), func() {}).Fetcher(bell)
+		dequeue := fetcher.ProcessHook(func(_ context.Context, cmd redis.Cmder) error {
 			cmd.SetErr(redis.Nil)
 			return redis.Nil
 		})

@@ -22,7 +22,7 @@ import (
 // asynqSleep is how long the servers of these tests sleep between their rounds.
 const asynqSleep = 10 * time.Millisecond
 
-// A belfry stands for Redis: what the queues hold, and their bells, for lanes on a wire
+// A belfry stands for Redis: what the queues hold, and their bells, for fetchers on a wire
 // and for a doorbell that has it as its client.
 type belfry struct {
 	redis.UniversalClient // nil: nothing else is called
@@ -150,7 +150,7 @@ func (b *belfry) Close() error {
 	return nil
 }
 
-// take is the wire under the lanes.
+// take is the wire under the fetchers.
 func (b *belfry) take(_ context.Context, cmd redis.Cmder) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -248,10 +248,10 @@ func newHouse(t *testing.T, b *belfry, call []any) *house {
 	return h
 }
 
-// server starts one on a lane of its own, and returns when it sleeps.
+// server starts one on a fetcher of its own, and returns when it sleeps.
 func (h *house) server(t *testing.T, queues ...string) *sleeper {
 	t.Helper()
-	return h.serverOn(t, h.hook.Lane(h.bell).ProcessHook(h.take), queues...)
+	return h.serverOn(t, h.hook.Fetcher(h.bell).ProcessHook(h.take), queues...)
 }
 
 func (h *house) serverOn(t *testing.T, process redis.ProcessHook, queues ...string) *sleeper {
@@ -344,7 +344,7 @@ func TestHoldEnds(t *testing.T) {
 	t.Parallel()
 	inHouse(t, func(t *testing.T, h *house) {
 		t.Helper()
-		s := &sleeper{process: h.hook.Lane(h.bell).ProcessHook(h.take), call: h.call}
+		s := &sleeper{process: h.hook.Fetcher(h.bell).ProcessHook(h.take), call: h.call}
 		for n, want := range []time.Duration{0, time.Second, time.Second} {
 			start := time.Now()
 			if _, err := s.dequeue(t.Context(), "a"); !errors.Is(err, redis.Nil) {
@@ -468,11 +468,11 @@ func TestClosedDoorbell(t *testing.T) {
 }
 
 // Two servers on one connection do not wait for one another.
-func TestLaneOfTwoServers(t *testing.T) {
+func TestFetcherOfTwoServers(t *testing.T) {
 	t.Parallel()
 	inHouse(t, func(t *testing.T, h *house) {
 		t.Helper()
-		process := h.hook.Lane(h.bell).ProcessHook(h.take)
+		process := h.hook.Fetcher(h.bell).ProcessHook(h.take)
 		both := []*sleeper{h.serverOn(t, process, "a"), h.serverOn(t, process, "a")}
 		time.Sleep(3 * time.Second)
 		for i := range 5 {

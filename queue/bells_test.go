@@ -15,35 +15,30 @@ import (
 // asleep.
 func TestBellOfEachQueue(t *testing.T) {
 	t.Parallel()
-	for _, lanes := range []int{1, 4} {
-		t.Run(fmt.Sprint(lanes, " lanes"), func(t *testing.T) {
-			t.Parallel()
-			b := setup(t)
-			queues := map[string]int{}
-			for i := range 5 {
-				queues[fmt.Sprint(b.queue, i)] = 1
-			}
-			ran := make(chan string)
-			b.serve(t, queue.ServerConfig{Queues: queues, Lanes: lanes, PollInterval: time.Minute}, func(ctx context.Context, _ job) error {
-				ran <- queue.InfoFrom(ctx).Queue
-				return nil
-			})
-			for round := range 5 {
-				for name := range queues {
-					b.enqueue(t, b.job(round), queue.Options{Queue: name})
-					late := time.NewTimer(patience)
-					select {
-					case have := <-ran:
-						if have != name {
-							t.Errorf("want a task of %s, have one of %s", name, have)
-						}
-					case <-late.C:
-						t.Fatalf("round %d: want the bell of %s heard", round, name)
-					}
-					late.Stop()
+	b := setup(t)
+	queues := map[string]int{}
+	for i := range 5 {
+		queues[fmt.Sprint(b.queue, i)] = 1
+	}
+	ran := make(chan string)
+	b.serve(t, queue.ServerConfig{Queues: queues, PollInterval: time.Minute}, func(ctx context.Context, _ job) error {
+		ran <- queue.InfoFrom(ctx).Queue
+		return nil
+	})
+	for round := range 5 {
+		for name := range queues {
+			b.enqueue(t, b.job(round), queue.Options{Queue: name})
+			late := time.NewTimer(patience)
+			select {
+			case have := <-ran:
+				if have != name {
+					t.Errorf("want a task of %s, have one of %s", name, have)
 				}
+			case <-late.C:
+				t.Fatalf("round %d: want the bell of %s heard", round, name)
 			}
-		})
+			late.Stop()
+		}
 	}
 }
 
@@ -55,7 +50,7 @@ func TestTasksWithoutWordBesideATrickle(t *testing.T) {
 	rings, other := b.queue, b.queue+".other"
 	quiet := make(chan struct{})
 	handled := make(chan struct{}, 1)
-	b.serve(t, queue.ServerConfig{Queues: map[string]int{rings: 1, other: 1}, Lanes: 1, PollInterval: 500 * time.Millisecond}, func(ctx context.Context, _ job) error {
+	b.serve(t, queue.ServerConfig{Queues: map[string]int{rings: 1, other: 1}, PollInterval: 500 * time.Millisecond}, func(ctx context.Context, _ job) error {
 		if queue.InfoFrom(ctx).Queue == other {
 			close(quiet)
 			return nil

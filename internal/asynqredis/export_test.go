@@ -1,0 +1,35 @@
+package asynqredis
+
+import (
+	"math"
+	"slices"
+	"time"
+)
+
+// For tests that say themselves what becomes of prefetched tasks.
+
+// KeepPrefetched has f keep prefetched tasks until they are claimed, or dropped.
+// Call it before the server begins.
+func (f *Fetcher) KeepPrefetched() { f.prefetched.timer = time.AfterFunc(math.MaxInt64, func() {}) }
+
+// Prefetched returns the attempts that no dequeue has claimed so far, the first one first.
+func (f *Fetcher) Prefetched() (unclaimed []*Attempt) {
+	p := &f.prefetched
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, t := range p.tasks {
+		unclaimed = append(unclaimed, t.attempt)
+	}
+	return unclaimed
+}
+
+// Drop has no dequeue claim a.
+func (f *Fetcher) Drop(a *Attempt) {
+	p := &f.prefetched
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.tasks = slices.DeleteFunc(p.tasks, func(t prefetchedTask) bool { return t.attempt == a })
+}
+
+// Over reports whether the attempt of f is over, as f has found or made it.
+func (f *Finish) Over() bool { return f.over }

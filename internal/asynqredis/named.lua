@@ -1,0 +1,18 @@
+-- What finds the resource of a task; it is put in front of the scripts that take locks with their tasks.
+
+-- Returns a task's resource; nothing where it names none in its header, or is not encoded as
+-- expected. It is no more than a guess, as a payload may look like a header: who asks for the
+-- lock compares it, and so does refuse.
+local function named(msg)
+  -- A header is a pair of texts, each with its length, and headers come last.
+  local _, key = string.find(msg, '\10\15siding-resource\18', math.max(1, #msg - 1000), true)
+  local length, long = string.byte(msg, (key or #msg) + 1, (key or #msg) + 2)
+  if not length then return end
+  local from = key + 2
+  if length >= 128 then -- seven bits a byte, the lowest first
+    if not long or long >= 128 then return end
+    length, from = length - 128 + long * 128, key + 3
+  end
+  local resource = string.sub(msg, from, from + length - 1)
+  if #resource == length then return resource end
+end

@@ -1,0 +1,26 @@
+-- Puts a task back that was taken and has not begun: active -> head of pending. bell.lua comes
+-- before it.
+--
+-- KEYS[1]  asynq:{queue}:t:<id>
+-- KEYS[2]  asynq:{queue}:active
+-- KEYS[3]  asynq:{queue}:lease
+-- KEYS[4]  asynq:{queue}:pending
+-- KEYS[5]  siding:{queue}:bell
+-- ARGV[1]  the attempt's name
+-- ARGV[2]  the task's id
+-- ARGV[3]  the ticket of the attempt, us; or '' for none
+--
+-- Returns 1, or 0 when the attempt is not the task's latest, or neither active nor put back.
+--
+-- Guarantees: nothing is counted; the task has the place in line that it had; the same call made
+-- twice (its reply was lost) has the effect of one.
+
+local found = redis.call('HMGET', KEYS[1], 'siding_attempt', 'state')
+if found[1] ~= ARGV[1] then return 0 end
+if found[2] ~= 'active' then return found[2] == 'pending' and 1 or 0 end
+redis.call('LREM', KEYS[2], 1, ARGV[2])
+redis.call('ZREM', KEYS[3], ARGV[2])
+redis.call('RPUSH', KEYS[4], ARGV[2])
+redis.call('HSET', KEYS[1], 'state', 'pending', 'siding_ticket', ARGV[3])
+ring(KEYS[5], 1)
+return 1
