@@ -141,7 +141,7 @@ func (l *Lease) HandOff(ctx context.Context) (*Reservation, error) {
 type Handed struct {
 	// Next is who has to be called, as after [Lease.HandOff].
 	Next *Reservation
-	// Grant is the lock of the waiter that has taken the seat instead, and Answer what
+	// Grant is the lock of the waiter that has begun instead, and Answer what
 	// summon has said of that one, see [RedisCalling].
 	Grant  *Grant
 	Answer []any

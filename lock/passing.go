@@ -64,7 +64,7 @@ func (t *tenure) passOnce(ctx context.Context, line Line) (*Turn, error) {
 func again(err error) bool { return err != nil && !errors.Is(err, ErrLost) && passing(err) }
 
 // passOnLater sends a release again until the store answers, the lock has run out, or the
-// Locker is closed. There is nobody left who would call a waiter, or has a seat for one.
+// Locker is closed. There is nobody left who would call a waiter, or could begin with one.
 func (t *tenure) passOnLater(ctx context.Context, line Line) {
 	const first, longest = 50 * time.Millisecond, 500 * time.Millisecond
 	line.ByHand, line.Seat, line.Send = false, nil, nil

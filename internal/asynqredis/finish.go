@@ -4,7 +4,6 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
-	"math"
 	"strconv"
 	"time"
 
@@ -138,10 +137,11 @@ func (f *Finish) keys(release []string) []string {
 }
 
 func (f *Finish) argv(release []any) []any {
+	const longest = 1 << 40 // seconds
 	a, now := f.attempt, time.Now()
 	kept, until := "", int64(0)
-	if a.retention > 0 && a.retention < math.MaxInt32*1000 {
-		kept, until = a.completed(now), now.Unix()+int64(a.retention)
+	if a.retention > 0 {
+		kept, until = a.completed(now), now.Unix()+int64(min(a.retention, longest)) //nolint:gosec // bounded
 	}
 	argv := make([]any, 0, 32+len(release)+2*len(f.queues))
 	argv = append(argv, a.name, a.ID, now.Add(statsFor).Unix(), a.unique, kept, until, len(release))
