@@ -33,3 +33,11 @@ func (f *Fetcher) Drop(a *Attempt) {
 
 // Over reports whether the attempt of f is over, as f has found or made it.
 func (f *Finish) Over() bool { return f.over }
+
+// ServeOnly has f prefetch tasks of one queue only.
+func (f *Fetcher) ServeOnly(queue string) {
+	p := &f.prefetch
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.order, p.differ = newPriorities(map[string]int{queue: 1}, false), false
+}

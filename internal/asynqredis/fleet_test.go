@@ -275,7 +275,7 @@ func (a *turn) finish(t *testing.T, takes bool, send func(f *asynqredis.Finish))
 	if !takes {
 		from = "another"
 	}
-	a.fetcher.Serves(map[string]int{from: 1}, false)
+	a.fetcher.ServeOnly(from)
 	known := a.fetcher.Prefetched()
 	f := a.ours.Finish()
 	if f == nil {

@@ -53,7 +53,8 @@ func TestScriptsDoWhatTheModelDoesInAllCircumstances(t *testing.T) {
 	w, seen := newTwin(t), map[string]bool{}
 	for _, m := range []*protocol.Model{
 		{Resources: []uint8{0, 0}, Workers: 2, Faults: 1, Recovers: true, Symmetric: true},
-		{Resources: []uint8{0, 0}, Workers: 2, Faults: 1, Ahead: 1, Recovers: true, Symmetric: true, Only: protocol.Stall},
+		{Resources: []uint8{0, 0}, Workers: 2, Faults: 1, Ahead: 1, Symmetric: true, Only: protocol.Stall},
+		{Resources: []uint8{0, 0}, Workers: 1, Faults: 1, Ahead: 1, Recovers: true, Symmetric: true, Only: protocol.Stall},
 		{Resources: []uint8{0, 0, 0}, Workers: 2, Failures: 1, Symmetric: true},
 		{Resources: []uint8{0, 0, 0}, Workers: 2, Ahead: 1, Symmetric: true},
 	} {

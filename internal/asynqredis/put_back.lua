@@ -15,9 +15,10 @@
 -- Guarantees: nothing is counted; the task has the place in line that it had; the same call made
 -- twice (its reply was lost) has the effect of one.
 
-local found = redis.call('HMGET', KEYS[1], 'siding_attempt', 'state')
+local found = redis.call('HMGET', KEYS[1], 'siding_attempt', 'state', 'siding_ticket')
 if found[1] ~= ARGV[1] then return 0 end
-if found[2] ~= 'active' then return found[2] == 'pending' and 1 or 0 end
+-- It is put back already: what else makes a task pending leaves no ticket under the attempt's name.
+if found[2] ~= 'active' then return found[2] == 'pending' and found[3] == ARGV[3] and 1 or 0 end
 redis.call('LREM', KEYS[2], 1, ARGV[2])
 redis.call('ZREM', KEYS[3], ARGV[2])
 redis.call('RPUSH', KEYS[4], ARGV[2])

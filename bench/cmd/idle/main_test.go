@@ -34,7 +34,7 @@ func TestRun(t *testing.T) {
 	if want := 2*len(variants) + 2; len(all) != want {
 		t.Fatalf("want %d fleets, have %d", want, len(all))
 	}
-	off, polls := all[0], all[3]
+	off, polls := all[0], all[2]
 	if polls.Sent < 30 || off.Sent > polls.Sent/2 || polls.Run < polls.Sent || polls.Connections == 0 {
 		t.Errorf("want a server that polls to send some 100 commands a second, and one that does not next to none, have %+v, %+v", polls, off)
 	}
