@@ -178,6 +178,12 @@ func TestCheckFinds(t *testing.T) {
 			h.Processes["w1"].Stops = []chaos.Stop{{From: 2100 * ms, To: 4900 * ms}, {From: 4910 * ms, To: 6500 * ms}}
 			h.Faults = []chaos.Fault{{Kind: chaos.StopWorker, Process: "w1", Start: 2100 * ms, End: 6500 * ms}}
 		}},
+		{name: "a holder that was stopped time and again, and renewed its lock in between", change: func(h *chaos.History) {
+			h.Runs[0].Returned, h.Runs[1].Begin, h.Runs[1].Returned = 7*s, 7100*ms, 8*s
+			for at := 2100 * ms; at < 4900*ms; at += 400 * ms {
+				h.Processes["w1"].Stops = append(h.Processes["w1"].Stops, chaos.Stop{From: at, To: at + 300*ms})
+			}
+		}},
 		{name: "two holders after the lock was deleted", change: func(h *chaos.History) {
 			h.Runs[1].Begin = 2900 * ms
 			h.Faults = []chaos.Fault{{Kind: chaos.DeleteLock, Resource: "thing", Start: 2800 * ms, End: 2800 * ms}}

@@ -146,11 +146,14 @@ func (h *History) ended(r Run) time.Duration {
 	return h.Processes[r.Process].Exited
 }
 
-// stopped returns the stop of its process that a run lived through, if any. Stops so
-// close to each other that the process could not notice anything in between are one.
-func (h *History) stopped(r Run) (Stop, bool) {
+// outlasted returns the stop of its process in which the lock of a run ran out, if any. Stops so close to
+// it that the process could hardly notice anything in between are a part of it. Between short ones alone a
+// process renews its locks.
+func (h *History) outlasted(r Run) (Stop, bool) {
 	stops := h.Processes[r.Process].Stops
-	i := slices.IndexFunc(stops, func(s Stop) bool { return s.From < h.believed(r) && r.Begin < s.To })
+	i := slices.IndexFunc(stops, func(s Stop) bool {
+		return s.To-s.From >= TTL && r.Begin <= s.From && s.From < h.believed(r)
+	})
 	if i < 0 {
 		return Stop{}, false
 	}
@@ -161,10 +164,4 @@ func (h *History) stopped(r Run) (Stop, bool) {
 		}
 	}
 	return stop, true
-}
-
-// outlasted returns the stop in which the lock of a run ran out, if any.
-func (h *History) outlasted(r Run) (Stop, bool) {
-	s, ok := h.stopped(r)
-	return s, ok && s.To-s.From >= TTL && s.From >= r.Begin
 }
