@@ -50,17 +50,22 @@ func TestScriptsDoWhatTheModelDoes(t *testing.T) {
 func TestScriptsDoWhatTheModelDoesInAllCircumstances(t *testing.T) {
 	t.Parallel()
 	verify.Long(t)
-	w, seen := newTwin(t), map[string]bool{}
-	for _, m := range []*protocol.Model{
+	models := []*protocol.Model{
 		{Resources: []uint8{0, 0}, Workers: 2, Faults: 1, Recovers: true, Symmetric: true},
 		{Resources: []uint8{0, 0}, Workers: 2, Faults: 1, Ahead: 1, Symmetric: true, Only: protocol.Stall},
 		{Resources: []uint8{0, 0}, Workers: 1, Faults: 1, Ahead: 1, Recovers: true, Symmetric: true, Only: protocol.Stall},
 		{Resources: []uint8{0, 0, 0}, Workers: 2, Failures: 1, Symmetric: true},
 		{Resources: []uint8{0, 0, 0}, Workers: 2, Ahead: 1, Symmetric: true},
-	} {
-		ways := m.Cover(circumstances)
-		slices.Reverse(ways) // the longest first: there is much on them
-		for _, way := range ways {
+	}
+	// Before there are workers: exploring may take longer than the lease lives with which an idle one asks.
+	cover := make([][]protocol.Way, len(models))
+	for i, m := range models {
+		cover[i] = m.Cover(circumstances)
+		slices.Reverse(cover[i]) // the longest first: there is much on them
+	}
+	w, seen := newTwin(t), map[string]bool{}
+	for i, m := range models {
+		for _, way := range cover[i] {
 			if seen[way.Kind] {
 				continue
 			}
