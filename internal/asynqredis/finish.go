@@ -141,7 +141,7 @@ func (f *Finish) argv(release []any) []any {
 	a, now := f.attempt, time.Now()
 	kept, until := "", int64(0)
 	if a.retention > 0 {
-		kept, until = a.completed(now), now.Unix()+int64(min(a.retention, longest)) //nolint:gosec // bounded
+		kept, until = a.completed(now), now.Unix()+int64(min(a.retention, longest))
 	}
 	argv := make([]any, 0, 32+len(release)+2*len(f.queues))
 	argv = append(argv, a.name, a.ID, now.Add(statsFor).Unix(), a.unique, kept, until, len(release))
