@@ -53,7 +53,7 @@ var (
 	faint = color.RGBA{R: 0xe4, G: 0xe4, B: 0xe4, A: 0xff}
 )
 
-// WriteSVG draws the chart.
+// WriteSVG draws the chart. Without rows it has a title and an axis only.
 func (c Chart) WriteSVG(w io.Writer) error {
 	p := plot.New()
 	sans := font.Font{Typeface: "Liberation", Variant: "Sans"}
@@ -65,7 +65,9 @@ func (c Chart) WriteSVG(w io.Writer) error {
 	p.Title.Text, p.X.Label.Text = c.Title, c.Axis
 	p.Title.TextStyle.Font.Size = titleSize
 	p.Title.Padding = vg.Points(6)
-	p.NominalY(reversed(c.Rows)...)
+	if len(c.Rows) > 0 { // NominalY panics without names
+		p.NominalY(reversed(c.Rows)...)
+	}
 	bars := &rows{Chart: c, text: p.X.Tick.Label}
 	p.Add(bars)
 	p.X.Min, p.X.Max = bars.axis()

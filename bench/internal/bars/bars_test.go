@@ -41,6 +41,17 @@ func TestNothingToShow(t *testing.T) {
 	}
 }
 
+// TestNoRows: a chart without rows is drawn, as when no contender has a figure.
+func TestNoRows(t *testing.T) {
+	t.Parallel()
+	for _, log := range []bool{false, true} {
+		texts := draw(t, bars.Chart{Title: "A title", Log: log, Series: []bars.Series{{Name: "p50"}, {Name: "p99"}}})
+		if !strings.Contains(texts, "|A title|") {
+			t.Errorf("log %v: want the title, have %s", log, texts)
+		}
+	}
+}
+
 // draw returns the texts of the picture, with | between.
 func draw(t *testing.T, chart bars.Chart) string {
 	t.Helper()
