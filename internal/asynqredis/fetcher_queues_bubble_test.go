@@ -17,33 +17,77 @@ import (
 func TestFetcherWaitsForAllItsQueues(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		bell := NewDoorbell(slog.New(slog.DiscardHandler))
-		bell.Connect(func() (redis.UniversalClient, bool) {
-			// A name would be looked up, in a bubble that must not share that with others.
-			rdb := redis.NewClient(&redis.Options{Addr: "192.0.2.1:1"})
-			rdb.AddHook(mute{})
-			return rdb, true
-		})
-		defer bell.Close()
-		fetcher := NewHook(slog.New(slog.DiscardHandler), func() {}).Fetcher(bell)
-		dequeue := fetcher.ProcessHook(func(_ context.Context, cmd redis.Cmder) error {
-			cmd.SetErr(redis.Nil)
-			return redis.Nil
-		})
+		_, bell, ask := fetcherOfEmptyQueues(t)
 		for range 3 { // rounds
 			for _, queue := range []string{"a", "b", "c"} {
-				cmd := redis.NewCmd(t.Context(), "evalsha", dequeueSHA, 4, pendingKey(queue), pausedKey(queue), activeKey(queue), leaseKey(queue), int64(30), taskKeyPrefix(queue))
-				if err := dequeue(t.Context(), cmd); !errors.Is(err, redis.Nil) {
-					t.Fatalf("want no task, have %v", err)
+				if have := ask(queue); have != "" {
+					t.Fatalf("want no task, have %q", have)
 				}
 			}
 		}
-		bell.mu.Lock()
-		defer bell.mu.Unlock()
-		if have := slices.Collect(maps.Keys(bell.posts)); !slices.Equal(have, []string{"a\nb\nc"}) {
-			t.Errorf("want one post for all queues, have %q", have)
-		}
+		wantOnePost(t, bell)
 	})
+}
+
+// A prefetched task is claimed in the middle of a round. The server begins another one with it: the fetcher
+// neither takes the queues that were asked before for all that there are, nor for those that are empty.
+func TestRoundEndsWithAPrefetchedTask(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		fetcher, bell, ask := fetcherOfEmptyQueues(t)
+		ask("a")
+		ask("b")
+		fetcher.deliver(taken{msg: "task"}, &Attempt{})
+		if have := ask("c"); have != "task" {
+			t.Fatalf("want the prefetched task, have %q", have)
+		}
+		for range 3 { // rounds
+			for _, queue := range []string{"b", "a", "c"} {
+				ask(queue)
+			}
+		}
+		wantOnePost(t, bell)
+	})
+}
+
+// fetcherOfEmptyQueues returns a fetcher, its bell, and what asks it for a task of a queue. All queues are
+// empty. The test fails if a task is put back.
+func fetcherOfEmptyQueues(t *testing.T) (fetcher *Fetcher, bell *Doorbell, ask func(queue string) string) {
+	t.Helper()
+	bell = NewDoorbell(slog.New(slog.DiscardHandler))
+	bell.Connect(func() (redis.UniversalClient, bool) {
+		// A name would be looked up, in a bubble that must not share that with others.
+		rdb := redis.NewClient(&redis.Options{Addr: "192.0.2.1:1"})
+		rdb.AddHook(mute{})
+		return rdb, true
+	})
+	t.Cleanup(bell.Close)
+	h := NewHook(slog.New(slog.DiscardHandler), func() {})
+	h.Prefetch(nil, func([]*Attempt) { t.Error("want nothing put back") })
+	fetcher = h.Fetcher(bell)
+	dequeue := fetcher.ProcessHook(func(_ context.Context, cmd redis.Cmder) error {
+		cmd.SetErr(redis.Nil)
+		return redis.Nil
+	})
+	return fetcher, bell, func(queue string) string {
+		t.Helper()
+		cmd := redis.NewCmd(t.Context(), "evalsha", dequeueSHA, 4, pendingKey(queue), pausedKey(queue), activeKey(queue), leaseKey(queue), int64(30), taskKeyPrefix(queue))
+		if err := dequeue(t.Context(), cmd); err != nil && !errors.Is(err, redis.Nil) {
+			t.Fatalf("want a task or none, have %v", err)
+		}
+		task, _ := cmd.Text()
+		return task
+	}
+}
+
+// wantOnePost fails the test unless the bell listens to the queues a, b and c in one call.
+func wantOnePost(t *testing.T, bell *Doorbell) {
+	t.Helper()
+	bell.mu.Lock()
+	defer bell.mu.Unlock()
+	if have := slices.Collect(maps.Keys(bell.posts)); !slices.Equal(have, []string{"a\nb\nc"}) {
+		t.Errorf("want one post for all queues, have %q", have)
+	}
 }
 
 // dequeueSHA is that of asynq's script.
