@@ -39,9 +39,10 @@ func (l *Locker) Ahead() (source string, argv []any) {
 //
 //	release_ahead(KEYS, ARGV)
 //
-// which is release.lua, with summon as in [RedisCalling]; see [Lease.HandOver].
+// which does what [Lease.HandOff] does on Redis. summon is that of [RedisCalling]. See
+// [Lease.HandOver].
 func ReleaseAhead(summon string) string {
-	return "local function release_ahead(KEYS, ARGV)\n" + whole(releaseSource, summon) + "\nend\n"
+	return "local function release_ahead(KEYS, ARGV)\n" + withParts(releaseSource, summon) + "\nend\n"
 }
 
 // Refusal reads what join_ahead has returned of the lock of a resource, see [Locker.Ahead].

@@ -78,9 +78,9 @@ func newHistory(t *testing.T, seed uint64, life time.Duration) *history {
 	return h
 }
 
-// inHistory has run start crews, and do harm, and checks what came of it. On a machine that is so busy that
-// hardly any call is answered in time it does so again, for longer; and again where the check took
-// too long, as one history is harder than another.
+// inHistory has run start crews, and do harm, and checks the history that results. If hardly any call was
+// answered in time, as on a busy machine, it makes another history, which lasts longer. If the check
+// took too long, it makes another one of the same length: some histories are easier to check.
 func inHistory(t *testing.T, run func(h *history)) {
 	t.Helper()
 	life := 2500 * time.Millisecond
@@ -95,7 +95,7 @@ func inHistory(t *testing.T, run func(h *history)) {
 		switch enough, known := h.check(); {
 		case enough && known:
 			return
-		case !known: // another one may be easier
+		case !known:
 			if unknown++; unknown == 3 {
 				t.Fatalf("no history of %d was checked within %v", unknown, patience)
 			}
@@ -306,8 +306,7 @@ func (h *history) operations(busy bool) []porcupine.Operation {
 
 // check waits for the crews and looks whether the locks were what they promise:
 // first without the refusals, where a mistake is found quickly, and then with them.
-// It is not enough where locks were hardly taken and used, and not known where that took too long to
-// check.
+// enough is false if locks were hardly taken and used. known is false if the check took too long.
 func (h *history) check() (enough, known bool) {
 	h.Helper()
 	h.crews.Wait()

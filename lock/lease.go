@@ -141,18 +141,21 @@ func (l *Lease) HandOff(ctx context.Context) (*Reservation, error) {
 type Handed struct {
 	// Next is who has to be called, as after [Lease.HandOff].
 	Next *Reservation
-	// Grant is the lock of the waiter that has begun instead, and Answer what
-	// summon has said of that one, see [RedisCalling].
+	// Grant is set if a waiter has begun instead: it is that waiter's lock. Answer
+	// is what summon has returned of the waiter, see [RedisCalling].
 	Grant  *Grant
 	Answer []any
 }
 
-// HandOver is [Lease.HandOff] by a script of the caller's, which does more in the same step. send
-// is given the KEYS and the ARGV of release_ahead, see [ReleaseAhead], and returns what that has
-// returned. It is called once, unless other leases of the holder keep the lock. Where the waiter
-// whose turn it is can begin at once, with args, it has the lock in the same step; id makes its
-// token unique, "" for nowhere to begin. A call that the client sends again names the same
-// waiter. Where no answer comes at all, the lock stays with that waiter until its TTL.
+// HandOver is [Lease.HandOff] by a script of the caller's, which does more in the same step. send runs
+// that script. It is given the KEYS and the ARGV of release_ahead, see [ReleaseAhead], and returns
+// what release_ahead returns. HandOver calls send once; or not at all, if other leases of the holder
+// keep the lock, or the Store is not the one on Redis. With a nil send it sends the Store's own
+// script.
+//
+// If id is not "", the waiter whose turn it is may begin in the same step, and then has the lock. id
+// makes the token of that waiter unique, and args are for summon. A call that the client sends again
+// names the same waiter. If no answer comes at all, the lock stays with that waiter until its TTL.
 func (l *Lease) HandOver(ctx context.Context, id string, args []any, send Send) (Handed, error) {
 	t := l.tenure
 	start := time.Now()

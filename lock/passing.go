@@ -63,8 +63,8 @@ func (t *tenure) passOnce(ctx context.Context, line Line) (*Turn, error) {
 // again reports whether a release is sent again after err.
 func again(err error) bool { return err != nil && !errors.Is(err, ErrLost) && passing(err) }
 
-// passOnLater sends a release again until the store answers, the lock has run out, or the
-// Locker is closed. There is nobody left who would call a waiter, or could begin with one.
+// passOnLater sends a release again until the store answers, the lock has run out, or the Locker is
+// closed. The caller has gone: it can call no waiter, and no waiter can begin.
 func (t *tenure) passOnLater(ctx context.Context, line Line) {
 	const first, longest = 50 * time.Millisecond, 500 * time.Millisecond
 	line.ByHand, line.Seat, line.Send = false, nil, nil

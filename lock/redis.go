@@ -46,15 +46,15 @@ type lineScripts struct{ acquire, release, leave, sweep *redis.Script }
 // nobodySummons is where all waiters who do not listen are called by hand.
 const nobodySummons = "local summon\n"
 
-// scriptsWith returns the scripts, whose waiters are called by summon.
+// scriptsWith returns the scripts that call waiters by summon.
 func scriptsWith(summon string) lineScripts {
-	with := func(source string) *redis.Script { return redis.NewScript(whole(source, summon)) }
+	with := func(source string) *redis.Script { return redis.NewScript(withParts(source, summon)) }
 	return lineScripts{acquire: with(acquireSource), release: with(releaseSource), leave: with(leaveSource), sweep: with(sweepSource)}
 }
 
-// whole returns a script with the texts that it names in parentheses, and summon in front of
-// line.lua.
-func whole(source, summon string) string {
+// withParts returns a script in which the files that it names in parentheses have been filled in.
+// summon is put in front of line.lua.
+func withParts(source, summon string) string {
 	return strings.NewReplacer("-- (take.lua)\n", takeSource, "-- (join.lua)\n", joinSource, "-- (line.lua)\n", summon+lineSource).Replace(source)
 }
 

@@ -86,7 +86,7 @@ func (r *reply) refusal() Answer {
 
 func (r *reply) turn() *Turn { return &Turn{Value: r.text(), Waiter: r.text(), Ticket: r.number()} }
 
-// seated says that a waiter has begun.
+// seated is the outcome of a release in which a waiter has begun.
 const seated = 3
 
 // passedOn reads what the scripts answer that pass on a lock.

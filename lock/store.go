@@ -114,11 +114,12 @@ type Line struct {
 	Seat   *Seat         // for a Release; nil for none
 	For    string        // for a Release: the lock is kept for this waiter, if the Store has named ones
 	Fence  int64         // for a Release: the fencing token of the lease; 0 where that is not known
-	Send   Send          // for a Release by the Store on Redis; nil for one by itself
+	Send   Send          // for a Release by the Store on Redis: what runs it; nil for the Store itself
 	Paused bool          // for a Leave of a [Sweeper]: the waiter's group is paused, and keeps its tickets
 }
 
-// A Send runs release_ahead in a script of its own, see [ReleaseAhead].
+// A Send runs a script that calls release_ahead, see [ReleaseAhead] and [Lease.HandOver]. It returns what
+// release_ahead returns.
 type Send func(ctx context.Context, keys []string, argv []any) (answer any, err error)
 
 // A Seat is where the next waiter can begin at once, in the step in which the lock is

@@ -112,18 +112,14 @@ func (g *Guard) giveBack(ctx context.Context, grant lock.Grant) {
 
 // handBack releases a lock under which nothing was done.
 func (g *Guard) handBack(ctx context.Context, lease *lock.Lease, log *slog.Logger) {
-	next, err := lease.HandOff(ctx)
-	if next != nil {
-		g.call(ctx, next)
-	}
-	if err != nil {
+	if err := g.handOff(ctx, lease); err != nil {
 		g.faults.fault(ctx, log, notReleased, err)
 	}
 }
 
-// makeWay gives the lock back, if there is one, and puts the task aside for a moment. Its earlier
-// attempt, which lost the lock, has not returned yet in this very process; or an earlier task of its id
-// is done, and asynq does not know it yet.
+// makeWay gives the lock back, if there is one, and puts the task aside for a moment. In this process
+// an earlier attempt of the task, which lost the lock, has not returned yet; or an earlier task of its
+// id is done, and asynq has not been told yet.
 func (r *run) makeWay(ctx context.Context, lease *lock.Lease) error {
 	if lease != nil {
 		r.handBack(ctx, lease, r.log())

@@ -27,7 +27,7 @@ func checkAsynq(c asynq.Config) error {
 	return nil
 }
 
-// asynqConfig returns what asynq's server is told.
+// asynqConfig returns the configuration of asynq's server.
 func (s *Server) asynqConfig() asynq.Config {
 	c := s.cfg.Asynq
 	c.Queues = shardQueues(s.cfg.Queues, s.cfg.Shards)

@@ -59,8 +59,8 @@ func TestUnavailable(t *testing.T) {
 		t.Cleanup(func() { shutdown(t, s) })
 		// Several looks go by, in each of which all tasks could have been taken.
 		poll.Eventually(t, "three looks", func() bool { return asked.Load() >= 3 })
-		// What was under way when the first failed is one task for each of 20 workers, and a few that the
-		// server was about to take.
+		// When the first task failed, one task was under way for each of 20 workers, and the server was
+		// about to take a few more.
 		if have := runs.Load(); have == 0 || have > tasks-10 {
 			t.Errorf("want no tasks taken after the first ones, have %d runs", have)
 		}

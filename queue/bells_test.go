@@ -42,8 +42,8 @@ func TestBellOfEachQueue(t *testing.T) {
 	}
 }
 
-// Tasks of which there was no word are found, also while rings for another queue come and
-// go more often than anybody looks.
+// Tasks that nobody announced are found, even while rings for another queue come more often than the
+// server looks.
 func TestTasksWithoutWordBesideATrickle(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

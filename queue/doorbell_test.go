@@ -324,8 +324,8 @@ func TestIdleServerIsQuiet(t *testing.T) {
 			before := b.calls(t, "blpop")
 			have := b.over(t, seconds*time.Second, "evalsha", "eval", "blpop", "exists", "llen")
 			t.Logf("%d calls in %d s, %d of them BLPOP", have, seconds, b.calls(t, "blpop")-before)
-			// Of the doorbell two a second, of the sweeper four, and of the recovery one; in a paused queue
-			// the server looks, too, which are two. Without the doorbell they are 100.
+			// In a second the doorbell makes two calls, the sweeper four, and the recovery one. In a paused
+			// queue the server asks as well: two calls. Without the doorbell it would make 100.
 			if most := seconds * 20; have > most {
 				t.Errorf("want up to %d calls in %d s, have %d", most, seconds, have)
 			}
@@ -448,7 +448,7 @@ func TestIdleServerShutsDown(t *testing.T) {
 	t.Parallel()
 	t.Run("server", func(t *testing.T) {
 		t.Parallel()
-		// A server is held back for up to 1 s. One that waited for that would hardly end quickly,
+		// A dequeue is held back for up to 1 s. A server that waited for that would hardly end quickly once,
 		// and not twice. A busy machine may be slow at times.
 		var took []time.Duration
 		for range 5 {

@@ -32,11 +32,13 @@ type elections struct {
 	done   sync.WaitGroup
 }
 
-// electionTTL is how long the queues may be without an elected server when that dies, or ends while Redis
-// does not answer. It is not that of the tasks' locks: who loses an election loses no work.
+// electionTTL is how long the lock of an election outlives an elected server that died, or that ended
+// while Redis did not answer. Until then no server looks after the queues. It is shorter than the TTL of
+// tasks' locks, as a server that loses this lock loses no work.
 const electionTTL = 5 * time.Second
 
-// electionLocker returns what takes the locks of elections, of the names that cfg gives.
+// electionLocker returns the Locker for the locks of elections. They have the prefix of cfg, and its TTL
+// if that is shorter than electionTTL.
 func electionLocker(rdb redis.Scripter, cfg lock.Config) (*lock.Locker, error) {
 	return lock.New(lock.Redis(rdb), lock.Config{Prefix: cfg.Prefix, TTL: min(cfg.TTL, electionTTL)})
 }

@@ -14,8 +14,8 @@ const (
 	// was handed on to it: the time since the release, by Redis's clock.
 	EventAcquired
 	// EventReleased: the handler has returned and the lock is free again, or
-	// reserved for the next in line. Err is the handler's error. A task that has
-	// succeeded may be gone from its queue by then.
+	// reserved for the next in line, who may have begun. Err is the handler's error.
+	// A task that has succeeded may be gone from its queue by then.
 	EventReleased
 	// EventLost: the lease ended while the handler was running.
 	EventLost

@@ -21,8 +21,8 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
-// dump returns what Redis holds of the bundle's queue, but for what is Siding's own: by key without the
-// queue's name. Of times only that they are there is told.
+// dump returns what Redis holds of the bundle's queue, by key without the queue's name. It leaves out
+// Siding's own fields. Of a time it tells only whether it is about as expected.
 func (b *bundle) dump(t *testing.T) map[string]any {
 	t.Helper()
 	ctx := t.Context()
@@ -62,8 +62,8 @@ func (b *bundle) dump(t *testing.T) map[string]any {
 	return found
 }
 
-// A task that the guard has ended leaves in Redis what asynq leaves, with and without uniqueness,
-// retention and a result.
+// A task that the guard has ended leaves the same in Redis as one that asynq has ended. It does so with
+// and without uniqueness and retention.
 func TestFinishedAsAsynqFinishes(t *testing.T) {
 	t.Parallel()
 	for _, guarded := range []bool{true, false} {
@@ -139,7 +139,7 @@ func TestFinishedAsAsynqFinishes(t *testing.T) {
 	}
 }
 
-// A handler that panics or ends its goroutine has not succeeded: its task is not ended.
+// A handler that panics or ends its goroutine has not succeeded: the guard does not end its task.
 func TestHandlerThatDoesNotReturnIsNotFinished(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(){"panics": func() { panic("no") }, "exits": runtime.Goexit} {
@@ -159,7 +159,7 @@ func TestHandlerThatDoesNotReturnIsNotFinished(t *testing.T) {
 				}
 				st.act(1, func() error { end(); return nil })
 				p.serve(t, b, st)
-				// asynq waits for one that has ended its goroutine until its time is over.
+				// asynq waits for a handler that has ended its goroutine until the task's timeout.
 				id := b.enqueuePlain(t, b.plainJob(1, guarded), asynq.Timeout(time.Second), asynq.MaxRetry(0))
 				b.awaitState(t, id, asynq.TaskStateArchived)
 				b.soonFree(t, b.resource)
@@ -174,7 +174,7 @@ func TestHandlerThatDoesNotReturnIsNotFinished(t *testing.T) {
 	}
 }
 
-// A handler that returns nil after its lock was lost has not succeeded, whoever had the lock since.
+// A handler that returns nil after its lock was lost has not succeeded. The task runs again.
 func TestNilAfterALostLockIsNotFinished(t *testing.T) {
 	t.Parallel()
 	inBothWays(t, func(t *testing.T, b *bundle) {
@@ -196,7 +196,7 @@ func TestNilAfterALostLockIsNotFinished(t *testing.T) {
 	})
 }
 
-// A task that has failed and then waited shows its own failure when it is kept as completed.
+// A task that has failed, and then waited for its lock, shows its own failure once it is completed.
 func TestFinishedTaskShowsItsOwnFailure(t *testing.T) {
 	t.Parallel()
 	inBothWays(t, func(t *testing.T, b *bundle) {
@@ -232,8 +232,8 @@ func TestFinishedTaskShowsItsOwnFailure(t *testing.T) {
 	})
 }
 
-// A server that is shut down in the midst of a backlog leaves no task active and no lock held, and does
-// not take long: what was taken in advance is put back.
+// A server that is shut down in the middle of a backlog puts back what it has taken in advance. It leaves
+// no task active and no lock held, and does not take long.
 func TestShutdownPutsBackWhatWasTakenInAdvance(t *testing.T) {
 	t.Parallel()
 	for _, mute := range []bool{false, true} {
@@ -288,8 +288,8 @@ func TestShutdownPutsBackWhatWasTakenInAdvance(t *testing.T) {
 	}
 }
 
-// Middleware around the guard's that is slow keeps a worker from the task that was taken for it: that
-// runs elsewhere, and none runs twice.
+// Slow middleware around the guard's keeps a worker from the task that was taken for it. That task runs
+// elsewhere, and no task runs twice.
 func TestTakenInAdvanceForAWorkerThatDoesNotCome(t *testing.T) {
 	t.Parallel()
 	inBothWays(t, func(t *testing.T, b *bundle) {

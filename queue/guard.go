@@ -94,7 +94,7 @@ type GuardConfig struct {
 type Guard struct {
 	cfg    GuardConfig
 	locker *lock.Locker // on the Redis of the tasks: whose turn it is
-	voting *lock.Locker // on the same, for elections
+	voting *lock.Locker // on the same Redis, for elections
 	// elsewhere, if not nil, takes the locks that count, for those whose turn it is.
 	elsewhere *lock.Locker
 	rdb       redis.Scripter
@@ -164,7 +164,7 @@ func NewGuard(rdb redis.Scripter, cfg GuardConfig) (*Guard, error) {
 	g.background, g.end = context.WithCancel(context.Background())
 	g.hook = asynqredis.NewHook(cfg.Logger, g.begun)
 	g.hook.CheckFirst(g.check, g.guards)
-	g.hook.Prefetch(rdb, g.unclaimed)
+	g.hook.Prefetch(rdb, g.putBackPrefetched)
 	g.bell = asynqredis.NewDoorbell(cfg.Logger)
 	if _, cluster := rdb.(*redis.ClusterClient); !cluster {
 		source, args := locker.Ahead()
@@ -235,8 +235,8 @@ type guardKey struct{}
 // Middleware guards the tasks that pass through it: use it on the outermost
 // mux, before other middleware. A task that does not get its lock waits, also where middleware
 // before it makes something else of the error. A task whose handler has returned nil is done
-// when Middleware returns: middleware before it that makes an error of that comes too late, and
-// a warning is logged.
+// when the guard's handler returns. If middleware before it then returns an error, that comes too
+// late: the task stays done, and a warning is logged.
 func (g *Guard) Middleware(next asynq.Handler) asynq.Handler {
 	g.hook.Guarded()
 	return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
@@ -324,7 +324,7 @@ func (g *Guard) process(ctx context.Context, t *asynq.Task, resource string, nex
 	g.work.Add(1)
 	defer g.work.Done()
 	if ctx.Err() != nil {
-		return context.Cause(ctx) // asynq has given it up: what is known by its id may be a later attempt
+		return context.Cause(ctx) // asynq has given the attempt up, and there may be a later one of this id
 	}
 	r := g.newRun(ctx, t, resource)
 	if r.attempt != nil {

@@ -91,7 +91,7 @@ func (r *run) release(ctx context.Context, lease *lock.Lease, err error) error {
 	ev := r.event(EventReleased)
 	ev.Fence, ev.Held, ev.Err = lease.Fence(), lease.Held(), err
 	switch {
-	case finished: // nobody else has had the lock
+	case finished: // the lock was not lost
 	case lost || errors.Is(rerr, lock.ErrLost):
 		ev.Kind = EventLost
 		r.log().WarnContext(ctx, "lock lost while the task ran", "held", ev.Held)
@@ -139,8 +139,8 @@ func (r *run) afterLoss(ctx context.Context, reason string) error {
 	return r.sendBack(&unchargedError{reason: reason, after: jitter(lossDelay(losses)), cause: lock.ErrLost})
 }
 
-// letGo releases the lock, and with it the task's turn. Where the handler has succeeded it finishes
-// the task in the same step, and reports whether it has.
+// letGo releases the lock, and then the task's turn, if it has one. It finishes the task if its
+// handler has succeeded, see handOver, and reports whether it did.
 func (r *run) letGo(ctx context.Context, lease *lock.Lease, succeeded bool) (finished bool, err error) {
 	if r.turn == nil {
 		return r.handOver(ctx, lease, succeeded)
@@ -153,8 +153,8 @@ func (r *run) letGo(ctx context.Context, lease *lock.Lease, succeeded bool) (fin
 	return finished, err
 }
 
-// handOver releases the lock and passes it on. Where the handler has succeeded it also finishes the
-// task and takes the next one for the worker, all in one step; in a Cluster in two.
+// handOver releases the lock and passes it on. If the handler has succeeded, it also finishes the task
+// and takes the next one for the worker. All this is one call; in a Cluster it is two, or three.
 func (r *run) handOver(ctx context.Context, lease *lock.Lease, succeeded bool) (finished bool, err error) {
 	if r.attempt != nil && r.attempt.Requeued() {
 		r.joinAgain(ctx)
@@ -185,15 +185,16 @@ func (r *run) handOver(ctx context.Context, lease *lock.Lease, succeeded bool) (
 	return f.Done(), err
 }
 
-func (r *run) handOff(ctx context.Context, lease *lock.Lease) error {
+// handOff releases a lock, and calls the waiter whose turn it is.
+func (g *Guard) handOff(ctx context.Context, lease *lock.Lease) error {
 	next, err := lease.HandOff(ctx)
 	if next != nil {
-		r.call(ctx, next)
+		g.call(ctx, next)
 	}
 	return err
 }
 
-// finish finishes a task that has no lock. asynq does so where that fails.
+// finish finishes a task that has no lock. If that fails, asynq's own call does it.
 func (r *run) finish(ctx context.Context) {
 	if r.attempt == nil {
 		return
@@ -204,7 +205,7 @@ func (r *run) finish(ctx context.Context) {
 	}
 }
 
-// send finishes a task without a lock in the same step.
+// send finishes the task by a call that releases no lock.
 func (r *run) send(ctx context.Context, f *asynqredis.Finish) {
 	const patience = 3 * time.Second
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
@@ -214,19 +215,21 @@ func (r *run) send(ctx context.Context, f *asynqredis.Finish) {
 	}
 }
 
-// unclaimed puts tasks back that were taken for workers which did not ask for them.
-func (g *Guard) unclaimed(tasks []*asynqredis.Attempt) {
+// putBackPrefetched puts back, in the background, tasks that were taken in advance and that no worker
+// asked for.
+func (g *Guard) putBackPrefetched(tasks []*asynqredis.Attempt) {
 	g.work.Go(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(g.background), g.locker.Config().TTL)
 		defer cancel()
 		for _, a := range slices.Backward(tasks) { // the first comes to the head last
-			g.putBackUnclaimed(ctx, a)
+			g.putBackAttempt(ctx, a)
 		}
 	})
 }
 
-// putBackUnclaimed puts a task back. It has the place in line that it had.
-func (g *Guard) putBackUnclaimed(ctx context.Context, a *asynqredis.Attempt) {
+// putBackAttempt puts the task of an attempt back that has not begun. The task keeps its place in line:
+// it joins the line again before its lock is released.
+func (g *Guard) putBackAttempt(ctx context.Context, a *asynqredis.Attempt) {
 	r := &run{Guard: g, info: Info{ID: a.ID, Queue: a.Queue}, attempt: a}
 	back, err := a.PutBack(ctx, g.rdb)
 	for err != nil && sleep.For(ctx, jitter(callRetry)) == nil {
@@ -244,7 +247,8 @@ func (g *Guard) putBackUnclaimed(ctx context.Context, a *asynqredis.Attempt) {
 	if err != nil {
 		return // it has been given back
 	}
-	if r.info.Resource = grant.Resource; back {
+	r.info.Resource = grant.Resource
+	if back {
 		r.joinAgain(ctx)
 	}
 	g.handBack(ctx, lease, r.log())

@@ -237,7 +237,7 @@ func TestLeaseLost(t *testing.T) {
 			if info := b.stats(t); info.Failed != 0 || info.Processed != 1 || info.Archived != 0 {
 				t.Errorf("want 1 processed, none failed, have %+v", info)
 			}
-			j.await(t, queue.EventReleased, id, 1) // which may be a moment after the task is gone
+			j.await(t, queue.EventReleased, id, 1) // the event may come a moment after the task is gone
 			if have := j.of(queue.EventReleased, id); len(have) != 1 {
 				t.Errorf("released: want the second run's, have %+v", have)
 			}

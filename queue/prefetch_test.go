@@ -28,7 +28,7 @@ func isFinishWithLock(cmd redis.Cmder) bool {
 	return hasKeys(cmd, ":t:", ":active", ":lease", ":completed", ":processed:", ":processed", "lock:", ":fence", ":line", ":paused", ":released:")
 }
 
-// A task that waits for nobody takes one round trip: it is finished in the step that takes the next.
+// A task that does not have to wait takes one round trip: the step that finishes it takes the next.
 func TestOneRoundTrip(t *testing.T) {
 	t.Parallel()
 	for name, guarded := range map[string]bool{"guarded": true, "unguarded": false} {
@@ -75,8 +75,8 @@ func TestOneRoundTrip(t *testing.T) {
 	}
 }
 
-// The answer to a finish is lost, and the client sends it again: the next task is named again, so each runs
-// once, and none waits for its recovery.
+// The answer to a finish is lost, and the client sends the call again. It names the same next task, so each
+// task runs once, and none waits for its recovery.
 func TestFinishIsSentTwice(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -125,8 +125,8 @@ func TestFinishIsSentTwice(t *testing.T) {
 	}
 }
 
-// A server that ends does not ask for the task that was taken for it. It is put back: to the head of its
-// queue, and to its place in line.
+// A server that ends does not ask for the task that was taken for it. The task is put back: to the head
+// of its queue, and to its place in line.
 func TestPrefetchedTaskIsPutBack(t *testing.T) {
 	t.Parallel()
 	for name, same := range map[string]bool{"same resource": true, "other resource": false} {
@@ -173,9 +173,8 @@ func TestPrefetchedTaskIsPutBack(t *testing.T) {
 	}
 }
 
-// Where a worker is idle, a lock that is handed on goes to the next waiter in the step of its
-// release: the waiter needs no dequeue, and nobody is called. Order and fences are those of
-// the line.
+// A released lock goes to the next waiter in the step of its release: the waiter needs no dequeue, and
+// nobody is called. Waiters run in the order of the line, and their fences rise in that order.
 func TestHandedOverToAnIdleWorker(t *testing.T) {
 	t.Parallel()
 	b, st, j := setup(t), newStage(t), &journal{}
@@ -209,8 +208,8 @@ func TestHandedOverToAnIdleWorker(t *testing.T) {
 	holder.open()
 	b.awaitGone(t, ids...)
 	st.wantOrder(want...)
-	// The first is called, as its holder is elsewhere; the server may be at work on a task
-	// just then, which is called in its turn.
+	// The first waiter is called, as the holder is elsewhere. The server may be at work on another task
+	// at that time, which is then called as well.
 	if have := took.Load(); have > waiters/5 {
 		t.Errorf("want hardly a dequeue, have %d for %d tasks", have, waiters)
 	}
@@ -228,8 +227,8 @@ func TestHandedOverToAnIdleWorker(t *testing.T) {
 	b.soonFree(t, b.resource)
 }
 
-// The answer to a hand-over is lost: nobody knows that a waiter has begun. The holder's word
-// stands, and the waiter runs once its lock has ended.
+// The answer to a finish with which a waiter has begun is lost: nobody knows of the waiter. The holder's
+// task is done, and the waiter runs once its lock has ended.
 func TestHandOverWhoseAnswerIsLost(t *testing.T) {
 	t.Parallel()
 	b, st := setup(t), newStage(t)
@@ -263,8 +262,8 @@ func TestHandOverWhoseAnswerIsLost(t *testing.T) {
 	b.soonFree(t, b.resource)
 }
 
-// A waiter in another queue than its holder's, and one of which no idle worker of the
-// holder's process knows, are called.
+// A waiter is called if it waits in another queue than the holder's, or in one that the holder's server
+// does not serve.
 func TestHandOverAcrossQueues(t *testing.T) {
 	t.Parallel()
 	b, st := setup(t), newStage(t)
@@ -291,8 +290,8 @@ func TestHandOverAcrossQueues(t *testing.T) {
 	st.wantOrder(want...)
 }
 
-// The answer to the call that ends an attempt is lost for good. The task is done. The next one, which
-// nobody knows of, runs once its lock has run out and its worker is taken for dead; nothing runs twice.
+// The answer to a finish is lost for good. The task is done. Nobody knows of the next task: it runs once
+// its lock has run out and its worker is taken for dead. No task runs twice.
 func TestFinishWhoseAnswerIsLost(t *testing.T) {
 	t.Parallel()
 	b, st := setup(t), newStage(t)

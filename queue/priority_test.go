@@ -9,9 +9,9 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
-// A resource of a low priority that many tasks wait for does not keep those of a high one from being
-// taken: with strict priority they go next, whoever could have the lock.
-func TestStrictPriorityBesidesAHotResource(t *testing.T) {
+// Many tasks of a queue of low priority wait for one resource. With strict priority a task of a queue of
+// high priority still goes next.
+func TestStrictPriorityBesideAHotResource(t *testing.T) {
 	t.Parallel()
 	for _, concurrency := range []int{1, 2, 5, 8} {
 		t.Run(fmt.Sprintf("%d at once", concurrency), func(t *testing.T) {
@@ -38,7 +38,7 @@ func TestStrictPriorityBesidesAHotResource(t *testing.T) {
 				at[n] = i
 			}
 			for n := 0; n < tasks; n += every {
-				// A server that sleeps looks at all its queues again after ten tasks at the latest.
+				// A fetcher asks all its queues again after ten prefetched tasks at the latest.
 				if behind := at[high+n] - at[n]; behind > 11 {
 					t.Errorf("want %d soon after %d, have %d runs between", high+n, n, behind)
 				}
@@ -48,9 +48,9 @@ func TestStrictPriorityBesidesAHotResource(t *testing.T) {
 	}
 }
 
-// Those who wait in line for a resource of a low priority follow one another in one worker. With strict
-// priority a task of a high one goes before the next of them all the same.
-func TestStrictPriorityBesidesALine(t *testing.T) {
+// Tasks of a queue of low priority stand in line, and run one after the other in one worker. With strict
+// priority a task of a queue of high priority goes before the next of them.
+func TestStrictPriorityBesideALine(t *testing.T) {
 	t.Parallel()
 	b, st := setup(t), newStage(t)
 	holder := b.holdElsewhere(t, st, longGrace)
@@ -73,8 +73,8 @@ func TestStrictPriorityBesidesALine(t *testing.T) {
 	}
 }
 
-// Tasks are taken in proportion to the weights of their queues, also where each is taken in the step in
-// which another one ends.
+// Tasks are taken in proportion to the weights of their queues, even if each is taken in the step in which
+// another one ends.
 func TestWeightsOfABacklog(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -109,7 +109,7 @@ func TestWeightsOfABacklog(t *testing.T) {
 				have[within(t, patience, "a task", ran)]++
 			}
 			for name, weight := range weights {
-				// Five times what chance makes of it, and those that wait aside in the beginning.
+				// The tolerance is five times what chance makes of it, and the tasks that are put aside at first.
 				want := counted * weight / 10
 				if off := have[name] - want; off > 55 || off < -55 {
 					t.Errorf("%s: want some %d, have %v", name, want, have)

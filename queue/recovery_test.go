@@ -310,8 +310,8 @@ func TestOneServerRecovers(t *testing.T) {
 	}
 }
 
-// The lock of an election outlives its holder for five seconds at most, however long those of tasks live:
-// until then nobody looks after the queues.
+// The lock of an election ends five seconds after its holder has died, at the latest. Until then no server
+// looks after the queues. The TTL of tasks' locks may be longer.
 func TestElectionEndsSoon(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

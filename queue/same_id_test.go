@@ -14,8 +14,8 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
-// slowOutside is middleware around the guard's that keeps the first attempt back once its handler
-// has returned, until release is closed. Then it says err.
+// slowOutside is middleware around the guard's. Once the handler of the first attempt has returned, it
+// waits until release is closed, and returns err.
 func slowOutside(release <-chan struct{}, err error) asynq.MiddlewareFunc {
 	var first atomic.Bool
 	return func(next asynq.Handler) asynq.Handler {
@@ -29,9 +29,9 @@ func slowOutside(release <-chan struct{}, err error) asynq.MiddlewareFunc {
 	}
 }
 
-// A task is done when its handler has returned, so that its id can be used again while middleware
-// around the guard's is still at work. What that makes of the first attempt says nothing of the second.
-func TestLateWordOnAnEarlierTaskOfTheId(t *testing.T) {
+// A task is done when its handler has returned. So its id can be used again while middleware around the
+// guard's is still at work. The error that the middleware returns does not change the second task.
+func TestLateEndOfAnEarlierTaskOfTheId(t *testing.T) {
 	t.Parallel()
 	for name, late := range map[string]error{
 		"done": nil, "failed": errors.New("too late"), "to be archived": asynq.SkipRetry, "revoked": asynq.RevokeTask,
@@ -45,7 +45,7 @@ func TestLateWordOnAnEarlierTaskOfTheId(t *testing.T) {
 				if guarded {
 					p.guardConfig.Resources = resources()
 				}
-				// In the second's first part, so that both attempts begin in the same second.
+				// It begins early in a second of the clock, so that both attempts begin in that second.
 				poll.Eventually(t, "a second to begin", func() bool { return time.Now().Nanosecond() < int(200*time.Millisecond) })
 				const id = "again"
 				p.serve(t, b, st)
@@ -53,7 +53,7 @@ func TestLateWordOnAnEarlierTaskOfTheId(t *testing.T) {
 				b.awaitGone(t, id)
 				second := st.hold(2)
 				b.enqueuePlain(t, b.plainJob(2, guarded), asynq.TaskID(id))
-				// It may have to wait until asynq has forgotten the first.
+				// It may have to wait until asynq has acknowledged the first.
 				poll.Eventually(t, "the second to have been taken", func() bool { return b.state(id) != asynq.TaskStatePending })
 				close(release)
 				within(t, patience, "the second", second.entered)
@@ -79,8 +79,8 @@ func (b *bundle) plainJob(n int, guarded bool) job {
 	return job{N: n}
 }
 
-// asynq keeps one lease per task and server. That of a task is renewed, though the same id was done
-// just before and asynq was told so only after the task had begun.
+// asynq keeps one lease per id and server. The lease of a task is renewed even if an earlier task of its
+// id was done just before, and asynq acknowledged that one only after the later task had begun.
 func TestLeaseOfATaskWhoseIdWasUsedJustBefore(t *testing.T) {
 	t.Parallel()
 	b, st := setup(t), newStage(t)
@@ -101,12 +101,12 @@ func TestLeaseOfATaskWhoseIdWasUsedJustBefore(t *testing.T) {
 	poll.Eventually(t, "its lease to be renewed", func() bool { return lease() > first })
 }
 
-// A zombie of an unguarded task, which comes to the guard when asynq has given it up and the task runs
-// again, does not end the later attempt.
-func TestZombieDoesNotFinishTheLaterAttempt(t *testing.T) {
+// An attempt of an unguarded task may come to the guard only when asynq has given it up and the task runs
+// again. It does not end the later attempt.
+func TestLateAttemptDoesNotFinishTheNext(t *testing.T) {
 	t.Parallel()
 	b, st := setup(t), newStage(t)
-	st.unsafe = true // the zombie comes late
+	st.unsafe = true // the first attempt comes late
 	var first atomic.Bool
 	late, returned := make(chan struct{}), make(chan struct{})
 	p := &plain{
@@ -126,7 +126,7 @@ func TestZombieDoesNotFinishTheLaterAttempt(t *testing.T) {
 	id := b.enqueuePlain(t, job{N: 1}, asynq.Timeout(time.Second))
 	within(t, patience, "the second attempt", held.entered)
 	close(late)
-	within(t, patience, "the zombie's end", returned)
+	within(t, patience, "the end of the first attempt", returned)
 	if have := b.state(id); have != asynq.TaskStateActive {
 		t.Errorf("want the later attempt active, have %v", have)
 	}

@@ -67,9 +67,9 @@ type ServerConfig struct {
 	// your asynq.ServeMux with its middleware. It runs those under the lock of their resource that
 	// have one by their header, or by Resources.
 	Handler asynq.Handler
-	// Asynq is what else asynq's servers are told, such as its ErrorHandler, RetryDelayFunc,
-	// IsFailure, BaseContext and groups. A waiting task is no failure to them. What ServerConfig
-	// has a field for must be zero in it.
+	// Asynq has further settings for asynq's server, such as its ErrorHandler, RetryDelayFunc,
+	// IsFailure, BaseContext and groups. A waiting task is no failure to them. A setting for which
+	// ServerConfig has a field must be zero in it.
 	Asynq asynq.Config
 	// Available, if set, says why what the tasks need is not there, such as the database that
 	// they write to, nil when it is. It is asked by [Server.Ready], and every second while no

@@ -81,7 +81,8 @@ func (g *Guard) hear(cfg *asynq.Config) {
 // recovered in the queues of all configurations that the guard has wrapped.
 //
 // Where the guard has a doorbell, cfg's TaskCheckInterval becomes the doorbell's, see
-// [GuardConfig].
+// [GuardConfig]. If the configurations that a guard has wrapped differ in Queues or StrictPriority, no
+// task is taken in advance.
 func (g *Guard) Wrap(cfg asynq.Config) asynq.Config {
 	g.wrapped.Store(true)
 	g.elections.serves(cfg.Queues)

@@ -41,8 +41,8 @@ const (
 // repeatTimeout bounds an acknowledgement that is sent again.
 const repeatTimeout = time.Second
 
-// acknowledge sends asynq's word on an attempt, on the condition that the attempt
-// is still the task's latest.
+// acknowledge sends the call by which asynq ends an attempt. The call changes nothing unless the
+// attempt is still the task's latest. It is not sent if a [Finish] has ended the attempt.
 func (h *Hook) acknowledge(ctx context.Context, next redis.ProcessHook, cmd redis.Cmder, c call) error {
 	queue, id := c.ended()
 	deadline, ok := ctx.Deadline()
@@ -67,11 +67,11 @@ func (h *Hook) acknowledge(ctx context.Context, next redis.ProcessHook, cmd redi
 	return err
 }
 
-// finishedBefore answers asynq's word on an attempt that has ended by a [Finish].
+// finishedBefore answers asynq's call for an attempt that a [Finish] has ended.
 func (h *Hook) finishedBefore(ctx context.Context, cmd redis.Cmder, c call, a *Attempt) error {
 	h.running.remove(a)
 	if c.op == opRetry || c.op == opArchive {
-		h.logger.WarnContext(ctx, "a task was done before it was taken for failed: by its timeout, or by middleware around the guard's", "task_id", a.ID, "queue", a.Queue)
+		h.logger.WarnContext(ctx, "asynq takes a task for failed that is done: its time was over, or middleware around the guard's returned an error", "task_id", a.ID, "queue", a.Queue)
 	}
 	return answer(cmd, "OK", nil)
 }
@@ -156,7 +156,7 @@ func (h *Hook) end(ctx context.Context, next redis.ProcessHook, cmd redis.Cmder,
 // conditional puts the condition in front of one of asynq's scripts.
 func conditional(source string) string { return acknowledgeSource + source }
 
-// over is the answer of acknowledge.lua to an attempt that is over already.
+// over is what acknowledge.lua and finish.lua answer if an attempt is over already.
 const over = "over"
 
 // ignored reports an acknowledgement that changed nothing. For asynq it is as good

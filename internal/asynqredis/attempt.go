@@ -22,28 +22,28 @@ type Attempt struct {
 	failure string // and this was its own last failure, if any
 	overdue string // how the task is archived where its deadline passed while it waited, or ""
 	lease   int64  // when the lease that it began with ends, Unix seconds
-	encoded string // the task, where it is kept when it is done, or there is no handler that pins attempts yet
+	encoded string // the task, if asynq keeps it once it is done, or if no handler pinned attempts yet; else ""
 
-	hook      *Hook    // nil where the dequeue was not seen
-	fetcher   *Fetcher // whose server runs it, nil where that is not known
-	unique    string   // the task's key of uniqueness, if any
-	retention uint64   // for how many seconds it is kept when it is done
+	hook      *Hook    // nil if its dequeue was not seen
+	fetcher   *Fetcher // the one of its server, nil if that is not known
+	unique    string   // the task's key of uniqueness, or ""
+	retention uint64   // for how many seconds asynq keeps the task once it is done
 
 	ending   sync.Mutex  // held by what ends it: asynq's own call, or a Finish
-	ended    bool        // asynq has had its word on it; guarded by ending
-	finished atomic.Bool // it has ended by a Finish, of which asynq is still to be told
+	ended    bool        // asynq has called to end it; guarded by ending
+	finished atomic.Bool // a Finish has ended it
 
 	// earlier, guarded by the attempts' lock, is the one before it of this
 	// process, as long as that is not acknowledged.
 	earlier *Attempt
-	beside  bool // an earlier one was untold when it began; guarded likewise
+	beside  bool // an earlier one was untold when this one began; guarded likewise
 
 	mu       sync.Mutex
 	requeued bool // its task has been put back by a server that shuts down
 	park     *Park
 	grant    *lock.Grant // came with the dequeue, nil once it has been asked for
 	pinned   bool
-	ctx      context.Context //nolint:containedctx // the handler's, which asynq ends with its word; nil before
+	ctx      context.Context //nolint:containedctx // the handler's: asynq ends it once it has ended the attempt; nil before it is pinned
 	begun    bool            // it has been pinned
 	touched  time.Time
 }
@@ -88,8 +88,8 @@ func (a *Attempt) Grant() (g lock.Grant, ok bool) {
 	return g, true
 }
 
-// Pin keeps a known until the returned function is called, however long it
-// runs. ctx is the handler's.
+// Pin keeps a known until the returned function is called, however long the handler runs. ctx is
+// the handler's context.
 func (a *Attempt) Pin(ctx context.Context) (unpin func()) {
 	a.mu.Lock()
 	a.ctx = ctx
@@ -128,14 +128,14 @@ func (a *Attempt) atWork() bool {
 	return a.pinned
 }
 
-// untold reports whether a has ended by a [Finish], and asynq is still to have its word on it.
+// untold reports whether a [Finish] has ended a, and asynq has not called to end it yet.
 func (a *Attempt) untold() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.finished.Load() && (a.ctx == nil || a.ctx.Err() == nil)
 }
 
-// underWay reports whether asynq waits for its handler, or is about to call it.
+// underWay reports whether asynq is about to call a's handler, or waits for the handler to return.
 func (a *Attempt) underWay() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -226,31 +226,34 @@ func (s *attempts) overlaps(a *Attempt) bool {
 	return false
 }
 
-// acknowledging returns the attempt whose acknowledgement has this deadline. asynq
-// names the task only, but its deadline is the end of the attempt's lease, and no
-// lease ends before it did when it began: one that ends earlier is of an earlier
-// attempt, which asynq has given up and which is still at work. Without a
-// deadline it is not an attempt's own, and the latest is meant.
+// acknowledging returns the attempt that a call of asynq's ends. asynq names only the task, of which
+// this process may have several attempts.
 //
-// The earlier one's lease may have been renewed since, in the second in which the later
-// one began, or by another server of this process. Then a retry or archive call is that of
-// the one which is to be parked: were the other one taken for it, the task would be
-// archived on its last attempt.
+// A done or completed call is for the oldest attempt that is untold. Since a [Finish] has ended that
+// one, a task of the same id may have been enqueued, and may have begun.
+//
+// Otherwise the deadline of the call tells: it is the end of the attempt's lease. A lease never ends
+// earlier than it did when its attempt began. So an earlier deadline belongs to an earlier attempt,
+// which asynq has given up and which is still at work. A call without a deadline is for the latest
+// attempt.
+//
+// The lease of the earlier attempt may have been renewed: in the second in which the later one
+// began, or by another server of this process. So a retry or archive call is for an attempt that
+// waits to be parked, if there is one. Taken for another's, the call would archive the task on its
+// last attempt.
 func (s *attempts) acknowledging(queue, id string, o op, deadline time.Time, ok bool) *Attempt {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a := s.byID[taskID{queue, id}]
 	if o == opDone || o == opComplete {
-		// A task of the same id may have been enqueued, and have begun, since an attempt has ended by
-		// a Finish.
-		var first *Attempt
+		var oldest *Attempt
 		for e := a; e != nil; e = e.earlier {
 			if e.untold() {
-				first = e
+				oldest = e
 			}
 		}
-		if first != nil {
-			return first
+		if oldest != nil {
+			return oldest
 		}
 	}
 	if !ok {
@@ -267,7 +270,8 @@ func (s *attempts) acknowledging(queue, id string, o op, deadline time.Time, ok 
 			return e
 		}
 	}
-	// An attempt whose handler is at work has not failed: that is said, too late, of an earlier one.
+	// The handler of a is at work, or about to begin, so a has not failed. The call comes late, for an
+	// earlier attempt.
 	if a != nil && a.underWay() {
 		for e := a.earlier; e != nil; e = e.earlier {
 			if e.finished.Load() {

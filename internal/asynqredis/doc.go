@@ -16,7 +16,8 @@
 //   - Every other acknowledgement is sent with a condition in front of asynq's own
 //     script: the attempt that it is of is still the task's latest. That makes it safe
 //     to send again, which asynq tries with a context that has ended. A task that is put
-//     back by a shutdown keeps its ticket.
+//     back by a shutdown keeps its ticket. For an attempt that a [Finish] has ended, no
+//     acknowledgement is sent.
 //   - A result that a handler writes is kept only while its attempt lasts.
 //   - A script that may put tasks into pending is sent so that it also rings the
 //     queue's bell, once for each. A [Ringer] does the same for asynq's clients.
@@ -28,8 +29,8 @@
 // [Doorbell] of its process has heard a bell. While a hook is shut ([Hook.Shut]) it sends no
 // dequeue at all.
 //
-// A [Finish] ends an attempt that has succeeded. In the same step it takes the next task, which the
-// fetcher of the server keeps until a dequeue claims it.
+// A [Finish] ends an attempt whose handler has succeeded. In the same step it takes the next task. The
+// server's fetcher keeps that task until a dequeue claims it.
 //
 // [Promote] moves a parked task to the head of pending, as [Summon] does within the
 // scripts of package lock. [Due], [All] and [AllWaiting] list the locks and the tasks that

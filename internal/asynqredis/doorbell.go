@@ -14,14 +14,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A Doorbell wakes the idle [Fetcher]s of this process. For those that serve the same
-// queues it waits on the queues' bells with one connection of its own, while one of
-// them is idle. It takes a bell's element for one fetcher, which then looks; where that one
-// has just found work, and no other is idle, it puts the element back for other processes.
+// A Doorbell wakes the idle [Fetcher]s of this process. While some of those that serve the same
+// queues are idle, it waits on the bells of these queues by one call, on a connection of its own.
+// It takes a bell's element for one fetcher, which then looks for a task. If that fetcher has just
+// found work, and no other is idle, it puts the element back for other processes.
 //
-// What it hears it owes to those who ring: [Ringing], a [Hook], the scripts of this
-// package. So that also the tasks of others are found, it looks at the queues themselves
-// from time to time.
+// It hears only those who ring: [Ringing], a [Hook], and the scripts of this package. To find the
+// tasks of others it looks at the queues themselves from time to time.
 type Doorbell struct {
 	logger *slog.Logger
 	ctx    context.Context //nolint:containedctx // of the goroutines, until Close
@@ -93,15 +92,15 @@ func (d *Doorbell) Close() {
 	d.done.Wait()
 }
 
-// wait has f woken when a bell of its queues rings, if it has not been already.
+// wait has f woken when a bell of its queues rings, unless f has been woken already.
 func (d *Doorbell) wait(f *Fetcher, queues []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(f.woken) > 0 {
 		return
 	}
-	// Together, as tasks are delivered under d.mu: a fetcher that is woken between the two would be
-	// woken twice.
+	// Both are set under d.mu, under which tasks are delivered. A delivery between the two would wake f,
+	// and f could then be woken again.
 	f.dozing.Store(true)
 	f.left.Store(held)
 	if d.ctx.Err() != nil || !d.open() {
@@ -119,7 +118,7 @@ func (d *Doorbell) wait(f *Fetcher, queues []string) {
 	}
 }
 
-// deliver wakes f for a prefetched task, if it is idle and has not left; see [Fetcher.leave].
+// deliver wakes f for a prefetched task, if it holds back a dequeue; see [Fetcher.leave].
 func (d *Doorbell) deliver(f *Fetcher) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -201,7 +200,7 @@ func (d *Doorbell) interval() time.Duration {
 	return cmp.Or(d.poll, time.Second)
 }
 
-// failed has the fetchers at p look for themselves, and says so the first time.
+// failed has the fetchers at p look for themselves, and logs that the first time.
 func (d *Doorbell) failed(p *post, err error, first bool) {
 	if first && d.ctx.Err() == nil {
 		d.logger.WarnContext(d.ctx, "bells cannot be heard: idle workers poll", "error", err)

@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// For tests that say themselves what becomes of prefetched tasks.
+// These are for tests that decide themselves what becomes of prefetched tasks.
 
 // KeepPrefetched has f keep prefetched tasks until they are claimed, or dropped.
 // Call it before the server begins.
 func (f *Fetcher) KeepPrefetched() { f.prefetched.timer = time.AfterFunc(math.MaxInt64, func() {}) }
 
-// Prefetched returns the attempts that no dequeue has claimed so far, the first one first.
+// Prefetched returns the attempts of f that no dequeue has claimed so far, the oldest first.
 func (f *Fetcher) Prefetched() (unclaimed []*Attempt) {
 	p := &f.prefetched
 	p.mu.Lock()
@@ -31,7 +31,7 @@ func (f *Fetcher) Drop(a *Attempt) {
 	p.tasks = slices.DeleteFunc(p.tasks, func(t prefetchedTask) bool { return t.attempt == a })
 }
 
-// Over reports whether the attempt of f is over, as f has found or made it.
+// Over reports whether f has ended its attempt, or has found it over.
 func (f *Finish) Over() bool { return f.over }
 
 // ServeOnly has f prefetch tasks of one queue only.

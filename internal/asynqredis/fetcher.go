@@ -20,45 +20,46 @@ const holdFor = time.Second
 // backWithin is how soon a server that lives asks again: asynq sleeps for some ms.
 const backWithin = 200 * time.Millisecond
 
-// cameInRow is after how many prefetched tasks a fetcher that slept looks at all its queues
-// again: while handlers are so quick that the fetcher is woken by them at once, no bell wakes it.
-const cameInRow = 10
+// claimsInRow is after how many prefetched tasks a fetcher asks all its queues again, although it
+// took them for empty. Quick handlers may wake it with such tasks so soon that no bell wakes it.
+const claimsInRow = 10
 
-// A Fetcher is a [Hook] on the connection of one server. An idle server asks one queue
-// after the other, sleeps, and asks again. The fetcher lets it find all of them empty
-// once; then it holds the dequeue back until a bell rings, and answers it with a task
-// of the queue whose bell it was. So the server sleeps, and asks in vain, hardly ever.
+// A Fetcher is a [Hook] on the connection of one server. An idle server asks one queue after the
+// other, sleeps, and asks again. The fetcher lets the server find all queues empty once. Then it
+// holds the dequeue back until a bell rings, and answers with a task of the queue whose bell it was.
+// So the server hardly ever sleeps, or asks in vain. The fetcher also keeps the tasks that were
+// prefetched for its server, until a dequeue claims them.
 //
-// The server of an asynq that is not the known one is not held back.
+// A fetcher does not hold back a server of an asynq that is not the known one.
 type Fetcher struct {
 	*Hook
 
 	bell *Doorbell
 
 	prefetched prefetched
-	idle       atomic.Bool // the server was told last that there is no task
+	idle       atomic.Bool // its last answer to the server was that there is no task
 
 	mu     sync.Mutex // held by the one dequeue that is looked after
 	queues int        // how many the server has, 0 while that is not known
 	round  []string   // those it has asked since it began a round, or since it took a task
 	asleep bool       // all were empty, and none has rung since
-	came   int        // how many tasks have come while it slept
+	claims int        // how many prefetched tasks it has claimed
 
-	dozing atomic.Bool // asleep, and neither woken nor claimed yet
+	dozing atomic.Bool // asleep, and not woken yet
 	woken  chan wake
-	left   atomic.Int64 // when the server was last told that there is no task, Unix ns
+	left   atomic.Int64 // when the server was last told that there is no task, Unix ns; or held
 }
 
-// A wake is why a fetcher is to wake.
+// A wake says why a fetcher wakes.
 type wake struct {
-	queue      string // that rang; "" to look for itself
+	queue      string // the queue that rang; "" has the fetcher look for itself
 	prefetched bool   // there is a prefetched task
 }
 
-// held is the time at which a server has left that is held back just now.
+// held is the value of left while a dequeue is held back.
 const held = math.MaxInt64
 
-// Fetcher returns a hook for a server of its own that waits for bell.
+// Fetcher returns a hook for the connection of one server, which waits for bell.
 func (h *Hook) Fetcher(bell *Doorbell) *Fetcher {
 	f := &Fetcher{Hook: h, bell: bell, woken: make(chan wake, 1)}
 	h.prefetch.mu.Lock()
@@ -77,7 +78,7 @@ func (f *Fetcher) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		if f.gate.held(ctx) {
 			return answer(cmd, "", redis.Nil)
 		}
-		// Where two servers share the connection, the fetcher looks after one at a time.
+		// Two servers may share the connection: the fetcher looks after one at a time.
 		if !f.mu.TryLock() {
 			if t, ok := f.claimFor(c.queue); ok {
 				return answer(cmd, t.msg, nil)
@@ -99,13 +100,13 @@ func (f *Fetcher) claimFor(queue string) (t taken, ok bool) {
 	return f.prefetched.claim()
 }
 
-// claim does so for the one server that is looked after, which begins another round with it. If it
-// slept it sleeps on when that was the last of its queue.
+// claim takes a prefetched task for the server that the fetcher looks after. The server then begins
+// another round. A fetcher that was asleep stays so if the task was the last of its queue.
 func (f *Fetcher) claim(queue string) (taken, bool) {
 	t, ok := f.claimFor(queue)
 	if ok {
-		f.came++
-		f.round, f.asleep = f.round[:0], f.asleep && t.left == 0 && f.came%cameInRow != 0
+		f.claims++
+		f.round, f.asleep = f.round[:0], f.asleep && t.left == 0 && f.claims%claimsInRow != 0
 	}
 	return t, ok
 }
@@ -131,8 +132,8 @@ func (f *Fetcher) dequeueOrWait(ctx context.Context, next redis.ProcessHook, c c
 	return f.hold(ctx, next, c)
 }
 
-// look dequeues from a queue on behalf of c. Once all queues were empty, and now the last task
-// of the one that rang is taken, they are so again.
+// look dequeues from a queue on behalf of c. If all queues were empty before, and it takes the last
+// task of the one that rang, all are empty again.
 func (f *Fetcher) look(ctx context.Context, next redis.ProcessHook, c call, queue string) (taken, error) {
 	t, err := f.take(ctx, next, queue, c.argv[0], f)
 	if !empty(t, err) {
@@ -145,8 +146,8 @@ func (f *Fetcher) look(ctx context.Context, next redis.ProcessHook, c call, queu
 // empty reports whether a queue was found empty.
 func empty(t taken, err error) bool { return errors.Is(err, redis.Nil) && t.left == 0 }
 
-// hold waits for a bell. Where none rings the server is told that there is no task:
-// it sleeps for a moment and asks again.
+// hold waits for a bell, or for a prefetched task. If neither comes, the server is told that there is
+// no task. It then sleeps for a moment and asks again.
 func (f *Fetcher) hold(ctx context.Context, next redis.ProcessHook, c call) (taken, error) {
 	f.doze()
 	defer func() { f.left.Store(time.Now().UnixNano()) }()
@@ -180,13 +181,13 @@ func (f *Fetcher) hold(ctx context.Context, next redis.ProcessHook, c call) (tak
 			if f.leave() {
 				return taken{}, redis.Nil
 			}
-			ended = nil // claimed: word comes
+			ended = nil // f.woken says what comes
 		}
 	}
 }
 
-// leave has the fetcher woken by no prefetched task from now on; false where it has been woken by one, or been
-// woken: then word comes, or the next try succeeds.
+// leave has no prefetched task wake the fetcher from now on. It returns false if the fetcher has been
+// woken already: then f.woken says why, or the next try succeeds.
 func (f *Fetcher) leave() bool {
 	f.left.Store(time.Now().UnixNano())
 	if f.dozing.Load() {
@@ -196,16 +197,16 @@ func (f *Fetcher) leave() bool {
 	return false
 }
 
-// doze has the bell wake the fetcher; also again, should it have been taken for gone.
+// doze has the bell wake the fetcher, even if the bell took its server for gone before.
 func (f *Fetcher) doze() {
 	f.bell.wait(f, f.round)
-	if f.prefetched.any() { // since the server asked
+	if f.prefetched.any() { // one may have come since the server asked
 		f.bell.deliver(f)
 	}
 }
 
-// wake wakes the fetcher with the queue that rang; false when it is awake, or its server
-// has gone.
+// wake wakes the fetcher with the queue that rang. It returns false if the fetcher is awake, or if its
+// server has gone.
 func (f *Fetcher) wake(queue string) bool {
 	if time.Now().UnixNano()-f.left.Load() > int64(backWithin) || !f.dozing.CompareAndSwap(true, false) {
 		return false

@@ -29,8 +29,8 @@ func TestFetcherWaitsForAllItsQueues(t *testing.T) {
 	})
 }
 
-// A prefetched task is claimed in the middle of a round. The server begins another one with it: the fetcher
-// neither takes the queues that were asked before for all that there are, nor for those that are empty.
+// A prefetched task is claimed in the middle of a round, and a new round begins. The fetcher must not
+// take the queues that were asked before for all queues, nor count them as empty in the new round.
 func TestRoundEndsWithAPrefetchedTask(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -23,31 +23,33 @@ var (
 	putBackScript = ownScript(bellSource + putBackSource)
 )
 
-// statsFor is how long asynq keeps the counts of a day.
+// statsFor is how long asynq keeps the number of tasks processed on a day.
 const statsFor = 90 * 24 * time.Hour
 
-// finishing returns the script that ends an attempt and takes the next task by dequeue.
-func finishing(release, dequeue string) *redis.Script {
+// finishScript returns the script of a [Finish]. release is the text that defines release_ahead, or "";
+// dequeue is the script that takes the next task.
+func finishScript(release, dequeue string) *redis.Script {
 	function := func(name, body string) string { return "local function " + name + "\n" + body + "\nend\n" }
 	return ownScript(release + function("dequeue(KEYS, ARGV)", dequeue) +
 		function("taken(asynq, with)", attemptSource+namedSource+takenSource) + finishSource)
 }
 
-// A Finish is the end of an attempt whose handler has succeeded: in one step its task is done, its
-// lock released, and the next task taken for the worker that becomes free.
+// A Finish ends an attempt whose handler has succeeded. One script marks the task done, releases its
+// lock, and takes the next task for the worker that becomes free.
 type Finish struct {
 	attempt   *Attempt
 	rdb       redis.Scripter
-	name      string   // the next attempt's
-	leaseEnds int64    // when its lease ends, Unix seconds
-	queues    []string // from which the next task is taken, if release brings none
-	begins    bool     // the waiter whose turn it is may begin in the release
-	over      bool     // the attempt is, by now
-	done      bool     // by this Finish
+	name      string   // of the next attempt
+	leaseEnds int64    // when the lease of the next attempt ends, Unix seconds
+	queues    []string // where to look for the next task, in order, unless a waiter begins
+	begins    bool     // the waiter whose turn it is may begin when the lock is released
+	over      bool     // the attempt is over
+	done      bool     // this Finish has ended it
 }
 
-// Finish begins to end a. It returns nil where asynq has had its word on a already, or is not the
-// known one: its own call ends a then. Until [Finish.Close] that call has to wait.
+// Finish begins to end a. Until [Finish.Close] is called, asynq's own call for a has to wait. Finish
+// returns nil if only asynq's call can end a: asynq has made it, asynq is not the known one, or
+// [Hook.Prefetch] was not called.
 func (a *Attempt) Finish() *Finish {
 	h := a.hook
 	if h == nil || h.prefetch.rdb == nil || h.Mismatched() || !a.ending.TryLock() {
@@ -64,17 +66,17 @@ func (a *Attempt) Finish() *Finish {
 	return f
 }
 
-// Close ends f. asynq's own call ends the attempt if [Finish.Done] says no.
+// Close lets asynq's own call go on. That call ends the attempt, unless f has ended it or found it over.
 func (f *Finish) Close() {
 	f.attempt.finished.Store(f.over)
 	f.attempt.ending.Unlock()
 }
 
-// Done reports whether the task is done, and its lock, if it had one, was not lost before.
+// Done reports whether the task is done and its lock, if it had one, was not lost before.
 func (f *Finish) Done() bool { return f.done }
 
-// Next returns the name of the next attempt, and with what the waiter whose turn it is can begin
-// with it, for lock.Lease.HandOver; nothing where it cannot.
+// Next returns the arguments of lock.Lease.HandOver with which the waiter whose turn it is begins: the
+// name of its attempt, and what summon.lua wants. It returns "" if no waiter may begin.
 func (f *Finish) Next() (name string, args []any) {
 	if !f.begins || f.attempt.hook.ahead == nil {
 		return "", nil
@@ -82,8 +84,8 @@ func (f *Finish) Next() (name string, args []any) {
 	return f.name, []any{f.attempt.Queue, f.leaseEnds, f.attempt.hook.ahead.Host}
 }
 
-// Send ends the attempt and, with the KEYS and ARGV of release_ahead if there are any, releases its
-// lock. It returns what release_ahead has returned. It is called once.
+// Send ends the attempt and takes the next task. With keys and argv, which are those of
+// release_ahead, it also releases the lock, and returns what release_ahead returns. Call it once.
 func (f *Finish) Send(ctx context.Context, keys []string, argv []any) (released any, err error) {
 	a, queues := f.attempt, f.queues
 	if !a.hook.Together() && len(queues) > 0 && queues[0] != a.Queue {
@@ -92,7 +94,7 @@ func (f *Finish) Send(ctx context.Context, keys []string, argv []any) (released 
 	start := time.Now()
 	got, err := a.hook.finish.Run(ctx, f.rdb, f.keys(keys), f.argv(argv)...).Slice()
 	if err != nil {
-		return nil, err //nolint:wrapcheck // it is told by package lock
+		return nil, err // the caller says what it is of
 	}
 	if len(got) != 4 {
 		return nil, fmt.Errorf("%w: %v", errMessage, got)
@@ -115,7 +117,8 @@ func (f *Finish) Send(ctx context.Context, keys []string, argv []any) (released 
 	return got[1], nil
 }
 
-// takeElsewhere takes the next task from a queue that may be on another server of a Cluster.
+// takeElsewhere takes the next task by a call of its own: the queue may be on another server of a
+// Cluster.
 func (f *Finish) takeElsewhere(ctx context.Context, queue string) {
 	h, start := f.attempt.hook, time.Now()
 	keys := make([]string, 0, 7)
@@ -124,7 +127,7 @@ func (f *Finish) takeElsewhere(ctx context.Context, queue string) {
 	}
 	if got, err := h.apart.Run(ctx, f.rdb, keys, h.dequeueArgs(queue, f.leaseEnds, f.name)...).Result(); err == nil {
 		f.take(queue, got, start)
-	} // else the server asks itself
+	} // else the server asks for a task itself
 }
 
 func (f *Finish) keys(release []string) []string {
@@ -152,7 +155,7 @@ func (f *Finish) argv(release []any) []any {
 	return append(append(argv, f.leaseEnds, f.name), a.hook.aheadArgs()...)
 }
 
-// completed returns the encoded task as it is kept when it is done.
+// completed returns the encoded task as asynq keeps it once it is done.
 func (a *Attempt) completed(now time.Time) string {
 	msg := a.encoded
 	if a.waited {
@@ -163,7 +166,7 @@ func (a *Attempt) completed(now time.Time) string {
 	return withNumber(msg, fieldCompletedAt, uint64(now.Unix())) //nolint:gosec // after 1970
 }
 
-// take has the server begin with the task that the script has taken.
+// take hands the server the task that a script has taken from queue. got is what dequeue.lua returned.
 func (f *Finish) take(queue string, got any, start time.Time) {
 	t, refused, err := takenOf(got, start)
 	h := f.attempt.hook
@@ -174,15 +177,15 @@ func (f *Finish) take(queue string, got any, start time.Time) {
 	f.deliver(t, queue)
 }
 
-// Begun has the server begin with the waiter that has begun in the release. answer is what summon.lua
-// has said of it.
+// Begun hands the server the waiter that has begun when the lock was released. grant is the waiter's
+// lock, and answer is what summon.lua returned.
 func (f *Finish) Begun(grant *lock.Grant, answer []any) {
 	t := taken{grant: grant}
 	if len(answer) == 3 {
 		t.msg, _ = answer[0].(string)
 		t.left, _ = strconv.ParseInt(fmt.Sprint(answer[1]), 10, 64)
 		ticket, _ := answer[2].(string)
-		t.came, _ = strconv.ParseInt(ticket, 10, 64) // 0 costs it its place, should it be put back
+		t.came, _ = strconv.ParseInt(ticket, 10, 64) // with 0 it loses its place if it is put back
 	}
 	f.deliver(t, f.attempt.Queue)
 }
@@ -194,8 +197,8 @@ func (f *Finish) deliver(t taken, queue string) {
 	fetcher.deliver(t, a)
 }
 
-// PutBack puts the task of an attempt that has not begun back to the head of its queue, where it
-// keeps its ticket. It returns false where the attempt was over.
+// PutBack puts the task of an attempt that no dequeue has claimed back to the head of its queue. The
+// task keeps its ticket. PutBack returns false if the attempt was over.
 func (a *Attempt) PutBack(ctx context.Context, rdb redis.Scripter) (bool, error) {
 	keys := []string{taskKey(a.Queue, a.ID), activeKey(a.Queue), leaseKey(a.Queue), pendingKey(a.Queue), bellKey(a.Queue)}
 	back, err := putBackScript.Run(ctx, rdb, keys, a.name, a.ID, ticketOf(a.Came)).Int()

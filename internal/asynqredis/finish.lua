@@ -1,8 +1,9 @@
 -- Ends an attempt whose handler has succeeded, releases its lock, and takes the next task for
--- the worker that becomes free. These come before it, each as a function of KEYS and ARGV:
--- release_ahead, which is lock/release.lua; dequeue, which is dequeue.lua with all its parts;
--- and taken, which is taken.lua. In a Cluster, and where the attempt has no lock on this Redis,
--- release_ahead is not called.
+-- the worker that becomes free. Three functions come before it:
+--   release_ahead(KEYS, ARGV)  lock/release.lua
+--   dequeue(KEYS, ARGV)        dequeue.lua with all its parts
+--   taken(asynq, with)         taken.lua
+-- release_ahead is not called in a Cluster, nor if the attempt has no lock on this Redis.
 --
 -- KEYS[1]  asynq:{queue}:t:<id>
 -- KEYS[2]  asynq:{queue}:active
@@ -16,22 +17,22 @@
 -- ARGV[3]  when the count of the day ends, Unix seconds
 -- ARGV[4]  the task's key of uniqueness, or ''
 -- ARGV[5]  the encoded task that is kept as completed, or ''
--- ARGV[6]  until when it is kept, Unix seconds
+-- ARGV[6]  until when that is kept, Unix seconds
 -- ARGV[7]  how many arguments release_ahead has; then these
--- then     how many queues the next task may come from, in the order of their turns; then for each
---          its name, and what the names of its waiters begin with
+-- then     how many queues the next task may come from; then for each, in the order in which they
+--          are asked, its name, and what the names of its waiters begin with
 -- then     when the next attempt's lease ends, Unix seconds; its name; and ARGV[5] of
 --          dequeue.lua and what follows there
 --
 -- Returns {'done', what release_ahead returns or false, the place of the queue that a task was
--- taken from or 0, what dequeue.lua returns of that queue or false}; 'over' for 'done' when the
--- attempt is not the task's latest, or no longer active; 'lost' when the lock was lost, and then
--- the attempt goes on.
+-- taken from or 0, what dequeue.lua returns of that queue or false}. In place of 'done' it returns
+-- 'over' when the attempt is not the task's latest, or no longer active; and 'lost' when the lock
+-- was lost, which leaves the attempt as it is.
 --
 -- Guarantees: the task ends in the same state as after asynq's own script; an attempt whose lock
--- was lost does not end; at most one task is taken, also by release_ahead for the waiter whose turn
--- it is. The same call made twice (its reply was lost) changes nothing, and names the same next
--- task, if that is still at work.
+-- was lost does not end; at most one task is taken, which may be the waiter whose turn it is. The
+-- same call made twice (its reply was lost) changes nothing, and names the same next task, if that is
+-- still active.
 
 local releases = tonumber(ARGV[7])
 local at = 8 + releases
@@ -46,7 +47,7 @@ if releases > 0 then
   if not over and released[1] == 0 then return {'lost', released, 0, false} end
 end
 
--- Asks one queue after the other. Returns the place and the answer of the first that has one.
+-- Asks one queue after the other. Returns the place of the first that answers, and its answer.
 local function each(ask)
   for i = 1, queues do
     local queue = ARGV[at + 2 * i - 1]
@@ -57,10 +58,10 @@ local function each(ask)
 end
 
 if over then
-  -- The waiter that has begun is the next task.
+  -- A waiter has begun: it is the next task.
   if released and tostring(released[1]) == '3' then return {'over', released, 0, false} end
   local from, got = each(function(asynq) return taken(asynq, {unpack(ARGV, rest)}) end)
-  -- This very call has been here before: the lock was not lost, whoever has it by now.
+  -- This call was made before, and took a task: it released the lock, whoever has it by now.
   if got and released and released[1] == 0 then released = {1} end
   return {'over', released, from, got}
 end
@@ -74,11 +75,11 @@ else
   redis.call('HSET', KEYS[1], 'msg', ARGV[5], 'state', 'completed')
 end
 if redis.call('INCR', KEYS[5]) == 1 then redis.call('EXPIREAT', KEYS[5], ARGV[3]) end
--- asynq begins anew, too, when the number is as large as it can be.
+-- After the largest number, asynq also begins again at 1.
 if type(redis.pcall('INCR', KEYS[6])) ~= 'number' then redis.call('SET', KEYS[6], 1) end
 if ARGV[4] ~= '' and redis.call('GET', ARGV[4]) == ARGV[2] then redis.call('DEL', ARGV[4]) end
 
-if released and released[1] == 3 then return {'done', released, 0, false} end -- the waiter is the next task
+if released and released[1] == 3 then return {'done', released, 0, false} end -- a waiter is the next task
 return {'done', released, each(function(asynq, siding, waiters)
   -- An error must not hide that the attempt has ended.
   local ok, got = pcall(dequeue, {asynq .. 'pending', asynq .. 'paused', asynq .. 'active', asynq .. 'lease', siding .. 'bell',

@@ -96,7 +96,7 @@ func (f *fleet) worker(t *testing.T) *worker {
 }
 
 // fetchingWorker starts a server whose attempts may end by a Finish, which takes the next task in
-// advance. Nobody but the test puts that back.
+// advance. Only the test puts such a task back.
 func (f *fleet) fetchingWorker(t *testing.T) *worker {
 	t.Helper()
 	logger := slog.New(slog.DiscardHandler)
@@ -138,7 +138,7 @@ func (f *fleet) start(t *testing.T, hook *asynqredis.Hook, g *gate) *worker {
 	return f.startOn(t, hook, nil, g)
 }
 
-// startOn starts a server on a fetcher of the hook's, if there is one.
+// startOn starts a server on a fetcher of the hook, or on the hook if the fetcher is nil.
 func (f *fleet) startOn(t *testing.T, hook *asynqredis.Hook, fetcher *asynqredis.Fetcher, g *gate) *worker {
 	t.Helper()
 	g.closed = make(chan struct{})
@@ -175,7 +175,7 @@ func (f *fleet) startOn(t *testing.T, hook *asynqredis.Hook, fetcher *asynqredis
 // A worker is an asynq.Server that moves when the test says so.
 type worker struct {
 	hook    *asynqredis.Hook    // nil on a plain connection
-	fetcher *asynqredis.Fetcher // nil where it takes nothing in advance
+	fetcher *asynqredis.Fetcher // nil if it takes nothing in advance
 	queue   string
 	server  *asynq.Server
 	gate    *gate
@@ -266,9 +266,9 @@ func (a *turn) park(t *testing.T, ticket int64) {
 // started reports whether the attempt's handler has begun.
 func (a *turn) started() bool { return a.result != nil }
 
-// finish ends an attempt whose handler has succeeded in the step that send makes of it, and takes the next
-// task in advance if there is one and that is wanted. It returns that, and whether a's attempt is over
-// now, of which asynq still has to be told.
+// finish ends an attempt whose handler has succeeded. send sends the Finish, which takes the next task in
+// advance if takes says so and there is one. finish returns the next task, and whether a's attempt is
+// over now. asynq has not been told yet.
 func (a *turn) finish(t *testing.T, takes bool, send func(f *asynqredis.Finish)) (next *turn, over bool) {
 	t.Helper()
 	from := a.queue
@@ -290,7 +290,7 @@ func (a *turn) finish(t *testing.T, takes bool, send func(f *asynqredis.Finish))
 	return next, f.Over()
 }
 
-// putBack puts the task of an attempt back that was taken in advance and has not begun.
+// putBack puts the task of a back, which was taken in advance and has not begun.
 func (a *turn) putBack(t *testing.T, rdb redis.Scripter) (back bool) {
 	t.Helper()
 	a.fetcher.Drop(a.ours)

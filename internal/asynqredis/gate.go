@@ -33,6 +33,7 @@ func (h *Hook) Open() {
 	}
 }
 
+// isShut reports whether the gate is shut, and does not wait.
 func (g *gate) isShut() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -49,7 +49,7 @@ type Hook struct {
 	rings      rings
 	outage     outage
 	finish     *redis.Script
-	apart      *redis.Script // dequeue, for a client
+	apart      *redis.Script // the dequeue without a lock, as a call of its own in a Cluster
 	prefetch   prefetcher
 	gate       gate
 	first      firstCheck
@@ -68,7 +68,7 @@ func NewHook(logger *slog.Logger, begun func()) *Hook {
 
 func newHook(logger *slog.Logger, begun func(), build *debug.BuildInfo) *Hook {
 	h := &Hook{logger: logger, begun: sync.OnceFunc(begun), name: uuid.NewString(), dequeue: newScript("local ahead\n" + attemptSource + dequeueSource)}
-	h.finish, h.apart = finishing("", h.dequeue.source), ownScript(h.dequeue.source)
+	h.finish, h.apart = finishScript("", h.dequeue.source), ownScript(h.dequeue.source)
 	if other := otherAsynq(build); other != "" {
 		h.mismatch(other)
 	}
@@ -78,7 +78,7 @@ func newHook(logger *slog.Logger, begun func(), build *debug.BuildInfo) *Hook {
 // An Ahead has the lock of a task taken in the same step as the task, or the task put aside
 // where somebody holds it.
 type Ahead struct {
-	// Source and Args are those of lock.Locker.Ahead, Release is lock.ReleaseAhead.
+	// Source and Args come from lock.Locker.Ahead, and Release from lock.ReleaseAhead.
 	Source  string
 	Args    []any
 	Release string
@@ -108,10 +108,11 @@ type Refused struct {
 func (h *Hook) TakeAhead(a Ahead) {
 	h.ahead = &a
 	h.dequeue = newScript(a.Source + attemptSource + namedSource + encodedSource + asideSource + refuseSource + aheadSource + dequeueSource)
-	h.finish = finishing(a.Release, h.dequeue.source)
+	h.finish = finishScript(a.Release, h.dequeue.source)
 }
 
-// Together reports whether the hook takes and releases locks in one step with their tasks.
+// Together reports whether the hook's scripts take a lock in the step in which they take its task,
+// and release the lock in the step that ends the attempt.
 func (h *Hook) Together() bool { return h.ahead != nil }
 
 // Attempt returns the attempt of a task whose handler is about to begin in this process; nil where
@@ -129,8 +130,8 @@ func (h *Hook) Attempt(queue, id string) *Attempt {
 // process. Of two at once asynq keeps one lease, and it may be the wrong one.
 func (h *Hook) Overlaps(a *Attempt) bool { return h.running.overlaps(a) }
 
-// Beside reports whether an earlier attempt of a's task had ended by a [Finish] when a began, and asynq
-// was still to have its word on it. With that asynq forgets the lease of a, as the two have one id.
+// Beside reports whether a [Finish] had ended an earlier task of a's id when a began, and asynq had not
+// yet made its own call for that one. By that call asynq forgets the lease of a, as the ids are one.
 func (h *Hook) Beside(a *Attempt) bool { return h.running.beside(a) }
 
 // DialHook passes through.
@@ -194,8 +195,9 @@ type taken struct {
 // at a time. Then asynq has its turn: it may be about to end.
 const inRow = 50
 
-// take dequeues from a queue for the server of f, if that is known, under a lease that ends at the given time. Its error
-// is redis.Nil when there is no task; or none so far, with how many are left.
+// take dequeues from a queue, under a lease that ends at the given time. The task is for the server of
+// f; f is nil if the server is not known. The error is redis.Nil when there is no task; or none so
+// far, with how many are left.
 func (h *Hook) take(ctx context.Context, next redis.ProcessHook, queue string, leaseEnds any, f *Fetcher) (t taken, err error) {
 	if err := h.askFirst(ctx, next); err != nil {
 		return taken{}, err
@@ -228,7 +230,7 @@ func (h *Hook) take(ctx context.Context, next redis.ProcessHook, queue string, l
 	return t, nil
 }
 
-// dequeueArgs returns what dequeue.lua wants to know.
+// dequeueArgs returns the ARGV of dequeue.lua.
 func (h *Hook) dequeueArgs(queue string, leaseEnds any, name string) []any {
 	argv := append(make([]any, 0, 12), leaseEnds, taskKeyPrefix(queue), name)
 	if h.ahead != nil {
@@ -237,7 +239,7 @@ func (h *Hook) dequeueArgs(queue string, leaseEnds any, name string) []any {
 	return argv
 }
 
-// aheadArgs returns ARGV[5] of dequeue.lua and what follows there.
+// aheadArgs returns the ARGV of dequeue.lua from the fifth on.
 func (h *Hook) aheadArgs() []any {
 	a := h.ahead
 	if a == nil {
@@ -246,8 +248,8 @@ func (h *Hook) aheadArgs() []any {
 	return append([]any{a.Host, a.Fallback.Milliseconds(), a.Spread.Milliseconds(), uniqueMargin.Milliseconds()}, a.Args...)
 }
 
-// begin remembers the attempt that has begun with a task, for the server of f, and returns the
-// task as asynq is to read it.
+// begin remembers the attempt of a task that was taken for the server of f. It returns the task as
+// asynq is to read it, and no attempt if the task cannot be read.
 func (h *Hook) begin(t taken, queue, name string, leaseEnds any, f *Fetcher) (read string, a *Attempt) {
 	m, err := messageOf(t.msg)
 	if err != nil || m.id == "" {

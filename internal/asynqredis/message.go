@@ -71,8 +71,8 @@ func headers(encoded []byte) (map[string]string, error) {
 type message struct {
 	id        string
 	deadline  uint64 // Unix seconds, 0 for none
-	unique    string // its key of uniqueness, if any
-	retention uint64 // for how many seconds it is kept when it is done
+	unique    string // its key of uniqueness, or ""
+	retention uint64 // for how many seconds asynq keeps it once it is done
 	lastError string
 	failure   string // its own last failure, where the last error is a reason of the guard's
 	waited    bool   // it is

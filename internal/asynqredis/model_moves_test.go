@@ -91,7 +91,7 @@ func (w *twin) acquire(t *testing.T, before *protocol.State, m protocol.Move, wa
 	answer := w.ask(t, before, m, a.nonce, want)
 	a.fence, a.ticket = answer.Fence, answer.Ticket
 	if want == protocol.Joined && !a.started() {
-		a.turn = a.take(t, a.id) // asynq is told by its end that it is put aside
+		a.turn = a.take(t, a.id) // the park answers asynq's call, so asynq must have the task first
 	}
 }
 
@@ -180,13 +180,13 @@ func (w *twin) release(t *testing.T, before *protocol.State, m protocol.Move, wa
 	}
 }
 
-// finish ends an attempt in one step, with which the next task is taken.
+// finish ends an attempt in one step, which also takes the next task.
 func (w *twin) finish(t *testing.T, before *protocol.State, m protocol.Move, want protocol.Outcome) {
 	t.Helper()
 	a := w.attempts[m.Slot]
 	releases := before.Attempts[m.Slot].Phase == protocol.Wrote
 	l := line(a.nonce)
-	if a.down { // with its server, which has acknowledged it
+	if a.down { // its server has acknowledged it, and is down
 		if releases {
 			w.passOn(t, before, m, a, l)
 		}
@@ -234,7 +234,7 @@ func (w *twin) passOn(t *testing.T, before *protocol.State, m protocol.Move, a *
 	w.calling(t, before, next)
 }
 
-// ahead has an attempt begin that was taken in advance, or puts its task back.
+// ahead has an attempt begin whose task was taken in advance, or puts the task back.
 func (w *twin) ahead(t *testing.T, before *protocol.State, m protocol.Move, want protocol.Outcome) {
 	t.Helper()
 	a := w.attempts[m.Slot]

@@ -57,7 +57,8 @@ func TestScriptsDoWhatTheModelDoesInAllCircumstances(t *testing.T) {
 		{Resources: []uint8{0, 0, 0}, Workers: 2, Failures: 1, Symmetric: true},
 		{Resources: []uint8{0, 0, 0}, Workers: 2, Ahead: 1, Symmetric: true},
 	}
-	// Before there are workers: exploring may take longer than the lease lives with which an idle one asks.
+	// The models are explored before there are workers. It may take longer than the lease lasts with
+	// which an idle worker asks for its next task.
 	cover := make([][]protocol.Way, len(models))
 	for i, m := range models {
 		cover[i] = m.Cover(circumstances)

@@ -1,4 +1,4 @@
--- What finds the resource of a task; it is put in front of the scripts that take locks with their tasks.
+-- Finds the resource of a task. It comes before dequeue.lua where that takes locks, and before taken.lua.
 
 -- Returns a task's resource; nothing where it names none in its header, or is not encoded as
 -- expected. It is no more than a guess, as a payload may look like a header: who asks for the

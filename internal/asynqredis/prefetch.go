@@ -11,38 +11,39 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// claimWithin is how long a prefetched task waits for a dequeue. A worker that has become free needs
-// some us to ask for one, and 10 ms where its server sleeps.
+// claimWithin is how long a prefetched task waits for a dequeue. The server of a worker that has become
+// free asks within some us, or within 10 ms if the server sleeps.
 const claimWithin = 200 * time.Millisecond
 
-// lateFor is for how long no more tasks are prefetched for a server after one that it did not claim. Its
-// workers do something else after their tasks, or it ends.
+// lateFor is how long no tasks are prefetched for a server after it has left one unclaimed. Such a server
+// is about to end, or middleware keeps its workers after their tasks.
 const lateFor = 10 * time.Second
 
-// mostQueues is from how many queues at most one call tries to take a task.
+// mostQueues is how many queues one call asks for a task at most.
 const mostQueues = 16
 
-// A prefetcher takes the next task in the step in which an attempt ends.
+// A prefetcher is what the servers of a hook have in common when they prefetch tasks.
 type prefetcher struct {
 	rdb     redis.Scripter
 	putBack func([]*Attempt)
 
 	mu       sync.Mutex
-	order    *priorities // of the servers' queues; nil where they differ, or are not known yet
-	differ   bool
+	order    *priorities // of the servers' queues; nil if they differ, or are not known yet
+	differ   bool        // the servers have different queues
 	fetchers []*Fetcher
 	closed   bool
 }
 
-// Prefetch has attempts end by [Attempt.Finish], on rdb, where the hook's client for its tasks is
-// another one. putBack is given what has been taken, in order, and no server has asked for: it calls
-// [Attempt.PutBack] for each, the last first, and is not to wait for that. Call it before the servers begin.
+// Prefetch lets attempts end by [Attempt.Finish]. The calls go to rdb, which is another client than the
+// hook's. putBack is given the attempts whose tasks no server has asked for, the first one taken
+// first. It has [Attempt.PutBack] called for each, the last one first, and returns without waiting for
+// that. Call Prefetch before the servers begin.
 func (h *Hook) Prefetch(rdb redis.Scripter, putBack func([]*Attempt)) {
 	h.prefetch.rdb, h.prefetch.putBack = rdb, putBack
 }
 
-// Serves says of a server in which order it asks its queues. Where that of several differs nothing is
-// prefetched, as it is not known which of them a fetcher is of.
+// Serves says which queues a server has, and in which order it asks them. If several servers differ in
+// that, nothing is prefetched: the hook does not know which of them a fetcher belongs to.
 func (h *Hook) Serves(queues map[string]int, strict bool) {
 	p, have := &h.prefetch, newPriorities(queues, strict)
 	p.mu.Lock()
@@ -53,7 +54,7 @@ func (h *Hook) Serves(queues map[string]int, strict bool) {
 	}
 }
 
-// Close has no more tasks prefetched, and puts back those that no server has asked for.
+// Close ends the prefetching, and puts back the tasks that no server has asked for.
 func (h *Hook) Close() {
 	p := &h.prefetch
 	p.mu.Lock()
@@ -65,7 +66,7 @@ func (h *Hook) Close() {
 	}
 }
 
-// priorities are the queues of a server.
+// priorities say in which order a server asks its queues.
 type priorities struct {
 	weights map[string]int
 	strict  bool
@@ -114,7 +115,7 @@ func (p *priorities) draw() []string {
 	return drawn
 }
 
-// queuesOf returns the queues of the servers, nil where they are not known, and whether tasks are
+// queuesOf returns the queues of the servers, nil if they are not known. open is false if no tasks are
 // prefetched.
 func (p *prefetcher) queuesOf() (order *priorities, open bool) {
 	p.mu.Lock()
@@ -122,15 +123,15 @@ func (p *prefetcher) queuesOf() (order *priorities, open bool) {
 	return p.order, !p.closed && p.rdb != nil
 }
 
-// gives reports whether a server that asks for tasks of queue may be given what was prefetched: it may
-// share the connection with one that serves other queues.
+// gives reports whether a server that asks for tasks of queue may claim a prefetched task. A server with
+// other queues may share the connection.
 func (f *Fetcher) gives(queue string) bool {
 	order, _ := f.prefetch.queuesOf()
 	return order == nil || order.weights[queue] > 0
 }
 
-// wants returns the queues from which the next task of the fetcher's server is taken, in order, and
-// whether it may be a waiter of queue.
+// wants returns the queues from which the next task for the fetcher's server is taken, in the order in
+// which they are asked. waiter reports whether a waiter of queue may be the next task.
 func (f *Fetcher) wants(queue string) (queues []string, waiter bool) {
 	order, open := f.prefetch.queuesOf()
 	if !open || order == nil || f.gate.isShut() || f.prefetched.unclaimed() {
@@ -138,7 +139,7 @@ func (f *Fetcher) wants(queue string) (queues []string, waiter bool) {
 	}
 	_, serves := order.weights[queue]
 	if f.dozing.Load() {
-		return nil, serves // all queues are empty
+		return nil, serves // the server waits for a task, and found all queues empty
 	}
 	if f.idle.Load() {
 		return nil, false // the server sleeps
@@ -150,13 +151,14 @@ func (f *Fetcher) wants(queue string) (queues []string, waiter bool) {
 	return queues, queues[0] == queue
 }
 
-// prefetched are tasks that have been taken for a server, in order, until its dequeues claim them.
+// prefetched are the tasks that have been taken for a server, in that order, until its dequeues claim
+// them.
 type prefetched struct {
 	mu     sync.Mutex
 	tasks  []prefetchedTask
-	late   time.Time // when one was not claimed
+	late   time.Time // when a task was last put back unclaimed
 	closed bool
-	timer  *time.Timer
+	timer  *time.Timer // runs out when the first task is to be put back
 }
 
 type prefetchedTask struct {
@@ -166,7 +168,7 @@ type prefetchedTask struct {
 	since   time.Time
 }
 
-// put adds a task; false when it is too late.
+// put adds a task. It returns false after close.
 func (p *prefetched) put(t prefetchedTask, expire func()) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -181,7 +183,7 @@ func (p *prefetched) put(t prefetchedTask, expire func()) bool {
 	return true
 }
 
-// arm sets the timer for the first task. p.mu is held.
+// arm sets the timer by which the first task is put back. p.mu is held.
 func (p *prefetched) arm(expire func()) {
 	wait := time.Until(p.tasks[0].since.Add(claimWithin))
 	if p.timer == nil {
@@ -206,7 +208,8 @@ func (p *prefetched) claim() (t taken, ok bool) {
 	return t, true
 }
 
-// expire puts back what nobody has claimed in time. It does so under p.mu, so that close waits for it.
+// expire puts back the tasks that no dequeue has claimed in time. It holds p.mu meanwhile, so that close
+// waits for it.
 func (p *prefetched) expire(putBack func([]*Attempt)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -223,7 +226,7 @@ func (p *prefetched) expire(putBack func([]*Attempt)) {
 	}
 }
 
-// close puts all back, and takes no more.
+// close puts all tasks back, and has put refuse more.
 func (p *prefetched) close(putBack func([]*Attempt)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -253,17 +256,18 @@ func (p *prefetched) any() bool {
 	return len(p.tasks) > 0
 }
 
-// unclaimed reports whether a task was put back lately because the server did not ask for it.
+// unclaimed reports whether the server has lately left a task unclaimed.
 func (p *prefetched) unclaimed() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return !p.late.IsZero() && time.Since(p.late) < lateFor
 }
 
-// deliver has the fetcher's server begin with a task: by the dequeue that is held back, or by its next.
+// deliver hands the fetcher's server a task, with its attempt. The dequeue that is held back claims it, or
+// else the next one.
 func (f *Fetcher) deliver(t taken, a *Attempt) {
 	if a == nil {
-		return // asynq's recovery will say what is wrong with the task
+		return // the task cannot be read: asynq's own recovery deals with it
 	}
 	if !f.prefetched.put(prefetchedTask{taken: t, attempt: a}, func() { f.prefetched.expire(f.prefetch.putBack) }) {
 		f.prefetch.putBack([]*Attempt{a})

@@ -1,5 +1,5 @@
--- Puts a task back that was taken and has not begun: active -> head of pending. bell.lua comes
--- before it.
+-- Puts a task back that was taken in advance and that no dequeue has claimed: active -> head of
+-- pending. bell.lua comes before it.
 --
 -- KEYS[1]  asynq:{queue}:t:<id>
 -- KEYS[2]  asynq:{queue}:active
@@ -10,14 +10,14 @@
 -- ARGV[2]  the task's id
 -- ARGV[3]  the ticket of the attempt, us; or '' for none
 --
--- Returns 1, or 0 when the attempt is not the task's latest, or neither active nor put back.
+-- Returns 1; or 0 when the attempt is not the task's latest, or is neither active nor put back.
 --
--- Guarantees: nothing is counted; the task has the place in line that it had; the same call made
--- twice (its reply was lost) has the effect of one.
+-- Guarantees: nothing is counted; the task keeps its ticket; the same call made twice (its reply was
+-- lost) has the effect of one.
 
 local found = redis.call('HMGET', KEYS[1], 'siding_attempt', 'state', 'siding_ticket')
 if found[1] ~= ARGV[1] then return 0 end
--- It is put back already: what else makes a task pending leaves no ticket under the attempt's name.
+-- It is pending, with the attempt's name and ticket: an earlier call has put it back.
 if found[2] ~= 'active' then return found[2] == 'pending' and found[3] == ARGV[3] and 1 or 0 end
 redis.call('LREM', KEYS[2], 1, ARGV[2])
 redis.call('ZREM', KEYS[3], ARGV[2])

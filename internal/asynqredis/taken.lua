@@ -1,10 +1,11 @@
--- Finds a task again that was taken under a name, within finish.lua. attempt.lua and named.lua come
--- before it.
+-- Finds a task again that an earlier call of finish.lua took under the same name. It is a function in
+-- finish.lua. attempt.lua and named.lua come before it.
 --   asynq  what the queue's keys begin with
---   with   {when the lease ends, the attempt's name, where it runs, three that are not needed here, and
---          the prefix of locks' keys}
--- Returns what dequeue.lua returned of it, but for how many tasks were left and put aside; nothing
--- when it is not among the hundred that were taken last, or not under this name.
+--   with   {when the lease ends, the attempt's name, where it runs, three values that are not used
+--          here, and the prefix of locks' keys}; the last five only where locks are taken with tasks
+-- Returns what dequeue.lua returns of a task, with three differences: it tells of no tasks that were
+-- put aside, the ticket is the time of this call, and it tells of no hand-off. Returns nothing when
+-- none of the hundred active tasks that were taken last has this name.
 
 local name = with[2]
 for _, id in ipairs(redis.call('LRANGE', asynq .. 'active', 0, 99)) do

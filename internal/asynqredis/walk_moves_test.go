@@ -66,7 +66,7 @@ func (w *walk) dequeue(t *testing.T) {
 	}
 	a := taker.next(t)
 	if a == nil && want != "" {
-		a = taker.next(t) // a fetcher that has found all empty does not look before it is woken
+		a = taker.next(t) // a fetcher that found all queues empty does not ask again before it is woken
 	}
 	w.empty[taker] = want == ""
 	w.did("dequeue %q: %v", want, want != "")
@@ -83,7 +83,7 @@ func (w *walk) dequeue(t *testing.T) {
 	m.state, m.ticket, m.called, m.turn = "active", "", "", a
 }
 
-// lateOf returns which of the late attempts is that of a task by a worker, -1 if none is.
+// lateOf returns the place of a worker's late attempt of a task, -1 if there is none.
 func (w *walk) lateOf(id string, by *worker) int {
 	return slices.IndexFunc(w.late, func(a *turn) bool { return a.id == id && a.worker == by })
 }
@@ -184,7 +184,7 @@ func (w *walk) done(id string, m *modelTask) {
 	}
 }
 
-// finish is succeed in one step, with which the next task is taken in advance.
+// finish is succeed in one step, which also takes the next task in advance.
 func (w *walk) finish(t *testing.T) {
 	t.Helper()
 	id, m := w.pick(started)
@@ -213,7 +213,8 @@ func (w *walk) finish(t *testing.T) {
 	w.did("finish %s, and take %q: %v", id, want, want != "")
 }
 
-// putBack puts back what no dequeue has claimed; in vain where the task has been taken from it.
+// putBack puts back a task that no dequeue has claimed. That fails if asynq has taken the task from its
+// attempt before.
 func (w *walk) putBack(t *testing.T) {
 	t.Helper()
 	id, m := w.pick(func(m *modelTask) bool { return m.state == "active" && !m.turn.started() })

@@ -48,7 +48,7 @@ type walk struct {
 	f       *fleet
 	rand    *rand.Rand
 	workers []*worker
-	empty   map[*worker]bool // it was told last that there is no task
+	empty   map[*worker]bool // workers whose last dequeue found no task
 	late    []*turn          // attempts whose task asynq has taken from them
 	history []string
 	moves   map[string]int

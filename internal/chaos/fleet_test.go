@@ -172,7 +172,7 @@ func (f *fleet) inject(ctx context.Context, i chaos.Injection, fault *chaos.Faul
 	}
 }
 
-// stop has a worker stand still for a while.
+// stop stops a worker for that long.
 func (w *worker) stop(ctx context.Context, length time.Duration) error {
 	if err := w.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		return err

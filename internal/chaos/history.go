@@ -146,9 +146,9 @@ func (h *History) ended(r Run) time.Duration {
 	return h.Processes[r.Process].Exited
 }
 
-// outlasted returns the stop of its process in which the lock of a run ran out, if any. Stops so close to
-// it that the process could hardly notice anything in between are a part of it. Between short ones alone a
-// process renews its locks.
+// outlasted returns the stop of its process in which the lock of a run ran out, if any. Such a stop
+// lasts for the TTL or longer. Stops so close to it that the process could hardly notice anything in between
+// are a part of it. Between shorter stops a process renews its locks.
 func (h *History) outlasted(r Run) (Stop, bool) {
 	stops := h.Processes[r.Process].Stops
 	i := slices.IndexFunc(stops, func(s Stop) bool {

@@ -89,7 +89,8 @@ var (
 var traits = []trait{
 	{kind: KillWorker, lane: laneWorkers, scenarios: everywhere, least: 100 * time.Millisecond, most: time.Second, fromStart: true},
 	{kind: StopWorker, lane: laneWorkers, scenarios: everywhere, least: 3 * time.Second, most: 6 * time.Second, fromStart: true},
-	// Longer than a task that was taken in advance waits for its worker, and shorter than its lock lasts.
+	// Each stop is longer than a task that was taken in advance waits for its worker, and shorter than the
+	// TTL.
 	{kind: HaltWorker, lane: laneWorkers, scenarios: everywhere, least: 2 * time.Second, most: 4 * time.Second},
 	{kind: RollingStart, lane: laneWorkers, scenarios: everywhere, fromStart: true},
 

@@ -51,7 +51,7 @@ func (c *checker) disturbed(f Fault, since, then time.Duration) bool {
 			return false
 		case other.Kind == KillWorker, other.Kind == StopWorker:
 			end = other.Start + TTL
-		case other.Kind == HaltWorker:
+		case other.Kind == HaltWorker: // locks are renewed in between
 		case !other.Kind.away():
 			return false
 		}

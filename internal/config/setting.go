@@ -273,7 +273,7 @@ func dsn(key, def, flag string, field func(*Config) *Secret, help string) Settin
 // passwordIs finds a password in libpq's form (host=db password=secret), which is no URL.
 var passwordIs = regexp.MustCompile(`(?i)passw(or)?d\s*=`)
 
-// hostAndPort matches a name or an address, and a port.
+// hostAndPort matches a host or an address, with a port or without.
 var hostAndPort = regexp.MustCompile(`^([^:\[\]]+|\[[^\[\]]+\])?(:[0-9]+)?$`)
 
 // isURL reports whether a value is a URL, or a part of one. There may be a password in it.
@@ -288,8 +288,8 @@ func hasPassword(dsn string) bool {
 	if _, ok := u.User.Password(); ok {
 		return true
 	}
-	// postgres://user:password:5432/x, where the host is forgotten, is a host to
-	// the parser. So is user:password, with a comma behind it.
+	// The parser takes postgres://user:password:5432/x, where the host is forgotten, for a
+	// host. It takes user:password,x:5432 for two hosts.
 	for host := range strings.SplitSeq(u.Host, ",") {
 		if !hostAndPort.MatchString(host) {
 			return true

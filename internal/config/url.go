@@ -36,8 +36,8 @@ func (l *loader) redisURL(place, value string) {
 	l.url = true
 }
 
-// isHost reports whether name may be that of a server. What holds a colon, and is no address, is part of a
-// password whose end was forgotten; so is what holds a comma, as net/url allows.
+// isHost reports whether name may be that of a server. A name with a colon, which is no address, or with
+// a comma, may be part of a password whose end was forgotten. net/url accepts both.
 func isHost(name string) bool {
 	return name != "" && (!strings.ContainsAny(name, ":,") || net.ParseIP(name) != nil)
 }

@@ -56,7 +56,7 @@ func (m *Model) prune(s *State) {
 	}
 }
 
-// matters reports whether an attempt that was superseded may still change something.
+// matters reports whether a superseded attempt in this phase may still change something.
 func (p Phase) matters() bool {
 	switch p {
 	case Taken, Holding, Wrote, Unclaimed, Regained:

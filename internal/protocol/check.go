@@ -37,8 +37,8 @@ func (m *Model) holders(before *State, step *Step) string {
 	return ""
 }
 
-// tasks: each in one place, none comes back from the dead, none is done without
-// its effect or by an attempt that had lost its lock, none is fetched from its own back-off.
+// tasks: each is in one place; none comes back from the dead; none is done without its effect, or by
+// an attempt that had lost its lock; none is fetched from its own back-off.
 func (m *Model) tasks(before *State, step *Step) string {
 	for n := range m.Resources {
 		id := ID(n + 1)
@@ -151,7 +151,7 @@ func (s *State) ticket(id ID) uint8 {
 	return 0
 }
 
-// ends reports whether a task's ticket may be over by a move: it has had its lock, its worker died, or
+// ends reports whether a move may end a task's ticket: the task has had its lock, its worker died, or
 // nobody knows its attempt.
 func (s *State) ends(move Move, id ID) bool {
 	switch move.Kind {

@@ -14,8 +14,8 @@
 //   - a living attempt whose task was moved;
 //   - a holder in line, a waiter that lost its place, a ghost that was seen and stayed;
 //   - a task that has lost its ticket: one that comes too late, or was put back;
-//   - a waiting task that only a timer or the sweeper brings back, though nothing went wrong; a task
-//     that was taken in advance waits until it begins;
+//   - a waiting task that only a timer or the sweeper brings back, though nothing went wrong; a
+//     task that was taken in advance counts as waiting until it begins;
 //   - a state from which not all tasks can finish without the timers of tasks in line, which
 //     take hours and count as faults;
 //   - a run without end, fair to everybody, in which no task finishes.

@@ -85,7 +85,8 @@ func (b *builder) attemptFaults(i int) {
 		})
 	}
 	if a.Ahead {
-		move.Kind = LoseAnswer // of the script that has taken the task; a shutdown puts it back as if nobody claimed it
+		// The answer is that of the script that has taken the task. A shutdown is PutBack.
+		move.Kind = LoseAnswer
 		b.end(move, func(*State, *Attempt) Outcome { return OK })
 	} else if a.Latest && b.s.task(a.Task).In == Active {
 		move.Kind = Shutdown

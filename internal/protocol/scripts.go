@@ -97,7 +97,7 @@ func (m *Model) acquire(s *State, i int) Outcome {
 		a.Phase, a.Fence = Holding, s.Locks[m.Resource(a.Task)].Last
 		return Granted
 	}
-	a.Phase, a.Ticket, a.Ahead = Refused, s.task(a.Task).InLine, false // it is put aside, claimed or not
+	a.Phase, a.Ticket, a.Ahead = Refused, s.task(a.Task).InLine, false // it parks, claimed or not
 	return Joined
 }
 
@@ -319,8 +319,8 @@ func (m *Model) requeue(s *State, a *Attempt) {
 	prepend(s.Queue[:], a.Task)
 }
 
-// finish is finish.lua for attempt i, whose handler has succeeded; it releases the lock, if that has
-// not been done. What is taken asks for its lock in a step of its own.
+// finish is finish.lua for attempt i, whose handler has succeeded. It releases the lock, if that has
+// not been done. The task that it takes asks for its lock in a step of its own.
 func (m *Model) finish(s *State, i int) Outcome {
 	a := s.Attempts[i]
 	ends := s.task(a.Task).In == Active && (a.Latest || m.Mistake == FinishUnchecked)
@@ -341,8 +341,8 @@ func (m *Model) finish(s *State, i int) Outcome {
 	return OK
 }
 
-// putBack is put_back.lua for attempt i, which was taken in advance, and what its client makes of the
-// answer.
+// putBack is put_back.lua for attempt i, whose task was taken in advance, and what the client does
+// with the answer.
 func (m *Model) putBack(s *State, i int) Outcome {
 	a := &s.Attempts[i]
 	t, outcome := s.task(a.Task), Superseded

@@ -80,7 +80,7 @@ const (
 	Refused                    // is in line: parks
 	Holding                    // its handler is at work
 	Wrote                      // its handler has written its effect
-	Unclaimed                  // its task was put back before it had begun: releases its lock
+	Unclaimed                  // its task was put back before its handler began: releases its lock
 	Succeeded                  // has released: acknowledges success
 	Failed                     // has released: acknowledges its own failure
 	Lost                       // its lease was lost: parks in no line

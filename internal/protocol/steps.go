@@ -161,7 +161,7 @@ func (b *builder) attempts() {
 	}
 }
 
-// finish adds the end of an attempt in one step, with which the next task is taken for its worker.
+// finish adds the step that ends an attempt and takes the next task for its worker.
 func (b *builder) finish(move Move, a *Attempt) {
 	if a.Back {
 		return // its server shuts down
@@ -170,13 +170,13 @@ func (b *builder) finish(move Move, a *Attempt) {
 	b.add(move, func(s *State) Outcome { return b.Model.finish(s, int(move.Slot)) })
 }
 
-// ahead adds what may become of an attempt that was taken in advance.
+// ahead adds what may happen to an attempt whose task was taken in advance.
 func (b *builder) ahead(move Move) {
 	move.Kind = Begin
 	b.add(move, func(s *State) Outcome {
 		a := &s.Attempts[move.Slot]
 		a.Ahead = false
-		if a.Phase == Holding && a.Deprived { // its lock came too long ago: it asks for it
+		if a.Phase == Holding && a.Deprived { // it has lost the lock meanwhile, and asks for it again
 			a.Phase, a.Fence, a.Deprived = Taken, 0, false
 		}
 		return OK
@@ -188,7 +188,8 @@ func (b *builder) ahead(move Move) {
 	b.add(move, func(s *State) Outcome { return b.putBack(s, int(move.Slot)) })
 }
 
-// givesBack adds the release of a lock under which nothing was done, or what comes before it.
+// givesBack adds the release of a lock under which nothing was done, or before that the rejoining of
+// the line.
 func (b *builder) givesBack(move Move, a *Attempt) {
 	if a.Back {
 		move.Kind = Rejoin

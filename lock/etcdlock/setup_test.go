@@ -26,7 +26,8 @@ func connect(t *testing.T, addrs ...string) *clientv3.Client {
 	return connectBy(t, clientv3.Config{Endpoints: addrs})
 }
 
-// bounded ends a call of a test's own that is never answered, before the whole run does.
+// bounded gives a test's own calls a deadline, so that one which is never answered does not block the
+// whole run.
 func bounded(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, send grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	if _, ok := ctx.Deadline(); !ok {
 		bound, cancel := context.WithTimeout(ctx, patience)
@@ -74,8 +75,8 @@ func take(t *testing.T, locker *lock.Locker, resource string) *lock.Lease {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	// Where the machine is busy etcd may not answer within half of a brief TTL, and have taken the
-	// lock all the same, until that ends.
+	// On a busy machine etcd may not answer within half of a short TTL, although it has taken the
+	// lock. Then the lock is busy until the TTL ends.
 	for unanswered := false; ; {
 		lease, err := locker.Acquire(ctx, resource, nil)
 		if err == nil {

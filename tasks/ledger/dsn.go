@@ -99,7 +99,8 @@ func parsePostgres(dsn string) (source, error) {
 			query.Set(key, "xxxxx")
 		}
 	}
-	for pair := range strings.SplitSeq(u.RawQuery, "&") { // as it was written
+	// The driver may show a password as it was written, with escapes.
+	for pair := range strings.SplitSeq(u.RawQuery, "&") {
 		key, value, _ := strings.Cut(pair, "=")
 		if key, err := url.QueryUnescape(key); err == nil && strings.Contains(strings.ToLower(key), "password") {
 			s.secrets = append(s.secrets, value)
@@ -110,9 +111,9 @@ func parsePostgres(dsn string) (source, error) {
 	return s, nil
 }
 
-// areHosts reports whether all of a comma-separated list are hosts with a port
-// or without. user:password:5432, where the host is forgotten, is one to the
-// parser of URLs, and would be shown. So would user:password, with a comma behind it.
+// areHosts reports whether all of a comma-separated list are hosts, with a port or
+// without. The parser of URLs takes user:password:5432, where the host is forgotten,
+// for a host, and user:password,x:5432 for two hosts. The password would be shown.
 func areHosts(list string) bool {
 	for host := range strings.SplitSeq(list, ",") {
 		if !hostAndPort.MatchString(host) {
@@ -122,7 +123,7 @@ func areHosts(list string) bool {
 	return true
 }
 
-// hostAndPort matches a name or an address, and a port.
+// hostAndPort matches a host or an address, with a port or without.
 var hostAndPort = regexp.MustCompile(`^([^:\[\]]+|\[[^\[\]]+\])?(:[0-9]+)?$`)
 
 // redact takes the passwords out of a text of the driver.

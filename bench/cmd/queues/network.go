@@ -63,8 +63,8 @@ func newNetwork(ctx context.Context, rtt time.Duration, servers []backend) (netw
 	return n, nil
 }
 
-// calibrate finds for how long bytes to and from a server are to be held back. While the machine
-// is busy the first tries may be wrong.
+// calibrate finds how long bytes to and from a server have to be held back. It tries several times, as
+// the machine may be busy.
 func (n *network) calibrate(ctx context.Context, server backend) (t trial, err error) {
 	const tries = 6
 	n.oneWay[server.name()] = n.rtt / 2

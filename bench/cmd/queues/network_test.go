@@ -58,7 +58,7 @@ func TestAroundTheNetwork(t *testing.T) {
 }
 
 // scripted is a server whose empty queries take what times say, one after the other, first
-// without the network and then with it. The last two are for all queries that follow.
+// without the network and then with it. The last two times hold for all further queries.
 type scripted struct{ times *[]time.Duration }
 
 func (scripted) name() string                             { return "scripted" }
@@ -75,8 +75,8 @@ func (s scripted) roundTrips(context.Context, int) ([]time.Duration, error) {
 	return []time.Duration{now}, nil
 }
 
-// TestNetworkIsTried: what proxies take themselves is taken off, and a delay that stays wrong
-// is an error.
+// TestNetworkIsTried: the time that the proxies themselves take is subtracted, and a delay that stays
+// wrong is an error.
 func TestNetworkIsTried(t *testing.T) {
 	t.Parallel()
 	const us = time.Microsecond

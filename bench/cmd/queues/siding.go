@@ -33,7 +33,7 @@ func guarded(t workload.Task) queue.Task { return sidingTask{t.ID, t.Key} }
 
 func unguarded(t workload.Task) queue.Task { return freeTask{t.ID} }
 
-// A freeTask is one that needs no lock.
+// A freeTask is a task of a plan that needs no lock.
 type freeTask struct {
 	ID int `json:"id"`
 }
@@ -57,8 +57,8 @@ type sidingSystem struct {
 	task   func(workload.Task) queue.Task
 }
 
-// openSiding returns what opens a server with its defaults but for what change changes, and runs the
-// tasks that task makes.
+// openSiding returns an opener of a server that runs the tasks that task makes. The server has its
+// defaults, except for what change sets.
 func openSiding(change func(*queue.ServerConfig), task func(workload.Task) queue.Task) opener {
 	return func(_ context.Context, c course, rec *trace.Recorder, sent *redisstat.Sent) (system, error) {
 		cfg := queue.ServerConfig{

@@ -45,9 +45,10 @@ func TestRun(t *testing.T) {
 			cases = append(cases, *v)
 		}
 	}
-	for i, least := range []float64{1, 1, 1} { // which ends the task, and takes the next
-		if i >= len(costs) || costs[i].Rate <= 0 || costs[i].Scripts < least {
-			t.Fatalf("want three kinds of task with %v scripts or more, have %+v", least, costs)
+	for i := range 3 {
+		// One script ends a task and takes the next.
+		if i >= len(costs) || costs[i].Rate <= 0 || costs[i].Scripts < 1 {
+			t.Fatalf("want three kinds of task with 1 script or more, have %+v", costs)
 		}
 	}
 	var resources []int
