@@ -64,6 +64,7 @@ func fetcherOfEmptyQueues(t *testing.T) (fetcher *Fetcher, bell *Doorbell, ask f
 	t.Cleanup(bell.Close)
 	h := NewHook(slog.New(slog.DiscardHandler), func() {})
 	h.Prefetch(nil, func([]*Attempt) { t.Error("want nothing put back") })
+	h.Serves(map[string]int{"a": 1, "b": 1, "c": 1}, false)
 	fetcher = h.Fetcher(bell)
 	dequeue := fetcher.ProcessHook(func(_ context.Context, cmd redis.Cmder) error {
 		cmd.SetErr(redis.Nil)

@@ -39,12 +39,11 @@ func finishScript(release, dequeue string) *redis.Script {
 type Finish struct {
 	attempt   *Attempt
 	rdb       redis.Scripter
-	name      string   // of the next attempt
-	leaseEnds int64    // when the lease of the next attempt ends, Unix seconds
-	queues    []string // where to look for the next task, in order, unless a waiter begins
-	begins    bool     // the waiter whose turn it is may begin when the lock is released
-	over      bool     // the attempt is over
-	done      bool     // this Finish has ended it
+	name      string // of the next attempt
+	leaseEnds int64  // when the lease of the next attempt ends, Unix seconds
+	next      wanted // where the next attempt's task may come from
+	over      bool   // the attempt is over
+	done      bool   // this Finish has ended it
 }
 
 // Finish begins to end a. Until [Finish.Close] is called, asynq's own call for a has to wait. Finish
@@ -61,7 +60,7 @@ func (a *Attempt) Finish() *Finish {
 	}
 	f := &Finish{attempt: a, rdb: h.prefetch.rdb, name: h.attemptName(), leaseEnds: time.Now().Add(leaseFor).Unix()}
 	if a.fetcher != nil {
-		f.queues, f.begins = a.fetcher.wants(a.Queue)
+		f.next = a.fetcher.wants(a.Queue)
 	}
 	return f
 }
@@ -78,7 +77,7 @@ func (f *Finish) Done() bool { return f.done }
 // Next returns the arguments of lock.Lease.HandOver with which the waiter whose turn it is begins: the
 // name of its attempt, and what summon.lua wants. It returns "" if no waiter may begin.
 func (f *Finish) Next() (name string, args []any) {
-	if !f.begins || f.attempt.hook.ahead == nil {
+	if !f.next.waiter || f.attempt.hook.ahead == nil {
 		return "", nil
 	}
 	return f.name, []any{f.attempt.Queue, f.leaseEnds, f.attempt.hook.ahead.Host}
@@ -87,12 +86,8 @@ func (f *Finish) Next() (name string, args []any) {
 // Send ends the attempt and takes the next task. With keys and argv, which are those of
 // release_ahead, it also releases the lock, and returns what release_ahead returns. Call it once.
 func (f *Finish) Send(ctx context.Context, keys []string, argv []any) (released any, err error) {
-	a, queues := f.attempt, f.queues
-	if !a.hook.Together() && len(queues) > 0 && queues[0] != a.Queue {
-		f.queues = nil // it may be on another server
-	}
 	start := time.Now()
-	got, err := a.hook.finish.Run(ctx, f.rdb, f.keys(keys), f.argv(argv)...).Slice()
+	got, err := f.attempt.hook.finish.Run(ctx, f.rdb, f.keys(keys), f.argv(argv)...).Slice()
 	if err != nil {
 		return nil, err // the caller says what it is of
 	}
@@ -106,13 +101,13 @@ func (f *Finish) Send(ctx context.Context, keys []string, argv []any) (released 
 		f.done = f.over
 	}
 	if got[0] == over {
-		a.hook.ignored(ctx, a)
+		f.attempt.hook.ignored(ctx, f.attempt)
 	}
 	switch from, _ := got[2].(int64); {
-	case from > 0 && int(from) <= len(f.queues):
-		f.take(f.queues[from-1], got[3], start)
-	case f.over && len(queues) > len(f.queues):
-		f.takeElsewhere(ctx, queues[0])
+	case from > 0 && int(from) <= len(f.next.queues):
+		f.take(f.next.queues[from-1], got[3], start)
+	case f.over && f.next.elsewhere != "":
+		f.takeElsewhere(ctx, f.next.elsewhere)
 	}
 	return got[1], nil
 }
@@ -146,10 +141,10 @@ func (f *Finish) argv(release []any) []any {
 	if a.retention > 0 {
 		kept, until = a.completed(now), now.Unix()+int64(min(a.retention, longest))
 	}
-	argv := make([]any, 0, 32+len(release)+2*len(f.queues))
+	argv := make([]any, 0, 32+len(release)+2*len(f.next.queues))
 	argv = append(argv, a.name, a.ID, now.Add(statsFor).Unix(), a.unique, kept, until, len(release))
-	argv = append(append(argv, release...), len(f.queues))
-	for _, queue := range f.queues {
+	argv = append(append(argv, release...), len(f.next.queues))
+	for _, queue := range f.next.queues {
 		argv = append(argv, queue, waiterNames(queue))
 	}
 	return append(append(argv, f.leaseEnds, f.name), a.hook.aheadArgs()...)
@@ -192,7 +187,7 @@ func (f *Finish) Begun(grant *lock.Grant, answer []any) {
 
 func (f *Finish) deliver(t taken, queue string) {
 	fetcher := f.attempt.fetcher
-	read, a := fetcher.begin(t, queue, f.name, f.leaseEnds, fetcher)
+	read, a := f.attempt.hook.begin(t, queue, f.name, f.leaseEnds, fetcher)
 	t.msg = read
 	fetcher.deliver(t, a)
 }

@@ -47,7 +47,7 @@ func (h *Hook) askFirst(ctx context.Context, tasks redis.ProcessHook) error {
 
 // ended has the check made again where a's task is done, and was to be guarded.
 func (f *firstCheck) ended(a *Attempt) {
-	if f.guards == nil || f.guarded.Load() || a.encoded == "" {
+	if f.guards == nil || f.guarded.Load() {
 		return
 	}
 	msg := []byte(a.encoded)

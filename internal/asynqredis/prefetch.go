@@ -127,28 +127,38 @@ func (p *prefetcher) queuesOf() (order *priorities, open bool) {
 // other queues may share the connection.
 func (f *Fetcher) gives(queue string) bool {
 	order, _ := f.prefetch.queuesOf()
-	return order == nil || order.weights[queue] > 0
+	return order != nil && order.weights[queue] > 0
 }
 
-// wants returns the queues from which the next task for the fetcher's server is taken, in the order in
-// which they are asked. waiter reports whether a waiter of queue may be the next task.
-func (f *Fetcher) wants(queue string) (queues []string, waiter bool) {
+// A wanted says where the next task of a server may come from.
+type wanted struct {
+	waiter    bool     // from the line of the lock that is released
+	queues    []string // from these, in the order in which they are asked
+	elsewhere string   // from this queue, which may be on another server of a Cluster; "" for none
+}
+
+// wants returns where the fetcher's server wants its next task from, when a task of queue is done.
+func (f *Fetcher) wants(queue string) (w wanted) {
 	order, open := f.prefetch.queuesOf()
 	if !open || order == nil || f.gate.isShut() || f.prefetched.unclaimed() {
-		return nil, false
+		return w
 	}
-	_, serves := order.weights[queue]
 	if f.dozing.Load() {
-		return nil, serves // the server waits for a task, and found all queues empty
+		_, w.waiter = order.weights[queue]
+		return w // the server waits for a task, and found all queues empty
 	}
 	if f.idle.Load() {
-		return nil, false // the server sleeps
+		return w // the server sleeps
 	}
-	queues = order.draw()
-	if !f.Together() {
-		queues = queues[:1] // others may be on other servers
+	switch drawn := order.draw(); {
+	case f.Together():
+		w.queues, w.waiter = drawn, drawn[0] == queue
+	case drawn[0] == queue:
+		w.queues = drawn[:1]
+	default:
+		w.elsewhere = drawn[0]
 	}
-	return queues, queues[0] == queue
+	return w
 }
 
 // prefetched are the tasks that have been taken for a server, in that order, until its dequeues claim
@@ -177,20 +187,13 @@ func (p *prefetched) put(t prefetchedTask, expire func()) bool {
 	}
 	t.since = time.Now()
 	p.tasks = append(p.tasks, t)
-	if len(p.tasks) == 1 {
-		p.arm(expire)
+	switch {
+	case p.timer == nil:
+		p.timer = time.AfterFunc(claimWithin, expire)
+	case len(p.tasks) == 1:
+		p.timer.Reset(claimWithin)
 	}
 	return true
-}
-
-// arm sets the timer by which the first task is put back. p.mu is held.
-func (p *prefetched) arm(expire func()) {
-	wait := time.Until(p.tasks[0].since.Add(claimWithin))
-	if p.timer == nil {
-		p.timer = time.AfterFunc(wait, expire)
-	} else {
-		p.timer.Reset(wait)
-	}
 }
 
 // claim takes the first task for a dequeue.
@@ -222,7 +225,7 @@ func (p *prefetched) expire(putBack func([]*Attempt)) {
 		p.late = time.Now()
 	}
 	if len(p.tasks) > 0 {
-		p.arm(func() { p.expire(putBack) })
+		p.timer.Reset(time.Until(p.tasks[0].since.Add(claimWithin)))
 	}
 }
 
