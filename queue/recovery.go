@@ -15,9 +15,10 @@ import (
 // Recovery says what becomes of a guarded task that lost its lock while it ran, and of one whose
 // worker died, or was cut off from Redis. asynq would run it again after a minute or more, and
 // charge it an attempt. Siding puts it back within 25 s (15 to 20 as a rule, if the
-// lock's TTL is not longer) and at no charge, but counts its crashes. With a TTL above 55 s
-// asynq may be first. Of the servers that take tasks from the same queues one does this
-// for all: it holds a lock of its own.
+// lock's TTL is not longer) and at no charge, but counts its crashes. If all workers were down, it
+// does so within seconds of the first one's start. Of the servers that take tasks from the same
+// queues one does this for all: it holds a lock of its own. asynq's own recovery is told only of
+// the tasks that are left to it.
 type Recovery struct {
 	// Crashes is how many crashes a task is spared. After so many it is left to
 	// asynq, so that a task which kills its worker comes to an end, archived once
@@ -87,12 +88,9 @@ func (g *Guard) recover(ctx context.Context, queues []string) error {
 // putBack has a silent task run again, if it is one of ours whose lock has lapsed
 // and which is to be spared.
 func (g *Guard) putBack(ctx context.Context, t asynqredis.SilentTask) (moved bool, err error) {
-	if !t.Known() || t.Crashes >= g.cfg.Recovery.Crashes || t.Retries == 0 && t.Begun && !g.cfg.Recovery.NoRetries {
+	resource := g.spared(t)
+	if resource == "" {
 		return false, nil
-	}
-	resource, err := g.resourceOf(asynq.NewTaskWithHeaders(t.Type, t.Payload, t.Headers))
-	if err != nil || resource == "" {
-		return false, nil //nolint:nilerr // not guarded, or it will be archived for it
 	}
 	lapsed, err := g.lapsed(ctx, t, resource)
 	if !lapsed || err != nil {
@@ -106,6 +104,19 @@ func (g *Guard) putBack(ctx context.Context, t asynqredis.SilentTask) (moved boo
 		g.cfg.Observe(Event{Kind: EventRecovered, TaskID: t.ID, TaskKind: t.Type, Queue: t.Queue, Resource: resource})
 	}
 	return moved, err
+}
+
+// spared returns the resource of a task that runs again at no charge should its worker have died;
+// "" for one that is left to asynq.
+func (g *Guard) spared(t asynqredis.SilentTask) (resource string) {
+	if !t.Known() || t.Crashes >= g.cfg.Recovery.Crashes || t.Retries == 0 && t.Begun && !g.cfg.Recovery.NoRetries {
+		return ""
+	}
+	resource, err := g.resourceOf(asynq.NewTaskWithHeaders(t.Type, t.Payload, t.Headers))
+	if err != nil {
+		return "" // it will be archived for it
+	}
+	return resource
 }
 
 // lapsed reports whether a silent task holds its resource no longer. It asks by

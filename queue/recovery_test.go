@@ -200,6 +200,58 @@ func TestKilledTasksThatAreNotSpared(t *testing.T) {
 	}
 }
 
+// All workers were down for so long that asynq takes their tasks for lost as soon as a server starts.
+// Those that are spared run again at no charge, and asynq charges the others.
+func TestAllWorkersWereDown(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		recovery queue.Recovery
+		retries  int
+		task     queue.Task
+		charged  bool
+	}{
+		"to be retried":                            {retries: 1},
+		"without retries, but asked for":           {recovery: queue.Recovery{NoRetries: true}, retries: queue.NoRetries},
+		"unguarded":                                {retries: 1, task: note{}, charged: true},
+		"no crash is spared":                       {recovery: queue.Recovery{Crashes: -1}, retries: 1, charged: true},
+		"without retries: asynq archives the task": {retries: queue.NoRetries, charged: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, st := setup(t), newStage(t)
+			st.unsafe = true // the killed one's handler goes on
+			var victim mortal
+			victim.guardConfig.Recovery.Crashes = -1
+			victim.serve(t, b, st)
+			zombie := st.hold(0)
+			task := tt.task
+			if task == nil {
+				task = b.job(0)
+			}
+			id := b.enqueue(t, task, queue.Options{Retries: tt.retries})
+			within(t, patience, "the first attempt", zombie.entered)
+			victim.dead.Store(true)
+			ended := redis.Z{Score: float64(time.Now().Add(-time.Hour).Unix()), Member: id}
+			if err := b.rdb.ZAddXX(t.Context(), b.key("lease"), ended).Err(); err != nil {
+				t.Fatal(err)
+			}
+			poll.Eventually(t, "the lock has run out", func() bool { return b.rdb.Exists(t.Context(), b.lockKey()).Val() == 0 })
+			cfg := quickRecovery
+			cfg.Recovery = tt.recovery
+			b.serve(t, cfg, st.run)
+			if tt.charged {
+				poll.Eventually(t, "the attempt charged", func() bool { return b.stats(t).Failed == 1 })
+			} else {
+				b.awaitGone(t, id)
+				if have := b.stats(t).Failed; have != 0 {
+					t.Errorf("want no attempt charged, have %d", have)
+				}
+			}
+			zombie.open()
+		})
+	}
+}
+
 // The answer to a dequeue is lost: nobody has the task, and nobody has begun it,
 // so it runs although it is not to be retried.
 func TestTaskWhoseDequeueGotNoAnswer(t *testing.T) {

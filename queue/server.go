@@ -322,9 +322,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	if was == stateClosed {
 		return nil
 	}
-	s.guard.end() // also where the hard limit leaves the rest as it is
-	s.guard.hook.Close()
-	s.guard.bell.Close()
+	s.guard.stopTaking() // also where the hard limit leaves the rest as it is
 	if was == stateRunning {
 		stopped := make(chan struct{})
 		go func() {

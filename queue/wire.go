@@ -75,6 +75,9 @@ func (g *Guard) hear(cfg *asynq.Config) {
 	cfg.TaskCheckInterval = sleepInterval
 }
 
+// guardKey is the key under which the contexts of a wrapped server carry its guard.
+type guardKey struct{}
+
 // Wrap returns cfg with what the guard needs of a server: waiting for a busy
 // resource is no failure, is tried again when the guard says so, and is not
 // reported to cfg's ErrorHandler. Everything else is left to cfg. Killed tasks are
@@ -145,6 +148,14 @@ func (g *Guard) leaveLine(ctx context.Context, t *asynq.Task) {
 	}
 }
 
+// stopTaking ends what nobody waits for but Wait, puts back the tasks that were prefetched, and wakes
+// the servers.
+func (g *Guard) stopTaking() {
+	g.end()
+	g.hook.Close()
+	g.bell.Close()
+}
+
 // Wait returns when no handler holds a lock any more and nobody is being
 // called, or when ctx ends, with its error. It also ends what the guard has running
 // in the background, and closes its own Locker, not one that it was given. Call it once all its
@@ -153,9 +164,7 @@ func (g *Guard) leaveLine(ctx context.Context, t *asynq.Task) {
 func (g *Guard) Wait(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() {
-		g.end()
-		g.hook.Close()
-		g.bell.Close()
+		g.stopTaking()
 		g.elections.close()
 		g.work.Wait()
 		g.locker.Close()

@@ -20,7 +20,11 @@ const (
 	opRequeue
 	opRetry
 	opArchive
+	opListExpired
 )
+
+// ends reports whether asynq ends an attempt by o.
+func (o op) ends() bool { return opDone <= o && o <= opArchive }
 
 // taskKey returns which of the keys of an acknowledgement, the first being 1, is
 // that of the task.

@@ -53,6 +53,7 @@ type Hook struct {
 	prefetch   prefetcher
 	gate       gate
 	first      firstCheck
+	spared     func(SilentTask) bool // see Spare
 	// noRepeatBefore, in Unix nanoseconds: Redis has just not answered.
 	noRepeatBefore atomic.Int64
 }
@@ -166,6 +167,8 @@ func (h *Hook) process(ctx context.Context, next redis.ProcessHook, cmd redis.Cm
 		return answer(cmd, t.msg, err)
 	case opDone, opComplete, opRequeue, opRetry, opArchive:
 		return h.acknowledge(ctx, next, cmd, c)
+	case opListExpired:
+		return h.listExpired(ctx, next, cmd, c)
 	case opNone:
 		// A new connection's own commands come through the hook in the context of the call that it is for.
 		if c.sha != "" && isHooked(ctx) {

@@ -24,6 +24,7 @@ var (
 	lostSource string
 
 	silentScript  = ownScript(silentSource)
+	expiredScript = newScript(silentSource) // the same, sent through a hook
 	recoverScript = ownScript(bellSource + encodedSource + recoverSource)
 	beginScript   = ownScript(beginSource)
 	leaseScript   = ownScript(leaseSource)

@@ -27,6 +27,7 @@ func opsOf(table string) map[string]op {
 		"done":    opDone, "doneUnique": opDone,
 		"markAsComplete": opComplete, "markAsCompleteUnique": opComplete,
 		"requeue": opRequeue, "retry": opRetry, "archive": opArchive,
+		"listLeaseExpired": opListExpired,
 	}
 	found := make(map[string]op)
 	for line := range strings.Lines(table) {
@@ -91,7 +92,7 @@ func (h *Hook) Mismatched() bool { return h.mismatched.Load() }
 // tell: the task's and that of the active tasks are among them. Where that of the pending ones is,
 // too, the task is put back.
 func (c call) ended() (queue, id string) {
-	if c.op != opNone && c.op != opDequeue {
+	if c.op.ends() {
 		return c.queue, c.arg(0)
 	}
 	if !c.unknown() {
