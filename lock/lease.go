@@ -162,7 +162,7 @@ func (l *Lease) HandOver(ctx context.Context, id string, args []any, send Send) 
 	line := l.line(true)
 	line.Send = send
 	if id != "" {
-		line.Seat = &Seat{ID: id, TTL: t.cfg.TTL, Keep: t.cfg.grantKeep(), Args: args}
+		line.Start = &Start{ID: id, TTL: t.cfg.TTL, Keep: t.cfg.grantKeep(), Args: args}
 	}
 	turn, err := t.release(ctx, l, line)
 	if turn == nil || turn.Token == "" {

@@ -11,14 +11,14 @@
 --   'siding-call:<listener>:<number>' is a goroutine that listens on the channel
 --     'siding-call:<listener>'. It comes when its name is published there.
 --   'siding-task:<queue>:<id>' is a parked task. One who can reach its queue wakes it: these
---     scripts, where the function summon(waiter, ticket, seat) comes before this; or else the
+--     scripts, where the function summon(waiter, ticket, start) comes before this; or else the
 --     client, by hand; or else whoever listens on 'siding-task:<queue>'.
 --   Any other name is called by hand only.
 -- summon returns 'called'; 'gone' where the waiter cannot come any more; 'paused' where it
--- cannot come for now; 'seated' and {its holder's name, ...} where it has begun already, by
+-- cannot come for now; 'begun' and {its holder's name, ...} where it has begun already, by
 -- which the lock is its; or anything else where it has to be called by hand after all.
 --
--- A seat is {id of the next token, ttl of the lock in ms, how long the grant is kept in ms,
+-- start is {id of the next token, ttl of the lock in ms, how long the grant is kept in ms,
 -- and what else summon wants to know}, or nil.
 
 local lock, grant, line, paused = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -63,18 +63,18 @@ end
 
 -- Tells a waiter that the lock is about to be reserved for it. Returns whether it comes;
 -- whether the client has to call it; and what is known of it if it has begun.
-local function tell(waiter, ticket, reservation, by_hand, cluster, keep, seat)
+local function tell(waiter, ticket, reservation, by_hand, cluster, keep, start)
   if begins(waiter, 'siding-call:') then
     redis.call('ZREM', line, waiter)
     return published(waiter, waiter, cluster)
   end
   if summon then
-    local outcome, begun = summon(waiter, ticket, seat)
+    local outcome, begun = summon(waiter, ticket, start)
     if outcome == 'paused' then
       set_aside(waiter, keep)
       return false
     end
-    if outcome == 'called' or outcome == 'gone' or outcome == 'seated' then
+    if outcome == 'called' or outcome == 'gone' or outcome == 'begun' then
       redis.call('ZREM', line, waiter)
       return outcome ~= 'gone', false, begun
     end
@@ -111,9 +111,9 @@ end
 --            over, and keep their place
 --   cluster  whether there may be listeners that PUBLISH does not count
 -- Returns the waiter, its reservation and, if it has to be called by hand, its ticket;
--- me, and no more, when it is me; nothing when nobody can come; where the waiter has taken
--- the seat, {its token, its fence, ...} in the end.
-local function reserve(me, by_hand, cluster, nonce, grace, keep, seat)
+-- me, and no more, when it is me; nothing when nobody can come; where the waiter has begun,
+-- {its token, its fence, ...} in the end.
+local function reserve(me, by_hand, cluster, nonce, grace, keep, start)
   -- The first hundred are each asked. Behind them one of each group is, so that a long line of
   -- those whom nobody tells costs little. Who stands behind 2,000 of them comes by itself.
   local place, passed, deaf = 0, 0, {}
@@ -123,11 +123,11 @@ local function reserve(me, by_hand, cluster, nonce, grace, keep, seat)
     place = at
     local ticket = digits(tonumber(score))
     local reservation = nonce .. digits(us()) .. ':' .. waiter
-    local comes, calls, begun = tell(waiter, ticket, reservation, by_hand, cluster, keep, seat)
+    local comes, calls, begun = tell(waiter, ticket, reservation, by_hand, cluster, keep, start)
     if begun then
-      local token = 'siding:' .. seat[1] .. ':' .. table.remove(begun, 1)
-      redis.call('SET', lock, token, 'PX', seat[2])
-      return waiter, nil, nil, {token, fenced(grant, seat[3]), unpack(begun)}
+      local token = 'siding:' .. start[1] .. ':' .. table.remove(begun, 1)
+      redis.call('SET', lock, token, 'PX', start[2])
+      return waiter, nil, nil, {token, fenced(grant, start[3]), unpack(begun)}
     end
     if comes then
       kept(reservation, grace, keep)
@@ -142,11 +142,11 @@ end
 -- Passes on the lock, which is the caller's to pass on: keeps it for the first
 -- in line who can come, or else frees it. Returns {1} when there is nobody to
 -- call, {2, reservation, waiter, ticket} when that waiter has to be called,
--- {3, token, fence, ...} when one has taken the seat.
-local function pass_on(by_hand, cluster, nonce, grace, keep, seat)
-  local waiter, reservation, ticket, seated = reserve('', by_hand, cluster, nonce, grace, keep, seat)
+-- {3, token, fence, ...} when one has begun.
+local function pass_on(by_hand, cluster, nonce, grace, keep, start)
+  local waiter, reservation, ticket, begun = reserve('', by_hand, cluster, nonce, grace, keep, start)
   if not waiter then redis.call('DEL', lock) end
-  if seated then return {3, unpack(seated)} end
+  if begun then return {3, unpack(begun)} end
   if not ticket then return {1} end
   return {2, reservation, waiter, ticket}
 end

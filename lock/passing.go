@@ -67,7 +67,7 @@ func again(err error) bool { return err != nil && !errors.Is(err, ErrLost) && pa
 // closed. The caller has gone: it can call no waiter, and no waiter can begin.
 func (t *tenure) passOnLater(ctx context.Context, line Line) {
 	const first, longest = 50 * time.Millisecond, 500 * time.Millisecond
-	line.ByHand, line.Seat, line.Send = false, nil, nil
+	line.ByHand, line.Start, line.Send = false, nil, nil
 	t.mu.Lock()
 	end := t.start.Add(t.cfg.TTL)
 	t.mu.Unlock()

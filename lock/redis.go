@@ -89,12 +89,12 @@ func Redis(rdb redis.Scripter) Store { return newRedis(rdb, nobodySummons) }
 // step in which it reserves the lock for them, where they would have to be called by
 // hand. It does so by summon, a text in Lua that defines the local function
 //
-//	summon(waiter, ticket, seat)
+//	summon(waiter, ticket, start)
 //
 // It makes the waiter come, at once, and returns 'called'; or 'gone' when that one cannot
 // come any more, which takes it out of the line; or nil when it has to be called by hand
-// after all. Where there is a seat, a table that ends with Seat.Args, it may have the waiter
-// begin there, and then returns 'seated' and a table: the name of the lock's holder, and
+// after all. If start is not nil, it is a table that ends with Start.Args. Then it may let the waiter
+// begin, and returns 'begun' and a table: the name of the lock's holder, and
 // what becomes Turn.Answer. It may write before it fails with an error, but then the lock stays taken for its TTL.
 // In a Cluster, where it could not reach keys of other slots, summon is not used.
 func RedisCalling(rdb redis.Scripter, summon string) Store { return newRedis(rdb, summon) }
@@ -145,8 +145,8 @@ func (s *redisStore) Renew(ctx context.Context, key, token string, ttl, keep tim
 
 func (s *redisStore) Release(ctx context.Context, key, token string, line Line) (*Turn, error) {
 	argv := []any{token, flag(line.ByHand), flag(s.cluster), reservedBegin(line.Nonce), ms(line.Grace), ms(line.Keep), line.For, line.Fence}
-	if seat := line.Seat; seat != nil && !s.cluster {
-		argv = append(append(argv, seat.ID, ms(seat.TTL), ms(seat.Keep)), seat.Args...)
+	if start := line.Start; start != nil && !s.cluster {
+		argv = append(append(argv, start.ID, ms(start.TTL), ms(start.Keep)), start.Args...)
 	}
 	keys := append(redisKeys(key), "{"+key+"}:released:"+line.Nonce)
 	send := line.Send

@@ -13,16 +13,16 @@
 -- ARGV[6]  how long the mark of a reservation is kept, ms
 -- ARGV[7]  the waiter in no line, or ''
 -- ARGV[8]  the token's fence, '0' where that is not known
--- ARGV[9]  and those that follow, if any: a seat
+-- ARGV[9]  and those that follow, if any: start, see line.lua
 --
 -- Returns {0} when the lock was lost, {1} when nobody has to be
 -- called, {2, reservation, waiter, ticket} when that waiter has to be,
--- {3, token, fence, ...} when one has taken the seat.
+-- {3, token, fence, ...} when one has begun.
 --
 -- Guarantees: somebody else's lock is left as it is, and then so is the line. The same call
 -- made twice (its reply was lost) is no loss, if there was a line, or if nobody else has been
 -- granted the lock: the last fence is still the token's. It names the same reservation, if that
--- stands, or the same one who took the seat, whose numbers are text then. It reserves the lock
+-- stands, or the same one who has begun, whose numbers are text then. It reserves the lock
 -- for nobody. A reservation expires.
 
 local value = redis.call('GET', KEYS[1])

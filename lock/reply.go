@@ -86,8 +86,8 @@ func (r *reply) refusal() Answer {
 
 func (r *reply) turn() *Turn { return &Turn{Value: r.text(), Waiter: r.text(), Ticket: r.number()} }
 
-// seated is the outcome of a release in which a waiter has begun.
-const seated = 3
+// begun is the outcome of a release in which a waiter has begun.
+const begun = 3
 
 // passedOn reads what the scripts answer that pass on a lock.
 func (r *reply) passedOn() (*Turn, error) {
@@ -100,7 +100,7 @@ func (r *reply) passedOn() (*Turn, error) {
 	case outcome == 1:
 		return nil, nil //nolint:nilnil // nobody has to be called: no turn and no error
 	}
-	if outcome == seated {
+	if outcome == begun {
 		return &Turn{Token: r.text(), Fence: r.number(), Answer: r.fields}, r.err
 	}
 	next := r.turn()

@@ -111,7 +111,7 @@ type Line struct {
 	ByHand bool          // the client calls those waiters who do not listen
 	Grace  time.Duration // how long a lock is kept for somebody
 	Keep   time.Duration // how long a line is remembered that nobody comes to
-	Seat   *Seat         // for a Release; nil for none
+	Start  *Start        // for a Release: with what the next waiter may begin; nil if it may not
 	For    string        // for a Release: the lock is kept for this waiter, if the Store has named ones
 	Fence  int64         // for a Release: the fencing token of the lease; 0 where that is not known
 	Send   Send          // for a Release by the Store on Redis: what runs it; nil for the Store itself
@@ -122,9 +122,9 @@ type Line struct {
 // release_ahead returns.
 type Send func(ctx context.Context, keys []string, argv []any) (answer any, err error)
 
-// A Seat is where the next waiter can begin at once, in the step in which the lock is
+// A Start is with what the next waiter can begin at once, in the step in which the lock is
 // released; see [Lease.HandOver].
-type Seat struct {
+type Start struct {
 	ID   string        // what makes its token unique, in letters, digits and '-'
 	TTL  time.Duration // of the lock
 	Keep time.Duration // how long the fencing token is remembered
@@ -169,7 +169,7 @@ type Turn struct {
 	Ticket int64
 	Value  string // what the Store keeps in the lock's place
 
-	// Of a waiter that has taken the [Seat] the rest is set instead.
+	// Of a waiter that has begun, see [Start], the rest is set instead.
 	Token  string
 	Fence  int64
 	Answer []any // what summon has said of it; its numbers are text where the call came twice

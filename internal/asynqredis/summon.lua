@@ -23,21 +23,21 @@ local function begin(asynq, id, ticket, name, ends, host)
   return {holder, found[3], redis.call('LLEN', asynq .. 'pending'), ticket}
 end
 
--- A seat is {attempt's name, two of the lock's own, queue, when its lease ends in Unix
+-- start is {attempt's name, two of the lock's own, queue, when its lease ends in Unix
 -- seconds, where the attempt runs}, or nil.
 --
--- Returns 'seated' and {the holder's name, encoded task, how many are pending, ticket} when it has
--- taken the seat; 'called' when it is on its way, 'gone' when it does not wait, 'paused' when
+-- Returns 'begun' and {the holder's name, encoded task, how many are pending, ticket} when it has
+-- begun with start; 'called' when it is on its way, 'gone' when it does not wait, 'paused' when
 -- its queue is; nothing when it has to be called by hand: it is still active, or out of reach
 -- from here.
-local function summon(waiter, ticket, seat)
+local function summon(waiter, ticket, start)
   local queue, id = string.match(waiter, '^siding%-task:([^:]*):(.*)$')
   if not queue then return 'gone' end
   queue = string.gsub(queue, '%%(%x%x)', function(code) return string.char(tonumber(code, 16)) end)
   local asynq, now = 'asynq:{' .. queue .. '}:', redis.call('TIME')
-  if seat and seat[4] == queue then
-    local begun = begin(asynq, id, ticket, seat[1], seat[5], seat[6])
-    if begun then return 'seated', begun end
+  if start and start[4] == queue then
+    local begun = begin(asynq, id, ticket, start[1], start[5], start[6])
+    if begun then return 'begun', begun end
   end
   local outcome = promote(asynq .. 't:' .. id, asynq .. 'retry', asynq .. 'pending', asynq .. 'paused',
     'siding:{' .. queue .. '}:bell', id, ticket, now[1] .. string.format('%06d', now[2]) .. '000')

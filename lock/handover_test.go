@@ -11,12 +11,12 @@ import (
 	"github.com/sidingq/siding/lock"
 )
 
-// summonToSeats lets those begin whose name says so, where there is a seat; others who are
+// summonToStart lets those begin whose name says so, where there is a start; others who are
 // asked for are gone.
-const summonToSeats = `
-local function summon(waiter, ticket, seat)
-  if not seat then return 'called' end
-  if string.find(waiter, '^sits') then return 'seated', {waiter, ticket, seat[4], 7} end
+const summonToStart = `
+local function summon(waiter, ticket, start)
+  if not start then return 'called' end
+  if string.find(waiter, '^starts') then return 'begun', {waiter, ticket, start[4], 7} end
   if string.find(waiter, '^called') then return 'called' end
   return 'gone'
 end
@@ -24,14 +24,14 @@ end
 
 func (s *setup) handOver(lease *lock.Lease) lock.Handed {
 	s.Helper()
-	handed, err := lease.HandOver(s.Context(), "seat", []any{"said"}, nil)
+	handed, err := lease.HandOver(s.Context(), "next", []any{"said"}, nil)
 	if err != nil || handed.Next != nil {
 		s.Fatalf("want nobody to call by hand, have %+v, %v", handed.Next, err)
 	}
 	return handed
 }
 
-// Who takes the seat has the lock in the same step, with a fence above the last; those
+// Who begins has the lock in the same step, with a fence above the last; those
 // before it who cannot come are dropped, and those behind it keep their places.
 func TestHandOver(t *testing.T) {
 	t.Parallel()
@@ -39,10 +39,10 @@ func TestHandOver(t *testing.T) {
 		t.Run(fmt.Sprint(gone, " gone"), func(t *testing.T) {
 			t.Parallel()
 			onEach(t, func(s *setup) {
-				s = s.summoning(summonToSeats)
+				s = s.summoning(summonToStart)
 				lease := s.takeHere()
 				s.enlist(gone, func(n int) string { return fmt.Sprint("gone", n) })
-				ticket := s.refuse("sits").Ticket
+				ticket := s.refuse("starts").Ticket
 				s.join("behind")
 				handed := s.handOver(lease)
 				if handed.Grant == nil {
@@ -51,7 +51,7 @@ func TestHandOver(t *testing.T) {
 				if want, have := []any{fmt.Sprint(ticket), "said", int64(7)}, handed.Answer; fmt.Sprint(have) != fmt.Sprint(want) {
 					s.Errorf("answer: want %q, have %q", want, have)
 				}
-				if want := "siding:seat:sits"; handed.Grant.Token != want || s.value() != want {
+				if want := "siding:next:starts"; handed.Grant.Token != want || s.value() != want {
 					s.Errorf("want the lock held by %q, have %q and %q granted", want, s.value(), handed.Grant.Token)
 				}
 				if have := strings.Join(s.line(), " "); have != "behind" {
@@ -69,14 +69,14 @@ func TestHandOver(t *testing.T) {
 	}
 }
 
-// Where nobody takes the seat, the lock is passed on as without one.
+// Where nobody begins, the lock is passed on as without a start.
 func TestHandOverWithoutATaker(t *testing.T) {
 	t.Parallel()
 	for name, waiter := range map[string]string{"called": "called", "gone": "gone", "nobody": ""} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			onEach(t, func(s *setup) {
-				s = s.summoning(summonToSeats)
+				s = s.summoning(summonToStart)
 				lease := s.takeHere()
 				if waiter != "" {
 					s.join(waiter)
@@ -100,16 +100,16 @@ func TestHandOverWithoutATaker(t *testing.T) {
 func TestHandOverWhoseAnswerIsLost(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
-		store := lock.RedisCalling(s.rdb, summonToSeats)
+		store := lock.RedisCalling(s.rdb, summonToStart)
 		line := lock.Line{
 			Nonce: "nonce", ByHand: true, Grace: time.Minute, Keep: time.Hour,
-			Seat: &lock.Seat{ID: "seat", TTL: time.Minute, Keep: time.Hour, Args: []any{"said"}},
+			Start: &lock.Start{ID: "next", TTL: time.Minute, Keep: time.Hour, Args: []any{"said"}},
 		}
 		s.rdb.Set(s.Context(), s.key, "siding:token:me", time.Minute)
-		s.rdb.ZAdd(s.Context(), s.row, redis.Z{Score: 1, Member: "sits1"}, redis.Z{Score: 2, Member: "sits2"})
+		s.rdb.ZAdd(s.Context(), s.row, redis.Z{Score: 1, Member: "starts1"}, redis.Z{Score: 2, Member: "starts2"})
 		first, err := store.Release(s.Context(), s.key, "siding:token:me", line)
 		if err != nil || first == nil || first.Fence == 0 {
-			s.Fatalf("want the seat taken, have %+v, %v", first, err)
+			s.Fatalf("want it begun, have %+v, %v", first, err)
 		}
 		for range 2 {
 			next, err := store.Release(s.Context(), s.key, "siding:token:me", line)
@@ -119,11 +119,11 @@ func TestHandOverWhoseAnswerIsLost(t *testing.T) {
 			if next.Token != first.Token || next.Fence != first.Fence || fmt.Sprint(next.Answer) != fmt.Sprint(first.Answer) {
 				s.Errorf("want the same answer, %+v, have %+v", first, next)
 			}
-			if have := s.value(); have != "siding:seat:sits1" {
+			if have := s.value(); have != "siding:next:starts1" {
 				s.Errorf("want the first to hold it, have %q", have)
 			}
 		}
-		if have := strings.Join(s.line(), " "); have != "sits2" {
+		if have := strings.Join(s.line(), " "); have != "starts2" {
 			s.Errorf("line: want the second, have %q", have)
 		}
 	})
