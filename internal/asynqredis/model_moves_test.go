@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/asynqredis"
-	"github.com/sidingq/siding/internal/protocol"
+	"github.com/sidingq/siding/internal/verify/model"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -23,43 +23,43 @@ const (
 )
 
 // move makes a step on Redis; before is the model's state until then.
-func (w *twin) move(t *testing.T, before *protocol.State, step protocol.Step) {
+func (w *twin) move(t *testing.T, before *model.State, step model.Step) {
 	t.Helper()
 	m := step.Move
 	switch m.Kind {
-	case protocol.Dequeue:
+	case model.Dequeue:
 		w.dequeue(t, before, m)
-	case protocol.Acquire:
+	case model.Acquire:
 		w.acquire(t, before, m, step.Outcome)
-	case protocol.Park, protocol.Acknowledge:
+	case model.Park, model.Acknowledge:
 		w.acknowledge(t, before.Attempts[m.Slot], m, step.Outcome)
-	case protocol.Write:
+	case model.Write:
 		f := w.fencesOf(m.Task)
 		f.seen = max(f.seen, w.attempts[m.Slot].fence)
-	case protocol.Finish:
+	case model.Finish:
 		w.finish(t, before, m, step.Outcome)
-	case protocol.Begin, protocol.PutBack:
+	case model.Begin, model.PutBack:
 		w.ahead(t, before, m, step.Outcome)
-	case protocol.Release, protocol.Fail, protocol.GiveBack:
+	case model.Release, model.Fail, model.GiveBack:
 		w.release(t, before, m, step.Outcome)
-	case protocol.Rejoin:
+	case model.Rejoin:
 		w.rejoin(t, before, m, step.Outcome)
-	case protocol.LoseAnswer:
+	case model.LoseAnswer:
 		w.dead = append(w.dead, w.attempts[m.Slot])
 		delete(w.attempts, m.Slot)
-	case protocol.LoseRelease:
+	case model.LoseRelease:
 		a := w.attempts[m.Slot]
 		w.dead = append(w.dead, &liveAttempt{token: a.token})
 		a.token = ""
-	case protocol.Promote, protocol.Tell, protocol.Drop, protocol.SetAside, protocol.GiveUp:
+	case model.Promote, model.Tell, model.Drop, model.SetAside, model.GiveUp:
 		w.call(t, before, m, step.Outcome)
-	case protocol.Sweep, protocol.Miss, protocol.Restore, protocol.Enlist:
+	case model.Sweep, model.Miss, model.Restore, model.Enlist:
 		w.sweep(t, before, m, step.Outcome)
-	case protocol.Find, protocol.HandOn, protocol.Recover:
+	case model.Find, model.HandOn, model.Recover:
 		w.recover(t, before, m, step.Outcome)
-	case protocol.Crash:
+	case model.Crash:
 		w.crash(before, m.Worker)
-	case protocol.Stall: // its renewals do not come, as in all of this test
+	case model.Stall: // its renewals do not come, as in all of this test
 	default:
 		w.outside(t, m)
 	}
@@ -68,7 +68,7 @@ func (w *twin) move(t *testing.T, before *protocol.State, step protocol.Step) {
 // dequeue lets a server take the next task. A hook that still knows an attempt
 // of the task might take one for the other, and a server that shuts down puts
 // back all that it runs: so each attempt gets a server on which nothing is left.
-func (w *twin) dequeue(t *testing.T, before *protocol.State, m protocol.Move) {
+func (w *twin) dequeue(t *testing.T, before *model.State, m model.Move) {
 	t.Helper()
 	if len(w.idle) == 0 {
 		w.idle = append(w.idle, w.f.fetchingWorker(t))
@@ -83,37 +83,37 @@ func (w *twin) dequeue(t *testing.T, before *protocol.State, m protocol.Move) {
 	}
 }
 
-func (w *twin) acquire(t *testing.T, before *protocol.State, m protocol.Move, want protocol.Outcome) {
+func (w *twin) acquire(t *testing.T, before *model.State, m model.Move, want model.Outcome) {
 	t.Helper()
 	a := w.attempts[m.Slot]
 	a.nonce = uuid.NewString()
 	a.token = w.token(m.Task, a.nonce)
 	answer := w.ask(t, before, m, a.nonce, want)
 	a.fence, a.ticket = answer.Fence, answer.Ticket
-	if want == protocol.Joined && !a.started() {
+	if want == model.Joined && !a.started() {
 		a.turn = a.take(t, a.id) // the park answers asynq's call, so asynq must have the task first
 	}
 }
 
-func (w *twin) token(id protocol.ID, nonce string) string { return "siding:" + nonce + ":" + w.id(id) }
+func (w *twin) token(id model.ID, nonce string) string { return "siding:" + nonce + ":" + w.id(id) }
 
 // ask asks for the lock on behalf of an attempt.
-func (w *twin) ask(t *testing.T, before *protocol.State, m protocol.Move, nonce string, want protocol.Outcome) lock.Answer {
+func (w *twin) ask(t *testing.T, before *model.State, m model.Move, nonce string, want model.Outcome) lock.Answer {
 	t.Helper()
 	answer, err := w.store.Acquire(t.Context(), lock.Claim{
 		Key: w.key(m.Resource), Token: w.token(m.Task, nonce), TTL: farAway, Keep: farAway,
 		Waiter: w.waiter(m.Task), Came: w.attempts[m.Slot].ours.Came, Line: line(nonce),
 	})
 	must(t, err)
-	have := protocol.Joined
+	have := model.Joined
 	if answer.Fence > 0 {
-		have = protocol.Granted
+		have = model.Granted
 	}
 	if have != want {
 		t.Fatalf("want the outcome %q, have %q", want, have)
 	}
 	f := w.fencesOf(m.Task)
-	if have == protocol.Granted && answer.Fence <= f.last {
+	if have == model.Granted && answer.Fence <= f.last {
 		t.Errorf("want a fence above %d, have %d", f.last, answer.Fence)
 	}
 	f.last = max(f.last, answer.Fence)
@@ -122,36 +122,36 @@ func (w *twin) ask(t *testing.T, before *protocol.State, m protocol.Move, nonce 
 }
 
 // rejoin has a task that was put back stand in line, before its handler releases the lock.
-func (w *twin) rejoin(t *testing.T, before *protocol.State, m protocol.Move, want protocol.Outcome) {
+func (w *twin) rejoin(t *testing.T, before *model.State, m model.Move, want model.Outcome) {
 	t.Helper()
 	nonce := uuid.NewString()
-	if w.ask(t, before, m, nonce, want); want == protocol.Granted {
+	if w.ask(t, before, m, nonce, want); want == model.Granted {
 		a := w.attempts[m.Slot]
 		a.nonce, a.token = nonce, w.token(m.Task, nonce)
 	}
 }
 
 // sweep makes a step of the sweeper: it looks at a lock, or for a task that stands in no line.
-func (w *twin) sweep(t *testing.T, before *protocol.State, m protocol.Move, want protocol.Outcome) {
+func (w *twin) sweep(t *testing.T, before *model.State, m model.Move, want model.Outcome) {
 	t.Helper()
 	sweeper, ok := w.store.(lock.Sweeper)
 	if !ok {
 		t.Fatal("want a store that sweeps")
 	}
 	switch m.Kind {
-	case protocol.Sweep:
-		resumed := want == protocol.BroughtBack || !before.Paused
+	case model.Sweep:
+		resumed := want == model.BroughtBack || !before.Paused
 		found, err := sweeper.Sweep(t.Context(), []string{w.key(m.Resource)}, resumed, line(uuid.NewString()))
 		must(t, err)
 		w.calling(t, before, found[0].Next)
-	case protocol.Miss:
+	case model.Miss:
 		found, err := asynqredis.StillWaiting(t.Context(), w.f.rdb, w.f.queue, []string{w.id(m.Task)})
 		must(t, err)
 		if len(found) != 1 || found[0].Lock != w.key(m.Resource) {
 			t.Fatalf("want %s to wait for %s, have %v", w.id(m.Task), w.key(m.Resource), found)
 		}
 		w.loss = lock.Place{Key: found[0].Lock, Waiter: w.waiter(m.Task), Ticket: found[0].Ticket}
-	case protocol.Enlist:
+	case model.Enlist:
 		must(t, w.f.rdb.ZRem(t.Context(), w.listKey(), w.key(m.Resource)).Err()) // when nobody waited
 		_, _, err := asynqredis.AllWaiting(t.Context(), w.f.rdb, w.f.queue, "0")
 		must(t, err)
@@ -161,30 +161,30 @@ func (w *twin) sweep(t *testing.T, before *protocol.State, m protocol.Move, want
 	}
 }
 
-func (w *twin) release(t *testing.T, before *protocol.State, m protocol.Move, want protocol.Outcome) {
+func (w *twin) release(t *testing.T, before *model.State, m model.Move, want model.Outcome) {
 	t.Helper()
 	a := w.attempts[m.Slot]
 	next, err := w.store.Release(t.Context(), w.key(m.Resource), a.token, line(a.nonce))
-	have := protocol.OK
+	have := model.OK
 	if errors.Is(err, lock.ErrLost) {
-		have, err = protocol.LostLease, nil
+		have, err = model.LostLease, nil
 	}
 	must(t, err)
 	if have != want {
 		t.Errorf("want the outcome %q, have %q", want, have)
 	}
 	w.calling(t, before, next)
-	if m.Kind == protocol.GiveBack { // and has not begun
+	if m.Kind == model.GiveBack { // and has not begun
 		delete(w.attempts, m.Slot)
 		w.idle = append(w.idle, a.worker)
 	}
 }
 
 // finish ends an attempt in one step, which also takes the next task.
-func (w *twin) finish(t *testing.T, before *protocol.State, m protocol.Move, want protocol.Outcome) {
+func (w *twin) finish(t *testing.T, before *model.State, m model.Move, want model.Outcome) {
 	t.Helper()
 	a := w.attempts[m.Slot]
-	releases := before.Attempts[m.Slot].Phase == protocol.Wrote
+	releases := before.Attempts[m.Slot].Phase == model.Wrote
 	l := line(a.nonce)
 	if a.down { // its server has acknowledged it, and is down
 		if releases {
@@ -201,7 +201,7 @@ func (w *twin) finish(t *testing.T, before *protocol.State, m protocol.Move, wan
 		_, err := f.Send(t.Context(), nil, nil)
 		must(t, err)
 	})
-	if over != (want != protocol.LostLease) {
+	if over != (want != model.LostLease) {
 		t.Fatalf("want the outcome %q, have the attempt over: %v", want, over)
 	}
 	if !over {
@@ -225,7 +225,7 @@ func (w *twin) finish(t *testing.T, before *protocol.State, m protocol.Move, wan
 }
 
 // passOn releases the lock of an attempt, if it has not lost it.
-func (w *twin) passOn(t *testing.T, before *protocol.State, m protocol.Move, a *liveAttempt, l lock.Line) {
+func (w *twin) passOn(t *testing.T, before *model.State, m model.Move, a *liveAttempt, l lock.Line) {
 	t.Helper()
 	next, err := w.store.Release(t.Context(), w.key(m.Resource), a.token, l)
 	if !errors.Is(err, lock.ErrLost) {
@@ -235,17 +235,17 @@ func (w *twin) passOn(t *testing.T, before *protocol.State, m protocol.Move, a *
 }
 
 // ahead has an attempt begin whose task was taken in advance, or puts the task back.
-func (w *twin) ahead(t *testing.T, before *protocol.State, m protocol.Move, want protocol.Outcome) {
+func (w *twin) ahead(t *testing.T, before *model.State, m model.Move, want model.Outcome) {
 	t.Helper()
 	a := w.attempts[m.Slot]
-	if m.Kind == protocol.Begin {
+	if m.Kind == model.Begin {
 		ours := a.ours
 		if a.turn = a.take(t, a.id); a.ours != ours {
 			t.Errorf("want the attempt of %s that was taken in advance, have another", a.id)
 		}
 		return
 	}
-	if back := a.putBack(t, w.f.rdb); back != (want == protocol.OK) {
+	if back := a.putBack(t, w.f.rdb); back != (want == model.OK) {
 		t.Errorf("want the outcome %q, have it put back: %v", want, back)
 	}
 	if w.state.Attempts[m.Slot].Task == 0 { // it has no lock to release
@@ -259,10 +259,10 @@ func line(nonce string) lock.Line {
 }
 
 // calling notes the call that a script has left to its client.
-func (w *twin) calling(t *testing.T, before *protocol.State, next *lock.Turn) {
+func (w *twin) calling(t *testing.T, before *model.State, next *lock.Turn) {
 	t.Helper()
 	for i, c := range w.state.Calls {
-		if c == before.Calls[i] || c.Turn != protocol.Calling || !c.Standing {
+		if c == before.Calls[i] || c.Turn != model.Calling || !c.Standing {
 			continue // not a new one
 		}
 		if next == nil {
@@ -277,7 +277,7 @@ func (w *twin) calling(t *testing.T, before *protocol.State, next *lock.Turn) {
 }
 
 // acknowledge ends an attempt as its guard would.
-func (w *twin) acknowledge(t *testing.T, was protocol.Attempt, m protocol.Move, want protocol.Outcome) {
+func (w *twin) acknowledge(t *testing.T, was model.Attempt, m model.Move, want model.Outcome) {
 	t.Helper()
 	a := w.attempts[m.Slot]
 	delete(w.attempts, m.Slot)
@@ -286,13 +286,13 @@ func (w *twin) acknowledge(t *testing.T, was protocol.Attempt, m protocol.Move, 
 	}
 	var err error
 	switch was.Phase {
-	case protocol.Refused:
+	case model.Refused:
 		a.ours.Park(asynqredis.Park{At: time.Now().Add(farAway), Ticket: a.ticket, Key: w.key(m.Resource)})
 		err = errWaiting
-	case protocol.Lost:
+	case model.Lost:
 		a.ours.Park(asynqredis.Park{At: time.Now().Add(farAway)})
 		err = errWaiting
-	case protocol.Failed:
+	case model.Failed:
 		err = errOwn
 	default: // it has succeeded
 	}
@@ -301,24 +301,24 @@ func (w *twin) acknowledge(t *testing.T, was protocol.Attempt, m protocol.Move, 
 }
 
 // call makes a turn of a call.
-func (w *twin) call(t *testing.T, before *protocol.State, m protocol.Move, want protocol.Outcome) {
+func (w *twin) call(t *testing.T, before *model.State, m model.Move, want model.Outcome) {
 	t.Helper()
 	turn := w.calls[m.Slot]
-	if w.state.Calls[m.Slot].Task == 0 || m.Kind == protocol.Drop || m.Kind == protocol.SetAside {
+	if w.state.Calls[m.Slot].Task == 0 || m.Kind == model.Drop || m.Kind == model.SetAside {
 		delete(w.calls, m.Slot)
 	}
 	switch m.Kind {
-	case protocol.Promote:
+	case model.Promote:
 		have, err := asynqredis.Promote(t.Context(), w.f.rdb, w.f.queue, w.id(m.Task), turn.Ticket)
 		must(t, err)
 		if string(have) != string(want) {
 			t.Errorf("want the outcome %q, have %q", want, have)
 		}
-	case protocol.Tell:
+	case model.Tell:
 		must(t, w.store.Called(t.Context(), w.key(m.Resource), turn))
-	case protocol.Drop, protocol.SetAside:
+	case model.Drop, model.SetAside:
 		l := line(uuid.NewString())
-		l.Paused = m.Kind == protocol.SetAside
+		l.Paused = m.Kind == model.SetAside
 		next, err := w.store.Leave(t.Context(), w.key(m.Resource), turn.Waiter, turn.Value, l)
 		must(t, err)
 		w.calling(t, before, next)
@@ -328,7 +328,7 @@ func (w *twin) call(t *testing.T, before *protocol.State, m protocol.Move, want 
 
 // crash forgets what a worker had under way. Its servers are stopped when the
 // round is over, as they put back what they run.
-func (w *twin) crash(before *protocol.State, worker uint8) {
+func (w *twin) crash(before *model.State, worker uint8) {
 	for i, a := range before.Attempts {
 		if a.Task != 0 && a.Worker == worker {
 			w.dead = append(w.dead, w.attempts[uint8(i)])
@@ -347,12 +347,12 @@ func (w *twin) crash(before *protocol.State, worker uint8) {
 
 // recover makes a step of the recovery: it finds a task that has fallen silent,
 // hands on its lock if that was free, and moves it.
-func (w *twin) recover(t *testing.T, before *protocol.State, m protocol.Move, want protocol.Outcome) {
+func (w *twin) recover(t *testing.T, before *model.State, m model.Move, want model.Outcome) {
 	t.Helper()
 	r := &w.recovery
-	have := protocol.OK
+	have := model.OK
 	switch m.Kind {
-	case protocol.Find:
+	case model.Find:
 		w.f.rescore(t, "lease", w.id(m.Task), time.Now().Unix()+10)
 		r.silent = w.silent(t, w.id(m.Task))
 		r.nonce = uuid.NewString()
@@ -361,14 +361,14 @@ func (w *twin) recover(t *testing.T, before *protocol.State, m protocol.Move, wa
 			Key: w.key(m.Resource), Token: r.token, TTL: farAway, Keep: farAway, Line: line(r.nonce),
 		})
 		must(t, err)
-		have = protocol.Joined
+		have = model.Joined
 		if f := w.fencesOf(m.Task); answer.Fence > 0 {
-			have, f.last = protocol.Granted, answer.Fence
+			have, f.last = model.Granted, answer.Fence
 		}
-	case protocol.HandOn:
+	case model.HandOn:
 		next, err := w.store.Release(t.Context(), w.key(m.Resource), r.token, line(r.nonce))
 		if errors.Is(err, lock.ErrLost) {
-			have, err = protocol.LostLease, nil
+			have, err = model.LostLease, nil
 		}
 		must(t, err)
 		w.calling(t, before, next)
@@ -376,7 +376,7 @@ func (w *twin) recover(t *testing.T, before *protocol.State, m protocol.Move, wa
 		moved, err := asynqredis.Recover(t.Context(), w.f.rdb, r.silent, "its worker died")
 		must(t, err)
 		if !moved {
-			have = protocol.Gone
+			have = model.Gone
 		}
 	}
 	if have != want {
@@ -398,7 +398,7 @@ func (w *twin) silent(t *testing.T, id string) asynqredis.SilentTask {
 
 // outside makes the moves of others: of time, of asynq, of operators, of
 // programs on the plain protocol.
-func (w *twin) outside(t *testing.T, m protocol.Move) {
+func (w *twin) outside(t *testing.T, m model.Move) {
 	t.Helper()
 	ctx, queue, key := t.Context(), w.f.queue, w.key(m.Resource)
 	id := ""
@@ -406,29 +406,29 @@ func (w *twin) outside(t *testing.T, m protocol.Move) {
 		id = w.id(m.Task)
 	}
 	switch m.Kind {
-	case protocol.Timer, protocol.LastResort:
+	case model.Timer, model.LastResort:
 		w.f.rescore(t, "retry", id, time.Now().Unix()-1)
 		w.clock.runTimers(t)
-	case protocol.Lapse, protocol.LapseEarly, protocol.Expire, protocol.ExpireAlive, protocol.DeleteLock, protocol.FreeForeign:
+	case model.Lapse, model.LapseEarly, model.Expire, model.ExpireAlive, model.DeleteLock, model.FreeForeign:
 		must(t, w.f.rdb.PExpire(ctx, key, 0).Err())
-	case protocol.TakeForeign:
+	case model.TakeForeign:
 		must(t, w.f.rdb.SetArgs(ctx, key, foreignValue, redis.SetArgs{Mode: "NX", TTL: farAway}).Err())
-	case protocol.RecoverByAsynq:
+	case model.RecoverByAsynq:
 		w.f.lapse(t, id)
 		w.f.recoverLapsed(t, nil)
-	case protocol.Shutdown:
+	case model.Shutdown:
 		a := w.attempts[m.Slot]
 		a.down = true
 		a.stop()
-	case protocol.Delete:
+	case model.Delete:
 		must(t, w.f.inspector.DeleteTask(queue, id))
-	case protocol.Archive:
+	case model.Archive:
 		must(t, w.f.inspector.ArchiveTask(queue, id))
-	case protocol.Run:
+	case model.Run:
 		must(t, w.f.inspector.RunTask(queue, id))
-	case protocol.Pause:
+	case model.Pause:
 		must(t, w.f.inspector.PauseQueue(queue))
-	case protocol.Resume:
+	case model.Resume:
 		must(t, w.f.inspector.UnpauseQueue(queue))
 	default:
 		t.Fatalf("the walk does not know how to make the move %q", m)

@@ -11,8 +11,8 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/sidingq/siding/internal/asynqredis"
-	"github.com/sidingq/siding/internal/protocol"
 	"github.com/sidingq/siding/internal/verify"
+	"github.com/sidingq/siding/internal/verify/model"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -33,7 +33,7 @@ func TestScriptsDoWhatTheModelDoes(t *testing.T) {
 				if w.rand.IntN(2) == 0 {
 					resources = []uint8{0, 0, 1, 1}
 				}
-				w.begin(t, &protocol.Model{Resources: resources, Workers: 2, Faults: 4, Failures: 3, Ahead: 6, Recovers: true})
+				w.begin(t, &model.Model{Resources: resources, Workers: 2, Faults: 4, Failures: 3, Ahead: 6, Recovers: true})
 				for !t.Failed() && !w.state.Final() {
 					w.walk(t)
 				}
@@ -50,16 +50,16 @@ func TestScriptsDoWhatTheModelDoes(t *testing.T) {
 func TestScriptsDoWhatTheModelDoesInAllCircumstances(t *testing.T) {
 	t.Parallel()
 	verify.Long(t)
-	models := []*protocol.Model{
+	models := []*model.Model{
 		{Resources: []uint8{0, 0}, Workers: 2, Faults: 1, Recovers: true, Symmetric: true},
-		{Resources: []uint8{0, 0}, Workers: 2, Faults: 1, Ahead: 1, Symmetric: true, Only: protocol.Stall},
-		{Resources: []uint8{0, 0}, Workers: 1, Faults: 1, Ahead: 1, Recovers: true, Symmetric: true, Only: protocol.Stall},
+		{Resources: []uint8{0, 0}, Workers: 2, Faults: 1, Ahead: 1, Symmetric: true, Only: model.Stall},
+		{Resources: []uint8{0, 0}, Workers: 1, Faults: 1, Ahead: 1, Recovers: true, Symmetric: true, Only: model.Stall},
 		{Resources: []uint8{0, 0, 0}, Workers: 2, Failures: 1, Symmetric: true},
 		{Resources: []uint8{0, 0, 0}, Workers: 2, Ahead: 1, Symmetric: true},
 	}
 	// The models are explored before there are workers. It may take longer than the lease lasts with
 	// which an idle worker asks for its next task.
-	cover := make([][]protocol.Way, len(models))
+	cover := make([][]model.Way, len(models))
 	for i, m := range models {
 		cover[i] = m.Cover(circumstances)
 		slices.Reverse(cover[i]) // the longest first: there is much on them
@@ -84,7 +84,7 @@ func TestScriptsDoWhatTheModelDoesInAllCircumstances(t *testing.T) {
 }
 
 // circumstances names a step by what may matter for its script.
-func circumstances(s *protocol.State, step *protocol.Step) string {
+func circumstances(s *model.State, step *model.Step) string {
 	m := step.Move
 	what := []any{m.Kind, step.Outcome, s.Paused}
 	l := &s.Locks[m.Resource]
@@ -92,7 +92,7 @@ func circumstances(s *protocol.State, step *protocol.Step) string {
 	for _, id := range l.Line {
 		aside = aside || id != 0 && s.Tasks[id-1].Aside
 	}
-	if m.Kind == protocol.Sweep {
+	if m.Kind == model.Sweep {
 		return fmt.Sprint(append(what, l.Value, l.Mark, aside, first != 0 && s.Tasks[first-1].Aside)...)
 	}
 	if m.Task == 0 {
@@ -101,11 +101,11 @@ func circumstances(s *protocol.State, step *protocol.Step) string {
 	task := &s.Tasks[m.Task-1]
 	what = append(what, task.In)
 	switch m.Kind {
-	case protocol.Acquire, protocol.Rejoin:
+	case model.Acquire, model.Rejoin:
 		what = append(what, l.Value, l.Mark, l.For == m.Task, task.InLine != 0, first == 0, first == m.Task, aside)
-	case protocol.Dequeue, protocol.Restore:
+	case model.Dequeue, model.Restore:
 		what = append(what, task.Ticket != 0, task.InLine != 0, aside)
-	case protocol.Finish:
+	case model.Finish:
 		a := &s.Attempts[m.Slot]
 		next := s.Queue[0]
 		takes := next != 0 && s.Ahead > 0
@@ -113,18 +113,18 @@ func circumstances(s *protocol.State, step *protocol.Step) string {
 		if takes {
 			what = append(what, s.Tasks[next-1].Ticket != 0, s.Tasks[next-1].InLine != 0)
 		}
-	case protocol.Begin, protocol.PutBack:
+	case model.Begin, model.PutBack:
 		a := &s.Attempts[m.Slot]
 		what = append(what, a.Phase, a.Latest, a.Deprived, task.Called, s.Queue[0] != 0)
-	case protocol.Release, protocol.GiveBack, protocol.Fail, protocol.Find, protocol.HandOn:
+	case model.Release, model.GiveBack, model.Fail, model.Find, model.HandOn:
 		what = append(what, l.Value, l.Mark, first == 0, first == m.Task, aside)
-	case protocol.Park, protocol.Acknowledge:
+	case model.Park, model.Acknowledge:
 		a := &s.Attempts[m.Slot]
 		what = append(what, a.Phase, a.Latest, task.Called, a.Ticket == task.InLine, a.Came == a.Ticket)
-	case protocol.Promote, protocol.Tell, protocol.Drop, protocol.SetAside:
+	case model.Promote, model.Tell, model.Drop, model.SetAside:
 		c := &s.Calls[m.Slot]
 		what = append(what, c.Standing, c.Ticket == task.Ticket, c.Ticket == task.InLine, task.InLine != 0, l.Value, first == m.Task)
-	case protocol.Recover:
+	case model.Recover:
 		what = append(what, s.Recovery.Same)
 	default: // no script of ours
 	}
@@ -140,8 +140,8 @@ type twin struct {
 	rounds, made int
 	did          map[string]int // by circumstances
 
-	model    *protocol.Model
-	state    protocol.State
+	model    *model.Model
+	state    model.State
 	history  []string
 	clock    *worker   // its server looks at the timers
 	idle     []*worker // those on which nothing is left
@@ -153,7 +153,7 @@ type twin struct {
 		nonce, token string
 	}
 	loss   lock.Place // what the sweeper has missed
-	fences [protocol.MaxResources]fences
+	fences [model.MaxResources]fences
 }
 
 // A liveAttempt is an attempt of the model at work.
@@ -178,14 +178,14 @@ func newTwin(t *testing.T) *twin {
 }
 
 // begin begins a round, with new tasks.
-func (w *twin) begin(t *testing.T, m *protocol.Model) {
+func (w *twin) begin(t *testing.T, m *model.Model) {
 	t.Helper()
 	w.rounds++
 	w.model, w.state, w.history = m, m.Start(), nil
 	w.attempts, w.calls, w.dead = map[uint8]*liveAttempt{}, map[uint8]lock.Turn{}, nil
-	w.fences = [protocol.MaxResources]fences{}
+	w.fences = [model.MaxResources]fences{}
 	for n := range w.model.Resources {
-		w.f.enqueue(t, asynq.TaskID(w.id(protocol.ID(n+1))))
+		w.f.enqueue(t, asynq.TaskID(w.id(model.ID(n+1))))
 	}
 	w.compare(t)
 }
@@ -210,7 +210,7 @@ func (w *twin) end(t *testing.T) {
 	}
 	must(t, w.f.rdb.Del(t.Context(), w.listKey()).Err()) // those of this round
 	for n := range w.model.Resources {
-		id := w.id(protocol.ID(n + 1))
+		id := w.id(model.ID(n + 1))
 		if places := w.f.read(t).places()[id]; len(places) > 0 {
 			must(t, w.f.inspector.DeleteTask(w.f.queue, id))
 		}
@@ -222,15 +222,15 @@ func (w *twin) walk(t *testing.T) {
 	t.Helper()
 	steps := w.model.Steps(nil, &w.state)
 	if w.state.Crowded() { // the model has no room for many calls at a time
-		steps = slices.DeleteFunc(steps, func(s protocol.Step) bool {
-			return s.Move.Kind != protocol.GiveUp && s.Move.Kind != protocol.Promote
+		steps = slices.DeleteFunc(steps, func(s model.Step) bool {
+			return s.Move.Kind != model.GiveUp && s.Move.Kind != model.Promote
 		})
 	}
 	w.make(t, w.choose(steps))
 }
 
 // make makes a step, and compares.
-func (w *twin) make(t *testing.T, step protocol.Step) {
+func (w *twin) make(t *testing.T, step model.Step) {
 	t.Helper()
 	w.made++
 	w.history = append(w.history, step.String())
@@ -245,7 +245,7 @@ func (w *twin) make(t *testing.T, step protocol.Step) {
 
 // choose prefers what it has seldom done: the common moves are common enough, and
 // scripts differ where an answer is rare.
-func (w *twin) choose(steps []protocol.Step) protocol.Step {
+func (w *twin) choose(steps []model.Step) model.Step {
 	weights, total := make([]float64, len(steps)), 0.0
 	for i, step := range steps {
 		weights[i] = 1 / float64(1+w.did[circumstances(&w.state, &step)])
@@ -260,12 +260,12 @@ func (w *twin) choose(steps []protocol.Step) protocol.Step {
 	return steps[n]
 }
 
-func (w *twin) id(id protocol.ID) string { return fmt.Sprintf("task-%d-%d", w.rounds, id) }
-func (w *twin) key(r uint8) string       { return fmt.Sprintf("lock:%s-%d-%d", w.f.queue, w.rounds, r) }
+func (w *twin) id(id model.ID) string { return fmt.Sprintf("task-%d-%d", w.rounds, id) }
+func (w *twin) key(r uint8) string    { return fmt.Sprintf("lock:%s-%d-%d", w.f.queue, w.rounds, r) }
 
 // listKey is the list of locks at which the sweeper looks.
 func (w *twin) listKey() string { return "siding:{" + w.f.queue + "}:contended" }
 
-func (w *twin) waiter(id protocol.ID) string    { return asynqredis.WaiterName(w.f.queue, w.id(id)) }
-func (w *twin) keyOf(id protocol.ID) string     { return w.key(w.model.Resource(id)) }
-func (w *twin) fencesOf(id protocol.ID) *fences { return &w.fences[w.model.Resource(id)] }
+func (w *twin) waiter(id model.ID) string    { return asynqredis.WaiterName(w.f.queue, w.id(id)) }
+func (w *twin) keyOf(id model.ID) string     { return w.key(w.model.Resource(id)) }
+func (w *twin) fencesOf(id model.ID) *fences { return &w.fences[w.model.Resource(id)] }

@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/asynqredis"
-	"github.com/sidingq/siding/internal/protocol"
+	"github.com/sidingq/siding/internal/verify/model"
 )
 
 // A view is what model and Redis must agree on.
@@ -64,8 +64,8 @@ func (w *twin) modelView() view {
 	for n := range w.model.Resources {
 		task := &s.Tasks[n]
 		places := [...]string{
-			protocol.Pending: "pending", protocol.Active: "active", protocol.Parked: "retry", protocol.Backoff: "retry",
-			protocol.Archived: "archived", protocol.Done: "gone", protocol.Deleted: "gone",
+			model.Pending: "pending", model.Active: "active", model.Parked: "retry", model.Backoff: "retry",
+			model.Archived: "archived", model.Done: "gone", model.Deleted: "gone",
 		}
 		v.Tasks = append(v.Tasks, taskView{places[task.In], task.Called})
 	}
@@ -73,20 +73,20 @@ func (w *twin) modelView() view {
 		l := &s.Locks[r]
 		lv := lockView{Mark: l.Mark, Line: []string{}, Aside: []string{}, Tickets: w.modelTickets(r)}
 		switch l.Value {
-		case protocol.Free:
+		case model.Free:
 			lv.Value = "free"
-		case protocol.Held:
+		case model.Held:
 			switch l.By {
-			case protocol.ByDead:
+			case model.ByDead:
 				lv.Value = "held by the dead"
-			case protocol.ByRecovery:
+			case model.ByRecovery:
 				lv.Value = "held by the recovery"
 			default:
 				lv.Value = fmt.Sprintf("held by attempt %d", l.By-1)
 			}
-		case protocol.Reserved:
+		case model.Reserved:
 			lv.Value = "reserved for " + w.waiter(l.For)
-		case protocol.Foreign:
+		case model.Foreign:
 			lv.Value = "foreign"
 		}
 		for _, id := range l.Line {
@@ -103,7 +103,7 @@ func (w *twin) modelView() view {
 	for i := range s.Attempts {
 		if a := &s.Attempts[i]; a.Task != 0 {
 			v.Latest[uint8(i)] = a.Latest
-			if a.Phase == protocol.Holding {
+			if a.Phase == model.Holding {
 				v.Writes[uint8(i)] = a.Fence >= s.Locks[w.model.Resource(a.Task)].Seen
 			}
 		}
@@ -127,7 +127,7 @@ func (w *twin) modelTickets(r uint8) []int {
 	for i := range s.Attempts {
 		if a := &s.Attempts[i]; a.Task != 0 && w.model.Resource(a.Task) == r {
 			tickets = append(tickets, int64(a.Came))
-			if a.Phase == protocol.Refused {
+			if a.Phase == model.Refused {
 				tickets = append(tickets, int64(a.Ticket))
 			}
 		}
@@ -147,7 +147,7 @@ func (w *twin) redisTickets(t *testing.T, s *state, r uint8) []int {
 	t.Helper()
 	tickets := []int64{}
 	for n := range w.model.Resources {
-		if id := protocol.ID(n + 1); w.model.Resources[n] == r {
+		if id := model.ID(n + 1); w.model.Resources[n] == r {
 			tickets = append(tickets, w.inLine(t, id), mark(s.task(w.id(id))["siding_ticket"]))
 		}
 	}
@@ -155,7 +155,7 @@ func (w *twin) redisTickets(t *testing.T, s *state, r uint8) []int {
 		if a := &w.state.Attempts[i]; a.Task != 0 && w.model.Resource(a.Task) == r {
 			live := w.attempts[uint8(i)]
 			tickets = append(tickets, live.ours.Came)
-			if a.Phase == protocol.Refused {
+			if a.Phase == model.Refused {
 				tickets = append(tickets, live.ticket)
 			}
 		}
@@ -171,7 +171,7 @@ func (w *twin) redisTickets(t *testing.T, s *state, r uint8) []int {
 	return ranks(tickets)
 }
 
-func (w *twin) resources() uint8 { return w.model.Resource(protocol.ID(len(w.model.Resources))) + 1 }
+func (w *twin) resources() uint8 { return w.model.Resource(model.ID(len(w.model.Resources))) + 1 }
 
 // redisView is the same of Redis, and of what its clients have been told.
 func (w *twin) redisView(t *testing.T, s *state) view {
@@ -181,7 +181,7 @@ func (w *twin) redisView(t *testing.T, s *state) view {
 	v.Pending = append(v.Pending, s.pending()...)
 	values := w.readLocks(t, s, &v)
 	for n := range w.model.Resources {
-		id := protocol.ID(n + 1)
+		id := model.ID(n + 1)
 		place := "gone"
 		if in := places[w.id(id)]; len(in) == 1 {
 			place = in[0]
@@ -190,7 +190,7 @@ func (w *twin) redisView(t *testing.T, s *state) view {
 	}
 	for i, a := range w.attempts {
 		v.Latest[i] = s.task(a.id)["siding_attempt"] == a.name
-		if w.state.Attempts[i].Phase == protocol.Holding {
+		if w.state.Attempts[i].Phase == model.Holding {
 			v.Writes[i] = a.fence >= w.fencesOf(w.state.Attempts[i].Task).seen
 		}
 	}
@@ -254,7 +254,7 @@ func (w *twin) nameOf(value string) string {
 	return value
 }
 
-func (w *twin) inLine(t *testing.T, id protocol.ID) int64 {
+func (w *twin) inLine(t *testing.T, id model.ID) int64 {
 	t.Helper()
 	for _, set := range []string{":line", ":paused"} {
 		ticket, err := w.f.rdb.ZScore(t.Context(), "{"+w.keyOf(id)+"}"+set, w.waiter(id)).Result()

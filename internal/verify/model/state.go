@@ -1,4 +1,4 @@
-package protocol
+package model
 
 // The sizes of a state. A run with more attempts or calls at a time than
 // these panics.
@@ -193,7 +193,7 @@ func appendTo(list []ID, id ID) {
 			return
 		}
 	}
-	panic("protocol: a list is full")
+	panic("model: a list is full")
 }
 
 // insert puts id into a line, behind those with older tickets.
@@ -206,7 +206,7 @@ func (s *State) insert(line []ID, id ID) {
 
 func prepend(list []ID, id ID) {
 	if list[len(list)-1] != 0 {
-		panic("protocol: a list is full")
+		panic("model: a list is full")
 	}
 	copy(list[1:], list)
 	list[0] = id

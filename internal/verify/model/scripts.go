@@ -1,4 +1,4 @@
-package protocol
+package model
 
 import "math"
 
@@ -52,7 +52,7 @@ func (m *Model) reserve(s *State, r uint8, me ID, w uint8) bool {
 			return true
 		}
 	}
-	panic("protocol: too many calls")
+	panic("model: too many calls")
 }
 
 // first returns who is first in line and was not set aside, 0 for nobody.
@@ -142,7 +142,7 @@ func (m *Model) newTicket(s *State, r uint8) uint8 {
 		newest = max(newest, *ticket)
 	}
 	if newest == math.MaxUint8 {
-		panic("protocol: too many tickets")
+		panic("model: too many tickets")
 	}
 	return newest + 1
 }
@@ -283,7 +283,7 @@ func (m *Model) dequeue(s *State, w uint8) int {
 			return i
 		}
 	}
-	panic("protocol: too many attempts")
+	panic("model: too many attempts")
 }
 
 // acknowledges reports whether the attempt may still move its task.

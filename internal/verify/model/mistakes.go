@@ -1,4 +1,4 @@
-package protocol
+package model
 
 // A Mistake is one that could be made in the protocol. A model with a mistake
 // must fail.

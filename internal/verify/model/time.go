@@ -1,4 +1,4 @@
-package protocol
+package model
 
 // time adds what happens when time passes.
 func (b *builder) time() {

@@ -1,4 +1,4 @@
-// Package protocol is a model of how guarded tasks lock, park and are called
+// Package model is a model of how guarded tasks lock, park and are called
 // back, small enough that all that can happen is tried: every order of the steps
 // of a few tasks, with some faults among them.
 //
@@ -24,4 +24,4 @@
 // something is shown by the [Mistake]s. That the model is of the real thing is shown
 // by tests of package asynqredis, which make its steps with the real scripts and
 // compare.
-package protocol
+package model

@@ -1,0 +1,133 @@
+package model_test
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/sidingq/siding/internal/verify"
+	"github.com/sidingq/siding/internal/verify/model"
+)
+
+// The tasks of a model, by their resources.
+var (
+	two   = []uint8{0, 0}
+	three = []uint8{0, 0, 0}
+	four  = []uint8{0, 0, 0, 0}
+	pairs = []uint8{0, 0, 1, 1}
+)
+
+// TestProtocol explores the protocol as it is: small models always, the whole in
+// make verify. SIDING_MODEL=large adds what takes minutes and gigabytes.
+func TestProtocol(t *testing.T) {
+	t.Parallel()
+	models := []model.Model{
+		{Resources: two, Faults: 1},
+		{Resources: two, Faults: 1, Ahead: 1, Symmetric: true},
+		{Resources: three, Failures: 1},
+		{Resources: three, Ahead: 1},
+	}
+	if verify.All() {
+		models = append(models,
+			model.Model{Resources: pairs, Failures: 1},
+			model.Model{Resources: pairs, Ahead: 1},
+			model.Model{Resources: two, Faults: 1, Ahead: 1},
+			model.Model{Resources: three, Ahead: 2},
+			model.Model{Resources: three, Failures: 1, Ahead: 1},
+			model.Model{Resources: three, Faults: 1, Ahead: 1, Symmetric: true},
+			model.Model{Resources: three, Faults: 1},
+			model.Model{Resources: pairs, Faults: 1, Symmetric: true},
+		)
+	}
+	if os.Getenv("SIDING_MODEL") == "large" {
+		models = append(models,
+			model.Model{Resources: four, Faults: 1, Symmetric: true},
+			model.Model{Resources: two, Faults: 1, Failures: 1},
+			model.Model{Resources: two, Faults: 1, Failures: 1, Ahead: 1},
+			model.Model{Resources: two, Faults: 2},
+			model.Model{Resources: three, Faults: 1, Failures: 1},
+		)
+	}
+	for _, m := range models {
+		m.Workers, m.Recovers = 2, true
+		t.Run(name(m), func(t *testing.T) {
+			t.Parallel()
+			report := m.Explore()
+			t.Log(report)
+			if report.Broken != "" {
+				t.Error("want nothing broken")
+			}
+		})
+	}
+}
+
+func name(m model.Model) string {
+	name := fmt.Sprintf("tasks on %v, %d faults, %d failures, %d in advance", m.Resources, m.Faults, m.Failures, m.Ahead)
+	if m.Symmetric {
+		name += ", symmetric"
+	}
+	return name
+}
+
+// Each mistake has to be found, and by the property that is there for it.
+func TestMistakesAreFound(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		mistake          model.Mistake
+		faults, failures uint8
+		ahead            uint8
+		recovers         bool
+		property         string
+		tasks            []uint8    // two on one resource if it is nil
+		only             model.Kind // the only fault that happens; else all do
+	}{
+		{mistake: model.NotedAndForgotten, failures: 1, property: "timers"},
+		{mistake: model.ReservationForever, faults: 1, failures: 1, property: "hope"},
+		{mistake: model.GhostNotSkipped, faults: 1, property: "ghosts"},
+		{mistake: model.PromoteUnchecked, failures: 1, property: "back-off"},
+		{mistake: model.CalledUnchecked, faults: 1, property: "lines"},
+		{mistake: model.PromoteInTwoSteps, failures: 1, property: "one place"},
+		{mistake: model.LeavesWhenReserved, failures: 1, property: "lines"},
+		{mistake: model.HolderStaysInLine, failures: 1, property: "lines"},
+		{mistake: model.LapseForgotten, faults: 1, property: "progress"},
+		{mistake: model.ReleaseOfAnothers, faults: 1, property: "one holder"},
+		{mistake: model.LedgerUnfenced, faults: 1, property: "one holder"},
+		{mistake: model.AckUnchecked, faults: 1, property: "own acknowledgement"},
+		{mistake: model.RecoveryWithoutLock, faults: 1, recovers: true, property: "recovery"},
+		{mistake: model.RecoveryUnchecked, faults: 1, recovers: true, property: "own acknowledgement"},
+		{mistake: model.LossUnseen, faults: 1, recovers: true, property: "hope"},
+		{mistake: model.NoSweeper, faults: 1, property: "hope", only: model.LoseRelease},
+		{mistake: model.SweeperHeedsMark, faults: 1, property: "hope"},
+		{mistake: model.PausedDropped, faults: 1, property: "lines"},
+		{mistake: model.AsideForgotten, faults: 1, property: "hope"},
+		{mistake: model.LateComesLast, failures: 1, property: "places"},
+		{mistake: model.PutBackComesLast, faults: 1, property: "places"},
+		{mistake: model.PutBackStaysOut, faults: 1, property: "places", only: model.Shutdown},
+		{mistake: model.FinishUnchecked, ahead: 1, faults: 1, property: "own acknowledgement"},
+		{mistake: model.FinishAfterLoss, ahead: 1, faults: 1, property: "own lock"},
+		{mistake: model.AheadForgotten, ahead: 1, property: "timers"},
+		{mistake: model.AheadComesLast, ahead: 1, property: "places"},
+		{mistake: model.AheadStaysOut, ahead: 1, property: "places", tasks: three},
+		{mistake: model.AheadUnchecked, ahead: 1, faults: 1, recovers: true, property: "own acknowledgement"},
+		{mistake: model.AheadKeepsLock, ahead: 1, property: "timers"},
+	}
+	for _, tt := range tests {
+		t.Run(string(tt.mistake), func(t *testing.T) {
+			t.Parallel()
+			m := model.Model{
+				Resources: two, Workers: 2, Faults: tt.faults, Failures: tt.failures, Ahead: tt.ahead, Mistake: tt.mistake, Only: tt.only,
+				Recovers:  tt.recovers,
+				Symmetric: tt.property != "progress",
+			}
+			if tt.tasks != nil {
+				m.Resources = tt.tasks
+			}
+			report := m.Explore()
+			t.Log(report)
+			if property, _, _ := strings.Cut(report.Broken, ":"); property != tt.property {
+				t.Errorf("want the property %q broken, have %q", tt.property, report.Broken)
+			}
+		})
+	}
+}
