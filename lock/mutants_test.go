@@ -5,7 +5,7 @@ package lock_test
 import (
 	"testing"
 
-	"github.com/sidingq/siding/internal/mutants"
+	"github.com/sidingq/siding/internal/verify/mutants"
 )
 
 // mistakes that one could make in this package, each with the tests that find it.
