@@ -67,7 +67,7 @@ model: ## Explore the whole model of the protocol
 chaos: ## Inject faults for MINUTES (5) in each SCENARIO, from SEED (a new one)
 	for scenario in $(SCENARIO); do \
 		SIDING_SEED=$(SEED) CHAOS_MINUTES=$(MINUTES) CHAOS_SCENARIO=$$scenario CHAOS_JSON=$(abspath $(JSON)) \
-			go test -run='^TestChaos$$' -count=1 -timeout=0 -v ./internal/chaos || exit; done
+			go test -run='^TestChaos$$' -count=1 -timeout=0 -v ./e2e/chaos || exit; done
 
 .PHONY: cover
 cover: ## Run all tests and show how much of the code they reach

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/sidingq/siding/internal/chaos"
+	"github.com/sidingq/siding/e2e/chaos"
 )
 
 func main() {

@@ -14,7 +14,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/internal/chaos"
+	"github.com/sidingq/siding/e2e/chaos"
 )
 
 // history ends the fleet and collects what is known.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/sidingq/siding/internal/chaos"
+	"github.com/sidingq/siding/e2e/chaos"
 )
 
 const (

@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/sidingq/siding/internal/chaos"
+	"github.com/sidingq/siding/e2e/chaos"
 )
 
 // TestTableAddsRuns reads the lines of two runs back and adds them up.

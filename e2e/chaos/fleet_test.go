@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sidingq/siding/internal/chaos"
+	"github.com/sidingq/siding/e2e/chaos"
 	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/internal/testenv/poll"
 )
