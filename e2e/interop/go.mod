@@ -1,4 +1,4 @@
-module github.com/sidingq/siding/lock/interop
+module github.com/sidingq/siding/e2e/interop
 
 go 1.26.0
 
