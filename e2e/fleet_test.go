@@ -21,14 +21,14 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/internal/oracle"
-	"github.com/sidingq/siding/internal/orders"
-	"github.com/sidingq/siding/internal/orders/ordertest"
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/queue"
 	"github.com/sidingq/siding/tasks"
 	"github.com/sidingq/siding/tasks/ledger"
+	"github.com/sidingq/siding/tasks/oracle"
+	"github.com/sidingq/siding/tasks/orders"
+	"github.com/sidingq/siding/tasks/orders/ordertest"
 )
 
 // binaries builds the programs once for all tests.

@@ -8,9 +8,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/internal/orders/ordertest"
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/internal/verify"
+	"github.com/sidingq/siding/tasks/orders/ordertest"
 )
 
 // limit bounds the time that the tasks of so many lines take.

@@ -13,14 +13,14 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/internal/oracle"
-	"github.com/sidingq/siding/internal/orders"
-	"github.com/sidingq/siding/internal/orders/ordertest"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 	"github.com/sidingq/siding/tasks"
 	"github.com/sidingq/siding/tasks/ledger"
+	"github.com/sidingq/siding/tasks/oracle"
+	"github.com/sidingq/siding/tasks/orders"
+	"github.com/sidingq/siding/tasks/orders/ordertest"
 )
 
 // The same tasks, workers and check, with the guard and without: the check must

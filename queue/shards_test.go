@@ -13,10 +13,10 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/internal/orders/ordertest"
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/queue"
+	"github.com/sidingq/siding/tasks/orders/ordertest"
 )
 
 // Tasks are in queues of these names: another name strands them.

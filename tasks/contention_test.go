@@ -13,12 +13,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sidingq/siding/internal/oracle"
 	"github.com/sidingq/siding/internal/testenv/pgtest"
 	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 	"github.com/sidingq/siding/tasks"
+	"github.com/sidingq/siding/tasks/oracle"
 )
 
 // A mix is a day's work: what it should come to, and the tasks that do it.

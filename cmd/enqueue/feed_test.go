@@ -16,13 +16,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/internal/orders"
-	"github.com/sidingq/siding/internal/orders/ordertest"
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/queue"
 	"github.com/sidingq/siding/tasks"
+	"github.com/sidingq/siding/tasks/orders"
+	"github.com/sidingq/siding/tasks/orders/ordertest"
 )
 
 // numbered yields so many items for each of the lines, and calls at before each line.

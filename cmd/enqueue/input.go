@@ -10,8 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/pflag"
 
-	"github.com/sidingq/siding/internal/orders"
 	"github.com/sidingq/siding/queue"
+	"github.com/sidingq/siding/tasks/orders"
 )
 
 // defaultQueue is the queue of tasks that name none, as in [queue.Options].

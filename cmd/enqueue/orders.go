@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/sidingq/siding/internal/orders"
 	"github.com/sidingq/siding/queue"
+	"github.com/sidingq/siding/tasks/orders"
 )
 
 func (a *app) ordersCommand() *cobra.Command {

@@ -14,11 +14,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/internal/orders"
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/lock/locktest"
+	"github.com/sidingq/siding/tasks/orders"
 )
 
 // orderFile writes a file of so many orders with three lines each, of which one

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sidingq/siding/internal/orders"
+	"github.com/sidingq/siding/tasks/orders"
 )
 
 // maxRefusals is how many refusals a report lists; the rest is only counted.

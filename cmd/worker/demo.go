@@ -17,8 +17,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/config"
-	"github.com/sidingq/siding/internal/oracle"
 	"github.com/sidingq/siding/queue"
+	"github.com/sidingq/siding/tasks/oracle"
 )
 
 const (

@@ -15,9 +15,9 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/sidingq/siding/internal/orders"
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/internal/verify"
+	"github.com/sidingq/siding/tasks/orders"
 )
 
 // demoLimit is far above the few seconds that a demo takes: with the race

@@ -11,10 +11,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sidingq/siding/internal/oracle"
-	"github.com/sidingq/siding/internal/orders"
 	"github.com/sidingq/siding/queue"
 	"github.com/sidingq/siding/tasks"
+	"github.com/sidingq/siding/tasks/oracle"
+	"github.com/sidingq/siding/tasks/orders"
 )
 
 // sample is a morning's orders of a shop that does not exist, in the format of

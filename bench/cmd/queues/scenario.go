@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/sidingq/siding/bench/internal/workload"
-	"github.com/sidingq/siding/internal/orders/ordertest"
+	"github.com/sidingq/siding/tasks/orders/ordertest"
 )
 
 // A scenario is one kind of work with what is measured of it.

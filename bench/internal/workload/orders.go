@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/sidingq/siding/internal/orders"
+	"github.com/sidingq/siding/tasks/orders"
 )
 
 // Orders has two kinds of tasks that do nothing, from an order file and in its order: one per

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sidingq/siding/internal/orders"
+	"github.com/sidingq/siding/tasks/orders"
 )
 
 // FuzzReader feeds anything: the reader comes to an end, its line numbers only

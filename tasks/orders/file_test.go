@@ -12,9 +12,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/sidingq/siding/internal/orders"
-	"github.com/sidingq/siding/internal/orders/ordertest"
 	"github.com/sidingq/siding/tasks"
+	"github.com/sidingq/siding/tasks/orders"
+	"github.com/sidingq/siding/tasks/orders/ordertest"
 )
 
 // open returns a reader of an order file, and its rows as encoding/csv reads them.

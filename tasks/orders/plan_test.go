@@ -11,9 +11,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/sidingq/siding/internal/orders"
 	"github.com/sidingq/siding/queue"
 	"github.com/sidingq/siding/tasks"
+	"github.com/sidingq/siding/tasks/orders"
 )
 
 // plan plans a file whose lines have only an order, a stock code, a quantity, a

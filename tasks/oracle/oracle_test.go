@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	_ "modernc.org/sqlite" // the driver "sqlite"
 
-	"github.com/sidingq/siding/internal/oracle"
 	"github.com/sidingq/siding/tasks/ledger"
+	"github.com/sidingq/siding/tasks/oracle"
 )
 
 //go:embed testdata/good.sql

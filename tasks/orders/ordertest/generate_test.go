@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sidingq/siding/internal/orders/ordertest"
+	"github.com/sidingq/siding/tasks/orders/ordertest"
 )
 
 func TestSameSeedSameFile(t *testing.T) {
