@@ -141,9 +141,7 @@ func (f *file) setting(s Setting, place string, value *yaml.Node) {
 	case value.Kind == yaml.ScalarNode && value.ShortTag() == null:
 		f.fail("%s: want %s, have nothing", place, s.Want)
 	case value.Kind == yaml.ScalarNode:
-		for _, item := range s.split(value.Value) {
-			f.put(s, place, item)
-		}
+		f.putAll(s, place, value.Value)
 	case s.Kind == List && value.Kind == yaml.SequenceNode:
 		f.items(s, value)
 	case s.Kind == Numbers && value.Kind == yaml.MappingNode:
@@ -196,7 +194,9 @@ func kind(node *yaml.Node) string {
 		return "a mapping"
 	case yaml.SequenceNode:
 		return "a list"
-	default:
-		return fmt.Sprintf("%q", node.Value)
 	}
+	if !isPlain(node.Value) {
+		return hidden // it may be the URL or the password of a server
+	}
+	return fmt.Sprintf("%q", node.Value)
 }

@@ -87,9 +87,7 @@ func (l *loader) environment(env func(string) (string, bool)) {
 			continue
 		}
 		l.start(s, s.Env)
-		for _, item := range s.split(value) {
-			l.put(s, s.Env, item)
-		}
+		l.putAll(s, s.Env, value)
 	}
 }
 
@@ -110,9 +108,7 @@ func (l *loader) flags(overrides []Override) {
 			l.start(s, origin)
 			started[s.Key] = true
 		}
-		for _, item := range s.split(o.Value) {
-			l.put(s, origin, item)
-		}
+		l.putAll(s, origin, o.Value)
 	}
 }
 
@@ -124,6 +120,17 @@ func (l *loader) start(s Setting, origin string) {
 	}
 	if s.clear != nil {
 		s.clear(&l.config)
+	}
+}
+
+// putAll sets the items in a text that came from the place.
+func (l *loader) putAll(s Setting, place, text string) {
+	items := s.split(text)
+	if s.Key == "redis.addrs" && len(items) > 1 {
+		s.shown = plainPort.MatchString // a name without a port may be a password
+	}
+	for _, item := range items {
+		l.put(s, place, item)
 	}
 }
 
@@ -154,6 +161,8 @@ func (s Setting) show(value string) string {
 		return hidden
 	case value == "":
 		return "nothing"
+	case s.shown != nil && !s.shown(value):
+		return hidden
 	case len(value) > most:
 		return fmt.Sprintf("%q...", value[:most])
 	case strings.ContainsFunc(value, func(r rune) bool { return !unicode.IsPrint(r) || unicode.IsSpace(r) }):

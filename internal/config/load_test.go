@@ -123,7 +123,10 @@ func TestFileErrors(t *testing.T) {
 		{"password in place of the port", "redis:\n  addrs: ['redis://one:hunter2']\n", "2: redis.addrs: want host:port or redis[s]://[user@]host[:port][/db], have [hidden]"},
 		{"password in another address", "http:\n  address: 'http://ann:hunter2@one:1'\n", "2: http.address: want host:port or off, have [hidden]"},
 		{"password in libpq's form", "ledger:\n  dsn: 'host=db password=hunter2'\n", "2: ledger.dsn: want no password in this file: set SIDING_LEDGER_DSN in the environment"},
-		{"database of a URL", "redis:\n  addrs: ['redis://one/x']\n", "2: redis.addrs: redis.db: want 0 to 16383, have x"},
+		{"database of a URL", "redis:\n  addrs: ['redis://one/99999']\n", "2: redis.addrs: redis.db: want 0 to 16383, have 99999"},
+		{"password as the database of a URL", "redis:\n  addrs: ['redis://one/hunter2']\n", "2: redis.addrs: redis.db: want 0 to 16383, have [hidden]"},
+		{"password after an address", "redis:\n  addrs: 'one:1,hunter2'\n", "2: redis.addrs: want host:port or redis[s]://[user@]host[:port][/db], have [hidden]"},
+		{"list of passwords", "redis:\n  addrs: [one:1, password=hunter2]\n", "2: redis.addrs: want host:port or redis[s]://[user@]host[:port][/db], have [hidden]"},
 		{"URL among others", "redis:\n  addrs: ['redis://one', 'two:2']\n  cluster: true\n", "2: redis.addrs: want one URL, or host:port of each, have 2 addresses"},
 		{"empty list", "redis:\n  addrs: []\n", "2: redis.addrs: want host:port or redis[s]://[user@]host[:port][/db], have nothing"},
 		{"weight", "queues:\n  default: 1\n  low: 0\n", "3: queues: want a name without {}/?#%\\ and a weight of 1 to 1000, as name=weight, have low=0"},
@@ -145,6 +148,7 @@ func TestFileErrors(t *testing.T) {
 		{"key twice", "concurrency: 3\nlog:\n  level: info\nconcurrency: 4\n", "4: concurrency: is there twice, first in line 1"},
 		{"section twice", "log:\n  level: info\nlog:\n  format: json\n", "3: log: is there twice, first in line 1"},
 		{"scalar for a section", "log: debug\n", "1: log: want settings below it, have \"debug\""},
+		{"password for a section", "redis: 'redis://:hunter2@one'\n", "1: redis: want settings below it, have [hidden]"},
 		{"list at the top", "- concurrency\n", "1: want settings as \"key: value\", have a list"},
 		{"scalar at the top", "concurrency\n", "1: want settings as \"key: value\", have \"concurrency\""},
 		{"second document", "concurrency: 3\n---\nconcurrency: 4\n", "2: want one document, have a second one"},
@@ -197,6 +201,7 @@ func TestFileThatCannotBeRead(t *testing.T) {
 
 func TestEnvironmentAndFlagErrors(t *testing.T) {
 	t.Parallel()
+	const address = "host:port or redis[s]://[user@]host[:port][/db]"
 	tests := []struct {
 		name  string
 		env   map[string]string
@@ -212,6 +217,20 @@ func TestEnvironmentAndFlagErrors(t *testing.T) {
 		{"unknown flag", nil, []config.Override{{Flag: "redis-password", Value: "hunter2"}}, "--redis-password: no such setting"},
 		{"password in a flag", nil, []config.Override{{Flag: "ledger", Value: "postgres://me:hunter2@db/x"}}, "--ledger: want no password on the command line, where others can read it: set SIDING_LEDGER_DSN"},
 		{"relation over sources", map[string]string{"SIDING_LOCK_RENEW_EVERY": "5s"}, []config.Override{{Flag: "lock-ttl", Value: "6s"}}, "SIDING_LOCK_RENEW_EVERY: want lock.renew_every at most half of lock.ttl - lock.margin (2.8s), have 5s"},
+		{
+			"password after an address",
+			map[string]string{"SIDING_REDIS_ADDRS": "redis.example.net:6380,password=hunter2,ssl=True"},
+			nil,
+			"SIDING_REDIS_ADDRS: want " + address + ", have [hidden]\nSIDING_REDIS_ADDRS: want " + address + ", have [hidden]",
+		},
+		{"bare password after an address", nil, []config.Override{{Flag: "redis", Value: "host:6379,hunter2"}}, "--redis: want " + address + ", have [hidden]"},
+		{"password for a port", nil, []config.Override{{Flag: "redis", Value: "localhost:hunter2"}}, "--redis: want " + address + ", have [hidden]"},
+		{"password before a port", nil, []config.Override{{Flag: "redis", Value: "one:1,password=hunter2:6380"}}, "--redis: want " + address + ", have [hidden]"},
+		{"password after a URL", nil, []config.Override{{Flag: "redis", Value: "redis://one/0,password=hunter2"}}, "--redis: redis.db: want 0 to 16383, have [hidden]"},
+		{"password in a URL's host", nil, []config.Override{{Flag: "redis", Value: "redis://password=hunter2"}}, "--redis: want " + address + ", have [hidden]"},
+		{"host without a port", nil, []config.Override{{Flag: "redis", Value: "redis-1.example.net"}}, "--redis: want " + address + ", have redis-1.example.net"},
+		{"IPv6 without a port", nil, []config.Override{{Flag: "redis", Value: "2001:db8::1"}}, "--redis: want " + address + ", have 2001:db8::1"},
+		{"port out of range", nil, []config.Override{{Flag: "redis", Value: "one:1,[::1]:70000"}}, "--redis: want " + address + ", have [::1]:70000"},
 		{"two passwords", map[string]string{"SIDING_REDIS_PASSWORD": "a", "SIDING_REDIS_PASSWORD_FILE": "b"}, nil, "SIDING_REDIS_PASSWORD_FILE: want redis.password or redis.password_file, have both"},
 		{"two passwords of the dashboard", map[string]string{"SIDING_HTTP_PASSWORD": "a", "SIDING_HTTP_PASSWORD_FILE": "b"}, nil, "SIDING_HTTP_PASSWORD_FILE: want http.password or http.password_file, have both"},
 		{"long value", map[string]string{"SIDING_CONCURRENCY": strings.Repeat("1", 100)}, nil, `SIDING_CONCURRENCY: want 1 to 10000, have "` + strings.Repeat("1", 80) + `"...`},

@@ -41,6 +41,9 @@ type Setting struct {
 	// private reports that a value must not be shown, or given where others
 	// may read it; nil when every value may.
 	private func(string) bool
+	// shown reports that an error may show a value that was refused; nil when it
+	// may show all that are not private.
+	shown func(string) bool
 }
 
 // Kind says how a setting is written in the file.
@@ -203,7 +206,7 @@ func choice(key, def string, values []string, put func(*Config, string), help st
 
 func list(key, def, want, flag string, check func(string) error, field func(*Config) *[]string, help string) Setting {
 	return Setting{
-		Key: key, Default: def, Help: help, Want: want, Kind: List,
+		Key: key, Default: def, Help: help, Want: want, Kind: List, shown: isPlain,
 		clear: func(c *Config) { *field(c) = nil },
 		set: func(c *Config, v string) error {
 			if err := check(v); err != nil {
@@ -276,6 +279,18 @@ var passwordIs = regexp.MustCompile(`(?i)passw(or)?d\s*=`)
 // hostAndPort matches a host or an address, with a port or without.
 var hostAndPort = regexp.MustCompile(`^([^:\[\]]+|\[[^\[\]]+\])?(:[0-9]+)?$`)
 
+// plainPort matches the name or address of a server with a port, plainName one without.
+var (
+	plainPort = regexp.MustCompile(`^([a-zA-Z0-9._-]+|\[[0-9a-fA-F:.]+\]):[0-9]+$`)
+	plainName = regexp.MustCompile(`^[a-zA-Z0-9._-]+$`)
+)
+
+// isPlain reports whether a value looks like a server's name or address, with a port or without.
+// Clients of other languages write a password behind that: host:6380,password=secret.
+func isPlain(value string) bool {
+	return plainPort.MatchString(value) || plainName.MatchString(value) || net.ParseIP(value) != nil
+}
+
 // isURL reports whether a value is a URL, or a part of one. There may be a password in it.
 func isURL(value string) bool { return strings.Contains(value, "://") || strings.Contains(value, "@") }
 
@@ -328,7 +343,7 @@ func address(key, def, flag string, field func(*Config) *string, help string) Se
 // asAddress accepts the address of a server.
 func asAddress(v string) error {
 	host, port, err := net.SplitHostPort(v)
-	if err != nil || host == "" || !isPort(port, 1) || strings.ContainsFunc(host, func(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune("/@,", r) }) {
+	if err != nil || host == "" || !isPort(port, 1) || strings.ContainsFunc(host, func(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune("/@,=", r) }) {
 		return errWant
 	}
 	return nil

@@ -42,6 +42,9 @@ func isHost(name string) bool {
 	return name != "" && (!strings.ContainsAny(name, ":,") || net.ParseIP(name) != nil)
 }
 
+// isNumber reports whether a text is made of digits.
+func isNumber(text string) bool { return strings.Trim(text, "0123456789") == "" }
+
 // take sets a part of a URL that comes from the place. An empty one changes nothing.
 func (l *loader) take(key, place, value string) {
 	if value == "" {
@@ -51,6 +54,7 @@ func (l *loader) take(key, place, value string) {
 	if key != "redis.addrs" { // which the URL is an item of
 		l.start(s, place)
 		place += ": " + key
+		s.shown = isNumber // what is none may be a password
 	}
 	l.put(s, place, value)
 }
