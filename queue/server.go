@@ -210,6 +210,9 @@ func Handle[T Task](s *Server, fn func(context.Context, T) error) {
 	s.handle(kind, func(ctx context.Context, payload []byte) error {
 		var t T
 		if err := json.Unmarshal(payload, &t); err != nil {
+			if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+				e.Value, _, _ = strings.Cut(e.Value, " ") // the number itself, which would be logged
+			}
 			return Permanent(fmt.Errorf("%s: payload: %w", kind, err))
 		}
 		if v, ok := any(t).(Validator); ok {

@@ -97,6 +97,7 @@ func TestUnknownTaskType(t *testing.T) {
 
 type checked struct {
 	Res string `json:"res"`
+	N   int    `json:"n"`
 }
 
 func (checked) Kind() string       { return "test:checked" }
@@ -125,6 +126,7 @@ func TestBadPayload(t *testing.T) {
 	for payload, want := range map[string]string{
 		`{"res":`:   "test:checked: payload: unexpected end of JSON input",
 		`{"res":1}`: "test:checked: payload: json: cannot unmarshal number",
+		`{"n":0.5}`: "test:checked: payload: json: cannot unmarshal number into",
 		`{}`:        "test:checked: res: it is empty",
 		``:          "test:checked: payload: unexpected end of JSON input",
 	} {

@@ -36,7 +36,7 @@ func (t AllocateLine) Validate() error {
 	c.identifier("sku", t.SKU)
 	c.quantity("quantity", t.Quantity)
 	if _, ok := t.Price.times(t.Quantity); !ok {
-		c.refuse("price", "is out of range: have %v for each of %d units", t.Price, t.Quantity)
+		c.refuse("price", "is out of range: its product with the quantity has no place in an integer")
 	}
 	return c.err
 }

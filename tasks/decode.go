@@ -57,14 +57,23 @@ func decode[T interface {
 	return t, nil
 }
 
-// payloadError says in the payload's own terms what the decoder says in Go's.
+// payloadError says in the payload's own terms what the decoder says in Go's, and no value.
 func payloadError(kind string, err error) error {
 	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		want := wanted(e.Type)
-		if e.Field == "" {
-			return fmt.Errorf("%s: payload: want %s, have %s", kind, want, e.Value)
+		want, have := wanted(e.Type), e.Value
+		if strings.HasPrefix(have, "number ") { // and the number
+			have = "another number"
 		}
-		return &FieldError{Kind: kind, Field: e.Field, Problem: fmt.Sprintf("is of the wrong type: want %s, have %s", want, e.Value)}
+		if e.Field == "" {
+			return fmt.Errorf("%s: payload: want %s, have %s", kind, want, have)
+		}
+		return &FieldError{Kind: kind, Field: e.Field, Problem: fmt.Sprintf("is of the wrong type: want %s, have %s", want, have)}
+	}
+	if e, ok := errors.AsType[*json.SyntaxError](err); ok {
+		return fmt.Errorf("%s: payload: want a JSON object, have no JSON at byte %d", kind, e.Offset)
+	}
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return fmt.Errorf("%s: payload: want a JSON object, have one that is cut short", kind)
 	}
 	if errors.Is(err, io.EOF) {
 		return fmt.Errorf("%s: payload is empty: want a JSON object", kind)

@@ -1,6 +1,7 @@
 package tasks
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -23,6 +24,7 @@ const (
 
 // ParseMoney reads an exact decimal: an optional sign, digits, and optionally a
 // point with one to four digits. It refuses what it could only keep by rounding.
+// Its errors do not show s, as a worker logs them.
 func ParseMoney(s string) (Money, error) {
 	digits, negative := strings.CutPrefix(s, "-")
 	if !negative {
@@ -30,10 +32,10 @@ func ParseMoney(s string) (Money, error) {
 	}
 	whole, fraction, point := strings.Cut(digits, ".")
 	if !isDigits(whole) || (point && !isDigits(fraction)) {
-		return 0, fmt.Errorf("money: want a decimal such as 2.55, have %q", clip(s))
+		return 0, errors.New("money: want a decimal such as 2.55")
 	}
 	if len(fraction) > moneyDecimals {
-		return 0, fmt.Errorf("money: want at most %d decimals, have %q", moneyDecimals, clip(s))
+		return 0, fmt.Errorf("money: want at most %d decimals", moneyDecimals)
 	}
 	fraction += strings.Repeat("0", moneyDecimals-len(fraction))
 	sign := ""
@@ -45,7 +47,7 @@ func ParseMoney(s string) (Money, error) {
 	n, err := strconv.ParseInt(sign+whole+fraction, 10, 64)
 	if err != nil {
 		// The text is all digits, so that the range is all that can be wrong.
-		return 0, fmt.Errorf("money: want %v to %v, have %q", Money(math.MinInt64), Money(math.MaxInt64), clip(s))
+		return 0, fmt.Errorf("money: want %v to %v", Money(math.MinInt64), Money(math.MaxInt64))
 	}
 	return Money(n), nil
 }

@@ -48,10 +48,10 @@ func (t PlaceOrder) Validate() error {
 		c.identifier(field("sku"), item.SKU)
 		c.quantity(field("quantity"), item.Quantity)
 		if item.Quantity < 0 {
-			c.refuse(field("quantity"), "is negative: have %d", item.Quantity)
+			c.refuse(field("quantity"), "is negative")
 		}
 		if item.Price < 0 {
-			c.refuse(field("price"), "is negative: have %v", item.Price)
+			c.refuse(field("price"), "is negative")
 		}
 	}
 	if _, _, ok := t.total(); !ok {

@@ -21,7 +21,7 @@ const (
 type FieldError struct {
 	Kind    string // the task's kind
 	Field   string // the field's name in JSON, such as "order" or "items[2].sku"
-	Problem string // what is wrong, such as "is empty"
+	Problem string // what is wrong, such as "is empty"; not the value, as a worker logs it
 }
 
 // Error reads like: order:audit: payload field "order" is empty.
@@ -44,18 +44,31 @@ func (c *checker) refuse(field, format string, args ...any) {
 // identifier checks a name that ends up in a lock's name and in a key of the
 // database: what two systems might read in two ways must not get that far.
 // Braces would change the slot of a Redis key.
-func (c *checker) identifier(field, value string) {
-	value = trim(value)
+func (c *checker) identifier(field, given string) {
+	value := trim(given)
 	switch {
 	case value == "":
 		c.refuse(field, "is empty")
 	case len(value) > MaxIdentifier:
 		c.refuse(field, "is too long: want at most %d bytes, have %d", MaxIdentifier, len(value))
-	case strings.ContainsAny(value, "{}"):
-		c.refuse(field, "holds a brace: have %q", clip(value))
-	case strings.ContainsFunc(value, unprintable):
-		c.refuse(field, "holds a character that cannot be printed: have %q", clip(value))
+	case !c.without(field, given, "a brace", func(r rune) bool { return r == '{' || r == '}' }):
+	default:
+		c.without(field, given, "a character that cannot be printed", unprintable)
 	}
+}
+
+// without reports whether a value holds no character that is bad. Otherwise it refuses the value:
+// the error says what the character is called, which one it is, and where. Those at the ends that
+// trim takes away may be any.
+func (c *checker) without(field, given, what string, bad func(rune) bool) bool {
+	value := trim(given)
+	i := strings.IndexFunc(value, bad)
+	if i < 0 {
+		return true
+	}
+	r, _ := utf8.DecodeRuneInString(value[i:])
+	c.refuse(field, "holds %s, %U at byte %d", what, r, strings.Index(given, value)+i+1)
+	return false
 }
 
 // quantity checks a signed quantity of a line; a line of none does nothing and
@@ -65,14 +78,14 @@ func (c *checker) quantity(field string, q int64) {
 	case q == 0:
 		c.refuse(field, "is zero")
 	case q > MaxQuantity || q < -MaxQuantity:
-		c.refuse(field, "is out of range: want -%d to %d, have %d", MaxQuantity, MaxQuantity, q)
+		c.refuse(field, "is out of range: want -%d to %d", MaxQuantity, MaxQuantity)
 	}
 }
 
 // line checks the number of a line in its file; 0 means that there was no file.
 func (c *checker) line(field string, n int) {
 	if n < 0 {
-		c.refuse(field, "is negative: have %d", n)
+		c.refuse(field, "is negative")
 	}
 }
 

@@ -27,14 +27,14 @@ func TestTaskRefused(t *testing.T) {
 		want  string
 	}{
 		"unknown kind":     {[]string{"order:adit", "--payload", "{}"}, "", `tasks: kind: want one of ` + strings.Join(tasks.Kinds(), ", ") + `, have "order:adit"`},
-		"not JSON":         {[]string{"order:audit", "--payload", "{"}, "", "order:audit: payload: unexpected EOF"},
+		"not JSON":         {[]string{"order:audit", "--payload", "{"}, "", "order:audit: payload: want a JSON object, have one that is cut short"},
 		"nothing":          {[]string{"order:audit", "--payload", ""}, "", "order:audit: payload is empty: want a JSON object"},
 		"nothing at stdin": {[]string{"order:audit", "--payload", "-"}, "", "order:audit: payload is empty: want a JSON object"},
 		"unknown field":    {[]string{"order:audit", "--payload", `{"ordr":"1"}`}, "", `order:audit: payload field "ordr" is not known`},
 		"wrong type":       {[]string{"order:audit", "--payload", `{"order":1}`}, "", `order:audit: payload field "order" is of the wrong type: want a string, have number`},
 		"empty resource":   {[]string{"balance:debit", "--payload", `{"customer":" ","order":"1","amount":"1"}`}, "", `balance:debit: payload field "customer" is empty`},
 		"long resource":    {[]string{"order:audit", "--payload", `{"order":"` + tooLong + `"}`}, "", `order:audit: payload field "order" is too long: want at most 128 bytes, have 200`},
-		"brace":            {[]string{"order:audit", "--payload", `{"order":"{1}"}`}, "", `order:audit: payload field "order" holds a brace: have "{1}"`},
+		"brace":            {[]string{"order:audit", "--payload", `{"order":"{1}"}`}, "", `order:audit: payload field "order" holds a brace, U+007B at byte 1`},
 		"two objects":      {[]string{"order:audit", "--payload", `{"order":"1"}{}`}, "", "order:audit: payload: want one JSON object, have more after it"},
 		"huge payload":     {[]string{"order:audit", "--payload", "-"}, strings.Repeat(" ", 3*queue.MaxPayload), "payload: want at most 262144 bytes, have more"},
 		"half a second":    {[]string{"order:audit", "--payload", `{"order":"1"}`, "--timeout", "500ms"}, "", `order:audit: timeout: want whole seconds, 1 or more, have "500ms"`},
