@@ -95,7 +95,7 @@ func (p *prepared) outcome(err error) (Receipt, error) {
 	case errors.Is(err, asynq.ErrDuplicateTask):
 		return Receipt{}, fmt.Errorf("%s: %w", p.task.Type(), ErrDuplicate)
 	case errors.Is(err, asynq.ErrTaskIDConflict):
-		return Receipt{}, fmt.Errorf("%s: %w", p.task.Type(), ErrTaskIDConflict)
+		return Receipt{}, fmt.Errorf("%s: %w: %q in the queue %q", p.task.Type(), ErrTaskIDConflict, p.receipt.ID, p.receipt.Queue)
 	case err != nil:
 		return Receipt{}, fmt.Errorf("queue: enqueue %s: %w", p.task.Type(), err)
 	}

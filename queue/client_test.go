@@ -189,6 +189,8 @@ func TestTaskIDConflict(t *testing.T) {
 	b.enqueue(t, b.job(1), *opts)
 	if _, err := b.client.Enqueue(t.Context(), b.job(2), opts); !errors.Is(err, queue.ErrTaskIDConflict) || errors.Is(err, queue.ErrDuplicate) {
 		t.Errorf("want ErrTaskIDConflict, have %v", err)
+	} else if want := `test:job: queue: a task of this id exists already: "order:1" in the queue "` + b.queue + `"`; err.Error() != want {
+		t.Errorf("want %s, have %v", want, err)
 	}
 	if info := b.stats(t); info.Size != 1 {
 		t.Errorf("want 1 task, have %d", info.Size)

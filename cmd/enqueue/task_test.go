@@ -140,11 +140,11 @@ func TestTaskThereAlready(t *testing.T) {
 	const q = "task-there"
 	args := []string{"task", "order:audit", "--redis", server.Addr, "--queue", q, "--payload", `{"order":"1"}`}
 	byID, byLike := append(args, "--id", "x"), append(args, "--unique", "1h")
-	for want, args := range map[error][]string{queue.ErrTaskIDConflict: byID, queue.ErrDuplicate: byLike} {
+	for want, args := range map[string][]string{queue.ErrTaskIDConflict.Error() + `: "x" in the queue "` + q + `"`: byID, queue.ErrDuplicate.Error(): byLike} {
 		if have := enqueue(t, "", args...); have.status != exitOK {
 			t.Errorf("first: want status 0, have %+v", have)
 		}
-		wantResult(t, result{"", "enqueue: order:audit: " + want.Error() + "\n", exitRefused}, enqueue(t, "", args...))
+		wantResult(t, result{"", "enqueue: order:audit: " + want + "\n", exitRefused}, enqueue(t, "", args...))
 	}
 	if have := pending(t, server.Client(t), q); have != 2 {
 		t.Errorf("tasks: want 2, have %d", have)
