@@ -32,19 +32,31 @@ var (
 	noScheme = regexp.MustCompile(`^\s*(//|:[^/]*@)`)
 )
 
+// A DSNError says what is wrong with the form of a DSN, which is a mistake in a setting.
+type DSNError struct {
+	Problem string // fit to be shown
+}
+
+// Error reads like: ledger: DSN is empty: want a path, sqlite:PATH or postgres://...
+func (e *DSNError) Error() string { return "ledger: " + e.Problem }
+
+func wrong(format string, args ...any) error {
+	return &DSNError{Problem: fmt.Sprintf(format, args...)}
+}
+
 // parseDSN tells the kinds of DSN apart. No error of it shows a password: what
 // cannot be read as a URL is not shown at all, as nothing says where its
 // password begins.
 func parseDSN(dsn string) (source, error) {
 	if strings.TrimSpace(dsn) == "" {
-		return source{}, fmt.Errorf("ledger: DSN is empty: want %s", wantDSN)
+		return source{}, wrong("DSN is empty: want %s", wantDSN)
 	}
 	have := scheme.FindStringSubmatch(dsn)
 	switch {
 	case keyValue.MatchString(dsn):
-		return source{}, fmt.Errorf("ledger: DSN: want %s, have libpq's form key=value", wantDSN)
+		return source{}, wrong("DSN: want %s, have libpq's form key=value", wantDSN)
 	case noScheme.MatchString(dsn):
-		return source{}, fmt.Errorf("ledger: DSN: want %s, have a URL without its scheme", wantDSN)
+		return source{}, wrong("DSN: want %s, have a URL without its scheme", wantDSN)
 	case have == nil:
 		return parseSQLite(dsn, dsn)
 	}
@@ -54,7 +66,7 @@ func parseDSN(dsn string) (source, error) {
 	case "postgres", "postgresql":
 		return parsePostgres(dsn)
 	default:
-		return source{}, fmt.Errorf("ledger: DSN scheme: want %s, have %q", wantDSN, have[0])
+		return source{}, wrong("DSN scheme: want %s, have %q", wantDSN, have[0])
 	}
 }
 
@@ -63,7 +75,7 @@ const wantDSN = "a path, sqlite:PATH or postgres://..."
 func parseSQLite(dsn, rest string) (source, error) {
 	path, query, _ := strings.Cut(rest, "?")
 	if path == "" || path == ":memory:" {
-		return source{}, fmt.Errorf("ledger %s: want the path of a file, which several connections can share", dsn)
+		return source{}, wrong("DSN %q: want the path of a file, which several connections can share", dsn)
 	}
 	return source{name: dsn, dialect: sqlfence.SQLite, path: path, query: query}, nil
 }
@@ -87,7 +99,7 @@ func parsePostgres(dsn string) (source, error) {
 		query, err = url.ParseQuery(u.RawQuery)
 	}
 	if err != nil || !areHosts(u.Host) {
-		return source{}, fmt.Errorf("ledger: DSN postgres:...: want a URL such as postgres://user@host/database (special characters in a password as %%XX)")
+		return source{}, wrong("DSN postgres:...: want a URL such as postgres://user@host/database (special characters in a password as %%XX)")
 	}
 	s := source{dialect: sqlfence.PostgreSQL, url: dsn}
 	if password, ok := u.User.Password(); ok {

@@ -40,7 +40,7 @@ func TestOpenRefuses(t *testing.T) {
 		{"libpq's form with blanks", " password = hunter2", []string{"have libpq's form key=value"}},
 		{"no scheme", "//ann:hunter2@host/db", []string{"ledger: DSN: want a path, sqlite:PATH or postgres://..., have a URL without its scheme"}},
 		{"neither scheme nor user", ":hunter2@host/db", []string{"have a URL without its scheme"}},
-		{"no path", "sqlite:", []string{"ledger sqlite:: want the path of a file"}},
+		{"no path", "sqlite:", []string{`ledger: DSN "sqlite:": want the path of a file`}},
 		{"memory", "sqlite::memory:", []string{"want the path of a file, which several connections can share"}},
 		{"missing folder", here("no/such/ledger.db"), []string{here("no/such/ledger.db"), "no folder " + here("no/such")}},
 		{"folder", folder, []string{folder, "want a file, have a folder"}},
