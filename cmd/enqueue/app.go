@@ -8,6 +8,8 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+
+	"github.com/sidingq/siding/internal/config"
 )
 
 // The exit statuses of the program, as its help tells them.
@@ -84,6 +86,20 @@ func (a *app) run(ctx context.Context, args []string) int {
 	return ended.status
 }
 
+// one wants one argument, called name.
+func one(name, want string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		switch len(args) {
+		case 0:
+			return fmt.Errorf("%s: want %s, have nothing", name, want)
+		case 1:
+			return nil
+		default:
+			return fmt.Errorf("%s: want one, have %d", name, len(args))
+		}
+	}
+}
+
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "enqueue",
@@ -107,6 +123,7 @@ were refused (the others are enqueued).`,
 	f.BoolVar(&a.flags.dryRun, "dry-run", false, "check everything, connect to nothing")
 	f.BoolVar(&a.flags.json, "json", false, "print the result as one line of JSON")
 	f.BoolVar(&a.flags.quiet, "quiet", false, "show no progress bar (there is none unless stderr is a terminal)")
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return config.FlagError(cmd.Flags(), err) })
 	root.AddCommand(a.taskCommand(), a.streamCommand(), a.ordersCommand())
 	return root
 }

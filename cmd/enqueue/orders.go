@@ -41,7 +41,7 @@ the tasks depend on all of it.
 		Example: `  enqueue orders online_retail.csv.gz --dry-run
   enqueue orders online_retail.csv.gz --redis 10.0.0.7:6379
   zcat online_retail.csv.gz | enqueue orders -`,
-		Args: cobra.ExactArgs(1),
+		Args: one("FILE", "an order file, or - for stdin"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			in.name = args[0]
 			return a.orders(cmd.Context(), in, retention)

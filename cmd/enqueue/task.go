@@ -34,8 +34,11 @@ exit status 3, and nothing is stored. After a fault of Redis the task may have
 been stored all the same: give it an --id to be able to try again safely.`,
 		Example: `  enqueue task order:audit --payload '{"order":"536365"}'
   enqueue task stock:deduct --payload @deduction.json --queue critical --delay 90s`,
-		Args: cobra.ExactArgs(1),
+		Args: one("KIND", "the kind of the task, such as order:audit"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if !cmd.Flags().Changed("payload") {
+				return errors.New("--payload: want the task's payload, as JSON, @FILE or -, have nothing")
+			}
 			if cmd.Flags().Changed("retries") {
 				options.Retries = &retries
 			}
@@ -54,9 +57,6 @@ been stored all the same: give it an --id to be able to try again safely.`,
 	f.StringVar(&payload, "payload", "", "the task's payload: `JSON`, @FILE, or - for stdin")
 	f.IntVar(&retries, "retries", 0, "how often it is tried again after failures of its own, `n`; 0 for never (default 25)")
 	options.addFlags(f)
-	if err := cmd.MarkFlagRequired("payload"); err != nil {
-		panic(err) // there is no such flag: the lines above are wrong
-	}
 	return cmd
 }
 

@@ -112,7 +112,7 @@ is wrong.`,
 			}
 			cfg, err := a.settings()
 			if err == nil {
-				err = checkExposure(cfg.HTTP)
+				err = a.checkExposure(cfg.HTTP)
 			}
 			if err != nil {
 				return err
@@ -126,8 +126,8 @@ is wrong.`,
 		SilenceUsage:      true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
-		return fmt.Errorf("%w\nworker --help lists the flags", err)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return fmt.Errorf("%w\nworker --help lists the flags", config.FlagError(cmd.Flags(), err))
 	})
 	f := root.Flags()
 	f.SortFlags = false
@@ -179,6 +179,16 @@ func (a *app) settings() (config.Config, error) {
 	if err := config.CheckEnv(a.environ); err != nil {
 		return config.Config{}, err
 	}
+	return config.Load(a.settingsFile(), a.lookupEnv, a.flags.settings...)
+}
+
+// place returns where a setting was given, as errors name it.
+func (a *app) place(key string) string {
+	return config.Place(key, a.settingsFile(), a.lookupEnv, a.flags.settings...)
+}
+
+// settingsFile returns the path of the file of settings, empty for none.
+func (a *app) settingsFile() string {
 	path := a.flags.config
 	if path == "" {
 		path, _ = a.lookupEnv("SIDING_CONFIG")
@@ -189,18 +199,19 @@ func (a *app) settings() (config.Config, error) {
 			path = defaultConfig
 		}
 	}
-	return config.Load(path, a.lookupEnv, a.flags.settings...)
+	return path
 }
 
 // checkExposure refuses a dashboard that asks others than this machine's users
 // for nothing, also one that only shows: payloads are not for everybody. The rule
 // is not among those of the settings, as other programs read the same file
 // without the worker's environment, where the password may be.
-func checkExposure(h config.HTTP) error {
+func (a *app) checkExposure(h config.HTTP) error {
 	if h.Address == "" || !h.Dashboard || h.Password != "" || h.PasswordFile != "" || dashboard.Loopback(h.Address) {
 		return nil
 	}
-	return fmt.Errorf("http.address: others can reach %s: want SIDING_HTTP_PASSWORD or http.password_file, or http.dashboard false, have neither", h.Address)
+	return fmt.Errorf("%s: others can reach %s: want SIDING_HTTP_PASSWORD or http.password_file, or http.dashboard false, have neither",
+		a.place("http.address"), h.Address)
 }
 
 // defaultConfig is read when no other file is named and it is there.

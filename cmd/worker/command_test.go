@@ -16,6 +16,10 @@ func TestUsage(t *testing.T) {
 	if err := os.WriteFile(bad, []byte("# mine\nconcurrency: -3\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	exposed := filepath.Join(t.TempDir(), "exposed.yaml")
+	if err := os.WriteFile(exposed, []byte("http:\n  address: 0.0.0.0:1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	tests := []struct {
 		name    string
 		args    []string
@@ -23,6 +27,15 @@ func TestUsage(t *testing.T) {
 		want    string // of standard error
 	}{
 		{"unknown flag", []string{"--colour"}, nil, "worker: unknown flag: --colour\nworker: worker --help lists the flags\n"},
+		{"misspelt flag", []string{"--lock-tll", "3s"}, nil, "worker: unknown flag: --lock-tll; did you mean --lock-ttl?\nworker: worker --help lists the flags\n"},
+		{"no number", []string{"--embedded-port", "x"}, nil, "worker: --embedded-port: want a whole number, have \"x\"\nworker: worker --help lists the flags\n"},
+		{"no duration", []string{"--work", "5"}, nil, "worker: --work: want a duration such as 90s or 1h30m, have \"5\"\nworker: worker --help lists the flags\n"},
+		{"no bool", []string{"--once=x"}, nil, "worker: --once: want true or false, have \"x\"\nworker: worker --help lists the flags\n"},
+		{"exposed by a flag", []string{"--http", "0.0.0.0:1"}, nil, "worker: --http: others can reach 0.0.0.0:1: want SIDING_HTTP_PASSWORD or http.password_file, or http.dashboard false, have neither\n"},
+		{"exposed by a variable", nil, []string{"SIDING_HTTP_ADDRESS=0.0.0.0:1"}, "worker: SIDING_HTTP_ADDRESS: others can reach 0.0.0.0:1: want SIDING_HTTP_PASSWORD or http.password_file, or http.dashboard false, have neither\n"},
+		{"exposed by a file", []string{"--config", exposed}, nil, "worker: " + exposed + ":2: http.address: others can reach 0.0.0.0:1: want SIDING_HTTP_PASSWORD or http.password_file, or http.dashboard false, have neither\n"},
+		{"bad DSN", []string{"--redis", "127.0.0.1:1", "--ledger", "mysql:x"}, nil, "worker: --ledger: DSN scheme: want a path, sqlite:PATH or postgres://..., have \"mysql:\"\n"},
+		{"bad DSN in a variable", nil, []string{"SIDING_LEDGER_DSN=sqlite:"}, "worker: SIDING_LEDGER_DSN: DSN \"sqlite:\": want the path of a file, which several connections can share\n"},
 		{"argument", []string{"start"}, nil, "worker: unknown command \"start\" for \"worker\"\n"},
 		{"bad number", []string{"--concurrency", "-3"}, nil, "worker: --concurrency: want 1 to 10000, have -3\n"},
 		{"bad queue", []string{"--queue", "a=1", "--queue", "b"}, nil, "worker: --queue: want a name without {}/?#%\\ and a weight of 1 to 1000, as name=weight, have b\n"},
@@ -30,7 +43,7 @@ func TestUsage(t *testing.T) {
 		{"bad file by variable", nil, []string{"SIDING_CONFIG=" + bad}, "worker: " + bad + ":2: concurrency: want 1 to 10000, have -3\n"},
 		{"missing file", []string{"--config", "missing.yaml"}, nil, "worker: config: open missing.yaml: no such file or directory\n"},
 		{"bad variable", nil, []string{"SIDING_CONCURRENCY=0"}, "worker: SIDING_CONCURRENCY: want 1 to 10000, have 0\n"},
-		{"unknown variable", nil, []string{"SIDING_CONCURENCY=3"}, "worker: SIDING_CONCURENCY: no such setting; did you mean SIDING_CONCURRENCY?\n"},
+		{"unknown variable", nil, []string{"SIDING_CONCURENCY=3"}, "worker: SIDING_CONCURENCY: no such setting; did you mean SIDING_CONCURRENCY? worker --help lists all\n"},
 		{"several mistakes", []string{"--concurrency", "0", "--log-level", "loud"}, nil, "worker: --concurrency: want 1 to 10000, have 0\nworker: --log-level: want debug, info, warn or error, have loud\n"},
 		{"password on the command line", []string{"--ledger", "postgres://me:hunter2@db/x"}, nil, "worker: --ledger: want no password on the command line, where others can read it: set SIDING_LEDGER_DSN\n"},
 		{"password in an address", []string{"--redis", "redis://:hunter2@db"}, nil, "worker: --redis: want no password in an address: set SIDING_REDIS_PASSWORD\n"},

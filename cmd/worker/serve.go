@@ -10,6 +10,7 @@ import (
 
 	"github.com/sidingq/siding/internal/config"
 	"github.com/sidingq/siding/internal/embedded"
+	"github.com/sidingq/siding/tasks/ledger"
 )
 
 // patience is how long Redis may take to answer at the start.
@@ -27,6 +28,9 @@ func (a *app) serve(ctx context.Context, cfg config.Config) error {
 		log.InfoContext(ctx, "embedded redis", "address", own.Addr())
 	}
 	m, err := open(ctx, cfg, log, a.flags.work)
+	if wrong, ok := errors.AsType[*ledger.DSNError](err); ok {
+		return fmt.Errorf("%s: %s", a.place("ledger.dsn"), wrong.Problem)
+	}
 	if err != nil {
 		return fault{err}
 	}

@@ -122,7 +122,7 @@ func (f *file) key(key, place string, value *yaml.Node) {
 	}
 	switch {
 	case !section:
-		f.fail("%s: no such setting%s", place, suggest(key, known))
+		f.fail("%s: no such setting%s", place, unknown(key, known))
 	case value.Kind == yaml.MappingNode:
 		f.mapping(value, key+".")
 	case value.ShortTag() != null: // a section may be empty

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -21,6 +22,17 @@ type Override struct {
 // overrides, and checks that the values go together. Its error names every
 // mistake it found, one a line, with the place of each.
 func Load(path string, env func(string) (string, bool), overrides ...Override) (Config, error) {
+	l := load(path, env, overrides)
+	return l.config, l.err
+}
+
+// Place returns where Load, given the same, finds the value of the setting of this key, as its errors
+// name the place; the key alone for one that has its default.
+func Place(key, path string, env func(string) (string, bool), overrides ...Override) string {
+	return cmp.Or(load(path, env, overrides).origins[key], key)
+}
+
+func load(path string, env func(string) (string, bool), overrides []Override) *loader {
 	l := &loader{config: Default(), settings: Settings(), origins: make(map[string]string)}
 	if path != "" {
 		l.file(path)
@@ -31,7 +43,7 @@ func Load(path string, env func(string) (string, bool), overrides ...Override) (
 	if l.err == nil {
 		l.check()
 	}
-	return l.config, l.err
+	return l
 }
 
 // others are the variables of the environment that begin like settings but are
@@ -60,7 +72,7 @@ func CheckEnv(environ []string) error {
 		if !strings.HasPrefix(name, "SIDING_") || others(name) || slices.Contains(known, name) {
 			continue
 		}
-		errs = append(errs, fmt.Errorf("%s: no such setting%s", name, suggest(name, known)))
+		errs = append(errs, fmt.Errorf("%s: no such setting%s", name, unknown(name, known)))
 	}
 	return errors.Join(errs...)
 }
@@ -146,6 +158,8 @@ func (l *loader) put(s Setting, place, item string) {
 		if item == "" {
 			delete(l.origins, s.Key)
 		}
+	case errors.Is(err, errUnit):
+		l.fail("%s: want %s, have %s: its unit is missing, such as %[3]ss", place, s.Want, s.show(item))
 	case errors.Is(err, errWant):
 		l.fail("%s: want %s, have %s", place, s.Want, s.show(item))
 	default:

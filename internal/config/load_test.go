@@ -111,7 +111,7 @@ func TestFileErrors(t *testing.T) {
 		{"no value", "concurrency:\n", "1: concurrency: want 1 to 10000, have nothing"},
 		{"list for a number", "concurrency: [1]\n", "1: concurrency: want 1 to 10000, have a list"},
 		{"mapping for a number", "concurrency: {a: 1}\n", "1: concurrency: want 1 to 10000, have a mapping"},
-		{"duration without unit", "lock:\n  ttl: 15\n", "2: lock.ttl: want 100ms to 24h, have 15"},
+		{"duration without unit", "lock:\n  ttl: 15\n", "2: lock.ttl: want 100ms to 24h, have 15: its unit is missing, such as 15s"},
 		{"duration too long", "lock:\n  ttl: 25h\n", "2: lock.ttl: want 100ms to 24h, have 25h"},
 		{"bool", "http:\n  dashboard: yes\n", "2: http.dashboard: want true or false, have yes"},
 		{"choice", "log:\n  level: verbose\n", "2: log.level: want debug, info, warn or error, have verbose"},
@@ -140,11 +140,15 @@ func TestFileErrors(t *testing.T) {
 		{"queues as a list", "queues: [a]\n", "1: queues: want a name without {}/?#%\\ and a weight of 1 to 1000, as name=weight, have a list"},
 		{"prefix", "lock:\n  prefix: '{lock}:'\n", "2: lock.prefix: want 1 to 64 bytes without braces and control characters, have {lock}:"},
 		{"control character", "redis:\n  username: \"a\\tb\"\n", "2: redis.username: want text without control characters, have \"a\\tb\""},
-		{"misspelt", "concurency: 3\n", "1: concurency: no such setting; did you mean concurrency?"},
-		{"misspelt in a section", "lock:\n  renewEvry: 3s\n", "2: lock.renewEvry: no such setting; did you mean lock.renew_every?"},
-		{"wrong section", "redis:\n  ttl: 3s\n", "2: redis.ttl: no such setting; did you mean lock.ttl?"},
-		{"unknown", "colour: blue\n", "1: colour: no such setting"},
-		{"merge key", "<<: {concurrency: 3}\n", "1: <<: no such setting"},
+		{"misspelt", "concurency: 3\n", "1: concurency: no such setting; did you mean concurrency? worker --help lists all"},
+		{"misspelt in a section", "lock:\n  renewEvry: 3s\n", "2: lock.renewEvry: no such setting; did you mean lock.renew_every? worker --help lists all"},
+		{"wrong section", "redis:\n  ttl: 3s\n", "2: redis.ttl: no such setting; did you mean lock.ttl? worker --help lists all"},
+		{"unknown", "colour: blue\n", "1: colour: no such setting; worker --help lists all"},
+		{"merge key", "<<: {concurrency: 3}\n", "1: <<: no such setting; worker --help lists all"},
+		{"unlike in a section", "redis:\n  url: x\n", "2: redis.url: no such setting; worker --help lists all"},
+		{"short and unlike", "redis:\n  a: x\n", "2: redis.a: no such setting; worker --help lists all"},
+		{"letters in another order", "redis:\n  tsl: x\n", "2: redis.tsl: no such setting; did you mean redis.tls? worker --help lists all"},
+		{"the beginning of a name", "http:\n  user: x\n", "2: http.user: no such setting; did you mean http.username? worker --help lists all"},
 		{"key twice", "concurrency: 3\nlog:\n  level: info\nconcurrency: 4\n", "4: concurrency: is there twice, first in line 1"},
 		{"section twice", "log:\n  level: info\nlog:\n  format: json\n", "3: log: is there twice, first in line 1"},
 		{"scalar for a section", "log: debug\n", "1: log: want settings below it, have \"debug\""},
@@ -210,7 +214,7 @@ func TestEnvironmentAndFlagErrors(t *testing.T) {
 	}{
 		{"variable", map[string]string{"SIDING_CONCURRENCY": "0"}, nil, "SIDING_CONCURRENCY: want 1 to 10000, have 0"},
 		{"item of a variable", map[string]string{"SIDING_QUEUES": "a=1,b"}, nil, "SIDING_QUEUES: want a name without {}/?#%\\ and a weight of 1 to 1000, as name=weight, have b"},
-		{"flag", nil, []config.Override{{Flag: "lock-ttl", Value: "1"}}, "--lock-ttl: want 100ms to 24h, have 1"},
+		{"flag", nil, []config.Override{{Flag: "lock-ttl", Value: "1"}}, "--lock-ttl: want 100ms to 24h, have 1: its unit is missing, such as 1s"},
 		{"flag with nothing", nil, []config.Override{{Flag: "concurrency"}}, "--concurrency: want 1 to 10000, have nothing"},
 		{"flag with blanks", nil, []config.Override{{Flag: "http", Value: "a b"}}, `--http: want host:port or off, have "a b"`},
 		{"queue twice in flags", nil, []config.Override{{Flag: "queue", Value: "a=1"}, {Flag: "queue", Value: "a=2"}}, "--queue: a is there twice"},
@@ -271,8 +275,9 @@ func TestCheckEnv(t *testing.T) {
 	if err := config.CheckEnv(known); err != nil {
 		t.Errorf("want no error, have %v", err)
 	}
-	err := config.CheckEnv(append(known, "SIDING_CONCURENCY=3", "SIDING_COLOUR=blue"))
-	want := "SIDING_CONCURENCY: no such setting; did you mean SIDING_CONCURRENCY?\nSIDING_COLOUR: no such setting"
+	err := config.CheckEnv(append(known, "SIDING_CONCURENCY=3", "SIDING_LANES=3", "SIDING_REDIS_ADDR=x:1"))
+	want := "SIDING_CONCURENCY: no such setting; did you mean SIDING_CONCURRENCY? worker --help lists all\nSIDING_LANES: no such setting; worker --help lists all\n" +
+		"SIDING_REDIS_ADDR: no such setting; did you mean SIDING_REDIS_ADDRS? worker --help lists all"
 	if err == nil || err.Error() != want {
 		t.Errorf("\nwant %s\nhave %v", want, err)
 	}

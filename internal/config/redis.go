@@ -52,12 +52,33 @@ func (r Redis) Failed(err error) error {
 	switch text := err.Error(); {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		hint = " (without a Redis, worker --embedded runs on one of its own)"
-	case strings.Contains(text, "NOAUTH"):
-		hint = " (set SIDING_REDIS_PASSWORD or redis.password_file)"
+	case strings.Contains(text, "NOAUTH"), strings.Contains(text, "WRONGPASS"):
+		hint = " (" + r.passwordHint(text) + ")"
 	case strings.Contains(text, "redis: invalid reply"), strings.Contains(text, "redis: can't parse"): // go-redis has no type for it
 		hint = " (no Redis is at that address, or it talks TLS: redis.tls)"
 	}
 	return fmt.Errorf("redis %s: %w%s", strings.Join(r.Addrs, ","), err, hint)
+}
+
+// passwordHint says which settings to look at after Redis, or a Sentinel, has refused a password or
+// the lack of one with the text.
+func (r Redis) passwordHint(text string) string {
+	do, user, sentinelUser := "set ", "", ""
+	noAuth := strings.Contains(text, "NOAUTH")
+	if !noAuth {
+		do, user, sentinelUser = "check ", "redis.username, and ", "redis.sentinel_username, and "
+	}
+	own := user + "SIDING_REDIS_PASSWORD or redis.password_file"
+	sentinels := sentinelUser + "SIDING_REDIS_SENTINEL_PASSWORD or redis.sentinel_password_file"
+	switch {
+	case r.MasterName == "":
+		return do + own
+	case strings.Contains(text, "all sentinels"), // go-redis has no type for it
+		noAuth && (r.Password != "" || r.PasswordFile != ""): // which the master would have got
+		return "for the Sentinels, " + do + sentinels
+	default:
+		return do + own + "; for the Sentinels " + sentinels
+	}
 }
 
 // passwordOf returns the password given, or the one in the file.

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"math/big"
 	"os"
 	"path/filepath"
@@ -147,5 +148,42 @@ func TestLoginPassword(t *testing.T) {
 	h = config.HTTP{PasswordFile: put(t, "empty", nil)}
 	if _, err := h.LoginPassword(); err == nil || !strings.Contains(err.Error(), "http.password_file: "+h.PasswordFile) {
 		t.Errorf("want an error that names setting and file, have %v", err)
+	}
+}
+
+// An error of a call says which setting to look at.
+func TestFailed(t *testing.T) {
+	t.Parallel()
+	one := config.Redis{Addrs: []string{"one:1"}}
+	watched := config.Redis{Addrs: []string{"one:1"}, MasterName: "main"}
+	known := watched
+	known.Password = "a"
+	both := known
+	both.SentinelPassword = "b"
+	const (
+		noAuth    = "NOAUTH Authentication required."
+		wrongPass = "WRONGPASS invalid username-password pair or user is disabled."
+		sentinels = "redis: all sentinels specified in configuration are unreachable: "
+		redis     = "SIDING_REDIS_PASSWORD or redis.password_file"
+		sentinel  = "SIDING_REDIS_SENTINEL_PASSWORD or redis.sentinel_password_file"
+	)
+	for _, test := range []struct {
+		name       string
+		redis      config.Redis
+		text, want string // want is what follows the text
+	}{
+		{"another fault", one, "ERR unknown", ""},
+		{"no password", one, noAuth, " (set " + redis + ")"},
+		{"wrong password", one, wrongPass, " (check redis.username, and " + redis + ")"},
+		{"master without password", watched, noAuth, " (set " + redis + "; for the Sentinels " + sentinel + ")"},
+		{"sentinels without password", known, noAuth, " (for the Sentinels, set " + sentinel + ")"},
+		{"sentinels that say so", watched, sentinels + noAuth, " (for the Sentinels, set " + sentinel + ")"},
+		{"wrong password of the sentinels", both, sentinels + wrongPass, " (for the Sentinels, check redis.sentinel_username, and " + sentinel + ")"},
+		{"one of two wrong passwords", both, wrongPass, " (check redis.username, and " + redis + "; for the Sentinels redis.sentinel_username, and " + sentinel + ")"},
+	} {
+		have := test.redis.Failed(errors.New(test.text)).Error()
+		if want := "redis one:1: " + test.text + test.want; have != want {
+			t.Errorf("%s:\nwant %s\nhave %s", test.name, want, have)
+		}
 	}
 }

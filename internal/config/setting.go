@@ -60,6 +60,9 @@ const (
 // errWant refuses a value for not being what the setting's Want says.
 var errWant = errors.New("not what is wanted")
 
+// errUnit refuses a duration that is a number alone.
+var errUnit = errors.New("without a unit")
+
 func (s Setting) named(flag string) Setting {
 	s.Env = "SIDING_" + strings.ToUpper(strings.ReplaceAll(s.Key, ".", "_"))
 	s.Flag = flag
@@ -165,6 +168,9 @@ func duration(key, def string, least, most time.Duration, field func(*Config) *t
 		Key: key, Default: def, Help: help, Want: short(least) + " to " + short(most),
 		set: func(c *Config, v string) error {
 			d, err := time.ParseDuration(v)
+			if err != nil && v != "" && len(v) < 10 && isNumber(v) {
+				return errUnit
+			}
 			if err != nil || d < least || d > most {
 				return errWant
 			}

@@ -2,18 +2,21 @@ package config
 
 import "strings"
 
+// unknown returns what to say of a name that is no setting, as the end of an error.
+func unknown(name string, known []string) string {
+	const list = " worker --help lists all"
+	if hint := suggest(name, known); hint != "" {
+		return hint + list
+	}
+	return ";" + list
+}
+
 // suggest returns the known name that a misspelt one is close to, as the end
 // of an error; empty when there is none.
 func suggest(name string, known []string) string {
 	best, least := "", 0
 	for _, candidate := range known {
-		d := distance(plain(name), plain(candidate))
-		// A setting of the right name in the wrong section is close, too.
-		if last(name) == last(candidate) {
-			d = 1
-		}
-		// Up to a third of the letters may be wrong; a short name has two.
-		if d <= max(2, len(candidate)/3) && (best == "" || d < least) {
+		if d, ok := likeness(name, candidate); ok && (best == "" || d < least) {
 			best, least = candidate, d
 		}
 	}
@@ -21,6 +24,36 @@ func suggest(name string, known []string) string {
 		return ""
 	}
 	return "; did you mean " + best + "?"
+}
+
+// likeness returns how many letters a name and a known one differ by, and whether they are close.
+// What both begin with, such as the section, is no likeness.
+func likeness(name, candidate string) (d int, ok bool) {
+	// A setting of the right name in the wrong section is close, too.
+	if last(name) == last(candidate) {
+		return 1, true
+	}
+	a, b := tails(name, candidate)
+	a, b = plain(a), plain(b)
+	d = distance(a, b)
+	// So is one of which the rest is missing.
+	if len(a) >= 3 && strings.HasPrefix(b, a) {
+		return min(d, 2), true
+	}
+	// Up to a third of the letters may be wrong, or two, but not all.
+	return d, d <= max(2, len(b)/3) && d < len(b)
+}
+
+// tails returns two names without the words that both begin with.
+func tails(a, b string) (string, string) {
+	const joints = "._-"
+	for {
+		i, j := strings.IndexAny(a, joints), strings.IndexAny(b, joints)
+		if i < 0 || j < 0 || a[:i] != b[:j] {
+			return a, b
+		}
+		a, b = a[i+1:], b[j+1:]
+	}
 }
 
 // plain ignores how a name joins its words: renewEvery, renew-every, RENEW_EVERY.

@@ -1,0 +1,34 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/pflag"
+)
+
+// FlagError says of an error in reading the command line what is wanted instead: the flag that an
+// unknown one is close to, or the kind of value.
+func FlagError(known *pflag.FlagSet, err error) error {
+	if e, ok := errors.AsType[*pflag.NotExistError](err); ok && e.GetSpecifiedShortnames() == "" {
+		var names []string
+		known.VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
+		return fmt.Errorf("%w%s", err, suggest("--"+e.GetSpecifiedName(), names))
+	}
+	e, ok := errors.AsType[*pflag.InvalidValueError](err)
+	if !ok {
+		return err
+	}
+	want := ""
+	switch e.GetFlag().Value.Type() {
+	case "int":
+		want = "a whole number"
+	case "bool":
+		want = "true or false"
+	case "duration":
+		want = "a duration such as 90s or 1h30m"
+	default:
+		return err
+	}
+	return fmt.Errorf("--%s: want %s, have %q", e.GetFlag().Name, want, e.GetValue())
+}
