@@ -115,7 +115,7 @@ func (g *Guard) lookAfter(ctx context.Context, queues []string) {
 			return nil
 		})
 		if ctx.Err() == nil && err != nil {
-			g.faults.fault(ctx, g.cfg.Logger, "nobody may be looking after the queues", err)
+			g.faults.fault(ctx, g.cfg.Logger, "the server that recovers killed tasks could not be elected; they may wait until Redis answers, when this clears by itself", err)
 		}
 	}
 }

@@ -41,7 +41,7 @@ func TestSupersededAttemptIsNotAcknowledged(t *testing.T) {
 		// The handler returns nil; the guard sends the task back.
 		"returns": {end: func(_ *testing.T, _ *queue.Server, g *gate) { g.open() }},
 		// asynq gives up on the handler and sends a retry of its own.
-		"timeout": {timeout: 3 * time.Second, end: func(*testing.T, *queue.Server, *gate) {}, logged: "an attempt was over before"},
+		"timeout": {timeout: 3 * time.Second, end: func(*testing.T, *queue.Server, *gate) {}, logged: "the end of an attempt was ignored"},
 		// asynq puts the task back at the end of a shutdown.
 		"shutdown": {end: func(t *testing.T, first *queue.Server, g *gate) {
 			t.Helper()
@@ -51,7 +51,7 @@ func TestSupersededAttemptIsNotAcknowledged(t *testing.T) {
 				shutdown(t, first)
 			}()
 			t.Cleanup(func() { <-ended })
-		}, logged: "an attempt was over before"},
+		}, logged: "the end of an attempt was ignored"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -162,7 +162,7 @@ const over = "over"
 // ignored reports an acknowledgement that changed nothing. For asynq it is as good
 // as any other: there is nothing left to be done about the attempt.
 func (h *Hook) ignored(ctx context.Context, a *Attempt) {
-	h.logger.WarnContext(ctx, "an attempt was over before it was acknowledged: it was superseded, or this is said twice", "task_id", a.ID, "queue", a.Queue)
+	h.logger.WarnContext(ctx, "the end of an attempt was ignored, as Redis has it already or the task was given to another worker meanwhile; there is nothing to do", "task_id", a.ID, "queue", a.Queue)
 }
 
 // ticketOf is a ticket as scripts have it, "" for none.
