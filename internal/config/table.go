@@ -47,7 +47,7 @@ func Settings() []Setting {
 			"The queues to take tasks from and their weights: a queue of weight 3 is looked at three times as often as one of weight 1."),
 		numbers("shards", "", "number", "shards", queue.MaxShards, func(c *Config) *map[string]int { return &c.Shards },
 			"Over how many asynq queues a queue is spread, so that the masters of a Redis Cluster share its load; the same for all workers and "+
-				"for enqueue. A queue that is not named has none. Workers first when a number grows; docs/scaling.md has the rest."),
+				"for enqueue. A queue that is not named has none. Workers first when a number grows; docs/design.md#shards has the rest."),
 		boolean("strict_priority", "false", func(c *Config) *bool { return &c.StrictPriority },
 			"Whether a queue is looked at only while all those of higher weights are empty. Not together with shards."),
 		number("concurrency", "20", 1, 10000, func(c *Config) *int { return &c.Concurrency },

@@ -5,7 +5,7 @@
 //	go run ./example -etcd 127.0.0.1:2379
 //
 // The queue is on a Redis in memory, or on the one that -redis names. Sales of one item
-// exclude each other, and the refused ones come again after a time that grows.
+// exclude each other: the refused ones stand in line on that Redis and are called in order.
 package main
 
 import (
