@@ -50,7 +50,7 @@ func TestExposedDashboard(t *testing.T) {
 				t.Errorf("want exit status %d, have %d", want, have)
 			}
 			if test.refused {
-				wantTexts(t, w.stderr.String(), "worker: http.address: ", "SIDING_HTTP_PASSWORD", "http.password_file", "http.dashboard false")
+				wantTexts(t, w.stderr.String(), "worker: --http: ", "SIDING_HTTP_PASSWORD", "http.password_file", "http.dashboard false")
 			}
 		})
 	}

@@ -194,9 +194,10 @@ func kind(node *yaml.Node) string {
 		return "a mapping"
 	case yaml.SequenceNode:
 		return "a list"
+	default:
+		if !isPlain(node.Value) {
+			return hidden // it may be the URL or the password of a server
+		}
+		return fmt.Sprintf("%q", node.Value)
 	}
-	if !isPlain(node.Value) {
-		return hidden // it may be the URL or the password of a server
-	}
-	return fmt.Sprintf("%q", node.Value)
 }

@@ -19,7 +19,7 @@ func FlagError(known *pflag.FlagSet, err error) error {
 	if !ok {
 		return err
 	}
-	want := ""
+	var want string
 	switch e.GetFlag().Value.Type() {
 	case "int":
 		want = "a whole number"
