@@ -114,7 +114,7 @@ func refusals() figure {
 }
 
 func inversions() figure {
-	return figure{"out of order", "% of hand-overs", false, func(m *measurement) (float64, bool) {
+	return figure{"out of order", "% of hand-offs", false, func(m *measurement) (float64, bool) {
 		n, of := m.Inversions(m.plan.Tasks)
 		return 100 * float64(n) / float64(of), !m.unsafe && of > 0
 	}}
