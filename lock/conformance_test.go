@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/embedded"
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/lock"
@@ -139,12 +140,12 @@ func TestWhoListens(t *testing.T) {
 		{"cluster", redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}}), true},
 		{"ring", redis.NewRing(&redis.RingOptions{HeartbeatFrequency: time.Hour}), false},
 	} {
-		if _, have := lock.Redis(tc.client).(lock.Listener); have != tc.want {
+		if _, have := lock.Redis(tc.client).(store.Listener); have != tc.want {
 			t.Errorf("%s: want a listener %t, have %t", tc.name, tc.want, have)
 		}
 		_ = tc.client.Close()
 	}
-	if _, have := lock.Redis(struct{ redis.Scripter }{}).(lock.Listener); have {
+	if _, have := lock.Redis(struct{ redis.Scripter }{}).(store.Listener); have {
 		t.Error("want no listener of a client that cannot subscribe")
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/sidingq/siding/internal/store"
 )
 
 // An ear listens for all in a process who wait in line.
@@ -24,7 +26,7 @@ type ear struct {
 }
 
 // hearing returns the ear of l, and makes it the first time. Close ends it.
-func (l *Locker) hearing(listener Listener) *ear {
+func (l *Locker) hearing(listener store.Listener) *ear {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ear != nil {
@@ -49,7 +51,7 @@ func (l *Locker) hearing(listener Listener) *ear {
 
 // listen listens until ctx ends. An error of the listener is one of a connection
 // that it makes anew; it is asked again should it give up.
-func (e *ear) listen(ctx context.Context, listener Listener) {
+func (e *ear) listen(ctx context.Context, listener store.Listener) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -102,7 +104,7 @@ func (e *ear) join() (waiter string, bell <-chan struct{}, hangUp func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.count++
-	waiter = callPrefix + e.id + ":" + strconv.Itoa(e.count)
+	waiter = store.CallPrefix + e.id + ":" + strconv.Itoa(e.count)
 	b := make(chan struct{}, 1)
 	e.bells[waiter] = b
 	return waiter, b, func() {

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/sidingq/siding/internal/store"
 )
 
 // The package keeps three kinds of failure apart. Busy: somebody else holds
@@ -17,7 +19,7 @@ var (
 	// ErrLost says that a lease ended before it was released: it expired, was
 	// deleted, or could not be renewed in time. It is the cause of a context
 	// that [Lease.Keep] cancels, and the answer of a release that came too late.
-	ErrLost = errors.New("lock: lease lost")
+	ErrLost = store.ErrLost
 
 	// ErrMaxHold says that a lease ended because it had been held for as long as
 	// [Options.MaxHold] allows. It matches [ErrLost].

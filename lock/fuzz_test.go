@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -28,7 +29,7 @@ func FuzzReply(f *testing.F) {
 				fields = append(fields, field)
 			}
 		}
-		have, err := lock.Redis(oddRedis{reply: fields}).Acquire(t.Context(), lock.Claim{Key: "lock:x", TTL: time.Second})
+		have, err := lock.Redis(oddRedis{reply: fields}).Acquire(t.Context(), store.Claim{Key: "lock:x", TTL: time.Second})
 		if err != nil {
 			if errors.Is(err, lock.ErrBusy) || errors.Is(err, lock.ErrLost) || !strings.HasPrefix(err.Error(), "lock: unexpected reply") {
 				t.Errorf("%q: want an error of the store, have %v", text, err)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -100,19 +101,19 @@ func TestHandOverWithoutATaker(t *testing.T) {
 func TestHandOverWhoseAnswerIsLost(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
-		store := lock.RedisCalling(s.rdb, summonToStart)
-		line := lock.Line{
+		locks := lock.RedisCalling(s.rdb, summonToStart)
+		line := store.Line{
 			Nonce: "nonce", ByHand: true, Grace: time.Minute, Keep: time.Hour,
-			Start: &lock.Start{ID: "next", TTL: time.Minute, Keep: time.Hour, Args: []any{"said"}},
+			Start: &store.Start{ID: "next", TTL: time.Minute, Keep: time.Hour, Args: []any{"said"}},
 		}
 		s.rdb.Set(s.Context(), s.key, "siding:token:me", time.Minute)
 		s.rdb.ZAdd(s.Context(), s.row, redis.Z{Score: 1, Member: "starts1"}, redis.Z{Score: 2, Member: "starts2"})
-		first, err := store.Release(s.Context(), s.key, "siding:token:me", line)
+		first, err := locks.Release(s.Context(), s.key, "siding:token:me", line)
 		if err != nil || first == nil || first.Fence == 0 {
 			s.Fatalf("want it begun, have %+v, %v", first, err)
 		}
 		for range 2 {
-			next, err := store.Release(s.Context(), s.key, "siding:token:me", line)
+			next, err := locks.Release(s.Context(), s.key, "siding:token:me", line)
 			if err != nil || next == nil {
 				s.Fatalf("want the same answer, have %+v, %v", next, err)
 			}

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/sleep"
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -238,18 +239,18 @@ type witness struct {
 // listeningWitness is a witness of a store that calls waiters.
 type listeningWitness struct {
 	*witness
-	lock.Listener
+	store.Listener
 }
 
-func newWitness(store lock.Store, prefix string, note func(event)) lock.Store {
-	w := &witness{Store: store, prefix: prefix, note: note, fences: make(map[string]int64)}
-	if l, ok := store.(lock.Listener); ok {
+func newWitness(inner lock.Store, prefix string, note func(event)) lock.Store {
+	w := &witness{Store: inner, prefix: prefix, note: note, fences: make(map[string]int64)}
+	if l, ok := inner.(store.Listener); ok {
 		return listeningWitness{w, l}
 	}
 	return w
 }
 
-func (w *witness) Acquire(ctx context.Context, claim lock.Claim) (lock.Answer, error) {
+func (w *witness) Acquire(ctx context.Context, claim store.Claim) (store.Answer, error) {
 	start := time.Now().UnixNano()
 	answer, err := w.Store.Acquire(ctx, claim)
 	key := strings.TrimPrefix(claim.Key, w.prefix)

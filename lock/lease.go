@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/sidingq/siding/internal/store"
 )
 
 // A Lease is one acquisition of a lock. It is never reused: a later lease of
@@ -117,7 +119,7 @@ func (l *Lease) Release(ctx context.Context) error {
 }
 
 // line says how a release deals with the line.
-func (l *Lease) line(byHand bool) Line { return l.tenure.line(nonceOf(l.tenure.token), byHand) }
+func (l *Lease) line(byHand bool) store.Line { return l.tenure.line(nonceOf(l.tenure.token), byHand) }
 
 // KeepFor releases the lock like [Lease.Release], but keeps it for the waiter of that name, who
 // is in no line and comes by itself within the given time. Those in line go on waiting.
@@ -156,13 +158,13 @@ type Handed struct {
 // If id is not "", the waiter whose turn it is may begin in the same step, and then has the lock. id
 // makes the token of that waiter unique, and args are for summon. A call that the client sends again
 // names the same waiter. If no answer comes at all, the lock stays with that waiter until its TTL.
-func (l *Lease) HandOver(ctx context.Context, id string, args []any, send Send) (Handed, error) {
+func (l *Lease) HandOver(ctx context.Context, id string, args []any, send store.Send) (Handed, error) {
 	t := l.tenure
 	start := time.Now()
 	line := l.line(true)
 	line.Send = send
 	if id != "" {
-		line.Start = &Start{ID: id, TTL: t.cfg.TTL, Keep: t.cfg.grantKeep(), Args: args}
+		line.Start = &store.Start{ID: id, TTL: t.cfg.TTL, Keep: t.cfg.grantKeep(), Args: args}
 	}
 	turn, err := t.release(ctx, l, line)
 	if turn == nil || turn.Token == "" {

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/sidingq/siding/internal/store"
 )
 
 // A Reservation is a free lock that is kept for a waiter until a grace has
@@ -24,7 +26,7 @@ type Reservation struct {
 }
 
 // reservation is turn, of the lock of key, for those who call waiters by hand; nil for nil.
-func (l *Locker) reservation(key string, turn *Turn) *Reservation {
+func (l *Locker) reservation(key string, turn *store.Turn) *Reservation {
 	if turn == nil {
 		return nil
 	}
@@ -34,8 +36,8 @@ func (l *Locker) reservation(key string, turn *Turn) *Reservation {
 }
 
 // line says how the store is to deal with the line in one call.
-func (l *Locker) line(nonce string, byHand bool) Line {
-	return Line{Nonce: nonce, ByHand: byHand, Grace: l.cfg.Grace, Keep: l.cfg.lineKeep()}
+func (l *Locker) line(nonce string, byHand bool) store.Line {
+	return store.Line{Nonce: nonce, ByHand: byHand, Grace: l.cfg.Grace, Keep: l.cfg.lineKeep()}
 }
 
 // nonceOf returns what is unique in a token. Only one call takes the lock by it,
@@ -49,7 +51,7 @@ func nonceOf(token string) string {
 // does nothing when the reservation no longer stands: the waiter then keeps
 // its place.
 func (l *Locker) Called(ctx context.Context, r *Reservation) error {
-	turn := Turn{Waiter: r.Waiter, Ticket: r.Ticket, Value: r.value}
+	turn := store.Turn{Waiter: r.Waiter, Ticket: r.Ticket, Value: r.value}
 	if err := l.store.Called(ctx, r.key, turn); err != nil {
 		return fmt.Errorf("lock: called from the line of %s: %w", r.Resource, err)
 	}
@@ -101,7 +103,7 @@ type Contended struct {
 // back who were set aside. The error of a store that cannot do this matches
 // [errors.ErrUnsupported].
 func (l *Locker) Sweep(ctx context.Context, keys []string, resumed bool) ([]Contended, error) {
-	sweeper, ok := l.store.(Sweeper)
+	sweeper, ok := l.store.(store.Sweeper)
 	if !ok {
 		return nil, fmt.Errorf("lock: sweep: %w", errors.ErrUnsupported)
 	}
@@ -119,8 +121,8 @@ func (l *Locker) Sweep(ctx context.Context, keys []string, resumed bool) ([]Cont
 // Missing returns those places whose waiters are in no line, by index. Their keys are those of
 // locks, with [Config.Prefix]. rejoin puts the waiters back into their lines, each under its
 // ticket.
-func (l *Locker) Missing(ctx context.Context, places []Place, rejoin bool) ([]int, error) {
-	sweeper, ok := l.store.(Sweeper)
+func (l *Locker) Missing(ctx context.Context, places []store.Place, rejoin bool) ([]int, error) {
+	sweeper, ok := l.store.(store.Sweeper)
 	if !ok || len(places) == 0 {
 		return nil, nil
 	}
@@ -143,7 +145,7 @@ func (l *Locker) Missing(ctx context.Context, places []Place, rejoin bool) ([]in
 // have missed some. A store that does not tell of them is an error that matches
 // [errors.ErrUnsupported].
 func (l *Locker) ListenForTasks(ctx context.Context, groups []string, heard func(), call func(*Reservation)) error {
-	listener, ok := l.store.(TaskListener)
+	listener, ok := l.store.(store.TaskListener)
 	if !ok {
 		return fmt.Errorf("lock: listen for tasks: %w", errors.ErrUnsupported)
 	}
@@ -163,5 +165,5 @@ func (l *Locker) announced(message string) *Reservation {
 	if err != nil || len(parts) != 4 {
 		return nil
 	}
-	return l.reservation(key, &Turn{Waiter: parts[3], Ticket: number, Value: value})
+	return l.reservation(key, &store.Turn{Waiter: parts[3], Ticket: number, Value: value})
 }

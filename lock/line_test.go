@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -123,9 +124,9 @@ func TestTicketsByAnotherClock(t *testing.T) {
 		s.take("")
 		now := func() int64 { return s.rdb.Time(s.Context()).Val().UnixMicro() }
 		join := func(waiter string, came int64) int64 {
-			a, err := lock.Redis(s.rdb).Acquire(s.Context(), lock.Claim{
+			a, err := lock.Redis(s.rdb).Acquire(s.Context(), store.Claim{
 				Key: s.key, Token: "siding:1:" + waiter, TTL: time.Minute, Keep: time.Minute,
-				Waiter: waiter, Came: came, Line: lock.Line{Nonce: waiter, Grace: time.Minute, Keep: time.Minute},
+				Waiter: waiter, Came: came, Line: store.Line{Nonce: waiter, Grace: time.Minute, Keep: time.Minute},
 			})
 			if err != nil || a.Place == 0 {
 				s.Fatalf("%s: want it in line, have %+v, %v", waiter, a, err)

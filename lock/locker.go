@@ -13,6 +13,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/uuid"
+
+	"github.com/sidingq/siding/internal/store"
 )
 
 // MaxResource is the longest name of a resource, in bytes.
@@ -226,7 +228,7 @@ func (l *Locker) askOnce(ctx context.Context, a attempt) (_ *tenure, split bool,
 	// An answer that comes after the lease's deadline is of no use.
 	callCtx, cancel := context.WithDeadline(ctx, t.start.Add(l.cfg.TTL-l.cfg.Margin))
 	defer cancel()
-	answer, err := l.store.Acquire(callCtx, Claim{
+	answer, err := l.store.Acquire(callCtx, store.Claim{
 		Key: t.key, Token: t.token, TTL: l.cfg.TTL, Keep: l.cfg.grantKeep(),
 		Waiter: a.waiter, Waited: a.waited, Came: a.opts.Came, Line: l.line(id, a.byHand),
 	})
@@ -269,7 +271,7 @@ func (l *Locker) label(holder string) string {
 }
 
 // busyOf says who has the lock that was refused.
-func (l *Locker) busyOf(resource string, a Answer) *BusyError {
+func (l *Locker) busyOf(resource string, a store.Answer) *BusyError {
 	busy := &BusyError{
 		Resource:  resource,
 		Remaining: max(0, a.Left),

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/sidingq/siding/internal/store"
 )
 
 // Options say how, and on whose behalf, one call takes a lock. The zero value, like nil,
@@ -45,8 +47,8 @@ func (o Options) check() error {
 		return fmt.Errorf("lock: came: want 0, or the time at which a waiter came, have %d", o.Came)
 	case o.Waiter != "" && o.Wait != nil:
 		return fmt.Errorf("lock: waiter: one that waits for its own turn has no name, have %q", o.Waiter)
-	case strings.HasPrefix(o.Waiter, callPrefix):
-		return fmt.Errorf("lock: waiter: %q is kept for those who wait in line, have %q", callPrefix, o.Waiter)
+	case strings.HasPrefix(o.Waiter, store.CallPrefix):
+		return fmt.Errorf("lock: waiter: %q is kept for those who wait in line, have %q", store.CallPrefix, o.Waiter)
 	}
 	return nil
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"github.com/sidingq/siding/internal/store"
 )
 
 // beginPassing waits until no release is under way. It returns false if the store has answered
@@ -27,7 +29,7 @@ func (t *tenure) beginPassing() bool {
 
 // passOn releases the lock in the store and passes it on. It is done even if ctx has ended. A
 // call that failed in a way that may pass is tried again in the background, until the TTL is over.
-func (t *tenure) passOn(ctx context.Context, line Line) (*Turn, error) {
+func (t *tenure) passOn(ctx context.Context, line store.Line) (*store.Turn, error) {
 	ctx = context.WithoutCancel(ctx)
 	turn, err := t.passOnce(ctx, line)
 	if err == nil {
@@ -47,7 +49,7 @@ func (t *tenure) passOn(ctx context.Context, line Line) (*Turn, error) {
 }
 
 // passOnce sends one release, after beginPassing.
-func (t *tenure) passOnce(ctx context.Context, line Line) (*Turn, error) {
+func (t *tenure) passOnce(ctx context.Context, line store.Line) (*store.Turn, error) {
 	ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
 	defer cancel()
 	line.Fence = t.fence
@@ -65,7 +67,7 @@ func again(err error) bool { return err != nil && !errors.Is(err, ErrLost) && pa
 
 // passOnLater sends a release again until the store answers, the lock has run out, or the Locker is
 // closed. The caller has gone: it can call no waiter, and no waiter can begin.
-func (t *tenure) passOnLater(ctx context.Context, line Line) {
+func (t *tenure) passOnLater(ctx context.Context, line store.Line) {
 	const first, longest = 50 * time.Millisecond, 500 * time.Millisecond
 	line.ByHand, line.Start, line.Send = false, nil, nil
 	t.mu.Lock()

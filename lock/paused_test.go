@@ -156,16 +156,16 @@ func newRedis(t *testing.T, addr string) *redis.Client {
 	return client
 }
 
-// A store keeps one value that is written under a lock, with the fence or
+// A fencedStore keeps one value that is written under a lock, with the fence or
 // without.
-type store struct {
+type fencedStore struct {
 	create func(*testing.T)
 	write  func(ctx context.Context, value string, fenced bool) error
 	read   func(*testing.T) string
 }
 
 // openStore opens the job's store.
-func openStore(t *testing.T, j job) *store {
+func openStore(t *testing.T, j job) *fencedStore {
 	t.Helper()
 	switch j.Store {
 	case "redis":
@@ -180,10 +180,10 @@ func openStore(t *testing.T, j job) *store {
 	}
 }
 
-func openRedisStore(rdb *redis.Client, resource string) *store {
+func openRedisStore(rdb *redis.Client, resource string) *fencedStore {
 	fenceKey, key := "{"+resource+"}:seen", "{"+resource+"}:value"
 	set := redisfence.NewScript("return redis.call('SET', KEYS[1], ARGV[1])")
-	return &store{
+	return &fencedStore{
 		create: func(*testing.T) {},
 		write: func(ctx context.Context, value string, fenced bool) error {
 			if !fenced {
@@ -195,7 +195,7 @@ func openRedisStore(rdb *redis.Client, resource string) *store {
 	}
 }
 
-func openSQLStore(t *testing.T, resource, driver, dsn string, dialect sqlfence.Dialect) *store {
+func openSQLStore(t *testing.T, resource, driver, dsn string, dialect sqlfence.Dialect) *fencedStore {
 	t.Helper()
 	db, err := sql.Open(driver, dsn)
 	if err != nil {
@@ -203,7 +203,7 @@ func openSQLStore(t *testing.T, resource, driver, dsn string, dialect sqlfence.D
 	}
 	t.Cleanup(func() { _ = db.Close() })
 	table := sqlfence.Table{Name: "items", Key: "id", Dialect: dialect}
-	return &store{
+	return &fencedStore{
 		create: func(t *testing.T) {
 			t.Helper()
 			for _, statement := range []string{

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/store"
 )
 
 // Each script is one file with its own contract at the top; take.lua, join.lua and line.lua
@@ -121,12 +123,12 @@ func redisKeys(key string) []string {
 
 func reservedBegin(nonce string) string { return reservedPrefix + nonce + ":" }
 
-func (s *redisStore) Acquire(ctx context.Context, c Claim) (Answer, error) {
+func (s *redisStore) Acquire(ctx context.Context, c store.Claim) (store.Answer, error) {
 	r := newReply(s.scripts.acquire.Run(ctx, s.rdb, redisKeys(c.Key),
 		c.Token, ms(c.TTL), ms(c.Keep), c.Waiter, c.Waited.Microseconds(),
 		flag(c.Line.ByHand), flag(s.cluster), reservedBegin(c.Line.Nonce), ms(c.Line.Grace), ms(c.Line.Keep), c.Came).Result())
 	if r.number() == 1 {
-		return Answer{Taken: r.err == nil, Fence: r.number(), HandOff: r.microseconds()}, r.err
+		return store.Answer{Taken: r.err == nil, Fence: r.number(), HandOff: r.microseconds()}, r.err
 	}
 	a := r.refusal()
 	if next := r.turn(); next.Value != "" {
@@ -143,7 +145,7 @@ func (s *redisStore) Renew(ctx context.Context, key, token string, ttl, keep tim
 	return err
 }
 
-func (s *redisStore) Release(ctx context.Context, key, token string, line Line) (*Turn, error) {
+func (s *redisStore) Release(ctx context.Context, key, token string, line store.Line) (*store.Turn, error) {
 	argv := []any{token, flag(line.ByHand), flag(s.cluster), reservedBegin(line.Nonce), ms(line.Grace), ms(line.Keep), line.For, line.Fence}
 	if start := line.Start; start != nil && !s.cluster {
 		argv = append(append(argv, start.ID, ms(start.TTL), ms(start.Keep)), start.Args...)
@@ -159,26 +161,26 @@ func (s *redisStore) Release(ctx context.Context, key, token string, line Line) 
 	return r.passedOn()
 }
 
-func (s *redisStore) Leave(ctx context.Context, key, waiter, value string, line Line) (*Turn, error) {
+func (s *redisStore) Leave(ctx context.Context, key, waiter, value string, line store.Line) (*store.Turn, error) {
 	r := newReply(s.scripts.leave.Run(ctx, s.rdb, redisKeys(key), waiter, value,
 		flag(line.ByHand), flag(s.cluster), reservedBegin(line.Nonce), ms(line.Grace), ms(line.Keep), flag(line.Paused)).Result())
 	return r.passedOn()
 }
 
-func (s *redisStore) Called(ctx context.Context, key string, turn Turn) error {
+func (s *redisStore) Called(ctx context.Context, key string, turn store.Turn) error {
 	k := redisKeys(key)
 	return calledScript.Run(ctx, s.rdb, []string{k[0], k[2]}, turn.Waiter, turn.Value).Err()
 }
 
-// Sweep implements [Sweeper].
-func (s *redisStore) Sweep(ctx context.Context, keys []string, resumed bool, line Line) ([]Swept, error) {
+// Sweep implements [store.Sweeper].
+func (s *redisStore) Sweep(ctx context.Context, keys []string, resumed bool, line store.Line) ([]store.Swept, error) {
 	steps := make([]step, len(keys))
 	for i, key := range keys {
 		steps[i].keys = redisKeys(key)
 	}
 	argv := []any{flag(line.ByHand), flag(s.cluster), reservedBegin(line.Nonce), ms(line.Grace), ms(line.Keep), flag(resumed)}
 	got, err := s.together(ctx, s.scripts.sweep, argv, steps)
-	found := make([]Swept, len(got))
+	found := make([]store.Swept, len(got))
 	for i, v := range got {
 		left, plain := v.(int64)
 		if !plain && err == nil {
@@ -191,8 +193,8 @@ func (s *redisStore) Sweep(ctx context.Context, keys []string, resumed bool, lin
 	return found, err
 }
 
-// Missing implements [Sweeper].
-func (s *redisStore) Missing(ctx context.Context, places []Place, rejoin bool, keep time.Duration) ([]bool, error) {
+// Missing implements [store.Sweeper].
+func (s *redisStore) Missing(ctx context.Context, places []store.Place, rejoin bool, keep time.Duration) ([]bool, error) {
 	steps := make([]step, len(places))
 	for i, p := range places {
 		steps[i] = step{redisKeys(p.Key)[2:], []any{p.Waiter, p.Ticket}}
@@ -264,14 +266,14 @@ type redisListener struct {
 // Listen follows https://redis.io/docs/latest/develop/pubsub/: a message is
 // delivered at most once, and not at all while the connection is away.
 func (s *redisListener) Listen(ctx context.Context, id string, heard func(), call func(waiter string)) error {
-	return s.subscribe(ctx, []string{callPrefix + id}, heard, call)
+	return s.subscribe(ctx, []string{store.CallPrefix + id}, heard, call)
 }
 
-// ListenForTasks implements [TaskListener].
+// ListenForTasks implements [store.TaskListener].
 func (s *redisListener) ListenForTasks(ctx context.Context, groups []string, heard func(), call func(message string)) error {
 	channels := make([]string, len(groups))
 	for i, group := range groups {
-		channels[i] = taskPrefix + group
+		channels[i] = store.TaskPrefix + group
 	}
 	return s.subscribe(ctx, channels, heard, call)
 }

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/sidingq/siding/internal/store"
 )
 
 var errReply = errors.New("lock: unexpected reply of a script")
@@ -72,8 +74,8 @@ func (r *reply) number() int64 {
 func (r *reply) microseconds() time.Duration { return time.Duration(r.number()) * time.Microsecond }
 
 // refusal reads what the scripts answer about a lock that could not be had.
-func (r *reply) refusal() Answer {
-	a := Answer{Holder: r.text()}
+func (r *reply) refusal() store.Answer {
+	a := store.Answer{Holder: r.text()}
 	a.Reserved = strings.HasPrefix(a.Holder, reservedPrefix)
 	a.Left = time.Duration(r.number()) * time.Millisecond
 	// A fence is the time of its grant, but for the rare one that had to be raised.
@@ -84,13 +86,15 @@ func (r *reply) refusal() Answer {
 	return a
 }
 
-func (r *reply) turn() *Turn { return &Turn{Value: r.text(), Waiter: r.text(), Ticket: r.number()} }
+func (r *reply) turn() *store.Turn {
+	return &store.Turn{Value: r.text(), Waiter: r.text(), Ticket: r.number()}
+}
 
 // begun is the outcome of a release in which a waiter has begun.
 const begun = 3
 
 // passedOn reads what the scripts answer that pass on a lock.
-func (r *reply) passedOn() (*Turn, error) {
+func (r *reply) passedOn() (*store.Turn, error) {
 	outcome := r.number()
 	switch {
 	case r.err != nil:
@@ -101,7 +105,7 @@ func (r *reply) passedOn() (*Turn, error) {
 		return nil, nil //nolint:nilnil // nobody has to be called: no turn and no error
 	}
 	if outcome == begun {
-		return &Turn{Token: r.text(), Fence: r.number(), Answer: r.fields}, r.err
+		return &store.Turn{Token: r.text(), Fence: r.number(), Answer: r.fields}, r.err
 	}
 	next := r.turn()
 	return next, r.err

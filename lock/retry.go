@@ -10,7 +10,7 @@ type Wait interface{ wait() }
 
 // InLine waits in the line of the resource, in order of arrival, and is told
 // when its turn has come: no time is lost in between, and nothing is polled. It
-// needs a [Store] that is a [Listener]; on another it waits as
+// needs a [Store] that tells waiters of their turn; on another it waits as
 // Exponential(25 ms, 1 s) does. For a holder on the plain protocol, who tells
 // nobody of its release, it polls: the first in line at least every second, those
 // further back less often, up to 30 s. The Locker then listens on a connection of

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
 )
@@ -16,14 +17,14 @@ type polled struct {
 	lock.Store
 
 	splits int
-	claims []lock.Claim
+	claims []store.Claim
 	at     []time.Time
 }
 
-func (p *polled) Acquire(ctx context.Context, claim lock.Claim) (lock.Answer, error) {
+func (p *polled) Acquire(ctx context.Context, claim store.Claim) (store.Answer, error) {
 	p.claims, p.at = append(p.claims, claim), append(p.at, time.Now())
 	if len(p.claims) <= p.splits {
-		return lock.Answer{Split: true}, nil
+		return store.Answer{Split: true}, nil
 	}
 	return p.Store.Acquire(ctx, claim)
 }
@@ -89,8 +90,8 @@ func TestSplitVoteAndTheCaller(t *testing.T) {
 // undecided is a store that cannot tell whether somebody has enough of the votes.
 type undecided struct{ lock.Store }
 
-func (undecided) Acquire(context.Context, lock.Claim) (lock.Answer, error) {
-	return lock.Answer{Split: true, Holder: "siding:1:worker 2", Left: 3 * time.Second}, nil
+func (undecided) Acquire(context.Context, store.Claim) (store.Answer, error) {
+	return store.Answer{Split: true, Holder: "siding:1:worker 2", Left: 3 * time.Second}, nil
 }
 
 // TestSplitVoteNamesWhoMayHoldIt, and still asks again first.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -217,15 +218,15 @@ func TestPlainReleaseSummons(t *testing.T) {
 // keeps its reservation, and nobody is called by hand.
 func TestSummonsWhoseAnswerIsLost(t *testing.T) {
 	t.Parallel()
-	for name, call := range map[string]func(s *setup, store lock.Store, line lock.Line) (*lock.Turn, error){
-		"release": func(s *setup, store lock.Store, line lock.Line) (*lock.Turn, error) {
-			return store.Release(s.Context(), s.key, "siding:token:me", line)
+	for name, call := range map[string]func(s *setup, locks lock.Store, line store.Line) (*store.Turn, error){
+		"release": func(s *setup, locks lock.Store, line store.Line) (*store.Turn, error) {
+			return locks.Release(s.Context(), s.key, "siding:token:me", line)
 		},
-		"leave": func(s *setup, store lock.Store, line lock.Line) (*lock.Turn, error) {
-			return store.Leave(s.Context(), s.key, "leaver", "", line)
+		"leave": func(s *setup, locks lock.Store, line store.Line) (*store.Turn, error) {
+			return locks.Leave(s.Context(), s.key, "leaver", "", line)
 		},
-		"acquire": func(s *setup, store lock.Store, line lock.Line) (*lock.Turn, error) {
-			a, err := store.Acquire(s.Context(), lock.Claim{
+		"acquire": func(s *setup, locks lock.Store, line store.Line) (*store.Turn, error) {
+			a, err := locks.Acquire(s.Context(), store.Claim{
 				Key: s.key, Token: "siding:token:you", TTL: time.Minute, Keep: time.Hour, Waiter: "newcomer", Line: line,
 			})
 			if a.Fence != 0 {
@@ -237,8 +238,8 @@ func TestSummonsWhoseAnswerIsLost(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			onEach(t, func(s *setup) {
-				store := lock.RedisCalling(s.rdb, summonByName)
-				line := lock.Line{Nonce: "nonce", ByHand: true, Grace: time.Minute, Keep: time.Hour}
+				locks := lock.RedisCalling(s.rdb, summonByName)
+				line := store.Line{Nonce: "nonce", ByHand: true, Grace: time.Minute, Keep: time.Hour}
 				first, second := s.waiter("called", 1), s.waiter("called", 2)
 				switch name {
 				case "release":
@@ -248,7 +249,7 @@ func TestSummonsWhoseAnswerIsLost(t *testing.T) {
 				}
 				s.rdb.ZAdd(s.Context(), s.row, redis.Z{Score: 1, Member: first}, redis.Z{Score: 2, Member: second})
 				for n := range 3 {
-					next, err := call(s, store, line)
+					next, err := call(s, locks, line)
 					if err != nil || next != nil {
 						s.Errorf("call %d: want nobody to call by hand, have %+v, %v", n, next, err)
 					}

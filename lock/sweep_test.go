@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/sleep"
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
@@ -289,7 +290,7 @@ func TestMissingWaitersRejoin(t *testing.T) {
 	onEach(t, func(s *setup) {
 		s.take("")
 		first, second, third := s.refuse(group+"1"), s.refuse(group+"2"), s.refuse(group+"3")
-		places := []lock.Place{
+		places := []store.Place{
 			{Key: s.key, Waiter: group + "1", Ticket: first.Ticket},
 			{Key: s.key, Waiter: group + "2", Ticket: second.Ticket},
 			{Key: s.key, Waiter: group + "3", Ticket: third.Ticket},

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/sidingq/siding/internal/store"
 )
 
 // A tenure is the time for which one token holds a lock. The leases of one
@@ -232,7 +234,7 @@ func (t *tenure) endRenewal() {
 
 // release ends lease l; with the last of them it releases the lock and passes it on. After that
 // it does so again unless the store has answered.
-func (t *tenure) release(ctx context.Context, l *Lease, line Line) (*Turn, error) {
+func (t *tenure) release(ctx context.Context, l *Lease, line store.Line) (*store.Turn, error) {
 	t.mu.Lock()
 	if l.released {
 		over := t.released

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sidingq/siding/internal/redisreply"
+	"github.com/sidingq/siding/internal/store"
 )
 
 // What a waiter in line does where nobody will call it.
@@ -32,12 +33,12 @@ func (l *Locker) waitByRetry(ctx context.Context, resource string, opts Options,
 // waitInLine joins the line, and tries when it is called. Timers are there for a
 // call that was lost and a holder that died.
 func (l *Locker) waitInLine(ctx context.Context, resource string, opts Options) (*Lease, error) {
-	listener, ok := l.store.(Listener)
+	listener, ok := l.store.(store.Listener)
 	if !ok {
 		return l.waitByRetry(ctx, resource, opts, Exponential(pollFirst, pollLongest))
 	}
 	since := time.Now()
-	if _, ok := l.store.(JoinOrdered); !ok {
+	if _, ok := l.store.(store.JoinOrdered); !ok {
 		pass, err := l.takeTurn(ctx, resource, waitsInLine)
 		if err != nil {
 			return nil, err

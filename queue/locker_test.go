@@ -13,6 +13,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/internal/verify"
@@ -34,14 +35,14 @@ type lineless struct {
 
 func newLineless(memory *locktest.Memory) *lineless { return &lineless{Store: memory} }
 
-func (s *lineless) Acquire(ctx context.Context, c lock.Claim) (lock.Answer, error) {
+func (s *lineless) Acquire(ctx context.Context, c store.Claim) (store.Answer, error) {
 	if s.down.Load() {
-		return lock.Answer{}, io.ErrUnexpectedEOF
+		return store.Answer{}, io.ErrUnexpectedEOF
 	}
 	if strings.Contains(c.Token, ":recovery on ") && !strings.Contains(c.Key, "siding-recovery:") {
 		s.recoveries.Add(1)
 		if s.split.Load() {
-			return lock.Answer{Split: true, Holder: "siding:1:another worker", Left: c.TTL}, nil
+			return store.Answer{Split: true, Holder: "siding:1:another worker", Left: c.TTL}, nil
 		}
 	}
 	c.Waiter = ""
@@ -57,7 +58,7 @@ func (s *lineless) Renew(ctx context.Context, key, token string, ttl, keep time.
 	return s.Store.Renew(ctx, key, token, ttl, keep)
 }
 
-func (s *lineless) Release(ctx context.Context, key, token string, line lock.Line) (*lock.Turn, error) {
+func (s *lineless) Release(ctx context.Context, key, token string, line store.Line) (*store.Turn, error) {
 	if s.down.Load() {
 		return nil, io.ErrUnexpectedEOF
 	}
@@ -346,7 +347,7 @@ type countedAcquires struct {
 	n *atomic.Int32
 }
 
-func (s countedAcquires) Acquire(ctx context.Context, c lock.Claim) (lock.Answer, error) {
+func (s countedAcquires) Acquire(ctx context.Context, c store.Claim) (store.Answer, error) {
 	if strings.Contains(c.Token, ":test:job ") {
 		s.n.Add(1)
 	}

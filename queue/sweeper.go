@@ -10,6 +10,7 @@ import (
 
 	"github.com/sidingq/siding/internal/asynqredis"
 	"github.com/sidingq/siding/internal/sleep"
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -200,9 +201,9 @@ func (s *sweeper) rejoin(ctx context.Context, queue string) error {
 
 // missing returns the ids of tasks that are in no line. rejoin puts them into theirs.
 func (s *sweeper) missing(ctx context.Context, queue string, tasks []asynqredis.Waiting, rejoin bool) ([]string, error) {
-	places := make([]lock.Place, len(tasks))
+	places := make([]store.Place, len(tasks))
 	for i, t := range tasks {
-		places[i] = lock.Place{Key: t.Lock, Waiter: asynqredis.WaiterName(queue, t.ID), Ticket: t.Ticket}
+		places[i] = store.Place{Key: t.Lock, Waiter: asynqredis.WaiterName(queue, t.ID), Ticket: t.Ticket}
 	}
 	found, err := s.locker.Missing(ctx, places, rejoin)
 	ids := make([]string, len(found))

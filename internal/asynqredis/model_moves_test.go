@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/asynqredis"
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/verify/model"
 	"github.com/sidingq/siding/lock"
 )
@@ -98,9 +99,9 @@ func (w *twin) acquire(t *testing.T, before *model.State, m model.Move, want mod
 func (w *twin) token(id model.ID, nonce string) string { return "siding:" + nonce + ":" + w.id(id) }
 
 // ask asks for the lock on behalf of an attempt.
-func (w *twin) ask(t *testing.T, before *model.State, m model.Move, nonce string, want model.Outcome) lock.Answer {
+func (w *twin) ask(t *testing.T, before *model.State, m model.Move, nonce string, want model.Outcome) store.Answer {
 	t.Helper()
-	answer, err := w.store.Acquire(t.Context(), lock.Claim{
+	answer, err := w.store.Acquire(t.Context(), store.Claim{
 		Key: w.key(m.Resource), Token: w.token(m.Task, nonce), TTL: farAway, Keep: farAway,
 		Waiter: w.waiter(m.Task), Came: w.attempts[m.Slot].ours.Came, Line: line(nonce),
 	})
@@ -134,7 +135,7 @@ func (w *twin) rejoin(t *testing.T, before *model.State, m model.Move, want mode
 // sweep makes a step of the sweeper: it looks at a lock, or for a task that stands in no line.
 func (w *twin) sweep(t *testing.T, before *model.State, m model.Move, want model.Outcome) {
 	t.Helper()
-	sweeper, ok := w.store.(lock.Sweeper)
+	sweeper, ok := w.store.(store.Sweeper)
 	if !ok {
 		t.Fatal("want a store that sweeps")
 	}
@@ -150,13 +151,13 @@ func (w *twin) sweep(t *testing.T, before *model.State, m model.Move, want model
 		if len(found) != 1 || found[0].Lock != w.key(m.Resource) {
 			t.Fatalf("want %s to wait for %s, have %v", w.id(m.Task), w.key(m.Resource), found)
 		}
-		w.loss = lock.Place{Key: found[0].Lock, Waiter: w.waiter(m.Task), Ticket: found[0].Ticket}
+		w.loss = store.Place{Key: found[0].Lock, Waiter: w.waiter(m.Task), Ticket: found[0].Ticket}
 	case model.Enlist:
 		must(t, w.f.rdb.ZRem(t.Context(), w.listKey(), w.key(m.Resource)).Err()) // when nobody waited
 		_, _, err := asynqredis.AllWaiting(t.Context(), w.f.rdb, w.f.queue, "0")
 		must(t, err)
 	default:
-		_, err := sweeper.Missing(t.Context(), []lock.Place{w.loss}, true, farAway)
+		_, err := sweeper.Missing(t.Context(), []store.Place{w.loss}, true, farAway)
 		must(t, err)
 	}
 }
@@ -225,7 +226,7 @@ func (w *twin) finish(t *testing.T, before *model.State, m model.Move, want mode
 }
 
 // passOn releases the lock of an attempt, if it has not lost it.
-func (w *twin) passOn(t *testing.T, before *model.State, m model.Move, a *liveAttempt, l lock.Line) {
+func (w *twin) passOn(t *testing.T, before *model.State, m model.Move, a *liveAttempt, l store.Line) {
 	t.Helper()
 	next, err := w.store.Release(t.Context(), w.key(m.Resource), a.token, l)
 	if !errors.Is(err, lock.ErrLost) {
@@ -254,12 +255,12 @@ func (w *twin) ahead(t *testing.T, before *model.State, m model.Move, want model
 	}
 }
 
-func line(nonce string) lock.Line {
-	return lock.Line{Nonce: nonce, ByHand: true, Grace: farAway, Keep: farAway}
+func line(nonce string) store.Line {
+	return store.Line{Nonce: nonce, ByHand: true, Grace: farAway, Keep: farAway}
 }
 
 // calling notes the call that a script has left to its client.
-func (w *twin) calling(t *testing.T, before *model.State, next *lock.Turn) {
+func (w *twin) calling(t *testing.T, before *model.State, next *store.Turn) {
 	t.Helper()
 	for i, c := range w.state.Calls {
 		if c == before.Calls[i] || c.Turn != model.Calling || !c.Standing {
@@ -357,7 +358,7 @@ func (w *twin) recover(t *testing.T, before *model.State, m model.Move, want mod
 		r.silent = w.silent(t, w.id(m.Task))
 		r.nonce = uuid.NewString()
 		r.token = "siding:" + r.nonce + ":recovery"
-		answer, err := w.store.Acquire(t.Context(), lock.Claim{
+		answer, err := w.store.Acquire(t.Context(), store.Claim{
 			Key: w.key(m.Resource), Token: r.token, TTL: farAway, Keep: farAway, Line: line(r.nonce),
 		})
 		must(t, err)

@@ -11,6 +11,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/sidingq/siding/internal/asynqredis"
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/internal/verify/model"
 	"github.com/sidingq/siding/lock"
@@ -146,13 +147,13 @@ type twin struct {
 	clock    *worker   // its server looks at the timers
 	idle     []*worker // those on which nothing is left
 	attempts map[uint8]*liveAttempt
-	calls    map[uint8]lock.Turn
+	calls    map[uint8]store.Turn
 	dead     []*liveAttempt
 	recovery struct {
 		silent       asynqredis.SilentTask
 		nonce, token string
 	}
-	loss   lock.Place // what the sweeper has missed
+	loss   store.Place // what the sweeper has missed
 	fences [model.MaxResources]fences
 }
 
@@ -182,7 +183,7 @@ func (w *twin) begin(t *testing.T, m *model.Model) {
 	t.Helper()
 	w.rounds++
 	w.model, w.state, w.history = m, m.Start(), nil
-	w.attempts, w.calls, w.dead = map[uint8]*liveAttempt{}, map[uint8]lock.Turn{}, nil
+	w.attempts, w.calls, w.dead = map[uint8]*liveAttempt{}, map[uint8]store.Turn{}, nil
 	w.fences = [model.MaxResources]fences{}
 	for n := range w.model.Resources {
 		w.f.enqueue(t, asynq.TaskID(w.id(model.ID(n+1))))

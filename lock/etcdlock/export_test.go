@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/internal/store"
 )
 
 // Age has d pass for what s knows of its sessions.
@@ -31,7 +31,7 @@ func Known(s *Store) int {
 
 // LeaveAndTake has a waiter leave the line just before it would get the lock, and reports
 // whether it does.
-func LeaveAndTake(s *Store, c lock.Claim) (took bool) {
+func LeaveAndTake(s *Store, c store.Claim) (took bool) {
 	s.mu.Lock()
 	ses := s.waiting[c.Waiter]
 	ses.leave()
@@ -42,7 +42,7 @@ func LeaveAndTake(s *Store, c lock.Claim) (took bool) {
 
 // ExpireAndTake has the session of a waiter be taken for ended just before it would get
 // the lock by it, and reports whether it does.
-func ExpireAndTake(ctx context.Context, s *Store, c lock.Claim) (expired, took bool) {
+func ExpireAndTake(ctx context.Context, s *Store, c store.Claim) (expired, took bool) {
 	s.mu.Lock()
 	ses := s.waiting[c.Waiter]
 	s.mu.Unlock()
@@ -52,7 +52,7 @@ func ExpireAndTake(ctx context.Context, s *Store, c lock.Claim) (expired, took b
 }
 
 // TakeAndExpire does it the other way round.
-func TakeAndExpire(ctx context.Context, s *Store, c lock.Claim) (took, expired bool) {
+func TakeAndExpire(ctx context.Context, s *Store, c store.Claim) (took, expired bool) {
 	s.mu.Lock()
 	ses := s.waiting[c.Waiter]
 	s.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/sidingq/siding/internal/sleep"
-	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/internal/store"
 )
 
 // An ear is one call of Listen, and keeps the places of those who wait by it.
@@ -21,17 +21,17 @@ type ear struct {
 
 // earOf returns the ear that tells waiter; nil for none. s.mu is held.
 func (s *Store) earOf(waiter string) *ear {
-	id, listens := lock.ListenerOf(waiter)
+	id, listens := store.ListenerOf(waiter)
 	if !listens {
 		return nil
 	}
 	return s.ears[id]
 }
 
-// JoinOrdered implements [lock.JoinOrdered].
+// JoinOrdered implements [store.JoinOrdered].
 func (s *Store) JoinOrdered() {}
 
-// Listen implements [lock.Listener].
+// Listen implements [store.Listener].
 func (s *Store) Listen(ctx context.Context, id string, heard func(), call func(waiter string)) error {
 	e := &ear{ctx: ctx, call: call}
 	s.mu.Lock()
@@ -47,10 +47,10 @@ func (s *Store) Listen(ctx context.Context, id string, heard func(), call func(w
 }
 
 // join puts a waiter in line.
-func (s *Store) join(ctx context.Context, c lock.Claim, e *ear) (lock.Answer, error) {
+func (s *Store) join(ctx context.Context, c store.Claim, e *ear) (store.Answer, error) {
 	ses, err := s.begin(ctx, c)
 	if err != nil {
-		return lock.Answer{}, err
+		return store.Answer{}, err
 	}
 	ses.joined = time.Now()
 	s.mu.Lock()
@@ -61,7 +61,7 @@ func (s *Store) join(ctx context.Context, c lock.Claim, e *ear) (lock.Answer, er
 
 // stand creates the key of a waiter, if it has none, which is its place in line. If
 // nobody is before it, the lock is its.
-func (s *Store) stand(ctx context.Context, c lock.Claim, ses *session, e *ear) (lock.Answer, error) { //nolint:contextcheck // a place is kept for longer than the call
+func (s *Store) stand(ctx context.Context, c store.Claim, ses *session, e *ear) (store.Answer, error) { //nolint:contextcheck // a place is kept for longer than the call
 	line := lineOf(c.Key)
 	resp, err := ask(ctx, func(ctx context.Context) (*clientv3.TxnResponse, error) {
 		return s.client.Txn(ctx).
@@ -70,7 +70,7 @@ func (s *Store) stand(ctx context.Context, c lock.Claim, ses *session, e *ear) (
 			Else(clientv3.OpGet(ses.key), first(line)).Commit()
 	})
 	if err != nil {
-		return lock.Answer{}, err
+		return store.Answer{}, err
 	}
 	revision := resp.Header.Revision
 	if !resp.Succeeded {
@@ -95,10 +95,10 @@ func (s *Store) stand(ctx context.Context, c lock.Claim, ses *session, e *ear) (
 }
 
 // come takes the lock for a waiter if it is the first in line.
-func (s *Store) come(ctx context.Context, c lock.Claim, ses *session) (lock.Answer, error) {
+func (s *Store) come(ctx context.Context, c store.Claim, ses *session) (store.Answer, error) {
 	holder, keys, err := s.renewed(ctx, c.Key, ses)
 	if err != nil {
-		return lock.Answer{}, err
+		return store.Answer{}, err
 	}
 	s.mu.Lock()
 	revision, e := ses.revision, s.earOf(c.Waiter)
@@ -123,7 +123,7 @@ func (s *Store) come(ctx context.Context, c lock.Claim, ses *session) (lock.Answ
 }
 
 // refused says who has the lock, and where a waiter stands.
-func (s *Store) refused(ctx context.Context, c lock.Claim, ses *session, holder *mvccpb.KeyValue, keys int64) lock.Answer {
+func (s *Store) refused(ctx context.Context, c store.Claim, ses *session, holder *mvccpb.KeyValue, keys int64) store.Answer {
 	a := s.refusal(ctx, c, holder)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,8 +132,8 @@ func (s *Store) refused(ctx context.Context, c lock.Claim, ses *session, holder 
 	return a
 }
 
-// Leave implements [lock.Store].
-func (s *Store) Leave(ctx context.Context, _, waiter, _ string, _ lock.Line) (*lock.Turn, error) {
+// Leave implements [store.Store].
+func (s *Store) Leave(ctx context.Context, _, waiter, _ string, _ store.Line) (*store.Turn, error) {
 	s.mu.Lock()
 	ses := s.waiting[waiter]
 	if ses != nil {
@@ -156,15 +156,15 @@ func (s *Store) Leave(ctx context.Context, _, waiter, _ string, _ lock.Line) (*l
 	return nil, nil //nolint:nilnil // the next one sees it by itself
 }
 
-// Called implements [lock.Store]. Nobody in these lines is called by hand.
-func (s *Store) Called(context.Context, string, lock.Turn) error { return nil }
+// Called implements [store.Store]. Nobody in these lines is called by hand.
+func (s *Store) Called(context.Context, string, store.Turn) error { return nil }
 
 // keepPlace renews the session of a waiter until ctx ends. If the session ends first, the
 // waiter is called, to join anew.
 //
 // The client's own KeepAlive would not do: it has one connection for all sessions, and takes
 // them for ended while a member hangs.
-func (s *Store) keepPlace(ctx context.Context, c lock.Claim, ses *session, e *ear) {
+func (s *Store) keepPlace(ctx context.Context, c store.Claim, ses *session, e *ear) {
 	const retryEvery = 10 // tries in the time between two renewals
 	renewEvery := c.TTL / 3
 	timer := time.NewTimer(renewEvery)
@@ -204,7 +204,7 @@ func (s *Store) renew(ctx context.Context, ttl time.Duration, ses *session) (liv
 
 // expire drops a session that has ended, or seems to have, while its waiter stood in line;
 // false if that one has the lock by it, or has left.
-func (s *Store) expire(ctx context.Context, c lock.Claim, ses *session) bool {
+func (s *Store) expire(ctx context.Context, c store.Claim, ses *session) bool {
 	s.mu.Lock()
 	waits := s.waiting[c.Waiter] == ses
 	if waits {
@@ -219,7 +219,7 @@ func (s *Store) expire(ctx context.Context, c lock.Claim, ses *session) bool {
 }
 
 // watch calls a waiter when its turn has come, unless ctx ends first.
-func (s *Store) watch(ctx context.Context, line string, c lock.Claim, ses *session, revision int64, e *ear) {
+func (s *Store) watch(ctx context.Context, line string, c store.Claim, ses *session, revision int64, e *ear) {
 	for ctx.Err() == nil {
 		before, at, err := s.before(ctx, line, revision)
 		if err == nil && before == "" {

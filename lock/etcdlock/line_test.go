@@ -10,6 +10,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/testenv/etcdtest"
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock"
@@ -254,22 +255,22 @@ func TestTurnComesAsTheSessionEnds(t *testing.T) {
 	server := etcdtest.Start(t)
 	admin := connect(t, server.Addr)
 	holders, _ := lockerOn(t, connect(t, server.Addr), lock.Config{})
-	store := etcdlock.New(connect(t, server.Addr))
+	locks := etcdlock.New(connect(t, server.Addr))
 	ctx, cancel := context.WithCancel(t.Context())
 	listening, ended := make(chan struct{}), make(chan error, 1)
-	go func() { ended <- store.Listen(ctx, "ear", func() { close(listening) }, func(string) {}) }()
+	go func() { ended <- locks.Listen(ctx, "ear", func() { close(listening) }, func(string) {}) }()
 	<-listening
 	for _, turnFirst := range []bool{false, true} {
 		holder := take(t, holders, t.Name())
-		c := lock.Claim{Key: "lock:" + t.Name(), Token: "token", TTL: 15 * time.Second, Waiter: "siding-call:ear:1"}
-		if answer, err := store.Acquire(t.Context(), c); err != nil || answer.Taken || answer.Place != 1 {
+		c := store.Claim{Key: "lock:" + t.Name(), Token: "token", TTL: 15 * time.Second, Waiter: "siding-call:ear:1"}
+		if answer, err := locks.Acquire(t.Context(), c); err != nil || answer.Taken || answer.Place != 1 {
 			t.Fatalf("want it first in line, have %+v, %v", answer, err)
 		}
 		var took, expired bool
 		if turnFirst {
-			took, expired = etcdlock.TakeAndExpire(t.Context(), store, c)
+			took, expired = etcdlock.TakeAndExpire(t.Context(), locks, c)
 		} else {
-			expired, took = etcdlock.ExpireAndTake(t.Context(), store, c)
+			expired, took = etcdlock.ExpireAndTake(t.Context(), locks, c)
 		}
 		if took != turnFirst || expired == turnFirst {
 			t.Errorf("turn first (%t): want only that, have the lock given (%t) and the session dropped (%t)", turnFirst, took, expired)
@@ -282,17 +283,17 @@ func TestTurnComesAsTheSessionEnds(t *testing.T) {
 			t.Errorf("want %d keys, have %d", keys, len(have))
 		}
 		release(t, holder)
-		_, _ = store.Release(t.Context(), c.Key, c.Token, lock.Line{})
+		_, _ = locks.Release(t.Context(), c.Key, c.Token, store.Line{})
 	}
-	c := lock.Claim{Key: "lock:" + t.Name(), Token: "another", TTL: 15 * time.Second, Waiter: "siding-call:ear:2"}
+	c := store.Claim{Key: "lock:" + t.Name(), Token: "another", TTL: 15 * time.Second, Waiter: "siding-call:ear:2"}
 	holder := take(t, holders, t.Name())
-	if answer, err := store.Acquire(t.Context(), c); err != nil || answer.Place != 1 {
+	if answer, err := locks.Acquire(t.Context(), c); err != nil || answer.Place != 1 {
 		t.Fatalf("want it first in line, have %+v, %v", answer, err)
 	}
-	if etcdlock.LeaveAndTake(store, c) {
+	if etcdlock.LeaveAndTake(locks, c) {
 		t.Error("want no lock for a waiter that has left")
 	}
-	if _, err := store.Leave(t.Context(), c.Key, c.Waiter, "", lock.Line{}); err != nil {
+	if _, err := locks.Leave(t.Context(), c.Key, c.Waiter, "", store.Line{}); err != nil {
 		t.Errorf("leave: %v", err)
 	}
 	release(t, holder)

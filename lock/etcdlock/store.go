@@ -11,11 +11,12 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/lock"
 )
 
 // A Store keeps locks in etcd. It is a [lock.Store] and, as it tells those who wait in its
-// lines when it is their turn, a [lock.JoinOrdered]. It is safe for use by several
+// lines when it is their turn, a [store.JoinOrdered]. It is safe for use by several
 // goroutines.
 type Store struct {
 	client *clientv3.Client
@@ -61,16 +62,16 @@ func (s *Store) holder(ctx context.Context, key string) (holder *mvccpb.KeyValue
 	return holder, found.Get().Count, nil
 }
 
-// Acquire implements [lock.Store]. A claim that is refused writes nothing, unless its
+// Acquire implements [store.Store]. A claim that is refused writes nothing, unless its
 // waiter joins the line.
-func (s *Store) Acquire(ctx context.Context, c lock.Claim) (lock.Answer, error) {
+func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Answer, error) {
 	s.mu.Lock()
 	s.sweep()
 	held, waiting, e := s.held[c.Token], s.waiting[c.Waiter], s.earOf(c.Waiter)
 	s.mu.Unlock()
 	ctx, cancel := bounded(ctx, callTime(c.TTL))
 	defer cancel()
-	var answer lock.Answer
+	var answer store.Answer
 	var err error
 	switch {
 	case held != nil:
@@ -83,23 +84,23 @@ func (s *Store) Acquire(ctx context.Context, c lock.Claim) (lock.Answer, error) 
 		answer, err = s.try(ctx, c)
 	}
 	if err != nil {
-		return lock.Answer{}, failed(ctx, err)
+		return store.Answer{}, failed(ctx, err)
 	}
 	return answer, nil
 }
 
 // try takes a lock that nobody holds or waits for.
-func (s *Store) try(ctx context.Context, c lock.Claim) (lock.Answer, error) {
+func (s *Store) try(ctx context.Context, c store.Claim) (store.Answer, error) {
 	holder, _, err := s.holder(ctx, c.Key)
 	if err != nil {
-		return lock.Answer{}, err
+		return store.Answer{}, err
 	}
 	if holder != nil {
 		return s.refusal(ctx, c, holder), nil
 	}
 	ses, err := s.begin(ctx, c)
 	if err != nil {
-		return lock.Answer{}, err
+		return store.Answer{}, err
 	}
 	s.mu.Lock()
 	s.held[c.Token] = ses // Release finds it there, whatever becomes of the request
@@ -112,7 +113,7 @@ func (s *Store) try(ctx context.Context, c lock.Claim) (lock.Answer, error) {
 			Else(first(line)).Commit()
 	})
 	if err != nil {
-		return lock.Answer{}, err
+		return store.Answer{}, err
 	}
 	// Also where that was refused it may be the session's own, if it was sent twice.
 	found := resp.Responses[len(resp.Responses)-1].GetResponseRange()
@@ -125,10 +126,10 @@ func (s *Store) try(ctx context.Context, c lock.Claim) (lock.Answer, error) {
 }
 
 // again answers a claim that was sent before, and whose answer was lost.
-func (s *Store) again(ctx context.Context, c lock.Claim, ses *session) (lock.Answer, error) {
+func (s *Store) again(ctx context.Context, c store.Claim, ses *session) (store.Answer, error) {
 	holder, _, err := s.renewed(ctx, c.Key, ses)
 	if err != nil {
-		return lock.Answer{}, err
+		return store.Answer{}, err
 	}
 	if ses.is(holder) {
 		answer, _ := s.taken(c, ses, holder.CreateRevision)
@@ -140,12 +141,12 @@ func (s *Store) again(ctx context.Context, c lock.Claim, ses *session) (lock.Ans
 
 // taken notes that the lock is the session's; false if that was a waiter's, which has left
 // or whose session was dropped.
-func (s *Store) taken(c lock.Claim, ses *session, revision int64) (_ lock.Answer, ok bool) {
+func (s *Store) taken(c store.Claim, ses *session, revision int64) (_ store.Answer, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !ses.joined.IsZero() && s.held[c.Token] != ses {
 		if s.waiting[c.Waiter] != ses || !ses.left.IsZero() {
-			return lock.Answer{}, false
+			return store.Answer{}, false
 		}
 		delete(s.waiting, c.Waiter)
 		ses.leave()
@@ -156,13 +157,13 @@ func (s *Store) taken(c lock.Claim, ses *session, revision int64) (_ lock.Answer
 	if !ses.called.IsZero() {
 		handOff = time.Since(ses.called)
 	}
-	return lock.Answer{Taken: true, Fence: revision, HandOff: handOff}, true
+	return store.Answer{Taken: true, Fence: revision, HandOff: handOff}, true
 }
 
 // refusal says who has the lock. How long a session lives on that has no end is not
 // known; how long one that has expired does is not, either: etcd ends it soon.
-func (s *Store) refusal(ctx context.Context, c lock.Claim, holder *mvccpb.KeyValue) lock.Answer {
-	a := lock.Answer{Holder: string(holder.Value), Left: c.TTL}
+func (s *Store) refusal(ctx context.Context, c store.Claim, holder *mvccpb.KeyValue) store.Answer {
+	a := store.Answer{Holder: string(holder.Value), Left: c.TTL}
 	if holder.Lease != 0 {
 		resp, err := ask(ctx, func(ctx context.Context) (*clientv3.LeaseTimeToLiveResponse, error) {
 			return s.client.TimeToLive(ctx, clientv3.LeaseID(holder.Lease))
@@ -174,7 +175,7 @@ func (s *Store) refusal(ctx context.Context, c lock.Claim, holder *mvccpb.KeyVal
 	return a
 }
 
-// Renew implements [lock.Store].
+// Renew implements [store.Store].
 func (s *Store) Renew(ctx context.Context, key, token string, ttl, _ time.Duration) error {
 	s.mu.Lock()
 	ses := s.held[token]
@@ -228,10 +229,10 @@ func (s *Store) keptAlive(ctx context.Context, ses *session) (bool, error) {
 	return true, nil
 }
 
-// Release implements [lock.Store]: it ends the session, and with it the lock's key, which
+// Release implements [store.Store]: it ends the session, and with it the lock's key, which
 // the next in line sees. What it has found is remembered until the session is swept, for a
 // call that comes again.
-func (s *Store) Release(ctx context.Context, key, token string, _ lock.Line) (*lock.Turn, error) {
+func (s *Store) Release(ctx context.Context, key, token string, _ store.Line) (*store.Turn, error) {
 	s.mu.Lock()
 	ses := s.held[token]
 	found := ses != nil && ses.found
@@ -274,7 +275,7 @@ func (s *Store) forget(token string, ses *session) {
 }
 
 // drop ends a session by which nothing is held; where that fails, it expires.
-func (s *Store) drop(ctx context.Context, c lock.Claim, ses *session) {
+func (s *Store) drop(ctx context.Context, c store.Claim, ses *session) {
 	s.mu.Lock()
 	s.forget(c.Token, ses)
 	if s.waiting[c.Waiter] == ses {
@@ -329,7 +330,7 @@ type session struct {
 }
 
 // begin opens a session. etcd counts in whole seconds.
-func (s *Store) begin(ctx context.Context, c lock.Claim) (*session, error) {
+func (s *Store) begin(ctx context.Context, c store.Claim) (*session, error) {
 	start := time.Now()
 	// One whose answer is lost has no key, and expires.
 	lease, err := ask(ctx, func(ctx context.Context) (*clientv3.LeaseGrantResponse, error) {
@@ -357,7 +358,7 @@ func (s *Store) end(ctx context.Context, ses *session) error {
 }
 
 // put creates the session's key.
-func (ses *session) put(c lock.Claim) clientv3.Op {
+func (ses *session) put(c store.Claim) clientv3.Op {
 	return clientv3.OpPut(ses.key, c.Token, clientv3.WithLease(ses.lease))
 }
 

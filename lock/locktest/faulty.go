@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sidingq/siding/internal/sleep"
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -119,15 +120,15 @@ type Sent struct {
 	Dead  bool          // its context had ended already: it was not sent
 }
 
-// Faulty puts a network in front of store, one without faults at first. What it
-// returns is a [lock.Listener], or a [lock.JoinOrdered], if store is.
-func Faulty(store lock.Store) (lock.Store, *Network) {
+// Faulty puts a network in front of inner, one without faults at first. What it
+// returns is a [store.Listener], or a [store.JoinOrdered], if inner is.
+func Faulty(inner lock.Store) (lock.Store, *Network) {
 	n := &Network{fault: Fine}
-	f := &faulty{store: store, network: n}
-	switch listener := store.(type) {
-	case lock.JoinOrdered:
+	f := &faulty{store: inner, network: n}
+	switch listener := inner.(type) {
+	case store.JoinOrdered:
 		return &faultyJoinOrdered{faultyListener{faulty: f, listener: listener}}, n
-	case lock.Listener:
+	case store.Listener:
 		return &faultyListener{faulty: f, listener: listener}, n
 	}
 	return f, n
@@ -193,13 +194,13 @@ type faulty struct {
 	network *Network
 }
 
-func (f *faulty) Acquire(ctx context.Context, claim lock.Claim) (a lock.Answer, err error) {
+func (f *faulty) Acquire(ctx context.Context, claim store.Claim) (a store.Answer, err error) {
 	err = f.network.pass(ctx, Acquire, func() (err error) {
 		a, err = f.store.Acquire(ctx, claim)
 		return err
 	})
 	if err != nil {
-		return lock.Answer{}, err
+		return store.Answer{}, err
 	}
 	return a, nil
 }
@@ -208,7 +209,7 @@ func (f *faulty) Renew(ctx context.Context, key, token string, ttl, keep time.Du
 	return f.network.pass(ctx, Renew, func() error { return f.store.Renew(ctx, key, token, ttl, keep) })
 }
 
-func (f *faulty) Release(ctx context.Context, key, token string, line lock.Line) (turn *lock.Turn, err error) {
+func (f *faulty) Release(ctx context.Context, key, token string, line store.Line) (turn *store.Turn, err error) {
 	err = f.network.pass(ctx, Release, func() (err error) {
 		turn, err = f.store.Release(ctx, key, token, line)
 		return err
@@ -219,7 +220,7 @@ func (f *faulty) Release(ctx context.Context, key, token string, line lock.Line)
 	return turn, nil
 }
 
-func (f *faulty) Leave(ctx context.Context, key, waiter, value string, line lock.Line) (turn *lock.Turn, err error) {
+func (f *faulty) Leave(ctx context.Context, key, waiter, value string, line store.Line) (turn *store.Turn, err error) {
 	err = f.network.pass(ctx, Leave, func() (err error) {
 		turn, err = f.store.Leave(ctx, key, waiter, value, line)
 		return err
@@ -230,14 +231,14 @@ func (f *faulty) Leave(ctx context.Context, key, waiter, value string, line lock
 	return turn, nil
 }
 
-func (f *faulty) Called(ctx context.Context, key string, turn lock.Turn) error {
+func (f *faulty) Called(ctx context.Context, key string, turn store.Turn) error {
 	return f.network.pass(ctx, Called, func() error { return f.store.Called(ctx, key, turn) })
 }
 
 type faultyListener struct {
 	*faulty
 
-	listener lock.Listener
+	listener store.Listener
 }
 
 func (f *faultyListener) Listen(ctx context.Context, id string, heard func(), call func(waiter string)) error {

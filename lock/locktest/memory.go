@@ -8,11 +8,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/lock"
 )
 
 // A Memory keeps locks in memory, with lines, calls and fencing tokens as they
-// are on Redis. It is a [lock.Store] and a [lock.Listener]. What it gives its
+// are on Redis. It is a [lock.Store] and a [store.Listener]. What it gives its
 // holders expires by the clock of package time. The zero value is not usable.
 type Memory struct {
 	mu    sync.Mutex
@@ -94,21 +95,21 @@ func (m *Memory) record(key string) *record {
 }
 
 // Acquire implements [lock.Store].
-func (m *Memory) Acquire(_ context.Context, c lock.Claim) (lock.Answer, error) {
+func (m *Memory) Acquire(_ context.Context, c store.Claim) (store.Answer, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r, now := m.record(c.Key), time.Now()
-	take := func(handOff time.Duration) (lock.Answer, error) {
+	take := func(handOff time.Duration) (store.Answer, error) {
 		r.leave(c.Waiter)
 		r.value, r.valueEnd, r.waiter = c.Token, now.Add(c.TTL), ""
 		r.fence, r.fenceEnd, r.reserved = max(r.fence+1, now.UnixMicro()), now.Add(c.Keep), false
-		return lock.Answer{Taken: true, Fence: r.fence, HandOff: handOff}, nil
+		return store.Answer{Taken: true, Fence: r.fence, HandOff: handOff}, nil
 	}
-	var next *lock.Turn
+	var next *store.Turn
 	switch {
 	case r.value == c.Token && r.fence != 0:
 		r.valueEnd = now.Add(c.TTL)
-		return lock.Answer{Taken: true, Fence: r.fence, HandOff: -1}, nil
+		return store.Answer{Taken: true, Fence: r.fence, HandOff: -1}, nil
 	case r.value == c.Token:
 		return take(-1)
 	case r.value == "":
@@ -125,7 +126,7 @@ func (m *Memory) Acquire(_ context.Context, c lock.Claim) (lock.Answer, error) {
 	case r.madeBy(c.Line.Nonce):
 		next = r.turn()
 	}
-	a := lock.Answer{Holder: r.value, Reserved: r.waiter != "", Left: r.valueEnd.Sub(now), Next: next}
+	a := store.Answer{Holder: r.value, Reserved: r.waiter != "", Left: r.valueEnd.Sub(now), Next: next}
 	if r.fence > 0 {
 		a.Since = time.UnixMicro(r.fence)
 	}
@@ -150,7 +151,7 @@ func (m *Memory) Renew(_ context.Context, key, token string, ttl, keep time.Dura
 }
 
 // Release implements [lock.Store].
-func (m *Memory) Release(_ context.Context, key, token string, line lock.Line) (*lock.Turn, error) {
+func (m *Memory) Release(_ context.Context, key, token string, line store.Line) (*store.Turn, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := m.record(key)
@@ -167,7 +168,7 @@ func (m *Memory) Release(_ context.Context, key, token string, line lock.Line) (
 }
 
 // Leave implements [lock.Store].
-func (m *Memory) Leave(_ context.Context, key, waiter, value string, line lock.Line) (*lock.Turn, error) {
+func (m *Memory) Leave(_ context.Context, key, waiter, value string, line store.Line) (*store.Turn, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := m.record(key)
@@ -185,7 +186,7 @@ func (m *Memory) Leave(_ context.Context, key, waiter, value string, line lock.L
 }
 
 // Called implements [lock.Store].
-func (m *Memory) Called(_ context.Context, key string, turn lock.Turn) error {
+func (m *Memory) Called(_ context.Context, key string, turn store.Turn) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if r := m.record(key); r.value == turn.Value {
@@ -194,7 +195,7 @@ func (m *Memory) Called(_ context.Context, key string, turn lock.Turn) error {
 	return nil
 }
 
-// Listen implements [lock.Listener].
+// Listen implements [store.Listener].
 func (m *Memory) Listen(ctx context.Context, id string, heard func(), call func(waiter string)) error {
 	e := &ear{calls: make(chan string, 1000)}
 	m.mu.Lock()
@@ -219,7 +220,7 @@ func (m *Memory) Listen(ctx context.Context, id string, heard func(), call func(
 }
 
 // passOn keeps the lock for the first who can come, or frees it.
-func (m *Memory) passOn(r *record, line lock.Line) *lock.Turn {
+func (m *Memory) passOn(r *record, line store.Line) *store.Turn {
 	turn, first := m.reserve(r, "", line)
 	if first == "" {
 		r.value, r.waiter = "", ""
@@ -230,12 +231,12 @@ func (m *Memory) passOn(r *record, line lock.Line) *lock.Turn {
 // reserve keeps the lock for the first in line who can come, and returns who that
 // is, "" for nobody, and its turn if the client has to call it. It goes no
 // further than to me.
-func (m *Memory) reserve(r *record, me string, line lock.Line) (turn *lock.Turn, first string) {
+func (m *Memory) reserve(r *record, me string, line store.Line) (turn *store.Turn, first string) {
 	for _, p := range slices.Clone(r.line) {
 		if p.waiter == me {
 			return nil, me
 		}
-		id, listens := lock.ListenerOf(p.waiter)
+		id, listens := store.ListenerOf(p.waiter)
 		e := m.ears[id]
 		switch {
 		case listens:
@@ -259,11 +260,11 @@ func (m *Memory) reserve(r *record, me string, line lock.Line) (turn *lock.Turn,
 }
 
 // turn is what a client is told of a reservation: nothing when it has to call nobody.
-func (r *record) turn() *lock.Turn {
-	if _, listens := lock.ListenerOf(r.waiter); listens {
+func (r *record) turn() *store.Turn {
+	if _, listens := store.ListenerOf(r.waiter); listens {
 		return nil
 	}
-	turn := &lock.Turn{Waiter: r.waiter, Value: r.value}
+	turn := &store.Turn{Waiter: r.waiter, Value: r.value}
 	if i := r.index(r.waiter); i >= 0 {
 		turn.Ticket = r.line[i].ticket
 	}
@@ -286,7 +287,7 @@ func (r *record) leave(waiter string) {
 }
 
 // join puts the waiter of c in line, if it is not there, and returns its place.
-func (r *record) join(c lock.Claim, now time.Time) place {
+func (r *record) join(c store.Claim, now time.Time) place {
 	r.lineEnd = now.Add(c.Line.Keep)
 	if i := r.index(c.Waiter); i >= 0 {
 		return r.line[i]

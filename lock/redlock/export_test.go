@@ -3,6 +3,7 @@ package redlock
 import (
 	"time"
 
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -21,12 +22,12 @@ func No(run, holder string, left time.Duration) Vote {
 
 // NewOf returns a store on voters that are no servers.
 func NewOf(cfg Config, voters ...Voter) lock.Store {
-	return &store{nodes: named(voters), cfg: cfg.withDefaults()}
+	return &majority{nodes: named(voters), cfg: cfg.withDefaults()}
 }
 
 // Granted decides a claim, and Had a renewal or a release, by what each node said.
-func Granted(votes []Vote, errs []error) (lock.Answer, error) { return tallied(votes, errs).granted() }
-func Had(votes []Vote, errs []error) error                    { return tallied(votes, errs).had() }
+func Granted(votes []Vote, errs []error) (store.Answer, error) { return tallied(votes, errs).granted() }
+func Had(votes []Vote, errs []error) error                     { return tallied(votes, errs).had() }
 
 func tallied(votes []Vote, errs []error) tally {
 	answers := make([]answer[vote], len(votes))

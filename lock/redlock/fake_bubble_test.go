@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
 	"github.com/sidingq/siding/lock/redlock"
@@ -22,7 +23,7 @@ type memory struct {
 	fences *sync.Map          // of its memory, by token, for a release that comes again
 }
 
-func (m memory) Acquire(ctx context.Context, claim lock.Claim, delay time.Duration) (redlock.Vote, error) {
+func (m memory) Acquire(ctx context.Context, claim store.Claim, delay time.Duration) (redlock.Vote, error) {
 	if m.delays != nil {
 		m.delays <- delay
 	}
@@ -40,7 +41,7 @@ func (m memory) Renew(ctx context.Context, key, token string, ttl time.Duration)
 }
 
 func (m memory) Release(ctx context.Context, key, token string) (redlock.Vote, error) {
-	line := lock.Line{Nonce: "n", Grace: time.Second, Keep: time.Hour}
+	line := store.Line{Nonce: "n", Grace: time.Second, Keep: time.Hour}
 	if fence, ok := m.fences.Load(token); ok {
 		line.Fence, _ = fence.(int64)
 	}

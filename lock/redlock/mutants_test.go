@@ -56,7 +56,7 @@ var mistakes = []mutants.Mutant{
 		}
 		return v, err
 	}).granted()
-	s = &store{cfg: s.cfg}
+	s = &majority{cfg: s.cfg}
 	for len(yes) > 0 {
 		s.nodes = append(s.nodes, <-yes)
 	}

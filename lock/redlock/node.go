@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/internal/store"
 )
 
 // Each script is one file with its own contract at the top; server.lua is what they share.
@@ -49,7 +49,7 @@ type node struct {
 type voter interface {
 	// Acquire votes for claim.Token by taking the lock for it, if it is free or that token's
 	// already. After a restart it does not vote for as long as delay.
-	Acquire(ctx context.Context, claim lock.Claim, delay time.Duration) (vote, error)
+	Acquire(ctx context.Context, claim store.Claim, delay time.Duration) (vote, error)
 	// Renew gives a lock that is token's another ttl.
 	Renew(ctx context.Context, key, token string, ttl time.Duration) (vote, error)
 	// Release deletes a lock that is token's.
@@ -68,7 +68,7 @@ type vote struct {
 // A server is a voter on Redis.
 type server struct{ rdb redis.Scripter }
 
-func (s server) Acquire(ctx context.Context, claim lock.Claim, delay time.Duration) (vote, error) {
+func (s server) Acquire(ctx context.Context, claim store.Claim, delay time.Duration) (vote, error) {
 	return voteOf(acquireScript.Run(ctx, s.rdb, []string{claim.Key}, claim.Token, claim.TTL.Milliseconds(), uptime(delay)))
 }
 

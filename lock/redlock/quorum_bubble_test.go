@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
 	"github.com/sidingq/siding/lock/redlock"
@@ -92,9 +93,9 @@ func TestNothingIsLeft(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			nodes := newMemories(5)
 			nodes.put("another", tc.foreign...)
-			store, networks := nodes.open(t, redlock.Config{})
+			locks, networks := nodes.open(t, redlock.Config{})
 			each(networks, tc.fault, tc.nodes...)
-			answer, err := store.Acquire(t.Context(), lock.Claim{Key: key, Token: "siding:1:me", TTL: 15 * time.Second, Keep: time.Minute})
+			answer, err := locks.Acquire(t.Context(), store.Claim{Key: key, Token: "siding:1:me", TTL: 15 * time.Second, Keep: time.Minute})
 			if !tc.was { // three of five are free, so it is taken
 				if err != nil || !answer.Taken {
 					t.Errorf("%s: want it taken, have %+v, %v", tc.name, answer, err)

@@ -71,7 +71,7 @@ func New(ctx context.Context, clients []*redis.Client, cfg Config) (lock.Store, 
 	if have := len(clients); have < leastNodes {
 		return nil, fmt.Errorf("redlock: nodes: want %d or more, as of fewer none may fail, have %d", leastNodes, have)
 	}
-	s := &store{cfg: cfg}
+	s := &majority{cfg: cfg}
 	for i, client := range clients {
 		if client == nil {
 			return nil, fmt.Errorf("redlock: node %d: want a client, have nil", i+1)
@@ -89,7 +89,7 @@ func New(ctx context.Context, clients []*redis.Client, cfg Config) (lock.Store, 
 }
 
 // check asks the servers who they are.
-func (s *store) check(ctx context.Context, clients []*redis.Client) error {
+func (s *majority) check(ctx context.Context, clients []*redis.Client) error {
 	const longest = time.Second // a connection has to be made first, so this is not NodeTimeout
 	answers := atOnce(ctx, max(longest, s.cfg.NodeTimeout), clients, func(ctx context.Context, client *redis.Client) (string, error) {
 		return client.Info(ctx).Result()

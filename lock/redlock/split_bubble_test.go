@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
 	"github.com/sidingq/siding/lock/redlock"
@@ -31,9 +32,9 @@ func TestSplitVote(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := newMemories(5)
 		var all sync.WaitGroup
-		for i, store := range contenders(t, nodes) {
+		for i, locks := range contenders(t, nodes) {
 			all.Go(func() {
-				answer, err := store.Acquire(t.Context(), lock.Claim{Key: key, Token: "siding:" + string(rune('a'+i)), TTL: time.Second, Keep: time.Minute})
+				answer, err := locks.Acquire(t.Context(), store.Claim{Key: key, Token: "siding:" + string(rune('a'+i)), TTL: time.Second, Keep: time.Minute})
 				if err != nil || !answer.Split || answer.Taken || answer.Holder != "" {
 					t.Errorf("want a split vote, have %+v, %v", answer, err)
 				}

@@ -6,20 +6,20 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/internal/store"
 )
 
-// A store has the locks of a majority of its nodes.
-type store struct {
+// A majority keeps each lock on most of its nodes.
+type majority struct {
 	nodes []node
 	cfg   Config
 }
 
 // Acquire takes the lock on enough nodes, or leaves it on none: what did not suffice is
 // released everywhere before it returns, even if ctx has ended.
-func (s *store) Acquire(ctx context.Context, claim lock.Claim) (lock.Answer, error) {
+func (s *majority) Acquire(ctx context.Context, claim store.Claim) (store.Answer, error) {
 	if err := s.usable(ctx, claim.TTL); err != nil {
-		return lock.Answer{}, err
+		return store.Answer{}, err
 	}
 	delay := s.cfg.RestartDelay
 	if delay != NoRestartDelay {
@@ -36,7 +36,7 @@ func (s *store) Acquire(ctx context.Context, claim lock.Claim) (lock.Answer, err
 
 // Renew prolongs the lock on the nodes that have it. Nodes that lost it do not get it back,
 // as one cannot know whom they have promised it since.
-func (s *store) Renew(ctx context.Context, key, token string, ttl, _ time.Duration) error {
+func (s *majority) Renew(ctx context.Context, key, token string, ttl, _ time.Duration) error {
 	if err := s.usable(ctx, ttl); err != nil {
 		return err
 	}
@@ -44,20 +44,20 @@ func (s *store) Renew(ctx context.Context, key, token string, ttl, _ time.Durati
 }
 
 // Release deletes the lock on all nodes that have it.
-func (s *store) Release(ctx context.Context, key, token string, _ lock.Line) (*lock.Turn, error) {
+func (s *majority) Release(ctx context.Context, key, token string, _ store.Line) (*store.Turn, error) {
 	return nil, s.poll(ctx, func(ctx context.Context, n node) (vote, error) { return n.Release(ctx, key, token) }).had()
 }
 
 // Leave does nothing: there is no line.
-func (*store) Leave(context.Context, string, string, string, lock.Line) (*lock.Turn, error) {
+func (*majority) Leave(context.Context, string, string, string, store.Line) (*store.Turn, error) {
 	return nil, nil //nolint:nilnil // no turn and no error
 }
 
 // Called does nothing, either.
-func (*store) Called(context.Context, string, lock.Turn) error { return nil }
+func (*majority) Called(context.Context, string, store.Turn) error { return nil }
 
 // usable returns why a lock of this ttl cannot be had now.
-func (s *store) usable(ctx context.Context, ttl time.Duration) error {
+func (s *majority) usable(ctx context.Context, ttl time.Duration) error {
 	if most := ttl / 2; s.cfg.NodeTimeout > most {
 		return storeError{fmt.Errorf("redlock: node timeout: want at most half of the ttl (%v), have %v", most, s.cfg.NodeTimeout), false}
 	}
@@ -68,7 +68,7 @@ func (s *store) usable(ctx context.Context, ttl time.Duration) error {
 // over. It does not stop at a majority: a straggler could take the lock on its node after it
 // has been released. Nor does it stop when ctx is cancelled, for the same reason; only its
 // deadline counts.
-func (s *store) poll(ctx context.Context, ask func(context.Context, node) (vote, error)) tally {
+func (s *majority) poll(ctx context.Context, ask func(context.Context, node) (vote, error)) tally {
 	return count(s.nodes, atOnce(ctx, s.cfg.NodeTimeout, s.nodes, ask))
 }
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -88,19 +89,19 @@ func (e storeError) Passing() bool { return e.passes }
 // granted decides a claim. A lock is held by whoever has enough nodes. Where nobody was
 // seen to have them, the votes are split, even if one may have enough together with
 // those that did not vote: it is named as the holder then.
-func (t tally) granted() (lock.Answer, error) {
+func (t tally) granted() (store.Answer, error) {
 	need := quorum(t.nodes)
 	switch rival := t.strongest(); {
 	case t.won():
-		return lock.Answer{Taken: true, HandOff: -1}, nil
+		return store.Answer{Taken: true, HandOff: -1}, nil
 	case t.undecided():
-		return lock.Answer{}, t.failed()
+		return store.Answer{}, t.failed()
 	case rival.nodes >= need:
-		return lock.Answer{Holder: rival.token, Left: rival.left}, nil
+		return store.Answer{Holder: rival.token, Left: rival.left}, nil
 	case rival.nodes+t.mute >= need:
-		return lock.Answer{Split: true, Holder: rival.token, Left: rival.left}, nil
+		return store.Answer{Split: true, Holder: rival.token, Left: rival.left}, nil
 	default:
-		return lock.Answer{Split: true}, nil
+		return store.Answer{Split: true}, nil
 	}
 }
 

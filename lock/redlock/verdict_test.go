@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/redlock"
 )
@@ -33,16 +34,16 @@ func ballot(text string) (votes []redlock.Vote, errs []error) {
 
 func TestGranted(t *testing.T) {
 	t.Parallel()
-	taken, nobody := lock.Answer{Taken: true, HandOff: -1}, lock.Answer{Split: true}
-	busy := func(holder string, left int) lock.Answer {
-		return lock.Answer{Holder: holder, Left: time.Duration(left) * time.Second}
+	taken, nobody := store.Answer{Taken: true, HandOff: -1}, store.Answer{Split: true}
+	busy := func(holder string, left int) store.Answer {
+		return store.Answer{Holder: holder, Left: time.Duration(left) * time.Second}
 	}
-	maybe := func(holder string, left int) lock.Answer {
-		return lock.Answer{Split: true, Holder: holder, Left: time.Duration(left) * time.Second}
+	maybe := func(holder string, left int) store.Answer {
+		return store.Answer{Split: true, Holder: holder, Left: time.Duration(left) * time.Second}
 	}
 	for _, tc := range []struct {
 		ballot string
-		want   lock.Answer
+		want   store.Answer
 		err    bool
 	}{
 		{"+++", taken, false},
@@ -53,14 +54,14 @@ func TestGranted(t *testing.T) {
 		{"+++a!", taken, false},
 		{"+++ab", taken, false},
 
-		{"!!!", lock.Answer{}, true},
-		{"+!!", lock.Answer{}, true},
-		{"a!!", lock.Answer{}, true},
-		{"++!!!", lock.Answer{}, true},
-		{"+a!!!", lock.Answer{}, true},
-		{"aa!!!", lock.Answer{}, true},
-		{"++!!", lock.Answer{}, true}, // of four, three have to agree
-		{"aa!!", lock.Answer{}, true},
+		{"!!!", store.Answer{}, true},
+		{"+!!", store.Answer{}, true},
+		{"a!!", store.Answer{}, true},
+		{"++!!!", store.Answer{}, true},
+		{"+a!!!", store.Answer{}, true},
+		{"aa!!!", store.Answer{}, true},
+		{"++!!", store.Answer{}, true}, // of four, three have to agree
+		{"aa!!", store.Answer{}, true},
 
 		// The lock lives on until the rival has one node too few.
 		{"aaa", busy("a", 2), false},
