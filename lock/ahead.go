@@ -2,16 +2,14 @@ package lock
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/sidingq/siding/internal/redisstore"
 )
 
-//go:embed ahead.lua
-var aheadSource string
-
-// A Grant is a lock that a script has taken by take_ahead, see [Locker.Ahead].
+// A Grant is a lock that a script has taken by take_ahead, see [redisstore.Ahead].
 type Grant struct {
 	Resource string
 	Token    string
@@ -20,37 +18,16 @@ type Grant struct {
 	Start    time.Time     // before the script was sent
 }
 
-// Ahead returns a text in Lua for scripts that run where the lock's keys are, which
-// excludes those on a Cluster. It defines the local functions
-//
-//	take_ahead(with, resource, id, holder, waiter)
-//	held_ahead(value)
-//	join_ahead(with, resource, waiter, value)
-//
-// The first takes a lock as [Locker.Acquire] would, if that can be had at once, and returns
-// what makes a [Grant]. The others name its holder, and have the waiter join its line, for
-// which they return what [Locker.Refusal] reads. with is a table of argv.
-func (l *Locker) Ahead() (source string, argv []any) {
-	return takeSource + joinSource + aheadSource,
-		[]any{l.cfg.Prefix, ms(l.cfg.TTL), ms(l.cfg.grantKeep()), ms(l.cfg.lineKeep())}
+// Ahead returns the ARGV of what [redisstore.Ahead] defines, for locks of l.
+func (l *Locker) Ahead() []any {
+	return redisstore.AheadArgs(l.cfg.Prefix, l.cfg.TTL, l.cfg.grantKeep(), l.cfg.lineKeep())
 }
 
-// ReleaseAhead returns a text in Lua that defines the local function
-//
-//	release_ahead(KEYS, ARGV)
-//
-// which does what [Lease.HandOff] does on Redis. summon is that of [RedisCalling]. See
-// [Lease.HandOver].
-func ReleaseAhead(summon string) string {
-	return "local function release_ahead(KEYS, ARGV)\n" + withParts(releaseSource, summon) + "\nend\n"
-}
-
-// Refusal reads what join_ahead has returned of the lock of a resource, see [Locker.Ahead].
+// Refusal reads what join_ahead has returned of the lock of a resource, see [redisstore.Ahead].
 func (l *Locker) Refusal(resource string, fields []any) (*BusyError, error) {
-	r := newReply(fields, nil)
-	a := r.refusal()
-	if r.err != nil {
-		return nil, fmt.Errorf("lock: refusal of %s: %w", resource, r.err)
+	a, err := redisstore.Refusal(fields)
+	if err != nil {
+		return nil, fmt.Errorf("lock: refusal of %s: %w", resource, err)
 	}
 	return l.busyOf(resource, a), nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/redisstore"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -19,7 +20,7 @@ type aheadCall struct{ resource, id, holder, waiter string }
 // ahead makes the call; nil where the lock is not taken.
 func (s *setup) ahead(c aheadCall) *lock.Grant {
 	s.Helper()
-	source, with := s.Ahead()
+	source, with := redisstore.Ahead(), s.Ahead()
 	script := redis.NewScript(source + `
 return (take_ahead({ARGV[5], ARGV[6], ARGV[7], ARGV[8]}, ARGV[1], ARGV[2], ARGV[3], ARGV[4])) or {}`)
 	start := time.Now()

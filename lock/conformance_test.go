@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/embedded"
+	"github.com/sidingq/siding/internal/redisstore"
 	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/internal/verify"
@@ -92,7 +93,7 @@ func TestSmoke(t *testing.T) {
 }
 
 func plain(rdb redis.UniversalClient) lock.Store   { return lock.Redis(rdb) }
-func calling(rdb redis.UniversalClient) lock.Store { return lock.RedisCalling(rdb, summonByName) }
+func calling(rdb redis.UniversalClient) lock.Store { return redisstore.Calling(rdb, summonByName) }
 
 // backend is what the suite needs of a server.
 func backend(t *testing.T, open func(*testing.T) redis.UniversalClient, store func(redis.UniversalClient) lock.Store) locktest.Backend {

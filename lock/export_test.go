@@ -18,6 +18,3 @@ func (l *Locker) Desks() int {
 	defer l.mu.Unlock()
 	return len(l.desks)
 }
-
-// RedisKeys returns the keys of a lock: its own, its last grant and its line.
-func RedisKeys(key string) []string { return redisKeys(key) }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sidingq/siding/internal/redisstore"
 	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/lock"
 )
@@ -63,14 +64,14 @@ func FuzzResource(f *testing.F) {
 			}
 			return
 		}
-		keys := lock.RedisKeys("lock:" + name)
+		keys := redisstore.Keys("lock:" + name)
 		for _, key := range keys {
 			if have := hashed(key); have != keys[0] {
 				t.Errorf("%q: want all in the slot of %q, have %q in that of %q", name, keys[0], key, have)
 			}
 		}
 		if other != name && lock.CheckResource(other) == nil {
-			for _, key := range lock.RedisKeys("lock:" + other) {
+			for _, key := range redisstore.Keys("lock:" + other) {
 				if slices.Contains(keys, key) {
 					t.Errorf("want keys of their own for %q and %q, have %q for both", name, other, key)
 				}

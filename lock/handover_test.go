@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/redisstore"
 	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/lock"
 )
@@ -101,7 +102,7 @@ func TestHandOverWithoutATaker(t *testing.T) {
 func TestHandOverWhoseAnswerIsLost(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
-		locks := lock.RedisCalling(s.rdb, summonToStart)
+		locks := redisstore.Calling(s.rdb, summonToStart)
 		line := store.Line{
 			Nonce: "nonce", ByHand: true, Grace: time.Minute, Keep: time.Hour,
 			Start: &store.Start{ID: "next", TTL: time.Minute, Keep: time.Hour, Args: []any{"said"}},

@@ -144,13 +144,13 @@ type Handed struct {
 	// Next is who has to be called, as after [Lease.HandOff].
 	Next *Reservation
 	// Grant is set if a waiter has begun instead: it is that waiter's lock. Answer
-	// is what summon has returned of the waiter, see [RedisCalling].
+	// is what summon has returned of the waiter, see redisstore.Calling.
 	Grant  *Grant
 	Answer []any
 }
 
 // HandOver is [Lease.HandOff] by a script of the caller's, which does more in the same step. send runs
-// that script. It is given the KEYS and the ARGV of release_ahead, see [ReleaseAhead], and returns
+// that script. It is given the KEYS and the ARGV of release_ahead, see redisstore.Release, and returns
 // what release_ahead returns. HandOver calls send once; or not at all, if other leases of the holder
 // keep the lock, or the Store is not the one on Redis. With a nil send it sends the Store's own
 // script.

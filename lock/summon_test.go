@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/redisstore"
 	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/lock"
 )
@@ -28,7 +29,7 @@ end
 // function.
 func (s *setup) summoning(summon string) *setup {
 	s.Helper()
-	locker, err := lock.New(lock.RedisCalling(s.rdb, summon), s.Config())
+	locker, err := lock.New(redisstore.Calling(s.rdb, summon), s.Config())
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -238,7 +239,7 @@ func TestSummonsWhoseAnswerIsLost(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			onEach(t, func(s *setup) {
-				locks := lock.RedisCalling(s.rdb, summonByName)
+				locks := redisstore.Calling(s.rdb, summonByName)
 				line := store.Line{Nonce: "nonce", ByHand: true, Grace: time.Minute, Keep: time.Hour}
 				first, second := s.waiter("called", 1), s.waiter("called", 2)
 				switch name {

@@ -188,5 +188,5 @@ func passing(err error) bool {
 	if redisreply.Answered(err) {
 		return redisreply.Transient(err)
 	}
-	return !errors.Is(err, errReply)
+	return true
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/asynqredis"
+	"github.com/sidingq/siding/internal/redisstore"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -167,9 +168,8 @@ func NewGuard(rdb redis.Scripter, cfg GuardConfig) (*Guard, error) {
 	g.hook.Prefetch(rdb, g.putBackPrefetched)
 	g.bell = asynqredis.NewDoorbell(cfg.Logger)
 	if _, cluster := rdb.(*redis.ClusterClient); !cluster {
-		source, args := locker.Ahead()
 		g.hook.TakeAhead(asynqredis.Ahead{
-			Source: source, Args: args, Release: lock.ReleaseAhead(asynqredis.Summon()), Host: g.self,
+			Source: redisstore.Ahead(), Args: locker.Ahead(), Release: redisstore.Release(asynqredis.Summon()), Host: g.self,
 			Unused:   func(grant lock.Grant) { g.giveBack(g.background, grant) },
 			Fallback: fallback, Spread: fallbackSpread, Refused: g.refusedAhead,
 		})
@@ -198,7 +198,7 @@ func lockerOf(rdb redis.Scripter, cfg lock.Config, given *lock.Locker) (*lock.Lo
 		cfg = given.Config()
 		cfg.Prefix = "wait:" + cfg.Prefix
 	}
-	return lock.New(lock.RedisCalling(rdb, asynqredis.Summon()), cfg)
+	return lock.New(redisstore.Calling(rdb, asynqredis.Summon()), cfg)
 }
 
 // begun is told when the server takes its first task.

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/asynqredis"
+	"github.com/sidingq/siding/internal/redisstore"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock"
 )
@@ -104,9 +105,9 @@ func (f *fleet) fetchingWorker(t *testing.T) *worker {
 	locker, err := lock.New(lock.Redis(f.rdb), lock.Config{})
 	must(t, err)
 	t.Cleanup(locker.Close)
-	source, args := locker.Ahead()
+	source, args := redisstore.Ahead(), locker.Ahead()
 	hook.TakeAhead(asynqredis.Ahead{
-		Source: source, Args: args, Release: lock.ReleaseAhead("local summon\n"), Host: "here",
+		Source: source, Args: args, Release: redisstore.Release("local summon\n"), Host: "here",
 		Unused:  func(g lock.Grant) { t.Errorf("want no lock taken with a task, have that of %s", g.Resource) },
 		Refused: func(r asynqredis.Refused) { t.Errorf("want no task put aside, have %s", r.ID) },
 	})

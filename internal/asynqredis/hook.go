@@ -79,7 +79,7 @@ func newHook(logger *slog.Logger, begun func(), build *debug.BuildInfo) *Hook {
 // An Ahead has the lock of a task taken in the same step as the task, or the task put aside
 // where somebody holds it.
 type Ahead struct {
-	// Source and Args come from lock.Locker.Ahead, and Release from lock.ReleaseAhead.
+	// Source and Args come from package redisstore.
 	Source  string
 	Args    []any
 	Release string

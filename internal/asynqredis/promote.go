@@ -23,7 +23,7 @@ var (
 	promoteScript = ownScript(bellSource + waitsSource + callSource + promoteSource)
 )
 
-// Summon is what lock.RedisCalling calls parked tasks with.
+// Summon is what redisstore.Calling calls parked tasks with.
 func Summon() string { return bellSource + waitsSource + callSource + attemptSource + summonSource }
 
 // A Promotion is what became of a call.

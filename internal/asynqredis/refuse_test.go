@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/asynqredis"
+	"github.com/sidingq/siding/internal/redisstore"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -91,7 +92,7 @@ func TestTenAreRefusedInOneCall(t *testing.T) {
 			t.Cleanup(locker.Close)
 			refused := make(chan struct{}, tasks)
 			hook := asynqredis.NewHook(slog.New(slog.DiscardHandler), func() {})
-			source, args := locker.Ahead()
+			source, args := redisstore.Ahead(), locker.Ahead()
 			hook.TakeAhead(asynqredis.Ahead{
 				Source: source, Args: args, Host: "here", Fallback: time.Hour, Spread: time.Hour,
 				Unused: func(lock.Grant) {}, Refused: func(asynqredis.Refused) { notify(refused) },

@@ -122,7 +122,7 @@ type Line struct {
 	Paused bool          // for a Leave of a [Sweeper]: the waiter's group is paused, and keeps its tickets
 }
 
-// A Send runs a script that calls release_ahead, see lock.ReleaseAhead and lock.Lease.HandOver. It returns what
+// A Send runs a script that calls release_ahead, see redisstore.Release and lock.Lease.HandOver. It returns what
 // release_ahead returns.
 type Send func(ctx context.Context, keys []string, argv []any) (answer any, err error)
 
@@ -132,7 +132,7 @@ type Start struct {
 	ID   string        // what makes its token unique, in letters, digits and '-'
 	TTL  time.Duration // of the lock
 	Keep time.Duration // how long the fencing token is remembered
-	Args []any         // for summon, see lock.RedisCalling
+	Args []any         // for summon, see redisstore.Calling
 }
 
 // An Answer is what came of a [Claim].

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/sidingq/siding/internal/asynqredis"
+	"github.com/sidingq/siding/internal/redisstore"
 	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
@@ -62,7 +63,7 @@ func newSite(addr string, o options) (*site, error) {
 	opts := &redis.UniversalOptions{Addrs: []string{addr}, ContextTimeoutEnabled: true}
 	rdb := redis.NewUniversalClient(opts)
 	// As a worker's it calls the tasks that wait for a lock it hands off.
-	locker, err := lock.New(lock.RedisCalling(rdb, asynqredis.Summon()), lock.Config{TTL: o.ttl})
+	locker, err := lock.New(redisstore.Calling(rdb, asynqredis.Summon()), lock.Config{TTL: o.ttl})
 	if err != nil {
 		return nil, errors.Join(err, rdb.Close())
 	}

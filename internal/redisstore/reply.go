@@ -1,7 +1,6 @@
-package lock
+package redisstore
 
 import (
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -10,7 +9,15 @@ import (
 	"github.com/sidingq/siding/internal/store"
 )
 
-var errReply = errors.New("lock: unexpected reply of a script")
+// A replyError says that a script has returned what none of ours does.
+type replyError struct{}
+
+func (replyError) Error() string { return "lock: unexpected reply of a script" }
+
+// Passing says that no other try helps.
+func (replyError) Passing() bool { return false }
+
+var errReply error = replyError{}
 
 // reply reads the fields of a script's answer one after the other; the first
 // that is not what is asked for is remembered in err.
@@ -100,7 +107,7 @@ func (r *reply) passedOn() (*store.Turn, error) {
 	case r.err != nil:
 		return nil, r.err
 	case outcome == 0:
-		return nil, ErrLost
+		return nil, store.ErrLost
 	case outcome == 1:
 		return nil, nil //nolint:nilnil // nobody has to be called: no turn and no error
 	}

@@ -1,4 +1,5 @@
-package lock
+// Package redisstore keeps locks, and the lines of those who wait for them, on Redis.
+package redisstore
 
 import (
 	"context"
@@ -69,25 +70,10 @@ type redisStore struct {
 	cluster bool
 }
 
-// Redis returns a [Store] on rdb: a client of a single node, of Sentinel or of a
-// Cluster, which it does not close. A client that can subscribe makes it a
-// [Listener], too; but a Ring does not, as it would listen on another server than
-// the one that has the lock. A Cluster is known by its type: behind a wrapper of
-// *redis.ClusterClient some of those who wait in line are taken to be gone, and
-// come by their timers, though in their old place. A user with an ACL needs the
-// channels siding-call:* and siding-task:*, to wait in line and to call those who do.
-//
-// go-redis never interrupts a call when its context is cancelled, and at the
-// context's deadline only with ContextTimeoutEnabled; a call to a Redis that hangs
-// otherwise returns after the client's ReadTimeout, once for each of its retries.
-// No guarantee rests on that, but how soon an Acquire returns does.
-//
-// A client of a Cluster reloads once a minute which master has which slots, and for so long
-// may know no other master than one that has died. Set ClusterStateReloadInterval to a
-// second; redis.UniversalOptions cannot, but queue.Redis makes such a client of them.
-func Redis(rdb redis.Scripter) Store { return newRedis(rdb, nobodySummons) }
+// New returns a [store.Store] on rdb, which it does not close; see lock.Redis.
+func New(rdb redis.Scripter) store.Store { return newRedis(rdb, nobodySummons) }
 
-// RedisCalling returns a [Store] like that of [Redis] which calls waiters in the same
+// Calling returns a [store.Store] like that of [New] which calls waiters in the same
 // step in which it reserves the lock for them, where they would have to be called by
 // hand. It does so by summon, a text in Lua that defines the local function
 //
@@ -99,32 +85,32 @@ func Redis(rdb redis.Scripter) Store { return newRedis(rdb, nobodySummons) }
 // begin, and returns 'begun' and a table: the name of the lock's holder, and
 // what becomes Turn.Answer. It may write before it fails with an error, but then the lock stays taken for its TTL.
 // In a Cluster, where it could not reach keys of other slots, summon is not used.
-func RedisCalling(rdb redis.Scripter, summon string) Store { return newRedis(rdb, summon) }
+func Calling(rdb redis.Scripter, summon string) store.Store { return newRedis(rdb, summon) }
 
-func newRedis(rdb redis.Scripter, summon string) Store {
+func newRedis(rdb redis.Scripter, summon string) store.Store {
 	_, cluster := rdb.(*redis.ClusterClient)
 	if cluster {
 		summon = nobodySummons
 	}
-	store := &redisStore{rdb: rdb, scripts: scriptsWith(summon), cluster: cluster}
+	s := &redisStore{rdb: rdb, scripts: scriptsWith(summon), cluster: cluster}
 	_, ring := rdb.(*redis.Ring)
 	if rdb, ok := rdb.(subscriber); ok && !ring {
-		return &redisListener{redisStore: store, rdb: rdb}
+		return &redisListener{redisStore: s, rdb: rdb}
 	}
-	return store
+	return s
 }
 
-// redisKeys are the Redis keys of one lock: its own, its last grant, its line, and those of
+// Keys are the Redis keys of one lock: its own, its last grant, its line, and those of
 // its line who were set aside. The lock's own key has no braces, so all of it is hashed; the
 // companions name it as their hash tag and so live in the same Redis Cluster slot.
-func redisKeys(key string) []string {
+func Keys(key string) []string {
 	return []string{key, "{" + key + "}:fence", "{" + key + "}:line", "{" + key + "}:paused"}
 }
 
 func reservedBegin(nonce string) string { return reservedPrefix + nonce + ":" }
 
 func (s *redisStore) Acquire(ctx context.Context, c store.Claim) (store.Answer, error) {
-	r := newReply(s.scripts.acquire.Run(ctx, s.rdb, redisKeys(c.Key),
+	r := newReply(s.scripts.acquire.Run(ctx, s.rdb, Keys(c.Key),
 		c.Token, ms(c.TTL), ms(c.Keep), c.Waiter, c.Waited.Microseconds(),
 		flag(c.Line.ByHand), flag(s.cluster), reservedBegin(c.Line.Nonce), ms(c.Line.Grace), ms(c.Line.Keep), c.Came).Result())
 	if r.number() == 1 {
@@ -138,9 +124,9 @@ func (s *redisStore) Acquire(ctx context.Context, c store.Claim) (store.Answer, 
 }
 
 func (s *redisStore) Renew(ctx context.Context, key, token string, ttl, keep time.Duration) error {
-	ours, err := renewScript.Run(ctx, s.rdb, redisKeys(key)[:2], token, ms(ttl), ms(keep)).Int()
+	ours, err := renewScript.Run(ctx, s.rdb, Keys(key)[:2], token, ms(ttl), ms(keep)).Int()
 	if err == nil && ours == 0 {
-		return ErrLost
+		return store.ErrLost
 	}
 	return err
 }
@@ -150,7 +136,7 @@ func (s *redisStore) Release(ctx context.Context, key, token string, line store.
 	if start := line.Start; start != nil && !s.cluster {
 		argv = append(append(argv, start.ID, ms(start.TTL), ms(start.Keep)), start.Args...)
 	}
-	keys := append(redisKeys(key), "{"+key+"}:released:"+line.Nonce)
+	keys := append(Keys(key), "{"+key+"}:released:"+line.Nonce)
 	send := line.Send
 	if send == nil {
 		send = func(ctx context.Context, keys []string, argv []any) (any, error) {
@@ -162,13 +148,13 @@ func (s *redisStore) Release(ctx context.Context, key, token string, line store.
 }
 
 func (s *redisStore) Leave(ctx context.Context, key, waiter, value string, line store.Line) (*store.Turn, error) {
-	r := newReply(s.scripts.leave.Run(ctx, s.rdb, redisKeys(key), waiter, value,
+	r := newReply(s.scripts.leave.Run(ctx, s.rdb, Keys(key), waiter, value,
 		flag(line.ByHand), flag(s.cluster), reservedBegin(line.Nonce), ms(line.Grace), ms(line.Keep), flag(line.Paused)).Result())
 	return r.passedOn()
 }
 
 func (s *redisStore) Called(ctx context.Context, key string, turn store.Turn) error {
-	k := redisKeys(key)
+	k := Keys(key)
 	return calledScript.Run(ctx, s.rdb, []string{k[0], k[2]}, turn.Waiter, turn.Value).Err()
 }
 
@@ -176,7 +162,7 @@ func (s *redisStore) Called(ctx context.Context, key string, turn store.Turn) er
 func (s *redisStore) Sweep(ctx context.Context, keys []string, resumed bool, line store.Line) ([]store.Swept, error) {
 	steps := make([]step, len(keys))
 	for i, key := range keys {
-		steps[i].keys = redisKeys(key)
+		steps[i].keys = Keys(key)
 	}
 	argv := []any{flag(line.ByHand), flag(s.cluster), reservedBegin(line.Nonce), ms(line.Grace), ms(line.Keep), flag(resumed)}
 	got, err := s.together(ctx, s.scripts.sweep, argv, steps)
@@ -197,7 +183,7 @@ func (s *redisStore) Sweep(ctx context.Context, keys []string, resumed bool, lin
 func (s *redisStore) Missing(ctx context.Context, places []store.Place, rejoin bool, keep time.Duration) ([]bool, error) {
 	steps := make([]step, len(places))
 	for i, p := range places {
-		steps[i] = step{redisKeys(p.Key)[2:], []any{p.Waiter, p.Ticket}}
+		steps[i] = step{Keys(p.Key)[2:], []any{p.Waiter, p.Ticket}}
 	}
 	got, err := s.together(ctx, placesScript, []any{flag(rejoin), ms(keep)}, steps)
 	missing := make([]bool, len(got))
