@@ -68,8 +68,14 @@ func again(err error) bool { return err != nil && !errors.Is(err, ErrLost) && pa
 // passOnLater sends a release again until the store answers, the lock has run out, or the Locker is
 // closed. The caller has gone: it can call no waiter, and no waiter can begin.
 func (t *tenure) passOnLater(ctx context.Context, line store.Line) {
-	const first, longest = 50 * time.Millisecond, 500 * time.Millisecond
+	const (
+		first, longest = 50 * time.Millisecond, 500 * time.Millisecond
+		// Whoever tells a waiter of its turn may be cut off just then, as Redis was. So the lock is
+		// kept for a shorter time than by another release, and the sweeper passes it on.
+		grace = time.Second
+	)
 	line.ByHand, line.Start, line.Send = false, nil, nil
+	line.Grace = min(line.Grace, grace)
 	t.mu.Lock()
 	end := t.start.Add(t.cfg.TTL)
 	t.mu.Unlock()
