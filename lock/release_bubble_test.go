@@ -3,13 +3,16 @@ package lock_test
 import (
 	"context"
 	"errors"
+	"io"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
 )
@@ -390,4 +393,50 @@ func TestHoldOfABusyLock(t *testing.T) {
 		}
 		l.release(t)
 	})
+}
+
+// graces fails the first release, and remembers for how long each was to keep the lock for the next.
+type graces struct {
+	lock.Store
+
+	mu   sync.Mutex
+	seen []time.Duration
+}
+
+func (g *graces) Release(ctx context.Context, key, token string, line store.Line) (*store.Turn, error) {
+	g.mu.Lock()
+	g.seen = append(g.seen, line.Grace)
+	first := len(g.seen) == 1
+	g.mu.Unlock()
+	if first {
+		return nil, io.ErrUnexpectedEOF
+	}
+	return g.Store.Release(ctx, key, token, line)
+}
+
+// TestGraceOfAReleaseThatIsSentAgain: nobody may hear the call of such a release, so the lock is not
+// kept for the whole grace.
+func TestGraceOfAReleaseThatIsSentAgain(t *testing.T) {
+	t.Parallel()
+	for grace, want := range map[time.Duration]time.Duration{5 * time.Second: time.Second, 200 * time.Millisecond: 200 * time.Millisecond} {
+		synctest.Test(t, func(t *testing.T) {
+			g := &graces{Store: locktest.NewMemory()}
+			locker, err := lock.New(g, lock.Config{Grace: grace})
+			if err != nil {
+				t.Fatal(err)
+			}
+			lease, err := locker.Acquire(t.Context(), "order:1", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := lease.Release(t.Context()); !errors.Is(err, io.ErrUnexpectedEOF) {
+				t.Errorf("want the store's error, have %v", err)
+			}
+			time.Sleep(time.Second)
+			locker.Close()
+			if all := []time.Duration{grace, want}; !slices.Equal(g.seen, all) {
+				t.Errorf("want graces of %v, have %v", all, g.seen)
+			}
+		})
+	}
 }
