@@ -115,7 +115,7 @@ func (g *Guard) lookAfter(ctx context.Context, queues []string) {
 			return nil
 		})
 		if ctx.Err() == nil && err != nil {
-			g.faults.fault(ctx, g.cfg.Logger, "the server that recovers killed tasks could not be elected; they may wait until Redis answers, when this clears by itself", err)
+			g.faults.fault(ctx, g.cfg.Logger, "no server could be elected that recovers killed tasks; they may wait until Redis answers, and this is tried again each second", err)
 		}
 	}
 }
