@@ -20,12 +20,10 @@ MUTANTS = lock
 # How long fuzz looks for inputs, for each test.
 FUZZTIME = 30s
 
-# What chaos does, and the file that it adds its reports to. Without a seed each
-# run takes a new one.
+# What chaos does. Without a seed each run takes a new one.
 SEED = $(SIDING_SEED)
 MINUTES = 5
 SCENARIO = standalone sentinel cluster
-JSON = chaos.jsonl
 
 # Where go install puts tools, which need not be in PATH.
 BIN = $(or $(shell go env GOBIN),$(shell go env GOPATH)/bin)
@@ -66,7 +64,7 @@ model: ## Explore the whole model of the protocol
 .PHONY: chaos
 chaos: ## Inject faults for MINUTES (5) in each SCENARIO, from SEED (a new one)
 	for scenario in $(SCENARIO); do \
-		SIDING_SEED=$(SEED) CHAOS_MINUTES=$(MINUTES) CHAOS_SCENARIO=$$scenario CHAOS_JSON=$(abspath $(JSON)) \
+		SIDING_SEED=$(SEED) CHAOS_MINUTES=$(MINUTES) CHAOS_SCENARIO=$$scenario \
 			go test -run='^TestChaos$$' -count=1 -timeout=0 -v ./e2e/chaos || exit; done
 
 .PHONY: cover

@@ -20,6 +20,7 @@ import (
 
 	"github.com/sidingq/siding/internal/asynqredis"
 	"github.com/sidingq/siding/internal/dashboard"
+	"github.com/sidingq/siding/internal/lease"
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
@@ -32,8 +33,7 @@ const (
 	aclDashboard = "siding-dashboard"
 )
 
-// rightsOf reads the users' rules from the page, so that it cannot say anything
-// else than what is tested here.
+// rightsOf reads the users' rules from the page, so that the page and the test agree.
 func rightsOf(t *testing.T) map[string][]string {
 	t.Helper()
 	page, err := os.ReadFile(filepath.Join("..", "docs", "operations.md"))
@@ -52,10 +52,9 @@ func rightsOf(t *testing.T) map[string][]string {
 	return rights
 }
 
-// A guardedSite is a site whose Redis lets in nobody but the page's users and an
-// administrator.
-type guardedSite struct {
-	*site
+// A guardedTestbed is a testbed whose Redis lets in only the page's users and an administrator.
+type guardedTestbed struct {
+	*testbed
 
 	admin  *redis.Client
 	rights map[string][]string
@@ -64,9 +63,9 @@ type guardedSite struct {
 
 const aclPassword = "correct-horse-battery-staple"
 
-func newGuardedSite(t *testing.T) *guardedSite {
+func newGuardedTestbed(t *testing.T) *guardedTestbed {
 	t.Helper()
-	g := &guardedSite{site: newSite(t), rights: rightsOf(t)}
+	g := &guardedTestbed{testbed: newTestbed(t), rights: rightsOf(t)}
 	root := g.redis.Client(t)
 	g.set(t, root, "admin", "on", ">PASSWORD", "+@all", "~*", "&*")
 	for user, rules := range g.rights {
@@ -78,7 +77,7 @@ func newGuardedSite(t *testing.T) *guardedSite {
 }
 
 // set makes or changes a user.
-func (g *guardedSite) set(t *testing.T, admin *redis.Client, user string, rules ...string) {
+func (g *guardedTestbed) set(t *testing.T, admin *redis.Client, user string, rules ...string) {
 	t.Helper()
 	args := []any{"ACL", "SETUSER", user}
 	for _, rule := range rules {
@@ -89,24 +88,24 @@ func (g *guardedSite) set(t *testing.T, admin *redis.Client, user string, rules 
 	}
 }
 
-func (g *guardedSite) options(user string) *redis.UniversalOptions {
+func (g *guardedTestbed) options(user string) *redis.UniversalOptions {
 	return &redis.UniversalOptions{Addrs: []string{g.redis.Addr}, Username: user, Password: aclPassword, ContextTimeoutEnabled: true}
 }
 
-func (g *guardedSite) client(t *testing.T, user string) *redis.Client {
+func (g *guardedTestbed) client(t *testing.T, user string) *redis.Client {
 	t.Helper()
 	client := redis.NewClient(g.options(user).Simple())
 	t.Cleanup(func() { _ = client.Close() })
 	return client
 }
 
-// as makes the programs that are started next log in as the user.
-func (g *guardedSite) as(user string) {
+// as has the next programs log in as the user.
+func (g *guardedTestbed) as(user string) {
 	g.env = append(g.env, "SIDING_REDIS_USERNAME="+user, "SIDING_REDIS_PASSWORD="+aclPassword)
 }
 
-// begin forgets which commands have been run.
-func (g *guardedSite) begin(t *testing.T) {
+// begin forgets which commands ran.
+func (g *guardedTestbed) begin(t *testing.T) {
 	t.Helper()
 	if err := g.admin.ConfigResetStat(t.Context()).Err(); err != nil {
 		t.Fatal(err)
@@ -114,10 +113,9 @@ func (g *guardedSite) begin(t *testing.T) {
 	g.asked = 0
 }
 
-// unused returns the commands that the page gives to a user and that have not
-// been run since begin, and those that have been run without being there.
-// Commands in scripts count; those that log in are free to everybody.
-func (g *guardedSite) unused(t *testing.T, user string) (unused, unlisted []string) {
+// unused returns the commands that the page gives to a user and that did not run since begin, and
+// those that ran and are not on the page. Commands in scripts count. Everybody may log in.
+func (g *guardedTestbed) unused(t *testing.T, user string) (unused, unlisted []string) {
 	t.Helper()
 	stats, err := g.admin.Info(t.Context(), "commandstats").Result()
 	if err != nil {
@@ -143,9 +141,8 @@ func (g *guardedSite) unused(t *testing.T, user string) (unused, unlisted []stri
 	return without(listed, ran), without(ran, listed)
 }
 
-// wantExactly waits until all commands of the user have been run, and then wants
-// no other to have been.
-func (g *guardedSite) wantExactly(t *testing.T, user string) {
+// wantExactly waits until all commands of the user have run, and then wants that no other has.
+func (g *guardedTestbed) wantExactly(t *testing.T, user string) {
 	t.Helper()
 	var unlisted []string
 	err := poll.Until(t.Context(), func() error {
@@ -162,18 +159,17 @@ func (g *guardedSite) wantExactly(t *testing.T, user string) {
 	g.wantNoDenial(t)
 }
 
-// wantNoDenial wants nobody to have been refused, but for CONFIG GET, which a
-// worker does without.
-func (g *guardedSite) wantNoDenial(t *testing.T) {
+// wantNoDenial wants no denial, except of CONFIG GET, which a worker does without.
+func (g *guardedTestbed) wantNoDenial(t *testing.T) {
 	t.Helper()
 	for _, d := range g.denials(t) {
 		if d.Object != "config|get" {
-			t.Errorf("%s: want everything allowed that is asked for, have %s %q refused", d.Username, d.Reason, d.Object)
+			t.Errorf("%s: want all commands allowed, have %s %q denied", d.Username, d.Reason, d.Object)
 		}
 	}
 }
 
-func (g *guardedSite) denials(t *testing.T) []*redis.ACLLogEntry {
+func (g *guardedTestbed) denials(t *testing.T) []*redis.ACLLogEntry {
 	t.Helper()
 	entries, err := g.admin.ACLLog(t.Context(), 100).Result()
 	if err != nil {
@@ -184,7 +180,7 @@ func (g *guardedSite) denials(t *testing.T) []*redis.ACLLogEntry {
 
 func TestRightsOfAnEnqueuer(t *testing.T) {
 	t.Parallel()
-	g := newGuardedSite(t)
+	g := newGuardedTestbed(t)
 	g.as(aclEnqueue)
 	g.begin(t)
 	g.enqueueAll(t)
@@ -206,7 +202,7 @@ func saveCheckpoints(t *testing.T, rdb *redis.Client) {
 }
 
 // enqueueAll enqueues tasks in all the ways there are.
-func (g *guardedSite) enqueueAll(t *testing.T) {
+func (g *guardedTestbed) enqueueAll(t *testing.T) {
 	t.Helper()
 	var lines strings.Builder
 	for i := range 40 {
@@ -219,9 +215,9 @@ func (g *guardedSite) enqueueAll(t *testing.T) {
 	}
 	for _, args := range [][]string{
 		{"stream", file},
-		{"stream", file}, // goes on behind its end
+		{"stream", file}, // goes on after its end
 		{"task", "order:audit", "--payload", `{"order":"536366"}`},
-		{"stream", file, "--restart"}, // finds all of them there
+		{"stream", file, "--restart"}, // finds all of them enqueued
 	} {
 		if _, err := g.enqueue(t.Context(), args...); err != nil {
 			t.Fatalf("enqueue %q: %v", args, err)
@@ -231,7 +227,7 @@ func (g *guardedSite) enqueueAll(t *testing.T) {
 
 func TestRightsOfAWorker(t *testing.T) {
 	t.Parallel()
-	g := newGuardedSite(t)
+	g := newGuardedTestbed(t)
 	g.as("admin")
 	g.enqueueAll(t)
 	client := newClient(t, g.admin)
@@ -240,7 +236,7 @@ func TestRightsOfAWorker(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// A task whose own timer was faster than the call.
+	// A task whose fallback time came before its waker.
 	ctx := t.Context()
 	if err := errors.Join(
 		g.admin.HSet(ctx, "asynq:{elsewhere}:t:late", "state", "pending", "siding_ticket", "7").Err(),
@@ -253,17 +249,17 @@ func TestRightsOfAWorker(t *testing.T) {
 	g.as(aclWorker)
 	w := g.startWorker(t, "--work", "300ms", "--lock-ttl", "900ms", "--http-dashboard=false")
 	rdb := g.client(t, aclWorker)
-	if have, err := asynqredis.Promote(ctx, rdb, "elsewhere", "late", 7); have != asynqredis.Called || err != nil {
-		t.Errorf("want %s, have %s, %v", asynqredis.Called, have, err)
+	if have, err := asynqredis.Wake(ctx, rdb, "elsewhere", "late", 7); have != asynqredis.Woken || err != nil {
+		t.Errorf("want %s, have %s, %v", asynqredis.Woken, have, err)
 	}
 	// A waiter whose queue was paused.
 	if err := g.admin.ZAdd(ctx, "{lock:res:resumed}:paused", redis.Z{Score: 7, Member: "siding-task:elsewhere:gone"}).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := newLocker(t, rdb).Sweep(ctx, []string{"lock:res:resumed"}, true); err != nil {
+	if _, err := leases(t, rdb).Sweep(ctx, []string{"lock:res:resumed"}, true); err != nil {
 		t.Error(err)
 	}
-	g.waitInLine(t, rdb)
+	g.waitForLock(t, rdb)
 	g.wantExactly(t, aclWorker)
 	poll.Eventually(t, "all tasks done but the strangers", func() bool {
 		keys, _, err := g.admin.Scan(ctx, 0, "asynq:{default}:t:*", 10000).Result()
@@ -280,8 +276,8 @@ type stranger struct{}
 
 func (stranger) Kind() string { return "test:stranger" }
 
-// waitInLine has one goroutine wait for a lock until another releases it.
-func (g *guardedSite) waitInLine(t *testing.T, rdb redis.UniversalClient) {
+// waitForLock has one goroutine wait for a lock until another releases it.
+func (g *guardedTestbed) waitForLock(t *testing.T, rdb redis.UniversalClient) {
 	t.Helper()
 	first, second := newLocker(t, rdb), newLocker(t, rdb)
 	lease, err := first.Acquire(t.Context(), "res:line", nil)
@@ -290,19 +286,29 @@ func (g *guardedSite) waitInLine(t *testing.T, rdb redis.UniversalClient) {
 	}
 	got := make(chan error, 1)
 	go func() {
-		lease, err := second.Acquire(t.Context(), "res:line", &lock.Options{Wait: lock.InLine()})
+		lease, err := second.Acquire(t.Context(), "res:line", &lock.Options{Wait: lock.Forever})
 		if err == nil {
 			err = lease.Release(context.WithoutCancel(t.Context()))
 		}
 		got <- err
 	}()
-	poll.Eventually(t, "a waiter in line", func() bool {
-		keys, _, err := g.admin.Scan(t.Context(), 0, "{lock:res:line}:line", 1000).Result()
+	poll.Eventually(t, "a waiter", func() bool {
+		keys, _, err := g.admin.Scan(t.Context(), 0, "{lock:res:line}:queue", 1000).Result()
 		return err == nil && len(keys) == 1
 	})
 	if err := errors.Join(lease.Release(t.Context()), <-got); err != nil {
 		t.Error(err)
 	}
+}
+
+func leases(t *testing.T, rdb redis.UniversalClient) *lease.Client {
+	t.Helper()
+	client, err := lease.New(lock.Redis(rdb), lease.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	return client
 }
 
 func newLocker(t *testing.T, rdb redis.UniversalClient) *lock.Locker {
@@ -317,7 +323,7 @@ func newLocker(t *testing.T, rdb redis.UniversalClient) *lock.Locker {
 
 func TestRightsOfADashboard(t *testing.T) {
 	t.Parallel()
-	g := newGuardedSite(t)
+	g := newGuardedTestbed(t)
 	g.fillQueue(t)
 	g.begin(t)
 	h, err := dashboard.New(dashboard.Config{Redis: g.options(aclDashboard)})
@@ -363,7 +369,7 @@ func TestRightsOfADashboard(t *testing.T) {
 // Every pattern of keys and channels on the page is needed.
 func TestRightsToKeysAndChannels(t *testing.T) {
 	t.Parallel()
-	g := newGuardedSite(t)
+	g := newGuardedTestbed(t)
 	work := map[string]func(*testing.T, *redis.Client, time.Duration){
 		aclEnqueue: func(t *testing.T, rdb *redis.Client, _ time.Duration) {
 			t.Helper()
@@ -378,17 +384,17 @@ func TestRightsToKeysAndChannels(t *testing.T) {
 		},
 		aclWorker: func(t *testing.T, rdb *redis.Client, lasts time.Duration) {
 			t.Helper()
-			opts := *g.options(rdb.Options().Username)
-			server, err := queue.NewServer(&opts, queue.ServerConfig{Logger: slog.New(slog.DiscardHandler)})
+			opts := g.options(rdb.Options().Username)
+			server, err := queue.NewServer(queue.RedisOpt(*opts), queue.ServerConfig{Guard: queue.GuardConfig{Logger: slog.New(slog.DiscardHandler)}})
 			if err != nil {
 				t.Fatal(err)
 			}
-			_ = server.Start(t.Context()) // nor does it without a right that it looks for
+			_ = server.Start(t.Context()) // fails without a right that Start checks
 			ctx, cancel := context.WithTimeout(t.Context(), lasts)
 			defer cancel()
 			holder, waiter := newLocker(t, rdb), newLocker(t, rdb)
 			lease, err := holder.Acquire(ctx, "res:"+rdb.Options().Username, nil)
-			_, _ = waiter.Acquire(ctx, "res:"+rdb.Options().Username, &lock.Options{Wait: lock.InLine()})
+			_, _ = waiter.Acquire(ctx, "res:"+rdb.Options().Username, &lock.Options{Wait: lock.Forever})
 			if err == nil {
 				_ = lease.Release(t.Context())
 			}
@@ -398,7 +404,7 @@ func TestRightsToKeysAndChannels(t *testing.T) {
 		},
 	}
 	users := 0
-	// reduce returns what a user is refused who lacks one of the rules, and works for a time.
+	// reduce has a user work for a time without one of the rules, and returns the denials.
 	reduce := func(user, without string, lasts time.Duration) []*redis.ACLLogEntry {
 		users++
 		reduced := fmt.Sprint("reduced-", users)
@@ -414,7 +420,7 @@ func TestRightsToKeysAndChannels(t *testing.T) {
 		for _, rule := range rules {
 			if strings.HasPrefix(rule, "~") || strings.HasPrefix(rule, "&") {
 				needed := false
-				for lasts := 250 * time.Millisecond; lasts <= 16*time.Second && !needed; lasts *= 2 { // a worker may end before it is elected, or comes to what the rule is for
+				for lasts := 250 * time.Millisecond; lasts <= 16*time.Second && !needed; lasts *= 2 { // a worker may end before it needs the rule
 					needed = len(reduce(user, rule, lasts)) > 0
 				}
 				if !needed {
@@ -426,9 +432,9 @@ func TestRightsToKeysAndChannels(t *testing.T) {
 }
 
 // fillQueue leaves two tasks or more in each state but active, named after it.
-func (g *guardedSite) fillQueue(t *testing.T) {
+func (g *guardedTestbed) fillQueue(t *testing.T) {
 	t.Helper()
-	server, err := queue.NewServer(g.options("admin"), queue.ServerConfig{Logger: slog.New(slog.DiscardHandler)})
+	server, err := queue.NewServer(queue.RedisOpt(*g.options("admin")), queue.ServerConfig{Guard: queue.GuardConfig{Logger: slog.New(slog.DiscardHandler)}})
 	if err != nil {
 		t.Fatal(err)
 	}

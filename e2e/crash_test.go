@@ -14,15 +14,15 @@ import (
 	"github.com/sidingq/siding/tasks"
 )
 
-// What the README promises of workers that are killed, with the default settings.
+// The README's promises for killed workers, with the default settings.
 const (
 	defaultTTL    = 15 * time.Second
 	nextWaiterBy  = defaultTTL + 2*time.Second
 	killedAgainBy = 25 * time.Second
 )
 
-// Workers are killed with kill -9 while each holds a lock for which another task
-// waits. The waiting ones go on, the killed ones run again, and none is charged.
+// The test kills workers by SIGKILL while each holds a lock for which another task waits. The waiting
+// tasks go on, the killed ones run again, and no crash costs a retry.
 func TestWorkersAreKilled(t *testing.T) {
 	t.Parallel()
 	verify.Long(t)
@@ -30,7 +30,7 @@ func TestWorkersAreKilled(t *testing.T) {
 	for name, electedDies := range map[string]bool{"among them the elected one": true, "but the elected one lives": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newSite(t)
+			s := newTestbed(t)
 			rdb := s.redis.Client(t)
 			client := newClient(t, rdb)
 			enqueue := func(order string) string {
@@ -92,14 +92,14 @@ func TestWorkersAreKilled(t *testing.T) {
 				t.Errorf("want the killed task to run within %v, have %v", killedAgainBy, late)
 			}
 			if info := s.queueInfo(t); info.FailedTotal != 0 || info.ProcessedTotal != 2*kills {
-				t.Errorf("want %d tasks processed and none charged, have %d and %d", 2*kills, info.ProcessedTotal, info.FailedTotal)
+				t.Errorf("want %d tasks processed and none failed, have %d and %d", 2*kills, info.ProcessedTotal, info.FailedTotal)
 			}
 		})
 	}
 }
 
-// timeGone returns, sorted, how long after began each of the tasks had succeeded.
-func (s *site) timeGone(t *testing.T, rdb redis.UniversalClient, began time.Time, ids []string) []time.Duration {
+// timeGone returns, sorted, the times from began to each task's success.
+func (s *testbed) timeGone(t *testing.T, rdb redis.UniversalClient, began time.Time, ids []string) []time.Duration {
 	t.Helper()
 	var took []time.Duration
 	left := slices.Clone(ids)

@@ -14,15 +14,14 @@ import (
 	"github.com/sidingq/siding/internal/testenv/proc"
 )
 
-// A person who opens the dashboard sees which tasks wait, for what, and behind
-// whom.
+// A person who opens the dashboard sees which tasks wait, for what, and after whom.
 func TestDashboardShowsWhyTasksWait(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newTestbed(t)
 	address := freeAddress(t)
 	s.env = append(s.env, "SIDING_HTTP_ADDRESS="+address)
 	s.startWorker(t, "--work", "2m") // the holder keeps the order while the others wait
-	for i := range 5 {               // one after the other, as a place is that of the moment in which a task comes
+	for i := range 5 {               // one after the other, as the time of arrival gives the position
 		file := filepath.Join(t.TempDir(), "task.jsonl")
 		line := fmt.Sprintf(`{"kind":"order:audit","payload":{"order":"536365"},"id":"audit-%d"}`+"\n", i)
 		if err := os.WriteFile(file, []byte(line), 0o600); err != nil {
@@ -39,14 +38,10 @@ func TestDashboardShowsWhyTasksWait(t *testing.T) {
 
 	page := "http://" + address + "/dashboard/queues/default?status=retry"
 	text := browsertest.Text(t, page, "held by order:audit audit-")
-	for _, want := range []string{"1st in line", "2nd in line", "3rd in line", "4th in line"} {
+	for _, want := range []string{"number 1 in the wait queue", "number 2 in the wait queue", "number 3 in the wait queue", "number 4 in the wait queue"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the Retry tab: want %q, have %s", want, text)
 		}
-	}
-	// Kept for whoever wants to look: SCREENSHOTS is a folder.
-	if dir := os.Getenv("SCREENSHOTS"); dir != "" {
-		browsertest.Screenshot(t, page, filepath.Join(dir, "retry.png"))
 	}
 
 	resp, err := http.Get("http://" + address + "/readyz") //nolint:noctx // a plain look
@@ -59,11 +54,10 @@ func TestDashboardShowsWhyTasksWait(t *testing.T) {
 	}
 }
 
-// A person who has the password sees the pages, whose script asks the server
-// for all it shows.
+// A person with the password sees the pages, whose script asks the server for all that it shows.
 func TestDashboardBehindALogin(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newTestbed(t)
 	address := freeAddress(t)
 	s.env = append(s.env, "SIDING_HTTP_ADDRESS="+address, "SIDING_HTTP_PASSWORD=sesame")
 	s.startWorker(t)

@@ -1,3 +1,3 @@
-// Package e2e runs the built programs as a user would: real processes, a real
-// Redis, the ledger in a file, and a check of what came of it.
+// Package e2e runs the built programs as a user would, with real processes, a real Redis and a
+// ledger in a file, and checks the results.
 package e2e

@@ -50,22 +50,22 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// A site is one Redis, one ledger, and the programs that work on them.
-type site struct {
+// A testbed is one Redis, one ledger, and the programs that work on them.
+type testbed struct {
 	redis  *redistest.Server
 	ledger string
 	bin    string
 	env    []string
 }
 
-func newSite(t *testing.T) *site {
+func newTestbed(t *testing.T) *testbed {
 	t.Helper()
 	bin, err := binaries()
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &site{redis: redistest.Start(t), ledger: filepath.Join(t.TempDir(), "ledger.db"), bin: bin}
-	// Settings of whoever runs the tests are not the programs'.
+	s := &testbed{redis: redistest.Start(t), ledger: filepath.Join(t.TempDir(), "ledger.db"), bin: bin}
+	// The settings of the person who runs the tests are not for the programs.
 	s.env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "SIDING_") }),
 		"SIDING_REDIS_ADDRS="+s.redis.Addr,
 		"SIDING_LEDGER_DSN="+s.ledger,
@@ -74,56 +74,88 @@ func newSite(t *testing.T) *site {
 	return s
 }
 
-// A worker is a running worker process.
-type worker struct {
+// A process is a running program.
+type process struct {
 	cmd    *exec.Cmd
-	stdout bytes.Buffer
-	stderr bytes.Buffer
+	stdout buffer
+	stderr buffer
 	done   chan struct{}
 	err    error // of the process, once done is closed
 }
 
-func (s *site) startWorker(t *testing.T, args ...string) *worker {
+// start starts a program, which the test's cleanup kills.
+func (s *testbed) start(t *testing.T, dir, program string, args ...string) *process {
 	t.Helper()
-	w := &worker{cmd: exec.CommandContext(t.Context(), filepath.Join(s.bin, "worker"), append([]string{"--json"}, args...)...), done: make(chan struct{})}
-	w.cmd.Env, w.cmd.Stdout, w.cmd.Stderr = s.env, &w.stdout, &w.stderr
-	w.cmd.Dir = t.TempDir() // no config.yaml there
-	if err := w.cmd.Start(); err != nil {
+	p := &process{cmd: exec.CommandContext(t.Context(), program, args...), done: make(chan struct{})}
+	p.cmd.Dir, p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr = dir, s.env, &p.stdout, &p.stderr
+	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	go func() {
-		defer close(w.done)
-		w.err = w.cmd.Wait()
+		defer close(p.done)
+		p.err = p.cmd.Wait()
 	}()
 	t.Cleanup(func() {
-		_ = w.cmd.Process.Kill()
-		<-w.done
+		_ = p.cmd.Process.Kill()
+		<-p.done
 		if t.Failed() {
-			t.Logf("worker %d:\n%s", w.cmd.Process.Pid, tail(w.stderr.String(), 4000))
+			t.Logf("%s, pid %d:\n%s", p.cmd, p.cmd.Process.Pid, tail(p.stderr.String(), 4000))
 		}
 	})
-	return w
+	return p
 }
 
-// terminate sends SIGTERM and returns the summary with which the worker ends.
-func (w *worker) terminate(t *testing.T) summary {
+// end sends a signal, and wants the program to end well.
+func (p *process) end(t *testing.T, signal os.Signal) {
 	t.Helper()
-	if err := w.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+	if err := p.cmd.Process.Signal(signal); err != nil {
 		t.Fatal(err)
 	}
 	select {
-	case <-w.done:
+	case <-p.done:
 	case <-time.After(30 * time.Second): //nolint:forbidigo // the test's own limit
-		t.Fatal("the worker still runs 30 s after SIGTERM")
+		t.Fatalf("%s: still runs 30 s after %v", p.cmd, signal)
 	}
-	if w.err != nil {
-		t.Errorf("exit status after SIGTERM: want 0, have %v", w.err)
+	if p.err != nil {
+		t.Errorf("%s: exit status after %v: want 0, have %v", p.cmd, signal, p.err)
 	}
-	var sum summary
-	if err := json.Unmarshal(w.stdout.Bytes(), &sum); err != nil {
+}
+
+// A worker is a process that prints a summary at its end.
+type worker struct{ *process }
+
+func (s *testbed) startWorker(t *testing.T, args ...string) *worker {
+	t.Helper()
+	dir := t.TempDir() // has no config.yaml
+	return &worker{s.start(t, dir, filepath.Join(s.bin, "worker"), append([]string{"--json"}, args...)...)}
+}
+
+// terminate ends the worker by SIGTERM and returns its summary.
+func (w *worker) terminate(t *testing.T) (sum summary) {
+	t.Helper()
+	w.end(t, syscall.SIGTERM)
+	if err := json.Unmarshal([]byte(w.stdout.String()), &sum); err != nil {
 		t.Errorf("summary: %v in %q", err, w.stdout.String())
 	}
 	return sum
+}
+
+// A buffer may be read while a process writes it.
+type buffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
 }
 
 // summary is what a worker prints at its end.
@@ -132,14 +164,14 @@ type summary struct {
 	Succeeded    int   `json:"succeeded"`
 	Archived     int   `json:"archived"`
 	Contended    int   `json:"contended"`
-	Refused      int   `json:"refused"`
+	Parked       int   `json:"parked"`
 	HandOffP50US int64 `json:"handoff_p50_us"`
 	HandOffP99US int64 `json:"handoff_p99_us"`
 	LedgerOK     *bool `json:"ledger_ok"`
 }
 
 // enqueue runs cmd/enqueue and returns what it printed.
-func (s *site) enqueue(ctx context.Context, args ...string) (stdout string, err error) {
+func (s *testbed) enqueue(ctx context.Context, args ...string) (stdout string, err error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(s.bin, "enqueue"), args...)
 	var out, errs bytes.Buffer
 	cmd.Env, cmd.Stdout, cmd.Stderr = s.env, &out, &errs
@@ -150,8 +182,8 @@ func (s *site) enqueue(ctx context.Context, args ...string) (stdout string, err 
 	return out.String(), nil
 }
 
-// enqueueOrders enqueues an order file. Only a real one may have lines that are refused.
-func (s *site) enqueueOrders(ctx context.Context, file string) (stdout string, err error) {
+// enqueueOrders enqueues an order file. Only the real one may have bad lines.
+func (s *testbed) enqueueOrders(ctx context.Context, file string) (stdout string, err error) {
 	const refused = 3 // exit status
 	stdout, err = s.enqueue(ctx, "orders", file, "--json")
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() == refused && isReal(file) {
@@ -161,7 +193,7 @@ func (s *site) enqueueOrders(ctx context.Context, file string) (stdout string, e
 }
 
 // queueInfo asks asynq itself.
-func (s *site) queueInfo(t *testing.T) *asynq.QueueInfo {
+func (s *testbed) queueInfo(t *testing.T) *asynq.QueueInfo {
 	t.Helper()
 	inspector := asynq.NewInspector(asynq.RedisClientOpt{Addr: s.redis.Addr})
 	defer func() { _ = inspector.Close() }()
@@ -177,8 +209,8 @@ func (s *site) queueInfo(t *testing.T) *asynq.QueueInfo {
 	return info
 }
 
-// awaitEmpty waits until no task is left that is to run, and wants none archived.
-func (s *site) awaitEmpty(t *testing.T, limit time.Duration) *asynq.QueueInfo {
+// awaitEmpty waits until no task has yet to run, and wants none archived.
+func (s *testbed) awaitEmpty(t *testing.T, limit time.Duration) *asynq.QueueInfo {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
@@ -186,7 +218,7 @@ func (s *site) awaitEmpty(t *testing.T, limit time.Duration) *asynq.QueueInfo {
 	err := poll.Until(ctx, func() error {
 		info = s.queueInfo(t)
 		if left := info.Pending + info.Active + info.Scheduled + info.Retry; left > 0 {
-			return fmt.Errorf("%d tasks are to run", left)
+			return fmt.Errorf("%d tasks have yet to run", left)
 		}
 		return nil
 	})
@@ -199,14 +231,14 @@ func (s *site) awaitEmpty(t *testing.T, limit time.Duration) *asynq.QueueInfo {
 	return info
 }
 
-// awaitProcessed waits until so many tasks have been run.
-func (s *site) awaitProcessed(t *testing.T, n int, limit time.Duration) {
+// awaitProcessed waits until so many tasks have run.
+func (s *testbed) awaitProcessed(t *testing.T, n int, limit time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	err := poll.Until(ctx, func() error {
 		if have := s.queueInfo(t).ProcessedTotal; have < n {
-			return fmt.Errorf("%d of %d tasks have been run", have, n)
+			return fmt.Errorf("%d of %d tasks have run", have, n)
 		}
 		return nil
 	})
@@ -216,7 +248,7 @@ func (s *site) awaitProcessed(t *testing.T, n int, limit time.Duration) {
 }
 
 // checkLedger has the oracle compare the ledger with the file.
-func (s *site) checkLedger(t *testing.T, file string) oracle.Report {
+func (s *testbed) checkLedger(t *testing.T, file string) oracle.Report {
 	t.Helper()
 	l, err := ledger.Open(t.Context(), s.ledger)
 	if err != nil {
@@ -230,14 +262,14 @@ func (s *site) checkLedger(t *testing.T, file string) oracle.Report {
 	return report
 }
 
-// isReal reports whether an order file is the real one, which may have lines that are refused.
+// isReal reports whether an order file is the real one, which may have bad lines.
 func isReal(file string) bool {
 	path, err := ordertest.Real()
 	return err == nil && path == file
 }
 
-// fileLines reads the lines of an order file that ask for tasks, for the oracle. It
-// leaves out the lines of the real file that are refused.
+// fileLines reads the lines of an order file that ask for tasks, for the oracle. It leaves out bad
+// lines of the real file.
 func fileLines(t *testing.T, file string) iter.Seq[oracle.Line] {
 	t.Helper()
 	f, err := os.Open(file)
@@ -265,7 +297,7 @@ func fileLines(t *testing.T, file string) iter.Seq[oracle.Line] {
 			}
 			if line.Quantity != 0 && !yield(oracle.Line{
 				Number: line.Number, Order: line.Order, SKU: line.SKU, Quantity: line.Quantity, Price: int64(line.Price),
-				Customer: line.Customer, Cancellation: line.Cancellation(), Goods: line.Goods(),
+				Customer: line.Customer,
 			}) {
 				return
 			}
@@ -273,8 +305,8 @@ func fileLines(t *testing.T, file string) iter.Seq[oracle.Line] {
 	}
 }
 
-// orderFiles returns the order files of the tests, by name: "short" for every
-// run, and the others for long tests. It is like [ordertest.Files].
+// orderFiles returns order files by name: "short" for every run, and those of [ordertest.Files]
+// for long tests.
 func orderFiles(t *testing.T) map[string]func(testing.TB) string {
 	t.Helper()
 	files := ordertest.Files(t)

@@ -16,8 +16,8 @@ import (
 // limit bounds the time that the tasks of so many lines take.
 func limit(lines int) time.Duration { return 2*time.Minute + time.Duration(lines)*20*time.Millisecond }
 
-// Two workers of 20 on an order file: every task succeeds, and the ledger is what
-// the file says.
+// Two workers run the tasks of an order file. Every task succeeds, and the ledger agrees with the
+// file.
 func TestOrderFileThroughTwoWorkers(t *testing.T) {
 	t.Parallel()
 	for name, open := range orderFiles(t) {
@@ -26,7 +26,7 @@ func TestOrderFileThroughTwoWorkers(t *testing.T) {
 			if name != "short" {
 				verify.Long(t)
 			}
-			s, file := newSite(t), open(t)
+			s, file := newTestbed(t), open(t)
 			workers := []*worker{s.startWorker(t), s.startWorker(t)}
 			begin := time.Now()
 			if out, err := s.enqueueOrders(t.Context(), file); err != nil {
@@ -57,8 +57,8 @@ func TestOrderFileThroughTwoWorkers(t *testing.T) {
 	}
 }
 
-// One worker is told to end in the middle and a new one takes its place;
-// another is killed with kill -9. Nothing is lost and nothing is done twice.
+// One worker is told to end in the middle, and a new one takes its place. Another is killed by
+// SIGKILL. No task is lost, and none is done twice.
 func TestWorkersEndInTheMiddle(t *testing.T) {
 	t.Parallel()
 	for name, open := range orderFiles(t) {
@@ -67,9 +67,9 @@ func TestWorkersEndInTheMiddle(t *testing.T) {
 			if name != "short" {
 				verify.Long(t)
 			}
-			s, file := newSite(t), open(t)
+			s, file := newTestbed(t), open(t)
 			lines := countLines(t, file)
-			const work = "--work=2ms" // keeps the workers busy when one is killed
+			const work = "--work=2ms" // keeps the workers busy until one is killed
 			leaves, dies := s.startWorker(t, work), s.startWorker(t, work)
 			enqueued := make(chan error, 1)
 			go func() {
@@ -95,18 +95,18 @@ func TestWorkersEndInTheMiddle(t *testing.T) {
 				t.Errorf("the ledger does not agree with the file: %s", report)
 			}
 			survives.terminate(t)
-			recovered := strings.Count(survives.stderr.String(), "a task whose worker died or was cut off was put back")
-			t.Logf("%d tasks were put back", recovered)
+			recovered := strings.Count(survives.stderr.String(), "a task whose worker died or was cut off was requeued")
+			t.Logf("%d tasks were requeued", recovered)
 			if held > 0 && recovered == 0 {
-				t.Errorf("want the survivor to put back tasks that held %d locks, have none put back", held)
+				t.Errorf("want the survivor to requeue tasks that held %d locks, have none requeued", held)
 			}
 		})
 	}
 }
 
-// killBusy kills a worker, when it holds the lock of a task if it is to be busy. It
-// returns how many such locks the dead one holds: the worker had that many tasks.
-func (s *site) killBusy(t *testing.T, w *worker, busy bool) (held int) {
+// killBusy kills a worker; with busy, not before the worker holds the lock of a task. It returns how
+// many such locks the dead worker holds: it had that many tasks.
+func (s *testbed) killBusy(t *testing.T, w *worker, busy bool) (held int) {
 	t.Helper()
 	rdb := s.redis.Client(t)
 	if busy {
@@ -120,7 +120,7 @@ func (s *site) killBusy(t *testing.T, w *worker, busy bool) (held int) {
 }
 
 // locksOf returns how many locks a worker holds for its tasks.
-func (*site) locksOf(t *testing.T, rdb *redis.Client, w *worker) (held int) {
+func (*testbed) locksOf(t *testing.T, rdb *redis.Client, w *worker) (held int) {
 	t.Helper()
 	holder := fmt.Sprintf("(pid %d)", w.cmd.Process.Pid)
 	keys := rdb.Scan(t.Context(), 0, "lock:*", 1000).Iterator()

@@ -1,14 +1,11 @@
 package e2e
 
 import (
-	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -17,56 +14,86 @@ import (
 	"github.com/sidingq/siding/internal/verify"
 )
 
-// Every command of the README is run as it stands there, but for what a test
-// must give: where Redis and the ledger are, and an end to what serves for ever.
+// The test runs every command of the README and the guides. It adds only the addresses of Redis and the ledger, and
+// an end to programs that serve for ever.
 func TestReadmeCommands(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newTestbed(t)
 	root, err := filepath.Abs("..")
 	if err != nil {
 		t.Fatal(err)
 	}
-	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	ran := 0
-	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(string(readme), -1) {
-		for line := range strings.Lines(block[1]) {
-			line = strings.TrimSpace(line)
-			switch {
-			case strings.HasPrefix(line, "cd lock/etcdlock && go run ./example"):
-				if !verify.All() { // it compiles etcd's client
-					continue
-				}
-				s.shell(t, root, line+" -etcd "+etcdtest.Start(t).Addr)
-			case line == "make test":
-				s.shell(t, root, "make -n test verify") // this test is part of them
-			case strings.HasPrefix(line, "go run ./cmd/worker --demo") && !strings.Contains(line, "--once"):
-				s.serve(t, root, line, "still serving").interrupt(t)
-			case strings.HasPrefix(line, "go run ./cmd/worker") && !strings.Contains(line, "--once"):
-				w := s.serve(t, root, line, "worker started")
-				defer w.interrupt(t)
-			default:
-				s.shell(t, root, line)
+	for _, line := range commands(t, root) {
+		switch {
+		case strings.HasPrefix(line, "cd lock/etcdlock && go run ./example"):
+			if !verify.All() { // it compiles etcd's client
+				continue
 			}
-			ran++
+			s.shell(t, root, line+" -etcd "+etcdtest.Start(t).Addr)
+		case strings.HasPrefix(line, "go mod edit"):
+			s.useModule(t, root, line)
+		case strings.HasPrefix(line, "go run ./cmd/worker --demo") && !strings.Contains(line, "--once"):
+			s.serve(t, root, line, "still serving").end(t, os.Interrupt)
+		case strings.HasPrefix(line, "go run ./cmd/worker") && !strings.Contains(line, "--once"):
+			w := s.serve(t, root, line, "worker started")
+			defer w.end(t, os.Interrupt)
+		default:
+			s.shell(t, root, line)
 		}
+		ran++
 	}
 	if ran < 8 {
-		t.Errorf("commands in the README: want 8 or more, have %d", ran)
+		t.Errorf("commands in the README and the guides: want 8 or more, have %d", ran)
 	}
 	if info := s.awaitEmpty(t, 2*time.Minute); info.FailedTotal != 0 {
 		t.Errorf("failed: want none, have %d", info.FailedTotal)
 	}
 }
 
+// commands returns the lines of the README's blocks of shell commands, then those of the guides.
+func commands(t *testing.T, root string) []string {
+	t.Helper()
+	guides, err := filepath.Glob(filepath.Join(root, "docs", "guides", "*.md"))
+	if err != nil || guides == nil {
+		t.Fatalf("want guides, have none, %v", err)
+	}
+	var lines []string
+	for _, page := range append([]string{filepath.Join(root, "README.md")}, guides...) {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
+			for line := range strings.Lines(block[1]) {
+				lines = append(lines, strings.TrimSpace(line))
+			}
+		}
+	}
+	return lines
+}
+
 // built names the built program instead of "go run", which passes no signals on.
-func (s *site) built(line string) string {
+func (s *testbed) built(line string) string {
 	return strings.ReplaceAll(line, "go run ./cmd/", s.bin+"/")
 }
 
-func (s *site) shell(t *testing.T, dir, line string) {
+// useModule edits a new module by the line, and runs a program in it that imports the clone at root.
+func (s *testbed) useModule(t *testing.T, root, line string) {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"go.mod":  "module example.com/service\n\ngo 1.26\n",
+		"main.go": "package main\n\nimport \"github.com/sidingq/siding/lock\"\n\nfunc main() { _ = lock.Config{}.Validate() }\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.shell(t, dir, strings.Replace(line, "../siding", root, 1)+" && go mod tidy && go run .")
+}
+
+func (s *testbed) shell(t *testing.T, dir, line string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", s.built(line))
 	cmd.Dir, cmd.Env = dir, s.env
@@ -75,54 +102,10 @@ func (s *site) shell(t *testing.T, dir, line string) {
 	}
 }
 
-// A served program runs until it is interrupted.
-type served struct {
-	cmd  *exec.Cmd
-	line string
-	out  *lockedBuffer
-}
-
 // serve starts a program and waits until it says that it is up.
-func (s *site) serve(t *testing.T, dir, line, up string) *served {
+func (s *testbed) serve(t *testing.T, dir, line, up string) *process {
 	t.Helper()
-	p := &served{cmd: exec.CommandContext(t.Context(), "sh", "-c", "exec "+s.built(line)), line: line, out: &lockedBuffer{}}
-	p.cmd.Dir, p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr = dir, s.env, p.out, p.out
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = p.cmd.Process.Kill() // in case it was not interrupted
-		if t.Failed() {
-			t.Logf("%s:\n%s", line, tail(p.out.String(), 4000))
-		}
-	})
-	poll.Eventually(t, line+" says "+up, func() bool { return strings.Contains(p.out.String(), up) })
+	p := s.start(t, dir, "sh", "-c", "exec "+s.built(line))
+	poll.Eventually(t, line+" says "+up, func() bool { return strings.Contains(p.stdout.String()+p.stderr.String(), up) })
 	return p
-}
-
-func (p *served) interrupt(t *testing.T) {
-	t.Helper()
-	if err := p.cmd.Process.Signal(syscall.SIGINT); err != nil {
-		t.Error(err)
-	}
-	if err := p.cmd.Wait(); err != nil {
-		t.Errorf("%s: after Ctrl-C: %v\n%s", p.line, err, tail(p.out.String(), 2000))
-	}
-}
-
-type lockedBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
 }

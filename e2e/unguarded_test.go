@@ -11,11 +11,11 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/testenv/redistest"
-	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/lock/locktest"
 	"github.com/sidingq/siding/queue"
+	"github.com/sidingq/siding/queue/queuetest"
 	"github.com/sidingq/siding/tasks"
 	"github.com/sidingq/siding/tasks/ledger"
 	"github.com/sidingq/siding/tasks/oracle"
@@ -23,8 +23,8 @@ import (
 	"github.com/sidingq/siding/tasks/orders/ordertest"
 )
 
-// The same tasks, workers and check, with the guard and without: the check must
-// tell the two apart, or it proves nothing.
+// The same tasks run with the guard and without. The oracle must tell the two apart, or it proves
+// nothing.
 func TestTheLedgerIsWrongWithoutTheGuard(t *testing.T) {
 	t.Parallel()
 	for name, file := range ordertest.Files(t) {
@@ -47,8 +47,8 @@ func TestTheLedgerIsWrongWithoutTheGuard(t *testing.T) {
 	}
 }
 
-// contended writes an order file whose tasks meet, from lines of any other: one
-// long order, and many short ones of the same customer. It returns its path.
+// contended writes an order file whose tasks contend, from lines of another file: one long order,
+// and many short ones of the same customer. It returns its path.
 func contended(t *testing.T, file string) string {
 	t.Helper()
 	const long, short = 200, 50
@@ -82,12 +82,11 @@ func contended(t *testing.T, file string) string {
 	return path
 }
 
-// runPart enqueues the tasks of an order file, runs them on the server that start
-// starts, and returns what the oracle says and how many lines the orders in the
-// ledger have.
+// runPart enqueues the tasks of an order file, and runs them on the server that start starts. It
+// returns the oracle's report, and the number of lines of the orders in the ledger.
 func runPart(t *testing.T, file string, start func(*testing.T, string, *ledger.Ledger)) (report oracle.Report, lines int) {
 	t.Helper()
-	s := &site{redis: redistest.Start(t), ledger: filepath.Join(t.TempDir(), "ledger.db")}
+	s := &testbed{redis: redistest.Start(t), ledger: filepath.Join(t.TempDir(), "ledger.db")}
 	l, err := ledger.Open(t.Context(), s.ledger)
 	if err != nil {
 		t.Fatal(err)
@@ -128,11 +127,11 @@ const work = time.Millisecond
 
 func startGuarded(t *testing.T, addr string, l *ledger.Ledger) {
 	t.Helper()
-	server, err := queue.NewServer(&redis.UniversalOptions{Addrs: []string{addr}}, queue.ServerConfig{})
+	server, err := queue.NewServer(queue.RedisOpt{Addrs: []string{addr}}, queue.ServerConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	tasks.Register(server, l, tasks.Config{Work: work})
+	tasks.Register(server, l, work)
 	if err := server.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -145,11 +144,11 @@ func startGuarded(t *testing.T, addr string, l *ledger.Ledger) {
 	})
 }
 
-// startUnguarded runs the tasks on a plain asynq server. All have the same
-// fencing token, as there is no lock to give out a better one.
+// startUnguarded runs the tasks on a plain asynq server. All have the same fencing token, as there
+// is no lock.
 func startUnguarded(t *testing.T, addr string, l *ledger.Ledger) {
 	t.Helper()
-	book := tasks.NewBook(l, tasks.Config{Work: work})
+	book := tasks.NewBook(l, work)
 	server := asynq.NewServer(asynq.RedisClientOpt{Addr: addr}, asynq.Config{
 		Concurrency: 20, TaskCheckInterval: 20 * time.Millisecond, LogLevel: asynq.FatalLevel,
 	})
@@ -160,9 +159,9 @@ func startUnguarded(t *testing.T, addr string, l *ledger.Ledger) {
 		}
 		id, _ := asynq.GetTaskID(ctx)
 		if guarded, ok := task.(queue.Guarded); ok {
-			ctx = lock.WithFence(ctx, guarded.Resource(), 1)
+			ctx = locktest.WithFence(ctx, guarded.Resource(), 1)
 		}
-		return book.Run(queue.WithInfo(ctx, queue.Info{ID: id}), task)
+		return book.Run(queuetest.WithInfo(ctx, queue.Info{ID: id}), task)
 	}))
 	if err != nil {
 		t.Fatal(err)

@@ -26,16 +26,16 @@ func TestHolderWithoutChannels(t *testing.T) {
 	t.Cleanup(func() { _ = client.Close() })
 	holder := *s
 	holder.rdb = client
-	lease := holder.take("")
+	held := holder.take("")
 
 	ctx, cancel := context.WithCancel(t.Context())
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
-		_, _ = s.Acquire(ctx, s.res, &lock.Options{Wait: lock.InLine()})
+		_, _ = s.Acquire(ctx, s.res, &lock.Options{Wait: lock.Forever})
 	}()
-	poll.Eventually(t, "a waiter in line", func() bool { return len(s.line()) > 0 })
-	s.release(lease)
+	poll.Eventually(t, "a queued waiter", func() bool { return len(s.queue()) > 0 })
+	s.release(held)
 	if have := s.value(); have != "" {
 		t.Errorf("want the lock free, have %q", have)
 	}

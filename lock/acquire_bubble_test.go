@@ -38,9 +38,9 @@ func TestUnknownOutcomeIsCleanedUp(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				f := newFake().with(locktest.Once(locktest.Acquire, 1, tc.network))
-				lease, err := acquireFrom(t, t.Context(), f)
+				held, err := acquireFrom(t, t.Context(), f)
 				if err == nil || errors.Is(err, lock.ErrBusy) || errors.Is(err, lock.ErrLost) {
-					t.Errorf("want an error that is neither busy nor lost, have lease %v and %v", lease, err)
+					t.Errorf("want an error that is neither busy nor lost, have lease %v and %v", held, err)
 				}
 				if tc.want != nil && !errors.Is(err, tc.want) {
 					t.Errorf("want %v, have %v", tc.want, err)
@@ -91,16 +91,17 @@ func TestAcquireTrustsFromItsStart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake().with(locktest.Once(locktest.Acquire, 1, locktest.Slow(3*time.Second)))
-		lease, err := acquireFrom(t, t.Context(), f)
+		held, err := acquireFrom(t, t.Context(), f)
 		if err != nil {
 			t.Fatal(err)
 		}
+		held.Detach()
 		time.Sleep(11*time.Second - 1)
-		if !lease.Valid() {
+		if held.Deadline().IsZero() {
 			t.Error("want a valid lease before its deadline")
 		}
 		time.Sleep(time.Nanosecond)
-		if lease.Valid() {
+		if !held.Deadline().IsZero() {
 			t.Error("want no valid lease at its deadline")
 		}
 	})

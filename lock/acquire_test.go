@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sidingq/siding/internal/lease"
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock"
 )
@@ -18,15 +19,15 @@ func TestAcquireBusyRelease(t *testing.T) {
 	onEach(t, func(s *setup) {
 		ctx := s.Context()
 		before := s.rdb.Time(ctx).Val()
-		lease, err := s.Acquire(ctx, s.res, &lock.Options{Holder: "warehouse:allocate 77ab09"})
+		held, err := s.Acquire(ctx, s.res, &lock.Options{Holder: "warehouse:allocate 77ab09"})
 		if err != nil {
 			s.Fatal(err)
 		}
 		after := s.rdb.Time(ctx).Val()
-		if !lease.Valid() || lease.Fence() <= 0 {
-			s.Errorf("want a valid lease with a fence, have valid %v, fence %d", lease.Valid(), lease.Fence())
+		if held.Deadline().IsZero() || held.Fence() <= 0 {
+			s.Errorf("want a valid lease with a fence, have valid %v, fence %d", !held.Deadline().IsZero(), held.Fence())
 		}
-		if wait, ok := lease.HandedOff(); ok || wait != 0 {
+		if wait, ok := held.Inner().HandedOff(); ok || wait != 0 {
 			s.Errorf("want no hand-off, have %v", wait)
 		}
 		s.wantTTL(s.key, 14*time.Second, 15*time.Second)
@@ -41,8 +42,8 @@ func TestAcquireBusyRelease(t *testing.T) {
 		if busy.Since.Before(before.Truncate(time.Microsecond)) || busy.Since.After(after) {
 			s.Errorf("want held since %v to %v, have %v", before, after, busy.Since)
 		}
-		if busy.Place != 0 || busy.Ticket != 0 || busy.Waited != 0 || busy.Next != nil {
-			s.Errorf("want a caller without a name in no line, have %+v", busy)
+		if busy.Position != 0 || busy.Ticket != 0 || busy.Waited != 0 || busy.Next != nil {
+			s.Errorf("want a caller without a name in no wait queue, have %+v", busy)
 		}
 		if want := "lock " + s.res + " is held by warehouse:allocate 77ab09 (1"; !strings.HasPrefix(busy.Error(), want) {
 			s.Errorf("want %q..., have %q", want, busy.Error())
@@ -51,12 +52,12 @@ func TestAcquireBusyRelease(t *testing.T) {
 			s.Errorf("want busy and not lost, have %v", busy)
 		}
 
-		s.release(lease)
+		s.release(held)
 		if have := s.value(); have != "" {
 			s.Errorf("want a free lock, have %q", have)
 		}
 		again := s.take("")
-		s.release(lease) // a second call does nothing
+		s.release(held) // a second call does nothing
 		if s.value() == "" {
 			s.Error("want the later lease untouched by the earlier one")
 		}
@@ -73,23 +74,23 @@ func TestHolderLabels(t *testing.T) {
 			{strings.Repeat("x", 300), strings.Repeat("x", 200)},
 			{strings.Repeat("x", 199) + "ü", strings.Repeat("x", 199)},
 		} {
-			lease, err := s.Acquire(s.Context(), s.res, &lock.Options{Holder: tc.holder})
+			held, err := s.Acquire(s.Context(), s.res, &lock.Options{Holder: tc.holder})
 			if err != nil {
 				s.Fatal(err)
 			}
 			if have := s.refuse("").Holder; have != tc.want {
 				s.Errorf("want %q, have %q", tc.want, have)
 			}
-			s.release(lease)
+			s.release(held)
 		}
-		lease, err := s.Acquire(s.Context(), s.res, nil)
+		held, err := s.Acquire(s.Context(), s.res, nil)
 		if err != nil {
 			s.Fatal(err)
 		}
 		if have := s.refuse("").Holder; !strings.Contains(have, "(pid ") {
 			s.Errorf("want host and process id, have %q", have)
 		}
-		s.release(lease)
+		s.release(held)
 	})
 }
 
@@ -127,17 +128,17 @@ func TestTokensAreUnique(t *testing.T) {
 	onEach(t, func(s *setup) {
 		seen := make(map[string]bool)
 		for range 200 {
-			lease := s.take("task 1")
+			held := s.take("task 1")
 			token := s.value()
 			if seen[token] {
 				s.Fatalf("want a new token each time, have %q again", token)
 			}
 			seen[token] = true
-			s.release(lease)
+			s.release(held)
 		}
-		lease := s.take("task 1")
+		held := s.take("task 1")
 		s.join("task 1")
-		s.release(lease)
+		s.release(held)
 	})
 }
 
@@ -148,10 +149,10 @@ func TestReleaseOfAnothersLock(t *testing.T) {
 		ctx := s.Context()
 		for _, how := range []struct {
 			name    string
-			release func(*lock.Lease) error
+			release func(*lease.Lease) error
 		}{
-			{"release", func(l *lock.Lease) error { return l.Release(ctx) }},
-			{"hand-off", func(l *lock.Lease) error {
+			{"release", func(l *lease.Lease) error { return l.Release(ctx) }},
+			{"hand-off", func(l *lease.Lease) error {
 				r, err := l.HandOff(ctx)
 				s.wantNext(r, "")
 				return err
@@ -180,31 +181,31 @@ func TestReleaseOfAnothersLock(t *testing.T) {
 func TestRenewProlongs(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
-		lease := s.take("")
+		held := s.take("")
 		s.rdb.PExpire(s.Context(), s.key, time.Second)
 		s.rdb.PExpire(s.Context(), s.fence, time.Second)
-		if err := lease.Renew(s.Context()); err != nil {
+		if err := held.Renew(s.Context()); err != nil {
 			s.Fatal(err)
 		}
 		s.wantTTL(s.key, 14*time.Second, 15*time.Second)
 		s.wantTTL(s.fence, 74*time.Second, 75*time.Second)
-		s.release(lease)
+		s.release(held)
 	})
 }
 
 func TestRenewNeverRecreates(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
-		lease := s.take("")
+		held := s.take("")
 		s.expire()
 		s.rdb.Del(s.Context(), s.fence)
-		if err := lease.Renew(s.Context()); !errors.Is(err, lock.ErrLost) {
+		if err := held.Renew(s.Context()); !errors.Is(err, lock.ErrLost) {
 			s.Errorf("want ErrLost, have %v", err)
 		}
 		if n := s.rdb.Exists(s.Context(), s.key, s.fence, s.row).Val(); n != 0 {
 			s.Errorf("want no key made, have %d", n)
 		}
-		if lease.Valid() {
+		if !held.Deadline().IsZero() {
 			s.Error("want a lost lease, have a valid one")
 		}
 	})
@@ -236,8 +237,8 @@ func TestOperatorDeletesTheKey(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
 		s = s.with(lock.Config{TTL: time.Hour, RenewEvery: 20 * time.Millisecond})
-		lease := s.take("")
-		work := lease.Keep(s.Context())
+		held := s.take("")
+		work := held.Context(s.Context())
 		s.expire()
 		if cause := ended(s.T, work); !errors.Is(cause, lock.ErrLost) {
 			s.Errorf("want ErrLost, have %v", cause)
@@ -245,27 +246,27 @@ func TestOperatorDeletesTheKey(t *testing.T) {
 		if have := s.value(); have != "" {
 			s.Errorf("want no key made, have %q", have)
 		}
-		if err := lease.Release(s.Context()); !errors.Is(err, lock.ErrLost) {
+		if err := held.Release(s.Context()); !errors.Is(err, lock.ErrLost) {
 			s.Errorf("want ErrLost, have %v", err)
 		}
 	})
 }
 
-// TestKeepHoldsPastTheTTL: others are refused all the while.
-func TestKeepHoldsPastTheTTL(t *testing.T) {
+// TestRenewalHoldsPastTheTTL: others are refused all the while.
+func TestRenewalHoldsPastTheTTL(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
 		s = s.with(lock.Config{TTL: 2 * time.Second, RenewEvery: 50 * time.Millisecond})
-		lease := s.take("")
-		work := lease.Keep(s.Context())
+		held := s.take("")
+		work := held.Context(s.Context())
 		poll.Eventually(s.T, "a lease held for longer than the ttl", func() bool {
 			_ = s.refuse("")
-			return lease.Held() >= 2500*time.Millisecond
+			return held.Held() >= 2500*time.Millisecond
 		})
 		if err := context.Cause(work); err != nil {
 			s.Errorf("want the work alive, have %v", err)
 		}
-		s.release(lease)
+		s.release(held)
 	})
 }
 
@@ -275,8 +276,9 @@ func TestLocksExpire(t *testing.T) {
 	onEach(t, func(s *setup) {
 		s = s.with(lock.Config{TTL: time.Second})
 		dead := s.take("")
-		_ = s.takeOnceFree() // it expires, too
-		if dead.Valid() {
+		dead.Detach()
+		_ = s.takeOnceFree()
+		if !dead.Deadline().IsZero() {
 			s.Error("want the dead holder's lease invalid before the next one has the lock")
 		}
 	})
@@ -304,15 +306,20 @@ func TestLeaseThatEndsAtOnce(t *testing.T) {
 	}
 	for i := range 2000 {
 		longest := time.Duration(i) * 10 * time.Nanosecond
-		lease, err := locker.Acquire(t.Context(), "order:1", &lock.Options{MaxHold: max(1, longest)})
+		held, err := locker.Acquire(t.Context(), "order:1", &lock.Options{MaxHold: max(1, longest)})
 		if err != nil {
 			continue // it was over even sooner
 		}
-		if cause := ended(t, lease.Keep(t.Context())); !errors.Is(cause, lock.ErrMaxHold) {
-			t.Errorf("want ErrMaxHold, have %v", cause)
+		if cause := ended(t, held.Context(t.Context())); !heldTooLong(cause) {
+			t.Errorf("want the longest hold over, have %v", cause)
 		}
-		if err := lease.Release(t.Context()); !errors.Is(err, lock.ErrMaxHold) {
-			t.Errorf("want ErrMaxHold, have %v", err)
+		if err := held.Release(t.Context()); !heldTooLong(err) {
+			t.Errorf("want the longest hold over, have %v", err)
 		}
 	}
+}
+
+// heldTooLong reports whether err says that [lock.Options.MaxHold] is over.
+func heldTooLong(err error) bool {
+	return errors.Is(err, lock.ErrLost) && strings.Contains(err.Error(), "held for the longest time allowed")
 }

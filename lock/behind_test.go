@@ -11,39 +11,39 @@ import (
 	"github.com/sidingq/siding/lock"
 )
 
-// TestReleaseCallsBehindThoseWhomNobodyTells: a goroutine stands behind many waiters with names,
-// for whom nobody listens. It is called at once, and they keep their places.
-func TestReleaseCallsBehindThoseWhomNobodyTells(t *testing.T) {
+// TestReleaseWakesBehindThoseWhoAreGone: a goroutine stands behind many waiters with names,
+// for whom nobody listens. It is called at once, and they keep their positions.
+func TestReleaseWakesBehindThoseWhoAreGone(t *testing.T) {
 	t.Parallel()
 	for _, ahead := range []int{99, 100, 101, 1700} {
 		t.Run(fmt.Sprint(ahead), func(t *testing.T) {
 			t.Parallel()
 			onEach(t, func(s *setup) {
 				s = s.with(lock.Config{TTL: time.Hour}) // no timer of a waiter's fires in the test
-				lease, err := s.Acquire(s.Context(), s.res, nil)
+				held, err := s.Acquire(s.Context(), s.res, nil)
 				if err != nil {
 					s.Fatal(err)
 				}
 				for n := range ahead {
-					name := []string{"siding-task:nobody:%d", "siding-task:none:%d", "by hand %d"}[n%3]
+					name := []string{"siding-task:nobody:%d", "siding-task:none:%d", "stepwise %d"}[n%3]
 					s.rdb.ZAdd(s.Context(), s.row, redis.Z{Score: float64(n + 1), Member: fmt.Sprintf(name, n)})
 				}
 				got := make(chan error, 1)
 				go func() {
-					next, err := s.stranger().Acquire(s.Context(), s.res, &lock.Options{Wait: lock.InLine()})
+					next, err := s.stranger().Acquire(s.Context(), s.res, &lock.Options{Wait: lock.Forever})
 					if err == nil {
 						err = next.Release(s.Context())
 					}
 					got <- err
 				}()
-				poll.Eventually(s.T, "a waiter in line", func() bool { return len(s.line()) == ahead+1 })
-				s.release(lease)
+				poll.Eventually(s.T, "a queued waiter", func() bool { return len(s.queue()) == ahead+1 })
+				s.release(held)
 				poll.Eventually(s.T, "the waiter to have had the lock", func() bool { return len(got) > 0 })
 				if err := <-got; err != nil {
 					s.Error(err)
 				}
-				if have := len(s.line()); have != ahead {
-					s.Errorf("want the %d others in line, have %d", ahead, have)
+				if have := len(s.queue()); have != ahead {
+					s.Errorf("want the %d others queued, have %d", ahead, have)
 				}
 			})
 		})

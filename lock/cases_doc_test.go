@@ -16,6 +16,7 @@ func TestLockCasesAreTested(t *testing.T) {
 	page := readFile(t, "../docs/lock-cases.md")
 	tests := map[string]string{ // sources by the name of their package in the page
 		"":           sources(t, "*_test.go"),
+		"lease":      sources(t, "../internal/lease/*_test.go"),
 		"interop":    sources(t, "../e2e/interop/*_test.go"),
 		"sqlfence":   sources(t, "sqlfence/*_test.go"),
 		"redisfence": sources(t, "redisfence/*_test.go"),

@@ -51,19 +51,18 @@ func TestNoClientClockInScripts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, opts := range []*lock.Options{nil, {Waiter: "w"}, {Wait: lock.Fixed(time.Second)}, {Wait: lock.InLine()}} {
-				lease, err := locker.Acquire(t.Context(), "order:1", opts)
+			for _, opts := range []*lock.Options{nil, {Wait: lock.Forever, Retry: lock.Fixed(time.Second)}, {Wait: lock.Forever}} {
+				held, err := locker.Acquire(t.Context(), "order:1", opts)
 				if err != nil {
 					t.Fatal(err)
 				}
-				lease.Keep(t.Context())
 				time.Sleep(6 * time.Second)
-				if err := lease.Release(t.Context()); err != nil {
+				if err := held.Release(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if len(r.args) != 12 {
-				t.Fatalf("want three scripts for each of four leases, have %d", len(r.args))
+			if len(r.args) != 9 {
+				t.Fatalf("want three scripts for each of three leases, have %d", len(r.args))
 			}
 			if first == nil {
 				first = r.args
@@ -85,15 +84,15 @@ func (stepped) Deadline() (time.Time, bool) { return time.Now().Round(0).Add(-ti
 // the context to notice.
 func TestDeadlineThatTheClockHasSteppedPast(t *testing.T) {
 	t.Parallel()
-	for name, wait := range map[string]lock.Wait{"once": nil, "in line": lock.InLine(), "by retry": lock.Fixed(time.Second)} {
+	for name, wait := range map[string]lock.Options{"once": {}, "queued": {Wait: lock.Forever}, "by retry": {Wait: lock.Forever, Retry: lock.Fixed(time.Second)}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				l := newLeased(t)
+				l := newDetached(t)
 				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 				defer cancel()
 				start := time.Now()
-				_, err := l.locker.Acquire(stepped{ctx}, "order:1", &lock.Options{Wait: wait})
+				_, err := l.locker.Acquire(stepped{ctx}, "order:1", &wait)
 				if took := time.Since(start); !errors.Is(err, context.DeadlineExceeded) || took > time.Minute {
 					t.Errorf("want the deadline passed at once, have %v after %v", err, took)
 				}

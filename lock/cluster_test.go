@@ -25,18 +25,18 @@ func TestCluster(t *testing.T) {
 			}
 		}
 
-		lease := s.take("")
-		if err := lease.Renew(ctx); err != nil {
+		held := s.take("")
+		if err := held.Renew(ctx); err != nil {
 			t.Fatal(err)
 		}
 		s.join(names(3)...)
-		r := s.passOn(s.handOff(lease, "w1"), "w2")
+		r := s.passOn(s.handOff(held, "w1"), "w2")
 		s.called(r)
 		second := s.take("w2")
-		if second.Fence() <= lease.Fence() {
-			t.Errorf("want a fence above %d, have %d", lease.Fence(), second.Fence())
+		if second.Fence() <= held.Fence() {
+			t.Errorf("want a fence above %d, have %d", held.Fence(), second.Fence())
 		}
-		if err := lease.Renew(ctx); !errors.Is(err, lock.ErrLost) {
+		if err := held.Renew(ctx); !errors.Is(err, lock.ErrLost) {
 			t.Errorf("want ErrLost, have %v", err)
 		}
 		if n := client.Exists(ctx, s.key).Val() + client.Exists(ctx, s.fence).Val() + client.Exists(ctx, s.row).Val(); n != 3 {

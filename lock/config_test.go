@@ -10,6 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/lease"
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -26,42 +28,42 @@ func TestConfigDefaults(t *testing.T) {
 				Prefix:         "lock:",
 				TTL:            15 * time.Second,
 				RenewEvery:     5 * time.Second,
-				Margin:         time.Second,
-				Grace:          5 * time.Second,
+				SafetyMargin:   time.Second,
+				HandoffTimeout: 5 * time.Second,
 				FenceRetention: time.Minute,
 			},
 		},
 		{
-			name: "renewal and margin follow the ttl",
+			name: "renewal and safety margin follow the ttl",
 			cfg:  lock.Config{TTL: 3 * time.Second},
 			want: lock.Config{
 				Prefix:         "lock:",
 				TTL:            3 * time.Second,
 				RenewEvery:     time.Second,
-				Margin:         200 * time.Millisecond,
-				Grace:          5 * time.Second,
+				SafetyMargin:   200 * time.Millisecond,
+				HandoffTimeout: 5 * time.Second,
 				FenceRetention: time.Minute,
 			},
 		},
 		{
 			name: "what is set stays",
 			cfg: lock.Config{
-				Prefix: "erp/", TTL: 10 * time.Second, RenewEvery: time.Second, Margin: 2 * time.Second,
-				Grace: time.Second, FenceRetention: time.Hour,
+				Prefix: "erp/", TTL: 10 * time.Second, RenewEvery: time.Second, SafetyMargin: 2 * time.Second,
+				HandoffTimeout: time.Second, FenceRetention: time.Hour,
 			},
 			want: lock.Config{
-				Prefix: "erp/", TTL: 10 * time.Second, RenewEvery: time.Second, Margin: 2 * time.Second,
-				Grace: time.Second, FenceRetention: time.Hour,
+				Prefix: "erp/", TTL: 10 * time.Second, RenewEvery: time.Second, SafetyMargin: 2 * time.Second,
+				HandoffTimeout: time.Second, FenceRetention: time.Hour,
 			},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			locker, err := lock.New(newFake().Store, tc.cfg)
+			client, err := lease.New(newFake().Store, lease.Config(tc.cfg))
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(tc.want, locker.Config()); diff != "" {
+			if diff := cmp.Diff(tc.want, lock.Config(client.Config())); diff != "" {
 				t.Errorf("-want +have:\n%s", diff)
 			}
 		})
@@ -78,7 +80,7 @@ func TestConfigValidate(t *testing.T) {
 		{name: "zero value"},
 		{name: "shortest ttl", cfg: lock.Config{TTL: 100 * time.Millisecond}},
 		{name: "longest ttl", cfg: lock.Config{TTL: 24 * time.Hour}},
-		{name: "two renewals just fit", cfg: lock.Config{TTL: 10 * time.Second, Margin: 2 * time.Second, RenewEvery: 4 * time.Second}},
+		{name: "two renewals just fit", cfg: lock.Config{TTL: 10 * time.Second, SafetyMargin: 2 * time.Second, RenewEvery: 4 * time.Second}},
 		{
 			name: "braces in prefix", cfg: lock.Config{Prefix: "{a}:"},
 			want: `lock: prefix: braces would change the Redis Cluster slot of companion keys, have "{a}:"`,
@@ -104,35 +106,35 @@ func TestConfigValidate(t *testing.T) {
 			want: "lock: renew every: want 1ms to 24h, have 1µs",
 		},
 		{
-			name: "negative margin", cfg: lock.Config{Margin: -1},
-			want: "lock: margin: want 1ms to 24h, have -1ns",
+			name: "negative safety margin", cfg: lock.Config{SafetyMargin: -1},
+			want: "lock: safety margin: want 1ms to 24h, have -1ns",
 		},
 		{
 			// Redis keeps whole milliseconds: of a TTL of 100.9 ms it makes 100,
-			// which a margin of less than the rest would not cover.
-			name: "margin below the resolution", cfg: lock.Config{TTL: 100900 * time.Microsecond, Margin: time.Microsecond},
-			want: "lock: margin: want 1ms to 24h, have 1µs",
+			// which a safety margin of less than the rest would not cover.
+			name: "safety margin below the resolution", cfg: lock.Config{TTL: 100900 * time.Microsecond, SafetyMargin: time.Microsecond},
+			want: "lock: safety margin: want 1ms to 24h, have 1µs",
 		},
 		{
-			name: "margin as long as ttl", cfg: lock.Config{TTL: time.Second, Margin: time.Second},
-			want: "lock: margin: want less than ttl (1s), have 1s",
+			name: "safety margin as long as ttl", cfg: lock.Config{TTL: time.Second, SafetyMargin: time.Second},
+			want: "lock: safety margin: want less than ttl (1s), have 1s",
 		},
 		{
-			name: "no second renewal", cfg: lock.Config{TTL: 10 * time.Second, Margin: 2 * time.Second, RenewEvery: 4001 * time.Millisecond},
-			want: "lock: renew every: want at most half of ttl - margin (4s), have 4.001s",
+			name: "no second renewal", cfg: lock.Config{TTL: 10 * time.Second, SafetyMargin: 2 * time.Second, RenewEvery: 4001 * time.Millisecond},
+			want: "lock: renew every: want at most half of ttl - safety margin (4s), have 4.001s",
 		},
 		{
-			name: "margin leaves no room for the default renewal", cfg: lock.Config{TTL: 9 * time.Second, Margin: 5 * time.Second},
-			want: "lock: renew every: want at most half of ttl - margin (2s), have 3s",
+			name: "safety margin leaves no room for the default renewal", cfg: lock.Config{TTL: 9 * time.Second, SafetyMargin: 5 * time.Second},
+			want: "lock: renew every: want at most half of ttl - safety margin (2s), have 3s",
 		},
 		{
 			// Redis refuses PX 0.
-			name: "grace below the resolution", cfg: lock.Config{Grace: time.Microsecond},
-			want: "lock: grace: want 1ms to 24h, have 1µs",
+			name: "hand-off timeout below the resolution", cfg: lock.Config{HandoffTimeout: time.Microsecond},
+			want: "lock: handoff timeout: want 1ms to 24h, have 1µs",
 		},
 		{
-			name: "negative grace", cfg: lock.Config{Grace: -time.Second},
-			want: "lock: grace: want 1ms to 24h, have -1s",
+			name: "negative hand-off timeout", cfg: lock.Config{HandoffTimeout: -time.Second},
+			want: "lock: handoff timeout: want 1ms to 24h, have -1s",
 		},
 		{
 			name: "negative fence retention", cfg: lock.Config{FenceRetention: -time.Second},
@@ -168,14 +170,14 @@ func TestCheckResource(t *testing.T) {
 	}{
 		{name: "plain", res: "order:536365"},
 		{name: "spaces and letters of any script", res: "sku:Größe 38 赤"},
-		{name: "longest", res: strings.Repeat("x", lock.MaxResource)},
+		{name: "longest", res: strings.Repeat("x", store.MaxResource)},
 		{name: "empty", res: "", want: "lock: bad resource name: it is empty"},
 		{
-			name: "too long", res: strings.Repeat("x", lock.MaxResource+1),
+			name: "too long", res: strings.Repeat("x", store.MaxResource+1),
 			want: "lock: bad resource name: want at most 512 bytes, have 513",
 		},
 		{
-			name: "too long in bytes", res: strings.Repeat("ü", lock.MaxResource/2+1),
+			name: "too long in bytes", res: strings.Repeat("ü", store.MaxResource/2+1),
 			want: "lock: bad resource name: want at most 512 bytes, have 514",
 		},
 		{
@@ -205,7 +207,7 @@ func TestCheckResource(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			err := lock.CheckResource(tc.res)
+			err := store.CheckResource(tc.res)
 			have := ""
 			if err != nil {
 				have = err.Error()
@@ -227,7 +229,7 @@ func TestBadResourceNeverReachesRedis(t *testing.T) {
 	if _, err := locker.Acquire(t.Context(), "", nil); !errors.Is(err, lock.ErrResource) {
 		t.Errorf("acquire: want ErrResource, have %v", err)
 	}
-	err = locker.Hold(t.Context(), "a{b}c", nil, func(_ context.Context) error {
+	err = locker.Do(t.Context(), "a{b}c", nil, func(_ context.Context) error {
 		t.Error("want the work not to run")
 		return nil
 	})

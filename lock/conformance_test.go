@@ -93,7 +93,7 @@ func TestSmoke(t *testing.T) {
 }
 
 func plain(rdb redis.UniversalClient) lock.Store   { return lock.Redis(rdb) }
-func calling(rdb redis.UniversalClient) lock.Store { return redisstore.Calling(rdb, summonByName) }
+func calling(rdb redis.UniversalClient) lock.Store { return redisstore.Waking(rdb, wakeByName) }
 
 // backend is what the suite needs of a server.
 func backend(t *testing.T, open func(*testing.T) redis.UniversalClient, store func(redis.UniversalClient) lock.Store) locktest.Backend {
@@ -139,7 +139,7 @@ func TestWhoListens(t *testing.T) {
 		{"node", redis.NewClient(&redis.Options{}), true},
 		{"sentinel", redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "m", SentinelAddrs: []string{"127.0.0.1:1"}}), true},
 		{"cluster", redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}}), true},
-		{"ring", redis.NewRing(&redis.RingOptions{HeartbeatFrequency: time.Hour}), false},
+		{"redis.Ring", redis.NewRing(&redis.RingOptions{HeartbeatFrequency: time.Hour}), false},
 	} {
 		if _, have := lock.Redis(tc.client).(store.Listener); have != tc.want {
 			t.Errorf("%s: want a listener %t, have %t", tc.name, tc.want, have)

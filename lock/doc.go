@@ -1,29 +1,31 @@
-// Package lock is a lock for many processes, on Redis: taken and released by
-// token, renewed while it is held, with a context that ends in time when the lock
-// is lost, a fencing token, and a line of waiters that are called in turn.
+// Package lock is a lock for many processes, on Redis or another store. A lease is renewed while it is held, its
+// context ends in time when the lock is lost, and each holder gets a fencing token. Waiters are
+// queued and served in order of arrival.
 //
 // # Ways to take a lock
 //
-// [Locker.Hold] is all that most programs need: it takes the lock, runs a
-// function while it is kept, and releases it. [Locker.Acquire] gives a [Lease] to
-// those who need more. Both try once, or wait in the way that [Options.Wait] says:
+// [Locker.Do] is all that most programs need: it takes the lock, runs a function while the lease is
+// renewed, and releases it. [Locker.Acquire] gives a [Lease] to those who need more. Both try once,
+// or wait for as long as [Options.Wait] says:
 //
-//   - [InLine]: in order of arrival among all processes, woken by the release.
-//     Nothing is polled; timers stand in for a call that was lost and for a
-//     holder that died.
-//   - a [Retry], such as [Exponential]: by trying again. Whoever is refused and
-//     waits so stands in no line, and may be overtaken.
-//   - [Options.Waiter]: not in a goroutine at all. The refused caller is in line
-//     under a name, goes away, and is called by whoever hands off the lock. This is
-//     what package queue builds on.
+//   - in the wait queue of the resource: in order of arrival among all processes, woken by the
+//     release. Nothing is polled. Timers stand in for a wake-up that was lost and for a holder that
+//     died. On a [Store] that wakes nobody, such as lock/redlock, the caller polls after 25 ms to
+//     1 s. It polls, too, behind a holder on the plain protocol: the first at least every second,
+//     those further back less often, up to 30 s.
+//   - with an [Options.Retry], such as [Exponential]: by trying again. A caller that polls is not
+//     queued, and may be overtaken.
 //
-// The goroutines of one process that want the same lock send one contender to the
-// store, in the order in which they came. They share the attempt, never the lock.
+// A lease is renewed until its release. If that never comes, renewal ends with the contexts of the
+// work, with [Options.MaxHold], or when the program has dropped the lease: [Lease] has the details.
 //
-// The holder is a context, the one of [Lease.Keep]. A caller that asks for the lock again
-// with it, in any goroutine, gets [ErrReentry]: two goroutines with one context are
-// not both at work, and none waits for a lock of its own. [Options.Reentrant] takes the lock
-// again, for as often as it is then released.
+// The goroutines of one process that want the same lock send one contender to the store, in the
+// order in which they came. They share the attempt, never the lock.
+//
+// The holder is a context, the one of [Locker.Do] or [Lease.Context]. A caller that asks for the
+// lock again with it, in any goroutine, gets [ErrReentry]: two goroutines with one context are not
+// both at work, and none waits for a lock of its own. [Options.Reentrant] takes the lock again, for
+// as often as it is then released.
 //
 // # Life of a lock
 //
@@ -31,80 +33,74 @@
 //	free ------------> held by a token ------------------> free
 //	 ^                  |     ^                              ^
 //	 | TTL ran out      |     | Acquire by that waiter       |
-//	 '------------------'     |                              | grace ran out,
+//	 '------------------'     |                              | hand-off timeout,
 //	                    |     |                              | nobody came
-//	   Release, HandOff |   reserved for the first in line   |
+//	            Release |  reserved for the first of the     |
+//	                    |  wait queue                        |
 //	                    '---->'------------------------------'
 //
-// A lock is one string key, Config.Prefix followed by the resource. Its value
-// is the holder's token, so that any program on the plain protocol
-// (SET key random NX PX, compare-and-delete) excludes us and is excluded by us.
-// Two companion keys share its Redis Cluster slot: the last fencing token and
-// the line of waiters, a sorted set of opaque strings by ticket. All three
-// expire. A waiter in line listens on a channel of its process.
+// A lock is one string key, Config.Prefix followed by the resource. Its value is the holder's token,
+// so that any program on the plain protocol (SET key random NX PX, compare-and-delete) excludes us
+// and is excluded by us. Two companion keys share its Redis Cluster slot: the last fencing token,
+// and the wait queue, a sorted set of waiters by ticket. All three expire. A waiter listens on a
+// channel of its process.
 //
 // # Guarantees
 //
-// At most one holder of a resource has a valid lease at a time, as long as the
-// store keeps its data and the holder's clock runs at about the server's rate. A
-// lease is valid until its deadline: the start of the last acquire or renew call
-// that was answered, plus TTL, minus Margin. Past the deadline the context of
-// [Lease.Keep] is cancelled with [ErrLost], whatever the store may answer later, so
-// that the holder is told before anybody else can have the lock.
+// At most one holder of a resource has a valid lease at a time, as long as the store keeps its data
+// and the holder's clock runs at about the server's rate. A lease is valid until its deadline: the
+// start of the last acquire or renew call that was answered, plus TTL, minus SafetyMargin. Past the
+// deadline the contexts of the lease are cancelled with [ErrLost], whatever the store may answer
+// later. So the holder is told before anybody else can have the lock.
 //
-// A lease's fencing token ([Lease.Fence]) is higher than that of every earlier
-// holder of the resource. It is at least the server's time in microseconds, so it
-// survives a restart of Redis that lost everything, unless the clock stepped
-// back further than Config.FenceRetention.
+// A lease's fencing token ([Lease.Fence]) is higher than that of every earlier holder of the
+// resource. It is at least the server's time in microseconds. So it survives a restart of Redis that
+// lost everything, unless the clock stepped back further than Config.FenceRetention.
 //
-// A lock is renewed and released by its own token only. Renewal never makes a
-// key that is gone. A call whose answer was lost, and that the client sends
-// again, has no second effect.
+// A lock is renewed and released by its own token only. Renewal never makes a key that is gone. A
+// call whose answer was lost, and that the client sends again, has no second effect.
 //
-// Those who wait in line are served in the order in which they came, with these
-// exceptions: one who does not come within Config.Grace of being called takes its
-// place again when it comes; after such a lapse the next at the door takes the lock;
-// a caller who waits in no line takes a free lock whoever waits; a Release, and one
-// who waits InLine, pass over those with a name, but for parked tasks whose guard
-// listens; and a server clock that steps back lets newcomers in front.
+// Those who are queued are served in the order in which they came, with these exceptions: one who
+// does not come within Config.HandoffTimeout of being woken takes its position again when it comes;
+// after such a reservation expired the next who asks takes the lock; a caller who polls or tries once
+// takes a free lock whoever is queued; a release passes over parked tasks whose queue nobody serves;
+// and a server clock that steps back lets newcomers in front.
 //
 // # What it does not give
 //
-// A lock with an expiry cannot stop a holder that was paused past its deadline
-// from writing: let the written-to system compare fencing tokens, see
-// https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html and
-// packages lock/sqlfence and lock/redisfence. Redis replicates asynchronously: a
-// failover may forget a lock that was just granted. Somebody who deletes the key of
-// a held lock makes two believers until the next renewal. A server clock that jumps
-// expires locks early or late. A PUBLISH is delivered once or not at all; a
-// waiter who misses it comes by its timer, after the rest of the holder's TTL at
-// most. A waiter that is called and does not come (its process was cut off, or died
-// in a Cluster) costs those behind it the grace and, as they come by their timers,
-// up to the rest of the TTL that they last saw.
+// A lock with an expiry cannot stop a holder that was paused past its deadline from writing: let the
+// written-to system compare fencing tokens, see
+// https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html and packages
+// lock/sqlfence and lock/redisfence. Redis replicates asynchronously: a failover may forget a lock
+// that was just granted. Somebody who deletes the key of a held lock makes two believers until the
+// next renewal. A server clock that jumps expires locks early or late. A PUBLISH is delivered once
+// or not at all; a waiter who misses it comes by its timer, after the rest of the holder's TTL at
+// most. A waiter that is woken and does not come (its process was cut off, or died in a Cluster)
+// costs those behind it the hand-off timeout and, as they come by their timers, up to the rest of
+// the TTL that they last saw.
 //
 // # Which Redis, and how much to trust it
 //
-// Ask what a second holder would cost. If it is some work done twice (efficiency),
-// a single node or Sentinel is all you need, with or without persistence. If it
-// is wrong data (correctness), no Redis is enough by itself: pass [Fence] along
-// with each write and have the written-to system refuse an older one. Then the lock
-// only keeps the contention away, and a failover or a pause costs a retry, not
-// an order.
+// Ask what a second holder would cost. If it is some work done twice (efficiency), a single node or
+// Sentinel is all you need, with or without persistence. If it is wrong data (correctness), no Redis
+// is enough by itself: pass [Fence] along with each write and have the written-to system refuse an
+// older one. Then the lock only keeps the contention away, and a failover or a pause costs a retry,
+// not an order.
 //
-//   - Single node: the simplest; locks are lost with its data, and a holder then
-//     has at most until its next renewal in which it is not alone. With appendonly
-//     and appendfsync always it survives a restart.
-//   - Sentinel, or a replica: survives the loss of a machine; a lock granted in the
-//     moment before may be granted again. min-replicas-to-write narrows that.
+//   - Single node: the simplest; locks are lost with its data, and a holder then has at most until
+//     its next renewal in which it is not alone. With appendonly and appendfsync always it survives
+//     a restart.
+//   - Sentinel, or a replica: survives the loss of a machine; a lock granted in the moment before may
+//     be granted again. min-replicas-to-write narrows that.
 //   - Cluster: the same for each of its masters; for more locks than one serves.
-//   - A majority of independent servers, see package lock/redlock: survives the loss of
-//     a minority of them, and forgets no lock if they are restarted as said there. It has no
-//     fencing token and no line, so it is for efficiency only.
-//   - No Redis, but etcd, see the module lock/etcdlock: a majority agrees on a lock before
-//     it is given, so a failover forgets none. Fence all the same, for the holder that
-//     was paused; what is kept in etcd itself can be written on condition of the lock.
+//   - A majority of independent servers, see package lock/redlock: survives the loss of a minority of
+//     them, and forgets no lock if they are restarted as said there. It has no fencing token and no
+//     wait queue, so it is for efficiency only.
+//   - No Redis, but etcd, see the module lock/etcdlock: a majority agrees on a lock before it is
+//     given, so a failover forgets none. Fence all the same, for the holder that was paused; what is
+//     kept in etcd itself can be written on condition of the lock.
 //
-// Each Redis wants maxmemory-policy noeviction, as an evicted lock is a lost one. Give
-// the client ContextTimeoutEnabled, see [Redis]. See docs/lock-cases.md in the
-// repository for what can go wrong, case by case, and the test of each.
+// Each Redis wants maxmemory-policy noeviction, as an evicted lock is a lost one. Give the client
+// ContextTimeoutEnabled, see [Redis]. See docs/lock-cases.md in the repository for what can go wrong,
+// case by case, and the test of each.
 package lock

@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/lock/locktest"
 )
 
 // newClient stands for your own: here it is one of a Redis within the program.
@@ -26,8 +26,8 @@ func newClient() (client *redis.Client, closeAll func()) {
 	}
 }
 
-// Hold is all that most programs need.
-func ExampleLocker_Hold() {
+// Do is all that most programs need.
+func ExampleLocker_Do() {
 	client, closeAll := newClient()
 	defer closeAll()
 	locker, err := lock.New(lock.Redis(client), lock.Config{})
@@ -36,16 +36,16 @@ func ExampleLocker_Hold() {
 	}
 
 	ctx := context.Background()
-	err = locker.Hold(ctx, "order:536365", nil, func(work context.Context) error {
+	err = locker.Do(ctx, "order:536365", nil, func(work context.Context) error {
 		fmt.Println("alone, with a fencing token:", lock.Fence(work, "order:536365") > 0)
-		another := locker.Hold(ctx, "order:536365", nil, func(context.Context) error { return nil })
-		fmt.Println("another is refused:", errors.Is(another, lock.ErrBusy))
+		another := locker.Do(ctx, "order:536365", nil, func(context.Context) error { return nil })
+		fmt.Println("another finds it busy:", errors.Is(another, lock.ErrBusy))
 		return nil
 	})
 	fmt.Println("error:", err)
 	// Output:
 	// alone, with a fencing token: true
-	// another is refused: true
+	// another finds it busy: true
 	// error: <nil>
 }
 
@@ -60,11 +60,11 @@ func ExampleLocker_Acquire() {
 	}
 
 	ctx := context.Background()
-	lease, err := locker.Acquire(ctx, "order:536365", &lock.Options{Holder: "audit on web-3"})
+	held, err := locker.Acquire(ctx, "order:536365", &lock.Options{Holder: "audit on web-3"})
 	if err != nil {
 		panic(err)
 	}
-	work := lease.Keep(ctx) // ends when the lock is lost
+	work := held.Context(ctx) // ends when the lock is lost
 	fmt.Println("held:", work.Err() == nil)
 
 	_, err = locker.Acquire(ctx, "order:536365", nil)
@@ -72,7 +72,7 @@ func ExampleLocker_Acquire() {
 		fmt.Println("busy:", busy.Holder)
 	}
 
-	if err := lease.Release(ctx); err != nil {
+	if err := held.Release(ctx); err != nil {
 		panic(err)
 	}
 	// Output:
@@ -80,33 +80,99 @@ func ExampleLocker_Acquire() {
 	// busy: audit on web-3
 }
 
-// InLine waits: it is served in order of arrival, and is woken by the release.
-func ExampleInLine() {
+// The zero Config works. A shorter TTL frees the lock of a dead holder sooner, and costs more
+// renewals.
+func ExampleNew() {
+	client, closeAll := newClient()
+	defer closeAll()
+	locker, err := lock.New(lock.Redis(client), lock.Config{Prefix: "shop:", TTL: 5 * time.Second})
+	if err != nil {
+		panic(err)
+	}
+	defer locker.Close()
+	err = locker.Do(context.Background(), "order:536365", nil, func(ctx context.Context) error {
+		fmt.Println("keys:", client.Exists(ctx, "shop:order:536365").Val())
+		return nil
+	})
+	fmt.Println("error:", err)
+	// Output:
+	// keys: 1
+	// error: <nil>
+}
+
+// The error of a release says whether the lock was lost before: then somebody else may have worked
+// at the same time.
+func ExampleLease_Release() {
 	client, closeAll := newClient()
 	defer closeAll()
 	locker, err := lock.New(lock.Redis(client), lock.Config{})
 	if err != nil {
 		panic(err)
 	}
-	defer locker.Close() // ends the connection on which it is called
+	ctx := context.Background()
+	held, err := locker.Acquire(ctx, "order:536365", nil)
+	if err != nil {
+		panic(err)
+	}
+	client.Set(ctx, "lock:order:536365", "somebody else's", time.Minute) // as if the lock had expired
+	err = held.Release(ctx)
+	fmt.Println("lost:", errors.Is(err, lock.ErrLost))
+	// Output:
+	// lost: true
+}
+
+// Renewal ends with the contexts of the work, also if nobody releases the lease.
+func ExampleLease_Context_end() {
+	client, closeAll := newClient()
+	defer closeAll()
+	locker, err := lock.New(lock.Redis(client), lock.Config{TTL: 300 * time.Millisecond})
+	if err != nil {
+		panic(err)
+	}
+	defer locker.Close()
+	ctx, cancel := context.WithCancel(context.Background())
+	held, err := locker.Acquire(ctx, "order:536365", &lock.Options{MaxHold: time.Minute})
+	if err != nil {
+		panic(err)
+	}
+	work := held.Context(ctx)
+	cancel()
+	fmt.Println("the work ends:", work.Err())
+	<-time.After(400 * time.Millisecond)
+	fmt.Println("the lease has ended:", held.Deadline().IsZero())
+	// Output:
+	// the work ends: context canceled
+	// the lease has ended: true
+}
+
+// A caller that waits is served in order of arrival, and is woken by the release. Wait bounds the
+// waiting: with 5 * time.Second it would give up after that, with ErrBusy.
+func ExampleForever() {
+	client, closeAll := newClient()
+	defer closeAll()
+	locker, err := lock.New(lock.Redis(client), lock.Config{})
+	if err != nil {
+		panic(err)
+	}
+	defer locker.Close() // ends the connection on which it is woken
 
 	ctx := context.Background()
-	lease, err := locker.Acquire(ctx, "order:536365", nil)
+	held, err := locker.Acquire(ctx, "order:536365", nil)
 	if err != nil {
 		panic(err)
 	}
 	go func() {
-		fmt.Println("released:", lease.Release(ctx) == nil)
+		fmt.Println("released:", held.Release(ctx) == nil)
 	}()
-	patient := &lock.Options{Holder: "allocation", Wait: lock.InLine(), MaxHold: time.Minute}
-	err = locker.Hold(ctx, "order:536365", patient, func(context.Context) error {
-		fmt.Println("its turn")
+	patient := &lock.Options{Holder: "allocation", Wait: lock.Forever, MaxHold: time.Minute}
+	err = locker.Do(ctx, "order:536365", patient, func(context.Context) error {
+		fmt.Println("served")
 		return nil
 	})
 	fmt.Println("error:", err)
 	// Unordered output:
 	// released: true
-	// its turn
+	// served
 	// error: <nil>
 }
 
@@ -119,34 +185,23 @@ func ExampleRetry() {
 		panic(err)
 	}
 	ctx := context.Background()
-	lease, err := locker.Acquire(ctx, "order:536365", nil)
+	held, err := locker.Acquire(ctx, "order:536365", nil)
 	if err != nil {
 		panic(err)
 	}
-	fewTries := &lock.Options{Wait: lock.Limit(3, lock.Exponential(time.Millisecond, time.Second))}
+	fewTries := &lock.Options{Wait: lock.Forever, Retry: lock.Limit(3, lock.Exponential(time.Millisecond, time.Second))}
 	_, err = locker.Acquire(ctx, "order:536365", fewTries)
 	fmt.Println("busy after three tries:", errors.Is(err, lock.ErrBusy))
-	if err := lease.Release(ctx); err != nil {
+	if err := held.Release(ctx); err != nil {
 		panic(err)
-	}
-
-	for n := 1; ; n++ {
-		delay, again := lock.Limit(4, lock.Linear(10*time.Millisecond, 25*time.Millisecond))(n)
-		if !again {
-			break
-		}
-		fmt.Println("refused", n, "times: wait", delay)
 	}
 	// Output:
 	// busy after three tries: true
-	// refused 1 times: wait 10ms
-	// refused 2 times: wait 20ms
-	// refused 3 times: wait 25ms
 }
 
-// The context of Keep is the holder's. With Reentrant it takes the lock again, which is
+// The context of a lease is the holder's. With Reentrant it takes the lock again, which is
 // released with the last of its leases.
-func ExampleLease_Keep() {
+func ExampleLease_Context() {
 	client, closeAll := newClient()
 	defer closeAll()
 	locker, err := lock.New(lock.Redis(client), lock.Config{})
@@ -155,23 +210,23 @@ func ExampleLease_Keep() {
 	}
 	audit := func(ctx context.Context) error { // also called by those who hold no lock yet
 		again := &lock.Options{Reentrant: true}
-		return locker.Hold(ctx, "order:536365", again, func(ctx context.Context) error {
+		return locker.Do(ctx, "order:536365", again, func(ctx context.Context) error {
 			fmt.Println("audited under fence", lock.Fence(ctx, "order:536365") > 0)
 			return nil
 		})
 	}
 
 	ctx := context.Background()
-	lease, err := locker.Acquire(ctx, "order:536365", nil)
+	held, err := locker.Acquire(ctx, "order:536365", nil)
 	if err != nil {
 		panic(err)
 	}
-	work := lease.Keep(ctx)
+	work := held.Context(ctx)
 	fmt.Println("by the holder:", audit(work))
 	_, err = locker.Acquire(work, "order:536365", nil)
 	fmt.Println("without Reentrant:", errors.Is(err, lock.ErrReentry))
 	fmt.Println("by another:", errors.Is(audit(ctx), lock.ErrBusy))
-	if err := lease.Release(ctx); err != nil {
+	if err := held.Release(ctx); err != nil {
 		panic(err)
 	}
 	fmt.Println("by anybody, later:", audit(ctx))
@@ -184,7 +239,7 @@ func ExampleLease_Keep() {
 	// by anybody, later: <nil>
 }
 
-// A lease that is not kept can be renewed by hand.
+// A lease is renewed by itself. Renew asks the store, for a holder who wants to be sure.
 func ExampleLease_Renew() {
 	client, closeAll := newClient()
 	defer closeAll()
@@ -193,17 +248,17 @@ func ExampleLease_Renew() {
 		panic(err)
 	}
 	ctx := context.Background()
-	lease, err := locker.Acquire(ctx, "order:536365", nil)
+	held, err := locker.Acquire(ctx, "order:536365", nil)
 	if err != nil {
 		panic(err)
 	}
 	for _, step := range []string{"count", "pick", "pack"} {
-		if err := lease.Renew(ctx); errors.Is(err, lock.ErrLost) {
+		if err := held.Renew(ctx); errors.Is(err, lock.ErrLost) {
 			panic("somebody else may have the lock: stop, and undo")
 		}
 		fmt.Println(step)
 	}
-	fmt.Println(lease.Release(ctx))
+	fmt.Println(held.Release(ctx))
 	// Output:
 	// count
 	// pick
@@ -234,7 +289,7 @@ func ExampleFence() {
 	ctx := context.Background()
 	var paused int64
 	for _, name := range []string{"first", "second"} {
-		if err := locker.Hold(ctx, "order:536365", nil, func(ctx context.Context) error {
+		if err := locker.Do(ctx, "order:536365", nil, func(ctx context.Context) error {
 			if paused == 0 {
 				paused = lock.Fence(ctx, "order:536365") // it will sleep through the end of its lease
 			}
@@ -244,52 +299,44 @@ func ExampleFence() {
 			panic(err)
 		}
 	}
-	write(lock.WithFence(ctx, "order:536365", paused), "by the first, late")
+	write(locktest.WithFence(ctx, "order:536365", paused), "by the first, late")
 	// Output:
 	// written: by the first
 	// written: by the second
 	// refused: by the first, late
 }
 
-// A refused caller with a name stands in line, and is called by whoever hands
-// off the lock. How waiters are called is up to the program.
-func ExampleLease_HandOff() {
+// A lock can outlive the process that took it: its token, in a file or in a message, lets another
+// process go on.
+func ExampleLocker_Resume() {
 	client, closeAll := newClient()
 	defer closeAll()
 	locker, err := lock.New(lock.Redis(client), lock.Config{})
 	if err != nil {
 		panic(err)
 	}
-
 	ctx := context.Background()
-	lease, err := locker.Acquire(ctx, "sku:85123A", nil)
+	held, err := locker.Acquire(ctx, "import:2026-11", nil)
 	if err != nil {
 		panic(err)
 	}
-	for _, waiter := range []string{"Ann", "Bob"} {
-		_, err := locker.Acquire(ctx, "sku:85123A", &lock.Options{Waiter: waiter})
-		if busy, ok := errors.AsType[*lock.BusyError](err); ok {
-			fmt.Printf("%s waits, place %d\n", waiter, busy.Place)
-		}
-	}
+	token := held.Token()
+	held.Detach() // nobody renews it now: another process has until the deadline
 
-	call := func(waiter string) (comes bool) { return !strings.HasPrefix(waiter, "A") }
-	next, err := lease.HandOff(ctx)
-	for err == nil && next != nil {
-		if call(next.Waiter) {
-			fmt.Println(next.Waiter, "comes")
-			err = locker.Called(ctx, next)
-			break
-		}
-		fmt.Println(next.Waiter, "cannot come")
-		next, err = locker.PassOn(ctx, next)
-	}
+	another, err := lock.New(lock.Redis(client), lock.Config{})
 	if err != nil {
 		panic(err)
 	}
+	resumed, err := another.Resume(ctx, "import:2026-11", token)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println("the same fence:", resumed.Fence() == held.Fence())
+	fmt.Println("released:", resumed.Release(ctx) == nil)
+	_, err = another.Resume(ctx, "import:2026-11", token)
+	fmt.Println("after that:", errors.Is(err, lock.ErrLost))
 	// Output:
-	// Ann waits, place 1
-	// Bob waits, place 2
-	// Ann cannot come
-	// Bob comes
+	// the same fence: true
+	// released: true
+	// after that: true
 }

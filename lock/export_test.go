@@ -1,20 +1,13 @@
 package lock
 
-import "time"
+import "github.com/sidingq/siding/internal/lease"
 
-// Start returns the time from which the lease's deadline counts, and SetStart changes it.
-func (l *Lease) Start() time.Time { return l.tenure.start }
+// Inner returns what the renewal refers to.
+func (l *Lease) Inner() *lease.Lease { return l.held }
 
-// SetStart is for a time that no clock of this process would give.
-func (l *Lease) SetStart(start time.Time) {
-	l.tenure.mu.Lock()
-	defer l.tenure.mu.Unlock()
-	l.tenure.start = start
-}
-
-// Desks returns how many resources the process keeps something of.
-func (l *Locker) Desks() int {
+// Contenders returns of how many resources the process keeps something.
+func (l *Locker) Contenders() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.desks)
+	return len(l.contenders)
 }

@@ -70,6 +70,14 @@ func newLeased(t *testing.T) *leased {
 	return l
 }
 
+// newDetached is newLeased for a lease that is not renewed.
+func newDetached(t *testing.T) *leased {
+	t.Helper()
+	l := newLeased(t)
+	l.Detach()
+	return l
+}
+
 // release releases the lease, which must still be held.
 func (l *leased) release(t *testing.T) {
 	t.Helper()
@@ -94,7 +102,7 @@ func (l *leased) wantEnd(t *testing.T, work context.Context, after time.Duration
 	if cause := context.Cause(work); !errors.Is(cause, lock.ErrLost) {
 		t.Errorf("want the cause ErrLost, have %v", cause)
 	}
-	if l.Valid() {
+	if !l.Deadline().IsZero() {
 		t.Error("want a lost lease, have a valid one")
 	}
 }
@@ -105,7 +113,7 @@ func (l *leased) wantAlive(t *testing.T, work context.Context) { //nolint:revive
 	if err := context.Cause(work); err != nil {
 		t.Errorf("want the context alive after %v, have %v", time.Since(l.start), err)
 	}
-	if !l.Valid() {
+	if l.Deadline().IsZero() {
 		t.Errorf("want a valid lease after %v", time.Since(l.start))
 	}
 }

@@ -11,26 +11,26 @@ import (
 	"github.com/sidingq/siding/lock"
 )
 
-// TestFenceGrows at every turn from free to held, in whatever way it became free.
+// TestFenceGrows whenever a lock goes from free to held, in whatever way it became free.
 func TestFenceGrows(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
 		last := s.rdb.Time(s.Context()).Val().UnixMicro() - 1
 		for i := range 200 {
-			lease := s.take("w")
-			if lease.Fence() <= last {
-				s.Fatalf("want more than %d, have %d", last, lease.Fence())
+			held := s.take("w")
+			if held.Fence() <= last {
+				s.Fatalf("want more than %d, have %d", last, held.Fence())
 			}
-			last = lease.Fence()
+			last = held.Fence()
 			switch i % 4 {
 			case 0:
-				s.release(lease)
+				s.release(held)
 			case 1: // w comes for its reservation
 				s.join("w")
-				s.handOff(lease, "w")
-			case 2: // w comes after its reservation has lapsed
+				s.handOff(held, "w")
+			case 2: // w comes after its reservation has expired
 				s.join("w")
-				s.handOff(lease, "w")
+				s.handOff(held, "w")
 				s.expire()
 			case 3:
 				s.expire()
@@ -46,25 +46,25 @@ func TestFenceWhenTheClockStepsBack(t *testing.T) {
 		last := time.Now().Add(time.Hour).UnixMicro()
 		s.rdb.Set(s.Context(), s.fence, last, time.Minute)
 		for _, handedOff := range []bool{false, true, true, false} {
-			lease := s.take("w")
-			if lease.Fence() != last+1 {
-				s.Fatalf("want %d, have %d", last+1, lease.Fence())
+			held := s.take("w")
+			if held.Fence() != last+1 {
+				s.Fatalf("want %d, have %d", last+1, held.Fence())
 			}
-			last = lease.Fence()
+			last = held.Fence()
 			if handedOff {
 				s.join("w")
-				s.handOff(lease, "w")
+				s.handOff(held, "w")
 			} else {
-				s.release(lease)
+				s.release(held)
 			}
 		}
-		// A holder that died while others were in line.
-		lease := s.take("w")
+		// A holder that died while others were queued.
+		held := s.take("w")
 		s.join("first")
 		s.expire()
 		s.wantNext(s.refuse("second").Next, "first")
-		if have := s.take("first").Fence(); have != lease.Fence()+1 {
-			s.Errorf("want %d, have %d", lease.Fence()+1, have)
+		if have := s.take("first").Fence(); have != held.Fence()+1 {
+			s.Errorf("want %d, have %d", held.Fence()+1, have)
 		}
 	})
 }
@@ -77,16 +77,16 @@ func TestFenceSurvivesTheLossOfAll(t *testing.T) {
 	last := s.take("").Fence()
 	for range 20 {
 		s.rdb.FlushAll(t.Context())
-		lease := s.take("")
-		if lease.Fence() <= last {
-			t.Errorf("after FLUSHALL: want more than %d, have %d", last, lease.Fence())
+		held := s.take("")
+		if held.Fence() <= last {
+			t.Errorf("after FLUSHALL: want more than %d, have %d", last, held.Fence())
 		}
-		last = lease.Fence()
+		last = held.Fence()
 	}
 	server.Restart(t)
-	lease := s.take("")
-	if lease.Fence() <= last {
-		t.Errorf("after a restart without data: want more than %d, have %d", last, lease.Fence())
+	held := s.take("")
+	if held.Fence() <= last {
+		t.Errorf("after a restart without data: want more than %d, have %d", last, held.Fence())
 	}
 }
 
@@ -100,20 +100,20 @@ func TestFenceIsKeptInDigits(t *testing.T) {
 				s.Errorf("want it to match %s, have %q", form, have)
 			}
 		}
-		lease := s.take("")
-		stored("^" + strconv.FormatInt(lease.Fence(), 10) + "$")
+		held := s.take("")
+		stored("^" + strconv.FormatInt(held.Fence(), 10) + "$")
 		busy := s.refuse("w")
-		if busy.Ticket < lease.Fence() {
+		if busy.Ticket < held.Fence() {
 			s.Errorf("want a ticket of the time, have %d", busy.Ticket)
 		}
 		if have := s.rdb.ZScore(s.Context(), s.row, "w").Val(); have != float64(busy.Ticket) {
-			s.Errorf("want the ticket %d in line, have %f", busy.Ticket, have)
+			s.Errorf("want the ticket %d in the wait queue, have %f", busy.Ticket, have)
 		}
-		r := s.handOff(lease, "w")
+		r := s.handOff(held, "w")
 		if r.Ticket != busy.Ticket {
 			s.Errorf("want the ticket %d in the reservation, have %d", busy.Ticket, r.Ticket)
 		}
-		stored("^" + strconv.FormatInt(lease.Fence(), 10) + `\*$`)
+		stored("^" + strconv.FormatInt(held.Fence(), 10) + `\*$`)
 	})
 }
 
@@ -126,22 +126,22 @@ func TestFenceRetention(t *testing.T) {
 			t.Parallel()
 			onEach(t, func(s *setup) {
 				s = s.with(lock.Config{FenceRetention: retention})
-				lease := s.take("")
+				held := s.take("")
 				s.wantTTL(s.fence, retention+14*time.Second, retention+15*time.Second)
-				s.release(lease)
+				s.release(held)
 				s.wantTTL(s.fence, retention, retention+15*time.Second)
 
-				lease = s.take("")
+				held = s.take("")
 				s.join("w")
-				s.handOff(lease, "w")
+				s.handOff(held, "w")
 				s.wantTTL(s.fence, retention, retention+4*time.Hour)
 				s.expire()
-				lease = s.take("other")
+				held = s.take("other")
 				s.join("w")
 				s.expire()
 				s.wantNext(s.refuse("third").Next, "w")
 				s.wantTTL(s.fence, retention, retention+4*time.Hour)
-				_ = lease
+				_ = held
 			})
 		})
 	}
@@ -153,8 +153,8 @@ func TestFencesOfNestedLocks(t *testing.T) {
 	onEach(t, func(s *setup) {
 		item := s.on(s.res + "/item")
 		outer, inner := s.take(""), item.take("")
-		order := outer.Keep(s.Context())
-		both := inner.Keep(order)
+		order := outer.Context(s.Context())
+		both := inner.Context(order)
 		for _, tc := range []struct {
 			name     string
 			ctx      context.Context //nolint:containedctx // of a table of cases

@@ -30,7 +30,7 @@ func FuzzReply(f *testing.F) {
 				fields = append(fields, field)
 			}
 		}
-		have, err := lock.Redis(oddRedis{reply: fields}).Acquire(t.Context(), store.Claim{Key: "lock:x", TTL: time.Second})
+		have, err := lock.Redis(oddRedis{reply: fields}).Acquire(t.Context(), store.Request{Key: "lock:x", TTL: time.Second})
 		if err != nil {
 			if errors.Is(err, lock.ErrBusy) || errors.Is(err, lock.ErrLost) || !strings.HasPrefix(err.Error(), "lock: unexpected reply") {
 				t.Errorf("%q: want an error of the store, have %v", text, err)
@@ -54,12 +54,12 @@ func FuzzReply(f *testing.F) {
 // FuzzResource: a name that is accepted makes three keys of its own, all in one
 // slot of a Cluster.
 func FuzzResource(f *testing.F) {
-	for _, seed := range []string{"", "order:123", "a b", "{a}", "a}b", "\x00", "\xff", "é:ü", strings.Repeat("x", lock.MaxResource+1)} {
+	for _, seed := range []string{"", "order:123", "a b", "{a}", "a}b", "\x00", "\xff", "é:ü", strings.Repeat("x", store.MaxResource+1)} {
 		f.Add(seed, seed)
 	}
 	f.Fuzz(func(t *testing.T, name, other string) {
-		if err := lock.CheckResource(name); err != nil {
-			if !errors.Is(err, lock.ErrResource) || len(err.Error()) > 100+5*lock.MaxResource {
+		if err := store.CheckResource(name); err != nil {
+			if !errors.Is(err, lock.ErrResource) || len(err.Error()) > 100+5*store.MaxResource {
 				t.Errorf("want a short %v, have %v", lock.ErrResource, err)
 			}
 			return
@@ -70,7 +70,7 @@ func FuzzResource(f *testing.F) {
 				t.Errorf("%q: want all in the slot of %q, have %q in that of %q", name, keys[0], key, have)
 			}
 		}
-		if other != name && lock.CheckResource(other) == nil {
+		if other != name && store.CheckResource(other) == nil {
 			for _, key := range redisstore.Keys("lock:" + other) {
 				if slices.Contains(keys, key) {
 					t.Errorf("want keys of their own for %q and %q, have %q for both", name, other, key)

@@ -90,15 +90,15 @@ type historyClient struct {
 // round is one lock, from before it is taken until after it is released.
 func (c *historyClient) round(ctx context.Context) {
 	key := c.Keys[c.rng.IntN(len(c.Keys))]
-	lease, name := c.acquire(ctx, key)
-	if lease == nil {
+	held, name := c.acquire(ctx, key)
+	if held == nil {
 		c.rest(ctx, 10*time.Millisecond)
 		return
 	}
 	work := ctx
 	kept := c.chance(3, 4)
 	if kept {
-		work = lease.Keep(ctx)
+		work = held.Context(ctx)
 	}
 	ttl := c.Config.TTL
 	stay := c.between(0, 15*time.Millisecond)
@@ -106,7 +106,7 @@ func (c *historyClient) round(ctx context.Context) {
 		stay = c.between(ttl/2, ttl*3/2)
 	}
 	for end := time.Now().Add(stay); ; {
-		if !c.use(lease, key, name) {
+		if !c.use(held, key, name) {
 			c.rest(ctx, ttl/4) // in which another may take the lock
 			if kept {
 				c.again(context.WithoutCancel(work), key, name)
@@ -122,28 +122,28 @@ func (c *historyClient) round(ctx context.Context) {
 		c.rest(ctx, 8*time.Millisecond)
 	}
 	if c.chance(1, 40) { // and it is never seen again
-		lease.Abandon()
+		held.Detach()
 		return
 	}
-	c.release(ctx, lease, key, name)
+	c.release(ctx, held, key, name)
 }
 
 // acquire returns nil when the lock could not be had.
 func (c *historyClient) acquire(ctx context.Context, key string) (*lock.Lease, string) {
-	waits := []lock.Wait{nil, nil, lock.InLine(), lock.Limit(5, lock.Fixed(5*time.Millisecond))}
-	opts := &lock.Options{Wait: waits[c.rng.IntN(len(waits))]}
+	ways := []lock.Options{{}, {}, {Wait: lock.Forever}, {Wait: lock.Forever, Retry: lock.Limit(5, lock.Fixed(5*time.Millisecond))}}
+	opts := &ways[c.rng.IntN(len(ways))]
 	ctx, cancel := context.WithTimeout(ctx, 2*c.Config.TTL)
 	defer cancel()
 	e := c.begin(opAcquire, key, "")
 	e.Lease = e.Op
 	c.note(e)
-	lease, err := c.locker.Acquire(ctx, key, opts)
+	held, err := c.locker.Acquire(ctx, key, opts)
 	e.Return = time.Now().UnixNano()
 	var busy *lock.BusyError
 	switch {
 	case err == nil:
-		e.Outcome, e.Fence = outOK, lease.Fence()
-	case errors.As(err, &busy) && ctx.Err() == nil && busy.Holder != "the next in line":
+		e.Outcome, e.Fence = outOK, held.Fence()
+	case errors.As(err, &busy) && ctx.Err() == nil && busy.Holder != "the next in the wait queue":
 		e.Outcome = outBusy
 	case errors.As(err, &busy) && ctx.Err() == nil:
 		return nil, "" // kept for somebody, but held by nobody: the model knows no such thing
@@ -151,14 +151,14 @@ func (c *historyClient) acquire(ctx context.Context, key string) (*lock.Lease, s
 		e.Outcome = outOpen
 	}
 	c.note(e)
-	return lease, e.Lease
+	return held, e.Lease
 }
 
 // use reports whether the lease is trusted, which it may be only while it holds
 // the lock.
-func (c *historyClient) use(lease *lock.Lease, key, name string) bool {
+func (c *historyClient) use(held *lock.Lease, key, name string) bool {
 	e := c.begin(opUse, key, name)
-	if !lease.Valid() {
+	if held.Deadline().IsZero() {
 		return false
 	}
 	e.Return, e.Outcome = time.Now().UnixNano(), outOK
@@ -184,10 +184,10 @@ func (c *historyClient) again(work context.Context, key, name string) {
 	c.release(work, inner, key, name)
 }
 
-func (c *historyClient) release(ctx context.Context, lease *lock.Lease, key, name string) {
+func (c *historyClient) release(ctx context.Context, held *lock.Lease, key, name string) {
 	e := c.begin(opRelease, key, name)
 	c.note(e)
-	err := lease.Release(ctx)
+	err := held.Release(ctx)
 	e.Return = time.Now().UnixNano()
 	switch {
 	case err == nil:
@@ -200,14 +200,14 @@ func (c *historyClient) release(ctx context.Context, lease *lock.Lease, key, nam
 	c.note(e)
 }
 
-func (c *historyClient) begin(kind, key, lease string) event {
+func (c *historyClient) begin(kind, key, held string) event {
 	c.ops++
 	return event{
 		Op:     fmt.Sprintf("%d.%d", c.number, c.ops),
 		Client: c.number,
 		Kind:   kind,
 		Key:    key,
-		Lease:  lease,
+		Lease:  held,
 		Call:   time.Now().UnixNano(),
 	}
 }
@@ -250,7 +250,7 @@ func newWitness(inner lock.Store, prefix string, note func(event)) lock.Store {
 	return w
 }
 
-func (w *witness) Acquire(ctx context.Context, claim store.Claim) (store.Answer, error) {
+func (w *witness) Acquire(ctx context.Context, claim store.Request) (store.Result, error) {
 	start := time.Now().UnixNano()
 	answer, err := w.Store.Acquire(ctx, claim)
 	key := strings.TrimPrefix(claim.Key, w.prefix)

@@ -45,7 +45,7 @@ type result struct {
 
 // A stay is one lease on the lock.
 type stay struct {
-	lease string
+	held  string
 	fence int64 // 0 when it is not known
 	count int   // how often it has been taken, and not been released
 }
@@ -107,7 +107,7 @@ func (s lockState) step(in op, out result) (bool, lockState) {
 			return !free || len(s.ghosts) > 0, s
 		case outOpen:
 			if free {
-				s.holder = stay{lease: in.Lease, count: 1}
+				s.holder = stay{held: in.Lease, count: 1}
 			}
 			return true, s
 		default:
@@ -147,12 +147,12 @@ func (s lockState) step(in op, out result) (bool, lockState) {
 }
 
 // of returns what lease has, of count 0 when that is nothing.
-func (s lockState) of(lease string) stay {
-	if s.holder.lease == lease {
+func (s lockState) of(held string) stay {
+	if s.holder.held == held {
 		return s.holder
 	}
 	for _, g := range s.ghosts {
-		if g.lease == lease {
+		if g.held == held {
 			return g
 		}
 	}
@@ -160,15 +160,15 @@ func (s lockState) of(lease string) stay {
 }
 
 // with returns s with another count for lease, which it loses with the last.
-func (s lockState) with(lease string, count int) lockState {
-	if s.holder.lease == lease {
+func (s lockState) with(held string, count int) lockState {
+	if s.holder.held == held {
 		s.holder.count = count
 		if count == 0 {
 			s.holder = stay{}
 		}
 		return s
 	}
-	i := slices.IndexFunc(s.ghosts, func(g stay) bool { return g.lease == lease })
+	i := slices.IndexFunc(s.ghosts, func(g stay) bool { return g.held == held })
 	if i < 0 {
 		return s
 	}
@@ -187,10 +187,10 @@ func TestFencedMutex(t *testing.T) {
 	const endless = 1000
 	// A history is written in lines of: from, to, kind, lease, outcome, fence.
 	type line struct {
-		from, to    int64
-		kind, lease string
-		outcome     string
-		fence       int64
+		from, to   int64
+		kind, held string
+		outcome    string
+		fence      int64
 	}
 	for _, tc := range []struct {
 		name string
@@ -326,7 +326,7 @@ func TestFencedMutex(t *testing.T) {
 				for i, l := range tc.ops {
 					history = append(history, porcupine.Operation{
 						ClientId: i, Call: l.from, Return: l.to,
-						Input: op{l.kind, key, l.lease}, Output: result{l.outcome, l.fence},
+						Input: op{l.kind, key, l.held}, Output: result{l.outcome, l.fence},
 					})
 				}
 			}

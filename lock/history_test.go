@@ -62,11 +62,11 @@ func newHistory(t *testing.T, seed uint64, life time.Duration) *history {
 	h := &history{
 		T: t,
 		cfg: lock.Config{
-			Prefix:     "lock:",
-			TTL:        400 * time.Millisecond,
-			RenewEvery: 100 * time.Millisecond,
-			Margin:     40 * time.Millisecond,
-			Grace:      100 * time.Millisecond,
+			Prefix:         "lock:",
+			TTL:            400 * time.Millisecond,
+			RenewEvery:     100 * time.Millisecond,
+			SafetyMargin:   40 * time.Millisecond,
+			HandoffTimeout: 100 * time.Millisecond,
 		},
 		busy: true,
 		life: life,
@@ -242,7 +242,7 @@ func (h *history) forget(keys []string, harm func()) {
 // operations makes operations of the events, with the refusals and what may be
 // their reason if busy is set. What has not ended is open.
 func (h *history) operations(busy bool) []porcupine.Operation {
-	type lease struct {
+	type held struct {
 		event
 		taken int // how often it was taken, less the releases that were answered with ok
 	}
@@ -263,12 +263,12 @@ func (h *history) operations(busy bool) []porcupine.Operation {
 		}
 		ops[e.Op] = e
 	}
-	leases := make(map[string]*lease)
+	leases := make(map[string]*held)
 	for _, e := range ops {
 		if e.Kind == opAcquire && e.Outcome != outOK && !busy {
 			delete(ops, e.Op)
 		} else if e.Kind == opAcquire && e.Outcome != outBusy {
-			leases[e.Lease] = &lease{event: e, taken: 1}
+			leases[e.Lease] = &held{event: e, taken: 1}
 		}
 	}
 	var all []porcupine.Operation
@@ -440,10 +440,10 @@ func TestHistoryOfPausedProcesses(t *testing.T) {
 			processes = append(processes, h.startProcess(i, server.Addr))
 		}
 		h.plague(func() {
-			spared := h.rng.IntN(len(processes))
+			survivor := h.rng.IntN(len(processes))
 			signal := func(sig syscall.Signal) {
 				for i, p := range processes {
-					if i != spared {
+					if i != survivor {
 						_ = p.Process.Signal(sig) // it may be done
 					}
 				}

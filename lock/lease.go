@@ -2,174 +2,94 @@ package lock
 
 import (
 	"context"
-	"fmt"
+	"runtime"
 	"time"
 
-	"github.com/sidingq/siding/internal/store"
+	"github.com/sidingq/siding/internal/lease"
 )
 
-// A Lease is one acquisition of a lock. It is never reused: a later lease of
-// the same resource has another token, and an old one cannot touch it. Leases
-// that a holder took on top of its first one share the first one's token, fence
-// and renewal, see [Options.Reentrant]. The methods are safe for use by several
+// A Lease is one acquisition of a lock. It is renewed from the acquisition on, until one of these
+// ends that:
+//
+//   - [Lease.Release], or [Lease.Detach];
+//   - the loss of the lock;
+//   - [Options.MaxHold];
+//   - the end of all contexts that [Lease.Context] returned, if there was one;
+//   - the garbage collector, once the program has dropped the Lease and all of its contexts. It
+//     does not find a Lease one of whose contexts was made from another.
+//
+// A Lease that is not renewed ends at its deadline, and the lock is free a TTL after the last
+// renewal at most. A new context, before the deadline, renews the Lease again. A Lease without any
+// context is renewed until its release, whatever becomes of the context of [Locker.Acquire].
+// [Locker.Do] protects its function until the function returns, also after the end of its context.
+//
+// A Lease is never reused: a later lease of the same resource has another token, and an old one
+// cannot touch it. Leases that a holder took on top of its first one share the first one's token,
+// fencing token and renewal, see [Options.Reentrant]. The methods are safe for use by several
 // goroutines.
-type Lease struct {
-	tenure *tenure
+type Lease struct{ held *lease.Lease }
 
-	// Guarded by tenure.mu.
-	released bool
-	cancels  []context.CancelCauseFunc // end the contexts of its work; set by Keep
+// newLease returns the Lease that a program gets. The renewal refers to held alone. So a Lease that
+// the program has dropped is found, and is renewed no more.
+func newLease(held *lease.Lease) *Lease {
+	l := &Lease{held}
+	runtime.AddCleanup(l, (*lease.Lease).Drop, held)
+	return l
 }
 
-// end ends the contexts of the work under l. tenure.mu is held.
-func (l *Lease) end(cause error) {
-	for _, cancel := range l.cancels {
-		cancel(cause)
-	}
-}
+// leaseKey is the key under which a context refers to its Lease, so that the Lease is not dropped
+// while somebody works under it.
+type leaseKey struct{}
 
-// Resource returns what is locked.
-func (l *Lease) Resource() string { return l.tenure.resource }
+// Fence returns the lease's fencing token, see [Fence]; 0 if the [Store] has none.
+func (l *Lease) Fence() int64 { return l.held.Fence() }
 
-// Fence returns the lease's fencing token, see [Fence]; 0 where the [Store] has none.
-func (l *Lease) Fence() int64 { return l.tenure.fence }
+// Token returns the secret by which [Locker.Resume] takes over the lease, in this process or another
+// one. Whoever knows it can release the lock.
+func (l *Lease) Token() string { return l.held.Token() }
 
-// HandedOff returns how long the lock was reserved for this waiter before it
-// came for it, by the clock of the store, and whether it was reserved at all.
-func (l *Lease) HandedOff() (time.Duration, bool) {
-	return max(0, l.tenure.handOff), l.tenure.handOff >= 0
-}
+// Deadline returns when the lease ends unless it is renewed, and the zero time once it has ended.
+// Until then nobody else can have the lock. The deadline is checked against the monotonic clock and
+// against the wall clock, as the monotonic one may stand still while a machine is suspended.
+func (l *Lease) Deadline() time.Time { return l.held.Deadline() }
 
-// Held returns how long ago the lock was taken.
-func (l *Lease) Held() time.Duration { return time.Since(l.tenure.since) }
-
-// Valid reports whether the lease can still be trusted: it is neither lost nor
-// released, and its deadline has not passed. The deadline is checked against the
-// monotonic clock and, as that one may stand still while a machine is
-// suspended, against the wall clock too; so one that is set forward past the
-// deadline ends the lease.
-func (l *Lease) Valid() bool {
-	l.tenure.mu.Lock()
-	defer l.tenure.mu.Unlock()
-	return !l.released && l.tenure.valid()
-}
-
-// Keep renews the lock every Config.RenewEvery until [Lease.Release] or
-// [Lease.HandOff], and returns a context for the work that is done under it.
-// The context carries the fencing token, and is the holder's, see [Options.Reentrant].
-// It ends with ctx and with the lease; when the lock is lost it is
-// cancelled with a cause that matches [ErrLost], before the store lets anybody
-// else have the lock. Renewal does not stop when ctx ends: work that
-// ignores its context is still protected until the lease is released. To end
-// that, too, see [Options.MaxHold] and [Lease.Abandon]. On a machine that was
-// suspended for longer than the lease lives, the context ends with the next
-// renewal after it woke up. Keep may be called again, such as for each part of the work: every
-// context that it has returned ends with the lease. After the lease has ended it returns an
-// ended context.
-func (l *Lease) Keep(ctx context.Context) context.Context { return l.tenure.keep(ctx, l) }
-
-// Renew prolongs the lock by the TTL from now, for a holder who does without
-// [Lease.Keep] or wants to be sure. The call is bounded by the deadline that
-// stood before it, so a slow answer cannot stretch the lease: past that deadline
-// the answer is [ErrLost] even if the store prolonged the lock, as it is after a
-// release. Another error leaves the lease as it was.
-func (l *Lease) Renew(ctx context.Context) error {
-	if l.ended() {
-		return fmt.Errorf("lock: renew %s: %w", l.tenure.resource, ErrLost)
-	}
-	return l.tenure.renew(ctx)
-}
-
-// ended reports whether the lease was released, of which its tenure may live on.
-func (l *Lease) ended() bool {
-	l.tenure.mu.Lock()
-	defer l.tenure.mu.Unlock()
-	return l.released
-}
-
-// Abandon stops the renewal without a release: the lease ends at its deadline,
-// and with it the context of the work. It is for a holder that cannot be
-// stopped and should not keep the resource for ever. It is so for all leases of
-// the holder. After a release it does nothing.
-func (l *Lease) Abandon() {
-	if !l.ended() {
-		l.tenure.endRenewal()
-	}
-}
-
-// Release ends the lease. With the last lease of its holder it frees the lock,
-// which goes to the first in line: to one who waits [InLine], or to a parked task,
-// if the guard of its queue listens. Only those who have to be called by hand are
-// passed over, see [Lease.HandOff].
+// Context returns a context for work under the lease. The context carries the fencing token, and
+// is the holder's, see [Options.Reentrant]. It ends with ctx and with the lease. If the lock is
+// lost, its cause matches [ErrLost], and it ends before the store lets anybody else have the lock.
+// On a machine that was suspended for longer than the lease lives, it ends with the next renewal
+// after the machine woke up. Context may be called any number of times, such as for each part of the
+// work. After the lease has ended it returns an ended context.
 //
-// The error matches [ErrLost] when the lock was lost before. Another error is the
-// store's: if it may pass, the call is sent again in the background until the store answers,
-// the TTL has freed the lock, or the Locker is closed. A lock that was lost, and a release that
-// failed, are both in the error. A second call does nothing, unless the store has answered none
-// so far: then it is sent once more, and its error says what came of it. The call is sent even
-// if ctx has ended already.
+// Once all contexts of the lease have ended, the lease is not renewed. So work must end with its
+// context, or use [Locker.Do]. A ctx that never ends, such as [context.Background], never ends the
+// renewal: release the lease, and set [Options.MaxHold] in case that is forgotten.
+func (l *Lease) Context(ctx context.Context) context.Context {
+	return context.WithValue(l.held.Context(ctx), leaseKey{}, l)
+}
+
+// Renew asks the store, and prolongs the lock by the TTL from now. A lease is renewed by itself:
+// call Renew before a step that must not run without the lock. [ErrLost] says that the lease has
+// ended: the lock was lost, the deadline passed before the store answered, or the lease was
+// released. Another error leaves the lease as it was.
+func (l *Lease) Renew(ctx context.Context) error { return l.held.Renew(ctx) }
+
+// Detach stops the renewal without a release, for all leases of the holder. The lease ends at its
+// deadline, and so do its contexts. Use it before [Locker.Resume] elsewhere, or for work that cannot
+// be stopped and should not keep the resource for ever. After a release it does nothing.
+func (l *Lease) Detach() { l.held.Detach() }
+
+// Release ends the lease. The last lease of its holder frees the lock, which goes to the first in
+// the wait queue.
 //
-// A client that lost the answer sends the call again. That is no error if the first one passed
-// the lock on to somebody in line, or if nobody has held the lock since. On Redis one case is
-// left: nobody was in line, and a newcomer took the free lock in between. Then the
-// answer is [ErrLost].
-func (l *Lease) Release(ctx context.Context) error {
-	_, err := l.tenure.release(ctx, l, l.line(false))
-	return err
-}
-
-// line says how a release deals with the line.
-func (l *Lease) line(byHand bool) store.Line { return l.tenure.line(nonceOf(l.tenure.token), byHand) }
-
-// KeepFor releases the lock like [Lease.Release], but keeps it for the waiter of that name, who
-// is in no line and comes by itself within the given time. Those in line go on waiting.
-func (l *Lease) KeepFor(ctx context.Context, waiter string, within time.Duration) error {
-	line := l.line(false)
-	line.For, line.Grace = waiter, within
-	_, err := l.tenure.release(ctx, l, line)
-	return err
-}
-
-// HandOff releases the lock like [Lease.Release], but for the first in line
-// whoever it is. When that is one with a name (Options.Waiter), the lock is kept
-// for it for Config.Grace, and the caller has to call it, see [Reservation]. Only
-// the last lease of a holder hands off: for the others the answer is nil.
-func (l *Lease) HandOff(ctx context.Context) (*Reservation, error) {
-	turn, err := l.tenure.release(ctx, l, l.line(true))
-	return l.tenure.reservation(l.tenure.key, turn), err
-}
-
-// A Handed is what became of a lock that was released by [Lease.HandOver].
-type Handed struct {
-	// Next is who has to be called, as after [Lease.HandOff].
-	Next *Reservation
-	// Grant is set if a waiter has begun instead: it is that waiter's lock. Answer
-	// is what summon has returned of the waiter, see redisstore.Calling.
-	Grant  *Grant
-	Answer []any
-}
-
-// HandOver is [Lease.HandOff] by a script of the caller's, which does more in the same step. send runs
-// that script. It is given the KEYS and the ARGV of release_ahead, see redisstore.Release, and returns
-// what release_ahead returns. HandOver calls send once; or not at all, if other leases of the holder
-// keep the lock, or the Store is not the one on Redis. With a nil send it sends the Store's own
-// script.
+// The error matches [ErrLost] if the lock was lost before. Another error is the store's. If that may
+// pass, Release sends the call again in the background: until the store answers, the TTL has freed
+// the lock, or the Locker is closed. If the lock was lost and the call failed, the error tells of
+// both. Release sends the call even if ctx has ended, and gives up after 3 s, see [Redis].
 //
-// If id is not "", the waiter whose turn it is may begin in the same step, and then has the lock. id
-// makes the token of that waiter unique, and args are for summon. A call that the client sends again
-// names the same waiter. If no answer comes at all, the lock stays with that waiter until its TTL.
-func (l *Lease) HandOver(ctx context.Context, id string, args []any, send store.Send) (Handed, error) {
-	t := l.tenure
-	start := time.Now()
-	line := l.line(true)
-	line.Send = send
-	if id != "" {
-		line.Start = &store.Start{ID: id, TTL: t.cfg.TTL, Keep: t.cfg.grantKeep(), Args: args}
-	}
-	turn, err := t.release(ctx, l, line)
-	if turn == nil || turn.Token == "" {
-		return Handed{Next: t.reservation(t.key, turn)}, err
-	}
-	grant := &Grant{Resource: t.resource, Token: turn.Token, Fence: turn.Fence, HandOff: time.Since(start), Start: start}
-	return Handed{Grant: grant, Answer: turn.Answer}, err
-}
+// A second Release does nothing if the store has answered the first. Otherwise it sends the call once
+// more, and returns what came of that.
+//
+// A client that lost the answer sends the call again. That is no error if the first one handed the
+// lock off, or if nobody has held the lock since. On Redis one case is left: nobody was queued, and
+// a newcomer took the free lock in between. Then the error is [ErrLost].
+func (l *Lease) Release(ctx context.Context) error { return l.held.Release(ctx) }

@@ -18,7 +18,7 @@ func TestRenewalCadence(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := newLeased(t)
-		work := l.Keep(t.Context())
+		work := l.Context(t.Context())
 		time.Sleep(27 * time.Second)
 		l.wantAlive(t, work)
 		l.release(t)
@@ -38,7 +38,7 @@ func TestRenewalCadence(t *testing.T) {
 
 // TestTrustWindow cuts a holder off after its second renewal, which was sent
 // after 10 s. Whatever the network does to the third, the holder is told at 24 s:
-// the TTL after that second one less the margin, 1 s before the server may
+// the TTL after that second one less the safety margin, 1 s before the server may
 // give the lock to somebody else.
 func TestTrustWindow(t *testing.T) {
 	t.Parallel()
@@ -47,8 +47,8 @@ func TestTrustWindow(t *testing.T) {
 		network locktest.Fault
 	}{
 		{"black hole", locktest.BlackHole},
-		{"black hole and a client that knows no deadlines", locktest.Deaf(time.Minute)},
-		{"black hole and a client that gives up late", locktest.Deaf(4500 * time.Millisecond)},
+		{"black hole and a client that knows no deadlines", locktest.OwnTimeout(time.Minute)},
+		{"black hole and a client that gives up late", locktest.OwnTimeout(4500 * time.Millisecond)},
 		{"refused connections", locktest.Refuse},
 		// Redis prolongs the key each time, but the holder cannot know.
 		{"replies lost", locktest.SwallowReply},
@@ -58,7 +58,7 @@ func TestTrustWindow(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				l := newLeased(t)
-				work := l.Keep(t.Context())
+				work := l.Context(t.Context())
 				time.Sleep(12 * time.Second)
 				l.redis.Set(tc.network)
 				time.Sleep(12*time.Second - 1)
@@ -83,13 +83,13 @@ func TestTrustWindow(t *testing.T) {
 func TestTrustWindowWithoutRenewal(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := newLeased(t)
+		l := newDetached(t)
 		time.Sleep(14*time.Second - 1)
-		if !l.Valid() {
+		if l.Deadline().IsZero() {
 			t.Error("want a valid lease before its deadline")
 		}
 		time.Sleep(time.Nanosecond)
-		if l.Valid() {
+		if !l.Deadline().IsZero() {
 			t.Error("want no valid lease at its deadline")
 		}
 		calls := len(l.redis.SentAt(locktest.Renew, l.start))
@@ -109,7 +109,7 @@ func TestSlowAnswerDoesNotStretchTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLeased(t)
 		l.redis.Set(locktest.Once(locktest.Renew, 1, locktest.Slow(8*time.Second)))
-		work := l.Keep(t.Context())
+		work := l.Context(t.Context())
 		time.Sleep(13*time.Second + 1)
 		l.wantAlive(t, work)
 		l.redis.Set(locktest.BlackHole)
@@ -118,34 +118,34 @@ func TestSlowAnswerDoesNotStretchTheLease(t *testing.T) {
 	})
 }
 
-// TestSlowAnswerByHand is the same without Keep: sent after 1 s, answered after
+// TestSlowAnswerToRenew is the same without renewal: sent after 1 s, answered after
 // 9 s, good until 15 s.
-func TestSlowAnswerByHand(t *testing.T) {
+func TestSlowAnswerToRenew(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := newLeased(t)
+		l := newDetached(t)
 		l.redis.Set(locktest.Once(locktest.Renew, 1, locktest.Slow(8*time.Second)))
 		time.Sleep(time.Second)
 		if err := l.Renew(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(6*time.Second - time.Nanosecond)
-		if !l.Valid() {
+		if l.Deadline().IsZero() {
 			t.Error("want a valid lease before its deadline")
 		}
 		time.Sleep(time.Nanosecond)
-		if l.Valid() {
+		if !l.Deadline().IsZero() {
 			t.Error("want no valid lease at its deadline")
 		}
 	})
 }
 
-// TestAnswersOutOfOrder: of two renewals by hand the one that was sent first is
+// TestAnswersOutOfOrder: of two calls of Renew the one that was sent first is
 // answered last. It used to take back what the other had given.
 func TestAnswersOutOfOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := newLeased(t)
+		l := newDetached(t)
 		l.redis.Set(locktest.Once(locktest.Renew, 1, locktest.Slow(8*time.Second)))
 		var first sync.WaitGroup
 		time.Sleep(time.Second)
@@ -160,11 +160,11 @@ func TestAnswersOutOfOrder(t *testing.T) {
 		}
 		first.Wait()
 		time.Sleep(10*time.Second - 1)
-		if !l.Valid() {
+		if l.Deadline().IsZero() {
 			t.Error("want it valid until 14 s after the later sending")
 		}
 		time.Sleep(time.Nanosecond)
-		if l.Valid() {
+		if !l.Deadline().IsZero() {
 			t.Error("want no valid lease at its deadline")
 		}
 	})
@@ -177,12 +177,12 @@ func TestLateAnswerRevivesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLeased(t)
 		l.redis.Set(locktest.Once(locktest.Renew, 1, locktest.Slow(9500*time.Millisecond)))
-		l.wantEnd(t, l.Keep(t.Context()), 14*time.Second)
+		l.wantEnd(t, l.Context(t.Context()), 14*time.Second)
 		time.Sleep(time.Second)
 		if l.redis.get() == "" {
 			t.Fatal("want a key that lives on")
 		}
-		if l.Valid() {
+		if !l.Deadline().IsZero() {
 			t.Error("want the lease lost for good, have it valid again")
 		}
 		if err := l.Release(t.Context()); !errors.Is(err, lock.ErrLost) {
@@ -196,7 +196,6 @@ func TestRenewalCallEndsAtTheOldDeadline(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := newLeased(t)
-		l.Keep(t.Context())
 		time.Sleep(5*time.Second + 1)
 		if have := l.redis.last(t); have.Step != locktest.Renew || have.Bound != 9*time.Second {
 			t.Errorf("want a renewal bounded by 9s, have %+v", have)
@@ -210,7 +209,7 @@ func TestFailedRenewalIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLeased(t)
 		l.redis.Set(locktest.Once(locktest.Renew, 2, locktest.Refuse))
-		work := l.Keep(t.Context())
+		work := l.Context(t.Context())
 		time.Sleep(21*time.Second - 1)
 		l.wantAlive(t, work)
 		const first = 5 * time.Second
@@ -228,7 +227,7 @@ func TestRenewalWithoutRedisIsNoBusyLoop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLeased(t)
 		l.redis.Set(locktest.Refuse)
-		work := l.Keep(t.Context())
+		work := l.Context(t.Context())
 		l.wantEnd(t, work, 14*time.Second)
 		time.Sleep(time.Minute)
 		if have := len(l.redis.SentAt(locktest.Renew, l.start)); have < 10 || have > 20 {
@@ -247,7 +246,7 @@ func TestNotOursEndsAtOnce(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				l := newLeased(t)
-				work := l.Keep(t.Context())
+				work := l.Context(t.Context())
 				time.Sleep(6 * time.Second)
 				l.redis.put(value)
 				l.wantEnd(t, work, 10*time.Second)
@@ -266,41 +265,19 @@ func TestNotOursEndsAtOnce(t *testing.T) {
 	}
 }
 
-// TestRenewalOutlivesTheCallersContext: work that ignores its context is
-// protected until it returns.
-func TestRenewalOutlivesTheCallersContext(t *testing.T) {
+func TestDetachStopsRenewal(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := newLeased(t)
-		ctx, cancel := context.WithCancelCause(t.Context())
-		work := l.Keep(ctx)
-		stopped := errors.New("shutting down")
-		cancel(stopped)
-		<-work.Done()
-		if cause := context.Cause(work); !errors.Is(cause, stopped) {
-			t.Errorf("want the caller's cause, have %v", cause)
-		}
-		time.Sleep(time.Minute)
-		if !l.Valid() || l.redis.get() == "" {
-			t.Error("want the lease held until its release")
-		}
-		l.release(t)
-	})
-}
-
-func TestAbandonStopsRenewal(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		l := newLeased(t)
-		work := l.Keep(t.Context())
+		work := l.Context(t.Context())
 		time.Sleep(6 * time.Second)
-		l.Abandon()
-		l.Abandon() // does no harm
+		l.Detach()
+		l.Detach() // does no harm
 		l.wantAlive(t, work)
 		l.wantEnd(t, work, 19*time.Second)
 		time.Sleep(time.Minute)
 		if have := len(l.redis.SentAt(locktest.Renew, l.start)); have != 1 {
-			t.Errorf("want no renewal after Abandon, have %d in all", have)
+			t.Errorf("want no renewal after Detach, have %d in all", have)
 		}
 		if have := l.redis.SentAt(locktest.Release, l.start); have != nil {
 			t.Errorf("want no release, have one after %v", have)
@@ -312,18 +289,17 @@ func TestAbandonStopsRenewal(t *testing.T) {
 }
 
 // At the very time of the first renewal, too, none follows.
-func TestAbandonRacesRenewal(t *testing.T) {
+func TestDetachRacesRenewal(t *testing.T) {
 	t.Parallel()
 	for range 100 {
 		synctest.Test(t, func(t *testing.T) {
 			l := newLeased(t)
-			l.Keep(t.Context())
 			time.Sleep(5 * time.Second)
-			l.Abandon()
+			l.Detach()
 			sent := len(l.redis.SentAt(locktest.Renew, l.start))
 			time.Sleep(time.Minute)
 			if have := len(l.redis.SentAt(locktest.Renew, l.start)); have != sent {
-				t.Errorf("want no renewal after Abandon, have %d", have-sent)
+				t.Errorf("want no renewal after Detach, have %d", have-sent)
 			}
 			if err := l.Release(t.Context()); !errors.Is(err, lock.ErrLost) {
 				t.Errorf("want ErrLost, have %v", err)
@@ -332,23 +308,23 @@ func TestAbandonRacesRenewal(t *testing.T) {
 	}
 }
 
-func TestAbandonWithoutKeep(t *testing.T) {
+func TestReleaseOfADetachedLease(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := newLeased(t)
-		l.Abandon()
+		l := newDetached(t)
+		l.Detach()
 		l.release(t)
 	})
 }
 
-// TestKeepOfAnEndedLease: work must not start under a lock that is gone.
-func TestKeepOfAnEndedLease(t *testing.T) {
+// TestContextOfAnEndedLease: work must not start under a lock that is gone.
+func TestContextOfAnEndedLease(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name string
 		end  func(context.Context, *leased)
 	}{
-		{"deadline passed", func(context.Context, *leased) { time.Sleep(14 * time.Second) }},
+		{"deadline passed", func(_ context.Context, l *leased) { l.Detach(); time.Sleep(14 * time.Second) }},
 		{"renewal said lost", func(ctx context.Context, l *leased) { l.redis.put(""); _ = l.Renew(ctx) }},
 		{"released", func(ctx context.Context, l *leased) { _ = l.Release(ctx) }},
 	} {
@@ -358,7 +334,7 @@ func TestKeepOfAnEndedLease(t *testing.T) {
 				l := newLeased(t)
 				tc.end(t.Context(), l)
 				after := time.Since(l.start)
-				work := l.Keep(t.Context())
+				work := l.Context(t.Context())
 				l.wantEnd(t, work, after)
 				_ = l.Release(t.Context())
 			})
@@ -366,11 +342,11 @@ func TestKeepOfAnEndedLease(t *testing.T) {
 	}
 }
 
-// TestRenewByHand is for callers without Keep.
-func TestRenewByHand(t *testing.T) {
+// TestRenewOfADetachedLease is for callers without renewal.
+func TestRenewOfADetachedLease(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := newLeased(t)
+		l := newDetached(t)
 		time.Sleep(10 * time.Second)
 		if err := l.Renew(t.Context()); err != nil {
 			t.Fatal(err)
@@ -381,7 +357,7 @@ func TestRenewByHand(t *testing.T) {
 		}
 		l.redis.Set(locktest.Fine)
 		time.Sleep(14*time.Second - 1)
-		if !l.Valid() {
+		if l.Deadline().IsZero() {
 			t.Error("want a valid lease before the new deadline")
 		}
 		l.redis.Set(locktest.BlackHole)
@@ -395,27 +371,27 @@ func TestRenewByHand(t *testing.T) {
 		if err := l.Renew(t.Context()); !errors.Is(err, lock.ErrLost) {
 			t.Errorf("renew after release: want ErrLost, have %v", err)
 		}
-		if l.Valid() {
+		if !l.Deadline().IsZero() {
 			t.Error("want a released lease invalid")
 		}
 	})
 }
 
-func TestKeepCarriesTheFence(t *testing.T) {
+func TestContextCarriesTheFence(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		if have := lock.Fence(t.Context(), "order:1"); have != 0 {
 			t.Errorf("want 0 under no lock, have %d", have)
 		}
 		l := newLeased(t)
-		if have := lock.Fence(l.Keep(t.Context()), "order:1"); have != l.Fence() || have == 0 {
+		if have := lock.Fence(l.Context(t.Context()), "order:1"); have != l.Fence() || have == 0 {
 			t.Errorf("want %d, have %d", l.Fence(), have)
 		}
-		if have := l.Resource(); have != "order:1" {
+		if have := l.Inner().Resource(); have != "order:1" {
 			t.Errorf("want order:1, have %s", have)
 		}
 		time.Sleep(time.Second)
-		if have := l.Held(); have != time.Second {
+		if have := l.Inner().Held(); have != time.Second {
 			t.Errorf("want held for 1s, have %v", have)
 		}
 		l.release(t)
@@ -427,7 +403,7 @@ func TestEndedLeaseIsInert(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := newLeased(t)
-		work := l.Keep(t.Context())
+		work := l.Context(t.Context())
 		inner, err := l.locker.Acquire(work, "order:1", &lock.Options{Reentrant: true})
 		if err != nil {
 			t.Fatal(err)
@@ -438,16 +414,16 @@ func TestEndedLeaseIsInert(t *testing.T) {
 		if err := inner.Renew(t.Context()); !errors.Is(err, lock.ErrLost) {
 			t.Errorf("renew after the release: want ErrLost, have %v", err)
 		}
-		inner.Abandon()
+		inner.Detach()
 		time.Sleep(time.Minute)
 		l.wantAlive(t, work)
 		l.release(t)
 	})
 }
 
-// TestKeepAgain: every context that was returned ends with the lease, in all the ways in which
+// TestManyContexts: every context that was returned ends with the lease, in all the ways in which
 // that ends.
-func TestKeepAgain(t *testing.T) {
+func TestManyContexts(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		end  func(*testing.T, *leased)
@@ -462,7 +438,7 @@ func TestKeepAgain(t *testing.T) {
 				l := newLeased(t)
 				var works []context.Context
 				for range 3 {
-					works = append(works, l.Keep(t.Context()))
+					works = append(works, l.Context(t.Context()))
 				}
 				time.Sleep(20 * time.Second)
 				renewals := len(l.redis.SentAt(locktest.Renew, l.start))

@@ -4,320 +4,168 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"os"
-	"strings"
 	"sync"
-	"time"
-	"unicode"
-	"unicode/utf8"
 
-	"github.com/google/uuid"
-
+	"github.com/sidingq/siding/internal/lease"
 	"github.com/sidingq/siding/internal/store"
 )
 
-// MaxResource is the longest name of a resource, in bytes.
-const MaxResource = 512
-
-// tokenPrefix begins every token, so that those of other programs are known as such.
-const tokenPrefix = "siding:"
-
-// maxHolder bounds the label in a token, in bytes.
-const maxHolder = 200
-
-// errTooLate is what becomes of a lock whose answer is of no use any more.
-var errTooLate = errors.New("the answer came after the lease's deadline")
-
-// cleanupTimeout bounds a release that nobody waits for.
-const cleanupTimeout = 3 * time.Second
-
-// A Locker takes locks in a [Store]. It is safe for use by several goroutines,
-// of which many that want the same lock share one attempt at it: make one per
-// process.
+// A Locker takes locks in a [Store]. Make one per process. It is safe for use by several goroutines.
+// Goroutines that want the same lock share one attempt at it.
 type Locker struct {
-	store Store
-	cfg   Config
-	self  string
+	store  Store
+	client *lease.Client
 
-	acquiring sync.WaitGroup // calls of Acquire, and what they leave behind
-	closing   chan struct{}  // closed by Close
-
-	mu     sync.Mutex
-	closed bool
-	desks  map[string]*desk // by key
-	ear    *ear
+	mu         sync.Mutex
+	contenders map[string]*contenders // by key
+	listener   *listener
 }
 
-// New returns a Locker on store. For locks on Redis:
+// New returns a Locker on store, without a call to the store. The zero Config works; the error is
+// that of [Config.Validate]. Close the Locker when the program ends. For locks on Redis:
 //
 //	locker, err := lock.New(lock.Redis(client), lock.Config{})
 func New(store Store, cfg Config) (*Locker, error) {
-	if err := cfg.Validate(); err != nil {
+	client, err := lease.New(store, lease.Config(cfg))
+	if err != nil {
 		return nil, err
 	}
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown host"
-	}
-	return &Locker{
-		store:   store,
-		cfg:     cfg.Defaults(),
-		self:    fmt.Sprintf("%s (pid %d)", host, os.Getpid()),
-		closing: make(chan struct{}),
-		desks:   make(map[string]*desk),
-	}, nil
+	return &Locker{store: store, client: client, contenders: make(map[string]*contenders)}, nil
 }
 
-// Config returns the configuration with its defaults filled in.
-func (l *Locker) Config() Config { return l.cfg }
-
-// Close ends what l has running in the background: the connection on which it
-// listens for calls, and calls to the store whose callers went away, which it waits for. Whoever still waits for a lock gets [ErrClosed],
-// as does every later attempt. Leases live on and can be released.
+// Close ends the waiting for locks. Callers that wait get [ErrClosed], and so does every later
+// attempt. Leases live on and can be released. Close also closes the connection on which l listens
+// for wake-ups. It waits for calls to the store whose callers went away, some seconds at most.
 func (l *Locker) Close() {
-	l.mu.Lock()
-	if !l.closed {
-		l.closed = true
-		close(l.closing)
-	}
-	l.mu.Unlock()
-	l.acquiring.Wait() // nobody makes an ear after this
-	if l.ear != nil {
-		l.ear.close()
+	l.client.Close() // nobody makes a listener after this
+	if l.listener != nil {
+		l.listener.close()
 	}
 }
 
-// begin counts a call that Close waits for; false when it came too late.
-func (l *Locker) begin() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.closed {
-		l.acquiring.Add(1)
-	}
-	return !l.closed
-}
-
-// CheckResource returns an error that matches [ErrResource] when name cannot be
-// a resource.
-func CheckResource(name string) error {
-	switch {
-	case name == "":
-		return fmt.Errorf("%w: it is empty", ErrResource)
-	case len(name) > MaxResource:
-		return fmt.Errorf("%w: want at most %d bytes, have %d", ErrResource, MaxResource, len(name))
-	case !utf8.ValidString(name):
-		return fmt.Errorf("%w: it is not UTF-8: %q", ErrResource, name)
-	case strings.ContainsAny(name, "{}"):
-		return fmt.Errorf("%w: braces would change its Redis Cluster slot: %q", ErrResource, name)
-	case strings.ContainsFunc(name, unicode.IsControl):
-		return fmt.Errorf("%w: it holds a control character: %q", ErrResource, name)
-	}
-	return nil
-}
-
-// Acquire takes the lock of resource: it tries once, also where opts is nil, or waits as
-// [Options.Wait] says. The answer is a lease; or a [*BusyError], matched also by the error of a
-// wait that ended with ctx; or an error of the store or of ctx. An unusable name
-// gives [ErrResource].
+// Do takes the lock of resource as [Locker.Acquire] does, runs fn while it is held, and releases it,
+// also if fn panics. fn's context is that of [Lease.Context]: it carries the fencing token, and ends
+// with [ErrLost] before anybody else can have the lock. The lock is renewed until fn returns, also
+// after ctx has ended. If Acquire fails, fn does not run, and Do returns the error of Acquire.
 //
-// Acquire returns when ctx ends, or, if it is asking the store just then, when that
-// call does: see [Redis]. What such a call may have taken is released in the
-// background. After an error of the store, too, the lock may have been taken; then
-// a release is sent before Acquire returns. If that fails, the TTL frees the lock.
-// Somebody who waits goes on through errors of the store that may pass, for a TTL
-// at most.
+// If the lock was lost before fn returned, the error matches [ErrLost], whatever fn returned:
+// somebody else may have held the lock meanwhile. The error then tells of the loss first, of a
+// release that failed as well, and of fn's own error. Without a loss, a release that failed is no
+// error: Do sends it again in the background, and the TTL frees the lock. [Lease.Release] says what
+// holds for a release whose answer was lost.
+func (l *Locker) Do(ctx context.Context, resource string, opts *Options, fn func(context.Context) error) (err error) {
+	held, err := l.acquire(ctx, resource, opts)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if rerr := held.Release(ctx); errors.Is(rerr, ErrLost) {
+			err = errors.Join(rerr, err)
+		}
+	}()
+	return fn(held.Protect(ctx))
+}
+
+// Acquire takes the lock of resource, and returns a lease that is renewed from then on. It tries
+// once, also if opts is nil, or waits as [Options.Wait] says. The caller releases the lease, see
+// [Lease].
 //
-// Where ctx is one that [Lease.Keep] returned, or comes from one, and its lease
-// is of the same resource, the caller holds the lock already. It gets [ErrReentry] at
-// once, even if it would wait, as a wait for itself never ends; or, with
-// [Options.Reentrant], the lock again. Once the lock has been lost it gets [ErrLost]
-// instead. A Locker knows its own leases, not those of another Locker.
+// If somebody else has the lock, the error matches [ErrBusy], also after a wait, and holds a
+// [*BusyError]. An unusable name gives [ErrResource]. Other errors are those of opts, of ctx or of
+// the store. A caller that waits goes on through passing errors of the store, for a TTL at most.
+//
+// ctx bounds the wait alone: its later end changes nothing for the lease. Acquire returns when ctx
+// ends or the wait is over. A call to the store that is under way then ends first, see [Redis]. If
+// such a call, or one that failed, may have taken the lock, Acquire releases it. If that fails, too,
+// the TTL frees the lock.
+//
+// If ctx is one of [Lease.Context] or [Locker.Do], or comes from one, and its lease is of the same
+// resource, the caller holds the lock already. With [Options.Reentrant] it gets the lock again.
+// Without, it gets [ErrReentry] at once, as a wait for itself never ends. Once the lock has been lost
+// it gets [ErrLost] instead. This holds for locks of the same [Store] value.
 func (l *Locker) Acquire(ctx context.Context, resource string, opts *Options) (*Lease, error) {
+	held, err := l.acquire(ctx, resource, opts)
+	if err != nil {
+		return nil, err
+	}
+	return newLease(held), nil
+}
+
+// Resume takes over a lease by its [Lease.Token], in this process or another one: after
+// [Lease.Detach], or from a holder that has died. It renews the lock at once, which proves that the
+// token holds it. If the token does not hold it, the error matches [ErrLost]. The lease is renewed
+// from then on, and has no [Options.MaxHold]. Do not use the earlier lease any more: each of the two
+// can release the lock.
+func (l *Locker) Resume(ctx context.Context, resource, token string) (*Lease, error) {
+	if err := store.CheckResource(resource); err != nil {
+		return nil, err
+	}
+	if !l.client.Begin() {
+		return nil, fmt.Errorf("lock: resume %s: %w", resource, ErrClosed)
+	}
+	defer l.client.End()
+	held, err := l.client.Resume(ctx, resource, token)
+	if err != nil {
+		return nil, err
+	}
+	l.took(held)
+	return newLease(held), nil
+}
+
+func (l *Locker) acquire(ctx context.Context, resource string, opts *Options) (*lease.Lease, error) {
 	if opts == nil {
 		opts = &Options{}
 	}
-	if err := errors.Join(CheckResource(resource), opts.check()); err != nil {
+	if err := errors.Join(store.CheckResource(resource), opts.check()); err != nil {
 		return nil, err
 	}
-	if end := endOf(ctx); end != nil {
-		return nil, fmt.Errorf("lock: acquire %s: %w", resource, end)
+	if end := lease.EndOf(ctx); end != nil {
+		return nil, acquireError(resource, end, nil)
 	}
-	if !l.begin() {
-		return nil, fmt.Errorf("lock: acquire %s: %w", resource, ErrClosed)
+	if !l.client.Begin() {
+		return nil, acquireError(resource, ErrClosed, nil)
 	}
-	defer l.acquiring.Done()
-	if t, ok := ctx.Value(holding{l, l.key(resource)}).(*tenure); ok {
-		if lease, err := t.enter(opts.Reentrant); lease != nil || err != nil {
-			return lease, err
-		}
+	defer l.client.End()
+	if held, err := l.client.Reenter(ctx, resource, opts.Reentrant); held != nil || err != nil {
+		return held, err
 	}
-	switch wait := opts.Wait.(type) {
-	case inLine:
-		return l.waitInLine(ctx, resource, *opts)
-	case Retry:
-		return l.waitByRetry(ctx, resource, *opts, wait)
+	request := lease.Request{Resource: resource, Holder: opts.Holder, TTL: opts.TTL, MaxHold: opts.MaxHold}
+	if opts.Wait == 0 {
+		return l.try(ctx, request)
 	}
-	if opts.Waiter != "" {
-		return l.attempt(ctx, attempt{resource: resource, opts: *opts, waiter: opts.Waiter, byHand: true, over: func() {}})
-	}
-	return l.try(ctx, resource, *opts)
+	return l.wait(ctx, request, opts)
 }
 
-// An attempt is one call to the store for a lock.
-type attempt struct {
-	resource string
-	opts     Options
-	waiter   string        // "" for none
-	waited   time.Duration // for how long it has
-	byHand   bool          // see Line.ByHand
-	over     func()        // called when it, and what it may have to clean up, is over
-}
-
-// attempt returns a lease, a *BusyError, or what was wrong with the store or ctx.
-func (l *Locker) attempt(ctx context.Context, a attempt) (*Lease, error) {
-	t, err := l.ask(ctx, a)
-	if err != nil && t != nil && endOf(ctx) != nil {
-		l.acquiring.Go(func() { // nobody waits for it any more
-			t.giveBack(ctx)
-			a.over()
+// attempt asks the store once. over is called when the attempt, and what it may have to clean up,
+// is over.
+func (l *Locker) attempt(ctx context.Context, request lease.Request, over func()) (*lease.Lease, error) {
+	held, refused, err := l.client.Ask(ctx, request)
+	if err != nil && held != nil && lease.EndOf(ctx) != nil {
+		l.client.Go(func() { // nobody waits for it any more
+			held.GiveBack(ctx)
+			over()
 		})
 		return nil, err
 	}
-	defer a.over()
-	if err == nil {
-		l.arrived(t)
-		return &Lease{tenure: t}, nil
-	}
-	if t != nil {
-		t.giveBack(ctx)
-	}
-	return nil, err
-}
-
-// ask makes the call of an attempt, and again where the votes were split, up to a
-// limit. A tenure together with an error is one that may have begun all the same.
-func (l *Locker) ask(ctx context.Context, a attempt) (*tenure, error) {
-	const (
-		tries      = 5
-		firstPause = 10 * time.Millisecond
-	)
-	for n := 1; ; n++ {
-		t, split, err := l.askOnce(ctx, a)
-		if !split || n == tries {
-			return t, err
-		}
-		if end := l.restFor(ctx, rand.N(firstPause<<n), nil); end != nil {
-			return nil, waitEnded(a.resource, end, err)
-		}
-	}
-}
-
-func (l *Locker) askOnce(ctx context.Context, a attempt) (_ *tenure, split bool, _ error) {
-	id := uuid.NewString()
-	t := &tenure{
-		Locker:   l,
-		resource: a.resource,
-		key:      l.key(a.resource),
-		holder:   l.label(a.opts.Holder),
-		maxHold:  a.opts.MaxHold,
-		leases:   1,
-	}
-	t.token = tokenPrefix + id + ":" + t.holder
-	t.start = time.Now()
-	// An answer that comes after the lease's deadline is of no use.
-	callCtx, cancel := context.WithDeadline(ctx, t.start.Add(l.cfg.TTL-l.cfg.Margin))
-	defer cancel()
-	answer, err := l.store.Acquire(callCtx, store.Claim{
-		Key: t.key, Token: t.token, TTL: l.cfg.TTL, Keep: l.cfg.grantKeep(),
-		Waiter: a.waiter, Waited: a.waited, Came: a.opts.Came, Line: l.line(id, a.byHand),
-	})
-	if err == nil && !answer.Taken {
-		return nil, answer.Split, l.busyOf(a.resource, answer)
-	}
-	t.fence, t.handOff, t.since = answer.Fence, answer.HandOff, time.Now()
-	switch end := endOf(ctx); {
-	case end != nil && err != nil:
-		err = fmt.Errorf("%w: %w", end, err)
-	case end != nil:
-		err = end
-	case err == nil && !t.trusted():
-		err = errTooLate
-	}
-	if err != nil {
-		return t, false, fmt.Errorf("lock: acquire %s: %w", a.resource, err)
-	}
-	return t, false, nil
-}
-
-// giveBack releases what no caller will ever see.
-func (t *tenure) giveBack(ctx context.Context) {
-	t.left(t)
-	if t.beginPassing() {
-		_, _ = t.passOn(ctx, t.line(nonceOf(t.token), false))
-	}
-}
-
-func (l *Locker) key(resource string) string { return l.cfg.Prefix + resource }
-
-func (l *Locker) label(holder string) string {
-	if holder == "" {
-		return l.self
-	}
-	if len(holder) > maxHolder {
-		holder = strings.ToValidUTF8(holder[:maxHolder], "")
-	}
-	return holder
-}
-
-// busyOf says who has the lock that was refused.
-func (l *Locker) busyOf(resource string, a store.Answer) *BusyError {
-	busy := &BusyError{
-		Resource:  resource,
-		Remaining: max(0, a.Left),
-		Split:     a.Split,
-		Place:     a.Place,
-		Ticket:    a.Ticket,
-		Waited:    a.Waited,
-		Next:      l.reservation(l.key(resource), a.Next),
-	}
-	rest, ours := strings.CutPrefix(a.Holder, tokenPrefix)
+	defer over()
 	switch {
-	case a.Reserved:
-		busy.Holder = "the next in line"
-	case a.Split && a.Holder == "":
-		busy.Holder = "nobody yet, as several asked at once"
-	case ours:
-		_, busy.Holder, _ = strings.Cut(rest, ":")
-		busy.Since = a.Since
-	default:
-		busy.Holder, busy.Foreign = "another program", true
+	case refused != nil && err != nil:
+		return nil, acquireError(request.Resource, err, busy(refused))
+	case refused != nil:
+		return nil, busy(refused)
+	case err != nil:
+		held.GiveBack(ctx)
+		return nil, err
 	}
-	return busy
+	l.took(held)
+	return held, nil
 }
 
-// endOf returns why ctx has ended: its error and, if it was given another one,
-// the cause; nil if it has not.
-func endOf(ctx context.Context) error {
-	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
-		// A call to the store may notice the deadline a moment before ctx does. ctx notices much
-		// later if its deadline has no monotonic reading, and the wall clock has stepped past it.
-		const moment = 100 * time.Millisecond
-		timer := time.NewTimer(moment)
-		defer timer.Stop()
-		select {
-		case <-ctx.Done():
-		case <-timer.C:
-			return context.DeadlineExceeded
-		}
+// acquireError is the error of an attempt that ended without the lock; last, if not nil, is the
+// error of its last try.
+func acquireError(resource string, end, last error) error {
+	if last == nil {
+		return fmt.Errorf("lock: acquire %s: %w", resource, end)
 	}
-	err := ctx.Err()
-	if err == nil {
-		return nil // it may end just now, and then has a cause
-	}
-	cause := context.Cause(ctx)
-	if errors.Is(cause, err) {
-		return cause
-	}
-	return fmt.Errorf("%w: %w", err, cause)
+	return fmt.Errorf("lock: acquire %s: %w: %w", resource, end, last)
 }

@@ -14,18 +14,18 @@ func BenchmarkLocker(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer locker.Close()
-	for name, keep := range map[string]bool{"acquire and release": false, "with Keep": true} {
+	for name, work := range map[string]bool{"acquire and release": false, "with a context": true} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				lease, err := locker.Acquire(b.Context(), "order:536365", nil)
+				held, err := locker.Acquire(b.Context(), "order:536365", nil)
 				if err != nil {
 					b.Fatal(err)
 				}
-				if keep {
-					lease.Keep(b.Context())
+				if work {
+					_ = held.Context(b.Context())
 				}
-				if err := lease.Release(b.Context()); err != nil {
+				if err := held.Release(b.Context()); err != nil {
 					b.Fatal(err)
 				}
 			}

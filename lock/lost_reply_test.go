@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/lease"
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock"
@@ -43,11 +44,11 @@ func newFaulty(t *testing.T, maxRetries int, cfg lock.Config) *faulty {
 	if _, err := warm.Leave(t.Context(), warm.res, "nobody"); err != nil {
 		t.Fatal(err)
 	}
-	lease := warm.take("w")
-	if err := lease.Renew(t.Context()); err != nil {
+	held := warm.take("w")
+	if err := held.Renew(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	warm.release(lease)
+	warm.release(held)
 	return f
 }
 
@@ -82,10 +83,10 @@ func TestAcquireWhoseAnswerIsLost(t *testing.T) {
 					f.direct.reserved("w1")
 				}
 				acquired := f.changed(f.direct.value())
-				var lease *lock.Lease
+				var held *lease.Lease
 				var fence string // of the first try
 				err := f.unheard(func() (err error) {
-					lease, err = f.Acquire(t.Context(), f.res, &lock.Options{Waiter: "w1"})
+					held, err = f.ask("w1")
 					return err
 				}, func() bool {
 					ok := acquired()
@@ -100,16 +101,16 @@ func TestAcquireWhoseAnswerIsLost(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					if have := strconv.FormatInt(lease.Fence(), 10); have != fence {
+					if have := strconv.FormatInt(held.Fence(), 10); have != fence {
 						t.Errorf("want the fence of the first try, %s, have %s", fence, have)
 					}
 					_ = f.direct.refuse("")
-					f.release(lease)
+					f.release(held)
 				}
 				if have := f.direct.value(); have != "" {
 					t.Errorf("want nothing left behind, have %q", have)
 				}
-				f.direct.wantLine()
+				f.direct.wantQueue()
 			}
 		})
 	}
@@ -120,9 +121,9 @@ func TestAcquireWhoseAnswerIsLost(t *testing.T) {
 func TestReentryWithoutFence(t *testing.T) {
 	t.Parallel()
 	f := newFaulty(t, 0, lock.Config{})
-	var lease *lock.Lease
+	var held *lock.Lease
 	err := f.unheard(func() (err error) {
-		lease, err = f.Acquire(t.Context(), f.res, nil)
+		held, err = f.Acquire(t.Context(), f.res, nil)
 		return err
 	}, func() bool {
 		return f.direct.value() != "" && f.direct.rdb.Del(t.Context(), f.fence).Err() == nil
@@ -130,49 +131,49 @@ func TestReentryWithoutFence(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if lease.Fence() <= 0 {
-		t.Errorf("want a fence, have %d", lease.Fence())
+	if held.Fence() <= 0 {
+		t.Errorf("want a fence, have %d", held.Fence())
 	}
-	f.release(lease)
+	f.release(held)
 }
 
 // TestRefusalWhoseAnswerIsLost: it had reserved the lock for the head of the
-// line, who must be called.
+// wait queue, who has to be woken.
 func TestRefusalWhoseAnswerIsLost(t *testing.T) {
 	t.Parallel()
 	f := newFaulty(t, 0, lock.Config{})
 	f.direct.take("")
 	ticket := f.direct.refuse("w1").Ticket
 	f.direct.expire()
-	var busy *lock.BusyError
+	var busy *lease.BusyError
 	err := f.unheard(func() error {
-		_, err := f.Acquire(t.Context(), f.res, &lock.Options{Waiter: "newcomer"})
+		_, err := f.ask("newcomer")
 		return err
 	}, f.changed(""))
 	if !errors.As(err, &busy) {
 		t.Fatalf("want a BusyError, have %v", err)
 	}
-	if busy.Place != 2 || busy.Holder != "the next in line" {
-		t.Errorf("want a place in line and a lock kept for the next, have %+v", busy)
+	if busy.Position != 2 || busy.Holder != "the next in the wait queue" {
+		t.Errorf("want a position and a lock kept for the next, have %+v", busy)
 	}
 	f.wantNext(busy.Next, "w1")
 	if busy.Next.Ticket != ticket {
 		t.Errorf("want ticket %d, have %d", ticket, busy.Next.Ticket)
 	}
 	f.called(busy.Next)
-	f.direct.wantLine("newcomer")
+	f.direct.wantQueue("newcomer")
 }
 
 // TestHandOffWhoseAnswerIsLost names the reservation that Redis has made.
 func TestHandOffWhoseAnswerIsLost(t *testing.T) {
 	t.Parallel()
 	f := newFaulty(t, 0, lock.Config{})
-	lease := f.take("")
+	held := f.take("")
 	ticket := f.direct.refuse("w1").Ticket
 	f.direct.join("w2")
-	var r *lock.Reservation
+	var r *lease.Reservation
 	err := f.unheard(func() (err error) {
-		r, err = lease.HandOff(t.Context())
+		r, err = held.HandOff(t.Context())
 		return err
 	}, f.changed(f.direct.value()))
 	if err != nil {
@@ -186,7 +187,7 @@ func TestHandOffWhoseAnswerIsLost(t *testing.T) {
 	// Passing on is a release, too.
 	before := f.direct.value()
 	err = f.unheard(func() (err error) {
-		r, err = f.PassOn(t.Context(), r)
+		r, err = f.Drop(t.Context(), r, false)
 		return err
 	}, f.changed(before))
 	if err != nil {
@@ -194,7 +195,7 @@ func TestHandOffWhoseAnswerIsLost(t *testing.T) {
 	}
 	f.wantNext(r, "w2")
 	f.called(r)
-	f.direct.wantLine()
+	f.direct.wantQueue()
 	f.release(f.take("w2"))
 }
 
@@ -202,24 +203,24 @@ func TestHandOffWhoseAnswerIsLost(t *testing.T) {
 func TestCallsWhoseAnswerIsLost(t *testing.T) {
 	t.Parallel()
 	f := newFaulty(t, 0, lock.Config{})
-	lease := f.take("")
+	held := f.take("")
 	f.direct.rdb.PExpire(t.Context(), f.key, 10*time.Second)
-	err := f.unheard(func() error { return lease.Renew(t.Context()) }, func() bool {
+	err := f.unheard(func() error { return held.Renew(t.Context()) }, func() bool {
 		return f.direct.rdb.PTTL(t.Context(), f.key).Val() > 10*time.Second
 	})
-	if err != nil || !lease.Valid() {
+	if err != nil || held.Deadline().IsZero() {
 		t.Errorf("renew: want it done, have %v", err)
 	}
 
 	gone := func(waiter string) func() bool {
-		return func() bool { return !slices.Contains(f.direct.line(), waiter) }
+		return func() bool { return !slices.Contains(f.direct.queue(), waiter) }
 	}
 	f.direct.join("w1", "w2")
 	if err := f.unheard(func() error { return second(f.Leave(t.Context(), f.res, "w1")) }, gone("w1")); err != nil {
 		t.Errorf("leave: %v", err)
 	}
-	r := f.handOff(lease, "w2")
-	if err := f.unheard(func() error { return f.Called(t.Context(), r) }, gone("w2")); err != nil {
+	r := f.handOff(held, "w2")
+	if err := f.unheard(func() error { return f.Confirm(t.Context(), r) }, gone("w2")); err != nil {
 		t.Errorf("called: %v", err)
 	}
 }
@@ -233,15 +234,15 @@ func TestReleaseWhoseAnswerIsLost(t *testing.T) {
 			t.Run(tc.name+"/"+since, func(t *testing.T) {
 				t.Parallel()
 				f := newFaulty(t, tc.max, lock.Config{})
-				lease := f.take("")
-				held := f.direct.value()
+				held := f.take("")
+				before := f.direct.value()
 				next := f.direct.stranger()
 				if since == "handed on" {
 					next.join("w1")
 				}
-				var taken *lock.Lease
-				err := f.unheard(func() error { return second(lease.HandOff(t.Context())) }, func() bool {
-					if f.direct.value() == held {
+				var taken *lease.Lease
+				err := f.unheard(func() error { return second(held.HandOff(t.Context())) }, func() bool {
+					if f.direct.value() == before {
 						return false
 					}
 					switch since {
@@ -278,7 +279,7 @@ func TestHoldWhoseReleaseIsUnheard(t *testing.T) {
 	f := newFaulty(t, 0, lock.Config{})
 	done, worked := make(chan error, 1), make(chan struct{})
 	go func() {
-		done <- f.Hold(t.Context(), f.res, nil, func(context.Context) error {
+		done <- f.Do(t.Context(), f.res, nil, func(context.Context) error {
 			f.proxy.SwallowReplies(true)
 			close(worked)
 			return nil
@@ -300,30 +301,25 @@ func TestReservationWhoseAnswerIsLost(t *testing.T) {
 	t.Run("a parked task", func(t *testing.T) {
 		t.Parallel()
 		onEach(t, func(s *setup) {
-			turns := make(chan *lock.Reservation, 10)
+			turns := make(chan *lease.Reservation, 10)
 			heard := make(chan struct{}, 10)
 			ctx, cancel := context.WithCancel(s.Context())
 			defer cancel()
 			go func() {
-				_ = s.ListenForTasks(ctx, []string{"q"}, func() { heard <- struct{}{} }, func(r *lock.Reservation) { turns <- r })
+				_ = s.ListenForTasks(ctx, []string{"q"}, func() { heard <- struct{}{} }, func(r *lease.Reservation) { turns <- r })
 			}()
 			<-heard
 			store, network := locktest.Faulty(lock.Redis(s.rdb))
-			locker, err := lock.New(store, lock.Config{})
-			if err != nil {
-				s.Fatal(err)
-			}
-			defer locker.Close()
-			lease, err := locker.Acquire(s.Context(), s.res, nil)
+			held, err := s.withStore(store, lock.Config{}).ask("")
 			if err != nil {
 				s.Fatal(err)
 			}
 			s.join("siding-task:q:1", "siding-task:q:2")
 			network.Set(locktest.Once(locktest.Release, 1, locktest.SwallowReply))
-			if r, err := lease.HandOff(s.Context()); err == nil || errors.Is(err, lock.ErrLost) {
+			if r, err := held.HandOff(s.Context()); err == nil || errors.Is(err, lock.ErrLost) {
 				s.Errorf("want an error of the network, have %v, %v", r, err)
 			}
-			poll.Eventually(s.T, "its turn to be told", func() bool { return len(turns) > 0 })
+			poll.Eventually(s.T, "its reservation to be told", func() bool { return len(turns) > 0 })
 			r := <-turns
 			s.wantNext(r, "siding-task:q:1")
 			s.called(r)
@@ -339,21 +335,21 @@ func TestReservationWhoseAnswerIsLost(t *testing.T) {
 				s.Fatal(err)
 			}
 			defer locker.Close()
-			lease, err := locker.Acquire(s.Context(), s.res, nil)
+			held, err := locker.Acquire(s.Context(), s.res, nil)
 			if err != nil {
 				s.Fatal(err)
 			}
 			got := make(chan error, 1)
 			go func() {
-				next, err := s.Acquire(s.Context(), s.res, &lock.Options{Wait: lock.InLine()})
+				next, err := s.Acquire(s.Context(), s.res, &lock.Options{Wait: lock.Forever})
 				if err == nil {
 					err = next.Release(s.Context())
 				}
 				got <- err
 			}()
-			poll.Eventually(s.T, "a waiter in line", func() bool { return len(s.line()) == 1 })
+			poll.Eventually(s.T, "a queued waiter", func() bool { return len(s.queue()) == 1 })
 			network.Set(locktest.Once(locktest.Release, 1, locktest.SwallowReply))
-			if err := lease.Release(s.Context()); err == nil || errors.Is(err, lock.ErrLost) {
+			if err := held.Release(s.Context()); err == nil || errors.Is(err, lock.ErrLost) {
 				s.Errorf("want an error of the network, have %v", err)
 			}
 			poll.Eventually(s.T, "the waiter to have had the lock", func() bool { return len(got) > 0 })

@@ -1,54 +1,51 @@
 package lock
 
 import (
+	"errors"
 	"fmt"
-	"strings"
+	"math"
 	"time"
-
-	"github.com/sidingq/siding/internal/store"
 )
 
-// Options say how, and on whose behalf, one call takes a lock. The zero value, like nil,
-// tries once, and holds for as long as the work takes.
+// Forever is an [Options.Wait] that ends with the caller's context only.
+const Forever time.Duration = math.MaxInt64
+
+// Options say how one call takes a lock. The zero value, like nil, tries once, and sets no limit to
+// the work.
 type Options struct {
-	// Holder is what others are shown while this one holds the lock; at most
-	// 200 bytes of it. Defaults to the host and process id. It is not secret.
-	Holder string
-	// Wait is how a refused caller waits: [InLine], or a [Retry] such as
-	// [Exponential]. It waits until it has the lock, its context ends, or the Retry
-	// gives up. Nil does not wait.
-	Wait Wait
-	// MaxHold ends a lease that is still held after so long: renewal stops, and
-	// the context of the work is cancelled with [ErrMaxHold]. 0 sets no limit.
+	// Wait is how long to wait for a lock that is busy: 0 tries once, and [Forever] waits until the
+	// context ends. It bounds the waiting, never the work. The caller waits in the wait queue of the
+	// resource, which serves all processes in order of arrival. The release wakes the first.
+	Wait time.Duration
+	// Retry, if set, tries again after delays instead of queueing, such as [Fixed] or
+	// [Exponential]. It needs a Wait. A caller that polls so may be overtaken. It also takes a free
+	// lock whoever is queued; in etcd only once nobody is queued.
+	Retry Retry
+	// TTL replaces Config.TTL for this lock, at least 100 ms. 0 leaves it.
+	TTL time.Duration
+	// MaxHold ends a lease that is still held after so long: it is not renewed any more, and its
+	// contexts end with [ErrLost]. It is the limit of work whose context never ends. 0 sets none.
 	MaxHold time.Duration
-	// Waiter makes a refused caller join the line of the resource under this
-	// name, which must be the same each time it comes, and return. It is called
-	// when its turn comes, by whoever hands off the lock, see [Lease.HandOff].
-	// It is for those who do not wait in a goroutine. A caller that neither has
-	// a name nor waits [InLine] takes a free lock, whoever waits;
-	// in etcd only once nobody is in line.
-	Waiter string
-	// Came is when the waiter came, by the clock of Redis in microseconds, if
-	// that is known and was before the call: its place in line goes by it. 0 is now.
-	Came int64
-	// Reentrant lets a caller take a lock again that its context, one of [Lease.Keep],
-	// holds already. At once, and without a call to the store, it gets another lease of
-	// the same token and fence; the other options have no effect on that. The lock is
-	// released with the last of its leases. Goroutines that share the context are then
-	// one holder: they do not exclude one another.
+	// Holder names the holder to others, see [BusyError]; at most 200 bytes of it. Defaults to the
+	// host and process id. It is not secret.
+	Holder string
+	// Reentrant takes a lock again that the context, one of [Lease.Context] or [Locker.Do], holds
+	// already. The caller gets another lease of the same fencing token at once, without a call to
+	// the store. The other options then have no effect. The release of the last lease releases the
+	// lock. Goroutines that share the context are one holder: they do not exclude one another.
 	Reentrant bool
 }
 
 func (o Options) check() error {
 	switch {
+	case o.Wait < 0:
+		return fmt.Errorf("lock: wait: want 0 or more, have %v", o.Wait)
+	case o.Retry != nil && o.Wait == 0:
+		return errors.New("lock: retry: want a wait, such as lock.Forever")
+	case o.TTL != 0 && (o.TTL < 100*time.Millisecond || o.TTL > 24*time.Hour):
+		return fmt.Errorf("lock: ttl: want 100ms to 24h, have %v", o.TTL)
 	case o.MaxHold < 0:
 		return fmt.Errorf("lock: max hold: want 0 or more, have %v", o.MaxHold)
-	case o.Came < 0 || o.Came > 0 && o.Waiter == "":
-		return fmt.Errorf("lock: came: want 0, or the time at which a waiter came, have %d", o.Came)
-	case o.Waiter != "" && o.Wait != nil:
-		return fmt.Errorf("lock: waiter: one that waits for its own turn has no name, have %q", o.Waiter)
-	case strings.HasPrefix(o.Waiter, store.CallPrefix):
-		return fmt.Errorf("lock: waiter: %q is kept for those who wait in line, have %q", store.CallPrefix, o.Waiter)
 	}
 	return nil
 }

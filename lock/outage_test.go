@@ -17,7 +17,7 @@ import (
 // lock, the holder that was cut off has been told.
 func TestBlackHole(t *testing.T) {
 	t.Parallel()
-	cfg := lock.Config{TTL: 3 * time.Second, Margin: time.Second, RenewEvery: 100 * time.Millisecond}
+	cfg := lock.Config{TTL: 3 * time.Second, SafetyMargin: time.Second, RenewEvery: 100 * time.Millisecond}
 	for _, fault := range []struct {
 		name string
 		turn func(*locktest.Proxy, bool)
@@ -28,11 +28,11 @@ func TestBlackHole(t *testing.T) {
 		t.Run(fault.name, func(t *testing.T) {
 			t.Parallel()
 			f := newFaulty(t, 0, cfg)
-			lease := f.take("")
-			work := lease.Keep(t.Context())
+			held := f.take("")
+			work := held.Context(t.Context())
 			fault.turn(f.proxy, true)
 			next := f.direct.takeOnceFree()
-			if work.Err() == nil || lease.Valid() {
+			if work.Err() == nil || !held.Deadline().IsZero() {
 				t.Error("want the holder told before another has the lock")
 			}
 			f.direct.release(next)
@@ -40,7 +40,7 @@ func TestBlackHole(t *testing.T) {
 				t.Errorf("want ErrLost, have %v", cause)
 			}
 			fault.turn(f.proxy, false)
-			if err := lease.Release(t.Context()); !errors.Is(err, lock.ErrLost) {
+			if err := held.Release(t.Context()); !errors.Is(err, lock.ErrLost) {
 				t.Errorf("want ErrLost, have %v", err)
 			}
 		})
@@ -59,9 +59,9 @@ func TestScriptsAreFlushed(t *testing.T) {
 		}
 	}
 	flush()
-	lease := s.take("")
+	held := s.take("")
 	flush()
-	if err := lease.Renew(ctx); err != nil {
+	if err := held.Renew(ctx); err != nil {
 		t.Error(err)
 	}
 	for _, w := range names(3) {
@@ -69,20 +69,20 @@ func TestScriptsAreFlushed(t *testing.T) {
 		s.join(w)
 	}
 	flush()
-	r := s.handOff(lease, "w1")
+	r := s.handOff(held, "w1")
 	flush()
 	r = s.passOn(r, "w2")
 	flush()
 	s.called(r)
 	flush()
-	lease = s.take("w2")
+	held = s.take("w2")
 	flush()
 	if _, err := s.Leave(ctx, s.res, "w3"); err != nil {
 		t.Error(err)
 	}
-	s.wantLine()
+	s.wantQueue()
 	flush()
-	s.release(lease)
+	s.release(held)
 }
 
 // TestRedisIsDown: no panic, no endless wait, an error that is neither busy nor
@@ -95,7 +95,7 @@ func TestRedisIsDown(t *testing.T) {
 	s := setUp(t, client, lock.Config{})
 	held := s.take("")
 	server.Kill()
-	err := s.stranger().Hold(t.Context(), s.res, nil, func(context.Context) error {
+	err := s.stranger().Do(t.Context(), s.res, nil, func(context.Context) error {
 		t.Error("want the work not to run")
 		return nil
 	})
@@ -118,17 +118,17 @@ func TestHolderMeetsAnEmptyServer(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	s := setUp(t, server.Client(t), lock.Config{TTL: time.Hour, RenewEvery: 50 * time.Millisecond})
-	lease := s.take("")
-	work := lease.Keep(t.Context())
+	held := s.take("")
+	work := held.Context(t.Context())
 	server.Restart(t)
 	if cause := ended(t, work); !errors.Is(cause, lock.ErrLost) {
 		t.Errorf("want ErrLost, have %v", cause)
 	}
 	next := s.take("")
-	if next.Fence() <= lease.Fence() {
-		t.Errorf("want a fence above %d, have %d", lease.Fence(), next.Fence())
+	if next.Fence() <= held.Fence() {
+		t.Errorf("want a fence above %d, have %d", held.Fence(), next.Fence())
 	}
-	if err := lease.Release(t.Context()); !errors.Is(err, lock.ErrLost) {
+	if err := held.Release(t.Context()); !errors.Is(err, lock.ErrLost) {
 		t.Errorf("want ErrLost, have %v", err)
 	}
 	s.release(next)

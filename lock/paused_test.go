@@ -22,6 +22,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	_ "modernc.org/sqlite" // the driver "sqlite"
 
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/testenv/pgtest"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock"
@@ -72,7 +73,7 @@ func TestPausedProcess(t *testing.T) {
 				if rival.Fence() <= former {
 					t.Fatalf("want a fence above %d, have %d", former, rival.Fence())
 				}
-				if err := s.write(rival.Keep(t.Context()), "rival", fenced); err != nil {
+				if err := s.write(rival.Context(t.Context()), "rival", fenced); err != nil {
 					t.Fatal(err)
 				}
 				paused.say(t, "write") // found in its input when it goes on
@@ -112,17 +113,17 @@ func TestHelperPausedHolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := openStore(t, j)
-	lease := acquireOnceFree(t, j)
-	work := lease.Keep(t.Context())
+	held := acquireOnceFree(t, j)
+	work := held.Context(t.Context())
 
 	say := func(format string, args ...any) { fmt.Fprintf(os.Stdout, format+"\n", args...) }
-	say("holds with fence %d", lease.Fence())
+	say("holds with fence %d", held.Fence())
 	if _, err := bufio.NewReader(os.Stdin).ReadString('\n'); err != nil {
 		t.Fatal(err)
 	}
 	// Its fence, but not its end: that could come in time to hide what is tested.
 	err := s.write(context.WithoutCancel(work), "paused", j.Fenced)
-	if stale, ok := errors.AsType[*lock.StaleError](err); ok {
+	if stale, ok := errors.AsType[*store.StaleError](err); ok {
 		say("wrote: refused %d after %d", stale.Fence, stale.Seen)
 	} else if err != nil {
 		say("wrote: %v", err)
@@ -130,7 +131,7 @@ func TestHelperPausedHolder(t *testing.T) {
 		say("wrote: done")
 	}
 	say("lost: %t", errors.Is(ended(t, work), lock.ErrLost))
-	_ = lease.Release(t.Context()) // lost
+	_ = held.Release(t.Context()) // lost
 }
 
 // acquireOnceFree acquires the job's lock as soon as it can be had.
@@ -142,11 +143,11 @@ func acquireOnceFree(t *testing.T, j job) *lock.Lease {
 	}
 	t.Cleanup(locker.Close)
 	retry := lock.Limit(10_000, lock.Fixed(2*time.Millisecond))
-	lease, err := locker.Acquire(t.Context(), j.Resource, &lock.Options{Wait: retry})
+	held, err := locker.Acquire(t.Context(), j.Resource, &lock.Options{Wait: lock.Forever, Retry: retry})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return lease
+	return held
 }
 
 func newRedis(t *testing.T, addr string) *redis.Client {

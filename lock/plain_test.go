@@ -39,8 +39,8 @@ func TestPlainProtocol(t *testing.T) {
 			s.Fatal("want a free lock taken")
 		}
 		busy := s.refuse("waiter")
-		if !busy.Foreign || busy.Holder != "another program" || !busy.Since.IsZero() || busy.Place != 1 {
-			s.Errorf("want a foreign holder of unknown age and a place in line, have %+v", busy)
+		if !busy.Foreign || busy.Holder != "another program" || !busy.Since.IsZero() || busy.Position != 1 {
+			s.Errorf("want a foreign holder of unknown age and a position, have %+v", busy)
 		}
 		if busy.Remaining < 5*time.Second || busy.Remaining > 10*time.Second {
 			s.Errorf("want about 10s left, have %v", busy.Remaining)
@@ -50,16 +50,16 @@ func TestPlainProtocol(t *testing.T) {
 		}
 		s.releasePlain("c0ffee")
 
-		lease := s.take("waiter")
+		held := s.take("waiter")
 		if s.takePlain("c0ffee", time.Second) {
 			s.Error("want the plain program excluded by a holder")
 		}
 		s.join("next")
-		r := s.handOff(lease, "next")
+		r := s.handOff(held, "next")
 		if s.takePlain("c0ffee", time.Second) {
 			s.Error("want the plain program excluded by a reservation")
 		}
-		if _, err := s.PassOn(s.Context(), r); err != nil {
+		if _, err := s.Drop(s.Context(), r, false); err != nil {
 			s.Fatal(err)
 		}
 		if !s.takePlain("c0ffee", time.Second) {
@@ -108,26 +108,26 @@ func TestWrongTypeOfKey(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
 		ctx := s.Context()
-		lease := s.take("")
+		held := s.take("")
 		s.expire()
 		s.rdb.HSet(ctx, s.key, "field", "value")
 		for what, call := range map[string]func() error{
 			"acquire":           func() error { _, err := s.Acquire(ctx, s.res, nil); return err },
-			"acquire as waiter": func() error { _, err := s.Acquire(ctx, s.res, &lock.Options{Waiter: "w"}); return err },
-			"renew":             func() error { return lease.Renew(ctx) },
+			"acquire as waiter": func() error { _, err := s.ask("w"); return err },
+			"renew":             func() error { return held.Renew(ctx) },
 		} {
 			if err := call(); err == nil || !strings.Contains(err.Error(), "WRONGTYPE") || errors.Is(err, lock.ErrBusy) || errors.Is(err, lock.ErrLost) {
 				s.Errorf("%s: want WRONGTYPE that is neither busy nor lost, have %v", what, err)
 			}
 		}
-		if err := lease.Release(ctx); err == nil || errors.Is(err, lock.ErrLost) {
+		if err := held.Release(ctx); err == nil || errors.Is(err, lock.ErrLost) {
 			s.Errorf("release: want an error that is not a loss, have %v", err)
 		}
 		if have := s.rdb.HGet(ctx, s.key, "field").Val(); have != "value" {
 			s.Errorf("want the hash left as it was, have %q", have)
 		}
 		if n := s.rdb.Exists(ctx, s.row).Val(); n != 0 {
-			s.Error("want nobody in line of a lock that is none")
+			s.Error("want nobody queued for a lock that is none")
 		}
 	})
 }
@@ -140,13 +140,13 @@ func TestWrongTypeOfCompanion(t *testing.T) {
 		ctx := s.Context()
 		for _, companion := range []string{s.fence, s.row} {
 			s.rdb.HSet(ctx, companion, "field", "value")
-			if _, err := s.Acquire(ctx, s.res, &lock.Options{Waiter: "w"}); err == nil || errors.Is(err, lock.ErrBusy) {
+			if _, err := s.ask("w"); err == nil || errors.Is(err, lock.ErrBusy) {
 				s.Errorf("%s: want an error, have %v", companion, err)
 			}
 			if have := s.value(); have != "" && companion == s.fence {
 				s.Errorf("want no lock taken, have %q", have)
 			} else if have != "" {
-				s.wantTTL(s.key, 0, s.Config().TTL)
+				s.wantTTL(s.key, 0, s.cfg.TTL)
 			}
 			if have := s.rdb.HGet(ctx, companion, "field").Val(); have != "value" {
 				s.Errorf("%s: want it left as it was, have %q", companion, have)

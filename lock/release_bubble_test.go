@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sidingq/siding/internal/lease"
 	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
@@ -24,7 +25,6 @@ func TestReleaseJoinsTheRenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLeased(t)
 		l.redis.Set(locktest.Once(locktest.Renew, 1, locktest.Slow(2*time.Second)))
-		l.Keep(t.Context())
 		time.Sleep(6 * time.Second)
 		l.release(t)
 		if have := l.redis.SentAt(locktest.Release, l.start); len(have) != 1 || have[0] < 7*time.Second {
@@ -42,11 +42,11 @@ func TestReleaseJoinsTheRenewal(t *testing.T) {
 // not make it lost, as Redis then finds the lock still ours.
 func TestReleaseInTimeOfAHangingRenewal(t *testing.T) {
 	t.Parallel()
-	for _, network := range []locktest.Fault{locktest.BlackHole, locktest.Deaf(9500 * time.Millisecond), locktest.Slow(9500 * time.Millisecond)} {
+	for _, network := range []locktest.Fault{locktest.BlackHole, locktest.OwnTimeout(9500 * time.Millisecond), locktest.Slow(9500 * time.Millisecond)} {
 		synctest.Test(t, func(t *testing.T) {
 			l := newLeased(t)
 			l.redis.Set(locktest.Once(locktest.Renew, 1, network))
-			work := l.Keep(t.Context())
+			work := l.Context(t.Context())
 			time.Sleep(13 * time.Second)
 			l.wantAlive(t, work)
 			l.release(t)
@@ -67,7 +67,6 @@ func TestReleaseRacesRenewal(t *testing.T) {
 	for range 100 {
 		synctest.Test(t, func(t *testing.T) {
 			l := newLeased(t)
-			l.Keep(t.Context())
 			time.Sleep(5 * time.Second)
 			l.release(t)
 			time.Sleep(time.Minute)
@@ -86,7 +85,6 @@ func TestReleaseIsSentAfterTheCallersContextEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLeased(t)
 		ctx, cancel := context.WithCancel(t.Context())
-		l.Keep(ctx)
 		cancel()
 		if err := l.Release(ctx); err != nil {
 			t.Errorf("want no error, have %v", err)
@@ -107,7 +105,6 @@ func TestReleaseThatFails(t *testing.T) {
 	for _, network := range []locktest.Fault{locktest.Refuse, locktest.BlackHole} {
 		synctest.Test(t, func(t *testing.T) {
 			l := newLeased(t)
-			l.Keep(t.Context())
 			l.redis.Set(network)
 			start := time.Now()
 			if err := l.Release(t.Context()); err == nil || errors.Is(err, lock.ErrLost) {
@@ -149,7 +146,7 @@ func TestReleaseIsTriedAgainByTheCaller(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				l := newLeased(t)
+				l := newDetached(t)
 				if tc.closed {
 					l.locker.Close()
 				}
@@ -178,17 +175,21 @@ type permanentError struct{}
 func (permanentError) Error() string { return "no permission" }
 func (permanentError) Passing() bool { return false }
 
-// TestHandOffThatFails leaves nobody to call a waiter: the lock is not kept for one who has to be
-// called by hand.
+// TestHandOffThatFails leaves nobody to wake a waiter: the lock is not kept for one who has to be
+// woken by the caller.
 func TestHandOffThatFails(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := newLeased(t)
-		if _, err := l.locker.Acquire(t.Context(), "order:1", &lock.Options{Waiter: "w1"}); !errors.Is(err, lock.ErrBusy) {
+		l := newDetached(t)
+		client, err := lease.New(l.redis.Store, lease.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := client.Acquire(t.Context(), lease.Request{Resource: "order:1", Waiter: "w1"}); !errors.Is(err, lock.ErrBusy) {
 			t.Fatalf("want it busy, have %v", err)
 		}
 		l.redis.Set(locktest.Refuse)
-		if _, err := l.HandOff(t.Context()); err == nil {
+		if _, err := l.Inner().HandOff(t.Context()); err == nil {
 			t.Error("want an error of the network, have none")
 		}
 		l.redis.Set(locktest.Fine)
@@ -205,7 +206,7 @@ func TestReleaseIsTriedAgainForATTL(t *testing.T) {
 	t.Parallel()
 	for _, closes := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			l := newLeased(t)
+			l := newDetached(t)
 			l.redis.Set(locktest.Refuse)
 			if err := l.Release(t.Context()); err == nil {
 				t.Error("want an error of the network, have none")
@@ -233,7 +234,6 @@ func TestReleaseFromManyGoroutines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLeased(t)
 		l.redis.Set(locktest.Slow(10 * time.Millisecond))
-		l.Keep(t.Context())
 		time.Sleep(5 * time.Second)
 		var all sync.WaitGroup
 		for range 10 {
@@ -255,7 +255,7 @@ func TestReleaseFromManyGoroutines(t *testing.T) {
 func TestLateRelease(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := newLeased(t)
+		l := newDetached(t)
 		time.Sleep(14500 * time.Millisecond)
 		if err := l.Release(t.Context()); !errors.Is(err, lock.ErrLost) {
 			t.Errorf("want ErrLost, have %v", err)
@@ -309,7 +309,7 @@ func TestHold(t *testing.T) {
 		{
 			"held for too long, and the release fails, too",
 			func(ctx context.Context, f *fake) error { <-ctx.Done(); f.Set(locktest.Refuse); return nil },
-			[]error{lock.ErrMaxHold, locktest.ErrNetwork},
+			[]error{lock.ErrLost, locktest.ErrNetwork},
 		},
 		{
 			"a release that fails is not the work's failure",
@@ -326,7 +326,7 @@ func TestHold(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer locker.Close()
-				err = locker.Hold(t.Context(), "order:1", &lock.Options{MaxHold: 2 * time.Minute}, func(ctx context.Context) error {
+				err = locker.Do(t.Context(), "order:1", &lock.Options{MaxHold: 2 * time.Minute}, func(ctx context.Context) error {
 					if lock.Fence(ctx, "order:1") == 0 {
 						t.Error("want a fencing token")
 					}
@@ -369,7 +369,7 @@ func TestHoldReleasesWhateverHappens(t *testing.T) {
 				var gone sync.WaitGroup
 				gone.Go(func() {
 					defer func() { _ = recover() }()
-					_ = locker.Hold(t.Context(), "order:1", nil, func(context.Context) error { leave(); return nil })
+					_ = locker.Do(t.Context(), "order:1", nil, func(context.Context) error { leave(); return nil })
 				})
 				gone.Wait()
 				if have := f.get(); have != "" {
@@ -383,8 +383,8 @@ func TestHoldReleasesWhateverHappens(t *testing.T) {
 func TestHoldOfABusyLock(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := newLeased(t)
-		err := l.locker.Hold(t.Context(), "order:1", nil, func(context.Context) error {
+		l := newDetached(t)
+		err := l.locker.Do(t.Context(), "order:1", nil, func(context.Context) error {
 			t.Error("want the work not to run")
 			return nil
 		})
@@ -395,47 +395,47 @@ func TestHoldOfABusyLock(t *testing.T) {
 	})
 }
 
-// graces fails the first release, and remembers for how long each was to keep the lock for the next.
-type graces struct {
+// timeouts fails the first release, and remembers for how long each was to keep the lock for the next.
+type timeouts struct {
 	lock.Store
 
 	mu   sync.Mutex
 	seen []time.Duration
 }
 
-func (g *graces) Release(ctx context.Context, key, token string, line store.Line) (*store.Turn, error) {
+func (g *timeouts) Release(ctx context.Context, key, token string, how store.Release) (*store.Reservation, error) {
 	g.mu.Lock()
-	g.seen = append(g.seen, line.Grace)
+	g.seen = append(g.seen, how.Timeout)
 	first := len(g.seen) == 1
 	g.mu.Unlock()
 	if first {
 		return nil, io.ErrUnexpectedEOF
 	}
-	return g.Store.Release(ctx, key, token, line)
+	return g.Store.Release(ctx, key, token, how)
 }
 
-// TestGraceOfAReleaseThatIsSentAgain: nobody may hear the call of such a release, so the lock is not
-// kept for the whole grace.
-func TestGraceOfAReleaseThatIsSentAgain(t *testing.T) {
+// TestHandoffTimeoutOfAReleaseThatIsSentAgain: nobody may hear the call of such a release, so the lock is not
+// kept for the whole hand-off timeout.
+func TestHandoffTimeoutOfAReleaseThatIsSentAgain(t *testing.T) {
 	t.Parallel()
-	for grace, want := range map[time.Duration]time.Duration{5 * time.Second: time.Second, 200 * time.Millisecond: 200 * time.Millisecond} {
+	for timeout, want := range map[time.Duration]time.Duration{5 * time.Second: time.Second, 200 * time.Millisecond: 200 * time.Millisecond} {
 		synctest.Test(t, func(t *testing.T) {
-			g := &graces{Store: locktest.NewMemory()}
-			locker, err := lock.New(g, lock.Config{Grace: grace})
+			g := &timeouts{Store: locktest.NewMemory()}
+			locker, err := lock.New(g, lock.Config{HandoffTimeout: timeout})
 			if err != nil {
 				t.Fatal(err)
 			}
-			lease, err := locker.Acquire(t.Context(), "order:1", nil)
+			held, err := locker.Acquire(t.Context(), "order:1", nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := lease.Release(t.Context()); !errors.Is(err, io.ErrUnexpectedEOF) {
+			if err := held.Release(t.Context()); !errors.Is(err, io.ErrUnexpectedEOF) {
 				t.Errorf("want the store's error, have %v", err)
 			}
 			time.Sleep(time.Second)
 			locker.Close()
-			if all := []time.Duration{grace, want}; !slices.Equal(g.seen, all) {
-				t.Errorf("want graces of %v, have %v", all, g.seen)
+			if all := []time.Duration{timeout, want}; !slices.Equal(g.seen, all) {
+				t.Errorf("want timeouts of %v, have %v", all, g.seen)
 			}
 		})
 	}

@@ -7,22 +7,25 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sidingq/siding/internal/lease"
+	"github.com/sidingq/siding/internal/sleep"
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock"
 )
 
 // reserved takes the lock, lets waiters join, and hands it off to the first.
-func (s *setup) reserved(waiters ...string) *lock.Reservation {
+func (s *setup) reserved(waiters ...string) *lease.Reservation {
 	s.Helper()
-	lease := s.take("")
+	held := s.take("")
 	s.join(waiters...)
-	return s.handOff(lease, waiters[0])
+	return s.handOff(held, waiters[0])
 }
 
 // passOn drops the waiter of r and checks who is next, "" for nobody.
-func (s *setup) passOn(r *lock.Reservation, want string) *lock.Reservation {
+func (s *setup) passOn(r *lease.Reservation, want string) *lease.Reservation {
 	s.Helper()
-	next, err := s.PassOn(s.Context(), r)
+	next, err := s.Drop(s.Context(), r, false)
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -30,28 +33,28 @@ func (s *setup) passOn(r *lock.Reservation, want string) *lock.Reservation {
 	return next
 }
 
-func (s *setup) called(r *lock.Reservation) {
+func (s *setup) called(r *lease.Reservation) {
 	s.Helper()
-	if err := s.Called(s.Context(), r); err != nil {
+	if err := s.Confirm(s.Context(), r); err != nil {
 		s.Fatal(err)
 	}
 }
 
-// TestReservationExcludes newcomers, others in line, and callers without a
+// TestReservationExcludes newcomers, those who are queued, and callers without a
 // name, until its waiter comes.
 func TestReservationExcludes(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
 		s.reserved("w1", "w2")
 		for _, w := range []string{"newcomer", "w2", "", "w", "w11"} {
-			if busy := s.refuse(w); busy.Holder != "the next in line" || busy.Foreign || busy.Next != nil {
-				s.Errorf("%q: want it refused for the next in line, have %+v", w, busy)
+			if busy := s.refuse(w); busy.Holder != "the next in the wait queue" || busy.Foreign || busy.Next != nil {
+				s.Errorf("%q: want it refused for the next in the wait queue, have %+v", w, busy)
 			}
 		}
 		s.wantTTL(s.key, time.Second, 5*time.Second)
-		lease := s.take("w1")
-		s.wantLine("w2", "newcomer", "w", "w11")
-		s.handOff(lease, "w2")
+		held := s.take("w1")
+		s.wantQueue("w2", "newcomer", "w", "w11")
+		s.handOff(held, "w2")
 	})
 }
 
@@ -62,31 +65,31 @@ func TestReservationIsForAnyName(t *testing.T) {
 		for _, name := range []string{"7:default:5f1c2a", "::", " ", "a\nb", "%d*", "Größe", "siding-reserved:x:1:y", "{x}", "\xff"} {
 			s.reserved(name)
 			s.join("other")
-			lease := s.take(name)
-			if _, ok := lease.HandedOff(); !ok {
+			held := s.take(name)
+			if _, ok := held.HandedOff(); !ok {
 				s.Errorf("%q: want a hand-off", name)
 			}
-			s.wantLine("other")
+			s.wantQueue("other")
 			if _, err := s.Leave(s.Context(), s.res, "other"); err != nil {
 				s.Fatal(err)
 			}
-			s.release(lease)
+			s.release(held)
 		}
 	})
 }
 
-// TestReservationLapses: nobody comes within the grace. Then the next at the
-// door takes the lock, whoever is in line, and its release calls the line again.
-func TestReservationLapses(t *testing.T) {
+// TestReservationExpires: nobody comes within the hand-off timeout. Then the next who asks
+// takes the lock, whoever is queued. The release of that one wakes the first again.
+func TestReservationExpires(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
-		s = s.with(lock.Config{Grace: 50 * time.Millisecond})
+		s = s.with(lock.Config{HandoffTimeout: 50 * time.Millisecond})
 		s.reserved("w1", "w2")
-		var lease *lock.Lease
+		var held *lease.Lease
 		err := poll.Until(s.Context(), func() error {
 			var err error
-			lease, err = s.Acquire(s.Context(), s.res, &lock.Options{Waiter: "newcomer"})
-			var busy *lock.BusyError
+			held, err = s.ask("newcomer")
+			var busy *lease.BusyError
 			if errors.As(err, &busy) && busy.Next != nil {
 				s.Errorf("want no second reservation for an absent waiter, have one for %s", busy.Next.Waiter)
 			}
@@ -95,18 +98,18 @@ func TestReservationLapses(t *testing.T) {
 		if err != nil {
 			s.Fatal(err)
 		}
-		if _, ok := lease.HandedOff(); ok {
+		if _, ok := held.HandedOff(); ok {
 			s.Error("want no hand-off to who was not called")
 		}
-		s.wantLine("w1", "w2") // the newcomer had joined, and holds now
-		s.join("w2")           // the mark is used up
-		s.handOff(lease, "w1")
+		s.wantQueue("w1", "w2") // the newcomer had joined, and holds now
+		s.join("w2")            // the mark is used up
+		s.handOff(held, "w1")
 	})
 }
 
-// TestLapseIsForOneOnly: the mark that a lapse leaves ends with the next
+// TestExpiredReservationIsForOneOnly: the mark that an expired reservation leaves ends with the next
 // acquisition, in whatever way that one ends.
-func TestLapseIsForOneOnly(t *testing.T) {
+func TestExpiredReservationIsForOneOnly(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
 		for _, first := range []string{"newcomer", "w2", ""} {
@@ -121,8 +124,8 @@ func TestLapseIsForOneOnly(t *testing.T) {
 	})
 }
 
-// TestReservationAtTheDoorLapses like one that a release has made.
-func TestReservationAtTheDoorLapses(t *testing.T) {
+// TestReservationOnArrivalExpires like one that a release has made.
+func TestReservationOnArrivalExpires(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
 		s.take("")
@@ -130,13 +133,13 @@ func TestReservationAtTheDoorLapses(t *testing.T) {
 		s.expire()
 		s.wantNext(s.refuse("newcomer").Next, "absent")
 		s.expire()
-		lease := s.take("newcomer")
-		s.wantLine("absent")
-		s.handOff(lease, "absent")
+		held := s.take("newcomer")
+		s.wantQueue("absent")
+		s.handOff(held, "absent")
 	})
 }
 
-// TestCalledWhileReserved takes the waiter out of the line; if it comes too
+// TestCalledWhileReserved takes the waiter out of the wait queue; if it comes too
 // late it joins at the end.
 func TestCalledWhileReserved(t *testing.T) {
 	t.Parallel()
@@ -144,18 +147,18 @@ func TestCalledWhileReserved(t *testing.T) {
 		r := s.reserved("w1", "w2")
 		s.called(r)
 		s.called(r) // does no harm
-		s.wantLine("w2")
+		s.wantQueue("w2")
 		s.join("w2") // still kept for w1
 		s.expire()
-		lease := s.take("w2")
-		if busy := s.refuse("w1"); busy.Place != 1 || busy.Ticket <= r.Ticket {
+		held := s.take("w2")
+		if busy := s.refuse("w1"); busy.Position != 1 || busy.Ticket <= r.Ticket {
 			s.Errorf("want w1 to have joined anew, have %+v", busy)
 		}
-		s.release(lease)
+		s.release(held)
 	})
 }
 
-// TestCalledTooLate leaves the waiter its place: it was not called.
+// TestCalledTooLate leaves the waiter its position: it was not woken in time.
 func TestCalledTooLate(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
@@ -168,14 +171,14 @@ func TestCalledTooLate(t *testing.T) {
 			s.expire()
 			meanwhile()
 			s.called(r)
-			s.wantLine("w1", "w2")
+			s.wantQueue("w1", "w2")
 			s.rdb.Del(s.Context(), s.key, s.fence, s.row)
 		}
 	})
 }
 
-// TestPassOn drops absent waiters one by one until somebody can come.
-func TestPassOn(t *testing.T) {
+// TestDrop drops absent waiters one by one until somebody can come.
+func TestDrop(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
 		r := s.reserved(names(4)...)
@@ -184,35 +187,35 @@ func TestPassOn(t *testing.T) {
 		if r.Resource != s.res || r.Ticket <= first {
 			s.Errorf("want the ticket and resource of w2, have %+v", r)
 		}
-		s.wantLine("w2", "w3", "w4")
+		s.wantQueue("w2", "w3", "w4")
 		s.join("w1") // dropped: it joins at the end
 		s.wantTTL(s.key, 4*time.Second, 5*time.Second)
 		r = s.passOn(r, "w3")
 		s.called(r)
-		lease := s.take("w3")
-		s.wantLine("w4", "w1")
-		r = s.handOff(lease, "w4")
+		held := s.take("w3")
+		s.wantQueue("w4", "w1")
+		r = s.handOff(held, "w4")
 		r = s.passOn(r, "w1")
 		s.passOn(r, "")
 		if have := s.value(); have != "" {
 			s.Errorf("want a free lock, have %q", have)
 		}
-		s.wantLine()
+		s.wantQueue()
 	})
 }
 
-// TestPassOnTooLate does nothing: the waiter may have come meanwhile, and kept
-// its place.
-func TestPassOnTooLate(t *testing.T) {
+// TestDropTooLate does nothing: the waiter may have come meanwhile, and kept
+// its position.
+func TestDropTooLate(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
 		for _, tc := range []struct {
 			name      string
 			meanwhile func()
 		}{
-			{"lapsed", func() {}},
-			{"lapsed and taken by another", func() { s.take("newcomer"); s.join("w1") }},
-			{"lapsed, taken and reserved again", func() { s.handOff(s.take(""), "w1") }},
+			{"expired", func() {}},
+			{"expired and taken by another", func() { s.take("newcomer"); s.join("w1") }},
+			{"expired, taken and reserved again", func() { s.handOff(s.take(""), "w1") }},
 		} {
 			r := s.reserved("w1", "w2")
 			s.expire()
@@ -222,29 +225,29 @@ func TestPassOnTooLate(t *testing.T) {
 			if have := s.value(); have != before {
 				s.Errorf("%s: want the lock left as %q, have %q", tc.name, before, have)
 			}
-			s.wantLine("w1", "w2")
+			s.wantQueue("w1", "w2")
 			s.rdb.Del(s.Context(), s.key, s.fence, s.row)
 		}
 
 		r := s.reserved("w1")
-		lease := s.take("w1")
+		held := s.take("w1")
 		s.passOn(r, "")
 		s.join("w2")
-		s.handOff(lease, "w2")
+		s.handOff(held, "w2")
 	})
 }
 
-// TestPassOnToNobody frees the lock, and the mark of the reservation ends with
+// TestDropWithNobodyElse frees the lock, and the mark of the reservation ends with
 // the next acquisition.
-func TestPassOnToNobody(t *testing.T) {
+func TestDropWithNobodyElse(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
 		s.passOn(s.reserved("w1"), "")
-		lease := s.take("w2")
+		held := s.take("w2")
 		s.join("w3")
 		s.expire()
 		s.wantNext(s.refuse("w4").Next, "w3")
-		_ = lease
+		_ = held
 	})
 }
 
@@ -264,12 +267,12 @@ func TestHandOffOfALostLock(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			onEach(t, func(s *setup) {
-				lease := s.take("")
+				held := s.take("")
 				s.join("w1")
 				s.expire()
 				since(s)
 				before := s.value()
-				r, err := lease.HandOff(s.Context())
+				r, err := held.HandOff(s.Context())
 				if nobody := strings.HasSuffix(name, "nobody since"); errors.Is(err, lock.ErrLost) == nobody || nobody && err != nil {
 					s.Errorf("want ErrLost if somebody has held it since, have %v", err)
 				}
@@ -282,18 +285,25 @@ func TestHandOffOfALostLock(t *testing.T) {
 	}
 }
 
-// TestHandOffPastTheDeadline: Redis still has the key, so the line is
+// TestHandOffPastTheDeadline: Redis still has the key, so the wait queue is
 // called at once and not after the TTL; the holder hears of its loss.
 func TestHandOffPastTheDeadline(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
-		lease := s.take("")
+		first := s.take("")
 		s.join("w1")
-		lease.SetStart(lease.Start().Add(-14 * time.Second))
-		if lease.Valid() {
+		// The same lock, as one has it whose last call was sent a trust window ago.
+		held, err := s.Take(s.Context(), store.Grant{
+			Resource: s.res, Token: s.value(), Fence: first.Fence(), HandOff: -1, Start: time.Now().Add(time.Second - 14*time.Second),
+		})
+		if err != nil {
+			s.Fatal(err)
+		}
+		_ = sleep.For(s.Context(), time.Second)
+		if !held.Deadline().IsZero() {
 			s.Error("want no valid lease past its deadline")
 		}
-		r, err := lease.HandOff(s.Context())
+		r, err := held.HandOff(s.Context())
 		if !errors.Is(err, lock.ErrLost) {
 			s.Errorf("want ErrLost, have %v", err)
 		}
@@ -307,12 +317,12 @@ func TestHandedOff(t *testing.T) {
 	onEach(t, func(s *setup) {
 		before := s.rdb.Time(s.Context()).Val()
 		s.reserved("w1")
-		lease := s.take("w1")
+		held := s.take("w1")
 		took := s.rdb.Time(s.Context()).Val().Sub(before)
-		if wait, ok := lease.HandedOff(); !ok || wait <= 0 || wait > took {
+		if wait, ok := held.HandedOff(); !ok || wait <= 0 || wait > took {
 			s.Errorf("want a hand-off of up to %v, have %v, %v", took, wait, ok)
 		}
-		s.release(lease)
+		s.release(held)
 	})
 }
 
@@ -322,10 +332,10 @@ func TestHandedOffWhenTheClockStepsBack(t *testing.T) {
 	onEach(t, func(s *setup) {
 		ahead := time.Now().Add(time.Hour).UnixMicro()
 		s.rdb.Set(s.Context(), s.key, fmt.Sprintf("siding-reserved:nonce:%d:w1", ahead), time.Minute)
-		lease := s.take("w1")
-		if wait, ok := lease.HandedOff(); !ok || wait != 0 {
+		held := s.take("w1")
+		if wait, ok := held.HandedOff(); !ok || wait != 0 {
 			s.Errorf("want a hand-off without a duration, have %v, %v", wait, ok)
 		}
-		s.release(lease)
+		s.release(held)
 	})
 }

@@ -5,47 +5,20 @@ import (
 	"time"
 )
 
-// A Wait is how a refused caller waits: [InLine] or a [Retry].
-type Wait interface{ wait() }
-
-// InLine waits in the line of the resource, in order of arrival, and is told
-// when its turn has come: no time is lost in between, and nothing is polled. It
-// needs a [Store] that tells waiters of their turn; on another it waits as
-// Exponential(25 ms, 1 s) does. For a holder on the plain protocol, who tells
-// nobody of its release, it polls: the first in line at least every second, those
-// further back less often, up to 30 s. The Locker then listens on a connection of
-// its own, until [Locker.Close].
-func InLine() Wait { return inLine{} }
-
-type inLine struct{}
-
-func (inLine) wait() {}
-
-// A Retry says what to do after the nth refusal of a caller, 1 for the first:
-// try again after a delay, which is at least 1 ms, or give up. It must be safe for
-// concurrent use; those of this package keep no state and may be shared.
+// A Retry says when to try again for a lock that is busy, see [Options.Retry]. After the nth busy
+// answer to a caller, 1 for the first, it returns the delay before the next try, or false to give
+// up. A delay of less than 1 ms counts as 1 ms. A Retry must be safe for concurrent use. Those of
+// this package keep no state and may be shared.
 type Retry func(n int) (delay time.Duration, again bool)
-
-func (Retry) wait() {}
 
 // Fixed tries again every d.
 func Fixed(d time.Duration) Retry {
 	return func(int) (time.Duration, bool) { return d, true }
 }
 
-// Linear tries again after step, then after 2*step, and so on up to longest.
-func Linear(step, longest time.Duration) Retry {
-	return func(n int) (time.Duration, bool) {
-		if step > 0 && int64(n) > int64(longest/step) {
-			return longest, true
-		}
-		return time.Duration(n) * step, true
-	}
-}
-
-// Exponential tries again after first, and then after twice as long each time,
-// up to longest. A random part of each delay, up to its half, is left out, so that
-// those who were refused together do not come back together.
+// Exponential tries again after first, and then after twice as long each time, up to longest. Each
+// delay is shorter by a random part, up to a half. So callers that found the lock busy together do
+// not come back together.
 func Exponential(first, longest time.Duration) Retry {
 	return func(n int) (time.Duration, bool) {
 		d := max(0, min(first, longest))
@@ -56,13 +29,13 @@ func Exponential(first, longest time.Duration) Retry {
 	}
 }
 
-// Limit gives up after the nth refusal, and before that does what r says. To wait
-// behind others of the same process counts as no refusal: bound that by the context.
+// Limit gives up after n tries, and before that does what r says. A wait behind others of the same
+// process counts as no try. [Options.Wait] bounds it.
 func Limit(n int, r Retry) Retry {
-	return func(refusal int) (time.Duration, bool) {
-		if refusal >= n {
+	return func(tried int) (time.Duration, bool) {
+		if tried >= n {
 			return 0, false
 		}
-		return r(refusal)
+		return r(tried)
 	}
 }

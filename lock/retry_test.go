@@ -21,8 +21,6 @@ func TestRetry(t *testing.T) {
 		want  []time.Duration
 	}{
 		{"fixed", lock.Fixed(5 * ms), []time.Duration{5 * ms, 5 * ms, 5 * ms, 5 * ms}},
-		{"linear", lock.Linear(10*ms, 25*ms), []time.Duration{10 * ms, 20 * ms, 25 * ms, 25 * ms}},
-		{"linear without steps", lock.Linear(0, ms), []time.Duration{0, 0, 0, 0}},
 		{"limited", lock.Limit(3, lock.Fixed(5*ms)), []time.Duration{5 * ms, 5 * ms}},
 		{"limited to one try", lock.Limit(1, lock.Fixed(5*ms)), nil},
 		{"limited to nothing", lock.Limit(0, lock.Fixed(5*ms)), nil},
@@ -77,11 +75,9 @@ func TestOddRetries(t *testing.T) {
 		"zero":               lock.Exponential(0, 0),
 		"endless":            lock.Exponential(longest, longest),
 		"first over longest": lock.Exponential(time.Hour, time.Second),
-		"linear and endless": lock.Linear(time.Hour, longest),
-		"linear below zero":  lock.Linear(time.Hour, -1),
 	} {
 		for _, n := range []int{0, 1, 2, 63, 64, math.MaxInt} {
-			if delay, again := retry(n); !again || delay < 0 && name != "linear below zero" {
+			if delay, again := retry(n); !again || delay < 0 {
 				t.Errorf("%s: n %d: want another try, have %v, %t", name, n, delay, again)
 			}
 		}

@@ -1,6 +1,7 @@
 package lock_test
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/embedded"
+	"github.com/sidingq/siding/internal/lease"
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock"
@@ -48,13 +50,19 @@ func onEach(t *testing.T, run func(*setup)) {
 	}
 }
 
+// tasks has the methods by which package queue takes locks.
+type tasks struct{ *lease.Client }
+
 // A setup is a test with a locker and a resource of its own.
 type setup struct {
 	*testing.T
 	*lock.Locker
+	tasks
+
+	cfg             lease.Config
 	rdb             redis.UniversalClient
 	res             string
-	key, fence, row string // the Redis keys of res: the lock, its fencing token, its line
+	key, fence, row string // the Redis keys of res: the lock, its fencing token, its wait queue
 }
 
 func setUp(t *testing.T, rdb redis.UniversalClient, cfg lock.Config) *setup {
@@ -65,13 +73,24 @@ func setUp(t *testing.T, rdb redis.UniversalClient, cfg lock.Config) *setup {
 // with returns the same setup with a locker of another configuration.
 func (s *setup) with(cfg lock.Config) *setup {
 	s.Helper()
-	locker, err := lock.New(lock.Redis(s.rdb), cfg)
+	return s.withStore(lock.Redis(s.rdb), cfg)
+}
+
+// withStore returns the same setup with a locker on another store.
+func (s *setup) withStore(store lock.Store, cfg lock.Config) *setup {
+	s.Helper()
+	locker, err := lock.New(store, cfg)
 	if err != nil {
 		s.Fatal(err)
 	}
 	s.Cleanup(locker.Close)
+	client, err := lease.New(store, lease.Config(cfg))
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(client.Close)
 	other := *s
-	other.Locker = locker
+	other.Locker, other.Client, other.cfg = locker, client, client.Config()
 	return &other
 }
 
@@ -79,49 +98,56 @@ func (s *setup) with(cfg lock.Config) *setup {
 func (s *setup) on(resource string) *setup {
 	other := *s
 	other.res = resource
-	other.key = s.Config().Prefix + resource
-	other.fence, other.row = "{"+other.key+"}:fence", "{"+other.key+"}:line"
+	other.key = s.cfg.Prefix + resource
+	other.fence, other.row = "{"+other.key+"}:fence", "{"+other.key+"}:queue"
 	return &other
 }
 
 // stranger returns the same setup with a locker of its own, as in another process.
-func (s *setup) stranger() *setup { s.Helper(); return s.with(s.Config()) }
+func (s *setup) stranger() *setup { s.Helper(); return s.with(lock.Config(s.cfg)) }
 
 // take acquires the lock in a process of its own, for a waiter if it is not "".
-func (s *setup) take(waiter string) *lock.Lease {
+func (s *setup) take(waiter string) *lease.Lease {
 	s.Helper()
-	lease, err := s.stranger().Acquire(s.Context(), s.res, &lock.Options{Holder: "holder of " + waiter, Waiter: waiter})
+	held, err := s.stranger().ask(waiter)
 	if err != nil {
 		s.Fatalf("acquire for %q: %v", waiter, err)
 	}
-	return lease
+	s.Cleanup(held.Detach)
+	return held
+}
+
+// ask tries to acquire the lock, for a waiter if it is not "".
+func (s *setup) ask(waiter string) (*lease.Lease, error) {
+	return s.Client.Acquire(s.Context(), lease.Request{Resource: s.res, Holder: "holder of " + waiter, Waiter: waiter})
 }
 
 // takeOnceFree acquires the lock as soon as it can be had.
-func (s *setup) takeOnceFree() (lease *lock.Lease) {
+func (s *setup) takeOnceFree() (held *lock.Lease) {
 	s.Helper()
 	err := poll.Until(s.Context(), func() (err error) {
-		lease, err = s.stranger().Acquire(s.Context(), s.res, nil)
+		held, err = s.stranger().Acquire(s.Context(), s.res, nil)
 		return err
 	})
 	if err != nil {
 		s.Fatal(err)
 	}
-	return lease
+	s.Cleanup(held.Detach)
+	return held
 }
 
 // refuse tries to acquire the lock, which must be busy.
-func (s *setup) refuse(waiter string) *lock.BusyError {
+func (s *setup) refuse(waiter string) *lease.BusyError {
 	s.Helper()
-	lease, err := s.stranger().Acquire(s.Context(), s.res, &lock.Options{Waiter: waiter})
-	var busy *lock.BusyError
+	held, err := s.stranger().ask(waiter)
+	var busy *lease.BusyError
 	if !errors.As(err, &busy) {
-		s.Fatalf("acquire for %q: want a BusyError, have lease %v and error %v", waiter, lease, err)
+		s.Fatalf("acquire for %q: want a BusyError, have lease %v and error %v", waiter, held, err)
 	}
 	return busy
 }
 
-// join puts waiters in line: each is refused.
+// join puts waiters in the wait queue: each is refused.
 func (s *setup) join(waiters ...string) {
 	s.Helper()
 	for _, w := range waiters {
@@ -130,17 +156,17 @@ func (s *setup) join(waiters ...string) {
 }
 
 // release releases the lease, which must still be held.
-func (s *setup) release(lease *lock.Lease) {
+func (s *setup) release(held interface{ Release(context.Context) error }) {
 	s.Helper()
-	if err := lease.Release(s.Context()); err != nil {
+	if err := held.Release(s.Context()); err != nil {
 		s.Fatalf("release: %v", err)
 	}
 }
 
 // handOff hands the lease off, to want if it is not "", else to nobody.
-func (s *setup) handOff(lease *lock.Lease, want string) *lock.Reservation {
+func (s *setup) handOff(held *lease.Lease, want string) *lease.Reservation {
 	s.Helper()
-	r, err := lease.HandOff(s.Context())
+	r, err := held.HandOff(s.Context())
 	if err != nil {
 		s.Fatalf("hand off: %v", err)
 	}
@@ -149,7 +175,7 @@ func (s *setup) handOff(lease *lock.Lease, want string) *lock.Reservation {
 }
 
 // wantNext checks for whom a reservation is, "" for none.
-func (s *setup) wantNext(r *lock.Reservation, want string) {
+func (s *setup) wantNext(r *lease.Reservation, want string) {
 	s.Helper()
 	have := ""
 	if r != nil {
@@ -178,8 +204,8 @@ func (s *setup) value() string {
 	return v
 }
 
-// line returns the waiters in line, the head first.
-func (s *setup) line() []string {
+// queue returns the waiters in the wait queue, the head first.
+func (s *setup) queue() []string {
 	s.Helper()
 	waiters, err := s.rdb.ZRange(s.Context(), s.row, 0, -1).Result()
 	if err != nil {

@@ -17,14 +17,14 @@ type polled struct {
 	lock.Store
 
 	splits int
-	claims []store.Claim
+	claims []store.Request
 	at     []time.Time
 }
 
-func (p *polled) Acquire(ctx context.Context, claim store.Claim) (store.Answer, error) {
+func (p *polled) Acquire(ctx context.Context, claim store.Request) (store.Result, error) {
 	p.claims, p.at = append(p.claims, claim), append(p.at, time.Now())
 	if len(p.claims) <= p.splits {
-		return store.Answer{Split: true}, nil
+		return store.Result{Split: true}, nil
 	}
 	return p.Store.Acquire(ctx, claim)
 }
@@ -40,7 +40,7 @@ func TestSplitVote(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			p := &polled{Store: locktest.NewMemory(), splits: tc.splits}
 			start := time.Now()
-			lease, err := lockerOn(t, p).Acquire(t.Context(), "order:1", nil)
+			held, err := lockerOn(t, p).Acquire(t.Context(), "order:1", nil)
 			if tc.taken != (err == nil) || len(p.claims) != tc.asked {
 				t.Fatalf("%d split votes: want it taken (%t) after %d claims, have %v after %d", tc.splits, tc.taken, tc.asked, err, len(p.claims))
 			}
@@ -61,15 +61,16 @@ func TestSplitVote(t *testing.T) {
 				}
 				return
 			}
+			held.Detach()
 			// A claim's time counts from its own sending.
-			if lease.Held() != 0 || !p.at[len(p.at)-1].Equal(time.Now()) {
-				t.Errorf("want it held from now on, have it for %v", lease.Held())
+			if held.Inner().Held() != 0 || !p.at[len(p.at)-1].Equal(time.Now()) {
+				t.Errorf("want it held from now on, have it for %v", held.Inner().Held())
 			}
 			time.Sleep(14*time.Second - 1)
-			if !lease.Valid() {
+			if held.Deadline().IsZero() {
 				t.Error("want it trusted for 14s from the sending of the last claim")
 			}
-			_ = lease.Release(t.Context())
+			_ = held.Release(t.Context())
 		})
 	}
 }
@@ -90,8 +91,8 @@ func TestSplitVoteAndTheCaller(t *testing.T) {
 // undecided is a store that cannot tell whether somebody has enough of the votes.
 type undecided struct{ lock.Store }
 
-func (undecided) Acquire(context.Context, store.Claim) (store.Answer, error) {
-	return store.Answer{Split: true, Holder: "siding:1:worker 2", Left: 3 * time.Second}, nil
+func (undecided) Acquire(context.Context, store.Request) (store.Result, error) {
+	return store.Result{Split: true, Holder: "siding:1:worker 2", Left: 3 * time.Second}, nil
 }
 
 // TestSplitVoteNamesWhoMayHoldIt, and still asks again first.
@@ -132,7 +133,7 @@ func TestStoreSaysWhatPasses(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 			defer cancel()
 			start := time.Now()
-			_, err := lockerOn(t, f.Store).Acquire(ctx, "order:1", &lock.Options{Wait: lock.Fixed(time.Second)})
+			_, err := lockerOn(t, f.Store).Acquire(ctx, "order:1", &lock.Options{Wait: lock.Forever, Retry: lock.Fixed(time.Second)})
 			if took := time.Since(start); err == nil || took != tc.waits {
 				t.Errorf("%v: want it waited for during %v, have %v after %v", tc.err, tc.waits, err, took)
 			}

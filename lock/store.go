@@ -12,20 +12,19 @@ import (
 // [Locker] calls its methods. Their types are internal, so only this repository implements it.
 type Store interface{ store.Store }
 
-// Redis returns a [Store] on rdb: a client of a single node, of Sentinel or of a
-// Cluster, which it does not close. With a client that can subscribe, its
-// releases tell waiters of their turn; not with a Ring, which would listen on another server than
-// the one that has the lock. A Cluster is known by its type: behind a wrapper of
-// *redis.ClusterClient some of those who wait in line are taken to be gone, and
-// come by their timers, though in their old place. A user with an ACL needs the
-// channels siding-call:* and siding-task:*, to wait in line and to call those who do.
+// Redis returns a [Store] on rdb: a client of a single node, of Sentinel or of a Cluster. The
+// caller closes rdb. If the client can subscribe, a release wakes the next waiter. A redis.Ring
+// wakes none: it would listen on another server than the one that has the lock. Give a
+// *redis.ClusterClient without a wrapper: behind one, some waiters are taken to be gone, and come by
+// their timers, in their old positions. A user with an ACL needs the
+// channels siding-goroutine:* and siding-task:*, to wait in a wait queue and to wake those who do.
 //
-// go-redis never interrupts a call when its context is cancelled, and at the
-// context's deadline only with ContextTimeoutEnabled; a call to a Redis that hangs
-// otherwise returns after the client's ReadTimeout, once for each of its retries.
-// No guarantee rests on that, but how soon an Acquire returns does.
+// Set ContextTimeoutEnabled of the client. go-redis never interrupts a call when its context is
+// cancelled, and at the context's deadline only with that option. Otherwise a call to a Redis that
+// hangs returns after the client's ReadTimeout, once for each of its retries. No guarantee rests on
+// that, but how soon an Acquire returns does.
 //
-// A client of a Cluster reloads once a minute which master has which slots, and for so long
-// may know no other master than one that has died. Set ClusterStateReloadInterval to a
-// second; redis.UniversalOptions cannot, but queue.Redis makes such a client of them.
+// Set ClusterStateReloadInterval of a Cluster's client to a second. By default the client reloads
+// once a minute which master has which slots. For so long it may know only a master that has died.
+// redis.UniversalOptions lacks the option; queue.Redis makes such a client of them.
 func Redis(rdb redis.Scripter) Store { return redisstore.New(rdb) }

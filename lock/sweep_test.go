@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/lease"
 	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/testenv/poll"
@@ -19,24 +20,24 @@ import (
 )
 
 // sweep looks at the setup's lock.
-func (s *setup) sweep(resumed bool) lock.Contended {
+func (s *setup) sweep(resumed bool) lease.Contended {
 	s.Helper()
 	found, err := s.stranger().Sweep(s.Context(), []string{s.key}, resumed)
-	if err != nil || len(found) != 1 || found[0].Key != s.key {
+	if err != nil || len(found) != 1 {
 		s.Fatalf("sweep: want the one lock, have %+v, %v", found, err)
 	}
 	return found[0]
 }
 
-// A lock that nobody holds is passed on to the first in line, also where a reservation has
-// lapsed; one that is held, or reserved, is left as it is.
-func TestSweepPassesOnWhatIsFree(t *testing.T) {
+// A lock that nobody holds is handed off to the first in the wait queue, also where a reservation has
+// expired; one that is held, or reserved, is left as it is.
+func TestSweepHandsOffWhatIsFree(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
 		if f := s.sweep(false); f.Waiting || f.Next != nil {
 			s.Errorf("no lock: want nobody, have %+v", f)
 		}
-		lease := s.take("")
+		held := s.take("")
 		s.join("w1", "w2", "w3")
 		before := s.value()
 		f := s.sweep(false)
@@ -58,7 +59,7 @@ func TestSweepPassesOnWhatIsFree(t *testing.T) {
 		if f := s.sweep(false); f.Waiting || s.value() != "" {
 			s.Errorf("nobody left: have %+v, %q", f, s.value())
 		}
-		_ = lease
+		_ = held
 	})
 }
 
@@ -85,7 +86,7 @@ func TestSweepOfMany(t *testing.T) {
 			if n%2 == 0 {
 				want = fmt.Sprint("w", n)
 			}
-			if s.wantNext(f.Next, want); f.Key != keys[n] || !f.Waiting {
+			if s.wantNext(f.Next, want); !f.Waiting {
 				s.Errorf("want %s with somebody waiting, have %+v", keys[n], f)
 			}
 		}
@@ -109,13 +110,13 @@ func TestSweepOfAnotherPrefix(t *testing.T) {
 			s.Fatal(err)
 		}
 		s.wantNext(found[0].Next, "w1")
-		next, err := other.PassOn(s.Context(), found[0].Next)
+		next, err := other.Drop(s.Context(), found[0].Next, false)
 		if err != nil {
 			s.Fatal(err)
 		}
 		s.wantNext(next, "w2")
 		other.called(next)
-		s.wantLine()
+		s.wantQueue()
 	})
 }
 
@@ -127,7 +128,7 @@ func TestSweepThroughAWrapper(t *testing.T) {
 		s.take("")
 		s.join("w1")
 		s.expire()
-		locker, err := lock.New(lock.Redis(struct{ redis.Scripter }{s.rdb}), s.Config())
+		locker, err := lease.New(lock.Redis(struct{ redis.Scripter }{s.rdb}), s.cfg)
 		if err != nil {
 			s.Fatal(err)
 		}
@@ -150,7 +151,7 @@ func TestSweepWhoseAnswerIsLost(t *testing.T) {
 	f.direct.expire()
 	_ = f.direct.on("warm").sweep(false)
 	before := f.direct.value()
-	var found []lock.Contended
+	var found []lease.Contended
 	err := f.unheard(func() (err error) {
 		found, err = f.Sweep(t.Context(), []string{f.key}, false)
 		return err
@@ -159,42 +160,42 @@ func TestSweepWhoseAnswerIsLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.wantNext(found[0].Next, "w1")
-	f.wantLine("w1", "w2")
+	f.wantQueue("w1", "w2")
 }
 
 const group = "siding-task:q:"
 
-// The waiters of a paused group keep their places; others pass meanwhile. They are back once
+// The waiters of a paused group keep their positions; others pass meanwhile. They are back once
 // one of them asks for the lock.
 func TestPausedWaitersComeBackWithTheirGroup(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
-		lease := s.take("")
+		held := s.take("")
 		s.join(group+"1", group+"2", "siding-task:other:1", group+"3", "siding-task:qq:1")
-		next, err := s.SetAside(s.Context(), s.handOff(lease, group+"1"))
+		next, err := s.Drop(s.Context(), s.handOff(held, group+"1"), true)
 		if err != nil {
 			s.Fatal(err)
 		}
 		s.wantNext(next, "siding-task:other:1")
-		s.wantLine("siding-task:other:1", "siding-task:qq:1")
+		s.wantQueue("siding-task:other:1", "siding-task:qq:1")
 		s.called(next)
-		lease = s.take("siding-task:other:1")
+		held = s.take("siding-task:other:1")
 		s.join("siding-task:other:2")
-		s.wantLine("siding-task:qq:1", "siding-task:other:2")
+		s.wantQueue("siding-task:qq:1", "siding-task:other:2")
 		s.join(group + "4")
-		s.wantLine(group+"1", group+"2", group+"3", "siding-task:qq:1", "siding-task:other:2", group+"4")
-		s.handOff(lease, group+"1")
+		s.wantQueue(group+"1", group+"2", group+"3", "siding-task:qq:1", "siding-task:other:2", group+"4")
+		s.handOff(held, group+"1")
 	})
 }
 
-// A newcomer of the group does not overtake those who were set aside, although the lock is free
-// and nobody is in line.
-func TestNewcomerDoesNotOvertakeWhoWasSetAside(t *testing.T) {
+// A newcomer of the group does not overtake those who were paused, although the lock is free
+// and nobody is in the wait queue.
+func TestNewcomerDoesNotOvertakeThePaused(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
-		lease := s.take("")
+		held := s.take("")
 		s.join(group+"1", group+"2")
-		next, err := s.SetAside(s.Context(), s.handOff(lease, group+"1"))
+		next, err := s.Drop(s.Context(), s.handOff(held, group+"1"), true)
 		if err != nil || next != nil || s.value() != "" {
 			s.Fatalf("want a free lock, have %v, %v, %q", next, err, s.value())
 		}
@@ -204,7 +205,7 @@ func TestNewcomerDoesNotOvertakeWhoWasSetAside(t *testing.T) {
 		s.expireMark()
 		busy := s.refuse(group + "3")
 		s.wantNext(busy.Next, group+"1")
-		s.wantLine(group+"1", group+"2", group+"3")
+		s.wantQueue(group+"1", group+"2", group+"3")
 	})
 }
 
@@ -217,33 +218,33 @@ func (s *setup) expireMark() {
 }
 
 // A sweep brings them back that knows of no pause any more.
-func TestSweepBringsBackWhoWasSetAside(t *testing.T) {
+func TestSweepBringsBackThePaused(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
-		lease := s.take("")
+		held := s.take("")
 		s.join(group+"1", group+"2")
-		if _, err := s.SetAside(s.Context(), s.handOff(lease, group+"1")); err != nil {
+		if _, err := s.Drop(s.Context(), s.handOff(held, group+"1"), true); err != nil {
 			s.Fatal(err)
 		}
 		if f := s.sweep(false); !f.Waiting || f.Next != nil {
 			s.Errorf("paused: want somebody waiting and nobody called, have %+v", f)
 		}
-		s.wantLine()
+		s.wantQueue()
 		s.wantTTL("{"+s.key+"}:paused", 3*time.Hour, 4*time.Hour)
 		f := s.sweep(true)
 		s.wantNext(f.Next, group+"1")
-		s.wantLine(group+"1", group+"2")
+		s.wantQueue(group+"1", group+"2")
 		s.wantTTL(s.row, 3*time.Hour, 4*time.Hour)
 	})
 }
 
-// A waiter that leaves while it is set aside is gone.
-func TestWaiterLeavesWhileSetAside(t *testing.T) {
+// A waiter that leaves while it is paused is gone.
+func TestWaiterLeavesWhilePaused(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
-		lease := s.take("")
+		held := s.take("")
 		s.join(group+"1", group+"2")
-		if _, err := s.SetAside(s.Context(), s.handOff(lease, group+"1")); err != nil {
+		if _, err := s.Drop(s.Context(), s.handOff(held, group+"1"), true); err != nil {
 			s.Fatal(err)
 		}
 		if _, err := s.Leave(s.Context(), s.res, group+"1"); err != nil {
@@ -254,43 +255,43 @@ func TestWaiterLeavesWhileSetAside(t *testing.T) {
 }
 
 // A group that is paused may be large.
-func TestManyWaitersAreSetAside(t *testing.T) {
+func TestManyWaitersArePaused(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
 		const each = 1200
-		lease := s.take("")
+		held := s.take("")
 		var want []string
-		var line []redis.Z
+		var queued []redis.Z
 		for n := range each {
 			w := fmt.Sprint(group, n)
 			if n%3 == 2 {
 				w = fmt.Sprint("siding-task:other:", n)
 				want = append(want, w)
 			}
-			line = append(line, redis.Z{Score: float64(n + 1), Member: w})
+			queued = append(queued, redis.Z{Score: float64(n + 1), Member: w})
 		}
-		if err := s.rdb.ZAdd(s.Context(), s.row, line...).Err(); err != nil {
+		if err := s.rdb.ZAdd(s.Context(), s.row, queued...).Err(); err != nil {
 			s.Fatal(err)
 		}
-		next, err := s.SetAside(s.Context(), s.handOff(lease, group+"0"))
+		next, err := s.Drop(s.Context(), s.handOff(held, group+"0"), true)
 		if err != nil {
 			s.Fatal(err)
 		}
 		s.wantNext(next, want[0])
-		s.wantLine(want...)
+		s.wantQueue(want...)
 		if n := s.rdb.ZCard(s.Context(), "{"+s.key+"}:paused").Val(); n != each*2/3 {
-			s.Errorf("want %d set aside, have %d", each*2/3, n)
+			s.Errorf("want %d paused, have %d", each*2/3, n)
 		}
 	})
 }
 
-// A waiter that has lost its place gets it back; one that has one keeps it.
+// A waiter that has lost its position gets it back; one that has one keeps it.
 func TestMissingWaitersRejoin(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
 		s.take("")
 		first, second, third := s.refuse(group+"1"), s.refuse(group+"2"), s.refuse(group+"3")
-		places := []store.Place{
+		places := []store.Queued{
 			{Key: s.key, Waiter: group + "1", Ticket: first.Ticket},
 			{Key: s.key, Waiter: group + "2", Ticket: second.Ticket},
 			{Key: s.key, Waiter: group + "3", Ticket: third.Ticket},
@@ -300,70 +301,70 @@ func TestMissingWaitersRejoin(t *testing.T) {
 		}
 		for _, rejoin := range []bool{false, true} {
 			missing, err := s.Missing(s.Context(), places, rejoin)
-			if err != nil || !slices.Equal(missing, []int{1}) {
+			if err != nil || !slices.Equal(missing, []bool{false, true, false}) {
 				s.Fatalf("want the second missing, have %v, %v", missing, err)
 			}
 		}
-		s.wantLine(group+"1", group+"2", group+"3")
-		if missing, err := s.Missing(s.Context(), places, true); err != nil || len(missing) != 0 {
+		s.wantQueue(group+"1", group+"2", group+"3")
+		if missing, err := s.Missing(s.Context(), places, true); err != nil || slices.Contains(missing, true) {
 			s.Errorf("want nobody missing, have %v, %v", missing, err)
 		}
 	})
 }
 
-// A lock may be kept for a waiter in no line. Those in line wait on.
-func TestKeepFor(t *testing.T) {
+// A lock may be kept for a waiter in no wait queue. Those in the wait queue wait on.
+func TestReleaseFor(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
-		lease := s.take("")
+		held := s.take("")
 		s.join("w1")
-		if err := lease.KeepFor(s.Context(), "me", 8*time.Second); err != nil {
+		if err := held.ReleaseFor(s.Context(), "me", 8*time.Second); err != nil {
 			s.Fatal(err)
 		}
 		s.wantTTL(s.key, 6*time.Second, 8*time.Second)
-		if busy := s.refuse("w2"); busy.Holder != "the next in line" || busy.Next != nil {
+		if busy := s.refuse("w2"); busy.Holder != "the next in the wait queue" || busy.Next != nil {
 			s.Errorf("want it kept, have %+v", busy)
 		}
 		next := s.take("me")
-		if next.Fence() <= lease.Fence() {
-			s.Errorf("want a fence above %d, have %d", lease.Fence(), next.Fence())
+		if next.Fence() <= held.Fence() {
+			s.Errorf("want a fence above %d, have %d", held.Fence(), next.Fence())
 		}
 		s.handOff(next, "w1")
-		if err := lease.KeepFor(s.Context(), "me", time.Second); err != nil {
+		if err := held.ReleaseFor(s.Context(), "me", time.Second); err != nil {
 			s.Errorf("released before: want nothing done, have %v", err)
 		}
 	})
 }
 
-// A release that cannot wake a parked task tells of its turn, and the task stays in line until
+// A release that cannot wake a parked task tells of its reservation, and the task stays in the wait queue until
 // somebody has woken it. Where nobody listens for its group, it is passed over.
-func TestReleaseTellsOfATasksTurn(t *testing.T) {
+func TestReleaseTellsOfATasksReservation(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
-		lease := s.take("")
+		held := s.take("")
 		s.join(group+"1", group+"2")
-		s.release(lease)
+		s.release(held)
 		if s.value() != "" {
 			s.Errorf("nobody listens: want a free lock, have %q", s.value())
 		}
-		s.wantLine(group+"1", group+"2")
+		s.wantQueue(group+"1", group+"2")
 
 		ctx, cancel := context.WithCancel(s.Context())
-		heard, turns, over := make(chan struct{}, 1), make(chan *lock.Reservation, 1), make(chan error, 1)
+		heard, turns, over := make(chan struct{}, 1), make(chan *lease.Reservation, 1), make(chan error, 1)
 		listener := s.stranger()
 		go func() {
-			over <- listener.ListenForTasks(ctx, []string{"q"}, func() { heard <- struct{}{} }, func(r *lock.Reservation) { turns <- r })
+			over <- listener.ListenForTasks(ctx, []string{"q"}, func() { heard <- struct{}{} }, func(r *lease.Reservation) { turns <- r })
 		}()
 		<-heard
-		lease = s.take("")
-		s.release(lease)
+		held = s.take("")
+		s.release(held)
 		r := <-turns
 		if r.Resource != s.res || r.Waiter != group+"1" || r.Ticket == 0 {
-			s.Fatalf("want the turn of the first, have %+v", r)
+			s.Fatalf("want the reservation of the first, have %+v", r)
 		}
-		s.wantLine(group+"1", group+"2")
+		s.wantQueue(group+"1", group+"2")
 		s.called(r)
-		s.wantLine(group + "2")
+		s.wantQueue(group + "2")
 		s.handOff(s.take(group+"1"), group+"2")
 		cancel()
 		if err := <-over; !errors.Is(err, context.Canceled) {
@@ -375,7 +376,7 @@ func TestReleaseTellsOfATasksTurn(t *testing.T) {
 // A store that is not on Redis neither sweeps nor tells.
 func TestSweepIsNotForAllStores(t *testing.T) {
 	t.Parallel()
-	locker, err := lock.New(locktest.NewMemory(), lock.Config{})
+	locker, err := lease.New(locktest.NewMemory(), lease.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -388,8 +389,8 @@ func TestSweepIsNotForAllStores(t *testing.T) {
 	}
 }
 
-// Who polls and who waits in line, in one process, do not wait for one another.
-func TestPollersDoNotSlowDownThoseInLine(t *testing.T) {
+// Who polls and who waits in the wait queue, in one process, do not wait for one another.
+func TestPollersDoNotSlowDownTheQueued(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
 		const want = 40
@@ -397,18 +398,18 @@ func TestPollersDoNotSlowDownThoseInLine(t *testing.T) {
 		ctx, cancel := context.WithCancel(s.Context())
 		over := make(chan struct{}, 3)
 		var holds atomic.Int32
-		for _, opts := range []*lock.Options{{Wait: lock.InLine()}, {Wait: lock.InLine()}, {Wait: lock.Fixed(10 * time.Second)}} {
+		for _, opts := range []*lock.Options{{Wait: lock.Forever}, {Wait: lock.Forever}, {Wait: lock.Forever, Retry: lock.Fixed(10 * time.Second)}} {
 			go func() {
 				defer func() { over <- struct{}{} }()
 				for ctx.Err() == nil {
-					_ = locker.Hold(ctx, s.res, opts, func(ctx context.Context) error {
+					_ = locker.Do(ctx, s.res, opts, func(ctx context.Context) error {
 						holds.Add(1)
 						return sleep.For(ctx, 5*time.Millisecond)
 					})
 				}
 			}()
 		}
-		// Those in line need some ms each; behind the one that polls it would be seconds each, and minutes in all.
+		// Those in the wait queue need some ms each; behind the one that polls it would be seconds each, and minutes in all.
 		poll.Eventually(s.T, "the lock to be held often", func() bool { return holds.Load() >= want })
 		cancel()
 		for range 3 {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/lease"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
 )
@@ -26,17 +27,19 @@ func lockerOn(t *testing.T, store lock.Store) *lock.Locker {
 	return locker
 }
 
+// acquire takes the lock, which is not renewed.
 func acquire(t *testing.T, locker *lock.Locker, opts *lock.Options) *lock.Lease {
 	t.Helper()
-	lease, err := locker.Acquire(t.Context(), "order:1", opts)
+	held, err := locker.Acquire(t.Context(), "order:1", opts)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return lease
+	held.Detach()
+	return held
 }
 
 // waits are the two ways to wait.
-var waits = map[string]lock.Wait{"in line": lock.InLine(), "by retry": lock.Fixed(100 * time.Millisecond)}
+var waits = map[string]lock.Options{"queued": {Wait: lock.Forever}, "by retry": {Wait: lock.Forever, Retry: lock.Fixed(100 * time.Millisecond)}}
 
 // TestWaitEnduresAnOutage that is shorter than the TTL, whatever kind of
 // trouble it is, and gives up in a longer one.
@@ -54,7 +57,7 @@ func TestWaitEnduresAnOutage(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					f := newFake()
 					locker := lockerOn(t, f.Store)
-					how := &lock.Options{Wait: wait}
+					how := &wait
 					fail := func(context.Context, string, func() error) error { return trouble }
 					f.Set(fail)
 					time.AfterFunc(10*time.Second, func() { f.Set(locktest.Fine) })
@@ -95,7 +98,7 @@ func TestWaitGivesUpAtOnce(t *testing.T) {
 				f := newFake()
 				f.Set(func(context.Context, string, func() error) error { return serverError("NOPERM no permission") })
 				start := time.Now()
-				_, err := lockerOn(t, f.Store).Acquire(t.Context(), "order:1", &lock.Options{Wait: wait})
+				_, err := lockerOn(t, f.Store).Acquire(t.Context(), "order:1", &wait)
 				if err == nil || time.Since(start) != 0 {
 					t.Errorf("want an error at once, have %v after %v", err, time.Since(start))
 				}
@@ -113,7 +116,7 @@ func TestOddRetryIsNoBusyLoop(t *testing.T) {
 			holder := acquire(t, lockerOn(t, f.memory), nil)
 			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 			defer cancel()
-			_, err := lockerOn(t, f.Store).Acquire(ctx, "order:1", &lock.Options{Wait: lock.Fixed(delay)})
+			_, err := lockerOn(t, f.Store).Acquire(ctx, "order:1", &lock.Options{Wait: lock.Forever, Retry: lock.Fixed(delay)})
 			if !errors.Is(err, lock.ErrBusy) || !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("want ErrBusy and the context's error, have %v", err)
 			}
@@ -125,9 +128,9 @@ func TestOddRetryIsNoBusyLoop(t *testing.T) {
 	}
 }
 
-// TestTurnsOfOneProcess: its goroutines are served in the order in which they
-// came, and never more than one of them is in the line.
-func TestTurnsOfOneProcess(t *testing.T) {
+// TestOrderWithinOneProcess: its goroutines are served in the order in which they
+// came, and never more than one of them is in the wait queue.
+func TestOrderWithinOneProcess(t *testing.T) {
 	t.Parallel()
 	for how, wait := range waits {
 		t.Run(how, func(t *testing.T) {
@@ -141,7 +144,7 @@ func TestTurnsOfOneProcess(t *testing.T) {
 				var all sync.WaitGroup
 				for i := range goroutines {
 					all.Go(func() {
-						if err := locker.Hold(t.Context(), "order:1", &lock.Options{Wait: wait}, func(context.Context) error {
+						if err := locker.Do(t.Context(), "order:1", &wait, func(context.Context) error {
 							served = append(served, i)
 							return nil
 						}); err != nil {
@@ -149,8 +152,8 @@ func TestTurnsOfOneProcess(t *testing.T) {
 						}
 					})
 					synctest.Wait()
-					if line := f.memory.Waiters("lock:order:1"); len(line) > 1 {
-						t.Errorf("want one contender in line, have %q", line)
+					if queued := f.memory.Waiters("lock:order:1"); len(queued) > 1 {
+						t.Errorf("want one contender queued, have %q", queued)
 					}
 				}
 				_ = holder.Release(t.Context())
@@ -160,7 +163,7 @@ func TestTurnsOfOneProcess(t *testing.T) {
 						t.Fatalf("want them in order, have %v", served)
 					}
 				}
-				if have := len(f.SentAt(locktest.Acquire, time.Time{})); how == "in line" && have > 2*goroutines+1 {
+				if have := len(f.SentAt(locktest.Acquire, time.Time{})); how == "queued" && have > 2*goroutines+1 {
 					t.Errorf("want two calls for each of %d, have %d", goroutines, have)
 				}
 			})
@@ -184,11 +187,11 @@ func TestCallerGoesDuringASharedAttempt(t *testing.T) {
 		go func() { _, err := locker.Acquire(ctx, "order:1", nil); gone <- err }()
 		synctest.Wait()
 		go func() {
-			lease, err := locker.Acquire(t.Context(), "order:1", nil)
+			held, err := locker.Acquire(t.Context(), "order:1", nil)
 			if err != nil {
 				t.Error(err)
 			}
-			got <- lease
+			got <- held
 		}()
 		synctest.Wait()
 		_ = holder.Release(t.Context()) // the first has been refused already, and the answer is on its way
@@ -200,15 +203,15 @@ func TestCallerGoesDuringASharedAttempt(t *testing.T) {
 		if err := <-gone; !errors.Is(err, context.Canceled) {
 			t.Errorf("the one that goes: want context.Canceled at once, have %v", err)
 		}
-		if lease := <-got; lease != nil {
-			_ = lease.Release(t.Context())
+		if held := <-got; held != nil {
+			_ = held.Release(t.Context())
 		}
 	})
 }
 
-// TestPlaceInLineCounts from when somebody came, not from when he could join:
+// TestPositionCountsFromArrival from when somebody came, not from when he could join:
 // others of his process were in front, or a call for him was lost.
-func TestPlaceInLineCounts(t *testing.T) {
+func TestPositionCountsFromArrival(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
@@ -218,7 +221,7 @@ func TestPlaceInLineCounts(t *testing.T) {
 		var all sync.WaitGroup
 		wait := func(name string, locker *lock.Locker) {
 			all.Go(func() {
-				if err := locker.Hold(t.Context(), "order:1", &lock.Options{Wait: lock.InLine()}, func(context.Context) error {
+				if err := locker.Do(t.Context(), "order:1", &lock.Options{Wait: lock.Forever}, func(context.Context) error {
 					served <- name
 					time.Sleep(time.Second)
 					return nil
@@ -244,24 +247,24 @@ func TestPlaceInLineCounts(t *testing.T) {
 	})
 }
 
-// TestInLineWithoutCalls polls a store that cannot call anybody.
-func TestInLineWithoutCalls(t *testing.T) {
+// TestQueuedWithoutWaking polls a store that cannot call anybody.
+func TestQueuedWithoutWaking(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		holder := acquire(t, lockerOn(t, f.memory), nil)
 		time.AfterFunc(3*time.Second, func() { _ = holder.Release(t.Context()) })
 		start := time.Now()
-		lease := acquire(t, lockerOn(t, struct{ lock.Store }{f.Store}), &lock.Options{Wait: lock.InLine()})
+		held := acquire(t, lockerOn(t, struct{ lock.Store }{f.Store}), &lock.Options{Wait: lock.Forever})
 		if took := time.Since(start); took < 3*time.Second || took > 4*time.Second {
 			t.Errorf("want the lock within a second of its release after 3s, have %v", took)
 		}
-		_ = lease.Release(t.Context())
+		_ = held.Release(t.Context())
 	})
 }
 
-// TestHolderDiedInFrontOfALine: the first takes the lock as it expires.
-func TestHolderDiedInFrontOfALine(t *testing.T) {
+// TestHolderDiedBeforeAWaitQueue: the first takes the lock as it expires.
+func TestHolderDiedBeforeAWaitQueue(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
@@ -270,7 +273,7 @@ func TestHolderDiedInFrontOfALine(t *testing.T) {
 		var all sync.WaitGroup
 		for range 5 {
 			all.Go(func() {
-				if err := lockerOn(t, f.Store).Hold(t.Context(), "order:1", &lock.Options{Wait: lock.InLine()}, func(context.Context) error { return nil }); err != nil {
+				if err := lockerOn(t, f.Store).Do(t.Context(), "order:1", &lock.Options{Wait: lock.Forever}, func(context.Context) error { return nil }); err != nil {
 					t.Error(err)
 				}
 			})
@@ -294,12 +297,15 @@ func TestClose(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFake()
 				locker := lockerOn(t, f.Store)
-				lease := acquire(t, locker, nil)
-				work := lease.Keep(t.Context())
+				held, err := locker.Acquire(t.Context(), "order:1", nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				work := held.Context(t.Context())
 				failed := make(chan error, 2)
-				for range 2 { // one has its turn, the other waits for it
+				for range 2 { // one asks the store, the other waits for it
 					go func() {
-						_, err := locker.Acquire(t.Context(), "order:1", &lock.Options{Wait: wait})
+						_, err := locker.Acquire(t.Context(), "order:1", &wait)
 						failed <- err
 					}()
 				}
@@ -311,8 +317,8 @@ func TestClose(t *testing.T) {
 						t.Errorf("want ErrClosed and ErrBusy, have %v", err)
 					}
 				}
-				if line := f.memory.Waiters("lock:order:1"); line != nil {
-					t.Errorf("want nobody in line when Close returns, have %q", line)
+				if queued := f.memory.Waiters("lock:order:1"); queued != nil {
+					t.Errorf("want nobody queued when Close returns, have %q", queued)
 				}
 				if _, err := locker.Acquire(t.Context(), "order:2", nil); !errors.Is(err, lock.ErrClosed) {
 					t.Errorf("want ErrClosed, have %v", err)
@@ -321,7 +327,7 @@ func TestClose(t *testing.T) {
 				if work.Err() != nil {
 					t.Errorf("want the lease renewed, have %v", context.Cause(work))
 				}
-				if err := lease.Release(t.Context()); err != nil {
+				if err := held.Release(t.Context()); err != nil {
 					t.Error(err)
 				}
 				locker.Close() // does no harm
@@ -339,7 +345,7 @@ func TestNothingIsKeptOfLocksThatAreOver(t *testing.T) {
 		locker := lockerOn(t, f.Store)
 		for i := range 100 {
 			resource := fmt.Sprintf("order:%d", i)
-			lease, err := locker.Acquire(t.Context(), resource, nil)
+			held, err := locker.Acquire(t.Context(), resource, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -347,20 +353,21 @@ func TestNothingIsKeptOfLocksThatAreOver(t *testing.T) {
 				t.Fatalf("want ErrBusy, have %v", err)
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-			if _, err := locker.Acquire(ctx, resource, &lock.Options{Wait: lock.InLine()}); !errors.Is(err, lock.ErrBusy) {
+			if _, err := locker.Acquire(ctx, resource, &lock.Options{Wait: lock.Forever}); !errors.Is(err, lock.ErrBusy) {
 				t.Fatalf("want ErrBusy, have %v", err)
 			}
 			cancel()
+			held.Detach()
 			if i%2 == 0 {
-				if err := lease.Release(t.Context()); err != nil {
+				if err := held.Release(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 			}
 		}
 		time.Sleep(15 * time.Second)
 		synctest.Wait()
-		if have := locker.Desks(); have != 0 {
-			t.Errorf("want no desk kept, have %d", have)
+		if have := locker.Contenders(); have != 0 {
+			t.Errorf("want no contenders kept, have %d", have)
 		}
 	})
 }
@@ -369,9 +376,11 @@ func TestOptions(t *testing.T) {
 	t.Parallel()
 	locker := lockerOn(t, locktest.NewMemory())
 	for name, opts := range map[string]lock.Options{
-		"max hold: want 0 or more, have -1s":                                                {MaxHold: -time.Second},
-		`waiter: one that waits for its own turn has no name, have "w"`:                     {Waiter: "w", Wait: lock.InLine()},
-		`waiter: "siding-call:" is kept for those who wait in line, have "siding-call:x:1"`: {Waiter: "siding-call:x:1"},
+		"wait: want 0 or more, have -1ns":          {Wait: -1},
+		"retry: want a wait, such as lock.Forever": {Retry: lock.Fixed(time.Second)},
+		"ttl: want 100ms to 24h, have 99ms":        {TTL: 99 * time.Millisecond},
+		"ttl: want 100ms to 24h, have 24h0m0.001s": {TTL: 24*time.Hour + time.Millisecond},
+		"max hold: want 0 or more, have -1s":       {MaxHold: -time.Second},
 	} {
 		_, err := locker.Acquire(t.Context(), "order:1", &opts)
 		if want := "lock: " + name; err == nil || err.Error() != want {
@@ -380,7 +389,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestFailedLeaveIsTriedAgain, as nobody comes when it is the turn of one who
+// TestFailedLeaveIsTriedAgain, as nobody comes when the lock is reserved for one who
 // has given up, and the process of which still listens.
 func TestFailedLeaveIsTriedAgain(t *testing.T) {
 	t.Parallel()
@@ -390,42 +399,42 @@ func TestFailedLeaveIsTriedAgain(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		f.Set(locktest.Only(locktest.Leave, locktest.Refuse))
-		_, err := lockerOn(t, f.Store).Acquire(ctx, "order:1", &lock.Options{Wait: lock.InLine()})
+		_, err := lockerOn(t, f.Store).Acquire(ctx, "order:1", &lock.Options{Wait: lock.Forever})
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatalf("want context.DeadlineExceeded, have %v", err)
 		}
 		time.Sleep(5 * time.Second)
 		f.Set(locktest.Fine)
 		time.Sleep(1500 * time.Millisecond) // it tries every second
-		if line := f.memory.Waiters("lock:order:1"); len(line) > 0 {
-			t.Errorf("want nobody in line, have %q", line)
+		if queued := f.memory.Waiters("lock:order:1"); len(queued) > 0 {
+			t.Errorf("want nobody queued, have %q", queued)
 		}
 		_ = holder.Release(t.Context())
 	})
 }
 
-// A deafStore never hears a call, as where no channel may be subscribed to.
-type deafStore struct{ lock.Store }
+// A unreachableStore never hears a call, as where no channel may be subscribed to.
+type unreachableStore struct{ lock.Store }
 
-func (deafStore) Listen(ctx context.Context, _ string, _ func(), _ func(string)) error {
+func (unreachableStore) Listen(ctx context.Context, _ string, _ func(), _ func(string)) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
 
 // TestHearingIsAwaitedOnce: a process that cannot hear takes free locks at once
-// after the first grace.
+// after the first hand-off timeout.
 func TestHearingIsAwaitedOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		locker := lockerOn(t, deafStore{locktest.NewMemory()})
+		locker := lockerOn(t, unreachableStore{locktest.NewMemory()})
 		start := time.Now()
 		for range 3 {
-			if err := acquire(t, locker, &lock.Options{Wait: lock.InLine()}).Release(t.Context()); err != nil {
+			if err := acquire(t, locker, &lock.Options{Wait: lock.Forever}).Release(t.Context()); err != nil {
 				t.Error(err)
 			}
 		}
 		if took := time.Since(start); took > 5*time.Second {
-			t.Errorf("want one grace of 5s for three free locks, have %v", took)
+			t.Errorf("want one hand-off timeout of 5s for three free locks, have %v", took)
 		}
 	})
 }
@@ -458,11 +467,15 @@ func TestEndDuringTheQuestion(t *testing.T) {
 func TestLeaveOfNobody(t *testing.T) {
 	t.Parallel()
 	locker := lockerOn(t, locktest.NewMemory())
-	lease := acquire(t, locker, nil)
-	if _, err := locker.Leave(t.Context(), "order:1", ""); err != nil {
+	held := acquire(t, locker, nil)
+	client, err := lease.New(locktest.NewMemory(), lease.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Leave(t.Context(), "order:1", ""); err != nil {
 		t.Error(err)
 	}
-	if err := lease.Release(t.Context()); err != nil {
+	if err := held.Release(t.Context()); err != nil {
 		t.Errorf("want the lock still held, have %v", err)
 	}
 }

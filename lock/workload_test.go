@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sidingq/siding/internal/lease"
 	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/lock"
 )
@@ -30,28 +31,28 @@ type fleet struct {
 	called atomic.Int64
 }
 
-// call calls the waiter of r, or whoever comes after it.
-func (f *fleet) call(ctx context.Context, rng *rand.Rand, r *lock.Reservation) error {
+// call wakes the waiter of r, or whoever comes after it.
+func (f *fleet) call(ctx context.Context, rng *rand.Rand, r *lease.Reservation) error {
 	for r != nil {
 		f.mu.Lock()
-		bell := f.calls[r.Waiter]
+		woken := f.calls[r.Waiter]
 		f.mu.Unlock()
-		if bell == nil || rng.IntN(10) == 0 { // as if it could not come
+		if woken == nil || rng.IntN(10) == 0 { // as if it could not come
 			var err error
-			if r, err = f.PassOn(ctx, r); err != nil {
+			if r, err = f.Drop(ctx, r, false); err != nil {
 				return err
 			}
 			continue
 		}
 		if rng.IntN(20) == 0 {
-			return nil // the caller died in between: the reservation lapses
+			return nil // the caller died in between: the reservation expires
 		}
-		if err := f.Called(ctx, r); err != nil {
+		if err := f.Confirm(ctx, r); err != nil {
 			return err
 		}
 		f.called.Add(1)
 		select {
-		case bell <- struct{}{}:
+		case woken <- struct{}{}:
 		default:
 		}
 		return nil
@@ -61,9 +62,9 @@ func (f *fleet) call(ctx context.Context, rng *rand.Rand, r *lock.Reservation) e
 
 // run is the life of one task.
 func (f *fleet) run(ctx context.Context, rng *rand.Rand, name string) error {
-	bell := make(chan struct{}, 1)
+	woken := make(chan struct{}, 1)
 	f.mu.Lock()
-	f.calls[name] = bell
+	f.calls[name] = woken
 	f.mu.Unlock()
 	defer func() {
 		f.mu.Lock()
@@ -72,12 +73,12 @@ func (f *fleet) run(ctx context.Context, rng *rand.Rand, name string) error {
 	}()
 	died := false
 	for {
-		locker, dies := f.Locker, !died && rng.IntN(20) == 0
+		client, dies := f.Client, !died && rng.IntN(20) == 0
 		if dies {
-			locker = f.mayDie.Locker
+			client = f.mayDie.Client
 		}
-		lease, err := locker.Acquire(ctx, f.res, &lock.Options{Waiter: name})
-		var busy *lock.BusyError
+		held, err := client.Acquire(ctx, lease.Request{Resource: f.res, Waiter: name})
+		var busy *lease.BusyError
 		switch {
 		case errors.As(err, &busy):
 			if err := f.call(ctx, rng, busy.Next); err != nil {
@@ -85,14 +86,17 @@ func (f *fleet) run(ctx context.Context, rng *rand.Rand, name string) error {
 			}
 		case dies: // with the lock or with an answer too late; it comes again, as a crashed task does
 			died = true
+			if held != nil {
+				held.Detach()
+			}
 		case err == nil:
-			return f.work(ctx, rng, lease)
+			return f.work(ctx, rng, held)
 		default:
 			return err
 		}
 		timer := time.NewTimer(50*time.Millisecond + time.Duration(rng.Int64N(int64(50*time.Millisecond))))
 		select {
-		case <-bell:
+		case <-woken:
 		case <-timer.C:
 		case <-ctx.Done():
 			return fmt.Errorf("%s starved: %w", name, ctx.Err())
@@ -102,15 +106,15 @@ func (f *fleet) run(ctx context.Context, rng *rand.Rand, name string) error {
 }
 
 // work checks that it is alone and that its fence is the highest so far.
-func (f *fleet) work(ctx context.Context, rng *rand.Rand, lease *lock.Lease) error {
+func (f *fleet) work(ctx context.Context, rng *rand.Rand, held *lease.Lease) error {
 	if n := f.inside.Add(1); n != 1 {
 		return fmt.Errorf("want one holder, have %d", n)
 	}
-	if last := f.last.Swap(lease.Fence()); last >= lease.Fence() {
-		return fmt.Errorf("want a fence above %d, have %d", last, lease.Fence())
+	if last := f.last.Swap(held.Fence()); last >= held.Fence() {
+		return fmt.Errorf("want a fence above %d, have %d", last, held.Fence())
 	}
 	f.inside.Add(-1)
-	r, err := lease.HandOff(ctx)
+	r, err := held.HandOff(ctx)
 	if err != nil {
 		return err
 	}
@@ -125,8 +129,8 @@ func TestFleet(t *testing.T) {
 		const workers, tasks = 20, 6
 		seed := verify.Seed(s)
 		f := &fleet{
-			setup:  s.with(lock.Config{Grace: 50 * time.Millisecond}),
-			mayDie: s.with(lock.Config{Grace: 50 * time.Millisecond, TTL: 100 * time.Millisecond}),
+			setup:  s.with(lock.Config{HandoffTimeout: 50 * time.Millisecond}),
+			mayDie: s.with(lock.Config{HandoffTimeout: 50 * time.Millisecond, TTL: 100 * time.Millisecond}),
 			calls:  make(map[string]chan struct{}),
 		}
 		ctx, cancel := context.WithTimeout(s.Context(), 3*patience)
@@ -150,12 +154,12 @@ func TestFleet(t *testing.T) {
 
 		// Whatever state is left, also one in the middle: all of it expires.
 		f.rdb.Del(s.Context(), f.key, f.row)
-		s.reserved("left behind", "also in line")
+		s.reserved("left behind", "also queued")
 		s.wantAllExpire()
 		s.expire()
-		lease := s.take("somebody")
+		held := s.take("somebody")
 		s.wantAllExpire()
-		s.release(lease)
+		s.release(held)
 		s.wantAllExpire()
 	})
 }

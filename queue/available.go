@@ -9,16 +9,16 @@ import (
 )
 
 const (
-	// availableEvery is how often a guard that takes no tasks asks whether it may take them again.
+	// availableEvery is how often a guard that takes no tasks asks [GuardConfig.Available].
 	availableEvery = time.Second
-	// availablePatience is how long the answer may take.
+	// availablePatience bounds each of these calls.
 	availablePatience = 5 * time.Second
 )
 
-// Unavailable wraps the error of a handler to say that something is not there which all tasks
-// need, such as the database that they write to. The task is put aside for a second or so,
-// uncharged, whatever retries it has left. The server takes no more tasks until
-// [ServerConfig.Available] says so, without it for a second. Unavailable(nil) is nil.
+// Unavailable wraps the error of a handler to say that something is missing which all tasks need,
+// such as the database to which they write. The task uses no retry and comes again after a second
+// or so. The server takes no more tasks until [GuardConfig.Available] returns nil. Without an
+// Available it takes none for a second. Unavailable(nil) is nil.
 func Unavailable(err error) error {
 	if err == nil {
 		return nil
@@ -30,22 +30,23 @@ type unavailableError struct{ error }
 
 func (e *unavailableError) Unwrap() error { return e.error }
 
-// standBy returns the handler's error, or what puts the task aside where something is missing
-// that all tasks need. Then no more are taken until that is there.
+// standBy parks a task whose handler says that something is missing, and stops the taking of tasks.
+// It returns any other error as it is.
 func (r *run) standBy(err error) error {
 	missing, ok := errors.AsType[*unavailableError](err)
 	if !ok {
 		return err
 	}
 	r.shut(missing.error)
-	// Without the handler's own error, in which asynq would find its SkipRetry or RevokeTask.
-	return r.sendBack(&unchargedError{reason: err.Error(), after: jitter(unlinedDelay)})
+	// The error leaves out the handler's own error, in which asynq would find a SkipRetry or
+	// RevokeTask.
+	return r.parkUnqueued(err.Error(), nil)
 }
 
-// shut has the servers take no more tasks until what was missing is there again.
+// shut stops the servers of the guard from taking tasks, until Available returns nil.
 func (g *Guard) shut(missing error) {
 	if !g.missing.CompareAndSwap(nil, &missing) {
-		return // it is known already
+		return // no tasks are taken already
 	}
 	g.hook.Shut()
 	g.cfg.Logger.ErrorContext(g.background, "no tasks are taken, as something is missing that they need", "error", missing)
@@ -62,7 +63,7 @@ func (g *Guard) shut(missing error) {
 	})
 }
 
-// available asks whether what tasks need is there.
+// available calls [GuardConfig.Available].
 func (g *Guard) available(ctx context.Context) error {
 	if g.cfg.Available == nil {
 		return nil

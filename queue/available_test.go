@@ -20,20 +20,20 @@ var errFull = errors.New("disk is full")
 // taken. Once it is there again all of them succeed.
 func TestUnavailable(t *testing.T) {
 	t.Parallel()
-	inBothWays(t, func(t *testing.T, b *bundle) {
+	onBothPaths(t, func(t *testing.T, b *bundle) {
 		t.Helper()
 		const tasks = 60
 		var runs, asked atomic.Int64
 		var full atomic.Bool
 		full.Store(true)
 		logs := newLogs(t)
-		s := b.newServer(t, queue.ServerConfig{Logger: logs.logger, Available: func(context.Context) error {
+		s := b.newServer(t, queue.ServerConfig{Guard: queue.GuardConfig{Logger: logs.logger, Available: func(context.Context) error {
 			asked.Add(1)
 			if full.Load() {
 				return errFull
 			}
 			return nil
-		}})
+		}}})
 		work := func() error {
 			runs.Add(1)
 			if full.Load() {
@@ -71,7 +71,7 @@ func TestUnavailable(t *testing.T) {
 		full.Store(false)
 		for _, id := range ids {
 			if info := b.awaitState(t, id, asynq.TaskStateCompleted); info.Retried != 0 {
-				t.Errorf("task %s: want it uncharged, have %d retries", id, info.Retried)
+				t.Errorf("task %s: want no retry used, have %d retries", id, info.Retried)
 			}
 		}
 		wantReady(t, s, "")
@@ -96,7 +96,7 @@ func TestUnavailableForOnce(t *testing.T) {
 	})
 	id := b.enqueue(t, b.job(1), queue.Options{Retention: time.Hour, Retries: queue.NoRetries})
 	if info := b.awaitState(t, id, asynq.TaskStateCompleted); info.Retried != 0 || runs.Load() != 2 {
-		t.Errorf("want a second run, uncharged, have %d runs and %d retries", runs.Load(), info.Retried)
+		t.Errorf("want a second run that uses no retry, have %d runs and %d retries", runs.Load(), info.Retried)
 	}
 	if queue.Unavailable(nil) != nil {
 		t.Error("want nil of nil")
@@ -107,12 +107,12 @@ func TestUnavailableForOnce(t *testing.T) {
 func TestShutdownWhileUnavailable(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	s := b.serve(t, queue.ServerConfig{Available: func(context.Context) error { return errFull }},
+	s := b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Available: func(context.Context) error { return errFull }}},
 		func(context.Context, job) error { return queue.Unavailable(errFull) })
 	b.enqueue(t, b.job(1))
 	wantReady(t, s, "no tasks are taken")
 	shutdown(t, s)
 	if have := b.stats(t); have.Size != 1 || have.Active != 0 {
-		t.Errorf("want the task put back, have %+v", have)
+		t.Errorf("want the task requeued, have %+v", have)
 	}
 }

@@ -6,44 +6,44 @@ import (
 	"errors"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/hibiken/asynq"
 
-	"github.com/sidingq/siding/internal/asynqredis"
+	"github.com/sidingq/siding/internal/hook"
 )
 
-// A Job is one task of a batch with its options; nil options mean the defaults.
+// A Job is one task of [Client.EnqueueBatch] with its options. Nil options mean the defaults.
 type Job struct {
 	Task    Task
 	Options *Options
 }
 
-// A Result is what became of one job of a batch: a receipt, or the error that
-// refused it.
+// A Result is what became of one [Job]: a receipt, or the error that refused the task.
 type Result struct {
 	Receipt
 
 	Err error
 }
 
-// EnqueueBatch enqueues jobs in order, hundreds in one round trip, and answers each at its
-// index; one that is refused does not stop the rest. Its own error is a fault of Redis or
-// the end of ctx. Jobs that may not have been stored for it have it as theirs; of those
-// that were on their way just then some may have been stored all the same, as after
-// [Client.Enqueue].
+// EnqueueBatch enqueues jobs in their order, hundreds in one round trip. It returns a result for
+// each job, at its index. A job that is refused does not stop the others.
+//
+// The error is that of Redis or of ctx. It is also the error of each job that may not have been
+// stored. Some of these jobs may have been stored all the same, as after [Client.Enqueue].
 func (c *Client) EnqueueBatch(ctx context.Context, jobs []Job) ([]Result, error) {
-	b := &batch{results: make([]Result, len(jobs)), conn: c.ringer.Batch()}
+	b := &batch{results: make([]Result, len(jobs)), conn: c.conn.Batch()}
 	client := asynq.NewClientFromRedisClient(b.conn)
 	for i, job := range jobs {
-		p, err := c.shards.prepare(job.Task, job.Options, time.Now())
+		p, err := c.shards.prepare(job.Task, job.Options, time.Now(), uuid.NewString())
 		if err != nil {
 			b.results[i].Err = err
 			continue
 		}
 		err = ctx.Err()
 		if err == nil {
-			_, err = client.EnqueueContext(p.once(ctx), p.task, p.options...)
+			_, err = client.EnqueueContext(p.once(ctx), p.task)
 		}
-		if err != nil { // asynq names the queue to Redis at once
+		if err != nil { // asynq sends the name of a new queue by itself
 			_, b.fault = p.outcome(err)
 		} else {
 			b.jobs, b.indices = append(b.jobs, p), append(b.indices, i)
@@ -64,13 +64,13 @@ func (c *Client) EnqueueBatch(ctx context.Context, jobs []Job) ([]Result, error)
 	return b.results, b.fault
 }
 
-// A batch is a part of the jobs on their way.
+// A batch gathers jobs and sends them together.
 type batch struct {
 	results []Result
-	conn    *asynqredis.Batch
+	conn    *hook.Batch
 	jobs    []*prepared // gathered and not sent yet
-	indices []int       // theirs
-	fault   error       // the first of Redis
+	indices []int       // of jobs in results
+	fault   error       // the first error of Redis
 }
 
 // send sends what was gathered.

@@ -18,41 +18,37 @@ import (
 )
 
 const (
-	// tolerated is how far the clocks of Redis and of a worker may be apart. asynq
-	// compares times of the one with times of the other in whole seconds.
+	// tolerated is how far the clocks of Redis and of a worker may be apart. asynq compares
+	// their times in whole seconds.
 	tolerated = time.Second
 	// Redis 6.2 has ZRANGE BYSCORE, by which asynq archives a task. Siding's own
 	// scripts need it for ZMSCORE.
 	leastMajor, leastMinor = 6, 2
 )
 
-// A Finding is what [CheckRedis] says of one trait of a Redis server.
+// A Finding is what [CheckRedis] says of one trait of a Redis.
 type Finding struct {
-	// Server is the address of the master in a Cluster, else empty.
+	// Server is the address of a master of a Cluster, and empty elsewhere.
 	Server string
 	// Trait is a setting of Redis, or "clock", "persistence", "version" or "unguarded server".
 	Trait string
-	// Have is what it is now; empty when Redis does not tell.
+	// Have is the value of the trait, empty if Redis does not tell.
 	Have string
-	// Advice says what may happen and what to do about it; empty when Redis does
-	// not tell.
+	// Advice says what may happen and what to do, empty if Redis does not tell.
 	Advice string
 }
 
-// CheckRedis looks for what would make a Redis lose tasks or locks: a policy that
-// evicts them, no persistence, a clock that differs from this machine's, a
-// version that is too old. It returns a finding for each of these, and one without
-// advice for what could not be checked because the user may not ask (CONFIG GET
-// is forbidden at many providers; INFO then says a part of it). Nothing
-// found, nothing returned. Of a Cluster each master is asked.
+// CheckRedis returns a finding for each trait by which a Redis may lose tasks or locks. Such a Redis
+// evicts keys, has no persistence, has another time than this machine, or is too old. A trait that the
+// user may not ask for has a finding without advice. Many providers forbid CONFIG GET, and INFO then
+// tells a part. In a Cluster each master is asked.
 //
-// It also returns a finding for each asynq server without a guard that serves a queue of a server
-// with one: guarded tasks that it takes run without their locks. A server that was killed is
-// reported for 10 s more, and one whose guard is of a release that did not look for
-// unguarded servers is reported as well.
+// There is also a finding for each asynq server without a guard on a queue of a guarded server. Such a
+// server runs guarded tasks without their locks. A server that was killed is reported for 10 s more. A
+// server whose guard does not mark itself, as that of an older release, is reported as well.
 //
-// The error is that of a Redis that does not answer; what was found up to then is
-// returned, too. It changes nothing in Redis and takes four round trips.
+// CheckRedis changes nothing in Redis and takes four round trips. Its error is that of a Redis that
+// does not answer, and comes with the findings until then.
 func CheckRedis(ctx context.Context, rdb redis.UniversalClient) ([]Finding, error) {
 	found, err := checkMasters(ctx, rdb)
 	if err != nil {
@@ -65,7 +61,7 @@ func CheckRedis(ctx context.Context, rdb redis.UniversalClient) ([]Finding, erro
 	return append(found, servers...), nil
 }
 
-// checkServers looks for servers that run guarded tasks without their locks.
+// checkServers returns the findings for servers without a guard.
 func checkServers(ctx context.Context, rdb redis.UniversalClient) ([]Finding, error) {
 	const trait = "unguarded server"
 	servers, err := asynqredis.Servers(ctx, rdb)
@@ -80,7 +76,7 @@ func checkServers(ctx context.Context, rdb redis.UniversalClient) ([]Finding, er
 	return found, err
 }
 
-// checkMasters looks at Redis itself, at each master of a Cluster.
+// checkMasters returns the findings for Redis itself, for each master of a Cluster.
 func checkMasters(ctx context.Context, rdb redis.UniversalClient) ([]Finding, error) {
 	cluster, ok := rdb.(*redis.ClusterClient)
 	if !ok {
@@ -122,7 +118,7 @@ func checkServer(ctx context.Context, rdb redis.UniversalClient) ([]Finding, err
 	return append(found, traits.check()...), nil
 }
 
-// refusedByRedis reports whether Redis answered, and would not do it.
+// refusedByRedis reports whether Redis answered with an error.
 func refusedByRedis(err error) bool {
 	_, ok := errors.AsType[redis.Error](err)
 	return ok
@@ -130,8 +126,7 @@ func refusedByRedis(err error) bool {
 
 // checkClock compares a time that Redis told between asked and answered.
 func checkClock(asked, at, answered time.Time) []Finding {
-	// Redis read its clock at some moment between the two, which is not held
-	// against it.
+	// Redis read its clock at an unknown moment between the two.
 	off, way := at.Sub(answered), "ahead of"
 	if behind := asked.Sub(at); behind > off {
 		off, way = behind, "behind"
@@ -147,8 +142,8 @@ func checkClock(asked, at, answered time.Time) []Finding {
 	}}
 }
 
-// traits are what INFO and CONFIG GET say, by the names of both. A trait that
-// Redis does not tell is absent.
+// traits are the answers of INFO and CONFIG GET, by the names of both. A trait that Redis does not
+// tell is absent.
 type traits map[string]string
 
 func traitsOf(ctx context.Context, rdb redis.UniversalClient) (traits, error) {
@@ -168,7 +163,7 @@ func traitsOf(ctx context.Context, rdb redis.UniversalClient) (traits, error) {
 			t[name] = value
 		}
 	}
-	// What INFO tells under other names.
+	// INFO has some settings under other names.
 	if policy, ok := t["maxmemory_policy"]; ok {
 		t["maxmemory-policy"] = policy
 	}

@@ -5,93 +5,113 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/internal/asynqredis"
-	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/internal/hook"
+	"github.com/sidingq/siding/internal/store"
 )
 
 // ClientConfig configures a [Client]. The zero value works.
 type ClientConfig struct {
-	// Shards says over how many asynq queues (1 to [MaxShards]) a queue is
-	// spread, by its name. It has to be that of the servers, see [ServerConfig].
+	// Shards says over how many asynq queues, 1 to [MaxShards], each of these queues is spread.
+	// Clients and servers need the same, see [ServerConfig].
 	Shards map[string]int
 }
 
 // Validate returns an error that names the first field that cannot work.
 func (c ClientConfig) Validate() error { return checkShards(nil, c.Shards) }
 
-// A Client enqueues tasks. It is safe for use by several goroutines.
+// A Client enqueues tasks, and notifies idle servers of them. It is safe for use by several
+// goroutines.
 type Client struct {
-	ringer *asynqredis.Ringer
-	asynq  *asynq.Client // on ringer
+	conn   *hook.NotifyingConn
+	asynq  *asynq.Client // on conn
 	shards sharding
 }
 
-// NewClient checks the configuration and returns a client on rdb, which it does not
-// close. Make rdb with [Redis], or set ContextTimeoutEnabled on it, so that the deadline of
-// a context bounds calls to a Redis that hangs.
+// NewClient returns a client on rdb, which it does not close. Make rdb by [Redis], or set
+// ContextTimeoutEnabled on it, so that the deadline of a context bounds calls to a Redis that
+// hangs.
 func NewClient(rdb redis.UniversalClient, cfg ClientConfig) (*Client, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	if isRing(rdb) {
-		return nil, errRing
+	if err := checkClient(rdb); err != nil {
+		return nil, err
 	}
-	ringer := asynqredis.NewRinger(rdb)
-	return &Client{ringer: ringer, asynq: asynq.NewClientFromRedisClient(ringer), shards: newSharding(cfg.Shards)}, nil
+	conn := hook.NewNotifyingConn(rdb)
+	return &Client{conn: conn, asynq: asynq.NewClientFromRedisClient(conn), shards: newSharding(cfg.Shards)}, nil
 }
 
-// Enqueue checks the task and its options, and stores it. A nil opts means the
-// defaults. A [*TaskError], [ErrDuplicate] or [ErrTaskIDConflict] means that
-// this call stored nothing; after an error of Redis it may have, so give
-// the task a TaskID if it must not be stored twice by a second call. A call whose answer was lost,
-// and which the client has sent again, reports success; should the task have run and be gone by
-// then, it is stored, and runs, once more.
+// Enqueue checks the task and its options, and stores the task. Nil opts mean the defaults. After a
+// [*TaskError], [ErrDuplicate] or [ErrTaskIDConflict] this call has stored nothing. After an error
+// of Redis it may have: give the task a TaskID if a second call must not store it twice.
+//
+// If the answer of Redis is lost, the client sends the call again and reports success. If the task
+// has run and is gone by then, the second call stores it once more, and it runs again.
 func (c *Client) Enqueue(ctx context.Context, t Task, opts *Options) (Receipt, error) {
-	p, err := c.shards.prepare(t, opts, time.Now())
+	p, err := c.shards.prepare(t, opts, time.Now(), uuid.NewString())
 	if err != nil {
 		return Receipt{}, err
 	}
-	_, err = c.asynq.EnqueueContext(p.once(ctx), p.task, p.options...)
+	_, err = c.asynq.EnqueueContext(p.once(ctx), p.task)
 	return p.outcome(err)
 }
 
-// Check returns the error with which [Client.Enqueue] would refuse the task
-// without asking Redis, nil when it would not. It knows of no shards.
+// NewTask checks the task and its options, and returns them as a task for asynq's own Scheduler,
+// PeriodicTaskManager or Client. Give those a connection by [NotifyingConn]. asynq may enqueue the
+// task at any time and more than once, so opts must have no Delay, At and Deadline. Without a TaskID
+// asynq chooses one each time.
+func (c *Client) NewTask(t Task, opts *Options) (*asynq.Task, error) {
+	if opts != nil && (opts.Delay != 0 || !opts.At.IsZero() || !opts.Deadline.IsZero()) {
+		return nil, &TaskError{Kind: t.Kind(), Field: "delay, at, deadline", Want: "want none, but asynq's options where the task is enqueued"}
+	}
+	p, err := c.shards.prepare(t, opts, time.Now(), "")
+	if err != nil {
+		return nil, err
+	}
+	return p.task, nil
+}
+
+// Check returns the error with which [Client.Enqueue] would refuse the task before it asks Redis,
+// nil if it would not. Check knows nothing of shards.
 func Check(t Task, opts *Options) error {
-	_, err := sharding(nil).prepare(t, opts, time.Now())
+	_, err := sharding(nil).prepare(t, opts, time.Now(), "")
 	return err
 }
 
 // A prepared task is ready to be given to asynq.
 type prepared struct {
-	task    *asynq.Task
-	options []asynq.Option
+	task    *asynq.Task // with its options
 	receipt Receipt
-	named   bool // its id was chosen by the caller
-	unique  bool // its like may be refused
+	named   bool // the caller chose its id
+	unique  bool // it has UniqueFor
 }
 
-// once returns the context for the call that stores the task. Without an id of the caller's and
-// without uniqueness no other task is in its way.
+// once returns the context for the call that stores the task. Only a task with an id of the
+// caller's or with UniqueFor can find another one in its way.
 func (p *prepared) once(ctx context.Context) context.Context {
 	if p.named || p.unique {
-		return asynqredis.Once(ctx)
+		return hook.Once(ctx)
 	}
 	return ctx
 }
 
-// outcome says what has become of the task, given asynq's word on it.
+// outcome returns what has become of the task, by the error of asynq.
 func (p *prepared) outcome(err error) (Receipt, error) {
 	switch {
 	case errors.Is(err, asynq.ErrTaskIDConflict) && !p.named:
-		// Nobody else has this id: the answer to an earlier call was lost, and it was sent again.
+		// No other task has this id: an earlier call stored the task, and its answer was
+		// lost.
 	case errors.Is(err, asynq.ErrDuplicateTask):
 		return Receipt{}, fmt.Errorf("%s: %w", p.task.Type(), ErrDuplicate)
 	case errors.Is(err, asynq.ErrTaskIDConflict):
@@ -102,8 +122,8 @@ func (p *prepared) outcome(err error) (Receipt, error) {
 	return p.receipt, nil
 }
 
-// prepare checks everything that can be checked without Redis.
-func (s sharding) prepare(t Task, opts *Options, now time.Time) (*prepared, error) {
+// prepare checks all that needs no Redis. A task without a TaskID gets id.
+func (s sharding) prepare(t Task, opts *Options, now time.Time, id string) (*prepared, error) {
 	payload, resource, err := encode(t)
 	if err != nil {
 		return nil, err
@@ -117,24 +137,48 @@ func (s sharding) prepare(t Task, opts *Options, now time.Time) (*prepared, erro
 	}
 	o.Queue = s.shardOf(cmp.Or(o.Queue, "default"), shardKey(resource, t.Kind(), payload, o))
 	named := o.TaskID != ""
-	if !named {
-		o.TaskID = uuid.NewString()
-	}
+	o.TaskID = cmp.Or(o.TaskID, id)
 	options, err := o.asynq(t.Kind(), now)
 	if err != nil {
 		return nil, err
 	}
-	var headers map[string]string
+	headers, err := o.headers(t.Kind(), MaxPayload-len(payload))
+	if err != nil {
+		return nil, err
+	}
 	if _, guarded := t.(Guarded); guarded {
-		if err := lock.CheckResource(resource); err != nil {
+		if err := store.CheckResource(resource); err != nil {
 			return nil, &TaskError{Kind: t.Kind(), Field: "resource", Want: err.Error()}
 		}
-		headers = map[string]string{HeaderResource: resource}
+		headers[HeaderResource] = resource
 	}
-	return &prepared{asynq.NewTaskWithHeaders(t.Kind(), payload, headers), options, Receipt{o.TaskID, o.Queue}, named, o.UniqueFor > 0}, nil
+	task := asynq.NewTaskWithHeaders(t.Kind(), payload, headers, slices.Clip(options)...)
+	return &prepared{task, Receipt{o.TaskID, o.Queue}, named, o.UniqueFor > 0}, nil
 }
 
-// asynq checks the options and translates them.
+// headers checks the headers, which may have so many bytes, and returns a copy of them.
+func (o Options) headers(kind string, room int) (map[string]string, error) {
+	all := make(map[string]string, len(o.Headers)+1)
+	for _, name := range slices.Sorted(maps.Keys(o.Headers)) {
+		value := o.Headers[name]
+		want := ""
+		switch room -= len(name) + len(value); {
+		case name == "" || strings.HasPrefix(name, headerPrefix):
+			want = "want names that are not empty and do not begin with " + headerPrefix
+		case !utf8.ValidString(name) || !utf8.ValidString(value):
+			want = "want UTF-8"
+		case room < 0:
+			want = fmt.Sprintf("want at most %d bytes with the payload", MaxPayload)
+		}
+		if want != "" {
+			return nil, &TaskError{Kind: kind, Field: "headers", Want: want, Value: clip(name)}
+		}
+		all[name] = value
+	}
+	return all, nil
+}
+
+// asynq checks the options and returns them as asynq's.
 func (o Options) asynq(kind string, now time.Time) ([]asynq.Option, error) {
 	fail := func(field, want string, have any) error {
 		return &TaskError{Kind: kind, Field: field, Want: want, Value: clip(fmt.Sprint(have))}
@@ -192,8 +236,7 @@ func (o Options) asynq(kind string, now time.Time) ([]asynq.Option, error) {
 	return opts, nil
 }
 
-// wholeSecond rounds up: asynq cuts off fractions, which would run the task, or
-// give it up, too early.
+// wholeSecond rounds up. asynq cuts off fractions, and so would run the task, or end it, too early.
 func wholeSecond(t time.Time) time.Time {
 	return t.Add(time.Second - 1).Truncate(time.Second)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
@@ -115,7 +116,7 @@ func (n named) Kind() string { return n.kind }
 
 // What is refused is refused with the field, what is wanted and the value; and
 // nothing of it reaches Redis.
-func TestRefusedTasks(t *testing.T) {
+func TestInvalidTasks(t *testing.T) {
 	t.Parallel()
 	const half = 500 * time.Millisecond
 	ok := job{Res: "order:1"}
@@ -150,8 +151,12 @@ func TestRefusedTasks(t *testing.T) {
 		{"no UTF-8", ok, queue.Options{TaskID: "a\xff"}, `test:job: task id: want 1 to 256 bytes of UTF-8 without control characters, blanks at an end and {}/?#%\, other than . and .., have "a\xff"`},
 		{"control character in id", ok, queue.Options{TaskID: "a\x00"}, `test:job: task id: want 1 to 256 bytes of UTF-8 without control characters, blanks at an end and {}/?#%\, other than . and .., have "a\x00"`},
 		{"long id", ok, queue.Options{TaskID: strings.Repeat("x", 257)}, `test:job: task id: want 1 to 256 bytes of UTF-8 without control characters, blanks at an end and {}/?#%\, other than . and .., have "` + strings.Repeat("x", 80) + `…"`},
+		{"header of ours", ok, queue.Options{Headers: map[string]string{queue.HeaderResource: "order:2"}}, `test:job: headers: want names that are not empty and do not begin with siding-, have "siding-resource"`},
+		{"header without a name", ok, queue.Options{Headers: map[string]string{"": "x"}}, `test:job: headers: want names that are not empty`},
+		{"header that is no UTF-8", ok, queue.Options{Headers: map[string]string{"a": "\xff"}}, `test:job: headers: want UTF-8, have "a"`},
+		{"large headers", ok, queue.Options{Headers: map[string]string{"a": strings.Repeat("x", queue.MaxPayload/2), "b": strings.Repeat("x", queue.MaxPayload/2)}}, `test:job: headers: want at most 262144 bytes with the payload, have "b"`},
 		{"no resource", job{}, queue.Options{}, `test:job: resource: lock: bad resource name: it is empty`},
-		{"long resource", job{Res: strings.Repeat("x", lock.MaxResource+1)}, queue.Options{}, `test:job: resource: lock: bad resource name: want at most 512 bytes, have 513`},
+		{"long resource", job{Res: strings.Repeat("x", store.MaxResource+1)}, queue.Options{}, `test:job: resource: lock: bad resource name: want at most 512 bytes, have 513`},
 		{"braces in resource", job{Res: "order:{1}"}, queue.Options{}, `test:job: resource: lock: bad resource name: braces`},
 		{"validator", invalid{ok}, queue.Options{}, `test:job: payload field "n" is odd`},
 		{"no kind", named{}, queue.Options{}, `queue_test.named: kind: want 1 to 256 bytes`},

@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/embedded"
@@ -13,7 +14,7 @@ import (
 )
 
 // All of it on other kinds of Redis: tasks of several queues, and so of several
-// Cluster slots, contend for a few resources and are called back across queues.
+// Cluster slots, contend for a few resources and are woken across queues.
 func TestDeployments(t *testing.T) {
 	t.Parallel()
 	t.Run("cluster", func(t *testing.T) {
@@ -35,11 +36,11 @@ func testDeployment(t *testing.T, addrs ...string) {
 	t.Helper()
 	const queues, resources, tasks = 5, 4, 60
 	b, st, j := setupOn(t, redis.UniversalOptions{Addrs: addrs}), newStage(t), &journal{}
-	cfg := queue.ServerConfig{Queues: make(map[string]int), Observe: j.observe}
+	cfg := queue.ServerConfig{Asynq: asynq.Config{Queues: make(map[string]int)}, Guard: queue.GuardConfig{Observe: j.observe}}
 	names := make([]string, queues)
 	for i := range names {
 		names[i] = b.queue + "." + strconv.Itoa(i)
-		cfg.Queues[names[i]] = 1
+		cfg.Asynq.Queues[names[i]] = 1
 	}
 	holder := st.hold(0)
 	b.enqueue(t, b.job(0), queue.Options{Queue: names[0]})
@@ -56,7 +57,7 @@ func testDeployment(t *testing.T, addrs ...string) {
 		name := names[n%queues]
 		enqueued = append(enqueued, queue.Receipt{ID: b.enqueue(t, task, queue.Options{Queue: name, Retries: queue.NoRetries}), Queue: name})
 	}
-	poll.Eventually(t, "all tasks on the held resource in line", func() bool { return len(b.line(t)) == tasks/resources })
+	poll.Eventually(t, "all tasks on the held resource in the wait queue", func() bool { return len(b.waiters(t)) == tasks/resources })
 	holder.open()
 	for _, r := range enqueued {
 		at := *b
@@ -73,7 +74,7 @@ func testDeployment(t *testing.T, addrs ...string) {
 		}
 	}
 	if handed < tasks/resources {
-		t.Errorf("want those in line called back, have %d", handed)
+		t.Errorf("want those in the wait queue woken, have %d", handed)
 	}
 	for _, name := range names {
 		if info, err := b.inspector.GetQueueInfo(name); err != nil || info.Failed != 0 || info.Size != 0 {

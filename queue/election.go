@@ -12,22 +12,23 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/lease"
 	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/lock"
 )
 
-// candidateEvery is how often the others ask whether the elected server has gone, and how soon
-// after a fault of Redis a server tries again, at most.
+// candidateEvery is how often the others ask whether the elected server has gone. After a fault of
+// Redis a server tries again within that time.
 const candidateEvery = time.Second
 
-// elections have this process contend, for each set of queues that the guard's servers have, to be
-// the one that looks after them: that recovers tasks whose workers died, sweeps, and warns of
+// elections make this process a candidate for each set of queues that the guard's servers have. The
+// elected process looks after the queues: it recovers tasks whose workers died, sweeps, and warns of
 // servers without a guard.
 type elections struct {
 	mu     sync.Mutex
 	known  map[string]bool       // the queues of all servers
-	waits  []string              // those of them that nobody looks after yet
-	work   func(queues []string) // nil until it has begun
+	waits  []string              // those of known for which work was not called yet
+	work   func(queues []string) // nil until begin is called
 	closed bool
 	done   sync.WaitGroup
 }
@@ -39,11 +40,11 @@ const electionTTL = 5 * time.Second
 
 // electionLocker returns the Locker for the locks of elections. They have the prefix of cfg, and its TTL
 // if that is shorter than electionTTL.
-func electionLocker(rdb redis.Scripter, cfg lock.Config) (*lock.Locker, error) {
+func electionLocker(rdb redis.Scripter, cfg lease.Config) (*lock.Locker, error) {
 	return lock.New(lock.Redis(rdb), lock.Config{Prefix: cfg.Prefix, TTL: min(cfg.TTL, electionTTL)})
 }
 
-// serves adds the queues of a server. Other servers of the guard may have begun.
+// serves adds the queues of a server. Other servers of the guard may have started.
 func (c *elections) serves(queues map[string]int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -63,8 +64,8 @@ func (c *elections) serves(queues map[string]int) {
 	c.look()
 }
 
-// begin runs work with the names of the queues, and again with those of servers
-// that come later, until it is closed. It is called once.
+// begin runs work with the names of the queues. It runs work again with the queues of servers that
+// come later, until close. begin is called once.
 func (c *elections) begin(work func(queues []string)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -72,7 +73,7 @@ func (c *elections) begin(work func(queues []string)) {
 	c.look()
 }
 
-// look has the queues looked after that are not yet. c.mu is held.
+// look runs work for the queues in waits. c.mu is held.
 func (c *elections) look() {
 	if c.work == nil || c.closed || len(c.waits) == 0 {
 		return
@@ -90,8 +91,8 @@ func (c *elections) close() {
 	c.done.Wait()
 }
 
-// electionOf names the resource for whose lock those who serve the same queues, and do the same
-// for them, contend.
+// electionOf names the resource of an election. Servers of the same queues contend for its lock, if
+// all of them recover tasks, or none.
 func electionOf(queues []string, recovers bool) string {
 	role := "siding-sweeper:"
 	if recovers {
@@ -100,13 +101,13 @@ func electionOf(queues []string, recovers bool) string {
 	return role + uuid.NewSHA1(uuid.Nil, []byte(strings.Join(queues, "\n"))).String()
 }
 
-// lookAfter looks after queues while this process is the elected one, and else tries to be,
-// until ctx ends.
+// lookAfter looks after queues while this process is the elected one. Otherwise it tries to be
+// elected. It returns when ctx ends.
 func (g *Guard) lookAfter(ctx context.Context, queues []string) {
 	office := electionOf(queues, g.cfg.Recovery.Crashes > 0)
-	candidate := &lock.Options{Holder: "elected server on " + g.self, Wait: lock.Fixed(candidateEvery)}
+	candidate := &lock.Options{Holder: "elected server on " + g.self, Wait: lock.Forever, Retry: lock.Fixed(candidateEvery)}
 	for sleep.For(ctx, rand.N(candidateEvery)) == nil {
-		err := g.voting.Hold(ctx, office, candidate, func(ctx context.Context) error {
+		err := g.voting.Do(ctx, office, candidate, func(ctx context.Context) error {
 			var work sync.WaitGroup
 			work.Go(func() { g.sweep(ctx, queues) })
 			work.Go(func() { g.recoverAll(ctx, queues) })
@@ -120,7 +121,7 @@ func (g *Guard) lookAfter(ctx context.Context, queues []string) {
 	}
 }
 
-// recoverAll puts killed tasks back until ctx ends.
+// recoverAll requeues orphans, time and again, until ctx ends.
 func (g *Guard) recoverAll(ctx context.Context, queues []string) {
 	for {
 		if g.hook.Mismatched() {

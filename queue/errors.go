@@ -6,8 +6,8 @@ import (
 	"github.com/hibiken/asynq"
 )
 
-// Permanent wraps the error of a handler to say that no retry can mend it: the
-// task is archived at once, whatever retries it has left. Permanent(nil) is nil.
+// Permanent wraps the error of a handler to say that no retry can mend it. The task is archived at
+// once, whatever retries it has left. Permanent(nil) is nil.
 func Permanent(err error) error {
 	if err == nil {
 		return nil

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"log"
-	"sync"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -33,24 +32,9 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer redisServer.Close()
-	opts := &redis.UniversalOptions{Addrs: []string{redisServer.Addr()}}
+	opts := redis.UniversalOptions{Addrs: []string{redisServer.Addr()}}
 
-	server, err := queue.NewServer(opts, queue.ServerConfig{})
-	if err != nil {
-		log.Fatal(err)
-	}
-	var done sync.WaitGroup
-	done.Add(1)
-	queue.Handle(server, func(ctx context.Context, t AuditOrder) error {
-		defer done.Done()
-		fmt.Println("auditing", t.Order, "fenced:", lock.Fence(ctx, t.Resource()) > 0)
-		return nil
-	})
-	if err := server.Start(context.Background()); err != nil {
-		log.Fatal(err)
-	}
-
-	rdb := queue.Redis(opts)
+	rdb := queue.Redis(&opts)
 	defer func() { _ = rdb.Close() }()
 	client, err := queue.NewClient(rdb, queue.ClientConfig{})
 	if err != nil {
@@ -59,57 +43,143 @@ func Example() {
 	if _, err := client.Enqueue(context.Background(), AuditOrder{Order: "536365"}, nil); err != nil {
 		log.Fatal(err)
 	}
-	done.Wait()
 
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	fmt.Println("shutdown:", server.Shutdown(ctx))
+	server, err := queue.NewServer(queue.RedisOpt(opts), queue.ServerConfig{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background()) // as a rule by signal.NotifyContext
+	queue.Handle(server, func(ctx context.Context, t AuditOrder) error {
+		defer stop()
+		fmt.Println("auditing", t.Order, "fenced:", lock.Fence(ctx, t.Resource()) > 0)
+		return nil
+	})
+	fmt.Println("drained:", server.Run(ctx))
 	// Output:
 	// auditing 536365 fenced: true
-	// shutdown: <nil>
+	// drained: <nil>
 }
 
-// An ownConn has asynq make clients by queue.Redis.
-type ownConn struct{ opts *redis.UniversalOptions }
-
-func (c ownConn) MakeRedisClient() any { return queue.Redis(c.opts) }
-
-// On a Redis Cluster, asynq's servers and clients need such clients as the guard does.
-func ExampleRedis() {
-	redisServer, err := miniredis.Run() // stands in for a node of the Cluster
+// A program on asynq changes in the lines that make and run its server. Before:
+//
+//	server := asynq.NewServer(redisOpt, asynq.Config{Concurrency: 20, LogLevel: asynq.WarnLevel})
+//	err := server.Run(mux)
+//
+// Its handlers, its mux and its clients stay as they are.
+func ExampleNewServer() {
+	redisServer, err := miniredis.Run() // stands in for Redis
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer redisServer.Close()
-	opts := &redis.UniversalOptions{Addrs: []string{redisServer.Addr()}, IsClusterMode: true}
+	redisOpt := asynq.RedisClientOpt{Addr: redisServer.Addr()}
+	client := asynq.NewClient(redisOpt)
+	defer func() { _ = client.Close() }()
+	if _, err := client.Enqueue(asynq.NewTask("order:audit", []byte(`{"order":"536365"}`))); err != nil {
+		log.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background()) // as a rule by signal.NotifyContext
+	mux := asynq.NewServeMux()
+	mux.HandleFunc("order:audit", func(ctx context.Context, t *asynq.Task) error {
+		defer stop()
+		fmt.Printf("auditing %s under the lock of %s\n", t.Payload(), queue.InfoFrom(ctx).Resource)
+		return nil
+	})
+	orderOf := func(payload []byte) (string, error) {
+		var p struct{ Order string }
+		err := json.Unmarshal(payload, &p)
+		return "order:" + p.Order, err
+	}
 
-	rdb := queue.Redis(opts)
-	defer func() { _ = rdb.Close() }()
-	guard, err := queue.NewGuard(rdb, queue.GuardConfig{})
+	// After:
+	server, err := queue.NewServer(redisOpt, queue.ServerConfig{
+		Asynq: asynq.Config{Concurrency: 20, LogLevel: asynq.WarnLevel}, Handler: mux,
+		Guard: queue.GuardConfig{Resources: map[string]queue.ResourceFunc{"order:audit": orderOf}},
+	})
 	if err != nil {
 		log.Fatal(err)
 	}
-	server := asynq.NewServer(guard.Conn(ownConn{opts}), guard.Wrap(asynq.Config{LogLevel: asynq.FatalLevel}))
-	done := make(chan struct{})
-	if err := server.Start(guard.Middleware(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
-		close(done)
-		return nil
-	}))); err != nil {
+	err = server.Run(ctx)
+	fmt.Println("drained:", err)
+	// Output:
+	// auditing {"order":"536365"} under the lock of order:536365
+	// drained: <nil>
+}
+
+// A batch takes one round trip. A task that is refused does not stop the others.
+func ExampleClient_EnqueueBatch() {
+	redisServer, err := miniredis.Run() // stands in for Redis
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer redisServer.Close()
+	rdb := queue.Redis(&redis.UniversalOptions{Addrs: []string{redisServer.Addr()}})
+	defer func() { _ = rdb.Close() }()
+	client, err := queue.NewClient(rdb, queue.ClientConfig{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	once := &queue.Options{TaskID: "audit-536365"}
+	results, err := client.EnqueueBatch(context.Background(), []queue.Job{
+		{Task: AuditOrder{Order: "536365"}, Options: once},
+		{Task: AuditOrder{Order: "536366"}},
+		{Task: AuditOrder{Order: "536365"}, Options: once},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, r := range results {
+		fmt.Println(r.Err)
+	}
+	// Output:
+	// <nil>
+	// <nil>
+	// order:audit: queue: a task of this id exists already: "audit-536365" in the queue "default"
+}
+
+// asynq's own scheduler enqueues a guarded task, of which idle servers learn at once.
+func ExampleClient_NewTask() {
+	redisServer, err := miniredis.Run() // stands in for Redis
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer redisServer.Close()
+	redisOpt := asynq.RedisClientOpt{Addr: redisServer.Addr()}
+	rdb := queue.Redis(&redis.UniversalOptions{Addrs: []string{redisServer.Addr()}})
+	defer func() { _ = rdb.Close() }()
+	client, err := queue.NewClient(rdb, queue.ClientConfig{})
+	if err != nil {
 		log.Fatal(err)
 	}
 
-	client := asynq.NewClient(queue.Ringing(ownConn{opts}))
-	if _, err := client.Enqueue(asynq.NewTask("order:audit", nil)); err != nil {
+	task, err := client.NewTask(AuditOrder{Order: "536365"}, &queue.Options{Retention: time.Hour})
+	if err != nil {
 		log.Fatal(err)
 	}
-	<-done
-	_ = client.Close()
+	scheduler := asynq.NewScheduler(queue.NotifyingConn(redisOpt), &asynq.SchedulerOpts{LogLevel: asynq.FatalLevel})
+	if _, err := scheduler.Register("@every 1s", task); err != nil {
+		log.Fatal(err)
+	}
+	if err := scheduler.Start(); err != nil {
+		log.Fatal(err)
+	}
+	defer scheduler.Shutdown()
 
-	server.Shutdown()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	fmt.Println("all locks released:", guard.Wait(ctx) == nil)
-	// Output: all locks released: true
+	server, err := queue.NewServer(redisOpt, queue.ServerConfig{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	queue.Handle(server, func(ctx context.Context, t AuditOrder) error {
+		defer stop()
+		fmt.Println("auditing", t.Order)
+		_, err := queue.AsynqTask(ctx).ResultWriter().Write([]byte("2 faults")) // kept for an hour
+		return err
+	})
+	fmt.Println("drained:", server.Run(ctx))
+	// Output:
+	// auditing 536365
+	// drained: <nil>
 }
 
 // A team that has its own asynq program adds the guard to it in four places:

@@ -1,6 +1,11 @@
 package queue
 
-import "time"
+import (
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+)
 
 // For tests of the names and places of shards.
 var (
@@ -10,7 +15,7 @@ var (
 
 // Outcome is what Enqueue returns after asynq's word on a task.
 func Outcome(t Task, o *Options, err error) (Receipt, error) {
-	p, perr := sharding(nil).prepare(t, o, time.Now())
+	p, perr := sharding(nil).prepare(t, o, time.Now(), "id")
 	if perr != nil {
 		return Receipt{}, perr
 	}
@@ -22,3 +27,12 @@ func WatchEvery(g *Guard, every time.Duration) { g.watchEvery = every }
 
 // GuardOf returns the guard of a server.
 func GuardOf(s *Server) *Guard { return s.guard }
+
+// AsynqConfig is what a server configures its asynq.Server with.
+func AsynqConfig(s *Server) asynq.Config { return s.asynqConfig() }
+
+// Tuned is what NewServer, Conn and NotifyingConn make of a connection's options.
+var Tuned = tuned
+
+// Clients returns the clients of a server.
+func Clients(s *Server) []redis.UniversalClient { return []redis.UniversalClient{s.tasks, s.locks} }

@@ -16,6 +16,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/lease"
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
@@ -177,12 +178,12 @@ func TestHandlerThatDoesNotReturnIsNotFinished(t *testing.T) {
 // A handler that returns nil after its lock was lost has not succeeded. The task runs again.
 func TestNilAfterALostLockIsNotFinished(t *testing.T) {
 	t.Parallel()
-	inBothWays(t, func(t *testing.T, b *bundle) {
+	onBothPaths(t, func(t *testing.T, b *bundle) {
 		t.Helper()
 		st, j := newStage(t), &journal{}
 		st.unsafe = true
 		held := st.hold(1)
-		b.serve(t, queue.ServerConfig{Observe: j.observe, Lock: lock.Config{}}, st.run)
+		b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Observe: j.observe, Lock: lock.Config{}}}, st.run)
 		id := b.enqueue(t, b.job(1), queue.Options{Retries: queue.NoRetries})
 		within(t, patience, "the holder", held.entered)
 		b.rdb.Set(t.Context(), b.lockKey(), "another", 200*time.Millisecond)
@@ -199,7 +200,7 @@ func TestNilAfterALostLockIsNotFinished(t *testing.T) {
 // A task that has failed, and then waited for its lock, shows its own failure once it is completed.
 func TestFinishedTaskShowsItsOwnFailure(t *testing.T) {
 	t.Parallel()
-	inBothWays(t, func(t *testing.T, b *bundle) {
+	onBothPaths(t, func(t *testing.T, b *bundle) {
 		t.Helper()
 		st := newStage(t)
 		var failed atomic.Bool
@@ -210,19 +211,19 @@ func TestFinishedTaskShowsItsOwnFailure(t *testing.T) {
 			return nil
 		})
 		// Its last retry comes when somebody else holds the lock.
-		var lease *lock.Lease
+		var held *lease.Lease
 		taken := make(chan struct{})
 		p := &plain{guardConfig: queue.GuardConfig{Resources: resources()}}
 		p.config.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration {
-			lease = b.take(t, lock.Config{})
+			held = b.take(t, lock.Config{})
 			close(taken)
 			return 0
 		}
 		p.serve(t, b, st)
 		id := b.enqueuePlain(t, b.job(1), asynq.Retention(time.Hour))
 		within(t, patience, "its failure", taken)
-		poll.Eventually(t, "it to wait", func() bool { return slices.Contains(b.line(t), id) })
-		if err := lease.Release(t.Context()); err != nil {
+		poll.Eventually(t, "it to wait", func() bool { return slices.Contains(b.waiters(t), id) })
+		if err := held.Release(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		info := b.awaitState(t, id, asynq.TaskStateCompleted)
@@ -232,14 +233,14 @@ func TestFinishedTaskShowsItsOwnFailure(t *testing.T) {
 	})
 }
 
-// A server that is shut down in the middle of a backlog puts back what it has taken in advance. It leaves
+// A server that is shut down in the middle of a backlog requeues its prefetched tasks. It leaves
 // no task active and no lock held, and does not take long.
-func TestShutdownPutsBackWhatWasTakenInAdvance(t *testing.T) {
+func TestShutdownRequeuesPrefetchedTasks(t *testing.T) {
 	t.Parallel()
 	for _, mute := range []bool{false, true} {
-		t.Run(fmt.Sprintf("no doorbell %t", mute), func(t *testing.T) {
+		t.Run(fmt.Sprintf("no notifier %t", mute), func(t *testing.T) {
 			t.Parallel()
-			inBothWays(t, func(t *testing.T, b *bundle) {
+			onBothPaths(t, func(t *testing.T, b *bundle) {
 				t.Helper()
 				st := newStage(t)
 				const tasks = 400
@@ -251,7 +252,7 @@ func TestShutdownPutsBackWhatWasTakenInAdvance(t *testing.T) {
 					t.Fatal(err)
 				}
 				for round := range 3 {
-					s := b.newServer(t, queue.ServerConfig{Concurrency: 4, NoDoorbell: mute})
+					s := b.newServer(t, queue.ServerConfig{Asynq: asynq.Config{Concurrency: 4}, Guard: queue.GuardConfig{NoNotifier: mute}})
 					queue.Handle(s, st.run)
 					if err := s.Start(t.Context()); err != nil {
 						t.Fatal(err)
@@ -271,7 +272,7 @@ func TestShutdownPutsBackWhatWasTakenInAdvance(t *testing.T) {
 						}
 					}
 				}
-				s := b.newServer(t, queue.ServerConfig{NoDoorbell: mute})
+				s := b.newServer(t, queue.ServerConfig{Guard: queue.GuardConfig{NoNotifier: mute}})
 				queue.Handle(s, st.run)
 				if err := s.Start(t.Context()); err != nil {
 					t.Fatal(err)
@@ -292,7 +293,7 @@ func TestShutdownPutsBackWhatWasTakenInAdvance(t *testing.T) {
 // elsewhere, and no task runs twice.
 func TestTakenInAdvanceForAWorkerThatDoesNotCome(t *testing.T) {
 	t.Parallel()
-	inBothWays(t, func(t *testing.T, b *bundle) {
+	onBothPaths(t, func(t *testing.T, b *bundle) {
 		t.Helper()
 		st := newStage(t)
 		release := make(chan struct{})

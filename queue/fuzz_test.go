@@ -6,7 +6,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/internal/store"
 )
 
 // Whatever a header says is the name of a lock, or refused with the task's type.
@@ -19,7 +19,7 @@ func FuzzHeaderResource(f *testing.F) {
 		switch {
 		case err != nil && !strings.HasPrefix(err.Error(), kind+": resource: "):
 			t.Errorf("%q: want an error that names the task's type, have %v", header, err)
-		case err == nil && (have != header || lock.CheckResource(have) != nil):
+		case err == nil && (have != header || store.CheckResource(have) != nil):
 			t.Errorf("%q: want it as it is, or refused, have %q", header, have)
 		}
 	})

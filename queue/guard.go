@@ -3,11 +3,9 @@ package queue
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,135 +13,155 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/asynqredis"
+	"github.com/sidingq/siding/internal/fastpath"
+	"github.com/sidingq/siding/internal/fetch"
+	"github.com/sidingq/siding/internal/hook"
+	"github.com/sidingq/siding/internal/lease"
 	"github.com/sidingq/siding/internal/redisstore"
 	"github.com/sidingq/siding/lock"
 )
 
-// HeaderResource is the task header that names the resource. [Client] sets it.
+// HeaderResource is the header of a task that names its resource. A [Client] sets it; so can every
+// other client of asynq's queues.
 const HeaderResource = "siding-resource"
 
-// A ResourceFunc names the resource of a task from its payload. An error, and an
-// empty name, archive the task: no retry can mend its payload.
+// headerPrefix begins the names of headers that are kept for Siding.
+const headerPrefix = "siding-"
+
+// A ResourceFunc returns the resource of a task by its payload. With an error, or an empty name,
+// the task is archived: no retry can mend its payload.
 type ResourceFunc func(payload []byte) (string, error)
 
-// GuardConfig configures a [Guard]. The zero value works.
+// GuardConfig configures a [Guard], alone or in a [Server]. The zero value works.
 type GuardConfig struct {
-	// Lock configures the locks, on the Redis of the tasks. All guards on the same
-	// resources need the same prefix.
+	// Lock configures the locks. All guards on the same resources need the same Prefix.
 	Lock lock.Config
-	// Locker, if set, takes the locks instead, wherever its Store has them, such as on a
-	// quorum of Redis nodes or in etcd; Lock must then be zero. All guards on the same
-	// resources need the same locks, also while a fleet changes from one to the other: stop
-	// all servers first, and reset the fences that written-to systems have seen, as those of
-	// another store may be smaller. The guard does not close it; close it after [Guard.Wait].
+	// Store keeps the locks elsewhere than on the Redis of the tasks. Examples are a quorum of
+	// Redis nodes (lock/redlock), and etcd (lock/etcdlock). The guard makes a Locker on the
+	// Store, and closes the Locker; see [Guard.Locker]. The caller closes the clients of the
+	// Store, after [Server.Shutdown] or [Guard.Wait].
 	//
-	// Tasks wait in line on their own Redis, as ever, for locks of names of their own there
-	// ("wait:" and the Locker's prefix). The task whose turn it is takes the lock from the
-	// Locker, which costs two round trips to its Store, and hands its turn on when it is done.
-	// While somebody who is no task holds the lock, or the Store does not answer, the first in
-	// line comes again after about a second, or after as long again as the Store took to
-	// answer; those behind it wait.
+	// All guards on the same resources need the same Store at all times. To change the Store of
+	// a fleet, first stop all servers. Then reset the fences that your databases have seen, as
+	// those of another Store may be smaller.
 	//
-	// On a Store without fencing tokens [lock.Fence] is 0 in handlers. A write that
-	// checks it then fails with [lock.ErrNoFence], which is a failure of the task's own.
-	Locker *lock.Locker
-	// Resources names, per task type, the resource of tasks from their payload, also where they
-	// carry a [HeaderResource]. Tasks of other types, such as those of a plain asynq client, run
-	// unguarded if they do not.
+	// Tasks wait on their own Redis all the same, for locks with "wait:" before the Prefix. The
+	// first task then takes the lock from the Store, in two round trips. Somebody who is no
+	// task may hold that lock, or the Store may not answer. The first task then comes again
+	// after about a second, or after as long again as the Store took to answer. Those behind it
+	// wait.
+	//
+	// On a Store without fencing tokens [lock.Fence] is 0 in handlers. A write that checks the
+	// fence then fails with [lock.ErrNoFence], which is a failure of the task's own.
+	Store lock.Store
+	// Resources has, by the kind of a task, the function that finds the resource in the payload.
+	// Its result counts more than a [HeaderResource]. A task of another kind without that
+	// header runs unguarded.
 	Resources map[string]ResourceFunc
-	// Overrun is how long a handler may go on after its context has ended
-	// before it is reported and its lock no longer renewed. Defaults to 1 min.
+	// Overrun is how long a handler may go on after its context has ended. Then the guard logs
+	// an error and stops renewing the lock. Defaults to 1 min.
 	Overrun time.Duration
-	// Recovery says what becomes of tasks whose worker died.
+	// Recovery says what becomes of tasks whose worker died, or that lost their lock.
 	Recovery Recovery
-	// NoDoorbell leaves idle servers to asynq's polling. Without it they wait on a
-	// connection more for word of a new task.
-	NoDoorbell bool
-	// PollInterval is how often idle servers with a doorbell look for tasks of which there
-	// was no word, such as those of a plain asynq client, 1 ms or more. Defaults to the
-	// TaskCheckInterval of the configuration that the guard wraps, or 1 s.
-	PollInterval time.Duration
-	// Available, if set, says why what the tasks need is not there, such as the database that
-	// they write to, nil when it is. See [Unavailable]: while no tasks are taken it is asked every second, with a
-	// context of at most 5 s.
+	// NoNotifier has idle servers poll every TaskCheckInterval of asynq.Config. Otherwise they
+	// wait for a notification of a new task, on one more connection, in a Cluster one for each
+	// queue. A [Client], a connection by [NotifyingConn] and other servers notify.
+	// TaskCheckInterval is then how often idle servers look for the tasks of others, such as
+	// plain asynq clients.
+	NoNotifier bool
+	// Available returns an error while something is missing that all tasks need, such as the
+	// database to which they write. [Server.Ready] calls it. The guard calls it each second
+	// while no tasks are taken; see [Unavailable]. Its context ends after 5 s. Nil means that
+	// nothing is ever missing.
 	Available func(context.Context) error
-	// Observe, if set, is told what happens to guarded tasks. It is called on
-	// the path of the task: it must be quick and safe for concurrent use.
+	// Observe is called with what happens to guarded tasks. Tasks wait for the call: it must be
+	// quick, and safe for concurrent use. Nil means that nobody observes.
 	Observe func(Event)
 	// Logger defaults to slog.Default().
 	Logger *slog.Logger
 }
 
-// A Guard holds the lock of a task's resource while its handler runs. It is
-// made of three parts that work together, all of which an asynq.Server needs:
-// [Guard.Conn] on its connection, [Guard.Wrap] on its configuration, and
-// [Guard.Middleware] on its handler. Where Conn or Wrap is missing, or is another guard's, no
-// guarded task is run, and an error is logged that names what is missing; nothing is charged or
-// archived, unless a task's own time is over. Where Middleware is missing, the first tasks run
-// unguarded, as many as the server runs at once; once a guarded one is done, no more are taken, and
-// an error is logged. A [Server] is wired rightly by itself.
+func (c GuardConfig) withDefaults() GuardConfig {
+	c.Overrun = cmp.Or(c.Overrun, time.Minute)
+	c.Recovery = c.Recovery.withDefaults()
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	if c.Observe == nil {
+		c.Observe = func(Event) {}
+	}
+	return c
+}
+
+// validate returns an error that names the first field that cannot work.
+func (c GuardConfig) validate() error {
+	if c.Overrun < 0 {
+		return fmt.Errorf("queue: overrun: want more than 0, have %v", c.Overrun)
+	}
+	return c.Lock.Validate()
+}
+
+// A Guard holds the lock of a task's resource while its handler runs, for an asynq.Server that
+// stays your own. The server needs all three parts of one guard: [Guard.Conn] on its connection,
+// [Guard.Wrap] on its configuration, and [Guard.Middleware] on its handler. A [Server] has them by
+// itself.
+//
+// If Conn or Wrap is missing, or is another guard's, no guarded task runs. The log names what is
+// missing. No retry is used, and nothing is archived unless a task's own time is over. If Middleware
+// is missing, the first tasks run unguarded, as many as the server runs at once. When a guarded one of
+// them is done, no more are taken, and an error is logged.
 //
 // A server without a guard on the same queues runs guarded tasks without their locks. One of the
-// guarded servers logs a warning that names it within 20 s; [CheckRedis] reports it, too.
+// guarded servers logs a warning that names it within 20 s. [CheckRedis] reports it, too.
 //
-// The guard knows asynq v0.26.0. With any other release, which it tells by the version that the
-// program was built with, and by the first script that it does not know, it logs one error and
-// changes no call of asynq's but one: a task that is to wait is put aside, and never charged or
-// archived for it. Tasks then stand in no line, and come again after 1 to 1.5 s; servers poll every
-// 10 ms; and tasks whose worker died are left to asynq.
+// The guard knows asynq v0.26.0. It finds any other release by the version in the program's build
+// information, and by the first script that it does not know. It then logs one error. A task that has
+// to wait is still parked, uses no retry and is not archived. Tasks are not queued then, and come
+// again after 1 to 1.5 s. Servers poll every 10 ms. Tasks whose worker died are left to asynq.
 type Guard struct {
 	cfg    GuardConfig
-	locker *lock.Locker // on the Redis of the tasks: whose turn it is
-	voting *lock.Locker // on the same Redis, for elections
-	// elsewhere, if not nil, takes the locks that count, for those whose turn it is.
-	elsewhere *lock.Locker
+	locks  *lease.Client // on the Redis of the tasks, where they wait
+	locker *lock.Locker  // for handlers
+	voting *lock.Locker  // on the same Redis, for elections
+	// external takes the locks on [GuardConfig.Store], after those of locks; nil without one.
+	external  *lease.Client
+	path      path
 	rdb       redis.Scripter
-	hook      *asynqredis.Hook
-	bell      *asynqredis.Doorbell
+	hook      *hook.Hook
+	notifier  *fetch.Notifier
 	wrapped   atomic.Bool // Wrap was called
-	ring      atomic.Bool // a connection was a Ring's
+	redisRing atomic.Bool // a connection was a redis.Ring's
 	self      string
 
-	// work counts handlers that still hold a lock, and calls under way.
+	// work counts handlers that still hold a lock, and wake-ups under way.
 	work      sync.WaitGroup
 	elections elections
-	// watchEvery is how often watch looks; more often in tests.
+	// watchEvery is how often watch looks for unguarded servers; more often in tests.
 	watchEvery time.Duration
-	// missing, if not nil, is why no tasks are taken, see Unavailable.
+	// missing is why no tasks are taken, see Unavailable; nil if they are.
 	missing atomic.Pointer[error]
-	// background is the context of what nobody waits for but Wait, which ends it.
+	// background is the context of background work, until Wait ends it.
 	background context.Context //nolint:containedctx // see above
 	end        context.CancelFunc
 	faults     logEvery
 }
 
-// NewGuard returns a guard that keeps its locks on rdb, unless it is given a Locker. rdb
-// must reach the Redis that the tasks are in; the guard does not close it. Make it with
-// [Redis], or set ContextTimeoutEnabled on it, so that calls to a Redis that hangs end in
-// time.
+// NewGuard returns a guard for asynq servers of your own. The client rdb must reach the Redis of the
+// tasks. The guard does not close rdb. Make rdb by [Redis], or set ContextTimeoutEnabled on it, so
+// that calls to a Redis that hangs end in time. Call [Guard.Wait] when its servers have stopped.
 func NewGuard(rdb redis.Scripter, cfg GuardConfig) (*Guard, error) {
-	if isRing(rdb) {
-		return nil, errRing
+	if err := checkClient(rdb); err != nil {
+		return nil, err
 	}
-	if cfg.Overrun < 0 {
-		return nil, fmt.Errorf("queue: overrun: want more than 0, have %v", cfg.Overrun)
+	if err := cfg.validate(); err != nil {
+		return nil, err
 	}
-	if cfg.PollInterval != 0 && cfg.PollInterval < leastPoll {
-		return nil, fmt.Errorf("queue: poll interval: want %v or more, have %v", leastPoll, cfg.PollInterval)
-	}
-	cfg.Overrun = cmp.Or(cfg.Overrun, time.Minute)
-	cfg.Recovery = cfg.Recovery.withDefaults()
-	if cfg.Logger == nil {
-		cfg.Logger = slog.Default()
-	}
-	if cfg.Observe == nil {
-		cfg.Observe = func(Event) {}
-	}
-	locker, err := lockerOf(rdb, cfg.Lock, cfg.Locker)
+	cfg = cfg.withDefaults()
+	locks, external, locker, err := lockers(rdb, cfg)
 	if err != nil {
 		return nil, err
 	}
-	voting, err := electionLocker(rdb, locker.Config())
+	voting, err := electionLocker(rdb, locks.Config())
 	if err != nil {
 		return nil, err
 	}
@@ -152,80 +170,73 @@ func NewGuard(rdb redis.Scripter, cfg GuardConfig) (*Guard, error) {
 		host = "unknown host"
 	}
 	g := &Guard{
-		cfg:       cfg,
-		locker:    locker,
-		voting:    voting,
-		elsewhere: cfg.Locker,
-		rdb:       rdb,
-		self:      fmt.Sprintf("%s (pid %d)", host, os.Getpid()),
+		cfg:      cfg,
+		locker:   locker,
+		voting:   voting,
+		locks:    locks,
+		external: external,
+		rdb:      rdb,
+		self:     fmt.Sprintf("%s (pid %d)", host, os.Getpid()),
 
 		watchEvery: watchEvery,
 	}
 	g.background, g.end = context.WithCancel(context.Background())
-	g.hook = asynqredis.NewHook(cfg.Logger, g.begun)
+	g.hook = hook.NewHook(cfg.Logger, g.begun)
 	g.hook.CheckFirst(g.check, g.guards)
-	g.hook.Spare(func(t asynqredis.SilentTask) bool { return g.spared(t) != "" })
-	g.hook.Prefetch(rdb, g.putBackPrefetched)
-	g.bell = asynqredis.NewDoorbell(cfg.Logger)
-	if _, cluster := rdb.(*redis.ClusterClient); !cluster {
-		g.hook.TakeAhead(asynqredis.Ahead{
-			Source: redisstore.Ahead(), Args: locker.Ahead(), Release: redisstore.Release(asynqredis.Summon()), Host: g.self,
-			Unused:   func(grant lock.Grant) { g.giveBack(g.background, grant) },
-			Fallback: fallback, Spread: fallbackSpread, Refused: g.refusedAhead,
-		})
+	g.hook.Tolerate(func(t asynqredis.Orphan) bool { return g.recoverable(t) != "" })
+	g.hook.Prefetch(rdb)
+	g.notifier = fetch.NewNotifier(cfg.Logger, g.requeuePrefetched)
+	g.path = stepwisePath{}
+	if oneStep(rdb) {
+		g.lockInDequeue()
+		g.path = fastPath{}
+	}
+	if external != nil {
+		g.path = externalPath{g.path}
 	}
 	return g, nil
 }
 
-// checkLocks returns an error where there is a Locker as well as what to make one of.
-func checkLocks(cfg lock.Config, given *lock.Locker) error {
-	if given == nil {
-		return cfg.Validate()
+// lockers returns what takes locks on the Redis of the tasks, on cfg.Store if there is one, and the
+// Locker for handlers. With a Store, tasks wait for locks of other names on their Redis.
+func lockers(rdb redis.Scripter, cfg GuardConfig) (locks, external *lease.Client, locker *lock.Locker, err error) {
+	deciding := cfg.Store
+	waiting, tasks := lease.Config(cfg.Lock).Defaults(), redisstore.New(rdb)
+	if oneStep(rdb) {
+		tasks = redisstore.Waking(rdb, fastpath.Wake())
 	}
-	if cfg != (lock.Config{}) {
-		return errors.New("queue: lock and locker: want one of them, as a locker has a configuration of its own")
+	if deciding != nil {
+		waiting.Prefix = "wait:" + waiting.Prefix
+		if external, err = lease.New(deciding, lease.Config(cfg.Lock)); err != nil {
+			return nil, nil, nil, err
+		}
+	} else {
+		deciding = tasks
 	}
-	return nil
+	if locks, err = lease.New(tasks, waiting); err != nil {
+		return nil, nil, nil, err
+	}
+	locker, err = lock.New(deciding, cfg.Lock)
+	return locks, external, locker, err
 }
 
-// lockerOf returns the Locker on the Redis of the tasks. Beside a given one it takes locks of
-// names of its own, by which tasks wait in line for those of the given one.
-func lockerOf(rdb redis.Scripter, cfg lock.Config, given *lock.Locker) (*lock.Locker, error) {
-	if err := checkLocks(cfg, given); err != nil {
-		return nil, err
-	}
-	if given != nil {
-		cfg = given.Config()
-		cfg.Prefix = "wait:" + cfg.Prefix
-	}
-	return lock.New(redisstore.Calling(rdb, asynqredis.Summon()), cfg)
-}
-
-// begun is told when the server takes its first task.
+// begun is called when a server takes its first task.
 func (g *Guard) begun() {
 	g.elections.begin(func(queues []string) { g.lookAfter(g.background, queues) })
 }
 
-// holderOf is how a task is called while it holds a lock.
-func holderOf(kind, id string) string { return kind + " " + id + " on " }
-
-// shownInPart is the least length of a holder that a lock may show in part only: it
-// keeps 200 bytes, less what would be a part of a character.
-const shownInPart = 197
-
-// isHolder reports whether holder, as a lock shows it, is that task.
-func isHolder(kind, id, holder string) bool {
-	name := holderOf(kind, id)
-	return strings.HasPrefix(holder, name) || len(holder) >= shownInPart && strings.HasPrefix(name, holder)
+// Locker returns the Locker of the guard, for a handler that needs a second lock. A handler that
+// takes the lock of its own task's resource gets it again at once with [lock.Options.Reentrant].
+// Without, it gets [lock.ErrReentry], which is a failure of the task's own. With a Locker of its own
+// the handler would wait for itself. [Guard.Wait] and [Server.Shutdown] close the Locker.
+func (g *Guard) Locker() *lock.Locker {
+	return g.locker
 }
 
-// Locker returns what the guard takes its locks with. A handler that takes the lock of its
-// own task's resource with it, and says [lock.Options.Reentrant], gets it again at once; if it
-// does not say so it gets [lock.ErrReentry], which is a failure of the task's own. With a
-// Locker of its own it would wait for itself.
-func (g *Guard) Locker() *lock.Locker {
-	if g.elsewhere != nil {
-		return g.elsewhere
+// deciding returns what takes the locks that count.
+func (g *Guard) deciding() *lease.Client {
+	if g.external != nil {
+		return g.external
 	}
-	return g.locker
+	return g.locks
 }

@@ -23,7 +23,7 @@ func TestMutualExclusion(t *testing.T) {
 	for name, start := range map[string]func(*testing.T, *bundle, *stage){
 		"server": func(t *testing.T, b *bundle, st *stage) {
 			t.Helper()
-			b.serve(t, queue.ServerConfig{Concurrency: 20}, st.run)
+			b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Concurrency: 20}}, st.run)
 		},
 		"plain": func(t *testing.T, b *bundle, st *stage) {
 			t.Helper()
@@ -111,7 +111,7 @@ func testContention(t *testing.T, b *bundle, st *stage, enqueue func(n, retries 
 	if err := b.inspector.RunTask(b.queue, last); err != nil {
 		t.Fatal(err)
 	}
-	poll.Eventually(t, "the task on its last attempt in line", func() bool { return len(b.line(t)) == 1 })
+	poll.Eventually(t, "the task on its last attempt in the wait queue", func() bool { return len(b.waiters(t)) == 1 })
 	ids = append(ids, last, enqueue(1, 0), enqueue(3, 5))
 	for i, want := range []struct{ retried, retries int }{{1, 1}, {0, 0}, {0, 5}} {
 		info := b.awaitState(t, ids[i+1], asynq.TaskStateRetry)
@@ -140,14 +140,14 @@ func TestReasonInTheRetrySet(t *testing.T) {
 	holder := st.hold(0)
 	holding := b.enqueue(t, b.job(0))
 	within(t, patience, "the holder", holder.entered)
-	for i, place := range []string{"1st", "2nd", "3rd"} {
+	for i, place := range []string{"number 1", "number 2", "number 3"} {
 		id := b.enqueue(t, b.job(i+1))
 		b.awaitState(t, id, asynq.TaskStateRetry)
 		tasks, err := b.inspector.ListRetryTasks(b.queue, asynq.PageSize(10))
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := regexp.MustCompile(fmt.Sprintf(`^waiting for %s; when parked, at \d\d:\d\d:\d\d\.\d{3}: held by test:job %s on \S+ \(pid \d+\)( since \d\d:\d\d:\d\d\.\d{3})?, %s in line$`,
+		want := regexp.MustCompile(fmt.Sprintf(`^waiting for %s; when parked, at \d\d:\d\d:\d\d\.\d{3}: held by test:job %s on \S+ \(pid \d+\)( since \d\d:\d\d:\d\d\.\d{3})?, %s in the wait queue$`,
 			regexp.QuoteMeta(b.resource), holding, place))
 		found := false
 		for _, task := range tasks {
@@ -180,7 +180,7 @@ func TestOwnFailures(t *testing.T) {
 			b, st := setup(t), newStage(t)
 			st.act(0, func() error { return tt.err })
 			logs := newLogs(t)
-			b.serve(t, queue.ServerConfig{Logger: logs.logger}, st.run)
+			b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Logger: logs.logger}}, st.run)
 			id := b.enqueue(t, b.job(0), queue.Options{Retries: tt.retries})
 			info := b.awaitState(t, id, tt.state)
 			if info.Retried != tt.retried || info.LastErr != tt.err.Error() {
@@ -256,11 +256,11 @@ func TestHandlerTakesItsLockAgain(t *testing.T) {
 	s := b.newServer(t, queue.ServerConfig{})
 	queue.Handle(s, func(ctx context.Context, _ job) error {
 		fence := lock.Fence(ctx, b.resource)
-		err := s.Locker().Hold(ctx, b.resource, &lock.Options{Reentrant: true}, func(ctx context.Context) error {
+		err := s.Locker().Do(ctx, b.resource, &lock.Options{Reentrant: true}, func(ctx context.Context) error {
 			if have := lock.Fence(ctx, b.resource); have != fence {
 				return fmt.Errorf("want fence %d, have %d", fence, have)
 			}
-			return s.Locker().Hold(ctx, b.resource+"/other", nil, func(context.Context) error { return nil })
+			return s.Locker().Do(ctx, b.resource+"/other", nil, func(context.Context) error { return nil })
 		})
 		if v := b.value(t); !strings.HasPrefix(v, "siding:") { //nolint:contextcheck // the test's
 			err = errors.Join(err, fmt.Errorf("want the task's lock still held, have %q", v))
@@ -285,7 +285,7 @@ func TestHandlerWaitsForItself(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.serve(t, queue.ServerConfig{}, func(ctx context.Context, _ job) error {
-		return b.locker.Hold(ctx, b.resource, nil, func(context.Context) error { return nil })
+		return b.locker.Do(ctx, b.resource, nil, func(context.Context) error { return nil })
 	})
 	info := b.awaitState(t, b.enqueue(t, b.job(1), queue.Options{Retries: queue.NoRetries}), asynq.TaskStateArchived)
 	if !strings.Contains(info.LastErr, b.resource) {
@@ -298,7 +298,7 @@ func TestHandlerWaitsForItself(t *testing.T) {
 // says what to do, rather than wait for itself.
 func TestHandlerForgetsReentrant(t *testing.T) {
 	t.Parallel()
-	inBothWays(t, func(t *testing.T, b *bundle) {
+	onBothPaths(t, func(t *testing.T, b *bundle) {
 		t.Helper()
 		var server *queue.Server
 		var runs atomic.Int32
@@ -306,7 +306,7 @@ func TestHandlerForgetsReentrant(t *testing.T) {
 		server = b.serve(t, queue.ServerConfig{}, func(ctx context.Context, _ job) error {
 			<-ready
 			runs.Add(1)
-			return server.Locker().Hold(ctx, b.resource, &lock.Options{Wait: lock.InLine()}, func(context.Context) error { return nil })
+			return server.Locker().Do(ctx, b.resource, &lock.Options{Wait: lock.Forever}, func(context.Context) error { return nil })
 		})
 		close(ready)
 		info := b.awaitState(t, b.enqueue(t, b.job(1), queue.Options{Retries: queue.NoRetries}), asynq.TaskStateArchived)
@@ -321,14 +321,14 @@ func TestHandlerForgetsReentrant(t *testing.T) {
 func TestEvents(t *testing.T) {
 	t.Parallel()
 	b, st, j := setup(t), newStage(t), &journal{}
-	b.serve(t, queue.ServerConfig{Observe: j.observe}, st.run)
+	b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Observe: j.observe}}, st.run)
 	holder := st.hold(0)
 	first := b.enqueue(t, b.job(0))
 	within(t, patience, "the holder", holder.entered)
 	st.act(1, func() error { return queue.Permanent(errors.New("own failure")) })
 	second := b.enqueue(t, b.job(1))
 	parked := j.await(t, queue.EventParked, second, 1)
-	if parked.Refusals != 1 || !errors.Is(parked.Err, lock.ErrBusy) || parked.Queue != b.queue || parked.Resource != b.resource || parked.TaskKind != "test:job" {
+	if parked.Parked != 1 || !errors.Is(parked.Err, lock.ErrBusy) || parked.Queue != b.queue || parked.Resource != b.resource || parked.TaskKind != "test:job" {
 		t.Errorf("parked: have %+v", parked)
 	}
 	holder.open()

@@ -20,27 +20,29 @@ import (
 )
 
 // G4: a holder that was killed renews no more. Its lock runs out, and the timer
-// of the first in line fires within a second; a server with the default
+// of the first in the wait queue fires within a second; a server with the default
 // interval then finds it within another.
 func TestHolderKilled(t *testing.T) {
 	t.Parallel()
 	b, st := setup(t), newStage(t)
 	cfg := lock.Config{TTL: 3 * time.Second}
 	ends := make(chan time.Time, 100) // of the lock, as a waiter was told
-	b.serve(t, queue.ServerConfig{Lock: cfg, Observe: func(e queue.Event) {
+	b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Lock: cfg, Observe: func(e queue.Event) {
 		var busy *lock.BusyError
 		if e.Kind == queue.EventParked && errors.As(e.Err, &busy) {
 			ends <- time.Now().Add(busy.Remaining)
 		}
-	}}, st.run)
+	}}}, st.run)
 	locker, err := lock.New(lock.Redis(b.rdb), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	start := time.Now()
-	if _, err := locker.Acquire(t.Context(), b.resource, nil); err != nil {
+	held, err := locker.Acquire(t.Context(), b.resource, nil)
+	if err != nil {
 		t.Fatal(err)
 	}
+	held.Detach()
 	ids := b.park(t, 1, 2)
 	end := within(t, patience, "the first to be parked", ends)
 	st.awaitRuns(1)
@@ -64,7 +66,7 @@ func TestHandlerDoesNotReturn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b, st, j := setup(t), newStage(t), &journal{}
-			b.serve(t, queue.ServerConfig{Observe: j.observe}, st.run)
+			b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Observe: j.observe}}, st.run)
 			holder := st.hold(0)
 			first := true
 			st.act(0, func() error {
@@ -100,7 +102,7 @@ func TestZombieKeepsTheLock(t *testing.T) {
 	t.Parallel()
 	b, st := setup(t), newStage(t)
 	cfg := shortTimers // is renewed, also for a zombie
-	b.serve(t, queue.ServerConfig{Lock: cfg}, st.run)
+	b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Lock: cfg}}, st.run)
 	zombie := st.hold(0)
 	id := b.enqueue(t, b.job(0), queue.Options{Timeout: time.Second})
 	within(t, patience, "the holder", zombie.entered)
@@ -112,7 +114,7 @@ func TestZombieKeepsTheLock(t *testing.T) {
 	if err := b.inspector.RunTask(b.queue, id); err != nil {
 		t.Fatal(err)
 	}
-	poll.Eventually(t, "the task's second attempt in line", func() bool { return len(b.line(t)) == 2 })
+	poll.Eventually(t, "the task's second attempt in the wait queue", func() bool { return len(b.waiters(t)) == 2 })
 	b.awaitState(t, id, asynq.TaskStateRetry)
 	steadily(t, cfg.TTL+time.Second, "the lock with the zombie", func() bool { return b.value(t) == held })
 	st.wantOrder(0)
@@ -123,9 +125,9 @@ func TestZombieKeepsTheLock(t *testing.T) {
 
 // A zombie that reaches the lock only after its context has ended must not run
 // its handler, and gives back what it got.
-func TestZombieAtTheDoorGivesBack(t *testing.T) {
+func TestSupersededAttemptOnArrivalGivesBack(t *testing.T) {
 	t.Parallel()
-	b, st := setupByHand(t), newStage(t)
+	b, st := setupStepwise(t), newStage(t)
 	taken, answer := make(chan struct{}), make(chan struct{})
 	p := &plain{onLocks: func(_ context.Context, cmd redis.Cmder, send func() error) error {
 		err := send()
@@ -163,7 +165,7 @@ func TestOverrun(t *testing.T) {
 		"own lock": func(*testing.T) queue.GuardConfig { return queue.GuardConfig{Lock: cfg} },
 		"given locker": func(t *testing.T) queue.GuardConfig {
 			t.Helper()
-			return queue.GuardConfig{Locker: newLocker(t, locktest.NewMemory(), cfg)}
+			return queue.GuardConfig{Store: locktest.NewMemory(), Lock: cfg}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -178,8 +180,9 @@ func TestOverrun(t *testing.T) {
 			within(t, patience, "the holder", zombie.entered)
 			poll.Eventually(t, "a report", func() bool { return len(logs.lines("ignores its ended context", slog.LevelError)) == 1 })
 			poll.Eventually(t, "lock and turn to run out", func() bool {
-				n, err := b.rdb.Exists(t.Context(), b.lockKey(), b.turnKey()).Result()
-				return err == nil && n == 0
+				n, err := b.rdb.Exists(t.Context(), b.lockKey()).Result()
+				waiting, werr := b.rdb.Exists(t.Context(), b.waitLockKey()).Result() // maybe in another slot
+				return err == nil && werr == nil && n+waiting == 0
 			})
 			b.awaitGone(t, b.enqueue(t, b.job(1)))
 			zombie.open()
@@ -217,7 +220,7 @@ func TestLeaseLost(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b, st, j := setup(t), newStage(t), &journal{}
-			b.serve(t, queue.ServerConfig{Observe: j.observe}, st.run)
+			b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Observe: j.observe}}, st.run)
 			holder := st.hold(0)
 			outcome := result
 			st.act(0, func() error {
@@ -310,7 +313,7 @@ func TestHolderIsToldOfItsLoss(t *testing.T) {
 	b := setup(t)
 	cause := make(chan error, 1)
 	started := make(chan struct{})
-	b.serve(t, queue.ServerConfig{Lock: lock.Config{TTL: time.Second}}, func(ctx context.Context, j job) error {
+	b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Lock: lock.Config{TTL: time.Second}}}, func(ctx context.Context, j job) error {
 		if j.N == 0 {
 			close(started)
 			<-ctx.Done()

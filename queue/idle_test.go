@@ -175,7 +175,7 @@ func TestNoIdleResourceWhileASlotMoves(t *testing.T) {
 	b.enqueue(t, b.job(0))
 	within(t, patience, "the holder", holder.entered)
 	ids := b.park(t, 1, 2, 3)
-	finish := cluster.MoveHalf(t, b.lockKey(), "{"+b.lockKey()+"}:line")
+	finish := cluster.MoveHalf(t, b.lockKey(), "{"+b.lockKey()+"}:queue")
 	holder.open()
 	_ = sleep.For(t.Context(), 4*time.Second) // while the slot is between them
 	finish()
@@ -215,7 +215,7 @@ func TestNoIdleResourceAfterAHolderDied(t *testing.T) {
 // tasks of another queue pass meanwhile, newer ones of their own do not.
 func TestPauseKeepsTheOrder(t *testing.T) {
 	t.Parallel()
-	inBothWays(t, func(t *testing.T, b *bundle) {
+	onBothPaths(t, func(t *testing.T, b *bundle) {
 		t.Helper()
 		st := newStage(t)
 		idle := newIdleness(st, 0)
@@ -247,7 +247,7 @@ func TestPauseKeepsTheOrder(t *testing.T) {
 // The lock is released during a pause that is over before the sweeper looks.
 func TestNoIdleResourceAfterAShortPause(t *testing.T) {
 	t.Parallel()
-	inBothWays(t, func(t *testing.T, b *bundle) {
+	onBothPaths(t, func(t *testing.T, b *bundle) {
 		t.Helper()
 		st := newStage(t)
 		idle := newIdleness(st, 0)
@@ -277,12 +277,12 @@ func TestNoIdleResourceAfterAShortPause(t *testing.T) {
 func TestNoIdleResourceAfterAShortPauseBesideALongOne(t *testing.T) {
 	t.Parallel()
 	verify.Long(t)
-	inBothWays(t, func(t *testing.T, b *bundle) {
+	onBothPaths(t, func(t *testing.T, b *bundle) {
 		t.Helper()
 		st, other := newStage(t), b.queue+".other"
 		idle := newIdleness(st, 0)
 		holder := b.holdElsewhere(t, st, lock.Config{})
-		b.serve(t, queue.ServerConfig{Queues: map[string]int{b.queue: 1, other: 1}}, idle.run)
+		b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{b.queue: 1, other: 1}}}, idle.run)
 		ids := b.park(t, 1, 2, 3)
 		b.enqueue(t, note{}, queue.Options{Queue: other}) // asynq pauses no queue that has had no task
 		if err := b.inspector.PauseQueue(other); err != nil {
@@ -319,15 +319,15 @@ func (b *bundle) looksAt(t *testing.T) float64 {
 
 func (b *bundle) contendedKey() string { return "siding:{" + b.queue + "}:contended" }
 
-// The only server of those who are first in line has stopped. Each of them costs those behind
-// it one grace, once.
+// The only server of those who are first in the wait queue has stopped. Each of them costs those behind
+// it one timeout, once.
 func TestNoIdleResourceBehindAbsentWaiters(t *testing.T) {
 	t.Parallel()
-	inBothWays(t, func(t *testing.T, b *bundle) {
+	onBothPaths(t, func(t *testing.T, b *bundle) {
 		t.Helper()
-		const absent, present, grace = 4, 5, 500 * time.Millisecond
+		const absent, present, timeout = 4, 5, 500 * time.Millisecond
 		st := newStage(t)
-		cfg := lock.Config{Grace: grace}
+		cfg := lock.Config{HandoffTimeout: timeout}
 		holder := b.holdElsewhere(t, st, cfg)
 		gone := &plain{guardConfig: queue.GuardConfig{Lock: cfg}}
 		gone.serve(t, b, st)
@@ -339,18 +339,18 @@ func TestNoIdleResourceBehindAbsentWaiters(t *testing.T) {
 		idle := newIdleness(st, 0)
 		other := *b
 		other.queue = b.queue + ".other"
-		other.serve(t, queue.ServerConfig{Lock: cfg}, idle.run)
+		other.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Lock: cfg}}, idle.run)
 		var ids []string
 		for n := range present {
 			ids = append(ids, other.enqueue(t, b.job(10+n)))
 		}
-		poll.Eventually(t, "all of them in line", func() bool { return len(b.line(t)) == absent+present })
+		poll.Eventually(t, "all of them in the wait queue", func() bool { return len(b.waiters(t)) == absent+present })
 		holder.open()
 		idle.over()
 		other.awaitGone(t, ids...)
 		// The first waits for all of the absent, and each look comes within half a second.
-		idle.want(t, absent*(grace+time.Second))
-		b.serve(t, queue.ServerConfig{Lock: cfg}, st.run)
+		idle.want(t, absent*(timeout+time.Second))
+		b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Lock: cfg}}, st.run)
 		b.awaitGone(t, late...)
 	})
 }
@@ -358,7 +358,7 @@ func TestNoIdleResourceBehindAbsentWaiters(t *testing.T) {
 // A service that has no part in any queue holds the lock. Its release wakes the task that waits.
 func TestReleaseOfAServiceWakes(t *testing.T) {
 	t.Parallel()
-	inBothWays(t, func(t *testing.T, b *bundle) {
+	onBothPaths(t, func(t *testing.T, b *bundle) {
 		t.Helper()
 		const rounds = 100
 		st := newStage(t)
@@ -394,7 +394,7 @@ const busyFactor = 10
 // which all of them came.
 func TestServicesAndTasksTakeTurns(t *testing.T) {
 	t.Parallel()
-	inBothWays(t, func(t *testing.T, b *bundle) {
+	onBothPaths(t, func(t *testing.T, b *bundle) {
 		t.Helper()
 		const services, tasks = 3, 3
 		st := newStage(t)
@@ -408,13 +408,13 @@ func TestServicesAndTasksTakeTurns(t *testing.T) {
 			locker := newLocker(t, lock.Redis(b.rdb), lock.Config{})
 			all.Go(func() {
 				for ctx.Err() == nil {
-					_ = locker.Hold(ctx, b.resource, &lock.Options{Wait: lock.InLine()}, func(ctx context.Context) error {
+					_ = locker.Do(ctx, b.resource, &lock.Options{Wait: lock.Forever}, func(ctx context.Context) error {
 						return sleep.For(ctx, 20*time.Millisecond)
 					})
 				}
 			})
 		}
-		poll.Eventually(t, "the services in line", func() bool { return b.rdb.ZCard(t.Context(), "{"+b.lockKey()+"}:line").Val() >= services-1 })
+		poll.Eventually(t, "the services in the wait queue", func() bool { return b.rdb.ZCard(t.Context(), "{"+b.lockKey()+"}:queue").Val() >= services-1 })
 		start := time.Now()
 		var ids []string
 		for n := range tasks {

@@ -9,26 +9,26 @@ import (
 	"time"
 )
 
-// A logEvery passes on one message of a kind per interval, so that a Redis which is
-// away for hours does not fill a disk. The next one says how many were left out.
+// A logEvery logs one message of a kind per interval, so that hours without Redis do not fill a
+// disk. The next message of that kind says how many were left out.
 type logEvery struct {
 	mu    sync.Mutex
 	kinds map[string]*kindOfMessage
 }
 
 type kindOfMessage struct {
-	next    time.Time // the next one may be logged from then on
+	next    time.Time // when the next one may be logged
 	leftOut int
 }
 
 const (
 	logInterval = 10 * time.Second
-	// maxKinds bounds what is remembered of messages with an endless number of kinds.
+	// maxKinds bounds the memory for kinds.
 	maxKinds = 1000
 )
 
-// allow reports whether a message of this kind is to be logged, and how many were
-// not since the last one.
+// allow reports whether a message of this kind may be logged now, and how many were left out since
+// the last one.
 func (l *logEvery) allow(kind string) (ok bool, leftOut int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -48,7 +48,7 @@ func (l *logEvery) allow(kind string) (ok bool, leftOut int) {
 	return true, leftOut
 }
 
-// log logs a message, one of its kind per interval, with log's attributes and these.
+// log logs a message if allow says so.
 func (l *logEvery) log(ctx context.Context, log *slog.Logger, level slog.Level, kind, text string, attrs ...any) {
 	ok, leftOut := l.allow(kind)
 	if !ok {
@@ -60,14 +60,13 @@ func (l *logEvery) log(ctx context.Context, log *slog.Logger, level slog.Level, 
 	log.Log(ctx, level, text, attrs...) //nolint:sloglint // its callers' are constants
 }
 
-// fault logs what Redis did not do.
+// fault logs a failed call to Redis.
 func (l *logEvery) fault(ctx context.Context, log *slog.Logger, text string, err error) {
 	l.log(ctx, log, slog.LevelWarn, text, text, "error", err)
 }
 
-// asynqLogger passes asynq's messages on; of warnings and errors of one kind, which
-// come with every tick of its clocks while Redis is away, one per interval. They name
-// tasks by id and hold no payloads.
+// An asynqLogger logs asynq's messages, which have no payloads. It logs one warning or error of a kind
+// per interval, as asynq repeats them every few seconds while Redis does not answer.
 type asynqLogger struct {
 	logger *slog.Logger
 	every  *logEvery
@@ -82,7 +81,7 @@ func (l asynqLogger) log(level slog.Level, args []any) {
 	l.every.log(context.Background(), l.logger, level, kindOf(text), "asynq", "message", text)
 }
 
-// kindOf is a message up to what differs from one of its kind to the next.
+// kindOf returns the part of a message that all of its kind share.
 func kindOf(text string) string {
 	if i := strings.IndexAny(text, ":=[\""); i >= 0 {
 		return text[:i]
@@ -92,11 +91,11 @@ func kindOf(text string) string {
 
 func (l asynqLogger) Debug(args ...any) { l.log(slog.LevelDebug, args) }
 
-// Info is asynq's for what it does at start and stop, of interest to few.
+// Info logs what asynq says at its start and stop, at the level debug.
 func (l asynqLogger) Info(args ...any) { l.log(slog.LevelDebug, args) }
 
-// Warn passes on all but one: asynq says of each error on a task's last attempt
-// that its retries are exhausted, also when the task is then only put aside.
+// Warn logs warnings. It logs at the level debug that a task's retries are exhausted. asynq says so of
+// every error on a last attempt, also of a task that is then parked.
 func (l asynqLogger) Warn(args ...any) {
 	level := slog.LevelWarn
 	if strings.HasPrefix(fmt.Sprint(args...), "Retry exhausted") {
@@ -107,5 +106,5 @@ func (l asynqLogger) Warn(args ...any) {
 
 func (l asynqLogger) Error(args ...any) { l.log(slog.LevelError, args) }
 
-// Fatal does not end the process, which is not a library's to decide.
+// Fatal does not end the process, as a library must not decide that.
 func (l asynqLogger) Fatal(args ...any) { l.log(slog.LevelError, args) }

@@ -13,12 +13,12 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
-// A task that loses its lock each time it runs comes to an end: first it is spared, later each time,
-// and then it is charged, and archived when its retries are used up.
-func TestLossesAreSparedUpToALimit(t *testing.T) {
+// A task that loses its lock each time it runs comes to an end. At first its losses are tolerated, with
+// a longer wait each time. Then they use retries, and the task is archived after its last.
+func TestLossesAreToleratedUpToALimit(t *testing.T) {
 	t.Parallel()
 	b, st, j := setup(t), newStage(t), &journal{}
-	b.serve(t, queue.ServerConfig{Recovery: queue.Recovery{Losses: 2}, Observe: j.observe}, func(ctx context.Context, j job) error {
+	b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Recovery: queue.Recovery{Losses: 2}, Observe: j.observe}}, func(ctx context.Context, j job) error {
 		if err := st.run(ctx, j); err != nil {
 			return err
 		}
@@ -27,7 +27,7 @@ func TestLossesAreSparedUpToALimit(t *testing.T) {
 	id := b.enqueue(t, b.job(1), queue.Options{Retries: queue.NoRetries})
 	info := b.awaitState(t, id, asynq.TaskStateArchived)
 	st.wantOrder(1, 1, 1)
-	if want := "lost " + b.resource; !strings.HasPrefix(info.LastErr, want) || !strings.HasSuffix(info.LastErr, "for the 3rd time") {
+	if want := "lost " + b.resource; !strings.HasPrefix(info.LastErr, want) || !strings.HasSuffix(info.LastErr, " 3 times") {
 		t.Errorf("want the reason that begins with %q, have %q", want, info.LastErr)
 	}
 	if have := j.of(queue.EventLost, id); len(have) != 3 {
@@ -38,7 +38,7 @@ func TestLossesAreSparedUpToALimit(t *testing.T) {
 // A handler that finds a second lock busy, and says so, has not failed.
 func TestSecondLockIsBusy(t *testing.T) {
 	t.Parallel()
-	inBothWays(t, func(t *testing.T, b *bundle) {
+	onBothPaths(t, func(t *testing.T, b *bundle) {
 		t.Helper()
 		st, j := newStage(t), &journal{}
 		second := b.resource + ".second"
@@ -46,19 +46,18 @@ func TestSecondLockIsBusy(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		lease.Keep(t.Context())
 		var server *queue.Server
 		ready := make(chan struct{})
-		server = b.serve(t, queue.ServerConfig{Observe: j.observe}, func(ctx context.Context, j job) error {
+		server = b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Observe: j.observe}}, func(ctx context.Context, j job) error {
 			<-ready
-			return server.Locker().Hold(ctx, second, nil, func(ctx context.Context) error { return st.run(ctx, j) })
+			return server.Locker().Do(ctx, second, nil, func(ctx context.Context) error { return st.run(ctx, j) })
 		})
 		close(ready)
 		id := b.enqueue(t, b.job(1), queue.Options{Retries: queue.NoRetries})
-		poll.Eventually(t, "three refusals", func() bool { return len(j.of(queue.EventParked, id)) >= 3 })
+		poll.Eventually(t, "parked three times", func() bool { return len(j.of(queue.EventParked, id)) >= 3 })
 		info := b.awaitState(t, id, asynq.TaskStateRetry)
 		if want := second + " is held by "; !strings.Contains(info.LastErr, second) || info.Retried != 0 {
-			t.Errorf("want it uncharged, and the reason to contain %q, have %+v", want, info)
+			t.Errorf("want no retry used, and the reason to contain %q, have %+v", want, info)
 		}
 		b.soonFree(t, b.resource) // it does not keep the first meanwhile
 		if err := lease.Release(t.Context()); err != nil {

@@ -21,7 +21,7 @@ func TestMiddlewareThatKeepsErrors(t *testing.T) {
 			return nil
 		})
 	}
-	inBothWays(t, func(t *testing.T, b *bundle) {
+	onBothPaths(t, func(t *testing.T, b *bundle) {
 		t.Helper()
 		st := newStage(t)
 		(&plain{outermost: keeps, guardConfig: queue.GuardConfig{Resources: resources()}}).serve(t, b, st)

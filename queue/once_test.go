@@ -60,7 +60,7 @@ func TestEnqueueSentTwice(t *testing.T) {
 		} {
 			t.Run(name+" "+how, func(t *testing.T) {
 				t.Parallel()
-				inBothWays(t, func(t *testing.T, b *bundle) {
+				onBothPaths(t, func(t *testing.T, b *bundle) {
 					t.Helper()
 					rdb := queue.Redis(b.opts)
 					t.Cleanup(func() { _ = rdb.Close() })

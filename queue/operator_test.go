@@ -11,8 +11,8 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
-// What operators may do to a waiting task in the dashboard. The one behind it
-// must be served at once, not after a grace or at its own timer.
+// Operators may delete, run or archive a waiting task in the dashboard. The task behind it runs at
+// once, not after a hand-off timeout or at its own fallback time.
 func TestOperatorTakesTheHeadAway(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -25,10 +25,10 @@ func TestOperatorTakesTheHeadAway(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			inBothWays(t, func(t *testing.T, b *bundle) {
+			onBothPaths(t, func(t *testing.T, b *bundle) {
 				t.Helper()
 				st := newStage(t)
-				holder := b.holdElsewhere(t, st, longGrace)
+				holder := b.holdElsewhere(t, st, longTimeout)
 				b.serve(t, queue.ServerConfig{}, st.run)
 				ids := b.park(t, 1, 2)
 				if err := tt.do(b.inspector, b.queue, ids[0]); err != nil {
@@ -77,15 +77,15 @@ func TestOperatorRunsArchivedWaiter(t *testing.T) {
 // and comes by its own timer when the queue goes on.
 func TestOperatorPausesTheQueueOfTheHead(t *testing.T) {
 	t.Parallel()
-	inBothWays(t, func(t *testing.T, b *bundle) {
+	onBothPaths(t, func(t *testing.T, b *bundle) {
 		t.Helper()
 		cfg := shortTimers
-		cfg.Grace = longGrace.Grace
+		cfg.HandoffTimeout = longTimeout.HandoffTimeout
 		st := newStage(t)
 		holder := b.holdElsewhere(t, st, cfg)
 		other := *b
 		other.queue += ".other"
-		b.serve(t, queue.ServerConfig{Lock: cfg, Queues: map[string]int{b.queue: 1, other.queue: 1}}, st.run)
+		b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{b.queue: 1, other.queue: 1}}, Guard: queue.GuardConfig{Lock: cfg}}, st.run)
 		paused := b.park(t, 1)[0]
 		next := other.park(t, 2)[0]
 		if err := b.inspector.PauseQueue(b.queue); err != nil {

@@ -3,12 +3,14 @@ package queue_test
 import (
 	"testing"
 
+	"github.com/hibiken/asynq"
+
 	"github.com/sidingq/siding/queue"
 )
 
 // A backlog on one resource is served in the order in which it was enqueued. Where lock and task
 // are on different masters, workers that take tasks at the same time may come to the free lock
-// in another order; in line it is right again.
+// in another order; the wait queue has the right order again.
 func TestBacklogIsServedInOrder(t *testing.T) {
 	t.Parallel()
 	const tasks, workers = 300, 20
@@ -16,8 +18,8 @@ func TestBacklogIsServedInOrder(t *testing.T) {
 		setup func(*testing.T) *bundle
 		most  int // by how many places a task may be displaced
 	}{
-		"in one step": {setup, 0},
-		"by hand":     {setupByHand, workers},
+		"fast":     {setupFast, 0},
+		"stepwise": {setupStepwise, workers},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -26,7 +28,7 @@ func TestBacklogIsServedInOrder(t *testing.T) {
 			for n := range tasks {
 				ids = append(ids, b.enqueue(t, b.job(n)))
 			}
-			b.serve(t, queue.ServerConfig{Concurrency: workers}, st.run)
+			b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Concurrency: workers}}, st.run)
 			b.awaitGone(t, ids...)
 			displaced, most := 0, 0
 			for place, n := range st.order() {

@@ -50,7 +50,7 @@ const otherLog = "asynq is not the one known"
 // scripts it is that is another one. One line in the log says so.
 func TestOtherAsynq(t *testing.T) {
 	t.Parallel()
-	scripts, err := os.ReadFile("../internal/asynqredis/asynq.scripts")
+	scripts, err := os.ReadFile("../internal/hook/asynq.scripts")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +95,7 @@ func (b *bundle) waitUnderAnotherAsynq(t *testing.T, p *plain) {
 	waits := []string{b.enqueuePlain(t, b.job(6), asynq.MaxRetry(0)), b.enqueuePlain(t, b.job(7), asynq.MaxRetry(1))}
 	for _, id := range waits {
 		if info := b.awaitState(t, id, asynq.TaskStateRetry); info.Retried != 0 || !strings.HasPrefix(info.LastErr, "waiting for "+b.resource) {
-			t.Errorf("want it parked uncharged, have %+v", info)
+			t.Errorf("want it parked, and no retry used, have %+v", info)
 		}
 	}
 	done := []string{b.enqueuePlain(t, elsewhere(0)), b.enqueuePlain(t, elsewhere(1), unique)}
@@ -122,9 +122,9 @@ func (b *bundle) waitUnderAnotherAsynq(t *testing.T, p *plain) {
 	}
 }
 
-// Tasks that stood in line before asynq was another one run all the same: the server passes on what lock
+// Tasks that waited before asynq was another one run all the same: the server hands off each lock that
 // is free.
-func TestOtherAsynqFindsALine(t *testing.T) {
+func TestOtherAsynqFindsWaiters(t *testing.T) {
 	t.Parallel()
 	b, st := setup(t), newStage(t)
 	before := &plain{}
@@ -132,7 +132,7 @@ func TestOtherAsynqFindsALine(t *testing.T) {
 	lease := b.take(t, lock.Config{})
 	ids := b.park(t, 1, 2, 3)
 	before.stop(t)
-	lease.Abandon()
+	lease.Detach()
 	if err := b.rdb.Del(t.Context(), b.lockKey()).Err(); err != nil { // as after a release that was lost
 		t.Fatal(err)
 	}
@@ -152,12 +152,12 @@ func TestOtherAsynqLeaseLost(t *testing.T) {
 	b.takenFrom(t)
 	holder.open()
 	if info := b.awaitState(t, id, asynq.TaskStateRetry); info.Retried != 0 || !strings.HasPrefix(info.LastErr, "lost "+b.resource) {
-		t.Errorf("want it sent back uncharged, have %+v", info)
+		t.Errorf("want it parked, and no retry used, have %+v", info)
 	}
 	b.awaitState(t, id, asynq.TaskStateArchived) // the second run's own failure
 }
 
-// A task of such an asynq that is put back by a shutdown is not taken for one that waits.
+// A task of such an asynq that a shutdown requeues is not taken for one that waits.
 func TestOtherAsynqShutdown(t *testing.T) {
 	t.Parallel()
 	b, st := setup(t), newStage(t)

@@ -33,7 +33,7 @@ func TestRedisRestartsWithItsData(t *testing.T) {
 			t.Parallel()
 			server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
 			b, st, j := setupOn(t, redis.UniversalOptions{Addrs: []string{server.Addr}}), newStage(t), &journal{}
-			b.serve(t, queue.ServerConfig{Lock: lock.Config{TTL: tt.ttl}, Concurrency: 4, Observe: j.observe}, st.run)
+			b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Concurrency: 4}, Guard: queue.GuardConfig{Lock: lock.Config{TTL: tt.ttl}, Observe: j.observe}}, st.run)
 			holder := st.hold(0)
 			once := queue.Options{Retries: queue.NoRetries}
 			ids := []string{b.enqueue(t, b.job(0), once)}
@@ -114,7 +114,7 @@ func TestFailover(t *testing.T) {
 	t.Parallel()
 	sentinel := redistest.StartSentinel(t)
 	b, st := setupOn(t, redis.UniversalOptions{Addrs: sentinel.Addrs, MasterName: sentinel.MasterName}), newStage(t)
-	b.serve(t, queue.ServerConfig{Lock: lock.Config{TTL: patience}, Concurrency: 4}, st.run)
+	b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Concurrency: 4}, Guard: queue.GuardConfig{Lock: lock.Config{TTL: patience}}}, st.run)
 	holder := st.hold(0)
 	once := queue.Options{Retries: queue.NoRetries}
 	ids := []string{b.enqueue(t, b.job(0), once)}
@@ -161,8 +161,8 @@ func TestScriptsFlushedInMidRun(t *testing.T) {
 	}
 }
 
-// A worker that cannot reach the locks sends its tasks back, uncharged, with
-// the reason; they run when it can again.
+// A worker that cannot reach the locks parks its tasks with the reason, and uses no retry. They run when
+// it can reach the locks again.
 func TestLocksUnreachable(t *testing.T) {
 	t.Parallel()
 	verify.Long(t)
@@ -180,7 +180,7 @@ func TestLocksUnreachable(t *testing.T) {
 	id := b.enqueue(t, b.job(0), queue.Options{Retries: queue.NoRetries})
 	info := b.awaitState(t, id, asynq.TaskStateRetry)
 	if !strings.Contains(info.LastErr, redis.ErrClosed.Error()) || info.Retried != 0 {
-		t.Errorf("want it sent back uncharged with the reason, have %+v", info)
+		t.Errorf("want it parked, and no retry used with the reason, have %+v", info)
 	}
 	away.Store(false)
 	b.awaitGone(t, id)

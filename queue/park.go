@@ -1,78 +1,110 @@
 package queue
 
 import (
+	"context"
 	"errors"
-	"fmt"
+	"log/slog"
 	"math/rand/v2"
+	"strings"
 	"time"
 
+	"github.com/sidingq/siding/internal/asynqredis"
+	"github.com/sidingq/siding/internal/lease"
 	"github.com/sidingq/siding/lock"
 )
 
-// An unchargedError sends a task back without using up a retry and without
-// counting as a failure: it was not the task's own doing.
-type unchargedError struct {
+// A parkedError parks a task. The task uses no retry and counts as no failure, as the cause is not its
+// own.
+type parkedError struct {
 	reason string        // shown as the task's last error
-	after  time.Duration // when the task tries again by itself
+	after  time.Duration // when the task comes by itself
 	ticket int64         // its ticket, 0 for none
-	inLine bool          // it stands in line under its ticket
+	queued bool          // it is in the wait queue under its ticket
 	cause  error
 }
 
-func (e *unchargedError) Error() string { return e.reason }
-func (e *unchargedError) Unwrap() error { return e.cause }
+func (e *parkedError) Error() string { return e.reason }
+func (e *parkedError) Unwrap() error { return e.cause }
 
-func uncharged(err error) (*unchargedError, bool) {
-	var u *unchargedError
-	ok := errors.As(err, &u)
-	return u, ok
+// parkedBy returns the error that parks the task, if there is one in err.
+func parkedBy(err error) (*parkedError, bool) {
+	var e *parkedError
+	ok := errors.As(err, &e)
+	return e, ok
 }
 
-// busyReason is what the dashboard shows of a waiting task: how things were when it was parked.
-func busyReason(b *lock.BusyError, now time.Time) string {
-	const clock = "15:04:05.000"
-	since := ""
-	if !b.Since.IsZero() {
-		since = " since " + b.Since.UTC().Format(clock)
+// park parks the task with e as its last error.
+func (r *run) park(e *parkedError) error {
+	if r.attempt == nil {
+		return e // asynq's own retry, which Wrap does not count
 	}
-	place := ""
-	if b.Place > 0 {
-		place = ", " + ordinal(b.Place) + " in line"
+	park := asynqredis.Park{
+		At:     time.Now().Add(e.after),
+		Ticket: e.ticket, Resource: r.info.Resource,
+		Reason: strings.ToValidUTF8(e.reason, "?"), // a text in an encoded task must be UTF-8
+		Done:   func(parked int) { r.parked(parked, e) },
 	}
-	return fmt.Sprintf("waiting for %s; when parked, at %s: held by %s%s%s", b.Resource, now.UTC().Format(clock), b.Holder, since, place)
+	if e.queued {
+		park.Key = r.locks.Key(r.info.Resource)
+	}
+	r.attempt.Park(park)
+	return e
 }
 
-func ordinal(n int) string {
-	suffix := "th"
-	if n%100 < 11 || n%100 > 13 {
-		switch n % 10 {
-		case 1:
-			suffix = "st"
-		case 2:
-			suffix = "nd"
-		case 3:
-			suffix = "rd"
-		}
+// parkUnqueued parks the task for a second, in no wait queue.
+func (r *run) parkUnqueued(reason string, cause error) error {
+	return r.park(&parkedError{reason: reason, after: jitter(unqueuedDelay), cause: cause})
+}
+
+// notAcquired returns the error that parks a task whose lock is busy, or could not be asked for.
+func (r *run) notAcquired(ctx context.Context, err error) *parkedError {
+	busy, ok := errors.AsType[*lease.BusyError](err)
+	if !ok {
+		r.faults.fault(ctx, r.log(), "a lock could not be asked for", err)
+		return &parkedError{reason: err.Error(), after: jitter(unqueuedDelay), cause: err}
 	}
-	return fmt.Sprintf("%d%s", n, suffix)
+	if busy.Next != nil {
+		r.wake(ctx, busy.Next)
+	}
+	return r.parkedBusy(ctx, busy)
+}
+
+// parkedBusy returns the error that parks a task whose lock is busy.
+func (r *run) parkedBusy(ctx context.Context, busy *lease.BusyError) *parkedError {
+	if r.cfg.Logger.Enabled(ctx, slog.LevelDebug) {
+		r.log().DebugContext(ctx, "resource busy", "position", busy.Position)
+	}
+	cause := lock.BusyError(busy.Busy)
+	return &parkedError{
+		reason: asynqredis.BusyReason(busy.Resource, busy.Holder, busy.Since, busy.Position, time.Now()), after: fallbackOf(busy), ticket: busy.Ticket, queued: busy.Position > 0, cause: &cause,
+	}
+}
+
+// parked tells the observer that the task waits for its resource.
+func (r *run) parked(times int, e *parkedError) {
+	if errors.Is(e.cause, lock.ErrBusy) {
+		ev := r.event(EventParked)
+		ev.Parked, ev.Err = times, e
+		r.cfg.Observe(ev)
+	}
 }
 
 const (
-	// A task in line is called, and the sweeper makes up for a call that is lost. Should both
-	// fail, it comes by itself after fallback, and fallbackSpread more at the latest: of a
-	// million tasks that wait, 280 a second.
+	// A queued task is woken, and the sweeper makes up for a wake that is lost. If both fail, the task
+	// comes by itself after fallback, and fallbackSpread more at the latest. Of a million tasks that
+	// wait, 280 come in a second.
 	fallback       = time.Hour
 	fallbackSpread = time.Hour
-	// unlinedDelay is for tasks that stand in no line.
-	unlinedDelay = time.Second
-	// unwiredDelay is for tasks of a server that was not made as it has to be.
+	// unqueuedDelay is for tasks that are in no wait queue.
+	unqueuedDelay = time.Second
+	// unwiredDelay is for tasks of a server that lacks a part of the guard.
 	unwiredDelay = 5 * time.Minute
 )
 
-// timerOf returns when a refused task comes by itself.
-func timerOf(b *lock.BusyError) time.Duration {
-	if b.Place == 0 {
-		return jitter(unlinedDelay)
+// fallbackOf returns when a task whose lock is busy comes by itself.
+func fallbackOf(b *lease.BusyError) time.Duration {
+	if b.Position == 0 {
+		return jitter(unqueuedDelay)
 	}
 	return fallback + rand.N(fallbackSpread)
 }
@@ -80,11 +112,11 @@ func timerOf(b *lock.BusyError) time.Duration {
 // lossDelay returns when a task that has lost its lock for the n-th time comes by itself.
 func lossDelay(n int) time.Duration {
 	const longest = time.Minute
-	return min(unlinedDelay<<min(n-1, 10), longest)
+	return min(unqueuedDelay<<min(n-1, 10), longest)
 }
 
-// jitter adds up to half a second or, if that is more, a twentieth, at random,
-// so that a long line does not come all at once.
+// jitter adds a random part to d, so that many tasks do not come all at once. The part is up to half a
+// second or, if that is more, up to a twentieth of d.
 func jitter(d time.Duration) time.Duration {
 	return d + rand.N(max(d/20, 500*time.Millisecond))
 }

@@ -40,11 +40,11 @@ func TestPayloadNamesTheResource(t *testing.T) {
 	for name, enqueue := range map[string]func(*testing.T, *bundle) string{"edited": edited, "from a plain client": fromAPlainClient} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			inBothWays(t, func(t *testing.T, b *bundle) {
+			onBothPaths(t, func(t *testing.T, b *bundle) {
 				t.Helper()
 				st := newStage(t)
-				holder := b.holdElsewhere(t, st, longGrace)
-				b.serve(t, queue.ServerConfig{Lock: longGrace}, st.run)
+				holder := b.holdElsewhere(t, st, longTimeout)
+				b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Lock: longTimeout}}, st.run)
 				id := enqueue(t, b)
 				info := b.awaitState(t, id, asynq.TaskStateRetry)
 				if want := "waiting for " + b.resource + "; "; !strings.HasPrefix(info.LastErr, want) {

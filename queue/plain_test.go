@@ -21,7 +21,7 @@ type plain struct {
 	guardConfig queue.GuardConfig
 	config      asynq.Config
 	unhooked    bool                    // without Guard.Conn
-	ringing     bool                    // on a connection made by Ringing, as that of the team's clients
+	notifying   bool                    // on a connection made by NotifyingConn, as that of the team's clients
 	unwrapped   bool                    // without Guard.Wrap
 	wrapFirst   bool                    // Guard.Wrap before Guard.Conn
 	locksOn     *redis.UniversalOptions // where the guard's client is, if not where the tasks are
@@ -88,8 +88,8 @@ func (p *plain) start(t *testing.T, b *bundle, fn asynq.HandlerFunc) {
 		client.AddHook(p.inFront) // the first one added is the nearest to asynq
 		return client
 	}))
-	if p.ringing {
-		conn = queue.Ringing(conn)
+	if p.notifying {
+		conn = queue.NotifyingConn(conn)
 	}
 	if p.wrapFirst {
 		cfg = p.guard.Wrap(cfg)
@@ -223,15 +223,15 @@ func hasKeys(cmd redis.Cmder, parts ...string) bool {
 }
 
 func isPark(cmd redis.Cmder) bool {
-	return hasKeys(cmd, ":t:", ":active", ":lease", ":retry", ":pending", ":bell", ":contended")
+	return hasKeys(cmd, ":t:", ":active", ":lease", ":retry", ":pending", ":notify", ":contended")
 }
 
 func isDequeue(cmd redis.Cmder) bool {
-	return hasKeys(cmd, ":pending", ":paused", ":active", ":lease", ":bell", ":retry", ":contended")
+	return hasKeys(cmd, ":pending", ":paused", ":active", ":lease", ":notify", ":retry", ":contended")
 }
 
-func isPromote(cmd redis.Cmder) bool {
-	return hasKeys(cmd, ":t:", ":retry", ":pending", ":paused", ":bell")
+func isWake(cmd redis.Cmder) bool {
+	return hasKeys(cmd, ":t:", ":retry", ":pending", ":paused", ":notify")
 }
 
 func isSilent(cmd redis.Cmder) bool { return hasKeys(cmd, ":lease") && len(cmd.Args()) == 8 }
@@ -239,5 +239,5 @@ func isSilent(cmd redis.Cmder) bool { return hasKeys(cmd, ":lease") && len(cmd.A
 // isAcquire knows the call by the number of its arguments. That of the recovery's
 // election is not meant.
 func isAcquire(cmd redis.Cmder) bool {
-	return hasKeys(cmd, "lock:", ":fence", ":line", ":paused") && len(cmd.Args()) == 18 && !hasKeys(cmd, "siding-recovery:", ":fence", ":line", ":paused")
+	return hasKeys(cmd, "lock:", ":fence", ":queue", ":paused") && len(cmd.Args()) == 18 && !hasKeys(cmd, "siding-recovery:", ":fence", ":queue", ":paused")
 }

@@ -25,7 +25,7 @@ func isFinishWithoutLock(cmd redis.Cmder) bool {
 }
 
 func isFinishWithLock(cmd redis.Cmder) bool {
-	return hasKeys(cmd, ":t:", ":active", ":lease", ":completed", ":processed:", ":processed", "lock:", ":fence", ":line", ":paused", ":released:")
+	return hasKeys(cmd, ":t:", ":active", ":lease", ":completed", ":processed:", ":processed", "lock:", ":fence", ":queue", ":paused", ":released:")
 }
 
 // A task that does not have to wait takes one round trip: the step that finishes it takes the next.
@@ -34,7 +34,7 @@ func TestOneRoundTrip(t *testing.T) {
 	for name, guarded := range map[string]bool{"guarded": true, "unguarded": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b, st := setup(t), newStage(t)
+			b, st := setupFast(t), newStage(t)
 			st.unfenced = !guarded
 			const tasks = 200
 			for n := range tasks {
@@ -58,7 +58,7 @@ func TestOneRoundTrip(t *testing.T) {
 					switch {
 					case isFinish(cmd):
 						finishes.Add(1)
-					case hasKeys(cmd, "lock:", ":fence", ":line", ":paused", ":released:"):
+					case hasKeys(cmd, "lock:", ":fence", ":queue", ":paused", ":released:"):
 						others.Add(1)
 					}
 					return send()
@@ -89,7 +89,7 @@ func TestFinishIsSentTwice(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			inBothWays(t, func(t *testing.T, b *bundle) {
+			onBothPaths(t, func(t *testing.T, b *bundle) {
 				t.Helper()
 				const tasks = 40
 				st, j := newStage(t), &journal{}
@@ -125,14 +125,14 @@ func TestFinishIsSentTwice(t *testing.T) {
 	}
 }
 
-// A server that ends does not ask for the task that was taken for it. The task is put back: to the head
-// of its queue, and to its place in line.
-func TestPrefetchedTaskIsPutBack(t *testing.T) {
+// A server that ends does not ask for its prefetched task. The task is requeued: to the head of its
+// queue, and to its place in the wait queue.
+func TestPrefetchedTaskIsRequeued(t *testing.T) {
 	t.Parallel()
 	for name, same := range map[string]bool{"same resource": true, "other resource": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			inBothWays(t, func(t *testing.T, b *bundle) {
+			onBothPaths(t, func(t *testing.T, b *bundle) {
 				t.Helper()
 				st := newStage(t)
 				holder := st.hold(0)
@@ -160,7 +160,7 @@ func TestPrefetchedTaskIsPutBack(t *testing.T) {
 					t.Errorf("want none active, and three left, have %+v", info)
 				}
 				start := time.Now()
-				b.serve(t, queue.ServerConfig{Concurrency: 1}, st.run)
+				b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Concurrency: 1}}, st.run)
 				b.awaitGone(t, ids...)
 				if took := time.Since(start); took > prompt {
 					t.Errorf("want them at once, have %v", took)
@@ -175,10 +175,10 @@ func TestPrefetchedTaskIsPutBack(t *testing.T) {
 
 // A released lock goes to the next waiter in the step of its release: the waiter needs no dequeue, and
 // nobody is called. Waiters run in the order of the line, and their fences rise in that order.
-func TestHandedOverToAnIdleWorker(t *testing.T) {
+func TestHandedOffToAnIdleWorker(t *testing.T) {
 	t.Parallel()
-	b, st, j := setup(t), newStage(t), &journal{}
-	holder := b.holdElsewhere(t, st, longGrace)
+	b, st, j := setupFast(t), newStage(t), &journal{}
+	holder := b.holdElsewhere(t, st, longTimeout)
 	var took, over atomic.Int32
 	p := &plain{
 		guardConfig: queue.GuardConfig{Observe: j.observe},
@@ -214,7 +214,7 @@ func TestHandedOverToAnIdleWorker(t *testing.T) {
 		t.Errorf("want hardly a dequeue, have %d for %d tasks", have, waiters)
 	}
 	if have := over.Load(); have < waiters*4/5 {
-		t.Errorf("want the lock handed over, have %d times of %d", have, waiters)
+		t.Errorf("want the lock handed off, have %d times of %d", have, waiters)
 	}
 	var last int64
 	for _, id := range ids {
@@ -229,9 +229,9 @@ func TestHandedOverToAnIdleWorker(t *testing.T) {
 
 // The answer to a finish with which a waiter has begun is lost: nobody knows of the waiter. The holder's
 // task is done, and the waiter runs once its lock has ended.
-func TestHandOverWhoseAnswerIsLost(t *testing.T) {
+func TestHandOffWhoseAnswerIsLost(t *testing.T) {
 	t.Parallel()
-	b, st := setup(t), newStage(t)
+	b, st := setupFast(t), newStage(t)
 	cfg := lock.Config{TTL: 2 * time.Second}
 	holder := b.holdElsewhere(t, st, cfg)
 	var lost atomic.Bool
@@ -264,13 +264,13 @@ func TestHandOverWhoseAnswerIsLost(t *testing.T) {
 
 // A waiter is called if it waits in another queue than the holder's, or in one that the holder's server
 // does not serve.
-func TestHandOverAcrossQueues(t *testing.T) {
+func TestHandOffAcrossQueues(t *testing.T) {
 	t.Parallel()
 	b, st := setup(t), newStage(t)
 	other := b.queue + ".other"
 	holder := b.holdElsewhere(t, st, lock.Config{})
 	b.serve(t, queue.ServerConfig{}, st.run)
-	b.serve(t, queue.ServerConfig{Queues: map[string]int{other: 1}}, st.run)
+	b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{other: 1}}}, st.run)
 	var ids []string
 	for n := range 20 {
 		if n%2 == 0 {
@@ -278,7 +278,7 @@ func TestHandOverAcrossQueues(t *testing.T) {
 			continue
 		}
 		b.enqueue(t, b.job(n+1), queue.Options{Queue: other})
-		poll.Eventually(t, "it to be in line", func() bool { return len(b.line(t)) == n+1 })
+		poll.Eventually(t, "it to be in the wait queue", func() bool { return len(b.waiters(t)) == n+1 })
 	}
 	holder.open()
 	b.awaitGone(t, ids...)

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/hibiken/asynq"
+
 	"github.com/sidingq/siding/queue"
 )
 
@@ -30,7 +32,7 @@ func TestStrictPriorityBesideAHotResource(t *testing.T) {
 				}
 			}
 			b.serve(t, queue.ServerConfig{
-				Queues: map[string]int{b.queue: 2, low: 1}, StrictPriority: true, Concurrency: concurrency,
+				Asynq: asynq.Config{Queues: map[string]int{b.queue: 2, low: 1}, StrictPriority: true, Concurrency: concurrency},
 			}, st.run)
 			order := st.awaitRuns(tasks + tasks/every)
 			at := make(map[int]int)
@@ -48,14 +50,14 @@ func TestStrictPriorityBesideAHotResource(t *testing.T) {
 	}
 }
 
-// Tasks of a queue of low priority stand in line, and run one after the other in one worker. With strict
+// Tasks of a queue of low priority is in the wait queue, and run one after the other in one worker. With strict
 // priority a task of a queue of high priority goes before the next of them.
-func TestStrictPriorityBesideALine(t *testing.T) {
+func TestStrictPriorityBesideWaiters(t *testing.T) {
 	t.Parallel()
 	b, st := setup(t), newStage(t)
-	holder := b.holdElsewhere(t, st, longGrace)
+	holder := b.holdElsewhere(t, st, longTimeout)
 	high := b.queue + ".high"
-	b.serve(t, queue.ServerConfig{Queues: map[string]int{high: 2, b.queue: 1}, StrictPriority: true, Concurrency: 1}, st.run)
+	b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{high: 2, b.queue: 1}, StrictPriority: true, Concurrency: 1}}, st.run)
 	const waiters, middle, urgent = 20, 5, 1000
 	var waiting []int
 	for n := 1; n <= waiters; n++ {
@@ -100,7 +102,7 @@ func TestWeightsOfABacklog(t *testing.T) {
 				}
 			}
 			ran := make(chan string, 3*tasks)
-			b.serve(t, queue.ServerConfig{Queues: weights, Concurrency: tt.concurrency}, func(ctx context.Context, _ job) error {
+			b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Queues: weights, Concurrency: tt.concurrency}}, func(ctx context.Context, _ job) error {
 				ran <- queue.InfoFrom(ctx).Queue
 				return nil
 			})
@@ -109,7 +111,7 @@ func TestWeightsOfABacklog(t *testing.T) {
 				have[within(t, patience, "a task", ran)]++
 			}
 			for name, weight := range weights {
-				// The tolerance is five times what chance makes of it, and the tasks that are put aside at first.
+				// The tolerance is five times what chance makes of it, and the tasks that are parked at first.
 				want := counted * weight / 10
 				if off := have[name] - want; off > 55 || off < -55 {
 					t.Errorf("%s: want some %d, have %v", name, want, have)

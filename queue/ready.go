@@ -14,11 +14,11 @@ import (
 	"github.com/sidingq/siding/lock"
 )
 
-// Ready says why no tasks can be taken, nil when they can: what they need is there (see
-// [ServerConfig.Available]), a task could be taken from each queue, and a lock can be taken.
-// So it tells a Redis that does not answer from one that is a replica, that is full, or whose user lacks the
-// rights. It costs a call for each asynq queue and two for the lock, takes no task, and
-// leaves nothing in Redis but the fence of the lock for its retention.
+// Ready returns why the server can take no tasks, and nil if it can. Then [GuardConfig.Available]
+// returns nil, Redis gives tasks from each queue, and a lock can be taken. Ready fails on a Redis that
+// does not answer, is a replica, is full, or denies the user a right. Ready costs a call for each
+// asynq queue and two for the lock. It takes no task. The fence of that lock stays in Redis for its
+// retention, and nothing else.
 func (s *Server) Ready(ctx context.Context) error {
 	if missing := s.guard.missing.Load(); missing != nil {
 		return fmt.Errorf("queue: no tasks are taken: %w", *missing)
@@ -29,17 +29,17 @@ func (s *Server) Ready(ctx context.Context) error {
 	if err := s.probe(ctx); err != nil {
 		return err
 	}
-	// Each server asks for a lock of its own, so that none finds it held.
-	err := s.Locker().Hold(ctx, s.probed, &lock.Options{Holder: "probe of " + s.guard.self}, func(context.Context) error { return nil })
+	// Each server takes a lock of its own, which no other server holds.
+	err := s.Locker().Do(ctx, s.probed, &lock.Options{Holder: "probe of " + s.guard.self}, func(context.Context) error { return nil })
 	if err != nil && !errors.Is(err, lock.ErrBusy) { // by another probe of this server
 		return fmt.Errorf("queue: no lock can be taken: %w", err)
 	}
 	return nil
 }
 
-// probe tries whether a task could be taken from each queue.
+// probe asks Redis for each queue whether a task could be taken.
 func (s *Server) probe(ctx context.Context) error {
-	queues := slices.Sorted(maps.Keys(shardQueues(s.cfg.Queues, s.cfg.Shards)))
+	queues := slices.Sorted(maps.Keys(shardQueues(s.cfg.Asynq.Queues, s.cfg.Shards)))
 	errs := make([]error, len(queues))
 	var all sync.WaitGroup
 	for i, queue := range queues {
@@ -54,7 +54,7 @@ func (s *Server) probe(ctx context.Context) error {
 	return nil
 }
 
-// whatFailed says in words whether Redis answered.
+// whatFailed names the kind of fault: Redis refuses, another program answers, or none does.
 func whatFailed(err error) string {
 	if _, ok := errors.AsType[redis.Error](err); ok {
 		return "redis refuses"

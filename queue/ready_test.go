@@ -76,7 +76,7 @@ func TestReadyLeavesNothingBehind(t *testing.T) {
 			t.Helper()
 			return setupOn(t, redis.UniversalOptions{Addrs: []string{redistest.Start(t).Addr}})
 		},
-		"cluster": setupByHand,
+		"cluster": setupStepwise,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -106,7 +106,7 @@ func TestReadyOfWhatTasksNeed(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	var missing error
-	s := b.newServer(t, queue.ServerConfig{Available: func(context.Context) error { return missing }})
+	s := b.newServer(t, queue.ServerConfig{Guard: queue.GuardConfig{Available: func(context.Context) error { return missing }}})
 	t.Cleanup(func() { shutdown(t, s) })
 	wantReady(t, s, "")
 	missing = errors.New("disk is full")

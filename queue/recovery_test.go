@@ -31,7 +31,7 @@ type mortal struct {
 
 func (m *mortal) serve(t *testing.T, b *bundle, st *stage) {
 	t.Helper()
-	if m.guardConfig.Locker == nil {
+	if m.guardConfig.Store == nil {
 		m.guardConfig.Lock.TTL = cmp.Or(m.guardConfig.Lock.TTL, 2*time.Second)
 	}
 	m.onTasks = func(_ context.Context, cmd redis.Cmder, send func() error) error {
@@ -61,7 +61,7 @@ func (b *bundle) silence(t *testing.T, id string) {
 	}
 }
 
-var quickRecovery = queue.ServerConfig{Lock: lock.Config{TTL: 2 * time.Second}}
+var quickRecovery = queue.ServerConfig{Guard: queue.GuardConfig{Lock: lock.Config{TTL: 2 * time.Second}}}
 
 // Its worker dies: the task runs again soon, behind those who have waited, is
 // charged nothing, not even on its last attempt, and says what happened.
@@ -84,7 +84,7 @@ func TestKilledTaskRunsAgain(t *testing.T) {
 	b.silence(t, otherID)
 
 	cfg := quickRecovery
-	cfg.Observe = j.observe
+	cfg.Guard.Observe = j.observe
 	b.serve(t, cfg, st.run)
 	b.awaitGone(t, waiters...)
 	within(t, patience, "the second attempt", again.entered)
@@ -92,7 +92,7 @@ func TestKilledTaskRunsAgain(t *testing.T) {
 	// Its last error tells of the crash, or, if it had to wait since, of what for.
 	crashes := b.rdb.HGet(t.Context(), b.taskKey(id), "siding_crashes").Val()
 	if info.Retried != 0 || crashes != "1" || !strings.Contains(info.LastErr, "crash 1 of 3") && !strings.Contains(info.LastErr, "waiting for") {
-		t.Errorf("want it uncharged, with one crash counted and told, have %s, %+v", crashes, info)
+		t.Errorf("want no retry used, with one crash counted and told, have %s, %+v", crashes, info)
 	}
 	again.open()
 	b.awaitGone(t, id, otherID)
@@ -109,7 +109,7 @@ func TestKilledTaskRunsAgain(t *testing.T) {
 }
 
 // A task whose beats are missed, but which still holds its lock, is at work.
-func TestSilentTaskThatHoldsItsLockIsLeftAlone(t *testing.T) {
+func TestOrphanThatHoldsItsLockIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	b, st, j := setup(t), newStage(t), &journal{}
 	var m mortal
@@ -141,29 +141,29 @@ func TestSilentTaskThatHoldsItsLockIsLeftAlone(t *testing.T) {
 }
 
 // Whom the recovery leaves to asynq.
-func TestKilledTasksThatAreNotSpared(t *testing.T) {
+func TestKilledTasksThatAreNotTolerated(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		recovery queue.Recovery
-		retries  int
-		crashes  int
-		task     func(*bundle) queue.Task
-		spared   bool
+		recovery  queue.Recovery
+		retries   int
+		crashes   int
+		task      func(*bundle) queue.Task
+		tolerated bool
 	}{
-		"a task to be retried":                         {retries: 1, spared: true},
-		"its second crash":                             {retries: 1, crashes: 1, spared: true},
-		"its third crash":                              {retries: 1, crashes: 2, spared: true},
+		"a task to be retried":                         {retries: 1, tolerated: true},
+		"its second crash":                             {retries: 1, crashes: 1, tolerated: true},
+		"its third crash":                              {retries: 1, crashes: 2, tolerated: true},
 		"its fourth crash":                             {retries: 1, crashes: 3},
-		"a fourth crash of four":                       {recovery: queue.Recovery{Crashes: 4}, retries: 1, crashes: 3, spared: true},
-		"no crash is spared":                           {recovery: queue.Recovery{Crashes: -1}, retries: 1},
+		"a fourth crash of four":                       {recovery: queue.Recovery{Crashes: 4}, retries: 1, crashes: 3, tolerated: true},
+		"no crash is tolerated":                        {recovery: queue.Recovery{Crashes: -1}, retries: 1},
 		"without retries":                              {retries: queue.NoRetries},
-		"without retries, but asked for":               {recovery: queue.Recovery{NoRetries: true}, retries: queue.NoRetries, spared: true},
+		"without retries, but asked for":               {recovery: queue.Recovery{NoRetries: true}, retries: queue.NoRetries, tolerated: true},
 		"without retries, asked for, the fourth crash": {recovery: queue.Recovery{NoRetries: true}, retries: queue.NoRetries, crashes: 3},
 		"unguarded":                                    {retries: 1, task: func(*bundle) queue.Task { return note{} }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if !tt.spared {
+			if !tt.tolerated {
 				verify.Long(t) // watches for seconds that nothing happens
 			}
 			b, st, j := setup(t), newStage(t), &journal{}
@@ -184,9 +184,9 @@ func TestKilledTasksThatAreNotSpared(t *testing.T) {
 			victim.dead.Store(true)
 			b.silence(t, id)
 			cfg := quickRecovery
-			cfg.Recovery, cfg.Observe = tt.recovery, j.observe
+			cfg.Guard.Recovery, cfg.Guard.Observe = tt.recovery, j.observe
 			b.serve(t, cfg, st.run)
-			if tt.spared {
+			if tt.tolerated {
 				b.awaitGone(t, id)
 				j.await(t, queue.EventRecovered, id, 1)
 			} else {
@@ -201,7 +201,7 @@ func TestKilledTasksThatAreNotSpared(t *testing.T) {
 }
 
 // All workers were down for so long that asynq takes their tasks for lost as soon as a server starts.
-// Those that are spared run again at no charge, and asynq charges the others.
+// Tasks whose crash is tolerated run again and use no retry. asynq counts a retry of the others.
 func TestAllWorkersWereDown(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -213,7 +213,7 @@ func TestAllWorkersWereDown(t *testing.T) {
 		"to be retried":                            {retries: 1},
 		"without retries, but asked for":           {recovery: queue.Recovery{NoRetries: true}, retries: queue.NoRetries},
 		"unguarded":                                {retries: 1, task: note{}, charged: true},
-		"no crash is spared":                       {recovery: queue.Recovery{Crashes: -1}, retries: 1, charged: true},
+		"no crash is tolerated":                    {recovery: queue.Recovery{Crashes: -1}, retries: 1, charged: true},
 		"without retries: asynq archives the task": {retries: queue.NoRetries, charged: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -237,7 +237,7 @@ func TestAllWorkersWereDown(t *testing.T) {
 			}
 			poll.Eventually(t, "the lock has run out", func() bool { return b.rdb.Exists(t.Context(), b.lockKey()).Val() == 0 })
 			cfg := quickRecovery
-			cfg.Recovery = tt.recovery
+			cfg.Guard.Recovery = tt.recovery
 			b.serve(t, cfg, st.run)
 			if tt.charged {
 				poll.Eventually(t, "the attempt charged", func() bool { return b.stats(t).Failed == 1 })
@@ -259,7 +259,7 @@ func TestTaskWhoseDequeueGotNoAnswer(t *testing.T) {
 	verify.Long(t)
 	b, st := setup(t), newStage(t)
 	var lost atomic.Bool
-	deaf := &plain{onTasks: func(_ context.Context, cmd redis.Cmder, send func() error) error {
+	unreachable := &plain{onTasks: func(_ context.Context, cmd redis.Cmder, send func() error) error {
 		err := send()
 		if c, ok := cmd.(*redis.Cmd); ok && isDequeue(cmd) && err == nil && c.Val() != nil && !lost.Swap(true) {
 			c.SetVal(nil)
@@ -267,7 +267,7 @@ func TestTaskWhoseDequeueGotNoAnswer(t *testing.T) {
 		}
 		return err
 	}}
-	deaf.serve(t, b, st)
+	unreachable.serve(t, b, st)
 	id := b.enqueue(t, b.job(0), queue.Options{Retries: queue.NoRetries})
 	poll.Eventually(t, "the answer lost", lost.Load)
 	if have := b.state(id); have != asynq.TaskStateActive {
@@ -301,7 +301,7 @@ func TestTaskComesBackToTheProcessOfItsZombie(t *testing.T) {
 		return info != nil && strings.Contains(info.LastErr, "has not returned yet")
 	})
 	if info.Retried != 0 {
-		t.Errorf("want it uncharged, have %+v", info)
+		t.Errorf("want no retry used, have %+v", info)
 	}
 	st.wantOrder(0)
 	zombie.open()
@@ -322,7 +322,7 @@ func TestOneServerRecovers(t *testing.T) {
 	var candidates []*candidate
 	for range 3 {
 		c := &candidate{}
-		c.guardConfig = queue.GuardConfig{Lock: quickRecovery.Lock}
+		c.guardConfig = queue.GuardConfig{Lock: quickRecovery.Guard.Lock}
 		c.onLocks = func(_ context.Context, cmd redis.Cmder, send func() error) error {
 			if isSilent(cmd) {
 				c.looks.Add(1)
@@ -350,7 +350,7 @@ func TestOneServerRecovers(t *testing.T) {
 			return len(elected) > 0
 		})
 		if len(elected) != 1 {
-			t.Fatalf("want one that looks for silent tasks, have %d", len(elected))
+			t.Fatalf("want one that looks for orphans, have %d", len(elected))
 		}
 		candidates = slices.DeleteFunc(candidates, func(c *candidate) bool { return c == elected[0] })
 		for _, c := range candidates {
@@ -376,7 +376,7 @@ func TestElectionEndsSoon(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b, _ := setupAlone(t)
-			b.serve(t, queue.ServerConfig{Lock: tt.cfg}, newStage(t).run)
+			b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Lock: tt.cfg}}, newStage(t).run)
 			poll.Eventually(t, "an elected server", func() bool {
 				keys := b.rdb.Keys(t.Context(), "lock:siding-recovery:*").Val()
 				if len(keys) != 1 {
@@ -412,14 +412,14 @@ func (b *bundle) strand(t *testing.T, id string) {
 func TestRecoveryOfTheQueuesOfALaterServer(t *testing.T) {
 	t.Parallel()
 	b, st := setup(t), newStage(t)
-	p := &plain{guardConfig: queue.GuardConfig{Lock: quickRecovery.Lock}}
+	p := &plain{guardConfig: queue.GuardConfig{Lock: quickRecovery.Guard.Lock}}
 	p.serve(t, b, st)
 	b.strand(t, "first")
 	b.awaitGone(t, "first")
 
 	later := *b
 	later.queue += ".later"
-	server := asynq.NewServer(p.guard.Conn(connOf(func() any { return queue.Redis(b.opts) })), p.guard.Wrap(asynq.Config{
+	server := asynq.NewServer(p.guard.Conn(b.redisOpt()), p.guard.Wrap(asynq.Config{
 		Queues:            map[string]int{later.queue: 1, b.queue: 1},
 		TaskCheckInterval: 10 * time.Millisecond,
 		LogLevel:          asynq.FatalLevel,
@@ -453,7 +453,7 @@ func TestTasksWithoutALease(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg := quickRecovery
-	cfg.Recovery.NoRetries = true
+	cfg.Guard.Recovery.NoRetries = true
 	b.serve(t, cfg, st.run)
 	for _, id := range []string{guarded, plain} {
 		poll.Eventually(t, "a lease", func() bool {

@@ -2,24 +2,29 @@ package queue
 
 import (
 	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"reflect"
 	"slices"
 	"time"
 
+	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 )
 
-// Redis returns the client that a [Server] makes of opts, for those who make one
-// themselves: for [NewClient], [NewGuard], [CheckRedis], or asynq. The caller closes it.
+// Redis returns a go-redis client of opts, for [NewClient], [NewGuard] and [CheckRedis]. The
+// caller closes it. Its calls end with the deadlines of their contexts.
 //
-// It is that of redis.NewUniversalClient, with ContextTimeoutEnabled set. One of a Cluster
-// learns soon that a master was replaced:
+// The client of a Cluster learns soon that a master was replaced:
 //
 //   - While it is in use, it reloads every second which master has which slots
-//     (ClusterStateReloadInterval). go-redis does so once a minute, and for so long may ask a
-//     master that has died.
-//   - DialerRetries is 1 and MaxRedirects 8, where opts leave them at zero. So a call that
-//     fails is tried again, for about two seconds if it is refused, and each time with the master
-//     known by then. go-redis first dials a machine that is gone five times.
+//     (ClusterStateReloadInterval). go-redis does so once a minute, and may ask a master that
+//     has died for that long.
+//   - DialerRetries is 1 and MaxRedirects 8, unless opts set them. So a call that fails is
+//     tried again, for about two seconds if it is refused. Each try goes to the master that the
+//     client knows by then. go-redis alone dials a machine that is gone five times first.
 func Redis(opts *redis.UniversalOptions) redis.UniversalClient {
 	o := *opts
 	o.ContextTimeoutEnabled = true
@@ -32,4 +37,77 @@ func Redis(opts *redis.UniversalOptions) redis.UniversalClient {
 	cluster.DialerRetries = cmp.Or(cluster.DialerRetries, 1)
 	cluster.MaxRedirects = cmp.Or(cluster.MaxRedirects, 8)
 	return redis.NewClusterClient(cluster)
+}
+
+// RedisOpt makes [NewServer] and asynq create clients by [Redis]. Its fields are those of
+// redis.UniversalOptions, which have more settings than asynq's own options.
+type RedisOpt redis.UniversalOptions
+
+// MakeRedisClient implements [asynq.RedisConnOpt].
+func (o RedisOpt) MakeRedisClient() any { return Redis((*redis.UniversalOptions)(&o)) }
+
+// tuned returns asynq's own options as a RedisOpt, and others as they are.
+func tuned(opt asynq.RedisConnOpt) asynq.RedisConnOpt {
+	if v := reflect.ValueOf(opt); v.Kind() == reflect.Pointer && !v.IsNil() {
+		if o, ok := reflect.TypeAssert[asynq.RedisConnOpt](v.Elem()); ok {
+			opt = o
+		}
+	}
+	switch o := opt.(type) {
+	case asynq.RedisClientOpt:
+		return RedisOpt{
+			Addrs: []string{o.Addr}, Dialer: dialer(o), DB: o.DB, Username: o.Username, Password: o.Password, PoolSize: o.PoolSize,
+			DialTimeout: o.DialTimeout, ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout, TLSConfig: o.TLSConfig,
+		}
+	case asynq.RedisFailoverClientOpt:
+		if o.MasterName == "" {
+			return opt // as a RedisOpt it would mean something else
+		}
+		return RedisOpt{
+			Addrs: o.SentinelAddrs, MasterName: o.MasterName, SentinelUsername: o.SentinelUsername, SentinelPassword: o.SentinelPassword,
+			DB: o.DB, Username: o.Username, Password: o.Password, PoolSize: o.PoolSize,
+			DialTimeout: o.DialTimeout, ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout, TLSConfig: o.TLSConfig,
+		}
+	case asynq.RedisClusterClientOpt:
+		return RedisOpt{
+			Addrs: o.Addrs, IsClusterMode: true, MaxRedirects: o.MaxRedirects, Username: o.Username, Password: o.Password,
+			DialTimeout: o.DialTimeout, ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout, TLSConfig: o.TLSConfig,
+		}
+	}
+	return opt
+}
+
+// dialer returns what dials a network other than TCP; nil for TCP.
+func dialer(o asynq.RedisClientOpt) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	if o.Network == "" || o.Network == "tcp" {
+		return nil
+	}
+	dial := redis.NewDialer(&redis.Options{DialTimeout: cmp.Or(o.DialTimeout, 5*time.Second), TLSConfig: o.TLSConfig})
+	return func(ctx context.Context, _, addr string) (net.Conn, error) { return dial(ctx, o.Network, addr) }
+}
+
+// connect returns a client of opt, whose pool is sized first unless opt is of a foreign type.
+func connect(opt asynq.RedisConnOpt, size func(*RedisOpt)) (redis.UniversalClient, error) {
+	if c, ok := opt.(changedConn); ok {
+		opt = c.opt // the server changes its clients by itself
+	}
+	if v := reflect.ValueOf(opt); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+		return nil, fmt.Errorf("queue: redis: want options such as an asynq.RedisClientOpt, have %T", opt)
+	}
+	switch o := tuned(opt).(type) {
+	case RedisOpt:
+		size(&o)
+		opt = o
+	case asynq.RedisFailoverClientOpt:
+		return nil, errors.New("queue: redis: want the MasterName that the Sentinels know, have none")
+	}
+	made := opt.MakeRedisClient()
+	client, ok := made.(redis.UniversalClient)
+	if !ok {
+		return nil, fmt.Errorf("queue: redis: want %T to make a client of go-redis, have %T", opt, made)
+	}
+	if isRedisRing(client) {
+		return nil, errors.Join(errRedisRing, client.Close())
+	}
+	return client, nil
 }

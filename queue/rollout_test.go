@@ -107,7 +107,7 @@ func (f *flow) hold(others int) *gate {
 	f.mu.Unlock()
 	f.b.enqueuePlain(f.t, f.b.job(heldJob))
 	within(f.t, patience, "the held job", g.entered)
-	poll.Eventually(f.t, "others in line", func() bool { return len(f.b.line(f.t)) >= others })
+	poll.Eventually(f.t, "others in the wait queue", func() bool { return len(f.b.waiters(f.t)) >= others })
 	return g
 }
 
@@ -182,12 +182,12 @@ func (b *bundle) resume(t *testing.T) {
 	}
 }
 
-// docs/operations.md says how a fleet gets the guard, and how it goes back to plain asynq. Here it
+// docs/guides/from-asynq.md says how a fleet gets the guard, and how it goes back to plain asynq. Here it
 // does both, step by step, while tasks come in all the time. From the first guarded task to the last
 // no two tasks of a resource meet, and all of the time none is lost.
 func TestRollout(t *testing.T) {
 	t.Parallel()
-	inBothWays(t, testRollout)
+	onBothPaths(t, testRollout)
 }
 
 func testRollout(t *testing.T, b *bundle) {
@@ -204,7 +204,7 @@ func testRollout(t *testing.T, b *bundle) {
 	wired := &plain{guardConfig: queue.GuardConfig{Resources: resources()}}
 	wired.start(t, b, handlerOf(f.run))
 	t.Cleanup(func() { wired.stop(t) })
-	server := b.serve(t, queue.ServerConfig{Resources: resources()}, f.run)
+	server := b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Resources: resources()}}, f.run)
 	poll.Eventually(t, "the old servers to be found beside them", func() bool { return len(b.unguardedFindings(t)) == len(stopOld) })
 	f.awaitEnqueued(250) // which both kinds of servers would take
 	// 4: stop the old ones, until CheckRedis finds none.

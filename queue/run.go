@@ -5,20 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
-	"time"
 
 	"github.com/hibiken/asynq"
 
-	"github.com/sidingq/siding/internal/asynqredis"
+	"github.com/sidingq/siding/internal/hook"
+	"github.com/sidingq/siding/internal/lease"
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/lock"
 )
 
-// Middleware guards the tasks that pass through it: use it on the outermost
-// mux, before other middleware. A task that does not get its lock waits, also where middleware
-// before it makes something else of the error. A task whose handler has returned nil is done
-// when the guard's handler returns. If middleware before it then returns an error, that comes too
-// late: the task stays done, and a warning is logged.
+// Middleware guards the tasks that pass through it. Use it on the outermost mux, before other
+// middleware. A task that does not get its lock waits, even if middleware around the guard's changes
+// the error. A task whose handler has returned nil is done when the guard's handler returns. If
+// middleware around the guard's then returns an error, that comes too late: the task stays done, and
+// a warning is logged.
 func (g *Guard) Middleware(next asynq.Handler) asynq.Handler {
 	g.hook.Guarded()
 	return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
@@ -34,8 +34,8 @@ func (g *Guard) Middleware(next asynq.Handler) asynq.Handler {
 	})
 }
 
-// resourceOf returns "" for a task that is not guarded. A payload may have been changed since the
-// task got its header, or what makes a resource of it: the payload counts.
+// resourceOf returns the resource of a task, "" if the task is not guarded. The payload counts, as it
+// or its [ResourceFunc] may have changed since the task got its header.
 func (g *Guard) resourceOf(t *asynq.Task) (string, error) {
 	resource, guarded := t.Headers()[HeaderResource]
 	if name, ok := g.cfg.Resources[t.Type()]; ok {
@@ -50,21 +50,21 @@ func (g *Guard) resourceOf(t *asynq.Task) (string, error) {
 }
 
 func checkResource(kind, resource string) error {
-	if err := lock.CheckResource(resource); err != nil {
+	if err := store.CheckResource(resource); err != nil {
 		return fmt.Errorf("%s: resource: %w", kind, err)
 	}
 	return nil
 }
 
-// An otherResourceError is returned by a handler that has not begun, as its task's payload names
-// another resource than the one that is locked.
+// An otherResourceError is returned instead of calling a handler, as the task's payload names another
+// resource than the one that is locked.
 type otherResourceError struct{ kind, resource string }
 
 func (e *otherResourceError) Error() string {
 	return e.kind + ": resource: the payload names another one each time it is read, now " + e.resource
 }
 
-// Unwrap has asynq archive a task for which this is said twice.
+// Unwrap has asynq archive a task that gets this error twice.
 func (e *otherResourceError) Unwrap() error { return asynq.SkipRetry }
 
 // A run is one attempt of a guarded task.
@@ -73,13 +73,14 @@ type run struct {
 
 	task    *asynq.Task
 	info    Info
-	attempt *asynqredis.Attempt // nil where the connection is not the guard's, see unwired
-	turn    *lock.Lease         // its turn to have a lock elsewhere
+	attempt *hook.Attempt // nil if the connection is not the guard's, see unwired
+	path    path          // the guard's, as a rule
+	next    *lease.Lease  // with an external store: of the lock on the Redis of the tasks
 }
 
 // newRun returns the attempt of t under which ctx runs.
 func (g *Guard) newRun(ctx context.Context, t *asynq.Task, resource string) *run {
-	r := &run{Guard: g, task: t, info: infoOf(ctx, t)}
+	r := &run{Guard: g, task: t, info: infoOf(ctx, t), path: g.path}
 	r.info.Resource = resource
 	r.attempt = g.hook.Attempt(r.info.Queue, r.info.ID)
 	return r
@@ -102,7 +103,7 @@ func (r *run) log() *slog.Logger {
 
 // process runs a task under the lock of its resource, if it has one.
 func (g *Guard) process(ctx context.Context, t *asynq.Task, resource string, next asynq.Handler) error {
-	// Counted from here on, so that Wait never sees a call begin from zero.
+	// The call counts from here on, so that Wait never sees the count rise from zero.
 	g.work.Add(1)
 	defer g.work.Done()
 	if ctx.Err() != nil {
@@ -110,45 +111,42 @@ func (g *Guard) process(ctx context.Context, t *asynq.Task, resource string, nex
 	}
 	r := g.newRun(ctx, t, resource)
 	if r.attempt != nil {
-		defer r.attempt.Pin(ctx)()
+		defer r.attempt.Running(ctx)()
 	}
 	if resource == "" {
-		if r.attempt != nil && r.hook.Beside(r.attempt) {
-			return r.makeWay(ctx, nil)
-		}
-		r.adopt(ctx) // a payload may look like a header: what was taken for it is given back
-		err := r.standBy(next.ProcessTask(ctx, t))
-		if err == nil {
-			r.finish(ctx)
-		}
-		return err
+		return r.unguarded(ctx, next)
 	}
 	if missing := r.unwired(ctx); missing != "" {
 		return r.refuse(ctx, missing)
 	}
-	lease, err := r.acquire(ctx)
+	if !r.attempt.Seen() {
+		r.path = unqueuedPath{}
+	}
+	held, err := r.path.acquire(ctx, r)
 	if err != nil {
 		return err
 	}
-	return r.hold(ctx, lease, next)
+	return r.hold(ctx, held, next)
 }
 
-// sendBack puts the task aside with e as its last error.
-func (r *run) sendBack(e *unchargedError) error {
+// unguarded runs a task that has no resource.
+func (r *run) unguarded(ctx context.Context, next asynq.Handler) error {
 	if r.attempt == nil {
-		return e // asynq's own retry, not charged by way of Wrap
+		return r.standBy(next.ProcessTask(ctx, r.task))
 	}
-	park := asynqredis.Park{
-		At:     time.Now().Add(e.after),
-		Ticket: e.ticket, Resource: r.info.Resource,
-		Reason: strings.ToValidUTF8(e.reason, "?"), // a text in an encoded task must be UTF-8
-		Done:   func(parked int) { r.parked(parked, e) },
+	if r.hook.Beside(r.attempt) {
+		return r.parkUnqueued(r.overlapping(), lock.ErrLost)
 	}
-	if e.inLine {
-		park.Key = r.locker.Config().Prefix + r.info.Resource
+	r.granted(ctx) // a payload may look like a header: the lock that was taken for it is released
+	err := r.standBy(next.ProcessTask(ctx, r.task))
+	if err != nil {
+		return err
 	}
-	r.attempt.Park(park)
-	return e
+	if f := r.attempt.Finish(); f != nil {
+		defer f.Close()
+		r.send(ctx, f)
+	}
+	return nil
 }
 
 func (r *run) event(kind EventKind) Event {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -22,23 +23,24 @@ func TestServerConfigValidate(t *testing.T) {
 		want string // "" for a valid one
 	}{
 		{cfg: queue.ServerConfig{}},
-		{cfg: queue.ServerConfig{Queues: map[string]int{"a": 1, "b:c": 10}, Concurrency: 10000, NoDoorbell: true, PollInterval: time.Millisecond, TimerInterval: 10 * time.Millisecond}},
-		{queue.ServerConfig{Queues: map[string]int{" ": 1}}, `queue: queues: want names of 1 to 256 bytes of UTF-8 without control characters, blanks at an end and {}/?#%\, other than . and .., have " "`},
-		{queue.ServerConfig{Queues: map[string]int{"{a}": 1}}, `queue: queues: want names of 1 to 256 bytes of UTF-8 without control characters, blanks at an end and {}/?#%\, other than . and .., have "{a}"`},
-		{queue.ServerConfig{Queues: map[string]int{"a/b": 1}}, `queue: queues: want names of 1 to 256 bytes of UTF-8 without control characters, blanks at an end and {}/?#%\, other than . and .., have "a/b"`},
-		{queue.ServerConfig{Queues: map[string]int{"a": 0}}, `queue: queues: a: want a weight of 1 or more, have 0`},
-		{queue.ServerConfig{Concurrency: -3}, `queue: concurrency: want 1 to 10000, have -3`},
-		{queue.ServerConfig{Concurrency: 10001}, `queue: concurrency: want 1 to 10000, have 10001`},
-		{queue.ServerConfig{PollInterval: time.Microsecond}, `queue: poll interval: want 1ms or more, have 1µs`},
-		{queue.ServerConfig{TimerInterval: time.Millisecond}, `queue: timer interval: want 10ms or more, have 1ms`},
-		{queue.ServerConfig{ShutdownTimeout: -time.Second}, `queue: shutdown timeout: want 1ms or more, have -1s`},
-		{queue.ServerConfig{Lock: lock.Config{RenewEvery: time.Hour}}, `lock: renew every: `},
+		{cfg: queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{"a": 1, "b:c": 10}, Concurrency: 10000, TaskCheckInterval: time.Millisecond, DelayedTaskCheckInterval: 10 * time.Millisecond}, Guard: queue.GuardConfig{NoNotifier: true}}},
+		{queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{" ": 1}}}, `queue: queues: want names of 1 to 256 bytes of UTF-8 without control characters, blanks at an end and {}/?#%\, other than . and .., have " "`},
+		{queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{"{a}": 1}}}, `queue: queues: want names of 1 to 256 bytes of UTF-8 without control characters, blanks at an end and {}/?#%\, other than . and .., have "{a}"`},
+		{queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{"a/b": 1}}}, `queue: queues: want names of 1 to 256 bytes of UTF-8 without control characters, blanks at an end and {}/?#%\, other than . and .., have "a/b"`},
+		// As asynq has it: a queue without a weight is not served, and what is below zero is as if it were zero.
+		{cfg: queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{"a": 1, "off": 0}, Concurrency: -3, TaskCheckInterval: -1}}},
+		{queue.ServerConfig{Asynq: asynq.Config{TaskCheckInterval: time.Microsecond}}, `queue: task check interval: want 1ms or more, have 1µs`},
+		{queue.ServerConfig{Asynq: asynq.Config{DelayedTaskCheckInterval: time.Millisecond}}, `queue: delayed task check interval: want 10ms or more, have 1ms`},
+		{queue.ServerConfig{Asynq: asynq.Config{ShutdownTimeout: -time.Second}}, `queue: shutdown timeout: want 1ms or more, have -1s`},
+		{queue.ServerConfig{Asynq: asynq.Config{GroupGracePeriod: time.Millisecond}}, `queue: group grace period: want 1s or more, have 1ms`},
+		{queue.ServerConfig{Guard: queue.GuardConfig{Overrun: -1}}, `queue: overrun: want more than 0, have -1ns`},
+		{queue.ServerConfig{Guard: queue.GuardConfig{Lock: lock.Config{RenewEvery: time.Hour}}}, `lock: renew every: `},
 	} {
 		err := tt.cfg.Validate()
 		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.HasPrefix(err.Error(), tt.want)) {
 			t.Errorf("want %q, have %v", tt.want, err)
 		}
-		s, err := queue.NewServer(&redis.UniversalOptions{}, tt.cfg)
+		s, err := queue.NewServer(queue.RedisOpt{}, tt.cfg)
 		if (err == nil) != (tt.want == "") {
 			t.Errorf("new: want %q, have %v", tt.want, err)
 		}
@@ -67,6 +69,10 @@ func TestHandlePanics(t *testing.T) {
 	wantPanic("queue: Handle: a task's kind is empty", func() {
 		queue.Handle(s, func(context.Context, named) error { return nil })
 	})
+	wantPanic("queue: Handle: test:note: the handler is nil", func() { queue.Handle[note](s, nil) })
+	if have := s.Kinds(); !slices.Equal(have, []string{"test:job"}) {
+		t.Errorf("want the kind that has a handler, have %v", have)
+	}
 	if err := s.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +156,7 @@ func TestStrictPriority(t *testing.T) {
 		b.enqueue(t, job{Res: b.resource + ":low", N: 100 + n}, queue.Options{Queue: low})
 		ids = append(ids, b.enqueue(t, job{Res: b.resource + ":high", N: n}))
 	}
-	b.serve(t, queue.ServerConfig{Queues: map[string]int{b.queue: 2, low: 1}, StrictPriority: true, Concurrency: 1}, st.run)
+	b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{b.queue: 2, low: 1}, StrictPriority: true, Concurrency: 1}}, st.run)
 	for i, n := range st.awaitRuns(40) {
 		if (i < 20) != (n < 100) {
 			t.Fatalf("want the heavier queue's tasks first, have %v", st.order())
@@ -188,7 +194,7 @@ func TestRedisUnreachable(t *testing.T) {
 				t.Errorf("batch: want an error for each, have %+v, %v", results, err)
 			}
 
-			s, err := queue.NewServer(opts, queue.ServerConfig{Logger: newLogs(t).logger})
+			s, err := queue.NewServer(queue.RedisOpt(*opts), queue.ServerConfig{Guard: queue.GuardConfig{Logger: newLogs(t).logger}})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -2,8 +2,10 @@ package queue_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
+	"flag"
 	"log/slog"
 	"slices"
 	"strings"
@@ -32,11 +34,11 @@ const (
 )
 
 // A lock configuration for tests that need short timers, but no lease lost
-// because the machine stood still for a moment; and one whose grace is too
-// long to be what a test waits for.
+// because the machine stood still for a moment; and one whose hand-off timeout is longer
+// than any wait of a test.
 var (
 	shortTimers = lock.Config{TTL: 4 * time.Second, RenewEvery: 500 * time.Millisecond}
-	longGrace   = lock.Config{Grace: 20 * time.Second}
+	longTimeout = lock.Config{HandoffTimeout: 20 * time.Second}
 )
 
 // A job is the task of these tests: N says which one it is.
@@ -66,24 +68,34 @@ type bundle struct {
 	locker    *lock.Locker // on the default configuration
 }
 
-// setup returns a bundle on the server that all tests share.
+var onCluster = flag.Bool("cluster", false, "take the stepwise path, on a Cluster, in all tests that can")
+
+// setup returns a bundle on the server that all tests share, or as the flag says.
 func setup(t *testing.T) *bundle {
+	t.Helper()
+	if *onCluster {
+		return setupStepwise(t)
+	}
+	return setupFast(t)
+}
+
+// setupFast returns a bundle on the server that all tests share, and so on the fast path.
+func setupFast(t *testing.T) *bundle {
 	t.Helper()
 	return setupOn(t, redis.UniversalOptions{Addrs: []string{redistest.Shared(t).Addr}})
 }
 
-// setupByHand returns a bundle on a Cluster of one node of the test's own. There a lock is
-// taken after its task, and the guard calls waiters itself, as their keys may be on another node.
-func setupByHand(t *testing.T) *bundle {
+// setupStepwise returns a bundle on a Cluster of one node of the test's own, and so on the stepwise path.
+func setupStepwise(t *testing.T) *bundle {
 	t.Helper()
 	cluster := redistest.StartCluster(t, 1)
 	return setupOn(t, redis.UniversalOptions{Addrs: cluster.Addrs, IsClusterMode: true})
 }
 
-// inBothWays runs a test where the scripts of the lock call waiters, and where the guard does.
-func inBothWays(t *testing.T, run func(*testing.T, *bundle)) {
+// onBothPaths runs a test on the fast and on the stepwise path.
+func onBothPaths(t *testing.T, run func(*testing.T, *bundle)) {
 	t.Helper()
-	for name, setup := range map[string]func(*testing.T) *bundle{"in one step": setup, "by hand": setupByHand} {
+	for name, setup := range map[string]func(*testing.T) *bundle{"fast": setupFast, "stepwise": setupStepwise} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			run(t, setup(t))
@@ -159,27 +171,25 @@ func (b *bundle) serve(t *testing.T, cfg queue.ServerConfig, fn func(context.Con
 
 func (b *bundle) newServer(t *testing.T, cfg queue.ServerConfig) *queue.Server {
 	t.Helper()
-	if cfg.Queues == nil {
-		cfg.Queues = map[string]int{b.queue: 1}
+	a := &cfg.Asynq
+	if a.Queues == nil {
+		a.Queues = map[string]int{b.queue: 1}
 	}
-	if cfg.PollInterval == 0 {
-		cfg.PollInterval = 10 * time.Millisecond
+	a.TaskCheckInterval = cmp.Or(a.TaskCheckInterval, 10*time.Millisecond)
+	a.DelayedTaskCheckInterval = cmp.Or(a.DelayedTaskCheckInterval, 50*time.Millisecond)
+	a.ShutdownTimeout = cmp.Or(a.ShutdownTimeout, 200*time.Millisecond)
+	if cfg.Guard.Logger == nil {
+		cfg.Guard.Logger = newLogs(t).logger
 	}
-	if cfg.TimerInterval == 0 {
-		cfg.TimerInterval = 50 * time.Millisecond
-	}
-	if cfg.ShutdownTimeout == 0 {
-		cfg.ShutdownTimeout = 200 * time.Millisecond
-	}
-	if cfg.Logger == nil {
-		cfg.Logger = newLogs(t).logger
-	}
-	s, err := queue.NewServer(b.opts, cfg)
+	s, err := queue.NewServer(b.redisOpt(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
+
+// redisOpt returns what makes the connections of asynq, and of servers.
+func (b *bundle) redisOpt() asynq.RedisConnOpt { return queue.RedisOpt(*b.opts) }
 
 // shutdown is for cleanups: the test's own context has ended by then.
 func shutdown(t *testing.T, s *queue.Server) {
@@ -251,14 +261,14 @@ func (b *bundle) awaitGone(t *testing.T, ids ...string) {
 // wantLine compares the waiters of the bundle's resource, by task id.
 func (b *bundle) wantLine(t *testing.T, want ...string) {
 	t.Helper()
-	if have := b.line(t); !slices.Equal(have, want) {
+	if have := b.waiters(t); !slices.Equal(have, want) {
 		t.Errorf("line: want %v, have %v", want, have)
 	}
 }
 
-func (b *bundle) line(t *testing.T) []string {
+func (b *bundle) waiters(t *testing.T) []string {
 	t.Helper()
-	waiters, err := b.rdb.ZRange(t.Context(), "{lock:"+b.resource+"}:line", 0, -1).Result()
+	waiters, err := b.rdb.ZRange(t.Context(), "{lock:"+b.resource+"}:queue", 0, -1).Result()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,18 +10,17 @@ import (
 	"strconv"
 )
 
-// MaxShards is over how many asynq queues one queue can be spread.
+// MaxShards is the largest number of asynq queues over which one queue can be spread.
 const MaxShards = 1000
 
-// shardSuffix is the length of what follows the queue in a shard's name.
+// shardSuffix is the length of a shard's name beyond that of its queue.
 const shardSuffix = len(".000-aa")
 
-// shardName names the i-th asynq queue over which a queue is spread, such as
-// orders.003-hb. The letters choose the shard's place among the slots of a Redis
-// Cluster, where names that are merely numbered would lie in heaps. Each place is the
-// golden section of all slots further than that of the shard before, which spreads any
-// number of shards evenly, over any number of masters. So the name depends
-// on nothing but queue and i: with more shards the old ones stay what they are.
+// shardName returns the name of the i-th asynq queue over which a queue is spread, such as
+// orders.003-hb. The letters choose the slot of the shard in a Redis Cluster, as names that are only
+// numbered would fall unevenly. Each slot is the golden section of all slots beyond that of the shard
+// before. So any number of shards is spread evenly over any number of masters. The name depends on
+// queue and i alone: with more shards the old ones stay the same.
 func shardName(queue string, i int) string {
 	const golden = 0x9e3779b9 // of 1<<32
 	prefix := fmt.Sprintf("%s.%03d-", queue, i)
@@ -43,11 +42,11 @@ func shardName(queue string, i int) string {
 // slots is the number of hash slots of every Redis Cluster.
 const slots = 16384
 
-// slotOf returns the slot of a key, or of its hash tag, that goes on with s after a
-// part whose checksum is crc.
+// slotOf returns the slot of a key, or of its hash tag, that has s after a part with the checksum
+// crc.
 func slotOf(crc uint16, s string) uint16 { return slotCRC(crc, s) % slots }
 
-// slotCRC is the CRC-16 by which Redis Cluster chooses slots (XMODEM: polynomial 0x1021).
+// slotCRC returns the CRC-16 by which Redis Cluster chooses slots (XMODEM: polynomial 0x1021).
 func slotCRC(crc uint16, s string) uint16 {
 	for _, c := range []byte(s) {
 		crc ^= uint16(c) << 8
@@ -59,7 +58,8 @@ func slotCRC(crc uint16, s string) uint16 {
 	return crc
 }
 
-// queueOfShard returns the queue of which name would be a shard, however many it has.
+// queueOfShard returns the queue whose shard would have this name, whatever number of shards it
+// has.
 func queueOfShard(name string) (queue string, ok bool) {
 	cut := len(name) - shardSuffix
 	if cut < 1 {
@@ -69,9 +69,9 @@ func queueOfShard(name string) (queue string, ok bool) {
 	return name[:cut], err == nil && i >= 0 && shardName(name[:cut], i) == name
 }
 
-// shardQueues returns the asynq queues of a server and their weights: its queues,
-// and the shards of each, of the same weight. A queue stays beside its shards for
-// what was enqueued before it had any, or by clients that know of none.
+// shardQueues returns the asynq queues of a server and their weights: its queues and the shards of
+// each, with the same weight. A sharded queue itself has the tasks that were enqueued before it had
+// shards, or by clients that know of none.
 func shardQueues(queues, shards map[string]int) map[string]int {
 	all := maps.Clone(queues)
 	for queue, weight := range queues {
@@ -95,9 +95,9 @@ func newSharding(shards map[string]int) sharding {
 	return s
 }
 
-// shardOf returns the asynq queue for tasks of this queue that share the key: the queue
-// itself when it has no shards. Otherwise the first eight bytes of the key's SHA-256, as
-// a big-endian number, modulo the number of shards; other programs may do the same.
+// shardOf returns the asynq queue for the tasks of a queue that have this key. A queue without
+// shards keeps them itself. Otherwise the first eight bytes of the key's SHA-256, as a big-endian
+// number modulo the number of shards, choose the shard. Other programs may do the same.
 func (s sharding) shardOf(queue, key string) string {
 	names := s[queue]
 	if len(names) == 0 {
@@ -107,9 +107,9 @@ func (s sharding) shardOf(queue, key string) string {
 	return names[binary.BigEndian.Uint64(sum[:])%uint64(len(names))]
 }
 
-// shardKey returns what decides in which shard a task is. Tasks of one resource share
-// one shard. An unguarded one goes where its like would be found: by its kind and payload if it is
-// to be unique, by its id if it has one, and else anywhere.
+// shardKey returns the key that chooses the shard of a task. Tasks of one resource share a shard.
+// An unguarded task shares a shard with its duplicate. It goes by its kind and payload if it has
+// UniqueFor, and by its id if the caller chose one. Any other task goes to a random shard.
 func shardKey(resource, kind string, payload []byte, o Options) string {
 	switch {
 	case resource != "":
@@ -123,8 +123,7 @@ func shardKey(resource, kind string, payload []byte, o Options) string {
 	}
 }
 
-// checkShards returns an error that names the first field which cannot work.
-// queues are those of a server; a client has none.
+// checkShards returns an error that names the first field that cannot work. A client has no queues.
 func checkShards(queues, shards map[string]int) error {
 	for _, queue := range slices.Sorted(maps.Keys(shards)) {
 		if badName(queue, maxName-shardSuffix) {

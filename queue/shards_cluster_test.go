@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/testenv/poll"
@@ -113,7 +114,7 @@ func contend(t *testing.T, cluster *redistest.Cluster) {
 	var mu sync.Mutex
 	order := make(map[string][]int)
 	st := newStage(t)
-	b.serve(t, queue.ServerConfig{Shards: map[string]int{b.queue: 8}, Concurrency: 4 * (resources + 1)}, func(ctx context.Context, j job) error {
+	b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Concurrency: 4 * (resources + 1)}, Shards: map[string]int{b.queue: 8}}, func(ctx context.Context, j job) error {
 		mu.Lock()
 		order[j.Res] = append(order[j.Res], j.N%10)
 		mu.Unlock()
@@ -139,7 +140,7 @@ func contend(t *testing.T, cluster *redistest.Cluster) {
 				continue
 			}
 			poll.Eventually(t, "the next to wait", func() bool {
-				return b.rdb.ZCard(t.Context(), "{lock:"+resource+"}:line").Val() == int64(n)
+				return b.rdb.ZCard(t.Context(), "{lock:"+resource+"}:queue").Val() == int64(n)
 			})
 		}
 	}

@@ -3,8 +3,6 @@ package queue_test
 import (
 	"errors"
 	"fmt"
-	"math"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,9 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/testenv/poll"
-	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/queue"
-	"github.com/sidingq/siding/tasks/orders/ordertest"
 )
 
 // Tasks are in queues of these names: another name strands them.
@@ -112,42 +108,6 @@ func TestShardOfAnUnguardedTask(t *testing.T) {
 	}
 }
 
-// The resources of a shop are spread evenly.
-func TestSpreadOfResources(t *testing.T) {
-	t.Parallel()
-	for name, file := range ordertest.Files(t) {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			if name == "real" {
-				verify.Long(t)
-			}
-			codes := make(map[string]bool)
-			for _, row := range ordertest.Rows(t, file(t)) {
-				codes[row[1]] = true
-			}
-			b := setup(t)
-			for _, n := range []int{2, 10, 16} {
-				client := b.sharded(t, n)
-				counts := make([]int, n)
-				for code := range codes {
-					counts[b.shard(t, client, job{Res: "sku:" + code}, queue.Options{})]++
-				}
-				mean := float64(len(codes)) / float64(n)
-				least, most := slices.Min(counts), slices.Max(counts)
-				t.Logf("%d stock codes on %d shards: %d to %d", len(codes), n, least, most)
-				// Six standard deviations, which chance exceeds once in 10^7 files.
-				bound := 6 * math.Sqrt(mean*(1-1/float64(n)))
-				if name == "real" {
-					bound = min(bound, mean/4)
-				}
-				if off := max(float64(most)-mean, mean-float64(least)); off > bound {
-					t.Errorf("%d stock codes on %d shards: want %.0f each, give or take %.0f, have %d to %d", len(codes), n, mean, bound, least, most)
-				}
-			}
-		})
-	}
-}
-
 func TestQueuesOfAServer(t *testing.T) {
 	t.Parallel()
 	have := queue.ShardQueues(map[string]int{"orders": 3, "mail": 1}, map[string]int{"orders": 2, "elsewhere": 9})
@@ -181,7 +141,7 @@ func TestShardsRefused(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			err := queue.ServerConfig{Queues: tt.queues, Shards: tt.shards, StrictPriority: tt.strict}.Validate()
+			err := queue.ServerConfig{Asynq: asynq.Config{Queues: tt.queues, StrictPriority: tt.strict}, Shards: tt.shards}.Validate()
 			wantError(t, "server", tt.want, err)
 			if tt.queues == nil {
 				rdb := redis.NewClient(&redis.Options{})

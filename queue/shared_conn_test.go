@@ -27,7 +27,7 @@ func TestServersOnOneConnectionKeepToTheirQueues(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			shared, ok := guard.Conn(connOf(func() any { return queue.Redis(b.opts) })).MakeRedisClient().(redis.UniversalClient)
+			shared, ok := guard.Conn(b.redisOpt()).MakeRedisClient().(redis.UniversalClient)
 			if !ok {
 				t.Fatal("want a client")
 			}

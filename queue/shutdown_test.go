@@ -17,7 +17,7 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
-// A shutdown in mid-task: asynq puts the task back after its timeout; the lock
+// A shutdown in mid-task: asynq requeues the task after its timeout; the lock
 // is held until the handler has returned, and Shutdown waits for both.
 func TestShutdownInMidTask(t *testing.T) {
 	t.Parallel()
@@ -34,7 +34,7 @@ func TestShutdownInMidTask(t *testing.T) {
 	}()
 	info := b.awaitState(t, id, asynq.TaskStatePending)
 	if info.Retried != 0 {
-		t.Errorf("want it uncharged, have %+v", info)
+		t.Errorf("want no retry used, have %+v", info)
 	}
 	within(t, patience, "the handler's context to end", zombie.ended)
 	steadily(t, 300*time.Millisecond, "the lock held and the shutdown waiting", func() bool {
@@ -49,7 +49,7 @@ func TestShutdownInMidTask(t *testing.T) {
 	within(t, patience, "the shutdown", done)
 	// It has released, and keeps its place before those who came after it.
 	if v := b.value(t); !strings.HasPrefix(v, "siding-reserved:") || !strings.HasSuffix(v, id) {
-		t.Errorf("lock: want it reserved for the one that was put back, have %q", v)
+		t.Errorf("lock: want it reserved for the one that was requeued, have %q", v)
 	}
 	if have := b.state(next); have != asynq.TaskStateRetry {
 		t.Errorf("the next: want it to wait on, have %v", have)
@@ -60,12 +60,12 @@ func TestShutdownInMidTask(t *testing.T) {
 }
 
 // Wait waits for calls that are under way, not for handlers alone.
-func TestWaitWaitsForCalls(t *testing.T) {
+func TestWaitWaitsForWakes(t *testing.T) {
 	t.Parallel()
-	b, st := setupByHand(t), newStage(t)
+	b, st := setupStepwise(t), newStage(t)
 	calling, late := make(chan struct{}), make(chan struct{})
 	p := &plain{onLocks: func(_ context.Context, cmd redis.Cmder, send func() error) error {
-		if isPromote(cmd) {
+		if isWake(cmd) {
 			select {
 			case <-calling:
 			default:
@@ -109,8 +109,8 @@ func TestShutdownLosesNothing(t *testing.T) {
 		}
 		ids[n] = b.enqueue(t, j, queue.Options{Retries: queue.NoRetries})
 	}
-	b.serve(t, queue.ServerConfig{Concurrency: 10}, st.run)
-	s := b.serve(t, queue.ServerConfig{Concurrency: 10, ShutdownTimeout: 5 * time.Second}, st.run)
+	b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Concurrency: 10}}, st.run)
+	s := b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Concurrency: 10, ShutdownTimeout: 5 * time.Second}}, st.run)
 	st.awaitRuns(tasks / 3)
 	shutdown(t, s)
 	b.awaitGone(t, ids...)
@@ -140,7 +140,7 @@ func TestShutdownAtTheHardDeadline(t *testing.T) {
 			server := redistest.Start(t)
 			b, st := setupOn(t, redis.UniversalOptions{Addrs: []string{server.Addr}}), newStage(t)
 			logs, j := newLogs(t), &journal{}
-			s := b.newServer(t, queue.ServerConfig{Lock: lock.Config{TTL: time.Second}, Logger: logs.logger, Observe: j.observe})
+			s := b.newServer(t, queue.ServerConfig{Guard: queue.GuardConfig{Lock: lock.Config{TTL: time.Second}, Logger: logs.logger, Observe: j.observe}})
 			queue.Handle(s, st.run)
 			if err := s.Start(t.Context()); err != nil {
 				t.Fatal(err)

@@ -42,7 +42,7 @@ func TestSupersededAttemptIsNotAcknowledged(t *testing.T) {
 		"returns": {end: func(_ *testing.T, _ *queue.Server, g *gate) { g.open() }},
 		// asynq gives up on the handler and sends a retry of its own.
 		"timeout": {timeout: 3 * time.Second, end: func(*testing.T, *queue.Server, *gate) {}, logged: "the end of an attempt was ignored"},
-		// asynq puts the task back at the end of a shutdown.
+		// asynq requeues the task at the end of a shutdown.
 		"shutdown": {end: func(t *testing.T, first *queue.Server, g *gate) {
 			t.Helper()
 			ended := make(chan struct{})
@@ -55,9 +55,9 @@ func TestSupersededAttemptIsNotAcknowledged(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b, st, j, logs := setup(t), newStage(t), &journal{}, newLogs(t)
+			b, st, j, logs := setupFast(t), newStage(t), &journal{}, newLogs(t)
 			st.unsafe = true // the first is a zombie
-			first := b.serve(t, queue.ServerConfig{Concurrency: 1, Lock: lock.Config{TTL: time.Second}, Logger: logs.logger, Observe: j.observe}, st.run)
+			first := b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Concurrency: 1}, Guard: queue.GuardConfig{Lock: lock.Config{TTL: time.Second}, Logger: logs.logger, Observe: j.observe}}, st.run)
 			zombie := st.hold(0)
 			id := b.enqueue(t, b.job(0), queue.Options{Timeout: tt.timeout, Retries: queue.NoRetries})
 			within(t, patience, "the first attempt", zombie.entered)
@@ -101,7 +101,7 @@ func TestStaleFenceIsALostLease(t *testing.T) {
 		}
 		return queue.Permanent(fmt.Errorf("write the row: %w", lock.ErrStale))
 	})
-	b.serve(t, queue.ServerConfig{Observe: j.observe}, st.run)
+	b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Observe: j.observe}}, st.run)
 	id := b.enqueue(t, b.job(0), queue.Options{Retries: queue.NoRetries})
 	j.await(t, queue.EventLost, id, 1)
 	b.awaitGone(t, id)

@@ -6,43 +6,41 @@ import (
 	"errors"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/sidingq/siding/internal/asynqredis"
+	"github.com/sidingq/siding/internal/lease"
 	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/internal/store"
-	"github.com/sidingq/siding/lock"
 )
 
 const (
-	// sweepEvery is how often the sweeper asks which locks it is to look at.
+	// sweepEvery is how often the sweeper asks which locks are due for a scan.
 	sweepEvery = 500 * time.Millisecond
-	// lookEvery is how often it looks at each lock for which somebody waits. Where there are
-	// more than 5,000 it is less often, but also when what the lock holds runs out.
-	lookEvery = time.Second
-	perLook   = lookEvery / 5000
-	// lookAtAllEvery is how often it looks at all locks of a queue, and brings back those who were set
-	// aside, while another queue is paused: a short pause of this one may have passed unseen.
-	lookAtAllEvery = 5 * time.Second
+	// scanEvery is how often the sweeper scans each lock for which somebody waits. It scans more than
+	// 5,000 locks less often, but each also when its lease or reservation expires.
+	scanEvery = time.Second
+	perScan   = scanEvery / 5000
+	// scanAllEvery is how often the sweeper scans all locks of a queue, and has paused waiters join
+	// again, while another queue is paused. It may have missed a short pause of this queue.
+	scanAllEvery = 5 * time.Second
 )
 
-// A sweeper sees to it that no lock stands free while a task of its queues waits for it: it passes
-// on the locks of holders that died, of releases that were lost, and of waiters that did not
-// come. It goes by the list of contended locks, which tasks enter when they are parked. And it
-// puts waiting tasks back into their lines that have lost their places: where lock and task are
-// on different masters of a Cluster, a failover may take back a half of what was done.
+// A sweeper hands off each free lock for which a task of its queues waits. A lock is free after its
+// holder died, a release was lost, or a waiter did not come. The sweeper reads the list of contended
+// locks, which the scripts that park tasks keep. It also finds waiting tasks that have lost their
+// positions, and has them join their wait queues again. In a Cluster, lock and task may be on different
+// masters, and a failover of one may undo a half of a step.
 type sweeper struct {
 	*Guard
 
-	apart       bool                 // locks and tasks may be on different masters
-	paused      map[string]bool      // the queues that were, when it last looked
-	lookedAtAll map[string]time.Time // when it last looked at all locks of each queue
-	cursors     map[string]string    // how far it has come with the waiting tasks of each queue
-	all         bool                 // it is to look at all locks: calls, or its own work, may have been lost
+	apart      bool                 // locks and tasks may be on different masters
+	paused     map[string]bool      // the queues that were paused at the last scan
+	scannedAll map[string]time.Time // when the sweeper last scanned all locks of each queue
+	cursors    map[string]string    // how far the sweeper has come with the waiting tasks of each queue
+	all        bool                 // the next scan is of all locks: wakes, or its own work, may have been lost
 }
 
-// sweep looks after the locks that tasks of queues wait for, until ctx ends. It also calls
-// tasks whose turn came by a release of somebody who could not call them.
+// sweep scans the locks that tasks of queues wait for, until ctx ends. It also wakes tasks for which
+// somebody reserved a lock who could not wake them.
 func (g *Guard) sweep(ctx context.Context, queues []string) {
 	lost := make(chan struct{}, 1)
 	listening := make(chan struct{})
@@ -51,9 +49,8 @@ func (g *Guard) sweep(ctx context.Context, queues []string) {
 		g.listen(ctx, queues, lost)
 	}()
 	defer func() { <-listening }()
-	_, cluster := g.rdb.(*redis.ClusterClient)
 	s := &sweeper{
-		Guard: g, apart: cluster, paused: make(map[string]bool), lookedAtAll: make(map[string]time.Time), cursors: make(map[string]string), all: true,
+		Guard: g, apart: !oneStep(g.rdb), paused: make(map[string]bool), scannedAll: make(map[string]time.Time), cursors: make(map[string]string), all: true,
 	}
 	for ctx.Err() == nil {
 		err := s.round(ctx, queues)
@@ -72,8 +69,8 @@ func (g *Guard) sweep(ctx context.Context, queues []string) {
 	}
 }
 
-// listen calls the tasks of queues whose turn others tell of, until ctx ends. lost is told when
-// it may have missed some.
+// listen wakes the tasks of queues for which others have reserved locks, until ctx ends. lost receives
+// a value when listen may have missed some.
 func (g *Guard) listen(ctx context.Context, queues []string, lost chan<- struct{}) {
 	groups := make([]string, len(queues))
 	for i, queue := range queues {
@@ -82,18 +79,18 @@ func (g *Guard) listen(ctx context.Context, queues []string, lost chan<- struct{
 	heard := func() {
 		select {
 		case lost <- struct{}{}:
-		default: // it has been told already
+		default: // lost has a value already
 		}
 	}
 	for {
-		err := g.locker.ListenForTasks(ctx, groups, heard, func(r *lock.Reservation) { g.call(ctx, r) })
+		err := g.locks.ListenForTasks(ctx, groups, heard, func(r *lease.Reservation) { g.wake(ctx, r) })
 		if errors.Is(err, errors.ErrUnsupported) || sleep.For(ctx, sweepEvery) != nil {
-			return // the sweeper's own looks have to do
+			return // the sweeper's own scans find the locks
 		}
 	}
 }
 
-// round looks at all locks whose time has come.
+// round scans all locks that are due.
 func (s *sweeper) round(ctx context.Context, queues []string) error {
 	var errs []error
 	for _, queue := range queues {
@@ -104,23 +101,23 @@ func (s *sweeper) round(ctx context.Context, queues []string) error {
 
 func (s *sweeper) roundOf(ctx context.Context, queue string) error {
 	for {
-		due, err := asynqredis.Due(ctx, s.rdb, queue)
+		due, err := asynqredis.ListContended(ctx, s.rdb, queue, "")
 		if err != nil {
 			return err
 		}
 		resumed := s.paused[queue] && !due.Paused
 		s.paused[queue] = due.Paused
-		if s.all || resumed || !due.Paused && s.somePaused() && time.Since(s.lookedAtAll[queue]) > lookAtAllEvery {
-			return s.lookAtAll(ctx, queue)
+		if s.all || resumed || !due.Paused && s.somePaused() && time.Since(s.scannedAll[queue]) > scanAllEvery {
+			return s.scanAll(ctx, queue)
 		}
-		if err := s.lookAt(ctx, queue, due, !s.somePaused()); err != nil || len(due.Locks) < asynqredis.ContendedBatch {
+		if err := s.scan(ctx, queue, due, !s.somePaused()); err != nil || len(due.Locks) < asynqredis.ContendedBatch {
 			return err
 		}
 	}
 }
 
-// somePaused reports whether one of the queues is. While none is, each look brings back those who
-// were set aside: of a short pause the sweeper has not seen that it ended.
+// somePaused reports whether one of the queues is paused. While none is, each scan has paused waiters
+// join again, as the sweeper may have missed the end of a short pause.
 func (s *sweeper) somePaused() bool {
 	for _, paused := range s.paused {
 		if paused {
@@ -130,24 +127,24 @@ func (s *sweeper) somePaused() bool {
 	return false
 }
 
-// lookAtAll looks at all locks for which tasks of queue wait, whatever their time.
-func (s *sweeper) lookAtAll(ctx context.Context, queue string) error {
+// scanAll scans all locks for which tasks of queue wait, also those that are not due.
+func (s *sweeper) scanAll(ctx context.Context, queue string) error {
 	for cursor := "0"; cursor != ""; {
-		some, err := asynqredis.All(ctx, s.rdb, queue, cursor)
+		some, err := asynqredis.ListContended(ctx, s.rdb, queue, cursor)
 		if err == nil {
-			err = s.lookAt(ctx, queue, some, !some.Paused)
+			err = s.scan(ctx, queue, some, !some.Paused)
 		}
 		if err != nil {
 			return err
 		}
 		cursor = some.Next
 	}
-	s.lookedAtAll[queue] = time.Now()
+	s.scannedAll[queue] = time.Now()
 	return nil
 }
 
-// lookAt passes on those of the locks that nobody holds, and says when to look again.
-func (s *sweeper) lookAt(ctx context.Context, queue string, some asynqredis.Contended, resumed bool) error {
+// scan hands off those of the locks that nobody holds, and records when the next scan is due.
+func (s *sweeper) scan(ctx context.Context, queue string, some asynqredis.Contended, resumed bool) error {
 	if len(some.Locks) == 0 {
 		return nil
 	}
@@ -155,25 +152,25 @@ func (s *sweeper) lookAt(ctx context.Context, queue string, some asynqredis.Cont
 	for i, l := range some.Locks {
 		keys[i] = l.Key
 	}
-	found, err := s.locker.Sweep(ctx, keys, resumed)
+	found, err := s.locks.Sweep(ctx, keys, resumed)
 	if err != nil {
 		return err
 	}
-	looks := make([]asynqredis.Look, len(found))
+	scans := make([]asynqredis.Scan, len(found))
 	for i, f := range found {
 		if f.Next != nil {
-			s.call(ctx, f.Next)
+			s.wake(ctx, f.Next)
 		}
-		looks[i] = asynqredis.Look{Lock: some.Locks[i], Over: !f.Waiting, In: max(lookEvery, time.Duration(some.All)*perLook)}
+		scans[i] = asynqredis.Scan{Lock: some.Locks[i], Over: !f.Waiting, In: max(scanEvery, time.Duration(some.All)*perScan)}
 		if f.Left > 0 {
-			looks[i].In = min(looks[i].In, f.Left+time.Millisecond)
+			scans[i].In = min(scans[i].In, f.Left+time.Millisecond)
 		}
 	}
-	return asynqredis.Looked(ctx, s.rdb, queue, looks)
+	return asynqredis.Scanned(ctx, s.rdb, queue, scans)
 }
 
-// rejoin puts tasks that have lost their places back into their lines. It looks at some of those
-// that wait, the next ones each time; or at all, where a failover may have cost many their places.
+// rejoin has waiting tasks that have lost their positions join their wait queues again. It checks some
+// of the waiting tasks, the next ones each time. In a Cluster after a disturbance it checks all.
 func (s *sweeper) rejoin(ctx context.Context, queue string) error {
 	for more := true; more; {
 		some, next, err := asynqredis.AllWaiting(ctx, s.rdb, queue, cmp.Or(s.cursors[queue], "0"))
@@ -185,7 +182,7 @@ func (s *sweeper) rejoin(ctx context.Context, queue string) error {
 			return err
 		}
 		if len(missing) > 0 {
-			// Those who were called meanwhile are in no line either, but wait no more.
+			// Those that were woken meanwhile are in no wait queue either, but wait no more.
 			if some, err = asynqredis.StillWaiting(ctx, s.rdb, queue, missing); err != nil {
 				return err
 			}
@@ -199,16 +196,18 @@ func (s *sweeper) rejoin(ctx context.Context, queue string) error {
 	return nil
 }
 
-// missing returns the ids of tasks that are in no line. rejoin puts them into theirs.
+// missing returns the ids of tasks that are in no wait queue. With rejoin they join theirs.
 func (s *sweeper) missing(ctx context.Context, queue string, tasks []asynqredis.Waiting, rejoin bool) ([]string, error) {
-	places := make([]store.Place, len(tasks))
+	places := make([]store.Queued, len(tasks))
 	for i, t := range tasks {
-		places[i] = store.Place{Key: t.Lock, Waiter: asynqredis.WaiterName(queue, t.ID), Ticket: t.Ticket}
+		places[i] = store.Queued{Key: t.Lock, Waiter: asynqredis.WaiterName(queue, t.ID), Ticket: t.Ticket}
 	}
-	found, err := s.locker.Missing(ctx, places, rejoin)
-	ids := make([]string, len(found))
-	for i, n := range found {
-		ids[i] = tasks[n].ID
+	found, err := s.locks.Missing(ctx, places, rejoin)
+	var ids []string
+	for i, missing := range found {
+		if missing {
+			ids = append(ids, tasks[i].ID)
+		}
 	}
 	return ids, err
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/asynqredis"
+	"github.com/sidingq/siding/internal/lease"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock"
 )
@@ -18,7 +19,7 @@ import (
 func BenchmarkSweeper(b *testing.B) {
 	const locks = 100_000
 	rdb := redistest.Start(b).Client(b)
-	locker, err := lock.New(lock.Redis(rdb), lock.Config{})
+	locker, err := lease.New(lock.Redis(rdb), lease.Config{})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -27,7 +28,7 @@ func BenchmarkSweeper(b *testing.B) {
 	for n := range locks {
 		key := "lock:order:" + strconv.Itoa(n)
 		seed.Set(b.Context(), key, "siding:1:holder", time.Hour)
-		seed.ZAdd(b.Context(), "{"+key+"}:line", redis.Z{Score: 1, Member: "siding-task:q:1"})
+		seed.ZAdd(b.Context(), "{"+key+"}:queue", redis.Z{Score: 1, Member: "siding-task:q:1"})
 		seed.ZAdd(b.Context(), "siding:{q}:contended", redis.Z{Score: float64(n), Member: key})
 	}
 	if _, err := seed.Exec(b.Context()); err != nil {
@@ -38,7 +39,7 @@ func BenchmarkSweeper(b *testing.B) {
 	}
 	looks := 0
 	for b.Loop() {
-		due, err := asynqredis.Due(b.Context(), rdb, "q")
+		due, err := asynqredis.ListContended(b.Context(), rdb, "q", "")
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -50,11 +51,11 @@ func BenchmarkSweeper(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		next := make([]asynqredis.Look, len(found))
+		next := make([]asynqredis.Scan, len(found))
 		for i := range found {
-			next[i] = asynqredis.Look{Lock: due.Locks[i]} // at once
+			next[i] = asynqredis.Scan{Lock: due.Locks[i]} // at once
 		}
-		if err := asynqredis.Looked(b.Context(), rdb, "q", next); err != nil {
+		if err := asynqredis.Scanned(b.Context(), rdb, "q", next); err != nil {
 			b.Fatal(err)
 		}
 		looks += len(found)

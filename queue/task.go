@@ -7,97 +7,101 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/sidingq/siding/queue/internal/infokey"
 )
 
-// A Task is a unit of business work: a plain struct that marshals to JSON and
-// knows its kind, the name under which handlers are registered, such as
-// "order:audit". Kind is called on zero values too.
+// A Task is a unit of work: a plain struct that is encoded as JSON. Its kind is the name under
+// which [Handle] registers the handler, such as "order:audit", of 1 to 256 bytes. Kind is also
+// called on the zero value.
 type Task interface {
 	Kind() string
 }
 
-// A Guarded task must not run at the same time as another one on the same
-// resource, such as "order:536365". An empty resource is an error; a task that
-// needs no lock does not implement Guarded.
+// A Guarded task never runs at the same time as another one on the same resource, such as
+// "order:536365". A resource is 1 to 512 bytes of UTF-8 without braces and control characters. A
+// task that needs no lock does not implement Guarded.
 type Guarded interface {
 	Task
 	Resource() string
 }
 
-// A Validator checks its own payload. The client refuses to enqueue a task
-// that is not valid; a worker archives one at once, as no retry can mend it.
+// A Validator is a task that checks its own payload. A client refuses to enqueue a task that is not
+// valid, with the error of Validate. A server archives one at once, as no retry can mend it.
 type Validator interface {
 	Validate() error
 }
 
-// Limits of what a client accepts; a larger task is refused with a
-// [*TaskError]. Redis keeps every byte in memory: store large documents
-// elsewhere and enqueue their names. The one header that a client sets is the
-// resource, of at most [lock.MaxResource] bytes.
-const (
-	MaxPayload = 256 << 10 // bytes of one payload, as JSON
-	MaxKind    = 256       // bytes of a kind
-)
+// MaxPayload is how many bytes a task's payload as JSON may have, together with its
+// [Options.Headers]. A client refuses a larger task with a [*TaskError]. Redis keeps every byte in
+// memory: store large documents elsewhere and enqueue their names.
+const MaxPayload = 256 << 10
 
-// NoRetries as Options.Retries asks for a single attempt. Waiting for a busy
-// resource is not an attempt, so such a task may still wait.
+// maxKind is how many bytes a kind may have.
+const maxKind = 256
+
+// NoRetries as [Options.Retries] gives a task a single attempt. The task may still wait for its
+// resource, which uses no retry.
 const NoRetries = -1
 
-// Options say when, where and how often a task runs. The zero value is ready
-// to use. Durations that asynq would round away (it keeps whole seconds) are
-// refused.
+// Options say when, where and how often a task runs. The zero value works. Durations must be whole
+// seconds where asynq keeps no fractions.
 type Options struct {
-	// Queue is the queue's name, 1 to 256 bytes of UTF-8. Not in it: control characters, blanks
-	// at an end, and {}/?#%\, which mean something in keys or URLs; nor is it . or .. alone.
-	// Defaults to "default".
+	// Queue is the name of the queue, 1 to 256 bytes of UTF-8. It has no control characters and
+	// no blanks at an end, and is not . or .. alone. It has none of {}/?#%\, which mean
+	// something in keys or URLs. Defaults to "default".
 	Queue string
-	// TaskID, to which the same applies, makes the task known under this id; while a task of this id
-	// exists in the queue, another is refused with [ErrTaskIDConflict]. Of a queue
-	// with shards, in the same shard only, which tasks of one resource share.
-	// Defaults to a random UUID.
+	// TaskID is the id of the task, under the same rules. While a task of this id exists in the
+	// queue, another is refused with [ErrTaskIDConflict]. In a queue with shards that holds
+	// within a shard, which tasks of one resource share. Defaults to a random UUID.
 	TaskID string
-	// Delay runs the task this long from now; At at this time. At most one of
-	// the two. A time in the past means now.
+	// Delay runs the task so long from now, At at that time. At most one of them is set. A time
+	// in the past means now.
 	Delay time.Duration
 	At    time.Time
-	// UniqueFor refuses, with [ErrDuplicate], a second task of the same kind,
-	// payload and queue while the first is unfinished, for at least this long;
-	// whole seconds. Waiting for a resource prolongs it.
+	// UniqueFor refuses a second task of the same kind, payload and queue, with [ErrDuplicate].
+	// It does so while the first is unfinished, for at least so long. Waiting for a resource
+	// prolongs the time. Whole seconds.
 	UniqueFor time.Duration
-	// Retries is how often the task is tried again after its own failures.
-	// 0 means the default of 25; [NoRetries] means none.
+	// Retries is how often the task is tried again after its own failures. 0 means the default
+	// of 25, [NoRetries] means none.
 	Retries int
-	// Timeout ends one attempt; whole seconds. Defaults to 30 minutes, unless
-	// Deadline is set.
+	// Timeout ends the context of an attempt after so long. Whole seconds. Defaults to 30
+	// minutes, unless Deadline is set.
 	Timeout time.Duration
-	// Deadline is when the task is given up. If it passes while the task waits, the task is
-	// archived, with no retry charged, and its last error says for what it waited.
+	// Deadline is when the task is given up. If the Deadline passes while the task waits, the
+	// task is archived. Its last error then says for what it waited.
 	Deadline time.Time
-	// Retention keeps a succeeded task for inspection; whole seconds.
-	// Defaults to 0: it is deleted at once.
+	// Headers go with the task, such as those of a trace. The handler reads them by
+	// [AsynqTask]. They are UTF-8. Names that begin with "siding-" are refused.
+	Headers map[string]string
+	// Retention is how long a task that has succeeded is kept, with its result. Whole seconds.
+	// 0 means not at all.
 	Retention time.Duration
 }
 
-// A Receipt names an accepted task.
+// A Receipt names a task that was enqueued.
 type Receipt struct {
 	ID    string `json:"id"`
 	Queue string `json:"queue"` // asynq's, which is a shard where the queue has shards
 }
 
-// Errors of a refused task, to branch on with errors.Is.
+// Errors of a task that a client does not accept, for errors.Is.
 var (
-	// ErrDuplicate refuses a task whose like is still unfinished (UniqueFor).
+	// ErrDuplicate refuses a task while an equal one is unfinished, see [Options.UniqueFor].
 	ErrDuplicate = errors.New("queue: a task of this kind and payload exists already")
-	// ErrTaskIDConflict refuses a task whose id is taken.
+	// ErrTaskIDConflict refuses a task whose id is taken, see [Options.TaskID].
 	ErrTaskIDConflict = errors.New("queue: a task of this id exists already")
 )
 
-// A TaskError says which field of a task is not acceptable, and why. No retry
+// A TaskError says which field of a task, or of its [Options], is not accepted, and why. No retry
 // can mend it.
 type TaskError struct {
 	Kind  string // the task's kind
 	Field string // the field of the payload or of Options, such as "resource" or "timeout"
-	Value string // the value as text, shortened; empty where it is not known or not to be shown
+	Value string // the value as text, shortened; empty if it is unknown or must not be shown
 	Want  string // what is wanted instead
 }
 
@@ -109,36 +113,42 @@ func (e *TaskError) Error() string {
 	return fmt.Sprintf("%s: %s: %s, have %q", e.Kind, e.Field, e.Want, e.Value)
 }
 
-// Info describes the running attempt to its handler; see [InfoFrom].
+// Info describes the attempt under which a handler runs. [InfoFrom] returns it.
 type Info struct {
 	ID       string // the task's id, the same for all its attempts
 	Queue    string // asynq's, as in [Receipt]
 	Kind     string
-	Resource string // what the attempt holds the lock of; empty when unguarded
-	Retried  int    // how often its own failures have sent it back so far
-	Retries  int    // how often they may
+	Resource string // whose lock the attempt holds; empty for an unguarded task
+	Retried  int    // how many of its retries the task has used
+	Retries  int    // how many it has in all
 }
 
-type infoKey struct{}
-
-// InfoFrom returns what is known of the attempt under which ctx runs; the zero
-// Info outside one.
+// InfoFrom returns the Info of the attempt under which ctx runs, the zero Info outside of one.
+// Tests give handlers an Info by queuetest.WithInfo.
 func InfoFrom(ctx context.Context) Info {
-	info, _ := ctx.Value(infoKey{}).(Info)
+	info, _ := ctx.Value(infokey.Key{}).(Info)
 	return info
 }
 
-// WithInfo returns a context that carries info. Handlers get theirs from the
-// server; tests may make their own.
-func WithInfo(ctx context.Context, info Info) context.Context {
-	return context.WithValue(ctx, infoKey{}, info)
+func withInfo(ctx context.Context, info Info) context.Context {
+	return context.WithValue(ctx, infokey.Key{}, info)
 }
 
-// encode checks t and returns its payload and resource ("" when unguarded).
+type taskKey struct{}
+
+// AsynqTask returns asynq's task to a handler of [Handle], and nil outside of one. The task's
+// ResultWriter keeps a result for [Options.Retention]. Its Headers are those that it was enqueued
+// with, and [HeaderResource].
+func AsynqTask(ctx context.Context) *asynq.Task {
+	t, _ := ctx.Value(taskKey{}).(*asynq.Task)
+	return t
+}
+
+// encode checks t and returns its payload and its resource, "" if it is unguarded.
 func encode(t Task) (payload []byte, resource string, err error) {
 	kind := t.Kind()
-	if strings.TrimSpace(kind) == "" || len(kind) > MaxKind {
-		return nil, "", &TaskError{Kind: fmt.Sprintf("%T", t), Field: "kind", Value: clip(kind), Want: fmt.Sprintf("want 1 to %d bytes", MaxKind)}
+	if strings.TrimSpace(kind) == "" || len(kind) > maxKind {
+		return nil, "", &TaskError{Kind: fmt.Sprintf("%T", t), Field: "kind", Value: clip(kind), Want: fmt.Sprintf("want 1 to %d bytes", maxKind)}
 	}
 	if v, ok := t.(Validator); ok {
 		if err := v.Validate(); err != nil {

@@ -11,20 +11,19 @@ import (
 	"github.com/sidingq/siding/internal/sleep"
 )
 
-// An unguarded server is one of asynq's own that serves a queue which a guarded server serves, too.
-// It runs the guarded tasks of that queue without their locks, as a worker does that was not
-// restarted when the guard was introduced. Guarded servers say what they are in the entries that
-// asynq's servers write about themselves.
+// An unguarded server is an asynq server without a guard on a queue of a guarded server. It runs the
+// guarded tasks of that queue without their locks. An example is a worker that was not restarted when
+// its fleet got the guard. Each asynq server writes an entry about itself. Guarded servers mark theirs.
 
-// watchEvery is how often the elected server looks for unguarded servers. It is not shorter than the
-// entry of a server lasts: one that is there at two looks in a row was alive after the first.
+// watchEvery is how often the elected server looks for unguarded servers. The entry of a server
+// lasts no longer. So a server that two checks in a row have found was alive after the first.
 const watchEvery = 10 * time.Second
 
 const unguardedAdvice = "it runs guarded tasks of these queues without their locks: pause the queues, stop it, and resume them; " +
 	"or it has a guard of an older release, which did not say so: upgrade it"
 
-// unguarded returns the unguarded ones among servers that serve one of those queues. Their Queues are
-// the ones of these that a guarded server serves, too.
+// unguarded returns the unguarded servers, with those of their queues that a guarded server serves,
+// too. It ignores queues that do not count.
 func unguarded(servers []asynqredis.Server, counts func(queue string) bool) []asynqredis.Server {
 	guarded := make(map[string]bool)
 	for _, s := range servers {
@@ -43,18 +42,18 @@ func unguarded(servers []asynqredis.Server, counts func(queue string) bool) []as
 	return found
 }
 
-// An unguardedWatch knows which unguarded servers were there when it last looked.
+// An unguardedWatch remembers the unguarded servers of the last check.
 type unguardedWatch struct {
 	seen map[string]seenServer // by the server's id
 }
 
 type seenServer struct {
 	server asynqredis.Server
-	told   bool // that it is there
+	told   bool // look has returned it
 }
 
-// look is told which unguarded servers are there now. It returns those that have come, which were
-// there the last time as well, and those of them that have gone.
+// look takes the unguarded servers of a check. It returns as come those that the last check has found
+// as well. It returns as gone those that were returned as come and that this check lacks.
 func (l *unguardedWatch) look(found []asynqredis.Server) (come, gone []asynqredis.Server) {
 	seen := make(map[string]seenServer, len(found))
 	for _, s := range found {
@@ -77,7 +76,7 @@ func (l *unguardedWatch) look(found []asynqredis.Server) (come, gone []asynqredi
 func (g *Guard) watch(ctx context.Context, queues []string) {
 	rdb, ok := g.rdb.(redis.UniversalClient)
 	if !ok {
-		return // it runs scripts only
+		return // a redis.Scripter alone cannot list servers
 	}
 	var l unguardedWatch
 	for {

@@ -58,7 +58,7 @@ func (b *bundle) serving(t *testing.T) (guarded, unguarded int) {
 // guarded ones, whichever way they were made, nor of those on other queues.
 func TestUnguardedServerIsReported(t *testing.T) {
 	t.Parallel()
-	inBothWays(t, testUnguardedServerIsReported)
+	onBothPaths(t, testUnguardedServerIsReported)
 }
 
 func testUnguardedServerIsReported(t *testing.T, b *bundle) {
@@ -70,7 +70,7 @@ func testUnguardedServerIsReported(t *testing.T, b *bundle) {
 		made:        func(g *queue.Guard) { queue.WatchEvery(g, often) },
 	}
 	wired.serve(t, b, newStage(t))
-	server := b.newServer(t, queue.ServerConfig{Logger: all.logger})
+	server := b.newServer(t, queue.ServerConfig{Guard: queue.GuardConfig{Logger: all.logger}})
 	queue.WatchEvery(queue.GuardOf(server), often)
 	if err := server.Start(t.Context()); err != nil {
 		t.Fatal(err)
@@ -134,7 +134,7 @@ func TestCheckRedisUnguarded(t *testing.T) {
 			b := setup(t)
 			nothing := func(context.Context, job) error { return nil }
 			stop := b.serveUnguarded(t, b.queue, nothing)
-			b.serve(t, queue.ServerConfig{Queues: map[string]int{b.queue + ".other": 1}}, nothing)
+			b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{b.queue + ".other": 1}}}, nothing)
 			poll.Eventually(t, "the plain server", func() bool { _, unguarded := b.serving(t); return unguarded == 1 })
 			if have := b.unguardedFindings(t); len(have) > 0 {
 				t.Errorf("want a Redis with plain asynq left alone, have %v", have)

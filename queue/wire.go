@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,86 +10,89 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/asynqredis"
+	"github.com/sidingq/siding/internal/hook"
 )
 
-// Conn returns opt with the guard's hook on the connections that it makes. Call it for each
-// asynq.Server anew. No task is taken, and the error is logged, while no configuration has passed
-// through [Guard.Wrap], where the connection is that of two guards, and where the guard's client
-// reaches another Redis than the connection. On a Redis Cluster opt should make
-// clients by [Redis], see its example: those of asynq.RedisClusterClientOpt may ask a master
-// that has died for a minute, as that has no setting for it.
+// Conn returns opt with the guard's hook on the connections that it makes. Call it once for each
+// asynq.Server. The clients have the settings of those of [Redis], unless opt is of a type of your
+// own. In three cases no task is taken, and an error is logged:
+//
+//   - no configuration has passed through [Guard.Wrap];
+//   - the connection is that of two guards;
+//   - the guard's client reaches another Redis than the connection.
 func (g *Guard) Conn(opt asynq.RedisConnOpt) asynq.RedisConnOpt {
-	g.connectBell(func() (redis.UniversalClient, bool) {
-		client, ok := opt.MakeRedisClient().(redis.UniversalClient)
+	g.connectNotifier(func() (redis.UniversalClient, bool) {
+		client, ok := tuned(opt).MakeRedisClient().(redis.UniversalClient)
 		return client, ok
 	})
-	return changed(opt, g.hooked)
+	return changedConn{tuned(opt), g.hooked}
 }
 
-// Ringing returns opt for asynq's clients, schedulers and inspectors: idle servers with a
-// doorbell then take at once what these put into a queue. On a Redis Cluster opt should make
-// clients by [Redis], see [Guard.Conn].
-func Ringing(opt asynq.RedisConnOpt) asynq.RedisConnOpt {
-	return changed(opt, func(made redis.UniversalClient) redis.UniversalClient { return asynqredis.NewRinger(made) })
+// NotifyingConn returns opt for asynq's own clients, schedulers and inspectors, so that they notify
+// idle guarded servers of new tasks. Without it these find the tasks at their next poll. The clients
+// have the settings of those of [Redis], unless opt is of a type of your own. A [Client] notifies by
+// itself.
+func NotifyingConn(opt asynq.RedisConnOpt) asynq.RedisConnOpt {
+	return changedConn{tuned(opt), func(made redis.UniversalClient) redis.UniversalClient { return hook.NewNotifyingConn(made) }}
 }
 
-// changed returns opt with change made to the clients that it makes.
-func changed(opt asynq.RedisConnOpt, change func(redis.UniversalClient) redis.UniversalClient) asynq.RedisConnOpt {
-	return connOpt(func() any {
-		made := opt.MakeRedisClient()
-		if client, ok := made.(redis.UniversalClient); ok {
-			return change(client)
-		}
-		return made // asynq will refuse it
-	})
+// A changedConn makes the clients of opt and changes them.
+type changedConn struct {
+	opt    asynq.RedisConnOpt
+	change func(redis.UniversalClient) redis.UniversalClient
 }
-
-type connOpt func() any
 
 // MakeRedisClient implements [asynq.RedisConnOpt].
-func (c connOpt) MakeRedisClient() any { return c() }
+func (c changedConn) MakeRedisClient() any {
+	made := c.opt.MakeRedisClient()
+	if client, ok := made.(redis.UniversalClient); ok {
+		return c.change(client)
+	}
+	return made // asynq refuses it
+}
 
 const (
-	// sleepInterval is asynq's sleep between its dequeues where a doorbell holds them back.
-	// Should the doorbell not know them, it is how often the server polls.
+	// sleepInterval is asynq's sleep between its dequeues, which a fetcher holds back. A server
+	// of an unknown asynq polls so often.
 	sleepInterval = 10 * time.Millisecond
-	// defaultPoll is what asynq calls its default TaskCheckInterval.
+	// defaultPoll is asynq's default TaskCheckInterval.
 	defaultPoll = time.Second
-	leastPoll   = time.Millisecond
 )
 
-// connectBell gives the doorbell what makes its client.
-func (g *Guard) connectBell(connect func() (redis.UniversalClient, bool)) {
-	if !g.cfg.NoDoorbell {
-		g.bell.Connect(connect)
+// connectNotifier gives the notifier a function that makes its client.
+func (g *Guard) connectNotifier(connect func() (redis.UniversalClient, bool)) {
+	if !g.cfg.NoNotifier {
+		g.notifier.Connect(connect)
 	}
 }
 
-// hear has idle servers hear the bell, and look for themselves as often as cfg said.
-func (g *Guard) hear(cfg *asynq.Config) {
-	if g.cfg.NoDoorbell {
+// notify has idle servers wait for notifications, and poll every TaskCheckInterval of cfg.
+func (g *Guard) notify(cfg *asynq.Config) {
+	if g.cfg.NoNotifier {
 		return
 	}
-	g.bell.Poll(cmp.Or(g.cfg.PollInterval, cfg.TaskCheckInterval, defaultPoll))
+	if cfg.TaskCheckInterval <= 0 {
+		cfg.TaskCheckInterval = defaultPoll
+	}
+	g.notifier.Poll(cfg.TaskCheckInterval)
 	cfg.TaskCheckInterval = sleepInterval
 }
 
 // guardKey is the key under which the contexts of a wrapped server carry its guard.
 type guardKey struct{}
 
-// Wrap returns cfg with what the guard needs of a server: waiting for a busy
-// resource is no failure, is tried again when the guard says so, and is not
-// reported to cfg's ErrorHandler. Everything else is left to cfg. Killed tasks are
-// recovered in the queues of all configurations that the guard has wrapped.
+// Wrap returns cfg with what the guard needs of a server. A task that waits for its resource is no
+// failure, comes again when the guard says so, and is not reported to cfg's ErrorHandler.
+// [GuardConfig.NoNotifier] says how TaskCheckInterval is used. Wrap changes nothing else of cfg.
 //
-// Where the guard has a doorbell, cfg's TaskCheckInterval becomes the doorbell's, see
-// [GuardConfig]. If the configurations that a guard has wrapped differ in Queues or StrictPriority, no
-// task is taken in advance.
+// The guard recovers tasks in the queues of all configurations that it has wrapped. If these differ
+// in Queues or StrictPriority, nothing is prefetched.
 func (g *Guard) Wrap(cfg asynq.Config) asynq.Config {
 	g.wrapped.Store(true)
-	g.elections.serves(cfg.Queues)
-	g.hook.Serves(cfg.Queues, cfg.StrictPriority)
-	g.hear(&cfg)
+	queues := served(cfg.Queues)
+	g.elections.serves(queues)
+	g.notifier.Serves(queues, cfg.StrictPriority)
+	g.notify(&cfg)
 	baseContext, isFailure, retryDelay, onError := cfg.BaseContext, cfg.IsFailure, cfg.RetryDelayFunc, cfg.ErrorHandler
 	if retryDelay == nil {
 		retryDelay = asynq.DefaultRetryDelayFunc
@@ -103,23 +105,23 @@ func (g *Guard) Wrap(cfg asynq.Config) asynq.Config {
 		return context.WithValue(ctx, guardKey{}, g)
 	}
 	cfg.IsFailure = func(err error) bool {
-		if _, ok := uncharged(err); ok {
+		if _, ok := parkedBy(err); ok {
 			return false
 		}
 		return isFailure == nil || isFailure(err)
 	}
 	cfg.RetryDelayFunc = func(n int, err error, t *asynq.Task) time.Duration {
-		if u, ok := uncharged(err); ok {
-			return u.after
+		if e, ok := parkedBy(err); ok {
+			return e.after
 		}
 		return retryDelay(n, err, t)
 	}
 	cfg.ErrorHandler = asynq.ErrorHandlerFunc(func(ctx context.Context, t *asynq.Task, err error) {
-		if _, ok := uncharged(err); ok {
+		if _, ok := parkedBy(err); ok {
 			return
 		}
 		if errors.Is(err, context.DeadlineExceeded) {
-			g.leaveLine(ctx, t)
+			g.leaveQueue(ctx, t)
 		}
 		if onError != nil {
 			onError.HandleError(ctx, t, err)
@@ -128,9 +130,9 @@ func (g *Guard) Wrap(cfg asynq.Config) asynq.Config {
 	return cfg
 }
 
-// leaveLine takes a task out of the line it may stand in: asynq has ended it
-// because its time is over, without asking the guard.
-func (g *Guard) leaveLine(ctx context.Context, t *asynq.Task) {
+// leaveQueue takes a task out of its wait queue, if it is in one. asynq has ended the task because its
+// time is over, without a call of the guard.
+func (g *Guard) leaveQueue(ctx context.Context, t *asynq.Task) {
 	resource, err := g.resourceOf(t)
 	if err != nil || resource == "" {
 		return
@@ -138,29 +140,27 @@ func (g *Guard) leaveLine(ctx context.Context, t *asynq.Task) {
 	info := infoOf(ctx, t)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	next, err := g.locker.Leave(ctx, resource, asynqredis.WaiterName(info.Queue, info.ID))
-	if next != nil { // its turn had come
-		g.call(ctx, next)
+	next, err := g.locks.Leave(ctx, resource, asynqredis.WaiterName(info.Queue, info.ID))
+	if next != nil { // the lock was reserved for this task
+		g.wake(ctx, next)
 	}
 	if err != nil {
-		// It costs those behind it one grace when its turn comes.
-		g.cfg.Logger.WarnContext(ctx, "a task that has ended is still in line", "task_id", info.ID, "queue", info.Queue, "resource", resource, "error", err)
+		// Those behind it lose one hand-off timeout when its reservation expires.
+		g.cfg.Logger.WarnContext(ctx, "a task that has ended is still in the wait queue", "task_id", info.ID, "queue", info.Queue, "resource", resource, "error", err)
 	}
 }
 
-// stopTaking ends what nobody waits for but Wait, puts back the tasks that were prefetched, and wakes
-// the servers.
+// stopTaking ends the background work of the guard, requeues prefetched tasks and wakes the
+// servers.
 func (g *Guard) stopTaking() {
 	g.end()
-	g.hook.Close()
-	g.bell.Close()
+	g.notifier.Close()
 }
 
-// Wait returns when no handler holds a lock any more and nobody is being
-// called, or when ctx ends, with its error. It also ends what the guard has running
-// in the background, and closes its own Locker, not one that it was given. Call it once all its
-// servers have been shut down, and before Redis is closed: asynq itself does not wait for
-// handlers whose time is over.
+// Wait returns when no handler holds a lock any more, or when ctx ends, with an error. It ends the
+// background work of the guard, and closes its Locker. Call Wait once all servers of the guard have
+// been shut down, and before Redis is closed. asynq itself does not wait for handlers whose time is
+// over.
 func (g *Guard) Wait(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() {
@@ -168,6 +168,10 @@ func (g *Guard) Wait(ctx context.Context) error {
 		g.elections.close()
 		g.work.Wait()
 		g.locker.Close()
+		g.locks.Close()
+		if g.external != nil {
+			g.external.Close()
+		}
 		g.voting.Close()
 		close(done)
 	}()

@@ -10,6 +10,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
@@ -35,7 +36,7 @@ func (b *bundle) wantRefused(t *testing.T, st *stage, p *plain, missing string) 
 			t.Fatal(err)
 		}
 		if info.State == asynq.TaskStateActive || info.State == asynq.TaskStateArchived || info.Retried != 0 {
-			t.Errorf("want it left or put back, uncharged, have %+v", info)
+			t.Errorf("want it left or requeued, and no retry used, have %+v", info)
 		}
 	}
 	if have := st.order(); len(have) != 0 {
@@ -119,7 +120,7 @@ func TestWrongWiring(t *testing.T) {
 			other.DB = 5
 			return &plain{locksOn: &other}
 		}, "different Redis servers or databases"},
-		"a ring": {func(_ *testing.T, b *bundle) *plain {
+		"a redis.Ring": {func(_ *testing.T, b *bundle) *plain {
 			return &plain{around: func(asynq.RedisConnOpt) asynq.RedisConnOpt {
 				return connOf(func() any { return redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": b.opts.Addrs[0]}}) })
 			}}
@@ -127,24 +128,24 @@ func TestWrongWiring(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b, st := setup(t), newStage(t)
+			b, st := setupFast(t), newStage(t)
 			b.wantRefused(t, st, tt.make(t, b), tt.want)
 		})
 	}
-	t.Run("a ring for a guard, and for a client", func(t *testing.T) {
+	t.Run("a redis.Ring for a guard, and for a client", func(t *testing.T) {
 		t.Parallel()
-		ring := redis.NewRing(&redis.RingOptions{})
-		t.Cleanup(func() { _ = ring.Close() })
-		if _, err := queue.NewGuard(ring, queue.GuardConfig{}); err == nil || !strings.Contains(err.Error(), "redis.Ring") {
+		spreads := redis.NewRing(&redis.RingOptions{})
+		t.Cleanup(func() { _ = spreads.Close() })
+		if _, err := queue.NewGuard(spreads, queue.GuardConfig{}); err == nil || !strings.Contains(err.Error(), "redis.Ring") {
 			t.Errorf("guard: want it refused, have %v", err)
 		}
-		if _, err := queue.NewClient(ring, queue.ClientConfig{}); err == nil || !strings.Contains(err.Error(), "redis.Ring") {
+		if _, err := queue.NewClient(spreads, queue.ClientConfig{}); err == nil || !strings.Contains(err.Error(), "redis.Ring") {
 			t.Errorf("client: want it refused, have %v", err)
 		}
 	})
 }
 
-// The order of Conn and Wrap does not matter: idle workers hear the bell.
+// The order of Conn and Wrap does not matter: idle workers are notified.
 func TestWrapBeforeConn(t *testing.T) {
 	t.Parallel()
 	b, _ := setupAlone(t)
@@ -198,7 +199,7 @@ func TestWrapKeepsTheConfig(t *testing.T) {
 	t.Cleanup(func() { p.stop(t) })
 	info := b.awaitState(t, b.enqueue(t, b.job(0)), asynq.TaskStateRetry)
 	if info.Retried != 0 || time.Until(info.NextProcessAt) < 50*time.Minute {
-		t.Errorf("want it uncharged and an hour away, have %+v", info)
+		t.Errorf("want no retry used and an hour away, have %+v", info)
 	}
 	if err := within(t, patience, "a report", reported); !errors.Is(err, harmless) {
 		t.Errorf("want %v, have %v", harmless, err)
@@ -217,7 +218,7 @@ func TestBadResource(t *testing.T) {
 	}{
 		"empty":         {plainTask(t, job{}), "it is empty"},
 		"braces":        {plainTask(t, job{Res: "order:{1}"}), "braces"},
-		"oversized":     {plainTask(t, job{Res: strings.Repeat("x", lock.MaxResource+1)}), "at most 512 bytes, have 513"},
+		"oversized":     {plainTask(t, job{Res: strings.Repeat("x", store.MaxResource+1)}), "at most 512 bytes, have 513"},
 		"control":       {plainTask(t, job{Res: "order:\n1"}), "control character"},
 		"malformed":     {asynq.NewTask("test:job", []byte(`{"res":`)), "unexpected end of JSON"},
 		"header, empty": {asynq.NewTaskWithHeaders("test:other", plainTask(t, b.job(1)).Payload(), map[string]string{queue.HeaderResource: ""}), "it is empty"},

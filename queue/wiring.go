@@ -10,27 +10,39 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A guard's three parts work together only. Where Conn or Wrap is missing, or another guard's, no
-// guarded task is run: Conn finds it at the first dequeue, before a task is taken, and Middleware at
-// the first guarded task. Where Middleware is missing, Conn finds it once a guarded task is done.
+// A guard's three parts work together only. If Conn or Wrap is missing, or is another guard's, no
+// guarded task runs. Conn finds the fault at the first dequeue, before a task is taken, and
+// Middleware at the first guarded task. If Middleware is missing, Conn finds that when a guarded
+// task is done.
 
-// errRing refuses a client that spreads keys over servers that know nothing of one another.
-var errRing = errors.New("queue: a redis.Ring spreads keys over servers that know nothing of one another; want a Redis, one with Sentinel, or a Cluster")
+// errRedisRing refuses a client that spreads keys over independent servers.
+var errRedisRing = errors.New("queue: a redis.Ring spreads keys over servers that know nothing of one another; want a Redis, one with Sentinel, or a Cluster")
 
-func isRing(rdb any) bool {
-	_, ring := rdb.(*redis.Ring)
-	return ring
+func isRedisRing(rdb any) bool {
+	_, spreads := rdb.(*redis.Ring)
+	return spreads
 }
 
-// guards reports whether a task is to be guarded, as far as that is known before its handler begins.
+// checkClient refuses a nil client and a redis.Ring.
+func checkClient(rdb redis.Scripter) error {
+	switch {
+	case rdb == nil:
+		return errors.New("queue: redis: want a client, such as one made by Redis, have none")
+	case isRedisRing(rdb):
+		return errRedisRing
+	}
+	return nil
+}
+
+// guards reports whether a task is guarded, by all that is known before its handler starts.
 func (g *Guard) guards(kind string, headers map[string]string) bool {
 	_, named := headers[HeaderResource]
 	_, ours := g.cfg.Resources[kind]
 	return named || ours
 }
 
-// check is asked before the first task is taken on a connection of Conn, and when a guarded one is done
-// for which Middleware was missing.
+// check returns why no task may be taken. The hook calls check before the first task on a
+// connection of Conn, and when a guarded task is done that did not pass through Middleware.
 func (g *Guard) check(ctx context.Context, tasks redis.ProcessHook) error {
 	err := g.checkWiring(ctx, tasks)
 	if err != nil && ctx.Err() == nil {
@@ -41,8 +53,8 @@ func (g *Guard) check(ctx context.Context, tasks redis.ProcessHook) error {
 
 func (g *Guard) checkWiring(ctx context.Context, tasks redis.ProcessHook) error {
 	switch {
-	case g.ring.Load():
-		return errRing
+	case g.redisRing.Load():
+		return errRedisRing
 	case g.hook.Unguarded():
 		return errors.New("queue: a guarded task has run on a server whose handler did not pass through Guard.Middleware")
 	case !g.wrapped.Load():
@@ -51,14 +63,14 @@ func (g *Guard) checkWiring(ctx context.Context, tasks redis.ProcessHook) error 
 	return g.checkRedis(ctx, tasks)
 }
 
-// checkRedis writes through the server's connection and reads through the guard's client: a guard
-// whose client reaches another Redis, or another database, would lock there, and call nobody. On a
-// single Redis it writes keys of several slots at once, as the guard's scripts do: a proxy that
-// sends each to another server refuses that, or loses some.
+// checkRedis writes through the server's connection and reads through the guard's client. A guard
+// whose client reaches another Redis, or another database, would lock there and wake nobody. On a
+// single Redis it writes keys of several slots at once, as the guard's scripts do. A proxy that
+// sends each key to another server refuses that, or loses some.
 func (g *Guard) checkRedis(ctx context.Context, tasks redis.ProcessHook) error {
 	const lasts = 10 * time.Second
 	n := 8
-	if _, cluster := g.rdb.(*redis.ClusterClient); cluster {
+	if !oneStep(g.rdb) {
 		n = 1
 	}
 	const write = "for i = 1, #KEYS do redis.call('SET', KEYS[i], '1', 'PX', ARGV[1]) end return 1"
@@ -83,7 +95,7 @@ func (g *Guard) checkRedis(ctx context.Context, tasks redis.ProcessHook) error {
 	return nil
 }
 
-// unwired says which part the server of a guarded task lacks, "" when it has all.
+// unwired returns which part of the guard the server of a guarded task lacks, "" if none.
 func (r *run) unwired(ctx context.Context) string {
 	wrapped, _ := ctx.Value(guardKey{}).(*Guard)
 	unhooked := r.attempt == nil
@@ -100,25 +112,25 @@ func (r *run) unwired(ctx context.Context) string {
 	return ""
 }
 
-// refuse keeps a guarded task from running on a server that lacks a part of the guard. It is
-// not charged, and not archived: where asynq would do so, the task waits in its worker until its
-// context ends, and a shutdown of the server puts it back.
+// refuse keeps a guarded task from running on a server that lacks a part of the guard. The task
+// uses no retry and is not archived. A task that asynq would archive waits in its worker until its
+// context ends, and a shutdown of the server requeues it.
 func (r *run) refuse(ctx context.Context, missing string) error {
 	r.log().ErrorContext(ctx, "a guarded task was refused", "missing", missing)
-	e := &unchargedError{reason: "siding: " + missing, after: unwiredDelay}
+	e := &parkedError{reason: "siding: " + missing, after: unwiredDelay}
 	_, wrapped := ctx.Value(guardKey{}).(*Guard)
 	if r.attempt != nil || wrapped && r.info.Retried < r.info.Retries {
-		return r.sendBack(e)
+		return r.park(e)
 	}
 	<-ctx.Done()
 	return e
 }
 
-// hooked returns client, which is to be one server's, with the guard's hook.
+// hooked returns client, which one server uses, with the guard's hook.
 func (g *Guard) hooked(client redis.UniversalClient) redis.UniversalClient {
-	if isRing(client) {
-		g.ring.Store(true)
+	if isRedisRing(client) {
+		g.redisRing.Store(true)
 	}
-	client.AddHook(g.hook.Fetcher(g.bell))
+	client.AddHook(g.hook.Server(g.notifier.Fetcher()))
 	return client
 }

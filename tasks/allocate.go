@@ -1,8 +1,6 @@
 package tasks
 
-import (
-	"context"
-)
+import "context"
 
 // KindAllocateLine is the kind of [AllocateLine].
 const KindAllocateLine = "warehouse:allocate"
@@ -18,7 +16,7 @@ type AllocateLine struct {
 	SKU string `json:"sku"`
 	// Quantity is negative on cancellations and write-offs, never zero.
 	Quantity int64 `json:"quantity"`
-	// Price is that of one unit; zero on samples and write-offs.
+	// Price is the price of one unit; zero on samples and write-offs.
 	Price Money `json:"price"`
 }
 
@@ -30,38 +28,36 @@ func (t AllocateLine) Resource() string { return "order:" + trim(t.Order) }
 
 // Validate refuses bad identifiers, a quantity of zero, and a value out of range.
 func (t AllocateLine) Validate() error {
-	c := checker{kind: KindAllocateLine}
+	c := checker{kind: t.Kind()}
 	c.identifier("order", t.Order)
 	c.line("line", t.Line)
 	c.identifier("sku", t.SKU)
 	c.quantity("quantity", t.Quantity)
-	if _, ok := t.Price.times(t.Quantity); !ok {
-		c.refuse("price", "is out of range: its product with the quantity has no place in an integer")
+	if _, ok := t.Price.Times(t.Quantity); !ok {
+		c.refuse("price", "its product with the quantity is out of range")
 	}
 	return c.err
 }
 
-// AllocateLine runs the allocation t.
-func (b *Book) AllocateLine(ctx context.Context, t AllocateLine) error {
+func (t AllocateLine) run(ctx context.Context, b *Book) error {
 	order, err := b.ledger.ReadOrder(ctx, trim(t.Order))
+	if err == nil {
+		err = b.think(ctx)
+	}
 	if err != nil {
 		return err
 	}
-	if err := b.think(ctx); err != nil {
-		return err
-	}
-	amount, fits := t.Price.times(t.Quantity)
-	units, fitsUnits := add(order.Units, t.Quantity)
-	value, fitsValue := add(order.Value, int64(amount))
-	if !fits || !fitsUnits || !fitsValue {
+	amount := t.Price * Money(t.Quantity)
+	value, ok := Money(order.Value).Plus(amount)
+	if !ok {
 		return outOfRange(t, "value")
 	}
 	order.Lines++
-	order.Units = units
-	order.Value = value
+	order.Units += t.Quantity
+	order.Value = int64(value)
 
 	e := effect(ctx, t)
 	e.Order, e.Line, e.SKU = order.Number, t.Line, foldSKU(t.SKU)
 	e.Quantity, e.Amount = t.Quantity, int64(amount)
-	return settle(b.ledger.WriteOrder(ctx, order, e))
+	return b.ledger.WriteOrder(ctx, order, e)
 }

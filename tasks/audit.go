@@ -1,8 +1,6 @@
 package tasks
 
-import (
-	"context"
-)
+import "context"
 
 // KindAuditOrder is the kind of [AuditOrder].
 const KindAuditOrder = "order:audit"
@@ -26,27 +24,18 @@ func (t AuditOrder) Resource() string { return "order:" + trim(t.Order) }
 
 // Validate refuses a bad order number and a negative number of lines.
 func (t AuditOrder) Validate() error {
-	c := checker{kind: KindAuditOrder}
+	c := checker{kind: t.Kind()}
 	c.identifier("order", t.Order)
 	c.line("lines", t.Lines)
 	return c.err
 }
 
-// The verdicts of an audit, as an order keeps them.
-const (
-	VerdictUnchecked = "unchecked" // the number of lines to expect was not known
-	VerdictComplete  = "complete"
-	VerdictPartial   = "partial" // fewer lines than expected so far
-	VerdictExcess    = "excess"  // more lines than expected
-)
-
-// AuditOrder runs the audit t.
-func (b *Book) AuditOrder(ctx context.Context, t AuditOrder) error {
+func (t AuditOrder) run(ctx context.Context, b *Book) error {
 	order, err := b.ledger.ReadOrder(ctx, trim(t.Order))
-	if err != nil {
-		return err
+	if err == nil {
+		err = b.think(ctx)
 	}
-	if err := b.think(ctx); err != nil {
+	if err != nil {
 		return err
 	}
 	order.Audits++
@@ -55,18 +44,19 @@ func (b *Book) AuditOrder(ctx context.Context, t AuditOrder) error {
 
 	e := effect(ctx, t)
 	e.Order, e.Quantity = order.Number, int64(t.Lines)
-	return settle(b.ledger.WriteOrder(ctx, order, e))
+	return b.ledger.WriteOrder(ctx, order, e)
 }
 
+// verdict is how an audit ends that finds have lines; 0 wanted lines are not known.
 func verdict(have, want int64) string {
 	switch {
 	case want == 0:
-		return VerdictUnchecked
+		return "unchecked"
 	case have < want:
-		return VerdictPartial
+		return "partial"
 	case have > want:
-		return VerdictExcess
+		return "excess"
 	default:
-		return VerdictComplete
+		return "complete"
 	}
 }

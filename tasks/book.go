@@ -11,94 +11,68 @@ import (
 	"github.com/sidingq/siding/tasks/ledger"
 )
 
-// Config configures the handlers. The zero value works.
-type Config struct {
-	// Work is how long a task pretends to think between reading and writing, so
-	// that contention can be seen and measured. Defaults to 0.
-	Work time.Duration
+// A task is one of this package.
+type task interface {
+	queue.Guarded
+	queue.Validator
+	run(ctx context.Context, b *Book) error
 }
 
-// A Book has the handlers of all tasks: what they do to a ledger. Their contexts
-// must carry a fencing token of the task's resource ([lock.WithFence]) and the task's id
-// ([queue.WithInfo]), as those of a server do.
-//
-// An error is marked with [queue.Permanent] only where no retry can mend it. The
-// [lock.StaleError] of a holder that has lost its lock comes back as it is:
-// the next attempt has a newer fence. So does the cause of a context that ended.
+// A Book runs tasks on a ledger.
 type Book struct {
 	ledger *ledger.Ledger
-	cfg    Config
+	work   time.Duration
 }
 
-// NewBook returns the handlers on l, which stays the caller's to close.
-func NewBook(l *ledger.Ledger, cfg Config) *Book {
-	return &Book{ledger: l, cfg: cfg}
+// NewBook returns a book on l, which stays the caller's to close. A task works for so long between
+// reading and writing, so that contention can be seen and measured.
+func NewBook(l *ledger.Ledger, work time.Duration) *Book { return &Book{l, work} }
+
+// Register registers a handler for each kind of task, as in [NewBook]. While the ledger takes no
+// writes, tasks are parked by [queue.Unavailable]; give the server [ledger.Ledger.Writable] as
+// Available.
+func Register(s *queue.Server, l *ledger.Ledger, work time.Duration) {
+	b := NewBook(l, work)
+	handle[AuditOrder](s, b)
+	handle[AllocateLine](s, b)
+	handle[DeductStock](s, b)
+	handle[DebitBalance](s, b)
+	handle[PlaceOrder](s, b)
 }
 
-// Register registers a handler for each kind of task. While the ledger takes no writes, tasks
-// are put aside by [queue.Unavailable]; give the server [ledger.Ledger.Writable] as Available.
-func Register(s *queue.Server, l *ledger.Ledger, cfg Config) {
-	b := NewBook(l, cfg)
-	handle(s, b.AuditOrder)
-	handle(s, b.AllocateLine)
-	handle(s, b.DeductStock)
-	handle(s, b.DebitBalance)
-	handle(s, b.PlaceOrder)
-}
-
-// handle registers fn. No task is charged for a ledger that takes no writes.
-func handle[T queue.Task](s *queue.Server, fn func(context.Context, T) error) {
+func handle[T task](s *queue.Server, b *Book) {
 	queue.Handle(s, func(ctx context.Context, t T) error {
-		err := fn(ctx, t)
+		err := b.Run(ctx, t)
 		if errors.Is(err, ledger.ErrUnavailable) {
-			return queue.Unavailable(err)
+			return queue.Unavailable(err) // a failure of the ledger, not of the task
 		}
 		return err
 	})
 }
 
-// Run checks and runs one task without a server.
+// Run runs one valid task. ctx must carry the fencing token of the task's resource and the task's id,
+// as that of a server does.
+//
+// [queue.Permanent] marks an error that no retry can mend. A holder that has lost its lock gets an
+// error that wraps lock.ErrStale: the next attempt has a newer fence. The end of ctx gives its cause.
 func (b *Book) Run(ctx context.Context, t queue.Task) error {
-	if v, ok := t.(queue.Validator); ok {
-		if err := v.Validate(); err != nil {
-			return queue.Permanent(err)
-		}
-	}
-	switch t := t.(type) {
-	case AuditOrder:
-		return b.AuditOrder(ctx, t)
-	case AllocateLine:
-		return b.AllocateLine(ctx, t)
-	case DeductStock:
-		return b.DeductStock(ctx, t)
-	case DebitBalance:
-		return b.DebitBalance(ctx, t)
-	case PlaceOrder:
-		return b.PlaceOrder(ctx, t)
-	default:
+	known, ok := t.(task)
+	if !ok {
 		return queue.Permanent(fmt.Errorf("tasks: no handler for %T of kind %q", t, t.Kind()))
 	}
-}
-
-// think stands for the work of a task; it ends early with ctx.
-func (b *Book) think(ctx context.Context) error {
-	if b.cfg.Work <= 0 {
-		return nil
-	}
-	return sleep.For(ctx, b.cfg.Work)
-}
-
-// effect begins the journal's entry of t.
-func effect(ctx context.Context, t queue.Guarded) ledger.Effect {
-	return ledger.Effect{TaskID: queue.InfoFrom(ctx).ID, Kind: t.Kind(), Subject: t.Resource()}
-}
-
-// settle sorts the error of a write: an id that stands for two tasks stays so.
-func settle(err error) error {
+	err := known.run(ctx, b)
 	if errors.Is(err, ledger.ErrTaskID) {
 		return queue.Permanent(err)
 	}
 	return err
+}
+
+// think is the work of a task. It ends early with ctx.
+func (b *Book) think(ctx context.Context) error { return sleep.For(ctx, b.work) }
+
+// effect begins the journal's entry of t.
+func effect(ctx context.Context, t queue.Guarded) ledger.Effect {
+	return ledger.Effect{TaskID: queue.InfoFrom(ctx).ID, Kind: t.Kind(), Subject: t.Resource()}
 }
 
 // outOfRange is the error of a sum that an integer cannot hold.

@@ -16,7 +16,9 @@ import (
 	"github.com/sidingq/siding/internal/testenv/pgtest"
 	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/lock/locktest"
 	"github.com/sidingq/siding/queue"
+	"github.com/sidingq/siding/queue/queuetest"
 	"github.com/sidingq/siding/tasks"
 	"github.com/sidingq/siding/tasks/oracle"
 )
@@ -51,12 +53,10 @@ func newMix(t *testing.T) mix {
 		for n := range linesPerOrder {
 			l := oracle.Line{
 				Number: len(m.lines) + 2, Order: number, Customer: customer,
-				SKU:          skus[random.IntN(len(skus))],
-				Quantity:     int64(random.IntN(60) + 1),
-				Price:        int64(random.IntN(4)) * 12345,
-				Cancellation: cancelled,
+				SKU:      skus[random.IntN(len(skus))],
+				Quantity: int64(random.IntN(60) + 1),
+				Price:    int64(random.IntN(4)) * 12345,
 			}
-			l.Goods = '0' <= l.SKU[0] && l.SKU[0] <= '9'
 			writeOff := !cancelled && n == 5
 			if cancelled || writeOff {
 				l.Quantity = -l.Quantity
@@ -66,7 +66,7 @@ func newMix(t *testing.T) mix {
 				Order: number, Line: l.Number, SKU: l.SKU, Quantity: l.Quantity, Price: tasks.Money(l.Price),
 			})
 			total += tasks.Money(l.Quantity * l.Price)
-			if l.Goods {
+			if '0' <= l.SKU[0] && l.SKU[0] <= '9' {
 				quantity := l.Quantity
 				if writeOff {
 					quantity = -quantity
@@ -96,14 +96,14 @@ type runner func(ctx context.Context, t queue.Guarded, try func(context.Context)
 func (m mix) work(t *testing.T, dsn string, run runner) oracle.Report {
 	t.Helper()
 	l := openLedger(t, dsn)
-	book := tasks.NewBook(l, tasks.Config{Work: 200 * time.Microsecond})
+	book := tasks.NewBook(l, 200*time.Microsecond)
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	for range 16 {
 		wg.Go(func() {
 			for i := next.Add(1) - 1; int(i) < len(m.tasks); i = next.Add(1) - 1 {
 				task := m.tasks[i]
-				ctx := queue.WithInfo(t.Context(), queue.Info{ID: fmt.Sprintf("task-%d", i), Kind: task.Kind(), Resource: task.Resource()})
+				ctx := queuetest.WithInfo(t.Context(), queue.Info{ID: fmt.Sprintf("task-%d", i), Kind: task.Kind(), Resource: task.Resource()})
 				if err := run(ctx, task, func(ctx context.Context) error { return book.Run(ctx, task) }); err != nil {
 					t.Errorf("%+v: %v", task, err)
 				}
@@ -136,7 +136,7 @@ func locked() runner {
 		held.Lock()
 		defer held.Unlock()
 		held.fence++
-		return try(lock.WithFence(ctx, t.Resource(), held.fence))
+		return try(locktest.WithFence(ctx, t.Resource(), held.fence))
 	}
 }
 
@@ -164,10 +164,10 @@ func TestWithoutLock(t *testing.T) {
 	t.Parallel()
 	report := newMix(t).work(t, filepath.Join(t.TempDir(), "ledger.db"),
 		func(ctx context.Context, t queue.Guarded, try func(context.Context) error) error {
-			return try(lock.WithFence(ctx, t.Resource(), 1))
+			return try(locktest.WithFence(ctx, t.Resource(), 1))
 		})
 	// Not only the fences: changes were lost.
-	if report.OK() || !strings.Contains(report.String(), "as in the file, have") {
+	if report.OK() || !strings.Contains(report.String(), "afterwards, have") {
 		t.Errorf("want lost changes among the differences, have %v", report)
 	}
 }
@@ -180,7 +180,7 @@ func TestFencesAlone(t *testing.T) {
 	report := newMix(t).work(t, filepath.Join(t.TempDir(), "ledger.db"),
 		func(ctx context.Context, t queue.Guarded, try func(context.Context) error) error {
 			for {
-				err := try(lock.WithFence(ctx, t.Resource(), fence.Add(1)))
+				err := try(locktest.WithFence(ctx, t.Resource(), fence.Add(1)))
 				if !errors.Is(err, lock.ErrStale) {
 					return err
 				}

@@ -1,8 +1,6 @@
 package tasks
 
-import (
-	"context"
-)
+import "context"
 
 // KindDebitBalance is the kind of [DebitBalance].
 const KindDebitBalance = "balance:debit"
@@ -10,12 +8,12 @@ const KindDebitBalance = "balance:debit"
 // DebitBalance takes the amount of one order from a customer's balance, which
 // opens at zero and may go below it.
 type DebitBalance struct {
-	// Customer is the account. Never empty: all orders without a customer would
-	// otherwise wait for one lock and write to one account.
+	// Customer is the account, never empty: else all orders without a customer
+	// would wait for one lock.
 	Customer string `json:"customer"`
 	// Order is the order's number.
 	Order string `json:"order"`
-	// Amount is what to take; a negative one is a credit. Never zero.
+	// Amount is negative for a credit, never zero.
 	Amount Money `json:"amount"`
 }
 
@@ -27,7 +25,7 @@ func (t DebitBalance) Resource() string { return "account:" + trim(t.Customer) }
 
 // Validate refuses bad identifiers and an amount of zero.
 func (t DebitBalance) Validate() error {
-	c := checker{kind: KindDebitBalance}
+	c := checker{kind: t.Kind()}
 	c.identifier("customer", t.Customer)
 	c.identifier("order", t.Order)
 	if t.Amount == 0 {
@@ -36,22 +34,21 @@ func (t DebitBalance) Validate() error {
 	return c.err
 }
 
-// DebitBalance runs the debit t.
-func (b *Book) DebitBalance(ctx context.Context, t DebitBalance) error {
+func (t DebitBalance) run(ctx context.Context, b *Book) error {
 	account, err := b.ledger.ReadAccount(ctx, trim(t.Customer))
+	if err == nil {
+		err = b.think(ctx)
+	}
 	if err != nil {
 		return err
 	}
-	if err := b.think(ctx); err != nil {
-		return err
-	}
-	balance, ok := subtract(account.Balance, int64(t.Amount))
-	if !ok {
+	balance := account.Balance - int64(t.Amount)
+	if (balance < account.Balance) != (t.Amount > 0) {
 		return outOfRange(t, "balance")
 	}
 	account.Balance = balance
 
 	e := effect(ctx, t)
 	e.Order, e.Amount = trim(t.Order), int64(t.Amount)
-	return settle(b.ledger.WriteAccount(ctx, account, e))
+	return b.ledger.WriteAccount(ctx, account, e)
 }

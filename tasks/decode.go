@@ -6,96 +6,76 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/sidingq/siding/queue"
 )
 
+var decoders = map[string]func(payload []byte) (queue.Task, error){
+	KindAuditOrder:   decode[AuditOrder],
+	KindAllocateLine: decode[AllocateLine],
+	KindDeductStock:  decode[DeductStock],
+	KindDebitBalance: decode[DebitBalance],
+	KindPlaceOrder:   decode[PlaceOrder],
+}
+
 // Kinds lists, in alphabetical order, the kinds of task that [Decode] knows and
 // [Register] registers.
-func Kinds() []string {
-	return []string{KindDebitBalance, KindAuditOrder, KindPlaceOrder, KindDeductStock, KindAllocateLine}
-}
+func Kinds() []string { return slices.Sorted(maps.Keys(decoders)) }
 
-// Decode reads the JSON payload of a task and checks it. It takes nothing on
-// trust: an unknown field, a value of the wrong type, anything after the object,
-// and a payload that is not valid are errors that name the kind and the field.
+// Decode reads the JSON payload of a task as [Unmarshal] does, and checks it. Its
+// errors name the kind and the field.
 func Decode(kind string, payload []byte) (queue.Task, error) {
-	switch kind {
-	case KindAuditOrder:
-		return decode[AuditOrder](payload)
-	case KindAllocateLine:
-		return decode[AllocateLine](payload)
-	case KindDeductStock:
-		return decode[DeductStock](payload)
-	case KindDebitBalance:
-		return decode[DebitBalance](payload)
-	case KindPlaceOrder:
-		return decode[PlaceOrder](payload)
-	default:
-		return nil, fmt.Errorf("tasks: kind: want one of %s, have %q", strings.Join(Kinds(), ", "), clip(kind))
+	decode := decoders[kind]
+	if decode == nil {
+		return nil, fmt.Errorf("kind: want one of %s, have %.40q", strings.Join(Kinds(), ", "), kind)
 	}
+	return decode(payload)
 }
 
-func decode[T interface {
-	queue.Task
-	queue.Validator
-}](payload []byte) (queue.Task, error) {
+func decode[T task](payload []byte) (queue.Task, error) {
 	var t T
-	d := json.NewDecoder(bytes.NewReader(payload))
+	if err := Unmarshal(payload, &t); err != nil {
+		return nil, fmt.Errorf("%s: payload: %w", t.Kind(), err)
+	}
+	return t, t.Validate()
+}
+
+// Unmarshal reads one JSON object into v and takes nothing on trust: an unknown
+// field, a value of the wrong type and anything after the object are errors.
+func Unmarshal(text []byte, v any) error {
+	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
-	if err := d.Decode(&t); err != nil {
-		return nil, payloadError(t.Kind(), err)
+	if err := d.Decode(v); err != nil {
+		if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+			return wrongType(e)
+		}
+		if _, ok := errors.AsType[*json.SyntaxError](err); ok || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return fmt.Errorf("want a JSON object: %w", err)
+		}
+		return fmt.Errorf("%.100s", strings.TrimPrefix(err.Error(), "json: "))
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("%s: payload: want one JSON object, have more after it", t.Kind())
+		return errors.New("want one JSON object, have more after it")
 	}
-	if err := t.Validate(); err != nil {
-		return nil, err
-	}
-	return t, nil
+	return nil
 }
 
-// payloadError says in the payload's own terms what the decoder says in Go's, and no value.
-func payloadError(kind string, err error) error {
-	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		want, have := wanted(e.Type), e.Value
-		if strings.HasPrefix(have, "number ") { // and the number
-			have = "another number"
-		}
-		if e.Field == "" {
-			return fmt.Errorf("%s: payload: want %s, have %s", kind, want, have)
-		}
-		return &FieldError{Kind: kind, Field: e.Field, Problem: fmt.Sprintf("is of the wrong type: want %s, have %s", want, have)}
+// wrongType says in the words of JSON what the decoder says in those of Go.
+func wrongType(e *json.UnmarshalTypeError) error {
+	want, ok := map[reflect.Kind]string{reflect.String: "a string", reflect.Slice: "an array", reflect.Struct: "an object"}[e.Type.Kind()]
+	if !ok {
+		want = "a whole number"
 	}
-	if e, ok := errors.AsType[*json.SyntaxError](err); ok {
-		return fmt.Errorf("%s: payload: want a JSON object, have no JSON at byte %d", kind, e.Offset)
+	if e.Type == reflect.TypeFor[Money]() {
+		want = `a string such as "2.55"`
 	}
-	if errors.Is(err, io.ErrUnexpectedEOF) {
-		return fmt.Errorf("%s: payload: want a JSON object, have one that is cut short", kind)
+	if e.Field == "" {
+		return fmt.Errorf("want %s, have %s", want, e.Value)
 	}
-	if errors.Is(err, io.EOF) {
-		return fmt.Errorf("%s: payload is empty: want a JSON object", kind)
-	}
-	// The decoder has no type for an unknown field, only this text.
-	if field, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
-		return &FieldError{Kind: kind, Field: strings.Trim(field, `"`), Problem: "is not known"}
-	}
-	return fmt.Errorf("%s: payload: %w", kind, err)
-}
-
-func wanted(t reflect.Type) string {
-	switch {
-	case t == reflect.TypeFor[Money]():
-		return `an amount as a string, such as "2.55"`
-	case t.Kind() == reflect.String:
-		return "a string"
-	case t.Kind() == reflect.Slice:
-		return "an array"
-	case t.Kind() == reflect.Struct:
-		return "an object"
-	default:
-		return fmt.Sprintf("a whole number (%s)", t)
-	}
+	// The decoder names the structs on the way, too.
+	return fmt.Errorf("%s: want %s, have %s", e.Field[strings.LastIndexByte(e.Field, '.')+1:], want, e.Value)
 }

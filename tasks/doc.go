@@ -1,7 +1,6 @@
-// Package tasks holds the business tasks that Siding is shown and measured with:
-// audits and allocations of orders, deductions from stock, debits of accounts,
-// and placing orders. Each is a plain struct that names the resource it must not
-// share, and each has a handler that works on a [ledger.Ledger].
+// Package tasks holds the tasks of the demo shop: audits and allocations of orders,
+// deductions from stock, debits of accounts, and placing orders. Each is a plain
+// struct that names its resource, and has a handler that works on a [ledger.Ledger].
 //
 //	kind                resource            task
 //	order:audit         order:<number>      AuditOrder
@@ -10,11 +9,11 @@
 //	balance:debit       account:<customer>  DebitBalance
 //	order:place         user:<id>           PlaceOrder
 //
-// A handler reads, decides, and writes what it decided, in separate transactions:
-// it relies on the lock for being alone. It relies on nothing else: run twice it
-// has one effect, since the ledger's journal knows the task's id, and a holder
-// whose lock has gone to somebody else is refused by its fencing token.
+// A handler reads, decides and writes in separate transactions. The lock keeps
+// other handlers of the resource away meanwhile. A task that runs twice has one
+// effect, since the ledger's journal knows its id. A holder that has lost its lock
+// is refused by its fencing token.
 //
-// Identifiers count without the blanks around them, stock codes also without
-// their case.
+// Identifiers count without the blanks around them, and stock codes without their
+// case.
 package tasks

@@ -16,7 +16,7 @@ const KindPlaceOrder = "order:place"
 type PlaceOrder struct {
 	// User is who orders.
 	User string `json:"user"`
-	// Submission identifies the filled-in form; the page makes it up.
+	// Submission identifies the filled-in form. The page makes it up.
 	Submission string `json:"submission"`
 	// Items is the basket, not empty.
 	Items []Item `json:"items"`
@@ -37,7 +37,7 @@ func (t PlaceOrder) Resource() string { return "user:" + trim(t.User) }
 
 // Validate refuses bad identifiers, an empty basket, and a total out of range.
 func (t PlaceOrder) Validate() error {
-	c := checker{kind: KindPlaceOrder}
+	c := checker{kind: t.Kind()}
 	c.identifier("user", t.User)
 	c.identifier("submission", t.Submission)
 	if len(t.Items) == 0 {
@@ -55,29 +55,25 @@ func (t PlaceOrder) Validate() error {
 		}
 	}
 	if _, _, ok := t.total(); !ok {
-		c.refuse("items", "is out of range: the basket's value has no place in an integer")
+		c.refuse("items", "the basket's value is out of range")
 	}
 	return c.err
 }
 
-// total returns the units and the value of the basket; ok is false when either
-// is out of range.
+// total returns the units and the value of the basket; ok is false when the value is out of range.
 func (t PlaceOrder) total() (units int64, value Money, ok bool) {
 	for _, item := range t.Items {
-		price, fits := item.Price.times(item.Quantity)
-		u, fitsUnits := add(units, item.Quantity)
-		v, fitsValue := add(int64(value), int64(price))
-		if !fits || !fitsUnits || !fitsValue {
+		price, fits := item.Price.Times(item.Quantity)
+		if value, ok = value.Plus(price); !ok || !fits {
 			return 0, 0, false
 		}
-		units, value = u, Money(v)
+		units += item.Quantity
 	}
 	return units, value, true
 }
 
-// PlaceOrder runs the placing t. A submission that has made an order already
-// makes no other, and is no error.
-func (b *Book) PlaceOrder(ctx context.Context, t PlaceOrder) error {
+// run makes no other order of a submission that has made one already. That is no error.
+func (t PlaceOrder) run(ctx context.Context, b *Book) error {
 	submission := trim(t.Submission)
 	user, number, err := b.ledger.ReadUser(ctx, trim(t.User), submission)
 	if err != nil || number > 0 {
@@ -86,19 +82,10 @@ func (b *Book) PlaceOrder(ctx context.Context, t PlaceOrder) error {
 	if err := b.think(ctx); err != nil {
 		return err
 	}
-	units, value, ok := t.total()
-	if !ok {
-		return outOfRange(t, "total")
-	}
+	units, value, _ := t.total()
 	user.Placed++
-	placement := ledger.Placement{
-		Number:     user.Placed,
-		Submission: submission,
-		Items:      len(t.Items),
-		Units:      units,
-		Value:      int64(value),
-	}
+	placement := ledger.Placement{Number: user.Placed, Submission: submission, Items: len(t.Items), Units: units, Value: int64(value)}
 	e := effect(ctx, t)
 	e.Quantity, e.Amount = units, int64(value)
-	return settle(b.ledger.WritePlacement(ctx, user, placement, e))
+	return b.ledger.WritePlacement(ctx, user, placement, e)
 }

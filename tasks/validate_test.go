@@ -46,49 +46,49 @@ func TestValidate(t *testing.T) {
 		want string // "" for valid
 	}{
 		{"audit", tasks.AuditOrder{Order: "536365"}, ""},
-		{"audit of an empty order", tasks.AuditOrder{}, `order:audit: payload field "order" is empty`},
-		{"audit of blanks", tasks.AuditOrder{Order: " \t "}, `order:audit: payload field "order" is empty`},
-		{"audit of -1 lines", tasks.AuditOrder{Order: "1", Lines: -1}, `order:audit: payload field "lines" is negative`},
-		{"brace after a blank", tasks.AuditOrder{Order: " a{b}"}, `order:audit: payload field "order" holds a brace, U+007B at byte 3`},
-		{"long", tasks.AuditOrder{Order: strings.Repeat("5", 129)}, `order:audit: payload field "order" is too long: want at most 128 bytes, have 129`},
+		{"audit of an empty order", tasks.AuditOrder{}, `order:audit: order: is empty`},
+		{"audit of blanks", tasks.AuditOrder{Order: " \t "}, `order:audit: order: is empty`},
+		{"audit of -1 lines", tasks.AuditOrder{Order: "1", Lines: -1}, `order:audit: lines: is negative`},
+		{"brace after a blank", tasks.AuditOrder{Order: " a{b}"}, `order:audit: order: want printable characters without braces, have U+007B at byte 2`},
+		{"long", tasks.AuditOrder{Order: strings.Repeat("5", 129)}, `order:audit: order: want at most 128 bytes, have 129`},
 		{"longest", tasks.AuditOrder{Order: " " + strings.Repeat("5", 128)}, ""},
-		{"brace", tasks.AuditOrder{Order: "{1}"}, `order:audit: payload field "order" holds a brace, U+007B at byte 1`},
-		{"line feed", tasks.AuditOrder{Order: "1\n2"}, `order:audit: payload field "order" holds a character that cannot be printed, U+000A at byte 2`},
-		{"NUL", tasks.AuditOrder{Order: "1\x002"}, `order:audit: payload field "order" holds a character that cannot be printed, U+0000 at byte 2`},
-		{"not UTF-8", tasks.AuditOrder{Order: "1\xff2"}, `order:audit: payload field "order" holds a character that cannot be printed, U+FFFD at byte 2`},
-		{"zero width", tasks.AuditOrder{Order: "1\u200b"}, `order:audit: payload field "order" holds a character that cannot be printed, U+200B at byte 2`},
+		{"brace", tasks.AuditOrder{Order: "{1}"}, `order:audit: order: want printable characters without braces, have U+007B at byte 1`},
+		{"line feed", tasks.AuditOrder{Order: "1\n2"}, `order:audit: order: want printable characters without braces, have U+000A at byte 2`},
+		{"NUL", tasks.AuditOrder{Order: "1\x002"}, `order:audit: order: want printable characters without braces, have U+0000 at byte 2`},
+		{"not UTF-8", tasks.AuditOrder{Order: "1\xff2"}, `order:audit: order: want printable characters without braces, have U+FFFD at byte 2`},
+		{"zero width", tasks.AuditOrder{Order: "1\u200b"}, `order:audit: order: want printable characters without braces, have U+200B at byte 2`},
 		{"not ASCII", tasks.AuditOrder{Order: "Größe 5"}, ""},
 
 		{"allocation", tasks.AllocateLine{Order: "536365", Line: 2, SKU: "POST", Quantity: -1, Price: 0}, ""},
-		{"allocation without order", tasks.AllocateLine{SKU: "POST", Quantity: 1}, `warehouse:allocate: payload field "order" is empty`},
-		{"allocation without SKU", tasks.AllocateLine{Order: "1", Quantity: 1}, `warehouse:allocate: payload field "sku" is empty`},
-		{"allocation of nothing", tasks.AllocateLine{Order: "1", SKU: "POST"}, `warehouse:allocate: payload field "quantity" is zero`},
-		{"allocation of too much", tasks.AllocateLine{Order: "1", SKU: "POST", Quantity: 1_000_000_001}, `warehouse:allocate: payload field "quantity" is out of range: want -1000000000 to 1000000000`},
-		{"allocation of too little", tasks.AllocateLine{Order: "1", SKU: "POST", Quantity: math.MinInt64}, `warehouse:allocate: payload field "quantity" is out of range: want -1000000000 to 1000000000`},
-		{"allocation of a negative line", tasks.AllocateLine{Order: "1", Line: -3, SKU: "POST", Quantity: 1}, `warehouse:allocate: payload field "line" is negative`},
-		{"allocation that overflows", tasks.AllocateLine{Order: "1", SKU: "POST", Quantity: 2, Price: math.MaxInt64}, `warehouse:allocate: payload field "price" is out of range: its product with the quantity has no place in an integer`},
-		{"allocation that overflows below", tasks.AllocateLine{Order: "1", SKU: "POST", Quantity: -1, Price: math.MinInt64}, `warehouse:allocate: payload field "price" is out of range: its product with the quantity has no place in an integer`},
+		{"allocation without order", tasks.AllocateLine{SKU: "POST", Quantity: 1}, `warehouse:allocate: order: is empty`},
+		{"allocation without SKU", tasks.AllocateLine{Order: "1", Quantity: 1}, `warehouse:allocate: sku: is empty`},
+		{"allocation of nothing", tasks.AllocateLine{Order: "1", SKU: "POST"}, `warehouse:allocate: quantity: is zero`},
+		{"allocation of too much", tasks.AllocateLine{Order: "1", SKU: "POST", Quantity: 1_000_000_001}, `warehouse:allocate: quantity: want -1000000000 to 1000000000`},
+		{"allocation of too little", tasks.AllocateLine{Order: "1", SKU: "POST", Quantity: math.MinInt64}, `warehouse:allocate: quantity: want -1000000000 to 1000000000`},
+		{"allocation of a negative line", tasks.AllocateLine{Order: "1", Line: -3, SKU: "POST", Quantity: 1}, `warehouse:allocate: line: is negative`},
+		{"allocation that overflows", tasks.AllocateLine{Order: "1", SKU: "POST", Quantity: 2, Price: math.MaxInt64}, `warehouse:allocate: price: its product with the quantity is out of range`},
+		{"allocation that overflows below", tasks.AllocateLine{Order: "1", SKU: "POST", Quantity: -1, Price: math.MinInt64}, `warehouse:allocate: price: its product with the quantity is out of range`},
 
 		{"deduction", tasks.DeductStock{SKU: "85123A", Quantity: -6, Order: "C1", Line: 9}, ""},
-		{"deduction without SKU", tasks.DeductStock{Quantity: 1, Order: "1"}, `stock:deduct: payload field "sku" is empty`},
-		{"deduction of nothing", tasks.DeductStock{SKU: "85123A", Order: "1"}, `stock:deduct: payload field "quantity" is zero`},
-		{"deduction without order", tasks.DeductStock{SKU: "85123A", Quantity: 1}, `stock:deduct: payload field "order" is empty`},
+		{"deduction without SKU", tasks.DeductStock{Quantity: 1, Order: "1"}, `stock:deduct: sku: is empty`},
+		{"deduction of nothing", tasks.DeductStock{SKU: "85123A", Order: "1"}, `stock:deduct: quantity: is zero`},
+		{"deduction without order", tasks.DeductStock{SKU: "85123A", Quantity: 1}, `stock:deduct: order: is empty`},
 
 		{"debit", tasks.DebitBalance{Customer: "17850", Order: "1", Amount: -1}, ""},
-		{"debit of nobody", tasks.DebitBalance{Customer: " ", Order: "1", Amount: 1}, `balance:debit: payload field "customer" is empty`},
-		{"debit without order", tasks.DebitBalance{Customer: "17850", Amount: 1}, `balance:debit: payload field "order" is empty`},
-		{"debit of nothing", tasks.DebitBalance{Customer: "17850", Order: "1"}, `balance:debit: payload field "amount" is zero`},
+		{"debit of nobody", tasks.DebitBalance{Customer: " ", Order: "1", Amount: 1}, `balance:debit: customer: is empty`},
+		{"debit without order", tasks.DebitBalance{Customer: "17850", Amount: 1}, `balance:debit: order: is empty`},
+		{"debit of nothing", tasks.DebitBalance{Customer: "17850", Order: "1"}, `balance:debit: amount: is zero`},
 
 		{"placing", basket(item), ""},
-		{"placing by nobody", tasks.PlaceOrder{Submission: "f1", Items: []tasks.Item{item}}, `order:place: payload field "user" is empty`},
-		{"placing without submission", tasks.PlaceOrder{User: "ann", Items: []tasks.Item{item}}, `order:place: payload field "submission" is empty`},
-		{"placing nothing", basket(), `order:place: payload field "items" is empty`},
-		{"placing without SKU", basket(item, tasks.Item{Quantity: 1}), `order:place: payload field "items[1].sku" is empty`},
-		{"placing a negative quantity", basket(tasks.Item{SKU: "1", Quantity: -1}), `order:place: payload field "items[0].quantity" is negative`},
-		{"placing a negative price", basket(tasks.Item{SKU: "1", Quantity: 1, Price: -1}), `order:place: payload field "items[0].price" is negative`},
+		{"placing by nobody", tasks.PlaceOrder{Submission: "f1", Items: []tasks.Item{item}}, `order:place: user: is empty`},
+		{"placing without submission", tasks.PlaceOrder{User: "ann", Items: []tasks.Item{item}}, `order:place: submission: is empty`},
+		{"placing nothing", basket(), `order:place: items: is empty`},
+		{"placing without SKU", basket(item, tasks.Item{Quantity: 1}), `order:place: items[1].sku: is empty`},
+		{"placing a negative quantity", basket(tasks.Item{SKU: "1", Quantity: -1}), `order:place: items[0].quantity: is negative`},
+		{"placing a negative price", basket(tasks.Item{SKU: "1", Quantity: 1, Price: -1}), `order:place: items[0].price: is negative`},
 		{
 			"placing too much", basket(tasks.Item{SKU: "1", Quantity: 1, Price: math.MaxInt64}, item),
-			`order:place: payload field "items" is out of range: the basket's value has no place in an integer`,
+			`order:place: items: the basket's value is out of range`,
 		},
 	}
 	for _, test := range tests {
@@ -104,8 +104,8 @@ func TestValidate(t *testing.T) {
 			if err == nil || err.Error() != test.want {
 				t.Errorf("want %s\nhave %v", test.want, err)
 			}
-			if _, ok := errors.AsType[*tasks.FieldError](err); !ok {
-				t.Errorf("want a FieldError, have %T", err)
+			if _, ok := errors.AsType[*queue.TaskError](err); !ok {
+				t.Errorf("want a TaskError, have %T", err)
 			}
 		})
 	}

@@ -28,7 +28,7 @@ func oneOfEach() []queue.Task {
 func slowAndFast(t *testing.T, path string) (fast *bundle, slow *tasks.Book) {
 	t.Helper()
 	l := openLedger(t, path)
-	return &bundle{ledger: l, book: tasks.NewBook(l, tasks.Config{})}, tasks.NewBook(l, tasks.Config{Work: time.Hour})
+	return &bundle{ledger: l, book: tasks.NewBook(l, 0)}, tasks.NewBook(l, time.Hour)
 }
 
 // TestWorkEndsWithTheContext: a task that thinks stops when its lock is lost, and

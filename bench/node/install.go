@@ -1,4 +1,5 @@
-// Package node runs queues for Node, whose programs lie beside it.
+// Package node runs queue libraries for Node.js, so that Siding can be compared with them. Their
+// programs lie beside it.
 package node
 
 import (

@@ -5,14 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/spf13/cobra"
 
 	"github.com/sidingq/siding/internal/config"
 )
 
-// The exit statuses of the program, as its help tells them.
+// The exit statuses of the program, which its help lists.
 const (
 	exitOK      = 0
 	exitFault   = 1
@@ -20,27 +19,20 @@ const (
 	exitRefused = 3
 )
 
-// A statusError ends the program with an exit status. Any other error that
-// reaches the top comes from reading the command line.
+// A statusError ends the program with an exit status. Any other error is about
+// the command line or a setting. A nil error says nothing.
 type statusError struct {
 	status int
-	err    error // nil when everything has been said
+	error
 }
 
-func (e *statusError) Error() string {
-	if e.err == nil {
-		return fmt.Sprintf("exit status %d", e.status)
-	}
-	return e.err.Error()
-}
+func (e *statusError) Unwrap() error { return e.error }
 
-func (e *statusError) Unwrap() error { return e.err }
+func fault(err error) error { return &statusError{exitFault, err} }
 
-func fault(err error) error { return &statusError{status: exitFault, err: err} }
+func refused(err error) error { return &statusError{exitRefused, err} }
 
-func refused(err error) error { return &statusError{status: exitRefused, err: err} }
-
-// An app is one run of the program with what it needs from its surroundings.
+// An app is one run of the program.
 type app struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
@@ -57,47 +49,35 @@ type commonFlags struct {
 	quiet  bool
 }
 
-// run runs the program and returns its exit status. When ctx ends, it finishes
-// the batch in hand and stops.
-func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, environ: os.Environ()}
-	return a.run(ctx, args)
-}
-
+// run runs the program and returns its exit status. When ctx ends, the program
+// finishes the current batch and stops.
 func (a *app) run(ctx context.Context, args []string) int {
 	root := a.root()                          //nolint:contextcheck // cobra hands ctx to the commands
-	root.SetArgs(append([]string{}, args...)) // nil would stand for those of the process
-	root.SetIn(a.stdin)
+	root.SetArgs(append([]string{}, args...)) // nil would mean os.Args
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return exitOK
 	}
-	// A terminal that went away takes the message with it; the status remains.
+	// If the terminal has gone, so has the message. The status remains.
 	ended, ok := errors.AsType[*statusError](err)
 	if !ok {
 		_, _ = fmt.Fprintf(a.stderr, "enqueue: %v\nRun '%s --help' for usage.\n", err, cmd.CommandPath())
 		return exitUsage
 	}
-	if ended.err != nil {
-		_, _ = fmt.Fprintf(a.stderr, "enqueue: %v\n", ended.err)
+	if ended.error != nil {
+		_, _ = fmt.Fprintf(a.stderr, "enqueue: %v\n", ended.error)
 	}
 	return ended.status
 }
 
-// one wants one argument, called name.
-func one(name, want string) cobra.PositionalArgs {
-	return func(_ *cobra.Command, args []string) error {
-		switch len(args) {
-		case 0:
-			return fmt.Errorf("%s: want %s, have nothing", name, want)
-		case 1:
-			return nil
-		default:
-			return fmt.Errorf("%s: want one, have %d", name, len(args))
-		}
+// one wants one argument.
+func one(cmd *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return fmt.Errorf("want %q, have %d arguments", cmd.Use, len(args))
 	}
+	return nil
 }
 
 func (a *app) root() *cobra.Command {
@@ -118,7 +98,7 @@ were refused (the others are enqueued).`,
 		SilenceUsage:  true,
 	}
 	f := root.PersistentFlags()
-	f.StringVar(&a.flags.config, "config", "", "configuration `file`, of which redis and shards are used (default $SIDING_CONFIG, else config.yaml if it is there)")
+	f.StringVar(&a.flags.config, "config", "", "configuration `file`; the program uses redis and shards from it (default $SIDING_CONFIG, else config.yaml if it is there)")
 	f.StringVar(&a.flags.redis, "redis", "", "`address` of Redis, host:port or redis[s]://[user@]host[:port][/db] (default from $SIDING_REDIS_ADDRS or the file, else 127.0.0.1:6379); a password goes into $SIDING_REDIS_PASSWORD")
 	f.BoolVar(&a.flags.dryRun, "dry-run", false, "check everything, connect to nothing")
 	f.BoolVar(&a.flags.json, "json", false, "print the result as one line of JSON")

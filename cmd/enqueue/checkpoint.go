@@ -14,21 +14,20 @@ import (
 //go:embed checkpoint.lua
 var checkpointSource string
 
-// checkpointAge is how long a checkpoint is kept after its last move.
+// checkpointAge is how long Redis keeps a checkpoint after its last move.
 const checkpointAge = 30 * 24 * time.Hour
 
-// A checkpoint is a number in Redis: all that the lines of a file up to this
-// one ask for has been enqueued. It lives where the tasks live, so that a Redis
-// that lost the tasks has lost it too and the file can be enqueued again.
+// A checkpoint is the number of a line in Redis: the tasks of the lines up to it
+// are enqueued. It is kept where the tasks are. A Redis that has lost the tasks
+// has lost the checkpoint too, and the file can be enqueued again.
 type checkpoint struct {
 	redis  redis.UniversalClient
 	script *redis.Script
 	key    string
 }
 
-// newCheckpoint returns the checkpoint of a file with this content as it is
-// read by the command, into the queue. The number in the key is that of the
-// meaning of what it says: lines of the file. Change it with that.
+// newCheckpoint returns the checkpoint of a file with this content, for a command
+// and a queue. The 1 in the key is the version of the format: a number of lines.
 func newCheckpoint(client redis.UniversalClient, command, queue, content string) *checkpoint {
 	return &checkpoint{
 		redis:  client,
@@ -37,10 +36,8 @@ func newCheckpoint(client redis.UniversalClient, command, queue, content string)
 	}
 }
 
-// load returns the line to go on behind; 0 to begin.
+// load returns the last line that is done; 0 at first.
 func (c *checkpoint) load(ctx context.Context) (int, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
 	text, err := c.redis.Get(ctx, c.key).Result()
 	if errors.Is(err, redis.Nil) {
 		return 0, nil
@@ -50,15 +47,13 @@ func (c *checkpoint) load(ctx context.Context) (int, error) {
 	}
 	line, err := strconv.Atoi(text)
 	if err != nil || line < 0 {
-		return 0, fmt.Errorf("checkpoint: key %q: want a line number, have %q; --restart forgets it", c.key, clip(text))
+		return 0, fmt.Errorf("checkpoint: key %q: want a line number, have %.60q; --restart forgets it", c.key, text)
 	}
 	return line, nil
 }
 
-// save says that all lines up to this one have been dealt with.
+// save says that all lines up to this one are done.
 func (c *checkpoint) save(ctx context.Context, line int) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
 	err := c.script.Run(ctx, c.redis, []string{c.key}, line, int(checkpointAge.Seconds())).Err()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return fmt.Errorf("checkpoint: %w", err)
@@ -68,8 +63,6 @@ func (c *checkpoint) save(ctx context.Context, line int) error {
 
 // forget makes the next load return 0.
 func (c *checkpoint) forget(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
 	if err := c.redis.Del(ctx, c.key).Err(); err != nil {
 		return fmt.Errorf("checkpoint: %w", err)
 	}

@@ -1,8 +1,8 @@
--- Moves a checkpoint forward, never back: two runs over one file may take turns.
+-- Moves a checkpoint forward, never back: two runs over one file may alternate.
 --
 -- KEYS[1]  the checkpoint
--- ARGV[1]  the number of the last line that has been dealt with
--- ARGV[2]  for how long the checkpoint is kept from now on, in seconds
+-- ARGV[1]  the number of the last line that is done
+-- ARGV[2]  how long Redis keeps the checkpoint from now on, in seconds
 --
 -- Returns nothing. A run that finds the number N may leave out all lines up to N.
 

@@ -1,21 +1,126 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"strings"
+	"iter"
+	"os"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/queue"
 )
 
-// batchSize is how many tasks are enqueued between two looks at whether to go
-// on, and between two checkpoints: some 10 ms on a near Redis, and what a crash
-// makes the next run do again.
+// batchSize is how many tasks are enqueued between two checkpoints: some 10 ms on
+// a near Redis. After a crash the next run repeats so many.
 const batchSize = 100
+
+// An item is what a source makes of one line, or a part of it.
+type item struct {
+	job queue.Job
+	// refused is why the line cannot be a task; job is then empty.
+	refused error
+	// line is the line that the item is about, for the report.
+	line int
+	// through is the last line that the source has read. It never falls, and when
+	// it rises all items of the lines before have been yielded.
+	through int
+	// pause says that the next item may take a while; all else is empty.
+	pause bool
+}
+
+// A source yields the items of its input in order. A pair with an error is a
+// fault of the input, and the last.
+type source = iter.Seq2[item, error]
+
+// feed takes an input to the queue and prints the report.
+func (a *app) feed(ctx context.Context, in input) (end error) {
+	settings, err := a.settings()
+	if err != nil {
+		return err
+	}
+	report := &report{Source: in.name, DryRun: a.flags.dryRun}
+	if in.refused != "" {
+		if sameFile(in.refused, in.name) {
+			return fmt.Errorf("--refused: want another file than the input, have %q", in.refused)
+		}
+		list, err := os.Create(in.refused)
+		if err != nil {
+			return fmt.Errorf("--refused: %w", err)
+		}
+		defer func() {
+			if err := list.Close(); err != nil && end == nil {
+				end = fault(fmt.Errorf("--refused: %w", err))
+			}
+		}()
+		report.list = list
+	}
+	feeder := feeder{report: report, queues: make(map[string]bool)}
+	var client redis.UniversalClient
+	if !a.flags.dryRun {
+		if client, err = connect(ctx, settings.Redis); err != nil {
+			return fault(err)
+		}
+		defer client.Close()
+		if feeder.client, err = queue.NewClient(client, settings.Client()); err != nil {
+			return err
+		}
+		if in.content.hash != "" {
+			feeder.mark = newCheckpoint(client, in.command, cmp.Or(in.queue, defaultQueue), in.content.hash)
+		}
+		if in.restart {
+			if err := feeder.mark.forget(ctx); err != nil {
+				return fault(err)
+			}
+		}
+	}
+	if !a.flags.quiet {
+		feeder.bar = newProgress(a.stderr, in.content)
+	}
+	start := time.Now()
+	err = feeder.run(ctx, in.items)
+	feeder.bar.end()
+	report.Seconds = time.Since(start).Seconds()
+	if err == nil && client != nil {
+		a.warnUnserved(client, feeder.queues)
+	}
+	if err != nil {
+		report.Error = err.Error()
+	}
+	if in.counts != nil {
+		counts := in.counts()
+		report.Orders = &counts
+	}
+	if err := report.write(a.stdout, a.flags.json); err != nil {
+		return fault(err)
+	}
+	return verdict(in, report, err)
+}
+
+// verdict returns the error with which a run ends.
+func verdict(in input, r *report, err error) error {
+	switch {
+	case err == nil && r.Refused > 0:
+		return refused(nil)
+	case err == nil:
+		return nil
+	case r.DryRun:
+		return fault(err)
+	case in.content.hash != "":
+		return fault(fmt.Errorf("%w; run the same command again to go on behind line %d", err, r.Through))
+	default:
+		return fault(fmt.Errorf("%w; all up to line %d is done", err, r.Through))
+	}
+}
+
+func sameFile(a, b string) bool {
+	one, err := os.Stat(a)
+	other, err2 := os.Stat(b)
+	return err == nil && err2 == nil && os.SameFile(one, other)
+}
 
 // A feeder takes the items of a source to the queue, in batches.
 type feeder struct {
@@ -24,15 +129,10 @@ type feeder struct {
 	bar    *progress
 	report *report
 	queues map[string]bool // the asynq queues that got tasks
-	list   io.Writer       // gets all refused lines, as JSON lines; nil for none
 }
 
-// errInterrupted ends a run whose context has ended.
-var errInterrupted = errors.New("interrupted")
-
-// run takes all items to the queue, except those that an earlier run has dealt
-// with by its checkpoint. It returns nil when it got to the end. The report says
-// what became of the items also when it did not.
+// run takes all items to the queue, except those that the checkpoint covers. It
+// returns nil at the end of the items. The report is complete after an error, too.
 func (f *feeder) run(ctx context.Context, items source) error {
 	done := 0
 	if f.mark != nil {
@@ -44,16 +144,16 @@ func (f *feeder) run(ctx context.Context, items source) error {
 	f.report.ResumedAfter, f.report.Through = done, done
 	f.bar.set(done)
 	var batch []item
-	through := 0 // the last line that was seen
+	through := 0 // the last line that was read
 	for it, err := range items {
 		if ctx.Err() != nil {
 			return errInterrupted
 		}
-		if err != nil {
+		if err := cmp.Or(err, f.report.unlisted); err != nil {
 			return err
 		}
 		// A batch ends only between lines: a checkpoint knows nothing smaller.
-		if it.pause || (len(batch) >= batchSize && it.through > through) {
+		if it.pause || len(batch) >= batchSize && it.through > through {
 			if err := f.send(ctx, batch, through); err != nil {
 				return err
 			}
@@ -63,75 +163,49 @@ func (f *feeder) run(ctx context.Context, items source) error {
 			continue
 		}
 		through = it.through
+		again := through <= done
+		if it.refused == nil && (again || f.client == nil) {
+			it.refused = check(it.job, again)
+		}
 		switch {
 		case it.refused != nil:
-			err = f.refuse(it.line, it.refused)
-		case through <= done:
-			err = f.recall(it)
+			f.report.refuse(it.line, it.refused)
+		case again:
+			f.report.AlreadyThere++
 		case f.client == nil:
-			err = f.check(it)
+			f.report.WouldEnqueue++
+			f.report.Through = through
 			f.bar.set(through)
 		default:
 			batch = append(batch, it)
-		}
-		if err != nil {
-			return err
 		}
 	}
 	if ctx.Err() != nil {
 		return errInterrupted
 	}
-	if err := f.send(ctx, batch, through); err != nil {
+	if err := cmp.Or(f.send(ctx, batch, through), f.report.unlisted); err != nil {
 		return err
 	}
 	f.report.Complete = true
 	return nil
 }
 
-// recall counts an item that an earlier run has dealt with: it was enqueued
-// unless it had to be refused, and then it has to be again, so that the report
-// is the same. A deadline that has passed since then is no reason.
-func (f *feeder) recall(it item) error {
-	opts := *it.job.Options
-	opts.Deadline = time.Time{}
-	if err := queue.Check(it.job.Task, &opts); err != nil {
-		return f.refuse(it.line, err)
+// check refuses a job as the queue does. A job that an earlier run has enqueued
+// may be past its deadline.
+func check(job queue.Job, again bool) error {
+	opts := *job.Options
+	if again {
+		opts.Deadline = time.Time{}
 	}
-	f.report.AlreadyThere++
-	return nil
+	return queue.Check(job.Task, &opts)
 }
 
-// check is what happens to an item in a dry run.
-func (f *feeder) check(it item) error {
-	if err := queue.Check(it.job.Task, it.job.Options); err != nil {
-		return f.refuse(it.line, err)
-	}
-	f.report.WouldEnqueue++
-	return nil
-}
-
-// refuse tells a refused line. Its error is that of the list of these.
-func (f *feeder) refuse(line int, err error) error {
-	// The line has its place apart; errors about lines of orders begin with it.
-	one := refusal{line, strings.TrimPrefix(err.Error(), fmt.Sprintf("line %d: ", line))}
-	f.report.refuse(one)
-	if f.list == nil {
-		return nil
-	}
-	if err := json.NewEncoder(f.list).Encode(one); err != nil {
-		return fmt.Errorf("--refused: %w", err)
-	}
-	return nil
-}
-
-// send enqueues a batch, which is all that was left to do up to the line
-// through, and moves the checkpoint. It does so to its end even if ctx ends.
+// send enqueues a batch, the last tasks up to the line through, and moves the
+// checkpoint. It goes on to its end even if ctx ends.
 func (f *feeder) send(ctx context.Context, batch []item, through int) error {
-	if f.client == nil {
-		f.report.Through = through
-	}
-	if through <= f.report.Through {
-		return nil // nothing new
+	if f.client == nil || through <= f.report.Through {
+		f.report.Through = max(through, f.report.Through)
+		return nil
 	}
 	ctx = context.WithoutCancel(ctx)
 	jobs := make([]queue.Job, len(batch))
@@ -139,33 +213,22 @@ func (f *feeder) send(ctx context.Context, batch []item, through int) error {
 		jobs[i] = it.job
 	}
 	results, err := f.client.EnqueueBatch(ctx, jobs)
-	var unlisted error
 	for i, r := range results {
 		switch {
 		case r.Err == nil:
 			f.report.Enqueued++
-			if f.queues == nil {
-				f.queues = make(map[string]bool)
-			}
 			f.queues[r.Queue] = true
 		case errors.Is(r.Err, queue.ErrTaskIDConflict), errors.Is(r.Err, queue.ErrDuplicate):
 			f.report.AlreadyThere++
-		case err != nil && errors.Is(r.Err, err):
-			// The fault itself: the item may not have been enqueued.
-		default:
-			unlisted = errors.Join(unlisted, f.refuse(batch[i].line, r.Err))
+		case err == nil || !errors.Is(r.Err, err): // after a fault nobody knows whether Redis has the task
+			f.report.refuse(batch[i].line, r.Err)
 		}
+	}
+	if err == nil && f.mark != nil {
+		err = f.mark.save(ctx, through)
 	}
 	if err != nil {
 		return fmt.Errorf("redis: %w", err)
-	}
-	if unlisted != nil {
-		return unlisted
-	}
-	if f.mark != nil {
-		if err := f.mark.save(ctx, through); err != nil {
-			return fmt.Errorf("redis: %w", err)
-		}
 	}
 	f.report.Through = through
 	f.bar.set(through)

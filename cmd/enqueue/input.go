@@ -1,16 +1,17 @@
 package main
 
 import (
-	"cmp"
+	"bytes"
 	"context"
-	"fmt"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"hash"
+	"io"
 	"os"
-	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/spf13/pflag"
 
-	"github.com/sidingq/siding/queue"
 	"github.com/sidingq/siding/tasks/orders"
 )
 
@@ -19,131 +20,145 @@ const defaultQueue = "default"
 
 // resumeHelp is part of the help of the commands that read files.
 const resumeHelp = `Interrupted or failed, run the same command again: it goes on where it stopped and
-enqueues nothing twice. After each batch a checkpoint is saved in Redis, under the
-hash of the file's content and the queue, for 30 days: what it covers is left out.
-Besides, the id of each task is derived from that hash and the line, and while
-Redis has a task of an id there is no second one. The limit: if this program is
-killed (kill -9, power) after a batch and before its checkpoint, and workers have
-finished tasks of that batch and their retention has passed before the next run,
-then these are enqueued again; the journal of the ledger, which knows the ids,
-then refuses the second effect. A file with other content is another file: if
-lines are added to one, all of them are enqueued.`
+enqueues nothing twice. After each batch it saves a checkpoint in Redis, under the
+hash of the file's content and the queue, for 30 days, and leaves out what that
+covers. The id of each task is derived from that hash and the line, and while Redis
+has a task of an id there is no second one. The limit: this program was killed
+(kill -9, power) after a batch and before its checkpoint, workers have finished
+tasks of that batch, and their retention has passed before the next run. Then these
+are enqueued again. The journal of the ledger knows the ids and refuses the second
+effect. A file with other content is another file: if lines are added to one, all
+of them are enqueued.`
 
-// An input is a source with what is needed to feed it to the queue.
+// errInterrupted is the end of a run whose context has ended.
+var errInterrupted = errors.New("interrupted")
+
+// An input is a file or stdin, and what to do with it.
 type input struct {
 	command string
-	name    string
+	name    string // the file's, or "-" for stdin
 	queue   string
 	items   source
-	// content is that of a file which can be read again; zero for others,
-	// which have no checkpoint.
+	// content is that of a file that can be read twice. Others have none, and no
+	// checkpoint.
 	content content
 	restart bool
 	refused string // the file that lists all refused lines, "" for none
-	// counts, if set, tells what has been found in an order file.
+	// counts, if set, returns what an order file holds.
 	counts func() orders.Counts
-}
-
-// list makes the file that lists all refused lines, nil if none is wanted.
-func (in input) list() (*os.File, error) {
-	if in.refused == "" {
-		return nil, nil //nolint:nilnil // no name, no file
-	}
-	was, err := os.Stat(in.refused)
-	source, serr := os.Stat(in.name)
-	if err == nil && serr == nil && os.SameFile(was, source) {
-		return nil, fmt.Errorf("--refused: want another file than the input, have %q", in.refused)
-	}
-	list, err := os.Create(in.refused)
-	if err != nil {
-		return nil, fmt.Errorf("--refused: %w", err)
-	}
-	return list, nil
 }
 
 // addFlags adds the flags of the commands that read files.
 func (in *input) addFlags(f *pflag.FlagSet) {
+	f.StringVar(&in.queue, "queue", "", `name of the queue for tasks that name none (default "default")`)
 	f.BoolVar(&in.restart, "restart", false, "forget the checkpoint of this file and begin at its first line")
 	f.StringVar(&in.refused, "refused", "", "write all refused lines to this `file`, as JSON lines of number and reason; the report has the first 20")
 }
 
-// feed takes an input to the queue and prints the report.
-func (a *app) feed(ctx context.Context, in input) (end error) {
-	settings, err := a.settings()
-	if err != nil {
-		return err
+// open opens the file of an input. The file is nil for stdin.
+func (a *app) open(in input) (from io.Reader, f *os.File, err error) {
+	if in.name == "-" {
+		return a.stdin, nil, nil
 	}
-	report := &report{Source: in.name, DryRun: a.flags.dryRun}
-	feeder := feeder{report: report}
-	list, err := in.list()
-	if err != nil {
-		return err
-	}
-	if list != nil {
-		defer func() {
-			if err := list.Close(); err != nil && end == nil {
-				end = fault(fmt.Errorf("--refused: %w", err))
-			}
-		}()
-		feeder.list = list
-	}
-	var client redis.UniversalClient
-	if !a.flags.dryRun {
-		if client, err = connect(ctx, settings.Redis); err != nil {
-			return fault(err)
-		}
-		defer client.Close()
-		if feeder.client, err = queue.NewClient(client, settings.Client()); err != nil {
-			return err
-		}
-		if in.content.hash != "" {
-			feeder.mark = newCheckpoint(client, in.command, cmp.Or(in.queue, defaultQueue), in.content.hash)
-		}
-		if in.restart {
-			if err := feeder.mark.forget(ctx); err != nil {
-				return fault(err)
-			}
-		}
-	}
-	if !a.flags.quiet {
-		lines := -1
-		if in.content.hash != "" {
-			lines = in.content.lines
-		}
-		feeder.bar = newProgress(a.stderr, lines)
-	}
-	start := time.Now()
-	err = feeder.run(ctx, in.items)
-	feeder.bar.end()
-	if err == nil && client != nil {
-		a.warnUnserved(client, feeder.queues)
-	}
-	if in.counts != nil {
-		counts := in.counts()
-		report.Orders = &counts
-	}
-	report.finish(time.Since(start), err)
-	write := report.writeText
-	if a.flags.json {
-		write = report.writeJSON
-	}
-	if err := write(a.stdout); err != nil {
-		return fault(err)
-	}
-	return a.verdict(in, report, err)
+	f, err = os.Open(in.name)
+	return f, f, err
 }
 
-// verdict returns the error with which a run ends.
-func (a *app) verdict(in input, r *report, err error) error {
-	switch {
-	case err != nil && a.flags.dryRun:
-		return fault(err)
-	case err != nil && in.content.hash != "":
-		return fault(fmt.Errorf("%w; run the same command again to go on behind line %d", err, r.Through))
-	case err != nil:
-		return fault(fmt.Errorf("%w; all up to line %d was dealt with", err, r.Through))
-	case r.Refused > 0:
-		return &statusError{status: exitRefused}
+// regular reports whether f can be read twice.
+func regular(f *os.File) bool {
+	info, err := f.Stat()
+	return err == nil && info.Mode().IsRegular()
+}
+
+// copied returns a temporary file with the text of from. The caller removes it.
+func copied(ctx context.Context, from io.Reader) (*os.File, error) {
+	f, err := os.CreateTemp("", "siding-orders-")
+	if err != nil {
+		return nil, err
 	}
-	return nil
+	// Many systems let an open file be removed: nothing is left however the program ends.
+	_ = os.Remove(f.Name())
+	if _, err = io.Copy(f, interruptible(ctx, from)); err != nil {
+		remove(f)
+		return nil, err
+	}
+	return f, nil
+}
+
+func remove(f *os.File) {
+	_ = f.Close() // nobody needs it any more
+	_ = os.Remove(f.Name())
+}
+
+// content identifies what a file holds.
+type content struct {
+	hash  string // SHA-256, in hexadecimal digits
+	lines int    // roughly: how many line ends it has
+}
+
+// short identifies the file in the ids of its tasks. It has 64 bits, too many for
+// two files of one user to share by chance.
+func (c content) short() string { return c.hash[:16] }
+
+// Write counts the line ends of text.
+func (c *content) Write(text []byte) (int, error) {
+	c.lines += bytes.Count(text, []byte("\n"))
+	return len(text), nil
+}
+
+// fingerprint reads r to its end, or until ctx ends.
+func fingerprint(ctx context.Context, r io.Reader) (c content, err error) {
+	sum := sha256.New()
+	_, err = io.Copy(io.MultiWriter(sum, &c), interruptible(ctx, r))
+	c.hash = hex.EncodeToString(sum.Sum(nil))
+	return c, err
+}
+
+// unchanged reads a text for the second time. A text that differs from want ends
+// with an error: the ids of the tasks and the checkpoint are those of want.
+type unchanged struct {
+	text io.Reader
+	sum  hash.Hash
+	want content
+}
+
+func (u unchanged) Read(p []byte) (int, error) {
+	n, err := u.text.Read(p)
+	u.sum.Write(p[:n])
+	if errors.Is(err, io.EOF) && hex.EncodeToString(u.sum.Sum(nil)) != u.want.hash {
+		err = errors.New("the file was changed while it was being read")
+	}
+	return n, err
+}
+
+// twice reads the text of f for its content, and returns a reader of the same text.
+func twice(ctx context.Context, f *os.File, unpack func(io.Reader) (io.Reader, error)) (io.Reader, content, error) {
+	begin := func() (io.Reader, error) {
+		if _, err := f.Seek(0, io.SeekStart); err != nil {
+			return nil, err
+		}
+		return unpack(f)
+	}
+	text, err := begin()
+	if err != nil {
+		return nil, content{}, err
+	}
+	c, err := fingerprint(ctx, text)
+	if err == nil {
+		text, err = begin()
+	}
+	return unchanged{text, sha256.New(), c}, c, err
+}
+
+// interruptible returns a reader of in that ends with ctx, although reading from
+// a terminal or a pipe does not. Its goroutine then waits for the next input, or
+// the end of the process.
+func interruptible(ctx context.Context, in io.Reader) io.Reader {
+	r, w := io.Pipe()
+	context.AfterFunc(ctx, func() { w.CloseWithError(errInterrupted) })
+	go func() {
+		_, err := io.Copy(w, in)
+		w.CloseWithError(err)
+	}()
+	return r
 }

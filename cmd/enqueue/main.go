@@ -14,7 +14,7 @@ func main() {
 		_, _ = fmt.Fprintf(os.Stderr, "enqueue: received %v again: ending at once\n", again)
 		os.Exit(exitFault)
 	})
-	// What the Redis client would write to stderr by itself, the errors say too.
-	logging.Disable()
-	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	logging.Disable() // the errors say what the Redis client would write to stderr
+	a := &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, environ: os.Environ()}
+	os.Exit(a.run(ctx, os.Args[1:]))
 }

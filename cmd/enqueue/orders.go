@@ -2,10 +2,8 @@ package main
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -34,23 +32,22 @@ ID), and maybe Description and Country, in any order.
 A bad line is refused by its number and does not stop the rest. If an order comes
 back after another one, its further lines are audited and debited once more.
 
-What comes from stdin (-) or a pipe is kept in a temporary file first, as the ids of
-the tasks depend on all of it.
+The ids of the tasks depend on the whole text. So the text of stdin (-) or a pipe
+goes to a temporary file first.
 
 ` + resumeHelp,
 		Example: `  enqueue orders online_retail.csv.gz --dry-run
   enqueue orders online_retail.csv.gz --redis 10.0.0.7:6379
   zcat online_retail.csv.gz | enqueue orders -`,
-		Args: one("FILE", "an order file, or - for stdin"),
+		Args: one,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			in.name = args[0]
 			return a.orders(cmd.Context(), in, retention)
 		},
 	}
-	cmd.Flags().StringVar(&in.queue, "queue", "", `name of the queue (default "default")`)
-	// Long enough to start again after a crash with nothing enqueued twice, and
-	// short enough for Redis to forget a large file soon.
-	cmd.Flags().DurationVar(&retention, "retention", 10*time.Minute, "how long tasks are kept after their success")
+	// The default leaves time to start again after a crash with nothing enqueued
+	// twice. Redis still forgets a large file soon.
+	cmd.Flags().DurationVar(&retention, "retention", 10*time.Minute, "keep tasks for this long after their success")
 	in.addFlags(cmd.Flags())
 	return cmd
 }
@@ -59,31 +56,28 @@ func (a *app) orders(ctx context.Context, in input, retention time.Duration) err
 	if err := checkFlags(&queue.Options{Queue: in.queue, Retention: retention}); err != nil {
 		return err
 	}
-	f, done, err := a.readTwice(ctx, in.name)
+	from, f, err := a.open(in)
 	if err != nil {
 		return err
 	}
-	defer done()
-	text, err := orders.Unpack(f)
+	defer f.Close()
+	if f == nil || !regular(f) {
+		if f, err = copied(ctx, from); err != nil {
+			return fault(fmt.Errorf("%s: %w", in.name, err))
+		}
+		defer remove(f)
+	}
+	from, in.content, err = twice(ctx, f, orders.Unpack)
+	var reader *orders.Reader
 	if err == nil {
-		in.content, err = fingerprint(ctx, text)
+		reader, err = orders.NewReader(from)
 	}
-	if err == nil {
-		err = rewind(f)
-	}
-	if err == nil {
-		text, err = orders.Unpack(f)
-	}
-	if err != nil {
-		return fault(fmt.Errorf("%s: %w", in.name, err))
-	}
-	sum := sha256.New()
-	reader, err := orders.NewReader(io.TeeReader(text, sum))
 	if err != nil {
 		return fault(fmt.Errorf("%s: %w", in.name, err))
 	}
 	plan := orders.NewPlan(orders.PlanConfig{Content: in.content.short(), Queue: in.queue, Retention: retention})
-	in.items = unchanged(func(yield func(item, error) bool) {
+	in.counts = plan.Counts
+	in.items = func(yield func(item, error) bool) {
 		for job, err := range plan.Jobs(reader) {
 			it := item{job: job.Job, line: job.Line, through: job.Through}
 			if _, ok := errors.AsType[*orders.LineError](err); ok {
@@ -93,7 +87,6 @@ func (a *app) orders(ctx context.Context, in input, retention time.Duration) err
 				return
 			}
 		}
-	}, in.content, sum)
-	in.counts = plan.Counts
+	}
 	return a.feed(ctx, in)
 }

@@ -13,18 +13,21 @@ type progress struct {
 	bar *progressbar.ProgressBar
 }
 
-// newProgress returns a bar of so many lines on w, or nil if w is no terminal of
-// 80 columns or more.
-// When the number is not known, -1, it counts.
-func newProgress(w io.Writer, lines int) *progress {
+// newProgress returns a bar of the lines of a content on w. If the content is not
+// known, the bar counts. It returns nil if w is no terminal of 80 columns or more.
+func newProgress(w io.Writer, of content) *progress {
 	f, ok := w.(interface{ Fd() uintptr })
 	if !ok {
 		return nil
 	}
-	// On a narrower terminal each drawing would take lines of its own. One that does not tell its
-	// width is wide enough.
+	// On a narrower terminal each drawing would take lines of its own. A terminal may not tell its
+	// width.
 	if columns, _, err := term.GetSize(int(f.Fd())); err != nil || columns != 0 && columns < 80 {
 		return nil
+	}
+	lines := -1
+	if of.hash != "" {
+		lines = of.lines
 	}
 	return &progress{bar: progressbar.NewOptions(lines,
 		progressbar.OptionSetWriter(w),
@@ -34,18 +37,18 @@ func newProgress(w io.Writer, lines int) *progress {
 		progressbar.OptionClearOnFinish(),
 		progressbar.OptionThrottle(100*time.Millisecond),
 		progressbar.OptionSetRenderBlankState(true),
-		// Otherwise a goroutine turns the spinner, and nobody waits for its end.
+		// No goroutine for the spinner: nobody would wait for its end.
 		progressbar.OptionSetSpinnerChangeInterval(0),
 	)}
 }
 
-// set says that the lines up to this one have been dealt with.
+// set says that the lines up to this one are done.
 func (p *progress) set(line int) {
 	if p == nil {
 		return
 	}
-	// The last lines may be more than was counted: one without a line end. The
-	// bar refuses what is beyond it, and a bar that cannot be drawn is no fault.
+	// A last line without a line end is beyond the count, and the bar refuses it. A
+	// bar that cannot be drawn is no fault.
 	if most := p.bar.GetMax(); most >= 0 {
 		line = min(line, most)
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"time"
 
 	"github.com/sidingq/siding/tasks/orders"
 )
@@ -18,10 +17,10 @@ type report struct {
 	// Source is the file's name, or "-".
 	Source string `json:"source"`
 	DryRun bool   `json:"dry_run,omitempty"`
-	// Complete says that the whole input was dealt with.
+	// Complete says that the whole input is done.
 	Complete bool `json:"complete"`
-	// Through is the last line up to which everything was dealt with, by this
-	// run and those before it; ResumedAfter is where this one began.
+	// Through is the line up to which this run and those before it have done
+	// everything. This one began behind ResumedAfter.
 	Through      int `json:"through"`
 	ResumedAfter int `json:"resumed_after,omitempty"`
 
@@ -29,13 +28,16 @@ type report struct {
 	WouldEnqueue int `json:"would_enqueue,omitempty"` // in a dry run
 	AlreadyThere int `json:"already_there"`
 	Refused      int `json:"refused"`
-	// Refusals are the first of the refused.
+	// Refusals are the first maxRefusals.
 	Refusals []refusal `json:"refusals,omitempty"`
 	// Orders is set for an order file.
 	Orders *orders.Counts `json:"orders,omitempty"`
 
 	Seconds float64 `json:"seconds"`
 	Error   string  `json:"error,omitempty"`
+
+	list     io.Writer // gets all refused lines, as JSON lines; nil for none
+	unlisted error     // of the list
 }
 
 // A refusal says why a line was refused.
@@ -45,27 +47,32 @@ type refusal struct {
 }
 
 // refuse adds a refused line.
-func (r *report) refuse(one refusal) {
+func (r *report) refuse(line int, err error) {
+	// The line has its own field. Errors about lines of orders begin with it.
+	one := refusal{line, strings.TrimPrefix(err.Error(), fmt.Sprintf("line %d: ", line))}
 	r.Refused++
 	if len(r.Refusals) < maxRefusals {
 		r.Refusals = append(r.Refusals, one)
 	}
-}
-
-// finish ends the report of a run that took so long and ended with err.
-func (r *report) finish(took time.Duration, err error) {
-	r.Seconds = took.Seconds()
-	if err != nil {
-		r.Error = err.Error()
+	if r.list == nil {
+		return
+	}
+	if err := json.NewEncoder(r.list).Encode(one); err != nil {
+		r.unlisted = fmt.Errorf("--refused: %w", err)
 	}
 }
 
-// writeJSON writes the report as one line.
-func (r *report) writeJSON(w io.Writer) error { return json.NewEncoder(w).Encode(r) }
+// write writes the report as one line of JSON, or for people.
+func (r *report) write(w io.Writer, asJSON bool) error {
+	if asJSON {
+		return json.NewEncoder(w).Encode(r)
+	}
+	_, err := io.WriteString(w, r.String())
+	return err
+}
 
-// writeText writes the report for people.
-func (r *report) writeText(w io.Writer) error {
-	var b strings.Builder
+// String is the report for people.
+func (r *report) String() string {
 	state := fmt.Sprintf("stopped behind line %d", r.Through)
 	switch {
 	case r.Complete && r.DryRun:
@@ -77,13 +84,17 @@ func (r *report) writeText(w io.Writer) error {
 	case r.Complete:
 		state = "done"
 	}
+	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s\n", r.Source, state)
-	row := func(n int, text string) { fmt.Fprintf(&b, "%9d  %s\n", n, text) }
+	row := func(n int, what string) { fmt.Fprintf(&b, "%9d  %s\n", n, what) }
+	some := func(n int, what string) {
+		if n > 0 {
+			row(n, what)
+		}
+	}
 	if o := r.Orders; o != nil {
 		row(o.Lines, fmt.Sprintf("lines of %d orders, of which %d cancellations", o.Orders, o.Cancellations))
-		if o.CameBack > 0 {
-			row(o.CameBack, "times an order came back after another, with more lines")
-		}
+		some(o.CameBack, "times an order came back after another, with more lines")
 	}
 	if r.DryRun {
 		row(r.WouldEnqueue, "tasks would be enqueued")
@@ -96,19 +107,10 @@ func (r *report) writeText(w io.Writer) error {
 		row(r.AlreadyThere, there)
 	}
 	if o := r.Orders; o != nil {
-		for _, skipped := range []struct {
-			n    int
-			text string
-		}{
-			{o.Skipped.NoCustomer, "debits left out: no customer"},
-			{o.Skipped.ZeroValue, "debits left out: the order's value is zero"},
-			{o.Skipped.ServiceCode, "deductions left out: a service, not goods"},
-			{o.Skipped.ZeroQuantity, "lines left out: the quantity is zero"},
-		} {
-			if skipped.n > 0 {
-				row(skipped.n, skipped.text)
-			}
-		}
+		some(o.Skipped.NoCustomer, "debits left out: no customer")
+		some(o.Skipped.ZeroValue, "debits left out: the order's value is zero")
+		some(o.Skipped.ServiceCode, "deductions left out: a service, not goods")
+		some(o.Skipped.ZeroQuantity, "lines left out: the quantity is zero")
 	}
 	row(r.Refused, "refused")
 	for _, refusal := range r.Refusals {
@@ -117,6 +119,5 @@ func (r *report) writeText(w io.Writer) error {
 	if more := r.Refused - len(r.Refusals); more > 0 {
 		fmt.Fprintf(&b, "           and %d more; --refused FILE lists all\n", more)
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
+	return b.String()
 }

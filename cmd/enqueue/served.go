@@ -9,8 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// warnUnserved says for which of the asynq queues that got tasks there is no worker just now, as for
-// one whose name is misspelt. A Redis that does not tell is not asked again: the tasks are stored.
+// warnUnserved names the asynq queues, of those that got tasks, that no worker serves now. One may be
+// misspelt. An error of Redis is ignored: the tasks are stored.
 func (a *app) warnUnserved(client redis.UniversalClient, queues map[string]bool) {
 	if len(queues) == 0 {
 		return

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/hibiken/asynq"
 
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/internal/testenv/redistest"
@@ -18,8 +18,9 @@ import (
 func TestUnservedQueues(t *testing.T) {
 	t.Parallel()
 	at := redistest.Start(t)
-	server, err := queue.NewServer(&redis.UniversalOptions{Addrs: []string{at.Addr}}, queue.ServerConfig{
-		Queues: map[string]int{"orders": 1}, Logger: slog.New(slog.DiscardHandler),
+	server, err := queue.NewServer(queue.RedisOpt{Addrs: []string{at.Addr}}, queue.ServerConfig{
+		Asynq: asynq.Config{Queues: map[string]int{"orders": 1}},
+		Guard: queue.GuardConfig{Logger: slog.New(slog.DiscardHandler)},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -3,13 +3,12 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -17,8 +16,8 @@ import (
 	"github.com/sidingq/siding/tasks"
 )
 
-// maxStreamLine bounds a line of a stream, in bytes: the largest payload, twice
-// because blanks and escapes do not count there, and its options.
+// maxStreamLine bounds a line of a stream, in bytes: twice the largest payload,
+// in which blanks and escapes do not count, and the options.
 const maxStreamLine = 2*queue.MaxPayload + 4<<10
 
 func (a *app) streamCommand() *cobra.Command {
@@ -32,12 +31,12 @@ func (a *app) streamCommand() *cobra.Command {
 
 kind and payload are needed; queue, id, delay, at, unique, retries, timeout,
 deadline and retention mean what the flags of "enqueue task" mean. Blank lines
-are passed over. A bad line is refused by its number and does not stop the rest.
+are skipped. A bad line is refused by its number and does not stop the rest.
 
 ` + resumeHelp + `
 
-The same for lines from stdin or from a pipe is up to the ids in the lines: they
-have no checkpoint, and a line without an id gets a random one.`,
+Lines from stdin or from a pipe have no checkpoint, and one without an id gets a
+random one: there only the ids in the lines keep a task from being enqueued twice.`,
 		Example: `  enqueue stream tasks.jsonl
   my-export | enqueue stream`,
 		Args: cobra.MaximumNArgs(1),
@@ -48,7 +47,6 @@ have no checkpoint, and a line without an id gets a random one.`,
 			return a.stream(cmd.Context(), in)
 		},
 	}
-	cmd.Flags().StringVar(&in.queue, "queue", "", `name of the queue for lines that name none (default "default")`)
 	in.addFlags(cmd.Flags())
 	return cmd
 }
@@ -57,35 +55,23 @@ func (a *app) stream(ctx context.Context, in input) error {
 	if err := checkFlags(&queue.Options{Queue: in.queue}); err != nil {
 		return err
 	}
-	if in.name == "-" {
-		return a.streamOnce(ctx, in, a.stdin)
-	}
-	f, regular, err := openRegular(in.name)
+	from, f, err := a.open(in)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	if !regular {
-		return a.streamOnce(ctx, in, f)
+	if f == nil || !regular(f) {
+		if in.restart {
+			return fmt.Errorf("--restart: want a file that can be read twice, which has a checkpoint, have %q", in.name)
+		}
+		in.items = streamDecoder{queue: in.queue}.items(interruptible(ctx, from), true)
+		return a.feed(ctx, in)
 	}
-	if in.content, err = fingerprint(ctx, f); err == nil {
-		err = rewind(f)
-	}
+	from, in.content, err = twice(ctx, f, func(r io.Reader) (io.Reader, error) { return r, nil })
 	if err != nil {
 		return fault(fmt.Errorf("%s: %w", in.name, err))
 	}
-	sum := sha256.New()
-	decoder := streamDecoder{queue: in.queue, content: in.content}
-	in.items = unchanged(decoder.items(io.TeeReader(f, sum), false), in.content, sum)
-	return a.feed(ctx, in)
-}
-
-// streamOnce enqueues the lines of what can be read only once, as they come.
-func (a *app) streamOnce(ctx context.Context, in input, r io.Reader) error {
-	if in.restart {
-		return fmt.Errorf("--restart: want a file that can be read twice, which has a checkpoint, have %q", in.name)
-	}
-	in.items = streamDecoder{queue: in.queue}.items(interruptible(ctx, r), true)
+	in.items = streamDecoder{queue: in.queue, content: in.content}.items(from, false)
 	return a.feed(ctx, in)
 }
 
@@ -99,8 +85,7 @@ type streamLine struct {
 // A streamDecoder makes items of lines.
 type streamDecoder struct {
 	queue string // for lines that name none
-	// content is that of the file, from which the ids of lines that have none
-	// are derived; zero for random ids.
+	// content makes the ids of lines that have none. Without it they are random.
 	content content
 }
 
@@ -113,26 +98,24 @@ func (d streamDecoder) items(r io.Reader, live bool) source {
 			if live && !lineAtHand(in) && !yield(item{pause: true}, nil) {
 				return
 			}
-			line, long, err := readLine(in)
-			if errors.Is(err, io.EOF) {
-				return
+			line, err := in.ReadSlice('\n')
+			for errors.Is(err, bufio.ErrBufferFull) { // the rest of a line that is too long
+				_, err = in.ReadSlice('\n')
 			}
-			if err != nil {
+			if err != nil && !errors.Is(err, io.EOF) {
 				yield(item{}, fmt.Errorf("line %d: %w", number, err))
 				return
 			}
-			if number == 1 {
-				line = bytes.TrimPrefix(line, []byte("\ufeff"))
-			}
-			line = bytes.TrimSpace(line)
-			if len(line) == 0 && !long {
-				continue
+			if len(line) == 0 {
+				return
 			}
 			it := item{line: number, through: number}
-			if long {
-				it.refused = fmt.Errorf("want a line of at most %d bytes", maxStreamLine)
-			} else {
+			if len(line) == maxStreamLine {
+				it.refused = fmt.Errorf("want a line of less than %d bytes", maxStreamLine)
+			} else if line = bytes.TrimSpace(bytes.TrimPrefix(line, []byte("\ufeff"))); len(line) > 0 {
 				it.job, it.refused = d.decode(number, line)
+			} else {
+				continue
 			}
 			if !yield(it, nil) {
 				return
@@ -143,38 +126,15 @@ func (d streamDecoder) items(r io.Reader, live bool) source {
 
 // lineAtHand reports whether a whole line can be read without waiting.
 func lineAtHand(in *bufio.Reader) bool {
-	ahead, _ := in.Peek(in.Buffered()) // cannot fail: it is there
+	ahead, _ := in.Peek(in.Buffered()) // no error: the bytes are there
 	return bytes.IndexByte(ahead, '\n') >= 0
-}
-
-// readLine returns the next line, which is valid until the next call. long says
-// that it does not fit the buffer and was passed over. The error is io.EOF only
-// when there is no line.
-func readLine(in *bufio.Reader) (line []byte, long bool, err error) {
-	line, err = in.ReadSlice('\n')
-	for errors.Is(err, bufio.ErrBufferFull) {
-		long = true
-		_, err = in.ReadSlice('\n')
-	}
-	if errors.Is(err, io.EOF) && (long || len(line) > 0) {
-		err = nil
-	}
-	return line, long, err
 }
 
 // decode makes a job of a line.
 func (d streamDecoder) decode(number int, text []byte) (queue.Job, error) {
 	var line streamLine
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&line); err != nil {
-		return queue.Job{}, lineError(err)
-	}
-	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return queue.Job{}, errors.New("want one JSON object on the line, have more behind it")
-	}
-	if line.Kind == "" {
-		return queue.Job{}, errors.New(`field "kind" is empty`)
+	if err := tasks.Unmarshal(text, &line); err != nil {
+		return queue.Job{}, err
 	}
 	task, err := tasks.Decode(line.Kind, line.Payload)
 	if err != nil {
@@ -184,32 +144,9 @@ func (d streamDecoder) decode(number int, text []byte) (queue.Job, error) {
 	if err != nil {
 		return queue.Job{}, err
 	}
-	if opts.Queue == "" {
-		opts.Queue = d.queue
-	}
+	opts.Queue = cmp.Or(opts.Queue, d.queue)
 	if opts.TaskID == "" && d.content.hash != "" {
 		opts.TaskID = fmt.Sprintf("%d:%s-%s", number, line.Kind, d.content.short())
 	}
 	return queue.Job{Task: task, Options: opts}, nil
-}
-
-// lineError says in the line's own terms what the decoder says in Go's. It does
-// not show the line, which may be long and is in the file.
-func lineError(err error) error {
-	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		if e.Field == "" {
-			return fmt.Errorf("want a JSON object, have %s", e.Value)
-		}
-		// The decoder names embedded structs on the way, too.
-		field, want := e.Field[strings.LastIndexByte(e.Field, '.')+1:], "a string"
-		if field == "retries" {
-			want = "a whole number"
-		}
-		return fmt.Errorf("field %q is of the wrong type: want %s, have %s", field, want, e.Value)
-	}
-	// The decoder has no type for an unknown field, only this text.
-	if field, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
-		return fmt.Errorf("field %s is not known", clip(field))
-	}
-	return fmt.Errorf("want a JSON object: %w", err)
 }

@@ -29,16 +29,13 @@ func (a *app) taskCommand() *cobra.Command {
 
 Kinds: ` + strings.Join(tasks.Kinds(), ", ") + `.
 
-A task that is not valid, or whose id or like is there already, is refused with
-exit status 3, and nothing is stored. After a fault of Redis the task may have
-been stored all the same: give it an --id to be able to try again safely.`,
+A task that is not valid is refused with exit status 3. So is one whose id, or
+whose equal (--unique), is there already. After a fault of Redis the task may be
+stored all the same: with an --id you can try again safely.`,
 		Example: `  enqueue task order:audit --payload '{"order":"536365"}'
   enqueue task stock:deduct --payload @deduction.json --queue critical --delay 90s`,
-		Args: one("KIND", "the kind of the task, such as order:audit"),
+		Args: one,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if !cmd.Flags().Changed("payload") {
-				return errors.New("--payload: want the task's payload, as JSON, @FILE or -, have nothing")
-			}
 			if cmd.Flags().Changed("retries") {
 				options.Retries = &retries
 			}
@@ -48,42 +45,28 @@ been stored all the same: give it an --id to be able to try again safely.`,
 			}
 			text, err := a.payload(payload)
 			if err != nil {
-				return err
+				return fmt.Errorf("--payload: %w", err)
 			}
 			return a.enqueueTask(cmd.Context(), args[0], text, opts)
 		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&payload, "payload", "", "the task's payload: `JSON`, @FILE, or - for stdin")
-	f.IntVar(&retries, "retries", 0, "how often it is tried again after failures of its own, `n`; 0 for never (default 25)")
+	f.IntVar(&retries, "retries", 0, "try it again after `n` failures of its own at most; 0 for never (default 25)")
 	options.addFlags(f)
+	_ = cmd.MarkFlagRequired("payload") // there is such a flag
 	return cmd
 }
 
-// payload returns what --payload stands for. It reads no more than it takes to
-// see that a payload is too large.
+// payload returns the text that --payload stands for.
 func (a *app) payload(value string) ([]byte, error) {
-	in := a.stdin
+	if value == "-" {
+		return io.ReadAll(a.stdin)
+	}
 	if name, ok := strings.CutPrefix(value, "@"); ok {
-		f, err := os.Open(name)
-		if err != nil {
-			return nil, fmt.Errorf("--payload: %w", err)
-		}
-		defer f.Close()
-		in = f
-	} else if value != "-" {
-		return []byte(value), nil
+		return os.ReadFile(name)
 	}
-	// Blanks between the values, which do not count, may double the size.
-	const most = 2 * queue.MaxPayload
-	text, err := io.ReadAll(io.LimitReader(in, most+1))
-	if err != nil {
-		return nil, fault(fmt.Errorf("--payload: %w", err))
-	}
-	if len(text) > most {
-		return nil, refused(fmt.Errorf("payload: want at most %d bytes, have more", queue.MaxPayload))
-	}
-	return text, nil
+	return []byte(value), nil
 }
 
 func (a *app) enqueueTask(ctx context.Context, kind string, payload []byte, opts *queue.Options) error {
@@ -111,7 +94,7 @@ func (a *app) enqueueTask(ctx context.Context, kind string, payload []byte, opts
 	if err != nil {
 		return err
 	}
-	// Once it is on its way, an interrupt must not leave its fate unknown.
+	// An interrupt must not hide whether Redis has the task.
 	receipt, err = client.Enqueue(context.WithoutCancel(ctx), task, opts)
 	switch {
 	case errors.Is(err, queue.ErrTaskIDConflict), errors.Is(err, queue.ErrDuplicate):

@@ -61,8 +61,8 @@ func TestUsage(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			var stdout, stderr buffer
-			a := &app{stdout: &stdout, stderr: &stderr, environ: test.environ}
-			if have := a.run(t.Context(), test.args); have != exitUsage {
+			a := &app{stdout: &stdout, stderr: &stderr}
+			if have := a.program(test.environ).Run(t.Context(), test.args, &stdout, &stderr); have != exitUsage {
 				t.Errorf("want exit status %d, have %d", exitUsage, have)
 			}
 			if have := stderr.String(); have != test.want {
@@ -89,26 +89,5 @@ func TestHelpNamesEverySetting(t *testing.T) {
 	}
 	if strings.Contains(help, "hidden") {
 		t.Error("want no default hidden")
-	}
-}
-
-// A flag goes before the environment, which goes before the file.
-func TestSettingsFromAllPlaces(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "mine.yaml")
-	if err := os.WriteFile(path, []byte("concurrency: 5\npoll_interval: 5ms\nlock:\n  ttl: 5s\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	a := &app{environ: []string{"SIDING_CONFIG=" + path, "SIDING_POLL_INTERVAL=6ms", "SIDING_LOCK_TTL=6s"}}
-	root := a.root(t.Context())
-	if err := root.ParseFlags([]string{"--lock-ttl=7s", "--http-read-only", "--queue", "a=2,b=1", "--queue=c=3"}); err != nil {
-		t.Fatal(err)
-	}
-	have, err := a.settings()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if have.Concurrency != 5 || have.PollInterval != 6*time.Millisecond || have.Lock.TTL != 7*time.Second || !have.HTTP.ReadOnly || len(have.Queues) != 3 || have.Queues["c"] != 3 {
-		t.Errorf("want 5, 6ms, 7s, read-only and three queues, have %+v", have)
 	}
 }

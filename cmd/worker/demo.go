@@ -5,132 +5,131 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"syscall"
 	"time"
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/internal/config"
+	"github.com/sidingq/siding/internal/member"
 	"github.com/sidingq/siding/queue"
+	"github.com/sidingq/siding/tasks/ledger"
 	"github.com/sidingq/siding/tasks/oracle"
 )
 
 const (
 	// demoQueue is the one queue of the demo.
 	demoQueue = "default"
-	// demoWork makes the longest row of tasks on one resource, about a
-	// hundred, take some seconds: long enough to look at the dashboard.
+	// demoWork makes the longest row of tasks on one resource, about a hundred, take some
+	// seconds. That is long enough to look at the dashboard.
 	demoWork = 60 * time.Millisecond
-	// stall is how long a demo may go on without a task being done: longer than
-	// asynq needs to find a task that was dropped.
+	// stall is how long a demo may go on while no task ends: longer than asynq needs to find a
+	// task that a worker has dropped.
 	stall = 2 * time.Minute
 )
 
-// demo runs a member on an embedded Redis and a temporary ledger, with the tasks
-// of the sample, until ctx ends; with --once until they are done.
-func (a *app) demo(ctx context.Context, cfg config.Config) (err error) {
+// A demo is a worker on an embedded Redis and a temporary ledger, with the tasks of
+// the sample.
+type demo struct {
+	*app
+
+	member *member.Member
+	ledger *ledger.Ledger
+	redis  redis.UniversalClient
+	total  int // tasks
+}
+
+// demo runs a demo until ctx ends, or with --once until its tasks are done.
+func (a *app) demo(ctx context.Context, m *member.Member) (err error) {
 	dir, err := os.MkdirTemp("", "siding-demo-")
 	if err != nil {
-		return fault{err}
+		return err
 	}
 	a.temporary.Store(&dir)
 	defer func() { err = errors.Join(err, a.removeTemporary()) }()
-	own, err := a.embed(&cfg)
+	l, err := ledger.Open(ctx, filepath.Join(dir, "ledger.db"))
 	if err != nil {
-		return fault{err}
+		return err
 	}
-	defer own.Close()
-	cfg.Ledger.DSN = config.Secret(filepath.Join(dir, "ledger.db"))
-	cfg.Queues, cfg.Shards, cfg.StrictPriority = map[string]int{demoQueue: 1}, nil, false
-	if !slices.ContainsFunc(a.flags.settings, func(o config.Override) bool { return o.Flag == "log-level" }) {
-		cfg.Log.Level = max(cfg.Log.Level, slog.LevelWarn) // the progress says enough
-	}
-
-	m, err := open(ctx, cfg, a.logger(cfg.Log), cmp.Or(a.flags.work, demoWork))
-	if err != nil {
-		return fault{err}
-	}
-	err = a.perform(ctx, m)
-	if err != nil && ctx.Err() != nil {
-		// What failed then is a consequence. With --once it is a failure that
-		// not all has been done; otherwise ending is what was asked for.
-		err = nil
-		if a.flags.once {
-			err = fmt.Errorf("demo: interrupted: %w", context.Cause(ctx))
-		}
-	}
-	if err = errors.Join(err, m.drain(ctx)); err != nil {
-		return fault{err}
-	}
-	return nil
+	defer func() { err = errors.Join(err, l.Close()) }()
+	rdb := queue.Redis(m.Redis)
+	defer func() { _ = rdb.Close() }() // nothing is in flight by then
+	m.Server.Asynq.Queues, m.Server.Shards, m.Server.Asynq.StrictPriority = map[string]int{demoQueue: 1}, nil, false
+	m.Config.HTTP.Address = a.freeAddress(ctx, m.Config.HTTP.Address)
+	a.flags.work = cmp.Or(a.flags.work, demoWork)
+	d := &demo{app: a, member: m, ledger: l, redis: rdb}
+	return d.run(ctx)
 }
 
-// perform enqueues the tasks, runs them, tells what came of it, and goes on
-// serving unless it is to end.
-func (a *app) perform(ctx context.Context, m *member) error {
-	listener, err := a.listenAnyway(ctx, m.cfg.HTTP.Address)
+// run enqueues the tasks of the sample and runs them.
+func (d *demo) run(ctx context.Context) (err error) {
+	done := false
+	d.total, err = enqueueSample(ctx, d.redis)
+	if err == nil {
+		err = d.work(ctx, d.member, d.ledger, func(ctx context.Context, url string) error {
+			err := d.perform(ctx, url)
+			if done = err == nil || ctx.Err() == nil; !done {
+				err = nil // a consequence of the end
+			}
+			return err
+		})
+	} else if ctx.Err() != nil {
+		err = nil
+	}
+	if d.flags.once && !done && ctx.Err() != nil {
+		err = errors.Join(fmt.Errorf("demo: interrupted: %w", context.Cause(ctx)), err)
+	}
+	return err
+}
+
+// perform shows the progress of the tasks and then the result. Without --once it goes on
+// until ctx ends.
+func (d *demo) perform(ctx context.Context, url string) error {
+	d.say("demo: %d tasks on %d workers; dashboard: %s\n", d.total, d.member.Server.Asynq.Concurrency, url)
+	r, err := d.watch(ctx)
 	if err != nil {
 		return err
 	}
-	m.serveHTTP(listener)
-	rdb := redis.NewClient(&redis.Options{Addr: m.cfg.Redis.Addrs[0], ContextTimeoutEnabled: true})
-	defer func() { _ = rdb.Close() }() // nothing is in flight by then
-	total, err := enqueueSample(ctx, rdb)
-	if err != nil {
+	if err := checkLedger(ctx, d.ledger, &r); err != nil {
 		return err
 	}
-	a.say("demo: %d tasks on %d workers; dashboard: %s\n", total, m.cfg.Concurrency, m.url())
-	r, err := a.watch(ctx, m, asynq.NewInspectorFromRedisClient(rdb), total)
-	if err != nil {
+	if err := d.print(r); err != nil {
 		return err
 	}
-	if err := checkLedger(ctx, m, &r); err != nil {
-		return err
-	}
-	if err := a.print(r); err != nil {
-		return err
-	}
-	if a.flags.once {
+	if d.flags.once {
 		return r.err()
 	}
 	if err := r.err(); err != nil {
-		a.say("demo: %v\n", err)
+		d.say("demo: %v\n", err)
 	}
-	a.say("demo: still serving, until Ctrl-C: dashboard %s, redis %s\n", m.url(), m.cfg.Redis.Addrs[0])
-	select {
-	case <-ctx.Done():
-		return nil
-	case err := <-m.broken:
-		return err
-	}
+	d.say("demo: still serving, until Ctrl-C: dashboard %s, redis %s\n", url, d.member.Redis.Addrs[0])
+	<-ctx.Done()
+	return nil
 }
 
-// listenAnyway binds the address, or a free port where that is taken: a demo
-// should not fail for what else runs on the machine.
-func (a *app) listenAnyway(ctx context.Context, address string) (net.Listener, error) {
-	listener, err := listen(ctx, address)
-	if !errors.Is(err, syscall.EADDRINUSE) {
-		return listener, err
+// freeAddress returns the address, or that of a free port if another program listens at the
+// address: a demo should not fail for that.
+func (a *app) freeAddress(ctx context.Context, address string) string {
+	if address == "" {
+		return ""
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+	if err == nil {
+		_ = listener.Close() // only tried
 	}
 	host, _, splitErr := net.SplitHostPort(address)
-	if splitErr != nil {
-		return nil, err
+	if !errors.Is(err, syscall.EADDRINUSE) || splitErr != nil {
+		return address
 	}
-	listener, err = listen(ctx, net.JoinHostPort(host, "0"))
-	if err == nil {
-		a.say("demo: %s is taken, using %s\n", address, listener.Addr())
-	}
-	return listener, err
+	a.say("demo: %s is taken, using a free port\n", address)
+	return net.JoinHostPort(host, "0")
 }
 
 // enqueueSample enqueues the tasks of the sample and returns how many they are.
-func enqueueSample(ctx context.Context, rdb *redis.Client) (int, error) {
+func enqueueSample(ctx context.Context, rdb redis.UniversalClient) (int, error) {
 	jobs, err := sampleJobs(demoQueue)
 	if err != nil {
 		return 0, err
@@ -146,13 +145,11 @@ func enqueueSample(ctx context.Context, rdb *redis.Client) (int, error) {
 	return len(jobs), err
 }
 
-// watch starts the member and shows how the tasks get on until all are done.
-func (a *app) watch(ctx context.Context, m *member, inspector *asynq.Inspector, total int) (result, error) {
-	began := time.Now()
-	if err := m.takeTasks(ctx); err != nil {
-		return result{}, err
-	}
-	shown := newProgress(a.stderr, total)
+// watch shows the progress of the tasks until all are done.
+func (d *demo) watch(ctx context.Context) (result, error) {
+	began, total := time.Now(), d.total
+	inspector := asynq.NewInspectorFromRedisClient(d.redis)
+	shown := newProgress(d.stderr, total)
 	defer shown.clear()
 	ticker := time.NewTicker(100 * time.Millisecond)
 	defer ticker.Stop()
@@ -166,9 +163,9 @@ func (a *app) watch(ctx context.Context, m *member, inspector *asynq.Inspector, 
 			done, since = now, time.Now()
 		}
 		if done >= total {
-			s := m.stats.Summary()
+			s := d.member.Stats()
 			return result{
-				Tasks: total, Succeeded: info.Completed, Archived: info.Archived, Contended: s.Contended, Refused: s.Refused,
+				Tasks: total, Succeeded: info.Completed, Archived: info.Archived, Contended: s.Contended, Parked: s.Parked,
 				P50: s.HandOffP50.Microseconds(), P99: s.HandOffP99.Microseconds(), elapsed: time.Since(began),
 			}, nil
 		}
@@ -178,20 +175,18 @@ func (a *app) watch(ctx context.Context, m *member, inspector *asynq.Inspector, 
 		select {
 		case <-ctx.Done():
 			return result{}, context.Cause(ctx)
-		case err := <-m.broken:
-			return result{}, err
 		case <-ticker.C:
 		}
 	}
 }
 
 // checkLedger has the oracle recompute the ledger from the orders.
-func checkLedger(ctx context.Context, m *member, r *result) error {
+func checkLedger(ctx context.Context, l *ledger.Ledger, r *result) error {
 	input, err := sampleInput()
 	if err != nil {
 		return err
 	}
-	found, err := oracle.Check(ctx, m.ledger.DB(), input)
+	found, err := oracle.Check(ctx, l.DB(), input)
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}

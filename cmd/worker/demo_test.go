@@ -48,13 +48,13 @@ func TestDemoOnce(t *testing.T) {
 		return n
 	}
 	tasks, succeeded, archived := number("tasks"), number("succeeded"), number("archived")
-	contended, refused := number("contended"), number("refused")
+	contended, parked := number("contended"), number("parked")
 	p50, p99 := number("handoff_p50_us"), number("handoff_p99_us")
 	if tasks < 500 || succeeded != tasks || archived != 0 {
 		t.Errorf("want at least 500 tasks, all succeeded, none archived, have %v, %v, %v", tasks, succeeded, archived)
 	}
-	if contended < 50 || refused < contended {
-		t.Errorf("want contention worth watching, have %v contended, %v refused", contended, refused)
+	if contended < 50 || parked < contended {
+		t.Errorf("want contention worth watching, have %v contended, parked %v times", contended, parked)
 	}
 	if p50 <= 0 || p99 < p50 {
 		t.Errorf("want hand-offs, have p50 %v us, p99 %v us", p50, p99)
@@ -78,11 +78,11 @@ func TestDemoOnceFails(t *testing.T) {
 	})
 	inspector := asynq.NewInspectorFromRedisClient(client(t, "127.0.0.1:"+redisPort))
 	poll.Eventually(t, "a task archived", func() bool {
-		// One that is far back in line, lest it runs meanwhile.
+		// A task far back in the queue, lest it runs meanwhile.
 		pending, err := inspector.ListPendingTasks(demoQueue, asynq.PageSize(1), asynq.Page(500))
 		return err == nil && len(pending) == 1 && inspector.ArchiveTask(demoQueue, pending[0].ID) == nil
 	})
-	reason := regexp.MustCompile(`"error_message":"waiting for [a-z]+:[^"]+ in line"`)
+	reason := regexp.MustCompile(`"error_message":"waiting for [a-z]+:[^"]+ in the wait queue"`)
 	poll.Eventually(t, "a waiting task with its reason", func() bool {
 		return reason.MatchString(get(t, url[1]+"/api/queues/default/retry_tasks"))
 	})

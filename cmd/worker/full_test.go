@@ -44,7 +44,7 @@ func TestFullLedger(t *testing.T) {
 	enqueue(t, rdb, "default", orders...)
 	poll.Eventually(t, "not ready, and why", func() bool {
 		status, body := fetch(t, base+"/readyz")
-		return status == http.StatusServiceUnavailable && strings.Contains(body, "no tasks are taken") && strings.Contains(body, "disk or database is full")
+		return status == http.StatusServiceUnavailable && strings.Contains(body, "no tasks are taken") && strings.Contains(body, "database or disk is full")
 	})
 	if have := count(t, rdb, "default"); have.Archived != 0 || have.Pending < len(orders)/2 {
 		t.Errorf("want most tasks left where they are, have %+v", have)

@@ -33,19 +33,18 @@ func newProgress(out io.Writer, total int) *progress {
 	return p
 }
 
-// barColumns is how wide a terminal must be for the bar. In a narrower one each drawing would take
-// lines of its own.
+// barColumns is how wide a terminal must be for the bar. On a narrower one each drawing of the
+// bar would take new lines.
 const barColumns = 80
 
-// wide reports whether f is a terminal on which the bar fits in a line; one that does not tell
-// its width is taken for one.
+// wide reports whether f is a terminal that has room for the bar. A terminal of unknown width
+// has.
 func wide(f *os.File) bool {
 	columns, _, err := term.GetSize(int(f.Fd()))
 	return err == nil && (columns == 0 || columns >= barColumns)
 }
 
-// show tells how many tasks are done, waiting and running. What cannot be
-// written is not missed.
+// show shows how many tasks are done, waiting and running. A failed write is no error.
 func (p *progress) show(done, waiting, active int) {
 	text := fmt.Sprintf("%d waiting, %d running", waiting, active)
 	if p.bar != nil {

@@ -20,12 +20,12 @@ import (
 // sample is a morning's orders of a shop that does not exist, in the format of
 // the Online Retail data set and with its traits: a craze that a quarter of the
 // lines are about, orders of up to 59 lines, cancellations, customers that are
-// not known, and a stock code that is typed in two ways.
+// not known, and a stock code that has two spellings.
 //
 //go:embed sample.csv
 var sample string
 
-// retention keeps the tasks that are done where the dashboard shows them.
+// retention is how long the dashboard shows the tasks that are done.
 const retention = 24 * time.Hour
 
 // sampleJobs returns the tasks of the demo, all in one queue: forms that were
@@ -68,7 +68,7 @@ func placements() []oracle.Placement {
 	return all
 }
 
-// sampleInput returns what the oracle needs to know of the sample.
+// sampleInput returns the sample as the oracle reads it.
 func sampleInput() (oracle.Input, error) {
 	reader, err := orders.NewReader(strings.NewReader(sample))
 	if err != nil {
@@ -85,7 +85,6 @@ func sampleInput() (oracle.Input, error) {
 		}
 		lines = append(lines, oracle.Line{
 			Number: l.Number, Order: l.Order, SKU: l.SKU, Quantity: l.Quantity, Price: int64(l.Price), Customer: l.Customer,
-			Cancellation: l.Cancellation(), Goods: l.Goods(),
 		})
 	}
 	return oracle.Input{Lines: slices.Values(lines), Placements: placements(), OpeningStock: tasks.OpeningStock}, nil

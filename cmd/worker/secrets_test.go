@@ -38,7 +38,7 @@ func TestSecretsStayOutOfTheLog(t *testing.T) {
 	if have := noLedger.wait(t, 20*time.Second); have != exitFault {
 		t.Errorf("no ledger: want exit status %d, have %d", exitFault, have)
 	}
-	for _, w := range []*worker{refused, accepted, noLedger} {
+	for _, w := range []*inProcess{refused, accepted, noLedger} {
 		for _, secret := range []string{right, wrong} {
 			if have := w.stdout.String() + w.stderr.String(); strings.Contains(have, secret) {
 				t.Errorf("want no password in %s", have)

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"net"
 	"os"
 	"os/exec"
@@ -14,11 +13,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 	"go.uber.org/goleak"
 
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/internal/testenv/proc"
+)
+
+// The exit statuses of the program, as its help tells them.
+const (
+	exitOK    = 0
+	exitFault = 1
+	exitUsage = 2
 )
 
 // asProgram makes the test binary run as the program itself.
@@ -28,7 +34,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) != "" {
 		main()
 	}
-	redis.SetLogger(clientLogger{slog.New(slog.DiscardHandler)})
+	logging.Disable()
 	goleak.VerifyTestMain(m)
 }
 
@@ -50,8 +56,8 @@ func (b *buffer) String() string {
 	return b.text.String()
 }
 
-// A worker is a run of the program inside the test.
-type worker struct {
+// An inProcess is a run of the program inside the test.
+type inProcess struct {
 	stdout, stderr buffer
 	status         chan int
 	stop           context.CancelFunc
@@ -59,18 +65,18 @@ type worker struct {
 
 // start runs the program with the arguments until it ends or is stopped. Its
 // configuration is that of args alone.
-func start(t *testing.T, args ...string) *worker {
+func start(t *testing.T, args ...string) *inProcess {
 	t.Helper()
 	return startWith(t, nil, args...)
 }
 
 // startWith does the same with variables of the environment (name=value).
-func startWith(t *testing.T, environ []string, args ...string) *worker {
+func startWith(t *testing.T, environ []string, args ...string) *inProcess {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
-	w := &worker{status: make(chan int, 1), stop: stop}
-	a := &app{stdout: &w.stdout, stderr: &w.stderr, environ: environ}
-	go func() { w.status <- a.run(ctx, args) }()
+	w := &inProcess{status: make(chan int, 1), stop: stop}
+	a := &app{stdout: &w.stdout, stderr: &w.stderr}
+	go func() { w.status <- a.program(environ).Run(ctx, args, &w.stdout, &w.stderr) }()
 	t.Cleanup(func() {
 		stop()
 		if t.Failed() {
@@ -81,7 +87,7 @@ func startWith(t *testing.T, environ []string, args ...string) *worker {
 }
 
 // wait returns the exit status.
-func (w *worker) wait(t *testing.T, limit time.Duration) int {
+func (w *inProcess) wait(t *testing.T, limit time.Duration) int {
 	t.Helper()
 	timer := time.NewTimer(limit)
 	defer timer.Stop()

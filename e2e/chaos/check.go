@@ -10,45 +10,56 @@ import (
 )
 
 const (
-	// belief is how long after it was lost a lock that Redis forgot may still be
-	// believed in: its holder notices at its next renewal, or at its deadline.
+	// belief is how long a holder may still believe in a lock that Redis forgot. It notices at
+	// its next renewal, or at its deadline.
 	belief = TTL
-	// awakening is how long a process that was stopped may take to notice that its
-	// locks are gone.
+	// awakening is how long a process that goes on may take to notice that its locks are gone.
 	awakening = time.Second
 	// lag bounds how far a replica is behind its master.
 	lag = time.Second
 )
 
-// Verdict is what was found in a history.
+// A Verdict is what was found in a history.
 type Verdict struct {
-	// Wrong is what must not be, in words; empty when all is well.
+	// Wrong names what must not be; empty when all is well.
 	Wrong []string
-	// Faults are the accounts of the kinds of fault.
-	Faults map[Kind]*Account
-	// Back are the times after which a task whose worker was killed ran again.
-	Back []time.Duration
+	// Excused has the accounts of the kinds of fault.
+	Excused map[Kind]*Account
+	// Again has the times, in order, after which guarded tasks of killed workers ran again.
+	Again []time.Duration
 }
 
-// An Account is what happened between an injection of a kind and the next
-// injection of any, and what was blamed on the kind.
+// An Account is what a kind of fault explains, and so is not wrong.
 type Account struct {
-	Injections int
-	Tasks      int // succeeded meanwhile
-	Lost       int // forgotten by Redis
-	Doubled    int // effects beyond a task's first
-	Repeated   int // runs of tasks that had run
-	Overlaps   int // runs that believed in a lock that another run had by then
-	Recovered  []time.Duration
-	Idle       time.Duration // the longest that a free resource for which a task waited stood idle
+	Lost     int           // tasks that Redis forgot
+	Overlaps int           // runs that believed in a lock that another run had by then
+	Idle     time.Duration // the longest that a free resource stood idle while a task waited
+}
+
+// Summary says how often each kind of fault came, and what it explains.
+func (v *Verdict) Summary(faults []Fault) string {
+	b := &strings.Builder{}
+	for _, t := range traits {
+		n := 0
+		for _, f := range faults {
+			if f.Kind == t.kind {
+				n++
+			}
+		}
+		if a := cmp.Or(v.Excused[t.kind], &Account{}); n > 0 {
+			fmt.Fprintf(b, "%3d × %s: %d tasks lost, %d overlapping holds, idle for %.2f s at most\n",
+				n, t.kind, a.Lost, a.Overlaps, a.Idle.Seconds())
+		}
+	}
+	if n := len(v.Again); n > 0 {
+		fmt.Fprintf(b, "%d tasks of killed workers ran again after %.1f s (median), %.1f s at most\n", n, v.Again[n/2].Seconds(), v.Again[n-1].Seconds())
+	}
+	return b.String()
 }
 
 // Check looks for what must not be.
 func Check(h *History) *Verdict {
-	c := &checker{History: h, Verdict: &Verdict{Faults: make(map[Kind]*Account)}}
-	for _, f := range h.Faults {
-		c.account(f.Kind).Injections++
-	}
+	c := &checker{History: h, Verdict: &Verdict{Excused: make(map[Kind]*Account)}}
 	c.prepare()
 	c.checkTasks()
 	c.checkEffects()
@@ -56,10 +67,10 @@ func Check(h *History) *Verdict {
 	c.checkHolds()
 	c.checkIdle()
 	c.checkProcesses()
+	c.measureKilled()
 	for _, key := range h.Forever {
 		c.wrong("key without expiry: %s", key)
 	}
-	c.recoveries()
 	return c.Verdict
 }
 
@@ -70,7 +81,7 @@ type checker struct {
 	byTask     map[string][]Run // by their begin
 	byResource map[string][]Run // guarded ones, by their begin
 	effects    map[string]int
-	backs      map[string][]time.Duration // when a task was put back, in order
+	requeues   map[string][]time.Duration // the times of a task's requeues, in order
 }
 
 func (c *checker) wrong(format string, args ...any) {
@@ -78,12 +89,10 @@ func (c *checker) wrong(format string, args ...any) {
 }
 
 func (c *checker) account(k Kind) *Account {
-	a := c.Verdict.Faults[k]
-	if a == nil {
-		a = &Account{}
-		c.Verdict.Faults[k] = a
+	if c.Excused[k] == nil {
+		c.Excused[k] = &Account{}
 	}
-	return a
+	return c.Excused[k]
 }
 
 // prepare sorts what the checks look up.
@@ -99,34 +108,46 @@ func (c *checker) prepare() {
 	for _, e := range c.Effects {
 		c.effects[e.Task]++
 	}
-	c.backs = make(map[string][]time.Duration)
-	for _, b := range c.PutBack {
-		c.backs[b.Task] = append(c.backs[b.Task], b.At)
+	c.requeues = make(map[string][]time.Duration)
+	for _, b := range c.Requeued {
+		c.requeues[b.Task] = append(c.requeues[b.Task], b.At)
 	}
-	for _, at := range c.backs {
+	for _, at := range c.requeues {
 		slices.Sort(at)
 	}
 }
 
 // latest returns the last fault injected by then, nil before the first.
 func (c *checker) latest(by time.Duration) *Fault {
-	i, _ := slices.BinarySearchFunc(c.History.Faults, by, func(f Fault, by time.Duration) int {
-		if f.Start <= by {
-			return -1
+	var latest *Fault
+	for i := range c.Faults {
+		if c.Faults[i].Start <= by {
+			latest = &c.Faults[i]
 		}
-		return 1
-	})
-	if i == 0 {
-		return nil
 	}
-	return &c.History.Faults[i-1]
+	return latest
+}
+
+// measureKilled measures when the tasks of killed workers ran again.
+func (c *checker) measureKilled() {
+	for _, f := range c.Faults {
+		for _, r := range c.Runs {
+			if f.Kind != KillWorker || r.Process != f.Process || r.Resource == "" || r.Begin > f.Start || r.Returned > 0 {
+				continue
+			}
+			later := slices.IndexFunc(c.byTask[r.Task], func(next Run) bool { return next.Begin > f.Start })
+			if later >= 0 {
+				c.Again = append(c.Again, c.byTask[r.Task][later].Begin-f.Start)
+			}
+		}
+	}
+	slices.Sort(c.Again)
 }
 
 func (c *checker) checkTasks() {
 	for _, id := range slices.Sorted(maps.Keys(c.Tasks)) {
 		t := c.Tasks[id]
 		runs := c.byTask[id]
-		c.countRepeated(runs)
 		if c.effects[id] > 0 {
 			if t.Fate.fails() {
 				c.wrong("task %s, which always fails, has an effect", id)
@@ -159,24 +180,24 @@ func (c *checker) finished(t *Task, runs []Run) bool {
 	case t.Fate.fails() && slices.ContainsFunc(runs, func(r Run) bool { return r.Outcome == Failed }) && c.forgotten(t.ID):
 		return true // it had failed for good, before the archive was forgotten
 	case archived && (t.Fate == FateOnce || t.Fate == FateHopeless) && strings.Contains(last, "lease expired"):
-		// At most once: it had begun when its worker was lost, or was just about to. An
-		// unguarded one is asynq's, and may have been on its way to the worker.
-		return t.Resource == "" || len(runs) > 0 || c.Begun[t.ID]
+		// At most once: the task had begun when its worker was lost, or was just about to. asynq
+		// recovers an unguarded task, which may have been on its way to the worker.
+		return t.Resource == "" || len(runs) > 0 || c.Started[t.ID]
 	}
 	return false
 }
 
 // forgotten says whether the task was among data that was thrown away.
 func (c *checker) forgotten(id string) bool {
-	return slices.ContainsFunc(c.History.Faults, func(f Fault) bool { return f.Forgot[id] })
+	return slices.ContainsFunc(c.Faults, func(f Fault) bool { return f.Forgot[id] })
 }
 
-// forgetting returns the fault that explains the loss of a task, nil if there is
-// none. An empty restart forgets what was there. A failover forgets tasks that had
-// not reached the replica, or that one was taken out of the archive.
+// forgetting returns the fault that explains the loss of a task, nil if there is none. An empty
+// restart forgets all tasks. A failover forgets what had not reached the replica: a task, or that
+// an operator took the task out of the archive.
 func (c *checker) forgetting(t *Task) *Fault {
 	_, archived := c.Archived[t.ID]
-	i := slices.IndexFunc(c.History.Faults, func(f Fault) bool {
+	i := slices.IndexFunc(c.Faults, func(f Fault) bool {
 		if !f.Kind.trait().loses {
 			return false
 		}
@@ -189,50 +210,27 @@ func (c *checker) forgetting(t *Task) *Fault {
 	if i < 0 {
 		return nil
 	}
-	return &c.History.Faults[i]
-}
-
-// countRepeated counts the runs after one that was not to be repeated, for the
-// fault that was the latest when that ended.
-func (c *checker) countRepeated(runs []Run) {
-	for i := range len(runs) - 1 {
-		if runs[i].Outcome == Failed {
-			continue
-		}
-		if f := c.latest(c.believed(runs[i])); f != nil {
-			c.account(f.Kind).Repeated++
-		}
-	}
+	return &c.Faults[i]
 }
 
 func (c *checker) checkEffects() {
 	for _, id := range slices.Sorted(maps.Keys(c.effects)) {
 		if n := c.effects[id]; n > 1 {
 			c.wrong("task %s has %d effects", id, n)
-			runs := c.byTask[id]
-			if f := c.latest(c.believed(runs[len(runs)-1])); f != nil {
-				c.account(f.Kind).Doubled += n - 1
-			}
 		}
 		if c.Tasks[id] == nil {
 			c.wrong("effect of task %s, which nobody enqueued", id)
 		}
 	}
 	for _, r := range c.Runs {
-		if r.Outcome != Done {
-			continue
-		}
-		if c.effects[r.Task] == 0 {
+		if r.Outcome == Done && c.effects[r.Task] == 0 {
 			c.wrong("task %s was done by %s at %v, but has no effect", r.Task, r.Process, r.Returned)
-		}
-		if f := c.latest(r.Returned); f != nil {
-			c.account(f.Kind).Tasks++
 		}
 	}
 }
 
-// checkFences looks at the effects of each resource in the order in which they
-// were written, and at the fences that were given out.
+// checkFences looks at the effects of each resource in the order of their writing, and at the
+// fences of all runs.
 func (c *checker) checkFences() {
 	last := make(map[string]Effect)
 	for _, e := range c.Effects {
@@ -284,13 +282,13 @@ func (c *checker) checkHolds() {
 
 // overlap returns the fault that explains two holders at once.
 func (c *checker) overlap(a, b Run) *Fault {
-	for i, f := range c.History.Faults {
+	for i, f := range c.Faults {
 		since := b.Begin - f.Start
 		switch {
 		case f.Kind == StopWorker && (f.Process == a.Process || f.Process == b.Process) && f.Start <= c.believed(a) && a.Begin <= f.End,
 			f.Kind == DeleteLock && f.Resource == a.Resource && 0 <= since && b.Begin <= f.End+belief,
 			f.Kind.trait().loses && 0 <= since && b.Begin <= f.End+belief:
-			return &c.History.Faults[i]
+			return &c.Faults[i]
 		}
 	}
 	c.wrong("two hold %s from %v to %v: %s on %s (fence %d) and %s on %s (fence %d)", a.Resource, b.Begin, min(c.believed(a), c.believed(b)),

@@ -1,6 +1,7 @@
 package chaos_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,8 +21,8 @@ const (
 func story() *chaos.History {
 	return &chaos.History{
 		Tasks: map[string]*chaos.Task{
-			"a": {ID: "a", Queue: "q", Resource: "thing", Fate: chaos.FateOK, Accepted: 1 * s},
-			"b": {ID: "b", Queue: "q", Resource: "thing", Fate: chaos.FateOK, Accepted: 1 * s},
+			"a": {ID: "a", Resource: "thing", Fate: chaos.FateOK, Accepted: 1 * s},
+			"b": {ID: "b", Resource: "thing", Fate: chaos.FateOK, Accepted: 1 * s},
 		},
 		Runs: []chaos.Run{
 			{Task: "a", Process: "w1", Resource: "thing", Fence: 10, Begin: 2 * s, Returned: 3 * s, Outcome: chaos.Done},
@@ -81,7 +82,7 @@ func TestCheckFinds(t *testing.T) {
 		{name: "a task without retries whose worker died when it was about to begin", change: func(h *chaos.History) {
 			h.Tasks["c"] = &chaos.Task{ID: "c", Resource: "thing", Fate: chaos.FateOnce}
 			h.Archived["c"] = "asynq: task lease expired"
-			h.Begun = map[string]bool{"c": true}
+			h.Started = map[string]bool{"c": true}
 		}},
 		{name: "a task without retries archived before it began", want: "task c", change: func(h *chaos.History) {
 			h.Tasks["c"] = &chaos.Task{ID: "c", Resource: "thing", Fate: chaos.FateOnce}
@@ -226,48 +227,44 @@ func TestCheckFinds(t *testing.T) {
 	}
 }
 
-func TestCheckKeepsAccounts(t *testing.T) {
+// What a fault explains is counted for its kind.
+func TestExcusedIsCounted(t *testing.T) {
 	t.Parallel()
 	h := story()
-	h.Tasks["c"] = &chaos.Task{ID: "c", Queue: "q", Resource: "thing", Fate: chaos.FateOK, Accepted: s}
-	// a's worker is killed in it; b, and then a again, have the lock after it ran out.
-	h.Runs[0].Returned, h.Runs[0].Outcome = 0, ""
-	h.Processes["w1"].Exited = 2500 * ms
-	h.Runs = append(h.Runs, chaos.Run{Task: "a", Process: "w2", Resource: "thing", Fence: 30, Begin: 14 * s, Returned: 15 * s, Outcome: chaos.Done})
-	h.Effects = []chaos.Effect{{Task: "b", Resource: "thing", Fence: 20}, {Task: "a", Resource: "thing", Fence: 30}}
+	h.Tasks["c"] = &chaos.Task{ID: "c", Resource: "thing", Fate: chaos.FateOK, Accepted: s}
+	h.Runs[1].Begin = 2900 * ms
 	h.Faults = []chaos.Fault{
-		{Kind: chaos.KillWorker, Process: "w1", Start: 2500 * ms, End: 3 * s},
+		{Kind: chaos.DeleteLock, Resource: "thing", Start: 2800 * ms, End: 2800 * ms},
 		{Kind: chaos.RestartEmpty, Start: 10 * s, End: 11 * s, Forgot: map[string]bool{"c": true}},
 		{Kind: chaos.RestartEmpty, Start: 20 * s, End: 21 * s},
 	}
 	have := chaos.Check(h)
-	want := &chaos.Verdict{
-		Faults: map[chaos.Kind]*chaos.Account{
-			chaos.KillWorker:   {Injections: 1, Tasks: 1, Repeated: 1, Recovered: []time.Duration{2500 * ms}},
-			chaos.RestartEmpty: {Injections: 2, Tasks: 1, Lost: 1, Recovered: []time.Duration{4 * s}},
-		},
-		Back: []time.Duration{11500 * ms},
-	}
+	want := &chaos.Verdict{Excused: map[chaos.Kind]*chaos.Account{chaos.DeleteLock: {Overlaps: 1}, chaos.RestartEmpty: {Lost: 1}}}
 	if diff := cmp.Diff(want, have); diff != "" {
-		t.Errorf("accounts (-want +have):\n%s", diff)
+		t.Errorf("verdict (-want +have):\n%s", diff)
+	}
+	const shown = `  2 × Redis killed, restarted empty: 1 tasks lost, 0 overlapping holds, idle for 0.00 s at most
+  1 × key of a held lock deleted: 0 tasks lost, 1 overlapping holds, idle for 0.00 s at most
+`
+	if diff := cmp.Diff(shown, have.Summary(h.Faults)); diff != "" {
+		t.Errorf("shown (-want +have):\n%s", diff)
 	}
 }
 
-// TestRecoveryNeedsPeace has one fault come while another is made up for.
-func TestRecoveryNeedsPeace(t *testing.T) {
+// The time after which a killed worker's task runs again counts from the kill.
+func TestKilledRunAgain(t *testing.T) {
 	t.Parallel()
 	h := story()
-	h.Faults = []chaos.Fault{
-		{Kind: chaos.CutConnections, Start: 3100 * ms, End: 3200 * ms},
-		{Kind: chaos.StopWorker, Process: "w3", Start: 3500 * ms, End: 8 * s},
+	h.Runs[0].Returned, h.Runs[0].Outcome = 0, ""
+	h.Processes["w1"].Exited = 2500 * ms
+	h.Runs = append(h.Runs, chaos.Run{Task: "a", Process: "w2", Resource: "thing", Fence: 30, Begin: 14 * s, Returned: 15 * s, Outcome: chaos.Done})
+	h.Effects = []chaos.Effect{{Task: "b", Resource: "thing", Fence: 20}, {Task: "a", Resource: "thing", Fence: 30}}
+	h.Faults = []chaos.Fault{{Kind: chaos.KillWorker, Process: "w1", Start: 2500 * ms, End: 3 * s}}
+	have := chaos.Check(h)
+	if want := []time.Duration{11500 * ms}; !slices.Equal(have.Again, want) {
+		t.Errorf("want %v, have %v", want, have.Again)
 	}
-	h.Processes["w3"] = &chaos.Process{}
-	if have := chaos.Check(h).Faults[chaos.CutConnections].Recovered; len(have) > 0 {
-		t.Errorf("want no time measured while another fault is in force, have %v", have)
-	}
-	h.Faults[1].Start = 6 * s
-	want := []time.Duration{1800 * ms}
-	if diff := cmp.Diff(want, chaos.Check(h).Faults[chaos.CutConnections].Recovered); diff != "" {
-		t.Errorf("recovered (-want +have):\n%s", diff)
+	if want := "1 tasks of killed workers ran again after 11.5 s (median), 11.5 s at most\n"; !strings.Contains(have.Summary(h.Faults), want) {
+		t.Errorf("want %q in\n%s", want, have.Summary(h.Faults))
 	}
 }

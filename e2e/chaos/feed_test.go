@@ -26,8 +26,8 @@ type feed struct {
 	tasks map[string]*chaos.Task
 }
 
-// newFeed returns a feed of all tasks of the seed, or briefly of those that Siding
-// brings back in seconds, whatever becomes of their worker.
+// newFeed returns a feed of all tasks of the seed. A brief one leaves out the tasks that Siding does
+// not bring back in seconds when their worker dies.
 func newFeed(seed uint64, brief bool, rdb redis.UniversalClient) *feed {
 	return &feed{
 		seed: seed, brief: brief, rdb: rdb, inspector: asynq.NewInspectorFromRedisClient(rdb),
@@ -35,9 +35,9 @@ func newFeed(seed uint64, brief bool, rdb redis.UniversalClient) *feed {
 	}
 }
 
-// run keeps tasks waiting until ctx ends. Some resources get hundreds at once, and no
-// more before these are gone, so that none hides one that was left behind. The others,
-// and the tasks without a resource, are kept at a few.
+// run keeps tasks waiting until ctx ends. Some resources get hundreds at once, and no more before
+// these are gone: a new task would hide one that was left behind. The others always have a few,
+// and so have the tasks without a resource.
 func (f *feed) run(ctx context.Context) {
 	const (
 		glance  = 250 * time.Millisecond
@@ -57,8 +57,7 @@ func (f *feed) run(ctx context.Context) {
 		if err != nil {
 			continue // Redis is away
 		}
-		// A client of asynq makes a queue known once, and not again when Redis has
-		// come back empty.
+		// A client of asynq makes a queue known only once, also if Redis comes back empty.
 		client, err := queue.NewClient(f.rdb, queue.ClientConfig{})
 		if err != nil {
 			panic(err) // the configuration is a zero value
@@ -103,8 +102,8 @@ func (f *feed) enqueue(ctx context.Context, client *queue.Client, task *chaos.Ta
 	return err == nil && ctx.Err() == nil
 }
 
-// waiting returns how many tasks wait for each resource, apart from those that a worker
-// has: a dead one may have some for long.
+// waiting returns how many tasks wait for each resource. It leaves out those that a worker has, as
+// a dead worker may have some for long.
 func (f *feed) waiting() (map[string]int, error) {
 	tasks, err := tasksIn(f.inspector, f.inspector.ListPendingTasks, f.inspector.ListRetryTasks)
 	if err != nil {
@@ -130,7 +129,7 @@ func (f *feed) mark(id string, change func(*chaos.Task)) {
 	}
 }
 
-// unfinished returns how many tasks are still to be run, and how many were begun.
+// unfinished returns how many tasks have yet to run, and how many a worker has.
 func (f *feed) unfinished() (waiting, active int, err error) {
 	known, err := f.inspector.Queues()
 	if err != nil {

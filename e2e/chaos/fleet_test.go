@@ -23,12 +23,12 @@ import (
 	"github.com/sidingq/siding/internal/testenv/poll"
 )
 
-// A fleet is so many workers, each replaced when it ends. Only one goroutine at a
-// time may use it.
+// A fleet is a number of workers, each replaced when it ends. Only one goroutine at a time may use
+// the fleet.
 type fleet struct {
 	dir      string
 	settings chaos.Settings
-	workers  []*worker // those that are to be running
+	workers  []*worker // those that should run
 	started  int
 	all      []*worker
 }
@@ -42,7 +42,7 @@ type worker struct {
 	log        string
 	goroutines atomic.Int64  // at its last pulse
 	serving    atomic.Bool   // takes tasks
-	alive      chan struct{} // closed at its first pulse, when it can be told to end
+	alive      chan struct{} // closed at its first pulse: from then on it obeys SIGTERM
 	exited     chan struct{}
 	err        error // how it ended, to be read after exited
 }
@@ -184,10 +184,10 @@ func (w *worker) stop(ctx context.Context, length time.Duration) error {
 	return w.cmd.Process.Signal(syscall.SIGCONT)
 }
 
-// end ends a worker and says so if it ends otherwise than it should.
+// end ends a worker, and notes a crash if it does not end as it should.
 func (w *worker) end(how syscall.Signal) error {
 	const patience = 30 * time.Second
-	if how == syscall.SIGTERM { // which would end it before it listens for it
+	if how == syscall.SIGTERM { // before it listens for the signal, that would kill it
 		select {
 		case <-w.alive:
 		case <-w.exited:
@@ -266,8 +266,8 @@ func (f *fleet) shutdown(h *chaos.History) error {
 	return nil
 }
 
-// readLog looks for what must not be in a log, and at its size: a worker whose
-// Redis is away must not fill the disk.
+// readLog looks for what must not be in a log, and at its size: a worker whose Redis is away must
+// not fill the disk.
 func (w *worker) readLog() error {
 	const perSecond, atOnce = 100, 1000 // lines
 	log, err := os.ReadFile(w.log)
@@ -299,7 +299,7 @@ func (f *fleet) said(finding string) string {
 				continue
 			}
 			for line := range strings.Lines(string(text)) {
-				if strings.Contains(line, id+" ") {
+				if strings.Contains(line, id+" ") || strings.Contains(line, id+`"`) { // in the log, in the journal
 					fmt.Fprintf(said, "%s: %s", w.Name, line)
 				}
 			}

@@ -21,8 +21,8 @@ import (
 func (r *run) history(t *testing.T) *chaos.History {
 	t.Helper()
 	h := &chaos.History{
-		Tasks: r.feed.tasks, Faults: append(r.faults, r.site.uninjected(r.faults)...),
-		Processes: make(map[string]*chaos.Process), Concurrency: concurrency, Archived: make(map[string]string), Begun: make(map[string]bool),
+		Tasks: r.feed.tasks, Faults: append(r.faults, r.testbed.uninjected(r.faults)...),
+		Processes: make(map[string]*chaos.Process), Concurrency: concurrency, Archived: make(map[string]string), Started: make(map[string]bool),
 	}
 	slices.SortFunc(h.Faults, func(a, b chaos.Fault) int { return cmp.Compare(a.Start, b.Start) })
 	if err := r.fleet.shutdown(h); err != nil {
@@ -40,11 +40,11 @@ func (r *run) history(t *testing.T) *chaos.History {
 		}
 		for _, task := range tasks {
 			h.Archived[task.ID] = task.LastErr
-			marks, err := r.site.client().HMGet(t.Context(), "asynq:{"+queue+"}:t:"+task.ID, "siding_attempt", "siding_begun").Result()
+			marks, err := r.testbed.client().HMGet(t.Context(), "asynq:{"+queue+"}:t:"+task.ID, "siding_attempt", "siding_started").Result()
 			if err != nil {
 				t.Fatal(err)
 			}
-			h.Begun[task.ID] = marks[1] != nil && marks[0] == marks[1]
+			h.Started[task.ID] = marks[1] != nil && marks[0] == marks[1]
 		}
 	}
 	if h.Forever, err = r.forever(t.Context(), h); err != nil {
@@ -53,8 +53,7 @@ func (r *run) history(t *testing.T) *chaos.History {
 	return h
 }
 
-// forever returns the keys that do not expire, but for those of asynq's that are
-// not to.
+// forever returns the keys without expiry, except those that asynq keeps by design.
 func (r *run) forever(ctx context.Context, h *chaos.History) ([]string, error) {
 	known := map[string]bool{"asynq:queues": true, "asynq:servers": true, "asynq:workers": true}
 	for _, queue := range chaos.Queues {
@@ -81,7 +80,7 @@ func (r *run) forever(ctx context.Context, h *chaos.History) ([]string, error) {
 		}
 		return nil
 	}
-	switch rdb := r.site.client().(type) {
+	switch rdb := r.testbed.client().(type) {
 	case *redis.ClusterClient:
 		return keys, rdb.ForEachMaster(ctx, scan)
 	case *redis.Client:

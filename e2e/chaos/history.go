@@ -6,30 +6,27 @@ import (
 	"time"
 )
 
-// A History is all that is known of a run once it is over. Its times are those
-// of [Now].
+// A History is all that is known of a run once it is over. Its times are those of [Now].
 type History struct {
 	Tasks     map[string]*Task // by id
 	Runs      []Run
-	Effects   []Effect // in the order in which they were committed
+	Effects   []Effect // in the order of their commits
 	Faults    []Fault  // by their start
 	Processes map[string]*Process
 	// Concurrency is how many tasks each of them takes at a time.
 	Concurrency int
-	PutBack     []PutBack
+	Requeued    []Requeued
 	// Archived are the tasks in asynq's archive at the end, with their last errors.
 	Archived map[string]string
-	// Begun are those of them of which Redis says that their last attempt had begun.
-	Begun map[string]bool
-	// Forever are the keys that Redis keeps for ever, but for those that asynq
-	// keeps so by design.
+	// Started are those of them whose last attempt had started, by its mark in Redis.
+	Started map[string]bool
+	// Forever are the keys without expiry, except those that asynq keeps by design.
 	Forever []string
 }
 
 // A Task is one that was enqueued.
 type Task struct {
 	ID       string
-	Queue    string
 	Resource string // empty when unguarded
 	Fate     Fate
 	// Unknown says that no answer to the enqueue came: it may be there or not.
@@ -54,7 +51,7 @@ const (
 	FatePermanent Fate = "fails for good"
 )
 
-// fails says whether the task is to end in the archive.
+// fails says whether the task ends in the archive.
 func (f Fate) fails() bool { return f == FateHopeless || f == FatePermanent }
 
 // A Run is one execution of a task's handler.
@@ -64,8 +61,8 @@ type Run struct {
 	Resource string
 	Fence    int64
 	Begin    time.Duration
-	// Lost is when its context ended, 0 when it did not; Returned is when the
-	// handler returned, 0 when its process died first.
+	// Lost is when its context ended, 0 if it did not. Returned is when the handler returned, 0
+	// if its process died first.
 	Lost, Returned time.Duration
 	Outcome        Outcome
 }
@@ -93,8 +90,8 @@ type Effect struct {
 type Fault struct {
 	Kind       Kind
 	Start, End time.Duration
-	// Process, Resource and Queue are what it hit, where it is one.
-	Process, Resource, Queue string
+	// Process or Resource is what it hit, if that was only one.
+	Process, Resource string
 	// Forgot are the tasks that were in Redis when its data was thrown away.
 	Forgot map[string]bool
 }
@@ -107,8 +104,8 @@ func (f *Fault) String() string {
 	return fmt.Sprintf("%s, from %v to %v", f.Kind, f.Start, f.End)
 }
 
-// A PutBack says when a task was put back whose worker had died or been cut off.
-type PutBack struct {
+// A Requeued says when a task was requeued whose worker had died or been cut off.
+type Requeued struct {
 	Task string
 	At   time.Duration
 }
@@ -127,7 +124,7 @@ type Process struct {
 // A Stop is a time in which a process stood still.
 type Stop struct{ From, To time.Duration }
 
-// believed returns when the run ceased to believe that it has the lock.
+// believed returns when the run stopped believing that it has the lock.
 func (h *History) believed(r Run) time.Duration {
 	end := h.Processes[r.Process].Exited
 	for _, t := range []time.Duration{r.Lost, r.Returned} {
@@ -147,8 +144,8 @@ func (h *History) ended(r Run) time.Duration {
 }
 
 // outlasted returns the stop of its process in which the lock of a run ran out, if any. Such a stop
-// lasts for the TTL or longer. Stops so close to it that the process could hardly notice anything in between
-// are a part of it. Between shorter stops a process renews its locks.
+// lasts for the TTL or longer: between shorter stops a process renews its locks. Further stops
+// that follow before the process can notice anything are a part of it.
 func (h *History) outlasted(r Run) (Stop, bool) {
 	stops := h.Processes[r.Process].Stops
 	i := slices.IndexFunc(stops, func(s Stop) bool {

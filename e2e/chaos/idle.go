@@ -2,61 +2,65 @@ package chaos
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"time"
 )
 
-// How long a free resource may stand idle, see [Fault.grace].
+// How long a free resource may stand idle, see [Fault.allowed].
 const (
 	// resumption counts from the end of a fault.
 	resumption = 3 * time.Second
 	// takeover counts from the end of a lock whose holder died or was cut off.
 	takeover = 2 * time.Second
-	// A dead master is given up after nodeTimeout, that of a Cluster's nodes (sentinels
-	// take 1 s). From there election counts.
+	// The nodes of a Cluster give up a dead master after nodeTimeout (sentinels after 1 s).
+	// election counts from then on.
 	nodeTimeout, election = 2 * time.Second, 5 * time.Second
-	// recovery counts from when a task's worker died to when the task is put back.
+	// recovery counts from the death of a task's worker to the task's requeue.
 	recovery = 25 * time.Second
-	// noise is added to each of these. Servers and workers share a few processors, so any
-	// of them may stand still for a moment without a fault.
+	// noise is added to each of these: servers and workers share a few processors, so any may
+	// stand still for a moment without a fault.
 	noise = time.Second
 )
 
 const (
-	// resent is how often asynq sends a failed acknowledgement again. Until then its worker
-	// has the task.
+	// resent is asynq's interval for sending a failed ack again. Until then the worker has the
+	// task.
 	resent = 5 * time.Second
-	// spared is how many crashes of a task's workers Siding makes up for by default.
-	spared = 3
+	// tolerated is the number of worker crashes that cost a task no retry by default.
+	tolerated = 3
 )
 
-// An idleTime is one in which nobody held a resource although tasks waited for it and a
-// worker had room for one.
+// An idleTime is one in which nobody held a resource although tasks waited for the resource
+// and a worker had room for one.
 type idleTime struct {
+	span
 	Resource string
-	From, To time.Duration
-	Waiting  int // tasks, at most
-	// After is the last fault that could explain it, nil if there was none. The time
-	// counts from Since on and may last until Due.
+	// After is the last fault that could explain it, nil if there was none. The time counts
+	// from Since on and may last until Due.
 	After      *Fault
 	Since, Due time.Duration
 }
 
-// A span is a time. One that does not end after its beginning is empty.
-type span struct{ from, to time.Duration }
+// A span is a time. It is empty unless it ends after its beginning.
+type span struct {
+	from, to time.Duration
+	most     int // of the result of when: the most spans of the first list at a time
+}
 
-// grace returns from when on it counts that a resource stands idle after the fault, and
-// for how long it may.
-func (f *Fault) grace() (since, goal time.Duration) {
+// allowed returns for how long a resource may stand idle after the fault, and since when that
+// counts.
+func (f *Fault) allowed() (since, goal time.Duration) {
 	switch f.Kind {
 	case KillWorker, StopWorker: // from then on its locks are not renewed
 		return f.Start, TTL + takeover
 	case Failover, StopMaster, Uninjected: // or until the servers agree, if that takes longer
 		return f.Start, max(nodeTimeout+election, f.End-f.Start)
 	case RestartKept, HangRedis, CutConnections, SwallowReplies, LosePackets:
-		// Up to the end a lock may be granted to one who is never told.
+		// Until the end a lock may be granted to a process that never has the result.
 		return f.End, TTL + takeover
 	default:
 		return f.End, resumption
@@ -65,151 +69,179 @@ func (f *Fault) grace() (since, goal time.Duration) {
 
 // checkIdle looks for free resources that stood idle for too long.
 func (c *checker) checkIdle() {
-	waiting, silent := make(map[string][]span), make(map[string][]span) // by resource
+	waiting, orphaned := make(map[string][]span), make(map[string][]span) // by resource
 	for _, t := range c.Tasks {
 		if t.Resource != "" {
 			w, s := c.waits(t)
-			waiting[t.Resource], silent[t.Resource] = append(waiting[t.Resource], w...), append(silent[t.Resource], s...)
+			waiting[t.Resource], orphaned[t.Resource] = append(waiting[t.Resource], w...), append(orphaned[t.Resource], s...)
 		}
 	}
 	busy, taken := c.busy(), c.taken()
 	for _, resource := range slices.Sorted(maps.Keys(waiting)) {
 		blocked := slices.Concat(busy, c.held(resource))
-		for _, i := range idle(waiting[resource], taken, blocked) {
-			c.explain(&i, resource, resumption)
+		for _, free := range when(func(n counts) bool { return n[0] > n[1] && n[2] == 0 }, waiting[resource], taken, blocked) {
+			i := c.explain(free, resource, resumption)
 			c.checkDue(i, "")
 			if i.After != nil {
 				a := c.account(i.After.Kind)
-				a.Idle = max(a.Idle, i.To-i.Since)
+				a.Idle = max(a.Idle, i.to-i.Since)
 			}
 		}
-		for _, i := range idle(silent[resource], nil, slices.Concat(blocked, waiting[resource])) {
-			c.explain(&i, resource, recovery)
-			c.checkDue(i, ", of dead workers only")
+		for _, free := range when(func(n counts) bool { return n[0] > 0 && n[1] == 0 }, orphaned[resource], slices.Concat(blocked, waiting[resource])) {
+			c.checkDue(c.explain(free, resource, recovery), ", of dead workers only")
 		}
 	}
 }
 
 // checkDue reports an idle time that lasted for too long.
 func (c *checker) checkDue(i idleTime, who string) {
-	if i.To <= i.Due {
+	if i.to <= i.Due {
 		return
 	}
-	c.wrong("%s was free from %v to %v while %d of its tasks waited%s, %v longer than it may be; before it: %s; the last to explain it: %s",
-		i.Resource, i.From, i.To, i.Waiting, who, i.To-i.Due, c.latest(i.From), i.After)
+	c.wrong("%s was free from %v to %v while %d of its tasks waited%s, %v longer than it may be; before it: %s; the last to explain it: %s; some that waited: %s",
+		i.Resource, i.from, i.to, i.most, who, i.to-i.Due, c.latest(i.from), i.After, c.waitedAt(i))
 }
 
-// explain says until when the resource may stand idle: until the goal after its beginning,
-// or until that of the last fault before.
-func (c *checker) explain(i *idleTime, resource string, goal time.Duration) {
-	i.Resource, i.Since, i.Due = resource, i.From, i.From+goal+noise
-	last := time.Duration(0)
-	for n := range c.History.Faults {
-		f := &c.History.Faults[n]
-		if f.Start >= min(i.Due, i.To) {
+// waitedAt names some of the tasks that waited at the end of an idle time, with their runs before it.
+func (c *checker) waitedAt(i idleTime) string {
+	const most = 3
+	var found []string
+	for _, id := range slices.Sorted(maps.Keys(c.Tasks)) {
+		t := c.Tasks[id]
+		waiting, orphaned := c.waits(t)
+		if t.Resource != i.Resource || !slices.ContainsFunc(slices.Concat(waiting, orphaned), func(s span) bool { return s.from < i.to && i.to <= s.to }) {
+			continue
+		}
+		var text strings.Builder
+		text.WriteString(id)
+		for _, r := range c.byTask[id] {
+			if r.Begin < i.to {
+				fmt.Fprintf(&text, ", a run of %s from %v to %v (%s)", r.Process, r.Begin, r.Returned, cmp.Or(r.Outcome, "killed"))
+			}
+		}
+		if found = append(found, text.String()); len(found) == most {
 			break
 		}
-		since, within := f.grace()
+	}
+	return strings.Join(found, "; ")
+}
+
+// explain returns until when the resource may stand idle: for the goal after the beginning, or as
+// the last fault before allows.
+func (c *checker) explain(free span, resource string, goal time.Duration) idleTime {
+	i := idleTime{span: free, Resource: resource, Since: free.from, Due: free.from + goal + noise}
+	last := time.Duration(0)
+	for n := range c.Faults {
+		f := &c.Faults[n]
+		if f.Start >= min(i.Due, i.to) {
+			break
+		}
+		since, within := f.allowed()
 		due := since + max(within, goal) + noise
 		if due <= last || f.Resource != "" && f.Resource != resource {
 			continue
 		}
 		last = due
-		i.After, i.Since, i.Due = f, max(i.From, since), max(i.Due, due)
+		i.After, i.Since, i.Due = f, max(i.from, since), max(i.Due, due)
 	}
+	return i
 }
 
-// idle returns the times in which there were more of the waiting than of the taken, and
-// none of the blocked.
-func idle(waiting, taken, blocked []span) []idleTime {
+// counts has for several lists how many of their spans cover a moment.
+type counts [3]int
+
+// when returns the times in which the lists have the wanted counts.
+func when(wanted func(counts) bool, lists ...[]span) (found []span) {
 	type change struct {
-		at                      time.Duration
-		waiting, taken, blocked int
+		at       time.Duration
+		list, by int
 	}
 	var changes []change
-	add := func(s span, c change) {
-		if s.from < s.to {
-			changes = append(changes, change{s.from, c.waiting, c.taken, c.blocked}, change{s.to, -c.waiting, -c.taken, -c.blocked})
+	for list, spans := range lists {
+		for _, s := range spans {
+			if s.from < s.to {
+				changes = append(changes, change{s.from, list, 1}, change{s.to, list, -1})
+			}
 		}
-	}
-	for _, s := range waiting {
-		add(s, change{waiting: 1})
-	}
-	for _, s := range taken {
-		add(s, change{taken: 1})
-	}
-	for _, s := range blocked {
-		add(s, change{blocked: 1})
 	}
 	slices.SortFunc(changes, func(a, b change) int { return cmp.Compare(a.at, b.at) })
-	var (
-		found []idleTime
-		now   change
-		was   bool
-	)
-	for n, c := range changes {
-		now.waiting, now.taken, now.blocked = now.waiting+c.waiting, now.taken+c.taken, now.blocked+c.blocked
-		if n+1 < len(changes) && changes[n+1].at == c.at {
+	var now counts
+	was := false
+	for i, c := range changes {
+		now[c.list] += c.by
+		if i+1 < len(changes) && changes[i+1].at == c.at {
 			continue
 		}
-		is := now.waiting > now.taken && now.blocked == 0
+		is := wanted(now)
 		if is && !was {
-			found = append(found, idleTime{From: c.at})
+			found = append(found, span{from: c.at})
 		}
 		if is || was {
 			last := &found[len(found)-1]
-			last.To, last.Waiting = c.at, max(last.Waiting, now.waiting)
+			last.to, last.most = c.at, max(last.most, now[0])
 		}
 		was = is
 	}
 	return found
 }
 
-// waits returns when a task waited: accepted, not finished, not at work, and not in a
-// back-off after its own failure. It was silent while a worker had it that was dead or
-// cut off: as far as is known, from the beginning of a wait until it was put back. A
-// wait that did not end in a run counts only if it is known when Redis forgot the task.
-func (c *checker) waits(t *Task) (waiting, silent []span) {
+// waits returns when a task waited: accepted, not finished, not at work, and not in a back-off
+// after its own failure. The task was orphaned while a dead or cut-off worker had it: from the
+// beginning of a wait until its requeue. A wait that did not end in a run counts only if it is
+// known when Redis forgot the task.
+func (c *checker) waits(t *Task) (waiting, orphaned []span) {
 	if t.Unknown || t.Deleted || t.Shelved {
 		return nil, nil
 	}
-	since, crashed, resting := t.Accepted, false, false
+	since, losses, crashed, resting := t.Accepted, 0, false, false
 	until := func(to time.Duration) {
-		from, backs := max(since, t.RunAgain), c.backs[t.ID]
-		n, _ := slices.BinarySearch(backs, to) // so often it was put back by then
+		from, requeues := max(since, t.RunAgain), c.requeues[t.ID]
+		n, _ := slices.BinarySearch(requeues, to) // its requeues by then
 		switch {
 		case resting:
-		case n > 0 && backs[n-1] > from:
-			silent, waiting = append(silent, span{from, backs[n-1]}), append(waiting, span{backs[n-1], to})
+		case n > 0 && requeues[n-1] > from:
+			orphaned, waiting = append(orphaned, span{from: from, to: requeues[n-1]}), append(waiting, span{from: requeues[n-1], to: to})
 		case !crashed:
-			waiting = append(waiting, span{from, to})
-		case n < spared: // else it is left to asynq
-			silent = append(silent, span{from, to})
+			waiting = append(waiting, span{from: from, to: to})
+		case n < tolerated: // else it is left to asynq
+			orphaned = append(orphaned, span{from: from, to: to})
 		}
 	}
 	for _, r := range c.byTask[t.ID] {
 		until(r.Begin)
 		if r.Outcome == Done {
-			return waiting, silent
+			return waiting, orphaned
 		}
 		since = max(since, c.ended(r))
 		crashed, resting = r.Returned == 0, r.Outcome == Failed || r.Outcome == Broken
 		if !crashed {
 			since = c.acknowledged(since)
 		}
+		if r.Outcome == Ended || r.Outcome == Stale {
+			losses++
+			since += lossDelay(losses)
+		}
 	}
-	for _, f := range c.History.Faults {
+	for _, f := range c.Faults {
 		if f.Forgot[t.ID] {
 			until(f.Start)
 		}
 	}
-	return waiting, silent
+	return waiting, orphaned
 }
 
-// acknowledged returns until when a worker has a task whose handler returned at that
-// time: longer if Redis was away.
+// lossDelay returns how much longer a task waits by itself after its n-th lost lock than after its first.
+// The promise is a delay that doubles each time, from a second to a minute, and a twentieth more.
+func lossDelay(n int) time.Duration {
+	const first, longest = time.Second, time.Minute
+	delay := min(first<<min(n-1, 10), longest)
+	return delay + delay/20 - first - first/20
+}
+
+// acknowledged returns until when a worker has a task whose handler returned at that time. That
+// is later if Redis was away.
 func (c *checker) acknowledged(returned time.Duration) time.Duration {
-	for _, f := range c.History.Faults {
+	for _, f := range c.Faults {
 		if f.Kind.away() && f.Start-noise <= returned && returned <= f.End+noise {
 			returned = f.End + resent
 		}
@@ -217,8 +249,8 @@ func (c *checker) acknowledged(returned time.Duration) time.Duration {
 	return returned
 }
 
-// held returns when the resource was held: until a run ceased to believe it, or its
-// process was stopped for so long that its lock ran out.
+// held returns when the resource was held: until a run stopped believing that, or its process
+// was stopped for so long that its lock ran out.
 func (c *checker) held(resource string) []span {
 	var held []span
 	for _, r := range c.byResource[resource] {
@@ -226,69 +258,39 @@ func (c *checker) held(resource string) []span {
 		if s, ok := c.outlasted(r); ok {
 			end = s.From
 		}
-		held = append(held, span{r.Begin, end})
+		held = append(held, span{from: r.Begin, to: end})
 	}
 	return held
 }
 
-// taken returns when a stopped worker may have had a task that it had not begun, of which
-// there is no record: one of each resource. It lets go of it soon after it goes on.
+// taken returns when a stopped worker may have had a task of each resource that it had not begun.
+// Nothing records such a task. The worker gives it back soon after going on.
 func (c *checker) taken() []span {
 	var taken []span
 	for _, p := range c.Processes {
 		for _, s := range p.Stops {
-			taken = append(taken, span{s.From, s.To + resumption})
+			taken = append(taken, span{from: s.From, to: s.To + resumption})
 		}
 	}
 	return taken
 }
 
-// busy returns when no worker had room for a task more.
+// busy returns when no worker had room for one more task.
 func (c *checker) busy() []span {
-	type change struct {
-		at               time.Duration
-		process          string
-		serving, running int
+	running, room := make(map[string][]span), []span(nil)
+	for _, r := range c.Runs {
+		running[r.Process] = append(running[r.Process], span{from: r.Begin, to: c.ended(r)})
 	}
-	var changes []change
 	for name, p := range c.Processes {
 		if p.Serving == 0 {
 			continue
 		}
-		changes = append(changes, change{p.Serving, name, 1, 0}, change{p.Exited, name, -1, 0})
+		var stops []span
 		for _, s := range p.Stops {
-			changes = append(changes, change{s.From, name, -1, 0}, change{s.To, name, 1, 0})
+			stops = append(stops, span{from: s.From, to: s.To})
 		}
+		room = append(room, when(func(n counts) bool { return n[0] > 0 && n[1] < c.Concurrency && n[2] == 0 },
+			[]span{{from: p.Serving, to: p.Exited}}, running[name], stops)...)
 	}
-	for _, r := range c.Runs {
-		changes = append(changes, change{r.Begin, r.Process, 0, 1}, change{c.ended(r), r.Process, 0, -1})
-	}
-	slices.SortFunc(changes, func(a, b change) int { return cmp.Compare(a.at, b.at) })
-	var (
-		busy  []span
-		room  int // of all
-		since time.Duration
-		now   = make(map[string]change)
-	)
-	most := c.Concurrency
-	roomOf := func(c change) int {
-		if c.serving < 1 {
-			return 0
-		}
-		return max(0, most-c.running)
-	}
-	for _, c := range changes {
-		before, p := room, now[c.process]
-		room -= roomOf(p)
-		p.serving, p.running = p.serving+c.serving, p.running+c.running
-		room += roomOf(p)
-		now[c.process] = p
-		switch {
-		case before == 0 && room > 0:
-			busy = append(busy, span{since, c.at})
-		case before > 0 && room == 0:
-			since = c.at
-		}
-	}
-	return append(busy, span{since, math.MaxInt64}) // all have ended
+	return when(func(n counts) bool { return n[0] > 0 && n[1] == 0 }, []span{{to: math.MaxInt64}}, room)
 }

@@ -45,6 +45,13 @@ func waiter(h *chaos.History, id string) {
 		chaos.Run{Process: "w2", Fence: 10 * (n + 1), Begin: last.Returned, Returned: last.Returned + 100*ms, Outcome: chaos.Done})
 }
 
+// lostThrice has b lose its lock in three short runs, after a has ended.
+func lostThrice(h *chaos.History) {
+	for n, begin := range []time.Duration{2 * s, 3 * s, 5 * s} {
+		add(h, h.Tasks["b"], chaos.Run{Process: "w1", Fence: 12 + int64(n), Begin: begin, Returned: begin + 1*s, Outcome: chaos.Ended})
+	}
+}
+
 func TestIdle(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -111,6 +118,8 @@ func TestIdle(t *testing.T) {
 		{name: "b lost its lock", begins: 9 * s, want: "from 3s to 9s", change: func(h *chaos.History) {
 			add(h, h.Tasks["b"], chaos.Run{Process: "w1", Fence: 15, Begin: 2 * s, Returned: 3 * s, Outcome: chaos.Ended})
 		}},
+		{name: "b lost its lock three times, and comes by itself after more than four seconds", begins: 13 * s, change: lostThrice},
+		{name: "b lost its lock three times, and comes too late", begins: 13200 * ms, want: "from 9.15s to 13.2s", change: lostThrice},
 		{name: "b was refused by the ledger", begins: 9 * s, want: "from 3s to 9s", change: func(h *chaos.History) {
 			add(h, h.Tasks["b"], chaos.Run{Process: "w1", Fence: 15, Begin: 2 * s, Returned: 3 * s, Outcome: chaos.Stale})
 		}},
@@ -135,21 +144,21 @@ func TestIdle(t *testing.T) {
 		{name: "a's worker is killed, b goes on too late", begins: 6600 * ms, want: `from 1.5s to 6.6s while 1 of its tasks waited, 100ms longer than it may be; before it: worker killed (kill -9), from 1.5s to 2s; the last to explain it: worker killed`, change: killed},
 		{name: "only a waits, whose worker was killed", begins: 26500 * ms, change: onlyCrashed},
 		{name: "only a waits, whose worker was killed, for too long", begins: 28 * s, want: "from 1.5s to 28s while 1 of its tasks waited, of dead workers only", change: onlyCrashed},
-		{name: "a was put back", begins: 28 * s, change: func(h *chaos.History) {
+		{name: "a was requeued", begins: 28 * s, change: func(h *chaos.History) {
 			onlyCrashed(h)
-			h.PutBack = []chaos.PutBack{{Task: "a", At: 25 * s}}
+			h.Requeued = []chaos.Requeued{{Task: "a", At: 25 * s}}
 		}},
-		{name: "a was put back and waits for too long", begins: 25 * s, want: "from 20s to 25s while 1 of its tasks waited", change: func(h *chaos.History) {
+		{name: "a was requeued and waits for too long", begins: 25 * s, want: "from 20s to 25s while 1 of its tasks waited", change: func(h *chaos.History) {
 			onlyCrashed(h)
-			h.PutBack = []chaos.PutBack{{Task: "a", At: 20 * s}}
+			h.Requeued = []chaos.Requeued{{Task: "a", At: 20 * s}}
 		}},
 		{name: "a crashed so often that it is left to asynq", begins: 90 * s, change: func(h *chaos.History) {
 			onlyCrashed(h)
-			h.PutBack = []chaos.PutBack{{Task: "a", At: 400 * ms}, {Task: "a", At: 200 * ms}, {Task: "a", At: 300 * ms}}
+			h.Requeued = []chaos.Requeued{{Task: "a", At: 400 * ms}, {Task: "a", At: 200 * ms}, {Task: "a", At: 300 * ms}}
 		}},
 		{name: "a's worker is killed, and nothing goes on", begins: 30 * s, want: "from 1.5s to 30s while 1 of its tasks waited,", change: func(h *chaos.History) {
 			killed(h)
-			h.PutBack, h.Runs[2].Begin, h.Runs[2].Returned = nil, 31*s, 32*s
+			h.Requeued, h.Runs[2].Begin, h.Runs[2].Returned = nil, 31*s, 32*s
 		}},
 		{name: "only a waits, and a fault comes", begins: 45 * s, change: func(h *chaos.History) {
 			onlyCrashed(h)
@@ -159,7 +168,7 @@ func TestIdle(t *testing.T) {
 			h.Runs = append(h.Runs, chaos.Run{Task: "a", Process: "w1", Resource: "thing", Fence: 50, Begin: 20 * s, Returned: 21 * s, Outcome: chaos.Done})
 		}},
 		{name: "b was taken by a worker that was cut off", begins: 23 * s, change: func(h *chaos.History) {
-			h.PutBack = []chaos.PutBack{{Task: "b", At: 20 * s}}
+			h.Requeued = []chaos.Requeued{{Task: "b", At: 20 * s}}
 		}},
 
 		{name: "b begins during a fault", begins: 9 * s, change: func(h *chaos.History) { hang(h, 1500*ms, 10*s) }},
@@ -232,12 +241,12 @@ func TestIdle(t *testing.T) {
 	}
 }
 
-// killed kills a's worker in it. a is put back and runs after b.
+// killed kills a's worker in it. a is requeued and runs after b.
 func killed(h *chaos.History) {
 	h.Runs[0].Returned, h.Runs[0].Outcome, h.Processes["w1"].Exited = 0, "", 1500*ms
 	h.Effects = h.Effects[1:]
 	add(h, h.Tasks["a"], chaos.Run{Process: "w2", Fence: 50, Begin: 17 * s, Returned: 18 * s, Outcome: chaos.Done})
-	h.PutBack = []chaos.PutBack{{Task: "a", At: 16 * s}}
+	h.Requeued = []chaos.Requeued{{Task: "a", At: 16 * s}}
 	h.Faults = []chaos.Fault{{Kind: chaos.KillWorker, Process: "w1", Start: 1500 * ms, End: 2 * s}}
 }
 
@@ -248,7 +257,7 @@ func onlyCrashed(h *chaos.History) {
 	delete(h.Tasks, "b")
 	h.Runs, h.Effects = slices.Delete(h.Runs, 1, 2), h.Effects[1:]
 	h.Runs[1].Begin, h.Runs[1].Returned = begins, begins+1*s
-	h.PutBack = nil
+	h.Requeued = nil
 }
 
 // stopped stops a's worker in it, until 8 s. a runs again after b and c.
@@ -282,7 +291,7 @@ func TestIdleIsKept(t *testing.T) {
 	add(h, &chaos.Task{ID: "d", Resource: "thing", Accepted: 32 * s}, chaos.Run{Process: "w2", Fence: 40, Begin: 33 * s, Returned: 34 * s, Outcome: chaos.Done})
 	v := chaos.Check(h)
 	have := make(map[chaos.Kind]time.Duration)
-	for kind, account := range v.Faults {
+	for kind, account := range v.Excused {
 		have[kind] = account.Idle
 	}
 	want := map[chaos.Kind]time.Duration{chaos.HangRedis: 3 * s, chaos.KillWorker: 1500 * ms}

@@ -13,8 +13,8 @@ import (
 	"github.com/sidingq/siding/lock/sqlfence"
 )
 
-// A Ledger records the effects of tasks in PostgreSQL: each once, and those of a
-// resource only from a fence that is not below the highest seen.
+// A Ledger records the effects of tasks in PostgreSQL, each once. It refuses a fence below the
+// highest that it has seen of the resource.
 type Ledger struct{ db *sql.DB }
 
 var resources = sqlfence.Table{Name: "resources", Key: "name", Dialect: sqlfence.PostgreSQL}
@@ -53,10 +53,10 @@ func (l *Ledger) Create(ctx context.Context, names []string) error {
 	return err
 }
 
-// Record writes the effect of a task unless it is there already. For a guarded
-// task ctx carries the fence; [lock.ErrStale] says that it is too old.
+// Record writes the effect of a task unless the ledger has it already. For a guarded task ctx
+// carries the fence. The error is [lock.ErrStale] if the fence is too old.
 func (l *Ledger) Record(ctx context.Context, task, resource string) (err error) {
-	// A process that was stopped in here must not keep others from the row for ever.
+	// A process that is stopped here must not lock the row for ever.
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	tx, err := l.db.BeginTx(ctx, nil)
@@ -82,8 +82,8 @@ func (l *Ledger) Record(ctx context.Context, task, resource string) (err error) 
 	return tx.Commit()
 }
 
-// Effects returns all effects; those of a resource in the order of their
-// commits, as its row was locked until then.
+// Effects returns all effects. Those of a resource are in the order of their commits, as its row
+// was locked until then.
 func (l *Ledger) Effects(ctx context.Context) ([]Effect, error) {
 	rows, err := l.db.QueryContext(ctx, "SELECT task, resource, fence FROM effects ORDER BY entry")
 	if err != nil {

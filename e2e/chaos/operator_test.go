@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
@@ -22,16 +24,31 @@ type operator struct {
 	rdb       redis.UniversalClient
 	inspector *asynq.Inspector
 	feed      *feed
+	pausing   sync.Mutex // held while a queue is meant to be paused
 }
 
-// inject does it. Redis may be away meanwhile. What was not answered may have
-// been done, or be done a moment later: the task then counts as deleted, or shelved.
+// watch unpauses queues that are not meant to be paused, until ctx ends: a failover may lose an unpause
+// that was acknowledged.
+func (o *operator) watch(ctx context.Context) {
+	for sleep.For(ctx, 500*time.Millisecond) == nil {
+		if o.pausing.TryLock() {
+			for _, queue := range chaos.Queues {
+				_ = o.inspector.UnpauseQueue(queue) // "is not paused", most often
+			}
+			o.pausing.Unlock()
+		}
+	}
+}
+
+// inject injects one of the operators' faults. Redis may be away meanwhile. A command without an
+// answer may take effect, also later: the task then counts as deleted, or shelved.
 func (o *operator) inject(ctx context.Context, i chaos.Injection, fault *chaos.Fault) error {
 	r := rand.New(rand.NewPCG(i.Pick, 0))
 	queue := chaos.Queues[r.IntN(len(chaos.Queues))]
 	switch i.Kind {
 	case chaos.PauseQueue:
-		fault.Queue = queue
+		o.pausing.Lock()
+		defer o.pausing.Unlock()
 		_ = o.inspector.PauseQueue(queue)
 		_ = sleep.For(ctx, i.For)
 		return o.unpause(ctx)
@@ -50,7 +67,7 @@ func (o *operator) inject(ctx context.Context, i chaos.Injection, fault *chaos.F
 			archived[t.ID] = o.inspector.ArchiveTask(queue, t.ID) == nil
 		}
 		_ = sleep.For(ctx, i.For)
-		for n, t := range tasks { // but for the first, which stays there
+		for n, t := range tasks { // except the first, which stays there
 			if n > 0 && o.inspector.RunTask(queue, t.ID) == nil && archived[t.ID] {
 				o.feed.mark(t.ID, func(t *chaos.Task) { t.Shelved, t.RunAgain = false, chaos.Now() })
 			}
@@ -64,7 +81,7 @@ func (o *operator) inject(ctx context.Context, i chaos.Injection, fault *chaos.F
 	return nil
 }
 
-// unpause unpauses all queues: one whose pause was not answered may be paused, too.
+// unpause unpauses all queues: a pause without an answer may have taken effect.
 func (o *operator) unpause(ctx context.Context) error {
 	for _, queue := range chaos.Queues {
 		err := poll.Until(ctx, func() error {
@@ -82,7 +99,7 @@ func (o *operator) unpause(ctx context.Context) error {
 	return nil
 }
 
-// held returns a resource that somebody holds, or just any if nobody does.
+// held returns a resource that somebody holds, or any if nobody holds one.
 func (o *operator) held(ctx context.Context, r *rand.Rand) string {
 	names := chaos.Resources()
 	r.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
@@ -94,7 +111,7 @@ func (o *operator) held(ctx context.Context, r *rand.Rand) string {
 	return names[0]
 }
 
-// waiting returns some tasks that wait: for a lock, or to be taken.
+// waiting returns some tasks that wait for a lock, or for a worker.
 func (o *operator) waiting(queue string, r *rand.Rand) []*asynq.TaskInfo {
 	const some = 4
 	list := o.inspector.ListRetryTasks

@@ -17,7 +17,7 @@ const (
 	Cluster    Scenario = "cluster"
 )
 
-// A Kind is a kind of fault, named as it is shown.
+// A Kind is a kind of fault, by the name that people see.
 type Kind string
 
 // The kinds of fault.
@@ -57,8 +57,8 @@ const (
 	laneOperator lane = "operator"
 )
 
-// gap returns the least and the most time between two faults of a lane. Redis is
-// left in peace long enough for the fleet to be busy when another fault comes.
+// gap returns the least and the most time between two faults of a lane. Redis has peace for long
+// enough that the fleet is busy when another fault comes.
 func (l lane) gap() (least, most time.Duration) {
 	if l == laneRedis {
 		return 2 * time.Second, 6 * time.Second
@@ -72,11 +72,7 @@ type trait struct {
 	lane        lane
 	scenarios   []Scenario
 	least, most time.Duration // how long it lasts, as far as that is chosen
-	// loses says that Redis may forget what it acknowledged.
-	loses bool
-	// fromStart says that the time to recover counts from the fault's start
-	// rather than from its end.
-	fromStart bool
+	loses       bool          // Redis may forget what it acknowledged
 }
 
 var (
@@ -85,21 +81,20 @@ var (
 	replicated = []Scenario{Sentinel, Cluster}
 )
 
-// traits lists all kinds, in the order in which they are shown.
+// traits lists all kinds, in the order of [Verdict.Summary].
 var traits = []trait{
-	{kind: KillWorker, lane: laneWorkers, scenarios: everywhere, least: 100 * time.Millisecond, most: time.Second, fromStart: true},
-	{kind: StopWorker, lane: laneWorkers, scenarios: everywhere, least: 3 * time.Second, most: 6 * time.Second, fromStart: true},
-	// Each stop is longer than a task that was taken in advance waits for its worker, and shorter than the
-	// TTL.
+	{kind: KillWorker, lane: laneWorkers, scenarios: everywhere, least: 100 * time.Millisecond, most: time.Second},
+	{kind: StopWorker, lane: laneWorkers, scenarios: everywhere, least: 3 * time.Second, most: 6 * time.Second},
+	// Each stop is longer than a prefetched task waits for its worker, and shorter than the TTL.
 	{kind: HaltWorker, lane: laneWorkers, scenarios: everywhere, least: 2 * time.Second, most: 4 * time.Second},
-	{kind: RollingStart, lane: laneWorkers, scenarios: everywhere, fromStart: true},
+	{kind: RollingStart, lane: laneWorkers, scenarios: everywhere},
 
 	{kind: RestartKept, lane: laneRedis, scenarios: single, least: 100 * time.Millisecond, most: 3 * time.Second},
 	{kind: RestartEmpty, lane: laneRedis, scenarios: single, least: 100 * time.Millisecond, most: 3 * time.Second, loses: true},
 	{kind: HangRedis, lane: laneRedis, scenarios: single, least: time.Second, most: 4 * time.Second},
-	{kind: Failover, lane: laneRedis, scenarios: replicated, loses: true, fromStart: true},
-	{kind: StopMaster, lane: laneRedis, scenarios: replicated, loses: true, fromStart: true},
-	{kind: Uninjected, lane: laneRedis, loses: true, fromStart: true},
+	{kind: Failover, lane: laneRedis, scenarios: replicated, loses: true},
+	{kind: StopMaster, lane: laneRedis, scenarios: replicated, loses: true},
+	{kind: Uninjected, lane: laneRedis, loses: true},
 	{kind: FlushScripts, lane: laneRedis, scenarios: everywhere},
 	{kind: DelayReplies, lane: laneRedis, scenarios: single, least: time.Second, most: 4 * time.Second},
 	{kind: CutConnections, lane: laneRedis, scenarios: single, least: 100 * time.Millisecond, most: time.Second},
@@ -120,14 +115,14 @@ func (k Kind) trait() trait {
 	return traits[i]
 }
 
-// away says that Redis does not answer, or not as ever, while the fault lasts.
+// away says that Redis does not answer as usual while the fault lasts.
 func (k Kind) away() bool { return k.trait().lane == laneRedis && k != FlushScripts }
 
 // An Injection is a fault to come.
 type Injection struct {
 	Kind Kind
-	// At is when, from the start of the run; later if the fault before it of
-	// the same lane is not over by then.
+	// At counts from the start of the run. The fault comes later if the one before in its lane
+	// is not over by then.
 	At time.Duration
 	// For is how long it lasts.
 	For time.Duration
@@ -135,8 +130,8 @@ type Injection struct {
 	Pick uint64
 }
 
-// Plan returns the faults of a run, lane by lane: the same ones for the same
-// arguments. In each lane every kind comes once a round, in random order.
+// Plan returns the faults of a run, lane by lane: the same ones for the same arguments. In each
+// lane every kind comes once a round, in random order.
 func Plan(seed uint64, s Scenario, length time.Duration) [][]Injection {
 	var lanes [][]Injection
 	for i, l := range []lane{laneWorkers, laneRedis, laneOperator} {
@@ -167,8 +162,8 @@ func Plan(seed uint64, s Scenario, length time.Duration) [][]Injection {
 	return lanes
 }
 
-// Peace returns for how long no fault is to begin at that time of a run, 0 outside of
-// that. It is the last quarter of each minute. What stands idle then has no excuse.
+// Peace returns for how long no fault may begin at that time of a run. Peace is in the last quarter
+// of each minute: a resource that stands idle then has no excuse.
 func Peace(at time.Duration) time.Duration {
 	const every, peace = time.Minute, 15 * time.Second
 	if left := every - at%every; left <= peace {

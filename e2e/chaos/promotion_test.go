@@ -17,8 +17,8 @@ import (
 	"github.com/sidingq/siding/internal/testenv/redistest"
 )
 
-// promotions are the times at which a replica was seen to have become a master. On
-// a machine that is busy enough a master is taken for dead without anybody's doing.
+// promotions are the times at which a replica was first seen as a master. On a busy machine the
+// others may take a master for dead although no fault was injected.
 type promotions struct {
 	mu sync.Mutex
 	at []time.Duration
@@ -55,13 +55,13 @@ func watchRoles(t *testing.T, nodes map[*redistest.Server]*redis.Client) *promot
 	return p
 }
 
-// uninjected returns the failovers that are not among the faults: each of those has made one
+// uninjected returns the failovers that are not among the faults. Each injected one has made one
 // replica a master. Sometimes the sentinels choose another one right after.
 func (p *promotions) uninjected(faults []chaos.Fault) []chaos.Fault {
 	const (
-		seen    = time.Second      // after a fault is over its promotion is, at the latest
-		noticed = 3 * time.Second  // after the old master was given up, at the latest
-		demoted = 12 * time.Second // after that the old master knows that it is none
+		seen    = time.Second      // at the latest so long after a fault its promotion is seen
+		noticed = 3 * time.Second  // at the latest so long after the old master was given up
+		demoted = 12 * time.Second // at the latest so long after, the old master knows its role
 	)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -80,8 +80,7 @@ func (p *promotions) uninjected(faults []chaos.Fault) []chaos.Fault {
 	return found
 }
 
-// Each injected failover explains one promotion; those before, after and beyond are
-// nobody's doing.
+// Each injected failover explains one promotion. Nobody injected those before, after and beyond.
 func TestUninjected(t *testing.T) {
 	t.Parallel()
 	const s = time.Second

@@ -21,15 +21,13 @@ import (
 const (
 	fleetSize   = 5
 	concurrency = 12
-	// patience is how long the last tasks may take when the faults are over: asynq
-	// brings back what it has lost sight of after a minute and a half, and tries
-	// again up to three quarters of a minute later.
+	// patience is how long the last tasks may take when the faults are over: asynq recovers a
+	// task after a minute and a half, and retries it up to three quarters of a minute later.
 	patience = 200 * time.Second
-	// settle is for how long tasks go on to be enqueued after the last fault, and
-	// briefly in a brief run.
+	// settle is for how long the feed goes on after the last fault; briefly, in a brief run.
 	settle, briefly = 10 * time.Second, 2 * time.Second
-	// moreGoroutines is how many more than a new worker an old one may have: those
-	// of connections, not of tasks.
+	// moreGoroutines is how many more goroutines an old worker may have than a new one: those of
+	// connections, not of tasks.
 	moreGoroutines = 20
 	mostMemory     = 500 << 20 // bytes; the race detector takes its share
 )
@@ -43,18 +41,16 @@ type plan struct {
 	brief bool
 }
 
-// A run is one fleet on one site.
+// A run is one fleet on one testbed.
 type run struct {
 	plan
 
-	site     site
+	testbed  testbed
 	ledger   *chaos.Ledger
 	fleet    *fleet
 	feed     *feed
 	operator *operator
 	baseline int // goroutines of a worker that is idle
-
-	wrong []string // found before the check
 
 	mu     sync.Mutex
 	faults []chaos.Fault
@@ -62,7 +58,7 @@ type run struct {
 
 func newRun(t *testing.T, p plan) *run {
 	t.Helper()
-	r := &run{plan: p, site: newSite(t, p.scenario)}
+	r := &run{plan: p, testbed: newTestbed(t, p.scenario)}
 	dsn := pgtest.DSN(t)
 	var err error
 	if r.ledger, err = chaos.OpenLedger(dsn); err != nil {
@@ -72,18 +68,18 @@ func newRun(t *testing.T, p plan) *run {
 	if err := r.ledger.Create(t.Context(), chaos.Resources()); err != nil {
 		t.Fatal(err)
 	}
-	addrs, master := r.site.reach()
+	addrs, master := r.testbed.reach()
 	r.fleet = newFleet(t, chaos.Settings{
 		Addrs: addrs, MasterName: master, Ledger: dsn, Concurrency: concurrency, RecoverAll: p.brief,
 	}, fleetSize)
-	r.feed = newFeed(p.seed, p.brief, r.site.client())
-	r.operator = &operator{rdb: r.site.client(), inspector: r.feed.inspector, feed: r.feed}
+	r.feed = newFeed(p.seed, p.brief, r.testbed.client())
+	r.operator = &operator{rdb: r.testbed.client(), inspector: r.feed.inspector, feed: r.feed}
 	r.baseline = r.fleet.goroutines()
 	return r
 }
 
 // do injects the faults, waits until all is done, and checks it.
-func (r *run) do(t *testing.T) *chaos.Report {
+func (r *run) do(t *testing.T) {
 	t.Helper()
 	start := chaos.Now()
 	t.Logf("the clock of the findings is at %v", start)
@@ -91,6 +87,7 @@ func (r *run) do(t *testing.T) *chaos.Report {
 	defer stop()
 	var fed, lanes sync.WaitGroup
 	fed.Go(func() { r.feed.run(feeding) })
+	fed.Go(func() { r.operator.watch(feeding) })
 	for _, faults := range chaos.Plan(r.seed, r.scenario, r.length) {
 		lanes.Go(func() { r.inject(t, start, faults) })
 	}
@@ -106,25 +103,24 @@ func (r *run) do(t *testing.T) *chaos.Report {
 		t.Error(err)
 	}
 	r.drain(t)
-	report := &chaos.Report{Seed: r.seed, Scenario: r.scenario, Seconds: (chaos.Now() - start).Seconds()}
-	r.measure(t, report)
+	r.measure(t)
 	h := r.history(t)
-	v := chaos.Check(h)
-	report.Effects, report.Runs, report.Faults, report.Back = len(h.Effects), len(h.Runs), v.Faults, v.Back
-	report.Wrong = append(r.wrong, v.Wrong...)
-	for _, wrong := range report.Wrong[:min(len(report.Wrong), 5)] {
-		t.Log(wrong, "\n", r.fleet.said(wrong))
-	}
-	for _, task := range h.Tasks {
-		if !task.Unknown {
-			report.Tasks++
+	verdict := chaos.Check(h)
+	for n, wrong := range verdict.Wrong {
+		t.Error(wrong)
+		if n < 5 {
+			t.Log(r.fleet.said(wrong))
 		}
 	}
-	return report
+	if len(h.Faults) < 5 || len(h.Effects) < 200 {
+		t.Errorf("want 5 faults and 200 effects or more, have %d and %d", len(h.Faults), len(h.Effects))
+	}
+	t.Logf("seed %d, %s: %d tasks, %d runs, %d effects in %.0f s\n%s", r.seed, r.scenario,
+		len(h.Tasks), len(h.Runs), len(h.Effects), (chaos.Now() - start).Seconds(), verdict.Summary(h.Faults))
 }
 
-// inject injects the faults of a lane, one after another. One that is late, or put off
-// for the sake of peace, leaves less time for the rest.
+// inject injects the faults of a lane, one after another. A fault that is late, or that peace
+// delays, leaves less time for the rest.
 func (r *run) inject(t *testing.T, start time.Duration, faults []chaos.Injection) {
 	t.Helper()
 	putOff := time.Duration(0)
@@ -147,14 +143,14 @@ func (r *run) inject(t *testing.T, start time.Duration, faults []chaos.Injection
 }
 
 func (r *run) injectOne(ctx context.Context, i chaos.Injection, log func(text string)) (err error) {
-	inject := func(f *chaos.Fault) error { return r.site.inject(ctx, i, f) }
+	inject := func(f *chaos.Fault) error { return r.testbed.inject(ctx, i, f) }
 	switch i.Kind {
 	case chaos.KillWorker, chaos.StopWorker, chaos.HaltWorker, chaos.RollingStart:
 		inject = func(f *chaos.Fault) error { return r.fleet.inject(ctx, i, f) }
 	case chaos.PauseQueue, chaos.DeleteTasks, chaos.ArchiveTasks, chaos.DeleteLock:
 		inject = func(f *chaos.Fault) error { return r.operator.inject(ctx, i, f) }
 	default:
-		if err := r.site.ready(ctx); err != nil {
+		if err := r.testbed.ready(ctx); err != nil {
 			return err
 		}
 	}
@@ -171,7 +167,7 @@ func (r *run) injectOne(ctx context.Context, i chaos.Injection, log func(text st
 	return nil
 }
 
-// drain waits until no task is left that is to run.
+// drain waits until no task has yet to run.
 func (r *run) drain(t *testing.T) {
 	t.Helper()
 	const glance = 200 * time.Millisecond
@@ -181,13 +177,13 @@ func (r *run) drain(t *testing.T) {
 			return
 		}
 		if chaos.Now() > deadline {
-			r.wrong = append(r.wrong, fmt.Sprintf("%d tasks are not done %v after the last fault (%v):\n%s", waiting+active, patience, err, r.dump(t)))
+			t.Errorf("%d tasks are not done %v after the last fault (%v):\n%s", waiting+active, patience, err, r.dump(t))
 			return
 		}
 	}
 }
 
-// dump shows the tasks that are left, and the lines and locks.
+// dump shows the tasks that are left, the locks and the wait queues.
 func (r *run) dump(t *testing.T) string {
 	t.Helper()
 	const most = 20 // of each
@@ -207,30 +203,32 @@ func (r *run) dump(t *testing.T) string {
 			}
 		}
 	}
-	rdb := r.site.client()
+	rdb := r.testbed.client()
 	for _, name := range chaos.Resources() {
-		fmt.Fprintf(b, "%s: %q, line %v\n", name, rdb.Get(t.Context(), "lock:"+name).Val(),
-			rdb.ZRangeWithScores(t.Context(), "{lock:"+name+"}:line", 0, most).Val())
+		fmt.Fprintf(b, "%s: %q, wait queue %v\n", name, rdb.Get(t.Context(), "lock:"+name).Val(),
+			rdb.ZRangeWithScores(t.Context(), "{lock:"+name+"}:queue", 0, most).Val())
 	}
 	return b.String()
 }
 
 // measure compares what the workers use with what they used when they were new.
-func (r *run) measure(t *testing.T, report *chaos.Report) {
+func (r *run) measure(t *testing.T) {
 	t.Helper()
 	err := poll.Until(t.Context(), func() error {
-		if report.Goroutines = r.fleet.goroutines(); report.Goroutines > r.baseline+moreGoroutines {
-			return fmt.Errorf("a worker has %d goroutines, a new one %d", report.Goroutines, r.baseline)
+		if have := r.fleet.goroutines(); have > r.baseline+moreGoroutines {
+			return fmt.Errorf("a worker has %d goroutines, a new one %d", have, r.baseline)
 		}
 		return nil
 	})
 	if err != nil {
-		r.wrong = append(r.wrong, err.Error())
+		t.Error(err)
 	}
-	if report.Memory, err = r.fleet.memory(); err != nil {
+	memory, err := r.fleet.memory()
+	if err != nil {
 		t.Fatal(err)
 	}
-	if report.Memory > mostMemory {
-		r.wrong = append(r.wrong, fmt.Sprintf("a worker has %d MB in memory, want at most %d", report.Memory>>20, mostMemory>>20))
+	t.Logf("the largest worker has %d MB in memory", memory>>20)
+	if memory > mostMemory {
+		t.Errorf("want at most %d MB", mostMemory>>20)
 	}
 }

@@ -52,20 +52,21 @@ type Work struct {
 	Stubborn bool `json:"stubborn,omitempty"`
 }
 
-// NewTask returns the n-th task of a run on a resource, or unguarded if that is empty: the
-// same one for the same seed.
+// NewTask returns the n-th task of a run on a resource, unguarded if that is empty. The same seed
+// gives the same task.
 func NewTask(seed uint64, resource string, n uint64) (*Task, queue.Job) {
 	id := fmt.Sprintf("%d-%s-%d", seed, cmp.Or(resource, "free"), n)
 	hash := fnv.New64a()
 	_, _ = hash.Write([]byte(id))
 	r := rand.New(rand.NewPCG(seed, hash.Sum64()))
-	t := &Task{ID: id, Queue: Queues[r.IntN(len(Queues))], Resource: resource, Fate: fate(r)}
+	queueName := Queues[r.IntN(len(Queues))]
+	t := &Task{ID: id, Resource: resource, Fate: fate(r)}
 	// Long enough for each resource to have a holder most of the time.
 	work := Work{Fate: t.Fate, Takes: 5 + r.IntN(20), Stubborn: r.IntN(4) == 0}
 	if r.IntN(300) == 0 { // long enough to be renewed, and to be told that the lock is lost
 		work.Takes = 1000 + r.IntN(5000)
 	}
-	options := &queue.Options{Queue: t.Queue, TaskID: t.ID}
+	options := &queue.Options{Queue: queueName, TaskID: t.ID}
 	if t.Fate == FateOnce || t.Fate == FateHopeless {
 		options.Retries = queue.NoRetries
 	}

@@ -13,7 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/hibiken/asynq"
 
 	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/lock"
@@ -30,8 +30,8 @@ type Settings struct {
 	Ledger      string   `json:"ledger"`
 	Journal     string   `json:"journal"`
 	Concurrency int      `json:"concurrency"`
-	// RecoverAll leaves no guarded task to asynq's own recovery, however often its
-	// worker dies and even if it is not to be retried.
+	// RecoverAll leaves no guarded task to asynq's own recovery, however often its worker dies and
+	// even if it has no retries.
 	RecoverAll bool `json:"recover_all,omitempty"`
 }
 
@@ -43,7 +43,7 @@ type Pulse struct {
 
 const pulseEvery = 250 * time.Millisecond
 
-// errOwn is how tasks fail that are to fail.
+// errOwn is the failure of tasks whose fate it is.
 var errOwn = errors.New("own failure")
 
 // ErrOwn is its text, a task's last error in the archive.
@@ -76,8 +76,8 @@ func Serve(ctx context.Context, s Settings, stdout, stderr io.Writer) error {
 	}
 	w.serving.Store(true)
 	<-ctx.Done()
-	// What asynq itself takes to stop when Redis is gone is longer than this; the
-	// process then ends all the same.
+	// asynq takes longer than this to stop when Redis is gone. The process then ends all the
+	// same.
 	const hardLimit = 10 * time.Second
 	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), hardLimit)
 	defer cancel()
@@ -87,7 +87,7 @@ func Serve(ctx context.Context, s Settings, stdout, stderr io.Writer) error {
 	return nil
 }
 
-// start starts a server, as soon as Redis is there; nil if ctx ends first.
+// start starts a server, as soon as Redis is there. It returns nil if ctx ends first.
 func (w *worker) start(ctx context.Context, s Settings, logger *slog.Logger) (*queue.Server, error) {
 	weights := make(map[string]int)
 	for _, name := range Queues {
@@ -97,16 +97,20 @@ func (w *worker) start(ctx context.Context, s Settings, logger *slog.Logger) (*q
 	if s.RecoverAll {
 		recovery = queue.Recovery{Crashes: math.MaxInt32, Losses: math.MaxInt32, NoRetries: true}
 	}
-	server, err := queue.NewServer(&redis.UniversalOptions{Addrs: s.Addrs, MasterName: s.MasterName}, queue.ServerConfig{
-		Queues:          weights,
-		Concurrency:     s.Concurrency,
-		TimerInterval:   100 * time.Millisecond,
-		ShutdownTimeout: 2 * time.Second,
-		Recovery:        recovery,
-		// A margin for a machine that has more to do than it can.
-		Lock:    lock.Config{TTL: TTL, RenewEvery: TTL / 4, Margin: TTL / 4},
-		Observe: w.observe,
-		Logger:  logger,
+	server, err := queue.NewServer(queue.RedisOpt{Addrs: s.Addrs, MasterName: s.MasterName}, queue.ServerConfig{
+		Asynq: asynq.Config{
+			Queues:                   weights,
+			Concurrency:              s.Concurrency,
+			DelayedTaskCheckInterval: 100 * time.Millisecond,
+			ShutdownTimeout:          2 * time.Second,
+		},
+		Guard: queue.GuardConfig{
+			Recovery: recovery,
+			// A safety margin for an overloaded machine.
+			Lock:    lock.Config{TTL: TTL, RenewEvery: TTL / 4, SafetyMargin: TTL / 4},
+			Observe: w.observe,
+			Logger:  logger,
+		},
 	})
 	if err != nil {
 		return nil, err
@@ -121,10 +125,10 @@ func (w *worker) start(ctx context.Context, s Settings, logger *slog.Logger) (*q
 	return server, nil
 }
 
-// observe is told what happens to tasks.
+// observe writes down the requeues of tasks.
 func (w *worker) observe(e queue.Event) {
 	if e.Kind == queue.EventRecovered {
-		w.journal.PutBack(e.TaskID)
+		w.journal.Requeued(e.TaskID)
 	}
 }
 

@@ -1,8 +1,7 @@
-// Package interop holds tests only: other programs' lock libraries and package
-// lock exclude one another on the same key, on a real Redis. It is a module of
-// its own, so that those libraries stay out of the requirements of Siding.
+// Package interop has only tests: other programs' lock libraries and package lock exclude one
+// another on the same key, on a real Redis. It is a module of its own, so that Siding does not
+// require those libraries.
 //
-// The key of a resource is lock.Config.Prefix followed by its name. That, and the
-// plain protocol (SET key random NX PX, then compare-and-delete), is all that
-// the programs have to agree on.
+// The key of a resource is lock.Config.Prefix followed by its name. The programs must agree on that
+// and on the plain protocol: SET key random NX PX, then compare-and-delete.
 package interop

@@ -10,7 +10,7 @@ import (
 	"github.com/sidingq/siding/lock"
 )
 
-// TestExclude: who holds the lock keeps the other out until it releases.
+// TestExclude: the holder of the lock excludes the other until the release.
 func TestExclude(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
@@ -28,8 +28,8 @@ func TestExclude(t *testing.T) {
 	})
 }
 
-// TestOurLateCall: our lock expires, the peer takes it, and what we do then does
-// not touch the peer's.
+// TestOurLateCall: our lock expires, and the peer takes it. Our renewal and release then leave the
+// peer's lock alone.
 func TestOurLateCall(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
@@ -53,8 +53,8 @@ func TestOurLateCall(t *testing.T) {
 	})
 }
 
-// TestPeersLateCall: the peer's lock expires, we take it, and what the peer
-// does then does not touch ours.
+// TestPeersLateCall: the peer's lock expires, and we take it. The peer's extension and release then
+// leave our lock alone.
 func TestPeersLateCall(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
@@ -76,8 +76,7 @@ func TestPeersLateCall(t *testing.T) {
 	})
 }
 
-// TestProlong: a lock that is refused to somebody can still be prolonged by its
-// holder, and stays so long.
+// TestProlong: after somebody was refused the lock, its holder can still prolong it.
 func TestProlong(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
@@ -109,8 +108,8 @@ func TestProlong(t *testing.T) {
 	})
 }
 
-// TestFence: our fencing tokens rise although the peer holds the lock in
-// between, and although its holder was never released.
+// TestFence: our fencing tokens rise although the peer holds the lock in between, and although a
+// holder never released it.
 func TestFence(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
@@ -134,9 +133,8 @@ func TestFence(t *testing.T) {
 	})
 }
 
-// TestWaitInLine: a peer calls nobody when it releases, so whoever waits in our
-// line comes by itself.
-func TestWaitInLine(t *testing.T) {
+// TestWaitForPeer: a peer's release wakes nobody, so our waiter comes by itself.
+func TestWaitForPeer(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
 		ctx, cancel := context.WithTimeout(s.Context(), patience)
@@ -148,10 +146,10 @@ func TestWaitInLine(t *testing.T) {
 		}
 		got := make(chan outcome, 1)
 		go func() {
-			lease, err := s.locker.Acquire(ctx, s.res, &lock.Options{Wait: lock.InLine()})
+			lease, err := s.locker.Acquire(ctx, s.res, &lock.Options{Wait: lock.Forever})
 			got <- outcome{lease, err}
 		}()
-		poll.Eventually(s.T, "one of us in line", func() bool { return s.rdb.ZCard(ctx, "{"+s.key+"}:line").Val() == 1 })
+		poll.Eventually(s.T, "one of us in the wait queue", func() bool { return s.rdb.ZCard(ctx, "{"+s.key+"}:queue").Val() == 1 })
 		if err := h.Extend(ctx); err != nil {
 			s.Errorf("want the peer's lock extended, have %v", err)
 		}

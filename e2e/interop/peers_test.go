@@ -19,8 +19,7 @@ type peer interface {
 	Take(ctx context.Context, key string) (held, error)
 	// IsTaken reports whether Take failed because somebody else holds the lock.
 	IsTaken(err error) bool
-	// IsLost reports whether a method of held failed because the lock was no
-	// longer the peer's.
+	// IsLost reports whether a method of held failed because the peer had lost the lock.
 	IsLost(err error) bool
 }
 
@@ -31,9 +30,8 @@ type held interface {
 	Release(ctx context.Context) error
 }
 
-// ttl is for how long everybody takes a lock. It is long, because redsync gives
-// a call to Redis no more than a twentieth of it, and whole seconds, so that
-// go-redis sends EX and not PX.
+// ttl is the TTL of all locks. It is long, as redsync gives a call to Redis no more than a
+// twentieth of the TTL. It is in whole seconds, so that go-redis sends EX and not PX.
 const ttl = 30 * time.Second
 
 // peers are the programs that every test runs against.
@@ -63,7 +61,7 @@ func (redsyncPeer) IsTaken(err error) bool {
 }
 
 func (redsyncPeer) IsLost(err error) bool {
-	// redsync tells a lock that expired from one that somebody else has by now.
+	// redsync has one error for an expired lock, another for a lock that somebody else has.
 	return errors.Is(err, redsync.ErrLockAlreadyExpired) || redsyncPeer{}.IsTaken(err)
 }
 

@@ -15,8 +15,8 @@ import (
 	"github.com/sidingq/siding/lock/redlock"
 )
 
-// TestQuorum: redsync on the same servers excludes us, and is excluded by us, also while one
-// of them is down.
+// TestQuorum: redsync on the same servers excludes us, and we exclude it, also while one server is
+// down.
 func TestQuorum(t *testing.T) {
 	t.Parallel()
 	for name, down := range map[string]bool{"all up": false, "one down": true} {

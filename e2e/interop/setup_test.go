@@ -26,7 +26,7 @@ type setup struct {
 	rdb    *redis.Client
 	locker *lock.Locker
 	res    string
-	key    string // where both lock res
+	key    string // of res for both
 }
 
 // onEach runs a test with every peer.
@@ -80,7 +80,7 @@ func (s *setup) peerTakes() held {
 	return h
 }
 
-// weAreRefused checks that the lock is the peer's, as far as we can see.
+// weAreRefused checks that we see the peer's lock.
 func (s *setup) weAreRefused() *lock.BusyError {
 	s.Helper()
 	lease, err := s.locker.Acquire(s.Context(), s.res, nil)

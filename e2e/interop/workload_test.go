@@ -14,7 +14,7 @@ import (
 	"github.com/sidingq/siding/lock"
 )
 
-// A shop is what the lock guards: a balance that two at once would get wrong.
+// A shop has a balance, which two at once would get wrong. The lock guards the shop.
 type shop struct {
 	inside  atomic.Int64
 	balance atomic.Int64 // read and written apart, so that a second one loses an update
@@ -39,8 +39,8 @@ func (s *shop) visit(ctx context.Context, fence int64) error {
 	return nil
 }
 
-// TestWorkload lets us and all peers fight over one key: never two at once, no
-// update lost, and everybody gets through.
+// TestWorkload has us and all peers contend for one key: never two hold it at once, no update is
+// lost, and everybody gets through.
 func TestWorkload(t *testing.T) {
 	t.Parallel()
 	const (
@@ -83,7 +83,7 @@ func TestWorkload(t *testing.T) {
 		}
 		for name, opts := range map[string]*lock.Options{
 			"siding":         nil,
-			"siding in line": {Wait: lock.InLine()},
+			"siding, queued": {Wait: lock.Forever},
 		} {
 			fight(name, func() error {
 				lease, err := s.locker.Acquire(ctx, s.res, opts)

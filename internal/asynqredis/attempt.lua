@@ -1,22 +1,24 @@
--- What the scripts that begin an attempt have in common; it is put in front of each of them.
+-- Starts attempts. It comes before the scripts that start them.
 
--- Makes a task, whose id is in the active list already, active in all else.
+-- Makes a task active. Its id is in the active list already.
 --   task, lease  keys of its queue
 --   name         the attempt's
 --   ends         when the lease ends, Unix seconds
 local function stamp(task, lease, id, name, ends)
   redis.call('HSET', task, 'state', 'active', 'siding_attempt', name)
-  redis.call('HDEL', task, 'pending_since', 'siding_ticket', 'siding_lock', 'siding_called')
+  redis.call('HDEL', task, 'pending_since', 'siding_ticket', 'siding_lock', 'siding_woken')
   redis.call('ZADD', lease, ends, id)
 end
 
--- How a task is called while it holds a lock; nothing where it is not encoded as expected, or
--- the name would be longer than a lock keeps.
+-- Returns the name of a task as a holder. It returns nothing if the task is not encoded as
+-- expected, or if the name would be longer than 200 bytes.
 local function holder_of(msg, id, host)
   -- The first field of a task is its kind.
   local field, size = string.byte(msg, 1, 2)
   if field ~= 10 or size >= 128 then return end
-  local holder = string.sub(msg, 3, 2 + size) .. ' ' .. id .. ' on ' .. host
+  local kind = string.sub(msg, 3, 2 + size)
+  if string.find(kind .. id, '%z') then return end -- where string.format would end a value
+  local holder = string.format(HOLDER, kind, id, host)
   if #holder <= 200 then return holder end
 end
 

@@ -13,14 +13,14 @@ import (
 var (
 	//go:embed contended.lua
 	contendedSource string
-	//go:embed looked.lua
-	lookedSource string
+	//go:embed scanned.lua
+	scannedSource string
 	//go:embed waiting.lua
 	waitingSource string
 
-	contendedScript = ownScript(contendedSource)
-	lookedScript    = ownScript(lookedSource)
-	waitingScript   = ownScript(waitsSource + asideSource + waitingSource)
+	contendedScript = OwnScript(contendedSource)
+	scannedScript   = OwnScript(scannedSource)
+	waitingScript   = OwnScript(WaitsLua + ParkingLua + waitingSource)
 )
 
 // ContendedBatch is how many locks are listed in one call, at most or about.
@@ -34,29 +34,20 @@ type Contended struct {
 	Locks  []ContendedLock
 }
 
-// A ContendedLock is the key of a lock, and when it was to be looked at.
+// A ContendedLock is the key of a lock, and when its scan was due.
 type ContendedLock struct {
 	Key string
 	at  string
 }
 
-// Due lists locks at which it is time to look, the most urgent first, at most
-// [ContendedBatch].
-func Due(ctx context.Context, rdb redis.Scripter, queue string) (Contended, error) {
-	return contended(ctx, rdb, queue, "")
-}
-
-// All lists locks from a cursor on, "0" at first. Each that is there all the while is listed once
-// at least.
-func All(ctx context.Context, rdb redis.Scripter, queue, cursor string) (Contended, error) {
-	return contended(ctx, rdb, queue, cursor)
-}
-
-func contended(ctx context.Context, rdb redis.Scripter, queue, cursor string) (c Contended, err error) {
-	keys := []string{contendedKey(queue), pausedKey(queue)}
+// ListContended lists locks. Without a cursor it lists those whose scans are due, the most urgent first,
+// at most [ContendedBatch]. Otherwise it lists all from a cursor on, "0" at first; a lock that is there
+// all the while is listed at least once.
+func ListContended(ctx context.Context, rdb redis.Scripter, queue, cursor string) (c Contended, err error) {
+	keys := []string{ContendedKey(queue), PausedKey(queue)}
 	got, err := contendedScript.Run(ctx, rdb, keys, ContendedBatch, cursor).Slice()
 	if err == nil && len(got) != 4 {
-		err = fmt.Errorf("%w: %v", errMessage, got)
+		err = fmt.Errorf("%w: %v", ErrEncoding, got)
 	}
 	if err != nil {
 		return c, fmt.Errorf("asynqredis: list contended locks of %s: %w", queue, err)
@@ -77,59 +68,59 @@ func contended(ctx context.Context, rdb redis.Scripter, queue, cursor string) (c
 	return c, nil
 }
 
-// A Look says when a lock is looked at next.
-type Look struct {
+// A Scan says when the sweeper scans a lock next.
+type Scan struct {
 	Lock ContendedLock
 	In   time.Duration
 	Over bool // nobody waits for it
 }
 
-// Looked writes down when locks of a queue are looked at next. One for which a task has come to
-// wait since it was listed stays as it is.
-func Looked(ctx context.Context, rdb redis.Scripter, queue string, looks []Look) error {
-	argv := make([]any, 0, 3*len(looks))
-	for _, l := range looks {
+// Scanned records when the sweeper scans locks of a queue next. A lock stays as it is if a task has
+// come to wait for it since it was listed.
+func Scanned(ctx context.Context, rdb redis.Scripter, queue string, scans []Scan) error {
+	argv := make([]any, 0, 3*len(scans))
+	for _, l := range scans {
 		in := any("")
 		if !l.Over {
 			in = l.In.Microseconds()
 		}
 		argv = append(argv, l.Lock.Key, l.Lock.at, in)
 	}
-	if err := lookedScript.Run(ctx, rdb, []string{contendedKey(queue)}, argv...).Err(); err != nil {
+	if err := scannedScript.Run(ctx, rdb, []string{ContendedKey(queue)}, argv...).Err(); err != nil {
 		return fmt.Errorf("asynqredis: contended locks of %s: %w", queue, err)
 	}
 	return nil
 }
 
-// A Waiting task stands in the line of the lock of that key.
+// A Waiting task is in the wait queue of a lock.
 type Waiting struct {
 	ID     string
-	Lock   string
+	Lock   string // the key of the lock
 	Ticket int64
 }
 
-// AllWaiting lists tasks of a queue that wait in lines, from a cursor on, "0" at first, and
-// returns where to go on, "" at the end. It looks at [ContendedBatch] tasks or so.
+// AllWaiting lists tasks of a queue that are in wait queues, from a cursor on, "0" at first, and
+// returns where to go on, "" at the end. It reads [ContendedBatch] tasks or so.
 func AllWaiting(ctx context.Context, rdb redis.Scripter, queue, cursor string) (_ []Waiting, next string, _ error) {
-	return waiting(ctx, rdb, queue, cursor, ContendedBatch)
+	return listWaiting(ctx, rdb, queue, cursor, ContendedBatch)
 }
 
-// StillWaiting returns those of some tasks of a queue that wait in lines, and lists their locks
+// StillWaiting returns those of some tasks of a queue that are in wait queues, and lists their locks
 // as contended.
 func StillWaiting(ctx context.Context, rdb redis.Scripter, queue string, ids []string) ([]Waiting, error) {
 	args := make([]any, len(ids))
 	for i, id := range ids {
 		args[i] = id
 	}
-	some, _, err := waiting(ctx, rdb, queue, "", args...)
+	some, _, err := listWaiting(ctx, rdb, queue, "", args...)
 	return some, err
 }
 
-func waiting(ctx context.Context, rdb redis.Scripter, queue, cursor string, args ...any) (some []Waiting, next string, err error) {
-	argv := append([]any{taskKeyPrefix(queue), cursor}, args...)
-	got, err := waitingScript.Run(ctx, rdb, []string{retryKey(queue), contendedKey(queue)}, argv...).Slice()
+func listWaiting(ctx context.Context, rdb redis.Scripter, queue, cursor string, args ...any) (some []Waiting, next string, err error) {
+	argv := append([]any{TaskKeyPrefix(queue), cursor}, args...)
+	got, err := waitingScript.Run(ctx, rdb, []string{RetryKey(queue), ContendedKey(queue)}, argv...).Slice()
 	if err == nil && len(got) != 2 {
-		err = fmt.Errorf("%w: %v", errMessage, got)
+		err = fmt.Errorf("%w: %v", ErrEncoding, got)
 	}
 	if err != nil {
 		return nil, "", fmt.Errorf("asynqredis: list waiting tasks of %s: %w", queue, err)

@@ -1,14 +1,14 @@
--- Lists locks that a queue's tasks wait for, and at which it is time to look.
+-- Lists locks that a queue's tasks wait for, and whose scans are due.
 --
--- KEYS[1]  siding:{queue}:contended   sorted set of locks by when they are looked at, us
+-- KEYS[1]  siding:{queue}:contended   sorted set of locks by when they are scanned, us
 -- KEYS[2]  asynq:{queue}:paused
--- ARGV[1]  how many are listed at most
--- ARGV[2]  '' for those whose time has come; or else all are listed, from this cursor of ZSCAN on
+-- ARGV[1]  how many to list at most
+-- ARGV[2]  '' to list those whose time has come; or a cursor of ZSCAN, to list all from there on
 --
 -- Returns {1 if the queue is paused, how many locks there are in all, the next cursor or '0',
--- {lock, when it was to be looked at, ...}}.
+-- {lock, when its scan was due, ...}}.
 --
--- Guarantee: nothing is changed.
+-- Guarantee: it changes nothing.
 
 local paused, all = redis.call('EXISTS', KEYS[2]), redis.call('ZCARD', KEYS[1])
 if ARGV[2] ~= '' then

@@ -1,8 +1,8 @@
--- What a script needs to read and change an encoded task, in the wire format of protocol
--- buffers (https://protobuf.dev/programming-guides/encoding/).
+-- Reads and changes an encoded task, in the wire format of protocol buffers
+-- (https://protobuf.dev/programming-guides/encoding/).
 
--- Returns the number at i, and where it ends; nothing when it does not end, or has more than
--- 64 bits.
+-- Returns the number at i, and the index after it; nothing if the number does not end, or has
+-- more than 64 bits.
 local function number_at(msg, i)
   local n, scale = 0, 1
   while true do
@@ -21,13 +21,13 @@ local function encoded(n)
   return s .. string.char(n)
 end
 
--- The field in which a task keeps its own last failure while its last error is a reason of
--- ours. asynq does not know it, and so drops it when it writes an error itself.
+-- The field in which a task keeps its own last failure while its last error is a reason of the
+-- guard's. asynq does not know the field, and so drops it when it writes an error itself.
 local OWN_FAILURE = 7007
 
--- Returns the task's kind, deadline (Unix seconds), key of uniqueness, resource as its header
--- says, own last failure, and what comes before and after its last error, without that header;
--- nothing when it is not encoded as expected. Of a field given twice the last counts.
+-- Returns the task's kind, deadline (Unix seconds), key of uniqueness, resource from its header,
+-- own last failure, and the bytes before and after its last error, without that header. It
+-- returns nothing if the task is not encoded as expected. The last of a repeated field counts.
 local function parts(msg)
   local found = {kind = '', deadline = 0, unique = '', failure = ''}
   local before, after, at, waited = {}, {}, 1, false
@@ -68,8 +68,8 @@ end
 
 local function text(field, value) return encoded(field * 8 + 2) .. encoded(#value) .. value end
 
--- Returns the task with a reason of ours for its last error, behind which its own last failure
--- stays to be read. When that was stays as it is. Headers still come last.
+-- Returns the task with a reason of the guard's as its last error, followed by its own last
+-- failure. The time of that failure stays as it is. Headers still come last.
 local function with_reason(found, reason)
   if found.failure ~= '' then reason = reason .. '; last failure: ' .. found.failure end
   local header = found.resource and text(15, '\10\15siding-resource' .. text(2, found.resource)) or ''

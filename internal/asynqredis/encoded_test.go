@@ -19,7 +19,7 @@ const (
 )
 
 // readParts returns what encoded.lua finds in a task: kind, deadline, key of uniqueness,
-// resource, "1" where there is one, and the task with a reason.
+// resource, "1" if there is one, and the task with a reason.
 const readParts = `
 local found = parts(ARGV[1])
 if not found then return {} end
@@ -58,8 +58,8 @@ func isResourcePair(value string) bool {
 	return strings.HasPrefix(value, strconv.Itoa(int(protowire.BytesType))) && strings.Contains(value, resourcePair)
 }
 
-// The scripts read and change an encoded task as this package does in Go. What is encoded in a
-// way that asynq does not use they may leave alone, but they do not take it for anything else.
+// The scripts read and change an encoded task as this package does in Go. They may leave alone a
+// task that is encoded in a way that asynq does not use. They do not misread it.
 func FuzzEncoded(f *testing.F) {
 	pair := func(resource string) string { return resourcePair + string(protowire.AppendString(nil, resource)) }
 	numbered := func(b []byte, num protowire.Number, n uint64) []byte {
@@ -90,7 +90,7 @@ func FuzzEncoded(f *testing.F) {
 	f.Add(task[:len(task)-1])
 	rdb := redis.NewClient(&redis.Options{Addr: redistest.Shared(f).Addr})
 	f.Cleanup(func() { _ = rdb.Close() })
-	script := redis.NewScript(encodedSource + readParts)
+	script := redis.NewScript(EncodedLua + readParts)
 	f.Fuzz(func(t *testing.T, encoded []byte) {
 		reason := strings.Repeat("waiting ", len(encoded)%40)
 		have, err := script.Run(t.Context(), rdb, nil, string(encoded), reason).StringSlice()
@@ -122,19 +122,19 @@ func FuzzEncoded(f *testing.F) {
 		if resource, ok := named[resourceHeader]; canonical && (have[3] != resource || have[4] == "1" != ok) {
 			t.Errorf("%x: want the resource %q, %v, have %q", encoded, resource, ok, have[3:5])
 		}
-		before, _ := messageOf(string(encoded))
+		before, _ := ParseMessage(string(encoded))
 		failure := before.lastError
-		if before.waited {
-			failure = before.failure
+		if before.Waited {
+			failure = before.Failure
 		}
 		if failure != "" {
 			reason += "; last failure: " + failure
 		}
-		if after, err := messageOf(have[5]); after.lastError != reason || after.failure != failure || !after.waited || err != nil {
+		if after, err := ParseMessage(have[5]); after.lastError != reason || after.Failure != failure || !after.Waited || err != nil {
 			t.Errorf("%x with a reason: want %q for the error and %q for the failure, have %+v, %v", encoded, reason, failure, after, err)
 		}
-		want, _ := withFailure(string(encoded), "")
-		kept, _ := withFailure(have[5], "")
+		want, _ := WithFailure(string(encoded), "")
+		kept, _ := WithFailure(have[5], "")
 		wanted, _, _ := values([]byte(want))
 		changed, _, err := values([]byte(kept))
 		for _, v := range []map[protowire.Number][]string{wanted, changed} {

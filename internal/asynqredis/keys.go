@@ -2,32 +2,47 @@ package asynqredis
 
 import "strings"
 
-// Keys of one queue. asynq puts the queue's name in braces, so all of them
-// share a Redis Cluster slot.
-func prefix(queue string) string        { return "asynq:{" + queue + "}:" }
-func taskKeyPrefix(queue string) string { return prefix(queue) + "t:" }
-func taskKey(queue, id string) string   { return taskKeyPrefix(queue) + id }
-func activeKey(queue string) string     { return prefix(queue) + "active" }
-func leaseKey(queue string) string      { return prefix(queue) + "lease" }
-func pendingKey(queue string) string    { return prefix(queue) + "pending" }
-func retryKey(queue string) string      { return prefix(queue) + "retry" }
-func pausedKey(queue string) string     { return prefix(queue) + "paused" }
+// asynq puts a queue's name in braces, so all keys of one queue share a Redis Cluster slot.
 
-// bellKey is not asynq's, but shares the slot of its keys.
-func bellKey(queue string) string { return "siding:{" + queue + "}:bell" }
+// Prefix begins all of asynq's keys of a queue.
+func Prefix(queue string) string { return "asynq:{" + queue + "}:" }
 
-// contendedKey lists the locks that tasks of the queue wait for.
-func contendedKey(queue string) string { return "siding:{" + queue + "}:contended" }
+// TaskKeyPrefix begins the keys of a queue's tasks.
+func TaskKeyPrefix(queue string) string { return Prefix(queue) + "t:" }
 
-// queueOf returns the name of the queue that a key belongs to. The key must not
-// be a task's, whose end may be anything.
-func queueOf(key string) (string, bool) {
+// TaskKey is the hash of a task.
+func TaskKey(queue, id string) string { return TaskKeyPrefix(queue) + id }
+
+// ActiveKey lists the tasks that workers have.
+func ActiveKey(queue string) string { return Prefix(queue) + "active" }
+
+// LeaseKey sorts the active tasks by when their leases end.
+func LeaseKey(queue string) string { return Prefix(queue) + "lease" }
+
+// PendingKey lists the tasks that workers may take; its right end is the head.
+func PendingKey(queue string) string { return Prefix(queue) + "pending" }
+
+// RetryKey sorts parked and failed tasks by when they come by themselves.
+func RetryKey(queue string) string { return Prefix(queue) + "retry" }
+
+// PausedKey exists while the queue is paused.
+func PausedKey(queue string) string { return Prefix(queue) + "paused" }
+
+// NotifyKey is not asynq's, but shares the slot of its keys.
+func NotifyKey(queue string) string { return "siding:{" + queue + "}:notify" }
+
+// ContendedKey lists the locks that tasks of the queue wait for.
+func ContendedKey(queue string) string { return "siding:{" + queue + "}:contended" }
+
+// QueueOf returns the name of the queue that a key belongs to. The key must not be that of a task, as
+// an id may hold any character.
+func QueueOf(key string) (string, bool) {
 	rest, ok := strings.CutPrefix(key, "asynq:{")
 	if !ok {
 		return "", false
 	}
-	// A queue's name may hold braces itself: the last "}:" of these keys ends it,
-	// as what follows is one of asynq's own words.
+	// A queue's name may hold braces itself. The last "}:" of the key ends the name, as one of
+	// asynq's own words follows.
 	end := strings.LastIndex(rest, "}:")
 	if end < 0 {
 		return "", false

@@ -1,14 +1,14 @@
--- Gives a lease to active tasks that have none. asynq looks for dead workers by the leases of their
--- tasks alone, so that nobody would miss such a task.
+-- Gives a lease to active tasks that have none. asynq finds dead workers only by the leases of
+-- their tasks. So nobody would miss a task without a lease.
 --
 -- KEYS[1]  asynq:{queue}:active
 -- KEYS[2]  asynq:{queue}:lease
 -- ARGV[1]  how long the lease lasts, s
 --
--- Returns how many were given one.
+-- Returns how many tasks it has given a lease.
 --
--- Guarantees: a lease that is there stays as it is; a task that is not active gets none. A worker
--- that is alive renews its task's new lease like any other.
+-- Guarantees: a lease that is there stays as it is. A task that is not active gets none. A live
+-- worker renews its task's new lease like any other.
 
 local ids, given = redis.call('LRANGE', KEYS[1], 0, -1), 0
 local ends = redis.call('TIME')[1] + ARGV[1]

@@ -22,13 +22,14 @@ const (
 	fieldRetention    = 12
 	fieldCompletedAt  = 13
 	fieldHeaders      = 15
-	// fieldOwnFailure is none of asynq's: see encoded.lua.
+	// fieldOwnFailure is not one of asynq's; see encoded.lua.
 	fieldOwnFailure = 7007
 )
 
-var errMessage = errors.New("asynqredis: not an encoded task")
+// ErrEncoding says that what should be an encoded task, or the answer of a script, cannot be read.
+var ErrEncoding = errors.New("asynqredis: not an encoded task")
 
-// field returns a text field of an encoded task, "" when it has none.
+// field returns a text field of an encoded task, "" if the task lacks the field.
 func field(encoded []byte, number protowire.Number) (string, error) {
 	var text string
 	err := fields(encoded, func(num protowire.Number, typ protowire.Type, value []byte) {
@@ -39,7 +40,7 @@ func field(encoded []byte, number protowire.Number) (string, error) {
 	return text, err
 }
 
-// number returns a number of an encoded task, 0 when it has none.
+// number returns a number of an encoded task, 0 if the task lacks the field.
 func number(encoded []byte, which protowire.Number) (uint64, error) {
 	var n uint64
 	err := fields(encoded, func(num protowire.Number, typ protowire.Type, value []byte) {
@@ -67,33 +68,42 @@ func headers(encoded []byte) (map[string]string, error) {
 	return found, err
 }
 
-// A message is what the hook reads of an encoded task.
-type message struct {
-	id        string
-	deadline  uint64 // Unix seconds, 0 for none
-	unique    string // its key of uniqueness, or ""
-	retention uint64 // for how many seconds asynq keeps it once it is done
-	lastError string
-	failure   string // its own last failure, where the last error is a reason of the guard's
-	waited    bool   // it is
+// KindOf returns the kind of an encoded task, and its headers.
+func KindOf(encoded string) (kind string, with map[string]string, err error) {
+	kind, err1 := field([]byte(encoded), fieldType)
+	with, err2 := headers([]byte(encoded))
+	return kind, with, errors.Join(err1, err2)
 }
 
-func messageOf(encoded string) (m message, err error) {
+// A Message is what a hook reads of an encoded task.
+type Message struct {
+	ID        string
+	Unique    string // its key of uniqueness, or ""
+	Retention uint64 // for how many seconds asynq keeps the task once it is done
+	Failure   string // the task's own last failure, if its last error is a reason of the guard's
+	Waited    bool   // the last error is such a reason
+
+	deadline  uint64 // Unix seconds, 0 for none
+	lastError string
+}
+
+// ParseMessage reads an encoded task.
+func ParseMessage(encoded string) (m Message, err error) {
 	err = fields([]byte(encoded), func(num protowire.Number, typ protowire.Type, value []byte) {
 		switch {
 		case typ == protowire.VarintType && num == fieldDeadline:
 			m.deadline, _ = protowire.ConsumeVarint(value)
 		case typ == protowire.VarintType && num == fieldRetention:
-			m.retention, _ = protowire.ConsumeVarint(value)
+			m.Retention, _ = protowire.ConsumeVarint(value)
 		case typ != protowire.BytesType:
 		case num == fieldID:
-			m.id = textOf(value)
+			m.ID = textOf(value)
 		case num == fieldErrorMsg:
 			m.lastError = textOf(value)
 		case num == fieldUniqueKey:
-			m.unique = textOf(value)
+			m.Unique = textOf(value)
 		case num == fieldOwnFailure:
-			m.failure, m.waited = textOf(value), true
+			m.Failure, m.Waited = textOf(value), true
 		}
 	})
 	return m, err
@@ -104,14 +114,14 @@ func textOf(value []byte) string {
 	return string(v)
 }
 
-// overdue reports whether the task's deadline has passed.
-func (m message) overdue(now time.Time) bool {
+// Overdue reports whether the task's deadline has passed.
+func (m Message) Overdue(now time.Time) bool {
 	return m.deadline != 0 && m.deadline <= math.MaxInt64 && now.Unix() >= int64(m.deadline)
 }
 
-// withFailure returns the encoded task with a failure of its own as its last error; with none
-// if it is "".
-func withFailure(encoded, failure string) (string, error) {
+// WithFailure returns the encoded task with a failure of its own as its last error. An empty failure
+// leaves the task without a last error.
+func WithFailure(encoded, failure string) (string, error) {
 	var kept []byte
 	err := fields([]byte(encoded), func(num protowire.Number, typ protowire.Type, value []byte) {
 		if num != fieldErrorMsg && num != fieldOwnFailure {
@@ -124,22 +134,44 @@ func withFailure(encoded, failure string) (string, error) {
 	return string(kept), err
 }
 
-// withNumber returns the encoded task with another number. Of a field given twice the later one
-// counts.
+// EndOverdue is for a task that has waited until its deadline had passed. It returns the task as it
+// is archived, and the task as asynq reads it. asynq never calls the handler of such a task. For asynq
+// the task has failed and has no retries, so asynq archives it.
+func EndOverdue(encoded string, m Message, now time.Time) (archived, read string) {
+	at := time.Unix(int64(m.deadline), 0).UTC().Format(time.DateTime) //nolint:gosec // it has passed
+	archived, err := WithFailure(encoded, "its deadline, "+at+" UTC, passed while it waited: "+m.lastError)
+	if err != nil {
+		return "", encoded
+	}
+	archived = withNumber(archived, fieldLastFailedAt, uint64(now.Unix())) //nolint:gosec // after 1970
+	return archived, withNumber(encoded, fieldRetry, 0)
+}
+
+// Completed returns the encoded task as asynq keeps it once it is done.
+func (m Message) Completed(encoded string, now time.Time) string {
+	if m.Waited {
+		if own, err := WithFailure(encoded, m.Failure); err == nil {
+			encoded = own
+		}
+	}
+	return withNumber(encoded, fieldCompletedAt, uint64(now.Unix())) //nolint:gosec // after 1970
+}
+
+// withNumber returns the encoded task with another number. Of a repeated field the last one counts.
 func withNumber(encoded string, which protowire.Number, n uint64) string {
 	return string(protowire.AppendVarint(protowire.AppendTag([]byte(encoded), which, protowire.VarintType), n))
 }
 
-// fields calls visit for each field of an encoded task, with its value as encoded.
+// fields calls visit for each field of an encoded task, with the encoded value.
 func fields(encoded []byte, visit func(protowire.Number, protowire.Type, []byte)) error {
 	for len(encoded) > 0 {
 		num, typ, n := protowire.ConsumeTag(encoded)
 		if n < 0 {
-			return fmt.Errorf("%w: %w", errMessage, protowire.ParseError(n))
+			return fmt.Errorf("%w: %w", ErrEncoding, protowire.ParseError(n))
 		}
 		encoded = encoded[n:]
 		if n = protowire.ConsumeFieldValue(num, typ, encoded); n < 0 {
-			return fmt.Errorf("%w: %w", errMessage, protowire.ParseError(n))
+			return fmt.Errorf("%w: %w", ErrEncoding, protowire.ParseError(n))
 		}
 		visit(num, typ, encoded[:n])
 		encoded = encoded[n:]

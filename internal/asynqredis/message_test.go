@@ -99,8 +99,8 @@ func TestFieldRefusesWhatIsNoMessage(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for _, number := range []protowire.Number{fieldID, fieldUniqueKey} {
-				if _, err := field(encoded, number); !errors.Is(err, errMessage) {
-					t.Errorf("field %d: want %v, have %v", number, errMessage, err)
+				if _, err := field(encoded, number); !errors.Is(err, ErrEncoding) {
+					t.Errorf("field %d: want %v, have %v", number, ErrEncoding, err)
 				}
 			}
 		})
@@ -114,27 +114,27 @@ func TestMessageOf(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		encoded []byte
-		want    message
+		want    Message
 	}{
 		"empty":                    {},
-		"no failure":               {encode(fieldID, "task-1"), message{id: "task-1"}},
-		"a failure":                {encode(fieldID, "task-1", fieldErrorMsg, "boom"), message{id: "task-1", lastError: "boom"}},
-		"a reason":                 {encode(fieldErrorMsg, "waiting", fieldOwnFailure, ""), message{lastError: "waiting", waited: true}},
-		"a reason and a failure":   {encode(fieldOwnFailure, "boom", fieldErrorMsg, "waiting"), message{lastError: "waiting", failure: "boom", waited: true}},
-		"a deadline":               {numbered(fieldDeadline, 7), message{deadline: 7}},
-		"a deadline that is text":  {encode(fieldDeadline, "7"), message{}},
-		"an id that is a number":   {numbered(fieldID, 7), message{}},
-		"of each twice: the later": {encode(fieldID, "a", fieldErrorMsg, "x", fieldErrorMsg, "y", fieldID, "b"), message{id: "b", lastError: "y"}},
+		"no failure":               {encode(fieldID, "task-1"), Message{ID: "task-1"}},
+		"a failure":                {encode(fieldID, "task-1", fieldErrorMsg, "boom"), Message{ID: "task-1", lastError: "boom"}},
+		"a reason":                 {encode(fieldErrorMsg, "waiting", fieldOwnFailure, ""), Message{lastError: "waiting", Waited: true}},
+		"a reason and a failure":   {encode(fieldOwnFailure, "boom", fieldErrorMsg, "waiting"), Message{lastError: "waiting", Failure: "boom", Waited: true}},
+		"a deadline":               {numbered(fieldDeadline, 7), Message{deadline: 7}},
+		"a deadline that is text":  {encode(fieldDeadline, "7"), Message{}},
+		"an id that is a number":   {numbered(fieldID, 7), Message{}},
+		"of each twice: the later": {encode(fieldID, "a", fieldErrorMsg, "x", fieldErrorMsg, "y", fieldID, "b"), Message{ID: "b", lastError: "y"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if have, err := messageOf(string(c.encoded)); have != c.want || err != nil {
+			if have, err := ParseMessage(string(c.encoded)); have != c.want || err != nil {
 				t.Errorf("want %+v, have %+v, %v", c.want, have, err)
 			}
 		})
 	}
-	if _, err := messageOf("\x80"); !errors.Is(err, errMessage) {
-		t.Errorf("want %v, have %v", errMessage, err)
+	if _, err := ParseMessage("\x80"); !errors.Is(err, ErrEncoding) {
+		t.Errorf("want %v, have %v", ErrEncoding, err)
 	}
 }
 
@@ -144,7 +144,7 @@ func TestOverdue(t *testing.T) {
 	for deadline, want := range map[uint64]bool{
 		0: false, 1: true, 1_700_000_000: true, 1_700_000_001: false, math.MaxInt64: false, math.MaxUint64: false, // before 1970
 	} {
-		if have := (message{deadline: deadline}).overdue(now); have != want {
+		if have := (Message{deadline: deadline}).Overdue(now); have != want {
 			t.Errorf("%d: want %t, have %t", deadline, want, have)
 		}
 	}
@@ -165,11 +165,11 @@ func TestWithNumber(t *testing.T) {
 	}
 }
 
-// What protobuf can decode, field reads as protobuf does; on anything else it
-// must only not panic.
+// field reads a message that protobuf can decode as protobuf does. It must not panic on anything
+// else.
 func FuzzField(f *testing.F) {
 	f.Add([]byte(nil))
-	f.Add(encode(1, "order:audit", 2, `{"order":"7"}`, fieldID, "task-1", 4, "default", fieldUniqueKey, "asynq:{default}:unique:x:"))
+	f.Add(encode(1, "order:audit", 2, `{"order":"7"}`, fieldID, "task-1", 4, "default", fieldUniqueKey, "asynq:{default}:Unique:x:"))
 	f.Add(encode(fieldID, "a", fieldID, "b", 15, "\x0a\x01k\x12\x01v"))
 	f.Add([]byte{0x1b, 0x1c})                         // a group where the id should be
 	f.Add(append([]byte{0x18, 1, 0x19}, 1, 2, 3, 4))  // a number, and half a float
@@ -184,8 +184,8 @@ func FuzzField(f *testing.F) {
 			if want := m.Get(task.Fields().ByName(name)).String(); valid && (err != nil || have != want) {
 				t.Errorf("%s of %x: want %q, have %q, %v", name, encoded, want, have, err)
 			}
-			if err != nil && !errors.Is(err, errMessage) {
-				t.Errorf("%s of %x: want %v, have %v", name, encoded, errMessage, err)
+			if err != nil && !errors.Is(err, ErrEncoding) {
+				t.Errorf("%s of %x: want %v, have %v", name, encoded, ErrEncoding, err)
 			}
 		}
 		have, err := number(encoded, fieldRetry)

@@ -2,53 +2,51 @@ package asynqredis
 
 import (
 	"context"
-	"errors"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// A script is sent down the hooked connection itself, where redis.Script, which
-// needs a client, would come through the hook again.
-type script struct{ source, sha string }
+// own are the scripts of this project on asynq's keys, by their SHA1. A hook may see them, as a guard
+// and a server may share a client.
+var own sync.Map
 
-func newScript(source string) script {
-	s := script{source, scriptSHA(source)}
-	ours.Store(s.sha, nil)
+// IsOwn reports whether a script is one of this project.
+func IsOwn(sha string) bool {
+	_, ok := own.Load(sha)
+	return ok
+}
+
+// OwnScript returns a script for a client.
+func OwnScript(source string) *redis.Script {
+	s := redis.NewScript(source)
+	own.Store(s.Hash(), nil)
 	return s
 }
 
-// run sends a script, by its text if Redis does not know it yet.
-func run(ctx context.Context, next redis.ProcessHook, s script, keys []any, argv ...any) (any, error) {
-	args := callOf(s, keys, argv)
+// A Script is sent past the hook of its connection. A redis.Script needs a client, and would pass the
+// hook again.
+type Script struct{ Source, SHA string }
+
+// NewScript returns a script for a connection with a hook.
+func NewScript(source string) Script { return Script{source, OwnScript(source).Hash()} }
+
+// Run sends a script, by its text if Redis does not know it yet.
+func (s Script) Run(ctx context.Context, next redis.ProcessHook, keys []any, argv ...any) (any, error) {
+	args := s.Call(keys, argv)
 	cmd := redis.NewCmd(ctx, args...)
 	err := next(ctx, cmd)
 	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
-		args[0], args[1] = "eval", s.source
+		args[0], args[1] = "eval", s.Source
 		cmd = redis.NewCmd(ctx, args...)
 		err = next(ctx, cmd)
 	}
 	return cmd.Val(), err
 }
 
-// callOf returns the arguments that send a script by its name.
-func callOf(s script, keys, argv []any) []any {
+// Call returns the arguments that send a script by its name.
+func (s Script) Call(keys, argv []any) []any {
 	args := make([]any, 0, 3+len(keys)+len(argv))
-	args = append(args, "evalsha", s.sha, len(keys))
+	args = append(args, "evalsha", s.SHA, len(keys))
 	return append(append(args, keys...), argv...)
-}
-
-// answer makes cmd, which was never sent, look as if it had been.
-func answer(cmd redis.Cmder, v any, err error) error {
-	if err != nil {
-		cmd.SetErr(err)
-		return err
-	}
-	c, ok := cmd.(*redis.Cmd)
-	if !ok {
-		err := errors.New("asynqredis: a script call of an unknown type")
-		cmd.SetErr(err)
-		return err
-	}
-	c.SetVal(v)
-	return nil
 }

@@ -12,8 +12,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Each of asynq's servers writes an entry about itself every 5 s, which lasts for 10 s. A Hook adds
-// to it that the server is guarded, in the same step.
+// Each of asynq's servers writes an entry about itself every 5 s, which lasts for 10 s. In the same step
+// a Hook adds to the entry that the server is guarded.
 const (
 	// serversKey has the keys of the entries, by when they expire.
 	serversKey  = "asynq:servers"
@@ -27,24 +27,24 @@ const (
 	fieldPID      = 2
 	fieldServerID = 3
 	fieldQueues   = 5
-	// fieldGuarded is none of asynq's. asynq skips it when it reads the entry.
+	// fieldGuarded is not one of asynq's. asynq skips this field when it reads the entry.
 	fieldGuarded = 7008
 )
 
-// markGuarded adds to the entry of a server, if c writes one, that the server is guarded. It
-// changes the command that c was taken from.
-func (c call) markGuarded() {
-	if len(c.keys) != 2 || len(c.argv) < 2 {
+// MarkGuarded adds to the entry of a server, if a script with these keys and arguments writes one, that
+// the server is guarded. It changes argv.
+func MarkGuarded(keys, argv []any) {
+	if len(keys) != 2 || len(argv) < 2 {
 		return
 	}
-	key, _ := c.keys[0].(string)
-	workers, _ := c.keys[1].(string)
+	key, _ := keys[0].(string)
+	workers, _ := keys[1].(string)
 	server, ok := strings.CutPrefix(key, entryKeys)
 	if !ok || workers != workersKeys+server {
 		return
 	}
-	if entry, ok := c.argv[1].([]byte); ok {
-		c.argv[1] = []byte(withNumber(string(entry), fieldGuarded, 1))
+	if entry, ok := argv[1].([]byte); ok {
+		argv[1] = []byte(withNumber(string(entry), fieldGuarded, 1))
 	}
 }
 
@@ -59,11 +59,11 @@ type Server struct {
 
 func (s Server) String() string { return fmt.Sprintf("%s (pid %d)", s.Host, s.PID) }
 
-// clocksApart is by how much the clocks of servers may differ. They go by their own when they say
-// how long their entries last.
+// clocksApart is by how much the clocks of servers may differ. Each server uses its own clock for the
+// end of its entry.
 const clocksApart = time.Minute
 
-// Servers lists the servers that live. One that was killed, or cut off, is listed for 10 s more.
+// Servers lists the live servers. A server that was killed or cut off is listed for 10 s more.
 func Servers(ctx context.Context, rdb redis.UniversalClient) ([]Server, error) {
 	keys, err := rdb.ZRangeByScore(ctx, serversKey, &redis.ZRangeBy{
 		Min: strconv.FormatInt(time.Now().Add(-clocksApart).Unix(), 10), Max: "+inf",

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// waiterPrefix begins the names of tasks that wait, as package lock has it.
+// waiterPrefix begins the names of tasks that wait. It is store.TaskPrefix.
 const waiterPrefix = "siding-task:"
 
 // Group returns a queue's part of the names of its waiters: their group. The queue may hold any
@@ -14,13 +14,14 @@ func Group(queue string) string { return groups.Replace(queue) }
 
 var groups = strings.NewReplacer("%", "%25", ":", "%3A")
 
-// WaiterName names a task in the line of a resource.
-func WaiterName(queue, id string) string { return waiterNames(queue) + id }
+// WaiterName names a task in the wait queue of a resource.
+func WaiterName(queue, id string) string { return WaiterNames(queue) + id }
 
-// waiterNames is what the names of all waiters of a queue begin with.
-func waiterNames(queue string) string { return waiterPrefix + Group(queue) + ":" }
+// WaiterNames is the prefix of the names of all waiters of a queue.
+func WaiterNames(queue string) string { return waiterPrefix + Group(queue) + ":" }
 
-// ParseWaiter takes such a name apart; false when it is none. summon.lua does the same.
+// ParseWaiter returns the queue and the id of a waiter's name; false if name is not that of a task.
+// wake_next.lua does the same.
 func ParseWaiter(name string) (queue, id string, ok bool) {
 	rest, ok := strings.CutPrefix(name, waiterPrefix)
 	group, id, colon := strings.Cut(rest, ":")

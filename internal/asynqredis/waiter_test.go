@@ -35,8 +35,8 @@ func TestParseWaiter(t *testing.T) {
 	}
 }
 
-// A line may hold what other programs have put there: parsing must not panic,
-// and what it accepts must be what WaiterName makes.
+// A wait queue may hold what other programs have put there. ParseWaiter must not panic, and must
+// accept only the names that WaiterName makes.
 func FuzzParseWaiter(f *testing.F) {
 	f.Add("7:default:5f1c")
 	f.Add("3:a:b:c:d")

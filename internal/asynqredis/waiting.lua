@@ -1,14 +1,14 @@
--- Lists tasks that wait in lines. waits.lua and aside.lua come before it.
+-- Lists tasks that are in wait queues. waits.lua and parking.lua come before it.
 --
 -- KEYS[1]  asynq:{queue}:retry
 -- KEYS[2]  siding:{queue}:contended
--- ARGV[1]  what the keys of the queue's tasks begin with
--- ARGV[2]  a cursor of ZSCAN, and ARGV[3] how many to look at; or '' and ids of tasks that may
---          have lost their places
+-- ARGV[1]  prefix of the keys of the queue's tasks
+-- ARGV[2]  a cursor of ZSCAN, and ARGV[3] how many to read; or '' and ids of tasks that may
+--          have lost their positions
 --
 -- Returns {next cursor, {id, lock, ticket, ...}}.
 --
--- Guarantees: no task is changed; the sweeper looks at the locks of those that it lists.
+-- Guarantees: it changes no task. The sweeper scans the locks of those that it lists.
 
 local page = {'0', {}}
 if ARGV[2] == '' then

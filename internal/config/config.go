@@ -5,11 +5,13 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/hibiken/asynq"
+
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
 
-// Config holds the value of every setting. [Load] and [Default] make it; the
+// Config holds the value of every setting. [Sources.Load] and [Default] make it; the
 // zero value is not usable.
 type Config struct {
 	Redis          Redis
@@ -17,8 +19,8 @@ type Config struct {
 	Shards         map[string]int // their numbers by queue
 	StrictPriority bool
 	Concurrency    int
-	Doorbell       bool
-	PollInterval   time.Duration // 0: what queue.ServerConfig says
+	Notifier       bool
+	PollInterval   time.Duration // 0: the default of queue.ServerConfig
 	TimerInterval  time.Duration
 	Shutdown       Shutdown
 	Lock           lock.Config
@@ -26,9 +28,12 @@ type Config struct {
 	Ledger         Ledger
 	HTTP           HTTP
 	Log            Log
+
+	// places has the place, by key, that a value came from. Keys that have their default are absent.
+	places map[string]string
 }
 
-// Redis says where Redis is and how to be let in.
+// Redis has the addresses of Redis, and how to log in.
 type Redis struct {
 	Addrs                []string // host:port
 	Username             string
@@ -53,23 +58,23 @@ type Redis struct {
 type Shutdown struct {
 	// Timeout is how long running tasks may go on.
 	Timeout time.Duration
-	// HardDeadline is when the process ends whatever still runs.
+	// HardDeadline is how long after the start of the drain the process ends, whatever still runs.
 	HardDeadline time.Duration
 }
 
-// Recovery says what becomes of tasks that lost their lock or their worker, see [queue.Recovery].
+// Recovery is for tasks that lost their lock or their worker, see [queue.Recovery].
 type Recovery struct {
-	Crashes   int // 0: none is spared
-	Losses    int // 0: none is spared
+	Crashes   int // 0: each crash costs a retry
+	Losses    int // 0: each loss costs a retry
 	NoRetries bool
 }
 
-// Ledger says where the business tasks keep their results.
+// Ledger is the database of the demo shop.
 type Ledger struct {
 	DSN Secret // it may hold a password
 }
 
-// HTTP says where the dashboard and the probes are served, and to whom.
+// HTTP is for the dashboard and the probes.
 type HTTP struct {
 	Address      string // host:port; empty: nowhere
 	Dashboard    bool
@@ -86,66 +91,37 @@ func (h HTTP) LoginPassword() (Secret, error) {
 	return Secret(password), err
 }
 
-// Log says what is logged, and how.
+// Log is for the log.
 type Log struct {
 	Level  slog.Level
 	Format string // "text" or "json"
 }
 
-// A Secret is a text that does not show itself when it is printed or logged.
-// Convert it to a string to use it.
-type Secret string
-
-const hidden = "[hidden]"
-
-// String does not return the text.
-func (s Secret) String() string {
-	if s == "" {
-		return ""
-	}
-	return hidden
-}
-
-// GoString does not return the text.
-func (s Secret) GoString() string { return s.String() }
-
-// LogValue does not return the text.
-func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
-
-// MarshalText does not return the text.
-func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
-
-// Default returns the configuration of a program that is told nothing.
-func Default() Config {
-	var c Config
-	for _, s := range Settings() {
-		for _, item := range s.split(s.Default) {
-			if err := s.set(&c, item); err != nil {
-				panic("config: default of " + s.Key + ": " + err.Error()) // the table is wrong
-			}
-		}
-	}
-	return c
-}
+// Place returns the place that the value of a key came from, in the words of errors. It is the
+// key if the setting has its default.
+func (c Config) Place(key string) string { return cmp.Or(c.places[key], key) }
 
 // Client returns the configuration of a queue client.
 func (c Config) Client() queue.ClientConfig { return queue.ClientConfig{Shards: c.Shards} }
 
-// Server returns the configuration of a queue server that tells observe what
-// happens to its tasks.
+// Server returns the configuration of a queue server. Observe gets the events of its tasks.
 func (c Config) Server(logger *slog.Logger, observe func(queue.Event)) queue.ServerConfig {
 	return queue.ServerConfig{
-		Queues:          c.Queues,
-		Shards:          c.Shards,
-		StrictPriority:  c.StrictPriority,
-		Concurrency:     c.Concurrency,
-		NoDoorbell:      !c.Doorbell,
-		PollInterval:    c.PollInterval,
-		TimerInterval:   c.TimerInterval,
-		ShutdownTimeout: c.Shutdown.Timeout,
-		Lock:            c.Lock,
-		Recovery:        queue.Recovery{Crashes: cmp.Or(c.Recovery.Crashes, -1), Losses: cmp.Or(c.Recovery.Losses, -1), NoRetries: c.Recovery.NoRetries},
-		Observe:         observe,
-		Logger:          logger,
+		Asynq: asynq.Config{
+			Queues:                   c.Queues,
+			StrictPriority:           c.StrictPriority,
+			Concurrency:              c.Concurrency,
+			TaskCheckInterval:        c.PollInterval,
+			DelayedTaskCheckInterval: c.TimerInterval,
+			ShutdownTimeout:          c.Shutdown.Timeout,
+		},
+		Shards: c.Shards,
+		Guard: queue.GuardConfig{
+			NoNotifier: !c.Notifier,
+			Lock:       c.Lock,
+			Recovery:   queue.Recovery{Crashes: cmp.Or(c.Recovery.Crashes, -1), Losses: cmp.Or(c.Recovery.Losses, -1), NoRetries: c.Recovery.NoRetries},
+			Observe:    observe,
+			Logger:     logger,
+		},
 	}
 }

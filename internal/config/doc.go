@@ -1,18 +1,17 @@
 // Package config reads the settings of Siding's programs.
 //
 // A setting has its value from the first of these that gives one: a command-line
-// flag, an environment variable, the file, its default. What is wrong with a
-// value is said with the place it came from:
+// flag, an environment variable, the file, its default. An error begins with the place
+// of the wrong value:
 //
 //	config.yaml:14: concurrency: want 1 to 10000, have -3
 //	SIDING_CONCURRENCY: want 1 to 10000, have -3
 //	--concurrency: want 1 to 10000, have -3
 //
-// One table, [Settings], is the home of all names, defaults, ranges and
-// descriptions. Keys, variables and flags that it does not know are errors: a
-// misspelt setting that silently does nothing is worse than a program that does
-// not start.
+// One table, [Settings], has all names, defaults, ranges and descriptions. An unknown key,
+// variable or flag is an error: a program that does not start is better than a misspelt
+// setting without effect.
 //
-// Passwords come from the environment or from files of their own, never from
-// the configuration file or the command line, where others may read them.
+// Passwords come from the environment or from files of their own. Others may read the
+// configuration file and the command line, so no password may be there.
 package config

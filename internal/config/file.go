@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -20,22 +21,22 @@ const maxFile = 1 << 20
 func (l *loader) file(path string) {
 	text, err := read(path)
 	if err != nil {
-		l.fail("%w", err)
+		l.fail("config: %w", err)
 		return
 	}
+	var doc, next yaml.Node
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
-	var doc yaml.Node
-	if err := decoder.Decode(&doc); errors.Is(err, io.EOF) {
+	if err = decoder.Decode(&doc); errors.Is(err, io.EOF) {
 		return // empty: all defaults
-	} else if err != nil {
+	}
+	if err == nil {
+		if err = decoder.Decode(&next); err == nil {
+			l.fail("%s:%d: want one document, have a second one", path, next.Line)
+		}
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
 		l.fail("%s", placed(path, err))
 		return
-	}
-	var next yaml.Node
-	if err := decoder.Decode(&next); err == nil {
-		l.fail("%s:%d: want one document, have a second one", path, next.Line)
-	} else if !errors.Is(err, io.EOF) {
-		l.fail("%s", placed(path, err))
 	}
 	f := &file{loader: l, path: path, lines: make(map[string]int)}
 	if root := resolve(doc.Content[0]); root.Kind == yaml.MappingNode {
@@ -48,17 +49,14 @@ func (l *loader) file(path string) {
 func read(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("config: %w", err)
+		return nil, err
 	}
 	defer func() { _ = f.Close() }() // only read
 	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err != nil {
-		return nil, fmt.Errorf("config: %w", err)
-	}
 	if len(text) > maxFile {
-		return nil, fmt.Errorf("config: %s: want at most %d bytes", path, maxFile)
+		err = fmt.Errorf("%s: want at most %d bytes", path, maxFile)
 	}
-	return text, nil
+	return text, err
 }
 
 // null is the tag of a key that has nothing after its colon.
@@ -67,22 +65,19 @@ const null = "!!null"
 // yamlLine finds the place in an error of the YAML library.
 var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
 
-// placed rewrites an error of the YAML library to begin with the place, as
-// all our errors do.
+// placed returns an error of the YAML library that begins with the place, as all errors do.
 func placed(path string, err error) string {
-	text := err.Error()
-	found := yamlLine.FindStringSubmatch(text)
-	if found == nil {
-		return path + ": " + text
+	found := yamlLine.FindStringSubmatch(err.Error())
+	switch {
+	case found == nil:
+		return path + ": " + err.Error()
+	case found[1] != "":
+		path += ":" + found[1]
 	}
-	rest := strings.TrimPrefix(text, found[0])
-	if found[1] == "" {
-		return path + ": not YAML: " + rest
-	}
-	return path + ":" + found[1] + ": not YAML: " + rest
+	return path + ": not YAML: " + strings.TrimPrefix(err.Error(), found[0])
 }
 
-// A file is being walked.
+// A file is a walk through a file of settings.
 type file struct {
 	*loader
 	path  string
@@ -143,39 +138,30 @@ func (f *file) setting(s Setting, place string, value *yaml.Node) {
 	case value.Kind == yaml.ScalarNode:
 		f.putAll(s, place, value.Value)
 	case s.Kind == List && value.Kind == yaml.SequenceNode:
-		f.items(s, value)
+		f.items(s, value, 1)
 	case s.Kind == Numbers && value.Kind == yaml.MappingNode:
-		f.pairs(s, value)
+		f.items(s, value, 2)
 	default:
 		f.fail("%s: want %s, have %s", place, s.Want, kind(value))
 	}
-	// A list without items is no value.
 	if len(value.Content) == 0 && value.Kind != yaml.ScalarNode && !s.mayBeEmpty() {
 		f.fail("%s: want %s, have nothing", place, s.Want)
 	}
 }
 
-func (f *file) items(s Setting, value *yaml.Node) {
-	for _, item := range value.Content {
-		item = resolve(item)
-		place := fmt.Sprintf("%s:%d: %s", f.path, item.Line, s.Key)
-		if item.Kind != yaml.ScalarNode {
-			f.fail("%s: want %s, have %s", place, s.Want, kind(item))
-			continue
-		}
-		f.put(s, place, item.Value)
-	}
-}
-
-func (f *file) pairs(s Setting, value *yaml.Node) {
-	for i := 0; i+1 < len(value.Content); i += 2 {
-		name, number := value.Content[i], resolve(value.Content[i+1])
+// items takes the items of a list, of one node each, or of a mapping, of a name and a number each.
+func (f *file) items(s Setting, list *yaml.Node, size int) {
+	for item := range slices.Chunk(list.Content, size) {
+		name, value := item[0], resolve(item[size-1])
 		place := fmt.Sprintf("%s:%d: %s", f.path, name.Line, s.Key)
-		if name.Kind != yaml.ScalarNode || number.Kind != yaml.ScalarNode {
-			f.fail("%s: want %s, have %s", place, s.Want, kind(number))
-			continue
+		switch {
+		case value.Kind != yaml.ScalarNode, size == 2 && name.Kind != yaml.ScalarNode:
+			f.fail("%s: want %s, have %s", place, s.Want, kind(value))
+		case size == 2:
+			f.put(s, place, name.Value+"="+value.Value)
+		default:
+			f.put(s, place, value.Value)
 		}
-		f.put(s, place, name.Value+"="+number.Value)
 	}
 }
 

@@ -27,7 +27,7 @@ func FuzzFile(f *testing.F) {
 		if err := os.WriteFile(path, text, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		have, err := config.Load(path, nothing)
+		have, err := load(path, nil)
 		if err == nil {
 			if err := have.Server(nil, nil).Validate(); err != nil {
 				t.Errorf("want a configuration that works, have %v", err)
@@ -53,7 +53,7 @@ func FuzzSecretDSN(f *testing.F) {
 			return
 		}
 		for _, head := range []string{"postgres://me:", "postgres://me@db/x?password=", "postgres://me@db/x?sslpassword="} {
-			_, err := config.Load("", nothing, config.Override{Flag: "ledger", Value: head + secret + rest})
+			_, err := load("", nil, config.Override{Flag: "ledger", Value: head + secret + rest})
 			if err == nil {
 				t.Errorf("%q: want a password on the command line refused", head+secret+rest)
 			} else if strings.Contains(err.Error(), secret) {
@@ -75,7 +75,7 @@ func FuzzRedisURL(f *testing.F) {
 		}
 		for _, head := range []string{"redis://me:", "redis://:", ":", "http://me:"} {
 			value := head + secret + rest
-			_, err := config.Load("", environ(map[string]string{"SIDING_REDIS_ADDRS": value}))
+			_, err := load("", map[string]string{"SIDING_REDIS_ADDRS": value})
 			if strings.Contains(value, "@") && err == nil {
 				t.Errorf("%q: want a password in an address refused", value)
 			} else if err != nil && (strings.Contains(value, "://") || strings.Contains(value, "@")) && strings.Contains(err.Error(), secret) {

@@ -4,102 +4,111 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
+	"os"
 	"slices"
 	"strings"
 	"unicode"
 )
 
+// defaultFile is read when no other file is named and it is there.
+const defaultFile = "config.yaml"
+
 // An Override is a setting given on the command line.
 type Override struct {
 	// Flag is the setting's flag, without dashes.
 	Flag string
-	// Value is what was given. Several overrides of a list add up.
+	// Value is the text after the flag. Several overrides of a list add up.
 	Value string
 }
 
-// Load reads the file at path (none when that is empty), then the environment
-// through env (os.LookupEnv, say; an empty variable counts as none), then the
-// overrides, and checks that the values go together. Its error names every
-// mistake it found, one a line, with the place of each.
-func Load(path string, env func(string) (string, bool), overrides ...Override) (Config, error) {
-	l := load(path, env, overrides)
+// Sources have the settings of a program.
+type Sources struct {
+	// File is the path of the file. If it is empty, SIDING_CONFIG names the file, or it is
+	// config.yaml, if there is one.
+	File string
+	// Environ is the environment, in the form of os.Environ. An empty variable counts as none.
+	Environ []string
+	// Flags are the settings given on the command line.
+	Flags []Override
+}
+
+// Load reads the file, then the environment, then the flags, and checks that the values go
+// together. Its error names every mistake, one a line, with the place of each.
+func (s Sources) Load() (Config, error) {
+	l := &loader{config: Default()}
+	l.settings = table(&l.config)
+	vars := variables(s.Environ)
+	if path := cmp.Or(s.File, vars["SIDING_CONFIG"]); path != "" {
+		l.file(path)
+	} else if _, err := os.Stat(defaultFile); !errors.Is(err, os.ErrNotExist) {
+		l.file(defaultFile) // also if it cannot be read, which is an error
+	}
+	l.environment(vars)
+	l.flags(s.Flags)
+	if l.err == nil { // else wrong values may not go together either
+		l.check()
+	}
 	return l.config, l.err
 }
 
-// Place returns where Load, given the same, finds the value of the setting of this key, as its errors
-// name the place; the key alone for one that has its default.
-func Place(key, path string, env func(string) (string, bool), overrides ...Override) string {
-	return cmp.Or(load(path, env, overrides).origins[key], key)
-}
-
-func load(path string, env func(string) (string, bool), overrides []Override) *loader {
-	l := &loader{config: Default(), settings: Settings(), origins: make(map[string]string)}
-	if path != "" {
-		l.file(path)
-	}
-	l.environment(env)
-	l.flags(overrides)
-	// Relations of values that were refused are no news.
-	if l.err == nil {
-		l.check()
-	}
-	return l
-}
-
-// others are the variables of the environment that begin like settings but are
-// none: SIDING_CONFIG names the file; the rest belongs to the project's tests.
-func others(name string) bool {
-	switch name {
-	case "SIDING_CONFIG", "SIDING_ORDERS", "SIDING_SEED", "SIDING_VERIFY":
-		return true
-	default:
-		return strings.HasPrefix(name, "SIDING_TEST_")
-	}
-}
-
-// CheckEnv returns an error that names every variable of environ (in the form
-// of os.Environ) that begins with SIDING_ and is no setting. SIDING_CONFIG, by
-// which programs find their file, is left alone. So are SIDING_ORDERS,
-// SIDING_SEED, SIDING_VERIFY and SIDING_TEST_..., which belong to the tests.
-func CheckEnv(environ []string) error {
-	var known []string
-	for _, s := range Settings() {
-		known = append(known, s.Env)
-	}
-	var errs []error
-	for _, entry := range environ {
-		name, _, _ := strings.Cut(entry, "=")
-		if !strings.HasPrefix(name, "SIDING_") || others(name) || slices.Contains(known, name) {
-			continue
+// Default returns the configuration of a program without any settings.
+func Default() Config {
+	c := Config{places: make(map[string]string)}
+	for _, s := range table(&c) {
+		for _, item := range s.split(s.Default) {
+			if err := s.set(item); err != nil {
+				panic("config: default of " + s.Key + ": " + err.Error()) // the table is wrong
+			}
 		}
-		errs = append(errs, fmt.Errorf("%s: no such setting%s", name, unknown(name, known)))
 	}
-	return errors.Join(errs...)
+	return c
 }
 
-// A loader collects the values, their origins and all errors.
+// variables returns the variables of an environment that begin with SIDING_. The first of a
+// name counts, as in os.Getenv.
+func variables(environ []string) map[string]string {
+	vars := make(map[string]string)
+	for _, entry := range environ {
+		name, value, _ := strings.Cut(entry, "=")
+		if _, ok := vars[name]; !ok && strings.HasPrefix(name, "SIDING_") {
+			vars[name] = value
+		}
+	}
+	return vars
+}
+
+// isOther reports whether a variable that begins with SIDING_ is no setting: SIDING_CONFIG names
+// the file, and the project's tests have the others.
+func isOther(name string) bool {
+	return slices.Contains([]string{"SIDING_CONFIG", "SIDING_ORDERS", "SIDING_SEED", "SIDING_VERIFY"}, name) || strings.HasPrefix(name, "SIDING_TEST_")
+}
+
+// A loader collects the values and all errors.
 type loader struct {
 	config   Config
-	settings []Setting
-	// origins says, by key, where a value came from, as errors begin; a key
-	// that has its default is absent.
-	origins map[string]string
-	url     bool // an address of Redis was given as a URL
-	err     error
+	settings []Setting // of config
+	url      bool      // an address of Redis was given as a URL
+	err      error
 }
 
 func (l *loader) fail(format string, args ...any) {
 	l.err = errors.Join(l.err, fmt.Errorf(format, args...))
 }
 
-func (l *loader) environment(env func(string) (string, bool)) {
+func (l *loader) environment(vars map[string]string) {
+	var known []string
 	for _, s := range l.settings {
-		value, ok := env(s.Env)
-		if !ok || value == "" {
-			continue
+		known = append(known, s.Env)
+		if value := vars[s.Env]; value != "" {
+			l.start(s, s.Env)
+			l.putAll(s, s.Env, value)
 		}
-		l.start(s, s.Env)
-		l.putAll(s, s.Env, value)
+	}
+	for _, name := range slices.Sorted(maps.Keys(vars)) {
+		if !isOther(name) && !slices.Contains(known, name) {
+			l.fail("%s: no such setting%s", name, unknown(name, known))
+		}
 	}
 }
 
@@ -111,27 +120,27 @@ func (l *loader) flags(overrides []Override) {
 			l.fail("--%s: no such setting", o.Flag)
 			continue
 		}
-		s, origin := l.settings[i], "--"+o.Flag
+		s, place := l.settings[i], "--"+o.Flag
 		if s.private != nil && s.private(o.Value) {
-			l.fail("%s: want no password on the command line, where others can read it: set %s", origin, s.Env)
+			l.fail("%s: want no password on the command line, where others can read it: set %s", place, s.Env)
 			continue
 		}
 		if !started[s.Key] {
-			l.start(s, origin)
+			l.start(s, place)
 			started[s.Key] = true
 		}
-		l.putAll(s, origin, o.Value)
+		l.putAll(s, place, o.Value)
 	}
 }
 
-// start makes origin the source of a setting.
-func (l *loader) start(s Setting, origin string) {
-	l.origins[s.Key] = origin
+// start makes place the source of a setting.
+func (l *loader) start(s Setting, place string) {
+	l.config.places[s.Key] = place
 	if s.Key == "redis.addrs" {
 		l.url = false
 	}
 	if s.clear != nil {
-		s.clear(&l.config)
+		s.clear()
 	}
 }
 
@@ -152,11 +161,11 @@ func (l *loader) put(s Setting, place, item string) {
 		l.redisURL(place, item)
 		return
 	}
-	switch err := s.set(&l.config, item); {
+	switch err := s.set(item); {
 	case err == nil:
 		// An empty text is as good as none; no relation is its fault.
 		if item == "" {
-			delete(l.origins, s.Key)
+			delete(l.config.places, s.Key)
 		}
 	case errors.Is(err, errUnit):
 		l.fail("%s: want %s, have %s: its unit is missing, such as %[3]ss", place, s.Want, s.show(item))

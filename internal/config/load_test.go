@@ -10,8 +10,10 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/sidingq/siding/internal/config"
+	"github.com/sidingq/siding/lock"
 )
 
 // write makes a file named config.yaml with the text and returns its path.
@@ -24,26 +26,32 @@ func write(t *testing.T, text string) string {
 	return path
 }
 
-// environ is an environment made of pairs.
-func environ(vars map[string]string) func(string) (string, bool) {
-	return func(name string) (string, bool) {
-		value, ok := vars[name]
-		return value, ok
+// load loads the settings from a file, none if the path is empty, from an environment, and from flags.
+func load(path string, vars map[string]string, flags ...config.Override) (config.Config, error) {
+	sources := config.Sources{File: path, Flags: flags}
+	for name, value := range vars {
+		sources.Environ = append(sources.Environ, name+"="+value)
 	}
+	return sources.Load()
+}
+
+// diff compares two configurations, wherever their values come from.
+func diff(want, have config.Config) string {
+	return cmp.Diff(want, have, cmpopts.EquateEmpty(), cmpopts.IgnoreUnexported(config.Config{}))
 }
 
 func TestDefaults(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{"empty": "", "comment": "# nothing\n", "null": "~\n", "empty sections": "redis:\nlock:\n  # ttl: 3s\nhttp: ~\n"} {
-		have, err := config.Load(write(t, text), nothing)
+		have, err := load(write(t, text), nil)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if diff := cmp.Diff(config.Default(), have); diff != "" {
+		if diff := diff(config.Default(), have); diff != "" {
 			t.Errorf("%s: want the defaults (-want +have):\n%s", name, diff)
 		}
 	}
-	have, err := config.Load("", nothing)
+	have, err := load("", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,15 +76,15 @@ redis:
   addrs: [one:1, two:2]
   cluster: true
 `)
-	env := environ(map[string]string{
+	env := map[string]string{
 		"SIDING_POLL_INTERVAL":  "6ms",
 		"SIDING_TIMER_INTERVAL": "6s",
 		"SIDING_QUEUES":         "low=1, default=2",
 		"SIDING_SHARDS":         "default=8,low=2",
 		"SIDING_REDIS_PASSWORD": "secret",
 		"SIDING_LOG_LEVEL":      "", // as good as unset
-	})
-	have, err := config.Load(path, env,
+	}
+	have, err := load(path, env,
 		config.Override{Flag: "timer-interval", Value: "7s"},
 		config.Override{Flag: "redis", Value: "three:3"},
 		config.Override{Flag: "redis", Value: "four:4,five:5"},
@@ -93,10 +101,13 @@ redis:
 	want.Redis.Addrs = []string{"three:3", "four:4", "five:5"}
 	want.Redis.Cluster = true
 	want.Redis.Password = "secret"
-	if diff := cmp.Diff(want, have); diff != "" {
+	if diff := diff(want, have); diff != "" {
 		t.Errorf("(-want +have):\n%s", diff)
 	}
 }
+
+// wrong returns what is wrong with the configuration of locks.
+func wrong(c lock.Config) string { return strings.TrimPrefix(c.Validate().Error(), "lock: ") }
 
 func TestFileErrors(t *testing.T) {
 	t.Parallel()
@@ -164,9 +175,9 @@ func TestFileErrors(t *testing.T) {
 		{"password in no URL", "ledger:\n  dsn: postgres://me:hunter2%zz@db/x\n", "2: ledger.dsn: want no password in this file: set SIDING_LEDGER_DSN in the environment"},
 		{"no DSN", "ledger:\n  dsn: ''\n", "2: ledger.dsn: want a path, or postgres://user@host/database, have nothing"},
 		{"deadline below timeout", "shutdown:\n  timeout: 20s\n", "2: shutdown.timeout: want shutdown.hard_deadline above shutdown.timeout (20s), have 15s"},
-		{"renewal too slow", "lock:\n  ttl: 6s\n  renew_every: 5s\n", "3: lock.renew_every: want lock.renew_every at most half of lock.ttl - lock.margin (2.8s), have 5s"},
-		{"margin too large", "lock:\n  margin: 15s\n", "2: lock.margin: want lock.margin below lock.ttl (15s), have 15s"},
-		{"margin leaves no time", "lock:\n  margin: 10s\n", "2: lock.margin: want lock.renew_every at most half of lock.ttl - lock.margin (2.5s), have 5s"},
+		{"renewal too slow", "lock:\n  ttl: 6s\n  renew_every: 5s\n", "3: lock.renew_every: " + wrong(lock.Config{TTL: 6 * time.Second, RenewEvery: 5 * time.Second})},
+		{"safety margin too large", "lock:\n  safety_margin: 15s\n", "2: lock.safety_margin: " + wrong(lock.Config{SafetyMargin: 15 * time.Second})},
+		{"safety margin leaves no time", "lock:\n  safety_margin: 10s\n", "2: lock.safety_margin: " + wrong(lock.Config{SafetyMargin: 10 * time.Second})},
 		{"several addresses", "redis:\n  addrs: [a:1, b:2]\n", "2: redis.addrs: want one address, or redis.cluster, or redis.master_name, have 2 addresses"},
 		{"cluster with sentinels", "redis:\n  master_name: m\n  cluster: true\n", "3: redis.cluster: want redis.cluster or redis.master_name, have both"},
 		{"cluster with database", "redis:\n  db: 2\n  cluster: true\n", "2: redis.db: want redis.db 0 with redis.cluster, have 2"},
@@ -181,7 +192,7 @@ func TestFileErrors(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			path := write(t, test.text)
-			_, err := config.Load(path, nothing)
+			_, err := load(path, nil)
 			if want := path + ":" + test.want; err == nil || err.Error() != want {
 				t.Errorf("\nwant %s\nhave %v", want, err)
 			}
@@ -197,7 +208,7 @@ func TestFileThatCannotBeRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, path := range []string{filepath.Join(dir, "missing.yaml"), dir, large} {
-		if _, err := config.Load(path, nothing); err == nil || !strings.Contains(err.Error(), path) {
+		if _, err := load(path, nil); err == nil || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: want an error that names it, have %v", path, err)
 		}
 	}
@@ -220,7 +231,7 @@ func TestEnvironmentAndFlagErrors(t *testing.T) {
 		{"queue twice in flags", nil, []config.Override{{Flag: "queue", Value: "a=1"}, {Flag: "queue", Value: "a=2"}}, "--queue: a is there twice"},
 		{"unknown flag", nil, []config.Override{{Flag: "redis-password", Value: "hunter2"}}, "--redis-password: no such setting"},
 		{"password in a flag", nil, []config.Override{{Flag: "ledger", Value: "postgres://me:hunter2@db/x"}}, "--ledger: want no password on the command line, where others can read it: set SIDING_LEDGER_DSN"},
-		{"relation over sources", map[string]string{"SIDING_LOCK_RENEW_EVERY": "5s"}, []config.Override{{Flag: "lock-ttl", Value: "6s"}}, "SIDING_LOCK_RENEW_EVERY: want lock.renew_every at most half of lock.ttl - lock.margin (2.8s), have 5s"},
+		{"relation over sources", map[string]string{"SIDING_LOCK_RENEW_EVERY": "5s"}, []config.Override{{Flag: "lock-ttl", Value: "6s"}}, "SIDING_LOCK_RENEW_EVERY: " + wrong(lock.Config{TTL: 6 * time.Second, RenewEvery: 5 * time.Second})},
 		{
 			"password after an address",
 			map[string]string{"SIDING_REDIS_ADDRS": "redis.example.net:6380,password=hunter2,ssl=True"},
@@ -248,7 +259,7 @@ func TestEnvironmentAndFlagErrors(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			_, err := config.Load("", environ(test.env), test.flags...)
+			_, err := load("", test.env, test.flags...)
 			if err == nil || err.Error() != test.want {
 				t.Errorf("\nwant %s\nhave %v", test.want, err)
 			}
@@ -260,23 +271,26 @@ func TestEnvironmentAndFlagErrors(t *testing.T) {
 func TestRelationsAreCheckedLast(t *testing.T) {
 	t.Parallel()
 	path := write(t, "lock:\n  ttl: 6s\n  renew_every: 5s\n")
-	have, err := config.Load(path, environ(map[string]string{"SIDING_LOCK_TTL": "30s"}))
+	have, err := load(path, map[string]string{"SIDING_LOCK_TTL": "30s"})
 	if err != nil || have.Lock.TTL != 30*time.Second {
 		t.Errorf("want a ttl of 30s, have %v, %v", have.Lock.TTL, err)
 	}
 }
 
-func TestCheckEnv(t *testing.T) {
+// A variable that begins like a setting and is none is an error, beside the other mistakes.
+func TestUnknownVariables(t *testing.T) {
 	t.Parallel()
-	known := []string{"PATH=/bin", "SIDING_CONFIG=x", "SIDING_ORDERS=x", "SIDING_SEED=x", "SIDING_VERIFY=x", "SIDING_TEST_ANYTHING=x"}
+	vars := map[string]string{"PATH": "/bin", "SIDING_CONFIG": "", "SIDING_ORDERS": "x", "SIDING_SEED": "x", "SIDING_VERIFY": "x", "SIDING_TEST_ANYTHING": "x"}
 	for _, s := range config.Settings() {
-		known = append(known, s.Env+"=x")
+		vars[s.Env] = ""
 	}
-	if err := config.CheckEnv(known); err != nil {
+	if _, err := load("", vars); err != nil {
 		t.Errorf("want no error, have %v", err)
 	}
-	err := config.CheckEnv(append(known, "SIDING_CONCURENCY=3", "SIDING_LANES=3", "SIDING_REDIS_ADDR=x:1"))
-	want := "SIDING_CONCURENCY: no such setting; did you mean SIDING_CONCURRENCY? worker --help lists all\nSIDING_LANES: no such setting; worker --help lists all\n" +
+	vars["SIDING_CONCURENCY"], vars["SIDING_LANES"], vars["SIDING_REDIS_ADDR"], vars["SIDING_SHARDS"] = "3", "3", "x:1", "x"
+	_, err := load("", vars)
+	want := "SIDING_SHARDS: want a name without {}/?#%\\ and a number of 1 to 1000, as name=number, have x\n" +
+		"SIDING_CONCURENCY: no such setting; did you mean SIDING_CONCURRENCY? worker --help lists all\nSIDING_LANES: no such setting; worker --help lists all\n" +
 		"SIDING_REDIS_ADDR: no such setting; did you mean SIDING_REDIS_ADDRS? worker --help lists all"
 	if err == nil || err.Error() != want {
 		t.Errorf("\nwant %s\nhave %v", want, err)
@@ -299,11 +313,11 @@ func TestTable(t *testing.T) {
 
 func TestAliases(t *testing.T) {
 	t.Parallel()
-	have, err := config.Load(write(t, "poll_interval: &short 30ms\nlock:\n  ttl: 10s\n  margin: *short\nqueues: &q {a: 1}\n"), nothing)
-	if err != nil || have.Lock.Margin != 30*time.Millisecond {
-		t.Errorf("want a margin of 30ms, have %v, %v", have.Lock.Margin, err)
+	have, err := load(write(t, "poll_interval: &short 30ms\nlock:\n  ttl: 10s\n  safety_margin: *short\nqueues: &q {a: 1}\n"), nil)
+	if err != nil || have.Lock.SafetyMargin != 30*time.Millisecond {
+		t.Errorf("want a safety margin of 30ms, have %v, %v", have.Lock.SafetyMargin, err)
 	}
-	if _, err := config.Load(write(t, "queues: &q\n  a: *q\n"), nothing); err == nil {
+	if _, err := load(write(t, "queues: &q\n  a: *q\n"), nil); err == nil {
 		t.Error("a queue whose weight is all queues: want an error")
 	}
 }
@@ -311,9 +325,9 @@ func TestAliases(t *testing.T) {
 func TestSecretsDoNotShow(t *testing.T) {
 	t.Parallel()
 	const secret = "hunter2"
-	have, err := config.Load("", environ(map[string]string{
+	have, err := load("", map[string]string{
 		"SIDING_REDIS_PASSWORD": secret, "SIDING_HTTP_PASSWORD": secret, "SIDING_LEDGER_DSN": "postgres://me:" + secret + "@db/x",
-	}))
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -332,7 +346,7 @@ func TestSecretsDoNotShow(t *testing.T) {
 
 func TestServer(t *testing.T) {
 	t.Parallel()
-	have, err := config.Load("", nothing, config.Override{Flag: "queue", Value: "a=3"}, config.Override{Flag: "shards", Value: "b=5"}, config.Override{Flag: "strict-priority", Value: "true"}, config.Override{Flag: "shutdown-timeout", Value: "1s"})
+	have, err := load("", nil, config.Override{Flag: "queue", Value: "a=3"}, config.Override{Flag: "shards", Value: "b=5"}, config.Override{Flag: "strict-priority", Value: "true"}, config.Override{Flag: "shutdown-timeout", Value: "1s"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -340,8 +354,9 @@ func TestServer(t *testing.T) {
 	if client := have.Client(); client.Shards["b"] != 5 || want.Shards["b"] != 5 {
 		t.Errorf("want 5 shards for clients and servers, have %v and %v", client.Shards, want.Shards)
 	}
-	if want.Queues["a"] != 3 || !want.StrictPriority || want.ShutdownTimeout != time.Second || want.Lock != have.Lock || want.Concurrency != have.Concurrency ||
-		want.PollInterval != have.PollInterval || want.TimerInterval != have.TimerInterval {
+	a := want.Asynq
+	if a.Queues["a"] != 3 || !a.StrictPriority || a.ShutdownTimeout != time.Second || want.Guard.Lock != have.Lock || a.Concurrency != have.Concurrency ||
+		a.TaskCheckInterval != have.PollInterval || a.DelayedTaskCheckInterval != have.TimerInterval {
 		t.Errorf("want all settings of the queue handed on, have %+v", want)
 	}
 }
@@ -364,7 +379,7 @@ func TestRedisURL(t *testing.T) {
 		"under a flag":  {file: "redis:\n  addrs: ['rediss://me@other/1']\n", override: []config.Override{{Flag: "redis", Value: "host:7"}, {Flag: "redis-db", Value: "5"}}},
 		"with variable": {vars: map[string]string{"SIDING_REDIS_ADDRS": "rediss://you@host:7", "SIDING_REDIS_USERNAME": "me", "SIDING_REDIS_DB": "5"}},
 	} {
-		have, err := config.Load(write(t, tt.file), environ(tt.vars), tt.override...)
+		have, err := load(write(t, tt.file), tt.vars, tt.override...)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -45,13 +45,13 @@ func (r Redis) Options() (*redis.UniversalOptions, error) {
 	return opts, err
 }
 
-// Failed returns the error of a call to this Redis with its address and, where there is one, a
-// hint at what to do.
-func (r Redis) Failed(err error) error {
+// Failed adds to the error of a call to this Redis: its address, and a hint if there is one.
+// The worker is the name of the program that has a Redis of its own.
+func (r Redis) Failed(worker string, err error) error {
 	hint := ""
 	switch text := err.Error(); {
 	case errors.Is(err, syscall.ECONNREFUSED):
-		hint = " (without a Redis, worker --embedded runs on one of its own)"
+		hint = " (without a Redis, " + worker + " --embedded runs on one of its own)"
 	case strings.Contains(text, "NOAUTH"), strings.Contains(text, "WRONGPASS"):
 		hint = " (" + r.passwordHint(text) + ")"
 	case strings.Contains(text, "redis: invalid reply"), strings.Contains(text, "redis: can't parse"): // go-redis has no type for it
@@ -60,8 +60,8 @@ func (r Redis) Failed(err error) error {
 	return fmt.Errorf("redis %s: %w%s", strings.Join(r.Addrs, ","), err, hint)
 }
 
-// passwordHint says which settings to look at after Redis, or a Sentinel, has refused a password or
-// the lack of one with the text.
+// passwordHint names the settings to change after Redis or a Sentinel has refused, with the
+// text, a wrong password or a missing one.
 func (r Redis) passwordHint(text string) string {
 	do, user, sentinelUser := "set ", "", ""
 	noAuth := strings.Contains(text, "NOAUTH")
@@ -74,7 +74,7 @@ func (r Redis) passwordHint(text string) string {
 	case r.MasterName == "":
 		return do + own
 	case strings.Contains(text, "all sentinels"), // go-redis has no type for it
-		noAuth && (r.Password != "" || r.PasswordFile != ""): // which the master would have got
+		noAuth && (r.Password != "" || r.PasswordFile != ""): // which the master would have accepted
 		return "for the Sentinels, " + do + sentinels
 	default:
 		return do + own + "; for the Sentinels " + sentinels

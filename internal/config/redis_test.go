@@ -181,7 +181,7 @@ func TestFailed(t *testing.T) {
 		{"wrong password of the sentinels", both, sentinels + wrongPass, " (for the Sentinels, check redis.sentinel_username, and " + sentinel + ")"},
 		{"one of two wrong passwords", both, wrongPass, " (check redis.username, and " + redis + "; for the Sentinels redis.sentinel_username, and " + sentinel + ")"},
 	} {
-		have := test.redis.Failed(errors.New(test.text)).Error()
+		have := test.redis.Failed("worker", errors.New(test.text)).Error()
 		if want := "redis one:1: " + test.text + test.want; have != want {
 			t.Errorf("%s:\nwant %s\nhave %s", test.name, want, have)
 		}

@@ -3,14 +3,14 @@ package config
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
-	"net/url"
-	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 	"unicode"
+
+	"github.com/hibiken/asynq"
 
 	"github.com/sidingq/siding/queue"
 )
@@ -19,13 +19,12 @@ import (
 type Setting struct {
 	// Key is its name in the file; a dot leads into a section.
 	Key string
-	// Flag is its name on the command line without dashes; empty when it
-	// cannot be given there.
+	// Flag is its name on the command line without dashes. It is empty for a setting of the
+	// environment alone.
 	Flag string
 	// Env is its environment variable.
 	Env string
-	// Default is its value when nobody gives one, as text; the items of a list
-	// are separated by commas.
+	// Default is its value when nobody gives one, as text. Commas separate the items of a list.
 	Default string
 	// Want says which values are accepted.
 	Want string
@@ -35,14 +34,14 @@ type Setting struct {
 	Kind Kind
 
 	// set adds an item to a list, and replaces the value of another kind.
-	set func(*Config, string) error
+	set func(string) error
 	// clear empties a list before the first item of a source; nil otherwise.
-	clear func(*Config)
-	// private reports that a value must not be shown, or given where others
-	// may read it; nil when every value may.
+	clear func()
+	// private reports that a value is secret: errors must not show it, and files and the
+	// command line must not contain it. Nil if no value is secret.
 	private func(string) bool
-	// shown reports that an error may show a value that was refused; nil when it
-	// may show all that are not private.
+	// shown reports that an error may show a wrong value. Nil if an error may show all that
+	// are not private.
 	shown func(string) bool
 }
 
@@ -57,20 +56,26 @@ const (
 	Numbers             // a mapping of names to numbers; elsewhere name=number,...
 )
 
-// errWant refuses a value for not being what the setting's Want says.
+// errWant refuses a value that is not what the setting's Want says.
 var errWant = errors.New("not what is wanted")
 
 // errUnit refuses a duration that is a number alone.
 var errUnit = errors.New("without a unit")
 
-func (s Setting) named(flag string) Setting {
-	s.Env = "SIDING_" + strings.ToUpper(strings.ReplaceAll(s.Key, ".", "_"))
-	s.Flag = flag
+// envOf returns the environment variable of a key: lock.renew_every is SIDING_LOCK_RENEW_EVERY.
+func envOf(key string) string { return "SIDING_" + strings.ToUpper(strings.ReplaceAll(key, ".", "_")) }
+
+// flagOf returns the flag of a key: lock.renew_every is --lock-renew-every.
+func flagOf(key string) string { return strings.NewReplacer(".", "-", "_", "-").Replace(key) }
+
+// flag renames the flag.
+func (s Setting) flag(name string) Setting {
+	s.Flag = name
 	return s
 }
 
-// flagOf makes a flag's name of a key: lock.renew_every is --lock-renew-every.
-func flagOf(key string) string { return strings.NewReplacer(".", "-", "_", "-").Replace(key) }
+// mayBeEmpty reports whether a list without items is a value.
+func (s Setting) mayBeEmpty() bool { return s.clear != nil && s.Default == "" }
 
 // split returns the items of a list given as one text, and a text of another
 // kind as the only item.
@@ -91,268 +96,188 @@ func (s Setting) split(text string) []string {
 	return items
 }
 
+// one is a setting of one value, which parse reads. An error of parse is errWant or errUnit.
+func one[T any](into *T, key, def, want, help string, parse func(string) (T, error)) Setting {
+	return Setting{
+		Key: key, Flag: flagOf(key), Env: envOf(key), Default: def, Want: want, Help: help,
+		set: func(text string) error {
+			value, err := parse(text)
+			if err == nil {
+				*into = value
+			}
+			return err
+		},
+	}
+}
+
+// words is a setting of a text that ok accepts.
+func words[T ~string](into *T, key, def, want, help string, ok func(string) bool) Setting {
+	return one(into, key, def, want, help, func(text string) (T, error) {
+		if !ok(text) {
+			return "", errWant
+		}
+		return T(text), nil
+	})
+}
+
 // anyText is what most names and paths are.
 const anyText = "text without control characters"
 
-func text(key string, field func(*Config) *string, help string) Setting {
-	return Setting{
-		Key: key, Help: help, Want: anyText,
-		set: func(c *Config, v string) error {
-			if strings.ContainsFunc(v, unicode.IsControl) {
-				return errWant
-			}
-			*field(c) = v
-			return nil
-		},
-	}.named(flagOf(key))
+func isText(v string) bool { return !strings.ContainsFunc(v, unicode.IsControl) }
+
+func text(into *string, key, help string) Setting {
+	return words(into, key, "", anyText, help, isText)
 }
 
-// login is a user name of HTTP Basic authentication, which ends it with a colon.
-func login(key, def string, field func(*Config) *string, help string) Setting {
-	s := text(key, field, help)
-	s.Default, s.Want = def, "text without colons and control characters"
-	given := s.set
-	s.set = func(c *Config, v string) error {
-		if v == "" || strings.Contains(v, ":") {
-			return errWant
+// login is a user name of HTTP Basic authentication, in which a colon ends it.
+func login(into *string, key, def, help string) Setting {
+	return words(into, key, def, "text without colons and control characters", help, func(v string) bool {
+		return v != "" && !strings.Contains(v, ":") && isText(v)
+	})
+}
+
+// prefix is a text that begins keys. Braces would move companions of a lock to another slot
+// of a Cluster.
+func prefix(into *string, key, def, help string) Setting {
+	return words(into, key, def, "1 to 64 bytes without braces and control characters", help, func(v string) bool {
+		return v != "" && len(v) <= 64 && !strings.ContainsAny(v, "{}") && isText(v)
+	})
+}
+
+// level is the lowest level of messages that are logged.
+func level(into *slog.Level, key, def, help string) Setting {
+	levels := map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}
+	return one(into, key, def, "debug, info, warn or error", help, func(v string) (slog.Level, error) {
+		l, ok := levels[v]
+		if !ok {
+			return 0, errWant
 		}
-		return given(c, v)
-	}
-	return s
+		return l, nil
+	})
 }
 
-// prefix is a text that begins keys: braces would move companions of a lock to
-// another slot of a cluster.
-func prefix(key, def string, field func(*Config) *string, help string) Setting {
-	return Setting{
-		Key: key, Default: def, Help: help, Want: "1 to 64 bytes without braces and control characters",
-		set: func(c *Config, v string) error {
-			if v == "" || len(v) > 64 || strings.ContainsAny(v, "{}") || strings.ContainsFunc(v, unicode.IsControl) {
-				return errWant
-			}
-			*field(c) = v
-			return nil
-		},
-	}.named(flagOf(key))
-}
-
-func number(key, def string, least, most int, field func(*Config) *int, help string) Setting {
-	return Setting{
-		Key: key, Default: def, Help: help, Want: fmt.Sprintf("%d to %d", least, most),
-		set: func(c *Config, v string) error {
-			n, err := strconv.Atoi(v)
-			if err != nil || n < least || n > most {
-				return errWant
-			}
-			*field(c) = n
-			return nil
-		},
-	}.named(flagOf(key))
-}
-
-func boolean(key, def string, field func(*Config) *bool, help string) Setting {
-	return Setting{
-		Key: key, Default: def, Help: help, Want: "true or false", Kind: Bool,
-		set: func(c *Config, v string) error {
-			if v != "true" && v != "false" {
-				return errWant
-			}
-			*field(c) = v == "true"
-			return nil
-		},
-	}.named(flagOf(key))
-}
-
-func duration(key, def string, least, most time.Duration, field func(*Config) *time.Duration, help string) Setting {
-	return Setting{
-		Key: key, Default: def, Help: help, Want: short(least) + " to " + short(most),
-		set: func(c *Config, v string) error {
-			d, err := time.ParseDuration(v)
-			if err != nil && v != "" && len(v) < 10 && isNumber(v) {
-				return errUnit
-			}
-			if err != nil || d < least || d > most {
-				return errWant
-			}
-			*field(c) = d
-			return nil
-		},
-	}.named(flagOf(key))
-}
-
-// auto is a duration that may be left to the lock package, which derives it
-// from the TTL when it is zero.
-func auto(key string, most time.Duration, field func(*Config) *time.Duration, help string) Setting {
-	const least = time.Millisecond
-	s := duration(key, "auto", least, most, field, help)
-	s.Want = "auto or " + s.Want
-	given := s.set
-	s.set = func(c *Config, v string) error {
-		if v == "auto" {
-			*field(c) = 0
-			return nil
+// address is a setting of an address to listen at, or off.
+func address(into *string, key, def, help string) Setting {
+	return one(into, key, def, "host:port or off", help, func(v string) (string, error) {
+		if v == "off" {
+			return "", nil
 		}
-		return given(c, v)
-	}
+		host, port, err := net.SplitHostPort(v)
+		if err != nil || !isPort(port, 0) || strings.ContainsFunc(host, unicode.IsSpace) {
+			return "", errWant
+		}
+		return v, nil
+	})
+}
+
+func dsn(into *Secret, key, def, help string) Setting {
+	s := words(into, key, def, "a path, or postgres://user@host/database", help, func(v string) bool { return strings.TrimSpace(v) != "" })
+	s.private = hasPassword
 	return s
-}
-
-func choice(key, def string, values []string, put func(*Config, string), help string) Setting {
-	return Setting{
-		Key: key, Default: def, Help: help, Want: strings.Join(values[:len(values)-1], ", ") + " or " + values[len(values)-1],
-		set: func(c *Config, v string) error {
-			if !slices.Contains(values, v) {
-				return errWant
-			}
-			put(c, v)
-			return nil
-		},
-	}.named(flagOf(key))
-}
-
-func list(key, def, want, flag string, check func(string) error, field func(*Config) *[]string, help string) Setting {
-	return Setting{
-		Key: key, Default: def, Help: help, Want: want, Kind: List, shown: isPlain,
-		clear: func(c *Config) { *field(c) = nil },
-		set: func(c *Config, v string) error {
-			if err := check(v); err != nil {
-				return err
-			}
-			*field(c) = append(*field(c), v)
-			return nil
-		},
-	}.named(flag)
-}
-
-// mayBeEmpty reports whether a list without items is a value.
-func (s Setting) mayBeEmpty() bool { return s.clear != nil && s.Default == "" }
-
-// numbers gives each queue a number, which is called what.
-func numbers(key, def, what, flag string, most int, field func(*Config) *map[string]int, help string) Setting {
-	return Setting{
-		Key: key, Default: def, Help: help, Want: fmt.Sprintf(`a name without {}/?#%%\ and a %s of 1 to %d, as name=%[1]s`, what, most), Kind: Numbers,
-		clear: func(c *Config) { *field(c) = nil },
-		set: func(c *Config, v string) error {
-			name, value, _ := strings.Cut(v, "=")
-			n, err := strconv.Atoi(value)
-			queues := queue.ServerConfig{Queues: map[string]int{name: 1}} // which knows the rules of names
-			if err != nil || n < 1 || n > most || queues.Validate() != nil {
-				return errWant
-			}
-			if _, ok := (*field(c))[name]; ok {
-				return fmt.Errorf("%s is there twice", name)
-			}
-			if *field(c) == nil {
-				*field(c) = make(map[string]int)
-			}
-			(*field(c))[name] = n
-			return nil
-		},
-	}.named(flag)
 }
 
 // secret is a setting of the environment alone.
-func secret(key string, field func(*Config) *Secret) Setting {
-	s := Setting{
-		Key: key, Want: "it in the environment",
-		private: func(string) bool { return true },
-		set: func(c *Config, v string) error {
-			*field(c) = Secret(v)
-			return nil
-		},
-	}.named("")
-	s.Help = "Only in the environment, as " + s.Env + "."
+func secret(into *Secret, key string) Setting {
+	every := func(string) bool { return true }
+	s := words(into, key, "", "it in the environment", "Only in the environment, as "+envOf(key)+".", every)
+	s.private = every
+	return s.flag("")
+}
+
+func boolean(into *bool, key, def, help string) Setting {
+	s := one(into, key, def, "true or false", help, func(v string) (bool, error) {
+		if v != "true" && v != "false" {
+			return false, errWant
+		}
+		return v == "true", nil
+	})
+	s.Kind = Bool
 	return s
 }
 
-func dsn(key, def, flag string, field func(*Config) *Secret, help string) Setting {
+func number(into *int, key, def string, least, most int, help string) Setting {
+	return one(into, key, def, fmt.Sprintf("%d to %d", least, most), help, func(v string) (int, error) {
+		n, err := strconv.Atoi(v)
+		if err != nil || n < least || n > most {
+			return 0, errWant
+		}
+		return n, nil
+	})
+}
+
+func duration(into *time.Duration, key, def string, least, most time.Duration, help string) Setting {
+	return one(into, key, def, short(least)+" to "+short(most), help, func(v string) (time.Duration, error) {
+		d, err := time.ParseDuration(v)
+		if err != nil && v != "" && len(v) < 10 && isNumber(v) {
+			return 0, errUnit
+		}
+		if err != nil || d < least || d > most {
+			return 0, errWant
+		}
+		return d, nil
+	})
+}
+
+// auto is a duration, or auto: then it is zero, and the library chooses.
+func auto(into *time.Duration, key string, most time.Duration, help string) Setting {
+	s := duration(into, key, "auto", time.Millisecond, most, help)
+	s.Want = "auto or " + s.Want
+	given := s.set
+	s.set = func(v string) error {
+		if v == "auto" {
+			*into = 0
+			return nil
+		}
+		return given(v)
+	}
+	return s
+}
+
+// servers is a list of addresses of Redis servers.
+func servers(into *[]string, key, def, help string) Setting {
 	return Setting{
-		Key: key, Default: def, Help: help, Want: "a path, or postgres://user@host/database",
-		private: hasPassword,
-		set: func(c *Config, v string) error {
-			if strings.TrimSpace(v) == "" {
+		Key: key, Flag: flagOf(key), Env: envOf(key), Default: def, Help: help, Want: wantAddress, Kind: List, shown: isPlain,
+		clear: func() { *into = nil },
+		set: func(v string) error {
+			if !isServer(v) {
 				return errWant
 			}
-			*field(c) = Secret(v)
+			*into = append(*into, v)
 			return nil
 		},
-	}.named(flag)
+	}
 }
 
-// passwordIs finds a password in libpq's form (host=db password=secret), which is no URL.
-var passwordIs = regexp.MustCompile(`(?i)passw(or)?d\s*=`)
-
-// hostAndPort matches a host or an address, with a port or without.
-var hostAndPort = regexp.MustCompile(`^([^:\[\]]+|\[[^\[\]]+\])?(:[0-9]+)?$`)
-
-// plainPort matches the name or address of a server with a port, plainName one without.
-var (
-	plainPort = regexp.MustCompile(`^([a-zA-Z0-9._-]+|\[[0-9a-fA-F:.]+\]):[0-9]+$`)
-	plainName = regexp.MustCompile(`^[a-zA-Z0-9._-]+$`)
-)
-
-// isPlain reports whether a value looks like a server's name or address, with a port or without.
-// Clients of other languages write a password behind that: host:6380,password=secret.
-func isPlain(value string) bool {
-	return plainPort.MatchString(value) || plainName.MatchString(value) || net.ParseIP(value) != nil
-}
-
-// isURL reports whether a value is a URL, or a part of one. There may be a password in it.
-func isURL(value string) bool { return strings.Contains(value, "://") || strings.Contains(value, "@") }
-
-// hasPassword reports whether a DSN holds a password, or may do so.
-func hasPassword(dsn string) bool {
-	u, err := url.Parse(dsn)
-	if err != nil {
-		return true // nothing says where a password in it begins
-	}
-	if _, ok := u.User.Password(); ok {
-		return true
-	}
-	// The parser takes postgres://user:password:5432/x, where the host is forgotten, for a
-	// host. It takes user:password,x:5432 for two hosts.
-	for host := range strings.SplitSeq(u.Host, ",") {
-		if !hostAndPort.MatchString(host) {
-			return true
-		}
-	}
-	query, err := url.ParseQuery(u.RawQuery)
-	if err != nil || passwordIs.MatchString(dsn) {
-		return true
-	}
-	for key := range query {
-		if strings.Contains(strings.ToLower(key), "password") {
-			return true
-		}
-	}
-	return false
-}
-
-func address(key, def, flag string, field func(*Config) *string, help string) Setting {
+// numbers gives each queue a number; what names the number.
+func numbers(into *map[string]int, key, def, what string, most int, help string) Setting {
 	return Setting{
-		Key: key, Default: def, Help: help, Want: "host:port or off",
-		set: func(c *Config, v string) error {
-			if v == "off" {
-				*field(c) = ""
-				return nil
-			}
-			host, port, err := net.SplitHostPort(v)
-			if err != nil || !isPort(port, 0) || strings.ContainsFunc(host, unicode.IsSpace) {
+		Key: key, Flag: flagOf(key), Env: envOf(key), Default: def, Help: help, Kind: Numbers,
+		Want:  fmt.Sprintf(`a name without {}/?#%%\ and a %s of 1 to %d, as name=%[1]s`, what, most),
+		clear: func() { *into = nil },
+		set: func(v string) error {
+			name, value, _ := strings.Cut(v, "=")
+			n, err := strconv.Atoi(value)
+			queues := queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{name: 1}}} // which knows the rules of names
+			if err != nil || n < 1 || n > most || queues.Validate() != nil {
 				return errWant
 			}
-			*field(c) = v
+			if _, ok := (*into)[name]; ok {
+				return fmt.Errorf("%s is there twice", name)
+			}
+			if *into == nil {
+				*into = make(map[string]int)
+			}
+			(*into)[name] = n
 			return nil
 		},
-	}.named(flag)
+	}
 }
 
-// asAddress accepts the address of a server.
-func asAddress(v string) error {
+// isServer reports whether v is the address of a server.
+func isServer(v string) bool {
 	host, port, err := net.SplitHostPort(v)
-	if err != nil || host == "" || !isPort(port, 1) || strings.ContainsFunc(host, func(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune("/@,=", r) }) {
-		return errWant
-	}
-	return nil
+	return err == nil && host != "" && isPort(port, 1) &&
+		!strings.ContainsFunc(host, func(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune("/@,=", r) })
 }
 
 func isPort(text string, least int) bool {
@@ -362,12 +287,5 @@ func isPort(text string, least int) bool {
 
 // short writes 1h0m0s as 1h.
 func short(d time.Duration) string {
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
-	}
-	return s
+	return strings.NewReplacer("h0m0s", "h", "m0s", "m").Replace(d.String())
 }

@@ -2,7 +2,7 @@ package config
 
 import "strings"
 
-// unknown returns what to say of a name that is no setting, as the end of an error.
+// unknown returns the end of an error about a name that is no setting.
 func unknown(name string, known []string) string {
 	const list = " worker --help lists all"
 	if hint := suggest(name, known); hint != "" {
@@ -11,8 +11,8 @@ func unknown(name string, known []string) string {
 	return ";" + list
 }
 
-// suggest returns the known name that a misspelt one is close to, as the end
-// of an error; empty when there is none.
+// suggest returns the end of an error with the known name that a misspelt one is close to,
+// empty if there is none.
 func suggest(name string, known []string) string {
 	best, least := "", 0
 	for _, candidate := range known {
@@ -27,7 +27,7 @@ func suggest(name string, known []string) string {
 }
 
 // likeness returns how many letters a name and a known one differ by, and whether they are close.
-// What both begin with, such as the section, is no likeness.
+// Words that both begin with, such as the section, do not count.
 func likeness(name, candidate string) (d int, ok bool) {
 	// A setting of the right name in the wrong section is close, too.
 	if last(name) == last(candidate) {
@@ -36,7 +36,7 @@ func likeness(name, candidate string) (d int, ok bool) {
 	a, b := tails(name, candidate)
 	a, b = plain(a), plain(b)
 	d = distance(a, b)
-	// So is one of which the rest is missing.
+	// So is the beginning of a name.
 	if len(a) >= 3 && strings.HasPrefix(b, a) {
 		return min(d, 2), true
 	}

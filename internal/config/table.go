@@ -7,108 +7,86 @@ import (
 )
 
 // Settings returns the table of all settings, in the order of the file.
-func Settings() []Setting {
+func Settings() []Setting { return table(new(Config)) }
+
+// table returns the settings, whose values go into c.
+func table(c *Config) []Setting {
+	const ms, day = time.Millisecond, 24 * time.Hour
 	return []Setting{
-		list("redis.addrs", "127.0.0.1:6379", wantAddress, "redis", asAddress, func(c *Config) *[]string { return &c.Redis.Addrs },
-			"Where Redis is: one server, the Sentinels (see master_name), or some nodes of a cluster (see cluster). "+
-				"A URL names one server; what it says of the user, the database and TLS counts as if their settings did."),
-		text("redis.username", func(c *Config) *string { return &c.Redis.Username },
-			"The user to log in as; empty for the default user."),
-		secret("redis.password", func(c *Config) *Secret { return &c.Redis.Password }),
-		text("redis.password_file", func(c *Config) *string { return &c.Redis.PasswordFile },
-			"A file that holds the password alone; SIDING_REDIS_PASSWORD is the other way."),
-		number("redis.db", "0", 0, 16383, func(c *Config) *int { return &c.Redis.DB },
-			"The number of the database; a cluster has only 0."),
-		text("redis.master_name", func(c *Config) *string { return &c.Redis.MasterName },
-			"The name of the master that the Sentinels at addrs watch; empty without Sentinel."),
-		text("redis.sentinel_username", func(c *Config) *string { return &c.Redis.SentinelUsername },
-			"The user to log in to the Sentinels as."),
-		secret("redis.sentinel_password", func(c *Config) *Secret { return &c.Redis.SentinelPassword }),
-		text("redis.sentinel_password_file", func(c *Config) *string { return &c.Redis.SentinelPasswordFile },
-			"A file that holds the Sentinels' password alone; SIDING_REDIS_SENTINEL_PASSWORD is the other way."),
-		boolean("redis.cluster", "false", func(c *Config) *bool { return &c.Redis.Cluster },
-			"Whether addrs are nodes of a Redis Cluster."),
-		boolean("redis.tls", "false", func(c *Config) *bool { return &c.Redis.TLS },
-			"Whether to talk TLS with Redis, 1.2 or newer."),
-		text("redis.tls_server_name", func(c *Config) *string { return &c.Redis.TLSServerName },
-			"The name that the server's certificate must carry; empty for the host in addrs."),
-		text("redis.tls_ca_file", func(c *Config) *string { return &c.Redis.TLSCAFile },
-			"A PEM file of the authorities to trust; empty for those of the system."),
-		text("redis.tls_cert_file", func(c *Config) *string { return &c.Redis.TLSCertFile },
-			"A PEM file of our own certificate, for servers that ask for one."),
-		text("redis.tls_key_file", func(c *Config) *string { return &c.Redis.TLSKeyFile },
-			"A PEM file of that certificate's key."),
-		duration("redis.dial_timeout", "2s", 10*time.Millisecond, time.Minute, func(c *Config) *time.Duration { return &c.Redis.DialTimeout },
-			"How long connecting may take."),
-		duration("redis.timeout", "3s", 10*time.Millisecond, time.Minute, func(c *Config) *time.Duration { return &c.Redis.Timeout },
-			"How long sending a command, and the answer to it, may take."),
+		servers(&c.Redis.Addrs, "redis.addrs", "127.0.0.1:6379",
+			"The addresses of Redis: one server, the Sentinels (see master_name), or some nodes of a cluster (see cluster). "+
+				"A URL names one server, and may hold the user, the database and TLS.").flag("redis"),
+		text(&c.Redis.Username, "redis.username", "The user name for Redis; empty for the default user."),
+		secret(&c.Redis.Password, "redis.password"),
+		text(&c.Redis.PasswordFile, "redis.password_file", "A file with the password alone. SIDING_REDIS_PASSWORD is the other way."),
+		number(&c.Redis.DB, "redis.db", "0", 0, 16383, "The number of the database. A cluster has only 0."),
+		text(&c.Redis.MasterName, "redis.master_name", "The name of the master that the Sentinels at addrs watch; empty without Sentinels."),
+		text(&c.Redis.SentinelUsername, "redis.sentinel_username", "The user name for the Sentinels."),
+		secret(&c.Redis.SentinelPassword, "redis.sentinel_password"),
+		text(&c.Redis.SentinelPasswordFile, "redis.sentinel_password_file",
+			"A file with the Sentinels' password alone. SIDING_REDIS_SENTINEL_PASSWORD is the other way."),
+		boolean(&c.Redis.Cluster, "redis.cluster", "false", "Treat addrs as nodes of a Redis Cluster."),
+		boolean(&c.Redis.TLS, "redis.tls", "false", "Connect to Redis by TLS, 1.2 or newer."),
+		text(&c.Redis.TLSServerName, "redis.tls_server_name", "The name in the server's certificate; empty for the host in addrs."),
+		text(&c.Redis.TLSCAFile, "redis.tls_ca_file", "A PEM file of the authorities to trust; empty for those of the system."),
+		text(&c.Redis.TLSCertFile, "redis.tls_cert_file", "A PEM file of the client's certificate, for servers that ask for one."),
+		text(&c.Redis.TLSKeyFile, "redis.tls_key_file", "A PEM file of the key of that certificate."),
+		duration(&c.Redis.DialTimeout, "redis.dial_timeout", "2s", 10*ms, time.Minute, "The longest time to connect to Redis."),
+		duration(&c.Redis.Timeout, "redis.timeout", "3s", 10*ms, time.Minute, "The longest time to send a command, and to read its reply."),
 
-		numbers("queues", "default=1", "weight", "queue", 1000, func(c *Config) *map[string]int { return &c.Queues },
-			"The queues to take tasks from and their weights: a queue of weight 3 is looked at three times as often as one of weight 1."),
-		numbers("shards", "", "number", "shards", queue.MaxShards, func(c *Config) *map[string]int { return &c.Shards },
-			"Over how many asynq queues a queue is spread, so that the masters of a Redis Cluster share its load; the same for all workers and "+
-				"for enqueue. A queue that is not named has none. Workers first when a number grows; docs/design.md#shards has the rest."),
-		boolean("strict_priority", "false", func(c *Config) *bool { return &c.StrictPriority },
-			"Whether a queue is looked at only while all those of higher weights are empty. Not together with shards."),
-		number("concurrency", "20", 1, 10000, func(c *Config) *int { return &c.Concurrency },
-			"How many tasks run at once. Waiting tasks do not count: they are not in a worker."),
-		boolean("doorbell", "true", func(c *Config) *bool { return &c.Doorbell },
-			"Whether an idle worker waits, on a connection more, for word of a new task, instead of polling for it."),
-		auto("poll_interval", time.Minute, func(c *Config) *time.Duration { return &c.PollInterval },
-			"How often an idle worker looks for tasks of which it had no word, such as those of a plain asynq client; without a doorbell, for any. "+
-				"auto is 1s with a doorbell, and 10ms without."),
-		duration("timer_interval", "500ms", 10*time.Millisecond, time.Minute, func(c *Config) *time.Duration { return &c.TimerInterval },
-			"How often delayed and waiting tasks are looked at for timers that have run out."),
+		numbers(&c.Queues, "queues", "default=1", "weight", 1000,
+			"The queues to take tasks from, and their weights. A worker looks at a queue of weight 3 three times as often as at one of weight 1.").flag("queue"),
+		numbers(&c.Shards, "shards", "", "number", queue.MaxShards,
+			"The number of asynq queues that a queue is spread over, so that the masters of a Redis Cluster share its load. "+
+				"All workers and enqueue need the same numbers. To raise a number, restart the workers first: docs/guides/cluster.md."),
+		boolean(&c.StrictPriority, "strict_priority", "false", "Look at a queue only while all queues of higher weights are empty. Not together with shards."),
+		number(&c.Concurrency, "concurrency", "20", 1, 10000, "How many tasks run at once. Parked tasks do not count."),
+		boolean(&c.Notifier, "notifier", "true", "Notify idle workers of new tasks (one more connection)."),
+		auto(&c.PollInterval, "poll_interval", time.Minute,
+			"How often an idle worker looks for tasks of which no client notified it, such as a plain asynq client. "+
+				"Without the notifier, how often it looks for any task. auto is 1s with the notifier, and 10ms without."),
+		duration(&c.TimerInterval, "timer_interval", "500ms", 10*ms, time.Minute,
+			"How often a worker looks for delayed and parked tasks whose time has come."),
 
-		duration("shutdown.timeout", "8s", 10*time.Millisecond, time.Hour, func(c *Config) *time.Duration { return &c.Shutdown.Timeout },
-			"How long running tasks may go on after SIGTERM; then they are put back for other workers."),
-		duration("shutdown.hard_deadline", "15s", 10*time.Millisecond, 2*time.Hour, func(c *Config) *time.Duration { return &c.Shutdown.HardDeadline },
-			"When the process ends after SIGTERM whatever still runs, also when Redis is gone. More than shutdown.timeout; "+
-				"less than what the system waits before it kills (Docker 10s, Kubernetes 30s, unless told otherwise)."),
+		duration(&c.Shutdown.Timeout, "shutdown.timeout", "8s", 10*ms, time.Hour,
+			"How long running tasks may go on after SIGTERM. Then the worker gives them back to the queue."),
+		duration(&c.Shutdown.HardDeadline, "shutdown.hard_deadline", "15s", 10*ms, 2*time.Hour,
+			"How long after SIGTERM the process ends whatever still runs, also if Redis does not answer. More than shutdown.timeout; "+
+				"less than the time after which the system kills the process (by default 10s in Docker, 30s in Kubernetes)."),
 
-		prefix("lock.prefix", "lock:", func(c *Config) *string { return &c.Lock.Prefix },
-			"What precedes a resource in its lock's key. All programs that are to exclude one another need the same."),
-		duration("lock.ttl", "15s", 100*time.Millisecond, 24*time.Hour, func(c *Config) *time.Duration { return &c.Lock.TTL },
-			"How long a lock outlives a holder that died."),
-		auto("lock.renew_every", 24*time.Hour, func(c *Config) *time.Duration { return &c.Lock.RenewEvery },
-			"How often a held lock is renewed; auto is a third of ttl. At most half of ttl less margin."),
-		auto("lock.margin", 24*time.Hour, func(c *Config) *time.Duration { return &c.Lock.Margin },
-			"How long before a lock may expire its holder gives it up; auto is a fifteenth of ttl."),
-		duration("lock.grace", "5s", time.Millisecond, 24*time.Hour, func(c *Config) *time.Duration { return &c.Lock.Grace },
-			"How long a released lock is kept for the next in line."),
-		duration("lock.fence_retention", "1m", time.Millisecond, 24*time.Hour, func(c *Config) *time.Duration { return &c.Lock.FenceRetention },
-			"How long the last fencing token of an idle resource is remembered: the step back of the Redis server's clock that is tolerated. "+
-				"Each idle resource costs about 130 bytes for so long."),
+		prefix(&c.Lock.Prefix, "lock.prefix", "lock:", "The beginning of each lock's key in Redis. Programs that exclude one another need the same."),
+		duration(&c.Lock.TTL, "lock.ttl", "15s", 100*ms, day, "How long a lock outlives a holder that died."),
+		auto(&c.Lock.RenewEvery, "lock.renew_every", day,
+			"How often a holder renews its lock, at most half of ttl less safety_margin. auto is a third of ttl."),
+		auto(&c.Lock.SafetyMargin, "lock.safety_margin", day, "The holder stops this long before its lock can expire. auto is a fifteenth of ttl."),
+		duration(&c.Lock.HandoffTimeout, "lock.handoff_timeout", "5s", ms, day, "How long a released lock stays reserved for the next waiter."),
+		duration(&c.Lock.FenceRetention, "lock.fence_retention", "1m", ms, day,
+			"How long Redis keeps the last fencing token of an idle resource. Redis' clock may step back by this much. Each idle resource takes about 130 bytes meanwhile."),
 
-		number("recovery.crashes", "3", 0, 1000, func(c *Config) *int { return &c.Recovery.Crashes },
-			"How many crashes of its worker a task is spared: it then runs again within 25s and at no charge. After so many, and with 0 always, it is left to "+
-				"asynq, which runs it again after a minute or more, and charges an attempt."),
-		number("recovery.losses", "10", 0, 1000, func(c *Config) *int { return &c.Recovery.Losses },
-			"How many times a task that lost its lock while it ran runs again at no charge, after 1s at first and up to 1m later each time. After so many, and "+
-				"with 0 always, the loss is a failure of its own, and charges an attempt."),
-		boolean("recovery.no_retries", "false", func(c *Config) *bool { return &c.Recovery.NoRetries },
-			"Whether a task that is not to be retried runs again as well if its worker crashed while it ran. Otherwise asynq archives it."),
+		number(&c.Recovery.Crashes, "recovery.crashes", "3", 0, 1000,
+			"How many worker crashes cost a task no retry. The task runs again within 25s. After more crashes asynq runs it again, "+
+				"which takes a minute or more and costs a retry."),
+		number(&c.Recovery.Losses, "recovery.losses", "10", 0, 1000,
+			"How many lost locks cost a task no retry. The task runs again after 1s at first, and up to 1m later each time. A further loss costs a retry."),
+		boolean(&c.Recovery.NoRetries, "recovery.no_retries", "false",
+			"Run a task without retries again if its worker crashed. Otherwise asynq archives the task."),
 
-		dsn("ledger.dsn", "ledger.db", "ledger", func(c *Config) *Secret { return &c.Ledger.DSN },
-			"Where the tasks keep their results: the path of an SQLite file, or postgres://user@host/database. "+
-				"One with a password goes into SIDING_LEDGER_DSN; PGPASSWORD and PGPASSFILE work too."),
+		dsn(&c.Ledger.DSN, "ledger.dsn", "ledger.db",
+			"The database of the demo shop: the path of an SQLite file, or postgres://user@host/database. "+
+				"Put a password into SIDING_LEDGER_DSN, PGPASSWORD or PGPASSFILE.").flag("ledger"),
 
-		address("http.address", "127.0.0.1:8080", "http", func(c *Config) *string { return &c.HTTP.Address },
-			"Where the dashboard, /healthz and /readyz are served; port 0 picks a free one, off serves nothing. "+
-				"An address that others can reach needs a password, or no dashboard. There is no TLS, which is a proxy's to add."),
-		boolean("http.dashboard", "true", func(c *Config) *bool { return &c.HTTP.Dashboard },
-			"Whether to serve the dashboard; without it the probes alone."),
-		boolean("http.read_only", "false", func(c *Config) *bool { return &c.HTTP.ReadOnly },
-			"Whether the dashboard may only look."),
-		login("http.username", "siding", func(c *Config) *string { return &c.HTTP.Username },
-			"The user name that the dashboard asks for, once it has a password."),
-		secret("http.password", func(c *Config) *Secret { return &c.HTTP.Password }),
-		text("http.password_file", func(c *Config) *string { return &c.HTTP.PasswordFile },
-			"A file that holds the dashboard's password alone; SIDING_HTTP_PASSWORD is the other way. The probes ask for none."),
+		address(&c.HTTP.Address, "http.address", "127.0.0.1:8080",
+			"The address of the dashboard, /healthz and /readyz. Port 0 is a free port; off serves nothing. "+
+				"If other machines can reach the address, the dashboard needs a password. A proxy can add TLS.").flag("http"),
+		boolean(&c.HTTP.Dashboard, "http.dashboard", "true", "Serve the dashboard. Without it the worker serves the probes alone."),
+		boolean(&c.HTTP.ReadOnly, "http.read_only", "false", "Let the dashboard show tasks, but change none."),
+		login(&c.HTTP.Username, "http.username", "siding", "The user name that the dashboard asks for, if it has a password."),
+		secret(&c.HTTP.Password, "http.password"),
+		text(&c.HTTP.PasswordFile, "http.password_file",
+			"A file with the dashboard's password alone. SIDING_HTTP_PASSWORD is the other way. The probes ask for none."),
 
-		choice("log.level", "info", []string{"debug", "info", "warn", "error"}, func(c *Config, v string) { _ = c.Log.Level.UnmarshalText([]byte(v)) }, // one of the four always parses
-			"What is logged: this level and those above it."),
-		choice("log.format", "text", []string{"text", "json"}, func(c *Config, v string) { c.Log.Format = v },
-			"One line of text, or one JSON object, for each record on standard error."),
+		level(&c.Log.Level, "log.level", "info", "The lowest level of messages in the log."),
+		words(&c.Log.Format, "log.format", "text", "text or json", "Write each message to standard error as a line of text, or as a JSON object.",
+			func(v string) bool { return v == "text" || v == "json" }),
 	}
 }

@@ -10,32 +10,29 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
-// RootPath is where the asynq dashboard's pages are.
+// RootPath is the path of the asynq dashboard's pages.
 const RootPath = "/dashboard"
 
-// maxBody bounds what a request may send. The dashboard's largest requests
+// maxBody bounds the body of a request. The dashboard's largest requests
 // list the ids of one page of tasks.
 const maxBody = 1 << 20
 
 // Config configures a [Handler].
 type Config struct {
-	// Redis is where the dashboard finds the queues. Nil serves the probes alone.
+	// Redis has the queues. Nil serves the probes alone.
 	Redis *redis.UniversalOptions
-	// ReadOnly refuses whatever would change a queue or a task.
+	// ReadOnly refuses to change a queue or a task.
 	ReadOnly bool
-	// Username and Password are what the dashboard and its API ask for, by HTTP
-	// Basic authentication. An empty Password asks for nothing, which is for
-	// loopback addresses alone.
+	// The dashboard and its API ask for Username and Password, by HTTP Basic authentication.
+	// An empty Password asks for nothing: use it on loopback addresses alone.
 	Username, Password string
-	// AnyHost accepts requests for every host name. Leave it false while the
-	// address is a loopback one, see [Loopback], unless there is a Password:
-	// a page of another site knows none.
+	// AnyHost accepts requests for every host name. On a loopback address, see [Loopback], set
+	// AnyHost only together with a Password, which a page of another site does not know.
 	AnyHost bool
-	// Ready says why the worker is not ready, nil when it is. It is called
-	// for each request of /readyz, with a context that ends after 2 s, and must
-	// be safe for concurrent use. A nil Ready is always ready. What it says, in
-	// which there may be addresses, is told to those who give the Password;
-	// without one to all, but with AnyHost to nobody.
+	// Ready returns why the worker is not ready, nil when it is. A nil Ready is always ready.
+	// Each request of /readyz calls Ready, with a context that ends after 2 s. Ready must be
+	// safe for concurrent use. Its error may contain addresses. The reply has the error only for
+	// those who give the Password; without a Password for all, but with AnyHost for nobody.
 	Ready func(context.Context) error
 }
 
@@ -62,7 +59,7 @@ func New(cfg Config) (*Handler, error) {
 	if cfg.Redis != nil {
 		mon := asynqmon.New(asynqmon.Options{
 			RootPath:     RootPath,
-			RedisConnOpt: connection{cfg.Redis},
+			RedisConnOpt: queue.RedisOpt(*cfg.Redis),
 			ReadOnly:     cfg.ReadOnly,
 		})
 		h.close = mon.Close
@@ -79,10 +76,3 @@ func New(cfg Config) (*Handler, error) {
 
 // Close closes the dashboard's connections to Redis.
 func (h *Handler) Close() error { return h.close() }
-
-// connection hands our clients to asynqmon. asynq's own option types know
-// neither ContextTimeoutEnabled nor all timeouts.
-type connection struct{ opts *redis.UniversalOptions }
-
-// MakeRedisClient implements asynq.RedisConnOpt.
-func (c connection) MakeRedisClient() any { return queue.Redis(c.opts) }

@@ -6,7 +6,7 @@ import (
 	"net/http"
 )
 
-// A login is what HTTP Basic authentication asks for.
+// A login is a user name and a password, as their hashes.
 type login struct {
 	user, password [sha256.Size]byte
 }
@@ -15,8 +15,8 @@ func newLogin(user, password string) *login {
 	return &login{sha256.Sum256([]byte(user)), sha256.Sum256([]byte(password))}
 }
 
-// given reports whether a request carries the login. How long that takes says
-// nothing about the login: hashes of one length are compared, both always.
+// given reports whether a request carries the login. It always compares both hashes, which have
+// one length. So the time it takes says nothing about the login.
 func (l *login) given(r *http.Request) bool {
 	user, password, ok := r.BasicAuth()
 	asked := newLogin(user, password)

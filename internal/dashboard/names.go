@@ -12,8 +12,8 @@ import (
 // The page puts names of queues and ids of tasks into URLs as they are. A browser folds a/../b,
 // cuts off what follows ? or #, and reads \ as /. So a click on a task with such an id could do
 // something else, such as deleting all tasks. Siding's clients refuse such names, but any
-// client of asynq can store them. The page therefore gets them with a mark in the place of
-// each such character, and requests in which there is a mark are refused, as are folded ones.
+// client of asynq can store them. So the page gets a mark in the place of each such character.
+// The server refuses requests with a mark in them, and folded ones.
 
 // mark is Unicode's replacement character.
 const mark = '\uFFFD'
@@ -36,8 +36,8 @@ func shown(name string) string {
 	return b.String()
 }
 
-// addressed refuses requests whose path was folded on the way, or would be by the next server
-// that reads it.
+// addressed refuses requests with a path that somebody has folded on the way, or that the next
+// server would fold.
 func addressed(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		clean := path.Clean(r.URL.Path)

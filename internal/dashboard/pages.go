@@ -52,8 +52,8 @@ func render(mon http.Handler) ([]byte, error) {
 }
 
 // policy lets the page run its own scripts, those in the page known by their
-// hashes, and talk to its own server. Its style sheets are made by a script at
-// run time, for which there are no hashes.
+// hashes, and talk to its own server. A script makes the style sheets at run time, so they have
+// no hashes.
 func policy(index []byte) string {
 	scripts := []string{"script-src 'self'"}
 	for _, script := range inline.FindAllSubmatch(index, -1) {
@@ -85,8 +85,7 @@ func (p *pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.mon.ServeHTTP(w, r)
 		return
 	}
-	// Every other path is a page of asynqmon's, for all of which the script in
-	// the one front page is responsible.
+	// Every other path is a page of asynqmon's. The script in the front page makes them all.
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
 		http.Error(w, "want GET", http.StatusMethodNotAllowed)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// patience is how long /readyz waits for the worker's answer: less than the
+// patience is how long /readyz waits for the worker's reply: less than the
 // limits that probes usually have, so that the reason arrives.
 const patience = 2 * time.Second
 

@@ -6,8 +6,8 @@ import (
 	"net/netip"
 )
 
-// protect refuses what another site makes a browser send, and sets the headers
-// that every answer has.
+// protect refuses requests that another site makes a browser send, and sets the headers
+// that every reply has.
 func protect(next http.Handler, anyHost bool) http.Handler {
 	// Answers 403 to requests that change something and come from elsewhere.
 	next = http.NewCrossOriginProtection().Handler(next)

@@ -6,9 +6,8 @@ import (
 	"time"
 )
 
-// NewServer returns an http.Server for handler with the limits of a server
-// that anybody may talk to slowly: 5 s for a request's header of at most 16 KiB,
-// 10 s for all of it, 30 s for the answer.
+// NewServer returns an http.Server for handler that slow clients cannot block. A request has
+// 5 s for its header of at most 16 KiB, 10 s in all, and 30 s for the reply.
 func NewServer(handler http.Handler, logger *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler:           handler,

@@ -1,11 +1,9 @@
 package embedded
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"strconv"
-	"syscall"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -21,21 +19,19 @@ const (
 
 // Limits of the clock's step. miniredis walks all keys to move its TTLs, about
 // a millisecond for 4,000 of them, and answers nobody meanwhile. So the step
-// grows with the walk, until that takes a twentieth of the time.
+// grows with the walk, and is 20 times as long.
 const (
 	minStep = 2 * time.Millisecond
-	// maxStep is the smallest safety margin a lock accepts: a lock that runs
-	// out one step early is still one that its holder has given up.
+	// maxStep is the smallest safety margin that a lock accepts: if a lock
+	// expires one step early, its holder has stopped before.
 	maxStep = 100 * time.Millisecond
-	// share is how many times longer than the walk itself a step is.
-	share = 20
+	share   = 20
 )
 
 // Config configures a [Server]. The zero value works.
 type Config struct {
 	// Port is the port to listen on, on 127.0.0.1 alone. 0 means [DefaultPort],
-	// or a free one if that is taken; [AnyPort] means a free one. Any other port
-	// that is taken is an error.
+	// or a free one if a server answers there; [AnyPort] means a free one.
 	Port int
 }
 
@@ -62,8 +58,8 @@ func Start(cfg Config) (*Server, error) {
 // Addr returns the address that clients connect to, as host:port.
 func (s *Server) Addr() string { return s.mini.Addr() }
 
-// Close stops the clock, ends all connections and frees the port. What was
-// stored is gone. It must be called once.
+// Close stops the clock, ends all connections, frees the port and forgets all
+// data. Call it once.
 func (s *Server) Close() {
 	close(s.stop)
 	<-s.done
@@ -94,34 +90,21 @@ func (s *Server) clock() {
 	}
 }
 
-// wall returns the time without its monotonic reading: that one stands still
-// while a machine is suspended, but TIME does not, and the two must agree.
+// wall returns the time without its monotonic reading, which stands still while
+// a machine is suspended. TIME does not, and TTLs must agree with it.
 func wall() time.Time { return time.Now().Round(0) }
 
 func listen(port int) (*miniredis.Miniredis, error) {
-	if port < AnyPort || port > 65535 {
-		return nil, fmt.Errorf("embedded redis: port: want %d to 65535, have %d", AnyPort, port)
-	}
 	switch port {
 	case AnyPort:
-		return listenOn(0)
+		port = 0
 	case 0:
 		// Some systems let a second process listen on 127.0.0.1 where another
-		// listens on all addresses: asking first keeps us from hiding it.
-		if answers(DefaultPort) {
-			return listenOn(0)
+		// listens on all addresses, and would hide that one.
+		if !answers(DefaultPort) {
+			port = DefaultPort
 		}
-		mini, err := listenOn(DefaultPort)
-		if errors.Is(err, syscall.EADDRINUSE) {
-			return listenOn(0)
-		}
-		return mini, err
-	default:
-		return listenOn(port)
 	}
-}
-
-func listenOn(port int) (*miniredis.Miniredis, error) {
 	mini := miniredis.NewMiniRedis()
 	if err := mini.StartAddr(address(port)); err != nil {
 		return nil, fmt.Errorf("embedded redis: %w", err)
@@ -135,7 +118,7 @@ func answers(port int) bool {
 	if err != nil {
 		return false
 	}
-	_ = conn.Close() // nothing was sent; only the connection mattered
+	_ = conn.Close()
 	return true
 }
 

@@ -1,4 +1,4 @@
-// Package redisreply knows what the errors of Redis mean.
+// Package redisreply says which errors of Redis are worth another try.
 package redisreply
 
 import (

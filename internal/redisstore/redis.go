@@ -1,4 +1,4 @@
-// Package redisstore keeps locks, and the lines of those who wait for them, on Redis.
+// Package redisstore is the store on Redis: it keeps locks, their wait queues and their fences.
 package redisstore
 
 import (
@@ -14,15 +14,15 @@ import (
 	"github.com/sidingq/siding/internal/store"
 )
 
-// Each script is one file with its own contract at the top; take.lua, join.lua and line.lua
-// are what some of them share.
+// Each script is one file, and its contract is at the top. Some of the scripts share take.lua,
+// join.lua and queue.lua.
 var (
 	//go:embed take.lua
 	takeSource string
 	//go:embed join.lua
 	joinSource string
-	//go:embed line.lua
-	lineSource string
+	//go:embed queue.lua
+	queueSource string
 	//go:embed acquire.lua
 	acquireSource string
 	//go:embed renew.lua
@@ -31,147 +31,147 @@ var (
 	releaseSource string
 	//go:embed leave.lua
 	leaveSource string
-	//go:embed called.lua
-	calledSource string
+	//go:embed confirm.lua
+	confirmSource string
 	//go:embed sweep.lua
 	sweepSource string
-	//go:embed places.lua
-	placesSource string
+	//go:embed missing.lua
+	missingSource string
 
-	renewScript  = redis.NewScript(renewSource)
-	calledScript = redis.NewScript(calledSource)
-	placesScript = redis.NewScript(placesSource)
+	renewScript   = redis.NewScript(renewSource)
+	confirmScript = redis.NewScript(confirmSource)
+	missingScript = redis.NewScript(missingSource)
 )
 
-// lineScripts are the scripts that line.lua is a part of.
-type lineScripts struct{ acquire, release, leave, sweep *redis.Script }
+// handoffScripts are the scripts with queue.lua in them.
+type handoffScripts struct{ acquire, release, leave, sweep *redis.Script }
 
-// nobodySummons is where all waiters who do not listen are called by hand.
-const nobodySummons = "local summon\n"
+// noWaking leaves it to the client to wake the waiters who do not listen.
+const noWaking = "local wake_waiter\n"
 
-// scriptsWith returns the scripts that call waiters by summon.
-func scriptsWith(summon string) lineScripts {
-	with := func(source string) *redis.Script { return redis.NewScript(withParts(source, summon)) }
-	return lineScripts{acquire: with(acquireSource), release: with(releaseSource), leave: with(leaveSource), sweep: with(sweepSource)}
+// scriptsWith returns the scripts that wake waiters with wake.
+func scriptsWith(wake string) handoffScripts {
+	with := func(source string) *redis.Script { return redis.NewScript(withParts(source, wake)) }
+	return handoffScripts{acquire: with(acquireSource), release: with(releaseSource), leave: with(leaveSource), sweep: with(sweepSource)}
 }
 
-// withParts returns a script in which the files that it names in parentheses have been filled in.
-// summon is put in front of line.lua.
-func withParts(source, summon string) string {
-	return strings.NewReplacer("-- (take.lua)\n", takeSource, "-- (join.lua)\n", joinSource, "-- (line.lua)\n", summon+lineSource).Replace(source)
+// withParts replaces the names of files in parentheses by the files. It puts wake before queue.lua.
+func withParts(source, wake string) string {
+	return strings.NewReplacer("-- (take.lua)\n", takeSource, "-- (join.lua)\n", joinSource, "-- (queue.lua)\n", wake+queueSource).Replace(source)
 }
 
-// reservedPrefix begins the value of a lock that is kept for a waiter.
+// reservedPrefix begins the value of a lock that is reserved for a waiter.
 const reservedPrefix = "siding-reserved:"
 
 type redisStore struct {
 	rdb     redis.Scripter
-	scripts lineScripts
+	scripts handoffScripts
 	cluster bool
 }
 
 // New returns a [store.Store] on rdb, which it does not close; see lock.Redis.
-func New(rdb redis.Scripter) store.Store { return newRedis(rdb, nobodySummons) }
+func New(rdb redis.Scripter) store.Store { return newRedis(rdb, noWaking) }
 
-// Calling returns a [store.Store] like that of [New] which calls waiters in the same
-// step in which it reserves the lock for them, where they would have to be called by
-// hand. It does so by summon, a text in Lua that defines the local function
+// Waking returns a [store.Store] like that of [New] which wakes a waiter in the same step in which
+// it reserves the lock. With [New] the client would have to wake that waiter. wake is a text in
+// Lua that defines the local function
 //
-//	summon(waiter, ticket, start)
+//	wake_waiter(waiter, ticket, start)
 //
-// It makes the waiter come, at once, and returns 'called'; or 'gone' when that one cannot
-// come any more, which takes it out of the line; or nil when it has to be called by hand
-// after all. If start is not nil, it is a table that ends with Start.Args. Then it may let the waiter
-// begin, and returns 'begun' and a table: the name of the lock's holder, and
-// what becomes Turn.Answer. It may write before it fails with an error, but then the lock stays taken for its TTL.
-// In a Cluster, where it could not reach keys of other slots, summon is not used.
-func Calling(rdb redis.Scripter, summon string) store.Store { return newRedis(rdb, summon) }
+// wake_waiter makes the waiter come at once, and returns 'woken'. It returns 'gone' if the waiter
+// cannot come any more, 'paused' if it cannot come for now, and nil if the client has to wake it.
+// If start is not nil, it is a table that ends with Start.Args. Then wake_waiter may start the
+// waiter. If so, it returns 'started' and a table: the holder's name, and the fields of
+// Reservation.Reply. If it fails after it has written, the lock stays taken for its TTL.
+//
+// A Cluster does not use wake, as its scripts cannot reach keys of other slots.
+func Waking(rdb redis.Scripter, wake string) store.Store { return newRedis(rdb, wake) }
 
-func newRedis(rdb redis.Scripter, summon string) store.Store {
+func newRedis(rdb redis.Scripter, wake string) store.Store {
 	_, cluster := rdb.(*redis.ClusterClient)
 	if cluster {
-		summon = nobodySummons
+		wake = noWaking
 	}
-	s := &redisStore{rdb: rdb, scripts: scriptsWith(summon), cluster: cluster}
-	_, ring := rdb.(*redis.Ring)
-	if rdb, ok := rdb.(subscriber); ok && !ring {
+	s := &redisStore{rdb: rdb, scripts: scriptsWith(wake), cluster: cluster}
+	_, many := rdb.(*redis.Ring)
+	if rdb, ok := rdb.(subscriber); ok && !many {
 		return &redisListener{redisStore: s, rdb: rdb}
 	}
 	return s
 }
 
-// Keys are the Redis keys of one lock: its own, its last grant, its line, and those of
-// its line who were set aside. The lock's own key has no braces, so all of it is hashed; the
-// companions name it as their hash tag and so live in the same Redis Cluster slot.
+// Keys are the Redis keys of one lock: its own, its last fencing token, its wait queue, and the
+// waiters of paused groups. The lock's own key has no braces, so a Cluster hashes all of it. The
+// others have it as their hash tag, and so are in the same slot.
 func Keys(key string) []string {
-	return []string{key, "{" + key + "}:fence", "{" + key + "}:line", "{" + key + "}:paused"}
+	return []string{key, "{" + key + "}:fence", "{" + key + "}:queue", "{" + key + "}:paused"}
 }
 
 func reservedBegin(nonce string) string { return reservedPrefix + nonce + ":" }
 
-func (s *redisStore) Acquire(ctx context.Context, c store.Claim) (store.Answer, error) {
+func (s *redisStore) Acquire(ctx context.Context, c store.Request) (store.Result, error) {
 	r := newReply(s.scripts.acquire.Run(ctx, s.rdb, Keys(c.Key),
-		c.Token, ms(c.TTL), ms(c.Keep), c.Waiter, c.Waited.Microseconds(),
-		flag(c.Line.ByHand), flag(s.cluster), reservedBegin(c.Line.Nonce), ms(c.Line.Grace), ms(c.Line.Keep), c.Came).Result())
+		c.Token, ms(c.TTL), ms(c.FenceTTL), c.Waiter, c.Waited.Microseconds(),
+		flag(c.Handoff.Stepwise), flag(s.cluster), reservedBegin(c.Handoff.Nonce), ms(c.Handoff.Timeout), ms(c.Handoff.QueueTTL), c.Came).Result())
 	if r.number() == 1 {
-		return store.Answer{Taken: r.err == nil, Fence: r.number(), HandOff: r.microseconds()}, r.err
+		return store.Result{Taken: r.err == nil, Fence: r.number(), HandOff: r.microseconds()}, r.err
 	}
-	a := r.refusal()
-	if next := r.turn(); next.Value != "" {
+	a := r.busy()
+	if next := r.reservation(); next.Value != "" {
 		a.Next = next
 	}
 	return a, r.err
 }
 
-func (s *redisStore) Renew(ctx context.Context, key, token string, ttl, keep time.Duration) error {
-	ours, err := renewScript.Run(ctx, s.rdb, Keys(key)[:2], token, ms(ttl), ms(keep)).Int()
+func (s *redisStore) Renew(ctx context.Context, key, token string, ttl, fenceTTL time.Duration) error {
+	ours, err := renewScript.Run(ctx, s.rdb, Keys(key)[:2], token, ms(ttl), ms(fenceTTL)).Int()
 	if err == nil && ours == 0 {
 		return store.ErrLost
 	}
 	return err
 }
 
-func (s *redisStore) Release(ctx context.Context, key, token string, line store.Line) (*store.Turn, error) {
-	argv := []any{token, flag(line.ByHand), flag(s.cluster), reservedBegin(line.Nonce), ms(line.Grace), ms(line.Keep), line.For, line.Fence}
-	if start := line.Start; start != nil && !s.cluster {
-		argv = append(append(argv, start.ID, ms(start.TTL), ms(start.Keep)), start.Args...)
+func (s *redisStore) Release(ctx context.Context, key, token string, r store.Release) (*store.Reservation, error) {
+	argv := []any{token, flag(r.Stepwise), flag(s.cluster), reservedBegin(r.Nonce), ms(r.Timeout), ms(r.QueueTTL), r.For, r.Fence}
+	if start := r.Start; start != nil && !s.cluster {
+		argv = append(append(argv, start.ID, ms(start.TTL), ms(start.FenceTTL)), start.Args...)
 	}
-	keys := append(Keys(key), "{"+key+"}:released:"+line.Nonce)
-	send := line.Send
+	keys := append(Keys(key), "{"+key+"}:released:"+r.Nonce)
+	send := r.Send
 	if send == nil {
 		send = func(ctx context.Context, keys []string, argv []any) (any, error) {
 			return s.scripts.release.Run(ctx, s.rdb, keys, argv...).Result()
 		}
 	}
-	r := newReply(send(ctx, keys, argv))
-	return r.passedOn()
+	reply := newReply(send(ctx, keys, argv))
+	return reply.handedOff()
 }
 
-func (s *redisStore) Leave(ctx context.Context, key, waiter, value string, line store.Line) (*store.Turn, error) {
-	r := newReply(s.scripts.leave.Run(ctx, s.rdb, Keys(key), waiter, value,
-		flag(line.ByHand), flag(s.cluster), reservedBegin(line.Nonce), ms(line.Grace), ms(line.Keep), flag(line.Paused)).Result())
-	return r.passedOn()
+func (s *redisStore) Leave(ctx context.Context, key, waiter string, l store.Leave) (*store.Reservation, error) {
+	r := newReply(s.scripts.leave.Run(ctx, s.rdb, Keys(key), waiter, l.Reservation,
+		flag(l.Stepwise), flag(s.cluster), reservedBegin(l.Nonce), ms(l.Timeout), ms(l.QueueTTL), flag(l.Paused)).Result())
+	return r.handedOff()
 }
 
-func (s *redisStore) Called(ctx context.Context, key string, turn store.Turn) error {
+func (s *redisStore) Confirm(ctx context.Context, key string, r store.Reservation) error {
 	k := Keys(key)
-	return calledScript.Run(ctx, s.rdb, []string{k[0], k[2]}, turn.Waiter, turn.Value).Err()
+	return confirmScript.Run(ctx, s.rdb, []string{k[0], k[2]}, r.Waiter, r.Value).Err()
 }
 
 // Sweep implements [store.Sweeper].
-func (s *redisStore) Sweep(ctx context.Context, keys []string, resumed bool, line store.Line) ([]store.Swept, error) {
+func (s *redisStore) Sweep(ctx context.Context, keys []string, resumed bool, h store.Handoff) ([]store.Swept, error) {
 	steps := make([]step, len(keys))
 	for i, key := range keys {
 		steps[i].keys = Keys(key)
 	}
-	argv := []any{flag(line.ByHand), flag(s.cluster), reservedBegin(line.Nonce), ms(line.Grace), ms(line.Keep), flag(resumed)}
+	argv := []any{flag(h.Stepwise), flag(s.cluster), reservedBegin(h.Nonce), ms(h.Timeout), ms(h.QueueTTL), flag(resumed)}
 	got, err := s.together(ctx, s.scripts.sweep, argv, steps)
 	found := make([]store.Swept, len(got))
 	for i, v := range got {
 		left, plain := v.(int64)
 		if !plain && err == nil {
 			r := newReply(v, nil)
-			left, found[i].Next, err = r.number(), r.turn(), r.err
+			left, found[i].Next, err = r.number(), r.reservation(), r.err
 		}
 		const nobody = -3
 		found[i].Waiting, found[i].Left = left != nobody, time.Duration(left)*time.Millisecond
@@ -180,12 +180,12 @@ func (s *redisStore) Sweep(ctx context.Context, keys []string, resumed bool, lin
 }
 
 // Missing implements [store.Sweeper].
-func (s *redisStore) Missing(ctx context.Context, places []store.Place, rejoin bool, keep time.Duration) ([]bool, error) {
-	steps := make([]step, len(places))
-	for i, p := range places {
+func (s *redisStore) Missing(ctx context.Context, waiters []store.Queued, rejoin bool, queueTTL time.Duration) ([]bool, error) {
+	steps := make([]step, len(waiters))
+	for i, p := range waiters {
 		steps[i] = step{Keys(p.Key)[2:], []any{p.Waiter, p.Ticket}}
 	}
-	got, err := s.together(ctx, placesScript, []any{flag(rejoin), ms(keep)}, steps)
+	got, err := s.together(ctx, missingScript, []any{flag(rejoin), ms(queueTTL)}, steps)
 	missing := make([]bool, len(got))
 	for i, v := range got {
 		missing[i] = v == int64(1)
@@ -193,15 +193,15 @@ func (s *redisStore) Missing(ctx context.Context, places []store.Place, rejoin b
 	return missing, err
 }
 
-// A step is what a script does with one lock of many.
+// A step is one of the locks that a script works on.
 type step struct {
 	keys []string
-	argv []any // behind what all have in common
+	argv []any // of this lock alone; they come after those of all locks
 }
 
-// together runs a script that returns an answer for each of its steps. With a client of a single
-// node it is one call; else each step is a call, and in a Cluster those to one node share a round
-// trip.
+// together runs a script that returns an answer for each of its steps. A client of a single node
+// makes one call. Other clients make a call for each step. In a Cluster the calls to one node share
+// a round trip.
 func (s *redisStore) together(ctx context.Context, script *redis.Script, argv []any, steps []step) ([]any, error) {
 	if _, single := s.rdb.(*redis.Client); single {
 		var keys []string
@@ -242,30 +242,30 @@ type subscriber interface {
 	Subscribe(ctx context.Context, channels ...string) *redis.PubSub
 }
 
-// A redisListener hears the calls that the scripts publish.
+// A redisListener hears what the scripts publish.
 type redisListener struct {
 	*redisStore
 
 	rdb subscriber
 }
 
-// Listen follows https://redis.io/docs/latest/develop/pubsub/: a message is
-// delivered at most once, and not at all while the connection is away.
-func (s *redisListener) Listen(ctx context.Context, id string, heard func(), call func(waiter string)) error {
-	return s.subscribe(ctx, []string{store.CallPrefix + id}, heard, call)
+// Listen follows https://redis.io/docs/latest/develop/pubsub/: Redis delivers a message at most
+// once, and none while there is no connection.
+func (s *redisListener) Listen(ctx context.Context, id string, heard func(), wake func(waiter string)) error {
+	return s.subscribe(ctx, []string{store.GoroutinePrefix + id}, heard, wake)
 }
 
 // ListenForTasks implements [store.TaskListener].
-func (s *redisListener) ListenForTasks(ctx context.Context, groups []string, heard func(), call func(message string)) error {
+func (s *redisListener) ListenForTasks(ctx context.Context, groups []string, heard func(), wake func(message string)) error {
 	channels := make([]string, len(groups))
 	for i, group := range groups {
 		channels[i] = store.TaskPrefix + group
 	}
-	return s.subscribe(ctx, channels, heard, call)
+	return s.subscribe(ctx, channels, heard, wake)
 }
 
-func (s *redisListener) subscribe(ctx context.Context, channels []string, heard func(), call func(message string)) error {
-	const checkEvery = time.Second // a ping, so that a connection that is dead is made anew
+func (s *redisListener) subscribe(ctx context.Context, channels []string, heard func(), message func(string)) error {
+	const checkEvery = time.Second // a ping finds a dead connection, which is then replaced
 	pubsub := s.rdb.Subscribe(ctx, channels...)
 	defer pubsub.Close()
 	messages := pubsub.ChannelWithSubscriptions(redis.WithChannelHealthCheckInterval(checkEvery))
@@ -278,7 +278,7 @@ func (s *redisListener) subscribe(ctx context.Context, channels []string, heard 
 			case *redis.Subscription:
 				heard()
 			case *redis.Message:
-				call(m.Payload)
+				message(m.Payload)
 			}
 			if !open {
 				return fmt.Errorf("lock: listen: %w", redis.ErrClosed)

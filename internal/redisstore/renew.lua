@@ -4,7 +4,7 @@
 -- KEYS[2]  grant    the last fencing token
 -- ARGV[1]  token
 -- ARGV[2]  ttl of the lock, ms
--- ARGV[3]  how long the grant is kept, ms
+-- ARGV[3]  retention of the fencing token, ms
 --
 -- Returns 1 when the lock was the token's, else 0.
 --

@@ -9,18 +9,17 @@ import (
 	"github.com/sidingq/siding/internal/store"
 )
 
-// A replyError says that a script has returned what none of ours does.
+// A replyError says that a script has returned something that none of our scripts returns.
 type replyError struct{}
 
 func (replyError) Error() string { return "lock: unexpected reply of a script" }
 
-// Passing says that no other try helps.
+// Passing reports that the error does not pass by itself.
 func (replyError) Passing() bool { return false }
 
 var errReply error = replyError{}
 
-// reply reads the fields of a script's answer one after the other; the first
-// that is not what is asked for is remembered in err.
+// A reply reads the fields of a script's answer one after the other. err is the first error.
 type reply struct {
 	fields []any
 	err    error
@@ -58,8 +57,8 @@ func (r *reply) text() string {
 	return s
 }
 
-// number reads an integer, which scripts send as such or, beyond the precision
-// of Lua's own conversion, as digits.
+// number reads an integer. Scripts send large integers as digits, because Lua's own conversion
+// would round them.
 func (r *reply) number() int64 {
 	switch v := r.next().(type) {
 	case int64:
@@ -80,28 +79,28 @@ func (r *reply) number() int64 {
 
 func (r *reply) microseconds() time.Duration { return time.Duration(r.number()) * time.Microsecond }
 
-// refusal reads what the scripts answer about a lock that could not be had.
-func (r *reply) refusal() store.Answer {
-	a := store.Answer{Holder: r.text()}
+// busy reads what the scripts return of a busy lock.
+func (r *reply) busy() store.Result {
+	a := store.Result{Holder: r.text()}
 	a.Reserved = strings.HasPrefix(a.Holder, reservedPrefix)
 	a.Left = time.Duration(r.number()) * time.Millisecond
-	// A fence is the time of its grant, but for the rare one that had to be raised.
+	// A fence is the time of its grant, except a rare one that had to be raised.
 	if last := r.number(); last > 0 {
 		a.Since = time.UnixMicro(last)
 	}
-	a.Place, a.Ticket, a.Waited = int(r.number()), r.number(), r.microseconds()
+	a.Position, a.Ticket, a.Waited = int(r.number()), r.number(), r.microseconds()
 	return a
 }
 
-func (r *reply) turn() *store.Turn {
-	return &store.Turn{Value: r.text(), Waiter: r.text(), Ticket: r.number()}
+func (r *reply) reservation() *store.Reservation {
+	return &store.Reservation{Value: r.text(), Waiter: r.text(), Ticket: r.number()}
 }
 
-// begun is the outcome of a release in which a waiter has begun.
-const begun = 3
+// started is the outcome of a release in which a waiter has started.
+const started = 3
 
-// passedOn reads what the scripts answer that pass on a lock.
-func (r *reply) passedOn() (*store.Turn, error) {
+// handedOff reads what the scripts return that hand off a lock.
+func (r *reply) handedOff() (*store.Reservation, error) {
 	outcome := r.number()
 	switch {
 	case r.err != nil:
@@ -109,11 +108,11 @@ func (r *reply) passedOn() (*store.Turn, error) {
 	case outcome == 0:
 		return nil, store.ErrLost
 	case outcome == 1:
-		return nil, nil //nolint:nilnil // nobody has to be called: no turn and no error
+		return nil, nil //nolint:nilnil // nobody to wake, and no error
 	}
-	if outcome == begun {
-		return &store.Turn{Token: r.text(), Fence: r.number(), Answer: r.fields}, r.err
+	if outcome == started {
+		return &store.Reservation{Token: r.text(), Fence: r.number(), Reply: r.fields}, r.err
 	}
-	next := r.turn()
+	next := r.reservation()
 	return next, r.err
 }

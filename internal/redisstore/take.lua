@@ -1,4 +1,4 @@
--- What takes a lock that may be had at once; it is put into the scripts that name it.
+-- Takes a lock that is free. It is put into the scripts that name it.
 
 local function digits(n) return string.format('%.0f', n) end
 
@@ -9,34 +9,34 @@ local function reserved(value)
 end
 
 -- Makes the next fence of a lock. It is the time in us, of 16 digits until the year 2286.
-local function fenced(grant, keep)
+local function fenced(grant, retention)
   local now = redis.call('TIME')
   local fence = now[1] .. string.format('%06d', now[2])
-  local before = redis.call('SET', grant, fence, 'PX', keep, 'GET')
+  local before = redis.call('SET', grant, fence, 'PX', retention, 'GET')
   -- Digits of one length compare as their numbers do.
   if before and not (#before == 16 and before < fence) then
     local last = tonumber(string.match(before, '^%d+') or '0')
     if last >= tonumber(fence) then
       fence = digits(last + 1)
-      redis.call('SET', grant, fence, 'PX', keep)
+      redis.call('SET', grant, fence, 'PX', retention)
     end
   end
   return fence
 end
 
--- Takes the lock for the token if it is free and nobody is in line, or if it is reserved
+-- Takes the lock for the token if it is free and nobody is queued, or if it is reserved
 -- for the waiter. Returns the fence and, after a reservation, the time since then in us,
 -- else '-1'; or nothing and what the lock holds.
-local function take(lock, grant, line, paused, token, ttl, keep, waiter)
-  if waiter == '' or redis.call('EXISTS', line, paused) == 0 then
-    if redis.call('SET', lock, token, 'NX', 'PX', ttl) then return fenced(grant, keep), '-1' end
+local function take(lock, grant, queue, paused, token, ttl, retention, waiter)
+  if waiter == '' or redis.call('EXISTS', queue, paused) == 0 then
+    if redis.call('SET', lock, token, 'NX', 'PX', ttl) then return fenced(grant, retention), '-1' end
   end
   local value = redis.call('GET', lock)
   local since, whose = reserved(value)
   if not since or waiter == '' or whose ~= waiter then return nil, value end
   redis.call('SET', lock, token, 'PX', ttl)
-  redis.call('ZREM', line, waiter)
-  local fence = fenced(grant, keep)
+  redis.call('ZREM', queue, waiter)
+  local fence = fenced(grant, retention)
   return fence, digits(math.max(0, tonumber(fence) - since))
 end
 

@@ -1,8 +1,9 @@
-// Package runstats sums up what a worker's guarded tasks went through: how many
-// had to wait, how often, and how fast locks were handed on.
+// Package runstats sums up a worker's guarded tasks: how many had to wait, how often, and
+// how long hand-offs of locks took.
 package runstats
 
 import (
+	"math"
 	"sync"
 	"time"
 
@@ -18,7 +19,7 @@ type Collector struct {
 	handOffs histogram
 }
 
-// A Summary is what a Collector has seen so far.
+// A Summary has the figures of a Collector.
 type Summary struct {
 	// Tasks is how many runs of handlers have ended; a task that failed and was
 	// tried again counts each time.
@@ -27,26 +28,26 @@ type Summary struct {
 	Succeeded int64
 	// Contended is how many tasks found their resource busy at least once.
 	Contended int64
-	// Refused is how often that happened in all.
-	Refused int64
+	// Parked is how often a task was parked.
+	Parked int64
 	// Lost is how often a lease ended while its handler was running.
 	Lost int64
-	// HandOffs is how often a lock went straight from one task to the next,
-	// and HandOffP50 and HandOffP99 how long that took, to within 3 %: half of
-	// them, and 99 of 100, took no longer. Zero without hand-offs.
+	// HandOffs is how many locks went straight from one task to the next. Half of these
+	// hand-offs took no longer than HandOffP50, and 99 of 100 no longer than HandOffP99, both
+	// to within 3 %.
 	HandOffs   int64
 	HandOffP50 time.Duration
 	HandOffP99 time.Duration
 }
 
-// Observe takes in an event.
+// Observe counts an event.
 func (c *Collector) Observe(e queue.Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch e.Kind {
 	case queue.EventParked:
-		c.sum.Refused++
-		if e.Refusals == 1 {
+		c.sum.Parked++
+		if e.Parked == 1 {
 			c.sum.Contended++
 		}
 	case queue.EventAcquired:
@@ -58,13 +59,13 @@ func (c *Collector) Observe(e queue.Event) {
 		if e.Err == nil {
 			c.sum.Succeeded++
 		}
-	case queue.EventRecovered: // it begins anew
+	case queue.EventRecovered: // its attempt begins anew
 	case queue.EventLost:
 		c.sum.Lost++
 	}
 }
 
-// Summary returns what has been seen so far.
+// Summary returns the figures so far.
 func (c *Collector) Summary() Summary {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -75,53 +76,27 @@ func (c *Collector) Summary() Summary {
 	return s
 }
 
-// The classes of durations: parts is into how many equal ones each doubling is
-// divided, which keeps the error of a value below 1/32. Durations from longest
-// on, 12 days, share a class.
-const (
-	parts   = 32
-	longest = 1 << 40 // microseconds
-	classes = 37 * parts
-)
-
-// A histogram counts durations in microseconds, in classes that grow with them.
+// A histogram counts durations in classes, each of which ends 3 % above the one before.
 type histogram struct {
 	total  int64
-	counts [classes]int64
+	counts [1000]int64 // up to 77 days
 }
+
+const growth = 1.03
 
 func (h *histogram) add(d time.Duration) {
+	class := int(math.Ceil(math.Log(max(d.Seconds()*1e6, 1)) / math.Log(growth)))
 	h.total++
-	h.counts[class(d.Microseconds())]++
-}
-
-// class returns the class of a value: values below 2 * parts have one each;
-// above, the doubling and the part of it tell.
-func class(us int64) int64 {
-	us = min(max(us, 0), longest)
-	shift := int64(0)
-	for us>>shift >= 2*parts {
-		shift++
-	}
-	return shift*parts + us>>shift
-}
-
-// most returns the largest value of a class.
-func most(class int64) int64 {
-	shift := max(class/parts-1, 0)
-	return (class-shift*parts+1)<<shift - 1
+	h.counts[min(class, len(h.counts)-1)]++
 }
 
 // quantile returns a duration that percent of those counted do not exceed.
 func (h *histogram) quantile(percent int64) time.Duration {
-	if h.total == 0 {
-		return 0
-	}
 	rank := (h.total*percent + 99) / 100 // rounded up
 	for class, n := range h.counts {
-		if rank -= n; rank <= 0 {
-			return time.Duration(most(int64(class))) * time.Microsecond
+		if rank -= n; rank <= 0 && h.total > 0 {
+			return time.Duration(math.Pow(growth, float64(class)) * float64(time.Microsecond))
 		}
 	}
-	return 0 // not reached: the counts add up to total
+	return 0
 }

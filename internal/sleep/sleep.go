@@ -1,4 +1,4 @@
-// Package sleep waits for a time to pass.
+// Package sleep waits for a time to pass, or for the end of a context.
 package sleep
 
 import (

@@ -1,4 +1,4 @@
-// Package stop has a program end when it is asked to, and at once when it is asked again.
+// Package stop ends a program when it is asked to, and at once when it is asked again.
 package stop
 
 import (

@@ -1,5 +1,5 @@
-// Package verify divides the tests between make test, which every change has to
-// pass, and make verify, which takes an hour and finds what is rare.
+// Package verify divides the tests between make test, which every change must pass, and make
+// verify, which takes an hour and finds what is rare.
 package verify
 
 import (
@@ -17,15 +17,15 @@ const (
 	verifyEnv = "SIDING_VERIFY"
 	// seedEnv names the seed that a test repeats.
 	seedEnv = "SIDING_SEED"
-	// ordersEnv names a real order file that tests run on.
+	// ordersEnv names a real order file for tests.
 	ordersEnv = "SIDING_ORDERS"
 )
 
 // All reports whether this is make verify: tests that explore do all they can.
 func All() bool { return os.Getenv(verifyEnv) == "1" }
 
-// Long skips a test that belongs to make verify, as it takes more than five
-// seconds. It is the only reason for which a test may be skipped where CI is set.
+// Long skips a test that takes more than five seconds, outside of make verify. With CI set, a test
+// may be skipped for no other reason.
 func Long(tb testing.TB) {
 	tb.Helper()
 	if !All() {
@@ -33,10 +33,9 @@ func Long(tb testing.TB) {
 	}
 }
 
-// Seed returns what a test with random input starts from: a new number each time,
-// or that of the environment variable SIDING_SEED. It logs the seed. A test that
-// fails also logs the command that repeats it, with those of the variables of the
-// environment that are set.
+// Seed returns the seed of a test with random input: a new number each time, or that of the
+// environment variable SIDING_SEED. It logs the seed. If the test fails, Seed also logs the command
+// that repeats it, with those of the variables that are set.
 func Seed(tb testing.TB, variables ...string) uint64 {
 	tb.Helper()
 	seed := rand.Uint64()
@@ -55,7 +54,7 @@ func Seed(tb testing.TB, variables ...string) uint64 {
 	return seed
 }
 
-// command returns what runs the test of that name once more, in its package's folder.
+// command returns the command that runs the test again, in its package's folder.
 func command(name string, seed uint64, variables []string) string {
 	words := []string{fmt.Sprintf("%s=%d", seedEnv, seed)}
 	for _, name := range variables {

@@ -42,13 +42,13 @@ func backend(t *testing.T) locktest.Backend {
 	}
 }
 
-// lineOf is where the keys of a lock are.
-func lineOf(key string) string { return "{" + key + "}/" }
+// prefixOf is what the keys of a lock begin with.
+func prefixOf(key string) string { return "{" + key + "}/" }
 
 // holderOf returns the value of who has the lock, "" for nobody.
 func holderOf(t *testing.T, client *clientv3.Client, key string) string {
 	t.Helper()
-	resp, err := client.Get(t.Context(), lineOf(key), clientv3.WithFirstCreate()...)
+	resp, err := client.Get(t.Context(), prefixOf(key), clientv3.WithFirstCreate()...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,11 +62,11 @@ func holderOf(t *testing.T, client *clientv3.Client, key string) string {
 // value "" it deletes that key.
 func put(t *testing.T, client *clientv3.Client, key, value string, ttl time.Duration) {
 	t.Helper()
-	resp, err := client.Get(t.Context(), lineOf(key), clientv3.WithFirstCreate()...)
+	resp, err := client.Get(t.Context(), prefixOf(key), clientv3.WithFirstCreate()...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	name := lineOf(key) + "another"
+	name := prefixOf(key) + "another"
 	if len(resp.Kvs) > 0 {
 		name = string(resp.Kvs[0].Key)
 	}

@@ -9,7 +9,7 @@
 //	...
 //	store := etcdlock.New(client)
 //	locker, err := lock.New(store, lock.Config{})
-//	err = locker.Hold(ctx, "account:7", nil, func(ctx context.Context) error {
+//	err = locker.Do(ctx, "account:7", nil, func(ctx context.Context) error {
 //		_, err := store.Commit(ctx, "account:7", clientv3.OpPut("balance:7", "100"))
 //		return err
 //	})
@@ -26,16 +26,16 @@
 // majority of the cluster before the lock is given: whichever members fail, no token
 // goes back, and the lock is not given again before etcd has ended the session.
 //
-// Who waits [lock.InLine] joins by a key of its own at once, and is served in the order in
-// which the keys were created, among all processes. Each watches the key before its own,
-// so a release wakes one. Whoever waits in no line, by trying again or as a guarded task,
-// comes after those who do, once nobody is in line. A waiter whose
-// session ends, because its process was cut off for a TTL, joins again at the end.
+// A waiter ([lock.Options.Wait]) creates a key of its own at once. The waiters of all
+// processes get the lock in the order in which their keys were created. Each watches the
+// key before its own, so a release wakes one. A caller that tries again instead, and a
+// guarded task, get the lock once the wait queue is empty. If a process is cut off for a
+// TTL, the sessions of its waiters end, and they join again at the end.
 //
-// The context of [lock.Lease.Keep] ends with the session, at the latest a margin before
-// etcd can end it: the deadline counts from the sending of the last request that renewed
-// it. While a new leader is elected, renewals fail and are tried again; a new leader gives
-// leases their whole TTL.
+// The context of [lock.Lease.Context] ends with the session, at the latest a safety margin
+// before etcd can end it. The deadline counts from the sending of the last request that
+// renewed the session. While a new leader is elected, renewals fail and are tried again; a
+// new leader gives leases their whole TTL.
 //
 // That rests on etcd not ending a lease that was renewed, which it does in one case: a leader
 // that stood still for longer than the TTL, such as a paused virtual machine, may end leases
@@ -53,16 +53,17 @@
 //
 // # What it does not give
 //
-// Long lines are costly. Of a process each goroutine that waits in line has a session and a
-// watch of its own; on Redis one of them contends for all. By default a thousand who wait are
-// a thousand leases, each renewed every 5 s; as often each looks for the key before its own and
-// watches it anew; and each tries every 19 s or so, in case nobody called. That is about 550
-// requests and 200 watches a second, and for each look etcd goes through the whole line.
+// Long wait queues are costly. Each goroutine that waits has a session and a watch of its
+// own; on Redis one goroutine of a process contends for all. By default a thousand waiters
+// are a thousand leases, each renewed every 5 s. As often, each waiter looks for the key
+// before its own and watches it anew. Each tries every 19 s or so, in case nobody has woken
+// it. That is about 550 requests and 200 watches a second, and for each look etcd goes
+// through the whole wait queue.
 //
 // A lock costs what etcd's writes cost: two, each agreed on and synced to the disks of a
-// majority, to take it, and one to release it. Tasks that wait under a name
-// ([lock.Options.Waiter]) stand in no line: a queue.Guard has them come again after growing
-// delays. [lock.BusyError.Place] is what it was when the waiter joined, or less.
+// majority, to take it, and one to release it. Parked tasks do not join the wait queue: a
+// queue.Guard has them come again after growing delays. [lock.BusyError.Position] is what
+// it was when the waiter joined, or less.
 //
 // etcd counts a TTL in whole seconds, and one shorter than its least (2 s with its default
 // settings) is that long: a lock of a holder that died is free later than [lock.Config.TTL]
@@ -81,8 +82,8 @@
 //
 //	{lock:account:7}/694d97a2f4c3c11d
 //
-// and end with their lease. Programs that use etcd's recipe exclude ours, wait in one line with
-// them, and are excluded, if they lock the name in braces: concurrency.NewMutex(session,
+// and end with their lease. Programs that use etcd's recipe exclude ours, share their
+// wait queue, and are excluded, if they lock the name in braces: concurrency.NewMutex(session,
 // "{lock:account:7}"), or
 //
 //	etcdctl lock '{lock:account:7}' -- ./repair

@@ -29,9 +29,9 @@ func Known(s *Store) int {
 	return max(len(s.held), len(s.owners)) + len(s.waiting)
 }
 
-// LeaveAndTake has a waiter leave the line just before it would get the lock, and reports
-// whether it does.
-func LeaveAndTake(s *Store, c store.Claim) (took bool) {
+// LeaveAndTake has a waiter leave the wait queue just before it would get the lock, and
+// reports whether it gets the lock.
+func LeaveAndTake(s *Store, c store.Request) (took bool) {
 	s.mu.Lock()
 	ses := s.waiting[c.Waiter]
 	ses.leave()
@@ -40,9 +40,9 @@ func LeaveAndTake(s *Store, c store.Claim) (took bool) {
 	return took
 }
 
-// ExpireAndTake has the session of a waiter be taken for ended just before it would get
-// the lock by it, and reports whether it does.
-func ExpireAndTake(ctx context.Context, s *Store, c store.Claim) (expired, took bool) {
+// ExpireAndTake drops the session of a waiter just before the waiter would get the lock, and
+// reports whether it gets the lock.
+func ExpireAndTake(ctx context.Context, s *Store, c store.Request) (expired, took bool) {
 	s.mu.Lock()
 	ses := s.waiting[c.Waiter]
 	s.mu.Unlock()
@@ -52,7 +52,7 @@ func ExpireAndTake(ctx context.Context, s *Store, c store.Claim) (expired, took 
 }
 
 // TakeAndExpire does it the other way round.
-func TakeAndExpire(ctx context.Context, s *Store, c store.Claim) (took, expired bool) {
+func TakeAndExpire(ctx context.Context, s *Store, c store.Request) (took, expired bool) {
 	s.mu.Lock()
 	ses := s.waiting[c.Waiter]
 	s.mu.Unlock()

@@ -27,8 +27,8 @@ func recipe(t *testing.T, client *clientv3.Client, resource string) *concurrency
 	return concurrency.NewMutex(session, "{lock:"+resource+"}")
 }
 
-// TestRecipe: programs that use etcd's own recipe are excluded, exclude, and wait in one
-// line with ours.
+// TestRecipe: programs that use etcd's own recipe are excluded, exclude, and share a wait
+// queue with ours.
 func TestRecipe(t *testing.T) {
 	t.Parallel()
 	server := etcdtest.Start(t)
@@ -43,20 +43,20 @@ func TestRecipe(t *testing.T) {
 	if busy, ok := errors.AsType[*lock.BusyError](err); !ok || !busy.Foreign || busy.Remaining.Seconds() < 30 || busy.Remaining.Seconds() > 60 {
 		t.Errorf("want it held by another program for up to 60s, have %+v", err)
 	}
-	line := newLine(t, client, t.Name())
-	line.join(ours)
+	waiters := newWaiters(t, client, t.Name())
+	waiters.join(ours)
 	other := recipe(t, client, t.Name())
-	line.joins(func(ctx context.Context) (func(context.Context) error, error) { return other.Unlock, other.Lock(ctx) })
-	poll.Eventually(t, "theirs in line", func() bool { return len(keysOf(t, client, t.Name())) == 3 })
-	line.join(ours)
+	waiters.joins(func(ctx context.Context) (func(context.Context) error, error) { return other.Unlock, other.Lock(ctx) })
+	poll.Eventually(t, "theirs in the wait queue", func() bool { return len(keysOf(t, client, t.Name())) == 3 })
+	waiters.join(ours)
 	if err := theirs.Unlock(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	line.wantServed(0, 1, 2)
+	waiters.wantServed(0, 1, 2)
 
 	lease := take(t, ours, t.Name())
 	if err := recipe(t, client, t.Name()).TryLock(t.Context()); !errors.Is(err, concurrency.ErrLocked) {
-		t.Errorf("want theirs refused, have %v", err)
+		t.Errorf("want theirs busy, have %v", err)
 	}
 	release(t, lease)
 }
@@ -83,7 +83,7 @@ func TestCommandLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait()
-	lease, err := locker.Acquire(t.Context(), t.Name(), &lock.Options{Wait: lock.InLine()})
+	lease, err := locker.Acquire(t.Context(), t.Name(), &lock.Options{Wait: lock.Forever})
 	if err != nil {
 		t.Fatal(err)
 	}

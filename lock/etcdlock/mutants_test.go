@@ -9,9 +9,9 @@ import (
 // mistakes that one could make in this package, each with the tests that find it.
 var mistakes = []mutants.Mutant{
 	{
-		"the end of a session is not foreseen", "../tenure.go",
-		"deadline := t.start.Add(t.cfg.TTL - t.cfg.Margin)",
-		"deadline := t.start.Add(time.Hour)",
+		"the end of a session is not foreseen", "../../internal/lease/holding.go",
+		"deadline := h.start.Add(h.cfg.trusted())",
+		"deadline := h.start.Add(time.Hour)",
 		[]string{"TestHolderIsCutOff"},
 	},
 	{
@@ -21,9 +21,9 @@ var mistakes = []mutants.Mutant{
 		[]string{"TestConformance/crowd", "TestSmoke/crowd"},
 	},
 	{
-		"a try that is refused writes", "store.go",
-		"if holder != nil {\n\t\treturn s.refusal",
-		"if false {\n\t\treturn s.refusal",
+		"a try for a busy lock writes", "store.go",
+		"if holder != nil {\n\t\treturn s.busy",
+		"if false {\n\t\treturn s.busy",
 		[]string{"TestNoWriteWhenRefused"},
 	},
 	{
@@ -39,34 +39,34 @@ var mistakes = []mutants.Mutant{
 		[]string{"TestCommit"},
 	},
 	{
-		"who leaves the line keeps its place", "line.go",
+		"a waiter that leaves keeps its position", "wait.go",
 		"if err := s.end(ctx, ses); err != nil {",
 		"if err := ctx.Err(); err != nil {",
 		[]string{"TestNothingIsLeftBehind", "TestWaiterLeaves"},
 	},
 	{
-		"a waiter that has lost its session waits for its turn", "line.go",
+		"a waiter that has lost its session is not woken", "wait.go",
 		"if s.expire(ctx, c, ses) {",
 		"if s.expire(ctx, c, ses) && false {",
 		[]string{"TestSessionEndsWhileWaiting"},
 	},
 	{
-		"one of a process stands in line at a time", "line.go",
+		"one of a process joins the wait queue at a time", "wait.go",
 		"func (s *Store) JoinOrdered() {}",
 		"func (s *Store) joinOrdered() {}",
-		[]string{"TestManyOfOneProcessStandInLine"},
+		[]string{"TestWaitersOfOneProcessKeepTheirOrder"},
 	},
 	{
 		"a lock is given by a session that was dropped", "store.go",
 		"if s.waiting[c.Waiter] != ses || !ses.left.IsZero() {",
 		"if false {",
-		[]string{"TestTurnComesAsTheSessionEnds"},
+		[]string{"TestLockComesAsTheSessionEnds"},
 	},
 	{
 		"a lock is given to a waiter that has left", "store.go",
 		"|| !ses.left.IsZero() {",
 		"|| false {",
-		[]string{"TestTurnComesAsTheSessionEnds"},
+		[]string{"TestLockComesAsTheSessionEnds"},
 	},
 	{
 		"a request fails for what the caller's context ended for", "ask.go",

@@ -22,7 +22,7 @@ func (o Owner) Held() clientv3.Cmp {
 	return clientv3.Compare(clientv3.CreateRevision(o.Key), "=", o.Revision)
 }
 
-// Owner returns the acquisition of resource under which ctx runs: one whose [lock.Lease.Keep]
+// Owner returns the acquisition of resource under which ctx runs: one whose [lock.Lease.Context]
 // the context comes from, in this process and by this Store. The error is [lock.ErrNoFence]
 // where ctx runs under no lock of resource, and matches [lock.ErrLost] where the lock has been
 // released, or is not of this Store. The lock is known by its fencing token, so a context that

@@ -33,7 +33,7 @@ func TestCommit(t *testing.T) {
 	locker, store := lockerOn(t, connect(t, server.Addr), lock.Config{})
 	rival, _ := lockerOn(t, connect(t, server.Addr), lock.Config{})
 	lease := take(t, locker, "a")
-	work := lease.Keep(t.Context())
+	work := lease.Context(t.Context())
 	resp, err := store.Commit(work, "a", clientv3.OpPut("balance", "1"), clientv3.OpGet("balance"))
 	if err != nil || len(resp.Responses) != 2 {
 		t.Fatalf("want it applied, have %v, %v", resp, err)
@@ -47,7 +47,7 @@ func TestCommit(t *testing.T) {
 		t.Fatal(err)
 	}
 	later := take(t, rival, "a")
-	if !lease.Valid() {
+	if lease.Deadline().IsZero() {
 		t.Fatal("want a holder that believes to hold the lock")
 	}
 	if _, err := store.Commit(work, "a", clientv3.OpPut("balance", "2")); !errors.Is(err, lock.ErrLost) {
@@ -75,7 +75,7 @@ func TestCommitOfUnknownOutcome(t *testing.T) {
 	server := etcdtest.Start(t)
 	proxy := locktest.NewProxy(t, server.Addr)
 	locker, store := lockerOn(t, connect(t, proxy.Addr), brief)
-	work := take(t, locker, "a").Keep(t.Context())
+	work := take(t, locker, "a").Context(t.Context())
 	proxy.SwallowReplies(true)
 	_, err := store.Commit(work, "a", clientv3.OpPut("balance", "1"))
 	if err == nil || errors.Is(err, lock.ErrLost) {
@@ -100,7 +100,7 @@ func TestOwner(t *testing.T) {
 		12345:                 lock.ErrLost, // of another process
 		1_790_000_000_000_000: lock.ErrLost, // of a lock on Redis
 	} {
-		ctx := lock.WithFence(t.Context(), "a", fence)
+		ctx := locktest.WithFence(t.Context(), "a", fence)
 		if _, err := store.Owner(ctx, "a"); !errors.Is(err, want) {
 			t.Errorf("fence %d: want %v, have %v", fence, want, err)
 		}
@@ -116,7 +116,7 @@ func TestCommitInOwnConditions(t *testing.T) {
 	server := etcdtest.Start(t)
 	client := connect(t, server.Addr)
 	locker, store := lockerOn(t, client, lock.Config{})
-	err := locker.Hold(t.Context(), t.Name(), nil, func(ctx context.Context) error {
+	err := locker.Do(t.Context(), t.Name(), nil, func(ctx context.Context) error {
 		for range 2 {
 			_, err := store.Commit(ctx, t.Name(), clientv3.OpTxn(
 				[]clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision("done"), "=", 0)},
@@ -143,9 +143,9 @@ func TestCommitUnderNestedLocks(t *testing.T) {
 		locker, store := lockerOn(t, connect(t, server.Addr), lock.Config{})
 		rival, _ := lockerOn(t, connect(t, server.Addr), lock.Config{})
 		outer := take(t, locker, "order")
-		order := outer.Keep(t.Context())
+		order := outer.Context(t.Context())
 		inner := take(t, locker, "item")
-		both := inner.Keep(order)
+		both := inner.Context(order)
 		var later *lock.Lease
 		if lost != "" {
 			owner, err := store.Owner(both, lost)

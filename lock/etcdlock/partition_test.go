@@ -16,7 +16,7 @@ import (
 	"github.com/sidingq/siding/lock/locktest"
 )
 
-// A duel is a lock that one process holds and another waits for in line.
+// A duel is a lock that one process holds and another waits for.
 type duel struct {
 	lease *lock.Lease
 	work  context.Context //nolint:containedctx // that of the lease
@@ -30,16 +30,16 @@ type win struct {
 	err   error
 }
 
-// duels has holder take so many locks, for which rival waits in line.
+// duels has holder take so many locks, for which rival waits.
 func duels(t *testing.T, holder, rival *lock.Locker, n int) []*duel {
 	t.Helper()
 	all := make([]*duel, n)
 	for i := range all {
 		resource := fmt.Sprintf("%s/%d/%d", t.Name(), time.Now().UnixNano(), i)
 		d := &duel{lease: take(t, holder, resource), won: make(chan win, 1)}
-		d.work = d.lease.Keep(t.Context()) //nolint:fatcontext // one for each lease
+		d.work = d.lease.Context(t.Context()) //nolint:fatcontext // one for each lease
 		go func() {
-			lease, err := rival.Acquire(t.Context(), resource, &lock.Options{Wait: lock.InLine()})
+			lease, err := rival.Acquire(t.Context(), resource, &lock.Options{Wait: lock.Forever})
 			w := win{told: d.work.Err() != nil, err: err}
 			if err == nil {
 				w.fence = lease.Fence()
@@ -192,10 +192,10 @@ func TestHoldersOutliveALeader(t *testing.T) {
 		return locker
 	}
 	holder := take(t, open(), t.Name())
-	work := holder.Keep(t.Context())
-	line := newLine(t, connect(t, etcdtest.Addrs(servers...)...), t.Name())
+	work := holder.Context(t.Context())
+	waiters := newWaiters(t, connect(t, etcdtest.Addrs(servers...)...), t.Name())
 	for range 3 {
-		line.join(open())
+		waiters.join(open())
 	}
 	etcdtest.Leader(t, servers).Kill()
 	expired := time.NewTimer(ttl * 4 / 3) // then who is not renewed by a new leader is gone
@@ -206,7 +206,7 @@ func TestHoldersOutliveALeader(t *testing.T) {
 	case <-expired.C:
 	}
 	release(t, holder)
-	line.wantServed(0, 1, 2)
+	waiters.wantServed(0, 1, 2)
 }
 
 // TestMemberHangs: requests go to the other members, within the time of the call.
@@ -231,7 +231,7 @@ func TestMemberHangs(t *testing.T) {
 	}
 }
 
-// TestMemberHangsWhileWaiting: those in line keep their places for longer than a TTL.
+// TestMemberHangsWhileWaiting: the waiters keep their positions for longer than a TTL.
 func TestMemberHangsWhileWaiting(t *testing.T) {
 	t.Parallel()
 	verify.Long(t)
@@ -242,10 +242,9 @@ func TestMemberHangsWhileWaiting(t *testing.T) {
 		return locker
 	}
 	holder := take(t, open(), t.Name())
-	holder.Keep(t.Context())
-	line := newLine(t, admin, t.Name())
+	waiters := newWaiters(t, admin, t.Name())
 	for range 6 { // whichever member a client prefers
-		line.join(open())
+		waiters.join(open())
 	}
 	leader := etcdtest.Leader(t, servers)
 	for _, s := range servers {
@@ -256,5 +255,5 @@ func TestMemberHangsWhileWaiting(t *testing.T) {
 	}
 	_ = sleep.For(t.Context(), 6*time.Second) // more than a TTL
 	release(t, holder)
-	line.wantServed(0, 1, 2, 3, 4, 5)
+	waiters.wantServed(0, 1, 2, 3, 4, 5)
 }

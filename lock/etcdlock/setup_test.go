@@ -69,7 +69,7 @@ func lockerOf(t *testing.T, store *etcdlock.Store, cfg lock.Config) *lock.Locker
 
 // brief is the configuration of locks that expire soon: after the least time that etcd
 // knows by default.
-var brief = lock.Config{TTL: 2 * time.Second, RenewEvery: 500 * time.Millisecond, Margin: 200 * time.Millisecond}
+var brief = lock.Config{TTL: 2 * time.Second, RenewEvery: 500 * time.Millisecond, SafetyMargin: 200 * time.Millisecond}
 
 func take(t *testing.T, locker *lock.Locker, resource string) *lock.Lease {
 	t.Helper()

@@ -15,44 +15,43 @@ import (
 	"github.com/sidingq/siding/lock"
 )
 
-// A Store keeps locks in etcd. It is a [lock.Store] and, as it tells those who wait in its
-// lines when it is their turn, a [store.JoinOrdered]. It is safe for use by several
-// goroutines.
+// A Store keeps locks in etcd. It is a [lock.Store], and a [store.JoinOrdered], as it wakes
+// the waiters in its wait queues. It is safe for use by several goroutines.
 type Store struct {
 	client *clientv3.Client
 
-	mu      sync.Mutex
-	held    map[string]*session // by the token of who holds, or may hold, the lock by it
-	owners  map[int64]*session  // those of them that do, by fence
-	waiting map[string]*session // by waiter
-	ears    map[string]*ear     // by id
-	swept   time.Time
+	mu        sync.Mutex
+	held      map[string]*session // by the token of who holds, or may hold, the lock by it
+	owners    map[int64]*session  // those of them that do, by fence
+	waiting   map[string]*session // by waiter
+	listeners map[string]*listener
+	swept     time.Time
 }
 
 // New returns a Store on client, which it does not close.
 func New(client *clientv3.Client) *Store {
 	return &Store{
-		client:  client,
-		held:    make(map[string]*session),
-		owners:  make(map[int64]*session),
-		waiting: make(map[string]*session),
-		ears:    make(map[string]*ear),
-		swept:   time.Now(),
+		client:    client,
+		held:      make(map[string]*session),
+		owners:    make(map[int64]*session),
+		waiting:   make(map[string]*session),
+		listeners: make(map[string]*listener),
+		swept:     time.Now(),
 	}
 }
 
-// lineOf is the prefix of the keys of all who hold, or wait for, the lock of key. As
+// prefixOf is the prefix of the keys of the holder and of all waiters of the lock of key. As
 // a resource has no braces, no lock's prefix begins another's.
-func lineOf(key string) string { return "{" + key + "}/" }
+func prefixOf(key string) string { return "{" + key + "}/" }
 
-// first asks for the key that was created first, which is the holder's, and how many
-// there are.
-func first(line string) clientv3.Op { return clientv3.OpGet(line, clientv3.WithFirstCreate()...) }
+// first asks for the key that was created first, which is the holder's, and for the number
+// of keys.
+func first(prefix string) clientv3.Op { return clientv3.OpGet(prefix, clientv3.WithFirstCreate()...) }
 
-// holder returns the key of who has the lock of key, nil for nobody, and how many
-// hold it or wait for it.
+// holder returns the key of who has the lock of key, nil for nobody, and how many hold
+// the lock or wait for it.
 func (s *Store) holder(ctx context.Context, key string) (holder *mvccpb.KeyValue, keys int64, _ error) {
-	found, err := ask(ctx, func(ctx context.Context) (clientv3.OpResponse, error) { return s.client.Do(ctx, first(lineOf(key))) })
+	found, err := ask(ctx, func(ctx context.Context) (clientv3.OpResponse, error) { return s.client.Do(ctx, first(prefixOf(key))) })
 	if err != nil {
 		return nil, 0, err
 	}
@@ -62,91 +61,92 @@ func (s *Store) holder(ctx context.Context, key string) (holder *mvccpb.KeyValue
 	return holder, found.Get().Count, nil
 }
 
-// Acquire implements [store.Store]. A claim that is refused writes nothing, unless its
-// waiter joins the line.
-func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Answer, error) {
+// Acquire implements [store.Store]. A request for a busy lock writes nothing, unless its
+// waiter joins the wait queue.
+func (s *Store) Acquire(ctx context.Context, c store.Request) (store.Result, error) {
 	s.mu.Lock()
 	s.sweep()
-	held, waiting, e := s.held[c.Token], s.waiting[c.Waiter], s.earOf(c.Waiter)
+	held, waiting, l := s.held[c.Token], s.waiting[c.Waiter], s.listenerOf(c.Waiter)
 	s.mu.Unlock()
 	ctx, cancel := bounded(ctx, callTime(c.TTL))
 	defer cancel()
-	var answer store.Answer
+	var result store.Result
 	var err error
 	switch {
 	case held != nil:
-		answer, err = s.again(ctx, c, held)
+		result, err = s.again(ctx, c, held)
 	case waiting != nil:
-		answer, err = s.come(ctx, c, waiting)
-	case e != nil:
-		answer, err = s.join(ctx, c, e)
+		result, err = s.advance(ctx, c, waiting)
+	case l != nil:
+		result, err = s.join(ctx, c, l)
 	default:
-		answer, err = s.try(ctx, c)
+		result, err = s.try(ctx, c)
 	}
 	if err != nil {
-		return store.Answer{}, failed(ctx, err)
+		return store.Result{}, failed(ctx, err)
 	}
-	return answer, nil
+	return result, nil
 }
 
 // try takes a lock that nobody holds or waits for.
-func (s *Store) try(ctx context.Context, c store.Claim) (store.Answer, error) {
+func (s *Store) try(ctx context.Context, c store.Request) (store.Result, error) {
 	holder, _, err := s.holder(ctx, c.Key)
 	if err != nil {
-		return store.Answer{}, err
+		return store.Result{}, err
 	}
 	if holder != nil {
-		return s.refusal(ctx, c, holder), nil
+		return s.busy(ctx, c, holder), nil
 	}
 	ses, err := s.begin(ctx, c)
 	if err != nil {
-		return store.Answer{}, err
+		return store.Result{}, err
 	}
 	s.mu.Lock()
 	s.held[c.Token] = ses // Release finds it there, whatever becomes of the request
 	s.mu.Unlock()
-	line := lineOf(c.Key)
+	prefix := prefixOf(c.Key)
 	resp, err := ask(ctx, func(ctx context.Context) (*clientv3.TxnResponse, error) {
 		return s.client.Txn(ctx).
-			If(clientv3.Compare(clientv3.CreateRevision(line), "=", 0).WithPrefix()). // there is none
-			Then(ses.put(c), first(line)).
-			Else(first(line)).Commit()
+			If(clientv3.Compare(clientv3.CreateRevision(prefix), "=", 0).WithPrefix()). // there is none
+			Then(ses.put(c), first(prefix)).
+			Else(first(prefix)).Commit()
 	})
 	if err != nil {
-		return store.Answer{}, err
+		return store.Result{}, err
 	}
-	// Also where that was refused it may be the session's own, if it was sent twice.
+	// The first key may be the session's own although the condition failed: the request was
+	// sent twice.
 	found := resp.Responses[len(resp.Responses)-1].GetResponseRange()
 	if holder = found.Kvs[0]; ses.is(holder) {
-		answer, _ := s.taken(c, ses, holder.CreateRevision)
-		return answer, nil
+		result, _ := s.taken(c, ses, holder.CreateRevision)
+		return result, nil
 	}
 	s.drop(ctx, c, ses)
-	return s.refusal(ctx, c, holder), nil
+	return s.busy(ctx, c, holder), nil
 }
 
-// again answers a claim that was sent before, and whose answer was lost.
-func (s *Store) again(ctx context.Context, c store.Claim, ses *session) (store.Answer, error) {
+// again answers a request that was sent before, and whose result was lost.
+func (s *Store) again(ctx context.Context, c store.Request, ses *session) (store.Result, error) {
 	holder, _, err := s.renewed(ctx, c.Key, ses)
 	if err != nil {
-		return store.Answer{}, err
+		return store.Result{}, err
 	}
 	if ses.is(holder) {
-		answer, _ := s.taken(c, ses, holder.CreateRevision)
-		return answer, nil
+		result, _ := s.taken(c, ses, holder.CreateRevision)
+		return result, nil
 	}
 	s.drop(ctx, c, ses)
 	return s.try(ctx, c)
 }
 
-// taken notes that the lock is the session's; false if that was a waiter's, which has left
+// taken notes that the lock is the session's. It reports false for a waiter that has left,
 // or whose session was dropped.
-func (s *Store) taken(c store.Claim, ses *session, revision int64) (_ store.Answer, ok bool) {
+func (s *Store) taken(c store.Request, ses *session, revision int64) (_ store.Result, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !ses.joined.IsZero() && s.held[c.Token] != ses {
 		if s.waiting[c.Waiter] != ses || !ses.left.IsZero() {
-			return store.Answer{}, false
+			return store.Result{}, false
 		}
 		delete(s.waiting, c.Waiter)
 		ses.leave()
@@ -154,25 +154,25 @@ func (s *Store) taken(c store.Claim, ses *session, revision int64) (_ store.Answ
 	ses.revision = revision
 	s.held[c.Token], s.owners[revision] = ses, ses
 	handOff := time.Duration(-1)
-	if !ses.called.IsZero() {
-		handOff = time.Since(ses.called)
+	if !ses.woken.IsZero() {
+		handOff = time.Since(ses.woken)
 	}
-	return store.Answer{Taken: true, Fence: revision, HandOff: handOff}, true
+	return store.Result{Taken: true, Fence: revision, HandOff: handOff}, true
 }
 
-// refusal says who has the lock. How long a session lives on that has no end is not
-// known; how long one that has expired does is not, either: etcd ends it soon.
-func (s *Store) refusal(ctx context.Context, c store.Claim, holder *mvccpb.KeyValue) store.Answer {
-	a := store.Answer{Holder: string(holder.Value), Left: c.TTL}
+// busy says who has the lock, and for how long: at most the TTL if its session has no
+// end. A session that has expired has a second left, as etcd ends it soon.
+func (s *Store) busy(ctx context.Context, c store.Request, holder *mvccpb.KeyValue) store.Result {
+	r := store.Result{Holder: string(holder.Value), Left: c.TTL}
 	if holder.Lease != 0 {
 		resp, err := ask(ctx, func(ctx context.Context) (*clientv3.LeaseTimeToLiveResponse, error) {
 			return s.client.TimeToLive(ctx, clientv3.LeaseID(holder.Lease))
 		})
 		if err == nil {
-			a.Left = time.Duration(max(1, resp.TTL)) * time.Second
+			r.Left = time.Duration(max(1, resp.TTL)) * time.Second
 		}
 	}
-	return a
+	return r
 }
 
 // Renew implements [store.Store].
@@ -195,8 +195,8 @@ func (s *Store) Renew(ctx context.Context, key, token string, ttl, _ time.Durati
 	return nil
 }
 
-// renewed renews a session and, at the same time, asks for the key of who has the lock, and
-// how many keys there are. Of a session that has ended it is as if nobody had it.
+// renewed renews a session. At the same time it asks for the key of who has the lock, and
+// how many keys there are. If the session has ended, it returns no holder.
 func (s *Store) renewed(ctx context.Context, key string, ses *session) (holder *mvccpb.KeyValue, keys int64, unknown error) {
 	asked := make(chan struct{})
 	go func() {
@@ -229,10 +229,10 @@ func (s *Store) keptAlive(ctx context.Context, ses *session) (bool, error) {
 	return true, nil
 }
 
-// Release implements [store.Store]: it ends the session, and with it the lock's key, which
-// the next in line sees. What it has found is remembered until the session is swept, for a
-// call that comes again.
-func (s *Store) Release(ctx context.Context, key, token string, _ store.Line) (*store.Turn, error) {
+// Release implements [store.Store]. It ends the session, and with it the lock's key. The
+// first waiter watches that key. Release remembers what it has found until the session is
+// swept, for a call that comes again.
+func (s *Store) Release(ctx context.Context, key, token string, _ store.Release) (*store.Reservation, error) {
 	s.mu.Lock()
 	ses := s.held[token]
 	found := ses != nil && ses.found
@@ -265,17 +265,17 @@ func (s *Store) Release(ctx context.Context, key, token string, _ store.Line) (*
 	case !found: // it expired, or somebody has deleted the key
 		return nil, lock.ErrLost
 	}
-	return nil, nil //nolint:nilnil // nobody has to be called: no turn and no error
+	return nil, nil //nolint:nilnil // there is nobody to wake: no reservation and no error
 }
 
-// forget drops what is known of a claim. s.mu is held.
+// forget drops what is known of a request. s.mu is held.
 func (s *Store) forget(token string, ses *session) {
 	delete(s.held, token)
 	delete(s.owners, ses.revision)
 }
 
 // drop ends a session by which nothing is held; where that fails, it expires.
-func (s *Store) drop(ctx context.Context, c store.Claim, ses *session) {
+func (s *Store) drop(ctx context.Context, c store.Request, ses *session) {
 	s.mu.Lock()
 	s.forget(c.Token, ses)
 	if s.waiting[c.Waiter] == ses {
@@ -309,28 +309,28 @@ func (s *Store) sweep() {
 	}
 }
 
-// A session is a lease of etcd and the key that lives as long as it does. There is one
-// for each acquisition, from the time at which it joins the line.
+// A session is a lease of etcd and the key that lives as long as it does. Each acquisition
+// has one, from the time at which it joins the wait queue.
 type session struct {
 	lease clientv3.LeaseID
 	key   string
 
-	// At which the key was created; 0 while that is not known. It is written under Store.mu, by
-	// the claims of its waiter, which come one after the other and read it without.
+	// The revision at which the key was created; 0 while that is not known. The requests of the
+	// waiter come one after the other: they write it under Store.mu, and read it without.
 	revision int64
 
 	// Guarded by Store.mu.
-	until  time.Time          // when it ends if it is not renewed
-	place  int64              // in line, when it joined
-	joined time.Time          // when that was
-	called time.Time          // when its turn came
-	left   time.Time          // when it left the line
-	found  bool               // a release found the lock to be its
-	stop   context.CancelFunc // ends what keeps the place; nil while nothing does
+	until    time.Time          // when it ends if it is not renewed
+	position int64              // in the wait queue, when it joined
+	joined   time.Time          // when that was
+	woken    time.Time          // when its waiter was woken
+	left     time.Time          // when its waiter left
+	found    bool               // a release found the lock to be its
+	stop     context.CancelFunc // ends what keeps the position; nil while nothing does
 }
 
 // begin opens a session. etcd counts in whole seconds.
-func (s *Store) begin(ctx context.Context, c store.Claim) (*session, error) {
+func (s *Store) begin(ctx context.Context, c store.Request) (*session, error) {
 	start := time.Now()
 	// One whose answer is lost has no key, and expires.
 	lease, err := ask(ctx, func(ctx context.Context) (*clientv3.LeaseGrantResponse, error) {
@@ -341,7 +341,7 @@ func (s *Store) begin(ctx context.Context, c store.Claim) (*session, error) {
 	}
 	return &session{
 		lease: lease.ID,
-		key:   fmt.Sprintf("%s%x", lineOf(c.Key), int64(lease.ID)),
+		key:   fmt.Sprintf("%s%x", prefixOf(c.Key), int64(lease.ID)),
 		until: start.Add(time.Duration(lease.TTL) * time.Second),
 	}, nil
 }
@@ -358,7 +358,7 @@ func (s *Store) end(ctx context.Context, ses *session) error {
 }
 
 // put creates the session's key.
-func (ses *session) put(c store.Claim) clientv3.Op {
+func (ses *session) put(c store.Request) clientv3.Op {
 	return clientv3.OpPut(ses.key, c.Token, clientv3.WithLease(ses.lease))
 }
 
@@ -368,7 +368,7 @@ func (ses *session) is(kv *mvccpb.KeyValue) bool {
 		(ses.revision == 0 || kv.CreateRevision == ses.revision)
 }
 
-// leave ends what keeps the place in line. Store.mu is held.
+// leave ends what keeps the position in the wait queue. Store.mu is held.
 func (ses *session) leave() {
 	ses.left = time.Now()
 	if ses.stop != nil {

@@ -43,7 +43,7 @@ func TestTTLInWholeSeconds(t *testing.T) {
 	} {
 		locker, store := lockerOn(t, client, lock.Config{TTL: ttl})
 		lease := take(t, locker, ttl.String())
-		owner, err := store.Owner(lease.Keep(t.Context()), ttl.String())
+		owner, err := store.Owner(lease.Context(t.Context()), ttl.String())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -88,9 +88,9 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	rival, _ := lockerOn(t, connect(t, server.Addr), lock.Config{})
 	for range 20 {
 		lease := take(t, locker, t.Name())
-		for _, wait := range []lock.Wait{nil, lock.InLine(), lock.Limit(3, lock.Fixed(time.Millisecond))} {
+		for _, opts := range []lock.Options{{}, {Wait: lock.Forever}, {Wait: lock.Forever, Retry: lock.Limit(3, lock.Fixed(time.Millisecond))}} {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-			if _, err := rival.Acquire(ctx, t.Name(), &lock.Options{Wait: wait}); err == nil {
+			if _, err := rival.Acquire(ctx, t.Name(), &opts); err == nil {
 				t.Fatal("want no lock while another has it")
 			}
 			cancel()
@@ -210,7 +210,6 @@ func TestSweep(t *testing.T) {
 		_ = take(t, locker, resource)
 	}
 	kept := take(t, locker, "kept")
-	kept.Keep(t.Context())
 	etcdlock.Age(store, 2*time.Minute)
 	if err := kept.Renew(t.Context()); err != nil {
 		t.Fatal(err)
@@ -227,14 +226,14 @@ func TestSweep(t *testing.T) {
 	if have := etcdlock.Known(store); !errors.Is(err, lock.ErrBusy) || have != 1 {
 		t.Errorf("want ErrBusy and one session known, have %v, %d", err, have)
 	}
-	// One that leaves the line while etcd does not answer, for longer than it is tried.
+	// A waiter leaves while etcd does not answer, for longer than leaving is tried.
 	ctx, cancel := context.WithCancel(t.Context())
 	waited := make(chan error, 1)
 	go func() {
-		_, err := locker.Acquire(ctx, "kept", &lock.Options{Wait: lock.InLine()})
+		_, err := locker.Acquire(ctx, "kept", &lock.Options{Wait: lock.Forever})
 		waited <- err
 	}()
-	poll.Eventually(t, "it in line", func() bool { return etcdlock.Known(store) == 2 })
+	poll.Eventually(t, "it in the wait queue", func() bool { return etcdlock.Known(store) == 2 })
 	server.Pause()
 	cancel()
 	if err := <-waited; !errors.Is(err, context.Canceled) {
@@ -293,9 +292,9 @@ func TestWhoMayNotIsTold(t *testing.T) {
 	if _, err := admin.AuthEnable(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for _, wait := range []lock.Wait{lock.InLine(), lock.Fixed(100 * time.Millisecond)} {
+	for _, opts := range []lock.Options{{Wait: lock.Forever}, {Wait: lock.Forever, Retry: lock.Fixed(100 * time.Millisecond)}} {
 		start := time.Now()
-		_, err := locker.Acquire(t.Context(), t.Name(), &lock.Options{Wait: wait})
+		_, err := locker.Acquire(t.Context(), t.Name(), &opts)
 		if took := time.Since(start); err == nil || errors.Is(err, lock.ErrBusy) || took > 10*time.Second {
 			t.Errorf("want an error before a TTL has passed, have %v after %v", err, took)
 		}

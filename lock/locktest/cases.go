@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sidingq/siding/internal/lease"
 	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock"
@@ -18,7 +19,7 @@ type feature int
 const (
 	none feature = iota
 	fences
-	line
+	queue
 	names
 )
 
@@ -53,16 +54,16 @@ var cases = []struct {
 	{"22 longest hold", longestHold, none},
 	{"35 operator deletes the key", operatorDeletesTheKey, none},
 	{"36 another program holds the lock", anotherProgramHoldsTheLock, none},
-	{"37 call is lost", callIsLost, none},
-	{"38 waiter leaves the line", waiterLeavesTheLine, none},
+	{"37 wake is lost", wakeIsLost, none},
+	{"38 waiter leaves the wait queue", waiterLeavesTheQueue, none},
 	{"39 retry is shared", retryIsShared, none},
 	{"40 wait is longer than the ttl", waitIsLongerThanTheTTL, none},
 	{"41 one attempt for many", oneAttemptForMany, none},
 	{"42 fence grows", fenceGrows, fences},
 	{"49 lock again after a loss", lockAgainAfterALoss, none},
-	{"50 line is served in order of arrival", lineIsServedInOrder, line},
-	{"50 place goes by when a waiter came", placeGoesByWhenItCame, names},
-	{"50 place in line counts from the arrival", placeCountsFromTheArrival, line},
+	{"50 wait queue is served in order of arrival", queueIsServedInOrder, queue},
+	{"50 position goes by when a waiter came", positionGoesByWhenItCame, names},
+	{"50 position counts from the arrival", positionCountsFromTheArrival, queue},
 	{"work of three ttls with renewal", workWithRenewal, none},
 	{"work of three ttls without renewal", workWithoutRenewal, none},
 	{"crowd", crowd, none},
@@ -71,10 +72,10 @@ var cases = []struct {
 func holderIsCutOff(s *suite) {
 	locker, network := s.faulty(brief)
 	lease := s.take(locker)
-	work := lease.Keep(s.Context())
+	work := lease.Context(s.Context())
 	network.Set(BlackHole)
 	rival := s.takeOnceFree()
-	if work.Err() == nil || lease.Valid() {
+	if work.Err() == nil || !lease.Deadline().IsZero() {
 		s.Error("want the holder told before another has the lock")
 	}
 	s.wantLost("cause", s.ended(work))
@@ -85,10 +86,10 @@ func validityCountsFromTheSending(s *suite) {
 	locker, network := s.faulty(brief)
 	network.Set(Once(Acquire, 1, Slow(500*time.Millisecond)))
 	lease := s.take(locker)
-	work := lease.Keep(s.Context())
+	work := lease.Context(s.Context())
 	network.Set(BlackHole)
 	rival := s.takeOnceFree()
-	if work.Err() == nil || lease.Valid() {
+	if work.Err() == nil || !lease.Deadline().IsZero() {
 		s.Error("want the validity counted from the sending of the call, not from its answer")
 	}
 	s.release(rival)
@@ -102,7 +103,7 @@ func replyLostAndSentAgain(s *suite) {
 	if err := lease.Renew(s.Context()); err != nil {
 		s.Errorf("renew: %v", err)
 	}
-	_ = s.refuse()
+	_ = s.wantBusy()
 	s.release(lease)
 	s.wantFree()
 }
@@ -149,11 +150,12 @@ func releaseOnAnEndedContext(s *suite) {
 
 func releaseAfterExpiry(s *suite) {
 	late := s.take(s.locker(brief))
+	late.Detach()
 	rival := s.takeOnceFree()
 	before := s.value()
 	s.wantLost("renew", late.Renew(s.Context()))
 	s.wantLost("release", late.Release(s.Context()))
-	if have := s.value(); have != before || !rival.Valid() {
+	if have := s.value(); have != before || rival.Deadline().IsZero() {
 		s.Errorf("want the rival's lock %q untouched, have %q", before, have)
 	}
 	s.release(rival)
@@ -164,7 +166,7 @@ func renewalOfAKeyThatIsGone(s *suite) {
 	s.Put(s.T, s.key(), "", 0)
 	s.wantLost("renew", lease.Renew(s.Context()))
 	s.wantFree()
-	if lease.Valid() {
+	if !lease.Deadline().IsZero() {
 		s.Error("want the lease lost")
 	}
 	s.wantLost("release", lease.Release(s.Context()))
@@ -208,32 +210,37 @@ func tokenIsComparedWhole(s *suite) {
 }
 
 func secondAttemptOfTheSameHolder(s *suite) {
-	task := &lock.Options{Holder: "task 7", Waiter: "task 7"}
-	first := s.takeAs(s.locker(lock.Config{}), task)
-	_, err := s.locker(lock.Config{}).Acquire(s.Context(), s.res, task)
-	if !errors.Is(err, lock.ErrBusy) {
+	task := lease.Request{Resource: s.res, Holder: "task 7", Waiter: "task 7"}
+	first, err := s.client().Acquire(s.Context(), task)
+	if err != nil {
+		s.Fatal(err)
+	}
+	if _, err := s.client().Acquire(s.Context(), task); !errors.Is(err, lock.ErrBusy) {
 		s.Errorf("want the second attempt refused while the first runs, have %v", err)
 	}
-	s.release(first)
+	if err := first.Release(s.Context()); err != nil {
+		s.Errorf("release: %v", err)
+	}
 }
 
 func reentryCountsOnce(s *suite) {
 	locker, network := s.faulty(lock.Config{})
 	network.Set(Resend)
 	outer := s.take(locker)
-	work := outer.Keep(s.Context())
+	work := outer.Context(s.Context())
 	network.Set(Fine)
 	token, steps := s.value(), len(network.Sent())
-	for _, wait := range []lock.Wait{nil, lock.InLine(), lock.Fixed(time.Second)} {
-		inner, err := locker.Acquire(work, s.res, &lock.Options{Wait: wait, Reentrant: true})
+	for _, opts := range []lock.Options{{}, inQueue, polled(time.Second)} {
+		opts.Reentrant = true
+		inner, err := locker.Acquire(work, s.res, &opts)
 		if err != nil {
 			s.Fatalf("acquire again: %v", err)
 		}
-		if inner.Fence() != outer.Fence() || lock.Fence(inner.Keep(work), s.res) != outer.Fence() {
+		if inner.Fence() != outer.Fence() || lock.Fence(inner.Context(work), s.res) != outer.Fence() {
 			s.Errorf("want the fence %d kept, have %d", outer.Fence(), inner.Fence())
 		}
 		s.release(inner)
-		if !outer.Valid() || work.Err() != nil {
+		if outer.Deadline().IsZero() || work.Err() != nil {
 			s.Error("want the outer lease to live on")
 		}
 	}
@@ -247,7 +254,7 @@ func reentryCountsOnce(s *suite) {
 func releaseCountsOnce(s *suite) {
 	locker := s.locker(lock.Config{})
 	outer := s.take(locker)
-	work := outer.Keep(s.Context())
+	work := outer.Context(s.Context())
 	again := &lock.Options{Reentrant: true}
 	inner, err := locker.Acquire(work, s.res, again)
 	if err != nil {
@@ -255,7 +262,7 @@ func releaseCountsOnce(s *suite) {
 	}
 	s.release(inner)
 	s.release(inner)
-	if !outer.Valid() || s.value() == "" {
+	if outer.Deadline().IsZero() || s.value() == "" {
 		s.Error("want the lock held until the outer lease is released")
 	}
 	// In the other order, too, the last one frees it.
@@ -263,7 +270,7 @@ func releaseCountsOnce(s *suite) {
 		s.Fatal(err)
 	}
 	s.release(outer)
-	if !inner.Valid() || s.value() == "" {
+	if inner.Deadline().IsZero() || s.value() == "" {
 		s.Error("want the lock held until the inner lease is released")
 	}
 	s.release(inner)
@@ -273,7 +280,7 @@ func releaseCountsOnce(s *suite) {
 func reentryAfterALoss(s *suite) {
 	locker, network := s.faulty(brief)
 	lease := s.take(locker)
-	work := lease.Keep(s.Context())
+	work := lease.Context(s.Context())
 	network.Set(BlackHole)
 	_ = s.ended(work)
 	network.Set(Fine)
@@ -289,18 +296,18 @@ func reentryAfterALoss(s *suite) {
 func reentryAndTheDeadline(s *suite) {
 	locker := s.locker(brief)
 	outer := s.take(locker)
-	work := outer.Keep(s.Context())
+	work := outer.Context(s.Context())
 	short, err := locker.Acquire(work, s.res, &lock.Options{MaxHold: time.Millisecond, Reentrant: true})
 	if err != nil {
 		s.Fatal(err)
 	}
 	_ = sleep.For(s.Context(), 3*brief.TTL/2)
-	if !outer.Valid() || !short.Valid() {
+	if outer.Deadline().IsZero() || short.Deadline().IsZero() {
 		s.Error("want the first lease's limits for all that follow")
 	}
 	s.release(short)
 	_ = sleep.For(s.Context(), 3*brief.TTL/2)
-	if !outer.Valid() || work.Err() != nil {
+	if outer.Deadline().IsZero() || work.Err() != nil {
 		s.Error("want it renewed after the release of an inner lease")
 	}
 	s.release(outer)
@@ -309,7 +316,7 @@ func reentryAndTheDeadline(s *suite) {
 func holderIsAContext(s *suite) {
 	locker := s.locker(lock.Config{})
 	lease := s.take(locker)
-	work := lease.Keep(s.Context())
+	work := lease.Context(s.Context())
 	// In another goroutine it is the context that counts.
 	failed := make(chan error, 2)
 	go func() { _, err := locker.Acquire(s.Context(), s.res, nil); failed <- err }()
@@ -317,7 +324,7 @@ func holderIsAContext(s *suite) {
 		s.Errorf("without the holder's context: want ErrBusy, have %v", err)
 	}
 	again := &lock.Options{Reentrant: true}
-	go func() { failed <- locker.Hold(work, s.res, again, func(context.Context) error { return nil }) }()
+	go func() { failed <- locker.Do(work, s.res, again, func(context.Context) error { return nil }) }()
 	if err := within(s, "an answer", failed); err != nil {
 		s.Errorf("with the holder's context: %v", err)
 	}
@@ -335,19 +342,19 @@ func holderIsAContext(s *suite) {
 func twoGoroutinesWithOneContext(s *suite) {
 	locker, network := s.faulty(lock.Config{})
 	lease := s.take(locker)
-	work := lease.Keep(s.Context())
+	work := lease.Context(s.Context())
 	token, steps := s.value(), len(network.Sent())
-	for _, opts := range []*lock.Options{nil, {Wait: lock.InLine()}, {Wait: lock.Fixed(time.Millisecond)}, {Waiter: "w"}} {
+	for _, opts := range []*lock.Options{nil, {Wait: lock.Forever}, {Wait: lock.Forever, Retry: lock.Fixed(time.Millisecond)}} {
 		failed := make(chan error, 1)
 		go func() {
-			failed <- locker.Hold(work, s.res, opts, func(context.Context) error { return errors.New("two at work") })
+			failed <- locker.Do(work, s.res, opts, func(context.Context) error { return errors.New("two at work") })
 		}()
 		err := within(s, "an answer", failed)
 		if !errors.Is(err, lock.ErrReentry) || errors.Is(err, lock.ErrBusy) || errors.Is(err, lock.ErrLost) {
 			s.Errorf("%+v: want ErrReentry, and neither busy nor lost, have %v", opts, err)
 		}
 	}
-	if have := s.value(); have != token || len(network.Sent()) != steps || !lease.Valid() {
+	if have := s.value(); have != token || len(network.Sent()) != steps || lease.Deadline().IsZero() {
 		s.Error("want nothing asked of the store, and the lock still held")
 	}
 	s.release(lease)
@@ -371,7 +378,6 @@ func renewalEndsBeforeTheRelease(s *suite) {
 	for range 5 {
 		lease := s.take(locker)
 		network.Set(Only(Renew, Slow(50*time.Millisecond)))
-		lease.Keep(s.Context())
 		renewals := len(network.SentAt(Renew, time.Time{}))
 		poll.Eventually(s.T, "a renewal", func() bool { return len(network.SentAt(Renew, time.Time{})) > renewals })
 		s.release(lease)
@@ -386,10 +392,10 @@ func renewalEndsBeforeTheRelease(s *suite) {
 func renewalFailsOnce(s *suite) {
 	locker, network := s.faulty(brief)
 	lease := s.take(locker)
-	work := lease.Keep(s.Context())
+	work := lease.Context(s.Context())
 	network.Set(Once(Renew, 2, Refuse))
 	_ = sleep.For(s.Context(), 3*brief.TTL/2)
-	if work.Err() != nil || !lease.Valid() {
+	if work.Err() != nil || lease.Deadline().IsZero() {
 		s.Errorf("want the lease to live on, have %v", context.Cause(work))
 	}
 	s.release(lease)
@@ -397,9 +403,9 @@ func renewalFailsOnce(s *suite) {
 
 func renewalInTheWorkOfALostLock(s *suite) {
 	lease := s.take(s.locker(lock.Config{}))
-	work, lose := context.WithCancelCause(lease.Keep(s.Context()))
+	work, lose := context.WithCancelCause(lease.Context(s.Context()))
 	lose(lock.ErrLost) // another one, that was taken within
-	if err := lease.Renew(work); errors.Is(err, lock.ErrLost) || !lease.Valid() {
+	if err := lease.Renew(work); errors.Is(err, lock.ErrLost) || lease.Deadline().IsZero() {
 		s.Errorf("want the lease not to be lost, have %v", err)
 	}
 	s.release(lease)
@@ -409,15 +415,13 @@ func renewalInTheWorkOfALostLock(s *suite) {
 func longestHold(s *suite) {
 	const longest = 500 * time.Millisecond
 	locker, network := s.faulty(brief)
+	start := time.Now()
 	lease := s.takeAs(locker, &lock.Options{MaxHold: longest})
-	work := lease.Keep(s.Context())
+	work := lease.Context(s.Context())
 	cause := s.ended(work)
 	s.wantLost("cause", cause)
-	if !errors.Is(cause, lock.ErrMaxHold) {
-		s.Errorf("want ErrMaxHold, have %v", cause)
-	}
-	if held := lease.Held(); held < longest {
-		s.Errorf("want it held for %v, have %v", longest, held)
+	if held := time.Since(start); held < longest || !strings.Contains(cause.Error(), "longest time allowed") {
+		s.Errorf("want it held for %v, and the reason, have %v and %v", longest, held, cause)
 	}
 	if s.value() == "" {
 		s.Error("want others kept out while the work winds down")
@@ -432,7 +436,7 @@ func longestHold(s *suite) {
 
 func operatorDeletesTheKey(s *suite) {
 	lease := s.take(s.locker(brief))
-	work := lease.Keep(s.Context())
+	work := lease.Context(s.Context())
 	s.Put(s.T, s.key(), "", 0)
 	s.wantLost("cause", s.ended(work))
 	s.wantFree()
@@ -448,7 +452,7 @@ func fenceGrows(s *suite) {
 			s.Fatalf("want a fence above %d, have %d", last, lease.Fence())
 		}
 		last = lease.Fence()
-		work := lease.Keep(s.Context())
+		work := lease.Context(s.Context())
 		if have := lock.Fence(work, s.res); have != last {
 			s.Errorf("want the context to carry %d, have %d", last, have)
 		}
@@ -465,7 +469,7 @@ func fenceGrows(s *suite) {
 func lockAgainAfterALoss(s *suite) {
 	locker := s.locker(brief)
 	lost := s.take(locker)
-	work := lost.Keep(s.Context())
+	work := lost.Context(s.Context())
 	s.Put(s.T, s.key(), "", 0)
 	s.wantLost("cause", s.ended(work))
 	again := s.take(locker) // without a release of the first
@@ -476,9 +480,9 @@ func lockAgainAfterALoss(s *suite) {
 }
 
 func workWithRenewal(s *suite) {
-	err := s.locker(brief).Hold(s.Context(), s.res, nil, func(ctx context.Context) error {
+	err := s.locker(brief).Do(s.Context(), s.res, nil, func(ctx context.Context) error {
 		_ = sleep.For(ctx, 3*brief.TTL)
-		_ = s.refuse() //nolint:contextcheck // another process
+		_ = s.wantBusy() //nolint:contextcheck // another process
 		return context.Cause(ctx)
 	})
 	if err != nil {
@@ -489,8 +493,9 @@ func workWithRenewal(s *suite) {
 
 func workWithoutRenewal(s *suite) {
 	lease := s.take(s.locker(brief))
+	lease.Detach()
 	_ = sleep.For(s.Context(), 3*brief.TTL)
-	if lease.Valid() {
+	if !lease.Deadline().IsZero() {
 		s.Error("want a lease that is not renewed lost")
 	}
 	s.release(s.takeOnceFree())

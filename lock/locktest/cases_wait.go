@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/sidingq/siding/internal/lease"
 	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock"
@@ -15,18 +16,24 @@ import (
 
 func contextEndsWhileWaiting(s *suite) {
 	holder := s.take(s.locker(lock.Config{}))
-	for _, wait := range []lock.Wait{lock.InLine(), lock.Fixed(5 * time.Millisecond)} {
-		w := s.waitsAs(lock.Config{}, wait)
+	for _, opts := range []lock.Options{inQueue, polled(5 * time.Millisecond)} {
+		w := s.waitsAs(lock.Config{}, opts)
 		w.leave()
 		if err := within(s, "the end of the wait", w.err); !errors.Is(err, context.Canceled) || !errors.Is(err, lock.ErrBusy) {
 			s.Errorf("cancelled: want the context's error and ErrBusy, have %v", err)
 		}
 		// Long enough for the first answer on a busy machine.
 		ctx, cancel := context.WithTimeout(s.Context(), 2*time.Second)
-		_, err := s.locker(lock.Config{}).Acquire(ctx, s.res, &lock.Options{Wait: wait})
+		_, err := s.locker(lock.Config{}).Acquire(ctx, s.res, &opts)
 		cancel()
 		if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, lock.ErrBusy) {
 			s.Errorf("in time: want the context's error and ErrBusy, have %v", err)
+		}
+		opts.Wait = 2 * time.Second
+		start := time.Now()
+		_, err = s.locker(lock.Config{}).Acquire(s.Context(), s.res, &opts)
+		if took := time.Since(start); errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, lock.ErrBusy) || took < opts.Wait {
+			s.Errorf("a wait of %v: want ErrBusy alone, have %v after %v", opts.Wait, err, took)
 		}
 	}
 	s.release(holder)
@@ -34,7 +41,7 @@ func contextEndsWhileWaiting(s *suite) {
 }
 
 func contextEndsWithACallUnderWay(s *suite) {
-	for _, wait := range []lock.Wait{nil, lock.InLine(), lock.Fixed(time.Second)} {
+	for _, opts := range []lock.Options{{}, inQueue, polled(time.Second)} {
 		locker, network := s.faulty(lock.Config{})
 		// The store takes the lock, but the answer comes after the caller has gone.
 		ctx, cancel := context.WithCancel(s.Context())
@@ -42,7 +49,7 @@ func contextEndsWithACallUnderWay(s *suite) {
 			defer cancel()
 			return act()
 		}))
-		if _, err := locker.Acquire(ctx, s.res, &lock.Options{Wait: wait}); !errors.Is(err, context.Canceled) {
+		if _, err := locker.Acquire(ctx, s.res, &opts); !errors.Is(err, context.Canceled) {
 			s.Errorf("cancelled: want context.Canceled, have %v", err)
 		}
 		poll.Eventually(s.T, "a free lock", func() bool { return s.value() == "" })
@@ -51,7 +58,7 @@ func contextEndsWithACallUnderWay(s *suite) {
 		network.Set(BlackHole)
 		ctx, cancel = context.WithTimeout(s.Context(), 100*time.Millisecond)
 		start := time.Now()
-		_, err := locker.Acquire(ctx, s.res, &lock.Options{Wait: wait})
+		_, err := locker.Acquire(ctx, s.res, &opts)
 		cancel()
 		if took := time.Since(start); !errors.Is(err, context.DeadlineExceeded) || took > 2*time.Second {
 			s.Errorf("silent: want an error at the deadline of 100ms, have %v after %v", err, took)
@@ -63,38 +70,38 @@ func contextEndsWithACallUnderWay(s *suite) {
 func anotherProgramHoldsTheLock(s *suite) {
 	for _, value := range []string{"8f3a60", "siding", "0"} {
 		s.Put(s.T, s.key(), value, time.Minute)
-		if busy := s.refuse(); !busy.Foreign || busy.Remaining <= 0 || busy.Remaining > time.Minute {
+		if busy := s.wantBusy(); !busy.Foreign || busy.Remaining <= 0 || busy.Remaining > time.Minute {
 			s.Errorf("want a foreign holder with up to a minute left, have %+v", busy)
 		}
 		if have := s.value(); have != value {
 			s.Errorf("want %q untouched, have %q", value, have)
 		}
-		// It calls nobody back, but is waited for.
+		// It wakes nobody, but waiters look again.
 		w := s.waits(lock.Config{})
 		s.Put(s.T, s.key(), "", 0)
 		s.release(within(s, "the lock", w.lease))
 	}
 }
 
-func callIsLost(s *suite) {
+func wakeIsLost(s *suite) {
 	holder := s.take(s.locker(brief))
 	locker, network := s.faulty(brief)
-	network.Set(Only(Call, Refuse))
-	w := s.waitsOn(locker, lock.InLine())
+	network.Set(Only(Wake, Refuse))
+	w := s.waitsOn(locker, inQueue)
 	poll.Eventually(s.T, "the waiter's first try", func() bool { return len(network.SentAt(Acquire, time.Time{})) > 0 })
 	s.settle(network)
 	s.release(holder)
-	s.release(within(s, "the lock, by the waiter's own timer", w.lease))
+	s.release(within(s, "the lock, at the waiter's own fallback time", w.lease))
 	s.wantFree()
 }
 
-func waiterLeavesTheLine(s *suite) {
+func waiterLeavesTheQueue(s *suite) {
 	holder := s.take(s.locker(lock.Config{}))
-	var line []*waiting
+	var waiters []*waiting
 	for range 4 {
-		line = append(line, s.waits(lock.Config{}))
+		waiters = append(waiters, s.waits(lock.Config{}))
 	}
-	for _, w := range line[:3] {
+	for _, w := range waiters[:3] {
 		w.leave()
 		if err := within(s, "the end of the wait", w.err); !errors.Is(err, context.Canceled) || !errors.Is(err, lock.ErrBusy) {
 			s.Errorf("want context.Canceled and ErrBusy, have %v", err)
@@ -102,8 +109,8 @@ func waiterLeavesTheLine(s *suite) {
 	}
 	start := time.Now()
 	s.release(holder)
-	lease := within(s, "the lock", line[3].lease)
-	if took := time.Since(start); took >= (lock.Config{}).Defaults().Grace {
+	lease := within(s, "the lock", waiters[3].lease)
+	if took := time.Since(start); took >= 5*time.Second {
 		s.Errorf("want the lock at once, have it after %v", took)
 	}
 	s.release(lease)
@@ -119,7 +126,7 @@ func retryIsShared(s *suite) {
 		holder := one.take(one.locker(lock.Config{}))
 		locker, network := one.faulty(lock.Config{})
 		all.Go(func() {
-			_, err := locker.Acquire(s.Context(), one.res, &lock.Options{Wait: retry})
+			_, err := locker.Acquire(s.Context(), one.res, &lock.Options{Wait: lock.Forever, Retry: retry})
 			if have := len(network.SentAt(Acquire, time.Time{})); !errors.Is(err, lock.ErrBusy) || have != limit {
 				s.Errorf("want ErrBusy after %d attempts, have %v after %d", limit, err, have)
 			}
@@ -133,7 +140,7 @@ func retryIsShared(s *suite) {
 
 func waitIsLongerThanTheTTL(s *suite) {
 	holder := s.take(s.locker(brief))
-	work := holder.Keep(s.Context())
+	work := holder.Context(s.Context())
 	w := s.waits(brief)
 	_ = sleep.For(s.Context(), 3*brief.TTL/2)
 	if work.Err() != nil {
@@ -179,7 +186,7 @@ func oneAttemptForMany(s *suite) {
 	}
 	lease := within(s, "a lease", leases)
 	for range goroutines - 1 {
-		if err := within(s, "a refusal", failed); !errors.Is(err, lock.ErrBusy) {
+		if err := within(s, "a busy lock", failed); !errors.Is(err, lock.ErrBusy) {
 			s.Errorf("want ErrBusy, have %v", err)
 		}
 	}
@@ -189,34 +196,34 @@ func oneAttemptForMany(s *suite) {
 	s.release(lease)
 }
 
-func placeGoesByWhenItCame(s *suite) {
+func positionGoesByWhenItCame(s *suite) {
 	holder := s.take(s.locker(lock.Config{}))
 	came := holder.Fence() - 10 // a time by the store's clock
 	for _, w := range []struct {
-		waiter string
-		came   int64
-		place  int
+		waiter   string
+		came     int64
+		position int
 	}{{"second", came + 2, 1}, {"newcomer", 0, 2}, {"first", came + 1, 1}, {"second", came, 2}, {"of the future", came + 1<<50, 4}} {
-		_, err := s.locker(lock.Config{}).Acquire(s.Context(), s.res, &lock.Options{Waiter: w.waiter, Came: w.came})
-		busy, ok := errors.AsType[*lock.BusyError](err)
-		if !ok || busy.Place != w.place {
-			s.Errorf("%s: want place %d, have %+v, %v", w.waiter, w.place, busy, err)
+		_, err := s.client().Acquire(s.Context(), lease.Request{Resource: s.res, Waiter: w.waiter, Came: w.came})
+		busy, ok := errors.AsType[*lease.BusyError](err)
+		if !ok || busy.Position != w.position {
+			s.Errorf("%s: want position %d, have %+v, %v", w.waiter, w.position, busy, err)
 		}
 	}
 	s.release(holder)
 }
 
-func lineIsServedInOrder(s *suite) {
+func queueIsServedInOrder(s *suite) {
 	holder := s.take(s.locker(lock.Config{}))
-	var line []*waiting
+	var waiters []*waiting
 	for range 10 {
-		line = append(line, s.waits(lock.Config{}))
+		waiters = append(waiters, s.waits(lock.Config{}))
 	}
 	last := holder
-	for i, w := range line {
+	for i, w := range waiters {
 		s.release(last)
 		last = within(s, fmt.Sprintf("the lock for number %d", i+1), w.lease)
-		for _, later := range line[i+1:] {
+		for _, later := range waiters[i+1:] {
 			if len(later.lease) > 0 {
 				s.Fatalf("want number %d alone, have a later one, too", i+1)
 			}
@@ -226,9 +233,9 @@ func lineIsServedInOrder(s *suite) {
 	s.wantFree()
 }
 
-// placeCountsFromTheArrival: of a process only one stands in line at a time. The
-// next is not put behind those who came to other processes after it.
-func placeCountsFromTheArrival(s *suite) {
+// positionCountsFromTheArrival: only one goroutine of a process is in the wait queue at a
+// time. The next one is not put behind those who came to other processes later.
+func positionCountsFromTheArrival(s *suite) {
 	holder := s.take(s.locker(lock.Config{}))
 	locker, network := s.faulty(lock.Config{})
 	tries := func(n int) {
@@ -236,10 +243,10 @@ func placeCountsFromTheArrival(s *suite) {
 		poll.Eventually(s.T, "its try", func() bool { return len(network.SentAt(Acquire, time.Time{})) >= n })
 		s.settle(network)
 	}
-	first := s.waitsOn(locker, lock.InLine())
+	first := s.waitsOn(locker, inQueue)
 	tries(1)
-	second := s.waitsOn(locker, lock.InLine())
-	_ = sleep.For(s.Context(), 100*time.Millisecond) // it waits for its turn in the process
+	second := s.waitsOn(locker, inQueue)
+	_ = sleep.For(s.Context(), 100*time.Millisecond) // it contends in its own process
 	other := s.waits(lock.Config{})
 	s.release(holder)
 	lease := within(s, "the lock for the first", first.lease)
@@ -253,16 +260,16 @@ func placeCountsFromTheArrival(s *suite) {
 // crowd is many processes with many goroutines each, by all ways to wait.
 func crowd(s *suite) {
 	const processes, goroutines, rounds = 4, 5, 4
-	waits := []lock.Wait{lock.InLine(), lock.InLine(), lock.Exponential(time.Millisecond, 20*time.Millisecond)}
+	ways := []lock.Options{inQueue, inQueue, {Wait: lock.Forever, Retry: lock.Exponential(time.Millisecond, 20*time.Millisecond)}}
 	var inside, last atomic.Int64
 	var all sync.WaitGroup
 	for p := range processes {
 		locker := s.locker(lock.Config{})
 		for g := range goroutines {
-			opts := &lock.Options{Wait: waits[(p+g)%len(waits)]}
+			opts := ways[(p+g)%len(ways)]
 			all.Go(func() {
 				for range rounds {
-					if err := locker.Hold(s.Context(), s.res, opts, func(ctx context.Context) error {
+					if err := locker.Do(s.Context(), s.res, &opts, func(ctx context.Context) error {
 						defer inside.Add(-1)
 						if n := inside.Add(1); n != 1 {
 							return fmt.Errorf("want one holder, have %d", n)
@@ -270,8 +277,9 @@ func crowd(s *suite) {
 						if before := last.Swap(lock.Fence(ctx, s.res)); before >= lock.Fence(ctx, s.res) && !s.NoFence {
 							return fmt.Errorf("want a fence above %d, have %d", before, lock.Fence(ctx, s.res))
 						}
-						again := &lock.Options{Wait: opts.Wait, Reentrant: true}
-						return locker.Hold(ctx, s.res, again, func(context.Context) error { return nil })
+						again := opts
+						again.Reentrant = true
+						return locker.Do(ctx, s.res, &again, func(context.Context) error { return nil })
 					}); err != nil {
 						s.Error(err)
 					}

@@ -21,14 +21,14 @@ func ExampleMemory() {
 		return locker
 	}
 	ctx := context.Background()
-	err := newProcess().Hold(ctx, "order:536365", nil, func(context.Context) error {
-		another := newProcess().Hold(ctx, "order:536365", nil, func(context.Context) error { return nil })
-		fmt.Println("another is refused:", errors.Is(another, lock.ErrBusy))
+	err := newProcess().Do(ctx, "order:536365", nil, func(context.Context) error {
+		another := newProcess().Do(ctx, "order:536365", nil, func(context.Context) error { return nil })
+		fmt.Println("another finds it busy:", errors.Is(another, lock.ErrBusy))
 		return nil
 	})
 	fmt.Println("error:", err)
 	// Output:
-	// another is refused: true
+	// another finds it busy: true
 	// error: <nil>
 }
 
@@ -40,7 +40,7 @@ func ExampleFaulty() {
 	if err != nil {
 		panic(err)
 	}
-	err = locker.Hold(context.Background(), "order:536365", nil, func(ctx context.Context) error {
+	err = locker.Do(context.Background(), "order:536365", nil, func(ctx context.Context) error {
 		network.Set(locktest.BlackHole)
 		<-ctx.Done()
 		network.Set(locktest.Fine)

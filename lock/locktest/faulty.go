@@ -11,15 +11,15 @@ import (
 	"github.com/sidingq/siding/lock"
 )
 
-// Steps are what a [Fault] is asked about: the methods of a [lock.Store], and
-// the delivery of a call to a waiter.
+// Steps are what a [Fault] is asked about: the methods of a [lock.Store], and the news to a
+// waiter that it is woken.
 const (
 	Acquire = "acquire"
 	Renew   = "renew"
 	Release = "release"
 	Leave   = "leave"
-	Called  = "called"
-	Call    = "call"
+	Confirm = "confirm"
+	Wake    = "wake"
 )
 
 // A Fault is what the network makes of a step: act takes the step and returns
@@ -60,8 +60,8 @@ func BlackHole(ctx context.Context, _ string, _ func() error) error {
 	return context.DeadlineExceeded
 }
 
-// Deaf is a client that waits for its own time, whatever the context says.
-func Deaf(d time.Duration) Fault {
+// OwnTimeout is a client that waits for its own time, whatever the context says.
+func OwnTimeout(d time.Duration) Fault {
 	return func(ctx context.Context, _ string, _ func() error) error {
 		_ = sleep.For(context.WithoutCancel(ctx), d)
 		return ErrNetwork
@@ -141,7 +141,7 @@ func (n *Network) Set(f Fault) {
 	n.fault = f
 }
 
-// Sent returns all steps so far, but for calls.
+// Sent returns all steps so far, but for wakes.
 func (n *Network) Sent() []Sent {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -166,7 +166,7 @@ func (n *Network) pass(ctx context.Context, step string, act func() error) error
 	}
 	n.mu.Lock()
 	fault := n.fault
-	if step != Call {
+	if step != Wake {
 		n.sent = append(n.sent, s)
 	}
 	n.busy++
@@ -194,45 +194,45 @@ type faulty struct {
 	network *Network
 }
 
-func (f *faulty) Acquire(ctx context.Context, claim store.Claim) (a store.Answer, err error) {
+func (f *faulty) Acquire(ctx context.Context, request store.Request) (a store.Result, err error) {
 	err = f.network.pass(ctx, Acquire, func() (err error) {
-		a, err = f.store.Acquire(ctx, claim)
+		a, err = f.store.Acquire(ctx, request)
 		return err
 	})
 	if err != nil {
-		return store.Answer{}, err
+		return store.Result{}, err
 	}
 	return a, nil
 }
 
-func (f *faulty) Renew(ctx context.Context, key, token string, ttl, keep time.Duration) error {
-	return f.network.pass(ctx, Renew, func() error { return f.store.Renew(ctx, key, token, ttl, keep) })
+func (f *faulty) Renew(ctx context.Context, key, token string, ttl, fenceTTL time.Duration) error {
+	return f.network.pass(ctx, Renew, func() error { return f.store.Renew(ctx, key, token, ttl, fenceTTL) })
 }
 
-func (f *faulty) Release(ctx context.Context, key, token string, line store.Line) (turn *store.Turn, err error) {
+func (f *faulty) Release(ctx context.Context, key, token string, how store.Release) (next *store.Reservation, err error) {
 	err = f.network.pass(ctx, Release, func() (err error) {
-		turn, err = f.store.Release(ctx, key, token, line)
+		next, err = f.store.Release(ctx, key, token, how)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	return turn, nil
+	return next, nil
 }
 
-func (f *faulty) Leave(ctx context.Context, key, waiter, value string, line store.Line) (turn *store.Turn, err error) {
+func (f *faulty) Leave(ctx context.Context, key, waiter string, how store.Leave) (next *store.Reservation, err error) {
 	err = f.network.pass(ctx, Leave, func() (err error) {
-		turn, err = f.store.Leave(ctx, key, waiter, value, line)
+		next, err = f.store.Leave(ctx, key, waiter, how)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	return turn, nil
+	return next, nil
 }
 
-func (f *faulty) Called(ctx context.Context, key string, turn store.Turn) error {
-	return f.network.pass(ctx, Called, func() error { return f.store.Called(ctx, key, turn) })
+func (f *faulty) Confirm(ctx context.Context, key string, r store.Reservation) error {
+	return f.network.pass(ctx, Confirm, func() error { return f.store.Confirm(ctx, key, r) })
 }
 
 type faultyListener struct {
@@ -241,10 +241,10 @@ type faultyListener struct {
 	listener store.Listener
 }
 
-func (f *faultyListener) Listen(ctx context.Context, id string, heard func(), call func(waiter string)) error {
-	return f.listener.Listen(ctx, id, heard, func(waiter string) {
-		_ = f.network.pass(ctx, Call, func() error {
-			call(waiter)
+func (f *faultyListener) Listen(ctx context.Context, id string, listening func(), wake func(waiter string)) error {
+	return f.listener.Listen(ctx, id, listening, func(waiter string) {
+		_ = f.network.pass(ctx, Wake, func() error {
+			wake(waiter)
 			return nil
 		})
 	})

@@ -12,20 +12,19 @@ import (
 	"github.com/sidingq/siding/lock"
 )
 
-// A Memory keeps locks in memory, with lines, calls and fencing tokens as they
-// are on Redis. It is a [lock.Store] and a [store.Listener]. What it gives its
-// holders expires by the clock of package time. The zero value is not usable.
+// A Memory keeps locks in memory, with wait queues and fencing tokens as on Redis. It is a
+// [lock.Store] and a [store.Listener]. Its locks expire by the clock of package time. The
+// zero value is not usable.
 type Memory struct {
-	mu    sync.Mutex
-	locks map[string]*record
-	ears  map[string]*ear
+	mu        sync.Mutex
+	locks     map[string]*record
+	listeners map[string]*listener
 }
 
-// An ear is one call of Listen. Calls that it is too slow for are lost.
-type ear struct{ calls chan string }
+// A listener is one call of Listen. It loses the waiters that it is too slow for.
+type listener struct{ woken chan string }
 
-// A record is all that is kept of one key. What has passed its time is as good
-// as not there.
+// A record is all that is kept of one key. A value that has expired counts as none.
 type record struct {
 	value    string // a token, or a reservation
 	valueEnd time.Time
@@ -34,18 +33,19 @@ type record struct {
 	fence    int64
 	fenceEnd time.Time
 	reserved bool // it has been reserved since it was last granted
-	line     []place
-	lineEnd  time.Time
+	queue    []queued
+	queueEnd time.Time
 }
 
-type place struct {
+// A queued waiter is one in the wait queue.
+type queued struct {
 	waiter string
 	ticket int64
 }
 
-// NewMemory returns an empty Memory. All who use it share its locks.
+// NewMemory returns an empty Memory. All who use the Memory share its locks.
 func NewMemory() *Memory {
-	return &Memory{locks: make(map[string]*record), ears: make(map[string]*ear)}
+	return &Memory{locks: make(map[string]*record), listeners: make(map[string]*listener)}
 }
 
 // Put stores the value of a lock as another program would; "" deletes it.
@@ -63,12 +63,12 @@ func (m *Memory) Value(key string) string {
 	return m.record(key).value
 }
 
-// Waiters returns who is in line, the first in front.
+// Waiters returns who is in the wait queue, the first in front.
 func (m *Memory) Waiters(key string) []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var waiters []string
-	for _, p := range m.record(key).line {
+	for _, p := range m.record(key).queue {
 		waiters = append(waiters, p.waiter)
 	}
 	return waiters
@@ -88,79 +88,79 @@ func (m *Memory) record(key string) *record {
 	if !now.Before(r.fenceEnd) {
 		r.fence, r.reserved = 0, false
 	}
-	if !now.Before(r.lineEnd) {
-		r.line = nil
+	if !now.Before(r.queueEnd) {
+		r.queue = nil
 	}
 	return r
 }
 
 // Acquire implements [lock.Store].
-func (m *Memory) Acquire(_ context.Context, c store.Claim) (store.Answer, error) {
+func (m *Memory) Acquire(_ context.Context, c store.Request) (store.Result, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r, now := m.record(c.Key), time.Now()
-	take := func(handOff time.Duration) (store.Answer, error) {
+	take := func(handOff time.Duration) (store.Result, error) {
 		r.leave(c.Waiter)
 		r.value, r.valueEnd, r.waiter = c.Token, now.Add(c.TTL), ""
-		r.fence, r.fenceEnd, r.reserved = max(r.fence+1, now.UnixMicro()), now.Add(c.Keep), false
-		return store.Answer{Taken: true, Fence: r.fence, HandOff: handOff}, nil
+		r.fence, r.fenceEnd, r.reserved = max(r.fence+1, now.UnixMicro()), now.Add(c.FenceTTL), false
+		return store.Result{Taken: true, Fence: r.fence, HandOff: handOff}, nil
 	}
-	var next *store.Turn
+	var next *store.Reservation
 	switch {
 	case r.value == c.Token && r.fence != 0:
 		r.valueEnd = now.Add(c.TTL)
-		return store.Answer{Taken: true, Fence: r.fence, HandOff: -1}, nil
+		return store.Result{Taken: true, Fence: r.fence, HandOff: -1}, nil
 	case r.value == c.Token:
 		return take(-1)
 	case r.value == "":
 		if c.Waiter == "" || r.reserved {
 			return take(-1)
 		}
-		turn, first := m.reserve(r, c.Waiter, c.Line)
+		reserved, first := m.reserve(r, c.Waiter, c.Handoff)
 		if first == "" || first == c.Waiter {
 			return take(-1)
 		}
-		next = turn
+		next = reserved
 	case r.waiter != "" && r.waiter == c.Waiter:
 		return take(now.Sub(r.since))
-	case r.madeBy(c.Line.Nonce):
-		next = r.turn()
+	case r.madeBy(c.Handoff.Nonce):
+		next = r.reservation()
 	}
-	a := store.Answer{Holder: r.value, Reserved: r.waiter != "", Left: r.valueEnd.Sub(now), Next: next}
+	a := store.Result{Holder: r.value, Reserved: r.waiter != "", Left: r.valueEnd.Sub(now), Next: next}
 	if r.fence > 0 {
 		a.Since = time.UnixMicro(r.fence)
 	}
 	if c.Waiter != "" {
 		p := r.join(c, now)
-		a.Place = slices.Index(r.line, p) + 1
+		a.Position = slices.Index(r.queue, p) + 1
 		a.Ticket, a.Waited = p.ticket, time.Duration(now.UnixMicro()-p.ticket)*time.Microsecond
 	}
 	return a, nil
 }
 
 // Renew implements [lock.Store].
-func (m *Memory) Renew(_ context.Context, key, token string, ttl, keep time.Duration) error {
+func (m *Memory) Renew(_ context.Context, key, token string, ttl, fenceTTL time.Duration) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := m.record(key)
 	if r.value != token {
 		return lock.ErrLost
 	}
-	r.valueEnd, r.fenceEnd = time.Now().Add(ttl), time.Now().Add(keep)
+	r.valueEnd, r.fenceEnd = time.Now().Add(ttl), time.Now().Add(fenceTTL)
 	return nil
 }
 
 // Release implements [lock.Store].
-func (m *Memory) Release(_ context.Context, key, token string, line store.Line) (*store.Turn, error) {
+func (m *Memory) Release(_ context.Context, key, token string, how store.Release) (*store.Reservation, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := m.record(key)
 	switch {
 	case r.value == token:
-		return m.passOn(r, line), nil
-	case r.madeBy(line.Nonce):
-		return r.turn(), nil
-	case (r.value == "" || r.waiter != "") && line.Fence > 0 && r.fence == line.Fence:
+		return m.handOff(r, how.Handoff), nil
+	case r.madeBy(how.Nonce):
+		return r.reservation(), nil
+	case (r.value == "" || r.waiter != "") && how.Fence > 0 && r.fence == how.Fence:
 		return nil, nil //nolint:nilnil // released by this call before: nobody has had it since
 	default:
 		return nil, lock.ErrLost
@@ -168,107 +168,107 @@ func (m *Memory) Release(_ context.Context, key, token string, line store.Line) 
 }
 
 // Leave implements [lock.Store].
-func (m *Memory) Leave(_ context.Context, key, waiter, value string, line store.Line) (*store.Turn, error) {
+func (m *Memory) Leave(_ context.Context, key, waiter string, how store.Leave) (*store.Reservation, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := m.record(key)
-	if r.madeBy(line.Nonce) {
-		return r.turn(), nil
+	if r.madeBy(how.Nonce) {
+		return r.reservation(), nil
 	}
-	if value != "" && r.value != value {
-		return nil, nil //nolint:nilnil // it no longer stands: no turn and no error
+	if how.Reservation != "" && r.value != how.Reservation {
+		return nil, nil //nolint:nilnil // it has expired: no reservation and no error
 	}
 	r.leave(waiter)
 	if r.waiter == "" || r.waiter != waiter {
-		return nil, nil //nolint:nilnil // the lock was not kept for it: nothing to pass on
+		return nil, nil //nolint:nilnil // the lock was not reserved for it: nothing to hand off
 	}
-	return m.passOn(r, line), nil
+	return m.handOff(r, how.Handoff), nil
 }
 
-// Called implements [lock.Store].
-func (m *Memory) Called(_ context.Context, key string, turn store.Turn) error {
+// Confirm implements [lock.Store].
+func (m *Memory) Confirm(_ context.Context, key string, res store.Reservation) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if r := m.record(key); r.value == turn.Value {
-		r.leave(turn.Waiter)
+	if r := m.record(key); r.value == res.Value {
+		r.leave(res.Waiter)
 	}
 	return nil
 }
 
 // Listen implements [store.Listener].
-func (m *Memory) Listen(ctx context.Context, id string, heard func(), call func(waiter string)) error {
-	e := &ear{calls: make(chan string, 1000)}
+func (m *Memory) Listen(ctx context.Context, id string, listening func(), wake func(waiter string)) error {
+	l := &listener{woken: make(chan string, 1000)}
 	m.mu.Lock()
-	m.ears[id] = e
+	m.listeners[id] = l
 	m.mu.Unlock()
 	defer func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		if m.ears[id] == e {
-			delete(m.ears, id)
+		if m.listeners[id] == l {
+			delete(m.listeners, id)
 		}
 	}()
-	heard()
+	listening()
 	for {
 		select {
-		case waiter := <-e.calls:
-			call(waiter)
+		case waiter := <-l.woken:
+			wake(waiter)
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
 }
 
-// passOn keeps the lock for the first who can come, or frees it.
-func (m *Memory) passOn(r *record, line store.Line) *store.Turn {
-	turn, first := m.reserve(r, "", line)
+// handOff reserves the lock for the first waiter that can come, or frees it.
+func (m *Memory) handOff(r *record, how store.Handoff) *store.Reservation {
+	next, first := m.reserve(r, "", how)
 	if first == "" {
 		r.value, r.waiter = "", ""
 	}
-	return turn
+	return next
 }
 
-// reserve keeps the lock for the first in line who can come, and returns who that
-// is, "" for nobody, and its turn if the client has to call it. It goes no
-// further than to me.
-func (m *Memory) reserve(r *record, me string, line store.Line) (turn *store.Turn, first string) {
-	for _, p := range slices.Clone(r.line) {
+// reserve reserves the lock for the first in the wait queue that can come. It returns who
+// that is, "" for nobody, and the reservation if the client has to wake the waiter. It goes
+// no further than to me.
+func (m *Memory) reserve(r *record, me string, how store.Handoff) (next *store.Reservation, first string) {
+	for _, p := range slices.Clone(r.queue) {
 		if p.waiter == me {
 			return nil, me
 		}
 		id, listens := store.ListenerOf(p.waiter)
-		e := m.ears[id]
+		l := m.listeners[id]
 		switch {
 		case listens:
 			r.leave(p.waiter)
-			if e == nil {
-				continue // it is gone
+			if l == nil {
+				continue // the waiter has gone
 			}
 			select {
-			case e.calls <- p.waiter:
+			case l.woken <- p.waiter:
 			default:
 			}
-		case !line.ByHand:
+		case !how.Stepwise:
 			continue
 		}
 		now := time.Now()
-		r.value, r.valueEnd, r.waiter, r.since = line.Nonce+":"+p.waiter, now.Add(line.Grace), p.waiter, now
-		r.reserved, r.fenceEnd = true, now.Add(line.Keep)
-		return r.turn(), p.waiter
+		r.value, r.valueEnd, r.waiter, r.since = how.Nonce+":"+p.waiter, now.Add(how.Timeout), p.waiter, now
+		r.reserved, r.fenceEnd = true, now.Add(how.QueueTTL)
+		return r.reservation(), p.waiter
 	}
 	return nil, ""
 }
 
-// turn is what a client is told of a reservation: nothing when it has to call nobody.
-func (r *record) turn() *store.Turn {
+// reservation is what a client is told of a reservation: nothing if it has to wake nobody.
+func (r *record) reservation() *store.Reservation {
 	if _, listens := store.ListenerOf(r.waiter); listens {
 		return nil
 	}
-	turn := &store.Turn{Waiter: r.waiter, Value: r.value}
+	res := &store.Reservation{Waiter: r.waiter, Value: r.value}
 	if i := r.index(r.waiter); i >= 0 {
-		turn.Ticket = r.line[i].ticket
+		res.Ticket = r.queue[i].ticket
 	}
-	return turn
+	return res
 }
 
 // madeBy reports whether the lock was reserved by the call that nonce belongs to.
@@ -277,29 +277,29 @@ func (r *record) madeBy(nonce string) bool {
 }
 
 func (r *record) index(waiter string) int {
-	return slices.IndexFunc(r.line, func(p place) bool { return p.waiter == waiter })
+	return slices.IndexFunc(r.queue, func(p queued) bool { return p.waiter == waiter })
 }
 
 func (r *record) leave(waiter string) {
 	if i := r.index(waiter); i >= 0 {
-		r.line = slices.Delete(r.line, i, i+1)
+		r.queue = slices.Delete(r.queue, i, i+1)
 	}
 }
 
-// join puts the waiter of c in line, if it is not there, and returns its place.
-func (r *record) join(c store.Claim, now time.Time) place {
-	r.lineEnd = now.Add(c.Line.Keep)
+// join puts the waiter of c in the wait queue, if it is not there, and returns its entry.
+func (r *record) join(c store.Request, now time.Time) queued {
+	r.queueEnd = now.Add(c.Handoff.QueueTTL)
 	if i := r.index(c.Waiter); i >= 0 {
-		return r.line[i]
+		return r.queue[i]
 	}
-	p := place{waiter: c.Waiter, ticket: now.Add(-c.Waited).UnixMicro()}
+	p := queued{waiter: c.Waiter, ticket: now.Add(-c.Waited).UnixMicro()}
 	if c.Came > 0 {
 		p.ticket = min(c.Came, now.UnixMicro())
-	} else if n := len(r.line); n > 0 && c.Waited == 0 {
-		p.ticket = max(p.ticket, r.line[n-1].ticket+1)
+	} else if n := len(r.queue); n > 0 && c.Waited == 0 {
+		p.ticket = max(p.ticket, r.queue[n-1].ticket+1)
 	}
-	r.line = append(r.line, p)
-	slices.SortFunc(r.line, func(a, b place) int {
+	r.queue = append(r.queue, p)
+	slices.SortFunc(r.queue, func(a, b queued) int {
 		return cmp.Or(cmp.Compare(a.ticket, b.ticket), cmp.Compare(a.waiter, b.waiter))
 	})
 	return p

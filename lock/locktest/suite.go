@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sidingq/siding/internal/lease"
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock"
 )
@@ -22,9 +23,9 @@ type Backend struct {
 	Value func(t *testing.T, key string) string
 	// NoFence says that the store has no fencing tokens.
 	NoFence bool
-	// NoLine says that who waits is served in no order.
-	NoLine bool
-	// NoNames says that who comes under a name ([lock.Options.Waiter]) stands in no line.
+	// NoWaitQueue says that the store has no wait queue: waiters are served in no order.
+	NoWaitQueue bool
+	// NoNames says that a waiter with a name of its own, such as a task of package queue, is not queued.
 	NoNames bool
 	// FakeTime runs each case on the fake clock of testing/synctest, for a store
 	// without sockets. Others take the time they take.
@@ -38,7 +39,7 @@ type Backend struct {
 func Run(t *testing.T, b Backend) {
 	t.Helper()
 	for _, c := range cases {
-		if c.needs == fences && b.NoFence || c.needs == line && b.NoLine || c.needs == names && (b.NoLine || b.NoNames) {
+		if c.needs == fences && b.NoFence || c.needs == queue && b.NoWaitQueue || c.needs == names && (b.NoWaitQueue || b.NoNames) {
 			continue
 		}
 		b.check(t, c.name, c.run)
@@ -77,7 +78,7 @@ func (b Backend) check(t *testing.T, name string, run func(*suite)) {
 const patience = 20 * time.Second
 
 // brief is the configuration of cases in which a lock expires.
-var brief = lock.Config{TTL: time.Second, RenewEvery: 200 * time.Millisecond, Margin: 200 * time.Millisecond, Grace: 500 * time.Millisecond}
+var brief = lock.Config{TTL: time.Second, RenewEvery: 200 * time.Millisecond, SafetyMargin: 200 * time.Millisecond, HandoffTimeout: 500 * time.Millisecond}
 
 // A suite is one case with a resource of its own.
 type suite struct {
@@ -93,6 +94,17 @@ func (s *suite) key() string { return "lock:" + s.res }
 func (s *suite) locker(cfg lock.Config) *lock.Locker {
 	s.Helper()
 	return s.lockerOn(s.Open(s.T), cfg)
+}
+
+// client returns what package queue takes locks with, in a process of its own.
+func (s *suite) client() *lease.Client {
+	s.Helper()
+	client, err := lease.New(s.Open(s.T), lease.Config{})
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(client.Close)
+	return client
 }
 
 func (s *suite) lockerOn(store lock.Store, cfg lock.Config) *lock.Locker {
@@ -142,8 +154,8 @@ func (s *suite) takeOnceFree() (lease *lock.Lease) {
 	return lease
 }
 
-// refuse asks for the lock in a process of its own; it must be busy.
-func (s *suite) refuse() *lock.BusyError {
+// wantBusy asks for the lock in a process of its own; the lock must be busy.
+func (s *suite) wantBusy() *lock.BusyError {
 	s.Helper()
 	lease, err := s.locker(lock.Config{}).Acquire(s.Context(), s.res, nil)
 	busy, ok := errors.AsType[*lock.BusyError](err)
@@ -225,21 +237,29 @@ func within[T any](s *suite, what string, c <-chan T) T {
 	}
 }
 
-// A waiting is a call of Acquire that waits in line.
+// inQueue is how to wait in the wait queue.
+var inQueue = lock.Options{Wait: lock.Forever}
+
+// polled is how to try again every d.
+func polled(d time.Duration) lock.Options {
+	return lock.Options{Wait: lock.Forever, Retry: lock.Fixed(d)}
+}
+
+// A waiting is a call of Acquire that waits in the wait queue.
 type waiting struct {
 	lease chan *lock.Lease
 	err   chan error
 	leave context.CancelFunc
 }
 
-// waits starts to wait in line for the lock, and returns once it does.
+// waits starts to wait in the wait queue for the lock, and returns once it does.
 func (s *suite) waits(cfg lock.Config) *waiting {
 	s.Helper()
-	return s.waitsAs(cfg, lock.InLine())
+	return s.waitsAs(cfg, inQueue)
 }
 
-// waitsAs starts to wait in the given way, and returns after the first refusal.
-func (s *suite) waitsAs(cfg lock.Config, how lock.Wait) *waiting {
+// waitsAs starts to wait in the given way, and returns once it has found the lock busy.
+func (s *suite) waitsAs(cfg lock.Config, how lock.Options) *waiting {
 	s.Helper()
 	locker, network := s.faulty(cfg)
 	w := s.waitsOn(locker, how)
@@ -255,11 +275,11 @@ func (s *suite) settle(network *Network) {
 }
 
 // waitsOn starts to wait for the lock.
-func (s *suite) waitsOn(locker *lock.Locker, how lock.Wait) *waiting {
+func (s *suite) waitsOn(locker *lock.Locker, how lock.Options) *waiting {
 	ctx, cancel := context.WithCancel(s.Context())
 	w := &waiting{lease: make(chan *lock.Lease, 1), err: make(chan error, 1), leave: cancel}
 	go func() {
-		lease, err := locker.Acquire(ctx, s.res, &lock.Options{Wait: how})
+		lease, err := locker.Acquire(ctx, s.res, &how)
 		if err != nil {
 			w.err <- err
 		} else {

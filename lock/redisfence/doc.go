@@ -40,7 +40,7 @@
 //
 // On a Redis Cluster all keys of a script must be in one slot: give the fence's
 // key and the data's the same hash tag, as above. Otherwise Redis refuses the
-// script. A Ring does not refuse, and needs the same.
+// script. A redis.Ring does not refuse, and needs the same.
 //
 // # What it does not do
 //

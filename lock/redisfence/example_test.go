@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/lock/locktest"
 	"github.com/sidingq/siding/lock/redisfence"
 )
 
@@ -30,8 +31,8 @@ func ExampleScript_Run() {
 	rdb.Set(context.Background(), "{sku:85123A}:stock", 10, 0)
 
 	// Under a lock the context carries the fence; here we hand it out.
-	paused := lock.WithFence(context.Background(), "sku:85123A", 33)
-	successor := lock.WithFence(context.Background(), "sku:85123A", 34)
+	paused := locktest.WithFence(context.Background(), "sku:85123A", 33)
+	successor := locktest.WithFence(context.Background(), "sku:85123A", 34)
 	fmt.Println(write(successor, 3))
 	_, err = write(paused, 1)
 	fmt.Println(err)

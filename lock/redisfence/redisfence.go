@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -36,7 +37,7 @@ func NewScript(src string) *Script {
 // = args, all as one step on the server. The answer is the script's, as from
 // [redis.Script.Run], or one of these errors, after which nothing was written:
 //
-//   - a [*lock.StaleError] when fenceKey has seen a higher fence;
+//   - an error that matches [lock.ErrStale] when fenceKey has seen a higher fence;
 //   - [lock.ErrNoFence] when ctx carries none of resource;
 //   - [ErrKey] when fenceKey holds something else than a fence;
 //   - Redis's CROSSSLOT when the keys are in several slots of a Cluster.
@@ -51,7 +52,7 @@ func (s *Script) Run(ctx context.Context, rdb redis.Scripter, resource, fenceKey
 		cmd.SetErr(fmt.Errorf("redisfence: %q: %w of %q: want more than 0, have %d", fenceKey, lock.ErrNoFence, resource, fence))
 		return cmd
 	}
-	// The fence's key comes first, so that a Ring finds its shard by it.
+	// The fence's key comes first, so that a redis.Ring finds the shard.
 	cmd := s.script.Run(ctx, rdb, slices.Concat([]string{fenceKey}, keys), slices.Concat([]any{fence}, args)...)
 	if err := refusal(cmd.Err(), fenceKey, fence); err != nil {
 		cmd.SetErr(err)
@@ -71,7 +72,7 @@ func refusal(err error, fenceKey string, fence int64) error {
 		if err != nil {
 			return fmt.Errorf("%w: %q: %w", ErrKey, fenceKey, err)
 		}
-		return &lock.StaleError{Place: strconv.Quote(fenceKey), Fence: fence, Seen: seen}
+		return &store.StaleError{Place: strconv.Quote(fenceKey), Fence: fence, Seen: seen}
 	case "BADFENCE":
 		return fmt.Errorf("%w: %q holds %s", ErrKey, fenceKey, what)
 	default:

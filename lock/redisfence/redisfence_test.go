@@ -15,8 +15,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/embedded"
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/lock/locktest"
 	"github.com/sidingq/siding/lock/redisfence"
 )
 
@@ -76,7 +78,7 @@ func setUp(t *testing.T, rdb redis.UniversalClient, name string) *setup {
 
 // run runs a script with a fence on the keys of the setup.
 func (s *setup) run(script *redisfence.Script, fence int64, args ...any) *redis.Cmd {
-	return script.Run(lock.WithFence(s.Context(), "order:1", fence), s.rdb, "order:1", s.fence, []string{s.data}, args...)
+	return script.Run(locktest.WithFence(s.Context(), "order:1", fence), s.rdb, "order:1", s.fence, []string{s.data}, args...)
 }
 
 // write appends the fence to the data.
@@ -101,8 +103,8 @@ func (s *setup) wantStale(err error, fence, seen int64) {
 		s.Errorf("fence %d after %d: want %v, have %v", fence, seen, lock.ErrStale, err)
 		return
 	}
-	stale, _ := errors.AsType[*lock.StaleError](err)
-	if want := (&lock.StaleError{Place: strconv.Quote(s.fence), Fence: fence, Seen: seen}); !cmp.Equal(want, stale) {
+	stale, _ := errors.AsType[*store.StaleError](err)
+	if want := (&store.StaleError{Place: strconv.Quote(s.fence), Fence: fence, Seen: seen}); !cmp.Equal(want, stale) {
 		s.Errorf("want %+v, have %+v", want, stale)
 	}
 }
@@ -147,7 +149,7 @@ func TestKeysAndArguments(t *testing.T) {
 		local key, fence, kind, seen = 'locals', 'of', 'its', 'own'
 		return #KEYS .. ' ' .. table.concat(KEYS, ',') .. ' ' .. #ARGV .. ' ' .. table.concat(ARGV, ',')`)
 	onEach(t, func(s *setup) {
-		ctx := lock.WithFence(s.Context(), "order:1", now)
+		ctx := locktest.WithFence(s.Context(), "order:1", now)
 		for _, test := range []struct {
 			keys []string
 			args []any
@@ -242,7 +244,7 @@ func TestScriptsOwnErrors(t *testing.T) {
 			s.Errorf("failed halfway: want WRONGTYPE, have %v", err)
 		}
 		s.want("3", "a")
-		ctx, cancel := context.WithCancel(lock.WithFence(s.Context(), "order:1", 4))
+		ctx, cancel := context.WithCancel(locktest.WithFence(s.Context(), "order:1", 4))
 		cancel()
 		if err := s.push.Run(ctx, s.rdb, "order:1", s.fence, []string{s.data}, 1).Err(); !errors.Is(err, context.Canceled) {
 			s.Errorf("want %v, have %v", context.Canceled, err)
@@ -294,7 +296,7 @@ func TestCluster(t *testing.T) {
 		s.wantStale(s.write(2), 2, 3)
 		s.want("3", "1", "3")
 
-		err := s.push.Run(lock.WithFence(t.Context(), "order:1", 4), s.rdb, "order:1", s.fence, []string{"a slot of its own"}, 4).Err()
+		err := s.push.Run(locktest.WithFence(t.Context(), "order:1", 4), s.rdb, "order:1", s.fence, []string{"a slot of its own"}, 4).Err()
 		if !redis.HasErrorPrefix(err, "CROSSSLOT") {
 			t.Errorf("want CROSSSLOT, have %v", err)
 		}
@@ -321,11 +323,11 @@ func TestNestedLocks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			onEach(t, func(s *setup) {
-				ctx := lock.WithFence(lock.WithFence(s.Context(), "order:1", outer), "item:1", inner)
+				ctx := locktest.WithFence(locktest.WithFence(s.Context(), "order:1", outer), "item:1", inner)
 				for resource, later := range map[string]int64{"order:1": rival.order, "item:1": rival.item} {
 					fence := "{" + resource + t.Name() + "}:fence"
 					if later > 0 {
-						if err := s.push.Run(lock.WithFence(s.Context(), resource, later), s.rdb, resource, fence, []string{fence + "d"}, 1).Err(); err != nil {
+						if err := s.push.Run(locktest.WithFence(s.Context(), resource, later), s.rdb, resource, fence, []string{fence + "d"}, 1).Err(); err != nil {
 							s.Fatal(err)
 						}
 					}

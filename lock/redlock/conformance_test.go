@@ -26,9 +26,9 @@ func TestSmoke(t *testing.T) {
 // backend is what the suite needs of servers.
 func backend(f *fleet) locktest.Backend {
 	return locktest.Backend{
-		NoFence: true,
-		NoLine:  true,
-		Open:    func(t *testing.T) lock.Store { t.Helper(); return f.in(t).store(patient) },
+		NoFence:     true,
+		NoWaitQueue: true,
+		Open:        func(t *testing.T) lock.Store { t.Helper(); return f.in(t).store(patient) },
 		Put: func(t *testing.T, key, value string, ttl time.Duration) {
 			t.Helper()
 			for _, admin := range f.admins {
@@ -80,9 +80,9 @@ func TestConformanceInMemory(t *testing.T) {
 			t.Parallel()
 			nodes := newMemories(5)
 			locktest.Run(t, locktest.Backend{
-				NoFence:  true,
-				NoLine:   true,
-				FakeTime: true,
+				NoFence:     true,
+				NoWaitQueue: true,
+				FakeTime:    true,
 				Open: func(t *testing.T) lock.Store {
 					t.Helper()
 					// Less than what some cases wait for in all.

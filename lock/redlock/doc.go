@@ -1,5 +1,5 @@
 // Package redlock keeps locks on several independent Redis servers at once, of which a
-// minority may be away. [New] returns a [lock.Store]; all else is done by a [lock.Locker]:
+// minority may be down. [New] returns a [lock.Store]; all else is done by a [lock.Locker]:
 //
 //	clients := ... // three or more redis.NewClient, each with ContextTimeoutEnabled: true,
 //	               // and best with MaxRetries: -1 and DialerRetries: 1
@@ -58,10 +58,10 @@
 //   - all programs use the same nodes;
 //   - no node forgets a lock that it granted, unless it then stays out for as long as that lock
 //     could live, which is what Config.RestartDelay is for;
-//   - no node's clock jumps ahead, and all run at about the same rate: lock.Config.Margin
+//   - no node's clock jumps ahead, and all run at about the same rate: lock.Config.SafetyMargin
 //     covers the difference.
 //
-// The holder is told in time ([lock.Lease.Keep]), also when it is cut off. The
+// The holder is told in time ([lock.Lease.Context]), also when it is cut off. The
 // store's answer is one of three: busy, lost, or the error that too many nodes did not answer,
 // which names each and what it said.
 //
@@ -86,9 +86,9 @@
 // so, just before they vote.
 //
 // That relies on the server's clock, which must not be set ahead while the node starts. It does
-// not see data that is lost without a restart, such as by FLUSHALL or a machine that is put back to
-// a snapshot; after that restart the server. Where every node has appendonly yes and appendfsync
-// always, which costs each vote a write to the disk, nothing is forgotten:
-// then [NoRestartDelay] spares the wait. appendfsync everysec may lose the last second, so keep the
-// delay.
+// not see data that is lost without a restart, such as by FLUSHALL or a machine that is restored
+// from a snapshot; after that restart the server. A node with appendonly yes and appendfsync
+// always forgets nothing, and writes each vote to the disk. If all nodes do so,
+// [NoRestartDelay] saves the wait. appendfsync everysec may lose the last second, so keep
+// the delay.
 package redlock

@@ -36,7 +36,7 @@ func Example() {
 	}
 	defer locker.Close()
 
-	err = locker.Hold(ctx, "report:2026-11", nil, func(ctx context.Context) error {
+	err = locker.Do(ctx, "report:2026-11", nil, func(ctx context.Context) error {
 		fmt.Println("at work, alone") // while ctx lives
 		return ctx.Err()
 	})

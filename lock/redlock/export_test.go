@@ -25,8 +25,8 @@ func NewOf(cfg Config, voters ...Voter) lock.Store {
 	return &majority{nodes: named(voters), cfg: cfg.withDefaults()}
 }
 
-// Granted decides a claim, and Had a renewal or a release, by what each node said.
-func Granted(votes []Vote, errs []error) (store.Answer, error) { return tallied(votes, errs).granted() }
+// Granted decides a request, and Had a renewal or a release, by what each node said.
+func Granted(votes []Vote, errs []error) (store.Result, error) { return tallied(votes, errs).granted() }
 func Had(votes []Vote, errs []error) error                     { return tallied(votes, errs).had() }
 
 func tallied(votes []Vote, errs []error) tally {

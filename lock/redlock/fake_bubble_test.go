@@ -19,20 +19,20 @@ type memory struct {
 	lock.Store
 
 	run    string
-	delays chan time.Duration // of the claims; nil if nobody wants to know
+	delays chan time.Duration // of the requests; nil if nobody wants to know
 	fences *sync.Map          // of its memory, by token, for a release that comes again
 }
 
-func (m memory) Acquire(ctx context.Context, claim store.Claim, delay time.Duration) (redlock.Vote, error) {
+func (m memory) Acquire(ctx context.Context, request store.Request, delay time.Duration) (redlock.Vote, error) {
 	if m.delays != nil {
 		m.delays <- delay
 	}
-	claim.Waiter = "" // a node has no line
-	a, err := m.Store.Acquire(ctx, claim)
+	request.Waiter = "" // a node has no wait queue
+	a, err := m.Store.Acquire(ctx, request)
 	if !a.Taken {
 		return redlock.No(m.run, a.Holder, a.Left), err
 	}
-	m.fences.Store(claim.Token, a.Fence)
+	m.fences.Store(request.Token, a.Fence)
 	return redlock.Yes(m.run), err
 }
 
@@ -41,11 +41,11 @@ func (m memory) Renew(ctx context.Context, key, token string, ttl time.Duration)
 }
 
 func (m memory) Release(ctx context.Context, key, token string) (redlock.Vote, error) {
-	line := store.Line{Nonce: "n", Grace: time.Second, Keep: time.Hour}
+	how := store.Release{Handoff: store.Handoff{Nonce: "n", Timeout: time.Second, QueueTTL: time.Hour}}
 	if fence, ok := m.fences.Load(token); ok {
-		line.Fence, _ = fence.(int64)
+		how.Fence, _ = fence.(int64)
 	}
-	return m.vote(second(m.Store.Release(ctx, key, token, line)))
+	return m.vote(second(m.Store.Release(ctx, key, token, how)))
 }
 
 func (m memory) vote(err error) (redlock.Vote, error) {

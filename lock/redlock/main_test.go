@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 const patience = time.Minute
 
 // brief is the configuration of tests in which a lock expires.
-var brief = lock.Config{TTL: time.Second, RenewEvery: 200 * time.Millisecond, Margin: 200 * time.Millisecond}
+var brief = lock.Config{TTL: time.Second, RenewEvery: 200 * time.Millisecond, SafetyMargin: 200 * time.Millisecond}
 
 // ended waits until ctx has ended and returns the cause.
 func ended(t *testing.T, ctx context.Context) error { //nolint:revive // t first, as in every helper

@@ -15,8 +15,8 @@ var mistakes = []mutants.Mutant{
 		[]string{"TestContenders", "TestTooManyHang", "TestRenewal"},
 	},
 	{
-		"it does not matter when the votes came", "../locker.go",
-		"case err == nil && !t.trusted():",
+		"it does not matter when the votes came", "../../internal/lease/acquire.go",
+		"case err == nil && !h.trusted():",
 		"case false:",
 		[]string{"TestLateMajority"},
 	},
@@ -34,7 +34,7 @@ var mistakes = []mutants.Mutant{
 	},
 	{
 		"nothing is cleaned up", "store.go",
-		"if !answer.Taken {",
+		"if !result.Taken {",
 		"if false {",
 		[]string{"TestNothingIsLeft", "TestSplitVote"},
 	},
@@ -46,11 +46,11 @@ var mistakes = []mutants.Mutant{
 	},
 	{
 		"clean-up only where the answer was yes", "store.go",
-		`answer, err := s.poll(ctx, func(ctx context.Context, n node) (vote, error) { return n.Acquire(ctx, claim, delay) }).granted()
+		`result, err := s.poll(ctx, func(ctx context.Context, n node) (vote, error) { return n.Acquire(ctx, request, delay) }).granted()
 `,
 		`yes := make(chan node, len(s.nodes))
-	answer, err := s.poll(ctx, func(ctx context.Context, n node) (vote, error) {
-		v, err := n.Acquire(ctx, claim, delay)
+	result, err := s.poll(ctx, func(ctx context.Context, n node) (vote, error) {
+		v, err := n.Acquire(ctx, request, delay)
 		if err == nil && v.yes {
 			yes <- n
 		}
@@ -106,7 +106,7 @@ var mistakes = []mutants.Mutant{
 		[]string{"TestPlainProtocol", "TestContendersWhoTryOnce"},
 	},
 	{
-		"a claim that is sent again is refused", "acquire.lua",
+		"a request that is sent again finds the lock busy", "acquire.lua",
 		"if value ~= ARGV[1] then",
 		"if true then",
 		[]string{"TestConformance/03_reply_lost_and_sent_again", "TestSmoke/reply_lost_and_sent_again"},

@@ -22,8 +22,8 @@ func TestNewRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	deaf := redis.NewClient(&redis.Options{Addr: f.servers[2].Addr})
-	t.Cleanup(func() { _ = deaf.Close() })
+	patient := redis.NewClient(&redis.Options{Addr: f.servers[2].Addr})
+	t.Cleanup(func() { _ = patient.Close() })
 	otherDB := redis.NewClient(&redis.Options{Addr: f.servers[0].Addr, DB: 1, ContextTimeoutEnabled: true})
 	t.Cleanup(func() { _ = otherDB.Close() })
 	a, b, c := f.admins[0], f.admins[1], f.admins[2]
@@ -41,7 +41,7 @@ func TestNewRefuses(t *testing.T) {
 		{"one node", []*redis.Client{a}, redlock.Config{}, `nodes: want 3 or more, as of fewer none may fail, have 1$`},
 		{"two nodes", []*redis.Client{a, b}, redlock.Config{}, `nodes: want 3 or more, as of fewer none may fail, have 2$`},
 		{"no client", []*redis.Client{a, nil, c}, redlock.Config{}, `node 2: want a client, have nil$`},
-		{"no deadlines", []*redis.Client{a, b, deaf}, redlock.Config{}, `node 3 \(.*\): want ContextTimeoutEnabled`},
+		{"no deadlines", []*redis.Client{a, b, patient}, redlock.Config{}, `node 3 \(.*\): want ContextTimeoutEnabled`},
 		{"one client twice", []*redis.Client{a, b, a}, redlock.Config{}, `node 3 \(.*\): want a server of its own, have that of node 1 `},
 		{"one address twice", []*redis.Client{a, b, c, clientOf(t, f.servers[1].Addr)}, redlock.Config{}, `node 4 \(.*\): want a server of its own, have that of node 2 `},
 		{"two addresses of one", []*redis.Client{a, b, clientOf(t, net.JoinHostPort("localhost", port))}, redlock.Config{}, `node 3 \(localhost:\d+\): want a server of its own, have that of node 1 \(127`},
@@ -126,7 +126,7 @@ func TestLeastRights(t *testing.T) {
 	if err := lease.Renew(t.Context()); err != nil {
 		t.Errorf("renew: %v", err)
 	}
-	_ = f.refuse(lockerOn(t, store, lock.Config{}))
+	_ = f.wantBusy(lockerOn(t, store, lock.Config{}))
 	f.release(lease)
 	f.wantFree()
 }

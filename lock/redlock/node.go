@@ -47,9 +47,9 @@ type node struct {
 
 // A voter has one vote in each question; an error is none.
 type voter interface {
-	// Acquire votes for claim.Token by taking the lock for it, if it is free or that token's
+	// Acquire votes for request.Token by taking the lock for it, if it is free or that token's
 	// already. After a restart it does not vote for as long as delay.
-	Acquire(ctx context.Context, claim store.Claim, delay time.Duration) (vote, error)
+	Acquire(ctx context.Context, request store.Request, delay time.Duration) (vote, error)
 	// Renew gives a lock that is token's another ttl.
 	Renew(ctx context.Context, key, token string, ttl time.Duration) (vote, error)
 	// Release deletes a lock that is token's.
@@ -61,15 +61,15 @@ type voter interface {
 type vote struct {
 	run    string // of which server
 	yes    bool
-	holder string        // of a refused claim: whose the lock is
+	holder string        // if it is busy: whose the lock is
 	left   time.Duration // and for how long; below zero for ever
 }
 
 // A server is a voter on Redis.
 type server struct{ rdb redis.Scripter }
 
-func (s server) Acquire(ctx context.Context, claim store.Claim, delay time.Duration) (vote, error) {
-	return voteOf(acquireScript.Run(ctx, s.rdb, []string{claim.Key}, claim.Token, claim.TTL.Milliseconds(), uptime(delay)))
+func (s server) Acquire(ctx context.Context, request store.Request, delay time.Duration) (vote, error) {
+	return voteOf(acquireScript.Run(ctx, s.rdb, []string{request.Key}, request.Token, request.TTL.Milliseconds(), uptime(delay)))
 }
 
 func (s server) Renew(ctx context.Context, key, token string, ttl time.Duration) (vote, error) {

@@ -31,12 +31,12 @@ func TestMinorityInTrouble(t *testing.T) {
 				if err := held.Renew(t.Context()); err != nil {
 					t.Errorf("renew: %v", err)
 				}
-				if busy := f.refuse(rival); busy.Foreign || busy.Remaining <= 0 {
+				if busy := f.wantBusy(rival); busy.Foreign || busy.Remaining <= 0 {
 					t.Errorf("want it held by the first, have %+v", busy)
 				}
 				f.release(held)
 				held = f.take(rival)
-				_ = f.refuse(holder)
+				_ = f.wantBusy(holder)
 				f.release(held)
 				f.wantFree(1, 3)
 			})
@@ -109,7 +109,7 @@ func TestLateVote(t *testing.T) {
 				f.release(f.take(locker))
 			} else {
 				f.put("another", time.Minute, 1, 2, 3)
-				_ = f.refuse(locker)
+				_ = f.wantBusy(locker)
 				f.wantFree(4)
 				for _, i := range []int{1, 2, 3} {
 					f.admins[i].Del(t.Context(), f.key())
@@ -118,7 +118,7 @@ func TestLateVote(t *testing.T) {
 			held := f.take(rival)
 			f.servers[0].Resume()
 			for range 20 {
-				_ = f.refuse(locker)
+				_ = f.wantBusy(locker)
 				if err := held.Renew(t.Context()); err != nil {
 					t.Errorf("renew: %v", err)
 				}
@@ -159,16 +159,16 @@ func TestHolderIsCutOff(t *testing.T) {
 	}
 	lease := f.take(lockerOn(t, store, brief))
 	defer func() { _ = lease.Release(t.Context()) }()
-	work := lease.Keep(t.Context())
+	work := lease.Context(t.Context())
 	for _, i := range []int{0, 2, 4} {
 		proxies[i].BlackHole(true)
 	}
 	rival := f.process(lock.Config{})
-	held, err := rival.Acquire(ctxOf(t), f.Name(), &lock.Options{Wait: lock.Fixed(5 * time.Millisecond)})
+	held, err := rival.Acquire(ctxOf(t), f.Name(), &lock.Options{Wait: lock.Forever, Retry: lock.Fixed(5 * time.Millisecond)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if lease.Valid() || work.Err() == nil {
+	if !lease.Deadline().IsZero() || work.Err() == nil {
 		t.Fatal("want the holder told before another has the lock")
 	}
 	if cause := ended(t, work); !errors.Is(cause, lock.ErrLost) {
@@ -196,7 +196,7 @@ func TestScriptsAreFlushed(t *testing.T) {
 		t.Errorf("renew: %v", err)
 	}
 	flush()
-	_ = f.refuse(rival)
+	_ = f.wantBusy(rival)
 	flush()
 	f.release(lease)
 	f.wantFree()
@@ -210,7 +210,7 @@ func TestPlainProtocol(t *testing.T) {
 	locker := f.process(lock.Config{})
 
 	f.put("8f3a60", time.Minute, 1, 2, 3)
-	if busy := f.refuse(locker); !busy.Foreign || busy.Remaining <= 0 || busy.Remaining > time.Minute {
+	if busy := f.wantBusy(locker); !busy.Foreign || busy.Remaining <= 0 || busy.Remaining > time.Minute {
 		t.Errorf("want a foreign holder with up to a minute left, have %+v", busy)
 	}
 	f.wantFree(0, 4)

@@ -31,7 +31,7 @@ func TestTimeOfANode(t *testing.T) {
 		{"all slow", locktest.Slow(20 * time.Millisecond), []int{0, 1, 2, 3, 4}, 20 * time.Millisecond},
 		{"one hangs", locktest.BlackHole, []int{2}, most},
 		{"two hang", locktest.BlackHole, []int{0, 4}, most},
-		{"two are deaf", locktest.Deaf(3 * time.Second), []int{0, 4}, most},
+		{"two ignore deadlines", locktest.OwnTimeout(3 * time.Second), []int{0, 4}, most},
 		{"two refuse", locktest.Refuse, []int{3, 4}, 0},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -57,7 +57,7 @@ func TestTimeOfANode(t *testing.T) {
 // TestTooManyHang: an error in some node timeouts, and nothing left on the others.
 func TestTooManyHang(t *testing.T) {
 	t.Parallel()
-	for name, fault := range map[string]locktest.Fault{"they hang": locktest.BlackHole, "they are deaf": locktest.Deaf(3 * time.Second), "they refuse": locktest.Refuse} {
+	for name, fault := range map[string]locktest.Fault{"they hang": locktest.BlackHole, "they ignore deadlines": locktest.OwnTimeout(3 * time.Second), "they refuse": locktest.Refuse} {
 		synctest.Test(t, func(t *testing.T) {
 			nodes := newMemories(5)
 			locker, networks := nodes.process(t, redlock.Config{})
@@ -73,7 +73,7 @@ func TestTooManyHang(t *testing.T) {
 	}
 }
 
-// TestNothingIsLeft of a claim that failed, on any node: also one whose answer was lost.
+// TestNothingIsLeft of a request that failed, on any node: also one whose answer was lost.
 func TestNothingIsLeft(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -95,7 +95,7 @@ func TestNothingIsLeft(t *testing.T) {
 			nodes.put("another", tc.foreign...)
 			locks, networks := nodes.open(t, redlock.Config{})
 			each(networks, tc.fault, tc.nodes...)
-			answer, err := locks.Acquire(t.Context(), store.Claim{Key: key, Token: "siding:1:me", TTL: 15 * time.Second, Keep: time.Minute})
+			answer, err := locks.Acquire(t.Context(), store.Request{Key: key, Token: "siding:1:me", TTL: 15 * time.Second, FenceTTL: time.Minute})
 			if !tc.was { // three of five are free, so it is taken
 				if err != nil || !answer.Taken {
 					t.Errorf("%s: want it taken, have %+v, %v", tc.name, answer, err)
@@ -189,7 +189,7 @@ func TestLateMajority(t *testing.T) {
 		network.Set(locktest.Once(locktest.Acquire, 1, locktest.Slow(14*time.Second)))
 		locker := lockerOn(t, paused, lock.Config{})
 		if lease, err := locker.Acquire(t.Context(), "order:1", nil); err == nil {
-			t.Errorf("want no lease whose time is over, have one, valid: %t", lease.Valid())
+			t.Errorf("want no lease whose time is over, have one, valid: %t", !lease.Deadline().IsZero())
 		}
 		nodes.wantOn(t, "given back", ".....")
 	})
@@ -208,12 +208,13 @@ func TestSlowMajority(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		lease.Detach()
 		time.Sleep(time.Until(start.Add(14*time.Second - 1)))
-		if !lease.Valid() {
+		if lease.Deadline().IsZero() {
 			t.Error("want it valid for 14s from the sending on")
 		}
 		time.Sleep(time.Nanosecond)
-		if lease.Valid() {
+		if !lease.Deadline().IsZero() {
 			t.Error("want it valid for no more than 14s from the sending on")
 		}
 		_ = lease.Release(t.Context())
@@ -268,16 +269,17 @@ func TestRenewal(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			lease.Detach()
 			time.Sleep(5 * time.Second)
 			nodes.put("", tc.gone...)
 			each(networks, tc.fault, tc.hit...)
 			err = lease.Renew(t.Context())
-			if tc.ok != (err == nil) || tc.lost != errors.Is(err, lock.ErrLost) || lease.Valid() == tc.lost {
-				t.Errorf("%s: want ok %t, lost %t, have %v, valid: %t", tc.name, tc.ok, tc.lost, err, lease.Valid())
+			if tc.ok != (err == nil) || tc.lost != errors.Is(err, lock.ErrLost) || !lease.Deadline().IsZero() == tc.lost {
+				t.Errorf("%s: want ok %t, lost %t, have %v, valid: %t", tc.name, tc.ok, tc.lost, err, !lease.Deadline().IsZero())
 			}
 			time.Sleep(time.Until(start.Add(15 * time.Second)))
-			if lease.Valid() != tc.ok {
-				t.Errorf("%s: want it valid after its first deadline %t, have %t", tc.name, tc.ok, lease.Valid())
+			if !lease.Deadline().IsZero() != tc.ok {
+				t.Errorf("%s: want it valid after its first deadline %t, have %t", tc.name, tc.ok, !lease.Deadline().IsZero())
 			}
 			if !tc.lost { // else nobody knows whether the others have prolonged it
 				nodes.wantOn(t, tc.name, tc.want)
@@ -302,14 +304,14 @@ func TestKeptLease(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = lease.Release(t.Context()) }()
-			work := lease.Keep(t.Context())
+			work := lease.Context(t.Context())
 			time.Sleep(6 * time.Second) // renewed once, 5 s after its start
 			each(networks, locktest.BlackHole, 0, 1, 2)
 			heal := time.AfterFunc(lasts, func() { each(networks, locktest.Fine, 0, 1, 2) })
 			defer heal.Stop()
 			if want == 0 {
 				time.Sleep(time.Minute)
-				if !lease.Valid() || work.Err() != nil {
+				if lease.Deadline().IsZero() || work.Err() != nil {
 					t.Errorf("want it alive after an outage of %v, have %v", lasts, context.Cause(work))
 				}
 			} else if cause := ended(t, work); !errors.Is(cause, lock.ErrLost) || time.Since(start) != want {

@@ -21,10 +21,10 @@ const NoRestartDelay time.Duration = -1
 // Config configures the store. The zero value works.
 type Config struct {
 	// NodeTimeout is how long a call waits for each node, all at once: 1 ms to 10 s, and half
-	// of the TTL of a lock at most. A node that hangs costs each call so much; a claim that
-	// is refused twice as much, as it is taken back everywhere, and one that too few nodes answer
-	// three times. One whose answer takes longer does not vote; at first that includes making the
-	// connection. Defaults to 50 ms.
+	// of the TTL of a lock at most. A node that hangs costs each call so much. A request for a
+	// busy lock costs twice as much, as its votes are released everywhere. A request that too
+	// few nodes answer costs three times as much. A node that answers later does not vote; at
+	// first the time includes making the connection. Defaults to 50 ms.
 	NodeTimeout time.Duration
 	// RestartDelay is how long a node that was started does not vote, as it may have forgotten
 	// locks that it granted before. It is at least the TTL of the lock that is asked for, and
@@ -99,7 +99,7 @@ func (s *majority) check(ctx context.Context, clients []*redis.Client) error {
 	for i, a := range answers {
 		name, id := s.nodes[i].name, identityOf(a.of)
 		switch {
-		case a.err != nil && refusal(a.err):
+		case a.err != nil && refuses(a.err):
 			return fmt.Errorf("redlock: %s: %w", name, a.err)
 		case a.err != nil:
 			unreachable.miss(s.nodes[i], a.err)
@@ -121,6 +121,6 @@ func (s *majority) check(ctx context.Context, clients []*redis.Client) error {
 	return nil
 }
 
-// refusal reports whether a server is there and will not answer. One that loads its data, or
+// refuses reports whether a server is there and will not answer. One that loads its data, or
 // runs a long script, will.
-func refusal(err error) bool { return redisreply.Answered(err) && !redisreply.Transient(err) }
+func refuses(err error) bool { return redisreply.Answered(err) && !redisreply.Transient(err) }

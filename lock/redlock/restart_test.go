@@ -35,7 +35,7 @@ func TestRestartAtOnce(t *testing.T) {
 		lease := f.bare(patient)
 		f.servers[0].Restart(t)
 		held, err := rival.Acquire(t.Context(), f.Name(), nil)
-		second := lease.Valid() && err == nil
+		second := !lease.Deadline().IsZero() && err == nil
 		if err == nil {
 			f.release(held)
 		}
@@ -60,19 +60,19 @@ func TestRestartDelay(t *testing.T) {
 			rival := lockerOn(t, f.store(careful), brief)
 			f.voteForLocksOf(brief.TTL)
 			lease := f.bare(careful)
-			if keep {
-				lease.Keep(t.Context())
+			if !keep {
+				lease.Detach()
 			}
 			f.servers[0].Restart(t)
 			var held *lock.Lease
 			err := poll.Until(t.Context(), func() (err error) { // the wait itself gives up after a TTL of errors
-				held, err = rival.Acquire(t.Context(), f.Name(), &lock.Options{Wait: lock.Fixed(time.Millisecond)})
+				held, err = rival.Acquire(t.Context(), f.Name(), &lock.Options{Wait: lock.Forever, Retry: lock.Fixed(time.Millisecond)})
 				return err
 			})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if lease.Valid() && held.Valid() {
+			if !lease.Deadline().IsZero() && !held.Deadline().IsZero() {
 				t.Error("want one holder at a time, have two")
 			}
 			f.release(held)
@@ -108,7 +108,7 @@ func TestRestartsOneByOne(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, 3)
 	lease := f.take(lockerOn(t, f.store(patient), brief))
-	work := lease.Keep(t.Context())
+	work := lease.Context(t.Context())
 	f.servers[0].Restart(t)
 	if err := lease.Renew(t.Context()); err != nil {
 		t.Errorf("renew after one restart: %v", err)

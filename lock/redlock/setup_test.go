@@ -77,8 +77,8 @@ func (f *fleet) take(locker *lock.Locker) *lock.Lease {
 	return lease
 }
 
-// refuse tries to take the lock, which must be busy.
-func (f *fleet) refuse(locker *lock.Locker) *lock.BusyError {
+// wantBusy tries to take the lock, which must be busy.
+func (f *fleet) wantBusy(locker *lock.Locker) *lock.BusyError {
 	f.Helper()
 	lease, err := locker.Acquire(f.Context(), f.Name(), nil)
 	busy, ok := errors.AsType[*lock.BusyError](err)

@@ -34,7 +34,7 @@ func TestSplitVote(t *testing.T) {
 		var all sync.WaitGroup
 		for i, locks := range contenders(t, nodes) {
 			all.Go(func() {
-				answer, err := locks.Acquire(t.Context(), store.Claim{Key: key, Token: "siding:" + string(rune('a'+i)), TTL: time.Second, Keep: time.Minute})
+				answer, err := locks.Acquire(t.Context(), store.Request{Key: key, Token: "siding:" + string(rune('a'+i)), TTL: time.Second, FenceTTL: time.Minute})
 				if err != nil || !answer.Split || answer.Taken || answer.Holder != "" {
 					t.Errorf("want a split vote, have %+v, %v", answer, err)
 				}
@@ -99,7 +99,7 @@ func TestContenders(t *testing.T) {
 				all.Go(func() {
 					for range rounds {
 						start := time.Now()
-						err := locker.Hold(t.Context(), "order:1", &lock.Options{Wait: lock.InLine()}, func(context.Context) error {
+						err := locker.Do(t.Context(), "order:1", &lock.Options{Wait: lock.Forever}, func(context.Context) error {
 							select {
 							case holders <- struct{}{}:
 							default:

@@ -15,23 +15,23 @@ type majority struct {
 	cfg   Config
 }
 
-// Acquire takes the lock on enough nodes, or leaves it on none: what did not suffice is
-// released everywhere before it returns, even if ctx has ended.
-func (s *majority) Acquire(ctx context.Context, claim store.Claim) (store.Answer, error) {
-	if err := s.usable(ctx, claim.TTL); err != nil {
-		return store.Answer{}, err
+// Acquire takes the lock on enough nodes, or leaves it on none. It releases too few votes
+// everywhere before it returns, even if ctx has ended.
+func (s *majority) Acquire(ctx context.Context, request store.Request) (store.Result, error) {
+	if err := s.usable(ctx, request.TTL); err != nil {
+		return store.Result{}, err
 	}
 	delay := s.cfg.RestartDelay
 	if delay != NoRestartDelay {
-		delay = max(delay, claim.TTL)
+		delay = max(delay, request.TTL)
 	}
-	answer, err := s.poll(ctx, func(ctx context.Context, n node) (vote, error) { return n.Acquire(ctx, claim, delay) }).granted()
-	if !answer.Taken {
-		// Nodes that did not answer may have voted for us, and so may those that said no: to
-		// a call that was sent again after another had come in between.
-		s.poll(context.WithoutCancel(ctx), func(ctx context.Context, n node) (vote, error) { return n.Release(ctx, claim.Key, claim.Token) })
+	result, err := s.poll(ctx, func(ctx context.Context, n node) (vote, error) { return n.Acquire(ctx, request, delay) }).granted()
+	if !result.Taken {
+		// Nodes that did not answer may have voted for us. So may those that said no to a call
+		// that was sent again, after another program had the lock in between.
+		s.poll(context.WithoutCancel(ctx), func(ctx context.Context, n node) (vote, error) { return n.Release(ctx, request.Key, request.Token) })
 	}
-	return answer, err
+	return result, err
 }
 
 // Renew prolongs the lock on the nodes that have it. Nodes that lost it do not get it back,
@@ -44,17 +44,17 @@ func (s *majority) Renew(ctx context.Context, key, token string, ttl, _ time.Dur
 }
 
 // Release deletes the lock on all nodes that have it.
-func (s *majority) Release(ctx context.Context, key, token string, _ store.Line) (*store.Turn, error) {
+func (s *majority) Release(ctx context.Context, key, token string, _ store.Release) (*store.Reservation, error) {
 	return nil, s.poll(ctx, func(ctx context.Context, n node) (vote, error) { return n.Release(ctx, key, token) }).had()
 }
 
-// Leave does nothing: there is no line.
-func (*majority) Leave(context.Context, string, string, string, store.Line) (*store.Turn, error) {
-	return nil, nil //nolint:nilnil // no turn and no error
+// Leave does nothing, as a quorum has no wait queue.
+func (*majority) Leave(context.Context, string, string, store.Leave) (*store.Reservation, error) {
+	return nil, nil //nolint:nilnil // no reservation and no error
 }
 
-// Called does nothing, either.
-func (*majority) Called(context.Context, string, store.Turn) error { return nil }
+// Confirm does nothing, either.
+func (*majority) Confirm(context.Context, string, store.Reservation) error { return nil }
 
 // usable returns why a lock of this ttl cannot be had now.
 func (s *majority) usable(ctx context.Context, ttl time.Duration) error {
@@ -83,8 +83,8 @@ var errSilent = fmt.Errorf("no answer in time: %w", context.DeadlineExceeded)
 // atOnce asks all, and waits for their answers for as long as longest, or until the deadline
 // of ctx. Nothing is asked once ctx has ended.
 //
-// The calls know when they are to end. One that does not keep to it ends by itself later, and
-// what it says is heard by nobody.
+// The calls know their deadline. A call that ignores it ends by itself later, and nobody
+// reads its answer.
 func atOnce[Q, A any](ctx context.Context, longest time.Duration, all []Q, ask func(context.Context, Q) (A, error)) []answer[A] {
 	answers := make([]answer[A], len(all))
 	for i := range answers {

@@ -52,7 +52,7 @@ func count(nodes []node, answers []answer[vote]) tally {
 // miss counts a node that did not vote.
 func (t *tally) miss(n node, why error) {
 	t.mute++
-	if refusal(why) || errors.Is(why, errReply) || errors.Is(why, errSameServer) {
+	if refuses(why) || errors.Is(why, errReply) || errors.Is(why, errSameServer) {
 		t.stuck++
 	}
 	why = fmt.Errorf("%s: %w", n.name, why)
@@ -86,22 +86,22 @@ func (e storeError) Unwrap() error { return e.error }
 // Passing reports whether there is any use in waiting for the end of it.
 func (e storeError) Passing() bool { return e.passes }
 
-// granted decides a claim. A lock is held by whoever has enough nodes. Where nobody was
-// seen to have them, the votes are split, even if one may have enough together with
-// those that did not vote: it is named as the holder then.
-func (t tally) granted() (store.Answer, error) {
+// granted decides a request. Whoever has enough nodes holds the lock. If nobody was seen to
+// have them, the vote is split. A rival that may have enough, together with the nodes that
+// did not vote, is named as the holder.
+func (t tally) granted() (store.Result, error) {
 	need := quorum(t.nodes)
 	switch rival := t.strongest(); {
 	case t.won():
-		return store.Answer{Taken: true, HandOff: -1}, nil
+		return store.Result{Taken: true, HandOff: -1}, nil
 	case t.undecided():
-		return store.Answer{}, t.failed()
+		return store.Result{}, t.failed()
 	case rival.nodes >= need:
-		return store.Answer{Holder: rival.token, Left: rival.left}, nil
+		return store.Result{Holder: rival.token, Left: rival.left}, nil
 	case rival.nodes+t.mute >= need:
-		return store.Answer{Split: true, Holder: rival.token, Left: rival.left}, nil
+		return store.Result{Split: true, Holder: rival.token, Left: rival.left}, nil
 	default:
-		return store.Answer{Split: true}, nil
+		return store.Result{Split: true}, nil
 	}
 }
 

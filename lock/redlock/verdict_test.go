@@ -34,16 +34,16 @@ func ballot(text string) (votes []redlock.Vote, errs []error) {
 
 func TestGranted(t *testing.T) {
 	t.Parallel()
-	taken, nobody := store.Answer{Taken: true, HandOff: -1}, store.Answer{Split: true}
-	busy := func(holder string, left int) store.Answer {
-		return store.Answer{Holder: holder, Left: time.Duration(left) * time.Second}
+	taken, nobody := store.Result{Taken: true, HandOff: -1}, store.Result{Split: true}
+	busy := func(holder string, left int) store.Result {
+		return store.Result{Holder: holder, Left: time.Duration(left) * time.Second}
 	}
-	maybe := func(holder string, left int) store.Answer {
-		return store.Answer{Split: true, Holder: holder, Left: time.Duration(left) * time.Second}
+	maybe := func(holder string, left int) store.Result {
+		return store.Result{Split: true, Holder: holder, Left: time.Duration(left) * time.Second}
 	}
 	for _, tc := range []struct {
 		ballot string
-		want   store.Answer
+		want   store.Result
 		err    bool
 	}{
 		{"+++", taken, false},
@@ -54,14 +54,14 @@ func TestGranted(t *testing.T) {
 		{"+++a!", taken, false},
 		{"+++ab", taken, false},
 
-		{"!!!", store.Answer{}, true},
-		{"+!!", store.Answer{}, true},
-		{"a!!", store.Answer{}, true},
-		{"++!!!", store.Answer{}, true},
-		{"+a!!!", store.Answer{}, true},
-		{"aa!!!", store.Answer{}, true},
-		{"++!!", store.Answer{}, true}, // of four, three have to agree
-		{"aa!!", store.Answer{}, true},
+		{"!!!", store.Result{}, true},
+		{"+!!", store.Result{}, true},
+		{"a!!", store.Result{}, true},
+		{"++!!!", store.Result{}, true},
+		{"+a!!!", store.Result{}, true},
+		{"aa!!!", store.Result{}, true},
+		{"++!!", store.Result{}, true}, // of four, three have to agree
+		{"aa!!", store.Result{}, true},
 
 		// The lock lives on until the rival has one node too few.
 		{"aaa", busy("a", 2), false},

@@ -11,6 +11,7 @@ import (
 	_ "modernc.org/sqlite"
 
 	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/lock/locktest"
 	"github.com/sidingq/siding/lock/sqlfence"
 )
 
@@ -54,8 +55,8 @@ func ExampleTable_Advance() {
 	}
 
 	// Under a lock the context carries the fence; here we hand it out.
-	paused := lock.WithFence(context.Background(), "sku:85123A", 33)
-	successor := lock.WithFence(context.Background(), "sku:85123A", 34)
+	paused := locktest.WithFence(context.Background(), "sku:85123A", 33)
+	successor := locktest.WithFence(context.Background(), "sku:85123A", 34)
 	fmt.Println(write(successor, 7))
 	err = write(paused, 9)
 	fmt.Println(err)

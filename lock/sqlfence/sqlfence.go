@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -46,7 +47,7 @@ type Table struct {
 // Advance raises the fence of the row of key to fence, inside tx, and locks the
 // row until tx ends. It returns
 //
-//   - a [*lock.StaleError] when the row has seen a higher fence;
+//   - an error that matches [lock.ErrStale] when the row has seen a higher fence;
 //   - [ErrNoRow] when there is no such row, which it does not create;
 //   - [lock.ErrNoFence] when fence is not above zero, [ErrTable] for a bad Table;
 //   - the database's error otherwise, wrapped.
@@ -90,7 +91,7 @@ func (t Table) Advance(ctx context.Context, tx *sql.Tx, key string, fence int64)
 		// level lets this one see it. It was not there to be advanced.
 		return fmt.Errorf("%w of %q in %s when it was to be advanced", ErrNoRow, key, t.Name)
 	}
-	return &lock.StaleError{Place: fmt.Sprintf("%s %q", t.Name, key), Fence: fence, Seen: seen}
+	return &store.StaleError{Place: fmt.Sprintf("%s %q", t.Name, key), Fence: fence, Seen: seen}
 }
 
 // statements returns the statement that compares and raises in one, and the

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	_ "modernc.org/sqlite" // the driver "sqlite"
 
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/testenv/pgtest"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/sqlfence"
@@ -104,8 +105,8 @@ func TestAdvance(t *testing.T) {
 			if !errors.Is(err, lock.ErrStale) {
 				t.Fatalf("older fence: want %v, have %v", lock.ErrStale, err)
 			}
-			stale, ok := errors.AsType[*lock.StaleError](err)
-			if want := (&lock.StaleError{Place: `items "a"`, Fence: fence - 1, Seen: fence}); !ok || !cmp.Equal(want, stale) {
+			stale, ok := errors.AsType[*store.StaleError](err)
+			if want := (&store.StaleError{Place: `items "a"`, Fence: fence - 1, Seen: fence}); !ok || !cmp.Equal(want, stale) {
 				t.Errorf("older fence: want %+v, have %+v", want, stale)
 			}
 			if err := b.advance(ctx, "b", fence); !errors.Is(err, sqlfence.ErrNoRow) {

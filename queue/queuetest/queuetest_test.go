@@ -56,7 +56,7 @@ func TestRunGivesInfoAndRisingFence(t *testing.T) {
 func TestRunKeepsTheGivenID(t *testing.T) {
 	t.Parallel()
 	var w queuetest.Worker
-	ctx := queue.WithInfo(t.Context(), queue.Info{ID: "again", Retried: 2})
+	ctx := queuetest.WithInfo(t.Context(), queue.Info{ID: "again", Retried: 2})
 	err := queuetest.Run(ctx, &w, ping{}, func(ctx context.Context, _ ping) error {
 		if have := queue.InfoFrom(ctx); have.ID != "again" || have.Retried != 2 {
 			t.Errorf("info: want the given one, have %+v", have)

@@ -8,8 +8,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sidingq/siding/internal/lease"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
+	"github.com/sidingq/siding/queue/internal/infokey"
 )
 
 // A Worker runs tasks. The zero value is ready; it is safe for use by several
@@ -29,7 +31,7 @@ type resource struct {
 // Run runs t with fn and returns fn's error. A task that the client would
 // refuse gives the client's error. Each run is a task of its own; to run one
 // twice, as a worker may after a crash, put its id into ctx with
-// queue.WithInfo. A lease that [Worker.Lose] ended makes the error match
+// [WithInfo]. A lease that [Worker.Lose] ended makes the error match
 // lock.ErrLost, whatever fn returned. ctx also bounds the wait for the
 // resource.
 func Run[T queue.Task](ctx context.Context, w *Worker, t T, fn func(context.Context, T) error) error {
@@ -54,12 +56,17 @@ func Run[T queue.Task](ctx context.Context, w *Worker, t T, fn func(context.Cont
 	}
 	guarded, ok := queue.Task(decoded).(queue.Guarded)
 	if !ok {
-		return fn(queue.WithInfo(ctx, info), decoded)
+		return fn(WithInfo(ctx, info), decoded)
 	}
 	info.Resource = guarded.Resource()
 	return w.hold(ctx, info.Resource, func(ctx context.Context) error {
-		return fn(queue.WithInfo(ctx, info), decoded)
+		return fn(WithInfo(ctx, info), decoded)
 	})
+}
+
+// WithInfo returns a context that carries info, as those of handlers do, for [queue.InfoFrom].
+func WithInfo(ctx context.Context, info queue.Info) context.Context {
+	return context.WithValue(ctx, infokey.Key{}, info)
 }
 
 // Lose ends the lease of the task that is running on the resource: its context
@@ -110,7 +117,7 @@ func (w *Worker) hold(ctx context.Context, name string, fn func(context.Context)
 	w.mu.Lock()
 	// Like the real one: rising, and never small enough to be mistaken for a count.
 	w.fence = max(w.fence+1, time.Now().UnixMicro())
-	ctx = lock.WithFence(ctx, name, w.fence)
+	ctx = lease.WithFence(ctx, name, w.fence)
 	r.lose = func() { cancel(fmt.Errorf("queuetest: %s: %w", name, lock.ErrLost)) }
 	w.mu.Unlock()
 	defer func() {

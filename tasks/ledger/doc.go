@@ -8,22 +8,22 @@
 //	stock.OnHand -= 3                              // decide
 //	err = l.WriteStock(ctx, stock, effect)         // second transaction
 //
-// The write stores what was computed from the read, as saving an object does;
-// two tasks that do so for one row at the same time lose one of their changes.
-// That is on purpose: it is the lock around the task that has to prevent it, and
-// there are no unique keys, row versions or "SET on_hand = on_hand - 3" here that
-// would do so in its place. Programs with real goods want those as well.
+// The write stores the result of the read, as saving an object does. Two tasks
+// that do so for one row at the same time lose one of their changes. Only the lock
+// around a task prevents that: unique keys, row versions or
+// "SET on_hand = on_hand - 3" are left out on purpose. Programs with real goods
+// want those as well.
 //
-// What the ledger does guarantee:
+// The ledger guarantees:
 //
-//   - A write is refused when its row has been read or written under a higher
-//     fencing token ([lock.Fence] of the context), with a [*lock.StaleError].
-//     A task that runs under no lock is refused altogether.
+//   - A row that was read or written under a higher fencing token ([lock.Fence] of
+//     the context) refuses a write, with an error that wraps [lock.ErrStale]. A task
+//     without a lock is always refused.
 //   - The journal knows each task by its id. A write and its journal entry are
-//     one transaction, and a task that is in the journal already changes nothing:
-//     running it again, whole or in part, is harmless.
-//   - A step has happened entirely or not at all, whatever error it returns. One that no step
-//     could have avoided, such as a full disk, wraps [ErrUnavailable].
+//     one transaction, and a task that is in the journal changes nothing any more:
+//     it may run again, whole or in part.
+//   - A step happens entirely or not at all, whatever error it returns. [ErrUnavailable] marks
+//     an error that is no fault of the step, such as a full disk.
 //
 // Amounts are integers in ten-thousandths of a pound.
 package ledger

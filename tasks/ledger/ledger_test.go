@@ -8,8 +8,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/testenv/pgtest"
 	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/lock/locktest"
 	"github.com/sidingq/siding/tasks/ledger"
 )
 
@@ -43,7 +45,7 @@ func deduction(id string) ledger.Effect {
 // fenced returns a context with the fencing token of all resources that tests write.
 func fenced(ctx context.Context, fence int64) context.Context {
 	for _, resource := range []string{"sku:85123A", "account:17850", "order:536365", "user:ann"} {
-		ctx = lock.WithFence(ctx, resource, fence) //nolint:fatcontext // four of them
+		ctx = locktest.WithFence(ctx, resource, fence) //nolint:fatcontext // four of them
 	}
 	return ctx
 }
@@ -184,7 +186,7 @@ func TestFences(t *testing.T) {
 			// before it has written.
 			old.OnHand = 9
 			err = l.WriteStock(first, old, deduction("t1"))
-			stale, ok := errors.AsType[*lock.StaleError](err)
+			stale, ok := errors.AsType[*store.StaleError](err)
 			if !ok || stale.Fence != 1 || stale.Seen != 2 {
 				t.Errorf("late write: want a stale error of 1 after 2, have %v", err)
 			}

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/lock/locktest"
 	"github.com/sidingq/siding/tasks/ledger"
 )
 
@@ -59,7 +59,7 @@ func TestHelperWorker(t *testing.T) {
 		sku := fmt.Sprintf("%d-%d", os.Getpid(), g)
 		wg.Go(func() {
 			for n := range tasksPerProcess / goroutines {
-				ctx := lock.WithFence(t.Context(), "sku:"+sku, int64(n)+1)
+				ctx := locktest.WithFence(t.Context(), "sku:"+sku, int64(n)+1)
 				s, err := l.ReadStock(ctx, sku, 0)
 				if err == nil {
 					s.BackOrdered++

@@ -5,27 +5,27 @@
 CREATE TABLE IF NOT EXISTS ledger_meta (
     id        BIGINT NOT NULL PRIMARY KEY CHECK (id = 1),
     version   BIGINT NOT NULL,
-    opened_ms BIGINT NOT NULL -- when a process last opened it, Unix milliseconds
-) /*options*/;
+    opened_ms BIGINT NOT NULL -- when a process last opened the ledger, Unix milliseconds
+);
 
--- Filled and emptied again to see whether there is room for more.
+-- A test write fills and empties this row.
 CREATE TABLE IF NOT EXISTS ledger_room (
     id     BIGINT NOT NULL PRIMARY KEY CHECK (id = 1),
     filler TEXT   NOT NULL
-) /*options*/;
+);
 
 CREATE TABLE IF NOT EXISTS stock (
     sku          TEXT   NOT NULL PRIMARY KEY,
     on_hand      BIGINT NOT NULL CHECK (on_hand >= 0),
     back_ordered BIGINT NOT NULL DEFAULT 0 CHECK (back_ordered >= 0),
     fence        BIGINT NOT NULL DEFAULT 0
-) /*options*/;
+);
 
 CREATE TABLE IF NOT EXISTS accounts (
     customer TEXT   NOT NULL PRIMARY KEY,
     balance  BIGINT NOT NULL DEFAULT 0,
     fence    BIGINT NOT NULL DEFAULT 0
-) /*options*/;
+);
 
 CREATE TABLE IF NOT EXISTS orders (
     order_no      TEXT   NOT NULL PRIMARY KEY,
@@ -36,16 +36,16 @@ CREATE TABLE IF NOT EXISTS orders (
     audited_lines BIGINT NOT NULL DEFAULT 0, -- lines at the last audit
     verdict       TEXT   NOT NULL DEFAULT '', -- of the last audit
     fence         BIGINT NOT NULL DEFAULT 0
-) /*options*/;
+);
 
 CREATE TABLE IF NOT EXISTS users (
     user_id TEXT   NOT NULL PRIMARY KEY,
     placed  BIGINT NOT NULL DEFAULT 0, -- orders so far, the number of the last
     fence   BIGINT NOT NULL DEFAULT 0
-) /*options*/;
+);
 
--- Neither (user_id, number) nor (user_id, submission) is unique here: it is for
--- the lock around the task to see to that, and a shop would want both.
+-- The lock around the task keeps (user_id, number) and (user_id, submission)
+-- unique. A real shop would want both constraints here as well.
 CREATE TABLE IF NOT EXISTS placements (
     task_id    TEXT   NOT NULL PRIMARY KEY,
     user_id    TEXT   NOT NULL,
@@ -54,11 +54,11 @@ CREATE TABLE IF NOT EXISTS placements (
     items      BIGINT NOT NULL,
     units      BIGINT NOT NULL,
     value      BIGINT NOT NULL
-) /*options*/;
+);
 
 CREATE INDEX IF NOT EXISTS placements_submission ON placements (user_id, submission);
 
--- One row for each change, with the changed row as it was afterwards, in JSON.
+-- One row for each change, with the changed row afterwards, in JSON.
 CREATE TABLE IF NOT EXISTS journal (
     task_id     TEXT   NOT NULL PRIMARY KEY,
     kind        TEXT   NOT NULL,
@@ -71,4 +71,4 @@ CREATE TABLE IF NOT EXISTS journal (
     amount      BIGINT NOT NULL,
     row_after   TEXT   NOT NULL,
     recorded_ms BIGINT NOT NULL -- Unix milliseconds
-) /*options*/;
+);

@@ -16,14 +16,9 @@ import (
 )
 
 // ErrUnavailable is wrapped by errors that are no fault of the step: the database cannot be
-// reached, or takes no writes. Its disk is full, say, or it is read-only. The step has not
-// happened, and no other will until that is mended; see [Ledger.Writable].
-var ErrUnavailable = errors.New("ledger: the database takes no writes")
-
-// An unavailableError is an error of the database that wraps [ErrUnavailable].
-type unavailableError struct{ error }
-
-func (e unavailableError) Unwrap() []error { return []error{e.error, ErrUnavailable} }
+// reached or takes no writes, as its disk is full, say. The step has not happened, and no other
+// will until somebody mends the database; see [Ledger.Writable].
+var ErrUnavailable = errors.New("the database is not available")
 
 // isUnavailable reports whether err says that no step can be taken, rather than this one.
 func isUnavailable(err error) bool {
@@ -31,7 +26,7 @@ func isUnavailable(err error) bool {
 		return slices.Contains([]int{
 			sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_NOMEM,
 			sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL,
-		}, e.Code()&0xff)
+		}, e.Code()&0xff) // without the detail that extended codes add
 	}
 	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
 		// Connections, authorization, resources, operators, the system; and a replica.
@@ -42,22 +37,21 @@ func isUnavailable(err error) bool {
 	return connect || network || errors.Is(err, driver.ErrBadConn)
 }
 
-// room is how many bytes Writable writes: more than a task does.
-const room = 32 << 10
+// isBusy reports whether err says that another process is writing to the file.
+func isBusy(err error) bool {
+	e, ok := errors.AsType[*sqlite.Error](err)
+	return ok && e.Code()&0xff == sqlite3.SQLITE_BUSY
+}
 
-// Writable says why steps cannot be taken, nil when they can: it writes some pages and gives
-// them back, in two transactions.
+// Writable returns why the database takes no steps, nil when it does. It writes some pages, more
+// than a task does, and removes them in a second transaction.
 func (l *Ledger) Writable(ctx context.Context) error {
-	filler := make([]byte, room/2)
+	filler := make([]byte, 16<<10)
 	_, _ = rand.Read(filler) // never fails; a database would compress what repeats
 	for _, text := range []string{hex.EncodeToString(filler), ""} {
-		const doing = "test write"
-		err := l.inTx(ctx, doing, func(ctx context.Context, tx *sql.Tx) error {
-			const upsert = "INSERT INTO ledger_room (id, filler) VALUES (1, ?1) ON CONFLICT (id) DO UPDATE SET filler = excluded.filler"
-			if _, err := tx.ExecContext(ctx, rebind(l.dialect, upsert), text); err != nil {
-				return l.explain(ctx, doing, err)
-			}
-			return nil
+		err := l.inTx(ctx, "test write", func(ctx context.Context, tx *sql.Tx) error {
+			_, err := tx.ExecContext(ctx, "INSERT INTO ledger_room (id, filler) VALUES (1, $1) ON CONFLICT (id) DO UPDATE SET filler = excluded.filler", text)
+			return err
 		})
 		if err != nil {
 			return err

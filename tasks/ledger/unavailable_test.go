@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/lock/locktest"
 	"github.com/sidingq/siding/tasks/ledger"
 )
 
@@ -62,7 +63,7 @@ func TestWritable(t *testing.T) {
 	l := open(t, "sqlite:"+file+"?_pragma=max_page_count(200)")
 	t.Cleanup(func() { wantOK(t, l.Close()) })
 	step := func(id string) error {
-		ctx := lock.WithFence(t.Context(), "account:"+id, 1)
+		ctx := locktest.WithFence(t.Context(), "account:"+id, 1)
 		a, err := l.ReadAccount(ctx, id)
 		if err != nil {
 			return err

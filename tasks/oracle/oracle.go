@@ -1,8 +1,7 @@
 // Package oracle checks the ledger of a finished run against the orders that
 // went into it. It works from the order lines and the database alone and shares
-// no code with the tasks that wrote it: the business rules are written down here
-// a second time, so that a mistake in one place does not excuse itself in the
-// other.
+// no code with the tasks: it has the business rules a second time, so that no
+// mistake excuses itself.
 //
 // It checks that
 //
@@ -11,24 +10,22 @@
 //     value, one audit per order, one order per submission;
 //   - replaying the journal in the order of the fencing tokens gives every
 //     after-value that it recorded, and in the end every row of the database;
-//   - no two effects on one resource have the same fencing token;
-//   - the sums that do not depend on any order are those of the lines.
+//   - no two effects on one resource have the same fencing token.
 //
-// A lost update shows as an after-value that the replay does not arrive at, a
-// lost task as a missing effect, a task that ran twice as a surplus one.
+// A lost update shows as an after-value that differs from the replay, a lost task
+// as a missing effect, a task with two effects as a surplus one.
 package oracle
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 )
 
-// A Line is one line of an order file that was accepted; lines that were
-// refused must not be given.
+// A Line is one line of an order file that was accepted.
 type Line struct {
 	Number   int // in the file
 	Order    string
@@ -36,14 +33,10 @@ type Line struct {
 	Quantity int64
 	Price    int64 // of a unit, in ten-thousandths of a pound
 	Customer string
-	// Cancellation and Goods are what the caller makes of the line. The oracle
-	// decides for itself and reports where the two disagree.
-	Cancellation bool
-	Goods        bool
 }
 
-// A Placement is a submission that should have become an order. Giving one
-// twice is giving it once, as a double submission makes one order.
+// A Placement is a submission that makes an order. A double submission makes one
+// order, too.
 type Placement struct {
 	User       string
 	Submission string
@@ -51,154 +44,194 @@ type Placement struct {
 
 // Input is what went into the run.
 type Input struct {
-	// Lines are the order lines. A nil Lines has none.
+	// Lines are the order lines.
 	Lines iter.Seq[Line]
 	// Placements are the submissions.
 	Placements []Placement
 	// OpeningStock is how many units of every stock code there were at first.
 	OpeningStock int64
-	// MostTexts is how many differences are described; all are counted.
-	// Defaults to 20.
-	MostTexts int
 }
 
-// A Report says what was checked and what was found.
+// A Report is the outcome of a check.
 type Report struct {
 	Lines       int // that went in
 	Orders      int // that they belong to
 	Placements  int // different submissions that went in
 	Effects     int // in the journal
-	Differences int
-	Texts       []string // the first differences
+	Differences []string
 }
 
 // OK reports whether the ledger is what it should be.
-func (r Report) OK() bool { return r.Differences == 0 }
+func (r Report) OK() bool { return len(r.Differences) == 0 }
 
-// String is the report as text, one difference a line.
+// String is the report as text: one difference a line, and at most 20 of them.
 func (r Report) String() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%d lines of %d orders, %d placements, %d effects: ", r.Lines, r.Orders, r.Placements, r.Effects)
+	text := fmt.Sprintf("%d lines of %d orders, %d placements, %d effects: ", r.Lines, r.Orders, r.Placements, r.Effects)
 	if r.OK() {
-		b.WriteString("no differences")
-		return b.String()
+		return text + "no differences"
 	}
-	fmt.Fprintf(&b, "%d differences", r.Differences)
-	for _, text := range r.Texts {
-		b.WriteString("\n  " + text)
+	shown := r.Differences[:min(20, len(r.Differences))]
+	text += fmt.Sprintf("%d differences\n  %s", len(r.Differences), strings.Join(shown, "\n  "))
+	if more := len(r.Differences) - len(shown); more > 0 {
+		text += fmt.Sprintf("\n  and %d more", more)
 	}
-	if more := r.Differences - len(r.Texts); more > 0 {
-		fmt.Fprintf(&b, "\n  and %d more", more)
-	}
-	return b.String()
+	return text
 }
 
-// Check compares the ledger in db with what went into it. Nothing may be writing
-// to it meanwhile. The error is one of the database; differences are no error.
+// Check compares the ledger in db with in. Nobody may write to the ledger
+// meanwhile. The error is one of the database; differences are no error.
 func Check(ctx context.Context, db *sql.DB, in Input) (Report, error) {
 	c := &check{
-		opening:  in.OpeningStock,
-		most:     cmp.Or(in.MostTexts, 20),
-		lines:    map[lineKey]*line{},
-		orders:   map[string]*order{},
-		skus:     map[string]*stock{},
-		accounts: map[string]*account{},
-		users:    map[string]*user{},
+		opening:     in.OpeningStock,
+		lines:       map[string]*line{},
+		orders:      map[string]*order{},
+		submissions: map[Placement]int{},
+		numbers:     map[string]int{},
+		resources:   map[string]*resource{},
 	}
 	c.expect(in)
-	// The sums first: they say it in the plainest words.
-	for _, step := range []func(context.Context, *sql.DB) error{c.readRows, c.comparePlacements, c.replay} {
-		if err := step(ctx, db); err != nil {
+	for _, step := range []struct {
+		query string
+		row   func(*sql.Rows) error
+	}{{journal, c.replay}, {stored, c.compare}, {placements, c.place}} {
+		if err := each(ctx, db, step.query, step.row); err != nil {
 			return c.report, fmt.Errorf("oracle: %w", err)
 		}
 	}
-	c.compareRows()
 	c.complete()
 	return c.report, nil
 }
 
-// A check is one run of Check. Its maps hold, side by side, what should be and
-// what the replay has come to.
-type check struct {
-	opening  int64
-	most     int
-	lines    map[lineKey]*line
-	orders   map[string]*order
-	skus     map[string]*stock
-	accounts map[string]*account
-	users    map[string]*user
-	report   Report
-}
-
-func (c *check) differ(format string, args ...any) {
-	c.report.Differences++
-	if len(c.report.Texts) < c.most {
-		c.report.Texts = append(c.report.Texts, fmt.Sprintf(format, args...))
+// each calls row for every row of query.
+func each(ctx context.Context, db *sql.DB, query string, row func(*sql.Rows) error) error {
+	rows, err := db.QueryContext(ctx, query)
+	if err != nil {
+		return err
 	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		if err := row(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
 }
 
-// A lineKey is unique in one file, and also where several files went into one
-// ledger, as their orders differ.
-type lineKey struct {
-	order  string
-	number int
+// A check is one run of Check: what should be, and what was found.
+type check struct {
+	opening     int64
+	lines       map[string]*line // by lineName
+	orders      map[string]*order
+	submissions map[Placement]int    // with the number of orders each has made
+	numbers     map[string]int       // of each user's last order
+	resources   map[string]*resource // by name, such as sku:85123A
+	report      Report
 }
 
 type line struct {
 	Line
-	sku                   string // as the ledger knows it
-	goods                 bool
-	allocations, deducted int
+	allocations, deductions int // found
 }
 
 type order struct {
-	customer            string
-	lines, units, value int64 // expected
-	audits, debits      int   // found
-	replayed            orderRow
-	row                 *orderRow // in the database
-	fence               int64
+	customer       string
+	lines, value   int64 // expected
+	audits, debits int   // found
 }
 
-type stock struct {
-	deducted int64 // expected, net
-	replayed stockRow
-	row      *stockRow
-	fence    int64
+func (c *check) differ(format string, args ...any) {
+	c.report.Differences = append(c.report.Differences, fmt.Sprintf(format, args...))
 }
 
-type account struct {
-	debited  int64 // expected, net
-	replayed accountRow
-	row      *accountRow
-	fence    int64
+// lineName names a line, also where several files went into one ledger: their
+// orders differ.
+func lineName(number int, order string) string {
+	return fmt.Sprintf("line %d of order %s", number, order)
 }
 
-type user struct {
-	submissions map[string]int // expected, with how often each was found
-	replayed    userRow
-	row         *userRow
-	fence       int64
+// expect makes the expected lines, orders and submissions.
+func (c *check) expect(in Input) {
+	for l := range in.Lines {
+		l.Order, l.Customer = strings.TrimSpace(l.Order), strings.TrimSpace(l.Customer)
+		l.SKU = strings.ToUpper(strings.TrimSpace(l.SKU))
+		name := lineName(l.Number, l.Order)
+		if c.lines[name] != nil {
+			c.differ("%s: given twice", name)
+			continue
+		}
+		c.lines[name] = &line{Line: l}
+		o := c.orders[l.Order]
+		if o == nil {
+			o = &order{customer: l.Customer}
+			c.orders[l.Order] = o
+		}
+		if o.customer != l.Customer {
+			c.differ("%s: want the order's customer %q, have %q", name, o.customer, l.Customer)
+		}
+		o.lines++
+		o.value += l.Quantity * l.Price
+	}
+	for _, p := range in.Placements {
+		c.submissions[Placement{strings.TrimSpace(p.User), strings.TrimSpace(p.Submission)}] = 0
+	}
+	c.report.Lines, c.report.Orders, c.report.Placements = len(c.lines), len(c.orders), len(c.submissions)
 }
 
-// The rows as the journal's after-values and the tables hold them.
-type (
-	orderRow struct {
-		Lines        int64  `json:"lines"`
-		Units        int64  `json:"units"`
-		Value        int64  `json:"value"`
-		Audits       int64  `json:"audits"`
-		AuditedLines int64  `json:"audited_lines"`
-		Verdict      string `json:"verdict"`
+const placements = "SELECT user_id, submission, number FROM placements ORDER BY user_id, number"
+
+// place checks that each submission makes one order, and that a user's orders
+// are numbered from 1 without gaps.
+func (c *check) place(rows *sql.Rows) error {
+	var p Placement
+	var number int
+	if err := rows.Scan(&p.User, &p.Submission, &number); err != nil {
+		return err
 	}
-	stockRow struct {
-		OnHand      int64 `json:"on_hand"`
-		BackOrdered int64 `json:"back_ordered"`
+	c.numbers[p.User]++
+	if want := c.numbers[p.User]; number != want {
+		c.differ("user %s: want order number %d, have %d", p.User, want, number)
 	}
-	accountRow struct {
-		Balance int64 `json:"balance"`
+	if _, known := c.submissions[p]; !known {
+		c.differ("user %s: no such submission %s went in", p.User, p.Submission)
+		return nil
 	}
-	userRow struct {
-		Placed int64 `json:"placed"`
+	c.submissions[p]++
+	return nil
+}
+
+// complete checks that nothing is missing and nothing was done twice.
+func (c *check) complete() {
+	before := len(c.report.Differences)
+	for name, l := range c.lines {
+		c.count(name+": allocations", true, l.allocations)
+		c.count(name+": deductions", isGoods(l.SKU), l.deductions)
 	}
-)
+	for number, o := range c.orders {
+		c.count("order "+number+": audits", true, o.audits)
+		c.count("order "+number+": debits", o.customer != "" && o.value != 0, o.debits)
+	}
+	for p, orders := range c.submissions {
+		c.count("user "+p.User+": orders of submission "+p.Submission, true, orders)
+		c.resource("user:" + p.User) // so that its row is looked for
+	}
+	for name, r := range c.resources {
+		if !r.stored {
+			c.differ("%s: want a row, have none", name)
+		}
+		if user, ok := strings.CutPrefix(name, "user:"); ok && r.row.Placed != c.numbers[user] {
+			c.differ("%s: want %d orders placed, have %d", name, c.numbers[user], r.row.Placed)
+		}
+	}
+	slices.Sort(c.report.Differences[before:])
+}
+
+// count checks that something was done once, or not at all.
+func (c *check) count(what string, once bool, have int) {
+	want := 0
+	if once {
+		want = 1
+	}
+	if have != want {
+		c.differ("%s: want %d, have %d", what, want, have)
+	}
+}

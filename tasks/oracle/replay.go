@@ -1,179 +1,202 @@
 package oracle
 
 import (
-	"context"
 	"database/sql"
 	"encoding/json"
 	"fmt"
 	"strings"
 )
 
-// An entry is one row of the journal.
-type entry struct {
+// A resource is the state of a resource in the replay.
+type resource struct {
+	row    row
+	fence  int64 // of the last effect
+	stored bool  // the database has a row of it
+}
+
+// A row has the columns of all tables. A resource uses those of its own table.
+type row struct {
+	Lines        int64  `json:"lines,omitempty"`
+	Units        int64  `json:"units,omitempty"`
+	Value        int64  `json:"value,omitempty"`
+	Audits       int64  `json:"audits,omitempty"`
+	AuditedLines int64  `json:"audited_lines,omitempty"`
+	Verdict      string `json:"verdict,omitempty"`
+	OnHand       int64  `json:"on_hand,omitempty"`
+	BackOrdered  int64  `json:"back_ordered,omitempty"`
+	Balance      int64  `json:"balance,omitempty"`
+	Placed       int    `json:"placed,omitempty"`
+}
+
+// String writes what is not zero, like the after-values of the journal.
+func (r row) String() string {
+	text, _ := json.Marshal(r) // numbers and text: no error
+	return string(text)
+}
+
+// resource returns the resource of a name. A new one is as the shop opened.
+func (c *check) resource(name string) *resource {
+	r := c.resources[name]
+	if r == nil {
+		r = &resource{}
+		if strings.HasPrefix(name, "sku:") {
+			r.row.OnHand = c.opening
+		}
+		c.resources[name] = r
+	}
+	return r
+}
+
+const stored = `
+	SELECT 'order:' || order_no, lines, units, value, audits, audited_lines, verdict, 0, 0, 0, 0 FROM orders UNION ALL
+	SELECT 'sku:' || sku, 0, 0, 0, 0, 0, '', on_hand, back_ordered, 0, 0 FROM stock UNION ALL
+	SELECT 'account:' || customer, 0, 0, 0, 0, 0, '', 0, 0, balance, 0 FROM accounts UNION ALL
+	SELECT 'user:' || user_id, 0, 0, 0, 0, 0, '', 0, 0, 0, placed FROM users ORDER BY 1`
+
+// compare compares a row of the database with the end of the replay.
+func (c *check) compare(rows *sql.Rows) error {
+	var name string
+	var have row
+	if err := rows.Scan(&name, &have.Lines, &have.Units, &have.Value, &have.Audits, &have.AuditedLines, &have.Verdict,
+		&have.OnHand, &have.BackOrdered, &have.Balance, &have.Placed); err != nil {
+		return err
+	}
+	r := c.resources[name]
+	switch {
+	case r == nil:
+		c.differ("%s: want no row, as no task wrote it, have %v", name, have)
+		return nil
+	case r.row != have:
+		c.differ("%s: want %v after the replay, have %v", name, r.row, have)
+	}
+	r.stored = true
+	return nil
+}
+
+// An effect is one row of the journal.
+type effect struct {
 	task, kind, subject, order, sku, after string
 	fence, quantity, amount                int64
 	line                                   int
 }
 
-// replay goes through the journal by fence: that is the order in which the
-// holders of each resource held it, whatever order they wrote in.
-func (c *check) replay(ctx context.Context, db *sql.DB) error {
-	rows, err := db.QueryContext(ctx, `SELECT task_id, kind, subject, fence, order_no, line, sku, quantity, amount, row_after
-		FROM journal ORDER BY fence, task_id`)
-	if err != nil {
-		return fmt.Errorf("journal: %w", err)
+// String names an effect.
+func (e effect) String() string {
+	return fmt.Sprintf("task %s, %s on %s, fence %d", e.task, e.kind, e.subject, e.fence)
+}
+
+// The fences give the order in which the holders of each resource held its lock.
+const journal = `SELECT task_id, kind, subject, fence, order_no, line, sku, quantity, amount, row_after FROM journal ORDER BY fence, task_id`
+
+// replay applies one effect and compares the outcome with the after-value in the
+// journal. It goes on from the after-value: one lost update is one difference.
+func (c *check) replay(rows *sql.Rows) error {
+	var e effect
+	if err := rows.Scan(&e.task, &e.kind, &e.subject, &e.fence, &e.order, &e.line, &e.sku, &e.quantity, &e.amount, &e.after); err != nil {
+		return err
 	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
-		var e entry
-		if err := rows.Scan(&e.task, &e.kind, &e.subject, &e.fence, &e.order, &e.line, &e.sku, &e.quantity, &e.amount, &e.after); err != nil {
-			return fmt.Errorf("journal: %w", err)
-		}
-		c.report.Effects++
-		c.apply(e)
+	c.report.Effects++
+	r := c.resource(e.subject)
+	if e.fence == r.fence {
+		c.differ("%v: another effect on it has the same fence", e)
 	}
-	if err := rows.Err(); err != nil {
-		return fmt.Errorf("journal: %w", err)
+	r.fence = e.fence
+	c.apply(e, &r.row)
+	var after row
+	if err := json.Unmarshal([]byte(e.after), &after); err != nil {
+		c.differ("%v: after-value %q: %v", e, e.after, err)
+	} else if after != r.row {
+		c.differ("%v: want %v afterwards, have %v", e, r.row, after)
+		r.row = after
 	}
 	return nil
 }
 
-func (c *check) apply(e entry) {
+// apply changes the row of an effect by the rules of the business, and counts the
+// effect where it belongs.
+func (c *check) apply(e effect, r *row) {
+	o, l := c.orders[e.order], c.lines[lineName(e.line, e.order)]
 	switch e.kind {
 	case "warehouse:allocate":
-		c.applyAllocation(e)
+		r.Lines++
+		r.Units += e.quantity
+		r.Value += e.amount
+		if l == nil || e.subject != "order:"+e.order {
+			c.differ("%v: no such line", e)
+			return
+		}
+		l.allocations++
+		if e.sku != l.SKU || e.quantity != l.Quantity || e.amount != l.Quantity*l.Price {
+			c.differ("%v: want %d of %s for %d, have %d of %s for %d", e, l.Quantity, l.SKU, l.Quantity*l.Price, e.quantity, e.sku, e.amount)
+		}
 	case "order:audit":
-		c.applyAudit(e)
+		r.Audits++
+		r.AuditedLines, r.Verdict = r.Lines, verdict(r.Lines, e.quantity)
+		if o == nil || e.subject != "order:"+e.order {
+			c.differ("%v: no such order", e)
+			return
+		}
+		o.audits++
+		if e.quantity != 0 && e.quantity != o.lines {
+			c.differ("%v: want %d lines to be expected, have %d", e, o.lines, e.quantity)
+		}
 	case "stock:deduct":
-		c.applyDeduction(e)
+		// A sale beyond the shelf makes back-orders, and goods that come in serve them first:
+		// never both are above zero.
+		free := r.OnHand - r.BackOrdered - e.quantity
+		r.OnHand, r.BackOrdered = max(free, 0), max(-free, 0)
+		if l == nil || !isGoods(l.SKU) || e.subject != "sku:"+l.SKU {
+			c.differ("%v: no such line of goods", e)
+			return
+		}
+		l.deductions++
+		if e.sku != l.SKU || e.quantity != takes(l.Line) {
+			c.differ("%v: want %d of %s, have %d of %s", e, takes(l.Line), l.SKU, e.quantity, e.sku)
+		}
 	case "balance:debit":
-		c.applyDebit(e)
+		r.Balance -= e.amount
+		if o == nil || o.customer == "" || e.subject != "account:"+o.customer {
+			c.differ("%v: no such order of the customer", e)
+			return
+		}
+		o.debits++
+		if e.amount != o.value {
+			c.differ("%v: want the order's value %d, have %d", e, o.value, e.amount)
+		}
 	case "order:place":
-		c.applyPlacement(e)
+		r.Placed++
 	default:
 		c.differ("%v: kind %q is not known", e, e.kind)
 	}
 }
 
-func (c *check) applyAllocation(e entry) {
-	o := c.orderOf(e)
-	if o == nil {
-		return
-	}
-	o.replayed.Lines++
-	o.replayed.Units += e.quantity
-	o.replayed.Value += e.amount
-	follow(c, e, &o.fence, &o.replayed)
-
-	l := c.lines[lineKey{e.order, e.line}]
-	if l == nil {
-		c.differ("%v: no such line", e)
-		return
-	}
-	l.allocations++
-	if e.sku != l.sku || e.quantity != l.Quantity || e.amount != l.Quantity*l.Price {
-		c.differ("%v: want %d of %s for %d, have %d of %s for %d", e, l.Quantity, l.sku, l.Quantity*l.Price, e.quantity, e.sku, e.amount)
-	}
+// isGoods: product codes begin with five digits. POST, DOT, M and the like are
+// services, which have no stock.
+func isGoods(sku string) bool {
+	return len(sku) >= 5 && strings.Trim(sku[:5], "0123456789") == ""
 }
 
-func (c *check) applyAudit(e entry) {
-	o := c.orderOf(e)
-	if o == nil {
-		return
+// takes returns the units that a line of goods takes from the shelf. The goods of
+// a cancellation, whose number begins with C, come back. Other negative quantities
+// are write-offs, which leave the shelf like sales.
+func takes(l Line) int64 {
+	if l.Quantity < 0 && !strings.HasPrefix(l.Order, "C") {
+		return -l.Quantity
 	}
-	o.audits++
-	if e.quantity != 0 && e.quantity != o.lines {
-		c.differ("%v: want %d lines to be expected, have %d", e, o.lines, e.quantity)
-	}
-	o.replayed.Audits++
-	o.replayed.AuditedLines = o.replayed.Lines
-	o.replayed.Verdict = verdict(o.replayed.Lines, e.quantity)
-	follow(c, e, &o.fence, &o.replayed)
+	return l.Quantity
 }
 
-// orderOf returns the order that e is about, nil where there is none.
-func (c *check) orderOf(e entry) *order {
-	o := c.orders[e.order]
-	if o == nil || e.subject != "order:"+e.order {
-		c.differ("%v: no such order", e)
-		return nil
+// verdict is that of an audit that finds have lines and expects want; 0 expects
+// nothing.
+func verdict(have, want int64) string {
+	switch {
+	case want == 0:
+		return "unchecked"
+	case have == want:
+		return "complete"
+	case have < want:
+		return "partial"
+	default:
+		return "excess"
 	}
-	return o
-}
-
-func (c *check) applyDeduction(e entry) {
-	sku, ok := strings.CutPrefix(e.subject, "sku:")
-	if !ok || sku != e.sku {
-		c.differ("%v: want the resource sku:%s", e, e.sku)
-		return
-	}
-	s := c.stock(sku)
-	s.replayed = s.replayed.after(e.quantity)
-	follow(c, e, &s.fence, &s.replayed)
-
-	l := c.lines[lineKey{e.order, e.line}]
-	if l == nil || !l.goods {
-		c.differ("%v: no such line of goods", e)
-		return
-	}
-	l.deducted++
-	if e.sku != l.sku || e.quantity != takes(l.Line) {
-		c.differ("%v: want %d of %s, have %d of %s", e, takes(l.Line), l.sku, e.quantity, e.sku)
-	}
-}
-
-func (c *check) applyDebit(e entry) {
-	customer, ok := strings.CutPrefix(e.subject, "account:")
-	if !ok || customer == "" {
-		c.differ("%v: want the resource account:<customer>", e)
-		return
-	}
-	a := c.account(customer)
-	a.replayed.Balance -= e.amount
-	follow(c, e, &a.fence, &a.replayed)
-
-	o := c.orders[e.order]
-	if o == nil || o.customer != customer {
-		c.differ("%v: no such order of the customer", e)
-		return
-	}
-	o.debits++
-	if e.amount != o.value {
-		c.differ("%v: want the order's value %d, have %d", e, o.value, e.amount)
-	}
-}
-
-func (c *check) applyPlacement(e entry) {
-	id, ok := strings.CutPrefix(e.subject, "user:")
-	if !ok || c.users[id] == nil {
-		c.differ("%v: no such user", e)
-		return
-	}
-	u := c.users[id]
-	u.replayed.Placed++
-	follow(c, e, &u.fence, &u.replayed)
-}
-
-// follow compares what the replay has come to with what the journal says, and
-// goes on from there: one lost update is one difference, not one for every
-// effect behind it. The end of the replay is compared apart.
-func follow[R comparable](c *check, e entry, fence *int64, replayed *R) {
-	if e.fence == *fence {
-		c.differ("%v: another effect on it has the same fence", e)
-	}
-	*fence = e.fence
-	var after R
-	if err := json.Unmarshal([]byte(e.after), &after); err != nil {
-		c.differ("%v: after-value %q: %v", e, e.after, err)
-		return
-	}
-	if after != *replayed {
-		c.differ("%v: want %+v afterwards, have %+v", e, *replayed, after)
-		*replayed = after
-	}
-}
-
-// String names an entry.
-func (e entry) String() string {
-	return fmt.Sprintf("task %s, %s on %s, fence %d", e.task, e.kind, e.subject, e.fence)
 }

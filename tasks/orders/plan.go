@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,9 +16,8 @@ import (
 
 // PlanConfig says how the jobs of a file are to be enqueued.
 type PlanConfig struct {
-	// Content identifies what the file holds: the first digits of a hash of its
-	// text. It ends the id of every task, so that the same file asks for the
-	// same tasks whatever it is called. Not empty.
+	// Content is the beginning of a hash of the file's text, not empty. The id of
+	// every task ends with it: the same file asks for the same tasks under any name.
 	Content string
 	// Queue and Retention are the options of that name of every job.
 	Queue     string
@@ -30,9 +30,8 @@ type Job struct {
 	// Line is the line the task is about; for a task about a whole order, the
 	// order's first. Together with the kind it is unique in the file.
 	Line int
-	// Through is the last line that had been looked at when the job came about.
-	// It never falls, and no job with a smaller one follows: who has dealt with
-	// all jobs up to a change of it has dealt with all lines up to that one.
+	// Through is the last line that has been read. It never falls: when it rises,
+	// all jobs of the lines before are done.
 	Through int
 }
 
@@ -61,11 +60,11 @@ type Plan struct {
 	cfg    PlanConfig
 	orders map[string]*order
 	counts Counts
-	// through is the number of the last line that was looked at.
+	// through is the number of the last line that was read.
 	through int
 }
 
-// Counts say what a plan has come across.
+// Counts are the numbers of a plan.
 type Counts struct {
 	Lines         int     `json:"lines"`         // lines that were planned or left out, not refused ones
 	Orders        int     `json:"orders"`        // different order numbers
@@ -74,7 +73,7 @@ type Counts struct {
 	Skipped       Skipped `json:"skipped"`
 }
 
-// Skipped counts what was left out on purpose, by reason.
+// Skipped counts tasks and lines that were left out on purpose, by reason.
 type Skipped struct {
 	NoCustomer   int `json:"no_customer"`   // debits of an order whose customer is not known
 	ZeroValue    int `json:"zero_value"`    // debits of an order that costs nothing
@@ -111,14 +110,17 @@ func (p *Plan) Counts() Counts { return p.counts }
 // Jobs reads r to its end and yields the jobs in the order of the file. The
 // error of a pair is nil or a [*LineError], which is about one line and followed
 // by more (its Job says only which line); any other error is the last pair.
-// The jobs are valid. Jobs is to be called once.
+// The jobs are valid. Call Jobs once.
 func (p *Plan) Jobs(r *Reader) iter.Seq2[Job, error] {
 	return func(yield func(Job, error) bool) {
+		yieldAll := func(jobs ...Job) bool {
+			return !slices.ContainsFunc(jobs, func(job Job) bool { return !yield(job, nil) })
+		}
 		var current block
 		for {
 			line, err := r.Next()
 			if errors.Is(err, io.EOF) {
-				p.end(current, yield)
+				yieldAll(p.end(current)...)
 				return
 			}
 			if err == nil {
@@ -136,15 +138,14 @@ func (p *Plan) Jobs(r *Reader) iter.Seq2[Job, error] {
 				return
 			}
 			if line.Order != current.number {
-				// Before this line counts as looked at: what is yielded here
-				// belongs to the lines before it.
-				if !p.end(current, yield) {
+				// These jobs belong to the lines before: p.through rises later.
+				if !yieldAll(p.end(current)...) {
 					return
 				}
 				current = p.begin(line)
 			}
 			p.through = line.Number
-			if !p.line(&current, line, yield) {
+			if !yieldAll(p.line(&current, line)...) {
 				return
 			}
 		}
@@ -160,7 +161,7 @@ func (p *Plan) check(current block, l Line) error {
 		}
 		if known := p.orders[l.Order]; known != nil && known.customer != "" && known.customer != l.Customer {
 			want := fmt.Sprintf("want the customer of the order, %s", known.customer)
-			return &LineError{Line: l.Number, Field: "customer", Value: clip(l.Customer), Want: want}
+			return &LineError{Line: l.Number, Field: "customer", Value: l.Customer, Want: want}
 		}
 	}
 	if l.Quantity == 0 {
@@ -169,11 +170,10 @@ func (p *Plan) check(current block, l Line) error {
 	if err := allocation(l).Validate(); err != nil {
 		return refusal(l, err)
 	}
-	var sum tasks.Money
-	if l.Order == current.number {
-		sum = current.value
+	if l.Order != current.number {
+		return nil
 	}
-	if _, ok := addValue(sum, l); !ok {
+	if _, ok := current.value.Plus(value(l)); !ok {
 		return &LineError{Line: l.Number, Field: "price", Value: l.Price.String(), Want: "want an order whose value is in range"}
 	}
 	return nil
@@ -181,8 +181,8 @@ func (p *Plan) check(current block, l Line) error {
 
 // refusal says of the line what a task of it says of its payload.
 func refusal(l Line, err error) *LineError {
-	if field, ok := errors.AsType[*tasks.FieldError](err); ok {
-		return &LineError{Line: l.Number, Field: field.Field, Want: field.Problem}
+	if field, ok := errors.AsType[*queue.TaskError](err); ok {
+		return &LineError{Line: l.Number, Field: field.Field, Want: field.Want}
 	}
 	return &LineError{Line: l.Number, Want: err.Error()}
 }
@@ -204,55 +204,52 @@ func (p *Plan) begin(l Line) block {
 	return block{number: number, order: known, first: l.Number}
 }
 
-// line yields the jobs of one line and adds it to its order. It returns false
-// when no more are wanted.
-func (p *Plan) line(b *block, l Line, yield func(Job, error) bool) bool {
+// line adds a line to its order and returns the jobs of the line.
+func (p *Plan) line(b *block, l Line) []Job {
 	p.counts.Lines++
 	b.order.customer = cmp.Or(b.order.customer, strings.Clone(l.Customer))
 	if l.Quantity == 0 {
 		p.counts.Skipped.ZeroQuantity++
-		return true
+		return nil
 	}
 	b.lines++
 	b.order.lines++
-	b.value, _ = addValue(b.value, l) // in range, by check
-	if !yield(p.job(l.Number, allocation(l)), nil) {
-		return false
-	}
+	b.value, _ = b.value.Plus(value(l)) // in range, by check
+	jobs := []Job{p.job(l.Number, allocation(l))}
 	if !l.Goods() {
 		p.counts.Skipped.ServiceCode++
-		return true
+		return jobs
 	}
 	quantity := l.Quantity
 	if quantity < 0 && !l.Cancellation() {
 		quantity = -quantity
 	}
-	return yield(p.job(l.Number, tasks.DeductStock{SKU: l.SKU, Quantity: quantity, Order: l.Order, Line: l.Number}), nil)
+	return append(jobs, p.job(l.Number, tasks.DeductStock{SKU: l.SKU, Quantity: quantity, Order: l.Order, Line: l.Number}))
 }
 
-// end yields the jobs about the order as a whole. It returns false when no more
-// are wanted.
-func (p *Plan) end(b block, yield func(Job, error) bool) bool {
+// end returns the jobs of an order as a whole.
+func (p *Plan) end(b block) []Job {
 	if b.lines == 0 {
-		return true // there was none, or nothing but lines of no units
+		return nil // there was none, or nothing but lines of no units
 	}
-	if !yield(p.job(b.first, tasks.AuditOrder{Order: b.number, Lines: b.order.lines}), nil) {
-		return false
-	}
+	jobs := []Job{p.job(b.first, tasks.AuditOrder{Order: b.number, Lines: b.order.lines})}
 	switch {
 	case b.order.customer == "":
 		p.counts.Skipped.NoCustomer++
-		return true
 	case b.value == 0:
 		p.counts.Skipped.ZeroValue++
-		return true
+	default:
+		jobs = append(jobs, p.job(b.first, tasks.DebitBalance{Customer: b.order.customer, Order: b.number, Amount: b.value}))
 	}
-	return yield(p.job(b.first, tasks.DebitBalance{Customer: b.order.customer, Order: b.number, Amount: b.value}), nil)
+	return jobs
 }
 
 func allocation(l Line) tasks.AllocateLine {
 	return tasks.AllocateLine{Order: l.Order, Line: l.Number, SKU: l.SKU, Quantity: l.Quantity, Price: l.Price}
 }
+
+// value is that of a line that has been found valid.
+func value(l Line) tasks.Money { return l.Price * tasks.Money(l.Quantity) }
 
 // job returns the job of a task about a line.
 func (p *Plan) job(line int, t queue.Task) Job {
@@ -266,12 +263,4 @@ func (p *Plan) job(line int, t queue.Task) Job {
 		Line:    line,
 		Through: p.through,
 	}
-}
-
-// addValue returns the sum with the value of a line that has been found valid;
-// ok is false when it is out of range.
-func addValue(sum tasks.Money, l Line) (tasks.Money, bool) {
-	value := l.Price * tasks.Money(l.Quantity)
-	total := sum + value
-	return total, (total > sum) == (value > 0)
 }

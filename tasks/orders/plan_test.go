@@ -145,8 +145,8 @@ func TestPlan(t *testing.T) {
 			jobs: []string{
 				"2/2 tasks.AllocateLine{1 2 POST 1 1.00}",
 				`3/3 line 3: quantity: want a whole number of at most 1000000000 either way, have "x"`,
-				`4/4 line 4: sku: holds a brace, U+007B at byte 1`,
-				`5/5 line 5: customer: holds a brace, U+007B at byte 1`,
+				`4/4 line 4: sku: want printable characters without braces, have U+007B at byte 1`,
+				`5/5 line 5: customer: want printable characters without braces, have U+007B at byte 1`,
 				"6/6 tasks.AllocateLine{1 6 POST 1 1.00}",
 				`7/7 line 7: price: want a decimal such as 2.55 with at most four decimals, have "x"`,
 				"2/7 tasks.AuditOrder{1 2}",
@@ -156,7 +156,7 @@ func TestPlan(t *testing.T) {
 		"values beyond the range": {
 			lines: []string{"1 POST 1000000000 922337203685477 1", "1 POST 1 922337203685477 1", "1 POST 1 1 1", "1 POST 1 0.5 1"},
 			jobs: []string{
-				`2/2 line 2: price: is out of range: its product with the quantity has no place in an integer`,
+				`2/2 line 2: price: its product with the quantity is out of range`,
 				"3/3 tasks.AllocateLine{1 3 POST 1 922337203685477.00}",
 				`4/4 line 4: price: want an order whose value is in range, have "1.00"`,
 				"5/5 tasks.AllocateLine{1 5 POST 1 0.50}",

@@ -1,6 +1,7 @@
 package orders
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -12,12 +13,9 @@ import (
 	"github.com/sidingq/siding/tasks"
 )
 
-// A column is one that the reader knows, with the names it goes by in the
-// editions of the data set.
-type column int
-
+// The columns that the reader knows.
 const (
-	colOrder column = iota
+	colOrder = iota
 	colSKU
 	colDescription
 	colQuantity
@@ -25,42 +23,29 @@ const (
 	colPrice
 	colCustomer
 	colCountry
-	columns // how many there are
 )
 
-// names returns how a header may call the column, whatever the case and with or
-// without blanks.
-func (c column) names() []string {
-	switch c {
-	case colOrder:
-		return []string{"InvoiceNo", "Invoice"}
-	case colSKU:
-		return []string{"StockCode"}
-	case colDescription:
-		return []string{"Description"}
-	case colQuantity:
-		return []string{"Quantity"}
-	case colTime:
-		return []string{"InvoiceDate"}
-	case colPrice:
-		return []string{"UnitPrice", "Price"}
-	case colCustomer:
-		return []string{"CustomerID"}
-	case colCountry:
-		return []string{"Country"}
-	default:
-		return nil
-	}
+// columns are the names of the columns in the editions of the data set. Case and
+// blanks do not count. No task needs the optional ones.
+var columns = [...]struct {
+	names    []string
+	optional bool
+}{
+	colOrder:       {names: []string{"InvoiceNo", "Invoice"}},
+	colSKU:         {names: []string{"StockCode"}},
+	colDescription: {names: []string{"Description"}, optional: true},
+	colQuantity:    {names: []string{"Quantity"}},
+	colTime:        {names: []string{"InvoiceDate"}},
+	colPrice:       {names: []string{"UnitPrice", "Price"}},
+	colCustomer:    {names: []string{"CustomerID"}},
+	colCountry:     {names: []string{"Country"}, optional: true},
 }
-
-// optional reports whether a file may do without the column: no task needs it.
-func (c column) optional() bool { return c == colDescription || c == colCountry }
 
 // A Reader reads the lines of one order file. It is not safe for concurrent use.
 type Reader struct {
 	scanner *scanner
 	// at says in which field of a record each column is, or -1.
-	at [columns]int
+	at [len(columns)]int
 	// width is how many fields the header has, and so must every record.
 	width int
 }
@@ -74,20 +59,16 @@ func NewReader(r io.Reader) (*Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	lines, err := newScanner(text)
+	reader := &Reader{scanner: &scanner{in: bufio.NewReaderSize(text, maxRecord)}}
+	header, _, err := reader.scanner.record()
+	if errors.Is(err, io.EOF) {
+		err = errors.New("want a header line, have an empty file")
+	}
+	if err == nil {
+		err = reader.header(header)
+	}
 	if err != nil {
-		return nil, err
-	}
-	reader := &Reader{scanner: lines}
-	header, number, err := reader.scanner.record()
-	switch {
-	case errors.Is(err, io.EOF):
-		return nil, fmt.Errorf("%w: the file is empty, want a header line", ErrFormat)
-	case err != nil:
 		return nil, fmt.Errorf("header: %w", err)
-	}
-	if err := reader.header(header); err != nil {
-		return nil, fmt.Errorf("%w: line %d: header: %w", ErrFormat, number, err)
 	}
 	return reader, nil
 }
@@ -95,32 +76,32 @@ func NewReader(r io.Reader) (*Reader, error) {
 // header finds the columns.
 func (r *Reader) header(fields []string) error {
 	r.width = len(fields)
-	for c := range columns {
+	text := strings.Join(fields, ",")
+	if strings.Contains(text, "\r") {
+		return errors.New("want lines that end with LF or CR LF, have a CR alone; save the file as CSV with other line ends")
+	}
+	for c, column := range columns {
 		r.at[c] = -1
 		for i, field := range fields {
-			if !c.named(field) {
+			same := func(name string) bool { return strings.EqualFold(name, strings.ReplaceAll(field, " ", "")) }
+			if !slices.ContainsFunc(column.names, same) {
 				continue
 			}
 			if r.at[c] >= 0 {
-				return fmt.Errorf("want one column %s, have two: %q and %q", c.names()[0], fields[r.at[c]], field)
+				return fmt.Errorf("want one column %s, have two: %q and %q", column.names[0], fields[r.at[c]], field)
 			}
 			r.at[c] = i
 		}
-		if r.at[c] < 0 && !c.optional() {
-			return fmt.Errorf("want a column %s, have %q", strings.Join(c.names(), " or "), clip(strings.Join(fields, ",")))
+		if r.at[c] < 0 && !column.optional {
+			return fmt.Errorf("want a column %s, have %.60q", strings.Join(column.names, " or "), text)
 		}
 	}
 	return nil
 }
 
-func (c column) named(field string) bool {
-	field = strings.ReplaceAll(field, " ", "")
-	return slices.ContainsFunc(c.names(), func(name string) bool { return strings.EqualFold(name, field) })
-}
-
 // Next returns the next line. A [*LineError] is about one line only, and the
 // next call goes on behind it; io.EOF is the end; any other error is a fault of
-// the input and final. Blank lines are passed over.
+// the input and final. Blank lines are skipped.
 func (r *Reader) Next() (Line, error) {
 	fields, number, err := r.scanner.record()
 	if err != nil {
@@ -157,21 +138,21 @@ type lineParser struct {
 
 func (p *lineParser) refuse(field, value, want string) {
 	if p.err == nil {
-		p.err = &LineError{Line: p.number, Field: field, Value: clip(value), Want: want}
+		p.err = &LineError{Line: p.number, Field: field, Value: value, Want: want}
 	}
 }
 
 // text returns the field of a column as it stands; "" if the file has no such column.
-func (p *lineParser) text(c column) string {
+func (p *lineParser) text(c int) string {
 	if at := p.reader.at[c]; at >= 0 {
 		return p.fields[at]
 	}
 	return ""
 }
 
-func (p *lineParser) trimmed(c column) string { return strings.TrimSpace(p.text(c)) }
+func (p *lineParser) trimmed(c int) string { return strings.TrimSpace(p.text(c)) }
 
-func (p *lineParser) name(c column, field string) string {
+func (p *lineParser) name(c int, field string) string {
 	value := p.trimmed(c)
 	if value == "" {
 		p.refuse(field, "", "is empty")
@@ -191,8 +172,8 @@ func (p *lineParser) quantity() int64 {
 
 func (p *lineParser) time() time.Time {
 	text := p.trimmed(colTime)
-	// ISO as in this project's extract, as pandas and Spark write it, and as a
-	// spreadsheet program in the United States does.
+	// The formats of ISO, of pandas and Spark, and of a spreadsheet program in the
+	// United States.
 	for _, layout := range []string{"2006-01-02T15:04:05", "2006-01-02 15:04:05", "1/2/2006 15:04"} {
 		if t, err := time.Parse(layout, text); err == nil {
 			return t
@@ -211,9 +192,8 @@ func (p *lineParser) price() tasks.Money {
 	return price
 }
 
-// customer returns the customer's number. The ".0" at the end of some is what
-// programs make of whole numbers in a column with gaps: it must go, or one
-// customer would have two accounts.
+// customer returns the customer's number. Programs add ".0" to whole numbers in a
+// column with gaps: with it, one customer would have two accounts.
 func (p *lineParser) customer() string {
 	text := p.trimmed(colCustomer)
 	if number, ok := strings.CutSuffix(text, ".0"); ok {

@@ -162,14 +162,14 @@ func TestRefusesBadLinesOnly(t *testing.T) {
 		"date":            {"1,2,x,1,2010-13-01T08:26:00,1,,UK\n", `date: want a date such as 2011-11-08T07:52:00, 2011-11-08 07:52:00 or 11/8/2011 7:52, have "2010-13-01T08:26:00"`},
 		"price":           {"1,2,x,1,2010-12-01T08:26:00,£1,,UK\n", `price: want a decimal such as 2.55 with at most four decimals, have "£1"`},
 		"first of faults": {"1,2,x,six,,,,UK\n", `quantity: want a whole number of at most 1000000000 either way, have "six"`},
-		"long value":      {"1,2,x," + strings.Repeat("9é", 100) + ",2010-12-01T08:26:00,1,,UK\n", "quantity: want a whole number of at most 1000000000 either way, have \"" + strings.Repeat("9é", 20) + "…\""},
+		"long value":      {"1,2,x," + strings.Repeat("9é", 100) + ",2010-12-01T08:26:00,1,,UK\n", "quantity: want a whole number of at most 1000000000 either way, have \"" + strings.Repeat("9é", 30) + "\""},
 		"too few fields":  {"1,2,x,1\n", "want 8 fields as in the header, have 4"},
 		"too many fields": {"1,2,x, y,1,2010-12-01T08:26:00,1,,UK\n", "want 8 fields as in the header, have 9"},
 		"stray quote":     {"1,2,6\" x,1,2010\n", "want a quote that is closed within 32 lines and 65536 bytes, have \"1,2,6\\\" x,1,2010\""},
 		"two stray":       {"1,2,6\"x\",1,2010\n", "want a field that holds a quote to be in quotes, and the quote doubled, have \"1,2,6\\\"x\\\",1,2010\""},
 		"text behind":     {"1,2,\"x\"y,1,2010\n", "want a comma after a closing quote, and quotes within a field doubled, have \"1,2,\\\"x\\\"y,1,2010\""},
 		"never closed":    {"1,2,\"x,1,2010\n", "want a quote that is closed within 32 lines and 65536 bytes, have \"1,2,\\\"x,1,2010\""},
-		"long line":       {"1,2," + long + ",1,2010-12-01T08:26:00,1,,UK\n", "want a line of at most 65536 bytes"},
+		"long line":       {"1,2," + long + ",1,2010-12-01T08:26:00,1,,UK\n", `want a line of less than 65536 bytes, which ends with LF or CR LF, have "1,2,` + strings.Repeat("x", 56) + `"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -216,7 +216,7 @@ func TestBrokenQuoteDoesNotSwallowLines(t *testing.T) {
 	want := []string{
 		`line 2: want a comma after a closing quote, and quotes within a field doubled, have "1,2,\"x,1,2010-12-01T08:26:00,1,,UK"`,
 		`line 5: want a field that holds a quote to be in quotes, and the quote doubled, have "4,2,x\",1,2010-12-01T08:26:00,1,,UK"`,
-		`line 8: want a quote that is closed, have "6,2,\"x"`,
+		`line 8: want a quote that is closed within 32 lines and 65536 bytes, have "6,2,\"x"`,
 	}
 	if diff := cmp.Diff(want, refused); diff != "" {
 		t.Errorf("refused (-want +have):\n%s", diff)
@@ -227,19 +227,19 @@ func TestNewReaderRefuses(t *testing.T) {
 	t.Parallel()
 	const saveAs = "open it in a spreadsheet program and save it as CSV"
 	for name, c := range map[string]struct{ file, want string }{
-		"empty":           {"", "not a CSV file: the file is empty, want a header line"},
-		"blank":           {"\n\n \n", "not a CSV file: the file is empty, want a header line"},
+		"empty":           {"", "header: want a header line, have an empty file"},
+		"blank":           {"\n\n \n", "header: want a header line, have an empty file"},
 		"workbook":        {"PK\x03\x04rest", "not a CSV file but a workbook (.xlsx) or another zip archive: " + saveAs},
 		"packed workbook": {zipped(t, "PK\x03\x04rest"), "not a CSV file but a workbook (.xlsx) or another zip archive: " + saveAs},
 		"old workbook":    {"\xd0\xcf\x11\xe0rest", "not a CSV file but a workbook (.xls): " + saveAs},
 		"UTF-16":          {"\xff\xfeI\x00n\x00", "not a CSV file in UTF-8 or Latin-1 but UTF-16 text: save it as CSV (UTF-8)"},
-		"no header":       {"536365,85123A,x,6,2010-12-01T08:26:00,2.55,17850,UK\n", `not a CSV file: line 1: header: want a column InvoiceNo or Invoice, have "536365,85123A,x,6,2010-12-01T08:26:00,2.55,17850,UK"`},
-		"semicolons":      {strings.ReplaceAll(header, ",", ";"), `not a CSV file: line 1: header: want a column InvoiceNo or Invoice, have "InvoiceNo;StockCode;Description;Quantity;InvoiceDate;UnitPri…"`},
-		"column missing":  {"InvoiceNo,StockCode,Quantity,InvoiceDate,UnitPrice\n", `not a CSV file: line 1: header: want a column CustomerID, have "InvoiceNo,StockCode,Quantity,InvoiceDate,UnitPrice"`},
-		"column twice":    {"InvoiceNo,Invoice,StockCode\n", `not a CSV file: line 1: header: want one column InvoiceNo, have two: "InvoiceNo" and "Invoice"`},
-		"CR line ends":    {strings.ReplaceAll(header+"536365,85123A,x,6,2010-12-01T08:26:00,2.55,17850,UK\n", "\n", "\r"), "header: line 1: want lines that end with LF or CR LF, have a CR alone; save the file as CSV with other line ends, have \"InvoiceNo,StockCode,Description,Quantity,InvoiceDate,UnitPri…\""},
-		"many of them":    {strings.Repeat(strings.TrimSpace(header)+"\r", 2000), "header: line 1: want lines that end with LF or CR LF, have a CR alone; save the file as CSV with other line ends"},
-		"one long line":   {strings.Repeat("x", 1<<20), "header: line 1: want a line of at most 65536 bytes"},
+		"no header":       {"536365,85123A,x,6,2010-12-01T08:26:00,2.55,17850,UK\n", `header: want a column InvoiceNo or Invoice, have "536365,85123A,x,6,2010-12-01T08:26:00,2.55,17850,UK"`},
+		"semicolons":      {strings.ReplaceAll(header, ",", ";"), `header: want a column InvoiceNo or Invoice, have "InvoiceNo;StockCode;Description;Quantity;InvoiceDate;UnitPri"`},
+		"column missing":  {"InvoiceNo,StockCode,Quantity,InvoiceDate,UnitPrice\n", `header: want a column CustomerID, have "InvoiceNo,StockCode,Quantity,InvoiceDate,UnitPrice"`},
+		"column twice":    {"InvoiceNo,Invoice,StockCode\n", `header: want one column InvoiceNo, have two: "InvoiceNo" and "Invoice"`},
+		"CR line ends":    {strings.ReplaceAll(header+"536365,85123A,x,6,2010-12-01T08:26:00,2.55,17850,UK\n", "\n", "\r"), "header: want lines that end with LF or CR LF, have a CR alone; save the file as CSV with other line ends"},
+		"many of them":    {strings.Repeat(strings.TrimSpace(header)+"\r", 2000), `header: line 1: want a line of less than 65536 bytes, which ends with LF or CR LF, have "InvoiceNo,StockCode,Description,Quantity,InvoiceDate,UnitPri"`},
+		"one long line":   {strings.Repeat("x", 1<<20), `header: line 1: want a line of less than 65536 bytes, which ends with LF or CR LF, have "` + strings.Repeat("x", 60) + `"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

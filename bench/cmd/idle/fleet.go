@@ -77,8 +77,8 @@ func measure(ctx context.Context, f fleet, watch time.Duration) (c cost, err err
 	return c, err
 }
 
-// start starts the servers of f. What it returns stops those that were started, also after
-// an error.
+// start starts the servers of f. The returned function stops those that were started, also
+// after an error.
 func (f fleet) start(ctx context.Context, opts *redis.UniversalOptions) (stop func(context.Context) error, err error) {
 	var stops []func(context.Context) error
 	stop = func(ctx context.Context) error {
@@ -107,8 +107,8 @@ func (f fleet) start(ctx context.Context, opts *redis.UniversalOptions) (stop fu
 			if v.off {
 				one, err = startOff(opts, queues)
 			} else {
-				v.cfg.Queues, v.cfg.Shards, v.cfg.TimerInterval = queues, shards, timerInterval
-				v.cfg.Logger = slog.New(slog.DiscardHandler)
+				v.cfg.Asynq.Queues, v.cfg.Shards, v.cfg.Asynq.DelayedTaskCheckInterval = queues, shards, timerInterval
+				v.cfg.Guard.Logger = slog.New(slog.DiscardHandler)
 				one, err = startServer(ctx, opts, v.cfg)
 			}
 			if err != nil {
@@ -121,7 +121,7 @@ func (f fleet) start(ctx context.Context, opts *redis.UniversalOptions) (stop fu
 }
 
 func startServer(ctx context.Context, opts *redis.UniversalOptions, cfg queue.ServerConfig) (stop func(context.Context) error, err error) {
-	s, err := queue.NewServer(opts, cfg)
+	s, err := queue.NewServer(queue.RedisOpt(*opts), cfg)
 	if err != nil {
 		return nil, err
 	}

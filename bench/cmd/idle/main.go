@@ -36,8 +36,8 @@ var variants = []struct { //nolint:gochecknoglobals // a table
 	cfg  queue.ServerConfig
 }{
 	{name: "dequeueing off", off: true},
-	{name: "doorbell"},
-	{name: "no doorbell", cfg: queue.ServerConfig{NoDoorbell: true}},
+	{name: "notifier"},
+	{name: "no notifier", cfg: queue.ServerConfig{Guard: queue.GuardConfig{NoNotifier: true}}},
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
@@ -63,7 +63,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		}
 	}
 	for _, shards := range []int{24, 96} {
-		fleets = append(fleets, fleet{Servers: 1, Queues: 1, Shards: shards, Variant: "doorbell"})
+		fleets = append(fleets, fleet{Servers: 1, Queues: 1, Shards: shards, Variant: "notifier"})
 	}
 	var all []cost
 	for _, f := range fleets {

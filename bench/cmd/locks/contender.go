@@ -29,14 +29,14 @@ func contenders() []contender {
 	return []contender{
 		{
 			Contender: locking.Contender{
-				Name: "siding", Module: "github.com/sidingq/siding", Config: "InLine, defaults: TTL 15 s",
-				Open: openSiding(lock.InLine()),
+				Name: "siding", Module: "github.com/sidingq/siding", Config: "wait queue, defaults: TTL 15 s",
+				Open: openSiding(lock.Options{Wait: lock.Forever}),
 			},
 			direct: []string{"subscribe", "unsubscribe"},
 		},
 		{Contender: locking.Contender{
 			Name: "siding-poll", Module: "github.com/sidingq/siding", Config: "Fixed(100 ms) for a comparison with redislock, defaults: TTL 15 s",
-			Open: openSiding(lock.Fixed(100 * time.Millisecond)),
+			Open: openSiding(lock.Options{Wait: lock.Forever, Retry: lock.Fixed(100 * time.Millisecond)}),
 		}},
 		{
 			Contender: locking.Contender{
@@ -58,10 +58,10 @@ func contenders() []contender {
 }
 
 // openSiding returns what opens a Locker of ours whose callers wait that way.
-func openSiding(wait lock.Wait) func(context.Context, []string) (locking.Client, error) {
+func openSiding(opts lock.Options) func(context.Context, []string) (locking.Client, error) {
 	return func(_ context.Context, addrs []string) (locking.Client, error) {
 		client := redis.NewClient(&redis.Options{Addr: addrs[0]})
-		return locking.Siding(lock.Redis(client), wait, client.Close)
+		return locking.Siding(lock.Redis(client), opts, client.Close)
 	}
 }
 

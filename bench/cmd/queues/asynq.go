@@ -26,7 +26,7 @@ type asynqSetting struct {
 	poll, timers time.Duration // TaskCheckInterval and DelayedTaskCheckInterval; 0 for asynq's
 	locks        bool
 	delay        time.Duration // of a task whose key is taken
-	patience     time.Duration // between tries while it waits in the worker; 0 to send it back at once
+	patience     time.Duration // between tries while it waits in the worker; 0 to park it at once
 }
 
 func asynqContenders() []contender {
@@ -62,7 +62,7 @@ func asynqContenders() []contender {
 	}
 }
 
-// errTaken sends a task back whose key is taken.
+// errTaken parks a task whose key is taken.
 var errTaken = errors.New("the key is taken")
 
 // asynqTask is the payload of a task.

@@ -209,8 +209,8 @@ func (b *bench) measure(ctx context.Context, c contender, plan workload.Plan) (*
 	return m, m.CheckDelay(b.network.shortest())
 }
 
-// database makes one for a contender that needs it. It returns its URL, as the contender
-// reaches it, and what is to be called when it has done so.
+// database makes a database for a contender that needs one. It returns the URL by which the
+// contender reaches it, and a function to call afterwards.
 func (b *bench) database(ctx context.Context, c contender) (url string, closeLink func(), err error) {
 	if c.needs != needsPostgres {
 		return "", func() {}, nil

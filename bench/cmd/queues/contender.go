@@ -41,7 +41,7 @@ type course struct {
 	redis    string        // address of a Redis of its own
 	database string        // URL of a PostgreSQL database of its own, if it needs one
 	node     string        // folder of the Node programs, if it needs them
-	// begin is to be called before the clock starts, and end when all tasks have run
+	// Call begin before the clock starts, and end when all tasks have run
 	// or the limit has passed, before anything is stopped.
 	begin, end func(context.Context) error
 }

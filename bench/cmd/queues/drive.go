@@ -74,7 +74,7 @@ func (d *drive) run(ctx context.Context) (err error) {
 	started := false
 	defer func() {
 		if started {
-			// What was cut off must still be able to end its runs.
+			// Tasks that were cut off must still be able to end their runs.
 			stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 			defer cancel()
 			err = errors.Join(err, d.stop(stopping))

@@ -63,8 +63,8 @@ func newNetwork(ctx context.Context, rtt time.Duration, servers []backend) (netw
 	return n, nil
 }
 
-// calibrate finds how long bytes to and from a server have to be held back. It tries several times, as
-// the machine may be busy.
+// calibrate finds how long a proxy must hold bytes back. It tries several times, as the machine
+// may be busy.
 func (n *network) calibrate(ctx context.Context, server backend) (t trial, err error) {
 	const tries = 6
 	n.oneWay[server.name()] = n.rtt / 2
@@ -96,8 +96,7 @@ func (n *network) try(ctx context.Context, server backend) (trial, error) {
 	return trial{server.name(), without, with}, err
 }
 
-// link returns the server as contenders reach it, and what is to be called when they have
-// done so.
+// link returns the server as contenders reach it, and a function to call when they are done.
 func (n *network) link(ctx context.Context, server backend) (far backend, closeLink func(), err error) {
 	if n.rtt == 0 {
 		return server, func() {}, nil

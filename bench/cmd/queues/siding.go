@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 
+	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/bench/internal/redisstat"
@@ -20,8 +21,8 @@ func sidingContenders() []contender {
 	}
 	defaults := func(*queue.ServerConfig) {}
 	return []contender{
-		of("siding", "queue.Server with defaults: doorbell, lock TTL 15 s", defaults),
-		of("siding-no-doorbell", "the same without a doorbell: looks for tasks every 10 ms", func(c *queue.ServerConfig) { c.NoDoorbell = true }),
+		of("siding", "queue.Server with defaults: notifier, lock TTL 15 s", defaults),
+		of("siding-no-notifier", "the same without a notifier: looks for tasks every 10 ms", func(c *queue.ServerConfig) { c.Guard.NoNotifier = true }),
 		{
 			name: "siding-unguarded", modules: modules, config: "the same with defaults; tasks without a resource", unsafe: true,
 			run: inProcess(openSiding(defaults, unguarded), 1),
@@ -62,12 +63,14 @@ type sidingSystem struct {
 func openSiding(change func(*queue.ServerConfig), task func(workload.Task) queue.Task) opener {
 	return func(_ context.Context, c course, rec *trace.Recorder, sent *redisstat.Sent) (system, error) {
 		cfg := queue.ServerConfig{
-			Concurrency: c.plan.Workers,
-			Logger:      slog.New(slog.DiscardHandler),
-			Observe: func(e queue.Event) {
-				if e.Kind == queue.EventParked {
-					rec.Refuse()
-				}
+			Asynq: asynq.Config{Concurrency: c.plan.Workers},
+			Guard: queue.GuardConfig{
+				Logger: slog.New(slog.DiscardHandler),
+				Observe: func(e queue.Event) {
+					if e.Kind == queue.EventParked {
+						rec.Refuse()
+					}
+				},
 			},
 		}
 		change(&cfg)
@@ -76,7 +79,7 @@ func openSiding(change func(*queue.ServerConfig), task func(workload.Task) queue
 		if err != nil {
 			return nil, errors.Join(err, rdb.Close())
 		}
-		server, err := queue.NewServer(&redis.UniversalOptions{Addrs: []string{c.redis}, Dialer: sent.Dial}, cfg)
+		server, err := queue.NewServer(queue.RedisOpt{Addrs: []string{c.redis}, Dialer: sent.Dial}, cfg)
 		if err != nil {
 			return nil, errors.Join(err, rdb.Close())
 		}

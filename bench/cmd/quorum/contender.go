@@ -50,11 +50,11 @@ func contenders(wait timeouts) []contender {
 	)
 	all := []contender{
 		{on: system{redisNodes, 1}, Contender: locking.Contender{
-			Name: "siding", Module: siding, Config: "lock.Redis, InLine, defaults: TTL 15 s", Open: openSiding,
+			Name: "siding", Module: siding, Config: "lock.Redis, wait queue, defaults: TTL 15 s", Open: openSiding,
 		}},
 		{on: system{redisNodes, 5}, hung: hungTimes, Contender: locking.Contender{
 			Name: "siding", Module: siding, Open: openRedlock(wait.redlock),
-			Config: fmt.Sprintf("redlock with NoRestartDelay as no node restarts here, NodeTimeout %v, InLine, defaults: TTL 15 s", wait.redlock),
+			Config: fmt.Sprintf("redlock with NoRestartDelay as no node restarts here, NodeTimeout %v, waits in the wait queue, defaults: TTL 15 s", wait.redlock),
 		}},
 		{on: system{redisNodes, 5}, hung: hungTimes, Contender: locking.Contender{
 			Name: "redsync", Module: rs, Open: openRedsync(wait.redsync),
@@ -75,7 +75,7 @@ func contenders(wait timeouts) []contender {
 		all = append(
 			all,
 			contender{on: on, Contender: locking.Contender{
-				Name: "siding", Module: siding, Config: "etcdlock, InLine, defaults: TTL 15 s", Open: openEtcdlock,
+				Name: "siding", Module: siding, Config: "etcdlock, waits in the wait queue, defaults: TTL 15 s", Open: openEtcdlock,
 			}},
 			contender{on: on, Contender: locking.Contender{
 				Name: "session", Module: etcd, Open: openSession,
@@ -95,7 +95,7 @@ func contenders(wait timeouts) []contender {
 
 func openSiding(_ context.Context, addrs []string) (locking.Client, error) {
 	client := redis.NewClient(&redis.Options{Addr: addrs[0]})
-	return locking.Siding(lock.Redis(client), lock.InLine(), client.Close)
+	return locking.Siding(lock.Redis(client), lock.Options{Wait: lock.Forever}, client.Close)
 }
 
 // bounded are the options of clients whose calls end in time, as redlock asks for.
@@ -113,7 +113,7 @@ func openRedlock(timeout time.Duration) func(context.Context, []string) (locking
 		if err != nil {
 			return nil, errors.Join(err, closer())
 		}
-		return locking.Siding(store, lock.InLine(), closer)
+		return locking.Siding(store, lock.Options{Wait: lock.Forever}, closer)
 	}
 }
 
@@ -152,7 +152,7 @@ func openEtcdlock(_ context.Context, addrs []string) (locking.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return locking.Siding(etcdlock.New(client), lock.InLine(), client.Close)
+	return locking.Siding(etcdlock.New(client), lock.Options{Wait: lock.Forever}, client.Close)
 }
 
 func newEtcd(addrs []string) (*clientv3.Client, error) {

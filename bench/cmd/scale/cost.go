@@ -19,7 +19,7 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
-// costTasks is how many tasks are run to learn what one costs, at most.
+// costTasks is how many tasks run at most to measure the cost of one.
 const costTasks = 20_000
 
 // A cost is what one task costs, from a full queue to its end.
@@ -57,7 +57,7 @@ func measureCost(ctx context.Context, o options, tasks, resources int, waiting b
 		return c, err
 	}
 	defer server.Stop()
-	s, err := newSite(server.Addr, o)
+	s, err := newTestbed(server.Addr, o)
 	if err != nil {
 		return c, err
 	}
@@ -95,8 +95,8 @@ func measureCost(ctx context.Context, o options, tasks, resources int, waiting b
 	return c, nil
 }
 
-// handOffAll hands all locks off, each to the first in its line.
-func (s *site) handOffAll(ctx context.Context) error {
+// handOffAll hands all locks off, each to the first in its wait queue.
+func (s *testbed) handOffAll(ctx context.Context) error {
 	resources := slices.Collect(maps.Keys(s.leases))
 	return split(ctx, len(resources), func(ctx context.Context, i int) error { return s.handOff(ctx, resources[i]) })
 }

@@ -33,7 +33,7 @@ func measure(ctx context.Context, o options, resources int) (r result, err error
 		return r, err
 	}
 	defer server.Stop()
-	s, err := newSite(server.Addr, o)
+	s, err := newTestbed(server.Addr, o)
 	if err != nil {
 		return r, err
 	}
@@ -60,7 +60,7 @@ func measure(ctx context.Context, o options, resources int) (r result, err error
 }
 
 // few times hand-offs while few tasks wait.
-func (s *site) few(ctx context.Context, r *result) error {
+func (s *testbed) few(ctx context.Context, r *result) error {
 	resources := max(1, few/(r.Tasks/r.Resources))
 	var all []time.Duration
 	for round := 0; len(all) < s.handOffs; round++ {
@@ -92,7 +92,7 @@ func (s *site) few(ctx context.Context, r *result) error {
 }
 
 // park enqueues the tasks, has a server park them, and weighs them.
-func (s *site) park(ctx context.Context, r *result) error {
+func (s *testbed) park(ctx context.Context, r *result) error {
 	before, err := s.usedMemory(ctx)
 	if err != nil {
 		return err
@@ -110,7 +110,7 @@ func (s *site) park(ctx context.Context, r *result) error {
 		return err
 	}
 	r.ParkRate, r.ParkCPU = rate(r.Tasks, start), (s.cpu(ctx)-cpu)/float64(r.Tasks)
-	r.RefusedMeanwhile = int(s.fleet.again.Load())
+	r.WokenMeanwhile = int(s.fleet.again.Load())
 	if err := s.stop(ctx); err != nil {
 		return err
 	}
@@ -121,12 +121,12 @@ func (s *site) park(ctx context.Context, r *result) error {
 
 // restart times the start of a server, until it has run a first task or has not after
 // the limit, and its end.
-func (s *site) restart(ctx context.Context, r *result) error {
+func (s *testbed) restart(ctx context.Context, r *result) error {
 	start := time.Now()
 	if err := s.start(ctx); err != nil {
 		return err
 	}
-	// Where timers have woken more tasks than are worked off it may be hours.
+	// It may take hours after fallback times have woken more tasks than the server can run.
 	if err := s.probe(ctx); err != nil && !errors.Is(err, errStill) {
 		return err
 	}
@@ -140,7 +140,7 @@ func (s *site) restart(ctx context.Context, r *result) error {
 }
 
 // dashboard times its pages.
-func (s *site) dashboard(ctx context.Context, r *result) error {
+func (s *testbed) dashboard(ctx context.Context, r *result) error {
 	h, err := dashboard.New(dashboard.Config{Redis: s.opts, AnyHost: true})
 	if err != nil {
 		return err
@@ -171,8 +171,8 @@ func (s *site) dashboard(ctx context.Context, r *result) error {
 	return h.Close()
 }
 
-// timers counts the tasks that wake by their own timers, and foretells it.
-func (s *site) timers(ctx context.Context, r *result) error {
+// timers counts the tasks that wake by their fallback times, and computes their number.
+func (s *testbed) timers(ctx context.Context, r *result) error {
 	before, cpu, start := s.fleet.again.Load(), s.cpu(ctx), time.Now()
 	most := 0.0
 	for time.Since(start) < s.watch {
@@ -202,7 +202,7 @@ func (s *site) timers(ctx context.Context, r *result) error {
 }
 
 // many times hand-offs while all the tasks wait.
-func (s *site) many(ctx context.Context, r *result) error {
+func (s *testbed) many(ctx context.Context, r *result) error {
 	cpu, again := s.cpu(ctx), s.fleet.again.Load()
 	took, err := s.chains(ctx, r.Tasks, r.Resources)
 	if err != nil {
@@ -216,7 +216,7 @@ func (s *site) many(ctx context.Context, r *result) error {
 }
 
 // usedMemory returns how many bytes Redis has in use.
-func (s *site) usedMemory(ctx context.Context) (int, error) { return usedMemory(ctx, s.rdb) }
+func (s *testbed) usedMemory(ctx context.Context) (int, error) { return usedMemory(ctx, s.rdb) }
 
 func usedMemory(ctx context.Context, rdb redis.UniversalClient) (int, error) {
 	info, err := rdb.InfoMap(ctx, "memory").Result()
@@ -226,9 +226,9 @@ func usedMemory(ctx context.Context, rdb redis.UniversalClient) (int, error) {
 	return strconv.Atoi(info["Memory"]["used_memory"])
 }
 
-// cpu returns how many microseconds of CPU time Redis has used, 0 when it does
-// not tell: then what is computed of it is wrong, and seen to be.
-func (s *site) cpu(ctx context.Context) float64 { return cpuOf(ctx, s.rdb) }
+// cpu returns how many microseconds of CPU time Redis has used, 0 when Redis does
+// not tell. Rates computed from 0 are visibly wrong.
+func (s *testbed) cpu(ctx context.Context) float64 { return cpuOf(ctx, s.rdb) }
 
 func cpuOf(ctx context.Context, rdb redis.UniversalClient) float64 {
 	info := rdb.InfoMap(ctx, "cpu").Val()["CPU"]

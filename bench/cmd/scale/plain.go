@@ -15,7 +15,7 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
-// errRefused is what tasks fail with in plain asynq, which keeps the text.
+// errRefused is the error of tasks in plain asynq, which keeps the text.
 var errRefused = errors.New("resource is busy")
 
 // asynqBytes returns how much memory a task takes in the retry set of an asynq
@@ -50,7 +50,7 @@ func asynqBytes(ctx context.Context, tasks int) (bytes float64, err error) {
 	for failed.Load() < int64(tasks) && err == nil {
 		err = sleep.For(ctx, time.Millisecond)
 	}
-	worker.Shutdown() // waits for those that are being put aside
+	worker.Shutdown() // waits for the running handlers
 	if err != nil {
 		return 0, err
 	}

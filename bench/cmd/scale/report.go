@@ -17,12 +17,12 @@ type result struct {
 	Resources int    `json:"resources"`
 	TTL       string `json:"ttl"`
 
-	EnqueueRate      float64 `json:"enqueued_per_second"`
-	EnqueueCPU       float64 `json:"redis_us_per_enqueue"`
-	ParkRate         float64 `json:"parked_per_second"`
-	ParkCPU          float64 `json:"redis_us_per_park"`
-	RefusedMeanwhile int     `json:"woken_while_parking"`
-	Bytes            float64 `json:"bytes_beyond_asynq"`
+	EnqueueRate    float64 `json:"enqueued_per_second"`
+	EnqueueCPU     float64 `json:"redis_us_per_enqueue"`
+	ParkRate       float64 `json:"parked_per_second"`
+	ParkCPU        float64 `json:"redis_us_per_park"`
+	WokenMeanwhile int     `json:"woken_while_parking"`
+	Bytes          float64 `json:"bytes_beyond_asynq"`
 
 	Start      float64 `json:"start_ms"`
 	Stop       float64 `json:"stop_ms"`
@@ -61,7 +61,7 @@ var rows = []struct {
 	{"  CPU of Redis for each, µs", func(r result) string { return report.Short(r.EnqueueCPU) }},
 	{"parked, per second", func(r result) string { return report.Short(r.ParkRate) }},
 	{"  CPU of Redis for each, µs", func(r result) string { return report.Short(r.ParkCPU) }},
-	{"  woken by timers meanwhile", func(r result) string { return fmt.Sprint(r.RefusedMeanwhile) }},
+	{"  woken at fallback times meanwhile", func(r result) string { return fmt.Sprint(r.WokenMeanwhile) }},
 	{"memory beyond asynq's, bytes", func(r result) string { return report.Short(r.Bytes) }},
 	{"start of a worker, ms", func(r result) string { return report.Short(r.Start) }},
 	{"stop of a worker, ms", func(r result) string { return report.Short(r.Stop) }},
@@ -69,7 +69,7 @@ var rows = []struct {
 	{"dashboard, queue, ms", func(r result) string { return report.Short(r.PageQueue) }},
 	{"dashboard, first tasks, ms", func(r result) string { return report.Short(r.PageFirst) }},
 	{"dashboard, last tasks, ms", func(r result) string { return report.Short(r.PageLast) }},
-	{"woken by timers, per second", func(r result) string { return report.Short(r.WokenPerSecond) }},
+	{"woken at fallback times, per second", func(r result) string { return report.Short(r.WokenPerSecond) }},
 	{"  in the worst second", func(r result) string { return report.Short(r.WokenMost) }},
 	{"  CPUs of Redis meanwhile", func(r result) string { return report.Short(r.WatchLoad) }},
 	{"  due within 1 min, per second", func(r result) string { return report.Short(r.Due1) }},
@@ -80,7 +80,7 @@ var rows = []struct {
 	{"hand-off p50, ms (ratio)", func(r result) string { return fmt.Sprintf("%s (%.2f)", report.Short(r.P50), r.P50/r.FewP50) }},
 	{"hand-off p99, ms (ratio)", func(r result) string { return fmt.Sprintf("%s (%.2f)", report.Short(r.P99), r.P99/r.FewP99) }},
 	{"  CPU of Redis for each, µs", func(r result) string { return report.Short(r.HandOffCPU) }},
-	{"  woken by timers meanwhile", func(r result) string { return fmt.Sprint(r.WokenAmidHandOffs) }},
+	{"  woken at fallback times meanwhile", func(r result) string { return fmt.Sprint(r.WokenAmidHandOffs) }},
 }
 
 // writeTable writes a column for each case.

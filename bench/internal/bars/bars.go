@@ -42,7 +42,7 @@ const (
 	width     = 20 * vg.Centimeter
 	barHeight = 0.42 * vg.Centimeter
 	frame     = 2.6 * vg.Centimeter // above and below the bars
-	margin    = 0.3 * vg.Centimeter
+	border    = 0.3 * vg.Centimeter
 	textSize  = vg.Length(9)
 	titleSize = vg.Length(11)
 )
@@ -84,7 +84,7 @@ func (c Chart) WriteSVG(w io.Writer) error {
 	}
 	height := frame + vg.Length(len(c.Rows)*max(2, len(c.Series)+1))*barHeight
 	canvas := vgsvg.New(width, height)
-	p.Draw(draw.Crop(draw.New(canvas), margin, -margin, margin, -margin))
+	p.Draw(draw.Crop(draw.New(canvas), border, -border, border, -border))
 	_, err := canvas.WriteTo(w)
 	return err
 }

@@ -1,4 +1,4 @@
-// Package contest has what benchmarks share that let contenders take turns.
+// Package contest has the contenders of a benchmark take turns, and selects them by name.
 package contest
 
 import (

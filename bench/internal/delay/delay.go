@@ -16,8 +16,8 @@ import (
 const pieceSize, pending = 64 << 10, 4096
 
 // A Line passes connections on to a server with a delay. The bytes of each direction of
-// each connection stay in order, and wait for nobody else's. What one side ends, also of
-// its own direction only, ends for the other.
+// each connection stay in order, and do not wait for other connections. An end of one side,
+// or of one direction, reaches the other side.
 type Line struct {
 	// OneWay is for how long each byte is held back, in either direction.
 	OneWay time.Duration

@@ -1,5 +1,4 @@
-// Package locking has what comparisons of locks share: clients of the contenders, and what
-// they are put through.
+// Package locking puts locks of different libraries through the same work, and measures it.
 package locking
 
 import (

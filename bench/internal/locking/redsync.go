@@ -42,7 +42,7 @@ func (c redsyncClient) Lock(ctx context.Context, name string) (func(context.Cont
 		case ctx.Err() != nil || !errors.As(err, &taken) && !errors.As(err, &split):
 			return nil, err
 		}
-		// It gave up after its 32 tries: the caller's turn to try again.
+		// redsync gave up after its 32 tries: try again.
 	}
 }
 

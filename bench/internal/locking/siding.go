@@ -8,22 +8,22 @@ import (
 
 type sidingClient struct {
 	locker *lock.Locker
-	wait   lock.Wait
+	opts   lock.Options
 	closer func() error
 }
 
-// Siding returns a client with a Locker of ours, with defaults, whose callers wait that way. What the
+// Siding returns a client with a Locker of ours, with defaults, whose callers have these options. What the
 // store is made on is closed with it by closer.
-func Siding(store lock.Store, wait lock.Wait, closer func() error) (Client, error) {
+func Siding(store lock.Store, opts lock.Options, closer func() error) (Client, error) {
 	l, err := lock.New(store, lock.Config{})
 	if err != nil {
 		return nil, err
 	}
-	return sidingClient{l, wait, closer}, nil
+	return sidingClient{l, opts, closer}, nil
 }
 
 func (c sidingClient) Lock(ctx context.Context, name string) (func(context.Context) error, error) {
-	lease, err := c.locker.Acquire(ctx, name, &lock.Options{Wait: c.wait})
+	lease, err := c.locker.Acquire(ctx, name, &c.opts)
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-// Package program is what the commands of this module have in common.
+// Package program starts and ends the commands of this module, all in the same way.
 package program
 
 import (

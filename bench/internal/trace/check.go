@@ -10,8 +10,8 @@ import (
 
 // Check returns an error if the trace is not that of a queue that works: a task
 // that nobody enqueued has run, two with one key ran at once (looked at only if
-// the queue claims to exclude that), or a task is lost. Lost is one that has not
-// run and that the queue does not have any more either.
+// the queue claims to exclude that), or a task is lost: it has not run, and the
+// queue does not have it any more.
 func (t *Trace) Check(tasks []workload.Task, excludes bool) error {
 	for _, r := range t.Runs {
 		switch {

@@ -54,8 +54,8 @@ func (t *Trace) Makespan() time.Duration {
 // Enqueueing returns how long it took to enqueue all.
 func (t *Trace) Enqueueing() time.Duration { return slices.Max(t.Stored) - slices.Min(t.Called) }
 
-// Latencies returns, of each of the given tasks that has run, the time from its enqueueing to the start of
-// its first run.
+// Latencies returns the times from the enqueueing of the given tasks to the start of their first
+// runs.
 func (t *Trace) Latencies(of []bool) []time.Duration {
 	first := make(map[int]time.Duration)
 	for _, r := range t.Runs {

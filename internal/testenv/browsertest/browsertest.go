@@ -1,9 +1,9 @@
-// Package browsertest looks at web pages as a person would: with a browser
-// that runs their scripts. It drives headless Chromium; where there is none the
-// test is skipped, or fails if the environment variable CI is set.
+// Package browsertest shows tests what a person sees of a web page: it opens the page in a real
+// browser, which runs the scripts. It drives headless Chromium, and ends a test as proc.Need does
+// if there is none.
 //
-// The browser reaches 127.0.0.1 and nothing else: a page that needs the
-// internet shows here what it shows without.
+// The browser reaches 127.0.0.1 and nothing else: a page that needs the internet shows here
+// what it shows without.
 package browsertest
 
 import (
@@ -11,10 +11,8 @@ import (
 	"context"
 	"fmt"
 	"html"
-	"image/png"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -25,27 +23,25 @@ import (
 )
 
 const (
-	// patience bounds the wait for a text to appear; only a test that fails
-	// anyway waits for its end.
+	// patience bounds the wait for a text.
 	patience = 90 * time.Second
 	// oneLook bounds one run of the browser, which takes about a second.
 	oneLook = 45 * time.Second
-	// pageTime is how much of its own time a page gets to fetch and to draw. It
-	// is virtual: it passes as fast as the page has nothing to do.
+	// pageTime is the time that a page gets to fetch and to draw, by the browser's virtual
+	// clock: it passes as fast as the page has nothing to do.
 	pageTime = 3 * time.Second
 )
 
-// Text opens url again and again until the page shows want, and returns all of
-// its text. Tags count as spaces, and runs of space as one. The test fails with
-// what the page showed last when want does not appear.
-func Text(tb testing.TB, url, want string) string {
+// Text opens url again and again until the page shows want, and returns all of its text. Tags
+// count as spaces, and runs of space as one. If want does not appear, the test fails with what
+// the page showed last.
+func Text(tb testing.TB, url, want string) (have string) {
 	tb.Helper()
-	b := find(tb)
+	program := proc.Find(tb, "chromium", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 	ctx, cancel := context.WithTimeout(tb.Context(), patience)
 	defer cancel()
-	var have string
 	err := poll.Until(ctx, func() error {
-		dom, err := b.run(ctx, "--dump-dom", url)
+		dom, err := dump(ctx, program, url)
 		if err != nil {
 			return err
 		}
@@ -60,53 +56,19 @@ func Text(tb testing.TB, url, want string) string {
 	return have
 }
 
-// Screenshot writes a picture of the page at url, 1280 by 900 points, to file
-// as PNG.
-func Screenshot(tb testing.TB, url, file string) {
-	tb.Helper()
-	path, err := filepath.Abs(file)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	// The browser reports success also where it wrote nothing.
-	if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
-		tb.Fatal(err)
-	}
-	if _, err := find(tb).run(tb.Context(), "--screenshot="+path, "--window-size=1280,900", url); err != nil {
-		tb.Fatalf("screenshot of %s: %v", url, err)
-	}
-	picture, err := os.ReadFile(path)
-	if err == nil {
-		_, err = png.Decode(bytes.NewReader(picture))
-	}
-	if err != nil {
-		tb.Fatalf("screenshot of %s: %v", url, err)
-	}
-}
-
-// A browser is how to start one.
-type browser struct{ program, home string }
-
-func find(tb testing.TB) browser {
-	tb.Helper()
-	return browser{
-		program: proc.Find(tb, "chromium", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable"),
-		home:    tb.TempDir(),
-	}
-}
-
-// run starts the browser for one task and returns what it printed.
-func (b browser) run(ctx context.Context, args ...string) ([]byte, error) {
+// dump returns the elements of a page.
+func dump(ctx context.Context, program, url string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, oneLook)
 	defer cancel()
-	profile, err := os.MkdirTemp(b.home, "profile-")
+	profile, err := os.MkdirTemp("", "browsertest-")
 	if err != nil {
 		return nil, err
 	}
+	defer func() { _ = os.RemoveAll(profile) }() // the last of its processes may still write there
 	//nolint:gosec // the program and its arguments are the tests' own
-	cmd := exec.CommandContext(ctx, b.program, append([]string{
+	cmd := exec.CommandContext(ctx, program,
 		"--headless",
-		"--no-sandbox", // which root, as in most containers, has to do without
+		"--no-sandbox", // root has none, as in most containers
 		"--disable-gpu",
 		"--disable-dev-shm-usage", // containers give it 64 MB
 		"--disable-quic",
@@ -116,23 +78,16 @@ func (b browser) run(ctx context.Context, args ...string) ([]byte, error) {
 		"--disable-breakpad",
 		"--no-first-run",
 		"--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
-		"--user-data-dir=" + profile,
+		"--user-data-dir="+profile,
 		fmt.Sprintf("--virtual-time-budget=%d", pageTime.Milliseconds()),
-	}, args...)...)
+		"--dump-dom", url,
+	)
 	cmd.Env = append(os.Environ(), "HOME="+profile)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	// The browser is a family of processes, which must end together, or the last
-	// of them still write into a folder that is being removed.
-	killAll := inGroup(cmd)
-	cmd.Cancel = killAll
-	cmd.WaitDelay = 5 * time.Second
-	err = cmd.Run()
-	if cmd.Process != nil {
-		_ = killAll() // usually nobody is left
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w: %s", b.program, err, stderr.Bytes())
+	cmd.WaitDelay = 5 * time.Second // the other processes of the browser end with the first
+	if err := cmd.Run(); err != nil {
+		return nil, fmt.Errorf("%s: %w: %s", program, err, stderr.Bytes())
 	}
 	return stdout.Bytes(), nil
 }

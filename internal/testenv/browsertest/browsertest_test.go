@@ -2,12 +2,8 @@ package browsertest_test
 
 import (
 	"fmt"
-	"image/color"
-	"image/png"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -53,28 +49,5 @@ func TestTextWaitsForWhatIsNotThereYet(t *testing.T) {
 	t.Parallel()
 	if have := browsertest.Text(t, serve(t, 2), "waiting"); strings.Contains(have, "not yet") {
 		t.Errorf("want the second look, have %q", have)
-	}
-}
-
-func TestScreenshot(t *testing.T) {
-	t.Parallel()
-	file := filepath.Join(t.TempDir(), "page.png")
-	browsertest.Screenshot(t, serve(t, 1), file)
-	f, err := os.Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	picture, err := png.Decode(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	size := picture.Bounds()
-	if size.Dx() != 1280 || size.Dy() < 700 {
-		t.Errorf("want a picture of 1280 by 900, have %v", size)
-	}
-	red := color.RGBA{R: 0xff, A: 0xff}
-	if have := color.RGBAModel.Convert(picture.At(size.Dx()/2, size.Dy()/2)); have != red {
-		t.Errorf("want the page's red, have %v", have)
 	}
 }

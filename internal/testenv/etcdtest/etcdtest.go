@@ -1,5 +1,5 @@
-// Package etcdtest runs real etcd servers for tests and benchmarks. Each has ports of
-// its own. See package proc for how it ends, and what happens where etcd is missing.
+// Package etcdtest runs real etcd servers for tests and benchmarks. Package proc says how they
+// end, and what happens without etcd.
 package etcdtest
 
 import (
@@ -8,6 +8,7 @@ import (
 	"errors"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -22,22 +23,18 @@ import (
 type Server struct {
 	*proc.Server
 
-	// Addr is where clients find it, "127.0.0.1:port". It outlives Kill and Restart.
+	// Addr is its address for clients, "127.0.0.1:port". The address outlives Kill and Restart.
 	Addr string
 
-	peer  string          // where the other members find it
-	peers *locktest.Proxy // in tests, what they reach it through
+	peer  string          // its address for the other members
+	peers *locktest.Proxy // in tests, between the members and peer
 }
 
-// RunCluster starts so many servers that are one cluster, with the times that etcd
-// has by default: a leader that is gone is replaced after one to two seconds, and a
-// lease lives for two at least. The caller must Stop them.
+// RunCluster starts so many servers that are one cluster. It uses etcd's default times: a dead
+// leader is replaced after one to two seconds, and a lease lives for two at least. The caller
+// must Stop the servers.
 func RunCluster(ctx context.Context, members int) ([]*Server, error) {
-	program, err := proc.Look(debianPackage, name)
-	if err != nil {
-		return nil, err
-	}
-	return run(ctx, program, members, func(*Server) {})
+	return run(ctx, members, func(*Server) {})
 }
 
 // Start runs a server until the test's cleanup.
@@ -46,48 +43,35 @@ func Start(tb testing.TB) *Server {
 	return StartCluster(tb, 1)[0]
 }
 
-// StartCluster is RunCluster until the test's cleanup, with members that can be cut
-// off from each other.
+// StartCluster is RunCluster until the test's cleanup, with members that can be cut off from
+// each other.
 func StartCluster(tb testing.TB, members int) []*Server {
 	tb.Helper()
-	servers, err := run(tb.Context(), proc.Find(tb, debianPackage, name), members, func(s *Server) {
-		s.peers = locktest.NewProxy(tb, s.peer)
-	})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	servers, err := run(tb.Context(), members, func(s *Server) { s.peers = locktest.NewProxy(tb, s.peer) })
+	proc.Need(tb, err)
 	for _, s := range servers {
-		tb.Cleanup(func() { s.StopAfter(tb) })
+		proc.ForTest(tb, s, nil)
 	}
 	return servers
 }
 
-// The program, and what to install for it.
-const name, debianPackage = "etcd", "etcd-server"
-
-// run starts a cluster. It calls prepare for each member before the member starts.
-// After an error no member runs.
-func run(ctx context.Context, program string, members int, prepare func(*Server)) ([]*Server, error) {
-	// Nothing reserves a port between its choice and the server's bind. If somebody
-	// else takes one in between, run tries a new cluster with other ports.
-	const attempts = 10
-	var err error
-	for range attempts {
-		var servers []*Server
+// run starts a cluster, and calls prepare for each member before the member starts. After an
+// error no member runs.
+func run(ctx context.Context, members int, prepare func(*Server)) (servers []*Server, err error) {
+	program, err := proc.Look("etcd-server", "etcd")
+	if err != nil {
+		return nil, err
+	}
+	err = proc.OnFreePorts(func() (err error) {
 		if servers, err = newCluster(ctx, program, members); err != nil {
-			break
+			return err
 		}
 		for _, s := range servers {
 			prepare(s)
 		}
-		if err = start(ctx, servers); err == nil {
-			return servers, nil
-		}
-		if !strings.Contains(err.Error(), "address already in use") {
-			break
-		}
-	}
-	return nil, err
+		return start(ctx, servers)
+	})
+	return servers, err
 }
 
 func newCluster(ctx context.Context, program string, members int) (servers []*Server, err error) {
@@ -149,7 +133,7 @@ func stop(servers []*Server) {
 // name is the member's name in its cluster.
 func (s *Server) name() string { return filepath.Base(s.Dir) }
 
-// advertised is the URL at which the other members reach it.
+// advertised is the URL by which the other members reach the server.
 func (s *Server) advertised() string {
 	if s.peers != nil {
 		return "http://" + s.peers.Addr
@@ -157,7 +141,7 @@ func (s *Server) advertised() string {
 	return "http://" + s.peer
 }
 
-// Addrs are those of servers.
+// Addrs returns the addresses of servers.
 func Addrs(servers ...*Server) []string {
 	addrs := make([]string, len(servers))
 	for i, s := range servers {
@@ -180,18 +164,16 @@ func (s *Server) healthy(ctx context.Context) error {
 	return nil
 }
 
-// IsLeader reports whether the server leads its cluster.
-func (s *Server) IsLeader(ctx context.Context) (bool, error) {
+// leads reports whether the server leads its cluster.
+func (s *Server) leads(ctx context.Context) bool {
 	var status struct {
 		Header struct {
 			MemberID string `json:"member_id"`
 		} `json:"header"`
 		Leader string `json:"leader"`
 	}
-	if err := s.ask(ctx, http.MethodPost, "/v3/maintenance/status", "{}", &status); err != nil {
-		return false, err
-	}
-	return status.Leader == status.Header.MemberID, nil
+	err := s.ask(ctx, http.MethodPost, "/v3/maintenance/status", "{}", &status)
+	return err == nil && status.Leader == status.Header.MemberID
 }
 
 // ask sends a request to the server's gateway.
@@ -202,8 +184,7 @@ func (s *Server) ask(ctx context.Context, method, path, body string, answer any)
 	if err != nil {
 		return err
 	}
-	// One connection for each request, so that none is left behind.
-	req.Close = true
+	req.Close = true // leaves no connection behind
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return err
@@ -213,21 +194,18 @@ func (s *Server) ask(ctx context.Context, method, path, body string, answer any)
 }
 
 // Leader returns the server that leads the cluster, once one does.
-func Leader(tb testing.TB, servers []*Server) *Server {
+func Leader(tb testing.TB, servers []*Server) (leader *Server) {
 	tb.Helper()
-	var leader *Server
 	poll.Eventually(tb, "a leader", func() bool {
-		for _, s := range servers {
-			if leads, err := s.IsLeader(tb.Context()); err == nil && leads {
-				leader = s
-				return true
-			}
+		i := slices.IndexFunc(servers, func(s *Server) bool { return s.leads(tb.Context()) })
+		if i >= 0 {
+			leader = servers[i]
 		}
-		return false
+		return i >= 0
 	})
 	return leader
 }
 
-// CutOff has the other members hear nothing of the server any more, although it hears
-// them; false ends that.
+// CutOff has the other members hear nothing of the server, although it hears them. false ends
+// that.
 func (s *Server) CutOff(on bool) { s.peers.BlackHole(on) }

@@ -17,7 +17,7 @@ func TestLeaderIsReplaced(t *testing.T) {
 		t.Error("want another leader, have the dead one")
 	}
 	first.Restart(t)
-	if leads, err := first.IsLeader(t.Context()); err != nil || leads {
-		t.Errorf("want it back as a follower, have it leading (%t), %v", leads, err)
+	if etcdtest.Leader(t, servers) == first {
+		t.Error("want the first server back as a follower, have it leading")
 	}
 }

@@ -1,5 +1,5 @@
-// Package pgtest runs real PostgreSQL servers for tests and benchmarks. See package
-// proc for how they end, and what happens where PostgreSQL is missing.
+// Package pgtest runs real PostgreSQL servers for tests and benchmarks. Package proc says how
+// they end, and what happens without PostgreSQL.
 package pgtest
 
 import (
@@ -17,19 +17,12 @@ import (
 	"github.com/sidingq/siding/internal/testenv/proc"
 )
 
-// superuser is the server's, and the account that runs it where we are root, which
-// PostgreSQL refuses to be run by.
+// superuser is the server's, and the account that runs the server if we are root:
+// PostgreSQL refuses to run as root.
 const superuser = "postgres"
 
-// What initializes a server, in PATH or where Debian has it, and what to install for it.
-const (
-	initdb        = "initdb"
-	debianInitdb  = "/usr/lib/postgresql/*/bin/initdb"
-	debianPackage = "postgresql"
-)
-
-// A Server is a PostgreSQL server. It listens on a socket in its folder, so that
-// servers never meet, and does not wait for disks: its data do not survive the machine.
+// A Server is a PostgreSQL server. It listens on a socket in its folder, so that servers never
+// meet. It does not wait for disks: its data does not survive the machine.
 type Server struct {
 	*proc.Server
 
@@ -38,14 +31,10 @@ type Server struct {
 
 // Run starts a server without data, which the caller must Stop.
 func Run(ctx context.Context) (*Server, error) {
-	initdb, err := proc.Look(debianPackage, initdb, debianInitdb)
+	initdb, err := proc.Look("postgresql", "initdb", "/usr/lib/postgresql/*/bin/initdb") // where Debian has it
 	if err != nil {
 		return nil, err
 	}
-	return run(ctx, initdb)
-}
-
-func run(ctx context.Context, initdb string) (*Server, error) {
 	p, err := proc.New(filepath.Join(filepath.Dir(initdb), "postgres"))
 	if err != nil {
 		return nil, err
@@ -79,38 +68,34 @@ func (s *Server) initialize(ctx context.Context, initdb, data string) error {
 
 // answers returns nil when the server answers.
 func (s *Server) answers(ctx context.Context) error {
+	return s.do(func(db *sql.DB) error { return db.PingContext(ctx) })
+}
+
+// CreateDatabase creates an empty database and returns its URL.
+func (s *Server) CreateDatabase(ctx context.Context) (string, error) {
+	name := fmt.Sprintf("db%d", s.databases.Add(1))
+	return s.url(name), s.do(func(db *sql.DB) error {
+		_, err := db.ExecContext(ctx, "CREATE DATABASE "+name)
+		return err
+	})
+}
+
+// Version returns that of the server, such as "15.18".
+func (s *Server) Version(ctx context.Context) (version string, err error) {
+	err = s.do(func(db *sql.DB) error {
+		return db.QueryRowContext(ctx, "SELECT split_part(current_setting('server_version'), ' ', 1)").Scan(&version)
+	})
+	return version, err
+}
+
+// do calls f with a connection of the superuser.
+func (s *Server) do(f func(*sql.DB) error) error {
 	db, err := sql.Open("pgx", s.url(superuser))
 	if err != nil {
 		return err
 	}
 	defer func() { _ = db.Close() }()
-	return db.PingContext(ctx)
-}
-
-// CreateDatabase creates an empty database and returns its URL.
-func (s *Server) CreateDatabase(ctx context.Context) (string, error) {
-	db, err := sql.Open("pgx", s.url(superuser))
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = db.Close() }()
-	name := fmt.Sprintf("db%d", s.databases.Add(1))
-	if _, err := db.ExecContext(ctx, "CREATE DATABASE "+name); err != nil {
-		return "", err
-	}
-	return s.url(name), nil
-}
-
-// Version returns that of the server, such as "15.18".
-func (s *Server) Version(ctx context.Context) (string, error) {
-	db, err := sql.Open("pgx", s.url(superuser))
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = db.Close() }()
-	var text string
-	err = db.QueryRowContext(ctx, "SELECT split_part(current_setting('server_version'), ' ', 1)").Scan(&text)
-	return text, err
+	return f(db)
 }
 
 func (s *Server) url(database string) string {
@@ -118,22 +103,14 @@ func (s *Server) url(database string) string {
 	return "postgres:///" + database + "?" + query.Encode()
 }
 
-// shared is state of a package, against the habit: the test process is what the
-// server is shared in.
+// shared is state of the package, as the tests of a process share it.
 var shared proc.Shared[*Server]
 
-// DSN creates an empty database for tb and returns its URL, to be opened with pgx.
-// It is on a server that the tests of this process share.
+// DSN creates an empty database for a test and returns its URL, for pgx. The tests of this
+// process share the server.
 func DSN(tb testing.TB) string {
 	tb.Helper()
-	server := shared.Use(tb, func() *Server {
-		s, err := run(tb.Context(), proc.Find(tb, debianPackage, initdb, debianInitdb))
-		if err != nil {
-			tb.Fatal(err)
-		}
-		return s
-	})
-	dsn, err := server.CreateDatabase(tb.Context())
+	dsn, err := shared.Use(tb, func() (*Server, error) { return Run(tb.Context()) }).CreateDatabase(tb.Context())
 	if err != nil {
 		tb.Fatal(err)
 	}

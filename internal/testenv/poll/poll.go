@@ -1,4 +1,4 @@
-// Package poll waits until something has become true, by looking again and again.
+// Package poll waits until something is true: it looks again and again.
 package poll
 
 import (
@@ -12,18 +12,17 @@ import (
 )
 
 const (
-	// patience is long, as a machine that builds and tests at once may be slow, and
-	// only a test that fails waits for its end.
+	// patience is long: a machine that builds and tests at once is slow, and only a test that
+	// fails waits so long.
 	patience = time.Minute
-	// shortest and longest are the first pause between two looks and the last:
-	// each is twice the one before.
+	// shortest and longest are the first and the last pause between two looks. Each pause is
+	// twice the one before.
 	shortest = time.Millisecond
 	longest  = 16 * time.Millisecond
 )
 
-// Until calls check until it returns nil. It gives up when ctx ends, after a minute
-// if ctx has no deadline. The error is then the cause of that end with the last
-// error of check.
+// Until calls check until check returns nil. Until gives up when ctx ends, or after a minute if
+// ctx has no deadline. The error then has the cause of that end and the last error of check.
 func Until(ctx context.Context, check func() error) error {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
@@ -43,8 +42,8 @@ func Until(ctx context.Context, check func() error) error {
 
 var errNotYet = errors.New("not yet")
 
-// Eventually waits until ok returns true, also in a cleanup. After a minute it ends
-// the test: what names the condition in the message.
+// Eventually waits until ok returns true, also in a cleanup. After a minute it ends the test
+// with a message that names what it wanted.
 func Eventually(tb testing.TB, what string, ok func() bool) {
 	tb.Helper()
 	err := Until(context.WithoutCancel(tb.Context()), func() error {

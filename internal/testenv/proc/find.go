@@ -15,57 +15,65 @@ import (
 	"testing"
 )
 
-// Look returns the path of the first of names that this machine has. A name is
-// looked up in PATH. One that holds a slash is a pattern of [filepath.Glob], whose
-// last match in sorted order counts: Debian keeps each PostgreSQL version's programs
-// in a folder of their own. The error names debianPackage as what to install.
+// Look returns the path of the first of names that this machine has: a program in PATH, or
+// the last match of a pattern with a slash. Debian keeps each version of PostgreSQL in a folder
+// of its own. The error names debianPackage, and is an [exec.ErrNotFound].
 func Look(debianPackage string, names ...string) (string, error) {
 	for _, name := range names {
-		if !strings.Contains(name, "/") {
-			if path, err := exec.LookPath(name); err == nil {
-				return path, nil
-			}
-			continue
+		if path, err := exec.LookPath(name); err == nil {
+			return path, nil
 		}
-		matches, err := filepath.Glob(name)
-		if err == nil && len(matches) > 0 {
+		if matches, err := filepath.Glob(name); err == nil && len(matches) > 0 && strings.Contains(name, "/") {
 			return slices.Max(matches), nil
 		}
 	}
-	return "", fmt.Errorf("%q: not found; install it (on Debian: apt-get install %s)", names, debianPackage)
+	return "", fmt.Errorf("%q: %w; install it (on Debian: apt-get install %s)", names, exec.ErrNotFound, debianPackage)
 }
 
-// Find is Look for tests: it skips a test whose program is missing. Where the
-// environment variable CI is set it fails the test instead, as nobody would notice
-// that it no longer runs.
+// Find is Look for tests, which end as by [Need].
 func Find(tb testing.TB, debianPackage string, names ...string) string {
 	tb.Helper()
 	path, err := Look(debianPackage, names...)
-	switch {
-	case err == nil:
-	case os.Getenv("CI") != "":
-		tb.Fatal(err)
-	default:
-		tb.Skip(err) //nolint:forbidigo // this is what others call
-	}
+	Need(tb, err)
 	return path
 }
 
-// FreeAddr returns an address of 127.0.0.1 that was free a moment ago. Its port lies
-// below those that Linux (from 32768) and others give to outgoing connections and to
-// listeners on port 0, so that a server that is down for a moment finds its port
-// free. So does the port of a Redis Cluster node's bus, which is the node's plus
-// 10000.
+// Need ends the test unless err is nil. It skips the test if a program is missing. With the
+// environment variable CI it fails the test instead, or nobody would notice.
+func Need(tb testing.TB, err error) {
+	tb.Helper()
+	switch {
+	case err == nil:
+	case errors.Is(err, exec.ErrNotFound) && os.Getenv("CI") == "":
+		tb.Skip(err) //nolint:forbidigo // this is what others call
+	default:
+		tb.Fatal(err)
+	}
+}
+
+// FreeAddr returns an address of 127.0.0.1 that was free a moment ago. Linux gives higher ports
+// (from 32768) to outgoing connections and to listeners on port 0, so that a server that is
+// down for a moment finds its port free. The bus of a Redis Cluster node needs its port plus 10000.
 func FreeAddr(ctx context.Context) (string, error) {
 	const lowest, count, attempts = 12000, 10000, 100
 	for range attempts {
 		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(lowest+rand.IntN(count)))
 		var config net.ListenConfig
-		l, err := config.Listen(ctx, "tcp", addr)
-		if err != nil {
-			continue
+		if l, err := config.Listen(ctx, "tcp", addr); err == nil {
+			return addr, l.Close()
 		}
-		return addr, l.Close()
 	}
 	return "", errors.Join(fmt.Errorf("no free port among %d from %d on, in %d attempts", count, lowest, attempts), ctx.Err())
+}
+
+// OnFreePorts calls start until it finds its ports free. Nothing reserves a port between
+// [FreeAddr] and the server's bind, so another program may take it.
+func OnFreePorts(start func() error) (err error) {
+	const attempts = 10
+	for range attempts {
+		if err = start(); err == nil || !strings.Contains(strings.ToLower(err.Error()), "address already in use") {
+			break
+		}
+	}
+	return err
 }

@@ -7,7 +7,7 @@ import (
 	"os/exec"
 )
 
-func (*child) pause() error  { return errors.ErrUnsupported }
-func (*child) resume() error { return errors.ErrUnsupported }
+func (*Server) pause() error  { return errors.ErrUnsupported }
+func (*Server) resume() error { return errors.ErrUnsupported }
 
 func runAs(*exec.Cmd, string) error { return errors.ErrUnsupported }

@@ -11,8 +11,8 @@ import (
 	"syscall"
 )
 
-func (c *child) pause() error  { return c.process.Signal(syscall.SIGSTOP) }
-func (c *child) resume() error { return c.process.Signal(syscall.SIGCONT) }
+func (s *Server) pause() error  { return s.cmd.Process.Signal(syscall.SIGSTOP) }
+func (s *Server) resume() error { return s.cmd.Process.Signal(syscall.SIGCONT) }
 
 // runAs has an account run cmd, and gives it the folder that cmd works in.
 func runAs(cmd *exec.Cmd, account string) error {

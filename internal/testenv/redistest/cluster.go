@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// NodeTimeout is how long a node of a [Cluster] is silent before it is taken to be dead.
+// NodeTimeout is how long the others wait for a silent node of a [Cluster] before they replace it.
 const NodeTimeout = 2 * time.Second
 
 // slots is the number of hash slots of every Redis Cluster.
@@ -21,16 +21,15 @@ const slots = 16384
 
 // A Cluster is a Redis Cluster whose slots are spread evenly over its masters.
 type Cluster struct {
-	// Nodes are its masters in the order of their slots, then the replicas in
-	// the order in which they were added.
+	// Nodes are its masters in the order of their slots, then the replicas in the order of
+	// their addition.
 	Nodes []*Server
 	// Addrs are the addresses of the first masters, enough to find all nodes.
 	Addrs []string
 }
 
-// StartCluster runs a Cluster of so many masters, 1 or more, until the test's
-// cleanup. It returns when every node sees all slots served, which takes about
-// two seconds.
+// StartCluster runs a Cluster of so many masters, 1 or more, until the test's cleanup. It
+// returns when every node sees all slots served, which takes about two seconds.
 func StartCluster(tb testing.TB, masters int) *Cluster {
 	tb.Helper()
 	c := &Cluster{}
@@ -38,8 +37,7 @@ func StartCluster(tb testing.TB, masters int) *Cluster {
 		c.join(tb)
 		first, last := i*slots/masters, (i+1)*slots/masters-1
 		client := c.Nodes[i].Client(tb)
-		// Each its own epoch: nodes that meet with equal ones must first agree
-		// who gets a new one.
+		// Nodes that meet with equal epochs must first agree who gets a new one.
 		do(tb, client, "cluster", "set-config-epoch", i+1)
 		do(tb, client, "cluster", "addslotsrange", first, last)
 		c.Addrs = append(c.Addrs, c.Nodes[i].Addr)
@@ -48,9 +46,9 @@ func StartCluster(tb testing.TB, masters int) *Cluster {
 	return c
 }
 
-// AddReplica adds a replica of the master at that index of Nodes, and returns
-// when it is in step with it and known to all nodes. When its master is killed
-// it takes over after some seconds, given at least two other masters.
+// AddReplica adds a replica of the master at that index of Nodes. It returns when the replica
+// is in step and known to all nodes. If its master is killed, the replica takes over after some
+// seconds, given at least two other masters.
 func (c *Cluster) AddReplica(tb testing.TB, master int) *Server {
 	tb.Helper()
 	s := c.join(tb)
@@ -70,9 +68,9 @@ func (c *Cluster) AddReplica(tb testing.TB, master int) *Server {
 	return s
 }
 
-// Client returns a new client of the Cluster, closed at the test's cleanup. Its calls
-// end with their context's deadline (ContextTimeoutEnabled). Like all that go-redis makes
-// by default, it may learn of a failover a minute late.
+// Client returns a new client of the Cluster, closed at the test's cleanup. Its calls end with
+// their context's deadline (ContextTimeoutEnabled). As by go-redis's defaults, it may learn of
+// a failover a minute late.
 func (c *Cluster) Client(tb testing.TB) *redis.ClusterClient {
 	tb.Helper()
 	client := redis.NewClusterClient(&redis.ClusterOptions{
@@ -129,7 +127,7 @@ func do(tb testing.TB, client *redis.Client, args ...any) {
 	}
 }
 
-// await waits until check, which asks the server, is content.
+// await waits until check, which asks the server, returns nil.
 func await(tb testing.TB, s *Server, check func(context.Context) error) {
 	tb.Helper()
 	if err := s.Await(tb.Context(), check); err != nil {

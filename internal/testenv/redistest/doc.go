@@ -1,10 +1,10 @@
-// Package redistest runs real Redis servers for tests and benchmarks: a single one,
-// with or without TLS, a Cluster, or a master with replicas and sentinels. For a
-// network that fails see lock/locktest.
+// Package redistest runs real Redis servers for tests and benchmarks: a single one with or
+// without TLS, a Cluster, or a master with replicas and sentinels. Package lock/locktest has
+// a network that fails.
 //
-// Every server listens on a free port of 127.0.0.1, never 6379. See package proc for
-// how it ends, and what happens where redis-server is missing.
+// Every server listens on a free port of 127.0.0.1, never 6379. Package proc says how it ends,
+// and what happens without redis-server.
 //
-// The helpers of tests end the test themselves when something goes wrong, so they must
-// be called from the test's own goroutine, as [testing.T.FailNow] demands.
+// The helpers of tests end the test when something goes wrong. So call them from the test's own
+// goroutine, as [testing.T.FailNow] demands.
 package redistest

@@ -8,9 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// MoveHalf begins to move the slot of the first key to another master, and moves these keys. A
-// script on keys of which some have been moved and others not is refused with TRYAGAIN until
-// finish has moved the rest.
+// MoveHalf begins to move the slot of the first key to another master, and moves these keys.
+// Redis answers a script on keys of both masters with TRYAGAIN until finish has moved the rest.
 func (c *Cluster) MoveHalf(tb testing.TB, keys ...string) (finish func()) {
 	tb.Helper()
 	client := c.Client(tb)

@@ -6,11 +6,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// acquireArgs is how many arguments the script has that takes a lock.
+// acquireArgs is the number of arguments of the script that takes a lock.
 const acquireArgs = 11
 
-// Obliging is a Redis that gives every lock at once and knows nothing else, so that
-// benchmarks see only what is spent in the process.
+// Obliging is a Redis that grants every lock at once. Benchmarks on it see only what the
+// process itself spends.
 type Obliging struct{ redis.Scripter }
 
 // EvalSha answers as the scripts do that take a free lock and release it again.

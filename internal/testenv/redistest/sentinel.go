@@ -27,10 +27,9 @@ type Sentinel struct {
 	MasterName string
 }
 
-// StartSentinel runs a master, two replicas and three sentinels until the
-// test's cleanup. It returns when the replicas are in step and every sentinel
-// knows all the others, which takes some seconds. A master that is silent for
-// a second is replaced.
+// StartSentinel runs a master, two replicas and three sentinels until the test's cleanup. It
+// returns when the replicas are in step and every sentinel knows all the others, which takes
+// some seconds. The sentinels replace a master that is silent for a second.
 func StartSentinel(tb testing.TB) *Sentinel {
 	tb.Helper()
 	const replicas, sentinels = 2, 3
@@ -76,8 +75,7 @@ func StartSentinel(tb testing.TB) *Sentinel {
 	return s
 }
 
-// sentinelConfig writes the configuration file of one sentinel, which keeps
-// its state there.
+// sentinelConfig writes the file in which one sentinel has its configuration and its state.
 func (s *Sentinel) sentinelConfig(tb testing.TB, host, port string) string {
 	tb.Helper()
 	lines := []string{
@@ -94,8 +92,7 @@ func (s *Sentinel) sentinelConfig(tb testing.TB, host, port string) string {
 	return file
 }
 
-// Client returns a new client of whoever is the master, closed at the test's
-// cleanup.
+// Client returns a new client of the current master, closed at the test's cleanup.
 func (s *Sentinel) Client(tb testing.TB) redis.UniversalClient {
 	tb.Helper()
 	client := redis.NewFailoverClient(&redis.FailoverOptions{
@@ -107,8 +104,8 @@ func (s *Sentinel) Client(tb testing.TB) redis.UniversalClient {
 	return client
 }
 
-// Master returns the server that the latest decision of the living sentinels
-// made the master. They spread it among each other within about two seconds.
+// Master returns the server that the latest decision of the living sentinels made the master.
+// The sentinels spread it among each other within about two seconds.
 func (s *Sentinel) Master(tb testing.TB) *Server {
 	tb.Helper()
 	master, err := s.FindMaster(tb.Context())
@@ -137,8 +134,8 @@ func (s *Sentinel) FindMaster(ctx context.Context) (*Server, error) {
 	return s.server(addr)
 }
 
-// Settled returns the master when all living sentinels name the same one and none of
-// them takes it for dead or is about to replace it; an error, meanwhile.
+// Settled returns the master if all living sentinels name the same one, and none of them takes
+// it for dead or is about to replace it. Otherwise it returns an error.
 func (s *Sentinel) Settled(ctx context.Context) (*Server, error) {
 	states, err := s.states(ctx)
 	if err != nil {

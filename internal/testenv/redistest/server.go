@@ -1,7 +1,6 @@
 package redistest
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -27,66 +26,57 @@ type Server struct {
 	tls      *tls.Config // of its clients; nil when it speaks no TLS
 }
 
-// Run starts a redis-server, which the caller must Stop. It keeps nothing on disk
-// unless args, which are added to its command line, say so: with "--appendonly",
-// "yes", "--appendfsync", "always" it remembers every acknowledged write.
-func Run(ctx context.Context, args ...string) (*Server, error) {
-	program, err := proc.Look(debianPackage, name)
-	if err != nil {
-		return nil, err
-	}
-	return run(ctx, program, nil, args)
-}
+// Run starts a redis-server, which the caller must Stop. It adds args to the server's command
+// line. By default the server keeps nothing on disk. With "--appendonly", "yes",
+// "--appendfsync", "always" it remembers every acknowledged write.
+func Run(ctx context.Context, args ...string) (*Server, error) { return run(ctx, nil, args) }
 
 // Start is Run until the test's cleanup.
 func Start(tb testing.TB, args ...string) *Server {
 	tb.Helper()
-	s := start(tb, nil, args)
-	tb.Cleanup(func() { s.StopAfter(tb) })
-	return s
+	s, err := Run(tb.Context(), args...)
+	return proc.ForTest(tb, s, err)
 }
 
-// The program, and what to install for it.
-const name, debianPackage = "redis-server", "redis-server"
+// shared is state of the package, as the tests of a process share it.
+var shared proc.Shared[*Server]
 
-// start starts a server that the caller stops.
-func start(tb testing.TB, clients *tls.Config, args []string) *Server {
+// Shared returns a server that all tests of this process use together. Each must use keys of
+// its own (a queue or resource named after the test), and none may kill, pause, flush or
+// configure the server. Tests that do not overlap in time may get different servers.
+func Shared(tb testing.TB) *Server {
 	tb.Helper()
-	s, err := run(tb.Context(), proc.Find(tb, debianPackage, name), clients, args)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return s
+	return shared.Use(tb, func() (*Server, error) { return Run(tb.Context()) })
 }
 
-func run(ctx context.Context, program string, clients *tls.Config, args []string) (*Server, error) {
+// run starts a server for clients with or without TLS.
+func run(ctx context.Context, clients *tls.Config, args []string) (*Server, error) {
+	program, err := proc.Look("redis-server", "redis-server")
+	if err != nil {
+		return nil, err
+	}
 	p, err := proc.New(program)
 	if err != nil {
 		return nil, err
 	}
 	s := &Server{Server: p, password: option(args, "--requirepass"), tls: clients}
 	s.Ready = s.answers
-	// Nothing reserves a port between its choice and the server's bind, so
-	// somebody else may be first: then another one is tried.
-	const attempts = 10
-	for range attempts {
+	err = proc.OnFreePorts(func() (err error) {
 		if s.Addr, err = proc.FreeAddr(ctx); err != nil {
-			break
+			return err
 		}
 		s.Args = s.commandLine(args)
-		if err = s.Start(ctx); err == nil {
-			return s, nil
-		}
-		if !bytes.Contains(s.Log(), []byte("Address already in use")) {
-			break
-		}
+		return s.Start(ctx)
+	})
+	if err != nil {
+		s.Stop()
+		return nil, err
 	}
-	s.Stop()
-	return nil, err
+	return s, nil
 }
 
-// commandLine adds to args what is not for callers to choose: of an option given
-// twice the later counts.
+// commandLine adds to args what callers may not choose: Redis takes the later of an option
+// given twice.
 func (s *Server) commandLine(args []string) []string {
 	_, port, _ := net.SplitHostPort(s.Addr)
 	all := slices.Concat(args, []string{
@@ -106,7 +96,7 @@ func (s *Server) commandLine(args []string) []string {
 func (s *Server) answers(ctx context.Context) error {
 	client := redis.NewClient(s.options())
 	defer client.Close()
-	// Whoever else may have the port need not answer at all.
+	// Another program that has the port need not answer.
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	if err := client.Ping(ctx).Err(); err != nil {

@@ -14,15 +14,17 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/sidingq/siding/internal/testenv/proc"
 )
 
-// ServerName is the only name in the certificates that an [Authority] issues:
-// clients, who call a server by its address, must ask for it.
+// ServerName is the only name in the certificates of an [Authority]. Clients call a server by
+// its address, and must ask for this name.
 const ServerName = "redis.test"
 
 // An Authority issues certificates for servers with TLS and their clients.
 type Authority struct {
-	// File is its own certificate, in PEM, for those who are to trust it.
+	// File is the authority's own certificate, in PEM, for those who trust it.
 	File string
 
 	dir    string
@@ -34,54 +36,57 @@ type Authority struct {
 // NewAuthority makes an authority that nobody trusts yet.
 func NewAuthority(tb testing.TB) *Authority {
 	tb.Helper()
-	a := &Authority{dir: tb.TempDir(), key: newKey(tb)}
-	template := &x509.Certificate{
-		SerialNumber:          big.NewInt(1),
+	a := &Authority{dir: tb.TempDir()}
+	a.File, _ = a.certify(tb, &x509.Certificate{
 		Subject:               pkix.Name{CommonName: "redistest"},
-		NotAfter:              time.Now().Add(time.Hour),
 		IsCA:                  true,
 		BasicConstraintsValid: true,
 		KeyUsage:              x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &a.key.PublicKey, a.key)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	if a.cert, err = x509.ParseCertificate(der); err != nil {
-		tb.Fatal(err)
-	}
-	a.File = a.write(tb, "authority.pem", "CERTIFICATE", der)
+	})
 	return a
 }
 
-// Issue makes a certificate for [ServerName], good for a server and for a
-// client, and returns the files, in PEM, of it and of its key.
+// Issue makes a certificate for [ServerName], good for a server and for a client. It returns
+// the files, in PEM, of the certificate and of its key.
 func (a *Authority) Issue(tb testing.TB) (certFile, keyFile string) {
 	tb.Helper()
-	key := newKey(tb)
-	a.issued++
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1 + a.issued),
-		DNSNames:     []string{ServerName},
-		NotAfter:     a.cert.NotAfter,
-		KeyUsage:     x509.KeyUsageDigitalSignature,
-		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return a.write(tb, fmt.Sprintf("%d.pem", a.issued), "CERTIFICATE", der),
-		a.write(tb, fmt.Sprintf("%d.key", a.issued), "PRIVATE KEY", keyDER)
+	return a.certify(tb, &x509.Certificate{
+		DNSNames:    []string{ServerName},
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	})
 }
 
-// StartTLS runs a redis-server that speaks TLS alone, with a certificate of a's,
-// until the test's cleanup; see [Start]. It wants such a certificate of its
-// clients, too, unless args hold "--tls-auth-clients", "no".
+// certify signs a certificate, and returns its file and that of its key. The first certificate
+// is the authority's own.
+func (a *Authority) certify(tb testing.TB, cert *x509.Certificate) (certFile, keyFile string) {
+	tb.Helper()
+	must := func(err error) {
+		if err != nil {
+			tb.Fatal(err)
+		}
+	}
+	a.issued++
+	cert.SerialNumber, cert.NotAfter = big.NewInt(a.issued), time.Now().Add(time.Hour)
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	must(err)
+	if a.cert == nil {
+		a.cert, a.key = cert, key
+	}
+	certDER, err := x509.CreateCertificate(rand.Reader, cert, a.cert, &key.PublicKey, a.key)
+	must(err)
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	must(err)
+	write := func(kind string, der []byte) string {
+		path := filepath.Join(a.dir, fmt.Sprint(a.issued, kind, ".pem"))
+		must(os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
+		return path
+	}
+	return write("CERTIFICATE", certDER), write("PRIVATE KEY", keyDER)
+}
+
+// StartTLS is [Start] for a server that speaks TLS alone, with a certificate of a. The server
+// wants one of its clients, too, unless args have "--tls-auth-clients", "no".
 func StartTLS(tb testing.TB, a *Authority, args ...string) *Server {
 	tb.Helper()
 	certFile, keyFile := a.Issue(tb)
@@ -89,30 +94,14 @@ func StartTLS(tb testing.TB, a *Authority, args ...string) *Server {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	trusted := x509.NewCertPool()
-	trusted.AddCert(a.cert)
-	own := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: ServerName, RootCAs: trusted, Certificates: []tls.Certificate{pair}}
-	args = append(args, "--tls-cert-file", certFile, "--tls-key-file", keyFile, "--tls-ca-cert-file", a.File)
-	s := start(tb, own, args)
-	tb.Cleanup(func() { s.StopAfter(tb) })
-	return s
-}
-
-func newKey(tb testing.TB) *ecdsa.PrivateKey {
-	tb.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	authority, err := os.ReadFile(a.File)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return key
-}
-
-// write returns the path of a new PEM file in a's folder.
-func (a *Authority) write(tb testing.TB, name, kind string, der []byte) string {
-	tb.Helper()
-	path := filepath.Join(a.dir, name)
-	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
-		tb.Fatal(err)
-	}
-	return path
+	trusted := x509.NewCertPool()
+	trusted.AppendCertsFromPEM(authority)
+	own := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: ServerName, RootCAs: trusted, Certificates: []tls.Certificate{pair}}
+	args = append(args, "--tls-cert-file", certFile, "--tls-key-file", keyFile, "--tls-ca-cert-file", a.File)
+	s, err := run(tb.Context(), own, args)
+	return proc.ForTest(tb, s, err)
 }

@@ -1,15 +1,13 @@
 package model
 
 import (
-	"bytes"
 	"cmp"
 	"math"
 	"slices"
 )
 
-// canonical returns the representative of all states that differ from s by
-// nothing that matters: what tasks of one resource, workers, tickets and fences
-// are called.
+// canonical returns the representative of all states that differ from s only in names: of the tasks
+// of one resource, of workers, tickets and fences.
 func (m *Model) canonical(s State) State {
 	m.forgetTickets(&s)
 	for r := range uint8(MaxResources) {
@@ -20,12 +18,11 @@ func (m *Model) canonical(s State) State {
 		m.sortTasks(&s)
 	}
 	s.sortAttempts()
-	s.sortCalls()
+	s.sortWakers()
 	return s
 }
 
-// prune takes out what is left of calls and attempts that cannot change anything
-// any more, as they could by a mistake.
+// prune removes attempts and wakers that cannot change anything any more. By a mistake they could.
 func (m *Model) prune(s *State) {
 	for i := range s.Attempts {
 		a := &s.Attempts[i]
@@ -33,15 +30,15 @@ func (m *Model) prune(s *State) {
 			s.forget(i)
 		}
 	}
-	for i := range s.Calls {
-		c := &s.Calls[i]
+	for i := range s.Wakers {
+		c := &s.Wakers[i]
 		if c.Task == 0 || c.Standing {
 			continue
 		}
 		t := s.task(c.Task)
-		over := c.Turn == Dropping || c.Turn == Setting || c.Turn == Telling && m.Mistake != CalledUnchecked
-		if over || c.Turn != Moving && c.Turn != Telling && (t.In == Done || t.In == Deleted) {
-			*c = Call{}
+		over := c.Stage == Leaving || c.Stage == Skipping || c.Stage == Confirming && m.Mistake != ConfirmUnchecked
+		if over || c.Stage != Moving && c.Stage != Confirming && (t.In == Done || t.In == Deleted) {
+			*c = Waker{}
 		}
 	}
 	for r := range s.Locks {
@@ -59,14 +56,14 @@ func (m *Model) prune(s *State) {
 // matters reports whether a superseded attempt in this phase may still change something.
 func (p Phase) matters() bool {
 	switch p {
-	case Taken, Holding, Wrote, Unclaimed, Regained:
+	case Taken, Holding, Wrote, Requeued, Regained:
 		return true
 	default:
 		return false
 	}
 }
 
-// over reports whether nothing can happen any more on resource r that matters.
+// over reports whether nothing that matters can happen any more on resource r.
 func (m *Model) over(s *State, r uint8) bool {
 	on := func(id ID) bool { return id != 0 && m.Resource(id) == r }
 	for n := range m.Resources {
@@ -75,39 +72,39 @@ func (m *Model) over(s *State, r uint8) bool {
 		}
 	}
 	return !slices.ContainsFunc(s.Attempts[:], func(a Attempt) bool { return on(a.Task) }) &&
-		!slices.ContainsFunc(s.Calls[:], func(c Call) bool { return on(c.Task) }) && !on(s.Recovery.Task) && !on(s.Loss.Task)
+		!slices.ContainsFunc(s.Wakers[:], func(c Waker) bool { return on(c.Task) }) && !on(s.Recovery.Task) && !on(s.Loss.Task)
 }
 
-// forgetTickets takes out the tickets that none will be compared with.
+// forgetTickets removes the tickets that no step will compare.
 func (m *Model) forgetTickets(s *State) {
-	var asks [MaxTasks + 1]bool // an attempt of the task may look whether it was called
+	var asks [MaxTasks + 1]bool // an attempt of the task may look whether a waker came
 	for i := range s.Attempts {
 		a := &s.Attempts[i]
-		a.Back = a.Back && a.Phase != Refused && a.Phase < Succeeded        // there is no release to come
-		putsBack := s.Faults > 0 && a.Latest && s.task(a.Task).In == Active // a shutdown may
-		if a.Phase != Taken && !a.Ahead && !a.Back && !putsBack {
+		a.Rejoins = a.Rejoins && a.Phase != Busy && a.Phase < Succeeded     // there is no release to come
+		requeues := s.Faults > 0 && a.Latest && s.task(a.Task).In == Active // a shutdown may
+		if a.Phase != Taken && !a.Prefetched && !a.Rejoins && !requeues {
 			a.Came = 0
 		}
-		if a.Phase != Refused {
+		if a.Phase != Busy {
 			a.Ticket = 0
 		}
 		asks[a.Task] = true
 	}
-	for i := range s.Calls {
-		if c := &s.Calls[i]; c.Turn != Calling && c.Turn != Again && c.Turn != Moving {
+	for i := range s.Wakers {
+		if c := &s.Wakers[i]; c.Stage != Waking && c.Stage != Again && c.Stage != Moving {
 			c.Ticket = 0
 		}
 	}
 	for n := range m.Resources {
 		if t := &s.Tasks[n]; t.In != Active || !asks[n+1] {
-			t.Called = false
+			t.Woken = false
 		}
 	}
 }
 
 // renumberTickets names a resource's tickets anew in their order.
 func (m *Model) renumberTickets(s *State, r uint8) {
-	var all [MaxTasks*2 + maxAttempts*2 + maxCalls + 1]*uint8
+	var all [MaxTasks*2 + maxAttempts*2 + maxWakers + 1]*uint8
 	var used, names [math.MaxUint8 + 1]uint8
 	tickets := m.tickets(all[:0], s, r)
 	for _, ticket := range tickets {
@@ -173,23 +170,23 @@ func (m *Model) sortTasks(s *State) {
 	}
 	rename(s.Queue[:])
 	for r := range s.Locks {
-		rename(s.Locks[r].Line[:])
+		rename(s.Locks[r].Waiters[:])
 		s.Locks[r].For = name[s.Locks[r].For]
 	}
 	for i := range s.Attempts {
 		s.Attempts[i].Task = name[s.Attempts[i].Task]
 	}
-	for i := range s.Calls {
-		s.Calls[i].Task = name[s.Calls[i].Task]
+	for i := range s.Wakers {
+		s.Wakers[i].Task = name[s.Wakers[i].Task]
 	}
 	s.Recovery.Task, s.Loss.Task = name[s.Recovery.Task], name[s.Loss.Task]
 }
 
-// doing is a number for what a task is doing. Where two tasks have the same, a
-// state may have several representatives, which costs time, no more.
+// doing is a number for what a task is doing. If two tasks have the same number, a state may have
+// several representatives, which only costs time.
 func (m *Model) doing(s *State, id ID) uint64 {
 	t, l := s.task(id), &s.Locks[m.Resource(id)]
-	key := uint64(t.In)<<8 | uint64(index(s.Queue[:], id)+1)<<4 | uint64(index(l.Line[:], id)+1)
+	key := uint64(t.In)<<8 | uint64(index(s.Queue[:], id)+1)<<4 | uint64(index(l.Waiters[:], id)+1)
 	if l.For == id {
 		key |= 1 << 12
 	}
@@ -199,16 +196,16 @@ func (m *Model) doing(s *State, id ID) uint64 {
 	if s.Loss.Task == id {
 		key |= 1 << 20
 	}
-	key |= uint64(t.Ticket)<<14 | uint64(flags(t.Called, t.Aside))<<18 | uint64(t.Effects)<<21
+	key |= uint64(t.Ticket)<<14 | uint64(flags(t.Woken, t.Skipped))<<18 | uint64(t.Effects)<<21
 	var more uint64
 	for i := range s.Attempts {
 		if a := &s.Attempts[i]; a.Task == id {
-			more += uint64(a.Phase)*16 + uint64(flags(a.Latest, a.Stalled, a.Off, a.Ahead)) + 4096*uint64(a.Came)
+			more += uint64(a.Phase)*16 + uint64(flags(a.Latest, a.Stalled, a.Off, a.Prefetched)) + 4096*uint64(a.Came)
 		}
 	}
-	for i := range s.Calls {
-		if c := &s.Calls[i]; c.Task == id {
-			more += 256 * (uint64(c.Turn)*2 + uint64(flags(c.Standing)))
+	for i := range s.Wakers {
+		if c := &s.Wakers[i]; c.Task == id {
+			more += 256 * (uint64(c.Stage)*2 + uint64(flags(c.Standing)))
 		}
 	}
 	return key | more<<24
@@ -234,17 +231,7 @@ func (s *State) sortAttempts() {
 	for i, a := range s.Attempts {
 		sorted[i] = numbered{a, uint8(i + 1)}
 	}
-	slices.SortStableFunc(sorted[:], func(a, b numbered) int {
-		if a.Task == 0 || b.Task == 0 {
-			return cmp.Compare(flags(a.Task == 0), flags(b.Task == 0))
-		}
-		return cmp.Or(
-			cmp.Compare(a.Task, b.Task),
-			cmp.Compare(
-				flags(a.Latest, a.Stalled, a.Off, a.Deprived, a.Back, a.Ahead), flags(b.Latest, b.Stalled, b.Off, b.Deprived, b.Back, b.Ahead)),
-			cmp.Compare(a.Phase, b.Phase), cmp.Compare(a.Fence, b.Fence), cmp.Compare(a.Came, b.Came), cmp.Compare(a.Ticket, b.Ticket),
-		)
-	})
+	slices.SortStableFunc(sorted[:], func(a, b numbered) int { return cmp.Compare(a.key(), b.key()) })
 	var by [maxAttempts + 1]uint8
 	for i, a := range sorted {
 		s.Attempts[i] = a.Attempt
@@ -258,48 +245,47 @@ func (s *State) sortAttempts() {
 	s.swapWorkers()
 }
 
+// key orders attempts; those that are none come last.
+func (a *Attempt) key() uint64 {
+	return pack(uint8(a.Task)-1, flags(a.Latest, a.Stalled, a.Off, a.Deprived, a.Rejoins, a.Prefetched), uint8(a.Phase), a.Fence, a.Came, a.Ticket)
+}
+
+// key orders wakers; those that are none come last.
+func (c *Waker) key(worker uint8) uint64 {
+	return pack(-uint8(c.Task)-1, c.Ticket, uint8(c.Stage), flags(c.Standing), worker)
+}
+
+// pack makes one number of several, of which the first counts most.
+func pack(parts ...uint8) (key uint64) {
+	for _, part := range parts {
+		key = key<<8 | uint64(part)
+	}
+	return key
+}
+
+func (s *State) sortWakers() {
+	slices.SortFunc(s.Wakers[:], func(a, b Waker) int { return cmp.Compare(a.key(a.Worker), b.key(b.Worker)) })
+}
+
 // swapWorkers calls the first worker that does something 0.
 func (s *State) swapWorkers() {
-	first := -1
-	seen := func(task ID, w uint8) {
-		if task != 0 && w != elected && first < 0 {
-			first = int(w)
+	var workers []*uint8
+	for i := range s.Attempts {
+		if a := &s.Attempts[i]; a.Task != 0 {
+			workers = append(workers, &a.Worker)
 		}
 	}
-	for i := range s.Attempts {
-		seen(s.Attempts[i].Task, s.Attempts[i].Worker)
+	if len(workers) == 0 { // only wakers: in their order, of whatever worker
+		slices.SortFunc(s.Wakers[:], func(a, b Waker) int { return cmp.Compare(a.key(0), b.key(0)) })
 	}
-	if first < 0 {
-		// Only calls: in their order, whoever makes them.
-		slices.SortFunc(s.Calls[:], func(a, b Call) int { return bytes.Compare(a.key(false), b.key(false)) })
+	for i := range s.Wakers {
+		if c := &s.Wakers[i]; c.Task != 0 && c.Worker != elected {
+			workers = append(workers, &c.Worker)
+		}
 	}
-	for i := range s.Calls {
-		seen(s.Calls[i].Task, s.Calls[i].Worker)
-	}
-	if first != 1 {
-		return
-	}
-	swap := func(task ID, w *uint8) {
-		if task != 0 && *w != elected {
+	if len(workers) > 0 && *workers[0] == 1 {
+		for _, w := range workers {
 			*w = 1 - *w
 		}
 	}
-	for i := range s.Attempts {
-		swap(s.Attempts[i].Task, &s.Attempts[i].Worker)
-	}
-	for i := range s.Calls {
-		swap(s.Calls[i].Task, &s.Calls[i].Worker)
-	}
-}
-
-func (c Call) key(worker bool) []byte {
-	w := c.Worker
-	if !worker {
-		w = 0
-	}
-	return []byte{255 - uint8(c.Task), c.Ticket, uint8(c.Turn), flags(c.Standing), w}
-}
-
-func (s *State) sortCalls() {
-	slices.SortFunc(s.Calls[:], func(a, b Call) int { return bytes.Compare(a.key(true), b.key(true)) })
 }

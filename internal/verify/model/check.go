@@ -6,7 +6,7 @@ import "fmt"
 
 // broken returns the first that step breaks, "" if it breaks none.
 func (m *Model) broken(before *State, step *Step) string {
-	for _, check := range []func(*State, *Step) string{m.holders, m.tasks, m.attempts, m.lines, m.places} {
+	for _, check := range []func(*State, *Step) string{m.holders, m.tasks, m.attempts, m.waiters, m.places} {
 		if broken := check(before, step); broken != "" {
 			return broken
 		}
@@ -14,7 +14,7 @@ func (m *Model) broken(before *State, step *Step) string {
 	return ""
 }
 
-// holders: no two of them, and what a deprived one writes is refused.
+// holders: no lock has two, and the ledger refuses a deprived one.
 func (m *Model) holders(before *State, step *Step) string {
 	s, move := &step.Next, step.Move
 	for i := range s.Attempts {
@@ -37,8 +37,8 @@ func (m *Model) holders(before *State, step *Step) string {
 	return ""
 }
 
-// tasks: each is in one place; none comes back from the dead; none is done without its effect, or by
-// an attempt that had lost its lock; none is fetched from its own back-off.
+// tasks: each is in one place. None comes back from the dead, is done without its effect or by an
+// attempt that had lost its lock, or leaves its own back-off early.
 func (m *Model) tasks(before *State, step *Step) string {
 	for n := range m.Resources {
 		id := ID(n + 1)
@@ -66,7 +66,7 @@ func (m *Model) tasks(before *State, step *Step) string {
 	return ""
 }
 
-// attempts: a living one keeps its task.
+// attempts: nobody takes the task of a living one.
 func (m *Model) attempts(before *State, step *Step) string {
 	s, kind := &step.Next, step.Move.Kind
 	for i := range s.Attempts {
@@ -74,7 +74,7 @@ func (m *Model) attempts(before *State, step *Step) string {
 		if a.Task == 0 || a.Task != was.Task || !a.Latest && !was.Latest {
 			continue
 		}
-		own := kind == Shutdown || kind == PutBack && step.Move.Slot == uint8(i)
+		own := kind == Shutdown || kind == Requeue && step.Move.Slot == uint8(i)
 		taken := a.Off && !was.Off && !own && !a.Stalled
 		if taken || !a.Off && s.task(a.Task).In != Active {
 			return fmt.Sprintf("own acknowledgement: task %d was moved while its attempt lives", a.Task)
@@ -89,35 +89,35 @@ func (m *Model) attempts(before *State, step *Step) string {
 	return ""
 }
 
-// lines: who gets the lock is in none, who is parked stays in one until it is
-// called, a ghost that was seen is in none.
-func (m *Model) lines(before *State, step *Step) string {
+// waiters: a holder is in no wait queue, a parked task stays in one until a waker comes, and a ghost
+// that a waker has seen is in none.
+func (m *Model) waiters(before *State, step *Step) string {
 	s, move := &step.Next, step.Move
-	if step.Outcome == Granted && move.Kind == Acquire && s.task(move.Task).InLine != 0 {
-		return fmt.Sprintf("lines: task %d holds the lock, and is in line", move.Task)
+	if step.Outcome == Granted && move.Kind == Acquire && s.task(move.Task).Position != 0 {
+		return fmt.Sprintf("waiters: task %d holds the lock, and is in the wait queue", move.Task)
 	}
 	for n := range m.Resources {
 		was, t := &before.Tasks[n], &s.Tasks[n]
-		waited := was.In == Parked && was.Ticket != 0 && was.InLine == was.Ticket
+		waited := was.In == Parked && was.Ticket != 0 && was.Position == was.Ticket
 		own := (move.Kind == Acquire || move.Kind == Rejoin) && move.Task == ID(n+1) // by an earlier attempt
-		if waited && t.In == Parked && t.InLine == 0 && !own {
-			return fmt.Sprintf("lines: task %d is parked, was not called, and lost its place", n+1)
+		if waited && t.In == Parked && t.Position == 0 && !own {
+			return fmt.Sprintf("waiters: task %d is parked, was not woken, and lost its position", n+1)
 		}
 	}
-	for i := range s.Calls {
-		c := &before.Calls[i]
-		if c.Task == 0 || !c.Standing || s.Calls[i].Task != 0 || move.Kind.fault() || move.Kind == SetAside {
-			continue // of one that is set aside it is seen once it is back
+	for i := range s.Wakers {
+		c := &before.Wakers[i]
+		if c.Task == 0 || !c.Standing || s.Wakers[i].Task != 0 || move.Kind.fault() || move.Kind == Skip {
+			continue // of a skipped waiter a waker sees it later
 		}
-		if t := s.task(c.Task); t.finished() && t.InLine != 0 {
-			return fmt.Sprintf("ghosts: task %d is gone, its call saw it, and it is still in line", c.Task)
+		if t := s.task(c.Task); t.finished() && t.Position != 0 {
+			return fmt.Sprintf("ghosts: task %d is gone, its waker saw that, and it is still in the wait queue", c.Task)
 		}
 	}
 	return ""
 }
 
-// places: a task comes again under the ticket that it has, until it has had the lock or its
-// worker died. One that is put back has the lock before those who came later.
+// places: a task comes again with its ticket until it has had the lock or its worker died. A
+// requeued task has the lock before those that came later.
 func (m *Model) places(before *State, step *Step) string {
 	s, move := &step.Next, step.Move
 	for n := range m.Resources {
@@ -134,8 +134,8 @@ func (m *Model) places(before *State, step *Step) string {
 		return ""
 	}
 	t, a, l := before.task(move.Task), &before.Attempts[move.Slot], &s.Locks[move.Resource]
-	if a.Latest && a.Phase != Regained && t.In == Pending && t.Ticket != 0 && l.Value == Reserved && l.For != move.Task && s.task(l.For).InLine > t.Ticket {
-		return fmt.Sprintf("places: task %d was put back, and its attempt leaves the lock to task %d, which came later", move.Task, l.For)
+	if a.Latest && a.Phase != Regained && t.In == Pending && t.Ticket != 0 && l.Value == Reserved && l.For != move.Task && s.task(l.For).Position > t.Ticket {
+		return fmt.Sprintf("places: task %d was requeued, and its attempt leaves the lock to task %d, which came later", move.Task, l.For)
 	}
 	return ""
 }
@@ -151,13 +151,13 @@ func (s *State) ticket(id ID) uint8 {
 	return 0
 }
 
-// ends reports whether a move may end a task's ticket: the task has had its lock, its worker died, or
-// nobody knows its attempt.
+// ends reports whether a move may end a task's ticket: the task has had its lock, its worker died,
+// or nobody knows its attempt.
 func (s *State) ends(move Move, id ID) bool {
 	switch move.Kind {
 	case Finish:
 		return move.Task == id
-	case Acknowledge, Crash, LoseAnswer, Recover, RecoverByAsynq, Delete:
+	case Acknowledge, Crash, LoseResult, Recover, RecoverByAsynq, Delete:
 		return true
 	case Park:
 		return s.Attempts[move.Slot].Phase == Lost

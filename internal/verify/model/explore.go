@@ -23,24 +23,24 @@ func (r Report) String() string {
 	return fmt.Sprintf("%s (%d states, %d steps)\n  %s", r.Broken, r.States, r.Steps, strings.Join(r.Trace, "\n  "))
 }
 
-// A graph is all states by number, in the order in which they were found, and
-// the steps between them that count.
+// A graph has all states by number, in the order of their discovery, and the steps between them
+// that count.
 type graph struct {
 	*Model
 
-	whole   bool // what has no effect any more is left in the states
+	whole   bool // the states keep what has no effect any more
 	seeds   [2]maphash.Seed
 	numbers map[[2]uint64]int32
 	parents []int32
 	moves   []uint8 // which step of the parent leads here
 	final   []bool
-	first   []int32 // where the steps of each state begin
+	first   []int32 // the index of the first step of each state
 	targets []int32
 	actors  []uint8
 }
 
-// Explore visits every state that can be reached, and checks all properties. It
-// ends at the first that is broken.
+// Explore visits every state that can be reached, and checks all properties up to the first one
+// that is broken.
 func (m *Model) Explore() Report {
 	g := newGraph(m)
 	report := g.build(func(int32, *State, *Step) {})
@@ -56,8 +56,7 @@ type Way struct {
 	Steps []Step
 }
 
-// Cover returns a shortest way to a step of each kind, where kind names what
-// step is of, taken in state s.
+// Cover returns a shortest way to a step of each kind. kind names the kind of a step from s.
 func (m *Model) Cover(kind func(s *State, step *Step) string) (ways []Way) {
 	g := newGraph(m)
 	g.whole = true
@@ -88,7 +87,7 @@ func newGraph(m *Model) *graph {
 	}
 }
 
-// build finds all states, and tells visit of each step out of them.
+// build finds all states, and calls visit for each step from them.
 func (g *graph) build(visit func(n int32, s *State, step *Step)) (report Report) {
 	start := g.representative(g.Start())
 	g.add(start, -1, 0)
@@ -133,7 +132,7 @@ func (g *graph) build(visit func(n int32, s *State, step *Step)) (report Report)
 	return report
 }
 
-// representative returns what a state is kept as.
+// representative returns the state that stands for s.
 func (g *graph) representative(s State) State {
 	if !g.whole {
 		g.prune(&s)
@@ -141,8 +140,7 @@ func (g *graph) representative(s State) State {
 	return g.canonical(s)
 }
 
-// hash is what a state is known by: that two of some million have the same 128
-// bits will not happen.
+// hash identifies a state: no two of some million have the same 128 bits.
 func (g *graph) hash(s State) [2]uint64 {
 	return [2]uint64{maphash.Comparable(g.seeds[0], s), maphash.Comparable(g.seeds[1], s)}
 }
@@ -163,18 +161,17 @@ func (s *State) Final() bool {
 			return false
 		}
 	}
-	return s.Attempts == [maxAttempts]Attempt{} && s.Calls == [maxCalls]Call{} && s.Recovery == Recovery{} && s.Loss == Loss{}
+	return s.Attempts == [maxAttempts]Attempt{} && s.Wakers == [maxWakers]Waker{} && s.Recovery == Recovery{} && s.Loss == Loss{}
 }
 
-// waiting reports whether a task is parked, or was taken in advance and has not begun.
+// waiting reports whether a task is parked, or is prefetched and has not started.
 func (s *State) waiting() bool {
 	return slices.ContainsFunc(s.Tasks[:], func(t Task) bool { return t.In == Parked }) ||
-		slices.ContainsFunc(s.Attempts[:], func(a Attempt) bool { return a.Ahead })
+		slices.ContainsFunc(s.Attempts[:], func(a Attempt) bool { return a.Prefetched })
 }
 
-// trace returns a shortest way to state number n, and the state it leads to. It
-// follows the states themselves and not their representatives, so that a task
-// keeps its name.
+// trace returns a shortest way to state number n, and that state. The way has the states themselves
+// and not their representatives, so that a task keeps its name.
 func (g *graph) trace(n int32) (steps []Step, s State) {
 	var on []int32
 	for ; n > 0; n = g.parents[n] {
@@ -200,8 +197,8 @@ func (g *graph) words(n int32) (words []string) {
 	return words
 }
 
-// wordsToBroken returns a shortest way to a step out of state number n that
-// breaks a property, and the property.
+// wordsToBroken returns a shortest way to a step from state number n that breaks a property, and
+// the property.
 func (g *graph) wordsToBroken(n int32) (words []string, broken string) {
 	_, s := g.trace(n)
 	for _, step := range g.Steps(nil, &s) {

@@ -2,21 +2,20 @@ package model
 
 import "slices"
 
-// The properties of the whole graph. Both leave out faults, and the timers of tasks in line:
-// they ask what comes when no more go wrong than have, within seconds.
+// The properties of the whole graph. Both leave out further faults, and the fallback times of
+// waiters: they ask what comes within seconds when nothing more goes wrong.
 
-// An actor is who makes a move, or what: fairness is to each of them. A run is
-// fair if no actor that could move at any time from some point on stands still
-// for ever.
+// actor returns who or what makes a move. A run is fair if no actor stands still for ever that
+// could move at any time from some point on.
 func actor(s *State, m Move) uint8 {
 	const perTask, perResource = 8, 4
 	const others = MaxTasks*perTask + MaxResources*perResource
 	task, resource := uint8(m.Task-1)*perTask, MaxTasks*perTask+m.Resource*perResource
 	switch m.Kind {
-	case Acquire, Park, Write, Release, Acknowledge, Finish, PutBack, GiveBack, Rejoin:
+	case Acquire, Park, Write, Release, Acknowledge, Finish, Requeue, GiveBack, Rejoin:
 		return task + flags(s.Attempts[m.Slot].Latest)
-	case Promote, Tell, Drop, SetAside:
-		return task + 2 + flags(s.Calls[m.Slot].Standing)
+	case Wake, Confirm, Leave, Skip:
+		return task + 2 + flags(s.Wakers[m.Slot].Standing)
 	case Timer:
 		return task + 4
 	case RecoverByAsynq:
@@ -25,7 +24,7 @@ func actor(s *State, m Move) uint8 {
 		return task + 6
 	case Miss, Enlist:
 		return task + 7
-	case Lapse:
+	case ExpireReservation:
 		return resource
 	case Expire:
 		return resource + 1
@@ -35,7 +34,7 @@ func actor(s *State, m Move) uint8 {
 		return resource + 3
 	case Dequeue:
 		return others
-	case Recover, HandOn:
+	case Recover, HandOff:
 		return others + 1
 	case Resume:
 		return others + 2
@@ -49,63 +48,25 @@ func actor(s *State, m Move) uint8 {
 const nobody = 63
 
 func (g *graph) judge(report *Report) {
-	if n := g.hopeless(); n >= 0 {
+	component, hope := g.components()
+	if n := slices.IndexFunc(component, func(c int32) bool { return !hope[c] }); n >= 0 {
 		report.Broken = "hope: from here not all tasks can finish any more"
-		report.Trace = g.words(n)
+		report.Trace = g.words(int32(n))
 		return
 	}
 	if g.Symmetric {
 		return
 	}
-	if n := g.treadmill(); n >= 0 {
+	if n := g.treadmill(component); n >= 0 {
 		report.Broken = "progress: from here steps can go on for ever, fairly, and no task finishes"
 		report.Trace = g.words(n)
 	}
 }
 
-// hopeless returns the first state from which no final one can be reached, -1 if
-// there is none.
-func (g *graph) hopeless() int32 {
-	first := make([]int32, len(g.parents)+1)
-	for _, to := range g.targets {
-		first[to+1]++
-	}
-	for n := range g.parents {
-		first[n+1] += first[n]
-	}
-	fill, sources := slices.Clone(first), make([]int32, len(g.targets))
-	for n := range int32(len(g.parents)) {
-		for _, to := range g.targets[g.first[n]:g.first[n+1]] {
-			sources[fill[to]] = n
-			fill[to]++
-		}
-	}
-	reached := slices.Clone(g.final)
-	var stack []int32
-	for n, final := range g.final {
-		if final {
-			stack = append(stack, int32(n))
-		}
-	}
-	for len(stack) > 0 {
-		n := stack[len(stack)-1]
-		stack = stack[:len(stack)-1]
-		for _, from := range sources[first[n]:first[n+1]] {
-			if !reached[from] {
-				reached[from] = true
-				stack = append(stack, from)
-			}
-		}
-	}
-	return int32(slices.Index(reached, false))
-}
-
-// treadmill returns a state of a strongly connected component in which a fair
-// run can stay for ever, -1 if there is none. It can if each actor now and
-// then cannot move there, or moves within. Steps that finish a task
-// lead out of a component, as nothing but a fault brings one back.
-func (g *graph) treadmill() int32 {
-	component := g.components()
+// treadmill returns a state of a strongly connected component in which a fair run can stay for ever,
+// -1 if there is none. It can if each actor now and then cannot move there, or moves within. Steps
+// that finish a task leave a component, as only a fault brings a task back.
+func (g *graph) treadmill(component []int32) int32 {
 	count := slices.Max(component) + 1
 	within, always := make([]uint64, count), make([]uint64, count)
 	some := make([]int32, count)
@@ -131,11 +92,13 @@ func (g *graph) treadmill() int32 {
 	return -1
 }
 
-// components returns the strongly connected component of each state, by Tarjan's
-// algorithm with a stack of its own.
-func (g *graph) components() []int32 {
+// components returns the strongly connected component of each state, and of each component whether
+// it leads to a final state. Tarjan's algorithm, here with a stack of its own, finds a component
+// after all to which that component leads.
+func (g *graph) components() (component []int32, hope []bool) {
 	size := len(g.parents)
-	component, order, low := make([]int32, size), make([]int32, size), make([]int32, size)
+	component = make([]int32, size)
+	order, low := make([]int32, size), make([]int32, size)
 	for n := range component {
 		component[n] = -1
 	}
@@ -174,16 +137,23 @@ func (g *graph) components() []int32 {
 			if low[n] != order[n] {
 				continue
 			}
-			for {
-				member := stack[len(stack)-1]
-				stack = stack[:len(stack)-1]
-				component[member] = found
-				if member == n {
-					break
-				}
+			first := len(stack) - 1
+			for ; stack[first] != n; first-- {
 			}
+			hope = append(hope, slices.ContainsFunc(stack[first:], func(n int32) bool { return g.hopeful(n, component, hope) }))
+			for _, member := range stack[first:] {
+				component[member] = found
+			}
+			stack = stack[:first]
 			found++
 		}
 	}
-	return component
+	return component, hope
+}
+
+// hopeful reports whether a state is final, or leads to a component that leads to a final state.
+func (g *graph) hopeful(n int32, component []int32, hope []bool) bool {
+	return g.final[n] || slices.ContainsFunc(g.targets[g.first[n]:g.first[n+1]], func(to int32) bool {
+		return component[to] >= 0 && hope[component[to]]
+	})
 }

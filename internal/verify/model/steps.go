@@ -2,13 +2,13 @@ package model
 
 import "slices"
 
-// A Step is a move and what comes of it.
+// A Step is a move with its result.
 type Step struct {
 	Move    Move
 	Outcome Outcome
 	Next    State
 	Broken  string // the property that the step breaks
-	counts  bool   // properties of the whole graph rely on it
+	counts  bool   // the properties of the whole graph rely on the step
 }
 
 func (s Step) String() string {
@@ -24,12 +24,12 @@ type Model struct {
 	Workers   uint8   // each runs one task at a time; at most 2
 	Faults    uint8
 	Failures  uint8 // of handlers
-	Ahead     uint8 // how many tasks are taken in advance at most
-	Recovers  bool  // the fleet brings back tasks of dead workers, not asynq alone
-	Only      Kind  // if it is one, the only fault that happens
+	Prefetch  uint8 // how many tasks are prefetched at most
+	Recovers  bool  // the guard recovers tasks of dead workers, not asynq alone
+	Only      Kind  // a fault, if no other fault is to happen
 	Mistake   Mistake
-	// Symmetric takes tasks of one resource for the same. There are fewer states
-	// then, but who stands still cannot be told: progress is not judged.
+	// Symmetric takes the tasks of one resource for equal, which leaves fewer states. Then nobody
+	// can tell which task stands still, so progress is not judged.
 	Symmetric bool
 }
 
@@ -38,7 +38,7 @@ func (m *Model) Resource(id ID) uint8 { return m.Resources[id-1] }
 
 // Start returns the first state: all tasks are pending.
 func (m *Model) Start() State {
-	s := State{Faults: m.Faults, Failures: m.Failures, Ahead: m.Ahead}
+	s := State{Faults: m.Faults, Failures: m.Failures, Prefetch: m.Prefetch}
 	for i := range m.Resources {
 		s.Queue[i] = ID(i + 1)
 	}
@@ -53,7 +53,7 @@ func (m *Model) Steps(steps []Step, s *State) []Step {
 	b := builder{m, s, steps}
 	b.workers()
 	b.attempts()
-	b.calls()
+	b.wakers()
 	b.sweeper()
 	b.time()
 	b.recovery()
@@ -71,48 +71,47 @@ type builder struct {
 	steps []Step
 }
 
-// counts reports whether the properties of the whole graph may rely on a move. They may not on a
-// fault. Nor on what comes just between two steps that are a round trip apart: that the sweeper
-// looks before an attempt goes on, or a task is dequeued before a call begins. It does not happen
-// time and again.
+// may adds the step that makes a move of the kind.
+func (b *builder) may(kind Kind, move Move) {
+	if b.Only.fault() && kind.fault() && kind != b.Only {
+		return
+	}
+	move.Kind = kind
+	b.steps = append(b.steps, Step{Move: move, Next: *b.s})
+	step := &b.steps[len(b.steps)-1]
+	if kind.fault() {
+		step.Next.Faults--
+	}
+	step.Outcome, step.counts = b.apply(&step.Next, move), b.counts(move)
+	step.Broken = b.broken(b.s, step)
+}
+
+// counts reports whether the properties of the whole graph may rely on a move. They may not rely on
+// a fault, or on a move just between two steps that are a round trip apart: that the sweeper looks
+// before an attempt goes on, or a dequeue takes a task before its waker starts. Such moves do not
+// happen time and again.
 func (b *builder) counts(m Move) bool {
 	on := func(id ID) bool { return id != 0 && b.Resource(id) == m.Resource }
 	switch m.Kind {
 	case Sweep:
 		return !slices.ContainsFunc(b.s.Attempts[:], func(a Attempt) bool { return on(a.Task) && a.prompt() })
 	case Dequeue:
-		return !slices.ContainsFunc(b.s.Calls[:], func(c Call) bool { return on(c.Task) && c.Standing && c.Turn == Calling })
+		return !slices.ContainsFunc(b.s.Wakers[:], func(c Waker) bool { return on(c.Task) && c.Standing && c.Stage == Waking })
 	default:
 		return !m.Kind.fault()
 	}
 }
 
-// add adds a step: do changes the state.
-func (b *builder) add(move Move, do func(*State) Outcome) {
-	if b.Only.fault() && move.Kind.fault() && move.Kind != b.Only {
-		return
-	}
-	b.steps = append(b.steps, Step{Move: move, Next: *b.s})
-	step := &b.steps[len(b.steps)-1]
-	if move.Kind.fault() {
-		step.Next.Faults--
-	}
-	step.Outcome, step.counts = do(&step.Next), b.counts(move)
-	step.Broken = b.broken(b.s, step)
+// of returns what the moves of a task have in common, or of one of its attempts or wakers.
+func (b *builder) of(id ID, slot int, worker uint8) Move {
+	return Move{Task: id, Resource: b.Resource(id), Slot: uint8(slot), Worker: worker}
 }
 
 func (b *builder) workers() {
 	for w := range b.Workers {
-		busy := false
-		for i := range b.s.Attempts {
-			a := &b.s.Attempts[i]
-			busy = busy || a.Task != 0 && a.Worker == w && !a.Off
-		}
-		if b.s.Queue[0] != 0 && !b.s.Paused && !busy {
-			b.add(Move{Kind: Dequeue, Task: b.s.Queue[0], Resource: b.Resource(b.s.Queue[0]), Worker: w}, func(s *State) Outcome {
-				b.dequeue(s, w)
-				return OK
-			})
+		busy := slices.ContainsFunc(b.s.Attempts[:], func(a Attempt) bool { return a.Task != 0 && a.Worker == w && !a.Off })
+		if next := b.s.Queue[0]; next != 0 && !b.s.Paused && !busy {
+			b.may(Dequeue, b.of(next, 0, w))
 		}
 	}
 }
@@ -123,271 +122,177 @@ func (b *builder) attempts() {
 		if a.Task == 0 {
 			continue
 		}
-		move := Move{Task: a.Task, Slot: uint8(i), Resource: b.Resource(a.Task), Worker: a.Worker}
-		if a.Ahead {
-			b.ahead(move)
+		move := b.of(a.Task, i, a.Worker)
+		if a.Prefetched {
+			b.may(TakePrefetched, move)
+			if b.Mistake != PrefetchForgotten {
+				b.may(Requeue, move)
+			}
 		}
 		switch a.Phase {
 		case Taken:
-			move.Kind = Acquire
-			b.add(move, func(s *State) Outcome { return b.acquire(s, i) })
-		case Refused:
-			move.Kind = Park
-			b.end(move, func(s *State, a *Attempt) Outcome { return b.park(s, a, a.Ticket) })
+			b.may(Acquire, move)
+		case Busy, Lost:
+			b.may(Park, move)
 		case Holding:
-			if !a.Ahead {
+			if !a.Prefetched {
 				b.handler(move, a)
 			}
 		case Wrote:
 			b.finish(move, a)
-			move.Kind = Release
-			b.releases(move, Succeeded)
-		case Unclaimed:
-			b.givesBack(move, a)
+			b.release(Release, move, a)
+		case Requeued:
+			b.release(GiveBack, move, a)
 		case Succeeded:
 			b.finish(move, a)
-			move.Kind = Acknowledge
-			b.end(move, func(s *State, a *Attempt) Outcome { return b.acknowledge(s, a, Done) })
+			b.may(Acknowledge, move)
 		case Failed:
-			move.Kind = Acknowledge
-			b.end(move, func(s *State, a *Attempt) Outcome { return b.acknowledge(s, a, Backoff) })
-		case Lost:
-			move.Kind = Park
-			b.end(move, func(s *State, a *Attempt) Outcome { return b.park(s, a, 0) })
+			b.may(Acknowledge, move)
 		case Regained:
-			move.Kind = Release
-			b.releases(move, Lost)
+			b.release(Release, move, a)
 		}
 	}
 }
 
-// finish adds the step that ends an attempt and takes the next task for its worker.
-func (b *builder) finish(move Move, a *Attempt) {
-	if a.Back {
-		return // its server shuts down
-	}
-	move.Kind = Finish
-	b.add(move, func(s *State) Outcome { return b.Model.finish(s, int(move.Slot)) })
-}
-
-// ahead adds what may happen to an attempt whose task was taken in advance.
-func (b *builder) ahead(move Move) {
-	move.Kind = Begin
-	b.add(move, func(s *State) Outcome {
-		a := &s.Attempts[move.Slot]
-		a.Ahead = false
-		if a.Phase == Holding && a.Deprived { // it has lost the lock meanwhile, and asks for it again
-			a.Phase, a.Fence, a.Deprived = Taken, 0, false
-		}
-		return OK
-	})
-	if b.Mistake == AheadForgotten {
-		return
-	}
-	move.Kind = PutBack
-	b.add(move, func(s *State) Outcome { return b.putBack(s, int(move.Slot)) })
-}
-
-// givesBack adds the release of a lock under which nothing was done, or before that the rejoining of
-// the line.
-func (b *builder) givesBack(move Move, a *Attempt) {
-	if a.Back {
-		move.Kind = Rejoin
-		b.add(move, func(s *State) Outcome { return b.rejoin(s, int(move.Slot)) })
-		return
-	}
-	move.Kind = GiveBack
-	b.end(move, func(s *State, _ *Attempt) Outcome { return b.release(s, int(move.Slot)) })
-}
-
-// handler adds what a handler may do that has not written yet.
+// handler adds what a handler may do before it has written.
 func (b *builder) handler(move Move, a *Attempt) {
 	l := &b.s.Locks[move.Resource]
 	if a.Fence >= l.Seen || b.Mistake == LedgerUnfenced {
-		move.Kind = Write
-		b.add(move, func(s *State) Outcome {
-			a, l := &s.Attempts[move.Slot], &s.Locks[move.Resource]
-			a.Phase, l.Seen = Wrote, max(l.Seen, a.Fence)
-			s.task(a.Task).Effects = 1 // it is recorded by the task's id, so that a second one changes nothing
-			return OK
-		})
+		b.may(Write, move)
 	}
 	switch {
-	case l.Value != Held || l.By != move.Slot+1: // refused by the ledger, or told by its context
-		move.Kind = Release
-		b.releases(move, Lost)
+	case !l.heldBy(move.Slot): // the ledger refuses, or the context has ended
+		b.release(Release, move, a)
 	case b.s.Failures > 0:
-		move.Kind = Fail
-		b.releases(move, Failed)
+		b.release(Fail, move, a)
 	}
 }
 
-// releases adds the release, after which the attempt goes on as then, or what comes before it.
-func (b *builder) releases(move Move, then Phase) {
-	if b.s.Attempts[move.Slot].Back {
-		move.Kind = Rejoin
-		b.add(move, func(s *State) Outcome { return b.rejoin(s, int(move.Slot)) })
-		return
+// finish adds the step that ends an attempt and prefetches a task, unless its server shuts down.
+func (b *builder) finish(move Move, a *Attempt) {
+	if !a.Rejoins {
+		b.may(Finish, move)
 	}
-	b.add(move, func(s *State) Outcome {
-		outcome := b.release(s, int(move.Slot))
-		if outcome == LostLease {
-			then = Lost
-		}
-		if then == Failed {
-			s.Failures--
-		}
-		s.Attempts[move.Slot].Phase = then
-		return outcome
-	})
 }
 
-// end adds the end of an attempt.
-func (b *builder) end(move Move, do func(*State, *Attempt) Outcome) {
-	b.add(move, func(s *State) Outcome {
-		outcome := do(s, &s.Attempts[move.Slot])
-		s.forget(int(move.Slot))
-		return outcome
-	})
-}
-
-// forget ends an attempt. A lock that it holds is nobody's from then on.
-func (s *State) forget(i int) {
-	for r := range s.Locks {
-		if l := &s.Locks[r]; l.Value == Held && l.By == uint8(i+1) {
-			l.By = ByDead
-		}
+// release adds the release of a lock, or what comes before a release.
+func (b *builder) release(kind Kind, move Move, a *Attempt) {
+	if a.Rejoins {
+		kind = Rejoin
 	}
-	s.Attempts[i] = Attempt{}
+	b.may(kind, move)
 }
 
-func (b *builder) calls() {
-	for i := range b.s.Calls {
-		c := b.s.Calls[i]
-		if c.Task == 0 {
+func (b *builder) wakers() {
+	for i, c := range b.s.Wakers {
+		if c.Task == 0 || c.Stage == Again && b.s.prompt(c.Task) {
 			continue
 		}
-		move := Move{Task: c.Task, Slot: uint8(i), Resource: b.Resource(c.Task), Worker: c.Worker}
-		switch c.Turn {
-		case Calling, Again:
-			move.Kind = Promote
-			if c.Turn == Calling || !b.s.prompt(c.Task) {
-				b.add(move, func(s *State) Outcome { return b.call(s, &s.Calls[i]) })
-			}
-		case Moving:
-			move.Kind = Promote
-			b.add(move, func(s *State) Outcome {
-				prepend(s.Queue[:], c.Task)
-				s.task(c.Task).In = Pending
-				s.Calls[i].Turn = Telling
-				return Called
-			})
-		case Telling:
-			move.Kind = Tell
-			b.add(move, func(s *State) Outcome {
-				s.Calls[i] = Call{}
-				b.called(s, c)
-				return OK
-			})
-		case Dropping:
-			move.Kind = Drop
-			b.add(move, func(s *State) Outcome {
-				s.Calls[i] = Call{}
-				b.leave(s, c)
-				return OK
-			})
-		case Setting:
-			move.Kind = SetAside
-			b.add(move, func(s *State) Outcome {
-				s.Calls[i] = Call{}
-				b.setAside(s, c)
-				return OK
-			})
-		}
+		kinds := [...]Kind{Waking: Wake, Again: Wake, Moving: Wake, Confirming: Confirm, Leaving: Leave, Skipping: Skip}
+		b.may(kinds[c.Stage], b.of(c.Task, i, c.Worker))
 	}
 }
 
-// sweeper adds its looks at locks for which parked tasks wait, and at those tasks.
-func (b *builder) sweeper() {
-	for r := range uint8(MaxResources) {
-		l := &b.s.Locks[r]
-		brings := b.Mistake != AsideForgotten && slices.ContainsFunc(l.Line[:], func(id ID) bool { return id != 0 && b.s.task(id).Aside })
-		looks := func(resumed bool) {
-			b.add(Move{Kind: Sweep, Resource: r, Worker: elected}, func(s *State) Outcome { return b.sweep(s, r, resumed) })
-		}
-		if !l.Listed || b.Mistake == NoSweeper {
-			continue
-		}
-		if brings {
-			looks(true) // the queue is not paused, or was not when the sweeper asked
-		}
-		if l.Value == Free && b.s.first(r) != 0 && (!brings || b.s.Paused) {
-			looks(false)
-		}
-	}
-	if lost := b.s.Loss; lost.Task != 0 {
-		b.add(Move{Kind: Restore, Task: lost.Task, Resource: b.Resource(lost.Task), Worker: elected}, func(s *State) Outcome {
-			b.restore(s)
-			return OK
-		})
-		return
-	}
-	for n := range b.Resources {
-		id, t := ID(n+1), &b.s.Tasks[n]
-		if t.In != Parked || t.Ticket == 0 || b.Mistake == LossUnseen {
-			continue
-		}
-		move := Move{Kind: Miss, Task: id, Resource: b.Resource(id), Worker: elected}
-		switch {
-		case t.InLine == 0:
-			b.add(move, func(s *State) Outcome {
-				s.Loss = Loss{id, t.Ticket}
-				return OK
-			})
-		case !b.s.Locks[move.Resource].Listed:
-			move.Kind = Enlist
-			b.add(move, func(s *State) Outcome {
-				s.Locks[move.Resource].Listed = true
-				return OK
-			})
-		}
-	}
-}
-
-// prompt reports whether the task is active under an attempt that is one round
-// trip away from its next step. A call that waits for it before it looks again
-// waits for longer than that, unless the attempt has stalled.
+// prompt reports whether the task is active with an attempt that is one round trip away from its
+// next step. A waker that tries again waits for longer than that, unless the attempt has stalled.
 func (s *State) prompt(id ID) bool {
 	i := s.latest(id)
-	if i < 0 || s.task(id).In != Active {
-		return false
-	}
-	return s.Attempts[i].prompt()
+	return i >= 0 && s.task(id).In == Active && s.Attempts[i].prompt()
 }
 
 // prompt reports whether the attempt is one round trip away from its next step.
 func (a *Attempt) prompt() bool { return !a.Stalled && a.Phase != Holding && a.Phase != Wrote }
 
-// call is one turn of a call: what comes after a promote.
-func (b *builder) call(s *State, c *Call) Outcome {
-	if b.Mistake == PromoteInTwoSteps {
-		if outcome := b.promotion(s, c.Task, c.Ticket); outcome == Called {
-			c.Turn = Moving
-			return OK
+// sweeper adds its looks at locks for which parked tasks wait, and at those tasks.
+func (b *builder) sweeper() {
+	for r := range uint8(MaxResources) {
+		l := &b.s.Locks[r]
+		if !l.Listed || b.Mistake == NoSweeper {
+			continue
+		}
+		brings := b.Mistake != SkippedForgotten && slices.ContainsFunc(l.Waiters[:], func(id ID) bool { return id != 0 && b.s.task(id).Skipped })
+		if brings { // the queue is not paused, or was not when the sweeper asked
+			b.may(Sweep, Move{Resource: r, Worker: elected, Resumed: true})
+		}
+		if l.Value == Free && b.s.first(r) != 0 && (!brings || b.s.Paused) {
+			b.may(Sweep, Move{Resource: r, Worker: elected})
 		}
 	}
-	outcome := b.promote(s, c.Task, c.Ticket)
-	switch {
-	case outcome == Called:
-		c.Turn = Telling
-	case outcome == Noted && b.Mistake == NotedAndForgotten, outcome == Gone && b.Mistake == GhostNotSkipped:
-		*c = Call{}
-	case outcome == Noted && c.Turn == Calling:
-		c.Turn = Again
-	case outcome == PausedQueue && b.Mistake != PausedDropped:
-		c.Turn = Setting
-	default:
-		c.Turn = Dropping
+	if lost := b.s.Loss.Task; lost != 0 {
+		b.may(Restore, b.of(lost, 0, elected))
+		return
 	}
-	return outcome
+	for n := range b.Resources {
+		move, t := b.of(ID(n+1), 0, elected), &b.s.Tasks[n]
+		switch {
+		case t.In != Parked || t.Ticket == 0 || b.Mistake == LossUnseen:
+		case t.Position == 0:
+			b.may(Miss, move)
+		case !b.s.Locks[move.Resource].Listed:
+			b.may(Enlist, move)
+		}
+	}
 }
+
+// time adds what happens when time passes.
+func (b *builder) time() {
+	for n := range b.Resources {
+		t, move := &b.s.Tasks[n], b.of(ID(n+1), 0, 0)
+		switch {
+		case t.In == Backoff, t.In == Parked && t.Ticket == 0:
+			b.may(Timer, move)
+		case t.In == Parked && b.s.Faults > 0: // a waker comes, or the fallback time after hours
+			b.may(LastResort, move)
+		}
+	}
+	for r := range uint8(MaxResources) {
+		l, move := &b.s.Locks[r], Move{Resource: r}
+		switch {
+		case l.Value == Reserved && b.Mistake != ReservationForever && !b.s.waking(l.For):
+			// A waker that takes longer than the hand-off timeout counts as a fault.
+			b.may(ExpireReservation, move)
+		case l.Value == Held && l.By == ByDead:
+			b.may(Expire, move)
+		case l.Value == Held && l.By != ByRecovery && b.s.Attempts[l.By-1].Stalled:
+			b.may(ExpireAlive, move)
+		case l.Value == Foreign:
+			b.may(FreeForeign, move)
+		}
+	}
+	if b.s.Paused {
+		b.may(Resume, Move{})
+	}
+}
+
+// waking reports whether a waker of the current reservation is under way.
+func (s *State) waking(id ID) bool {
+	return slices.ContainsFunc(s.Wakers[:], func(c Waker) bool { return c.Task == id && c.Standing })
+}
+
+// recovery adds the recoveries of tasks of dead workers: the guard's, and asynq's.
+func (b *builder) recovery() {
+	for n := range b.Resources {
+		id := ID(n + 1)
+		latest := b.s.latest(id)
+		if b.s.Tasks[n].In != Active || !b.s.expired(latest) {
+			continue
+		}
+		b.may(RecoverByAsynq, b.of(id, max(0, latest), 0))
+		l := &b.s.Locks[b.Resource(id)]
+		lives := l.Value == Held && l.For == id && b.Mistake != RecoveryWithoutLock
+		if b.Recovers && b.s.Recovery.Task == 0 && !lives {
+			b.may(Find, b.of(id, 0, elected))
+		}
+	}
+	switch found := b.s.Recovery; {
+	case found.Task == 0:
+	case found.Unreleased:
+		b.may(HandOff, b.of(found.Task, 0, elected))
+	default:
+		b.may(Recover, b.of(found.Task, 0, elected))
+	}
+}
+
+// expired reports whether asynq's lease of an active task has expired. latest is the slot of the
+// task's attempt, -1 if that is gone.
+func (s *State) expired(latest int) bool { return latest < 0 || s.Attempts[latest].Stalled }

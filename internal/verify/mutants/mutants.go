@@ -1,3 +1,5 @@
+// Package mutants shows that tests find the mistakes for which they exist. It makes each
+// mistake in a copy of a package and runs the tests.
 package mutants
 
 import (
@@ -8,121 +10,78 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/sidingq/siding/internal/verify"
 )
 
-// A Mutant is a package with one mistake: an edit that replaces a text that is in the
-// file once.
+// A Mutant is a mistake in a package: an edit of a text that its file has once.
 type Mutant = struct {
 	Name     string
-	File     string // relative to the package, which needs not be its own
+	File     string // relative to the package under test; may be of another one
 	Old, New string
-	Found    []string // the tests that find it, each by itself
+	Found    []string // the tests, each of which finds the mistake alone
 }
 
-// Run makes each mistake in a copy of the package under test, and wants it found by all
-// the tests that are named for it. Without a mistake they have to succeed. At the end it
-// logs which mistakes make test finds as well. The caller's test is not parallel: builds
-// would slow down the tests beside it, of which some race with a clock.
+// Run makes each mistake in a copy of the package under test. All tests named for a mistake
+// must find it, and must pass without it. The caller's test must not be parallel: builds
+// would slow down tests that race with a clock.
 func Run(t *testing.T, mistakes []Mutant) {
 	t.Helper()
 	verify.Long(t)
-	gotool, err := exec.LookPath("go")
-	if err != nil {
-		t.Fatal(err)
-	}
 	var all []string
 	for _, m := range mistakes {
 		all = append(all, m.Found...)
 	}
-	output := runTests(t, os.Args[0], all, environInVerify)
-	for _, test := range all {
-		if !strings.Contains(output, "--- PASS: "+test+" (") {
-			t.Fatalf("want %s to succeed without a mistake, have:\n%s", test, output)
-		}
-	}
-	var inTest tally
-	t.Cleanup(func() {
-		t.Logf("of %d mistakes make test finds %d, and not: %q", len(mistakes), inTest.found, inTest.missed)
-	})
+	wantEach(t, "PASS", os.Args[0], all)
 	const builders = 2
-	slots := make(chan struct{}, builders) // the tests mostly wait, so that they need none
+	building := make(chan struct{}, builders) // tests mostly wait, and need no such limit
 	for _, m := range mistakes {
 		t.Run(m.Name, func(t *testing.T) {
 			t.Parallel()
-			slots <- struct{}{}
+			building <- struct{}{}
 			program := func() string {
-				defer func() { <-slots }()
-				return build(t, gotool, m)
+				defer func() { <-building }()
+				return build(t, m)
 			}()
-			output := runTests(t, program, m.Found, environInVerify)
-			for _, test := range m.Found {
-				if !strings.Contains(output, "--- FAIL: "+test+" (") {
-					t.Errorf("want the mistake found by %s, have:\n%s", test, output)
-				}
+			for _, name := range m.Found { // alone, as one that panics would end the others
+				wantEach(t, "FAIL", program, []string{name})
 			}
-			inTest.count(m.Name, strings.Contains(runTests(t, program, m.Found, environInTest), "--- FAIL: "))
 		})
 	}
 }
 
-// What tests have in their environment in make verify, and in make test.
-const (
-	environInVerify = "SIDING_VERIFY=1"
-	environInTest   = "SIDING_VERIFY="
-)
-
-// A tally counts the mistakes that were found, and has those that were not.
-type tally struct {
-	mu     sync.Mutex
-	found  int
-	missed []string
-}
-
-func (t *tally) count(name string, found bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if found {
-		t.found++
-	} else {
-		t.missed = append(t.missed, name)
-	}
-}
-
-// build builds the tests of the package with the mistake, and with the race detector if
-// that runs now, so that what it needs is built already.
-func build(t *testing.T, gotool string, m Mutant) (program string) {
+// build builds the tests of the package with the mistake. It uses the race detector if this
+// test does: what the detector needs is then built already.
+func build(t *testing.T, m Mutant) (program string) {
 	t.Helper()
-	source, err := os.ReadFile(m.File)
+	path, err := filepath.Abs(m.File)
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if n := strings.Count(string(source), m.Old); n != 1 {
 		t.Fatalf("want this once in %s, have it %d times: %s", m.File, n, m.Old)
 	}
-	path, err := filepath.Abs(m.File)
-	if err != nil {
-		t.Fatal(err)
-	}
 	dir := t.TempDir()
-	edited, overlay, program := filepath.Join(dir, filepath.Base(m.File)), filepath.Join(dir, "overlay.json"), filepath.Join(dir, "mutant.test")
+	program = filepath.Join(dir, "mutant.test")
+	write := func(name string, text []byte) string {
+		name = filepath.Join(dir, name)
+		if err := os.WriteFile(name, text, 0o600); err != nil { //nolint:gosec // in the test's own folder
+			t.Fatal(err)
+		}
+		return name
+	}
+	edited := write(filepath.Base(path), []byte(strings.Replace(string(source), m.Old, m.New, 1)))
 	replace, err := json.Marshal(map[string]any{"Replace": map[string]string{path: edited}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, text := range map[string][]byte{
-		edited:  []byte(strings.Replace(string(source), m.Old, m.New, 1)),
-		overlay: replace,
-	} {
-		if err := os.WriteFile(name, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	args := []string{"test", "-c", "-overlay", overlay, "-o", program, "-vet=off", "-gcflags=-N -l"} // quickly
+	args := []string{"test", "-c", "-overlay", write("overlay.json", replace), "-o", program, "-vet=off", "-gcflags=-N -l"} // quickly
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, s := range info.Settings {
 			if s.Key == "-race" && s.Value == "true" {
@@ -130,16 +89,15 @@ func build(t *testing.T, gotool string, m Mutant) (program string) {
 			}
 		}
 	}
-	cmd := exec.CommandContext(t.Context(), gotool, append(args, ".")...) //nolint:gosec // builds what the test says
+	cmd := exec.CommandContext(t.Context(), "go", append(args, ".")...) //nolint:gosec // builds what the test says
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
 	return program
 }
 
-// runTests runs the named tests of a test program, with env in its environment, and
-// returns what it said.
-func runTests(t *testing.T, program string, names []string, env string) string {
+// wantEach runs the named tests of a test program and wants each to end that way.
+func wantEach(t *testing.T, end, program string, names []string) {
 	t.Helper()
 	patterns := make([]string, len(names))
 	for i, name := range names {
@@ -149,10 +107,13 @@ func runTests(t *testing.T, program string, names []string, env string) string {
 	ctx, cancel := context.WithTimeout(t.Context(), longest)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, "-test.v", "-test.run="+strings.Join(patterns, "|")) //nolint:gosec // that is what was built
-	cmd.Env = append(os.Environ(), env)
-	out, err := cmd.CombinedOutput()
+	output, err := cmd.CombinedOutput()
 	if ctx.Err() != nil {
 		t.Errorf("want an end of the tests within %v: %v", longest, err)
 	}
-	return string(out)
+	for _, name := range names {
+		if !strings.Contains(string(output), "--- "+end+": "+name+" (") {
+			t.Fatalf("want %s to %s, have:\n%s", name, end, output)
+		}
+	}
 }

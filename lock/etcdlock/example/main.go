@@ -5,7 +5,7 @@
 //	go run ./example -etcd 127.0.0.1:2379
 //
 // The queue is on a Redis in memory, or on the one that -redis names. Sales of one item
-// exclude each other: the refused ones stand in line on that Redis and are called in order.
+// exclude each other: the task of a busy item is parked in that Redis, and woken in order.
 package main
 
 import (
@@ -27,7 +27,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
-	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/etcdlock"
 	"github.com/sidingq/siding/queue"
 )
@@ -89,13 +88,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	// The locks are in etcd, whatever the queue is on.
-	locks := etcdlock.New(client)
-	locker, err := lock.New(locks, lock.Config{})
-	if err != nil {
-		return err
-	}
-	defer locker.Close()
-	return sell(ctx, &ledger{client: client, locks: locks}, locker, *redisAddr, *sales, *items, out)
+	return sell(ctx, &ledger{client: client, locks: etcdlock.New(client)}, *redisAddr, *sales, *items, out)
 }
 
 // reach returns an error if etcd does not answer.
@@ -110,22 +103,24 @@ func reach(ctx context.Context, client *clientv3.Client) error {
 }
 
 // sell enqueues sales and waits until a worker has done them all.
-func sell(ctx context.Context, ledger *ledger, locker *lock.Locker, redisAddr string, sales, items int, out io.Writer) (err error) {
+func sell(ctx context.Context, ledger *ledger, redisAddr string, sales, items int, out io.Writer) (err error) {
 	name := func(n int) string { return fmt.Sprintf("item-%d", n%items) }
 	for n := range items {
 		if err := ledger.open(ctx, name(n)); err != nil {
 			return err
 		}
 	}
-	var refusals, sold atomic.Int64
+	var parked, sold atomic.Int64
 	done := make(chan struct{})
 	opts := &redis.UniversalOptions{Addrs: []string{redisAddr}}
-	server, err := queue.NewServer(opts, queue.ServerConfig{
-		Locker: locker,
-		Observe: func(e queue.Event) {
-			if e.Kind == queue.EventParked {
-				refusals.Add(1)
-			}
+	server, err := queue.NewServer(queue.RedisOpt(*opts), queue.ServerConfig{
+		Guard: queue.GuardConfig{
+			Store: ledger.locks,
+			Observe: func(e queue.Event) {
+				if e.Kind == queue.EventParked {
+					parked.Add(1)
+				}
+			},
 		},
 	})
 	if err != nil {
@@ -172,7 +167,7 @@ func sell(ctx context.Context, ledger *ledger, locker *lock.Locker, redisAddr st
 			return fmt.Errorf("%s: want %d left, have %d", item, opening-quantity, left.OnHand)
 		}
 	}
-	_, err = fmt.Fprintf(out, "%d sales of %d items in %v; %d times a sale was put aside, as its item was being sold; every stock is right\n",
-		sales, items, took, refusals.Load())
+	_, err = fmt.Fprintf(out, "%d sales of %d items in %v; %d times a sale was parked, as its item was being sold; every stock is right\n",
+		sales, items, took, parked.Load())
 	return err
 }

@@ -33,7 +33,7 @@ func TestExample(t *testing.T) {
 		}
 	}
 	if have := strings.Count(out.String(), "12 sales of 2 items"); have != 2 || strings.Contains(out.String(), " 0 times") {
-		t.Errorf("want two reports of 12 sales, some of which were put aside, have:\n%s", out.String())
+		t.Errorf("want two reports of 12 sales, some of which were parked, have:\n%s", out.String())
 	}
 }
 
@@ -56,7 +56,7 @@ func TestLateSale(t *testing.T) {
 	if err := l.open(t.Context(), "a"); err != nil {
 		t.Fatal(err)
 	}
-	err = locker.Hold(t.Context(), Sell{Item: "a"}.Resource(), nil, func(ctx context.Context) error {
+	err = locker.Do(t.Context(), Sell{Item: "a"}.Resource(), nil, func(ctx context.Context) error {
 		if first, err := l.sell(ctx, "1", Sell{Item: "a", Quantity: 2}); !first || err != nil {
 			t.Errorf("want it sold, have %t, %v", first, err)
 		}

@@ -1,0 +1,130 @@
+//go:build unix
+
+package chaos_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/e2e/chaos"
+	"github.com/sidingq/siding/internal/sleep"
+	"github.com/sidingq/siding/internal/testenv/redistest"
+	"github.com/sidingq/siding/lock/locktest"
+)
+
+// A testbed is the Redis of a run, and its faults.
+type testbed interface {
+	// reach returns the addresses for workers.
+	reach() (addrs []string, masterName string)
+	// client returns the client of the harness, which injected network faults leave alone.
+	client() redis.UniversalClient
+	// ready returns when the damage of earlier faults is repaired: a replica that is not in step
+	// loses more in a failover than need be.
+	ready(ctx context.Context) error
+	// uninjected returns the failovers that are not among the faults.
+	uninjected(faults []chaos.Fault) []chaos.Fault
+	// inject returns when the fault is over. Its errors end the run.
+	inject(ctx context.Context, i chaos.Injection, fault *chaos.Fault) error
+}
+
+func newTestbed(t *testing.T, s chaos.Scenario) testbed {
+	t.Helper()
+	switch s {
+	case chaos.Standalone:
+		return newStandalone(t)
+	case chaos.Sentinel:
+		return newSentinel(t)
+	case chaos.Cluster:
+		return newCluster(t)
+	default:
+		t.Fatalf("scenario: want standalone, sentinel or cluster, have %q", s)
+		return nil
+	}
+}
+
+// standalone is a single server behind a network that fails. It remembers each acknowledged write.
+type standalone struct {
+	server *redistest.Server
+	reader *redistest.Server // reads what is thrown away
+	look   *asynq.Inspector  // of the reader
+	proxy  *locktest.Proxy
+	rdb    *redis.Client
+}
+
+func (s *standalone) uninjected([]chaos.Fault) []chaos.Fault { return nil }
+
+func newStandalone(t *testing.T) *standalone {
+	t.Helper()
+	server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
+	reader := redistest.Start(t, "--appendonly", "yes")
+	reader.Kill()
+	return &standalone{server: server, reader: reader, look: asynq.NewInspectorFromRedisClient(reader.Client(t)), proxy: locktest.NewProxy(t, server.Addr), rdb: server.Client(t)}
+}
+
+func (s *standalone) reach() (addrs []string, masterName string) { return []string{s.proxy.Addr}, "" }
+func (s *standalone) client() redis.UniversalClient              { return s.rdb }
+
+func (s *standalone) ready(context.Context) error { return nil }
+
+func (s *standalone) inject(ctx context.Context, i chaos.Injection, fault *chaos.Fault) error {
+	switch i.Kind {
+	case chaos.RestartKept:
+		s.server.Kill()
+		_ = sleep.For(ctx, i.For)
+		return s.server.Revive(ctx)
+	case chaos.RestartEmpty:
+		s.server.Kill()
+		var err error
+		if fault.Forgot, err = s.throwAway(ctx); err != nil {
+			return err
+		}
+		_ = sleep.For(ctx, i.For)
+		return s.server.Revive(ctx)
+	case chaos.HangRedis:
+		s.server.Pause()
+		_ = sleep.For(ctx, i.For)
+		s.server.Resume()
+	case chaos.DelayReplies:
+		s.proxy.Delay(time.Duration(5+i.Pick%500) * time.Millisecond)
+		_ = sleep.For(ctx, i.For)
+		s.proxy.Delay(0)
+	case chaos.CutConnections:
+		const cuts = 5
+		for range cuts {
+			s.proxy.Cut()
+			_ = sleep.For(ctx, i.For/cuts)
+		}
+	case chaos.SwallowReplies:
+		s.proxy.SwallowReplies(true)
+		_ = sleep.For(ctx, i.For)
+		s.proxy.SwallowReplies(false)
+	case chaos.LosePackets:
+		s.proxy.BlackHole(true)
+		_ = sleep.For(ctx, i.For)
+		s.proxy.BlackHole(false)
+	case chaos.FlushScripts:
+		return s.rdb.ScriptFlush(ctx).Err()
+	default:
+		return fmt.Errorf("%s: not here", i.Kind)
+	}
+	return nil
+}
+
+// throwAway removes the dead server's data and returns the tasks that were in it.
+func (s *standalone) throwAway(ctx context.Context) (map[string]bool, error) {
+	const folder = "appendonlydir"
+	from, to := filepath.Join(s.server.Dir, folder), filepath.Join(s.reader.Dir, folder)
+	if err := errors.Join(os.RemoveAll(to), os.Rename(from, to), s.reader.Revive(ctx)); err != nil {
+		return nil, err
+	}
+	defer s.reader.Kill()
+	return tasksIn(s.look, s.look.ListPendingTasks, s.look.ListActiveTasks, s.look.ListRetryTasks, s.look.ListScheduledTasks, s.look.ListArchivedTasks)
+}

@@ -1,0 +1,49 @@
+package asynqredis
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestBusyReason(t *testing.T) {
+	t.Parallel()
+	since := time.Date(2026, 7, 1, 14, 3, 4, 56e6, time.FixedZone("", 7200))
+	now := time.Date(2026, 7, 1, 12, 5, 0, 1e6, time.UTC)
+	for _, tt := range []struct {
+		holder   string
+		since    time.Time
+		position int
+		want     string
+	}{
+		{"order:audit 5f on web-3 (pid 7)", since, 3, "held by order:audit 5f on web-3 (pid 7) since 12:03:04.056, number 3 in the wait queue"},
+		{"another program", time.Time{}, 1, "held by another program, number 1 in the wait queue"},
+		{"the next in the wait queue", time.Time{}, 0, "held by the next in the wait queue"},
+	} {
+		want := "waiting for order:1; when parked, at 12:05:00.001: " + tt.want
+		if have := BusyReason("order:1", tt.holder, tt.since, tt.position, now); have != want {
+			t.Errorf("want %q\nhave %q", want, have)
+		}
+	}
+}
+
+// Who else holds a lock is not taken for the task, whose recovery would wait for it.
+func TestIsHolder(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 300)
+	for _, tt := range []struct {
+		kind, id, holder string
+		want             bool
+	}{
+		{"order:audit", "7", "order:audit 7 on web-3 (pid 4121)", true},
+		{"order:audit", "7", "order:audit 77 on web-3 (pid 4121)", false},
+		{"order:audit", "7", "order:audit", false}, // a program that calls itself by what it does
+		{"order:audit", "7", "recovery on web-3 (pid 4121)", false},
+		{long, "7", long[:200], true}, // as much as a lock keeps
+		{long, "7", long[:197], true}, // less a part of a character
+	} {
+		if have := IsHolder(tt.kind, tt.id, tt.holder); have != tt.want {
+			t.Errorf("%.20s %s, held by %.20s: want %v, have %v", tt.kind, tt.id, tt.holder, tt.want, have)
+		}
+	}
+}

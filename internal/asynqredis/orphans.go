@@ -1,0 +1,134 @@
+package asynqredis
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+var (
+	//go:embed orphans.lua
+	orphansSource string
+	//go:embed recover.lua
+	recoverSource string
+	//go:embed lease.lua
+	leaseSource string
+
+	orphansScript = OwnScript(orphansSource)
+	expiredScript = NewScript(orphansSource) // the same, sent through a hook
+	recoverScript = OwnScript(NotifyLua + EncodedLua + recoverSource)
+	leaseScript   = OwnScript(leaseSource)
+)
+
+// unrenewed is how many seconds an orphan's lease lasts at most. asynq renews the leases of running
+// tasks every 5 s, each time for 30 s. So the leases of a live worker last for 25 to 30 s more. A lease
+// of 18 s has missed two renewals, with 2 s for slow calls and for clocks that differ.
+const unrenewed = 18
+
+// LeaseFor is how long asynq's leases last.
+const LeaseFor = 30 * time.Second
+
+// Lease gives a lease to the active tasks of a queue that have none, and returns how many it found.
+// Redis may have lost writes. If no worker renews the lease, the task becomes an orphan.
+func Lease(ctx context.Context, rdb redis.Scripter, queue string) (int, error) {
+	n, err := leaseScript.Run(ctx, rdb, []string{ActiveKey(queue), LeaseKey(queue)}, int(LeaseFor.Seconds())).Int()
+	if err != nil {
+		return 0, fmt.Errorf("asynqredis: look for tasks of %s without a lease: %w", queue, err)
+	}
+	return n, nil
+}
+
+// OrphanBatch is how many orphans are listed in one call.
+const OrphanBatch = 100
+
+// An Orphan is a task that a worker took and whose lease nobody renews. The worker has died, is paused
+// or cut off, or never got Redis' answer.
+type Orphan struct {
+	Queue, ID string
+	Type      string
+	Payload   []byte
+	Headers   map[string]string
+	Retries   int  // how often it may be retried in all
+	Crashes   int  // how often [Recover] has requeued it
+	Started   bool // [Attempt.MarkStarted] has marked it
+
+	Encoded string // as asynq reads it
+
+	attempt string
+}
+
+// Known reports whether [Recover] can requeue t: a hook has dequeued t, and its encoding can be read.
+func (t Orphan) Known() bool { return t.attempt != "" && t.Type != "" }
+
+// Orphans returns orphans of a queue, those first whose leases end first. It skips the first skip,
+// and returns at most [OrphanBatch].
+func Orphans(ctx context.Context, rdb redis.Scripter, queue string, skip int) ([]Orphan, error) {
+	rows, err := orphansScript.Run(ctx, rdb, []string{LeaseKey(queue)}, Prefix(queue)+"t:", unrenewed, skip, OrphanBatch).Slice()
+	if err != nil {
+		return nil, fmt.Errorf("asynqredis: list orphans of %s: %w", queue, err)
+	}
+	found := make([]Orphan, len(rows))
+	for i, row := range rows {
+		found[i] = orphanOf(queue, row)
+	}
+	return found, nil
+}
+
+// asynqWaits is how long after the end of its lease asynq takes a task for lost.
+const asynqWaits = 30 // seconds
+
+// Expired returns the tasks of a queue that asynq takes for lost. It sends the call past the hook of
+// the connection, by next.
+func Expired(ctx context.Context, next redis.ProcessHook, queue string) ([]Orphan, error) {
+	const all = -1
+	got, err := expiredScript.Run(ctx, next, []any{LeaseKey(queue)}, TaskKeyPrefix(queue), -asynqWaits, 0, all)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // it is the answer to asynq's call
+	}
+	rows, _ := got.([]any)
+	found := make([]Orphan, len(rows))
+	for i, row := range rows {
+		found[i] = orphanOf(queue, row)
+	}
+	return found, nil
+}
+
+func orphanOf(queue string, row any) Orphan {
+	cells, _ := row.([]any)
+	var text [5]string
+	for i := range min(len(text), len(cells)) {
+		text[i], _ = cells[i].(string)
+	}
+	t := Orphan{Queue: queue, ID: text[0], attempt: text[1], Encoded: text[2]}
+	t.Crashes, _ = strconv.Atoi(text[3])
+	t.Started = text[4] != "" && text[4] == t.attempt
+	msg := []byte(t.Encoded)
+	kind, with, err1 := KindOf(t.Encoded)
+	payload, err2 := field(msg, fieldPayload)
+	retries, err3 := number(msg, fieldRetry)
+	if errors.Join(err1, err2, err3) == nil {
+		t.Type, t.Payload, t.Retries, t.Headers = kind, []byte(payload), int(retries), with //nolint:gosec // asynq's is an int32
+	}
+	return t
+}
+
+// Recover requeues t at the tail of pending. It counts one more crash and nothing else. The last error
+// of t becomes reason, followed by its own last failure. Recover returns false if t is not an orphan,
+// if another server has requeued t, or if t is not [Orphan.Known].
+func Recover(ctx context.Context, rdb redis.Scripter, t Orphan, reason string) (bool, error) {
+	if !t.Known() {
+		return false, nil
+	}
+	moved, err := recoverScript.Run(ctx, rdb,
+		[]string{TaskKey(t.Queue, t.ID), ActiveKey(t.Queue), LeaseKey(t.Queue), PendingKey(t.Queue), NotifyKey(t.Queue)},
+		t.ID, t.attempt, unrenewed, reason, t.Crashes+1).Bool()
+	if err != nil {
+		return false, fmt.Errorf("asynqredis: recover %s: %w", t.ID, err)
+	}
+	return moved, nil
+}

@@ -1,0 +1,50 @@
+-- Parks a task that is being dequeued, because its lock is busy. It is part of dequeue.lua, and
+-- reads the KEYS and ARGV of that. encoded.lua, parking.lua and lock.lua come before it.
+
+-- Returns the time of day, in UTC, of a time in us.
+local function clock(t)
+  local s = math.floor(t / 1000000)
+  return string.format('%02d:%02d:%02d.%03d', math.floor(s / 3600) % 24, math.floor(s / 60) % 60, s % 60,
+    math.floor(t / 1000) % 1000)
+end
+
+-- Returns what the dashboard shows of a waiting task: why it was parked.
+--   by      the holder of the lock
+--   since   when the lock was granted to the holder, us; 0 if that is not known
+--   now     us
+local function busy_reason(resource, by, since, position, now)
+  local granted = since > 0 and string.format(SINCE, clock(since)) or ''
+  return string.format(BUSY, resource, clock(now), by, granted, string.format(POSITION, position))
+end
+
+-- Moves the task from the active ones to the wait queue of its lock.
+--   resource  from the task's header, as named returns it
+--   value     what the lock holds
+--   with      see lock.lua
+--   ticket    the one under which the task has waited before, or ''
+-- Returns {id, kind, resource, how often it has been parked} and what join_queue returns;
+-- nothing if the task goes to its handler. The task ends in the same state as if the guard
+-- had found the lock busy before the handler.
+local function park_busy(task, id, msg, resource, waiter, value, with, ticket)
+  local by, granted = lock_holder(value)
+  if not by or string.find(by, '[\128-\255%c]') then return end -- a text in an encoded task must be UTF-8
+  local found, t = parts(msg), redis.call('TIME')
+  if not found or found.resource ~= resource then return end
+  local us = t[1] * 1000000 + t[2]
+  local now = math.floor(us / 1000)
+  if found.deadline ~= 0 and found.deadline * 1000 <= now then return end
+
+  local busy = join_queue(with, resource, waiter, value, ticket == '' and '0' or ticket)
+  local _, _, last, position, joined = unpack(busy)
+  local reason = busy_reason(resource, by, granted and tonumber(last) or 0, position, us)
+  local wait = math.floor(ARGV[6] + ARGV[7] * t[2] / 1000000) -- spreads the tasks of one second
+  if found.deadline ~= 0 then wait = math.min(wait, found.deadline * 1000 - now) end
+  local parked = redis.call('HINCRBY', task, 'siding_parked', 1)
+  if found.unique ~= '' then prolong(found.unique, id, wait + ARGV[8]) end
+  to_retry(task, KEYS[6], id, with_reason(found, reason), math.floor((now + wait) / 1000), joined, with[1] .. resource)
+  contend(KEYS[7], with[1] .. resource, us)
+  redis.call('LREM', KEYS[3], 1, id)
+  redis.call('HDEL', task, 'pending_since', 'siding_attempt', 'siding_woken')
+  return {id, found.kind, resource, parked, unpack(busy)}
+end
+

@@ -1,0 +1,16 @@
+-- Takes the lock of a task that is being dequeued, or parks the task. It is part of dequeue.lua,
+-- and reads the ARGV of that. attempt.lua, named.lua, lock.lua and busy.lua come before it.
+
+-- Returns {resource, token, fence, time since the reservation in us or '-1'} when it has taken the
+-- lock; nil and what park_busy returns when it has parked the task; nothing when the guard has
+-- to acquire the lock stepwise.
+local function lock_or_park(task, id, msg, ticket)
+  local resource, holder = named(msg), holder_of(msg, id, ARGV[5])
+  if not resource or not holder then return end
+  local with = {ARGV[9], ARGV[10], ARGV[11], ARGV[12]}
+  local waiter = ARGV[4] .. id
+  local grant, value = acquire_lock(with, resource, ARGV[3], holder, waiter)
+  if grant then return {resource, unpack(grant)} end
+  return nil, value and park_busy(task, id, msg, resource, waiter, value, with, ticket)
+end
+

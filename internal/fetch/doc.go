@@ -1,0 +1,6 @@
+// Package fetch decides when an idle server asks Redis for tasks: it holds the server's dequeues back until
+// a queue is notified, and keeps the tasks that were taken for the server in advance.
+//
+// A [Fetcher] is a state machine, and the [Notifier] of its process listens for it. Neither knows how a
+// task is dequeued: they are given a [Scan].
+package fetch

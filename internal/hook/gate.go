@@ -1,0 +1,47 @@
+package hook
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/sidingq/siding/internal/fetch"
+)
+
+// A gate holds back the dequeues of all servers of a [Hook] while it is shut. The zero value is
+// open.
+type gate struct {
+	opened atomic.Pointer[chan struct{}] // closed when the gate opens; nil while it is open
+}
+
+// Shut has the hook's servers take no more tasks until [Hook.Open]. Dequeues that are under way
+// may still bring some.
+func (h *Hook) Shut() {
+	opened := make(chan struct{})
+	h.gate.opened.CompareAndSwap(nil, &opened)
+}
+
+// Open has the servers take tasks again, at once.
+func (h *Hook) Open() {
+	if opened := h.gate.opened.Swap(nil); opened != nil {
+		close(*opened)
+	}
+}
+
+// isShut reports whether the gate is shut, and does not wait.
+func (g *gate) isShut() bool { return g.opened.Load() != nil }
+
+// held reports whether the gate is shut. It waits until a shut gate opens, or for fetch.HoldFor at
+// most: asynq asks again.
+func (g *gate) held(ctx context.Context) bool {
+	opened := g.opened.Load()
+	if opened == nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, fetch.HoldFor)
+	defer cancel()
+	select {
+	case <-*opened:
+	case <-ctx.Done():
+	}
+	return true
+}

@@ -1,0 +1,166 @@
+package hook
+
+import (
+	"context"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/asynqredis"
+	"github.com/sidingq/siding/internal/fetch"
+)
+
+// A Hook watches the Redis connection of asynq's servers; see the package
+// comment. One hook may serve several clients.
+type Hook struct {
+	logger     *slog.Logger
+	started    func()
+	name       string        // the first part of the names of this process's attempts
+	count      atomic.Uint64 // the second part
+	mismatched atomic.Bool   // asynq is not the known one
+	dequeue    asynqredis.Script
+	locking    *Locking
+	keys       sync.Map // of dequeues, by queue
+	running    attempts
+	acks       scriptCache
+	notify     notifying
+	backoff    fetch.Backoff
+	finish     *redis.Script
+	apart      *redis.Script  // the dequeue without a lock, as a call of its own in a Cluster
+	rdb        redis.Scripter // see Prefetch
+	gate       gate
+	first      firstCheck
+	tolerated  func(asynqredis.Orphan) bool // see Tolerate
+	// noRepeatBefore is the time, in Unix nanoseconds, before which no acknowledgement is sent again, as
+	// Redis has just not answered.
+	noRepeatBefore atomic.Int64
+}
+
+var _ redis.Hook = (*Hook)(nil)
+
+// NewHook returns a hook; add it to a client with AddHook. started is called once, when
+// the first dequeue is seen.
+func NewHook(logger *slog.Logger, started func()) *Hook {
+	build, _ := debug.ReadBuildInfo()
+	return newHook(logger, started, build)
+}
+
+func newHook(logger *slog.Logger, started func(), build *debug.BuildInfo) *Hook {
+	h := &Hook{logger: logger, started: sync.OnceFunc(started), name: uuid.NewString(), dequeue: asynqredis.NewScript(asynqredis.AttemptLua + "local lock_or_park\n" + dequeueSource)}
+	h.finish, h.apart = finishScript("", h.dequeue.Source), asynqredis.OwnScript(h.dequeue.Source)
+	if other := otherAsynq(build); other != "" {
+		h.mismatch(other)
+	}
+	return h
+}
+
+// Together reports whether one script takes a task and its lock, and one script ends the attempt and
+// releases the lock.
+func (h *Hook) Together() bool { return h.locking != nil }
+
+// Attempt returns the attempt of a task whose handler is about to start in this process; nil if the
+// connection of its server has no hook.
+func (h *Hook) Attempt(queue, id string) *Attempt {
+	a := h.running.get(queue, id)
+	if h.Mismatched() && (a == nil || a.wasStarted()) {
+		a = &Attempt{Attempt: asynqredis.Attempt{Queue: queue, ID: id}}
+		h.running.add(a)
+	}
+	return a
+}
+
+// Overlaps reports whether an earlier attempt of a's task is still at work in this process. For two
+// attempts at once asynq keeps one lease, which may be the wrong one.
+func (h *Hook) Overlaps(a *Attempt) bool { return h.running.overlaps(a) }
+
+// Beside reports whether a [Finish] had ended an earlier task of a's id when a started, and asynq had
+// not yet made its own call for that task. By that call asynq forgets the lease of a, as the two tasks
+// have one id.
+func (h *Hook) Beside(a *Attempt) bool { return h.running.beside(a) }
+
+// DialHook passes through.
+func (h *Hook) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessPipelineHook passes through: asynq sends its scripts one by one.
+func (h *Hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// ProcessHook sends asynq's calls on, changed as the package comment says.
+func (h *Hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return h.Server(nil).ProcessHook(next)
+}
+
+// A fetcher answers the dequeues of one server; see [fetch.Fetcher].
+type fetcher interface {
+	Dequeue(ctx context.Context, queue string, scan fetch.Scan) (fetch.Task, error)
+	Wants(queue string, together bool) fetch.Wanted
+	Deliver(t fetch.Task)
+}
+
+// A server is a [Hook] on the connection of one server.
+type server struct {
+	*Hook
+
+	fetcher fetcher // nil: dequeues are sent on
+}
+
+// Server returns the hook for the connection of one server, whose dequeues f answers while asynq is the
+// known one.
+func (h *Hook) Server(f fetcher) redis.Hook { return server{h, f} }
+
+// ProcessHook sends asynq's calls on, see [Hook.ProcessHook].
+func (s server) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error { return s.process(ctx, next, cmd) }
+}
+
+func (s server) process(ctx context.Context, next redis.ProcessHook, cmd redis.Cmder) error {
+	h, c := s.Hook, parse(cmd)
+	asynqredis.MarkGuarded(c.keys, c.argv)
+	if c.unknown() {
+		h.mismatch("a script of SHA1 " + c.sha)
+	}
+	if h.Mismatched() {
+		return h.sendUnknown(ctx, next, cmd, c)
+	}
+	switch c.op {
+	case opDequeue:
+		t, err := s.dequeue(ctx, next, c)
+		return answer(cmd, t.Message, err)
+	case opDone, opComplete, opRequeue, opRetry, opArchive:
+		return h.acknowledge(ctx, next, cmd, c)
+	case opListExpired:
+		return h.listExpired(ctx, next, cmd, c)
+	case opNone:
+		// A new connection's own commands come through the hook in the context of the call that it is for.
+		if c.sha != "" && isHooked(ctx) {
+			h.first.twice.Do(func() { h.logger.ErrorContext(ctx, "no tasks are taken", "error", errHookedTwice) })
+			return answer(cmd, nil, errHookedTwice)
+		}
+		if a, result := h.resultOf(cmd); a != nil {
+			return h.writeResult(ctx, next, cmd, a, result)
+		}
+		if _, ok := c.pendingOf(); ok {
+			return h.notify.send(ctx, next, cmd, c)
+		}
+	}
+	return next(ctx, cmd)
+}
+
+func (s server) dequeue(ctx context.Context, next redis.ProcessHook, c call) (fetch.Task, error) {
+	if s.gate.held(ctx) {
+		return fetch.Task{}, redis.Nil
+	}
+	scan := func(queue string) (fetch.Task, error) {
+		t, err := s.take(ctx, next, queue, c.argv[0], s.fetcher)
+		return fetch.Task{Message: t.msg, Left: t.left}, err
+	}
+	if s.fetcher == nil {
+		return scan(c.queue)
+	}
+	return s.fetcher.Dequeue(ctx, c.queue, scan)
+}

@@ -1,0 +1,103 @@
+package hook
+
+import (
+	"context"
+	_ "embed"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/asynqredis"
+)
+
+//go:embed notifying.lua
+var notifyingSource string
+
+// scriptCache are asynq's scripts in a form of our own, known by the SHA1 of asynq's.
+type scriptCache struct {
+	mu      sync.Mutex
+	scripts map[string]asynqredis.Script
+}
+
+// script returns the script that is sent for c: asynq's own as change makes it. It is not known before
+// asynq has sent the text of its own. asynq does so when Redis seems not to know the script.
+func (s *scriptCache) script(c call, change func(source string) string) (asynqredis.Script, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.scripts[c.sha]; !ok && c.source != "" {
+		if s.scripts == nil {
+			s.scripts = make(map[string]asynqredis.Script)
+		}
+		s.scripts[c.sha] = asynqredis.NewScript(change(c.source))
+	}
+	found, ok := s.scripts[c.sha]
+	return found, ok
+}
+
+// noScriptError is Redis' answer to the name of a script that it does not know.
+type noScriptError struct{}
+
+func (noScriptError) Error() string { return "NOSCRIPT the text of the script is not known yet" }
+
+// RedisError makes a noScriptError an error of Redis, see [redis.Error].
+func (noScriptError) RedisError() {}
+
+// withNotify has one of asynq's scripts notify its queue. The keys of notifyKeys come last.
+func withNotify(source string) string {
+	return asynqredis.NotifyLua + "local function asynq()\n" + source + "\nend\n" + notifyingSource
+}
+
+// notifyKeys returns the keys of a script with those that it notifies with.
+func notifyKeys(keys []any, queue string) []any {
+	return append(slices.Clip(keys), asynqredis.PendingKey(queue), asynqredis.NotifyKey(queue))
+}
+
+// notifying are asynq's scripts that may put tasks into pending: all that have the pending tasks among
+// their keys, but for dequeues and acknowledgements.
+type notifying struct {
+	each scriptCache
+	once scriptCache // for calls of Once
+}
+
+// notified returns c as it is sent so that it also notifies its queue.
+func (n *notifying) notified(ctx context.Context, c call) (_ gathered, known bool) {
+	scripts, keys, argv, change := &n.each, c.keys, c.argv, func(source string) string { return source }
+	if queue, ok := c.pendingOf(); ok {
+		keys, change = notifyKeys(c.keys, queue), withNotify
+	}
+	if once := onceArgs(ctx, c); once != nil {
+		inner := change
+		scripts, argv, change = &n.once, append(slices.Clip(argv), once...), func(source string) string { return withOnce(inner(source)) }
+	}
+	s, known := scripts.script(c, change)
+	return gathered{s, keys, argv}, known
+}
+
+// send sends c so that it also notifies its queue.
+func (n *notifying) send(ctx context.Context, next redis.ProcessHook, cmd redis.Cmder, c call) error {
+	g, known := n.notified(ctx, c)
+	if !known {
+		return answer(cmd, nil, noScriptError{})
+	}
+	got, err := g.script.Run(ctx, next, g.keys, g.argv...)
+	return answer(cmd, got, err)
+}
+
+// pendingOf returns the queue whose pending tasks c has among its keys. A task's key may end like the
+// key of pending tasks. But the prefix of such a queue begins no other key of c.
+func (c call) pendingOf() (queue string, ok bool) {
+	for _, k := range c.keys {
+		key, _ := k.(string)
+		if !strings.HasSuffix(key, "}:pending") {
+			continue
+		}
+		queue, ok := asynqredis.QueueOf(key)
+		foreign := func(k any) bool { key, _ := k.(string); return !strings.HasPrefix(key, asynqredis.Prefix(queue)) }
+		if ok && !slices.ContainsFunc(c.keys, foreign) {
+			return queue, true
+		}
+	}
+	return "", false
+}

@@ -1,0 +1,204 @@
+package lease
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/sidingq/siding/internal/store"
+)
+
+const (
+	// tokenPrefix begins every token, so that those of other programs are known as such.
+	tokenPrefix = "siding:"
+
+	// maxHolder bounds the label in a token, in bytes.
+	maxHolder = 200
+
+	// CleanupTimeout bounds a call to the store that nobody waits for.
+	CleanupTimeout = 3 * time.Second
+)
+
+// A Request says who asks for which lock.
+type Request struct {
+	Resource string
+	Holder   string        // is shown to others; "" for host and process
+	TTL      time.Duration // 0 for that of the Client
+	MaxHold  time.Duration // 0 for no limit
+
+	// Waiter is the name under which one who is refused joins the wait queue; "" for one who does
+	// not. The caller wakes those waiters whom the store does not, see BusyError.Next.
+	Waiter string
+	Came   int64         // when the waiter came, by the store's clock in us; 0 for now
+	Waited time.Duration // or for how long it has waited
+}
+
+// Acquire asks for a lock once. It returns a lease that is renewed from now on, a [*BusyError],
+// or what was wrong with the store or ctx. After an error the lock is given back if the store
+// may have granted it.
+func (c *Client) Acquire(ctx context.Context, r Request) (*Lease, error) {
+	if err := store.CheckResource(r.Resource); err != nil {
+		return nil, err
+	}
+	if end := EndOf(ctx); end != nil {
+		return nil, fmt.Errorf("lock: acquire %s: %w", r.Resource, end)
+	}
+	if !c.Begin() {
+		return nil, fmt.Errorf("lock: acquire %s: %w", r.Resource, ErrClosed)
+	}
+	defer c.End()
+	l, busy, err := c.Ask(ctx, r)
+	switch {
+	case busy != nil:
+		return nil, busy
+	case err == nil:
+		l.Start(nil)
+		return l, nil
+	case EndOf(ctx) != nil:
+		c.Go(func() { l.GiveBack(ctx) })
+	default:
+		l.GiveBack(ctx)
+	}
+	return nil, err
+}
+
+// Ask asks for a lock once, and again while the votes are split, up to a limit. It returns a lease or
+// a refusal. The caller calls [Lease.Start] on the lease; or, if there is an error, too, and the store
+// may have granted the lock, [Lease.GiveBack]. A refusal with an error says why it did not ask again.
+func (c *Client) Ask(ctx context.Context, r Request) (*Lease, *BusyError, error) {
+	const (
+		tries      = 5
+		firstPause = 10 * time.Millisecond
+	)
+	for n := 1; ; n++ {
+		l, busy, err := c.askOnce(ctx, r)
+		if busy == nil || !busy.Split || n == tries {
+			return l, busy, err
+		}
+		if end := c.Sleep(ctx, rand.N(firstPause<<n), nil); end != nil {
+			return nil, busy, end
+		}
+	}
+}
+
+func (c *Client) askOnce(ctx context.Context, r Request) (*Lease, *BusyError, error) {
+	id := uuid.NewString()
+	h := c.hold(r.Resource, c.label(r.Holder))
+	h.cfg, h.maxHold = c.cfg.WithTTL(r.TTL), r.MaxHold
+	h.token = tokenPrefix + id + ":" + h.holder
+	h.start = time.Now()
+	// An answer that comes after the lease's deadline is of no use.
+	call, cancel := context.WithDeadline(ctx, h.start.Add(h.cfg.trusted()))
+	defer cancel()
+	_, listens := store.ListenerOf(r.Waiter)
+	result, err := c.store.Acquire(call, store.Request{
+		Key: h.key, Token: h.token, TTL: h.cfg.TTL, FenceTTL: h.cfg.FenceTTL(),
+		Waiter: r.Waiter, Waited: r.Waited, Came: r.Came, Handoff: c.handoff(id, r.Waiter != "" && !listens),
+	})
+	if err == nil && !result.Taken {
+		return nil, c.Busy(r.Resource, result), nil
+	}
+	h.fence, h.handOff, h.since = result.Fence, result.HandOff, time.Now()
+	l := h.lease()
+	switch end := EndOf(ctx); {
+	case end != nil && err != nil:
+		err = fmt.Errorf("%w: %w", end, err)
+	case end != nil:
+		err = end
+	case err == nil && !h.trusted():
+		err = errTooLate
+	}
+	if err != nil {
+		err = fmt.Errorf("lock: acquire %s: %w", r.Resource, err)
+	}
+	return l, nil, err
+}
+
+// Take returns the lease of a lock that a script has taken. If the deadline has passed meanwhile,
+// ctx has ended, or the Client is closed, the lock is given back, and there is an error.
+func (c *Client) Take(ctx context.Context, g store.Grant) (*Lease, error) {
+	h := c.hold(g.Resource, holderOf(g.Token))
+	h.token, h.fence, h.handOff, h.start, h.since = g.Token, g.Fence, g.HandOff, g.Start, time.Now()
+	l := h.lease()
+	end := EndOf(ctx)
+	if c.Begin() {
+		defer c.End()
+	} else {
+		end = ErrClosed
+	}
+	if end == nil && !h.trusted() {
+		end = errTooLate
+	}
+	if end != nil {
+		l.GiveBack(ctx)
+		return nil, fmt.Errorf("lock: take over %s: %w", g.Resource, end)
+	}
+	l.Start(nil)
+	return l, nil
+}
+
+// Resume takes over the lease of a token, see [Lease.Token]. It renews the lock, which proves that
+// the token holds it. The caller calls [Lease.Start] on the lease.
+func (c *Client) Resume(ctx context.Context, resource, token string) (*Lease, error) {
+	digits, value, _ := strings.Cut(token, ":")
+	fence, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil || !strings.HasPrefix(value, tokenPrefix) {
+		return nil, fmt.Errorf("lock: resume %s: want what Lease.Token returned, have %q", resource, token)
+	}
+	h := c.hold(resource, holderOf(value))
+	h.token, h.fence, h.handOff = value, fence, -1
+	h.start = time.Now()
+	h.since = h.start
+	call, cancel := context.WithDeadline(ctx, h.start.Add(h.cfg.trusted()))
+	defer cancel()
+	err = c.store.Renew(call, h.key, h.token, h.cfg.TTL, h.cfg.FenceTTL())
+	if end := EndOf(ctx); err == nil && end != nil {
+		err = end
+	}
+	if err == nil && !h.trusted() {
+		err = errTooLate
+	}
+	if err != nil {
+		return nil, fmt.Errorf("lock: resume %s: %w", resource, err)
+	}
+	return h.lease(), nil
+}
+
+// Reenter returns another lease of a lock that ctx holds already; nil if ctx does not hold it.
+func (c *Client) Reenter(ctx context.Context, resource string, reentrant bool) (*Lease, error) {
+	for f := frameOf(ctx); f != nil; f = f.outer {
+		if h := f.holding; h != nil && h.key == c.Key(resource) && h.client.store == c.store {
+			return h.enter(reentrant)
+		}
+	}
+	return nil, nil //nolint:nilnil // it has to be asked for
+}
+
+// GiveBack releases a lock that no caller will see.
+func (l *Lease) GiveBack(ctx context.Context) {
+	h := l.holding
+	if h.beginRelease() {
+		_, _ = h.releaseOnce(ctx, h.releaseBy(false))
+	}
+}
+
+func (c *Client) label(holder string) string {
+	if holder == "" {
+		return c.self
+	}
+	if len(holder) > maxHolder {
+		holder = strings.ToValidUTF8(holder[:maxHolder], "")
+	}
+	return holder
+}
+
+// holderOf returns the label in a token.
+func holderOf(token string) string {
+	_, holder, _ := strings.Cut(strings.TrimPrefix(token, tokenPrefix), ":")
+	return holder
+}

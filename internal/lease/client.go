@@ -1,0 +1,98 @@
+// Package lease takes locks in a store, and says for how long this process may trust them. Packages
+// lock and queue are built on it.
+package lease
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/sidingq/siding/internal/store"
+)
+
+// A Client takes locks in a store for one process.
+type Client struct {
+	store store.Store
+	cfg   Config
+	self  string
+
+	calls   sync.WaitGroup // that Close waits for
+	closing chan struct{}  // closed by Close
+
+	mu     sync.Mutex
+	closed bool
+}
+
+// New returns a Client of a store. The configuration must be valid.
+func New(s store.Store, cfg Config) (*Client, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown host"
+	}
+	return &Client{
+		store:   s,
+		cfg:     cfg.Defaults(),
+		self:    fmt.Sprintf("%s (pid %d)", host, os.Getpid()),
+		closing: make(chan struct{}),
+	}, nil
+}
+
+// Config returns the configuration with its defaults filled in.
+func (c *Client) Config() Config { return c.cfg }
+
+// Key returns the key of the lock of resource.
+func (c *Client) Key(resource string) string { return c.cfg.Prefix + resource }
+
+// Close ends all waiting, and waits for calls to the store that nobody else waits for. Later
+// attempts return [ErrClosed]. Leases live on and can be released.
+func (c *Client) Close() {
+	c.mu.Lock()
+	if !c.closed {
+		c.closed = true
+		close(c.closing)
+	}
+	c.mu.Unlock()
+	c.calls.Wait()
+}
+
+// Begin counts a call that Close waits for, until [Client.End]. It returns false after Close.
+func (c *Client) Begin() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.closed {
+		c.calls.Add(1)
+	}
+	return !c.closed
+}
+
+// End ends a call that has begun.
+func (c *Client) End() { c.calls.Done() }
+
+// Go runs f in the background of a call that has begun. Close waits for f, too.
+func (c *Client) Go(f func()) { c.calls.Go(f) }
+
+// Sleep waits for d, or until wake receives. The error says why ctx ended, or is [ErrClosed].
+func (c *Client) Sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	return c.Wait(ctx, timer.C, wake)
+}
+
+// Wait waits for timer or wake, as [Client.Sleep] does.
+func (c *Client) Wait(ctx context.Context, timer <-chan time.Time, wake <-chan struct{}) error {
+	select {
+	case <-wake:
+		return nil
+	case <-timer:
+		return nil
+	case <-ctx.Done():
+		return EndOf(ctx)
+	case <-c.closing:
+		return ErrClosed
+	}
+}

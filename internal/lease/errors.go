@@ -1,0 +1,132 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/sidingq/siding/internal/redisreply"
+	"github.com/sidingq/siding/internal/store"
+)
+
+// Package lock exports these errors, and says what they mean.
+var (
+	ErrBusy    = errors.New("lock: busy")
+	ErrReentry = errors.New("lock: this context holds the lock already; set Options.Reentrant to take it again")
+	ErrClosed  = errors.New("lock: closed")
+	ErrNoFence = errors.New("lock: no fence")
+)
+
+// ErrWaited is the cause of a context that bounds a wait, and alone says why that has ended.
+var ErrWaited = errors.New("the wait is over")
+
+// errMaxHold is why a lease ended that was held for too long.
+var errMaxHold = fmt.Errorf("%w: held for the longest time allowed", store.ErrLost)
+
+// errTooLate says that the answer of the store came after the lease's deadline.
+var errTooLate = errors.New("the answer came after the lease's deadline")
+
+// A Busy says who has a lock. Its fields are those of lock.BusyError.
+type Busy struct {
+	Resource  string
+	Holder    string
+	Since     time.Time
+	Remaining time.Duration
+	Foreign   bool
+	Split     bool
+	Position  int
+}
+
+// A BusyError says that somebody else has the lock, and where the waiter stands.
+type BusyError struct {
+	Busy
+
+	// Ticket is the waiter's ticket. The ticket stays the same until the waiter leaves the wait
+	// queue. It is 0 for one who is not queued.
+	Ticket int64
+	// Waited is how long the waiter has had its ticket.
+	Waited time.Duration
+	// Next is set if this attempt reserved a free lock for the first in the wait queue, whom the
+	// caller has to wake.
+	Next *Reservation
+}
+
+// String names the resource, the holder and the time left.
+func (b Busy) String() string {
+	return fmt.Sprintf("lock %s is held by %s (%.1f s left)", b.Resource, b.Holder, b.Remaining.Seconds())
+}
+
+// Error is [Busy.String].
+func (e *BusyError) Error() string { return e.String() }
+
+// Is reports whether target is [ErrBusy].
+func (e *BusyError) Is(target error) bool { return target == ErrBusy }
+
+// Busy says who has the lock that was refused.
+func (c *Client) Busy(resource string, r store.Result) *BusyError {
+	busy := &BusyError{
+		Busy:   Busy{Resource: resource, Remaining: max(0, r.Left), Split: r.Split, Position: r.Position},
+		Ticket: r.Ticket,
+		Waited: r.Waited,
+		Next:   c.reservation(c.Key(resource), r.Next),
+	}
+	rest, ours := strings.CutPrefix(r.Holder, tokenPrefix)
+	switch {
+	case r.Reserved:
+		busy.Holder = store.NextHolder
+	case r.Split && r.Holder == "":
+		busy.Holder = "nobody yet, as several asked at once"
+	case ours:
+		_, busy.Holder, _ = strings.Cut(rest, ":")
+		busy.Since = r.Since
+	default:
+		busy.Holder, busy.Foreign = "another program", true
+	}
+	return busy
+}
+
+// A passer is an error that knows whether it may pass.
+type passer interface {
+	error
+	Passing() bool
+}
+
+// Passing reports whether err may pass by itself. Errors of the network may, and some answers of
+// Redis. An error of another Store may have a method Passing() bool that says so.
+func Passing(err error) bool {
+	if says, ok := errors.AsType[passer](err); ok {
+		return says.Passing()
+	}
+	if redisreply.Answered(err) {
+		return redisreply.Transient(err)
+	}
+	return true
+}
+
+// EndOf returns why ctx has ended: its error and, if it was given another one, the cause. It
+// returns nil if ctx has not ended.
+func EndOf(ctx context.Context) error {
+	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
+		// A call to the store may notice the deadline a moment before ctx does. ctx notices much
+		// later if its deadline has no monotonic reading, and the wall clock has stepped past it.
+		const moment = 100 * time.Millisecond
+		timer := time.NewTimer(moment)
+		defer timer.Stop()
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+			return context.DeadlineExceeded
+		}
+	}
+	err := ctx.Err()
+	if err == nil {
+		return nil // it may end just now, and then has a cause
+	}
+	cause := context.Cause(ctx)
+	if errors.Is(cause, err) || errors.Is(cause, ErrWaited) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", err, cause)
+}

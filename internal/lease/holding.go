@@ -1,0 +1,253 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/sidingq/siding/internal/store"
+)
+
+// A holding is what the leases of one holder share: the time for which one token holds a lock. The
+// release of the last lease ends it.
+type holding struct {
+	client *Client
+	cfg    Config
+
+	resource string
+	key      string
+	token    string
+	holder   string
+	fence    int64
+	handOff  time.Duration
+	since    time.Time
+	maxHold  time.Duration // 0 for no end
+
+	mu        sync.Mutex
+	start     time.Time          // when the last call that the store answered was sent
+	lost      error              // set once, never cleared
+	leases    []*Lease           // not released yet
+	released  bool               // set with the last of them
+	onEnd     func()             // see Start
+	releasing chan struct{}      // closed at the end of the release under way; nil while none is
+	freed     bool               // the store has answered a release
+	retrying  bool               // a release is sent again in the background
+	expiry    *time.Timer        // declares the lease lost at its deadline
+	detached  bool               // the lock is not renewed any more
+	resting   bool               // the renewing has ended, as no lease needed it
+	renewal   *time.Timer        // begins to renew
+	stop      context.CancelFunc // ends the renewing; set when that begins
+	stopped   chan struct{}      // closed when it has ended
+}
+
+func (c *Client) hold(resource, holder string) *holding {
+	return &holding{client: c, cfg: c.cfg, resource: resource, key: c.Key(resource), holder: holder}
+}
+
+// lease returns another lease of h. h.mu is held, or h is not shared yet.
+func (h *holding) lease() *Lease {
+	l := &Lease{holding: h}
+	h.leases = append(h.leases, l)
+	h.wakeRenewal()
+	return l
+}
+
+// enter returns another lease for the same holder; nil if the lock has been released.
+func (h *holding) enter(reentrant bool) (*Lease, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case h.released:
+		return nil, nil //nolint:nilnil // it is over: its holder is one like any other now
+	case !h.valid():
+		return nil, fmt.Errorf("lock: acquire %s again: %w", h.resource, h.why())
+	case !reentrant:
+		return nil, fmt.Errorf("lock: acquire %s again: %w", h.resource, ErrReentry)
+	}
+	return h.lease(), nil
+}
+
+// valid reports whether the lock is held, as far as can be known. h.mu is held.
+func (h *holding) valid() bool { return h.lost == nil && !h.released && h.trusted() }
+
+// trusted reports whether now is within the trust window. The monotonic clock may stand still
+// while a machine is suspended, so the wall clock is asked, too. h.mu is held, or h is not shared
+// yet.
+func (h *holding) trusted() bool {
+	now, deadline := time.Now(), h.deadline()
+	return now.Before(deadline) && now.Round(0).Before(deadline.Round(0))
+}
+
+// deadline is the end of the trust window. h.mu is held, or h is not shared yet.
+func (h *holding) deadline() time.Time {
+	deadline := h.start.Add(h.cfg.trusted())
+	if end := h.since.Add(h.maxHold); h.maxHold > 0 && end.Before(deadline) {
+		return end
+	}
+	return deadline
+}
+
+// trust moves the deadline: the store has answered a call that was sent at start. A later call may
+// have been answered before; then there is nothing to move. h.mu is held.
+func (h *holding) trust(start time.Time) {
+	if start.Before(h.start) {
+		return
+	}
+	h.start = start
+	h.expiry.Reset(time.Until(h.deadline()))
+}
+
+// lose declares the lease lost. Nothing else does.
+func (h *holding) lose() {
+	h.tellEnd()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.lost != nil || h.released {
+		return
+	}
+	h.lost = h.why()
+	h.expiry.Stop()
+	for _, l := range h.leases {
+		l.end(h.cause())
+	}
+}
+
+// tellEnd calls onEnd, if there is one.
+func (h *holding) tellEnd() {
+	h.mu.Lock()
+	onEnd := h.onEnd
+	h.mu.Unlock()
+	if onEnd != nil {
+		onEnd()
+	}
+}
+
+// why says what the lease is lost to, or would be if it were now. h.mu is held.
+func (h *holding) why() error {
+	switch {
+	case h.lost != nil:
+		return h.lost
+	case h.maxHold > 0 && time.Since(h.since) >= h.maxHold:
+		return errMaxHold
+	default:
+		return store.ErrLost
+	}
+}
+
+// cause is what the contexts of the work are told when the lease is lost. h.mu is held.
+func (h *holding) cause() error { return fmt.Errorf("lock: %s: %w", h.resource, h.why()) }
+
+// renewing renews until the lease is detached, released or lost, or no lease needs it. A renewal
+// that fails for another reason than a loss is tried again soon, within the deadline.
+func (h *holding) renewing() {
+	const retryEvery = 10 // tries in the time between two renewals
+	every := h.cfg.RenewEvery
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	h.mu.Lock()
+	if h.detached {
+		h.mu.Unlock()
+		return
+	}
+	h.stop, h.stopped = stop, make(chan struct{})
+	h.mu.Unlock()
+	defer close(h.stopped)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		if h.rest() {
+			return
+		}
+		switch err := h.renew(ctx); {
+		case err == nil:
+			timer.Reset(every)
+		case errors.Is(err, store.ErrLost):
+			return
+		default:
+			timer.Reset(every / retryEvery)
+		}
+	}
+}
+
+// rest reports whether the renewing ends because no lease needs it.
+func (h *holding) rest() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.resting = true
+	for _, l := range h.leases { // all of them: each forgets its ended contexts
+		if l.needsRenewal() {
+			h.resting = false
+		}
+	}
+	return h.resting
+}
+
+// wakeRenewal renews again, and at once, if no lease needed it. h.mu is held.
+func (h *holding) wakeRenewal() {
+	if h.resting {
+		h.resting = false
+		h.renewal.Reset(0)
+	}
+}
+
+func (h *holding) renew(ctx context.Context) error {
+	h.mu.Lock()
+	deadline, valid := h.deadline(), h.valid()
+	h.mu.Unlock()
+	if !valid {
+		return h.lostAt("renew", nil)
+	}
+	ctx, cancel := context.WithDeadline(ctx, deadline)
+	defer cancel()
+	start := time.Now()
+	err := h.client.store.Renew(ctx, h.key, h.token, h.cfg.TTL, h.cfg.FenceTTL())
+	h.mu.Lock()
+	valid = h.valid()
+	if valid && err == nil {
+		h.trust(start)
+	}
+	h.mu.Unlock()
+	switch {
+	case valid && err == nil:
+		return nil
+	case valid && !errors.Is(err, store.ErrLost):
+		return fmt.Errorf("lock: renew %s: %w", h.resource, err)
+	default:
+		return h.lostAt("renew", err)
+	}
+}
+
+// lostAt declares the lease lost and returns the error of the call that saw it, with what the
+// store said, if that was not the same.
+func (h *holding) lostAt(call string, err error) error {
+	h.lose()
+	h.mu.Lock()
+	why := h.why()
+	h.mu.Unlock()
+	if err != nil && !errors.Is(err, store.ErrLost) {
+		why = fmt.Errorf("%w: %w", why, err)
+	}
+	return fmt.Errorf("lock: %s %s: %w", call, h.resource, why)
+}
+
+// endRenewal stops the renewal and waits until none is under way, so that none can follow a
+// release.
+func (h *holding) endRenewal() {
+	h.mu.Lock()
+	h.detached = true
+	h.renewal.Stop()
+	stop, stopped := h.stop, h.stopped
+	h.mu.Unlock()
+	if stop == nil {
+		return
+	}
+	stop()
+	<-stopped
+}

@@ -1,0 +1,219 @@
+package lease
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/sidingq/siding/internal/store"
+)
+
+// A Lease is one acquisition of a lock. Its methods are safe for use by several goroutines.
+type Lease struct {
+	holding *holding
+
+	// Guarded by holding.mu.
+	released bool
+	dropped  bool   // see Drop
+	works    []work // without those found ended; nil if there never was one
+}
+
+// A work is a context for work under a lease.
+type work struct {
+	ended  func() error // nil while the work needs the lock
+	cancel context.CancelCauseFunc
+}
+
+// Start begins to renew a lease that Ask or Resume returned. onEnd, if not nil, is called when the
+// lease is lost or released, once or more.
+func (l *Lease) Start(onEnd func()) {
+	h := l.holding
+	h.mu.Lock() // a timer may fire before both are in their places
+	defer h.mu.Unlock()
+	h.onEnd = onEnd
+	h.expiry = time.AfterFunc(time.Until(h.deadline()), h.lose)
+	// Most work is done before its first renewal, and then needs no goroutine for it.
+	h.renewal = time.AfterFunc(h.cfg.RenewEvery, h.renewing)
+}
+
+// Resource returns what is locked.
+func (l *Lease) Resource() string { return l.holding.resource }
+
+// Fence returns the lease's fencing token; 0 if the store has none.
+func (l *Lease) Fence() int64 { return l.holding.fence }
+
+// Token returns what [Client.Resume] takes over the lease by.
+func (l *Lease) Token() string {
+	return strconv.FormatInt(l.holding.fence, 10) + ":" + l.holding.token
+}
+
+// HandedOff returns how long the lock was reserved for this waiter, by the clock of the store, and
+// whether it was reserved at all.
+func (l *Lease) HandedOff() (time.Duration, bool) {
+	return max(0, l.holding.handOff), l.holding.handOff >= 0
+}
+
+// Held returns how long ago the lock was taken.
+func (l *Lease) Held() time.Duration { return time.Since(l.holding.since) }
+
+// Valid reports whether the lease is neither lost nor released, and its deadline has not passed.
+func (l *Lease) Valid() bool { return !l.Deadline().IsZero() }
+
+// Deadline returns when the lease ends if it is not renewed; the zero time once it has ended.
+func (l *Lease) Deadline() time.Time {
+	h := l.holding
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if l.released || !h.valid() {
+		return time.Time{}
+	}
+	return h.deadline()
+}
+
+// Busy says who holds the lock; nil once the lease has ended.
+func (l *Lease) Busy() *BusyError {
+	h := l.holding
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.valid() {
+		return nil
+	}
+	return &BusyError{Busy: Busy{
+		Resource:  h.resource,
+		Holder:    h.holder,
+		Since:     h.since,
+		Remaining: time.Until(h.start.Add(h.cfg.TTL)),
+	}}
+}
+
+// Context returns a context for work under the lease. It carries the fencing token, and ends with
+// ctx and with the lease. A lease whose contexts have all ended is not renewed.
+func (l *Lease) Context(ctx context.Context) context.Context {
+	ctx, cancel := context.WithCancelCause(ctx)
+	return l.begin(ctx, work{ended: ctx.Err, cancel: cancel})
+}
+
+// Protect is [Lease.Context] for work that may go on after ctx has ended. The lease is renewed until
+// the caller releases it.
+func (l *Lease) Protect(ctx context.Context) context.Context {
+	ctx, cancel := context.WithCancelCause(ctx)
+	return l.begin(ctx, work{ended: func() error { return nil }, cancel: cancel})
+}
+
+// begin puts ctx, which w ends, under the lease.
+func (l *Lease) begin(ctx context.Context, w work) context.Context {
+	h := l.holding
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if l.released || !h.valid() {
+		w.cancel(h.cause()) // it ended before the work could begin
+	} else {
+		l.works = append(l.works, w)
+		h.wakeRenewal()
+	}
+	return with(ctx, frame{resource: h.resource, fence: h.fence, holding: h})
+}
+
+// end ends the contexts of the work under l. holding.mu is held.
+func (l *Lease) end(cause error) {
+	for _, w := range l.works {
+		w.cancel(cause)
+	}
+}
+
+// needsRenewal reports whether somebody may be at work under the lease: the caller has it, and gave
+// it no context, or one that has not ended. It forgets those that have. holding.mu is held.
+func (l *Lease) needsRenewal() bool {
+	l.works = slices.DeleteFunc(l.works, func(w work) bool { return w.ended() != nil })
+	return !l.dropped && (l.works == nil || len(l.works) > 0)
+}
+
+// Renew prolongs the lock by the TTL from now.
+func (l *Lease) Renew(ctx context.Context) error {
+	if l.ended() {
+		return fmt.Errorf("lock: renew %s: %w", l.holding.resource, store.ErrLost)
+	}
+	return l.holding.renew(ctx)
+}
+
+// ended reports whether the lease was released. Others of its holder may live on.
+func (l *Lease) ended() bool {
+	l.holding.mu.Lock()
+	defer l.holding.mu.Unlock()
+	return l.released
+}
+
+// Detach stops the renewal of all leases of the holder, without a release.
+func (l *Lease) Detach() {
+	if !l.ended() {
+		l.holding.endRenewal()
+	}
+}
+
+// Drop says that the program cannot reach the lease or its contexts any more, so the lease needs no
+// renewal. Drop touches no timer, as it runs outside of a test's fake time.
+func (l *Lease) Drop() {
+	l.holding.mu.Lock()
+	defer l.holding.mu.Unlock()
+	l.dropped = true
+}
+
+// Release ends the lease. The last lease of its holder releases the lock, which is handed off to
+// the first in the wait queue who need not be woken by the caller.
+func (l *Lease) Release(ctx context.Context) error {
+	_, err := l.holding.release(ctx, l, l.holding.releaseBy(false))
+	return err
+}
+
+// ReleaseFor releases the lock, and keeps it for a waiter who is not queued and comes by itself
+// within the given time.
+func (l *Lease) ReleaseFor(ctx context.Context, waiter string, within time.Duration) error {
+	by := l.holding.releaseBy(false)
+	by.For, by.Timeout = waiter, within
+	_, err := l.holding.release(ctx, l, by)
+	return err
+}
+
+// HandOff releases the lock for the first in the wait queue. If the caller has to wake that one, it
+// returns the reservation. Only the last lease of a holder hands off.
+func (l *Lease) HandOff(ctx context.Context) (*Reservation, error) {
+	next, err := l.holding.release(ctx, l, l.holding.releaseBy(true))
+	return l.holding.client.reservation(l.holding.key, next), err
+}
+
+// A Next is who has the lock after a release by [Lease.HandOffBy].
+type Next struct {
+	// Reservation is set if the caller has to wake a waiter.
+	Reservation *Reservation
+	// Grant is set if a waiter has started instead, which then has the lock. Reply is what the
+	// script has said of that waiter, see redisstore.Waking.
+	Grant *store.Grant
+	Reply []any
+}
+
+// HandOffBy is [Lease.HandOff] by a script of the caller's, which does more in the same step. send
+// runs that script. It is given the KEYS and the ARGV of release_lock, see redisstore.ReleaseLua,
+// and returns what release_lock returns. send is called once; or not at all, if other leases of the
+// holder keep the lock, or the store is not the one on Redis. If send is nil, the store's own
+// script is sent.
+//
+// If id is not "", the next waiter may start in the same step, and then has the lock. id makes the
+// token of that waiter unique, and args are for the script that wakes it. A call that the client sends again
+// names the same waiter. If no answer comes at all, that waiter keeps the lock until its TTL.
+func (l *Lease) HandOffBy(ctx context.Context, id string, args []any, send store.Send) (Next, error) {
+	h := l.holding
+	start := time.Now()
+	by := h.releaseBy(true)
+	by.Send = send
+	if id != "" {
+		by.Start = &store.Start{ID: id, TTL: h.cfg.TTL, FenceTTL: h.cfg.FenceTTL(), Args: args}
+	}
+	next, err := h.release(ctx, l, by)
+	if next == nil || next.Token == "" {
+		return Next{Reservation: h.client.reservation(h.key, next)}, err
+	}
+	grant := &store.Grant{Resource: h.resource, Token: next.Token, Fence: next.Fence, HandOff: time.Since(start), Start: start}
+	return Next{Grant: grant, Reply: next.Reply}, err
+}

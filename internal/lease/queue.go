@@ -1,0 +1,150 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/sidingq/siding/internal/store"
+)
+
+// A Reservation is a free lock that is kept for a waiter until the hand-off timeout has passed.
+// Whoever has the Reservation wakes the waiter, and then says what came of it: [Client.Confirm]
+// or [Client.Drop]. If nothing is said, the reservation expires.
+type Reservation struct {
+	Resource string
+	Waiter   string // the name under which it joined the wait queue
+	Ticket   int64  // its ticket
+	key      string // of the lock
+	value    string // what the store keeps in the lock's place
+}
+
+// reservation is r, of the lock of key, for those who wake waiters; nil for nil.
+func (c *Client) reservation(key string, r *store.Reservation) *Reservation {
+	if r == nil {
+		return nil
+	}
+	return &Reservation{
+		Resource: strings.TrimPrefix(key, c.cfg.Prefix), Waiter: r.Waiter, Ticket: r.Ticket, key: key, value: r.Value,
+	}
+}
+
+// handoff says how the store reserves a free lock in one call.
+func (c *Client) handoff(nonce string, stepwise bool) store.Handoff {
+	return store.Handoff{Nonce: nonce, Stepwise: stepwise, Timeout: c.cfg.HandoffTimeout, QueueTTL: c.cfg.QueueTTL()}
+}
+
+// releaseBy says how the lock is released. The nonce is what is unique in the token: only one call
+// takes the lock by it, and only one releases it.
+func (h *holding) releaseBy(stepwise bool) store.Release {
+	id, _, _ := strings.Cut(strings.TrimPrefix(h.token, tokenPrefix), ":")
+	return store.Release{Handoff: h.client.handoff(id, stepwise), Fence: h.fence}
+}
+
+// Confirm takes the waiter of r out of the wait queue, because it is on its way. It does nothing if
+// the reservation no longer stands. Then the waiter keeps its position.
+func (c *Client) Confirm(ctx context.Context, r *Reservation) error {
+	if err := c.store.Confirm(ctx, r.key, store.Reservation{Waiter: r.Waiter, Ticket: r.Ticket, Value: r.value}); err != nil {
+		return fmt.Errorf("lock: confirm a waiter of %s: %w", r.Resource, err)
+	}
+	return nil
+}
+
+// Leave takes a waiter out of the wait queue of resource. If the lock was reserved for it, the lock
+// is handed off, see [Client.Drop]. A waiter who is not queued is no error.
+func (c *Client) Leave(ctx context.Context, resource, waiter string) (*Reservation, error) {
+	return c.leave(ctx, c.Key(resource), waiter, "", false)
+}
+
+// Drop drops the waiter of r, who cannot come, and reserves the lock for the next in the wait queue,
+// whom the caller has to wake; nil if there is none. It does nothing if r no longer stands. Then
+// the waiter keeps its position.
+//
+// If the waiter's group is paused, all of the group keep their tickets. They come back to their old
+// positions when one of them asks for the lock, or a [Client.Sweep] brings them back.
+func (c *Client) Drop(ctx context.Context, r *Reservation, paused bool) (*Reservation, error) {
+	return c.leave(ctx, r.key, r.Waiter, r.value, paused)
+}
+
+func (c *Client) leave(ctx context.Context, key, waiter, value string, paused bool) (*Reservation, error) {
+	_, listens := store.ListenerOf(waiter)
+	next, err := c.store.Leave(ctx, key, waiter, store.Leave{
+		Handoff: c.handoff(uuid.NewString(), !listens), Reservation: value, Paused: paused,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("lock: leave the wait queue of %s: %w", strings.TrimPrefix(key, c.cfg.Prefix), err)
+	}
+	return c.reservation(key, next), nil
+}
+
+// A Contended is a lock for which somebody waits, as [Client.Sweep] has found it.
+type Contended struct {
+	store.Swept
+
+	Next *Reservation // whom the caller has to wake; nil for nobody
+}
+
+// Sweep looks at the locks of keys, which may have another prefix than c's. A lock that nobody
+// holds, and for which somebody waits, is handed off. resumed brings those back who were parked
+// with their group. The error of a store that cannot do this matches [errors.ErrUnsupported].
+func (c *Client) Sweep(ctx context.Context, keys []string, resumed bool) ([]Contended, error) {
+	sweeper, ok := c.store.(store.Sweeper)
+	if !ok {
+		return nil, fmt.Errorf("lock: sweep: %w", errors.ErrUnsupported)
+	}
+	swept, err := sweeper.Sweep(ctx, keys, resumed, c.handoff(uuid.NewString(), true))
+	if err != nil {
+		return nil, fmt.Errorf("lock: sweep: %w", err)
+	}
+	found := make([]Contended, len(swept))
+	for i, s := range swept {
+		found[i] = Contended{Swept: s, Next: c.reservation(keys[i], s.Next)}
+	}
+	return found, nil
+}
+
+// Missing reports, for each waiter, whether it is in no wait queue. The keys of waiters are those of
+// locks, with the prefix. rejoin queues the missing ones again, each under its ticket.
+func (c *Client) Missing(ctx context.Context, waiters []store.Queued, rejoin bool) ([]bool, error) {
+	sweeper, ok := c.store.(store.Sweeper)
+	if !ok || len(waiters) == 0 {
+		return nil, nil
+	}
+	found, err := sweeper.Missing(ctx, waiters, rejoin, c.cfg.QueueTTL())
+	if err != nil {
+		return nil, fmt.Errorf("lock: look for waiters: %w", err)
+	}
+	return found, nil
+}
+
+// ListenForTasks tells of reservations for parked tasks that a release could not wake, because its
+// process has no part in their queues: waiters named "siding-task:<group>:<rest>", of groups. It
+// listens until ctx ends. It calls heard when it has begun to listen, and again whenever it may have
+// missed some. The error of a store that does not tell of them matches [errors.ErrUnsupported].
+func (c *Client) ListenForTasks(ctx context.Context, groups []string, heard func(), wake func(*Reservation)) error {
+	listener, ok := c.store.(store.TaskListener)
+	if !ok {
+		return fmt.Errorf("lock: listen for tasks: %w", errors.ErrUnsupported)
+	}
+	return listener.ListenForTasks(ctx, groups, heard, func(message string) {
+		if r := c.announced(message); r != nil {
+			wake(r)
+		}
+	})
+}
+
+// announced reads a ticket, a lock's key and a reservation; nil if message is no such message.
+func (c *Client) announced(message string) *Reservation {
+	ticket, rest, _ := strings.Cut(message, "\n")
+	key, value, _ := strings.Cut(rest, "\n")
+	parts := strings.SplitN(value, ":", 4) // prefix, nonce, time, waiter
+	number, err := strconv.ParseInt(ticket, 10, 64)
+	if err != nil || len(parts) != 4 {
+		return nil
+	}
+	return c.reservation(key, &store.Reservation{Waiter: parts[3], Ticket: number, Value: value})
+}

@@ -1,0 +1,136 @@
+package lease
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/sidingq/siding/internal/store"
+)
+
+// release ends lease l. With the last lease it releases the lock and hands it off. After that it
+// does so again unless the store has answered.
+func (h *holding) release(ctx context.Context, l *Lease, by store.Release) (*store.Reservation, error) {
+	h.mu.Lock()
+	if l.released {
+		over := h.released
+		h.mu.Unlock()
+		if !over || !h.beginRelease() {
+			return nil, nil //nolint:nilnil // released before: nothing to do, nobody to wake
+		}
+		return h.releaseOnce(ctx, by)
+	}
+	// What counts is whether the work ended in time. Should the deadline pass while a renewal is
+	// waited for, the store says whether the lock is still ours.
+	var lost error
+	if !h.valid() {
+		lost = fmt.Errorf("lock: release %s: %w", h.resource, h.why())
+	}
+	l.released = true
+	l.end(nil)
+	h.leases = slices.DeleteFunc(h.leases, func(other *Lease) bool { return other == l })
+	last := len(h.leases) == 0
+	h.released = last
+	if last {
+		h.expiry.Stop()
+		h.releasing = make(chan struct{}) // who comes now waits until the renewal has ended, too
+	}
+	h.mu.Unlock()
+	if !last {
+		return nil, lost
+	}
+	h.endRenewal()
+	defer h.tellEnd()
+	// A lost lock is released, too: its key may still be there, and to wait for its TTL would serve
+	// nobody.
+	next, err := h.releaseOnce(ctx, by)
+	if lost != nil && err != nil && !errors.Is(err, store.ErrLost) {
+		return next, fmt.Errorf("%w; %w", lost, err)
+	}
+	return next, cmp.Or(lost, err)
+}
+
+// beginRelease waits until no release is under way. It returns false if the store has answered
+// one. Otherwise the caller sends the next.
+func (h *holding) beginRelease() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for h.releasing != nil {
+		over := h.releasing
+		h.mu.Unlock()
+		<-over
+		h.mu.Lock()
+	}
+	if !h.freed {
+		h.releasing = make(chan struct{})
+	}
+	return !h.freed
+}
+
+// releaseOnce sends one release, also if ctx has ended. A call that failed in a way that may pass is
+// sent again in the background, until the TTL is over.
+func (h *holding) releaseOnce(ctx context.Context, by store.Release) (*store.Reservation, error) {
+	ctx = context.WithoutCancel(ctx)
+	next, err := h.sendRelease(ctx, by)
+	if err == nil {
+		return next, nil
+	}
+	h.mu.Lock()
+	retry := again(err) && !h.retrying
+	h.retrying = h.retrying || retry
+	h.mu.Unlock()
+	if retry && h.client.Begin() {
+		go func() {
+			defer h.client.End()
+			h.releaseLater(ctx, by)
+		}()
+	}
+	return nil, fmt.Errorf("lock: release %s: %w", h.resource, err)
+}
+
+// sendRelease sends one release, after beginRelease.
+func (h *holding) sendRelease(ctx context.Context, by store.Release) (*store.Reservation, error) {
+	ctx, cancel := context.WithTimeout(ctx, CleanupTimeout)
+	defer cancel()
+	next, err := h.client.store.Release(ctx, h.key, h.token, by)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.freed = err == nil || errors.Is(err, store.ErrLost)
+	close(h.releasing)
+	h.releasing = nil
+	return next, err
+}
+
+// again reports whether a release is sent again after err.
+func again(err error) bool { return err != nil && !errors.Is(err, store.ErrLost) && Passing(err) }
+
+// releaseLater sends a release again until the store answers, the lock has run out, or the Client
+// is closed. The caller has gone, so it can wake no waiter, and no waiter can start.
+func (h *holding) releaseLater(ctx context.Context, by store.Release) {
+	const (
+		first, longest = 50 * time.Millisecond, 500 * time.Millisecond
+		// Whoever tells a waiter may be cut off just then, as Redis was. So the lock is reserved for
+		// a shorter time than by another release, and the sweeper hands it off.
+		handoff = time.Second
+	)
+	by.Stepwise, by.Start, by.Send = false, nil, nil
+	by.Timeout = min(by.Timeout, handoff)
+	h.mu.Lock()
+	end := h.start.Add(h.cfg.TTL)
+	h.mu.Unlock()
+	for wait := first; ; wait = min(2*wait, longest) {
+		if h.client.Sleep(ctx, wait/2+rand.N(wait), nil) != nil || !time.Now().Before(end) {
+			return
+		}
+		if !h.beginRelease() {
+			return
+		}
+		if _, err := h.sendRelease(ctx, by); !again(err) {
+			return
+		}
+	}
+}

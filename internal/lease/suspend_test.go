@@ -1,0 +1,83 @@
+package lease_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/sidingq/siding/internal/lease"
+	"github.com/sidingq/siding/internal/store"
+	"github.com/sidingq/siding/lock/locktest"
+)
+
+// suspend makes it look as if the machine had slept for d since the lease's
+// last renewal: the wall clock went on, the monotonic one stood still. No
+// function of package time makes such a time, so this one turns back the
+// seconds in its first word, where those of a time with a monotonic reading are.
+func suspend(t *testing.T, held *lease.Lease, d time.Duration) {
+	t.Helper()
+	before := held.StartedAt()
+	start := before
+	*(*uint64)(unsafe.Pointer(&start)) -= uint64(d/time.Second) << 30
+	if start.Sub(before) != 0 || start.Round(0).Sub(before.Round(0)) != -d {
+		t.Fatal("package time keeps its times in another way now")
+	}
+	held.SetStart(start)
+}
+
+// TestSuspendedMachine: after a sleep that is longer than the TTL, of which
+// the monotonic clock knows nothing, the lease is not trusted.
+func TestSuspendedMachine(t *testing.T) {
+	t.Parallel()
+	client, err := lease.New(locktest.NewMemory(), lease.Config{TTL: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		name string
+		end  func(*testing.T, *lease.Lease) error
+	}{
+		{"renew", func(t *testing.T, l *lease.Lease) error { t.Helper(); return l.Renew(t.Context()) }},
+		{"release", func(t *testing.T, l *lease.Lease) error { t.Helper(); return l.Release(t.Context()) }},
+		{"context", func(t *testing.T, l *lease.Lease) error { t.Helper(); return context.Cause(l.Context(t.Context())) }},
+	} {
+		held, err := client.Acquire(t.Context(), lease.Request{Resource: "order:1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		suspend(t, held, 30*time.Minute)
+		if held.Deadline().IsZero() {
+			t.Errorf("%s: want a lease that is still good after half its TTL", tc.name)
+		}
+		suspend(t, held, 30*time.Minute)
+		if !held.Deadline().IsZero() {
+			t.Errorf("%s: want no valid lease after its TTL", tc.name)
+		}
+		if err := tc.end(t, held); !errors.Is(err, store.ErrLost) {
+			t.Errorf("%s: want ErrLost, have %v", tc.name, err)
+		}
+		_ = held.Release(t.Context())
+	}
+}
+
+// TestSuspendedMachineWithWork: the context of the work ends with the next renewal.
+func TestSuspendedMachineWithWork(t *testing.T) {
+	t.Parallel()
+	client, err := lease.New(locktest.NewMemory(), lease.Config{TTL: time.Hour, RenewEvery: 200 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	held, err := client.Acquire(t.Context(), lease.Request{Resource: "order:1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	work := held.Context(t.Context())
+	suspend(t, held, time.Hour)
+	<-work.Done()
+	if cause := context.Cause(work); !errors.Is(cause, store.ErrLost) {
+		t.Errorf("want ErrLost, have %v", cause)
+	}
+	_ = held.Release(t.Context())
+}

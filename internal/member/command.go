@@ -1,0 +1,200 @@
+package member
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sidingq/siding/internal/config"
+	"github.com/sidingq/siding/internal/dashboard"
+	"github.com/sidingq/siding/internal/embedded"
+)
+
+// A command is one run of a program.
+type command struct {
+	Program
+
+	stderr  io.Writer
+	serving bool // the command line and the settings are right
+
+	file     string // of settings
+	embedded bool
+	port     int // of the embedded Redis
+	given    []config.Override
+}
+
+func (c *command) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   c.Name,
+		Short: "Run a worker of a Siding fleet",
+		Long: c.Name + ` takes tasks from Redis and runs them. A task whose resource is locked is
+parked, and the release of the lock wakes it; meanwhile the worker runs other
+tasks. The worker serves the dashboard, /healthz and /readyz.
+
+SIGTERM and Ctrl-C drain the worker: running tasks may finish within
+shutdown.timeout. A second signal, half a second later or more, ends it at once;
+unfinished tasks then run again elsewhere.
+
+Settings come from flags, from the environment (--lock-ttl is SIDING_LOCK_TTL) and
+from a file, in this order of precedence.
+
+Exit status: 0 all is well; 1 a fault, such as Redis that cannot be reached at
+the start, or a drain that did not end in time; 2 the command line or a setting
+is wrong.`,
+		Args:              cobra.NoArgs,
+		RunE:              func(cmd *cobra.Command, _ []string) error { return c.run(cmd) },
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return fmt.Errorf("%w\n%s --help lists the flags", config.FlagError(cmd.Flags(), err), c.Name)
+	})
+	f := root.Flags()
+	f.SortFlags = false
+	if c.Command != nil {
+		c.Command(root)
+	}
+	f.BoolVar(&c.embedded, "embedded", false, "Run on a Redis inside this process, which forgets everything at its end.")
+	f.IntVar(&c.port, "embedded-port", 0, "The `port` of the embedded Redis on 127.0.0.1; 0 is 6379, or a free one if that is taken.")
+	f.StringVar(&c.file, "config", "", "The `file` of settings; $SIDING_CONFIG if not given, else config.yaml if it is there.")
+	for _, s := range config.Settings() {
+		if s.Flag == "" || s.Flag == "ledger" && !c.Ledger {
+			continue
+		}
+		f.Var(&setting{Setting: s, given: &c.given}, s.Flag, s.Help)
+		if s.Kind == config.Bool {
+			f.Lookup(s.Flag).NoOptDefVal = "true"
+		}
+	}
+	return root
+}
+
+// run checks the command line and the settings, and serves.
+func (c *command) run(cmd *cobra.Command) error {
+	if err := c.check(cmd); err != nil {
+		return err
+	}
+	cfg, err := config.Sources{File: c.file, Environ: c.Environ, Flags: c.given}.Load()
+	if err != nil {
+		return err
+	}
+	if err := checkExposure(cfg); err != nil {
+		return err
+	}
+	c.serving = true
+	if c.embedded {
+		own, err := c.embed(&cfg)
+		if err != nil {
+			return err
+		}
+		defer own.Close()
+	}
+	m, err := c.member(cfg)
+	if err != nil {
+		return err
+	}
+	return c.Serve(cmd.Context(), m)
+}
+
+// check refuses flags that do not go together.
+func (c *command) check(cmd *cobra.Command) error {
+	switch {
+	case cmd.Flags().Changed("embedded-port") && !c.embedded:
+		return errors.New("--embedded-port: want --embedded with it")
+	case c.port < 0 || c.port > 65535:
+		return fmt.Errorf("--embedded-port: want 0 to 65535, have %d", c.port)
+	}
+	for _, o := range c.given {
+		if c.embedded && strings.HasPrefix(o.Flag, "redis") {
+			return fmt.Errorf("--%s: want another Redis or an embedded one, have both", o.Flag)
+		}
+	}
+	return nil
+}
+
+// checkExposure refuses a dashboard without a password that other machines can reach, even a
+// read-only one: it shows payloads. The table of settings has no such rule, as other programs
+// read the same file without the worker's environment, where the password may be.
+func checkExposure(cfg config.Config) error {
+	h := cfg.HTTP
+	if h.Address == "" || !h.Dashboard || h.Password != "" || h.PasswordFile != "" || dashboard.Loopback(h.Address) {
+		return nil
+	}
+	return fmt.Errorf("%s: others can reach %s: want SIDING_HTTP_PASSWORD or http.password_file, or http.dashboard false, have neither",
+		cfg.Place("http.address"), h.Address)
+}
+
+// embeddedTimeout is how long the embedded Redis may take to answer. It answers late only
+// while this process itself gets no CPU. A shorter timeout would then lose replies, and with
+// the reply of a dequeue its task, until asynq finds that a minute later.
+const embeddedTimeout = 30 * time.Second
+
+// embed starts a Redis inside the process and points the settings at it.
+func (c *command) embed(cfg *config.Config) (*embedded.Server, error) {
+	own, err := embedded.Start(embedded.Config{Port: c.port})
+	if err != nil {
+		return nil, err
+	}
+	cfg.Redis = config.Default().Redis
+	cfg.Redis.Addrs, cfg.Redis.Timeout = []string{own.Addr()}, embeddedTimeout
+	return own, nil
+}
+
+// member returns a member that has not begun.
+func (c *command) member(cfg config.Config) (*Member, error) {
+	m := &Member{
+		Config: cfg, name: c.Name, embedded: c.embedded,
+		end: func(why string) { c.end(c.stderr, why) },
+	}
+	opts := &slog.HandlerOptions{Level: cfg.Log.Level}
+	logger := slog.New(slog.NewTextHandler(c.stderr, opts))
+	if cfg.Log.Format == "json" {
+		logger = slog.New(slog.NewJSONHandler(c.stderr, opts))
+	}
+	m.Server = cfg.Server(logger, m.stats.Observe)
+	var err error
+	if m.Redis, err = cfg.Redis.Options(); err != nil {
+		return nil, err
+	}
+	m.Redis.ClientName = "siding-worker"
+	return m, nil
+}
+
+// A setting is a flag whose values join the settings that were given, in order.
+type setting struct {
+	config.Setting
+
+	given *[]config.Override
+}
+
+// Set implements pflag.Value. The table of settings checks the value, once all are known.
+func (s *setting) Set(value string) error {
+	*s.given = append(*s.given, config.Override{Flag: s.Flag, Value: value})
+	return nil
+}
+
+// String returns the default, for the help.
+func (s *setting) String() string { return s.Default }
+
+// Type returns the word that stands for the value in the help.
+func (s *setting) Type() string {
+	switch s.Kind {
+	case config.Bool:
+		return "bool"
+	case config.List:
+		return "address"
+	case config.Numbers:
+		return "name=number"
+	case config.Text:
+		if s.Key == "http.address" {
+			return "host:port"
+		}
+	}
+	return "value"
+}

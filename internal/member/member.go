@@ -1,0 +1,213 @@
+package member
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/config"
+	"github.com/sidingq/siding/internal/runstats"
+	"github.com/sidingq/siding/queue"
+)
+
+// A Member is one worker of a fleet.
+type Member struct {
+	// Config has the values of all settings.
+	Config config.Config
+	// Redis holds the tasks.
+	Redis *redis.UniversalOptions
+	// Server is the configuration of the server. It may be changed before [Member.Run]. The
+	// member logs to its Logger.
+	Server queue.ServerConfig
+
+	name     string
+	embedded bool
+	end      func(why string) // ends the process
+
+	stats     runstats.Collector
+	server    *queue.Server
+	web       *web
+	phase     atomic.Int32 // one of the phases
+	beside    sync.WaitGroup
+	besideErr error
+}
+
+// The phases of a member. Only a running one is ready.
+const (
+	starting = iota
+	running
+	draining
+)
+
+// A refusal is an error of a setting that only the program can judge.
+type refusal struct{ error }
+
+// Refuse returns an error that says what is wrong with the setting, after the place that it
+// came from.
+func (m *Member) Refuse(key, wrong string) error {
+	return refusal{fmt.Errorf("%s: %s", m.Config.Place(key), wrong)}
+}
+
+// Stats sums up the tasks that have run.
+func (m *Member) Stats() runstats.Summary { return m.stats.Summary() }
+
+// Run serves HTTP and takes tasks until ctx ends, or beside returns, and then drains. It calls
+// register once, before it takes tasks. If beside is not nil, it runs while tasks are
+// taken, and must return when its context ends. The url is that of the dashboard, or "off".
+func (m *Member) Run(ctx context.Context, register func(*queue.Server), beside func(ctx context.Context, url string) error) error {
+	if err := m.open(ctx, register); err != nil {
+		return err
+	}
+	err := m.work(ctx, beside)
+	if err = errors.Join(err, m.drain(ctx)); err != nil {
+		return err
+	}
+	s := m.Stats()
+	m.Server.Guard.Logger.InfoContext(ctx, "worker ended", "tasks", s.Tasks, "succeeded", s.Succeeded, "contended", s.Contended, "parked", s.Parked,
+		"lost", s.Lost, "handoff_p50", s.HandOffP50, "handoff_p99", s.HandOffP99)
+	return nil
+}
+
+// open makes the servers and registers the handlers, and starts nothing.
+func (m *Member) open(ctx context.Context, register func(*queue.Server)) (err error) {
+	if m.server, err = queue.NewServer(queue.RedisOpt(*m.Redis), m.Server); err != nil {
+		return err
+	}
+	if register != nil {
+		register(m.server)
+	}
+	if len(m.server.Kinds()) == 0 {
+		err = errors.New("no task has a handler: want a function that calls queue.Handle")
+	} else {
+		m.web, err = newWeb(m.Config.HTTP, m.Redis, m.ready)
+	}
+	if err != nil {
+		return errors.Join(err, m.server.Shutdown(ctx))
+	}
+	return nil
+}
+
+// work serves HTTP and takes tasks until ctx ends, or the web server or beside by itself.
+func (m *Member) work(ctx context.Context, beside func(context.Context, string) error) error {
+	log, redis := m.Server.Guard.Logger, m.Config.Redis.Addrs
+	if m.embedded {
+		log.InfoContext(ctx, "embedded redis", "address", redis[0])
+	}
+	// The probes answer from now on. The member is not ready yet.
+	err := m.web.start(ctx, log)
+	if err == nil {
+		err = m.takeTasks(ctx)
+	}
+	if ctx.Err() != nil {
+		return nil //nolint:nilerr // asked to end before it had begun
+	}
+	if err != nil {
+		return err
+	}
+	if !m.embedded { // which keeps nothing, as its help says
+		m.checkRedis(ctx)
+	}
+	log.InfoContext(ctx, "worker started", "redis", redis, "queues", m.Server.Asynq.Queues, "concurrency", m.Server.Asynq.Concurrency, "http", m.web.url())
+	ctx, end := context.WithCancelCause(ctx)
+	if beside != nil {
+		m.beside.Go(func() {
+			m.besideErr = beside(ctx, m.web.url())
+			end(errors.New("what ran beside the tasks has ended"))
+		})
+	}
+	cause, err := m.wait(ctx)
+	end(cause)
+	log.InfoContext(ctx, "draining", "cause", cause)
+	return err
+}
+
+// patience is how long Redis may take to answer at the start.
+const patience = 5 * time.Second
+
+// takeTasks connects to Redis and begins to take tasks.
+func (m *Member) takeTasks(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if err := m.server.Start(ctx); err != nil {
+		return m.Config.Redis.Failed(m.name, err)
+	}
+	m.phase.Store(running)
+	return nil
+}
+
+// checkRedis logs what is unsafe about the Redis. The member works all the same, as
+// somebody has to run the tasks.
+func (m *Member) checkRedis(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	client := queue.Redis(m.Redis)
+	defer func() { _ = client.Close() }() // nothing is in flight by then
+	found, err := queue.CheckRedis(ctx, client)
+	for _, f := range found {
+		log := m.Server.Guard.Logger.With("trait", f.Trait)
+		if f.Server != "" {
+			log = log.With("server", f.Server)
+		}
+		if f.Advice == "" {
+			log.InfoContext(ctx, "a trait of redis could not be checked")
+			continue
+		}
+		log.WarnContext(ctx, "redis is not safe for tasks and locks", "have", f.Have, "advice", f.Advice)
+	}
+	if err != nil {
+		m.Server.Guard.Logger.InfoContext(ctx, "redis could not be checked", "error", err)
+	}
+}
+
+// reportEvery is how often a member logs how many tasks have run, if any have.
+const reportEvery = 10 * time.Second
+
+// wait reports on the work until ctx ends, or the web server by itself. It returns the cause,
+// and the error of the web server.
+func (m *Member) wait(ctx context.Context) (cause, broken error) {
+	ticker := time.NewTicker(reportEvery)
+	defer ticker.Stop()
+	for last := m.Stats(); ; {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx), nil
+		case err := <-m.web.broken:
+			return err, err
+		case <-ticker.C:
+			if s := m.Stats(); s.Tasks != last.Tasks {
+				m.Server.Guard.Logger.InfoContext(ctx, "tasks ran", "tasks", s.Tasks-last.Tasks, "succeeded", s.Succeeded-last.Succeeded, "in", reportEvery)
+				last = s
+			}
+		}
+	}
+}
+
+// ready returns why the member takes no tasks, nil when it does.
+func (m *Member) ready(ctx context.Context) error {
+	switch m.phase.Load() {
+	case starting:
+		return errors.New("starting")
+	case draining:
+		return errors.New("draining")
+	default:
+		return m.server.Ready(ctx)
+	}
+}
+
+// drain ends the tasks and then the web server, so that the probes tell meanwhile that the
+// member drains. ctx may have ended. At the hard deadline drain ends the process.
+func (m *Member) drain(ctx context.Context) error {
+	m.phase.Store(draining)
+	ctx = context.WithoutCancel(ctx)
+	limit := m.Config.Shutdown.HardDeadline
+	deadline := time.AfterFunc(limit, func() { m.end(fmt.Sprintf("shutdown.hard_deadline: %v have passed, and tasks still run", limit)) })
+	defer deadline.Stop()
+	err := m.server.Shutdown(ctx)
+	m.beside.Wait()
+	return errors.Join(err, m.besideErr, m.web.stop(ctx))
+}

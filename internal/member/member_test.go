@@ -1,0 +1,149 @@
+package member
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9/logging"
+	"github.com/spf13/cobra"
+	"go.uber.org/goleak"
+
+	"github.com/sidingq/siding/internal/testenv/redistest"
+	"github.com/sidingq/siding/queue"
+)
+
+// asProgram makes the test binary run as a program that does not end.
+const asProgram = "SIDING_TEST_AS_HANGER"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		hanger.Main()
+	}
+	logging.Disable()
+	goleak.VerifyTestMain(m)
+}
+
+type note struct{}
+
+func (note) Kind() string     { return "test:note" }
+func (note) Resource() string { return "page:1" }
+
+func register(s *queue.Server) {
+	queue.Handle(s, func(context.Context, note) error { return nil })
+}
+
+// hanger asks for its own end, and then does not end.
+var hanger = Program{
+	Name: "hanger",
+	Serve: func(ctx context.Context, m *Member) error {
+		ctx, end := context.WithCancel(ctx)
+		defer say(os.Stderr, "closed\n")
+		return m.Run(ctx, register, func(context.Context, string) error {
+			end()
+			select {}
+		})
+	},
+	Cleanup: func() { say(os.Stderr, "cleaned up\n") },
+}
+
+// At the hard deadline the process ends. It removes temporary files, and closes nothing that
+// tasks still use.
+func TestHardDeadlineEndsTheProcess(t *testing.T) {
+	t.Parallel()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "--redis", redistest.Start(t).Addr, "--http", "off", "--shutdown-timeout", "100ms", "--shutdown-hard-deadline", "300ms")
+	cmd.Env, cmd.Dir = append(os.Environ(), asProgram+"=1"), t.TempDir()
+	out, err := cmd.CombinedOutput()
+	if ended, ok := errors.AsType[*exec.ExitError](err); !ok || ended.ExitCode() != exitFault {
+		t.Errorf("want exit status %d, have %v", exitFault, err)
+	}
+	if want := "hanger: shutdown.hard_deadline: 300ms have passed, and tasks still run\ncleaned up\n"; !strings.HasSuffix(string(out), want) || strings.Contains(string(out), "closed") {
+		t.Errorf("want %q at the end, and nothing closed, have %s", want, out)
+	}
+}
+
+// Each fault is said once, with its status.
+func TestServe(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	failed := errors.New("out of ink")
+	for name, c := range map[string]struct {
+		serve  func(context.Context, *Member) error
+		args   []string
+		status int
+		want   string
+	}{
+		"error":          {func(context.Context, *Member) error { return failed }, nil, exitFault, "own: out of ink"},
+		"refused":        {func(_ context.Context, m *Member) error { return m.Refuse("ledger.dsn", "want a book") }, nil, exitUsage, "own: ledger.dsn: want a book"},
+		"refused a flag": {func(_ context.Context, m *Member) error { return m.Refuse("ledger.dsn", "want a book") }, []string{"--ledger=x"}, exitUsage, "own: --ledger: want a book"},
+		"server": {func(ctx context.Context, m *Member) error {
+			m.Server.Asynq.TaskCheckInterval = time.Microsecond
+			return m.Run(ctx, register, nil)
+		}, nil, exitFault, "own: queue: task check interval: want 1ms or more, have 1µs"},
+		"beside ends": {func(ctx context.Context, m *Member) error {
+			return m.Run(ctx, register, func(context.Context, string) error { return nil })
+		}, nil, exitOK, `msg="worker ended"`},
+		"beside fails": {func(ctx context.Context, m *Member) error {
+			return m.Run(ctx, register, func(context.Context, string) error { return failed })
+		}, nil, exitFault, "own: out of ink"},
+		"address": {func(ctx context.Context, m *Member) error {
+			return m.Run(ctx, register, func(_ context.Context, url string) error { return errors.New(url) })
+		}, []string{"--http-dashboard=false"}, exitFault, "own: http://127.0.0.1:"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var log buffer
+			p := Program{Name: "own", Ledger: true, Serve: c.serve}
+			if have := p.Run(t.Context(), append([]string{"--redis", server.Addr, "--http", "127.0.0.1:0"}, c.args...), io.Discard, &log); have != c.status {
+				t.Errorf("want exit status %d, have %d", c.status, have)
+			}
+			if have := strings.Count(log.String(), c.want); have != 1 {
+				t.Errorf("want %q once, have %s", c.want, log.String())
+			}
+		})
+	}
+}
+
+// A program's own flags come before the others, and its check before that of the settings.
+func TestCommand(t *testing.T) {
+	t.Parallel()
+	var page string
+	p := Program{Name: "own", Command: func(cmd *cobra.Command) {
+		cmd.Flags().StringVar(&page, "page", "", "The page.")
+		cmd.PreRunE = func(*cobra.Command, []string) error { return errors.New("want no page " + page) }
+	}}
+	var out, log buffer
+	if have := p.Run(t.Context(), []string{"--page", "7", "--concurrency", "0"}, &out, &log); have != exitUsage || log.String() != "own: want no page 7\n" {
+		t.Errorf("want the page refused, have %d, %s", have, log.String())
+	}
+	if p.Run(t.Context(), []string{"--help"}, &out, &log); strings.Index(out.String(), "--page") > strings.Index(out.String(), "--embedded") {
+		t.Errorf("want --page first, have %s", out.String())
+	}
+}
+
+// A flag goes before the environment, which goes before the file.
+func TestSettingsFromAllPlaces(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "mine.yaml")
+	if err := os.WriteFile(path, []byte("concurrency: 5\npoll_interval: 5ms\nlock:\n  ttl: 5s\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var log buffer
+	p := Program{Name: "own", Environ: []string{"SIDING_CONFIG=" + path, "SIDING_POLL_INTERVAL=6ms", "SIDING_LOCK_TTL=6s"}}
+	p.Serve = func(_ context.Context, m *Member) error {
+		have := m.Config
+		if have.Concurrency != 5 || have.PollInterval != 6*time.Millisecond || have.Lock.TTL != 7*time.Second || !have.HTTP.ReadOnly || len(have.Queues) != 3 || have.Queues["c"] != 3 {
+			t.Errorf("want 5, 6ms, 7s, read-only and three queues, have %+v", have)
+		}
+		return nil
+	}
+	if have := p.Run(t.Context(), []string{"--lock-ttl=7s", "--http-read-only", "--queue", "a=2,b=1", "--queue=c=3"}, io.Discard, &log); have != exitOK {
+		t.Errorf("want exit status 0, have %d, %s", have, log.String())
+	}
+}

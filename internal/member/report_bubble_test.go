@@ -1,0 +1,68 @@
+package member
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sidingq/siding/queue"
+)
+
+// A buffer collects output that is being read meanwhile.
+type buffer struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+// A worker reports how many tasks have run, while some do.
+func TestReportsOfTasks(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var log buffer
+		m := &Member{Server: queue.ServerConfig{Guard: queue.GuardConfig{Logger: slog.New(slog.NewTextHandler(&log, nil))}}, web: &web{broken: make(chan error, 1)}}
+		ended := make(chan error)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		go func() {
+			cause, _ := m.wait(ctx)
+			ended <- cause
+		}()
+		reports := func() int { return strings.Count(log.String(), `msg="tasks ran"`) }
+		time.Sleep(time.Hour)
+		if have := reports(); have != 0 {
+			t.Errorf("an idle worker: want no report, have %d lines", have)
+		}
+		for range 3 {
+			m.stats.Observe(queue.Event{Kind: queue.EventReleased})
+		}
+		m.stats.Observe(queue.Event{Kind: queue.EventReleased, Err: errors.New("failed")})
+		time.Sleep(time.Hour)
+		if have := reports(); have != 1 {
+			t.Errorf("want one line, have %d", have)
+		}
+		if want := "tasks=4 succeeded=3 in=10s"; !strings.Contains(log.String(), want) {
+			t.Errorf("want %q, have %s", want, log.String())
+		}
+		why := errors.New("asked to end")
+		cancel(why)
+		if have := <-ended; !errors.Is(have, why) {
+			t.Errorf("want the cause %v, have %v", why, have)
+		}
+	})
+}

@@ -1,0 +1,96 @@
+package member
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/config"
+	"github.com/sidingq/siding/internal/dashboard"
+)
+
+// A web serves the dashboard and the probes.
+type web struct {
+	config config.HTTP
+	pages  *dashboard.Handler
+	server *http.Server // nil until started, or if there is no address
+	addr   net.Addr
+	served sync.WaitGroup
+	broken chan error // gets the error of a server that ended by itself
+}
+
+// newWeb returns a web that is not started.
+func newWeb(cfg config.HTTP, redis *redis.UniversalOptions, ready func(context.Context) error) (*web, error) {
+	password, err := cfg.LoginPassword()
+	if err != nil {
+		return nil, err
+	}
+	pages := dashboard.Config{
+		ReadOnly: cfg.ReadOnly,
+		Username: cfg.Username,
+		Password: string(password),
+		// The host in a request may be that of a proxy. The password protects the dashboard then.
+		AnyHost: password != "" || !dashboard.Loopback(cfg.Address),
+		Ready:   ready,
+	}
+	if cfg.Dashboard {
+		pages.Redis = redis
+	}
+	w := &web{config: cfg, broken: make(chan error, 1)}
+	w.pages, err = dashboard.New(pages)
+	return w, err
+}
+
+// start listens and serves, if there is an address.
+func (w *web) start(ctx context.Context, logger *slog.Logger) error {
+	if w.config.Address == "" {
+		return nil
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", w.config.Address)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("http.address: %s is taken: choose another with --http, or --http off: %w", w.config.Address, err)
+	}
+	if err != nil {
+		return fmt.Errorf("http.address: %w", err)
+	}
+	w.server, w.addr = dashboard.NewServer(w.pages, logger), listener.Addr()
+	w.served.Go(func() {
+		if err := w.server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			w.broken <- fmt.Errorf("http: %w", err)
+		}
+	})
+	return nil
+}
+
+// url returns the address of the dashboard, or of the probes if there is no dashboard, or "off".
+func (w *web) url() string {
+	switch {
+	case w.server == nil:
+		return "off"
+	case w.config.Dashboard:
+		return "http://" + w.addr.String() + dashboard.RootPath + "/"
+	default:
+		return "http://" + w.addr.String()
+	}
+}
+
+// stop ends the server. A visitor has a second to finish.
+func (w *web) stop(ctx context.Context) (err error) {
+	if w.server != nil {
+		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		if w.server.Shutdown(ctx) != nil {
+			err = w.server.Close()
+		}
+		w.served.Wait()
+	}
+	return errors.Join(err, w.pages.Close())
+}

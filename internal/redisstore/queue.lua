@@ -1,0 +1,168 @@
+-- Reserves a lock for a waiter, and wakes the waiter. This is put into the scripts that name it,
+-- behind take.lua and join.lua. The keys of those scripts are the same:
+--
+-- KEYS[1]  lock     the token of the holder, or a reservation
+-- KEYS[2]  grant    the last fencing token; a trailing '*' says that the lock
+--                   has been reserved since it was last granted
+-- KEYS[3]  queue    the wait queue: sorted set of waiters by ticket
+-- KEYS[4]  paused   likewise: waiters of paused groups
+--
+-- A waiter's name says how it is woken.
+--   'siding-goroutine:<listener>:<number>' is a goroutine that listens on the channel
+--     'siding-goroutine:<listener>'. These scripts publish its name there.
+--   'siding-task:<queue>:<id>' is a parked task. These scripts wake it, if the function
+--     wake_waiter(waiter, ticket, start) comes before this; or else the client, stepwise; or else
+--     whoever listens on 'siding-task:<queue>'.
+--   Only the client wakes a waiter of any other name.
+--
+-- wake_waiter returns 'woken'; 'gone' if the waiter cannot come any more; 'paused' if it cannot
+-- come for now; 'started' and {the holder's name, ...} if it has started and holds the lock; or
+-- anything else if the client has to wake it.
+--
+-- start is {id of the next token, ttl of the lock in ms, retention of the fencing token in ms,
+-- and what else wake_waiter wants to know}, or nil.
+
+local lock, grant, queue, paused = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+
+local function us()
+  local t = redis.call('TIME')
+  return t[1] * 1000000 + t[2]
+end
+
+local function begins(s, prefix) return string.sub(s, 1, #prefix) == prefix end
+
+-- Takes all waiters of the waiter's group, which is paused, out of the wait queue. They keep
+-- their tickets.
+local function pause_group(waiter, retention)
+  local group, from, seen = (channel(waiter) or waiter) .. ':', 0
+  repeat
+    local some = redis.call('ZRANGE', queue, from, from + 499, 'WITHSCORES')
+    local moved, waiters = {}, {}
+    for i = 1, #some, 2 do
+      if begins(some[i] .. ':', group) then
+        waiters[#waiters + 1] = some[i]
+        moved[#moved + 1], moved[#moved + 2] = some[i + 1], some[i]
+      end
+    end
+    if #waiters > 0 then
+      redis.call('ZADD', paused, unpack(moved))
+      redis.call('ZREM', queue, unpack(waiters))
+    end
+    seen = #some / 2
+    from = from + seen - #waiters
+  until seen < 500
+  redis.call('PEXPIRE', paused, retention)
+end
+
+-- Returns what is published of the reservation for a parked task.
+local function message_of(ticket, reservation) return ticket .. '\n' .. lock .. '\n' .. reservation end
+
+-- Publishes a message for the waiter. Returns whether anybody listens.
+local function published(waiter, message, cluster)
+  local listeners = redis.pcall('PUBLISH', channel(waiter), message) -- an error if an ACL forbids it
+  return type(listeners) == 'number' and (listeners > 0 or cluster)
+end
+
+-- Wakes a waiter for whom the lock is about to be reserved. Returns whether it comes; whether
+-- the client has to wake it; and {the holder's name, ...} if it has started.
+local function woken(waiter, ticket, reservation, stepwise, cluster, retention, start)
+  if begins(waiter, 'siding-goroutine:') then
+    redis.call('ZREM', queue, waiter)
+    return published(waiter, waiter, cluster)
+  end
+  if wake_waiter then
+    local outcome, started = wake_waiter(waiter, ticket, start)
+    if outcome == 'paused' then
+      pause_group(waiter, retention)
+      return false
+    end
+    if outcome == 'woken' or outcome == 'gone' or outcome == 'started' then
+      redis.call('ZREM', queue, waiter)
+      return outcome ~= 'gone', false, started
+    end
+  end
+  if stepwise then return true, true end
+  -- It stays queued until it has been woken.
+  return channel(waiter) and published(waiter, message_of(ticket, reservation), cluster)
+end
+
+-- Reserves the lock for the waiter that the reservation names, until the hand-off timeout is over.
+local function reserve_for(reservation, timeout, retention)
+  redis.call('SET', lock, reservation, 'PX', timeout)
+  local last = string.match(redis.call('GET', grant) or '0', '^%d+') or '0'
+  redis.call('SET', grant, last .. '*', 'PX', retention)
+end
+
+-- Returns the first in the wait queue from an index on, its ticket and its index. It skips
+-- waiters of unreachable groups, but not me. It returns nothing when it finds none among the
+-- first 2,000, of which each takes 0.5 us.
+local function first_from(index, me, unreachable)
+  local some = redis.call('ZRANGE', queue, index, index, 'WITHSCORES')
+  while some[1] and index < 2000 do
+    for i = 1, #some, 2 do
+      if some[i] == me or not unreachable[channel(some[i]) or ''] then return some[i], some[i + 1], index end
+      index = index + 1
+    end
+    some = redis.call('ZRANGE', queue, index, index + 499, 'WITHSCORES')
+  end
+end
+
+-- Reserves the lock, which nobody holds, for the first in the wait queue who can come.
+--   me        the waiter that asks, '' for none
+--   stepwise  whether the client wakes those whom these scripts cannot wake; else they are
+--             skipped, and keep their positions
+--   cluster   whether there may be listeners that PUBLISH does not count
+-- Returns the waiter, its reservation and, if the client has to wake it, its ticket. Returns
+-- only me if that is the first, and nothing when nobody can come. If the waiter has started,
+-- the fourth is {its token, its fence, ...}.
+local function reserve(me, stepwise, cluster, nonce, timeout, retention, start)
+  -- Each of the first hundred is tried. Behind them only one of each group is. So a long wait
+  -- queue of waiters whom nobody can wake costs little. A waiter behind 2,000 comes by itself.
+  local index, skipped, unreachable = 0, 0, {}
+  while true do
+    local waiter, score, at = first_from(index, me, skipped < 100 and {} or unreachable)
+    if not waiter or waiter == me then return waiter end
+    index = at
+    local ticket = digits(tonumber(score))
+    local reservation = nonce .. digits(us()) .. ':' .. waiter
+    local comes, by_client, started = woken(waiter, ticket, reservation, stepwise, cluster, retention, start)
+    if started then
+      local token = 'siding:' .. start[1] .. ':' .. table.remove(started, 1)
+      redis.call('SET', lock, token, 'PX', start[2])
+      return waiter, nil, nil, {token, fenced(grant, start[3]), unpack(started)}
+    end
+    if comes then
+      reserve_for(reservation, timeout, retention)
+      return waiter, reservation, by_client and ticket
+    end
+    if redis.call('ZSCORE', queue, waiter) then
+      index, skipped, unreachable[channel(waiter) or ''] = index + 1, skipped + 1, true
+    end
+  end
+end
+
+-- Hands off the lock, which the caller holds or had reserved: reserves it for the first
+-- in the wait queue who can come, or else frees it. Returns {1} when the client has to wake
+-- nobody, {2, reservation, waiter, ticket} when the client has to wake that waiter,
+-- {3, token, fence, ...} when a waiter has started.
+local function hand_off(stepwise, cluster, nonce, timeout, retention, start)
+  local waiter, reservation, ticket, started = reserve('', stepwise, cluster, nonce, timeout, retention, start)
+  if not waiter then redis.call('DEL', lock) end
+  if started then return {3, unpack(started)} end
+  if not ticket then return {1} end
+  return {2, reservation, waiter, ticket}
+end
+
+-- Returns what hand_off returned when it made the reservation value. A waiter that was woken is
+-- not queued any more. If the waiter is still queued, and the client does not wake it, the
+-- reservation is published again.
+local function handed_off(value, stepwise, cluster)
+  local _, waiter = reserved(value)
+  local ticket = redis.call('ZSCORE', queue, waiter)
+  if not ticket then return {1} end
+  ticket = digits(tonumber(ticket))
+  if stepwise then return {2, value, waiter, ticket} end
+  if channel(waiter) then published(waiter, message_of(ticket, value), cluster) end
+  return {1}
+end
+

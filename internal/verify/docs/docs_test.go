@@ -1,0 +1,211 @@
+// Package docs_test keeps the documentation in step with the repository.
+package docs_test
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"net/url"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// root is the repository, seen from here.
+var root = filepath.Join("..", "..", "..")
+
+var (
+	fence   = regexp.MustCompile("(?ms)^```.*?^```$")
+	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	heading = regexp.MustCompile(`(?m)^#+ (.+)$`)
+)
+
+// TestLinks finds links within the repository that lead to no file, or to no heading.
+func TestLinks(t *testing.T) {
+	t.Parallel()
+	for _, page := range named(t, func(name string) bool { return path.Ext(name) == ".md" }) {
+		for _, m := range link.FindAllStringSubmatch(fence.ReplaceAllString(read(t, page), ""), -1) {
+			target, err := url.Parse(m[1])
+			if err != nil {
+				t.Errorf("%s: %s: %v", page, m[1], err)
+				continue
+			}
+			if target.Scheme != "" {
+				continue
+			}
+			file := page
+			if target.Path != "" {
+				file = path.Join(path.Dir(page), target.Path)
+			}
+			if _, err := os.Stat(filepath.Join(root, file)); err != nil {
+				t.Errorf("%s: %s leads nowhere", page, m[1])
+				continue
+			}
+			if target.Fragment != "" && !anchors(read(t, file))[target.Fragment] {
+				t.Errorf("%s: %s: no such heading", page, m[1])
+			}
+		}
+	}
+}
+
+// TestMentions finds pages that code and settings name, and that are not there.
+func TestMentions(t *testing.T) {
+	t.Parallel()
+	mention := regexp.MustCompile(`\bdocs/[\w/-]+\.md(#[\w-]+)?`)
+	for _, file := range named(t, func(name string) bool { return path.Ext(name) == ".go" || name == "config.yaml" }) {
+		for _, page := range mention.FindAllString(read(t, file), -1) {
+			page, anchor, _ := strings.Cut(page, "#")
+			if _, err := os.Stat(filepath.Join(root, page)); err != nil {
+				t.Errorf("%s names %s, which is not there", file, page)
+			} else if anchor != "" && !anchors(read(t, page))[anchor] {
+				t.Errorf("%s: %s: no heading %s", file, page, anchor)
+			}
+		}
+	}
+}
+
+// TestMap wants each package in the map of CONTRIBUTING.md, by itself or in a folder that is
+// there, and nothing else.
+func TestMap(t *testing.T) {
+	t.Parallel()
+	text := read(t, "CONTRIBUTING.md")
+	inMap := make(map[string]bool)
+	for _, m := range regexp.MustCompile(`(?m)^    (\S+) `).FindAllStringSubmatch(text, -1) {
+		inMap[m[1]] = true
+	}
+	for dir := range packages(t) {
+		for folder := dir; !inMap[folder]; folder = path.Dir(folder) {
+			if folder == "." || folder == "internal" || folder == "cmd" {
+				t.Errorf("CONTRIBUTING.md: %s is not in the map", dir)
+				break
+			}
+		}
+	}
+	for dir := range inMap {
+		if _, err := os.Stat(filepath.Join(root, dir)); err != nil {
+			t.Errorf("CONTRIBUTING.md: the map has %s, which is not there", dir)
+		}
+	}
+}
+
+// TestPackageComments wants one comment in each package, which begins with what the package is.
+func TestPackageComments(t *testing.T) {
+	t.Parallel()
+	for dir, files := range packages(t) {
+		comments := 0
+		for _, name := range files {
+			file, err := parser.ParseFile(token.NewFileSet(), name, read(t, name), parser.PackageClauseOnly|parser.ParseComments)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if file.Doc == nil {
+				continue
+			}
+			comments++
+			want := "Package " + file.Name.Name
+			if file.Name.Name == "main" {
+				want = "Command " + path.Base(dir)
+			}
+			if !strings.HasPrefix(file.Doc.Text(), want+" ") {
+				t.Errorf("%s: want a comment that begins with %q, have %q", name, want, file.Doc.Text())
+			}
+		}
+		if comments != 1 {
+			t.Errorf("%s: want one package comment, have %d", dir, comments)
+		}
+	}
+}
+
+// TestScripts wants all scripts in the page about them, and no others.
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	const page = "docs/reference/redis-keys.md"
+	listed := make(map[string]bool)
+	for _, m := range regexp.MustCompile("(?m)^\\| `([^`]+/[^`]+\\.lua)` ").FindAllStringSubmatch(read(t, page), -1) {
+		listed[m[1]] = true
+	}
+	for _, name := range named(t, func(name string) bool { return path.Ext(name) == ".lua" }) {
+		if !listed[name] {
+			t.Errorf("%s: %s is not in the table of scripts", page, name)
+		}
+		delete(listed, name)
+	}
+	for name := range listed {
+		t.Errorf("%s: there is no %s", page, name)
+	}
+}
+
+// TestTargets wants each make command of a page in the Makefile.
+func TestTargets(t *testing.T) {
+	t.Parallel()
+	makefile := read(t, "Makefile")
+	for _, page := range named(t, func(name string) bool { return path.Ext(name) == ".md" }) {
+		for _, m := range regexp.MustCompile("`(?:[A-Z_]+=\\w+ )?make ([a-z]+)").FindAllStringSubmatch(read(t, page), -1) {
+			if !strings.Contains(makefile, "\n"+m[1]+":") {
+				t.Errorf("%s: make %s: no such target", page, m[1])
+			}
+		}
+	}
+}
+
+// TestReadmeIsShort keeps the README to what a newcomer reads.
+func TestReadmeIsShort(t *testing.T) {
+	t.Parallel()
+	const limit = 150
+	if n := strings.Count(read(t, "README.md"), "\n"); n > limit {
+		t.Errorf("README.md: want %d lines at most, have %d: the rest goes to docs", limit, n)
+	}
+}
+
+// anchors returns the names by which links find the headings of a page.
+func anchors(text string) map[string]bool {
+	all := make(map[string]bool)
+	for _, m := range heading.FindAllStringSubmatch(fence.ReplaceAllString(text, ""), -1) {
+		name := strings.ReplaceAll(strings.ToLower(m[1]), " ", "-")
+		all[regexp.MustCompile(`[^\p{L}\p{N}_-]`).ReplaceAllString(name, "")] = true
+	}
+	return all
+}
+
+// packages returns the Go files of the repository, by folder.
+func packages(t *testing.T) map[string][]string {
+	t.Helper()
+	all := make(map[string][]string)
+	for _, name := range named(t, func(name string) bool { return path.Ext(name) == ".go" }) {
+		all[path.Dir(name)] = append(all[path.Dir(name)], name)
+	}
+	return all
+}
+
+// named returns the files of the repository that a function wants.
+func named(t *testing.T, want func(string) bool) []string {
+	t.Helper()
+	var names []string
+	err := fs.WalkDir(os.DirFS(root), ".", func(name string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && (entry.Name() == ".git" || entry.Name() == "node_modules"):
+			return fs.SkipDir
+		case !entry.IsDir() && want(name):
+			names = append(names, name)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
+}
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}

@@ -1,0 +1,303 @@
+package etcdlock_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/sidingq/siding/internal/store"
+	"github.com/sidingq/siding/internal/testenv/etcdtest"
+	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/lock/etcdlock"
+)
+
+// waiters are those who wait for a lock, by number.
+type waiters struct {
+	*testing.T
+
+	admin    *clientv3.Client
+	resource string
+	ctx      context.Context //nolint:containedctx // that of all who wait
+	all      sync.WaitGroup
+	size     int
+	served   chan served
+}
+
+// A served waiter has the lock.
+type served struct {
+	n       int
+	release func(context.Context) error
+}
+
+func newWaiters(t *testing.T, admin *clientv3.Client, resource string) *waiters {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	w := &waiters{T: t, admin: admin, resource: resource, ctx: ctx, served: make(chan served, 100)}
+	t.Cleanup(func() {
+		cancel()
+		w.all.Wait()
+	})
+	return w
+}
+
+// join has one more wait by a locker, and returns once it is in the wait queue.
+func (w *waiters) join(locker *lock.Locker) {
+	w.Helper()
+	before := len(keysOf(w.T, w.admin, w.resource))
+	w.joins(func(ctx context.Context) (func(context.Context) error, error) {
+		lease, err := locker.Acquire(ctx, w.resource, &lock.Options{Wait: lock.Forever})
+		if err != nil {
+			return nil, err
+		}
+		return lease.Release, nil
+	})
+	poll.Eventually(w.T, "a position in the wait queue", func() bool { return len(keysOf(w.T, w.admin, w.resource)) > before })
+}
+
+// joins has one more wait, by some means, which returns how to release the lock.
+func (w *waiters) joins(wait func(context.Context) (func(context.Context) error, error)) {
+	n := w.size
+	w.size++
+	w.all.Go(func() {
+		release, err := wait(w.ctx)
+		switch {
+		case err == nil:
+			w.served <- served{n, release}
+		case w.ctx.Err() == nil:
+			w.Errorf("number %d: %v", n, err)
+		}
+	})
+}
+
+// next returns the next who has the lock.
+func (w *waiters) next() served {
+	w.Helper()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case s := <-w.served:
+		return s
+	case <-timer.C:
+		w.Fatal("want the next to have the lock in time")
+		return served{}
+	}
+}
+
+// wantServed lets the waiters have the lock, one after the other.
+func (w *waiters) wantServed(want ...int) {
+	w.Helper()
+	var have []int
+	for range want {
+		s := w.next()
+		have = append(have, s.n)
+		if err := s.release(w.Context()); err != nil {
+			w.Errorf("number %d: release: %v", s.n, err)
+		}
+	}
+	if !slices.Equal(have, want) {
+		w.Errorf("want %v served in this order, have %v", want, have)
+	}
+}
+
+// keysOf returns the keys of a lock, the holder's first.
+func keysOf(t *testing.T, client *clientv3.Client, resource string) []string {
+	t.Helper()
+	resp, err := client.Get(t.Context(), prefixOf("lock:"+resource), clientv3.WithPrefix(),
+		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := make([]string, len(resp.Kvs))
+	for i, kv := range resp.Kvs {
+		keys[i] = string(kv.Key)
+	}
+	return keys
+}
+
+// leasesOf returns the sessions that there are.
+func leasesOf(t *testing.T, client *clientv3.Client) int {
+	t.Helper()
+	resp, err := client.Leases(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(resp.Leases)
+}
+
+// TestWaitersOfOneProcessKeepTheirOrder: the order is that of arrival, whatever process a
+// waiter is in.
+func TestWaitersOfOneProcessKeepTheirOrder(t *testing.T) {
+	t.Parallel()
+	server := etcdtest.Start(t)
+	admin := connect(t, server.Addr)
+	one, _ := lockerOn(t, connect(t, server.Addr), lock.Config{})
+	other, _ := lockerOn(t, connect(t, server.Addr), lock.Config{})
+	holder := take(t, one, t.Name())
+	waiters := newWaiters(t, admin, t.Name())
+	for _, locker := range []*lock.Locker{one, other, one, one, other, other, one} {
+		waiters.join(locker)
+	}
+	if have := leasesOf(t, admin); have != 8 {
+		t.Errorf("want a session for each of 8 acquisitions, have %d", have)
+	}
+	_, err := other.Acquire(t.Context(), t.Name(), nil)
+	if busy, ok := errors.AsType[*lock.BusyError](err); !ok || busy.Foreign || busy.Remaining <= 0 || busy.Remaining > 15*time.Second || busy.Position != 0 {
+		t.Errorf("want it busy for up to 15s, have %+v", err)
+	}
+	release(t, holder)
+	waiters.wantServed(0, 1, 2, 3, 4, 5, 6)
+	poll.Eventually(t, "no session left", func() bool { return leasesOf(t, admin) == 0 })
+}
+
+// TestNewcomerDoesNotOvertake a waiter while the lock is free for a moment.
+func TestNewcomerDoesNotOvertake(t *testing.T) {
+	t.Parallel()
+	server := etcdtest.Start(t)
+	admin := connect(t, server.Addr)
+	locker, _ := lockerOn(t, connect(t, server.Addr), lock.Config{})
+	// One who waits, and whose process stands still.
+	lease, err := admin.Grant(t.Context(), 60)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := admin.Put(t.Context(), prefixOf("lock:"+t.Name())+"waits", "", clientv3.WithLease(lease.ID)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := locker.Acquire(t.Context(), t.Name(), nil); !errors.Is(err, lock.ErrBusy) {
+		t.Errorf("want ErrBusy, have %v", err)
+	}
+	if _, err := admin.Revoke(t.Context(), lease.ID); err != nil {
+		t.Fatal(err)
+	}
+	release(t, take(t, locker, t.Name()))
+}
+
+// TestSessionEndsWhileWaiting: a waiter that loses its position joins again, at the end, as
+// soon as it notices.
+func TestSessionEndsWhileWaiting(t *testing.T) {
+	t.Parallel()
+	server := etcdtest.Start(t)
+	admin := connect(t, server.Addr)
+	open := func() *lock.Locker {
+		locker, _ := lockerOn(t, connect(t, server.Addr), lock.Config{TTL: 9 * time.Second})
+		return locker
+	}
+	holder := take(t, open(), t.Name())
+	waiters := newWaiters(t, admin, t.Name())
+	for range 3 {
+		waiters.join(open())
+	}
+	before := keysOf(t, admin, t.Name())
+	found, err := admin.Get(t.Context(), before[1])
+	if err != nil || len(found.Kvs) == 0 {
+		t.Fatalf("the first waiter's key: %v, %v", found, err)
+	}
+	if _, err := admin.Revoke(t.Context(), clientv3.LeaseID(found.Kvs[0].Lease)); err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	poll.Eventually(t, "the first waiter at the end", func() bool {
+		keys := keysOf(t, admin, t.Name())
+		return len(keys) == 4 && slices.Equal(keys[:3], []string{before[0], before[2], before[3]})
+	})
+	// The waiter learns of that when it next renews its session; the holder's lock lives for 6 s at least.
+	if took := time.Since(start); took > 6*time.Second {
+		t.Errorf("want it there after a third of the TTL, have it after %v", took)
+	}
+	// A waiter whose key an operator deletes notices when the lock would be its.
+	if _, err := admin.Delete(t.Context(), before[2]); err != nil {
+		t.Fatal(err)
+	}
+	release(t, holder)
+	waiters.wantServed(2, 0, 1)
+	poll.Eventually(t, "no session left", func() bool { return leasesOf(t, admin) == 0 })
+}
+
+// TestWaiterLeaves: nothing of it stays, also when nobody can be asked for a while.
+func TestWaiterLeaves(t *testing.T) {
+	t.Parallel()
+	server := etcdtest.Start(t)
+	admin := connect(t, server.Addr)
+	locker, _ := lockerOn(t, connect(t, server.Addr), lock.Config{})
+	holder := take(t, locker, t.Name())
+	waiters := newWaiters(t, admin, t.Name())
+	ctx, cancel := context.WithCancel(t.Context())
+	left := make(chan error, 1)
+	go func() {
+		_, err := locker.Acquire(ctx, t.Name(), &lock.Options{Wait: lock.Forever})
+		left <- err
+	}()
+	poll.Eventually(t, "it in the wait queue", func() bool { return len(keysOf(t, admin, t.Name())) == 2 })
+	waiters.join(locker)
+	server.Pause()
+	cancel()
+	if err := <-left; !errors.Is(err, context.Canceled) || !errors.Is(err, lock.ErrBusy) {
+		t.Errorf("want context.Canceled and ErrBusy, have %v", err)
+	}
+	server.Resume()
+	poll.Eventually(t, "it gone", func() bool { return len(keysOf(t, admin, t.Name())) == 2 })
+	release(t, holder)
+	waiters.wantServed(0)
+	poll.Eventually(t, "no session left", func() bool { return leasesOf(t, admin) == 0 })
+}
+
+// TestLockComesAsTheSessionEnds: a session is either that of the holder or one that was
+// dropped, whatever comes first.
+func TestLockComesAsTheSessionEnds(t *testing.T) {
+	t.Parallel()
+	server := etcdtest.Start(t)
+	admin := connect(t, server.Addr)
+	holders, _ := lockerOn(t, connect(t, server.Addr), lock.Config{})
+	locks := etcdlock.New(connect(t, server.Addr))
+	ctx, cancel := context.WithCancel(t.Context())
+	listening, ended := make(chan struct{}), make(chan error, 1)
+	go func() { ended <- locks.Listen(ctx, "listener", func() { close(listening) }, func(string) {}) }()
+	<-listening
+	for _, lockFirst := range []bool{false, true} {
+		holder := take(t, holders, t.Name())
+		c := store.Request{Key: "lock:" + t.Name(), Token: "token", TTL: 15 * time.Second, Waiter: "siding-goroutine:listener:1"}
+		if result, err := locks.Acquire(t.Context(), c); err != nil || result.Taken || result.Position != 1 {
+			t.Fatalf("want it first in the wait queue, have %+v, %v", result, err)
+		}
+		var took, expired bool
+		if lockFirst {
+			took, expired = etcdlock.TakeAndExpire(t.Context(), locks, c)
+		} else {
+			expired, took = etcdlock.ExpireAndTake(t.Context(), locks, c)
+		}
+		if took != lockFirst || expired == lockFirst {
+			t.Errorf("lock first (%t): want only that, have the lock given (%t) and the session dropped (%t)", lockFirst, took, expired)
+		}
+		keys := 1
+		if lockFirst {
+			keys = 2
+		}
+		if have := keysOf(t, admin, t.Name()); len(have) != keys {
+			t.Errorf("want %d keys, have %d", keys, len(have))
+		}
+		release(t, holder)
+		_, _ = locks.Release(t.Context(), c.Key, c.Token, store.Release{})
+	}
+	c := store.Request{Key: "lock:" + t.Name(), Token: "another", TTL: 15 * time.Second, Waiter: "siding-goroutine:listener:2"}
+	holder := take(t, holders, t.Name())
+	if result, err := locks.Acquire(t.Context(), c); err != nil || result.Position != 1 {
+		t.Fatalf("want it first in the wait queue, have %+v, %v", result, err)
+	}
+	if etcdlock.LeaveAndTake(locks, c) {
+		t.Error("want no lock for a waiter that has left")
+	}
+	if _, err := locks.Leave(t.Context(), c.Key, c.Waiter, store.Leave{}); err != nil {
+		t.Errorf("leave: %v", err)
+	}
+	release(t, holder)
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("want context.Canceled, have %v", err)
+	}
+}

@@ -1,0 +1,132 @@
+package lock_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/lease"
+	"github.com/sidingq/siding/internal/redisstore"
+	"github.com/sidingq/siding/internal/store"
+)
+
+// wakeToStart lets those begin whose name says so, where there is a start; others who are
+// asked for are gone.
+const wakeToStart = `
+local function wake_waiter(waiter, ticket, start)
+  if not start then return 'woken' end
+  if string.find(waiter, '^starts') then return 'started', {waiter, ticket, start[4], 7} end
+  if string.find(waiter, '^called') then return 'woken' end
+  return 'gone'
+end
+`
+
+func (s *setup) handOffBy(held *lease.Lease) lease.Next {
+	s.Helper()
+	handed, err := held.HandOffBy(s.Context(), "next", []any{"said"}, nil)
+	if err != nil || handed.Reservation != nil {
+		s.Fatalf("want nobody to wake, have %+v, %v", handed.Reservation, err)
+	}
+	return handed
+}
+
+// Who begins has the lock in the same step, with a fence above the last; those
+// before it who cannot come are dropped, and those behind it keep their positions.
+func TestHandOffBy(t *testing.T) {
+	t.Parallel()
+	for _, gone := range []int{0, 3, 150} {
+		t.Run(fmt.Sprint(gone, " gone"), func(t *testing.T) {
+			t.Parallel()
+			onEach(t, func(s *setup) {
+				s = s.waking(wakeToStart)
+				held := s.takeHere()
+				s.enlist(gone, func(n int) string { return fmt.Sprint("gone", n) })
+				ticket := s.refuse("starts").Ticket
+				s.join("behind")
+				handed := s.handOffBy(held)
+				if handed.Grant == nil {
+					s.Fatal("want a grant, have none")
+				}
+				if want, have := []any{fmt.Sprint(ticket), "said", int64(7)}, handed.Reply; fmt.Sprint(have) != fmt.Sprint(want) {
+					s.Errorf("answer: want %q, have %q", want, have)
+				}
+				if want := "siding:next:starts"; handed.Grant.Token != want || s.value() != want {
+					s.Errorf("want the lock held by %q, have %q and %q granted", want, s.value(), handed.Grant.Token)
+				}
+				if have := strings.Join(s.queue(), " "); have != "behind" {
+					s.Errorf("queue: want who was behind, have %q", have)
+				}
+				s.wantTTL(s.key, s.cfg.TTL-time.Second, s.cfg.TTL)
+				next := s.takeGrant(handed.Grant)
+				if next.Fence() <= held.Fence() || next.Deadline().IsZero() {
+					s.Errorf("want a lease with a fence above %d, have %d, valid: %v", held.Fence(), next.Fence(), !next.Deadline().IsZero())
+				}
+				s.expectHandOff(next)
+				s.release(next)
+			})
+		})
+	}
+}
+
+// Where nobody begins, the lock is handed off as without a start.
+func TestHandOffByWithoutATaker(t *testing.T) {
+	t.Parallel()
+	for name, waiter := range map[string]string{"called": "called", "gone": "gone", "nobody": ""} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			onEach(t, func(s *setup) {
+				s = s.waking(wakeToStart)
+				held := s.takeHere()
+				if waiter != "" {
+					s.join(waiter)
+				}
+				if handed := s.handOffBy(held); handed.Grant != nil {
+					s.Errorf("want no grant, have %+v", handed.Grant)
+				}
+				if have := s.value(); strings.HasSuffix(have, ":called") != (waiter == "called") || waiter != "called" && have != "" {
+					s.Errorf("want the lock kept for who was woken, or free, have %q", have)
+				}
+				if have := s.queue(); len(have) != 0 {
+					s.Errorf("want nobody queued, have %q", have)
+				}
+			})
+		})
+	}
+}
+
+// The same release made twice, as its answer was lost: it names the same one again, nobody else
+// gets the lock, and the fence stays.
+func TestHandOffByWhoseAnswerIsLost(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		locks := redisstore.Waking(s.rdb, wakeToStart)
+		how := store.Release{
+			Handoff: store.Handoff{Nonce: "nonce", Stepwise: true, Timeout: time.Minute, QueueTTL: time.Hour},
+			Start:   &store.Start{ID: "next", TTL: time.Minute, FenceTTL: time.Hour, Args: []any{"said"}},
+		}
+		s.rdb.Set(s.Context(), s.key, "siding:token:me", time.Minute)
+		s.rdb.ZAdd(s.Context(), s.row, redis.Z{Score: 1, Member: "starts1"}, redis.Z{Score: 2, Member: "starts2"})
+		first, err := locks.Release(s.Context(), s.key, "siding:token:me", how)
+		if err != nil || first == nil || first.Fence == 0 {
+			s.Fatalf("want it begun, have %+v, %v", first, err)
+		}
+		for range 2 {
+			next, err := locks.Release(s.Context(), s.key, "siding:token:me", how)
+			if err != nil || next == nil {
+				s.Fatalf("want the same answer, have %+v, %v", next, err)
+			}
+			if next.Token != first.Token || next.Fence != first.Fence || fmt.Sprint(next.Reply) != fmt.Sprint(first.Reply) {
+				s.Errorf("want the same answer, %+v, have %+v", first, next)
+			}
+			if have := s.value(); have != "siding:next:starts1" {
+				s.Errorf("want the first to hold it, have %q", have)
+			}
+		}
+		if have := strings.Join(s.queue(), " "); have != "starts2" {
+			s.Errorf("queue: want the second, have %q", have)
+		}
+	})
+}

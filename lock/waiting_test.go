@@ -1,0 +1,282 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/lease"
+	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/redistest"
+	"github.com/sidingq/siding/internal/verify"
+	"github.com/sidingq/siding/lock"
+)
+
+// A queuedWaiter is a process that waits in the wait queue.
+type queuedWaiter struct {
+	held   chan *lease.Lease
+	cancel context.CancelFunc
+}
+
+// waitInQueue starts to wait for the lock in a process of its own, and returns when
+// it is queued.
+func (s *setup) waitInQueue() *queuedWaiter {
+	s.Helper()
+	locker, before := s.stranger(), len(s.queue())
+	ctx, cancel := context.WithCancel(s.Context())
+	w := &queuedWaiter{held: make(chan *lease.Lease, 1), cancel: cancel}
+	go func() {
+		defer close(w.held)
+		if held, err := locker.Acquire(ctx, s.res, &lock.Options{Wait: lock.Forever}); err == nil {
+			w.held <- held.Inner()
+		}
+	}()
+	poll.Eventually(s.T, "one more queued", func() bool { return len(s.queue()) != before })
+	return w
+}
+
+// served waits for the lease of a waiter, which must come within d.
+func (s *setup) served(w *queuedWaiter, d time.Duration) *lease.Lease {
+	s.Helper()
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case held := <-w.held:
+		if held == nil {
+			s.Fatal("want a lease, have none")
+		}
+		return held
+	case <-timer.C:
+		s.Fatalf("want a lease within %v", d)
+		return nil
+	}
+}
+
+// soon is long for a call, and short for a TTL or a hand-off timeout of the default configuration.
+const soon = 4 * time.Second
+
+// TestReleasePassesOverThoseItCannotWake: they keep their position, and come by
+// their own timers.
+func TestReleasePassesOverThoseItCannotWake(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		holder := s.take("")
+		s.join("w1", "w2")
+		w := s.waitInQueue()
+		s.release(holder)
+		held := s.served(w, soon)
+		s.wantQueue("w1", "w2")
+		r := s.handOff(held, "w1") // one that can call them begins in front
+		s.called(r)
+	})
+}
+
+// TestHandOffToOneWhoListens leaves nobody to wake.
+func TestHandOffToOneWhoListens(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		holder := s.take("")
+		w := s.waitInQueue()
+		s.join("w2")
+		s.handOff(holder, "")
+		held := s.served(w, soon)
+		if _, ok := held.HandedOff(); !ok {
+			s.Error("want a lock that was reserved for the waiter")
+		}
+		s.wantQueue("w2")
+		s.called(s.handOff(held, "w2"))
+	})
+}
+
+// TestDeadWaiterCostsNothing where PUBLISH tells that nobody hears: the next is
+// called by the same release.
+func TestDeadWaiterCostsNothing(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		holder := s.take("")
+		for i := range 20 {
+			s.deadWaiter(i)
+		}
+		w := s.waitInQueue()
+		s.release(holder)
+		s.release(s.served(w, soon))
+		s.wantQueue()
+		if have := s.value(); have != "" {
+			s.Errorf("want the lock free, have %q", have)
+		}
+	})
+}
+
+// deadWaiter queues a waiter whose process is gone.
+func (s *setup) deadWaiter(i int) {
+	s.Helper()
+	name := "siding-goroutine:gone:" + string(rune('a'+i))
+	if err := s.rdb.ZAdd(s.Context(), s.row, redis.Z{Score: float64(i + 1), Member: name}).Err(); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// TestDeadWaitersInACluster, where PUBLISH does not count the listeners of other
+// nodes, cost a hand-off timeout each, once.
+func TestDeadWaitersInACluster(t *testing.T) {
+	t.Parallel()
+	s := setUp(t, redistest.StartCluster(t, 3).Client(t), lock.Config{HandoffTimeout: 200 * time.Millisecond, TTL: time.Minute})
+	holder := s.take("")
+	s.deadWaiter(0)
+	s.deadWaiter(1)
+	w := s.waitInQueue()
+	start := time.Now()
+	s.release(holder)
+	next := s.takeOnceFree() // it comes by as the first hand-off timeout is over
+	if took := time.Since(start); took < 200*time.Millisecond {
+		t.Errorf("want the lock reserved for a hand-off timeout, have it after %v", took)
+	}
+	s.release(next)
+	s.release(s.takeOnceFree())
+	s.release(s.served(w, soon))
+	s.wantQueue()
+}
+
+// TestListenerReconnects: what was published while the connection was away is
+// gone, so those who wait look for themselves as soon as it is back.
+func TestListenerReconnects(t *testing.T) {
+	t.Parallel()
+	f := newFaulty(t, 0, lock.Config{})
+	holder := f.direct.take("")
+	w := f.waitInQueue()
+	f.proxy.BlackHole(true)
+	f.direct.release(holder)
+	if !strings.Contains(f.direct.value(), "siding-goroutine:") {
+		t.Fatalf("want the lock reserved for the waiter, have %q", f.direct.value())
+	}
+	f.proxy.BlackHole(false)
+	f.direct.release(f.served(w, 10*time.Second)) // its timer is set for 15
+}
+
+// TestWaiterThatLeavesHandsOff what was already reserved for it.
+func TestWaiterThatLeavesHandsOff(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		holder := s.take("")
+		s.join("w1", "w2")
+		w := s.waitInQueue()
+		r := s.handOff(holder, "w1")
+		next, err := s.Leave(s.Context(), s.res, "w1")
+		if err != nil {
+			s.Fatal(err)
+		}
+		s.wantNext(next, "w2")
+		if r.Waiter != "w1" {
+			s.Errorf("want w1 first, have %s", r.Waiter)
+		}
+		if next, err = s.Leave(s.Context(), s.res, "w2"); err != nil || next != nil {
+			s.Errorf("want nobody to wake, have %v, %v", next, err)
+		}
+		s.release(s.served(w, soon))
+		s.wantQueue()
+	})
+}
+
+// TestCommandsOfAWait: a waiter costs two calls and the release before it one,
+// however long it waits. Nothing is polled.
+func TestCommandsOfAWait(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s := setUp(t, server.Client(t), lock.Config{})
+	scripts := func() int {
+		t.Helper()
+		info := s.rdb.Info(t.Context(), "commandstats").Val()
+		_, stats, _ := strings.Cut(info, "cmdstat_evalsha:calls=")
+		calls, _, _ := strings.Cut(stats, ",")
+		n := 0
+		for _, digit := range calls {
+			n = 10*n + int(digit-'0')
+		}
+		return n
+	}
+	const waiters = 10
+	s.release(s.take("")) // the scripts are known from here on
+	last := s.take("")
+	queued := make([]*queuedWaiter, 0, waiters)
+	before := scripts()
+	for range waiters {
+		queued = append(queued, s.waitInQueue())
+	}
+	for _, w := range queued {
+		s.release(last)
+		last = s.served(w, soon)
+	}
+	if have, want := scripts()-before, 3*waiters; have != want {
+		t.Errorf("want %d calls for %d acquisitions, have %d", want, waiters, have)
+	}
+	s.release(last)
+}
+
+// TestHolderOnABlackHole is told in time, each time: its context has ended before
+// a rival has the lock.
+func TestHolderOnABlackHole(t *testing.T) {
+	t.Parallel()
+	verify.Long(t)
+	const trials, atOnce = 100, 20
+	cfg := lock.Config{TTL: time.Second, SafetyMargin: 300 * time.Millisecond, RenewEvery: 100 * time.Millisecond}
+	for range trials / atOnce {
+		f := newFaulty(t, 0, cfg)
+		type trial struct {
+			*setup
+			work context.Context //nolint:containedctx // what is tested
+		}
+		var all []trial
+		for i := range atOnce {
+			s := f.on(t.Name() + "/" + string(rune('a'+i)))
+			all = append(all, trial{s, s.take("").Context(t.Context())})
+		}
+		f.proxy.BlackHole(true)
+		rivals := make(chan error, atOnce)
+		for _, tr := range all {
+			rival := f.direct.with(cfg).on(tr.res)
+			go func() {
+				held, err := rival.Acquire(t.Context(), tr.res, &lock.Options{Wait: lock.Forever, Retry: lock.Fixed(time.Millisecond)})
+				if err == nil && tr.work.Err() == nil {
+					err = errors.New("want the holder told before the rival has the lock")
+				}
+				if held != nil {
+					err = errors.Join(err, held.Release(t.Context()))
+				}
+				rivals <- err
+			}()
+		}
+		for range atOnce {
+			if err := <-rivals; err != nil {
+				t.Error(err)
+			}
+		}
+		f.proxy.BlackHole(false)
+	}
+}
+
+// TestNothingIsLeftBehind: when the last has left, the only key is that of the
+// fence, which expires.
+func TestNothingIsLeftBehind(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		holder := s.take("")
+		first, second := s.waitInQueue(), s.waitInQueue()
+		second.cancel()
+		if held := <-second.held; held != nil {
+			s.Fatal("want no lease for one who left")
+		}
+		s.release(holder)
+		s.release(s.served(first, soon))
+		var keys []string
+		poll.Eventually(s.T, "the fence alone left", func() bool {
+			keys = s.rdb.Keys(s.Context(), "*"+s.res+"*").Val()
+			return slices.Equal(keys, []string{s.fence})
+		})
+		s.wantTTL(s.fence, 0, 4*time.Hour)
+	})
+}

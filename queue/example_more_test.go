@@ -1,0 +1,142 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/queue"
+)
+
+// A task that is unique for an hour is stored once, also if a service asks again.
+func ExampleClient_Enqueue() {
+	redisServer, err := miniredis.Run() // stands in for Redis
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer redisServer.Close()
+	rdb := queue.Redis(&redis.UniversalOptions{Addrs: []string{redisServer.Addr()}})
+	defer func() { _ = rdb.Close() }()
+	client, err := queue.NewClient(rdb, queue.ClientConfig{})
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	opts := &queue.Options{Queue: "audits", Delay: time.Minute, UniqueFor: time.Hour}
+	receipt, err := client.Enqueue(context.Background(), AuditOrder{Order: "536365"}, opts)
+	fmt.Println(receipt.Queue, err)
+	_, err = client.Enqueue(context.Background(), AuditOrder{Order: "536365"}, opts)
+	fmt.Println("stored before:", errors.Is(err, queue.ErrDuplicate))
+	// Output:
+	// audits <nil>
+	// stored before: true
+}
+
+// ShipOrder is a task whose order may be one that nobody can ship.
+type ShipOrder struct {
+	Order string `json:"order"`
+}
+
+func (ShipOrder) Kind() string       { return "order:ship" }
+func (t ShipOrder) Resource() string { return "order:" + t.Order }
+
+// A task that no retry can mend is archived at once.
+func ExamplePermanent() {
+	redisServer, err := miniredis.Run() // stands in for Redis
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer redisServer.Close()
+	opts := redis.UniversalOptions{Addrs: []string{redisServer.Addr()}}
+	rdb := queue.Redis(&opts)
+	defer func() { _ = rdb.Close() }()
+	client, err := queue.NewClient(rdb, queue.ClientConfig{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if _, err := client.Enqueue(context.Background(), ShipOrder{Order: "C536379"}, nil); err != nil {
+		log.Fatal(err)
+	}
+
+	ctx, stop := context.WithCancel(context.Background()) // as a rule by signal.NotifyContext
+	server, err := queue.NewServer(queue.RedisOpt(opts), queue.ServerConfig{
+		Guard: queue.GuardConfig{Observe: func(e queue.Event) {
+			if e.Kind == queue.EventReleased {
+				fmt.Println(e.TaskKind, "ended:", e.Err)
+				stop()
+			}
+		}},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	queue.Handle(server, func(_ context.Context, t ShipOrder) error {
+		if t.Order[0] == 'C' {
+			return queue.Permanent(errors.New(t.Order + " was cancelled"))
+		}
+		return nil
+	})
+	fmt.Println("drained:", server.Run(ctx))
+	// Output:
+	// order:ship ended: C536379 was cancelled: skip retry for the task
+	// drained: <nil>
+}
+
+// A handler takes a second lock before it writes anything. If somebody else has that lock, the task
+// comes again after about a second, and uses no retry.
+func ExampleServer_Locker() {
+	redisServer, err := miniredis.Run() // stands in for Redis
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer redisServer.Close()
+	opts := redis.UniversalOptions{Addrs: []string{redisServer.Addr()}}
+	rdb := queue.Redis(&opts)
+	defer func() { _ = rdb.Close() }()
+	client, err := queue.NewClient(rdb, queue.ClientConfig{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if _, err := client.Enqueue(context.Background(), ShipOrder{Order: "536365"}, nil); err != nil {
+		log.Fatal(err)
+	}
+
+	server, err := queue.NewServer(queue.RedisOpt(opts), queue.ServerConfig{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background()) // as a rule by signal.NotifyContext
+	queue.Handle(server, func(ctx context.Context, t ShipOrder) error {
+		const stock = "stock:85123A"
+		return server.Locker().Do(ctx, stock, nil, func(ctx context.Context) error {
+			defer stop()
+			fmt.Println("shipping", t.Order, "fenced twice:", lock.Fence(ctx, t.Resource()) > 0 && lock.Fence(ctx, stock) > 0)
+			return nil
+		})
+	})
+	fmt.Println("drained:", server.Run(ctx))
+	// Output:
+	// shipping 536365 fenced twice: true
+	// drained: <nil>
+}
+
+// A program that starts logs what may cost it tasks on its Redis.
+func ExampleCheckRedis() {
+	rdb := queue.Redis(&redis.UniversalOptions{Addrs: []string{"127.0.0.1:1"}}) // where none is
+	defer func() { _ = rdb.Close() }()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	findings, err := queue.CheckRedis(ctx, rdb)
+	for _, f := range findings {
+		log.Println(f.Trait, f.Have, f.Advice)
+	}
+	fmt.Println("answered:", err == nil)
+	// Output:
+	// answered: false
+}

@@ -1,0 +1,505 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/store"
+	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/redistest"
+	"github.com/sidingq/siding/internal/verify"
+	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/lock/locktest"
+	"github.com/sidingq/siding/lock/redlock"
+	"github.com/sidingq/siding/queue"
+)
+
+// A queueless is one process's way to locks that have neither a line nor a fence, like
+// those on a quorum of nodes.
+type queueless struct {
+	lock.Store // and no Listener
+
+	down       atomic.Bool  // it cannot be asked
+	recoveries atomic.Int32 // claims by who looks for crashed tasks
+	split      atomic.Bool  // its nodes cannot tell them who has a lock
+}
+
+func newQueueless(memory *locktest.Memory) *queueless { return &queueless{Store: memory} }
+
+func (s *queueless) Acquire(ctx context.Context, c store.Request) (store.Result, error) {
+	if s.down.Load() {
+		return store.Result{}, io.ErrUnexpectedEOF
+	}
+	if strings.Contains(c.Token, ":recovery on ") && !strings.Contains(c.Key, "siding-recovery:") {
+		s.recoveries.Add(1)
+		if s.split.Load() {
+			return store.Result{Split: true, Holder: "siding:1:another worker", Left: c.TTL}, nil
+		}
+	}
+	c.Waiter = ""
+	a, err := s.Store.Acquire(ctx, c)
+	a.Fence = 0
+	return a, err
+}
+
+func (s *queueless) Renew(ctx context.Context, key, token string, ttl, keep time.Duration) error {
+	if s.down.Load() {
+		return io.ErrUnexpectedEOF
+	}
+	return s.Store.Renew(ctx, key, token, ttl, keep)
+}
+
+func (s *queueless) Release(ctx context.Context, key, token string, how store.Release) (*store.Reservation, error) {
+	if s.down.Load() {
+		return nil, io.ErrUnexpectedEOF
+	}
+	return s.Store.Release(ctx, key, token, how)
+}
+
+// newLocker returns a Locker that is closed when the servers of the test have gone.
+func newLocker(t *testing.T, store lock.Store, cfg lock.Config) *lock.Locker {
+	t.Helper()
+	locker, err := lock.New(store, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(locker.Close)
+	return locker
+}
+
+// holdBy holds the bundle's resource for the test, until the returned function is called.
+func (b *bundle) holdBy(t *testing.T, locker *lock.Locker) (release func()) {
+	t.Helper()
+	lease, err := locker.Acquire(t.Context(), b.resource, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	release = func() {
+		if err := lease.Release(context.Background()); err != nil {
+			t.Errorf("release: %v", err)
+		}
+	}
+	t.Cleanup(release) // a second call does nothing
+	return release
+}
+
+// noTimers is for servers whose waiting tasks the test calls itself.
+const noTimers = time.Hour
+
+func unfencedStage(t *testing.T) *stage {
+	t.Helper()
+	st := newStage(t)
+	st.unfenced = true
+	return st
+}
+
+// quorum starts three servers and returns what opens one more client of the locks on them.
+func quorum(t *testing.T) (open func() lock.Store) {
+	t.Helper()
+	servers := []*redistest.Server{redistest.Start(t), redistest.Start(t), redistest.Start(t)}
+	return func() lock.Store {
+		var nodes []*redis.Client
+		for _, server := range servers {
+			nodes = append(nodes, server.Client(t))
+		}
+		// No node restarts here, and the machine may be busy.
+		store, err := redlock.New(t.Context(), nodes, redlock.Config{NodeTimeout: time.Second, RestartDelay: redlock.NoRestartDelay})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return store
+	}
+}
+
+// Tasks of two processes, and of a team's own server, exclude each other by locks that have
+// no line. All of them have to wait; nothing is charged, although none may be retried.
+func TestExternalStoreExcludes(t *testing.T) {
+	t.Parallel()
+	t.Run("in memory", func(t *testing.T) {
+		t.Parallel()
+		memory := locktest.NewMemory()
+		externalStoreExcludes(t, func() lock.Store { return newQueueless(memory) })
+	})
+	t.Run("on a quorum", func(t *testing.T) {
+		t.Parallel()
+		verify.Long(t)
+		externalStoreExcludes(t, quorum(t))
+	})
+}
+
+func externalStoreExcludes(t *testing.T, open func() lock.Store) {
+	t.Helper()
+	const resources = 6
+	tasks := 2 * resources
+	if verify.All() {
+		tasks = 5 * resources
+	}
+	b, st, j := setup(t), unfencedStage(t), &journal{}
+	test := newLocker(t, open(), lock.Config{})
+	ids, of := make([]string, tasks), func(n int) string { return b.resource + ":" + strconv.Itoa(n%resources) }
+	var leases []*lock.Lease
+	for n := range resources {
+		lease, err := test.Acquire(t.Context(), of(n), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = lease.Release(context.Background()) }) // the second time does nothing
+		leases = append(leases, lease)
+	}
+	for n := range ids {
+		ids[n] = b.enqueue(t, job{Res: of(n), N: n}, queue.Options{Retries: queue.NoRetries})
+	}
+	b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Store: open(), Observe: j.observe}}, st.run)
+	b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Store: open(), Observe: j.observe}}, st.run)
+	(&plain{guardConfig: queue.GuardConfig{Store: open(), Observe: j.observe}}).serve(t, b, st)
+	for _, id := range ids {
+		e := j.await(t, queue.EventParked, id, 1)
+		if e.Parked != 1 || !errors.Is(e.Err, lock.ErrBusy) {
+			t.Errorf("parked: have %+v", e)
+		}
+	}
+	if have := st.order(); len(have) != 0 {
+		t.Errorf("while the locks are held: want no run, have %v", have)
+	}
+	for n, lease := range leases {
+		if err := lease.Release(t.Context()); err != nil {
+			t.Errorf("release %d: %v", n, err)
+		}
+	}
+	b.awaitGone(t, ids...)
+	if have := len(st.order()); have != tasks {
+		t.Errorf("runs: want %d, have %d", tasks, have)
+	}
+	if info := b.stats(t); info.Processed != tasks || info.Failed != 0 || info.Size != 0 {
+		t.Errorf("want %d processed, none failed, none left, have %+v", tasks, info)
+	}
+	for _, e := range j.of(queue.EventAcquired, "") {
+		if e.Fence != 0 {
+			t.Errorf("acquired: want no fence, have %+v", e)
+		}
+	}
+	for n := range resources {
+		lease, err := test.Acquire(t.Context(), of(n), nil)
+		if err != nil {
+			t.Errorf("lock %d: want it free, have %v", n, err)
+			continue
+		}
+		if err := lease.Release(t.Context()); err != nil {
+			t.Errorf("lock %d: %v", n, err)
+		}
+		if v := b.lockOf(t, of(n)); v != "" {
+			t.Errorf("lock %d on the tasks' Redis: want none, have %q", n, v)
+		}
+	}
+}
+
+// While somebody who is no task holds a lock on an external store, the first waiter asks for it about
+// once a second. The others stay in the wait queue, and run in their order once the lock is free.
+func TestExternalStoreIsAskedByTheFirst(t *testing.T) {
+	t.Parallel()
+	const tasks = 8
+	b, st, j, memory := setup(t), unfencedStage(t), &journal{}, locktest.NewMemory()
+	var asked atomic.Int32
+	release := b.holdBy(t, newLocker(t, newQueueless(memory), lock.Config{}))
+	for range 2 {
+		store := countedAcquires{newQueueless(memory), &asked}
+		b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Store: store, Observe: j.observe}}, st.run)
+	}
+	ids, want := make([]string, tasks), make([]int, tasks)
+	for i := range ids {
+		ids[i], want[i] = b.enqueue(t, b.job(i), queue.Options{Retries: queue.NoRetries}), i
+		j.await(t, queue.EventParked, ids[i], 1)
+	}
+	start := time.Now()
+	j.await(t, queue.EventParked, ids[0], 4)
+	if took := time.Since(start); took < time.Second || took > prompt {
+		t.Errorf("want it asked for once a second or so, have three times in %v", took)
+	}
+	if info := b.awaitState(t, ids[1], asynq.TaskStateRetry); !strings.Contains(info.LastErr, "in the wait queue") {
+		t.Errorf("the second: want it in the wait queue, have %q", info.LastErr)
+	}
+	if have := len(j.of(queue.EventParked, ids[1])); have != 1 {
+		t.Errorf("the second: want it refused once, have %d times", have)
+	}
+	if have, most := int(asked.Load()), len(j.of(queue.EventParked, ids[0]))+1; have > most {
+		t.Errorf("want only the first to ask, %d times, have %d", most, have)
+	}
+	release()
+	b.awaitGone(t, ids...)
+	st.wantOrder(want...)
+	if info := b.stats(t); info.Processed != tasks || info.Failed != 0 || info.Size != 0 {
+		t.Errorf("want %d processed, none failed, none left, have %+v", tasks, info)
+	}
+}
+
+// A store of locks that does not answer costs no task anything, and none its place.
+func TestExternalStoreCannotBeAsked(t *testing.T) {
+	t.Parallel()
+	b, st, j := setup(t), unfencedStage(t), &journal{}
+	store := newQueueless(locktest.NewMemory())
+	store.down.Store(true)
+	b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Store: store, Observe: j.observe}}, st.run)
+	first := b.enqueue(t, b.job(0), queue.Options{Retries: queue.NoRetries})
+	poll.Eventually(t, "parked twice", func() bool {
+		return b.rdb.HGet(t.Context(), b.taskKey(first), "siding_parked").Val() == "2"
+	})
+	second := b.enqueue(t, b.job(1), queue.Options{Retries: queue.NoRetries})
+	if info := b.awaitState(t, first, asynq.TaskStateRetry); info.Retried != 0 || !strings.Contains(info.LastErr, "unexpected EOF") {
+		t.Errorf("want no retry used with the reason, have %+v", info)
+	}
+	j.await(t, queue.EventParked, second, 1)
+	store.down.Store(false)
+	b.awaitGone(t, first, second)
+	st.wantOrder(0, 1)
+}
+
+// Tasks that wait for a lock elsewhere keep no worker, so they do not delay tasks on other
+// resources.
+func TestExternalStoreDoesNotDelayOthers(t *testing.T) {
+	t.Parallel()
+	const each = 60
+	b, st, memory := setup(t), unfencedStage(t), locktest.NewMemory()
+	release := b.holdBy(t, newLocker(t, newQueueless(memory), lock.Config{}))
+	var waiting, others []string
+	for n := range each {
+		waiting = append(waiting, b.enqueue(t, b.job(n)))
+		others = append(others, b.enqueue(t, job{Res: b.resource + ":" + strconv.Itoa(n), N: 1000 + n}))
+	}
+	b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Concurrency: 3}, Guard: queue.GuardConfig{Store: newQueueless(memory)}}, st.run)
+	start := time.Now()
+	b.awaitGone(t, others...)
+	if took := time.Since(start); took > prompt {
+		t.Errorf("want the others at once, have them after %v", took)
+	}
+	poll.Eventually(t, "all the waiting tasks parked", func() bool { return b.stats(t).Retry == each })
+	if have := len(st.order()); have != each {
+		t.Errorf("runs: want %d, have %d", each, have)
+	}
+	release()
+	b.awaitGone(t, waiting...)
+}
+
+// With many tasks on few resources the lock goes from one to the next without a pause.
+func TestExternalStoreHandsOff(t *testing.T) {
+	t.Parallel()
+	const tasks, resources, each = 40, 4, 20 * time.Millisecond
+	const limit = 2 * time.Second * busyFactor / 2 // by timers it took 15 to 27 s
+	b, st := setup(t), unfencedStage(t)
+	open := quorum(t)
+	b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Store: open()}}, func(ctx context.Context, j job) error {
+		busy := time.NewTimer(each)
+		defer busy.Stop()
+		<-busy.C
+		return st.run(ctx, j)
+	})
+	ids := make([]string, tasks)
+	start := time.Now()
+	for n := range ids {
+		ids[n] = b.enqueue(t, job{Res: b.resource + ":" + strconv.Itoa(n%resources), N: n})
+	}
+	b.awaitGone(t, ids...)
+	took := time.Since(start)
+	t.Logf("%d tasks of %v on %d resources, locks on a quorum: %v", tasks, each, resources, took)
+	if took > limit {
+		t.Errorf("want them within %v, have %v", limit, took)
+	}
+}
+
+// With another asynq nobody counts, and tasks come back every second.
+func TestExternalStoreOfAnotherAsynq(t *testing.T) {
+	t.Parallel()
+	b, st, memory := setup(t), unfencedStage(t), locktest.NewMemory()
+	var looks atomic.Int32
+	release := b.holdBy(t, newLocker(t, newQueueless(memory), lock.Config{}))
+	counting := countedAcquires{newQueueless(memory), &looks}
+	p := &plain{inFront: otherDequeue, guardConfig: queue.GuardConfig{Store: counting}}
+	p.serve(t, b, st)
+	start := time.Now()
+	id := b.enqueue(t, b.job(0), queue.Options{Retries: 1})
+	const want = 4
+	poll.Eventually(t, "looks at the lock", func() bool { return looks.Load() >= want })
+	if took := time.Since(start); took > prompt {
+		t.Errorf("want %d looks within some 6 s, have them after %v", want, took)
+	}
+	release()
+	b.awaitGone(t, id)
+	if info := b.stats(t); info.Processed != 1 || info.Failed != 0 {
+		t.Errorf("want 1 processed, none failed, have %+v", info)
+	}
+}
+
+// countedAcquires counts the claims for tasks.
+type countedAcquires struct {
+	lock.Store
+
+	n *atomic.Int32
+}
+
+func (s countedAcquires) Acquire(ctx context.Context, c store.Request) (store.Result, error) {
+	if strings.Contains(c.Token, ":test:job ") {
+		s.n.Add(1)
+	}
+	return s.Store.Acquire(ctx, c)
+}
+
+// Where locks are on another Redis than the tasks, the tasks wait in the wait queue on their own, and are
+// called.
+func TestExternalStoreOnAnotherRedis(t *testing.T) {
+	t.Parallel()
+	b, st, j := setup(t), newStage(t), &journal{}
+	locks := redistest.Start(t).Client(t)
+	serve := func(cfg queue.ServerConfig) {
+		cfg.Guard = queue.GuardConfig{Store: lock.Redis(locks), Lock: longTimeout, Observe: j.observe}
+		cfg.Asynq.DelayedTaskCheckInterval = noTimers
+		b.serve(t, cfg, st.run)
+	}
+	elsewhere := b.queue + ".elsewhere"
+	serve(queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{elsewhere: 1}}})
+	holder := st.hold(0)
+	b.enqueue(t, b.job(0), queue.Options{Queue: elsewhere})
+	within(t, patience, "the holder", holder.entered)
+	serve(queue.ServerConfig{})
+	serve(queue.ServerConfig{})
+	var ids []string
+	for n := 1; n <= 5; n++ {
+		ids = append(ids, b.enqueue(t, b.job(n)))
+		j.await(t, queue.EventParked, ids[n-1], 1)
+		info := b.awaitState(t, ids[n-1], asynq.TaskStateRetry)
+		if want := "held by test:job "; !strings.Contains(info.LastErr, want) || !strings.Contains(info.LastErr, "in the wait queue") {
+			t.Errorf("reason: want it with %q and a place, have %q", want, info.LastErr)
+		}
+	}
+	start := time.Now()
+	holder.open()
+	b.awaitGone(t, ids...)
+	st.wantOrder(0, 1, 2, 3, 4, 5)
+	if took := time.Since(start); took > prompt { // no timer is looked at
+		t.Errorf("want them called at once, have %v", took)
+	}
+	for _, id := range ids {
+		if e := j.await(t, queue.EventAcquired, id, 1); e.HandOff <= 0 || e.Fence <= 0 {
+			t.Errorf("want it handed on, with a fence, have %+v", e)
+		}
+	}
+	if v := b.value(t); v != "" {
+		t.Errorf("lock on the tasks' Redis: want none of its name, have %q", v)
+	}
+}
+
+// The task of a dead worker runs again once its lock has expired, and uses no retry, wherever the locks are.
+func TestExternalStoreRecovery(t *testing.T) {
+	t.Parallel()
+	verify.Long(t)
+	b, st, j, memory := setup(t), unfencedStage(t), &journal{}, locktest.NewMemory()
+	st.unsafe = true // the killed one's handler goes on
+	store := newQueueless(memory)
+	victim := &mortal{plain: plain{guardConfig: queue.GuardConfig{Store: store, Lock: quickRecovery.Guard.Lock}}}
+	victim.serve(t, b, st)
+	zombie := st.hold(0)
+	id := b.enqueue(t, b.job(0))
+	within(t, patience, "the first attempt", zombie.entered)
+	waiter := b.park(t, 1)
+	again := st.hold(0)
+	victim.dead.Store(true)
+	store.down.Store(true)
+	b.silence(t, id)
+
+	b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Store: newQueueless(memory), Lock: quickRecovery.Guard.Lock, Observe: j.observe}}, st.run)
+	within(t, patience, "the second attempt", again.entered)
+	info := b.awaitState(t, id, asynq.TaskStateActive)
+	if crashes := b.rdb.HGet(t.Context(), b.taskKey(id), "siding_crashes").Val(); info.Retried != 0 || crashes != "1" {
+		t.Errorf("want no retry used, with one crash counted, have %s, %+v", crashes, info)
+	}
+	again.open()
+	b.awaitGone(t, append(waiter, id)...)
+	if have := j.of(queue.EventRecovered, id); len(have) != 1 {
+		t.Errorf("want one recovery told, have %+v", have)
+	}
+	if info := b.stats(t); info.Failed != 0 || info.Processed != 2 || info.Size != 0 {
+		t.Errorf("want 2 processed, none failed, none left, have %+v", info)
+	}
+	zombie.open()
+}
+
+// An orphan that holds its lock, on whatever store, is left alone. So is one of which a quorum cannot
+// tell whether it does.
+func TestExternalStoreOrphanIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	for name, split := range map[string]bool{"holder is known": false, "votes are split": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testOrphanIsLeftAlone(t, split)
+		})
+	}
+}
+
+func testOrphanIsLeftAlone(t *testing.T, split bool) {
+	t.Helper()
+	b, st, memory := setup(t), unfencedStage(t), locktest.NewMemory()
+	m := &mortal{plain: plain{guardConfig: queue.GuardConfig{Store: newQueueless(memory), Recovery: queue.Recovery{Crashes: -1}}}}
+	m.mute.Store(true)
+	m.serve(t, b, st)
+	holder := st.hold(0)
+	id := b.enqueue(t, b.job(0))
+	within(t, patience, "the holder", holder.entered)
+	b.silence(t, id)
+	looks := newQueueless(memory)
+	looks.split.Store(split)
+	b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Store: looks}}, st.run)
+	claims := int32(2)
+	if split {
+		claims *= 5 // each is asked for so often
+	}
+	poll.Eventually(t, "two looks at its lock", func() bool { return looks.recoveries.Load() >= claims })
+	if have := b.state(id); have != asynq.TaskStateActive {
+		t.Errorf("want it active, have it %v", have)
+	}
+	holder.open()
+	b.awaitGone(t, id)
+	st.wantOrder(0)
+}
+
+// A guard makes the Locker of its Store, gives it to those who ask, and closes it.
+func TestGuardOwnsItsLocker(t *testing.T) {
+	t.Parallel()
+	cfg := lock.Config{Prefix: "own:", TTL: 20 * time.Second}
+	for name, store := range map[string]lock.Store{"elsewhere": locktest.NewMemory(), "on the Redis of the tasks": nil} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			guarded := queue.GuardConfig{Store: store, Lock: cfg}
+			p := &plain{guardConfig: guarded}
+			p.serve(t, b, newStage(t))
+			s := b.serve(t, queue.ServerConfig{Guard: guarded}, func(ctx context.Context, j job) error { return nil })
+			held, err := p.guard.Locker().Acquire(t.Context(), b.resource, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if left := time.Until(held.Deadline()); left < cfg.TTL/2 || left > cfg.TTL {
+				t.Errorf("want a lease of %v, have %v", cfg.TTL, left)
+			}
+			if _, err := s.Locker().Acquire(t.Context(), b.resource, nil); !errors.Is(err, lock.ErrBusy) {
+				t.Errorf("want lockers of the same locks, have %v", err)
+			}
+			if err := held.Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+			p.stop(t)
+			shutdown(t, s)
+			for _, locker := range []*lock.Locker{p.guard.Locker(), s.Locker()} {
+				if _, err := locker.Acquire(t.Context(), b.resource, nil); !errors.Is(err, lock.ErrClosed) {
+					t.Errorf("want it closed, have %v", err)
+				}
+			}
+		})
+	}
+}

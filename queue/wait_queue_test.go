@@ -1,0 +1,211 @@
+package queue_test
+
+import (
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/queue"
+)
+
+// G5: waiters are served in the order in which they came to the lock.
+func TestServedInOrderOfArrival(t *testing.T) {
+	t.Parallel()
+	onBothPaths(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		const waiters = 200
+		st := newStage(t)
+		holder := b.holdElsewhere(t, st, lock.Config{})
+		for range 2 {
+			b.serve(t, queue.ServerConfig{}, st.run)
+		}
+		number := make(map[string]int)
+		for n := 1; n <= waiters; n++ {
+			number[b.enqueue(t, b.job(n))] = n
+		}
+		poll.Eventually(t, "all in the wait queue, and parked", func() bool {
+			info, err := b.inspector.GetQueueInfo(b.queue)
+			return err == nil && info.Retry == waiters && len(b.waiters(t)) == waiters
+		})
+		want := []int{0}
+		for _, id := range b.waiters(t) {
+			want = append(want, number[id])
+		}
+		holder.open()
+		st.wantOrder(want...)
+	})
+}
+
+// A line on one resource keeps no worker, so it does not delay tasks on others.
+func TestBusyResourceDoesNotDelayOthers(t *testing.T) {
+	t.Parallel()
+	const each = 60
+	b, st := setup(t), newStage(t)
+	holder := b.holdElsewhere(t, st, lock.Config{})
+	var waiting, others []string
+	for n := range each {
+		waiting = append(waiting, b.enqueue(t, b.job(n+1)))
+		others = append(others, b.enqueue(t, job{Res: b.resource + ":" + strconv.Itoa(n), N: 1000 + n}))
+	}
+	b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Concurrency: 3}}, st.run)
+	b.awaitGone(t, others...)
+	poll.Eventually(t, "all the waiting tasks parked", func() bool { return b.stats(t).Retry == each })
+	if have := len(st.order()); have != each+1 {
+		t.Errorf("runs: want %d, have %d", each+1, have)
+	}
+	holder.open()
+	b.awaitGone(t, waiting...)
+}
+
+// A task that is refused by its own timer keeps its ticket, and so its place.
+func TestParkedAgainKeepsItsPlace(t *testing.T) {
+	t.Parallel()
+	b, st := setup(t), newStage(t)
+	j := &journal{}
+	holder := b.holdElsewhere(t, st, lock.Config{})
+	b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Observe: j.observe}}, st.run)
+	ids := b.park(t, 1, 2, 3)
+	if err := b.inspector.RunTask(b.queue, ids[0]); err != nil {
+		t.Fatal(err)
+	}
+	if e := j.await(t, queue.EventParked, ids[0], 2); e.Parked != 2 {
+		t.Errorf("parked: want 2, have %d", e.Parked)
+	}
+	b.wantLine(t, ids...)
+	holder.open()
+	st.wantOrder(0, 1, 2, 3)
+}
+
+// A holder died, and its lock was deleted before it expired. A newcomer does not overtake the waiters:
+// it reserves the lock for the first of them, wakes that one, and joins the wait queue.
+func TestFreeLockBelongsToTheHead(t *testing.T) {
+	t.Parallel()
+	onBothPaths(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		st := newStage(t)
+		lease := b.take(t, lock.Config{})
+		b.serve(t, queue.ServerConfig{}, st.run)
+		ids := b.park(t, 1, 2)
+		// What an expiry does, without the wait for it.
+		if err := b.rdb.Del(t.Context(), b.lockKey()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		ids = append(ids, b.enqueue(t, b.job(3)))
+		b.awaitGone(t, ids...)
+		st.wantOrder(1, 2, 3)
+		if took := time.Since(start); took > prompt { // timers are at 16 s and more
+			t.Errorf("want the line called by the newcomer, have %v", took)
+		}
+		_ = lease.Release(t.Context())
+	})
+}
+
+// Waiters that are woken and do not come cost one hand-off timeout each, once. They are in the wait
+// queue no longer.
+func TestAbsentWaitersCostOneHandoffTimeoutEach(t *testing.T) {
+	t.Parallel()
+	onBothPaths(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		const timeout = 400 * time.Millisecond
+		st := newStage(t)
+		holder := b.holdElsewhere(t, st, lock.Config{HandoffTimeout: timeout})
+		gone := b.newServer(t, queue.ServerConfig{})
+		queue.Handle(gone, st.run)
+		if err := gone.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		ids := b.park(t, 1, 2)
+		shutdown(t, gone)
+
+		elsewhere := queue.Options{Queue: b.queue + ".elsewhere"}
+		for i := range ids {
+			if i == 0 {
+				holder.open()
+			} else {
+				b.enqueue(t, b.job(10+i), elsewhere)
+			}
+			// Its reservation stands, and then nobody has come.
+			poll.Eventually(t, "the waiter to be called", func() bool { return !slices.Contains(b.waiters(t), ids[i]) })
+			poll.Eventually(t, "the reservation to expire", func() bool { return b.value(t) == "" })
+		}
+		b.wantLine(t)
+		b.enqueue(t, b.job(12), elsewhere)
+		st.wantOrder(0, 11, 12)
+		b.serve(t, queue.ServerConfig{}, st.run) // they come late, and are not lost
+		b.awaitGone(t, ids...)
+	})
+}
+
+// A program on the plain protocol excludes us. It calls nobody, so the sweeper looks when it has
+// gone.
+func TestForeignHolder(t *testing.T) {
+	t.Parallel()
+	b, st := setup(t), newStage(t)
+	if err := b.rdb.Set(t.Context(), b.lockKey(), "5c8d9a1f00", time.Minute).Err(); err != nil {
+		t.Fatal(err)
+	}
+	b.serve(t, queue.ServerConfig{}, st.run)
+	ids := b.park(t, 1, 2)
+	for _, id := range ids {
+		info := b.awaitState(t, id, asynq.TaskStateRetry)
+		if !strings.HasPrefix(info.LastErr, "waiting for "+b.resource+"; when parked, ") || !strings.Contains(info.LastErr, "held by another program") {
+			t.Errorf("reason: have %q", info.LastErr)
+		}
+	}
+	if b.value(t) != "5c8d9a1f00" || len(st.order()) != 0 {
+		t.Errorf("want the foreign value in place and nobody run, have %q, %v", b.value(t), st.order())
+	}
+	if err := b.rdb.Del(t.Context(), b.lockKey()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	b.awaitGone(t, ids...)
+	if took := time.Since(start); took > prompt {
+		t.Errorf("want them to come by timers of 1 to 1.5 s, have %v", took)
+	}
+	st.wantOrder(1, 2)
+}
+
+// The plain protocol is excluded by us: SET NX finds the key taken.
+func TestForeignProgramIsExcluded(t *testing.T) {
+	t.Parallel()
+	b, st := setup(t), newStage(t)
+	holder := b.holdElsewhere(t, st, lock.Config{})
+	if _, err := b.rdb.SetArgs(t.Context(), b.lockKey(), "5c8d9a1f00", redis.SetArgs{Mode: "NX"}).Result(); !errors.Is(err, redis.Nil) {
+		t.Errorf("want the key taken, have %v", err)
+	}
+	holder.open()
+	poll.Eventually(t, "a free lock", func() bool { return b.value(t) == "" })
+}
+
+// A Deadline passes while the task waits: it is archived at once, as no retry could run it, and is
+// taken out of the wait queue.
+func TestDeadlineWhileParked(t *testing.T) {
+	t.Parallel()
+	b, st := setup(t), newStage(t)
+	cfg := shortTimers
+	holder := b.holdElsewhere(t, st, cfg)
+	b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Lock: cfg}}, st.run)
+	deadline := time.Now().Add(2 * time.Second).Truncate(time.Second)
+	id := b.enqueue(t, b.job(1), queue.Options{Deadline: deadline, Retries: 3})
+	b.awaitState(t, id, asynq.TaskStateRetry)
+	b.wantLine(t, id)
+	info := b.awaitState(t, id, asynq.TaskStateArchived)
+	want := "its deadline, " + deadline.UTC().Format(time.DateTime) + " UTC, passed while it waited: waiting for " + b.resource + "; "
+	if !strings.HasPrefix(info.LastErr, want) || info.Retried != 0 || info.MaxRetry != 3 {
+		t.Errorf("want it archived at once, with the reason %q, have %+v", want, info)
+	}
+	poll.Eventually(t, "an empty line", func() bool { return len(b.waiters(t)) == 0 })
+	holder.open()
+	poll.Eventually(t, "a free lock", func() bool { return b.value(t) == "" })
+	st.wantOrder(0)
+}

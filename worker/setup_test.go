@@ -1,0 +1,193 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9/logging"
+	"go.uber.org/goleak"
+
+	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/queue"
+	"github.com/sidingq/siding/worker"
+)
+
+// The exit statuses, as the documentation tells them.
+const (
+	exitOK    = 0
+	exitFault = 1
+	exitUsage = 2
+)
+
+// asProgram makes the test binary run as the program that it names.
+const asProgram = "SIDING_TEST_AS_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if program, ok := programs[os.Getenv(asProgram)]; ok {
+		program()
+	}
+	logging.Disable()
+	goleak.VerifyTestMain(m)
+}
+
+// A note is a task of a program of its own.
+type note struct {
+	Page string `json:"page"`
+	Work string `json:"work"` // how long it takes
+}
+
+func (note) Kind() string       { return "test:note" }
+func (n note) Resource() string { return "page:" + n.Page }
+
+func take(ctx context.Context, n note) error {
+	if lock.Fence(ctx, n.Resource()) == 0 {
+		return queue.Permanent(errors.New("want a fence"))
+	}
+	work, err := time.ParseDuration(n.Work)
+	if err != nil {
+		return queue.Permanent(err)
+	}
+	timer := time.NewTimer(work)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// programs are those that the test binary runs as.
+var programs = map[string]func(){
+	"good":        func() { worker.Main(func(s *queue.Server) { queue.Handle(s, take) }) },
+	"nil":         func() { worker.Main(nil) },
+	"no handlers": func() { worker.Main(func(*queue.Server) {}) },
+	"nil handler": func() { worker.Main(func(s *queue.Server) { queue.Handle[note](s, nil) }) },
+	"panics":      func() { worker.Main(func(*queue.Server) { panic("no such table") }) },
+	"same kind": func() {
+		worker.Main(func(s *queue.Server) {
+			queue.Handle(s, take)
+			queue.Handle(s, take)
+		})
+	},
+}
+
+// A buffer collects output that is being read meanwhile.
+type buffer struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+// A process is one of the programs as a process of its own.
+type process struct {
+	cmd            *exec.Cmd
+	stdout, stderr buffer
+	ended          chan struct{}
+}
+
+// launch starts a program in a folder.
+func launch(t *testing.T, program, dir string, args ...string) *process {
+	t.Helper()
+	p := &process{cmd: exec.Command(os.Args[0], args...), ended: make(chan struct{})} //nolint:noctx // killed at cleanup, after the servers it talks to
+	p.cmd.Dir = dir
+	p.cmd.Env = append(os.Environ(), asProgram+"="+program)
+	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(p.ended)
+		_ = p.cmd.Wait() // its status is asked for by those who want it
+	}()
+	t.Cleanup(func() {
+		_ = p.cmd.Process.Kill() // an error says that it has ended
+		<-p.ended
+		if t.Failed() {
+			t.Logf("standard error of %s %v:\n%s", program, args, p.stderr.String())
+		}
+	})
+	return p
+}
+
+// wantStatus waits for the end of the process.
+func (p *process) wantStatus(t *testing.T, want int) {
+	t.Helper()
+	timer := time.NewTimer(30 * time.Second)
+	defer timer.Stop()
+	select {
+	case <-p.ended:
+		if have := p.cmd.ProcessState.ExitCode(); have != want {
+			t.Errorf("want exit status %d, have %d", want, have)
+		}
+	case <-timer.C:
+		t.Fatal("want the process to end")
+	}
+}
+
+// base waits for the start of a worker and returns the URL of its web server.
+func base(t *testing.T, stderr *buffer) string {
+	t.Helper()
+	started := regexp.MustCompile(`msg="worker started".*http=(http://[^/\s]+)`)
+	var have []string
+	poll.Eventually(t, "the worker started", func() bool {
+		have = started.FindStringSubmatch(stderr.String())
+		return have != nil
+	})
+	return have[1]
+}
+
+// wantPage checks that a page answers 200 with the text.
+func wantPage(t *testing.T, url, text string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Close = true // leave no connection behind
+	reply, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = reply.Body.Close() }()
+	have, err := io.ReadAll(reply.Body)
+	if err != nil || reply.StatusCode != http.StatusOK || !strings.Contains(string(have), text) {
+		t.Errorf("%s: want 200 and %q, have %d, %.500s, %v", url, text, reply.StatusCode, have, err)
+	}
+}
+
+// ownName is the name of the test binary.
+func ownName() string { return strings.TrimSuffix(filepath.Base(os.Args[0]), ".exe") }
+
+// wantTexts checks that each text is in have.
+func wantTexts(t *testing.T, have string, texts ...string) {
+	t.Helper()
+	for _, text := range texts {
+		if !strings.Contains(have, text) {
+			t.Errorf("want %q in %s", text, fmt.Sprintf("%.2000s", have))
+		}
+	}
+}
