@@ -59,6 +59,7 @@ func (s *setup) takeGrant(g *store.Grant) *lease.Lease {
 	if err != nil {
 		s.Fatalf("take: %v", err)
 	}
+	s.Cleanup(held.Detach)
 	return held
 }
 

@@ -51,7 +51,7 @@ func TestReservationExcludes(t *testing.T) {
 				s.Errorf("%q: want it refused for the next in the wait queue, have %+v", w, busy)
 			}
 		}
-		s.wantTTL(s.key, time.Second, 5*time.Second)
+		s.wantTTL(s.key, time.Second, time.Minute)
 		held := s.take("w1")
 		s.wantQueue("w2", "newcomer", "w", "w11")
 		s.handOff(held, "w2")
@@ -189,7 +189,7 @@ func TestDrop(t *testing.T) {
 		}
 		s.wantQueue("w2", "w3", "w4")
 		s.join("w1") // dropped: it joins at the end
-		s.wantTTL(s.key, 4*time.Second, 5*time.Second)
+		s.wantTTL(s.key, 59*time.Second, time.Minute)
 		r = s.passOn(r, "w3")
 		s.called(r)
 		held := s.take("w3")

@@ -49,6 +49,7 @@ func (s *setup) takeHere() *lease.Lease {
 	if err != nil {
 		s.Fatal(err)
 	}
+	s.Cleanup(held.Detach)
 	return held
 }
 

@@ -109,7 +109,7 @@ func setupOn(t *testing.T, o redis.UniversalOptions) *bundle {
 	opts := &o
 	rdb := queue.Redis(opts)
 	t.Cleanup(func() { _ = rdb.Close() })
-	locker, err := lock.New(lock.Redis(rdb), lock.Config{})
+	locker, err := lock.New(lock.Redis(rdb), longTimeout)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,6 +178,7 @@ func (b *bundle) newServer(t *testing.T, cfg queue.ServerConfig) *queue.Server {
 	a.TaskCheckInterval = cmp.Or(a.TaskCheckInterval, 10*time.Millisecond)
 	a.DelayedTaskCheckInterval = cmp.Or(a.DelayedTaskCheckInterval, 50*time.Millisecond)
 	a.ShutdownTimeout = cmp.Or(a.ShutdownTimeout, 200*time.Millisecond)
+	cfg.Guard.Lock.HandoffTimeout = cmp.Or(cfg.Guard.Lock.HandoffTimeout, longTimeout.HandoffTimeout)
 	if cfg.Guard.Logger == nil {
 		cfg.Guard.Logger = newLogs(t).logger
 	}
