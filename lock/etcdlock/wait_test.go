@@ -224,7 +224,8 @@ func TestWaiterLeaves(t *testing.T) {
 	t.Parallel()
 	server := etcdtest.Start(t)
 	admin := connect(t, server.Addr)
-	locker, _ := lockerOn(t, connect(t, server.Addr), lock.Config{})
+	// The TTL is longer than any wait of the test, so nothing goes by itself.
+	locker, _ := lockerOn(t, connect(t, server.Addr), lock.Config{TTL: 5 * time.Minute})
 	holder := take(t, locker, t.Name())
 	waiters := newWaiters(t, admin, t.Name())
 	ctx, cancel := context.WithCancel(t.Context())

@@ -15,10 +15,13 @@ import (
 // careful are nodes that vote only once all that they may have forgotten has expired.
 var careful = redlock.Config{NodeTimeout: patient.NodeTimeout}
 
+// seldom renews so seldom that a rival comes before the holder learns of its loss.
+var seldom = lock.Config{TTL: 2 * time.Second, RenewEvery: 900 * time.Millisecond, SafetyMargin: 200 * time.Millisecond}
+
 // bare takes the lock on no more of three nodes than it needs, the first two.
 func (f *fleet) bare(cfg redlock.Config) *lock.Lease {
 	f.Helper()
-	locker := lockerOn(f.T, f.store(cfg), brief)
+	locker := lockerOn(f.T, f.store(cfg), seldom)
 	f.servers[2].Kill()
 	lease := f.take(locker)
 	f.servers[2].Restart(f.T)
@@ -57,8 +60,8 @@ func TestRestartDelay(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := startFleet(t, 3)
-			rival := lockerOn(t, f.store(careful), brief)
-			f.voteForLocksOf(brief.TTL)
+			rival := lockerOn(t, f.store(careful), seldom)
+			f.voteForLocksOf(seldom.TTL)
 			lease := f.bare(careful)
 			if !keep {
 				lease.Detach()
