@@ -223,7 +223,7 @@ func TestHolderOnABlackHole(t *testing.T) {
 	t.Parallel()
 	verify.Long(t)
 	const trials, atOnce = 100, 20
-	cfg := lock.Config{TTL: time.Second, SafetyMargin: 300 * time.Millisecond, RenewEvery: 100 * time.Millisecond}
+	cfg := lock.Config{TTL: 3 * time.Second, SafetyMargin: 300 * time.Millisecond, RenewEvery: 100 * time.Millisecond}
 	for range trials / atOnce {
 		f := newFaulty(t, 0, cfg)
 		type trial struct {
