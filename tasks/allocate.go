@@ -1,9 +1,10 @@
 package tasks
 
-import "context"
+import (
+	"context"
 
-// KindAllocateLine is the kind of [AllocateLine].
-const KindAllocateLine = "warehouse:allocate"
+	"github.com/sidingq/siding/tasks/ledger"
+)
 
 // AllocateLine adds one line of an order to what the warehouse has allocated to
 // it: its lines, units and value.
@@ -21,7 +22,7 @@ type AllocateLine struct {
 }
 
 // Kind returns "warehouse:allocate".
-func (AllocateLine) Kind() string { return KindAllocateLine }
+func (AllocateLine) Kind() string { return "warehouse:allocate" }
 
 // Resource returns "order:" and the order's number.
 func (t AllocateLine) Resource() string { return "order:" + trim(t.Order) }
@@ -40,11 +41,8 @@ func (t AllocateLine) Validate() error {
 }
 
 func (t AllocateLine) run(ctx context.Context, b *Book) error {
-	order, err := b.ledger.ReadOrder(ctx, trim(t.Order))
-	if err == nil {
-		err = b.think(ctx)
-	}
-	if err != nil {
+	order := ledger.Order{Number: trim(t.Order)}
+	if err := b.read(ctx, &order); err != nil {
 		return err
 	}
 	amount := t.Price * Money(t.Quantity)
@@ -59,5 +57,5 @@ func (t AllocateLine) run(ctx context.Context, b *Book) error {
 	e := effect(ctx, t)
 	e.Order, e.Line, e.SKU = order.Number, t.Line, foldSKU(t.SKU)
 	e.Quantity, e.Amount = t.Quantity, int64(amount)
-	return b.ledger.WriteOrder(ctx, order, e)
+	return b.ledger.Write(ctx, &order, e)
 }

@@ -1,9 +1,10 @@
 package tasks
 
-import "context"
+import (
+	"context"
 
-// KindAuditOrder is the kind of [AuditOrder].
-const KindAuditOrder = "order:audit"
+	"github.com/sidingq/siding/tasks/ledger"
+)
 
 // AuditOrder compares an order with what has been allocated to it so far, and
 // saves the whole order with its findings, as an object-relational mapper would.
@@ -17,7 +18,7 @@ type AuditOrder struct {
 }
 
 // Kind returns "order:audit".
-func (AuditOrder) Kind() string { return KindAuditOrder }
+func (AuditOrder) Kind() string { return "order:audit" }
 
 // Resource returns "order:" and the order's number.
 func (t AuditOrder) Resource() string { return "order:" + trim(t.Order) }
@@ -31,11 +32,8 @@ func (t AuditOrder) Validate() error {
 }
 
 func (t AuditOrder) run(ctx context.Context, b *Book) error {
-	order, err := b.ledger.ReadOrder(ctx, trim(t.Order))
-	if err == nil {
-		err = b.think(ctx)
-	}
-	if err != nil {
+	order := ledger.Order{Number: trim(t.Order)}
+	if err := b.read(ctx, &order); err != nil {
 		return err
 	}
 	order.Audits++
@@ -44,7 +42,7 @@ func (t AuditOrder) run(ctx context.Context, b *Book) error {
 
 	e := effect(ctx, t)
 	e.Order, e.Quantity = order.Number, int64(t.Lines)
-	return b.ledger.WriteOrder(ctx, order, e)
+	return b.ledger.Write(ctx, &order, e)
 }
 
 // verdict is how an audit ends that finds have lines; 0 wanted lines are not known.

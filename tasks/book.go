@@ -67,6 +67,14 @@ func (b *Book) Run(ctx context.Context, t queue.Task) error {
 	return err
 }
 
+// read reads the row of r and thinks about it.
+func (b *Book) read(ctx context.Context, r ledger.Row) error {
+	if err := b.ledger.Read(ctx, r); err != nil {
+		return err
+	}
+	return b.think(ctx)
+}
+
 // think is the work of a task. It ends early with ctx.
 func (b *Book) think(ctx context.Context) error { return sleep.For(ctx, b.work) }
 

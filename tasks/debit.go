@@ -1,9 +1,10 @@
 package tasks
 
-import "context"
+import (
+	"context"
 
-// KindDebitBalance is the kind of [DebitBalance].
-const KindDebitBalance = "balance:debit"
+	"github.com/sidingq/siding/tasks/ledger"
+)
 
 // DebitBalance takes the amount of one order from a customer's balance, which
 // opens at zero and may go below it.
@@ -18,7 +19,7 @@ type DebitBalance struct {
 }
 
 // Kind returns "balance:debit".
-func (DebitBalance) Kind() string { return KindDebitBalance }
+func (DebitBalance) Kind() string { return "balance:debit" }
 
 // Resource returns "account:" and the customer.
 func (t DebitBalance) Resource() string { return "account:" + trim(t.Customer) }
@@ -35,11 +36,8 @@ func (t DebitBalance) Validate() error {
 }
 
 func (t DebitBalance) run(ctx context.Context, b *Book) error {
-	account, err := b.ledger.ReadAccount(ctx, trim(t.Customer))
-	if err == nil {
-		err = b.think(ctx)
-	}
-	if err != nil {
+	account := ledger.Account{Customer: trim(t.Customer)}
+	if err := b.read(ctx, &account); err != nil {
 		return err
 	}
 	balance := account.Balance - int64(t.Amount)
@@ -50,5 +48,5 @@ func (t DebitBalance) run(ctx context.Context, b *Book) error {
 
 	e := effect(ctx, t)
 	e.Order, e.Amount = trim(t.Order), int64(t.Amount)
-	return b.ledger.WriteAccount(ctx, account, e)
+	return b.ledger.Write(ctx, &account, e)
 }

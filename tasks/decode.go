@@ -15,11 +15,11 @@ import (
 )
 
 var decoders = map[string]func(payload []byte) (queue.Task, error){
-	KindAuditOrder:   decode[AuditOrder],
-	KindAllocateLine: decode[AllocateLine],
-	KindDeductStock:  decode[DeductStock],
-	KindDebitBalance: decode[DebitBalance],
-	KindPlaceOrder:   decode[PlaceOrder],
+	AuditOrder{}.Kind():   decode[AuditOrder],
+	AllocateLine{}.Kind(): decode[AllocateLine],
+	DeductStock{}.Kind():  decode[DeductStock],
+	DebitBalance{}.Kind(): decode[DebitBalance],
+	PlaceOrder{}.Kind():   decode[PlaceOrder],
 }
 
 // Kinds lists, in alphabetical order, the kinds of task that [Decode] knows and

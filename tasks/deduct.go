@@ -1,9 +1,10 @@
 package tasks
 
-import "context"
+import (
+	"context"
 
-// KindDeductStock is the kind of [DeductStock].
-const KindDeductStock = "stock:deduct"
+	"github.com/sidingq/siding/tasks/ledger"
+)
 
 // OpeningStock is how many units of a new stock code are on hand. The number is
 // made up: order files do not tell stock levels.
@@ -23,7 +24,7 @@ type DeductStock struct {
 }
 
 // Kind returns "stock:deduct".
-func (DeductStock) Kind() string { return KindDeductStock }
+func (DeductStock) Kind() string { return "stock:deduct" }
 
 // Resource returns "sku:" and the stock code in upper case.
 func (t DeductStock) Resource() string { return "sku:" + foldSKU(t.SKU) }
@@ -39,11 +40,8 @@ func (t DeductStock) Validate() error {
 }
 
 func (t DeductStock) run(ctx context.Context, b *Book) error {
-	stock, err := b.ledger.ReadStock(ctx, foldSKU(t.SKU), OpeningStock)
-	if err == nil {
-		err = b.think(ctx)
-	}
-	if err != nil {
+	stock := ledger.Stock{SKU: foldSKU(t.SKU), OnHand: OpeningStock}
+	if err := b.read(ctx, &stock); err != nil {
 		return err
 	}
 	// Back-orders come after the shelf on the way out and before it on the way in: the end is the
@@ -59,5 +57,5 @@ func (t DeductStock) run(ctx context.Context, b *Book) error {
 	}
 	e := effect(ctx, t)
 	e.Order, e.Line, e.SKU, e.Quantity = trim(t.Order), t.Line, stock.SKU, t.Quantity
-	return b.ledger.WriteStock(ctx, stock, e)
+	return b.ledger.Write(ctx, &stock, e)
 }

@@ -7,9 +7,6 @@ import (
 	"github.com/sidingq/siding/tasks/ledger"
 )
 
-// KindPlaceOrder is the kind of [PlaceOrder].
-const KindPlaceOrder = "order:place"
-
 // PlaceOrder makes an order of a user's basket. A form that was submitted twice
 // makes two tasks with one submission, and one order. A user's orders are
 // numbered from 1 without gaps.
@@ -30,7 +27,7 @@ type Item struct {
 }
 
 // Kind returns "order:place".
-func (PlaceOrder) Kind() string { return KindPlaceOrder }
+func (PlaceOrder) Kind() string { return "order:place" }
 
 // Resource returns "user:" and the user.
 func (t PlaceOrder) Resource() string { return "user:" + trim(t.User) }
@@ -75,7 +72,8 @@ func (t PlaceOrder) total() (units int64, value Money, ok bool) {
 // run makes no other order of a submission that has made one already. That is no error.
 func (t PlaceOrder) run(ctx context.Context, b *Book) error {
 	submission := trim(t.Submission)
-	user, number, err := b.ledger.ReadUser(ctx, trim(t.User), submission)
+	user := ledger.User{ID: trim(t.User)}
+	number, err := b.ledger.ReadUser(ctx, &user, submission)
 	if err != nil || number > 0 {
 		return err
 	}
@@ -87,5 +85,5 @@ func (t PlaceOrder) run(ctx context.Context, b *Book) error {
 	placement := ledger.Placement{Number: user.Placed, Submission: submission, Items: len(t.Items), Units: units, Value: int64(value)}
 	e := effect(ctx, t)
 	e.Quantity, e.Amount = units, int64(value)
-	return b.ledger.WritePlacement(ctx, user, placement, e)
+	return b.ledger.WritePlacement(ctx, &user, placement, e)
 }

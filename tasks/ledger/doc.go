@@ -4,9 +4,10 @@
 //
 // A task does its work in two steps with time to think in between:
 //
-//	stock, err := l.ReadStock(ctx, sku, opening)   // first transaction
-//	stock.OnHand -= 3                              // decide
-//	err = l.WriteStock(ctx, stock, effect)         // second transaction
+//	stock := ledger.Stock{SKU: sku, OnHand: opening}
+//	err := l.Read(ctx, &stock)            // first transaction
+//	stock.OnHand -= 3                     // decide
+//	err = l.Write(ctx, &stock, effect)    // second transaction
 //
 // The write stores the result of the read, as saving an object does. Two tasks
 // that do so for one row at the same time lose one of their changes. Only the lock

@@ -61,6 +61,13 @@ func stockNow(t *testing.T, l *ledger.Ledger) (s ledger.Stock, entries int) {
 	return s, entries
 }
 
+// readStock reads the stock of a code, which begins with opening units.
+func readStock(ctx context.Context, l *ledger.Ledger, sku string, opening int64) (ledger.Stock, error) {
+	s := ledger.Stock{SKU: sku, OnHand: opening}
+	err := l.Read(ctx, &s)
+	return s, err
+}
+
 func TestReadAndWrite(t *testing.T) {
 	t.Parallel()
 	for name, dsn := range backends() {
@@ -69,34 +76,40 @@ func TestReadAndWrite(t *testing.T) {
 			l := open(t, dsn(t))
 			ctx := fenced(t.Context(), 1)
 			// Every kind of row: as it opens, written, and read back.
-			stock, err := l.ReadStock(ctx, "85123A", 10)
+			stock, err := readStock(ctx, l, "85123A", 10)
 			wantSame(t, ledger.Stock{SKU: "85123A", OnHand: 10}, stock, err)
 			stock = ledger.Stock{SKU: "85123A", OnHand: 4, BackOrdered: 1}
-			wantOK(t, l.WriteStock(ctx, stock, deduction("t1")))
-			again, err := l.ReadStock(ctx, "85123A", 99)
+			wantOK(t, l.Write(ctx, &stock, deduction("t1")))
+			again, err := readStock(ctx, l, "85123A", 99)
 			wantSame(t, stock, again, err)
 
-			account, err := l.ReadAccount(ctx, "17850")
+			account := ledger.Account{Customer: "17850"}
+			err = l.Read(ctx, &account)
 			wantSame(t, ledger.Account{Customer: "17850"}, account, err)
 			account.Balance = -1391200
-			wantOK(t, l.WriteAccount(ctx, account, ledger.Effect{TaskID: "t2", Kind: "balance:debit", Subject: "account:17850"}))
-			account, err = l.ReadAccount(ctx, "17850")
+			wantOK(t, l.Write(ctx, &account, ledger.Effect{TaskID: "t2", Kind: "balance:debit", Subject: "account:17850"}))
+			account = ledger.Account{Customer: "17850"}
+			err = l.Read(ctx, &account)
 			wantSame(t, ledger.Account{Customer: "17850", Balance: -1391200}, account, err)
 
-			order, err := l.ReadOrder(ctx, "536365")
+			order := ledger.Order{Number: "536365"}
+			err = l.Read(ctx, &order)
 			wantSame(t, ledger.Order{Number: "536365"}, order, err)
 			order = ledger.Order{Number: "536365", Lines: 1, Units: 2, Value: 3, Audits: 4, AuditedLines: 5, Verdict: "partial"}
-			wantOK(t, l.WriteOrder(ctx, order, ledger.Effect{TaskID: "t3", Kind: "order:audit", Subject: "order:536365"}))
-			sameOrder, err := l.ReadOrder(ctx, "536365")
+			wantOK(t, l.Write(ctx, &order, ledger.Effect{TaskID: "t3", Kind: "order:audit", Subject: "order:536365"}))
+			sameOrder := ledger.Order{Number: "536365"}
+			err = l.Read(ctx, &sameOrder)
 			wantSame(t, order, sameOrder, err)
 
-			user, number, err := l.ReadUser(ctx, "ann", "f1")
+			user := ledger.User{ID: "ann"}
+			number, err := l.ReadUser(ctx, &user, "f1")
 			wantSame(t, ledger.User{ID: "ann"}, user, err)
 			wantSame(t, int64(0), number, nil)
 			user.Placed = 1
 			placement := ledger.Placement{Number: 1, Submission: "f1", Items: 2, Units: 3, Value: 4}
-			wantOK(t, l.WritePlacement(ctx, user, placement, ledger.Effect{TaskID: "t4", Kind: "order:place", Subject: "user:ann"}))
-			user, number, err = l.ReadUser(ctx, "ann", "f1")
+			wantOK(t, l.WritePlacement(ctx, &user, placement, ledger.Effect{TaskID: "t4", Kind: "order:place", Subject: "user:ann"}))
+			user = ledger.User{ID: "ann"}
+			number, err = l.ReadUser(ctx, &user, "f1")
 			wantSame(t, ledger.User{ID: "ann", Placed: 1}, user, err)
 			wantSame(t, int64(1), number, nil)
 
@@ -121,10 +134,10 @@ func TestTaskRunsTwice(t *testing.T) {
 			l := open(t, dsn(t))
 			for fence := range int64(3) {
 				ctx := fenced(t.Context(), fence+1)
-				s, err := l.ReadStock(ctx, "85123A", 10)
+				s, err := readStock(ctx, l, "85123A", 10)
 				wantOK(t, err)
 				s.OnHand -= 6
-				wantOK(t, l.WriteStock(ctx, s, deduction("t1"))) // on_hand < 0 later, were it written
+				wantOK(t, l.Write(ctx, &s, deduction("t1"))) // on_hand < 0 later, were it written
 			}
 			s, entries := stockNow(t, l)
 			if s.OnHand != 4 || entries != 1 {
@@ -133,9 +146,9 @@ func TestTaskRunsTwice(t *testing.T) {
 			// Placements are written besides the row, and must not be twice either.
 			for range 2 {
 				ctx := fenced(t.Context(), 1)
-				_, _, err := l.ReadUser(ctx, "ann", "f1")
+				_, err := l.ReadUser(ctx, &ledger.User{ID: "ann"}, "f1")
 				wantOK(t, err)
-				wantOK(t, l.WritePlacement(ctx, ledger.User{ID: "ann", Placed: 1}, ledger.Placement{Number: 1, Submission: "f1"},
+				wantOK(t, l.WritePlacement(ctx, &ledger.User{ID: "ann", Placed: 1}, ledger.Placement{Number: 1, Submission: "f1"},
 					ledger.Effect{TaskID: "t2", Kind: "order:place", Subject: "user:ann"}))
 			}
 			var placements int
@@ -151,18 +164,18 @@ func TestTaskIDOfAnother(t *testing.T) {
 	t.Parallel()
 	l := open(t, filepath.Join(t.TempDir(), "ledger.db"))
 	ctx := fenced(t.Context(), 1)
-	s, err := l.ReadStock(ctx, "85123A", 10)
+	s, err := readStock(ctx, l, "85123A", 10)
 	wantOK(t, err)
 	s.OnHand = 4
-	wantOK(t, l.WriteStock(ctx, s, deduction("t1")))
+	wantOK(t, l.Write(ctx, &s, deduction("t1")))
 
 	other := deduction("t1")
 	other.Line = 3
 	s.OnHand = 1
-	if err := l.WriteStock(ctx, s, other); !errors.Is(err, ledger.ErrTaskID) {
+	if err := l.Write(ctx, &s, other); !errors.Is(err, ledger.ErrTaskID) {
 		t.Errorf("id of another task: want %v, have %v", ledger.ErrTaskID, err)
 	}
-	if err := l.WriteStock(ctx, s, deduction("")); !errors.Is(err, ledger.ErrTaskID) {
+	if err := l.Write(ctx, &s, deduction("")); !errors.Is(err, ledger.ErrTaskID) {
 		t.Errorf("no id: want %v, have %v", ledger.ErrTaskID, err)
 	}
 	if s, entries := stockNow(t, l); s.OnHand != 4 || entries != 1 {
@@ -177,30 +190,30 @@ func TestFences(t *testing.T) {
 			t.Parallel()
 			l := open(t, dsn(t))
 			first, second := fenced(t.Context(), 1), fenced(t.Context(), 2)
-			old, err := l.ReadStock(first, "85123A", 10)
+			old, err := readStock(first, l, "85123A", 10)
 			wantOK(t, err)
-			s, err := l.ReadStock(second, "85123A", 10)
+			s, err := readStock(second, l, "85123A", 10)
 			wantOK(t, err)
 
 			// The first holder is late: after its successor has read, although
 			// before it has written.
 			old.OnHand = 9
-			err = l.WriteStock(first, old, deduction("t1"))
+			err = l.Write(first, &old, deduction("t1"))
 			stale, ok := errors.AsType[*store.StaleError](err)
 			if !ok || stale.Fence != 1 || stale.Seen != 2 {
 				t.Errorf("late write: want a stale error of 1 after 2, have %v", err)
 			}
-			if _, err := l.ReadStock(first, "85123A", 10); !errors.Is(err, lock.ErrStale) {
+			if _, err := readStock(first, l, "85123A", 10); !errors.Is(err, lock.ErrStale) {
 				t.Errorf("late read: want %v, have %v", lock.ErrStale, err)
 			}
 			s.OnHand = 8
-			wantOK(t, l.WriteStock(second, s, deduction("t2")))
+			wantOK(t, l.Write(second, &s, deduction("t2")))
 
 			// Without a lock there is no fence.
-			if _, err := l.ReadStock(t.Context(), "85123A", 10); !errors.Is(err, lock.ErrNoFence) {
+			if _, err := readStock(t.Context(), l, "85123A", 10); !errors.Is(err, lock.ErrNoFence) {
 				t.Errorf("read without a lock: want %v, have %v", lock.ErrNoFence, err)
 			}
-			if err := l.WriteStock(t.Context(), s, deduction("t3")); !errors.Is(err, lock.ErrNoFence) {
+			if err := l.Write(t.Context(), &s, deduction("t3")); !errors.Is(err, lock.ErrNoFence) {
 				t.Errorf("write without a lock: want %v, have %v", lock.ErrNoFence, err)
 			}
 			if s, entries := stockNow(t, l); s.OnHand != 8 || entries != 1 {
@@ -219,17 +232,17 @@ func TestWriteIsAllOrNothing(t *testing.T) {
 			t.Parallel()
 			l := open(t, dsn(t))
 			ctx := fenced(t.Context(), 1)
-			s, err := l.ReadStock(ctx, "85123A", 10)
+			s, err := readStock(ctx, l, "85123A", 10)
 			wantOK(t, err)
 			s.OnHand = -1 // against the table's check
-			if err := l.WriteStock(fenced(t.Context(), 2), s, deduction("t1")); err == nil {
+			if err := l.Write(fenced(t.Context(), 2), &s, deduction("t1")); err == nil {
 				t.Error("want an error, have none")
 			}
 			if s, entries := stockNow(t, l); s.OnHand != 10 || entries != 0 {
 				t.Errorf("want 10 on hand and no entry, have %d and %d", s.OnHand, entries)
 			}
 			s.OnHand = 4
-			wantOK(t, l.WriteStock(ctx, s, deduction("t1"))) // fence 2 has left no trace
+			wantOK(t, l.Write(ctx, &s, deduction("t1"))) // fence 2 has left no trace
 		})
 	}
 }
@@ -241,14 +254,14 @@ func TestContextEnds(t *testing.T) {
 			t.Parallel()
 			l := open(t, dsn(t))
 			ctx, cancel := context.WithCancelCause(fenced(t.Context(), 1))
-			s, err := l.ReadStock(ctx, "85123A", 10)
+			s, err := readStock(ctx, l, "85123A", 10)
 			wantOK(t, err)
 			cancel(lock.ErrLost)
 			s.OnHand = 4
-			if err := l.WriteStock(ctx, s, deduction("t1")); !errors.Is(err, lock.ErrLost) {
+			if err := l.Write(ctx, &s, deduction("t1")); !errors.Is(err, lock.ErrLost) {
 				t.Errorf("write: want the cause %v, have %v", lock.ErrLost, err)
 			}
-			if _, err := l.ReadStock(ctx, "85123A", 10); !errors.Is(err, lock.ErrLost) {
+			if _, err := readStock(ctx, l, "85123A", 10); !errors.Is(err, lock.ErrLost) {
 				t.Errorf("read: want the cause %v, have %v", lock.ErrLost, err)
 			}
 			if s, entries := stockNow(t, l); s.OnHand != 10 || entries != 0 {

@@ -174,12 +174,12 @@ func TestFullDatabase(t *testing.T) {
 // deductOne is the n-th of several tasks.
 func deductOne(ctx context.Context, l *ledger.Ledger, n int) error {
 	ctx = fenced(ctx, int64(n)+1)
-	s, err := l.ReadStock(ctx, "85123A", 0)
+	s, err := readStock(ctx, l, "85123A", 0)
 	if err != nil {
 		return err
 	}
 	s.BackOrdered++
-	return l.WriteStock(ctx, s, deduction(fmt.Sprintf("task %d", n)))
+	return l.Write(ctx, &s, deduction(fmt.Sprintf("task %d", n)))
 }
 
 // TestLockedFile: somebody keeps a transaction open on the file.

@@ -60,10 +60,10 @@ func TestHelperWorker(t *testing.T) {
 		wg.Go(func() {
 			for n := range tasksPerProcess / goroutines {
 				ctx := locktest.WithFence(t.Context(), "sku:"+sku, int64(n)+1)
-				s, err := l.ReadStock(ctx, sku, 0)
+				s, err := readStock(ctx, l, sku, 0)
 				if err == nil {
 					s.BackOrdered++
-					err = l.WriteStock(ctx, s, ledger.Effect{TaskID: fmt.Sprintf("%s-%d", sku, n), Kind: "stock:deduct", Subject: "sku:" + sku})
+					err = l.Write(ctx, &s, ledger.Effect{TaskID: fmt.Sprintf("%s-%d", sku, n), Kind: "stock:deduct", Subject: "sku:" + sku})
 				}
 				if err != nil {
 					t.Error(err)

@@ -13,6 +13,9 @@ var (
 	users    = newTable("user:", "users", "user_id", "placed")
 )
 
+// A Row is what one row holds. Its values are those of a new row until [Ledger.Read].
+type Row interface{ row() row }
+
 // Stock is what there is of one stock code.
 type Stock struct {
 	SKU         string `json:"-"`
@@ -22,20 +25,6 @@ type Stock struct {
 
 func (s *Stock) row() row { return row{stocks, s.SKU, []any{&s.OnHand, &s.BackOrdered}} }
 
-// ReadStock reads the stock of a code. A new one begins with opening units. Like
-// all the Read methods it announces the context's fence in the row, so that an
-// earlier holder cannot write any more.
-func (l *Ledger) ReadStock(ctx context.Context, sku string, opening int64) (Stock, error) {
-	s := Stock{SKU: sku, OnHand: opening}
-	err := l.read(ctx, s.row(), nil)
-	return s, err
-}
-
-// WriteStock stores s and journals e.
-func (l *Ledger) WriteStock(ctx context.Context, s Stock, e Effect) error {
-	return l.write(ctx, s.row(), s, e, nil)
-}
-
 // An Account is a customer's balance, in ten-thousandths of a pound.
 type Account struct {
 	Customer string `json:"-"`
@@ -43,18 +32,6 @@ type Account struct {
 }
 
 func (a *Account) row() row { return row{accounts, a.Customer, []any{&a.Balance}} }
-
-// ReadAccount reads a balance. A new one is zero.
-func (l *Ledger) ReadAccount(ctx context.Context, customer string) (Account, error) {
-	a := Account{Customer: customer}
-	err := l.read(ctx, a.row(), nil)
-	return a, err
-}
-
-// WriteAccount stores a and journals e.
-func (l *Ledger) WriteAccount(ctx context.Context, a Account, e Effect) error {
-	return l.write(ctx, a.row(), a, e, nil)
-}
 
 // An Order is what has been allocated to an order, and what its audits found.
 type Order struct {
@@ -71,18 +48,6 @@ func (o *Order) row() row {
 	return row{orders, o.Number, []any{&o.Lines, &o.Units, &o.Value, &o.Audits, &o.AuditedLines, &o.Verdict}}
 }
 
-// ReadOrder reads an order. A new one is empty.
-func (l *Ledger) ReadOrder(ctx context.Context, number string) (Order, error) {
-	o := Order{Number: number}
-	err := l.read(ctx, o.row(), nil)
-	return o, err
-}
-
-// WriteOrder stores the whole of o and journals e.
-func (l *Ledger) WriteOrder(ctx context.Context, o Order, e Effect) error {
-	return l.write(ctx, o.row(), o, e, nil)
-}
-
 // A User is somebody who places orders.
 type User struct {
 	ID     string `json:"-"`
@@ -90,6 +55,13 @@ type User struct {
 }
 
 func (u *User) row() row { return row{users, u.ID, []any{&u.Placed}} }
+
+// Read is the first step of a task: it reads r. It makes a row that is missing, of the values that
+// r has. It announces the context's fence in the row, so that an earlier holder cannot write any more.
+func (l *Ledger) Read(ctx context.Context, r Row) error { return l.read(ctx, r, nil) }
+
+// Write is the second step: it stores the whole of r and journals e.
+func (l *Ledger) Write(ctx context.Context, r Row, e Effect) error { return l.write(ctx, r, e, nil) }
 
 // A Placement is an order that a user has placed.
 type Placement struct {
@@ -100,23 +72,21 @@ type Placement struct {
 	Value      int64
 }
 
-// ReadUser reads a user, and the number of the order that the submission has
-// made; 0 when it has made none.
-func (l *Ledger) ReadUser(ctx context.Context, id, submission string) (u User, number int64, err error) {
-	u.ID = id
-	err = l.read(ctx, u.row(), func(ctx context.Context, tx *sql.Tx) error {
-		err := tx.QueryRowContext(ctx, "SELECT number FROM placements WHERE user_id = $1 AND submission = $2", id, submission).Scan(&number)
+// ReadUser also returns the number of the order that the submission has made; 0 when it has made none.
+func (l *Ledger) ReadUser(ctx context.Context, u *User, submission string) (number int64, err error) {
+	err = l.read(ctx, u, func(ctx context.Context, tx *sql.Tx) error {
+		err := tx.QueryRowContext(ctx, "SELECT number FROM placements WHERE user_id = $1 AND submission = $2", u.ID, submission).Scan(&number)
 		if errors.Is(err, sql.ErrNoRows) {
 			return nil
 		}
 		return err
 	})
-	return u, number, err
+	return number, err
 }
 
-// WritePlacement stores the user and a new order of theirs, and journals e.
-func (l *Ledger) WritePlacement(ctx context.Context, u User, p Placement, e Effect) error {
-	return l.write(ctx, u.row(), u, e, func(ctx context.Context, tx *sql.Tx) error {
+// WritePlacement also stores a new order of the user.
+func (l *Ledger) WritePlacement(ctx context.Context, u *User, p Placement, e Effect) error {
+	return l.write(ctx, u, e, func(ctx context.Context, tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, "INSERT INTO placements (task_id, user_id, number, submission, items, units, value) VALUES ($1, $2, $3, $4, $5, $6, $7)",
 			e.TaskID, u.ID, p.Number, p.Submission, p.Items, p.Units, p.Value)
 		return err

@@ -50,9 +50,9 @@ func (l *Ledger) advance(ctx context.Context, tx *sql.Tx, r row) error {
 	return fenced.Advance(ctx, tx, r.id, lock.Fence(ctx, r.prefix+r.id))
 }
 
-// read is the first step of a task: it reads the values of r. A row that is missing is made with
-// the values that r has. more, if not nil, reads further in the same transaction.
-func (l *Ledger) read(ctx context.Context, r row, more func(context.Context, *sql.Tx) error) error {
+// read does what Read does. more, if not nil, reads further in the same transaction.
+func (l *Ledger) read(ctx context.Context, what Row, more func(context.Context, *sql.Tx) error) error {
+	r := what.row()
 	return l.inTx(ctx, fmt.Sprintf("read %s %q", r.name, r.id), func(ctx context.Context, tx *sql.Tx) error {
 		err := l.advance(ctx, tx, r)
 		if errors.Is(err, sqlfence.ErrNoRow) {
@@ -71,14 +71,14 @@ func (l *Ledger) read(ctx context.Context, r row, more func(context.Context, *sq
 	})
 }
 
-// write is the second step: it writes the values of r and journals e, unless a later holder has
-// been there or the journal has e. The journal keeps after, the new row. more, if not nil, writes
-// further in the same transaction.
-func (l *Ledger) write(ctx context.Context, r row, after any, e Effect, more func(context.Context, *sql.Tx) error) error {
+// write does what Write does, unless a later holder has been there or the journal has e. The journal
+// keeps the new row. more, if not nil, writes further in the same transaction.
+func (l *Ledger) write(ctx context.Context, what Row, e Effect, more func(context.Context, *sql.Tx) error) error {
+	r := what.row()
 	err := l.inTx(ctx, fmt.Sprintf("write %s %q", r.name, r.id), func(ctx context.Context, tx *sql.Tx) error {
 		err := l.advance(ctx, tx, r)
 		if err == nil {
-			err = record(ctx, tx, e, after)
+			err = record(ctx, tx, e, what)
 		}
 		if err == nil {
 			_, err = tx.ExecContext(ctx, r.update, r.args()...)
@@ -116,7 +116,7 @@ type Effect struct {
 }
 
 // record writes e to the journal. It returns errRecorded when e is there.
-func record(ctx context.Context, tx *sql.Tx, e Effect, after any) error {
+func record(ctx context.Context, tx *sql.Tx, e Effect, after Row) error {
 	if e.TaskID == "" {
 		return fmt.Errorf("%w: %s on %s has none", ErrTaskID, e.Kind, e.Subject)
 	}

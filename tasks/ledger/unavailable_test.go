@@ -64,11 +64,11 @@ func TestWritable(t *testing.T) {
 	t.Cleanup(func() { wantOK(t, l.Close()) })
 	step := func(id string) error {
 		ctx := locktest.WithFence(t.Context(), "account:"+id, 1)
-		a, err := l.ReadAccount(ctx, id)
-		if err != nil {
+		a := ledger.Account{Customer: id}
+		if err := l.Read(ctx, &a); err != nil {
 			return err
 		}
-		return l.WriteAccount(ctx, a, ledger.Effect{TaskID: id, Kind: "test", Subject: id})
+		return l.Write(ctx, &a, ledger.Effect{TaskID: id, Kind: "test", Subject: id})
 	}
 	wantOK(t, l.Writable(t.Context()))
 	wantOK(t, step("before"))

@@ -147,7 +147,7 @@ func add(t *testing.T, rows [][]string) totals {
 		if together == 0 {
 			return
 		}
-		want.Kinds[tasks.KindAuditOrder]++
+		want.Kinds[tasks.AuditOrder{}.Kind()]++
 		want.Longest = max(want.Longest, lengths[last])
 		switch {
 		case customers[last] == "":
@@ -155,7 +155,7 @@ func add(t *testing.T, rows [][]string) totals {
 		case value == 0:
 			want.Counts.Skipped.ZeroValue++
 		default:
-			want.Kinds[tasks.KindDebitBalance]++
+			want.Kinds[tasks.DebitBalance{}.Kind()]++
 			want.Debited += value
 		}
 	}
@@ -189,12 +189,12 @@ func add(t *testing.T, rows [][]string) totals {
 		lengths[number]++
 		together++
 		value += tasks.Money(quantity) * price(t, row)
-		want.Kinds[tasks.KindAllocateLine]++
+		want.Kinds[tasks.AllocateLine{}.Kind()]++
 		if !goods(row) {
 			want.Counts.Skipped.ServiceCode++
 			continue
 		}
-		want.Kinds[tasks.KindDeductStock]++
+		want.Kinds[tasks.DeductStock{}.Kind()]++
 		if !cancels(row) {
 			quantity = max(quantity, -quantity) // a write-off leaves the shelf as well
 		}

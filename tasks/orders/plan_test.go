@@ -255,7 +255,7 @@ func TestPlanTellsFaults(t *testing.T) {
 			kinds = append(kinds, job.Task.Kind())
 		}
 	}
-	if diff := cmp.Diff([]string{tasks.KindAllocateLine, tasks.KindDeductStock}, kinds); diff != "" || !errors.Is(last, broken) {
+	if diff := cmp.Diff([]string{tasks.AllocateLine{}.Kind(), tasks.DeductStock{}.Kind()}, kinds); diff != "" || !errors.Is(last, broken) {
 		t.Errorf("want %v, have %v; jobs (-want +have):\n%s", broken, last, diff)
 	}
 }
