@@ -47,30 +47,24 @@ type Handler struct {
 // cannot be reached, the dashboard answers with errors and the probes work.
 func New(cfg Config) (*Handler, error) {
 	mux := http.NewServeMux()
-	trusted := func(*http.Request) bool { return !cfg.AnyHost }
-	guard := func(next http.Handler) http.Handler { return next }
-	if cfg.Password != "" {
-		l := newLogin(cfg.Username, cfg.Password)
-		trusted, guard = l.given, l.guard
-	}
 	mux.HandleFunc("GET /healthz", alive)
-	mux.Handle("GET /readyz", ready(cfg.Ready, trusted))
-	h := &Handler{close: func() error { return nil }}
-	if cfg.Redis != nil {
-		mon := asynqmon.New(asynqmon.Options{
-			RootPath:     RootPath,
-			RedisConnOpt: queue.RedisOpt(*cfg.Redis),
-			ReadOnly:     cfg.ReadOnly,
-		})
-		h.close = mon.Close
-		offline, err := newPages(mon)
-		if err != nil {
-			return nil, err
-		}
-		mux.Handle(RootPath+"/", guard(offline))
-		mux.Handle("GET /{$}", http.RedirectHandler(RootPath+"/", http.StatusFound))
+	mux.HandleFunc("GET /readyz", cfg.ready)
+	h := &Handler{Handler: cfg.protect(http.MaxBytesHandler(mux, maxBody)), close: func() error { return nil }}
+	if cfg.Redis == nil {
+		return h, nil
 	}
-	h.Handler = protect(addressed(http.MaxBytesHandler(mux, maxBody)), cfg.AnyHost)
+	mon := asynqmon.New(asynqmon.Options{
+		RootPath:     RootPath,
+		RedisConnOpt: queue.RedisOpt(*cfg.Redis),
+		ReadOnly:     cfg.ReadOnly,
+	})
+	h.close = mon.Close
+	offline, err := newPages(mon)
+	if err != nil {
+		return nil, err
+	}
+	mux.Handle(RootPath+"/", cfg.guard(offline))
+	mux.Handle("GET /{$}", http.RedirectHandler(RootPath+"/", http.StatusFound))
 	return h, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/http"
+	"net/url"
 	"path"
 	"strings"
 	"unicode"
@@ -36,18 +37,11 @@ func shown(name string) string {
 	return b.String()
 }
 
-// addressed refuses requests with a path that somebody has folded on the way, or that the next
-// server would fold.
-func addressed(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		clean := path.Clean(r.URL.Path)
-		if clean != r.URL.Path && clean+"/" != r.URL.Path || strings.ContainsAny(r.URL.Path, inURLs[1:]+string(mark)) ||
-			strings.Contains(strings.ToLower(r.URL.EscapedPath()), "%2f") {
-			http.Error(w, "want a path of names that a URL can carry; for others use asynq's command line", http.StatusBadRequest)
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
+// isFolded reports whether somebody has folded the path on the way, or the next server would.
+func isFolded(u *url.URL) bool {
+	clean := path.Clean(u.Path)
+	return clean != u.Path && clean+"/" != u.Path || strings.ContainsAny(u.Path, inURLs[1:]+string(mark)) ||
+		strings.Contains(strings.ToLower(u.EscapedPath()), "%2f")
 }
 
 // serveAPI has api answer a request, and shows the names in its answer.

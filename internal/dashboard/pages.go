@@ -6,18 +6,12 @@ import (
 	"encoding/base64"
 	"fmt"
 	"net/http"
+	"net/url"
 	"path"
 	"regexp"
 	"strings"
 	"time"
 )
-
-// pages serves asynqmon with a front page that needs no other server.
-type pages struct {
-	mon    http.Handler
-	index  []byte
-	policy string
-}
 
 var (
 	// foreign finds the links whose target is another server.
@@ -27,28 +21,31 @@ var (
 	inline = regexp.MustCompile(`(?s)<script>(.*?)</script>`)
 )
 
-// newPages takes asynqmon's front page and makes it one that works offline.
-func newPages(mon http.Handler) (*pages, error) {
-	index, err := render(mon)
-	if err != nil {
-		return nil, err
-	}
-	index = foreign.ReplaceAll(index, nil)
-	return &pages{mon: mon, index: index, policy: policy(index)}, nil
-}
-
-// render asks asynqmon for its front page, in memory.
-func render(mon http.Handler) ([]byte, error) {
-	r, err := http.NewRequest(http.MethodGet, RootPath+"/", http.NoBody) //nolint:noctx // answered in memory, at once
-	if err != nil {
-		return nil, fmt.Errorf("dashboard: %w", err)
-	}
+// newPages returns asynqmon with a front page that needs no other server.
+func newPages(mon http.Handler) (http.Handler, error) {
 	reply := &memory{header: http.Header{}}
-	mon.ServeHTTP(reply, r)
+	mon.ServeHTTP(reply, &http.Request{Method: http.MethodGet, URL: &url.URL{Path: RootPath + "/"}})
 	if !bytes.Contains(reply.body.Bytes(), []byte("</html>")) {
 		return nil, fmt.Errorf("dashboard: front page: want HTML, have status %d and %d bytes", reply.status, reply.body.Len())
 	}
-	return reply.body.Bytes(), nil
+	index := foreign.ReplaceAll(reply.body.Bytes(), nil)
+	policy := policy(index)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Security-Policy", policy)
+		below := strings.TrimPrefix(r.URL.Path, RootPath)
+		switch {
+		case strings.HasPrefix(below, "/api/"):
+			serveAPI(mon, w, r)
+		case isAsset(below):
+			mon.ServeHTTP(w, r)
+		// Every other path is a page of asynqmon's. The script in the front page makes them all.
+		case r.Method != http.MethodGet && r.Method != http.MethodHead:
+			w.Header().Set("Allow", "GET, HEAD")
+			http.Error(w, "want GET", http.StatusMethodNotAllowed)
+		default:
+			http.ServeContent(w, r, "index.html", time.Time{}, bytes.NewReader(index))
+		}
+	}), nil
 }
 
 // policy lets the page run its own scripts, those in the page known by their
@@ -72,26 +69,6 @@ func policy(index []byte) string {
 		"form-action 'none'",
 		"frame-ancestors 'none'",
 	}, "; ")
-}
-
-func (p *pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("Content-Security-Policy", p.policy)
-	below := strings.TrimPrefix(r.URL.Path, RootPath)
-	if strings.HasPrefix(below, "/api/") {
-		serveAPI(p.mon, w, r)
-		return
-	}
-	if isAsset(below) {
-		p.mon.ServeHTTP(w, r)
-		return
-	}
-	// Every other path is a page of asynqmon's. The script in the front page makes them all.
-	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		w.Header().Set("Allow", "GET, HEAD")
-		http.Error(w, "want GET", http.StatusMethodNotAllowed)
-		return
-	}
-	http.ServeContent(w, r, "index.html", time.Time{}, bytes.NewReader(p.index))
 }
 
 // isAsset tells asynqmon's files (/static/..., /favicon.ico) from its pages: a

@@ -18,27 +18,23 @@ func alive(w http.ResponseWriter, _ *http.Request) {
 }
 
 // ready answers 200, or 503 and, if the request is trusted, the reason.
-func ready(check func(context.Context) error, trusted func(*http.Request) bool) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		answer := struct {
-			Ready  bool   `json:"ready"`
-			Reason string `json:"reason,omitempty"`
-		}{Ready: true}
-		if check != nil {
-			ctx, cancel := context.WithTimeout(r.Context(), patience)
-			defer cancel()
-			if err := check(ctx); err != nil {
-				answer.Ready = false
-				if trusted(r) {
-					answer.Reason = err.Error()
-				}
+func (cfg Config) ready(w http.ResponseWriter, r *http.Request) {
+	answer := struct {
+		Ready  bool   `json:"ready"`
+		Reason string `json:"reason,omitempty"`
+	}{Ready: true}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	if cfg.Ready != nil {
+		ctx, cancel := context.WithTimeout(r.Context(), patience)
+		defer cancel()
+		if err := cfg.Ready(ctx); err != nil {
+			answer.Ready = false
+			if cfg.Password == "" && !cfg.AnyHost || cfg.Password != "" && cfg.loggedIn(r) {
+				answer.Reason = err.Error()
 			}
-		}
-		w.Header().Set("Content-Type", "application/json")
-		w.Header().Set("Cache-Control", "no-store")
-		if !answer.Ready {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
-		_ = json.NewEncoder(w).Encode(answer) // fails only when the asker has gone
-	})
+	}
+	_ = json.NewEncoder(w).Encode(answer) // fails only when the asker has gone
 }

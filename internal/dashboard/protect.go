@@ -1,53 +1,71 @@
 package dashboard
 
 import (
+	"crypto/sha256"
+	"crypto/subtle"
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 )
 
-// protect refuses requests that another site makes a browser send, and sets the headers
-// that every reply has.
-func protect(next http.Handler, anyHost bool) http.Handler {
-	// Answers 403 to requests that change something and come from elsewhere.
-	next = http.NewCrossOriginProtection().Handler(next)
+// protect refuses requests that another site makes a browser send, or whose path a browser has
+// changed. It sets the headers that every reply has.
+func (cfg Config) protect(next http.Handler) http.Handler {
+	origins := http.NewCrossOriginProtection() // of requests that change something
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		w.Header().Set("Referrer-Policy", "no-referrer")
-		if !anyHost && !isLocal(r.Host) {
+		switch err := origins.Check(r); {
+		case !cfg.AnyHost && !isLocal(r.Host):
 			http.Error(w, "want localhost or an IP address as the host", http.StatusMisdirectedRequest)
+		case err != nil:
+			http.Error(w, err.Error(), http.StatusForbidden)
+		case isFolded(r.URL):
+			http.Error(w, "want a path of names that a URL can carry; for others use asynq's command line", http.StatusBadRequest)
+		default:
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+// guard answers 401 to requests that do not carry the login, if there is one.
+func (cfg Config) guard(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if cfg.Password != "" && !cfg.loggedIn(r) {
+			w.Header().Set("WWW-Authenticate", `Basic realm="Siding", charset="UTF-8"`)
+			http.Error(w, "want a login", http.StatusUnauthorized)
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
+// loggedIn reports whether a request carries the login. It always compares both parts.
+func (cfg Config) loggedIn(r *http.Request) bool {
+	user, password, ok := r.BasicAuth()
+	return ok && same(user, cfg.Username)&same(password, cfg.Password) == 1
+}
+
+// same returns 1 for equal texts, else 0. It compares their hashes, which have one length. So the
+// time it takes says nothing about the texts.
+func same(a, b string) int {
+	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
+	return subtle.ConstantTimeCompare(x[:], y[:])
+}
+
 // isLocal reports whether a request's host is one that no other site can point
 // at us: an address, or localhost.
 func isLocal(host string) bool {
-	if h, _, err := net.SplitHostPort(host); err == nil {
-		host = h
-	}
-	if host == "localhost" {
-		return true
-	}
-	if n := len(host); n > 2 && host[0] == '[' && host[n-1] == ']' {
-		host = host[1 : n-1]
-	}
-	_, err := netip.ParseAddr(host)
-	return err == nil
+	name := (&url.URL{Host: host}).Hostname()
+	_, err := netip.ParseAddr(name)
+	return err == nil || name == "localhost"
 }
 
 // Loopback reports whether address (host:port) can be reached from this
 // machine alone.
 func Loopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return false
-	}
-	if host == "localhost" {
-		return true
-	}
-	ip, err := netip.ParseAddr(host)
-	return err == nil && ip.IsLoopback()
+	ip, _ := netip.ParseAddr(host) // a name makes the zero address, which is no loopback
+	return err == nil && (host == "localhost" || ip.IsLoopback())
 }
