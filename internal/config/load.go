@@ -113,7 +113,6 @@ func (l *loader) environment(vars map[string]string) {
 }
 
 func (l *loader) flags(overrides []Override) {
-	started := make(map[string]bool)
 	for _, o := range overrides {
 		i := slices.IndexFunc(l.settings, func(s Setting) bool { return s.Flag != "" && s.Flag == o.Flag })
 		if i < 0 {
@@ -125,9 +124,8 @@ func (l *loader) flags(overrides []Override) {
 			l.fail("%s: want no password on the command line, where others can read it: set %s", place, s.Env)
 			continue
 		}
-		if !started[s.Key] {
+		if l.config.places[s.Key] != place { // else one more item of a list
 			l.start(s, place)
-			started[s.Key] = true
 		}
 		l.putAll(s, place, o.Value)
 	}

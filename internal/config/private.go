@@ -1,7 +1,6 @@
 package config
 
 import (
-	"log/slog"
 	"net"
 	"net/url"
 	"regexp"
@@ -24,9 +23,6 @@ func (s Secret) String() string {
 
 // GoString does not return the text.
 func (s Secret) GoString() string { return s.String() }
-
-// LogValue does not return the text.
-func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
 // MarshalText does not return the text.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
