@@ -25,23 +25,16 @@ const (
 // point with one to four digits. It rounds nothing. Its errors do not show s, as a
 // worker logs them.
 func ParseMoney(s string) (Money, error) {
-	digits, negative := strings.CutPrefix(s, "-")
-	if !negative {
-		digits = strings.TrimPrefix(digits, "+")
-	}
+	digits := strings.TrimLeft(s, "+-")
+	sign := strings.TrimSuffix(s, digits)
 	whole, fraction, point := strings.Cut(digits, ".")
-	if whole == "" || point && fraction == "" || strings.Trim(whole+fraction, "0123456789") != "" {
+	if len(sign) > 1 || whole == "" || point && fraction == "" || strings.Trim(whole+fraction, "0123456789") != "" {
 		return 0, errors.New("want a decimal such as 2.55")
 	}
 	if len(fraction) > moneyDecimals {
 		return 0, fmt.Errorf("want at most %d decimals", moneyDecimals)
 	}
 	fraction += strings.Repeat("0", moneyDecimals-len(fraction))
-	sign := ""
-	if negative {
-		// The range reaches one further below zero than above.
-		sign = "-"
-	}
 	n, err := strconv.ParseInt(sign+whole+fraction, 10, 64)
 	if err != nil {
 		// The text is all digits: only the range can be wrong.

@@ -12,29 +12,17 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/queue"
+	"github.com/sidingq/siding/tasks/orders"
 )
 
 // batchSize is how many tasks are enqueued between two checkpoints: some 10 ms on
 // a near Redis. After a crash the next run repeats so many.
 const batchSize = 100
 
-// An item is what a source makes of one line, or a part of it.
-type item struct {
-	job queue.Job
-	// refused is why the line cannot be a task; job is then empty.
-	refused error
-	// line is the line that the item is about, for the report.
-	line int
-	// through is the last line that the source has read. It never falls, and when
-	// it rises all items of the lines before have been yielded.
-	through int
-	// pause says that the next item may take a while; all else is empty.
-	pause bool
-}
-
-// A source yields the items of its input in order. A pair with an error is a
-// fault of the input, and the last.
-type source = iter.Seq2[item, error]
+// A source yields the jobs of its input in order. A pair with an [*orders.LineError] refuses a line;
+// one with another error is a fault of the input, and the last. An empty pair says that the next job
+// may take a while.
+type source = iter.Seq2[orders.Job, error]
 
 // feed takes an input to the queue and prints the report.
 func (a *app) feed(ctx context.Context, in input) (end error) {
@@ -81,7 +69,7 @@ func (a *app) feed(ctx context.Context, in input) (end error) {
 		feeder.bar = newProgress(a.stderr, in.content)
 	}
 	start := time.Now()
-	err = feeder.run(ctx, in.items)
+	err = feeder.run(ctx, in.jobs)
 	feeder.bar.end()
 	report.Seconds = time.Since(start).Seconds()
 	if err == nil && client != nil {
@@ -122,7 +110,7 @@ func sameFile(a, b string) bool {
 	return err == nil && err2 == nil && os.SameFile(one, other)
 }
 
-// A feeder takes the items of a source to the queue, in batches.
+// A feeder takes the jobs of a source to the queue, in batches.
 type feeder struct {
 	client *queue.Client // nil: only check
 	mark   *checkpoint   // nil: none is kept
@@ -131,9 +119,9 @@ type feeder struct {
 	queues map[string]bool // the asynq queues that got tasks
 }
 
-// run takes all items to the queue, except those that the checkpoint covers. It
-// returns nil at the end of the items. The report is complete after an error, too.
-func (f *feeder) run(ctx context.Context, items source) error {
+// run takes all jobs to the queue, except those that the checkpoint covers. It
+// returns nil at the end of the jobs. The report is complete after an error, too.
+func (f *feeder) run(ctx context.Context, jobs source) error {
 	done := 0
 	if f.mark != nil {
 		var err error
@@ -143,33 +131,38 @@ func (f *feeder) run(ctx context.Context, items source) error {
 	}
 	f.report.ResumedAfter, f.report.Through = done, done
 	f.bar.set(done)
-	var batch []item
+	var batch []orders.Job
 	through := 0 // the last line that was read
-	for it, err := range items {
+	for job, err := range jobs {
 		if ctx.Err() != nil {
 			return errInterrupted
 		}
-		if err := cmp.Or(err, f.report.unlisted); err != nil {
+		_, refused := errors.AsType[*orders.LineError](err)
+		if err != nil && !refused {
 			return err
 		}
+		if f.report.unlisted != nil {
+			return f.report.unlisted
+		}
+		pause := err == nil && job.Task == nil
 		// A batch ends only between lines: a checkpoint knows nothing smaller.
-		if it.pause || len(batch) >= batchSize && it.through > through {
+		if pause || len(batch) >= batchSize && job.Through > through {
 			if err := f.send(ctx, batch, through); err != nil {
 				return err
 			}
 			batch = batch[:0]
 		}
-		if it.pause {
+		if pause {
 			continue
 		}
-		through = it.through
+		through = job.Through
 		again := through <= done
-		if it.refused == nil && (again || f.client == nil) {
-			it.refused = check(it.job, again)
+		if !refused && (again || f.client == nil) {
+			err = check(job.Job, again)
 		}
 		switch {
-		case it.refused != nil:
-			f.report.refuse(it.line, it.refused)
+		case err != nil:
+			f.report.refuse(job.Line, err)
 		case again:
 			f.report.AlreadyThere++
 		case f.client == nil:
@@ -177,7 +170,7 @@ func (f *feeder) run(ctx context.Context, items source) error {
 			f.report.Through = through
 			f.bar.set(through)
 		default:
-			batch = append(batch, it)
+			batch = append(batch, job)
 		}
 	}
 	if ctx.Err() != nil {
@@ -202,15 +195,15 @@ func check(job queue.Job, again bool) error {
 
 // send enqueues a batch, the last tasks up to the line through, and moves the
 // checkpoint. It goes on to its end even if ctx ends.
-func (f *feeder) send(ctx context.Context, batch []item, through int) error {
+func (f *feeder) send(ctx context.Context, batch []orders.Job, through int) error {
 	if f.client == nil || through <= f.report.Through {
 		f.report.Through = max(through, f.report.Through)
 		return nil
 	}
 	ctx = context.WithoutCancel(ctx)
 	jobs := make([]queue.Job, len(batch))
-	for i, it := range batch {
-		jobs[i] = it.job
+	for i, job := range batch {
+		jobs[i] = job.Job
 	}
 	results, err := f.client.EnqueueBatch(ctx, jobs)
 	for i, r := range results {
@@ -221,7 +214,7 @@ func (f *feeder) send(ctx context.Context, batch []item, through int) error {
 		case errors.Is(r.Err, queue.ErrTaskIDConflict), errors.Is(r.Err, queue.ErrDuplicate):
 			f.report.AlreadyThere++
 		case err == nil || !errors.Is(r.Err, err): // after a fault nobody knows whether Redis has the task
-			f.report.refuse(batch[i].line, r.Err)
+			f.report.refuse(batch[i].Line, r.Err)
 		}
 	}
 	if err == nil && f.mark != nil {

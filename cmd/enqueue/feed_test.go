@@ -28,12 +28,12 @@ import (
 
 // numbered yields so many items for each of the lines, and calls at before each line.
 func numbered(q string, lines, each int, at func(line int)) source {
-	return func(yield func(item, error) bool) {
+	return func(yield func(orders.Job, error) bool) {
 		for line := 1; line <= lines; line++ {
 			at(line)
 			for part := range each {
 				opts := &queue.Options{Queue: q, TaskID: fmt.Sprintf("%d-%d", line, part)}
-				if !yield(item{job: queue.Job{Task: tasks.AuditOrder{Order: "1"}, Options: opts}, line: line, through: line}, nil) {
+				if !yield(orders.Job{Job: queue.Job{Task: tasks.AuditOrder{Order: "1"}, Options: opts}, Line: line, Through: line}, nil) {
 					return
 				}
 			}
@@ -107,16 +107,19 @@ func TestFeedRecallsRefusals(t *testing.T) {
 		return queue.Job{Task: tasks.AuditOrder{Order: "1"}, Options: &opts}
 	}
 	past := time.Now().Add(-time.Minute)
-	items := func(yield func(item, error) bool) {
-		for i, it := range []item{
-			{job: job(queue.Options{Deadline: past})},
-			{job: job(queue.Options{Timeout: time.Millisecond})},
-			{refused: errors.New("line 3: bad")},
-			{job: job(queue.Options{Deadline: past})},
-			{job: job(queue.Options{})},
+	items := func(yield func(orders.Job, error) bool) {
+		for i, job := range []queue.Job{
+			job(queue.Options{Deadline: past}),
+			job(queue.Options{Timeout: time.Millisecond}),
+			{},
+			job(queue.Options{Deadline: past}),
+			job(queue.Options{}),
 		} {
-			it.line, it.through = i+1, i+1
-			if !yield(it, nil) {
+			var err error
+			if job.Task == nil {
+				err = &orders.LineError{Line: i + 1, Want: "bad"}
+			}
+			if !yield(orders.Job{Job: job, Line: i + 1, Through: i + 1}, err) {
 				return
 			}
 		}
@@ -196,7 +199,7 @@ func TestFileChangedWhileRead(t *testing.T) {
 	}
 	for now, want := range map[string]error{text: nil, text + text: errors.New("line 3: the file was changed while it was being read")} {
 		r := &report{}
-		items := streamDecoder{content: before}.items(unchanged{strings.NewReader(now), sha256.New(), before}, false)
+		items := streamDecoder{content: before}.jobs(unchanged{strings.NewReader(now), sha256.New(), before}, false)
 		err := (&feeder{report: r}).run(t.Context(), items)
 		if fmt.Sprint(err) != fmt.Sprint(want) || r.Complete != (want == nil) {
 			t.Errorf("want %v, have %v and %+v", want, err, r)

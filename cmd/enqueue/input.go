@@ -38,7 +38,7 @@ type input struct {
 	command string
 	name    string // the file's, or "-" for stdin
 	queue   string
-	items   source
+	jobs    source
 	// content is that of a file that can be read twice. Others have none, and no
 	// checkpoint.
 	content content

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -76,17 +75,6 @@ func (a *app) orders(ctx context.Context, in input, retention time.Duration) err
 		return fault(fmt.Errorf("%s: %w", in.name, err))
 	}
 	plan := orders.NewPlan(orders.PlanConfig{Content: in.content.short(), Queue: in.queue, Retention: retention})
-	in.counts = plan.Counts
-	in.items = func(yield func(item, error) bool) {
-		for job, err := range plan.Jobs(reader) {
-			it := item{job: job.Job, line: job.Line, through: job.Through}
-			if _, ok := errors.AsType[*orders.LineError](err); ok {
-				it.refused, err = err, nil
-			}
-			if !yield(it, err) {
-				return
-			}
-		}
-	}
+	in.jobs, in.counts = plan.Jobs(reader), plan.Counts
 	return a.feed(ctx, in)
 }

@@ -48,7 +48,7 @@ type refusal struct {
 
 // refuse adds a refused line.
 func (r *report) refuse(line int, err error) {
-	// The line has its own field. Errors about lines of orders begin with it.
+	// The line has its own field. Errors about lines begin with it.
 	one := refusal{line, strings.TrimPrefix(err.Error(), fmt.Sprintf("line %d: ", line))}
 	r.Refused++
 	if len(r.Refusals) < maxRefusals {

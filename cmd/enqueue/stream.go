@@ -14,6 +14,7 @@ import (
 
 	"github.com/sidingq/siding/queue"
 	"github.com/sidingq/siding/tasks"
+	"github.com/sidingq/siding/tasks/orders"
 )
 
 // maxStreamLine bounds a line of a stream, in bytes: twice the largest payload,
@@ -64,14 +65,14 @@ func (a *app) stream(ctx context.Context, in input) error {
 		if in.restart {
 			return fmt.Errorf("--restart: want a file that can be read twice, which has a checkpoint, have %q", in.name)
 		}
-		in.items = streamDecoder{queue: in.queue}.items(interruptible(ctx, from), true)
+		in.jobs = streamDecoder{queue: in.queue}.jobs(interruptible(ctx, from), true)
 		return a.feed(ctx, in)
 	}
 	from, in.content, err = twice(ctx, f, func(r io.Reader) (io.Reader, error) { return r, nil })
 	if err != nil {
 		return fault(fmt.Errorf("%s: %w", in.name, err))
 	}
-	in.items = streamDecoder{queue: in.queue, content: in.content}.items(from, false)
+	in.jobs = streamDecoder{queue: in.queue, content: in.content}.jobs(from, false)
 	return a.feed(ctx, in)
 }
 
@@ -82,20 +83,20 @@ type streamLine struct {
 	taskOptions
 }
 
-// A streamDecoder makes items of lines.
+// A streamDecoder makes jobs of lines.
 type streamDecoder struct {
 	queue string // for lines that name none
 	// content makes the ids of lines that have none. Without it they are random.
 	content content
 }
 
-// items yields the tasks of the lines that r reads. When live is set, it yields
+// jobs yields the tasks of the lines that r reads. When live is set, it yields
 // a pause before each wait for input, so that no task waits for a batch to fill.
-func (d streamDecoder) items(r io.Reader, live bool) source {
-	return func(yield func(item, error) bool) {
+func (d streamDecoder) jobs(r io.Reader, live bool) source {
+	return func(yield func(orders.Job, error) bool) {
 		in := bufio.NewReaderSize(r, maxStreamLine)
 		for number := 1; ; number++ {
-			if live && !lineAtHand(in) && !yield(item{pause: true}, nil) {
+			if live && !lineAtHand(in) && !yield(orders.Job{}, nil) {
 				return
 			}
 			line, err := in.ReadSlice('\n')
@@ -103,21 +104,24 @@ func (d streamDecoder) items(r io.Reader, live bool) source {
 				_, err = in.ReadSlice('\n')
 			}
 			if err != nil && !errors.Is(err, io.EOF) {
-				yield(item{}, fmt.Errorf("line %d: %w", number, err))
+				yield(orders.Job{}, fmt.Errorf("line %d: %w", number, err))
 				return
 			}
 			if len(line) == 0 {
 				return
 			}
-			it := item{line: number, through: number}
+			job := orders.Job{Line: number, Through: number}
 			if len(line) == maxStreamLine {
-				it.refused = fmt.Errorf("want a line of less than %d bytes", maxStreamLine)
+				err = fmt.Errorf("want a line of less than %d bytes", maxStreamLine)
 			} else if line = bytes.TrimSpace(bytes.TrimPrefix(line, []byte("\ufeff"))); len(line) > 0 {
-				it.job, it.refused = d.decode(number, line)
+				job.Job, err = d.decode(number, line)
 			} else {
 				continue
 			}
-			if !yield(it, nil) {
+			if err != nil {
+				err = &orders.LineError{Line: number, Want: err.Error()}
+			}
+			if !yield(job, err) {
 				return
 			}
 		}

@@ -18,23 +18,25 @@ import (
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/queue"
 	"github.com/sidingq/siding/tasks"
+	"github.com/sidingq/siding/tasks/orders"
 )
 
 // decodeAll returns what the decoder makes of the text, each item as "line:
 // task" or "line: error".
 func decodeAll(t *testing.T, d streamDecoder, text string) (told []string, jobs []queue.Job) {
 	t.Helper()
-	for it, err := range d.items(strings.NewReader(text), false) {
+	for it, err := range d.jobs(strings.NewReader(text), false) {
+		refused, ok := errors.AsType[*orders.LineError](err)
 		switch {
-		case err != nil:
+		case err != nil && !ok:
 			t.Fatal(err)
-		case it.line != it.through:
-			t.Errorf("want lines one by one, have line %d through %d", it.line, it.through)
-		case it.refused != nil:
-			told = append(told, fmt.Sprintf("%d: %v", it.line, it.refused))
+		case it.Line != it.Through:
+			t.Errorf("want lines one by one, have line %d through %d", it.Line, it.Through)
+		case ok:
+			told = append(told, fmt.Sprintf("%d: %s", refused.Line, refused.Want))
 		default:
-			told = append(told, fmt.Sprintf("%d: %T%v", it.line, it.job.Task, it.job.Task))
-			jobs = append(jobs, it.job)
+			told = append(told, fmt.Sprintf("%d: %T%v", it.Line, it.Task, it.Task))
+			jobs = append(jobs, it.Job)
 		}
 	}
 	return told, jobs
@@ -114,19 +116,20 @@ func FuzzStream(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		last := 0
-		for it, err := range (streamDecoder{}).items(bytes.NewReader(text), false) {
-			if err != nil {
+		for it, err := range (streamDecoder{}).jobs(bytes.NewReader(text), false) {
+			refused, ok := errors.AsType[*orders.LineError](err)
+			if err != nil && !ok {
 				t.Fatalf("want no fault of the input, have %v", err)
 			}
-			if it.line <= last || it.line > 1+bytes.Count(text, []byte("\n")) {
-				t.Fatalf("want lines of the file in their order, have %d behind %d", it.line, last)
+			if it.Line <= last || it.Line > 1+bytes.Count(text, []byte("\n")) {
+				t.Fatalf("want lines of the file in their order, have %d behind %d", it.Line, last)
 			}
-			last = it.line
-			if it.refused != nil && len(it.refused.Error()) > 1000 {
-				t.Fatalf("want a short error, have %d bytes", len(it.refused.Error()))
+			last = it.Line
+			if ok && len(refused.Error()) > 1000 {
+				t.Fatalf("want a short error, have %d bytes", len(refused.Error()))
 			}
-			if it.refused == nil {
-				if err := queue.Check(it.job.Task, it.job.Options); err != nil && len(err.Error()) > 1000 {
+			if !ok {
+				if err := queue.Check(it.Task, it.Options); err != nil && len(err.Error()) > 1000 {
 					t.Fatalf("want a short error, have %d bytes", len(err.Error()))
 				}
 			}

@@ -107,19 +107,17 @@ func (a *app) enqueueTask(ctx context.Context, kind string, payload []byte, opts
 }
 
 // printReceipt prints text, or the receipt as JSON if that is asked for.
-func (a *app) printReceipt(r queue.Receipt, text string) error {
+func (a *app) printReceipt(r queue.Receipt, text string) (err error) {
 	if a.flags.json {
-		line, err := json.Marshal(struct {
+		err = json.NewEncoder(a.stdout).Encode(struct {
 			queue.Receipt
 
 			DryRun bool `json:"dry_run,omitempty"`
 		}{r, a.flags.dryRun})
-		if err != nil {
-			return fault(err)
-		}
-		text = string(line)
+	} else {
+		_, err = fmt.Fprintln(a.stdout, text)
 	}
-	if _, err := fmt.Fprintln(a.stdout, text); err != nil {
+	if err != nil {
 		return fault(err)
 	}
 	return nil

@@ -86,8 +86,8 @@ func (a *app) serve(ctx context.Context, m *member.Member) error {
 		return a.demo(ctx, m)
 	}
 	l, err := ledger.Open(ctx, string(m.Config.Ledger.DSN))
-	if wrong, ok := errors.AsType[*ledger.DSNError](err); ok {
-		return m.Refuse("ledger.dsn", wrong.Problem)
+	if wrong, ok := errors.AsType[ledger.DSNError](err); ok {
+		return m.Refuse("ledger.dsn", string(wrong))
 	}
 	if err != nil {
 		return err

@@ -31,15 +31,14 @@ var (
 )
 
 // A DSNError says what is wrong with the form of a DSN, which is a mistake in a setting.
-type DSNError struct {
-	Problem string // holds no password
-}
+// The text holds no password.
+type DSNError string
 
 // Error reads like: ledger: DSN "sqlite:": want the path of a file, which several connections can share.
-func (e *DSNError) Error() string { return "ledger: " + e.Problem }
+func (e DSNError) Error() string { return "ledger: " + string(e) }
 
 func wrong(format string, args ...any) error {
-	return &DSNError{Problem: fmt.Sprintf(format, args...)}
+	return DSNError(fmt.Sprintf(format, args...))
 }
 
 // newLedger returns the ledger that dsn names. It has not connected yet. No error shows a password:
