@@ -14,6 +14,8 @@ import (
 //go:embed checkpoint.lua
 var checkpointSource string
 
+var moveCheckpoint = redis.NewScript(checkpointSource)
+
 // checkpointAge is how long Redis keeps a checkpoint after its last move.
 const checkpointAge = 30 * 24 * time.Hour
 
@@ -21,19 +23,14 @@ const checkpointAge = 30 * 24 * time.Hour
 // are enqueued. It is kept where the tasks are. A Redis that has lost the tasks
 // has lost the checkpoint too, and the file can be enqueued again.
 type checkpoint struct {
-	redis  redis.UniversalClient
-	script *redis.Script
-	key    string
+	redis redis.UniversalClient
+	key   string
 }
 
 // newCheckpoint returns the checkpoint of a file with this content, for a command
 // and a queue. The 1 in the key is the version of the format: a number of lines.
 func newCheckpoint(client redis.UniversalClient, command, queue, content string) *checkpoint {
-	return &checkpoint{
-		redis:  client,
-		script: redis.NewScript(checkpointSource),
-		key:    fmt.Sprintf("siding:enqueue:1:%s:%s:%s", command, content, queue),
-	}
+	return &checkpoint{client, fmt.Sprintf("siding:enqueue:1:%s:%s:%s", command, content, queue)}
 }
 
 // load returns the last line that is done; 0 at first.
@@ -54,7 +51,7 @@ func (c *checkpoint) load(ctx context.Context) (int, error) {
 
 // save says that all lines up to this one are done.
 func (c *checkpoint) save(ctx context.Context, line int) error {
-	err := c.script.Run(ctx, c.redis, []string{c.key}, line, int(checkpointAge.Seconds())).Err()
+	err := moveCheckpoint.Run(ctx, c.redis, []string{c.key}, line, int(checkpointAge.Seconds())).Err()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return fmt.Errorf("checkpoint: %w", err)
 	}

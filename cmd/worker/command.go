@@ -85,7 +85,7 @@ func (a *app) serve(ctx context.Context, m *member.Member) error {
 	if a.flags.demo {
 		return a.demo(ctx, m)
 	}
-	l, err := ledger.Open(ctx, string(m.Config.Ledger.DSN))
+	l, err := ledger.Open(ctx, string(m.Config.LedgerDSN))
 	if wrong, ok := errors.AsType[ledger.DSNError](err); ok {
 		return m.Refuse("ledger.dsn", string(wrong))
 	}

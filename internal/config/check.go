@@ -24,8 +24,8 @@ func (l *loader) check() {
 	l.refuse((r.TLSCertFile == "") != (r.TLSKeyFile == ""),
 		"want redis.tls_cert_file and redis.tls_key_file, have only one", "redis.tls_cert_file", "redis.tls_key_file")
 	l.refuse(c.HTTP.Password != "" && c.HTTP.PasswordFile != "", "want http.password or http.password_file, have both", "http.password_file")
-	l.refuse(c.Shutdown.HardDeadline <= c.Shutdown.Timeout,
-		fmt.Sprintf("want shutdown.hard_deadline above shutdown.timeout (%s), have %s", short(c.Shutdown.Timeout), short(c.Shutdown.HardDeadline)),
+	l.refuse(c.HardDeadline <= c.Queue.Asynq.ShutdownTimeout,
+		fmt.Sprintf("want shutdown.hard_deadline above shutdown.timeout (%s), have %s", short(c.Queue.Asynq.ShutdownTimeout), short(c.HardDeadline)),
 		"shutdown.hard_deadline", "shutdown.timeout")
 	// An error of the packages begins with the package and its field: "lock: renew every: want".
 	if err := c.Server(nil, nil).Validate(); err != nil {

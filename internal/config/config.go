@@ -5,29 +5,21 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/hibiken/asynq"
-
-	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
 
 // Config holds the value of every setting. [Sources.Load] and [Default] make it; the
 // zero value is not usable.
 type Config struct {
-	Redis          Redis
-	Queues         map[string]int // weights by name
-	Shards         map[string]int // their numbers by queue
-	StrictPriority bool
-	Concurrency    int
-	Notifier       bool
-	PollInterval   time.Duration // 0: the default of queue.ServerConfig
-	TimerInterval  time.Duration
-	Shutdown       Shutdown
-	Lock           lock.Config
-	Recovery       Recovery
-	Ledger         Ledger
-	HTTP           HTTP
-	Log            Log
+	Redis Redis
+	// Queue is what settings say of a queue server, in their own terms: [Config.Server] completes it.
+	Queue    queue.ServerConfig
+	Notifier bool
+	// HardDeadline is how long after the start of the drain the process ends, whatever still runs.
+	HardDeadline time.Duration
+	LedgerDSN    Secret // of the demo shop; it may hold a password
+	HTTP         HTTP
+	Log          Log
 
 	// places has the place, by key, that a value came from. Keys that have their default are absent.
 	places map[string]string
@@ -52,26 +44,6 @@ type Redis struct {
 	TLSKeyFile           string
 	DialTimeout          time.Duration
 	Timeout              time.Duration
-}
-
-// Shutdown bounds the end of a worker.
-type Shutdown struct {
-	// Timeout is how long running tasks may go on.
-	Timeout time.Duration
-	// HardDeadline is how long after the start of the drain the process ends, whatever still runs.
-	HardDeadline time.Duration
-}
-
-// Recovery is for tasks that lost their lock or their worker, see [queue.Recovery].
-type Recovery struct {
-	Crashes   int // 0: each crash costs a retry
-	Losses    int // 0: each loss costs a retry
-	NoRetries bool
-}
-
-// Ledger is the database of the demo shop.
-type Ledger struct {
-	DSN Secret // it may hold a password
 }
 
 // HTTP is for the dashboard and the probes.
@@ -102,26 +74,15 @@ type Log struct {
 func (c Config) Place(key string) string { return cmp.Or(c.places[key], key) }
 
 // Client returns the configuration of a queue client.
-func (c Config) Client() queue.ClientConfig { return queue.ClientConfig{Shards: c.Shards} }
+func (c Config) Client() queue.ClientConfig { return queue.ClientConfig{Shards: c.Queue.Shards} }
 
 // Server returns the configuration of a queue server. Observe gets the events of its tasks.
 func (c Config) Server(logger *slog.Logger, observe func(queue.Event)) queue.ServerConfig {
-	return queue.ServerConfig{
-		Asynq: asynq.Config{
-			Queues:                   c.Queues,
-			StrictPriority:           c.StrictPriority,
-			Concurrency:              c.Concurrency,
-			TaskCheckInterval:        c.PollInterval,
-			DelayedTaskCheckInterval: c.TimerInterval,
-			ShutdownTimeout:          c.Shutdown.Timeout,
-		},
-		Shards: c.Shards,
-		Guard: queue.GuardConfig{
-			NoNotifier: !c.Notifier,
-			Lock:       c.Lock,
-			Recovery:   queue.Recovery{Crashes: cmp.Or(c.Recovery.Crashes, -1), Losses: cmp.Or(c.Recovery.Losses, -1), NoRetries: c.Recovery.NoRetries},
-			Observe:    observe,
-			Logger:     logger,
-		},
-	}
+	s := c.Queue
+	s.Guard.NoNotifier = !c.Notifier
+	// In a setting 0 means none, and in the library its default.
+	s.Guard.Recovery.Crashes = cmp.Or(s.Guard.Recovery.Crashes, -1)
+	s.Guard.Recovery.Losses = cmp.Or(s.Guard.Recovery.Losses, -1)
+	s.Guard.Observe, s.Guard.Logger = observe, logger
+	return s
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sidingq/siding/internal/config"
 	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/queue"
 )
 
 // write makes a file named config.yaml with the text and returns its path.
@@ -55,7 +56,7 @@ func TestDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if have.Concurrency != 20 || have.Lock.TTL != 15*time.Second || have.HTTP.Address != "127.0.0.1:8080" || !have.HTTP.Dashboard || have.Log.Level != slog.LevelInfo {
+	if have.Queue.Asynq.Concurrency != 20 || have.Queue.Guard.Lock.TTL != 15*time.Second || have.HTTP.Address != "127.0.0.1:8080" || !have.HTTP.Dashboard || have.Log.Level != slog.LevelInfo {
 		t.Errorf("want the documented defaults, have %+v", have)
 	}
 	if err := have.Server(nil, nil).Validate(); err != nil {
@@ -93,11 +94,11 @@ redis:
 		t.Fatal(err)
 	}
 	want := config.Default()
-	want.Concurrency = 5
-	want.PollInterval = 6 * time.Millisecond
-	want.TimerInterval = 7 * time.Second
-	want.Queues = map[string]int{"low": 1, "default": 2}
-	want.Shards = map[string]int{"default": 8, "low": 2}
+	want.Queue.Asynq.Concurrency = 5
+	want.Queue.Asynq.TaskCheckInterval = 6 * time.Millisecond
+	want.Queue.Asynq.DelayedTaskCheckInterval = 7 * time.Second
+	want.Queue.Asynq.Queues = map[string]int{"low": 1, "default": 2}
+	want.Queue.Shards = map[string]int{"default": 8, "low": 2}
 	want.Redis.Addrs = []string{"three:3", "four:4", "five:5"}
 	want.Redis.Cluster = true
 	want.Redis.Password = "secret"
@@ -272,8 +273,8 @@ func TestRelationsAreCheckedLast(t *testing.T) {
 	t.Parallel()
 	path := write(t, "lock:\n  ttl: 6s\n  renew_every: 5s\n")
 	have, err := load(path, map[string]string{"SIDING_LOCK_TTL": "30s"})
-	if err != nil || have.Lock.TTL != 30*time.Second {
-		t.Errorf("want a ttl of 30s, have %v, %v", have.Lock.TTL, err)
+	if err != nil || have.Queue.Guard.Lock.TTL != 30*time.Second {
+		t.Errorf("want a ttl of 30s, have %v, %v", have.Queue.Guard.Lock.TTL, err)
 	}
 }
 
@@ -314,8 +315,8 @@ func TestTable(t *testing.T) {
 func TestAliases(t *testing.T) {
 	t.Parallel()
 	have, err := load(write(t, "poll_interval: &short 30ms\nlock:\n  ttl: 10s\n  safety_margin: *short\nqueues: &q {a: 1}\n"), nil)
-	if err != nil || have.Lock.SafetyMargin != 30*time.Millisecond {
-		t.Errorf("want a safety margin of 30ms, have %v, %v", have.Lock.SafetyMargin, err)
+	if err != nil || have.Queue.Guard.Lock.SafetyMargin != 30*time.Millisecond {
+		t.Errorf("want a safety margin of 30ms, have %v, %v", have.Queue.Guard.Lock.SafetyMargin, err)
 	}
 	if _, err := load(write(t, "queues: &q\n  a: *q\n"), nil); err == nil {
 		t.Error("a queue whose weight is all queues: want an error")
@@ -346,7 +347,7 @@ func TestSecretsDoNotShow(t *testing.T) {
 
 func TestServer(t *testing.T) {
 	t.Parallel()
-	have, err := load("", nil, config.Override{Flag: "queue", Value: "a=3"}, config.Override{Flag: "shards", Value: "b=5"}, config.Override{Flag: "strict-priority", Value: "true"}, config.Override{Flag: "shutdown-timeout", Value: "1s"})
+	have, err := load("", nil, config.Override{Flag: "queue", Value: "a=3"}, config.Override{Flag: "shards", Value: "b=5"}, config.Override{Flag: "strict-priority", Value: "true"}, config.Override{Flag: "shutdown-timeout", Value: "1s"}, config.Override{Flag: "recovery-losses", Value: "0"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -355,8 +356,8 @@ func TestServer(t *testing.T) {
 		t.Errorf("want 5 shards for clients and servers, have %v and %v", client.Shards, want.Shards)
 	}
 	a := want.Asynq
-	if a.Queues["a"] != 3 || !a.StrictPriority || a.ShutdownTimeout != time.Second || want.Guard.Lock != have.Lock || a.Concurrency != have.Concurrency ||
-		a.TaskCheckInterval != have.PollInterval || a.DelayedTaskCheckInterval != have.TimerInterval {
+	if a.Queues["a"] != 3 || !a.StrictPriority || a.ShutdownTimeout != time.Second || want.Guard.Lock.TTL != 15*time.Second || a.Concurrency != 20 ||
+		a.TaskCheckInterval != 0 || a.DelayedTaskCheckInterval != 500*time.Millisecond || want.Guard.NoNotifier || want.Guard.Recovery != (queue.Recovery{Crashes: 3, Losses: -1}) {
 		t.Errorf("want all settings of the queue handed on, have %+v", want)
 	}
 }

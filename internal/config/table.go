@@ -12,6 +12,7 @@ func Settings() []Setting { return table(new(Config)) }
 // table returns the settings, whose values go into c.
 func table(c *Config) []Setting {
 	const ms, day = time.Millisecond, 24 * time.Hour
+	server, guard := &c.Queue.Asynq, &c.Queue.Guard
 	return []Setting{
 		servers(&c.Redis.Addrs, "redis.addrs", "127.0.0.1:6379",
 			"The addresses of Redis: one server, the Sentinels (see master_name), or some nodes of a cluster (see cluster). "+
@@ -34,44 +35,44 @@ func table(c *Config) []Setting {
 		duration(&c.Redis.DialTimeout, "redis.dial_timeout", "2s", 10*ms, time.Minute, "The longest time to connect to Redis."),
 		duration(&c.Redis.Timeout, "redis.timeout", "3s", 10*ms, time.Minute, "The longest time to send a command, and to read its reply."),
 
-		numbers(&c.Queues, "queues", "default=1", "weight", 1000,
+		numbers(&server.Queues, "queues", "default=1", "weight", 1000,
 			"The queues to take tasks from, and their weights. A worker looks at a queue of weight 3 three times as often as at one of weight 1.").flag("queue"),
-		numbers(&c.Shards, "shards", "", "number", queue.MaxShards,
+		numbers(&c.Queue.Shards, "shards", "", "number", queue.MaxShards,
 			"The number of asynq queues that a queue is spread over, so that the masters of a Redis Cluster share its load. "+
 				"All workers and enqueue need the same numbers. To raise a number, restart the workers first: docs/guides/cluster.md."),
-		boolean(&c.StrictPriority, "strict_priority", "false", "Look at a queue only while all queues of higher weights are empty. Not together with shards."),
-		number(&c.Concurrency, "concurrency", "20", 1, 10000, "How many tasks run at once. Parked tasks do not count."),
+		boolean(&server.StrictPriority, "strict_priority", "false", "Look at a queue only while all queues of higher weights are empty. Not together with shards."),
+		number(&server.Concurrency, "concurrency", "20", 1, 10000, "How many tasks run at once. Parked tasks do not count."),
 		boolean(&c.Notifier, "notifier", "true", "Notify idle workers of new tasks (one more connection)."),
-		auto(&c.PollInterval, "poll_interval", time.Minute,
+		auto(&server.TaskCheckInterval, "poll_interval", time.Minute,
 			"How often an idle worker looks for tasks of which no client notified it, such as a plain asynq client. "+
 				"Without the notifier, how often it looks for any task. auto is 1s with the notifier, and 10ms without."),
-		duration(&c.TimerInterval, "timer_interval", "500ms", 10*ms, time.Minute,
+		duration(&server.DelayedTaskCheckInterval, "timer_interval", "500ms", 10*ms, time.Minute,
 			"How often a worker looks for delayed and parked tasks whose time has come."),
 
-		duration(&c.Shutdown.Timeout, "shutdown.timeout", "8s", 10*ms, time.Hour,
+		duration(&server.ShutdownTimeout, "shutdown.timeout", "8s", 10*ms, time.Hour,
 			"How long running tasks may go on after SIGTERM. Then the worker gives them back to the queue."),
-		duration(&c.Shutdown.HardDeadline, "shutdown.hard_deadline", "15s", 10*ms, 2*time.Hour,
+		duration(&c.HardDeadline, "shutdown.hard_deadline", "15s", 10*ms, 2*time.Hour,
 			"How long after SIGTERM the process ends whatever still runs, also if Redis does not answer. More than shutdown.timeout; "+
 				"less than the time after which the system kills the process (by default 10s in Docker, 30s in Kubernetes)."),
 
-		prefix(&c.Lock.Prefix, "lock.prefix", "lock:", "The beginning of each lock's key in Redis. Programs that exclude one another need the same."),
-		duration(&c.Lock.TTL, "lock.ttl", "15s", 100*ms, day, "How long a lock outlives a holder that died."),
-		auto(&c.Lock.RenewEvery, "lock.renew_every", day,
+		prefix(&guard.Lock.Prefix, "lock.prefix", "lock:", "The beginning of each lock's key in Redis. Programs that exclude one another need the same."),
+		duration(&guard.Lock.TTL, "lock.ttl", "15s", 100*ms, day, "How long a lock outlives a holder that died."),
+		auto(&guard.Lock.RenewEvery, "lock.renew_every", day,
 			"How often a holder renews its lock, at most half of ttl less safety_margin. auto is a third of ttl."),
-		auto(&c.Lock.SafetyMargin, "lock.safety_margin", day, "The holder stops this long before its lock can expire. auto is a fifteenth of ttl."),
-		duration(&c.Lock.HandoffTimeout, "lock.handoff_timeout", "5s", ms, day, "How long a released lock stays reserved for the next waiter."),
-		duration(&c.Lock.FenceRetention, "lock.fence_retention", "1m", ms, day,
+		auto(&guard.Lock.SafetyMargin, "lock.safety_margin", day, "The holder stops this long before its lock can expire. auto is a fifteenth of ttl."),
+		duration(&guard.Lock.HandoffTimeout, "lock.handoff_timeout", "5s", ms, day, "How long a released lock stays reserved for the next waiter."),
+		duration(&guard.Lock.FenceRetention, "lock.fence_retention", "1m", ms, day,
 			"How long Redis keeps the last fencing token of an idle resource. Redis' clock may step back by this much. Each idle resource takes about 130 bytes meanwhile."),
 
-		number(&c.Recovery.Crashes, "recovery.crashes", "3", 0, 1000,
+		number(&guard.Recovery.Crashes, "recovery.crashes", "3", 0, 1000,
 			"How many worker crashes cost a task no retry. The task runs again within 25s. After more crashes asynq runs it again, "+
 				"which takes a minute or more and costs a retry."),
-		number(&c.Recovery.Losses, "recovery.losses", "10", 0, 1000,
+		number(&guard.Recovery.Losses, "recovery.losses", "10", 0, 1000,
 			"How many lost locks cost a task no retry. The task runs again after 1s at first, and up to 1m later each time. A further loss costs a retry."),
-		boolean(&c.Recovery.NoRetries, "recovery.no_retries", "false",
+		boolean(&guard.Recovery.NoRetries, "recovery.no_retries", "false",
 			"Run a task without retries again if its worker crashed. Otherwise asynq archives the task."),
 
-		dsn(&c.Ledger.DSN, "ledger.dsn", "ledger.db",
+		dsn(&c.LedgerDSN, "ledger.dsn", "ledger.db",
 			"The database of the demo shop: the path of an SQLite file, or postgres://user@host/database. "+
 				"Put a password into SIDING_LEDGER_DSN, PGPASSWORD or PGPASSFILE.").flag("ledger"),
 

@@ -204,7 +204,7 @@ func (m *Member) ready(ctx context.Context) error {
 func (m *Member) drain(ctx context.Context) error {
 	m.phase.Store(draining)
 	ctx = context.WithoutCancel(ctx)
-	limit := m.Config.Shutdown.HardDeadline
+	limit := m.Config.HardDeadline
 	deadline := time.AfterFunc(limit, func() { m.end(fmt.Sprintf("shutdown.hard_deadline: %v have passed, and tasks still run", limit)) })
 	defer deadline.Stop()
 	err := m.server.Shutdown(ctx)

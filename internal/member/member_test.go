@@ -138,7 +138,7 @@ func TestSettingsFromAllPlaces(t *testing.T) {
 	p := Program{Name: "own", Environ: []string{"SIDING_CONFIG=" + path, "SIDING_POLL_INTERVAL=6ms", "SIDING_LOCK_TTL=6s"}}
 	p.Serve = func(_ context.Context, m *Member) error {
 		have := m.Config
-		if have.Concurrency != 5 || have.PollInterval != 6*time.Millisecond || have.Lock.TTL != 7*time.Second || !have.HTTP.ReadOnly || len(have.Queues) != 3 || have.Queues["c"] != 3 {
+		if have.Queue.Asynq.Concurrency != 5 || have.Queue.Asynq.TaskCheckInterval != 6*time.Millisecond || have.Queue.Guard.Lock.TTL != 7*time.Second || !have.HTTP.ReadOnly || len(have.Queue.Asynq.Queues) != 3 || have.Queue.Asynq.Queues["c"] != 3 {
 			t.Errorf("want 5, 6ms, 7s, read-only and three queues, have %+v", have)
 		}
 		return nil
