@@ -19,15 +19,8 @@ func FlagError(known *pflag.FlagSet, err error) error {
 	if !ok {
 		return err
 	}
-	var want string
-	switch e.GetFlag().Value.Type() {
-	case "int":
-		want = "a whole number"
-	case "bool":
-		want = "true or false"
-	case "duration":
-		want = "a duration such as 90s or 1h30m"
-	default:
+	want, ok := map[string]string{"int": "a whole number", "bool": "true or false", "duration": "a duration such as 90s or 1h30m"}[e.GetFlag().Value.Type()]
+	if !ok {
 		return err
 	}
 	return fmt.Errorf("--%s: want %s, have %q", e.GetFlag().Name, want, e.GetValue())

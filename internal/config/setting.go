@@ -43,6 +43,8 @@ type Setting struct {
 	// shown reports that an error may show a wrong value. Nil if an error may show all that
 	// are not private.
 	shown func(string) bool
+	// units says that a value needs a unit of time.
+	units bool
 }
 
 // Kind says how a setting is written in the file.
@@ -58,9 +60,6 @@ const (
 
 // errWant refuses a value that is not what the setting's Want says.
 var errWant = errors.New("not what is wanted")
-
-// errUnit refuses a duration that is a number alone.
-var errUnit = errors.New("without a unit")
 
 // envOf returns the environment variable of a key: lock.renew_every is SIDING_LOCK_RENEW_EVERY.
 func envOf(key string) string { return "SIDING_" + strings.ToUpper(strings.ReplaceAll(key, ".", "_")) }
@@ -96,27 +95,31 @@ func (s Setting) split(text string) []string {
 	return items
 }
 
-// one is a setting of one value, which parse reads. An error of parse is errWant or errUnit.
-func one[T any](into *T, key, def, want, help string, parse func(string) (T, error)) Setting {
+// one is a setting of one value, which parse reads if it can.
+func one[T any](into *T, key, def, want, help string, parse func(string) (T, bool)) Setting {
 	return Setting{
 		Key: key, Flag: flagOf(key), Env: envOf(key), Default: def, Want: want, Help: help,
 		set: func(text string) error {
-			value, err := parse(text)
-			if err == nil {
-				*into = value
+			value, ok := parse(text)
+			if !ok {
+				return errWant
 			}
-			return err
+			*into = value
+			return nil
 		},
 	}
 }
 
 // words is a setting of a text that ok accepts.
 func words[T ~string](into *T, key, def, want, help string, ok func(string) bool) Setting {
-	return one(into, key, def, want, help, func(text string) (T, error) {
-		if !ok(text) {
-			return "", errWant
-		}
-		return T(text), nil
+	return one(into, key, def, want, help, func(text string) (T, bool) { return T(text), ok(text) })
+}
+
+// choice is a setting of one of the values.
+func choice[T any](into *T, key, def, want, help string, values map[string]T) Setting {
+	return one(into, key, def, want, help, func(text string) (value T, ok bool) {
+		value, ok = values[text]
+		return value, ok
 	})
 }
 
@@ -146,27 +149,18 @@ func prefix(into *string, key, def, help string) Setting {
 
 // level is the lowest level of messages that are logged.
 func level(into *slog.Level, key, def, help string) Setting {
-	levels := map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}
-	return one(into, key, def, "debug, info, warn or error", help, func(v string) (slog.Level, error) {
-		l, ok := levels[v]
-		if !ok {
-			return 0, errWant
-		}
-		return l, nil
-	})
+	return choice(into, key, def, "debug, info, warn or error", help,
+		map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError})
 }
 
 // address is a setting of an address to listen at, or off.
 func address(into *string, key, def, help string) Setting {
-	return one(into, key, def, "host:port or off", help, func(v string) (string, error) {
+	return one(into, key, def, "host:port or off", help, func(v string) (string, bool) {
 		if v == "off" {
-			return "", nil
+			return "", true
 		}
 		host, port, err := net.SplitHostPort(v)
-		if err != nil || !isPort(port, 0) || strings.ContainsFunc(host, unicode.IsSpace) {
-			return "", errWant
-		}
-		return v, nil
+		return v, err == nil && isPort(port, 0) && !strings.ContainsFunc(host, unicode.IsSpace)
 	})
 }
 
@@ -185,37 +179,25 @@ func secret(into *Secret, key string) Setting {
 }
 
 func boolean(into *bool, key, def, help string) Setting {
-	s := one(into, key, def, "true or false", help, func(v string) (bool, error) {
-		if v != "true" && v != "false" {
-			return false, errWant
-		}
-		return v == "true", nil
-	})
+	s := choice(into, key, def, "true or false", help, map[string]bool{"true": true, "false": false})
 	s.Kind = Bool
 	return s
 }
 
 func number(into *int, key, def string, least, most int, help string) Setting {
-	return one(into, key, def, fmt.Sprintf("%d to %d", least, most), help, func(v string) (int, error) {
+	return one(into, key, def, fmt.Sprintf("%d to %d", least, most), help, func(v string) (int, bool) {
 		n, err := strconv.Atoi(v)
-		if err != nil || n < least || n > most {
-			return 0, errWant
-		}
-		return n, nil
+		return n, err == nil && n >= least && n <= most
 	})
 }
 
 func duration(into *time.Duration, key, def string, least, most time.Duration, help string) Setting {
-	return one(into, key, def, short(least)+" to "+short(most), help, func(v string) (time.Duration, error) {
+	s := one(into, key, def, short(least)+" to "+short(most), help, func(v string) (time.Duration, bool) {
 		d, err := time.ParseDuration(v)
-		if err != nil && v != "" && len(v) < 10 && isNumber(v) {
-			return 0, errUnit
-		}
-		if err != nil || d < least || d > most {
-			return 0, errWant
-		}
-		return d, nil
+		return d, err == nil && d >= least && d <= most
 	})
+	s.units = true
+	return s
 }
 
 // auto is a duration, or auto: then it is zero, and the library chooses.

@@ -184,17 +184,8 @@ func (s *setting) String() string { return s.Default }
 
 // Type returns the word that stands for the value in the help.
 func (s *setting) Type() string {
-	switch s.Kind {
-	case config.Bool:
-		return "bool"
-	case config.List:
-		return "address"
-	case config.Numbers:
-		return "name=number"
-	case config.Text:
-		if s.Key == "http.address" {
-			return "host:port"
-		}
+	if s.Key == "http.address" {
+		return "host:port"
 	}
-	return "value"
+	return map[config.Kind]string{config.Text: "value", config.Bool: "bool", config.List: "address", config.Numbers: "name=number"}[s.Kind]
 }
