@@ -1,3 +1,11 @@
+// Command enqueue stores tasks in Redis for Siding's workers.
+//
+//	enqueue task order:audit --payload '{"order":"536365"}'
+//	enqueue stream tasks.jsonl
+//	enqueue orders online_retail.csv.gz --dry-run
+//
+// Each command explains itself with --help, also how it goes on after an
+// interrupt and enqueues nothing twice.
 package main
 
 import (

@@ -1,14 +1,13 @@
 package config
 
-import "strings"
+import (
+	"cmp"
+	"strings"
+)
 
 // unknown returns the end of an error about a name that is no setting.
 func unknown(name string, known []string) string {
-	const list = " worker --help lists all"
-	if hint := suggest(name, known); hint != "" {
-		return hint + list
-	}
-	return ";" + list
+	return cmp.Or(suggest(name, known), ";") + " worker --help lists all"
 }
 
 // suggest returns the end of an error with the known name that a misspelt one is close to,
