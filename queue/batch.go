@@ -31,57 +31,60 @@ type Result struct {
 // The error is that of Redis or of ctx. It is also the error of each job that may not have been
 // stored. Some of these jobs may have been stored all the same, as after [Client.Enqueue].
 func (c *Client) EnqueueBatch(ctx context.Context, jobs []Job) ([]Result, error) {
-	b := &batch{results: make([]Result, len(jobs)), conn: c.conn.Batch()}
+	results := make([]Result, len(jobs))
+	b := &batch{conn: c.conn.Batch()}
 	client := asynq.NewClientFromRedisClient(b.conn)
 	for i, job := range jobs {
-		p, err := c.shards.prepare(job.Task, job.Options, time.Now(), uuid.NewString())
-		if err != nil {
-			b.results[i].Err = err
+		r := &results[i]
+		if b.fault != nil {
+			r.Err = b.fault
 			continue
 		}
-		err = ctx.Err()
+		var p *prepared
+		if p, r.Err = c.shards.prepare(job.Task, job.Options, time.Now(), uuid.NewString()); r.Err != nil {
+			continue
+		}
+		err := ctx.Err()
 		if err == nil {
 			_, err = client.EnqueueContext(p.once(ctx), p.task)
 		}
 		if err != nil { // asynq sends the name of a new queue by itself
-			_, b.fault = p.outcome(err)
+			_, r.Err = p.outcome(err)
+			b.fault = r.Err
 		} else {
-			b.jobs, b.indices = append(b.jobs, p), append(b.indices, i)
+			b.gathered = append(b.gathered, gathered{p, r})
 		}
 		if b.conn.Full() || b.fault != nil {
 			b.send(ctx)
 		}
-		if b.fault != nil {
-			for j := i; j < len(jobs); j++ {
-				if r := &b.results[j]; r.Err == nil && r.ID == "" {
-					r.Err = b.fault
-				}
-			}
-			return b.results, b.fault
-		}
 	}
 	b.send(ctx)
-	return b.results, b.fault
+	return results, b.fault
 }
 
 // A batch gathers jobs and sends them together.
 type batch struct {
-	results []Result
-	conn    *hook.Batch
-	jobs    []*prepared // gathered and not sent yet
-	indices []int       // of jobs in results
-	fault   error       // the first error of Redis
+	conn     *hook.Batch
+	gathered []gathered // not sent yet
+	fault    error      // the first error of Redis
+}
+
+// A gathered task and its result.
+type gathered struct {
+	*prepared
+
+	result *Result
 }
 
 // send sends what was gathered.
 func (b *batch) send(ctx context.Context) {
 	for k, err := range b.conn.Send(ctx) {
-		r := &b.results[b.indices[k]]
-		r.Receipt, r.Err = b.jobs[k].outcome(err)
+		r := b.gathered[k].result
+		r.Receipt, r.Err = b.gathered[k].outcome(err)
 		if r.Err != nil && !errors.Is(r.Err, ErrDuplicate) && !errors.Is(r.Err, ErrTaskIDConflict) {
 			b.fault = cmp.Or(b.fault, r.Err)
 			r.Err = b.fault
 		}
 	}
-	b.jobs, b.indices = nil, nil
+	b.gathered = nil
 }
