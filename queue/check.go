@@ -7,14 +7,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/sidingq/siding/internal/asynqredis"
 )
 
 const (
@@ -61,21 +58,6 @@ func CheckRedis(ctx context.Context, rdb redis.UniversalClient) ([]Finding, erro
 	return append(found, servers...), nil
 }
 
-// checkServers returns the findings for servers without a guard.
-func checkServers(ctx context.Context, rdb redis.UniversalClient) ([]Finding, error) {
-	const trait = "unguarded server"
-	servers, err := asynqredis.Servers(ctx, rdb)
-	if refusedByRedis(err) {
-		return []Finding{{Trait: trait}}, nil
-	}
-	var found []Finding
-	for _, s := range unguarded(servers, func(string) bool { return true }) {
-		have := fmt.Sprintf("%v, queues: %s", s, strings.Join(s.Queues, ", "))
-		found = append(found, Finding{Trait: trait, Have: have, Advice: unguardedAdvice})
-	}
-	return found, err
-}
-
 // checkMasters returns the findings for Redis itself, for each master of a Cluster.
 func checkMasters(ctx context.Context, rdb redis.UniversalClient) ([]Finding, error) {
 	cluster, ok := rdb.(*redis.ClusterClient)
@@ -102,14 +84,14 @@ func checkServer(ctx context.Context, rdb redis.UniversalClient) ([]Finding, err
 	asked := time.Now()
 	at, err := rdb.Time(ctx).Result()
 	answered := time.Now()
-	if err != nil && !refusedByRedis(err) {
-		return nil, err
-	}
 	var found []Finding
-	if err != nil {
-		found = append(found, Finding{Trait: "clock"})
-	} else {
-		found = append(found, checkClock(asked, at, answered)...)
+	switch {
+	case err == nil:
+		found = checkClock(asked, at, answered)
+	case refusedByRedis(err):
+		found = []Finding{{Trait: "clock"}}
+	default:
+		return nil, err
 	}
 	traits, err := traitsOf(ctx, rdb)
 	if err != nil {
@@ -137,7 +119,7 @@ func checkClock(asked, at, answered time.Time) []Finding {
 	return []Finding{{
 		Trait: "clock",
 		Have:  fmt.Sprintf("%v %s this machine's", off.Round(time.Millisecond), way),
-		Advice: "timers fire too early or too late, and tasks that still run may be taken for those of a dead worker: " +
+		Advice: "delayed and parked tasks come too early or too late, and tasks that still run may be taken for those of a dead worker: " +
 			"keep both clocks by NTP",
 	}}
 }
@@ -184,15 +166,12 @@ func (t traits) check() []Finding {
 }
 
 func (t traits) checkVersion() []Finding {
-	have, ok := t["redis_version"]
-	major, rest, _ := strings.Cut(have, ".")
-	minor, _, _ := strings.Cut(rest, ".")
-	ma, err := strconv.Atoi(major)
-	mi, err2 := strconv.Atoi(minor)
-	if !ok || err != nil || err2 != nil {
+	have := t["redis_version"]
+	var major, minor int
+	if _, err := fmt.Sscanf(have, "%d.%d", &major, &minor); err != nil {
 		return []Finding{{Trait: "version"}}
 	}
-	if ma > leastMajor || ma == leastMajor && mi >= leastMinor {
+	if major > leastMajor || major == leastMajor && minor >= leastMinor {
 		return nil
 	}
 	return []Finding{{Trait: "version", Have: have, Advice: fmt.Sprintf(

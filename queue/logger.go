@@ -65,6 +65,13 @@ func (l *logEvery) fault(ctx context.Context, log *slog.Logger, text string, err
 	l.log(ctx, log, slog.LevelWarn, text, text, "error", err)
 }
 
+// fault logs that background work has failed, unless err is nil or ctx has ended.
+func (g *Guard) fault(ctx context.Context, text string, err error) {
+	if err != nil && ctx.Err() == nil {
+		g.faults.fault(ctx, g.cfg.Logger, text, err)
+	}
+}
+
 // An asynqLogger logs asynq's messages, which have no payloads. It logs one warning or error of a kind
 // per interval, as asynq repeats them every few seconds while Redis does not answer.
 type asynqLogger struct {

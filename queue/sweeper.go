@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/sidingq/siding/internal/asynqredis"
@@ -32,7 +33,6 @@ const (
 type sweeper struct {
 	*Guard
 
-	apart      bool                 // locks and tasks may be on different masters
 	paused     map[string]bool      // the queues that were paused at the last scan
 	scannedAll map[string]time.Time // when the sweeper last scanned all locks of each queue
 	cursors    map[string]string    // how far the sweeper has come with the waiting tasks of each queue
@@ -43,21 +43,16 @@ type sweeper struct {
 // somebody reserved a lock who could not wake them.
 func (g *Guard) sweep(ctx context.Context, queues []string) {
 	lost := make(chan struct{}, 1)
-	listening := make(chan struct{})
-	go func() {
-		defer close(listening)
-		g.listen(ctx, queues, lost)
-	}()
-	defer func() { <-listening }()
+	var listening sync.WaitGroup
+	listening.Go(func() { g.listen(ctx, queues, lost) })
+	defer listening.Wait()
 	s := &sweeper{
-		Guard: g, apart: !oneStep(g.rdb), paused: make(map[string]bool), scannedAll: make(map[string]time.Time), cursors: make(map[string]string), all: true,
+		Guard: g, paused: make(map[string]bool), scannedAll: make(map[string]time.Time), cursors: make(map[string]string), all: true,
 	}
 	for ctx.Err() == nil {
 		err := s.round(ctx, queues)
 		s.all = err != nil
-		if err != nil && ctx.Err() == nil {
-			g.faults.fault(ctx, g.cfg.Logger, "free locks cannot be looked for", err)
-		}
+		g.fault(ctx, "free locks cannot be looked for", err)
 		timer := time.NewTimer(sweepEvery)
 		select {
 		case <-lost:
@@ -106,7 +101,10 @@ func (s *sweeper) roundOf(ctx context.Context, queue string) error {
 			return err
 		}
 		resumed := s.paused[queue] && !due.Paused
-		s.paused[queue] = due.Paused
+		delete(s.paused, queue)
+		if due.Paused {
+			s.paused[queue] = true
+		}
 		if s.all || resumed || !due.Paused && s.somePaused() && time.Since(s.scannedAll[queue]) > scanAllEvery {
 			return s.scanAll(ctx, queue)
 		}
@@ -118,14 +116,7 @@ func (s *sweeper) roundOf(ctx context.Context, queue string) error {
 
 // somePaused reports whether one of the queues is paused. While none is, each scan has paused waiters
 // join again, as the sweeper may have missed the end of a short pause.
-func (s *sweeper) somePaused() bool {
-	for _, paused := range s.paused {
-		if paused {
-			return true
-		}
-	}
-	return false
-}
+func (s *sweeper) somePaused() bool { return len(s.paused) > 0 }
 
 // scanAll scans all locks for which tasks of queue wait, also those that are not due.
 func (s *sweeper) scanAll(ctx context.Context, queue string) error {
@@ -191,18 +182,18 @@ func (s *sweeper) rejoin(ctx context.Context, queue string) error {
 			}
 		}
 		s.cursors[queue] = next
-		more = s.all && s.apart && next != ""
+		more = s.all && !oneStep(s.rdb) && next != ""
 	}
 	return nil
 }
 
 // missing returns the ids of tasks that are in no wait queue. With rejoin they join theirs.
 func (s *sweeper) missing(ctx context.Context, queue string, tasks []asynqredis.Waiting, rejoin bool) ([]string, error) {
-	places := make([]store.Queued, len(tasks))
+	waiters := make([]store.Queued, len(tasks))
 	for i, t := range tasks {
-		places[i] = store.Queued{Key: t.Lock, Waiter: asynqredis.WaiterName(queue, t.ID), Ticket: t.Ticket}
+		waiters[i] = store.Queued{Key: t.Lock, Waiter: asynqredis.WaiterName(queue, t.ID), Ticket: t.Ticket}
 	}
-	found, err := s.locks.Missing(ctx, places, rejoin)
+	found, err := s.locks.Missing(ctx, waiters, rejoin)
 	var ids []string
 	for i, missing := range found {
 		if missing {

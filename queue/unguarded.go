@@ -2,7 +2,9 @@ package queue
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -42,14 +44,30 @@ func unguarded(servers []asynqredis.Server, counts func(queue string) bool) []as
 	return found
 }
 
+// checkServers returns the findings for servers without a guard.
+func checkServers(ctx context.Context, rdb redis.UniversalClient) ([]Finding, error) {
+	const trait = "unguarded server"
+	servers, err := asynqredis.Servers(ctx, rdb)
+	if refusedByRedis(err) {
+		return []Finding{{Trait: trait}}, nil
+	}
+	var found []Finding
+	for _, s := range unguarded(servers, func(string) bool { return true }) {
+		have := fmt.Sprintf("%v, queues: %s", s, strings.Join(s.Queues, ", "))
+		found = append(found, Finding{Trait: trait, Have: have, Advice: unguardedAdvice})
+	}
+	return found, err
+}
+
 // An unguardedWatch remembers the unguarded servers of the last check.
 type unguardedWatch struct {
 	seen map[string]seenServer // by the server's id
 }
 
 type seenServer struct {
-	server asynqredis.Server
-	told   bool // look has returned it
+	asynqredis.Server
+
+	reported bool // look has returned it
 }
 
 // look takes the unguarded servers of a check. It returns as come those that the last check has found
@@ -58,14 +76,14 @@ func (l *unguardedWatch) look(found []asynqredis.Server) (come, gone []asynqredi
 	seen := make(map[string]seenServer, len(found))
 	for _, s := range found {
 		before, again := l.seen[s.ID]
-		seen[s.ID] = seenServer{server: s, told: again}
-		if again && !before.told {
+		seen[s.ID] = seenServer{s, again}
+		if again && !before.reported {
 			come = append(come, s)
 		}
 	}
 	for id, before := range l.seen {
-		if _, there := seen[id]; before.told && !there {
-			gone = append(gone, before.server)
+		if _, there := seen[id]; before.reported && !there {
+			gone = append(gone, before.Server)
 		}
 	}
 	l.seen = seen
@@ -81,9 +99,7 @@ func (g *Guard) watch(ctx context.Context, queues []string) {
 	var l unguardedWatch
 	for {
 		servers, err := asynqredis.Servers(ctx, rdb)
-		if err != nil && ctx.Err() == nil {
-			g.faults.fault(ctx, g.cfg.Logger, "unguarded servers cannot be looked for", err)
-		}
+		g.fault(ctx, "unguarded servers cannot be looked for", err)
 		if err == nil {
 			come, gone := l.look(unguarded(servers, func(queue string) bool { return slices.Contains(queues, queue) }))
 			for _, s := range come {
