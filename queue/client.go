@@ -191,8 +191,8 @@ func (o Options) asynq(kind string, now time.Time) ([]asynq.Option, error) {
 		if name.value == "" {
 			continue
 		}
-		if badName(name.value, maxName) {
-			return nil, fail(name.field, "want "+wantName(maxName), name.value)
+		if want := wantName(name.value, maxName); want != "" {
+			return nil, fail(name.field, "want "+want, name.value)
 		}
 		opts = append(opts, name.option(name.value))
 	}
@@ -212,10 +212,8 @@ func (o Options) asynq(kind string, now time.Time) ([]asynq.Option, error) {
 	switch {
 	case o.Retries < NoRetries || o.Retries > math.MaxInt32: // asynq keeps 32 bits
 		return nil, fail("retries", fmt.Sprintf("want 0 to %d, or -1 for none", math.MaxInt32), o.Retries)
-	case o.Retries == NoRetries:
-		opts = append(opts, asynq.MaxRetry(0))
-	case o.Retries > 0:
-		opts = append(opts, asynq.MaxRetry(o.Retries))
+	case o.Retries != 0:
+		opts = append(opts, asynq.MaxRetry(max(o.Retries, 0))) // NoRetries is below 0
 	}
 	if !o.Deadline.IsZero() {
 		if !o.Deadline.After(now) {

@@ -76,8 +76,8 @@ func served(queues map[string]int) map[string]int {
 // fields stand for their defaults.
 func (c ServerConfig) Validate() error {
 	for _, name := range slices.Sorted(maps.Keys(c.Asynq.Queues)) {
-		if badName(name, maxName) {
-			return fmt.Errorf("queue: queues: want names of %s, have %q", wantName(maxName), clip(name))
+		if want := wantName(name, maxName); want != "" {
+			return fmt.Errorf("queue: queues: want names of %s, have %q", want, clip(name))
 		}
 	}
 	c = c.withDefaults()

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
@@ -126,22 +127,20 @@ func shardKey(resource, kind string, payload []byte, o Options) string {
 // checkShards returns an error that names the first field that cannot work. A client has no queues.
 func checkShards(queues, shards map[string]int) error {
 	for _, queue := range slices.Sorted(maps.Keys(shards)) {
-		if badName(queue, maxName-shardSuffix) {
-			return fmt.Errorf("queue: shards: want names of %s, have %q", wantName(maxName-shardSuffix), clip(queue))
+		if want := wantName(queue, maxName-shardSuffix); want != "" {
+			return fmt.Errorf("queue: shards: want names of %s, have %q", want, clip(queue))
 		}
 		if n := shards[queue]; n < 1 || n > MaxShards {
 			return fmt.Errorf("queue: shards: %s: want 1 to %d, have %d", queue, MaxShards, n)
 		}
 	}
-	for _, names := range []struct {
-		field string
-		names map[string]int
-	}{{"queues", queues}, {"shards", shards}} {
-		for _, name := range slices.Sorted(maps.Keys(names.names)) {
+	noShard := func(field string, names map[string]int) error {
+		for _, name := range slices.Sorted(maps.Keys(names)) {
 			if queue, ok := queueOfShard(name); ok && shards[queue] > 0 {
-				return fmt.Errorf("queue: %s: want no name of a shard of %s, have %s", names.field, queue, name)
+				return fmt.Errorf("queue: %s: want no name of a shard of %s, have %s", field, queue, name)
 			}
 		}
+		return nil
 	}
-	return nil
+	return cmp.Or(noShard("queues", queues), noShard("shards", shards))
 }

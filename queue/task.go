@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/hibiken/asynq"
 
@@ -174,4 +176,23 @@ func clip(s string) string {
 		return s[:most] + "…"
 	}
 	return s
+}
+
+// maxName bounds the names of queues and ids of tasks, in bytes.
+const maxName = 256
+
+// notInNames are the characters that no name of a queue and no id of a task may have. Braces would
+// end the hash tag of a Redis Cluster. The others have a meaning in URLs, such as those of the
+// dashboard.
+const notInNames = `{}/?#%\`
+
+// wantName returns "" if a queue or a task may have this name, and otherwise describes the names of at
+// most so many bytes that are accepted. A browser would change the URL of some others: it folds . and
+// .. and cuts blanks at an end.
+func wantName(name string, most int) string {
+	if name != "" && len(name) <= most && name != "." && name != ".." && strings.TrimSpace(name) == name &&
+		utf8.ValidString(name) && !strings.ContainsAny(name, notInNames) && !strings.ContainsFunc(name, unicode.IsControl) {
+		return ""
+	}
+	return fmt.Sprintf("1 to %d bytes of UTF-8 without control characters, blanks at an end and %s, other than . and ..", most, notInNames)
 }
