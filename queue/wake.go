@@ -36,11 +36,8 @@ func (g *Guard) wakeOne(ctx context.Context, r *lease.Reservation) *lease.Reserv
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	marked := false
-	var err error
 	for {
-		var outcome asynqredis.WakeResult
-		var next *lease.Reservation
-		outcome, err = g.wakeTask(ctx, r)
+		outcome, err := g.wakeTask(ctx, r)
 		switch {
 		case err != nil:
 		case outcome == asynqredis.Woken:
@@ -53,6 +50,7 @@ func (g *Guard) wakeOne(ctx context.Context, r *lease.Reservation) *lease.Reserv
 				continue
 			}
 		default: // gone, active for too long, or of a paused queue
+			var next *lease.Reservation
 			if next, err = g.locks.Drop(ctx, r, outcome == asynqredis.Paused); err == nil {
 				return next
 			}
