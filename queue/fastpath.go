@@ -21,7 +21,7 @@ func (g *Guard) lockInDequeue() {
 	g.hook.TakeLocks(hook.Locking{
 		Source: fastpath.Dequeue(), Args: redisstore.LockArgs(cfg.Prefix, cfg.TTL, cfg.FenceTTL(), cfg.QueueTTL()),
 		Release: fastpath.Release(), Host: g.self,
-		Unused:   func(grant store.Grant) { g.giveBack(g.background, grant) },
+		Unused:   func(grant store.Grant) { g.releaseUnused(g.background, grant) },
 		Fallback: fallback, Spread: fallbackSpread, Parked: g.parkedInDequeue,
 	})
 }
@@ -34,12 +34,7 @@ func (p fastPath) acquire(ctx context.Context, r *run) (*lease.Lease, error) {
 	return r.unlessOverlapping(ctx, held)
 }
 
-func (fastPath) release(ctx context.Context, r *run, held *lease.Lease, succeeded bool) (done bool, err error) {
-	f := r.finish(ctx, succeeded)
-	if f == nil {
-		return false, r.handOff(ctx, held)
-	}
-	defer f.Close()
+func (fastPath) finish(ctx context.Context, r *run, held *lease.Lease, f *hook.Finish) error {
 	name, args := f.Next()
 	next, err := held.HandOffBy(ctx, name, args, f.Send)
 	if next.Grant != nil {
@@ -48,7 +43,7 @@ func (fastPath) release(ctx context.Context, r *run, held *lease.Lease, succeede
 	if next.Reservation != nil {
 		r.wake(ctx, next.Reservation)
 	}
-	return f.Done(), err
+	return err
 }
 
 // granted returns the lease of the lock that the dequeue took; nil if the run has to ask for the lock.
@@ -60,7 +55,7 @@ func (r *run) granted(ctx context.Context) *lease.Lease {
 		return nil
 	}
 	if grant.Resource != r.info.Resource {
-		r.giveBack(ctx, grant)
+		r.releaseUnused(ctx, grant)
 		return nil
 	}
 	held, err := r.locks.Take(ctx, grant)
@@ -70,12 +65,16 @@ func (r *run) granted(ctx context.Context) *lease.Lease {
 	return held
 }
 
-// giveBack releases, in the background, a lock that was taken with a task and is not used.
-func (g *Guard) giveBack(ctx context.Context, grant store.Grant) {
+// releaseUnused releases, in the background, a lock that was taken with a task and is not used.
+func (g *Guard) releaseUnused(ctx context.Context, grant store.Grant) {
 	ctx = context.WithoutCancel(ctx)
 	g.work.Go(func() {
-		if held, err := g.locks.Take(ctx, grant); err == nil {
-			g.handBack(ctx, held, g.cfg.Logger.With("resource", grant.Resource))
+		held, err := g.locks.Take(ctx, grant)
+		if err != nil {
+			return // the lock has been released
+		}
+		if err := g.handOff(ctx, held); err != nil {
+			g.faults.fault(ctx, g.cfg.Logger.With("resource", grant.Resource), lateRelease, err)
 		}
 	})
 }

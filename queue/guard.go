@@ -83,10 +83,9 @@ type GuardConfig struct {
 
 func (c GuardConfig) withDefaults() GuardConfig {
 	c.Overrun = cmp.Or(c.Overrun, time.Minute)
-	c.Recovery = c.Recovery.withDefaults()
-	if c.Logger == nil {
-		c.Logger = slog.Default()
-	}
+	c.Recovery.Crashes = cmp.Or(c.Recovery.Crashes, 3)
+	c.Recovery.Losses = cmp.Or(c.Recovery.Losses, 10)
+	c.Logger = cmp.Or(c.Logger, slog.Default())
 	if c.Observe == nil {
 		c.Observe = func(Event) {}
 	}
@@ -123,8 +122,9 @@ type Guard struct {
 	locks  *lease.Client // on the Redis of the tasks, where they wait
 	locker *lock.Locker  // for handlers
 	voting *lock.Locker  // on the same Redis, for elections
-	// external takes the locks on [GuardConfig.Store], after those of locks; nil without one.
-	external  *lease.Client
+	// deciding takes the locks under which handlers run: locks, or on [GuardConfig.Store] after those
+	// of locks.
+	deciding  *lease.Client
 	path      path
 	rdb       redis.Scripter
 	hook      *hook.Hook
@@ -157,31 +157,16 @@ func NewGuard(rdb redis.Scripter, cfg GuardConfig) (*Guard, error) {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
-	locks, external, locker, err := lockers(rdb, cfg)
-	if err != nil {
-		return nil, err
-	}
-	voting, err := electionLocker(rdb, locks.Config())
-	if err != nil {
-		return nil, err
-	}
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown host"
 	}
-	g := &Guard{
-		cfg:      cfg,
-		locker:   locker,
-		voting:   voting,
-		locks:    locks,
-		external: external,
-		rdb:      rdb,
-		self:     fmt.Sprintf("%s (pid %d)", host, os.Getpid()),
-
-		watchEvery: watchEvery,
+	g := &Guard{cfg: cfg, rdb: rdb, self: fmt.Sprintf("%s (pid %d)", host, os.Getpid()), watchEvery: watchEvery}
+	if err := g.makeLocks(); err != nil {
+		return nil, err
 	}
 	g.background, g.end = context.WithCancel(context.Background())
-	g.hook = hook.NewHook(cfg.Logger, g.begun)
+	g.hook = hook.NewHook(cfg.Logger, g.started)
 	g.hook.CheckFirst(g.check, g.guards)
 	g.hook.Tolerate(func(t asynqredis.Orphan) bool { return g.recoverable(t) != "" })
 	g.hook.Prefetch(rdb)
@@ -191,38 +176,34 @@ func NewGuard(rdb redis.Scripter, cfg GuardConfig) (*Guard, error) {
 		g.lockInDequeue()
 		g.path = fastPath{}
 	}
-	if external != nil {
+	if cfg.Store != nil {
 		g.path = externalPath{g.path}
 	}
 	return g, nil
 }
 
-// lockers returns what takes locks on the Redis of the tasks, on cfg.Store if there is one, and the
-// Locker for handlers. With a Store, tasks wait for locks of other names on their Redis.
-func lockers(rdb redis.Scripter, cfg GuardConfig) (locks, external *lease.Client, locker *lock.Locker, err error) {
-	deciding := cfg.Store
-	waiting, tasks := lease.Config(cfg.Lock).Defaults(), redisstore.New(rdb)
-	if oneStep(rdb) {
-		tasks = redisstore.Waking(rdb, fastpath.Wake())
+// makeLocks makes what takes locks. With a [GuardConfig.Store], tasks wait for locks of other names on
+// their own Redis.
+func (g *Guard) makeLocks() error {
+	tasks := redisstore.New(g.rdb)
+	if oneStep(g.rdb) {
+		tasks = redisstore.Waking(g.rdb, fastpath.Wake())
 	}
-	if deciding != nil {
-		waiting.Prefix = "wait:" + waiting.Prefix
-		if external, err = lease.New(deciding, lease.Config(cfg.Lock)); err != nil {
-			return nil, nil, nil, err
-		}
+	store, waiting := g.cfg.Store, lease.Config(g.cfg.Lock).Defaults()
+	if store == nil {
+		store = tasks
 	} else {
-		deciding = tasks
+		waiting.Prefix = "wait:" + waiting.Prefix
 	}
-	if locks, err = lease.New(tasks, waiting); err != nil {
-		return nil, nil, nil, err
+	var errs [4]error
+	g.locks, errs[0] = lease.New(tasks, waiting)
+	g.deciding = g.locks
+	if g.cfg.Store != nil {
+		g.deciding, errs[1] = lease.New(store, lease.Config(g.cfg.Lock))
 	}
-	locker, err = lock.New(deciding, cfg.Lock)
-	return locks, external, locker, err
-}
-
-// begun is called when a server takes its first task.
-func (g *Guard) begun() {
-	g.elections.begin(func(queues []string) { g.lookAfter(g.background, queues) })
+	g.locker, errs[2] = lock.New(store, g.cfg.Lock)
+	g.voting, errs[3] = lock.New(lock.Redis(g.rdb), lock.Config{Prefix: waiting.Prefix, TTL: min(waiting.TTL, electionTTL)})
+	return cmp.Or(errs[:]...)
 }
 
 // Locker returns the Locker of the guard, for a handler that needs a second lock. A handler that
@@ -233,10 +214,43 @@ func (g *Guard) Locker() *lock.Locker {
 	return g.locker
 }
 
-// deciding returns what takes the locks that count.
-func (g *Guard) deciding() *lease.Client {
-	if g.external != nil {
-		return g.external
+// stopTaking ends the background work of the guard, requeues prefetched tasks and wakes the
+// servers.
+func (g *Guard) stopTaking() {
+	g.end()
+	g.notifier.Close()
+}
+
+// Wait returns when no handler holds a lock any more, or when ctx ends, with an error. It ends the
+// background work of the guard, and closes its Locker. Call Wait once all servers of the guard have
+// been shut down, and before Redis is closed. asynq itself does not wait for handlers whose time is
+// over.
+func (g *Guard) Wait(ctx context.Context) error {
+	err := until(ctx, func() {
+		g.stopTaking()
+		g.work.Wait()
+		g.locker.Close()
+		g.locks.Close()
+		g.deciding.Close()
+		g.voting.Close()
+	})
+	if err != nil {
+		return fmt.Errorf("queue: handlers still hold their locks: %w", err)
 	}
-	return g.locks
+	return nil
+}
+
+// until calls f, and returns nil once f has returned, or why ctx has ended before.
+func until(ctx context.Context, f func()) error {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }

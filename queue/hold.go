@@ -20,7 +20,10 @@ import (
 func (r *run) hold(ctx context.Context, held *lease.Lease, next asynq.Handler) (err error) {
 	ev := r.event(EventAcquired)
 	ev.Fence = held.Fence()
-	if wait, ok := r.queueLease(held).HandedOff(); ok {
+	if r.queued == nil {
+		r.queued = held
+	}
+	if wait, ok := r.queued.HandedOff(); ok {
 		ev.HandOff = max(wait, 1) // a hand-off within the clock's resolution is one, too
 	}
 	r.cfg.Observe(ev)
@@ -32,7 +35,7 @@ func (r *run) hold(ctx context.Context, held *lease.Lease, next asynq.Handler) (
 		stopWatch()
 		err = r.release(ctx, held, err)
 	}()
-	if err := r.begin(ctx); err != nil {
+	if err := r.markStarted(ctx); err != nil {
 		return err
 	}
 	return next.ProcessTask(withInfo(work, r.info), r.task)
@@ -42,17 +45,9 @@ func (r *run) hold(ctx context.Context, held *lease.Lease, next asynq.Handler) (
 // panic itself.
 var errNotReturned = errors.New("queue: the handler panicked, or ended its goroutine")
 
-// queueLease returns the lease of the lock in whose wait queue tasks are.
-func (r *run) queueLease(held *lease.Lease) *lease.Lease {
-	if r.next != nil {
-		return r.next
-	}
-	return held
-}
-
-// begin records that the handler of a task without retries starts. If the worker dies after that, the
-// task does not run again.
-func (r *run) begin(ctx context.Context) error {
+// markStarted records that the handler of a task without retries starts. If the worker dies after that,
+// the task does not run again.
+func (r *run) markStarted(ctx context.Context) error {
 	if !r.attempt.Seen() || r.info.Retries > 0 {
 		return nil
 	}
@@ -60,7 +55,7 @@ func (r *run) begin(ctx context.Context) error {
 	switch {
 	case err != nil:
 		r.faults.fault(ctx, r.log(), "the start of a task without retries could not be recorded", err)
-		r.work.Go(r.notStarted)
+		r.work.Go(r.unmarkStarted)
 		return r.parkUnqueued(err.Error(), err)
 	case !latest:
 		return r.parkUnqueued("superseded by a later attempt", lock.ErrLost)
@@ -68,10 +63,10 @@ func (r *run) begin(ctx context.Context) error {
 	return nil
 }
 
-// notStarted removes the record of begin once Redis answers again, as the handler has not started. If
-// the parking of the task fails as well, the task is not recovered before that. After a minute asynq
-// would archive the task.
-func (r *run) notStarted() {
+// unmarkStarted removes the record of markStarted once Redis answers again, as the handler has not
+// started. If the parking of the task fails as well, the task is not recovered before that. After a
+// minute asynq would archive the task.
+func (r *run) unmarkStarted() {
 	const limit = 2 * time.Minute
 	ctx, cancel := context.WithTimeout(r.background, limit)
 	defer cancel()
@@ -84,7 +79,7 @@ func (r *run) release(ctx context.Context, held *lease.Lease, err error) error {
 	// The lease is asked before Redis, which may not answer. If a write was refused for a later fence,
 	// there has been another holder, whatever the clock of this one says.
 	lost := !held.Valid() || errors.Is(err, lock.ErrStale)
-	done, rerr := r.path.release(ctx, r, held, err == nil && !lost)
+	done, rerr := r.releaseAll(ctx, held, err == nil && !lost)
 	ev := r.event(EventReleased)
 	ev.Fence, ev.Held, ev.Err = held.Fence(), held.Held(), err
 	switch {
@@ -101,13 +96,40 @@ func (r *run) release(ctx context.Context, held *lease.Lease, err error) error {
 		// The handler wants a second lock. That this lock is busy is no failure of the task's own.
 		err = r.parkUnqueued(err.Error(), lock.ErrBusy)
 	default:
-		err = r.standBy(err)
+		err = r.parkUnavailable(err)
 	}
 	if ev.Kind != EventLost { // the handler's result counts, as the lease was valid until it returned
 		r.notReleased(ctx, rerr)
 	}
 	r.cfg.Observe(ev)
 	return err
+}
+
+// releaseAll releases the locks of the task and wakes the next waiter. If the task has succeeded, it also
+// ends the attempt. It reports whether the task is done; then no lock was lost.
+func (r *run) releaseAll(ctx context.Context, held *lease.Lease, succeeded bool) (done bool, err error) {
+	if held == r.queued {
+		return r.releaseQueued(ctx, succeeded)
+	}
+	err = held.Release(ctx)
+	done, queuedErr := r.releaseQueued(ctx, succeeded && !errors.Is(err, lock.ErrLost))
+	r.notReleased(ctx, queuedErr)
+	return done, err
+}
+
+// releaseQueued is releaseAll for the lock for which tasks wait.
+func (r *run) releaseQueued(ctx context.Context, succeeded bool) (done bool, err error) {
+	if r.attempt.Requeued() {
+		r.rejoin(ctx)
+	}
+	if succeeded {
+		if f := r.attempt.Finish(); f != nil {
+			defer f.Close()
+			err = r.path.finish(ctx, r, r.queued, f)
+			return f.Done(), err
+		}
+	} // else asynq's own call has to end the attempt
+	return false, r.handOff(ctx, r.queued)
 }
 
 // waitsForItself reports whether the lock that the handler found busy is the one under which it runs.
@@ -136,20 +158,16 @@ func (r *run) afterLoss(ctx context.Context, reason string) error {
 // watch logs a handler that goes on for too long after its context has ended. It then ends the renewal
 // of the lock, so that the handler does not keep the resource for ever.
 func (r *run) watch(work context.Context, held *lease.Lease) (stop func()) {
-	done := make(chan struct{})
+	running, returned := context.WithCancel(context.WithoutCancel(work))
 	ended := context.AfterFunc(work, func() {
-		timer := time.NewTimer(r.cfg.Overrun)
-		defer timer.Stop()
-		select {
-		case <-done:
-		case <-timer.C:
+		if sleep.For(running, r.cfg.Overrun) == nil {
 			r.log().ErrorContext(work, "a handler ignores its ended context; its lock is no longer renewed")
 			held.Detach()
-			r.queueLease(held).Detach()
+			r.queued.Detach()
 		}
 	})
 	return func() {
 		ended()
-		close(done)
+		returned()
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hibiken/asynq"
+
 	"github.com/sidingq/siding/internal/asynqredis"
 	"github.com/sidingq/siding/internal/lease"
 	"github.com/sidingq/siding/lock"
@@ -28,9 +30,7 @@ func (e *parkedError) Unwrap() error { return e.cause }
 
 // parkedBy returns the error that parks the task, if there is one in err.
 func parkedBy(err error) (*parkedError, bool) {
-	var e *parkedError
-	ok := errors.As(err, &e)
-	return e, ok
+	return errors.AsType[*parkedError](err)
 }
 
 // park parks the task with e as its last error.
@@ -86,6 +86,26 @@ func (r *run) parked(times int, e *parkedError) {
 		ev := r.event(EventParked)
 		ev.Parked, ev.Err = times, e
 		r.cfg.Observe(ev)
+	}
+}
+
+// leaveQueue takes a task out of its wait queue, if it is in one. asynq has ended the task because its
+// time is over, without a call of the guard.
+func (g *Guard) leaveQueue(ctx context.Context, t *asynq.Task) {
+	resource, err := g.resourceOf(t)
+	if err != nil || resource == "" {
+		return
+	}
+	info := infoOf(ctx, t)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	next, err := g.locks.Leave(ctx, resource, asynqredis.WaiterName(info.Queue, info.ID))
+	if next != nil { // the lock was reserved for this task
+		g.wake(ctx, next)
+	}
+	if err != nil {
+		// Those behind it lose one hand-off timeout when its reservation expires.
+		g.cfg.Logger.WarnContext(ctx, "a task that has ended is still in the wait queue", "task_id", info.ID, "queue", info.Queue, "resource", resource, "error", err)
 	}
 }
 

@@ -2,13 +2,12 @@ package queue
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/hook"
 	"github.com/sidingq/siding/internal/lease"
-	"github.com/sidingq/siding/lock"
 )
 
 // A path takes and releases the lock of a task. The two paths, stepwisePath and fastPath, differ in
@@ -16,10 +15,9 @@ import (
 type path interface {
 	// acquire returns the lease of the lock, or parks the task and returns the error that parks it.
 	acquire(ctx context.Context, r *run) (*lease.Lease, error)
-	// release releases the lock and wakes the next waiter. If the handler has succeeded, it also ends
-	// the attempt and may prefetch a task. It reports whether the task is done; then the lock was not
-	// lost.
-	release(ctx context.Context, r *run, held *lease.Lease, succeeded bool) (done bool, err error)
+	// finish ends the attempt of a task that has succeeded, releases the lock and wakes the next waiter.
+	// It may prefetch a task.
+	finish(ctx context.Context, r *run, held *lease.Lease, f *hook.Finish) error
 }
 
 // oneStep reports whether one script may change a lock and its task. In a Cluster they may be on
@@ -41,7 +39,7 @@ func (p externalPath) acquire(ctx context.Context, r *run) (*lease.Lease, error)
 	asked := time.Now()
 	held, err := r.tryOnce(ctx)
 	if err == nil {
-		r.next = next
+		r.queued = next
 		return held, nil
 	}
 	// Somebody who is no task has the lock, or the Store does not answer. The task stays the first,
@@ -52,13 +50,6 @@ func (p externalPath) acquire(ctx context.Context, r *run) (*lease.Lease, error)
 	const late = 6 * time.Second // asynq's own servers look for tasks that are due every 5 s
 	r.notReleased(ctx, next.ReleaseFor(ctx, r.waiter(), e.after+late))
 	return nil, r.park(e)
-}
-
-func (p externalPath) release(ctx context.Context, r *run, held *lease.Lease, succeeded bool) (done bool, err error) {
-	err = held.Release(ctx)
-	done, nextErr := p.path.release(ctx, r, r.next, succeeded && !errors.Is(err, lock.ErrLost))
-	r.notReleased(ctx, nextErr)
-	return done, err
 }
 
 // An unqueuedPath is for a task of an asynq that is not the known one. Such a task has no ticket, so

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,9 +9,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
-	"github.com/redis/go-redis/v9"
-
+	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -46,17 +47,15 @@ func (s *Server) probe(ctx context.Context) error {
 		all.Go(func() { errs[i] = s.guard.hook.Probe(ctx, s.locks, queue) })
 	}
 	all.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return fmt.Errorf("queue: %s: %w", whatFailed(err), err)
-		}
+	if err := cmp.Or(errs...); err != nil {
+		return fmt.Errorf("queue: %s: %w", whatFailed(err), err)
 	}
 	return nil
 }
 
 // whatFailed names the kind of fault: Redis refuses, another program answers, or none does.
 func whatFailed(err error) string {
-	if _, ok := errors.AsType[redis.Error](err); ok {
+	if refusedByRedis(err) {
 		return "redis refuses"
 	}
 	// go-redis has no type for an answer that it cannot read.
@@ -64,4 +63,69 @@ func whatFailed(err error) string {
 		return "what answers is no redis"
 	}
 	return "redis does not answer"
+}
+
+const (
+	// availableEvery is how often a guard that takes no tasks asks [GuardConfig.Available].
+	availableEvery = time.Second
+	// availablePatience bounds each of these calls.
+	availablePatience = 5 * time.Second
+)
+
+// Unavailable wraps the error of a handler to say that something is missing which all tasks need,
+// such as the database to which they write. The task uses no retry and comes again after a second
+// or so. The server takes no more tasks until [GuardConfig.Available] returns nil. Without an
+// Available it takes none for a second. Unavailable(nil) is nil.
+func Unavailable(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &unavailableError{err}
+}
+
+type unavailableError struct{ error }
+
+func (e *unavailableError) Unwrap() error { return e.error }
+
+// parkUnavailable parks a task whose handler says that something is missing, and stops the taking of
+// tasks. It returns any other error as it is.
+func (r *run) parkUnavailable(err error) error {
+	missing, ok := errors.AsType[*unavailableError](err)
+	if !ok {
+		return err
+	}
+	r.shut(missing.error)
+	// The error leaves out the handler's own error, in which asynq would find a SkipRetry or
+	// RevokeTask.
+	return r.parkUnqueued(err.Error(), nil)
+}
+
+// shut stops the servers of the guard from taking tasks, until Available returns nil.
+func (g *Guard) shut(missing error) {
+	if !g.missing.CompareAndSwap(nil, &missing) {
+		return // no tasks are taken already
+	}
+	g.hook.Shut()
+	g.cfg.Logger.ErrorContext(g.background, "no tasks are taken, as something is missing that they need", "error", missing)
+	since := time.Now()
+	g.work.Go(func() {
+		for sleep.For(g.background, availableEvery) == nil {
+			if g.available(g.background) == nil {
+				g.missing.Store(nil)
+				g.hook.Open()
+				g.cfg.Logger.InfoContext(g.background, "tasks are taken again", "after", time.Since(since).Round(time.Millisecond))
+				return
+			}
+		}
+	})
+}
+
+// available calls [GuardConfig.Available].
+func (g *Guard) available(ctx context.Context) error {
+	if g.cfg.Available == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, availablePatience)
+	defer cancel()
+	return g.cfg.Available(ctx)
 }

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/hibiken/asynq"
 
 	"github.com/sidingq/siding/internal/asynqredis"
 	"github.com/sidingq/siding/internal/lease"
+	"github.com/sidingq/siding/internal/sleep"
 )
 
 // Recovery says what becomes of a guarded task that lost its lock while it ran. It also says what
@@ -37,18 +39,21 @@ type Recovery struct {
 	NoRetries bool
 }
 
-func (r Recovery) withDefaults() Recovery {
-	if r.Crashes == 0 {
-		r.Crashes = 3
-	}
-	if r.Losses == 0 {
-		r.Losses = 10
-	}
-	return r
-}
-
 // recoveryEvery is how often orphans are looked for, give or take a tenth.
 const recoveryEvery = 2 * time.Second
+
+// recoverAll requeues orphans, time and again, until ctx ends.
+func (g *Guard) recoverAll(ctx context.Context, queues []string) {
+	for {
+		if g.hook.Mismatched() {
+			return // another asynq may keep the leases of its tasks in another way
+		}
+		g.fault(ctx, "killed tasks cannot be looked for", g.recover(ctx, queues))
+		if sleep.For(ctx, recoveryEvery*9/10+rand.N(recoveryEvery/5)) != nil {
+			return
+		}
+	}
+}
 
 // recover requeues the orphans of queues.
 func (g *Guard) recover(ctx context.Context, queues []string) error {
@@ -96,12 +101,12 @@ func (g *Guard) recoverTask(ctx context.Context, t asynqredis.Orphan) (moved boo
 	if !expired || err != nil {
 		return false, err
 	}
+	r := &run{Guard: g, info: Info{Kind: t.Type, ID: t.ID, Queue: t.Queue, Resource: resource}}
 	crash := fmt.Sprintf("its worker died or was cut off, and it runs again: crash %d of %d that use no retry", t.Crashes+1, g.cfg.Recovery.Crashes)
 	moved, err = asynqredis.Recover(ctx, g.rdb, t, crash)
 	if moved {
-		g.cfg.Logger.WarnContext(ctx, "a task whose worker died or was cut off was requeued",
-			"task_id", t.ID, "task_type", t.Type, "queue", t.Queue, "resource", resource, "crashes", t.Crashes+1)
-		g.cfg.Observe(Event{Kind: EventRecovered, TaskID: t.ID, TaskKind: t.Type, Queue: t.Queue, Resource: resource})
+		r.log().WarnContext(ctx, "a task whose worker died or was cut off was requeued", "crashes", t.Crashes+1)
+		g.cfg.Observe(r.event(EventRecovered))
 	}
 	return moved, err
 }
@@ -122,7 +127,7 @@ func (g *Guard) recoverable(t asynqredis.Orphan) (resource string) {
 // expired reports whether the lock of an orphan has expired. It tries to acquire the lock. A lock that
 // it gets is handed off at once, which also wakes the waiters that a dead holder left behind.
 func (g *Guard) expired(ctx context.Context, t asynqredis.Orphan, resource string) (bool, error) {
-	held, err := g.deciding().Acquire(ctx, lease.Request{Resource: resource, Holder: "recovery on " + g.self})
+	held, err := g.deciding.Acquire(ctx, lease.Request{Resource: resource, Holder: "recovery on " + g.self})
 	if busy, ok := errors.AsType[*lease.BusyError](err); ok {
 		// After a split vote the orphan may be the holder, although another one is named.
 		return !busy.Split && (busy.Foreign || !asynqredis.IsHolder(t.Type, t.ID, busy.Holder)), nil
@@ -130,7 +135,7 @@ func (g *Guard) expired(ctx context.Context, t asynqredis.Orphan, resource strin
 	if err != nil {
 		return false, err
 	}
-	if g.external != nil {
+	if g.deciding != g.locks {
 		err = held.Release(ctx)
 	} else {
 		err = g.handOff(ctx, held)

@@ -106,8 +106,8 @@ func connect(opt asynq.RedisConnOpt, size func(*RedisOpt)) (redis.UniversalClien
 	if !ok {
 		return nil, fmt.Errorf("queue: redis: want %T to make a client of go-redis, have %T", opt, made)
 	}
-	if isRedisRing(client) {
-		return nil, errors.Join(errRedisRing, client.Close())
+	if err := checkClient(client); err != nil {
+		return nil, errors.Join(err, client.Close())
 	}
 	return client, nil
 }

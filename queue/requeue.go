@@ -3,15 +3,12 @@ package queue
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"slices"
-	"time"
 
 	"github.com/sidingq/siding/internal/fetch"
 	"github.com/sidingq/siding/internal/hook"
 	"github.com/sidingq/siding/internal/lease"
 	"github.com/sidingq/siding/internal/sleep"
-	"github.com/sidingq/siding/lock"
 )
 
 // requeuePrefetched requeues, in the background, prefetched tasks that no dequeue took.
@@ -47,49 +44,21 @@ func (g *Guard) requeue(ctx context.Context, a *hook.Attempt) {
 	}
 	r.info.Resource = grant.Resource
 	if requeued {
-		r.queueAgain(ctx)
+		r.rejoin(ctx)
 	}
-	g.handBack(ctx, held, r.log())
+	r.notReleased(ctx, r.handOff(ctx, held))
 }
 
-// queueAgain has a requeued task join the wait queue, before those who came after it.
-func (r *run) queueAgain(ctx context.Context) {
+// rejoin has a requeued task join its wait queue again, before those who came after it.
+func (r *run) rejoin(ctx context.Context) {
 	held, err := r.ask(context.WithoutCancel(ctx))
 	busy, refused := errors.AsType[*lease.BusyError](err)
 	switch {
 	case err == nil: // the lock was lost, and is free
-		r.handBack(ctx, held, r.log())
+		r.notReleased(ctx, r.handOff(ctx, held))
 	case !refused:
-		r.faults.fault(ctx, r.log(), "a requeued task has lost its place in the wait queue", err)
+		r.faults.fault(ctx, r.log(), "a requeued task has lost its position in the wait queue", err)
 	case busy.Next != nil: // likewise, and others wait
 		r.wake(ctx, busy.Next)
-	}
-}
-
-// handBack hands off a lock under which nothing was done.
-func (g *Guard) handBack(ctx context.Context, held *lease.Lease, log *slog.Logger) {
-	if err := g.handOff(ctx, held); err != nil {
-		g.faults.fault(ctx, log, lateRelease, err)
-	}
-}
-
-// lateRelease is logged with the fault for which a lock was not released. The lock is free after its TTL.
-const lateRelease = "a lock could not be released at once"
-
-// notReleased logs err, if a release returned one that is not the loss of the lock.
-func (r *run) notReleased(ctx context.Context, err error) {
-	if err != nil && !errors.Is(err, lock.ErrLost) {
-		r.faults.fault(ctx, r.log(), lateRelease, err)
-	}
-}
-
-// send ends the attempt by a call that releases no lock. If the call fails, asynq's own one ends the
-// attempt.
-func (r *run) send(ctx context.Context, f *hook.Finish) {
-	const patience = 3 * time.Second
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
-	defer cancel()
-	if _, err := f.Send(ctx, nil, nil); err != nil {
-		r.faults.fault(ctx, r.log(), "a task could not be finished at once", err)
 	}
 }

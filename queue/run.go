@@ -56,6 +56,15 @@ func checkResource(kind, resource string) error {
 	return nil
 }
 
+// Permanent wraps the error of a handler to say that no retry can mend it. The task is archived at
+// once, whatever retries it has left. Permanent(nil) is nil.
+func Permanent(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", err, asynq.SkipRetry)
+}
+
 // An otherResourceError is returned instead of calling a handler, as the task's payload names another
 // resource than the one that is locked.
 type otherResourceError struct{ kind, resource string }
@@ -73,17 +82,9 @@ type run struct {
 
 	task    *asynq.Task
 	info    Info
-	attempt *hook.Attempt // nil if the connection is not the guard's, see unwired
+	attempt *hook.Attempt // nil if the connection is not the guard's, see checkParts
 	path    path          // the guard's, as a rule
-	next    *lease.Lease  // with an external store: of the lock on the Redis of the tasks
-}
-
-// newRun returns the attempt of t under which ctx runs.
-func (g *Guard) newRun(ctx context.Context, t *asynq.Task, resource string) *run {
-	r := &run{Guard: g, task: t, info: infoOf(ctx, t), path: g.path}
-	r.info.Resource = resource
-	r.attempt = g.hook.Attempt(r.info.Queue, r.info.ID)
-	return r
+	queued  *lease.Lease  // of the lock for which tasks wait, which differs with an external store
 }
 
 // infoOf returns what asynq knows of the attempt under which ctx runs.
@@ -109,15 +110,17 @@ func (g *Guard) process(ctx context.Context, t *asynq.Task, resource string, nex
 	if ctx.Err() != nil {
 		return context.Cause(ctx) // asynq has given the attempt up, and there may be a later one of this id
 	}
-	r := g.newRun(ctx, t, resource)
+	r := &run{Guard: g, task: t, info: infoOf(ctx, t), path: g.path}
+	r.info.Resource = resource
+	r.attempt = g.hook.Attempt(r.info.Queue, r.info.ID)
 	if r.attempt != nil {
 		defer r.attempt.Running(ctx)()
 	}
 	if resource == "" {
 		return r.unguarded(ctx, next)
 	}
-	if missing := r.unwired(ctx); missing != "" {
-		return r.refuse(ctx, missing)
+	if err := r.checkParts(ctx); err != nil {
+		return err
 	}
 	if !r.attempt.Seen() {
 		r.path = unqueuedPath{}
@@ -132,13 +135,13 @@ func (g *Guard) process(ctx context.Context, t *asynq.Task, resource string, nex
 // unguarded runs a task that has no resource.
 func (r *run) unguarded(ctx context.Context, next asynq.Handler) error {
 	if r.attempt == nil {
-		return r.standBy(next.ProcessTask(ctx, r.task))
+		return r.parkUnavailable(next.ProcessTask(ctx, r.task))
 	}
 	if r.hook.Beside(r.attempt) {
 		return r.parkUnqueued(r.overlapping(), lock.ErrLost)
 	}
 	r.granted(ctx) // a payload may look like a header: the lock that was taken for it is released
-	err := r.standBy(next.ProcessTask(ctx, r.task))
+	err := r.parkUnavailable(next.ProcessTask(ctx, r.task))
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -23,24 +24,17 @@ import (
 // [Handle], or give it one by [ServerConfig], and then call Run; or Start and, at the end,
 // Shutdown.
 type Server struct {
-	cfg    ServerConfig
-	server *asynq.Server
-	guard  *Guard
-	tasks  redis.UniversalClient // the server's connections, with the guard's hook
-	locks  redis.UniversalClient
-	probed string // the resource whose lock Ready takes
-	mu     sync.Mutex
-	routes map[string]asynq.HandlerFunc // by kind; fixed once started
-	state  serverState
+	cfg     ServerConfig
+	server  *asynq.Server
+	guard   *Guard
+	tasks   redis.UniversalClient // the server's connections, with the guard's hook
+	locks   redis.UniversalClient
+	probed  string // the resource whose lock Ready takes
+	mu      sync.Mutex
+	routes  map[string]asynq.HandlerFunc // by kind; fixed once started
+	started bool
+	closed  bool
 }
-
-type serverState int
-
-const (
-	stateNew serverState = iota
-	stateRunning
-	stateClosed
-)
 
 // NewServer returns a server on the Redis of opt: one of asynq's options, such as
 // asynq.RedisClientOpt, or a [RedisOpt]. Its error names the option or the field that cannot
@@ -130,7 +124,7 @@ func (s *Server) handle(kind string, r asynq.HandlerFunc) {
 	switch {
 	case kind == "":
 		panic("queue: Handle: a task's kind is empty")
-	case s.state != stateNew:
+	case s.started || s.closed:
 		panic("queue: Handle: " + kind + ": the server has been started")
 	case s.routes[kind] != nil:
 		panic("queue: Handle: " + kind + " has a handler already")
@@ -175,12 +169,7 @@ func (s *Server) logFailure(ctx context.Context, t *asynq.Task, err error) {
 func (s *Server) Kinds() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	kinds := make([]string, 0, len(s.routes))
-	for kind := range s.routes {
-		kinds = append(kinds, kind)
-	}
-	slices.Sort(kinds)
-	return kinds
+	return slices.Sorted(maps.Keys(s.routes))
 }
 
 // Start begins to take tasks, and returns. It first tries a dequeue of each queue, as [Server.Ready]
@@ -192,14 +181,14 @@ func (s *Server) Start(ctx context.Context) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.state != stateNew {
+	if s.started || s.closed {
 		return errors.New("queue: the server was started before")
 	}
 	handler := s.guard.Middleware(asynq.HandlerFunc(s.dispatch))
 	if err := s.server.Start(handler); err != nil {
 		return fmt.Errorf("queue: start: %w", err)
 	}
-	s.state = stateRunning
+	s.started = true
 	return nil
 }
 
@@ -228,23 +217,16 @@ func (s *Server) Locker() *lock.Locker { return s.guard.Locker() }
 // recover the tasks; the process should end. A second call does nothing.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
-	was := s.state
-	s.state = stateClosed
+	started, closed := s.started, s.closed
+	s.closed = true
 	s.mu.Unlock()
-	if was == stateClosed {
+	if closed {
 		return nil
 	}
 	s.guard.stopTaking() // also if ctx ends before the rest
-	if was == stateRunning {
-		stopped := make(chan struct{})
-		go func() {
-			s.server.Shutdown()
-			close(stopped)
-		}()
-		select {
-		case <-stopped:
-		case <-ctx.Done():
-			return fmt.Errorf("queue: shutdown: tasks are still running: %w", context.Cause(ctx))
+	if started {
+		if err := until(ctx, s.server.Shutdown); err != nil {
+			return fmt.Errorf("queue: shutdown: tasks are still running: %w", err)
 		}
 		if err := s.guard.Wait(ctx); err != nil {
 			return err

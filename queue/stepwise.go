@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/sidingq/siding/internal/asynqredis"
 	"github.com/sidingq/siding/internal/hook"
@@ -23,17 +24,12 @@ func (stepwisePath) acquire(ctx context.Context, r *run) (*lease.Lease, error) {
 	return r.unlessOverlapping(ctx, held)
 }
 
-func (stepwisePath) release(ctx context.Context, r *run, held *lease.Lease, succeeded bool) (done bool, err error) {
-	f := r.finish(ctx, succeeded)
-	if f == nil {
-		return false, r.handOff(ctx, held)
+func (stepwisePath) finish(ctx context.Context, r *run, held *lease.Lease, f *hook.Finish) error {
+	err := r.handOff(ctx, held)
+	if !errors.Is(err, lock.ErrLost) {
+		r.send(ctx, f)
 	}
-	defer f.Close()
-	if err = r.handOff(ctx, held); errors.Is(err, lock.ErrLost) {
-		return false, err
-	}
-	r.send(ctx, f)
-	return f.Done(), err
+	return err
 }
 
 // waiter is the name under which the task waits for a lock.
@@ -48,7 +44,7 @@ func (r *run) ask(ctx context.Context) (*lease.Lease, error) {
 
 // tryOnce asks for the lock under which the handler runs, and joins no wait queue.
 func (r *run) tryOnce(ctx context.Context) (*lease.Lease, error) {
-	return r.deciding().Acquire(ctx, lease.Request{Resource: r.info.Resource, Holder: r.holder()})
+	return r.deciding.Acquire(ctx, lease.Request{Resource: r.info.Resource, Holder: r.holder()})
 }
 
 // holder is the name of the task while it holds a lock.
@@ -60,7 +56,7 @@ func (r *run) unlessOverlapping(ctx context.Context, held *lease.Lease) (*lease.
 	if reason == "" {
 		return held, nil
 	}
-	r.handBack(ctx, held, r.log())
+	r.notReleased(ctx, r.handOff(ctx, held))
 	return nil, r.parkUnqueued(reason, lock.ErrLost)
 }
 
@@ -77,18 +73,6 @@ func (r *run) overlapping() string {
 	return ""
 }
 
-// finish starts to end the attempt if its handler has succeeded. It returns nil if asynq's own call
-// has to end the attempt.
-func (r *run) finish(ctx context.Context, succeeded bool) *hook.Finish {
-	if r.attempt.Requeued() {
-		r.queueAgain(ctx)
-	}
-	if !succeeded {
-		return nil
-	}
-	return r.attempt.Finish()
-}
-
 // handOff releases a lock, and wakes the waiter for whom the lock is then reserved.
 func (g *Guard) handOff(ctx context.Context, held *lease.Lease) error {
 	next, err := held.HandOff(ctx)
@@ -96,4 +80,25 @@ func (g *Guard) handOff(ctx context.Context, held *lease.Lease) error {
 		g.wake(ctx, next)
 	}
 	return err
+}
+
+// lateRelease is logged with the fault for which a lock was not released. The lock is free after its TTL.
+const lateRelease = "a lock could not be released at once"
+
+// notReleased logs err, if a release returned one that is not the loss of the lock.
+func (r *run) notReleased(ctx context.Context, err error) {
+	if err != nil && !errors.Is(err, lock.ErrLost) {
+		r.faults.fault(ctx, r.log(), lateRelease, err)
+	}
+}
+
+// send ends the attempt by a call that releases no lock. If the call fails, asynq's own one ends the
+// attempt.
+func (r *run) send(ctx context.Context, f *hook.Finish) {
+	const patience = 3 * time.Second
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	if _, err := f.Send(ctx, nil, nil); err != nil {
+		r.faults.fault(ctx, r.log(), "a task could not be finished at once", err)
+	}
 }

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/internal/asynqredis"
 	"github.com/sidingq/siding/internal/hook"
 )
 
@@ -51,6 +51,15 @@ func (c changedConn) MakeRedisClient() any {
 	return made // asynq refuses it
 }
 
+// hooked returns client, which one server uses, with the guard's hook.
+func (g *Guard) hooked(client redis.UniversalClient) redis.UniversalClient {
+	if checkClient(client) != nil {
+		g.redisRing.Store(true)
+	}
+	client.AddHook(g.hook.Server(g.notifier.Fetcher()))
+	return client
+}
+
 const (
 	// sleepInterval is asynq's sleep between its dequeues, which a fetcher holds back. A server
 	// of an unknown asynq polls so often.
@@ -66,18 +75,6 @@ func (g *Guard) connectNotifier(connect func() (redis.UniversalClient, bool)) {
 	}
 }
 
-// notify has idle servers wait for notifications, and poll every TaskCheckInterval of cfg.
-func (g *Guard) notify(cfg *asynq.Config) {
-	if g.cfg.NoNotifier {
-		return
-	}
-	if cfg.TaskCheckInterval <= 0 {
-		cfg.TaskCheckInterval = defaultPoll
-	}
-	g.notifier.Poll(cfg.TaskCheckInterval)
-	cfg.TaskCheckInterval = sleepInterval
-}
-
 // guardKey is the key under which the contexts of a wrapped server carry its guard.
 type guardKey struct{}
 
@@ -90,9 +87,15 @@ type guardKey struct{}
 func (g *Guard) Wrap(cfg asynq.Config) asynq.Config {
 	g.wrapped.Store(true)
 	queues := served(cfg.Queues)
-	g.elections.serves(queues)
+	g.serves(queues)
 	g.notifier.Serves(queues, cfg.StrictPriority)
-	g.notify(&cfg)
+	if !g.cfg.NoNotifier {
+		if cfg.TaskCheckInterval <= 0 {
+			cfg.TaskCheckInterval = defaultPoll
+		}
+		g.notifier.Poll(cfg.TaskCheckInterval)
+		cfg.TaskCheckInterval = sleepInterval
+	}
 	baseContext, isFailure, retryDelay, onError := cfg.BaseContext, cfg.IsFailure, cfg.RetryDelayFunc, cfg.ErrorHandler
 	if retryDelay == nil {
 		retryDelay = asynq.DefaultRetryDelayFunc
@@ -130,55 +133,104 @@ func (g *Guard) Wrap(cfg asynq.Config) asynq.Config {
 	return cfg
 }
 
-// leaveQueue takes a task out of its wait queue, if it is in one. asynq has ended the task because its
-// time is over, without a call of the guard.
-func (g *Guard) leaveQueue(ctx context.Context, t *asynq.Task) {
-	resource, err := g.resourceOf(t)
-	if err != nil || resource == "" {
-		return
+// A guard's three parts work together only. If Conn or Wrap is missing, or is another guard's, no
+// guarded task runs. Conn finds the fault at the first dequeue, before a task is taken, and
+// Middleware at the first guarded task. If Middleware is missing, Conn finds that when a guarded
+// task is done.
+
+// errRedisRing refuses a client that spreads keys over independent servers.
+var errRedisRing = errors.New("queue: a redis.Ring spreads keys over servers that know nothing of one another; want a Redis, one with Sentinel, or a Cluster")
+
+// checkClient refuses a nil client and a redis.Ring.
+func checkClient(rdb redis.Scripter) error {
+	if rdb == nil {
+		return errors.New("queue: redis: want a client, such as one made by Redis, have none")
 	}
-	info := infoOf(ctx, t)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-	defer cancel()
-	next, err := g.locks.Leave(ctx, resource, asynqredis.WaiterName(info.Queue, info.ID))
-	if next != nil { // the lock was reserved for this task
-		g.wake(ctx, next)
+	if _, spreads := rdb.(*redis.Ring); spreads {
+		return errRedisRing
 	}
-	if err != nil {
-		// Those behind it lose one hand-off timeout when its reservation expires.
-		g.cfg.Logger.WarnContext(ctx, "a task that has ended is still in the wait queue", "task_id", info.ID, "queue", info.Queue, "resource", resource, "error", err)
-	}
+	return nil
 }
 
-// stopTaking ends the background work of the guard, requeues prefetched tasks and wakes the
-// servers.
-func (g *Guard) stopTaking() {
-	g.end()
-	g.notifier.Close()
+// guards reports whether a task is guarded, by all that is known before its handler starts.
+func (g *Guard) guards(kind string, headers map[string]string) bool {
+	_, named := headers[HeaderResource]
+	_, ours := g.cfg.Resources[kind]
+	return named || ours
 }
 
-// Wait returns when no handler holds a lock any more, or when ctx ends, with an error. It ends the
-// background work of the guard, and closes its Locker. Call Wait once all servers of the guard have
-// been shut down, and before Redis is closed. asynq itself does not wait for handlers whose time is
-// over.
-func (g *Guard) Wait(ctx context.Context) error {
-	done := make(chan struct{})
-	go func() {
-		g.stopTaking()
-		g.elections.close()
-		g.work.Wait()
-		g.locker.Close()
-		g.locks.Close()
-		if g.external != nil {
-			g.external.Close()
+// check returns why no task may be taken. The hook calls check before the first task on a
+// connection of Conn, and when a guarded task is done that did not pass through Middleware.
+func (g *Guard) check(ctx context.Context, tasks redis.ProcessHook) (err error) {
+	defer func() { g.fault(ctx, "no tasks are taken", err) }()
+	switch {
+	case g.redisRing.Load():
+		return errRedisRing
+	case g.hook.Unguarded():
+		return errors.New("queue: a guarded task has run on a server whose handler did not pass through Guard.Middleware")
+	case !g.wrapped.Load():
+		return errors.New("queue: the server's connection passed through Guard.Conn, but no asynq.Config through Guard.Wrap")
+	}
+	return g.checkSameRedis(ctx, tasks)
+}
+
+// checkSameRedis writes through the server's connection and reads through the guard's client. A guard
+// whose client reaches another Redis, or another database, would lock there and wake nobody. On a
+// single Redis it writes keys of several slots at once, as the guard's scripts do. A proxy that
+// sends each key to another server refuses that, or loses some.
+func (g *Guard) checkSameRedis(ctx context.Context, tasks redis.ProcessHook) error {
+	const lasts = 10 * time.Second
+	n := 8
+	if !oneStep(g.rdb) {
+		n = 1
+	}
+	const write = "for i = 1, #KEYS do redis.call('SET', KEYS[i], '1', 'PX', ARGV[1]) end return 1"
+	args := []any{"eval", write, n}
+	keys := make([]string, n)
+	for i := range keys {
+		keys[i] = "siding:{probe-" + uuid.NewString() + "}"
+		args = append(args, keys[i])
+	}
+	if err := tasks(ctx, redis.NewCmd(ctx, append(args, lasts.Milliseconds())...)); err != nil {
+		return fmt.Errorf("queue: the server's connection takes no writes of several keys by one script: %w", err)
+	}
+	for _, key := range keys {
+		there, err := g.rdb.Eval(ctx, "return redis.call('DEL', KEYS[1])", []string{key}).Int()
+		if err != nil {
+			return fmt.Errorf("queue: the guard's client does not read what the server's connection has written: %w", err)
 		}
-		g.voting.Close()
-		close(done)
-	}()
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("queue: handlers still hold their locks: %w", context.Cause(ctx))
+		if there != 1 {
+			return errors.New("queue: the guard's client and the server's connection reach different Redis servers or databases, or a proxy; want the same one")
+		}
 	}
+	return nil
+}
+
+// checkParts returns nil if the server of a guarded task has all parts of the guard. Otherwise it keeps
+// the task from running there, and returns the error that parks it. The task uses no retry and is not
+// archived. A task that asynq would archive waits in its worker until its context ends, and a shutdown of
+// the server requeues it.
+func (r *run) checkParts(ctx context.Context) error {
+	wrapped, _ := ctx.Value(guardKey{}).(*Guard)
+	unhooked := r.attempt == nil
+	var missing string
+	switch {
+	case wrapped == nil && unhooked:
+		missing = "the server's connection did not pass through Guard.Conn, nor its asynq.Config through Guard.Wrap"
+	case wrapped == nil:
+		missing = "the server's asynq.Config did not pass through Guard.Wrap"
+	case wrapped != r.Guard:
+		missing = "the server's asynq.Config passed through Guard.Wrap of another guard than its Guard.Middleware is of"
+	case unhooked:
+		missing = "the server's connection did not pass through Guard.Conn of the guard that its Guard.Middleware is of"
+	default:
+		return nil
+	}
+	r.log().ErrorContext(ctx, "a guarded task was refused", "missing", missing)
+	e := &parkedError{reason: "siding: " + missing, after: unwiredDelay}
+	if !unhooked || wrapped != nil && r.info.Retried < r.info.Retries {
+		return r.park(e)
+	}
+	<-ctx.Done()
+	return e
 }
