@@ -161,19 +161,19 @@ func ExampleForever() {
 	if err != nil {
 		panic(err)
 	}
-	go func() {
-		fmt.Println("released:", held.Release(ctx) == nil)
-	}()
+	released := make(chan error, 1)
+	go func() { released <- held.Release(ctx) }()
 	patient := &lock.Options{Holder: "allocation", Wait: lock.Forever, MaxHold: time.Minute}
 	err = locker.Do(ctx, "order:536365", patient, func(context.Context) error {
 		fmt.Println("served")
 		return nil
 	})
 	fmt.Println("error:", err)
-	// Unordered output:
-	// released: true
+	fmt.Println("released:", <-released == nil)
+	// Output:
 	// served
 	// error: <nil>
+	// released: true
 }
 
 // A Retry says when to try again. They can be put together, and shared.
