@@ -89,7 +89,7 @@ var mistakes = []mutants.Mutant{
 	},
 	{
 		"a server may be named twice", "redlock.go",
-		`case names[id.run] != "":`,
+		`case names[run] != "":`,
 		"case false:",
 		[]string{"TestNewRefuses/two_addresses_of_one", "TestNewRefuses/one_client_twice"},
 	},

@@ -128,20 +128,9 @@ func at(fields []any, i int) any {
 	return nil
 }
 
-// An identity is what INFO says of a server.
-type identity struct{ run, mode, role string }
-
-func identityOf(info string) (id identity) {
-	for line := range strings.Lines(info) {
-		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
-		switch name {
-		case "run_id":
-			id.run = value
-		case "redis_mode":
-			id.mode = value
-		case "role":
-			id.role = value
-		}
-	}
-	return id
+// infoField returns a field of what INFO says; "" if it is not there.
+func infoField(info, name string) string {
+	_, rest, _ := strings.Cut(info, "\n"+name+":")
+	value, _, _ := strings.Cut(rest, "\n")
+	return strings.TrimSpace(value)
 }

@@ -97,22 +97,22 @@ func (s *majority) check(ctx context.Context, clients []*redis.Client) error {
 	names := make(map[string]string, len(answers)) // by run
 	unreachable := tally{nodes: len(answers)}
 	for i, a := range answers {
-		name, id := s.nodes[i].name, identityOf(a.of)
+		name, run, mode, role := s.nodes[i].name, infoField(a.of, "run_id"), infoField(a.of, "redis_mode"), infoField(a.of, "role")
 		switch {
 		case a.err != nil && refuses(a.err):
 			return fmt.Errorf("redlock: %s: %w", name, a.err)
 		case a.err != nil:
 			unreachable.miss(s.nodes[i], a.err)
-		case id.run == "":
+		case run == "":
 			return fmt.Errorf("redlock: %s: want a run_id in its INFO, have none", name)
-		case id.mode != "standalone":
-			return fmt.Errorf("redlock: %s: want a single server, have one in %s mode", name, id.mode)
-		case id.role != "master":
-			return fmt.Errorf("redlock: %s: want a master, have a %s", name, id.role)
-		case names[id.run] != "":
-			return fmt.Errorf("redlock: %s: want a server of its own, have that of %s", name, names[id.run])
+		case mode != "standalone":
+			return fmt.Errorf("redlock: %s: want a single server, have one in %s mode", name, mode)
+		case role != "master":
+			return fmt.Errorf("redlock: %s: want a master, have a %s", name, role)
+		case names[run] != "":
+			return fmt.Errorf("redlock: %s: want a server of its own, have that of %s", name, names[run])
 		default:
-			names[id.run] = name
+			names[run] = name
 		}
 	}
 	if unreachable.undecided() {
