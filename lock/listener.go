@@ -1,7 +1,6 @@
 package lock
 
 import (
-	"context"
 	"strconv"
 	"sync"
 	"time"
@@ -13,71 +12,50 @@ import (
 
 // A listener listens for all in a process who wait in wait queues.
 type listener struct {
-	id     string
-	since  time.Time // when it was made
-	cancel context.CancelFunc
-	done   chan struct{}
+	id    string
+	since time.Time     // when it was made
+	first chan struct{} // closed when it first listens
+	heard sync.Once     // closes first
 
 	mu      sync.Mutex
 	waiters map[string]chan struct{} // by name; receives when the waiter is woken
 	count   int
-	first   chan struct{} // closed when it first listens
-	listens bool
 }
 
-// listening returns the listener of l, and makes it the first time. Close ends it.
+// listening returns the listener of l, and makes it the first time.
 func (l *Locker) listening(from store.Listener) *listener {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.listener != nil {
 		return l.listener
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	n := &listener{
+	l.listener = &listener{
 		id:      uuid.NewString(),
 		since:   time.Now(),
-		cancel:  cancel,
-		done:    make(chan struct{}),
-		waiters: make(map[string]chan struct{}),
 		first:   make(chan struct{}),
+		waiters: make(map[string]chan struct{}),
 	}
-	l.listener = n
-	go func() {
-		defer close(n.done)
-		n.listen(ctx, from)
-	}()
-	return n
+	l.client.Go(func() { l.listen(l.listener, from) })
+	return l.listener
 }
 
-// listen listens until ctx ends. The store renews its connection by itself; if it gives up, it is
+// listen listens until Close. The store renews its connection by itself; if it gives up, it is
 // asked again.
-func (n *listener) listen(ctx context.Context, from store.Listener) {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
+func (l *Locker) listen(n *listener, from store.Listener) {
+	ctx := l.client.Closing()
 	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-		}
 		_ = from.Listen(ctx, n.id, n.wakeAll, n.wake)
-		timer.Reset(pollLongest)
+		if l.client.Sleep(ctx, pollLongest, nil) != nil {
+			return
+		}
 	}
-}
-
-func (n *listener) close() {
-	n.cancel()
-	<-n.done
 }
 
 // wakeAll wakes everybody: it listens from now on, and wake-ups may have been missed.
 func (n *listener) wakeAll() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if !n.listens {
-		n.listens = true
-		close(n.first)
-	}
+	n.heard.Do(func() { close(n.first) })
 	for _, woken := range n.waiters {
 		push(woken)
 	}

@@ -36,12 +36,7 @@ func New(store Store, cfg Config) (*Locker, error) {
 // Close ends the waiting for locks. Callers that wait get [ErrClosed], and so does every later
 // attempt. Leases live on and can be released. Close also closes the connection on which l listens
 // for wake-ups. It waits for calls to the store whose callers went away, some seconds at most.
-func (l *Locker) Close() {
-	l.client.Close() // nobody makes a listener after this
-	if l.listener != nil {
-		l.listener.close()
-	}
-}
+func (l *Locker) Close() { l.client.Close() }
 
 // Do takes the lock of resource as [Locker.Acquire] does, runs fn while it is held, and releases it,
 // also if fn panics. fn's context is that of [Lease.Context]: it carries the fencing token, and ends
@@ -136,18 +131,18 @@ func (l *Locker) acquire(ctx context.Context, resource string, opts *Options) (*
 	return l.wait(ctx, request, opts)
 }
 
-// attempt asks the store once. over is called when the attempt, and what it may have to clean up,
-// is over.
-func (l *Locker) attempt(ctx context.Context, request lease.Request, over func()) (*lease.Lease, error) {
+// attempt asks the store once. over is called with the error when the attempt, and what it may have
+// to clean up, is over.
+func (l *Locker) attempt(ctx context.Context, request lease.Request, over func(error)) (_ *lease.Lease, err error) {
 	held, refused, err := l.client.Ask(ctx, request)
 	if err != nil && held != nil && lease.EndOf(ctx) != nil {
 		l.client.Go(func() { // nobody waits for it any more
 			held.GiveBack(ctx)
-			over()
+			over(err)
 		})
 		return nil, err
 	}
-	defer over()
+	defer func() { over(err) }()
 	switch {
 	case refused != nil && err != nil:
 		return nil, acquireError(request.Resource, err, busy(refused))

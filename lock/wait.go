@@ -36,15 +36,14 @@ func (l *Locker) wait(ctx context.Context, request lease.Request, opts *Options)
 
 // poll tries until it has the lock, ctx ends or retry gives up.
 func (l *Locker) poll(ctx context.Context, request lease.Request, retry Retry) (*lease.Lease, error) {
-	leave, err := l.queue(ctx, request.Resource, polling)
+	_, leave, err := l.queue(ctx, request.Resource, polling)
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
-	return l.persist(ctx, request.Resource, &waitLoop{
-		try:   func() (*lease.Lease, error) { return l.try(ctx, request) },
-		pause: func(_ error, n int) (time.Duration, bool) { return retry(n) },
-	})
+	try := func() (*lease.Lease, error) { return l.try(ctx, request) }
+	pause := func(_ error, n int) (time.Duration, bool) { return retry(n) }
+	return l.persist(ctx, request.Resource, try, pause, nil)
 }
 
 // waitInQueue joins the wait queue, and tries when it is woken. Timers are there for a wake-up that
@@ -52,7 +51,7 @@ func (l *Locker) poll(ctx context.Context, request lease.Request, retry Retry) (
 func (l *Locker) waitInQueue(ctx context.Context, request lease.Request, from store.Listener) (*lease.Lease, error) {
 	since := time.Now()
 	if _, ok := l.store.(store.JoinOrdered); !ok {
-		leave, err := l.queue(ctx, request.Resource, queueing)
+		_, leave, err := l.queue(ctx, request.Resource, queueing)
 		if err != nil {
 			return nil, err
 		}
@@ -66,14 +65,11 @@ func (l *Locker) waitInQueue(ctx context.Context, request lease.Request, from st
 	waiter, woken, leave := n.join()
 	defer leave()
 	request.Waiter = waiter
-	held, err := l.persist(ctx, request.Resource, &waitLoop{
-		try: func() (*lease.Lease, error) {
-			request.Waited = time.Since(since)
-			return l.attempt(ctx, request, func() {})
-		},
-		pause: untilNextTry,
-		woken: woken,
-	})
+	try := func() (*lease.Lease, error) {
+		request.Waited = time.Since(since)
+		return l.attempt(ctx, request, func(error) {})
+	}
+	held, err := l.persist(ctx, request.Resource, try, untilNextTry, woken)
 	if err != nil {
 		l.client.Go(func() { l.leaveQueue(context.WithoutCancel(ctx), request.Resource, waiter) })
 	}
@@ -95,30 +91,26 @@ func (l *Locker) leaveQueue(ctx context.Context, resource, waiter string) {
 	}
 }
 
-// A waitLoop is one way to wait.
-type waitLoop struct {
-	try   func() (*lease.Lease, error)
-	pause func(err error, n int) (time.Duration, bool) // after the nth failure; false gives up
-	woken <-chan struct{}                              // ends a pause
-}
-
-// persist tries until it has the lock, ctx ends or w gives up.
-func (l *Locker) persist(ctx context.Context, resource string, w *waitLoop) (*lease.Lease, error) {
+// persist tries until it has the lock, ctx ends or pause, which is given the nth error, gives up. woken
+// ends a pause.
+func (l *Locker) persist(
+	ctx context.Context, resource string, try func() (*lease.Lease, error), pause func(err error, n int) (time.Duration, bool), woken <-chan struct{},
+) (*lease.Lease, error) {
 	var backoff backoff
 	var last error
 	for n := 1; ; n++ {
-		held, err := w.try()
+		held, err := try()
 		if err == nil {
 			return held, nil
 		}
 		end := lease.EndOf(ctx)
 		if end == nil {
 			last = err
-			pause, again := w.pause(err, n)
+			delay, again := pause(err, n)
 			if !again || !backoff.again(err, l.client.Config().TTL) {
 				return nil, err
 			}
-			end = l.client.Sleep(ctx, max(pause, time.Millisecond), w.woken)
+			end = l.client.Sleep(ctx, max(delay, time.Millisecond), woken)
 		}
 		if end != nil {
 			return nil, acquireError(resource, end, last)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -18,11 +19,10 @@ type Client struct {
 	cfg   Config
 	self  string
 
-	calls   sync.WaitGroup // that Close waits for
-	closing chan struct{}  // closed by Close
-
-	mu     sync.Mutex
-	closed bool
+	calls sync.WaitGroup  // that Close waits for
+	ctx   context.Context //nolint:containedctx // ends with Close
+	end   context.CancelFunc
+	mu    sync.Mutex // so that no call begins while Close ends ctx
 }
 
 // New returns a Client of a store. The configuration must be valid.
@@ -34,12 +34,9 @@ func New(s store.Store, cfg Config) (*Client, error) {
 	if err != nil {
 		host = "unknown host"
 	}
-	return &Client{
-		store:   s,
-		cfg:     cfg.Defaults(),
-		self:    fmt.Sprintf("%s (pid %d)", host, os.Getpid()),
-		closing: make(chan struct{}),
-	}, nil
+	c := &Client{store: s, cfg: cfg.Defaults(), self: fmt.Sprintf("%s (pid %d)", host, os.Getpid())}
+	c.ctx, c.end = context.WithCancel(context.Background())
+	return c, nil
 }
 
 // Config returns the configuration with its defaults filled in.
@@ -52,22 +49,26 @@ func (c *Client) Key(resource string) string { return c.cfg.Prefix + resource }
 // attempts return [ErrClosed]. Leases live on and can be released.
 func (c *Client) Close() {
 	c.mu.Lock()
-	if !c.closed {
-		c.closed = true
-		close(c.closing)
-	}
+	c.end()
 	c.mu.Unlock()
 	c.calls.Wait()
 }
+
+// Resource returns the resource of the lock of key.
+func (c *Client) Resource(key string) string { return strings.TrimPrefix(key, c.cfg.Prefix) }
+
+// Closing returns a context that ends with Close.
+func (c *Client) Closing() context.Context { return c.ctx }
 
 // Begin counts a call that Close waits for, until [Client.End]. It returns false after Close.
 func (c *Client) Begin() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.closed {
+	open := c.ctx.Err() == nil
+	if open {
 		c.calls.Add(1)
 	}
-	return !c.closed
+	return open
 }
 
 // End ends a call that has begun.
@@ -92,7 +93,7 @@ func (c *Client) Wait(ctx context.Context, timer <-chan time.Time, wake <-chan s
 		return nil
 	case <-ctx.Done():
 		return EndOf(ctx)
-	case <-c.closing:
+	case <-c.ctx.Done():
 		return ErrClosed
 	}
 }
