@@ -78,8 +78,8 @@ var mistakes = []mutants.Mutant{
 	},
 	{
 		"all have the same token", "../internal/lease/acquire.go",
-		"tokenPrefix + id",
-		"tokenPrefix + uuid.Nil.String()",
+		"tokenPrefix+id",
+		"tokenPrefix+uuid.Nil.String()",
 		[]string{"TestTokensAreUnique", "TestHistoryWithoutFaults"},
 	},
 	{
@@ -240,8 +240,8 @@ var mistakes = []mutants.Mutant{
 	},
 	{
 		"a release does not wait for the renewal", "../internal/lease/holding.go",
-		"<-stopped\n",
-		"_ = stopped\n",
+		"h.renewing.Wait()\n",
+		"",
 		[]string{"TestReleaseJoinsTheRenewal"},
 	},
 	{

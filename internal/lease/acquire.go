@@ -57,7 +57,7 @@ func (c *Client) Acquire(ctx context.Context, r Request) (*Lease, error) {
 	case busy != nil:
 		return nil, busy
 	case err == nil:
-		l.Start(nil)
+		l.Start(func() {})
 		return l, nil
 	case EndOf(ctx) != nil:
 		c.Go(func() { l.GiveBack(ctx) })
@@ -88,9 +88,8 @@ func (c *Client) Ask(ctx context.Context, r Request) (*Lease, *BusyError, error)
 
 func (c *Client) askOnce(ctx context.Context, r Request) (*Lease, *BusyError, error) {
 	id := uuid.NewString()
-	h := c.hold(r.Resource, c.label(r.Holder))
+	h := c.hold(r.Resource, tokenPrefix+id+":"+c.label(r.Holder))
 	h.cfg, h.maxHold = c.cfg.WithTTL(r.TTL), r.MaxHold
-	h.token = tokenPrefix + id + ":" + h.holder
 	h.start = time.Now()
 	// An answer that comes after the lease's deadline is of no use.
 	call, cancel := context.WithDeadline(ctx, h.start.Add(h.cfg.trusted()))
@@ -122,8 +121,8 @@ func (c *Client) askOnce(ctx context.Context, r Request) (*Lease, *BusyError, er
 // Take returns the lease of a lock that a script has taken. If the deadline has passed meanwhile,
 // ctx has ended, or the Client is closed, the lock is given back, and there is an error.
 func (c *Client) Take(ctx context.Context, g store.Grant) (*Lease, error) {
-	h := c.hold(g.Resource, holderOf(g.Token))
-	h.token, h.fence, h.handOff, h.start, h.since = g.Token, g.Fence, g.HandOff, g.Start, time.Now()
+	h := c.hold(g.Resource, g.Token)
+	h.fence, h.handOff, h.start, h.since = g.Fence, g.HandOff, g.Start, time.Now()
 	l := h.lease()
 	end := EndOf(ctx)
 	if c.Begin() {
@@ -138,7 +137,7 @@ func (c *Client) Take(ctx context.Context, g store.Grant) (*Lease, error) {
 		l.GiveBack(ctx)
 		return nil, fmt.Errorf("lock: take over %s: %w", g.Resource, end)
 	}
-	l.Start(nil)
+	l.Start(func() {})
 	return l, nil
 }
 
@@ -150,9 +149,8 @@ func (c *Client) Resume(ctx context.Context, resource, token string) (*Lease, er
 	if err != nil || !strings.HasPrefix(value, tokenPrefix) {
 		return nil, fmt.Errorf("lock: resume %s: want what Lease.Token returned, have %q", resource, token)
 	}
-	h := c.hold(resource, holderOf(value))
-	h.token, h.fence, h.handOff = value, fence, -1
-	h.start = time.Now()
+	h := c.hold(resource, value)
+	h.fence, h.handOff, h.start = fence, -1, time.Now()
 	h.since = h.start
 	call, cancel := context.WithDeadline(ctx, h.start.Add(h.cfg.trusted()))
 	defer cancel()

@@ -19,31 +19,30 @@ type holding struct {
 	resource string
 	key      string
 	token    string
-	holder   string
 	fence    int64
 	handOff  time.Duration
 	since    time.Time
 	maxHold  time.Duration // 0 for no end
+	onEnd    func()        // see Start
 
 	mu        sync.Mutex
 	start     time.Time          // when the last call that the store answered was sent
 	lost      error              // set once, never cleared
 	leases    []*Lease           // not released yet
 	released  bool               // set with the last of them
-	onEnd     func()             // see Start
 	releasing chan struct{}      // closed at the end of the release under way; nil while none is
 	freed     bool               // the store has answered a release
 	retrying  bool               // a release is sent again in the background
 	expiry    *time.Timer        // declares the lease lost at its deadline
 	detached  bool               // the lock is not renewed any more
-	resting   bool               // the renewing has ended, as no lease needed it
-	renewal   *time.Timer        // begins to renew
-	stop      context.CancelFunc // ends the renewing; set when that begins
-	stopped   chan struct{}      // closed when it has ended
+	resting   bool               // the lock is not renewed, as no lease needs it
+	renewal   *time.Timer        // renews
+	stop      context.CancelFunc // ends the last renewal; nil before the first
+	renewing  sync.WaitGroup     // the renewal under way
 }
 
-func (c *Client) hold(resource, holder string) *holding {
-	return &holding{client: c, cfg: c.cfg, resource: resource, key: c.Key(resource), holder: holder}
+func (c *Client) hold(resource, token string) *holding {
+	return &holding{client: c, cfg: c.cfg, resource: resource, key: c.Key(resource), token: token}
 }
 
 // lease returns another lease of h. h.mu is held, or h is not shared yet.
@@ -101,7 +100,7 @@ func (h *holding) trust(start time.Time) {
 
 // lose declares the lease lost. Nothing else does.
 func (h *holding) lose() {
-	h.tellEnd()
+	h.onEnd()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.lost != nil || h.released {
@@ -111,16 +110,6 @@ func (h *holding) lose() {
 	h.expiry.Stop()
 	for _, l := range h.leases {
 		l.end(h.cause())
-	}
-}
-
-// tellEnd calls onEnd, if there is one.
-func (h *holding) tellEnd() {
-	h.mu.Lock()
-	onEnd := h.onEnd
-	h.mu.Unlock()
-	if onEnd != nil {
-		onEnd()
 	}
 }
 
@@ -139,47 +128,35 @@ func (h *holding) why() error {
 // cause is what the contexts of the work are told when the lease is lost. h.mu is held.
 func (h *holding) cause() error { return fmt.Errorf("lock: %s: %w", h.resource, h.why()) }
 
-// renewing renews until the lease is detached, released or lost, or no lease needs it. A renewal
-// that fails for another reason than a loss is tried again soon, within the deadline.
-func (h *holding) renewing() {
+// renewAgain renews, and has the timer do so again; not if the lease is detached, released or lost, or
+// no lease needs it. A renewal that fails for another reason than a loss is tried again soon, within
+// the deadline.
+func (h *holding) renewAgain() {
 	const retryEvery = 10 // tries in the time between two renewals
-	every := h.cfg.RenewEvery
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	h.mu.Lock()
-	if h.detached {
+	if h.detached || h.rest() {
 		h.mu.Unlock()
 		return
 	}
-	h.stop, h.stopped = stop, make(chan struct{})
+	h.stop = stop
+	h.renewing.Add(1)
+	defer h.renewing.Done()
 	h.mu.Unlock()
-	defer close(h.stopped)
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-		}
-		if h.rest() {
-			return
-		}
-		switch err := h.renew(ctx); {
-		case err == nil:
-			timer.Reset(every)
-		case errors.Is(err, store.ErrLost):
-			return
-		default:
-			timer.Reset(every / retryEvery)
-		}
+	next, err := h.cfg.RenewEvery, h.renew(ctx)
+	if err != nil {
+		next /= retryEvery
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.detached && !errors.Is(err, store.ErrLost) {
+		h.renewal.Reset(next)
 	}
 }
 
-// rest reports whether the renewing ends because no lease needs it.
+// rest reports whether no lease needs a renewal. h.mu is held.
 func (h *holding) rest() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	h.resting = true
 	for _, l := range h.leases { // all of them: each forgets its ended contexts
 		if l.needsRenewal() {
@@ -202,7 +179,7 @@ func (h *holding) renew(ctx context.Context) error {
 	deadline, valid := h.deadline(), h.valid()
 	h.mu.Unlock()
 	if !valid {
-		return h.lostAt("renew", nil)
+		return h.lostAt(nil)
 	}
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
@@ -220,13 +197,13 @@ func (h *holding) renew(ctx context.Context) error {
 	case valid && !errors.Is(err, store.ErrLost):
 		return fmt.Errorf("lock: renew %s: %w", h.resource, err)
 	default:
-		return h.lostAt("renew", err)
+		return h.lostAt(err)
 	}
 }
 
-// lostAt declares the lease lost and returns the error of the call that saw it, with what the
+// lostAt declares the lease lost and returns the error of the renewal that saw it, with what the
 // store said, if that was not the same.
-func (h *holding) lostAt(call string, err error) error {
+func (h *holding) lostAt(err error) error {
 	h.lose()
 	h.mu.Lock()
 	why := h.why()
@@ -234,7 +211,7 @@ func (h *holding) lostAt(call string, err error) error {
 	if err != nil && !errors.Is(err, store.ErrLost) {
 		why = fmt.Errorf("%w: %w", why, err)
 	}
-	return fmt.Errorf("lock: %s %s: %w", call, h.resource, why)
+	return fmt.Errorf("lock: renew %s: %w", h.resource, why)
 }
 
 // endRenewal stops the renewal and waits until none is under way, so that none can follow a
@@ -243,11 +220,9 @@ func (h *holding) endRenewal() {
 	h.mu.Lock()
 	h.detached = true
 	h.renewal.Stop()
-	stop, stopped := h.stop, h.stopped
-	h.mu.Unlock()
-	if stop == nil {
-		return
+	if h.stop != nil {
+		h.stop()
 	}
-	stop()
-	<-stopped
+	h.mu.Unlock()
+	h.renewing.Wait()
 }

@@ -26,16 +26,16 @@ type work struct {
 	cancel context.CancelCauseFunc
 }
 
-// Start begins to renew a lease that Ask or Resume returned. onEnd, if not nil, is called when the
-// lease is lost or released, once or more.
+// Start begins to renew a lease that Ask or Resume returned. onEnd is called when the lease is lost or
+// released, once or more.
 func (l *Lease) Start(onEnd func()) {
 	h := l.holding
+	h.onEnd = onEnd
 	h.mu.Lock() // a timer may fire before both are in their places
 	defer h.mu.Unlock()
-	h.onEnd = onEnd
 	h.expiry = time.AfterFunc(time.Until(h.deadline()), h.lose)
 	// Most work is done before its first renewal, and then needs no goroutine for it.
-	h.renewal = time.AfterFunc(h.cfg.RenewEvery, h.renewing)
+	h.renewal = time.AfterFunc(h.cfg.RenewEvery, h.renewAgain)
 }
 
 // Resource returns what is locked.
@@ -82,7 +82,7 @@ func (l *Lease) Busy() *BusyError {
 	}
 	return &BusyError{Busy: Busy{
 		Resource:  h.resource,
-		Holder:    h.holder,
+		Holder:    holderOf(h.token),
 		Since:     h.since,
 		Remaining: time.Until(h.start.Add(h.cfg.TTL)),
 	}}

@@ -44,7 +44,7 @@ func (h *holding) release(ctx context.Context, l *Lease, by store.Release) (*sto
 		return nil, lost
 	}
 	h.endRenewal()
-	defer h.tellEnd()
+	defer h.onEnd()
 	// A lost lock is released, too: its key may still be there, and to wait for its TTL would serve
 	// nobody.
 	next, err := h.releaseOnce(ctx, by)
@@ -84,10 +84,8 @@ func (h *holding) releaseOnce(ctx context.Context, by store.Release) (*store.Res
 	h.retrying = h.retrying || retry
 	h.mu.Unlock()
 	if retry && h.client.Begin() {
-		go func() {
-			defer h.client.End()
-			h.releaseLater(ctx, by)
-		}()
+		defer h.client.End()
+		h.client.Go(func() { h.releaseLater(ctx, by) })
 	}
 	return nil, fmt.Errorf("lock: release %s: %w", h.resource, err)
 }
@@ -123,10 +121,7 @@ func (h *holding) releaseLater(ctx context.Context, by store.Release) {
 	end := h.start.Add(h.cfg.TTL)
 	h.mu.Unlock()
 	for wait := first; ; wait = min(2*wait, longest) {
-		if h.client.Sleep(ctx, wait/2+rand.N(wait), nil) != nil || !time.Now().Before(end) {
-			return
-		}
-		if !h.beginRelease() {
+		if h.client.Sleep(ctx, wait/2+rand.N(wait), nil) != nil || !time.Now().Before(end) || !h.beginRelease() {
 			return
 		}
 		if _, err := h.sendRelease(ctx, by); !again(err) {
