@@ -40,7 +40,7 @@ func TestAcquireBusyRelease(t *testing.T) {
 		if busy.Since.Before(before.Truncate(time.Microsecond)) || busy.Since.After(after) {
 			s.Errorf("want held since %v to %v, have %v", before, after, busy.Since)
 		}
-		if busy.Position != 0 || busy.Ticket != 0 || busy.Waited != 0 || busy.Next != nil {
+		if busy.Position != 0 || busy.Ticket != 0 || busy.Next != nil {
 			s.Errorf("want a caller without a name in no wait queue, have %+v", busy)
 		}
 		if want := "lock " + s.res + " is held by warehouse:allocate 77ab09 (1"; !strings.HasPrefix(busy.Error(), want) {

@@ -24,11 +24,11 @@ local function wake_waiter(waiter, ticket, start)
 end
 `
 
-func (s *setup) handOffBy(held *lease.Lease) lease.Next {
+func (s *setup) handOffBy(held *lease.Lease) *store.Reservation {
 	s.Helper()
 	handed, err := held.HandOffBy(s.Context(), "next", []any{"said"}, nil)
-	if err != nil || handed.Reservation != nil {
-		s.Fatalf("want nobody to wake, have %+v, %v", handed.Reservation, err)
+	if err != nil || handed != nil && handed.Grant == nil {
+		s.Fatalf("want nobody to wake, have %+v, %v", handed, err)
 	}
 	return handed
 }
@@ -47,7 +47,7 @@ func TestHandOffBy(t *testing.T) {
 				ticket := s.refuse("starts").Ticket
 				s.join("behind")
 				handed := s.handOffBy(held)
-				if handed.Grant == nil {
+				if handed == nil {
 					s.Fatal("want a grant, have none")
 				}
 				if want, have := []any{fmt.Sprint(ticket), "said", int64(7)}, handed.Reply; fmt.Sprint(have) != fmt.Sprint(want) {
@@ -83,7 +83,7 @@ func TestHandOffByWithoutATaker(t *testing.T) {
 				if waiter != "" {
 					s.join(waiter)
 				}
-				if handed := s.handOffBy(held); handed.Grant != nil {
+				if handed := s.handOffBy(held); handed != nil {
 					s.Errorf("want no grant, have %+v", handed.Grant)
 				}
 				if have := s.value(); strings.HasSuffix(have, ":called") != (waiter == "called") || waiter != "called" && have != "" {
@@ -110,15 +110,15 @@ func TestHandOffByWhoseAnswerIsLost(t *testing.T) {
 		s.rdb.Set(s.Context(), s.key, "siding:token:me", time.Minute)
 		s.rdb.ZAdd(s.Context(), s.row, redis.Z{Score: 1, Member: "starts1"}, redis.Z{Score: 2, Member: "starts2"})
 		first, err := locks.Release(s.Context(), s.key, "siding:token:me", how)
-		if err != nil || first == nil || first.Fence == 0 {
+		if err != nil || first == nil || first.Grant == nil || first.Grant.Fence == 0 {
 			s.Fatalf("want it begun, have %+v, %v", first, err)
 		}
 		for range 2 {
 			next, err := locks.Release(s.Context(), s.key, "siding:token:me", how)
-			if err != nil || next == nil {
+			if err != nil || next == nil || next.Grant == nil {
 				s.Fatalf("want the same answer, have %+v, %v", next, err)
 			}
-			if next.Token != first.Token || next.Fence != first.Fence || fmt.Sprint(next.Reply) != fmt.Sprint(first.Reply) {
+			if *next.Grant != *first.Grant || fmt.Sprint(next.Reply) != fmt.Sprint(first.Reply) {
 				s.Errorf("want the same answer, %+v, have %+v", first, next)
 			}
 			if have := s.value(); have != "siding:next:starts1" {

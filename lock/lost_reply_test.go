@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/lease"
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock"
@@ -171,7 +172,7 @@ func TestHandOffWhoseAnswerIsLost(t *testing.T) {
 	held := f.take("")
 	ticket := f.direct.refuse("w1").Ticket
 	f.direct.join("w2")
-	var r *lease.Reservation
+	var r *store.Reservation
 	err := f.unheard(func() (err error) {
 		r, err = held.HandOff(t.Context())
 		return err
@@ -301,12 +302,12 @@ func TestReservationWhoseAnswerIsLost(t *testing.T) {
 	t.Run("a parked task", func(t *testing.T) {
 		t.Parallel()
 		onEach(t, func(s *setup) {
-			turns := make(chan *lease.Reservation, 10)
+			turns := make(chan *store.Reservation, 10)
 			heard := make(chan struct{}, 10)
 			ctx, cancel := context.WithCancel(s.Context())
 			defer cancel()
 			go func() {
-				_ = s.ListenForTasks(ctx, []string{"q"}, func() { heard <- struct{}{} }, func(r *lease.Reservation) { turns <- r })
+				_ = s.ListenForTasks(ctx, []string{"q"}, func() { heard <- struct{}{} }, func(r *store.Reservation) { turns <- r })
 			}()
 			<-heard
 			store, network := locktest.Faulty(lock.Redis(s.rdb))

@@ -34,7 +34,7 @@ func TestOddReplies(t *testing.T) {
 		"grant that is too short":   []any{int64(1)},
 		"refusal that is too short": []any{int64(0)},
 		"fence that is no number":   []any{int64(1), "1.79e+15", "-1"},
-		"holder that is no text":    []any{int64(0), int64(3), int64(100), "1", int64(0), "0", "0", "", "", "0"},
+		"holder that is no text":    []any{int64(0), int64(3), int64(100), "1", int64(0), "0", "", "", "0"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

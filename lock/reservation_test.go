@@ -15,7 +15,7 @@ import (
 )
 
 // reserved takes the lock, lets waiters join, and hands it off to the first.
-func (s *setup) reserved(waiters ...string) *lease.Reservation {
+func (s *setup) reserved(waiters ...string) *store.Reservation {
 	s.Helper()
 	held := s.take("")
 	s.join(waiters...)
@@ -23,7 +23,7 @@ func (s *setup) reserved(waiters ...string) *lease.Reservation {
 }
 
 // passOn drops the waiter of r and checks who is next, "" for nobody.
-func (s *setup) passOn(r *lease.Reservation, want string) *lease.Reservation {
+func (s *setup) passOn(r *store.Reservation, want string) *store.Reservation {
 	s.Helper()
 	next, err := s.Drop(s.Context(), r, false)
 	if err != nil {
@@ -33,7 +33,7 @@ func (s *setup) passOn(r *lease.Reservation, want string) *lease.Reservation {
 	return next
 }
 
-func (s *setup) called(r *lease.Reservation) {
+func (s *setup) called(r *store.Reservation) {
 	s.Helper()
 	if err := s.Confirm(s.Context(), r); err != nil {
 		s.Fatal(err)
@@ -184,7 +184,7 @@ func TestDrop(t *testing.T) {
 		r := s.reserved(names(4)...)
 		first := r.Ticket
 		r = s.passOn(r, "w2")
-		if r.Resource != s.res || r.Ticket <= first {
+		if r.Key != s.key || r.Ticket <= first {
 			s.Errorf("want the ticket and resource of w2, have %+v", r)
 		}
 		s.wantQueue("w2", "w3", "w4")

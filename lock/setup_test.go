@@ -11,6 +11,7 @@ import (
 
 	"github.com/sidingq/siding/internal/embedded"
 	"github.com/sidingq/siding/internal/lease"
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock"
@@ -168,7 +169,7 @@ func (s *setup) release(held interface{ Release(context.Context) error }) {
 }
 
 // handOff hands the lease off, to want if it is not "", else to nobody.
-func (s *setup) handOff(held *lease.Lease, want string) *lease.Reservation {
+func (s *setup) handOff(held *lease.Lease, want string) *store.Reservation {
 	s.Helper()
 	r, err := held.HandOff(s.Context())
 	if err != nil {
@@ -179,7 +180,7 @@ func (s *setup) handOff(held *lease.Lease, want string) *lease.Reservation {
 }
 
 // wantNext checks for whom a reservation is, "" for none.
-func (s *setup) wantNext(r *lease.Reservation, want string) {
+func (s *setup) wantNext(r *store.Reservation, want string) {
 	s.Helper()
 	have := ""
 	if r != nil {

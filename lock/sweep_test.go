@@ -20,7 +20,7 @@ import (
 )
 
 // sweep looks at the setup's lock.
-func (s *setup) sweep(resumed bool) lease.Contended {
+func (s *setup) sweep(resumed bool) store.Swept {
 	s.Helper()
 	found, err := s.stranger().Sweep(s.Context(), []string{s.key}, resumed)
 	if err != nil || len(found) != 1 {
@@ -153,7 +153,7 @@ func TestSweepWhoseAnswerIsLost(t *testing.T) {
 	f.direct.expire()
 	_ = f.direct.on("warm").sweep(false)
 	before := f.direct.value()
-	var found []lease.Contended
+	var found []store.Swept
 	err := f.unheard(func() (err error) {
 		found, err = f.Sweep(t.Context(), []string{f.key}, false)
 		return err
@@ -352,16 +352,16 @@ func TestReleaseTellsOfATasksReservation(t *testing.T) {
 		s.wantQueue(group+"1", group+"2")
 
 		ctx, cancel := context.WithCancel(s.Context())
-		heard, turns, over := make(chan struct{}, 1), make(chan *lease.Reservation, 1), make(chan error, 1)
+		heard, turns, over := make(chan struct{}, 1), make(chan *store.Reservation, 1), make(chan error, 1)
 		listener := s.stranger()
 		go func() {
-			over <- listener.ListenForTasks(ctx, []string{"q"}, func() { heard <- struct{}{} }, func(r *lease.Reservation) { turns <- r })
+			over <- listener.ListenForTasks(ctx, []string{"q"}, func() { heard <- struct{}{} }, func(r *store.Reservation) { turns <- r })
 		}()
 		<-heard
 		held = s.take("")
 		s.release(held)
 		r := <-turns
-		if r.Resource != s.res || r.Waiter != group+"1" || r.Ticket == 0 {
+		if r.Key != s.key || r.Waiter != group+"1" || r.Ticket == 0 {
 			s.Fatalf("want the reservation of the first, have %+v", r)
 		}
 		s.wantQueue(group+"1", group+"2")

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sidingq/siding/internal/lease"
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/lock"
 )
@@ -32,7 +33,7 @@ type fleet struct {
 }
 
 // call wakes the waiter of r, or whoever comes after it.
-func (f *fleet) call(ctx context.Context, rng *rand.Rand, r *lease.Reservation) error {
+func (f *fleet) call(ctx context.Context, rng *rand.Rand, r *store.Reservation) error {
 	for r != nil {
 		f.mu.Lock()
 		woken := f.calls[r.Waiter]

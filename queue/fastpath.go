@@ -37,11 +37,12 @@ func (p fastPath) acquire(ctx context.Context, r *run) (*lease.Lease, error) {
 func (fastPath) finish(ctx context.Context, r *run, held *lease.Lease, f *hook.Finish) error {
 	name, args := f.Next()
 	next, err := held.HandOffBy(ctx, name, args, f.Send)
-	if next.Grant != nil {
+	switch {
+	case next == nil:
+	case next.Grant != nil:
 		f.Started(next.Grant, next.Reply)
-	}
-	if next.Reservation != nil {
-		r.wake(ctx, next.Reservation)
+	default:
+		r.wake(ctx, next)
 	}
 	return err
 }

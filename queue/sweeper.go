@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/sidingq/siding/internal/asynqredis"
-	"github.com/sidingq/siding/internal/lease"
 	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/internal/store"
 )
@@ -78,7 +77,7 @@ func (g *Guard) listen(ctx context.Context, queues []string, lost chan<- struct{
 		}
 	}
 	for {
-		err := g.locks.ListenForTasks(ctx, groups, heard, func(r *lease.Reservation) { g.wake(ctx, r) })
+		err := g.locks.ListenForTasks(ctx, groups, heard, func(r *store.Reservation) { g.wake(ctx, r) })
 		if errors.Is(err, errors.ErrUnsupported) || sleep.For(ctx, sweepEvery) != nil {
 			return // the sweeper's own scans find the locks
 		}

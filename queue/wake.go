@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/sidingq/siding/internal/asynqredis"
-	"github.com/sidingq/siding/internal/lease"
 	"github.com/sidingq/siding/internal/sleep"
+	"github.com/sidingq/siding/internal/store"
 )
 
 const (
@@ -20,7 +20,7 @@ const (
 
 // wake wakes the waiter of a reservation, or the next one that can come, in the background.
 // [Guard.Wait] waits for the wake-up.
-func (g *Guard) wake(ctx context.Context, r *lease.Reservation) {
+func (g *Guard) wake(ctx context.Context, r *store.Reservation) {
 	ctx = context.WithoutCancel(ctx)
 	g.work.Go(func() {
 		for r != nil {
@@ -31,7 +31,7 @@ func (g *Guard) wake(ctx context.Context, r *lease.Reservation) {
 
 // wakeOne wakes the waiter of r. If that waiter cannot come, wakeOne returns the reservation of the
 // next one. It returns nil if there is no other, or if the waiter was woken.
-func (g *Guard) wakeOne(ctx context.Context, r *lease.Reservation) *lease.Reservation {
+func (g *Guard) wakeOne(ctx context.Context, r *store.Reservation) *store.Reservation {
 	timeout := g.locks.Config().HandoffTimeout
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -50,20 +50,20 @@ func (g *Guard) wakeOne(ctx context.Context, r *lease.Reservation) *lease.Reserv
 				continue
 			}
 		default: // gone, active for too long, or of a paused queue
-			var next *lease.Reservation
+			var next *store.Reservation
 			if next, err = g.locks.Drop(ctx, r, outcome == asynqredis.Paused); err == nil {
 				return next
 			}
 		}
 		if sleep.For(ctx, wakeRetry) != nil {
 			// The hand-off timeout is over. The sweeper goes on from here.
-			g.faults.fault(ctx, g.cfg.Logger.With("resource", r.Resource), "a waiting task could not be woken", err)
+			g.faults.fault(ctx, g.cfg.Logger.With("resource", g.locks.Resource(r.Key)), "a waiting task could not be woken", err)
 			return nil
 		}
 	}
 }
 
-func (g *Guard) wakeTask(ctx context.Context, r *lease.Reservation) (asynqredis.WakeResult, error) {
+func (g *Guard) wakeTask(ctx context.Context, r *store.Reservation) (asynqredis.WakeResult, error) {
 	queue, id, ok := asynqredis.ParseWaiter(r.Waiter)
 	if !ok {
 		return asynqredis.Gone, nil // not a task of ours

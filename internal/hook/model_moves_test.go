@@ -317,7 +317,7 @@ func (w *twin) wake(t *testing.T, before *model.State, m model.Move, want model.
 			t.Errorf("want the outcome %q, have %q", want, have)
 		}
 	case model.Confirm:
-		must(t, w.store.Confirm(t.Context(), w.key(m.Resource), r))
+		must(t, w.store.Confirm(t.Context(), r))
 	case model.Leave, model.Skip:
 		next, err := w.store.Leave(t.Context(), w.key(m.Resource), r.Waiter, store.Leave{
 			Handoff: handoff(uuid.NewString()), Reservation: r.Value, Paused: m.Kind == model.Skip,

@@ -46,11 +46,9 @@ type BusyError struct {
 	// Ticket is the waiter's ticket. The ticket stays the same until the waiter leaves the wait
 	// queue. It is 0 for one who is not queued.
 	Ticket int64
-	// Waited is how long the waiter has had its ticket.
-	Waited time.Duration
 	// Next is set if this attempt reserved a free lock for the first in the wait queue, whom the
 	// caller has to wake.
-	Next *Reservation
+	Next *store.Reservation
 }
 
 // String names the resource, the holder and the time left.
@@ -69,18 +67,15 @@ func (c *Client) Busy(resource string, r store.Result) *BusyError {
 	busy := &BusyError{
 		Busy:   Busy{Resource: resource, Remaining: max(0, r.Left), Split: r.Split, Position: r.Position},
 		Ticket: r.Ticket,
-		Waited: r.Waited,
-		Next:   c.reservation(c.Key(resource), r.Next),
+		Next:   r.Next,
 	}
-	rest, ours := strings.CutPrefix(r.Holder, tokenPrefix)
 	switch {
 	case r.Reserved:
 		busy.Holder = store.NextHolder
 	case r.Split && r.Holder == "":
 		busy.Holder = "nobody yet, as several asked at once"
-	case ours:
-		_, busy.Holder, _ = strings.Cut(rest, ":")
-		busy.Since = r.Since
+	case strings.HasPrefix(r.Holder, tokenPrefix):
+		busy.Holder, busy.Since = holderOf(r.Holder), r.Since
 	default:
 		busy.Holder, busy.Foreign = "another program", true
 	}

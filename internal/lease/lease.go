@@ -178,19 +178,8 @@ func (l *Lease) ReleaseFor(ctx context.Context, waiter string, within time.Durat
 
 // HandOff releases the lock for the first in the wait queue. If the caller has to wake that one, it
 // returns the reservation. Only the last lease of a holder hands off.
-func (l *Lease) HandOff(ctx context.Context) (*Reservation, error) {
-	next, err := l.holding.release(ctx, l, l.holding.releaseBy(true))
-	return l.holding.client.reservation(l.holding.key, next), err
-}
-
-// A Next is who has the lock after a release by [Lease.HandOffBy].
-type Next struct {
-	// Reservation is set if the caller has to wake a waiter.
-	Reservation *Reservation
-	// Grant is set if a waiter has started instead, which then has the lock. Reply is what the
-	// script has said of that waiter, see redisstore.Waking.
-	Grant *store.Grant
-	Reply []any
+func (l *Lease) HandOff(ctx context.Context) (*store.Reservation, error) {
+	return l.holding.release(ctx, l, l.holding.releaseBy(true))
 }
 
 // HandOffBy is [Lease.HandOff] by a script of the caller's, which does more in the same step. send
@@ -199,10 +188,11 @@ type Next struct {
 // holder keep the lock, or the store is not the one on Redis. If send is nil, the store's own
 // script is sent.
 //
-// If id is not "", the next waiter may start in the same step, and then has the lock. id makes the
-// token of that waiter unique, and args are for the script that wakes it. A call that the client sends again
-// names the same waiter. If no answer comes at all, that waiter keeps the lock until its TTL.
-func (l *Lease) HandOffBy(ctx context.Context, id string, args []any, send store.Send) (Next, error) {
+// If id is not "", the next waiter may start in the same step. It then has the lock, and HandOffBy
+// returns its grant. id makes the token of that waiter unique, and args are for the script that wakes
+// it. A call that the client sends again names the same waiter. If no answer comes at all, that
+// waiter keeps the lock until its TTL.
+func (l *Lease) HandOffBy(ctx context.Context, id string, args []any, send store.Send) (*store.Reservation, error) {
 	h := l.holding
 	start := time.Now()
 	by := h.releaseBy(true)
@@ -211,9 +201,8 @@ func (l *Lease) HandOffBy(ctx context.Context, id string, args []any, send store
 		by.Start = &store.Start{ID: id, TTL: h.cfg.TTL, FenceTTL: h.cfg.FenceTTL(), Args: args}
 	}
 	next, err := h.release(ctx, l, by)
-	if next == nil || next.Token == "" {
-		return Next{Reservation: h.client.reservation(h.key, next)}, err
+	if next != nil && next.Grant != nil {
+		next.Grant.Resource, next.Grant.HandOff, next.Grant.Start = h.resource, time.Since(start), start
 	}
-	grant := &store.Grant{Resource: h.resource, Token: next.Token, Fence: next.Fence, HandOff: time.Since(start), Start: start}
-	return Next{Grant: grant, Reply: next.Reply}, err
+	return next, err
 }

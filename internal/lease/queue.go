@@ -12,27 +12,6 @@ import (
 	"github.com/sidingq/siding/internal/store"
 )
 
-// A Reservation is a free lock that is kept for a waiter until the hand-off timeout has passed.
-// Whoever has the Reservation wakes the waiter, and then says what came of it: [Client.Confirm]
-// or [Client.Drop]. If nothing is said, the reservation expires.
-type Reservation struct {
-	Resource string
-	Waiter   string // the name under which it joined the wait queue
-	Ticket   int64  // its ticket
-	key      string // of the lock
-	value    string // what the store keeps in the lock's place
-}
-
-// reservation is r, of the lock of key, for those who wake waiters; nil for nil.
-func (c *Client) reservation(key string, r *store.Reservation) *Reservation {
-	if r == nil {
-		return nil
-	}
-	return &Reservation{
-		Resource: strings.TrimPrefix(key, c.cfg.Prefix), Waiter: r.Waiter, Ticket: r.Ticket, key: key, value: r.Value,
-	}
-}
-
 // handoff says how the store reserves a free lock in one call.
 func (c *Client) handoff(nonce string, stepwise bool) store.Handoff {
 	return store.Handoff{Nonce: nonce, Stepwise: stepwise, Timeout: c.cfg.HandoffTimeout, QueueTTL: c.cfg.QueueTTL()}
@@ -47,17 +26,17 @@ func (h *holding) releaseBy(stepwise bool) store.Release {
 
 // Confirm takes the waiter of r out of the wait queue, because it is on its way. It does nothing if
 // the reservation no longer stands. Then the waiter keeps its position.
-func (c *Client) Confirm(ctx context.Context, r *Reservation) error {
-	if err := c.store.Confirm(ctx, r.key, store.Reservation{Waiter: r.Waiter, Ticket: r.Ticket, Value: r.value}); err != nil {
-		return fmt.Errorf("lock: confirm a waiter of %s: %w", r.Resource, err)
+func (c *Client) Confirm(ctx context.Context, r *store.Reservation) error {
+	if err := c.store.Confirm(ctx, *r); err != nil {
+		return fmt.Errorf("lock: confirm a waiter of %s: %w", c.Resource(r.Key), err)
 	}
 	return nil
 }
 
 // Leave takes a waiter out of the wait queue of resource. If the lock was reserved for it, the lock
 // is handed off, see [Client.Drop]. A waiter who is not queued is no error.
-func (c *Client) Leave(ctx context.Context, resource, waiter string) (*Reservation, error) {
-	return c.leave(ctx, c.Key(resource), waiter, "", false)
+func (c *Client) Leave(ctx context.Context, resource, waiter string) (*store.Reservation, error) {
+	return c.Drop(ctx, &store.Reservation{Key: c.Key(resource), Waiter: waiter}, false)
 }
 
 // Drop drops the waiter of r, who cannot come, and reserves the lock for the next in the wait queue,
@@ -66,43 +45,28 @@ func (c *Client) Leave(ctx context.Context, resource, waiter string) (*Reservati
 //
 // If the waiter's group is paused, all of the group keep their tickets. They come back to their old
 // positions when one of them asks for the lock, or a [Client.Sweep] brings them back.
-func (c *Client) Drop(ctx context.Context, r *Reservation, paused bool) (*Reservation, error) {
-	return c.leave(ctx, r.key, r.Waiter, r.value, paused)
-}
-
-func (c *Client) leave(ctx context.Context, key, waiter, value string, paused bool) (*Reservation, error) {
-	_, listens := store.ListenerOf(waiter)
-	next, err := c.store.Leave(ctx, key, waiter, store.Leave{
-		Handoff: c.handoff(uuid.NewString(), !listens), Reservation: value, Paused: paused,
+func (c *Client) Drop(ctx context.Context, r *store.Reservation, paused bool) (*store.Reservation, error) {
+	_, listens := store.ListenerOf(r.Waiter)
+	next, err := c.store.Leave(ctx, r.Key, r.Waiter, store.Leave{
+		Handoff: c.handoff(uuid.NewString(), !listens), Reservation: r.Value, Paused: paused,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("lock: leave the wait queue of %s: %w", strings.TrimPrefix(key, c.cfg.Prefix), err)
+		return nil, fmt.Errorf("lock: leave the wait queue of %s: %w", c.Resource(r.Key), err)
 	}
-	return c.reservation(key, next), nil
-}
-
-// A Contended is a lock for which somebody waits, as [Client.Sweep] has found it.
-type Contended struct {
-	store.Swept
-
-	Next *Reservation // whom the caller has to wake; nil for nobody
+	return next, nil
 }
 
 // Sweep looks at the locks of keys, which may have another prefix than c's. A lock that nobody
 // holds, and for which somebody waits, is handed off. resumed brings those back who were parked
 // with their group. The error of a store that cannot do this matches [errors.ErrUnsupported].
-func (c *Client) Sweep(ctx context.Context, keys []string, resumed bool) ([]Contended, error) {
+func (c *Client) Sweep(ctx context.Context, keys []string, resumed bool) ([]store.Swept, error) {
 	sweeper, ok := c.store.(store.Sweeper)
 	if !ok {
 		return nil, fmt.Errorf("lock: sweep: %w", errors.ErrUnsupported)
 	}
-	swept, err := sweeper.Sweep(ctx, keys, resumed, c.handoff(uuid.NewString(), true))
+	found, err := sweeper.Sweep(ctx, keys, resumed, c.handoff(uuid.NewString(), true))
 	if err != nil {
 		return nil, fmt.Errorf("lock: sweep: %w", err)
-	}
-	found := make([]Contended, len(swept))
-	for i, s := range swept {
-		found[i] = Contended{Swept: s, Next: c.reservation(keys[i], s.Next)}
 	}
 	return found, nil
 }
@@ -125,20 +89,20 @@ func (c *Client) Missing(ctx context.Context, waiters []store.Queued, rejoin boo
 // process has no part in their queues: waiters named "siding-task:<group>:<rest>", of groups. It
 // listens until ctx ends. It calls heard when it has begun to listen, and again whenever it may have
 // missed some. The error of a store that does not tell of them matches [errors.ErrUnsupported].
-func (c *Client) ListenForTasks(ctx context.Context, groups []string, heard func(), wake func(*Reservation)) error {
+func (c *Client) ListenForTasks(ctx context.Context, groups []string, heard func(), wake func(*store.Reservation)) error {
 	listener, ok := c.store.(store.TaskListener)
 	if !ok {
 		return fmt.Errorf("lock: listen for tasks: %w", errors.ErrUnsupported)
 	}
 	return listener.ListenForTasks(ctx, groups, heard, func(message string) {
-		if r := c.announced(message); r != nil {
+		if r := announced(message); r != nil {
 			wake(r)
 		}
 	})
 }
 
 // announced reads a ticket, a lock's key and a reservation; nil if message is no such message.
-func (c *Client) announced(message string) *Reservation {
+func announced(message string) *store.Reservation {
 	ticket, rest, _ := strings.Cut(message, "\n")
 	key, value, _ := strings.Cut(rest, "\n")
 	parts := strings.SplitN(value, ":", 4) // prefix, nonce, time, waiter
@@ -146,5 +110,5 @@ func (c *Client) announced(message string) *Reservation {
 	if err != nil || len(parts) != 4 {
 		return nil
 	}
-	return c.reservation(key, &store.Reservation{Waiter: parts[3], Ticket: number, Value: value})
+	return &store.Reservation{Key: key, Waiter: parts[3], Ticket: number, Value: value}
 }

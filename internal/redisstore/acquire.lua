@@ -14,8 +14,8 @@
 -- ARGV[11] when the waiter came, if that was before this call, us; or '0'
 --
 -- Returns {1, fence, time since the reservation in us or '-1'} when held, else
--- {0, value, ms left, last fence, position, ticket, waited us, '' or a reservation
--- whose waiter the client has to wake, that waiter, its ticket}.
+-- {0, value, ms left, last fence, position, ticket, '' or a reservation whose waiter
+-- the client has to wake, that waiter, its ticket}.
 --
 -- A lock key of another type is an error, and left as it is. So is a queue of
 -- another type, but then the lock may stay taken for its ttl.
@@ -64,6 +64,6 @@ elseif begins(value, nonce) then
   if waits then wake = {value, whose, digits(tonumber(waits))} end
 end
 
-local position, ticket, waited = 0, '0', '0'
-if waiter ~= '' then position, ticket, waited = join(queue, paused, waiter, ARGV[5], ARGV[11], retention) end
-return {0, value, redis.call('PTTL', lock), digits(last), position, ticket, waited, wake[1], wake[2], wake[3]}
+local position, ticket = 0, '0'
+if waiter ~= '' then position, ticket = join(queue, paused, waiter, ARGV[5], ARGV[11], retention) end
+return {0, value, redis.call('PTTL', lock), digits(last), position, ticket, wake[1], wake[2], wake[3]}

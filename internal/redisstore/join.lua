@@ -21,7 +21,7 @@ end
 --   came       when it came, if that was before this call, us; or '0'. The clock that says so
 --              may be ahead of this one, by a second at most.
 --   retention  of the wait queue, ms
--- Returns its position, its ticket and how long it has waited, in us.
+-- Returns its position and its ticket.
 local function join(queue, paused, waiter, waited, came, retention)
   resume(queue, paused, waiter, retention)
   local t = redis.call('TIME')
@@ -37,6 +37,6 @@ local function join(queue, paused, waiter, waited, came, retention)
     redis.call('ZADD', queue, digits(ticket), waiter)
   end
   redis.call('PEXPIRE', queue, retention)
-  return redis.call('ZRANK', queue, waiter) + 1, digits(ticket), digits(math.max(0, now - ticket))
+  return redis.call('ZRANK', queue, waiter) + 1, digits(ticket)
 end
 

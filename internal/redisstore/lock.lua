@@ -34,11 +34,11 @@ end
 
 -- Joins the wait queue of a lock that holds value. came is when the waiter came first, or '0' for
 -- now. Returns what acquire.lua returns of a busy lock: {value, ms left, last fence, position,
--- ticket, waited us}.
+-- ticket}.
 local function join_queue(with, resource, waiter, value, came)
   local key, grant, queue, paused = lock_keys(with, resource)
-  local position, ticket, waited = join(queue, paused, waiter, '0', came, with[4])
+  local position, ticket = join(queue, paused, waiter, '0', came, with[4])
   local last = string.match(redis.call('GET', grant) or '0', '^%d+') or '0'
-  return {value, redis.call('PTTL', key), last, position, ticket, waited}
+  return {value, redis.call('PTTL', key), last, position, ticket}
 end
 

@@ -70,7 +70,7 @@ type redisStore struct {
 }
 
 // New returns a [store.Store] on rdb, which it does not close; see lock.Redis.
-func New(rdb redis.Scripter) store.Store { return newRedis(rdb, noWaking) }
+func New(rdb redis.Scripter) store.Store { return Waking(rdb, noWaking) }
 
 // Waking returns a [store.Store] like that of [New] which wakes a waiter in the same step in which
 // it reserves the lock. With [New] the client would have to wake that waiter. wake is a text in
@@ -85,9 +85,7 @@ func New(rdb redis.Scripter) store.Store { return newRedis(rdb, noWaking) }
 // Reservation.Reply. If it fails after it has written, the lock stays taken for its TTL.
 //
 // A Cluster does not use wake, as its scripts cannot reach keys of other slots.
-func Waking(rdb redis.Scripter, wake string) store.Store { return newRedis(rdb, wake) }
-
-func newRedis(rdb redis.Scripter, wake string) store.Store {
+func Waking(rdb redis.Scripter, wake string) store.Store {
 	_, cluster := rdb.(*redis.ClusterClient)
 	if cluster {
 		wake = noWaking
@@ -114,10 +112,10 @@ func (s *redisStore) Acquire(ctx context.Context, c store.Request) (store.Result
 		c.Token, ms(c.TTL), ms(c.FenceTTL), c.Waiter, c.Waited.Microseconds(),
 		flag(c.Handoff.Stepwise), flag(s.cluster), reservedBegin(c.Handoff.Nonce), ms(c.Handoff.Timeout), ms(c.Handoff.QueueTTL), c.Came).Result())
 	if r.number() == 1 {
-		return store.Result{Taken: r.err == nil, Fence: r.number(), HandOff: r.microseconds()}, r.err
+		return store.Result{Taken: r.err == nil, Fence: r.number(), HandOff: time.Duration(r.number()) * time.Microsecond}, r.err
 	}
 	a := r.busy()
-	if next := r.reservation(); next.Value != "" {
+	if next := r.reservation(c.Key); next.Value != "" {
 		a.Next = next
 	}
 	return a, r.err
@@ -144,17 +142,17 @@ func (s *redisStore) Release(ctx context.Context, key, token string, r store.Rel
 		}
 	}
 	reply := newReply(send(ctx, keys, argv))
-	return reply.handedOff()
+	return reply.handedOff(key)
 }
 
 func (s *redisStore) Leave(ctx context.Context, key, waiter string, l store.Leave) (*store.Reservation, error) {
 	r := newReply(s.scripts.leave.Run(ctx, s.rdb, Keys(key), waiter, l.Reservation,
 		flag(l.Stepwise), flag(s.cluster), reservedBegin(l.Nonce), ms(l.Timeout), ms(l.QueueTTL), flag(l.Paused)).Result())
-	return r.handedOff()
+	return r.handedOff(key)
 }
 
-func (s *redisStore) Confirm(ctx context.Context, key string, r store.Reservation) error {
-	k := Keys(key)
+func (s *redisStore) Confirm(ctx context.Context, r store.Reservation) error {
+	k := Keys(r.Key)
 	return confirmScript.Run(ctx, s.rdb, []string{k[0], k[2]}, r.Waiter, r.Value).Err()
 }
 
@@ -171,7 +169,7 @@ func (s *redisStore) Sweep(ctx context.Context, keys []string, resumed bool, h s
 		left, plain := v.(int64)
 		if !plain && err == nil {
 			r := newReply(v, nil)
-			left, found[i].Next, err = r.number(), r.reservation(), r.err
+			left, found[i].Next, err = r.number(), r.reservation(keys[i]), r.err
 		}
 		const nobody = -3
 		found[i].Waiting, found[i].Left = left != nobody, time.Duration(left)*time.Millisecond

@@ -77,8 +77,6 @@ func (r *reply) number() int64 {
 	}
 }
 
-func (r *reply) microseconds() time.Duration { return time.Duration(r.number()) * time.Microsecond }
-
 // busy reads what the scripts return of a busy lock.
 func (r *reply) busy() store.Result {
 	a := store.Result{Holder: r.text()}
@@ -88,31 +86,30 @@ func (r *reply) busy() store.Result {
 	if last := r.number(); last > 0 {
 		a.Since = time.UnixMicro(last)
 	}
-	a.Position, a.Ticket, a.Waited = int(r.number()), r.number(), r.microseconds()
+	a.Position, a.Ticket = int(r.number()), r.number()
 	return a
 }
 
-func (r *reply) reservation() *store.Reservation {
-	return &store.Reservation{Value: r.text(), Waiter: r.text(), Ticket: r.number()}
+func (r *reply) reservation(key string) *store.Reservation {
+	return &store.Reservation{Key: key, Value: r.text(), Waiter: r.text(), Ticket: r.number()}
 }
 
 // started is the outcome of a release in which a waiter has started.
 const started = 3
 
-// handedOff reads what the scripts return that hand off a lock.
-func (r *reply) handedOff() (*store.Reservation, error) {
-	outcome := r.number()
-	switch {
+// handedOff reads what the scripts return that hand off the lock of key.
+func (r *reply) handedOff(key string) (*store.Reservation, error) {
+	switch outcome := r.number(); {
 	case r.err != nil:
 		return nil, r.err
 	case outcome == 0:
 		return nil, store.ErrLost
 	case outcome == 1:
 		return nil, nil //nolint:nilnil // nobody to wake, and no error
+	case outcome == started:
+		grant := &store.Grant{Token: r.text(), Fence: r.number()}
+		return &store.Reservation{Key: key, Grant: grant, Reply: r.fields}, r.err
 	}
-	if outcome == started {
-		return &store.Reservation{Token: r.text(), Fence: r.number(), Reply: r.fields}, r.err
-	}
-	next := r.reservation()
+	next := r.reservation(key)
 	return next, r.err
 }

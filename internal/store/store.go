@@ -38,7 +38,7 @@ type Store interface {
 	Leave(ctx context.Context, key, waiter string, l Leave) (*Reservation, error)
 	// Confirm takes the waiter of a reservation out of the wait queue, if the reservation still
 	// stands.
-	Confirm(ctx context.Context, key string, r Reservation) error
+	Confirm(ctx context.Context, r Reservation) error
 }
 
 // A Listener is a Store that wakes waiters when the lock is reserved for them.
@@ -166,23 +166,24 @@ type Result struct {
 	Left time.Duration
 	// Since is when the lock was last taken, by the store's clock; zero if that is not known.
 	Since time.Time
-	// Position, Ticket and Waited are those of the waiter, zero if it is not queued.
+	// Position and Ticket are those of the waiter, zero if it is not queued.
 	Position int
 	Ticket   int64
-	Waited   time.Duration
 	// Next is whom the client has to wake; nil for nobody.
 	Next *Reservation
 }
 
-// A Reservation is a lock that is reserved for a waiter.
+// A Reservation is a lock that is reserved for a waiter until the hand-off timeout has passed. A client
+// that has to wake the waiter then says what came of it: lease.Client.Confirm or lease.Client.Drop. If
+// it says nothing, the reservation expires.
 type Reservation struct {
-	Waiter string
+	Key    string // of the lock
+	Waiter string // the name under which it joined the wait queue
 	Ticket int64
 	Value  string // what the Store keeps in the lock's place
 
-	// If the waiter has started, see [Start], the rest is set instead.
-	Token string
-	Fence int64
+	// If the waiter has started, see [Start], it has the lock, and the rest is set instead.
+	Grant *Grant // a Store sets the token and the fence
 	Reply []any // what the script has said of it; its numbers are text if the call came twice
 }
 

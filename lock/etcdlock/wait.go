@@ -128,7 +128,7 @@ func (s *Store) busyWaiter(ctx context.Context, c store.Request, ses *session, h
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	ses.position = max(1, min(ses.position, keys-1))
-	r.Position, r.Ticket, r.Waited = int(ses.position), ses.revision, time.Since(ses.joined)
+	r.Position, r.Ticket = int(ses.position), ses.revision
 	return r
 }
 
@@ -157,7 +157,7 @@ func (s *Store) Leave(ctx context.Context, _, waiter string, _ store.Leave) (*st
 }
 
 // Confirm implements [store.Store]. The client wakes nobody in these wait queues.
-func (s *Store) Confirm(context.Context, string, store.Reservation) error { return nil }
+func (s *Store) Confirm(context.Context, store.Reservation) error { return nil }
 
 // keepPosition renews the session of a waiter until ctx ends. If the session ends first,
 // keepPosition wakes the waiter, which then joins anew.

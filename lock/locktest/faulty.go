@@ -231,8 +231,8 @@ func (f *faulty) Leave(ctx context.Context, key, waiter string, how store.Leave)
 	return next, nil
 }
 
-func (f *faulty) Confirm(ctx context.Context, key string, r store.Reservation) error {
-	return f.network.pass(ctx, Confirm, func() error { return f.store.Confirm(ctx, key, r) })
+func (f *faulty) Confirm(ctx context.Context, r store.Reservation) error {
+	return f.network.pass(ctx, Confirm, func() error { return f.store.Confirm(ctx, r) })
 }
 
 type faultyListener struct {

@@ -26,6 +26,7 @@ type listener struct{ woken chan string }
 
 // A record is all that is kept of one key. A value that has expired counts as none.
 type record struct {
+	key      string
 	value    string // a token, or a reservation
 	valueEnd time.Time
 	waiter   string // for whom value is a reservation; "" when it is none
@@ -78,7 +79,7 @@ func (m *Memory) Waiters(key string) []string {
 func (m *Memory) record(key string) *record {
 	r := m.locks[key]
 	if r == nil {
-		r = &record{}
+		r = &record{key: key}
 		m.locks[key] = r
 	}
 	now := time.Now()
@@ -133,7 +134,7 @@ func (m *Memory) Acquire(_ context.Context, c store.Request) (store.Result, erro
 	if c.Waiter != "" {
 		p := r.join(c, now)
 		a.Position = slices.Index(r.queue, p) + 1
-		a.Ticket, a.Waited = p.ticket, time.Duration(now.UnixMicro()-p.ticket)*time.Microsecond
+		a.Ticket = p.ticket
 	}
 	return a, nil
 }
@@ -186,10 +187,10 @@ func (m *Memory) Leave(_ context.Context, key, waiter string, how store.Leave) (
 }
 
 // Confirm implements [lock.Store].
-func (m *Memory) Confirm(_ context.Context, key string, res store.Reservation) error {
+func (m *Memory) Confirm(_ context.Context, res store.Reservation) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if r := m.record(key); r.value == res.Value {
+	if r := m.record(res.Key); r.value == res.Value {
 		r.leave(res.Waiter)
 	}
 	return nil
@@ -264,7 +265,7 @@ func (r *record) reservation() *store.Reservation {
 	if _, listens := store.ListenerOf(r.waiter); listens {
 		return nil
 	}
-	res := &store.Reservation{Waiter: r.waiter, Value: r.value}
+	res := &store.Reservation{Key: r.key, Waiter: r.waiter, Value: r.value}
 	if i := r.index(r.waiter); i >= 0 {
 		res.Ticket = r.queue[i].ticket
 	}

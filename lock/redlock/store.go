@@ -54,7 +54,7 @@ func (*majority) Leave(context.Context, string, string, store.Leave) (*store.Res
 }
 
 // Confirm does nothing, either.
-func (*majority) Confirm(context.Context, string, store.Reservation) error { return nil }
+func (*majority) Confirm(context.Context, store.Reservation) error { return nil }
 
 // usable returns why a lock of this ttl cannot be had now.
 func (s *majority) usable(ctx context.Context, ttl time.Duration) error {
