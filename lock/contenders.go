@@ -77,11 +77,12 @@ func (c *contenders) heldHere() error {
 // try tries once. Those who come while another tries wait, and share the attempt after that: what
 // the attempt under way finds may be older than their question.
 func (l *Locker) try(ctx context.Context, request lease.Request) (*lease.Lease, error) {
-	c, leave, err := l.queue(ctx, request.Resource, trying)
+	leave, err := l.queue(ctx, request.Resource, trying)
 	if err != nil {
 		return nil, err
 	}
 	l.mu.Lock()
+	c := l.contenders[l.client.Key(request.Resource)]
 	sharing := slices.Clone(c.queues[trying])
 	if err = sharing[0].err; err == nil {
 		err = c.heldHere()
@@ -105,10 +106,10 @@ func (l *Locker) try(ctx context.Context, request lease.Request) (*lease.Lease, 
 
 // queue waits until those of this process who came before, and want the lock in the same way, have
 // it, or have gone. The caller then is the one of them that contends for it, until it calls leave.
-func (l *Locker) queue(ctx context.Context, resource string, way int) (c *contenders, leave func(), err error) {
+func (l *Locker) queue(ctx context.Context, resource string, way int) (leave func(), err error) {
 	key, me := l.client.Key(resource), &contender{first: make(chan struct{})}
 	l.mu.Lock()
-	c = l.contendersFor(key)
+	c := l.contendersFor(key)
 	q := &c.queues[way]
 	*q = append(*q, me)
 	if len(*q) == 1 {
@@ -133,7 +134,7 @@ func (l *Locker) queue(ctx context.Context, resource string, way int) (c *conten
 		if busy == nil && way != trying {
 			busy = &BusyError{Resource: resource, Holder: "nobody yet, as others of this process wait for it"}
 		}
-		return nil, nil, acquireError(resource, end, busy)
+		return nil, acquireError(resource, end, busy)
 	}
-	return c, leave, nil
+	return leave, nil
 }

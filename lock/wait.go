@@ -36,7 +36,7 @@ func (l *Locker) wait(ctx context.Context, request lease.Request, opts *Options)
 
 // poll tries until it has the lock, ctx ends or retry gives up.
 func (l *Locker) poll(ctx context.Context, request lease.Request, retry Retry) (*lease.Lease, error) {
-	_, leave, err := l.queue(ctx, request.Resource, polling)
+	leave, err := l.queue(ctx, request.Resource, polling)
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +51,7 @@ func (l *Locker) poll(ctx context.Context, request lease.Request, retry Retry) (
 func (l *Locker) waitInQueue(ctx context.Context, request lease.Request, from store.Listener) (*lease.Lease, error) {
 	since := time.Now()
 	if _, ok := l.store.(store.JoinOrdered); !ok {
-		_, leave, err := l.queue(ctx, request.Resource, queueing)
+		leave, err := l.queue(ctx, request.Resource, queueing)
 		if err != nil {
 			return nil, err
 		}
