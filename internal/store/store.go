@@ -184,7 +184,7 @@ type Reservation struct {
 
 	// If the waiter has started, see [Start], it has the lock, and the rest is set instead.
 	Grant *Grant // a Store sets the token and the fence
-	Reply []any // what the script has said of it; its numbers are text if the call came twice
+	Reply []any  // what the script has said of it; its numbers are text if the call came twice
 }
 
 // A waiter with a name of such a prefix is woken by a message on a channel: a goroutine hears the
