@@ -1,9 +1,10 @@
-// Package redisreply says which errors of Redis are worth another try.
+// Package redisreply reads what Redis answers, and says which of its errors are worth another try.
 package redisreply
 
 import (
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -37,4 +38,35 @@ func Transient(err error) bool {
 	}
 	code, _, _ := strings.Cut(answer.Error(), " ")
 	return slices.Contains(transient, code) || strings.HasPrefix(answer.Error(), maxClients)
+}
+
+// Text returns a value of an array, "" if there is no such value, or if it is no text.
+func Text(array []any, i int) string {
+	text, _ := at(array, i).(string)
+	return text
+}
+
+// Int returns a value of an array which is an integer or its digits, else 0.
+func Int(array []any, i int) int64 {
+	switch v := at(array, i).(type) {
+	case int64:
+		return v
+	case string:
+		n, _ := strconv.ParseInt(v, 10, 64)
+		return n
+	}
+	return 0
+}
+
+// List returns a value of an array which is an array itself, else an empty one.
+func List(array []any, i int) []any {
+	list, _ := at(array, i).([]any)
+	return list
+}
+
+func at(array []any, i int) any {
+	if i >= len(array) {
+		return nil
+	}
+	return array[i]
 }
