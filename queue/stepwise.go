@@ -65,9 +65,9 @@ func (r *run) unlessOverlapping(ctx context.Context, held *lease.Lease) (*lease.
 // the same id, which is done while asynq has not acknowledged it.
 func (r *run) overlapping() string {
 	switch {
-	case r.hook.Beside(r.attempt):
+	case r.attempt.Beside():
 		return "an earlier task of this id, which is done, has not returned yet"
-	case r.hook.Overlaps(r.attempt):
+	case r.attempt.Overlaps():
 		return "an earlier attempt, which lost " + r.info.Resource + ", has not returned yet"
 	}
 	return ""

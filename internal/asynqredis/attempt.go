@@ -3,11 +3,12 @@ package asynqredis
 import (
 	"context"
 	_ "embed"
-	"fmt"
 	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/redisreply"
 )
 
 var (
@@ -63,20 +64,14 @@ func (a Attempt) UnmarkStarted(ctx context.Context, rdb redis.Scripter) error {
 
 func (a Attempt) mark(ctx context.Context, rdb redis.Scripter, starts int) (latest bool, err error) {
 	latest, err = startedScript.Run(ctx, rdb, []string{TaskKey(a.Queue, a.ID)}, a.Name, starts).Bool()
-	if err != nil {
-		return false, fmt.Errorf("asynqredis: mark the start of %s: %w", a.ID, err)
-	}
-	return latest, nil
+	return latest, failed(err, "mark the start of", a.ID)
 }
 
 // CountLoss counts that a has lost its lock, and returns how often attempts of its task have lost
 // their locks. It returns 0 if a is not the task's latest attempt.
 func (a Attempt) CountLoss(ctx context.Context, rdb redis.Scripter) (times int, err error) {
 	times, err = lossScript.Run(ctx, rdb, []string{TaskKey(a.Queue, a.ID)}, a.Name).Int()
-	if err != nil {
-		return 0, fmt.Errorf("asynqredis: count a loss of %s: %w", a.ID, err)
-	}
-	return times, nil
+	return times, failed(err, "count a loss of", a.ID)
 }
 
 // Requeue moves the task of an attempt whose handler has not started to the head of pending. The
@@ -84,10 +79,7 @@ func (a Attempt) CountLoss(ctx context.Context, rdb redis.Scripter) (times int, 
 func (a Attempt) Requeue(ctx context.Context, rdb redis.Scripter) (bool, error) {
 	keys := []string{TaskKey(a.Queue, a.ID), ActiveKey(a.Queue), LeaseKey(a.Queue), PendingKey(a.Queue), NotifyKey(a.Queue)}
 	moved, err := requeueScript.Run(ctx, rdb, keys, a.Name, a.ID, a.Ticket()).Int()
-	if err != nil {
-		return false, fmt.Errorf("asynqredis: requeue %s: %w", a.ID, err)
-	}
-	return moved == 1, nil
+	return moved == 1, failed(err, "requeue", a.ID)
 }
 
 // A Park says how to park an attempt.
@@ -115,9 +107,9 @@ func (p *Park) Park(ctx context.Context, next redis.ProcessHook, a Attempt) (par
 	}
 	got, err := parkScript.Run(ctx, next, keys,
 		a.ID, p.Reason, p.At.Unix(), a.Name, ticketText(p.Ticket), UniqueMargin.Milliseconds(), p.Key, p.Resource)
-	if reply, ok := got.([]any); ok && len(reply) == 2 {
-		n, _ := reply[0].(int64)
-		return int(n), err
+	reply, _ := got.([]any)
+	if len(reply) != 2 {
+		return -1, err
 	}
-	return -1, err
+	return int(redisreply.Int(reply, 0)), err
 }

@@ -4,10 +4,11 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/redisreply"
 )
 
 var (
@@ -45,25 +46,17 @@ type ContendedLock struct {
 // all the while is listed at least once.
 func ListContended(ctx context.Context, rdb redis.Scripter, queue, cursor string) (c Contended, err error) {
 	keys := []string{ContendedKey(queue), PausedKey(queue)}
-	got, err := contendedScript.Run(ctx, rdb, keys, ContendedBatch, cursor).Slice()
-	if err == nil && len(got) != 4 {
-		err = fmt.Errorf("%w: %v", ErrEncoding, got)
-	}
+	got, err := listed(contendedScript.Run(ctx, rdb, keys, ContendedBatch, cursor), 4, "contended locks", queue)
 	if err != nil {
-		return c, fmt.Errorf("asynqredis: list contended locks of %s: %w", queue, err)
+		return c, err
 	}
-	paused, _ := got[0].(int64)
-	all, _ := got[1].(int64)
-	c.Paused, c.All = paused == 1, int(all)
-	if next, _ := got[2].(string); next != "0" {
-		c.Next = next
+	c = Contended{Paused: redisreply.Int(got, 0) == 1, All: int(redisreply.Int(got, 1)), Next: redisreply.Text(got, 2)}
+	if c.Next == "0" {
+		c.Next = ""
 	}
-	pairs, _ := got[3].([]any)
+	pairs := redisreply.List(got, 3)
 	for i := 0; i+1 < len(pairs); i += 2 {
-		var l ContendedLock
-		l.Key, _ = pairs[i].(string)
-		l.at, _ = pairs[i+1].(string)
-		c.Locks = append(c.Locks, l)
+		c.Locks = append(c.Locks, ContendedLock{redisreply.Text(pairs, i), redisreply.Text(pairs, i+1)})
 	}
 	return c, nil
 }
@@ -86,10 +79,7 @@ func Scanned(ctx context.Context, rdb redis.Scripter, queue string, scans []Scan
 		}
 		argv = append(argv, l.Lock.Key, l.Lock.at, in)
 	}
-	if err := scannedScript.Run(ctx, rdb, []string{ContendedKey(queue)}, argv...).Err(); err != nil {
-		return fmt.Errorf("asynqredis: contended locks of %s: %w", queue, err)
-	}
-	return nil
+	return failed(scannedScript.Run(ctx, rdb, []string{ContendedKey(queue)}, argv...).Err(), "record the scans of", queue)
 }
 
 // A Waiting task is in the wait queue of a lock.
@@ -118,25 +108,28 @@ func StillWaiting(ctx context.Context, rdb redis.Scripter, queue string, ids []s
 
 func listWaiting(ctx context.Context, rdb redis.Scripter, queue, cursor string, args ...any) (some []Waiting, next string, err error) {
 	argv := append([]any{TaskKeyPrefix(queue), cursor}, args...)
-	got, err := waitingScript.Run(ctx, rdb, []string{RetryKey(queue), ContendedKey(queue)}, argv...).Slice()
-	if err == nil && len(got) != 2 {
-		err = fmt.Errorf("%w: %v", ErrEncoding, got)
-	}
+	got, err := listed(waitingScript.Run(ctx, rdb, []string{RetryKey(queue), ContendedKey(queue)}, argv...), 2, "waiting tasks", queue)
 	if err != nil {
-		return nil, "", fmt.Errorf("asynqredis: list waiting tasks of %s: %w", queue, err)
+		return nil, "", err
 	}
-	fields, _ := got[1].([]any)
+	fields := redisreply.List(got, 1)
 	for i := 0; i+2 < len(fields); i += 3 {
-		var w Waiting
-		w.ID, _ = fields[i].(string)
-		w.Lock, _ = fields[i+1].(string)
-		ticket, _ := fields[i+2].(string)
-		if w.Ticket, err = strconv.ParseInt(ticket, 10, 64); err == nil {
+		w := Waiting{ID: redisreply.Text(fields, i), Lock: redisreply.Text(fields, i+1), Ticket: redisreply.Int(fields, i+2)}
+		if w.Ticket != 0 {
 			some = append(some, w)
 		}
 	}
-	if next, _ = got[0].(string); next == "0" {
+	if next = redisreply.Text(got, 0); next == "0" {
 		next = ""
 	}
 	return some, next, nil
+}
+
+// listed returns the answer of a script that lists something of a queue, which is an array of n.
+func listed(cmd *redis.Cmd, n int, what, queue string) ([]any, error) {
+	got, err := cmd.Slice()
+	if err == nil && len(got) != n {
+		err = fmt.Errorf("%w: %v", ErrEncoding, got)
+	}
+	return got, failed(err, "list "+what+" of", queue)
 }

@@ -112,17 +112,15 @@ func FuzzEncoded(f *testing.F) {
 		if have[0] != kind || have[2] != unique {
 			t.Errorf("%x: want kind %q and key %q, have %q", encoded, kind, unique, have)
 		}
-		n, _ := number(encoded, fieldDeadline)
-		deadline := int64(n)
+		before, _ := ParseMessage(string(encoded))
+		deadline := int64(before.deadline)
 		said, err := strconv.ParseFloat(have[1], 64)
 		if exact := deadline >= 0 && deadline < 1<<53; err != nil || exact && int64(said) != deadline || said < 0 != (deadline < 0) {
 			t.Errorf("%x: want the deadline %d, have %s", encoded, deadline, have[1])
 		}
-		named, _ := headers(encoded)
-		if resource, ok := named[resourceHeader]; canonical && (have[3] != resource || have[4] == "1" != ok) {
+		if resource, ok := before.Headers[resourceHeader]; canonical && (have[3] != resource || have[4] == "1" != ok) {
 			t.Errorf("%x: want the resource %q, %v, have %q", encoded, resource, ok, have[3:5])
 		}
-		before, _ := ParseMessage(string(encoded))
 		failure := before.lastError
 		if before.Waited {
 			failure = before.Failure
@@ -140,8 +138,8 @@ func FuzzEncoded(f *testing.F) {
 		for _, v := range []map[protowire.Number][]string{wanted, changed} {
 			v[fieldHeaders] = slices.DeleteFunc(v[fieldHeaders], isResourcePair)
 		}
-		if again, _ := headers([]byte(kept)); again[resourceHeader] != named[resourceHeader] {
-			t.Errorf("%x with a reason: want the resource %q, have %q", encoded, named[resourceHeader], again[resourceHeader])
+		if again, _ := ParseMessage(kept); again.Headers[resourceHeader] != before.Headers[resourceHeader] {
+			t.Errorf("%x with a reason: want the resource %q, have %q", encoded, before.Headers[resourceHeader], again.Headers[resourceHeader])
 		}
 		if diff := cmp.Diff(wanted, changed); diff != "" || err != nil {
 			t.Errorf("%x with a reason, the rest: %v (-Go +Lua)\n%s", encoded, err, diff)

@@ -40,44 +40,12 @@ func field(encoded []byte, number protowire.Number) (string, error) {
 	return text, err
 }
 
-// number returns a number of an encoded task, 0 if the task lacks the field.
-func number(encoded []byte, which protowire.Number) (uint64, error) {
-	var n uint64
-	err := fields(encoded, func(num protowire.Number, typ protowire.Type, value []byte) {
-		if num == which && typ == protowire.VarintType {
-			n, _ = protowire.ConsumeVarint(value)
-		}
-	})
-	return n, err
-}
-
-// headers returns the headers of an encoded task.
-func headers(encoded []byte) (map[string]string, error) {
-	found := map[string]string{}
-	err := fields(encoded, func(num protowire.Number, typ protowire.Type, value []byte) {
-		if num != fieldHeaders || typ != protowire.BytesType {
-			return
-		}
-		entry, _ := protowire.ConsumeBytes(value) // a map is a list of pairs
-		key, err1 := field(entry, 1)
-		text, err2 := field(entry, 2)
-		if err1 == nil && err2 == nil {
-			found[key] = text
-		}
-	})
-	return found, err
-}
-
-// KindOf returns the kind of an encoded task, and its headers.
-func KindOf(encoded string) (kind string, with map[string]string, err error) {
-	kind, err1 := field([]byte(encoded), fieldType)
-	with, err2 := headers([]byte(encoded))
-	return kind, with, errors.Join(err1, err2)
-}
-
-// A Message is what a hook reads of an encoded task.
+// A Message is what is read of an encoded task.
 type Message struct {
+	Kind      string
 	ID        string
+	Headers   map[string]string
+	Retries   int    // how often it may be retried in all
 	Unique    string // its key of uniqueness, or ""
 	Retention uint64 // for how many seconds asynq keeps the task once it is done
 	Failure   string // the task's own last failure, if its last error is a reason of the guard's
@@ -91,22 +59,42 @@ type Message struct {
 func ParseMessage(encoded string) (m Message, err error) {
 	err = fields([]byte(encoded), func(num protowire.Number, typ protowire.Type, value []byte) {
 		switch {
+		case typ == protowire.VarintType && num == fieldRetry:
+			n, _ := protowire.ConsumeVarint(value)
+			m.Retries = int(n) //nolint:gosec // asynq's is an int32
 		case typ == protowire.VarintType && num == fieldDeadline:
 			m.deadline, _ = protowire.ConsumeVarint(value)
 		case typ == protowire.VarintType && num == fieldRetention:
 			m.Retention, _ = protowire.ConsumeVarint(value)
 		case typ != protowire.BytesType:
+		case num == fieldType:
+			m.Kind = textOf(value)
 		case num == fieldID:
 			m.ID = textOf(value)
 		case num == fieldErrorMsg:
 			m.lastError = textOf(value)
 		case num == fieldUniqueKey:
 			m.Unique = textOf(value)
+		case num == fieldHeaders:
+			m.addHeader(value)
 		case num == fieldOwnFailure:
 			m.Failure, m.Waited = textOf(value), true
 		}
 	})
 	return m, err
+}
+
+func (m *Message) addHeader(value []byte) {
+	pair, _ := protowire.ConsumeBytes(value) // a map is a list of pairs
+	key, err1 := field(pair, 1)
+	text, err2 := field(pair, 2)
+	if err1 != nil || err2 != nil {
+		return
+	}
+	if m.Headers == nil {
+		m.Headers = make(map[string]string)
+	}
+	m.Headers[key] = text
 }
 
 func textOf(value []byte) string {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"math"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -128,7 +129,7 @@ func TestMessageOf(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if have, err := ParseMessage(string(c.encoded)); have != c.want || err != nil {
+			if have, err := ParseMessage(string(c.encoded)); !reflect.DeepEqual(have, c.want) || err != nil {
 				t.Errorf("want %+v, have %+v, %v", c.want, have, err)
 			}
 		})
@@ -157,9 +158,9 @@ func TestWithNumber(t *testing.T) {
 		"another":               protowire.AppendVarint(protowire.AppendTag(nil, fieldRetry, protowire.VarintType), 1<<31-1),
 		"a text of that number": encode(fieldRetry, "x"),
 	} {
-		for _, want := range []uint64{0, 1, 300} {
-			if have, err := number([]byte(withNumber(string(task), fieldRetry, want)), fieldRetry); have != want || err != nil {
-				t.Errorf("%s: want %d, have %d, %v", name, want, have, err)
+		for _, want := range []int{0, 1, 300} {
+			if m, err := ParseMessage(withNumber(string(task), fieldRetry, uint64(want))); m.Retries != want || err != nil {
+				t.Errorf("%s: want %d, have %d, %v", name, want, m.Retries, err)
 			}
 		}
 	}
@@ -188,10 +189,10 @@ func FuzzField(f *testing.F) {
 				t.Errorf("%s of %x: want %v, have %v", name, encoded, ErrEncoding, err)
 			}
 		}
-		have, err := number(encoded, fieldRetry)
+		parsed, err := ParseMessage(string(encoded))
 		want := m.Get(task.Fields().ByName("retry")).Int()
-		if valid && (err != nil || int64(int32(have)) != want) { // 32 bits, as protobuf has it
-			t.Errorf("retry of %x: want %d, have %d, %v", encoded, want, have, err)
+		if valid && (err != nil || int64(int32(parsed.Retries)) != want) { // 32 bits, as protobuf has it
+			t.Errorf("retry of %x: want %d, have %d, %v", encoded, want, parsed.Retries, err)
 		}
 		changed := dynamicpb.NewMessage(task)
 		if valid && proto.Unmarshal([]byte(withNumber(string(encoded), fieldRetry, 7)), changed) == nil {

@@ -3,12 +3,11 @@ package asynqredis
 import (
 	"context"
 	_ "embed"
-	"errors"
-	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/redisreply"
 )
 
 var (
@@ -37,10 +36,7 @@ const LeaseFor = 30 * time.Second
 // Redis may have lost writes. If no worker renews the lease, the task becomes an orphan.
 func Lease(ctx context.Context, rdb redis.Scripter, queue string) (int, error) {
 	n, err := leaseScript.Run(ctx, rdb, []string{ActiveKey(queue), LeaseKey(queue)}, int(LeaseFor.Seconds())).Int()
-	if err != nil {
-		return 0, fmt.Errorf("asynqredis: look for tasks of %s without a lease: %w", queue, err)
-	}
-	return n, nil
+	return n, failed(err, "look for tasks without a lease of", queue)
 }
 
 // OrphanBatch is how many orphans are listed in one call.
@@ -68,15 +64,8 @@ func (t Orphan) Known() bool { return t.attempt != "" && t.Type != "" }
 // Orphans returns orphans of a queue, those first whose leases end first. It skips the first skip,
 // and returns at most [OrphanBatch].
 func Orphans(ctx context.Context, rdb redis.Scripter, queue string, skip int) ([]Orphan, error) {
-	rows, err := orphansScript.Run(ctx, rdb, []string{LeaseKey(queue)}, Prefix(queue)+"t:", unrenewed, skip, OrphanBatch).Slice()
-	if err != nil {
-		return nil, fmt.Errorf("asynqredis: list orphans of %s: %w", queue, err)
-	}
-	found := make([]Orphan, len(rows))
-	for i, row := range rows {
-		found[i] = orphanOf(queue, row)
-	}
-	return found, nil
+	rows, err := orphansScript.Run(ctx, rdb, []string{LeaseKey(queue)}, TaskKeyPrefix(queue), unrenewed, skip, OrphanBatch).Slice()
+	return orphansOf(queue, rows), failed(err, "list orphans of", queue)
 }
 
 // asynqWaits is how long after the end of its lease asynq takes a task for lost.
@@ -87,34 +76,24 @@ const asynqWaits = 30 // seconds
 func Expired(ctx context.Context, next redis.ProcessHook, queue string) ([]Orphan, error) {
 	const all = -1
 	got, err := expiredScript.Run(ctx, next, []any{LeaseKey(queue)}, TaskKeyPrefix(queue), -asynqWaits, 0, all)
-	if err != nil {
-		return nil, err //nolint:wrapcheck // it is the answer to asynq's call
-	}
 	rows, _ := got.([]any)
-	found := make([]Orphan, len(rows))
-	for i, row := range rows {
-		found[i] = orphanOf(queue, row)
-	}
-	return found, nil
+	return orphansOf(queue, rows), err
 }
 
-func orphanOf(queue string, row any) Orphan {
-	cells, _ := row.([]any)
-	var text [5]string
-	for i := range min(len(text), len(cells)) {
-		text[i], _ = cells[i].(string)
+func orphansOf(queue string, rows []any) []Orphan {
+	found := make([]Orphan, len(rows))
+	for i := range rows {
+		row := redisreply.List(rows, i)
+		t := Orphan{Queue: queue, ID: redisreply.Text(row, 0), attempt: redisreply.Text(row, 1), Encoded: redisreply.Text(row, 2)}
+		t.Crashes = int(redisreply.Int(row, 3))
+		t.Started = t.attempt != "" && t.attempt == redisreply.Text(row, 4)
+		if m, err := ParseMessage(t.Encoded); err == nil {
+			payload, _ := field([]byte(t.Encoded), fieldPayload)
+			t.Type, t.Payload, t.Retries, t.Headers = m.Kind, []byte(payload), m.Retries, m.Headers
+		}
+		found[i] = t
 	}
-	t := Orphan{Queue: queue, ID: text[0], attempt: text[1], Encoded: text[2]}
-	t.Crashes, _ = strconv.Atoi(text[3])
-	t.Started = text[4] != "" && text[4] == t.attempt
-	msg := []byte(t.Encoded)
-	kind, with, err1 := KindOf(t.Encoded)
-	payload, err2 := field(msg, fieldPayload)
-	retries, err3 := number(msg, fieldRetry)
-	if errors.Join(err1, err2, err3) == nil {
-		t.Type, t.Payload, t.Retries, t.Headers = kind, []byte(payload), int(retries), with //nolint:gosec // asynq's is an int32
-	}
-	return t
+	return found
 }
 
 // Recover requeues t at the tail of pending. It counts one more crash and nothing else. The last error
@@ -127,8 +106,5 @@ func Recover(ctx context.Context, rdb redis.Scripter, t Orphan, reason string) (
 	moved, err := recoverScript.Run(ctx, rdb,
 		[]string{TaskKey(t.Queue, t.ID), ActiveKey(t.Queue), LeaseKey(t.Queue), PendingKey(t.Queue), NotifyKey(t.Queue)},
 		t.ID, t.attempt, unrenewed, reason, t.Crashes+1).Bool()
-	if err != nil {
-		return false, fmt.Errorf("asynqredis: recover %s: %w", t.ID, err)
-	}
-	return moved, nil
+	return moved, failed(err, "recover", t.ID)
 }

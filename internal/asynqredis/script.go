@@ -2,6 +2,7 @@ package asynqredis
 
 import (
 	"context"
+	"fmt"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
@@ -49,4 +50,12 @@ func (s Script) Call(keys, argv []any) []any {
 	args := make([]any, 0, 3+len(keys)+len(argv))
 	args = append(args, "evalsha", s.SHA, len(keys))
 	return append(append(args, keys...), argv...)
+}
+
+// failed says of an error what has failed, and for which task or queue.
+func failed(err error, what, of string) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("asynqredis: %s %s: %w", what, of, err)
 }

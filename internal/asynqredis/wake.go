@@ -2,7 +2,6 @@ package asynqredis
 
 import (
 	"context"
-	"fmt"
 	"strconv"
 	"time"
 
@@ -28,8 +27,5 @@ func Wake(ctx context.Context, rdb redis.Scripter, queue, id string, ticket int6
 	got, err := wakeScript.Run(ctx, rdb,
 		[]string{TaskKey(queue, id), RetryKey(queue), PendingKey(queue), PausedKey(queue), NotifyKey(queue)},
 		id, strconv.FormatInt(ticket, 10), time.Now().UnixNano()).Text()
-	if err != nil {
-		return "", fmt.Errorf("asynqredis: wake %s: %w", id, err)
-	}
-	return WakeResult(got), nil
+	return WakeResult(got), failed(err, "wake", id)
 }

@@ -35,9 +35,8 @@ const repeatTimeout = time.Second
 // attempt is still the task's latest. If a [Finish] has ended the attempt, acknowledge answers the call
 // itself.
 func (h *Hook) acknowledge(ctx context.Context, next redis.ProcessHook, cmd redis.Cmder, c call) error {
-	queue, id := c.ended()
 	deadline, ok := ctx.Deadline()
-	a := h.running.acknowledging(queue, id, c.op, deadline, ok)
+	a := h.running.acknowledging(c.ended(), c.op, deadline, ok)
 	if a == nil {
 		return next(ctx, cmd)
 	}
@@ -79,9 +78,6 @@ func (h *Hook) sendUnknown(ctx context.Context, next redis.ProcessHook, cmd redi
 		}
 		h.started()
 	}
-	if _, id := c.ended(); id == "" {
-		return next(ctx, cmd)
-	}
 	return h.acknowledge(ctx, next, cmd, c)
 }
 
@@ -116,7 +112,7 @@ func (h *Hook) end(ctx context.Context, next redis.ProcessHook, cmd redis.Cmder,
 		}
 		return err
 	}
-	keys, argv, change := c.keys, a.wording(c), conditional
+	keys, argv, change := c.keys, a.wording(c), func(source string) string { return acknowledgeSource + source }
 	if c.op == opRequeue {
 		keys = notifyKeys(keys, a.Queue)
 		change = func(source string) string { return withNotify(acknowledgeSource + keepTicketSource + source) }
@@ -126,7 +122,7 @@ func (h *Hook) end(ctx context.Context, next redis.ProcessHook, cmd redis.Cmder,
 	if !known {
 		return answer(cmd, nil, noScriptError{})
 	}
-	got, err := script.Run(ctx, next, keys, append(argv, a.Name, c.op.taskKey())...)
+	got, err := script.Run(ctx, next, keys, append(argv, a.Name, slices.Index(c.keys, any(a.key()))+1)...)
 	if err != nil {
 		return answer(cmd, nil, err)
 	}
@@ -136,15 +132,12 @@ func (h *Hook) end(ctx context.Context, next redis.ProcessHook, cmd redis.Cmder,
 		h.ignored(ctx, a)
 		got = "OK"
 	case c.op == opRequeue:
-		a.requeue()
+		a.requeued.Store(true)
 	case c.op == opDone || c.op == opComplete:
 		h.first.ended(a)
 	}
 	return answer(cmd, got, nil)
 }
-
-// conditional puts the condition before one of asynq's scripts.
-func conditional(source string) string { return acknowledgeSource + source }
 
 // over is what acknowledge.lua and finish.lua answer if an attempt is over already.
 const over = "over"

@@ -2,6 +2,8 @@ package hook
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,28 +21,22 @@ type Attempt struct {
 	message asynqredis.Message
 	overdue string // how the task is archived if its deadline passed while it waited, or ""
 	lease   int64  // when the lease that it started with ends, Unix seconds
-	encoded string // the task, if asynq keeps it once it is done, or if no handler has run attempts yet; else ""
+	encoded string // the task, if asynq keeps it once it is done; else ""
 
-	hook    *Hook   // nil if its dequeue was not seen
-	fetcher fetcher // the one of its server, nil if that is not known
+	server server // whose connection it came by; it has no fetcher if that is not known
 
 	ending   sync.Mutex  // held by what ends it: asynq's own call, or a Finish
 	ended    bool        // asynq has called to end it; guarded by ending
 	finished atomic.Bool // a Finish has ended it
+	requeued atomic.Bool // a server that shuts down has requeued its task
+	beside   bool        // asynq had not ended an earlier one, which was done, when this one started
 
-	// earlier, guarded by the attempts' lock, is the one before it of this
-	// process, as long as that is not acknowledged.
-	earlier *Attempt
-	beside  bool // asynq had not ended an earlier one, which was done, when this one started; guarded likewise
-
-	mu       sync.Mutex
-	requeued bool // a server that shuts down has requeued its task
-	park     *asynqredis.Park
-	grant    *store.Grant // came with the dequeue, nil once Grant has returned it
-	running  bool
-	ctx      context.Context //nolint:containedctx // the handler's: asynq ends it once it has ended the attempt; nil before it runs
-	started  bool            // its handler runs, or has run
-	touched  time.Time
+	// The lock of the attempts guards these.
+	park    *asynqredis.Park
+	grant   *store.Grant    // came with the dequeue, nil once Grant has returned it
+	ctx     context.Context //nolint:containedctx // the handler's: asynq ends it once it has ended the attempt; nil before the handler starts
+	running bool            // its handler has started, and has not returned
+	touched time.Time
 }
 
 // Seen reports whether the hook changed the dequeue of a. Then the task has a ticket, and the attempt
@@ -49,15 +45,15 @@ func (a *Attempt) Seen() bool { return a.Name != "" }
 
 // Park makes the acknowledgement park the task, whatever asynq sends: done, retry or archive.
 func (a *Attempt) Park(p asynqredis.Park) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	a.server.running.Lock()
+	defer a.server.running.Unlock()
 	a.park = &p
 }
 
 // Grant returns the lock that was taken with the task, once. From then on the lock is the caller's.
 func (a *Attempt) Grant() (g store.Grant, ok bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	a.server.running.Lock()
+	defer a.server.running.Unlock()
 	if a.grant == nil {
 		return g, false
 	}
@@ -68,138 +64,102 @@ func (a *Attempt) Grant() (g store.Grant, ok bool) {
 // Running keeps a known until the returned function is called, however long the handler runs. ctx is
 // the handler's context.
 func (a *Attempt) Running(ctx context.Context) (ended func()) {
-	a.mu.Lock()
-	a.ctx = ctx
-	a.mu.Unlock()
-	set := func(running bool) {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		a.running, a.started, a.touched = running, true, time.Now()
+	a.server.running.Lock()
+	defer a.server.running.Unlock()
+	a.ctx, a.running = ctx, true
+	return func() {
+		a.server.running.Lock()
+		defer a.server.running.Unlock()
+		a.running, a.touched = false, time.Now()
 	}
-	set(true)
-	return func() { set(false) }
 }
 
 // Requeued reports whether a server that shuts down has requeued the task.
-func (a *Attempt) Requeued() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.requeued
-}
+func (a *Attempt) Requeued() bool { return a.requeued.Load() }
 
-func (a *Attempt) requeue() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.requeued = true
-}
+// Beside reports whether a [Finish] had ended an earlier task of a's id when a started, and asynq had
+// not yet made its own call for that task. By that call asynq forgets the lease of a, as the two tasks
+// have one id.
+func (a *Attempt) Beside() bool { return a.beside }
 
 func (a *Attempt) parking() *asynqredis.Park {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	a.server.running.Lock()
+	defer a.server.running.Unlock()
 	return a.park
 }
 
-func (a *Attempt) atWork() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.running
+// Overlaps reports whether an earlier attempt of a's task is still at work in this process. For two
+// attempts at once asynq keeps one lease, which may be the wrong one.
+func (a *Attempt) Overlaps() bool {
+	s := &a.server.running
+	s.Lock()
+	defer s.Unlock()
+	for _, e := range s.byTask[a.key()] {
+		if e == a {
+			break
+		}
+		if e.running {
+			return true
+		}
+	}
+	return false
 }
+
+func (a *Attempt) key() string { return asynqredis.TaskKey(a.Queue, a.ID) }
 
 // untold reports whether a [Finish] has ended a, and asynq has not yet made its own call to end a.
 func (a *Attempt) untold() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	return a.finished.Load() && (a.ctx == nil || a.ctx.Err() == nil)
 }
 
 // underWay reports whether asynq is about to call a's handler, or waits for the handler to return.
 func (a *Attempt) underWay() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return !a.started || a.running && a.ctx.Err() == nil
+	return a.ctx == nil || a.running && a.ctx.Err() == nil
 }
 
-// wasStarted reports whether the handler of a has started, or was about to.
-func (a *Attempt) wasStarted() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.started
-}
-
-func (a *Attempt) staleSince(t time.Time) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return !a.running && a.touched.Before(t)
-}
+func (a *Attempt) staleSince(t time.Time) bool { return !a.running && a.touched.Before(t) }
 
 // attempts holds the attempts that are under way in this process.
 type attempts struct {
-	mu    sync.Mutex
-	byID  map[taskID]*Attempt
-	swept time.Time
-}
+	sync.Mutex
 
-type taskID struct{ queue, id string }
+	byTask map[string][]*Attempt // by the task's key; those of a task in the order in which they started
+	swept  time.Time
+}
 
 // keepIdle is how long an attempt that does not run is remembered. asynq leaves an attempt without an
 // acknowledgement only when its lease has expired. Within a minute another server requeues the task.
 const keepIdle = 10 * time.Minute
 
 func (s *attempts) add(a *Attempt) {
+	s.Lock()
+	defer s.Unlock()
 	now := time.Now()
 	a.touched = now
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.byID == nil {
-		s.byID, s.swept = make(map[taskID]*Attempt), now
+	if s.byTask == nil {
+		s.byTask, s.swept = make(map[string][]*Attempt), now
 	}
-	id, old := taskID{a.Queue, a.ID}, now.Add(-keepIdle)
-	a.earlier = s.byID[id]
-	for later := a; later.earlier != nil; {
-		if later.earlier.staleSince(old) {
-			later.earlier = later.earlier.earlier
-		} else {
-			later = later.earlier
-		}
-	}
-	for e := a.earlier; e != nil; e = e.earlier {
-		a.beside = a.beside || e.untold()
-	}
-	s.byID[id] = a
+	key, old := a.key(), now.Add(-keepIdle)
+	earlier := slices.DeleteFunc(s.byTask[key], func(e *Attempt) bool { return e.staleSince(old) })
+	a.beside = slices.ContainsFunc(earlier, (*Attempt).untold)
+	s.byTask[key] = append(earlier, a)
 	if s.swept.Before(old) {
 		s.swept = now
-		for id, a := range s.byID {
-			if a.staleSince(old) {
-				delete(s.byID, id)
-			}
-		}
+		maps.DeleteFunc(s.byTask, func(_ string, all []*Attempt) bool { return all[len(all)-1].staleSince(old) })
 	}
 }
 
-func (s *attempts) get(queue, id string) *Attempt {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.byID[taskID{queue, id}]
-}
-
-// beside reports whether an earlier attempt of a's task was untold when a started.
-func (s *attempts) beside(a *Attempt) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return a.beside
-}
-
-// overlaps reports whether an earlier attempt of a's task is still at work in this
-// process.
-func (s *attempts) overlaps(a *Attempt) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for e := a.earlier; e != nil; e = e.earlier {
-		if e.atWork() {
-			return true
-		}
+// latest returns the latest attempt of the task with a key, nil if there is none, and whether its handler
+// has started.
+func (s *attempts) latest(key string) (a *Attempt, started bool) {
+	s.Lock()
+	defer s.Unlock()
+	all := s.byTask[key]
+	if len(all) == 0 {
+		return nil, false
 	}
-	return false
+	a = all[len(all)-1]
+	return a, a.ctx != nil
 }
 
 // acknowledging returns the attempt that a call of asynq's ends. asynq names only the task, of which
@@ -215,39 +175,35 @@ func (s *attempts) overlaps(a *Attempt) bool {
 // The lease of the earlier attempt may have been renewed, in the second in which the later one started,
 // or by another server of this process. So a retry or archive call is for an attempt that waits to be
 // parked, if there is one. Otherwise the call would archive the task on its last attempt.
-func (s *attempts) acknowledging(queue, id string, o op, deadline time.Time, ok bool) *Attempt {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	a := s.byID[taskID{queue, id}]
+func (s *attempts) acknowledging(key string, o op, deadline time.Time, ok bool) *Attempt {
+	s.Lock()
+	defer s.Unlock()
+	all := s.byTask[key]
+	if len(all) == 0 {
+		return nil
+	}
 	if o == opDone || o == opComplete {
-		var oldest *Attempt
-		for e := a; e != nil; e = e.earlier {
-			if e.untold() {
-				oldest = e
-			}
-		}
-		if oldest != nil {
-			return oldest
+		if oldest := slices.IndexFunc(all, (*Attempt).untold); oldest >= 0 {
+			return all[oldest]
 		}
 	}
-	if !ok {
+	last := len(all) - 1
+	for ok && last > 0 && deadline.Before(time.Unix(all[last].lease, 0)) {
+		last--
+	}
+	a, earlier := all[last], all[:last]
+	if !ok || o != opRetry && o != opArchive {
 		return a
 	}
-	for a != nil && a.earlier != nil && deadline.Before(time.Unix(a.lease, 0)) {
-		a = a.earlier
-	}
-	if o != opRetry && o != opArchive {
-		return a
-	}
-	for e := a; e != nil; e = e.earlier {
-		if e.parking() != nil {
+	for _, e := range slices.Backward(all[:last+1]) {
+		if e.park != nil {
 			return e
 		}
 	}
 	// The handler of a is at work, or about to start, so a has not failed. The call comes late, for
 	// an earlier attempt.
-	if a != nil && a.underWay() {
-		for e := a.earlier; e != nil; e = e.earlier {
+	if a.underWay() {
+		for _, e := range slices.Backward(earlier) {
 			if e.finished.Load() {
 				return e
 			}
@@ -258,21 +214,11 @@ func (s *attempts) acknowledging(queue, id string, o op, deadline time.Time, ok 
 
 // remove forgets a, but no other attempt of its task.
 func (s *attempts) remove(a *Attempt) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	id := taskID{a.Queue, a.ID}
-	later := s.byID[id]
-	switch {
-	case later != a:
-		for later != nil && later.earlier != a {
-			later = later.earlier
-		}
-		if later != nil {
-			later.earlier = a.earlier
-		}
-	case a.earlier != nil:
-		s.byID[id] = a.earlier
-	default:
-		delete(s.byID, id)
+	s.Lock()
+	defer s.Unlock()
+	key := a.key()
+	s.byTask[key] = slices.DeleteFunc(s.byTask[key], func(e *Attempt) bool { return e == a })
+	if len(s.byTask[key]) == 0 {
+		delete(s.byTask, key)
 	}
 }

@@ -10,34 +10,23 @@ import (
 	"github.com/sidingq/siding/internal/asynqredis"
 )
 
-// op is one of asynq's script calls.
-type op int
+// op is what one of asynq's scripts does, by its name in asynq.scripts: doneUnique does what done does.
+type op string
 
 const (
-	opNone op = iota
-	opDequeue
-	opDone
-	opComplete
-	opRequeue
-	opRetry
-	opArchive
-	opListExpired
+	opNone        op = "" // not one of asynq's
+	opDequeue     op = "dequeue"
+	opDone        op = "done"
+	opComplete    op = "markAsComplete"
+	opRequeue     op = "requeue"
+	opRetry       op = "retry"
+	opArchive     op = "archive"
+	opListExpired op = "listLeaseExpired"
 )
 
 // ends reports whether asynq ends an attempt by o.
-func (o op) ends() bool { return opDone <= o && o <= opArchive }
-
-// taskKey returns which of the keys of an acknowledgement, the first being 1, is
-// that of the task.
-func (o op) taskKey() int {
-	switch o {
-	case opDone:
-		return 3
-	case opComplete, opRequeue:
-		return 4
-	default: // retry, archive
-		return 1
-	}
+func (o op) ends() bool {
+	return o == opDone || o == opComplete || o == opRequeue || o == opRetry || o == opArchive
 }
 
 // A call is a script call on its way to Redis, taken apart.
@@ -110,13 +99,11 @@ func scriptName(source string) string { return redis.NewScript(source).Hash() }
 
 // answer sets the result of cmd, which was never sent.
 func answer(cmd redis.Cmder, v any, err error) error {
-	if err != nil {
-		cmd.SetErr(err)
-		return err
-	}
 	c, ok := cmd.(*redis.Cmd)
-	if !ok {
-		err := errors.New("hook: a script call of an unknown type")
+	if err == nil && !ok {
+		err = errors.New("hook: a script call of an unknown type")
+	}
+	if err != nil {
 		cmd.SetErr(err)
 		return err
 	}

@@ -3,7 +3,6 @@ package hook
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -11,6 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/asynqredis"
+	"github.com/sidingq/siding/internal/fetch"
+	"github.com/sidingq/siding/internal/redisreply"
 	"github.com/sidingq/siding/internal/store"
 )
 
@@ -55,9 +56,9 @@ func (h *Hook) TakeLocks(a Locking) {
 
 // A taken task is what a dequeue has answered.
 type taken struct {
-	msg   string
+	fetch.Task
+
 	none  bool         // if no task was taken
-	left  int64        // how many tasks are left in its queue, at least, also if none was taken
 	grant *store.Grant // the lock that came with it, if any
 	came  int64        // its ticket in a wait queue, us by Redis' clock, or 0
 }
@@ -66,39 +67,35 @@ type taken struct {
 // the call returns to asynq, which may be about to stop.
 const inRow = 50
 
-// take dequeues from a queue, under a lease that ends at the given time. The task is for the server of
-// f; f is nil if the server is not known. The error is redis.Nil if no task was taken. Tasks may be
-// left all the same, see taken.left.
-func (h *Hook) take(ctx context.Context, next redis.ProcessHook, queue string, leaseEnds any, f fetcher) (t taken, err error) {
-	if err := h.askFirst(ctx, next); err != nil {
-		return taken{}, err
+// take dequeues from a queue, under a lease that ends at the given time. The error is redis.Nil if no
+// task was taken.
+func (s server) take(ctx context.Context, next redis.ProcessHook, queue string, leaseEnds any) (fetch.Task, error) {
+	if err := s.askFirst(ctx, next); err != nil {
+		return fetch.Task{}, err
 	}
-	h.started()
-	ctx = hooked(ctx)
-	name := h.attemptName()
-	argv := h.dequeueArgs(queue, leaseEnds, name)
+	s.started()
+	ctx = context.WithValue(ctx, hookedKey{}, true)
+	name := s.attemptName()
+	argv := s.dequeueArgs(queue, leaseEnds, name)
+	var t taken
 	for range inRow {
 		start := time.Now()
-		var got any
-		got, err = h.dequeue.Run(ctx, next, h.dequeueKeys(queue), argv...)
-		h.backoff.After(ctx, err)
+		got, err := s.Hook.dequeue.Run(ctx, next, s.dequeueKeys(queue), argv...)
+		s.backoff.After(ctx, err)
 		if err != nil {
-			return taken{}, err
+			return fetch.Task{}, err
 		}
-		var parked []any
-		if t, parked, err = takenOf(got, start); err != nil {
-			return taken{}, err
+		if t, err = s.takenOf(got, queue, start); err != nil {
+			return fetch.Task{}, err
 		}
-		h.parked(queue, parked)
-		if !t.none || t.left == 0 {
+		if !t.none {
+			return s.begin(t, queue, name, leaseEnds), nil
+		}
+		if t.Left == 0 {
 			break
 		}
 	}
-	if t.none {
-		return t, redis.Nil
-	}
-	t.msg, _ = h.begin(t, queue, name, leaseEnds, f)
-	return t, nil
+	return t.Task, redis.Nil
 }
 
 // dequeueArgs returns the ARGV of dequeue.lua.
@@ -119,48 +116,31 @@ func (h *Hook) lockingArgs() []any {
 	return append([]any{a.Host, a.Fallback.Milliseconds(), a.Spread.Milliseconds(), asynqredis.UniqueMargin.Milliseconds()}, a.Args...)
 }
 
-// begin remembers the attempt of a task that was taken for the server of f. It returns the task as
-// asynq reads it, and no attempt if the task cannot be read.
-func (h *Hook) begin(t taken, queue, name string, leaseEnds any, f fetcher) (read string, a *Attempt) {
-	m, err := asynqredis.ParseMessage(t.msg)
+// begin remembers the attempt of a task that was taken for the server. It returns the task as asynq
+// reads it, without an attempt if the task cannot be read.
+func (s server) begin(t taken, queue, name string, leaseEnds any) fetch.Task {
+	m, err := asynqredis.ParseMessage(t.Message)
 	if err != nil || m.ID == "" {
-		return t.msg, nil // asynq says what is wrong with the task
+		return t.Task // asynq says what is wrong with the task
 	}
 	lease, _ := leaseEnds.(int64)
-	a = &Attempt{
-		Attempt: asynqredis.Attempt{Queue: queue, ID: m.ID, Came: t.came, Name: name}, hook: h, fetcher: f,
+	a := &Attempt{
+		Attempt: asynqredis.Attempt{Queue: queue, ID: m.ID, Came: t.came, Name: name}, server: s,
 		message: m, lease: lease, grant: t.grant,
 	}
-	if m.Retention > 0 || !h.first.guarded.Load() {
-		a.encoded = t.msg
+	if m.Retention > 0 {
+		a.encoded = t.Message
 	}
-	read = t.msg
 	if now := time.Now(); m.Waited && m.Overdue(now) {
-		a.overdue, read = asynqredis.EndOverdue(t.msg, m, now)
+		a.overdue, t.Message = asynqredis.EndOverdue(t.Message, m, now)
 	}
-	h.running.add(a)
-	return read, a
+	s.running.add(a)
+	t.Attempt = a
+	return t.Task
 }
 
 // attemptName returns a new name for an attempt.
 func (h *Hook) attemptName() string { return h.name + "-" + strconv.FormatUint(h.count.Add(1), 36) }
-
-// parked reports the tasks that a dequeue has parked.
-func (h *Hook) parked(queue string, tasks []any) {
-	for _, task := range tasks {
-		fields, _ := task.([]any)
-		if len(fields) < 4 {
-			continue
-		}
-		r := Parked{Queue: queue, Busy: fields[4:]}
-		r.ID, _ = fields[0].(string)
-		r.Kind, _ = fields[1].(string)
-		r.Resource, _ = fields[2].(string)
-		parked, _ := fields[3].(int64)
-		r.Parked = int(parked)
-		h.locking.Parked(r)
-	}
-}
 
 // dequeueKeys returns the keys of a dequeue, which are made once for each queue.
 func (h *Hook) dequeueKeys(queue string) []any {
@@ -172,31 +152,28 @@ func (h *Hook) dequeueKeys(queue string) []any {
 	return keys
 }
 
-// takenOf reads the answer to a dequeue that was sent at start.
-func takenOf(got any, start time.Time) (t taken, parked []any, err error) {
-	parts, _ := got.([]any)
-	if len(parts) < 3 {
-		return t, nil, fmt.Errorf("%w: %T", asynqredis.ErrEncoding, got)
+// takenOf reads the answer to a dequeue that was sent at start, and reports the tasks that the dequeue
+// has parked.
+func (h *Hook) takenOf(got any, queue string, start time.Time) (t taken, err error) {
+	answer, _ := got.([]any)
+	if len(answer) < 3 {
+		return t, fmt.Errorf("%w: %T", asynqredis.ErrEncoding, got)
 	}
-	text := func(i int) string { s, _ := parts[i].(string); return s }
-	number := func(i int) int64 {
-		n, nerr := strconv.ParseInt(text(i), 10, 64)
-		err = errors.Join(err, nerr)
-		return n
-	}
-	t.msg, t.none = text(0), parts[0] == nil
-	t.left, _ = parts[1].(int64)
-	parked, _ = parts[2].([]any)
-	if len(parts) > 3 {
-		t.came = number(3)
-	}
-	if len(parts) == 8 {
-		t.grant = &store.Grant{
-			Resource: text(4), Token: text(5), Fence: number(6), HandOff: time.Duration(number(7)) * time.Microsecond, Start: start,
+	for _, parked := range redisreply.List(answer, 2) {
+		if task, _ := parked.([]any); len(task) >= 4 {
+			h.locking.Parked(Parked{
+				Queue: queue, ID: redisreply.Text(task, 0), Kind: redisreply.Text(task, 1), Resource: redisreply.Text(task, 2),
+				Parked: int(redisreply.Int(task, 3)), Busy: task[4:],
+			})
 		}
 	}
-	if err != nil {
-		t.grant, t.came = nil, 0 // the lock expires after its TTL
+	t.Message, t.Left, t.none = redisreply.Text(answer, 0), redisreply.Int(answer, 1), answer[0] == nil
+	t.came = redisreply.Int(answer, 3)
+	if len(answer) == 8 {
+		t.grant = &store.Grant{
+			Resource: redisreply.Text(answer, 4), Token: redisreply.Text(answer, 5), Fence: redisreply.Int(answer, 6),
+			HandOff: time.Duration(redisreply.Int(answer, 7)) * time.Microsecond, Start: start,
+		}
 	}
-	return t, parked, nil
+	return t, nil
 }

@@ -4,13 +4,13 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/asynqredis"
 	"github.com/sidingq/siding/internal/fetch"
+	"github.com/sidingq/siding/internal/redisreply"
 	"github.com/sidingq/siding/internal/store"
 )
 
@@ -36,7 +36,6 @@ func finishScript(release, dequeue string) *redis.Script {
 // lock, and takes the next task for the worker that becomes free.
 type Finish struct {
 	attempt   *Attempt
-	rdb       redis.Scripter
 	name      string       // of the next attempt
 	leaseEnds int64        // when the lease of the next attempt ends, Unix seconds
 	next      fetch.Wanted // where the next attempt's task may come from
@@ -52,17 +51,17 @@ func (h *Hook) Prefetch(rdb redis.Scripter) { h.rdb = rdb }
 // Finish returns nil if only asynq's call can end a. That is so if asynq has made the call, if asynq is
 // not the known one, or if [Hook.Prefetch] was not called.
 func (a *Attempt) Finish() *Finish {
-	h := a.hook
-	if h == nil || h.rdb == nil || h.Mismatched() || !a.ending.TryLock() {
+	s := a.server
+	if s.rdb == nil || s.Mismatched() || !a.ending.TryLock() {
 		return nil
 	}
 	if a.ended || a.finished.Load() {
 		a.ending.Unlock()
 		return nil
 	}
-	f := &Finish{attempt: a, rdb: h.rdb, name: h.attemptName(), leaseEnds: time.Now().Add(asynqredis.LeaseFor).Unix()}
-	if a.fetcher != nil && !h.gate.isShut() {
-		f.next = a.fetcher.Wants(a.Queue, h.Together())
+	f := &Finish{attempt: a, name: s.attemptName(), leaseEnds: time.Now().Add(asynqredis.LeaseFor).Unix()}
+	if !s.gate.isShut() {
+		f.next = s.fetcher.Wants(a.Queue, s.Together())
 	}
 	return f
 }
@@ -79,34 +78,32 @@ func (f *Finish) Done() bool { return f.done }
 // Next returns the arguments of lease.Lease.HandOffBy with which the next waiter starts: the name
 // of its attempt, and the arguments of wake_next.lua. It returns "" if no waiter may start.
 func (f *Finish) Next() (name string, args []any) {
-	if !f.next.Waiter || f.attempt.hook.locking == nil {
+	locking := f.attempt.server.locking
+	if !f.next.Waiter || locking == nil {
 		return "", nil
 	}
-	return f.name, []any{f.attempt.Queue, f.leaseEnds, f.attempt.hook.locking.Host}
+	return f.name, []any{f.attempt.Queue, f.leaseEnds, locking.Host}
 }
 
 // Send ends the attempt and takes the next task. With keys and argv, which are those of
 // release_lock, it also releases the lock, and returns what release_lock returns. Call it once.
 func (f *Finish) Send(ctx context.Context, keys []string, argv []any) (released any, err error) {
-	start := time.Now()
-	got, err := f.attempt.hook.finish.Run(ctx, f.rdb, f.keys(keys), f.argv(argv)...).Slice()
+	s, start := f.attempt.server, time.Now()
+	got, err := s.finish.Run(ctx, s.rdb, f.keys(keys), f.argv(argv)...).Slice()
 	if err != nil {
 		return nil, err // the caller adds the task
 	}
 	if len(got) != 4 {
 		return nil, fmt.Errorf("%w: %v", asynqredis.ErrEncoding, got)
 	}
+	release := redisreply.List(got, 1)
 	f.over = got[0] != "lost"
-	if answer, ok := got[1].([]any); ok && len(answer) > 0 {
-		f.done = f.over && answer[0] != int64(0)
-	} else {
-		f.done = f.over
-	}
+	f.done = f.over && (len(release) == 0 || release[0] != int64(0))
 	if got[0] == over {
-		f.attempt.hook.ignored(ctx, f.attempt)
+		s.ignored(ctx, f.attempt)
 	}
-	switch from, _ := got[2].(int64); {
-	case from > 0 && int(from) <= len(f.next.Queues):
+	switch from := int(redisreply.Int(got, 2)); {
+	case from > 0 && from <= len(f.next.Queues):
 		f.take(f.next.Queues[from-1], got[3], start)
 	case f.over && f.next.Elsewhere != "":
 		f.takeElsewhere(ctx, f.next.Elsewhere)
@@ -117,12 +114,12 @@ func (f *Finish) Send(ctx context.Context, keys []string, argv []any) (released 
 // takeElsewhere takes the next task by a call of its own: the queue may be on another server of a
 // Cluster.
 func (f *Finish) takeElsewhere(ctx context.Context, queue string) {
-	h, start := f.attempt.hook, time.Now()
+	s, start := f.attempt.server, time.Now()
 	keys := make([]string, 0, 7)
-	for _, key := range h.dequeueKeys(queue) {
+	for _, key := range s.dequeueKeys(queue) {
 		keys = append(keys, key.(string)) //nolint:errcheck,forcetypeassert // they are made as such
 	}
-	if got, err := h.apart.Run(ctx, f.rdb, keys, h.dequeueArgs(queue, f.leaseEnds, f.name)...).Result(); err == nil {
+	if got, err := s.apart.Run(ctx, s.rdb, keys, s.dequeueArgs(queue, f.leaseEnds, f.name)...).Result(); err == nil {
 		f.take(queue, got, start)
 	} // else the next dequeue of the server asks for a task
 }
@@ -130,7 +127,7 @@ func (f *Finish) takeElsewhere(ctx context.Context, queue string) {
 func (f *Finish) keys(release []string) []string {
 	queue, day := f.attempt.Queue, time.Now().UTC().Format(time.DateOnly)
 	own := []string{
-		asynqredis.TaskKey(queue, f.attempt.ID), asynqredis.ActiveKey(queue), asynqredis.LeaseKey(queue), asynqredis.Prefix(queue) + "completed",
+		f.attempt.key(), asynqredis.ActiveKey(queue), asynqredis.LeaseKey(queue), asynqredis.Prefix(queue) + "completed",
 		asynqredis.Prefix(queue) + "processed:" + day, asynqredis.Prefix(queue) + "processed",
 	}
 	return append(own, release...)
@@ -149,38 +146,28 @@ func (f *Finish) argv(release []any) []any {
 	for _, queue := range f.next.Queues {
 		argv = append(argv, queue, asynqredis.WaiterNames(queue))
 	}
-	return append(append(argv, f.leaseEnds, f.name), a.hook.lockingArgs()...)
+	return append(append(argv, f.leaseEnds, f.name), a.server.lockingArgs()...)
 }
 
 // take hands the server the task that a script has taken from queue. got is what dequeue.lua returned.
 func (f *Finish) take(queue string, got any, start time.Time) {
-	t, parked, err := takenOf(got, start)
-	h := f.attempt.hook
-	h.parked(queue, parked)
-	if err != nil || t.none {
-		return
+	if t, err := f.attempt.server.takenOf(got, queue, start); err == nil && !t.none {
+		f.deliver(t, queue)
 	}
-	f.deliver(t, queue)
 }
 
 // Started hands the server the waiter that has started when the lock was released. grant is the waiter's
 // lock, and answer is what wake_next.lua returned.
 func (f *Finish) Started(grant *store.Grant, answer []any) {
-	t := taken{grant: grant}
-	if len(answer) == 3 {
-		t.msg, _ = answer[0].(string)
-		t.left, _ = strconv.ParseInt(fmt.Sprint(answer[1]), 10, 64)
-		ticket, _ := answer[2].(string)
-		t.came, _ = strconv.ParseInt(ticket, 10, 64) // with 0 the task loses its position if it is requeued
-	}
+	t := taken{grant: grant, came: redisreply.Int(answer, 2)} // with 0 the task loses its position if it is requeued
+	t.Message, t.Left = redisreply.Text(answer, 0), redisreply.Int(answer, 1)
 	f.deliver(t, f.attempt.Queue)
 }
 
 func (f *Finish) deliver(t taken, queue string) {
-	fetcher := f.attempt.fetcher
-	read, a := f.attempt.hook.begin(t, queue, f.name, f.leaseEnds, fetcher)
-	if a != nil { // else asynq's own recovery deals with the task
-		fetcher.Deliver(fetch.Task{Message: read, Left: t.left, Attempt: a})
+	s := f.attempt.server
+	if next := s.begin(t, queue, f.name, f.leaseEnds); next.Attempt != nil { // else asynq's own recovery deals with the task
+		s.fetcher.Deliver(next)
 	}
 }
 
@@ -188,7 +175,7 @@ func (f *Finish) deliver(t taken, queue string) {
 func (a *Attempt) Requeue(ctx context.Context, rdb redis.Scripter) (bool, error) {
 	moved, err := a.Attempt.Requeue(ctx, rdb)
 	if err == nil {
-		a.hook.running.remove(a)
+		a.server.running.remove(a)
 	}
 	return moved, err //nolint:wrapcheck // the error names the task
 }

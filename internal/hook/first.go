@@ -7,8 +7,6 @@ import (
 	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/sidingq/siding/internal/asynqredis"
 )
 
 // A firstCheck is made before a hook's first dequeue, and again until it succeeds. Until then no task
@@ -52,19 +50,15 @@ func (f *firstCheck) ended(a *Attempt) {
 	if f.guards == nil || f.guarded.Load() {
 		return
 	}
-	if kind, headers, err := asynqredis.KindOf(a.encoded); err == nil && f.guards(kind, headers) {
+	if f.guards(a.message.Kind, a.message.Headers) {
 		f.unguarded.Store(true)
 		f.done.Store(false)
 	}
 }
 
+// hookedKey marks the contexts of dequeues that have passed through a hook.
 type hookedKey struct{}
 
 // errHookedTwice is the answer to the dequeues of a server whose connection has two hooks. Each hook
 // would change the dequeues, and take the tasks of the other for its own.
 var errHookedTwice = errors.New("queue: the server's connection passed through Guard.Conn twice: it has to be that of one guard, once")
-
-// hooked returns the context of a call that has passed through a hook.
-func hooked(ctx context.Context) context.Context { return context.WithValue(ctx, hookedKey{}, true) }
-
-func isHooked(ctx context.Context) bool { return ctx.Value(hookedKey{}) != nil }

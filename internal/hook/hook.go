@@ -40,9 +40,7 @@ type Hook struct {
 	noRepeatBefore atomic.Int64
 }
 
-var _ redis.Hook = (*Hook)(nil)
-
-// NewHook returns a hook; add it to a client with AddHook. started is called once, when
+// NewHook returns a hook; add its [Hook.Server] to a client with AddHook. started is called once, when
 // the first dequeue is seen.
 func NewHook(logger *slog.Logger, started func()) *Hook {
 	build, _ := debug.ReadBuildInfo()
@@ -65,34 +63,12 @@ func (h *Hook) Together() bool { return h.locking != nil }
 // Attempt returns the attempt of a task whose handler is about to start in this process; nil if the
 // connection of its server has no hook.
 func (h *Hook) Attempt(queue, id string) *Attempt {
-	a := h.running.get(queue, id)
-	if h.Mismatched() && (a == nil || a.wasStarted()) {
-		a = &Attempt{Attempt: asynqredis.Attempt{Queue: queue, ID: id}}
+	a, started := h.running.latest(asynqredis.TaskKey(queue, id))
+	if h.Mismatched() && (a == nil || started) {
+		a = &Attempt{Attempt: asynqredis.Attempt{Queue: queue, ID: id}, server: server{Hook: h}}
 		h.running.add(a)
 	}
 	return a
-}
-
-// Overlaps reports whether an earlier attempt of a's task is still at work in this process. For two
-// attempts at once asynq keeps one lease, which may be the wrong one.
-func (h *Hook) Overlaps(a *Attempt) bool { return h.running.overlaps(a) }
-
-// Beside reports whether a [Finish] had ended an earlier task of a's id when a started, and asynq had
-// not yet made its own call for that task. By that call asynq forgets the lease of a, as the two tasks
-// have one id.
-func (h *Hook) Beside(a *Attempt) bool { return h.running.beside(a) }
-
-// DialHook passes through.
-func (h *Hook) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-// ProcessPipelineHook passes through: asynq sends its scripts one by one.
-func (h *Hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-// ProcessHook sends asynq's calls on, changed as the package comment says.
-func (h *Hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return h.Server(nil).ProcessHook(next)
 }
 
 // A fetcher answers the dequeues of one server; see [fetch.Fetcher].
@@ -106,14 +82,22 @@ type fetcher interface {
 type server struct {
 	*Hook
 
-	fetcher fetcher // nil: dequeues are sent on
+	fetcher fetcher
 }
 
 // Server returns the hook for the connection of one server, whose dequeues f answers while asynq is the
 // known one.
 func (h *Hook) Server(f fetcher) redis.Hook { return server{h, f} }
 
-// ProcessHook sends asynq's calls on, see [Hook.ProcessHook].
+// DialHook passes through.
+func (s server) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessPipelineHook passes through: asynq sends its scripts one by one.
+func (s server) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// ProcessHook sends asynq's calls on, changed as the package comment says.
 func (s server) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error { return s.process(ctx, next, cmd) }
 }
@@ -127,26 +111,24 @@ func (s server) process(ctx context.Context, next redis.ProcessHook, cmd redis.C
 	if h.Mismatched() {
 		return h.sendUnknown(ctx, next, cmd, c)
 	}
-	switch c.op {
-	case opDequeue:
+	switch {
+	case c.op == opDequeue:
 		t, err := s.dequeue(ctx, next, c)
 		return answer(cmd, t.Message, err)
-	case opDone, opComplete, opRequeue, opRetry, opArchive:
+	case c.op.ends():
 		return h.acknowledge(ctx, next, cmd, c)
-	case opListExpired:
+	case c.op == opListExpired:
 		return h.listExpired(ctx, next, cmd, c)
-	case opNone:
-		// A new connection's own commands come through the hook in the context of the call that it is for.
-		if c.sha != "" && isHooked(ctx) {
-			h.first.twice.Do(func() { h.logger.ErrorContext(ctx, "no tasks are taken", "error", errHookedTwice) })
-			return answer(cmd, nil, errHookedTwice)
-		}
-		if a, result := h.resultOf(cmd); a != nil {
-			return h.writeResult(ctx, next, cmd, a, result)
-		}
-		if _, ok := c.pendingOf(); ok {
-			return h.notify.send(ctx, next, cmd, c)
-		}
+	// A new connection's own commands come through the hook in the context of the call that it is for.
+	case c.sha != "" && ctx.Value(hookedKey{}) != nil:
+		h.first.twice.Do(func() { h.logger.ErrorContext(ctx, "no tasks are taken", "error", errHookedTwice) })
+		return answer(cmd, nil, errHookedTwice)
+	}
+	if a, result := h.resultOf(cmd); a != nil {
+		return h.writeResult(ctx, next, cmd, a, result)
+	}
+	if _, ok := c.pendingOf(); ok {
+		return h.notify.send(ctx, next, cmd, c)
 	}
 	return next(ctx, cmd)
 }
@@ -155,12 +137,7 @@ func (s server) dequeue(ctx context.Context, next redis.ProcessHook, c call) (fe
 	if s.gate.held(ctx) {
 		return fetch.Task{}, redis.Nil
 	}
-	scan := func(queue string) (fetch.Task, error) {
-		t, err := s.take(ctx, next, queue, c.argv[0], s.fetcher)
-		return fetch.Task{Message: t.msg, Left: t.left}, err
-	}
-	if s.fetcher == nil {
-		return scan(c.queue)
-	}
-	return s.fetcher.Dequeue(ctx, c.queue, scan)
+	return s.fetcher.Dequeue(ctx, c.queue, func(queue string) (fetch.Task, error) {
+		return s.take(ctx, next, queue, c.argv[0])
+	})
 }

@@ -16,24 +16,17 @@ import (
 var notifyingSource string
 
 // scriptCache are asynq's scripts in a form of our own, known by the SHA1 of asynq's.
-type scriptCache struct {
-	mu      sync.Mutex
-	scripts map[string]asynqredis.Script
-}
+type scriptCache struct{ scripts sync.Map }
 
 // script returns the script that is sent for c: asynq's own as change makes it. It is not known before
 // asynq has sent the text of its own. asynq does so when Redis seems not to know the script.
-func (s *scriptCache) script(c call, change func(source string) string) (asynqredis.Script, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if _, ok := s.scripts[c.sha]; !ok && c.source != "" {
-		if s.scripts == nil {
-			s.scripts = make(map[string]asynqredis.Script)
-		}
-		s.scripts[c.sha] = asynqredis.NewScript(change(c.source))
+func (s *scriptCache) script(c call, change func(source string) string) (script asynqredis.Script, known bool) {
+	if c.source != "" {
+		s.scripts.Store(c.sha, asynqredis.NewScript(change(c.source)))
 	}
-	found, ok := s.scripts[c.sha]
-	return found, ok
+	found, known := s.scripts.Load(c.sha)
+	script, _ = found.(asynqredis.Script)
+	return script, known
 }
 
 // noScriptError is Redis' answer to the name of a script that it does not know.

@@ -34,7 +34,7 @@ func onceArgs(ctx context.Context, c call) []any {
 		return nil
 	}
 	for i, k := range c.keys {
-		if key, _ := k.(string); strings.HasPrefix(key, asynqredis.Prefix(c.queue)+"t:") {
+		if key, _ := k.(string); strings.HasPrefix(key, asynqredis.TaskKeyPrefix(c.queue)) {
 			return []any{name, i + 1}
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	_ "embed"
 	"errors"
-	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -27,29 +26,14 @@ func (h *Hook) resultOf(cmd redis.Cmder) (a *Attempt, result any) {
 		return nil, nil
 	}
 	key, _ := args[1].(string)
-	rest, ok := strings.CutPrefix(key, "asynq:{")
-	if !ok {
-		return nil, nil
-	}
-	// Both the queue's name and the id may hold the separator.
-	const between = "}:t:"
-	for at := 0; ; {
-		i := strings.Index(rest[at:], between)
-		if i < 0 {
-			return nil, nil
-		}
-		at += i
-		if a := h.running.get(rest[:at], rest[at+len(between):]); a != nil {
-			return a, args[3]
-		}
-		at++
-	}
+	a, _ = h.running.latest(key)
+	return a, args[3]
 }
 
 // writeResult keeps a result only while its attempt lasts. asynq would write the result into the hash of
 // a task that is gone. That hash would stay, and take the id, for ever.
 func (h *Hook) writeResult(ctx context.Context, next redis.ProcessHook, cmd redis.Cmder, a *Attempt, result any) error {
-	got, err := resultScript.Run(ctx, next, []any{asynqredis.TaskKey(a.Queue, a.ID)}, a.Name, result)
+	got, err := resultScript.Run(ctx, next, []any{a.key()}, a.Name, result)
 	if err == nil && got != int64(1) {
 		err = errOver
 	}

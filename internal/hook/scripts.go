@@ -3,6 +3,7 @@ package hook
 import (
 	_ "embed"
 	"runtime/debug"
+	"slices"
 	"strings"
 
 	"github.com/sidingq/siding/internal/asynqredis"
@@ -21,17 +22,10 @@ var asynqScripts string
 var known = opsOf(asynqScripts)
 
 func opsOf(table string) map[string]op {
-	ops := map[string]op{
-		"dequeue": opDequeue,
-		"done":    opDone, "doneUnique": opDone,
-		"markAsComplete": opComplete, "markAsCompleteUnique": opComplete,
-		"requeue": opRequeue, "retry": opRetry, "archive": opArchive,
-		"listLeaseExpired": opListExpired,
-	}
 	found := make(map[string]op)
 	for line := range strings.Lines(table) {
 		if words := strings.Fields(line); len(words) == 2 {
-			found[words[1]] = ops[words[0]]
+			found[words[1]] = op(strings.TrimSuffix(words[0], "Unique"))
 		}
 	}
 	return found
@@ -75,31 +69,28 @@ func (h *Hook) mismatch(have string) {
 // Mismatched reports whether asynq is not the one that this package knows.
 func (h *Hook) Mismatched() bool { return h.mismatched.Load() }
 
-// ended returns the task whose attempt c ends, or "" if c ends none. The keys of an unknown script
-// tell: the task's and that of the active tasks are among them. If that of the pending tasks is,
+// ended returns the key of the task whose attempt c ends, or "" if c ends none. The keys of an unknown
+// script tell: the task's and that of the active tasks are among them. If that of the pending tasks is,
 // too, asynq requeues the task.
-func (c call) ended() (queue, id string) {
+func (c call) ended() string {
 	if c.op.ends() {
-		return c.queue, c.arg(0)
+		return asynqredis.TaskKey(c.queue, c.arg(0))
 	}
 	if !c.unknown() {
-		return "", ""
+		return ""
 	}
-	has := make(map[string]bool, len(c.keys))
 	for _, k := range c.keys {
-		key, _ := k.(string)
-		has[key] = true
-	}
-	for active := range has {
+		active, _ := k.(string)
 		queue, ok := asynqredis.QueueOf(active)
-		if !ok || active != asynqredis.ActiveKey(queue) || has[asynqredis.PendingKey(queue)] {
+		if !ok || active != asynqredis.ActiveKey(queue) || slices.Contains(c.keys, any(asynqredis.PendingKey(queue))) {
 			continue
 		}
-		for key := range has {
-			if id, ok := strings.CutPrefix(key, asynqredis.TaskKeyPrefix(queue)); ok && id != "" { // alone it is a key, too
-				return queue, id
+		for _, k := range c.keys {
+			task, _ := k.(string)
+			if id, ok := strings.CutPrefix(task, asynqredis.TaskKeyPrefix(queue)); ok && id != "" { // alone it is a key, too
+				return task
 			}
 		}
 	}
-	return "", ""
+	return ""
 }
