@@ -25,7 +25,9 @@ const (
 type Task struct {
 	Message string // encoded, as asynq reads it
 	Left    int64  // how many tasks are left in its queue, at least, also if none was taken
-	Attempt any    // of a prefetched task: what requeues it
+	Attempt any    // what requeues it; nil if the task cannot be read
+
+	until time.Time // a prefetched task waits so long for a dequeue to claim it
 }
 
 // A Scan dequeues from a queue. Its error is redis.Nil if it took no task.
@@ -49,16 +51,17 @@ type Fetcher struct {
 	round     []string      // those asked since the round began
 	claims    int           // how many prefetched tasks were claimed
 
-	prefetched []prefetched // in the order in which they came
-	expiry     *time.Timer  // fires when the first of them has waited too long
-	unclaimed  time.Time    // when one was last requeued
+	prefetched []Task      // in the order in which they came
+	expiry     *time.Timer // fires when the first of them has waited too long
+	unclaimed  time.Time   // when one was last requeued
 }
 
 // Fetcher returns what answers the dequeues of one more server.
 func (n *Notifier) Fetcher() *Fetcher {
-	f := &Fetcher{Notifier: n}
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	f := &Fetcher{Notifier: n}
+	f.expiry = time.AfterFunc(claimWithin, f.expire)
 	n.fetchers = append(n.fetchers, f)
 	return f
 }

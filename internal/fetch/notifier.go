@@ -103,9 +103,7 @@ func (n *Notifier) Close() {
 	n.mu.Lock()
 	n.end()
 	for _, f := range n.fetchers {
-		if f.expiry != nil {
-			f.expiry.Stop()
-		}
+		f.expiry.Stop()
 		f.drop(len(f.prefetched))
 		f.to(unreachable)
 	}

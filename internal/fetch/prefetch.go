@@ -13,13 +13,6 @@ const claimWithin = 200 * time.Millisecond
 // is about to end, or middleware keeps its workers after their tasks.
 const noneFor = 10 * time.Second
 
-// A prefetched task waits for a dequeue to claim it.
-type prefetched struct {
-	Task
-
-	until time.Time
-}
-
 // A Wanted says where the next task of a server may come from.
 type Wanted struct {
 	Waiter    bool     // from the wait queue of the lock that is released
@@ -63,11 +56,9 @@ func (f *Fetcher) Deliver(t Task) {
 		f.requeue([]Task{t})
 		return
 	}
-	f.prefetched = append(f.prefetched, prefetched{t, time.Now().Add(claimWithin)})
-	switch {
-	case f.expiry == nil:
-		f.expiry = time.AfterFunc(claimWithin, f.expire)
-	case len(f.prefetched) == 1:
+	t.until = time.Now().Add(claimWithin)
+	f.prefetched = append(f.prefetched, t)
+	if len(f.prefetched) == 1 {
 		f.expiry.Reset(claimWithin)
 	}
 	f.to(delivered)
@@ -85,7 +76,7 @@ func (f *Fetcher) pop(queue string) (t Task, ok bool) {
 	if !f.claimable(queue) {
 		return t, false
 	}
-	t = f.prefetched[0].Task
+	t = f.prefetched[0]
 	f.prefetched = slices.Delete(f.prefetched, 0, 1)
 	if len(f.prefetched) == 0 {
 		f.expiry.Stop()
@@ -122,12 +113,8 @@ func (f *Fetcher) expire() {
 
 // drop requeues the first n prefetched tasks.
 func (f *Fetcher) drop(n int) {
-	tasks := make([]Task, n)
-	for i, p := range f.prefetched[:n] {
-		tasks[i] = p.Task
-	}
-	f.prefetched = slices.Delete(f.prefetched, 0, n)
 	if n > 0 {
-		f.requeue(tasks)
+		f.requeue(slices.Clone(f.prefetched[:n]))
+		f.prefetched = slices.Delete(f.prefetched, 0, n)
 	}
 }
