@@ -2,7 +2,6 @@ package asynqredis
 
 import (
 	"context"
-	_ "embed"
 	"strconv"
 	"time"
 
@@ -12,19 +11,10 @@ import (
 )
 
 var (
-	//go:embed started.lua
-	startedSource string
-	//go:embed loss.lua
-	lossSource string
-	//go:embed park.lua
-	parkSource string
-	//go:embed requeue.lua
-	requeueSource string
-
-	startedScript = OwnScript(startedSource)
-	lossScript    = OwnScript(lossSource)
-	parkScript    = NewScript(NotifyLua + EncodedLua + ParkingLua + parkSource)
-	requeueScript = OwnScript(NotifyLua + requeueSource)
+	startedScript = OwnScript(lua("started"))
+	lossScript    = OwnScript(lua("loss"))
+	parkScript    = NewScript(lua("notify", "encoded", "parking", "park"))
+	requeueScript = OwnScript(lua("notify", "requeue"))
 )
 
 // UniqueMargin is how long the uniqueness of a parked task lasts after its fallback time, at least. The

@@ -2,7 +2,6 @@ package asynqredis
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
 	"time"
 
@@ -12,16 +11,9 @@ import (
 )
 
 var (
-	//go:embed contended.lua
-	contendedSource string
-	//go:embed scanned.lua
-	scannedSource string
-	//go:embed waiting.lua
-	waitingSource string
-
-	contendedScript = OwnScript(contendedSource)
-	scannedScript   = OwnScript(scannedSource)
-	waitingScript   = OwnScript(WaitsLua + ParkingLua + waitingSource)
+	contendedScript = OwnScript(lua("contended"))
+	scannedScript   = OwnScript(lua("scanned"))
+	waitingScript   = OwnScript(lua("waits", "parking", "waiting"))
 )
 
 // ContendedBatch is how many locks are listed in one call, at most or about.

@@ -1,23 +1,34 @@
 package asynqredis
 
-import _ "embed"
+import (
+	"embed"
+	"strings"
+)
+
+//go:embed *.lua
+var files embed.FS
+
+// lua returns the texts of files, one after the other.
+func lua(names ...string) string {
+	var all strings.Builder
+	for _, name := range names {
+		text, err := files.ReadFile(name + ".lua")
+		if err != nil {
+			panic(err)
+		}
+		all.Write(text)
+	}
+	return all.String()
+}
 
 // Texts in Lua with local functions that scripts of several packages share. The head of each file says
 // which others come before it.
 var (
-	//go:embed attempt.lua
-	attemptSource string
-	AttemptLua    = textsLua + attemptSource
-	//go:embed encoded.lua
-	EncodedLua string
-	//go:embed named.lua
-	NamedLua string
-	//go:embed notify.lua
-	NotifyLua string
-	//go:embed parking.lua
-	ParkingLua string
-	//go:embed waits.lua
-	WaitsLua string
-	//go:embed wake.lua
-	WakeLua string
+	AttemptLua = textsLua + lua("attempt")
+	EncodedLua = lua("encoded")
+	NamedLua   = lua("named")
+	NotifyLua  = lua("notify")
+	ParkingLua = lua("parking")
+	WaitsLua   = lua("waits")
+	WakeLua    = lua("wake")
 )

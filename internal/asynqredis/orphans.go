@@ -2,7 +2,6 @@ package asynqredis
 
 import (
 	"context"
-	_ "embed"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -11,17 +10,10 @@ import (
 )
 
 var (
-	//go:embed orphans.lua
-	orphansSource string
-	//go:embed recover.lua
-	recoverSource string
-	//go:embed lease.lua
-	leaseSource string
-
-	orphansScript = OwnScript(orphansSource)
-	expiredScript = NewScript(orphansSource) // the same, sent through a hook
-	recoverScript = OwnScript(NotifyLua + EncodedLua + recoverSource)
-	leaseScript   = OwnScript(leaseSource)
+	orphansScript = OwnScript(lua("orphans"))
+	expiredScript = NewScript(lua("orphans")) // the same, sent through a hook
+	recoverScript = OwnScript(lua("notify", "encoded", "recover"))
+	leaseScript   = OwnScript(lua("lease"))
 )
 
 // unrenewed is how many seconds an orphan's lease lasts at most. asynq renews the leases of running

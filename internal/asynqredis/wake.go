@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-var wakeScript = OwnScript(NotifyLua + WaitsLua + WakeLua +
+var wakeScript = OwnScript(lua("notify", "waits", "wake") +
 	"return wake(KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], ARGV[1], ARGV[2], ARGV[3])")
 
 // A WakeResult says what a wake has done.

@@ -45,30 +45,28 @@ func parse(cmd redis.Cmder) (c call) {
 	if len(args) < 4 {
 		return c
 	}
-	name, ok := args[0].(string)
-	if !ok || len(name) < 4 || !strings.EqualFold(name[:4], "eval") {
-		return c
-	}
 	script, ok := args[1].(string)
 	n, isInt := args[2].(int)
 	if !ok || !isInt || n < 1 || len(args) < 3+n {
 		return c
 	}
-	if strings.EqualFold(name, "eval") {
-		c.source, script = script, scriptName(script)
-	} else if !strings.EqualFold(name, "evalsha") {
+	switch cmd.Name() {
+	case "eval":
+		c.source, c.sha = script, redis.NewScript(script).Hash()
+	case "evalsha":
+		c.sha = script
+	default:
 		return c
 	}
-	c.sha = script
 	c.keys, c.argv = args[3:3+n], args[3+n:]
-	op, key := known[script], c.keys[0]
+	op, key := known[c.sha], c.keys[0]
 	if (op == opRetry || op == opArchive) && n > 1 {
 		// The first key is the task's own. The id in it may hold anything, also what ends a
 		// queue's name. The second key is that of the active tasks.
 		key = c.keys[1]
 	}
-	name, _ = key.(string)
-	if c.queue, ok = asynqredis.QueueOf(name); !ok {
+	text, _ := key.(string)
+	if c.queue, ok = asynqredis.QueueOf(text); !ok {
 		return c
 	}
 	c.op = op
@@ -78,6 +76,62 @@ func parse(cmd redis.Cmder) (c call) {
 // likeDequeue reports whether c has the keys of a dequeue, known or not.
 func (c call) likeDequeue() bool {
 	return c.queue != "" && slices.Equal(c.keys, []any{asynqredis.PendingKey(c.queue), asynqredis.PausedKey(c.queue), asynqredis.ActiveKey(c.queue), asynqredis.LeaseKey(c.queue)})
+}
+
+// unknown reports whether c runs a script on asynq's keys that neither the known asynq nor this
+// project has.
+func (c call) unknown() bool {
+	if c.sha == "" {
+		return false
+	}
+	key, _ := c.keys[0].(string)
+	if _, ok := known[c.sha]; ok || !strings.HasPrefix(key, "asynq:{") {
+		return false
+	}
+	return !asynqredis.IsOwn(c.sha)
+}
+
+// ended returns the key of the task whose attempt c ends, or "" if c ends none. The keys of an unknown
+// script tell: the task's and that of the active tasks are among them. If that of the pending tasks is,
+// too, asynq requeues the task.
+func (c call) ended() string {
+	if c.op.ends() {
+		return asynqredis.TaskKey(c.queue, c.arg(0))
+	}
+	if !c.unknown() {
+		return ""
+	}
+	for _, k := range c.keys {
+		active, _ := k.(string)
+		queue, ok := asynqredis.QueueOf(active)
+		if !ok || active != asynqredis.ActiveKey(queue) || slices.Contains(c.keys, any(asynqredis.PendingKey(queue))) {
+			continue
+		}
+		for _, k := range c.keys {
+			task, _ := k.(string)
+			if id, ok := strings.CutPrefix(task, asynqredis.TaskKeyPrefix(queue)); ok && id != "" { // alone it is a key, too
+				return task
+			}
+		}
+	}
+	return ""
+}
+
+// pendingOf returns the queue whose pending tasks c has among its keys. A task's key may end like the
+// key of pending tasks. But the prefix of such a queue begins no other key of c.
+func (c call) pendingOf() (queue string, ok bool) {
+	for _, k := range c.keys {
+		key, _ := k.(string)
+		if !strings.HasSuffix(key, "}:pending") {
+			continue
+		}
+		queue, ok := asynqredis.QueueOf(key)
+		foreign := func(k any) bool { key, _ := k.(string); return !strings.HasPrefix(key, asynqredis.Prefix(queue)) }
+		if ok && !slices.ContainsFunc(c.keys, foreign) {
+			return queue, true
+		}
+	}
+	return "", false
 }
 
 // arg returns the i-th argument as text, "" if the argument is no text.
@@ -93,9 +147,6 @@ func (c call) arg(i int) string {
 	}
 	return ""
 }
-
-// scriptName returns the SHA1 by which Redis knows a script.
-func scriptName(source string) string { return redis.NewScript(source).Hash() }
 
 // answer sets the result of cmd, which was never sent.
 func answer(cmd redis.Cmder, v any, err error) error {

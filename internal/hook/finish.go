@@ -61,7 +61,7 @@ func (a *Attempt) Finish() *Finish {
 	}
 	f := &Finish{attempt: a, name: s.attemptName(), leaseEnds: time.Now().Add(asynqredis.LeaseFor).Unix()}
 	if !s.gate.isShut() {
-		f.next = s.fetcher.Wants(a.Queue, s.Together())
+		f.next = s.fetcher.Wants(a.Queue, s.locking != nil)
 	}
 	return f
 }

@@ -56,10 +56,6 @@ func newHook(logger *slog.Logger, started func(), build *debug.BuildInfo) *Hook 
 	return h
 }
 
-// Together reports whether one script takes a task and its lock, and one script ends the attempt and
-// releases the lock.
-func (h *Hook) Together() bool { return h.locking != nil }
-
 // Attempt returns the attempt of a task whose handler is about to start in this process; nil if the
 // connection of its server has no hook.
 func (h *Hook) Attempt(queue, id string) *Attempt {

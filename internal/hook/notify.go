@@ -4,7 +4,6 @@ import (
 	"context"
 	_ "embed"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
@@ -76,21 +75,4 @@ func (n *notifying) send(ctx context.Context, next redis.ProcessHook, cmd redis.
 	}
 	got, err := g.script.Run(ctx, next, g.keys, g.argv...)
 	return answer(cmd, got, err)
-}
-
-// pendingOf returns the queue whose pending tasks c has among its keys. A task's key may end like the
-// key of pending tasks. But the prefix of such a queue begins no other key of c.
-func (c call) pendingOf() (queue string, ok bool) {
-	for _, k := range c.keys {
-		key, _ := k.(string)
-		if !strings.HasSuffix(key, "}:pending") {
-			continue
-		}
-		queue, ok := asynqredis.QueueOf(key)
-		foreign := func(k any) bool { key, _ := k.(string); return !strings.HasPrefix(key, asynqredis.Prefix(queue)) }
-		if ok && !slices.ContainsFunc(c.keys, foreign) {
-			return queue, true
-		}
-	}
-	return "", false
 }

@@ -3,10 +3,7 @@ package hook
 import (
 	_ "embed"
 	"runtime/debug"
-	"slices"
 	"strings"
-
-	"github.com/sidingq/siding/internal/asynqredis"
 )
 
 const (
@@ -29,19 +26,6 @@ func opsOf(table string) map[string]op {
 		}
 	}
 	return found
-}
-
-// unknown reports whether c runs a script on asynq's keys that neither the known asynq nor this
-// project has.
-func (c call) unknown() bool {
-	if c.sha == "" {
-		return false
-	}
-	key, _ := c.keys[0].(string)
-	if _, ok := known[c.sha]; ok || !strings.HasPrefix(key, "asynq:{") {
-		return false
-	}
-	return !asynqredis.IsOwn(c.sha)
 }
 
 // otherAsynq returns the version of an asynq that is not the known one. It returns "" for the known one,
@@ -68,29 +52,3 @@ func (h *Hook) mismatch(have string) {
 
 // Mismatched reports whether asynq is not the one that this package knows.
 func (h *Hook) Mismatched() bool { return h.mismatched.Load() }
-
-// ended returns the key of the task whose attempt c ends, or "" if c ends none. The keys of an unknown
-// script tell: the task's and that of the active tasks are among them. If that of the pending tasks is,
-// too, asynq requeues the task.
-func (c call) ended() string {
-	if c.op.ends() {
-		return asynqredis.TaskKey(c.queue, c.arg(0))
-	}
-	if !c.unknown() {
-		return ""
-	}
-	for _, k := range c.keys {
-		active, _ := k.(string)
-		queue, ok := asynqredis.QueueOf(active)
-		if !ok || active != asynqredis.ActiveKey(queue) || slices.Contains(c.keys, any(asynqredis.PendingKey(queue))) {
-			continue
-		}
-		for _, k := range c.keys {
-			task, _ := k.(string)
-			if id, ok := strings.CutPrefix(task, asynqredis.TaskKeyPrefix(queue)); ok && id != "" { // alone it is a key, too
-				return task
-			}
-		}
-	}
-	return ""
-}

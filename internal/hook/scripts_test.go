@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
 )
 
 // The scripts are all those of the release that go.mod asks for, and that release is the known one.
@@ -36,7 +37,7 @@ func TestKnownScriptsAreThoseOfAsynq(t *testing.T) {
 			t.Errorf("%s: want %d scripts, have %d", file, n, len(text.FindAll(code, -1)))
 		}
 		for _, s := range text.FindAllSubmatch(code, -1) {
-			want[string(s[1])] = scriptName(string(s[2]))
+			want[string(s[1])] = redis.NewScript(string(s[2])).Hash()
 		}
 	}
 	have := map[string]string{}
