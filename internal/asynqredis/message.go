@@ -153,16 +153,13 @@ func withNumber(encoded string, which protowire.Number, n uint64) string {
 // fields calls visit for each field of an encoded task, with the encoded value.
 func fields(encoded []byte, visit func(protowire.Number, protowire.Type, []byte)) error {
 	for len(encoded) > 0 {
-		num, typ, n := protowire.ConsumeTag(encoded)
-		if n < 0 {
-			return fmt.Errorf("%w: %w", ErrEncoding, protowire.ParseError(n))
+		num, typ, end := protowire.ConsumeField(encoded)
+		if end < 0 {
+			return fmt.Errorf("%w: %w", ErrEncoding, protowire.ParseError(end))
 		}
-		encoded = encoded[n:]
-		if n = protowire.ConsumeFieldValue(num, typ, encoded); n < 0 {
-			return fmt.Errorf("%w: %w", ErrEncoding, protowire.ParseError(n))
-		}
-		visit(num, typ, encoded[:n])
-		encoded = encoded[n:]
+		_, _, value := protowire.ConsumeTag(encoded)
+		visit(num, typ, encoded[value:end])
+		encoded = encoded[end:]
 	}
 	return nil
 }

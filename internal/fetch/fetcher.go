@@ -44,7 +44,7 @@ type Fetcher struct {
 	state     state
 	woken     chan struct{} // closed when the fetcher waits no longer
 	queue     string        // taking: the one that was notified
-	since     time.Time     // resting: from when on
+	since     time.Time     // when the state has changed
 	attending bool          // it answers a dequeue
 	idle      bool          // its last answer was that there is no task
 	queues    []string      // the server's, nil while they are not known
@@ -90,16 +90,12 @@ func (f *Fetcher) to(e event) bool {
 	if f.state = next(was, e); f.state == was {
 		return false
 	}
-	f.round = f.round[:0]
+	f.round, f.since = f.round[:0], time.Now()
 	if was == waiting {
 		close(f.woken)
 	}
-	switch f.state {
-	case waiting:
+	if f.state == waiting {
 		f.woken = make(chan struct{})
-	case resting:
-		f.since = time.Now()
-	case scanning, taking, delivering, gone:
 	}
 	return true
 }

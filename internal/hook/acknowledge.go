@@ -118,7 +118,7 @@ func (h *Hook) end(ctx context.Context, next redis.ProcessHook, cmd redis.Cmder,
 		change = func(source string) string { return withNotify(acknowledgeSource + keepTicketSource + source) }
 		argv = append(argv, a.Ticket())
 	}
-	script, known := h.acks.script(c, change)
+	script, known := h.scripts.script(c, "", change)
 	if !known {
 		return answer(cmd, nil, noScriptError{})
 	}

@@ -17,10 +17,10 @@ import (
 type Batch struct {
 	redis.UniversalClient
 
-	notify *notifying
-	calls  []gathered
-	loads  []asynqredis.Script // the scripts of the calls, once each
-	bytes  int
+	scripts *scriptCache
+	calls   []gathered
+	loads   []asynqredis.Script // the scripts of the calls, once each
+	bytes   int
 }
 
 // A gathered call and its script.
@@ -32,7 +32,7 @@ type gathered struct {
 
 // Batch returns an empty batch.
 func (r *NotifyingConn) Batch() *Batch {
-	return &Batch{UniversalClient: r.UniversalClient, notify: &r.notify}
+	return &Batch{UniversalClient: r.UniversalClient, scripts: &r.scripts}
 }
 
 // EvalSha gathers a script's call.
@@ -47,7 +47,7 @@ func (b *Batch) Eval(ctx context.Context, source string, keys []string, argv ...
 
 func (b *Batch) gather(ctx context.Context, cmd *redis.Cmd) *redis.Cmd {
 	c := parse(cmd)
-	g, known := b.notify.notified(ctx, c)
+	g, known := b.scripts.notified(ctx, c)
 	if !known {
 		cmd.SetErr(noScriptError{})
 		return cmd

@@ -11,7 +11,7 @@ import (
 type NotifyingConn struct {
 	redis.UniversalClient
 
-	notify notifying
+	scripts scriptCache
 }
 
 // NewNotifyingConn returns a NotifyingConn on rdb.
@@ -36,7 +36,7 @@ func (r *NotifyingConn) eval(ctx context.Context, cmd *redis.Cmd) *redis.Cmd {
 	c := parse(cmd)
 	// A server's calls go to its hook unchanged, as the hook has to know them.
 	if _, ok := c.pendingOf(); (ok || onceArgs(ctx, c) != nil) && !c.op.ends() && !c.likeDequeue() {
-		_ = r.notify.send(ctx, r.Process, cmd, c) // the error is in cmd
+		_ = r.scripts.notify(ctx, r.Process, cmd, c) // the error is in cmd
 	} else {
 		_ = r.Process(ctx, cmd)
 	}

@@ -26,8 +26,7 @@ type Hook struct {
 	locking    *Locking
 	keys       sync.Map // of dequeues, by queue
 	running    attempts
-	acks       scriptCache
-	notify     notifying
+	scripts    scriptCache
 	backoff    fetch.Backoff
 	finish     *redis.Script
 	apart      *redis.Script  // the dequeue without a lock, as a call of its own in a Cluster
@@ -124,7 +123,7 @@ func (s server) process(ctx context.Context, next redis.ProcessHook, cmd redis.C
 		return h.writeResult(ctx, next, cmd, a, result)
 	}
 	if _, ok := c.pendingOf(); ok {
-		return h.notify.send(ctx, next, cmd, c)
+		return h.scripts.notify(ctx, next, cmd, c)
 	}
 	return next(ctx, cmd)
 }

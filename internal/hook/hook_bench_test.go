@@ -25,7 +25,7 @@ func BenchmarkHook(b *testing.B) {
 		}
 		return nil
 	})
-	h.acks.scripts.Store(done, asynqredis.NewScript("return 1"))
+	h.scripts.scripts.Store(done, asynqredis.NewScript("return 1"))
 	dequeue := []any{"evalsha", dequeueSHA, 4, asynqredis.PendingKey(queue), asynqredis.PausedKey(queue), asynqredis.ActiveKey(queue), asynqredis.LeaseKey(queue), int64(30), asynqredis.TaskKeyPrefix(queue)}
 	over := []any{"evalsha", done, 5, asynqredis.ActiveKey(queue), asynqredis.LeaseKey(queue), asynqredis.TaskKey(queue, id), "asynq:{default}:processed:2026-11-21", "asynq:{default}:processed", id, int64(1), int64(2)}
 	b.ReportAllocs()

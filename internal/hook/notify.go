@@ -14,16 +14,16 @@ import (
 //go:embed notifying.lua
 var notifyingSource string
 
-// scriptCache are asynq's scripts in a form of our own, known by the SHA1 of asynq's.
+// scriptCache are asynq's scripts in forms of our own, by the SHA1 of asynq's and the form.
 type scriptCache struct{ scripts sync.Map }
 
-// script returns the script that is sent for c: asynq's own as change makes it. It is not known before
-// asynq has sent the text of its own. asynq does so when Redis seems not to know the script.
-func (s *scriptCache) script(c call, change func(source string) string) (script asynqredis.Script, known bool) {
+// script returns the script that is sent for c: asynq's own in a form, as change makes it. It is not known
+// before asynq has sent the text of its own. asynq does so when Redis seems not to know the script.
+func (s *scriptCache) script(c call, form string, change func(source string) string) (script asynqredis.Script, known bool) {
 	if c.source != "" {
-		s.scripts.Store(c.sha, asynqredis.NewScript(change(c.source)))
+		s.scripts.Store(c.sha+form, asynqredis.NewScript(change(c.source)))
 	}
-	found, known := s.scripts.Load(c.sha)
+	found, known := s.scripts.Load(c.sha + form)
 	script, _ = found.(asynqredis.Script)
 	return script, known
 }
@@ -46,30 +46,24 @@ func notifyKeys(keys []any, queue string) []any {
 	return append(slices.Clip(keys), asynqredis.PendingKey(queue), asynqredis.NotifyKey(queue))
 }
 
-// notifying are asynq's scripts that may put tasks into pending: all that have the pending tasks among
-// their keys, but for dequeues and acknowledgements.
-type notifying struct {
-	each scriptCache
-	once scriptCache // for calls of Once
-}
-
-// notified returns c as it is sent so that it also notifies its queue.
-func (n *notifying) notified(ctx context.Context, c call) (_ gathered, known bool) {
-	scripts, keys, argv, change := &n.each, c.keys, c.argv, func(source string) string { return source }
+// notified returns c as it is sent so that it also notifies its queue, if it may put tasks into pending:
+// all calls may that have the pending tasks among their keys, but for dequeues and acknowledgements.
+func (s *scriptCache) notified(ctx context.Context, c call) (_ gathered, known bool) {
+	form, keys, argv, change := "", c.keys, c.argv, func(source string) string { return source }
 	if queue, ok := c.pendingOf(); ok {
 		keys, change = notifyKeys(c.keys, queue), withNotify
 	}
 	if once := onceArgs(ctx, c); once != nil {
 		inner := change
-		scripts, argv, change = &n.once, append(slices.Clip(argv), once...), func(source string) string { return withOnce(inner(source)) }
+		form, argv, change = " once", append(slices.Clip(argv), once...), func(source string) string { return withOnce(inner(source)) }
 	}
-	s, known := scripts.script(c, change)
-	return gathered{s, keys, argv}, known
+	script, known := s.script(c, form, change)
+	return gathered{script, keys, argv}, known
 }
 
-// send sends c so that it also notifies its queue.
-func (n *notifying) send(ctx context.Context, next redis.ProcessHook, cmd redis.Cmder, c call) error {
-	g, known := n.notified(ctx, c)
+// notify sends c as notified returns it.
+func (s *scriptCache) notify(ctx context.Context, next redis.ProcessHook, cmd redis.Cmder, c call) error {
+	g, known := s.notified(ctx, c)
 	if !known {
 		return answer(cmd, nil, noScriptError{})
 	}
