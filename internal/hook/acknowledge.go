@@ -122,7 +122,7 @@ func (h *Hook) end(ctx context.Context, next redis.ProcessHook, cmd redis.Cmder,
 	if !known {
 		return answer(cmd, nil, noScriptError{})
 	}
-	got, err := script.Run(ctx, next, keys, append(argv, a.Name, slices.Index(c.keys, any(a.key()))+1)...)
+	got, err := script.Run(ctx, next, keys, append(argv, a.Name, slices.Index(c.keys, any(a.key))+1)...)
 	if err != nil {
 		return answer(cmd, nil, err)
 	}

@@ -18,6 +18,7 @@ import (
 type Attempt struct {
 	asynqredis.Attempt
 
+	key     string // of the task's hash
 	message asynqredis.Message
 	overdue string // how the task is archived if its deadline passed while it waited, or ""
 	lease   int64  // when the lease that it started with ends, Unix seconds
@@ -94,7 +95,7 @@ func (a *Attempt) Overlaps() bool {
 	s := &a.server.running
 	s.Lock()
 	defer s.Unlock()
-	for _, e := range s.byTask[a.key()] {
+	for _, e := range s.byTask[a.key] {
 		if e == a {
 			break
 		}
@@ -104,8 +105,6 @@ func (a *Attempt) Overlaps() bool {
 	}
 	return false
 }
-
-func (a *Attempt) key() string { return asynqredis.TaskKey(a.Queue, a.ID) }
 
 // untold reports whether a [Finish] has ended a, and asynq has not yet made its own call to end a.
 func (a *Attempt) untold() bool {
@@ -135,14 +134,14 @@ func (s *attempts) add(a *Attempt) {
 	s.Lock()
 	defer s.Unlock()
 	now := time.Now()
-	a.touched = now
+	a.key, a.touched = asynqredis.TaskKey(a.Queue, a.ID), now
 	if s.byTask == nil {
 		s.byTask, s.swept = make(map[string][]*Attempt), now
 	}
-	key, old := a.key(), now.Add(-keepIdle)
-	earlier := slices.DeleteFunc(s.byTask[key], func(e *Attempt) bool { return e.staleSince(old) })
+	old := now.Add(-keepIdle)
+	earlier := slices.DeleteFunc(s.byTask[a.key], func(e *Attempt) bool { return e.staleSince(old) })
 	a.beside = slices.ContainsFunc(earlier, (*Attempt).untold)
-	s.byTask[key] = append(earlier, a)
+	s.byTask[a.key] = append(earlier, a)
 	if s.swept.Before(old) {
 		s.swept = now
 		maps.DeleteFunc(s.byTask, func(_ string, all []*Attempt) bool { return all[len(all)-1].staleSince(old) })
@@ -216,9 +215,8 @@ func (s *attempts) acknowledging(key string, o op, deadline time.Time, ok bool) 
 func (s *attempts) remove(a *Attempt) {
 	s.Lock()
 	defer s.Unlock()
-	key := a.key()
-	s.byTask[key] = slices.DeleteFunc(s.byTask[key], func(e *Attempt) bool { return e == a })
-	if len(s.byTask[key]) == 0 {
-		delete(s.byTask, key)
+	s.byTask[a.key] = slices.DeleteFunc(s.byTask[a.key], func(e *Attempt) bool { return e == a })
+	if len(s.byTask[a.key]) == 0 {
+		delete(s.byTask, a.key)
 	}
 }

@@ -18,20 +18,20 @@ func TestAcknowledgementOfTheParkedAttempt(t *testing.T) {
 	deadline := time.Unix(130, 5e8)
 	s.add(first)
 	s.add(later)
-	if have := s.acknowledging(first.key(), opRetry, deadline, true); have != later {
+	if have := s.acknowledging(first.key, opRetry, deadline, true); have != later {
 		t.Errorf("want the later one, have %s", have.Name)
 	}
 	first.Park(asynqredis.Park{})
 	for _, o := range []op{opRetry, opArchive} {
-		if have := s.acknowledging(first.key(), o, deadline, true); have != first {
+		if have := s.acknowledging(first.key, o, deadline, true); have != first {
 			t.Errorf("want the one that waits to be parked, have %s", have.Name)
 		}
 	}
-	if have := s.acknowledging(first.key(), opDone, deadline, true); have != later {
+	if have := s.acknowledging(first.key, opDone, deadline, true); have != later {
 		t.Errorf("want the one that may be done, have %s", have.Name)
 	}
 	later.Park(asynqredis.Park{})
-	if have := s.acknowledging(first.key(), opArchive, deadline, true); have != later {
+	if have := s.acknowledging(first.key, opArchive, deadline, true); have != later {
 		t.Errorf("want the later one of two to be parked, have %s", have.Name)
 	}
 }

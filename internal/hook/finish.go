@@ -127,7 +127,7 @@ func (f *Finish) takeElsewhere(ctx context.Context, queue string) {
 func (f *Finish) keys(release []string) []string {
 	queue, day := f.attempt.Queue, time.Now().UTC().Format(time.DateOnly)
 	own := []string{
-		f.attempt.key(), asynqredis.ActiveKey(queue), asynqredis.LeaseKey(queue), asynqredis.Prefix(queue) + "completed",
+		f.attempt.key, asynqredis.ActiveKey(queue), asynqredis.LeaseKey(queue), asynqredis.Prefix(queue) + "completed",
 		asynqredis.Prefix(queue) + "processed:" + day, asynqredis.Prefix(queue) + "processed",
 	}
 	return append(own, release...)
