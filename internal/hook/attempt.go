@@ -106,8 +106,8 @@ func (a *Attempt) Overlaps() bool {
 	return false
 }
 
-// untold reports whether a [Finish] has ended a, and asynq has not yet made its own call to end a.
-func (a *Attempt) untold() bool {
+// unacknowledged reports whether a [Finish] has ended a, and asynq has not yet made its own call to end a.
+func (a *Attempt) unacknowledged() bool {
 	return a.finished.Load() && (a.ctx == nil || a.ctx.Err() == nil)
 }
 
@@ -140,7 +140,7 @@ func (s *attempts) add(a *Attempt) {
 	}
 	old := now.Add(-keepIdle)
 	earlier := slices.DeleteFunc(s.byTask[a.key], func(e *Attempt) bool { return e.staleSince(old) })
-	a.beside = slices.ContainsFunc(earlier, (*Attempt).untold)
+	a.beside = slices.ContainsFunc(earlier, (*Attempt).unacknowledged)
 	s.byTask[a.key] = append(earlier, a)
 	if s.swept.Before(old) {
 		s.swept = now
@@ -164,8 +164,8 @@ func (s *attempts) latest(key string) (a *Attempt, started bool) {
 // acknowledging returns the attempt that a call of asynq's ends. asynq names only the task, of which
 // this process may have several attempts.
 //
-// A done or completed call is for the oldest attempt that is untold. After a [Finish] has ended that
-// attempt, a task of the same id may have been enqueued, and may have started.
+// A done or completed call is for the oldest attempt that is unacknowledged. After a [Finish] has ended
+// that attempt, a task of the same id may have been enqueued, and may have started.
 //
 // The deadline of any other call is the end of the attempt's lease. A lease never ends earlier than it
 // did when its attempt started. So an earlier deadline belongs to an earlier attempt, which asynq has
@@ -182,7 +182,7 @@ func (s *attempts) acknowledging(key string, o op, deadline time.Time, ok bool) 
 		return nil
 	}
 	if o == opDone || o == opComplete {
-		if oldest := slices.IndexFunc(all, (*Attempt).untold); oldest >= 0 {
+		if oldest := slices.IndexFunc(all, (*Attempt).unacknowledged); oldest >= 0 {
 			return all[oldest]
 		}
 	}

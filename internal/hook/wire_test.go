@@ -126,9 +126,9 @@ func deliver(t *testing.T, h *hook.Hook, w *wire, call []any) (*redis.Cmd, error
 	cmd := redis.NewCmd(t.Context(), call...)
 	err := h.ProcessHook(w.process)(t.Context(), cmd)
 	w.mu.Lock()
-	untold := len(w.sent) == 0
+	unacknowledged := len(w.sent) == 0
 	w.mu.Unlock()
-	if missing(err) && untold {
+	if missing(err) && unacknowledged {
 		text, ok := texts.Load(call[1])
 		if !ok {
 			t.Fatalf("want the text of %v known", call[1])

@@ -75,7 +75,7 @@ var mistakes = []mutants.Mutant{
 		[]string{"TestCommitOfUnknownOutcome", "TestConformance/21_renewal_in_the_work_of_a_lock_that_was_lost"},
 	},
 	{
-		"a session that is gone was lost", "store.go",
+		"a session that is gone was lost", "session.go",
 		"if errors.Is(err, rpctypes.ErrLeaseNotFound) {\n\t\treturn nil\n\t}",
 		"if errors.Is(err, rpctypes.ErrLeaseNotFound) {\n\t\treturn lock.ErrLost\n\t}",
 		[]string{"TestReleaseIsSentAgain"},

@@ -146,7 +146,7 @@ func (m *Model) wakeStep(s *State, c *Waker) Outcome {
 	switch {
 	case outcome == Woken:
 		c.Stage = Confirming
-	case outcome == Marked && m.Mistake == MarkedAndForgotten, outcome == Gone && m.Mistake == GhostNotSkipped:
+	case outcome == Marked && m.Mistake == MarkedAndForgotten, outcome == Gone && m.Mistake == GoneNotSkipped:
 		*c = Waker{}
 	case outcome == Marked && c.Stage == Waking:
 		c.Stage = Again

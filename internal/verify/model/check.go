@@ -89,8 +89,8 @@ func (m *Model) attempts(before *State, step *Step) string {
 	return ""
 }
 
-// waiters: a holder is in no wait queue, a parked task stays in one until a waker comes, and a ghost
-// that a waker has seen is in none.
+// waiters: a holder is in no wait queue, a parked task stays in one until a waker comes, and a task
+// that is gone leaves it once a waker has seen that.
 func (m *Model) waiters(before *State, step *Step) string {
 	s, move := &step.Next, step.Move
 	if step.Outcome == Granted && move.Kind == Acquire && s.task(move.Task).Position != 0 {
@@ -110,7 +110,7 @@ func (m *Model) waiters(before *State, step *Step) string {
 			continue // of a skipped waiter a waker sees it later
 		}
 		if t := s.task(c.Task); t.finished() && t.Position != 0 {
-			return fmt.Sprintf("ghosts: task %d is gone, its waker saw that, and it is still in the wait queue", c.Task)
+			return fmt.Sprintf("gone waiters: task %d is gone, its waker saw that, and it is still in the wait queue", c.Task)
 		}
 	}
 	return ""

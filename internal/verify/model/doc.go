@@ -8,7 +8,7 @@
 //   - a task in two places or in the wrong one, back from the dead, done without its effect or by
 //     an attempt that had lost its lock, or out of its own back-off too early;
 //   - a living attempt whose task was moved;
-//   - a holder in the wait queue, a waiter that lost its position, a ghost that was seen and stayed;
+//   - a holder in the wait queue, a waiter that lost its position, a waiter that is gone, was seen and stayed;
 //   - a task that has lost its ticket: a late one, or a requeued one;
 //   - a waiting task that comes only by its fallback time or the sweeper, though nothing went wrong. A
 //     prefetched task counts as waiting until it starts;

@@ -84,7 +84,7 @@ func TestMistakesAreFound(t *testing.T) {
 	}{
 		{mistake: model.MarkedAndForgotten, failures: 1, property: "timers"},
 		{mistake: model.ReservationForever, faults: 1, failures: 1, property: "hope"},
-		{mistake: model.GhostNotSkipped, faults: 1, property: "ghosts"},
+		{mistake: model.GoneNotSkipped, faults: 1, property: "gone waiters"},
 		{mistake: model.WakeUnchecked, failures: 1, property: "back-off"},
 		{mistake: model.ConfirmUnchecked, faults: 1, property: "waiters"},
 		{mistake: model.WakeInTwoSteps, failures: 1, property: "one place"},

@@ -1,0 +1,154 @@
+package locktest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/sidingq/siding/internal/sleep"
+	"github.com/sidingq/siding/lock"
+)
+
+func reentryCountsOnce(s *suite) {
+	locker, network := s.faulty(lock.Config{})
+	network.Set(Resend)
+	outer := s.take(locker)
+	work := outer.Context(s.Context())
+	network.Set(Fine)
+	token, steps := s.value(), len(network.Sent())
+	for _, opts := range []lock.Options{{}, inQueue, polled(time.Second)} {
+		opts.Reentrant = true
+		inner, err := locker.Acquire(work, s.res, &opts)
+		if err != nil {
+			s.Fatalf("acquire again: %v", err)
+		}
+		if inner.Fence() != outer.Fence() || lock.Fence(inner.Context(work), s.res) != outer.Fence() {
+			s.Errorf("want the fence %d kept, have %d", outer.Fence(), inner.Fence())
+		}
+		s.release(inner)
+		if outer.Deadline().IsZero() || work.Err() != nil {
+			s.Error("want the outer lease to live on")
+		}
+	}
+	if have := s.value(); have != token || len(network.Sent()) != steps {
+		s.Error("want nothing asked of the store, and the token kept")
+	}
+	s.release(outer)
+	s.wantFree()
+}
+
+func releaseCountsOnce(s *suite) {
+	locker := s.locker(lock.Config{})
+	outer := s.take(locker)
+	work := outer.Context(s.Context())
+	again := &lock.Options{Reentrant: true}
+	inner, err := locker.Acquire(work, s.res, again)
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.release(inner)
+	s.release(inner)
+	if outer.Deadline().IsZero() || s.value() == "" {
+		s.Error("want the lock held until the outer lease is released")
+	}
+	// In the other order, too, the last one frees it.
+	if inner, err = locker.Acquire(work, s.res, again); err != nil {
+		s.Fatal(err)
+	}
+	s.release(outer)
+	if inner.Deadline().IsZero() || s.value() == "" {
+		s.Error("want the lock held until the inner lease is released")
+	}
+	s.release(inner)
+	s.wantFree()
+}
+
+func reentryAfterALoss(s *suite) {
+	locker, network := s.faulty(brief)
+	lease := s.take(locker)
+	work := lease.Context(s.Context())
+	network.Set(BlackHole)
+	_ = s.ended(work)
+	network.Set(Fine)
+	for what, ctx := range map[string]context.Context{"its context": work, "one that outlives it": context.WithoutCancel(work)} {
+		for _, reentrant := range []bool{true, false} {
+			_, err := locker.Acquire(ctx, s.res, &lock.Options{Reentrant: reentrant})
+			s.wantLost(fmt.Sprintf("acquire with %s, reentrant %t", what, reentrant), err)
+		}
+	}
+	_ = lease.Release(s.Context())
+}
+
+func reentryAndTheDeadline(s *suite) {
+	locker := s.locker(brief)
+	outer := s.take(locker)
+	work := outer.Context(s.Context())
+	short, err := locker.Acquire(work, s.res, &lock.Options{MaxHold: time.Millisecond, Reentrant: true})
+	if err != nil {
+		s.Fatal(err)
+	}
+	_ = sleep.For(s.Context(), 3*brief.TTL/2)
+	if outer.Deadline().IsZero() || short.Deadline().IsZero() {
+		s.Error("want the first lease's limits for all that follow")
+	}
+	s.release(short)
+	_ = sleep.For(s.Context(), 3*brief.TTL/2)
+	if outer.Deadline().IsZero() || work.Err() != nil {
+		s.Error("want it renewed after the release of an inner lease")
+	}
+	s.release(outer)
+}
+
+func holderIsAContext(s *suite) {
+	locker := s.locker(lock.Config{})
+	lease := s.take(locker)
+	work := lease.Context(s.Context())
+	// In another goroutine it is the context that counts.
+	failed := make(chan error, 2)
+	go func() { _, err := locker.Acquire(s.Context(), s.res, nil); failed <- err }()
+	if err := within(s, "an answer", failed); !errors.Is(err, lock.ErrBusy) {
+		s.Errorf("without the holder's context: want ErrBusy, have %v", err)
+	}
+	again := &lock.Options{Reentrant: true}
+	go func() { failed <- locker.Do(work, s.res, again, func(context.Context) error { return nil }) }()
+	if err := within(s, "an answer", failed); err != nil {
+		s.Errorf("with the holder's context: %v", err)
+	}
+	// It is the holder of this resource, of no other.
+	other := s.on("another")
+	held := other.take(other.locker(lock.Config{}))
+	if _, err := locker.Acquire(work, other.res, nil); !errors.Is(err, lock.ErrBusy) {
+		s.Errorf("another resource: want ErrBusy, have %v", err)
+	}
+	other.release(held)
+	s.release(lease)
+}
+
+// twoGoroutinesWithOneContext: only one of them is to be at work, and it does not wait for itself.
+func twoGoroutinesWithOneContext(s *suite) {
+	locker, network := s.faulty(lock.Config{})
+	lease := s.take(locker)
+	work := lease.Context(s.Context())
+	token, steps := s.value(), len(network.Sent())
+	for _, opts := range []*lock.Options{nil, {Wait: lock.Forever}, {Wait: lock.Forever, Retry: lock.Fixed(time.Millisecond)}} {
+		failed := make(chan error, 1)
+		go func() {
+			failed <- locker.Do(work, s.res, opts, func(context.Context) error { return errors.New("two at work") })
+		}()
+		err := within(s, "an answer", failed)
+		if !errors.Is(err, lock.ErrReentry) || errors.Is(err, lock.ErrBusy) || errors.Is(err, lock.ErrLost) {
+			s.Errorf("%+v: want ErrReentry, and neither busy nor lost, have %v", opts, err)
+		}
+	}
+	if have := s.value(); have != token || len(network.Sent()) != steps || lease.Deadline().IsZero() {
+		s.Error("want nothing asked of the store, and the lock still held")
+	}
+	s.release(lease)
+	again, err := locker.Acquire(context.WithoutCancel(work), s.res, nil)
+	if err != nil {
+		s.Fatalf("want it free for all after its release, have %v", err)
+	}
+	s.release(again)
+	s.wantFree()
+}
