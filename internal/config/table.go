@@ -55,7 +55,7 @@ func table(c *Config) []Setting {
 			"How long after SIGTERM the process ends whatever still runs, also if Redis does not answer. More than shutdown.timeout; "+
 				"less than the time after which the system kills the process (by default 10s in Docker, 30s in Kubernetes)."),
 
-		prefix(&guard.Lock.Prefix, "lock.prefix", "lock:", "The beginning of each lock's key in Redis. Programs that exclude one another need the same."),
+		prefix(&guard.Lock.Prefix, "lock.prefix", "lock:", "The beginning of each lock's key in Redis. Programs that exclude one another need the same prefix."),
 		duration(&guard.Lock.TTL, "lock.ttl", "15s", 100*ms, day, "How long a lock outlives a holder that died."),
 		auto(&guard.Lock.RenewEvery, "lock.renew_every", day,
 			"How often a holder renews its lock, at most half of ttl less safety_margin. auto is a third of ttl."),

@@ -15,7 +15,7 @@
 //	})
 //
 // All of package lock works on it: renewal, contexts that end in time, re-entry, the ways
-// to wait. A queue.Guard takes its Locker, too.
+// to wait. A queue.Guard takes the Store, too.
 //
 // # What it gives
 //
@@ -61,9 +61,9 @@
 // through the whole wait queue.
 //
 // A lock costs what etcd's writes cost: two, each agreed on and synced to the disks of a
-// majority, to take it, and one to release it. Parked tasks do not join the wait queue: a
-// queue.Guard has them come again after growing delays. [lock.BusyError.Position] is what
-// it was when the waiter joined, or less.
+// majority, to take it, and one to release it. Parked tasks do not join the wait queue on
+// etcd: they wait on the Redis of the tasks, and the first of them comes again after a second.
+// [lock.BusyError.Position] is what it was when the waiter joined, or less.
 //
 // etcd counts a TTL in whole seconds, and one shorter than its least (2 s with its default
 // settings) is that long: a lock of a holder that died is free later than [lock.Config.TTL]

@@ -17,8 +17,8 @@
 // by which the written-to system could: numbers that are handed out by independent servers
 // are in no common order, so [lock.Lease.Fence] is 0. Where data depends on it use package
 // lock on one Redis together with lock/sqlfence or lock/redisfence, or a system with a
-// consensus, such as lock/etcdlock. Not for much traffic on one lock, either: nobody stands in
-// line, who waits asks again and again, each time all nodes. There are no semaphores.
+// consensus, such as lock/etcdlock. Not for much traffic on one lock, either: there is
+// no wait queue, and each waiter asks all nodes again and again. There are no semaphores.
 //
 // The algorithm is described at
 // https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/. That its safety
