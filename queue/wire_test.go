@@ -62,7 +62,12 @@ func TestNoMiddleware(t *testing.T) {
 	b.awaitGone(t, b.enqueue(t, b.job(0)))
 	later := b.enqueue(t, b.job(1))
 	const missing = "did not pass through Guard.Middleware"
-	poll.Eventually(t, "what is missing to be named", func() bool { return len(logs.lines(missing)) > 0 })
+	poll.Eventually(t, "what is missing to be named", func() bool {
+		if b.state(later) == 0 { // it was taken before the guard knew how the first one had ended
+			later = b.enqueue(t, b.job(1))
+		}
+		return len(logs.lines(missing)) > 0
+	})
 	steadily(t, time.Second, "no task taken", func() bool { return b.state(later) == asynq.TaskStatePending })
 }
 

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -51,13 +52,19 @@ func Need(tb testing.TB, err error) {
 	}
 }
 
+// given are the addresses that FreeAddr has returned in this process.
+var given sync.Map
+
 // FreeAddr returns an address of 127.0.0.1 that was free a moment ago. Linux gives higher ports
 // (from 32768) to outgoing connections and to listeners on port 0, so that a server that is
 // down for a moment finds its port free. The bus of a Redis Cluster node needs its port plus 10000.
 func FreeAddr(ctx context.Context) (string, error) {
 	const lowest, count, attempts = 12000, 10000, 100
-	for range attempts {
+	for i := range attempts {
 		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(lowest+rand.IntN(count)))
+		if _, before := given.LoadOrStore(addr, true); before && i < attempts/2 {
+			continue // it may be that of a server which is down for a moment
+		}
 		var config net.ListenConfig
 		if l, err := config.Listen(ctx, "tcp", addr); err == nil {
 			return addr, l.Close()

@@ -9,7 +9,7 @@ const (
 	None                Mistake = ""
 	MarkedAndForgotten  Mistake = "nobody wakes again a waiter that was still active"
 	ReservationForever  Mistake = "a reservation does not expire"
-	GoneNotSkipped     Mistake = "the waker of a waiter that is gone ends there"
+	GoneNotSkipped      Mistake = "the waker of a waiter that is gone ends there"
 	WakeUnchecked       Mistake = "a wake does not compare the ticket"
 	ConfirmUnchecked    Mistake = "a waker that came too late removes its waiter from the wait queue"
 	WakeInTwoSteps      Mistake = "a wake looks and moves in two steps"
