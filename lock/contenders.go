@@ -83,9 +83,12 @@ func (l *Locker) try(ctx context.Context, request lease.Request) (*lease.Lease, 
 	}
 	l.mu.Lock()
 	c := l.contenders[l.client.Key(request.Resource)]
-	sharing := slices.Clone(c.queues[trying])
-	if err = sharing[0].err; err == nil {
+	var sharing []*contender
+	if err = c.queues[trying][0].err; err == nil {
 		err = c.heldHere()
+	}
+	if err == nil {
+		sharing = slices.Clone(c.queues[trying])
 	}
 	l.mu.Unlock()
 	if err != nil {

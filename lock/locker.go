@@ -135,12 +135,12 @@ func (l *Locker) acquire(ctx context.Context, resource string, opts *Options) (*
 // to clean up, is over.
 func (l *Locker) attempt(ctx context.Context, request lease.Request, over func(error)) (_ *lease.Lease, err error) {
 	held, refused, err := l.client.Ask(ctx, request)
-	if err != nil && held != nil && lease.EndOf(ctx) != nil {
+	if gone := err; gone != nil && held != nil && lease.EndOf(ctx) != nil {
 		l.client.Go(func() { // nobody waits for it any more
 			held.GiveBack(ctx)
-			over(err)
+			over(gone)
 		})
-		return nil, err
+		return nil, gone
 	}
 	defer func() { over(err) }()
 	switch {

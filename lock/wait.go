@@ -105,7 +105,9 @@ func (l *Locker) persist(
 		}
 		end := lease.EndOf(ctx)
 		if end == nil {
-			last = err
+			if last == nil || !errors.Is(err, ErrClosed) { // else an earlier refusal says more
+				last = err
+			}
 			delay, again := pause(err, n)
 			if !again || !backoff.again(err, l.client.Config().TTL) {
 				return nil, err

@@ -133,7 +133,7 @@ type Guard struct {
 	redisRing atomic.Bool // a connection was a redis.Ring's
 	self      string
 
-	// work counts handlers that still hold a lock, and wake-ups under way.
+	// work counts what Wait waits for: handlers that hold a lock, and all background work.
 	work      sync.WaitGroup
 	elections elections
 	// watchEvery is how often watch looks for unguarded servers; more often in tests.
@@ -217,7 +217,9 @@ func (g *Guard) Locker() *lock.Locker {
 // stopTaking ends the background work of the guard, requeues prefetched tasks and wakes the
 // servers.
 func (g *Guard) stopTaking() {
+	g.elections.mu.Lock() // this process becomes no candidate from now on
 	g.end()
+	g.elections.mu.Unlock()
 	g.notifier.Close()
 }
 

@@ -18,7 +18,7 @@ const MaxShards = 1000
 const shardSuffix = len(".000-aa")
 
 // shardName returns the name of the i-th asynq queue over which a queue is spread, such as
-// orders.003-hb. The letters choose the slot of the shard in a Redis Cluster, as names that are only
+// orders.003-xh. The letters choose the slot of the shard in a Redis Cluster, as names that are only
 // numbered would fall unevenly. Each slot is the golden section of all slots beyond that of the shard
 // before. So any number of shards is spread evenly over any number of masters. The name depends on
 // queue and i alone: with more shards the old ones stay the same.

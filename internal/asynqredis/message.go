@@ -153,11 +153,15 @@ func withNumber(encoded string, which protowire.Number, n uint64) string {
 // fields calls visit for each field of an encoded task, with the encoded value.
 func fields(encoded []byte, visit func(protowire.Number, protowire.Type, []byte)) error {
 	for len(encoded) > 0 {
-		num, typ, end := protowire.ConsumeField(encoded)
-		if end < 0 {
-			return fmt.Errorf("%w: %w", ErrEncoding, protowire.ParseError(end))
+		num, typ, value := protowire.ConsumeTag(encoded)
+		if value < 0 {
+			return fmt.Errorf("%w: %w", ErrEncoding, protowire.ParseError(value))
 		}
-		_, _, value := protowire.ConsumeTag(encoded)
+		length := protowire.ConsumeFieldValue(num, typ, encoded[value:])
+		if length < 0 {
+			return fmt.Errorf("%w: %w", ErrEncoding, protowire.ParseError(length))
+		}
+		end := value + length
 		visit(num, typ, encoded[value:end])
 		encoded = encoded[end:]
 	}

@@ -95,16 +95,12 @@ func (a *Attempt) Overlaps() bool {
 	s := &a.server.running
 	s.Lock()
 	defer s.Unlock()
-	for _, e := range s.byTask[a.key] {
-		if e == a {
-			break
-		}
-		if e.running {
-			return true
-		}
-	}
-	return false
+	all := s.byTask[a.key]
+	earlier := all[:max(0, slices.Index(all, a))]
+	return slices.ContainsFunc(earlier, func(e *Attempt) bool { return e.running })
 }
+
+// The lock of the attempts is held for the methods that follow.
 
 // unacknowledged reports whether a [Finish] has ended a, and asynq has not yet made its own call to end a.
 func (a *Attempt) unacknowledged() bool {
@@ -215,8 +211,9 @@ func (s *attempts) acknowledging(key string, o op, deadline time.Time, ok bool) 
 func (s *attempts) remove(a *Attempt) {
 	s.Lock()
 	defer s.Unlock()
-	s.byTask[a.key] = slices.DeleteFunc(s.byTask[a.key], func(e *Attempt) bool { return e == a })
-	if len(s.byTask[a.key]) == 0 {
+	if left := slices.DeleteFunc(s.byTask[a.key], func(e *Attempt) bool { return e == a }); len(left) > 0 {
+		s.byTask[a.key] = left
+	} else {
 		delete(s.byTask, a.key)
 	}
 }

@@ -52,8 +52,9 @@ func Int(array []any, i int) int64 {
 	case int64:
 		return v
 	case string:
-		n, _ := strconv.ParseInt(v, 10, 64)
-		return n
+		if n, err := strconv.ParseInt(v, 10, 64); err == nil {
+			return n
+		}
 	}
 	return 0
 }

@@ -130,7 +130,7 @@ func at(fields []any, i int) any {
 
 // infoField returns a field of what INFO says; "" if it is not there.
 func infoField(info, name string) string {
-	_, rest, _ := strings.Cut(info, "\n"+name+":")
+	_, rest, _ := strings.Cut("\n"+info, "\n"+name+":")
 	value, _, _ := strings.Cut(rest, "\n")
 	return strings.TrimSpace(value)
 }
