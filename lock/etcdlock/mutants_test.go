@@ -77,7 +77,7 @@ var mistakes = []mutants.Mutant{
 	{
 		"a session that is gone was lost", "session.go",
 		"if errors.Is(err, rpctypes.ErrLeaseNotFound) {\n\t\treturn nil\n\t}",
-		"if errors.Is(err, rpctypes.ErrLeaseNotFound) {\n\t\treturn lock.ErrLost\n\t}",
+		"if errors.Is(err, rpctypes.ErrLeaseNotFound) {\n\t\treturn store.ErrLost\n\t}",
 		[]string{"TestReleaseIsSentAgain"},
 	},
 	{
