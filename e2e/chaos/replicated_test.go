@@ -16,6 +16,7 @@ import (
 	"github.com/sidingq/siding/e2e/chaos"
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/internal/testenv/redistest"
+	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -207,7 +208,7 @@ func (c *cluster) inject(ctx context.Context, i chaos.Injection, _ *chaos.Fault)
 			old, heir = heir, old
 		}
 		halt(old, i.Kind)
-		if err := poll.Until(ctx, func() error { return says(ctx, c.nodes[heir], "role:master") }); err != nil {
+		if err := c.replaced(ctx, c.nodes[heir]); err != nil {
 			return err
 		}
 		if err := resume(ctx, old, i.Kind); err != nil {
@@ -216,6 +217,42 @@ func (c *cluster) inject(ctx context.Context, i chaos.Injection, _ *chaos.Fault)
 		return c.ready(ctx) // a master that was stopped keeps its role until the others tell it
 	default:
 		return fmt.Errorf("%s: not here", i.Kind)
+	}
+}
+
+// replaced waits until the heir is a master. Once in some hundred failovers a replica does not stand for
+// election, and the Cluster stays down. Then replaced does what an operator would do.
+func (c *cluster) replaced(ctx context.Context, heir *redis.Client) error {
+	const patience = 30 * time.Second
+	promoted := func() error { return says(ctx, heir, "role:master") }
+	election, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if poll.Until(election, promoted) == nil {
+		return nil
+	}
+	if err := heir.Do(ctx, "cluster", "failover", "takeover").Err(); err != nil {
+		return err
+	}
+	return poll.Until(ctx, promoted)
+}
+
+// The chaos goes on when a replica does not stand for election.
+func TestReplicaDoesNotStand(t *testing.T) {
+	t.Parallel()
+	verify.Long(t)
+	c := newCluster(t)
+	if err := c.ready(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	heir := c.nodes[c.shards[0][1]]
+	if err := heir.ConfigSet(t.Context(), "cluster-replica-no-failover", "yes").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.inject(t.Context(), chaos.Injection{Kind: chaos.Failover, Pick: 0}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := says(t.Context(), heir, "role:master"); err != nil {
+		t.Error(err)
 	}
 }
 
