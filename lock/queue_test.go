@@ -223,8 +223,8 @@ func TestHolderDiedAndANewcomerIsFirst(t *testing.T) {
 		}
 		s.wantQueue("w2", "newcomer", "another")
 		held := s.take("w1")
-		if _, ok := held.HandedOff(); !ok {
-			s.Error("want a hand-off")
+		if _, handed := held.HandedOff(); handed || !held.Recovered() {
+			s.Error("want a lock that was reserved, but not handed off")
 		}
 		s.handOff(held, "w2")
 	})

@@ -436,6 +436,7 @@ func TestManyBusyTasksInARow(t *testing.T) {
 			if have := b.rdb.LLen(t.Context(), b.key("pending")).Val(); have != 0 || len(b.waiters(t)) != tt.held {
 				t.Errorf("want none in pending and %d in the wait queue, have %d, %d", tt.held, have, len(b.waiters(t)))
 			}
+			poll.Eventually(t, "all of them told", func() bool { return len(j.of(queue.EventParked, "")) >= tt.held })
 			if have := len(j.of(queue.EventParked, "")); have != tt.held {
 				t.Errorf("want %d told, have %d", tt.held, have)
 			}

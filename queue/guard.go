@@ -74,7 +74,7 @@ type GuardConfig struct {
 	// while no tasks are taken; see [Unavailable]. Its context ends after 5 s. Nil means that
 	// nothing is ever missing.
 	Available func(context.Context) error
-	// Observe is called with what happens to guarded tasks. Tasks wait for the call: it must be
+	// Observe is called with what happens to tasks. Tasks wait for the call: it must be
 	// quick, and safe for concurrent use. Nil means that nobody observes.
 	Observe func(Event)
 	// Logger defaults to slog.Default().

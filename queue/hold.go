@@ -23,9 +23,7 @@ func (r *run) hold(ctx context.Context, held *lease.Lease, next asynq.Handler) (
 	if r.queued == nil {
 		r.queued = held
 	}
-	if wait, ok := r.queued.HandedOff(); ok {
-		ev.HandOff = max(wait, 1) // a hand-off within the clock's resolution is one, too
-	}
+	r.waited(&ev)
 	r.cfg.Observe(ev)
 
 	work := held.Protect(ctx)
@@ -39,6 +37,27 @@ func (r *run) hold(ctx context.Context, held *lease.Lease, next asynq.Handler) (
 		return err
 	}
 	return next.ProcessTask(withInfo(work, r.info), r.task)
+}
+
+// waited says in ev how long the task waited, for whom, and what ended the wait.
+func (r *run) waited(ev *Event) {
+	handOff, handedOff := r.queued.HandedOff()
+	if handedOff {
+		ev.HandOff = max(handOff, 1) // a hand-off within the clock's resolution is one, too
+	}
+	holder, waited := r.attempt.WaitedFor(r.info.Resource)
+	if !waited {
+		return
+	}
+	ev.Holder, ev.Via = holder, ViaTimer
+	switch {
+	case handedOff:
+		ev.Via = ViaHandOff
+	case r.queued.Recovered():
+		ev.Via = ViaRecovery
+	}
+	// The fence and the ticket are times of one Redis.
+	ev.Waited = max(time.Duration(r.queued.Fence()-r.attempt.Came)*time.Microsecond, 1)
 }
 
 // errNotReturned is the error that observers get for a handler that did not return. asynq sees the

@@ -85,6 +85,9 @@ func (r *run) parked(times int, e *parkedError) {
 	if errors.Is(e.cause, lock.ErrBusy) {
 		ev := r.event(EventParked)
 		ev.Parked, ev.Err = times, e
+		if busy, ok := errors.AsType[*lock.BusyError](e.cause); ok {
+			ev.Holder = busy.Holder
+		}
 		r.cfg.Observe(ev)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/hibiken/asynq"
 
@@ -135,13 +136,13 @@ func (g *Guard) process(ctx context.Context, t *asynq.Task, resource string, nex
 // unguarded runs a task that has no resource.
 func (r *run) unguarded(ctx context.Context, next asynq.Handler) error {
 	if r.attempt == nil {
-		return r.parkUnavailable(next.ProcessTask(ctx, r.task))
+		return r.runUnguarded(ctx, next)
 	}
 	if r.attempt.Beside() {
 		return r.parkUnqueued(r.overlapping(), lock.ErrLost)
 	}
 	r.granted(ctx) // a payload may look like a header: the lock that was taken for it is released
-	err := r.parkUnavailable(next.ProcessTask(ctx, r.task))
+	err := r.runUnguarded(ctx, next)
 	if err != nil {
 		return err
 	}
@@ -150,6 +151,19 @@ func (r *run) unguarded(ctx context.Context, next asynq.Handler) error {
 		r.send(ctx, f)
 	}
 	return nil
+}
+
+// runUnguarded runs the handler of a task that has no resource.
+func (r *run) runUnguarded(ctx context.Context, next asynq.Handler) error {
+	r.cfg.Observe(r.event(EventStarted))
+	start, err := time.Now(), errNotReturned
+	defer func() {
+		ev := r.event(EventFinished)
+		ev.Held, ev.Err = time.Since(start), err
+		r.cfg.Observe(ev)
+	}()
+	err = next.ProcessTask(ctx, r.task)
+	return r.parkUnavailable(err)
 }
 
 func (r *run) event(kind EventKind) Event {

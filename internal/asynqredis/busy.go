@@ -2,6 +2,7 @@ package asynqredis
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 )
@@ -19,6 +20,23 @@ var textsLua = fmt.Sprintf("local HOLDER, BUSY, SINCE, POSITION = '%s', '%s', '%
 
 // Holder returns the name of a task as the holder of a lock.
 func Holder(kind, id, host string) string { return fmt.Sprintf(holderText, kind, id, host) }
+
+// busyRest is what follows the resource in a busyText.
+var busyRest = regexp.MustCompile(`(?s)^; when parked, at [\d:.]{12}: held by (.*?)(?: since [\d:.]{12})?(?:, number \d+ in the wait queue)?(?:; last failure: .*)?$`)
+
+// busyHolder reads the holder in what [BusyReason] returned for resource. It returns false for another
+// text.
+func busyHolder(reason, resource string) (holder string, ok bool) {
+	rest, ok := strings.CutPrefix(reason, "waiting for "+resource)
+	if !ok {
+		return "", false
+	}
+	found := busyRest.FindStringSubmatch(rest)
+	if found == nil {
+		return "", false
+	}
+	return found[1], true
+}
 
 // shownInPart is the least length of a holder that a lock may show in part. A lock keeps 200 bytes
 // of whole characters.

@@ -84,6 +84,15 @@ func ParseMessage(encoded string) (m Message, err error) {
 	return m, err
 }
 
+// WaitedFor reports whether the task was parked last because resource was busy, and who held its lock
+// then.
+func (m Message) WaitedFor(resource string) (holder string, waited bool) {
+	if !m.Waited {
+		return "", false
+	}
+	return busyHolder(m.lastError, resource)
+}
+
 func (m *Message) addHeader(value []byte) {
 	pair, _ := protowire.ConsumeBytes(value) // a map is a list of pairs
 	key, err1 := field(pair, 1)

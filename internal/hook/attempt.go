@@ -62,6 +62,12 @@ func (a *Attempt) Grant() (g store.Grant, ok bool) {
 	return g, true
 }
 
+// WaitedFor reports whether the task was parked for resource before this attempt, and who held the
+// lock then.
+func (a *Attempt) WaitedFor(resource string) (holder string, waited bool) {
+	return a.message.WaitedFor(resource)
+}
+
 // Running keeps a known until the returned function is called, however long the handler runs. ctx is
 // the handler's context.
 func (a *Attempt) Running(ctx context.Context) (ended func()) {

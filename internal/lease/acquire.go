@@ -97,7 +97,7 @@ func (c *Client) askOnce(ctx context.Context, r Request) (*Lease, *BusyError, er
 	_, listens := store.ListenerOf(r.Waiter)
 	result, err := c.store.Acquire(call, store.Request{
 		Key: h.key, Token: h.token, TTL: h.cfg.TTL, FenceTTL: h.cfg.FenceTTL(),
-		Waiter: r.Waiter, Waited: r.Waited, Came: r.Came, Handoff: c.handoff(id, r.Waiter != "" && !listens),
+		Waiter: r.Waiter, Waited: r.Waited, Came: r.Came, Handoff: c.handoff(store.RecoveryNonce+id, r.Waiter != "" && !listens),
 	})
 	if err == nil && !result.Taken {
 		return nil, c.Busy(r.Resource, result), nil
@@ -150,7 +150,7 @@ func (c *Client) Resume(ctx context.Context, resource, token string) (*Lease, er
 		return nil, fmt.Errorf("lock: resume %s: want what Lease.Token returned, have %q", resource, token)
 	}
 	h := c.hold(resource, value)
-	h.fence, h.handOff, h.start = fence, -1, time.Now()
+	h.fence, h.handOff, h.start = fence, store.Unreserved, time.Now()
 	h.since = h.start
 	call, cancel := context.WithDeadline(ctx, h.start.Add(h.cfg.trusted()))
 	defer cancel()

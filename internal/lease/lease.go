@@ -49,11 +49,14 @@ func (l *Lease) Token() string {
 	return strconv.FormatInt(l.holding.fence, 10) + ":" + l.holding.token
 }
 
-// HandedOff returns how long the lock was reserved for this waiter, by the clock of the store, and
-// whether it was reserved at all.
+// HandedOff returns how long the lock was reserved for this waiter since its release, by the clock of
+// the store. It returns false if the lock was not handed off.
 func (l *Lease) HandedOff() (time.Duration, bool) {
 	return max(0, l.holding.handOff), l.holding.handOff >= 0
 }
+
+// Recovered reports whether the lock was reserved for this waiter by somebody who found it free.
+func (l *Lease) Recovered() bool { return l.holding.handOff == store.Recovered }
 
 // Held returns how long ago the lock was taken.
 func (l *Lease) Held() time.Duration { return time.Since(l.holding.since) }

@@ -64,7 +64,7 @@ func (c *Client) Sweep(ctx context.Context, keys []string, resumed bool) ([]stor
 	if !ok {
 		return nil, fmt.Errorf("lock: sweep: %w", errors.ErrUnsupported)
 	}
-	found, err := sweeper.Sweep(ctx, keys, resumed, c.handoff(uuid.NewString(), true))
+	found, err := sweeper.Sweep(ctx, keys, resumed, c.handoff(store.RecoveryNonce+uuid.NewString(), true))
 	if err != nil {
 		return nil, fmt.Errorf("lock: sweep: %w", err)
 	}

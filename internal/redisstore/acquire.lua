@@ -13,7 +13,7 @@
 -- ARGV[10] retention of the wait queue and of the mark, ms
 -- ARGV[11] when the waiter came, if that was before this call, us; or '0'
 --
--- Returns {1, fence, time since the reservation in us or '-1'} when held, else
+-- Returns {1, fence, time since the reservation in us or a negative number, see take.lua} when held, else
 -- {0, value, ms left, last fence, position, ticket, '' or a reservation whose waiter
 -- the client has to wake, that waiter, its ticket}.
 --

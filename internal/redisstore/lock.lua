@@ -14,7 +14,7 @@ end
 --   resource  bytes that may be the name of one
 --   id        makes the token unique, without a colon
 --   holder    at most 200 bytes
--- Returns {token, its fence, after a reservation the time since then in us, else '-1'}; or nil
+-- Returns {token, its fence, the time since the reservation as take.lua returns it}; or nil
 -- and what the lock holds; or nothing if the lock cannot be taken by this function.
 local function acquire_lock(with, resource, id, holder, waiter)
   if resource == '' or #resource > 512 or #holder > 200 or string.find(resource, '[{}%c]') then return end

@@ -2,10 +2,10 @@
 
 local function digits(n) return string.format('%.0f', n) end
 
--- Since when, and for whom, value reserves the lock; nothing when it does not.
+-- Since when, for whom and by which nonce value reserves the lock; nothing when it does not.
 local function reserved(value)
-  local since, waiter = string.match(value or '', '^siding%-reserved:[^:]+:(%d+):(.*)$')
-  return tonumber(since), waiter
+  local nonce, since, waiter = string.match(value or '', '^siding%-reserved:([^:]+):(%d+):(.*)$')
+  return tonumber(since), waiter, nonce
 end
 
 -- Makes the next fence of a lock. It is the time in us, of 16 digits until the year 2286.
@@ -25,18 +25,20 @@ local function fenced(grant, retention)
 end
 
 -- Takes the lock for the token if it is free and nobody is queued, or if it is reserved
--- for the waiter. Returns the fence and, after a reservation, the time since then in us,
--- else '-1'; or nothing and what the lock holds.
+-- for the waiter. Returns the fence and a text; or nothing and what the lock holds. The text is
+-- the time since the reservation in us. It is '-1' without a reservation, and '-2' if nobody
+-- released the lock: somebody found it free and reserved it.
 local function take(lock, grant, queue, paused, token, ttl, retention, waiter)
   if waiter == '' or redis.call('EXISTS', queue, paused) == 0 then
     if redis.call('SET', lock, token, 'NX', 'PX', ttl) then return fenced(grant, retention), '-1' end
   end
   local value = redis.call('GET', lock)
-  local since, whose = reserved(value)
+  local since, whose, nonce = reserved(value)
   if not since or waiter == '' or whose ~= waiter then return nil, value end
   redis.call('SET', lock, token, 'PX', ttl)
   redis.call('ZREM', queue, waiter)
   local fence = fenced(grant, retention)
+  if string.sub(nonce, 1, #'recovery-') == 'recovery-' then return fence, '-2' end
   return fence, digits(math.max(0, tonumber(fence) - since))
 end
 

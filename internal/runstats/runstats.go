@@ -58,6 +58,7 @@ func (c *Collector) Observe(e queue.Event) {
 			c.sum.Succeeded++
 		}
 	case queue.EventRecovered: // its attempt begins anew
+	case queue.EventStarted, queue.EventFinished: // of a task that is not guarded
 	case queue.EventLost:
 		c.sum.Lost++
 	}

@@ -106,11 +106,23 @@ type Request struct {
 
 // A Handoff says how a free lock is reserved for a waiter.
 type Handoff struct {
-	Nonce    string        // unique per call, in letters, digits and '-'
+	Nonce    string        // unique per call, in letters, digits and '-'; see RecoveryNonce
 	Stepwise bool          // the client wakes those waiters who do not listen
 	Timeout  time.Duration // how long a lock is reserved for somebody
 	QueueTTL time.Duration // how long a wait queue is remembered that nobody comes to
 }
+
+// RecoveryNonce begins the nonce of a call that reserves a lock which it finds free. Nobody released
+// that lock, as its holder has gone.
+const RecoveryNonce = "recovery-"
+
+// The values of [Result.HandOff] and [Grant.HandOff] for a lock that was not handed off.
+const (
+	// Unreserved: the lock was free.
+	Unreserved = -1 * time.Microsecond
+	// Recovered: the lock was reserved by a call with a [RecoveryNonce].
+	Recovered = -2 * time.Microsecond
+)
 
 // A Release says how a lock is released.
 type Release struct {
@@ -149,7 +161,7 @@ type Result struct {
 	Taken bool
 	// Fence is the fencing token, above every earlier one of the key; 0 from a Store that has none.
 	Fence int64
-	// HandOff is how long the lock was reserved for this waiter; below zero if it was not.
+	// HandOff is how long the lock was reserved for this waiter, or [Unreserved] or [Recovered].
 	HandOff time.Duration
 
 	// The rest is for a busy lock.
@@ -210,6 +222,6 @@ type Grant struct {
 	Resource string
 	Token    string
 	Fence    int64
-	HandOff  time.Duration // since it was reserved; negative if it was not
+	HandOff  time.Duration // since it was reserved, or Unreserved or Recovered
 	Start    time.Time     // before the script was sent
 }

@@ -110,19 +110,22 @@ func (m *Memory) Acquire(_ context.Context, c store.Request) (store.Result, erro
 	switch {
 	case r.value == c.Token && r.fence != 0:
 		r.valueEnd = now.Add(c.TTL)
-		return store.Result{Taken: true, Fence: r.fence, HandOff: -1}, nil
+		return store.Result{Taken: true, Fence: r.fence, HandOff: store.Unreserved}, nil
 	case r.value == c.Token:
-		return take(-1)
+		return take(store.Unreserved)
 	case r.value == "":
 		if c.Waiter == "" || r.reserved {
-			return take(-1)
+			return take(store.Unreserved)
 		}
 		reserved, first := m.reserve(r, c.Waiter, c.Handoff)
 		if first == "" || first == c.Waiter {
-			return take(-1)
+			return take(store.Unreserved)
 		}
 		next = reserved
 	case r.waiter != "" && r.waiter == c.Waiter:
+		if r.madeBy(store.RecoveryNonce) {
+			return take(store.Recovered)
+		}
 		return take(now.Sub(r.since))
 	case r.madeBy(c.Handoff.Nonce):
 		next = r.reservation()
