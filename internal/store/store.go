@@ -217,6 +217,9 @@ func ListenerOf(waiter string) (id string, listens bool) {
 // NextHolder is shown as the holder of a lock that is reserved.
 const NextHolder = "the next in the wait queue"
 
+// ForeignHolder is shown as the holder of a lock that a program on the plain protocol holds.
+const ForeignHolder = "another program"
+
 // A Grant is a lock that a script has taken together with a task, see redisstore.LockLua.
 type Grant struct {
 	Resource string
