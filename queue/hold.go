@@ -36,7 +36,7 @@ func (r *run) hold(ctx context.Context, held *lease.Lease, next asynq.Handler) (
 	if err := r.markStarted(ctx); err != nil {
 		return err
 	}
-	return next.ProcessTask(withInfo(work, r.info), r.task)
+	return next.ProcessTask(context.WithValue(withInfo(work, r.info), runKey{}, r), r.task)
 }
 
 // waited says in ev how long the task waited, for whom, and what ended the wait.
@@ -49,7 +49,7 @@ func (r *run) waited(ev *Event) {
 	if !waited {
 		return
 	}
-	ev.Holder, ev.Via = holder, ViaTimer
+	ev.Holder, ev.Via, ev.ReleasedBy = holder, ViaTimer, r.queued.ReleasedBy()
 	switch {
 	case handedOff:
 		ev.Via = ViaHandOff

@@ -18,10 +18,12 @@ func (c *Client) handoff(nonce string, stepwise bool) store.Handoff {
 }
 
 // releaseBy says how the lock is released. The nonce is what is unique in the token: only one call
-// takes the lock by it, and only one releases it.
+// takes the lock by it, and only one releases it. The holder's trace follows.
 func (h *holding) releaseBy(stepwise bool) store.Release {
 	id, _, _ := strings.Cut(strings.TrimPrefix(h.token, tokenPrefix), ":")
-	return store.Release{Handoff: h.client.handoff(id, stepwise), Fence: h.fence}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return store.Release{Handoff: h.client.handoff(store.WithTrace(id, h.trace), stepwise), Fence: h.fence}
 }
 
 // Confirm takes the waiter of r out of the wait queue, because it is on its way. It does nothing if
