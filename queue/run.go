@@ -137,7 +137,7 @@ func (r *run) unguarded(ctx context.Context, next asynq.Handler) error {
 	if r.attempt == nil {
 		return r.parkUnavailable(next.ProcessTask(ctx, r.task))
 	}
-	if r.attempt.Beside() {
+	if r.attempt.EarlierUnacknowledged() {
 		return r.parkUnqueued(r.overlapping(), lock.ErrLost)
 	}
 	r.granted(ctx) // a payload may look like a header: the lock that was taken for it is released
