@@ -63,7 +63,7 @@ func (s *setup) takeGrant(g *store.Grant) *lease.Lease {
 	return held
 }
 
-// What a locking dequeue took is a lock like any other.
+// A lock that a locking dequeue took is like any other.
 func TestLockingDequeue(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {

@@ -128,8 +128,8 @@ func TestOddRetryIsNoBusyLoop(t *testing.T) {
 	}
 }
 
-// TestOrderWithinOneProcess: its goroutines are served in the order in which they
-// came, and never more than one of them is in the wait queue.
+// TestOrderWithinOneProcess: its goroutines get the lock in the order in which they came. Never
+// more than one of them is in the wait queue.
 func TestOrderWithinOneProcess(t *testing.T) {
 	t.Parallel()
 	for how, wait := range waits {
@@ -194,7 +194,7 @@ func TestCallerGoesDuringASharedAttempt(t *testing.T) {
 			got <- held
 		}()
 		synctest.Wait()
-		_ = holder.Release(t.Context()) // the first has been refused already, and the answer is on its way
+		_ = holder.Release(t.Context()) // the first is busy already, and the answer is on its way
 		if err := <-refused; !errors.Is(err, lock.ErrBusy) {
 			t.Errorf("the first: want ErrBusy, have %v", err)
 		}
@@ -209,8 +209,8 @@ func TestCallerGoesDuringASharedAttempt(t *testing.T) {
 	})
 }
 
-// TestPositionCountsFromArrival from when somebody came, not from when he could join:
-// others of his process were in front, or a call for him was lost.
+// TestPositionCountsFromArrival: a waiter's position counts from its arrival, not from when it
+// could join. Others of its process were in front, or a wake-up was lost.
 func TestPositionCountsFromArrival(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -389,8 +389,8 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestFailedLeaveIsTriedAgain, as nobody comes when the lock is reserved for one who
-// has given up, and the process of which still listens.
+// TestFailedLeaveIsTriedAgain: otherwise the lock would be reserved for a waiter that has given up,
+// as its process still listens.
 func TestFailedLeaveIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -14,9 +14,9 @@ import (
 	"github.com/sidingq/siding/lock"
 )
 
-// hold runs the handler under the lease. It releases the lock when the handler has returned, panicked
-// or exited its goroutine, and not before. asynq gives up on a handler whose time is over, but that
-// handler may still be writing.
+// hold runs the handler under the lease. hold releases the lock when the handler has returned,
+// panicked or exited its goroutine, and not before. asynq gives up on a handler whose time is over,
+// but that handler may still be writing.
 func (r *run) hold(ctx context.Context, held *lease.Lease, next asynq.Handler) (err error) {
 	ev := r.event(EventAcquired)
 	ev.Fence = held.Fence()
@@ -95,8 +95,8 @@ func (r *run) unmarkStarted() {
 
 // release hands the lock off, and returns what the handler's error becomes.
 func (r *run) release(ctx context.Context, held *lease.Lease, err error) error {
-	// The lease is asked before Redis, which may not answer. If a write was refused for a later fence,
-	// there has been another holder, whatever the clock of this one says.
+	// The lease is asked before Redis, which may not answer. If a write was refused for a later
+	// fence, there has been another holder. That counts more than the clock of this process.
 	lost := !held.Valid() || errors.Is(err, lock.ErrStale)
 	done, rerr := r.releaseAll(ctx, held, err == nil && !lost)
 	ev := r.event(EventReleased)
@@ -129,8 +129,8 @@ func (r *run) release(ctx context.Context, held *lease.Lease, err error) error {
 	return err
 }
 
-// releaseAll releases the locks of the task and wakes the next waiter. If the task has succeeded, it also
-// ends the attempt. It reports whether the task is done; then no lock was lost.
+// releaseAll releases the locks of the task and wakes the next waiter. If the task has succeeded,
+// releaseAll also ends the attempt. done says that the task is done, and that no lock was lost.
 func (r *run) releaseAll(ctx context.Context, held *lease.Lease, succeeded bool) (done bool, err error) {
 	if held == r.queued {
 		return r.releaseQueued(ctx, succeeded)
@@ -164,8 +164,8 @@ func (r *run) waitsForItself(err error) bool {
 }
 
 // afterLoss parks a task that has lost its lock, for longer each time, and as often as Recovery
-// tolerates. Its error leaves out the handler's own error, in which asynq would find a SkipRetry or
-// RevokeTask.
+// tolerates. The error of afterLoss leaves out the handler's own, in which asynq would find a
+// SkipRetry or RevokeTask.
 func (r *run) afterLoss(ctx context.Context, reason string) error {
 	losses := 1
 	count, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
@@ -179,8 +179,8 @@ func (r *run) afterLoss(ctx context.Context, reason string) error {
 	return r.park(&parkedError{reason: reason, after: jitter(lossDelay(losses)), cause: lock.ErrLost})
 }
 
-// watch logs a handler that goes on for too long after its context has ended. It then ends the renewal
-// of the lock, so that the handler does not keep the resource for ever.
+// watch logs a handler that goes on for too long after its context has ended. watch then ends the
+// renewal of the lock, so that the handler does not keep the resource for ever.
 func (r *run) watch(work context.Context, held *lease.Lease) (stop func()) {
 	running, returned := context.WithCancel(context.WithoutCancel(work))
 	ended := context.AfterFunc(work, func() {

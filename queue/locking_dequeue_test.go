@@ -145,7 +145,7 @@ func TestLockIsAskedFor(t *testing.T) {
 					b.awaitGone(t, id)
 				} else {
 					b.awaitState(t, id, asynq.TaskStateRetry)
-					b.wantLine(t, id)
+					b.wantWaiters(t, id)
 				}
 			}
 			if have := asked.Load() == 0; have != tt.quiet {
@@ -155,8 +155,8 @@ func TestLockIsAskedFor(t *testing.T) {
 	}
 }
 
-// A waiter is refused in its dequeue, and when it was called that brings the lock that was
-// kept for it.
+// A dequeue parks a waiter. Once the waiter was woken, its dequeue brings the lock that was
+// reserved for it.
 func TestWokenWaiterGetsItsLockWithTheTask(t *testing.T) {
 	t.Parallel()
 	b, st, j := setupFast(t), newStage(t), &journal{}
@@ -177,8 +177,8 @@ func TestWokenWaiterGetsItsLockWithTheTask(t *testing.T) {
 	}
 }
 
-// A payload may look like a header. The lock of what it names is given back at once, and
-// the task's own is taken.
+// A payload may look like a header. The lock that the payload names is released at once, and the
+// task's own is taken.
 func TestPayloadThatImitatesAHeader(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -204,7 +204,7 @@ func TestPayloadThatImitatesAHeader(t *testing.T) {
 	b.soonFree(t, b.resource)
 }
 
-// What is no resource takes no lock; a character that only the guard refuses takes one
+// A header that is no resource takes no lock; a character that only the guard refuses takes one
 // that is given back.
 func TestBadResourceLeavesNoLock(t *testing.T) {
 	t.Parallel()
@@ -260,8 +260,8 @@ func TestUnusedLockIsGivenBack(t *testing.T) {
 	})
 }
 
-// A zombie that comes to the guard when its context has ended does not run, and the lock
-// that came with its task is given back.
+// A zombie that comes to the guard when its context has ended does not run. The lock that came with
+// its task is released.
 func TestZombieLeavesTheLockOfItsTask(t *testing.T) {
 	t.Parallel()
 	b, st := setup(t), newStage(t)
@@ -283,8 +283,8 @@ func TestZombieLeavesTheLockOfItsTask(t *testing.T) {
 	}
 }
 
-// An answer to a dequeue that comes late brings a lock that is not to be trusted: the guard
-// asks for another.
+// An answer to a dequeue that comes late brings a lock that must not be trusted. The guard asks for
+// another.
 func TestLockThatComesTooLate(t *testing.T) {
 	t.Parallel()
 	b, st := setup(t), newStage(t)

@@ -11,8 +11,9 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
-// Middleware around the guard's that keeps errors to itself has asynq take its tasks for done. Those
-// that did not get their lock wait all the same, and so does one that cannot be parked at once.
+// Middleware around the guard's that keeps errors to itself has asynq take its tasks for done.
+// Tasks that did not get their lock wait all the same. So does a task that cannot be parked at
+// once.
 func TestMiddlewareThatKeepsErrors(t *testing.T) {
 	t.Parallel()
 	keeps := func(next asynq.Handler) asynq.Handler {

@@ -252,7 +252,7 @@ func TestAsynqTask(t *testing.T) {
 	}
 }
 
-// What NewTask makes is enqueued any number of times, each time anew.
+// A task of NewTask can be enqueued any number of times, each time anew.
 func TestNewTask(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

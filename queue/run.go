@@ -16,10 +16,10 @@ import (
 )
 
 // Middleware guards the tasks that pass through it. Use it on the outermost mux, before other
-// middleware. A task that does not get its lock waits, even if middleware around the guard's changes
-// the error. A task whose handler has returned nil is done when the guard's handler returns. If
-// middleware around the guard's then returns an error, that comes too late: the task stays done, and
-// a warning is logged.
+// middleware. A task that does not get its lock waits, even if middleware around the guard's
+// changes the error. A task whose handler has returned nil is done when the guard's handler
+// returns. An error that middleware around the guard's then returns comes too late. The task stays
+// done, and a warning is logged.
 func (g *Guard) Middleware(next asynq.Handler) asynq.Handler {
 	g.hook.Guarded()
 	return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
@@ -35,8 +35,8 @@ func (g *Guard) Middleware(next asynq.Handler) asynq.Handler {
 	})
 }
 
-// resourceOf returns the resource of a task, "" if the task is not guarded. The payload counts, as it
-// or its [ResourceFunc] may have changed since the task got its header.
+// resourceOf returns the resource of a task, "" if the task is not guarded. The payload counts, as
+// the payload or its [ResourceFunc] may have changed since the task got its header.
 func (g *Guard) resourceOf(t *asynq.Task) (string, error) {
 	resource, guarded := t.Headers()[HeaderResource]
 	if name, ok := g.cfg.Resources[t.Type()]; ok {
@@ -66,7 +66,7 @@ func Permanent(err error) error {
 	return fmt.Errorf("%w: %w", err, asynq.SkipRetry)
 }
 
-// An otherResourceError is returned instead of calling a handler, as the task's payload names another
+// An otherResourceError is returned instead of calling a handler. The task's payload names another
 // resource than the one that is locked.
 type otherResourceError struct{ kind, resource string }
 
@@ -138,10 +138,10 @@ func (r *run) unguarded(ctx context.Context, next asynq.Handler) error {
 	if r.attempt == nil {
 		return r.runUnguarded(ctx, next)
 	}
-	if r.attempt.Beside() {
+	if r.attempt.EarlierUnacknowledged() {
 		return r.parkUnqueued(r.overlapping(), lock.ErrLost)
 	}
-	r.granted(ctx) // a payload may look like a header: the lock that was taken for it is released
+	r.granted(ctx) // a payload may look like a header: the lock that was taken for that is released
 	err := r.runUnguarded(ctx, next)
 	if err != nil {
 		return err

@@ -16,8 +16,8 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
-// wantRefused enqueues a task with retries and one without, which a server that lacks a part of the
-// guard must not run, charge or archive, and wants the log to name what is missing.
+// wantRefused enqueues a task with retries and one without. A server that lacks a part of the guard
+// must not run them, use a retry or archive them. The log must name what is missing.
 func (b *bundle) wantRefused(t *testing.T, st *stage, p *plain, missing string) {
 	t.Helper()
 	logs := newLogs(t)
@@ -25,7 +25,7 @@ func (b *bundle) wantRefused(t *testing.T, st *stage, p *plain, missing string) 
 	p.serve(t, b, st)
 	ids := []string{b.enqueue(t, b.job(1), queue.Options{Retries: 3}), b.enqueue(t, b.job(2), queue.Options{Retries: queue.NoRetries})}
 	poll.Eventually(t, "what is missing to be named", func() bool { return len(logs.lines(missing)) > 0 })
-	steadily(t, time.Second, "no task charged or archived", func() bool {
+	steadily(t, time.Second, "no retry used and no task archived", func() bool {
 		info := b.stats(t)
 		return info.Failed == 0 && info.Processed == 0 && info.Archived == 0 && info.Size == len(ids)
 	})
@@ -182,7 +182,7 @@ func TestUnguardedTaskPassesThrough(t *testing.T) {
 	}
 }
 
-// What a team has set in its asynq.Config still holds, for what is its own.
+// The settings of a team in its asynq.Config still hold, for the tasks' own failures.
 func TestWrapKeepsTheConfig(t *testing.T) {
 	t.Parallel()
 	type key struct{}

@@ -48,8 +48,8 @@ func IsHolder(kind, id, holder string) bool {
 	return strings.HasPrefix(holder, name) || len(holder) >= shownInPart && strings.HasPrefix(name, holder)
 }
 
-// BusyReason returns what the dashboard shows of a waiting task: who held its lock when it was parked.
-// since is zero if that time is not known, and position is 0 for a task in no wait queue.
+// BusyReason returns what the dashboard shows of a waiting task: who held its lock when it was
+// parked. since is zero if it is not known. position is 0 for a task in no wait queue.
 func BusyReason(resource, holder string, since time.Time, position int, now time.Time) string {
 	const clock = "15:04:05.000"
 	granted, queued := "", ""

@@ -27,7 +27,7 @@ func TestBusyReason(t *testing.T) {
 	}
 }
 
-// Who else holds a lock is not taken for the task, whose recovery would wait for it.
+// Another holder of the lock is not taken for the task, whose recovery would wait for that holder.
 func TestIsHolder(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 300)

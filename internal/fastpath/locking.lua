@@ -1,5 +1,6 @@
--- Takes the lock of a task that is being dequeued, or parks the task. It is part of dequeue.lua,
--- and reads the ARGV of that. attempt.lua, named.lua, lock.lua and busy.lua come before it.
+-- Takes the lock of a task that is being dequeued, or parks the task. This text is part of
+-- dequeue.lua, and reads the ARGV of that. attempt.lua, named.lua, lock.lua and busy.lua come
+-- before it.
 
 -- Returns {resource, token, fence, time since the reservation, its nonce} when it has taken the
 -- lock, see take.lua; nil and what park_busy returns when it has parked the task; nothing when the guard has

@@ -21,9 +21,9 @@ type firstCheck struct {
 }
 
 // CheckFirst has check called before the first task is taken, and again once the hook is
-// [Hook.Unguarded]. tasks is the connection of the server. The error of check becomes that of the
-// dequeue, which asynq makes again. guards reports whether the guard runs a task. Call CheckFirst
-// before the servers start.
+// [Hook.Unguarded]. tasks is the connection of the server. An error of check becomes the error of
+// the dequeue, and asynq dequeues again. guards reports whether the guard runs a task. Call
+// CheckFirst before the servers start.
 func (h *Hook) CheckFirst(check func(ctx context.Context, tasks redis.ProcessHook) error, guards func(kind string, headers map[string]string) bool) {
 	h.first.check, h.first.guards = check, guards
 }

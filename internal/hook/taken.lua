@@ -1,5 +1,5 @@
--- Finds a task again that an earlier call of finish.lua took under the same name. It is a function in
--- finish.lua. attempt.lua and named.lua come before it.
+-- Finds a task again that an earlier call of finish.lua took under the same name. This text is the
+-- body of a function in finish.lua. attempt.lua and named.lua come before it.
 --   asynq  prefix of the queue's keys
 --   with   {when the lease ends, the attempt's name, the host that runs it, three values that are
 --          not used here, and the prefix of locks' keys}; the last five only if dequeues take locks

@@ -64,7 +64,7 @@ func (c *Client) Resource(key string) string { return strings.TrimPrefix(key, c.
 // Closing returns a context that ends with Close.
 func (c *Client) Closing() context.Context { return c.ctx }
 
-// Begin counts a call that Close waits for, until [Client.End]. It returns false after Close.
+// Begin counts a call that Close waits for, until [Client.End]. Begin returns false after Close.
 func (c *Client) Begin() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

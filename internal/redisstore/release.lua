@@ -19,11 +19,11 @@
 -- nobody, {2, reservation, waiter, ticket} when the client has to wake that waiter,
 -- {3, token, fence, ...} when a waiter has started.
 --
--- Guarantees: another token's lock and its wait queue stay as they are. A reservation expires.
--- The same call made twice (its reply was lost) is no loss, if there was a wait queue, or if
--- nobody else has been granted the lock: the last fence is still the token's. The second call
--- names the same reservation, if that stands, or the same waiter that has started, whose numbers
--- are text then. It reserves the lock for nobody.
+-- Guarantees: another token's lock and its wait queue stay as they are. A reservation expires. The
+-- same call made twice (its reply was lost) is no loss, if there was a wait queue, or if nobody
+-- else was granted the lock: the last fence is still the token's. The second call names the same
+-- reservation, if that stands, or the same waiter that has started, whose numbers are text then.
+-- The second call reserves the lock for nobody.
 
 local value = redis.call('GET', KEYS[1])
 local ours = value == ARGV[1]

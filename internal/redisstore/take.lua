@@ -1,4 +1,4 @@
--- Takes a lock that is free. It is put into the scripts that name it.
+-- Takes a lock that is free. This text is put into the scripts that name the file.
 
 local function digits(n) return string.format('%.0f', n) end
 
@@ -8,7 +8,7 @@ local function reserved(value)
   return tonumber(since), waiter, nonce
 end
 
--- Makes the next fence of a lock. It is the time in us, of 16 digits until the year 2286.
+-- Makes the next fence of a lock. The fence is the time in us, of 16 digits until the year 2286.
 local function fenced(grant, retention)
   local now = redis.call('TIME')
   local fence = now[1] .. string.format('%06d', now[2])

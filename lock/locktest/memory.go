@@ -12,9 +12,9 @@ import (
 	"github.com/sidingq/siding/lock"
 )
 
-// A Memory keeps locks in memory, with wait queues and fencing tokens as on Redis. It is a
-// [lock.Store] and a [store.Listener]. Its locks expire by the clock of package time. The
-// zero value is not usable.
+// A Memory keeps locks in memory, with wait queues and fencing tokens as on Redis. A Memory is a
+// [lock.Store] and a [store.Listener]. Its locks expire by the clock of package time. The zero
+// value is not usable.
 type Memory struct {
 	mu        sync.Mutex
 	locks     map[string]*record
@@ -230,8 +230,8 @@ func (m *Memory) handOff(r *record, how store.Handoff) *store.Reservation {
 	return next
 }
 
-// reserve reserves the lock for the first in the wait queue that can come. It returns who
-// that is, "" for nobody, and the reservation if the client has to wake the waiter. It goes
+// reserve reserves the lock for the first in the wait queue that can come. The results are that
+// waiter, "" for nobody, and the reservation if the client has to wake the waiter. The search goes
 // no further than to me.
 func (m *Memory) reserve(r *record, me string, how store.Handoff) (next *store.Reservation, first string) {
 	for _, p := range slices.Clone(r.queue) {

@@ -10,10 +10,9 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
-// A Recorder keeps tasks instead of sending them. Its methods have the
-// signatures of queue.Client's: let the code under test ask for an interface
-// with those that it calls. The zero value is ready and safe for use by several
-// goroutines.
+// A Recorder keeps tasks instead of sending them. The methods of a Recorder have the signatures of
+// queue.Client's. Let the code under test ask for an interface with the methods that it calls. The
+// zero value is ready and safe for use by several goroutines.
 type Recorder struct {
 	// Err, if set, is the answer to every call, as if Redis were away.
 	Err error
