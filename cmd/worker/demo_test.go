@@ -20,8 +20,8 @@ import (
 	"github.com/sidingq/siding/tasks/orders"
 )
 
-// demoLimit is far above the few seconds that a demo takes: with the race
-// detector on a busy machine it can be a minute.
+// demoLimit is far above the few seconds that a demo takes. With the race detector on a busy
+// machine a demo can take a minute.
 const demoLimit = 4 * time.Minute
 
 func TestDemoOnce(t *testing.T) {
@@ -146,7 +146,7 @@ func TestDemoOnceInterrupted(t *testing.T) {
 	if have := p.Stdout.String(); have != "" {
 		t.Errorf("want nothing on standard output, have %s", have)
 	}
-	// Its temporary folder is in its own.
+	// The temporary folder of the demo is in the process's own.
 	left, err := filepath.Glob(filepath.Join(p.Cmd.Dir, "siding-demo-*"))
 	if err != nil || len(left) > 0 {
 		t.Errorf("want its ledger removed, have %v, %v", left, err)

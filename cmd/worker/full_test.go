@@ -13,8 +13,8 @@ import (
 	"github.com/sidingq/siding/internal/testenv/redistest"
 )
 
-// While the ledger takes no writes the worker takes no tasks and says so, and no task is charged
-// for it. Once there is room again all tasks are done.
+// While the ledger takes no writes, the worker takes no tasks and says so, and no task uses a
+// retry. Once there is room again all tasks are done.
 func TestFullLedger(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

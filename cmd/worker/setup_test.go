@@ -44,8 +44,8 @@ type inProcess struct {
 	stop           context.CancelFunc
 }
 
-// start runs the program with the arguments until it ends or is stopped. Its
-// configuration is that of args alone.
+// start runs the program with the arguments until it ends or is stopped. The configuration is that
+// of args alone.
 func start(t *testing.T, args ...string) *inProcess {
 	t.Helper()
 	return startWith(t, nil, args...)

@@ -54,7 +54,7 @@ var hanger = Program{
 	Cleanup: func() { say(os.Stderr, "cleaned up\n") },
 }
 
-// At the hard deadline the process ends. It removes temporary files, and closes nothing that
+// At the hard deadline the process ends. Cleanup removes temporary files, and closes nothing that
 // tasks still use.
 func TestHardDeadlineEndsTheProcess(t *testing.T) {
 	t.Parallel()
