@@ -251,8 +251,8 @@ func isReal(file string) bool {
 	return err == nil && path == file
 }
 
-// fileLines reads the lines of an order file that ask for tasks, for the oracle. It leaves out bad
-// lines of the real file.
+// fileLines reads the lines of an order file that ask for tasks, for the oracle. Bad lines of the
+// real file are left out.
 func fileLines(t *testing.T, file string) iter.Seq[oracle.Line] {
 	t.Helper()
 	f, err := os.Open(file)
