@@ -65,8 +65,8 @@ func Open(ctx context.Context, dsn string) (*Ledger, error) {
 	return l, nil
 }
 
-// createTables also shows by a write that the database takes writes. createTables also keeps an
-// older program from writing to tables that it does not know.
+// createTables also shows by a write that the database takes writes. An older program gets an error
+// for tables that it does not know.
 func (l *Ledger) createTables(ctx context.Context) error {
 	return l.inTx(ctx, "create tables", func(ctx context.Context, tx *sql.Tx) error {
 		if l.dialect == sqlfence.PostgreSQL {
