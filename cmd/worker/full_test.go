@@ -56,7 +56,7 @@ func TestFullLedger(t *testing.T) {
 	}
 	poll.Eventually(t, "all tasks done", func() bool { return count(t, rdb, "default").Completed == len(orders) })
 	if have := count(t, rdb, "default"); have.FailedTotal != 0 {
-		t.Errorf("want no task charged, have %d failures", have.FailedTotal)
+		t.Errorf("want no retry used, have %d failures", have.FailedTotal)
 	}
 	wantTexts(t, w.stderr.String(), `msg="tasks are taken again"`)
 	poll.Eventually(t, "ready again", func() bool {
