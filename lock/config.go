@@ -8,8 +8,8 @@ import (
 
 // Config configures a [Locker]. The zero value works. All times are 1 ms to 24 h.
 type Config struct {
-	// Prefix is put before the resource to make the lock's key. Programs exclude one another only
-	// under the same prefix. Defaults to "lock:".
+	// Prefix is put before the resource to make the lock's key. Only programs with the same prefix
+	// exclude one another. Defaults to "lock:".
 	Prefix string
 	// TTL is how long a lock lives without renewal, at least 100 ms. If a holder dies, others wait
 	// for so long. Defaults to 15 s.

@@ -8,8 +8,9 @@ import (
 )
 
 // The contenders for one lock are the goroutines of this process that want the lock. At most two of
-// them ask the store at a time: the first of those in the wait queue, and the first of those that
-// try. The others that try share an attempt, never the lock. Locker.mu guards the fields.
+// them ask the store at a time. One is the first of those in the wait queue, and the other the
+// first of those that try. The others that try share an attempt, never the lock. Locker.mu guards
+// the fields.
 type contenders struct {
 	holder *lease.Lease // the last that one of them got, nil when it is over
 	queues [3][]*contender

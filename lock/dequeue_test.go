@@ -197,7 +197,7 @@ func TestFenceRisesByLockingDequeueToo(t *testing.T) {
 	})
 }
 
-// A grant that comes too late, or for nobody, is given back.
+// A grant that comes too late, or for nobody, is released.
 func TestTakeGivesBack(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -239,7 +239,7 @@ func TestTakeGivesBack(t *testing.T) {
 					s.Errorf("want an error of %v, have %v", tt.want, err)
 				}
 				if have := s.value(); have != "" {
-					s.Errorf("want it given back, have %q", have)
+					s.Errorf("want it released, have %q", have)
 				}
 			})
 		})

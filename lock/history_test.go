@@ -304,9 +304,9 @@ func (h *history) operations(busy bool) []porcupine.Operation {
 	return all
 }
 
-// check waits for the crews, and checks the history of the locks. It first leaves out busy answers,
-// which finds a mistake quickly, and then has them, too. enough is false if locks were hardly taken
-// and used. known is false if the check took too long.
+// check waits for the crews, and checks the history of the locks. A first check leaves out busy
+// answers, and finds a mistake quickly. A second check has them, too. enough is false if locks were
+// hardly taken and used. known is false if the check took too long.
 func (h *history) check() (enough, known bool) {
 	h.Helper()
 	h.crews.Wait()

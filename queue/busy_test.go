@@ -194,7 +194,7 @@ func TestParkingInTheDequeueIsAsStepwise(t *testing.T) {
 			have, reason := parkings[true], "waiting for "+b.resource+tt.want
 			shown := reason + "; last failure: its own failure"
 			if have.Task.LastErr != shown || have.Reason != reason || have.Parked != tt.times || have.Task.Retried != 1 {
-				t.Errorf("want the reason %q, told %d times, and 1 charge, have %+v", reason, tt.times, have)
+				t.Errorf("want the reason %q, told %d times, and 1 retry used, have %+v", reason, tt.times, have)
 			}
 			if len(have.Active) != 0 || len(have.Leases) != 0 || len(have.Waiting) != 1 || have.Hash["state"] != "retry" {
 				t.Errorf("want it in the retry set alone, have %+v", have)

@@ -55,7 +55,7 @@ func (b *bundle) soonFree(t *testing.T, resource string) {
 	start := time.Now()
 	poll.Eventually(t, "a free lock", func() bool { return b.lockOf(t, resource) == "" })
 	if took := time.Since(start); took > prompt {
-		t.Errorf("want the lock given back, have it free after %v", took)
+		t.Errorf("want the lock released, have it free after %v", took)
 	}
 }
 
@@ -205,7 +205,7 @@ func TestPayloadThatImitatesAHeader(t *testing.T) {
 }
 
 // A header that is no resource takes no lock; a character that only the guard refuses takes one
-// that is given back.
+// that is released.
 func TestBadResourceLeavesNoLock(t *testing.T) {
 	t.Parallel()
 	b, st := setup(t), newStage(t)
@@ -226,7 +226,7 @@ func TestBadResourceLeavesNoLock(t *testing.T) {
 	}
 }
 
-// A lock that came with a task whose handler never asks for it is given back.
+// A lock that came with a task whose handler never asks for it is released.
 func TestUnusedLockIsGivenBack(t *testing.T) {
 	t.Parallel()
 	t.Run("its deadline has passed", func(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
-// twice sends the scripts of the lock twice, as go-redis does that has lost an answer. What
-// the second one answers counts.
+// twice sends the scripts of the lock twice, as go-redis does that has lost an answer. The answer
+// to the second one counts.
 func twice(_ context.Context, cmd redis.Cmder, send func() error) error {
 	if hasKeys(cmd, "lock:", ":fence", ":queue", ":paused") || hasKeys(cmd, "lock:", ":fence", ":queue", ":paused", "") || isFinish(cmd) {
 		if err := send(); err != nil {

@@ -63,8 +63,8 @@ func TestRedisRestartsWithItsData(t *testing.T) {
 	}
 }
 
-// Redis is killed and comes back with nothing. What was lost is lost; nothing
-// panics or spins, little is logged, and new tasks run.
+// Redis is killed and comes back with nothing. Lost tasks are lost; nothing panics or spins, little
+// is logged, and new tasks run.
 func TestRedisRestartsEmpty(t *testing.T) {
 	t.Parallel()
 	verify.Long(t)

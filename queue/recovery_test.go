@@ -208,13 +208,13 @@ func TestAllWorkersWereDown(t *testing.T) {
 		recovery queue.Recovery
 		retries  int
 		task     queue.Task
-		charged  bool
+		counted  bool
 	}{
 		"to be retried":                            {retries: 1},
 		"without retries, but asked for":           {recovery: queue.Recovery{NoRetries: true}, retries: queue.NoRetries},
-		"unguarded":                                {retries: 1, task: note{}, charged: true},
-		"no crash is tolerated":                    {recovery: queue.Recovery{Crashes: -1}, retries: 1, charged: true},
-		"without retries: asynq archives the task": {retries: queue.NoRetries, charged: true},
+		"unguarded":                                {retries: 1, task: note{}, counted: true},
+		"no crash is tolerated":                    {recovery: queue.Recovery{Crashes: -1}, retries: 1, counted: true},
+		"without retries: asynq archives the task": {retries: queue.NoRetries, counted: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -239,7 +239,7 @@ func TestAllWorkersWereDown(t *testing.T) {
 			cfg := quickRecovery
 			cfg.Guard.Recovery = tt.recovery
 			b.serve(t, cfg, st.run)
-			if tt.charged {
+			if tt.counted {
 				poll.Eventually(t, "the attempt to use a retry", func() bool { return b.stats(t).Failed == 1 })
 			} else {
 				b.awaitGone(t, id)

@@ -228,7 +228,7 @@ func testRollout(t *testing.T, b *bundle) {
 	b.serveUnguarded(t, b.queue, f.run)
 	waiting, err := b.inspector.ListRetryTasks(b.queue)
 	if err != nil || len(waiting) == 0 || waiting[len(waiting)-1].NextProcessAt.Before(time.Now().Add(30*time.Minute)) {
-		t.Errorf("want tasks that would come by timers of an hour or more, have %v, %v", waiting, err)
+		t.Errorf("want tasks that would come at fallback times of an hour or more, have %v, %v", waiting, err)
 	}
 	// 4: have those run that wait.
 	if n, err := b.inspector.RunAllRetryTasks(b.queue); err != nil || n < len(waiting) {

@@ -170,7 +170,7 @@ func TestForeignHolder(t *testing.T) {
 	start := time.Now()
 	b.awaitGone(t, ids...)
 	if took := time.Since(start); took > prompt {
-		t.Errorf("want them to come by timers of 1 to 1.5 s, have %v", took)
+		t.Errorf("want them to come at fallback times of 1 to 1.5 s, have %v", took)
 	}
 	st.wantOrder(1, 2)
 }

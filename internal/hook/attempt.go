@@ -84,9 +84,9 @@ func (a *Attempt) Running(ctx context.Context) (ended func()) {
 // Requeued reports whether a server that shuts down has requeued the task.
 func (a *Attempt) Requeued() bool { return a.requeued.Load() }
 
-// EarlierUnacknowledged reports whether, when a started, an earlier task of a's id was done that
-// asynq had not acknowledged yet: a [Finish] had ended that task. By its acknowledgement asynq
-// forgets the lease of a, as the two tasks have one id.
+// EarlierUnacknowledged reports whether a [Finish] had ended an earlier task of a's id when a
+// started, and asynq had not acknowledged that task yet. By its acknowledgement asynq forgets the
+// lease of a, as the two tasks have one id.
 func (a *Attempt) EarlierUnacknowledged() bool { return a.earlierUnacknowledged }
 
 func (a *Attempt) parking() *asynqredis.Park {
@@ -171,8 +171,9 @@ func (s *attempts) latest(key string) (a *Attempt, started bool) {
 // that attempt, a task of the same id may have been enqueued, and may have started.
 //
 // The deadline of any other call is the end of the attempt's lease. The end of a lease only moves
-// on. So a deadline before the end of the latest lease belongs to an earlier attempt, which asynq
-// has given up and which is still at work. A call without a deadline is for the latest attempt.
+// on. So a deadline before the end of the latest lease belongs to an earlier attempt. asynq has
+// given that attempt up, and it is still at work. A call without a deadline is for the latest
+// attempt.
 //
 // But the lease of the earlier attempt may have been renewed in the second in which the later one
 // started. Another server of this process may have renewed it, too. So a retry or archive call is

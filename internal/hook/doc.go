@@ -2,9 +2,9 @@
 //
 // A [Hook] sits on the Redis connection that asynq's server uses. It knows asynq's script calls by
 // the SHA1 of their text, as one set. After the first script that is not the known asynq's, the
-// hook still changes two calls: that which ends an attempt that waits to be parked, and the entry
-// of a server. See [Hook.Mismatched]. Until then the hook changes these calls, and all others pass
-// through:
+// hook still changes two calls. They are the one that ends an attempt which waits to be parked, and
+// the entry of a server. See [Hook.Mismatched]. Until then the hook changes these calls, and all
+// others pass through:
 //
 //   - A dequeue is sent as our own script, which does the same. The script also stamps the
 //     task with the attempt's name, wipes the marks of earlier parking and, with a

@@ -183,8 +183,8 @@ type Result struct {
 	// Reserved is set while the lock is reserved for a waiter, and nobody holds it.
 	Reserved bool
 	// Split is set if nobody was seen to hold the lock. Several asked at once, and none got enough
-	// of the votes. They are to ask again, each after a time of its own. Holder is who may hold it
-	// all the same, "" for nobody.
+	// of the votes. Each must ask again after a random pause. Holder is who may hold it all the
+	// same, "" for nobody.
 	Split bool
 	// Left is how long the lock lives on if nobody renews it.
 	Left time.Duration
