@@ -21,7 +21,7 @@ func (b *bundle) revocation() queue.Revocation {
 }
 
 // An operator takes the lock from a running task. Its context ends, the next task runs when the
-// first one has returned and not before, and the first one runs again, uncharged.
+// first one has returned and not before, and the first one runs again, and uses no retry.
 func TestRevoke(t *testing.T) {
 	t.Parallel()
 	onBothPaths(t, func(t *testing.T, b *bundle) {
@@ -84,7 +84,7 @@ func TestRevokeAHolderThatGoesOn(t *testing.T) {
 	t.Parallel()
 	b, st, j := setup(t), newStage(t), &journal{}
 	st.unsafe = true
-	b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Observe: j.observe, Lock: shortTimers}}, st.run)
+	b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Observe: j.observe, Lock: shortTimes}}, st.run)
 	stuck := st.hold(1)
 	first := b.enqueue(t, b.job(1))
 	within(t, patience, "the holder", stuck.entered)
