@@ -41,9 +41,14 @@ func TestRevoke(t *testing.T) {
 		}
 		within(t, patience, "the end of the holder's context", stuck.ended)
 		steadily(t, 300*time.Millisecond, "no second holder while the first is at work", func() bool { return len(st.order()) == 1 })
+		returned := time.Now()
 		stuck.open()
 		one := j.await(t, queue.EventAcquired, first, 1)
-		if two := j.await(t, queue.EventAcquired, second, 1); two.Fence <= one.Fence {
+		two := j.await(t, queue.EventAcquired, second, 1)
+		if took := time.Since(returned); took > prompt {
+			t.Errorf("want the next task at once, have it after %v", took)
+		}
+		if two.Fence <= one.Fence {
 			t.Errorf("fences: want them to rise, have %d and %d", one.Fence, two.Fence)
 		}
 		again := j.await(t, queue.EventAcquired, first, 2) // without retries it would be archived if it were charged
