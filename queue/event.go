@@ -61,7 +61,7 @@ type Event struct {
 	// ReleasedBy is the traceparent of the run that handed the lock off, if it called SetTraceparent.
 	// Only EventAcquired has it, after a wait.
 	ReleasedBy string
-	HandOff  time.Duration // only EventAcquired: from the release until then, by Redis's clock
-	Held     time.Duration // EventReleased, EventLost: for how long the task had the lock; EventFinished: how long its handler ran
-	Err      error         // why the task is parked, or the handler's error
+	HandOff    time.Duration // only EventAcquired: from the release until then, by Redis's clock
+	Held       time.Duration // EventReleased, EventLost: for how long the task had the lock; EventFinished: how long its handler ran
+	Err        error         // why the task is parked, or the handler's error
 }

@@ -28,12 +28,12 @@ const program = "a program"
 // which may be a name: those of "invoices of 2026-11" are "invoices of".
 func Holder(label string) string {
 	if rest, ok := cutProcess(label); ok {
-		who, _, ok := cutLast(rest, " on ")
+		who, ok := before(rest, " on ")
 		if !ok {
 			return program // the default label of a program that is no task: its host
 		}
 		if kind, id, ok := strings.Cut(who, " "); ok && !strings.Contains(id, " ") {
-			return orOther(kind)
+			return short(kind)
 		}
 		label = who
 	}
@@ -45,10 +45,10 @@ func Holder(label string) string {
 		}
 		words += min(len(word)+1, len(label)-words)
 	}
-	if label = strings.TrimRight(label[:words], " "); label == "" {
+	if label = strings.TrimSpace(label[:words]); label == "" {
 		return program
 	}
-	return orOther(label)
+	return short(label)
 }
 
 // cutProcess cuts " (pid 4121)" off the end of a label, if that is there.
@@ -56,15 +56,16 @@ func cutProcess(label string) (rest string, ok bool) {
 	if !strings.HasSuffix(label, ")") {
 		return label, false
 	}
-	rest, _, ok = cutLast(label, " (pid ")
-	return rest, ok
+	return before(label, " (pid ")
 }
 
-func cutLast(s, sep string) (before, after string, found bool) {
-	if i := strings.LastIndex(s, sep); i >= 0 {
-		return s[:i], s[i+len(sep):], true
+// before returns what comes before the last sep in s.
+func before(s, sep string) (head string, ok bool) {
+	i := strings.LastIndex(s, sep)
+	if i < 0 {
+		return s, false
 	}
-	return s, "", false
+	return s[:i], true
 }
 
 // plain reports whether a word has nothing but ASCII letters.
@@ -77,9 +78,16 @@ func plain(word string) bool {
 	return true
 }
 
-func orOther(word string) string {
-	if word == "" || len(word) > longest {
+// short returns s, or Other.
+func short(s string) string {
+	if s == "" || len(s) > longest {
 		return Other
 	}
-	return word
+	return s
+}
+
+// Word returns a copy of s that can be the value of a label: UTF-8, and not long. It is [Other] if s is
+// empty or long.
+func Word(s string) string {
+	return strings.ToValidUTF8(strings.Clone(short(s)), "?")
 }

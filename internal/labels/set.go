@@ -48,13 +48,12 @@ func (s *Set[T]) add(word string) T {
 	if value, ok := all[word]; ok {
 		return value
 	}
-	if len(all) > Limit || word == "" || len(word) > longest {
+	if len(all) > Limit || short(word) != word {
 		return s.other
 	}
-	word = strings.Clone(word) // which may be a part of something large
-	value := s.create(strings.ToValidUTF8(word, "?"))
+	value := s.create(Word(word))
 	more := maps.Clone(all)
-	more[word] = value
+	more[strings.Clone(word)] = value // which may be a part of something large
 	s.all.Store(&more)
 	return value
 }

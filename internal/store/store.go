@@ -30,7 +30,8 @@ type Store interface {
 	// returned. The lock of another is left alone: [ErrLost]. A Release that is applied again
 	// returns the same reservation, if that still stands, and reserves the lock for nobody else.
 	// That is no loss if nobody was granted the lock since. r.Fence is then still the last fencing
-	// token, or the Store knows by other means.
+	// token, or the Store knows by other means. A lease that an operator has revoked is lost, and its
+	// lock is handed off all the same: both results may be set.
 	Release(ctx context.Context, key, token string, r Release) (*Reservation, error)
 	// Leave takes a waiter out of the wait queue. If the lock is reserved for it, the lock is handed
 	// off as by Release.
