@@ -16,7 +16,7 @@ type Config struct {
 	TTL time.Duration
 	// RenewEvery is how often a lease is renewed. Defaults to TTL / 3.
 	RenewEvery time.Duration
-	// SafetyMargin is how long before its lock can expire a holder stops. The margin covers the
+	// SafetyMargin is how long before its lock can expire a holder stops. That covers the
 	// difference in speed of the two clocks, and the time that cancelled work needs to notice.
 	// Defaults to TTL / 15.
 	SafetyMargin time.Duration

@@ -58,7 +58,10 @@ type Event struct {
 	Holder   string        // EventParked: who holds the lock; EventAcquired after a wait: who held it when the task was parked last
 	Waited   time.Duration // only EventAcquired: since the task first came to its resource, by Redis's clock; 0 if it was not parked
 	Via      Via           // only EventAcquired: what ended the wait, empty if the task was not parked
-	HandOff  time.Duration // only EventAcquired: from the release until then, by Redis's clock
-	Held     time.Duration // EventReleased, EventLost: for how long the task had the lock; EventFinished: how long its handler ran
-	Err      error         // why the task is parked, or the handler's error
+	// ReleasedBy is the traceparent of the run that handed the lock off, if it called SetTraceparent.
+	// Only EventAcquired has it, after a wait.
+	ReleasedBy string
+	HandOff    time.Duration // only EventAcquired: from the release until then, by Redis's clock
+	Held       time.Duration // EventReleased, EventLost: for how long the task had the lock; EventFinished: how long its handler ran
+	Err        error         // why the task is parked, or the handler's error
 }

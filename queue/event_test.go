@@ -3,10 +3,12 @@ package queue_test
 import (
 	"context"
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/lock"
@@ -106,4 +108,87 @@ func TestEventsWithoutAWait(t *testing.T) {
 			t.Errorf("a task without a resource: want no lock, have %+v", all)
 		}
 	})
+}
+
+// The run that gets the lock learns the trace of the one that released it, whichever process that was.
+func TestTraceOfTheReleasingRun(t *testing.T) {
+	t.Parallel()
+	const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	onBothPaths(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		st, j := newStage(t), &journal{}
+		run := func(ctx context.Context, task job) error {
+			if task.N == 1 {
+				if err := queue.SetTraceparent(ctx, trace); err != nil {
+					t.Error(err)
+				}
+			}
+			return st.run(ctx, task)
+		}
+		for range 2 {
+			b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Concurrency: 1}, Guard: queue.GuardConfig{Observe: j.observe}}, run)
+		}
+		first, second := st.hold(1), st.hold(2)
+		b.enqueue(t, b.job(1))
+		within(t, patience, "the first", first.entered)
+		two, three := b.enqueue(t, b.job(2)), b.enqueue(t, b.job(3))
+		j.await(t, queue.EventParked, two, 1)
+		j.await(t, queue.EventParked, three, 1)
+		first.open()
+		if e := j.await(t, queue.EventAcquired, two, 1); e.ReleasedBy != trace {
+			t.Errorf("after a traced run: have %+v", e)
+		}
+		within(t, patience, "the second", second.entered)
+		second.open()
+		if e := j.await(t, queue.EventAcquired, three, 1); e.ReleasedBy != "" {
+			t.Errorf("after a run without a trace: have %+v", e)
+		}
+	})
+}
+
+// What is no traceparent is refused. Outside of a guarded task there is nobody to tell.
+func TestSetTraceparent(t *testing.T) {
+	t.Parallel()
+	if err := queue.SetTraceparent(t.Context(), "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"); err != nil {
+		t.Error(err)
+	}
+	for _, bad := range []string{"", "00-x", "01-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "00-0AF7651916CD43DD8448EB211C80319C-b7ad6b7169203331-01", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01:"} {
+		if err := queue.SetTraceparent(t.Context(), bad); err == nil || !strings.Contains(err.Error(), "traceparent") {
+			t.Errorf("%q: have %v", bad, err)
+		}
+	}
+}
+
+// Middleware wraps handlers inside the guard, the first one outermost.
+func TestServerUse(t *testing.T) {
+	t.Parallel()
+	b, ran := setup(t), make(chan string, 4)
+	wrap := func(name string) asynq.MiddlewareFunc {
+		return func(next asynq.Handler) asynq.Handler {
+			return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+				ran <- name + " " + strconv.FormatBool(lock.Fence(ctx, b.resource) > 0)
+				return next.ProcessTask(ctx, task)
+			})
+		}
+	}
+	server := b.newServer(t, queue.ServerConfig{})
+	queue.Handle(server, func(context.Context, job) error { return nil })
+	server.Use(wrap("outer"))
+	server.Use(wrap("inner"))
+	if err := server.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { shutdown(t, server) })
+	b.awaitGone(t, b.enqueue(t, b.job(1)))
+	for _, want := range []string{"outer true", "inner true"} {
+		if have := within(t, patience, "a middleware", ran); have != want {
+			t.Errorf("want %s, have %s", want, have)
+		}
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("Use of a running server: want a panic")
+		}
+	}()
+	server.Use(wrap("late"))
 }

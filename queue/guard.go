@@ -183,6 +183,10 @@ func NewGuard(rdb redis.Scripter, cfg GuardConfig) (*Guard, error) {
 	return g, nil
 }
 
+// externalPrefix comes before the prefix of the locks for which tasks wait on their own Redis while the
+// locks themselves are in a [GuardConfig.Store].
+const externalPrefix = "wait:"
+
 // makeLocks makes what takes locks. With a [GuardConfig.Store], tasks wait for locks of other names on
 // their own Redis.
 func (g *Guard) makeLocks() error {
@@ -194,7 +198,7 @@ func (g *Guard) makeLocks() error {
 	if store == nil {
 		store = tasks
 	} else {
-		waiting.Prefix = "wait:" + waiting.Prefix
+		waiting.Prefix = externalPrefix + waiting.Prefix
 	}
 	var errs [4]error
 	g.locks, errs[0] = lease.New(tasks, waiting)

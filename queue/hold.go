@@ -36,7 +36,7 @@ func (r *run) hold(ctx context.Context, held *lease.Lease, next asynq.Handler) (
 	if err := r.markStarted(ctx); err != nil {
 		return err
 	}
-	return next.ProcessTask(withInfo(work, r.info), r.task)
+	return next.ProcessTask(context.WithValue(withInfo(work, r.info), runKey{}, r), r.task)
 }
 
 // waited says in ev how long the task waited, for whom, and what ended the wait.
@@ -49,7 +49,7 @@ func (r *run) waited(ev *Event) {
 	if !waited {
 		return
 	}
-	ev.Holder, ev.Via = holder, ViaTimer
+	ev.Holder, ev.Via, ev.ReleasedBy = holder, ViaTimer, r.queued.ReleasedBy()
 	switch {
 	case handedOff:
 		ev.Via = ViaHandOff
@@ -105,8 +105,13 @@ func (r *run) release(ctx context.Context, held *lease.Lease, err error) error {
 	case done: // the lock was not lost
 	case lost || errors.Is(rerr, lock.ErrLost):
 		ev.Kind = EventLost
-		r.log().WarnContext(ctx, "lock lost while the task ran", "held", ev.Held)
 		reason := fmt.Sprintf("lost %s after %.1f s", r.info.Resource, ev.Held.Seconds())
+		if by, why := r.revokedBy(ctx); by != "" {
+			r.log().WarnContext(ctx, "lock released by an operator while the task ran", "held", ev.Held, "by", by, "reason", why)
+			reason += ": " + by + " released it: " + why
+		} else {
+			r.log().WarnContext(ctx, "lock lost while the task ran", "held", ev.Held)
+		}
 		if errors.Is(err, lock.ErrStale) {
 			reason += ": a write was refused, as somebody has held it since"
 		}

@@ -83,9 +83,13 @@ func Unavailable(err error) error {
 	return &unavailableError{err}
 }
 
+// ErrUnavailable matches what [Unavailable] returns, for middleware and observers.
+var ErrUnavailable = errors.New("queue: unavailable")
+
 type unavailableError struct{ error }
 
-func (e *unavailableError) Unwrap() error { return e.error }
+func (e *unavailableError) Unwrap() error        { return e.error }
+func (e *unavailableError) Is(target error) bool { return target == ErrUnavailable }
 
 // parkUnavailable parks a task whose handler says that something is missing, and stops the taking
 // of tasks. Any other err is returned as it is.

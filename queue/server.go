@@ -23,16 +23,17 @@ import (
 // A Server runs tasks, guarded ones under the lock of their resource. Register handlers with
 // [Handle], or set one in [ServerConfig]. Then call Run; or Start and, at the end, Shutdown.
 type Server struct {
-	cfg     ServerConfig
-	server  *asynq.Server
-	guard   *Guard
-	tasks   redis.UniversalClient // the server's connections, with the guard's hook
-	locks   redis.UniversalClient
-	probed  string // the resource whose lock Ready takes
-	mu      sync.Mutex
-	routes  map[string]asynq.HandlerFunc // by kind; fixed once started
-	started bool
-	closed  bool
+	cfg        ServerConfig
+	server     *asynq.Server
+	guard      *Guard
+	tasks      redis.UniversalClient // the server's connections, with the guard's hook
+	locks      redis.UniversalClient
+	probed     string // the resource whose lock Ready takes
+	mu         sync.Mutex
+	routes     map[string]asynq.HandlerFunc // by kind; fixed once started
+	middleware []asynq.MiddlewareFunc       // likewise
+	started    bool
+	closed     bool
 }
 
 // NewServer returns a server on the Redis of opt: one of asynq's options, such as
@@ -131,6 +132,17 @@ func (s *Server) handle(kind string, r asynq.HandlerFunc) {
 	s.routes[kind] = r
 }
 
+// Use wraps the handlers of all tasks, inside the guard, as the Use of asynq.ServeMux does: the first
+// middleware is the outermost. It panics if the server was started.
+func (s *Server) Use(middleware ...asynq.MiddlewareFunc) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.started || s.closed {
+		panic("queue: Use: the server has been started")
+	}
+	s.middleware = append(s.middleware, middleware...)
+}
+
 // dispatch runs the handler of a task.
 func (s *Server) dispatch(ctx context.Context, t *asynq.Task) error {
 	r, ok := s.routes[t.Type()]
@@ -183,7 +195,11 @@ func (s *Server) Start(ctx context.Context) error {
 	if s.started || s.closed {
 		return errors.New("queue: the server was started before")
 	}
-	handler := s.guard.Middleware(asynq.HandlerFunc(s.dispatch))
+	handler := asynq.Handler(asynq.HandlerFunc(s.dispatch))
+	for _, wrap := range slices.Backward(s.middleware) {
+		handler = wrap(handler)
+	}
+	handler = s.guard.Middleware(handler)
 	if err := s.server.Start(handler); err != nil {
 		return fmt.Errorf("queue: start: %w", err)
 	}

@@ -169,10 +169,10 @@ func (h *Hook) takenOf(got any, queue string, start time.Time) (t taken, err err
 	}
 	t.Message, t.Left, t.none = redisreply.Text(answer, 0), redisreply.Int(answer, 1), answer[0] == nil
 	t.came = redisreply.Int(answer, 3)
-	if len(answer) == 8 {
+	if len(answer) == 9 {
 		t.grant = &store.Grant{
 			Resource: redisreply.Text(answer, 4), Token: redisreply.Text(answer, 5), Fence: redisreply.Int(answer, 6),
-			HandOff: time.Duration(redisreply.Int(answer, 7)) * time.Microsecond, Start: start,
+			HandOff: time.Duration(redisreply.Int(answer, 7)) * time.Microsecond, From: redisreply.Text(answer, 8), Start: start,
 		}
 	}
 	return t, nil

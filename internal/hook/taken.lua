@@ -17,7 +17,7 @@ for _, id in ipairs(redis.call('LRANGE', asynq .. 'active', 0, 99)) do
     local token = 'siding:' .. name .. ':' .. (holder or '')
     if resource and holder and redis.call('GET', with[7] .. resource) == token then
       local fence = string.match(redis.call('GET', '{' .. with[7] .. resource .. '}:fence') or '0', '^%d+')
-      return {found[3], left, {}, ticket, resource, token, fence, '-1'}
+      return {found[3], left, {}, ticket, resource, token, fence, '-1', ''}
     end
     return {found[3], left, {}, ticket}
   end

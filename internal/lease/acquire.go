@@ -104,7 +104,7 @@ func (c *Client) askOnce(ctx context.Context, r Request) (*Lease, *BusyError, er
 	if err == nil && !result.Taken {
 		return nil, c.Busy(r.Resource, result), nil
 	}
-	h.fence, h.handOff, h.since = result.Fence, result.HandOff, time.Now()
+	h.fence, h.handOff, h.from, h.since = result.Fence, result.HandOff, result.From, time.Now()
 	l := h.lease()
 	switch end := EndOf(ctx); {
 	case end != nil && err != nil:
@@ -124,7 +124,7 @@ func (c *Client) askOnce(ctx context.Context, r Request) (*Lease, *BusyError, er
 // ctx has ended, or the Client is closed, Take releases the lock, and returns an error.
 func (c *Client) Take(ctx context.Context, g store.Grant) (*Lease, error) {
 	h := c.hold(g.Resource, g.Token)
-	h.fence, h.handOff, h.start, h.since = g.Fence, g.HandOff, g.Start, time.Now()
+	h.fence, h.handOff, h.from, h.start, h.since = g.Fence, g.HandOff, g.From, g.Start, time.Now()
 	l := h.lease()
 	end := EndOf(ctx)
 	if c.Begin() {
@@ -152,7 +152,7 @@ func (c *Client) Resume(ctx context.Context, resource, token string) (*Lease, er
 		return nil, fmt.Errorf("lock: resume %s: want what Lease.Token returned, have %q", resource, token)
 	}
 	h := c.hold(resource, value)
-	h.fence, h.handOff, h.start = fence, store.Unreserved, time.Now()
+	h.fence, h.handOff, h.start = fence, -1, time.Now()
 	h.since = h.start
 	call, cancel := context.WithDeadline(ctx, h.start.Add(h.cfg.trusted()))
 	defer cancel()

@@ -77,7 +77,7 @@ func (c *Client) Busy(resource string, r store.Result) *BusyError {
 	case strings.HasPrefix(r.Holder, tokenPrefix):
 		busy.Holder, busy.Since = holderOf(r.Holder), r.Since
 	default:
-		busy.Holder, busy.Foreign = "another program", true
+		busy.Holder, busy.Foreign = store.ForeignHolder, true
 	}
 	return busy
 }

@@ -20,12 +20,14 @@ type holding struct {
 	key      string
 	token    string
 	fence    int64
-	handOff  time.Duration
+	handOff  time.Duration // see store.Result, as is from
+	from     string
 	since    time.Time
 	maxHold  time.Duration // 0 for no end
 	onEnd    func()        // see Start
 
 	mu        sync.Mutex
+	trace     string             // see Lease.SetTrace
 	start     time.Time          // when the last call that the store answered was sent
 	lost      error              // set once, never cleared
 	leases    []*Lease           // not released yet

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/sidingq/siding/internal/store"
@@ -53,11 +54,21 @@ func (l *Lease) Token() string {
 // HandedOff returns how long the lock was reserved for this waiter since its release, by the clock of
 // the store. It returns false if the lock was not handed off.
 func (l *Lease) HandedOff() (time.Duration, bool) {
-	return max(0, l.holding.handOff), l.holding.handOff >= 0
+	return max(0, l.holding.handOff), l.holding.handOff >= 0 && !l.Recovered()
 }
 
 // Recovered reports whether the lock was reserved for this waiter by somebody who found it free.
-func (l *Lease) Recovered() bool { return l.holding.handOff == store.Recovered }
+func (l *Lease) Recovered() bool { return strings.HasPrefix(l.holding.from, store.RecoveryNonce) }
+
+// SetTrace says which traceparent the next holder learns by [Lease.ReleasedBy].
+func (l *Lease) SetTrace(traceparent string) {
+	l.holding.mu.Lock()
+	defer l.holding.mu.Unlock()
+	l.holding.trace = traceparent
+}
+
+// ReleasedBy returns the traceparent of the holder that handed the lock off, "" if it is not known.
+func (l *Lease) ReleasedBy() string { return store.TraceOf(l.holding.from) }
 
 // Held returns how long ago the lock was taken.
 func (l *Lease) Held() time.Duration { return time.Since(l.holding.since) }
@@ -207,7 +218,7 @@ func (l *Lease) HandOffBy(ctx context.Context, id string, args []any, send store
 	}
 	next, err := h.release(ctx, l, by)
 	if next != nil && next.Grant != nil {
-		next.Grant.Resource, next.Grant.HandOff, next.Grant.Start = h.resource, time.Since(start), start
+		next.Grant.Resource, next.Grant.HandOff, next.Grant.From, next.Grant.Start = h.resource, time.Since(start), by.Nonce, start
 	}
 	return next, err
 }

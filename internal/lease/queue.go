@@ -18,10 +18,13 @@ func (c *Client) handoff(nonce string, stepwise bool) store.Handoff {
 }
 
 // releaseBy says how the lock is released. The nonce is the unique part of the token. Only one call
-// takes the lock by that token, and only one releases the lock.
+// takes the lock by that token, and only one releases the lock. The
+// trace of the holder follows.
 func (h *holding) releaseBy(stepwise bool) store.Release {
 	id, _, _ := strings.Cut(strings.TrimPrefix(h.token, tokenPrefix), ":")
-	return store.Release{Handoff: h.client.handoff(id, stepwise), Fence: h.fence}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return store.Release{Handoff: h.client.handoff(store.WithTrace(id, h.trace), stepwise), Fence: h.fence}
 }
 
 // Confirm takes the waiter of r out of the wait queue, because it is on its way. If the reservation

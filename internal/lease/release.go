@@ -87,7 +87,7 @@ func (h *holding) releaseOnce(ctx context.Context, by store.Release) (*store.Res
 		defer h.client.End()
 		h.client.Go(func() { h.releaseLater(ctx, by) })
 	}
-	return nil, fmt.Errorf("lock: release %s: %w", h.resource, err)
+	return next, fmt.Errorf("lock: release %s: %w", h.resource, err)
 }
 
 // sendRelease sends one release, after beginRelease.

@@ -113,7 +113,7 @@ func (s *redisStore) Acquire(ctx context.Context, c store.Request) (store.Result
 		c.Token, ms(c.TTL), ms(c.FenceTTL), c.Waiter, c.Waited.Microseconds(),
 		flag(c.Handoff.Stepwise), flag(s.cluster), reservedBegin(c.Handoff.Nonce), ms(c.Handoff.Timeout), ms(c.Handoff.QueueTTL), c.Came).Result())
 	if r.number() == 1 {
-		return store.Result{Taken: r.err == nil, Fence: r.number(), HandOff: time.Duration(r.number()) * time.Microsecond}, r.err
+		return store.Result{Taken: r.err == nil, Fence: r.number(), HandOff: time.Duration(r.number()) * time.Microsecond, From: r.text()}, r.err
 	}
 	a := r.busy()
 	if next := r.reservation(c.Key); next.Value != "" {

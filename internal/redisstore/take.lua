@@ -25,12 +25,12 @@ local function fenced(grant, retention)
 end
 
 -- Takes the lock for the token if it is free and nobody is queued, or if it is reserved
--- for the waiter. Returns the fence and a text; or nothing and what the lock holds. The text is
--- the time since the reservation in us. It is '-1' without a reservation, and '-2' if nobody
--- released the lock: somebody found it free and reserved it.
+-- for the waiter. Returns the fence, the time since the reservation in us, and the nonce of the
+-- reservation; or nothing and what the lock holds. The time is '-1', and the nonce '', if the lock
+-- was not reserved.
 local function take(lock, grant, queue, paused, token, ttl, retention, waiter)
   if waiter == '' or redis.call('EXISTS', queue, paused) == 0 then
-    if redis.call('SET', lock, token, 'NX', 'PX', ttl) then return fenced(grant, retention), '-1' end
+    if redis.call('SET', lock, token, 'NX', 'PX', ttl) then return fenced(grant, retention), '-1', '' end
   end
   local value = redis.call('GET', lock)
   local since, whose, nonce = reserved(value)
@@ -38,7 +38,6 @@ local function take(lock, grant, queue, paused, token, ttl, retention, waiter)
   redis.call('SET', lock, token, 'PX', ttl)
   redis.call('ZREM', queue, waiter)
   local fence = fenced(grant, retention)
-  if string.sub(nonce, 1, #'recovery-') == 'recovery-' then return fence, '-2' end
-  return fence, digits(math.max(0, tonumber(fence) - since))
+  return fence, digits(math.max(0, tonumber(fence) - since)), nonce
 end
 

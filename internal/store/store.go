@@ -30,7 +30,8 @@ type Store interface {
 	// returned. The lock of another is left alone: [ErrLost]. A Release that is applied again
 	// returns the same reservation, if that still stands, and reserves the lock for nobody else.
 	// That is no loss if nobody was granted the lock since. r.Fence is then still the last fencing
-	// token, or the Store knows by other means.
+	// token, or the Store knows by other means. A lease that an operator has revoked is lost, and its
+	// lock is handed off all the same: both results may be set.
 	Release(ctx context.Context, key, token string, r Release) (*Reservation, error)
 	// Leave takes a waiter out of the wait queue. If the lock is reserved for it, the lock is handed
 	// off as by Release.
@@ -111,17 +112,28 @@ type Handoff struct {
 	QueueTTL time.Duration // how long a wait queue is remembered that nobody comes to
 }
 
+// traceMark comes between the nonce of a release and the traceparent of the run that made the release.
+const traceMark = "-trace-"
+
+// WithTrace returns a nonce that tells the next holder a traceparent, if there is one.
+func WithTrace(nonce, traceparent string) string {
+	if traceparent == "" {
+		return nonce
+	}
+	return nonce + traceMark + traceparent
+}
+
+// TraceOf returns the traceparent in a nonce, "" if it has none.
+func TraceOf(nonce string) string {
+	if at := strings.LastIndex(nonce, traceMark); at >= 0 {
+		return nonce[at+len(traceMark):]
+	}
+	return ""
+}
+
 // RecoveryNonce begins the nonce of a call that reserves a lock which it finds free. Nobody released
 // that lock, as its holder has gone.
 const RecoveryNonce = "recovery-"
-
-// The values of [Result.HandOff] and [Grant.HandOff] for a lock that was not handed off.
-const (
-	// Unreserved: the lock was free.
-	Unreserved = -1 * time.Microsecond
-	// Recovered: the lock was reserved by a call with a [RecoveryNonce].
-	Recovered = -2 * time.Microsecond
-)
 
 // A Release says how a lock is released.
 type Release struct {
@@ -160,8 +172,10 @@ type Result struct {
 	Taken bool
 	// Fence is the fencing token, above every earlier one of the key; 0 from a Store that has none.
 	Fence int64
-	// HandOff is how long the lock was reserved for this waiter, or [Unreserved] or [Recovered].
+	// HandOff is how long the lock was reserved for this waiter; below zero if it was not. From is the
+	// nonce of the call that reserved the lock, "" if it was not or the Store does not know.
 	HandOff time.Duration
+	From    string
 
 	// The rest is for a busy lock.
 
@@ -216,11 +230,15 @@ func ListenerOf(waiter string) (id string, listens bool) {
 // NextHolder is shown as the holder of a lock that is reserved.
 const NextHolder = "the next in the wait queue"
 
+// ForeignHolder is shown as the holder of a lock that a program on the plain protocol holds.
+const ForeignHolder = "another program"
+
 // A Grant is a lock that a script has taken together with a task, see redisstore.LockLua.
 type Grant struct {
 	Resource string
 	Token    string
 	Fence    int64
-	HandOff  time.Duration // since it was reserved, or Unreserved or Recovered
+	HandOff  time.Duration // since it was reserved; negative if it was not
+	From     string        // the nonce of the call that reserved it
 	Start    time.Time     // before the script was sent
 }

@@ -152,7 +152,7 @@ func (s *Store) taken(c store.Request, ses *session, revision int64) (_ store.Re
 	}
 	ses.revision = revision
 	s.held[c.Token], s.owners[revision] = ses, ses
-	handOff := store.Unreserved
+	handOff := time.Duration(-1)
 	if !ses.woken.IsZero() {
 		handOff = time.Since(ses.woken)
 	}

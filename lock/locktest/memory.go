@@ -100,33 +100,31 @@ func (m *Memory) Acquire(_ context.Context, c store.Request) (store.Result, erro
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r, now := m.record(c.Key), time.Now()
-	take := func(handOff time.Duration) (store.Result, error) {
+	take := func(handOff time.Duration, from string) (store.Result, error) {
 		r.leave(c.Waiter)
 		r.value, r.valueEnd, r.waiter = c.Token, now.Add(c.TTL), ""
 		r.fence, r.fenceEnd, r.reserved = max(r.fence+1, now.UnixMicro()), now.Add(c.FenceTTL), false
-		return store.Result{Taken: true, Fence: r.fence, HandOff: handOff}, nil
+		return store.Result{Taken: true, Fence: r.fence, HandOff: handOff, From: from}, nil
 	}
 	var next *store.Reservation
 	switch {
 	case r.value == c.Token && r.fence != 0:
 		r.valueEnd = now.Add(c.TTL)
-		return store.Result{Taken: true, Fence: r.fence, HandOff: store.Unreserved}, nil
+		return store.Result{Taken: true, Fence: r.fence, HandOff: -1}, nil
 	case r.value == c.Token:
-		return take(store.Unreserved)
+		return take(-1, "")
 	case r.value == "":
 		if c.Waiter == "" || r.reserved {
-			return take(store.Unreserved)
+			return take(-1, "")
 		}
 		reserved, first := m.reserve(r, c.Waiter, c.Handoff)
 		if first == "" || first == c.Waiter {
-			return take(store.Unreserved)
+			return take(-1, "")
 		}
 		next = reserved
 	case r.waiter != "" && r.waiter == c.Waiter:
-		if r.madeBy(store.RecoveryNonce) {
-			return take(store.Recovered)
-		}
-		return take(now.Sub(r.since))
+		from, _, _ := strings.Cut(r.value, ":")
+		return take(now.Sub(r.since), from)
 	case r.madeBy(c.Handoff.Nonce):
 		next = r.reservation()
 	}
