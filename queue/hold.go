@@ -38,7 +38,7 @@ func (r *run) hold(ctx context.Context, held *lease.Lease, next asynq.Handler) (
 	if err := r.markStarted(ctx); err != nil {
 		return err
 	}
-	return next.ProcessTask(withInfo(work, r.info), r.task)
+	return next.ProcessTask(context.WithValue(withInfo(work, r.info), runKey{}, r), r.task)
 }
 
 // errNotReturned is the error that observers get for a handler that did not return. asynq sees the

@@ -176,19 +176,36 @@ func (s *Server) Kinds() []string {
 // does. If Redis gives no tasks, Start starts nothing, and returns why. It may then be called again.
 // Start does not ask for a lock.
 func (s *Server) Start(ctx context.Context) error {
+	s.mu.Lock()
+	err := s.usedBefore()
+	s.mu.Unlock()
+	if err != nil {
+		return err
+	}
 	if err := s.probe(ctx); err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.started || s.closed {
-		return errors.New("queue: the server was started before")
+	if err := s.usedBefore(); err != nil {
+		return err
 	}
 	handler := s.guard.Middleware(asynq.HandlerFunc(s.dispatch))
 	if err := s.server.Start(handler); err != nil {
 		return fmt.Errorf("queue: start: %w", err)
 	}
 	s.started = true
+	return nil
+}
+
+// usedBefore returns an error if the server was started or shut down before. The caller holds s.mu.
+func (s *Server) usedBefore() error {
+	switch {
+	case s.closed:
+		return errors.New("queue: the server was shut down before: make another one")
+	case s.started:
+		return errors.New("queue: the server was started before")
+	}
 	return nil
 }
 
