@@ -210,7 +210,8 @@ func (s *Server) usedBefore() error {
 }
 
 // Run starts the server, as [Server.Start] does, and drains it, as [Server.Shutdown] does, once
-// ctx has ended. It returns nil if all tasks have ended by then. Draining takes at most
+// ctx has ended. Unlike asynq's, it handles no signals: make ctx by signal.NotifyContext. It returns
+// nil if all tasks have ended by then. Draining takes at most
 // ShutdownTimeout of asynq.Config and [GuardConfig.Overrun] together; the process should then end.
 // If the server cannot be started, Run closes its connections.
 func (s *Server) Run(ctx context.Context) error {
