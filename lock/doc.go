@@ -1,6 +1,6 @@
-// Package lock is a lock for many processes, on Redis or another store. A lease is renewed while it is held, its
-// context ends in time when the lock is lost, and each holder gets a fencing token. Waiters are
-// queued and served in order of arrival.
+// Package lock is a lock for many processes, on Redis or another store. A lease is renewed while it
+// is held, its context ends in time when the lock is lost, and each holder gets a fencing token.
+// Waiters are queued and served in order of arrival.
 //
 // # Ways to take a lock
 //
@@ -72,8 +72,8 @@
 // written-to system compare fencing tokens, see
 // https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html and packages
 // lock/sqlfence and lock/redisfence. Redis replicates asynchronously: a failover may forget a lock
-// that was just granted. Somebody who deletes the key of a held lock makes two believers until the
-// next renewal. A server clock that jumps expires locks early or late. A PUBLISH is delivered once
+// that was just granted. If somebody deletes the key of a held lock, another caller can have
+// the lock before the holder learns of that, by its next renewal. A server clock that jumps expires locks early or late. A PUBLISH is delivered once
 // or not at all; a waiter who misses it comes by its timer, after the rest of the holder's TTL at
 // most. A waiter that is woken and does not come (its process was cut off, or died in a Cluster)
 // costs those behind it the hand-off timeout and, as they come by their timers, up to the rest of
