@@ -21,11 +21,15 @@ type Locker struct {
 	listener   *listener
 }
 
-// New returns a Locker on store, without a call to the store. The zero Config works; the error is
-// that of [Config.Validate]. Close the Locker when the program ends. For locks on Redis:
+// New returns a Locker on store, without a call to the store. The zero Config works. The error says
+// that there is no store, or is that of [Config.Validate]. Close the Locker when the program ends.
+// For locks on Redis:
 //
 //	locker, err := lock.New(lock.Redis(client), lock.Config{})
 func New(store Store, cfg Config) (*Locker, error) {
+	if store == nil {
+		return nil, errors.New("lock: store: want one, such as that of Redis with a client, have none")
+	}
 	client, err := lease.New(store, lease.Config(cfg))
 	if err != nil {
 		return nil, err

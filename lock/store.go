@@ -27,4 +27,11 @@ type Store interface{ store.Store }
 // Set ClusterStateReloadInterval of a Cluster's client to a second. By default the client reloads
 // once a minute which master has which slots. For so long it may know only a master that has died.
 // redis.UniversalOptions lacks the option; queue.Redis makes such a client of them.
-func Redis(rdb redis.Scripter) Store { return redisstore.New(rdb) }
+//
+// A nil rdb gives a nil Store, which [New] refuses.
+func Redis(rdb redis.Scripter) Store {
+	if redisstore.None(rdb) {
+		return nil
+	}
+	return redisstore.New(rdb)
+}

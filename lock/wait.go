@@ -16,6 +16,9 @@ const (
 	pollLongest = time.Second
 )
 
+// errNoAnswer says why a wait has ended before its first try.
+var errNoAnswer = errors.New("the store has not answered yet")
+
 // wait waits for the lock as opts say.
 func (l *Locker) wait(ctx context.Context, request lease.Request, opts *Options) (*lease.Lease, error) {
 	if opts.Wait < Forever {
@@ -60,7 +63,10 @@ func (l *Locker) waitInQueue(ctx context.Context, request lease.Request, from st
 	n := l.listening(from) //nolint:contextcheck // it listens for others, too
 	// An unreachable listener delays a process once, not each waiter.
 	if end := l.client.Sleep(ctx, time.Until(n.since.Add(l.client.Config().HandoffTimeout)), n.first); end != nil {
-		return nil, acquireError(request.Resource, end, nil)
+		if errors.Is(end, ErrClosed) {
+			return nil, acquireError(request.Resource, end, nil)
+		}
+		return nil, acquireError(request.Resource, end, errNoAnswer)
 	}
 	waiter, woken, leave := n.join()
 	defer leave()
@@ -105,10 +111,13 @@ func (l *Locker) persist(
 			return held, nil
 		}
 		end := lease.EndOf(ctx)
+		switch {
+		case end != nil && last == nil && errors.Is(err, context.Cause(ctx)):
+			return nil, err // it says more than end
+		case last == nil || errors.Is(err, ErrBusy) || end == nil && !errors.Is(err, ErrClosed):
+			last = err // else the earlier error says more
+		}
 		if end == nil {
-			if last == nil || !errors.Is(err, ErrClosed) { // else an earlier error says more
-				last = err
-			}
 			delay, again := pause(err, n)
 			if !again || !backoff.again(err, l.client.Config().TTL) {
 				return nil, err

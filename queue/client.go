@@ -72,12 +72,12 @@ func (c *Client) Enqueue(ctx context.Context, t Task, opts *Options) (Receipt, e
 // Delay, At and Deadline, as asynq may enqueue the task at any time, and more than once. Without a
 // TaskID asynq chooses one each time.
 func (c *Client) NewTask(t Task, opts *Options) (*asynq.Task, error) {
-	if opts != nil && (opts.Delay != 0 || !opts.At.IsZero() || !opts.Deadline.IsZero()) {
-		return nil, &TaskError{Kind: t.Kind(), Field: "delay, at, deadline", Want: "want none, but asynq's options where the task is enqueued"}
-	}
 	p, err := c.shards.prepare(t, opts, time.Now(), "")
 	if err != nil {
 		return nil, err
+	}
+	if opts != nil && (opts.Delay != 0 || !opts.At.IsZero() || !opts.Deadline.IsZero()) {
+		return nil, &TaskError{Kind: t.Kind(), Field: "delay, at, deadline", Want: "want none of them here: give ProcessIn, ProcessAt or Deadline to the call of asynq that enqueues the task"}
 	}
 	return p.task, nil
 }

@@ -158,6 +158,8 @@ func TestInvalidTasks(t *testing.T) {
 		{"long resource", job{Res: strings.Repeat("x", store.MaxResource+1)}, queue.Options{}, `test:job: resource: lock: bad resource name: want at most 512 bytes, have 513`},
 		{"braces in resource", job{Res: "order:{1}"}, queue.Options{}, `test:job: resource: lock: bad resource name: braces`},
 		{"validator", invalid{ok}, queue.Options{}, `test:job: payload field "n" is odd`},
+		{"no task", nil, queue.Options{}, `<nil>: task: want one that is not nil`},
+		{"nil task", (*job)(nil), queue.Options{}, `*queue_test.job: task: want one that is not nil`},
 		{"no kind", named{}, queue.Options{}, `queue_test.named: kind: want 1 to 256 bytes`},
 		{"long kind", named{kind: strings.Repeat("k", 257)}, queue.Options{}, `queue_test.named: kind: want 1 to 256 bytes, have "kkk`},
 		{"not JSON", named{"test:any", math.NaN()}, queue.Options{}, `test:any: payload: json: unsupported value: NaN`},

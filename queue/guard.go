@@ -5,7 +5,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -96,6 +98,11 @@ func (c GuardConfig) withDefaults() GuardConfig {
 func (c GuardConfig) validate() error {
 	if c.Overrun < 0 {
 		return fmt.Errorf("queue: overrun: want more than 0, have %v", c.Overrun)
+	}
+	for _, kind := range slices.Sorted(maps.Keys(c.Resources)) {
+		if c.Resources[kind] == nil {
+			return fmt.Errorf("queue: resources: %s: want a function, have nil", kind)
+		}
 	}
 	return c.Lock.Validate()
 }

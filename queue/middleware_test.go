@@ -46,3 +46,29 @@ func TestMiddlewareThatKeepsErrors(t *testing.T) {
 		}
 	})
 }
+
+// A task may pass through the guard's middleware twice, as where the outermost mux and one below it use
+// it. The task is locked once.
+func TestMiddlewareTwice(t *testing.T) {
+	t.Parallel()
+	onBothPaths(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		st := newStage(t)
+		p := &plain{guardConfig: queue.GuardConfig{Resources: resources()}}
+		p.start(t, b, func(ctx context.Context, task *asynq.Task) error {
+			if task.Type() == (note{}).Kind() {
+				return nil
+			}
+			return p.guard.Middleware(handlerOf(st.run)).ProcessTask(ctx, task)
+		})
+		t.Cleanup(func() { p.stop(t) })
+		ids := []string{b.enqueue(t, note{}), b.enqueuePlain(t, b.job(0)), b.enqueuePlain(t, b.job(1)), b.enqueue(t, b.job(2))}
+		st.awaitRuns(3)
+		for _, id := range ids {
+			b.awaitGone(t, id)
+		}
+		if info := b.stats(t); info.Processed != len(ids) || info.Failed != 0 {
+			t.Errorf("want %d tasks run once, have %+v", len(ids), info)
+		}
+	})
+}

@@ -19,13 +19,16 @@ import (
 // middleware. A task that does not get its lock waits, even if middleware around the guard's
 // changes the error. A task whose handler has returned nil is done when the guard's handler
 // returns. An error that middleware around the guard's then returns comes too late. The task stays
-// done, and a warning is logged.
+// done, and a warning is logged. A task that passes through it twice is locked once.
 func (g *Guard) Middleware(next asynq.Handler) asynq.Handler {
 	g.hook.Guarded()
 	return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
 		resource, err := g.resourceOf(t)
 		if err != nil {
 			return Permanent(err)
+		}
+		if around, ok := ctx.Value(runKey{}).(*run); ok && around.Guard == g && around.info.Resource == resource {
+			return next.ProcessTask(ctx, t)
 		}
 		err = g.process(ctx, t, resource, next)
 		if other, ok := errors.AsType[*otherResourceError](err); ok {
@@ -87,6 +90,9 @@ type run struct {
 	path    path          // the guard's, as a rule
 	queued  *lease.Lease  // of the lock for which tasks wait, which differs with an external store
 }
+
+// runKey is the key under which the context of a guarded handler carries its run.
+type runKey struct{}
 
 // infoOf returns what asynq knows of the attempt under which ctx runs.
 func infoOf(ctx context.Context, t *asynq.Task) Info {

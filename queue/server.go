@@ -187,13 +187,19 @@ func (s *Server) Kinds() []string {
 // [Server.Ready] does. If Redis gives no tasks, Start starts nothing, and returns why. Then you may
 // call Start again. Start does not ask for a lock.
 func (s *Server) Start(ctx context.Context) error {
+	s.mu.Lock()
+	err := s.usedBefore()
+	s.mu.Unlock()
+	if err != nil {
+		return err
+	}
 	if err := s.probe(ctx); err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.started || s.closed {
-		return errors.New("queue: the server was started before")
+	if err := s.usedBefore(); err != nil {
+		return err
 	}
 	handler := asynq.Handler(asynq.HandlerFunc(s.dispatch))
 	for _, wrap := range slices.Backward(s.middleware) {
@@ -207,8 +213,20 @@ func (s *Server) Start(ctx context.Context) error {
 	return nil
 }
 
+// usedBefore returns an error if the server was started or shut down before. The caller holds s.mu.
+func (s *Server) usedBefore() error {
+	switch {
+	case s.closed:
+		return errors.New("queue: the server was shut down before: make another one")
+	case s.started:
+		return errors.New("queue: the server was started before")
+	}
+	return nil
+}
+
 // Run starts the server, as [Server.Start] does, and drains it, as [Server.Shutdown] does, once ctx
-// has ended. Run returns nil if all tasks have ended by then. Draining takes at most
+// has ended. Unlike asynq's, Run handles no signals: make ctx by signal.NotifyContext. Run returns
+// nil if all tasks have ended by then. Draining takes at most
 // ShutdownTimeout of asynq.Config and [GuardConfig.Overrun] together; the process should then end.
 // If the server cannot be started, Run closes its connections.
 func (s *Server) Run(ctx context.Context) error {

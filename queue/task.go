@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"time"
 	"unicode"
@@ -148,6 +149,9 @@ func AsynqTask(ctx context.Context) *asynq.Task {
 
 // encode checks t and returns its payload and its resource, "" if it is unguarded.
 func encode(t Task) (payload []byte, resource string, err error) {
+	if v := reflect.ValueOf(t); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+		return nil, "", &TaskError{Kind: fmt.Sprintf("%T", t), Field: "task", Want: "want one that is not nil"}
+	}
 	kind := t.Kind()
 	if strings.TrimSpace(kind) == "" || len(kind) > maxKind {
 		return nil, "", &TaskError{Kind: fmt.Sprintf("%T", t), Field: "kind", Value: clip(kind), Want: fmt.Sprintf("want 1 to %d bytes", maxKind)}

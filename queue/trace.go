@@ -6,9 +6,6 @@ import (
 	"regexp"
 )
 
-// runKey is the key under which the context of a guarded handler carries its run.
-type runKey struct{}
-
 // traceparent is what https://www.w3.org/TR/trace-context/#traceparent-header allows in version 00.
 var traceparent = regexp.MustCompile(`^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)
 

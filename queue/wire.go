@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/google/uuid"
@@ -11,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/hook"
+	"github.com/sidingq/siding/internal/redisstore"
 )
 
 // Conn returns opt with the guard's hook on the connections that it makes. Call it once for each
@@ -143,7 +145,7 @@ var errRedisRing = errors.New("queue: a redis.Ring spreads keys over servers tha
 
 // checkClient refuses a nil client and a redis.Ring.
 func checkClient(rdb redis.Scripter) error {
-	if rdb == nil {
+	if redisstore.None(rdb) {
 		return errors.New("queue: redis: want a client, such as one made by Redis, have none")
 	}
 	if _, spreads := rdb.(*redis.Ring); spreads {
@@ -163,7 +165,12 @@ func (g *Guard) guards(kind string, headers map[string]string) bool {
 // connection of Conn. It also does so when a guarded task is done that did not pass through
 // Middleware.
 func (g *Guard) check(ctx context.Context, tasks redis.ProcessHook) (err error) {
-	defer func() { g.fault(ctx, "no tasks are taken", err) }()
+	defer func() {
+		if err != nil && ctx.Err() == nil {
+			const text = "no tasks are taken"
+			g.faults.log(ctx, g.cfg.Logger, slog.LevelError, text, text, "error", err)
+		}
+	}()
 	switch {
 	case g.redisRing.Load():
 		return errRedisRing

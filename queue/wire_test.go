@@ -3,6 +3,7 @@ package queue_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -60,13 +61,16 @@ func TestNoMiddleware(t *testing.T) {
 	b.awaitGone(t, b.enqueue(t, note{}))
 	b.awaitGone(t, b.enqueue(t, note{})) // after a task without a resource it takes others
 	b.awaitGone(t, b.enqueue(t, b.job(0)))
+	poll.Eventually(t, "the first guarded task to be named, before there is another", func() bool {
+		return len(logs.lines("a guarded task has run without its lock", slog.LevelError)) == 1
+	})
 	later := b.enqueue(t, b.job(1))
 	const missing = "did not pass through Guard.Middleware"
 	poll.Eventually(t, "what is missing to be named", func() bool {
 		if b.state(later) == 0 { // it was taken before the guard knew how the first one had ended
 			later = b.enqueue(t, b.job(1))
 		}
-		return len(logs.lines(missing)) > 0
+		return len(logs.lines("no tasks are taken", slog.LevelError)) > 0 && len(logs.lines(missing)) > 1
 	})
 	steadily(t, time.Second, "no task taken", func() bool { return b.state(later) == asynq.TaskStatePending })
 }
@@ -248,6 +252,7 @@ func TestNewGuardRefuses(t *testing.T) {
 	for want, cfg := range map[string]queue.GuardConfig{
 		"queue: overrun: want more than 0, have -1s": {Overrun: -time.Second},
 		"lock: ttl: ": {Lock: lock.Config{TTL: time.Millisecond}},
+		"queue: resources: order:audit: want a function, have nil": {Resources: map[string]queue.ResourceFunc{"order:audit": nil}},
 	} {
 		if _, err := queue.NewGuard(b.rdb, cfg); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("want %q, have %v", want, err)

@@ -135,7 +135,7 @@ func (h *Hook) end(ctx context.Context, next redis.ProcessHook, cmd redis.Cmder,
 	case c.op == opRequeue:
 		a.requeued.Store(true)
 	case c.op == opDone || c.op == opComplete:
-		h.first.ended(a)
+		h.ended(ctx, a)
 	}
 	return answer(cmd, got, nil)
 }

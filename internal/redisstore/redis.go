@@ -5,6 +5,7 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -71,6 +72,12 @@ type redisStore struct {
 
 // New returns a [store.Store] on rdb, which it does not close; see lock.Redis.
 func New(rdb redis.Scripter) store.Store { return Waking(rdb, noWaking) }
+
+// None reports whether rdb is nil, or a nil pointer.
+func None(rdb redis.Scripter) bool {
+	v := reflect.ValueOf(rdb)
+	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
+}
 
 // Waking returns a [store.Store] like that of [New]. It wakes a waiter in the step in which it
 // reserves the lock. With [New] the client would have to wake that waiter. wake is a text in Lua

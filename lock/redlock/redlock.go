@@ -53,16 +53,14 @@ func (c Config) validate() error {
 // caller closes the clients. An even number works, but survives the loss of no more nodes than the
 // odd one below it.
 //
-// New asks each server who it is, for up to a second or NodeTimeout. A minority may be out of
-// reach. An error names a server that is given twice (by whatever address), is a replica or part of
-// a Cluster, or refuses to answer. It is also an error if too many are out of reach. Each vote
-// repeats the question. So a server that was out of reach, and then turns out to be another one,
-// never has two votes.
+// New asks each server who it is, and waits for a second or NodeTimeout, whichever is longer. A
+// minority may be out of reach. It is an error if more of them are. So is a server that is given
+// twice, by whatever address, that is a replica or a part of a Cluster, or that refuses to answer.
+// Each vote asks again who the server is. So no server has two votes, also if it was out of reach.
 //
-// The clients need ContextTimeoutEnabled. Without it go-redis would wait for a server that
-// hangs until ReadTimeout, several times. With DialerRetries of 1 and MaxRetries of -1 they see
-// at once that a server is down; by default they try for as long as they may. The other nodes
-// make up for an attempt that would have helped.
+// The clients need ContextTimeoutEnabled. Without that, go-redis would wait for a server that hangs
+// until ReadTimeout, several times. Set DialerRetries to 1 and MaxRetries to -1: the clients then see
+// at once that a server is down, and the other nodes make up for it.
 func New(ctx context.Context, clients []*redis.Client, cfg Config) (lock.Store, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {

@@ -26,14 +26,14 @@ type Recorder struct {
 // Enqueue refuses what a client would refuse, and keeps the rest. As the tasks
 // are never run, an id or a unique task stays taken until [Recorder.Reset].
 func (r *Recorder) Enqueue(ctx context.Context, t queue.Task, opts *queue.Options) (queue.Receipt, error) {
+	if err := queue.Check(t, opts); err != nil {
+		return queue.Receipt{}, err
+	}
 	if err := ctx.Err(); err != nil {
 		return queue.Receipt{}, fmt.Errorf("queue: enqueue %s: %w", t.Kind(), err)
 	}
 	if r.Err != nil {
 		return queue.Receipt{}, fmt.Errorf("queue: enqueue %s: %w", t.Kind(), r.Err)
-	}
-	if err := queue.Check(t, opts); err != nil {
-		return queue.Receipt{}, err
 	}
 	var o queue.Options
 	if opts != nil {
