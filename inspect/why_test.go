@@ -81,7 +81,7 @@ var states = map[string]struct {
 		want{
 			state: inspect.StateWaiting, position: 1, chain: 1, wrong: []string{"No: the task {H} on ", " holds {R} since "},
 			clears: []string{"When the holder ends, the first waiter is woken at once, which is this task."},
-			do:     []string{"`lockctl why H`"},
+			do:     []string{"`lockctl why {H}`"},
 			check: func(t *testing.T, b *bed, e inspect.Explanation) {
 				t.Helper()
 				if e.Refusals != 1 || e.Waited <= 0 || time.Until(e.Next) < 59*time.Minute || !strings.HasPrefix(e.LastError, "waiting for "+b.resource) || e.Failure != "" {
