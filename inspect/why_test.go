@@ -36,6 +36,7 @@ var states = map[string]struct {
 }{
 	"running": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{})
 			id, _ := b.running(t, 0)
 			return id, ""
@@ -59,6 +60,7 @@ var states = map[string]struct {
 	},
 	"unguarded task runs": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{})
 			b.hold(7)
 			id := b.enqueue(t, note{7})
@@ -74,6 +76,7 @@ var states = map[string]struct {
 	},
 	"waiting first": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{})
 			holder, _ := b.running(t, 0)
 			return b.waiting(t, 1, 1)[0], holder
@@ -96,6 +99,7 @@ var states = map[string]struct {
 	},
 	"waiting tenth": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{})
 			holder, _ := b.running(t, 0)
 			return b.waiting(t, 1, 10)[9], holder
@@ -107,6 +111,7 @@ var states = map[string]struct {
 	},
 	"waiting for a service": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.holder(t)
 			b.serve(t, queue.ServerConfig{})
 			return b.waiting(t, 1, 1)[0], ""
@@ -124,6 +129,7 @@ var states = map[string]struct {
 	},
 	"woken": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			release := b.holder(t)
 			b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Concurrency: 1}})
 			id := b.waiting(t, 1, 1)[0]
@@ -148,6 +154,7 @@ var states = map[string]struct {
 	},
 	"behind a woken one": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			release := b.holder(t)
 			b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Concurrency: 1}})
 			ids := b.waiting(t, 1, 2)
@@ -171,6 +178,7 @@ var states = map[string]struct {
 	},
 	"behind a woken one of a paused queue": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			release := b.holder(t)
 			b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Concurrency: 1, Queues: map[string]int{b.queue: 1, b.queue + ".b": 1}}})
 			first := b.waiting(t, 1, 1)[0]
@@ -191,6 +199,7 @@ var states = map[string]struct {
 	},
 	"own back-off": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{})
 			return b.job(t, -1, queue.Options{Retries: 5}), ""
 		},
@@ -207,6 +216,7 @@ var states = map[string]struct {
 	},
 	"own back-off, then waiting": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{})
 			id := b.job(t, -1)
 			b.awaitWhy(t, id, inspect.StateRetrying)
@@ -226,6 +236,7 @@ var states = map[string]struct {
 	},
 	"holder cut off": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Recovery: queue.Recovery{Crashes: -1}}})
 			holder, _ := b.running(t, 0)
 			id := b.waiting(t, 1, 2)[1]
@@ -250,6 +261,7 @@ var states = map[string]struct {
 	},
 	"orphaned": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Recovery: queue.Recovery{Crashes: -1}}})
 			id, _ := b.running(t, 0)
 			b.silence(t, id)
@@ -262,6 +274,7 @@ var states = map[string]struct {
 	},
 	"orphaned without its lock": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Recovery: queue.Recovery{Crashes: -1}}})
 			id, _ := b.running(t, 0)
 			b.silence(t, id)
@@ -275,6 +288,7 @@ var states = map[string]struct {
 	},
 	"crashed three times": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Recovery: queue.Recovery{Crashes: -1}}})
 			id, _ := b.running(t, 0)
 			b.do(t, "hset", b.taskKey(id), "siding_crashes", 3)
@@ -294,6 +308,7 @@ var states = map[string]struct {
 	},
 	"crashed three times, no retry left": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Recovery: queue.Recovery{Crashes: -1}}})
 			b.hold(0)
 			id := b.job(t, 0, queue.Options{Retries: queue.NoRetries})
@@ -308,6 +323,7 @@ var states = map[string]struct {
 	},
 	"crashed and runs again": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{})
 			id, _ := b.running(t, 0)
 			b.do(t, "hset", b.taskKey(id), "siding_crashes", 1)
@@ -317,6 +333,7 @@ var states = map[string]struct {
 	},
 	"queue paused, waiting": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{})
 			holder, _ := b.running(t, 0)
 			id := b.waiting(t, 1, 1)[0]
@@ -336,6 +353,7 @@ var states = map[string]struct {
 	},
 	"queue paused, out of the wait queue": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{})
 			_, open := b.running(t, 0)
 			id := b.waiting(t, 1, 1)[0]
@@ -356,6 +374,7 @@ var states = map[string]struct {
 	},
 	"queue paused, pending": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{})
 			id := b.job(t, -1, queue.Options{Delay: time.Hour})
 			b.pause(t)
@@ -365,7 +384,10 @@ var states = map[string]struct {
 		want{state: inspect.StatePending, trouble: true, wrong: []string{"Yes: the queue {Q} is paused."}, do: []string{"`asynq queue unpause {Q}`"}},
 	},
 	"no server": {
-		func(t *testing.T, b *bed) (string, string) { return b.job(t, 0), "" },
+		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
+			return b.job(t, 0), ""
+		},
 		want{
 			state: inspect.StatePending, trouble: true, wrong: []string{"Yes: no server serves the queue {Q}."},
 			clears: []string{"Not before a server of that queue starts"}, do: []string{"Start a worker that serves {Q}"},
@@ -379,6 +401,7 @@ var states = map[string]struct {
 	},
 	"pending": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Concurrency: 1}})
 			b.running(t, 0)
 			b.job(t, 1)
@@ -396,6 +419,7 @@ var states = map[string]struct {
 	},
 	"foreign holder": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.do(t, "set", b.lockKey(), "8f3a60", "px", 60000)
 			b.serve(t, queue.ServerConfig{})
 			return b.waiting(t, 1, 1)[0], ""
@@ -413,6 +437,7 @@ var states = map[string]struct {
 	},
 	"foreign holder for ever": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.do(t, "set", b.lockKey(), "8f3a60")
 			t.Cleanup(func() { b.rdb.Del(context.WithoutCancel(t.Context()), b.lockKey()) })
 			b.serve(t, queue.ServerConfig{})
@@ -425,6 +450,7 @@ var states = map[string]struct {
 	},
 	"lock of another type": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.do(t, "rpush", b.lockKey(), "x")
 			t.Cleanup(func() { b.rdb.Del(context.WithoutCancel(t.Context()), b.lockKey()) })
 			return b.job(t, 1), ""
@@ -438,6 +464,7 @@ var states = map[string]struct {
 	},
 	"lock elsewhere": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Store: locktest.NewMemory()}})
 			holder, _ := b.running(t, 0)
 			return b.waiting(t, 1, 1)[0], holder
@@ -454,6 +481,7 @@ var states = map[string]struct {
 	},
 	"lock elsewhere, running": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Store: locktest.NewMemory()}})
 			id, _ := b.running(t, 0)
 			return id, ""
@@ -467,6 +495,7 @@ var states = map[string]struct {
 	},
 	"lock elsewhere, busy there": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			memory := locktest.NewMemory()
 			b.holdIn(t, memory)
 			b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Store: memory}})
@@ -485,6 +514,7 @@ var states = map[string]struct {
 	},
 	"lock elsewhere, behind one that asks": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			memory := locktest.NewMemory()
 			b.holdIn(t, memory)
 			b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Store: memory}})
@@ -501,6 +531,7 @@ var states = map[string]struct {
 	},
 	"parked": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{})
 			id, open := b.running(t, 0)
 			b.do(t, "set", b.lockKey(), "siding:1:thief", "px", 1000) // the lock is lost
@@ -514,6 +545,7 @@ var states = map[string]struct {
 	},
 	"lost": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{})
 			id, _ := b.running(t, 0)
 			b.do(t, "set", b.lockKey(), "siding:1:thief", "px", 60000)
@@ -524,6 +556,7 @@ var states = map[string]struct {
 	},
 	"revoked": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{})
 			id, _ := b.running(t, 0)
 			b.do(t, "hset", "{lock:"+b.resource+"}:revoked", "at", us(time.Now()), "by", "ann", "reason", "stuck", "holder", "test:job "+id+" on x (pid 1)")
@@ -537,6 +570,7 @@ var states = map[string]struct {
 	},
 	"starting": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.holder(t)
 			id := b.job(t, 0)
 			b.do(t, "rpoplpush", b.key("pending"), b.key("active"))
@@ -548,6 +582,7 @@ var states = map[string]struct {
 	},
 	"unguarded server": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			server := asynq.NewServerFromRedisClient(b.rdb, asynq.Config{Queues: map[string]int{b.queue: 1}, LogLevel: asynq.FatalLevel, ShutdownTimeout: time.Millisecond})
 			entered, leave := make(chan struct{}), make(chan struct{})
 			must(t, server.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
@@ -570,6 +605,7 @@ var states = map[string]struct {
 	},
 	"scheduled": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{})
 			b.awaitServers(t, 1)
 			return b.job(t, 0, queue.Options{Delay: time.Hour}), ""
@@ -581,6 +617,7 @@ var states = map[string]struct {
 	},
 	"archived": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{})
 			return b.job(t, -1, queue.Options{Retries: queue.NoRetries}), ""
 		},
@@ -591,6 +628,7 @@ var states = map[string]struct {
 	},
 	"archived by an operator": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			id := b.job(t, 0)
 			must(t, b.operator.ArchiveTask(b.queue, id))
 			return id, ""
@@ -599,6 +637,7 @@ var states = map[string]struct {
 	},
 	"completed": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{})
 			return b.job(t, 0, queue.Options{Retention: time.Hour}), ""
 		},
@@ -606,6 +645,7 @@ var states = map[string]struct {
 	},
 	"aggregating": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			client := asynq.NewClientFromRedisClient(b.rdb)
 			info, err := client.EnqueueContext(t.Context(), asynq.NewTask("test:note", nil), asynq.Queue(b.queue), asynq.Group("g"))
 			must(t, err)
@@ -615,6 +655,7 @@ var states = map[string]struct {
 	},
 	"no guarded server": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.do(t, "set", b.lockKey(), "8f3a60", "px", 60000)
 			s := b.serve(t, queue.ServerConfig{})
 			id := b.waiting(t, 1, 1)[0]
@@ -633,6 +674,7 @@ var states = map[string]struct {
 	},
 	"chain": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{})
 			b.running(t, 0)
 			h := b.waiting(t, 1, 1)[0]
@@ -656,6 +698,7 @@ var states = map[string]struct {
 	},
 	"cycle": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.do(t, "set", b.lockKey(), "8f3a60", "px", 60000)
 			b.serve(t, queue.ServerConfig{})
 			one := b.waiting(t, 1, 1)[0]
@@ -678,6 +721,7 @@ var states = map[string]struct {
 	},
 	"lost position": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.do(t, "set", b.lockKey(), "8f3a60", "px", 60000)
 			s := b.serve(t, queue.ServerConfig{})
 			id := b.waiting(t, 1, 1)[0]
@@ -690,6 +734,7 @@ var states = map[string]struct {
 	},
 	"held for a task that is gone": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{})
 			b.do(t, "set", b.lockKey(), "siding:1:test:job gone on "+b.host+" (pid 1)", "px", 60000)
 			return b.waiting(t, 1, 1)[0], "gone"
@@ -701,6 +746,7 @@ var states = map[string]struct {
 	},
 	"reserved for a goroutine": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.do(t, "set", b.lockKey(), "siding-reserved:1:"+us(time.Now())+":siding-goroutine:x:1", "px", 60000)
 			b.serve(t, queue.ServerConfig{})
 			return b.waiting(t, 1, 1)[0], ""
