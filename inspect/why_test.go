@@ -3,6 +3,7 @@ package inspect_test
 import (
 	"context"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -415,6 +416,30 @@ var states = map[string]struct {
 					t.Errorf("want the second, have %d and %d", e.Pending, e.PendingMore)
 				}
 			},
+		},
+	},
+	"pending beside an unguarded server": {
+		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
+			b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Concurrency: 1}})
+			server := asynq.NewServerFromRedisClient(b.rdb, asynq.Config{Concurrency: 1, Queues: map[string]int{b.queue: 1}, LogLevel: asynq.FatalLevel, ShutdownTimeout: time.Millisecond})
+			leave := make(chan struct{})
+			must(t, server.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
+				<-leave
+				return nil
+			})))
+			t.Cleanup(server.Shutdown)
+			t.Cleanup(func() { close(leave) })
+			b.awaitServers(t, 2)
+			b.hold(0)
+			for n := range 2 { // one for each server
+				id := b.enqueue(t, job{b.resource + strconv.Itoa(n), 0})
+				poll.Eventually(t, "an active task", func() bool { return b.why(t, id).State != inspect.StatePending })
+			}
+			return b.job(t, 1), ""
+		},
+		want{
+			state: inspect.StatePending, trouble: true, wrong: []string{"Yes: 1 of 2 servers of the queue {Q} have no guard"}, do: []string{"`asynq queue pause {Q}`"},
 		},
 	},
 	"foreign holder": {
