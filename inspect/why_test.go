@@ -442,6 +442,25 @@ var states = map[string]struct {
 			state: inspect.StatePending, trouble: true, wrong: []string{"Yes: 1 of 2 servers of the queue {Q} have no guard"}, do: []string{"`asynq queue pause {Q}`"},
 		},
 	},
+	"waiting, with its resource in the payload only": {
+		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
+			b.holder(t)
+			b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Resources: map[string]queue.ResourceFunc{
+				"test:note": func([]byte) (string, error) { return b.resource, nil },
+			}}})
+			return b.enqueue(t, note{1}), ""
+		},
+		want{
+			state: inspect.StateWaiting, position: 1, chain: 1, wrong: []string{" holds {R} since "},
+			check: func(t *testing.T, b *bed, e inspect.Explanation) {
+				t.Helper()
+				if e.Resource != b.resource {
+					t.Errorf("want the resource that it waits for, have %q", e.Resource)
+				}
+			},
+		},
+	},
 	"foreign holder": {
 		func(t *testing.T, b *bed) (string, string) {
 			t.Helper()
