@@ -178,7 +178,10 @@ func (j judge) active() Verdict {
 	v := Verdict{
 		Wrong:  fmt.Sprintf("No: the task runs%s%s.%s", j.onWorker(), j.since(), j.history()),
 		Clears: "It ends when its handler returns.",
-		Do:     fmt.Sprintf("Wait; `asynq task cancel %s` ends the context of its handler.", quoted(j.x.ID)),
+		Do:     fmt.Sprintf("Wait; `asynq task cancel %s` ends the attempt, which uses a retry.", quoted(j.x.ID)),
+	}
+	if j.x.resource != "" {
+		v.Do = fmt.Sprintf("Wait; `lockctl release %s` takes its lock, which uses no retry: the task runs again.", quoted(j.x.resource))
 	}
 	if !j.e.Deadline.IsZero() {
 		v.Clears = fmt.Sprintf("It ends when its handler returns; its context ends %s.", j.at(j.e.Deadline))
@@ -200,7 +203,7 @@ func (j judge) orphaned() Verdict {
 	}
 	if j.x.holds() {
 		v.Clears = fmt.Sprintf("The lock expires %s, and the next waiter is woken within %s.%s %s", j.lockEnd(), span(sweeps), j.there(), v.Clears)
-		v.Do = fmt.Sprintf("Wait; only if that worker is surely dead, release the lock at once: `lockctl release %s`.", quoted(j.x.resource))
+		v.Do = "Wait, as the worker may still trust its lease; see whether it lives."
 	}
 	return v
 }

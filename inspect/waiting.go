@@ -141,7 +141,7 @@ func (j judge) behindHolder(l *Lock) Verdict {
 			Trouble: true,
 			Wrong:   fmt.Sprintf("Yes: the worker of the holder, %s, is dead or cut off from Redis, and Redis cannot tell which.", name),
 			Clears:  fmt.Sprintf("The lock expires %s, and the first waiter is woken within %s.%s", j.lockEnd(), span(sweeps), j.before()),
-			Do:      fmt.Sprintf("Wait; only if that worker is surely dead, release the lock at once: `lockctl release %s`.", quoted(j.x.resource)),
+			Do:      "Wait, as the holder may still trust its lease; see whether that worker lives.",
 		}
 		if h != nil && h.State == "active" {
 			v.Clears += j.there() + " " + j.runsAgain(h, "the task of the holder")
@@ -156,7 +156,7 @@ func (j judge) behindHolder(l *Lock) Verdict {
 		Do:     fmt.Sprintf("Wait; `lockctl show %s` shows the wait queue.", quoted(j.x.resource)),
 	}
 	if link.Task != nil {
-		v.Do = fmt.Sprintf("Wait; `lockctl why %s` explains the holder, and `asynq task cancel %s` ends its context.", quoted(link.Task.ID), quoted(link.Task.ID))
+		v.Do = fmt.Sprintf("Wait; `lockctl why %s` explains the holder, and `lockctl release %s` takes the lock from it.", quoted(link.Task.ID), quoted(j.x.resource))
 	}
 	if l.Endless {
 		v.Trouble, v.Wrong = true, fmt.Sprintf("Yes: the lock of %s, which %s holds, has no TTL.", j.x.resource, name)

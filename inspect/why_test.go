@@ -44,7 +44,7 @@ var states = map[string]struct {
 		},
 		want{
 			state: inspect.StateRunning, wrong: []string{"No: the task runs on "}, clears: []string{"when its handler returns"},
-			do: []string{"`asynq task cancel {ID}`"},
+			do: []string{"`lockctl release {R}`"},
 			check: func(t *testing.T, _ *bed, e inspect.Explanation) {
 				t.Helper()
 				if host, _ := os.Hostname(); e.Worker == nil || e.Worker.PID != os.Getpid() || e.Worker.Host != host || e.Started.IsZero() {
@@ -251,7 +251,7 @@ var states = map[string]struct {
 				"The lock expires at ", "the first waiter is woken within 2.0 s. This task is the second.", "The task of the holder is requeued by ",
 				"as crash 1 of 3",
 			},
-			do: []string{"Wait; only if that worker is surely dead", "`lockctl release {R}`"},
+			do: []string{"Wait, as the holder may still trust its lease"},
 			check: func(t *testing.T, _ *bed, e inspect.Explanation) {
 				t.Helper()
 				if !e.Lock.Gone || !e.Chain[0].Gone || e.Chain[0].State != inspect.StateOrphaned {
@@ -270,7 +270,7 @@ var states = map[string]struct {
 		},
 		want{
 			state: inspect.StateOrphaned, trouble: true, wrong: []string{"Yes: its worker ", "dead or cut off"},
-			clears: []string{"The lock expires at ", "The task is requeued by ", "as crash 1 of 3 that use no retry"}, do: []string{"`lockctl release {R}`"},
+			clears: []string{"The lock expires at ", "The task is requeued by ", "as crash 1 of 3 that use no retry"}, do: []string{"Wait, as the worker may still trust its lease"},
 		},
 	},
 	"orphaned without its lock": {
@@ -298,7 +298,7 @@ var states = map[string]struct {
 		},
 		want{
 			state: inspect.StateOrphaned, trouble: true, wrong: []string{"Before, workers died with it 3 times; 3 such crashes use no retry."},
-			clears: []string{"Workers died with the task 3 times already, so it is left to asynq, which runs it again by ", " and uses a retry."}, do: []string{"lockctl release {R}"},
+			clears: []string{"Workers died with the task 3 times already, so it is left to asynq, which runs it again by ", " and uses a retry."}, do: []string{"Wait, as the worker may still trust its lease"},
 			check: func(t *testing.T, _ *bed, e inspect.Explanation) {
 				t.Helper()
 				if e.Crashes != 3 || e.Tolerated != 3 {
@@ -785,7 +785,7 @@ var states = map[string]struct {
 		},
 		want{
 			state: inspect.StateWaiting, position: 1, chain: 1, trouble: true, wrong: []string{"the task {H} on {HOST} (pid 1), is dead or cut off"},
-			clears: []string{"The lock expires at "}, do: []string{"`lockctl release {R}`"},
+			clears: []string{"The lock expires at "}, do: []string{"Wait, as the holder may still trust its lease"},
 		},
 	},
 	"reserved for a goroutine": {

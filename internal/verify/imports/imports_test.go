@@ -1,5 +1,5 @@
-// Package imports_test keeps the linter's table of imports complete: each room has a rule,
-// and each rule says no more than its room needs.
+// Package imports_test keeps the linter's table of imports complete. Each package has a rule, and
+// each rule says no more than its package needs.
 package imports_test
 
 import (
