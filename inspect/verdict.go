@@ -180,11 +180,15 @@ func (j judge) active() Verdict {
 		Clears: "It ends when its handler returns.",
 		Do:     fmt.Sprintf("Wait; `asynq task cancel %s` ends the attempt, which uses a retry.", quoted(j.x.ID)),
 	}
-	if j.x.resource != "" {
+	if j.x.resource != "" && !j.x.elsewhere { // lockctl cannot release a lock of an external store
 		v.Do = fmt.Sprintf("Wait; `lockctl release %s` takes its lock, which uses no retry: the task runs again.", quoted(j.x.resource))
 	}
 	if !j.e.Deadline.IsZero() {
 		v.Clears = fmt.Sprintf("It ends when its handler returns; its context ends %s.", j.at(j.e.Deadline))
+	}
+	if j.x.lock.Revoking {
+		v.Clears = fmt.Sprintf("Its context ends at its next renewal; the lock is free when its handler returns, and %s at the latest.", j.lockEnd())
+		v.Do = fmt.Sprintf("Wait; `lockctl show %s` shows who waits.", quoted(j.x.resource))
 	}
 	return v
 }
