@@ -442,6 +442,25 @@ var states = map[string]struct {
 			state: inspect.StatePending, trouble: true, wrong: []string{"Yes: 1 of 2 servers of the queue {Q} have no guard"}, do: []string{"`asynq queue pause {Q}`"},
 		},
 	},
+	"waiting, with its resource in the payload only": {
+		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
+			b.holder(t)
+			b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Resources: map[string]queue.ResourceFunc{
+				"test:note": func([]byte) (string, error) { return b.resource, nil },
+			}}})
+			return b.enqueue(t, note{1}), ""
+		},
+		want{
+			state: inspect.StateWaiting, position: 1, chain: 1, wrong: []string{" holds {R} since "},
+			check: func(t *testing.T, b *bed, e inspect.Explanation) {
+				t.Helper()
+				if e.Resource != b.resource {
+					t.Errorf("want the resource that it waits for, have %q", e.Resource)
+				}
+			},
+		},
+	},
 	"foreign holder": {
 		func(t *testing.T, b *bed) (string, string) {
 			t.Helper()
@@ -591,6 +610,41 @@ var states = map[string]struct {
 		},
 		want{
 			state: inspect.StateLost, trouble: true, wrong: []string{"the operator ann took the lock from it: stuck."},
+		},
+	},
+	"lock revoked, handler goes on": {
+		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
+			b.serve(t, queue.ServerConfig{})
+			id, _ := b.running(t, 0)
+			_, err := queue.Revoke(t.Context(), b.rdb, queue.Revocation{Resource: b.resource, By: "ann", Reason: "stuck"})
+			must(t, err)
+			return id, ""
+		},
+		want{
+			state: inspect.StateRunning, wrong: []string{"No: the task runs on ", "the operator ann took the lock from it: stuck."},
+			clears: []string{"the lock is free when its handler returns, and at "}, do: []string{"`lockctl show {R}`"},
+		},
+	},
+	"waiting for a revoked lock": {
+		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
+			b.serve(t, queue.ServerConfig{})
+			holder, _ := b.running(t, 0)
+			id := b.waiting(t, 1, 1)[0]
+			_, err := queue.Revoke(t.Context(), b.rdb, queue.Revocation{Resource: b.resource, By: "ann", Reason: "stuck"})
+			must(t, err)
+			return id, holder
+		},
+		want{
+			state: inspect.StateWaiting, position: 1, chain: 1, wrong: []string{"No: an operator takes {R} from the task {H}"},
+			clears: []string{"when the holder returns, and at "}, do: []string{"`lockctl show {R}`"},
+			check: func(t *testing.T, _ *bed, e inspect.Explanation) {
+				t.Helper()
+				if !e.Lock.Revoking || e.Lock.Revoked == nil || e.Lock.Revoked.By != "ann" {
+					t.Errorf("want a revocation, have %+v", e.Lock)
+				}
+			},
 		},
 	},
 	"starting": {

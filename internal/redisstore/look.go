@@ -49,6 +49,7 @@ type Looked struct {
 	First     int64 // the first ticket of both, in us, or 0
 	WaitTime  time.Duration
 	Revoked   *Record
+	Revoking  bool           // the lock is revoked, and its holder has not released it yet
 	Waiters   []LookedWaiter // the paused ones last
 	Position  int            // of LookAt.Waiter, 0 if it is not in the wait queue
 	IsPaused  bool           // it is one of the paused waiters
@@ -103,7 +104,7 @@ func lookedOf(r reply) (Looked, error) {
 		}
 		r.err = errors.Join(r.err, f.err)
 	}
-	l.Position, l.IsPaused, l.HasTicket = int(r.number()), r.number() == 1, r.number()
+	l.Position, l.IsPaused, l.HasTicket, l.Revoking = int(r.number()), r.number() == 1, r.number(), r.number() == 1
 	return l, r.err
 }
 
