@@ -100,7 +100,7 @@ func (m Message) WaitedFor(resource string) (holder string, waited bool) {
 	if !m.Waited {
 		return "", false
 	}
-	return busyHolder(m.lastError, resource)
+	return busyHolder(m.LastError, resource)
 }
 
 func (m *Message) addHeader(value []byte) {

@@ -116,7 +116,7 @@ func TestReadByPprof(t *testing.T) {
 	for _, want := range []string{
 		"Type: delay", "100s, 100% of 100s total",
 		" 0 0% 0% 100s 100% class order", " 0 0% 0% 100s 100% held by order:ship",
-		" 90s 90% 90% 90s 90% order:audit waits", " 10s 10% 100% 10s 10% order:refund waits",
+		" 90s 90.00% 90.00% 90s 90.00% order:audit waits", " 10s 10.00% 100% 10s 10.00% order:refund waits",
 	} {
 		if !strings.Contains(have, want) {
 			t.Errorf("want %q, have\n%s", want, have)

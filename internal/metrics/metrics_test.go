@@ -202,8 +202,8 @@ func TestResourceWithoutAClass(t *testing.T) {
 
 // Tasks wait for Observe.
 func TestObserveAllocatesNothing(t *testing.T) { //nolint:paralleltest // counts what the process allocates
-	m, all := metrics.New(), typical()
-	for name, e := range all {
+	m := metrics.New()
+	for name, e := range typical() {
 		m.Observe(e)
 		if have := testing.AllocsPerRun(100, func() { m.Observe(e) }); have != 0 {
 			t.Errorf("%s: want 0 allocations, have %v", name, have)
@@ -211,6 +211,7 @@ func TestObserveAllocatesNothing(t *testing.T) { //nolint:paralleltest // counts
 	}
 }
 
+// typical are the events of a worker without faults.
 func typical() map[string]queue.Event {
 	return map[string]queue.Event{
 		"parked":   event(queue.EventParked, func(e *queue.Event) { e.Parked = 1 }),
@@ -219,7 +220,6 @@ func typical() map[string]queue.Event {
 			e.Waited, e.Via, e.HandOff = time.Second, queue.ViaHandOff, time.Millisecond
 		}),
 		"released": event(queue.EventReleased, func(e *queue.Event) { e.Held = time.Millisecond }),
-		"lost":     event(queue.EventLost, func(e *queue.Event) { e.Held = time.Millisecond }),
 		"started":  event(queue.EventStarted, nil),
 		"finished": event(queue.EventFinished, func(e *queue.Event) { e.Held = time.Millisecond }),
 	}
