@@ -68,6 +68,8 @@ func TestServeWithLogin(t *testing.T) {
 	for path, want := range map[string]int{
 		base + "/healthz":                             http.StatusOK,
 		base + "/readyz":                              http.StatusOK,
+		base + "/metrics":                             http.StatusOK,
+		base + "/debug/siding/contention":             http.StatusUnauthorized,
 		base + "/dashboard/":                          http.StatusUnauthorized,
 		base + "/dashboard/api/queues":                http.StatusUnauthorized,
 		as("ops", "sesame") + "/dashboard/":           http.StatusUnauthorized,
