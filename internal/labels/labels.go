@@ -28,7 +28,7 @@ const program = "a program"
 // which may be a name: those of "invoices of 2026-11" are "invoices of".
 func Holder(label string) string {
 	if rest, ok := cutProcess(label); ok {
-		who, _, ok := cutLast(rest, " on ")
+		who, ok := before(rest, " on ")
 		if !ok {
 			return program // the default label of a program that is no task: its host
 		}
@@ -56,15 +56,16 @@ func cutProcess(label string) (rest string, ok bool) {
 	if !strings.HasSuffix(label, ")") {
 		return label, false
 	}
-	rest, _, ok = cutLast(label, " (pid ")
-	return rest, ok
+	return before(label, " (pid ")
 }
 
-func cutLast(s, sep string) (before, after string, found bool) {
-	if i := strings.LastIndex(s, sep); i >= 0 {
-		return s[:i], s[i+len(sep):], true
+// before returns what comes before the last sep in s.
+func before(s, sep string) (head string, ok bool) {
+	i := strings.LastIndex(s, sep)
+	if i < 0 {
+		return s, false
 	}
-	return s, "", false
+	return s[:i], true
 }
 
 // plain reports whether a word has nothing but ASCII letters.
