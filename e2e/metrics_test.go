@@ -78,7 +78,7 @@ func (s *metricsTestbed) enqueueAudits(t *testing.T, n int) {
 	if err := os.WriteFile(file, []byte(lines.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.testbed.enqueue(t.Context(), "stream", file); err != nil {
+	if _, err := s.enqueue(t.Context(), "stream", file); err != nil {
 		t.Fatal(err)
 	}
 }

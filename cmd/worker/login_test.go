@@ -56,6 +56,22 @@ func TestExposedDashboard(t *testing.T) {
 	}
 }
 
+// The setting takes the metrics away, and nothing else.
+func TestServeWithoutMetrics(t *testing.T) {
+	t.Parallel()
+	w := startWith(t, []string{"SIDING_HTTP_METRICS=false"}, settings(t, "--embedded", "--embedded-port", port(t, vacant(t)))...)
+	base := "http://" + address(t, &w.stderr)
+	for path, want := range map[string]int{"/metrics": http.StatusNotFound, "/healthz": http.StatusOK, "/debug/siding/contention": http.StatusOK} {
+		if have, body := fetch(t, base+path); have != want {
+			t.Errorf("%s: want %d, have %d %.200s", path, want, have, body)
+		}
+	}
+	w.stop()
+	if have := w.wait(t, 20*time.Second); have != exitOK {
+		t.Errorf("want exit status 0, have %d", have)
+	}
+}
+
 func TestServeWithLogin(t *testing.T) {
 	t.Parallel()
 	const password = "open sesame"

@@ -62,7 +62,7 @@ func TestWaitedFor(t *testing.T) {
 				BusyReason(resource, holder, since, 3, now), BusyReason(resource, holder, time.Time{}, 0, now),
 				BusyReason(resource, holder, since, 12, now) + "; last failure: it was held by nobody",
 			} {
-				have, ok := Message{Waited: true, lastError: reason}.WaitedFor(resource)
+				have, ok := Message{Waited: true, LastError: reason}.WaitedFor(resource)
 				want := holder
 				if before, _, failed := strings.Cut(holder, "; last failure: "); failed {
 					want = before // such a holder cannot be told from a failure
@@ -70,17 +70,17 @@ func TestWaitedFor(t *testing.T) {
 				if !ok || have != want {
 					t.Errorf("%q: want %q, have %q, %v", reason, want, have, ok)
 				}
-				if have, ok := (Message{lastError: reason}).WaitedFor(resource); ok {
+				if have, ok := (Message{LastError: reason}).WaitedFor(resource); ok {
 					t.Errorf("%q as the task's own error: have %q", reason, have)
 				}
-				if have, ok := (Message{Waited: true, lastError: reason}).WaitedFor("another " + resource); ok {
+				if have, ok := (Message{Waited: true, LastError: reason}).WaitedFor("another " + resource); ok {
 					t.Errorf("%q for another resource: have %q", reason, have)
 				}
 			}
 		}
 	}
 	for _, reason := range []string{"", "lost order:1 after 3.0 s", "waiting for order:1", "waiting for order:1; when parked, at 12:05: held by x"} {
-		if have, ok := (Message{Waited: true, lastError: reason}).WaitedFor("order:1"); ok {
+		if have, ok := (Message{Waited: true, LastError: reason}).WaitedFor("order:1"); ok {
 			t.Errorf("%q: want no holder, have %q", reason, have)
 		}
 	}

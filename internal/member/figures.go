@@ -1,8 +1,6 @@
 package member
 
 import (
-	"log/slog"
-
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/inspect"
@@ -42,7 +40,7 @@ func (f *figures) observe(e queue.Event) {
 }
 
 // watch begins the figures of all kinds of task, and adds those of the fleet.
-func (f *figures) watch(kinds []string, opts *redis.UniversalOptions, guard queue.GuardConfig, logger *slog.Logger) error {
+func (f *figures) watch(kinds []string, opts *redis.UniversalOptions, guard queue.GuardConfig) error {
 	if f.metrics == nil {
 		return nil
 	}
@@ -52,7 +50,7 @@ func (f *figures) watch(kinds []string, opts *redis.UniversalOptions, guard queu
 	if err != nil {
 		return err
 	}
-	f.metrics.Watch(inspector, logger)
+	f.metrics.Watch(inspector, guard.Logger)
 	return nil
 }
 

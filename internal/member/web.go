@@ -43,7 +43,7 @@ func newWeb(m *Member) (*web, error) {
 	if cfg.Dashboard {
 		pages.Redis = m.Redis
 	}
-	if err := m.figures.watch(m.server.Kinds(), m.Redis, m.Server.Guard, m.Server.Guard.Logger); err != nil {
+	if err := m.figures.watch(m.server.Kinds(), m.Redis, m.Server.Guard); err != nil {
 		return nil, err
 	}
 	m.figures.serve(&pages)

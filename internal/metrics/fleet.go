@@ -141,8 +141,12 @@ func (f *fleet) addLocks(all *sums, locks inspect.List) {
 			}
 			all.add(heldLocks, one, class, string(state))
 		}
-		all.add(waitingTasks, float64(max(l.Waiting-l.Paused, 0)), class)
-		all.most(oldestWait, time.Duration(l.OldestWait).Seconds(), class)
+		waiting, oldest := l.Waiting-l.Paused, time.Duration(l.OldestWait)
+		if waiting == 0 {
+			oldest = 0
+		}
+		all.add(waitingTasks, float64(waiting), class)
+		all.most(oldestWait, oldest.Seconds(), class)
 	}
 }
 

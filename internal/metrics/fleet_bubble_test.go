@@ -52,6 +52,7 @@ func TestGauges(t *testing.T) {
 			{Resource: "order:1", State: inspect.Held, Waiting: 5, Paused: 2, OldestWait: 9 * s},
 			{Resource: "order:2", State: inspect.Held, Waiting: 1, OldestWait: 30 * s},
 			{Resource: "order:3", State: inspect.Reserved},
+			{Resource: "order:4", State: inspect.Free, Waiting: 3, Paused: 3, OldestWait: 99 * s},
 			{Resource: "sku:1", State: inspect.Foreign, Waiting: 1, OldestWait: s},
 			{Resource: "sku:2", State: inspect.Free, Waiting: 1},
 		}},
