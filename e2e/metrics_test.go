@@ -193,6 +193,7 @@ func TestMetricsOfAWorker(t *testing.T) {
 		`siding_queue_tasks{queue="default",state="waiting"} 1`, `siding_queue_tasks{queue="default",state="retrying"} 0`,
 		`siding_locks_acquired_total{class="order"} 5`,
 		`siding_tasks_running{kind="order:audit"} 0`,
+		`siding_locks_lost_total{kind="stock:deduct"} 0`, // a kind of which no task came
 		`siding_servers 1`, `siding_servers_unguarded 0`,
 	} {
 		if !strings.Contains(scrape, "\n"+want+"\n") {

@@ -12,8 +12,12 @@ import (
 	"github.com/sidingq/siding/internal/sleep"
 )
 
-// longest is the most seconds for which a request may collect waits.
-const longest = 3600
+const (
+	// longest is the most seconds for which a request may collect waits.
+	longest = 3600
+	// patience is how long the answer may take then.
+	patience = 30 * time.Second
+)
 
 // ServeHTTP writes the profile: all waits since the start of the worker or, with ?seconds=30, those that
 // end in the next 30 s. That is how the profiles of net/http/pprof are asked for.
@@ -26,7 +30,8 @@ func (p *Profile) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		span := time.Duration(seconds) * time.Second
-		allow(w, span)
+		// A server may have a shorter limit for other requests. A writer without deadlines has none.
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(span + patience))
 		begin = time.Now()
 		if sleep.For(r.Context(), span) != nil {
 			return // nobody waits for the answer
@@ -37,14 +42,6 @@ func (p *Profile) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Disposition", `attachment; filename="contention.pb.gz"`)
 	w.Header().Set("Cache-Control", "no-store")
 	_ = write(w, waits, begin, time.Now()) // fails only when the asker has gone
-}
-
-// allow has a request last for span, whatever limits the server has for others.
-func allow(w http.ResponseWriter, span time.Duration) {
-	const more = 30 * time.Second
-	to := http.NewResponseController(w)
-	_ = to.SetReadDeadline(time.Time{}) // a writer without deadlines has no limits, either
-	_ = to.SetWriteDeadline(time.Now().Add(span + more))
 }
 
 // write writes the waits in the format of pprof.
