@@ -89,6 +89,14 @@ func (j judge) queueStuck() (Verdict, bool) {
 }
 
 func (j judge) pending() Verdict {
+	if j.x.resource != "" && j.guarded < j.all {
+		return Verdict{
+			Trouble: true,
+			Wrong:   fmt.Sprintf("Yes: %d of %d servers of the queue %s have no guard, and run tasks without their locks.", j.all-j.guarded, j.all, j.x.Queue),
+			Clears:  "Not by itself: any server of the queue may take the task.",
+			Do:      fmt.Sprintf("Pause the queue by `asynq queue pause %s`, stop those servers, and resume the queue.", quoted(j.x.Queue)),
+		}
+	}
 	v := Verdict{Wrong: "No: the task waits for a worker." + j.history()}
 	switch {
 	case j.x.Rank == 1:

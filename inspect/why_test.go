@@ -3,6 +3,7 @@ package inspect_test
 import (
 	"context"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -36,6 +37,7 @@ var states = map[string]struct {
 }{
 	"running": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{})
 			id, _ := b.running(t, 0)
 			return id, ""
@@ -59,6 +61,7 @@ var states = map[string]struct {
 	},
 	"unguarded task runs": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{})
 			b.hold(7)
 			id := b.enqueue(t, note{7})
@@ -74,6 +77,7 @@ var states = map[string]struct {
 	},
 	"waiting first": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{})
 			holder, _ := b.running(t, 0)
 			return b.waiting(t, 1, 1)[0], holder
@@ -96,6 +100,7 @@ var states = map[string]struct {
 	},
 	"waiting tenth": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{})
 			holder, _ := b.running(t, 0)
 			return b.waiting(t, 1, 10)[9], holder
@@ -107,6 +112,7 @@ var states = map[string]struct {
 	},
 	"waiting for a service": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.holder(t)
 			b.serve(t, queue.ServerConfig{})
 			return b.waiting(t, 1, 1)[0], ""
@@ -124,6 +130,7 @@ var states = map[string]struct {
 	},
 	"woken": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			release := b.holder(t)
 			b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Concurrency: 1}})
 			id := b.waiting(t, 1, 1)[0]
@@ -148,6 +155,7 @@ var states = map[string]struct {
 	},
 	"behind a woken one": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			release := b.holder(t)
 			b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Concurrency: 1}})
 			ids := b.waiting(t, 1, 2)
@@ -171,6 +179,7 @@ var states = map[string]struct {
 	},
 	"behind a woken one of a paused queue": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			release := b.holder(t)
 			b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Concurrency: 1, Queues: map[string]int{b.queue: 1, b.queue + ".b": 1}}})
 			first := b.waiting(t, 1, 1)[0]
@@ -191,6 +200,7 @@ var states = map[string]struct {
 	},
 	"own back-off": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{})
 			return b.job(t, -1, queue.Options{Retries: 5}), ""
 		},
@@ -207,6 +217,7 @@ var states = map[string]struct {
 	},
 	"own back-off, then waiting": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{})
 			id := b.job(t, -1)
 			b.awaitWhy(t, id, inspect.StateRetrying)
@@ -226,6 +237,7 @@ var states = map[string]struct {
 	},
 	"holder cut off": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Recovery: queue.Recovery{Crashes: -1}}})
 			holder, _ := b.running(t, 0)
 			id := b.waiting(t, 1, 2)[1]
@@ -250,6 +262,7 @@ var states = map[string]struct {
 	},
 	"orphaned": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Recovery: queue.Recovery{Crashes: -1}}})
 			id, _ := b.running(t, 0)
 			b.silence(t, id)
@@ -262,6 +275,7 @@ var states = map[string]struct {
 	},
 	"orphaned without its lock": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Recovery: queue.Recovery{Crashes: -1}}})
 			id, _ := b.running(t, 0)
 			b.silence(t, id)
@@ -275,6 +289,7 @@ var states = map[string]struct {
 	},
 	"crashed three times": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Recovery: queue.Recovery{Crashes: -1}}})
 			id, _ := b.running(t, 0)
 			b.do(t, "hset", b.taskKey(id), "siding_crashes", 3)
@@ -294,6 +309,7 @@ var states = map[string]struct {
 	},
 	"crashed three times, no retry left": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Recovery: queue.Recovery{Crashes: -1}}})
 			b.hold(0)
 			id := b.job(t, 0, queue.Options{Retries: queue.NoRetries})
@@ -308,6 +324,7 @@ var states = map[string]struct {
 	},
 	"crashed and runs again": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{})
 			id, _ := b.running(t, 0)
 			b.do(t, "hset", b.taskKey(id), "siding_crashes", 1)
@@ -317,6 +334,7 @@ var states = map[string]struct {
 	},
 	"queue paused, waiting": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{})
 			holder, _ := b.running(t, 0)
 			id := b.waiting(t, 1, 1)[0]
@@ -336,6 +354,7 @@ var states = map[string]struct {
 	},
 	"queue paused, out of the wait queue": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{})
 			_, open := b.running(t, 0)
 			id := b.waiting(t, 1, 1)[0]
@@ -356,6 +375,7 @@ var states = map[string]struct {
 	},
 	"queue paused, pending": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{})
 			id := b.job(t, -1, queue.Options{Delay: time.Hour})
 			b.pause(t)
@@ -365,7 +385,10 @@ var states = map[string]struct {
 		want{state: inspect.StatePending, trouble: true, wrong: []string{"Yes: the queue {Q} is paused."}, do: []string{"`asynq queue unpause {Q}`"}},
 	},
 	"no server": {
-		func(t *testing.T, b *bed) (string, string) { return b.job(t, 0), "" },
+		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
+			return b.job(t, 0), ""
+		},
 		want{
 			state: inspect.StatePending, trouble: true, wrong: []string{"Yes: no server serves the queue {Q}."},
 			clears: []string{"Not before a server of that queue starts"}, do: []string{"Start a worker that serves {Q}"},
@@ -379,6 +402,7 @@ var states = map[string]struct {
 	},
 	"pending": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Concurrency: 1}})
 			b.running(t, 0)
 			b.job(t, 1)
@@ -394,8 +418,33 @@ var states = map[string]struct {
 			},
 		},
 	},
+	"pending beside an unguarded server": {
+		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
+			b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Concurrency: 1}})
+			server := asynq.NewServerFromRedisClient(b.rdb, asynq.Config{Concurrency: 1, Queues: map[string]int{b.queue: 1}, LogLevel: asynq.FatalLevel, ShutdownTimeout: time.Millisecond})
+			leave := make(chan struct{})
+			must(t, server.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
+				<-leave
+				return nil
+			})))
+			t.Cleanup(server.Shutdown)
+			t.Cleanup(func() { close(leave) })
+			b.awaitServers(t, 2)
+			b.hold(0)
+			for n := range 2 { // one for each server
+				id := b.enqueue(t, job{b.resource + strconv.Itoa(n), 0})
+				poll.Eventually(t, "an active task", func() bool { return b.why(t, id).State != inspect.StatePending })
+			}
+			return b.job(t, 1), ""
+		},
+		want{
+			state: inspect.StatePending, trouble: true, wrong: []string{"Yes: 1 of 2 servers of the queue {Q} have no guard"}, do: []string{"`asynq queue pause {Q}`"},
+		},
+	},
 	"foreign holder": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.do(t, "set", b.lockKey(), "8f3a60", "px", 60000)
 			b.serve(t, queue.ServerConfig{})
 			return b.waiting(t, 1, 1)[0], ""
@@ -413,6 +462,7 @@ var states = map[string]struct {
 	},
 	"foreign holder for ever": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.do(t, "set", b.lockKey(), "8f3a60")
 			t.Cleanup(func() { b.rdb.Del(context.WithoutCancel(t.Context()), b.lockKey()) })
 			b.serve(t, queue.ServerConfig{})
@@ -425,6 +475,7 @@ var states = map[string]struct {
 	},
 	"lock of another type": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.do(t, "rpush", b.lockKey(), "x")
 			t.Cleanup(func() { b.rdb.Del(context.WithoutCancel(t.Context()), b.lockKey()) })
 			return b.job(t, 1), ""
@@ -438,6 +489,7 @@ var states = map[string]struct {
 	},
 	"lock elsewhere": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Store: locktest.NewMemory()}})
 			holder, _ := b.running(t, 0)
 			return b.waiting(t, 1, 1)[0], holder
@@ -454,6 +506,7 @@ var states = map[string]struct {
 	},
 	"lock elsewhere, running": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Store: locktest.NewMemory()}})
 			id, _ := b.running(t, 0)
 			return id, ""
@@ -467,6 +520,7 @@ var states = map[string]struct {
 	},
 	"lock elsewhere, busy there": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			memory := locktest.NewMemory()
 			b.holdIn(t, memory)
 			b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Store: memory}})
@@ -485,6 +539,7 @@ var states = map[string]struct {
 	},
 	"lock elsewhere, behind one that asks": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			memory := locktest.NewMemory()
 			b.holdIn(t, memory)
 			b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Store: memory}})
@@ -501,6 +556,7 @@ var states = map[string]struct {
 	},
 	"parked": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{})
 			id, open := b.running(t, 0)
 			b.do(t, "set", b.lockKey(), "siding:1:thief", "px", 1000) // the lock is lost
@@ -514,6 +570,7 @@ var states = map[string]struct {
 	},
 	"lost": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{})
 			id, _ := b.running(t, 0)
 			b.do(t, "set", b.lockKey(), "siding:1:thief", "px", 60000)
@@ -524,6 +581,7 @@ var states = map[string]struct {
 	},
 	"revoked": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{})
 			id, _ := b.running(t, 0)
 			b.do(t, "hset", "{lock:"+b.resource+"}:revoked", "at", us(time.Now()), "by", "ann", "reason", "stuck", "holder", "test:job "+id+" on x (pid 1)")
@@ -537,6 +595,7 @@ var states = map[string]struct {
 	},
 	"starting": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.holder(t)
 			id := b.job(t, 0)
 			b.do(t, "rpoplpush", b.key("pending"), b.key("active"))
@@ -548,6 +607,7 @@ var states = map[string]struct {
 	},
 	"unguarded server": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			server := asynq.NewServerFromRedisClient(b.rdb, asynq.Config{Queues: map[string]int{b.queue: 1}, LogLevel: asynq.FatalLevel, ShutdownTimeout: time.Millisecond})
 			entered, leave := make(chan struct{}), make(chan struct{})
 			must(t, server.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
@@ -570,6 +630,7 @@ var states = map[string]struct {
 	},
 	"scheduled": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{})
 			b.awaitServers(t, 1)
 			return b.job(t, 0, queue.Options{Delay: time.Hour}), ""
@@ -581,6 +642,7 @@ var states = map[string]struct {
 	},
 	"archived": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{})
 			return b.job(t, -1, queue.Options{Retries: queue.NoRetries}), ""
 		},
@@ -591,6 +653,7 @@ var states = map[string]struct {
 	},
 	"archived by an operator": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			id := b.job(t, 0)
 			must(t, b.operator.ArchiveTask(b.queue, id))
 			return id, ""
@@ -599,6 +662,7 @@ var states = map[string]struct {
 	},
 	"completed": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{})
 			return b.job(t, 0, queue.Options{Retention: time.Hour}), ""
 		},
@@ -606,6 +670,7 @@ var states = map[string]struct {
 	},
 	"aggregating": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			client := asynq.NewClientFromRedisClient(b.rdb)
 			info, err := client.EnqueueContext(t.Context(), asynq.NewTask("test:note", nil), asynq.Queue(b.queue), asynq.Group("g"))
 			must(t, err)
@@ -615,6 +680,7 @@ var states = map[string]struct {
 	},
 	"no guarded server": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.do(t, "set", b.lockKey(), "8f3a60", "px", 60000)
 			s := b.serve(t, queue.ServerConfig{})
 			id := b.waiting(t, 1, 1)[0]
@@ -633,6 +699,7 @@ var states = map[string]struct {
 	},
 	"chain": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{})
 			b.running(t, 0)
 			h := b.waiting(t, 1, 1)[0]
@@ -656,6 +723,7 @@ var states = map[string]struct {
 	},
 	"cycle": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.do(t, "set", b.lockKey(), "8f3a60", "px", 60000)
 			b.serve(t, queue.ServerConfig{})
 			one := b.waiting(t, 1, 1)[0]
@@ -678,6 +746,7 @@ var states = map[string]struct {
 	},
 	"lost position": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.do(t, "set", b.lockKey(), "8f3a60", "px", 60000)
 			s := b.serve(t, queue.ServerConfig{})
 			id := b.waiting(t, 1, 1)[0]
@@ -690,6 +759,7 @@ var states = map[string]struct {
 	},
 	"held for a task that is gone": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{})
 			b.do(t, "set", b.lockKey(), "siding:1:test:job gone on "+b.host+" (pid 1)", "px", 60000)
 			return b.waiting(t, 1, 1)[0], "gone"
@@ -701,6 +771,7 @@ var states = map[string]struct {
 	},
 	"reserved for a goroutine": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.do(t, "set", b.lockKey(), "siding-reserved:1:"+us(time.Now())+":siding-goroutine:x:1", "px", 60000)
 			b.serve(t, queue.ServerConfig{})
 			return b.waiting(t, 1, 1)[0], ""

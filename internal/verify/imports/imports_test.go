@@ -82,7 +82,7 @@ func rooms(t *testing.T) map[string][]string {
 	t.Helper()
 	root := os.DirFS(filepath.Join("..", "..", ".."))
 	all := make(map[string][]string)
-	for _, top := range []string{"cmd", "worker", "tasks", "queue", "lock", "internal"} {
+	for _, top := range []string{"cmd", "worker", "tasks", "inspect", "queue", "lock", "internal"} {
 		err := fs.WalkDir(root, top, func(name string, entry fs.DirEntry, err error) error {
 			switch {
 			case err != nil:
