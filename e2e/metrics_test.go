@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/pprof/profile"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/sidingq/siding/internal/testenv/poll"
@@ -208,9 +209,16 @@ func TestMetricsOfAWorker(t *testing.T) {
 			t.Errorf("promtool check metrics: %v: %s", err, out)
 		}
 	}
-	for _, page := range []string{scrape, fetch(t, s.base+"/debug/siding/contention")} {
-		if strings.Contains(page, "secret") {
-			t.Errorf("want no name of a resource, have %s", lines(page, "secret"))
+	waits, err := profile.ParseData([]byte(fetch(t, s.base+"/debug/siding/contention")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if have := waits.String(); !strings.Contains(have, "class order") {
+		t.Errorf("want waits for orders, have %s", have)
+	}
+	for _, text := range []string{scrape, waits.String()} {
+		if strings.Contains(text, "secret") {
+			t.Errorf("want no name of a resource, have %s", lines(text, "secret"))
 		}
 	}
 }
