@@ -19,7 +19,7 @@ const maxBody = 1 << 20
 
 // Config configures a [Handler].
 type Config struct {
-	// Redis has the queues. Nil serves the probes alone.
+	// Redis has the queues. Nil serves the probes and the metrics alone.
 	Redis *redis.UniversalOptions
 	// ReadOnly refuses to change a queue or a task.
 	ReadOnly bool
@@ -34,6 +34,11 @@ type Config struct {
 	// safe for concurrent use. Its error may contain addresses. The reply has the error only for
 	// those who give the Password; without a Password for all, but with AnyHost for nobody.
 	Ready func(context.Context) error
+	// Metrics answers GET /metrics, which needs no login. Nil serves no metrics.
+	Metrics http.Handler
+	// Contention answers GET /debug/siding/contention, which needs the login. It is served with the
+	// dashboard only. May be nil.
+	Contention http.Handler
 }
 
 // A Handler answers the requests. The caller must Close it once no request is
@@ -49,6 +54,9 @@ func New(cfg Config) (*Handler, error) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", alive)
 	mux.HandleFunc("GET /readyz", cfg.ready)
+	if cfg.Metrics != nil {
+		mux.Handle("GET /metrics", cfg.Metrics)
+	}
 	h := &Handler{Handler: cfg.protect(http.MaxBytesHandler(mux, maxBody)), close: func() error { return nil }}
 	if cfg.Redis == nil {
 		return h, nil
@@ -64,6 +72,9 @@ func New(cfg Config) (*Handler, error) {
 		return nil, err
 	}
 	mux.Handle(RootPath+"/", cfg.guard(offline))
+	if cfg.Contention != nil {
+		mux.Handle("GET /debug/siding/contention", cfg.guard(cfg.Contention))
+	}
 	mux.Handle("GET /{$}", http.RedirectHandler(RootPath+"/", http.StatusFound))
 	return h, nil
 }

@@ -1,5 +1,5 @@
 // Package dashboard serves a worker's pages over HTTP: the asynq dashboard under [RootPath],
-// and the probes /healthz and /readyz.
+// the probes /healthz and /readyz, metrics, and a profile.
 //
 // The dashboard can delete and run tasks, and shows their payloads. On a loopback address it may
 // have no password. The dashboard then refuses requests that another site makes a visitor's browser

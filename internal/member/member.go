@@ -30,6 +30,7 @@ type Member struct {
 	end      func(why string) // ends the process
 
 	stats     runstats.Collector
+	figures   figures
 	server    *queue.Server
 	web       *web
 	phase     atomic.Int32 // one of the phases
@@ -51,6 +52,12 @@ type refusal struct{ error }
 // came from.
 func (m *Member) Refuse(key, wrong string) error {
 	return refusal{fmt.Errorf("%s: %s", m.Config.Place(key), wrong)}
+}
+
+// observe counts an event.
+func (m *Member) observe(e queue.Event) {
+	m.stats.Observe(e)
+	m.figures.observe(e)
 }
 
 // Stats sums up the tasks that have run.
@@ -84,10 +91,10 @@ func (m *Member) open(ctx context.Context, register func(*queue.Server)) (err er
 	if len(m.server.Kinds()) == 0 {
 		err = errors.New("no task has a handler: want a function that calls queue.Handle")
 	} else {
-		m.web, err = newWeb(m.Config.HTTP, m.Redis, m.ready)
+		m.web, err = newWeb(m)
 	}
 	if err != nil {
-		return errors.Join(err, m.server.Shutdown(ctx))
+		return errors.Join(err, m.figures.close(), m.server.Shutdown(ctx))
 	}
 	return nil
 }
@@ -209,5 +216,5 @@ func (m *Member) drain(ctx context.Context) error {
 	defer deadline.Stop()
 	err := m.server.Shutdown(ctx)
 	m.beside.Wait()
-	return errors.Join(err, m.besideErr, m.web.stop(ctx))
+	return errors.Join(err, m.besideErr, m.web.stop(ctx), m.figures.close())
 }
