@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"context"
+	"errors"
 	"net/http"
 
 	"github.com/hibiken/asynqmon"
@@ -59,11 +60,17 @@ func New(cfg Config) (*Handler, error) {
 		ReadOnly:     cfg.ReadOnly,
 	})
 	h.close = mon.Close
-	offline, err := newPages(mon)
+	files, err := newFiles()
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, mon.Close())
+	}
+	offline, err := newPages(mon, files.head())
+	if err != nil {
+		return nil, errors.Join(err, mon.Close())
 	}
 	mux.Handle(RootPath+"/", cfg.guard(offline))
+	mux.Handle(files.font.Path(), cfg.guard(files.font))
+	mux.Handle(files.own.Path(), cfg.guard(files.own))
 	mux.Handle("GET /{$}", http.RedirectHandler(RootPath+"/", http.StatusFound))
 	return h, nil
 }
