@@ -1,0 +1,29 @@
+package inspect
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// A Duration is a [time.Duration] that is a number of seconds in JSON, such as 4.187, rounded to
+// milliseconds.
+type Duration time.Duration
+
+// MarshalJSON writes the seconds.
+func (d Duration) MarshalJSON() ([]byte, error) {
+	return json.Marshal(time.Duration(d).Round(time.Millisecond).Seconds())
+}
+
+// UnmarshalJSON reads the seconds.
+func (d *Duration) UnmarshalJSON(text []byte) error {
+	var seconds float64
+	if err := json.Unmarshal(text, &seconds); err != nil {
+		return fmt.Errorf("inspect: duration: want a number of seconds, have %q", text)
+	}
+	*d = Duration(seconds * float64(time.Second))
+	return nil
+}
+
+// String is that of a [time.Duration].
+func (d Duration) String() string { return time.Duration(d).String() }

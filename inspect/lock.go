@@ -1,0 +1,97 @@
+package inspect
+
+import "time"
+
+// A LockState says who may take a lock.
+type LockState string
+
+// The states of a lock.
+const (
+	Held     LockState = "held"     // by a lease
+	Reserved LockState = "reserved" // released, and kept for one waiter until the hand-off timeout is over
+	Foreign  LockState = "foreign"  // held by a program on the plain protocol, which wakes nobody
+	Free     LockState = "free"
+)
+
+// A Task names a task.
+type Task struct {
+	Queue string `json:"queue,omitempty"` // asynq's, which may be a shard; empty if it is not known
+	ID    string `json:"id"`
+	Kind  string `json:"kind,omitempty"` // empty if it is not known
+}
+
+// A Worker is the process that runs a task.
+type Worker struct {
+	Host string `json:"host"`
+	PID  int    `json:"pid"`
+}
+
+// A Lock is the lock of a resource, and its wait queue.
+type Lock struct {
+	Resource string    `json:"resource"`
+	State    LockState `json:"state"`
+	// Holder is the label of the holder: "<kind> <id> on <host> (pid <number>)" for a task. Of a
+	// foreign holder it is "another program". It is never the lock's token.
+	Holder string `json:"holder,omitempty"`
+	// Task is the holder, or the waiter for whom the lock is reserved, if that is a task.
+	Task *Task `json:"task,omitempty"`
+	// Worker is the process of the holder, if the label names one.
+	Worker *Worker `json:"worker,omitempty"`
+	// Gone says that the worker of the holder is dead or cut off from Redis. Redis cannot tell
+	// which. Only [Inspector.Held], [Inspector.Top] and [Inspector.Why] find it out.
+	Gone bool `json:"gone,omitempty"`
+	// Since is when the lock was granted or reserved. It is zero of a foreign holder.
+	Since time.Time `json:"since,omitzero"`
+	// Left is how long the lock lives if nobody renews it.
+	Left Duration `json:"left_seconds,omitempty"`
+	// Endless says that the lock has no TTL: it never expires by itself.
+	Endless bool `json:"endless,omitempty"`
+	// Fence is the last fencing token, 0 if it is not known.
+	Fence int64 `json:"fence,omitempty"`
+	// Waiting is how many wait. Paused of them are tasks of paused queues.
+	Waiting int `json:"waiting"`
+	Paused  int `json:"paused,omitempty"`
+	// OldestWait is how long the first of them has waited.
+	OldestWait Duration `json:"oldest_wait_seconds"`
+	// WaitTime is how long all of them have waited, summed up. It is exact for up to 32 waiters, and
+	// an estimate from 17 of them otherwise.
+	WaitTime Duration `json:"wait_time_seconds"`
+	// Elsewhere says that the lock itself is in an external store. The rest tells of the lock for
+	// which its tasks wait on their own Redis. That one is held by the task which has, or asks for,
+	// the lock of the external store.
+	Elsewhere bool `json:"elsewhere,omitempty"`
+	// Revoked is what the operator did to the lock last.
+	Revoked *Revocation `json:"revoked,omitempty"`
+}
+
+// A Revocation is the record of an operator who took a lock from its holder.
+type Revocation struct {
+	At     time.Time `json:"at"`
+	By     string    `json:"by"`
+	Reason string    `json:"reason"`
+	Holder string    `json:"holder"` // from whom
+}
+
+// A Waiter is a task or a goroutine in a wait queue.
+type Waiter struct {
+	// Position is the rank in the wait queue, 1 for the first. It is 0 for a waiter of a paused
+	// queue, which comes back to its old position when the queue is resumed.
+	Position int `json:"position"`
+	// Task is nil for a goroutine.
+	Task *Task `json:"task,omitempty"`
+	// Name is the waiter's name in the wait queue.
+	Name string `json:"name"`
+	// Since is when the waiter first asked for the lock.
+	Since  time.Time `json:"since"`
+	Waited Duration  `json:"waited_seconds"`
+	// Paused says that the queue of the task was paused when the lock could have been its.
+	Paused bool `json:"paused,omitempty"`
+}
+
+// A List is a list of locks.
+type List struct {
+	Locks []Lock `json:"locks"`
+	// LeftOut is how many contended locks were not read, as there were too many. Locks of running
+	// tasks are never left out.
+	LeftOut int `json:"left_out,omitempty"`
+}

@@ -1,0 +1,162 @@
+package inspect
+
+import "time"
+
+// A State says what a task does.
+type State string
+
+// The states of a task.
+const (
+	// StatePending: a worker may take the task.
+	StatePending State = "pending"
+	// StateWoken: the lock is reserved for the task, which is pending, or is about to be.
+	StateWoken State = "woken"
+	// StateScheduled: the task comes at a time that its client chose.
+	StateScheduled State = "scheduled"
+	// StateWaiting: the task is parked, in the wait queue of its lock.
+	StateWaiting State = "waiting"
+	// StateParked: the task is parked, in no wait queue. It comes by itself.
+	StateParked State = "parked"
+	// StateRetrying: the task has failed, and comes again after asynq's delay.
+	StateRetrying State = "retrying"
+	// StateRunning: a worker has the task, and the task has its lock, if it needs one.
+	StateRunning State = "running"
+	// StateStarting: a worker has the task, which does not have its lock yet.
+	StateStarting State = "starting"
+	// StateLost: a worker has the task, but the lock has expired, or somebody else has taken it.
+	StateLost State = "lost"
+	// StateOrphaned: a worker took the task, and does not renew asynq's lease of it.
+	StateOrphaned State = "orphaned"
+	// StateArchived: the task has failed for good, or an operator has archived it.
+	StateArchived State = "archived"
+	// StateCompleted: the task has succeeded, and is kept for its retention.
+	StateCompleted State = "completed"
+	// StateAggregating: the task waits for others of its group.
+	StateAggregating State = "aggregating"
+)
+
+// An Explanation says what a task does, and why.
+type Explanation struct {
+	Task  Task  `json:"task"`
+	State State `json:"state"`
+	// AlsoIn are other queues that have a task of this id.
+	AlsoIn []string `json:"also_in,omitempty"`
+	// Resource is empty for a task that needs no lock.
+	Resource string `json:"resource,omitempty"`
+	// Lock is that of the resource; nil without a resource.
+	Lock *Lock `json:"lock,omitempty"`
+	// Position is the rank in the wait queue, 1 for the first, or 0. Since is when the task first
+	// asked for its lock, and Waited how long ago that is.
+	Position int       `json:"position,omitempty"`
+	Since    time.Time `json:"since,omitzero"`
+	Waited   Duration  `json:"waited_seconds,omitempty"`
+	// Pending is the rank of a pending task, 1 for the one that a worker takes next. It is 0 for a
+	// task behind more than PendingMore others.
+	Pending     int `json:"pending,omitempty"`
+	PendingMore int `json:"pending_more,omitempty"`
+	// Next is when the task comes by itself.
+	Next time.Time `json:"next,omitzero"`
+	// Worker has the task, and Started is since when.
+	Worker  *Worker   `json:"worker,omitempty"`
+	Started time.Time `json:"started,omitzero"`
+	// LeaseEnds is when asynq's lease of an active task ends.
+	LeaseEnds time.Time `json:"lease_ends,omitzero"`
+	// Paused says that the task's queue is paused. Servers is how many servers serve that queue.
+	Paused  bool `json:"paused"`
+	Servers int  `json:"servers"`
+	// Retried is how many of its Retries the task has used.
+	Retried int `json:"retried"`
+	Retries int `json:"retries"`
+	// Refusals is how often the task was parked, as it did not get its lock.
+	Refusals int `json:"refusals"`
+	// Crashes is how often a worker died with the task. So many as Tolerated use no retry.
+	Crashes   int `json:"crashes"`
+	Tolerated int `json:"tolerated"`
+	// Losses is how often the task lost its lock while it ran.
+	Losses int `json:"losses"`
+	// LastError is as asynq's dashboard shows it. Of a parked task it says why the task was parked.
+	// Failure is the task's own last failure.
+	LastError string    `json:"last_error,omitempty"`
+	Failure   string    `json:"failure,omitempty"`
+	FailedAt  time.Time `json:"failed_at,omitzero"`
+	// Deadline is when the task is given up; zero for never.
+	Deadline time.Time `json:"deadline,omitzero"`
+	// Chain begins with the holder of the task's lock. Each link after the first has the lock for
+	// which the link before waits.
+	Chain []Link `json:"chain,omitempty"`
+	// Cycle says that the last link of the chain waits for a link before it.
+	Cycle   bool    `json:"cycle,omitempty"`
+	Verdict Verdict `json:"verdict"`
+}
+
+// A Link is a holder of a lock.
+type Link struct {
+	// Holder is as in [Lock].
+	Holder string `json:"holder"`
+	// Task is nil for a holder that is no task.
+	Task   *Task   `json:"task,omitempty"`
+	State  State   `json:"state,omitempty"` // of the task
+	Worker *Worker `json:"worker,omitempty"`
+	Gone   bool    `json:"gone,omitempty"` // as in [Lock]
+	// Resource is what the task itself waits for, in its Position.
+	Resource string `json:"resource,omitempty"`
+	Position int    `json:"position,omitempty"`
+}
+
+// A Verdict is what an operator wants to know of a task, in three sentences.
+type Verdict struct {
+	// Trouble says whether Wrong names a fault.
+	Trouble bool   `json:"trouble"`
+	Wrong   string `json:"wrong"`  // is something wrong
+	Clears  string `json:"clears"` // will it clear by itself, and when
+	Do      string `json:"do"`     // what can you do, with the command
+}
+
+// An Orphan is an active task whose worker died or was cut off, or once did.
+type Orphan struct {
+	Task     Task   `json:"task"`
+	Resource string `json:"resource,omitempty"`
+	// Orphaned says that no worker renews asynq's lease of the task. Otherwise a worker runs the
+	// task again, after Crashes.
+	Orphaned bool `json:"orphaned"`
+	// Crashes is how often a worker died with the task. So many as Tolerated use no retry.
+	Crashes   int       `json:"crashes"`
+	Tolerated int       `json:"tolerated"`
+	LeaseEnds time.Time `json:"lease_ends,omitzero"`
+	// Left says that the task is left to asynq, which runs or archives it about 90 s after its
+	// worker has died.
+	Left bool `json:"left_to_asynq,omitempty"`
+}
+
+// A Server is an asynq server.
+type Server struct {
+	Worker
+
+	ID      string   `json:"id"`
+	Queues  []string `json:"queues"`
+	Guarded bool     `json:"guarded"`
+	// Unguarded are those of its queues which guarded servers serve, too. The server runs tasks of
+	// these queues without their locks.
+	Unguarded []string `json:"unguarded_queues,omitempty"`
+}
+
+// A Queue is one of asynq's queues, which may be a shard.
+type Queue struct {
+	Name        string `json:"name"`
+	Paused      bool   `json:"paused"`
+	Pending     int    `json:"pending"`
+	Active      int    `json:"active"`
+	Scheduled   int    `json:"scheduled"`
+	Aggregating int    `json:"aggregating,omitempty"`
+	// Waiting and Retrying are the two parts of asynq's retry set: tasks that were parked, and tasks
+	// that have failed. They are exact for up to 500 tasks, and an estimate from 500 of them otherwise.
+	Waiting   int  `json:"waiting"`
+	Retrying  int  `json:"retrying"`
+	Estimated bool `json:"estimated,omitempty"`
+	Archived  int  `json:"archived"`
+	Completed int  `json:"completed"`
+	// Contended is how many locks tasks of the queue wait for.
+	Contended int `json:"contended"`
+	// Servers is how many servers serve the queue.
+	Servers int `json:"servers"`
+}
