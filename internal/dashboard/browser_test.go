@@ -19,10 +19,10 @@ func serve(t *testing.T, h *dashboard.Handler) string {
 	return srv.URL
 }
 
-// picture writes a screenshot to the folder that SIDING_SCREENSHOTS names, if it names one.
+// picture writes a screenshot to the folder that SIDING_TEST_SCREENSHOTS names, if it names one.
 func picture(t *testing.T, page *browsertest.Page, name string) {
 	t.Helper()
-	if dir := os.Getenv("SIDING_SCREENSHOTS"); dir != "" {
+	if dir := os.Getenv("SIDING_TEST_SCREENSHOTS"); dir != "" {
 		if err := os.WriteFile(filepath.Join(dir, name+".png"), page.Screenshot(false), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -105,14 +105,12 @@ func (p *Page) start(program string) {
 		default:
 		}
 		_ = ourOut.Close() // which ends the browser
-		select {
-		case <-p.pipe.ended:
-		case <-time.After(10 * time.Second):
-		}
+		stop := time.AfterFunc(10*time.Second, cancel)
+		<-p.pipe.ended
+		stop.Stop()
 		cancel()
 		_ = cmd.Wait()
 		_ = ourIn.Close()
-		<-p.pipe.ended
 		_ = os.RemoveAll(profile) // the last of its processes may still write there
 		if early {
 			tb.Errorf("%s ended before the test: %s", program, stderr.Bytes())
