@@ -10,7 +10,6 @@ package inspect
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 
@@ -60,42 +59,4 @@ func New(rdb redis.UniversalClient, cfg Config) (*Inspector, error) {
 		return nil, fmt.Errorf("inspect: %w", err)
 	}
 	return &Inspector{rdb: rdb, cfg: cfg}, nil
-}
-
-// Held lists the locks that are held or reserved: those of all running tasks, and those for which tasks
-// wait. It reads at most 5,000 of the latter, and says how many were left out. It does not find a lock
-// that is held by a program which is no task, and for which no task waits; see [Inspector.Scan].
-func (i *Inspector) Held(ctx context.Context) (List, error) { return List{}, errors.ErrUnsupported }
-
-// Top lists the n locks whose waiters have waited longest, summed up. It reads at most 5,000 contended
-// locks, and says how many were left out.
-func (i *Inspector) Top(ctx context.Context, n int) (List, error) { return List{}, errors.ErrUnsupported }
-
-// Show returns a lock and count of its waiters in order, from a position on, 1 for the first. The
-// waiters of paused queues come last. It is one round trip.
-func (i *Inspector) Show(ctx context.Context, resource string, from, count int) (Lock, []Waiter, error) {
-	return Lock{}, nil, errors.ErrUnsupported
-}
-
-// Why explains a task. queue is asynq's, which may be a shard; empty for any. If several queues have a
-// task of this id, Why explains the one in the queue that comes first by name, and names the others.
-// The error is [ErrUnknownTask] if no queue has the task.
-func (i *Inspector) Why(ctx context.Context, queue, id string) (Explanation, error) {
-	return Explanation{}, errors.ErrUnsupported
-}
-
-// Orphans lists active tasks whose worker died or was cut off, and those that run again after that.
-func (i *Inspector) Orphans(ctx context.Context) ([]Orphan, error) { return nil, errors.ErrUnsupported }
-
-// Servers lists asynq's servers. A server that was killed is listed for 10 s more.
-func (i *Inspector) Servers(ctx context.Context) ([]Server, error) { return nil, errors.ErrUnsupported }
-
-// Queues lists asynq's queues, and how many tasks each has in each state.
-func (i *Inspector) Queues(ctx context.Context) ([]Queue, error) { return nil, errors.ErrUnsupported }
-
-// Scan finds every lock that is held or reserved, also those of programs that are no tasks. It reads all
-// keys of Redis by SCAN, on each master of a Cluster, so it may take minutes. It calls progress, if not
-// nil, with how many keys it has seen so far.
-func (i *Inspector) Scan(ctx context.Context, progress func(scanned int)) ([]Lock, error) {
-	return nil, errors.ErrUnsupported
 }

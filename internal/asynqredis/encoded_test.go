@@ -121,14 +121,14 @@ func FuzzEncoded(f *testing.F) {
 		if resource, ok := before.Headers[resourceHeader]; canonical && (have[3] != resource || have[4] == "1" != ok) {
 			t.Errorf("%x: want the resource %q, %v, have %q", encoded, resource, ok, have[3:5])
 		}
-		failure := before.lastError
+		failure := before.LastError
 		if before.Waited {
 			failure = before.Failure
 		}
 		if failure != "" {
 			reason += "; last failure: " + failure
 		}
-		if after, err := ParseMessage(have[5]); after.lastError != reason || after.Failure != failure || !after.Waited || err != nil {
+		if after, err := ParseMessage(have[5]); after.LastError != reason || after.Failure != failure || !after.Waited || err != nil {
 			t.Errorf("%x with a reason: want %q for the error and %q for the failure, have %+v, %v", encoded, reason, failure, after, err)
 		}
 		want, _ := WithFailure(string(encoded), "")

@@ -15,6 +15,7 @@ const (
 	fieldPayload      = 2
 	fieldID           = 3
 	fieldRetry        = 5
+	fieldRetried      = 6
 	fieldDeadline     = 9
 	fieldErrorMsg     = 7
 	fieldUniqueKey    = 10
@@ -46,13 +47,16 @@ type Message struct {
 	ID        string
 	Headers   map[string]string
 	Retries   int    // how often it may be retried in all
+	Retried   int    // how often it was
 	Unique    string // its key of uniqueness, or ""
 	Retention uint64 // for how many seconds asynq keeps the task once it is done
 	Failure   string // the task's own last failure, if its last error is a reason of the guard's
 	Waited    bool   // the last error is such a reason
 
-	deadline  uint64 // Unix seconds, 0 for none
-	lastError string
+	FailedAt  int64 // when it failed last, Unix seconds, 0 for never
+	LastError string
+
+	deadline uint64 // Unix seconds, 0 for none
 }
 
 // ParseMessage reads an encoded task.
@@ -62,6 +66,12 @@ func ParseMessage(encoded string) (m Message, err error) {
 		case typ == protowire.VarintType && num == fieldRetry:
 			n, _ := protowire.ConsumeVarint(value)
 			m.Retries = int(n) //nolint:gosec // asynq's is an int32
+		case typ == protowire.VarintType && num == fieldRetried:
+			n, _ := protowire.ConsumeVarint(value)
+			m.Retried = int(n) //nolint:gosec // asynq's is an int32
+		case typ == protowire.VarintType && num == fieldLastFailedAt:
+			n, _ := protowire.ConsumeVarint(value)
+			m.FailedAt = int64(n) //nolint:gosec // asynq's is an int64
 		case typ == protowire.VarintType && num == fieldDeadline:
 			m.deadline, _ = protowire.ConsumeVarint(value)
 		case typ == protowire.VarintType && num == fieldRetention:
@@ -72,7 +82,7 @@ func ParseMessage(encoded string) (m Message, err error) {
 		case num == fieldID:
 			m.ID = textOf(value)
 		case num == fieldErrorMsg:
-			m.lastError = textOf(value)
+			m.LastError = textOf(value)
 		case num == fieldUniqueKey:
 			m.Unique = textOf(value)
 		case num == fieldHeaders:
@@ -107,6 +117,14 @@ func (m Message) Overdue(now time.Time) bool {
 	return m.deadline != 0 && m.deadline <= math.MaxInt64 && now.Unix() >= int64(m.deadline)
 }
 
+// Deadline returns when the task is given up, zero for never.
+func (m Message) Deadline() time.Time {
+	if m.deadline == 0 || m.deadline > math.MaxInt64 {
+		return time.Time{}
+	}
+	return time.Unix(int64(m.deadline), 0)
+}
+
 // WithFailure returns the encoded task with a failure of its own as its last error. An empty failure
 // leaves the task without a last error.
 func WithFailure(encoded, failure string) (string, error) {
@@ -127,7 +145,7 @@ func WithFailure(encoded, failure string) (string, error) {
 // the task has failed and has no retries, so asynq archives it.
 func EndOverdue(encoded string, m Message, now time.Time) (archived, read string) {
 	at := time.Unix(int64(m.deadline), 0).UTC().Format(time.DateTime) //nolint:gosec // it has passed
-	archived, err := WithFailure(encoded, "its deadline, "+at+" UTC, passed while it waited: "+m.lastError)
+	archived, err := WithFailure(encoded, "its deadline, "+at+" UTC, passed while it waited: "+m.LastError)
 	if err != nil {
 		return "", encoded
 	}

@@ -119,13 +119,13 @@ func TestMessageOf(t *testing.T) {
 	}{
 		"empty":                    {},
 		"no failure":               {encode(fieldID, "task-1"), Message{ID: "task-1"}},
-		"a failure":                {encode(fieldID, "task-1", fieldErrorMsg, "boom"), Message{ID: "task-1", lastError: "boom"}},
-		"a reason":                 {encode(fieldErrorMsg, "waiting", fieldOwnFailure, ""), Message{lastError: "waiting", Waited: true}},
-		"a reason and a failure":   {encode(fieldOwnFailure, "boom", fieldErrorMsg, "waiting"), Message{lastError: "waiting", Failure: "boom", Waited: true}},
+		"a failure":                {encode(fieldID, "task-1", fieldErrorMsg, "boom"), Message{ID: "task-1", LastError: "boom"}},
+		"a reason":                 {encode(fieldErrorMsg, "waiting", fieldOwnFailure, ""), Message{LastError: "waiting", Waited: true}},
+		"a reason and a failure":   {encode(fieldOwnFailure, "boom", fieldErrorMsg, "waiting"), Message{LastError: "waiting", Failure: "boom", Waited: true}},
 		"a deadline":               {numbered(fieldDeadline, 7), Message{deadline: 7}},
 		"a deadline that is text":  {encode(fieldDeadline, "7"), Message{}},
 		"an id that is a number":   {numbered(fieldID, 7), Message{}},
-		"of each twice: the later": {encode(fieldID, "a", fieldErrorMsg, "x", fieldErrorMsg, "y", fieldID, "b"), Message{ID: "b", lastError: "y"}},
+		"of each twice: the later": {encode(fieldID, "a", fieldErrorMsg, "x", fieldErrorMsg, "y", fieldID, "b"), Message{ID: "b", LastError: "y"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -76,16 +76,21 @@ func orphansOf(queue string, rows []any) []Orphan {
 	found := make([]Orphan, len(rows))
 	for i := range rows {
 		row := redisreply.List(rows, i)
-		t := Orphan{Queue: queue, ID: redisreply.Text(row, 0), attempt: redisreply.Text(row, 1), Encoded: redisreply.Text(row, 2)}
+		t := orphanOf(queue, redisreply.Text(row, 0), redisreply.Text(row, 1), redisreply.Text(row, 2))
 		t.Crashes = int(redisreply.Int(row, 3))
 		t.Started = t.attempt != "" && t.attempt == redisreply.Text(row, 4)
-		if m, err := ParseMessage(t.Encoded); err == nil {
-			payload, _ := field([]byte(t.Encoded), fieldPayload)
-			t.Type, t.Payload, t.Retries, t.Headers = m.Kind, []byte(payload), m.Retries, m.Headers
-		}
 		found[i] = t
 	}
 	return found
+}
+
+func orphanOf(queue, id, attempt, encoded string) Orphan {
+	t := Orphan{Queue: queue, ID: id, attempt: attempt, Encoded: encoded}
+	if m, err := ParseMessage(encoded); err == nil {
+		payload, _ := field([]byte(encoded), fieldPayload)
+		t.Type, t.Payload, t.Retries, t.Headers = m.Kind, []byte(payload), m.Retries, m.Headers
+	}
+	return t
 }
 
 // Recover requeues t at the tail of pending. It counts one more crash and nothing else. The last error

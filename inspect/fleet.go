@@ -1,0 +1,118 @@
+package inspect
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/sidingq/siding/internal/asynqredis"
+)
+
+// sample is of how many tasks in a retry set [Inspector.Queues] reads whether they are parked.
+const sample = 500
+
+// Orphans lists active tasks whose worker died or was cut off, and those that run again after that. It
+// takes a task without retries whose handler had started for one that is left to asynq, as by default.
+func (i *Inspector) Orphans(ctx context.Context) ([]Orphan, error) {
+	queues, err := asynqredis.Queues(ctx, i.rdb)
+	if err != nil {
+		return nil, fmt.Errorf("inspect: %w", err)
+	}
+	active, err := asynqredis.AllActive(ctx, i.rdb, queues)
+	if err != nil {
+		return nil, fmt.Errorf("inspect: %w", err)
+	}
+	var found []Orphan
+	for _, a := range active {
+		if !a.Orphaned && a.Crashes == 0 {
+			continue
+		}
+		resource := i.resourceOf(a.Type, a.Payload, a.Headers)
+		found = append(found, Orphan{
+			Task: Task{Queue: a.Queue, ID: a.ID, Kind: a.Type}, Resource: resource, Orphaned: a.Orphaned,
+			Crashes: a.Crashes, Tolerated: i.tolerated(), LeaseEnds: utc(a.Lease),
+			Left: a.Orphaned && (!a.Known() || i.leftToAsynq(resource, a.Crashes, a.Retries, a.Started)),
+		})
+	}
+	return found, nil
+}
+
+// tolerated is how many crashes of a task use no retry.
+func (i *Inspector) tolerated() int { return max(0, i.cfg.Crashes) }
+
+// leftToAsynq reports whether no guard recovers a task, as queue.Recovery says.
+func (i *Inspector) leftToAsynq(resource string, crashes, retries int, started bool) bool {
+	return resource == "" || crashes >= i.tolerated() || retries == 0 && started
+}
+
+// Servers lists asynq's servers. A server that was killed is listed for 10 s more.
+func (i *Inspector) Servers(ctx context.Context) ([]Server, error) {
+	all, err := asynqredis.Servers(ctx, i.rdb)
+	if err != nil {
+		return nil, fmt.Errorf("inspect: %w", err)
+	}
+	guarded := make(map[string]bool)
+	for _, s := range all {
+		for _, queue := range s.Queues {
+			guarded[queue] = guarded[queue] || s.Guarded
+		}
+	}
+	servers := make([]Server, len(all))
+	for n, s := range all {
+		slices.Sort(s.Queues)
+		servers[n] = Server{Worker: Worker{s.Host, s.PID}, ID: s.ID, Queues: s.Queues, Guarded: s.Guarded}
+		if s.Guarded {
+			continue
+		}
+		for _, queue := range s.Queues {
+			if guarded[queue] {
+				servers[n].Unguarded = append(servers[n].Unguarded, queue)
+			}
+		}
+	}
+	return servers, nil
+}
+
+// Queues lists asynq's queues, and how many tasks each has in each state.
+func (i *Inspector) Queues(ctx context.Context) ([]Queue, error) {
+	names, err := asynqredis.Queues(ctx, i.rdb)
+	if err != nil {
+		return nil, fmt.Errorf("inspect: %w", err)
+	}
+	sizes, err := asynqredis.SizesOf(ctx, i.rdb, names, sample)
+	if err != nil {
+		return nil, fmt.Errorf("inspect: %w", err)
+	}
+	servers, err := asynqredis.Servers(ctx, i.rdb)
+	if err != nil {
+		return nil, fmt.Errorf("inspect: %w", err)
+	}
+	queues := make([]Queue, len(sizes))
+	for n, s := range sizes {
+		q := Queue{
+			Name: s.Queue, Paused: s.Paused, Pending: s.Pending, Active: s.Active, Scheduled: s.Scheduled, Aggregating: s.Aggregating,
+			Estimated: s.Read < s.Retry, Archived: s.Archived, Completed: s.Completed, Contended: s.Contended,
+		}
+		if s.Read > 0 {
+			q.Waiting = int(math.Round(float64(s.Retry) * float64(s.Parked) / float64(s.Read)))
+		}
+		q.Retrying = s.Retry - q.Waiting
+		q.Servers, _ = serving(servers, s.Queue)
+		queues[n] = q
+	}
+	return queues, nil
+}
+
+// serving returns how many servers serve a queue, and how many of them are guarded.
+func serving(servers []asynqredis.Server, queue string) (all, guarded int) {
+	for _, s := range servers {
+		if slices.Contains(s.Queues, queue) {
+			all++
+			if s.Guarded {
+				guarded++
+			}
+		}
+	}
+	return all, guarded
+}

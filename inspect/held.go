@@ -1,0 +1,274 @@
+package inspect
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/asynqredis"
+	"github.com/sidingq/siding/internal/redisstore"
+	"github.com/sidingq/siding/internal/store"
+	"github.com/sidingq/siding/queue"
+)
+
+const (
+	// mostContended bounds how many contended locks are read.
+	mostContended = 5000
+	// lookBatch is how many locks are read in one round trip. Redis serves others between two.
+	lookBatch = 100
+)
+
+// A fleet is what runs at a moment.
+type fleet struct {
+	queues  []string
+	servers []asynqredis.Server
+	active  []asynqredis.Active
+}
+
+func (i *Inspector) fleet(ctx context.Context) (f fleet, err error) {
+	if f.queues, err = asynqredis.Queues(ctx, i.rdb); err != nil {
+		return f, fmt.Errorf("inspect: %w", err)
+	}
+	if f.servers, err = asynqredis.Servers(ctx, i.rdb); err != nil {
+		return f, fmt.Errorf("inspect: %w", err)
+	}
+	if f.active, err = asynqredis.AllActive(ctx, i.rdb, f.queues); err != nil {
+		return f, fmt.Errorf("inspect: %w", err)
+	}
+	return f, nil
+}
+
+// resourceOf returns the resource of a task, "" for one that is unguarded or cannot be read.
+func (i *Inspector) resourceOf(kind string, payload []byte, headers map[string]string) string {
+	resource := headers[queue.HeaderResource]
+	if find, ok := i.cfg.Resources[kind]; ok {
+		var err error
+		if resource, err = find(payload); err != nil {
+			return ""
+		}
+	}
+	if store.CheckResource(resource) != nil {
+		return ""
+	}
+	return resource
+}
+
+// A place is a lock that may be in use.
+type place struct {
+	resource  string
+	elsewhere bool
+}
+
+func (i *Inspector) key(p place) string {
+	if p.elsewhere {
+		return waitPrefix + i.cfg.Prefix + p.resource
+	}
+	return i.cfg.Prefix + p.resource
+}
+
+// Held lists the locks that are held or reserved, or for which somebody waits: those of all running
+// tasks, and those for which tasks wait. It reads at most 5,000 of the latter, and says how many were
+// left out. It does not find a lock that is held by a program which is no task, and for which no task
+// waits; see [Inspector.Scan]. The locks are in order of their resources.
+func (i *Inspector) Held(ctx context.Context) (List, error) {
+	f, err := i.fleet(ctx)
+	if err != nil {
+		return List{}, err
+	}
+	contended, more, err := i.contended(ctx, f.queues)
+	if err != nil {
+		return List{}, err
+	}
+	places := make(map[place]bool, len(contended)+len(f.active))
+	for _, p := range contended {
+		places[p] = true
+	}
+	// A running task holds the lock of its resource on this Redis, or waits on this Redis for the lock
+	// of an external store. Few tasks do the latter, so the second is looked at only if the first is not
+	// held by the task.
+	byResource := make(map[string][]asynqredis.Active)
+	var first []place
+	for _, a := range f.active {
+		resource := i.resourceOf(a.Type, a.Payload, a.Headers)
+		if resource == "" {
+			continue
+		}
+		if p := (place{resource: resource}); byResource[resource] == nil && !places[p] {
+			first = append(first, p)
+		}
+		byResource[resource] = append(byResource[resource], a)
+	}
+	locks, err := i.lookAt(ctx, append(contended, first...))
+	if err != nil {
+		return List{}, err
+	}
+	var second []place
+	for _, l := range locks {
+		p := place{l.Resource, true}
+		if !l.Elsewhere && byResource[l.Resource] != nil && !places[p] && l.State != Held {
+			second = append(second, p)
+		}
+	}
+	others, err := i.lookAt(ctx, second)
+	if err != nil {
+		return List{}, err
+	}
+	list := List{Locks: slices.DeleteFunc(append(locks, others...), func(l Lock) bool { return l.State == Free && l.Waiting == 0 })}
+	known := 0
+	for n := range list.Locks {
+		l := &list.Locks[n]
+		if l.Waiting > 0 && !places[place{l.Resource, l.Elsewhere}] {
+			known++ // it is contended, but was not among those that were read
+		}
+		f.name(l, byResource[l.Resource])
+	}
+	list.LeftOut = max(0, more-known)
+	slices.SortFunc(list.Locks, func(a, b Lock) int { return cmp.Compare(a.Resource, b.Resource) })
+	return list, nil
+}
+
+// Top lists the n locks whose waiters have waited longest, summed up, the longest first. It reads at most
+// 5,000 contended locks, and says how many were left out.
+func (i *Inspector) Top(ctx context.Context, n int) (List, error) {
+	f, err := i.fleet(ctx)
+	if err != nil {
+		return List{}, err
+	}
+	contended, more, err := i.contended(ctx, f.queues)
+	if err != nil {
+		return List{}, err
+	}
+	locks, err := i.lookAt(ctx, contended)
+	if err != nil {
+		return List{}, err
+	}
+	locks = slices.DeleteFunc(locks, func(l Lock) bool { return l.Waiting == 0 })
+	slices.SortFunc(locks, func(a, b Lock) int {
+		return cmp.Or(cmp.Compare(b.WaitTime, a.WaitTime), cmp.Compare(a.Resource, b.Resource))
+	})
+	list := List{Locks: locks[:min(max(0, n), len(locks))], LeftOut: more}
+	for n := range list.Locks {
+		f.name(&list.Locks[n], f.active)
+	}
+	return list, nil
+}
+
+// contended returns locks for which tasks wait, and how many were left out.
+func (i *Inspector) contended(ctx context.Context, queues []string) (places []place, more int, _ error) {
+	keys, more, err := asynqredis.ContendedKeys(ctx, i.rdb, queues, mostContended)
+	if err != nil {
+		return nil, 0, fmt.Errorf("inspect: %w", err)
+	}
+	for _, key := range keys {
+		if resource, elsewhere, ok := i.resourceOfKey(key); ok {
+			places = append(places, place{resource, elsewhere})
+		}
+	}
+	return places, more, nil
+}
+
+func (i *Inspector) lookAt(ctx context.Context, places []place) ([]Lock, error) {
+	locks := make([]Lock, 0, len(places))
+	for some := range slices.Chunk(places, lookBatch) {
+		at := make([]redisstore.LookAt, len(some))
+		for n, p := range some {
+			at[n].Key = i.key(p)
+		}
+		looked, err := redisstore.Look(ctx, i.rdb, at)
+		if err != nil {
+			return nil, fmt.Errorf("inspect: %w", err)
+		}
+		for n, l := range looked {
+			locks = append(locks, lockOf(some[n].resource, l, some[n].elsewhere))
+		}
+	}
+	return locks, nil
+}
+
+// name says which of the active tasks holds a lock, and whether its worker is gone.
+func (f fleet) name(l *Lock, active []asynqredis.Active) {
+	if l.State != Held {
+		return
+	}
+	orphaned := false
+	for _, a := range active {
+		if asynqredis.IsHolder(a.Type, a.ID, l.Holder) {
+			l.Task = &Task{Queue: a.Queue, ID: a.ID, Kind: a.Type}
+			orphaned = a.Orphaned
+		}
+	}
+	l.Gone = l.Task != nil && (orphaned || !f.lives(l.Worker))
+}
+
+// lives reports whether a server of that process is alive, or the process is not known.
+func (f fleet) lives(w *Worker) bool {
+	return w == nil || slices.ContainsFunc(f.servers, func(s asynqredis.Server) bool { return s.Host == w.Host && s.PID == w.PID })
+}
+
+// Scan finds every lock that is held or reserved, also those of programs that are no tasks. It reads all
+// keys of Redis by SCAN, on each master of a Cluster, so it may take minutes. It calls progress, if not
+// nil, with about how many keys it has seen so far, from one goroutine at a time. A lock that is taken
+// or released meanwhile may be missing.
+func (i *Inspector) Scan(ctx context.Context, progress func(scanned int)) ([]Lock, error) {
+	var mu sync.Mutex
+	found, scanned := make(map[string]Lock), 0
+	scan := func(ctx context.Context, rdb redis.UniversalClient) error {
+		const count = 1000
+		for cursor := uint64(0); ; {
+			keys, next, err := rdb.Scan(ctx, cursor, literally(i.cfg.Prefix)+"*", count).Result()
+			if err != nil {
+				return err
+			}
+			var places []place
+			for _, key := range keys {
+				// A key with braces is another key of a lock.
+				if resource := strings.TrimPrefix(key, i.cfg.Prefix); store.CheckResource(resource) == nil {
+					places = append(places, place{resource: resource})
+				}
+			}
+			locks, err := i.lookAt(ctx, places)
+			if err != nil {
+				return err
+			}
+			mu.Lock()
+			for _, l := range locks {
+				if l.State != Free {
+					found[l.Resource] = l
+				}
+			}
+			scanned += count
+			if progress != nil {
+				progress(scanned)
+			}
+			mu.Unlock()
+			if cursor = next; cursor == 0 {
+				return nil
+			}
+		}
+	}
+	var err error
+	if cluster, ok := i.rdb.(*redis.ClusterClient); ok {
+		err = cluster.ForEachMaster(ctx, func(ctx context.Context, master *redis.Client) error { return scan(ctx, master) })
+	} else {
+		err = scan(ctx, i.rdb)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("inspect: scan: %w", err)
+	}
+	locks := make([]Lock, 0, len(found))
+	for _, l := range found {
+		locks = append(locks, l)
+	}
+	slices.SortFunc(locks, func(a, b Lock) int { return cmp.Compare(a.Resource, b.Resource) })
+	return locks, nil
+}
+
+// literally returns a pattern of Redis that matches text alone.
+func literally(text string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`, `^`, `\^`).Replace(text)
+}

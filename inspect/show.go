@@ -1,0 +1,144 @@
+package inspect
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sidingq/siding/internal/asynqredis"
+	"github.com/sidingq/siding/internal/redisstore"
+	"github.com/sidingq/siding/internal/store"
+)
+
+// waitPrefix begins the keys of the locks for which tasks wait if the locks themselves are in an
+// external store.
+const waitPrefix = "wait:"
+
+// foreignHolder is the holder of a lock of another program, as lock.BusyError has it.
+const foreignHolder = "another program"
+
+// Show returns a lock and count of its waiters in order, from a position on, 1 for the first. The
+// waiters of paused queues come last. It is one round trip.
+func (i *Inspector) Show(ctx context.Context, resource string, from, count int) (Lock, []Waiter, error) {
+	if err := store.CheckResource(resource); err != nil {
+		return Lock{}, nil, fmt.Errorf("inspect: %w", err)
+	}
+	l, elsewhere, err := i.look(ctx, resource, redisstore.LookAt{From: max(0, from-1), Count: max(0, count)})
+	if err != nil {
+		return Lock{}, nil, err
+	}
+	waiters := make([]Waiter, len(l.Waiters))
+	for n, w := range l.Waiters {
+		waiters[n] = waiterOf(w, l.Now)
+		if !w.Paused {
+			waiters[n].Position = max(0, from-1) + n + 1
+		}
+	}
+	return lockOf(resource, l, elsewhere), waiters, nil
+}
+
+// look looks at the lock for which tasks wait: that of the resource, or another one if the lock is in an
+// external store.
+func (i *Inspector) look(ctx context.Context, resource string, at redisstore.LookAt) (_ redisstore.Looked, elsewhere bool, _ error) {
+	both := [2]redisstore.LookAt{at, at}
+	both[0].Key, both[1].Key = i.cfg.Prefix+resource, waitPrefix+i.cfg.Prefix+resource
+	got, err := redisstore.Look(ctx, i.rdb, both[:])
+	if err != nil {
+		return redisstore.Looked{}, false, fmt.Errorf("inspect: %w", err)
+	}
+	if used(got[1]) || !used(got[0]) && got[1].Fence > got[0].Fence {
+		if got[1].Revoked == nil {
+			got[1].Revoked = got[0].Revoked
+		}
+		return got[1], true, nil
+	}
+	return got[0], false, nil
+}
+
+// used reports whether somebody has the lock, or waits for it.
+func used(l redisstore.Looked) bool { return l.State != redisstore.LookFree || l.Waiting+l.Paused > 0 }
+
+// resourceOfKey returns the resource of the lock of key, and whether tasks wait there for a lock in an
+// external store. It returns false for a lock of another prefix.
+func (i *Inspector) resourceOfKey(key string) (resource string, elsewhere, ok bool) {
+	rest, elsewhere := strings.CutPrefix(key, waitPrefix)
+	resource, ok = strings.CutPrefix(rest, i.cfg.Prefix)
+	if !ok && elsewhere {
+		resource, ok = strings.CutPrefix(key, i.cfg.Prefix) // the prefix itself may begin with "wait:"
+		elsewhere = false
+	}
+	return resource, elsewhere, ok
+}
+
+func lockOf(resource string, l redisstore.Looked, elsewhere bool) Lock {
+	found := Lock{
+		Resource: resource, State: LockState(l.State), Left: Duration(l.Left), Endless: l.Endless, Since: utc(l.Since), Fence: l.Fence,
+		Waiting: l.Waiting + l.Paused, Paused: l.Paused, WaitTime: Duration(l.WaitTime), Elsewhere: elsewhere,
+	}
+	if l.First > 0 {
+		found.OldestWait = Duration(max(0, l.Now.Sub(time.UnixMicro(l.First))))
+	}
+	switch found.State {
+	case Held:
+		found.Holder = l.Holder
+		found.Task, found.Worker = parseHolder(l.Holder)
+	case Reserved:
+		found.Holder, found.Task = store.NextHolder, taskOf(l.Holder)
+	case Foreign:
+		found.Holder = foreignHolder
+	case Free:
+	}
+	if r := l.Revoked; r != nil {
+		found.Revoked = &Revocation{At: utc(r.At), By: r.By, Reason: r.Reason, Holder: r.Holder}
+	}
+	return found
+}
+
+func waiterOf(w redisstore.LookedWaiter, now time.Time) Waiter {
+	since := time.UnixMicro(w.Ticket)
+	return Waiter{Task: taskOf(w.Name), Name: w.Name, Since: utc(since), Waited: Duration(max(0, now.Sub(since))), Paused: w.Paused}
+}
+
+// taskOf returns the task of a waiter's name, nil for a waiter that is no task.
+func taskOf(waiter string) *Task {
+	queue, id, ok := asynqredis.ParseWaiter(waiter)
+	if !ok {
+		return nil
+	}
+	return &Task{Queue: queue, ID: id}
+}
+
+// The label of a task as a holder, and that of any other holder which names none itself.
+var (
+	taskLabel   = regexp.MustCompile(`^(\S+) (.+) on (.+ \(pid \d+\))$`)
+	workerLabel = regexp.MustCompile(`^(.+) \(pid (\d+)\)$`)
+)
+
+// parseHolder returns the task and the process that a holder's label names. A kind with blanks, or a
+// label that was shortened to 200 bytes, does not name a task.
+func parseHolder(label string) (*Task, *Worker) {
+	var task *Task
+	if m := taskLabel.FindStringSubmatch(label); m != nil {
+		task, label = &Task{Kind: m[1], ID: m[2]}, m[3]
+	}
+	m := workerLabel.FindStringSubmatch(label)
+	if m == nil {
+		return task, nil
+	}
+	pid, err := strconv.Atoi(m[2])
+	if err != nil {
+		return task, nil
+	}
+	return task, &Worker{Host: m[1], PID: pid}
+}
+
+// utc returns a time in UTC, and the zero time as it is.
+func utc(t time.Time) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	return t.UTC()
+}

@@ -1,0 +1,364 @@
+package inspect
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/sidingq/siding/internal/asynqredis"
+)
+
+const (
+	// sweeps is how soon the sweeper has handed off a lock that has become free.
+	sweeps = 2 * time.Second
+	// recovers is how soon recovery has requeued a task once it may.
+	recovers = 3 * time.Second
+	// asynqRecovers is how often asynq looks for tasks that it takes for lost.
+	asynqRecovers = time.Minute
+)
+
+// A judge finds the verdict of a task.
+type judge struct {
+	*inquiry
+
+	x       *exam
+	e       *Explanation
+	links   []*exam // of the chain
+	all     int     // servers that serve the task's queue
+	guarded int     // those of them that have a guard
+}
+
+func (w *inquiry) verdict(x *exam, e *Explanation, links []*exam) Verdict {
+	j := judge{inquiry: w, x: x, e: e, links: links}
+	j.all, j.guarded = serving(w.servers, x.Queue)
+	return j.verdict()
+}
+
+func (j judge) verdict() Verdict {
+	switch j.x.state {
+	case StatePending, StateWoken, StateWaiting, StateParked:
+		if v, stuck := j.queueStuck(); stuck {
+			return v
+		}
+	default:
+	}
+	switch j.x.state {
+	case StatePending:
+		return j.pending()
+	case StateWoken:
+		return j.woken()
+	case StateWaiting:
+		return j.waiting()
+	case StateParked:
+		return j.parked()
+	case StateRunning, StateStarting, StateLost:
+		return j.active()
+	case StateOrphaned:
+		return j.orphaned()
+	default:
+		return j.atRest()
+	}
+}
+
+// queueStuck is the verdict of a task whose queue no worker empties.
+func (j judge) queueStuck() (Verdict, bool) {
+	keeps := ""
+	if j.x.state == StateWaiting {
+		keeps = " The task keeps its position."
+	}
+	if j.x.state == StateWoken {
+		keeps = fmt.Sprintf(" Its reservation ends %s, and the next waiter gets the lock.", j.lockEnd())
+	}
+	switch {
+	case j.x.Paused:
+		return Verdict{
+			Trouble: true,
+			Wrong:   fmt.Sprintf("Yes: the queue %s is paused.", j.x.Queue),
+			Clears:  "Not by itself: somebody has to resume the queue." + keeps,
+			Do:      fmt.Sprintf("Resume the queue: `asynq queue unpause %s`.", quoted(j.x.Queue)),
+		}, true
+	case j.all == 0:
+		return Verdict{
+			Trouble: true,
+			Wrong:   fmt.Sprintf("Yes: no server serves the queue %s.", j.x.Queue),
+			Clears:  "Not before a server of that queue starts." + keeps,
+			Do:      fmt.Sprintf("Start a worker that serves %s; `asynq server ls` lists the servers that run.", quoted(j.x.Queue)),
+		}, true
+	}
+	return Verdict{}, false
+}
+
+func (j judge) pending() Verdict {
+	v := Verdict{Wrong: "No: the task waits for a worker." + j.history()}
+	switch {
+	case j.x.Rank == 1:
+		v.Clears = "The next worker of the queue that is free takes the task."
+	case j.x.Rank > 1:
+		v.Clears = fmt.Sprintf("A worker takes the task once the %d tasks before it are taken.", j.x.Rank-1)
+	default:
+		v.Clears = fmt.Sprintf("A worker takes the task once the tasks before it are taken, which are more than %d.", asynqredis.LookDepth)
+	}
+	if l := j.e.Lock; l != nil && (l.State != Free || l.Waiting > 0) {
+		v.Clears += fmt.Sprintf(" It then waits for %s, for which %s.", j.x.resource, waitingNow(l.Waiting))
+	}
+	v.Do = "Wait, or start more workers; `asynq queue ls` shows how many tasks are before it."
+	if j.x.resource != "" {
+		v.Do = fmt.Sprintf("Wait, or start more workers; `lockctl show %s` shows its lock.", quoted(j.x.resource))
+	}
+	return v
+}
+
+func waitingNow(n int) string {
+	switch n {
+	case 0:
+		return "nobody else waits"
+	case 1:
+		return "one other waits"
+	default:
+		return fmt.Sprintf("%d others wait", n)
+	}
+}
+
+func (j judge) woken() Verdict {
+	return Verdict{
+		Wrong:  "No: the lock is reserved for the task." + j.history(),
+		Clears: fmt.Sprintf("The next free worker takes the task; without one the reservation ends %s, and the next waiter gets the lock.", j.lockEnd()),
+		Do:     fmt.Sprintf("Wait; `lockctl show %s` shows the reservation.", quoted(j.x.resource)),
+	}
+}
+
+func (j judge) parked() Verdict {
+	v := Verdict{
+		Wrong:  fmt.Sprintf("No: the task comes again by itself: %s.%s", strings.TrimSuffix(j.x.Message.LastError, "."), j.history()),
+		Clears: fmt.Sprintf("The task comes again %s, or up to 5 s later.", j.at(j.x.At)),
+		Do:     fmt.Sprintf("Wait, or run it now: %s.", j.run()),
+	}
+	if j.x.elsewhere && j.x.reserved() {
+		v.Wrong = "No: the lock of the external store is held by somebody who is no task, or that store does not answer."
+		v.Clears = fmt.Sprintf("The task is the first, and asks again %s; later as long as the lock is busy there.", j.at(j.x.At))
+		v.Do = fmt.Sprintf("Find the holder in that store, or wait; `lockctl show %s` shows who waits here.", quoted(j.x.resource))
+	}
+	return v
+}
+
+// active is the verdict of a task that a worker has.
+func (j judge) active() Verdict {
+	by := j.workerName()
+	switch {
+	case j.x.gone:
+		return j.orphaned()
+	case j.x.resource != "" && !j.x.guarded && !j.x.holds():
+		return Verdict{
+			Trouble: true,
+			Wrong:   fmt.Sprintf("Yes: the server %s has no guard, and runs the task without its lock.", by),
+			Clears:  "When the task ends; the next ones meet the same server.",
+			Do:      fmt.Sprintf("Pause the queue by `asynq queue pause %s`, stop that server, and resume the queue.", quoted(j.x.Queue)),
+		}
+	case j.x.state == StateLost:
+		return Verdict{
+			Trouble: true,
+			Wrong:   fmt.Sprintf("Yes: the task has lost its lock while it ran on %s.%s", by, j.history()),
+			Clears:  "Its context has ended; once the handler returns, the task waits a moment and runs again, and uses no retry.",
+			Do:      fmt.Sprintf("See why the worker could not renew its lock; `lockctl show %s` shows who has it now.", quoted(j.x.resource)),
+		}
+	case j.x.state == StateStarting:
+		return Verdict{
+			Wrong:  "No: a worker has taken the task, and asks for its lock." + j.history(),
+			Clears: "Within a moment the task runs, or waits for its lock.",
+			Do:     fmt.Sprintf("Look again: `lockctl why %s`.", quoted(j.x.ID)),
+		}
+	}
+	v := Verdict{
+		Wrong:  fmt.Sprintf("No: the task runs on %s%s.%s", by, j.since(), j.history()),
+		Clears: "It ends when its handler returns.",
+		Do:     fmt.Sprintf("Wait; `asynq task cancel %s` ends the context of its handler.", quoted(j.x.ID)),
+	}
+	if !j.e.Deadline.IsZero() {
+		v.Clears = fmt.Sprintf("It ends when its handler returns; its context ends %s.", j.at(j.e.Deadline))
+	}
+	return v
+}
+
+// orphaned is the verdict of a task whose worker is dead or cut off.
+func (j judge) orphaned() Verdict {
+	v := Verdict{
+		Trouble: true,
+		Wrong:   fmt.Sprintf("Yes: its worker %s is dead or cut off from Redis, and Redis cannot tell which.%s", j.workerName(), j.history()),
+		Clears:  j.runsAgain(j.x),
+		Do:      "Wait; see whether that worker lives.",
+	}
+	if j.x.holds() {
+		v.Clears = fmt.Sprintf("The lock expires %s, and the next waiter is woken within %s. %s", j.lockEnd(), span(sweeps), v.Clears)
+		v.Do = fmt.Sprintf("Wait; only if that worker is surely dead, release the lock at once: `lockctl release %s`.", quoted(j.x.resource))
+	}
+	return v
+}
+
+// runsAgain says when a task runs again whose worker is dead or cut off.
+func (j judge) runsAgain(x *exam) string {
+	all, guarded := serving(j.servers, x.Queue)
+	if all == 0 {
+		return fmt.Sprintf("The task runs again only after a server of the queue %s starts.", x.Queue)
+	}
+	if guarded == 0 || !x.Known || j.leftToAsynq(x.resource, x.Crashes, x.Message.Retries, x.Started) {
+		by := j.at(asynqredis.ExpiredAt(x.Lease).Add(asynqRecovers))
+		why := "the task is left to asynq"
+		if j.tolerated() > 0 && x.Crashes >= j.tolerated() {
+			why = fmt.Sprintf("its workers died %d times already, so the task is left to asynq", x.Crashes)
+		}
+		if x.Message.Retried >= x.Message.Retries {
+			return fmt.Sprintf("It has no retry left, and %s, which archives it by %s.", why, strings.TrimPrefix(by, "at "))
+		}
+		return fmt.Sprintf("The task runs again by %s and uses a retry, as %s.", strings.TrimPrefix(by, "at "), why)
+	}
+	again := asynqredis.OrphanAt(x.Lease)
+	if x.holds() && x.Now.Add(x.lock.Left).After(again) {
+		again = x.Now.Add(x.lock.Left)
+	}
+	if x.Now.After(again) {
+		again = x.Now
+	}
+	return fmt.Sprintf("The task is requeued by %s, as crash %d of %d that use no retry.",
+		strings.TrimPrefix(j.at(again.Add(recovers)), "at "), x.Crashes+1, j.tolerated())
+}
+
+// atRest is the verdict of a task that no worker should have now.
+func (j judge) atRest() Verdict {
+	switch j.x.state {
+	case StateScheduled:
+		return Verdict{
+			Wrong:  "No: its client has chosen a later time.",
+			Clears: fmt.Sprintf("The task comes %s.%s", j.at(j.x.At), j.unlessStuck()),
+			Do:     fmt.Sprintf("Wait, or run it now: %s.", j.run()),
+		}
+	case StateRetrying:
+		return Verdict{
+			Trouble: true,
+			Wrong:   fmt.Sprintf("Yes: the task has failed: %s.", strings.TrimSuffix(j.e.Failure, ".")),
+			Clears:  fmt.Sprintf("It runs again %s, as retry %d of %d.%s", j.at(j.x.At), j.e.Retried, j.e.Retries, j.unlessStuck()),
+			Do:      fmt.Sprintf("Mend the cause, then run it now: %s.", j.run()),
+		}
+	case StateArchived:
+		reason := strings.TrimSuffix(j.x.Message.LastError, ".")
+		if reason == "" {
+			reason = "an operator has archived it"
+		}
+		return Verdict{
+			Trouble: true,
+			Wrong:   fmt.Sprintf("Yes: the task is archived: %s.%s", reason, j.history()),
+			Clears:  "No: an archived task does not run again by itself.",
+			Do:      fmt.Sprintf("Mend the cause, then run it: %s.", j.run()),
+		}
+	case StateCompleted:
+		return Verdict{
+			Wrong:  "No: the task has succeeded.",
+			Clears: fmt.Sprintf("It is deleted %s.", j.at(j.x.At)),
+			Do:     fmt.Sprintf("Nothing; `asynq task inspect --queue=%s --id=%s` shows its result.", quoted(j.x.Queue), quoted(j.x.ID)),
+		}
+	default:
+		return Verdict{
+			Wrong:  "No: the task waits for others of its group.",
+			Clears: "asynq makes one task of the group when its time or its size is reached." + j.unlessStuck(),
+			Do:     fmt.Sprintf("Wait; `asynq group ls --queue=%s` shows the group.", quoted(j.x.Queue)),
+		}
+	}
+}
+
+// unlessStuck says what keeps a task from running once it comes.
+func (j judge) unlessStuck() string {
+	switch {
+	case j.x.Paused:
+		return fmt.Sprintf(" It then waits until the queue %s is resumed.", j.x.Queue)
+	case j.all == 0:
+		return fmt.Sprintf(" It then waits until a server of the queue %s starts.", j.x.Queue)
+	}
+	return ""
+}
+
+// history says what has befallen the task before.
+func (j judge) history() string {
+	switch {
+	case j.x.Crashes > 0 && j.x.Losses > 0:
+		return fmt.Sprintf(" Before, its workers died %s, and it lost its lock %s.", times(j.x.Crashes), times(j.x.Losses))
+	case j.x.Crashes > 0:
+		return fmt.Sprintf(" Before, its workers died %s; %d use no retry.", times(j.x.Crashes), j.tolerated())
+	case j.x.Losses > 0:
+		return fmt.Sprintf(" Before, it lost its lock %s.", times(j.x.Losses))
+	}
+	return ""
+}
+
+// workerName names the worker that has the task.
+func (j judge) workerName() string {
+	if j.x.worker == nil {
+		return "(which is not known)"
+	}
+	return workerName(j.x.worker)
+}
+
+func workerName(w *Worker) string { return fmt.Sprintf("%s (pid %d)", w.Host, w.PID) }
+
+func (j judge) since() string {
+	if j.x.started.IsZero() {
+		return ""
+	}
+	return fmt.Sprintf(" since %s", j.clock(j.x.started))
+}
+
+// run is the command that runs the task now.
+func (j judge) run() string {
+	return fmt.Sprintf("`asynq task run --queue=%s --id=%s`", quoted(j.x.Queue), quoted(j.x.ID))
+}
+
+// lockEnd says when the lock expires.
+func (j judge) lockEnd() string { return j.at(j.x.Now.Add(j.x.lock.Left)) }
+
+// at says when a time is.
+func (j judge) at(t time.Time) string {
+	d := t.Sub(j.x.Now)
+	if d < 0 {
+		return fmt.Sprintf("at %s (%s ago)", j.clock(t), span(-d))
+	}
+	return fmt.Sprintf("at %s (in %s)", j.clock(t), span(d))
+}
+
+// clock is a time of day, with its date if that is not today's.
+func (j judge) clock(t time.Time) string {
+	t, now := t.UTC(), j.x.Now.UTC()
+	if t.Format(time.DateOnly) == now.Format(time.DateOnly) {
+		return t.Format("15:04:05 UTC")
+	}
+	return t.Format("2006-01-02 15:04:05 UTC")
+}
+
+// span is a duration for people.
+func span(d time.Duration) string {
+	switch {
+	case d < 10*time.Second:
+		return fmt.Sprintf("%.1f s", d.Seconds())
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%.0f s", d.Seconds())
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%.0f min", d.Minutes())
+	default:
+		return fmt.Sprintf("%.0f h", d.Hours())
+	}
+}
+
+func times(n int) string {
+	if n == 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%d times", n)
+}
+
+// quoted is an argument for a shell.
+func quoted(s string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:@%+=,", r)
+	}
+	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}

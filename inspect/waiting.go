@@ -1,0 +1,211 @@
+package inspect
+
+import (
+	"fmt"
+	"time"
+)
+
+// waiting is the verdict of a task in a wait queue, or of one that has lost its position there.
+func (j judge) waiting() Verdict {
+	l := j.e.Lock
+	if j.guarded == 0 {
+		return Verdict{
+			Trouble: true,
+			Wrong:   fmt.Sprintf("Yes: no server of the queue %s has a guard, so nobody hands off a lock that expires.", j.x.Queue),
+			Clears:  fmt.Sprintf("When the holder releases the lock; without that the task comes by itself %s.", j.at(j.x.At)),
+			Do:      fmt.Sprintf("Start a guarded worker of %s; `lockctl show %s` shows the holder.", quoted(j.x.Queue), quoted(j.x.resource)),
+		}
+	}
+	if j.x.lock.Position == 0 && !j.x.lock.IsPaused {
+		return Verdict{
+			Trouble: true,
+			Wrong:   "Yes: the task has lost its position in the wait queue, as after a failover.",
+			Clears:  fmt.Sprintf("The sweeper queues it again at its old position; without that it comes by itself %s.", j.at(j.x.At)),
+			Do:      fmt.Sprintf("Look again: `lockctl why %s`.", quoted(j.x.ID)),
+		}
+	}
+	if j.x.lock.IsPaused {
+		return Verdict{
+			Wrong:  fmt.Sprintf("No: the queue %s was paused, and is resumed.", j.x.Queue),
+			Clears: fmt.Sprintf("The sweeper queues the task again at its old position within %s.", span(sweepsAll)),
+			Do:     fmt.Sprintf("Look again: `lockctl why %s`.", quoted(j.x.ID)),
+		}
+	}
+	switch l.State {
+	case Foreign:
+		return j.behindForeign(l)
+	case Reserved:
+		return j.behindReserved(l)
+	case Held:
+		return j.behindHolder(l)
+	default:
+		return Verdict{
+			Wrong:  "No: the lock has just become free.",
+			Clears: fmt.Sprintf("The sweeper hands the lock off to the first waiter within %s%s.", span(sweeps), j.before()),
+			Do:     fmt.Sprintf("Look again: `lockctl why %s`.", quoted(j.x.ID)),
+		}
+	}
+}
+
+// sweepsAll is how soon the sweeper has found waiters of a queue that is resumed.
+const sweepsAll = 6 * time.Second
+
+// before says how many come first, after a sentence of the first waiter.
+func (j judge) before() string {
+	switch n := j.x.lock.Position; n {
+	case 1:
+		return ", which is this task"
+	case 2:
+		return "; this task is the second"
+	default:
+		return fmt.Sprintf("; %d waiters are before this task", n-1)
+	}
+}
+
+func (j judge) behindForeign(l *Lock) Verdict {
+	v := Verdict{
+		Wrong:  fmt.Sprintf("No fault is known: a program that is not Siding's holds %s.", j.x.resource),
+		Clears: fmt.Sprintf("Unless that program renews the lock, it expires %s; the first waiter is woken within %s%s.", j.lockEnd(), span(sweeps), j.before()),
+		Do:     fmt.Sprintf("Wait, or ask who runs that program; `lockctl release %s` takes the lock from it while it works.", quoted(j.x.resource)),
+	}
+	if l.Endless {
+		v.Trouble = true
+		v.Wrong = fmt.Sprintf("Yes: a program that is not Siding's holds %s without a TTL.", j.x.resource)
+		v.Clears = fmt.Sprintf("Not by itself: only that program ends its lock; the first waiter is woken within %s after that%s.", span(sweeps), j.before())
+		v.Do = fmt.Sprintf("Ask who runs that program; if it is gone: `lockctl release %s`.", quoted(j.x.resource))
+	}
+	return v
+}
+
+// behindReserved is the verdict of a task behind one for which the lock is reserved.
+func (j judge) behindReserved(l *Lock) Verdict {
+	show := fmt.Sprintf("Wait; `lockctl show %s` shows the reservation.", quoted(j.x.resource))
+	expires := fmt.Sprintf("The reservation ends %s, and the next waiter gets the lock within %s%s.", j.lockEnd(), span(sweeps), j.before())
+	if l.Task == nil || len(j.links) == 0 || j.links[0] == nil {
+		who := "a waiter that is no task"
+		if l.Task != nil {
+			who = "the task " + l.Task.ID + ", which is gone"
+		}
+		return Verdict{Wrong: fmt.Sprintf("No: the lock is reserved for %s.", who), Clears: expires, Do: show}
+	}
+	h := j.links[0]
+	name := named(h)
+	all, _ := serving(j.servers, h.Queue)
+	why := fmt.Sprintf("`lockctl why %s` explains that one.", quoted(h.ID))
+	switch {
+	case h.state == StateParked && j.x.elsewhere:
+		return Verdict{
+			Wrong:  fmt.Sprintf("No: the lock of the external store is held by somebody who is no task, or that store does not answer; %s is the first and asks.", name),
+			Clears: fmt.Sprintf("%s asks again %s; once the lock is free there, it goes on%s.", capital(name), j.at(h.At), j.before()),
+			Do:     "Find the holder in that store, or wait; " + why,
+		}
+	case h.Paused:
+		return Verdict{
+			Trouble: true, Wrong: fmt.Sprintf("Yes: the lock is reserved for %s, whose queue %s is paused.", name, h.Queue), Clears: expires,
+			Do: fmt.Sprintf("Wait, or resume that queue: `asynq queue unpause %s`.", quoted(h.Queue)),
+		}
+	case all == 0:
+		return Verdict{
+			Trouble: true, Wrong: fmt.Sprintf("Yes: the lock is reserved for %s, whose queue %s no server serves.", name, h.Queue), Clears: expires,
+			Do: fmt.Sprintf("Wait, or start a worker that serves %s.", quoted(h.Queue)),
+		}
+	}
+	return Verdict{
+		Wrong:  fmt.Sprintf("No: the lock is reserved for %s, which waits for a free worker.", name),
+		Clears: fmt.Sprintf("A worker takes that task, or its reservation ends %s%s.", j.lockEnd(), j.before()),
+		Do:     "Wait, or start more workers; " + why,
+	}
+}
+
+// behindHolder is the verdict of a task behind one that holds the lock.
+func (j judge) behindHolder(l *Lock) Verdict {
+	link := j.e.Chain[0]
+	var h *exam
+	if len(j.links) > 0 {
+		h = j.links[0]
+	}
+	name := "`" + l.Holder + "`"
+	if link.Task != nil {
+		name = "the task " + link.Task.ID
+	}
+	if l.Worker != nil {
+		name += " on " + workerName(l.Worker)
+	}
+	switch {
+	case j.e.Cycle:
+		return Verdict{
+			Trouble: true,
+			Wrong:   "Yes: the tasks of the chain wait for each other.",
+			Clears:  fmt.Sprintf("When one of their locks expires: this one's does %s, unless it is renewed.", j.lockEnd()),
+			Do:      fmt.Sprintf("Release one of the locks: `lockctl release %s`.", quoted(j.x.resource)),
+		}
+	case link.Gone:
+		v := Verdict{
+			Trouble: true,
+			Wrong:   fmt.Sprintf("Yes: the worker of the holder, %s, is dead or cut off from Redis, and Redis cannot tell which.", name),
+			Clears:  fmt.Sprintf("The lock expires %s, and the first waiter is woken within %s%s.", j.lockEnd(), span(sweeps), j.before()),
+			Do:      fmt.Sprintf("Wait; only if that worker is surely dead, release the lock at once: `lockctl release %s`.", quoted(j.x.resource)),
+		}
+		if h != nil && h.State == "active" {
+			v.Clears += " The holder: " + j.runsAgain(h)
+		}
+		return v
+	case link.State == StateWaiting:
+		return j.behindWaiting(name)
+	}
+	v := Verdict{
+		Wrong:  fmt.Sprintf("No: %s holds %s%s.", name, j.x.resource, j.sinceOf(l)),
+		Clears: fmt.Sprintf("When the holder ends, the first waiter is woken at once%s.", j.before()),
+		Do:     fmt.Sprintf("Wait; `lockctl show %s` shows the wait queue.", quoted(j.x.resource)),
+	}
+	if link.Task != nil {
+		v.Do = fmt.Sprintf("Wait; `lockctl why %s` explains the holder, and `asynq task cancel %s` ends its context.", quoted(link.Task.ID), quoted(link.Task.ID))
+	}
+	if l.Endless {
+		v.Trouble, v.Wrong = true, fmt.Sprintf("Yes: the lock of %s, which %s holds, has no TTL.", j.x.resource, name)
+		v.Do = fmt.Sprintf("If that holder is gone, release the lock: `lockctl release %s`.", quoted(j.x.resource))
+	}
+	return v
+}
+
+// behindWaiting is the verdict of a task whose holder waits itself.
+func (j judge) behindWaiting(name string) Verdict {
+	last := j.e.Chain[len(j.e.Chain)-1]
+	at := "`lockctl show " + quoted(j.e.Chain[0].Resource) + "`"
+	if last.Task != nil {
+		at = "`lockctl why " + quoted(last.Task.ID) + "`"
+	}
+	v := Verdict{
+		Wrong:  fmt.Sprintf("No: %s holds %s, and itself waits for %s.", name, j.x.resource, j.e.Chain[0].Resource),
+		Clears: fmt.Sprintf("When %s at the end of the chain ends, or this lock expires %s%s.", linkName(last), j.lockEnd(), j.before()),
+		Do:     fmt.Sprintf("Begin at the end of the chain: %s.", at),
+	}
+	if last.Gone {
+		v.Trouble = true
+		v.Wrong = fmt.Sprintf("Yes: at the end of the chain, the worker of %s is dead or cut off from Redis.", linkName(last))
+	}
+	return v
+}
+
+func linkName(l Link) string {
+	if l.Task != nil {
+		return "the task " + l.Task.ID
+	}
+	return l.Holder
+}
+
+func (j judge) sinceOf(l *Lock) string {
+	if l.Since.IsZero() {
+		return ""
+	}
+	return " since " + j.clock(l.Since)
+}
+
+func named(x *exam) string { return "the task " + x.ID }
+
+func capital(s string) string {
+	if s == "" {
+		return s
+	}
+	return string(s[0]-'a'+'A') + s[1:]
+}

@@ -1,0 +1,301 @@
+package inspect
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/sidingq/siding/internal/asynqredis"
+	"github.com/sidingq/siding/internal/redisstore"
+)
+
+const (
+	// mostLinks bounds a chain of holders.
+	mostLinks = 10
+	// settling is how long a worker may have a task before it has the lock.
+	settling = 2 * time.Second
+)
+
+// An exam is what is known of a task.
+type exam struct {
+	asynqredis.TaskLook
+
+	state     State
+	resource  string
+	elsewhere bool              // the lock is in an external store
+	lock      redisstore.Looked // if there is a resource
+	worker    *Worker           // has the task
+	guarded   bool              // its server is, as far as is known
+	started   time.Time         // since when the worker has it; zero if that is not known
+	gone      bool              // the worker of an active task is dead or cut off
+}
+
+// waiter is the name under which the task waits.
+func (x *exam) waiter() string { return asynqredis.WaiterName(x.Queue, x.ID) }
+
+// holds reports whether the task holds its lock.
+func (x *exam) holds() bool {
+	return x.lock.State == redisstore.LookHeld && asynqredis.IsHolder(x.Message.Kind, x.ID, x.lock.Holder)
+}
+
+// reserved reports whether the lock is reserved for the task.
+func (x *exam) reserved() bool {
+	return x.lock.State == redisstore.LookReserved && x.lock.Holder == x.waiter()
+}
+
+// waits reports whether the task waits for its lock.
+func (x *exam) waits() bool { return x.state == StateWaiting }
+
+// Why explains a task. queue is asynq's, which may be a shard; empty for any. If several queues have a
+// task of this id, Why explains the one in the queue that comes first by name, and names the others.
+// The error matches [ErrUnknownTask] if no queue has the task.
+//
+// The parts of an explanation are read one after the other. So they may belong to two moments, if the
+// task moves meanwhile.
+func (i *Inspector) Why(ctx context.Context, queue, id string) (Explanation, error) {
+	queues, err := asynqredis.Queues(ctx, i.rdb)
+	if err != nil {
+		return Explanation{}, fmt.Errorf("inspect: %w", err)
+	}
+	w := &inquiry{Inspector: i, fleet: fleet{queues: queues}}
+	in := queues
+	if queue != "" {
+		in = []string{queue}
+	}
+	found, err := asynqredis.LookTask(ctx, i.rdb, in, id)
+	if err != nil {
+		return Explanation{}, fmt.Errorf("inspect: %w", err)
+	}
+	switch {
+	case len(found) == 0 && queue != "":
+		return Explanation{}, fmt.Errorf("%w: %s in queue %s", ErrUnknownTask, id, queue)
+	case len(found) == 0:
+		return Explanation{}, fmt.Errorf("%w: %s in any of %d queues", ErrUnknownTask, id, len(queues))
+	}
+	if w.servers, err = asynqredis.Servers(ctx, i.rdb); err != nil {
+		return Explanation{}, fmt.Errorf("inspect: %w", err)
+	}
+	x, err := w.examine(ctx, found[0])
+	if err != nil {
+		return Explanation{}, err
+	}
+	e := w.explanation(x)
+	for _, other := range found[1:] {
+		e.AlsoIn = append(e.AlsoIn, other.Queue)
+	}
+	links, err := w.chain(ctx, x, &e)
+	if err != nil {
+		return Explanation{}, err
+	}
+	e.Verdict = w.verdict(x, &e, links)
+	return e, nil
+}
+
+// An inquiry is one call of Why.
+type inquiry struct {
+	*Inspector
+	fleet
+}
+
+// examine finds out what a task does.
+func (w *inquiry) examine(ctx context.Context, t asynqredis.TaskLook) (*exam, error) {
+	x := &exam{TaskLook: t, guarded: true, resource: w.resourceOf(t.Message.Kind, t.Payload, t.Message.Headers)}
+	if resource, _, ok := w.resourceOfKey(t.Lock); ok && t.Lock != "" {
+		x.resource = resource // a task waits for the lock that it was parked for
+	}
+	if x.resource != "" {
+		var err error
+		if x.lock, x.elsewhere, err = w.look(ctx, x.resource, redisstore.LookAt{Waiter: x.waiter()}); err != nil {
+			return nil, err
+		}
+	}
+	if t.State == "active" {
+		if err := w.findWorker(ctx, x); err != nil {
+			return nil, err
+		}
+	}
+	x.state = x.stateOf()
+	return x, nil
+}
+
+// findWorker finds out which worker has an active task.
+func (w *inquiry) findWorker(ctx context.Context, x *exam) error {
+	worker, ok, err := asynqredis.WorkerOf(ctx, w.rdb, w.servers, x.Queue, x.ID)
+	if err != nil {
+		return fmt.Errorf("inspect: %w", err)
+	}
+	if ok {
+		x.worker, x.started, x.guarded = &Worker{worker.Host, worker.PID}, worker.Since, worker.Guarded
+	}
+	if x.holds() { // the label is as old as the attempt, and a server's report up to 5 s older
+		if _, by := parseHolder(x.lock.Holder); by != nil {
+			x.worker, x.started = by, x.lock.Since
+		}
+	}
+	x.gone = x.Orphaned() || !w.lives(x.worker)
+	return nil
+}
+
+// stateOf returns the state of a task of which the rest is known.
+func (x *exam) stateOf() State {
+	switch x.State {
+	case "active":
+		return x.activeState()
+	case "pending":
+		if x.reserved() {
+			return StateWoken
+		}
+		return StatePending
+	case "retry":
+		return x.retryState()
+	case "scheduled":
+		return StateScheduled
+	case "archived":
+		return StateArchived
+	case "completed":
+		return StateCompleted
+	default:
+		return StateAggregating
+	}
+}
+
+func (x *exam) activeState() State {
+	settled := !x.started.IsZero() && x.Now.Sub(x.started) > settling
+	switch {
+	case x.Orphaned():
+		return StateOrphaned
+	case x.resource == "" || x.holds():
+		return StateRunning
+	case !settled:
+		return StateStarting
+	case x.elsewhere:
+		return StateRunning // the lock of the external store counts, which is not known here
+	case !x.guarded:
+		return StateRunning
+	default:
+		return StateLost
+	}
+}
+
+func (x *exam) retryState() State {
+	switch {
+	case !x.Parked:
+		return StateRetrying
+	case x.Lock == "":
+		return StateParked
+	case x.reserved():
+		return StateWoken // whoever released the lock is about to wake the task
+	default:
+		return StateWaiting
+	}
+}
+
+// explanation returns the facts, without the chain and the verdict.
+func (w *inquiry) explanation(x *exam) Explanation {
+	m := x.Message
+	e := Explanation{
+		Task: Task{Queue: x.Queue, ID: x.ID, Kind: m.Kind}, State: x.state, Resource: x.resource,
+		Worker: x.worker, Started: utc(x.started), LeaseEnds: utc(x.Lease), Paused: x.Paused,
+		Retried: m.Retried, Retries: m.Retries, Refusals: x.Parks, Crashes: x.Crashes, Tolerated: w.tolerated(), Losses: x.Losses,
+		LastError: m.LastError, Failure: m.LastError, FailedAt: utc(unix(m.FailedAt)), Deadline: utc(m.Deadline()),
+	}
+	if m.Waited {
+		e.Failure = m.Failure
+	}
+	e.Servers, _ = serving(w.servers, x.Queue)
+	if x.resource != "" {
+		l := lockOf(x.resource, x.lock, x.elsewhere)
+		if l.Task != nil && x.holds() {
+			l.Task = &e.Task
+		}
+		l.Gone = l.State == Held && l.Task != nil && (x.holds() && x.gone || !w.lives(l.Worker))
+		e.Lock, e.Position = &l, x.lock.Position
+	}
+	switch ticket := max(x.Ticket, x.lock.HasTicket); {
+	case ticket > 0:
+		e.Since = utc(time.UnixMicro(ticket))
+		e.Waited = Duration(max(0, x.Now.Sub(e.Since)))
+	case x.State == "pending" && !x.Came.IsZero():
+		e.Since = utc(x.Came)
+		e.Waited = Duration(max(0, x.Now.Sub(e.Since)))
+	}
+	switch x.State {
+	case "pending":
+		if e.Pending = x.Rank; x.Rank == 0 {
+			e.PendingMore = asynqredis.LookDepth
+		}
+	case "retry", "scheduled":
+		e.Next = utc(x.At)
+	}
+	return e
+}
+
+// chain sets the chain of e, and returns what is known of the tasks in it. The element of a holder that
+// is no task, or a task that is gone, is nil.
+func (w *inquiry) chain(ctx context.Context, x *exam, e *Explanation) (links []*exam, _ error) {
+	seen := []string{x.waiter()}
+	for at := x; at != nil && at.waits() && len(e.Chain) < mostLinks; {
+		l := lockOf(at.resource, at.lock, at.elsewhere)
+		if l.State == Free || at.reserved() {
+			break
+		}
+		link := Link{Holder: l.Holder, Task: l.Task, Worker: l.Worker}
+		link.Gone = l.State == Held && l.Task != nil && !w.lives(l.Worker)
+		next, err := w.holder(ctx, at, l)
+		if err != nil {
+			return nil, err
+		}
+		if next != nil {
+			link.Task = &Task{Queue: next.Queue, ID: next.ID, Kind: next.Message.Kind}
+			link.State, link.Gone = next.state, link.Gone || next.gone
+			if next.waits() {
+				link.Resource, link.Position = next.resource, next.lock.Position
+			}
+			if e.Cycle = slices.Contains(seen, next.waiter()); e.Cycle {
+				next, at = nil, nil
+			} else {
+				seen = append(seen, next.waiter())
+			}
+		}
+		e.Chain, links = append(e.Chain, link), append(links, next)
+		at = next
+	}
+	if len(e.Chain) > 0 && e.Lock != nil {
+		e.Lock.Task, e.Lock.Gone = e.Chain[0].Task, e.Chain[0].Gone
+	}
+	return links, nil
+}
+
+// holder examines the task that holds the lock of l, for which at waits, or for which that lock is
+// reserved. It returns nil if there is no such task.
+func (w *inquiry) holder(ctx context.Context, at *exam, l Lock) (*exam, error) {
+	if l.Task == nil {
+		return nil, nil //nolint:nilnil // no task, and no error
+	}
+	queues := []string{l.Task.Queue}
+	if l.State == Held { // its label does not name the queue, which as a rule is that of the waiter
+		queues = append([]string{at.Queue}, w.queues...)
+	}
+	found, err := asynqredis.LookTask(ctx, w.rdb, slices.Compact(queues), l.Task.ID)
+	if err != nil {
+		return nil, fmt.Errorf("inspect: %w", err)
+	}
+	found = slices.DeleteFunc(found, func(t asynqredis.TaskLook) bool { return l.Task.Kind != "" && t.Message.Kind != l.Task.Kind })
+	if len(found) == 0 {
+		return nil, nil //nolint:nilnil // its task is over, and no error
+	}
+	best := found[0]
+	if n := slices.IndexFunc(found, func(t asynqredis.TaskLook) bool { return t.State == "active" }); n >= 0 {
+		best = found[n]
+	}
+	return w.examine(ctx, best)
+}
+
+// unix returns the time of so many seconds, zero for none.
+func unix(seconds int64) time.Time {
+	if seconds <= 0 {
+		return time.Time{}
+	}
+	return time.Unix(seconds, 0)
+}

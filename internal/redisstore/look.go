@@ -1,0 +1,123 @@
+package redisstore
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/roundtrip"
+)
+
+//go:embed look.lua
+var lookSource string
+
+var lookScript = redis.NewScript(lookSource)
+
+// A LookState says who may take a lock.
+type LookState string
+
+// What [Look] finds in the place of a lock.
+const (
+	LookHeld     LookState = "held"
+	LookReserved LookState = "reserved"
+	LookForeign  LookState = "foreign" // held by another program
+	LookFree     LookState = "free"
+)
+
+// A LookAt says which lock to look at, and which of its waiters to list.
+type LookAt struct {
+	Key         string // of the lock
+	From, Count int    // index of the first waiter, 0 for the first of all, and how many
+	Waiter      string // whose position is asked for, or ""
+}
+
+// A Looked is a lock and its wait queue at a moment. It has no token.
+type Looked struct {
+	Now       time.Time // by the clock of the lock's server
+	State     LookState
+	Holder    string    // the holder's label, or the waiter for whom the lock is reserved
+	Since     time.Time // of the grant or the reservation; zero if that is not known
+	Left      time.Duration
+	Endless   bool  // the lock never expires
+	Fence     int64 // the last, 0 if that is not known
+	Waiting   int   // in the wait queue
+	Paused    int   // waiters of paused groups, which are not in the wait queue
+	First     int64 // the first ticket of both, in us, or 0
+	WaitTime  time.Duration
+	Revoked   *Revoked
+	Waiters   []LookedWaiter // the paused ones last
+	Position  int            // of LookAt.Waiter, 0 if it is not in the wait queue
+	IsPaused  bool           // it is one of the paused waiters
+	HasTicket int64          // its ticket, in us, or 0
+}
+
+// Revoked is what an operator did to a lock last.
+type Revoked struct {
+	At                 time.Time
+	By, Reason, Holder string
+}
+
+// A LookedWaiter is one of a wait queue.
+type LookedWaiter struct {
+	Name   string
+	Ticket int64
+	Paused bool
+}
+
+// RevokedKey is the key of the hash of what an operator did to the lock of key last. Its fields are at,
+// in us, by, reason and holder.
+func RevokedKey(key string) string { return "{" + key + "}:revoked" }
+
+// Look looks at locks in one round trip, or one for each node of a Cluster. It changes nothing.
+func Look(ctx context.Context, rdb redis.UniversalClient, locks []LookAt) ([]Looked, error) {
+	calls := roundtrip.Run(ctx, rdb, lookScript, len(locks), func(i int) (keys []string, argv []any) {
+		at := locks[i]
+		return append(Keys(at.Key), RevokedKey(at.Key)), []any{at.From, at.Count, at.Waiter}
+	})
+	looked := make([]Looked, len(locks))
+	for i, call := range calls {
+		var err error
+		if looked[i], err = lookedOf(newReply(call.Result())); err != nil {
+			return nil, fmt.Errorf("redisstore: look at %s: %w", locks[i].Key, err)
+		}
+	}
+	return looked, nil
+}
+
+func lookedOf(r reply) (Looked, error) {
+	l := Looked{Now: time.UnixMicro(r.number()), State: LookState(r.text()), Holder: r.text()}
+	l.Since = usTime(r.number())
+	left := r.number()
+	l.Left, l.Endless = max(0, time.Duration(left)*time.Millisecond), left == -1
+	l.Fence = r.number()
+	l.Waiting, l.Paused, l.First = int(r.number()), int(r.number()), r.number()
+	l.WaitTime = time.Duration(r.number()) * time.Microsecond
+	if f := r.list(); len(f.fields) > 0 {
+		l.Revoked = &Revoked{At: usTime(f.number()), By: f.text(), Reason: f.text(), Holder: f.text()}
+		r.err = errors.Join(r.err, f.err)
+	}
+	for _, paused := range []bool{false, true} {
+		f := r.list()
+		for len(f.fields) > 0 {
+			l.Waiters = append(l.Waiters, LookedWaiter{Name: f.text(), Ticket: f.number(), Paused: paused})
+		}
+		r.err = errors.Join(r.err, f.err)
+	}
+	l.Position, l.IsPaused, l.HasTicket = int(r.number()), r.number() == 1, r.number()
+	return l, r.err
+}
+
+// list reads an array.
+func (r *reply) list() reply { return newReply(r.next(), r.err) }
+
+// usTime returns the time of so many us, zero for none.
+func usTime(us int64) time.Time {
+	if us <= 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(us)
+}
