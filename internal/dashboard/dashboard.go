@@ -8,6 +8,8 @@ import (
 	"github.com/hibiken/asynqmon"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/inspect"
+	"github.com/sidingq/siding/internal/lockpage"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -27,6 +29,13 @@ type Config struct {
 	// The dashboard and its API ask for Username and Password, by HTTP Basic authentication.
 	// An empty Password asks for nothing: use it on loopback addresses alone.
 	Username, Password string
+	// Inspect says what the Locks pages have to know of the servers.
+	Inspect inspect.Config
+	// Revoke takes the lock of a resource from its holder, for the Locks pages. by names the person,
+	// who gives the reason. Nil leaves the button out.
+	Revoke func(ctx context.Context, resource, by, reason string) error
+	// History has what this worker has seen, for the charts. May be nil.
+	History *lockpage.History
 	// AnyHost accepts requests for every host name. On a loopback address, see [Loopback], set
 	// AnyHost only together with a Password, which a page of another site does not know.
 	AnyHost bool
@@ -54,25 +63,48 @@ func New(cfg Config) (*Handler, error) {
 	if cfg.Redis == nil {
 		return h, nil
 	}
+	files, err := newFiles()
+	if err != nil {
+		return nil, err
+	}
 	mon := asynqmon.New(asynqmon.Options{
 		RootPath:     RootPath,
 		RedisConnOpt: queue.RedisOpt(*cfg.Redis),
 		ReadOnly:     cfg.ReadOnly,
 	})
-	h.close = mon.Close
-	files, err := newFiles()
-	if err != nil {
-		return nil, errors.Join(err, mon.Close())
-	}
+	rdb := queue.Redis(cfg.Redis)
+	h.close = func() error { return errors.Join(mon.Close(), rdb.Close()) }
 	offline, err := newPages(mon, files.head())
 	if err != nil {
-		return nil, errors.Join(err, mon.Close())
+		return nil, errors.Join(err, h.close())
 	}
-	mux.Handle(RootPath+"/", cfg.guard(offline))
-	mux.Handle(files.font.Path(), cfg.guard(files.font))
-	mux.Handle(files.own.Path(), cfg.guard(files.own))
+	locks, err := cfg.locks(rdb, files.fontURL)
+	if err != nil {
+		return nil, errors.Join(err, h.close())
+	}
+	h.close = func() error {
+		locks.Close()
+		return errors.Join(mon.Close(), rdb.Close())
+	}
+	for path, pages := range map[string]http.Handler{
+		RootPath + "/": offline, lockpage.RootPath: locks, lockpage.RootPath + "/": locks,
+		files.font.Path(): files.font, files.own.Path(): files.own,
+	} {
+		mux.Handle(path, cfg.guard(pages))
+	}
 	mux.Handle("GET /{$}", http.RedirectHandler(RootPath+"/", http.StatusFound))
 	return h, nil
+}
+
+// locks returns the Locks pages.
+func (cfg Config) locks(rdb redis.UniversalClient, fontURL string) (*lockpage.Handler, error) {
+	inspector, err := inspect.New(rdb, cfg.Inspect)
+	if err != nil {
+		return nil, err
+	}
+	return lockpage.New(lockpage.Config{
+		Source: inspector, Revoke: cfg.Revoke, ReadOnly: cfg.ReadOnly, By: cfg.by, History: cfg.History, FontURL: fontURL, Dashboard: RootPath,
+	})
 }
 
 // Close closes the dashboard's connections to Redis.

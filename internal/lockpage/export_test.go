@@ -10,3 +10,22 @@ func ObserveAt(h *History, at time.Time, handOff time.Duration) {
 	s.handOffs.add(handOff)
 	s.refusals++
 }
+
+// Sums are what a History says of all its samples.
+type Sums struct {
+	HandOffs, Refused    int64
+	P50, P99             time.Duration
+	Points, WithHandOffs int
+}
+
+// Read returns the sums as of now.
+func Read(h *History) Sums {
+	r := h.read(time.Now())
+	s := Sums{HandOffs: r.handOffs, Refused: r.refused, P50: r.allP50, P99: r.allP99, Points: len(r.p50)}
+	for _, v := range r.p50 {
+		if v > 0 {
+			s.WithHandOffs++
+		}
+	}
+	return s
+}

@@ -11,8 +11,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/sidingq/siding/inspect"
 	"github.com/sidingq/siding/internal/webfiles"
+	"github.com/sidingq/siding/lock"
 )
 
 // RootPath is the path of the list of locks. The paths of all other pages begin with it.
@@ -173,9 +176,13 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, status int, what,
 
 // failAsking writes a page about an error of the source.
 func (h *Handler) failAsking(w http.ResponseWriter, r *http.Request, err error) {
+	if errors.Is(err, lock.ErrResource) {
+		h.fail(w, r, http.StatusBadRequest, "No resource can have this name.", "The error is: "+err.Error())
+		return
+	}
 	what := "Redis does not answer."
-	if errors.Is(err, errors.ErrUnsupported) {
-		what = "This Redis does not have the answer."
+	if _, refused := errors.AsType[redis.Error](err); refused {
+		what = "Redis refuses to answer."
 	}
 	h.fail(w, r, http.StatusServiceUnavailable, what, "This page tries again every two seconds. The error is: "+err.Error())
 }

@@ -157,7 +157,7 @@ func (c *command) member(cfg config.Config) (*Member, error) {
 	if cfg.Log.Format == "json" {
 		logger = slog.New(slog.NewJSONHandler(c.stderr, opts))
 	}
-	m.Server = cfg.Server(logger, m.stats.Observe)
+	m.Server = cfg.Server(logger, m.observe)
 	var err error
 	if m.Redis, err = cfg.Redis.Options(); err != nil {
 		return nil, err
