@@ -2,7 +2,6 @@ package lockpage_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -170,5 +169,3 @@ func wantNoOverflow(t *testing.T, page *browsertest.Page) {
 		t.Errorf("want all in %d pixels, have %d", width.Window, width.Page)
 	}
 }
-
-var errRefused = errors.New("not now")

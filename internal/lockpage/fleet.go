@@ -86,6 +86,7 @@ func (f *fleet) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-f.poke:
+			ticker.Reset(sampleTime)
 		}
 	}
 }

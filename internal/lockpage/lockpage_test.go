@@ -139,6 +139,9 @@ func (s *source) Queues(context.Context) ([]inspect.Queue, error) {
 	return []inspect.Queue{{Name: "default", Waiting: waiting}}, nil
 }
 
-var errAway = errors.New("dial tcp 10.1.2.3:6379: connection refused")
+var (
+	errAway    = errors.New("dial tcp 10.1.2.3:6379: connection refused")
+	errRefused = errors.New("not now")
+)
 
 var _ lockpage.Source = (*source)(nil)
