@@ -9,8 +9,8 @@ import (
 
 // The measures of a chart, in the units of its drawing.
 const (
-	chartWidth  = 320
-	chartHeight = 132
+	chartWidth  = 260
+	chartHeight = 140
 	plotLeft    = 42
 	plotRight   = chartWidth - 6
 	plotTop     = 10

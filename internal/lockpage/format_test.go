@@ -49,10 +49,10 @@ func TestPathHasGaps(t *testing.T) {
 	t.Parallel()
 	values := []float64{1, 2, math.NaN(), 3}
 	y := func(v float64) float64 { return v }
-	if have, want := path(values, y, false), "M42.0 1.0h.01L43.5 2.0M46.6 3.0h.01"; have != want {
+	if have, want := path(values, y, false), "M42.0 1.0h.01L43.2 2.0M45.6 3.0h.01"; have != want {
 		t.Errorf("want %s, have %s", want, have)
 	}
-	if have, want := path(values, y, true), "M42.0 112V1.0h.5L43.5 2.0V112ZM46.6 112V3.0h.5V112Z"; have != want {
+	if have, want := path(values, y, true), "M42.0 112V1.0h.5L43.2 2.0V120ZM45.6 112V3.0h.5V120Z"; have != want {
 		t.Errorf("want %s, have %s", want, have)
 	}
 }

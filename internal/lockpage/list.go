@@ -48,11 +48,11 @@ type listPage struct {
 	Order  order
 	Orders []order
 
-	Locks                  []inspect.Lock // those shown
-	Found, All, LeftOut    int
-	Held, Reserved, Others int
-	Waiting, Gone          int
-	OldestWait             inspect.Duration
+	Locks                   []inspect.Lock // those shown
+	Found, All, LeftOut     int
+	Held, Reserved, Foreign int
+	Waiting, Gone           int
+	OldestWait              inspect.Duration
 
 	Charts *charts
 }
@@ -92,8 +92,9 @@ func (p *listPage) count(l inspect.Lock) {
 		p.Held++
 	case inspect.Reserved:
 		p.Reserved++
-	case inspect.Foreign, inspect.Free:
-		p.Others++
+	case inspect.Foreign:
+		p.Foreign++
+	case inspect.Free: // somebody waits, and the sweeper has not seen it yet
 	}
 	if l.Gone {
 		p.Gone++
