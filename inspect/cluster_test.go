@@ -1,0 +1,97 @@
+package inspect_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/inspect"
+	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/redistest"
+	"github.com/sidingq/siding/queue"
+)
+
+// On a Cluster of three masters, with shards, the answers are those of one Redis.
+func TestCluster(t *testing.T) {
+	t.Parallel()
+	opts := redis.UniversalOptions{Addrs: redistest.StartCluster(t, 3).Addrs, IsClusterMode: true}
+	start := func(t *testing.T) *bed {
+		t.Helper()
+		b := setupOn(t, opts, inspect.Config{}, queue.ClientConfig{})
+		shards := map[string]int{b.queue: 5}
+		var err error
+		b.client, err = queue.NewClient(b.rdb, queue.ClientConfig{Shards: shards})
+		must(t, err)
+		b.serve(t, queue.ServerConfig{Shards: shards})
+		return b
+	}
+	t.Run("running and waiting", func(t *testing.T) {
+		t.Parallel()
+		b := start(t)
+		holder, _ := b.running(t, 0)
+		ids := b.waiting(t, 1, 3)
+		e := b.awaitWhy(t, holder, inspect.StateRunning)
+		if e.Task.Queue == b.queue || e.Lock.State != inspect.Held || e.Lock.Waiting != 3 || e.Verdict.Trouble {
+			t.Errorf("want a task of a shard with its lock, have %+v", e)
+		}
+		b.queue = e.Task.Queue
+		poll.Eventually(t, "a settled waiter", func() bool { e = b.why(t, ids[2]); return e.State == inspect.StateWaiting })
+		if e.Position != 3 || len(e.Chain) != 1 || e.Chain[0].Task.ID != holder || e.Chain[0].State != inspect.StateRunning || e.Verdict.Trouble || e.Servers != 1 {
+			t.Errorf("want the third behind a running one, have %+v", e)
+		}
+		l, waiters, err := b.inspector.Show(t.Context(), b.resource, 2, 10)
+		if err != nil || l.State != inspect.Held || len(waiters) != 2 || waiters[0].Task.ID != ids[1] || waiters[0].Task.Queue != b.queue {
+			t.Errorf("show: have %+v, %+v, %v", l, waiters, err)
+		}
+		if l := b.held(t, b.resource); l == nil || l.Waiting != 3 || l.Task.ID != holder || l.Gone {
+			t.Errorf("held: have %+v", l)
+		}
+		top, err := b.inspector.Top(t.Context(), 100)
+		if err != nil || find(top.Locks, b.resource) == nil {
+			t.Errorf("top: have %+v, %v", top, err)
+		}
+		locks, err := b.inspector.Scan(t.Context(), func(int) {})
+		if err != nil || find(locks, b.resource) == nil {
+			t.Errorf("scan: have %+v, %v", locks, err)
+		}
+		queues, err := b.inspector.Queues(t.Context())
+		must(t, err)
+		for _, q := range queues {
+			if q.Name == b.queue && (q.Active != 1 || q.Waiting != 3 || q.Servers != 1) {
+				t.Errorf("queues: have %+v", q)
+			}
+		}
+		b.silence(t, holder)
+		poll.Eventually(t, "a holder that is gone", func() bool {
+			e := b.why(t, ids[0])
+			return e.Chain != nil && e.Chain[0].Gone && e.Verdict.Trouble && e.Lock.Gone
+		})
+		orphans, err := b.inspector.Orphans(t.Context())
+		if err != nil || len(orphans) != 1 || orphans[0].Task.ID != holder {
+			t.Errorf("orphans: have %+v, %v", orphans, err)
+		}
+		b.wantNoToken(t, []any{locks, top, e, l})
+	})
+	t.Run("behind a foreign holder", func(t *testing.T) {
+		t.Parallel()
+		b := start(t)
+		b.do(t, "set", b.lockKey(), "8f3a60", "px", 60000)
+		e := b.awaitWhy(t, b.waiting(t, 1, 1)[0], inspect.StateWaiting)
+		if e.Lock.State != inspect.Foreign || e.Position != 1 || time.Duration(e.Lock.Left) < 30*time.Second {
+			t.Errorf("want a foreign holder, have %+v", e)
+		}
+	})
+	t.Run("back-off and paused", func(t *testing.T) {
+		t.Parallel()
+		b := start(t)
+		e := b.awaitWhy(t, b.job(t, -1), inspect.StateRetrying)
+		if e.Failure != "boom" {
+			t.Errorf("want its failure, have %+v", e)
+		}
+		must(t, b.operator.PauseQueue(e.Task.Queue))
+		if e = b.awaitWhy(t, b.job(t, 1), inspect.StatePending); !e.Paused || !e.Verdict.Trouble {
+			t.Errorf("want a paused queue, have %+v", e)
+		}
+	})
+}

@@ -1,0 +1,80 @@
+package inspect_test
+
+import (
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sidingq/siding/inspect"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// The names in JSON are those that programs read: they stay.
+func TestJSON(t *testing.T) {
+	t.Parallel()
+	at := func(s int) time.Time { return time.Date(2026, 11, 23, 18, 0, s, 123456000, time.UTC) }
+	task := inspect.Task{Queue: "orders", ID: "t-1", Kind: "order:audit"}
+	other := inspect.Task{ID: "t-0", Kind: "order:audit"}
+	worker := inspect.Worker{Host: "a1", PID: 7}
+	held := inspect.Lock{
+		Resource: "order:536365", State: inspect.Held, Holder: "order:audit t-0 on a1 (pid 7)", Task: &other, Worker: &worker, Gone: true, Since: at(0),
+		Left: inspect.Duration(4187 * time.Millisecond), Fence: 1763921000000000, Waiting: 3, Paused: 1, OldestWait: inspect.Duration(90 * time.Second),
+		WaitTime: inspect.Duration(150 * time.Second), Elsewhere: true,
+		Revoked: &inspect.Revocation{At: at(1), By: "ann", Reason: "stuck", Holder: "order:audit t-9 on a2 (pid 8)"},
+	}
+	for name, value := range map[string]any{
+		"lock":      held,
+		"lock-free": inspect.Lock{Resource: "order:1", State: inspect.Free},
+		"list":      inspect.List{Locks: []inspect.Lock{{Resource: "order:1", State: inspect.Foreign, Holder: "another program", Endless: true}}, LeftOut: 2},
+		"waiter":    inspect.Waiter{Position: 1, Task: &task, Name: "siding-task:orders:t-1", Since: at(2), Waited: inspect.Duration(time.Second), Paused: true},
+		"explanation": inspect.Explanation{
+			Task: task, State: inspect.StateWaiting, AlsoIn: []string{"b"}, Resource: "order:536365", Lock: &held, Position: 2, Since: at(3),
+			Waited: inspect.Duration(time.Minute), Pending: 4, PendingMore: 1000, Next: at(4), Worker: &worker, Started: at(5), LeaseEnds: at(6), Paused: true,
+			Servers: 2, Retried: 1, Retries: 25, Refusals: 3, Crashes: 1, Tolerated: 3, Losses: 2, LastError: "waiting for order:536365", Failure: "boom",
+			FailedAt: at(7), Deadline: at(8), Cycle: true,
+			Chain: []inspect.Link{{
+				Holder: held.Holder, Task: &other, State: inspect.StateWaiting, Worker: &worker, Gone: true, Resource: "order:2", Position: 1,
+			}},
+			Verdict: inspect.Verdict{Trouble: true, Wrong: "Yes.", Clears: "Soon.", Do: "Wait."},
+		},
+		"explanation-least": inspect.Explanation{Task: task, State: inspect.StatePending},
+		"orphan":            inspect.Orphan{Task: task, Resource: "order:1", Orphaned: true, Crashes: 1, Tolerated: 3, LeaseEnds: at(9), Left: true},
+		"server":            inspect.Server{Worker: worker, ID: "s", Queues: []string{"orders"}, Unguarded: []string{"orders"}},
+		"queue": inspect.Queue{
+			Name: "orders", Paused: true, Pending: 1, Active: 2, Scheduled: 3, Aggregating: 4, Waiting: 5, Retrying: 6, Estimated: true, Archived: 7, Completed: 8,
+			Contended: 9, Servers: 10,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			have, err := json.MarshalIndent(value, "", "  ")
+			must(t, err)
+			file := filepath.Join("testdata", name+".json")
+			if *update {
+				must(t, os.WriteFile(file, append(have, '\n'), 0o600))
+			}
+			want, err := os.ReadFile(file)
+			must(t, err)
+			if diff := cmp.Diff(string(want), string(have)+"\n"); diff != "" {
+				t.Errorf("(-want +have):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestDuration(t *testing.T) {
+	t.Parallel()
+	var d inspect.Duration
+	if err := json.Unmarshal([]byte("4.187"), &d); err != nil || time.Duration(d).Round(time.Millisecond) != 4187*time.Millisecond {
+		t.Errorf("want 4.187 s, have %v, %v", d, err)
+	}
+	if err := json.Unmarshal([]byte(`"4s"`), &d); err == nil {
+		t.Error("want an error of a text")
+	}
+}

@@ -1,0 +1,397 @@
+package inspect_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/inspect"
+	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/redistest"
+	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/lock/locktest"
+	"github.com/sidingq/siding/queue"
+)
+
+// find returns the lock of a resource in a list.
+func find(locks []inspect.Lock, resource string) *inspect.Lock {
+	at := slices.IndexFunc(locks, func(l inspect.Lock) bool { return l.Resource == resource })
+	if at < 0 {
+		return nil
+	}
+	return &locks[at]
+}
+
+func (b *bed) held(t *testing.T, resource string) *inspect.Lock {
+	t.Helper()
+	list, err := b.inspector.Held(t.Context())
+	must(t, err)
+	b.wantNoToken(t, list)
+	return find(list.Locks, resource)
+}
+
+func TestShow(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.serve(t, queue.ServerConfig{})
+	holder, _ := b.running(t, 0)
+	ids := b.waiting(t, 1, 12)
+	for _, tt := range []struct{ from, count, first, n int }{{1, 5, 1, 5}, {6, 3, 6, 3}, {10, 20, 10, 3}, {0, 1, 1, 1}, {13, 5, 0, 0}, {1, 0, 0, 0}} {
+		l, waiters, err := b.inspector.Show(t.Context(), b.resource, tt.from, tt.count)
+		must(t, err)
+		if l.State != inspect.Held || l.Task == nil || l.Task.ID != holder || l.Task.Kind != "test:job" || l.Worker.PID != os.Getpid() || l.Waiting != 12 || l.Paused != 0 {
+			t.Errorf("want the holder and 12 waiters, have %+v", l)
+		}
+		if len(waiters) != tt.n {
+			t.Fatalf("from %d, %d: want %d waiters, have %d", tt.from, tt.count, tt.n, len(waiters))
+		}
+		for i, w := range waiters {
+			want := tt.first + i
+			if w.Position != want || w.Task.ID != ids[want-1] || w.Task.Queue != b.queue || w.Name != b.waiter(ids[want-1]) || w.Waited <= 0 || w.Since.Location() != time.UTC {
+				t.Errorf("want number %d, have %+v", want, w)
+			}
+		}
+		b.wantNoToken(t, l)
+	}
+	if _, _, err := b.inspector.Show(t.Context(), "a{b}", 1, 1); !errors.Is(err, lock.ErrResource) {
+		t.Errorf("want ErrResource, have %v", err)
+	}
+}
+
+func TestShowPausedWaitersLast(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for i, key := range []string{"queue", "queue", "paused", "paused"} {
+		b.do(t, "zadd", "{lock:"+b.resource+"}:"+key, us(time.Now().Add(-time.Duration(10-i)*time.Minute)), b.waiter(fmt.Sprint("t", i)))
+	}
+	for _, tt := range []struct {
+		from, count int
+		want        string
+	}{{1, 10, "1 t0, 2 t1, 0 t2, 0 t3"}, {2, 2, "2 t1, 0 t2"}, {3, 1, "0 t2"}, {4, 5, "0 t3"}} {
+		l, waiters, err := b.inspector.Show(t.Context(), b.resource, tt.from, tt.count)
+		must(t, err)
+		var have []string
+		for _, w := range waiters {
+			if w.Paused != (w.Position == 0) {
+				t.Errorf("want a paused waiter without a position, have %+v", w)
+			}
+			have = append(have, fmt.Sprint(w.Position, " ", w.Task.ID))
+		}
+		if strings.Join(have, ", ") != tt.want || l.Waiting != 4 || l.Paused != 2 || l.OldestWait.String()[:3] != "10m" {
+			t.Errorf("%d, %d: want %s, have %s of %+v", tt.from, tt.count, tt.want, have, l)
+		}
+	}
+}
+
+func TestShowFreeAndRevoked(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	l, waiters, err := b.inspector.Show(t.Context(), b.resource, 1, 10)
+	if want := (inspect.Lock{Resource: b.resource, State: inspect.Free}); err != nil || l != want || len(waiters) != 0 {
+		t.Errorf("want a free lock, have %+v, %v, %v", l, waiters, err)
+	}
+	b.do(t, "hset", "{lock:"+b.resource+"}:revoked", "at", us(time.UnixMicro(1_700_000_000_000_000)), "by", "ann", "reason", "stuck", "holder", "x")
+	l, _, err = b.inspector.Show(t.Context(), b.resource, 1, 10)
+	want := inspect.Revocation{At: time.Unix(1_700_000_000, 0).UTC(), By: "ann", Reason: "stuck", Holder: "x"}
+	if err != nil || l.Revoked == nil || *l.Revoked != want {
+		t.Errorf("want %+v, have %+v, %v", want, l.Revoked, err)
+	}
+}
+
+func TestShowReserved(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.do(t, "set", b.lockKey(), "siding-reserved:n-1:"+us(time.UnixMicro(1_700_000_000_000_000))+":"+b.waiter("a:b"), "px", 5000)
+	l, _, err := b.inspector.Show(t.Context(), b.resource, 1, 0)
+	if err != nil || l.State != inspect.Reserved || l.Holder != "the next in the wait queue" || l.Task == nil || *l.Task != (inspect.Task{Queue: b.queue, ID: "a:b"}) ||
+		!l.Since.Equal(time.Unix(1_700_000_000, 0)) {
+		t.Errorf("want a reservation, have %+v, %v", l, err)
+	}
+}
+
+// The sum of all waits is exact for few waiters, and close for many.
+func TestWaitTime(t *testing.T) {
+	t.Parallel()
+	for name, ago := range map[string]func(i, n int) time.Duration{
+		"even":   func(i, n int) time.Duration { return time.Duration(n-i) * time.Second },
+		"all at": func(int, int) time.Duration { return time.Hour },
+		"some old": func(i, n int) time.Duration {
+			return time.Duration(math.Pow(float64(n-i)/float64(n), 3) * float64(time.Hour))
+		},
+		"some fast": func(i, n int) time.Duration {
+			return time.Duration(math.Sqrt(float64(n-i)/float64(n)) * float64(time.Hour))
+		},
+	} {
+		for _, n := range []int{1, 2, 32, 33, 1000, 5000} {
+			t.Run(fmt.Sprint(name, n), func(t *testing.T) {
+				t.Parallel()
+				b := setup(t)
+				now, exact := time.Now(), time.Duration(0)
+				pipe := b.rdb.Pipeline()
+				for i := range n {
+					exact += ago(i, n)
+					pipe.ZAdd(t.Context(), "{lock:"+b.resource+"}:queue", redis.Z{Score: float64(now.Add(-ago(i, n)).UnixMicro()), Member: fmt.Sprint(i)})
+				}
+				_, err := pipe.Exec(t.Context())
+				must(t, err)
+				l, _, err := b.inspector.Show(t.Context(), b.resource, 1, 0)
+				must(t, err)
+				exact += time.Duration(n) * (time.Duration(l.OldestWait) - ago(0, n)) // time passes
+				off := math.Abs(float64(l.WaitTime)/float64(exact) - 1)
+				if limit := map[bool]float64{true: 0.001, false: 0.02}[n <= 32]; off > limit {
+					t.Errorf("want %v, have %v, off by %.2f %%", exact, l.WaitTime, 100*off)
+				}
+			})
+		}
+	}
+}
+
+func TestHeld(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.serve(t, queue.ServerConfig{})
+	holder, open := b.running(t, 0)
+	l := b.held(t, b.resource)
+	if l == nil || l.State != inspect.Held || *l.Task != (inspect.Task{Queue: b.queue, ID: holder, Kind: "test:job"}) || l.Gone || l.Waiting != 0 || l.Fence == 0 ||
+		l.Since.IsZero() || l.Left <= 0 {
+		t.Fatalf("want the lock of a running task, have %+v", l)
+	}
+	b.waiting(t, 1, 2)
+	b.silence(t, holder)
+	poll.Eventually(t, "a holder that is gone, and two waiters", func() bool {
+		l := b.held(t, b.resource)
+		return l.Gone && l.Waiting == 2 && l.Task.Queue == b.queue
+	})
+	open()
+	poll.Eventually(t, "no lock", func() bool { return b.held(t, b.resource) == nil })
+	// A foreign holder is found once a task waits.
+	foreign := b.resource + ":foreign"
+	b.do(t, "set", "lock:"+foreign, "8f3a60", "px", 60000)
+	if l := b.held(t, foreign); l != nil {
+		t.Errorf("want no lock for which no task waits, have %+v", l)
+	}
+	b.enqueue(t, job{foreign, 5})
+	poll.Eventually(t, "the foreign holder", func() bool {
+		l := b.held(t, foreign)
+		return l != nil && l.State == inspect.Foreign && l.Waiting == 1 && l.Holder == "another program"
+	})
+}
+
+func TestHeldElsewhere(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Store: locktest.NewMemory()}})
+	holder, _ := b.running(t, 0)
+	l := b.held(t, b.resource)
+	if l == nil || !l.Elsewhere || l.State != inspect.Held || l.Task.ID != holder || l.Task.Queue != b.queue {
+		t.Fatalf("want a lock elsewhere, have %+v", l)
+	}
+	b.waiting(t, 1, 1)
+	list, err := b.inspector.Held(t.Context())
+	must(t, err)
+	found := slices.DeleteFunc(list.Locks, func(l inspect.Lock) bool { return l.Resource != b.resource })
+	if len(found) != 1 || !found[0].Elsewhere || found[0].Waiting != 1 {
+		t.Errorf("want it once, with a waiter, have %+v", found)
+	}
+}
+
+// A legacy task names its resource in its payload only.
+type legacy struct {
+	Order string `json:"order"`
+}
+
+func (legacy) Kind() string { return "test:note" }
+
+func TestHeldByPayload(t *testing.T) {
+	t.Parallel()
+	resources := make(map[string]queue.ResourceFunc)
+	resources["test:note"] = func(payload []byte) (string, error) {
+		var l legacy
+		err := json.Unmarshal(payload, &l)
+		return l.Order, err
+	}
+	b := setupOn(t, redis.UniversalOptions{Addrs: []string{redistest.Shared(t).Addr}}, inspect.Config{Resources: resources}, queue.ClientConfig{})
+	b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Resources: resources}})
+	b.hold(0)
+	id := b.enqueue(t, legacy{b.resource})
+	b.awaitRun(t, 0)
+	if l := b.held(t, b.resource); l == nil || l.Task.ID != id {
+		t.Errorf("want its lock, have %+v", l)
+	}
+	blind, err := inspect.New(b.rdb, inspect.Config{})
+	must(t, err)
+	list, err := blind.Held(t.Context())
+	must(t, err)
+	if l := find(list.Locks, b.resource); l != nil {
+		t.Errorf("without Resources: want no lock, have %+v", l)
+	}
+	if e, err := blind.Why(t.Context(), "", id); err != nil || e.Resource != "" || e.State != inspect.StateRunning {
+		t.Errorf("without Resources: want a running task without a resource, have %+v, %v", e, err)
+	}
+}
+
+func TestTop(t *testing.T) {
+	t.Parallel()
+	b := setupAlone(t)
+	b.seed(t, 100, 4) // the oldest waits for the first
+	b.do(t, "zadd", "{lock:"+b.seeded(2)+"}:queue", us(time.Now().Add(-time.Hour)), "siding-goroutine:x:1")
+	list, err := b.inspector.Top(t.Context(), 2)
+	must(t, err)
+	b.wantNoToken(t, list)
+	if len(list.Locks) != 2 || list.Locks[0].Resource != b.seeded(2) || list.Locks[1].Resource != b.seeded(0) || list.LeftOut != 0 || list.Locks[0].Waiting != 26 {
+		t.Errorf("want the third and the first, have %+v", list)
+	}
+	if list, err = b.inspector.Top(t.Context(), 0); err != nil || len(list.Locks) != 0 {
+		t.Errorf("want none, have %+v, %v", list, err)
+	}
+}
+
+// Too many contended locks are not read, and are counted.
+func TestLeftOut(t *testing.T) {
+	t.Parallel()
+	b := setupAlone(t)
+	b.seed(t, 5100, 5100)
+	list, err := b.inspector.Held(t.Context())
+	if err != nil || len(list.Locks) != 5000 || list.LeftOut != 100 {
+		t.Errorf("want 5,000 and 100 left out, have %d and %d, %v", len(list.Locks), list.LeftOut, err)
+	}
+}
+
+func TestScan(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.holder(t)
+	b.do(t, "rpush", "lock:"+b.resource+":list", "x")
+	scanned := 0
+	locks, err := b.inspector.Scan(t.Context(), func(n int) {
+		if n <= scanned {
+			t.Errorf("progress: want more than %d, have %d", scanned, n)
+		}
+		scanned = n
+	})
+	must(t, err)
+	b.wantNoToken(t, locks)
+	if l := find(locks, b.resource); l == nil || l.State != inspect.Held || l.Worker.PID != os.Getpid() || l.Task != nil || scanned == 0 {
+		t.Errorf("want the lock of a service, have %+v of %d keys", l, scanned)
+	}
+	if l := find(locks, b.resource+":list"); l == nil || l.State != inspect.Foreign {
+		t.Errorf("want what another program has put there, have %+v", l)
+	}
+	if l := b.held(t, b.resource); l != nil {
+		t.Errorf("held: want no lock of a service without a waiting task, have %+v", l)
+	}
+}
+
+// A prefix is no pattern.
+func TestScanPrefix(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	i, err := inspect.New(b.rdb, inspect.Config{Prefix: "a[b]*?" + b.resource + ":"})
+	must(t, err)
+	b.do(t, "set", "a[b]*?"+b.resource+":one", "x", "px", 60000)
+	b.do(t, "set", "abcd"+b.resource+":two", "x", "px", 60000)
+	locks, err := i.Scan(t.Context(), nil)
+	if err != nil || len(locks) != 1 || locks[0].Resource != "one" {
+		t.Errorf("want one, have %+v, %v", locks, err)
+	}
+}
+
+func TestOrphans(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Recovery: queue.Recovery{Crashes: -1}}})
+	var ids []string
+	for n := range 4 {
+		b.hold(n)
+		ids = append(ids, b.enqueue(t, job{fmt.Sprint(b.resource, n), n}))
+		b.awaitRun(t, n)
+	}
+	b.do(t, "hset", b.taskKey(ids[1]), "siding_crashes", 2)
+	b.do(t, "hset", b.taskKey(ids[2]), "siding_crashes", 3)
+	b.silence(t, ids[2])
+	b.silence(t, ids[3])
+	want := map[string]string{ids[1]: "2 false false", ids[2]: "3 true true", ids[3]: "0 true false"}
+	poll.Eventually(t, "three orphans", func() bool {
+		all, err := b.inspector.Orphans(t.Context())
+		must(t, err)
+		have := make(map[string]string)
+		for _, o := range all {
+			if o.Task.Queue != b.queue {
+				continue
+			}
+			if have[o.Task.ID] = fmt.Sprint(o.Crashes, o.Orphaned, o.Left); o.Tolerated != 3 || o.Resource == "" || o.LeaseEnds.IsZero() || o.Task.Kind != "test:job" {
+				t.Errorf("want all facts, have %+v", o)
+			}
+		}
+		return fmt.Sprint(have) == fmt.Sprint(want)
+	})
+}
+
+func TestServers(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.serve(t, queue.ServerConfig{})
+	server := asynq.NewServerFromRedisClient(b.rdb, asynq.Config{Queues: map[string]int{b.queue: 1, b.queue + ".alone": 1}, LogLevel: asynq.FatalLevel})
+	must(t, server.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil })))
+	t.Cleanup(server.Shutdown)
+	b.awaitServers(t, 2)
+	all, err := b.inspector.Servers(t.Context())
+	must(t, err)
+	for _, s := range all {
+		if !slices.Contains(s.Queues, b.queue) {
+			continue
+		}
+		if want := []string{b.queue}; s.Guarded == (s.Unguarded != nil) || !s.Guarded && !slices.Equal(s.Unguarded, want) || s.PID != os.Getpid() || s.ID == "" {
+			t.Errorf("want a guarded one, and one that is unguarded on %v, have %+v", want, s)
+		}
+	}
+}
+
+func TestQueues(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Concurrency: 2}})
+	b.running(t, 0)
+	b.waiting(t, 1, 3)
+	b.awaitWhy(t, b.job(t, 9, queue.Options{Delay: time.Hour}), inspect.StateScheduled)
+	b.awaitWhy(t, b.enqueue(t, note{-1}), inspect.StateRetrying)
+	b.awaitWhy(t, b.enqueue(t, note{-1}, queue.Options{Retries: queue.NoRetries}), inspect.StateArchived)
+	b.awaitWhy(t, b.enqueue(t, note{8}, queue.Options{Retention: time.Hour}), inspect.StateCompleted)
+	b.pause(t)
+	b.enqueue(t, note{10})
+	all, err := b.inspector.Queues(t.Context())
+	must(t, err)
+	at := slices.IndexFunc(all, func(q inspect.Queue) bool { return q.Name == b.queue })
+	want := inspect.Queue{Name: b.queue, Paused: true, Pending: 1, Active: 1, Scheduled: 1, Waiting: 3, Retrying: 1, Archived: 1, Completed: 1, Contended: 1, Servers: 1}
+	if at < 0 || all[at] != want {
+		t.Errorf("want %+v, have %+v", want, all[at])
+	}
+}
+
+// Of a large retry set the split is estimated.
+func TestQueuesEstimates(t *testing.T) {
+	t.Parallel()
+	b := setupAlone(t)
+	b.seed(t, 3000, 1)
+	pipe := b.rdb.Pipeline()
+	for i := range 1000 { // a third of those that waited has failed
+		pipe.HDel(t.Context(), b.taskKey(fmt.Sprint("task-", 3*i)), "siding_ticket")
+	}
+	_, err := pipe.Exec(t.Context())
+	must(t, err)
+	all, err := b.inspector.Queues(t.Context())
+	must(t, err)
+	if q := all[0]; !q.Estimated || q.Waiting+q.Retrying != 3000 || q.Waiting < 1600 || q.Waiting > 2400 {
+		t.Errorf("want about 2,000 of 3,000, have %+v", q)
+	}
+}

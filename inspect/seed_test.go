@@ -1,0 +1,220 @@
+package inspect_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/sidingq/siding/internal/verify"
+)
+
+// encoded is a task as asynq keeps it, parked for a resource.
+func encoded(queue, id, resource string) []byte {
+	var msg []byte
+	text := func(field protowire.Number, s string) {
+		msg = protowire.AppendString(protowire.AppendTag(msg, field, protowire.BytesType), s)
+	}
+	text(1, "test:job")
+	text(2, `{"res":"`+resource+`"}`)
+	text(3, id)
+	text(4, queue)
+	msg = protowire.AppendVarint(protowire.AppendTag(msg, 5, protowire.VarintType), 25)
+	text(7, "waiting for "+resource)
+	text(7007, "")
+	header := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), "siding-resource")
+	text(15, string(protowire.AppendString(protowire.AppendTag(header, 2, protowire.BytesType), resource)))
+	return msg
+}
+
+// seed writes so many waiting tasks into Redis, as parking them leaves them behind, spread over some
+// resources. Task i has the id "task-i" and waits for resource i modulo resources. The later tasks came
+// later, one each ms, the last one now.
+func (b *bed) seed(t *testing.T, tasks, resources int) {
+	t.Helper()
+	ctx, now := t.Context(), time.Now()
+	const batch = 2000
+	var ids []int
+	for i := range tasks {
+		ids = append(ids, i)
+	}
+	for some := range slices.Chunk(ids, batch) {
+		pipe := b.rdb.Pipeline()
+		for _, i := range some {
+			id, resource := fmt.Sprintf("task-%d", i), b.seeded(i%resources)
+			ticket := now.Add(-time.Duration(tasks-i) * time.Millisecond).UnixMicro()
+			pipe.HSet(ctx, b.taskKey(id), "msg", encoded(b.queue, id, resource), "state", "retry", "siding_ticket", ticket, "siding_lock", "lock:"+resource, "siding_parked", 1)
+			pipe.ZAdd(ctx, b.key("retry"), redis.Z{Score: float64(now.Add(time.Hour).Unix()), Member: id})
+			pipe.ZAdd(ctx, "{lock:"+resource+"}:queue", redis.Z{Score: float64(ticket), Member: b.waiter(id)})
+			if i < resources {
+				pipe.ZAdd(ctx, "siding:{"+b.queue+"}:contended", redis.Z{Score: float64(ticket), Member: "lock:" + resource})
+				pipe.Set(ctx, "lock:"+resource, "siding:1:warehouse", time.Hour)
+			}
+		}
+		if _, err := pipe.Exec(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(t, b.rdb.SAdd(ctx, "asynq:queues", b.queue).Err())
+}
+
+// seeded is the i-th of the resources of seed.
+func (b *bed) seeded(i int) string { return fmt.Sprintf("%s:%d", b.resource, i) }
+
+// A meter counts what is sent to Redis.
+type meter struct {
+	mu       sync.Mutex
+	commands []string // by their names
+	trips    int
+	readOnly bool // scripts run in Redis' own mode for those that write nothing
+}
+
+func (m *meter) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (m *meter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		m.count(cmd)
+		return next(ctx, cmd)
+	}
+}
+
+func (m *meter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		m.count(cmds...)
+		return next(ctx, cmds)
+	}
+}
+
+func (m *meter) count(cmds ...redis.Cmder) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.trips++
+	for _, cmd := range cmds {
+		name := strings.ToLower(cmd.Name())
+		m.commands = append(m.commands, name)
+		if m.readOnly && (name == "eval" || name == "evalsha") {
+			cmd.Args()[0] = name + "_ro"
+		}
+	}
+}
+
+// reset returns what was counted since the last call.
+func (m *meter) reset() (commands []string, trips int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	commands, trips = m.commands, m.trips
+	m.commands, m.trips = nil, 0
+	return commands, trips
+}
+
+// metered counts what the bed's inspector sends from now on.
+func (b *bed) metered(*testing.T) *meter {
+	m := &meter{}
+	b.rdb.AddHook(m)
+	return m
+}
+
+// questions are all but Scan, each about a seeded bed.
+func (b *bed) questions() map[string]func(context.Context) error {
+	i := b.inspector
+	return map[string]func(context.Context) error{
+		"held": func(ctx context.Context) error { _, err := i.Held(ctx); return err },
+		"top":  func(ctx context.Context) error { _, err := i.Top(ctx, 10); return err },
+		"show": func(ctx context.Context) error { _, _, err := i.Show(ctx, b.seeded(0), 1, 20); return err },
+		"why":  func(ctx context.Context) error { _, err := i.Why(ctx, "", "task-5"); return err },
+		"orphans": func(ctx context.Context) error {
+			_, err := i.Orphans(ctx)
+			return err
+		},
+		"servers": func(ctx context.Context) error { _, err := i.Servers(ctx); return err },
+		"queues":  func(ctx context.Context) error { _, err := i.Queues(ctx); return err },
+	}
+}
+
+// The cost of a question does not depend on how many tasks wait.
+func TestCost(t *testing.T) {
+	t.Parallel()
+	cost := func(tasks int) map[string]int {
+		b := setupAlone(t)
+		b.seed(t, tasks, 10)
+		m := b.metered(t)
+		sent := make(map[string]int)
+		for name, ask := range b.questions() {
+			must(t, ask(t.Context())) // Redis learns of the scripts
+			m.reset()
+			must(t, ask(t.Context()))
+			commands, trips := m.reset()
+			sent[name] = len(commands)
+			if name == "show" && trips != 1 {
+				t.Errorf("show: want one round trip, have %d", trips)
+			}
+			for _, c := range commands {
+				if c == "keys" || c == "scan" {
+					t.Errorf("%s: want no KEYS and no SCAN, have %s", name, c)
+				}
+			}
+		}
+		return sent
+	}
+	few, many := cost(10), cost(10000)
+	for name, n := range few {
+		t.Logf("%s: %d commands", name, n)
+		if many[name] != n {
+			t.Errorf("%s: want %d commands with 10,000 waiting tasks as with 10, have %d", name, n, many[name])
+		}
+	}
+}
+
+// Redis itself refuses what would change it, and no question asks for that.
+func TestReadOnly(t *testing.T) {
+	t.Parallel()
+	b := setupAlone(t)
+	b.seed(t, 100, 10)
+	m := b.metered(t)
+	m.readOnly = true
+	questions := b.questions()
+	questions["scan"] = func(ctx context.Context) error { _, err := b.inspector.Scan(ctx, nil); return err }
+	reads := strings.Fields("eval evalsha smembers zrangebyscore get hget zcard zrange scan")
+	for name, ask := range questions {
+		must(t, ask(t.Context()))
+		commands, _ := m.reset()
+		for _, c := range commands {
+			if !slices.Contains(reads, c) {
+				t.Errorf("%s: want a command that only reads, have %s", name, c)
+			}
+		}
+	}
+}
+
+// With a million waiting tasks each question is answered within a second.
+func TestMillion(t *testing.T) {
+	t.Parallel()
+	verify.Long(t)
+	for name, resources := range map[string]int{"on one resource": 1, "on ten thousand": 10_000, "on 100,000": 100_000} {
+		t.Run(name, func(t *testing.T) { //nolint:paralleltest // each would slow down the others
+			b := setupAlone(t)
+			b.seed(t, 1_000_000, resources)
+			for name, ask := range b.questions() {
+				must(t, ask(t.Context()))
+				began := time.Now()
+				must(t, ask(t.Context()))
+				took := time.Since(began)
+				t.Logf("%s: %v", name, took)
+				if took > time.Second {
+					t.Errorf("%s: want an answer within a second, have %v", name, took)
+				}
+			}
+			list, err := b.inspector.Top(t.Context(), 3)
+			must(t, err)
+			if want := max(0, resources-5000); list.LeftOut != want || len(list.Locks) != min(3, resources) {
+				t.Errorf("want 3 locks and %d left out, have %+v", want, list)
+			}
+		})
+	}
+}

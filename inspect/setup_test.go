@@ -1,0 +1,377 @@
+package inspect_test
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/sidingq/siding/inspect"
+	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/redistest"
+	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/queue"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A job is a guarded task: N says which one it is.
+type job struct {
+	Res string `json:"res"`
+	N   int    `json:"n"`
+}
+
+func (job) Kind() string       { return "test:job" }
+func (j job) Resource() string { return j.Res }
+
+// A note is a task that needs no lock.
+type note struct {
+	N int `json:"n"`
+}
+
+func (note) Kind() string { return "test:note" }
+
+// errBoom is how a job fails.
+var errBoom = errors.New("boom")
+
+// A bed is a Redis, and names that no other test uses.
+type bed struct {
+	opts      redis.UniversalOptions
+	rdb       redis.UniversalClient
+	client    *queue.Client
+	operator  *asynq.Inspector
+	inspector *inspect.Inspector
+	queue     string
+	resource  string
+	host      string // of a server that is not there; see alive
+
+	mu    sync.Mutex
+	gates map[int]chan struct{}
+	runs  map[int]int
+}
+
+func setup(t *testing.T) *bed {
+	t.Helper()
+	return setupOn(t, redis.UniversalOptions{Addrs: []string{redistest.Shared(t).Addr}}, inspect.Config{}, queue.ClientConfig{})
+}
+
+// setupAlone returns a bed on a Redis of the test's own.
+func setupAlone(t *testing.T) *bed {
+	t.Helper()
+	return setupOn(t, redis.UniversalOptions{Addrs: []string{redistest.Start(t).Addr}}, inspect.Config{}, queue.ClientConfig{})
+}
+
+func setupOn(t *testing.T, opts redis.UniversalOptions, cfg inspect.Config, clientCfg queue.ClientConfig) *bed {
+	t.Helper()
+	rdb := queue.Redis(&opts)
+	t.Cleanup(func() { _ = rdb.Close() })
+	client, err := queue.NewClient(rdb, clientCfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	inspector, err := inspect.New(rdb, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := strings.ReplaceAll(t.Name(), "/", ".") + "." + uuid.NewString()[:8]
+	return &bed{
+		opts: opts, rdb: rdb, client: client, operator: asynq.NewInspectorFromRedisClient(rdb), inspector: inspector,
+		queue: name, resource: "res:" + name, host: "host-" + uuid.NewString()[:8], gates: make(map[int]chan struct{}), runs: make(map[int]int),
+	}
+}
+
+// hold makes job n wait in its handler until the returned function is called, or the test ends.
+func (b *bed) hold(n int) (open func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	gate := make(chan struct{})
+	b.gates[n] = gate
+	return sync.OnceFunc(func() { close(gate) })
+}
+
+func (b *bed) run(ctx context.Context, n int) error {
+	b.mu.Lock()
+	gate := b.gates[n]
+	b.runs[n]++
+	b.mu.Unlock()
+	if gate != nil {
+		select {
+		case <-gate:
+		case <-ctx.Done():
+		}
+	}
+	if n < 0 {
+		return errBoom
+	}
+	return nil
+}
+
+func (b *bed) awaitRun(t *testing.T, n int) {
+	t.Helper()
+	poll.Eventually(t, "a run", func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return b.runs[n] > 0
+	})
+}
+
+// serve starts a guarded server, by default on the bed's queue. It is shut down at the test's cleanup.
+func (b *bed) serve(t *testing.T, cfg queue.ServerConfig) *queue.Server {
+	t.Helper()
+	a := &cfg.Asynq
+	if a.Queues == nil {
+		a.Queues = map[string]int{b.queue: 1}
+	}
+	a.Concurrency = cmp.Or(a.Concurrency, 10)
+	a.TaskCheckInterval = 10 * time.Millisecond
+	a.DelayedTaskCheckInterval = 50 * time.Millisecond
+	a.ShutdownTimeout = 100 * time.Millisecond
+	cfg.Guard.Lock.HandoffTimeout = cmp.Or(cfg.Guard.Lock.HandoffTimeout, 20*time.Second)
+	cfg.Guard.Logger = slog.New(slog.DiscardHandler)
+	s, err := queue.NewServer(queue.RedisOpt(b.opts), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	queue.Handle(s, func(ctx context.Context, j job) error { return b.run(ctx, j.N) })
+	queue.Handle(s, func(ctx context.Context, j note) error { return b.run(ctx, j.N) })
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		b.mu.Lock()
+		for _, gate := range b.gates {
+			select {
+			case <-gate:
+			default:
+				close(gate)
+			}
+		}
+		b.gates = nil
+		b.mu.Unlock()
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		if err := s.Shutdown(ctx); err != nil {
+			t.Errorf("shutdown: %v", err)
+		}
+	})
+	return s
+}
+
+// enqueue returns the id of a task, by default in the bed's queue.
+func (b *bed) enqueue(t *testing.T, task queue.Task, opts ...queue.Options) string {
+	t.Helper()
+	var o queue.Options
+	if len(opts) > 0 {
+		o = opts[0]
+	}
+	o.Queue = cmp.Or(o.Queue, b.queue)
+	receipt, err := b.client.Enqueue(t.Context(), task, &o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return receipt.ID
+}
+
+// job enqueues the n-th job on the bed's resource.
+func (b *bed) job(t *testing.T, n int, opts ...queue.Options) string {
+	t.Helper()
+	return b.enqueue(t, job{b.resource, n}, opts...)
+}
+
+// running enqueues a job that runs until the test ends, or open is called.
+func (b *bed) running(t *testing.T, n int) (id string, open func()) {
+	t.Helper()
+	open = b.hold(n)
+	id = b.job(t, n)
+	b.awaitRun(t, n)
+	return id, open
+}
+
+// waiting enqueues so many jobs behind a running one, and returns once all of them wait.
+func (b *bed) waiting(t *testing.T, first, n int) (ids []string) {
+	t.Helper()
+	before := b.waiters(t)
+	for i := range n {
+		ids = append(ids, b.job(t, first+i))
+		poll.Eventually(t, "a waiter", func() bool { return b.waiters(t) == before+i+1 })
+	}
+	return ids
+}
+
+// waiters is how many are in the wait queue.
+func (b *bed) waiters(t *testing.T) int {
+	t.Helper()
+	n, err := b.rdb.ZCard(t.Context(), "{lock:"+b.resource+"}:queue").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	elsewhere, err := b.rdb.ZCard(t.Context(), "{wait:lock:"+b.resource+"}:queue").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int(n + elsewhere)
+}
+
+// holder holds the bed's lock as a service does.
+func (b *bed) holder(t *testing.T) (release func()) {
+	t.Helper()
+	locker, err := lock.New(lock.Redis(b.rdb), lock.Config{HandoffTimeout: 20 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(locker.Close)
+	lease, err := locker.Acquire(t.Context(), b.resource, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	release = sync.OnceFunc(func() { _ = lease.Release(context.WithoutCancel(t.Context())) })
+	t.Cleanup(release)
+	return release
+}
+
+func (b *bed) why(t *testing.T, id string) inspect.Explanation {
+	t.Helper()
+	e, err := b.inspector.Why(t.Context(), "", id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// awaitWhy waits until a task is in a state.
+func (b *bed) awaitWhy(t *testing.T, id string, want inspect.State) inspect.Explanation {
+	t.Helper()
+	var e inspect.Explanation
+	var err error
+	poll.Eventually(t, "task to be "+string(want), func() bool {
+		e, err = b.inspector.Why(t.Context(), "", id)
+		return err == nil && e.State == want
+	})
+	return e
+}
+
+// awaitServers waits until so many servers of the bed's queue have said that they live.
+func (b *bed) awaitServers(t *testing.T, n int) {
+	t.Helper()
+	poll.Eventually(t, "servers", func() bool {
+		all, err := b.inspector.Servers(t.Context())
+		if err != nil {
+			return false
+		}
+		have := 0
+		for _, s := range all {
+			for _, q := range s.Queues {
+				if q == b.queue {
+					have++
+				}
+			}
+		}
+		return have == n
+	})
+}
+
+func (b *bed) lockKey() string           { return "lock:" + b.resource }
+func (b *bed) taskKey(id string) string  { return b.key("t:" + id) }
+func (b *bed) key(name string) string    { return "asynq:{" + b.queue + "}:" + name }
+func (b *bed) waiter(id string) string   { return "siding-task:" + b.queue + ":" + id }
+func (b *bed) pause(t *testing.T)        { t.Helper(); must(t, b.operator.PauseQueue(b.queue)) }
+func (b *bed) do(t *testing.T, a ...any) { t.Helper(); must(t, b.rdb.Do(t.Context(), a...).Err()) }
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// silence makes a task's lease look as it does when two renewals were missed, until the test ends.
+func (b *bed) silence(t *testing.T, id string) {
+	t.Helper()
+	once := func() error {
+		at := float64(time.Now().Add(10 * time.Second).Unix())
+		return b.rdb.ZAddXX(t.Context(), b.key("lease"), redis.Z{Score: at, Member: id}).Err()
+	}
+	must(t, once())
+	done := make(chan struct{})
+	go func() { // the worker renews it
+		defer close(done)
+		ticker := time.NewTicker(10 * time.Millisecond)
+		defer ticker.Stop()
+		for once() == nil {
+			<-ticker.C
+		}
+	}()
+	t.Cleanup(func() { <-done })
+}
+
+// alive has a guarded server of the bed's queue on the bed's host, as process 1.
+func (b *bed) alive(t *testing.T) {
+	t.Helper()
+	text := func(to []byte, field protowire.Number, s string) []byte {
+		return protowire.AppendString(protowire.AppendTag(to, field, protowire.BytesType), s)
+	}
+	number := func(to []byte, field protowire.Number, n uint64) []byte {
+		return protowire.AppendVarint(protowire.AppendTag(to, field, protowire.VarintType), n)
+	}
+	entry := number(text(number(text(nil, 1, b.host), 2, 1), 3, "id"), 7008, 1)
+	entry = text(entry, 5, string(number(text(nil, 1, b.queue), 2, 1)))
+	key := "asynq:servers:{" + b.host + ":1:id}"
+	b.do(t, "set", key, entry, "ex", 60)
+	b.do(t, "zadd", "asynq:servers", time.Now().Add(time.Minute).Unix(), key)
+	t.Cleanup(func() { b.rdb.ZRem(context.WithoutCancel(t.Context()), "asynq:servers", key) })
+}
+
+// worker has the one server of the bed's queue say that it has run a task for a minute.
+func (b *bed) worker(t *testing.T, id string) {
+	t.Helper()
+	b.awaitServers(t, 1)
+	all, err := b.inspector.Servers(t.Context())
+	must(t, err)
+	at := slices.IndexFunc(all, func(s inspect.Server) bool { return slices.Contains(s.Queues, b.queue) })
+	started := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), uint64(time.Now().Add(-time.Minute).Unix()))
+	entry := protowire.AppendString(protowire.AppendTag(nil, 7, protowire.BytesType), b.queue)
+	entry = protowire.AppendBytes(protowire.AppendTag(entry, 8, protowire.BytesType), started)
+	b.do(t, "hset", fmt.Sprintf("asynq:workers:{%s:%d:%s}", all[at].Host, all[at].PID, all[at].ID), id, entry)
+}
+
+// holdIn holds the bed's resource in a store until the test ends.
+func (b *bed) holdIn(t *testing.T, store lock.Store) {
+	t.Helper()
+	locker, err := lock.New(store, lock.Config{})
+	must(t, err)
+	t.Cleanup(locker.Close)
+	lease, err := locker.Acquire(t.Context(), b.resource, nil)
+	must(t, err)
+	t.Cleanup(func() { _ = lease.Release(context.WithoutCancel(t.Context())) })
+}
+
+// wantNoToken fails the test if what was found has the value of the bed's lock.
+func (b *bed) wantNoToken(t *testing.T, found any) {
+	t.Helper()
+	text, err := json.Marshal(found)
+	must(t, err)
+	for _, key := range []string{b.lockKey(), "wait:" + b.lockKey()} {
+		value, err := b.rdb.Get(t.Context(), key).Result()
+		if err == nil && bytes.Contains(text, []byte(value)) {
+			t.Errorf("want no token, have %q in %s", value, text)
+		}
+	}
+}
+
+// us is a time in us.
+func us(at time.Time) string { return strconv.FormatInt(at.UnixMicro(), 10) }

@@ -1,0 +1,84 @@
+package inspect_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/inspect"
+	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/queue"
+)
+
+func TestUnknownTask(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.serve(t, queue.ServerConfig{})
+	for _, queue := range []string{"", b.queue, "no such queue"} {
+		if e, err := b.inspector.Why(t.Context(), queue, "nobody"); !errors.Is(err, inspect.ErrUnknownTask) || !strings.Contains(err.Error(), "nobody") {
+			t.Errorf("%q: want ErrUnknownTask with the id, have %+v, %v", queue, e, err)
+		}
+	}
+	id := b.job(t, 0)
+	poll.Eventually(t, "a task that is over to be unknown", func() bool {
+		_, err := b.inspector.Why(t.Context(), "", id)
+		return errors.Is(err, inspect.ErrUnknownTask)
+	})
+}
+
+// An id may be in several queues: all are named.
+func TestSameIDInTwoQueues(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	one, two := b.queue+".a", b.queue+".b"
+	for _, q := range []string{two, one} {
+		b.enqueue(t, job{b.resource, 1}, queue.Options{Queue: q, TaskID: b.queue})
+	}
+	e := b.why(t, b.queue)
+	if e.Task.Queue != one || !slices.Equal(e.AlsoIn, []string{two}) {
+		t.Errorf("want the first, and the second named, have %+v", e)
+	}
+	e, err := b.inspector.Why(t.Context(), two, b.queue)
+	if err != nil || e.Task.Queue != two || e.AlsoIn != nil {
+		t.Errorf("want the second, have %+v, %v", e, err)
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	t.Parallel()
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	t.Cleanup(func() { _ = rdb.Close() })
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})
+	t.Cleanup(func() { _ = ring.Close() })
+	for name, tt := range map[string]struct {
+		rdb  redis.UniversalClient
+		cfg  inspect.Config
+		want string
+	}{
+		"no client": {nil, inspect.Config{}, "inspect: redis: want a client, such as one made by queue.Redis, have none"},
+		"a ring":    {ring, inspect.Config{}, "inspect: redis: want a client of one Redis or of a Cluster, have a redis.Ring"},
+		"braces":    {rdb, inspect.Config{Prefix: "{a}:"}, `inspect: lock: prefix: braces would change the Redis Cluster slot of companion keys, have "{a}:"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if _, err := inspect.New(tt.rdb, tt.cfg); err == nil || err.Error() != tt.want {
+				t.Errorf("want %q, have %v", tt.want, err)
+			}
+		})
+	}
+}
+
+// A Redis that does not answer is an error, and no empty answer.
+func TestNoRedis(t *testing.T) {
+	t.Parallel()
+	b := setupAlone(t)
+	must(t, b.rdb.Close())
+	for name, ask := range b.questions() {
+		if err := ask(t.Context()); err == nil || !strings.HasPrefix(err.Error(), "inspect: ") {
+			t.Errorf("%s: want an error of inspect, have %v", name, err)
+		}
+	}
+}

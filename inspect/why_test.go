@@ -1,0 +1,750 @@
+package inspect_test
+
+import (
+	"context"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/sidingq/siding/inspect"
+	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/lock/locktest"
+	"github.com/sidingq/siding/queue"
+)
+
+// A want is what Why has to say of a task. A verdict has to hold all the texts, in which {Q}, {R}, {ID},
+// {H} and {HOST} stand for the queue, the resource, the task, its holder and a host of the bed.
+type want struct {
+	state    inspect.State
+	position int
+	chain    int
+	trouble  bool
+	wrong    []string
+	clears   []string
+	do       []string
+	check    func(t *testing.T, b *bed, e inspect.Explanation)
+}
+
+// states are those that a task may be in. prepare returns the task, and the holder of its lock, if that is
+// a task.
+var states = map[string]struct {
+	prepare func(t *testing.T, b *bed) (id, holder string)
+	want    want
+}{
+	"running": {
+		func(t *testing.T, b *bed) (string, string) {
+			b.serve(t, queue.ServerConfig{})
+			id, _ := b.running(t, 0)
+			return id, ""
+		},
+		want{
+			state: inspect.StateRunning, wrong: []string{"No: the task runs on "}, clears: []string{"when its handler returns"},
+			do: []string{"`asynq task cancel {ID}`"},
+			check: func(t *testing.T, _ *bed, e inspect.Explanation) {
+				t.Helper()
+				if host, _ := os.Hostname(); e.Worker == nil || e.Worker.PID != os.Getpid() || e.Worker.Host != host || e.Started.IsZero() {
+					t.Errorf("want this process as the worker, have %+v since %v", e.Worker, e.Started)
+				}
+				if e.Lock.State != inspect.Held || e.Lock.Task == nil || *e.Lock.Task != e.Task || e.Lock.Left <= 0 || e.Lock.Fence == 0 {
+					t.Errorf("want the lock held by the task, have %+v", e.Lock)
+				}
+				if left := time.Until(e.LeaseEnds); left < 18*time.Second || left > 31*time.Second {
+					t.Errorf("want asynq's lease, have one for %v", left)
+				}
+			},
+		},
+	},
+	"unguarded task runs": {
+		func(t *testing.T, b *bed) (string, string) {
+			b.serve(t, queue.ServerConfig{})
+			b.hold(7)
+			id := b.enqueue(t, note{7})
+			b.awaitRun(t, 7)
+			return id, ""
+		},
+		want{state: inspect.StateRunning, wrong: []string{"No: the task runs"}, check: func(t *testing.T, _ *bed, e inspect.Explanation) {
+			t.Helper()
+			if e.Resource != "" || e.Lock != nil {
+				t.Errorf("want no resource, have %q and %+v", e.Resource, e.Lock)
+			}
+		}},
+	},
+	"waiting first": {
+		func(t *testing.T, b *bed) (string, string) {
+			b.serve(t, queue.ServerConfig{})
+			holder, _ := b.running(t, 0)
+			return b.waiting(t, 1, 1)[0], holder
+		},
+		want{
+			state: inspect.StateWaiting, position: 1, chain: 1, wrong: []string{"No: the task {H} on ", " holds {R} since "},
+			clears: []string{"When the holder ends, the first waiter is woken at once, which is this task."},
+			do:     []string{"`lockctl why {H}`"},
+			check: func(t *testing.T, b *bed, e inspect.Explanation) {
+				t.Helper()
+				if e.Refusals != 1 || e.Waited <= 0 || time.Until(e.Next) < 59*time.Minute || !strings.HasPrefix(e.LastError, "waiting for "+b.resource) || e.Failure != "" {
+					t.Errorf("want one refusal, a wait and a fallback time, have %+v", e)
+				}
+				l := e.Chain[0]
+				if l.State != inspect.StateRunning || l.Task.Queue != b.queue || l.Worker == nil || l.Gone {
+					t.Errorf("want the running holder, have %+v", l)
+				}
+			},
+		},
+	},
+	"waiting tenth": {
+		func(t *testing.T, b *bed) (string, string) {
+			b.serve(t, queue.ServerConfig{})
+			holder, _ := b.running(t, 0)
+			return b.waiting(t, 1, 10)[9], holder
+		},
+		want{
+			state: inspect.StateWaiting, position: 10, chain: 1, wrong: []string{"No: the task {H}"},
+			clears: []string{"9 waiters are before this task"}, do: []string{"`lockctl why {H}`"},
+		},
+	},
+	"waiting for a service": {
+		func(t *testing.T, b *bed) (string, string) {
+			b.holder(t)
+			b.serve(t, queue.ServerConfig{})
+			return b.waiting(t, 1, 1)[0], ""
+		},
+		want{
+			state: inspect.StateWaiting, position: 1, chain: 1, wrong: []string{"holds {R} since"}, clears: []string{"When the holder ends"},
+			do: []string{"`lockctl show {R}`"},
+			check: func(t *testing.T, _ *bed, e inspect.Explanation) {
+				t.Helper()
+				if l := e.Chain[0]; l.Task != nil || l.Worker.PID != os.Getpid() || l.Gone {
+					t.Errorf("want this process, which is no server, have %+v", l)
+				}
+			},
+		},
+	},
+	"woken": {
+		func(t *testing.T, b *bed) (string, string) {
+			release := b.holder(t)
+			b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Concurrency: 1}})
+			id := b.waiting(t, 1, 1)[0]
+			b.hold(7)
+			b.enqueue(t, note{7})
+			b.awaitRun(t, 7)
+			release()
+			b.awaitWhy(t, id, inspect.StateWoken)
+			poll.Eventually(t, "the task to be pending", func() bool { return b.rdb.LLen(t.Context(), b.key("pending")).Val() == 1 })
+			return id, ""
+		},
+		want{
+			state: inspect.StateWoken, wrong: []string{"No: the lock is reserved for the task."},
+			clears: []string{"The next free worker takes the task", "the reservation ends at "}, do: []string{"`lockctl show {R}`"},
+			check: func(t *testing.T, _ *bed, e inspect.Explanation) {
+				t.Helper()
+				if e.Lock.State != inspect.Reserved || e.Lock.Task.ID != e.Task.ID || e.Pending != 1 {
+					t.Errorf("want the first of pending, with a reservation, have %+v", e)
+				}
+			},
+		},
+	},
+	"behind a woken one": {
+		func(t *testing.T, b *bed) (string, string) {
+			release := b.holder(t)
+			b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Concurrency: 1}})
+			ids := b.waiting(t, 1, 2)
+			b.hold(7)
+			b.enqueue(t, note{7})
+			b.awaitRun(t, 7)
+			release()
+			b.awaitWhy(t, ids[0], inspect.StateWoken)
+			return ids[1], ids[0]
+		},
+		want{
+			state: inspect.StateWaiting, position: 1, chain: 1, wrong: []string{"No: the lock is reserved for the task {H}, which waits for a free worker"},
+			clears: []string{"A worker takes that task, or its reservation ends at "}, do: []string{"`lockctl why {H}`"},
+			check: func(t *testing.T, _ *bed, e inspect.Explanation) {
+				t.Helper()
+				if e.Chain[0].State != inspect.StateWoken {
+					t.Errorf("want a woken one, have %+v", e.Chain[0])
+				}
+			},
+		},
+	},
+	"behind a woken one of a paused queue": {
+		func(t *testing.T, b *bed) (string, string) {
+			release := b.holder(t)
+			b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Concurrency: 1, Queues: map[string]int{b.queue: 1, b.queue + ".b": 1}}})
+			first := b.waiting(t, 1, 1)[0]
+			second := b.enqueue(t, job{b.resource, 2}, queue.Options{Queue: b.queue + ".b"})
+			poll.Eventually(t, "two waiters", func() bool { return b.waiters(t) == 2 })
+			b.hold(7)
+			b.enqueue(t, note{7})
+			b.awaitRun(t, 7)
+			release()
+			b.awaitWhy(t, first, inspect.StateWoken)
+			b.pause(t)
+			return second, first
+		},
+		want{
+			state: inspect.StateWaiting, position: 1, chain: 1, trouble: true, wrong: []string{"reserved for the task {H}, whose queue {Q} is paused"},
+			clears: []string{"The reservation ends at "}, do: []string{"`asynq queue unpause {Q}`"},
+		},
+	},
+	"own back-off": {
+		func(t *testing.T, b *bed) (string, string) {
+			b.serve(t, queue.ServerConfig{})
+			return b.job(t, -1, queue.Options{Retries: 5}), ""
+		},
+		want{
+			state: inspect.StateRetrying, trouble: true, wrong: []string{"Yes: the task has failed: boom."},
+			clears: []string{"It runs again at ", "as retry 1 of 5."}, do: []string{"`asynq task run --queue={Q} --id={ID}`"},
+			check: func(t *testing.T, _ *bed, e inspect.Explanation) {
+				t.Helper()
+				if e.Retried != 1 || e.Retries != 5 || e.Failure != "boom" || e.Next.IsZero() || e.FailedAt.IsZero() || e.Position != 0 {
+					t.Errorf("want a failure and the next time, have %+v", e)
+				}
+			},
+		},
+	},
+	"own back-off, then waiting": {
+		func(t *testing.T, b *bed) (string, string) {
+			b.serve(t, queue.ServerConfig{})
+			id := b.job(t, -1)
+			b.awaitWhy(t, id, inspect.StateRetrying)
+			holder, _ := b.running(t, 0)
+			must(t, b.operator.RunTask(b.queue, id))
+			return id, holder
+		},
+		want{
+			state: inspect.StateWaiting, position: 1, chain: 1, wrong: []string{"No: the task {H}"},
+			check: func(t *testing.T, _ *bed, e inspect.Explanation) {
+				t.Helper()
+				if e.Failure != "boom" || e.Retried != 1 {
+					t.Errorf("want its own failure besides the reason, have %+v", e)
+				}
+			},
+		},
+	},
+	"holder cut off": {
+		func(t *testing.T, b *bed) (string, string) {
+			b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Recovery: queue.Recovery{Crashes: -1}}})
+			holder, _ := b.running(t, 0)
+			id := b.waiting(t, 1, 2)[1]
+			b.silence(t, holder)
+			return id, holder
+		},
+		want{
+			state: inspect.StateWaiting, position: 2, chain: 1, trouble: true,
+			wrong: []string{"the worker of the holder, the task {H} on ", "is dead or cut off from Redis, and Redis cannot tell which"},
+			clears: []string{
+				"The lock expires at ", "the first waiter is woken within 2.0 s; this task is the second.", "The holder: The task is requeued by ",
+				"as crash 1 of 3",
+			},
+			do: []string{"Wait; only if that worker is surely dead", "`lockctl release {R}`"},
+			check: func(t *testing.T, _ *bed, e inspect.Explanation) {
+				t.Helper()
+				if !e.Lock.Gone || !e.Chain[0].Gone || e.Chain[0].State != inspect.StateOrphaned {
+					t.Errorf("want a holder that is gone, have %+v, %+v", e.Lock, e.Chain)
+				}
+			},
+		},
+	},
+	"orphaned": {
+		func(t *testing.T, b *bed) (string, string) {
+			b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Recovery: queue.Recovery{Crashes: -1}}})
+			id, _ := b.running(t, 0)
+			b.silence(t, id)
+			return id, ""
+		},
+		want{
+			state: inspect.StateOrphaned, trouble: true, wrong: []string{"Yes: its worker ", "dead or cut off"},
+			clears: []string{"The lock expires at ", "The task is requeued by ", "as crash 1 of 3 that use no retry"}, do: []string{"`lockctl release {R}`"},
+		},
+	},
+	"orphaned without its lock": {
+		func(t *testing.T, b *bed) (string, string) {
+			b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Recovery: queue.Recovery{Crashes: -1}}})
+			id, _ := b.running(t, 0)
+			b.silence(t, id)
+			b.do(t, "del", b.lockKey())
+			return id, ""
+		},
+		want{
+			state: inspect.StateOrphaned, trouble: true, wrong: []string{"dead or cut off"}, clears: []string{"The task is requeued by "},
+			do: []string{"see whether that worker lives"},
+		},
+	},
+	"crashed three times": {
+		func(t *testing.T, b *bed) (string, string) {
+			b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Recovery: queue.Recovery{Crashes: -1}}})
+			id, _ := b.running(t, 0)
+			b.do(t, "hset", b.taskKey(id), "siding_crashes", 3)
+			b.silence(t, id)
+			return id, ""
+		},
+		want{
+			state: inspect.StateOrphaned, trouble: true, wrong: []string{"Before, its workers died 3 times; 3 use no retry."},
+			clears: []string{"its workers died 3 times already, so the task is left to asynq", "uses a retry"}, do: []string{"lockctl release {R}"},
+			check: func(t *testing.T, _ *bed, e inspect.Explanation) {
+				t.Helper()
+				if e.Crashes != 3 || e.Tolerated != 3 {
+					t.Errorf("want 3 crashes of 3, have %d of %d", e.Crashes, e.Tolerated)
+				}
+			},
+		},
+	},
+	"crashed three times, no retry left": {
+		func(t *testing.T, b *bed) (string, string) {
+			b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Recovery: queue.Recovery{Crashes: -1}}})
+			b.hold(0)
+			id := b.job(t, 0, queue.Options{Retries: queue.NoRetries})
+			b.awaitRun(t, 0)
+			b.do(t, "hset", b.taskKey(id), "siding_crashes", 3)
+			b.silence(t, id)
+			return id, ""
+		},
+		want{
+			state: inspect.StateOrphaned, trouble: true, clears: []string{"It has no retry left", "which archives it by "},
+		},
+	},
+	"crashed and runs again": {
+		func(t *testing.T, b *bed) (string, string) {
+			b.serve(t, queue.ServerConfig{})
+			id, _ := b.running(t, 0)
+			b.do(t, "hset", b.taskKey(id), "siding_crashes", 1)
+			return id, ""
+		},
+		want{state: inspect.StateRunning, wrong: []string{"No: the task runs", "Before, its workers died once"}},
+	},
+	"queue paused, waiting": {
+		func(t *testing.T, b *bed) (string, string) {
+			b.serve(t, queue.ServerConfig{})
+			holder, _ := b.running(t, 0)
+			id := b.waiting(t, 1, 1)[0]
+			b.pause(t)
+			return id, holder
+		},
+		want{
+			state: inspect.StateWaiting, position: 1, chain: 1, trouble: true, wrong: []string{"Yes: the queue {Q} is paused."},
+			clears: []string{"somebody has to resume the queue", "keeps its position"}, do: []string{"`asynq queue unpause {Q}`"},
+			check: func(t *testing.T, _ *bed, e inspect.Explanation) {
+				t.Helper()
+				if !e.Paused {
+					t.Error("want a paused queue")
+				}
+			},
+		},
+	},
+	"queue paused, out of the wait queue": {
+		func(t *testing.T, b *bed) (string, string) {
+			b.serve(t, queue.ServerConfig{})
+			_, open := b.running(t, 0)
+			id := b.waiting(t, 1, 1)[0]
+			b.pause(t)
+			open()
+			poll.Eventually(t, "a paused waiter", func() bool { return b.rdb.ZCard(t.Context(), "{lock:"+b.resource+"}:paused").Val() == 1 })
+			return id, ""
+		},
+		want{
+			state: inspect.StateWaiting, trouble: true, wrong: []string{"Yes: the queue {Q} is paused."}, do: []string{"`asynq queue unpause {Q}`"},
+			check: func(t *testing.T, _ *bed, e inspect.Explanation) {
+				t.Helper()
+				if e.Lock.Waiting != 1 || e.Lock.Paused != 1 || e.Waited <= 0 {
+					t.Errorf("want one paused waiter, have %+v", e.Lock)
+				}
+			},
+		},
+	},
+	"queue paused, pending": {
+		func(t *testing.T, b *bed) (string, string) {
+			b.serve(t, queue.ServerConfig{})
+			id := b.job(t, -1, queue.Options{Delay: time.Hour})
+			b.pause(t)
+			must(t, b.operator.RunTask(b.queue, id))
+			return id, ""
+		},
+		want{state: inspect.StatePending, trouble: true, wrong: []string{"Yes: the queue {Q} is paused."}, do: []string{"`asynq queue unpause {Q}`"}},
+	},
+	"no server": {
+		func(t *testing.T, b *bed) (string, string) { return b.job(t, 0), "" },
+		want{
+			state: inspect.StatePending, trouble: true, wrong: []string{"Yes: no server serves the queue {Q}."},
+			clears: []string{"Not before a server of that queue starts"}, do: []string{"Start a worker that serves {Q}"},
+			check: func(t *testing.T, _ *bed, e inspect.Explanation) {
+				t.Helper()
+				if e.Pending != 1 || e.Servers != 0 || e.Since.IsZero() {
+					t.Errorf("want the next of a queue without servers, have %+v", e)
+				}
+			},
+		},
+	},
+	"pending": {
+		func(t *testing.T, b *bed) (string, string) {
+			b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Concurrency: 1}})
+			b.running(t, 0)
+			b.job(t, 1)
+			return b.job(t, 2), ""
+		},
+		want{
+			state: inspect.StatePending, wrong: []string{"No: the task waits for a worker."}, clears: []string{"once the 1 tasks before it are taken", "It then waits for {R}"},
+			check: func(t *testing.T, _ *bed, e inspect.Explanation) {
+				t.Helper()
+				if e.Pending != 2 || e.PendingMore != 0 {
+					t.Errorf("want the second, have %d and %d", e.Pending, e.PendingMore)
+				}
+			},
+		},
+	},
+	"foreign holder": {
+		func(t *testing.T, b *bed) (string, string) {
+			b.do(t, "set", b.lockKey(), "8f3a60", "px", 60000)
+			b.serve(t, queue.ServerConfig{})
+			return b.waiting(t, 1, 1)[0], ""
+		},
+		want{
+			state: inspect.StateWaiting, position: 1, chain: 1, wrong: []string{"a program that is not Siding's holds {R}"},
+			clears: []string{"it expires at ", "which is this task"}, do: []string{"`lockctl release {R}`"},
+			check: func(t *testing.T, _ *bed, e inspect.Explanation) {
+				t.Helper()
+				if e.Lock.State != inspect.Foreign || e.Lock.Holder != "another program" || !e.Lock.Since.IsZero() || e.Lock.Left <= 0 {
+					t.Errorf("want a foreign holder, have %+v", e.Lock)
+				}
+			},
+		},
+	},
+	"foreign holder for ever": {
+		func(t *testing.T, b *bed) (string, string) {
+			b.do(t, "set", b.lockKey(), "8f3a60")
+			t.Cleanup(func() { b.rdb.Del(context.WithoutCancel(t.Context()), b.lockKey()) })
+			b.serve(t, queue.ServerConfig{})
+			return b.waiting(t, 1, 1)[0], ""
+		},
+		want{
+			state: inspect.StateWaiting, position: 1, chain: 1, trouble: true, wrong: []string{"holds {R} without a TTL"}, clears: []string{"Not by itself"},
+			do: []string{"`lockctl release {R}`"},
+		},
+	},
+	"lock of another type": {
+		func(t *testing.T, b *bed) (string, string) {
+			b.do(t, "rpush", b.lockKey(), "x")
+			t.Cleanup(func() { b.rdb.Del(context.WithoutCancel(t.Context()), b.lockKey()) })
+			return b.job(t, 1), ""
+		},
+		want{state: inspect.StatePending, trouble: true, check: func(t *testing.T, _ *bed, e inspect.Explanation) {
+			t.Helper()
+			if e.Lock.State != inspect.Foreign || !e.Lock.Endless {
+				t.Errorf("want a foreign holder, have %+v", e.Lock)
+			}
+		}},
+	},
+	"lock elsewhere": {
+		func(t *testing.T, b *bed) (string, string) {
+			b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Store: locktest.NewMemory()}})
+			holder, _ := b.running(t, 0)
+			return b.waiting(t, 1, 1)[0], holder
+		},
+		want{
+			state: inspect.StateWaiting, position: 1, chain: 1, wrong: []string{"No: the task {H} on ", "holds {R}"}, do: []string{"`lockctl why {H}`"},
+			check: func(t *testing.T, _ *bed, e inspect.Explanation) {
+				t.Helper()
+				if !e.Lock.Elsewhere || e.Lock.State != inspect.Held || e.Lock.Waiting != 1 {
+					t.Errorf("want a lock elsewhere, have %+v", e.Lock)
+				}
+			},
+		},
+	},
+	"lock elsewhere, running": {
+		func(t *testing.T, b *bed) (string, string) {
+			b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Store: locktest.NewMemory()}})
+			id, _ := b.running(t, 0)
+			return id, ""
+		},
+		want{state: inspect.StateRunning, wrong: []string{"No: the task runs"}, check: func(t *testing.T, _ *bed, e inspect.Explanation) {
+			t.Helper()
+			if !e.Lock.Elsewhere || e.Worker == nil {
+				t.Errorf("want a lock elsewhere and a worker, have %+v", e)
+			}
+		}},
+	},
+	"lock elsewhere, busy there": {
+		func(t *testing.T, b *bed) (string, string) {
+			memory := locktest.NewMemory()
+			b.holdIn(t, memory)
+			b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Store: memory}})
+			return b.job(t, 1), ""
+		},
+		want{
+			state: inspect.StateParked, wrong: []string{"the lock of the external store is held by somebody who is no task"}, clears: []string{"asks again at "},
+			do: []string{"Find the holder in that store"},
+			check: func(t *testing.T, _ *bed, e inspect.Explanation) {
+				t.Helper()
+				if !e.Lock.Elsewhere || e.Lock.State != inspect.Reserved || e.Refusals == 0 || e.Next.IsZero() {
+					t.Errorf("want a reservation here, have %+v", e)
+				}
+			},
+		},
+	},
+	"lock elsewhere, behind one that asks": {
+		func(t *testing.T, b *bed) (string, string) {
+			memory := locktest.NewMemory()
+			b.holdIn(t, memory)
+			b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Store: memory}})
+			first := b.job(t, 1)
+			b.awaitWhy(t, first, inspect.StateParked)
+			second := b.job(t, 2)
+			b.awaitWhy(t, second, inspect.StateWaiting)
+			return second, first
+		},
+		want{
+			state: inspect.StateWaiting, position: 1, chain: 1, wrong: []string{"the lock of the external store is held", "the task {H} is the first"},
+			clears: []string{"The task {H} asks again at "}, do: []string{"Find the holder in that store", "`lockctl why {H}`"},
+		},
+	},
+	"parked": {
+		func(t *testing.T, b *bed) (string, string) {
+			b.serve(t, queue.ServerConfig{})
+			id, open := b.running(t, 0)
+			b.do(t, "set", b.lockKey(), "siding:1:thief", "px", 1000) // the lock is lost
+			open()
+			return id, ""
+		},
+		want{
+			state: inspect.StateParked, wrong: []string{"No: the task comes again by itself: lost {R} after ", "it lost its lock once"},
+			clears: []string{"The task comes again at "}, do: []string{"`asynq task run --queue={Q} --id={ID}`"},
+		},
+	},
+	"lost": {
+		func(t *testing.T, b *bed) (string, string) {
+			b.serve(t, queue.ServerConfig{})
+			id, _ := b.running(t, 0)
+			b.do(t, "set", b.lockKey(), "siding:1:thief", "px", 60000)
+			b.worker(t, id)
+			return id, ""
+		},
+		want{state: inspect.StateLost, trouble: true, wrong: []string{"Yes: the task has lost its lock while it ran on "}, do: []string{"`lockctl show {R}`"}},
+	},
+	"starting": {
+		func(t *testing.T, b *bed) (string, string) {
+			b.holder(t)
+			id := b.job(t, 0)
+			b.do(t, "rpoplpush", b.key("pending"), b.key("active"))
+			b.do(t, "zadd", b.key("lease"), time.Now().Add(30*time.Second).Unix(), id)
+			b.do(t, "hset", b.taskKey(id), "state", "active")
+			return id, ""
+		},
+		want{state: inspect.StateStarting, wrong: []string{"No: a worker has taken the task, and asks for its lock."}, do: []string{"`lockctl why {ID}`"}},
+	},
+	"unguarded server": {
+		func(t *testing.T, b *bed) (string, string) {
+			server := asynq.NewServerFromRedisClient(b.rdb, asynq.Config{Queues: map[string]int{b.queue: 1}, LogLevel: asynq.FatalLevel, ShutdownTimeout: time.Millisecond})
+			entered, leave := make(chan struct{}), make(chan struct{})
+			must(t, server.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
+				close(entered)
+				<-leave
+				return nil
+			})))
+			t.Cleanup(server.Shutdown)
+			t.Cleanup(func() { close(leave) })
+			id := b.job(t, 0)
+			<-entered
+			b.awaitServers(t, 1)
+			b.worker(t, id)
+			return id, ""
+		},
+		want{
+			state: inspect.StateRunning, trouble: true, wrong: []string{"has no guard, and runs the task without its lock"},
+			do: []string{"`asynq queue pause {Q}`"},
+		},
+	},
+	"scheduled": {
+		func(t *testing.T, b *bed) (string, string) {
+			b.serve(t, queue.ServerConfig{})
+			b.awaitServers(t, 1)
+			return b.job(t, 0, queue.Options{Delay: time.Hour}), ""
+		},
+		want{
+			state: inspect.StateScheduled, wrong: []string{"No: its client has chosen a later time."}, clears: []string{"(in 60 min)."},
+			do: []string{"`asynq task run --queue={Q} --id={ID}`"},
+		},
+	},
+	"archived": {
+		func(t *testing.T, b *bed) (string, string) {
+			b.serve(t, queue.ServerConfig{})
+			return b.job(t, -1, queue.Options{Retries: queue.NoRetries}), ""
+		},
+		want{
+			state: inspect.StateArchived, trouble: true, wrong: []string{"Yes: the task is archived: boom."}, clears: []string{"does not run again by itself"},
+			do: []string{"`asynq task run --queue={Q} --id={ID}`"},
+		},
+	},
+	"archived by an operator": {
+		func(t *testing.T, b *bed) (string, string) {
+			id := b.job(t, 0)
+			must(t, b.operator.ArchiveTask(b.queue, id))
+			return id, ""
+		},
+		want{state: inspect.StateArchived, trouble: true, wrong: []string{"an operator has archived it"}},
+	},
+	"completed": {
+		func(t *testing.T, b *bed) (string, string) {
+			b.serve(t, queue.ServerConfig{})
+			return b.job(t, 0, queue.Options{Retention: time.Hour}), ""
+		},
+		want{state: inspect.StateCompleted, wrong: []string{"No: the task has succeeded."}, clears: []string{"It is deleted at "}},
+	},
+	"aggregating": {
+		func(t *testing.T, b *bed) (string, string) {
+			client := asynq.NewClientFromRedisClient(b.rdb)
+			info, err := client.EnqueueContext(t.Context(), asynq.NewTask("test:note", nil), asynq.Queue(b.queue), asynq.Group("g"))
+			must(t, err)
+			return info.ID, ""
+		},
+		want{state: inspect.StateAggregating, wrong: []string{"waits for others of its group"}},
+	},
+	"no guarded server": {
+		func(t *testing.T, b *bed) (string, string) {
+			b.do(t, "set", b.lockKey(), "8f3a60", "px", 60000)
+			s := b.serve(t, queue.ServerConfig{})
+			id := b.waiting(t, 1, 1)[0]
+			must(t, s.Shutdown(t.Context()))
+			b.awaitServers(t, 0)
+			server := asynq.NewServerFromRedisClient(b.rdb, asynq.Config{Queues: map[string]int{b.queue: 1}, LogLevel: asynq.FatalLevel})
+			must(t, server.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil })))
+			t.Cleanup(server.Shutdown)
+			b.awaitServers(t, 1)
+			return id, ""
+		},
+		want{
+			state: inspect.StateWaiting, position: 1, chain: 1, trouble: true, wrong: []string{"no server of the queue {Q} has a guard"},
+			clears: []string{"the task comes by itself at "}, do: []string{"Start a guarded worker of {Q}"},
+		},
+	},
+	"chain": {
+		func(t *testing.T, b *bed) (string, string) {
+			b.serve(t, queue.ServerConfig{})
+			b.running(t, 0)
+			h := b.waiting(t, 1, 1)[0]
+			second := b.resource + ":second"
+			b.do(t, "set", "lock:"+second, "siding:1:test:job "+h+" on "+b.host+" (pid 1)", "px", 60000)
+			id := b.enqueue(t, job{second, 3})
+			b.awaitWhy(t, id, inspect.StateWaiting)
+			b.alive(t)
+			return id, h
+		},
+		want{
+			state: inspect.StateWaiting, position: 1, chain: 2, wrong: []string{"No: the task {H} on {HOST} (pid 1) holds {R}:second, and itself waits for {R}"},
+			do: []string{"Begin at the end of the chain: `lockctl why "},
+			check: func(t *testing.T, b *bed, e inspect.Explanation) {
+				t.Helper()
+				if l := e.Chain[0]; l.Resource != b.resource || l.Position != 1 || l.State != inspect.StateWaiting || e.Chain[1].State != inspect.StateRunning || e.Cycle {
+					t.Errorf("want a waiting and a running link, have %+v", e.Chain)
+				}
+			},
+		},
+	},
+	"cycle": {
+		func(t *testing.T, b *bed) (string, string) {
+			b.do(t, "set", b.lockKey(), "8f3a60", "px", 60000)
+			b.serve(t, queue.ServerConfig{})
+			one := b.waiting(t, 1, 1)[0]
+			second := b.resource + ":second"
+			b.do(t, "set", "lock:"+second, "siding:1:test:job "+one+" on "+b.host+" (pid 1)", "px", 60000)
+			two := b.enqueue(t, job{second, 3})
+			b.awaitWhy(t, two, inspect.StateWaiting)
+			b.do(t, "set", b.lockKey(), "siding:1:test:job "+two+" on "+b.host+" (pid 1)", "px", 60000)
+			return one, two
+		},
+		want{
+			state: inspect.StateWaiting, position: 1, chain: 2, trouble: true, wrong: []string{"wait for each other"}, do: []string{"`lockctl release {R}`"},
+			check: func(t *testing.T, _ *bed, e inspect.Explanation) {
+				t.Helper()
+				if !e.Cycle || e.Chain[1].Task.ID != e.Task.ID {
+					t.Errorf("want a cycle that ends with the task itself, have %+v", e)
+				}
+			},
+		},
+	},
+	"lost position": {
+		func(t *testing.T, b *bed) (string, string) {
+			b.do(t, "set", b.lockKey(), "8f3a60", "px", 60000)
+			s := b.serve(t, queue.ServerConfig{})
+			id := b.waiting(t, 1, 1)[0]
+			must(t, s.Shutdown(t.Context()))
+			b.alive(t)
+			b.do(t, "zrem", "{lock:"+b.resource+"}:queue", b.waiter(id))
+			return id, ""
+		},
+		want{state: inspect.StateWaiting, trouble: true, chain: 1, wrong: []string{"has lost its position"}, clears: []string{"The sweeper queues it again"}},
+	},
+	"held for a task that is gone": {
+		func(t *testing.T, b *bed) (string, string) {
+			b.serve(t, queue.ServerConfig{})
+			b.do(t, "set", b.lockKey(), "siding:1:test:job gone on "+b.host+" (pid 1)", "px", 60000)
+			return b.waiting(t, 1, 1)[0], "gone"
+		},
+		want{
+			state: inspect.StateWaiting, position: 1, chain: 1, trouble: true, wrong: []string{"the task {H} on {HOST} (pid 1), is dead or cut off"},
+			clears: []string{"The lock expires at "}, do: []string{"`lockctl release {R}`"},
+		},
+	},
+	"reserved for a goroutine": {
+		func(t *testing.T, b *bed) (string, string) {
+			b.do(t, "set", b.lockKey(), "siding-reserved:1:"+us(time.Now())+":siding-goroutine:x:1", "px", 60000)
+			b.serve(t, queue.ServerConfig{})
+			return b.waiting(t, 1, 1)[0], ""
+		},
+		want{
+			state: inspect.StateWaiting, position: 1, chain: 1, wrong: []string{"reserved for a waiter that is no task"}, clears: []string{"The reservation ends at "},
+			do: []string{"`lockctl show {R}`"},
+		},
+	},
+}
+
+func TestWhy(t *testing.T) {
+	t.Parallel()
+	for name, tt := range states {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			id, holder := tt.prepare(t, b)
+			e := b.awaitWhy(t, id, tt.want.state)
+			if tt.want.chain > 0 || tt.want.position > 0 { // a task that is being parked is in the wait queue first
+				poll.Eventually(t, "a settled task", func() bool {
+					e = b.why(t, id)
+					return e.Position == tt.want.position && len(e.Chain) == tt.want.chain && e.Verdict.Trouble == tt.want.trouble
+				})
+			}
+			tt.want.hold(t, b, e, holder)
+			b.wantNoToken(t, e)
+		})
+	}
+}
+
+// hold fails the test unless e is as wanted.
+func (w want) hold(t *testing.T, b *bed, e inspect.Explanation, holder string) {
+	t.Helper()
+	if e.State != w.state || e.Position != w.position || len(e.Chain) != w.chain || e.Verdict.Trouble != w.trouble {
+		t.Errorf("want %s, position %d, %d links, trouble %v, have %+v", w.state, w.position, w.chain, w.trouble, e)
+	}
+	if e.Chain != nil && holder != "" && (e.Chain[0].Task == nil || e.Chain[0].Task.ID != holder) {
+		t.Errorf("want the holder %s, have %+v", holder, e.Chain[0])
+	}
+	names := strings.NewReplacer("{Q}", b.queue, "{R}", b.resource, "{ID}", e.Task.ID, "{H}", holder, "{HOST}", b.host)
+	for _, part := range []struct {
+		what string
+		have string
+		want []string
+	}{{"wrong", e.Verdict.Wrong, w.wrong}, {"clears", e.Verdict.Clears, w.clears}, {"do", e.Verdict.Do, w.do}} {
+		if part.have == "" {
+			t.Errorf("%s: want a sentence", part.what)
+		}
+		for _, text := range part.want {
+			if text = names.Replace(text); !strings.Contains(part.have, text) {
+				t.Errorf("%s: want %q in it, have %q", part.what, text, part.have)
+			}
+		}
+	}
+	if w.check != nil {
+		w.check(t, b, e)
+	}
+	t.Logf("%s | %s | %s", e.Verdict.Wrong, e.Verdict.Clears, e.Verdict.Do)
+}

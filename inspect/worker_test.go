@@ -1,0 +1,143 @@
+//go:build unix
+
+package inspect_test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/inspect"
+	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/verify"
+	"github.com/sidingq/siding/queue"
+)
+
+// workerEnv makes TestHelperWorker a worker: "<address of Redis> <queue>".
+const workerEnv = "INSPECT_WORKER"
+
+// TestHelperWorker is no test but the worker that others kill. Its handlers never end.
+func TestHelperWorker(t *testing.T) {
+	t.Parallel()
+	addr, name, ok := strings.Cut(os.Getenv(workerEnv), " ")
+	if !ok {
+		return
+	}
+	s, err := queue.NewServer(queue.RedisOpt(redis.UniversalOptions{Addrs: []string{addr}}), queue.ServerConfig{
+		Asynq: asynq.Config{Queues: map[string]int{name: 1}},
+	})
+	must(t, err)
+	queue.Handle(s, func(ctx context.Context, _ job) error {
+		<-ctx.Done()
+		return nil
+	})
+	must(t, s.Run(t.Context()))
+}
+
+// process starts a worker that is a process of its own, has it run a job, and returns the job.
+func (b *bed) process(t *testing.T) (*exec.Cmd, string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestHelperWorker$")
+	cmd.Env = append(os.Environ(), workerEnv+"="+b.opts.Addrs[0]+" "+b.queue)
+	must(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	id := b.job(t, 0)
+	b.awaitWhy(t, id, inspect.StateRunning)
+	b.awaitServers(t, 1)
+	return cmd, id
+}
+
+// faults are what may befall a worker. Redis cannot tell them apart.
+var faults = map[string]syscall.Signal{"dead": syscall.SIGKILL, "cut off": syscall.SIGSTOP}
+
+// A worker that is dead or cut off is known as soon as its entry is gone.
+func TestHolderGone(t *testing.T) {
+	t.Parallel()
+	for name, signal := range faults {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			cmd, holder := b.process(t)
+			b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Recovery: queue.Recovery{Crashes: -1}}})
+			id := b.waiting(t, 1, 1)[0]
+			if e := b.awaitWhy(t, id, inspect.StateWaiting); e.Verdict.Trouble || e.Chain[0].Gone || e.Chain[0].Worker.PID != cmd.Process.Pid {
+				t.Errorf("want a worker that lives, have %+v", e)
+			}
+			must(t, cmd.Process.Signal(signal))
+			servers, err := b.inspector.Servers(t.Context())
+			must(t, err)
+			for _, s := range servers { // the entry would expire after 10 s
+				if s.PID == cmd.Process.Pid {
+					b.do(t, "del", "asynq:servers:{"+s.Host+":"+strconv.Itoa(s.PID)+":"+s.ID+"}")
+				}
+			}
+			e := b.why(t, id)
+			if !e.Verdict.Trouble || !strings.Contains(e.Verdict.Wrong, holder+" on ") || !strings.Contains(e.Verdict.Wrong, "dead or cut off from Redis") ||
+				!strings.Contains(e.Verdict.Clears, "is requeued by ") || !e.Lock.Gone {
+				t.Errorf("want a holder that is gone, have %+v", e.Verdict)
+			}
+			if e = b.why(t, holder); !e.Verdict.Trouble || !strings.Contains(e.Verdict.Clears, "The lock expires at ") || e.State != inspect.StateRunning {
+				t.Errorf("want the holder's own verdict, have %s, %+v", e.State, e.Verdict)
+			}
+			if l := b.held(t, b.resource); l == nil || !l.Gone || l.Task.ID != holder {
+				t.Errorf("held: want it gone, have %+v", l)
+			}
+		})
+	}
+}
+
+var requeuedBy = regexp.MustCompile(`requeued by (\S+) UTC`)
+
+// What a verdict promises comes true: the waiter runs, and the task of the dead worker is requeued.
+func TestPromises(t *testing.T) {
+	t.Parallel()
+	verify.Long(t)
+	for name, signal := range faults {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			cmd, holder := b.process(t)
+			b.serve(t, queue.ServerConfig{})
+			id := b.waiting(t, 1, 1)[0]
+			must(t, cmd.Process.Signal(signal))
+			b.hold(0)
+			var e inspect.Explanation
+			poll.Eventually(t, "the verdict", func() bool {
+				e = b.why(t, id)
+				return e.Verdict.Trouble
+			})
+			t.Logf("%+v", e.Verdict)
+			now := time.Now()
+			const slow = 3 * time.Second // the machine
+			b.awaitRun(t, 1)
+			if late := time.Since(now) - time.Duration(e.Lock.Left); late > 2*time.Second+slow {
+				t.Errorf("want the waiter to run within 2 s of the end of the lock, have %v", late)
+			}
+			m := requeuedBy.FindStringSubmatch(e.Verdict.Clears)
+			if m == nil {
+				t.Fatalf("want a time, have %q", e.Verdict.Clears)
+			}
+			by, err := time.Parse(time.DateTime, time.Now().UTC().Format(time.DateOnly)+" "+m[1])
+			must(t, err)
+			b.awaitRun(t, 0)
+			if late := time.Since(by); late > slow {
+				t.Errorf("want the task requeued by %v, have it run %v later", by, late)
+			}
+			if e = b.why(t, holder); e.Crashes != 1 {
+				t.Errorf("want one crash, have %+v", e)
+			}
+		})
+	}
+}
