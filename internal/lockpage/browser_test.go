@@ -38,6 +38,9 @@ func serve(t *testing.T, cfg lockpage.Config) string {
 	mux := http.NewServeMux()
 	mux.Handle(font.Path(), font)
 	h := open(t, cfg)
+	if s, ok := cfg.Source.(*source); ok && cfg.History != nil {
+		lockpage.SampledSince(h, time.Now(), s.waiting())
+	}
 	mux.Handle("/locks", h)
 	mux.Handle("/locks/", h)
 	srv := httptest.NewServer(mux)
@@ -114,41 +117,48 @@ func busy() *lockpage.History {
 	return h
 }
 
-func TestPictures(t *testing.T) {
-	t.Parallel()
-	s := shop()
-	s.tasks["audit-7"] = inspect.Explanation{
+// example is a task that waits in shop.
+func example() inspect.Explanation {
+	holder := inspect.Task{Queue: "default", ID: "audit-0003", Kind: "order:audit"}
+	worker := inspect.Worker{Host: "worker-1", PID: 4100}
+	return inspect.Explanation{
 		Task: inspect.Task{Queue: "default", ID: "audit-7", Kind: "order:audit"}, State: inspect.StateWaiting, Resource: "order:536365",
 		Position: 7, Since: time.Now().Add(-74 * time.Second), Waited: 74e9, Servers: 3, Retries: 25, Refusals: 1, Tolerated: 3,
 		LastError: "held by order:audit audit-0003 on worker-1 (pid 4100); number 7 in the wait queue",
 		Next:      time.Now().Add(40 * time.Minute),
-		Chain: []inspect.Link{{
-			Holder: "order:audit audit-0003 on worker-1 (pid 4100)", Task: &inspect.Task{Queue: "default", ID: "audit-0003", Kind: "order:audit"},
-			State: inspect.StateRunning, Worker: &inspect.Worker{Host: "worker-1", PID: 4100},
-		}},
-		Verdict: inspect.Verdict{Wrong: "Nothing is wrong: the task waits for order:536365, which audit-0003 holds.", Clears: "It runs once the 6 tasks before it are done.", Do: "To see the lock: lockctl show order:536365"},
+		Chain:     []inspect.Link{{Holder: "order:audit audit-0003 on worker-1 (pid 4100)", Task: &holder, State: inspect.StateRunning, Worker: &worker}},
+		Verdict: inspect.Verdict{
+			Wrong:  "Nothing is wrong: the task waits for its lock.",
+			Clears: "It runs once the 6 tasks before it are done.",
+			Do:     "To see the lock: lockctl show order:536365",
+		},
 	}
+}
+
+// Each page in light, dark and narrow windows: all fits, nothing fails, and nothing comes from elsewhere.
+func TestPictures(t *testing.T) {
+	t.Parallel()
+	s := shop()
+	s.tasks["audit-7"] = example()
 	address := serve(t, lockpage.Config{Source: s, History: busy(), Dashboard: "/dashboard", Revoke: func(context.Context, string, string, string) error { return nil }})
 	for name, window := range map[string]browsertest.Window{"light": wide, "dark": dark, "narrow": narrow} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			page := browsertest.Open(t, address+"/locks", window)
-			page.AwaitText("order:536365")
 			page.AwaitText("live")
 			page.Await(`document.querySelector(".chart.waiting svg")`)
-			wantNoOverflow(t, page)
-			picture(t, page, "list-"+name)
-			page.Go(address + "/locks/resource?name=order:536365")
-			page.AwaitText("Wait queue")
-			wantNoOverflow(t, page)
-			picture(t, page, "resource-"+name)
-			page.Go(address + "/locks/task?id=audit-7")
-			page.AwaitText("Nothing is wrong")
-			wantNoOverflow(t, page)
-			picture(t, page, "task-"+name)
-			page.Go(address + "/locks/top")
-			page.AwaitText("Waited in all")
-			picture(t, page, "top-"+name)
+			for _, look := range []struct{ name, path, text string }{
+				{"list", "/locks", "order:536365"},
+				{"resource", "/locks/resource?name=order:536365", "Wait queue"},
+				{"task", "/locks/task?id=audit-7", "Nothing is wrong"},
+				{"top", "/locks/top", "Waited in all"},
+			} {
+				page.Go(address + look.path)
+				page.AwaitText(look.text)
+				wantNoOverflow(t, page)
+				wantContrast(t, page)
+				picture(t, page, look.name+"-"+name)
+			}
 			if have := page.Errors(); len(have) != 0 {
 				t.Errorf("want no errors, have %q", have)
 			}
@@ -158,6 +168,27 @@ func TestPictures(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// wantContrast fails if a text is hard to read: WCAG wants a contrast of 4.5 between a text and
+// what is behind it.
+func wantContrast(t *testing.T, page *browsertest.Page) {
+	t.Helper()
+	var poor []string
+	page.Eval(`(() => {
+		const light = c => { const [r, g, b] = c.match(/[\d.]+/g).map(v => (v /= 255) <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4); return .2126 * r + .7152 * g + .0722 * b };
+		const behind = e => { for (; e; e = e.parentElement) { const c = getComputedStyle(e).backgroundColor; if (!/, 0\)$|transparent/.test(c)) return c } return "rgb(255, 255, 255)" };
+		const poor = [];
+		for (const e of document.querySelectorAll("main *, header *")) {
+			if (![...e.childNodes].some(n => n.nodeType === 3 && n.data.trim()) || !e.getClientRects().length) continue;
+			const style = getComputedStyle(e), a = light(e instanceof SVGElement ? style.fill : style.color), b = light(behind(e));
+			const ratio = (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
+			if (ratio < 4.5) poor.push(e.tagName + "." + e.getAttribute("class") + " " + ratio.toFixed(2) + " " + e.textContent.slice(0, 40));
+		}
+		return poor })()`, &poor)
+	if len(poor) != 0 {
+		t.Errorf("want a contrast of 4.5, have %q", poor)
 	}
 }
 

@@ -52,7 +52,7 @@ func TestPathHasGaps(t *testing.T) {
 	if have, want := path(values, y, false), "M42.0 1.0h.01L43.2 2.0M45.6 3.0h.01"; have != want {
 		t.Errorf("want %s, have %s", want, have)
 	}
-	if have, want := path(values, y, true), "M42.0 112V1.0h.5L43.2 2.0V120ZM45.6 112V3.0h.5V120Z"; have != want {
+	if have, want := path(values, y, true), "M42.0 120V1.0h.5L43.2 2.0V120ZM45.6 120V3.0h.5V120Z"; have != want {
 		t.Errorf("want %s, have %s", want, have)
 	}
 }

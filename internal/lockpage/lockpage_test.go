@@ -47,6 +47,17 @@ func (s *source) fail(err error) {
 	s.err = err
 }
 
+// waiting returns how many wait for each lock.
+func (s *source) waiting() map[string]int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := map[string]int{}
+	for _, l := range s.locks {
+		all[l.Resource] = l.Waiting
+	}
+	return all
+}
+
 func (s *source) begin(what string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
