@@ -131,8 +131,11 @@ func (c *chart) draw(unit func(float64) string, all ...series) {
 		c.Grid = append(c.Grid, tick{y(part * most), unit(part * most)})
 	}
 	for _, minutes := range []int{15, 10, 5, 0} {
-		text := fmt.Sprintf("−%d min", minutes)
-		if minutes == 0 {
+		text := fmt.Sprintf("−%d", minutes)
+		switch minutes {
+		case 15:
+			text += " min"
+		case 0:
 			text = "now"
 		}
 		c.Times = append(c.Times, tick{x(samples - 1 - float64(minutes)/15*(samples-1)), text})

@@ -70,24 +70,25 @@ func (f *fleet) interesting() bool {
 
 func (f *fleet) run(ctx context.Context) {
 	defer close(f.ended)
-	ticker := time.NewTicker(sampleTime)
-	defer ticker.Stop()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
 	for {
-		if f.interesting() {
-			f.sample(ctx)
-			select {
-			case <-ctx.Done():
-				return
-			case <-ticker.C:
-			}
-			continue
-		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-f.poke:
-			ticker.Reset(sampleTime)
+		case <-timer.C:
 		}
+		if !f.interesting() {
+			select {
+			case <-ctx.Done():
+				return
+			case <-f.poke:
+			}
+		}
+		f.sample(ctx)
+		now := time.Now()
+		next := time.Unix(0, (sampleOf(now)+1)*int64(sampleTime)).Add(sampleTime / 2) // the middle, so that none is missed
+		timer.Reset(next.Sub(now))
 	}
 }
 

@@ -116,9 +116,10 @@ func (s *source) Show(_ context.Context, resource string, from, count int) (insp
 	var waiters []inspect.Waiter
 	for i := from; i <= l.Waiting && len(waiters) < count; i++ {
 		task := &inspect.Task{Queue: "default", ID: fmt.Sprintf("audit-%d", i), Kind: "order:audit"}
+		waited := l.OldestWait / inspect.Duration(l.Waiting) * inspect.Duration(l.Waiting-i+1)
 		waiters = append(waiters, inspect.Waiter{
 			Position: i, Task: task, Name: fmt.Sprintf("siding-task:default:audit-%d", i),
-			Since: time.Now().Add(-time.Duration(l.OldestWait)), Waited: l.OldestWait / inspect.Duration(i),
+			Since: time.Now().Add(-time.Duration(waited)), Waited: waited,
 		})
 	}
 	return l, waiters, nil
