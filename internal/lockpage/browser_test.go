@@ -104,7 +104,7 @@ func shop() *source {
 // busy fills a history as a busy worker does.
 func busy() *lockpage.History {
 	h := new(lockpage.History)
-	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a picture
+	random := rand.New(rand.NewPCG(1, 2))
 	now := time.Now()
 	for i := range 180 {
 		n := 20 + int(30*float64(i%60)/60) + random.IntN(10)
