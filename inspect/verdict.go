@@ -94,7 +94,7 @@ func (j judge) pending() Verdict {
 	case j.x.Rank == 1:
 		v.Clears = "The next worker of the queue that is free takes the task."
 	case j.x.Rank > 1:
-		v.Clears = fmt.Sprintf("A worker takes the task once the %d tasks before it are taken.", j.x.Rank-1)
+		v.Clears = fmt.Sprintf("A worker takes the task once those before it are taken, %d in all.", j.x.Rank-1)
 	default:
 		v.Clears = fmt.Sprintf("A worker takes the task once the tasks before it are taken, which are more than %d.", asynqredis.LookDepth)
 	}
@@ -143,21 +143,20 @@ func (j judge) parked() Verdict {
 
 // active is the verdict of a task that a worker has.
 func (j judge) active() Verdict {
-	by := j.workerName()
 	switch {
 	case j.x.gone:
 		return j.orphaned()
 	case j.x.resource != "" && !j.x.guarded && !j.x.holds():
 		return Verdict{
 			Trouble: true,
-			Wrong:   fmt.Sprintf("Yes: the server %s has no guard, and runs the task without its lock.", by),
+			Wrong:   fmt.Sprintf("Yes: the server %s has no guard, and runs the task without its lock.", workerName(j.x.worker)),
 			Clears:  "When the task ends; the next ones meet the same server.",
 			Do:      fmt.Sprintf("Pause the queue by `asynq queue pause %s`, stop that server, and resume the queue.", quoted(j.x.Queue)),
 		}
 	case j.x.state == StateLost:
 		return Verdict{
 			Trouble: true,
-			Wrong:   fmt.Sprintf("Yes: the task has lost its lock while it ran on %s.%s", by, j.history()),
+			Wrong:   fmt.Sprintf("Yes: the task has lost its lock while it ran%s.%s", j.onWorker(), j.history()),
 			Clears:  "Its context has ended; once the handler returns, the task waits a moment and runs again, and uses no retry.",
 			Do:      fmt.Sprintf("See why the worker could not renew its lock; `lockctl show %s` shows who has it now.", quoted(j.x.resource)),
 		}
@@ -169,7 +168,7 @@ func (j judge) active() Verdict {
 		}
 	}
 	v := Verdict{
-		Wrong:  fmt.Sprintf("No: the task runs on %s%s.%s", by, j.since(), j.history()),
+		Wrong:  fmt.Sprintf("No: the task runs%s%s.%s", j.onWorker(), j.since(), j.history()),
 		Clears: "It ends when its handler returns.",
 		Do:     fmt.Sprintf("Wait; `asynq task cancel %s` ends the context of its handler.", quoted(j.x.ID)),
 	}
@@ -181,45 +180,56 @@ func (j judge) active() Verdict {
 
 // orphaned is the verdict of a task whose worker is dead or cut off.
 func (j judge) orphaned() Verdict {
+	worker := "its worker"
+	if j.x.worker != nil {
+		worker += " " + workerName(j.x.worker)
+	}
 	v := Verdict{
 		Trouble: true,
-		Wrong:   fmt.Sprintf("Yes: its worker %s is dead or cut off from Redis, and Redis cannot tell which.%s", j.workerName(), j.history()),
-		Clears:  j.runsAgain(j.x),
+		Wrong:   fmt.Sprintf("Yes: %s is dead or cut off from Redis, and Redis cannot tell which.%s", worker, j.history()),
+		Clears:  j.runsAgain(j.x, "the task"),
 		Do:      "Wait; see whether that worker lives.",
 	}
 	if j.x.holds() {
-		v.Clears = fmt.Sprintf("The lock expires %s, and the next waiter is woken within %s. %s", j.lockEnd(), span(sweeps), v.Clears)
+		v.Clears = fmt.Sprintf("The lock expires %s, and the next waiter is woken within %s.%s %s", j.lockEnd(), span(sweeps), j.there(), v.Clears)
 		v.Do = fmt.Sprintf("Wait; only if that worker is surely dead, release the lock at once: `lockctl release %s`.", quoted(j.x.resource))
 	}
 	return v
 }
 
-// runsAgain says when a task runs again whose worker is dead or cut off.
-func (j judge) runsAgain(x *exam) string {
+// there says what the lock here does not.
+func (j judge) there() string {
+	if j.x.elsewhere {
+		return " The lock in the external store expires by its own TTL."
+	}
+	return ""
+}
+
+// runsAgain says when a task runs again whose worker is dead or cut off. name is that of the task.
+func (j judge) runsAgain(x *exam, name string) string {
 	all, guarded := serving(j.servers, x.Queue)
 	if all == 0 {
-		return fmt.Sprintf("The task runs again only after a server of the queue %s starts.", x.Queue)
+		return fmt.Sprintf("%s runs again only after a server of the queue %s starts.", capital(name), x.Queue)
 	}
 	if guarded == 0 || !x.Known || j.leftToAsynq(x.resource, x.Crashes, x.Message.Retries, x.Started) {
-		by := j.at(asynqredis.ExpiredAt(x.Lease).Add(asynqRecovers))
-		why := "the task is left to asynq"
+		why := name + " is left to asynq"
 		if j.tolerated() > 0 && x.Crashes >= j.tolerated() {
-			why = fmt.Sprintf("its workers died %d times already, so the task is left to asynq", x.Crashes)
+			why = fmt.Sprintf("workers died with %s %s already, so it is left to asynq", name, times(x.Crashes))
 		}
+		by := j.by(asynqredis.ExpiredAt(x.Lease).Add(asynqRecovers))
 		if x.Message.Retried >= x.Message.Retries {
-			return fmt.Sprintf("It has no retry left, and %s, which archives it by %s.", why, strings.TrimPrefix(by, "at "))
+			return fmt.Sprintf("%s, which archives it %s, as it has no retry left.", capital(why), by)
 		}
-		return fmt.Sprintf("The task runs again by %s and uses a retry, as %s.", strings.TrimPrefix(by, "at "), why)
+		return fmt.Sprintf("%s, which runs it again %s and uses a retry.", capital(why), by)
 	}
 	again := asynqredis.OrphanAt(x.Lease)
-	if x.holds() && x.Now.Add(x.lock.Left).After(again) {
-		again = x.Now.Add(x.lock.Left)
+	if end := x.Now.Add(x.lock.Left); x.holds() && end.After(again) {
+		again = end
 	}
 	if x.Now.After(again) {
 		again = x.Now
 	}
-	return fmt.Sprintf("The task is requeued by %s, as crash %d of %d that use no retry.",
-		strings.TrimPrefix(j.at(again.Add(recovers)), "at "), x.Crashes+1, j.tolerated())
+	return fmt.Sprintf("%s is requeued %s, as crash %d of %d that use no retry.", capital(name), j.by(again.Add(recovers)), x.Crashes+1, j.tolerated())
 }
 
 // atRest is the verdict of a task that no worker should have now.
@@ -277,23 +287,25 @@ func (j judge) unlessStuck() string {
 
 // history says what has befallen the task before.
 func (j judge) history() string {
-	switch {
-	case j.x.Crashes > 0 && j.x.Losses > 0:
-		return fmt.Sprintf(" Before, its workers died %s, and it lost its lock %s.", times(j.x.Crashes), times(j.x.Losses))
-	case j.x.Crashes > 0:
-		return fmt.Sprintf(" Before, its workers died %s; %d use no retry.", times(j.x.Crashes), j.tolerated())
-	case j.x.Losses > 0:
-		return fmt.Sprintf(" Before, it lost its lock %s.", times(j.x.Losses))
+	var before string
+	if n := j.x.Crashes; n > 0 {
+		before = fmt.Sprintf(" Before, workers died with it %s; %d such crashes use no retry.", times(n), j.tolerated())
 	}
-	return ""
+	if n := j.x.Losses; n > 0 {
+		before += fmt.Sprintf(" Before, it lost its lock %s.", times(n))
+	}
+	if l := j.e.Lock; l != nil && l.Revoked != nil && asynqredis.IsHolder(j.x.Message.Kind, j.x.ID, l.Revoked.Holder) {
+		before += fmt.Sprintf(" At %s the operator %s took the lock from it: %s.", j.clock(l.Revoked.At), l.Revoked.By, l.Revoked.Reason)
+	}
+	return before
 }
 
-// workerName names the worker that has the task.
-func (j judge) workerName() string {
+// onWorker names the worker that has the task, if it is known.
+func (j judge) onWorker() string {
 	if j.x.worker == nil {
-		return "(which is not known)"
+		return ""
 	}
-	return workerName(j.x.worker)
+	return " on " + workerName(j.x.worker)
 }
 
 func workerName(w *Worker) string { return fmt.Sprintf("%s (pid %d)", w.Host, w.PID) }
@@ -313,13 +325,16 @@ func (j judge) run() string {
 // lockEnd says when the lock expires.
 func (j judge) lockEnd() string { return j.at(j.x.Now.Add(j.x.lock.Left)) }
 
-// at says when a time is.
-func (j judge) at(t time.Time) string {
+// at says when a time is, and by that something has happened by then.
+func (j judge) at(t time.Time) string { return "at " + j.when(t) }
+func (j judge) by(t time.Time) string { return "by " + j.when(t) }
+
+func (j judge) when(t time.Time) string {
 	d := t.Sub(j.x.Now)
 	if d < 0 {
-		return fmt.Sprintf("at %s (%s ago)", j.clock(t), span(-d))
+		return fmt.Sprintf("%s (%s ago)", j.clock(t), span(-d))
 	}
-	return fmt.Sprintf("at %s (in %s)", j.clock(t), span(d))
+	return fmt.Sprintf("%s (in %s)", j.clock(t), span(d))
 }
 
 // clock is a time of day, with its date if that is not today's.

@@ -41,7 +41,7 @@ func (j judge) waiting() Verdict {
 	default:
 		return Verdict{
 			Wrong:  "No: the lock has just become free.",
-			Clears: fmt.Sprintf("The sweeper hands the lock off to the first waiter within %s%s.", span(sweeps), j.before()),
+			Clears: fmt.Sprintf("The sweeper hands the lock off to the first waiter within %s.%s", span(sweeps), j.before()),
 			Do:     fmt.Sprintf("Look again: `lockctl why %s`.", quoted(j.x.ID)),
 		}
 	}
@@ -50,28 +50,28 @@ func (j judge) waiting() Verdict {
 // sweepsAll is how soon the sweeper has found waiters of a queue that is resumed.
 const sweepsAll = 6 * time.Second
 
-// before says how many come first, after a sentence of the first waiter.
+// before says how many come first.
 func (j judge) before() string {
 	switch n := j.x.lock.Position; n {
 	case 1:
-		return ", which is this task"
+		return " This task is the first."
 	case 2:
-		return "; this task is the second"
+		return " This task is the second."
 	default:
-		return fmt.Sprintf("; %d waiters are before this task", n-1)
+		return fmt.Sprintf(" %d waiters are before this task.", n-1)
 	}
 }
 
 func (j judge) behindForeign(l *Lock) Verdict {
 	v := Verdict{
 		Wrong:  fmt.Sprintf("No fault is known: a program that is not Siding's holds %s.", j.x.resource),
-		Clears: fmt.Sprintf("Unless that program renews the lock, it expires %s; the first waiter is woken within %s%s.", j.lockEnd(), span(sweeps), j.before()),
+		Clears: fmt.Sprintf("Unless that program renews the lock, it expires %s; the first waiter is woken within %s.%s", j.lockEnd(), span(sweeps), j.before()),
 		Do:     fmt.Sprintf("Wait, or ask who runs that program; `lockctl release %s` takes the lock from it while it works.", quoted(j.x.resource)),
 	}
 	if l.Endless {
 		v.Trouble = true
 		v.Wrong = fmt.Sprintf("Yes: a program that is not Siding's holds %s without a TTL.", j.x.resource)
-		v.Clears = fmt.Sprintf("Not by itself: only that program ends its lock; the first waiter is woken within %s after that%s.", span(sweeps), j.before())
+		v.Clears = fmt.Sprintf("Not by itself: only that program ends its lock; the first waiter is woken within %s after that.%s", span(sweeps), j.before())
 		v.Do = fmt.Sprintf("Ask who runs that program; if it is gone: `lockctl release %s`.", quoted(j.x.resource))
 	}
 	return v
@@ -80,7 +80,7 @@ func (j judge) behindForeign(l *Lock) Verdict {
 // behindReserved is the verdict of a task behind one for which the lock is reserved.
 func (j judge) behindReserved(l *Lock) Verdict {
 	show := fmt.Sprintf("Wait; `lockctl show %s` shows the reservation.", quoted(j.x.resource))
-	expires := fmt.Sprintf("The reservation ends %s, and the next waiter gets the lock within %s%s.", j.lockEnd(), span(sweeps), j.before())
+	expires := fmt.Sprintf("The reservation ends %s, and the next waiter gets the lock within %s.%s", j.lockEnd(), span(sweeps), j.before())
 	if l.Task == nil || len(j.links) == 0 || j.links[0] == nil {
 		who := "a waiter that is no task"
 		if l.Task != nil {
@@ -96,7 +96,7 @@ func (j judge) behindReserved(l *Lock) Verdict {
 	case h.state == StateParked && j.x.elsewhere:
 		return Verdict{
 			Wrong:  fmt.Sprintf("No: the lock of the external store is held by somebody who is no task, or that store does not answer; %s is the first and asks.", name),
-			Clears: fmt.Sprintf("%s asks again %s; once the lock is free there, it goes on%s.", capital(name), j.at(h.At), j.before()),
+			Clears: fmt.Sprintf("%s asks again %s; once the lock is free there, it goes on.%s", capital(name), j.at(h.At), j.before()),
 			Do:     "Find the holder in that store, or wait; " + why,
 		}
 	case h.Paused:
@@ -112,7 +112,7 @@ func (j judge) behindReserved(l *Lock) Verdict {
 	}
 	return Verdict{
 		Wrong:  fmt.Sprintf("No: the lock is reserved for %s, which waits for a free worker.", name),
-		Clears: fmt.Sprintf("A worker takes that task, or its reservation ends %s%s.", j.lockEnd(), j.before()),
+		Clears: fmt.Sprintf("A worker takes that task, or its reservation ends %s.%s", j.lockEnd(), j.before()),
 		Do:     "Wait, or start more workers; " + why,
 	}
 }
@@ -124,11 +124,8 @@ func (j judge) behindHolder(l *Lock) Verdict {
 	if len(j.links) > 0 {
 		h = j.links[0]
 	}
-	name := "`" + l.Holder + "`"
-	if link.Task != nil {
-		name = "the task " + link.Task.ID
-	}
-	if l.Worker != nil {
+	name := linkName(link)
+	if link.Task != nil && l.Worker != nil {
 		name += " on " + workerName(l.Worker)
 	}
 	switch {
@@ -143,11 +140,11 @@ func (j judge) behindHolder(l *Lock) Verdict {
 		v := Verdict{
 			Trouble: true,
 			Wrong:   fmt.Sprintf("Yes: the worker of the holder, %s, is dead or cut off from Redis, and Redis cannot tell which.", name),
-			Clears:  fmt.Sprintf("The lock expires %s, and the first waiter is woken within %s%s.", j.lockEnd(), span(sweeps), j.before()),
+			Clears:  fmt.Sprintf("The lock expires %s, and the first waiter is woken within %s.%s", j.lockEnd(), span(sweeps), j.before()),
 			Do:      fmt.Sprintf("Wait; only if that worker is surely dead, release the lock at once: `lockctl release %s`.", quoted(j.x.resource)),
 		}
 		if h != nil && h.State == "active" {
-			v.Clears += " The holder: " + j.runsAgain(h)
+			v.Clears += j.there() + " " + j.runsAgain(h, "the task of the holder")
 		}
 		return v
 	case link.State == StateWaiting:
@@ -155,7 +152,7 @@ func (j judge) behindHolder(l *Lock) Verdict {
 	}
 	v := Verdict{
 		Wrong:  fmt.Sprintf("No: %s holds %s%s.", name, j.x.resource, j.sinceOf(l)),
-		Clears: fmt.Sprintf("When the holder ends, the first waiter is woken at once%s.", j.before()),
+		Clears: fmt.Sprintf("When the holder ends, the first waiter is woken at once.%s", j.before()),
 		Do:     fmt.Sprintf("Wait; `lockctl show %s` shows the wait queue.", quoted(j.x.resource)),
 	}
 	if link.Task != nil {
@@ -177,7 +174,7 @@ func (j judge) behindWaiting(name string) Verdict {
 	}
 	v := Verdict{
 		Wrong:  fmt.Sprintf("No: %s holds %s, and itself waits for %s.", name, j.x.resource, j.e.Chain[0].Resource),
-		Clears: fmt.Sprintf("When %s at the end of the chain ends, or this lock expires %s%s.", linkName(last), j.lockEnd(), j.before()),
+		Clears: fmt.Sprintf("When %s at the end of the chain ends, or this lock expires %s.%s", linkName(last), j.lockEnd(), j.before()),
 		Do:     fmt.Sprintf("Begin at the end of the chain: %s.", at),
 	}
 	if last.Gone {

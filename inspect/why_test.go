@@ -80,7 +80,7 @@ var states = map[string]struct {
 		},
 		want{
 			state: inspect.StateWaiting, position: 1, chain: 1, wrong: []string{"No: the task {H} on ", " holds {R} since "},
-			clears: []string{"When the holder ends, the first waiter is woken at once, which is this task."},
+			clears: []string{"When the holder ends, the first waiter is woken at once. This task is the first."},
 			do:     []string{"`lockctl why {H}`"},
 			check: func(t *testing.T, b *bed, e inspect.Explanation) {
 				t.Helper()
@@ -236,7 +236,7 @@ var states = map[string]struct {
 			state: inspect.StateWaiting, position: 2, chain: 1, trouble: true,
 			wrong: []string{"the worker of the holder, the task {H} on ", "is dead or cut off from Redis, and Redis cannot tell which"},
 			clears: []string{
-				"The lock expires at ", "the first waiter is woken within 2.0 s; this task is the second.", "The holder: The task is requeued by ",
+				"The lock expires at ", "the first waiter is woken within 2.0 s. This task is the second.", "The task of the holder is requeued by ",
 				"as crash 1 of 3",
 			},
 			do: []string{"Wait; only if that worker is surely dead", "`lockctl release {R}`"},
@@ -282,8 +282,8 @@ var states = map[string]struct {
 			return id, ""
 		},
 		want{
-			state: inspect.StateOrphaned, trouble: true, wrong: []string{"Before, its workers died 3 times; 3 use no retry."},
-			clears: []string{"its workers died 3 times already, so the task is left to asynq", "uses a retry"}, do: []string{"lockctl release {R}"},
+			state: inspect.StateOrphaned, trouble: true, wrong: []string{"Before, workers died with it 3 times; 3 such crashes use no retry."},
+			clears: []string{"Workers died with the task 3 times already, so it is left to asynq, which runs it again by ", " and uses a retry."}, do: []string{"lockctl release {R}"},
 			check: func(t *testing.T, _ *bed, e inspect.Explanation) {
 				t.Helper()
 				if e.Crashes != 3 || e.Tolerated != 3 {
@@ -303,7 +303,7 @@ var states = map[string]struct {
 			return id, ""
 		},
 		want{
-			state: inspect.StateOrphaned, trouble: true, clears: []string{"It has no retry left", "which archives it by "},
+			state: inspect.StateOrphaned, trouble: true, clears: []string{"which archives it by ", "as it has no retry left"},
 		},
 	},
 	"crashed and runs again": {
@@ -313,7 +313,7 @@ var states = map[string]struct {
 			b.do(t, "hset", b.taskKey(id), "siding_crashes", 1)
 			return id, ""
 		},
-		want{state: inspect.StateRunning, wrong: []string{"No: the task runs", "Before, its workers died once"}},
+		want{state: inspect.StateRunning, wrong: []string{"No: the task runs", "Before, workers died with it once"}},
 	},
 	"queue paused, waiting": {
 		func(t *testing.T, b *bed) (string, string) {
@@ -385,7 +385,7 @@ var states = map[string]struct {
 			return b.job(t, 2), ""
 		},
 		want{
-			state: inspect.StatePending, wrong: []string{"No: the task waits for a worker."}, clears: []string{"once the 1 tasks before it are taken", "It then waits for {R}"},
+			state: inspect.StatePending, wrong: []string{"No: the task waits for a worker."}, clears: []string{"once those before it are taken, 1 in all.", "It then waits for {R}"},
 			check: func(t *testing.T, _ *bed, e inspect.Explanation) {
 				t.Helper()
 				if e.Pending != 2 || e.PendingMore != 0 {
@@ -402,7 +402,7 @@ var states = map[string]struct {
 		},
 		want{
 			state: inspect.StateWaiting, position: 1, chain: 1, wrong: []string{"a program that is not Siding's holds {R}"},
-			clears: []string{"it expires at ", "which is this task"}, do: []string{"`lockctl release {R}`"},
+			clears: []string{"it expires at ", "This task is the first."}, do: []string{"`lockctl release {R}`"},
 			check: func(t *testing.T, _ *bed, e inspect.Explanation) {
 				t.Helper()
 				if e.Lock.State != inspect.Foreign || e.Lock.Holder != "another program" || !e.Lock.Since.IsZero() || e.Lock.Left <= 0 {
@@ -521,6 +521,19 @@ var states = map[string]struct {
 			return id, ""
 		},
 		want{state: inspect.StateLost, trouble: true, wrong: []string{"Yes: the task has lost its lock while it ran on "}, do: []string{"`lockctl show {R}`"}},
+	},
+	"revoked": {
+		func(t *testing.T, b *bed) (string, string) {
+			b.serve(t, queue.ServerConfig{})
+			id, _ := b.running(t, 0)
+			b.do(t, "hset", "{lock:"+b.resource+"}:revoked", "at", us(time.Now()), "by", "ann", "reason", "stuck", "holder", "test:job "+id+" on x (pid 1)")
+			b.do(t, "set", b.lockKey(), "siding:1:thief", "px", 60000)
+			b.worker(t, id)
+			return id, ""
+		},
+		want{
+			state: inspect.StateLost, trouble: true, wrong: []string{"the operator ann took the lock from it: stuck."},
+		},
 	},
 	"starting": {
 		func(t *testing.T, b *bed) (string, string) {
