@@ -114,6 +114,7 @@ func New(cfg Config) (*Handler, error) {
 	h.mux.HandleFunc("GET "+RootPath+"/resource", h.showResource)
 	h.mux.HandleFunc("POST "+RootPath+"/resource", h.revoke)
 	h.mux.HandleFunc("GET "+RootPath+"/task", h.showTask)
+	h.mux.Handle("GET "+RootPath+"/{$}", http.RedirectHandler(RootPath, http.StatusFound))
 	h.mux.HandleFunc(RootPath+"/", func(w http.ResponseWriter, r *http.Request) {
 		h.fail(w, r, http.StatusNotFound, "There is no such page.", "The list of locks has links to all pages.")
 	})
