@@ -31,9 +31,9 @@ type Config struct {
 	Username, Password string
 	// Inspect says what the Locks pages have to know of the servers.
 	Inspect inspect.Config
-	// Revoke takes the lock of a resource from its holder, for the Locks pages. by names the person,
-	// who gives the reason. Nil leaves the button out.
-	Revoke func(ctx context.Context, resource, by, reason string) error
+	// Revoke takes the lock of a resource from its holder, for the Locks pages. Nil leaves the
+	// button out.
+	Revoke lockpage.RevokeFunc
 	// History has what this worker has seen, for the charts. May be nil.
 	History *lockpage.History
 	// AnyHost accepts requests for every host name. On a loopback address, see [Loopback], set

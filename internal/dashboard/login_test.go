@@ -19,7 +19,7 @@ func basic(user, password string) func(*http.Request) {
 func TestLogin(t *testing.T) {
 	t.Parallel()
 	const queues, deletion = "/dashboard/api/queues", "/dashboard/api/queues/default/pending_tasks/one"
-	revoke := func(context.Context, string, string, string) error { return nil }
+	revoke := func(context.Context, string, int64, string, string) error { return nil }
 	cfg := dashboard.Config{Username: "me", Password: "sesame", AnyHost: true, Revoke: revoke}
 	readOnly := cfg
 	readOnly.ReadOnly = true

@@ -140,7 +140,7 @@ func TestPictures(t *testing.T) {
 	t.Parallel()
 	s := shop()
 	s.tasks["audit-7"] = example()
-	address := serve(t, lockpage.Config{Source: s, History: busy(), Dashboard: "/dashboard", Revoke: func(context.Context, string, string, string) error { return nil }})
+	address := serve(t, lockpage.Config{Source: s, History: busy(), Dashboard: "/dashboard", Revoke: func(context.Context, string, int64, string, string) error { return nil }})
 	for name, window := range map[string]browsertest.Window{"light": wide, "dark": dark, "narrow": narrow} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

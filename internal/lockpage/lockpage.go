@@ -37,12 +37,15 @@ type Source interface {
 	Queues(ctx context.Context) ([]inspect.Queue, error)
 }
 
+// A RevokeFunc takes the lock of a resource from the holder of the lease with this fence, or from
+// any holder if the fence is 0. by names the person who wants it, for the reason.
+type RevokeFunc func(ctx context.Context, resource string, fence int64, by, reason string) error
+
 // Config configures a [Handler].
 type Config struct {
 	Source Source
-	// Revoke takes the lock of a resource from its holder, by the name of a person and for the
-	// reason that this person gives. Nil leaves the button out.
-	Revoke func(ctx context.Context, resource, by, reason string) error
+	// Revoke takes the lock of a resource from its holder. Nil leaves the button out.
+	Revoke RevokeFunc
 	// ReadOnly refuses to revoke.
 	ReadOnly bool
 	// By names who sends a request, for the record of a revocation.

@@ -90,7 +90,7 @@ func TestNamesOfAllKinds(t *testing.T) {
 			LastError: name, Failure: name, Verdict: inspect.Verdict{Wrong: name, Clears: name, Do: name},
 			Chain: []inspect.Link{{Holder: name, Task: &inspect.Task{Queue: name, ID: name, Kind: name}, Resource: name}, {Holder: name}},
 		}
-		h := open(t, lockpage.Config{Source: s, Dashboard: "/dashboard", Revoke: func(context.Context, string, string, string) error { return nil }})
+		h := open(t, lockpage.Config{Source: s, Dashboard: "/dashboard", Revoke: func(context.Context, string, int64, string, string) error { return nil }})
 		escaped := url.QueryEscape(name)
 		for _, address := range []string{
 			"/locks", "/locks?q=" + escaped, "/locks/top", "/locks/resource?name=" + escaped, "/locks/task?queue=" + escaped + "&id=" + escaped, "/locks?q=none" + escaped, "/locks/task?id=none" + escaped,
@@ -166,6 +166,7 @@ func TestRevoke(t *testing.T) {
 		{"all there", func(*lockpage.Config, *source, url.Values) {}, http.StatusSeeOther, "", 1},
 		{"no reason", func(_ *lockpage.Config, _ *source, v url.Values) { v.Set("reason", " ") }, http.StatusUnprocessableEntity, "Say why", 0},
 		{"long reason", func(_ *lockpage.Config, _ *source, v url.Values) { v.Set("reason", strings.Repeat("x", 501)) }, http.StatusUnprocessableEntity, "500", 0},
+		{"two lines", func(_ *lockpage.Config, _ *source, v url.Values) { v.Set("reason", "it\nhangs") }, http.StatusUnprocessableEntity, "one line", 0},
 		{"not sure", func(_ *lockpage.Config, _ *source, v url.Values) { v.Del("sure") }, http.StatusUnprocessableEntity, "Confirm", 0},
 		{"no name", func(_ *lockpage.Config, _ *source, v url.Values) { v.Del("name") }, http.StatusBadRequest, "Which resource", 0},
 		{"read-only", func(c *lockpage.Config, _ *source, _ url.Values) { c.ReadOnly = true }, http.StatusForbidden, "only show", 0},
@@ -177,7 +178,7 @@ func TestRevoke(t *testing.T) {
 		}, http.StatusConflict, "another holder by now", 0},
 		{"redis away", func(_ *lockpage.Config, s *source, _ url.Values) { s.fail(errAway) }, http.StatusServiceUnavailable, "does not answer", 0},
 		{"refused by redis", func(c *lockpage.Config, _ *source, _ url.Values) {
-			c.Revoke = func(context.Context, string, string, string) error { return errRefused }
+			c.Revoke = func(context.Context, string, int64, string, string) error { return errRefused }
 		}, http.StatusServiceUnavailable, errRefused.Error(), 0},
 	}
 	for _, test := range tests {
@@ -185,8 +186,8 @@ func TestRevoke(t *testing.T) {
 			t.Parallel()
 			var calls []string
 			s := newSource(held)
-			cfg := lockpage.Config{Source: s, By: func(*http.Request) string { return "ann" }, Revoke: func(_ context.Context, resource, by, reason string) error {
-				calls = append(calls, resource+" "+by+" "+reason)
+			cfg := lockpage.Config{Source: s, By: func(*http.Request) string { return "ann" }, Revoke: func(_ context.Context, resource string, fence int64, by, reason string) error {
+				calls = append(calls, fmt.Sprint(resource, " ", fence, " ", by, " ", reason))
 				return nil
 			}}
 			form := url.Values{"name": {"order:1"}, "reason": {"it hangs"}, "sure": {"yes"}, "seen": {seen(open(t, cfg))}}
@@ -199,7 +200,7 @@ func TestRevoke(t *testing.T) {
 			if w.Code != test.status || !strings.Contains(w.Body.String(), test.says) {
 				t.Errorf("want %d %q, have %d %s", test.status, test.says, w.Code, w.Body)
 			}
-			if len(calls) != test.calls || test.calls > 0 && calls[0] != "order:1 ann it hangs" {
+			if len(calls) != test.calls || test.calls > 0 && calls[0] != "order:1 7 ann it hangs" {
 				t.Errorf("want %d calls, have %q", test.calls, calls)
 			}
 			if test.status == http.StatusSeeOther && w.Header().Get("Location") != "/locks/resource?name=order%3A1&done=1" {
@@ -215,22 +216,27 @@ func TestRevoke(t *testing.T) {
 // The button is there only where it works.
 func TestReleaseButton(t *testing.T) {
 	t.Parallel()
-	revoke := func(context.Context, string, string, string) error { return nil }
+	revoke := func(context.Context, string, int64, string, string) error { return nil }
+	earlier := time.Now().Add(-time.Minute)
 	tests := []struct {
-		name  string
-		cfg   lockpage.Config
-		state inspect.LockState
-		want  bool
+		name string
+		cfg  lockpage.Config
+		lock inspect.Lock
+		want bool
 	}{
-		{"held", lockpage.Config{Revoke: revoke}, inspect.Held, true},
-		{"foreign", lockpage.Config{Revoke: revoke}, inspect.Foreign, true},
-		{"reserved", lockpage.Config{Revoke: revoke}, inspect.Reserved, false},
-		{"free", lockpage.Config{Revoke: revoke}, inspect.Free, false},
-		{"read-only", lockpage.Config{Revoke: revoke, ReadOnly: true}, inspect.Held, false},
-		{"no revocation", lockpage.Config{}, inspect.Held, false},
+		{"held", lockpage.Config{Revoke: revoke}, inspect.Lock{State: inspect.Held}, true},
+		{"held in an external store", lockpage.Config{Revoke: revoke}, inspect.Lock{State: inspect.Held, Elsewhere: true}, false},
+		{"taken from this holder", lockpage.Config{Revoke: revoke}, inspect.Lock{State: inspect.Held, Since: earlier, Revoked: &inspect.Revocation{At: time.Now()}}, false},
+		{"taken from an earlier holder", lockpage.Config{Revoke: revoke}, inspect.Lock{State: inspect.Held, Since: time.Now(), Revoked: &inspect.Revocation{At: earlier}}, true},
+		{"foreign", lockpage.Config{Revoke: revoke}, inspect.Lock{State: inspect.Foreign}, true},
+		{"reserved", lockpage.Config{Revoke: revoke}, inspect.Lock{State: inspect.Reserved}, false},
+		{"free", lockpage.Config{Revoke: revoke}, inspect.Lock{State: inspect.Free}, false},
+		{"read-only", lockpage.Config{Revoke: revoke, ReadOnly: true}, inspect.Lock{State: inspect.Held}, false},
+		{"no revocation", lockpage.Config{}, inspect.Lock{State: inspect.Held}, false},
 	}
 	for _, test := range tests {
-		test.cfg.Source = newSource(inspect.Lock{Resource: "r", State: test.state})
+		test.lock.Resource = "r"
+		test.cfg.Source = newSource(test.lock)
 		page := get(t, open(t, test.cfg), "/locks/resource?name=r").Body.String()
 		if have := strings.Contains(page, `method="post"`); have != test.want {
 			t.Errorf("%s: want a button: %t, have %t", test.name, test.want, have)

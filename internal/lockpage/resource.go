@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/sidingq/siding/inspect"
@@ -24,6 +25,7 @@ type resourcePage struct {
 	Previous string
 	Next     string
 
+	Ending    bool // the lock was taken from this holder, which still has to learn of it
 	Revocable bool // a holder is there, and somebody may take the lock from it
 	ReadOnly  bool
 	Reason    string // that was typed
@@ -33,7 +35,7 @@ type resourcePage struct {
 func (h *Handler) showResource(w http.ResponseWriter, r *http.Request) {
 	var done *notice
 	if r.FormValue("done") != "" {
-		done = &notice{What: "The lock was taken from its holder.", Advice: "The holder learns of it at its next renewal. The first waiter gets the lock."}
+		done = &notice{What: "The lock was taken from its holder."}
 	}
 	h.writeResource(w, r, http.StatusOK, resourcePage{}, done)
 }
@@ -64,7 +66,8 @@ func (h *Handler) writeResource(w http.ResponseWriter, r *http.Request, status i
 	if p.Last < p.Lock.Waiting && len(p.Waiters) > 0 {
 		p.Next = pageURL(name, p.Last+1)
 	}
-	p.Revocable = h.cfg.Revoke != nil && (p.Lock.State == inspect.Held || p.Lock.State == inspect.Foreign)
+	p.Ending = p.Lock.State == inspect.Held && p.Lock.Revoked != nil && p.Lock.Revoked.At.After(p.Lock.Since)
+	p.Revocable = h.cfg.Revoke != nil && !p.Lock.Elsewhere && !p.Ending && (p.Lock.State == inspect.Held || p.Lock.State == inspect.Foreign)
 	p.ReadOnly = h.cfg.ReadOnly
 	h.write(w, r, status, "resource", page{Title: name, Tab: "list", Refresh: !p.Revocable || p.ReadOnly, Notice: n, Content: p})
 }
@@ -89,8 +92,8 @@ func (h *Handler) revoke(w http.ResponseWriter, r *http.Request) {
 		return
 	case reason == "":
 		mistake = "Say why you take the lock away: whoever looks later needs it."
-	case len(reason) > longestReason || !utf8.ValidString(reason):
-		mistake = "Say it in 500 letters."
+	case len(reason) > longestReason || !utf8.ValidString(reason) || strings.ContainsFunc(reason, unicode.IsControl):
+		mistake = "Say it in one line of 500 letters at most."
 	case r.PostFormValue("sure") == "":
 		mistake = "Confirm that you want to take the lock from its holder."
 	}
@@ -106,7 +109,7 @@ func (h *Handler) revoke(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err == nil {
-		err = h.cfg.Revoke(ctx, name, h.cfg.By(r), reason)
+		err = h.cfg.Revoke(ctx, name, lock.Fence, h.cfg.By(r), reason)
 	}
 	if err != nil {
 		h.writeResource(w, r, http.StatusServiceUnavailable, resourcePage{Reason: reason, Mistake: "The lock was not taken away: " + err.Error()}, nil)

@@ -73,7 +73,7 @@ func TestRelease(t *testing.T) {
 	t.Parallel()
 	s := newSource(inspect.Lock{Resource: "order:<b>1</b>", State: inspect.Held, Holder: "audit a1 on host (pid 1)", Fence: 7, Since: time.Now(), Left: 9e9})
 	var calls atomic.Int64
-	cfg := lockpage.Config{Source: s, Revoke: func(_ context.Context, resource, by, reason string) error {
+	cfg := lockpage.Config{Source: s, Revoke: func(_ context.Context, resource string, _ int64, by, reason string) error {
 		calls.Add(1)
 		s.put(inspect.Lock{Resource: resource, State: inspect.Free, Revoked: &inspect.Revocation{At: time.Now(), By: by, Reason: reason, Holder: "audit a1 on host (pid 1)"}})
 		return nil
