@@ -54,14 +54,15 @@ func TestLinksToTheLocksPages(t *testing.T) {
 	page := browsertest.Open(t, address+"/dashboard/redis", browsertest.Window{Width: 1280, Height: 800})
 	page.Await(`document.querySelector("#siding-locks a[href='/locks']")`)
 	var look struct {
-		Text     string
-		Count    int
-		Selected bool
+		Text              string
+		Count             int
+		Mine, Other, Here string // the classes of a link
 	}
-	page.Eval(`({Text: document.getElementById("siding-locks").innerText.trim(), Count: document.querySelectorAll("#siding-locks").length,
-		Selected: document.getElementById("siding-locks").innerHTML.includes("selected")})`, &look)
-	if look.Text != "Locks" || look.Count != 1 || look.Selected {
-		t.Errorf("want one link that looks like the others, have %+v", look)
+	const ask = `(() => { const of = href => document.querySelector("nav a[href='" + href + "'], li a[href='" + href + "']").className;
+		return {Text: document.getElementById("siding-locks").innerText.trim(), Count: document.querySelectorAll("#siding-locks").length,
+			Mine: of("/locks"), Other: of("/dashboard/servers"), Here: of("/dashboard/redis")} })()`
+	if page.Eval(ask, &look); look.Text != "Locks" || look.Count != 1 || look.Mine != look.Other || look.Mine == look.Here {
+		t.Errorf("want one link that looks like those to other pages, have %+v", look)
 	}
 	page.Go(address + "/dashboard/queues/default/tasks/one")
 	page.AwaitText("Its resource and lock")

@@ -44,9 +44,16 @@ func TestHistoryHasTheLast15Minutes(t *testing.T) {
 		if have := lockpage.Read(h); have.HandOffs != 100 {
 			t.Errorf("after 15 minutes: want all, have %+v", have)
 		}
+		for range 3 { // the place of a sample is that of a later one, too
+			wait(t, 5*time.Second)
+			if have := lockpage.Read(h); have.HandOffs != 0 || have.Refused != 0 {
+				t.Errorf("after more than 15 minutes: want none, have %+v", have)
+			}
+		}
+		h.Observe(queue.Event{Kind: queue.EventParked})
 		wait(t, 5*time.Second)
-		if have := lockpage.Read(h); have.HandOffs != 0 || have.Refused != 0 {
-			t.Errorf("after more than 15 minutes: want none, have %+v", have)
+		if have := lockpage.Read(h); have.Refused != 1 {
+			t.Errorf("want 1 refusal, have %+v", have)
 		}
 	})
 }

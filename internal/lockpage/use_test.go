@@ -161,7 +161,9 @@ func TestRedisAway(t *testing.T) {
 	}
 
 	s.fail(errAway)
+	page.AwaitText("Redis does not answer.")
 	page.Go(address + "/locks?q=order:5363") // opened while Redis is away
+	page.Await(`document.body.dataset.page === "error"`)
 	page.AwaitText("Redis does not answer.")
 	picture(t, page, "away-first")
 	s.fail(nil)

@@ -6,28 +6,25 @@
 
   var icon = "M18 8h-1V6A5 5 0 0 0 7 6v2H6a2 2 0 0 0-2 2v10a2 2 0 0 0 2 2h12a2 2 0 0 0 2-2V10a2 2 0 0 0-2-2zM9 6a3 3 0 0 1 6 0v2H9V6zm3 11a2 2 0 1 1 0-4 2 2 0 0 1 0 4z";
 
-  // addToNavigation copies the entry "Redis", so that the new one looks like the others.
+  // addToNavigation copies an entry, so that the new one looks like the others. The entry of the page
+  // that is shown looks different.
   function addToNavigation() {
-    var redis = document.querySelector('a[href="/dashboard/redis"]');
-    var entry = redis && redis.closest("li");
-    if (!entry) return;
-    var mine = document.getElementById("siding-locks");
-    var look = entry.innerHTML;
-    if (mine && mine.sidingLook === look) return; // the theme has not changed
+    var last = document.querySelector('a[href="/dashboard/redis"]');
+    var list = last && last.closest("li") && last.closest("li").parentElement;
+    if (!list) return;
+    var other = Array.from(list.querySelectorAll('a[href^="/dashboard/"]')).find(function (a) { return a.getAttribute("href") !== location.pathname; });
+    var mine = document.getElementById("siding-locks"), entry = other && other.closest("li");
+    if (!entry || mine && mine.sidingLook === entry.innerHTML) return; // it looks like that already
     if (mine) mine.remove();
     mine = entry.cloneNode(true);
     mine.id = "siding-locks";
-    mine.sidingLook = look;
-    mine.querySelectorAll("*").forEach(function (e) {
-      Array.from(e.classList).forEach(function (c) { if (/selected/i.test(c)) e.classList.remove(c); });
-      e.removeAttribute("aria-describedby");
-      if (e.title) e.title = "Locks";
-    });
+    mine.sidingLook = entry.innerHTML;
+    mine.querySelectorAll("[title]").forEach(function (e) { e.title = "Locks"; });
     mine.querySelector("a").href = "/locks";
     var path = mine.querySelector("svg path"), text = mine.querySelector("span");
     if (path) path.setAttribute("d", icon);
     if (text) text.textContent = "Locks";
-    entry.after(mine);
+    last.closest("li").after(mine);
   }
 
   // addToTask links the page of a task to what the Locks pages know about the task.
@@ -35,10 +32,7 @@
     var match = /^\/dashboard\/queues\/([^/]+)\/tasks\/([^/]+)\/?$/.exec(location.pathname);
     var mine = document.getElementById("siding-task");
     var title = Array.from(document.querySelectorAll("main h6")).find(function (e) { return e.textContent === "Task Info"; });
-    if (!match || !title) {
-      if (mine) mine.remove();
-      return;
-    }
+    if (!match || !title) return;
     if (!mine) {
       mine = document.createElement("a");
       mine.id = "siding-task";

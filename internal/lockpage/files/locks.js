@@ -65,7 +65,7 @@
           location.reload(); // there is something to show by now
           return;
         }
-        if (!fresh || other || reply.status >= 500) {
+        if (!fresh || other) {
           trouble(news ? news.childNodes : [document.createTextNode("The worker answers with status " + reply.status + ".")]);
           return;
         }
