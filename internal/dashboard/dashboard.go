@@ -2,11 +2,14 @@ package dashboard
 
 import (
 	"context"
+	"errors"
 	"net/http"
 
 	"github.com/hibiken/asynqmon"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/inspect"
+	"github.com/sidingq/siding/internal/lockpage"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -26,6 +29,10 @@ type Config struct {
 	// The dashboard and its API ask for Username and Password, by HTTP Basic authentication.
 	// An empty Password asks for nothing: use it on loopback addresses alone.
 	Username, Password string
+	// Inspect says what the Locks pages have to know of the servers.
+	Inspect inspect.Config
+	// History has what this worker has seen, for the charts. May be nil.
+	History *lockpage.History
 	// AnyHost accepts requests for every host name. On a loopback address, see [Loopback], set
 	// AnyHost only together with a Password. A page of another site does not know the password.
 	AnyHost bool
@@ -61,22 +68,55 @@ func New(cfg Config) (*Handler, error) {
 	if cfg.Redis == nil {
 		return h, nil
 	}
+	files, err := newFiles()
+	if err != nil {
+		return nil, err
+	}
 	mon := asynqmon.New(asynqmon.Options{
 		RootPath:     RootPath,
 		RedisConnOpt: queue.RedisOpt(*cfg.Redis),
 		ReadOnly:     cfg.ReadOnly,
 	})
-	h.close = mon.Close
-	offline, err := newPages(mon)
+	rdb := queue.Redis(cfg.Redis)
+	h.close = func() error { return errors.Join(mon.Close(), rdb.Close()) }
+	offline, err := newPages(mon, files.head())
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, h.close())
 	}
-	mux.Handle(RootPath+"/", cfg.guard(offline))
+	locks, err := cfg.locks(rdb, files.fontURL)
+	if err != nil {
+		return nil, errors.Join(err, h.close())
+	}
+	h.close = func() error {
+		locks.Close()
+		return errors.Join(mon.Close(), rdb.Close())
+	}
+	for path, pages := range map[string]http.Handler{
+		RootPath + "/": offline, lockpage.RootPath: locks, lockpage.RootPath + "/": locks,
+		files.font.Path(): files.font, files.own.Path(): files.own,
+	} {
+		mux.Handle(path, cfg.guard(pages))
+	}
 	if cfg.Contention != nil {
 		mux.Handle("GET /debug/siding/contention", cfg.guard(cfg.Contention))
 	}
 	mux.Handle("GET /{$}", http.RedirectHandler(RootPath+"/", http.StatusFound))
 	return h, nil
+}
+
+// locks returns the Locks pages.
+func (cfg Config) locks(rdb redis.UniversalClient, fontURL string) (*lockpage.Handler, error) {
+	inspector, err := inspect.New(rdb, cfg.Inspect)
+	if err != nil {
+		return nil, err
+	}
+	revoke := func(ctx context.Context, resource string, fence int64, by, reason string) error {
+		_, err := queue.Revoke(ctx, rdb, queue.Revocation{Resource: resource, Prefix: cfg.Inspect.Prefix, Fence: fence, By: by, Reason: reason})
+		return err
+	}
+	return lockpage.New(lockpage.Config{
+		Source: inspector, Revoke: revoke, ReadOnly: cfg.ReadOnly, By: cfg.by, History: cfg.History, FontURL: fontURL, Dashboard: RootPath,
+	})
 }
 
 // Close closes the dashboard's connections to Redis.

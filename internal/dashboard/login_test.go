@@ -55,6 +55,14 @@ func TestLogin(t *testing.T) {
 		{"profile from another site by a browser that is let in", cfg, http.MethodPost, profile, []func(*http.Request){basic("me", "sesame"), header("Sec-Fetch-Site", "cross-site")}, http.StatusForbidden},
 		{"no metrics", dashboard.Config{AnyHost: true}, http.MethodGet, metrics, nil, http.StatusNotFound},
 		{"no profile", dashboard.Config{AnyHost: true}, http.MethodGet, profile, nil, http.StatusNotFound},
+		{"locks without", cfg, http.MethodGet, "/locks", nil, http.StatusUnauthorized},
+		{"resource without", cfg, http.MethodGet, "/locks/resource?name=r", nil, http.StatusUnauthorized},
+		{"release without", cfg, http.MethodPost, "/locks/resource", nil, http.StatusUnauthorized},
+		{"font without", cfg, http.MethodGet, "/files/font/roboto.css", nil, http.StatusUnauthorized},
+		{"locks", cfg, http.MethodGet, "/locks", []func(*http.Request){basic("me", "sesame")}, http.StatusOK},
+		{"release from another site by a browser that is let in", cfg, http.MethodPost, "/locks/resource", []func(*http.Request){basic("me", "sesame"), header("Sec-Fetch-Site", "cross-site")}, http.StatusForbidden},
+		{"release", cfg, http.MethodPost, "/locks/resource", []func(*http.Request){basic("me", "sesame"), header("Sec-Fetch-Site", "same-origin")}, http.StatusBadRequest}, // it names no resource
+		{"release, read-only", readOnly, http.MethodPost, "/locks/resource", []func(*http.Request){basic("me", "sesame"), header("Sec-Fetch-Site", "same-origin")}, http.StatusForbidden},
 		{"alive", cfg, http.MethodGet, "/healthz", nil, http.StatusOK},
 		{"ready", cfg, http.MethodGet, "/readyz", nil, http.StatusOK},
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/config"
+	"github.com/sidingq/siding/internal/lockpage"
 	"github.com/sidingq/siding/internal/runstats"
 	"github.com/sidingq/siding/queue"
 )
@@ -31,6 +32,7 @@ type Member struct {
 
 	stats     runstats.Collector
 	figures   figures
+	history   lockpage.History
 	server    *queue.Server
 	web       *web
 	phase     atomic.Int32 // one of the phases
@@ -58,6 +60,7 @@ func (m *Member) Refuse(key, wrong string) error {
 func (m *Member) observe(e queue.Event) {
 	m.stats.Observe(e)
 	m.figures.observe(e)
+	m.history.Observe(e)
 }
 
 // Stats sums up the tasks that have run.
@@ -91,7 +94,7 @@ func (m *Member) open(ctx context.Context, register func(*queue.Server)) (err er
 	if len(m.server.Kinds()) == 0 {
 		err = errors.New("no task has a handler: want a function that calls queue.Handle")
 	} else {
-		m.web, err = newWeb(m)
+		m.web, err = newWeb(m) //nolint:contextcheck // it lives until it is stopped
 	}
 	if err != nil {
 		return errors.Join(err, m.figures.close(), m.server.Shutdown(ctx))

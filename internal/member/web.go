@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/sidingq/siding/inspect"
 	"github.com/sidingq/siding/internal/config"
 	"github.com/sidingq/siding/internal/dashboard"
 )
@@ -27,7 +28,7 @@ type web struct {
 
 // newWeb returns the web of a member. It is not started.
 func newWeb(m *Member) (*web, error) {
-	cfg := m.Config.HTTP
+	cfg, guard := m.Config.HTTP, m.Server.Guard
 	password, err := cfg.LoginPassword()
 	if err != nil {
 		return nil, err
@@ -39,6 +40,8 @@ func newWeb(m *Member) (*web, error) {
 		// The host in a request may be that of a proxy. The password protects the dashboard then.
 		AnyHost: password != "" || !dashboard.Loopback(cfg.Address),
 		Ready:   m.ready,
+		Inspect: inspect.Config{Prefix: guard.Lock.Prefix, Resources: guard.Resources, Crashes: guard.Recovery.Crashes},
+		History: &m.history,
 	}
 	if cfg.Dashboard {
 		pages.Redis = m.Redis
