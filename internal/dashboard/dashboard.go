@@ -1,8 +1,10 @@
 package dashboard
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 
 	"github.com/hibiken/asynqmon"
@@ -31,6 +33,8 @@ type Config struct {
 	Username, Password string
 	// Inspect says what the Locks pages have to know of the servers.
 	Inspect inspect.Config
+	// Logger is told of each lock that somebody releases on the Locks pages. Defaults to slog.Default().
+	Logger *slog.Logger
 	// History has what this worker has seen, for the charts. May be nil.
 	History *lockpage.History
 	// AnyHost accepts requests for every host name. On a loopback address, see [Loopback], set
@@ -58,6 +62,7 @@ type Handler struct {
 // New returns the handler for cfg. New does not connect to Redis yet. While Redis cannot be
 // reached, the dashboard answers with errors, and the probes work.
 func New(cfg Config) (*Handler, error) {
+	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", alive)
 	mux.HandleFunc("GET /readyz", cfg.ready)
@@ -111,7 +116,10 @@ func (cfg Config) locks(rdb redis.UniversalClient, fontURL string) (*lockpage.Ha
 		return nil, err
 	}
 	revoke := func(ctx context.Context, resource string, fence int64, by, reason string) error {
-		_, err := queue.Revoke(ctx, rdb, queue.Revocation{Resource: resource, Prefix: cfg.Inspect.Prefix, Fence: fence, By: by, Reason: reason})
+		revoked, err := queue.Revoke(ctx, rdb, queue.Revocation{Resource: resource, Prefix: cfg.Inspect.Prefix, Fence: fence, By: by, Reason: reason})
+		if err == nil {
+			cfg.Logger.WarnContext(ctx, "an operator has released a lock", "resource", resource, "holder", revoked.Holder, "by", by, "reason", reason)
+		}
 		return err
 	}
 	return lockpage.New(lockpage.Config{

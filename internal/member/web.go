@@ -42,6 +42,7 @@ func newWeb(m *Member) (*web, error) {
 		Ready:   m.ready,
 		Inspect: inspect.Config{Prefix: guard.Lock.Prefix, Resources: guard.Resources, Crashes: guard.Recovery.Crashes},
 		History: &m.history,
+		Logger:  guard.Logger,
 	}
 	if cfg.Dashboard {
 		pages.Redis = m.Redis
