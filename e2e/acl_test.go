@@ -18,6 +18,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/inspect"
 	"github.com/sidingq/siding/internal/asynqredis"
 	"github.com/sidingq/siding/internal/dashboard"
 	"github.com/sidingq/siding/internal/lease"
@@ -261,6 +262,10 @@ func TestRightsOfAWorker(t *testing.T) {
 		t.Error(err)
 	}
 	g.waitForLock(t, rdb)
+	poll.Eventually(t, "a task parked", func() bool { return g.admin.ZCard(ctx, "asynq:{default}:retry").Val() > 0 })
+	if scrape := fetch(t, w.base(t)+"/metrics"); !strings.Contains(scrape, "\nsiding_redis_up 1\n") {
+		t.Errorf("want the gauges of the fleet read, have %s", w.stderr.String())
+	}
 	g.wantExactly(t, aclWorker)
 	poll.Eventually(t, "all tasks done but the strangers", func() bool {
 		keys, _, err := g.admin.Scan(ctx, 0, "asynq:{default}:t:*", 10000).Result()
@@ -326,19 +331,26 @@ func TestRightsOfADashboard(t *testing.T) {
 	t.Parallel()
 	g := newGuardedTestbed(t)
 	g.fillQueue(t)
+	g.fillLocks(t)
 	g.begin(t)
 	h, err := dashboard.New(dashboard.Config{Redis: g.options(aclDashboard)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = h.Close() })
-	send := func(method, path string, want int) {
-		r := httptest.NewRequestWithContext(t.Context(), method, "http://localhost/dashboard/api/"+path, http.NoBody)
+	ask := func(method, path string, want int) {
+		r := httptest.NewRequestWithContext(t.Context(), method, "http://localhost"+path, http.NoBody)
 		reply := httptest.NewRecorder()
 		h.ServeHTTP(reply, r)
 		if reply.Code != want {
 			t.Errorf("%s %s: want %d, have %d %s", method, path, want, reply.Code, reply.Body)
 		}
+	}
+	send := func(method, path string, want int) { ask(method, "/dashboard/api/"+path, want) }
+	for _, path := range []string{
+		"", "/top", "/resource?name=order:1", "/task?id=pending-1", "/task?id=scheduled-1", "/task?id=retry-3",
+	} {
+		ask(http.MethodGet, "/locks"+path, http.StatusOK)
 	}
 	const one = "queues/default"
 	for _, path := range []string{
@@ -382,6 +394,10 @@ func TestRightsToKeysAndChannels(t *testing.T) {
 			inspector := asynq.NewInspectorFromRedisClient(rdb)
 			_, _ = inspector.Queues()
 			_ = inspector.CancelProcessing("anything")
+			if locks, err := inspect.New(rdb, inspect.Config{}); err == nil {
+				_, _, _ = locks.Show(t.Context(), "anything", 1, 1)
+				_, _ = locks.Top(t.Context(), 1)
+			}
 		},
 		aclWorker: func(t *testing.T, rdb *redis.Client, lasts time.Duration) {
 			t.Helper()
@@ -470,6 +486,29 @@ func (g *guardedTestbed) fillQueue(t *testing.T) {
 		t.Fatal(err)
 	}
 	put(stranger{}, "pending", queue.Options{})
+}
+
+// fillLocks leaves a lock that is held, for which the task retry-3 waits, and so many parked tasks
+// that the pages count only some of them.
+func (g *guardedTestbed) fillLocks(t *testing.T) {
+	t.Helper()
+	client := newClient(t, g.admin)
+	for range 510 {
+		if _, err := client.Enqueue(t.Context(), success{}, &queue.Options{Queue: "many", Delay: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx := t.Context()
+	const key, ticket = "lock:order:1", 7
+	if err := errors.Join(
+		g.admin.Rename(ctx, "asynq:{many}:scheduled", "asynq:{many}:retry").Err(),
+		g.admin.Set(ctx, key, "siding:token:somebody", time.Hour).Err(),
+		g.admin.ZAdd(ctx, "{"+key+"}:queue", redis.Z{Score: ticket, Member: "siding-task:default:retry-3"}).Err(),
+		g.admin.ZAdd(ctx, "siding:{default}:contended", redis.Z{Member: key}).Err(),
+		g.admin.HSet(ctx, "asynq:{default}:t:retry-3", "siding_ticket", ticket, "siding_lock", key).Err(),
+	); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // A success is a task that needs no lock and succeeds.

@@ -71,6 +71,42 @@ func TestDashboardBehindALogin(t *testing.T) {
 	}
 }
 
+// A person follows a waiting task from asynq's dashboard to its resource, and from there to the
+// holder.
+func TestLocksPages(t *testing.T) {
+	t.Parallel()
+	s := newTestbed(t)
+	address := freeAddress(t)
+	s.env = append(s.env, "SIDING_HTTP_ADDRESS="+address)
+	s.startWorker(t, "--work", "2m")
+	for i := range 3 {
+		if _, err := s.enqueue(t.Context(), "task", "order:audit", "--payload", `{"order":"536365"}`, "--id", fmt.Sprintf("audit-%d", i)); err != nil {
+			t.Fatal(err)
+		}
+		poll.Eventually(t, "one task at work and the others waiting", func() bool {
+			info := s.queueInfo(t)
+			return info.Active == 1 && info.Retry == i
+		})
+	}
+	page := browsertest.Open(t, "http://"+address+"/dashboard/queues/default/tasks/audit-2", browsertest.Window{Width: 1280, Height: 900})
+	page.Click("#siding-task")
+	page.AwaitText("Task audit-2")
+	page.AwaitText("2 in the wait queue")
+	page.Click(".facts a[href^='/locks/resource']")
+	page.AwaitText("Resource order:536365")
+	page.AwaitText("2 waiters, in order")
+	page.Click(".facts .holder a")
+	page.AwaitText("Task audit-0")
+	page.AwaitText("running")
+	page.Go("http://" + address + "/locks")
+	page.AwaitText("1 lock, by longest wait")
+	page.AwaitText("2 now, 2 at most")
+	page.AwaitText("2 refusals in 15 minutes")
+	if have := page.Errors(); len(have) != 0 {
+		t.Errorf("want no errors, have %q", have)
+	}
+}
+
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	addr, err := proc.FreeAddr(t.Context())

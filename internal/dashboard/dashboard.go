@@ -1,12 +1,17 @@
 package dashboard
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"log/slog"
 	"net/http"
 
 	"github.com/hibiken/asynqmon"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/inspect"
+	"github.com/sidingq/siding/internal/lockpage"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -19,13 +24,19 @@ const maxBody = 1 << 20
 
 // Config configures a [Handler].
 type Config struct {
-	// Redis has the queues. Nil serves the probes alone.
+	// Redis has the queues. Nil serves the probes and the metrics alone.
 	Redis *redis.UniversalOptions
 	// ReadOnly refuses to change a queue or a task.
 	ReadOnly bool
 	// The dashboard and its API ask for Username and Password, by HTTP Basic authentication.
 	// An empty Password asks for nothing: use it on loopback addresses alone.
 	Username, Password string
+	// Inspect says what the Locks pages have to know of the servers.
+	Inspect inspect.Config
+	// Logger is told of each lock that somebody releases on the Locks pages. Defaults to slog.Default().
+	Logger *slog.Logger
+	// History has what this worker has seen, for the charts. May be nil.
+	History *lockpage.History
 	// AnyHost accepts requests for every host name. On a loopback address, see [Loopback], set
 	// AnyHost only together with a Password. A page of another site does not know the password.
 	AnyHost bool
@@ -34,6 +45,11 @@ type Config struct {
 	// safe for concurrent use. Its error may contain addresses. The reply has the error only for
 	// those who give the Password; without a Password for all, but with AnyHost for nobody.
 	Ready func(context.Context) error
+	// Metrics answers GET /metrics, which needs no login. Nil serves no metrics.
+	Metrics http.Handler
+	// Contention answers GET /debug/siding/contention, which needs the login. It is served with the
+	// dashboard only. May be nil.
+	Contention http.Handler
 }
 
 // A Handler answers the requests. The caller must Close it once no request is
@@ -46,26 +62,69 @@ type Handler struct {
 // New returns the handler for cfg. New does not connect to Redis yet. While Redis cannot be
 // reached, the dashboard answers with errors, and the probes work.
 func New(cfg Config) (*Handler, error) {
+	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", alive)
 	mux.HandleFunc("GET /readyz", cfg.ready)
+	if cfg.Metrics != nil {
+		mux.Handle("GET /metrics", cfg.Metrics)
+	}
 	h := &Handler{Handler: cfg.protect(http.MaxBytesHandler(mux, maxBody)), close: func() error { return nil }}
 	if cfg.Redis == nil {
 		return h, nil
+	}
+	files, err := newFiles()
+	if err != nil {
+		return nil, err
 	}
 	mon := asynqmon.New(asynqmon.Options{
 		RootPath:     RootPath,
 		RedisConnOpt: queue.RedisOpt(*cfg.Redis),
 		ReadOnly:     cfg.ReadOnly,
 	})
-	h.close = mon.Close
-	offline, err := newPages(mon)
+	rdb := queue.Redis(cfg.Redis)
+	h.close = func() error { return errors.Join(mon.Close(), rdb.Close()) }
+	offline, err := newPages(mon, files.head())
+	if err != nil {
+		return nil, errors.Join(err, h.close())
+	}
+	locks, err := cfg.locks(rdb, files.fontURL)
+	if err != nil {
+		return nil, errors.Join(err, h.close())
+	}
+	h.close = func() error {
+		locks.Close()
+		return errors.Join(mon.Close(), rdb.Close())
+	}
+	for path, pages := range map[string]http.Handler{
+		RootPath + "/": offline, lockpage.RootPath: locks, lockpage.RootPath + "/": locks,
+		files.font.Path(): files.font, files.own.Path(): files.own,
+	} {
+		mux.Handle(path, cfg.guard(pages))
+	}
+	if cfg.Contention != nil {
+		mux.Handle("GET /debug/siding/contention", cfg.guard(cfg.Contention))
+	}
+	mux.Handle("GET /{$}", http.RedirectHandler(RootPath+"/", http.StatusFound))
+	return h, nil
+}
+
+// locks returns the Locks pages.
+func (cfg Config) locks(rdb redis.UniversalClient, fontURL string) (*lockpage.Handler, error) {
+	inspector, err := inspect.New(rdb, cfg.Inspect)
 	if err != nil {
 		return nil, err
 	}
-	mux.Handle(RootPath+"/", cfg.guard(offline))
-	mux.Handle("GET /{$}", http.RedirectHandler(RootPath+"/", http.StatusFound))
-	return h, nil
+	revoke := func(ctx context.Context, resource string, fence int64, by, reason string) error {
+		revoked, err := queue.Revoke(ctx, rdb, queue.Revocation{Resource: resource, Prefix: cfg.Inspect.Prefix, Fence: fence, By: by, Reason: reason})
+		if err == nil {
+			cfg.Logger.WarnContext(ctx, "an operator has released a lock", "resource", resource, "holder", revoked.Holder, "by", by, "reason", reason)
+		}
+		return err
+	}
+	return lockpage.New(lockpage.Config{
+		Source: inspector, Revoke: revoke, ReadOnly: cfg.ReadOnly, By: cfg.by, History: cfg.History, FontURL: fontURL, Dashboard: RootPath,
+	})
 }
 
 // Close closes the dashboard's connections to Redis.

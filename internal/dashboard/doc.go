@@ -1,5 +1,5 @@
-// Package dashboard serves a worker's pages over HTTP: the asynq dashboard under [RootPath],
-// and the probes /healthz and /readyz.
+// Package dashboard serves a worker's pages over HTTP: the asynq dashboard under [RootPath], the
+// Locks pages under [lockpage.RootPath], the probes /healthz and /readyz, metrics, and a profile.
 //
 // The dashboard can delete and run tasks, and shows their payloads. On a loopback address it may
 // have no password. The dashboard then refuses requests that another site makes a visitor's browser
@@ -15,7 +15,7 @@
 //
 // There is no TLS. On a network that others can read, put a proxy before the dashboard.
 //
-// The pages load nothing from the internet. The dashboard takes out the fonts that asynqmon's page
-// loads from a public server, and a Content-Security-Policy forbids the rest. The page's icons are
-// drawings in its script, so only a typeface is missing.
+// Its pages load nothing from the internet: a Content-Security-Policy forbids it. asynqmon's page
+// wants the typeface Roboto from a public server, and gets it from this one. The page's icons are
+// drawings in its script.
 package dashboard

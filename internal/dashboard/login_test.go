@@ -19,7 +19,9 @@ func basic(user, password string) func(*http.Request) {
 func TestLogin(t *testing.T) {
 	t.Parallel()
 	const queues, deletion = "/dashboard/api/queues", "/dashboard/api/queues/default/pending_tasks/one"
-	cfg := dashboard.Config{Username: "me", Password: "sesame", AnyHost: true}
+	const metrics, profile = "/metrics", "/debug/siding/contention"
+	good := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+	cfg := dashboard.Config{Username: "me", Password: "sesame", AnyHost: true, Metrics: good, Contention: good}
 	readOnly := cfg
 	readOnly.ReadOnly = true
 	tests := []struct {
@@ -47,6 +49,20 @@ func TestLogin(t *testing.T) {
 		{"another scheme", cfg, http.MethodGet, queues, []func(*http.Request){header("Authorization", "Bearer bWU6c2VzYW1l")}, http.StatusUnauthorized},
 		{"deletion from another site by a browser that is let in", cfg, http.MethodDelete, deletion, []func(*http.Request){basic("me", "sesame"), header("Sec-Fetch-Site", "cross-site")}, http.StatusForbidden},
 		{"deletion from another origin by a browser that is let in", cfg, http.MethodDelete, deletion, []func(*http.Request){basic("me", "sesame"), header("Origin", "https://other.example")}, http.StatusForbidden},
+		{"metrics", cfg, http.MethodGet, metrics, nil, http.StatusOK},
+		{"profile without", cfg, http.MethodGet, profile, nil, http.StatusUnauthorized},
+		{"profile", cfg, http.MethodGet, profile, []func(*http.Request){basic("me", "sesame")}, http.StatusOK},
+		{"profile from another site by a browser that is let in", cfg, http.MethodPost, profile, []func(*http.Request){basic("me", "sesame"), header("Sec-Fetch-Site", "cross-site")}, http.StatusForbidden},
+		{"no metrics", dashboard.Config{AnyHost: true}, http.MethodGet, metrics, nil, http.StatusNotFound},
+		{"no profile", dashboard.Config{AnyHost: true}, http.MethodGet, profile, nil, http.StatusNotFound},
+		{"locks without", cfg, http.MethodGet, "/locks", nil, http.StatusUnauthorized},
+		{"resource without", cfg, http.MethodGet, "/locks/resource?name=r", nil, http.StatusUnauthorized},
+		{"release without", cfg, http.MethodPost, "/locks/resource", nil, http.StatusUnauthorized},
+		{"font without", cfg, http.MethodGet, "/files/font/roboto.css", nil, http.StatusUnauthorized},
+		{"locks", cfg, http.MethodGet, "/locks", []func(*http.Request){basic("me", "sesame")}, http.StatusOK},
+		{"release from another site by a browser that is let in", cfg, http.MethodPost, "/locks/resource", []func(*http.Request){basic("me", "sesame"), header("Sec-Fetch-Site", "cross-site")}, http.StatusForbidden},
+		{"release", cfg, http.MethodPost, "/locks/resource", []func(*http.Request){basic("me", "sesame"), header("Sec-Fetch-Site", "same-origin")}, http.StatusBadRequest}, // it names no resource
+		{"release, read-only", readOnly, http.MethodPost, "/locks/resource", []func(*http.Request){basic("me", "sesame"), header("Sec-Fetch-Site", "same-origin")}, http.StatusForbidden},
 		{"alive", cfg, http.MethodGet, "/healthz", nil, http.StatusOK},
 		{"ready", cfg, http.MethodGet, "/readyz", nil, http.StatusOK},
 	}

@@ -47,6 +47,18 @@ func (cfg Config) loggedIn(r *http.Request) bool {
 	return ok && same(user, cfg.Username)&same(password, cfg.Password) == 1
 }
 
+// by names who sends a request: the login, or the address if there is no login.
+func (cfg Config) by(r *http.Request) string {
+	if cfg.Password != "" {
+		return cfg.Username
+	}
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		host = r.RemoteAddr
+	}
+	return "a visitor from " + host
+}
+
 // same returns 1 for equal texts, else 0. It compares their hashes, which have one length. So the
 // time it takes says nothing about the texts.
 func same(a, b string) int {

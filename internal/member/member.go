@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/config"
+	"github.com/sidingq/siding/internal/lockpage"
 	"github.com/sidingq/siding/internal/runstats"
 	"github.com/sidingq/siding/queue"
 )
@@ -30,6 +31,8 @@ type Member struct {
 	end      func(why string) // ends the process
 
 	stats     runstats.Collector
+	figures   figures
+	history   lockpage.History
 	server    *queue.Server
 	web       *web
 	phase     atomic.Int32 // one of the phases
@@ -51,6 +54,13 @@ type refusal struct{ error }
 // came from.
 func (m *Member) Refuse(key, wrong string) error {
 	return refusal{fmt.Errorf("%s: %s", m.Config.Place(key), wrong)}
+}
+
+// observe counts an event.
+func (m *Member) observe(e queue.Event) {
+	m.stats.Observe(e)
+	m.figures.observe(e)
+	m.history.Observe(e)
 }
 
 // Stats sums up the tasks that have run.
@@ -84,10 +94,10 @@ func (m *Member) open(ctx context.Context, register func(*queue.Server)) (err er
 	if len(m.server.Kinds()) == 0 {
 		err = errors.New("no task has a handler: want a function that calls queue.Handle")
 	} else {
-		m.web, err = newWeb(m.Config.HTTP, m.Redis, m.ready)
+		m.web, err = newWeb(m) //nolint:contextcheck // it lives until it is stopped
 	}
 	if err != nil {
-		return errors.Join(err, m.server.Shutdown(ctx))
+		return errors.Join(err, m.figures.close(), m.server.Shutdown(ctx))
 	}
 	return nil
 }
@@ -209,5 +219,5 @@ func (m *Member) drain(ctx context.Context) error {
 	defer deadline.Stop()
 	err := m.server.Shutdown(ctx)
 	m.beside.Wait()
-	return errors.Join(err, m.besideErr, m.web.stop(ctx))
+	return errors.Join(err, m.besideErr, m.web.stop(ctx), m.figures.close())
 }

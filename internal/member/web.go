@@ -11,8 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
+	"github.com/sidingq/siding/inspect"
 	"github.com/sidingq/siding/internal/config"
 	"github.com/sidingq/siding/internal/dashboard"
 )
@@ -27,8 +26,9 @@ type web struct {
 	broken chan error // gets the error of a server that ended by itself
 }
 
-// newWeb returns a web that is not started.
-func newWeb(cfg config.HTTP, redis *redis.UniversalOptions, ready func(context.Context) error) (*web, error) {
+// newWeb returns the web of a member. It is not started.
+func newWeb(m *Member) (*web, error) {
+	cfg, guard := m.Config.HTTP, m.Server.Guard
 	password, err := cfg.LoginPassword()
 	if err != nil {
 		return nil, err
@@ -39,11 +39,18 @@ func newWeb(cfg config.HTTP, redis *redis.UniversalOptions, ready func(context.C
 		Password: string(password),
 		// The host in a request may be that of a proxy. The password protects the dashboard then.
 		AnyHost: password != "" || !dashboard.Loopback(cfg.Address),
-		Ready:   ready,
+		Ready:   m.ready,
+		Inspect: inspect.Config{Prefix: guard.Lock.Prefix, Resources: guard.Resources, Crashes: guard.Recovery.Crashes},
+		History: &m.history,
+		Logger:  guard.Logger,
 	}
 	if cfg.Dashboard {
-		pages.Redis = redis
+		pages.Redis = m.Redis
 	}
+	if err := m.figures.watch(m.server.Kinds(), m.Redis, m.Server.Guard); err != nil {
+		return nil, err
+	}
+	m.figures.serve(&pages)
 	w := &web{config: cfg, broken: make(chan error, 1)}
 	w.pages, err = dashboard.New(pages)
 	return w, err

@@ -1,5 +1,5 @@
 // Package browsertest shows tests what a person sees of a web page. It opens the page in headless
-// Chromium, which runs the scripts. Without Chromium a test ends as proc.Need says.
+// Chromium, which runs the scripts, and uses it. Without Chromium a test ends as proc.Need says.
 //
 // The browser reaches 127.0.0.1 and nothing else: a page that needs the internet shows here
 // what it shows without.
@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"html"
 	"os"
-	"os/exec"
 	"regexp"
 	"strings"
 	"testing"
@@ -64,27 +63,9 @@ func dump(ctx context.Context, program, url string) ([]byte, error) {
 		return nil, err
 	}
 	defer func() { _ = os.RemoveAll(profile) }() // the last of its processes may still write there
-	//nolint:gosec // the program and its arguments are the tests' own
-	cmd := exec.CommandContext(ctx, program,
-		"--headless",
-		"--no-sandbox", // root has none, as in most containers
-		"--disable-gpu",
-		"--disable-dev-shm-usage", // containers give it 64 MB
-		"--disable-quic",
-		"--disable-background-networking",
-		"--disable-component-update",
-		"--disable-sync",
-		"--disable-breakpad",
-		"--no-first-run",
-		"--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
-		"--user-data-dir="+profile,
-		fmt.Sprintf("--virtual-time-budget=%d", pageTime.Milliseconds()),
-		"--dump-dom", url,
-	)
-	cmd.Env = append(os.Environ(), "HOME="+profile)
+	cmd := command(ctx, program, profile, fmt.Sprintf("--virtual-time-budget=%d", pageTime.Milliseconds()), "--dump-dom", url)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	cmd.WaitDelay = 5 * time.Second // the other processes of the browser end with the first
 	if err := cmd.Run(); err != nil {
 		return nil, fmt.Errorf("%s: %w: %s", program, err, stderr.Bytes())
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -49,5 +50,55 @@ func TestTextWaitsForWhatIsNotThereYet(t *testing.T) {
 	t.Parallel()
 	if have := browsertest.Text(t, serve(t, 2), "waiting"); strings.Contains(have, "not yet") {
 		t.Errorf("want the second look, have %q", have)
+	}
+}
+
+// A person types, presses keys and clicks, and a picture shows it.
+func TestPageIsUsed(t *testing.T) {
+	t.Parallel()
+	mux := http.NewServeMux()
+	mux.HandleFunc("/{$}", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = fmt.Fprint(w, `<!doctype html><meta name=viewport content="width=device-width"><link rel=icon href=data:><form action=/next><input name=q autofocus><button>Go</button></form>
+<p id=k></p><script>document.onkeydown = e => { document.getElementById("k").textContent += e.key + " " }</script>`)
+	})
+	mux.HandleFunc("/next", func(w http.ResponseWriter, r *http.Request) {
+		_, _ = fmt.Fprint(w, `<!doctype html><link rel=icon href=data:><p>asked for `+r.FormValue("q")+`<a href="/missing">x</a>`)
+	})
+	srv := httptest.NewServer(mux)
+	t.Cleanup(srv.Close)
+	page := browsertest.Open(t, srv.URL+"/", browsertest.Window{Width: 390, Height: 300, Dark: true})
+	var dark bool
+	if page.Eval(`matchMedia("(prefers-color-scheme: dark)").matches && innerWidth <= 390`, &dark); !dark {
+		t.Error("want a narrow and dark window")
+	}
+	page.Click("input")
+	page.Type("orders")
+	page.Press("Escape")
+	page.Press("?")
+	page.AwaitText("Escape ?")
+	if picture := page.Screenshot(false); len(picture) < 1000 || string(picture[1:4]) != "PNG" {
+		t.Errorf("want a picture, have %d bytes", len(picture))
+	}
+	page.Click("button")
+	page.AwaitText("asked for orders?")
+	if have := page.Errors(); len(have) != 0 {
+		t.Errorf("want no errors, have %q", have)
+	}
+	page.Click("a")
+	page.Await(`location.pathname === "/missing"`)
+	if have := page.Requests(); !slices.Contains(have, srv.URL+"/next?q=orders%3F") || !slices.Contains(have, srv.URL+"/missing") {
+		t.Errorf("want all requests, have %q", have)
+	}
+	if have := page.Errors(); len(have) == 0 || !strings.Contains(have[0], "404") {
+		t.Errorf("want the failed request as an error, have %q", have)
+	}
+}
+
+func TestPageWithoutScripts(t *testing.T) {
+	t.Parallel()
+	page := browsertest.Open(t, serve(t, 1), browsertest.Window{Width: 800, Height: 600, NoScript: true})
+	page.AwaitText("loading")
+	if have := page.Text(); have != "loading" {
+		t.Errorf("want no script run, have %q", have)
 	}
 }

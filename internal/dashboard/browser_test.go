@@ -1,0 +1,89 @@
+package dashboard_test
+
+import (
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sidingq/siding/internal/dashboard"
+	"github.com/sidingq/siding/internal/testenv/browsertest"
+)
+
+// serve returns the address of a handler.
+func serve(t *testing.T, h *dashboard.Handler) string {
+	t.Helper()
+	srv := httptest.NewServer(h)
+	t.Cleanup(srv.Close)
+	return srv.URL
+}
+
+// picture writes a screenshot to the folder that SIDING_TEST_SCREENSHOTS names, if it names one.
+func picture(t *testing.T, page *browsertest.Page, name string) {
+	t.Helper()
+	if dir := os.Getenv("SIDING_TEST_SCREENSHOTS"); dir != "" {
+		if err := os.WriteFile(filepath.Join(dir, name+".png"), page.Screenshot(false), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// asynqmon's page shows its typeface, which comes from the worker as everything else does.
+func TestFrontPageInABrowser(t *testing.T) {
+	t.Parallel()
+	address := serve(t, setup(t, dashboard.Config{}))
+	page := browsertest.Open(t, address+"/dashboard/", browsertest.Window{Width: 1280, Height: 800})
+	page.AwaitText("default")
+	page.Await(`[...document.fonts].some(f => f.family.includes("Roboto") && f.status === "loaded")`)
+	for _, url := range page.Requests() {
+		if !strings.HasPrefix(url, address+"/") {
+			t.Errorf("want no request to another server, have %s", url)
+		}
+	}
+	if have := page.Errors(); len(have) != 0 {
+		t.Errorf("want no errors, have %q", have)
+	}
+	page.Await(`document.getElementById("siding-locks")`)
+	picture(t, page, "asynqmon")
+}
+
+func TestLinksToTheLocksPages(t *testing.T) {
+	t.Parallel()
+	address := serve(t, setup(t, dashboard.Config{}))
+	page := browsertest.Open(t, address+"/dashboard/", browsertest.Window{Width: 1280, Height: 800})
+	page.Await(`document.querySelector("#siding-locks a[href='/locks']")`)
+	var look struct {
+		Text              string
+		Count             int
+		Mine, Other, Here string // the classes of a link
+	}
+	const ask = `(() => { const of = href => document.querySelector("nav a[href='" + href + "'], li a[href='" + href + "']").className;
+		return {Text: document.getElementById("siding-locks").innerText.trim(), Count: document.querySelectorAll("#siding-locks").length,
+			Mine: of("/locks"), Other: of("/dashboard/servers"), Here: of("/dashboard/")} })()`
+	if page.Eval(ask, &look); look.Text != "Locks" || look.Count != 1 || look.Mine != look.Other || look.Mine == look.Here {
+		t.Errorf("want one link that looks like those to other pages, have %+v", look)
+	}
+	page.Go(address + "/dashboard/queues/default/tasks/one")
+	page.AwaitText("Its resource and lock")
+	page.Await(`document.getElementById("siding-task").getAttribute("href") === "/locks/task?queue=default&id=one"`)
+	picture(t, page, "asynqmon-task")
+	page.Click(`a[href="/dashboard/"]`) // drawn by React, without another page
+	page.Await(`!document.getElementById("siding-task") && document.getElementById("siding-locks")`)
+	page.Click("#siding-locks a")
+	page.Await(`location.pathname === "/locks"`)
+	page.AwaitText("No lock is held")
+}
+
+// A login in the address of the first page serves all that the pages ask for by themselves.
+func TestLocksPageBehindALogin(t *testing.T) {
+	t.Parallel()
+	address := serve(t, setup(t, dashboard.Config{Username: "me", Password: "sesame", AnyHost: true}))
+	page := browsertest.Open(t, strings.Replace(address, "http://", "http://me:sesame@", 1)+"/locks", browsertest.Window{Width: 1280, Height: 800})
+	page.AwaitText("No lock is held")
+	page.AwaitText("live")
+	page.Await(`[...document.fonts].some(f => f.family.includes("Roboto") && f.status === "loaded")`)
+	if have := page.Errors(); len(have) != 0 {
+		t.Errorf("want no errors, have %q", have)
+	}
+}

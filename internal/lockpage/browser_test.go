@@ -1,0 +1,202 @@
+package lockpage_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sidingq/siding/inspect"
+	"github.com/sidingq/siding/internal/lockpage"
+	"github.com/sidingq/siding/internal/testenv/browsertest"
+	"github.com/sidingq/siding/internal/webfiles"
+)
+
+var (
+	wide   = browsertest.Window{Width: 1280, Height: 900}
+	dark   = browsertest.Window{Width: 1280, Height: 900, Dark: true}
+	narrow = browsertest.Window{Width: 390, Height: 844}
+)
+
+// serve returns the address of the pages, which have their typeface, too.
+func serve(t *testing.T, cfg lockpage.Config) string {
+	t.Helper()
+	font, err := webfiles.Font("/files/font")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.FontURL, err = font.URL(webfiles.FontSheet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle(font.Path(), font)
+	h := open(t, cfg)
+	if s, ok := cfg.Source.(*source); ok && cfg.History != nil {
+		lockpage.SampledSince(h, time.Now(), s.waiting())
+	}
+	mux.Handle("/locks", h)
+	mux.Handle("/locks/", h)
+	srv := httptest.NewServer(mux)
+	t.Cleanup(srv.Close)
+	return srv.URL
+}
+
+// open returns pages that are closed at the end of the test.
+func open(t *testing.T, cfg lockpage.Config) *lockpage.Handler {
+	t.Helper()
+	if cfg.By == nil {
+		cfg.By = func(*http.Request) string { return "ann" }
+	}
+	h, err := lockpage.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(h.Close)
+	return h
+}
+
+// picture writes a screenshot to the folder that SIDING_TEST_SCREENSHOTS names, if it names one.
+func picture(t *testing.T, page *browsertest.Page, name string) {
+	t.Helper()
+	if dir := os.Getenv("SIDING_TEST_SCREENSHOTS"); dir != "" {
+		if err := os.WriteFile(filepath.Join(dir, name+".png"), page.Screenshot(true), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// shop has locks as those of the demo shop.
+func shop() *source {
+	now := time.Now()
+	s := newSource()
+	kinds := []string{"order:audit", "stock:deduct", "account:post", "order:cancel"}
+	for i := range 24 {
+		kind := kinds[i%len(kinds)]
+		waiting := max(0, 9-i)*max(0, 9-i) + i%3
+		l := inspect.Lock{
+			Resource: fmt.Sprintf("%s:%d", strings.Split(kind, ":")[0], 536365+i*7), State: inspect.Held,
+			Task:   &inspect.Task{Queue: "default", ID: fmt.Sprintf("%s-%04d", strings.Split(kind, ":")[1], 17*i+3), Kind: kind},
+			Worker: &inspect.Worker{Host: fmt.Sprintf("worker-%d", i%3+1), PID: 4100 + i%3},
+			Since:  now.Add(-time.Duration(i*i+1) * 370 * time.Millisecond), Left: inspect.Duration(10+i%5) * 1e9, Fence: 1795465443123456 + int64(i),
+			Waiting: waiting, OldestWait: inspect.Duration(waiting) * 1.4e9, WaitTime: inspect.Duration(waiting*waiting) * 0.7e9,
+		}
+		l.Holder = fmt.Sprintf("%s %s on %s (pid %d)", kind, l.Task.ID, l.Worker.Host, l.Worker.PID)
+		switch i {
+		case 3:
+			l.State, l.Holder, l.Worker, l.Left = inspect.Reserved, "", nil, 2.4e9
+		case 5:
+			l.Gone, l.Left = true, 3.1e9
+		case 7:
+			l.State, l.Holder, l.Task, l.Worker, l.Since, l.Fence = inspect.Foreign, "another program", nil, nil, time.Time{}, 0
+		}
+		s.put(l)
+	}
+	return s
+}
+
+// busy fills a history as a busy worker does.
+func busy() *lockpage.History {
+	h := new(lockpage.History)
+	random := rand.New(rand.NewPCG(1, 2))
+	now := time.Now()
+	for i := range 180 {
+		n := 20 + int(30*float64(i%60)/60) + random.IntN(10)
+		at := now.Add(-time.Duration(180-i) * 5 * time.Second)
+		for range n {
+			handOff := time.Duration((0.3 + random.ExpFloat64()*0.4) * float64(time.Millisecond))
+			lockpage.ObserveAt(h, at, handOff)
+		}
+	}
+	return h
+}
+
+// example is a task that waits in shop.
+func example() inspect.Explanation {
+	holder := inspect.Task{Queue: "default", ID: "audit-0003", Kind: "order:audit"}
+	worker := inspect.Worker{Host: "worker-1", PID: 4100}
+	return inspect.Explanation{
+		Task: inspect.Task{Queue: "default", ID: "audit-7", Kind: "order:audit"}, State: inspect.StateWaiting, Resource: "order:536365",
+		Position: 7, Since: time.Now().Add(-74 * time.Second), Waited: 74e9, Servers: 3, Retries: 25, Refusals: 1, Tolerated: 3,
+		LastError: "held by order:audit audit-0003 on worker-1 (pid 4100); number 7 in the wait queue",
+		Next:      time.Now().Add(40 * time.Minute),
+		Chain:     []inspect.Link{{Holder: "order:audit audit-0003 on worker-1 (pid 4100)", Task: &holder, State: inspect.StateRunning, Worker: &worker}},
+		Verdict: inspect.Verdict{
+			Wrong:  "Nothing is wrong: the task waits for its lock.",
+			Clears: "It runs once the 6 tasks before it are done.",
+			Do:     "To see the lock: lockctl show order:536365",
+		},
+	}
+}
+
+// Each page in light, dark and narrow windows: all fits, nothing fails, and nothing comes from elsewhere.
+func TestPictures(t *testing.T) {
+	t.Parallel()
+	s := shop()
+	s.tasks["audit-7"] = example()
+	address := serve(t, lockpage.Config{Source: s, History: busy(), Dashboard: "/dashboard", Revoke: func(context.Context, string, int64, string, string) error { return nil }})
+	for name, window := range map[string]browsertest.Window{"light": wide, "dark": dark, "narrow": narrow} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			page := browsertest.Open(t, address+"/locks", window)
+			page.AwaitText("live")
+			page.Await(`document.querySelector(".chart.waiting svg")`)
+			for _, look := range []struct{ name, path, text string }{
+				{"list", "/locks", "order:536365"},
+				{"resource", "/locks/resource?name=order:536365", "Wait queue"},
+				{"task", "/locks/task?id=audit-7", "Nothing is wrong"},
+				{"top", "/locks/top", "Waited in all"},
+			} {
+				page.Go(address + look.path)
+				page.AwaitText(look.text)
+				wantNoOverflow(t, page, window)
+				wantContrast(t, page)
+				picture(t, page, look.name+"-"+name)
+			}
+			if have := page.Errors(); len(have) != 0 {
+				t.Errorf("want no errors, have %q", have)
+			}
+			for _, url := range page.Requests() {
+				if !strings.HasPrefix(url, address+"/") {
+					t.Errorf("want no request to another server, have %s", url)
+				}
+			}
+		})
+	}
+}
+
+// wantContrast fails if a text is hard to read: WCAG wants a contrast of 4.5 between a text and
+// what is behind it.
+func wantContrast(t *testing.T, page *browsertest.Page) {
+	t.Helper()
+	var poor []string
+	page.Eval(`(() => {
+		const light = c => { const [r, g, b] = c.match(/[\d.]+/g).map(v => (v /= 255) <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4); return .2126 * r + .7152 * g + .0722 * b };
+		const behind = e => { for (; e; e = e.parentElement) { const c = getComputedStyle(e).backgroundColor; if (!/, 0\)$|transparent/.test(c)) return c } return "rgb(255, 255, 255)" };
+		const poor = [];
+		for (const e of document.querySelectorAll("main *, header *")) {
+			if (![...e.childNodes].some(n => n.nodeType === 3 && n.data.trim()) || !e.getClientRects().length) continue;
+			const style = getComputedStyle(e), a = light(e instanceof SVGElement ? style.fill : style.color), b = light(behind(e));
+			const ratio = (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
+			if (ratio < 4.5) poor.push(e.tagName + "." + e.getAttribute("class") + " " + ratio.toFixed(2) + " " + e.textContent.slice(0, 40));
+		}
+		return poor })()`, &poor)
+	if len(poor) != 0 {
+		t.Errorf("want a contrast of 4.5, have %q", poor)
+	}
+}
+
+// wantNoOverflow fails if one has to scroll sideways.
+func wantNoOverflow(t *testing.T, page *browsertest.Page, window browsertest.Window) {
+	t.Helper()
+	var have int
+	if page.Eval(`document.documentElement.scrollWidth`, &have); have > window.Width {
+		t.Errorf("want all in %d pixels, have %d", window.Width, have)
+	}
+}

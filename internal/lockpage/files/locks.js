@@ -1,0 +1,144 @@
+// Renews the page every two seconds, and adds keys. The page works without this script, too.
+(function () {
+  "use strict";
+  var every = 2000, patience = 10000;
+  var notice = document.getElementById("notice"), form = document.getElementById("form");
+  var status = document.getElementById("status"), search = document.getElementById("q"), order = document.getElementById("sort");
+  var help = document.getElementById("help"), keys = document.getElementById("keys");
+  var timer = 0, asking = null, typing = 0, failed = false;
+
+  // address is that of this page. A login in the address would make fetch refuse it.
+  function address() { return location.origin + location.pathname + location.search; }
+
+  function show(text, look) {
+    status.textContent = text;
+    status.className = look;
+  }
+
+  function regions(page) { return Array.from(page.querySelectorAll("[data-live]")); }
+
+  function put(place, nodes) { place.replaceChildren.apply(place, Array.from(nodes)); }
+
+  // replace puts the new content in the place of the old, and keeps focus and scroll.
+  function replace(page) {
+    var active = document.activeElement, key = active && active.dataset.key;
+    var x = scrollX, y = scrollY;
+    regions(document).forEach(function (e) { put(e, page.getElementById(e.id).childNodes); });
+    if (!used()) put(form, page.getElementById("form").childNodes);
+    if (key) {
+      var again = Array.from(document.querySelectorAll("[data-key]")).find(function (e) { return e.dataset.key === key; });
+      if (again) again.focus({ preventScroll: true });
+    }
+    scrollTo(x, y);
+  }
+
+  function selecting() {
+    var s = getSelection();
+    return s && !s.isCollapsed && regions(document).some(function (e) { return e.contains(s.anchorNode); });
+  }
+
+  // used reports whether somebody fills in the form below.
+  function used() {
+    return form.contains(document.activeElement) || form.querySelector("details[open]");
+  }
+
+  function trouble(what) {
+    failed = true;
+    put(notice, what);
+    document.body.classList.add("stale");
+    show("trying again", "bad");
+  }
+
+  function renew() {
+    clearTimeout(timer);
+    if (document.visibilityState !== "visible") return; // visibilitychange begins again
+    if (asking) asking.abort();
+    var mine = asking = new AbortController();
+    var limit = setTimeout(function () { mine.abort(); }, patience);
+    fetch(address(), { signal: mine.signal, headers: { Accept: "text/html" } }).then(function (reply) {
+      return reply.text().then(function (text) {
+        if (mine !== asking) return;
+        var page = new DOMParser().parseFromString(text, "text/html");
+        var fresh = page.getElementById("live"), news = page.getElementById("notice"), kind = document.body.dataset.page;
+        var other = page.body.dataset.page !== kind;
+        if (other && fresh && kind === "error") {
+          location.reload(); // there is something to show by now
+          return;
+        }
+        if (!fresh || other) {
+          trouble(news ? news.childNodes : [document.createTextNode("The worker answers with status " + reply.status + ".")]);
+          return;
+        }
+        if (failed || reply.status !== 200) {
+          put(notice, news.childNodes);
+          failed = false;
+        }
+        document.body.classList.remove("stale");
+        if (!selecting()) replace(page);
+        show("live", "good");
+      });
+    }).catch(function () {
+      if (mine !== asking) return;
+      var text = document.createElement("div");
+      text.className = "notice bad";
+      text.textContent = "The worker does not answer. This page tries again every two seconds.";
+      trouble([text]);
+    }).finally(function () {
+      clearTimeout(limit);
+      if (mine !== asking) return;
+      asking = null;
+      timer = setTimeout(renew, every);
+    });
+  }
+
+  document.addEventListener("visibilitychange", renew);
+
+  // The filter works while one types. The address follows, so that it can be sent to somebody.
+  function filter() {
+    var v = new URLSearchParams();
+    if (search.value.trim()) v.set("q", search.value.trim());
+    if (order && order.selectedIndex > 0) v.set("sort", order.value);
+    var text = v.toString();
+    history.replaceState(null, "", location.pathname + (text ? "?" + text : ""));
+    renew();
+  }
+  if (search) {
+    search.addEventListener("input", function () { clearTimeout(typing); typing = setTimeout(filter, 200); });
+    search.form.addEventListener("submit", function (e) { e.preventDefault(); filter(); });
+    order.addEventListener("change", filter);
+    search.form.classList.add("scripted");
+  }
+
+  function move(by) {
+    var rows = Array.from(document.querySelectorAll("[data-row]"));
+    if (!rows.length) return;
+    var at = rows.indexOf(document.activeElement);
+    var next = at < 0 ? (by > 0 ? 0 : rows.length - 1) : Math.min(rows.length - 1, Math.max(0, at + by));
+    rows[next].focus();
+    rows[next].scrollIntoView({ block: "nearest" });
+  }
+
+  document.addEventListener("keydown", function (e) {
+    if (e.ctrlKey || e.metaKey || e.altKey || help.open) return;
+    var inField = /^(INPUT|SELECT|TEXTAREA)$/.test(e.target.tagName);
+    var key = e.key;
+    if (inField) {
+      if (key === "Escape") e.target.blur();
+      else if (e.target === search && key === "ArrowDown") move(1);
+      else return;
+    } else if (key === "/" && search) { search.focus(); search.select(); }
+    else if (key === "j" || key === "ArrowDown") move(1);
+    else if (key === "k" || key === "ArrowUp") move(-1);
+    else if (key === "?") help.showModal();
+    else if (key === "Escape") {
+      var up = document.querySelector("[data-up]");
+      if (up) up.click();
+      else if (document.activeElement) document.activeElement.blur();
+    } else return;
+    e.preventDefault();
+  });
+
+  keys.hidden = false;
+  keys.addEventListener("click", function () { help.showModal(); });
+  timer = setTimeout(renew, every);
+})();

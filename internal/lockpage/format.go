@@ -1,0 +1,140 @@
+package lockpage
+
+import (
+	"fmt"
+	"html/template"
+	"math"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sidingq/siding/inspect"
+)
+
+// functions are what the templates call.
+var functions = template.FuncMap{
+	"resourceURL": resourceURL,
+	"taskURL":     taskURL,
+	"long":        func(d inspect.Duration) string { return long(time.Duration(d)) },
+	"ago":         ago,
+	"clock":       clock,
+	"thousands":   func(n int) string { return thousands(int64(n)) },
+	"things":      func(n int, one string) string { return count(int64(n), one) },
+	"asynqURL":    asynqURL,
+	"lower":       strings.ToLower,
+}
+
+// long writes a duration for a person who waits: 0.4 s, 12 s, 3 min 20 s, 5 h 2 min, 3 d 4 h.
+func long(d time.Duration) string {
+	two := func(a int64, unit string, b int64, small string) string {
+		if b == 0 {
+			return fmt.Sprintf("%d %s", a, unit)
+		}
+		return fmt.Sprintf("%d %s %d %s", a, unit, b, small)
+	}
+	s := int64(d.Round(time.Second) / time.Second)
+	switch {
+	case d < 0:
+		return "0 s"
+	case d < 9950*time.Millisecond:
+		return strconv.FormatFloat(d.Seconds(), 'f', 1, 64) + " s"
+	case s < 60:
+		return fmt.Sprintf("%d s", s)
+	case s < 3600:
+		return two(s/60, "min", s%60, "s")
+	case s < 24*3600:
+		return two(s/3600, "h", s%3600/60, "min")
+	default:
+		return two(s/86400, "d", s%86400/3600, "h")
+	}
+}
+
+// short writes a duration with two digits: 0.42 ms, 3.1 ms, 120 ms, 1.5 s.
+func short(d time.Duration) string {
+	switch {
+	case d == 0:
+		return "0"
+	case d < time.Millisecond:
+		return digits(float64(d)/1e3) + " µs"
+	case d < time.Second:
+		return digits(float64(d)/1e6) + " ms"
+	default:
+		return digits(d.Seconds()) + " s"
+	}
+}
+
+// digits writes a number with two digits or more.
+func digits(v float64) string {
+	if v < 9.95 {
+		return strings.TrimSuffix(strconv.FormatFloat(v, 'f', 1, 64), ".0")
+	}
+	return strconv.FormatFloat(v, 'f', 0, 64)
+}
+
+// perSecond writes a rate, and plain a count, on an axis.
+func perSecond(v float64) string { return plain(v) + "/s" }
+
+func plain(v float64) string {
+	switch {
+	case v >= 1e6:
+		return digits(v/1e6) + " M"
+	case v >= 1e4:
+		return digits(v/1e3) + " k"
+	case v == math.Trunc(v):
+		return strconv.FormatFloat(v, 'f', 0, 64)
+	default:
+		return strconv.FormatFloat(v, 'g', 2, 64)
+	}
+}
+
+// thousands writes a number with a thin space between each three digits.
+func thousands(n int64) string {
+	text := strconv.FormatInt(n, 10)
+	for i := len(text) - 3; i > 0 && text[i-1] != '-'; i -= 3 {
+		text = text[:i] + "\u202f" + text[i:]
+	}
+	return text
+}
+
+// count writes how many of a thing there are.
+func count(n int64, one string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return thousands(n) + " " + one + "s"
+}
+
+// ago writes how long ago a time was, and a dash for no time.
+func ago(t time.Time) string {
+	if t.IsZero() {
+		return "–"
+	}
+	return long(time.Since(t))
+}
+
+// clock writes a time in UTC, with the day unless that is today.
+func clock(t time.Time) string {
+	switch t = t.UTC(); {
+	case t.IsZero():
+		return "–"
+	case t.Format(time.DateOnly) == time.Now().UTC().Format(time.DateOnly):
+		return t.Format("15:04:05") + " UTC"
+	default:
+		return t.Format("2006-01-02 15:04:05") + " UTC"
+	}
+}
+
+// asynqURL returns the page of a task in asynq's dashboard, or nothing for a task whose page has no
+// address: a browser would read its queue or its id as something else.
+func asynqURL(dashboard string, t inspect.Task) string {
+	for _, name := range []string{t.Queue, t.ID} {
+		if name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/?#%\\\uFFFD") || strings.TrimSpace(name) != name {
+			return ""
+		}
+	}
+	if dashboard == "" {
+		return ""
+	}
+	return dashboard + "/queues/" + url.PathEscape(t.Queue) + "/tasks/" + url.PathEscape(t.ID)
+}

@@ -1,0 +1,157 @@
+package lockpage
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sidingq/siding/inspect"
+)
+
+// shown is how many locks or waiters one page shows.
+const shown = 200
+
+// An order is one in which the list can be.
+type order struct {
+	Name, Title string
+	compare     func(a, b inspect.Lock) int
+}
+
+// orders are all of them. The first is the default.
+var orders = []order{
+	{"wait", "Longest wait", func(a, b inspect.Lock) int { return cmp.Compare(b.OldestWait, a.OldestWait) }},
+	{"waiting", "Most waiting", func(a, b inspect.Lock) int { return cmp.Compare(b.Waiting, a.Waiting) }},
+	{"held", "Held longest", func(a, b inspect.Lock) int { return compareTimes(a.Since, b.Since) }},
+	{"left", "Least lease left", func(a, b inspect.Lock) int { return cmp.Compare(a.Left, b.Left) }},
+	{"resource", "Resource", func(a, b inspect.Lock) int { return strings.Compare(a.Resource, b.Resource) }},
+}
+
+// compareTimes orders by time; an unknown time comes last.
+func compareTimes(a, b time.Time) int {
+	switch {
+	case a.IsZero() == b.IsZero():
+		return a.Compare(b)
+	case a.IsZero():
+		return 1
+	default:
+		return -1
+	}
+}
+
+// A listPage is the list of locks.
+type listPage struct {
+	Query  string
+	Order  order
+	Orders []order
+
+	Locks                   []inspect.Lock // those shown
+	Found, All, LeftOut     int
+	Held, Reserved, Foreign int
+	Waiting, Gone           int
+	OldestWait              inspect.Duration
+
+	Charts *charts
+}
+
+func (h *Handler) showList(w http.ResponseWriter, r *http.Request) {
+	h.fleet.looked()
+	ctx, cancel := context.WithTimeout(r.Context(), patience)
+	defer cancel()
+	list, err := h.held(ctx)
+	if err != nil {
+		h.failAsking(w, r, err)
+		return
+	}
+	p := listPage{Query: strings.TrimSpace(r.FormValue("q")), Order: orders[0], Orders: orders, All: len(list.Locks), LeftOut: list.LeftOut}
+	if i := slices.IndexFunc(orders, func(o order) bool { return o.Name == r.FormValue("sort") }); i >= 0 {
+		p.Order = orders[i]
+	}
+	for _, l := range list.Locks {
+		p.count(l)
+	}
+	p.Locks = filter(list.Locks, p.Query)
+	p.Found = len(p.Locks)
+	slices.SortFunc(p.Locks, func(a, b inspect.Lock) int {
+		return cmp.Or(p.Order.compare(a, b), strings.Compare(a.Resource, b.Resource))
+	})
+	p.Locks = p.Locks[:min(len(p.Locks), shown)]
+	if p.Query == "" {
+		p.Charts = h.charts(time.Now())
+	}
+	h.write(w, r, http.StatusOK, "list", page{Title: "Locks", Tab: "list", Refresh: true, Content: p})
+}
+
+// count adds a lock to the sums.
+func (p *listPage) count(l inspect.Lock) {
+	switch l.State {
+	case inspect.Held:
+		p.Held++
+	case inspect.Reserved:
+		p.Reserved++
+	case inspect.Foreign:
+		p.Foreign++
+	case inspect.Free: // somebody waits, and the sweeper has not seen it yet
+	}
+	if l.Gone {
+		p.Gone++
+	}
+	p.Waiting += l.Waiting
+	p.OldestWait = max(p.OldestWait, l.OldestWait)
+}
+
+// filter returns a new list of the locks that have each word of the query somewhere in the
+// resource, the holder or the task. Upper case counts as lower case.
+func filter(locks []inspect.Lock, query string) []inspect.Lock {
+	words := strings.Fields(strings.ToLower(query))
+	var found []inspect.Lock
+	for _, l := range locks {
+		text := l.Resource + "\n" + l.Holder + "\n" + string(l.State)
+		if l.Task != nil {
+			text += "\n" + l.Task.Queue + "\n" + l.Task.ID + "\n" + l.Task.Kind
+		}
+		text = strings.ToLower(text)
+		if !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(text, word) }) {
+			found = append(found, l)
+		}
+	}
+	return found
+}
+
+// SortURL is the address of the same list in another order.
+func (p listPage) SortURL(name string) string { return listURL(p.Query, name) }
+
+func listURL(query, order string) string {
+	v := url.Values{}
+	if query != "" {
+		v.Set("q", query)
+	}
+	if order != orders[0].Name {
+		v.Set("sort", order)
+	}
+	if len(v) == 0 {
+		return RootPath
+	}
+	return RootPath + "?" + v.Encode()
+}
+
+// A topPage is the list of the hottest resources.
+type topPage struct {
+	Locks   []inspect.Lock
+	LeftOut int
+}
+
+func (h *Handler) showTop(w http.ResponseWriter, r *http.Request) {
+	h.fleet.looked()
+	ctx, cancel := context.WithTimeout(r.Context(), patience)
+	defer cancel()
+	list, err := h.cfg.Source.Top(ctx, 50)
+	if err != nil {
+		h.failAsking(w, r, err)
+		return
+	}
+	h.write(w, r, http.StatusOK, "top", page{Title: "Hottest resources", Tab: "top", Refresh: true, Content: topPage{list.Locks, list.LeftOut}})
+}

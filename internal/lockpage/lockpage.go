@@ -1,0 +1,206 @@
+package lockpage
+
+import (
+	"bytes"
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"html/template"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/inspect"
+	"github.com/sidingq/siding/internal/webfiles"
+	"github.com/sidingq/siding/lock"
+)
+
+// RootPath is the path of the list of locks. The paths of all other pages begin with it.
+const RootPath = "/locks"
+
+const (
+	// patience bounds the questions for one page.
+	patience = 5 * time.Second
+	// shared is for how long visitors share one list of locks.
+	shared = time.Second
+)
+
+// A Source answers the questions of the pages. An [inspect.Inspector] is one.
+type Source interface {
+	Held(ctx context.Context) (inspect.List, error)
+	Top(ctx context.Context, n int) (inspect.List, error)
+	Show(ctx context.Context, resource string, from, count int) (inspect.Lock, []inspect.Waiter, error)
+	Why(ctx context.Context, queue, id string) (inspect.Explanation, error)
+	Queues(ctx context.Context) ([]inspect.Queue, error)
+}
+
+// A RevokeFunc takes the lock of a resource from the holder of the lease with this fence, or from
+// any holder if the fence is 0. by names the person who wants it, for the reason.
+type RevokeFunc func(ctx context.Context, resource string, fence int64, by, reason string) error
+
+// Config configures a [Handler].
+type Config struct {
+	Source Source
+	// Revoke takes the lock of a resource from its holder. Nil leaves the button out.
+	Revoke RevokeFunc
+	// ReadOnly refuses to revoke.
+	ReadOnly bool
+	// By names who sends a request, for the record of a revocation.
+	By func(*http.Request) string
+	// History has the figures of this worker. Nil stands for a worker that has run no task.
+	History *History
+	// FontURL is the style sheet of the typeface Roboto.
+	FontURL string
+	// Dashboard is the path of asynq's dashboard, to which tasks have links.
+	Dashboard string
+}
+
+//go:embed templates
+var templates embed.FS
+
+//go:embed files
+var files embed.FS
+
+// A Handler serves the pages. The caller must Close it.
+type Handler struct {
+	cfg   Config
+	mux   *http.ServeMux
+	pages map[string]*template.Template
+	fleet *fleet
+
+	styleURL, scriptURL string
+
+	mu     sync.Mutex // held while somebody asks, so that one visitor asks for all
+	list   inspect.List
+	listed time.Time
+}
+
+// New returns the pages for cfg.
+func New(cfg Config) (*Handler, error) {
+	if cfg.Source == nil || cfg.By == nil {
+		return nil, errors.New("lockpage: config: want a Source and By, have nil")
+	}
+	if cfg.History == nil {
+		cfg.History = new(History)
+	}
+	own, err := webfiles.New(files, "files", RootPath+"/files")
+	if err != nil {
+		return nil, err
+	}
+	h := &Handler{cfg: cfg, mux: http.NewServeMux(), pages: map[string]*template.Template{}}
+	if h.styleURL, err = own.URL("locks.css"); err != nil {
+		return nil, err
+	}
+	if h.scriptURL, err = own.URL("locks.js"); err != nil {
+		return nil, err
+	}
+	layout, err := template.New("layout.html").Funcs(functions).ParseFS(templates, "templates/layout.html", "templates/parts.html")
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range []string{"list", "top", "resource", "task", "error"} {
+		page, err := layout.Clone()
+		if err == nil {
+			page, err = page.ParseFS(templates, "templates/"+name+".html")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("lockpage: %s: %w", name, err)
+		}
+		h.pages[name] = page
+	}
+	h.mux.Handle(own.Path(), own)
+	h.mux.HandleFunc("GET "+RootPath, h.showList)
+	h.mux.HandleFunc("GET "+RootPath+"/top", h.showTop)
+	h.mux.HandleFunc("GET "+RootPath+"/resource", h.showResource)
+	h.mux.HandleFunc("POST "+RootPath+"/resource", h.revoke)
+	h.mux.HandleFunc("GET "+RootPath+"/task", h.showTask)
+	h.mux.Handle("GET "+RootPath+"/{$}", http.RedirectHandler(RootPath, http.StatusFound))
+	h.mux.HandleFunc(RootPath+"/", func(w http.ResponseWriter, r *http.Request) {
+		h.fail(w, r, http.StatusNotFound, "There is no such page.", "The list of locks has links to all pages.")
+	})
+	h.fleet = newFleet(cfg.Source)
+	return h, nil
+}
+
+// Close ends what runs beside the requests.
+func (h *Handler) Close() { h.fleet.close() }
+
+// policy lets a page load the worker's own files, and nothing else.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; " +
+	"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+// ServeHTTP serves the pages below [RootPath].
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Security-Policy", policy)
+	h.mux.ServeHTTP(w, r)
+}
+
+// A page is what each template gets.
+type page struct {
+	Name, Title                  string
+	FontURL, StyleURL, ScriptURL string
+	Dashboard                    string
+	At                           time.Time
+	Tab                          string // of the navigation
+	Refresh                      bool   // without JavaScript, too
+	Notice                       *notice
+	Content                      any
+}
+
+// A notice tells of something that went wrong, or right.
+type notice struct {
+	Bad          bool
+	What, Advice string
+}
+
+// write writes a page, whole or not at all.
+func (h *Handler) write(w http.ResponseWriter, r *http.Request, status int, name string, p page) {
+	p.FontURL, p.StyleURL, p.ScriptURL, p.Dashboard = h.cfg.FontURL, h.styleURL, h.scriptURL, h.cfg.Dashboard
+	p.Name, p.At = name, time.Now()
+	var text bytes.Buffer
+	if err := h.pages[name].ExecuteTemplate(&text, "layout.html", p); err != nil {
+		http.Error(w, "the page cannot be made: "+err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(text.Bytes()) // fails only when the asker has gone
+	}
+}
+
+// fail writes a page that says what went wrong.
+func (h *Handler) fail(w http.ResponseWriter, r *http.Request, status int, what, advice string) {
+	h.write(w, r, status, "error", page{Title: what, Refresh: status == http.StatusServiceUnavailable, Notice: &notice{Bad: true, What: what, Advice: advice}})
+}
+
+// failAsking writes a page about an error of the source.
+func (h *Handler) failAsking(w http.ResponseWriter, r *http.Request, err error) {
+	if errors.Is(err, lock.ErrResource) {
+		h.fail(w, r, http.StatusBadRequest, "No resource can have this name.", "The error is: "+err.Error())
+		return
+	}
+	what := "Redis does not answer."
+	if _, refused := errors.AsType[redis.Error](err); refused {
+		what = "Redis refuses to answer."
+	}
+	h.fail(w, r, http.StatusServiceUnavailable, what, "This page tries again every two seconds. The error is: "+err.Error())
+}
+
+// held returns the locks, as they were at most a moment ago.
+func (h *Handler) held(ctx context.Context) (inspect.List, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if time.Since(h.listed) < shared {
+		return h.list, nil
+	}
+	list, err := h.cfg.Source.Held(ctx)
+	if err == nil {
+		h.list, h.listed = list, time.Now()
+	}
+	return list, err
+}

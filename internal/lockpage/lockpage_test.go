@@ -1,0 +1,159 @@
+package lockpage_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/sidingq/siding/inspect"
+	"github.com/sidingq/siding/internal/lockpage"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A source has locks in memory.
+type source struct {
+	mu    sync.Mutex
+	err   error
+	locks map[string]inspect.Lock
+	tasks map[string]inspect.Explanation
+	asked map[string]int
+}
+
+func newSource(locks ...inspect.Lock) *source {
+	s := &source{locks: map[string]inspect.Lock{}, tasks: map[string]inspect.Explanation{}, asked: map[string]int{}}
+	for _, l := range locks {
+		s.put(l)
+	}
+	return s
+}
+
+func (s *source) put(l inspect.Lock) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.locks[l.Resource] = l
+}
+
+func (s *source) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.err = err
+}
+
+// waiting returns how many wait for each lock.
+func (s *source) waiting() map[string]int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := map[string]int{}
+	for _, l := range s.locks {
+		all[l.Resource] = l.Waiting
+	}
+	return all
+}
+
+func (s *source) begin(what string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked[what]++
+	return s.err
+}
+
+func (s *source) count(what string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.asked[what]
+}
+
+func (s *source) Held(context.Context) (inspect.List, error) {
+	if err := s.begin("held"); err != nil {
+		return inspect.List{}, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var list inspect.List
+	for _, l := range s.locks {
+		if l.State != inspect.Free {
+			list.Locks = append(list.Locks, l)
+		}
+	}
+	return list, nil
+}
+
+func (s *source) Top(_ context.Context, n int) (inspect.List, error) {
+	if err := s.begin("top"); err != nil {
+		return inspect.List{}, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var list inspect.List
+	for _, l := range s.locks {
+		if l.Waiting > 0 {
+			list.Locks = append(list.Locks, l)
+		}
+	}
+	slices.SortFunc(list.Locks, func(a, b inspect.Lock) int { return cmp.Compare(b.WaitTime, a.WaitTime) })
+	list.Locks = list.Locks[:min(n, len(list.Locks))]
+	return list, nil
+}
+
+func (s *source) Show(_ context.Context, resource string, from, count int) (inspect.Lock, []inspect.Waiter, error) {
+	if err := s.begin("show"); err != nil {
+		return inspect.Lock{}, nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l, ok := s.locks[resource]
+	if !ok {
+		return inspect.Lock{Resource: resource, State: inspect.Free}, nil, nil
+	}
+	var waiters []inspect.Waiter
+	for i := from; i <= l.Waiting && len(waiters) < count; i++ {
+		task := &inspect.Task{Queue: "default", ID: fmt.Sprintf("audit-%d", i), Kind: "order:audit"}
+		waited := l.OldestWait / inspect.Duration(l.Waiting) * inspect.Duration(l.Waiting-i+1)
+		waiters = append(waiters, inspect.Waiter{
+			Position: i, Task: task, Name: fmt.Sprintf("siding-task:default:audit-%d", i),
+			Since: time.Now().Add(-time.Duration(waited)), Waited: waited,
+		})
+	}
+	return l, waiters, nil
+}
+
+func (s *source) Why(_ context.Context, queue, id string) (inspect.Explanation, error) {
+	if err := s.begin("why"); err != nil {
+		return inspect.Explanation{}, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e, ok := s.tasks[id]
+	if !ok || queue != "" && queue != e.Task.Queue {
+		return e, fmt.Errorf("%s: %w", id, inspect.ErrUnknownTask)
+	}
+	return e, nil
+}
+
+func (s *source) Queues(context.Context) ([]inspect.Queue, error) {
+	if err := s.begin("queues"); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	waiting := 0
+	for _, l := range s.locks {
+		waiting += l.Waiting
+	}
+	return []inspect.Queue{{Name: "default", Waiting: waiting}}, nil
+}
+
+var (
+	errAway    = errors.New("dial tcp 10.1.2.3:6379: connection refused")
+	errRefused = errors.New("not now")
+)
+
+var _ lockpage.Source = (*source)(nil)

@@ -1,0 +1,302 @@
+package lockpage_test
+
+import (
+	"context"
+	"fmt"
+	"html"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sidingq/siding/inspect"
+	"github.com/sidingq/siding/internal/lockpage"
+)
+
+// get asks for a page.
+func get(t *testing.T, h http.Handler, address string) *httptest.ResponseRecorder {
+	t.Helper()
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, address, http.NoBody))
+	return w
+}
+
+// rows returns the resources that a list shows, in order.
+func rows(page string) []string {
+	var all []string
+	for _, row := range regexp.MustCompile(`data-key="r:([^"]*)"`).FindAllStringSubmatch(page, -1) {
+		all = append(all, html.UnescapeString(row[1]))
+	}
+	return all
+}
+
+func TestListFiltersAndSorts(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	h := open(t, lockpage.Config{Source: newSource(
+		inspect.Lock{Resource: "order:1", State: inspect.Held, Holder: "audit a1 on host1 (pid 1)", Waiting: 3, OldestWait: 5e9, Since: now.Add(-time.Second), Left: 3e9},
+		inspect.Lock{Resource: "order:2", State: inspect.Held, Holder: "audit a2 on host2 (pid 2)", Waiting: 1, OldestWait: 9e9, Since: now.Add(-time.Minute), Left: 9e9},
+		inspect.Lock{Resource: "stock:3", State: inspect.Reserved, Task: &inspect.Task{Queue: "bulk", ID: "d3", Kind: "deduct"}, Waiting: 7, OldestWait: 1e9, Since: now.Add(-time.Hour), Left: 1e9},
+		inspect.Lock{Resource: "stock:4", State: inspect.Foreign, Holder: "another program", Left: 5e9},
+	)})
+	tests := []struct {
+		query string
+		want  []string
+	}{
+		{"", []string{"order:2", "order:1", "stock:3", "stock:4"}},
+		{"?sort=unknown", []string{"order:2", "order:1", "stock:3", "stock:4"}},
+		{"?sort=waiting", []string{"stock:3", "order:1", "order:2", "stock:4"}},
+		{"?sort=held", []string{"stock:3", "order:2", "order:1", "stock:4"}},
+		{"?sort=left", []string{"stock:3", "order:1", "stock:4", "order:2"}},
+		{"?sort=resource", []string{"order:1", "order:2", "stock:3", "stock:4"}},
+		{"?q=order", []string{"order:2", "order:1"}},
+		{"?q=ORDER+host1", []string{"order:1"}},
+		{"?q=bulk", []string{"stock:3"}},
+		{"?q=d3", []string{"stock:3"}},
+		{"?q=deduct", []string{"stock:3"}},
+		{"?q=foreign", []string{"stock:4"}},
+		{"?q=stock&sort=resource", []string{"stock:3", "stock:4"}},
+		{"?q=nothing", nil},
+	}
+	for _, test := range tests {
+		reply := get(t, h, "/locks"+test.query)
+		if have := rows(reply.Body.String()); reply.Code != http.StatusOK || !slices.Equal(have, test.want) {
+			t.Errorf("%q: want %q, have %d %q", test.query, test.want, reply.Code, have)
+		}
+	}
+	if page := get(t, h, "/locks?q=a9").Body.String(); !strings.Contains(page, `href="/locks/task?id=a9"`) || !strings.Contains(page, `href="/locks/resource?name=a9"`) {
+		t.Errorf("nothing found: want links to look it up, have %s", page)
+	}
+}
+
+// Names hold anything. A page shows them as they are, and its links lead back to them.
+func TestNamesOfAllKinds(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{
+		`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, `' onmouseover='alert(1)`, `a/../b`, `?q=1&b=2#c`, `100%2f`, `日本 🚂`, `a+b c`,
+		"tab\tand\nline", `{{.}}`, `javascript:alert(1)`, "\u202Ertl", strings.Repeat("long", 300),
+	} {
+		s := newSource(inspect.Lock{
+			Resource: name, State: inspect.Held, Holder: name + " " + name + " on host (pid 1)", Waiting: 1, OldestWait: 1e9,
+			Task: &inspect.Task{Queue: name, ID: name, Kind: name}, Worker: &inspect.Worker{Host: name, PID: 1},
+			Revoked: &inspect.Revocation{At: time.Now(), By: name, Reason: name, Holder: name},
+		})
+		s.tasks[name] = inspect.Explanation{
+			Task: inspect.Task{Queue: name, ID: name, Kind: name}, State: inspect.StateWaiting, Resource: name, AlsoIn: []string{name},
+			LastError: name, Failure: name, Verdict: inspect.Verdict{Wrong: name, Clears: name, Do: name},
+			Chain: []inspect.Link{{Holder: name, Task: &inspect.Task{Queue: name, ID: name, Kind: name}, Resource: name}, {Holder: name}},
+		}
+		h := open(t, lockpage.Config{Source: s, Dashboard: "/dashboard", Revoke: func(context.Context, string, int64, string, string) error { return nil }})
+		escaped := url.QueryEscape(name)
+		for _, address := range []string{
+			"/locks", "/locks?q=" + escaped, "/locks/top", "/locks/resource?name=" + escaped, "/locks/task?queue=" + escaped + "&id=" + escaped, "/locks?q=none" + escaped, "/locks/task?id=none" + escaped,
+		} {
+			page := get(t, h, address).Body.String()
+			for _, bad := range []string{"<script>alert", "<img", "onerror=alert(1)>", "' onmouse", `href="javascript`} {
+				if strings.Contains(page, bad) {
+					t.Errorf("%s: want %q escaped, have %s", address, bad, page)
+				}
+			}
+			if !strings.Contains(html.UnescapeString(page), name) {
+				t.Errorf("%s: want the name %q shown", address, name)
+			}
+			for _, link := range regexp.MustCompile(`href="(/locks/(?:resource|task)\?[^"]*)"`).FindAllStringSubmatch(page, -1) {
+				target := html.UnescapeString(link[1])
+				if strings.Contains(address, "none") || strings.Contains(target, "id=audit-1&") { // a waiter of the source's own
+					continue
+				}
+				if reply := get(t, h, target); reply.Code != http.StatusOK || !strings.Contains(html.UnescapeString(reply.Body.String()), name) {
+					t.Errorf("%s: want its link %s to lead to the same name, have %d", address, target, reply.Code)
+				}
+			}
+		}
+	}
+}
+
+func TestTenThousandResources(t *testing.T) {
+	t.Parallel()
+	s := newSource()
+	for i := range 10_000 {
+		s.put(inspect.Lock{Resource: fmt.Sprintf("order:%05d", i), State: inspect.Held, Holder: "somebody", Waiting: 1, OldestWait: inspect.Duration(i) * 1e6})
+	}
+	page := get(t, open(t, lockpage.Config{Source: s}), "/locks").Body.String()
+	have := rows(page)
+	// The hottest resources are links, too, but have other keys.
+	if len(have) != 200 || have[0] != "order:09999" || have[199] != "order:09800" {
+		t.Errorf("want the 200 with the longest waits, have %d from %s", len(have), have[0])
+	}
+	if want := "The first 200 of 10\u202f000 locks"; !strings.Contains(page, want) {
+		t.Errorf("want %q", want)
+	}
+}
+
+func TestWaitersByThePage(t *testing.T) {
+	t.Parallel()
+	h := open(t, lockpage.Config{Source: newSource(inspect.Lock{Resource: "r", State: inspect.Held, Waiting: 450, OldestWait: 9e9})})
+	first := get(t, h, "/locks/resource?name=r").Body.String()
+	if !strings.Contains(first, "Waiters 1 to 200 of 450") || !strings.Contains(first, `name=r&amp;from=201`) || strings.Contains(first, "← previous") {
+		t.Errorf("want 200 waiters and a link to the next, have %s", first)
+	}
+	last := get(t, h, "/locks/resource?name=r&from=401").Body.String()
+	if !strings.Contains(last, "Waiters 401 to 450 of 450") || !strings.Contains(last, `from=201`) || strings.Contains(last, "next →") {
+		t.Errorf("want the last 50 waiters and a link back, have %s", last)
+	}
+	if reply := get(t, h, "/locks/resource?name=r&from=-7"); reply.Code != http.StatusOK {
+		t.Errorf("a position that is none: want the first page, have %d", reply.Code)
+	}
+}
+
+func TestRevoke(t *testing.T) {
+	t.Parallel()
+	held := inspect.Lock{Resource: "order:1", State: inspect.Held, Holder: "audit a1 on host (pid 1)", Fence: 7}
+	seen := func(h http.Handler) string {
+		return html.UnescapeString(regexp.MustCompile(`name="seen" value="([^"]*)"`).FindStringSubmatch(get(t, h, "/locks/resource?name=order:1").Body.String())[1])
+	}
+	tests := []struct {
+		name   string
+		edit   func(*lockpage.Config, *source, url.Values)
+		status int
+		says   string
+		calls  int
+	}{
+		{"all there", func(*lockpage.Config, *source, url.Values) {}, http.StatusSeeOther, "", 1},
+		{"no reason", func(_ *lockpage.Config, _ *source, v url.Values) { v.Set("reason", " ") }, http.StatusUnprocessableEntity, "Say why", 0},
+		{"long reason", func(_ *lockpage.Config, _ *source, v url.Values) { v.Set("reason", strings.Repeat("x", 501)) }, http.StatusUnprocessableEntity, "500", 0},
+		{"two lines", func(_ *lockpage.Config, _ *source, v url.Values) { v.Set("reason", "it\nhangs") }, http.StatusUnprocessableEntity, "one line", 0},
+		{"not sure", func(_ *lockpage.Config, _ *source, v url.Values) { v.Del("sure") }, http.StatusUnprocessableEntity, "Confirm", 0},
+		{"no name", func(_ *lockpage.Config, _ *source, v url.Values) { v.Del("name") }, http.StatusBadRequest, "Which resource", 0},
+		{"read-only", func(c *lockpage.Config, _ *source, _ url.Values) { c.ReadOnly = true }, http.StatusForbidden, "only show", 0},
+		{"no revocation", func(c *lockpage.Config, _ *source, _ url.Values) { c.Revoke = nil }, http.StatusNotFound, "lockctl", 0},
+		{"another holder by now", func(_ *lockpage.Config, s *source, _ url.Values) {
+			later := held
+			later.Fence++
+			s.put(later)
+		}, http.StatusConflict, "another holder by now", 0},
+		{"redis away", func(_ *lockpage.Config, s *source, _ url.Values) { s.fail(errAway) }, http.StatusServiceUnavailable, "does not answer", 0},
+		{"refused by redis", func(c *lockpage.Config, _ *source, _ url.Values) {
+			c.Revoke = func(context.Context, string, int64, string, string) error { return errRefused }
+		}, http.StatusServiceUnavailable, errRefused.Error(), 0},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			var calls []string
+			s := newSource(held)
+			cfg := lockpage.Config{Source: s, By: func(*http.Request) string { return "ann" }, Revoke: func(_ context.Context, resource string, fence int64, by, reason string) error {
+				calls = append(calls, fmt.Sprint(resource, " ", fence, " ", by, " ", reason))
+				return nil
+			}}
+			form := url.Values{"name": {"order:1"}, "reason": {"it hangs"}, "sure": {"yes"}, "seen": {seen(open(t, cfg))}}
+			test.edit(&cfg, s, form)
+			h := open(t, cfg)
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/locks/resource", strings.NewReader(form.Encode()))
+			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			if w.Code != test.status || !strings.Contains(w.Body.String(), test.says) {
+				t.Errorf("want %d %q, have %d %s", test.status, test.says, w.Code, w.Body)
+			}
+			if len(calls) != test.calls || test.calls > 0 && calls[0] != "order:1 7 ann it hangs" {
+				t.Errorf("want %d calls, have %q", test.calls, calls)
+			}
+			if test.status == http.StatusSeeOther && w.Header().Get("Location") != "/locks/resource?name=order%3A1&done=1" {
+				t.Errorf("want to see the resource, have %s", w.Header().Get("Location"))
+			}
+			if test.status == http.StatusUnprocessableEntity && form.Get("reason") == "it hangs" && !strings.Contains(w.Body.String(), `value="it hangs"`) {
+				t.Errorf("want what was typed kept, have %s", w.Body)
+			}
+		})
+	}
+}
+
+// The button is there only where it works.
+func TestReleaseButton(t *testing.T) {
+	t.Parallel()
+	revoke := func(context.Context, string, int64, string, string) error { return nil }
+	earlier := time.Now().Add(-time.Minute)
+	tests := []struct {
+		name string
+		cfg  lockpage.Config
+		lock inspect.Lock
+		want bool
+	}{
+		{"held", lockpage.Config{Revoke: revoke}, inspect.Lock{State: inspect.Held}, true},
+		{"held in an external store", lockpage.Config{Revoke: revoke}, inspect.Lock{State: inspect.Held, Elsewhere: true}, false},
+		{"taken from this holder", lockpage.Config{Revoke: revoke}, inspect.Lock{State: inspect.Held, Since: earlier, Revoked: &inspect.Revocation{At: time.Now()}}, false},
+		{"taken from an earlier holder", lockpage.Config{Revoke: revoke}, inspect.Lock{State: inspect.Held, Since: time.Now(), Revoked: &inspect.Revocation{At: earlier}}, true},
+		{"foreign", lockpage.Config{Revoke: revoke}, inspect.Lock{State: inspect.Foreign}, true},
+		{"reserved", lockpage.Config{Revoke: revoke}, inspect.Lock{State: inspect.Reserved}, false},
+		{"free", lockpage.Config{Revoke: revoke}, inspect.Lock{State: inspect.Free}, false},
+		{"read-only", lockpage.Config{Revoke: revoke, ReadOnly: true}, inspect.Lock{State: inspect.Held}, false},
+		{"no revocation", lockpage.Config{}, inspect.Lock{State: inspect.Held}, false},
+	}
+	for _, test := range tests {
+		test.lock.Resource = "r"
+		test.cfg.Source = newSource(test.lock)
+		page := get(t, open(t, test.cfg), "/locks/resource?name=r").Body.String()
+		if have := strings.Contains(page, `method="post"`); have != test.want {
+			t.Errorf("%s: want a button: %t, have %t", test.name, test.want, have)
+		}
+		if have := strings.Contains(page, "http.read_only"); have != test.cfg.ReadOnly {
+			t.Errorf("%s: want it said that the worker only shows: %t, have %t", test.name, test.cfg.ReadOnly, have)
+		}
+	}
+}
+
+func TestPagesWithoutAnAnswer(t *testing.T) {
+	t.Parallel()
+	s := newSource()
+	h := open(t, lockpage.Config{Source: s})
+	for address, want := range map[string]int{
+		"/locks/resource": http.StatusBadRequest, "/locks/task": http.StatusBadRequest, "/locks/task?id=none": http.StatusNotFound, "/locks/none": http.StatusNotFound, "/locks/": http.StatusFound,
+		"/locks/resource?name=free": http.StatusOK, "/locks/files/locks.css": http.StatusOK, "/locks/files/LICENSE": http.StatusNotFound,
+	} {
+		if reply := get(t, h, address); reply.Code != want {
+			t.Errorf("%s: want %d, have %d", address, want, reply.Code)
+		}
+	}
+	s.fail(errAway)
+	h = open(t, lockpage.Config{Source: s})
+	for _, address := range []string{"/locks", "/locks/top", "/locks/resource?name=r", "/locks/task?id=a"} {
+		reply := get(t, h, address)
+		if reply.Code != http.StatusServiceUnavailable || !strings.Contains(reply.Body.String(), "Redis does not answer.") || !strings.Contains(reply.Body.String(), "connection refused") {
+			t.Errorf("%s: want it said that Redis is away, have %d %s", address, reply.Code, reply.Body)
+		}
+	}
+}
+
+// Many visitors ask Redis for the list once a second.
+func TestVisitorsShareTheList(t *testing.T) {
+	t.Parallel()
+	s := newSource(inspect.Lock{Resource: "r", State: inspect.Held})
+	h := open(t, lockpage.Config{Source: s})
+	begin := time.Now()
+	for range 20 {
+		get(t, h, "/locks")
+	}
+	if have, most := s.count("held"), int(time.Since(begin)/time.Second)+1; have > most {
+		t.Errorf("want at most %d questions, have %d", most, have)
+	}
+}
+
+func TestPagesLoadNothingFromElsewhere(t *testing.T) {
+	t.Parallel()
+	h := open(t, lockpage.Config{Source: shop()})
+	for _, address := range []string{"/locks", "/locks/top", "/locks/resource?name=order:536365"} {
+		reply := get(t, h, address)
+		policy := reply.Header().Get("Content-Security-Policy")
+		if !strings.Contains(policy, "default-src 'none'") || strings.Contains(policy, "unsafe") || strings.Contains(policy, "http") {
+			t.Errorf("%s: want a strict policy, have %q", address, policy)
+		}
+		if have := regexp.MustCompile(`(?:href|src)="(?:https?:)?//[^"]*|<script>|style="|\son[a-z]+="`).FindString(reply.Body.String()); have != "" {
+			t.Errorf("%s: want nothing that the policy forbids, have %s", address, have)
+		}
+		if have := reply.Header().Get("Cache-Control"); have != "no-store" {
+			t.Errorf("%s: want the page kept nowhere, have %q", address, have)
+		}
+	}
+}

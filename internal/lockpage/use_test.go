@@ -1,0 +1,172 @@
+package lockpage_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sidingq/siding/inspect"
+	"github.com/sidingq/siding/internal/lockpage"
+	"github.com/sidingq/siding/internal/testenv/browsertest"
+)
+
+func TestFilterAndKeys(t *testing.T) {
+	t.Parallel()
+	address := serve(t, lockpage.Config{Source: shop()})
+	page := browsertest.Open(t, address+"/locks", wide)
+	page.AwaitText("live")
+	page.Press("/")
+	page.Type("stock:5363 worker-2")
+	page.Await(`location.search === "?q=stock%3A5363+worker-2"`)
+	page.Await(`document.querySelectorAll("tbody tr").length === 1`)
+	page.AwaitText("stock:536372")
+	page.Await(`document.activeElement.id === "q" && document.activeElement.value === "stock:5363 worker-2"`)
+	page.Press("ArrowDown")
+	page.Await(`document.activeElement.textContent === "stock:536372"`)
+	page.Press("Enter")
+	page.Await(`location.pathname === "/locks/resource" && document.readyState === "complete"`)
+	page.AwaitText("Resource stock:536372")
+	page.AwaitText("65 waiters, in order")
+}
+
+func TestKeysMoveThroughTheList(t *testing.T) {
+	t.Parallel()
+	page := browsertest.Open(t, serve(t, lockpage.Config{Source: shop()})+"/locks", wide)
+	page.AwaitText("live")
+	for _, step := range []struct{ key, want string }{
+		{"j", "order:536365"}, {"j", "stock:536372"}, {"ArrowDown", "account:536379"}, {"k", "stock:536372"}, {"ArrowUp", "order:536365"}, {"k", "order:536365"},
+	} {
+		page.Press(step.key)
+		page.Await(fmt.Sprintf(`document.activeElement.textContent === %q`, step.want))
+	}
+	page.Press("?")
+	page.Await(`document.getElementById("help").open`)
+	picture(t, page, "help")
+	page.Press("Escape")
+	page.Await(`!document.getElementById("help").open`)
+	page.Press("j")
+	page.Press("Enter")
+	page.Await(`location.pathname === "/locks/resource" && document.readyState === "complete"`)
+	page.AwaitText("Wait queue")
+	page.Press("Escape")
+	page.Await(`location.pathname === "/locks"`)
+}
+
+// The page renews itself, and keeps the focus and what one types.
+func TestLive(t *testing.T) {
+	t.Parallel()
+	s := shop()
+	page := browsertest.Open(t, serve(t, lockpage.Config{Source: s})+"/locks", wide)
+	page.AwaitText("live")
+	page.Press("j")
+	page.Press("j")
+	page.Eval(`window.same = true`, nil)
+	s.put(inspect.Lock{Resource: "order:new", State: inspect.Held, Waiting: 999, OldestWait: 1e12})
+	page.AwaitText("order:new")
+	page.Await(`window.same && document.activeElement.textContent === "stock:536372" && document.activeElement.isConnected`)
+}
+
+func TestRelease(t *testing.T) {
+	t.Parallel()
+	s := newSource(inspect.Lock{Resource: "order:<b>1</b>", State: inspect.Held, Holder: "audit a1 on host (pid 1)", Fence: 7, Since: time.Now(), Left: 9e9})
+	var calls atomic.Int64
+	cfg := lockpage.Config{Source: s, Revoke: func(_ context.Context, resource string, _ int64, by, reason string) error {
+		calls.Add(1)
+		s.put(inspect.Lock{Resource: resource, State: inspect.Free, Revoked: &inspect.Revocation{At: time.Now(), By: by, Reason: reason, Holder: "audit a1 on host (pid 1)"}})
+		return nil
+	}}
+	page := browsertest.Open(t, serve(t, cfg)+"/locks", wide)
+	page.Click("[data-row]")
+	page.AwaitText("Resource order:<b>1</b>")
+	page.Click("summary")
+	page.Click("button.danger") // without a reason the browser does not send the form
+	page.Click("#reason")
+	page.Type("its <handler> hangs")
+	page.AwaitText("live") // the page renews itself beside what one types
+	page.Await(`document.getElementById("reason").value === "its <handler> hangs"`)
+	picture(t, page, "release")
+	page.Click("button.danger") // without the confirmation, neither
+	page.Click("input[type=checkbox]")
+	if have := calls.Load(); have != 0 {
+		t.Errorf("not confirmed: want no call, have %d", have)
+	}
+	page.Click("button.danger")
+	page.AwaitText("The lock was taken from its holder.")
+	page.AwaitText("ann took it from audit a1 on host (pid 1)")
+	page.AwaitText("“its <handler> hangs”")
+	picture(t, page, "released")
+	if have := calls.Load(); have != 1 {
+		t.Errorf("want one call, have %d", have)
+	}
+}
+
+func TestEmpty(t *testing.T) {
+	t.Parallel()
+	s := newSource()
+	page := browsertest.Open(t, serve(t, lockpage.Config{Source: s})+"/locks", wide)
+	page.AwaitText("No lock is held")
+	page.AwaitText("live")
+	picture(t, page, "empty")
+	s.put(inspect.Lock{Resource: "order:1", State: inspect.Held})
+	page.AwaitText("order:1")
+}
+
+func TestWithoutScripts(t *testing.T) {
+	t.Parallel()
+	page := browsertest.Open(t, serve(t, lockpage.Config{Source: shop()})+"/locks", browsertest.Window{Width: 1280, Height: 900, NoScript: true})
+	page.AwaitText("order:536365")
+	page.Click("#q")
+	page.Type("worker-2")
+	page.Click(".search button")
+	page.Await(`location.search === "?q=worker-2&sort=wait" && document.querySelector("caption").textContent.includes("worker-2")`)
+	page.Click("[data-row]")
+	page.AwaitText("Wait queue")
+}
+
+func TestTenThousandResourcesInABrowser(t *testing.T) {
+	t.Parallel()
+	s := newSource()
+	for i := range 10_000 {
+		s.put(inspect.Lock{Resource: fmt.Sprintf("order:%05d", i), State: inspect.Held, Holder: "somebody", Waiting: 1, OldestWait: inspect.Duration(i) * 1e6})
+	}
+	page := browsertest.Open(t, serve(t, lockpage.Config{Source: s})+"/locks", wide)
+	page.AwaitText("The first 200 of 10 000 locks")
+	page.Await(`document.querySelectorAll("tbody tr").length === 200`)
+	page.Press("/")
+	page.Type("order:00007")
+	page.AwaitText("1 lock with “order:00007”, of 10 000")
+}
+
+// The page says that Redis is away, keeps what it has shown, and goes on trying.
+func TestRedisAway(t *testing.T) {
+	t.Parallel()
+	s := shop()
+	address := serve(t, lockpage.Config{Source: s})
+	page := browsertest.Open(t, address+"/locks", wide)
+	page.AwaitText("live")
+	s.fail(errAway)
+	page.AwaitText("Redis does not answer.")
+	page.AwaitText("trying again")
+	if have := page.Text(); !strings.Contains(have, "order:536365") {
+		t.Errorf("want the last list kept, have %s", have)
+	}
+	picture(t, page, "away")
+	s.fail(nil)
+	page.AwaitText("live")
+	if have := page.Text(); strings.Contains(have, "does not answer") {
+		t.Errorf("want nothing said any more, have %s", have)
+	}
+
+	s.fail(errAway)
+	page.AwaitText("Redis does not answer.")
+	page.Go(address + "/locks?q=order:5363") // opened while Redis is away
+	page.Await(`document.body.dataset.page === "error"`)
+	page.AwaitText("Redis does not answer.")
+	picture(t, page, "away-first")
+	s.fail(nil)
+	page.AwaitText("order:536365")
+	page.Await(`document.getElementById("q").value === "order:5363"`)
+}
