@@ -5,7 +5,7 @@ GOVULNCHECK = v1.8.0
 GOTESTSUM = v1.13.0
 
 # Siding's own module, and those that keep other libraries out of its go.mod.
-MODULES = . lock/etcdlock e2e/interop bench
+MODULES = . lock/etcdlock queue/queueotel e2e/interop bench
 
 # Runs a command in each of them, up to the first that fails.
 each = for module in $(MODULES); do (cd $$module && $(1)) || exit; done

@@ -114,8 +114,9 @@ func (g *guardedTestbed) begin(t *testing.T) {
 	g.asked = 0
 }
 
-// unused returns the commands that the page gives to a user and that did not run since begin, and
-// those that ran and are not on the page. Commands in scripts count. Everybody may log in.
+// unused returns the commands that the page gives to a user and that did not run since begin. It
+// also returns those that ran and are not on the page. Commands in scripts count. Everybody may log
+// in.
 func (g *guardedTestbed) unused(t *testing.T, user string) (unused, unlisted []string) {
 	t.Helper()
 	stats, err := g.admin.Info(t.Context(), "commandstats").Result()

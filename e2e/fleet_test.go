@@ -22,6 +22,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/proc"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/queue"
 	"github.com/sidingq/siding/tasks"
@@ -77,8 +78,8 @@ func newTestbed(t *testing.T) *testbed {
 // A process is a running program.
 type process struct {
 	cmd    *exec.Cmd
-	stdout buffer
-	stderr buffer
+	stdout proc.Output
+	stderr proc.Output
 	done   chan struct{}
 	err    error // of the process, once done is closed
 }
@@ -138,24 +139,6 @@ func (w *worker) terminate(t *testing.T) (sum summary) {
 		t.Errorf("summary: %v in %q", err, w.stdout.String())
 	}
 	return sum
-}
-
-// A buffer may be read while a process writes it.
-type buffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
 }
 
 // summary is what a worker prints at its end.
@@ -268,8 +251,8 @@ func isReal(file string) bool {
 	return err == nil && path == file
 }
 
-// fileLines reads the lines of an order file that ask for tasks, for the oracle. It leaves out bad
-// lines of the real file.
+// fileLines reads the lines of an order file that ask for tasks, for the oracle. Bad lines of the
+// real file are left out.
 func fileLines(t *testing.T, file string) iter.Seq[oracle.Line] {
 	t.Helper()
 	f, err := os.Open(file)

@@ -104,8 +104,8 @@ func TestWorkersEndInTheMiddle(t *testing.T) {
 	}
 }
 
-// killBusy kills a worker; with busy, not before the worker holds the lock of a task. It returns how
-// many such locks the dead worker holds: it had that many tasks.
+// killBusy kills a worker; with busy, not before the worker holds the lock of a task. held is how
+// many such locks the dead worker holds. It had that many tasks.
 func (s *testbed) killBusy(t *testing.T, w *worker, busy bool) (held int) {
 	t.Helper()
 	rdb := s.redis.Client(t)

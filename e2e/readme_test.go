@@ -14,8 +14,8 @@ import (
 	"github.com/sidingq/siding/internal/verify"
 )
 
-// The test runs every command of the README and the guides. It adds only the addresses of Redis and the ledger, and
-// an end to programs that serve for ever.
+// The test runs every command of the README and the guides. The test adds only the addresses of
+// Redis and the ledger, and an end to programs that serve for ever.
 func TestReadmeCommands(t *testing.T) {
 	t.Parallel()
 	s := newTestbed(t)

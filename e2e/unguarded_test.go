@@ -47,8 +47,8 @@ func TestTheLedgerIsWrongWithoutTheGuard(t *testing.T) {
 	}
 }
 
-// contended writes an order file whose tasks contend, from lines of another file: one long order,
-// and many short ones of the same customer. It returns its path.
+// contended writes an order file whose tasks contend, and returns its path. The lines are those of
+// another file: one long order, and many short ones of the same customer.
 func contended(t *testing.T, file string) string {
 	t.Helper()
 	const long, short = 200, 50
@@ -82,8 +82,8 @@ func contended(t *testing.T, file string) string {
 	return path
 }
 
-// runPart enqueues the tasks of an order file, and runs them on the server that start starts. It
-// returns the oracle's report, and the number of lines of the orders in the ledger.
+// runPart enqueues the tasks of an order file, and runs them on the server that start starts. The
+// results are the oracle's report, and the number of lines of the orders in the ledger.
 func runPart(t *testing.T, file string, start func(*testing.T, string, *ledger.Ledger)) (report oracle.Report, lines int) {
 	t.Helper()
 	s := &testbed{redis: redistest.Start(t), ledger: filepath.Join(t.TempDir(), "ledger.db")}

@@ -25,7 +25,7 @@ func TestJSON(t *testing.T) {
 	held := inspect.Lock{
 		Resource: "order:536365", State: inspect.Held, Holder: "order:audit t-0 on a1 (pid 7)", Task: &other, Worker: &worker, Gone: true, Since: at(0),
 		Left: inspect.Duration(4187 * time.Millisecond), Fence: 1763921000000000, Waiting: 3, Paused: 1, OldestWait: inspect.Duration(90 * time.Second),
-		WaitTime: inspect.Duration(150 * time.Second), Elsewhere: true,
+		WaitTime: inspect.Duration(150 * time.Second), Elsewhere: true, Revoking: true,
 		Revoked: &inspect.Revocation{At: at(1), By: "ann", Reason: "stuck", Holder: "order:audit t-9 on a2 (pid 8)"},
 	}
 	for name, value := range map[string]any{

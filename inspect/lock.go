@@ -62,6 +62,9 @@ type Lock struct {
 	Elsewhere bool `json:"elsewhere,omitempty"`
 	// Revoked is what the operator did to the lock last.
 	Revoked *Revocation `json:"revoked,omitempty"`
+	// Revoking says that the holder, from whom an operator took the lock, has not returned yet. The
+	// lock is free when it does, and after Left at the latest.
+	Revoking bool `json:"revoking,omitempty"`
 }
 
 // A Revocation is the record of an operator who took a lock from its holder.

@@ -76,7 +76,7 @@ func (i *Inspector) resourceOfKey(key string) (resource string, elsewhere, ok bo
 func lockOf(resource string, l redisstore.Looked, elsewhere bool) Lock {
 	found := Lock{
 		Resource: resource, State: LockState(l.State), Left: Duration(l.Left), Endless: l.Endless, Since: utc(l.Since), Fence: l.Fence,
-		Waiting: l.Waiting + l.Paused, Paused: l.Paused, WaitTime: Duration(l.WaitTime), Elsewhere: elsewhere,
+		Waiting: l.Waiting + l.Paused, Paused: l.Paused, WaitTime: Duration(l.WaitTime), Elsewhere: elsewhere, Revoking: l.Revoking,
 	}
 	if l.First > 0 {
 		found.OldestWait = Duration(max(0, l.Now.Sub(time.UnixMicro(l.First))))

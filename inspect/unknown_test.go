@@ -51,15 +51,15 @@ func TestNewRefuses(t *testing.T) {
 	t.Parallel()
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	t.Cleanup(func() { _ = rdb.Close() })
-	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})
-	t.Cleanup(func() { _ = ring.Close() })
+	spread := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})
+	t.Cleanup(func() { _ = spread.Close() })
 	for name, tt := range map[string]struct {
 		rdb  redis.UniversalClient
 		cfg  inspect.Config
 		want string
 	}{
 		"no client": {nil, inspect.Config{}, "inspect: redis: want a client, such as one made by queue.Redis, have none"},
-		"a ring":    {ring, inspect.Config{}, "inspect: redis: want a client of one Redis or of a Cluster, have a redis.Ring"},
+		"spread":    {spread, inspect.Config{}, "inspect: redis: want a client of one Redis or of a Cluster, have a redis.Ring"},
 		"braces":    {rdb, inspect.Config{Prefix: "{a}:"}, `inspect: lock: prefix: braces would change the Redis Cluster slot of companion keys, have "{a}:"`},
 	} {
 		t.Run(name, func(t *testing.T) {

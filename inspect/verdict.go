@@ -89,6 +89,14 @@ func (j judge) queueStuck() (Verdict, bool) {
 }
 
 func (j judge) pending() Verdict {
+	if j.x.resource != "" && j.guarded < j.all {
+		return Verdict{
+			Trouble: true,
+			Wrong:   fmt.Sprintf("Yes: %d of %d servers of the queue %s have no guard, and run tasks without their locks.", j.all-j.guarded, j.all, j.x.Queue),
+			Clears:  "Not by itself: any server of the queue may take the task.",
+			Do:      fmt.Sprintf("Pause the queue by `asynq queue pause %s`, stop those servers, and resume the queue.", quoted(j.x.Queue)),
+		}
+	}
 	v := Verdict{Wrong: "No: the task waits for a worker." + j.history()}
 	switch {
 	case j.x.Rank == 1:
@@ -170,10 +178,17 @@ func (j judge) active() Verdict {
 	v := Verdict{
 		Wrong:  fmt.Sprintf("No: the task runs%s%s.%s", j.onWorker(), j.since(), j.history()),
 		Clears: "It ends when its handler returns.",
-		Do:     fmt.Sprintf("Wait; `asynq task cancel %s` ends the context of its handler.", quoted(j.x.ID)),
+		Do:     fmt.Sprintf("Wait; `asynq task cancel %s` ends the attempt, which uses a retry.", quoted(j.x.ID)),
+	}
+	if j.x.resource != "" && !j.x.elsewhere { // lockctl cannot release a lock of an external store
+		v.Do = fmt.Sprintf("Wait; `lockctl release %s` takes its lock, which uses no retry: the task runs again.", quoted(j.x.resource))
 	}
 	if !j.e.Deadline.IsZero() {
 		v.Clears = fmt.Sprintf("It ends when its handler returns; its context ends %s.", j.at(j.e.Deadline))
+	}
+	if j.x.lock.Revoking {
+		v.Clears = fmt.Sprintf("Its context ends at its next renewal; the lock is free when its handler returns, and %s at the latest.", j.lockEnd())
+		v.Do = fmt.Sprintf("Wait; `lockctl show %s` shows who waits.", quoted(j.x.resource))
 	}
 	return v
 }
@@ -192,7 +207,7 @@ func (j judge) orphaned() Verdict {
 	}
 	if j.x.holds() {
 		v.Clears = fmt.Sprintf("The lock expires %s, and the next waiter is woken within %s.%s %s", j.lockEnd(), span(sweeps), j.there(), v.Clears)
-		v.Do = fmt.Sprintf("Wait; only if that worker is surely dead, release the lock at once: `lockctl release %s`.", quoted(j.x.resource))
+		v.Do = "Wait, as the worker may still trust its lease; see whether it lives."
 	}
 	return v
 }
@@ -315,65 +330,4 @@ func (j judge) since() string {
 		return ""
 	}
 	return fmt.Sprintf(" since %s", j.clock(j.x.started))
-}
-
-// run is the command that runs the task now.
-func (j judge) run() string {
-	return fmt.Sprintf("`asynq task run --queue=%s --id=%s`", quoted(j.x.Queue), quoted(j.x.ID))
-}
-
-// lockEnd says when the lock expires.
-func (j judge) lockEnd() string { return j.at(j.x.Now.Add(j.x.lock.Left)) }
-
-// at says when a time is, and by that something has happened by then.
-func (j judge) at(t time.Time) string { return "at " + j.when(t) }
-func (j judge) by(t time.Time) string { return "by " + j.when(t) }
-
-func (j judge) when(t time.Time) string {
-	d := t.Sub(j.x.Now)
-	if d < 0 {
-		return fmt.Sprintf("%s (%s ago)", j.clock(t), span(-d))
-	}
-	return fmt.Sprintf("%s (in %s)", j.clock(t), span(d))
-}
-
-// clock is a time of day, with its date if that is not today's.
-func (j judge) clock(t time.Time) string {
-	t, now := t.UTC(), j.x.Now.UTC()
-	if t.Format(time.DateOnly) == now.Format(time.DateOnly) {
-		return t.Format("15:04:05 UTC")
-	}
-	return t.Format("2006-01-02 15:04:05 UTC")
-}
-
-// span is a duration for people.
-func span(d time.Duration) string {
-	switch {
-	case d < 10*time.Second:
-		return fmt.Sprintf("%.1f s", d.Seconds())
-	case d < 2*time.Minute:
-		return fmt.Sprintf("%.0f s", d.Seconds())
-	case d < 2*time.Hour:
-		return fmt.Sprintf("%.0f min", d.Minutes())
-	default:
-		return fmt.Sprintf("%.0f h", d.Hours())
-	}
-}
-
-func times(n int) string {
-	if n == 1 {
-		return "once"
-	}
-	return fmt.Sprintf("%d times", n)
-}
-
-// quoted is an argument for a shell.
-func quoted(s string) string {
-	plain := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:@%+=,", r)
-	}
-	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }

@@ -141,7 +141,7 @@ func (j judge) behindHolder(l *Lock) Verdict {
 			Trouble: true,
 			Wrong:   fmt.Sprintf("Yes: the worker of the holder, %s, is dead or cut off from Redis, and Redis cannot tell which.", name),
 			Clears:  fmt.Sprintf("The lock expires %s, and the first waiter is woken within %s.%s", j.lockEnd(), span(sweeps), j.before()),
-			Do:      fmt.Sprintf("Wait; only if that worker is surely dead, release the lock at once: `lockctl release %s`.", quoted(j.x.resource)),
+			Do:      "Wait, as the holder may still trust its lease; see whether that worker lives.",
 		}
 		if h != nil && h.State == "active" {
 			v.Clears += j.there() + " " + j.runsAgain(h, "the task of the holder")
@@ -155,8 +155,15 @@ func (j judge) behindHolder(l *Lock) Verdict {
 		Clears: fmt.Sprintf("When the holder ends, the first waiter is woken at once.%s", j.before()),
 		Do:     fmt.Sprintf("Wait; `lockctl show %s` shows the wait queue.", quoted(j.x.resource)),
 	}
-	if link.Task != nil {
-		v.Do = fmt.Sprintf("Wait; `lockctl why %s` explains the holder, and `asynq task cancel %s` ends its context.", quoted(link.Task.ID), quoted(link.Task.ID))
+	if link.Task != nil && j.x.elsewhere { // lockctl cannot release a lock of an external store
+		v.Do = fmt.Sprintf("Wait; `lockctl why %s` explains the holder.", quoted(link.Task.ID))
+	} else if link.Task != nil {
+		v.Do = fmt.Sprintf("Wait; `lockctl why %s` explains the holder, and `lockctl release %s` takes the lock from it.", quoted(link.Task.ID), quoted(j.x.resource))
+	}
+	if l.Revoking {
+		v.Wrong = fmt.Sprintf("No: an operator takes %s from %s.", j.x.resource, name)
+		v.Clears = fmt.Sprintf("The first waiter is woken when the holder returns, and %s at the latest.%s", j.lockEnd(), j.before())
+		v.Do = fmt.Sprintf("Wait; `lockctl show %s` says who took the lock, and why.", quoted(j.x.resource))
 	}
 	if l.Endless {
 		v.Trouble, v.Wrong = true, fmt.Sprintf("Yes: the lock of %s, which %s holds, has no TTL.", j.x.resource, name)

@@ -253,7 +253,7 @@ func (w *inquiry) chain(ctx context.Context, x *exam, e *Explanation) (links []*
 				link.Resource, link.Position = next.resource, next.lock.Position
 			}
 			if e.Cycle = slices.Contains(seen, next.waiter()); e.Cycle {
-				next, at = nil, nil
+				next = nil
 			} else {
 				seen = append(seen, next.waiter())
 			}

@@ -3,6 +3,7 @@ package inspect_test
 import (
 	"context"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -36,13 +37,14 @@ var states = map[string]struct {
 }{
 	"running": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{})
 			id, _ := b.running(t, 0)
 			return id, ""
 		},
 		want{
 			state: inspect.StateRunning, wrong: []string{"No: the task runs on "}, clears: []string{"when its handler returns"},
-			do: []string{"`asynq task cancel {ID}`"},
+			do: []string{"`lockctl release {R}`"},
 			check: func(t *testing.T, _ *bed, e inspect.Explanation) {
 				t.Helper()
 				if host, _ := os.Hostname(); e.Worker == nil || e.Worker.PID != os.Getpid() || e.Worker.Host != host || e.Started.IsZero() {
@@ -59,6 +61,7 @@ var states = map[string]struct {
 	},
 	"unguarded task runs": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{})
 			b.hold(7)
 			id := b.enqueue(t, note{7})
@@ -74,6 +77,7 @@ var states = map[string]struct {
 	},
 	"waiting first": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{})
 			holder, _ := b.running(t, 0)
 			return b.waiting(t, 1, 1)[0], holder
@@ -96,6 +100,7 @@ var states = map[string]struct {
 	},
 	"waiting tenth": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{})
 			holder, _ := b.running(t, 0)
 			return b.waiting(t, 1, 10)[9], holder
@@ -107,6 +112,7 @@ var states = map[string]struct {
 	},
 	"waiting for a service": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.holder(t)
 			b.serve(t, queue.ServerConfig{})
 			return b.waiting(t, 1, 1)[0], ""
@@ -124,6 +130,7 @@ var states = map[string]struct {
 	},
 	"woken": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			release := b.holder(t)
 			b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Concurrency: 1}})
 			id := b.waiting(t, 1, 1)[0]
@@ -148,6 +155,7 @@ var states = map[string]struct {
 	},
 	"behind a woken one": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			release := b.holder(t)
 			b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Concurrency: 1}})
 			ids := b.waiting(t, 1, 2)
@@ -171,6 +179,7 @@ var states = map[string]struct {
 	},
 	"behind a woken one of a paused queue": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			release := b.holder(t)
 			b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Concurrency: 1, Queues: map[string]int{b.queue: 1, b.queue + ".b": 1}}})
 			first := b.waiting(t, 1, 1)[0]
@@ -191,6 +200,7 @@ var states = map[string]struct {
 	},
 	"own back-off": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{})
 			return b.job(t, -1, queue.Options{Retries: 5}), ""
 		},
@@ -207,6 +217,7 @@ var states = map[string]struct {
 	},
 	"own back-off, then waiting": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{})
 			id := b.job(t, -1)
 			b.awaitWhy(t, id, inspect.StateRetrying)
@@ -226,6 +237,7 @@ var states = map[string]struct {
 	},
 	"holder cut off": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Recovery: queue.Recovery{Crashes: -1}}})
 			holder, _ := b.running(t, 0)
 			id := b.waiting(t, 1, 2)[1]
@@ -239,7 +251,7 @@ var states = map[string]struct {
 				"The lock expires at ", "the first waiter is woken within 2.0 s. This task is the second.", "The task of the holder is requeued by ",
 				"as crash 1 of 3",
 			},
-			do: []string{"Wait; only if that worker is surely dead", "`lockctl release {R}`"},
+			do: []string{"Wait, as the holder may still trust its lease"},
 			check: func(t *testing.T, _ *bed, e inspect.Explanation) {
 				t.Helper()
 				if !e.Lock.Gone || !e.Chain[0].Gone || e.Chain[0].State != inspect.StateOrphaned {
@@ -250,6 +262,7 @@ var states = map[string]struct {
 	},
 	"orphaned": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Recovery: queue.Recovery{Crashes: -1}}})
 			id, _ := b.running(t, 0)
 			b.silence(t, id)
@@ -257,11 +270,12 @@ var states = map[string]struct {
 		},
 		want{
 			state: inspect.StateOrphaned, trouble: true, wrong: []string{"Yes: its worker ", "dead or cut off"},
-			clears: []string{"The lock expires at ", "The task is requeued by ", "as crash 1 of 3 that use no retry"}, do: []string{"`lockctl release {R}`"},
+			clears: []string{"The lock expires at ", "The task is requeued by ", "as crash 1 of 3 that use no retry"}, do: []string{"Wait, as the worker may still trust its lease"},
 		},
 	},
 	"orphaned without its lock": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Recovery: queue.Recovery{Crashes: -1}}})
 			id, _ := b.running(t, 0)
 			b.silence(t, id)
@@ -275,6 +289,7 @@ var states = map[string]struct {
 	},
 	"crashed three times": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Recovery: queue.Recovery{Crashes: -1}}})
 			id, _ := b.running(t, 0)
 			b.do(t, "hset", b.taskKey(id), "siding_crashes", 3)
@@ -283,7 +298,7 @@ var states = map[string]struct {
 		},
 		want{
 			state: inspect.StateOrphaned, trouble: true, wrong: []string{"Before, workers died with it 3 times; 3 such crashes use no retry."},
-			clears: []string{"Workers died with the task 3 times already, so it is left to asynq, which runs it again by ", " and uses a retry."}, do: []string{"lockctl release {R}"},
+			clears: []string{"Workers died with the task 3 times already, so it is left to asynq, which runs it again by ", " and uses a retry."}, do: []string{"Wait, as the worker may still trust its lease"},
 			check: func(t *testing.T, _ *bed, e inspect.Explanation) {
 				t.Helper()
 				if e.Crashes != 3 || e.Tolerated != 3 {
@@ -294,6 +309,7 @@ var states = map[string]struct {
 	},
 	"crashed three times, no retry left": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Recovery: queue.Recovery{Crashes: -1}}})
 			b.hold(0)
 			id := b.job(t, 0, queue.Options{Retries: queue.NoRetries})
@@ -308,6 +324,7 @@ var states = map[string]struct {
 	},
 	"crashed and runs again": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{})
 			id, _ := b.running(t, 0)
 			b.do(t, "hset", b.taskKey(id), "siding_crashes", 1)
@@ -317,6 +334,7 @@ var states = map[string]struct {
 	},
 	"queue paused, waiting": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{})
 			holder, _ := b.running(t, 0)
 			id := b.waiting(t, 1, 1)[0]
@@ -336,6 +354,7 @@ var states = map[string]struct {
 	},
 	"queue paused, out of the wait queue": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{})
 			_, open := b.running(t, 0)
 			id := b.waiting(t, 1, 1)[0]
@@ -356,6 +375,7 @@ var states = map[string]struct {
 	},
 	"queue paused, pending": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{})
 			id := b.job(t, -1, queue.Options{Delay: time.Hour})
 			b.pause(t)
@@ -365,7 +385,10 @@ var states = map[string]struct {
 		want{state: inspect.StatePending, trouble: true, wrong: []string{"Yes: the queue {Q} is paused."}, do: []string{"`asynq queue unpause {Q}`"}},
 	},
 	"no server": {
-		func(t *testing.T, b *bed) (string, string) { return b.job(t, 0), "" },
+		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
+			return b.job(t, 0), ""
+		},
 		want{
 			state: inspect.StatePending, trouble: true, wrong: []string{"Yes: no server serves the queue {Q}."},
 			clears: []string{"Not before a server of that queue starts"}, do: []string{"Start a worker that serves {Q}"},
@@ -379,6 +402,7 @@ var states = map[string]struct {
 	},
 	"pending": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Concurrency: 1}})
 			b.running(t, 0)
 			b.job(t, 1)
@@ -394,8 +418,52 @@ var states = map[string]struct {
 			},
 		},
 	},
+	"pending beside an unguarded server": {
+		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
+			b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Concurrency: 1}})
+			server := asynq.NewServerFromRedisClient(b.rdb, asynq.Config{Concurrency: 1, Queues: map[string]int{b.queue: 1}, LogLevel: asynq.FatalLevel, ShutdownTimeout: time.Millisecond})
+			leave := make(chan struct{})
+			must(t, server.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
+				<-leave
+				return nil
+			})))
+			t.Cleanup(server.Shutdown)
+			t.Cleanup(func() { close(leave) })
+			b.awaitServers(t, 2)
+			b.hold(0)
+			for n := range 2 { // one for each server
+				id := b.enqueue(t, job{b.resource + strconv.Itoa(n), 0})
+				poll.Eventually(t, "an active task", func() bool { return b.why(t, id).State != inspect.StatePending })
+			}
+			return b.job(t, 1), ""
+		},
+		want{
+			state: inspect.StatePending, trouble: true, wrong: []string{"Yes: 1 of 2 servers of the queue {Q} have no guard"}, do: []string{"`asynq queue pause {Q}`"},
+		},
+	},
+	"waiting, with its resource in the payload only": {
+		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
+			b.holder(t)
+			b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Resources: map[string]queue.ResourceFunc{
+				"test:note": func([]byte) (string, error) { return b.resource, nil },
+			}}})
+			return b.enqueue(t, note{1}), ""
+		},
+		want{
+			state: inspect.StateWaiting, position: 1, chain: 1, wrong: []string{" holds {R} since "},
+			check: func(t *testing.T, b *bed, e inspect.Explanation) {
+				t.Helper()
+				if e.Resource != b.resource {
+					t.Errorf("want the resource that it waits for, have %q", e.Resource)
+				}
+			},
+		},
+	},
 	"foreign holder": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.do(t, "set", b.lockKey(), "8f3a60", "px", 60000)
 			b.serve(t, queue.ServerConfig{})
 			return b.waiting(t, 1, 1)[0], ""
@@ -413,6 +481,7 @@ var states = map[string]struct {
 	},
 	"foreign holder for ever": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.do(t, "set", b.lockKey(), "8f3a60")
 			t.Cleanup(func() { b.rdb.Del(context.WithoutCancel(t.Context()), b.lockKey()) })
 			b.serve(t, queue.ServerConfig{})
@@ -425,6 +494,7 @@ var states = map[string]struct {
 	},
 	"lock of another type": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.do(t, "rpush", b.lockKey(), "x")
 			t.Cleanup(func() { b.rdb.Del(context.WithoutCancel(t.Context()), b.lockKey()) })
 			return b.job(t, 1), ""
@@ -438,6 +508,7 @@ var states = map[string]struct {
 	},
 	"lock elsewhere": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Store: locktest.NewMemory()}})
 			holder, _ := b.running(t, 0)
 			return b.waiting(t, 1, 1)[0], holder
@@ -454,6 +525,7 @@ var states = map[string]struct {
 	},
 	"lock elsewhere, running": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Store: locktest.NewMemory()}})
 			id, _ := b.running(t, 0)
 			return id, ""
@@ -467,6 +539,7 @@ var states = map[string]struct {
 	},
 	"lock elsewhere, busy there": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			memory := locktest.NewMemory()
 			b.holdIn(t, memory)
 			b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Store: memory}})
@@ -485,6 +558,7 @@ var states = map[string]struct {
 	},
 	"lock elsewhere, behind one that asks": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			memory := locktest.NewMemory()
 			b.holdIn(t, memory)
 			b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Store: memory}})
@@ -501,6 +575,7 @@ var states = map[string]struct {
 	},
 	"parked": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{})
 			id, open := b.running(t, 0)
 			b.do(t, "set", b.lockKey(), "siding:1:thief", "px", 1000) // the lock is lost
@@ -514,6 +589,7 @@ var states = map[string]struct {
 	},
 	"lost": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{})
 			id, _ := b.running(t, 0)
 			b.do(t, "set", b.lockKey(), "siding:1:thief", "px", 60000)
@@ -524,6 +600,7 @@ var states = map[string]struct {
 	},
 	"revoked": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{})
 			id, _ := b.running(t, 0)
 			b.do(t, "hset", "{lock:"+b.resource+"}:revoked", "at", us(time.Now()), "by", "ann", "reason", "stuck", "holder", "test:job "+id+" on x (pid 1)")
@@ -535,8 +612,44 @@ var states = map[string]struct {
 			state: inspect.StateLost, trouble: true, wrong: []string{"the operator ann took the lock from it: stuck."},
 		},
 	},
+	"lock revoked, handler goes on": {
+		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
+			b.serve(t, queue.ServerConfig{})
+			id, _ := b.running(t, 0)
+			_, err := queue.Revoke(t.Context(), b.rdb, queue.Revocation{Resource: b.resource, By: "ann", Reason: "stuck"})
+			must(t, err)
+			return id, ""
+		},
+		want{
+			state: inspect.StateRunning, wrong: []string{"No: the task runs on ", "the operator ann took the lock from it: stuck."},
+			clears: []string{"the lock is free when its handler returns, and at "}, do: []string{"`lockctl show {R}`"},
+		},
+	},
+	"waiting for a revoked lock": {
+		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
+			b.serve(t, queue.ServerConfig{})
+			holder, _ := b.running(t, 0)
+			id := b.waiting(t, 1, 1)[0]
+			_, err := queue.Revoke(t.Context(), b.rdb, queue.Revocation{Resource: b.resource, By: "ann", Reason: "stuck"})
+			must(t, err)
+			return id, holder
+		},
+		want{
+			state: inspect.StateWaiting, position: 1, chain: 1, wrong: []string{"No: an operator takes {R} from the task {H}"},
+			clears: []string{"when the holder returns, and at "}, do: []string{"`lockctl show {R}`"},
+			check: func(t *testing.T, _ *bed, e inspect.Explanation) {
+				t.Helper()
+				if !e.Lock.Revoking || e.Lock.Revoked == nil || e.Lock.Revoked.By != "ann" {
+					t.Errorf("want a revocation, have %+v", e.Lock)
+				}
+			},
+		},
+	},
 	"starting": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.holder(t)
 			id := b.job(t, 0)
 			b.do(t, "rpoplpush", b.key("pending"), b.key("active"))
@@ -548,6 +661,7 @@ var states = map[string]struct {
 	},
 	"unguarded server": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			server := asynq.NewServerFromRedisClient(b.rdb, asynq.Config{Queues: map[string]int{b.queue: 1}, LogLevel: asynq.FatalLevel, ShutdownTimeout: time.Millisecond})
 			entered, leave := make(chan struct{}), make(chan struct{})
 			must(t, server.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
@@ -570,6 +684,7 @@ var states = map[string]struct {
 	},
 	"scheduled": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{})
 			b.awaitServers(t, 1)
 			return b.job(t, 0, queue.Options{Delay: time.Hour}), ""
@@ -581,6 +696,7 @@ var states = map[string]struct {
 	},
 	"archived": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{})
 			return b.job(t, -1, queue.Options{Retries: queue.NoRetries}), ""
 		},
@@ -591,6 +707,7 @@ var states = map[string]struct {
 	},
 	"archived by an operator": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			id := b.job(t, 0)
 			must(t, b.operator.ArchiveTask(b.queue, id))
 			return id, ""
@@ -599,6 +716,7 @@ var states = map[string]struct {
 	},
 	"completed": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{})
 			return b.job(t, 0, queue.Options{Retention: time.Hour}), ""
 		},
@@ -606,6 +724,7 @@ var states = map[string]struct {
 	},
 	"aggregating": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			client := asynq.NewClientFromRedisClient(b.rdb)
 			info, err := client.EnqueueContext(t.Context(), asynq.NewTask("test:note", nil), asynq.Queue(b.queue), asynq.Group("g"))
 			must(t, err)
@@ -615,6 +734,7 @@ var states = map[string]struct {
 	},
 	"no guarded server": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.do(t, "set", b.lockKey(), "8f3a60", "px", 60000)
 			s := b.serve(t, queue.ServerConfig{})
 			id := b.waiting(t, 1, 1)[0]
@@ -633,6 +753,7 @@ var states = map[string]struct {
 	},
 	"chain": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{})
 			b.running(t, 0)
 			h := b.waiting(t, 1, 1)[0]
@@ -656,6 +777,7 @@ var states = map[string]struct {
 	},
 	"cycle": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.do(t, "set", b.lockKey(), "8f3a60", "px", 60000)
 			b.serve(t, queue.ServerConfig{})
 			one := b.waiting(t, 1, 1)[0]
@@ -678,6 +800,7 @@ var states = map[string]struct {
 	},
 	"lost position": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.do(t, "set", b.lockKey(), "8f3a60", "px", 60000)
 			s := b.serve(t, queue.ServerConfig{})
 			id := b.waiting(t, 1, 1)[0]
@@ -690,17 +813,19 @@ var states = map[string]struct {
 	},
 	"held for a task that is gone": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.serve(t, queue.ServerConfig{})
 			b.do(t, "set", b.lockKey(), "siding:1:test:job gone on "+b.host+" (pid 1)", "px", 60000)
 			return b.waiting(t, 1, 1)[0], "gone"
 		},
 		want{
 			state: inspect.StateWaiting, position: 1, chain: 1, trouble: true, wrong: []string{"the task {H} on {HOST} (pid 1), is dead or cut off"},
-			clears: []string{"The lock expires at "}, do: []string{"`lockctl release {R}`"},
+			clears: []string{"The lock expires at "}, do: []string{"Wait, as the holder may still trust its lease"},
 		},
 	},
 	"reserved for a goroutine": {
 		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
 			b.do(t, "set", b.lockKey(), "siding-reserved:1:"+us(time.Now())+":siding-goroutine:x:1", "px", 60000)
 			b.serve(t, queue.ServerConfig{})
 			return b.waiting(t, 1, 1)[0], ""

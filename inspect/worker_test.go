@@ -71,6 +71,7 @@ func TestHolderGone(t *testing.T) {
 			b := setup(t)
 			cmd, holder := b.process(t)
 			b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Recovery: queue.Recovery{Crashes: -1}}})
+			b.awaitServers(t, 2)
 			id := b.waiting(t, 1, 1)[0]
 			if e := b.awaitWhy(t, id, inspect.StateWaiting); e.Verdict.Trouble || e.Chain[0].Gone || e.Chain[0].Worker.PID != cmd.Process.Pid {
 				t.Errorf("want a worker that lives, have %+v", e)
@@ -110,6 +111,7 @@ func TestPromises(t *testing.T) {
 			b := setup(t)
 			cmd, holder := b.process(t)
 			b.serve(t, queue.ServerConfig{})
+			b.awaitServers(t, 2)
 			id := b.waiting(t, 1, 1)[0]
 			must(t, cmd.Process.Signal(signal))
 			b.hold(0)

@@ -11,8 +11,8 @@ import (
 	"github.com/sidingq/siding/lock"
 )
 
-// TestHolderWithoutChannels: who may not publish can release all the same. The
-// waiter it cannot call comes by its timer.
+// TestHolderWithoutChannels: a holder that may not publish can release all the same. The waiter
+// that it cannot wake comes at its fallback time.
 func TestHolderWithoutChannels(t *testing.T) {
 	t.Parallel()
 	s := setUp(t, redistest.Shared(t).Client(t), lock.Config{})

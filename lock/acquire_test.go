@@ -119,8 +119,8 @@ func TestSingleWinner(t *testing.T) {
 	})
 }
 
-// TestTokensAreUnique: the same holder for the same waiter is a different owner
-// each time, as a task may run again while its former attempt still does.
+// TestTokensAreUnique: each acquisition by the same holder and waiter has another token. A task may
+// run again while its former attempt still does.
 func TestTokensAreUnique(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
@@ -250,7 +250,7 @@ func TestOperatorDeletesTheKey(t *testing.T) {
 	})
 }
 
-// TestRenewalHoldsPastTheTTL: others are refused all the while.
+// TestRenewalHoldsPastTheTTL: others find the lock busy all the while.
 func TestRenewalHoldsPastTheTTL(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
@@ -294,8 +294,8 @@ func TestPrefixSeparates(t *testing.T) {
 	})
 }
 
-// TestLeaseThatEndsAtOnce: a lease may be over as soon as it has begun. The timer
-// that ends it used to race with the one who was just setting it.
+// TestLeaseThatEndsAtOnce: a lease may be over as soon as it has begun. The timer that ends the
+// lease must not race with the goroutine that sets the timer.
 func TestLeaseThatEndsAtOnce(t *testing.T) {
 	t.Parallel()
 	locker, err := lock.New(newFake().Store, lock.Config{})

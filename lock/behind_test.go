@@ -11,15 +11,15 @@ import (
 	"github.com/sidingq/siding/lock"
 )
 
-// TestReleaseWakesBehindThoseWhoAreGone: a goroutine stands behind many waiters with names,
-// for whom nobody listens. It is called at once, and they keep their positions.
+// TestReleaseWakesBehindThoseWhoAreGone: a goroutine stands behind many waiters with names, for
+// whom nobody listens. The goroutine is woken at once, and the others keep their positions.
 func TestReleaseWakesBehindThoseWhoAreGone(t *testing.T) {
 	t.Parallel()
 	for _, ahead := range []int{99, 100, 101, 1700} {
 		t.Run(fmt.Sprint(ahead), func(t *testing.T) {
 			t.Parallel()
 			onEach(t, func(s *setup) {
-				s = s.with(lock.Config{TTL: time.Hour}) // no timer of a waiter's fires in the test
+				s = s.with(lock.Config{TTL: time.Hour}) // no fallback time comes in the test
 				held, err := s.Acquire(s.Context(), s.res, nil)
 				if err != nil {
 					s.Fatal(err)

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestLockCasesAreTested keeps docs/lock-cases.md true: all fifty are there, every
-// test that it names exists, and every case of the suite is named.
+// TestLockCasesAreTested keeps docs/lock-cases.md true. All fifty cases are there, every test that
+// the page names exists, and the page names every case of the suite.
 func TestLockCasesAreTested(t *testing.T) {
 	t.Parallel()
 	page := readFile(t, "../docs/lock-cases.md")

@@ -74,8 +74,8 @@ func TestNoClientClockInScripts(t *testing.T) {
 	}
 }
 
-// stepped is a context after the wall clock has stepped past its deadline, which has no monotonic
-// reading: its timer fires an hour later.
+// stepped is a context after the wall clock has stepped past its deadline. The deadline has no
+// monotonic reading, so its timer fires an hour later.
 type stepped struct{ context.Context } //nolint:containedctx // it is one
 
 func (stepped) Deadline() (time.Time, bool) { return time.Now().Round(0).Add(-time.Minute), true }

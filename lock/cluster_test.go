@@ -31,7 +31,7 @@ func TestCluster(t *testing.T) {
 		}
 		s.join(names(3)...)
 		r := s.passOn(s.handOff(held, "w1"), "w2")
-		s.called(r)
+		s.confirmed(r)
 		second := s.take("w2")
 		if second.Fence() <= held.Fence() {
 			t.Errorf("want a fence above %d, have %d", held.Fence(), second.Fence())

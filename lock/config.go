@@ -8,24 +8,24 @@ import (
 
 // Config configures a [Locker]. The zero value works. All times are 1 ms to 24 h.
 type Config struct {
-	// Prefix is put before the resource to make the lock's key. All programs that are to exclude
-	// one another need the same prefix. Defaults to "lock:".
+	// Prefix is put before the resource to make the lock's key. Only programs with the same prefix
+	// exclude one another. Defaults to "lock:".
 	Prefix string
 	// TTL is how long a lock lives without renewal, at least 100 ms. If a holder dies, others wait
 	// for so long. Defaults to 15 s.
 	TTL time.Duration
 	// RenewEvery is how often a lease is renewed. Defaults to TTL / 3.
 	RenewEvery time.Duration
-	// SafetyMargin is how long before its lock can expire a holder stops. It covers the difference
-	// in speed of the two clocks, and the time that cancelled work needs to notice. Defaults to
-	// TTL / 15.
+	// SafetyMargin is how long before its lock can expire a holder stops. That covers the
+	// difference in speed of the two clocks, and the time that cancelled work needs to notice.
+	// Defaults to TTL / 15.
 	SafetyMargin time.Duration
 	// HandoffTimeout is how long a released lock stays reserved for the next in the wait queue.
 	// Defaults to 5 s.
 	HandoffTimeout time.Duration
-	// FenceRetention is how long the last fencing token of an idle resource is remembered: the
-	// step back of the store's clock that is tolerated. Each idle resource costs about 130 bytes
-	// for so long. Defaults to 1 min.
+	// FenceRetention is how long the last fencing token of an idle resource is remembered. The
+	// store's clock may step back by so much. Each idle resource costs about 130 bytes for so long.
+	// Defaults to 1 min.
 	FenceRetention time.Duration
 }
 

@@ -110,8 +110,8 @@ func TestConfigValidate(t *testing.T) {
 			want: "lock: safety margin: want 1ms to 24h, have -1ns",
 		},
 		{
-			// Redis keeps whole milliseconds: of a TTL of 100.9 ms it makes 100,
-			// which a safety margin of less than the rest would not cover.
+			// Redis keeps whole milliseconds, so a TTL of 100.9 ms becomes 100. A safety margin
+			// below 0.9 ms would not cover the rest.
 			name: "safety margin below the resolution", cfg: lock.Config{TTL: 100900 * time.Microsecond, SafetyMargin: time.Microsecond},
 			want: "lock: safety margin: want 1ms to 24h, have 1µs",
 		},

@@ -7,28 +7,31 @@ import (
 	"github.com/sidingq/siding/internal/lease"
 )
 
-// The contenders for one lock are the goroutines of this process that want it. One of them in each
-// way asks the store at a time. They share the attempt, never the lock. Locker.mu guards the fields.
+// The contenders for one lock are the goroutines of this process that want the lock. At most two of
+// them ask the store at a time. One is the first of those in the wait queue, and the other the
+// first of those that try. The others that try share an attempt, never the lock. Locker.mu guards
+// the fields.
 type contenders struct {
 	holder *lease.Lease // the last that one of them got, nil when it is over
 	queues [3][]*contender
 }
 
-// The ways to want a lock. Those of one way do not wait for the others, who may be slower. The first
-// of each contends for the lock.
+// The ways to want a lock. The first of each way goes on, and the others of that way wait behind
+// it. No way waits for another, which may be slower.
 const (
 	queueing = iota // in the wait queue
 	polling
-	trying // once; also one who polls does, each time
+	trying // once; the first of those that poll does so each time
 )
 
-// A contender is one of them. Locker.mu guards err.
+// A contender is one of these goroutines. Locker.mu guards err.
 type contender struct {
 	first chan struct{} // closed when nobody is before it
 	err   error         // of an attempt by another that began after it had come
 }
 
-// contendersFor returns those for the lock of key, and makes them. l.mu is held.
+// contendersFor returns the contenders for the lock of key. It makes them if there are none. The
+// caller holds l.mu.
 func (l *Locker) contendersFor(key string) *contenders {
 	c := l.contenders[key]
 	if c == nil {
@@ -38,7 +41,7 @@ func (l *Locker) contendersFor(key string) *contenders {
 	return c
 }
 
-// tidy drops contenders of whom none is left. l.mu is held.
+// tidy drops the contenders of key if none is left. The caller holds l.mu.
 func (l *Locker) tidy(key string) {
 	c := l.contenders[key]
 	if c != nil && c.holder == nil && len(c.queues[queueing])+len(c.queues[polling])+len(c.queues[trying]) == 0 {
@@ -62,8 +65,8 @@ func (l *Locker) took(held *lease.Lease) {
 	})
 }
 
-// heldHere returns a BusyError if one of the contenders holds the lock, as far as can be known, and
-// nil otherwise. l.mu is held.
+// heldHere returns a BusyError if one of the contenders is known to hold the lock, and nil
+// otherwise. The caller holds l.mu.
 func (c *contenders) heldHere() error {
 	if c.holder == nil {
 		return nil
@@ -74,8 +77,8 @@ func (c *contenders) heldHere() error {
 	return nil
 }
 
-// try tries once. Those who come while another tries wait, and share the attempt after that: what
-// the attempt under way finds may be older than their question.
+// try tries once. Goroutines that come while another tries wait, and share the attempt after that.
+// They cannot share the one under way, which may have found the lock busy before they came.
 func (l *Locker) try(ctx context.Context, request lease.Request) (*lease.Lease, error) {
 	leave, err := l.queue(ctx, request.Resource, trying)
 	if err != nil {
@@ -107,8 +110,8 @@ func (l *Locker) try(ctx context.Context, request lease.Request) (*lease.Lease, 
 	})
 }
 
-// queue waits until those of this process who came before, and want the lock in the same way, have
-// it, or have gone. The caller then is the one of them that contends for it, until it calls leave.
+// queue waits until all contenders of the same way that came before have the lock, or have gone.
+// The caller is then the first of its way, until it calls leave.
 func (l *Locker) queue(ctx context.Context, resource string, way int) (leave func(), err error) {
 	key, me := l.client.Key(resource), &contender{first: make(chan struct{})}
 	l.mu.Lock()

@@ -33,15 +33,15 @@ return (acquire_lock({ARGV[5], ARGV[6], ARGV[7], ARGV[8]}, ARGV[1], ARGV[2], ARG
 	if len(got) == 0 {
 		return nil
 	}
-	if len(got) != 3 {
-		s.Fatalf("want a token, a fence and a time, have %q", got)
+	if len(got) != 4 {
+		s.Fatalf("want a token, a fence, a time and a nonce, have %q", got)
 	}
 	fence, err1 := strconv.ParseInt(got[1], 10, 64)
 	since, err2 := strconv.ParseInt(got[2], 10, 64)
 	if err := errors.Join(err1, err2); err != nil {
 		s.Fatal(err)
 	}
-	return &store.Grant{Resource: c.resource, Token: got[0], Fence: fence, HandOff: time.Duration(since) * time.Microsecond, Start: start}
+	return &store.Grant{Resource: c.resource, Token: got[0], Fence: fence, HandOff: time.Duration(since) * time.Microsecond, From: got[3], Start: start}
 }
 
 // dequeueFor is dequeue for the setup's resource, for a waiter.
@@ -63,7 +63,7 @@ func (s *setup) takeGrant(g *store.Grant) *lease.Lease {
 	return held
 }
 
-// What a locking dequeue took is a lock like any other.
+// A lock that a locking dequeue took is like any other.
 func TestLockingDequeue(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
@@ -197,7 +197,7 @@ func TestFenceRisesByLockingDequeueToo(t *testing.T) {
 	})
 }
 
-// A grant that comes too late, or for nobody, is given back.
+// A grant that comes too late, or for nobody, is released.
 func TestTakeGivesBack(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -239,7 +239,7 @@ func TestTakeGivesBack(t *testing.T) {
 					s.Errorf("want an error of %v, have %v", tt.want, err)
 				}
 				if have := s.value(); have != "" {
-					s.Errorf("want it given back, have %q", have)
+					s.Errorf("want it released, have %q", have)
 				}
 			})
 		})

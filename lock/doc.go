@@ -1,31 +1,32 @@
-// Package lock is a lock for many processes, on Redis or another store. A lease is renewed while it is held, its
-// context ends in time when the lock is lost, and each holder gets a fencing token. Waiters are
-// queued and served in order of arrival.
+// Package lock is a lock for many processes, on Redis or another store. A lease is renewed while it
+// is held. If the lock is lost, the context of the lease ends in time. Each holder gets a fencing
+// token. Waiters are queued and served in order of arrival.
 //
 // # Ways to take a lock
 //
-// [Locker.Do] is all that most programs need: it takes the lock, runs a function while the lease is
-// renewed, and releases it. [Locker.Acquire] gives a [Lease] to those who need more. Both try once,
-// or wait for as long as [Options.Wait] says:
+// [Locker.Do] is all that most programs need. It takes the lock, runs a function while the lease is
+// renewed, and releases the lock. [Locker.Acquire] gives a [Lease] to those who need more. Both try
+// once, or wait for as long as [Options.Wait] says:
 //
 //   - in the wait queue of the resource: in order of arrival among all processes, woken by the
-//     release. Nothing is polled. Timers stand in for a wake-up that was lost and for a holder that
-//     died. On a [Store] that wakes nobody, such as lock/redlock, the caller polls after 25 ms to
-//     1 s. It polls, too, behind a holder on the plain protocol: the first at least every second,
-//     those further back less often, up to 30 s.
+//     release. Nothing is polled. Fallback times stand in for a wake-up that was lost, and for a
+//     holder that died. On a [Store] that wakes nobody, such as lock/redlock, the caller polls
+//     after 25 ms to 1 s. Callers also poll behind a holder on the plain protocol: the first at
+//     least every second, those further back less often, up to 30 s.
 //   - with an [Options.Retry], such as [Exponential]: by trying again. A caller that polls is not
 //     queued, and may be overtaken.
 //
-// A lease is renewed until its release. If that never comes, renewal ends with the contexts of the
-// work, with [Options.MaxHold], or when the program has dropped the lease: [Lease] has the details.
+// A lease is renewed until its release. Without a release, renewal ends with the contexts of the
+// work, with [Options.MaxHold], or when the program has dropped the lease. [Lease] has the details.
 //
-// The goroutines of one process that want the same lock send one contender to the store, in the
-// order in which they came. They share the attempt, never the lock.
+// At most two goroutines of one process ask the store for the same lock at a time. One is the first
+// of those in the wait queue, and the other one of those that try. The others that try share the
+// attempt, never the lock. On etcd each waiter asks for itself.
 //
 // The holder is a context, the one of [Locker.Do] or [Lease.Context]. A caller that asks for the
-// lock again with it, in any goroutine, gets [ErrReentry]: two goroutines with one context are not
-// both at work, and none waits for a lock of its own. [Options.Reentrant] takes the lock again, for
-// as often as it is then released.
+// lock again with that context, in any goroutine, gets [ErrReentry]. So two goroutines with one
+// context are not both at work, and none waits for a lock of its own. [Options.Reentrant] takes the
+// lock again, for as often as it is then released.
 //
 // # Life of a lock
 //
@@ -39,53 +40,58 @@
 //	                    |  wait queue                        |
 //	                    '---->'------------------------------'
 //
-// A lock is one string key, Config.Prefix followed by the resource. Its value is the holder's token,
-// so that any program on the plain protocol (SET key random NX PX, compare-and-delete) excludes us
-// and is excluded by us. Two companion keys share its Redis Cluster slot: the last fencing token,
-// and the wait queue, a sorted set of waiters by ticket. All three expire. A waiter listens on a
-// channel of its process.
+// A lock is one string key, Config.Prefix followed by the resource. The value is the holder's
+// token. So any program on the plain protocol (SET key random NX PX, compare-and-delete) excludes
+// us, and is excluded by us. Two companion keys share the slot in a Redis Cluster. They are the
+// last fencing token, and the wait queue: a sorted set of waiters by ticket. All three expire. A
+// waiter listens on a channel of its process.
 //
 // # Guarantees
 //
-// At most one holder of a resource has a valid lease at a time, as long as the store keeps its data
-// and the holder's clock runs at about the server's rate. A lease is valid until its deadline: the
-// start of the last acquire or renew call that was answered, plus TTL, minus SafetyMargin. Past the
-// deadline the contexts of the lease are cancelled with [ErrLost], whatever the store may answer
-// later. So the holder is told before anybody else can have the lock.
+// At most one holder of a resource has a valid lease at a time. That rests on a store that keeps
+// its data, and on a holder's clock that runs at about the server's rate. A lease is valid until
+// its deadline. The deadline is the start of the last acquire or renew call that was answered, plus
+// TTL, minus SafetyMargin. Past the deadline the contexts of the lease are cancelled with
+// [ErrLost], whatever the store may answer later. So the holder is told before anybody else can
+// have the lock.
 //
 // A lease's fencing token ([Lease.Fence]) is higher than that of every earlier holder of the
-// resource. It is at least the server's time in microseconds. So it survives a restart of Redis that
-// lost everything, unless the clock stepped back further than Config.FenceRetention.
+// resource. The token is at least the server's time in microseconds. So tokens rise also after a
+// restart of Redis that lost everything, unless the clock stepped back further than
+// Config.FenceRetention.
 //
 // A lock is renewed and released by its own token only. Renewal never makes a key that is gone. A
 // call whose answer was lost, and that the client sends again, has no second effect.
 //
-// Those who are queued are served in the order in which they came, with these exceptions: one who
-// does not come within Config.HandoffTimeout of being woken takes its position again when it comes;
-// after such a reservation expired the next who asks takes the lock; a caller who polls or tries once
-// takes a free lock whoever is queued; a release passes over parked tasks whose queue nobody serves;
-// and a server clock that steps back lets newcomers in front.
+// Waiters in the wait queue get the lock in the order in which they came, with these exceptions:
+//
+//   - A waiter that is woken, and does not come within Config.HandoffTimeout, takes its position again
+//     when it comes.
+//   - After such a reservation has expired, the next who asks takes the lock.
+//   - A caller that polls or tries once takes a free lock whoever is queued.
+//   - A release passes over parked tasks whose queue nobody serves.
+//   - A server clock that steps back lets newcomers in front.
 //
 // # What it does not give
 //
-// A lock with an expiry cannot stop a holder that was paused past its deadline from writing: let the
-// written-to system compare fencing tokens, see
+// A lock with an expiry cannot stop a holder that was paused past its deadline from writing. Let
+// the written-to system compare fencing tokens. See
 // https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html and packages
 // lock/sqlfence and lock/redisfence. Redis replicates asynchronously: a failover may forget a lock
-// that was just granted. Somebody who deletes the key of a held lock makes two believers until the
-// next renewal. A server clock that jumps expires locks early or late. A PUBLISH is delivered once
-// or not at all; a waiter who misses it comes by its timer, after the rest of the holder's TTL at
-// most. A waiter that is woken and does not come (its process was cut off, or died in a Cluster)
-// costs those behind it the hand-off timeout and, as they come by their timers, up to the rest of
-// the TTL that they last saw.
+// that was just granted. If somebody deletes the key of a held lock, another caller can have the
+// lock before the holder learns of that, by its next renewal. A server clock that jumps expires locks
+// early or late. A PUBLISH is delivered once or not at all; a waiter who misses it comes at its
+// fallback time, after the rest of the holder's TTL at most. A waiter that is woken may not come, as its process was cut off, or died in a
+// Cluster. That costs those behind it the hand-off timeout. As they come at their fallback times,
+// it may cost up to the rest of the TTL that they last saw.
 //
 // # Which Redis, and how much to trust it
 //
-// Ask what a second holder would cost. If it is some work done twice (efficiency), a single node or
-// Sentinel is all you need, with or without persistence. If it is wrong data (correctness), no Redis
-// is enough by itself: pass [Fence] along with each write and have the written-to system refuse an
-// older one. Then the lock only keeps the contention away, and a failover or a pause costs a retry,
-// not an order.
+// Ask what a second holder would cost. If that is some work done twice (efficiency), a single node
+// or Sentinel is all you need, with or without persistence. If that is wrong data (correctness), no
+// Redis is enough by itself. Pass [Fence] along with each write, and have the written-to system
+// refuse an older one. Then the lock only keeps the contention away, and a failover or a pause
+// costs a retry, not an order.
 //
 //   - Single node: the simplest; locks are lost with its data, and a holder then has at most until
 //     its next renewal in which it is not alone. With appendonly and appendfsync always it survives

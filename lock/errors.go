@@ -10,32 +10,32 @@ import (
 // The errors of this package. Every other error says that the store could not be asked or did not
 // answer; a failed attempt may then have taken the lock for a moment, see [Locker.Acquire].
 var (
-	// ErrBusy says that somebody else holds the lock. It matches every [*BusyError].
+	// ErrBusy says that somebody else holds the lock. Every [*BusyError] matches ErrBusy.
 	ErrBusy = lease.ErrBusy
 
-	// ErrLost says that a lease ended before it was released: it expired, was deleted, was held
-	// for longer than [Options.MaxHold], or could not be renewed in time. It is the cause of the
+	// ErrLost says that a lease ended before its release. It expired, was deleted, was held for
+	// longer than [Options.MaxHold], or could not be renewed in time. ErrLost is the cause of the
 	// contexts of a lost lease, and the error of a release that came too late.
 	ErrLost = store.ErrLost
 
-	// ErrReentry says that the caller's own context holds the lock, and that the caller has not
-	// set [Options.Reentrant]. It is a mistake of the program. It does not match [ErrBusy], as no
-	// wait and no retry ends it.
+	// ErrReentry says that the caller's own context holds the lock, and that the caller has not set
+	// [Options.Reentrant]. That is a mistake of the program. ErrReentry does not match [ErrBusy],
+	// as no wait and no retry ends it.
 	ErrReentry = lease.ErrReentry
 
 	// ErrClosed says that [Locker.Close] was called, before the call or while it waited.
 	ErrClosed = lease.ErrClosed
 
-	// ErrResource says that a name cannot be a resource: it is empty, longer than 512 bytes, not
-	// UTF-8, or holds a brace or a control character.
+	// ErrResource says that a name cannot be a resource. The name is empty, longer than 512 bytes,
+	// not UTF-8, or holds a brace or a control character.
 	ErrResource = store.ErrResource
 
-	// ErrStale says that a write was refused because a later holder of the lock has written
-	// before, see lock/sqlfence and lock/redisfence. Take the lock again, and begin from reading.
+	// ErrStale says that a write was refused, as a later holder of the lock has written before. See
+	// lock/sqlfence and lock/redisfence. Take the lock again, and begin from reading.
 	ErrStale = store.ErrStale
 
-	// ErrNoFence says that a write came without a fencing token: the work does not run under a
-	// lock, or its context did not come through.
+	// ErrNoFence says that a write came without a fencing token. The work does not run under a
+	// lock, or not with its context.
 	ErrNoFence = lease.ErrNoFence
 )
 
@@ -43,11 +43,12 @@ var (
 type BusyError struct {
 	// Resource is what was asked for.
 	Resource string
-	// Holder describes the holder: its [Options.Holder], "another program" for a value of the plain
-	// protocol, "the next in the wait queue" while the lock is reserved, or why nobody has it yet.
+	// Holder is the [Options.Holder] of the holder, or "another program" for a value of the plain
+	// protocol. While the lock is reserved, Holder is "the next in the wait queue". Else it says
+	// why nobody has the lock yet.
 	Holder string
-	// Since is when the holder took the lock, by the clock of the store, or by this process' own
-	// for a holder in it. It is zero if that is not known.
+	// Since is when the holder took the lock, by the clock of the store. For a holder in this
+	// process the clock is that of the process. Since is zero if the time is not known.
 	Since time.Time
 	// Remaining is how long the lock lives on if nobody renews it.
 	Remaining time.Duration

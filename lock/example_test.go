@@ -49,8 +49,8 @@ func ExampleLocker_Do() {
 	// error: <nil>
 }
 
-// Acquire gives a lease to those who need to know who else holds the lock, or
-// who hold it for longer than one function.
+// Acquire gives a lease to those who hold the lock for longer than one function. Its error names
+// the present holder.
 func ExampleLocker_Acquire() {
 	client, closeAll := newClient()
 	defer closeAll()
@@ -100,8 +100,8 @@ func ExampleNew() {
 	// error: <nil>
 }
 
-// The error of a release says whether the lock was lost before: then somebody else may have worked
-// at the same time.
+// The error of a release says whether the lock was lost before. If so, somebody else may have
+// worked at the same time.
 func ExampleLease_Release() {
 	client, closeAll := newClient()
 	defer closeAll()
@@ -306,8 +306,8 @@ func ExampleFence() {
 	// refused: by the first, late
 }
 
-// A lock can outlive the process that took it: its token, in a file or in a message, lets another
-// process go on.
+// A lock can outlive the process that took it. The lock's token, in a file or in a message, lets
+// another process go on.
 func ExampleLocker_Resume() {
 	client, closeAll := newClient()
 	defer closeAll()

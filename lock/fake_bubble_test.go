@@ -10,8 +10,8 @@ import (
 	"github.com/sidingq/siding/lock/locktest"
 )
 
-// A fake is a store in memory, behind a network that fails, of which the tests
-// in bubbles use the lock of order:1.
+// A fake is a store in memory, behind a network that fails. The tests in bubbles use its lock of
+// order:1.
 type fake struct {
 	lock.Store
 	*locktest.Network
@@ -47,8 +47,8 @@ func (f *fake) last(t *testing.T) locktest.Sent {
 	return sent[len(sent)-1]
 }
 
-// leased is a lease from a fake, taken at start with the default configuration:
-// trusted for 14 s, renewed every 5 s, expired after 15 s.
+// leased is a lease from a fake, taken at start with the default configuration. It is trusted for
+// 14 s, renewed every 5 s, and expires after 15 s.
 type leased struct {
 	*lock.Lease
 	redis  *fake

@@ -80,8 +80,8 @@ func FuzzResource(f *testing.F) {
 	})
 }
 
-// hashed returns the part of a key by which a Cluster chooses its slot: what is
-// between the first "{" and the first "}" behind it, if that is not empty.
+// hashed returns the part of a key by which a Cluster chooses its slot. That is the text between
+// the first "{" and the first "}" behind it, if not empty.
 func hashed(key string) string {
 	if _, rest, ok := strings.Cut(key, "{"); ok {
 		if tag, _, ok := strings.Cut(rest, "}"); ok && tag != "" {

@@ -19,7 +19,7 @@ const wakeToStart = `
 local function wake_waiter(waiter, ticket, start)
   if not start then return 'woken' end
   if string.find(waiter, '^starts') then return 'started', {waiter, ticket, start[4], 7} end
-  if string.find(waiter, '^called') then return 'woken' end
+  if string.find(waiter, '^woken') then return 'woken' end
   return 'gone'
 end
 `
@@ -33,8 +33,8 @@ func (s *setup) handOffBy(held *lease.Lease) *store.Reservation {
 	return handed
 }
 
-// Who begins has the lock in the same step, with a fence above the last; those
-// before it who cannot come are dropped, and those behind it keep their positions.
+// A waiter that starts has the lock in the same step, with a fence above the last; those before it
+// who cannot come are dropped, and those behind it keep their positions.
 func TestHandOffBy(t *testing.T) {
 	t.Parallel()
 	for _, gone := range []int{0, 3, 150} {
@@ -71,10 +71,10 @@ func TestHandOffBy(t *testing.T) {
 	}
 }
 
-// Where nobody begins, the lock is handed off as without a start.
+// If no waiter can start, the lock is handed off as without a start.
 func TestHandOffByWithoutATaker(t *testing.T) {
 	t.Parallel()
-	for name, waiter := range map[string]string{"called": "called", "gone": "gone", "nobody": ""} {
+	for name, waiter := range map[string]string{"woken": "woken", "gone": "gone", "nobody": ""} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			onEach(t, func(s *setup) {
@@ -86,7 +86,7 @@ func TestHandOffByWithoutATaker(t *testing.T) {
 				if handed := s.handOffBy(held); handed != nil {
 					s.Errorf("want no grant, have %+v", handed.Grant)
 				}
-				if have := s.value(); strings.HasSuffix(have, ":called") != (waiter == "called") || waiter != "called" && have != "" {
+				if have := s.value(); strings.HasSuffix(have, ":woken") != (waiter == "woken") || waiter != "woken" && have != "" {
 					s.Errorf("want the lock kept for who was woken, or free, have %q", have)
 				}
 				if have := s.queue(); len(have) != 0 {
@@ -97,8 +97,8 @@ func TestHandOffByWithoutATaker(t *testing.T) {
 	}
 }
 
-// The same release made twice, as its answer was lost: it names the same one again, nobody else
-// gets the lock, and the fence stays.
+// A release is made twice, as its answer was lost. The second names the same waiter again, nobody
+// else gets the lock, and the fence stays.
 func TestHandOffByWhoseAnswerIsLost(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {

@@ -16,9 +16,9 @@ import (
 	"github.com/sidingq/siding/lock"
 )
 
-// An event is what a client notes of an operation, at once, so that it is known
-// also when the client dies. All times are those of the machine's wall clock in
-// nanoseconds, which its processes have in common.
+// An event is what a client notes of an operation, at once. So the event is known also when the
+// client dies. All times are those of the machine's wall clock in nanoseconds, which its processes
+// have in common.
 type event struct {
 	Op      string // names the operation; no two have the same name
 	Client  int
@@ -31,8 +31,8 @@ type event struct {
 	Outcome string `json:",omitempty"`
 }
 
-// evAnswered is an event that is no operation: the store has answered a call
-// that was sent at Call, and by that gave the lease of Fence another TTL.
+// evAnswered is an event that is no operation. The store has answered a call that was sent at Call,
+// which gave the lease of Fence another TTL.
 const evAnswered = "answered"
 
 // A crew is some clients of one process, which have a Locker in common.
@@ -166,8 +166,8 @@ func (c *historyClient) use(held *lock.Lease, key, name string) bool {
 	return true
 }
 
-// again takes the lock a second time, looks at it and releases that. It does so
-// only with a lease that is kept: without, it would be another holder.
+// again takes the lock a second time, looks at it and releases that. It needs a lease that is
+// renewed. Otherwise the client would be another holder.
 func (c *historyClient) again(work context.Context, key, name string) {
 	e := c.begin(opAgain, key, name)
 	c.note(e)
@@ -223,9 +223,9 @@ func (c *historyClient) rest(ctx context.Context, longest time.Duration) {
 	_ = sleep.For(ctx, c.between(0, longest))
 }
 
-// A witness is a store that notes what its callers are not told: from when on
-// the server counts a lease's TTL, at the earliest, and every attempt at a lock
-// that may have taken it although it failed.
+// A witness is a store that notes what its callers are not told. One thing is from when on the
+// server counts a lease's TTL, at the earliest. The other is every failed attempt that may have
+// taken a lock.
 type witness struct {
 	lock.Store
 
@@ -236,7 +236,7 @@ type witness struct {
 	fences map[string]int64 // by token
 }
 
-// listeningWitness is a witness of a store that calls waiters.
+// listeningWitness is a witness of a store that wakes waiters.
 type listeningWitness struct {
 	*witness
 	store.Listener

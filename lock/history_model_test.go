@@ -19,8 +19,8 @@ const (
 	opForget  = "forget" // the server loses what it has acknowledged
 )
 
-// What came of an operation. An operation that is open has no answer: it may
-// take effect at any time after its call, or never.
+// The outcomes of an operation. An operation that is open has no answer: it may take effect at any
+// time after its call, or never.
 const (
 	outOK   = "ok"
 	outBusy = "busy"
@@ -180,8 +180,8 @@ func (s lockState) with(held string, count int) lockState {
 	return s
 }
 
-// TestFencedMutex shows what the model refuses: each history that it must not
-// accept stands next to one that it must, and differs from it in little.
+// TestFencedMutex shows what the model refuses. Each history that it must refuse stands next to a
+// similar one that it must accept.
 func TestFencedMutex(t *testing.T) {
 	t.Parallel()
 	const endless = 1000

@@ -33,7 +33,7 @@ import (
 	"github.com/sidingq/siding/lock/locktest"
 )
 
-// crewEnv makes TestHelperCrew the process of a crew. It holds the crew as JSON.
+// crewEnv makes TestHelperCrew the process of a crew. The variable holds the crew as JSON.
 const crewEnv = "LOCK_TEST_CREW"
 
 // clockSlop is by how much the clock of Redis may seem behind, as it counts
@@ -239,8 +239,8 @@ func (h *history) forget(keys []string, harm func()) {
 	}
 }
 
-// operations makes operations of the events, with the refusals and what may be
-// their reason if busy is set. What has not ended is open.
+// operations makes operations of the events, with the refusals and what may be their reason if busy
+// is set. An operation that has not ended is open.
 func (h *history) operations(busy bool) []porcupine.Operation {
 	type held struct {
 		event
@@ -304,9 +304,9 @@ func (h *history) operations(busy bool) []porcupine.Operation {
 	return all
 }
 
-// check waits for the crews and looks whether the locks were what they promise:
-// first without the refusals, where a mistake is found quickly, and then with them.
-// enough is false if locks were hardly taken and used. known is false if the check took too long.
+// check waits for the crews, and checks the history of the locks. A first check leaves out busy
+// answers, and finds a mistake quickly. A second check has them, too. enough is false if locks were
+// hardly taken and used. known is false if the check took too long.
 func (h *history) check() (enough, known bool) {
 	h.Helper()
 	h.crews.Wait()
@@ -338,8 +338,8 @@ func (h *history) check() (enough, known bool) {
 	return enough, true
 }
 
-// excerpt shows where the history of each key that goes wrong does so: as far
-// as it can be explained, and what then cannot be.
+// excerpt shows where the history of a key goes wrong: the part that the model explains, and what
+// it cannot explain.
 func excerpt(all []porcupine.Operation, info porcupine.LinearizationInfo) string {
 	const shown = 12
 	var text strings.Builder
@@ -427,9 +427,9 @@ func TestHistoryOfABadNetwork(t *testing.T) {
 	}
 }
 
-// TestHistoryOfPausedProcesses stops all processes but one, for longer than their
-// locks live. One that is stopped before it reads that it has the lock keeps the others from
-// it until it expires, of which nobody tells: who waits tries again.
+// TestHistoryOfPausedProcesses stops all processes but one, for longer than their locks live. A
+// client may be stopped before it reads that it has the lock. That keeps the others from the lock
+// until it expires, which wakes nobody. So waiters try again.
 func TestHistoryOfPausedProcesses(t *testing.T) {
 	t.Parallel()
 	inHistory(t, func(h *history) {

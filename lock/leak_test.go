@@ -48,8 +48,8 @@ func TestDroppedLeaseIsNotRenewed(t *testing.T) {
 	poll.Eventually(t, "nothing to be kept of it", func() bool { return locker.Contenders() == 0 })
 }
 
-// Somebody who works under a context of the lease, or one that comes from it, is protected although
-// the lease itself was dropped. That ends with the context.
+// Work under a context of the lease, or one that comes from it, is protected although the lease
+// itself was dropped. That ends with the context.
 func TestDroppedLeaseIsRenewedForItsContexts(t *testing.T) {
 	t.Parallel()
 	for name, derive := range map[string]func(context.Context) (context.Context, context.CancelFunc){
@@ -83,7 +83,8 @@ func TestDroppedLeaseIsRenewedForItsContexts(t *testing.T) {
 	}
 }
 
-// A lease that a holder takes on top of its first one, and drops, does not end the renewal of that.
+// A holder takes a lease on top of its first one, and drops it. That does not end the renewal of
+// the first.
 func TestDroppedLeaseOfALiveHolder(t *testing.T) {
 	t.Parallel()
 	slow := lock.Config{TTL: 3 * time.Second, RenewEvery: 50 * time.Millisecond} // outlives a busy machine

@@ -36,10 +36,9 @@ func TestRenewalCadence(t *testing.T) {
 	})
 }
 
-// TestTrustWindow cuts a holder off after its second renewal, which was sent
-// after 10 s. Whatever the network does to the third, the holder is told at 24 s:
-// the TTL after that second one less the safety margin, 1 s before the server may
-// give the lock to somebody else.
+// TestTrustWindow cuts a holder off after its second renewal, which was sent after 10 s. Whatever
+// the network does to the third, the holder is told at 24 s. That is the TTL after the second one
+// less the safety margin, 1 s before somebody else may get the lock.
 func TestTrustWindow(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -65,7 +64,7 @@ func TestTrustWindow(t *testing.T) {
 				l.wantAlive(t, work)
 				l.wantEnd(t, work, 24*time.Second)
 
-				// What comes later changes nothing.
+				// Later answers change nothing.
 				l.redis.Set(locktest.Fine)
 				time.Sleep(2 * time.Minute)
 				if err := l.Renew(t.Context()); !errors.Is(err, lock.ErrLost) {
@@ -102,8 +101,8 @@ func TestTrustWindowWithoutRenewal(t *testing.T) {
 	})
 }
 
-// TestSlowAnswerDoesNotStretchTheLease answers a renewal that was sent after
-// 5 s only after 13 s: the deadline is 19 s, not 27 s.
+// TestSlowAnswerDoesNotStretchTheLease answers a renewal that was sent after 5 s only after 13 s.
+// The deadline is 19 s, not 27 s.
 func TestSlowAnswerDoesNotStretchTheLease(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -140,8 +139,8 @@ func TestSlowAnswerToRenew(t *testing.T) {
 	})
 }
 
-// TestAnswersOutOfOrder: of two calls of Renew the one that was sent first is
-// answered last. It used to take back what the other had given.
+// TestAnswersOutOfOrder: of two calls of Renew the one that was sent first is answered last. The
+// late answer must not take back what the other has given.
 func TestAnswersOutOfOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -170,8 +169,8 @@ func TestAnswersOutOfOrder(t *testing.T) {
 	})
 }
 
-// TestLateAnswerRevivesNothing: a renewal that was sent after 5 s is answered
-// half a second after the deadline, while Redis still has the key.
+// TestLateAnswerRevivesNothing: a renewal that was sent after 5 s is answered half a second after
+// the deadline. Redis still has the key.
 func TestLateAnswerRevivesNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

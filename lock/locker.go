@@ -10,8 +10,8 @@ import (
 	"github.com/sidingq/siding/internal/store"
 )
 
-// A Locker takes locks in a [Store]. Make one per process. It is safe for use by several goroutines.
-// Goroutines that want the same lock share one attempt at it.
+// A Locker takes locks in a [Store]. Make one per process. A Locker is safe for use by several
+// goroutines. Goroutines that try for the same lock share their attempts.
 type Locker struct {
 	store  Store
 	client *lease.Client
@@ -21,11 +21,15 @@ type Locker struct {
 	listener   *listener
 }
 
-// New returns a Locker on store, without a call to the store. The zero Config works; the error is
-// that of [Config.Validate]. Close the Locker when the program ends. For locks on Redis:
+// New returns a Locker on store, without a call to the store. The zero Config works. The error says
+// that there is no store, or is that of [Config.Validate]. Close the Locker when the program ends.
+// For locks on Redis:
 //
 //	locker, err := lock.New(lock.Redis(client), lock.Config{})
 func New(store Store, cfg Config) (*Locker, error) {
+	if store == nil {
+		return nil, errors.New("lock: store: want one, such as that of Redis with a client, have none")
+	}
 	client, err := lease.New(store, lease.Config(cfg))
 	if err != nil {
 		return nil, err
@@ -35,16 +39,16 @@ func New(store Store, cfg Config) (*Locker, error) {
 
 // Close ends the waiting for locks. Callers that wait get [ErrClosed], and so does every later
 // attempt. Leases live on and can be released. Close also closes the connection on which l listens
-// for wake-ups. It waits for calls to the store whose callers went away, some seconds at most.
+// for wake-ups. Close waits for calls to the store whose callers went away, some seconds at most.
 func (l *Locker) Close() { l.client.Close() }
 
-// Do takes the lock of resource as [Locker.Acquire] does, runs fn while it is held, and releases it,
-// also if fn panics. fn's context is that of [Lease.Context]: it carries the fencing token, and ends
+// Do takes the lock of resource as [Locker.Acquire] does, runs fn, and releases the lock, also if
+// fn panics. The context of fn is that of [Lease.Context]. It carries the fencing token, and ends
 // with [ErrLost] before anybody else can have the lock. The lock is renewed until fn returns, also
 // after ctx has ended. If Acquire fails, fn does not run, and Do returns the error of Acquire.
 //
-// If the lock was lost before fn returned, the error matches [ErrLost], whatever fn returned:
-// somebody else may have held the lock meanwhile. The error then tells of the loss first, of a
+// If the lock was lost before fn returned, the error matches [ErrLost], whatever fn returned.
+// Somebody else may have held the lock meanwhile. The error then tells of the loss first, of a
 // release that failed as well, and of fn's own error. Without a loss, a release that failed is no
 // error: Do sends it again in the background, and the TTL frees the lock. [Lease.Release] says what
 // holds for a release whose answer was lost.
@@ -61,9 +65,9 @@ func (l *Locker) Do(ctx context.Context, resource string, opts *Options, fn func
 	return fn(held.Protect(ctx))
 }
 
-// Acquire takes the lock of resource, and returns a lease that is renewed from then on. It tries
-// once, also if opts is nil, or waits as [Options.Wait] says. The caller releases the lease, see
-// [Lease].
+// Acquire takes the lock of resource, and returns a lease that is renewed from then on. Acquire
+// tries once, also if opts is nil, or waits as [Options.Wait] says. The caller releases the lease,
+// see [Lease].
 //
 // If somebody else has the lock, the error matches [ErrBusy], also after a wait, and holds a
 // [*BusyError]. An unusable name gives [ErrResource]. Other errors are those of opts, of ctx or of
@@ -74,10 +78,11 @@ func (l *Locker) Do(ctx context.Context, resource string, opts *Options, fn func
 // such a call, or one that failed, may have taken the lock, Acquire releases it. If that fails, too,
 // the TTL frees the lock.
 //
-// If ctx is one of [Lease.Context] or [Locker.Do], or comes from one, and its lease is of the same
-// resource, the caller holds the lock already. With [Options.Reentrant] it gets the lock again.
-// Without, it gets [ErrReentry] at once, as a wait for itself never ends. Once the lock has been lost
-// it gets [ErrLost] instead. This holds for locks of the same [Store] value.
+// The caller may hold the lock already: ctx is one of [Lease.Context] or [Locker.Do], or comes from
+// one, with a lease of the same resource. With [Options.Reentrant] the caller then gets the lock
+// again. Without, the caller gets [ErrReentry] at once, as a wait for itself never ends. Once the
+// lock has been lost, the error is [ErrLost] instead. This holds for locks of the same [Store]
+// value.
 func (l *Locker) Acquire(ctx context.Context, resource string, opts *Options) (*Lease, error) {
 	held, err := l.acquire(ctx, resource, opts)
 	if err != nil {
@@ -86,11 +91,11 @@ func (l *Locker) Acquire(ctx context.Context, resource string, opts *Options) (*
 	return newLease(held), nil
 }
 
-// Resume takes over a lease by its [Lease.Token], in this process or another one: after
-// [Lease.Detach], or from a holder that has died. It renews the lock at once, which proves that the
-// token holds it. If the token does not hold it, the error matches [ErrLost]. The lease is renewed
-// from then on, and has no [Options.MaxHold]. Do not use the earlier lease any more: each of the two
-// can release the lock.
+// Resume takes over a lease by its [Lease.Token], in this process or another one. Use it after
+// [Lease.Detach], or to go on for a holder that has died. Resume renews the lock at once, which
+// proves that the token holds the lock. If the token does not hold it, the error matches [ErrLost].
+// The lease is renewed from then on, and has no [Options.MaxHold]. Do not use the earlier lease any
+// more: each of the two can release the lock.
 func (l *Locker) Resume(ctx context.Context, resource, token string) (*Lease, error) {
 	if err := store.CheckResource(resource); err != nil {
 		return nil, err
@@ -131,8 +136,8 @@ func (l *Locker) acquire(ctx context.Context, resource string, opts *Options) (*
 	return l.wait(ctx, request, opts)
 }
 
-// attempt asks the store once. over is called with the error when the attempt, and what it may have
-// to clean up, is over.
+// attempt asks the store once. It calls over with the error when the attempt, with any clean-up,
+// has ended.
 func (l *Locker) attempt(ctx context.Context, request lease.Request, over func(error)) (_ *lease.Lease, err error) {
 	held, refused, err := l.client.Ask(ctx, request)
 	if gone := err; gone != nil && held != nil && lease.EndOf(ctx) != nil {

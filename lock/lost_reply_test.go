@@ -41,7 +41,7 @@ func newFaulty(t *testing.T, maxRetries int, cfg lock.Config) *faulty {
 	f.direct = setUp(t, server.Client(t), lock.Config{})
 	// The server must know the scripts: else the first answer is that it does not.
 	warm := f.on(t.Name() + " warm")
-	warm.called(warm.reserved("w"))
+	warm.confirmed(warm.reserved("w"))
 	if _, err := warm.Leave(t.Context(), warm.res, "nobody"); err != nil {
 		t.Fatal(err)
 	}
@@ -53,8 +53,8 @@ func newFaulty(t *testing.T, maxRetries int, cfg lock.Config) *faulty {
 	return f
 }
 
-// unheard makes a call whose answer is lost after acted says that Redis has
-// acted: the connection is then cut, and the network works again.
+// unheard makes a call whose answer is lost. Once acted says that Redis has acted, the connection
+// is cut, and the network works again.
 func (f *faulty) unheard(call func() error, acted func() bool) error {
 	f.Helper()
 	f.proxy.SwallowReplies(true)
@@ -117,8 +117,8 @@ func TestAcquireWhoseAnswerIsLost(t *testing.T) {
 	}
 }
 
-// TestReentryWithoutFence: the fencing token went with the answer (somebody
-// deleted it, or Redis evicted it), so the retry needs a new one.
+// TestReentryWithoutFence: the fencing token is gone, as somebody deleted it, or Redis evicted it.
+// So the retry needs a new one.
 func TestReentryWithoutFence(t *testing.T) {
 	t.Parallel()
 	f := newFaulty(t, 0, lock.Config{})
@@ -161,7 +161,7 @@ func TestRefusalWhoseAnswerIsLost(t *testing.T) {
 	if busy.Next.Ticket != ticket {
 		t.Errorf("want ticket %d, have %d", ticket, busy.Next.Ticket)
 	}
-	f.called(busy.Next)
+	f.confirmed(busy.Next)
 	f.direct.wantQueue("newcomer")
 }
 
@@ -195,7 +195,7 @@ func TestHandOffWhoseAnswerIsLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.wantNext(r, "w2")
-	f.called(r)
+	f.confirmed(r)
 	f.direct.wantQueue()
 	f.release(f.take("w2"))
 }
@@ -222,12 +222,12 @@ func TestCallsWhoseAnswerIsLost(t *testing.T) {
 	}
 	r := f.handOff(held, "w2")
 	if err := f.unheard(func() error { return f.Confirm(t.Context(), r) }, gone("w2")); err != nil {
-		t.Errorf("called: %v", err)
+		t.Errorf("confirm: %v", err)
 	}
 }
 
-// TestReleaseWhoseAnswerIsLost frees the lock. The client's own second try is no loss if the
-// first has handed the lock on, or if nobody has held it since; it never touches another's.
+// TestReleaseWhoseAnswerIsLost frees the lock. The client's own second try is no loss if the first
+// has handed the lock off, or if nobody has held it since; it never touches another's.
 func TestReleaseWhoseAnswerIsLost(t *testing.T) {
 	t.Parallel()
 	for _, tc := range retries {
@@ -295,8 +295,8 @@ func TestHoldWhoseReleaseIsUnheard(t *testing.T) {
 	}
 }
 
-// TestReservationWhoseAnswerIsLost: the lock has been reserved for a waiter by a call whose
-// answer nobody got. The second one reserves it for no other, and whoever is to come is told.
+// TestReservationWhoseAnswerIsLost: the lock has been reserved for a waiter by a call whose answer
+// nobody got. The second one reserves the lock for no other, and wakes that waiter.
 func TestReservationWhoseAnswerIsLost(t *testing.T) {
 	t.Parallel()
 	t.Run("a parked task", func(t *testing.T) {
@@ -323,7 +323,7 @@ func TestReservationWhoseAnswerIsLost(t *testing.T) {
 			poll.Eventually(s.T, "its reservation to be told", func() bool { return len(turns) > 0 })
 			r := <-turns
 			s.wantNext(r, "siding-task:q:1")
-			s.called(r)
+			s.confirmed(r)
 			s.release(s.take("siding-task:q:1"))
 		})
 	})

@@ -101,7 +101,7 @@ var mistakes = []mutants.Mutant{
 		[]string{"TestReservationExpires"},
 	},
 	{
-		"a release calls nobody", "../internal/redisstore/queue.lua",
+		"a release wakes nobody", "../internal/redisstore/queue.lua",
 		"redis.pcall('PUBLISH', channel(waiter), message)",
 		"1",
 		[]string{"TestConformance/redis/38_waiter_leaves_the_wait_queue"},
@@ -143,7 +143,7 @@ var mistakes = []mutants.Mutant{
 		[]string{"TestSweepHandsOffWhatIsFree/redis"},
 	},
 	{
-		"a sweep that is sent again calls nobody", "../internal/redisstore/sweep.lua",
+		"a sweep that is sent again wakes nobody", "../internal/redisstore/sweep.lua",
 		"elseif left <= timeout then",
 		"elseif false then",
 		[]string{"TestSweepWhoseAnswerIsLost"},
@@ -212,10 +212,10 @@ var mistakes = []mutants.Mutant{
 		"the lock is kept for one who is gone", "../internal/redisstore/queue.lua",
 		"return outcome ~= 'gone', false, started",
 		"return true, false, started",
-		[]string{"TestReleaseWakesPastTheDead/called/redis"},
+		[]string{"TestReleaseWakesPastTheDead/woken/redis"},
 	},
 	{
-		"who was woken is called again", "../internal/redisstore/queue.lua",
+		"who was woken is woken again", "../internal/redisstore/queue.lua",
 		"if not ticket then return {1} end\n  ticket = digits(tonumber(ticket))",
 		"ticket = digits(tonumber(ticket or '0'))",
 		[]string{"TestWakingWhoseAnswerIsLost/release/redis", "TestWakingWhoseAnswerIsLost/leave/redis"},

@@ -13,21 +13,22 @@ const Forever time.Duration = math.MaxInt64
 // Options say how one call takes a lock. The zero value, like nil, tries once, and sets no limit to
 // the work.
 type Options struct {
-	// Wait is how long to wait for a lock that is busy: 0 tries once, and [Forever] waits until the
-	// context ends. It bounds the waiting, never the work. The caller waits in the wait queue of the
-	// resource, which serves all processes in order of arrival. The release wakes the first.
+	// Wait is how long to wait for a lock that is busy. 0 tries once, and [Forever] waits until the
+	// context ends. Wait bounds the waiting, never the work. The caller waits in the wait queue of
+	// the resource, which serves all processes in order of arrival. The release wakes the first.
 	Wait time.Duration
 	// Retry, if set, tries again after delays instead of queueing, such as [Fixed] or
-	// [Exponential]. It needs a Wait. A caller that polls so may be overtaken. It also takes a free
-	// lock whoever is queued; in etcd only once nobody is queued.
+	// [Exponential]. A Retry needs a Wait. A caller that polls may be overtaken. It also takes a
+	// free lock whoever is queued; in etcd only once nobody is queued.
 	Retry Retry
 	// TTL replaces Config.TTL for this lock, at least 100 ms. 0 leaves it.
 	TTL time.Duration
-	// MaxHold ends a lease that is still held after so long: it is not renewed any more, and its
-	// contexts end with [ErrLost]. It is the limit of work whose context never ends. 0 sets none.
+	// MaxHold ends a lease that is still held after so long. The lease is then not renewed any
+	// more, and its contexts end with [ErrLost]. So MaxHold limits work whose context never ends. 0
+	// sets no limit.
 	MaxHold time.Duration
 	// Holder names the holder to others, see [BusyError]; at most 200 bytes of it. Defaults to the
-	// host and process id. It is not secret.
+	// host and process id. Holder is not secret.
 	Holder string
 	// Reentrant takes a lock again that the context, one of [Lease.Context] or [Locker.Do], holds
 	// already. The caller gets another lease of the same fencing token at once, without a call to

@@ -13,8 +13,8 @@ import (
 	"github.com/sidingq/siding/lock/locktest"
 )
 
-// TestBlackHole is the trust window on a real server: when the next one has the
-// lock, the holder that was cut off has been told.
+// TestBlackHole is the trust window on a real server. The holder that was cut off is told before
+// the next one has the lock.
 func TestBlackHole(t *testing.T) {
 	t.Parallel()
 	cfg := lock.Config{TTL: 3 * time.Second, SafetyMargin: time.Second, RenewEvery: 100 * time.Millisecond}
@@ -73,7 +73,7 @@ func TestScriptsAreFlushed(t *testing.T) {
 	flush()
 	r = s.passOn(r, "w2")
 	flush()
-	s.called(r)
+	s.confirmed(r)
 	flush()
 	held = s.take("w2")
 	flush()
@@ -85,8 +85,8 @@ func TestScriptsAreFlushed(t *testing.T) {
 	s.release(held)
 }
 
-// TestRedisIsDown: no panic, no endless wait, an error that is neither busy nor
-// lost, and all is well once it is back.
+// TestRedisIsDown: no panic, no endless wait, and an error that is neither busy nor lost. All is
+// well once Redis is back.
 func TestRedisIsDown(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

@@ -30,8 +30,8 @@ import (
 	"github.com/sidingq/siding/lock/sqlfence"
 )
 
-// pausedEnv makes TestHelperPausedHolder the process that is paused. It holds a
-// job as JSON.
+// pausedEnv makes TestHelperPausedHolder the process that is paused. The variable holds a job as
+// JSON.
 const pausedEnv = "LOCK_TEST_PAUSED_HOLDER"
 
 // A job says what is locked and written, and how.
@@ -46,11 +46,10 @@ type job struct {
 // pausedTTL is how long the lock of a paused process lives.
 const pausedTTL = time.Second
 
-// TestPausedProcess is the accident against which fences are: a process takes the
-// lock, is stopped just before it writes until another has taken the lock and
-// written, and goes on where it was, writing before it looks at anything. With
-// the fence the write is refused. Without, it lands on the other's; that half
-// of the test shows that the other half is about the accident.
+// TestPausedProcess is the accident against which fences are. A process takes the lock, and is
+// stopped just before it writes. Another one takes the lock and writes. The first goes on where it
+// was, and writes before any check. With the fence the write is refused. Without, it lands on the
+// other's; that half of the test shows that the other half is about the accident.
 func TestPausedProcess(t *testing.T) {
 	t.Parallel()
 	for name, address := range map[string]func(*testing.T) string{
@@ -68,7 +67,7 @@ func TestPausedProcess(t *testing.T) {
 				paused := startPaused(t, j)
 				former := paused.number(t, "holds with fence ")
 				paused.signal(t, syscall.SIGSTOP)
-				// Its lock is renewed until it stands still, and then runs out.
+				// The lock is renewed until the process stands still, and then expires.
 				rival := acquireOnceFree(t, j)
 				if rival.Fence() <= former {
 					t.Fatalf("want a fence above %d, have %d", former, rival.Fence())
@@ -121,7 +120,8 @@ func TestHelperPausedHolder(t *testing.T) {
 	if _, err := bufio.NewReader(os.Stdin).ReadString('\n'); err != nil {
 		t.Fatal(err)
 	}
-	// Its fence, but not its end: that could come in time to hide what is tested.
+	// The context has the fence of the lease, but not its end. The end could come in time, and hide
+	// what is tested.
 	err := s.write(context.WithoutCancel(work), "paused", j.Fenced)
 	if stale, ok := errors.AsType[*store.StaleError](err); ok {
 		say("wrote: refused %d after %d", stale.Fence, stale.Seen)

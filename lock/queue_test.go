@@ -29,8 +29,8 @@ func (s *setup) wantQueue(want ...string) {
 	}
 }
 
-// TestWaitQueueIsFIFO serves 50 waiters, all called and all coming, in the order in
-// which they joined.
+// TestWaitQueueIsFIFO has 50 waiters that are all woken and all come. They get the lock in the
+// order in which they joined.
 func TestWaitQueueIsFIFO(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
@@ -168,7 +168,7 @@ func TestReleaseReservesForNobody(t *testing.T) {
 			s.Errorf("want a free lock, have %q", have)
 		}
 		s.wantQueue("w1")
-		held = s.take("w1") // by its own timer
+		held = s.take("w1") // at its fallback time
 		s.wantQueue()
 		s.release(held)
 	})
@@ -223,8 +223,8 @@ func TestHolderDiedAndANewcomerIsFirst(t *testing.T) {
 		}
 		s.wantQueue("w2", "newcomer", "another")
 		held := s.take("w1")
-		if _, ok := held.HandedOff(); !ok {
-			s.Error("want a hand-off")
+		if _, handed := held.HandedOff(); handed || !held.Recovered() {
+			s.Error("want a lock that was reserved, but not handed off")
 		}
 		s.handOff(held, "w2")
 	})
@@ -248,7 +248,7 @@ func TestLaterWaiterIsNotServedFirst(t *testing.T) {
 	})
 }
 
-// TestHeadTakesAFreeLock when its own timer was first.
+// TestHeadTakesAFreeLock when its fallback time came first.
 func TestHeadTakesAFreeLock(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
@@ -264,10 +264,9 @@ func TestHeadTakesAFreeLock(t *testing.T) {
 	})
 }
 
-// TestWaitQueueOutlivesTheLongestTimer: waiters look by themselves only when the
-// lock's time is over. The wait queue must be there until then, and so must the mark
-// that a reservation leaves.
-func TestWaitQueueOutlivesTheLongestTimer(t *testing.T) {
+// TestWaitQueueOutlivesTheLongestFallbackTime: waiters come by themselves only when the lock's time
+// is over. The wait queue must be there until then, and so must the mark that a reservation leaves.
+func TestWaitQueueOutlivesTheLongestFallbackTime(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
 		s = s.with(lock.Config{TTL: 24 * time.Hour, HandoffTimeout: 24 * time.Hour})

@@ -37,9 +37,9 @@ func TestReleaseJoinsTheRenewal(t *testing.T) {
 	})
 }
 
-// TestReleaseInTimeOfAHangingRenewal: the work ended within the lease, which is
-// what counts. That the deadline passed while the renewal was waited for does
-// not make it lost, as Redis then finds the lock still ours.
+// TestReleaseInTimeOfAHangingRenewal: the work ended within the lease, which is what counts. The
+// deadline passes during the wait for the renewal. That is no loss, as Redis then finds the lock
+// still ours.
 func TestReleaseInTimeOfAHangingRenewal(t *testing.T) {
 	t.Parallel()
 	for _, network := range []locktest.Fault{locktest.BlackHole, locktest.OwnTimeout(9500 * time.Millisecond), locktest.Slow(9500 * time.Millisecond)} {
@@ -98,8 +98,8 @@ func TestReleaseIsSentAfterTheCallersContextEnded(t *testing.T) {
 	})
 }
 
-// TestReleaseThatFails reports the failure, which is not a loss, and tries again until the
-// store answers: then the next has the lock at once.
+// TestReleaseThatFails reports the failure, which is not a loss, and tries again until the store
+// answers. The next then has the lock at once.
 func TestReleaseThatFails(t *testing.T) {
 	t.Parallel()
 	for _, network := range []locktest.Fault{locktest.Refuse, locktest.BlackHole} {
@@ -132,8 +132,9 @@ func TestReleaseThatFails(t *testing.T) {
 	}
 }
 
-// TestReleaseIsTriedAgainByTheCaller: an error that does not pass by itself is not tried again in
-// the background, nor is any once the Locker is closed. The caller's second call does it.
+// TestReleaseIsTriedAgainByTheCaller: a release is not tried again in the background after an error
+// that does not pass by itself. Nor is any once the Locker is closed. The caller's second call does
+// it.
 func TestReleaseIsTriedAgainByTheCaller(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -175,8 +176,8 @@ type permanentError struct{}
 func (permanentError) Error() string { return "no permission" }
 func (permanentError) Passing() bool { return false }
 
-// TestHandOffThatFails leaves nobody to wake a waiter: the lock is not kept for one who has to be
-// woken by the caller.
+// TestHandOffThatFails leaves nobody to wake a waiter. So the lock is not reserved for one that the
+// caller would have to wake.
 func TestHandOffThatFails(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -414,8 +415,8 @@ func (g *timeouts) Release(ctx context.Context, key, token string, how store.Rel
 	return g.Store.Release(ctx, key, token, how)
 }
 
-// TestHandoffTimeoutOfAReleaseThatIsSentAgain: nobody may hear the call of such a release, so the lock is not
-// kept for the whole hand-off timeout.
+// TestHandoffTimeoutOfAReleaseThatIsSentAgain: nobody may hear the wake-up of such a release. So
+// the lock is not reserved for the whole hand-off timeout.
 func TestHandoffTimeoutOfAReleaseThatIsSentAgain(t *testing.T) {
 	t.Parallel()
 	for timeout, want := range map[time.Duration]time.Duration{5 * time.Second: time.Second, 200 * time.Millisecond: 200 * time.Millisecond} {

@@ -33,7 +33,7 @@ func (s *setup) passOn(r *store.Reservation, want string) *store.Reservation {
 	return next
 }
 
-func (s *setup) called(r *store.Reservation) {
+func (s *setup) confirmed(r *store.Reservation) {
 	s.Helper()
 	if err := s.Confirm(s.Context(), r); err != nil {
 		s.Fatal(err)
@@ -99,7 +99,7 @@ func TestReservationExpires(t *testing.T) {
 			s.Fatal(err)
 		}
 		if _, ok := held.HandedOff(); ok {
-			s.Error("want no hand-off to who was not called")
+			s.Error("want no hand-off to a waiter that was not woken")
 		}
 		s.wantQueue("w1", "w2") // the newcomer had joined, and holds now
 		s.join("w2")            // the mark is used up
@@ -145,8 +145,8 @@ func TestCalledWhileReserved(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
 		r := s.reserved("w1", "w2")
-		s.called(r)
-		s.called(r) // does no harm
+		s.confirmed(r)
+		s.confirmed(r) // does no harm
 		s.wantQueue("w2")
 		s.join("w2") // still kept for w1
 		s.expire()
@@ -170,7 +170,7 @@ func TestCalledTooLate(t *testing.T) {
 			r := s.reserved("w1", "w2")
 			s.expire()
 			meanwhile()
-			s.called(r)
+			s.confirmed(r)
 			s.wantQueue("w1", "w2")
 			s.rdb.Del(s.Context(), s.key, s.fence, s.row)
 		}
@@ -191,7 +191,7 @@ func TestDrop(t *testing.T) {
 		s.join("w1") // dropped: it joins at the end
 		s.wantTTL(s.key, 59*time.Second, time.Minute)
 		r = s.passOn(r, "w3")
-		s.called(r)
+		s.confirmed(r)
 		held := s.take("w3")
 		s.wantQueue("w4", "w1")
 		r = s.handOff(held, "w4")
@@ -251,8 +251,8 @@ func TestDropWithNobodyElse(t *testing.T) {
 	})
 }
 
-// TestHandOffOfALostLock reserves nothing. It is an error if somebody else has held the lock
-// since, who has released it again or not.
+// TestHandOffOfALostLock reserves nothing. That is an error if somebody else has held the lock
+// since, even if that one has released it.
 func TestHandOffOfALostLock(t *testing.T) {
 	t.Parallel()
 	for name, since := range map[string]func(*setup){
@@ -285,8 +285,8 @@ func TestHandOffOfALostLock(t *testing.T) {
 	}
 }
 
-// TestHandOffPastTheDeadline: Redis still has the key, so the wait queue is
-// called at once and not after the TTL; the holder hears of its loss.
+// TestHandOffPastTheDeadline: Redis still has the key. So the first waiter is woken at once, and
+// not after the TTL. The holder hears of its loss.
 func TestHandOffPastTheDeadline(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {

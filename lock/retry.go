@@ -6,9 +6,9 @@ import (
 )
 
 // A Retry says when to try again for a lock that is busy, see [Options.Retry]. After the nth busy
-// answer to a caller, 1 for the first, it returns the delay before the next try, or false to give
-// up. A delay of less than 1 ms counts as 1 ms. A Retry must be safe for concurrent use. Those of
-// this package keep no state and may be shared.
+// answer to a caller, 1 for the first, a Retry returns the delay before the next try. It returns
+// false to give up. A delay of less than 1 ms counts as 1 ms. A Retry must be safe for concurrent
+// use. Those of this package keep no state and may be shared.
 type Retry func(n int) (delay time.Duration, again bool)
 
 // Fixed tries again every d.

@@ -152,7 +152,7 @@ func (s *setup) refuse(waiter string) *lease.BusyError {
 	return busy
 }
 
-// join puts waiters in the wait queue: each is refused.
+// join puts waiters in the wait queue: each finds the lock busy.
 func (s *setup) join(waiters ...string) {
 	s.Helper()
 	for _, w := range waiters {

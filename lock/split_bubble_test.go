@@ -29,8 +29,8 @@ func (p *polled) Acquire(ctx context.Context, claim store.Request) (store.Result
 	return p.Store.Acquire(ctx, claim)
 }
 
-// TestSplitVote is asked for again, by a token of its own each time, after pauses at
-// random, and in the end given up.
+// TestSplitVote: after a split vote the Locker asks again, each time with another token and after a
+// random pause. In the end it gives up.
 func TestSplitVote(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -62,7 +62,7 @@ func TestSplitVote(t *testing.T) {
 				return
 			}
 			held.Detach()
-			// A claim's time counts from its own sending.
+			// The time of a request counts from its own sending.
 			if held.Inner().Held() != 0 || !p.at[len(p.at)-1].Equal(time.Now()) {
 				t.Errorf("want it held from now on, have it for %v", held.Inner().Held())
 			}
@@ -107,25 +107,25 @@ func TestSplitVoteNamesWhoMayHoldIt(t *testing.T) {
 	})
 }
 
-// A told error says by itself whether it may pass.
-type told struct {
+// A tellingError says by itself whether it may pass.
+type tellingError struct {
 	error
 
 	passing bool
 }
 
-func (e told) Passing() bool { return e.passing }
-func (e told) Unwrap() error { return e.error }
+func (e tellingError) Passing() bool { return e.passing }
+func (e tellingError) Unwrap() error { return e.error }
 
-// TestStoreSaysWhatPasses: a waiter goes by the store's own word, where it gives one.
+// TestStoreSaysWhatPasses: a waiter believes an error of the store that says whether it may pass.
 func TestStoreSaysWhatPasses(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		err   error
 		waits time.Duration
 	}{
-		{told{serverError("NOPERM of one of three"), true}, 5 * time.Second},
-		{told{locktest.ErrNetwork, false}, 0},
+		{tellingError{serverError("NOPERM of one of three"), true}, 5 * time.Second},
+		{tellingError{locktest.ErrNetwork, false}, 0},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFake()

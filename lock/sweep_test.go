@@ -19,7 +19,7 @@ import (
 	"github.com/sidingq/siding/lock/locktest"
 )
 
-// sweep looks at the setup's lock.
+// sweep scans the setup's lock.
 func (s *setup) sweep(resumed bool) store.Swept {
 	s.Helper()
 	found, err := s.stranger().Sweep(s.Context(), []string{s.key}, resumed)
@@ -29,7 +29,7 @@ func (s *setup) sweep(resumed bool) store.Swept {
 	return found[0]
 }
 
-// A lock that nobody holds is handed off to the first in the wait queue, also where a reservation has
+// A lock that nobody holds is handed off to the first in the wait queue, also if a reservation has
 // expired; one that is held, or reserved, is left as it is.
 func TestSweepHandsOffWhatIsFree(t *testing.T) {
 	t.Parallel()
@@ -55,7 +55,7 @@ func TestSweepHandsOffWhatIsFree(t *testing.T) {
 			if again := s.sweep(false); again.Next != nil {
 				s.Errorf("reserved: want it left alone, have %+v", again)
 			}
-			s.called(f.Next)
+			s.confirmed(f.Next)
 			s.expire() // it did not come
 		}
 		if f := s.sweep(false); f.Waiting || s.value() != "" {
@@ -117,13 +117,13 @@ func TestSweepOfAnotherPrefix(t *testing.T) {
 			s.Fatal(err)
 		}
 		s.wantNext(next, "w2")
-		other.called(next)
+		other.confirmed(next)
 		s.wantQueue()
 	})
 }
 
-// A client that is known neither as that of a single node nor as that of a Cluster is asked for
-// one lock after the other.
+// An unknown type of client, which may be that of a Cluster, gets a call for one lock after the
+// other.
 func TestSweepThroughAWrapper(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
@@ -180,7 +180,7 @@ func TestPausedWaitersComeBackWithTheirGroup(t *testing.T) {
 		}
 		s.wantNext(next, "siding-task:other:1")
 		s.wantQueue("siding-task:other:1", "siding-task:qq:1")
-		s.called(next)
+		s.confirmed(next)
 		held = s.take("siding-task:other:1")
 		s.join("siding-task:other:2")
 		s.wantQueue("siding-task:qq:1", "siding-task:other:2")
@@ -190,8 +190,8 @@ func TestPausedWaitersComeBackWithTheirGroup(t *testing.T) {
 	})
 }
 
-// A newcomer of the group does not overtake those who were paused, although the lock is free
-// and nobody is in the wait queue.
+// A newcomer of the group does not overtake those who were paused. The lock is free, and nobody is
+// in the wait queue.
 func TestNewcomerDoesNotOvertakeThePaused(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
@@ -229,7 +229,7 @@ func TestSweepBringsBackThePaused(t *testing.T) {
 			s.Fatal(err)
 		}
 		if f := s.sweep(false); !f.Waiting || f.Next != nil {
-			s.Errorf("paused: want somebody waiting and nobody called, have %+v", f)
+			s.Errorf("paused: want somebody waiting and nobody woken, have %+v", f)
 		}
 		s.wantQueue()
 		s.wantTTL("{"+s.key+"}:paused", 3*time.Hour, 4*time.Hour)
@@ -287,7 +287,7 @@ func TestManyWaitersArePaused(t *testing.T) {
 	})
 }
 
-// A waiter that has lost its position gets it back; one that has one keeps it.
+// A waiter that has lost its position gets it again. Others keep theirs.
 func TestMissingWaitersRejoin(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
@@ -338,8 +338,9 @@ func TestReleaseFor(t *testing.T) {
 	})
 }
 
-// A release that cannot wake a parked task tells of its reservation, and the task stays in the wait queue until
-// somebody has woken it. Where nobody listens for its group, it is passed over.
+// A release that cannot wake a parked task publishes the reservation. The task stays in the wait
+// queue until somebody has woken it. If nobody listens for its group, the hand-off passes over the
+// task.
 func TestReleaseTellsOfATasksReservation(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
@@ -365,7 +366,7 @@ func TestReleaseTellsOfATasksReservation(t *testing.T) {
 			s.Fatalf("want the reservation of the first, have %+v", r)
 		}
 		s.wantQueue(group+"1", group+"2")
-		s.called(r)
+		s.confirmed(r)
 		s.wantQueue(group + "2")
 		s.handOff(s.take(group+"1"), group+"2")
 		cancel()
@@ -391,7 +392,7 @@ func TestSweepIsNotForAllStores(t *testing.T) {
 	}
 }
 
-// Who polls and who waits in the wait queue, in one process, do not wait for one another.
+// In one process, callers that poll and callers in the wait queue do not wait for one another.
 func TestPollersDoNotSlowDownTheQueued(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {

@@ -16,6 +16,9 @@ const (
 	pollLongest = time.Second
 )
 
+// errNoAnswer says why a wait has ended before its first try.
+var errNoAnswer = errors.New("the store has not answered yet")
+
 // wait waits for the lock as opts say.
 func (l *Locker) wait(ctx context.Context, request lease.Request, opts *Options) (*lease.Lease, error) {
 	if opts.Wait < Forever {
@@ -46,8 +49,8 @@ func (l *Locker) poll(ctx context.Context, request lease.Request, retry Retry) (
 	return l.persist(ctx, request.Resource, try, pause, nil)
 }
 
-// waitInQueue joins the wait queue, and tries when it is woken. Timers are there for a wake-up that
-// was lost and a holder that died.
+// waitInQueue joins the wait queue, and tries when it is woken. It also tries at its fallback time,
+// as a wake-up may be lost, or a holder may die.
 func (l *Locker) waitInQueue(ctx context.Context, request lease.Request, from store.Listener) (*lease.Lease, error) {
 	since := time.Now()
 	if _, ok := l.store.(store.JoinOrdered); !ok {
@@ -60,7 +63,10 @@ func (l *Locker) waitInQueue(ctx context.Context, request lease.Request, from st
 	n := l.listening(from) //nolint:contextcheck // it listens for others, too
 	// An unreachable listener delays a process once, not each waiter.
 	if end := l.client.Sleep(ctx, time.Until(n.since.Add(l.client.Config().HandoffTimeout)), n.first); end != nil {
-		return nil, acquireError(request.Resource, end, nil)
+		if errors.Is(end, ErrClosed) {
+			return nil, acquireError(request.Resource, end, nil)
+		}
+		return nil, acquireError(request.Resource, end, errNoAnswer)
 	}
 	waiter, woken, leave := n.join()
 	defer leave()
@@ -76,9 +82,10 @@ func (l *Locker) waitInQueue(ctx context.Context, request lease.Request, from st
 	return held, err
 }
 
-// leaveQueue takes a waiter out of the wait queue that has given up. As the process still listens for
-// the others, the lock would be reserved for it. So leaveQueue tries again through a passing error,
-// for a TTL at most, or until Close: then nobody listens, and who stays in the wait queue is dropped.
+// leaveQueue takes a waiter out of the wait queue that has given up. As the process still listens
+// for the others, the lock would be reserved for that waiter. So leaveQueue tries again after a
+// passing error, for a TTL at most, or until Close. After Close nobody listens, and a waiter that
+// stays in the wait queue is dropped.
 func (l *Locker) leaveQueue(ctx context.Context, resource, waiter string) {
 	var backoff backoff
 	for {
@@ -91,8 +98,8 @@ func (l *Locker) leaveQueue(ctx context.Context, resource, waiter string) {
 	}
 }
 
-// persist tries until it has the lock, ctx ends or pause, which is given the nth error, gives up. woken
-// ends a pause.
+// persist tries until it has the lock, ctx ends, or pause gives up after the nth error. woken ends
+// a pause.
 func (l *Locker) persist(
 	ctx context.Context, resource string, try func() (*lease.Lease, error), pause func(err error, n int) (time.Duration, bool), woken <-chan struct{},
 ) (*lease.Lease, error) {
@@ -104,10 +111,13 @@ func (l *Locker) persist(
 			return held, nil
 		}
 		end := lease.EndOf(ctx)
+		switch {
+		case end != nil && last == nil && errors.Is(err, context.Cause(ctx)):
+			return nil, err // it says more than end
+		case last == nil || errors.Is(err, ErrBusy) || end == nil && !errors.Is(err, ErrClosed):
+			last = err // else the earlier error says more
+		}
 		if end == nil {
-			if last == nil || !errors.Is(err, ErrClosed) { // else an earlier refusal says more
-				last = err
-			}
 			delay, again := pause(err, n)
 			if !again || !backoff.again(err, l.client.Config().TTL) {
 				return nil, err
@@ -120,7 +130,7 @@ func (l *Locker) persist(
 	}
 }
 
-// untilNextTry is how long a waiter that was refused waits to be woken.
+// untilNextTry is how long a waiter waits to be woken after the nth err.
 func untilNextTry(err error, n int) (time.Duration, bool) {
 	poll, _ := Exponential(pollFirst, pollLongest)(n)
 	var busy *BusyError
@@ -138,8 +148,8 @@ func untilNextTry(err error, n int) (time.Duration, bool) {
 // A backoff knows for how long the store has failed a waiter.
 type backoff struct{ since time.Time }
 
-// again reports whether a waiter tries again after err: if the lock is busy, or the store fails in a
-// way that may pass, and has not done so for too long.
+// again reports whether a waiter tries again after err. It does so if the lock is busy. It also
+// does so if the store's failure may pass, and has not lasted for too long.
 func (b *backoff) again(err error, longest time.Duration) bool {
 	if errors.Is(err, ErrBusy) {
 		b.since = time.Time{}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -128,8 +129,8 @@ func TestOddRetryIsNoBusyLoop(t *testing.T) {
 	}
 }
 
-// TestOrderWithinOneProcess: its goroutines are served in the order in which they
-// came, and never more than one of them is in the wait queue.
+// TestOrderWithinOneProcess: its goroutines get the lock in the order in which they came. Never
+// more than one of them is in the wait queue.
 func TestOrderWithinOneProcess(t *testing.T) {
 	t.Parallel()
 	for how, wait := range waits {
@@ -194,7 +195,7 @@ func TestCallerGoesDuringASharedAttempt(t *testing.T) {
 			got <- held
 		}()
 		synctest.Wait()
-		_ = holder.Release(t.Context()) // the first has been refused already, and the answer is on its way
+		_ = holder.Release(t.Context()) // the first is busy already, and the answer is on its way
 		if err := <-refused; !errors.Is(err, lock.ErrBusy) {
 			t.Errorf("the first: want ErrBusy, have %v", err)
 		}
@@ -209,8 +210,8 @@ func TestCallerGoesDuringASharedAttempt(t *testing.T) {
 	})
 }
 
-// TestPositionCountsFromArrival from when somebody came, not from when he could join:
-// others of his process were in front, or a call for him was lost.
+// TestPositionCountsFromArrival: a waiter's position counts from its arrival, not from when it
+// could join. Others of its process were in front, or a wake-up was lost.
 func TestPositionCountsFromArrival(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -389,8 +390,8 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestFailedLeaveIsTriedAgain, as nobody comes when the lock is reserved for one who
-// has given up, and the process of which still listens.
+// TestFailedLeaveIsTriedAgain: otherwise the lock would be reserved for a waiter that has given up,
+// as its process still listens.
 func TestFailedLeaveIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -437,6 +438,66 @@ func TestHearingIsAwaitedOnce(t *testing.T) {
 			t.Errorf("want one hand-off timeout of 5s for three free locks, have %v", took)
 		}
 	})
+}
+
+// TestWaitSaysWhatIsWrong: a wait that is too short for any answer says why there was none.
+func TestWaitSaysWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	ended := func(way lock.Options) lock.Options { way.Wait = time.Second; return way }
+	t.Run("nobody listens", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			wait := ended(waits["queued"])
+			_, err := lockerOn(t, unreachableStore{locktest.NewMemory()}).Acquire(t.Context(), "order:1", &wait)
+			const want = "lock: acquire order:1: the wait is over: the store has not answered yet"
+			if err == nil || err.Error() != want {
+				t.Errorf("want %q, have %v", want, err)
+			}
+		})
+	})
+	for how, wait := range waits {
+		wait = ended(wait)
+		t.Run(how+", no answer in time", func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				f := newFake()
+				f.Set(func(ctx context.Context, _ string, _ func() error) error {
+					<-ctx.Done()
+					return locktest.ErrNetwork
+				})
+				_, err := lockerOn(t, f.Store).Acquire(t.Context(), "order:1", &wait)
+				if want := "lock: acquire order:1: the wait is over: " + locktest.ErrNetwork.Error(); err == nil || err.Error() != want {
+					t.Errorf("want %q, have %v", want, err)
+				}
+			})
+		})
+		t.Run(how+", busy, answered late", func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				f := newFake()
+				acquire(t, lockerOn(t, f.memory), nil)
+				f.Set(func(ctx context.Context, _ string, send func() error) error {
+					<-ctx.Done()
+					return send()
+				})
+				_, err := lockerOn(t, f.Store).Acquire(t.Context(), "order:1", &wait)
+				if !errors.Is(err, lock.ErrBusy) || !strings.HasPrefix(err.Error(), "lock: acquire order:1: the wait is over: lock order:1 is held by ") {
+					t.Errorf("want the end of the wait and the holder, have %v", err)
+				}
+			})
+		})
+	}
+}
+
+// TestNoStore: what stands for no store is refused at once.
+func TestNoStore(t *testing.T) {
+	t.Parallel()
+	const want = "lock: store: want one, such as that of Redis with a client, have none"
+	for name, store := range map[string]lock.Store{"nil": nil, "of no client": lock.Redis(nil), "of a nil client": lock.Redis((*redis.Client)(nil))} {
+		if _, err := lock.New(store, lock.Config{}); err == nil || err.Error() != want {
+			t.Errorf("%s: want %q, have %v", name, want, err)
+		}
+	}
 }
 
 // An endingContext ends as soon as somebody has asked whether it has.

@@ -60,8 +60,8 @@ func (s *setup) served(w *queuedWaiter, d time.Duration) *lease.Lease {
 // soon is long for a call, and short for a TTL or a hand-off timeout of the default configuration.
 const soon = 4 * time.Second
 
-// TestReleasePassesOverThoseItCannotWake: they keep their position, and come by
-// their own timers.
+// TestReleasePassesOverThoseItCannotWake: they keep their position, and come at their fallback
+// times.
 func TestReleasePassesOverThoseItCannotWake(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
@@ -72,7 +72,7 @@ func TestReleasePassesOverThoseItCannotWake(t *testing.T) {
 		held := s.served(w, soon)
 		s.wantQueue("w1", "w2")
 		r := s.handOff(held, "w1") // one that can call them begins in front
-		s.called(r)
+		s.confirmed(r)
 	})
 }
 
@@ -89,12 +89,11 @@ func TestHandOffToOneWhoListens(t *testing.T) {
 			s.Error("want a lock that was reserved for the waiter")
 		}
 		s.wantQueue("w2")
-		s.called(s.handOff(held, "w2"))
+		s.confirmed(s.handOff(held, "w2"))
 	})
 }
 
-// TestDeadWaiterCostsNothing where PUBLISH tells that nobody hears: the next is
-// called by the same release.
+// TestDeadWaiterCostsNothing if PUBLISH tells that nobody hears: the same release wakes the next.
 func TestDeadWaiterCostsNothing(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
@@ -142,8 +141,8 @@ func TestDeadWaitersInACluster(t *testing.T) {
 	s.wantQueue()
 }
 
-// TestListenerReconnects: what was published while the connection was away is
-// gone, so those who wait look for themselves as soon as it is back.
+// TestListenerReconnects: messages that were published while the connection was away are gone. So
+// the waiters ask the store as soon as the connection is back.
 func TestListenerReconnects(t *testing.T) {
 	t.Parallel()
 	f := newFaulty(t, 0, lock.Config{})
@@ -155,7 +154,7 @@ func TestListenerReconnects(t *testing.T) {
 		t.Fatalf("want the lock reserved for the waiter, have %q", f.direct.value())
 	}
 	f.proxy.BlackHole(false)
-	f.direct.release(f.served(w, 10*time.Second)) // its timer is set for 15
+	f.direct.release(f.served(w, 10*time.Second)) // its fallback time is in 15
 }
 
 // TestWaiterThatLeavesHandsOff what was already reserved for it.

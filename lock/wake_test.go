@@ -15,14 +15,14 @@ import (
 	"github.com/sidingq/siding/lock"
 )
 
-// wakeByName is a function that does what a waiter's name says, and writes down
-// whom it has woken, and by which ticket, in a list that is named in the name.
+// wakeByName is a function that does what a waiter's name says. It writes down whom it has woken,
+// and by which ticket, in a list that is part of the name.
 const wakeByName = `
 local function wake_waiter(waiter, ticket)
-  local outcome, called = string.match(waiter, '^(%a+)@([^#]*)')
+  local outcome, list = string.match(waiter, '^(%a+)@([^#]*)')
   if outcome == 'broken' then redis.call('LPUSH', KEYS[1], 'x') end
-  if outcome == 'called' then redis.call('RPUSH', called, waiter .. ' ' .. ticket) end
-  if outcome == 'called' then return 'woken' end
+  if outcome == 'woken' then redis.call('RPUSH', list, waiter .. ' ' .. ticket) end
+  if outcome == 'woken' then return 'woken' end
   if outcome ~= 'hand' then return outcome end
 end
 `
@@ -34,12 +34,12 @@ func (s *setup) waking(wake string) *setup {
 	return s.withStore(redisstore.Waking(s.rdb, wake), lock.Config(s.cfg))
 }
 
-// calledList is where the setup's woken waiters are written down.
-func (s *setup) calledList() string { return "{" + s.key + "}:called" }
+// wokenList is where the setup's woken waiters are written down.
+func (s *setup) wokenList() string { return "{" + s.key + "}:woken" }
 
 // waiter returns the name of one of whom the outcome comes.
 func (s *setup) waiter(outcome string, n int) string {
-	return fmt.Sprintf("%s@%s#%d", outcome, s.calledList(), n)
+	return fmt.Sprintf("%s@%s#%d", outcome, s.wokenList(), n)
 }
 
 // takeHere acquires the lock with the setup's own locker.
@@ -53,12 +53,12 @@ func (s *setup) takeHere() *lease.Lease {
 	return held
 }
 
-// wantCalled compares who was woken.
-func (s *setup) wantCalled(want ...string) {
+// wantWoken compares who was woken.
+func (s *setup) wantWoken(want ...string) {
 	s.Helper()
-	have := s.rdb.LRange(s.Context(), s.calledList(), 0, -1).Val()
-	for i, called := range have {
-		have[i], _, _ = strings.Cut(called, " ")
+	have := s.rdb.LRange(s.Context(), s.wokenList(), 0, -1).Val()
+	for i, waiter := range have {
+		have[i], _, _ = strings.Cut(waiter, " ")
 	}
 	if !slices.Equal(have, want) {
 		s.Errorf("woken: want %q, have %q", want, have)
@@ -71,12 +71,12 @@ func TestReleaseWakes(t *testing.T) {
 	onEach(t, func(s *setup) {
 		s = s.waking(wakeByName)
 		held := s.takeHere()
-		first, second := s.waiter("called", 1), s.waiter("called", 2)
+		first, second := s.waiter("woken", 1), s.waiter("woken", 2)
 		busy := s.refuse(first)
 		s.join(second)
 		s.handOff(held, "")
-		s.wantCalled(first)
-		if have := s.rdb.LIndex(s.Context(), s.calledList(), 0).Val(); !strings.HasSuffix(have, fmt.Sprintf(" %d", busy.Ticket)) {
+		s.wantWoken(first)
+		if have := s.rdb.LIndex(s.Context(), s.wokenList(), 0).Val(); !strings.HasSuffix(have, fmt.Sprintf(" %d", busy.Ticket)) {
 			s.Errorf("want it woken by its ticket %d, have %q", busy.Ticket, have)
 		}
 		if have := s.queue(); !slices.Equal(have, []string{second}) {
@@ -111,7 +111,7 @@ func (s *setup) enlist(waiters int, name func(n int) string) {
 // stepwise.
 func TestReleaseWakesPastTheDead(t *testing.T) {
 	t.Parallel()
-	for name, last := range map[string]string{"called": "called", "stepwise": "hand", "nobody": ""} {
+	for name, last := range map[string]string{"woken": "woken", "stepwise": "hand", "nobody": ""} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			onEach(t, func(s *setup) {
@@ -152,14 +152,14 @@ func TestReleaseWakesPastTheDead(t *testing.T) {
 	}
 }
 
-// Who comes to a lock that its holder has left by dying reserves it for the head of the
-// wait queue, who is woken.
+// A newcomer at the lock of a holder that has died reserves the lock for the first in the wait
+// queue, who is woken.
 func TestAcquireWakesTheHead(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
 		s = s.waking(wakeByName)
 		s.takeHere()
-		gone, head := s.waiter("gone", 1), s.waiter("called", 2)
+		gone, head := s.waiter("gone", 1), s.waiter("woken", 2)
 		s.join(gone, head)
 		s.expire()
 		held, err := s.ask("newcomer")
@@ -167,7 +167,7 @@ func TestAcquireWakesTheHead(t *testing.T) {
 		if busy.Next != nil || busy.Position != 1 {
 			s.Errorf("want it first in the wait queue, and nobody to wake, have %+v", busy)
 		}
-		s.wantCalled(head)
+		s.wantWoken(head)
 	})
 }
 
@@ -177,18 +177,18 @@ func TestLeaveWakes(t *testing.T) {
 	onEach(t, func(s *setup) {
 		s = s.waking(wakeByName)
 		held := s.takeHere()
-		first, second, third := s.waiter("hand", 1), s.waiter("called", 2), s.waiter("called", 3)
+		first, second, third := s.waiter("hand", 1), s.waiter("woken", 2), s.waiter("woken", 3)
 		s.join(first, second, third)
 		r := s.handOff(held, first)
 		next, err := s.Drop(s.Context(), r, false)
 		if err != nil || next != nil {
 			s.Errorf("want nobody to wake, have %v, %v", next, err)
 		}
-		s.wantCalled(second)
+		s.wantWoken(second)
 		if next, err := s.Leave(s.Context(), s.res, second); err != nil || next != nil {
 			s.Errorf("want nobody to wake, have %v, %v", next, err)
 		}
-		s.wantCalled(second, third)
+		s.wantWoken(second, third)
 		if have := s.queue(); len(have) != 0 {
 			s.Errorf("want nobody queued, have %q", have)
 		}
@@ -201,18 +201,18 @@ func TestPlainReleaseWakes(t *testing.T) {
 	onEach(t, func(s *setup) {
 		s = s.waking(wakeByName)
 		held := s.takeHere()
-		first := s.waiter("called", 1)
+		first := s.waiter("woken", 1)
 		s.join(first)
 		s.release(held)
-		s.wantCalled(first)
+		s.wantWoken(first)
 		if len(s.queue()) != 0 || s.value() == "" {
 			s.Errorf("want it out of the wait queue and the lock kept for it, have %q, %q", s.queue(), s.value())
 		}
 	})
 }
 
-// The same call made twice, as its answer was lost: the one who was woken by the first
-// keeps its reservation, and nobody else has to be woken.
+// The same call is made twice, as its answer was lost. The waiter that the first one woke keeps its
+// reservation, and nobody else has to be woken.
 func TestWakingWhoseAnswerIsLost(t *testing.T) {
 	t.Parallel()
 	for name, call := range map[string]func(s *setup, locks lock.Store, how store.Handoff) (*store.Reservation, error){
@@ -237,7 +237,7 @@ func TestWakingWhoseAnswerIsLost(t *testing.T) {
 			onEach(t, func(s *setup) {
 				locks := redisstore.Waking(s.rdb, wakeByName)
 				how := store.Handoff{Nonce: "nonce", Stepwise: true, Timeout: time.Minute, QueueTTL: time.Hour}
-				first, second := s.waiter("called", 1), s.waiter("called", 2)
+				first, second := s.waiter("woken", 1), s.waiter("woken", 2)
 				switch name {
 				case "release":
 					s.rdb.Set(s.Context(), s.key, "siding:token:me", time.Minute)
@@ -254,7 +254,7 @@ func TestWakingWhoseAnswerIsLost(t *testing.T) {
 						s.Errorf("call %d: want the lock kept for the first, have %q", n, have)
 					}
 				}
-				s.wantCalled(first)
+				s.wantWoken(first)
 				if have := s.queue(); len(have) == 0 || have[0] != second {
 					s.Errorf("queue: want the second first, have %q", have)
 				}

@@ -17,19 +17,19 @@ import (
 	"github.com/sidingq/siding/lock"
 )
 
-// A fleet runs tasks that fight over one resource, the way that a queue does:
-// the refused wait to be called, with a timer as their safety net. Some are
-// never called, some do not come, some die while they hold the lock.
+// A fleet runs tasks that contend for one resource, as a queue does. Busy ones wait to be woken, or
+// for their fallback times. Some are never woken, some do not come, and some die while they hold
+// the lock.
 type fleet struct {
 	*setup
 	mayDie *setup // of a locker with a short TTL, for those who die
 
 	mu    sync.Mutex
-	calls map[string]chan struct{} // who can be called
+	calls map[string]chan struct{} // who can be woken
 
 	inside atomic.Int64
 	last   atomic.Int64 // the last fence seen inside
-	called atomic.Int64
+	woken  atomic.Int64
 }
 
 // call wakes the waiter of r, or whoever comes after it.
@@ -51,7 +51,7 @@ func (f *fleet) call(ctx context.Context, rng *rand.Rand, r *store.Reservation) 
 		if err := f.Confirm(ctx, r); err != nil {
 			return err
 		}
-		f.called.Add(1)
+		f.woken.Add(1)
 		select {
 		case woken <- struct{}{}:
 		default:
@@ -149,8 +149,8 @@ func TestFleet(t *testing.T) {
 			})
 		}
 		all.Wait()
-		if f.called.Load() == 0 {
-			s.Error("want some tasks called, have none")
+		if f.woken.Load() == 0 {
+			s.Error("want some tasks woken, have none")
 		}
 
 		// Whatever state is left, also one in the middle: all of it expires.

@@ -16,8 +16,8 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
-// A team's own asynq.ServeMux and configuration, in a server that wires everything: tasks wait for
-// their resource, and what the configuration says of failures holds for their own failures alone.
+// A team's own asynq.ServeMux and configuration work in a server that wires everything. Tasks wait
+// for their resource. The configuration's rules for failures hold only for the tasks' own failures.
 func TestServerOfAMux(t *testing.T) {
 	t.Parallel()
 	onBothPaths(t, func(t *testing.T, b *bundle) {
@@ -83,8 +83,8 @@ func TestServerOfAMux(t *testing.T) {
 	})
 }
 
-// Each field of asynq's configuration reaches asynq's server as it is, or is one of those that the
-// server adds to. A field of a later asynq is missing from given.
+// Each field of asynq's configuration reaches asynq's server as it is, except those to which the
+// server adds. A field of a later asynq is missing from given.
 func TestServerTakesEveryFieldOfAsynq(t *testing.T) {
 	t.Parallel()
 	const base = contextKey("base")

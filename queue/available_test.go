@@ -16,8 +16,8 @@ import (
 
 var errFull = errors.New("disk is full")
 
-// While what tasks need is missing none is charged, whatever retries it has left, and few are
-// taken. Once it is there again all of them succeed.
+// While something is missing that all tasks need, no task uses a retry, and few are taken. Once
+// that is there again, all tasks succeed.
 func TestUnavailable(t *testing.T) {
 	t.Parallel()
 	onBothPaths(t, func(t *testing.T, b *bundle) {
@@ -57,10 +57,10 @@ func TestUnavailable(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { shutdown(t, s) })
-		// Several looks go by, in each of which all tasks could have been taken.
+		// Several dequeues go by, in each of which all tasks could have been taken.
 		poll.Eventually(t, "three looks", func() bool { return asked.Load() >= 3 })
-		// When the first task failed, one task was under way for each of 20 workers, and the server was
-		// about to take a few more.
+		// When the first task failed, each of 20 workers had a task under way. The server was about
+		// to take a few more.
 		if have := runs.Load(); have == 0 || have > tasks-10 {
 			t.Errorf("want no tasks taken after the first ones, have %d runs", have)
 		}
@@ -83,7 +83,7 @@ func TestUnavailable(t *testing.T) {
 	})
 }
 
-// Without a question to ask tasks are tried again after a second.
+// Without an Available, tasks are tried again after a second.
 func TestUnavailableForOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -25,11 +25,11 @@ type Result struct {
 	Err error
 }
 
-// EnqueueBatch enqueues jobs in their order, hundreds in one round trip. It returns a result for
-// each job, at its index. A job that is refused does not stop the others.
+// EnqueueBatch enqueues jobs in their order, hundreds in one round trip. The results have the
+// indexes of their jobs. A job that is refused does not stop the others.
 //
-// The error is that of Redis or of ctx. It is also the error of each job that may not have been
-// stored. Some of these jobs may have been stored all the same, as after [Client.Enqueue].
+// The error is that of Redis or of ctx. Each job that may not have been stored has the same error.
+// Some of these jobs may have been stored all the same, as after [Client.Enqueue].
 func (c *Client) EnqueueBatch(ctx context.Context, jobs []Job) ([]Result, error) {
 	results := make([]Result, len(jobs))
 	b := &batch{conn: c.conn.Batch()}

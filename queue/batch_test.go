@@ -44,8 +44,8 @@ func (p *pipelines) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 	}
 }
 
-// Thousands of jobs take some round trips, keep their order, and are answered each at its
-// place, also when Redis forgets scripts in between.
+// Thousands of jobs take some round trips, and keep their order. Each result is at its job's index,
+// also when Redis forgets scripts in between.
 func TestBatchOfThousands(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -104,8 +104,8 @@ func TestBatchOfThousands(t *testing.T) {
 	}
 }
 
-// Where an answer is lost some of a batch may be stored, which the error says of all of
-// that round trip, and nobody after it is sent.
+// If an answer is lost, some of the round trip's jobs may be stored. So all of them get an error
+// that says so, and later jobs are not sent.
 func TestBatchWhoseAnswerIsLost(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -44,7 +44,7 @@ func (b *bundle) holdFor(t *testing.T, value string, others int) {
 
 func (b *bundle) waitQueueKey() string { return "{" + b.lockKey() + "}:queue" }
 
-// again has a task that waits for its timer come to its lock now.
+// again has a task that waits for its fallback time come to its lock now.
 func (b *bundle) again(t *testing.T, id string) {
 	t.Helper()
 	if err := b.inspector.RunTask(b.queue, id); err != nil {
@@ -58,7 +58,7 @@ func payloadOf(t *testing.T, j job) []byte {
 	return plainTask(t, j).Payload()
 }
 
-// A parking is what is left of one in Redis, and what was told of it, without its times.
+// A parking is what one leaves in Redis and tells the observer, without its times.
 type parking struct {
 	Hash    map[string]string
 	Task    asynq.TaskInfo
@@ -76,8 +76,8 @@ func whenever(reason string) string {
 	return regexp.MustCompile(`, at \d\d:\d\d:\d\d\.\d{3}: `).ReplaceAllString(reason, ": ")
 }
 
-// parking returns what has become of the n-th refusal of a task, which began at start and
-// whose timer is an hour or two away.
+// parking returns what has become of the n-th parking of a task. It began at start, and its
+// fallback time is an hour or two away.
 func (b *bundle) parking(t *testing.T, j *journal, id, unique string, n int, start time.Time) parking {
 	t.Helper()
 	told := j.await(t, queue.EventParked, id, n)
@@ -102,13 +102,13 @@ func (b *bundle) parking(t *testing.T, j *journal, id, unique string, n int, sta
 
 	passed := end.Sub(start)
 	const wait, spread = time.Hour, time.Hour
-	// Its timer counts whole seconds.
+	// The fallback time counts whole seconds.
 	earliest, latest := start.Add(wait-passed-time.Second), end.Add(wait+spread)
 	if at := time.Unix(int64(score.Val()), 0); at.Before(earliest) || at.After(latest) || ttl.Val() > heldFor {
-		t.Errorf("timer: want it from %v to %v, have %v", earliest, latest, at)
+		t.Errorf("fallback time: want it from %v to %v, have %v", earliest, latest, at)
 	}
 	if p.Hash["siding_ticket"] != fmt.Sprintf("%.0f", ticket.Val()) {
-		t.Errorf("ticket: want that of its line, %.0f, have %s", ticket.Val(), p.Hash["siding_ticket"])
+		t.Errorf("ticket: want that in the wait queue, %.0f, have %s", ticket.Val(), p.Hash["siding_ticket"])
 	}
 	if unique != "" && (left.Val() < wait+time.Minute-2*passed-time.Second || left.Val() > wait+spread+time.Minute) {
 		t.Errorf("uniqueness: want it for a minute more than %v, have it for %v", wait, left.Val())
@@ -123,7 +123,7 @@ func (b *bundle) parking(t *testing.T, j *journal, id, unique string, n int, sta
 	return p
 }
 
-// Whether a task is refused in its dequeue or by its worker, the same becomes of it.
+// A task that finds its lock busy is parked in the same way by its dequeue and by its worker.
 func TestParkingInTheDequeueIsAsStepwise(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -194,7 +194,7 @@ func TestParkingInTheDequeueIsAsStepwise(t *testing.T) {
 			have, reason := parkings[true], "waiting for "+b.resource+tt.want
 			shown := reason + "; last failure: its own failure"
 			if have.Task.LastErr != shown || have.Reason != reason || have.Parked != tt.times || have.Task.Retried != 1 {
-				t.Errorf("want the reason %q, told %d times, and 1 charge, have %+v", reason, tt.times, have)
+				t.Errorf("want the reason %q, told %d times, and 1 retry used, have %+v", reason, tt.times, have)
 			}
 			if len(have.Active) != 0 || len(have.Leases) != 0 || len(have.Waiting) != 1 || have.Hash["state"] != "retry" {
 				t.Errorf("want it in the retry set alone, have %+v", have)
@@ -208,7 +208,7 @@ func TestParkingInTheDequeueIsAsStepwise(t *testing.T) {
 	}
 }
 
-// holdAgain renews what holds the lock; the line is made the first time only.
+// holdAgain renews what holds the lock. The wait queue is made the first time only.
 func (b *bundle) holdAgain(t *testing.T, value string, others int, first bool) {
 	t.Helper()
 	if first {
@@ -220,7 +220,7 @@ func (b *bundle) holdAgain(t *testing.T, value string, others int, first bool) {
 	}
 }
 
-// A task that is refused time and again stays the same but for its last error.
+// A task that is parked time and again stays the same except for its last error.
 func TestBusyTaskDoesNotGrow(t *testing.T) {
 	t.Parallel()
 	b, st, j := setup(t), newStage(t), &journal{}
@@ -282,7 +282,7 @@ func TestImitationOfAHeldResourceIsNotParked(t *testing.T) {
 			id := b.enqueueTask(t, tt(imitation, b.resource+":own"))
 			within(t, prompt, "its run", ran)
 			b.awaitGone(t, id)
-			b.wantLine(t)
+			b.wantWaiters(t)
 			if have := j.of(queue.EventParked, ""); len(have) != 0 {
 				t.Errorf("want nothing parked, have %+v", have)
 			}
@@ -290,7 +290,7 @@ func TestImitationOfAHeldResourceIsNotParked(t *testing.T) {
 	}
 }
 
-// What is not encoded as a task is left to asynq, as before.
+// A message that is not an encoded task is left to asynq.
 func TestCorruptTaskIsNotParked(t *testing.T) {
 	t.Parallel()
 	for name, corrupt := range map[string]func(msg string) string{
@@ -320,7 +320,7 @@ func TestCorruptTaskIsNotParked(t *testing.T) {
 			poll.Eventually(t, "it taken", func() bool {
 				return b.rdb.HGet(t.Context(), b.taskKey(id), "state").Val() == "active"
 			})
-			b.wantLine(t)
+			b.wantWaiters(t)
 			if have := b.rdb.HGet(t.Context(), b.taskKey(id), "msg").Val(); have != msg {
 				t.Errorf("want it left as it is, %q, have %q", msg, have)
 			}
@@ -351,7 +351,7 @@ func TestHolderOfAnUnusualName(t *testing.T) {
 			if asked.Load() != 1 {
 				t.Errorf("want the lock asked for once, have %d", asked.Load())
 			}
-			b.wantLine(t, id)
+			b.wantWaiters(t, id)
 		})
 	}
 }
@@ -380,7 +380,7 @@ func TestDeadlinePassedAtAHeldLock(t *testing.T) {
 			if info.LastErr != context.DeadlineExceeded.Error() {
 				t.Errorf("last error: have %q", info.LastErr)
 			}
-			b.wantLine(t)
+			b.wantWaiters(t)
 			if have := j.of(queue.EventParked, ""); len(have) != 0 || len(st.order()) != 0 {
 				t.Errorf("want it neither parked nor run, have %+v, %v", have, st.order())
 			}
@@ -388,8 +388,8 @@ func TestDeadlinePassedAtAHeldLock(t *testing.T) {
 	}
 }
 
-// Many tasks of a resource that is held do not keep those of another from a server, nor stay
-// in pending themselves; while their queue is paused, none is touched.
+// Many tasks of a resource that is held do not keep tasks of another from a server, and do not stay
+// in pending. While their queue is paused, none is touched.
 func TestManyBusyTasksInARow(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -436,6 +436,7 @@ func TestManyBusyTasksInARow(t *testing.T) {
 			if have := b.rdb.LLen(t.Context(), b.key("pending")).Val(); have != 0 || len(b.waiters(t)) != tt.held {
 				t.Errorf("want none in pending and %d in the wait queue, have %d, %d", tt.held, have, len(b.waiters(t)))
 			}
+			poll.Eventually(t, "all of them told", func() bool { return len(j.of(queue.EventParked, "")) >= tt.held })
 			if have := len(j.of(queue.EventParked, "")); have != tt.held {
 				t.Errorf("want %d told, have %d", tt.held, have)
 			}

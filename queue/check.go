@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// tolerated is how far the clocks of Redis and of a worker may be apart. asynq compares
-	// their times in whole seconds.
+	// tolerated is how far the clocks of Redis and of a worker may be apart. asynq compares times
+	// of both in whole seconds.
 	tolerated = time.Second
 	// Redis 6.2 has ZRANGE BYSCORE, by which asynq archives a task. Siding's own
 	// scripts need it for ZMSCORE.
@@ -44,8 +44,8 @@ type Finding struct {
 // server runs guarded tasks without their locks. A server that was killed is reported for 10 s more. A
 // server whose guard does not mark itself, as that of an older release, is reported as well.
 //
-// CheckRedis changes nothing in Redis and takes four round trips. Its error is that of a Redis that
-// does not answer, and comes with the findings until then.
+// CheckRedis changes nothing in Redis and takes four round trips. If Redis does not answer,
+// CheckRedis returns that error, and the findings until then.
 func CheckRedis(ctx context.Context, rdb redis.UniversalClient) ([]Finding, error) {
 	found, err := checkMasters(ctx, rdb)
 	if err != nil {

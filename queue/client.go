@@ -30,7 +30,7 @@ type ClientConfig struct {
 // Validate returns an error that names the first field that cannot work.
 func (c ClientConfig) Validate() error { return checkShards(nil, c.Shards) }
 
-// A Client enqueues tasks, and notifies idle servers of them. It is safe for use by several
+// A Client enqueues tasks, and notifies idle servers of them. A Client is safe for use by several
 // goroutines.
 type Client struct {
 	conn   *hook.NotifyingConn
@@ -38,9 +38,8 @@ type Client struct {
 	shards sharding
 }
 
-// NewClient returns a client on rdb, which it does not close. Make rdb by [Redis], or set
-// ContextTimeoutEnabled on it, so that the deadline of a context bounds calls to a Redis that
-// hangs.
+// NewClient returns a client on rdb, which the caller closes. Make rdb by [Redis], or set
+// ContextTimeoutEnabled on rdb. Then the deadline of a context bounds calls to a Redis that hangs.
 func NewClient(rdb redis.UniversalClient, cfg ClientConfig) (*Client, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -54,10 +53,11 @@ func NewClient(rdb redis.UniversalClient, cfg ClientConfig) (*Client, error) {
 
 // Enqueue checks the task and its options, and stores the task. Nil opts mean the defaults. After a
 // [*TaskError], [ErrDuplicate] or [ErrTaskIDConflict] this call has stored nothing. After an error
-// of Redis it may have: give the task a TaskID if a second call must not store it twice.
+// of Redis the call may have stored the task. Give the task a TaskID if a second call must not
+// store the task twice.
 //
 // If the answer of Redis is lost, the client sends the call again and reports success. If the task
-// has run and is gone by then, the second call stores it once more, and it runs again.
+// has run and is gone by then, the second call stores the task once more, and the task runs again.
 func (c *Client) Enqueue(ctx context.Context, t Task, opts *Options) (Receipt, error) {
 	p, err := c.shards.prepare(t, opts, time.Now(), uuid.NewString())
 	if err != nil {
@@ -68,22 +68,22 @@ func (c *Client) Enqueue(ctx context.Context, t Task, opts *Options) (Receipt, e
 }
 
 // NewTask checks the task and its options, and returns them as a task for asynq's own Scheduler,
-// PeriodicTaskManager or Client. Give those a connection by [NotifyingConn]. asynq may enqueue the
-// task at any time and more than once, so opts must have no Delay, At and Deadline. Without a TaskID
-// asynq chooses one each time.
+// PeriodicTaskManager or Client. Give those a connection by [NotifyingConn]. opts must have no
+// Delay, At and Deadline, as asynq may enqueue the task at any time, and more than once. Without a
+// TaskID asynq chooses one each time.
 func (c *Client) NewTask(t Task, opts *Options) (*asynq.Task, error) {
-	if opts != nil && (opts.Delay != 0 || !opts.At.IsZero() || !opts.Deadline.IsZero()) {
-		return nil, &TaskError{Kind: t.Kind(), Field: "delay, at, deadline", Want: "want none, but asynq's options where the task is enqueued"}
-	}
 	p, err := c.shards.prepare(t, opts, time.Now(), "")
 	if err != nil {
 		return nil, err
 	}
+	if opts != nil && (opts.Delay != 0 || !opts.At.IsZero() || !opts.Deadline.IsZero()) {
+		return nil, &TaskError{Kind: t.Kind(), Field: "delay, at, deadline", Want: "want none of them here: give ProcessIn, ProcessAt or Deadline to the call of asynq that enqueues the task"}
+	}
 	return p.task, nil
 }
 
-// Check returns the error with which [Client.Enqueue] would refuse the task before it asks Redis,
-// nil if it would not. Check knows nothing of shards.
+// Check returns the error with which [Client.Enqueue] would refuse the task before a call to Redis,
+// or nil. Check knows nothing of shards.
 func Check(t Task, opts *Options) error {
 	_, err := sharding(nil).prepare(t, opts, time.Now(), "")
 	return err

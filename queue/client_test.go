@@ -88,8 +88,8 @@ func TestDelayIsNotCutShort(t *testing.T) {
 	}
 }
 
-// asynq cuts them off deadlines too: one that is less than a second away would
-// be in the past when the task is taken, which then never runs.
+// asynq cuts fractions off deadlines, too. A deadline in less than a second would be over when the
+// task is taken, and the task would never run.
 func TestDeadlineIsNotCutShort(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -114,8 +114,7 @@ type named struct {
 
 func (n named) Kind() string { return n.kind }
 
-// What is refused is refused with the field, what is wanted and the value; and
-// nothing of it reaches Redis.
+// An error names the field, what is wanted and the value. Then nothing has reached Redis.
 func TestInvalidTasks(t *testing.T) {
 	t.Parallel()
 	const half = 500 * time.Millisecond
@@ -159,6 +158,8 @@ func TestInvalidTasks(t *testing.T) {
 		{"long resource", job{Res: strings.Repeat("x", store.MaxResource+1)}, queue.Options{}, `test:job: resource: lock: bad resource name: want at most 512 bytes, have 513`},
 		{"braces in resource", job{Res: "order:{1}"}, queue.Options{}, `test:job: resource: lock: bad resource name: braces`},
 		{"validator", invalid{ok}, queue.Options{}, `test:job: payload field "n" is odd`},
+		{"no task", nil, queue.Options{}, `<nil>: task: want one that is not nil`},
+		{"nil task", (*job)(nil), queue.Options{}, `*queue_test.job: task: want one that is not nil`},
 		{"no kind", named{}, queue.Options{}, `queue_test.named: kind: want 1 to 256 bytes`},
 		{"long kind", named{kind: strings.Repeat("k", 257)}, queue.Options{}, `queue_test.named: kind: want 1 to 256 bytes, have "kkk`},
 		{"not JSON", named{"test:any", math.NaN()}, queue.Options{}, `test:any: payload: json: unsupported value: NaN`},
@@ -217,7 +218,7 @@ func TestUniqueWhileParked(t *testing.T) {
 	info := b.awaitState(t, first.ID, asynq.TaskStateRetry)
 	key := b.rdb.HGet(t.Context(), b.taskKey(first.ID), "unique_key").Val()
 	if ttl := b.rdb.PTTL(t.Context(), key).Val(); ttl < time.Until(info.NextProcessAt) {
-		t.Errorf("uniqueness: want it beyond the timer %v away, have %v", time.Until(info.NextProcessAt), ttl)
+		t.Errorf("uniqueness: want it beyond the fallback time, in %v, have %v", time.Until(info.NextProcessAt), ttl)
 	}
 	if _, err := b.client.Enqueue(t.Context(), b.job(1), opts); !errors.Is(err, queue.ErrDuplicate) {
 		t.Errorf("want ErrDuplicate, have %v", err)

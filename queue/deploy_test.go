@@ -13,8 +13,8 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
-// All of it on other kinds of Redis: tasks of several queues, and so of several
-// Cluster slots, contend for a few resources and are woken across queues.
+// Other kinds of Redis serve as well. Tasks of several queues, and so of several Cluster slots,
+// contend for a few resources, and are woken across queues.
 func TestDeployments(t *testing.T) {
 	t.Parallel()
 	t.Run("cluster", func(t *testing.T) {

@@ -1,9 +1,9 @@
 // Package queue runs business tasks from a Redis-backed queue (asynq) and guards
 // each task's resource with a lock.
 //
-// A [Client] enqueues tasks. A task is a plain struct with a kind. It also names a resource if it
-// must not run at the same time as others. A [Server] runs the tasks. It takes the lock of a
-// task's resource before the handler, renews the lock, and releases it after the handler.
+// A [Client] enqueues tasks. A task is a plain struct with a kind. A task that must not run at the
+// same time as others also names a resource. A [Server] runs the tasks. The server takes the lock
+// of a task's resource before the handler, renews the lock, and releases it after the handler.
 //
 // # When the resource is busy
 //
@@ -13,9 +13,9 @@
 //	   |            v                                                    v
 //	   '- woken - asynq's retry set <------------------------------------'
 //
-// A task that finds its resource busy is parked. It goes to asynq's retry set, and its worker goes on
-// with other tasks. The dashboard shows the reason as the task's last error. The release of the
-// lock moves the first in the wait queue to the head of pending. If the holder died, or that
+// A task that finds its resource busy is parked. The task goes to asynq's retry set, and its worker
+// goes on with other tasks. The dashboard shows the reason as the task's last error. The release of
+// the lock moves the first in the wait queue to the head of pending. If the holder died, or that
 // wake-up was lost, an elected server finds the free lock and wakes the first. Waiting uses no
 // retry, counts as no failure and archives nothing.
 //
@@ -55,11 +55,10 @@
 // queue over several asynq queues by the resources of its tasks. Tasks of one resource share a
 // shard.
 //
-// When a master dies, its queues and resources rest until a replica has taken its place and the
-// clients know the replica. Clients made by [NewServer], [Redis], [RedisOpt], [NotifyingConn] and
-// [Guard.Conn] know it within about a second. Others may take a minute: set
-// ClusterStateReloadInterval of redis.ClusterOptions. A release that the dead master did not answer
-// is sent again.
+// When a master dies, its queues and resources rest until a replica is the master and the clients
+// know it. Clients made by [NewServer], [Redis], [RedisOpt], [NotifyingConn] and [Guard.Conn] know
+// it within about a second. Others may take a minute: set ClusterStateReloadInterval of
+// redis.ClusterOptions. A release that the dead master did not answer is sent again.
 //
 // # Locks elsewhere
 //

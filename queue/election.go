@@ -18,9 +18,9 @@ import (
 // Redis a server tries again within that time.
 const candidateEvery = time.Second
 
-// electionTTL is how long the lock of an election outlives an elected server that died, or that ended
-// while Redis did not answer. Until then no server looks after the queues. It is shorter than the TTL of
-// tasks' locks, as a server that loses this lock loses no work.
+// electionTTL is how long the lock of an election outlives an elected server that died, or that
+// ended while Redis did not answer. Until then no server looks after the queues. electionTTL is
+// shorter than the TTL of tasks' locks, as a server that loses this lock loses no work.
 const electionTTL = 5 * time.Second
 
 // elections make this process a candidate for each set of queues that the guard's servers have. The
@@ -54,8 +54,8 @@ func (g *Guard) started() {
 	g.becomeCandidate()
 }
 
-// becomeCandidate makes this process a candidate for the queues that were added, once a server has taken
-// a task. elections.mu is held.
+// becomeCandidate makes this process a candidate for the queues that were added, once a server has
+// taken a task. The caller holds elections.mu.
 func (g *Guard) becomeCandidate() {
 	e := &g.elections
 	if !e.started || len(e.added) == 0 || g.background.Err() != nil {
@@ -76,8 +76,8 @@ func electionOf(queues []string, recovers bool) string {
 	return role + uuid.NewSHA1(uuid.Nil, []byte(strings.Join(queues, "\n"))).String()
 }
 
-// lookAfter looks after queues while this process is the elected one. Otherwise it tries to be
-// elected. It returns when ctx ends.
+// lookAfter looks after queues while this process is the elected one. Otherwise lookAfter tries to
+// have the process elected. It ends with ctx.
 func (g *Guard) lookAfter(ctx context.Context, queues []string) {
 	resource := electionOf(queues, g.cfg.Recovery.Crashes > 0)
 	candidate := &lock.Options{Holder: "elected server on " + g.self, Wait: lock.Forever, Retry: lock.Fixed(candidateEvery)}

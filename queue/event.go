@@ -10,8 +10,9 @@ const (
 	// EventParked: the resource was busy, and the task was parked. Parked says for which time,
 	// from 1 on.
 	EventParked EventKind = iota + 1
-	// EventAcquired: the task holds the lock of its resource. HandOff is set if the lock was
-	// handed off to the task.
+	// EventAcquired: the task holds the lock of its resource, and its handler starts. If the task
+	// has waited, Waited, Via and Holder are set. HandOff is set if the lock was handed off to the
+	// task.
 	EventAcquired
 	// EventReleased: the handler has returned, and the lock is free or reserved for the next
 	// waiter, who may have started. Err is the handler's error. A task that has succeeded may
@@ -22,18 +23,45 @@ const (
 	// EventRecovered: the task's worker died or was cut off, and this server has requeued the
 	// task.
 	EventRecovered
+	// EventStarted: the handler of a task without a resource starts.
+	EventStarted
+	// EventFinished: the handler of a task without a resource has returned. Err is its error.
+	EventFinished
 )
 
-// An Event says to [GuardConfig.Observe] what happened to a guarded task.
+// Via says what ended the wait of a task.
+type Via string
+
+// The ways in which a waiting task comes to its lock. In a healthy fleet nearly all come by
+// [ViaHandOff].
+const (
+	// ViaHandOff: a release handed the lock off to the task.
+	ViaHandOff Via = "handoff"
+	// ViaTimer: the task came by itself when its fallback time was over. Many of these mean that
+	// wake-ups are lost, or that holders which are no tasks keep the resources busy.
+	ViaTimer Via = "timer"
+	// ViaRecovery: the lock was found free, as its holder had died or its release was lost. It was
+	// then reserved for the task.
+	ViaRecovery Via = "recovery"
+)
+
+// An Event says to [GuardConfig.Observe] what happened to a task. Siding's own metrics are made of
+// nothing else.
 type Event struct {
 	Kind     EventKind
 	TaskID   string
 	TaskKind string
 	Queue    string        // asynq's, as in [Receipt]
-	Resource string        // of the task
+	Resource string        // of the task, empty for EventStarted and EventFinished
 	Fence    int64         // the fencing token, from EventAcquired on; 0 on a Store without
 	Parked   int           // only EventParked: how often the task has been parked for a busy resource
-	HandOff  time.Duration // only EventAcquired: from the release until then, by Redis's clock
-	Held     time.Duration // only EventReleased and EventLost: for how long the task had the lock
-	Err      error         // why the task is parked, or the handler's error
+	Holder   string        // EventParked: who holds the lock; EventAcquired after a wait: who held it when the task was parked last
+	Waited   time.Duration // only EventAcquired: since the task first came to its resource, by Redis's clock; 0 if it was not parked
+	Via      Via           // only EventAcquired: what ended the wait, empty if the task was not parked
+	// ReleasedBy is the traceparent of the run that handed the lock off, if it called SetTraceparent.
+	// Only EventAcquired has it, after a wait.
+	ReleasedBy string
+	HandOff    time.Duration // only EventAcquired: from the release until then, by Redis's clock
+	Held       time.Duration // EventReleased, EventLost: for how long the task had the lock; EventFinished: how long its handler ran
+	Err        error         // why the task is parked, or the handler's error
 }

@@ -65,7 +65,7 @@ func Example() {
 //	server := asynq.NewServer(redisOpt, asynq.Config{Concurrency: 20, LogLevel: asynq.WarnLevel})
 //	err := server.Run(mux)
 //
-// Its handlers, its mux and its clients stay as they are.
+// The program's handlers, mux and clients stay as they are.
 func ExampleNewServer() {
 	redisServer, err := miniredis.Run() // stands in for Redis
 	if err != nil {
@@ -182,8 +182,8 @@ func ExampleClient_NewTask() {
 	// drained: <nil>
 }
 
-// A team that has its own asynq program adds the guard to it in four places:
-// the guard itself, the connection, the configuration and the mux.
+// A team with its own asynq program adds the guard in four places: the guard itself, the
+// connection, the configuration and the mux.
 func ExampleGuard() {
 	redisServer, err := miniredis.Run() // stands in for Redis
 	if err != nil {

@@ -13,7 +13,7 @@ var (
 	ShardQueues = shardQueues
 )
 
-// Outcome is what Enqueue returns after asynq's word on a task.
+// Outcome is what Enqueue returns after asynq's answer.
 func Outcome(t Task, o *Options, err error) (Receipt, error) {
 	p, perr := sharding(nil).prepare(t, o, time.Now(), "id")
 	if perr != nil {

@@ -23,13 +23,13 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
-// A queueless is one process's way to locks that have neither a line nor a fence, like
-// those on a quorum of nodes.
+// A queueless is one process's store of locks without wait queues and fences, like those on a
+// quorum of nodes.
 type queueless struct {
 	lock.Store // and no Listener
 
 	down       atomic.Bool  // it cannot be asked
-	recoveries atomic.Int32 // claims by who looks for crashed tasks
+	recoveries atomic.Int32 // requests of the recovery
 	split      atomic.Bool  // its nodes cannot tell them who has a lock
 }
 
@@ -92,8 +92,8 @@ func (b *bundle) holdBy(t *testing.T, locker *lock.Locker) (release func()) {
 	return release
 }
 
-// noTimers is for servers whose waiting tasks the test calls itself.
-const noTimers = time.Hour
+// noFallback is for servers whose waiting tasks the test calls itself.
+const noFallback = time.Hour
 
 func unfencedStage(t *testing.T) *stage {
 	t.Helper()
@@ -120,8 +120,8 @@ func quorum(t *testing.T) (open func() lock.Store) {
 	}
 }
 
-// Tasks of two processes, and of a team's own server, exclude each other by locks that have
-// no line. All of them have to wait; nothing is charged, although none may be retried.
+// Tasks of two processes, and of a team's own server, exclude each other by locks without wait
+// queues. All of them have to wait. None uses a retry, and none has any.
 func TestExternalStoreExcludes(t *testing.T) {
 	t.Parallel()
 	t.Run("in memory", func(t *testing.T) {
@@ -202,8 +202,8 @@ func externalStoreExcludes(t *testing.T, open func() lock.Store) {
 	}
 }
 
-// While somebody who is no task holds a lock on an external store, the first waiter asks for it about
-// once a second. The others stay in the wait queue, and run in their order once the lock is free.
+// While somebody who is no task holds a lock on an external store, the first waiter asks about once
+// a second. The others stay in the wait queue, and run in their order once the lock is free.
 func TestExternalStoreIsAskedByTheFirst(t *testing.T) {
 	t.Parallel()
 	const tasks = 8
@@ -241,7 +241,7 @@ func TestExternalStoreIsAskedByTheFirst(t *testing.T) {
 	}
 }
 
-// A store of locks that does not answer costs no task anything, and none its place.
+// A store of locks that does not answer costs no task a retry or its position.
 func TestExternalStoreCannotBeAsked(t *testing.T) {
 	t.Parallel()
 	b, st, j := setup(t), unfencedStage(t), &journal{}
@@ -292,7 +292,7 @@ func TestExternalStoreDoesNotDelayOthers(t *testing.T) {
 func TestExternalStoreHandsOff(t *testing.T) {
 	t.Parallel()
 	const tasks, resources, each = 40, 4, 20 * time.Millisecond
-	const limit = 2 * time.Second * busyFactor / 2 // by timers it took 15 to 27 s
+	const limit = 2 * time.Second * busyFactor / 2 // by fallback times alone it takes 15 to 27 s
 	b, st := setup(t), unfencedStage(t)
 	open := quorum(t)
 	b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Store: open()}}, func(ctx context.Context, j job) error {
@@ -314,7 +314,7 @@ func TestExternalStoreHandsOff(t *testing.T) {
 	}
 }
 
-// With another asynq nobody counts, and tasks come back every second.
+// With another asynq nobody counts parkings, and tasks come back every second.
 func TestExternalStoreOfAnotherAsynq(t *testing.T) {
 	t.Parallel()
 	b, st, memory := setup(t), unfencedStage(t), locktest.NewMemory()
@@ -337,7 +337,7 @@ func TestExternalStoreOfAnotherAsynq(t *testing.T) {
 	}
 }
 
-// countedAcquires counts the claims for tasks.
+// countedAcquires counts the requests of tasks.
 type countedAcquires struct {
 	lock.Store
 
@@ -351,15 +351,14 @@ func (s countedAcquires) Acquire(ctx context.Context, c store.Request) (store.Re
 	return s.Store.Acquire(ctx, c)
 }
 
-// Where locks are on another Redis than the tasks, the tasks wait in the wait queue on their own, and are
-// called.
+// Tasks whose locks are on another Redis wait in the wait queue on their own Redis, and are woken.
 func TestExternalStoreOnAnotherRedis(t *testing.T) {
 	t.Parallel()
 	b, st, j := setup(t), newStage(t), &journal{}
 	locks := redistest.Start(t).Client(t)
 	serve := func(cfg queue.ServerConfig) {
 		cfg.Guard = queue.GuardConfig{Store: lock.Redis(locks), Lock: longTimeout, Observe: j.observe}
-		cfg.Asynq.DelayedTaskCheckInterval = noTimers
+		cfg.Asynq.DelayedTaskCheckInterval = noFallback
 		b.serve(t, cfg, st.run)
 	}
 	elsewhere := b.queue + ".elsewhere"
@@ -382,7 +381,7 @@ func TestExternalStoreOnAnotherRedis(t *testing.T) {
 	holder.open()
 	b.awaitGone(t, ids...)
 	st.wantOrder(0, 1, 2, 3, 4, 5)
-	if took := time.Since(start); took > prompt { // no timer is looked at
+	if took := time.Since(start); took > prompt { // no fallback time is looked at
 		t.Errorf("want them called at once, have %v", took)
 	}
 	for _, id := range ids {
@@ -395,7 +394,8 @@ func TestExternalStoreOnAnotherRedis(t *testing.T) {
 	}
 }
 
-// The task of a dead worker runs again once its lock has expired, and uses no retry, wherever the locks are.
+// The task of a dead worker runs again once its lock has expired, and uses no retry. That holds on
+// each store.
 func TestExternalStoreRecovery(t *testing.T) {
 	t.Parallel()
 	verify.Long(t)

@@ -22,8 +22,8 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
-// dump returns what Redis holds of the bundle's queue, by key without the queue's name. It leaves out
-// Siding's own fields. Of a time it tells only whether it is about as expected.
+// dump returns what Redis holds of the bundle's queue, by key without the queue's name. The dump
+// lacks Siding's own fields. In place of a time it says whether that is about as expected.
 func (b *bundle) dump(t *testing.T) map[string]any {
 	t.Helper()
 	ctx := t.Context()
@@ -63,8 +63,8 @@ func (b *bundle) dump(t *testing.T) map[string]any {
 	return found
 }
 
-// A task that the guard has ended leaves the same in Redis as one that asynq has ended. It does so with
-// and without uniqueness and retention.
+// A task that the guard has ended leaves the same in Redis as one that asynq has ended. That holds
+// with and without uniqueness and retention.
 func TestFinishedAsAsynqFinishes(t *testing.T) {
 	t.Parallel()
 	for _, guarded := range []bool{true, false} {
@@ -210,7 +210,7 @@ func TestFinishedTaskShowsItsOwnFailure(t *testing.T) {
 			}
 			return nil
 		})
-		// Its last retry comes when somebody else holds the lock.
+		// The task's last retry comes when somebody else holds the lock.
 		var held *lease.Lease
 		taken := make(chan struct{})
 		p := &plain{guardConfig: queue.GuardConfig{Resources: resources()}}
@@ -233,8 +233,8 @@ func TestFinishedTaskShowsItsOwnFailure(t *testing.T) {
 	})
 }
 
-// A server that is shut down in the middle of a backlog requeues its prefetched tasks. It leaves
-// no task active and no lock held, and does not take long.
+// A server that is shut down in the middle of a backlog requeues its prefetched tasks. The shutdown
+// leaves no task active and no lock held, and does not take long.
 func TestShutdownRequeuesPrefetchedTasks(t *testing.T) {
 	t.Parallel()
 	for _, mute := range []bool{false, true} {

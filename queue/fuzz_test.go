@@ -25,8 +25,7 @@ func FuzzHeaderResource(f *testing.F) {
 	})
 }
 
-// What Redis tells of itself may be anything; a finding has what it is and advice,
-// or neither.
+// Redis may tell anything of itself. A finding has a value and advice, or neither.
 func FuzzCheckTraits(f *testing.F) {
 	f.Add("7.0.15", "noeviction", "0", "yes", "everysec", "")
 	f.Add("6", "volatile-", "x", "no", "no", "3600 1")

@@ -5,7 +5,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -46,35 +48,35 @@ type GuardConfig struct {
 	// those of another Store may be smaller.
 	//
 	// Tasks wait on their own Redis all the same, for locks with "wait:" before the Prefix. The
-	// first task then takes the lock from the Store, in two round trips. Somebody who is no
-	// task may hold that lock, or the Store may not answer. The first task then comes again
-	// after about a second, or after as long again as the Store took to answer. Those behind it
+	// first task then takes the lock from the Store, in two round trips. Somebody who is no task
+	// may hold that lock, or the Store may not answer. The first task then comes again after about
+	// a second, or after as long again as the Store took to answer. The tasks behind the first
 	// wait.
 	//
 	// On a Store without fencing tokens [lock.Fence] is 0 in handlers. A write that checks the
 	// fence then fails with [lock.ErrNoFence], which is a failure of the task's own.
 	Store lock.Store
 	// Resources has, by the kind of a task, the function that finds the resource in the payload.
-	// Its result counts more than a [HeaderResource]. A task of another kind without that
-	// header runs unguarded.
+	// The result of the function counts more than a [HeaderResource]. A task of another kind
+	// without that header runs unguarded.
 	Resources map[string]ResourceFunc
 	// Overrun is how long a handler may go on after its context has ended. Then the guard logs
 	// an error and stops renewing the lock. Defaults to 1 min.
 	Overrun time.Duration
 	// Recovery says what becomes of tasks whose worker died, or that lost their lock.
 	Recovery Recovery
-	// NoNotifier has idle servers poll every TaskCheckInterval of asynq.Config. Otherwise they
-	// wait for a notification of a new task, on one more connection, in a Cluster one for each
-	// queue. A [Client], a connection by [NotifyingConn] and other servers notify.
-	// TaskCheckInterval is then how often idle servers look for the tasks of others, such as
-	// plain asynq clients.
+	// NoNotifier has idle servers poll every TaskCheckInterval of asynq.Config. Otherwise idle
+	// servers wait for a notification of a new task. That takes one more connection, and in a
+	// Cluster one for each queue. A [Client], a connection by [NotifyingConn] and other servers
+	// notify. TaskCheckInterval is then how often idle servers look for the tasks of others, such
+	// as plain asynq clients.
 	NoNotifier bool
 	// Available returns an error while something is missing that all tasks need, such as the
-	// database to which they write. [Server.Ready] calls it. The guard calls it each second
-	// while no tasks are taken; see [Unavailable]. Its context ends after 5 s. Nil means that
-	// nothing is ever missing.
+	// database to which they write. [Server.Ready] calls it. The guard calls Available each second
+	// while no tasks are taken; see [Unavailable]. The context of a call ends after 5 s. Nil means
+	// that nothing is ever missing.
 	Available func(context.Context) error
-	// Observe is called with what happens to guarded tasks. Tasks wait for the call: it must be
+	// Observe is called with what happens to tasks. Tasks wait for the call: it must be
 	// quick, and safe for concurrent use. Nil means that nobody observes.
 	Observe func(Event)
 	// Logger defaults to slog.Default().
@@ -97,6 +99,11 @@ func (c GuardConfig) validate() error {
 	if c.Overrun < 0 {
 		return fmt.Errorf("queue: overrun: want more than 0, have %v", c.Overrun)
 	}
+	for _, kind := range slices.Sorted(maps.Keys(c.Resources)) {
+		if c.Resources[kind] == nil {
+			return fmt.Errorf("queue: resources: %s: want a function, have nil", kind)
+		}
+	}
 	return c.Lock.Validate()
 }
 
@@ -113,10 +120,11 @@ func (c GuardConfig) validate() error {
 // A server without a guard on the same queues runs guarded tasks without their locks. One of the
 // guarded servers logs a warning that names it within 20 s. [CheckRedis] reports it, too.
 //
-// The guard knows asynq v0.26.0. It finds any other release by the version in the program's build
-// information, and by the first script that it does not know. It then logs one error. A task that has
-// to wait is still parked, uses no retry and is not archived. Tasks are not queued then, and come
-// again after 1 to 1.5 s. Servers poll every 10 ms. Tasks whose worker died are left to asynq.
+// The guard knows asynq v0.26.0. The version in the program's build information tells any other
+// release, and so does the first script that the guard does not know. The guard then logs one
+// error. A task that has to wait is still parked, uses no retry and is not archived. Tasks are then
+// not queued, and come again after 1 to 1.5 s. Servers poll every 10 ms. Tasks whose worker died
+// are left to asynq.
 type Guard struct {
 	cfg    GuardConfig
 	locks  *lease.Client // on the Redis of the tasks, where they wait
@@ -182,6 +190,10 @@ func NewGuard(rdb redis.Scripter, cfg GuardConfig) (*Guard, error) {
 	return g, nil
 }
 
+// externalPrefix comes before the prefix of the locks for which tasks wait on their own Redis while the
+// locks themselves are in a [GuardConfig.Store].
+const externalPrefix = "wait:"
+
 // makeLocks makes what takes locks. With a [GuardConfig.Store], tasks wait for locks of other names on
 // their own Redis.
 func (g *Guard) makeLocks() error {
@@ -193,7 +205,7 @@ func (g *Guard) makeLocks() error {
 	if store == nil {
 		store = tasks
 	} else {
-		waiting.Prefix = "wait:" + waiting.Prefix
+		waiting.Prefix = externalPrefix + waiting.Prefix
 	}
 	var errs [4]error
 	g.locks, errs[0] = lease.New(tasks, waiting)
@@ -223,10 +235,10 @@ func (g *Guard) stopTaking() {
 	g.notifier.Close()
 }
 
-// Wait returns when no handler holds a lock any more, or when ctx ends, with an error. It ends the
-// background work of the guard, and closes its Locker. Call Wait once all servers of the guard have
-// been shut down, and before Redis is closed. asynq itself does not wait for handlers whose time is
-// over.
+// Wait returns when no handler holds a lock any more, or when ctx ends, with an error. Wait ends
+// the background work of the guard, and closes its Locker. Call Wait once all servers of the guard
+// have been shut down, and before you close the client of Redis. asynq itself does not wait for
+// handlers whose time is over.
 func (g *Guard) Wait(ctx context.Context) error {
 	err := until(ctx, func() {
 		g.stopTaking()

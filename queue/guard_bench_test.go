@@ -11,8 +11,8 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
-// BenchmarkGuard is what the guard adds to a task, but for the work of Redis and of its
-// connections: a lock that is asked for, kept and released.
+// BenchmarkGuard is what the guard adds to a task, without the work of Redis and of its
+// connections. A lock is acquired, renewed and released.
 func BenchmarkGuard(b *testing.B) {
 	guard, err := queue.NewGuard(redistest.Obliging{}, queue.GuardConfig{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {

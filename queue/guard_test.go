@@ -47,7 +47,7 @@ func TestMutualExclusion(t *testing.T) {
 			if info := b.stats(t); info.Processed != tasks || info.Failed != 0 || info.Size != 0 {
 				t.Errorf("want %d processed, none failed, none left, have %+v", tasks, info)
 			}
-			b.wantLine(t)
+			b.wantWaiters(t)
 			if v := b.value(t); v != "" {
 				t.Errorf("lock: want it free, have %q", v)
 			}
@@ -55,7 +55,7 @@ func TestMutualExclusion(t *testing.T) {
 	}
 }
 
-// G2: waiting archives nothing, charges nothing and counts as no failure.
+// G2: waiting archives nothing, uses no retry and counts as no failure.
 func TestContentionIsNoFailure(t *testing.T) {
 	t.Parallel()
 	t.Run("server", func(t *testing.T) {
@@ -102,7 +102,7 @@ func testContention(t *testing.T, b *bundle, st *stage, enqueue func(n, retries 
 	})
 	last := enqueue(2, 1)
 	if info := b.awaitState(t, last, asynq.TaskStateRetry); info.Retried != 1 || info.LastErr != "own failure" {
-		t.Fatalf("own failure: want it charged, have %+v", info)
+		t.Fatalf("own failure: want it to use a retry, have %+v", info)
 	}
 
 	holder := st.hold(0)
@@ -170,7 +170,7 @@ func TestOwnFailures(t *testing.T) {
 		state   asynq.TaskState
 		retried int
 	}{
-		{"charged", cause, 1, asynq.TaskStateRetry, 1},
+		{"counted", cause, 1, asynq.TaskStateRetry, 1},
 		{"archived when the retries are used up", cause, queue.NoRetries, asynq.TaskStateArchived, 0},
 		{"permanent: archived at once", queue.Permanent(cause), 5, asynq.TaskStateArchived, 0},
 		{"permanent, wrapped", fmt.Errorf("audit: %w", queue.Permanent(cause)), 5, asynq.TaskStateArchived, 0},
@@ -247,8 +247,8 @@ func TestInfoAndFence(t *testing.T) {
 	}
 }
 
-// A handler that says so can take the lock of its own resource again, under its own fence, and
-// those of other resources.
+// A handler that sets Reentrant can take the lock of its own resource again, under its own fence.
+// It can also take those of other resources.
 func TestHandlerTakesItsLockAgain(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -293,9 +293,9 @@ func TestHandlerWaitsForItself(t *testing.T) {
 	}
 }
 
-// A handler that takes the lock of its own resource again, and does not say that it means to,
-// has a bug: no later run can do better. So the task is charged, and archived with a reason that
-// says what to do, rather than wait for itself.
+// A handler that takes the lock of its own resource again without Reentrant has a bug, and no later
+// run can do better. So the task fails, and is archived with a reason that says what to do. It does
+// not wait for itself.
 func TestHandlerForgetsReentrant(t *testing.T) {
 	t.Parallel()
 	onBothPaths(t, func(t *testing.T, b *bundle) {

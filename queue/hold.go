@@ -14,18 +14,16 @@ import (
 	"github.com/sidingq/siding/lock"
 )
 
-// hold runs the handler under the lease. It releases the lock when the handler has returned, panicked
-// or exited its goroutine, and not before. asynq gives up on a handler whose time is over, but that
-// handler may still be writing.
+// hold runs the handler under the lease. hold releases the lock when the handler has returned,
+// panicked or exited its goroutine, and not before. asynq gives up on a handler whose time is over,
+// but that handler may still be writing.
 func (r *run) hold(ctx context.Context, held *lease.Lease, next asynq.Handler) (err error) {
 	ev := r.event(EventAcquired)
 	ev.Fence = held.Fence()
 	if r.queued == nil {
 		r.queued = held
 	}
-	if wait, ok := r.queued.HandedOff(); ok {
-		ev.HandOff = max(wait, 1) // a hand-off within the clock's resolution is one, too
-	}
+	r.waited(&ev)
 	r.cfg.Observe(ev)
 
 	work := held.Protect(ctx)
@@ -38,7 +36,28 @@ func (r *run) hold(ctx context.Context, held *lease.Lease, next asynq.Handler) (
 	if err := r.markStarted(ctx); err != nil {
 		return err
 	}
-	return next.ProcessTask(withInfo(work, r.info), r.task)
+	return next.ProcessTask(context.WithValue(withInfo(work, r.info), runKey{}, r), r.task)
+}
+
+// waited says in ev how long the task waited, for whom, and what ended the wait.
+func (r *run) waited(ev *Event) {
+	handOff, handedOff := r.queued.HandedOff()
+	if handedOff {
+		ev.HandOff = max(handOff, 1) // a hand-off within the clock's resolution is one, too
+	}
+	holder, waited := r.attempt.WaitedFor(r.info.Resource)
+	if !waited {
+		return
+	}
+	ev.Holder, ev.Via, ev.ReleasedBy = holder, ViaTimer, r.queued.ReleasedBy()
+	switch {
+	case handedOff:
+		ev.Via = ViaHandOff
+	case r.queued.Recovered():
+		ev.Via = ViaRecovery
+	}
+	// The fence and the ticket are times of one Redis.
+	ev.Waited = max(time.Duration(r.queued.Fence()-r.attempt.Came)*time.Microsecond, 1)
 }
 
 // errNotReturned is the error that observers get for a handler that did not return. asynq sees the
@@ -76,8 +95,8 @@ func (r *run) unmarkStarted() {
 
 // release hands the lock off, and returns what the handler's error becomes.
 func (r *run) release(ctx context.Context, held *lease.Lease, err error) error {
-	// The lease is asked before Redis, which may not answer. If a write was refused for a later fence,
-	// there has been another holder, whatever the clock of this one says.
+	// The lease is asked before Redis, which may not answer. If a write was refused for a later
+	// fence, there has been another holder. That counts more than the clock of this process.
 	lost := !held.Valid() || errors.Is(err, lock.ErrStale)
 	done, rerr := r.releaseAll(ctx, held, err == nil && !lost)
 	ev := r.event(EventReleased)
@@ -86,8 +105,13 @@ func (r *run) release(ctx context.Context, held *lease.Lease, err error) error {
 	case done: // the lock was not lost
 	case lost || errors.Is(rerr, lock.ErrLost):
 		ev.Kind = EventLost
-		r.log().WarnContext(ctx, "lock lost while the task ran", "held", ev.Held)
 		reason := fmt.Sprintf("lost %s after %.1f s", r.info.Resource, ev.Held.Seconds())
+		if by, why := r.revokedBy(ctx); by != "" {
+			r.log().WarnContext(ctx, "lock released by an operator while the task ran", "held", ev.Held, "by", by, "reason", why)
+			reason += ": " + by + " released it: " + why
+		} else {
+			r.log().WarnContext(ctx, "lock lost while the task ran", "held", ev.Held)
+		}
 		if errors.Is(err, lock.ErrStale) {
 			reason += ": a write was refused, as somebody has held it since"
 		}
@@ -105,8 +129,8 @@ func (r *run) release(ctx context.Context, held *lease.Lease, err error) error {
 	return err
 }
 
-// releaseAll releases the locks of the task and wakes the next waiter. If the task has succeeded, it also
-// ends the attempt. It reports whether the task is done; then no lock was lost.
+// releaseAll releases the locks of the task and wakes the next waiter. If the task has succeeded,
+// releaseAll also ends the attempt. done says that the task is done, and that no lock was lost.
 func (r *run) releaseAll(ctx context.Context, held *lease.Lease, succeeded bool) (done bool, err error) {
 	if held == r.queued {
 		return r.releaseQueued(ctx, succeeded)
@@ -140,8 +164,8 @@ func (r *run) waitsForItself(err error) bool {
 }
 
 // afterLoss parks a task that has lost its lock, for longer each time, and as often as Recovery
-// tolerates. Its error leaves out the handler's own error, in which asynq would find a SkipRetry or
-// RevokeTask.
+// tolerates. The error of afterLoss leaves out the handler's own, in which asynq would find a
+// SkipRetry or RevokeTask.
 func (r *run) afterLoss(ctx context.Context, reason string) error {
 	losses := 1
 	count, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
@@ -155,8 +179,8 @@ func (r *run) afterLoss(ctx context.Context, reason string) error {
 	return r.park(&parkedError{reason: reason, after: jitter(lossDelay(losses)), cause: lock.ErrLost})
 }
 
-// watch logs a handler that goes on for too long after its context has ended. It then ends the renewal
-// of the lock, so that the handler does not keep the resource for ever.
+// watch logs a handler that goes on for too long after its context has ended. watch then ends the
+// renewal of the lock, so that the handler does not keep the resource for ever.
 func (r *run) watch(work context.Context, held *lease.Lease) (stop func()) {
 	running, returned := context.WithCancel(context.WithoutCancel(work))
 	ended := context.AfterFunc(work, func() {

@@ -19,9 +19,9 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
-// G4: a holder that was killed renews no more. Its lock runs out, and the timer
-// of the first in the wait queue fires within a second; a server with the default
-// interval then finds it within another.
+// G4: a holder that was killed renews no more. Its lock expires, and the fallback time of the first
+// in the wait queue comes within a second. A server with the default interval then finds that task
+// within another.
 func TestHolderKilled(t *testing.T) {
 	t.Parallel()
 	b, st := setup(t), newStage(t)
@@ -87,7 +87,7 @@ func TestHandlerDoesNotReturn(t *testing.T) {
 			}
 			// asynq learns of a Goexit by the timeout only. Both are the task's own failure.
 			if info := b.awaitState(t, id, asynq.TaskStateRetry); info.Retried != 1 {
-				t.Errorf("want it charged, have %+v", info)
+				t.Errorf("want it to use a retry, have %+v", info)
 			}
 			if have := j.of(queue.EventReleased, id); len(have) != 1 || have[0].Err == nil {
 				t.Errorf("want its observer told of a failure, have %+v", have)
@@ -96,19 +96,19 @@ func TestHandlerDoesNotReturn(t *testing.T) {
 	}
 }
 
-// A zombie: asynq has given up on a handler whose time is over, but it goes on.
-// Its lock is held until it has returned; the task's next attempt and all others wait.
+// A zombie: asynq has given up on a handler whose time is over, but it goes on. The lock of the
+// task is held until the handler has returned; the task's next attempt and all others wait.
 func TestZombieKeepsTheLock(t *testing.T) {
 	t.Parallel()
 	b, st := setup(t), newStage(t)
-	cfg := shortTimers // is renewed, also for a zombie
+	cfg := shortTimes // is renewed, also for a zombie
 	b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Lock: cfg}}, st.run)
 	zombie := st.hold(0)
 	id := b.enqueue(t, b.job(0), queue.Options{Timeout: time.Second})
 	within(t, patience, "the holder", zombie.entered)
 	held := b.value(t)
 	if info := b.awaitState(t, id, asynq.TaskStateRetry); info.Retried != 1 || info.LastErr != context.DeadlineExceeded.Error() {
-		t.Errorf("want the timeout charged, have %+v", info)
+		t.Errorf("want the timeout to use a retry, have %+v", info)
 	}
 	next := b.park(t, 1)
 	if err := b.inspector.RunTask(b.queue, id); err != nil {
@@ -123,8 +123,8 @@ func TestZombieKeepsTheLock(t *testing.T) {
 	st.wantOrder(0, 1, 0)
 }
 
-// A zombie that reaches the lock only after its context has ended must not run
-// its handler, and gives back what it got.
+// A zombie that reaches the lock only after its context has ended must not run its handler, and
+// releases the lock.
 func TestSupersededAttemptOnArrivalGivesBack(t *testing.T) {
 	t.Parallel()
 	b, st := setupStepwise(t), newStage(t)
@@ -155,9 +155,9 @@ func TestSupersededAttemptOnArrivalGivesBack(t *testing.T) {
 	}
 }
 
-// A handler that ignores its ended context for longer than the limit is reported,
-// and its lock no longer renewed, so that the resource is not kept for ever. It is the same for
-// its turn at a lock elsewhere.
+// A handler that ignores its ended context for longer than the limit is reported. Its lock is no
+// longer renewed, so that the resource is not held for ever. The reservation of a task on an
+// external store ends in the same way.
 func TestOverrun(t *testing.T) {
 	t.Parallel()
 	cfg := lock.Config{TTL: time.Second}
@@ -207,8 +207,8 @@ func (b *bundle) takenFrom(t *testing.T) {
 	}
 }
 
-// A lease that was lost before the handler returned: that is not success,
-// whatever it returned, and not the task's failure.
+// If the lease was lost before the handler returned, the task has neither succeeded nor failed,
+// whatever the handler returned.
 func TestLeaseLost(t *testing.T) {
 	t.Parallel()
 	for name, result := range map[string]error{
@@ -248,8 +248,8 @@ func TestLeaseLost(t *testing.T) {
 	}
 }
 
-// The same when Redis cannot be asked at the end: nobody can say that the lease
-// was kept, and it was not.
+// The same holds when Redis does not answer at the end. Nobody can say that the lease was valid,
+// and it was not.
 func TestLeaseLostWhileLocksCannotBeReached(t *testing.T) {
 	t.Parallel()
 	b, st, j := setup(t), newStage(t), &journal{}
@@ -276,8 +276,8 @@ func TestLeaseLostWhileLocksCannotBeReached(t *testing.T) {
 	st.wantOrder(0, 0)
 }
 
-// The lease was valid when the handler returned; that Redis could not be told
-// of the release changes nothing about its work.
+// The lease was valid when the handler returned. A release that does not reach Redis changes
+// nothing about the handler's work.
 func TestReleaseThatCannotBeSent(t *testing.T) {
 	t.Parallel()
 	b, st, logs := setup(t), newStage(t), newLogs(t)
@@ -306,8 +306,8 @@ func TestReleaseThatCannotBeSent(t *testing.T) {
 	st.wantOrder(0, 1)
 }
 
-// G6: a holder that lost its lock is told: its context ends with the cause. What
-// another has taken meanwhile is left as it is.
+// G6: a holder that lost its lock is told: its context ends with the cause. A lock that another has
+// taken meanwhile is left as it is.
 func TestHolderIsToldOfItsLoss(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -335,8 +335,8 @@ func TestHolderIsToldOfItsLoss(t *testing.T) {
 	}
 }
 
-// Two holders of one task id are two: a token is made per attempt, so what
-// the first does later cannot touch the second's lock.
+// Two attempts of one task are two holders. Each attempt has its own token, so the first cannot
+// touch the second's lock.
 func TestReleaseIsByTokenNotByTask(t *testing.T) {
 	t.Parallel()
 	b, st := setup(t), newStage(t)

@@ -93,7 +93,7 @@ func (i *idleness) want(t *testing.T, most time.Duration) {
 	}
 }
 
-// A release is lost: Redis is killed, and comes back with its data after 5 s. A long line waits.
+// A release is lost: Redis is killed, and comes back with its data after 5 s. Many tasks wait.
 func TestNoIdleResourceAfterALostRelease(t *testing.T) {
 	t.Parallel()
 	verify.Long(t)
@@ -140,7 +140,7 @@ func TestNoIdleResourceAfterAStandstill(t *testing.T) {
 }
 
 // A failover: a replica takes over. A dequeue whose answer the dead master did not send has taken a
-// lock of which nobody knows: that one ends with its TTL.
+// lock of which nobody knows. That lock ends with its TTL.
 func TestNoIdleResourceAfterAFailover(t *testing.T) {
 	t.Parallel()
 	verify.Long(t)
@@ -185,7 +185,7 @@ func TestNoIdleResourceWhileASlotMoves(t *testing.T) {
 	idle.want(t, promised(soon))
 }
 
-// The holder dies, of a task that is not to be run again, with a long line behind it.
+// The holder dies, and its task must not run again. Many tasks wait behind it.
 func TestNoIdleResourceAfterAHolderDied(t *testing.T) {
 	t.Parallel()
 	verify.Long(t)
@@ -307,7 +307,7 @@ func TestNoIdleResourceAfterAShortPauseBesideALongOne(t *testing.T) {
 	})
 }
 
-// looksAt returns when the sweeper is to look at the lock next.
+// looksAt returns when the sweeper scans the lock next.
 func (b *bundle) looksAt(t *testing.T) float64 {
 	t.Helper()
 	at, err := b.rdb.ZScore(t.Context(), b.contendedKey(), b.lockKey()).Result()
@@ -348,14 +348,14 @@ func TestNoIdleResourceBehindAbsentWaiters(t *testing.T) {
 		holder.open()
 		idle.over()
 		other.awaitGone(t, ids...)
-		// The first waits for all of the absent, and each look comes within half a second.
+		// The first waits for all of the absent, and each scan comes within half a second.
 		idle.want(t, absent*(timeout+time.Second))
 		b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Lock: cfg}}, st.run)
 		b.awaitGone(t, late...)
 	})
 }
 
-// A service that has no part in any queue holds the lock. Its release wakes the task that waits.
+// A service that has no part in any queue holds the lock. The release wakes the task that waits.
 func TestReleaseOfAServiceWakes(t *testing.T) {
 	t.Parallel()
 	onBothPaths(t, func(t *testing.T, b *bundle) {
@@ -390,8 +390,7 @@ func TestReleaseOfAServiceWakes(t *testing.T) {
 // busyFactor is what a machine may be slower by on which other tests run.
 const busyFactor = 10
 
-// Services take turns on the lock. Tasks that wait have their turns in between, in the order in
-// which all of them came.
+// Services and tasks contend for the lock, and get it in the order in which all of them came.
 func TestServicesAndTasksTakeTurns(t *testing.T) {
 	t.Parallel()
 	onBothPaths(t, func(t *testing.T, b *bundle) {
@@ -428,7 +427,7 @@ func TestServicesAndTasksTakeTurns(t *testing.T) {
 	})
 }
 
-// awaitListener waits until a server listens for the turns of the bundle's tasks.
+// awaitListener waits until a server listens for reservations of the bundle's tasks.
 func (b *bundle) awaitListener(t *testing.T) {
 	t.Helper()
 	poll.Eventually(t, "a server to listen", func() bool {

@@ -55,7 +55,7 @@ func (b *bundle) soonFree(t *testing.T, resource string) {
 	start := time.Now()
 	poll.Eventually(t, "a free lock", func() bool { return b.lockOf(t, resource) == "" })
 	if took := time.Since(start); took > prompt {
-		t.Errorf("want the lock given back, have it free after %v", took)
+		t.Errorf("want the lock released, have it free after %v", took)
 	}
 }
 
@@ -145,7 +145,7 @@ func TestLockIsAskedFor(t *testing.T) {
 					b.awaitGone(t, id)
 				} else {
 					b.awaitState(t, id, asynq.TaskStateRetry)
-					b.wantLine(t, id)
+					b.wantWaiters(t, id)
 				}
 			}
 			if have := asked.Load() == 0; have != tt.quiet {
@@ -155,8 +155,8 @@ func TestLockIsAskedFor(t *testing.T) {
 	}
 }
 
-// A waiter is refused in its dequeue, and when it was called that brings the lock that was
-// kept for it.
+// A dequeue parks a waiter. Once the waiter was woken, its dequeue brings the lock that was
+// reserved for it.
 func TestWokenWaiterGetsItsLockWithTheTask(t *testing.T) {
 	t.Parallel()
 	b, st, j := setupFast(t), newStage(t), &journal{}
@@ -177,8 +177,8 @@ func TestWokenWaiterGetsItsLockWithTheTask(t *testing.T) {
 	}
 }
 
-// A payload may look like a header. The lock of what it names is given back at once, and
-// the task's own is taken.
+// A payload may look like a header. The lock that the payload names is released at once, and the
+// task's own is taken.
 func TestPayloadThatImitatesAHeader(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -204,8 +204,8 @@ func TestPayloadThatImitatesAHeader(t *testing.T) {
 	b.soonFree(t, b.resource)
 }
 
-// What is no resource takes no lock; a character that only the guard refuses takes one
-// that is given back.
+// A header that is no resource takes no lock; a character that only the guard refuses takes one
+// that is released.
 func TestBadResourceLeavesNoLock(t *testing.T) {
 	t.Parallel()
 	b, st := setup(t), newStage(t)
@@ -226,7 +226,7 @@ func TestBadResourceLeavesNoLock(t *testing.T) {
 	}
 }
 
-// A lock that came with a task whose handler never asks for it is given back.
+// A lock that came with a task whose handler never asks for it is released.
 func TestUnusedLockIsGivenBack(t *testing.T) {
 	t.Parallel()
 	t.Run("its deadline has passed", func(t *testing.T) {
@@ -260,8 +260,8 @@ func TestUnusedLockIsGivenBack(t *testing.T) {
 	})
 }
 
-// A zombie that comes to the guard when its context has ended does not run, and the lock
-// that came with its task is given back.
+// A zombie that comes to the guard when its context has ended does not run. The lock that came with
+// its task is released.
 func TestZombieLeavesTheLockOfItsTask(t *testing.T) {
 	t.Parallel()
 	b, st := setup(t), newStage(t)
@@ -283,8 +283,8 @@ func TestZombieLeavesTheLockOfItsTask(t *testing.T) {
 	}
 }
 
-// An answer to a dequeue that comes late brings a lock that is not to be trusted: the guard
-// asks for another.
+// An answer to a dequeue that comes late brings a lock that must not be trusted. The guard asks for
+// another.
 func TestLockThatComesTooLate(t *testing.T) {
 	t.Parallel()
 	b, st := setup(t), newStage(t)

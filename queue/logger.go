@@ -28,7 +28,7 @@ const (
 )
 
 // allow reports whether a message of this kind may be logged now, and how many were left out since
-// the last one.
+// the last.
 func (l *logEvery) allow(kind string) (ok bool, leftOut int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -72,8 +72,8 @@ func (g *Guard) fault(ctx context.Context, text string, err error) {
 	}
 }
 
-// An asynqLogger logs asynq's messages, which have no payloads. It logs one warning or error of a kind
-// per interval, as asynq repeats them every few seconds while Redis does not answer.
+// An asynqLogger logs asynq's messages, which have no payloads. It logs one warning or error of a
+// kind per interval. asynq repeats them every few seconds while Redis does not answer.
 type asynqLogger struct {
 	logger *slog.Logger
 	every  *logEvery
@@ -101,8 +101,8 @@ func (l asynqLogger) Debug(args ...any) { l.log(slog.LevelDebug, args) }
 // Info logs what asynq says at its start and stop, at the level debug.
 func (l asynqLogger) Info(args ...any) { l.log(slog.LevelDebug, args) }
 
-// Warn logs warnings. It logs at the level debug that a task's retries are exhausted. asynq says so of
-// every error on a last attempt, also of a task that is then parked.
+// Warn logs warnings. That a task's retries are exhausted is logged at the level debug. asynq says
+// so of every error on a last attempt, also of a task that is then parked.
 func (l asynqLogger) Warn(args ...any) {
 	level := slog.LevelWarn
 	if strings.HasPrefix(fmt.Sprint(args...), "Retry exhausted") {

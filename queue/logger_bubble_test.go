@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// A Redis that is away for an hour: what is said of it stays short, every kind of
-// message is there, and what was left out is counted.
+// Redis is away for an hour. The log stays short, has every kind of message, and counts those that
+// were left out.
 func TestLogOfALongOutageIsShort(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -40,7 +40,7 @@ func TestLogOfALongOutageIsShort(t *testing.T) {
 	})
 }
 
-// What is not a fault is all there, and kinds without end are not remembered.
+// Messages that are no faults are all there, and kinds without end are not remembered.
 func TestLogPassesOnTheRest(t *testing.T) {
 	t.Parallel()
 	var text bytes.Buffer

@@ -10,8 +10,8 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
-// twice sends the scripts of the lock twice, as go-redis does that has lost an answer. What
-// the second one answers counts.
+// twice sends the scripts of the lock twice, as go-redis does that has lost an answer. The answer
+// to the second one counts.
 func twice(_ context.Context, cmd redis.Cmder, send func() error) error {
 	if hasKeys(cmd, "lock:", ":fence", ":queue", ":paused") || hasKeys(cmd, "lock:", ":fence", ":queue", ":paused", "") || isFinish(cmd) {
 		if err := send(); err != nil {
@@ -21,10 +21,10 @@ func twice(_ context.Context, cmd redis.Cmder, send func() error) error {
 	return send()
 }
 
-// TestLockCallsAreSentTwice: the answer to each call that takes or releases a lock is lost, and
-// the client sends it again. Every finished task has run once, and none has lost its lock,
-// though others wait for the same resource and take the lock between the two. The first task runs
-// until all others wait: a release for which nobody waits is not recorded.
+// TestLockCallsAreSentTwice: the answer to each call that takes or releases a lock is lost, and the
+// client sends it again. Every finished task has run once, and none has lost its lock. Others wait
+// for the same resource, and take the lock between the two calls. The first task runs until all
+// others wait: a release for which nobody waits is not recorded.
 func TestLockCallsAreSentTwice(t *testing.T) {
 	t.Parallel()
 	onBothPaths(t, func(t *testing.T, b *bundle) {

@@ -11,8 +11,9 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
-// Middleware around the guard's that keeps errors to itself has asynq take its tasks for done. Those
-// that did not get their lock wait all the same, and so does one that cannot be parked at once.
+// Middleware around the guard's that keeps errors to itself has asynq take its tasks for done.
+// Tasks that did not get their lock wait all the same. So does a task that cannot be parked at
+// once.
 func TestMiddlewareThatKeepsErrors(t *testing.T) {
 	t.Parallel()
 	keeps := func(next asynq.Handler) asynq.Handler {
@@ -42,6 +43,32 @@ func TestMiddlewareThatKeepsErrors(t *testing.T) {
 		have := st.awaitRuns(len(ids))
 		if slices.Sort(have); !slices.Equal(have, want) {
 			t.Errorf("want each run once, have %v", have)
+		}
+	})
+}
+
+// A task may pass through the guard's middleware twice, as where the outermost mux and one below it use
+// it. The task is locked once.
+func TestMiddlewareTwice(t *testing.T) {
+	t.Parallel()
+	onBothPaths(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		st := newStage(t)
+		p := &plain{guardConfig: queue.GuardConfig{Resources: resources()}}
+		p.start(t, b, func(ctx context.Context, task *asynq.Task) error {
+			if task.Type() == (note{}).Kind() {
+				return nil
+			}
+			return p.guard.Middleware(handlerOf(st.run)).ProcessTask(ctx, task)
+		})
+		t.Cleanup(func() { p.stop(t) })
+		ids := []string{b.enqueue(t, note{}), b.enqueuePlain(t, b.job(0)), b.enqueuePlain(t, b.job(1)), b.enqueue(t, b.job(2))}
+		st.awaitRuns(3)
+		for _, id := range ids {
+			b.awaitGone(t, id)
+		}
+		if info := b.stats(t); info.Processed != len(ids) || info.Failed != 0 {
+			t.Errorf("want %d tasks run once, have %+v", len(ids), info)
 		}
 	})
 }

@@ -95,7 +95,7 @@ func TestIdleServerStartsAtOnce(t *testing.T) {
 				t.Fatal(err)
 			}
 		},
-		"its timer": func(t *testing.T, b *bundle) {
+		"its fallback time": func(t *testing.T, b *bundle) {
 			t.Helper()
 			b.due(t, b.enqueuePlain(t, b.job(1), asynq.ProcessIn(time.Hour)))
 		},
@@ -144,7 +144,7 @@ func TestGuardOnANotifyingConn(t *testing.T) {
 		holder := b.holdElsewhere(t, st, longTimeout)
 		p.serve(t, b, st)
 		ids := b.park(t, 1, 2)
-		b.wantLine(t, ids...)
+		b.wantWaiters(t, ids...)
 		b.over(t, asleep)
 		start := time.Now()
 		holder.open()
@@ -202,7 +202,7 @@ func TestIdleServerHearsAShutdown(t *testing.T) {
 	wantAtOnce(t, start)
 }
 
-// What a plain client of asynq has put there is found after the poll interval, in both ways.
+// Tasks of a plain asynq client are found after the poll interval, in both ways.
 func TestIdleServerFindsWhatItDidNotHear(t *testing.T) {
 	t.Parallel()
 	const poll = 200 * time.Millisecond
@@ -223,7 +223,7 @@ func TestIdleServerFindsWhatItDidNotHear(t *testing.T) {
 	})
 }
 
-// Of many idle workers one notice wakes one.
+// One notification wakes one of many idle workers.
 func TestOneTaskCostsFewDequeues(t *testing.T) {
 	t.Parallel()
 	const servers, tasks = 3, 10
@@ -332,8 +332,8 @@ func TestIdleServerIsQuiet(t *testing.T) {
 	}
 }
 
-// Without a notifier, and with one for an asynq whose dequeues are not known, an idle
-// server polls at its pace.
+// An idle server polls at its interval without a notifier, and with one for an asynq whose dequeues
+// are not known.
 func TestIdleServerPolls(t *testing.T) {
 	t.Parallel()
 	const anotherDequeue = `-- of another version
@@ -376,8 +376,8 @@ return nil`
 	}
 }
 
-// Redis goes away, or stands still, and comes back: tasks are taken again soon, and one
-// warning says that no notice could be received.
+// Redis goes away, or stands still, and comes back. Tasks are taken again soon. One warning says
+// that no notification could be received.
 func TestNotifierAfterAnOutage(t *testing.T) {
 	t.Parallel()
 	for name, outage := range map[string]struct {
@@ -528,8 +528,8 @@ func TestNotifierOfAnImpatientClient(t *testing.T) {
 	})
 }
 
-// A server with many queues hears each of them, on one node of a Cluster, too, where it
-// waits for each on a connection of its own.
+// A server with many queues is notified of each. On one node of a Cluster it waits for each on a
+// separate connection.
 func TestEveryQueueIsHeard(t *testing.T) {
 	t.Parallel()
 	onBothPaths(t, func(t *testing.T, b *bundle) {
@@ -585,7 +585,7 @@ func TestQueuesUnderLoad(t *testing.T) {
 			for _, n := range done()[:each] {
 				first += n
 			}
-			// Of the first 200 some 160 are of the one with the weight of four in five.
+			// Some 160 of the first 200 are of the queue with four fifths of the weight.
 			if strict && first != each || !strict && (first < each*65/100 || first > each*95/100) {
 				t.Errorf("of the first %d: want them of the queue of the higher weight, have %d", each, first)
 			}

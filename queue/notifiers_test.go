@@ -41,7 +41,7 @@ func TestNotifyListOfEachQueue(t *testing.T) {
 	}
 }
 
-// Tasks of which nobody gave notice are found, even while notices for another queue come more often
+// Tasks that nobody notified are found, even while notifications for another queue come more often
 // than the server scans.
 func TestTasksWithoutWordBesideATrickle(t *testing.T) {
 	t.Parallel()

@@ -30,8 +30,8 @@ func (resender) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 	}
 }
 
-// A call that has stored its task says so, also when it was sent again because its first answer was
-// lost. Another call's task is a conflict all the same.
+// A call that has stored its task says so, also when the client sends the call again after a lost
+// answer. Another call's task is a conflict all the same.
 func TestEnqueueSentTwice(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

@@ -43,7 +43,7 @@ func TestOperatorTakesTheHeadAway(t *testing.T) {
 				if have := b.state(ids[0]); have != tt.left {
 					t.Errorf("the one taken away: want state %v, have %v", tt.left, have)
 				}
-				b.wantLine(t)
+				b.wantWaiters(t)
 				poll.Eventually(t, "a free lock", func() bool { return b.value(t) == "" })
 				if info := b.stats(t); info.Pending+info.Retry+info.Active != 0 {
 					t.Errorf("want nothing left, have %+v", info)
@@ -68,18 +68,18 @@ func TestOperatorRunsArchivedWaiter(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.awaitState(t, ids[0], asynq.TaskStateRetry)
-	b.wantLine(t, ids...)
+	b.wantWaiters(t, ids...)
 	holder.open()
 	st.wantOrder(0, 1, 2)
 }
 
-// A waiter whose queue is paused cannot come: it is dropped without waiting,
-// and comes by its own timer when the queue goes on.
+// A waiter whose queue is paused cannot come. The hand-off passes over the waiter at once. It comes
+// at its fallback time when the queue goes on.
 func TestOperatorPausesTheQueueOfTheHead(t *testing.T) {
 	t.Parallel()
 	onBothPaths(t, func(t *testing.T, b *bundle) {
 		t.Helper()
-		cfg := shortTimers
+		cfg := shortTimes
 		cfg.HandoffTimeout = longTimeout.HandoffTimeout
 		st := newStage(t)
 		holder := b.holdElsewhere(t, st, cfg)
@@ -97,7 +97,7 @@ func TestOperatorPausesTheQueueOfTheHead(t *testing.T) {
 		if took := time.Since(start); took > prompt {
 			t.Errorf("the next: want it at once, have %v", took)
 		}
-		b.wantLine(t)
+		b.wantWaiters(t)
 		st.wantOrder(0, 2)
 		if err := b.inspector.UnpauseQueue(b.queue); err != nil {
 			t.Fatal(err)

@@ -8,9 +8,9 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
-// A backlog on one resource is served in the order in which it was enqueued. Where lock and task
-// are on different masters, workers that take tasks at the same time may come to the free lock
-// in another order; the wait queue has the right order again.
+// A backlog on one resource is served in the order in which it was enqueued. With lock and task on
+// different masters, workers that take tasks at the same time may come to the free lock in another
+// order; the wait queue has the right order again.
 func TestBacklogIsServedInOrder(t *testing.T) {
 	t.Parallel()
 	const tasks, workers = 300, 20

@@ -43,11 +43,11 @@ type notLoadedError struct{}
 func (notLoadedError) RedisError()   {}
 func (notLoadedError) Error() string { return "NOSCRIPT No matching script. Please use EVAL." }
 
-// otherLog begins the line that tells of another asynq.
+// otherLog begins the log line that tells of another asynq.
 const otherLog = "asynq is not the one known"
 
-// With another asynq tasks wait by their timers, without being charged or archived, whichever of its
-// scripts it is that is another one. One line in the log says so.
+// With another asynq, tasks wait for their fallback times, use no retry and are not archived. That
+// holds for each script that may differ. One line in the log says so.
 func TestOtherAsynq(t *testing.T) {
 	t.Parallel()
 	scripts, err := os.ReadFile("../internal/hook/asynq.scripts")
@@ -82,8 +82,8 @@ func TestOtherAsynq(t *testing.T) {
 	}
 }
 
-// waitUnderAnotherAsynq has p run tasks of all kinds of ends, two of which wait for a lock that somebody
-// else holds.
+// waitUnderAnotherAsynq has p run tasks that end in all ways. Two of them wait for a lock that
+// somebody else holds.
 func (b *bundle) waitUnderAnotherAsynq(t *testing.T, p *plain) {
 	t.Helper()
 	lease, st := b.take(t, lock.Config{}), newStage(t)
@@ -140,7 +140,8 @@ func TestOtherAsynqFindsWaiters(t *testing.T) {
 	b.awaitGone(t, ids...)
 }
 
-// A lost lease archives no task, also where it has no retries, and it is asynq's last word that is unknown.
+// A lost lease archives no task. That holds without retries, too, and if the unknown script is
+// asynq's acknowledgement.
 func TestOtherAsynqLeaseLost(t *testing.T) {
 	t.Parallel()
 	b, st := setup(t), newStage(t)

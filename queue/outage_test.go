@@ -17,8 +17,8 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
-// Redis is killed and comes back with all that it had acknowledged: every task
-// resumes, none is charged.
+// Redis is killed and comes back with all that it had acknowledged: every task resumes, and none
+// uses a retry.
 func TestRedisRestartsWithItsData(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -63,8 +63,8 @@ func TestRedisRestartsWithItsData(t *testing.T) {
 	}
 }
 
-// Redis is killed and comes back with nothing. What was lost is lost; nothing
-// panics or spins, little is logged, and new tasks run.
+// Redis is killed and comes back with nothing. Lost tasks are lost; nothing panics or spins, little
+// is logged, and new tasks run.
 func TestRedisRestartsEmpty(t *testing.T) {
 	t.Parallel()
 	verify.Long(t)
@@ -72,7 +72,7 @@ func TestRedisRestartsEmpty(t *testing.T) {
 	b, st, logs := setupOn(t, redis.UniversalOptions{Addrs: []string{server.Addr}}), newStage(t), newLogs(t)
 	var asked atomic.Int32
 	p := &plain{
-		guardConfig: queue.GuardConfig{Lock: shortTimers, Logger: logs.logger},
+		guardConfig: queue.GuardConfig{Lock: shortTimes, Logger: logs.logger},
 		onTasks: func(_ context.Context, cmd redis.Cmder, send func() error) error {
 			if isDequeue(cmd) {
 				asked.Add(1)

@@ -85,12 +85,15 @@ func (r *run) parked(times int, e *parkedError) {
 	if errors.Is(e.cause, lock.ErrBusy) {
 		ev := r.event(EventParked)
 		ev.Parked, ev.Err = times, e
+		if busy, ok := errors.AsType[*lock.BusyError](e.cause); ok {
+			ev.Holder = busy.Holder
+		}
 		r.cfg.Observe(ev)
 	}
 }
 
-// leaveQueue takes a task out of its wait queue, if it is in one. asynq has ended the task because its
-// time is over, without a call of the guard.
+// leaveQueue takes a task out of its wait queue, if the task is in one. asynq has ended the task
+// because its time is over, without a call of the guard.
 func (g *Guard) leaveQueue(ctx context.Context, t *asynq.Task) {
 	resource, err := g.resourceOf(t)
 	if err != nil || resource == "" {
@@ -104,15 +107,15 @@ func (g *Guard) leaveQueue(ctx context.Context, t *asynq.Task) {
 		g.wake(ctx, next)
 	}
 	if err != nil {
-		// Those behind it lose one hand-off timeout when its reservation expires.
+		// The tasks behind this one lose one hand-off timeout when its reservation expires.
 		g.cfg.Logger.WarnContext(ctx, "a task that has ended is still in the wait queue", "task_id", info.ID, "queue", info.Queue, "resource", resource, "error", err)
 	}
 }
 
 const (
-	// A queued task is woken, and the sweeper makes up for a wake that is lost. If both fail, the task
-	// comes by itself after fallback, and fallbackSpread more at the latest. Of a million tasks that
-	// wait, 280 come in a second.
+	// A queued task is woken, and the sweeper makes up for a wake that is lost. If both fail, the
+	// task comes by itself after fallback, and fallbackSpread more at the latest. If a million
+	// tasks wait, 280 come in a second.
 	fallback       = time.Hour
 	fallbackSpread = time.Hour
 	// unqueuedDelay is for tasks that are in no wait queue.

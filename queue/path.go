@@ -15,8 +15,8 @@ import (
 type path interface {
 	// acquire returns the lease of the lock, or parks the task and returns the error that parks it.
 	acquire(ctx context.Context, r *run) (*lease.Lease, error)
-	// finish ends the attempt of a task that has succeeded, releases the lock and wakes the next waiter.
-	// It may prefetch a task.
+	// finish ends the attempt of a task that has succeeded, releases the lock and wakes the next
+	// waiter. finish may prefetch a task.
 	finish(ctx context.Context, r *run, held *lease.Lease, f *hook.Finish) error
 }
 
@@ -42,8 +42,8 @@ func (p externalPath) acquire(ctx context.Context, r *run) (*lease.Lease, error)
 		r.queued = next
 		return held, nil
 	}
-	// Somebody who is no task has the lock, or the Store does not answer. The task stays the first,
-	// and comes again after a second, or after as long again as the Store took to answer.
+	// Somebody who is no task has the lock, or the Store does not answer. The task stays the first.
+	// It comes again after a second, or after as long again as the Store took to answer.
 	e := r.notAcquired(ctx, err)
 	e.after = jitter(max(unqueuedDelay, time.Since(asked)))
 	e.ticket = r.attempt.Came

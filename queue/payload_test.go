@@ -14,8 +14,8 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
-// A task runs under the lock of the resource that its payload names, also where its header does not
-// say so any more, or never did.
+// A task runs under the lock of the resource that its payload names. Its header may name another
+// one by now, or none.
 func TestPayloadNamesTheResource(t *testing.T) {
 	t.Parallel()
 	edited := func(t *testing.T, b *bundle) string {
@@ -54,7 +54,7 @@ func TestPayloadNamesTheResource(t *testing.T) {
 					t.Errorf("want its header to name %s from now on, have %s", b.resource, have)
 				}
 				b.soonFree(t, b.resource+".before")
-				b.wantLine(t, id)
+				b.wantWaiters(t, id)
 				behind := b.park(t, 2)
 				holder.open()
 				b.awaitGone(t, append(behind, id)...)
@@ -94,7 +94,7 @@ func TestPayloadThatNamesAnotherResourceEachTime(t *testing.T) {
 }
 
 // A task without a resource may carry what looks like a header in its payload, such as another task
-// that it stores. The lock that comes with it is given back before its handler begins.
+// that it stores. The lock that comes with such a task is released before its handler begins.
 func TestPayloadLikeAHeader(t *testing.T) {
 	t.Parallel()
 	b, st := setup(t), newStage(t)

@@ -183,8 +183,8 @@ func (l plainLogger) write(level slog.Level, args []any) {
 	l.logger.Log(context.Background(), level, "plain asynq", "message", fmt.Sprint(args...))
 }
 
-// A tap stands between a client and Redis. It decides whether, and when, a
-// command is sent, and when its answer is seen. A nil tap lets all through.
+// A tap stands between a client and Redis. A tap decides whether and when a command is sent, and
+// when its answer is seen. A nil tap lets all through.
 type tap func(ctx context.Context, cmd redis.Cmder, send func() error) error
 
 func (f tap) DialHook(next redis.DialHook) redis.DialHook { return next }

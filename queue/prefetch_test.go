@@ -75,8 +75,8 @@ func TestOneRoundTrip(t *testing.T) {
 	}
 }
 
-// The answer to a finish is lost, and the client sends the call again. It names the same next task, so each
-// task runs once, and none waits for its recovery.
+// The answer to a finish is lost, and the client sends the call again. The second answer names the
+// same next task. So each task runs once, and none waits for its recovery.
 func TestFinishIsSentTwice(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -125,8 +125,8 @@ func TestFinishIsSentTwice(t *testing.T) {
 	}
 }
 
-// A server that ends does not ask for its prefetched task. The task is requeued: to the head of its
-// queue, and to its place in the wait queue.
+// A server that ends does not ask for its prefetched task. The task is requeued at the head of its
+// queue, and keeps its position in the wait queue.
 func TestPrefetchedTaskIsRequeued(t *testing.T) {
 	t.Parallel()
 	for name, same := range map[string]bool{"same resource": true, "other resource": false} {
@@ -173,8 +173,9 @@ func TestPrefetchedTaskIsRequeued(t *testing.T) {
 	}
 }
 
-// A released lock goes to the next waiter in the step of its release: the waiter needs no dequeue, and
-// nobody is called. Waiters run in the order of the line, and their fences rise in that order.
+// A released lock goes to the next waiter in the step of its release. The waiter needs no dequeue,
+// and nobody is woken. Waiters run in the order of the wait queue, and their fences rise in that
+// order.
 func TestHandedOffToAnIdleWorker(t *testing.T) {
 	t.Parallel()
 	b, st, j := setupFast(t), newStage(t), &journal{}
@@ -208,8 +209,8 @@ func TestHandedOffToAnIdleWorker(t *testing.T) {
 	holder.open()
 	b.awaitGone(t, ids...)
 	st.wantOrder(want...)
-	// The first waiter is called, as the holder is elsewhere. The server may be at work on another task
-	// at that time, which is then called as well.
+	// The first waiter is woken, as the holder is elsewhere. The server may be at work on another
+	// task at that time. The next waiter is then woken as well.
 	if have := took.Load(); have > waiters/5 {
 		t.Errorf("want hardly a dequeue, have %d for %d tasks", have, waiters)
 	}
@@ -262,8 +263,8 @@ func TestHandOffWhoseAnswerIsLost(t *testing.T) {
 	b.soonFree(t, b.resource)
 }
 
-// A waiter is called if it waits in another queue than the holder's, or in one that the holder's server
-// does not serve.
+// A waiter is woken if its queue is not the holder's, or is one that the holder's server does not
+// serve.
 func TestHandOffAcrossQueues(t *testing.T) {
 	t.Parallel()
 	b, st := setup(t), newStage(t)
@@ -290,8 +291,8 @@ func TestHandOffAcrossQueues(t *testing.T) {
 	st.wantOrder(want...)
 }
 
-// The answer to a finish is lost for good. The task is done. Nobody knows of the next task: it runs once
-// its lock has run out and its worker is taken for dead. No task runs twice.
+// The answer to a finish is lost for good. The task is done. Nobody knows of the next task. It runs
+// once its lock has expired and its worker is taken for dead. No task runs twice.
 func TestFinishWhoseAnswerIsLost(t *testing.T) {
 	t.Parallel()
 	b, st := setup(t), newStage(t)

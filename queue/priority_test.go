@@ -50,8 +50,8 @@ func TestStrictPriorityBesideAHotResource(t *testing.T) {
 	}
 }
 
-// Tasks of a queue of low priority is in the wait queue, and run one after the other in one worker. With strict
-// priority a task of a queue of high priority goes before the next of them.
+// Tasks of a queue of low priority are in the wait queue, and run one after the other in one
+// worker. With strict priority a task of a queue of high priority goes before the next of them.
 func TestStrictPriorityBesideWaiters(t *testing.T) {
 	t.Parallel()
 	b, st := setup(t), newStage(t)
@@ -75,8 +75,8 @@ func TestStrictPriorityBesideWaiters(t *testing.T) {
 	}
 }
 
-// Tasks are taken in proportion to the weights of their queues, even if each is taken in the step in which
-// another one ends.
+// Tasks are taken in proportion to the weights of their queues. That holds if each is taken in the
+// step in which another one ends.
 func TestWeightsOfABacklog(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

@@ -16,10 +16,10 @@ import (
 )
 
 // Ready returns why the server can take no tasks, and nil if it can. Then [GuardConfig.Available]
-// returns nil, Redis gives tasks from each queue, and a lock can be taken. Ready fails on a Redis that
-// does not answer, is a replica, is full, or denies the user a right. Ready costs a call for each
-// asynq queue and two for the lock. It takes no task. The fence of that lock stays in Redis for its
-// retention, and nothing else.
+// returns nil, Redis gives tasks from each queue, and a lock can be taken. Ready fails on a Redis
+// that does not answer, is a replica, is full, or denies the user a right. Ready costs a call for
+// each asynq queue and two for the lock. No task is taken. The fence of that lock stays in Redis
+// for its retention, and nothing else.
 func (s *Server) Ready(ctx context.Context) error {
 	if missing := s.guard.missing.Load(); missing != nil {
 		return fmt.Errorf("queue: no tasks are taken: %w", *missing)
@@ -73,9 +73,9 @@ const (
 )
 
 // Unavailable wraps the error of a handler to say that something is missing which all tasks need,
-// such as the database to which they write. The task uses no retry and comes again after a second
-// or so. The server takes no more tasks until [GuardConfig.Available] returns nil. Without an
-// Available it takes none for a second. Unavailable(nil) is nil.
+// such as their database. The task uses no retry and comes again after a second or so. The server
+// takes no more tasks until [GuardConfig.Available] returns nil. Without an Available the server
+// takes none for a second. Unavailable(nil) is nil.
 func Unavailable(err error) error {
 	if err == nil {
 		return nil
@@ -83,12 +83,16 @@ func Unavailable(err error) error {
 	return &unavailableError{err}
 }
 
+// ErrUnavailable matches what [Unavailable] returns, for middleware and observers.
+var ErrUnavailable = errors.New("queue: unavailable")
+
 type unavailableError struct{ error }
 
-func (e *unavailableError) Unwrap() error { return e.error }
+func (e *unavailableError) Unwrap() error        { return e.error }
+func (e *unavailableError) Is(target error) bool { return target == ErrUnavailable }
 
-// parkUnavailable parks a task whose handler says that something is missing, and stops the taking of
-// tasks. It returns any other error as it is.
+// parkUnavailable parks a task whose handler says that something is missing, and stops the taking
+// of tasks. Any other err is returned as it is.
 func (r *run) parkUnavailable(err error) error {
 	missing, ok := errors.AsType[*unavailableError](err)
 	if !ok {

@@ -18,21 +18,20 @@ import (
 // becomes of a task whose worker died or was cut off from Redis.
 //
 // asynq would run a task of a dead worker again after a minute or more, and count a retry. Siding
-// requeues the task within 25 s, and as a rule within 15 to 20 s, if the lock's TTL is not longer.
-// That uses no retry, but Siding counts the task's crashes. If all workers were down, Siding requeues
-// the tasks within seconds of the first worker's start. One of the servers of the same queues does
-// this for all, under a lock of its own. asynq's own recovery sees only the tasks that are left to
-// asynq.
+// requeues the task within 25 s if the lock's TTL is not longer, and as a rule within 15 to 20 s.
+// That uses no retry, but Siding counts the task's crashes. If all workers were down, Siding
+// requeues the tasks within seconds of the first worker's start. One of the servers of the same
+// queues, the elected one, does this for all. asynq's own recovery sees only the tasks that are
+// left to asynq.
 type Recovery struct {
 	// Crashes is how many crashes of a task are tolerated. After so many the task is left to
 	// asynq, which archives it once its retries are used up. So a task that kills its worker
 	// comes to an end. Defaults to 3; negative leaves all tasks to asynq.
 	Crashes int
-	// Losses is how many times a task runs again after it lost its lock while it ran, or after
-	// its write was refused with [lock.ErrStale]. That uses no retry. The task waits a second
-	// at first, and then twice as long each time, up to a minute. A further loss is a failure of
-	// the task's own. So a task that can never finish comes to an end. Defaults to 10; negative
-	// tolerates none.
+	// Losses is how many times a task runs again after its lock was lost, or after its write was
+	// refused with [lock.ErrStale]. That uses no retry. The task waits a second at first, and then
+	// twice as long each time, up to a minute. A further loss is a failure of the task's own. So a
+	// task that can never finish comes to an end. Defaults to 10; negative tolerates none.
 	Losses int
 	// NoRetries has a task without retries (MaxRetry(0)) run again after a crash, although its
 	// handler had started. Otherwise such a task is left to asynq, which archives it.
@@ -111,8 +110,8 @@ func (g *Guard) recoverTask(ctx context.Context, t asynqredis.Orphan) (moved boo
 	return moved, err
 }
 
-// recoverable returns the resource of a task that is recovered if its worker has died, and "" for a
-// task that is left to asynq.
+// recoverable returns the resource of a task that is recovered if its worker has died. For a task
+// that is left to asynq it returns "".
 func (g *Guard) recoverable(t asynqredis.Orphan) (resource string) {
 	if !t.Known() || t.Crashes >= g.cfg.Recovery.Crashes || t.Retries == 0 && t.Started && !g.cfg.Recovery.NoRetries {
 		return ""
@@ -124,8 +123,9 @@ func (g *Guard) recoverable(t asynqredis.Orphan) (resource string) {
 	return resource
 }
 
-// expired reports whether the lock of an orphan has expired. It tries to acquire the lock. A lock that
-// it gets is handed off at once, which also wakes the waiters that a dead holder left behind.
+// expired reports whether the lock of an orphan has expired. expired tries to acquire the lock. If
+// that succeeds, the lock is handed off at once. That also wakes the waiters that a dead holder
+// left behind.
 func (g *Guard) expired(ctx context.Context, t asynqredis.Orphan, resource string) (bool, error) {
 	held, err := g.deciding.Acquire(ctx, lease.Request{Resource: resource, Holder: "recovery on " + g.self})
 	if busy, ok := errors.AsType[*lease.BusyError](err); ok {

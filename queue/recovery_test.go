@@ -20,8 +20,8 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
-// A mortal is a server that can fall silent: from then on Redis hears nothing from
-// it, as if its process had been killed, but its handlers go on.
+// A mortal is a server that can be cut off. From then on Redis hears nothing from the server, as if
+// it had been killed. But its handlers go on.
 type mortal struct {
 	plain
 
@@ -52,7 +52,7 @@ func (m *mortal) serve(t *testing.T, b *bundle, st *stage) {
 	m.plain.serve(t, b, st)
 }
 
-// silence makes a task's lease look as it does when two beats were missed.
+// silence makes a task's lease look as if its worker had missed two heartbeats.
 func (b *bundle) silence(t *testing.T, id string) {
 	t.Helper()
 	at := float64(time.Now().Add(10 * time.Second).Unix())
@@ -63,8 +63,8 @@ func (b *bundle) silence(t *testing.T, id string) {
 
 var quickRecovery = queue.ServerConfig{Guard: queue.GuardConfig{Lock: lock.Config{TTL: 2 * time.Second}}}
 
-// Its worker dies: the task runs again soon, behind those who have waited, is
-// charged nothing, not even on its last attempt, and says what happened.
+// A task whose worker dies runs again soon, behind those who have waited. It uses no retry, also on
+// its last attempt, and its last error says what happened.
 func TestKilledTaskRunsAgain(t *testing.T) {
 	t.Parallel()
 	b, st, j := setup(t), newStage(t), &journal{}
@@ -89,7 +89,7 @@ func TestKilledTaskRunsAgain(t *testing.T) {
 	b.awaitGone(t, waiters...)
 	within(t, patience, "the second attempt", again.entered)
 	info := b.awaitState(t, id, asynq.TaskStateActive)
-	// Its last error tells of the crash, or, if it had to wait since, of what for.
+	// The task's last error tells of the crash. If the task had to wait since, it tells for what.
 	crashes := b.rdb.HGet(t.Context(), b.taskKey(id), "siding_crashes").Val()
 	if info.Retried != 0 || crashes != "1" || !strings.Contains(info.LastErr, "crash 1 of 3") && !strings.Contains(info.LastErr, "waiting for") {
 		t.Errorf("want no retry used, with one crash counted and told, have %s, %+v", crashes, info)
@@ -113,7 +113,7 @@ func TestOrphanThatHoldsItsLockIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	b, st, j := setup(t), newStage(t), &journal{}
 	var m mortal
-	m.guardConfig.Observe, m.guardConfig.Lock = j.observe, shortTimers
+	m.guardConfig.Observe, m.guardConfig.Lock = j.observe, shortTimes
 	m.mute.Store(true)
 	m.serve(t, b, st)
 	holder := st.hold(0)
@@ -208,13 +208,13 @@ func TestAllWorkersWereDown(t *testing.T) {
 		recovery queue.Recovery
 		retries  int
 		task     queue.Task
-		charged  bool
+		counted  bool
 	}{
 		"to be retried":                            {retries: 1},
 		"without retries, but asked for":           {recovery: queue.Recovery{NoRetries: true}, retries: queue.NoRetries},
-		"unguarded":                                {retries: 1, task: note{}, charged: true},
-		"no crash is tolerated":                    {recovery: queue.Recovery{Crashes: -1}, retries: 1, charged: true},
-		"without retries: asynq archives the task": {retries: queue.NoRetries, charged: true},
+		"unguarded":                                {retries: 1, task: note{}, counted: true},
+		"no crash is tolerated":                    {recovery: queue.Recovery{Crashes: -1}, retries: 1, counted: true},
+		"without retries: asynq archives the task": {retries: queue.NoRetries, counted: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -239,12 +239,12 @@ func TestAllWorkersWereDown(t *testing.T) {
 			cfg := quickRecovery
 			cfg.Guard.Recovery = tt.recovery
 			b.serve(t, cfg, st.run)
-			if tt.charged {
-				poll.Eventually(t, "the attempt charged", func() bool { return b.stats(t).Failed == 1 })
+			if tt.counted {
+				poll.Eventually(t, "the attempt to use a retry", func() bool { return b.stats(t).Failed == 1 })
 			} else {
 				b.awaitGone(t, id)
 				if have := b.stats(t).Failed; have != 0 {
-					t.Errorf("want no attempt charged, have %d", have)
+					t.Errorf("want no retry used, have %d", have)
 				}
 			}
 			zombie.open()
@@ -252,8 +252,8 @@ func TestAllWorkersWereDown(t *testing.T) {
 	}
 }
 
-// The answer to a dequeue is lost: nobody has the task, and nobody has begun it,
-// so it runs although it is not to be retried.
+// The answer to a dequeue is lost, so nobody has the task, and its handler has not started. So the
+// task runs although it has no retries.
 func TestTaskWhoseDequeueGotNoAnswer(t *testing.T) {
 	t.Parallel()
 	verify.Long(t)
@@ -278,8 +278,8 @@ func TestTaskWhoseDequeueGotNoAnswer(t *testing.T) {
 	st.wantOrder(0)
 }
 
-// The process that takes the task again still runs the attempt that lost it. It
-// waits until that one has returned: asynq keeps one lease for both.
+// The process that takes the task again still runs the attempt that lost it. The task waits until
+// that one has returned, as asynq keeps one lease for both.
 func TestTaskComesBackToTheProcessOfItsZombie(t *testing.T) {
 	t.Parallel()
 	b, st, logs := setup(t), newStage(t), newLogs(t)
@@ -309,7 +309,7 @@ func TestTaskComesBackToTheProcessOfItsZombie(t *testing.T) {
 	st.wantOrder(0, 0)
 }
 
-// Many servers, one that looks. When it has gone, another does.
+// One of many servers looks for orphans. When that one has gone, another does.
 func TestOneServerRecovers(t *testing.T) {
 	t.Parallel()
 	verify.Long(t)
@@ -371,7 +371,7 @@ func TestElectionEndsSoon(t *testing.T) {
 		most time.Duration
 	}{
 		"default": {lock.Config{}, 5 * time.Second},
-		"short":   {shortTimers, shortTimers.TTL},
+		"short":   {shortTimes, shortTimes.TTL},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -434,8 +434,8 @@ func TestRecoveryOfTheQueuesOfALaterServer(t *testing.T) {
 	st.wantOrder(0, 1)
 }
 
-// An active task that Redis keeps without a lease, as after a failover, is missed all the same: it is
-// given one, and runs again once nobody renews that. So is one without a resource, by asynq.
+// An active task may have no lease in Redis, as after a failover. The task is given one, and runs
+// again once nobody renews that. So is one without a resource, by asynq.
 func TestTasksWithoutALease(t *testing.T) {
 	t.Parallel()
 	b, st := setup(t), newStage(t)

@@ -14,8 +14,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Redis returns a go-redis client of opts, for [NewClient], [NewGuard] and [CheckRedis]. The
-// caller closes it. Its calls end with the deadlines of their contexts.
+// Redis returns a go-redis client of opts, for [NewClient], [NewGuard] and [CheckRedis]. The caller
+// closes the client. Calls end with the deadlines of their contexts.
 //
 // The client of a Cluster learns soon that a master was replaced:
 //
@@ -39,7 +39,7 @@ func Redis(opts *redis.UniversalOptions) redis.UniversalClient {
 	return redis.NewClusterClient(cluster)
 }
 
-// RedisOpt makes [NewServer] and asynq create clients by [Redis]. Its fields are those of
+// RedisOpt makes [NewServer] and asynq create clients by [Redis]. A RedisOpt has the fields of
 // redis.UniversalOptions, which have more settings than asynq's own options.
 type RedisOpt redis.UniversalOptions
 

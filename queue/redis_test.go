@@ -35,7 +35,7 @@ func TestRedisMakesTheRightClient(t *testing.T) {
 		"cluster with one address": {redis.UniversalOptions{Addrs: []string{"a:1"}, IsClusterMode: true}, time.Second},
 		"cluster with no address":  {redis.UniversalOptions{IsClusterMode: true}, time.Second},
 		"sentinels":                {redis.UniversalOptions{Addrs: []string{"a:1", "b:1"}, MasterName: "main"}, 0},
-		// It hears of a failover from the Sentinels.
+		// The client hears of a failover from the Sentinels.
 		"sentinels and replicas": {redis.UniversalOptions{Addrs: []string{"a:1"}, MasterName: "main", RouteRandomly: true}, time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -61,8 +61,8 @@ func TestRedisMakesTheRightClient(t *testing.T) {
 	}
 }
 
-// Clients of a Cluster that are made of the same options add the nodes that they find to
-// no slice that they share.
+// Clients of a Cluster with the same options share no slice of nodes. Each adds the nodes that it
+// finds to a slice of its own.
 func TestRedisOfSharedOptions(t *testing.T) {
 	t.Parallel()
 	_, port, err := net.SplitHostPort(redistest.StartCluster(t, 1).Addrs[0])
@@ -107,8 +107,8 @@ func TestRedisTriesAgain(t *testing.T) {
 	}
 }
 
-// A master of a Cluster dies and does not come back. Its resources, and those whose tasks
-// it had, run their next tasks soon after its replica has taken over.
+// A master of a Cluster dies and does not come back. The master's resources, and those whose tasks
+// were on it, run their next tasks soon after its replica has taken over.
 func TestMasterDies(t *testing.T) {
 	t.Parallel()
 	verify.Long(t)
@@ -164,7 +164,7 @@ type dying struct {
 	silent atomic.Bool
 }
 
-// die ends the server. With silent nobody is told: its connections stay open, and who dials it waits.
+// die ends the server. With silent, its connections stay open, and whoever dials the server waits.
 func (d *dying) die(silent bool) {
 	d.silent.Store(silent)
 	if silent {

@@ -162,11 +162,13 @@ func TestNewServerRefusesOptions(t *testing.T) {
 			t.Errorf("%s: want %q, have %v", name, tt.want, err)
 		}
 	}
-	if _, err := queue.NewGuard(nil, queue.GuardConfig{}); fmt.Sprint(err) != "queue: redis: want a client, such as one made by Redis, have none" {
-		t.Errorf("guard: have %v", err)
-	}
-	if _, err := queue.NewClient(nil, queue.ClientConfig{}); fmt.Sprint(err) != "queue: redis: want a client, such as one made by Redis, have none" {
-		t.Errorf("client: have %v", err)
+	for name, rdb := range map[string]redis.UniversalClient{"none": nil, "a nil pointer": (*redis.Client)(nil)} {
+		if _, err := queue.NewGuard(rdb, queue.GuardConfig{}); fmt.Sprint(err) != "queue: redis: want a client, such as one made by Redis, have none" {
+			t.Errorf("guard, %s: have %v", name, err)
+		}
+		if _, err := queue.NewClient(rdb, queue.ClientConfig{}); fmt.Sprint(err) != "queue: redis: want a client, such as one made by Redis, have none" {
+			t.Errorf("client, %s: have %v", name, err)
+		}
 	}
 }
 
@@ -252,7 +254,7 @@ func TestAsynqTask(t *testing.T) {
 	}
 }
 
-// What NewTask makes is enqueued any number of times, each time anew.
+// A task of NewTask can be enqueued any number of times, each time anew.
 func TestNewTask(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -268,6 +270,9 @@ func TestNewTask(t *testing.T) {
 	}
 	if have := b.stats(t).Pending; have != 2 {
 		t.Errorf("want 2 tasks, have %d", have)
+	}
+	if _, err := b.client.NewTask(nil, &queue.Options{Delay: time.Hour}); fmt.Sprint(err) != "<nil>: task: want one that is not nil" {
+		t.Errorf("no task: have %v", err)
 	}
 	for _, o := range []queue.Options{{Delay: time.Hour}, {At: time.Now()}, {Deadline: time.Now().Add(time.Hour)}} {
 		if _, err := b.client.NewTask(b.job(1), &o); err == nil || !strings.Contains(err.Error(), "delay, at, deadline: want none") {

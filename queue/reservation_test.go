@@ -15,8 +15,8 @@ import (
 // waitLockKey is the key of the lock for which the bundle's tasks wait if theirs is on an external store.
 func (b *bundle) waitLockKey() string { return "wait:" + b.lockKey() }
 
-// A task with a lock elsewhere keeps its turn for as long as it runs: else the next would be
-// called in vain.
+// A task with a lock on an external store keeps its reservation for as long as it runs. Otherwise
+// the next would be woken in vain.
 func TestReservationIsRenewed(t *testing.T) {
 	t.Parallel()
 	b, st := setup(t), newStage(t)
@@ -36,13 +36,13 @@ func TestReservationIsRenewed(t *testing.T) {
 	b.awaitGone(t, id)
 }
 
-// A task may come too late for the turn that was kept for it while its lock was busy elsewhere. It
-// then is in the wait queue where it has stood.
+// A task whose lock was busy on the external store may come too late for its reservation. The task
+// then has its old position in the wait queue.
 func TestMissedReservationCostsNoPlace(t *testing.T) {
 	t.Parallel()
 	b, st, j, memory := setup(t), newStage(t), &journal{}, locktest.NewMemory()
 	release := b.holdBy(t, newLocker(t, memory, lock.Config{}))
-	b.serve(t, queue.ServerConfig{Asynq: asynq.Config{DelayedTaskCheckInterval: noTimers}, Guard: queue.GuardConfig{Store: memory, Observe: j.observe}}, st.run)
+	b.serve(t, queue.ServerConfig{Asynq: asynq.Config{DelayedTaskCheckInterval: noFallback}, Guard: queue.GuardConfig{Store: memory, Observe: j.observe}}, st.run)
 	ids := make([]string, 2)
 	for n := range ids {
 		ids[n] = b.enqueue(t, b.job(n))
@@ -51,7 +51,7 @@ func TestMissedReservationCostsNoPlace(t *testing.T) {
 	if err := b.rdb.Set(t.Context(), b.waitLockKey(), "siding:1:another task", time.Minute).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.inspector.RunTask(b.queue, ids[0]); err != nil { // its timer fires
+	if err := b.inspector.RunTask(b.queue, ids[0]); err != nil { // its fallback time comes
 		t.Fatal(err)
 	}
 	j.await(t, queue.EventParked, ids[0], 2)

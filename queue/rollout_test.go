@@ -14,8 +14,8 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
-// A flow is a steady stream of jobs from a plain asynq client, and the handler that runs them. It
-// knows which jobs of one resource have met.
+// A flow is a steady stream of jobs from a plain asynq client, and the handler that runs them. The
+// handler knows which jobs of one resource have met.
 type flow struct {
 	t *testing.T
 	b *bundle
@@ -182,9 +182,9 @@ func (b *bundle) resume(t *testing.T) {
 	}
 }
 
-// docs/guides/from-asynq.md says how a fleet gets the guard, and how it goes back to plain asynq. Here it
-// does both, step by step, while tasks come in all the time. From the first guarded task to the last
-// no two tasks of a resource meet, and all of the time none is lost.
+// docs/guides/from-asynq.md says how a fleet gets the guard, and how it goes back to plain asynq.
+// Here it does both, step by step, while tasks come in all the time. From the first guarded task to
+// the last, no two tasks of a resource meet. No task is lost at any time.
 func TestRollout(t *testing.T) {
 	t.Parallel()
 	onBothPaths(t, testRollout)
@@ -228,7 +228,7 @@ func testRollout(t *testing.T, b *bundle) {
 	b.serveUnguarded(t, b.queue, f.run)
 	waiting, err := b.inspector.ListRetryTasks(b.queue)
 	if err != nil || len(waiting) == 0 || waiting[len(waiting)-1].NextProcessAt.Before(time.Now().Add(30*time.Minute)) {
-		t.Errorf("want tasks that would come by timers of an hour or more, have %v, %v", waiting, err)
+		t.Errorf("want tasks that would come at fallback times of an hour or more, have %v, %v", waiting, err)
 	}
 	// 4: have those run that wait.
 	if n, err := b.inspector.RunAllRetryTasks(b.queue); err != nil || n < len(waiting) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/hibiken/asynq"
 
@@ -15,16 +16,19 @@ import (
 )
 
 // Middleware guards the tasks that pass through it. Use it on the outermost mux, before other
-// middleware. A task that does not get its lock waits, even if middleware around the guard's changes
-// the error. A task whose handler has returned nil is done when the guard's handler returns. If
-// middleware around the guard's then returns an error, that comes too late: the task stays done, and
-// a warning is logged.
+// middleware. A task that does not get its lock waits, even if middleware around the guard's
+// changes the error. A task whose handler has returned nil is done when the guard's handler
+// returns. An error that middleware around the guard's then returns comes too late. The task stays
+// done, and a warning is logged. A task that passes through it twice is locked once.
 func (g *Guard) Middleware(next asynq.Handler) asynq.Handler {
 	g.hook.Guarded()
 	return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
 		resource, err := g.resourceOf(t)
 		if err != nil {
 			return Permanent(err)
+		}
+		if around, ok := ctx.Value(runKey{}).(*run); ok && around.Guard == g && around.info.Resource == resource {
+			return next.ProcessTask(ctx, t)
 		}
 		err = g.process(ctx, t, resource, next)
 		if other, ok := errors.AsType[*otherResourceError](err); ok {
@@ -34,8 +38,8 @@ func (g *Guard) Middleware(next asynq.Handler) asynq.Handler {
 	})
 }
 
-// resourceOf returns the resource of a task, "" if the task is not guarded. The payload counts, as it
-// or its [ResourceFunc] may have changed since the task got its header.
+// resourceOf returns the resource of a task, "" if the task is not guarded. The payload counts, as
+// the payload or its [ResourceFunc] may have changed since the task got its header.
 func (g *Guard) resourceOf(t *asynq.Task) (string, error) {
 	resource, guarded := t.Headers()[HeaderResource]
 	if name, ok := g.cfg.Resources[t.Type()]; ok {
@@ -65,7 +69,7 @@ func Permanent(err error) error {
 	return fmt.Errorf("%w: %w", err, asynq.SkipRetry)
 }
 
-// An otherResourceError is returned instead of calling a handler, as the task's payload names another
+// An otherResourceError is returned instead of calling a handler. The task's payload names another
 // resource than the one that is locked.
 type otherResourceError struct{ kind, resource string }
 
@@ -86,6 +90,9 @@ type run struct {
 	path    path          // the guard's, as a rule
 	queued  *lease.Lease  // of the lock for which tasks wait, which differs with an external store
 }
+
+// runKey is the key under which the context of a guarded handler carries its run.
+type runKey struct{}
 
 // infoOf returns what asynq knows of the attempt under which ctx runs.
 func infoOf(ctx context.Context, t *asynq.Task) Info {
@@ -135,13 +142,13 @@ func (g *Guard) process(ctx context.Context, t *asynq.Task, resource string, nex
 // unguarded runs a task that has no resource.
 func (r *run) unguarded(ctx context.Context, next asynq.Handler) error {
 	if r.attempt == nil {
-		return r.parkUnavailable(next.ProcessTask(ctx, r.task))
+		return r.runUnguarded(ctx, next)
 	}
-	if r.attempt.Beside() {
+	if r.attempt.EarlierUnacknowledged() {
 		return r.parkUnqueued(r.overlapping(), lock.ErrLost)
 	}
-	r.granted(ctx) // a payload may look like a header: the lock that was taken for it is released
-	err := r.parkUnavailable(next.ProcessTask(ctx, r.task))
+	r.granted(ctx) // a payload may look like a header: the lock that was taken for that is released
+	err := r.runUnguarded(ctx, next)
 	if err != nil {
 		return err
 	}
@@ -150,6 +157,19 @@ func (r *run) unguarded(ctx context.Context, next asynq.Handler) error {
 		r.send(ctx, f)
 	}
 	return nil
+}
+
+// runUnguarded runs the handler of a task that has no resource.
+func (r *run) runUnguarded(ctx context.Context, next asynq.Handler) error {
+	r.cfg.Observe(r.event(EventStarted))
+	start, err := time.Now(), errNotReturned
+	defer func() {
+		ev := r.event(EventFinished)
+		ev.Held, ev.Err = time.Since(start), err
+		r.cfg.Observe(ev)
+	}()
+	err = next.ProcessTask(ctx, r.task)
+	return r.parkUnavailable(err)
 }
 
 func (r *run) event(kind EventKind) Event {

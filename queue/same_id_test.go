@@ -45,7 +45,8 @@ func TestLateEndOfAnEarlierTaskOfTheId(t *testing.T) {
 				if guarded {
 					p.guardConfig.Resources = resources()
 				}
-				// It begins early in a second of the clock, so that both attempts begin in that second.
+				// The first attempt begins early in a second of the clock, so that both attempts
+				// begin in that second.
 				poll.Eventually(t, "a second to begin", func() bool { return time.Now().Nanosecond() < int(200*time.Millisecond) })
 				const id = "again"
 				p.serve(t, b, st)
@@ -53,7 +54,7 @@ func TestLateEndOfAnEarlierTaskOfTheId(t *testing.T) {
 				b.awaitGone(t, id)
 				second := st.hold(2)
 				b.enqueuePlain(t, b.plainJob(2, guarded), asynq.TaskID(id))
-				// It may have to wait until asynq has acknowledged the first.
+				// The second task may have to wait until asynq has acknowledged the first.
 				poll.Eventually(t, "the second to have been taken", func() bool { return b.state(id) != asynq.TaskStatePending })
 				close(release)
 				within(t, patience, "the second", second.entered)
@@ -79,8 +80,8 @@ func (b *bundle) plainJob(n int, guarded bool) job {
 	return job{N: n}
 }
 
-// asynq keeps one lease per id and server. The lease of a task is renewed even if an earlier task of its
-// id was done just before, and asynq acknowledged that one only after the later task had begun.
+// asynq keeps one lease per id and server. The lease of a task is renewed even if an earlier task
+// of its id was done just before. asynq acknowledged that one only after the later task had begun.
 func TestLeaseOfATaskWhoseIdWasUsedJustBefore(t *testing.T) {
 	t.Parallel()
 	b, st := setup(t), newStage(t)
@@ -101,8 +102,8 @@ func TestLeaseOfATaskWhoseIdWasUsedJustBefore(t *testing.T) {
 	poll.Eventually(t, "its lease to be renewed", func() bool { return lease() > first })
 }
 
-// An attempt of an unguarded task may come to the guard only when asynq has given it up and the task runs
-// again. It does not end the later attempt.
+// An attempt of an unguarded task may come to the guard only when asynq has given that attempt up.
+// The task runs again by then. The earlier attempt does not end the later one.
 func TestLateAttemptDoesNotFinishTheNext(t *testing.T) {
 	t.Parallel()
 	b, st := setup(t), newStage(t)

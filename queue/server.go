@@ -21,24 +21,24 @@ import (
 )
 
 // A Server runs tasks, guarded ones under the lock of their resource. Register handlers with
-// [Handle], or give it one by [ServerConfig], and then call Run; or Start and, at the end,
-// Shutdown.
+// [Handle], or set one in [ServerConfig]. Then call Run; or Start and, at the end, Shutdown.
 type Server struct {
-	cfg     ServerConfig
-	server  *asynq.Server
-	guard   *Guard
-	tasks   redis.UniversalClient // the server's connections, with the guard's hook
-	locks   redis.UniversalClient
-	probed  string // the resource whose lock Ready takes
-	mu      sync.Mutex
-	routes  map[string]asynq.HandlerFunc // by kind; fixed once started
-	started bool
-	closed  bool
+	cfg        ServerConfig
+	server     *asynq.Server
+	guard      *Guard
+	tasks      redis.UniversalClient // the server's connections, with the guard's hook
+	locks      redis.UniversalClient
+	probed     string // the resource whose lock Ready takes
+	mu         sync.Mutex
+	routes     map[string]asynq.HandlerFunc // by kind; fixed once started
+	middleware []asynq.MiddlewareFunc       // likewise
+	started    bool
+	closed     bool
 }
 
 // NewServer returns a server on the Redis of opt: one of asynq's options, such as
-// asynq.RedisClientOpt, or a [RedisOpt]. Its error names the option or the field that cannot
-// work. NewServer does not connect yet.
+// asynq.RedisClientOpt, or a [RedisOpt]. An error names the option or the field that cannot work.
+// NewServer does not connect yet.
 //
 // The server makes three clients, and closes them on Shutdown. One is for asynq, one for the locks and
 // other calls, and one waits for notifications of new tasks. They have the settings of clients made by
@@ -66,8 +66,8 @@ func NewServer(opt asynq.RedisConnOpt, cfg ServerConfig) (*Server, error) {
 	}
 	guard.connectNotifier(func() (redis.UniversalClient, bool) {
 		client, err := connect(opt, func(o *RedisOpt) {
-			// In a Cluster it waits for each queue on a connection of its own, which
-			// may all be to one node.
+			// In a Cluster this client waits for each queue on a separate connection. These may all
+			// be to one node.
 			o.PoolSize, o.MaxActiveConns = len(shardQueues(cfg.Asynq.Queues, cfg.Shards))+1, 0
 		})
 		return client, err == nil
@@ -80,9 +80,9 @@ func NewServer(opt asynq.RedisConnOpt, cfg ServerConfig) (*Server, error) {
 	return s, nil
 }
 
-// Handle registers fn as the handler of the tasks of type T. It panics if fn is nil, T's kind is
-// empty or has a handler, or the server was started. A task whose payload does not decode into T,
-// or is refused by T's Validate, is archived at once.
+// Handle registers fn as the handler of the tasks of type T. Handle panics if fn is nil, T's kind
+// is empty or has a handler, or the server was started. A task whose payload does not decode into
+// T, or is refused by T's Validate, is archived at once.
 //
 // If T is [Guarded], fn runs under the lock of the resource that the payload names. That also holds
 // if a plain asynq client enqueued the task, or if its payload was changed since.
@@ -132,6 +132,17 @@ func (s *Server) handle(kind string, r asynq.HandlerFunc) {
 	s.routes[kind] = r
 }
 
+// Use wraps the handlers of all tasks, inside the guard, as the Use of asynq.ServeMux does: the first
+// middleware is the outermost. It panics if the server was started.
+func (s *Server) Use(middleware ...asynq.MiddlewareFunc) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.started || s.closed {
+		panic("queue: Use: the server has been started")
+	}
+	s.middleware = append(s.middleware, middleware...)
+}
+
 // dispatch runs the handler of a task.
 func (s *Server) dispatch(ctx context.Context, t *asynq.Task) error {
 	r, ok := s.routes[t.Type()]
@@ -172,19 +183,29 @@ func (s *Server) Kinds() []string {
 	return slices.Sorted(maps.Keys(s.routes))
 }
 
-// Start begins to take tasks, and returns. It first tries a dequeue of each queue, as [Server.Ready]
-// does. If Redis gives no tasks, Start starts nothing, and returns why. It may then be called again.
-// Start does not ask for a lock.
+// Start begins to take tasks, and returns. Start first tries a dequeue of each queue, as
+// [Server.Ready] does. If Redis gives no tasks, Start starts nothing, and returns why. Then you may
+// call Start again. Start does not ask for a lock.
 func (s *Server) Start(ctx context.Context) error {
+	s.mu.Lock()
+	err := s.usedBefore()
+	s.mu.Unlock()
+	if err != nil {
+		return err
+	}
 	if err := s.probe(ctx); err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.started || s.closed {
-		return errors.New("queue: the server was started before")
+	if err := s.usedBefore(); err != nil {
+		return err
 	}
-	handler := s.guard.Middleware(asynq.HandlerFunc(s.dispatch))
+	handler := asynq.Handler(asynq.HandlerFunc(s.dispatch))
+	for _, wrap := range slices.Backward(s.middleware) {
+		handler = wrap(handler)
+	}
+	handler = s.guard.Middleware(handler)
 	if err := s.server.Start(handler); err != nil {
 		return fmt.Errorf("queue: start: %w", err)
 	}
@@ -192,8 +213,20 @@ func (s *Server) Start(ctx context.Context) error {
 	return nil
 }
 
-// Run starts the server, as [Server.Start] does, and drains it, as [Server.Shutdown] does, once
-// ctx has ended. It returns nil if all tasks have ended by then. Draining takes at most
+// usedBefore returns an error if the server was started or shut down before. The caller holds s.mu.
+func (s *Server) usedBefore() error {
+	switch {
+	case s.closed:
+		return errors.New("queue: the server was shut down before: make another one")
+	case s.started:
+		return errors.New("queue: the server was started before")
+	}
+	return nil
+}
+
+// Run starts the server, as [Server.Start] does, and drains it, as [Server.Shutdown] does, once ctx
+// has ended. Unlike asynq's, Run handles no signals: make ctx by signal.NotifyContext. Run returns
+// nil if all tasks have ended by then. Draining takes at most
 // ShutdownTimeout of asynq.Config and [GuardConfig.Overrun] together; the process should then end.
 // If the server cannot be started, Run closes its connections.
 func (s *Server) Run(ctx context.Context) error {

@@ -27,7 +27,7 @@ func TestServerConfigValidate(t *testing.T) {
 		{queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{" ": 1}}}, `queue: queues: want names of 1 to 256 bytes of UTF-8 without control characters, blanks at an end and {}/?#%\, other than . and .., have " "`},
 		{queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{"{a}": 1}}}, `queue: queues: want names of 1 to 256 bytes of UTF-8 without control characters, blanks at an end and {}/?#%\, other than . and .., have "{a}"`},
 		{queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{"a/b": 1}}}, `queue: queues: want names of 1 to 256 bytes of UTF-8 without control characters, blanks at an end and {}/?#%\, other than . and .., have "a/b"`},
-		// As asynq has it: a queue without a weight is not served, and what is below zero is as if it were zero.
+		// asynq does not serve a queue without a weight, and takes any value below zero for zero.
 		{cfg: queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{"a": 1, "off": 0}, Concurrency: -3, TaskCheckInterval: -1}}},
 		{queue.ServerConfig{Asynq: asynq.Config{TaskCheckInterval: time.Microsecond}}, `queue: task check interval: want 1ms or more, have 1µs`},
 		{queue.ServerConfig{Asynq: asynq.Config{DelayedTaskCheckInterval: time.Millisecond}}, `queue: delayed task check interval: want 10ms or more, have 1ms`},
@@ -79,13 +79,13 @@ func TestHandlePanics(t *testing.T) {
 	wantPanic("queue: Handle: test:note: the server has been started", func() {
 		queue.Handle(s, func(context.Context, note) error { return nil })
 	})
-	if err := s.Start(t.Context()); err == nil {
-		t.Error("second start: want an error")
+	if err := s.Start(t.Context()); fmt.Sprint(err) != "queue: the server was started before" {
+		t.Errorf("second start: have %v", err)
 	}
 	shutdown(t, s)
 	shutdown(t, s) // a second one does nothing
-	if err := s.Start(t.Context()); err == nil {
-		t.Error("start after shutdown: want an error")
+	if err := s.Start(t.Context()); fmt.Sprint(err) != "queue: the server was shut down before: make another one" {
+		t.Errorf("start after shutdown: have %v", err)
 	}
 }
 
@@ -97,7 +97,7 @@ func TestUnknownTaskType(t *testing.T) {
 	b.serve(t, queue.ServerConfig{}, st.run)
 	info := b.awaitState(t, b.enqueue(t, named{kind: "test:new"}), asynq.TaskStateRetry)
 	if want := `queue: no handler for "test:new"; this server has test:job, test:note`; info.LastErr != want || info.Retried != 1 {
-		t.Errorf("want %q charged, have %q, %d", want, info.LastErr, info.Retried)
+		t.Errorf("want %q to use a retry, have %q, %d", want, info.LastErr, info.Retried)
 	}
 }
 

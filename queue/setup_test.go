@@ -28,16 +28,15 @@ const (
 	patience = 30 * time.Second
 	// glance is how often a condition is looked at.
 	glance = 3 * time.Millisecond
-	// prompt is how soon a called task runs, on a machine that does much else. It
-	// is well below the timers that waiting tasks have by default.
+	// prompt is how soon a task that was woken runs, on a machine that does much else. The default
+	// fallback times of waiting tasks are much longer.
 	prompt = 8 * time.Second
 )
 
-// A lock configuration for tests that need short timers, but no lease lost
-// because the machine stood still for a moment; and one whose hand-off timeout is longer
-// than any wait of a test.
+// shortTimes is for tests that need short times, but must lose no lease because the machine stood
+// still for a moment. longTimeout has a hand-off timeout that is longer than any wait of a test.
 var (
-	shortTimers = lock.Config{TTL: 4 * time.Second, RenewEvery: 500 * time.Millisecond}
+	shortTimes  = lock.Config{TTL: 4 * time.Second, RenewEvery: 500 * time.Millisecond}
 	longTimeout = lock.Config{HandoffTimeout: 20 * time.Second}
 )
 
@@ -155,8 +154,8 @@ func (b *bundle) enqueue(t *testing.T, task queue.Task, opts ...queue.Options) s
 	return receipt.ID
 }
 
-// serve starts a server, by default on the bundle's queue, that runs jobs with
-// fn. It is shut down at the test's cleanup.
+// serve starts a server, by default on the bundle's queue, that runs jobs with fn. The server is
+// shut down at the test's cleanup.
 func (b *bundle) serve(t *testing.T, cfg queue.ServerConfig, fn func(context.Context, job) error) *queue.Server {
 	t.Helper()
 	s := b.newServer(t, cfg)
@@ -259,11 +258,11 @@ func (b *bundle) awaitGone(t *testing.T, ids ...string) {
 	}
 }
 
-// wantLine compares the waiters of the bundle's resource, by task id.
-func (b *bundle) wantLine(t *testing.T, want ...string) {
+// wantWaiters compares the waiters of the bundle's resource, by task id.
+func (b *bundle) wantWaiters(t *testing.T, want ...string) {
 	t.Helper()
 	if have := b.waiters(t); !slices.Equal(have, want) {
-		t.Errorf("line: want %v, have %v", want, have)
+		t.Errorf("wait queue: want %v, have %v", want, have)
 	}
 }
 

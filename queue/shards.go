@@ -43,8 +43,7 @@ func shardName(queue string, i int) string {
 // slots is the number of hash slots of every Redis Cluster.
 const slots = 16384
 
-// slotOf returns the slot of a key, or of its hash tag, that has s after a part with the checksum
-// crc.
+// slotOf returns the slot of a key or hash tag that has s after a part with the checksum crc.
 func slotOf(crc uint16, s string) uint16 { return slotCRC(crc, s) % slots }
 
 // slotCRC returns the CRC-16 by which Redis Cluster chooses slots (XMODEM: polynomial 0x1021).
@@ -70,9 +69,9 @@ func queueOfShard(name string) (queue string, ok bool) {
 	return name[:cut], err == nil && i >= 0 && shardName(name[:cut], i) == name
 }
 
-// shardQueues returns the asynq queues of a server and their weights: its queues and the shards of
-// each, with the same weight. A sharded queue itself has the tasks that were enqueued before it had
-// shards, or by clients that know of none.
+// shardQueues returns the asynq queues of a server and their weights. These are its queues, and the
+// shards of each with the same weight. A sharded queue itself has the tasks that were enqueued
+// before it had shards, or by clients that know of none.
 func shardQueues(queues, shards map[string]int) map[string]int {
 	all := maps.Clone(queues)
 	for queue, weight := range queues {
@@ -109,8 +108,8 @@ func (s sharding) shardOf(queue, key string) string {
 }
 
 // shardKey returns the key that chooses the shard of a task. Tasks of one resource share a shard.
-// An unguarded task shares a shard with its duplicate. It goes by its kind and payload if it has
-// UniqueFor, and by its id if the caller chose one. Any other task goes to a random shard.
+// An unguarded task shares a shard with its duplicate. The key is the kind and payload of a task
+// that has UniqueFor, and the id if the caller chose one. Any other task goes to a random shard.
 func shardKey(resource, kind string, payload []byte, o Options) string {
 	switch {
 	case resource != "":

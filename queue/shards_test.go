@@ -103,7 +103,7 @@ func TestShardOfAnUnguardedTask(t *testing.T) {
 	for range 100 {
 		seen[b.shard(t, client, note{4}, queue.Options{})] = true
 	}
-	if len(seen) < 80 { // 95 are to be expected
+	if len(seen) < 80 { // some 95 have one
 		t.Errorf("want the shards all used, have %d for 100 tasks", len(seen))
 	}
 }
@@ -169,8 +169,8 @@ func TestShardsAreNotNamedByTasks(t *testing.T) {
 	wantError(t, "enqueue", fmt.Sprintf("test:job: queue: want %s, not one of its shards, have ", b.queue), err)
 }
 
-// What was enqueued before a queue had shards, or by clients that know of none, or
-// of fewer, runs as well, and waits in the same line.
+// Tasks may have been enqueued before a queue had shards, or by clients that know of none, or of
+// fewer. They run as well, and wait in the same wait queue.
 func TestShardsOfSeveralNumbers(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -12,8 +12,8 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
-// Two servers with different queues share a connection of the guard's. Neither is given a task of a queue
-// that it does not serve, be both wrapped by the guard or only one.
+// Two servers with different queues share a connection of the guard's. Neither gets a task of a
+// queue that it does not serve. That holds if the guard wraps both, or only one.
 func TestServersOnOneConnectionKeepToTheirQueues(t *testing.T) {
 	t.Parallel()
 	for name, wrapped := range map[string]bool{"both wrapped": true, "one wrapped": false} {

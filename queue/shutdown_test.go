@@ -47,7 +47,7 @@ func TestShutdownInMidTask(t *testing.T) {
 	})
 	zombie.open()
 	within(t, patience, "the shutdown", done)
-	// It has released, and keeps its place before those who came after it.
+	// The task's lock was released, and the task keeps its position before those who came after it.
 	if v := b.value(t); !strings.HasPrefix(v, "siding-reserved:") || !strings.HasSuffix(v, id) {
 		t.Errorf("lock: want it reserved for the one that was requeued, have %q", v)
 	}
@@ -81,7 +81,7 @@ func TestWaitWaitsForWakes(t *testing.T) {
 	within(t, patience, "the holder", holder.entered)
 	id := b.park(t, 1)[0]
 	holder.open()
-	within(t, patience, "the call", calling)
+	within(t, patience, "the wake-up", calling)
 	b.awaitGone(t, first)
 	p.server.Shutdown()
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
@@ -96,7 +96,7 @@ func TestWaitWaitsForWakes(t *testing.T) {
 	}
 }
 
-// One of two servers is shut down in the middle: nothing is lost, run twice or charged.
+// One of two servers is shut down in the middle: no task is lost, runs twice or uses a retry.
 func TestShutdownLosesNothing(t *testing.T) {
 	t.Parallel()
 	const tasks = 150

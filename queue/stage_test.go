@@ -13,9 +13,9 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
-// A stage is a handler under the test's control. It fails the test when two
-// jobs of one resource run at the same time, or when a later run does not have
-// a higher fencing token.
+// A stage is a handler under the test's control. The stage fails the test when two jobs of one
+// resource run at the same time. It also does so when a later run does not have a higher fencing
+// token.
 type stage struct {
 	t *testing.T
 
@@ -56,8 +56,8 @@ func newStage(t *testing.T) *stage {
 	}
 }
 
-// hold makes the next run of job n wait in its handler, whatever becomes of its
-// context, until the gate is opened or the test is over.
+// hold makes the next run of job n wait in its handler, whatever becomes of its context. The run
+// waits until the gate is opened or the test is over.
 func (s *stage) hold(n int) *gate {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -60,12 +60,12 @@ func (r *run) unlessOverlapping(ctx context.Context, held *lease.Lease) (*lease.
 	return nil, r.parkUnqueued(reason, lock.ErrLost)
 }
 
-// overlapping returns why the task may not start yet, or "". One reason is an earlier attempt of the
-// task in this process, which lost the lock and has not returned. The other is an earlier task of
-// the same id, which is done while asynq has not acknowledged it.
+// overlapping returns why the task may not start yet, or "". One reason is an earlier attempt of
+// the task in this process, which lost the lock and has not returned. The other is an earlier task
+// of the same id that is done, but that asynq has not acknowledged yet.
 func (r *run) overlapping() string {
 	switch {
-	case r.attempt.Beside():
+	case r.attempt.EarlierUnacknowledged():
 		return "an earlier task of this id, which is done, has not returned yet"
 	case r.attempt.Overlaps():
 		return "an earlier attempt, which lost " + r.info.Resource + ", has not returned yet"

@@ -13,8 +13,8 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
-// takeOver moves an active task to pending, as asynq's recovery does in two
-// steps when its worker is taken for dead, and frees its lock, as the TTL does.
+// takeOver moves an active task to pending, as asynq's recovery does in two steps when a worker is
+// taken for dead. It also frees the lock, as the TTL does.
 func (b *bundle) takeOver(t *testing.T, id string) {
 	t.Helper()
 	ctx, pipe := t.Context(), b.rdb.TxPipeline()
@@ -28,9 +28,9 @@ func (b *bundle) takeOver(t *testing.T, id string) {
 	}
 }
 
-// An attempt that lost its lease, and was superseded by a later one, must not
-// acknowledge: asynq's acknowledgements are by task, and would hit the later
-// attempt's entry. The task would run a third time, or be lost with its worker.
+// An attempt that lost its lease, and was superseded by a later one, must not acknowledge. asynq's
+// acknowledgements name only the task, and would end the later attempt. The task would run a third
+// time, or be lost with its worker.
 func TestSupersededAttemptIsNotAcknowledged(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -62,7 +62,7 @@ func TestSupersededAttemptIsNotAcknowledged(t *testing.T) {
 			id := b.enqueue(t, b.job(0), queue.Options{Timeout: tt.timeout, Retries: queue.NoRetries})
 			within(t, patience, "the first attempt", zombie.entered)
 			second := st.hold(0)
-			if tt.timeout > 0 { // the second's own is to be later
+			if tt.timeout > 0 { // the second's own must be later
 				steadily(t, time.Second, "the first attempt alone", func() bool { return len(st.order()) == 1 })
 			}
 			b.takeOver(t, id)
@@ -89,8 +89,8 @@ func TestSupersededAttemptIsNotAcknowledged(t *testing.T) {
 	}
 }
 
-// The ledger has seen a later fence than the holder's: there has been another holder,
-// though this one had no reason to doubt its lease. That is no failure of the task.
+// The ledger has seen a later fence than the holder's. So there has been another holder, though
+// this one had no reason to doubt its lease. That is no failure of the task.
 func TestStaleFenceIsALostLease(t *testing.T) {
 	t.Parallel()
 	b, st, j := setup(t), newStage(t), &journal{}

@@ -15,20 +15,21 @@ import (
 const (
 	// sweepEvery is how often the sweeper asks which locks are due for a scan.
 	sweepEvery = 500 * time.Millisecond
-	// scanEvery is how often the sweeper scans each lock for which somebody waits. It scans more than
-	// 5,000 locks less often, but each also when its lease or reservation expires.
+	// scanEvery is how often the sweeper scans each lock for which somebody waits. More than 5,000
+	// locks are scanned less often, but each also when its lease or reservation expires.
 	scanEvery = time.Second
 	perScan   = scanEvery / 5000
 	// scanAllEvery is how often the sweeper scans all locks of a queue, and has paused waiters join
-	// again, while another queue is paused. It may have missed a short pause of this queue.
+	// again, while another queue is paused. The sweeper may have missed a short pause of this
+	// queue.
 	scanAllEvery = 5 * time.Second
 )
 
 // A sweeper hands off each free lock for which a task of its queues waits. A lock is free after its
-// holder died, a release was lost, or a waiter did not come. The sweeper reads the list of contended
-// locks, which the scripts that park tasks keep. It also finds waiting tasks that have lost their
-// positions, and has them join their wait queues again. In a Cluster, lock and task may be on different
-// masters, and a failover of one may undo a half of a step.
+// holder died, a release was lost, or a waiter did not come. The sweeper reads the list of
+// contended locks, which the scripts that park tasks keep. The sweeper also finds waiting tasks
+// that have lost their positions, and has them join their wait queues again. In a Cluster, lock and
+// task may be on different masters. A failover of one may undo half of a step.
 type sweeper struct {
 	*Guard
 
@@ -38,8 +39,8 @@ type sweeper struct {
 	all        bool                 // the next scan is of all locks: wakes, or its own work, may have been lost
 }
 
-// sweep scans the locks that tasks of queues wait for, until ctx ends. It also wakes tasks for which
-// somebody reserved a lock who could not wake them.
+// sweep scans the locks that tasks of queues wait for, until ctx ends. sweep also wakes tasks for
+// which somebody reserved a lock who could not wake them.
 func (g *Guard) sweep(ctx context.Context, queues []string) {
 	lost := make(chan struct{}, 1)
 	var listening sync.WaitGroup
@@ -113,8 +114,8 @@ func (s *sweeper) roundOf(ctx context.Context, queue string) error {
 	}
 }
 
-// somePaused reports whether one of the queues is paused. While none is, each scan has paused waiters
-// join again, as the sweeper may have missed the end of a short pause.
+// somePaused reports whether one of the queues is paused. While no queue is paused, each scan has
+// paused waiters join again. The sweeper may have missed the end of a short pause.
 func (s *sweeper) somePaused() bool { return len(s.paused) > 0 }
 
 // scanAll scans all locks for which tasks of queue wait, also those that are not due.
@@ -159,8 +160,9 @@ func (s *sweeper) scan(ctx context.Context, queue string, some asynqredis.Conten
 	return asynqredis.Scanned(ctx, s.rdb, queue, scans)
 }
 
-// rejoin has waiting tasks that have lost their positions join their wait queues again. It checks some
-// of the waiting tasks, the next ones each time. In a Cluster after a disturbance it checks all.
+// rejoin has waiting tasks that have lost their positions join their wait queues again. Each call
+// checks some of the waiting tasks, the next ones each time. In a Cluster after a disturbance it
+// checks all.
 func (s *sweeper) rejoin(ctx context.Context, queue string) error {
 	for more := true; more; {
 		some, next, err := asynqredis.AllWaiting(ctx, s.rdb, queue, cmp.Or(s.cursors[queue], "0"))

@@ -14,8 +14,8 @@ import (
 	"github.com/sidingq/siding/lock"
 )
 
-// BenchmarkSweeper looks at each of 100,000 contended locks, all of them held. It reports the time
-// for each look, and how much of it is Redis' own.
+// BenchmarkSweeper scans 100,000 contended locks, all of them held. It reports the time for each
+// lock, and how much of that is Redis' own.
 func BenchmarkSweeper(b *testing.B) {
 	const locks = 100_000
 	rdb := redistest.Start(b).Client(b)

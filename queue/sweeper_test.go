@@ -34,7 +34,7 @@ func (s *sweeps) tap(_ context.Context, cmd redis.Cmder, send func() error) erro
 	return err
 }
 
-// await waits until a round that has begun after the call has listed its locks. All looks of
+// await waits until a round that has begun after the call has listed its locks. All scans of
 // earlier rounds are over then.
 func (s *sweeps) await(t *testing.T) {
 	t.Helper()
@@ -42,8 +42,7 @@ func (s *sweeps) await(t *testing.T) {
 	poll.Eventually(t, "a round of the sweeper", func() bool { return s.rounds.Load() >= first+2 })
 }
 
-// putOff has the sweeper look at the bundle's lock in an hour, as if there were
-// very many.
+// putOff has the sweeper scan the bundle's lock in an hour, as if there were very many locks.
 func (s *sweeps) putOff(t *testing.T, b *bundle) {
 	t.Helper()
 	at := float64(time.Now().Add(time.Hour).UnixMicro())
@@ -51,12 +50,12 @@ func (s *sweeps) putOff(t *testing.T, b *bundle) {
 		if err := b.rdb.ZAdd(t.Context(), b.contendedKey(), redis.Z{Score: at, Member: b.lockKey()}).Err(); err != nil {
 			t.Fatal(err)
 		}
-		s.await(t) // a look may be under way
+		s.await(t) // a scan may be under way
 		return b.looksAt(t) == at
 	})
 }
 
-// After a disturbance the sweeper looks at all locks, also at those whose time has not come.
+// After a disturbance the sweeper scans all locks, also those whose time has not come.
 func TestSweeperLooksAtAllAfterADisturbance(t *testing.T) {
 	t.Parallel()
 	for name, disturb := range map[string]func(*testing.T, *bundle, *sweeps) error{

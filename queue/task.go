@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"time"
 	"unicode"
@@ -15,7 +16,7 @@ import (
 	"github.com/sidingq/siding/queue/internal/infokey"
 )
 
-// A Task is a unit of work: a plain struct that is encoded as JSON. Its kind is the name under
+// A Task is a unit of work: a plain struct that is encoded as JSON. The kind is the name under
 // which [Handle] registers the handler, such as "order:audit", of 1 to 256 bytes. Kind is also
 // called on the zero value.
 type Task interface {
@@ -51,8 +52,8 @@ const NoRetries = -1
 // Options say when, where and how often a task runs. The zero value works. Durations must be whole
 // seconds where asynq keeps no fractions.
 type Options struct {
-	// Queue is the name of the queue, 1 to 256 bytes of UTF-8. It has no control characters and
-	// no blanks at an end, and is not . or .. alone. It has none of {}/?#%\, which mean
+	// Queue is the name of the queue, 1 to 256 bytes of UTF-8. It has no control characters and no
+	// blanks at an end, and is not . or .. alone. The characters {}/?#%\ are refused, as they mean
 	// something in keys or URLs. Defaults to "default".
 	Queue string
 	// TaskID is the id of the task, under the same rules. While a task of this id exists in the
@@ -64,7 +65,7 @@ type Options struct {
 	Delay time.Duration
 	At    time.Time
 	// UniqueFor refuses a second task of the same kind, payload and queue, with [ErrDuplicate].
-	// It does so while the first is unfinished, for at least so long. Waiting for a resource
+	// That lasts while the first is unfinished, and for at least so long. Waiting for a resource
 	// prolongs the time. Whole seconds.
 	UniqueFor time.Duration
 	// Retries is how often the task is tried again after its own failures. 0 means the default
@@ -73,8 +74,8 @@ type Options struct {
 	// Timeout ends the context of an attempt after so long. Whole seconds. Defaults to 30
 	// minutes, unless Deadline is set.
 	Timeout time.Duration
-	// Deadline is when the task is given up. If the Deadline passes while the task waits, the
-	// task is archived. Its last error then says for what it waited.
+	// Deadline is when the task is given up. If the Deadline passes while the task waits, the task
+	// is archived. The last error of the task then says for what it waited.
 	Deadline time.Time
 	// Headers go with the task, such as those of a trace. The handler reads them by
 	// [AsynqTask]. They are UTF-8. Names that begin with "siding-" are refused.
@@ -139,8 +140,8 @@ func withInfo(ctx context.Context, info Info) context.Context {
 type taskKey struct{}
 
 // AsynqTask returns asynq's task to a handler of [Handle], and nil outside of one. The task's
-// ResultWriter keeps a result for [Options.Retention]. Its Headers are those that it was enqueued
-// with, and [HeaderResource].
+// ResultWriter keeps a result for [Options.Retention]. The task's Headers are those with which it
+// was enqueued, and [HeaderResource].
 func AsynqTask(ctx context.Context) *asynq.Task {
 	t, _ := ctx.Value(taskKey{}).(*asynq.Task)
 	return t
@@ -148,6 +149,9 @@ func AsynqTask(ctx context.Context) *asynq.Task {
 
 // encode checks t and returns its payload and its resource, "" if it is unguarded.
 func encode(t Task) (payload []byte, resource string, err error) {
+	if v := reflect.ValueOf(t); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+		return nil, "", &TaskError{Kind: fmt.Sprintf("%T", t), Field: "task", Want: "want one that is not nil"}
+	}
 	kind := t.Kind()
 	if strings.TrimSpace(kind) == "" || len(kind) > maxKind {
 		return nil, "", &TaskError{Kind: fmt.Sprintf("%T", t), Field: "kind", Value: clip(kind), Want: fmt.Sprintf("want 1 to %d bytes", maxKind)}
@@ -186,9 +190,9 @@ const maxName = 256
 // dashboard.
 const notInNames = `{}/?#%\`
 
-// wantName returns "" if a queue or a task may have this name, and otherwise describes the names of at
-// most so many bytes that are accepted. A browser would change the URL of some others: it folds . and
-// .. and cuts blanks at an end.
+// wantName returns "" if a queue or a task may have this name. Otherwise it describes the names
+// that are accepted, of at most so many bytes. A browser would change the URL of some others: it
+// folds . and .. and cuts blanks at an end.
 func wantName(name string, most int) string {
 	if name != "" && len(name) <= most && name != "." && name != ".." && strings.TrimSpace(name) == name &&
 		utf8.ValidString(name) && !strings.ContainsAny(name, notInNames) && !strings.ContainsFunc(name, unicode.IsControl) {

@@ -13,9 +13,10 @@ import (
 	"github.com/sidingq/siding/internal/sleep"
 )
 
-// An unguarded server is an asynq server without a guard on a queue of a guarded server. It runs the
-// guarded tasks of that queue without their locks. An example is a worker that was not restarted when
-// its fleet got the guard. Each asynq server writes an entry about itself. Guarded servers mark theirs.
+// An unguarded server is an asynq server without a guard on a queue of a guarded server. Such a
+// server runs the guarded tasks of that queue without their locks. An example is a worker that was
+// not restarted when its fleet got the guard. Each asynq server writes an entry about itself.
+// Guarded servers mark theirs.
 
 // watchEvery is how often the elected server looks for unguarded servers. The entry of a server
 // lasts no longer. So a server that two checks in a row have found was alive after the first.
@@ -25,7 +26,7 @@ const unguardedAdvice = "it runs guarded tasks of these queues without their loc
 	"or it has a guard of an older release, which did not say so: upgrade it"
 
 // unguarded returns the unguarded servers, with those of their queues that a guarded server serves,
-// too. It ignores queues that do not count.
+// too. Queues that do not count are ignored.
 func unguarded(servers []asynqredis.Server, counts func(queue string) bool) []asynqredis.Server {
 	guarded := make(map[string]bool)
 	for _, s := range servers {
@@ -70,8 +71,8 @@ type seenServer struct {
 	reported bool // look has returned it
 }
 
-// look takes the unguarded servers of a check. It returns as come those that the last check has found
-// as well. It returns as gone those that were returned as come and that this check lacks.
+// look takes the unguarded servers of a check. come are those that the last check has found as
+// well. gone are those that were returned as come, and that this check lacks.
 func (l *unguardedWatch) look(found []asynqredis.Server) (come, gone []asynqredis.Server) {
 	seen := make(map[string]seenServer, len(found))
 	for _, s := range found {

@@ -114,8 +114,8 @@ func (b *bundle) unguardedFindings(t *testing.T) []queue.Finding {
 	return ours
 }
 
-// CheckRedis names the servers that take tasks from guarded queues without a guard, and leaves those
-// alone that use the Redis for something else.
+// CheckRedis names the servers that take tasks from guarded queues without a guard. It does not
+// name servers that use the Redis for something else.
 func TestCheckRedisUnguarded(t *testing.T) {
 	t.Parallel()
 	for name, setup := range map[string]func(*testing.T) *bundle{

@@ -58,15 +58,15 @@ func TestUnguarded(t *testing.T) {
 	}
 }
 
-// A server is told of once, when it is there for the second time in a row, and once more when it
-// has gone.
+// A server is reported once, when two checks in a row have found it, and once more when it has
+// gone.
 func TestUnguardedWatch(t *testing.T) {
 	t.Parallel()
 	var l unguardedWatch
 	for i, look := range []struct{ found, come, gone []string }{
 		{},
 		{found: []string{"1 a", "2 a"}},
-		{found: []string{"1 a"}, come: []string{"1 a"}}, // 2 had died before the first look
+		{found: []string{"1 a"}, come: []string{"1 a"}}, // 2 had died before the first check
 		{found: []string{"1 a", "2 a"}},
 		{found: []string{"1 a", "2 a"}, come: []string{"2 a"}},
 		{found: []string{"2 a", "3 a"}, gone: []string{"1 a"}},

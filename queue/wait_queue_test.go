@@ -44,7 +44,7 @@ func TestServedInOrderOfArrival(t *testing.T) {
 	})
 }
 
-// A line on one resource keeps no worker, so it does not delay tasks on others.
+// Tasks that wait for one resource keep no worker, so they do not delay tasks on others.
 func TestBusyResourceDoesNotDelayOthers(t *testing.T) {
 	t.Parallel()
 	const each = 60
@@ -65,7 +65,7 @@ func TestBusyResourceDoesNotDelayOthers(t *testing.T) {
 	b.awaitGone(t, waiting...)
 }
 
-// A task that is refused by its own timer keeps its ticket, and so its place.
+// A task that finds its lock busy at its fallback time keeps its ticket, and so its position.
 func TestParkedAgainKeepsItsPlace(t *testing.T) {
 	t.Parallel()
 	b, st := setup(t), newStage(t)
@@ -79,13 +79,13 @@ func TestParkedAgainKeepsItsPlace(t *testing.T) {
 	if e := j.await(t, queue.EventParked, ids[0], 2); e.Parked != 2 {
 		t.Errorf("parked: want 2, have %d", e.Parked)
 	}
-	b.wantLine(t, ids...)
+	b.wantWaiters(t, ids...)
 	holder.open()
 	st.wantOrder(0, 1, 2, 3)
 }
 
-// A holder died, and its lock was deleted before it expired. A newcomer does not overtake the waiters:
-// it reserves the lock for the first of them, wakes that one, and joins the wait queue.
+// A holder died, and its lock was deleted before it expired. A newcomer does not overtake the
+// waiters. It reserves the lock for the first of them, wakes that one, and joins the wait queue.
 func TestFreeLockBelongsToTheHead(t *testing.T) {
 	t.Parallel()
 	onBothPaths(t, func(t *testing.T, b *bundle) {
@@ -94,7 +94,7 @@ func TestFreeLockBelongsToTheHead(t *testing.T) {
 		lease := b.take(t, lock.Config{})
 		b.serve(t, queue.ServerConfig{}, st.run)
 		ids := b.park(t, 1, 2)
-		// What an expiry does, without the wait for it.
+		// This does what an expiry does, without the wait.
 		if err := b.rdb.Del(t.Context(), b.lockKey()).Err(); err != nil {
 			t.Fatal(err)
 		}
@@ -102,8 +102,8 @@ func TestFreeLockBelongsToTheHead(t *testing.T) {
 		ids = append(ids, b.enqueue(t, b.job(3)))
 		b.awaitGone(t, ids...)
 		st.wantOrder(1, 2, 3)
-		if took := time.Since(start); took > prompt { // timers are at 16 s and more
-			t.Errorf("want the line called by the newcomer, have %v", took)
+		if took := time.Since(start); took > prompt { // fallback times are at 16 s and more
+			t.Errorf("want the waiters woken by the newcomer, have %v", took)
 		}
 		_ = lease.Release(t.Context())
 	})
@@ -133,11 +133,11 @@ func TestAbsentWaitersCostOneHandoffTimeoutEach(t *testing.T) {
 			} else {
 				b.enqueue(t, b.job(10+i), elsewhere)
 			}
-			// Its reservation stands, and then nobody has come.
+			// Nobody comes for the reservation.
 			poll.Eventually(t, "the waiter to be called", func() bool { return !slices.Contains(b.waiters(t), ids[i]) })
 			poll.Eventually(t, "the reservation to expire", func() bool { return b.value(t) == "" })
 		}
-		b.wantLine(t)
+		b.wantWaiters(t)
 		b.enqueue(t, b.job(12), elsewhere)
 		st.wantOrder(0, 11, 12)
 		b.serve(t, queue.ServerConfig{}, st.run) // they come late, and are not lost
@@ -145,8 +145,8 @@ func TestAbsentWaitersCostOneHandoffTimeoutEach(t *testing.T) {
 	})
 }
 
-// A program on the plain protocol excludes us. It calls nobody, so the sweeper looks when it has
-// gone.
+// A program on the plain protocol excludes us. That program wakes nobody, so the sweeper hands the
+// lock off afterwards.
 func TestForeignHolder(t *testing.T) {
 	t.Parallel()
 	b, st := setup(t), newStage(t)
@@ -170,7 +170,7 @@ func TestForeignHolder(t *testing.T) {
 	start := time.Now()
 	b.awaitGone(t, ids...)
 	if took := time.Since(start); took > prompt {
-		t.Errorf("want them to come by timers of 1 to 1.5 s, have %v", took)
+		t.Errorf("want them to come at fallback times of 1 to 1.5 s, have %v", took)
 	}
 	st.wantOrder(1, 2)
 }
@@ -187,24 +187,24 @@ func TestForeignProgramIsExcluded(t *testing.T) {
 	poll.Eventually(t, "a free lock", func() bool { return b.value(t) == "" })
 }
 
-// A Deadline passes while the task waits: it is archived at once, as no retry could run it, and is
-// taken out of the wait queue.
+// A task whose Deadline passes while it waits is archived at once, as no retry could run it. The
+// task is taken out of the wait queue.
 func TestDeadlineWhileParked(t *testing.T) {
 	t.Parallel()
 	b, st := setup(t), newStage(t)
-	cfg := shortTimers
+	cfg := shortTimes
 	holder := b.holdElsewhere(t, st, cfg)
 	b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Lock: cfg}}, st.run)
 	deadline := time.Now().Add(2 * time.Second).Truncate(time.Second)
 	id := b.enqueue(t, b.job(1), queue.Options{Deadline: deadline, Retries: 3})
 	b.awaitState(t, id, asynq.TaskStateRetry)
-	b.wantLine(t, id)
+	b.wantWaiters(t, id)
 	info := b.awaitState(t, id, asynq.TaskStateArchived)
 	want := "its deadline, " + deadline.UTC().Format(time.DateTime) + " UTC, passed while it waited: waiting for " + b.resource + "; "
 	if !strings.HasPrefix(info.LastErr, want) || info.Retried != 0 || info.MaxRetry != 3 {
 		t.Errorf("want it archived at once, with the reason %q, have %+v", want, info)
 	}
-	poll.Eventually(t, "an empty line", func() bool { return len(b.waiters(t)) == 0 })
+	poll.Eventually(t, "an empty wait queue", func() bool { return len(b.waiters(t)) == 0 })
 	holder.open()
 	poll.Eventually(t, "a free lock", func() bool { return b.value(t) == "" })
 	st.wantOrder(0)

@@ -30,7 +30,7 @@ func (g *Guard) wake(ctx context.Context, r *store.Reservation) {
 }
 
 // wakeOne wakes the waiter of r. If that waiter cannot come, wakeOne returns the reservation of the
-// next one. It returns nil if there is no other, or if the waiter was woken.
+// next one. The result is nil if there is no other, or if the waiter was woken.
 func (g *Guard) wakeOne(ctx context.Context, r *store.Reservation) *store.Reservation {
 	timeout := g.locks.Config().HandoffTimeout
 	ctx, cancel := context.WithTimeout(ctx, timeout)

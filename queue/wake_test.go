@@ -44,7 +44,7 @@ func (b *bundle) holdElsewhere(t *testing.T, st *stage, cfg lock.Config) *gate {
 	return g
 }
 
-// park enqueues jobs one after the other, each of which must be refused.
+// park enqueues jobs one after the other, each of which must be parked.
 func (b *bundle) park(t *testing.T, jobs ...int) []string {
 	t.Helper()
 	ids := make([]string, len(jobs))
@@ -65,11 +65,11 @@ func (b *bundle) busyWorker(t *testing.T, st *stage) *gate {
 	return g
 }
 
-// A called task does not wait behind a backlog: it goes to the head of pending.
-// When its own timer was first, and has put it at the tail, it is moved there.
+// A task that is woken does not wait behind a backlog: it goes to the head of pending. A task that
+// its fallback time has put at the tail is moved there, too.
 func TestWokenToTheHead(t *testing.T) {
 	t.Parallel()
-	for name, ownTimer := range map[string]bool{"from the retry set": false, "from the tail of pending": true} {
+	for name, ownFallback := range map[string]bool{"from the retry set": false, "from the tail of pending": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			const backlog = 2000
@@ -82,7 +82,7 @@ func TestWokenToTheHead(t *testing.T) {
 			if _, err := b.client.EnqueueBatch(t.Context(), notes); err != nil {
 				t.Fatal(err)
 			}
-			if ownTimer { // the inspector's push is that of asynq's own timers
+			if ownFallback { // the inspector puts it there as asynq's forwarder would
 				if err := b.inspector.RunTask(b.queue, id); err != nil {
 					t.Fatal(err)
 				}
@@ -101,12 +101,12 @@ func TestWokenToTheHead(t *testing.T) {
 	}
 }
 
-// No call is needed: the sweeper makes up for one that is lost, also where the task was taken out
-// of its line for it.
+// No wake-up is needed. The sweeper makes up for one that is lost, also if the task was taken out
+// of its wait queue.
 func TestLostWake(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string]func(redis.Cmder) error{
-		"the call fails": func(redis.Cmder) error { return errors.New("lost on its way") },
+		"the wake-up fails": func(redis.Cmder) error { return errors.New("lost on its way") },
 		"the caller believes that it called": func(cmd redis.Cmder) error {
 			cmd.(*redis.Cmd).SetVal("called") //nolint:errcheck,forcetypeassert // a script's
 			return nil
@@ -135,7 +135,7 @@ func TestLostWake(t *testing.T) {
 			holder.open()
 			start := time.Now()
 			b.awaitGone(t, ids...)
-			if took := time.Since(start); took > prompt { // its timer is at 1 h
+			if took := time.Since(start); took > prompt { // its fallback time is in 1 h
 				t.Errorf("want it called again, have %v", took)
 			}
 			st.wantOrder(0, 1)
@@ -143,14 +143,14 @@ func TestLostWake(t *testing.T) {
 	}
 }
 
-// The releaser dies between its release and the wake: the waiter was not woken and keeps its place. The
-// sweeper, or the next task on arrival, goes on.
+// The releaser dies between its release and the wake-up. The waiter was not woken, and keeps its
+// position. The sweeper, or the next task on arrival, goes on.
 func TestReleaserDiesBeforeTheWake(t *testing.T) {
 	t.Parallel()
 	t.Run("sweeper", func(t *testing.T) {
 		t.Parallel()
 		b, st := setup(t), newStage(t)
-		cfg := shortTimers
+		cfg := shortTimes
 		cfg.HandoffTimeout = time.Second
 		b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Lock: cfg}}, st.run)
 		lease := b.take(t, cfg)
@@ -158,7 +158,7 @@ func TestReleaserDiesBeforeTheWake(t *testing.T) {
 		if _, err := lease.HandOff(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		b.wantLine(t, ids...)
+		b.wantWaiters(t, ids...)
 		b.awaitGone(t, ids...)
 	})
 	t.Run("next on arrival", func(t *testing.T) {
@@ -180,7 +180,7 @@ func TestReleaserDiesBeforeTheWake(t *testing.T) {
 			t.Errorf("order: want the third first or last, have %v", have)
 		}
 		if took := time.Since(start); took > prompt {
-			t.Errorf("want the line called again long before its timers, have %v", took)
+			t.Errorf("want the waiters woken long before their fallback times, have %v", took)
 		}
 	})
 }
@@ -206,7 +206,7 @@ func TestWokenButTooLate(t *testing.T) {
 		within(t, patience, "another to take the lock", second.entered)
 		latch.idle.Store(false)
 		b.awaitState(t, ids[0], asynq.TaskStateRetry)
-		b.wantLine(t, ids...)
+		b.wantWaiters(t, ids...)
 		second.open()
 		st.wantOrder(0, 4, 1, 2, 3)
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/google/uuid"
@@ -11,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/hook"
+	"github.com/sidingq/siding/internal/redisstore"
 )
 
 // Conn returns opt with the guard's hook on the connections that it makes. Call it once for each
@@ -79,7 +81,7 @@ func (g *Guard) connectNotifier(connect func() (redis.UniversalClient, bool)) {
 type guardKey struct{}
 
 // Wrap returns cfg with what the guard needs of a server. A task that waits for its resource is no
-// failure, comes again when the guard says so, and is not reported to cfg's ErrorHandler.
+// failure. It comes again when the guard says so, and cfg's ErrorHandler is not told.
 // [GuardConfig.NoNotifier] says how TaskCheckInterval is used. Wrap changes nothing else of cfg.
 //
 // The guard recovers tasks in the queues of all configurations that it has wrapped. If these differ
@@ -143,7 +145,7 @@ var errRedisRing = errors.New("queue: a redis.Ring spreads keys over servers tha
 
 // checkClient refuses a nil client and a redis.Ring.
 func checkClient(rdb redis.Scripter) error {
-	if rdb == nil {
+	if redisstore.None(rdb) {
 		return errors.New("queue: redis: want a client, such as one made by Redis, have none")
 	}
 	if _, spreads := rdb.(*redis.Ring); spreads {
@@ -160,9 +162,15 @@ func (g *Guard) guards(kind string, headers map[string]string) bool {
 }
 
 // check returns why no task may be taken. The hook calls check before the first task on a
-// connection of Conn, and when a guarded task is done that did not pass through Middleware.
+// connection of Conn. It also does so when a guarded task is done that did not pass through
+// Middleware.
 func (g *Guard) check(ctx context.Context, tasks redis.ProcessHook) (err error) {
-	defer func() { g.fault(ctx, "no tasks are taken", err) }()
+	defer func() {
+		if err != nil && ctx.Err() == nil {
+			const text = "no tasks are taken"
+			g.faults.log(ctx, g.cfg.Logger, slog.LevelError, text, text, "error", err)
+		}
+	}()
 	switch {
 	case g.redisRing.Load():
 		return errRedisRing
@@ -206,10 +214,10 @@ func (g *Guard) checkSameRedis(ctx context.Context, tasks redis.ProcessHook) err
 	return nil
 }
 
-// checkParts returns nil if the server of a guarded task has all parts of the guard. Otherwise it keeps
-// the task from running there, and returns the error that parks it. The task uses no retry and is not
-// archived. A task that asynq would archive waits in its worker until its context ends, and a shutdown of
-// the server requeues it.
+// checkParts returns nil if the server of a guarded task has all parts of the guard. Otherwise it
+// keeps the task from running there, and returns the error that parks it. The task uses no retry
+// and is not archived. A task that asynq would archive waits in its worker until its context ends.
+// A shutdown of the server requeues such a task.
 func (r *run) checkParts(ctx context.Context) error {
 	wrapped, _ := ctx.Value(guardKey{}).(*Guard)
 	unhooked := r.attempt == nil

@@ -3,6 +3,7 @@ package queue_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -16,8 +17,8 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
-// wantRefused enqueues a task with retries and one without, which a server that lacks a part of the
-// guard must not run, charge or archive, and wants the log to name what is missing.
+// wantRefused enqueues a task with retries and one without. A server that lacks a part of the guard
+// must not run them, use a retry or archive them. The log must name what is missing.
 func (b *bundle) wantRefused(t *testing.T, st *stage, p *plain, missing string) {
 	t.Helper()
 	logs := newLogs(t)
@@ -25,7 +26,7 @@ func (b *bundle) wantRefused(t *testing.T, st *stage, p *plain, missing string) 
 	p.serve(t, b, st)
 	ids := []string{b.enqueue(t, b.job(1), queue.Options{Retries: 3}), b.enqueue(t, b.job(2), queue.Options{Retries: queue.NoRetries})}
 	poll.Eventually(t, "what is missing to be named", func() bool { return len(logs.lines(missing)) > 0 })
-	steadily(t, time.Second, "no task charged or archived", func() bool {
+	steadily(t, time.Second, "no retry used and no task archived", func() bool {
 		info := b.stats(t)
 		return info.Failed == 0 && info.Processed == 0 && info.Archived == 0 && info.Size == len(ids)
 	})
@@ -60,13 +61,16 @@ func TestNoMiddleware(t *testing.T) {
 	b.awaitGone(t, b.enqueue(t, note{}))
 	b.awaitGone(t, b.enqueue(t, note{})) // after a task without a resource it takes others
 	b.awaitGone(t, b.enqueue(t, b.job(0)))
+	poll.Eventually(t, "the first guarded task to be named, before there is another", func() bool {
+		return len(logs.lines("a guarded task has run without its lock", slog.LevelError)) == 1
+	})
 	later := b.enqueue(t, b.job(1))
 	const missing = "did not pass through Guard.Middleware"
 	poll.Eventually(t, "what is missing to be named", func() bool {
 		if b.state(later) == 0 { // it was taken before the guard knew how the first one had ended
 			later = b.enqueue(t, b.job(1))
 		}
-		return len(logs.lines(missing)) > 0
+		return len(logs.lines("no tasks are taken", slog.LevelError)) > 0 && len(logs.lines(missing)) > 1
 	})
 	steadily(t, time.Second, "no task taken", func() bool { return b.state(later) == asynq.TaskStatePending })
 }
@@ -182,7 +186,7 @@ func TestUnguardedTaskPassesThrough(t *testing.T) {
 	}
 }
 
-// What a team has set in its asynq.Config still holds, for what is its own.
+// The settings of a team in its asynq.Config still hold, for the tasks' own failures.
 func TestWrapKeepsTheConfig(t *testing.T) {
 	t.Parallel()
 	type key struct{}
@@ -248,6 +252,7 @@ func TestNewGuardRefuses(t *testing.T) {
 	for want, cfg := range map[string]queue.GuardConfig{
 		"queue: overrun: want more than 0, have -1s": {Overrun: -time.Second},
 		"lock: ttl: ": {Lock: lock.Config{TTL: time.Millisecond}},
+		"queue: resources: order:audit: want a function, have nil": {Resources: map[string]queue.ResourceFunc{"order:audit": nil}},
 	} {
 		if _, err := queue.NewGuard(b.rdb, cfg); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("want %q, have %v", want, err)

@@ -6,10 +6,9 @@ import (
 	"github.com/sidingq/siding/tasks/ledger"
 )
 
-// AuditOrder compares an order with what has been allocated to it so far, and
-// saves the whole order with its findings, as an object-relational mapper would.
-// It and [AllocateLine] on one order therefore undo each other's work unless
-// they run one after the other.
+// AuditOrder compares an order with what has been allocated to it so far. It saves the whole order
+// with its findings, as an object-relational mapper would. So AuditOrder and [AllocateLine] on one
+// order undo each other's work unless they run one after the other.
 type AuditOrder struct {
 	// Order is the order's number.
 	Order string `json:"order"`

@@ -75,7 +75,7 @@ func (b *Book) read(ctx context.Context, r ledger.Row) error {
 	return b.think(ctx)
 }
 
-// think is the work of a task. It ends early with ctx.
+// think is the work of a task. The work ends early with ctx.
 func (b *Book) think(ctx context.Context) error { return sleep.For(ctx, b.work) }
 
 // effect begins the journal's entry of t.

@@ -30,10 +30,10 @@ type mix struct {
 	tasks      []queue.Guarded
 }
 
-// newMix makes up orders with everything in them that real ones have: few
-// products and customers for many orders, stock codes in two cases, services,
-// samples without a price, orders without a customer, cancellations, write-offs,
-// the same product twice in an order, and forms that are submitted twice.
+// newMix makes up orders with all the traits of real ones. Many orders have few products and
+// customers. There are stock codes in two cases, services, samples without a price, orders without
+// a customer, cancellations and write-offs. A product may be twice in an order, and forms are
+// submitted twice.
 func newMix(t *testing.T) mix {
 	t.Helper()
 	const orders, linesPerOrder = 12, 8
@@ -158,8 +158,8 @@ func TestWithLock(t *testing.T) {
 	}
 }
 
-// TestWithoutLock shows that it is the lock that makes the tasks right, and that
-// the oracle would notice: everybody claims one and the same fence.
+// TestWithoutLock shows that the lock makes the tasks right, and that the oracle notices a missing
+// lock. All tasks write under the same fence.
 func TestWithoutLock(t *testing.T) {
 	t.Parallel()
 	report := newMix(t).work(t, filepath.Join(t.TempDir(), "ledger.db"),

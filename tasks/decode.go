@@ -26,8 +26,8 @@ var decoders = map[string]func(payload []byte) (queue.Task, error){
 // [Register] registers.
 func Kinds() []string { return slices.Sorted(maps.Keys(decoders)) }
 
-// Decode reads the JSON payload of a task as [Unmarshal] does, and checks it. Its
-// errors name the kind and the field.
+// Decode reads the JSON payload of a task as [Unmarshal] does, and checks it. Errors name the kind
+// and the field.
 func Decode(kind string, payload []byte) (queue.Task, error) {
 	decode := decoders[kind]
 	if decode == nil {
@@ -44,8 +44,8 @@ func decode[T task](payload []byte) (queue.Task, error) {
 	return t, t.Validate()
 }
 
-// Unmarshal reads one JSON object into v and takes nothing on trust: an unknown
-// field, a value of the wrong type and anything after the object are errors.
+// Unmarshal reads one JSON object into v and takes nothing on trust. An unknown field, a value of
+// the wrong type and anything after the object are errors.
 func Unmarshal(text []byte, v any) error {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()

@@ -97,9 +97,8 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 }
 
-// FuzzDecode looks for payloads that are accepted and are not what they seem:
-// what was decoded must be valid, name a usable resource, and survive being
-// enqueued.
+// FuzzDecode looks for payloads that are accepted and should not be. A decoded task must be valid,
+// name a usable resource, and survive being enqueued.
 func FuzzDecode(f *testing.F) {
 	for _, kind := range tasks.Kinds() {
 		f.Add(kind, []byte(`{"order":"536365","line":2,"sku":"85049a","quantity":6,"price":"2.55"}`))

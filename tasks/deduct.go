@@ -44,8 +44,8 @@ func (t DeductStock) run(ctx context.Context, b *Book) error {
 	if err := b.read(ctx, &stock); err != nil {
 		return err
 	}
-	// Back-orders come after the shelf on the way out and before it on the way in: the end is the
-	// same whatever the order of several deductions.
+	// Goods leave from the shelf first, and then become back-orders. Goods that return serve
+	// back-orders first. So several deductions have the same end in any order.
 	if t.Quantity >= 0 {
 		taken := min(t.Quantity, stock.OnHand)
 		stock.OnHand -= taken

@@ -1,6 +1,6 @@
-// Package tasks holds the tasks of the demo shop: audits and allocations of orders,
-// deductions from stock, debits of accounts, and placing orders. Each is a plain
-// struct that names its resource, and has a handler that works on a [ledger.Ledger].
+// Package tasks holds the tasks of the demo shop. They audit, allocate and place orders, deduct
+// from stock, and debit accounts. Each is a plain struct that names its resource, and has a handler
+// that works on a [ledger.Ledger].
 //
 //	kind                resource            task
 //	order:audit         order:<number>      AuditOrder

@@ -21,9 +21,8 @@ const (
 	moneyUnit     = 10_000 // ten-thousandths in a pound
 )
 
-// ParseMoney reads an exact decimal: an optional sign, digits, and optionally a
-// point with one to four digits. It rounds nothing. Its errors do not show s, as a
-// worker logs them.
+// ParseMoney reads an exact decimal: an optional sign, digits, and optionally a point with one to
+// four digits. Nothing is rounded. Errors do not show s, as a worker logs them.
 func ParseMoney(s string) (Money, error) {
 	digits := strings.TrimLeft(s, "+-")
 	sign := strings.TrimSuffix(s, digits)

@@ -27,7 +27,7 @@ func TestMainRunsTasksAndDrains(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := launch(t, "good", dir)
-	url := base(t, &p.stderr)
+	url := base(t, &p.Stderr)
 	wantPage(t, url+"/healthz", "ok")
 	wantPage(t, url+"/readyz", "true")
 	wantPage(t, url+"/dashboard/", "</html>")
@@ -46,11 +46,9 @@ func TestMainRunsTasksAndDrains(t *testing.T) {
 		have, err := inspector.GetQueueInfo("default")
 		return err == nil && have.Completed == 1 && have.Active == 1
 	})
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	p.wantStatus(t, exitOK)
-	wantTexts(t, p.stderr.String(), `msg=draining cause="received terminated"`, `msg="worker ended" tasks=2 succeeded=2`)
+	p.Signal(t, syscall.SIGTERM)
+	wantStatus(t, p, exitOK)
+	wantTexts(t, p.Stderr.String(), `msg=draining cause="received terminated"`, `msg="worker ended" tasks=2 succeeded=2`)
 	if have, err := inspector.GetQueueInfo("default"); err != nil || have.Completed != 2 {
 		t.Errorf("want the running task completed, have %+v, %v", have, err)
 	}
@@ -78,9 +76,9 @@ func TestMainNamesMistakes(t *testing.T) {
 		t.Run(program, func(t *testing.T) {
 			t.Parallel()
 			p := launch(t, program, t.TempDir(), append([]string{"--redis", redis, "--http", "127.0.0.1:0"}, want.args...)...)
-			p.wantStatus(t, want.status)
-			wantTexts(t, p.stderr.String(), want.stderr...)
-			if strings.Contains(p.stderr.String(), "worker started") {
+			wantStatus(t, p, want.status)
+			wantTexts(t, p.Stderr.String(), want.stderr...)
+			if strings.Contains(p.Stderr.String(), "worker started") {
 				t.Error("want no start")
 			}
 		})
@@ -91,9 +89,9 @@ func TestMainNamesMistakes(t *testing.T) {
 func TestMainHelps(t *testing.T) {
 	t.Parallel()
 	p := launch(t, "good", t.TempDir(), "--help")
-	p.wantStatus(t, exitOK)
-	wantTexts(t, p.stdout.String(), ownName()+" takes tasks from Redis", "--embedded", "--lock-ttl", "--http")
-	if have := p.stdout.String(); strings.Contains(have, "--ledger") || strings.Contains(have, "--demo") {
+	wantStatus(t, p, exitOK)
+	wantTexts(t, p.Stdout.String(), ownName()+" takes tasks from Redis", "--embedded", "--lock-ttl", "--http")
+	if have := p.Stdout.String(); strings.Contains(have, "--ledger") || strings.Contains(have, "--demo") {
 		t.Errorf("want nothing of the shop in the help, have %s", have)
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/proc"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 	"github.com/sidingq/siding/worker"
@@ -84,72 +84,25 @@ var programs = map[string]func(){
 	},
 }
 
-// A buffer collects output that is being read meanwhile.
-type buffer struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
-}
-
-// A process is one of the programs as a process of its own.
-type process struct {
-	cmd            *exec.Cmd
-	stdout, stderr buffer
-	ended          chan struct{}
-}
-
 // launch starts a program in a folder.
-func launch(t *testing.T, program, dir string, args ...string) *process {
+func launch(t *testing.T, program, dir string, args ...string) *proc.Program {
 	t.Helper()
-	p := &process{cmd: exec.Command(os.Args[0], args...), ended: make(chan struct{})} //nolint:noctx // killed at cleanup, after the servers it talks to
-	p.cmd.Dir = dir
-	p.cmd.Env = append(os.Environ(), asProgram+"="+program)
-	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		defer close(p.ended)
-		_ = p.cmd.Wait() // its status is asked for by those who want it
-	}()
-	t.Cleanup(func() {
-		_ = p.cmd.Process.Kill() // an error says that it has ended
-		<-p.ended
-		if t.Failed() {
-			t.Logf("standard error of %s %v:\n%s", program, args, p.stderr.String())
-		}
-	})
-	return p
+	cmd := exec.Command(os.Args[0], args...) //nolint:noctx // killed at cleanup, after the servers it talks to
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), asProgram+"="+program)
+	return proc.Launch(t, cmd)
 }
 
 // wantStatus waits for the end of the process.
-func (p *process) wantStatus(t *testing.T, want int) {
+func wantStatus(t *testing.T, p *proc.Program, want int) {
 	t.Helper()
-	timer := time.NewTimer(30 * time.Second)
-	defer timer.Stop()
-	select {
-	case <-p.ended:
-		if have := p.cmd.ProcessState.ExitCode(); have != want {
-			t.Errorf("want exit status %d, have %d", want, have)
-		}
-	case <-timer.C:
-		t.Fatal("want the process to end")
+	if have := p.Wait(t, 30*time.Second); have != want {
+		t.Errorf("want exit status %d, have %d", want, have)
 	}
 }
 
 // base waits for the start of a worker and returns the URL of its web server.
-func base(t *testing.T, stderr *buffer) string {
+func base(t *testing.T, stderr *proc.Output) string {
 	t.Helper()
 	started := regexp.MustCompile(`msg="worker started".*http=(http://[^/\s]+)`)
 	var have []string

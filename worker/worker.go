@@ -5,24 +5,22 @@
 //		worker.Main(func(s *queue.Server) { queue.Handle(s, audit) })
 //	}
 //
-// Any number of such programs on one Redis form a fleet, also together with programs of
-// other kinds of tasks on other queues.
+// Any number of such programs on one Redis form a fleet. Programs of other kinds of tasks on other
+// queues may be part of it.
 //
 // # Settings
 //
-// Settings come from flags (--lock-ttl), from the environment (SIDING_LOCK_TTL) and from a
-// file, in this order of precedence. --config or SIDING_CONFIG names the file. Otherwise
-// the worker reads config.yaml in its folder, if there is one. The config.yaml of this
-// repository has every setting with its default and meaning; --help lists the flags. An
-// unknown setting is an error. A fleet may share one file: the worker checks what it does not
-// use, such as ledger.dsn, and ignores it.
+// Settings come from flags (--lock-ttl), from the environment (SIDING_LOCK_TTL) and from a file, in
+// this order. --config or SIDING_CONFIG names the file. Otherwise the worker reads config.yaml in
+// its folder, if there is one. The config.yaml of this repository has every setting with its
+// default and meaning; --help lists the flags. An unknown setting is an error. A fleet may share
+// one file: the worker checks what it does not use, such as ledger.dsn, and ignores it.
 //
 // # Dashboard and probes
 //
-// The worker serves HTTP at http.address (127.0.0.1:8080): the dashboard, /healthz and
-// /readyz. /healthz answers 200 while the process serves. /readyz answers 200 while the
-// worker takes tasks, and otherwise 503. If other machines can reach the address, the
-// dashboard needs a password.
+// The worker serves the dashboard, /healthz and /readyz at http.address (127.0.0.1:8080). While the
+// process serves, /healthz answers 200. While the worker takes tasks, /readyz answers 200, and
+// otherwise 503. If other machines can reach the address, the dashboard needs a password.
 //
 // # Signals and exit statuses
 //
@@ -50,9 +48,9 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
-// Main runs a worker as this process, and never returns. It calls register once, before the
-// worker takes tasks. register calls [queue.Handle] for each kind of task; to register none
-// is a fault.
+// Main runs a worker as this process, and never returns. Main calls register once, before the
+// worker takes tasks. register calls [queue.Handle] for each kind of task; to register none is a
+// fault.
 func Main(register func(*queue.Server)) {
 	member.Program{
 		Name:    strings.TrimSuffix(filepath.Base(os.Args[0]), ".exe"),

@@ -22,8 +22,8 @@ var files embed.FS
 // installTimeout is long enough for a slow line; without any, npm gives up at once.
 const installTimeout = 2 * time.Minute
 
-// Install returns a folder that has the programs and the packages that they
-// need. It is in the user's cache, and filled by npm the first time.
+// Install returns a folder that has the programs and the packages that they need. The folder is in
+// the user's cache, and npm fills it the first time.
 func Install(ctx context.Context) (string, error) {
 	for _, program := range []string{"node", "npm"} {
 		if _, err := exec.LookPath(program); err != nil {

@@ -25,8 +25,8 @@ type Course struct {
 	Delay time.Duration
 	Plan  workload.Plan
 	Limit time.Duration
-	// Begin is called when the workers are there, before the clock starts, and End
-	// when all tasks have run or the limit has passed, before anything is stopped.
+	// Begin is called when the workers are there, before the clock starts. End is called when all
+	// tasks have run or the limit has passed, before anything is stopped.
 	Begin, End func(context.Context) error
 }
 

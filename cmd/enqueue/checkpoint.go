@@ -19,9 +19,9 @@ var moveCheckpoint = redis.NewScript(checkpointSource)
 // checkpointAge is how long Redis keeps a checkpoint after its last move.
 const checkpointAge = 30 * 24 * time.Hour
 
-// A checkpoint is the number of a line in Redis: the tasks of the lines up to it
-// are enqueued. It is kept where the tasks are. A Redis that has lost the tasks
-// has lost the checkpoint too, and the file can be enqueued again.
+// A checkpoint is the number of a line in Redis: the tasks of the lines up to it are enqueued. The
+// number is kept where the tasks are. A Redis that has lost the tasks has lost the checkpoint too,
+// and the file can be enqueued again.
 type checkpoint struct {
 	redis redis.UniversalClient
 	key   string

@@ -13,8 +13,8 @@ import (
 // patience is how long Redis may take to give its first answer.
 const patience = 5 * time.Second
 
-// settings returns where Redis is and which queues have shards: by the flag, the
-// environment, the file or the default, in this order.
+// settings returns where Redis is and which queues have shards. The flag, the environment, the file
+// or the default says so, in this order.
 func (a *app) settings() (config.Config, error) {
 	var overrides []config.Override
 	if a.flags.redis != "" {
@@ -23,9 +23,9 @@ func (a *app) settings() (config.Config, error) {
 	return config.Sources{File: a.flags.config, Environ: a.environ, Flags: overrides}.Load()
 }
 
-// clientOptions returns the options of a client whose calls all end soon. By
-// default go-redis makes four attempts at a command and dials five times for
-// each: a host that stays silent costs 40 seconds.
+// clientOptions returns the options of a client whose calls all end soon. By default go-redis makes
+// four attempts at a command and dials five times for each. A host that stays silent then costs 40
+// seconds.
 func clientOptions(settings config.Redis) (*redis.UniversalOptions, error) {
 	opts, err := settings.Options()
 	if err != nil {

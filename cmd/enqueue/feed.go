@@ -119,8 +119,8 @@ type feeder struct {
 	queues map[string]bool // the asynq queues that got tasks
 }
 
-// run takes all jobs to the queue, except those that the checkpoint covers. It
-// returns nil at the end of the jobs. The report is complete after an error, too.
+// run takes all jobs to the queue, except those that the checkpoint covers. The result is nil at
+// the end of the jobs. The report is complete after an error, too.
 func (f *feeder) run(ctx context.Context, jobs source) error {
 	done := 0
 	if f.mark != nil {
@@ -145,7 +145,7 @@ func (f *feeder) run(ctx context.Context, jobs source) error {
 			return f.report.unlisted
 		}
 		pause := err == nil && job.Task == nil
-		// A batch ends only between lines: a checkpoint knows nothing smaller.
+		// A batch ends only between lines, as a checkpoint knows nothing smaller.
 		if pause || len(batch) >= batchSize && job.Through > through {
 			if err := f.send(ctx, batch, through); err != nil {
 				return err
@@ -193,8 +193,8 @@ func check(job queue.Job, again bool) error {
 	return queue.Check(job.Task, &opts)
 }
 
-// send enqueues a batch, the last tasks up to the line through, and moves the
-// checkpoint. It goes on to its end even if ctx ends.
+// send enqueues a batch, the last tasks up to the line through, and moves the checkpoint. send goes
+// on to its end even if ctx ends.
 func (f *feeder) send(ctx context.Context, batch []orders.Job, through int) error {
 	if f.client == nil || through <= f.report.Through {
 		f.report.Through = max(through, f.report.Through)

@@ -43,8 +43,8 @@ func numbered(q string, lines, each int, at func(line int)) source {
 
 func never(int) {}
 
-// At whatever line a run is interrupted, its checkpoint is at the end of a line,
-// nothing behind it is left out, and nothing before it is done again.
+// At whatever line a run is interrupted, its checkpoint is at the end of a line. Nothing behind the
+// checkpoint is left out, and nothing before it is done again.
 func TestFeedInterruptedAnywhere(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
@@ -91,8 +91,8 @@ func TestFeedInterruptedAnywhere(t *testing.T) {
 	}
 }
 
-// What an earlier run refused is refused again, but a deadline that has passed
-// since its line was enqueued is no reason.
+// A line that an earlier run refused is refused again. A deadline that has passed since its line
+// was enqueued is no reason.
 func TestFeedRecallsRefusals(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
@@ -257,8 +257,8 @@ func TestOrderFilesInterrupted(t *testing.T) {
 	}
 }
 
-// planned returns how many tasks an order file asks for, and the status that
-// the program ends with when it has enqueued them.
+// planned returns how many tasks an order file asks for, and the program's exit status once they
+// are enqueued.
 func planned(t *testing.T, path string) (n, status int) {
 	t.Helper()
 	f, err := os.Open(path)
@@ -280,8 +280,7 @@ func planned(t *testing.T, path string) (n, status int) {
 	return n, status
 }
 
-// A line without a line end at the end of the input, or one that is refused
-// there, is part of what has been dealt with.
+// A last line without a line end counts as dealt with, also if the line is refused.
 func TestFeedGoesToTheLastLine(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)

@@ -10,8 +10,8 @@ import (
 	"github.com/sidingq/siding/internal/testenv/redistest"
 )
 
-// What is in a checkpoint's place is a line to go on behind, which a save moves
-// forward only, or an error that names its key and the way out.
+// The value at a checkpoint's key is a line behind which to go on, which a save only moves forward.
+// Any other value gives an error that names the key and the way out.
 func FuzzCheckpoint(f *testing.F) {
 	for _, seed := range []string{"", "0", "17", "-1", "1e3", "0x10", " 5", "nan", "99999999999999999999", "x\n"} {
 		f.Add(seed, uint16(20))

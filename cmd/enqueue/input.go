@@ -96,8 +96,8 @@ type content struct {
 	lines int    // roughly: how many line ends it has
 }
 
-// short identifies the file in the ids of its tasks. It has 64 bits, too many for
-// two files of one user to share by chance.
+// short identifies the file in the ids of its tasks. The checksum has 64 bits, too many for two
+// files of one user to share by chance.
 func (c content) short() string { return c.hash[:16] }
 
 // Write counts the line ends of text.
@@ -114,8 +114,8 @@ func fingerprint(ctx context.Context, r io.Reader) (c content, err error) {
 	return c, err
 }
 
-// unchanged reads a text for the second time. A text that differs from want ends
-// with an error: the ids of the tasks and the checkpoint are those of want.
+// unchanged reads a text for the second time. A text that differs from want ends with an error, as
+// the ids of the tasks and the checkpoint are those of want.
 type unchanged struct {
 	text io.Reader
 	sum  hash.Hash
@@ -150,9 +150,9 @@ func twice(ctx context.Context, f *os.File, unpack func(io.Reader) (io.Reader, e
 	return unchanged{text, sha256.New(), c}, c, err
 }
 
-// interruptible returns a reader of in that ends with ctx, although reading from
-// a terminal or a pipe does not. Its goroutine then waits for the next input, or
-// the end of the process.
+// interruptible returns a reader of in that ends with ctx, although reading from a terminal or a
+// pipe does not. The goroutine of the read then waits for the next input, or the end of the
+// process.
 func interruptible(ctx context.Context, in io.Reader) io.Reader {
 	r, w := io.Pipe()
 	context.AfterFunc(ctx, func() { w.CloseWithError(errInterrupted) })

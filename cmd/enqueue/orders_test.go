@@ -21,8 +21,8 @@ import (
 	"github.com/sidingq/siding/tasks/orders"
 )
 
-// orderFile writes a file of so many orders with three lines each, of which one
-// is postage, and returns its path and the ids of its tasks.
+// orderFile writes a file of so many orders with three lines each, of which one is postage. It
+// returns the file's path and the ids of its tasks.
 func orderFile(t *testing.T, n int) (path string, want map[string]bool) {
 	t.Helper()
 	var text strings.Builder
@@ -103,7 +103,7 @@ func TestOrdersReport(t *testing.T) {
 	args := []string{"orders", path, "--redis", server.Addr, "--queue", "orders-report"}
 	want = path + ": done\n" + rest + "       17  tasks enqueued\n        0  tasks were there already\n" + left
 	wantResult(t, result{want, "", exitRefused}, enqueue(t, "", args...))
-	// What was refused is said again, for it has not been mended.
+	// The refused lines are reported again, for they have not been mended.
 	want = path + ": everything was already enqueued\n" + rest + "        0  tasks enqueued\n       17  tasks were there already; all up to line 33, by the checkpoint\n" + left
 	wantResult(t, result{want, "", exitRefused}, enqueue(t, "", args...))
 }
@@ -257,7 +257,7 @@ func TestOrdersRedisGone(t *testing.T) {
 	}
 }
 
-// What cannot be read as a whole is refused as a whole, before anything is sent.
+// An input that cannot be read as a whole is refused as a whole, before anything is sent.
 func TestOrdersRefusedAsAWhole(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -13,8 +13,8 @@ type progress struct {
 	bar *progressbar.ProgressBar
 }
 
-// newProgress returns a bar of the lines of a content on w. If the content is not
-// known, the bar counts. It returns nil if w is no terminal of 80 columns or more.
+// newProgress returns a bar of the lines of a content on w. If the content is not known, the bar
+// counts. The result is nil if w is no terminal of 80 columns or more.
 func newProgress(w io.Writer, of content) *progress {
 	f, ok := w.(interface{ Fd() uintptr })
 	if !ok {

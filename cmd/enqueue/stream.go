@@ -17,8 +17,8 @@ import (
 	"github.com/sidingq/siding/tasks/orders"
 )
 
-// maxStreamLine bounds a line of a stream, in bytes: twice the largest payload,
-// in which blanks and escapes do not count, and the options.
+// maxStreamLine bounds a line of a stream, in bytes. There is room for twice the largest payload,
+// as blanks and escapes do not count there, and for the options.
 const maxStreamLine = 2*queue.MaxPayload + 4<<10
 
 func (a *app) streamCommand() *cobra.Command {
@@ -90,8 +90,8 @@ type streamDecoder struct {
 	content content
 }
 
-// jobs yields the tasks of the lines that r reads. When live is set, it yields
-// a pause before each wait for input, so that no task waits for a batch to fill.
+// jobs yields the tasks of the lines that r reads. With live set, jobs yields a pause before each
+// wait for input. So no task waits for a batch to fill.
 func (d streamDecoder) jobs(r io.Reader, live bool) source {
 	return func(yield func(orders.Job, error) bool) {
 		in := bufio.NewReaderSize(r, maxStreamLine)

@@ -16,8 +16,8 @@ import (
 	"github.com/sidingq/siding/tasks"
 )
 
-// A task that is not valid is refused with its field and value, before anybody
-// looks for Redis: there is none at the address.
+// An error for a task that is not valid names field and value. It comes before any call to Redis:
+// there is none at the address.
 func TestTaskRefused(t *testing.T) {
 	t.Parallel()
 	tooLong := strings.Repeat("9", 200)

@@ -45,7 +45,7 @@ func (a *app) program(environ []string) member.Program {
 
 // command adds the program's own flags.
 func (a *app) command(cmd *cobra.Command) {
-	cmd.Example = `  worker --demo                     watch tasks fight over orders, with nothing set up
+	cmd.Example = `  worker --demo                     watch tasks compete for orders, with nothing set up
   worker --demo --once --json       the same as a check
   worker --redis redis-1:6379 --queue critical=6 --queue default=3`
 	cmd.PreRunE = a.check

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sidingq/siding/internal/config"
+	"github.com/sidingq/siding/internal/testenv/proc"
 )
 
 func TestUsage(t *testing.T) {
@@ -60,7 +61,7 @@ func TestUsage(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			var stdout, stderr buffer
+			var stdout, stderr proc.Output
 			a := &app{stdout: &stdout, stderr: &stderr}
 			if have := a.program(test.environ).Run(t.Context(), test.args, &stdout, &stderr); have != exitUsage {
 				t.Errorf("want exit status %d, have %d", exitUsage, have)

@@ -26,8 +26,8 @@ const (
 	// demoWork makes the longest row of tasks on one resource, about a hundred, take some
 	// seconds. That is long enough to look at the dashboard.
 	demoWork = 60 * time.Millisecond
-	// stall is how long a demo may go on while no task ends: longer than asynq needs to find a
-	// task that a worker has dropped.
+	// stall is how long a demo may go on while no task ends. asynq needs less to find a task that a
+	// worker has dropped.
 	stall = 2 * time.Minute
 )
 
@@ -111,7 +111,7 @@ func (d *demo) perform(ctx context.Context, url string) error {
 }
 
 // freeAddress returns the address, or that of a free port if another program listens at the
-// address: a demo should not fail for that.
+// address. A demo should not fail for that.
 func (a *app) freeAddress(ctx context.Context, address string) string {
 	if address == "" {
 		return ""

@@ -20,8 +20,8 @@ import (
 	"github.com/sidingq/siding/tasks/orders"
 )
 
-// demoLimit is far above the few seconds that a demo takes: with the race
-// detector on a busy machine it can be a minute.
+// demoLimit is far above the few seconds that a demo takes. With the race detector on a busy
+// machine a demo can take a minute.
 const demoLimit = 4 * time.Minute
 
 func TestDemoOnce(t *testing.T) {
@@ -137,17 +137,17 @@ func TestDemoServesUntilItIsStopped(t *testing.T) {
 func TestDemoOnceInterrupted(t *testing.T) {
 	t.Parallel()
 	p := launch(t, "--demo", "--once", "--json", "--work", "1s", "--http", "127.0.0.1:0", "--embedded-port", port(t, vacant(t)), "--shutdown-timeout", "100ms")
-	poll.Eventually(t, "the demo has begun", func() bool { return strings.Contains(p.stderr.String(), "dashboard: ") })
-	p.signal(t, os.Interrupt)
-	if have := p.wait(t, 30*time.Second); have != exitFault {
+	poll.Eventually(t, "the demo has begun", func() bool { return strings.Contains(p.Stderr.String(), "dashboard: ") })
+	p.Signal(t, os.Interrupt)
+	if have := p.Wait(t, 30*time.Second); have != exitFault {
 		t.Errorf("want exit status %d, have %d", exitFault, have)
 	}
-	wantTexts(t, p.stderr.String(), "interrupted")
-	if have := p.stdout.String(); have != "" {
+	wantTexts(t, p.Stderr.String(), "interrupted")
+	if have := p.Stdout.String(); have != "" {
 		t.Errorf("want nothing on standard output, have %s", have)
 	}
-	// Its temporary folder is in its own.
-	left, err := filepath.Glob(filepath.Join(p.cmd.Dir, "siding-demo-*"))
+	// The temporary folder of the demo is in the process's own.
+	left, err := filepath.Glob(filepath.Join(p.Cmd.Dir, "siding-demo-*"))
 	if err != nil || len(left) > 0 {
 		t.Errorf("want its ledger removed, have %v, %v", left, err)
 	}

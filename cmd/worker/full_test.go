@@ -13,8 +13,8 @@ import (
 	"github.com/sidingq/siding/internal/testenv/redistest"
 )
 
-// While the ledger takes no writes the worker takes no tasks and says so, and no task is charged
-// for it. Once there is room again all tasks are done.
+// While the ledger takes no writes, the worker takes no tasks and says so, and no task uses a
+// retry. Once there is room again all tasks are done.
 func TestFullLedger(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -56,7 +56,7 @@ func TestFullLedger(t *testing.T) {
 	}
 	poll.Eventually(t, "all tasks done", func() bool { return count(t, rdb, "default").Completed == len(orders) })
 	if have := count(t, rdb, "default"); have.FailedTotal != 0 {
-		t.Errorf("want no task charged, have %d failures", have.FailedTotal)
+		t.Errorf("want no retry used, have %d failures", have.FailedTotal)
 	}
 	wantTexts(t, w.stderr.String(), `msg="tasks are taken again"`)
 	poll.Eventually(t, "ready again", func() bool {

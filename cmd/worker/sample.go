@@ -17,10 +17,10 @@ import (
 	"github.com/sidingq/siding/tasks/orders"
 )
 
-// sample is a morning's orders of a shop that does not exist, in the format of
-// the Online Retail data set and with its traits: a craze that a quarter of the
-// lines are about, orders of up to 59 lines, cancellations, customers that are
-// not known, and a stock code that has two spellings.
+// sample is a morning's orders of a shop that does not exist, in the format of the Online Retail
+// data set. It has the traits of that set. A quarter of the lines are about one craze, and orders
+// have up to 59 lines. There are cancellations, customers that are not known, and a stock code with
+// two spellings.
 //
 //go:embed sample.csv
 var sample string
@@ -28,8 +28,8 @@ var sample string
 // retention is how long the dashboard shows the tasks that are done.
 const retention = 24 * time.Hour
 
-// sampleJobs returns the tasks of the demo, all in one queue: forms that were
-// submitted twice, and all that the sample's orders ask for.
+// sampleJobs returns the tasks of the demo, all in one queue: forms that were submitted twice, and
+// all tasks of the sample's orders.
 func sampleJobs(queueName string) ([]queue.Job, error) {
 	var jobs []queue.Job
 	for i, p := range placements() {

@@ -8,7 +8,7 @@ import (
 	"github.com/sidingq/siding/internal/testenv/redistest"
 )
 
-// Neither a password that Redis refuses nor one that it accepts is told.
+// The program shows neither a password that Redis refuses nor one that Redis accepts.
 func TestSecretsStayOutOfTheLog(t *testing.T) {
 	t.Parallel()
 	const right, wrong = "open-sesame", "close-barley"

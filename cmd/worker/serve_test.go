@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/proc"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/queue"
 	"github.com/sidingq/siding/tasks"
@@ -160,14 +161,14 @@ func TestSIGTERMDrains(t *testing.T) {
 	}
 	enqueue(t, rdb, "default", orders...)
 	p := launch(t, settings(t, "--redis", server.Addr, "--concurrency", "4", "--work", "2s", "--lock-ttl", "1m")...)
-	base := "http://" + address(t, &p.stderr)
+	base := "http://" + address(t, &p.Stderr)
 	poll.Eventually(t, "running tasks", func() bool { return count(t, rdb, "default").Active > 0 })
-	p.signal(t, syscall.SIGTERM)
-	poll.Eventually(t, "draining", func() bool { return strings.Contains(p.stderr.String(), "msg=draining") })
+	p.Signal(t, syscall.SIGTERM)
+	poll.Eventually(t, "draining", func() bool { return strings.Contains(p.Stderr.String(), "msg=draining") })
 	if status, body := fetch(t, base+"/readyz"); status != http.StatusServiceUnavailable || !strings.Contains(body, "draining") {
 		t.Errorf("want not ready while draining, have %d %s", status, body)
 	}
-	if have := p.wait(t, 15*time.Second); have != exitOK {
+	if have := p.Wait(t, 15*time.Second); have != exitOK {
 		t.Errorf("want exit status 0, have %d", have)
 	}
 	have := count(t, rdb, "default")
@@ -187,8 +188,8 @@ func TestSIGTERMDrains(t *testing.T) {
 	// Another worker does the rest.
 	next := launch(t, settings(t, "--redis", server.Addr)...)
 	poll.Eventually(t, "all tasks completed", func() bool { return count(t, rdb, "default").Completed == len(orders) })
-	next.signal(t, syscall.SIGINT)
-	if have := next.wait(t, 15*time.Second); have != exitOK {
+	next.Signal(t, syscall.SIGINT)
+	if have := next.Wait(t, 15*time.Second); have != exitOK {
 		t.Errorf("want exit status 0, have %d", have)
 	}
 }
@@ -201,22 +202,22 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	enqueue(t, rdb, "default", "7001")
 	p := launch(t, settings(t, "--redis", server.Addr, "--work", "1h", "--shutdown-timeout", "30s", "--shutdown-hard-deadline", "1m")...)
 	poll.Eventually(t, "a running task", func() bool { return count(t, rdb, "default").Active == 1 })
-	p.signal(t, syscall.SIGTERM)
-	poll.Eventually(t, "draining", func() bool { return strings.Contains(p.stderr.String(), "msg=draining") })
+	p.Signal(t, syscall.SIGTERM)
+	poll.Eventually(t, "draining", func() bool { return strings.Contains(p.Stderr.String(), "msg=draining") })
 	// A request of its own, as it comes later; those before are of the first.
 	poll.Eventually(t, "the end", func() bool {
-		_ = p.cmd.Process.Signal(syscall.SIGTERM) // an error says that it has ended
+		_ = p.Cmd.Process.Signal(syscall.SIGTERM) // an error says that it has ended
 		select {
-		case <-p.ended:
+		case <-p.Ended:
 			return true
 		default:
 			return false
 		}
 	})
-	if have := p.wait(t, 5*time.Second); have != exitFault {
+	if have := p.Wait(t, 5*time.Second); have != exitFault {
 		t.Errorf("want exit status %d, have %d", exitFault, have)
 	}
-	wantTexts(t, p.stderr.String(), "ending at once")
+	wantTexts(t, p.Stderr.String(), "ending at once")
 }
 
 // The command timeout sends its child two signals, and means one.
@@ -227,22 +228,22 @@ func TestTwoSignalsOfOneRequestDrain(t *testing.T) {
 	enqueue(t, rdb, "default", "7001")
 	p := launch(t, settings(t, "--redis", server.Addr, "--work", "2s")...)
 	poll.Eventually(t, "a running task", func() bool { return count(t, rdb, "default").Active == 1 })
-	p.signal(t, syscall.SIGTERM)
-	p.signal(t, syscall.SIGINT) // another one, as the system makes one of two that are alike
-	if have := p.wait(t, 20*time.Second); have != exitOK {
+	p.Signal(t, syscall.SIGTERM)
+	p.Signal(t, syscall.SIGINT) // another one, as the system makes one of two that are alike
+	if have := p.Wait(t, 20*time.Second); have != exitOK {
 		t.Errorf("want exit status 0, have %d", have)
 	}
 	if have := count(t, rdb, "default"); have.Completed != 1 {
 		t.Errorf("want the running task completed, have %+v", have)
 	}
-	wantTexts(t, p.stderr.String(), `msg="worker ended"`)
+	wantTexts(t, p.Stderr.String(), `msg="worker ended"`)
 }
 
 // However a demo ends, it leaves no temporary folder behind.
 func TestDemoLeavesNoFolder(t *testing.T) {
 	t.Parallel()
-	folders := func(p *process) int {
-		found, err := filepath.Glob(filepath.Join(p.cmd.Dir, "siding-demo-*"))
+	folders := func(p *proc.Program) int {
+		found, err := filepath.Glob(filepath.Join(p.Cmd.Dir, "siding-demo-*"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -251,11 +252,11 @@ func TestDemoLeavesNoFolder(t *testing.T) {
 	t.Run("second signal", func(t *testing.T) {
 		t.Parallel()
 		p := launch(t, "--demo", "--work", "1h", "--http", "127.0.0.1:0", "--embedded-port", port(t, vacant(t)))
-		poll.Eventually(t, "a folder", func() bool { return folders(p) == 1 && strings.Contains(p.stderr.String(), "dashboard:") })
+		poll.Eventually(t, "a folder", func() bool { return folders(p) == 1 && strings.Contains(p.Stderr.String(), "dashboard:") })
 		poll.Eventually(t, "the end", func() bool {
-			_ = p.cmd.Process.Signal(syscall.SIGINT) // an error says that it has ended
+			_ = p.Cmd.Process.Signal(syscall.SIGINT) // an error says that it has ended
 			select {
-			case <-p.ended:
+			case <-p.Ended:
 				return true
 			default:
 				return false
@@ -272,15 +273,17 @@ func TestDemoLeavesNoFolder(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = reader.Close() // nobody reads
-		p := launchTo(t, writer, "--demo", "--once", "--work", "1ms", "--http", "off", "--embedded-port", port(t, vacant(t)))
+		cmd := program(t, "--demo", "--once", "--work", "1ms", "--http", "off", "--embedded-port", port(t, vacant(t)))
+		cmd.Stdout = writer
+		p := proc.Launch(t, cmd)
 		_ = writer.Close() // the process has its own
-		if have := p.wait(t, 2*time.Minute); have != exitFault {
+		if have := p.Wait(t, 2*time.Minute); have != exitFault {
 			t.Errorf("want exit status %d, have %d", exitFault, have)
 		}
 		if have := folders(p); have != 0 {
 			t.Errorf("want no folder left, have %d", have)
 		}
-		wantTexts(t, p.stderr.String(), "worker: standard output: write /dev/stdout: broken pipe")
+		wantTexts(t, p.Stderr.String(), "worker: standard output: write /dev/stdout: broken pipe")
 	})
 }
 
@@ -295,14 +298,14 @@ func TestHardDeadlineWithoutRedis(t *testing.T) {
 	server.Pause()
 	defer server.Resume()
 	began := time.Now()
-	p.signal(t, syscall.SIGTERM)
-	if have := p.wait(t, 10*time.Second); have != exitFault {
+	p.Signal(t, syscall.SIGTERM)
+	if have := p.Wait(t, 10*time.Second); have != exitFault {
 		t.Errorf("want exit status %d, have %d", exitFault, have)
 	}
 	if have := time.Since(began); have < 1400*time.Millisecond || have > 5*time.Second {
 		t.Errorf("want the end after 1.5 s, have %v", have)
 	}
-	wantTexts(t, p.stderr.String(), "worker: shutdown.hard_deadline: 1.5s have passed")
+	wantTexts(t, p.Stderr.String(), "worker: shutdown.hard_deadline: 1.5s have passed")
 }
 
 // client returns a Redis client that is closed at the end of the test.

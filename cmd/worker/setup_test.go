@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -38,33 +37,15 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// A buffer collects output that is being read meanwhile.
-type buffer struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
-}
-
 // An inProcess is a run of the program inside the test.
 type inProcess struct {
-	stdout, stderr buffer
+	stdout, stderr proc.Output
 	status         chan int
 	stop           context.CancelFunc
 }
 
-// start runs the program with the arguments until it ends or is stopped. Its
-// configuration is that of args alone.
+// start runs the program with the arguments until it ends or is stopped. The configuration is that
+// of args alone.
 func start(t *testing.T, args ...string) *inProcess {
 	t.Helper()
 	return startWith(t, nil, args...)
@@ -100,71 +81,23 @@ func (w *inProcess) wait(t *testing.T, limit time.Duration) int {
 	}
 }
 
-// A process is the program as a process of its own.
-type process struct {
-	cmd            *exec.Cmd
-	stdout, stderr buffer
-	ended          chan struct{}
+// launch starts the program with the arguments as a process.
+func launch(t *testing.T, args ...string) *proc.Program {
+	t.Helper()
+	return proc.Launch(t, program(t, args...))
 }
 
-// launch starts the program with the arguments as a process, and kills it at
-// the end of the test if it still runs.
-func launch(t *testing.T, args ...string) *process {
+// program returns the command that runs the program as a process.
+func program(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
-	return launchTo(t, nil, args...)
-}
-
-// launchTo does the same with a standard output of its own.
-func launchTo(t *testing.T, stdout *os.File, args ...string) *process {
-	t.Helper()
-	p := &process{cmd: exec.Command(os.Args[0], args...), ended: make(chan struct{})} //nolint:noctx // killed at cleanup, after the servers it talks to
-	p.cmd.Dir = t.TempDir()                                                           // without a config.yaml
-	p.cmd.Env = append(os.Environ(), asProgram+"=1", "TMPDIR="+p.cmd.Dir)
-	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
-	if stdout != nil {
-		p.cmd.Stdout = stdout
-	}
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		defer close(p.ended)
-		_ = p.cmd.Wait() // its status is asked for by those who want it
-	}()
-	t.Cleanup(func() {
-		_ = p.cmd.Process.Kill() // an error says that it has ended
-		<-p.ended
-		if t.Failed() {
-			t.Logf("standard error of worker %v:\n%s", args, p.stderr.String())
-		}
-	})
-	return p
-}
-
-// signal sends the process a signal.
-func (p *process) signal(t *testing.T, s os.Signal) {
-	t.Helper()
-	if err := p.cmd.Process.Signal(s); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// wait returns the exit status.
-func (p *process) wait(t *testing.T, limit time.Duration) int {
-	t.Helper()
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
-	select {
-	case <-p.ended:
-		return p.cmd.ProcessState.ExitCode()
-	case <-timer.C:
-		t.Fatalf("want the process to end within %v", limit)
-		return -1
-	}
+	cmd := exec.Command(os.Args[0], args...) //nolint:noctx // killed at cleanup, after the servers it talks to
+	cmd.Dir = t.TempDir()                    // without a config.yaml
+	cmd.Env = append(os.Environ(), asProgram+"=1", "TMPDIR="+cmd.Dir)
+	return cmd
 }
 
 // address waits for the start of a worker and returns where it serves.
-func address(t *testing.T, stderr *buffer) string {
+func address(t *testing.T, stderr *proc.Output) string {
 	t.Helper()
 	started := regexp.MustCompile(`msg="worker started".*http=http://([^/\s]+)`)
 	var have []string

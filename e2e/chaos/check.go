@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// belief is how long a holder may still believe in a lock that Redis forgot. It notices at
-	// its next renewal, or at its deadline.
+	// belief is how long a holder may still believe in a lock that Redis forgot. The holder notices
+	// at its next renewal, or at its deadline.
 	belief = TTL
 	// awakening is how long a process that goes on may take to notice that its locks are gone.
 	awakening = time.Second
@@ -180,8 +180,9 @@ func (c *checker) finished(t *Task, runs []Run) bool {
 	case t.Fate.fails() && slices.ContainsFunc(runs, func(r Run) bool { return r.Outcome == Failed }) && c.forgotten(t.ID):
 		return true // it had failed for good, before the archive was forgotten
 	case archived && (t.Fate == FateOnce || t.Fate == FateHopeless) && strings.Contains(last, "lease expired"):
-		// At most once: the task had begun when its worker was lost, or was just about to. asynq
-		// recovers an unguarded task, which may have been on its way to the worker.
+		// The task had begun when its worker was lost, or was just about to, so the task runs at
+		// most once. asynq recovers an unguarded task, which may have been on its way to the
+		// worker.
 		return t.Resource == "" || len(runs) > 0 || c.Started[t.ID]
 	}
 	return false
@@ -193,8 +194,8 @@ func (c *checker) forgotten(id string) bool {
 }
 
 // forgetting returns the fault that explains the loss of a task, nil if there is none. An empty
-// restart forgets all tasks. A failover forgets what had not reached the replica: a task, or that
-// an operator took the task out of the archive.
+// restart forgets all tasks. A failover forgets the writes that had not reached the replica: a
+// task, or an operator's taking the task out of the archive.
 func (c *checker) forgetting(t *Task) *Fault {
 	_, archived := c.Archived[t.ID]
 	i := slices.IndexFunc(c.Faults, func(f Fault) bool {
@@ -229,8 +230,8 @@ func (c *checker) checkEffects() {
 	}
 }
 
-// checkFences looks at the effects of each resource in the order of their writing, and at the
-// fences of all runs.
+// checkFences checks the effects of each resource in the order of their writing, and the fences of
+// all runs.
 func (c *checker) checkFences() {
 	last := make(map[string]Effect)
 	for _, e := range c.Effects {

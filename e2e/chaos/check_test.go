@@ -227,7 +227,7 @@ func TestCheckFinds(t *testing.T) {
 	}
 }
 
-// What a fault explains is counted for its kind.
+// A case that a fault explains is counted for the kind of the fault.
 func TestExcusedIsCounted(t *testing.T) {
 	t.Parallel()
 	h := story()

@@ -36,8 +36,8 @@ func newFeed(seed uint64, brief bool, rdb redis.UniversalClient) *feed {
 }
 
 // run keeps tasks waiting until ctx ends. Some resources get hundreds at once, and no more before
-// these are gone: a new task would hide one that was left behind. The others always have a few,
-// and so have the tasks without a resource.
+// these are gone. A new task would hide one that was left behind. The others always have a few, and
+// so have the tasks without a resource.
 func (f *feed) run(ctx context.Context) {
 	const (
 		glance  = 250 * time.Millisecond
@@ -102,8 +102,8 @@ func (f *feed) enqueue(ctx context.Context, client *queue.Client, task *chaos.Ta
 	return err == nil && ctx.Err() == nil
 }
 
-// waiting returns how many tasks wait for each resource. It leaves out those that a worker has, as
-// a dead worker may have some for long.
+// waiting returns how many tasks wait for each resource. Tasks that a worker has do not count, as a
+// dead worker may have some for long.
 func (f *feed) waiting() (map[string]int, error) {
 	tasks, err := tasksIn(f.inspector, f.inspector.ListPendingTasks, f.inspector.ListRetryTasks)
 	if err != nil {

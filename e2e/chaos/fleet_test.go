@@ -266,8 +266,8 @@ func (f *fleet) shutdown(h *chaos.History) error {
 	return nil
 }
 
-// readLog looks for what must not be in a log, and at its size: a worker whose Redis is away must
-// not fill the disk.
+// readLog looks for what must not be in a log, and checks its size. A worker whose Redis is away
+// must not fill the disk.
 func (w *worker) readLog() error {
 	const perSecond, atOnce = 100, 1000 // lines
 	log, err := os.ReadFile(w.log)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A History is all that is known of a run once it is over. Its times are those of [Now].
+// A History is all that is known of a run once it is over. All times are those of [Now].
 type History struct {
 	Tasks     map[string]*Task // by id
 	Runs      []Run
@@ -33,7 +33,7 @@ type Task struct {
 	Unknown bool
 	// Accepted is when the answer came.
 	Accepted time.Duration
-	// What an operator did to it, or may have done.
+	// Deleted and Shelved are what an operator did to the task, or may have done.
 	Deleted, Shelved bool
 	// RunAgain is when an operator took it out of the archive again, 0 if none did.
 	RunAgain time.Duration

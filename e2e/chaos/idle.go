@@ -16,13 +16,13 @@ const (
 	resumption = 3 * time.Second
 	// takeover counts from the end of a lock whose holder died or was cut off.
 	takeover = 2 * time.Second
-	// The nodes of a Cluster give up a dead master after nodeTimeout (sentinels after 1 s).
-	// election counts from then on.
+	// election counts from when the nodes of a Cluster give up a dead master, after nodeTimeout
+	// (sentinels after 1 s).
 	nodeTimeout, election = 2 * time.Second, 5 * time.Second
 	// recovery counts from the death of a task's worker to the task's requeue.
 	recovery = 25 * time.Second
-	// noise is added to each of these: servers and workers share a few processors, so any may
-	// stand still for a moment without a fault.
+	// noise is added to each of these. Servers and workers share a few processors, so any may stand
+	// still for a moment without a fault.
 	noise = time.Second
 )
 
@@ -34,8 +34,8 @@ const (
 	tolerated = 3
 )
 
-// An idleTime is one in which nobody held a resource although tasks waited for the resource
-// and a worker had room for one.
+// An idleTime is one in which nobody held a resource, although tasks waited for it and a worker had
+// room for one.
 type idleTime struct {
 	span
 	Resource string
@@ -45,7 +45,7 @@ type idleTime struct {
 	Since, Due time.Duration
 }
 
-// A span is a time. It is empty unless it ends after its beginning.
+// A span is a time. A span is empty unless it ends after its beginning.
 type span struct {
 	from, to time.Duration
 	most     int // of the result of when: the most spans of the first list at a time
@@ -249,8 +249,8 @@ func (c *checker) acknowledged(returned time.Duration) time.Duration {
 	return returned
 }
 
-// held returns when the resource was held: until a run stopped believing that, or its process
-// was stopped for so long that its lock ran out.
+// held returns when the resource was held. That ends when a run stops believing so, or when the
+// lock of a stopped process has expired.
 func (c *checker) held(resource string) []span {
 	var held []span
 	for _, r := range c.byResource[resource] {

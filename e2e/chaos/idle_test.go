@@ -11,8 +11,8 @@ import (
 	"github.com/sidingq/siding/e2e/chaos"
 )
 
-// standstill is a history of two workers with room for one task each, in which b waits for
-// a until 2 s, and then until it begins.
+// standstill is a history of two workers with room for one task each. Task b waits for a until 2 s,
+// and then until it begins.
 func standstill(begins time.Duration) *chaos.History {
 	h := story()
 	h.Concurrency = 1

@@ -11,8 +11,8 @@ import (
 )
 
 // A Journal is the file to which one process writes its runs, and which tasks it requeued. Each
-// line is an entry, written by one system call: a process that is killed loses at most the end of
-// a run.
+// line is an entry, written by one system call. So a process that is killed loses at most the end
+// of a run.
 type Journal struct {
 	file *os.File
 	runs atomic.Int32

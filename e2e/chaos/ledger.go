@@ -13,8 +13,8 @@ import (
 	"github.com/sidingq/siding/lock/sqlfence"
 )
 
-// A Ledger records the effects of tasks in PostgreSQL, each once. It refuses a fence below the
-// highest that it has seen of the resource.
+// A Ledger records the effects of tasks in PostgreSQL, each once. The ledger refuses a fence below
+// the highest that it has seen of the resource.
 type Ledger struct{ db *sql.DB }
 
 var resources = sqlfence.Table{Name: "resources", Key: "name", Dialect: sqlfence.PostgreSQL}

@@ -27,8 +27,8 @@ type operator struct {
 	pausing   sync.Mutex // held while a queue is meant to be paused
 }
 
-// watch unpauses queues that are not meant to be paused, until ctx ends: a failover may lose an unpause
-// that was acknowledged.
+// watch unpauses queues that are not meant to be paused, until ctx ends. A failover may lose an
+// unpause that was acknowledged.
 func (o *operator) watch(ctx context.Context) {
 	for sleep.For(ctx, 500*time.Millisecond) == nil {
 		if o.pausing.TryLock() {

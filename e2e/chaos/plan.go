@@ -33,7 +33,7 @@ const (
 	Failover     Kind = "master killed, failover"
 	StopMaster   Kind = "master stopped until replaced (SIGSTOP)"
 	FlushScripts Kind = "SCRIPT FLUSH"
-	// Uninjected is not planned. It comes by itself on a machine that is too busy.
+	// Uninjected is not planned. Such a failover comes by itself on a machine that is too busy.
 	Uninjected Kind = "failover that was not injected"
 
 	DelayReplies   Kind = "replies delayed"

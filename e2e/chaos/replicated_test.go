@@ -80,7 +80,7 @@ func (s *sentinel) follow(ctx context.Context, master *redistest.Server) error {
 	return nil
 }
 
-// tell has the others follow the master. It does not disturb those that do.
+// tell has the others follow the master. Those that do so already are left alone.
 func (s *sentinel) tell(ctx context.Context, master *redistest.Server) error {
 	host, port, _ := strings.Cut(master.Addr, ":")
 	var errs []error

@@ -21,13 +21,13 @@ import (
 const (
 	fleetSize   = 5
 	concurrency = 12
-	// patience is how long the last tasks may take when the faults are over: asynq recovers a
-	// task after a minute and a half, and retries it up to three quarters of a minute later.
+	// patience is how long the last tasks may take when the faults are over. asynq recovers a task
+	// after a minute and a half, and retries it up to three quarters of a minute later.
 	patience = 200 * time.Second
 	// settle is for how long the feed goes on after the last fault; briefly, in a brief run.
 	settle, briefly = 10 * time.Second, 2 * time.Second
-	// moreGoroutines is how many more goroutines an old worker may have than a new one: those of
-	// connections, not of tasks.
+	// moreGoroutines is how many more goroutines an old worker may have than a new one, for
+	// connections and not for tasks.
 	moreGoroutines = 20
 	mostMemory     = 500 << 20 // bytes; the race detector takes its share
 )

@@ -26,12 +26,12 @@ type testbed interface {
 	reach() (addrs []string, masterName string)
 	// client returns the client of the harness, which injected network faults leave alone.
 	client() redis.UniversalClient
-	// ready returns when the damage of earlier faults is repaired: a replica that is not in step
+	// ready returns when the damage of earlier faults is repaired. A replica that is not in step
 	// loses more in a failover than need be.
 	ready(ctx context.Context) error
 	// uninjected returns the failovers that are not among the faults.
 	uninjected(faults []chaos.Fault) []chaos.Fault
-	// inject returns when the fault is over. Its errors end the run.
+	// inject returns when the fault is over. An error ends the run.
 	inject(ctx context.Context, i chaos.Injection, fault *chaos.Fault) error
 }
 
@@ -50,7 +50,8 @@ func newTestbed(t *testing.T, s chaos.Scenario) testbed {
 	}
 }
 
-// standalone is a single server behind a network that fails. It remembers each acknowledged write.
+// standalone is a single server behind a network that fails. The server remembers each acknowledged
+// write.
 type standalone struct {
 	server *redistest.Server
 	reader *redistest.Server // reads what is thrown away

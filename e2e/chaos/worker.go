@@ -87,7 +87,7 @@ func Serve(ctx context.Context, s Settings, stdout, stderr io.Writer) error {
 	return nil
 }
 
-// start starts a server, as soon as Redis is there. It returns nil if ctx ends first.
+// start starts a server, as soon as Redis is there. start returns nil if ctx ends first.
 func (w *worker) start(ctx context.Context, s Settings, logger *slog.Logger) (*queue.Server, error) {
 	weights := make(map[string]int)
 	for _, name := range Queues {

@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A peer is how another program locks. Its adapters try once and never wait.
+// A peer is how another program locks. The adapters of peers try once and never wait.
 type peer interface {
 	// Take takes the lock at key for ttl.
 	Take(ctx context.Context, key string) (held, error)
@@ -30,8 +30,8 @@ type held interface {
 	Release(ctx context.Context) error
 }
 
-// ttl is the TTL of all locks. It is long, as redsync gives a call to Redis no more than a
-// twentieth of the TTL. It is in whole seconds, so that go-redis sends EX and not PX.
+// ttl is the TTL of all locks. ttl is long, as redsync gives a call to Redis no more than a
+// twentieth of the TTL. ttl is in whole seconds, so that go-redis sends EX and not PX.
 const ttl = 30 * time.Second
 
 // peers are the programs that every test runs against.

@@ -39,7 +39,7 @@ func (s *shop) visit(ctx context.Context, fence int64) error {
 	return nil
 }
 
-// TestWorkload has us and all peers contend for one key: never two hold it at once, no update is
+// TestWorkload has us and all peers contend for one key. Never two hold it at once, no update is
 // lost, and everybody gets through.
 func TestWorkload(t *testing.T) {
 	t.Parallel()

@@ -25,7 +25,7 @@ const UniqueMargin = time.Minute
 type Attempt struct {
 	Queue string
 	ID    string
-	Came  int64  // the ticket: when the task first came to its lock, in us by Redis' clock; or 0
+	Came  int64  // the ticket: when the task first came to its lock, in µs by Redis' clock; or 0
 	Name  string // written into the task's hash by the dequeue; "" if the dequeue was not changed
 }
 
@@ -39,9 +39,9 @@ func ticketText(ticket int64) string {
 	return strconv.FormatInt(ticket, 10)
 }
 
-// MarkStarted marks in Redis that a's handler is about to start. It returns false if a is not the
-// task's latest attempt. After an error the mark may be there or not. Then the handler must not start,
-// and the caller calls [Attempt.UnmarkStarted] until that succeeds.
+// MarkStarted marks in Redis that a's handler is about to start. The result is false if a is not
+// the task's latest attempt. After an error the mark may be there or not. Then the handler must not
+// start, and the caller calls [Attempt.UnmarkStarted] until that succeeds.
 func (a Attempt) MarkStarted(ctx context.Context, rdb redis.Scripter) (latest bool, err error) {
 	return a.mark(ctx, rdb, 1)
 }
@@ -58,7 +58,7 @@ func (a Attempt) mark(ctx context.Context, rdb redis.Scripter, starts int) (late
 }
 
 // CountLoss counts that a has lost its lock, and returns how often attempts of its task have lost
-// their locks. It returns 0 if a is not the task's latest attempt.
+// their locks. The result is 0 if a is not the task's latest attempt.
 func (a Attempt) CountLoss(ctx context.Context, rdb redis.Scripter) (times int, err error) {
 	times, err = lossScript.Run(ctx, rdb, []string{TaskKey(a.Queue, a.ID)}, a.Name).Int()
 	return times, failed(err, "count a loss of", a.ID)

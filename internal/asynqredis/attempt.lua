@@ -1,6 +1,6 @@
--- Starts attempts. It comes before the scripts that start them.
+-- Starts attempts. This text comes before the scripts that start them.
 
--- Makes a task active. Its id is in the active list already.
+-- Makes a task active whose id is in the active list already.
 --   task, lease  keys of its queue
 --   name         the attempt's
 --   ends         when the lease ends, Unix seconds
@@ -10,8 +10,8 @@ local function stamp(task, lease, id, name, ends)
   redis.call('ZADD', lease, ends, id)
 end
 
--- Returns the name of a task as a holder. It returns nothing if the task is not encoded as
--- expected, or if the name would be longer than 200 bytes.
+-- Returns the name of a task as a holder. Returns nothing if the task is not encoded as expected,
+-- or if the name would be longer than 200 bytes.
 local function holder_of(msg, id, host)
   -- The first field of a task is its kind.
   local field, size = string.byte(msg, 1, 2)

@@ -2,6 +2,7 @@ package asynqredis
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 )
@@ -20,6 +21,23 @@ var textsLua = fmt.Sprintf("local HOLDER, BUSY, SINCE, POSITION = '%s', '%s', '%
 // Holder returns the name of a task as the holder of a lock.
 func Holder(kind, id, host string) string { return fmt.Sprintf(holderText, kind, id, host) }
 
+// busyRest is what follows the resource in a busyText.
+var busyRest = regexp.MustCompile(`(?s)^; when parked, at [\d:.]{12}: held by (.*?)(?: since [\d:.]{12})?(?:, number \d+ in the wait queue)?(?:; last failure: .*)?$`)
+
+// busyHolder reads the holder in what [BusyReason] returned for resource. It returns false for another
+// text.
+func busyHolder(reason, resource string) (holder string, ok bool) {
+	rest, ok := strings.CutPrefix(reason, "waiting for "+resource)
+	if !ok {
+		return "", false
+	}
+	found := busyRest.FindStringSubmatch(rest)
+	if found == nil {
+		return "", false
+	}
+	return found[1], true
+}
+
 // shownInPart is the least length of a holder that a lock may show in part. A lock keeps 200 bytes
 // of whole characters.
 const shownInPart = 197
@@ -30,8 +48,8 @@ func IsHolder(kind, id, holder string) bool {
 	return strings.HasPrefix(holder, name) || len(holder) >= shownInPart && strings.HasPrefix(name, holder)
 }
 
-// BusyReason returns what the dashboard shows of a waiting task: who held its lock when it was parked.
-// since is zero if that time is not known, and position is 0 for a task in no wait queue.
+// BusyReason returns what the dashboard shows of a waiting task: who held its lock when it was
+// parked. since is zero if it is not known. position is 0 for a task in no wait queue.
 func BusyReason(resource, holder string, since time.Time, position int, now time.Time) string {
 	const clock = "15:04:05.000"
 	granted, queued := "", ""

@@ -81,8 +81,8 @@ type Waiting struct {
 	Ticket int64
 }
 
-// AllWaiting lists tasks of a queue that are in wait queues, from a cursor on, "0" at first, and
-// returns where to go on, "" at the end. It reads [ContendedBatch] tasks or so.
+// AllWaiting lists tasks of a queue that are in wait queues, from a cursor on, "0" at first. next
+// is where to go on, "" at the end. A call reads some [ContendedBatch] tasks.
 func AllWaiting(ctx context.Context, rdb redis.Scripter, queue, cursor string) (_ []Waiting, next string, _ error) {
 	return listWaiting(ctx, rdb, queue, cursor, ContendedBatch)
 }

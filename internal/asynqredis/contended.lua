@@ -8,7 +8,7 @@
 -- Returns {1 if the queue is paused, how many locks there are in all, the next cursor or '0',
 -- {lock, when its scan was due, ...}}.
 --
--- Guarantee: it changes nothing.
+-- Guarantee: the script changes nothing.
 
 local paused, all = redis.call('EXISTS', KEYS[2]), redis.call('ZCARD', KEYS[1])
 if ARGV[2] ~= '' then

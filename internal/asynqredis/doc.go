@@ -1,5 +1,5 @@
-// Package asynqredis knows how asynq keeps tasks in Redis: its keys and its encoding. It has the
-// moves between asynq's sets for which asynq has no call: park, wake, requeue and recover.
+// Package asynqredis knows how asynq keeps tasks in Redis: its keys and its encoding. The package
+// has the moves between asynq's sets for which asynq has no call: park, wake, requeue and recover.
 //
 // [Park] moves a running task to the retry set, where it waits for a lock. That counts nothing and
 // archives nothing. [Wake] moves a waiting task to the head of pending. [Attempt.Requeue] requeues

@@ -22,12 +22,12 @@ local function encoded(n)
 end
 
 -- The field in which a task keeps its own last failure while its last error is a reason of the
--- guard's. asynq does not know the field, and so drops it when it writes an error itself.
+-- guard's. asynq does not know the field, so asynq drops the field when it writes an error itself.
 local OWN_FAILURE = 7007
 
 -- Returns the task's kind, deadline (Unix seconds), key of uniqueness, resource from its header,
--- own last failure, and the bytes before and after its last error, without that header. It
--- returns nothing if the task is not encoded as expected. The last of a repeated field counts.
+-- own last failure, and the bytes before and after its last error, without that header. Returns
+-- nothing if the task is not encoded as expected. The last of a repeated field counts.
 local function parts(msg)
   local found = {kind = '', deadline = 0, unique = '', failure = ''}
   local before, after, at, waited = {}, {}, 1, false

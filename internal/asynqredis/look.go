@@ -275,7 +275,7 @@ func workerEntry(entry []byte) (since time.Time, queue string) {
 					nanos = n
 				}
 			})
-			since = time.Unix(int64(seconds), int64(nanos)) //nolint:gosec // after 1970
+			since = time.Unix(int64(seconds), int64(nanos))
 		}
 	})
 	return since, queue

@@ -3,10 +3,10 @@
 -- KEYS[1]  asynq:{queue}:t:<id>
 -- ARGV[1]  the attempt's name
 --
--- Returns how often attempts of the task have lost it by now; 0 when the attempt is not the
--- task's latest, or no longer active.
+-- Returns how often attempts of the task have lost their locks by now; 0 when the attempt is not
+-- the task's latest, or no longer active.
 --
--- Guarantees: it creates no task that is gone. The same call made twice counts once.
+-- Guarantees: no task that is gone comes back. The same call made twice counts once.
 
 local task = redis.call('HMGET', KEYS[1], 'siding_attempt', 'state', 'siding_lost', 'siding_losses')
 if task[1] ~= ARGV[1] or task[2] ~= 'active' then return 0 end

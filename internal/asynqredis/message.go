@@ -94,6 +94,15 @@ func ParseMessage(encoded string) (m Message, err error) {
 	return m, err
 }
 
+// WaitedFor reports whether the task was parked last because resource was busy, and who held its lock
+// then.
+func (m Message) WaitedFor(resource string) (holder string, waited bool) {
+	if !m.Waited {
+		return "", false
+	}
+	return busyHolder(m.LastError, resource)
+}
+
 func (m *Message) addHeader(value []byte) {
 	pair, _ := protowire.ConsumeBytes(value) // a map is a list of pairs
 	key, err1 := field(pair, 1)
@@ -140,9 +149,9 @@ func WithFailure(encoded, failure string) (string, error) {
 	return string(kept), err
 }
 
-// EndOverdue is for a task that has waited until its deadline had passed. It returns the task as it
-// is archived, and the task as asynq reads it. asynq never calls the handler of such a task. For asynq
-// the task has failed and has no retries, so asynq archives it.
+// EndOverdue is for a task that has waited until its deadline had passed. EndOverdue returns the
+// task as it is archived, and the task as asynq reads it. asynq never calls the handler of such a
+// task. For asynq the task has failed and has no retries, so asynq archives it.
 func EndOverdue(encoded string, m Message, now time.Time) (archived, read string) {
 	at := time.Unix(int64(m.deadline), 0).UTC().Format(time.DateTime) //nolint:gosec // it has passed
 	archived, err := WithFailure(encoded, "its deadline, "+at+" UTC, passed while it waited: "+m.LastError)
@@ -163,7 +172,7 @@ func (m Message) Completed(encoded string, now time.Time) string {
 	return withNumber(encoded, fieldCompletedAt, uint64(now.Unix())) //nolint:gosec // after 1970
 }
 
-// withNumber returns the encoded task with another number. Of a repeated field the last one counts.
+// withNumber returns the encoded task with another number. The last of a repeated field counts.
 func withNumber(encoded string, which protowire.Number, n uint64) string {
 	return string(protowire.AppendVarint(protowire.AppendTag([]byte(encoded), which, protowire.VarintType), n))
 }

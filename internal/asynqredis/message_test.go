@@ -17,8 +17,8 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 )
 
-// taskMessage describes the fields of asynq's message that field is used for,
-// to the protobuf library that asynq itself decodes with.
+// taskMessage describes the fields of asynq's message for which field is used. It does so to the
+// protobuf library with which asynq decodes.
 func taskMessage(tb testing.TB) protoreflect.MessageDescriptor {
 	tb.Helper()
 	text := func(name string, number int32) *descriptorpb.FieldDescriptorProto {
@@ -166,8 +166,8 @@ func TestWithNumber(t *testing.T) {
 	}
 }
 
-// field reads a message that protobuf can decode as protobuf does. It must not panic on anything
-// else.
+// field reads a message that protobuf can decode as protobuf does. No other text must make it
+// panic.
 func FuzzField(f *testing.F) {
 	f.Add([]byte(nil))
 	f.Add(encode(1, "order:audit", 2, `{"order":"7"}`, fieldID, "task-1", 4, "default", fieldUniqueKey, "asynq:{default}:Unique:x:"))

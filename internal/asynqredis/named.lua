@@ -1,8 +1,8 @@
--- Finds the resource of a task. It comes before locking.lua and taken.lua.
+-- Finds the resource of a task. This text comes before locking.lua and taken.lua.
 
--- Returns a task's resource. It returns nothing if the task names none in its header, or is not
--- encoded as expected. The resource is only a guess, as a payload may look like a header. The
--- guard compares it, and so does park_busy.
+-- Returns a task's resource. Returns nothing if the task names none in its header, or is not
+-- encoded as expected. The resource is only a guess, as a payload may look like a header. The guard
+-- compares the guess with the decoded task, and so does park_busy.
 local function named(msg)
   -- A header is a pair of texts, each with its length, and headers come last.
   local _, key = string.find(msg, '\10\15siding-resource\18', math.max(1, #msg - 1000), true)

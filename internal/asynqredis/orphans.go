@@ -53,8 +53,8 @@ type Orphan struct {
 // Known reports whether [Recover] can requeue t: a hook has dequeued t, and its encoding can be read.
 func (t Orphan) Known() bool { return t.attempt != "" && t.Type != "" }
 
-// Orphans returns orphans of a queue, those first whose leases end first. It skips the first skip,
-// and returns at most [OrphanBatch].
+// Orphans returns orphans of a queue, those first whose leases end first. The first skip of them
+// are left out, and at most [OrphanBatch] are returned.
 func Orphans(ctx context.Context, rdb redis.Scripter, queue string, skip int) ([]Orphan, error) {
 	rows, err := orphansScript.Run(ctx, rdb, []string{LeaseKey(queue)}, TaskKeyPrefix(queue), unrenewed, skip, OrphanBatch).Slice()
 	return orphansOf(queue, rows), failed(err, "list orphans of", queue)
@@ -63,8 +63,8 @@ func Orphans(ctx context.Context, rdb redis.Scripter, queue string, skip int) ([
 // asynqWaits is how long after the end of its lease asynq takes a task for lost.
 const asynqWaits = 30 // seconds
 
-// Expired returns the tasks of a queue that asynq takes for lost. It sends the call past the hook of
-// the connection, by next.
+// Expired returns the tasks of a queue that asynq takes for lost. Expired sends the call past the
+// hook of the connection, by next.
 func Expired(ctx context.Context, next redis.ProcessHook, queue string) ([]Orphan, error) {
 	const all = -1
 	got, err := expiredScript.Run(ctx, next, []any{LeaseKey(queue)}, TaskKeyPrefix(queue), -asynqWaits, 0, all)
@@ -93,9 +93,9 @@ func orphanOf(queue, id, attempt, encoded string) Orphan {
 	return t
 }
 
-// Recover requeues t at the tail of pending. It counts one more crash and nothing else. The last error
-// of t becomes reason, followed by its own last failure. Recover returns false if t is not an orphan,
-// if another server has requeued t, or if t is not [Orphan.Known].
+// Recover requeues t at the tail of pending. Recover counts one more crash and nothing else. The
+// last error of t becomes reason, followed by its own last failure. Recover returns false if t is
+// not an orphan, if another server has requeued t, or if t is not [Orphan.Known].
 func Recover(ctx context.Context, rdb redis.Scripter, t Orphan, reason string) (bool, error) {
 	if !t.Known() {
 		return false, nil

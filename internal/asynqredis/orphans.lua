@@ -9,7 +9,7 @@
 -- Returns {id, attempt, encoded task, crashes so far, the attempt whose handler
 -- has started} for each, '' for each field that its hash does not have.
 --
--- Guarantee: it changes nothing. It goes by the clock of this server, so all members of a
+-- Guarantees: the script changes nothing. The clock of this server counts, so all members of a
 -- fleet see the same tasks.
 
 local now = redis.call('TIME')[1]

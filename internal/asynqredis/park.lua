@@ -1,4 +1,4 @@
--- Parks an active task: active -> retry, or active -> head of pending if it has been woken
+-- Parks an active task: active -> retry, or active -> head of pending if the task has been woken
 -- meanwhile. notify.lua, encoded.lua and parking.lua come before it.
 --
 -- KEYS[1]  asynq:{queue}:t:<id>
@@ -20,9 +20,9 @@
 -- Returns {how often it has been parked, 1 if it was woken already}; {-1, 0}
 -- when a later attempt has started or the task is gone.
 --
--- Guarantees: it counts no attempt, failure or processed task. The reason shows the task's
--- own last failure, too. An attempt that was superseded moves nothing. A wake that came first
--- is not lost.
+-- Guarantees: no attempt, failure or processed task is counted. The reason shows the task's own
+-- last failure, too. An attempt that was superseded moves nothing. A wake that came first is not
+-- lost.
 
 local task = redis.call('HMGET', KEYS[1], 'siding_attempt', 'siding_woken', 'state', 'msg')
 if ARGV[4] ~= '' and task[1] ~= ARGV[4] or task[3] ~= 'active' then return {-1, 0} end
@@ -39,7 +39,7 @@ if found then
 end
 local woken = ARGV[5] ~= '' and task[2]
 if woken then
-  -- It keeps its ticket, so that a second wake finds it in pending.
+  -- The task keeps its ticket, so that a second wake finds the task in pending.
   redis.call('HSET', KEYS[1], 'msg', msg, 'state', 'pending', 'pending_since', string.format('%s%06d000', t[1], t[2]),
     'siding_ticket', ARGV[5])
   redis.call('RPUSH', KEYS[5], ARGV[1])

@@ -1,4 +1,4 @@
--- Parks tasks. It comes before the scripts that park one.
+-- Parks tasks. This text comes before the scripts that park one.
 
 -- Adds a task that is in no other set to the retry set.
 --   task, retry   keys of its queue

@@ -14,8 +14,8 @@
 --
 -- Returns 1 when it was requeued, else 0.
 --
--- Guarantees: it counts only the crash. A task stays where it is if its lease has been renewed
--- since, if a later attempt has taken it, or if it is over. The same call made twice moves it
+-- Guarantees: only the crash is counted. A task stays where it is if its lease has been renewed
+-- since, if a later attempt has started, or if the task is over. The same call made twice moves it
 -- once.
 
 local task, now = redis.call('HMGET', KEYS[1], 'siding_attempt', 'state', 'msg'), redis.call('TIME')

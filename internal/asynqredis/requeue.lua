@@ -12,8 +12,8 @@
 --
 -- Returns 1; or 0 when the attempt is not the task's latest, or is neither active nor requeued.
 --
--- Guarantees: it counts nothing. The task keeps its ticket. The same call made twice (its reply was
--- lost) has the effect of one.
+-- Guarantees: nothing is counted. The task keeps its ticket. The same call made twice (its reply
+-- was lost) has the effect of one.
 
 local found = redis.call('HMGET', KEYS[1], 'siding_attempt', 'state', 'siding_ticket')
 if found[1] ~= ARGV[1] then return 0 end

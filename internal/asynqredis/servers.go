@@ -31,8 +31,8 @@ const (
 	fieldGuarded = 7008
 )
 
-// MarkGuarded adds to the entry of a server, if a script with these keys and arguments writes one, that
-// the server is guarded. It changes argv.
+// MarkGuarded marks the entry of a server as guarded, if a script with these keys and arguments
+// writes one. MarkGuarded changes argv.
 func MarkGuarded(keys, argv []any) {
 	if len(keys) != 2 || len(argv) < 2 {
 		return

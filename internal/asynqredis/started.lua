@@ -7,7 +7,7 @@
 --
 -- Returns 1 when the attempt is still the task's latest, else 0.
 --
--- Guarantees: it creates no task that is gone. The mark of another attempt stays as it is.
+-- Guarantees: no task that is gone comes back. The mark of another attempt stays as it is.
 
 local task = redis.call('HMGET', KEYS[1], 'siding_attempt', 'state')
 if task[1] ~= ARGV[1] or task[2] ~= 'active' then return 0 end

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// waiterPrefix begins the names of tasks that wait. It is store.TaskPrefix.
+// waiterPrefix begins the names of tasks that wait. store.TaskPrefix is the same text.
 const waiterPrefix = "siding-task:"
 
 // Group returns a queue's part of the names of its waiters: their group. The queue may hold any

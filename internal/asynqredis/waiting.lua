@@ -8,7 +8,7 @@
 --
 -- Returns {next cursor, {id, lock, ticket, ...}}.
 --
--- Guarantees: it changes no task. The sweeper scans the locks of those that it lists.
+-- Guarantees: the script changes no task. The sweeper scans the locks of the tasks that are listed.
 
 local page = {'0', {}}
 if ARGV[2] == '' then

@@ -1,4 +1,4 @@
--- Tells waiting tasks from failed ones. It comes before the scripts that list or wake tasks.
+-- Tells waiting tasks from failed ones. This text comes before the scripts that list or wake tasks.
 
 -- Reports whether a task's last error is a reason of the guard's. asynq replaces the reason by a
 -- failure of the task's own, also on a server without the guard. The task's ticket is then of no

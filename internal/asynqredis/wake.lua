@@ -1,4 +1,5 @@
--- Wakes parked tasks. It comes before the scripts that do, after notify.lua and waits.lua.
+-- Wakes parked tasks. This text comes before the scripts that do so, after notify.lua and
+-- waits.lua.
 
 -- Wakes a task: retry -> head of pending.
 --   task, retry, pending, paused, list  keys of its queue
@@ -9,8 +10,8 @@
 -- pending as soon as it parks), 'paused' when its queue is paused, 'gone' when it does not wait
 -- under this ticket; or the error, if the task's key cannot be read.
 --
--- It leaves alone a task in the back-off after its own failure. It creates no task that is gone.
--- An id is in one set at a time.
+-- A task in the back-off after its own failure stays as it is. No task that is gone comes back. An
+-- id is in one set at a time.
 local function wake(task, retry, pending, paused, list, id, ticket, now)
   local found = redis.pcall('HMGET', task, 'state', 'siding_ticket', 'msg')
   if found.err then return found end
@@ -29,8 +30,8 @@ local function wake(task, retry, pending, paused, list, id, ticket, now)
     return 'woken'
   end
   if state == 'pending' then
-    -- Its fallback time came first: the task is at the tail, which is the left end. A task deep
-    -- in the list stays there: the search would take longer than it saves.
+    -- The task's fallback time came first: the task is at the tail, which is the left end. A task
+    -- deep in the list stays there: the search would take longer than it saves.
     if redis.call('LPOS', pending, id, 'MAXLEN', 1000) then
       redis.call('LREM', pending, 1, id)
       redis.call('RPUSH', pending, id)

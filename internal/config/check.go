@@ -37,8 +37,8 @@ func (l *loader) check() {
 	}
 }
 
-// refuse fails if values are wrong together: at the place of the first of the keys that somebody
-// gave a value. The others have their defaults.
+// refuse fails if values are wrong together. The error has the place of the first key to which
+// somebody gave a value. The others have their defaults.
 func (l *loader) refuse(wrong bool, want string, keys ...string) {
 	if !wrong {
 		return

@@ -56,8 +56,8 @@ type HTTP struct {
 	PasswordFile string
 }
 
-// LoginPassword returns the password that the dashboard asks for, from the file if one
-// is named; empty when it asks for none. Its errors name the setting and the file.
+// LoginPassword returns the password that the dashboard asks for, from the file if one is named;
+// empty when it asks for none. Errors name the setting and the file.
 func (h HTTP) LoginPassword() (Secret, error) {
 	password, err := passwordOf("http.password_file", h.Password, h.PasswordFile)
 	return Secret(password), err
@@ -69,8 +69,8 @@ type Log struct {
 	Format string // "text" or "json"
 }
 
-// Place returns the place that the value of a key came from, in the words of errors. It is the
-// key if the setting has its default.
+// Place returns the place that the value of a key came from, in the words of errors. The place is
+// the key if the setting has its default.
 func (c Config) Place(key string) string { return cmp.Or(c.places[key], key) }
 
 // Client returns the configuration of a queue client.

@@ -8,9 +8,9 @@
 //	SIDING_CONCURRENCY: want 1 to 10000, have -3
 //	--concurrency: want 1 to 10000, have -3
 //
-// One table, [Settings], has all names, defaults, ranges and descriptions. An unknown key,
-// variable or flag is an error: a program that does not start is better than a misspelt
-// setting without effect.
+// One table, [Settings], has all names, defaults, ranges and descriptions. An unknown key, variable
+// or flag is an error. A program that does not start is better than a misspelt setting without
+// effect.
 //
 // Passwords come from the environment or from files of their own. Others may read the
 // configuration file and the command line, so no password may be there.

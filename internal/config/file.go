@@ -149,7 +149,8 @@ func (f *file) setting(s Setting, place string, value *yaml.Node) {
 	}
 }
 
-// items takes the items of a list, of one node each, or of a mapping, of a name and a number each.
+// items takes the items of a list or of a mapping. An item of a list is one node, and an item of a
+// mapping a name and a number.
 func (f *file) items(s Setting, list *yaml.Node, size int) {
 	for item := range slices.Chunk(list.Content, size) {
 		name, value := item[0], resolve(item[size-1])

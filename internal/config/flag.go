@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// FlagError adds to an error of the command line: the flag that an unknown one is close to, or
-// the kind of value that a flag has.
+// FlagError adds to an error of the command line the flag that an unknown one is close to, or the
+// kind of a flag's value.
 func FlagError(known *pflag.FlagSet, err error) error {
 	if e, ok := errors.AsType[*pflag.NotExistError](err); ok && e.GetSpecifiedShortnames() == "" {
 		var names []string

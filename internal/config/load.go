@@ -34,7 +34,7 @@ type Sources struct {
 }
 
 // Load reads the file, then the environment, then the flags, and checks that the values go
-// together. Its error names every mistake, one a line, with the place of each.
+// together. The error names every mistake, one a line, with the place of each.
 func (s Sources) Load() (Config, error) {
 	l := &loader{config: Default()}
 	l.settings = table(&l.config)

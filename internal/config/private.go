@@ -46,8 +46,8 @@ func isPlain(value string) bool {
 // isURL reports whether a value is a URL, or a part of one. There may be a password in it.
 func isURL(value string) bool { return strings.Contains(value, "://") || strings.Contains(value, "@") }
 
-// isHost reports whether name may be that of a server. A name with a comma, or with a colon if
-// it is no address, may be part of a password. net/url accepts both.
+// isHost reports whether name may be that of a server. A name with a comma may be part of a
+// password. So may one with a colon that is no address. net/url accepts both.
 func isHost(name string) bool {
 	return name != "" && (!strings.ContainsAny(name, ":,") || net.ParseIP(name) != nil)
 }

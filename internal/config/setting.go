@@ -19,7 +19,7 @@ import (
 type Setting struct {
 	// Key is its name in the file; a dot leads into a section.
 	Key string
-	// Flag is its name on the command line without dashes. It is empty for a setting of the
+	// Flag is its name on the command line without dashes. Flag is empty for a setting of the
 	// environment alone.
 	Flag string
 	// Env is its environment variable.
@@ -37,8 +37,8 @@ type Setting struct {
 	set func(string) error
 	// clear empties a list before the first item of a source; nil otherwise.
 	clear func()
-	// private reports that a value is secret: errors must not show it, and files and the
-	// command line must not contain it. Nil if no value is secret.
+	// private reports that a value is secret. Errors must not show a secret, and files and the
+	// command line must not contain one. Nil if no value is secret.
 	private func(string) bool
 	// shown reports that an error may show a wrong value. Nil if an error may show all that
 	// are not private.

@@ -10,8 +10,8 @@ func unknown(name string, known []string) string {
 	return cmp.Or(suggest(name, known), ";") + " worker --help lists all"
 }
 
-// suggest returns the end of an error with the known name that a misspelt one is close to,
-// empty if there is none.
+// suggest returns the end of an error, with the known name that a misspelt one is close to; ""
+// without such a name.
 func suggest(name string, known []string) string {
 	best, least := "", 0
 	for _, candidate := range known {

@@ -37,7 +37,7 @@ type Config struct {
 	// History has what this worker has seen, for the charts. May be nil.
 	History *lockpage.History
 	// AnyHost accepts requests for every host name. On a loopback address, see [Loopback], set
-	// AnyHost only together with a Password, which a page of another site does not know.
+	// AnyHost only together with a Password. A page of another site does not know the password.
 	AnyHost bool
 	// Ready returns why the worker is not ready, nil when it is. A nil Ready is always ready.
 	// Each request of /readyz calls Ready, with a context that ends after 2 s. Ready must be
@@ -53,8 +53,8 @@ type Handler struct {
 	close func() error
 }
 
-// New returns the handler for cfg. It does not connect to Redis yet: while that
-// cannot be reached, the dashboard answers with errors and the probes work.
+// New returns the handler for cfg. New does not connect to Redis yet. While Redis cannot be
+// reached, the dashboard answers with errors, and the probes work.
 func New(cfg Config) (*Handler, error) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", alive)

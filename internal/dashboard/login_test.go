@@ -10,8 +10,8 @@ import (
 	"github.com/sidingq/siding/internal/dashboard"
 )
 
-// basic adds a login to a request, as a browser does to all it sends once it
-// knows one, whichever page made it send them.
+// basic adds a login to a request. A browser that knows a login does so for all requests, whichever
+// page makes them.
 func basic(user, password string) func(*http.Request) {
 	return func(r *http.Request) { r.SetBasicAuth(user, password) }
 }

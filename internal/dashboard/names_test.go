@@ -19,8 +19,8 @@ import (
 // victim is the id of an archived task that nobody clicks on.
 const victim = "innocent"
 
-// archive returns a handler on a Redis with archived tasks of these ids in the queue default, and
-// a client of the Redis.
+// archive returns a handler on a Redis with archived tasks of these ids in the queue default. It
+// also returns a client.
 func archive(t *testing.T, ids ...string) (*dashboard.Handler, *redis.Client) {
 	t.Helper()
 	server, err := embedded.Start(embedded.Config{Port: embedded.AnyPort})
@@ -133,8 +133,8 @@ func TestClickOnAQueueWhoseNameABrowserFolds(t *testing.T) {
 	}
 }
 
-// A path that is not clean reaches nothing, however it came about; nor is its sender told to try
-// the clean one.
+// A path that is not clean reaches nothing, however it came about. Nor does its sender get a
+// redirect to the clean one.
 func TestFoldedPathsAreRefused(t *testing.T) {
 	t.Parallel()
 	h, rdb := archive(t, victim)
@@ -151,7 +151,8 @@ func TestFoldedPathsAreRefused(t *testing.T) {
 	wantVictim(t, rdb)
 }
 
-// Names that mean nothing in a URL come through as they are, and what is in a task stays what it is.
+// Names that mean nothing in a URL come through as they are, and the contents of a task stay as
+// they are.
 func TestPlainNamesAreShownAsTheyAre(t *testing.T) {
 	t.Parallel()
 	const id = "14:stock:deduct-5a_b.c~ü 7"

@@ -50,9 +50,8 @@ func newPages(mon http.Handler, added string) (http.Handler, error) {
 	}), nil
 }
 
-// policy lets the page run its own scripts, those in the page known by their
-// hashes, and talk to its own server. A script makes the style sheets at run time, so they have
-// no hashes.
+// policy lets the page run its own scripts, and talk to its own server. Scripts in the page are
+// known by their hashes. A script makes the style sheets at run time, so they have no hashes.
 func policy(index []byte) string {
 	scripts := []string{"script-src 'self'"}
 	for _, script := range inline.FindAllSubmatch(index, -1) {
@@ -73,8 +72,8 @@ func policy(index []byte) string {
 	}, "; ")
 }
 
-// isAsset tells asynqmon's files (/static/..., /favicon.ico) from its pages: a
-// queue's name may have a dot too, but is never the first element.
+// isAsset tells asynqmon's files (/static/..., /favicon.ico) from its pages. A queue's name may
+// have a dot, too, but is never the first element.
 func isAsset(below string) bool {
 	return strings.HasPrefix(below, "/static/") || path.Dir(below) == "/" && path.Ext(below) != ""
 }

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// patience is how long /readyz waits for the worker's reply: less than the
-// limits that probes usually have, so that the reason arrives.
+// patience is how long /readyz waits for the worker's reply. Probes usually wait longer, so the
+// reason arrives.
 const patience = 2 * time.Second
 
 // alive answers as long as the process serves requests at all.

@@ -41,7 +41,7 @@ func (cfg Config) guard(next http.Handler) http.Handler {
 	})
 }
 
-// loggedIn reports whether a request carries the login. It always compares both parts.
+// loggedIn reports whether a request carries the login. Both parts are always compared.
 func (cfg Config) loggedIn(r *http.Request) bool {
 	user, password, ok := r.BasicAuth()
 	return ok && same(user, cfg.Username)&same(password, cfg.Password) == 1

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// NewServer returns an http.Server for handler that slow clients cannot block. A request has
-// 5 s for its header of at most 16 KiB, 10 s in all, and 30 s for the reply.
+// NewServer returns an http.Server for handler that slow clients cannot block. A request has 5 s
+// for its header, of at most 16 KiB, and 10 s in all. The reply has 30 s.
 func NewServer(handler http.Handler, logger *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler:           handler,

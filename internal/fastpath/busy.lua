@@ -1,5 +1,5 @@
--- Parks a task that is being dequeued, because its lock is busy. It is part of dequeue.lua, and
--- reads the KEYS and ARGV of that. encoded.lua, parking.lua and lock.lua come before it.
+-- Parks a task that is being dequeued, because its lock is busy. This text is part of dequeue.lua,
+-- and reads the KEYS and ARGV of that. encoded.lua, parking.lua and lock.lua come before it.
 
 -- Returns the time of day, in UTC, of a time in us.
 local function clock(t)

@@ -1,6 +1,6 @@
-// Package fastpath joins a step on a lock and a step on its task into one script, on a single Redis.
-// The dequeue of a task takes its lock, and the release of the lock wakes the next waiter. Only this
-// package knows both the locks and the tasks.
+// Package fastpath joins a step on a lock and one on its task into one script, on a single Redis.
+// The dequeue of a task takes its lock, and the release of the lock wakes the next waiter. Only
+// this package knows both the locks and the tasks.
 package fastpath
 
 import (

@@ -1,5 +1,5 @@
--- Wakes the next waiter of a lock. It is part of the scripts that reserve the lock for the waiter.
--- A task has other keys than a lock, so this is not for a Cluster. notify.lua, waits.lua,
+-- Wakes the next waiter of a lock. This text is part of the scripts that reserve the lock for the
+-- waiter. A task has other keys than a lock, so this is not for a Cluster. notify.lua, waits.lua,
 -- wake.lua and attempt.lua come before it.
 --
 -- A waiter is 'siding-task:<queue, with %25 for % and %3A for a colon>:<task id>'.

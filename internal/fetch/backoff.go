@@ -12,8 +12,8 @@ import (
 	"github.com/sidingq/siding/internal/sleep"
 )
 
-// firstPause and longestPause bound how long a call is held back after an error: asynq makes a
-// dequeue that failed again at once. A shutdown may take the longest more.
+// firstPause and longestPause bound how long a call is held back after an error, as asynq repeats a
+// failed dequeue at once. A shutdown may take longestPause more.
 const (
 	firstPause   = 20 * time.Millisecond
 	longestPause = time.Second

@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// HoldFor is how long a dequeue is held back at most. asynq has fixed the end of the task's
-	// lease, in 30 s, before the dequeue, and a hold takes that much away from the lease. A
-	// server that ends without [Notifier.Close] may have to wait for as long.
+	// HoldFor is how long a dequeue is held back at most. asynq fixes the end of the task's lease,
+	// in 30 s, before the dequeue. So a hold takes that much away from the lease. A server that
+	// ends without [Notifier.Close] may have to wait for as long.
 	HoldFor = time.Second
 	// backWithin is how soon a server that lives asks again: asynq sleeps for some ms.
 	backWithin = 200 * time.Millisecond
@@ -30,7 +30,7 @@ type Task struct {
 	until time.Time // a prefetched task waits so long for a dequeue to claim it
 }
 
-// A Scan dequeues from a queue. Its error is redis.Nil if it took no task.
+// A Scan dequeues from a queue. The error is redis.Nil if no task was taken.
 type Scan func(queue string) (Task, error)
 
 // A Fetcher answers the dequeues of one server. An idle server asks one queue after the other,
@@ -84,7 +84,7 @@ func (f *Fetcher) Dequeue(ctx context.Context, queue string, scan Scan) (Task, e
 	return t, err
 }
 
-// to is the only method that writes the state. It reports whether e has changed the state.
+// to is the only method that writes the state. to reports whether e has changed the state.
 func (f *Fetcher) to(e event) bool {
 	was := f.state
 	if f.state = next(was, e); f.state == was {
@@ -134,8 +134,8 @@ func (f *Fetcher) dequeue(ctx context.Context, queue string, scan Scan) (Task, e
 	return f.hold(ctx, queue, scan)
 }
 
-// hold waits for a notification or a prefetched task. If neither comes, the server is told that there
-// is no task. It then sleeps for a moment and asks again.
+// hold waits for a notification or a prefetched task. If neither comes, the server is told that
+// there is no task. The server then sleeps for a moment and asks again.
 func (f *Fetcher) hold(ctx context.Context, queue string, scan Scan) (Task, error) {
 	ctx, cancel := context.WithTimeout(ctx, HoldFor)
 	defer cancel()
@@ -181,8 +181,8 @@ func (f *Fetcher) untilWoken(ctx context.Context) {
 	}
 }
 
-// take dequeues from a queue. If all queues were empty before, and it takes the last task of the one
-// that was notified, all are empty again.
+// take dequeues from a queue. If all queues were empty, and take gets the last task of the one that
+// was notified, all are empty again.
 func (f *Fetcher) take(queue string, scan Scan) (Task, error) {
 	t, err := f.unlocked(queue, scan)
 	if !none(t, err) {

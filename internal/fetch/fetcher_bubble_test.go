@@ -21,8 +21,8 @@ import (
 // asynqSleep is how long the servers of these tests sleep between their rounds.
 const asynqSleep = 10 * time.Millisecond
 
-// A redisStub stands for Redis: what the queues hold, and their notify lists, for fetchers that scan it
-// and for a notifier that has it as its client.
+// A redisStub stands for Redis, with queues and their notify lists. Fetchers scan the stub, and a
+// notifier has it as its client.
 type redisStub struct {
 	redis.UniversalClient // nil: nothing else is called
 
@@ -292,8 +292,8 @@ func TestIdleServerIsHeldBack(t *testing.T) {
 	}
 }
 
-// Whatever queue is notified first, and later: the server gets its task at once, though it
-// asked for one of another queue.
+// Whatever queue is notified first, and later, the server gets the task at once, though it asked
+// for one of another queue.
 func TestNotifiedQueueIsServed(t *testing.T) {
 	t.Parallel()
 	for _, first := range []string{"a", "b", "c"} {

@@ -12,8 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A fetcher that falls asleep waits for the notifications of all its queues, also the first time,
-// when it has just learned how many there are.
+// A fetcher that waits is notified of all its queues. That also holds the first time, when it has
+// just seen how many there are.
 func TestFetcherWaitsForAllItsQueues(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -29,8 +29,9 @@ func TestFetcherWaitsForAllItsQueues(t *testing.T) {
 	})
 }
 
-// A prefetched task is claimed in the middle of a round, and a new round begins. The fetcher must not
-// take the queues that were asked before for all queues, nor count them as empty in the new round.
+// A prefetched task is claimed in the middle of a round, and a new round begins. The fetcher must
+// not take the queues that were asked before for all queues. Nor must it count them as empty in the
+// new round.
 func TestRoundEndsWithAPrefetchedTask(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

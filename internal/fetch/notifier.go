@@ -12,12 +12,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A Notifier wakes the idle [Fetcher]s of this process. Its mutex guards their states, and is not held
-// during a call to Redis. While fetchers of the same queues wait, a subscription listens for these
-// queues by one call, on a connection of its own.
+// A Notifier wakes the idle [Fetcher]s of this process. The Notifier's mutex guards their states,
+// and is not held during a call to Redis. While fetchers of the same queues wait, a subscription
+// listens for these queues by one call, on a separate connection.
 //
-// It hears only clients that notify: those of package hook, and the scripts of this project. To
-// find the tasks of others it scans the queues themselves from time to time.
+// A Notifier hears only clients that notify: those of package hook, and the scripts of this
+// project. To find the tasks of others, the Notifier scans the queues from time to time.
 type Notifier struct {
 	logger  *slog.Logger
 	requeue func([]Task)
@@ -34,17 +34,17 @@ type Notifier struct {
 	subscriptions map[string]*subscription
 }
 
-// NewNotifier returns a notifier that hears nothing until [Notifier.Connect] is called. requeue is given
-// the prefetched tasks that no server has claimed, the one that was taken first at the front. It
-// requeues them, the last one first, and returns without waiting for that.
+// NewNotifier returns a notifier that hears nothing until [Notifier.Connect] is called. requeue
+// gets the prefetched tasks that no server has claimed, in the order in which they were taken. It
+// must requeue the last one first, and return without waiting for that.
 func NewNotifier(logger *slog.Logger, requeue func([]Task)) *Notifier {
 	n := &Notifier{logger: logger, requeue: requeue, subscriptions: make(map[string]*subscription)}
 	n.ctx, n.end = context.WithCancel(context.Background())
 	return n
 }
 
-// Connect gives the notifier what makes its client, which it closes; the first call
-// counts. The client must reach the Redis that the tasks are in.
+// Connect gives the notifier the function that makes its client. The notifier closes the client.
+// The first call counts. The client must reach the Redis that the tasks are in.
 func (n *Notifier) Connect(connect func() (redis.UniversalClient, bool)) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -63,8 +63,8 @@ func (n *Notifier) Poll(every time.Duration) {
 	}
 }
 
-// Serves says which queues a server has, and in which order it asks them. If several servers differ in
-// that, nothing is prefetched: the notifier does not know which of them a fetcher belongs to. There is at
+// Serves says which queues a server has, and in which order it asks them. If several servers differ
+// in that, nothing is prefetched, as the notifier does not know whose a fetcher is. There is at
 // least one queue, and each weight is positive. The map must not change any more.
 func (n *Notifier) Serves(queues map[string]int, strict bool) {
 	have := newPriorities(queues, strict)
@@ -97,8 +97,8 @@ func (n *Notifier) together(asked, queue string) bool {
 	return known
 }
 
-// Close ends the prefetching, and requeues the tasks that no server has claimed. It wakes all fetchers,
-// which poll from now on, and closes the connection.
+// Close ends the prefetching, and requeues the tasks that no server has claimed. Close wakes all
+// fetchers, which poll from now on, and closes the connection.
 func (n *Notifier) Close() {
 	n.mu.Lock()
 	n.end()

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// claimWithin is how long a prefetched task waits for a dequeue. The server of a worker that has become
-// free asks within some us, or within 10 ms if the server sleeps.
+// claimWithin is how long a prefetched task waits for a dequeue. The server of a worker that has
+// become free asks within some µs, or within 10 ms if the server sleeps.
 const claimWithin = 200 * time.Millisecond
 
 // noneFor is how long no tasks are prefetched for a server after it has left one unclaimed. Such a server
@@ -20,8 +20,8 @@ type Wanted struct {
 	Elsewhere string   // from this queue, which may be on another server of a Cluster; "" for none
 }
 
-// Wants returns where the server wants its next task from, when a task of queue is done. together
-// says that one call can ask several queues.
+// Wants returns where the server wants its next task from when a task of queue is done. With
+// together, one call can ask several queues.
 func (f *Fetcher) Wants(queue string, together bool) (w Wanted) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -19,9 +19,9 @@ const (
 	unansweredAfter = 3 * time.Second
 )
 
-// A subscription listens for notifications of some queues while fetchers wait for them. It takes each
-// element of their notify lists for one fetcher. If no fetcher waits any more, it puts the element
-// back for other processes.
+// A subscription listens for notifications of some queues while fetchers wait for them. The
+// subscription takes each element of their notify lists for one fetcher. If no fetcher waits any
+// more, the element goes to the list again, for other processes.
 type subscription struct {
 	queues []string
 	// Guarded by the notifier's mutex:
@@ -114,8 +114,8 @@ func (n *Notifier) receive(s *subscription, longest time.Duration) (queue string
 	return queue, nil
 }
 
-// pollTimeout returns how long one call may wait: half as long as the client waits for an answer, and
-// no longer than the constant.
+// pollTimeout returns how long one call may wait. That is half as long as the client waits for an
+// answer, and no longer than the constant.
 func (n *Notifier) pollTimeout() time.Duration {
 	var patience time.Duration
 	switch rdb := n.rdb.(type) {

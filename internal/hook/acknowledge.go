@@ -20,9 +20,9 @@ var (
 	keepTicketSource string
 )
 
-// An acknowledgement that Redis rejects for a while, such as while a slot moves, is sent again. asynq
-// would send the call again after 5 s, and then every 5 s. Meanwhile the task looks as if its worker
-// had died.
+// An acknowledgement that Redis rejects for a while, such as while a slot moves, is sent again.
+// asynq would send the call again only every 5 s. Meanwhile the task looks as if its worker had
+// died.
 const (
 	againFor                 = 10 * time.Second
 	firstAgain, longestAgain = 10 * time.Millisecond, time.Second
@@ -66,8 +66,8 @@ func (h *Hook) finishedBefore(ctx context.Context, cmd redis.Cmder, c call, a *A
 	return answer(cmd, "OK", nil)
 }
 
-// sendUnknown sends the call of an asynq that is not the known one as it is. An attempt that waits to
-// be parked is still parked, as asynq would use up a retry, or archive the task.
+// sendUnknown sends the call of an asynq that is not the known one as it is. An attempt that waits
+// to be parked is still parked. Otherwise asynq would use up a retry, or archive the task.
 func (h *Hook) sendUnknown(ctx context.Context, next redis.ProcessHook, cmd redis.Cmder, c call) error {
 	if c.likeDequeue() {
 		if h.gate.held(ctx) {
@@ -81,9 +81,10 @@ func (h *Hook) sendUnknown(ctx context.Context, next redis.ProcessHook, cmd redi
 	return h.acknowledge(ctx, next, cmd, c)
 }
 
-// repeat sends an acknowledgement again. asynq tries that every few seconds while the lease lasts, and
-// once at its shutdown. But it does so with a context that it has cancelled itself. asynq repeats one
-// call after the other. If Redis does not answer the first, repeat does not try the others.
+// repeat sends an acknowledgement again. asynq asks for that every few seconds while the lease
+// lasts, and once at its shutdown. But asynq has by then cancelled the context of the call. asynq
+// repeats one call after the other. If Redis does not answer the first, repeat does not send the
+// others for a while.
 func (h *Hook) repeat(ctx context.Context, next redis.ProcessHook, cmd redis.Cmder, c call, a *Attempt) error {
 	if time.Now().UnixNano() < h.noRepeatBefore.Load() {
 		return answer(cmd, nil, ctx.Err())
@@ -134,7 +135,7 @@ func (h *Hook) end(ctx context.Context, next redis.ProcessHook, cmd redis.Cmder,
 	case c.op == opRequeue:
 		a.requeued.Store(true)
 	case c.op == opDone || c.op == opComplete:
-		h.first.ended(a)
+		h.ended(ctx, a)
 	}
 	return answer(cmd, got, nil)
 }
@@ -142,14 +143,14 @@ func (h *Hook) end(ctx context.Context, next redis.ProcessHook, cmd redis.Cmder,
 // over is what acknowledge.lua and finish.lua answer if an attempt is over already.
 const over = "over"
 
-// ignored logs an acknowledgement that changed nothing. asynq is told that it succeeded, as nothing is
-// left to do about the attempt.
+// ignored logs an acknowledgement that changed nothing. asynq is told that its call succeeded, as
+// nothing is left to do about the attempt.
 func (h *Hook) ignored(ctx context.Context, a *Attempt) {
 	h.logger.WarnContext(ctx, "the end of an attempt was ignored, as Redis has it already or the task was given to another worker meanwhile; there is nothing to do", "task_id", a.ID, "queue", a.Queue)
 }
 
-// wording returns the arguments of an acknowledgement. They contain the task's own last failure where
-// asynq would store the reason for which the task has waited.
+// wording returns the arguments of an acknowledgement. They contain the task's own last failure.
+// asynq would store the reason for which the task has waited instead.
 func (a *Attempt) wording(c call) []any {
 	const archived, completed = 1, 3 // where the encoded task is
 	argv := slices.Clone(c.argv)

@@ -12,8 +12,8 @@ import (
 )
 
 // leaseTime is how long asynq leases a task to a worker. Another server takes the task over after
-// recoveryDelay more. Every server looks when it starts, then once a minute. So it takes
-// 30 s + 30 s + up to 60 s from a crash until a server sees the task.
+// recoveryDelay more. Every server looks when it starts, then once a minute. So a server sees the
+// task of a crashed one after 30 s + 30 s + up to 60 s.
 const (
 	leaseTime     = 30 * time.Second
 	recoveryDelay = 30 * time.Second
@@ -99,8 +99,8 @@ func TestAsynqLeasesTasksFor30Seconds(t *testing.T) {
 	a.end <- nil
 }
 
-// crash runs a server until it has a task, cuts it off Redis, as a network or
-// a crash would, and lets its lease end so long ago.
+// crash runs a server until it has a task. Then crash cuts the server off Redis, as a network or a
+// crash would, and sets the end of the lease so long ago.
 func (b *bench) crash(cfg asynq.Config, expired time.Duration, opts ...asynq.Option) (id string, srv *server, zombie attempt) {
 	b.t.Helper()
 	handler, attempts := b.manual()
@@ -205,8 +205,8 @@ func TestAsynqLateSuccessDeletesTheSuccessorsEntry(t *testing.T) {
 	b.awaitGone(id)
 }
 
-// An attempt that was taken for dead fails, and sends its successor's entry
-// back to the retry set: the task runs a third time although it has succeeded.
+// An attempt that was taken for dead fails, and moves its successor's entry to the retry set. The
+// task runs a third time although it has succeeded.
 func TestAsynqLateFailureMakesASucceededTaskRunAgain(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -247,8 +247,8 @@ func TestAsynqNeverRepeatsAFailedAcknowledgement(t *testing.T) {
 	b.await(id, asynq.TaskStateActive) // with nobody at work on it
 }
 
-// A result that is written when the task is over elsewhere leaves a hash
-// without an end, and its id is taken for ever.
+// A result that is written when the task is over elsewhere leaves a hash that never expires. So the
+// id of the task is taken for ever.
 func TestAsynqLateResultOccupiesTheTaskIDForEver(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -13,8 +13,8 @@ import (
 )
 
 // An Attempt is one run of a task by this process, from its dequeue to its acknowledgement. With an
-// asynq that is not the known one it begins when the handler is about to start. Its methods are safe
-// for use by several goroutines.
+// asynq that is not the known one, an attempt begins when its handler is about to start. The
+// methods of an Attempt are safe for use by several goroutines.
 type Attempt struct {
 	asynqredis.Attempt
 
@@ -24,13 +24,13 @@ type Attempt struct {
 	lease   int64  // when the lease that it started with ends, Unix seconds
 	encoded string // the task, if asynq keeps it once it is done; else ""
 
-	server server // whose connection it came by; it has no fetcher if that is not known
+	server server // the one that dequeued the task; without a fetcher if that one is not known
 
-	ending   sync.Mutex  // held by what ends it: asynq's own call, or a Finish
-	ended    bool        // asynq has called to end it; guarded by ending
-	finished atomic.Bool // a Finish has ended it
-	requeued atomic.Bool // a server that shuts down has requeued its task
-	beside   bool        // asynq had not ended an earlier one, which was done, when this one started
+	ending                sync.Mutex  // held by what ends it: asynq's own call, or a Finish
+	ended                 bool        // asynq has called to end it; guarded by ending
+	finished              atomic.Bool // a Finish has ended it
+	requeued              atomic.Bool // a server that shuts down has requeued its task
+	earlierUnacknowledged bool        // see EarlierUnacknowledged
 
 	// The lock of the attempts guards these.
 	park    *asynqredis.Park
@@ -62,6 +62,12 @@ func (a *Attempt) Grant() (g store.Grant, ok bool) {
 	return g, true
 }
 
+// WaitedFor reports whether the task was parked for resource before this attempt, and who held the
+// lock then.
+func (a *Attempt) WaitedFor(resource string) (holder string, waited bool) {
+	return a.message.WaitedFor(resource)
+}
+
 // Running keeps a known until the returned function is called, however long the handler runs. ctx is
 // the handler's context.
 func (a *Attempt) Running(ctx context.Context) (ended func()) {
@@ -78,10 +84,10 @@ func (a *Attempt) Running(ctx context.Context) (ended func()) {
 // Requeued reports whether a server that shuts down has requeued the task.
 func (a *Attempt) Requeued() bool { return a.requeued.Load() }
 
-// Beside reports whether a [Finish] had ended an earlier task of a's id when a started, and asynq had
-// not yet made its own call for that task. By that call asynq forgets the lease of a, as the two tasks
-// have one id.
-func (a *Attempt) Beside() bool { return a.beside }
+// EarlierUnacknowledged reports whether a [Finish] had ended an earlier task of a's id when a
+// started, and asynq had not acknowledged that task yet. By its acknowledgement asynq forgets the
+// lease of a, as the two tasks have one id.
+func (a *Attempt) EarlierUnacknowledged() bool { return a.earlierUnacknowledged }
 
 func (a *Attempt) parking() *asynqredis.Park {
 	a.server.running.Lock()
@@ -122,8 +128,9 @@ type attempts struct {
 	swept  time.Time
 }
 
-// keepIdle is how long an attempt that does not run is remembered. asynq leaves an attempt without an
-// acknowledgement only when its lease has expired. Within a minute another server requeues the task.
+// keepIdle is how long an attempt that does not run is remembered. asynq leaves an attempt without
+// an acknowledgement only when the attempt's lease has expired. Within a minute another server
+// requeues the task.
 const keepIdle = 10 * time.Minute
 
 func (s *attempts) add(a *Attempt) {
@@ -136,7 +143,7 @@ func (s *attempts) add(a *Attempt) {
 	}
 	old := now.Add(-keepIdle)
 	earlier := slices.DeleteFunc(s.byTask[a.key], func(e *Attempt) bool { return e.staleSince(old) })
-	a.beside = slices.ContainsFunc(earlier, (*Attempt).unacknowledged)
+	a.earlierUnacknowledged = slices.ContainsFunc(earlier, (*Attempt).unacknowledged)
 	s.byTask[a.key] = append(earlier, a)
 	if s.swept.Before(old) {
 		s.swept = now
@@ -144,8 +151,8 @@ func (s *attempts) add(a *Attempt) {
 	}
 }
 
-// latest returns the latest attempt of the task with a key, nil if there is none, and whether its handler
-// has started.
+// latest returns the latest attempt of the task with a key, or nil. It also returns whether the
+// handler of that attempt has started.
 func (s *attempts) latest(key string) (a *Attempt, started bool) {
 	s.Lock()
 	defer s.Unlock()
@@ -160,16 +167,18 @@ func (s *attempts) latest(key string) (a *Attempt, started bool) {
 // acknowledging returns the attempt that a call of asynq's ends. asynq names only the task, of which
 // this process may have several attempts.
 //
-// A done or completed call is for the oldest attempt that is unacknowledged. After a [Finish] has ended
+// A done or completed call is for the oldest attempt that is unacknowledged. Since a [Finish] ended
 // that attempt, a task of the same id may have been enqueued, and may have started.
 //
-// The deadline of any other call is the end of the attempt's lease. A lease never ends earlier than it
-// did when its attempt started. So an earlier deadline belongs to an earlier attempt, which asynq has
-// given up and which is still at work. A call without a deadline is for the latest attempt.
+// The deadline of any other call is the end of the attempt's lease. The end of a lease only moves
+// on. So a deadline before the end of the latest lease belongs to an earlier attempt. asynq has
+// given that attempt up, and it is still at work. A call without a deadline is for the latest
+// attempt.
 //
-// The lease of the earlier attempt may have been renewed, in the second in which the later one started,
-// or by another server of this process. So a retry or archive call is for an attempt that waits to be
-// parked, if there is one. Otherwise the call would archive the task on its last attempt.
+// But the lease of the earlier attempt may have been renewed in the second in which the later one
+// started. Another server of this process may have renewed it, too. So a retry or archive call is
+// for an attempt that waits to be parked, if there is one. Otherwise the call would archive the
+// task on its last attempt.
 func (s *attempts) acknowledging(key string, o op, deadline time.Time, ok bool) *Attempt {
 	s.Lock()
 	defer s.Unlock()

@@ -7,8 +7,8 @@ import (
 	"github.com/sidingq/siding/internal/asynqredis"
 )
 
-// Deadlines do not tell if the first attempt's lease was renewed in the second in which the later
-// one started, or by another server of the process.
+// A deadline does not tell two attempts apart if the lease of the first was renewed late. That may
+// be in the second in which the later one started, or by another server of the process.
 func TestAcknowledgementOfTheParkedAttempt(t *testing.T) {
 	t.Parallel()
 	h := server{Hook: &Hook{}}

@@ -67,9 +67,9 @@ func (b *Batch) gather(ctx context.Context, cmd *redis.Cmd) *redis.Cmd {
 // would delay other clients of Redis.
 func (b *Batch) Full() bool { return len(b.calls) >= 500 || b.bytes >= 1<<20 }
 
-// Send sends what was gathered, in order, and empties the batch. For each call it returns
-// nil, what asynq would have returned, or an error of Redis, after which the task may
-// have been stored.
+// Send sends what was gathered, in order, and empties the batch. For each call, Send returns nil,
+// an error that asynq would have returned, or an error of Redis. After an error of Redis the task
+// may have been stored all the same.
 func (b *Batch) Send(ctx context.Context) []error {
 	calls, loads := b.calls, b.loads
 	b.calls, b.loads, b.bytes = nil, nil, 0

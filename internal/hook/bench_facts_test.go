@@ -1,6 +1,6 @@
-// The *_facts_test.go files hold what this project takes for granted about
-// asynq 0.26, each as a test of asynq alone against a real Redis. They are there
-// to fail when an upgrade of asynq changes a fact, and to say which.
+// The *_facts_test.go files hold what this project takes for granted about asynq 0.26. Each fact is
+// a test of asynq alone against a real Redis. If an upgrade of asynq changes a fact, its test
+// fails.
 
 package hook_test
 
@@ -69,9 +69,8 @@ type server struct {
 	stop func() // shuts it down, once
 }
 
-// serve runs a server until stop or the test's end. Unless cfg says otherwise
-// it looks for tasks all the time, repeats them at once, and waits 10 ms for
-// running ones when it is shut down.
+// serve runs a server until stop or the test's end. Unless cfg says otherwise, the server looks for
+// tasks all the time, and repeats them at once. Its shutdown waits 10 ms for running tasks.
 func (b *bench) serve(cfg asynq.Config, h asynq.HandlerFunc) *server {
 	b.t.Helper()
 	cfg.Queues = map[string]int{b.queue: 1}
@@ -119,8 +118,8 @@ type attempt struct {
 	end  chan<- error // what the handler returns, whenever it is sent
 }
 
-// manual returns a handler whose every call shows up at the channel and lasts,
-// whatever becomes of its context, until the test ends it.
+// manual returns a handler, and a channel of its calls. Each call lasts until the test ends it,
+// whatever becomes of its context.
 func (b *bench) manual() (asynq.HandlerFunc, <-chan attempt) {
 	attempts := make(chan attempt)
 	over := b.t.Context()

@@ -75,44 +75,41 @@ func (s spy) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // One call parks ten tasks whose locks are held. The calls that follow at once park the rest.
 func TestTenAreParkedInOneCall(t *testing.T) {
 	t.Parallel()
-	for where, start := range stores() {
-		t.Run(where, func(t *testing.T) {
-			t.Parallel()
-			const tasks = 25
-			f := start(t)
-			resource := "order:" + f.queue
-			must(t, f.rdb.Set(t.Context(), "lock:"+resource, "siding:token:somebody", time.Hour).Err())
-			for range tasks {
-				task := asynq.NewTaskWithHeaders("order:audit", nil, map[string]string{"siding-resource": resource})
-				_, err := f.client.EnqueueContext(t.Context(), task, asynq.Queue(f.queue))
-				must(t, err)
-			}
-			parked := make(chan struct{}, tasks)
-			h := hook.NewHook(slog.New(slog.DiscardHandler), func() {})
-			source, args := fastpath.Dequeue(), redisstore.LockArgs("lock:", 15*time.Second, time.Hour, time.Hour)
-			h.TakeLocks(hook.Locking{
-				Source: source, Args: args, Host: "here", Fallback: time.Hour, Spread: time.Hour,
-				Unused: func(store.Grant) {}, Parked: func(hook.Parked) { notify(parked) },
-			})
-			seen := &rows{}
-			rdb := f.connect()
-			rdb.AddHook(spy{seen, true})
-			rdb.AddHook(h)
-			rdb.AddHook(spy{seen, false})
-			server := asynq.NewServerFromRedisClient(rdb, asynq.Config{Queues: map[string]int{f.queue: 1}, LogLevel: asynq.FatalLevel})
-			must(t, server.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
-				t.Error("want no task run")
-				return nil
-			})))
-			for range tasks {
-				receive(t, parked, "a parked task")
-			}
-			server.Shutdown()
-			seen.mu.Lock()
-			defer seen.mu.Unlock()
-			if want := []row{{1, 10}, {1, 10}, {1, 5}}; !slices.Equal(seen.seen, want) {
-				t.Errorf("want %v, have %v", want, seen.seen)
-			}
+	onStores(t, func(t *testing.T, f *fleet) {
+		t.Helper()
+		const tasks = 25
+		resource := "order:" + f.queue
+		must(t, f.rdb.Set(t.Context(), "lock:"+resource, "siding:token:somebody", time.Hour).Err())
+		for range tasks {
+			task := asynq.NewTaskWithHeaders("order:audit", nil, map[string]string{"siding-resource": resource})
+			_, err := f.client.EnqueueContext(t.Context(), task, asynq.Queue(f.queue))
+			must(t, err)
+		}
+		parked := make(chan struct{}, tasks)
+		h := hook.NewHook(slog.New(slog.DiscardHandler), func() {})
+		source, args := fastpath.Dequeue(), redisstore.LockArgs("lock:", 15*time.Second, time.Hour, time.Hour)
+		h.TakeLocks(hook.Locking{
+			Source: source, Args: args, Host: "here", Fallback: time.Hour, Spread: time.Hour,
+			Unused: func(store.Grant) {}, Parked: func(hook.Parked) { notify(parked) },
 		})
-	}
+		seen := &rows{}
+		rdb := f.connect()
+		rdb.AddHook(spy{seen, true})
+		rdb.AddHook(h)
+		rdb.AddHook(spy{seen, false})
+		server := asynq.NewServerFromRedisClient(rdb, asynq.Config{Queues: map[string]int{f.queue: 1}, LogLevel: asynq.FatalLevel})
+		must(t, server.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
+			t.Error("want no task run")
+			return nil
+		})))
+		for range tasks {
+			receive(t, parked, "a parked task")
+		}
+		server.Shutdown()
+		seen.mu.Lock()
+		defer seen.mu.Unlock()
+		if want := []row{{1, 10}, {1, 10}, {1, 5}}; !slices.Equal(seen.seen, want) {
+			t.Errorf("want %v, have %v", want, seen.seen)
+		}
+	})
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/sidingq/siding/internal/asynqredis"
 )
 
-// Whatever a program sends down a hooked connection is taken apart without a
-// panic, and what is taken for a call of asynq's is one by name, script and keys.
+// The hook takes apart any command without a panic. A call that the hook takes for asynq's is one
+// by name, script and keys.
 func FuzzParse(f *testing.F) {
 	const dequeue, retry = "a8153319360adc71cdc370107f8ab9786f204765", "65fa409c88198a681c53e0892d8276eca0145694"
 	f.Add("evalsha", dequeue, 4, "asynq:{q}:pending\nasynq:{q}:paused\nasynq:{q}:active\nasynq:{q}:lease\n1\nasynq:{q}:t:")

@@ -2,7 +2,6 @@ package hook_test
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -51,9 +50,7 @@ func moves(t *testing.T, f *fleet) {
 	a.park(t, 7)
 	f.wake(t, id, 7, asynqredis.Woken)
 	w.take(t, id).park(t, 8)
-	if have := f.check(t).places()[id]; !slices.Equal(have, []string{"retry"}) {
-		t.Fatalf("want it parked, have it in %v", have)
-	}
+	f.wantIn(t, id, "retry")
 	unique := f.read(t).task(id)["unique_key"]
 	if ttl := f.rdb.PTTL(t.Context(), unique).Val(); ttl < time.Hour {
 		t.Errorf("want its uniqueness to last for an hour or more, have %v", ttl)
@@ -70,7 +67,5 @@ func moves(t *testing.T, f *fleet) {
 	late.mustEnd(t, nil)
 	f.unchanged(t, before)
 	a.mustEnd(t, nil)
-	if have := f.check(t).places()[id]; !slices.Equal(have, []string{"completed"}) {
-		t.Errorf("want it completed, have it in %v", have)
-	}
+	f.wantIn(t, id, "completed")
 }

@@ -34,7 +34,7 @@ func (r *NotifyingConn) Eval(ctx context.Context, source string, keys []string, 
 
 func (r *NotifyingConn) eval(ctx context.Context, cmd *redis.Cmd) *redis.Cmd {
 	c := parse(cmd)
-	// A server's calls go to its hook unchanged, as the hook has to know them.
+	// A server's calls go on to its hook unchanged, so that the hook knows them.
 	if _, ok := c.pendingOf(); (ok || onceArgs(ctx, c) != nil) && !c.op.ends() && !c.likeDequeue() {
 		_ = r.scripts.notify(ctx, r.Process, cmd, c) // the error is in cmd
 	} else {

@@ -49,17 +49,6 @@ func keysOfLocks(c asynqredis.Contended) []string {
 	return keys
 }
 
-// onStores runs a test on each store.
-func onStores(t *testing.T, run func(*testing.T, *fleet)) {
-	t.Helper()
-	for where, store := range stores() {
-		t.Run(where, func(t *testing.T) {
-			t.Parallel()
-			run(t, store(t))
-		})
-	}
-}
-
 // A task that is parked in a wait queue lists its lock. A task that is in none does not.
 func TestParkEntersTheLock(t *testing.T) {
 	t.Parallel()
@@ -86,7 +75,7 @@ func TestParkEntersTheLock(t *testing.T) {
 	})
 }
 
-// A lock for which nobody waits is taken off the list, unless a task has come to wait for it
+// A lock for which nobody waits is taken off the list, unless a task has come to wait for the lock
 // since it was listed. The list lasts for as long as somebody looks at its locks.
 func TestLooked(t *testing.T) {
 	t.Parallel()

@@ -18,8 +18,8 @@ import (
 //go:embed dequeue.lua
 var dequeueSource string
 
-// A Locking has a dequeue take the lock of its task in the same step, or park the task if the
-// lock is busy.
+// A Locking has each dequeue take the lock of its task in the same step. If the lock is busy, the
+// dequeue parks the task.
 type Locking struct {
 	// Source and Release come from package fastpath, and Args from package redisstore.
 	Source  string
@@ -60,7 +60,7 @@ type taken struct {
 
 	none  bool         // if no task was taken
 	grant *store.Grant // the lock that came with it, if any
-	came  int64        // its ticket in a wait queue, us by Redis' clock, or 0
+	came  int64        // its ticket in a wait queue, µs by Redis' clock, or 0
 }
 
 // inRow is how many dequeues follow each other that only park tasks, ten at a time. After that many
@@ -116,8 +116,8 @@ func (h *Hook) lockingArgs() []any {
 	return append([]any{a.Host, a.Fallback.Milliseconds(), a.Spread.Milliseconds(), asynqredis.UniqueMargin.Milliseconds()}, a.Args...)
 }
 
-// begin remembers the attempt of a task that was taken for the server. It returns the task as asynq
-// reads it, without an attempt if the task cannot be read.
+// begin remembers the attempt of a task that was taken for the server. begin returns the task as
+// asynq reads it. If the task cannot be read, the result has no attempt.
 func (s server) begin(t taken, queue, name string, leaseEnds any) fetch.Task {
 	m, err := asynqredis.ParseMessage(t.Message)
 	if err != nil || m.ID == "" {
@@ -152,8 +152,8 @@ func (h *Hook) dequeueKeys(queue string) []any {
 	return keys
 }
 
-// takenOf reads the answer to a dequeue that was sent at start, and reports the tasks that the dequeue
-// has parked.
+// takenOf reads the answer to a dequeue that was sent at start. It also reports the tasks that the
+// dequeue has parked.
 func (h *Hook) takenOf(got any, queue string, start time.Time) (t taken, err error) {
 	answer, _ := got.([]any)
 	if len(answer) < 3 {
@@ -169,10 +169,10 @@ func (h *Hook) takenOf(got any, queue string, start time.Time) (t taken, err err
 	}
 	t.Message, t.Left, t.none = redisreply.Text(answer, 0), redisreply.Int(answer, 1), answer[0] == nil
 	t.came = redisreply.Int(answer, 3)
-	if len(answer) == 8 {
+	if len(answer) == 9 {
 		t.grant = &store.Grant{
 			Resource: redisreply.Text(answer, 4), Token: redisreply.Text(answer, 5), Fence: redisreply.Int(answer, 6),
-			HandOff: time.Duration(redisreply.Int(answer, 7)) * time.Microsecond, Start: start,
+			HandOff: time.Duration(redisreply.Int(answer, 7)) * time.Microsecond, From: redisreply.Text(answer, 8), Start: start,
 		}
 	}
 	return t, nil

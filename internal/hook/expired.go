@@ -9,8 +9,8 @@ import (
 )
 
 // Tolerate hides from asynq's own recovery the tasks for which tolerated returns true. asynq would
-// use up one of their retries, or archive them. The caller requeues them by [asynqredis.Recover].
-// Call Tolerate before the servers start.
+// use up a retry of such a task, or archive the task. The caller requeues them by
+// [asynqredis.Recover]. Call Tolerate before the servers start.
 func (h *Hook) Tolerate(tolerated func(asynqredis.Orphan) bool) { h.tolerated = tolerated }
 
 // listExpired answers asynq's recovery, which lists the tasks of a queue whose leases have expired.

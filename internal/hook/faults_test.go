@@ -1,7 +1,6 @@
 package hook_test
 
 import (
-	"slices"
 	"testing"
 	"time"
 
@@ -34,13 +33,11 @@ func TestMovesSurviveAScriptFlush(t *testing.T) {
 	a = w.take(t, id)
 	flush()
 	a.mustEnd(t, nil)
-	if have := f.check(t).places(); len(have) != 0 {
-		t.Errorf("want the task done, have it in %v", have)
-	}
+	f.wantEmpty(t)
 }
 
-// A Redis that takes no writes rejects the parking: asynq gets the error, the task
-// stays active, and is parked when its worker finds it again.
+// A Redis that takes no writes rejects the parking. asynq gets the error, and the task stays
+// active. It is parked when its worker finds it again.
 func TestParkRefusedByRedisIsNotLost(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, redistest.Start(t).Addr)
@@ -60,13 +57,11 @@ func TestParkRefusedByRedisIsNotLost(t *testing.T) {
 	f.unchanged(t, before)
 	f.expire(t, id)
 	f.recoverExpired(t, w.hook)
-	if have := f.check(t).places()[id]; !slices.Equal(have, []string{"retry"}) {
-		t.Errorf("want it parked, have it in %v", have)
-	}
+	f.wantIn(t, id, "retry")
 }
 
-// A move that takes a task out of one set must not be refused half-way when
-// memory is full: Redis refuses what needs memory as the first write, not later.
+// A full Redis must not refuse a move half-way, with the task out of one set. Redis refuses only a
+// first write that needs memory, and no later one.
 func TestMovesAreWholeWhenMemoryIsFull(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, redistest.Start(t).Addr)

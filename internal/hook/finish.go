@@ -48,8 +48,8 @@ type Finish struct {
 func (h *Hook) Prefetch(rdb redis.Scripter) { h.rdb = rdb }
 
 // Finish starts to end a. Until [Finish.Close] is called, asynq's own call for a has to wait.
-// Finish returns nil if only asynq's call can end a. That is so if asynq has made the call, if asynq is
-// not the known one, or if [Hook.Prefetch] was not called.
+// Finish returns nil if only asynq's call can end a. That is so if asynq has made its call, if
+// asynq is not the known one, or without a [Hook.Prefetch].
 func (a *Attempt) Finish() *Finish {
 	s := a.server
 	if s.rdb == nil || s.Mismatched() || !a.ending.TryLock() {
@@ -75,8 +75,9 @@ func (f *Finish) Close() {
 // Done reports whether the task is done and its lock, if it had one, was not lost before.
 func (f *Finish) Done() bool { return f.done }
 
-// Next returns the arguments of lease.Lease.HandOffBy with which the next waiter starts: the name
-// of its attempt, and the arguments of wake_next.lua. It returns "" if no waiter may start.
+// Next returns the arguments of lease.Lease.HandOffBy with which the next waiter starts. They are
+// the name of its attempt, and the arguments of wake_next.lua. The name is "" if no waiter may
+// start.
 func (f *Finish) Next() (name string, args []any) {
 	locking := f.attempt.server.locking
 	if !f.next.Waiter || locking == nil {
@@ -111,13 +112,13 @@ func (f *Finish) Send(ctx context.Context, keys []string, argv []any) (released 
 	return got[1], nil
 }
 
-// takeElsewhere takes the next task by a call of its own: the queue may be on another server of a
+// takeElsewhere takes the next task by a separate call, as the queue may be on another server of a
 // Cluster.
 func (f *Finish) takeElsewhere(ctx context.Context, queue string) {
 	s, start := f.attempt.server, time.Now()
 	keys := make([]string, 0, 7)
 	for _, key := range s.dequeueKeys(queue) {
-		keys = append(keys, key.(string)) //nolint:errcheck,forcetypeassert // they are made as such
+		keys = append(keys, key.(string)) //nolint:errcheck,forcetypeassert // dequeueKeys makes strings
 	}
 	if got, err := s.apart.Run(ctx, s.rdb, keys, s.dequeueArgs(queue, f.leaseEnds, f.name)...).Result(); err == nil {
 		f.take(queue, got, start)

@@ -21,9 +21,9 @@ type firstCheck struct {
 }
 
 // CheckFirst has check called before the first task is taken, and again once the hook is
-// [Hook.Unguarded]. tasks is the connection of the server. The error of check becomes that of the
-// dequeue, which asynq makes again. guards reports whether the guard runs a task. Call CheckFirst
-// before the servers start.
+// [Hook.Unguarded]. tasks is the connection of the server. An error of check becomes the error of
+// the dequeue, and asynq dequeues again. guards reports whether the guard runs a task. Call
+// CheckFirst before the servers start.
 func (h *Hook) CheckFirst(check func(ctx context.Context, tasks redis.ProcessHook) error, guards func(kind string, headers map[string]string) bool) {
 	h.first.check, h.first.guards = check, guards
 }
@@ -45,15 +45,17 @@ func (h *Hook) askFirst(ctx context.Context, tasks redis.ProcessHook) error {
 	return err
 }
 
-// ended has the check made again if a's task is done without the guard that runs such tasks.
-func (f *firstCheck) ended(a *Attempt) {
-	if f.guards == nil || f.guarded.Load() {
+// ended has the check made again if a's task is done without the guard that runs such tasks. The first
+// such task is logged at once, as the next dequeue may be long in coming.
+func (h *Hook) ended(ctx context.Context, a *Attempt) {
+	f := &h.first
+	if f.guards == nil || f.guarded.Load() || !f.guards(a.message.Kind, a.message.Headers) {
 		return
 	}
-	if f.guards(a.message.Kind, a.message.Headers) {
-		f.unguarded.Store(true)
-		f.done.Store(false)
+	if !f.unguarded.Swap(true) {
+		h.logger.ErrorContext(ctx, "a guarded task has run without its lock, as the server's handler did not pass through Guard.Middleware", "task_id", a.ID, "task_type", a.message.Kind, "queue", a.Queue)
 	}
+	f.done.Store(false)
 }
 
 // hookedKey marks the contexts of dequeues that have passed through a hook.

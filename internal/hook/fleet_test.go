@@ -22,8 +22,8 @@ import (
 	"github.com/sidingq/siding/internal/testenv/redistest"
 )
 
-// This file runs real asynq servers, one step at a time: a gate on their
-// connection holds asynq's own calls until the test wants the next move.
+// This file runs real asynq servers, one step at a time. A gate on their connection holds asynq's
+// own calls until the test wants the next move.
 
 const tooLong = time.Minute
 
@@ -52,6 +52,17 @@ func stores() map[string]func(*testing.T) *fleet {
 			t.Helper()
 			return newFleet(t, miniredis.RunT(t).Addr())
 		},
+	}
+}
+
+// onStores runs a test on each store.
+func onStores(t *testing.T, run func(*testing.T, *fleet)) {
+	t.Helper()
+	for where, store := range stores() {
+		t.Run(where, func(t *testing.T) {
+			t.Parallel()
+			run(t, store(t))
+		})
 	}
 }
 
@@ -119,8 +130,8 @@ func (f *fleet) plain(t *testing.T) *worker {
 	return f.start(t, nil, &gate{})
 }
 
-// recoverExpired does what a server does when it starts and once a minute: it retries or archives,
-// as failed, the tasks of others whose leases have expired.
+// recoverExpired does what a server does when it starts, and then once a minute. It retries or
+// archives, as failed, the tasks of others whose leases have expired.
 func (f *fleet) recoverExpired(t *testing.T, hook *hook.Hook) {
 	t.Helper()
 	w := f.start(t, hook, &gate{recovers: true})
@@ -261,9 +272,9 @@ func (a *run) park(t *testing.T, ticket int64) {
 // started reports whether the attempt's handler has started.
 func (a *run) started() bool { return a.result != nil }
 
-// finish ends an attempt whose handler has succeeded. send sends the Finish. If takes is set, the
-// Finish prefetches the next task. finish returns the next task, if there is one, and whether a's
-// attempt is over now. asynq has not been told yet.
+// finish ends an attempt whose handler has succeeded, but does not tell asynq yet. send sends the
+// Finish. If takes is set, the Finish prefetches the next task. finish returns the next task, if
+// there is one, and whether a's attempt is over now.
 func (a *run) finish(t *testing.T, takes bool, send func(f *hook.Finish)) (next *run, over bool) {
 	t.Helper()
 	a.fetcher.take(takes)
@@ -375,8 +386,8 @@ func (g *gate) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// beginRound waits for leave to begin a round of the forwarder; within one it
-// does not: the forwarder goes on until nothing is due.
+// beginRound waits for leave to begin a round of the forwarder. Within a round it does not wait, as
+// the forwarder goes on until nothing is due.
 func (g *gate) beginRound() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -30,8 +30,8 @@ func (h *Hook) Open() {
 // isShut reports whether the gate is shut, and does not wait.
 func (g *gate) isShut() bool { return g.opened.Load() != nil }
 
-// held reports whether the gate is shut. It waits until a shut gate opens, or for fetch.HoldFor at
-// most: asynq asks again.
+// held reports whether the gate is shut. First held waits until a shut gate opens, or for
+// fetch.HoldFor at most. asynq then asks again.
 func (g *gate) held(ctx context.Context) bool {
 	opened := g.opened.Load()
 	if opened == nil {

@@ -13,8 +13,8 @@ import (
 // dequeueSHA is that of asynq's script.
 const dequeueSHA = "a8153319360adc71cdc370107f8ab9786f204765"
 
-// BenchmarkHook is what the hook itself does for a task, from its dequeue to the
-// acknowledgement, without Redis: run it with -benchmem.
+// BenchmarkHook is what the hook itself does for a task, from its dequeue to the acknowledgement,
+// without Redis. Run it with -benchmem.
 func BenchmarkHook(b *testing.B) {
 	const queue, id, done = "default", "5f1c2a9e-0000-4000-8000-000000000001", "1241eaa1c73409baaf1fea0c08d203a4911bda15"
 	h := NewHook(slog.New(slog.DiscardHandler), func() {})

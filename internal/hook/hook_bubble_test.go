@@ -11,9 +11,9 @@ import (
 	"github.com/sidingq/siding/internal/hook"
 )
 
-// An attempt that asynq never acknowledges, as its lease has expired, must not
-// be remembered for ever; one whose handler still runs must be, for what it may
-// yet send.
+// An attempt that asynq never acknowledges, as its lease has expired, must not be remembered for
+// ever. But an attempt whose handler still runs must be remembered, as its acknowledgement may yet
+// come.
 func TestHookForgetsWhatNobodyAcknowledges(t *testing.T) {
 	t.Parallel()
 	calls := callsOfAsynq(t)

@@ -67,9 +67,9 @@ func (w *twin) move(t *testing.T, before *model.State, step model.Step) {
 	}
 }
 
-// dequeue lets a server take the next task. A hook that still knows an attempt of the task might
-// take one for the other. A server that shuts down requeues all that it runs. So each attempt gets
-// a server on which nothing is left.
+// dequeue lets a server take the next task. Each attempt gets a server on which nothing is left.
+// For a hook that still knows an attempt of the task might take one for the other. And a server
+// that shuts down requeues all that it runs.
 func (w *twin) dequeue(t *testing.T, before *model.State, m model.Move) {
 	t.Helper()
 	if len(w.idle) == 0 {
@@ -328,8 +328,8 @@ func (w *twin) wake(t *testing.T, before *model.State, m model.Move, want model.
 	}
 }
 
-// crash forgets what a worker had under way. Its servers stop when the round is over, as they
-// requeue what they run.
+// crash forgets what a worker had under way. The worker's servers stop when the round is over, as
+// they requeue what they run.
 func (w *twin) crash(before *model.State, worker uint8) {
 	for i, a := range before.Attempts {
 		if a.Task != 0 && a.Worker == worker {
@@ -386,14 +386,14 @@ func (w *twin) recover(t *testing.T, before *model.State, m model.Move, want mod
 	}
 }
 
-// silent returns a task as the recovery finds it.
+// orphans returns a task as the recovery finds it.
 func (w *twin) orphans(t *testing.T, id string) asynqredis.Orphan {
 	t.Helper()
 	found, err := asynqredis.Orphans(t.Context(), w.f.rdb, w.f.queue, 0)
 	must(t, err)
 	i := slices.IndexFunc(found, func(task asynqredis.Orphan) bool { return task.ID == id })
 	if i < 0 {
-		t.Fatalf("want %s silent, have %v", id, found)
+		t.Fatalf("want %s an orphan, have %v", id, found)
 	}
 	return found[i]
 }

@@ -17,9 +17,8 @@ import (
 	"github.com/sidingq/siding/lock"
 )
 
-// TestScriptsDoWhatTheModelDoes walks at random through the model of the protocol,
-// makes each of its moves with the real scripts, and then compares what Redis
-// holds with the model's state.
+// TestScriptsDoWhatTheModelDoes walks at random through the model of the protocol. It makes each
+// move with the real scripts, too, and then compares what Redis holds with the model's state.
 func TestScriptsDoWhatTheModelDoes(t *testing.T) {
 	t.Parallel()
 	walks, steps := extent()
@@ -45,9 +44,8 @@ func TestScriptsDoWhatTheModelDoes(t *testing.T) {
 	}
 }
 
-// TestScriptsDoWhatTheModelDoesInAllCircumstances does the same on shortest
-// ways to each kind of step, in each kind of circumstances that may matter for its
-// script.
+// TestScriptsDoWhatTheModelDoesInAllCircumstances does the same on the shortest ways to each kind
+// of step, in all circumstances that may matter for its script.
 func TestScriptsDoWhatTheModelDoesInAllCircumstances(t *testing.T) {
 	t.Parallel()
 	verify.Long(t)
@@ -58,8 +56,8 @@ func TestScriptsDoWhatTheModelDoesInAllCircumstances(t *testing.T) {
 		{Resources: []uint8{0, 0, 0}, Workers: 2, Failures: 1, Symmetric: true},
 		{Resources: []uint8{0, 0, 0}, Workers: 2, Prefetch: 1, Symmetric: true},
 	}
-	// The models are explored before there are workers. It may take longer than the lease lasts with
-	// which an idle worker asks for its next task.
+	// The models are explored before there are workers. The exploration may take longer than the
+	// lease with which an idle worker asks for its next task.
 	cover := make([][]model.Way, len(models))
 	for i, m := range models {
 		cover[i] = m.Cover(circumstances)

@@ -14,8 +14,8 @@ import (
 	"github.com/sidingq/siding/internal/asynqredis"
 )
 
-// normal makes states of two queues comparable: what is ours is taken out, the
-// queues' names are one, and times count by the minute from now on.
+// normal makes the states of two queues comparable. It leaves out what is ours, gives the queues
+// one name, and counts times by the minute from now on.
 func (s *state) normal(queue string) *state {
 	now := time.Now().Unix()
 	n := &state{
@@ -47,43 +47,40 @@ func (s *state) normal(queue string) *state {
 // plain asynq. After every dequeue they must hold the same.
 func TestDequeueDoesWhatAsynqDoes(t *testing.T) {
 	t.Parallel()
-	for where, store := range stores() {
-		t.Run(where, func(t *testing.T) {
-			t.Parallel()
-			ours := store(t)
-			theirs := *ours
-			theirs.queue = strings.Replace(ours.queue, "q-", "p-", 1)
-			prepare := func(f *fleet) {
-				// One whose hash an operator has deleted by hand.
-				f.enqueue(t, asynq.TaskID("bare"))
-				f.rdb.Del(t.Context(), f.prefix()+"t:bare")
-				for i, opts := range [][]asynq.Option{
-					{},
-					{asynq.MaxRetry(0), asynq.Timeout(time.Minute)},
-					{asynq.Unique(time.Hour), asynq.Retention(time.Hour)},
-					{asynq.ProcessIn(time.Hour)},
-					{asynq.Deadline(time.Now().Add(time.Hour).Truncate(time.Hour))},
-				} {
-					f.enqueue(t, append(opts, asynq.TaskID(fmt.Sprint("task-", i)))...)
+	onStores(t, func(t *testing.T, ours *fleet) {
+		t.Helper()
+		theirs := *ours
+		theirs.queue = strings.Replace(ours.queue, "q-", "p-", 1)
+		prepare := func(f *fleet) {
+			// One whose hash an operator has deleted by hand.
+			f.enqueue(t, asynq.TaskID("bare"))
+			f.rdb.Del(t.Context(), f.prefix()+"t:bare")
+			for i, opts := range [][]asynq.Option{
+				{},
+				{asynq.MaxRetry(0), asynq.Timeout(time.Minute)},
+				{asynq.Unique(time.Hour), asynq.Retention(time.Hour)},
+				{asynq.ProcessIn(time.Hour)},
+				{asynq.Deadline(time.Now().Add(time.Hour).Truncate(time.Hour))},
+			} {
+				f.enqueue(t, append(opts, asynq.TaskID(fmt.Sprint("task-", i)))...)
+			}
+		}
+		prepare(ours)
+		prepare(&theirs)
+		a, b := ours.worker(t), theirs.plain(t)
+		for step := range 7 { // the bare one, 4 tasks, then none twice
+			have, want := a.next(t), b.next(t)
+			if (have == nil) != (want == nil) {
+				t.Fatalf("step %d: want a task as asynq has: %v, have %v", step, want, have)
+			}
+			if want != nil {
+				if have.id != want.id || have.task.Type() != want.task.Type() || string(have.task.Payload()) != string(want.task.Payload()) {
+					t.Errorf("step %d: want task %s, have %s", step, want.id, have.id)
 				}
 			}
-			prepare(ours)
-			prepare(&theirs)
-			a, b := ours.worker(t), theirs.plain(t)
-			for step := range 7 { // the bare one, 4 tasks, then none twice
-				have, want := a.next(t), b.next(t)
-				if (have == nil) != (want == nil) {
-					t.Fatalf("step %d: want a task as asynq has: %v, have %v", step, want, have)
-				}
-				if want != nil {
-					if have.id != want.id || have.task.Type() != want.task.Type() || string(have.task.Payload()) != string(want.task.Payload()) {
-						t.Errorf("step %d: want task %s, have %s", step, want.id, have.id)
-					}
-				}
-				compare(t, ours, &theirs)
-			}
-		})
-	}
+			compare(t, ours, &theirs)
+		}
+	})
 }
 
 // compare fails the test unless two queues are equal but for our fields.
@@ -100,31 +97,28 @@ func compare(t *testing.T, ours, theirs *fleet) {
 
 func TestDequeueLeavesPausedAndEmptyQueuesAlone(t *testing.T) {
 	t.Parallel()
-	for where, store := range stores() {
-		t.Run(where, func(t *testing.T) {
-			t.Parallel()
-			f := store(t)
-			w := f.worker(t)
-			id := f.enqueue(t)
-			if err := f.inspector.PauseQueue(f.queue); err != nil {
-				t.Fatal(err)
-			}
-			before := f.check(t)
-			if a := w.next(t); a != nil {
-				t.Errorf("want nothing from a paused queue, have %s", a.id)
-			}
-			f.unchanged(t, before)
-			if err := f.inspector.UnpauseQueue(f.queue); err != nil {
-				t.Fatal(err)
-			}
-			w.take(t, id).mustEnd(t, nil)
-			before = f.check(t)
-			if a := w.next(t); a != nil {
-				t.Errorf("want nothing from an empty queue, have %s", a.id)
-			}
-			f.unchanged(t, before)
-		})
-	}
+	onStores(t, func(t *testing.T, f *fleet) {
+		t.Helper()
+		w := f.worker(t)
+		id := f.enqueue(t)
+		if err := f.inspector.PauseQueue(f.queue); err != nil {
+			t.Fatal(err)
+		}
+		before := f.check(t)
+		if a := w.next(t); a != nil {
+			t.Errorf("want nothing from a paused queue, have %s", a.id)
+		}
+		f.unchanged(t, before)
+		if err := f.inspector.UnpauseQueue(f.queue); err != nil {
+			t.Fatal(err)
+		}
+		w.take(t, id).mustEnd(t, nil)
+		before = f.check(t)
+		if a := w.next(t); a != nil {
+			t.Errorf("want nothing from an empty queue, have %s", a.id)
+		}
+		f.unchanged(t, before)
+	})
 }
 
 // unchanged fails the test if the queue is not sound, or not as it was.
@@ -144,36 +138,33 @@ func (f *fleet) same(t *testing.T, before *state) {
 
 func TestDequeueStampsEachAttemptAndWipesMarksOfParking(t *testing.T) {
 	t.Parallel()
-	for where, store := range stores() {
-		t.Run(where, func(t *testing.T) {
-			t.Parallel()
-			f := store(t)
-			w := f.worker(t)
-			id := f.enqueue(t)
-			a := w.take(t, id)
-			first := f.check(t).task(id)["siding_attempt"]
-			if first == "" {
-				t.Fatal("want the attempt's name in the task's hash, have none")
-			}
-			f.wake(t, id, 6, asynqredis.Marked)
-			a.park(t, 6)
-			parked := f.check(t).task(id)
-			if parked["siding_ticket"] != "6" || parked["siding_woken"] != "1" || parked["siding_parked"] != "1" {
-				t.Fatalf("want the marks of a parking, have %v", parked)
-			}
-			w.take(t, id)
-			again := f.check(t).task(id)
-			want := map[string]string{
-				"msg": again["msg"], "state": "active", "siding_parked": "1", "siding_attempt": again["siding_attempt"],
-			}
-			if diff := cmp.Diff(want, again); diff != "" {
-				t.Errorf("(-want +have):\n%s", diff)
-			}
-			if again["siding_attempt"] == first {
-				t.Errorf("want another name for another attempt, have %q twice", first)
-			}
-		})
-	}
+	onStores(t, func(t *testing.T, f *fleet) {
+		t.Helper()
+		w := f.worker(t)
+		id := f.enqueue(t)
+		a := w.take(t, id)
+		first := f.check(t).task(id)["siding_attempt"]
+		if first == "" {
+			t.Fatal("want the attempt's name in the task's hash, have none")
+		}
+		f.wake(t, id, 6, asynqredis.Marked)
+		a.park(t, 6)
+		parked := f.check(t).task(id)
+		if parked["siding_ticket"] != "6" || parked["siding_woken"] != "1" || parked["siding_parked"] != "1" {
+			t.Fatalf("want the marks of a parking, have %v", parked)
+		}
+		w.take(t, id)
+		again := f.check(t).task(id)
+		want := map[string]string{
+			"msg": again["msg"], "state": "active", "siding_parked": "1", "siding_attempt": again["siding_attempt"],
+		}
+		if diff := cmp.Diff(want, again); diff != "" {
+			t.Errorf("(-want +have):\n%s", diff)
+		}
+		if again["siding_attempt"] == first {
+			t.Errorf("want another name for another attempt, have %q twice", first)
+		}
+	})
 }
 
 // A task that comes to its end by itself ends as without the hook.
@@ -194,29 +185,26 @@ func TestAcknowledgementsDoWhatAsynqDoes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for where, store := range stores() {
-				t.Run(where, func(t *testing.T) {
-					t.Parallel()
-					ours := store(t)
-					theirs := *ours
-					theirs.queue = strings.Replace(ours.queue, "q-", "p-", 1)
-					for f, w := range map[*fleet]*worker{ours: ours.worker(t), &theirs: theirs.plain(t)} {
-						id := f.enqueue(t, append(end.opts, asynq.TaskID("task"))...)
-						w.take(t, id).mustEnd(t, end.err)
-						if w.hook != nil && w.hook.Attempt(f.queue, id) != nil {
-							t.Error("want the attempt forgotten, have it still")
-						}
+			onStores(t, func(t *testing.T, ours *fleet) {
+				t.Helper()
+				theirs := *ours
+				theirs.queue = strings.Replace(ours.queue, "q-", "p-", 1)
+				for f, w := range map[*fleet]*worker{ours: ours.worker(t), &theirs: theirs.plain(t)} {
+					id := f.enqueue(t, append(end.opts, asynq.TaskID("task"))...)
+					w.take(t, id).mustEnd(t, end.err)
+					if w.hook != nil && w.hook.Attempt(f.queue, id) != nil {
+						t.Error("want the attempt forgotten, have it still")
 					}
-					ours.check(t)
-					compareFailed(t, ours, &theirs)
-				})
-			}
+				}
+				ours.check(t)
+				compareFailed(t, ours, &theirs)
+			})
 		})
 	}
 }
 
-// compareFailed is compare for messages that may hold the time of a failure or
-// of a completion, which two runs may have in different seconds.
+// compareFailed is compare for messages that may hold the time of a failure or of a completion. Two
+// runs may have these in different seconds.
 func compareFailed(t *testing.T, ours, theirs *fleet) {
 	t.Helper()
 	for _, f := range []*fleet{ours, theirs} {
@@ -236,24 +224,21 @@ func compareFailed(t *testing.T, ours, theirs *fleet) {
 
 func TestRequeuePassesThrough(t *testing.T) {
 	t.Parallel()
-	for where, store := range stores() {
-		t.Run(where, func(t *testing.T) {
-			t.Parallel()
-			f := store(t)
-			w := f.worker(t)
-			id := f.enqueue(t)
-			f.enqueue(t)
-			a := w.take(t, id)
-			a.ours.Park(asynqredis.Park{At: time.Now().Add(time.Hour)}) // too late, and asynq requeues it
-			w.stop()
-			if have := f.check(t).pending(); len(have) != 2 || have[0] != id {
-				t.Errorf("want %s first of two, have %v", id, have)
-			}
-			if w.hook.Attempt(f.queue, id) != nil {
-				t.Error("want the attempt forgotten, have it still")
-			}
-		})
-	}
+	onStores(t, func(t *testing.T, f *fleet) {
+		t.Helper()
+		w := f.worker(t)
+		id := f.enqueue(t)
+		f.enqueue(t)
+		a := w.take(t, id)
+		a.ours.Park(asynqredis.Park{At: time.Now().Add(time.Hour)}) // too late, and asynq requeues it
+		w.stop()
+		if have := f.check(t).pending(); len(have) != 2 || have[0] != id {
+			t.Errorf("want %s first of two, have %v", id, have)
+		}
+		if w.hook.Attempt(f.queue, id) != nil {
+			t.Error("want the attempt forgotten, have it still")
+		}
+	})
 }
 
 // wake calls Wake and compares its outcome.

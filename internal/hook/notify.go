@@ -17,8 +17,9 @@ var notifyingSource string
 // scriptCache are asynq's scripts in forms of our own, by the SHA1 of asynq's and the form.
 type scriptCache struct{ scripts sync.Map }
 
-// script returns the script that is sent for c: asynq's own in a form, as change makes it. It is not known
-// before asynq has sent the text of its own. asynq does so when Redis seems not to know the script.
+// script returns the script that is sent for c: asynq's own in a form, as change makes it. known is
+// false before asynq has sent the text of its script. asynq sends the text when Redis seems not to
+// know the script.
 func (s *scriptCache) script(c call, form string, change func(source string) string) (script asynqredis.Script, known bool) {
 	if c.source != "" {
 		s.scripts.Store(c.sha+form, asynqredis.NewScript(change(c.source)))
@@ -46,8 +47,8 @@ func notifyKeys(keys []any, queue string) []any {
 	return append(slices.Clip(keys), asynqredis.PendingKey(queue), asynqredis.NotifyKey(queue))
 }
 
-// notified returns c as it is sent so that it also notifies its queue, if it may put tasks into pending:
-// all calls may that have the pending tasks among their keys, but for dequeues and acknowledgements.
+// notified returns c as a call that also notifies its queue, if c may put tasks into pending. All
+// calls may that have the pending tasks among their keys, except dequeues and acknowledgements.
 func (s *scriptCache) notified(ctx context.Context, c call) (_ gathered, known bool) {
 	form, keys, argv, change := "", c.keys, c.argv, func(source string) string { return source }
 	if queue, ok := c.pendingOf(); ok {

@@ -39,7 +39,7 @@ func (f *fleet) notifications(t *testing.T) int64 {
 	return n
 }
 
-// wantNotified compares that number.
+// wantNotified compares that length.
 func (f *fleet) wantNotified(t *testing.T, when string, want int64) {
 	t.Helper()
 	if have := f.notifications(t); have != want {
@@ -50,38 +50,36 @@ func (f *fleet) wantNotified(t *testing.T, when string, want int64) {
 // Each call that puts a task into pending notifies once for the task. No other call notifies.
 func TestNotifies(t *testing.T) {
 	t.Parallel()
-	for name, store := range stores() {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := store(t).notifying()
-			f.enqueue(t, asynq.TaskID("one"))
-			f.wantNotified(t, "enqueue", 1)
-			task := asynq.NewTask("order:audit", []byte(`{"order":"7"}`))
-			if _, err := f.client.EnqueueContext(t.Context(), task, asynq.Queue(f.queue), asynq.TaskID("one")); err == nil {
-				t.Error("want the second of its id rejected")
-			}
-			f.wantNotified(t, "a rejected enqueue", 0)
-			f.enqueue(t, asynq.Unique(time.Hour))
-			f.wantNotified(t, "a unique one", 1)
-			if _, err := f.client.EnqueueContext(t.Context(), task, asynq.Queue(f.queue), asynq.Unique(time.Hour)); err == nil {
-				t.Error("want the second of its kind rejected")
-			}
-			f.wantNotified(t, "a rejected unique one", 0)
-			f.enqueue(t, asynq.TaskID("later"), asynq.ProcessIn(time.Hour))
-			f.wantNotified(t, "a delayed one", 0)
-			if err := f.inspector.RunTask(f.queue, "later"); err != nil {
-				t.Fatal(err)
-			}
-			f.wantNotified(t, "a task that an operator runs", 1)
-			if tasks, err := f.inspector.ListPendingTasks(f.queue); err != nil || len(tasks) != 3 {
-				t.Errorf("want 3 pending, have %v, %v", tasks, err)
-			}
-			if _, err := f.inspector.GetQueueInfo(f.queue); err != nil {
-				t.Error(err)
-			}
-			f.wantNotified(t, "a look", 0)
-		})
-	}
+	onStores(t, func(t *testing.T, f *fleet) {
+		t.Helper()
+		f = f.notifying()
+		f.enqueue(t, asynq.TaskID("one"))
+		f.wantNotified(t, "enqueue", 1)
+		task := asynq.NewTask("order:audit", []byte(`{"order":"7"}`))
+		if _, err := f.client.EnqueueContext(t.Context(), task, asynq.Queue(f.queue), asynq.TaskID("one")); err == nil {
+			t.Error("want the second of its id rejected")
+		}
+		f.wantNotified(t, "a rejected enqueue", 0)
+		f.enqueue(t, asynq.Unique(time.Hour))
+		f.wantNotified(t, "a unique one", 1)
+		if _, err := f.client.EnqueueContext(t.Context(), task, asynq.Queue(f.queue), asynq.Unique(time.Hour)); err == nil {
+			t.Error("want the second of its kind rejected")
+		}
+		f.wantNotified(t, "a rejected unique one", 0)
+		f.enqueue(t, asynq.TaskID("later"), asynq.ProcessIn(time.Hour))
+		f.wantNotified(t, "a delayed one", 0)
+		if err := f.inspector.RunTask(f.queue, "later"); err != nil {
+			t.Fatal(err)
+		}
+		f.wantNotified(t, "a task that an operator runs", 1)
+		if tasks, err := f.inspector.ListPendingTasks(f.queue); err != nil || len(tasks) != 3 {
+			t.Errorf("want 3 pending, have %v, %v", tasks, err)
+		}
+		if _, err := f.inspector.GetQueueInfo(f.queue); err != nil {
+			t.Error(err)
+		}
+		f.wantNotified(t, "a look", 0)
+	})
 }
 
 // forwarded enqueues so many tasks whose time has come, and has a server's forwarder move them.
@@ -119,18 +117,16 @@ func TestForwardNotifies(t *testing.T) {
 // A notify list of another type does not undo what the scripts do to the tasks.
 func TestBrokenNotifyList(t *testing.T) {
 	t.Parallel()
-	for name, store := range stores() {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := store(t).notifying()
-			f.rdb.Set(t.Context(), f.notifyKey(), "no list", 0)
-			f.forwarded(t, 2)
-			f.enqueue(t)
-			if have := f.rdb.LLen(t.Context(), "asynq:{"+f.queue+"}:pending").Val(); have != 3 {
-				t.Errorf("want 3 pending, have %d", have)
-			}
-		})
-	}
+	onStores(t, func(t *testing.T, f *fleet) {
+		t.Helper()
+		f = f.notifying()
+		f.rdb.Set(t.Context(), f.notifyKey(), "no list", 0)
+		f.forwarded(t, 2)
+		f.enqueue(t)
+		if have := f.rdb.LLen(t.Context(), "asynq:{"+f.queue+"}:pending").Val(); have != 3 {
+			t.Errorf("want 3 pending, have %d", have)
+		}
+	})
 }
 
 // A full Redis rejects a task as it does without the notify list, and loses none.
@@ -161,22 +157,20 @@ func TestNotifyWhenRedisIsFull(t *testing.T) {
 // still notifies the task's queue.
 func TestNotifyForAnyID(t *testing.T) {
 	t.Parallel()
-	for name, store := range stores() {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := store(t).notifying()
-			for _, id := range []string{"a}:pending", "{b}:pending", "asynq:{c}:pending", "größe", "x}"} {
-				f.enqueue(t, asynq.TaskID(id))
-				f.wantNotified(t, id, 1)
-				f.enqueue(t, asynq.TaskID(id+"}:pending"), asynq.ProcessIn(time.Hour))
-				f.wantNotified(t, id+", delayed", 0)
-			}
-			keys, err := f.rdb.Keys(t.Context(), "siding:{"+f.queue+"}*").Result()
-			if err != nil || len(keys) != 0 {
-				t.Errorf("want no other list, have %v, %v", keys, err)
-			}
-		})
-	}
+	onStores(t, func(t *testing.T, f *fleet) {
+		t.Helper()
+		f = f.notifying()
+		for _, id := range []string{"a}:pending", "{b}:pending", "asynq:{c}:pending", "größe", "x}"} {
+			f.enqueue(t, asynq.TaskID(id))
+			f.wantNotified(t, id, 1)
+			f.enqueue(t, asynq.TaskID(id+"}:pending"), asynq.ProcessIn(time.Hour))
+			f.wantNotified(t, id+", delayed", 0)
+		}
+		keys, err := f.rdb.Keys(t.Context(), "siding:{"+f.queue+"}*").Result()
+		if err != nil || len(keys) != 0 {
+			t.Errorf("want no other list, have %v, %v", keys, err)
+		}
+	})
 }
 
 // A call that is not asynq's passes through a NotifyingConn as it is.

@@ -14,9 +14,9 @@ var onceSource string
 
 type onceKey struct{}
 
-// Once returns a context for one call of asynq's client on a [NotifyingConn], or a [Batch] of it. If the
-// call's answer is lost and the call is sent again, the second answer is that the task has been stored.
-// Without Once it would be that another task like it exists.
+// Once returns a context for one call of asynq's client on a [NotifyingConn], or a [Batch] of it.
+// The call may be sent again, as its answer was lost. The second answer is then that the task has
+// been stored. Without Once the second answer would be that another task like it exists.
 func Once(ctx context.Context) context.Context {
 	return context.WithValue(ctx, onceKey{}, rand.Text()[:16])
 }

@@ -3,8 +3,8 @@
 -- ARGV[#ARGV - 1]  the call's name
 -- ARGV[#ARGV]      the number of the task's key in KEYS
 --
--- Returns what asynq's script returns: 1 when it has stored the task, 0 when there is one of its
--- id, -1 when there is one like it.
+-- Returns what asynq's script returns: 1 when it has stored the task, 0 when there is another of
+-- its id, -1 when there is another like it.
 --
 -- Guarantee: the same call made twice (its answer was lost) returns 1 twice, as long as the task
 -- is there.

@@ -11,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// asynq asks for a task again at once when it got an error. Where Redis is away it
-// must not spin. Once Redis is back, it must not dawdle.
+// asynq asks for a task again at once when it got an error. While Redis is away, the hook must not
+// let asynq spin. Once Redis is back, asynq must get tasks at once.
 func TestDequeuesRestWhileRedisIsAway(t *testing.T) {
 	t.Parallel()
 	calls := callsOfAsynq(t)

@@ -1,14 +1,14 @@
 -- Tries whether tasks can be taken from a queue: it makes a task on keys of its own, takes the
--- task, and deletes the keys. It comes behind a function dequeue, which is dequeue.lua with all
--- that comes before that, and reads the same KEYS and ARGV.
+-- task, and deletes the keys. A function dequeue comes before this script: dequeue.lua with all its
+-- parts. Both read the same KEYS and ARGV.
 --
 -- KEYS  those of dequeue.lua, of a queue that exists for this call only
 -- ARGV  those of dequeue.lua
 --
 -- Returns OK, or Redis' error to what a dequeue does.
 --
--- Guarantees: it leaves nothing behind, unless Redis refuses to delete, too. Then the next call
--- deletes the keys.
+-- Guarantees: the script leaves nothing behind, unless Redis refuses to delete, too. Then the next
+-- call deletes the keys.
 
 local id = 'probe'
 local task = ARGV[2] .. id

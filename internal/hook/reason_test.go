@@ -11,8 +11,8 @@ import (
 	"github.com/sidingq/siding/internal/testenv/poll"
 )
 
-// A retained task that has succeeded shows its last failure, if it had one. It does not show for
-// what it waited.
+// A retained task that has succeeded shows its last failure, if it had one. The task does not show
+// for what it waited.
 func TestKeptTaskShowsItsOwnFailure(t *testing.T) {
 	t.Parallel()
 	for name, failures := range map[string]int{"": 0, errOwn.Error(): 1} {

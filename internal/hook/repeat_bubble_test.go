@@ -13,8 +13,8 @@ import (
 	"github.com/sidingq/siding/internal/asynqredis"
 )
 
-// asynq repeats one by one, at its shutdown too. Where Redis is away the first of
-// many may take its time, the others must not.
+// asynq repeats one by one, at its shutdown too. While Redis is away, the first of many may take
+// its time, and the others must not.
 func TestRepeatsToARedisThatIsAwayEndSoon(t *testing.T) {
 	t.Parallel()
 	calls := callsOfAsynq(t)

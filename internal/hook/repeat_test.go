@@ -31,9 +31,7 @@ func TestFailedAcknowledgementIsRepeated(t *testing.T) {
 			if err := end(t, a); err == nil || !redis.HasErrorPrefix(err, "NOREPLICAS") {
 				t.Fatalf("want the acknowledgement refused, have %v", err)
 			}
-			if have := f.check(t).places()[a.id]; len(have) != 1 || have[0] != "active" {
-				t.Fatalf("want it active still, have it in %v", have)
-			}
+			f.wantIn(t, a.id, "active")
 			must(t, f.rdb.ConfigSet(t.Context(), "min-replicas-to-write", "0").Err())
 			if again := receive(t, w.gate.acks, "asynq's second try"); again.id != a.id || again.err != nil {
 				t.Fatalf("want %s acknowledged, have %v", a.id, again)

@@ -30,8 +30,8 @@ func (h *Hook) resultOf(cmd redis.Cmder) (a *Attempt, result any) {
 	return a, args[3]
 }
 
-// writeResult keeps a result only while its attempt lasts. asynq would write the result into the hash of
-// a task that is gone. That hash would stay, and take the id, for ever.
+// writeResult keeps a result only while its attempt lasts. asynq would write the result also into
+// the hash of a task that is gone. That hash would stay for ever, and keep the id taken.
 func (h *Hook) writeResult(ctx context.Context, next redis.ProcessHook, cmd redis.Cmder, a *Attempt, result any) error {
 	got, err := resultScript.Run(ctx, next, []any{a.key}, a.Name, result)
 	if err == nil && got != int64(1) {

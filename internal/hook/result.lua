@@ -6,7 +6,7 @@
 --
 -- Returns 1, or 0 when the attempt is over and nothing was written.
 --
--- Guarantees: it creates no task that is gone, and overwrites no result of a later attempt.
+-- Guarantees: no task that is gone comes back, and no result of a later attempt is overwritten.
 
 local task = redis.call('HMGET', KEYS[1], 'siding_attempt', 'state')
 if task[1] ~= ARGV[1] or task[2] ~= 'active' then return 0 end

@@ -8,7 +8,8 @@ import (
 
 const (
 	asynqPath = "github.com/hibiken/asynq"
-	// asynqVersion is the version that this package knows. Its scripts are in asynq.scripts.
+	// asynqVersion is the version that this package knows. asynq.scripts has the scripts of that
+	// version.
 	asynqVersion = "v0.26.0"
 )
 
@@ -28,8 +29,8 @@ func opsOf(table string) map[string]op {
 	return found
 }
 
-// otherAsynq returns the version of an asynq that is not the known one. It returns "" for the known one,
-// and if the program does not tell. Then the scripts show which one it is.
+// otherAsynq returns the version of an asynq that is not the known one. It returns "" for the known
+// one, and for a program that does not tell its modules. Then the scripts show which asynq runs.
 func otherAsynq(build *debug.BuildInfo) string {
 	if build == nil {
 		return ""
@@ -42,8 +43,8 @@ func otherAsynq(build *debug.BuildInfo) string {
 	return ""
 }
 
-// mismatch makes the hook change no calls except those by which asynq ends an attempt that waits to be
-// parked. asynq is not the one that this package knows.
+// mismatch tells the hook that asynq is not the one that this package knows. From then on the hook
+// changes only the entries of servers, and the calls that end an attempt which waits to be parked.
 func (h *Hook) mismatch(have string) {
 	if !h.mismatched.Swap(true) {
 		h.logger.Error("asynq is not the one known: waiting tasks are not queued, and come at their fallback times", "want", asynqVersion, "have", have)

@@ -17,9 +17,9 @@ import (
 	"github.com/sidingq/siding/internal/testenv/redistest"
 )
 
-// asynqCalls are the calls by which asynq moves tasks: what it is for, the
-// script's digest, its keys without the queue's prefix, and its arguments after
-// the bar. A hook that changes a call depends on all of that. The words mean:
+// asynqCalls are the calls by which asynq moves tasks. Each has its purpose, the script's digest,
+// the keys without the queue's prefix, and the arguments after the bar. A hook that changes a call
+// depends on all of that. The words mean:
 //
 //	id         the task's id          now, now+30s   Unix times in seconds
 //	task       the task, encoded      ns             a Unix time in nanoseconds

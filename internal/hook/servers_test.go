@@ -17,8 +17,8 @@ import (
 	"github.com/sidingq/siding/internal/testenv/redistest"
 )
 
-// A server whose connection has a hook says so in its entry, in which asynq reads what it reads of
-// any other. One that has gone is not listed.
+// A server whose connection has a hook says so in its entry. asynq reads from the entry what it
+// reads of any other. A server that has gone is not listed.
 func TestServers(t *testing.T) {
 	t.Parallel()
 	for name, start := range map[string]func(*testing.T) (connect func() redis.UniversalClient){

@@ -9,8 +9,8 @@ import (
 	"github.com/sidingq/siding/internal/hook"
 )
 
-// A shelf is the fetcher of a server in tests that decide themselves what is prefetched, and what
-// becomes of it: it keeps prefetched tasks until a dequeue claims them, or the test drops them.
+// A shelf is the fetcher of a server in tests that decide themselves what is prefetched. It keeps
+// prefetched tasks until a dequeue claims them, or the test drops them.
 type shelf struct {
 	mu    sync.Mutex
 	takes bool // a finish takes the next task

@@ -225,6 +225,22 @@ func (f *fleet) check(t *testing.T) *state {
 	return s
 }
 
+// wantIn fails the test unless the queue is sound, and the task is in this set of asynq's alone.
+func (f *fleet) wantIn(t *testing.T, id, set string) {
+	t.Helper()
+	if have := f.check(t).places()[id]; !slices.Equal(have, []string{set}) {
+		t.Errorf("want %s in %s alone, have it in %v", id, set, have)
+	}
+}
+
+// wantEmpty fails the test unless the queue is sound, and has no task.
+func (f *fleet) wantEmpty(t *testing.T) {
+	t.Helper()
+	if have := f.check(t).places(); len(have) != 0 {
+		t.Errorf("want no task left, have them in %v", have)
+	}
+}
+
 func (f *fleet) checkInspector(t *testing.T, s *state) {
 	t.Helper()
 	all := asynq.PageSize(10_000)

@@ -36,29 +36,26 @@ func TestSupersededAttemptChangesNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for where, store := range stores() {
-				t.Run(where, func(t *testing.T) {
-					t.Parallel()
-					f := store(t)
-					first, second := f.worker(t), f.worker(t)
-					id := f.enqueue(t, c.opts...)
-					late := first.take(t, id)
-					f.expire(t, id)
-					f.recoverExpired(t, nil)
-					f.runNow(t, id)
-					a := second.take(t, id)
-					before := f.check(t)
-					c.end(t, late)
-					f.unchanged(t, before)
-					if first.hook.Attempt(f.queue, id) != nil {
-						t.Error("want the superseded attempt forgotten, have it still")
-					}
-					a.mustEnd(t, nil) // and the later one is not disturbed
-					if have := f.check(t).places()[id]; len(have) > 0 && have[0] != "completed" {
-						t.Errorf("want the task done, have it in %v", have)
-					}
-				})
-			}
+			onStores(t, func(t *testing.T, f *fleet) {
+				t.Helper()
+				first, second := f.worker(t), f.worker(t)
+				id := f.enqueue(t, c.opts...)
+				late := first.take(t, id)
+				f.expire(t, id)
+				f.recoverExpired(t, nil)
+				f.runNow(t, id)
+				a := second.take(t, id)
+				before := f.check(t)
+				c.end(t, late)
+				f.unchanged(t, before)
+				if first.hook.Attempt(f.queue, id) != nil {
+					t.Error("want the superseded attempt forgotten, have it still")
+				}
+				a.mustEnd(t, nil) // and the later one is not disturbed
+				if have := f.check(t).places()[id]; len(have) > 0 && have[0] != "completed" {
+					t.Errorf("want the task done, have it in %v", have)
+				}
+			})
 		})
 	}
 }
@@ -72,41 +69,38 @@ func TestSupersededAttemptOfTheSameProcessChangesNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for where, store := range stores() {
-				t.Run(where, func(t *testing.T) {
-					t.Parallel()
-					f := store(t)
-					w := f.worker(t)
-					id := f.enqueue(t)
-					again := func() *run {
-						// Leases are known to the second.
-						began := time.Now().Unix()
-						poll.Eventually(t, "another second", func() bool { return time.Now().Unix() != began })
-						f.expire(t, id)
-						f.recoverExpired(t, nil)
-						f.runNow(t, id)
-						return w.take(t, id)
-					}
-					first := w.take(t, id)
-					second := again()
-					third := again()
-					before := f.check(t)
-					end(t, second)
-					f.unchanged(t, before)
-					end(t, first)
-					f.unchanged(t, before)
-					if w.hook.Attempt(f.queue, id) != third.ours {
-						t.Error("want the latest attempt known, have another")
-					}
-					third.park(t, 8)
-					if have := f.check(t).task(id); have["state"] != "retry" || have["siding_ticket"] != "8" {
-						t.Errorf("want it parked by the latest attempt, have %v", have)
-					}
-					if w.hook.Attempt(f.queue, id) != nil {
-						t.Error("want all attempts forgotten, have one still")
-					}
-				})
-			}
+			onStores(t, func(t *testing.T, f *fleet) {
+				t.Helper()
+				w := f.worker(t)
+				id := f.enqueue(t)
+				again := func() *run {
+					// Leases are known to the second.
+					began := time.Now().Unix()
+					poll.Eventually(t, "another second", func() bool { return time.Now().Unix() != began })
+					f.expire(t, id)
+					f.recoverExpired(t, nil)
+					f.runNow(t, id)
+					return w.take(t, id)
+				}
+				first := w.take(t, id)
+				second := again()
+				third := again()
+				before := f.check(t)
+				end(t, second)
+				f.unchanged(t, before)
+				end(t, first)
+				f.unchanged(t, before)
+				if w.hook.Attempt(f.queue, id) != third.ours {
+					t.Error("want the latest attempt known, have another")
+				}
+				third.park(t, 8)
+				if have := f.check(t).task(id); have["state"] != "retry" || have["siding_ticket"] != "8" {
+					t.Errorf("want it parked by the latest attempt, have %v", have)
+				}
+				if w.hook.Attempt(f.queue, id) != nil {
+					t.Error("want all attempts forgotten, have one still")
+				}
+			})
 		})
 	}
 }
@@ -114,25 +108,22 @@ func TestSupersededAttemptOfTheSameProcessChangesNothing(t *testing.T) {
 // An attempt outlives the next one of the same process: it has its say, and no more.
 func TestLateAttemptThatOutlivesItsSuccessor(t *testing.T) {
 	t.Parallel()
-	for where, store := range stores() {
-		t.Run(where, func(t *testing.T) {
-			t.Parallel()
-			f := store(t)
-			w, other := f.worker(t), f.worker(t)
-			id := f.enqueue(t)
-			late := w.take(t, id)
-			f.expire(t, id)
-			f.recoverExpired(t, nil)
-			f.runNow(t, id)
-			w.take(t, id).park(t, 7)
-			f.runNow(t, id)
-			a := other.take(t, id)
-			before := f.check(t)
-			late.park(t, 6)
-			f.unchanged(t, before)
-			a.mustEnd(t, nil)
-		})
-	}
+	onStores(t, func(t *testing.T, f *fleet) {
+		t.Helper()
+		w, other := f.worker(t), f.worker(t)
+		id := f.enqueue(t)
+		late := w.take(t, id)
+		f.expire(t, id)
+		f.recoverExpired(t, nil)
+		f.runNow(t, id)
+		w.take(t, id).park(t, 7)
+		f.runNow(t, id)
+		a := other.take(t, id)
+		before := f.check(t)
+		late.park(t, 6)
+		f.unchanged(t, before)
+		a.mustEnd(t, nil)
+	})
 }
 
 // expire makes a task's lease as old as one whose worker has died.
@@ -168,28 +159,25 @@ func TestAttemptOfATaskThatIsNotActiveMovesNothing(t *testing.T) {
 		for moved, move := range moves {
 			t.Run(moved+", "+name, func(t *testing.T) {
 				t.Parallel()
-				for where, store := range stores() {
-					t.Run(where, func(t *testing.T) {
-						t.Parallel()
-						f := store(t)
-						w := f.worker(t)
-						id := f.enqueue(t, asynq.Unique(time.Minute))
-						a := w.take(t, id)
-						f.expire(t, id)
-						f.recoverExpired(t, nil)
-						must(t, move(f, id))
-						before := f.check(t)
-						told := false
-						if c.park {
-							a.ours.Park(asynqredis.Park{At: time.Now().Add(time.Hour), Ticket: 7, Done: func(int) { told = true }})
-						}
-						a.mustEnd(t, c.err)
-						f.unchanged(t, before)
-						if told {
-							t.Error("want Done not told of what was no parking")
-						}
-					})
-				}
+				onStores(t, func(t *testing.T, f *fleet) {
+					t.Helper()
+					w := f.worker(t)
+					id := f.enqueue(t, asynq.Unique(time.Minute))
+					a := w.take(t, id)
+					f.expire(t, id)
+					f.recoverExpired(t, nil)
+					must(t, move(f, id))
+					before := f.check(t)
+					told := false
+					if c.park {
+						a.ours.Park(asynqredis.Park{At: time.Now().Add(time.Hour), Ticket: 7, Done: func(int) { told = true }})
+					}
+					a.mustEnd(t, c.err)
+					f.unchanged(t, before)
+					if told {
+						t.Error("want Done not told of what was no parking")
+					}
+				})
 			})
 		}
 	}

@@ -1,5 +1,5 @@
--- Finds a task again that an earlier call of finish.lua took under the same name. It is a function in
--- finish.lua. attempt.lua and named.lua come before it.
+-- Finds a task again that an earlier call of finish.lua took under the same name. This text is the
+-- body of a function in finish.lua. attempt.lua and named.lua come before it.
 --   asynq  prefix of the queue's keys
 --   with   {when the lease ends, the attempt's name, the host that runs it, three values that are
 --          not used here, and the prefix of locks' keys}; the last five only if dequeues take locks
@@ -17,7 +17,7 @@ for _, id in ipairs(redis.call('LRANGE', asynq .. 'active', 0, 99)) do
     local token = 'siding:' .. name .. ':' .. (holder or '')
     if resource and holder and redis.call('GET', with[7] .. resource) == token then
       local fence = string.match(redis.call('GET', '{' .. with[7] .. resource .. '}:fence') or '0', '^%d+')
-      return {found[3], left, {}, ticket, resource, token, fence, '-1'}
+      return {found[3], left, {}, ticket, resource, token, fence, '-1', ''}
     end
     return {found[3], left, {}, ticket}
   end

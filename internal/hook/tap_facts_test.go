@@ -15,8 +15,8 @@ import (
 // errCutOff is what a command gets while its connection is cut off.
 var errCutOff = errors.New("tap: cut off")
 
-// A tap is a hook on a connection that asynq uses. It writes down the script
-// calls and can cut the connection off.
+// A tap is a hook on a connection that asynq uses. The tap writes down the script calls, and can
+// cut the connection off.
 type tap struct {
 	mu     sync.Mutex
 	cut    func(scriptCall) bool
@@ -72,8 +72,8 @@ func (tp *tap) onReply(f func(scriptCall)) {
 // call with the text follows.
 func (c scriptCall) unknown() bool { return redis.HasErrorPrefix(c.err, "NOSCRIPT") }
 
-// calls returns those of the calls so far that fit, each once: without the
-// tries by a digest that Redis did not know.
+// calls returns those of the calls so far that fit. It leaves out tries by a digest that Redis did
+// not know.
 func (tp *tap) calls(fit func(scriptCall) bool) []scriptCall {
 	tp.mu.Lock()
 	defer tp.mu.Unlock()

@@ -203,8 +203,8 @@ func TestAsynqDropsRetentionBelowOneSecond(t *testing.T) {
 	b.awaitGone(dropped)
 }
 
-// A task's own deadline ends it also while it waits, and then as a failure of
-// its own: the handler is not called.
+// A task's own deadline ends it also while it waits. That is a failure of its own, and the handler
+// is not called.
 func TestAsynqEndsATaskWhoseDeadlineHasPassedWithoutCallingTheHandler(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -38,37 +38,34 @@ func startIn(queue string) []any {
 // it.
 func TestWaiterStarts(t *testing.T) {
 	t.Parallel()
-	for where, store := range stores() {
-		t.Run(where, func(t *testing.T) {
-			t.Parallel()
-			f := store(t)
-			w := f.worker(t)
-			id := f.parked(t, w, 7)
-			f.others(t, 2)
-			must(t, f.rdb.Del(t.Context(), "siding:{"+f.queue+"}:notify").Err())
-			msg := f.check(t).task(id)["msg"]
-			got := f.wakeNext(t, f.waiter(id), 7, startIn(f.queue)...)
-			if want := []any{"started", "order:audit " + id + " on here", msg, int64(2), "7"}; fmt.Sprint(got) != fmt.Sprint(want) {
-				t.Errorf("want %q, have %q", want, got)
-			}
-			task := f.check(t).task(id)
-			if task["state"] != "active" || task["siding_attempt"] != "name" || task["siding_ticket"] != "" {
-				t.Errorf("want an attempt of the given name, have %q", task)
-			}
-			if have := f.check(t).places()[id]; !slices.Contains(have, "active") || slices.Contains(have, "retry") {
-				t.Errorf("want it active, have it in %v", have)
-			}
-			if ends := f.rdb.ZScore(t.Context(), f.prefix()+"lease", id).Val(); int64(ends) < time.Now().Unix() {
-				t.Errorf("want it under the given lease, have it end at %v", ends)
-			}
-			if n := f.rdb.Exists(t.Context(), "siding:{"+f.queue+"}:notify").Val(); n != 0 {
-				t.Error("want nobody notified")
-			}
-			if got := f.wakeNext(t, f.waiter(id), 7, startIn(f.queue)...); got[0] == "started" {
-				t.Error("want no second attempt")
-			}
-		})
-	}
+	onStores(t, func(t *testing.T, f *fleet) {
+		t.Helper()
+		w := f.worker(t)
+		id := f.parked(t, w, 7)
+		f.others(t, 2)
+		must(t, f.rdb.Del(t.Context(), "siding:{"+f.queue+"}:notify").Err())
+		msg := f.check(t).task(id)["msg"]
+		got := f.wakeNext(t, f.waiter(id), 7, startIn(f.queue)...)
+		if want := []any{"started", "order:audit " + id + " on here", msg, int64(2), "7"}; fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("want %q, have %q", want, got)
+		}
+		task := f.check(t).task(id)
+		if task["state"] != "active" || task["siding_attempt"] != "name" || task["siding_ticket"] != "" {
+			t.Errorf("want an attempt of the given name, have %q", task)
+		}
+		if have := f.check(t).places()[id]; !slices.Contains(have, "active") || slices.Contains(have, "retry") {
+			t.Errorf("want it active, have it in %v", have)
+		}
+		if ends := f.rdb.ZScore(t.Context(), f.prefix()+"lease", id).Val(); int64(ends) < time.Now().Unix() {
+			t.Errorf("want it under the given lease, have it end at %v", ends)
+		}
+		if n := f.rdb.Exists(t.Context(), "siding:{"+f.queue+"}:notify").Val(); n != 0 {
+			t.Error("want nobody notified")
+		}
+		if got := f.wakeNext(t, f.waiter(id), 7, startIn(f.queue)...); got[0] == "started" {
+			t.Error("want no second attempt")
+		}
+	})
 }
 
 // A waiter that cannot start at once is woken as without a start.
@@ -102,24 +99,21 @@ func TestWaiterIsWokenInstead(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for where, store := range stores() {
-				t.Run(where, func(t *testing.T) {
-					t.Parallel()
-					f := store(t)
-					id := f.enqueueKind(t, cmp.Or(tt.kind, "order:audit"), asynq.TaskID(cmp.Or(tt.id, "7")))
-					f.worker(t).take(t, id).park(t, 7)
-					if tt.put != nil {
-						tt.put(t, f, id)
-					}
-					got := f.wakeNext(t, f.waiter(id), cmp.Or(tt.ticket, 7), startIn(cmp.Or(tt.queue, f.queue))...)
-					if got[0] != tt.want {
-						t.Errorf("want %s, have %q", tt.want, got)
-					}
-					if have := f.task(t, id).State; have != tt.state {
-						t.Errorf("want it %v, have it %v", tt.state, have)
-					}
-				})
-			}
+			onStores(t, func(t *testing.T, f *fleet) {
+				t.Helper()
+				id := f.enqueueKind(t, cmp.Or(tt.kind, "order:audit"), asynq.TaskID(cmp.Or(tt.id, "7")))
+				f.worker(t).take(t, id).park(t, 7)
+				if tt.put != nil {
+					tt.put(t, f, id)
+				}
+				got := f.wakeNext(t, f.waiter(id), cmp.Or(tt.ticket, 7), startIn(cmp.Or(tt.queue, f.queue))...)
+				if got[0] != tt.want {
+					t.Errorf("want %s, have %q", tt.want, got)
+				}
+				if have := f.task(t, id).State; have != tt.state {
+					t.Errorf("want it %v, have it %v", tt.state, have)
+				}
+			})
 		})
 	}
 }
@@ -127,21 +121,18 @@ func TestWaiterIsWokenInstead(t *testing.T) {
 // An active waiter, and one that is gone, do not start.
 func TestStartOfNobody(t *testing.T) {
 	t.Parallel()
-	for where, store := range stores() {
-		t.Run(where, func(t *testing.T) {
-			t.Parallel()
-			f := store(t)
-			w := f.worker(t)
-			id := f.enqueue(t)
-			w.take(t, id)
-			if got := f.wakeNext(t, f.waiter(id), 7, startIn(f.queue)...); got[0] != "by the client" {
-				t.Errorf("active: want it left to the client, have %q", got)
+	onStores(t, func(t *testing.T, f *fleet) {
+		t.Helper()
+		w := f.worker(t)
+		id := f.enqueue(t)
+		w.take(t, id)
+		if got := f.wakeNext(t, f.waiter(id), 7, startIn(f.queue)...); got[0] != "by the client" {
+			t.Errorf("active: want it left to the client, have %q", got)
+		}
+		for _, waiter := range []string{f.waiter("gone"), "x", "3:abcd:e"} {
+			if got := f.wakeNext(t, waiter, 7, startIn(f.queue)...); got[0] != "gone" {
+				t.Errorf("%s: want it gone, have %q", waiter, got)
 			}
-			for _, waiter := range []string{f.waiter("gone"), "x", "3:abcd:e"} {
-				if got := f.wakeNext(t, waiter, 7, startIn(f.queue)...); got[0] != "gone" {
-					t.Errorf("%s: want it gone, have %q", waiter, got)
-				}
-			}
-		})
-	}
+		}
+	})
 }

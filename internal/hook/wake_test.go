@@ -1,7 +1,6 @@
 package hook_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -43,59 +42,53 @@ func (f *fleet) wantPending(t *testing.T, want ...string) {
 
 func TestWakeFromRetryToHeadOfPending(t *testing.T) {
 	t.Parallel()
-	for where, store := range stores() {
-		t.Run(where, func(t *testing.T) {
-			t.Parallel()
-			f := store(t)
-			w := f.worker(t)
-			id := f.parked(t, w, 7)
-			second := f.parked(t, w, 8)
-			backlog := f.others(t, 3)
-			before, began := f.info(t), time.Now()
-			f.wake(t, id, 7, asynqredis.Woken)
+	onStores(t, func(t *testing.T, f *fleet) {
+		t.Helper()
+		w := f.worker(t)
+		id := f.parked(t, w, 7)
+		second := f.parked(t, w, 8)
+		backlog := f.others(t, 3)
+		before, began := f.info(t), time.Now()
+		f.wake(t, id, 7, asynqredis.Woken)
 
-			f.wantPending(t, append([]string{id}, backlog...)...)
-			s := f.check(t)
-			if have := s.places()[second]; !slices.Equal(have, []string{"retry"}) {
-				t.Errorf("want the other left in retry, have it in %v", have)
-			}
-			if since := s.task(id)["pending_since"]; since < fmt.Sprint(began.UnixNano()) {
-				t.Errorf("want it pending since now, have %s", since)
-			}
-			if have := f.task(t, id); have.State != asynq.TaskStatePending || have.LastErr != errWaiting.Error() || have.Retried != 0 {
-				t.Errorf("want it pending with its reason, have %+v", have)
-			}
-			after := f.info(t)
-			if after.Size != before.Size || after.Retry != before.Retry-1 || after.Pending != before.Pending+1 || after.ProcessedTotal != 0 {
-				t.Errorf("want one moved from retry to pending, have %+v before, %+v after", before, after)
-			}
-			f.wake(t, id, 7, asynqredis.Woken) // a repeated call finds it on its way
-			f.wantPending(t, append([]string{id}, backlog...)...)
-			w.take(t, id).mustEnd(t, nil)
-			f.wake(t, id, 7, asynqredis.Gone)
-		})
-	}
+		f.wantPending(t, append([]string{id}, backlog...)...)
+		s := f.check(t)
+		if have := s.places()[second]; !slices.Equal(have, []string{"retry"}) {
+			t.Errorf("want the other left in retry, have it in %v", have)
+		}
+		if since := s.task(id)["pending_since"]; since < fmt.Sprint(began.UnixNano()) {
+			t.Errorf("want it pending since now, have %s", since)
+		}
+		if have := f.task(t, id); have.State != asynq.TaskStatePending || have.LastErr != errWaiting.Error() || have.Retried != 0 {
+			t.Errorf("want it pending with its reason, have %+v", have)
+		}
+		after := f.info(t)
+		if after.Size != before.Size || after.Retry != before.Retry-1 || after.Pending != before.Pending+1 || after.ProcessedTotal != 0 {
+			t.Errorf("want one moved from retry to pending, have %+v before, %+v after", before, after)
+		}
+		f.wake(t, id, 7, asynqredis.Woken) // a repeated call finds it on its way
+		f.wantPending(t, append([]string{id}, backlog...)...)
+		w.take(t, id).mustEnd(t, nil)
+		f.wake(t, id, 7, asynqredis.Gone)
+	})
 }
 
-// Its fallback time came first: it waits at the tail.
+// A wake also finds a task whose fallback time came first, so that the task waits at the tail.
 func TestWakeFromTheTailOfPending(t *testing.T) {
 	t.Parallel()
 	for name, tail := range map[string]int{"last": 0, "not quite last": 2} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for where, store := range stores() {
-				t.Run(where, func(t *testing.T) {
-					t.Parallel()
-					f := store(t)
-					w := f.worker(t)
-					id := f.parked(t, w, 7)
-					before := f.others(t, 3)
-					f.runNow(t, id) // to the tail, as by its fallback time
-					after := f.others(t, tail)
-					f.wake(t, id, 7, asynqredis.Woken)
-					f.wantPending(t, slices.Concat([]string{id}, before, after)...)
-				})
-			}
+			onStores(t, func(t *testing.T, f *fleet) {
+				t.Helper()
+				w := f.worker(t)
+				id := f.parked(t, w, 7)
+				before := f.others(t, 3)
+				f.runNow(t, id) // to the tail, as by its fallback time
+				after := f.others(t, tail)
+				f.wake(t, id, 7, asynqredis.Woken)
+				f.wantPending(t, slices.Concat([]string{id}, before, after)...)
+			})
 		})
 	}
 }
@@ -103,115 +96,101 @@ func TestWakeFromTheTailOfPending(t *testing.T) {
 // A wake searches only the last thousand of a long queue.
 func TestWakeSearchesABoundedTail(t *testing.T) {
 	t.Parallel()
-	for where, store := range stores() {
-		t.Run(where, func(t *testing.T) {
-			t.Parallel()
-			f := store(t)
-			ctx, key := t.Context(), f.prefix()+"pending"
-			w := f.worker(t)
-			id := f.parked(t, w, 7)
-			first := f.others(t, 1)[0]
-			f.runNow(t, id)
-			fill := func(n int) {
-				must(t, f.rdb.LPush(ctx, key, strings.Split(strings.Repeat("x", n), "")).Err())
-			}
-			fill(1000)
-			f.wake(t, id, 7, asynqredis.Woken)
-			if have := f.rdb.LIndex(ctx, key, -1).Val(); have != first {
-				t.Errorf("want it left where it is, 1001st from the tail, have %s at the head", have)
-			}
-			must(t, f.rdb.LPop(ctx, key).Err())
-			f.wake(t, id, 7, asynqredis.Woken)
-			if have := f.rdb.LIndex(ctx, key, -1).Val(); have != id {
-				t.Errorf("want it, 1000th from the tail, at the head, have %s there", have)
-			}
-			if n, want := f.rdb.LLen(ctx, key).Val(), int64(1001); n != want {
-				t.Errorf("want %d pending, have %d", want, n)
-			}
-		})
-	}
+	onStores(t, func(t *testing.T, f *fleet) {
+		t.Helper()
+		ctx, key := t.Context(), f.prefix()+"pending"
+		w := f.worker(t)
+		id := f.parked(t, w, 7)
+		first := f.others(t, 1)[0]
+		f.runNow(t, id)
+		fill := func(n int) {
+			must(t, f.rdb.LPush(ctx, key, strings.Split(strings.Repeat("x", n), "")).Err())
+		}
+		fill(1000)
+		f.wake(t, id, 7, asynqredis.Woken)
+		if have := f.rdb.LIndex(ctx, key, -1).Val(); have != first {
+			t.Errorf("want it left where it is, 1001st from the tail, have %s at the head", have)
+		}
+		must(t, f.rdb.LPop(ctx, key).Err())
+		f.wake(t, id, 7, asynqredis.Woken)
+		if have := f.rdb.LIndex(ctx, key, -1).Val(); have != id {
+			t.Errorf("want it, 1000th from the tail, at the head, have %s there", have)
+		}
+		if n, want := f.rdb.LLen(ctx, key).Val(), int64(1001); n != want {
+			t.Errorf("want %d pending, have %d", want, n)
+		}
+	})
 }
 
 // The wake may come between the busy lock and the parking.
 func TestWakeOfAnActiveTaskTakesEffectWhenItParks(t *testing.T) {
 	t.Parallel()
-	for where, store := range stores() {
-		t.Run(where, func(t *testing.T) {
-			t.Parallel()
-			f := store(t)
-			w := f.worker(t)
-			id := f.enqueue(t, asynq.MaxRetry(0))
-			a := w.take(t, id)
-			backlog := f.others(t, 2)
-			before := f.check(t)
-			f.wake(t, id, 7, asynqredis.Marked)
-			before.task(id)["siding_woken"] = "1"
-			f.unchanged(t, before)
-			f.wake(t, id, 7, asynqredis.Marked)
-			began := time.Now()
-			a.park(t, 7)
+	onStores(t, func(t *testing.T, f *fleet) {
+		t.Helper()
+		w := f.worker(t)
+		id := f.enqueue(t, asynq.MaxRetry(0))
+		a := w.take(t, id)
+		backlog := f.others(t, 2)
+		before := f.check(t)
+		f.wake(t, id, 7, asynqredis.Marked)
+		before.task(id)["siding_woken"] = "1"
+		f.unchanged(t, before)
+		f.wake(t, id, 7, asynqredis.Marked)
+		began := time.Now()
+		a.park(t, 7)
 
-			f.wantPending(t, append([]string{id}, backlog...)...)
-			task := f.check(t).task(id)
-			if task["siding_parked"] != "1" || task["pending_since"] < fmt.Sprint(began.UnixNano()) {
-				t.Errorf("want it parked once and pending since now, have %v", task)
-			}
-			if have := f.task(t, id); have.LastErr != errWaiting.Error() || have.Retried != 0 {
-				t.Errorf("want its reason, and no retry used, have %+v", have)
-			}
-			if info := f.info(t); info.Processed+info.Failed+info.Retry+info.Archived != 0 {
-				t.Errorf("want nothing counted, have %+v", info)
-			}
-			w.take(t, id).park(t, 7) // the wake is used up
-			if have := f.check(t).places()[id]; !slices.Equal(have, []string{"retry"}) {
-				t.Errorf("want it parked, have it in %v", have)
-			}
-		})
-	}
+		f.wantPending(t, append([]string{id}, backlog...)...)
+		task := f.check(t).task(id)
+		if task["siding_parked"] != "1" || task["pending_since"] < fmt.Sprint(began.UnixNano()) {
+			t.Errorf("want it parked once and pending since now, have %v", task)
+		}
+		if have := f.task(t, id); have.LastErr != errWaiting.Error() || have.Retried != 0 {
+			t.Errorf("want its reason, and no retry used, have %+v", have)
+		}
+		if info := f.info(t); info.Processed+info.Failed+info.Retry+info.Archived != 0 {
+			t.Errorf("want nothing counted, have %+v", info)
+		}
+		w.take(t, id).park(t, 7) // the wake is used up
+		f.wantIn(t, id, "retry")
+	})
 }
 
 // A task comes also if it waits under another ticket than the one of the wake. The ticket of an
 // attempt that was taken for dead may be the one in the wait queue.
 func TestWakeOfAnActiveTaskCountsUnderAnyTicket(t *testing.T) {
 	t.Parallel()
-	for where, store := range stores() {
-		t.Run(where, func(t *testing.T) {
-			t.Parallel()
-			f := store(t)
-			w := f.worker(t)
-			id := f.enqueue(t)
-			a := w.take(t, id)
-			f.wake(t, id, 7, asynqredis.Marked)
-			f.wake(t, id, 6, asynqredis.Marked)
-			a.park(t, 6)
-			f.wantPending(t, id)
-			a = w.take(t, id)
-			f.wake(t, id, 6, asynqredis.Marked)
-			a.park(t, 7)
-			f.wantPending(t, id)
-		})
-	}
+	onStores(t, func(t *testing.T, f *fleet) {
+		t.Helper()
+		w := f.worker(t)
+		id := f.enqueue(t)
+		a := w.take(t, id)
+		f.wake(t, id, 7, asynqredis.Marked)
+		f.wake(t, id, 6, asynqredis.Marked)
+		a.park(t, 6)
+		f.wantPending(t, id)
+		a = w.take(t, id)
+		f.wake(t, id, 6, asynqredis.Marked)
+		a.park(t, 7)
+		f.wantPending(t, id)
+	})
 }
 
 // A waker of an active task tries again until the task has parked. The task then waits at the head
 // of pending for a free worker: it was woken, and is not gone.
 func TestWakeAgainAfterAMarkedTaskHasParked(t *testing.T) {
 	t.Parallel()
-	for where, store := range stores() {
-		t.Run(where, func(t *testing.T) {
-			t.Parallel()
-			f := store(t)
-			w := f.worker(t)
-			id := f.enqueue(t)
-			a := w.take(t, id)
-			backlog := f.others(t, 2)
-			f.wake(t, id, 7, asynqredis.Marked)
-			a.park(t, 7)
-			f.wake(t, id, 7, asynqredis.Woken)
-			f.wantPending(t, append([]string{id}, backlog...)...)
-			f.wake(t, id, 6, asynqredis.Gone)
-		})
-	}
+	onStores(t, func(t *testing.T, f *fleet) {
+		t.Helper()
+		w := f.worker(t)
+		id := f.enqueue(t)
+		a := w.take(t, id)
+		backlog := f.others(t, 2)
+		f.wake(t, id, 7, asynqredis.Marked)
+		a.park(t, 7)
+		f.wake(t, id, 7, asynqredis.Woken)
+		f.wantPending(t, append([]string{id}, backlog...)...)
+		f.wake(t, id, 6, asynqredis.Gone)
+	})
 }
 
 // A task that is parked in no wait queue waits for its fallback time, whatever wakes came.
@@ -227,9 +206,7 @@ func TestParkWithoutTicketIgnoresAWake(t *testing.T) {
 				a := w.take(t, id)
 				f.wake(t, id, woken, asynqredis.Marked)
 				a.park(t, 0)
-				if have := f.check(t).places()[id]; !slices.Equal(have, []string{"retry"}) {
-					t.Errorf("want it parked, have it in %v", have)
-				}
+				f.wantIn(t, id, "retry")
 				f.wake(t, id, woken, asynqredis.Gone)
 			})
 		}
@@ -245,18 +222,15 @@ func TestWakeLeavesAPausedQueueAlone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for where, store := range stores() {
-				t.Run(where, func(t *testing.T) {
-					t.Parallel()
-					f := store(t)
-					id := move(t, f, f.worker(t))
-					f.others(t, 1)
-					must(t, f.inspector.PauseQueue(f.queue))
-					before := f.check(t)
-					f.wake(t, id, 7, asynqredis.Paused)
-					f.unchanged(t, before)
-				})
-			}
+			onStores(t, func(t *testing.T, f *fleet) {
+				t.Helper()
+				id := move(t, f, f.worker(t))
+				f.others(t, 1)
+				must(t, f.inspector.PauseQueue(f.queue))
+				before := f.check(t)
+				f.wake(t, id, 7, asynqredis.Paused)
+				f.unchanged(t, before)
+			})
 		})
 	}
 }
@@ -362,49 +336,32 @@ func TestWakeOfWhatDoesNotWait(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for where, store := range stores() {
-				t.Run(where, func(t *testing.T) {
-					t.Parallel()
-					f := store(t)
-					id := move(t, f, f.worker(t))
-					f.others(t, 1)
-					before := f.check(t)
-					f.wake(t, id, 7, asynqredis.Gone)
-					f.unchanged(t, before)
-				})
-			}
+			onStores(t, func(t *testing.T, f *fleet) {
+				t.Helper()
+				id := move(t, f, f.worker(t))
+				f.others(t, 1)
+				before := f.check(t)
+				f.wake(t, id, 7, asynqredis.Gone)
+				f.unchanged(t, before)
+			})
 		})
 	}
 }
 
-// A hash and a set that do not agree, by hand or by a restart that has lost half
-// a write: neither is made worse.
+// A wake makes neither the hash nor the retry set worse if the two do not agree.
 func TestWakeNeedsBothHashAndRetrySet(t *testing.T) {
 	t.Parallel()
-	for name, breakIt := range map[string]func(ctx context.Context, f *fleet, id string) error{
-		"not in the set": func(ctx context.Context, f *fleet, id string) error {
-			return f.rdb.ZRem(ctx, f.prefix()+"retry", id).Err()
-		},
-		"another state": func(ctx context.Context, f *fleet, id string) error {
-			return f.rdb.HSet(ctx, f.prefix()+"t:"+id, "state", "archived").Err()
-		},
-		"no hash": func(ctx context.Context, f *fleet, id string) error {
-			return f.rdb.Del(ctx, f.prefix()+"t:"+id).Err()
-		},
-	} {
+	for name, disagree := range disagreements {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for where, store := range stores() {
-				t.Run(where, func(t *testing.T) {
-					t.Parallel()
-					f := store(t)
-					id := f.parked(t, f.worker(t), 7)
-					must(t, breakIt(t.Context(), f, id))
-					before := f.read(t)
-					f.wake(t, id, 7, asynqredis.Gone)
-					f.same(t, before)
-				})
-			}
+			onStores(t, func(t *testing.T, f *fleet) {
+				t.Helper()
+				id := f.parked(t, f.worker(t), 7)
+				must(t, disagree(t.Context(), f, "retry", id))
+				before := f.read(t)
+				f.wake(t, id, 7, asynqredis.Gone)
+				f.same(t, before)
+			})
 		})
 	}
 }

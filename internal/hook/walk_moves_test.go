@@ -56,8 +56,8 @@ func (w *walk) dequeue(t *testing.T) {
 	want := ""
 	if !w.paused && len(w.pending) > 0 {
 		want = w.pending[0]
-		// A hook tells attempts of a task apart by the second only: if one of this
-		// worker is still about, the other takes it, if that has prefetched none.
+		// A hook tells attempts of a task apart by the second only. So the other worker takes a
+		// task of which this one still has an attempt, unless the other has prefetched one.
 		if other := w.workers[1-slices.Index(w.workers, taker)]; w.lateOf(want, taker) >= 0 && len(other.fetcher.prefetched()) == 0 {
 			taker = other
 		}

@@ -14,9 +14,8 @@ import (
 	"github.com/sidingq/siding/internal/verify"
 )
 
-// TestRandomWalk makes moves at random, ours and asynq's own, and after each
-// compares Redis with a model of what should be there by now. A walk that fails
-// prints its last steps.
+// TestRandomWalk makes moves at random, ours and asynq's own. After each move it compares Redis
+// with a model of what should be there. A walk that fails prints its last steps.
 func TestRandomWalk(t *testing.T) {
 	t.Parallel()
 	walks, steps := extent()

@@ -119,8 +119,8 @@ func process(t *testing.T, h *hook.Hook, answer func(redis.Cmder) error, call []
 	return cmd, w.sent
 }
 
-// deliver sends a call through the hook, and its script by the text if the hook says
-// that the name is not known, as asynq's client does.
+// deliver sends a call through the hook. If the hook says that the script's name is not known,
+// deliver sends the text, as asynq's client does.
 func deliver(t *testing.T, h *hook.Hook, w *wire, call []any) (*redis.Cmd, error) {
 	t.Helper()
 	cmd := redis.NewCmd(t.Context(), call...)
@@ -153,9 +153,8 @@ func source(t *testing.T, files ...string) string {
 	return all.String()
 }
 
-// conditional is an acknowledgement of asynq as the hook sends it: with a
-// condition, for which it names the attempt and the number of the task's key. A requeue also
-// notifies.
+// conditional is an acknowledgement of asynq as the hook sends it, with a condition. For that it
+// names the attempt and the number of the task's key. A requeue also notifies.
 func conditional(t *testing.T, call []any, name any, taskKey int) []any {
 	t.Helper()
 	text, ok := texts.Load(call[1])

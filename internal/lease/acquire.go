@@ -31,16 +31,17 @@ type Request struct {
 	TTL      time.Duration // 0 for that of the Client
 	MaxHold  time.Duration // 0 for no limit
 
-	// Waiter is the name under which one who is refused joins the wait queue; "" for one who does
-	// not. The caller wakes those waiters whom the store does not, see BusyError.Next.
+	// Waiter is the name under which a caller that finds the lock busy joins the wait queue. It is
+	// "" for a caller that does not join. The caller wakes those waiters whom the store does not,
+	// see BusyError.Next.
 	Waiter string
-	Came   int64         // when the waiter came, by the store's clock in us; 0 for now
+	Came   int64         // when the waiter came, by the store's clock in µs; 0 for now
 	Waited time.Duration // or for how long it has waited
 }
 
-// Acquire asks for a lock once. It returns a lease that is renewed from now on, a [*BusyError],
-// or what was wrong with the store or ctx. After an error the lock is given back if the store
-// may have granted it.
+// Acquire asks for a lock once. Acquire returns a lease that is renewed from now on, a
+// [*BusyError], or what was wrong with the store or ctx. After an error, a lock that the store may
+// have granted is released.
 func (c *Client) Acquire(ctx context.Context, r Request) (*Lease, error) {
 	if err := store.CheckResource(r.Resource); err != nil {
 		return nil, err
@@ -67,9 +68,10 @@ func (c *Client) Acquire(ctx context.Context, r Request) (*Lease, error) {
 	return nil, err
 }
 
-// Ask asks for a lock once, and again while the votes are split, up to a limit. It returns a lease or
-// a refusal. The caller calls [Lease.Start] on the lease; or, if there is an error, too, and the store
-// may have granted the lock, [Lease.GiveBack]. A refusal with an error says why it did not ask again.
+// Ask asks for a lock once, and again while the votes are split, up to a limit. Ask returns a lease
+// or a refusal. The caller calls [Lease.Start] on the lease. With an error, a lease says that the
+// store may have granted the lock. The caller then calls [Lease.GiveBack]. A refusal with an error
+// says why it did not ask again.
 func (c *Client) Ask(ctx context.Context, r Request) (*Lease, *BusyError, error) {
 	const (
 		tries      = 5
@@ -97,12 +99,12 @@ func (c *Client) askOnce(ctx context.Context, r Request) (*Lease, *BusyError, er
 	_, listens := store.ListenerOf(r.Waiter)
 	result, err := c.store.Acquire(call, store.Request{
 		Key: h.key, Token: h.token, TTL: h.cfg.TTL, FenceTTL: h.cfg.FenceTTL(),
-		Waiter: r.Waiter, Waited: r.Waited, Came: r.Came, Handoff: c.handoff(id, r.Waiter != "" && !listens),
+		Waiter: r.Waiter, Waited: r.Waited, Came: r.Came, Handoff: c.handoff(store.RecoveryNonce+id, r.Waiter != "" && !listens),
 	})
 	if err == nil && !result.Taken {
 		return nil, c.Busy(r.Resource, result), nil
 	}
-	h.fence, h.handOff, h.since = result.Fence, result.HandOff, time.Now()
+	h.fence, h.handOff, h.from, h.since = result.Fence, result.HandOff, result.From, time.Now()
 	l := h.lease()
 	switch end := EndOf(ctx); {
 	case end != nil && err != nil:
@@ -119,10 +121,10 @@ func (c *Client) askOnce(ctx context.Context, r Request) (*Lease, *BusyError, er
 }
 
 // Take returns the lease of a lock that a script has taken. If the deadline has passed meanwhile,
-// ctx has ended, or the Client is closed, the lock is given back, and there is an error.
+// ctx has ended, or the Client is closed, Take releases the lock, and returns an error.
 func (c *Client) Take(ctx context.Context, g store.Grant) (*Lease, error) {
 	h := c.hold(g.Resource, g.Token)
-	h.fence, h.handOff, h.start, h.since = g.Fence, g.HandOff, g.Start, time.Now()
+	h.fence, h.handOff, h.from, h.start, h.since = g.Fence, g.HandOff, g.From, g.Start, time.Now()
 	l := h.lease()
 	end := EndOf(ctx)
 	if c.Begin() {
@@ -141,8 +143,8 @@ func (c *Client) Take(ctx context.Context, g store.Grant) (*Lease, error) {
 	return l, nil
 }
 
-// Resume takes over the lease of a token, see [Lease.Token]. It renews the lock, which proves that
-// the token holds it. The caller calls [Lease.Start] on the lease.
+// Resume takes over the lease of a token, see [Lease.Token]. Resume renews the lock, which proves
+// that the token holds it. The caller calls [Lease.Start] on the lease.
 func (c *Client) Resume(ctx context.Context, resource, token string) (*Lease, error) {
 	digits, value, _ := strings.Cut(token, ":")
 	fence, err := strconv.ParseInt(digits, 10, 64)

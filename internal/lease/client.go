@@ -42,6 +42,12 @@ func New(s store.Store, cfg Config) (*Client, error) {
 // Config returns the configuration with its defaults filled in.
 func (c *Client) Config() Config { return c.cfg }
 
+// HandoffNow says how the store reserves a lock for its first waiter in a call of this name, which is
+// unique and no release.
+func (c *Client) HandoffNow(name string) store.Handoff {
+	return c.handoff(store.RecoveryNonce+name, false)
+}
+
 // Key returns the key of the lock of resource.
 func (c *Client) Key(resource string) string { return c.cfg.Prefix + resource }
 
@@ -60,7 +66,7 @@ func (c *Client) Resource(key string) string { return strings.TrimPrefix(key, c.
 // Closing returns a context that ends with Close.
 func (c *Client) Closing() context.Context { return c.ctx }
 
-// Begin counts a call that Close waits for, until [Client.End]. It returns false after Close.
+// Begin counts a call that Close waits for, until [Client.End]. Begin returns false after Close.
 func (c *Client) Begin() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -18,12 +18,12 @@ type Config struct {
 	FenceRetention time.Duration
 }
 
-// FenceTTL is how long a fencing token is remembered after an acquire or a renewal: through the
-// lease itself, and then for FenceRetention.
+// FenceTTL is how long a fencing token is remembered after an acquire or a renewal. That is the
+// time of the lease, and then FenceRetention.
 func (c Config) FenceTTL() time.Duration { return c.TTL + c.FenceRetention }
 
-// QueueTTL is how long a wait queue is remembered that nobody comes to, and how long a resource is
-// marked as reserved. With the wait queue go its order and the wake-ups, not the waiters. A
+// QueueTTL is how long a wait queue to which nobody comes is remembered. A resource is marked as
+// reserved for as long. With the wait queue go its order and the wake-ups, not the waiters. A
 // goroutine tries again when the lock has run out. A parked task comes by itself within two hours,
 // so a wait queue is kept for longer.
 func (c Config) QueueTTL() time.Duration {

@@ -28,7 +28,7 @@ var errMaxHold = fmt.Errorf("%w: held for the longest time allowed", store.ErrLo
 // errTooLate says that the answer of the store came after the lease's deadline.
 var errTooLate = errors.New("the answer came after the lease's deadline")
 
-// A Busy says who has a lock. Its fields are those of lock.BusyError.
+// A Busy says who has a lock. A Busy has the fields of lock.BusyError.
 type Busy struct {
 	Resource  string
 	Holder    string
@@ -44,10 +44,10 @@ type BusyError struct {
 	Busy
 
 	// Ticket is the waiter's ticket. The ticket stays the same until the waiter leaves the wait
-	// queue. It is 0 for one who is not queued.
+	// queue. Ticket is 0 for one who is not queued.
 	Ticket int64
-	// Next is set if this attempt reserved a free lock for the first in the wait queue, whom the
-	// caller has to wake.
+	// Next is set if this attempt reserved a free lock for the first in the wait queue. The caller
+	// has to wake that waiter.
 	Next *store.Reservation
 }
 
@@ -62,7 +62,7 @@ func (e *BusyError) Error() string { return e.String() }
 // Is reports whether target is [ErrBusy].
 func (e *BusyError) Is(target error) bool { return target == ErrBusy }
 
-// Busy says who has the lock that was refused.
+// Busy returns the error for a busy lock.
 func (c *Client) Busy(resource string, r store.Result) *BusyError {
 	busy := &BusyError{
 		Busy:   Busy{Resource: resource, Remaining: max(0, r.Left), Split: r.Split, Position: r.Position},
@@ -77,7 +77,7 @@ func (c *Client) Busy(resource string, r store.Result) *BusyError {
 	case strings.HasPrefix(r.Holder, tokenPrefix):
 		busy.Holder, busy.Since = holderOf(r.Holder), r.Since
 	default:
-		busy.Holder, busy.Foreign = "another program", true
+		busy.Holder, busy.Foreign = store.ForeignHolder, true
 	}
 	return busy
 }
@@ -100,8 +100,8 @@ func Passing(err error) bool {
 	return true
 }
 
-// EndOf returns why ctx has ended: its error and, if it was given another one, the cause. It
-// returns nil if ctx has not ended.
+// EndOf returns why ctx has ended: its error and, if it was given another one, the cause. The
+// result is nil if ctx has not ended.
 func EndOf(ctx context.Context) error {
 	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
 		// A call to the store may notice the deadline a moment before ctx does. ctx notices much

@@ -20,12 +20,14 @@ type holding struct {
 	key      string
 	token    string
 	fence    int64
-	handOff  time.Duration
+	handOff  time.Duration // see store.Result, as is from
+	from     string
 	since    time.Time
 	maxHold  time.Duration // 0 for no end
 	onEnd    func()        // see Start
 
 	mu        sync.Mutex
+	trace     string             // see Lease.SetTrace
 	start     time.Time          // when the last call that the store answered was sent
 	lost      error              // set once, never cleared
 	leases    []*Lease           // not released yet
@@ -71,9 +73,8 @@ func (h *holding) enter(reentrant bool) (*Lease, error) {
 // valid reports whether the lock is held, as far as can be known. h.mu is held.
 func (h *holding) valid() bool { return h.lost == nil && !h.released && h.trusted() }
 
-// trusted reports whether now is within the trust window. The monotonic clock may stand still
-// while a machine is suspended, so the wall clock is asked, too. h.mu is held, or h is not shared
-// yet.
+// trusted reports whether now is within the trust window. The wall clock counts, too, as the
+// monotonic one may stand still while a machine is suspended. h.mu is held, or h is not shared yet.
 func (h *holding) trusted() bool {
 	now, deadline := time.Now(), h.deadline()
 	return now.Before(deadline) && now.Round(0).Before(deadline.Round(0))
@@ -201,8 +202,8 @@ func (h *holding) renew(ctx context.Context) error {
 	}
 }
 
-// lostAt declares the lease lost and returns the error of the renewal that saw it, with what the
-// store said, if that was not the same.
+// lostAt declares the lease lost, and returns the error of the renewal that saw the loss. Another
+// answer of the store is part of the error.
 func (h *holding) lostAt(err error) error {
 	h.lose()
 	h.mu.Lock()

@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/sidingq/siding/internal/store"
 )
 
-// A Lease is one acquisition of a lock. Its methods are safe for use by several goroutines.
+// A Lease is one acquisition of a lock. The methods of a Lease are safe for use by several
+// goroutines.
 type Lease struct {
 	holding *holding
 
@@ -26,8 +28,8 @@ type work struct {
 	cancel context.CancelCauseFunc
 }
 
-// Start begins to renew a lease that Ask or Resume returned. onEnd is called when the lease is lost or
-// released, once or more.
+// Start begins to renew a lease that Ask or Resume returned. It has onEnd called when the lease is
+// lost or released, once or more.
 func (l *Lease) Start(onEnd func()) {
 	h := l.holding
 	h.onEnd = onEnd
@@ -49,11 +51,24 @@ func (l *Lease) Token() string {
 	return strconv.FormatInt(l.holding.fence, 10) + ":" + l.holding.token
 }
 
-// HandedOff returns how long the lock was reserved for this waiter, by the clock of the store, and
-// whether it was reserved at all.
+// HandedOff returns how long the lock was reserved for this waiter since its release, by the clock of
+// the store. It returns false if the lock was not handed off.
 func (l *Lease) HandedOff() (time.Duration, bool) {
-	return max(0, l.holding.handOff), l.holding.handOff >= 0
+	return max(0, l.holding.handOff), l.holding.handOff >= 0 && !l.Recovered()
 }
+
+// Recovered reports whether the lock was reserved for this waiter by somebody who found it free.
+func (l *Lease) Recovered() bool { return strings.HasPrefix(l.holding.from, store.RecoveryNonce) }
+
+// SetTrace says which traceparent the next holder learns by [Lease.ReleasedBy].
+func (l *Lease) SetTrace(traceparent string) {
+	l.holding.mu.Lock()
+	defer l.holding.mu.Unlock()
+	l.holding.trace = traceparent
+}
+
+// ReleasedBy returns the traceparent of the holder that handed the lock off, "" if it is not known.
+func (l *Lease) ReleasedBy() string { return store.TraceOf(l.holding.from) }
 
 // Held returns how long ago the lock was taken.
 func (l *Lease) Held() time.Duration { return time.Since(l.holding.since) }
@@ -88,8 +103,8 @@ func (l *Lease) Busy() *BusyError {
 	}}
 }
 
-// Context returns a context for work under the lease. It carries the fencing token, and ends with
-// ctx and with the lease. A lease whose contexts have all ended is not renewed.
+// Context returns a context for work under the lease. The context carries the fencing token, and
+// ends with ctx and with the lease. A lease whose contexts have all ended is not renewed.
 func (l *Lease) Context(ctx context.Context) context.Context {
 	ctx, cancel := context.WithCancelCause(ctx)
 	return l.begin(ctx, work{ended: ctx.Err, cancel: cancel})
@@ -123,8 +138,9 @@ func (l *Lease) end(cause error) {
 	}
 }
 
-// needsRenewal reports whether somebody may be at work under the lease: the caller has it, and gave
-// it no context, or one that has not ended. It forgets those that have. holding.mu is held.
+// needsRenewal reports whether somebody may be at work under the lease. The lease has had no
+// context, or has one that has not ended. needsRenewal forgets contexts that have ended. The caller
+// holds holding.mu.
 func (l *Lease) needsRenewal() bool {
 	l.works = slices.DeleteFunc(l.works, func(w work) bool { return w.ended() != nil })
 	return !l.dropped && (l.works == nil || len(l.works) > 0)
@@ -160,14 +176,14 @@ func (l *Lease) Drop() {
 	l.dropped = true
 }
 
-// Release ends the lease. The last lease of its holder releases the lock, which is handed off to
-// the first in the wait queue who need not be woken by the caller.
+// Release ends the lease. The last lease of its holder releases the lock. It is handed off to the
+// first in the wait queue that the store itself wakes.
 func (l *Lease) Release(ctx context.Context) error {
 	_, err := l.holding.release(ctx, l, l.holding.releaseBy(false))
 	return err
 }
 
-// ReleaseFor releases the lock, and keeps it for a waiter who is not queued and comes by itself
+// ReleaseFor releases the lock, and reserves it for a waiter that is not queued and comes by itself
 // within the given time.
 func (l *Lease) ReleaseFor(ctx context.Context, waiter string, within time.Duration) error {
 	by := l.holding.releaseBy(false)
@@ -183,15 +199,15 @@ func (l *Lease) HandOff(ctx context.Context) (*store.Reservation, error) {
 }
 
 // HandOffBy is [Lease.HandOff] by a script of the caller's, which does more in the same step. send
-// runs that script. It is given the KEYS and the ARGV of release_lock, see redisstore.ReleaseLua,
-// and returns what release_lock returns. send is called once; or not at all, if other leases of the
+// runs that script. It gets the KEYS and the ARGV of release_lock, see redisstore.ReleaseLua, and
+// returns what release_lock returns. send is called once. It is not called if other leases of the
 // holder keep the lock, or the store is not the one on Redis. If send is nil, the store's own
 // script is sent.
 //
-// If id is not "", the next waiter may start in the same step. It then has the lock, and HandOffBy
-// returns its grant. id makes the token of that waiter unique, and args are for the script that wakes
-// it. A call that the client sends again names the same waiter. If no answer comes at all, that
-// waiter keeps the lock until its TTL.
+// If id is not "", the next waiter may start in the same step. That waiter then has the lock, and
+// HandOffBy returns its grant. id makes the waiter's token unique, and args are for the script that
+// wakes the waiter. A call that the client sends again names the same waiter. If no answer comes at
+// all, that waiter keeps the lock until its TTL.
 func (l *Lease) HandOffBy(ctx context.Context, id string, args []any, send store.Send) (*store.Reservation, error) {
 	h := l.holding
 	start := time.Now()
@@ -202,7 +218,7 @@ func (l *Lease) HandOffBy(ctx context.Context, id string, args []any, send store
 	}
 	next, err := h.release(ctx, l, by)
 	if next != nil && next.Grant != nil {
-		next.Grant.Resource, next.Grant.HandOff, next.Grant.Start = h.resource, time.Since(start), start
+		next.Grant.Resource, next.Grant.HandOff, next.Grant.From, next.Grant.Start = h.resource, time.Since(start), by.Nonce, start
 	}
 	return next, err
 }

@@ -17,15 +17,18 @@ func (c *Client) handoff(nonce string, stepwise bool) store.Handoff {
 	return store.Handoff{Nonce: nonce, Stepwise: stepwise, Timeout: c.cfg.HandoffTimeout, QueueTTL: c.cfg.QueueTTL()}
 }
 
-// releaseBy says how the lock is released. The nonce is what is unique in the token: only one call
-// takes the lock by it, and only one releases it.
+// releaseBy says how the lock is released. The nonce is the unique part of the token. Only one call
+// takes the lock by that token, and only one releases the lock. The
+// trace of the holder follows.
 func (h *holding) releaseBy(stepwise bool) store.Release {
 	id, _, _ := strings.Cut(strings.TrimPrefix(h.token, tokenPrefix), ":")
-	return store.Release{Handoff: h.client.handoff(id, stepwise), Fence: h.fence}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return store.Release{Handoff: h.client.handoff(store.WithTrace(id, h.trace), stepwise), Fence: h.fence}
 }
 
-// Confirm takes the waiter of r out of the wait queue, because it is on its way. It does nothing if
-// the reservation no longer stands. Then the waiter keeps its position.
+// Confirm takes the waiter of r out of the wait queue, because it is on its way. If the reservation
+// no longer stands, Confirm does nothing, and the waiter keeps its position.
 func (c *Client) Confirm(ctx context.Context, r *store.Reservation) error {
 	if err := c.store.Confirm(ctx, *r); err != nil {
 		return fmt.Errorf("lock: confirm a waiter of %s: %w", c.Resource(r.Key), err)
@@ -39,8 +42,8 @@ func (c *Client) Leave(ctx context.Context, resource, waiter string) (*store.Res
 	return c.Drop(ctx, &store.Reservation{Key: c.Key(resource), Waiter: waiter}, false)
 }
 
-// Drop drops the waiter of r, who cannot come, and reserves the lock for the next in the wait queue,
-// whom the caller has to wake; nil if there is none. It does nothing if r no longer stands. Then
+// Drop drops the waiter of r, who cannot come. It reserves the lock for the next in the wait queue
+// that the caller has to wake; nil if there is none. If r no longer stands, Drop does nothing, and
 // the waiter keeps its position.
 //
 // If the waiter's group is paused, all of the group keep their tickets. They come back to their old
@@ -56,15 +59,15 @@ func (c *Client) Drop(ctx context.Context, r *store.Reservation, paused bool) (*
 	return next, nil
 }
 
-// Sweep looks at the locks of keys, which may have another prefix than c's. A lock that nobody
-// holds, and for which somebody waits, is handed off. resumed brings those back who were parked
-// with their group. The error of a store that cannot do this matches [errors.ErrUnsupported].
+// Sweep scans the locks of keys, which may have another prefix than c's. A lock that nobody holds,
+// and for which somebody waits, is handed off. resumed brings those back who were parked with their
+// group. The error of a store that cannot do this matches [errors.ErrUnsupported].
 func (c *Client) Sweep(ctx context.Context, keys []string, resumed bool) ([]store.Swept, error) {
 	sweeper, ok := c.store.(store.Sweeper)
 	if !ok {
 		return nil, fmt.Errorf("lock: sweep: %w", errors.ErrUnsupported)
 	}
-	found, err := sweeper.Sweep(ctx, keys, resumed, c.handoff(uuid.NewString(), true))
+	found, err := sweeper.Sweep(ctx, keys, resumed, c.handoff(store.RecoveryNonce+uuid.NewString(), true))
 	if err != nil {
 		return nil, fmt.Errorf("lock: sweep: %w", err)
 	}
@@ -85,10 +88,11 @@ func (c *Client) Missing(ctx context.Context, waiters []store.Queued, rejoin boo
 	return found, nil
 }
 
-// ListenForTasks tells of reservations for parked tasks that a release could not wake, because its
-// process has no part in their queues: waiters named "siding-task:<group>:<rest>", of groups. It
-// listens until ctx ends. It calls heard when it has begun to listen, and again whenever it may have
-// missed some. The error of a store that does not tell of them matches [errors.ErrUnsupported].
+// ListenForTasks tells of reservations for parked tasks that a release could not wake. Its process
+// has no part in their queues. Such waiters have names like "siding-task:<group>:<rest>", with one
+// of groups. ListenForTasks ends with ctx. It calls heard when it has begun to listen, and again
+// whenever it may have missed some. The error of a store that does not tell of them matches
+// [errors.ErrUnsupported].
 func (c *Client) ListenForTasks(ctx context.Context, groups []string, heard func(), wake func(*store.Reservation)) error {
 	listener, ok := c.store.(store.TaskListener)
 	if !ok {

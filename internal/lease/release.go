@@ -24,7 +24,7 @@ func (h *holding) release(ctx context.Context, l *Lease, by store.Release) (*sto
 		}
 		return h.releaseOnce(ctx, by)
 	}
-	// What counts is whether the work ended in time. Should the deadline pass while a renewal is
+	// The lock is not lost if the work ended in time. Should the deadline pass while a renewal is
 	// waited for, the store says whether the lock is still ours.
 	var lost error
 	if !h.valid() {
@@ -45,8 +45,8 @@ func (h *holding) release(ctx context.Context, l *Lease, by store.Release) (*sto
 	}
 	h.endRenewal()
 	defer h.onEnd()
-	// A lost lock is released, too: its key may still be there, and to wait for its TTL would serve
-	// nobody.
+	// A lost lock is released, too. Its key may still be there, and nobody should have to wait for
+	// its TTL.
 	next, err := h.releaseOnce(ctx, by)
 	if lost != nil && err != nil && !errors.Is(err, store.ErrLost) {
 		return next, fmt.Errorf("%w; %w", lost, err)
@@ -54,8 +54,8 @@ func (h *holding) release(ctx context.Context, l *Lease, by store.Release) (*sto
 	return next, cmp.Or(lost, err)
 }
 
-// beginRelease waits until no release is under way. It returns false if the store has answered
-// one. Otherwise the caller sends the next.
+// beginRelease waits until no release is under way. beginRelease returns false if the store has
+// answered one. Otherwise the caller sends the next.
 func (h *holding) beginRelease() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -71,8 +71,8 @@ func (h *holding) beginRelease() bool {
 	return !h.freed
 }
 
-// releaseOnce sends one release, also if ctx has ended. A call that failed in a way that may pass is
-// sent again in the background, until the TTL is over.
+// releaseOnce sends one release, also if ctx has ended. If the error may pass, the call is sent
+// again in the background, until the TTL is over.
 func (h *holding) releaseOnce(ctx context.Context, by store.Release) (*store.Reservation, error) {
 	ctx = context.WithoutCancel(ctx)
 	next, err := h.sendRelease(ctx, by)
@@ -87,7 +87,7 @@ func (h *holding) releaseOnce(ctx context.Context, by store.Release) (*store.Res
 		defer h.client.End()
 		h.client.Go(func() { h.releaseLater(ctx, by) })
 	}
-	return nil, fmt.Errorf("lock: release %s: %w", h.resource, err)
+	return next, fmt.Errorf("lock: release %s: %w", h.resource, err)
 }
 
 // sendRelease sends one release, after beginRelease.

@@ -12,10 +12,10 @@ import (
 	"github.com/sidingq/siding/lock/locktest"
 )
 
-// suspend makes it look as if the machine had slept for d since the lease's
-// last renewal: the wall clock went on, the monotonic one stood still. No
-// function of package time makes such a time, so this one turns back the
-// seconds in its first word, where those of a time with a monotonic reading are.
+// suspend makes it look as if the machine had slept for d since the lease's last renewal. The wall
+// clock went on, and the monotonic one stood still. No function of package time makes such a time.
+// So suspend turns back the seconds in the first word of the time, which has them if there is a
+// monotonic reading.
 func suspend(t *testing.T, held *lease.Lease, d time.Duration) {
 	t.Helper()
 	before := held.StartedAt()
@@ -27,8 +27,8 @@ func suspend(t *testing.T, held *lease.Lease, d time.Duration) {
 	held.SetStart(start)
 }
 
-// TestSuspendedMachine: after a sleep that is longer than the TTL, of which
-// the monotonic clock knows nothing, the lease is not trusted.
+// TestSuspendedMachine: the machine sleeps for longer than the TTL, which the monotonic clock does
+// not show. The lease is then not trusted.
 func TestSuspendedMachine(t *testing.T) {
 	t.Parallel()
 	client, err := lease.New(locktest.NewMemory(), lease.Config{TTL: time.Hour})

@@ -119,8 +119,8 @@ func (c *command) check(cmd *cobra.Command) error {
 }
 
 // checkExposure refuses a dashboard without a password that other machines can reach, even a
-// read-only one: it shows payloads. The table of settings has no such rule, as other programs
-// read the same file without the worker's environment, where the password may be.
+// read-only one: it shows payloads. The table of settings has no such rule, as other programs read
+// the same file without the worker's environment. The password may be there.
 func checkExposure(cfg config.Config) error {
 	h := cfg.HTTP
 	if h.Address == "" || !h.Dashboard || h.Password != "" || h.PasswordFile != "" || dashboard.Loopback(h.Address) {
@@ -130,9 +130,9 @@ func checkExposure(cfg config.Config) error {
 		cfg.Place("http.address"), h.Address)
 }
 
-// embeddedTimeout is how long the embedded Redis may take to answer. It answers late only
-// while this process itself gets no CPU. A shorter timeout would then lose replies, and with
-// the reply of a dequeue its task, until asynq finds that a minute later.
+// embeddedTimeout is how long the embedded Redis may take to answer. An embedded Redis answers late
+// only while this process itself gets no CPU. A shorter timeout would then lose replies. With the
+// reply of a dequeue its task would be lost, until asynq finds that a minute later.
 const embeddedTimeout = 30 * time.Second
 
 // embed starts a Redis inside the process and points the settings at it.

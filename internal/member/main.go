@@ -1,5 +1,5 @@
-// Package member is what the programs of a fleet of workers have in common: settings,
-// flags, the dashboard, probes, and draining. It knows no tasks.
+// Package member is what the programs of a fleet of workers have in common: settings, flags,
+// dashboard, probes and draining. The package knows no tasks.
 package member
 
 import (
@@ -50,8 +50,8 @@ func (p Program) Main() {
 	os.Exit(p.Run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// Run runs the program with the arguments until it has drained after the end of ctx. It
-// returns the exit status. After shutdown.hard_deadline Run ends the process.
+// Run runs the program with the arguments until it has drained after the end of ctx. The result is
+// the exit status. After shutdown.hard_deadline Run ends the process.
 func (p Program) Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	c := &command{Program: p, stderr: stderr}
 	root := c.root()                          //nolint:contextcheck // cobra hands ctx to the command

@@ -22,7 +22,7 @@ type Member struct {
 	Config config.Config
 	// Redis holds the tasks.
 	Redis *redis.UniversalOptions
-	// Server is the configuration of the server. It may be changed before [Member.Run]. The
+	// Server is the configuration of the server. A program may change it before [Member.Run]. The
 	// member logs to its Logger.
 	Server queue.ServerConfig
 
@@ -64,9 +64,9 @@ func (m *Member) observe(e queue.Event) {
 // Stats sums up the tasks that have run.
 func (m *Member) Stats() runstats.Summary { return m.stats.Summary() }
 
-// Run serves HTTP and takes tasks until ctx ends, or beside returns, and then drains. It calls
-// register once, before it takes tasks. If beside is not nil, it runs while tasks are
-// taken, and must return when its context ends. The url is that of the dashboard, or "off".
+// Run serves HTTP and takes tasks until ctx ends, or beside returns, and then drains. Run calls
+// register once, before it takes tasks. If beside is not nil, it runs while tasks are taken, and
+// must return when its context ends. The url is that of the dashboard, or "off".
 func (m *Member) Run(ctx context.Context, register func(*queue.Server), beside func(ctx context.Context, url string) error) error {
 	if err := m.open(ctx, register); err != nil {
 		return err
@@ -175,7 +175,7 @@ func (m *Member) checkRedis(ctx context.Context) {
 // reportEvery is how often a member logs how many tasks have run, if any have.
 const reportEvery = 10 * time.Second
 
-// wait reports on the work until ctx ends, or the web server by itself. It returns the cause,
+// wait reports on the work until ctx ends, or the web server by itself. The results are the cause,
 // and the error of the web server.
 func (m *Member) wait(ctx context.Context) (cause, broken error) {
 	ticker := time.NewTicker(reportEvery)
@@ -207,8 +207,8 @@ func (m *Member) ready(ctx context.Context) error {
 	}
 }
 
-// drain ends the tasks and then the web server, so that the probes tell meanwhile that the
-// member drains. ctx may have ended. At the hard deadline drain ends the process.
+// drain ends the tasks and then the web server. Meanwhile the probes tell that the member drains.
+// ctx may have ended. At the hard deadline drain ends the process.
 func (m *Member) drain(ctx context.Context) error {
 	m.phase.Store(draining)
 	ctx = context.WithoutCancel(ctx)

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"go.uber.org/goleak"
 
+	"github.com/sidingq/siding/internal/testenv/proc"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/queue"
 )
@@ -53,7 +54,7 @@ var hanger = Program{
 	Cleanup: func() { say(os.Stderr, "cleaned up\n") },
 }
 
-// At the hard deadline the process ends. It removes temporary files, and closes nothing that
+// At the hard deadline the process ends. Cleanup removes temporary files, and closes nothing that
 // tasks still use.
 func TestHardDeadlineEndsTheProcess(t *testing.T) {
 	t.Parallel()
@@ -98,7 +99,7 @@ func TestServe(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var log buffer
+			var log proc.Output
 			p := Program{Name: "own", Ledger: true, Serve: c.serve}
 			if have := p.Run(t.Context(), append([]string{"--redis", server.Addr, "--http", "127.0.0.1:0"}, c.args...), io.Discard, &log); have != c.status {
 				t.Errorf("want exit status %d, have %d", c.status, have)
@@ -118,7 +119,7 @@ func TestCommand(t *testing.T) {
 		cmd.Flags().StringVar(&page, "page", "", "The page.")
 		cmd.PreRunE = func(*cobra.Command, []string) error { return errors.New("want no page " + page) }
 	}}
-	var out, log buffer
+	var out, log proc.Output
 	if have := p.Run(t.Context(), []string{"--page", "7", "--concurrency", "0"}, &out, &log); have != exitUsage || log.String() != "own: want no page 7\n" {
 		t.Errorf("want the page refused, have %d, %s", have, log.String())
 	}
@@ -134,7 +135,7 @@ func TestSettingsFromAllPlaces(t *testing.T) {
 	if err := os.WriteFile(path, []byte("concurrency: 5\npoll_interval: 5ms\nlock:\n  ttl: 5s\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	var log buffer
+	var log proc.Output
 	p := Program{Name: "own", Environ: []string{"SIDING_CONFIG=" + path, "SIDING_POLL_INTERVAL=6ms", "SIDING_LOCK_TTL=6s"}}
 	p.Serve = func(_ context.Context, m *Member) error {
 		have := m.Config

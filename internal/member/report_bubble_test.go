@@ -5,37 +5,19 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/sidingq/siding/internal/testenv/proc"
 	"github.com/sidingq/siding/queue"
 )
-
-// A buffer collects output that is being read meanwhile.
-type buffer struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
-}
 
 // A worker reports how many tasks have run, while some do.
 func TestReportsOfTasks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var log buffer
+		var log proc.Output
 		m := &Member{Server: queue.ServerConfig{Guard: queue.GuardConfig{Logger: slog.New(slog.NewTextHandler(&log, nil))}}, web: &web{broken: make(chan error, 1)}}
 		ended := make(chan error)
 		ctx, cancel := context.WithCancelCause(t.Context())

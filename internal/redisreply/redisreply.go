@@ -29,8 +29,8 @@ func Answered(err error) bool {
 	return ok
 }
 
-// Transient reports whether err is an answer of Redis that passes by itself: the same call, sent
-// again later, may succeed. It is false for errors of the network, which Redis did not answer.
+// Transient reports whether err is an answer of Redis that passes by itself. The same call, sent
+// again later, may succeed. Errors of the network are none, as Redis did not answer.
 func Transient(err error) bool {
 	answer, ok := errors.AsType[redis.Error](err)
 	if !ok {

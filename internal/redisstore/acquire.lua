@@ -13,7 +13,7 @@
 -- ARGV[10] retention of the wait queue and of the mark, ms
 -- ARGV[11] when the waiter came, if that was before this call, us; or '0'
 --
--- Returns {1, fence, time since the reservation in us or '-1'} when held, else
+-- Returns {1, fence, time since the reservation, its nonce} as take.lua returns them when held, else
 -- {0, value, ms left, last fence, position, ticket, '' or a reservation whose waiter
 -- the client has to wake, that waiter, its ticket}.
 --
@@ -27,8 +27,8 @@
 -- the first cannot be woken, or when the clock has stepped back.
 
 -- (take.lua)
-local fence, found = take(KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1], ARGV[2], ARGV[3], ARGV[4])
-if fence then return {1, fence, found} end
+local fence, found, by = take(KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1], ARGV[2], ARGV[3], ARGV[4])
+if fence then return {1, fence, found, by} end
 local value = found
 
 -- (join.lua)
@@ -48,14 +48,14 @@ if not value then -- and somebody queued
   if not reservation then
     redis.call('SET', lock, ARGV[1], 'PX', ARGV[2])
     redis.call('ZREM', queue, waiter)
-    return {1, fenced(grant, ARGV[3]), '-1'}
+    return {1, fenced(grant, ARGV[3]), '-1', ''}
   end
   if ticket then wake = {reservation, first, ticket} end
   value = reservation
 elseif value == ARGV[1] then
   redis.call('PEXPIRE', lock, ARGV[2])
-  if last == 0 then return {1, fenced(grant, ARGV[3]), '-1'} end -- the grant was deleted or evicted
-  return {1, digits(last), '-1'}
+  if last == 0 then return {1, fenced(grant, ARGV[3]), '-1', ''} end -- the grant was deleted or evicted
+  return {1, digits(last), '-1', ''}
 elseif begins(value, nonce) then
   local _, whose = reserved(value)
   local waits = redis.call('ZSCORE', queue, whose)

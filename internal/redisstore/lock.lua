@@ -14,14 +14,14 @@ end
 --   resource  bytes that may be the name of one
 --   id        makes the token unique, without a colon
 --   holder    at most 200 bytes
--- Returns {token, its fence, after a reservation the time since then in us, else '-1'}; or nil
+-- Returns {token, its fence, the time since the reservation, its nonce}, as take.lua returns them; or nil
 -- and what the lock holds; or nothing if the lock cannot be taken by this function.
 local function acquire_lock(with, resource, id, holder, waiter)
   if resource == '' or #resource > 512 or #holder > 200 or string.find(resource, '[{}%c]') then return end
   local key, grant, queue, paused = lock_keys(with, resource)
   local token = 'siding:' .. id .. ':' .. holder
-  local fence, found = take(key, grant, queue, paused, token, with[2], with[3], waiter)
-  if fence then return {token, fence, found} end
+  local fence, found, by = take(key, grant, queue, paused, token, with[2], with[3], waiter)
+  if fence then return {token, fence, found, by} end
   return nil, found
 end
 

@@ -48,15 +48,16 @@ type Looked struct {
 	Paused    int   // waiters of paused groups, which are not in the wait queue
 	First     int64 // the first ticket of both, in us, or 0
 	WaitTime  time.Duration
-	Revoked   *Revoked
+	Revoked   *Record
+	Revoking  bool           // the lock is revoked, and its holder has not released it yet
 	Waiters   []LookedWaiter // the paused ones last
 	Position  int            // of LookAt.Waiter, 0 if it is not in the wait queue
 	IsPaused  bool           // it is one of the paused waiters
 	HasTicket int64          // its ticket, in us, or 0
 }
 
-// Revoked is what an operator did to a lock last.
-type Revoked struct {
+// A Record says how an operator has revoked a lease last.
+type Record struct {
 	At                 time.Time
 	By, Reason, Holder string
 }
@@ -68,15 +69,11 @@ type LookedWaiter struct {
 	Paused bool
 }
 
-// RevokedKey is the key of the hash of what an operator did to the lock of key last. Its fields are at,
-// in us, by, reason and holder.
-func RevokedKey(key string) string { return "{" + key + "}:revoked" }
-
 // Look looks at locks in one round trip, or one for each node of a Cluster. It changes nothing.
 func Look(ctx context.Context, rdb redis.UniversalClient, locks []LookAt) ([]Looked, error) {
 	calls := roundtrip.Run(ctx, rdb, lookScript, len(locks), func(i int) (keys []string, argv []any) {
 		at := locks[i]
-		return append(Keys(at.Key), RevokedKey(at.Key)), []any{at.From, at.Count, at.Waiter}
+		return append(Keys(at.Key), RecordKey(at.Key)), []any{at.From, at.Count, at.Waiter}
 	})
 	looked := make([]Looked, len(locks))
 	for i, call := range calls {
@@ -97,7 +94,7 @@ func lookedOf(r reply) (Looked, error) {
 	l.Waiting, l.Paused, l.First = int(r.number()), int(r.number()), r.number()
 	l.WaitTime = time.Duration(r.number()) * time.Microsecond
 	if f := r.list(); len(f.fields) > 0 {
-		l.Revoked = &Revoked{At: usTime(f.number()), By: f.text(), Reason: f.text(), Holder: f.text()}
+		l.Revoked = &Record{At: usTime(f.number()), By: f.text(), Reason: f.text(), Holder: f.text()}
 		r.err = errors.Join(r.err, f.err)
 	}
 	for _, paused := range []bool{false, true} {
@@ -107,7 +104,7 @@ func lookedOf(r reply) (Looked, error) {
 		}
 		r.err = errors.Join(r.err, f.err)
 	}
-	l.Position, l.IsPaused, l.HasTicket = int(r.number()), r.number() == 1, r.number()
+	l.Position, l.IsPaused, l.HasTicket, l.Revoking = int(r.number()), r.number() == 1, r.number(), r.number() == 1
 	return l, r.err
 }
 

@@ -15,7 +15,8 @@
 -- how many are in the wait queue, how many of paused groups, the first ticket in us or '0', how
 -- long all have waited in us, {at, by, reason, holder of the revocation, if any}, {waiter,
 -- ticket, ... of the wait queue}, {waiter, ticket, ... of paused groups}, the position of the
--- waiter or 0, 1 if that is of a paused group, its ticket in us or '0'}.
+-- waiter or 0, 1 if that is of a paused group, its ticket in us or '0', 1 if the lock is revoked and its
+-- holder has not released it yet}.
 --
 -- Guarantees: it changes nothing. It returns no token. It reads at most 17 waiters of each of the
 -- two queues, and those that it lists.
@@ -49,7 +50,7 @@ local function sum(key)
 end
 
 local value = redis.pcall('GET', lock) -- an error if another program has put another type there
-local state, holder, since = 'free', '', '0'
+local state, holder, since, revoking = 'free', '', '0', 0
 local last = string.match(redis.call('GET', grant) or '0', '^%d+') or '0'
 if type(value) == 'table' then
   state = 'foreign'
@@ -60,6 +61,7 @@ elseif value then
     state, holder, since = 'reserved', waiter, at
   elseif label then
     state, holder, since = 'held', label, last
+    if string.find(value, '^siding:revoked%-') then revoking = 1 end
   else
     state = 'foreign'
   end
@@ -94,4 +96,4 @@ end
 local taken = redis.call('HMGET', revoked, 'at', 'by', 'reason', 'holder')
 taken = taken[1] and {taken[1], taken[2] or '', taken[3] or '', taken[4] or ''} or {}
 return {digits(now), state, holder, since, redis.call('PTTL', lock), last, waiting, away, digits(first),
-  digits(waited + waited_away), taken, some, rest, position, of_paused, ticket}
+  digits(waited + waited_away), taken, some, rest, position, of_paused, ticket, revoking}

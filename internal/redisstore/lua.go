@@ -11,21 +11,21 @@ import (
 var lockSource string
 
 // LockLua returns a text in Lua for a script that runs on the server of the lock's keys, not in a
-// Cluster. It defines the local functions
+// Cluster. The text defines the local functions
 //
 //	acquire_lock(with, resource, id, holder, waiter)
 //	lock_holder(value)
 //	join_queue(with, resource, waiter, value, came)
 //
-// acquire_lock takes a lock that is free or reserved for waiter, and returns the fields of a
+// acquire_lock takes a lock that is free or reserved for waiter. It returns the fields of a
 // [store.Grant]. lock_holder returns the holder's name. join_queue has the waiter join the wait
 // queue, and returns what [BusyResult] reads. with is a table of [LockArgs].
 func LockLua() string {
 	return "local NEXT = '" + store.NextHolder + "'\n" + takeSource + joinSource + lockSource
 }
 
-// LockArgs returns the arguments of the functions of [LockLua]: the prefix of the keys of locks,
-// the TTL of a lock, and the retention of its fencing token and of its wait queue.
+// LockArgs returns the arguments of the functions of [LockLua]. They are the prefix of the keys of
+// locks, the TTL of a lock, and the retentions of its fencing token and wait queue.
 func LockArgs(prefix string, ttl, fenceTTL, queueTTL time.Duration) []any {
 	return []any{prefix, ms(ttl), ms(fenceTTL), ms(queueTTL)}
 }
@@ -34,7 +34,8 @@ func LockArgs(prefix string, ttl, fenceTTL, queueTTL time.Duration) []any {
 //
 //	release_lock(KEYS, ARGV)
 //
-// It does what the Release of a [store.Store] does. wake is that of [Waking]. See [store.Send].
+// The function does what the Release of a [store.Store] does. wake is that of [Waking]. See
+// [store.Send].
 func ReleaseLua(wake string) string {
 	return "local function release_lock(KEYS, ARGV)\n" + withParts(releaseSource, wake) + "\nend\n"
 }

@@ -82,7 +82,7 @@ local function woken(waiter, ticket, reservation, stepwise, cluster, retention, 
     end
   end
   if stepwise then return true, true end
-  -- It stays queued until it has been woken.
+  -- The waiter stays queued until it has been woken.
   return channel(waiter) and published(waiter, message_of(ticket, reservation), cluster)
 end
 
@@ -93,9 +93,9 @@ local function reserve_for(reservation, timeout, retention)
   redis.call('SET', grant, last .. '*', 'PX', retention)
 end
 
--- Returns the first in the wait queue from an index on, its ticket and its index. It skips
--- waiters of unreachable groups, but not me. It returns nothing when it finds none among the
--- first 2,000, of which each takes 0.5 us.
+-- Returns the first in the wait queue from an index on, its ticket and its index. Waiters of
+-- unreachable groups are skipped, but not me. Returns nothing when none of the first 2,000 can
+-- come; each of them takes 0.5 us.
 local function first_from(index, me, unreachable)
   local some = redis.call('ZRANGE', queue, index, index, 'WITHSCORES')
   while some[1] and index < 2000 do
@@ -141,10 +141,10 @@ local function reserve(me, stepwise, cluster, nonce, timeout, retention, start)
   end
 end
 
--- Hands off the lock, which the caller holds or had reserved: reserves it for the first
--- in the wait queue who can come, or else frees it. Returns {1} when the client has to wake
--- nobody, {2, reservation, waiter, ticket} when the client has to wake that waiter,
--- {3, token, fence, ...} when a waiter has started.
+-- Hands off the lock, which the caller holds or had reserved. Reserves the lock for the first in
+-- the wait queue who can come, or else frees it. Returns {1} when the client has to wake nobody,
+-- {2, reservation, waiter, ticket} when the client has to wake that waiter, {3, token, fence, ...}
+-- when a waiter has started.
 local function hand_off(stepwise, cluster, nonce, timeout, retention, start)
   local waiter, reservation, ticket, started = reserve('', stepwise, cluster, nonce, timeout, retention, start)
   if not waiter then redis.call('DEL', lock) end

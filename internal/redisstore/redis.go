@@ -5,6 +5,7 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -55,7 +56,7 @@ func scriptsWith(wake string) handoffScripts {
 	return handoffScripts{acquire: with(acquireSource), release: with(releaseSource), leave: with(leaveSource), sweep: with(sweepSource)}
 }
 
-// withParts replaces the names of files in parentheses by the files. It puts wake before queue.lua.
+// withParts replaces the names of files in parentheses by the files. wake comes before queue.lua.
 func withParts(source, wake string) string {
 	return strings.NewReplacer("-- (take.lua)\n", takeSource, "-- (join.lua)\n", joinSource, "-- (queue.lua)\n", wake+queueSource).Replace(source)
 }
@@ -72,17 +73,24 @@ type redisStore struct {
 // New returns a [store.Store] on rdb, which it does not close; see lock.Redis.
 func New(rdb redis.Scripter) store.Store { return Waking(rdb, noWaking) }
 
-// Waking returns a [store.Store] like that of [New] which wakes a waiter in the same step in which
-// it reserves the lock. With [New] the client would have to wake that waiter. wake is a text in
-// Lua that defines the local function
+// None reports whether rdb is nil, or a nil pointer.
+func None(rdb redis.Scripter) bool {
+	v := reflect.ValueOf(rdb)
+	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
+}
+
+// Waking returns a [store.Store] like that of [New]. It wakes a waiter in the step in which it
+// reserves the lock. With [New] the client would have to wake that waiter. wake is a text in Lua
+// that defines the local function
 //
 //	wake_waiter(waiter, ticket, start)
 //
-// wake_waiter makes the waiter come at once, and returns 'woken'. It returns 'gone' if the waiter
-// cannot come any more, 'paused' if it cannot come for now, and nil if the client has to wake it.
-// If start is not nil, it is a table that ends with Start.Args. Then wake_waiter may start the
-// waiter. If so, it returns 'started' and a table: the holder's name, and the fields of
-// Reservation.Reply. If it fails after it has written, the lock stays taken for its TTL.
+// wake_waiter makes the waiter come at once, and returns 'woken'. The function returns 'gone' if
+// the waiter cannot come any more, and 'paused' if the waiter cannot come for now. It returns nil
+// if the client has to wake the waiter. If start is not nil, it is a table that ends with
+// Start.Args. Then wake_waiter may start the waiter. If so, it returns 'started' and a table: the
+// holder's name, and the fields of Reservation.Reply. If it fails after it has written, the lock
+// stays taken for its TTL.
 //
 // A Cluster does not use wake, as its scripts cannot reach keys of other slots.
 func Waking(rdb redis.Scripter, wake string) store.Store {
@@ -98,7 +106,7 @@ func Waking(rdb redis.Scripter, wake string) store.Store {
 	return s
 }
 
-// Keys are the Redis keys of one lock: its own, its last fencing token, its wait queue, and the
+// Keys are the Redis keys of one lock: the lock, its last fencing token, its wait queue, and the
 // waiters of paused groups. The lock's own key has no braces, so a Cluster hashes all of it. The
 // others have it as their hash tag, and so are in the same slot.
 func Keys(key string) []string {
@@ -112,7 +120,7 @@ func (s *redisStore) Acquire(ctx context.Context, c store.Request) (store.Result
 		c.Token, ms(c.TTL), ms(c.FenceTTL), c.Waiter, c.Waited.Microseconds(),
 		flag(c.Handoff.Stepwise), flag(s.cluster), reservedBegin(c.Handoff.Nonce), ms(c.Handoff.Timeout), ms(c.Handoff.QueueTTL), c.Came).Result())
 	if r.number() == 1 {
-		return store.Result{Taken: r.err == nil, Fence: r.number(), HandOff: time.Duration(r.number()) * time.Microsecond}, r.err
+		return store.Result{Taken: r.err == nil, Fence: r.number(), HandOff: time.Duration(r.number()) * time.Microsecond, From: r.text()}, r.err
 	}
 	a := r.busy()
 	if next := r.reservation(c.Key); next.Value != "" {

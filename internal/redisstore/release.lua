@@ -15,15 +15,16 @@
 -- ARGV[8]  the token's fence, '0' if that is not known
 -- ARGV[9]  and those that follow, if any: start, see queue.lua
 --
--- Returns {0} when the lock was lost, {1} when it was released and the client has to wake
+-- Returns {0} when the lock was lost, {0, reservation, waiter, ticket} when it was revoked and the
+-- client has to wake that waiter, {1} when it was released and the client has to wake
 -- nobody, {2, reservation, waiter, ticket} when the client has to wake that waiter,
 -- {3, token, fence, ...} when a waiter has started.
 --
--- Guarantees: another token's lock and its wait queue stay as they are. A reservation expires.
--- The same call made twice (its reply was lost) is no loss, if there was a wait queue, or if
--- nobody else has been granted the lock: the last fence is still the token's. The second call
--- names the same reservation, if that stands, or the same waiter that has started, whose numbers
--- are text then. It reserves the lock for nobody.
+-- Guarantees: another token's lock and its wait queue stay as they are. A reservation expires. The
+-- same call made twice (its reply was lost) is no loss, if there was a wait queue, or if nobody
+-- else was granted the lock: the last fence is still the token's. The second call names the same
+-- reservation, if that stands, or the same waiter that has started, whose numbers are text then.
+-- The second call reserves the lock for nobody.
 
 local value = redis.call('GET', KEYS[1])
 local ours = value == ARGV[1]
@@ -46,6 +47,12 @@ if ours then
   for i, v in ipairs(next) do said[2 * i - 1], said[2 * i] = i, v end
   redis.call('HSET', KEYS[5], unpack(said))
   redis.call('PEXPIRE', KEYS[5], 10000)
+  return next
+end
+if value == 'siding:revoked-' .. string.sub(ARGV[1], #'siding:' + 1) then
+  -- An operator has revoked the lease, see revoke.lua. Its holder has returned.
+  local next = hand_off(ARGV[2] == '1', ARGV[3] == '1', ARGV[4], ARGV[5], ARGV[6])
+  next[1] = 0
   return next
 end
 if value and begins(value, ARGV[4]) then return handed_off(value, ARGV[2] == '1', ARGV[3] == '1') end

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -102,8 +103,11 @@ func (r *reply) handedOff(key string) (*store.Reservation, error) {
 	switch outcome := r.number(); {
 	case r.err != nil:
 		return nil, r.err
-	case outcome == 0:
+	case outcome == 0 && len(r.fields) == 0:
 		return nil, store.ErrLost
+	case outcome == 0: // an operator has revoked it
+		next := r.reservation(key)
+		return next, cmp.Or(r.err, error(store.ErrLost))
 	case outcome == 1:
 		return nil, nil //nolint:nilnil // nobody to wake, and no error
 	case outcome == started:

@@ -10,9 +10,8 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
-// A Collector sums up events; its Observe fits [queue.ServerConfig]. The zero
-// value is ready to use, by several goroutines. Its size is fixed, however long
-// a worker runs.
+// A Collector sums up events; its Observe fits [queue.ServerConfig]. The zero value is ready to
+// use, by several goroutines. The size of the sums is fixed, however long a worker runs.
 type Collector struct {
 	mu       sync.Mutex
 	sum      Summary
@@ -32,7 +31,7 @@ type Summary struct {
 	Parked int64
 	// Lost is how often a lease ended while its handler was running.
 	Lost int64
-	// Half of the hand-offs, in which a lock goes straight from one task to the next, took no
+	// A hand-off takes a lock straight from one task to the next. Half of the hand-offs took no
 	// longer than HandOffP50, and 99 of 100 no longer than HandOffP99, both to within 3 %.
 	HandOffP50 time.Duration
 	HandOffP99 time.Duration
@@ -58,6 +57,7 @@ func (c *Collector) Observe(e queue.Event) {
 			c.sum.Succeeded++
 		}
 	case queue.EventRecovered: // its attempt begins anew
+	case queue.EventStarted, queue.EventFinished: // of a task that is not guarded
 	case queue.EventLost:
 		c.sum.Lost++
 	}

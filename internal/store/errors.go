@@ -9,7 +9,7 @@ var (
 	// ErrLost is lock.ErrLost: the caller's token does not hold the lock, or no longer.
 	ErrLost = errors.New("lock: lease lost")
 
-	// ErrStale is lock.ErrStale. It matches every [*StaleError].
+	// ErrStale is lock.ErrStale. Every [*StaleError] matches ErrStale.
 	ErrStale = errors.New("lock: stale fence")
 )
 

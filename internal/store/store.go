@@ -1,5 +1,4 @@
-// Package store says what a store of locks does: the requests that it gets, the results that it
-// returns, and the errors.
+// Package store says what a store of locks does. It has the requests, the results and the errors.
 package store
 
 import (
@@ -13,11 +12,11 @@ import (
 // (lock/locktest). Package lease does all the rest: it decides when to ask, and for how long to
 // believe the result.
 //
-// Each method is one atomic step, and may be applied twice with the effect of once: a client that
-// lost an answer sends it again. The calls carry what is needed for that. An error other than
-// [ErrLost] says that the Store could not be asked or did not answer; the step may have been applied.
-// An error may have a method Passing() bool, which says whether it may pass by itself; then those
-// who wait go on.
+// Each method is one atomic step. A call that is applied twice has the effect of one, as a client
+// that lost an answer sends the call again. The calls carry what is needed for that. An error other
+// than [ErrLost] says that the Store could not be asked or did not answer; the step may have been
+// applied. An error may have a method Passing() bool, which says whether it may pass by itself;
+// then those who wait go on.
 type Store interface {
 	// Acquire gives the lock to request.Token if the lock is free, or is that token's already; else
 	// it says who has the lock. A waiter then joins the wait queue, if the Store has wait
@@ -26,12 +25,13 @@ type Store interface {
 	// Renew gives the lock of key, if it is token's, another ttl from now. Otherwise it changes
 	// nothing and returns [ErrLost]. fenceTTL is Request.FenceTTL.
 	Renew(ctx context.Context, key, token string, ttl, fenceTTL time.Duration) error
-	// Release takes the lock of key from token and hands it off: it is reserved for the first in
-	// the wait queue who can come. That one is woken or, if that is left to the client, returned.
-	// The lock of another is left alone: [ErrLost]. A Release that is applied again returns the
-	// same reservation, if that still stands, and reserves the lock for nobody else. It is no loss if
-	// nobody was granted the lock since: r.Fence is still the last fencing token, or the Store knows
-	// by other means.
+	// Release takes the lock of key from token and hands it off. The lock is then reserved for the
+	// first in the wait queue who can come. That one is woken or, if that is left to the client,
+	// returned. The lock of another is left alone: [ErrLost]. A Release that is applied again
+	// returns the same reservation, if that still stands, and reserves the lock for nobody else.
+	// That is no loss if nobody was granted the lock since. r.Fence is then still the last fencing
+	// token, or the Store knows by other means. A lease that an operator has revoked is lost, and its
+	// lock is handed off all the same: both results may be set.
 	Release(ctx context.Context, key, token string, r Release) (*Reservation, error)
 	// Leave takes a waiter out of the wait queue. If the lock is reserved for it, the lock is handed
 	// off as by Release.
@@ -43,13 +43,13 @@ type Store interface {
 
 // A Listener is a Store that wakes waiters when the lock is reserved for them.
 type Listener interface {
-	// Listen tells of those waiters of whom [ListenerOf] is id, until ctx ends. It calls heard when
-	// it listens, and again whenever it may have missed some.
+	// Listen calls wake for waiters whose [ListenerOf] is id, until ctx ends. Listen calls heard
+	// when it listens, and again whenever it may have missed some.
 	Listen(ctx context.Context, id string, heard func(), wake func(waiter string)) error
 }
 
 // A JoinOrdered is a Listener that knows a position only by when a waiter joined, not by
-// [Request.Waited]. So all of a process who wait are queued, not one at a time.
+// [Request.Waited]. So all waiters of a process are queued, not one at a time.
 type JoinOrdered interface {
 	Listener
 	JoinOrdered()
@@ -58,8 +58,8 @@ type JoinOrdered interface {
 // A Sweeper is a Store that hands off locks whose holders have gone without a release.
 type Sweeper interface {
 	// Sweep looks at the locks of keys. A lock that nobody holds, and for which somebody waits, is
-	// handed off as by Release. resumed says that no group of waiters is known to be paused: those
-	// of paused groups come back, each to its old position. The results are in the
+	// handed off as by Release. resumed says that no group of waiters is known to be paused.
+	// Waiters of paused groups then come back, each to its old position. The results are in the
 	// order of keys.
 	Sweep(ctx context.Context, keys []string, resumed bool, h Handoff) ([]Swept, error)
 	// Missing reports for each waiter whether it is in no wait queue. rejoin queues those again,
@@ -83,8 +83,8 @@ type Swept struct {
 
 // A TaskListener is a Store whose releases, if they cannot wake a parked task, tell of it.
 type TaskListener interface {
-	// ListenForTasks tells of reservations for waiters named "siding-task:<group>:<rest>" for some
-	// groups, until ctx ends. It calls heard when it listens, and again whenever it may
+	// ListenForTasks tells of reservations for waiters named "siding-task:<group>:<rest>" of
+	// groups, until ctx ends. ListenForTasks calls heard when it listens, and again whenever it may
 	// have missed some. A message is what lease.Client.ListenForTasks reads.
 	ListenForTasks(ctx context.Context, groups []string, heard func(), wake func(message string)) error
 }
@@ -96,21 +96,44 @@ type Request struct {
 	TTL      time.Duration // of the lock
 	FenceTTL time.Duration // how long the fencing token is remembered
 
-	// Waiter joins the wait queue of a busy lock; "" does not. Its name is unique in the wait
-	// queue, and the same in each of its requests.
+	// Waiter joins the wait queue of a busy lock; "" does not. The name is unique in the wait
+	// queue, and the same in each request of the waiter.
 	Waiter  string
 	Waited  time.Duration // for how long already, which decides its position
-	Came    int64         // or when it came, by the store's clock in us; 0 goes by Waited
+	Came    int64         // or when it came, by the store's clock in µs; 0 goes by Waited
 	Handoff Handoff
 }
 
 // A Handoff says how a free lock is reserved for a waiter.
 type Handoff struct {
-	Nonce    string        // unique per call, in letters, digits and '-'
+	Nonce    string        // unique per call, in letters, digits and '-'; see RecoveryNonce
 	Stepwise bool          // the client wakes those waiters who do not listen
 	Timeout  time.Duration // how long a lock is reserved for somebody
 	QueueTTL time.Duration // how long a wait queue is remembered that nobody comes to
 }
+
+// traceMark comes between the nonce of a release and the traceparent of the run that made the release.
+const traceMark = "-trace-"
+
+// WithTrace returns a nonce that tells the next holder a traceparent, if there is one.
+func WithTrace(nonce, traceparent string) string {
+	if traceparent == "" {
+		return nonce
+	}
+	return nonce + traceMark + traceparent
+}
+
+// TraceOf returns the traceparent in a nonce, "" if it has none.
+func TraceOf(nonce string) string {
+	if at := strings.LastIndex(nonce, traceMark); at >= 0 {
+		return nonce[at+len(traceMark):]
+	}
+	return ""
+}
+
+// RecoveryNonce begins the nonce of a call that reserves a lock which it finds free. Nobody released
+// that lock, as its holder has gone.
+const RecoveryNonce = "recovery-"
 
 // A Release says how a lock is released.
 type Release struct {
@@ -131,11 +154,11 @@ type Leave struct {
 }
 
 // A Send runs a script that calls release_lock, see redisstore.ReleaseLua and
-// lease.Lease.HandOffBy. It returns what release_lock returns.
+// lease.Lease.HandOffBy. send returns what release_lock returns.
 type Send func(ctx context.Context, keys []string, argv []any) (reply any, err error)
 
-// A Start is with what the next waiter can start at once, in the step in which the lock is released;
-// see lease.Lease.HandOffBy.
+// A Start lets the next waiter start at once, in the step in which the lock is released; see
+// lease.Lease.HandOffBy.
 type Start struct {
 	ID       string        // what makes its token unique, in letters, digits and '-'
 	TTL      time.Duration // of the lock
@@ -149,8 +172,10 @@ type Result struct {
 	Taken bool
 	// Fence is the fencing token, above every earlier one of the key; 0 from a Store that has none.
 	Fence int64
-	// HandOff is how long the lock was reserved for this waiter; below zero if it was not.
+	// HandOff is how long the lock was reserved for this waiter; below zero if it was not. From is the
+	// nonce of the call that reserved the lock, "" if it was not or the Store does not know.
 	HandOff time.Duration
+	From    string
 
 	// The rest is for a busy lock.
 
@@ -158,9 +183,9 @@ type Result struct {
 	Holder string
 	// Reserved is set while the lock is reserved for a waiter, and nobody holds it.
 	Reserved bool
-	// Split is set if nobody was seen to hold the lock, as of several who asked at once none got
-	// enough of the votes. They are to ask again, each after a time of its own. Holder is who may
-	// hold it all the same, "" for nobody.
+	// Split is set if nobody was seen to hold the lock. Several asked at once, and none got enough
+	// of the votes. Each must ask again after a random pause. Holder is who may hold it all the
+	// same, "" for nobody.
 	Split bool
 	// Left is how long the lock lives on if nobody renews it.
 	Left time.Duration
@@ -187,15 +212,15 @@ type Reservation struct {
 	Reply []any  // what the script has said of it; its numbers are text if the call came twice
 }
 
-// A waiter with a name of such a prefix is woken by a message on a channel: a goroutine hears the
-// message itself, a parked task is woken by a process that hears it.
+// A message on a channel wakes a waiter with a name of such a prefix. A goroutine hears the message
+// itself. A process that hears the message wakes a parked task.
 const (
 	GoroutinePrefix = "siding-goroutine:"
 	TaskPrefix      = "siding-task:"
 )
 
-// ListenerOf returns the id of the [Listener] that wakes waiter, and false for a waiter whom the
-// client has to wake.
+// ListenerOf returns the id of the [Listener] that wakes waiter. It returns false for a waiter that
+// the client has to wake.
 func ListenerOf(waiter string) (id string, listens bool) {
 	rest, listens := strings.CutPrefix(waiter, GoroutinePrefix)
 	id, _, _ = strings.Cut(rest, ":")
@@ -205,11 +230,15 @@ func ListenerOf(waiter string) (id string, listens bool) {
 // NextHolder is shown as the holder of a lock that is reserved.
 const NextHolder = "the next in the wait queue"
 
+// ForeignHolder is shown as the holder of a lock that a program on the plain protocol holds.
+const ForeignHolder = "another program"
+
 // A Grant is a lock that a script has taken together with a task, see redisstore.LockLua.
 type Grant struct {
 	Resource string
 	Token    string
 	Fence    int64
 	HandOff  time.Duration // since it was reserved; negative if it was not
+	From     string        // the nonce of the call that reserved it
 	Start    time.Time     // before the script was sent
 }

@@ -1,5 +1,5 @@
-// Package verify divides the tests between make test, which every change must pass, and make
-// verify, which takes an hour and finds what is rare.
+// Package verify divides the tests. Every change must pass make test. make verify takes an hour and
+// finds rare faults.
 package verify
 
 import (
@@ -33,9 +33,9 @@ func Long(tb testing.TB) {
 	}
 }
 
-// Seed returns the seed of a test with random input: a new number each time, or that of the
-// environment variable SIDING_SEED. It logs the seed. If the test fails, Seed also logs the command
-// that repeats it, with those of the variables that are set.
+// Seed returns the seed of a test with random input. That is a new number each time, or that of the
+// environment variable SIDING_SEED. Seed logs the number. If the test fails, Seed also logs the
+// command that repeats it, with those of the variables that are set.
 func Seed(tb testing.TB, variables ...string) uint64 {
 	tb.Helper()
 	seed := rand.Uint64()

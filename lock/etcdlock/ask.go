@@ -19,8 +19,8 @@ const (
 	leastCall   = time.Second
 )
 
-// callTime is how long the requests of one call may take: a quarter of the TTL, so that
-// time is left for another one.
+// callTime is how long the requests of one call may take: a quarter of the TTL. So time is left for
+// another call.
 func callTime(ttl time.Duration) time.Duration { return max(leastCall, min(ttl/4, longestCall)) }
 
 // bounded returns a context for the requests of one call.
@@ -40,9 +40,9 @@ func (e silenceError) Error() string {
 	return fmt.Sprintf("etcd did not answer within %v", time.Duration(e))
 }
 
-// failed is the error of a request, and that it was given up, if it was. Why the caller's
-// own context ended is not told: that may be the loss of a lock, and what becomes of a
-// request says nothing of that.
+// failed is the error of a request. If the request was given up, the error says so, too. It does
+// not say why the caller's own context ended. That may be the loss of a lock, which the fate of a
+// request does not show.
 func failed(ctx context.Context, err error) error {
 	if silence, ok := errors.AsType[silenceError](context.Cause(ctx)); ok {
 		err = fmt.Errorf("%w: %w", silence, err)
@@ -50,12 +50,13 @@ func failed(ctx context.Context, err error) error {
 	return requestError{err}
 }
 
-// A requestError is one of etcd. It says to the Locker whether it may pass.
+// A requestError is an error of etcd. Its method Passing tells the Locker whether the error may
+// pass.
 type requestError struct{ error }
 
 func (e requestError) Unwrap() error { return e.error }
 
-// Passing reports whether there is any use in waiting for the end of it.
+// Passing reports whether the error may pass.
 func (e requestError) Passing() bool {
 	switch codeOf(e.error) {
 	case codes.PermissionDenied, codes.Unauthenticated, codes.InvalidArgument, codes.FailedPrecondition, codes.Unimplemented:
@@ -73,17 +74,18 @@ func codeOf(err error) codes.Code {
 	return status.Code(err)
 }
 
-// undecided reports whether err is that of a member which cannot tell what became of the request: it
-// has no connection, or has itself waited in vain, as for a leader. etcd gives the latter no code of its own.
+// undecided reports whether err is that of a member which cannot tell what became of the request.
+// The member has no connection, or has itself waited in vain, as for a leader. etcd has no code of
+// its own for that wait.
 func undecided(err error) bool {
 	s, ok := status.FromError(err)
 	return codeOf(err) == codes.Unavailable || ok && s.Code() == codes.Unknown
 }
 
-// ask sends a request that may be applied twice. Where a member of the cluster does not
-// answer, has gone, or is undecided, it is sent again, to another one: the client takes them in turn, and
-// by itself would need 10 s at least to notice one that hangs. Each try is given longer than the
-// one before, for a cluster that is slow.
+// ask sends a request that may be applied twice. If a member of the cluster does not answer, has
+// gone, or is undecided, ask sends the request to another one. The client takes the members in
+// turn. By itself the client would need 10 s at least to notice one that hangs. Each try is given
+// longer than the one before, for a cluster that is slow.
 func ask[T any](ctx context.Context, request func(context.Context) (T, error)) (T, error) {
 	const (
 		first = 12 // part of the time

@@ -42,7 +42,7 @@ func TestCommit(t *testing.T) {
 	if err != nil || owner.Revision != lease.Fence() {
 		t.Fatalf("want the revision %d, have %+v, %v", lease.Fence(), owner, err)
 	}
-	// Its key is gone, and it has not noticed yet.
+	// The key of the lock is gone, and the holder has not noticed yet.
 	if _, err := admin.Delete(t.Context(), owner.Key); err != nil {
 		t.Fatal(err)
 	}
@@ -68,8 +68,8 @@ func TestCommit(t *testing.T) {
 	}
 }
 
-// TestCommitOfUnknownOutcome: when the lock is lost before etcd has answered, what is known is
-// that it is not known, as it may have been applied.
+// TestCommitOfUnknownOutcome: the lock is lost before etcd has answered. The error says that the
+// outcome is unknown, as the transaction may have been applied.
 func TestCommitOfUnknownOutcome(t *testing.T) {
 	t.Parallel()
 	server := etcdtest.Start(t)

@@ -52,8 +52,8 @@ func duels(t *testing.T, holder, rival *lock.Locker, n int) []*duel {
 	return all
 }
 
-// settle has the holders lose their locks or, once long is over, release them, and checks
-// that each was told before its rival had the lock. It returns how many lost theirs.
+// settle has the holders lose their locks or, once long is over, release them, and checks that each
+// was told before its rival had the lock. lost is how many lost theirs.
 func settle(t *testing.T, all []*duel, long <-chan struct{}) (lost int) {
 	t.Helper()
 	var done sync.WaitGroup
@@ -93,8 +93,8 @@ const (
 	settled = 6 * time.Second
 )
 
-// TestHolderIsCutOff: a holder that reaches no member of the cluster any more is told
-// before its rival has the lock, a hundred times of a hundred.
+// TestHolderIsCutOff: a holder that reaches no member of the cluster is told before its rival has
+// the lock, in all of a hundred cases.
 func TestHolderIsCutOff(t *testing.T) {
 	t.Parallel()
 	verify.Long(t)
@@ -124,9 +124,9 @@ func TestHolderIsCutOff(t *testing.T) {
 	}
 }
 
-// TestLeaderIsLost: when the leader is killed, or hangs, the holders go on under the next
-// one, or are told before their rivals have the locks. A leader that hung is not resumed:
-// etcd may then end sessions that were renewed, see the documentation.
+// TestLeaderIsLost: the leader is killed, or hangs. The holders go on under the next one, or are
+// told before their rivals have the locks. A leader that hung is not resumed: etcd may then end
+// sessions that were renewed, see the documentation.
 func TestLeaderIsLost(t *testing.T) {
 	t.Parallel()
 	verify.Long(t)
@@ -151,8 +151,8 @@ func TestLeaderIsLost(t *testing.T) {
 	t.Logf("of %d locks %d were lost", rounds*atOnce, lost)
 }
 
-// TestLeaderIsCutOff: a leader that does not reach the other members any more, but is the
-// only one that the holder reaches, renews nothing that the others give away.
+// TestLeaderIsCutOff: a leader does not reach the other members any more, and the holder reaches
+// only that leader. The leader renews nothing that the others give away.
 func TestLeaderIsCutOff(t *testing.T) {
 	t.Parallel()
 	verify.Long(t)
@@ -180,8 +180,8 @@ func TestLeaderIsCutOff(t *testing.T) {
 	}
 }
 
-// TestHoldersOutliveALeader: with a longer TTL the loss of a leader is nothing that a
-// holder, or the order of those who wait, would notice.
+// TestHoldersOutliveALeader: with a longer TTL, the loss of a leader ends no lease, and leaves the
+// waiters in their order.
 func TestHoldersOutliveALeader(t *testing.T) {
 	t.Parallel()
 	verify.Long(t)

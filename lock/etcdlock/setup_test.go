@@ -26,8 +26,8 @@ func connect(t *testing.T, addrs ...string) *clientv3.Client {
 	return connectBy(t, clientv3.Config{Endpoints: addrs})
 }
 
-// bounded gives a test's own calls a deadline, so that one which is never answered does not block the
-// whole run.
+// bounded gives a test's own calls a deadline. So a call without an answer does not block the whole
+// run.
 func bounded(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, send grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	if _, ok := ctx.Deadline(); !ok {
 		bound, cancel := context.WithTimeout(ctx, patience)

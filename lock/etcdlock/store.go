@@ -14,8 +14,8 @@ import (
 	"github.com/sidingq/siding/lock"
 )
 
-// A Store keeps locks in etcd. It is a [lock.Store], and a [store.JoinOrdered], as it wakes
-// the waiters in its wait queues. It is safe for use by several goroutines.
+// A Store keeps locks in etcd. A Store is a [lock.Store], and a [store.JoinOrdered], as it wakes
+// the waiters in its wait queues. A Store is safe for use by several goroutines.
 type Store struct {
 	client *clientv3.Client
 
@@ -228,9 +228,9 @@ func (s *Store) keptAlive(ctx context.Context, ses *session) (bool, error) {
 	return true, nil
 }
 
-// Release implements [store.Store]. It ends the session, and with it the lock's key. The
-// first waiter watches that key. Release remembers what it has found until the session is
-// swept, for a call that comes again.
+// Release implements [store.Store]. Release ends the session, and with that the lock's key. The
+// first waiter watches that key. Release remembers what it has found until the session is swept,
+// for a call that comes again.
 func (s *Store) Release(ctx context.Context, key, token string, _ store.Release) (*store.Reservation, error) {
 	s.mu.Lock()
 	ses := s.held[token]
@@ -244,9 +244,8 @@ func (s *Store) Release(ctx context.Context, key, token string, _ store.Release)
 	}
 	ctx, cancel := cleanup(ctx)
 	defer cancel()
-	// Looked up first: what ending the session says does not tell one that had expired from
-	// one that an earlier try, of ours or of the client's, has ended. What an earlier call has
-	// found stands.
+	// Look the session up first. The answer to its end does not tell whether it had expired, or an
+	// earlier try of ours or of the client's has ended it. The finding of an earlier call stands.
 	var unknown error
 	if !found {
 		var holder *mvccpb.KeyValue
@@ -287,8 +286,8 @@ func (s *Store) drop(ctx context.Context, c store.Request, ses *session) {
 	_ = s.end(ctx, ses)
 }
 
-// sweep drops, now and then, what is known of sessions that have ended, because nobody has
-// released them or etcd could not be asked to end them. s.mu is held.
+// sweep drops, now and then, what is known of sessions that have ended by themselves. Nobody has
+// released them, or etcd could not be asked to end them. The caller holds s.mu.
 func (s *Store) sweep() {
 	const every = time.Minute
 	now := time.Now()

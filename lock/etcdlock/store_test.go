@@ -156,8 +156,8 @@ func TestServerHangs(t *testing.T) {
 	within("release", 5*time.Second, func() error { return held.Release(t.Context()) })
 }
 
-// TestReleaseThatFailsIsSentAgain: the session is known until it has ended, so that the Locker's
-// next try ends it, long before the TTL would.
+// TestReleaseThatFailsIsSentAgain: the session is known until it has ended. So the Locker's next
+// try ends the session, long before the TTL would.
 func TestReleaseThatFailsIsSentAgain(t *testing.T) {
 	t.Parallel()
 	server := etcdtest.Start(t)
@@ -200,7 +200,7 @@ func TestMemberWaitsInVain(t *testing.T) {
 	release(t, take(t, locker, "a"))
 }
 
-// TestSweep: what is known of locks that nobody releases does not add up, nor of those that were
+// TestSweep: the records of locks that nobody releases do not add up, nor those of locks that were
 // released a while ago.
 func TestSweep(t *testing.T) {
 	t.Parallel()

@@ -114,7 +114,8 @@ func (s *Store) advance(ctx context.Context, c store.Request, ses *session) (sto
 	case holder != nil && revision == 0 && l != nil: // perhaps it has joined
 		return s.enter(ctx, c, ses, l)
 	}
-	// Its session has ended, or its key was deleted: it has lost its position.
+	// The session of the waiter has ended, or its key was deleted. So the waiter has lost its
+	// position.
 	s.drop(ctx, c, ses)
 	if l == nil {
 		return s.try(ctx, c)
@@ -162,8 +163,8 @@ func (s *Store) Confirm(context.Context, store.Reservation) error { return nil }
 // keepPosition renews the session of a waiter until ctx ends. If the session ends first,
 // keepPosition wakes the waiter, which then joins anew.
 //
-// The client's own KeepAlive would not do. It has one connection for all sessions, and
-// takes them for ended while a member hangs.
+// The client's own KeepAlive would not do. That has one connection for all sessions, and takes them
+// for ended while a member hangs.
 func (s *Store) keepPosition(ctx context.Context, c store.Request, ses *session, l *listener) {
 	const retryEvery = 10 // tries in the time between two renewals
 	renewEvery := c.TTL / 3
@@ -202,8 +203,8 @@ func (s *Store) renew(ctx context.Context, ttl time.Duration, ses *session) (liv
 	return s.keptAlive(ctx, ses)
 }
 
-// expire drops a session that has ended, or seems to have, while its waiter waited. It
-// reports false if the waiter has the lock by the session, or has left.
+// expire drops a session that has ended, or seems to have, while its waiter waited. expire reports
+// false if the waiter has the lock by the session, or has left.
 func (s *Store) expire(ctx context.Context, c store.Request, ses *session) bool {
 	s.mu.Lock()
 	waits := s.waiting[c.Waiter] == ses
@@ -233,8 +234,8 @@ func (s *Store) watch(ctx context.Context, prefix string, c store.Request, ses *
 	}
 }
 
-// before returns the last key that was created before a revision, "" for none, and the
-// revision of etcd at which that was so.
+// before returns the last key that was created before a revision, or "". at is the revision of etcd
+// at which that was so.
 func (s *Store) before(ctx context.Context, prefix string, revision int64) (key string, at int64, _ error) {
 	ctx, cancel := context.WithTimeout(ctx, longestCall)
 	defer cancel()
@@ -250,9 +251,9 @@ func (s *Store) before(ctx context.Context, prefix string, revision int64) (key 
 	return key, resp.Header.Revision, nil
 }
 
-// await returns when a key has been deleted after the revision at, or when it is time to
-// look again. That is soon if the key is not known or cannot be watched. It is some seconds
-// later in any case, as a member that hangs tells nothing.
+// await returns when a key has been deleted after the revision at, or when it is time to look
+// again. That is soon if the key is not known or cannot be watched. await returns after some
+// seconds in any case, as a member that hangs tells nothing.
 func (s *Store) await(ctx context.Context, key string, at int64) {
 	const (
 		lookAgain = 100 * time.Millisecond

@@ -115,7 +115,7 @@ func holderIsAContext(s *suite) {
 	if err := within(s, "an answer", failed); err != nil {
 		s.Errorf("with the holder's context: %v", err)
 	}
-	// It is the holder of this resource, of no other.
+	// The context is the holder of this resource, and of no other.
 	other := s.on("another")
 	held := other.take(other.locker(lock.Config{}))
 	if _, err := locker.Acquire(work, other.res, nil); !errors.Is(err, lock.ErrBusy) {
@@ -125,7 +125,8 @@ func holderIsAContext(s *suite) {
 	s.release(lease)
 }
 
-// twoGoroutinesWithOneContext: only one of them is to be at work, and it does not wait for itself.
+// twoGoroutinesWithOneContext: only one of them may be at work, and none waits for a lock of its
+// own.
 func twoGoroutinesWithOneContext(s *suite) {
 	locker, network := s.faulty(lock.Config{})
 	lease := s.take(locker)

@@ -76,7 +76,7 @@ func anotherProgramHoldsTheLock(s *suite) {
 		if have := s.value(); have != value {
 			s.Errorf("want %q untouched, have %q", value, have)
 		}
-		// It wakes nobody, but waiters look again.
+		// That program wakes nobody, but waiters ask again.
 		w := s.waits(lock.Config{})
 		s.Put(s.T, s.key(), "", 0)
 		s.release(within(s, "the lock", w.lease))
@@ -191,7 +191,7 @@ func oneAttemptForMany(s *suite) {
 		}
 	}
 	if have := len(network.SentAt(Acquire, time.Time{})); have > 3 {
-		s.Errorf("want one contender at a time for %d goroutines, have %d calls", goroutines+1, have)
+		s.Errorf("want few calls for %d goroutines, as the first in the wait queue asks for all, have %d", goroutines+1, have)
 	}
 	s.release(lease)
 }

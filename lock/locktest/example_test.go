@@ -32,8 +32,8 @@ func ExampleMemory() {
 	// error: <nil>
 }
 
-// What a program does when it loses its lock: the network stops answering, and
-// the context ends before anybody else can have the lock.
+// A program loses its lock: the network stops answering, and the context ends before anybody else
+// can have the lock.
 func ExampleFaulty() {
 	store, network := locktest.Faulty(locktest.NewMemory())
 	locker, err := lock.New(store, lock.Config{TTL: 150 * time.Millisecond})

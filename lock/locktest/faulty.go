@@ -11,8 +11,8 @@ import (
 	"github.com/sidingq/siding/lock"
 )
 
-// Steps are what a [Fault] is asked about: the methods of a [lock.Store], and the news to a
-// waiter that it is woken.
+// A [Fault] is asked about each Step: the methods of a [lock.Store], and a wake-up on its way to a
+// waiter.
 const (
 	Acquire = "acquire"
 	Renew   = "renew"
@@ -48,9 +48,8 @@ func Resend(_ context.Context, _ string, act func() error) error {
 	return act()
 }
 
-// BlackHole takes no step and answers nothing. As a go-redis client with
-// ContextTimeoutEnabled, the caller learns of it at the deadline of its context,
-// not by its cancellation.
+// BlackHole takes no step and answers nothing. As with a go-redis client with
+// ContextTimeoutEnabled, the call ends at the deadline of its context, not by a cancellation.
 func BlackHole(ctx context.Context, _ string, _ func() error) error {
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -120,8 +119,8 @@ type Sent struct {
 	Dead  bool          // its context had ended already: it was not sent
 }
 
-// Faulty puts a network in front of inner, one without faults at first. What it
-// returns is a [store.Listener], or a [store.JoinOrdered], if inner is.
+// Faulty puts a network in front of inner, one without faults at first. The result is a
+// [store.Listener], or a [store.JoinOrdered], if inner is.
 func Faulty(inner lock.Store) (lock.Store, *Network) {
 	n := &Network{fault: Fine}
 	f := &faulty{store: inner, network: n}

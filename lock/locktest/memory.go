@@ -12,9 +12,9 @@ import (
 	"github.com/sidingq/siding/lock"
 )
 
-// A Memory keeps locks in memory, with wait queues and fencing tokens as on Redis. It is a
-// [lock.Store] and a [store.Listener]. Its locks expire by the clock of package time. The
-// zero value is not usable.
+// A Memory keeps locks in memory, with wait queues and fencing tokens as on Redis. A Memory is a
+// [lock.Store] and a [store.Listener]. Its locks expire by the clock of package time. The zero
+// value is not usable.
 type Memory struct {
 	mu        sync.Mutex
 	locks     map[string]*record
@@ -100,11 +100,11 @@ func (m *Memory) Acquire(_ context.Context, c store.Request) (store.Result, erro
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r, now := m.record(c.Key), time.Now()
-	take := func(handOff time.Duration) (store.Result, error) {
+	take := func(handOff time.Duration, from string) (store.Result, error) {
 		r.leave(c.Waiter)
 		r.value, r.valueEnd, r.waiter = c.Token, now.Add(c.TTL), ""
 		r.fence, r.fenceEnd, r.reserved = max(r.fence+1, now.UnixMicro()), now.Add(c.FenceTTL), false
-		return store.Result{Taken: true, Fence: r.fence, HandOff: handOff}, nil
+		return store.Result{Taken: true, Fence: r.fence, HandOff: handOff, From: from}, nil
 	}
 	var next *store.Reservation
 	switch {
@@ -112,18 +112,19 @@ func (m *Memory) Acquire(_ context.Context, c store.Request) (store.Result, erro
 		r.valueEnd = now.Add(c.TTL)
 		return store.Result{Taken: true, Fence: r.fence, HandOff: -1}, nil
 	case r.value == c.Token:
-		return take(-1)
+		return take(-1, "")
 	case r.value == "":
 		if c.Waiter == "" || r.reserved {
-			return take(-1)
+			return take(-1, "")
 		}
 		reserved, first := m.reserve(r, c.Waiter, c.Handoff)
 		if first == "" || first == c.Waiter {
-			return take(-1)
+			return take(-1, "")
 		}
 		next = reserved
 	case r.waiter != "" && r.waiter == c.Waiter:
-		return take(now.Sub(r.since))
+		from, _, _ := strings.Cut(r.value, ":")
+		return take(now.Sub(r.since), from)
 	case r.madeBy(c.Handoff.Nonce):
 		next = r.reservation()
 	}
@@ -229,8 +230,8 @@ func (m *Memory) handOff(r *record, how store.Handoff) *store.Reservation {
 	return next
 }
 
-// reserve reserves the lock for the first in the wait queue that can come. It returns who
-// that is, "" for nobody, and the reservation if the client has to wake the waiter. It goes
+// reserve reserves the lock for the first in the wait queue that can come. The results are that
+// waiter, "" for nobody, and the reservation if the client has to wake the waiter. The search goes
 // no further than to me.
 func (m *Memory) reserve(r *record, me string, how store.Handoff) (next *store.Reservation, first string) {
 	for _, p := range slices.Clone(r.queue) {

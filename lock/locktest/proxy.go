@@ -13,8 +13,8 @@ import (
 	"github.com/sidingq/siding/internal/sleep"
 )
 
-// A Proxy passes TCP connections on to a server and can make the network in
-// between fail. Its faults hold for the connections there are and for new ones.
+// A Proxy passes TCP connections on to a server and can make the network in between fail. The
+// faults hold for present connections and for new ones.
 type Proxy struct {
 	// Addr is where it listens, "127.0.0.1:port".
 	Addr string
@@ -60,9 +60,9 @@ func (p *Proxy) Cut() {
 	}
 }
 
-// BlackHole makes the proxy accept connections and bytes as before, and pass
-// nothing on in either direction: a network that loses every packet. Switched
-// off, it cuts all connections: streams with a hole in them are of no use.
+// BlackHole makes the proxy accept connections and bytes as before, and pass nothing on, like a
+// network that loses every packet. Switched off, it cuts all connections: streams with a hole in
+// them are of no use.
 func (p *Proxy) BlackHole(on bool) { p.fault(&p.blackHole, on) }
 
 // SwallowReplies passes requests on and drops what the server answers: it acts,
@@ -81,9 +81,8 @@ func (p *Proxy) fault(flag *atomic.Bool, on bool) {
 	}
 }
 
-// Delay holds back every piece of the server's answers for d, so that the
-// server has acted long before its client hears of it. 0 ends it for the
-// answers that come from then on.
+// Delay holds back every piece of the server's answers for d. So the server has acted long before
+// its client hears of that. With 0, later answers are not held back.
 func (p *Proxy) Delay(d time.Duration) { p.delay.Store(int64(d)) }
 
 // close ends everything and waits for it.

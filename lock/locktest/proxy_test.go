@@ -17,8 +17,8 @@ import (
 	"github.com/sidingq/siding/lock/locktest"
 )
 
-// proxied returns a client that reaches the shared server through a proxy and
-// tries each call once, and another that reaches it directly.
+// proxied returns two clients of the shared server. One goes through a proxy and tries each call
+// once, and the other goes directly.
 func proxied(t *testing.T) (p *locktest.Proxy, through, direct *redis.Client) {
 	t.Helper()
 	s := redistest.Shared(t)

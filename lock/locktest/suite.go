@@ -25,17 +25,16 @@ type Backend struct {
 	NoFence bool
 	// NoWaitQueue says that the store has no wait queue: waiters are served in no order.
 	NoWaitQueue bool
-	// NoNames says that a waiter with a name of its own, such as a task of package queue, is not queued.
+	// NoNames says that a waiter with a name of its own, such as a parked task, is not queued.
 	NoNames bool
 	// FakeTime runs each case on the fake clock of testing/synctest, for a store
 	// without sockets. Others take the time they take.
 	FakeTime bool
 }
 
-// Run checks what package lock promises of locks in any [lock.Store], with one
-// subtest for each case. It is called with a test of its own, whose name becomes
-// a part of the resources' names; a leak of goroutines is for the caller to
-// check, after the last test.
+// Run checks what package lock promises of locks in any [lock.Store], with one subtest for each
+// case. Call it with a test of its own, as the test's name becomes a part of the resources' names.
+// The caller checks for leaks of goroutines after the last test.
 func Run(t *testing.T, b Backend) {
 	t.Helper()
 	for _, c := range cases {

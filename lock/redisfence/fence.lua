@@ -1,5 +1,5 @@
--- Refuses a former holder of a lock. It is put before a user's script, which
--- then runs only for a fence that is not below the highest that was seen.
+-- Refuses a former holder of a lock. This text comes before a user's script, which then runs only
+-- for a fence that is not below the highest seen.
 --
 -- KEYS[1]  fence    the highest fence seen, as digits
 -- ARGV[1]  the caller's fence, above 0, as digits

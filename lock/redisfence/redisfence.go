@@ -21,30 +21,29 @@ var fenceSource string
 // ErrKey says that the key of a fence holds something else.
 var ErrKey = errors.New("redisfence: the key holds no fence")
 
-// A Script is a Lua script that runs for the present holder of a lock and not
-// for a former one. It is safe for use by several goroutines.
+// A Script is a Lua script that runs for the present holder of a lock, and not for a former one. A
+// Script is safe for use by several goroutines.
 type Script struct{ script *redis.Script }
 
-// NewScript returns the script whose source is src. It is written like any
-// other, but cannot begin with the "#!" line of Redis 7. Line numbers in Redis's
-// errors count the lines of fence.lua, which come first.
+// NewScript returns the script whose source is src. Write it like any other script, but without the
+// "#!" line of Redis 7. Line numbers in Redis's errors count the lines of fence.lua, which come
+// first.
 func NewScript(src string) *Script {
 	return &Script{script: redis.NewScript(fenceSource + src)}
 }
 
-// Run compares the fence of resource in ctx ([lock.Fence]) with the highest that fenceKey
-// has seen, raises that one to it, and runs the script with KEYS = keys and ARGV
-// = args, all as one step on the server. The answer is the script's, as from
-// [redis.Script.Run], or one of these errors, after which nothing was written:
+// Run compares the fence of resource in ctx ([lock.Fence]) with the highest that fenceKey has seen.
+// If the fence is not lower, Run stores it there, and runs the script with KEYS = keys and ARGV =
+// args. All that is one step on the server. The answer is the script's, as from [redis.Script.Run],
+// or one of these errors, after which nothing was written:
 //
 //   - an error that matches [lock.ErrStale] when fenceKey has seen a higher fence;
 //   - [lock.ErrNoFence] when ctx carries none of resource;
 //   - [ErrKey] when fenceKey holds something else than a fence;
 //   - Redis's CROSSSLOT when the keys are in several slots of a Cluster.
 //
-// When the script itself fails halfway, what it has written stays, as always in
-// Redis, and so does the fence. rdb is a client, not a pipeline, whose answers
-// come later.
+// If the script itself fails halfway, its writes and the fence stay, as always in Redis. rdb is a
+// client, and not a pipeline, whose answers come later.
 func (s *Script) Run(ctx context.Context, rdb redis.Scripter, resource, fenceKey string, keys []string, args ...any) *redis.Cmd {
 	fence := lock.Fence(ctx, resource)
 	if fence <= 0 {

@@ -57,8 +57,8 @@ func onEach(t *testing.T, run func(*setup)) {
 	}
 }
 
-// A setup is a test with keys of its own, and a script that appends to the list
-// at data and returns how long that is now.
+// A setup is a test with its own keys, and a script that appends to the list at data and returns
+// its length.
 type setup struct {
 	*testing.T
 	rdb         redis.UniversalClient
@@ -309,8 +309,8 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// TestNestedLocks: a rival has been at the data of one of two resources. What is written of it is
-// refused, and what is written of the other is not, however their fences compare.
+// TestNestedLocks: a rival has been at the data of one of two resources. Writes to that one are
+// refused, and writes to the other are not, however their fences compare.
 func TestNestedLocks(t *testing.T) {
 	t.Parallel()
 	const outer, inner = int64(5), int64(9)

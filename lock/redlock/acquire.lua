@@ -5,8 +5,8 @@
 -- ARGV[2]  ttl of the lock, ms
 -- ARGV[3]  for how long the server has to have run, s
 --
--- Returns {run, 1} when the lock is the token's now, {run, 0, what it holds, ms left} when
--- it is another's, {run, -1, s} when the server has run for so long only.
+-- Returns {run, 1} when the lock is the token's now, {run, 0, its value, ms left} when the lock is
+-- another's, {run, -1, s} when the server has run for only s seconds.
 --
 -- Guarantees: somebody else's lock is left as it is; the same call made twice (its reply was
 -- lost) says the same; a server that has started lately is not changed.

@@ -19,8 +19,8 @@ type believers struct {
 	count int
 }
 
-// enter notes a holder, and returns an error if there is one already. Who comes late, and
-// whose lease has ended since, is none.
+// enter notes a holder, and returns an error if there is one already. A holder that comes late, and
+// whose lease has ended since, does not count.
 func (b *believers) enter(lease *lock.Lease) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -45,8 +45,8 @@ func below(rng *rand.Rand, limit time.Duration) time.Duration {
 	return time.Duration(rng.Int64N(int64(limit)))
 }
 
-// TestCrowdUnderFaults: while nodes are killed, restarted at once and stopped, sometimes most
-// of them, at most one of many processes believes that it holds the lock. Afterwards each gets it.
+// TestCrowdUnderFaults: nodes are killed, restarted at once and stopped, sometimes most of them. At
+// most one of many processes believes that it holds the lock. Afterwards each gets it.
 func TestCrowdUnderFaults(t *testing.T) {
 	t.Parallel()
 	verify.Long(t)

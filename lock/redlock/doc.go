@@ -8,48 +8,44 @@
 //
 // # When to use it
 //
-// For locks whose loss costs some work done twice, and that have to be available while a
-// machine is down: three servers that know nothing of each other, instead of one with a
-// replica that may not have heard of the lock yet when it takes over.
+// Use it for locks whose loss costs some work done twice, and that are needed while a machine is
+// down. Its servers know nothing of one another. A replica that takes over from one server may not
+// know the latest locks yet.
 //
-// Not for locks that keep data right. A quorum does not stop a holder that was paused for
-// longer than its lease, no more than a single Redis does, and here there is no fencing token
-// by which the written-to system could: numbers that are handed out by independent servers
-// are in no common order, so [lock.Lease.Fence] is 0. Where data depends on it use package
-// lock on one Redis together with lock/sqlfence or lock/redisfence, or a system with a
-// consensus, such as lock/etcdlock. Not for much traffic on one lock, either: there is
-// no wait queue, and each waiter asks all nodes again and again. There are no semaphores.
+// Do not use it for locks that keep data right. A quorum does not stop a holder that was paused for
+// longer than its lease. A single Redis does not either, but it has fencing tokens. Independent
+// servers have no common order of grants, so [lock.Lease.Fence] is 0 here. Where data depends on the
+// lock, use package lock on one Redis, with lock/sqlfence or lock/redisfence; or use etcd, with
+// lock/etcdlock.
 //
-// The algorithm is described at
-// https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/. That its safety
-// rests on clocks and pauses is the point of
-// https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html, and
-// http://antirez.com/news/101 is its author's answer. Read both first.
+// Do not use it for much traffic on one lock either. There is no wait queue, and each waiter asks all
+// nodes again and again. There are no semaphores.
+//
+// Read about the algorithm first: https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/
+// describes it. https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html shows that
+// its safety rests on clocks and pauses. http://antirez.com/news/101 is its author's answer.
 //
 // # How it works
 //
-// Each node is asked for its vote, all at once: to set the lock's key to the holder's token,
-// if it is free there. Who has the votes of more than half of all nodes has the lock, as of
-// two such groups one node is in both. A caller that does not get them takes back every vote
-// that it may have got. That goes to every node, also if the caller has gone, since a node
-// whose answer was lost may have voted too. Where several asked at once and none got enough,
-// each asks again after a pause at random, and gives up after five times in all. The lock's time
-// counts from before the first node was asked, so what the votes took is not trusted; votes of
-// which the last comes after the lease's deadline are refused.
+// A caller asks all nodes for their votes at once. A node votes by setting the lock's key to the
+// caller's token, if the key is free there. A caller with the votes of more than half of all nodes has
+// the lock: any two majorities share a node. Another caller takes back its votes on every node, even
+// if it has gone away, as a node whose answer was lost may have voted. If several asked at once and
+// none has a majority, each asks again after a random pause, five times in all. The lease counts from
+// before the first question. Votes are refused if the last of them comes after the lease's deadline.
 //
-// A renewal prolongs the key where it still is the holder's, and needs a majority as well,
-// within the old deadline. While too many nodes fail it is tried again; the lease is lost
-// when so many say that the lock is not the holder's that the others are no majority, or at
-// its deadline. The key
-// is never made again, so each node that restarts empty is lost to the locks that are held
-// then: restart one after the other, and not faster than the longest lock is held.
+// A renewal prolongs the key on each node where the key still is the holder's. It needs a majority
+// before the old deadline. While too many nodes fail, the renewal is tried again. The lease is lost at
+// its deadline, or as soon as so many nodes deny it that the others are no majority. A renewal never
+// makes a key again. So a node that restarts empty counts no more for the locks that are held then.
+// Restart one node after the other, and wait in between for as long as the longest lock is held.
 //
-// A call returns when all nodes have answered, or after [Config.NodeTimeout]. It does
-// not stop at a majority: what a node did later could come after the release.
-// What a node that hung does when it goes on expires after the TTL.
+// A call returns when all nodes have answered, or after [Config.NodeTimeout]. It does not stop at a
+// majority: what a slow node did later could come after the release. What a hanging node does later
+// expires after the TTL.
 //
-// The key and its value are those of package lock, and of any program on the plain protocol
-// (SET key random NX PX on most of the same nodes, compare-and-delete): they exclude each other.
+// The key and its value are those of package lock, and of any program on the plain protocol (SET key
+// random NX PX on most of the same nodes, compare-and-delete). All of these exclude each other.
 //
 // # Guarantees
 //
@@ -61,34 +57,33 @@
 //   - no node's clock jumps ahead, and all run at about the same rate: lock.Config.SafetyMargin
 //     covers the difference.
 //
-// The holder is told in time ([lock.Lease.Context]), also when it is cut off. The
-// store's answer is one of three: busy, lost, or the error that too many nodes did not answer,
-// which names each and what it said.
+// The holder learns of a loss in time ([lock.Lease.Context]), also when it is cut off. The store
+// answers that the lock is busy, that it is lost, or that too few nodes have answered. The last
+// error names each of these nodes and what it said.
 //
 // # Nodes
 //
-// Three or five servers, on machines that fail independently, each a single master: no
-// Cluster, no replica that takes over, by Sentinel or otherwise. A replica is as good as a node
-// that forgot what was not replicated yet, and it does not stay out: its uptime is long.
+// Use three or five servers, on machines that fail independently. Each is a single master, without a
+// Cluster and without a replica that takes over, by Sentinel or otherwise. Such a replica may lack the
+// latest locks, and would vote at once, as it has not restarted.
 //
-// maxmemory-policy is noeviction. The clients' user may EVAL, EVALSHA, GET, SET, DEL, PTTL, PEXPIRE
-// and INFO on the locks' keys. Clocks are slewed, not set: a server's clock that jumps ahead
+// Set maxmemory-policy noeviction. The clients' user may EVAL, EVALSHA, GET, SET, DEL, PTTL, PEXPIRE
+// and INFO on the locks' keys. Have the clocks slewed, not set: a server whose clock jumps ahead
 // expires its locks early.
 //
 // # Nodes that restart
 //
-// Say A holds a lock on nodes 1 and 2 of three, as 3 was away, and node 1 restarts without its
-// data. Then 1 and 3 would give the same lock to B. So a node that has started does not vote
-// until every lock that it may have forgotten has expired. It is the node itself that knows
-// for how long it runs, in the step in which it votes: no client has to have seen the restart. The
-// price is that new nodes give no locks for the first TTL and a second, 16 s by default. A caller
-// that waits endures errors for a TTL: when a majority restarts it gives up with an error that says
-// so, just before they vote.
+// Say A holds a lock on nodes 1 and 2 of three, as node 3 was away. Now node 1 restarts without its
+// data. Then nodes 1 and 3 would give the same lock to B. So a node that has started does not vote
+// until every lock that it may have forgotten has expired. The node itself says for how long it has
+// run, in the step in which it votes. No client has to see the restart. As a price, new nodes give
+// no locks for the first TTL and a second, 16 s by default. A caller that waits goes on through errors
+// for a TTL. So when a majority restarts, the caller gives up just before these nodes vote, with an
+// error that says so.
 //
-// That relies on the server's clock, which must not be set ahead while the node starts. It does
-// not see data that is lost without a restart, such as by FLUSHALL or a machine that is restored
-// from a snapshot; after that restart the server. A node with appendonly yes and appendfsync
-// always forgets nothing, and writes each vote to the disk. If all nodes do so,
-// [NoRestartDelay] saves the wait. appendfsync everysec may lose the last second, so keep
-// the delay.
+// This relies on the server's clock, which must not be set ahead while the node starts. A node does
+// not notice data that is lost without a restart, as by FLUSHALL or by a machine that is restored from
+// a snapshot. Restart the server after that. A node with appendonly yes and appendfsync always
+// forgets nothing, and writes each vote to the disk. If all nodes do so, [NoRestartDelay] saves the
+// wait. With appendfsync everysec a node may lose the last second, so keep the delay.
 package redlock

@@ -80,8 +80,8 @@ func (s server) Release(ctx context.Context, key, token string) (vote, error) {
 	return voteOf(releaseScript.Run(ctx, s.rdb, []string{key, key + released}, token))
 }
 
-// uptime is how many whole seconds a server has to show that has run for longer than
-// delay: it takes the difference of two times that are rounded down.
+// uptime is how many whole seconds a server that has run for longer than delay must show. The
+// server takes the difference of two times that are rounded down.
 func uptime(delay time.Duration) int64 {
 	if delay < 0 {
 		return 0
@@ -89,7 +89,7 @@ func uptime(delay time.Duration) int64 {
 	return int64((delay+time.Second-1)/time.Second) + 1
 }
 
-// What a script says of the lock.
+// The answers of a script about the lock.
 const (
 	saysYoung = -1
 	saysNo    = 0

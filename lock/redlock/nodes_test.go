@@ -57,7 +57,8 @@ func TestMajorityInTrouble(t *testing.T) {
 			}
 			start := time.Now()
 			wantBroken(t, "acquire", second(locker.Acquire(ctxOf(t), f.Name(), nil)))
-			// It asks, cleans up and gives back; go-redis itself would wait for 5 s and longer.
+			// The caller asks, cleans up and gives back; go-redis itself would wait for 5 s and
+			// longer.
 			if took := time.Since(start); took > 3*patient.NodeTimeout+time.Second {
 				t.Errorf("want an error within three node timeouts, have it after %v", took)
 			}
@@ -95,8 +96,8 @@ func TestHungNode(t *testing.T) {
 	f.servers[3].Resume()
 }
 
-// TestLateVote of a node that goes on when everything is over: a straggler lives for a TTL
-// at most, and makes no second holder.
+// TestLateVote of a node that goes on when everything is over. A late vote lives for a TTL at most,
+// and makes no second holder.
 func TestLateVote(t *testing.T) {
 	t.Parallel()
 	for _, taken := range []bool{true, false} {

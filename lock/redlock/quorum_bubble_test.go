@@ -15,8 +15,8 @@ import (
 	"github.com/sidingq/siding/lock/redlock"
 )
 
-// TestTimeOfANode: all are waited for at once, and one that hangs for its time, whether or
-// not its client keeps to that.
+// TestTimeOfANode: all nodes are waited for at once. A node that hangs costs its time and no more,
+// even if its client does not keep to that.
 func TestTimeOfANode(t *testing.T) {
 	t.Parallel()
 	const most = 50 * time.Millisecond
@@ -111,8 +111,8 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 }
 
-// TestCallerGoes while the nodes are asked, who answer after 10 ms: nothing is left,
-// whether there are enough of them or not.
+// TestCallerGoes while the nodes are asked, which answer after 10 ms. Nothing is left, whether
+// enough of them voted or not.
 func TestCallerGoes(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -360,8 +360,8 @@ func TestRelease(t *testing.T) {
 	}
 }
 
-// TestRestartDelayOfAClaim is at least its TTL.
-func TestRestartDelayOfAClaim(t *testing.T) {
+// TestRestartDelayOfARequest is at least its TTL.
+func TestRestartDelayOfARequest(t *testing.T) {
 	t.Parallel()
 	for cfg, want := range map[time.Duration]time.Duration{
 		0:                      15 * time.Second,

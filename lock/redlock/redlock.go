@@ -20,17 +20,17 @@ const NoRestartDelay time.Duration = -1
 
 // Config configures the store. The zero value works.
 type Config struct {
-	// NodeTimeout is how long a call waits for each node, all at once: 1 ms to 10 s, and half
-	// of the TTL of a lock at most. A node that hangs costs each call so much. A request for a
-	// busy lock costs twice as much, as its votes are released everywhere. A request that too
-	// few nodes answer costs three times as much. A node that answers later does not vote; at
-	// first the time includes making the connection. Defaults to 50 ms.
+	// NodeTimeout is how long a call waits for the nodes, all at once: 1 ms to 10 s, and half of a
+	// lock's TTL at most. A node that hangs costs each call so much. A request for a busy lock
+	// costs twice as much, as its votes are released everywhere. A request that too few nodes
+	// answer costs three times as much. A node that answers later does not vote; at first the time
+	// includes making the connection. Defaults to 50 ms.
 	NodeTimeout time.Duration
 	// RestartDelay is how long a node that was started does not vote, as it may have forgotten
-	// locks that it granted before. It is at least the TTL of the lock that is asked for, and
-	// has to be that of the longest-lived locks on these nodes; up to 24 h. So new nodes give
-	// no locks at first. It is [NoRestartDelay] only if every node keeps what it
-	// grants (appendonly yes, appendfsync always). Defaults to the TTL.
+	// locks. A shorter delay than the TTL of a lock counts as that TTL. Set the TTL of the
+	// longest-lived locks on these nodes, up to 24 h. So new nodes give no locks at first. Set
+	// [NoRestartDelay] only if every node keeps what it grants (appendonly yes, appendfsync
+	// always). Defaults to the TTL.
 	RestartDelay time.Duration
 }
 
@@ -49,20 +49,18 @@ func (c Config) validate() error {
 	return nil
 }
 
-// New returns a [lock.Store] on clients, one of each of three or more servers that have
-// nothing to do with one another. It does not close them. An even number works, but
-// survives the loss of no more nodes than the odd one below it.
+// New returns a [lock.Store] on clients, one of each of three or more independent servers. The
+// caller closes the clients. An even number works, but survives the loss of no more nodes than the
+// odd one below it.
 //
-// It asks each server who it is, for up to a second or NodeTimeout. A minority may be out of reach; too
-// many that are, one that is given twice (by whatever address), and one that is a replica,
-// a part of a Cluster, or refuses to answer, are an error. The question is
-// repeated in each vote, so one that was out of reach and then turns out to be another
-// never has two.
+// New asks each server who it is, and waits for a second or NodeTimeout, whichever is longer. A
+// minority may be out of reach. It is an error if more of them are. So is a server that is given
+// twice, by whatever address, that is a replica or a part of a Cluster, or that refuses to answer.
+// Each vote asks again who the server is. So no server has two votes, also if it was out of reach.
 //
-// The clients need ContextTimeoutEnabled. Without it go-redis would wait for a server that
-// hangs until ReadTimeout, several times. With DialerRetries of 1 and MaxRetries of -1 they see
-// at once that a server is down; by default they try for as long as they may. The other nodes
-// make up for an attempt that would have helped.
+// The clients need ContextTimeoutEnabled. Without that, go-redis would wait for a server that hangs
+// until ReadTimeout, several times. Set DialerRetries to 1 and MaxRetries to -1: the clients then see
+// at once that a server is down, and the other nodes make up for it.
 func New(ctx context.Context, clients []*redis.Client, cfg Config) (lock.Store, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {

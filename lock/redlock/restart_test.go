@@ -28,8 +28,8 @@ func (f *fleet) bare(cfg redlock.Config) *lock.Lease {
 	return lease
 }
 
-// TestRestartAtOnce is why there is a delay: of two nodes that a holder has, one forgets it
-// and votes for another, while the lease lasts.
+// TestRestartAtOnce is why there is a delay. One of a holder's two nodes forgets the lock, and
+// votes for another caller while the lease lasts.
 func TestRestartAtOnce(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, 3)

@@ -1,4 +1,4 @@
--- What the scripts of this package begin with; it is put in front of each.
+-- The scripts of this package begin with this text; it is put in front of each.
 --
 -- Returns which run of a server this is, and for how many whole seconds it has run, by its
 -- own clock. A server that restarts is another run.

@@ -15,8 +15,8 @@ type majority struct {
 	cfg   Config
 }
 
-// Acquire takes the lock on enough nodes, or leaves it on none. It releases too few votes
-// everywhere before it returns, even if ctx has ended.
+// Acquire takes the lock on enough nodes, or leaves it on none. Too few votes are released
+// everywhere before Acquire returns, even if ctx has ended.
 func (s *majority) Acquire(ctx context.Context, request store.Request) (store.Result, error) {
 	if err := s.usable(ctx, request.TTL); err != nil {
 		return store.Result{}, err
@@ -64,10 +64,9 @@ func (s *majority) usable(ctx context.Context, ttl time.Duration) error {
 	return ctx.Err()
 }
 
-// poll asks all nodes at once, and counts their votes when all have voted or their time is
-// over. It does not stop at a majority: a straggler could take the lock on its node after it
-// has been released. Nor does it stop when ctx is cancelled, for the same reason; only its
-// deadline counts.
+// poll asks all nodes at once, and counts their votes when all have voted or their time is over.
+// The call does not stop at a majority. A straggler could take the lock on its node after the
+// release. Nor does it stop when ctx is cancelled, for the same reason; only its deadline counts.
 func (s *majority) poll(ctx context.Context, ask func(context.Context, node) (vote, error)) tally {
 	return count(s.nodes, atOnce(ctx, s.cfg.NodeTimeout, s.nodes, ask))
 }

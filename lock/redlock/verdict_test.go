@@ -16,8 +16,8 @@ import (
 
 var errDown = errors.New("connection refused")
 
-// ballot makes votes of a text in which each letter is a node: + for yes, ! for no vote,
-// and else the name of a rival, whom node n lets live on for n seconds, the first one 1.
+// ballot makes votes of a text in which each letter is a node: + for yes, ! for no vote, and else
+// the name of a rival. Node n lets that rival live on for n seconds, the first one 1.
 func ballot(text string) (votes []redlock.Vote, errs []error) {
 	for i, c := range text {
 		vote, err := redlock.No(fmt.Sprint("run", i), string(c), time.Duration(i+1)*time.Second), error(nil)
@@ -221,14 +221,14 @@ func TestUptime(t *testing.T) {
 	}
 }
 
-// A refused call is one that the server itself has answered with an error.
+// A refusal is an error with which the server itself has answered a call.
 type refused string
 
 func (e refused) Error() string { return string(e) }
 func (refused) RedisError()     {}
 
-// TestWhatPasses: a waiter goes on as long as the nodes that may come back make a majority,
-// in whatever order they stand.
+// TestWhatPasses: a waiter goes on as long as the nodes that may come back make a majority, in any
+// order.
 func TestWhatPasses(t *testing.T) {
 	t.Parallel()
 	noperm, loading := refused("NOPERM this user has no permissions"), refused("LOADING Redis is loading the dataset in memory")

@@ -29,9 +29,8 @@ const (
 	PostgreSQL                // $1
 )
 
-// A Table says where rows keep their fences. Its names go into the SQL text as
-// they are, unquoted: plain identifiers, at most 63 bytes, that are no reserved
-// words.
+// A Table says where rows keep their fences. The names go into the SQL text unquoted. They are
+// plain identifiers, at most 63 bytes long, and no reserved words.
 type Table struct {
 	// Name is the table's name.
 	Name string
@@ -87,8 +86,8 @@ func (t Table) Advance(ctx context.Context, tx *sql.Tx, key string, fence int64)
 	case err != nil:
 		return fmt.Errorf("sqlfence: read %s %q: %w", t.Name, key, err)
 	case seen <= fence:
-		// It was inserted between the two statements, where the isolation
-		// level lets this one see it. It was not there to be advanced.
+		// The row was inserted between the two statements, and the isolation level lets this one
+		// see the row. The row was not there to be advanced.
 		return fmt.Errorf("%w of %q in %s when it was to be advanced", ErrNoRow, key, t.Name)
 	}
 	return &store.StaleError{Place: fmt.Sprintf("%s %q", t.Name, key), Fence: fence, Seen: seen}
@@ -117,8 +116,7 @@ func (t Table) statements() (update, query string, err error) {
 	return update, query, nil
 }
 
-// plainIdentifier keeps SQL out of the names: 63 bytes is what PostgreSQL keeps
-// of one before it cuts it short without a word.
+// plainIdentifier keeps SQL out of the names. PostgreSQL silently cuts a name off after 63 bytes.
 func plainIdentifier(s string) bool {
 	if s == "" || len(s) > 63 {
 		return false

@@ -128,9 +128,8 @@ func TestAdvance(t *testing.T) {
 	}
 }
 
-// TestLateWriteOfAFormerHolder is the accident that the package is for, with the
-// reading announced: the former holder wakes up after its successor has read and
-// before it writes.
+// TestLateWriteOfAFormerHolder is the accident that the package is for, with a read that announces
+// the fence. The former holder wakes up after its successor has read, and before it writes.
 func TestLateWriteOfAFormerHolder(t *testing.T) {
 	t.Parallel()
 	for name, open := range backends() {
@@ -167,9 +166,9 @@ func TestLateWriteOfAFormerHolder(t *testing.T) {
 	}
 }
 
-// TestRivals lets many transactions with different fences loose on one row at
-// once. Whatever their order, those that commit do so in the order of their
-// fences, as the row is theirs from Advance to the end.
+// TestRivals lets many transactions with different fences loose on one row at once. Transactions
+// commit in the order of their fences, whatever the order of their starts. Each has the row from
+// Advance to the end.
 func TestRivals(t *testing.T) {
 	t.Parallel()
 	for name, open := range backends() {

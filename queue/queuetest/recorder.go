@@ -10,10 +10,9 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
-// A Recorder keeps tasks instead of sending them. Its methods have the
-// signatures of queue.Client's: let the code under test ask for an interface
-// with those that it calls. The zero value is ready and safe for use by several
-// goroutines.
+// A Recorder keeps tasks instead of sending them. The methods of a Recorder have the signatures of
+// queue.Client's. Let the code under test ask for an interface with the methods that it calls. The
+// zero value is ready and safe for use by several goroutines.
 type Recorder struct {
 	// Err, if set, is the answer to every call, as if Redis were away.
 	Err error
@@ -27,14 +26,14 @@ type Recorder struct {
 // Enqueue refuses what a client would refuse, and keeps the rest. As the tasks
 // are never run, an id or a unique task stays taken until [Recorder.Reset].
 func (r *Recorder) Enqueue(ctx context.Context, t queue.Task, opts *queue.Options) (queue.Receipt, error) {
+	if err := queue.Check(t, opts); err != nil {
+		return queue.Receipt{}, err
+	}
 	if err := ctx.Err(); err != nil {
 		return queue.Receipt{}, fmt.Errorf("queue: enqueue %s: %w", t.Kind(), err)
 	}
 	if r.Err != nil {
 		return queue.Receipt{}, fmt.Errorf("queue: enqueue %s: %w", t.Kind(), r.Err)
-	}
-	if err := queue.Check(t, opts); err != nil {
-		return queue.Receipt{}, err
 	}
 	var o queue.Options
 	if opts != nil {

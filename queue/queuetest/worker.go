@@ -69,13 +69,12 @@ func WithInfo(ctx context.Context, info queue.Info) context.Context {
 	return context.WithValue(ctx, infokey.Key{}, info)
 }
 
-// Lose ends the lease of the task that is running on the resource: its context
-// is cancelled with a cause that matches lock.ErrLost. It reports whether one
-// was running.
-func (w *Worker) Lose(name string) bool {
+// Lose ends the lease of the task that is running on the resource. The task's context is cancelled
+// with a cause that matches lock.ErrLost. Lose reports whether a task was running.
+func (w *Worker) Lose(resource string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	r, ok := w.resources[name]
+	r, ok := w.resources[resource]
 	if !ok || r.lose == nil {
 		return false
 	}

@@ -1,6 +1,6 @@
-// Package ledger is the database behind the business tasks: stock levels,
-// balances, orders, and a journal of every change. It is a file of SQLite, or a
-// PostgreSQL server; several processes share either.
+// Package ledger is the database behind the business tasks: stock levels, balances, orders, and a
+// journal of every change. The database is a file of SQLite, or a PostgreSQL server; several
+// processes share either.
 //
 // A task does its work in two steps with time to think in between:
 //
@@ -9,11 +9,10 @@
 //	stock.OnHand -= 3                     // decide
 //	err = l.Write(ctx, &stock, effect)    // second transaction
 //
-// The write stores the result of the read, as saving an object does. Two tasks
-// that do so for one row at the same time lose one of their changes. Only the lock
-// around a task prevents that: unique keys, row versions or
-// "SET on_hand = on_hand - 3" are left out on purpose. Programs with real goods
-// want those as well.
+// The write stores the result of the read, as saving an object does. Two tasks that do so for one
+// row at the same time lose one of their changes. Only the lock around a task prevents that. Unique
+// keys, row versions or "SET on_hand = on_hand - 3" are left out on purpose. Programs with real
+// goods want those as well.
 //
 // The ledger guarantees:
 //

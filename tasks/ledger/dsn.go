@@ -21,9 +21,9 @@ var (
 	// scheme matches the start of a URL, and of other DSNs such as "mysql:". A single letter
 	// before a colon is a drive.
 	scheme = regexp.MustCompile(`^([a-zA-Z][a-zA-Z0-9+.-]+):`)
-	// noPath matches what holds a password and is no path: libpq's form (host=db password=secret),
-	// and a URL without its scheme (//user:secret@host/db, :secret@host/db). A file of such a name
-	// is sqlite:NAME or ./NAME.
+	// noPath matches texts with a password that are no paths. They are libpq's form (host=db
+	// password=secret), and a URL without its scheme (//user:secret@host/db, :secret@host/db). A
+	// file of such a name is sqlite:NAME or ./NAME.
 	noPath = regexp.MustCompile(`^\s*([a-zA-Z_]+\s*=|//|:[^/]*@)`)
 	// hosts matches hosts and addresses between commas, each with a port or without. The parser of
 	// URLs takes user:password:5432, which lacks its host, for a host, and would show the password.
@@ -41,8 +41,8 @@ func wrong(format string, args ...any) error {
 	return DSNError(fmt.Sprintf(format, args...))
 }
 
-// newLedger returns the ledger that dsn names. It has not connected yet. No error shows a password:
-// a DSN that cannot be read is not shown, as nothing says where its password begins.
+// newLedger returns the ledger that dsn names. Nothing is connected yet. No error shows a password.
+// A DSN that cannot be read is not shown, as nothing says where its password begins.
 func newLedger(dsn string) (*Ledger, error) {
 	const want = "a path, sqlite:PATH or postgres://..."
 	if noPath.MatchString(dsn) {
@@ -62,8 +62,8 @@ func newLedger(dsn string) (*Ledger, error) {
 	}
 }
 
-// newSQLite opens one connection. SQLite has one writer at a time, and goroutines that queue for a
-// connection take turns, whereas connections that meet at the file's lock sleep and try again.
+// newSQLite opens one connection. SQLite has one writer at a time. Goroutines that wait for a
+// connection get it in order. Connections that meet at the file's lock would sleep and try again.
 func newSQLite(dsn, file string) (*Ledger, error) {
 	path, query, _ := strings.Cut(file, "?")
 	if strings.TrimSpace(path) == "" || path == ":memory:" {

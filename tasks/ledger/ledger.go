@@ -13,10 +13,11 @@ import (
 )
 
 const (
-	// openTimeout bounds Open. It is long enough for several processes that create one file together.
+	// openTimeout bounds Open. That is long enough for several processes that create one file
+	// together.
 	openTimeout = 15 * time.Second
-	// postgresConns is how many connections one process opens at most: the server's usual limit of
-	// 100 has room for a small fleet.
+	// postgresConns is how many connections one process opens at most. So the server's usual limit
+	// of 100 has room for a small fleet.
 	postgresConns = 16
 	// busyPoll is how often a process asks for the file while another one is writing. SQLite's own
 	// waiting grows to 100 ms a time, which starves one of two busy processes for most of a second.
@@ -32,7 +33,7 @@ var schema string
 // schemaVersion is the version of the tables in schema.sql.
 const schemaVersion = 1
 
-// A Ledger is an open database. It is safe for use by several goroutines.
+// A Ledger is an open database. A Ledger is safe for use by several goroutines.
 type Ledger struct {
 	name    string // the DSN without passwords, for errors
 	db      *sql.DB
@@ -49,8 +50,8 @@ type Ledger struct {
 // tasks before a power cut may be undone in it, but not torn. The parameters of
 // SQLite's URIs may follow the path: sqlite:ledger.db?mode=ro.
 //
-// Open proves by a write that the database takes writes. Its errors name the
-// DSN, without passwords. Only a server that is not up yet is worth a retry.
+// Open proves by a write that the database takes writes. Errors name the DSN, without passwords.
+// Only a server that is not up yet is worth a retry.
 func Open(ctx context.Context, dsn string) (*Ledger, error) {
 	l, err := newLedger(dsn)
 	if err != nil {
@@ -64,8 +65,8 @@ func Open(ctx context.Context, dsn string) (*Ledger, error) {
 	return l, nil
 }
 
-// createTables also shows by a write that the database takes writes. It keeps
-// an older program from writing to tables that it does not know.
+// createTables also shows by a write that the database takes writes. An older program gets an error
+// for tables that it does not know.
 func (l *Ledger) createTables(ctx context.Context) error {
 	return l.inTx(ctx, "create tables", func(ctx context.Context, tx *sql.Tx) error {
 		if l.dialect == sqlfence.PostgreSQL {
@@ -138,8 +139,8 @@ func (l *Ledger) inTx(ctx context.Context, doing string, fn func(context.Context
 	return fmt.Errorf("ledger %s: %s: %w", l.name, doing, err)
 }
 
-// begin begins a transaction for step as soon as no other process is writing to the file. It waits
-// until ctx ends.
+// begin begins a transaction for step as soon as no other process is writing to the file. The
+// transaction waits for others until ctx ends.
 func (l *Ledger) begin(ctx, step context.Context) (*sql.Tx, error) {
 	for start := time.Now(); ; {
 		tx, err := l.db.BeginTx(step, nil)

@@ -223,8 +223,8 @@ func TestFences(t *testing.T) {
 	}
 }
 
-// TestWriteIsAllOrNothing has the database refuse the last statement of a write,
-// when fence and journal entry are in the transaction already.
+// TestWriteIsAllOrNothing has the database refuse the last statement of a write. Fence and journal
+// entry are in the transaction by then.
 func TestWriteIsAllOrNothing(t *testing.T) {
 	t.Parallel()
 	for name, dsn := range backends() {

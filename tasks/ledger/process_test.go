@@ -44,8 +44,8 @@ func TestProcessesShareAFile(t *testing.T) {
 	}
 }
 
-// TestHelperWorker is no test but one of the processes above. Its stock codes
-// are its own, as it has no lock.
+// TestHelperWorker is no test but one of the processes above. The process has its own stock codes,
+// as it takes no lock.
 func TestHelperWorker(t *testing.T) {
 	t.Parallel()
 	path := os.Getenv(workerEnv)

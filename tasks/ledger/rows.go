@@ -13,7 +13,7 @@ var (
 	users    = newTable("user:", "users", "user_id", "placed")
 )
 
-// A Row is what one row holds. Its values are those of a new row until [Ledger.Read].
+// A Row is what one row holds. Until [Ledger.Read] the row has the values of a new one.
 type Row interface{ row() row }
 
 // Stock is what there is of one stock code.
@@ -56,8 +56,9 @@ type User struct {
 
 func (u *User) row() row { return row{users, u.ID, []any{&u.Placed}} }
 
-// Read is the first step of a task: it reads r. It makes a row that is missing, of the values that
-// r has. It announces the context's fence in the row, so that an earlier holder cannot write any more.
+// Read is the first step of a task: it reads r. Read makes a missing row of the values that r has.
+// Read also writes the context's fence into the row, so that an earlier holder cannot write any
+// more.
 func (l *Ledger) Read(ctx context.Context, r Row) error { return l.read(ctx, r, nil) }
 
 // Write is the second step: it stores the whole of r and journals e.

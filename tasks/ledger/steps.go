@@ -115,7 +115,7 @@ type Effect struct {
 	Quantity, Amount int64
 }
 
-// record writes e to the journal. It returns errRecorded when e is there.
+// record writes e to the journal. The error is errRecorded if e is there.
 func record(ctx context.Context, tx *sql.Tx, e Effect, after Row) error {
 	if e.TaskID == "" {
 		return fmt.Errorf("%w: %s on %s has none", ErrTaskID, e.Kind, e.Subject)

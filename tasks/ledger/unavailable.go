@@ -15,8 +15,8 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// ErrUnavailable is wrapped by errors that are no fault of the step: the database cannot be
-// reached or takes no writes, as its disk is full, say. The step has not happened, and no other
+// ErrUnavailable is wrapped by errors that are no fault of the step. The database cannot be
+// reached, or takes no writes, for example on a full disk. The step has not happened, and no other
 // will until somebody mends the database; see [Ledger.Writable].
 var ErrUnavailable = errors.New("the database is not available")
 
@@ -43,8 +43,8 @@ func isBusy(err error) bool {
 	return ok && e.Code()&0xff == sqlite3.SQLITE_BUSY
 }
 
-// Writable returns why the database takes no steps, nil when it does. It writes some pages, more
-// than a task does, and removes them in a second transaction.
+// Writable returns why the database takes no steps, nil when it does. Writable writes some pages,
+// more than a task does, and removes them in a second transaction.
 func (l *Ledger) Writable(ctx context.Context) error {
 	filler := make([]byte, 16<<10)
 	_, _ = rand.Read(filler) // never fails; a database would compress what repeats

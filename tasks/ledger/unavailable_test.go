@@ -17,8 +17,7 @@ import (
 	"github.com/sidingq/siding/tasks/ledger"
 )
 
-// What no step could have avoided is told from what is wrong with one step, which another may not
-// have.
+// Errors that no step could have avoided are told from errors of one step.
 func TestErrorsOfAStep(t *testing.T) {
 	t.Parallel()
 	pg := func(code string) error { return fmt.Errorf("write: %w", &pgconn.PgError{Code: code}) }
@@ -55,8 +54,8 @@ func TestErrorsOfAStep(t *testing.T) {
 	}
 }
 
-// A file that cannot grow takes no steps, though what is in it could be changed. It does so again
-// once there is room.
+// A file that cannot grow takes no steps, though what is in it could be changed. The ledger takes
+// writes again once there is room.
 func TestWritable(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "ledger.db")

@@ -1,9 +1,8 @@
-// Package oracle checks the ledger of a finished run against the orders that
-// went into it. It works from the order lines and the database alone and shares
-// no code with the tasks: it has the business rules a second time, so that no
-// mistake excuses itself.
+// Package oracle checks the ledger of a finished run against the orders that went into it. The
+// oracle works from the order lines and the database alone, and shares no code with the tasks. It
+// has the business rules a second time, so that a mistake in one shows.
 //
-// It checks that
+// The oracle checks that
 //
 //   - each line has been applied exactly once: one allocation per line, one
 //     deduction per line of goods, one debit per order with a customer and a
@@ -12,8 +11,8 @@
 //     after-value that it recorded, and in the end every row of the database;
 //   - no two effects on one resource have the same fencing token.
 //
-// A lost update shows as an after-value that differs from the replay, a lost task
-// as a missing effect, a task with two effects as a surplus one.
+// A lost update shows as an after-value that differs from the replay. A lost task shows as a
+// missing effect, and a task with two effects as a surplus one.
 package oracle
 
 import (

@@ -88,8 +88,8 @@ func (e effect) String() string {
 // The fences give the order in which the holders of each resource held its lock.
 const journal = `SELECT task_id, kind, subject, fence, order_no, line, sku, quantity, amount, row_after FROM journal ORDER BY fence, task_id`
 
-// replay applies one effect and compares the outcome with the after-value in the
-// journal. It goes on from the after-value: one lost update is one difference.
+// replay applies one effect and compares the outcome with the after-value in the journal. The
+// replay goes on from the after-value, so one lost update is one difference.
 func (c *check) replay(rows *sql.Rows) error {
 	var e effect
 	if err := rows.Scan(&e.task, &e.kind, &e.subject, &e.fence, &e.order, &e.line, &e.sku, &e.quantity, &e.amount, &e.after); err != nil {

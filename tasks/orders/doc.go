@@ -1,9 +1,9 @@
-// Package orders reads order files in the format of the public Online Retail
-// data set and plans the tasks that they ask for.
+// Package orders reads order files in the format of the public Online Retail data set, and plans
+// their tasks.
 //
-// A [Reader] takes a CSV file, compressed or not, and returns one [Line] after the
-// other. It holds one record in memory, never the file. A bad line is a
-// [*LineError], and the next call goes on behind it.
+// A [Reader] takes a CSV file, compressed or not, and returns one [Line] after the other. A reader
+// holds one record in memory, never the file. A bad line is a [*LineError], and the next call goes
+// on behind it.
 //
 // A [Plan] turns the lines into jobs for the queue as they come.
 package orders

@@ -12,8 +12,8 @@ import (
 	"github.com/sidingq/siding/tasks/orders"
 )
 
-// FuzzReader feeds anything: the reader comes to an end, its line numbers only
-// grow and stay within the file, and what it returns is bounded.
+// FuzzReader feeds anything. The reader comes to an end, its line numbers only grow and stay within
+// the file, and its results are bounded.
 func FuzzReader(f *testing.F) {
 	const line = "536365,85123A,x,6,2010-12-01T08:26:00,2.55,17850,UK\n"
 	for _, seed := range []string{

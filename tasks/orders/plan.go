@@ -14,7 +14,7 @@ import (
 	"github.com/sidingq/siding/tasks"
 )
 
-// PlanConfig says how the jobs of a file are to be enqueued.
+// PlanConfig says how a plan enqueues the jobs of a file.
 type PlanConfig struct {
 	// Content is the beginning of a hash of the file's text, not empty. The id of
 	// every task ends with it: the same file asks for the same tasks under any name.
@@ -30,8 +30,8 @@ type Job struct {
 	// Line is the line the task is about; for a task about a whole order, the
 	// order's first. Together with the kind it is unique in the file.
 	Line int
-	// Through is the last line that has been read. It never falls: when it rises,
-	// all jobs of the lines before are done.
+	// Through is the last line that has been read. Through never falls. When it rises, the plan has
+	// yielded all jobs of the lines before.
 	Through int
 }
 
@@ -45,10 +45,9 @@ type Job struct {
 //	each order         balance:debit of its value, postage and other services
 //	                   included, if the customer is known
 //
-// An order ends where a line of another begins. If its number comes back later,
-// the lines there are more lines of the same order: they get an audit of their
-// own, which is told the lines of all parts together, and a debit of their own
-// over what they add. One that names another customer than the order is refused.
+// An order ends where a line of another begins. If its number comes back later, the lines there are
+// more lines of the same order. They get a second audit, with the number of lines of all parts, and
+// a second debit over what they add. One that names another customer than the order is refused.
 //
 // Lines of no units do nothing: they are left out and do not count for the audit.
 // So are the debits of orders without a customer, which must not all end up in
@@ -96,7 +95,7 @@ type block struct {
 	value  tasks.Money
 }
 
-// NewPlan returns a plan for one file. It panics if cfg.Content is empty.
+// NewPlan returns a plan for one file. Plan panics if cfg.Content is empty.
 func NewPlan(cfg PlanConfig) *Plan {
 	if cfg.Content == "" {
 		panic("orders: a plan without the hash of the file's content")

@@ -16,8 +16,8 @@ import (
 	"github.com/sidingq/siding/tasks/orders"
 )
 
-// plan plans a file whose lines have only an order, a stock code, a quantity, a
-// price and a customer, and tells each job as "line/through task" or "line/through error".
+// plan plans a file whose lines have only an order, a stock code, a quantity, a price and a
+// customer. It returns each job as "line/through task" or "line/through error".
 func plan(t *testing.T, lines ...string) (jobs []string, counts orders.Counts) {
 	t.Helper()
 	file := header
@@ -239,8 +239,8 @@ func TestPlanEndsWhenNoMoreAreWanted(t *testing.T) {
 	}
 }
 
-// A fault of the input ends the plan: the order that was being read is not
-// complete, so nothing is said about it as a whole.
+// A fault of the input ends the plan. The order that was being read is not complete, so no job
+// concerns it as a whole.
 func TestPlanTellsFaults(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("disk on fire")

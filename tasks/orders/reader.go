@@ -41,7 +41,7 @@ var columns = [...]struct {
 	colCountry:     {names: []string{"Country"}, optional: true},
 }
 
-// A Reader reads the lines of one order file. It is not safe for concurrent use.
+// A Reader reads the lines of one order file. A Reader is not safe for concurrent use.
 type Reader struct {
 	scanner *scanner
 	// at says in which field of a record each column is, or -1.
@@ -50,10 +50,10 @@ type Reader struct {
 	width int
 }
 
-// NewReader reads the header of the file that r reads and returns a reader of
-// its lines. It takes what [Unpack] takes: CSV in UTF-8 (with or without a byte
-// order mark) or Latin-1, compressed with gzip or not. The columns may stand in
-// any order and among others; Description and Country may be missing.
+// NewReader reads the header of the file that r reads and returns a reader of its lines. r may be
+// all that [Unpack] takes: CSV in UTF-8 (with or without a byte order mark) or Latin-1, compressed
+// with gzip or not. The columns may stand in any order and among others; Description and Country
+// may be missing.
 func NewReader(r io.Reader) (*Reader, error) {
 	text, err := Unpack(r)
 	if err != nil {

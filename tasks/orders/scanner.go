@@ -67,9 +67,8 @@ func (s *scanner) record() (fields []string, number int, err error) {
 	return fields, first.number, nil
 }
 
-// split cuts a record into its fields. want is not empty when the quotes are
-// wrong: then nobody knows where the fields end, and a guess could put a number
-// into the wrong column.
+// split cuts a record into its fields. want is not empty when the quotes are wrong. Nobody then
+// knows where the fields end, and a guess could put a number into the wrong column.
 func split(text string) (fields []string, want string) {
 	if strings.Count(text, `"`)%2 == 1 {
 		return nil, fmt.Sprintf("want a quote that is closed within %d lines and %d bytes", maxRecordLines, maxRecord)

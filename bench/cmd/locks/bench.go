@@ -20,8 +20,8 @@ const (
 	processes = 10
 	// atOnce is how many waiters are watched at once.
 	atOnce = 20
-	// turns is how often a round measures what is uncontended: it is soon done, and
-	// depends on which of the machine's cores client and server run.
+	// turns is how often a round measures an uncontended lock. One measurement takes little time,
+	// and depends on the cores of client and server.
 	turns = 5
 	// yardstick is how many empty scripts are timed per round.
 	yardstick = 500

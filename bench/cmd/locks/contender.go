@@ -102,9 +102,9 @@ func openRueidislock(_ context.Context, addrs []string) (locking.Client, error) 
 	return rueidisLocker{l}, err
 }
 
-// Lock tries again after a second without the lock. WithContext waits for word
-// from Redis alone, and on a busy machine was seen to wait for ever: a try that did
-// not get through within TryNextAfter (20 ms) has not told Redis that it waits.
+// Lock tries again after a second without the lock. WithContext waits for a message of Redis alone,
+// and on a busy machine was seen to wait for ever. A try that did not get through within
+// TryNextAfter (20 ms) has not told Redis that it waits.
 func (l rueidisLocker) Lock(ctx context.Context, name string) (func(context.Context) error, error) {
 	for {
 		try, cancel := context.WithCancel(ctx)

@@ -1,6 +1,6 @@
-// Command locks compares Redis lock libraries for Go in one run on one real
-// redis-server. They take turns, case by case and round by round, so that what
-// else the machine does meets all of them. See locks -h and ../../README.md.
+// Command locks compares Redis lock libraries for Go in one run on one real redis-server. They take
+// turns, case by case and round by round. So other work of the machine meets all of them. See locks
+// -h and ../../README.md.
 package main
 
 import (

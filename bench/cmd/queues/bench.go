@@ -209,8 +209,8 @@ func (b *bench) measure(ctx context.Context, c contender, plan workload.Plan) (*
 	return m, m.CheckDelay(b.network.shortest())
 }
 
-// database makes a database for a contender that needs one. It returns the URL by which the
-// contender reaches it, and a function to call afterwards.
+// database makes a database for a contender that needs one. The results are the URL for the
+// contender, and a function to call afterwards.
 func (b *bench) database(ctx context.Context, c contender) (url string, closeLink func(), err error) {
 	if c.needs != needsPostgres {
 		return "", func() {}, nil

@@ -24,14 +24,14 @@ type system interface {
 	// enqueue enqueues tasks in this order.
 	enqueue(ctx context.Context, tasks []workload.Task) error
 	start(ctx context.Context) error
-	// stop ends the workers and waits for them. It is called once start was.
+	// stop ends the workers and waits for them. Call it after start.
 	stop(ctx context.Context) error
 	// left returns how many tasks are still to be done, without those given up.
 	left(ctx context.Context) (int, error)
 	close() error
 }
 
-// An opener makes a system whose handlers are rec's. It counts in sent what it sends to Redis.
+// An opener makes a system whose handlers are rec's. sent counts the commands that go to Redis.
 type opener func(ctx context.Context, c course, rec *trace.Recorder, sent *redisstat.Sent) (system, error)
 
 // inProcess returns what runs a system in this process. So many tasks are enqueued

@@ -48,8 +48,7 @@ func toIdeal() figure {
 	}}
 }
 
-// toWorked tells the queue's part from that of handlers that wait for longer than they
-// were told to, as timers are late.
+// toWorked leaves out the part of handlers that wait for too long, as timers are late.
 func toWorked() figure {
 	return figure{"makespan", "times what the busiest key's handlers took", true, func(m *measurement) (float64, bool) {
 		took := m.Longest(m.plan.Tasks).Seconds()
@@ -164,8 +163,8 @@ func rate(name, unit string, of func(*measurement) float64, ofRedis bool) figure
 	}}
 }
 
-// latency is that of tasks with a key of their own: from the call that enqueues
-// one to the start of its handler.
+// latency is that of tasks with a key of their own. It lasts from the call that enqueues one to the
+// start of its handler.
 func latency(p float64, name string) figure {
 	return figure{"bystanders' latency " + name, "ms", false, func(m *measurement) (float64, bool) {
 		all := m.Latencies(m.alone)

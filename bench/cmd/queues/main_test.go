@@ -60,8 +60,8 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestOthers runs a contender of each other kind, where it can be had: without it
-// the program says so and goes on.
+// TestOthers runs a contender of each other kind. If one cannot be had, the program says so and
+// goes on.
 func TestOthers(t *testing.T) {
 	t.Parallel()
 	verify.Long(t)

@@ -48,9 +48,9 @@ func (t trial) String() string {
 	return fmt.Sprintf("%s answers in %.3f ms without and in %.3f ms with it", t.server, report.MS(t.without), report.MS(t.with))
 }
 
-// newNetwork returns a network once an empty query to each server was seen to take as much
-// longer as is wanted. Passing a proxy takes some time, too, and so does waking up from the
-// wait for it: so much less are bytes held back.
+// newNetwork returns a network once an empty query to each server takes as much longer as is
+// wanted. Passing a proxy takes some time, too, and so does waking up from the wait for the proxy.
+// Bytes are held back for so much less.
 func newNetwork(ctx context.Context, rtt time.Duration, servers []backend) (network, error) {
 	n := network{rtt: rtt, oneWay: make(map[string]time.Duration)}
 	for _, server := range servers {
@@ -63,7 +63,7 @@ func newNetwork(ctx context.Context, rtt time.Duration, servers []backend) (netw
 	return n, nil
 }
 
-// calibrate finds how long a proxy must hold bytes back. It tries several times, as the machine
+// calibrate finds how long a proxy must hold bytes back. There are several tries, as the machine
 // may be busy.
 func (n *network) calibrate(ctx context.Context, server backend) (t trial, err error) {
 	const tries = 6

@@ -57,8 +57,8 @@ func TestAroundTheNetwork(t *testing.T) {
 	}
 }
 
-// scripted is a server whose empty queries take what times say, one after the other, first
-// without the network and then with it. The last two times hold for all further queries.
+// scripted is a server whose empty queries take these times, one after the other. The first are
+// without the network, and the others with it. The last two times hold for all further queries.
 type scripted struct{ times *[]time.Duration }
 
 func (scripted) name() string                             { return "scripted" }

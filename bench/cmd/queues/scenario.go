@@ -67,8 +67,8 @@ func scenarios() []scenario {
 	}
 }
 
-// planOrders reads the order file that is named, else the one that the tests find, else one made
-// up, which is always the same.
+// planOrders reads the order file that is named. Else it reads the one that the tests find, or
+// makes one up, always the same.
 func planOrders(o options) (workload.Plan, error) {
 	lines := int(max(10, float64(o.lines)*o.scale))
 	path := o.orders

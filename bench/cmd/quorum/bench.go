@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// atOnce is how many waiters are watched at once: few, so that a hand-off does not
+	// atOnce is how many waiters are watched at once. They are few, so that a hand-off does not
 	// wait for the others' writes to disk.
 	atOnce = 5
 	// yardstick is how many round trips are timed per round.

@@ -11,8 +11,8 @@ import (
 	"github.com/sidingq/siding/bench/internal/locking"
 )
 
-// A sessionClient has a session for each acquisition, as the holder is the session: two
-// goroutines with the same one would both get in.
+// A sessionClient has a session for each acquisition, as the session is the holder. Two goroutines
+// with the same one would both get the lock.
 type sessionClient struct{ *clientv3.Client }
 
 func openSession(_ context.Context, addrs []string) (locking.Client, error) {
@@ -42,8 +42,8 @@ func (c sessionClient) Lock(ctx context.Context, name string) (func(context.Cont
 	}, nil
 }
 
-// A sharedClient has one session for all, and a turnstile for each name that lets one
-// of its goroutines through at a time.
+// A sharedClient has one session for all goroutines. A turnstile for each name lets one goroutine
+// through at a time.
 type sharedClient struct {
 	client  *clientv3.Client
 	session *concurrency.Session

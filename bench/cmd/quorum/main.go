@@ -1,6 +1,6 @@
-// Command quorum compares locks that outlive the loss of a machine, on several Redis nodes and
-// on etcd, in one run on servers that it starts. They take turns, case by case and round by
-// round, so that what else the machine does meets all of them. See quorum -h and ../../README.md.
+// Command quorum compares locks that outlive the loss of a machine, on several Redis nodes and on
+// etcd. It starts the servers itself. They take turns, case by case and round by round. So other
+// work of the machine meets all of them. See quorum -h and ../../README.md.
 package main
 
 import (

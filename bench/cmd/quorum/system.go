@@ -16,7 +16,7 @@ import (
 	"github.com/sidingq/siding/internal/testenv/redistest"
 )
 
-// What a system is made of.
+// The parts of a system.
 const (
 	redisNodes  = "redis"
 	etcdMembers = "etcd"

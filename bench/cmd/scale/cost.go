@@ -30,8 +30,8 @@ type cost struct {
 	Scripts float64 `json:"scripts_per_task"`
 }
 
-// measureCosts runs tasks that do nothing: without a resource, on a resource of
-// their own, and one after the other on few resources.
+// measureCosts runs tasks that do nothing. They have no resource, one each, or a few for all, so
+// that they wait.
 func measureCosts(ctx context.Context, o options) ([]cost, error) {
 	tasks := min(o.tasks, costTasks)
 	var all []cost

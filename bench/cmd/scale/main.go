@@ -1,6 +1,6 @@
-// Command scale measures what many waiting tasks cost: it parks them, by running a
-// server on tasks whose resources are all locked, and compares times and sizes with
-// those of few waiting tasks. See scale -h and ../../README.md.
+// Command scale measures what many waiting tasks cost. It parks them by running a server on tasks
+// whose resources are all locked. Then it compares times and sizes with those of few waiting tasks.
+// See scale -h and ../../README.md.
 package main
 
 import (

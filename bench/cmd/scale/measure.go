@@ -119,14 +119,14 @@ func (s *testbed) park(ctx context.Context, r *result) error {
 	return err
 }
 
-// restart times the start of a server, until it has run a first task or has not after
-// the limit, and its end.
+// restart times the start of a server, until it has run a first task, or to the limit. It also
+// times the server's end.
 func (s *testbed) restart(ctx context.Context, r *result) error {
 	start := time.Now()
 	if err := s.start(ctx); err != nil {
 		return err
 	}
-	// It may take hours after fallback times have woken more tasks than the server can run.
+	// That may take hours after fallback times have woken more tasks than the server can run.
 	if err := s.probe(ctx); err != nil && !errors.Is(err, errStill) {
 		return err
 	}

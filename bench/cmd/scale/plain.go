@@ -18,8 +18,8 @@ import (
 // errRefused is the error of tasks in plain asynq, which keeps the text.
 var errRefused = errors.New("resource is busy")
 
-// asynqBytes returns how much memory a task takes in the retry set of an asynq
-// that knows nothing of Siding, after its handler has failed.
+// asynqBytes returns how much memory a task takes in the retry set of plain asynq, after its
+// handler has failed.
 func asynqBytes(ctx context.Context, tasks int) (bytes float64, err error) {
 	server, err := redistest.Run(ctx)
 	if err != nil {

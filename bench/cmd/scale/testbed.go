@@ -181,8 +181,8 @@ func (f *fleet) observe(e queue.Event) {
 	}
 }
 
-// work ends at once while there are hand-offs to come on its resource, and then
-// keeps the lock, so that the rest goes on waiting.
+// work ends at once while there are hand-offs to come on its resource. Then it keeps the lock, so
+// that the rest goes on waiting.
 func (f *fleet) work(ctx context.Context, j job) error {
 	defer f.done.Add(1)
 	if f.free.Load() {
@@ -238,8 +238,8 @@ func (s *testbed) reach(ctx context.Context, count *atomic.Int64, n int) error {
 	}
 }
 
-// chains lets the locks of some resources go from one waiting task to the next,
-// and returns how long each hand-off took, by Redis's clock.
+// chains lets the locks of some resources go from one waiting task to the next. It returns how long
+// each hand-off took, by Redis's clock.
 func (s *testbed) chains(ctx context.Context, tasks, resources int) ([]time.Duration, error) {
 	chains := min(held, resources)
 	each, waiting := (s.handOffs+chains-1)/chains, tasks/resources

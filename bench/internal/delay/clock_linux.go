@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A clock waits for times to come, with a timer of the kernel. Go's timers are up to a
-// millisecond late in a program with nothing else to do, which waits for the network
-// and counts that time in milliseconds.
+// A clock waits for times to come, with a timer of the kernel. Go's timers are up to a millisecond
+// late in a program with nothing else to do. Such a program waits for the network, and counts that
+// time in milliseconds.
 type clock struct {
 	timer *os.File
 	fd    int         // of timer, whose Fd would make its Read block a thread

@@ -1,5 +1,5 @@
-// Package delay puts a network between the programs of one machine: a proxy passes on
-// every byte some time after its arrival.
+// Package delay puts a network between the programs of one machine. A proxy passes on every byte
+// some time after its arrival.
 package delay
 
 import (
@@ -10,9 +10,8 @@ import (
 	"time"
 )
 
-// pieceSize is how many bytes are read at once, at most, and pending how many pieces one
-// direction of a connection holds. While it is full nothing is read, so the next pieces
-// are larger.
+// pieceSize is how many bytes are read at once, at most. pending is how many pieces one direction
+// of a connection holds. While it is full nothing is read, so the next pieces are larger.
 const pieceSize, pending = 64 << 10, 4096
 
 // A Line passes connections on to a server with a delay. The bytes of each direction of
@@ -26,8 +25,8 @@ type Line struct {
 	Network, Server string
 }
 
-// Serve passes on all connections that listener accepts, until ctx ends. It closes them
-// and the listener before it returns.
+// Serve passes on all connections that listener accepts, until ctx ends. Serve closes these and the
+// listener before it returns.
 func (l *Line) Serve(ctx context.Context, listener net.Listener) error {
 	var links sync.WaitGroup
 	defer links.Wait()

@@ -40,8 +40,8 @@ func listen(t *testing.T) net.Listener {
 	return l
 }
 
-// serve starts a server that gives each connection to handle and then closes it. It
-// returns its address.
+// serve starts a server that gives each connection to handle and then closes it. The result is the
+// server's address.
 func serve(t *testing.T, handle func(net.Conn)) string {
 	t.Helper()
 	l := listen(t)

@@ -16,8 +16,8 @@ import (
 // command is the first argument of a program that runs as a proxy.
 const command = "delay-proxy"
 
-// A Process is a Line in a process of its own, so that what it costs is not taken for a
-// contender's. It ends with this process.
+// A Process is a Line in a process of its own, so that its cost is not taken for a contender's. The
+// process ends with this one.
 type Process struct {
 	*proc.Server
 
@@ -55,7 +55,7 @@ func Start(ctx context.Context, line Line) (*Process, error) {
 // Asked reports whether this process is one that Start has started.
 func Asked() bool { return len(os.Args) > 1 && os.Args[1] == command }
 
-// Main is what such a process does, with its arguments. It writes its address to stdout.
+// Main is what such a process does, with its arguments. The proxy's address goes to stdout.
 func Main(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	if len(args) != 4 {
 		return fmt.Errorf("want %s network server delay, have %q", command, args)

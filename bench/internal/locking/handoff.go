@@ -19,8 +19,8 @@ const (
 	// arrival is the time over which waiters arrive, so that those who poll do
 	// not do it in step.
 	arrival = 100 * time.Millisecond
-	// settled is how long the lock is held after the last has arrived, plus up to
-	// once arrival, so that a release falls anywhere between two polls.
+	// settled is how long the lock is held after the last has arrived. Up to one arrival is added,
+	// so that a release falls anywhere between two polls.
 	settled = 50 * time.Millisecond
 )
 
@@ -31,8 +31,8 @@ type HandOffs struct {
 	Least   int // number of hand-offs
 }
 
-// Run returns how long each took, from the release to the next one's having the lock, and how
-// many acquisitions there were.
+// Run returns how long each took, from the release until the next one had the lock. It also returns
+// how many acquisitions there were.
 func (h HandOffs) Run(ctx context.Context, clients []Client) (took []time.Duration, acquisitions int, _ error) {
 	locks := max(1, h.AtOnce/h.Waiters)
 	for len(took) < h.Least {
@@ -54,8 +54,8 @@ func (h HandOffs) Run(ctx context.Context, clients []Client) (took []time.Durati
 	return took, acquisitions, nil
 }
 
-// A drain is one lock with one holder and a number of waiters, each of whom
-// releases the lock as soon as it has it and does not come again.
+// A drain is one lock with one holder and a number of waiters. Each waiter releases the lock as
+// soon as it has it, and does not come again.
 type drain struct {
 	clients []Client
 	name    string

@@ -84,8 +84,8 @@ func visit(ctx context.Context, l Client, name string) error {
 	return unlock(ctx)
 }
 
-// Uncontended lets so many goroutines of one client each lock a name of its own, so often, and
-// returns how long that took.
+// Uncontended lets so many goroutines of one client each lock a separate name, so often. It returns
+// how long that took.
 func Uncontended(ctx context.Context, l Client, goroutines, times int) (time.Duration, error) {
 	all, ctx := errgroup.WithContext(ctx)
 	start := time.Now()

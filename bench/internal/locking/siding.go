@@ -12,8 +12,8 @@ type sidingClient struct {
 	closer func() error
 }
 
-// Siding returns a client with a Locker of ours, with defaults, whose callers have these options. What the
-// store is made on is closed with it by closer.
+// Siding returns a client with a Locker of ours, with defaults, whose callers have these options.
+// closer closes the clients on which the store is made.
 func Siding(store lock.Store, opts lock.Options, closer func() error) (Client, error) {
 	l, err := lock.New(store, lock.Config{})
 	if err != nil {

@@ -90,8 +90,7 @@ func Memory(ctx context.Context, client *redis.Client) (int, error) {
 	return used - connections, nil
 }
 
-// RoundTrip returns the times of n calls of a script that does nothing, from a
-// client with nothing else to do.
+// RoundTrip returns the times of n calls of an empty script, from a client with nothing else to do.
 func RoundTrip(ctx context.Context, client *redis.Client, n int) ([]time.Duration, error) {
 	script := redis.NewScript("return 1")
 	if err := script.Run(ctx, client, nil).Err(); err != nil {

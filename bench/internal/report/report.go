@@ -170,8 +170,8 @@ func (r *Results) WriteColumns(w io.Writer, contenders []string) error {
 // abreast is how many figures WriteRows puts side by side, at most.
 const abreast = 5
 
-// WriteRows writes blocks for each case with a row for each contender that took
-// part: for more contenders than there is room for columns.
+// WriteRows writes blocks for each case, with a row for each contender that took part. It is for
+// more contenders than there is room for columns.
 func (r *Results) WriteRows(w io.Writer, contenders []string) error {
 	for figures := r.figures; len(figures) > 0; {
 		n := 1

@@ -8,10 +8,9 @@ import (
 	"github.com/sidingq/siding/bench/internal/workload"
 )
 
-// Check returns an error if the trace is not that of a queue that works: a task
-// that nobody enqueued has run, two with one key ran at once (looked at only if
-// the queue claims to exclude that), or a task is lost: it has not run, and the
-// queue does not have it any more.
+// Check returns an error if the trace is not that of a queue that works. Then a task that nobody
+// enqueued has run, or a task is lost: it has not run, and the queue does not have it any more. If
+// the queue promises to exclude that, two tasks with one key that ran at once are an error, too.
 func (t *Trace) Check(tasks []workload.Task, excludes bool) error {
 	for _, r := range t.Runs {
 		switch {
@@ -31,8 +30,8 @@ func (t *Trace) Check(tasks []workload.Task, excludes bool) error {
 	return t.checkLost()
 }
 
-// CheckDelay returns an error if a task has started within less than a round trip of the
-// call that enqueued it: then the queue has not kept to the network that takes so long.
+// CheckDelay returns an error if a task has started within less than a round trip of the call that
+// enqueued it. The queue has then not gone through the network.
 func (t *Trace) CheckDelay(roundTrip time.Duration) error {
 	for _, r := range t.Runs {
 		if took := r.Start - t.Called[r.Task]; took < roundTrip {

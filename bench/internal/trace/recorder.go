@@ -10,7 +10,7 @@ import (
 	"github.com/sidingq/siding/internal/sleep"
 )
 
-// A Recorder makes a trace in this process. It is safe for concurrent use.
+// A Recorder makes a trace in this process. A Recorder is safe for concurrent use.
 type Recorder struct {
 	start time.Time
 	tasks []workload.Task

@@ -1,5 +1,5 @@
-// Package trace holds what happened to each task in a run of a benchmark, checks
-// it, and tells how long things took.
+// Package trace records what happened to each task in a run of a benchmark, checks that, and
+// computes times.
 package trace
 
 import (
@@ -38,8 +38,7 @@ func (t *Trace) Done() int {
 	return len(done)
 }
 
-// Start returns when the work could begin: with the first task, if the workers
-// were there before, or with the workers.
+// Start returns when the work could begin: when both the first task and the workers were there.
 func (t *Trace) Start() time.Duration { return max(t.Began, slices.Min(t.Called)) }
 
 // Makespan returns the time from the start to the end of the last run.
@@ -83,8 +82,8 @@ func (t *Trace) byKey(tasks []workload.Task) map[string][]Run {
 	return keys
 }
 
-// Longest returns how long the handlers of one key took in all, of the key whose took
-// longest: no queue that runs them one by one can be faster.
+// Longest returns how long the handlers of one key took in all, of the key with the longest. No
+// queue that runs them one by one can be faster.
 func (t *Trace) Longest(tasks []workload.Task) (longest time.Duration) {
 	for _, runs := range t.byKey(tasks) {
 		var sum time.Duration
@@ -98,8 +97,8 @@ func (t *Trace) Longest(tasks []workload.Task) (longest time.Duration) {
 
 func byStart(a, b Run) int { return cmp.Compare(a.Start, b.Start) }
 
-// HandOffs returns the times for which a key lay idle although a task for it was
-// waiting: from the end of one run to the start of the next one with the same key.
+// HandOffs returns the times for which a key lay idle although a task for the key was waiting. Such
+// a time lasts from the end of one run to the start of the next one with the key.
 func (t *Trace) HandOffs(tasks []workload.Task) []time.Duration {
 	stored := make(map[string][]time.Duration)
 	for i, at := range t.Stored {
@@ -120,8 +119,8 @@ func (t *Trace) HandOffs(tasks []workload.Task) []time.Duration {
 	return all
 }
 
-// Inversions returns how many tasks, of how many that ran behind another one
-// of their key, had been enqueued before that.
+// Inversions counts tasks that ran behind another one of their key. It also counts those of them
+// that had been enqueued before that one.
 func (t *Trace) Inversions(tasks []workload.Task) (inverted, of int) {
 	for _, runs := range t.byKey(tasks) {
 		for i, r := range runs[1:] {

@@ -8,9 +8,9 @@ import (
 	"github.com/sidingq/siding/tasks/orders"
 )
 
-// Orders has two kinds of tasks that do nothing, from an order file and in its order: one per
-// line for the stock item, and one for each order, behind its lines. So many lines are read
-// at most.
+// Orders has two kinds of tasks that do nothing, from an order file and in its order. There is one
+// per line for the stock item, and one for each order, behind its lines. So many lines are read at
+// most.
 func Orders(file io.Reader, lines int) (Plan, error) {
 	r, err := orders.NewReader(file)
 	if err != nil {

@@ -31,8 +31,8 @@ const workers = 20
 // hotKey is the key of tasks that get in each other's way.
 const hotKey = "hot"
 
-// Ideal returns the time that nothing can beat: one key's work is done one by one, and
-// all work by so many workers.
+// Ideal returns the time that nothing can beat. One key's work is done one by one, and all work by
+// so many workers.
 func (p Plan) Ideal() time.Duration {
 	var all, longest time.Duration
 	keys := make(map[string]time.Duration)
@@ -99,8 +99,7 @@ func shuffled(tasks ...[]Task) []Task {
 // scaled returns n times scale, but enough to see something.
 func scaled(n int, scale float64) int { return max(4, int(float64(n)*scale)) }
 
-// Mixed has one hot key among many that are not: 200 tasks of 10 ms share one, 2,000
-// have their own.
+// Mixed has one hot key among many others: 200 tasks of 10 ms share one, and 2,000 have their own.
 func Mixed(scale float64) Plan {
 	const work = 10 * time.Millisecond
 	return Plan{Workers: workers, Tasks: numbered(shuffled(
@@ -118,17 +117,17 @@ func Uncontended(scale float64) Plan {
 	return Plan{Workers: workers, Stored: true, Tasks: numbered(some(scaled(20_000, scale), "", 0))}
 }
 
-// Long has 1,000 tasks of 10 ms that come at once and wait for one key, while 100
-// others per second come and go.
+// Long has 1,000 tasks of 10 ms that come at once and wait for one key. Meanwhile 100 others per
+// second come and go.
 func Long(scale float64) Plan {
 	return Plan{Workers: workers, Tasks: numbered(merged(
 		some(scaled(1000, scale), hotKey, 10*time.Millisecond),
 		every(100, some(scaled(1000, scale), "", 5*time.Millisecond))))}
 }
 
-// Backlog has 100,000 tasks pending that do nothing, with 200 of 5 ms for one key
-// in the first tenth of them: once the first few have run, whoever waits for the key
-// comes behind all others unless it is put before them.
+// Backlog has 100,000 tasks pending that do nothing. In the first tenth of them are 200 of 5 ms for
+// one key. Once the first few have run, tasks that wait for the key come behind all others, unless
+// the queue moves them to the front.
 func Backlog(scale float64) Plan {
 	hot, others := scaled(200, scale), scaled(100_000, scale)
 	first := shuffled(some(hot, hotKey, 5*time.Millisecond), some(others/10, "", 0))
@@ -140,8 +139,8 @@ func BystandersAlone(scale float64) Plan {
 	return Plan{Workers: workers, Tasks: numbered(bystanders(scale))}
 }
 
-// Bystanders has the same, and besides a key that has 50 tasks of 15 ms per
-// second, and 100 more at once after 1 s.
+// Bystanders has the same, and a key that has 50 tasks of 15 ms per second, and 100 more at once
+// after 1 s.
 func Bystanders(scale float64) Plan {
 	const work = 15 * time.Millisecond
 	burst := some(scaled(100, scale), hotKey, work)

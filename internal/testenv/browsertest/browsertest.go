@@ -1,6 +1,5 @@
-// Package browsertest shows tests what a person sees of a web page: it opens the page in a real
-// browser, which runs the scripts, and uses it. It drives headless Chromium, and ends a test as
-// proc.Need does if there is none.
+// Package browsertest shows tests what a person sees of a web page. It opens the page in headless
+// Chromium, which runs the scripts, and uses it. Without Chromium a test ends as proc.Need says.
 //
 // The browser reaches 127.0.0.1 and nothing else: a page that needs the internet shows here
 // what it shows without.
@@ -26,8 +25,8 @@ const (
 	patience = 90 * time.Second
 	// oneLook bounds one run of the browser, which takes about a second.
 	oneLook = 45 * time.Second
-	// pageTime is the time that a page gets to fetch and to draw, by the browser's virtual
-	// clock: it passes as fast as the page has nothing to do.
+	// pageTime is the time that a page gets to fetch and to draw, by the browser's virtual clock.
+	// That clock runs fast while the page has nothing to do.
 	pageTime = 3 * time.Second
 )
 

@@ -30,9 +30,9 @@ type Server struct {
 	peers *locktest.Proxy // in tests, between the members and peer
 }
 
-// RunCluster starts so many servers that are one cluster. It uses etcd's default times: a dead
-// leader is replaced after one to two seconds, and a lease lives for two at least. The caller
-// must Stop the servers.
+// RunCluster starts so many servers that are one cluster. etcd's default times apply: a dead leader
+// is replaced after one to two seconds, and a lease lives for two at least. The caller must Stop
+// the servers.
 func RunCluster(ctx context.Context, members int) ([]*Server, error) {
 	return run(ctx, members, func(*Server) {})
 }

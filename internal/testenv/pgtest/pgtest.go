@@ -21,8 +21,8 @@ import (
 // PostgreSQL refuses to run as root.
 const superuser = "postgres"
 
-// A Server is a PostgreSQL server. It listens on a socket in its folder, so that servers never
-// meet. It does not wait for disks: its data does not survive the machine.
+// A Server is a PostgreSQL server. The server listens on a socket in its folder, so that servers
+// never meet. It does not wait for disks, so its data does not survive the machine.
 type Server struct {
 	*proc.Server
 

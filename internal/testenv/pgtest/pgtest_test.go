@@ -15,7 +15,7 @@ func TestDatabasesAreApart(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = db.Close() }()
-		// It would be there already in the second round if they were one.
+		// The table would be there already in the second round if both were one database.
 		if _, err := db.ExecContext(t.Context(), "CREATE TABLE t (n BIGINT)"); err != nil {
 			t.Fatal(err)
 		}

@@ -16,9 +16,9 @@ import (
 	"testing"
 )
 
-// Look returns the path of the first of names that this machine has: a program in PATH, or
-// the last match of a pattern with a slash. Debian keeps each version of PostgreSQL in a folder
-// of its own. The error names debianPackage, and is an [exec.ErrNotFound].
+// Look returns the path of the first of names that this machine has. A name is a program in PATH,
+// or a pattern with a slash, of which the last match counts. Debian keeps each version of
+// PostgreSQL in a folder of its own. The error names debianPackage, and is an [exec.ErrNotFound].
 func Look(debianPackage string, names ...string) (string, error) {
 	for _, name := range names {
 		if path, err := exec.LookPath(name); err == nil {
@@ -39,7 +39,7 @@ func Find(tb testing.TB, debianPackage string, names ...string) string {
 	return path
 }
 
-// Need ends the test unless err is nil. It skips the test if a program is missing. With the
+// Need ends the test unless err is nil. Need skips the test if a program is missing. With the
 // environment variable CI it fails the test instead, or nobody would notice.
 func Need(tb testing.TB, err error) {
 	tb.Helper()
@@ -56,8 +56,8 @@ func Need(tb testing.TB, err error) {
 var given sync.Map
 
 // FreeAddr returns an address of 127.0.0.1 that was free a moment ago. Linux gives higher ports
-// (from 32768) to outgoing connections and to listeners on port 0, so that a server that is
-// down for a moment finds its port free. The bus of a Redis Cluster node needs its port plus 10000.
+// (from 32768) to outgoing connections and to listeners on port 0. So a server that is down for a
+// moment finds its port free. The bus of a Redis Cluster node needs its port plus 10000.
 func FreeAddr(ctx context.Context) (string, error) {
 	const lowest, count, attempts = 12000, 10000, 100
 	for i := range attempts {

@@ -182,8 +182,8 @@ func (s *Server) stopped() bool {
 	return err != nil || bytes.HasPrefix(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" T"))
 }
 
-// Resume lets a paused server go on. It then answers what was sent meanwhile. Resume panics if
-// the server is dead.
+// Resume lets a paused server go on. The server then answers what was sent meanwhile. Resume panics
+// if the server is dead.
 func (s *Server) Resume() { s.must(s.resume()) }
 
 func (s *Server) must(err error) {
@@ -192,8 +192,8 @@ func (s *Server) must(err error) {
 	}
 }
 
-// Restart kills the server if it still runs, starts it again with the same arguments in the
-// same folder, and returns when it is ready.
+// Restart kills the server if it still runs, and starts it again with the same arguments and
+// folder. Restart returns when the server is ready.
 func (s *Server) Restart(tb testing.TB) {
 	tb.Helper()
 	if err := s.Revive(tb.Context()); err != nil {

@@ -28,7 +28,7 @@ type Cluster struct {
 	Addrs []string
 }
 
-// StartCluster runs a Cluster of so many masters, 1 or more, until the test's cleanup. It
+// StartCluster runs a Cluster of so many masters, 1 or more, until the test's cleanup. The call
 // returns when every node sees all slots served, which takes about two seconds.
 func StartCluster(tb testing.TB, masters int) *Cluster {
 	tb.Helper()
@@ -46,7 +46,7 @@ func StartCluster(tb testing.TB, masters int) *Cluster {
 	return c
 }
 
-// AddReplica adds a replica of the master at that index of Nodes. It returns when the replica
+// AddReplica adds a replica of the master at that index of Nodes. The call returns when the replica
 // is in step and known to all nodes. If its master is killed, the replica takes over after some
 // seconds, given at least two other masters.
 func (c *Cluster) AddReplica(tb testing.TB, master int) *Server {
@@ -68,9 +68,9 @@ func (c *Cluster) AddReplica(tb testing.TB, master int) *Server {
 	return s
 }
 
-// Client returns a new client of the Cluster, closed at the test's cleanup. Its calls end with
-// their context's deadline (ContextTimeoutEnabled). As by go-redis's defaults, it may learn of
-// a failover a minute late.
+// Client returns a new client of the Cluster, closed at the test's cleanup. Calls end with their
+// context's deadline (ContextTimeoutEnabled). As by go-redis's defaults, it may learn of a failover
+// a minute late.
 func (c *Cluster) Client(tb testing.TB) *redis.ClusterClient {
 	tb.Helper()
 	client := redis.NewClusterClient(&redis.ClusterOptions{

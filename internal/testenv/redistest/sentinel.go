@@ -27,9 +27,9 @@ type Sentinel struct {
 	MasterName string
 }
 
-// StartSentinel runs a master, two replicas and three sentinels until the test's cleanup. It
-// returns when the replicas are in step and every sentinel knows all the others, which takes
-// some seconds. The sentinels replace a master that is silent for a second.
+// StartSentinel runs a master, two replicas and three sentinels until the test's cleanup. The call
+// returns when the replicas are in step and every sentinel knows all the others, which takes some
+// seconds. The sentinels replace a master that is silent for a second.
 func StartSentinel(tb testing.TB) *Sentinel {
 	tb.Helper()
 	const replicas, sentinels = 2, 3
@@ -134,8 +134,8 @@ func (s *Sentinel) FindMaster(ctx context.Context) (*Server, error) {
 	return s.server(addr)
 }
 
-// Settled returns the master if all living sentinels name the same one, and none of them takes
-// it for dead or is about to replace it. Otherwise it returns an error.
+// Settled returns the master if all living sentinels name the same one. None of them may take the
+// master for dead, or be about to replace it. Otherwise it returns an error.
 func (s *Sentinel) Settled(ctx context.Context) (*Server, error) {
 	states, err := s.states(ctx)
 	if err != nil {

@@ -19,16 +19,16 @@ import (
 type Server struct {
 	*proc.Server
 
-	// Addr is its address, "127.0.0.1:port". It outlives Kill and Restart.
+	// Addr is its address, "127.0.0.1:port". The folder outlives Kill and Restart.
 	Addr string
 
 	password string
 	tls      *tls.Config // of its clients; nil when it speaks no TLS
 }
 
-// Run starts a redis-server, which the caller must Stop. It adds args to the server's command
-// line. By default the server keeps nothing on disk. With "--appendonly", "yes",
-// "--appendfsync", "always" it remembers every acknowledged write.
+// Run starts a redis-server, which the caller must Stop. args end the server's command line. By
+// default the server keeps nothing on disk. With "--appendonly", "yes", "--appendfsync", "always"
+// it remembers every acknowledged write.
 func Run(ctx context.Context, args ...string) (*Server, error) { return run(ctx, nil, args) }
 
 // Start is Run until the test's cleanup.
@@ -41,9 +41,9 @@ func Start(tb testing.TB, args ...string) *Server {
 // shared is state of the package, as the tests of a process share it.
 var shared proc.Shared[*Server]
 
-// Shared returns a server that all tests of this process use together. Each must use keys of
-// its own (a queue or resource named after the test), and none may kill, pause, flush or
-// configure the server. Tests that do not overlap in time may get different servers.
+// Shared returns a server that all tests of this process use together. Each test must use its own
+// keys, such as a queue or resource named after the test. None may kill, pause, flush or configure
+// the server. Tests that do not overlap in time may get different servers.
 func Shared(tb testing.TB) *Server {
 	tb.Helper()
 	return shared.Use(tb, func() (*Server, error) { return Run(tb.Context()) })
@@ -117,8 +117,8 @@ func (s *Server) options() *redis.Options {
 	return &redis.Options{Addr: s.Addr, Password: s.password, TLSConfig: s.tls, ContextTimeoutEnabled: true}
 }
 
-// Client returns a new client of the server, closed at the test's cleanup. Its
-// calls end with their context's deadline (ContextTimeoutEnabled).
+// Client returns a new client of the server, closed at the test's cleanup. Calls end with their
+// context's deadline (ContextTimeoutEnabled).
 func (s *Server) Client(tb testing.TB) *redis.Client {
 	tb.Helper()
 	client := redis.NewClient(s.options())

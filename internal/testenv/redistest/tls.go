@@ -46,7 +46,7 @@ func NewAuthority(tb testing.TB) *Authority {
 	return a
 }
 
-// Issue makes a certificate for [ServerName], good for a server and for a client. It returns
+// Issue makes a certificate for [ServerName], good for a server and for a client. The results are
 // the files, in PEM, of the certificate and of its key.
 func (a *Authority) Issue(tb testing.TB) (certFile, keyFile string) {
 	tb.Helper()

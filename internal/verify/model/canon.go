@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// canonical returns the representative of all states that differ from s only in names: of the tasks
-// of one resource, of workers, tickets and fences.
+// canonical returns the representative of all states that differ from s only in names. These are
+// names of the tasks of one resource, of workers, tickets and fences.
 func (m *Model) canonical(s State) State {
 	m.forgetTickets(&s)
 	for r := range uint8(MaxResources) {

@@ -37,8 +37,8 @@ func (m *Model) holders(before *State, step *Step) string {
 	return ""
 }
 
-// tasks: each is in one place. None comes back from the dead, is done without its effect or by an
-// attempt that had lost its lock, or leaves its own back-off early.
+// tasks: each is in one place. None comes back from the dead, or leaves its own back-off early.
+// None is done without its effect, or by an attempt that had lost its lock.
 func (m *Model) tasks(before *State, step *Step) string {
 	for n := range m.Resources {
 		id := ID(n + 1)
@@ -89,8 +89,8 @@ func (m *Model) attempts(before *State, step *Step) string {
 	return ""
 }
 
-// waiters: a holder is in no wait queue, a parked task stays in one until a waker comes, and a task
-// that is gone leaves it once a waker has seen that.
+// waiters checks the wait queues. A holder is in none. A parked task stays in one until a waker
+// comes. A task that is gone leaves it once a waker has seen that.
 func (m *Model) waiters(before *State, step *Step) string {
 	s, move := &step.Next, step.Move
 	if step.Outcome == Granted && move.Kind == Acquire && s.task(move.Task).Position != 0 {
@@ -151,7 +151,7 @@ func (s *State) ticket(id ID) uint8 {
 	return 0
 }
 
-// ends reports whether a move may end a task's ticket: the task has had its lock, its worker died,
+// ends reports whether a move may end a task's ticket. The task has had its lock, its worker died,
 // or nobody knows its attempt.
 func (s *State) ends(move Move, id ID) bool {
 	switch move.Kind {

@@ -3,7 +3,7 @@ package model
 import "slices"
 
 // The properties of the whole graph. Both leave out further faults, and the fallback times of
-// waiters: they ask what comes within seconds when nothing more goes wrong.
+// waiters. They ask what comes within seconds when nothing more goes wrong.
 
 // actor returns who or what makes a move. A run is fair if no actor stands still for ever that
 // could move at any time from some point on.
@@ -63,9 +63,9 @@ func (g *graph) judge(report *Report) {
 	}
 }
 
-// treadmill returns a state of a strongly connected component in which a fair run can stay for ever,
-// -1 if there is none. It can if each actor now and then cannot move there, or moves within. Steps
-// that finish a task leave a component, as only a fault brings a task back.
+// treadmill returns a state of a strongly connected component in which a fair run can stay for
+// ever, -1 if there is none. That is so if each actor now and then cannot move there, or moves
+// within. Steps that finish a task leave a component, as only a fault brings a task back.
 func (g *graph) treadmill(component []int32) int32 {
 	count := slices.Max(component) + 1
 	within, always := make([]uint64, count), make([]uint64, count)

@@ -15,7 +15,7 @@ func (m *Model) set(s *State, r uint8, value Value, by uint8, whom ID) {
 	}
 }
 
-// reserve reserves a lock for the first waiter, which worker w then wakes. It returns false if
+// reserve reserves a lock for the first waiter, which worker w then wakes. The result is false if
 // nobody waits but me.
 func (m *Model) reserve(s *State, r uint8, me ID, w uint8) bool {
 	first := s.first(r)

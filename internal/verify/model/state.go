@@ -61,8 +61,8 @@ type Lock struct {
 	For     ID    // the waiter of the reservation, or the task in the holder's label
 	Mark    bool  // reserved since it was last granted
 	Waiters [MaxTasks]ID
-	// Listed says that the sweeper looks at the lock. It leaves the list when nobody waits; in the
-	// model at once.
+	// Listed says that the sweeper looks at the lock. The lock leaves the list when nobody waits;
+	// in the model at once.
 	Listed bool
 	Last   uint8 // the last fencing token
 	Seen   uint8 // the highest fencing token that wrote to the ledger
@@ -125,8 +125,8 @@ type Waker struct {
 	Standing bool // its reservation is what the lock holds
 }
 
-// A Recovery is the one member of the fleet that requeues the tasks of dead workers. It finds a
-// task, takes and hands off its lock if that is free, and moves the task.
+// A Recovery is the one member of the fleet that requeues the tasks of dead workers. Recovery finds
+// a task, takes and hands off its lock if that is free, and moves the task.
 type Recovery struct {
 	Task       ID   // 0: it is idle
 	Same       bool // the task still has the attempt with which it was found

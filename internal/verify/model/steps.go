@@ -87,9 +87,9 @@ func (b *builder) may(kind Kind, move Move) {
 }
 
 // counts reports whether the properties of the whole graph may rely on a move. They may not rely on
-// a fault, or on a move just between two steps that are a round trip apart: that the sweeper looks
-// before an attempt goes on, or a dequeue takes a task before its waker starts. Such moves do not
-// happen time and again.
+// a fault, or on a move just between two steps that are a round trip apart. Examples are a scan of
+// the sweeper before an attempt goes on, and a dequeue of a task before its waker starts. Such
+// moves do not happen time and again.
 func (b *builder) counts(m Move) bool {
 	on := func(id ID) bool { return id != 0 && b.Resource(id) == m.Resource }
 	switch m.Kind {
@@ -294,5 +294,5 @@ func (b *builder) recovery() {
 }
 
 // expired reports whether asynq's lease of an active task has expired. latest is the slot of the
-// task's attempt, -1 if that is gone.
+// task's attempt, or -1.
 func (s *State) expired(latest int) bool { return latest < 0 || s.Attempts[latest].Stalled }

@@ -34,7 +34,7 @@ func (m *Model) mayWake(s *State, id ID, ticket uint8) Outcome {
 	return Woken
 }
 
-// dequeue is dequeue.lua: worker w takes the next task. It returns the attempt.
+// dequeue is dequeue.lua: worker w takes the next task. The result is the attempt.
 func (m *Model) dequeue(s *State, w uint8) int {
 	id := s.Queue[0]
 	remove(s.Queue[:], id)
@@ -88,7 +88,7 @@ func (m *Model) requeue(s *State, a *Attempt) {
 	prepend(s.Queue[:], a.Task)
 }
 
-// finish is finish.lua for attempt i, whose handler has succeeded. It releases the lock, if no
+// finish is finish.lua for attempt i, whose handler has succeeded. finish releases the lock, if no
 // release came before. The next task, which it prefetches, asks for its lock in another step.
 func (m *Model) finish(s *State, i int) Outcome {
 	a := s.Attempts[i]

@@ -1,5 +1,5 @@
-// Package mutants shows that tests find the mistakes for which they exist. It makes each
-// mistake in a copy of a package and runs the tests.
+// Package mutants shows that tests find the mistakes for which they exist. The package makes each
+// mistake in a copy of another package, and runs the tests of that.
 package mutants
 
 import (
@@ -52,8 +52,8 @@ func Run(t *testing.T, mistakes []Mutant) {
 	}
 }
 
-// build builds the tests of the package with the mistake. It uses the race detector if this
-// test does: what the detector needs is then built already.
+// build builds the tests of the package with the mistake. The race detector is used if this test
+// uses it, as the build cache then has what it needs.
 func build(t *testing.T, m Mutant) (program string) {
 	t.Helper()
 	path, err := filepath.Abs(m.File)

@@ -15,9 +15,9 @@ import (
 // opening is what there is of each item.
 const opening = 1000
 
-// A ledger keeps a stock in etcd. What it writes is computed from what it has read, so
-// that only the lock keeps two sales of an item from losing one of them; and it is written
-// on condition that the lock, by its revision, is still held, so that no sale is written late.
+// A ledger keeps a stock in etcd. A sale writes what it computes from the stock that it has read.
+// So only the lock keeps two sales of an item from losing one of them; and it is written on
+// condition that the lock, by its revision, is still held, so that no sale is written late.
 type ledger struct {
 	client *clientv3.Client
 	locks  *etcdlock.Store

@@ -1,6 +1,6 @@
-// Command example is a worker whose tasks are guarded by locks in etcd. It sells items
-// of a stock that is kept in etcd, too, and each sale is written on condition that the
-// task still holds its item's lock. With an etcd at hand:
+// Command example is a worker whose tasks are guarded by locks in etcd. The worker sells items of a
+// stock that is kept in etcd, too. Each sale is written on condition that the task still holds its
+// item's lock. With an etcd at hand:
 //
 //	go run ./example -etcd 127.0.0.1:2379
 //

@@ -38,10 +38,10 @@ type generator struct {
 	lines    []line
 }
 
-// Generate returns an order file in the Online Retail format: CSV with a header and so many
-// lines. It has the skew of a real file (long orders, hot products, busy customers), and its dirt:
-// each trap at least twice. The same arguments give the same file. Generate panics if lines is
-// less than [LeastLines].
+// Generate returns an order file in the Online Retail format: CSV with a header and so many lines.
+// The file has the skew of a real one (long orders, hot products, busy customers), and its dirt:
+// each trap at least twice. The same arguments give the same file. Generate panics if lines is less
+// than [LeastLines].
 func Generate(seed uint64, lines int) []byte {
 	if lines < LeastLines {
 		panic(fmt.Sprintf("ordertest: want at least %d lines, have %d", LeastLines, lines))
@@ -74,7 +74,7 @@ func (g *generator) makeProducts() {
 }
 
 // makeOrders makes orders of so many lines together. Their lengths and kinds do not depend on the
-// seed: an order has a length of the form most^u, where the u are spread evenly.
+// seed. An order has a length of the form most^u, where the u are spread evenly.
 func (g *generator) makeOrders(lines int) {
 	skew := func(offset float64, last uint64) *rand.Zipf { return rand.NewZipf(g.Rand, 1.01, offset, last) }
 	products, customers := skew(100, productCount-1), skew(10, 600)
@@ -158,8 +158,8 @@ func (g *generator) setTraps() {
 	}
 }
 
-// trap changes as many lines as stand for so many of the extract, and at least 2: lines that
-// hold no trap, and follow a line of the same order. change returns false if a line does not fit.
+// trap changes as many lines as stand for so many of the extract, and at least 2. These lines hold
+// no trap, and follow a line of the same order. change returns false if a line does not fit.
 func (g *generator) trap(lines int, change func(l, before *line) bool) {
 	const extract = 26938 // lines
 	for n := max(2, lines*len(g.lines)/extract); n > 0; {

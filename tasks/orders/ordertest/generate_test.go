@@ -23,8 +23,8 @@ func TestSameSeedSameFile(t *testing.T) {
 	}
 }
 
-// A file of any length has every trap, and a long one the skew of the public data set, of which
-// the comments give the values.
+// A file of any length has every trap. A long one has the skew of the public data set, whose values
+// are in the comments.
 func TestTrapsAndSkew(t *testing.T) {
 	t.Parallel()
 	for _, lines := range []int{ordertest.LeastLines, ordertest.Lines} {

@@ -1,5 +1,5 @@
-// Package ordertest provides order files for tests: made-up ones in the format of the public
-// Online Retail data set, and a real one if SIDING_ORDERS names it.
+// Package ordertest provides order files for tests. They are made up, in the format of the public
+// Online Retail data set. SIDING_ORDERS may name a real one, too.
 package ordertest
 
 import (
@@ -19,10 +19,10 @@ import (
 // Lines is the length of the made-up file of [Files].
 const Lines = 10_000
 
-// Files returns the order files that a test must read, by name: "generated", of [Lines] lines, and
-// "real", if SIDING_ORDERS names one. Each function returns the path of its file. Call it in the
-// subtest that reads the file: the call makes the generated file, with the seed of the subtest.
-// Files fails the test if SIDING_ORDERS names a file that is not there.
+// Files returns the order files that a test must read, by name. They are "generated", of [Lines]
+// lines, and "real", if SIDING_ORDERS names one. Each function returns the path of its file. Call
+// the function in the subtest that reads the file. The call makes the generated file, with the seed
+// of the subtest. Files fails the test if SIDING_ORDERS names a file that is not there.
 func Files(tb testing.TB) map[string]func(testing.TB) string {
 	tb.Helper()
 	files := map[string]func(testing.TB) string{
@@ -69,7 +69,7 @@ func Real() (string, error) {
 }
 
 // Rows returns the records of an order file, CSV or CSV.gz with the columns of [Header], without
-// the header. It shares no code with the project's own reader, so that tests can compare the two.
+// the header. This reader shares no code with the project's own, so that tests can compare the two.
 func Rows(tb testing.TB, path string) [][]string {
 	tb.Helper()
 	text, err := os.ReadFile(path)

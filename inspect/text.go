@@ -1,0 +1,68 @@
+package inspect
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// run is the command that runs the task now.
+func (j judge) run() string {
+	return fmt.Sprintf("`asynq task run --queue=%s --id=%s`", quoted(j.x.Queue), quoted(j.x.ID))
+}
+
+// lockEnd says when the lock expires.
+func (j judge) lockEnd() string { return j.at(j.x.Now.Add(j.x.lock.Left)) }
+
+// at says when a time is, and by that something has happened by then.
+func (j judge) at(t time.Time) string { return "at " + j.when(t) }
+func (j judge) by(t time.Time) string { return "by " + j.when(t) }
+
+func (j judge) when(t time.Time) string {
+	d := t.Sub(j.x.Now)
+	if d < 0 {
+		return fmt.Sprintf("%s (%s ago)", j.clock(t), span(-d))
+	}
+	return fmt.Sprintf("%s (in %s)", j.clock(t), span(d))
+}
+
+// clock is a time of day, with its date if that is not today's.
+func (j judge) clock(t time.Time) string {
+	t, now := t.UTC(), j.x.Now.UTC()
+	if t.Format(time.DateOnly) == now.Format(time.DateOnly) {
+		return t.Format("15:04:05 UTC")
+	}
+	return t.Format("2006-01-02 15:04:05 UTC")
+}
+
+// span is a duration for people.
+func span(d time.Duration) string {
+	switch {
+	case d < 10*time.Second:
+		return fmt.Sprintf("%.1f s", d.Seconds())
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%.0f s", d.Seconds())
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%.0f min", d.Minutes())
+	default:
+		return fmt.Sprintf("%.0f h", d.Hours())
+	}
+}
+
+func times(n int) string {
+	if n == 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%d times", n)
+}
+
+// quoted is an argument for a shell.
+func quoted(s string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:@%+=,", r)
+	}
+	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}

@@ -1,0 +1,194 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/queue"
+)
+
+// An observer learns how long a task waited, for whom, and what ended the wait.
+func TestEventsOfWaits(t *testing.T) {
+	t.Parallel()
+	// enough is how long each task of this test waits at least.
+	const enough = 20 * time.Millisecond
+	for name, tt := range map[string]struct {
+		end  func(*testing.T, *bundle, *lock.Lease, string) // ends the wait of a task
+		want queue.Via
+	}{
+		"by a release": {func(t *testing.T, _ *bundle, held *lock.Lease, _ string) {
+			t.Helper()
+			if err := held.Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}, queue.ViaHandOff},
+		"as its holder has gone": {func(t *testing.T, b *bundle, _ *lock.Lease, _ string) {
+			t.Helper()
+			if err := b.rdb.Del(t.Context(), b.lockKey()).Err(); err != nil {
+				t.Error(err)
+			}
+		}, queue.ViaRecovery},
+		"by its timer": {func(t *testing.T, b *bundle, _ *lock.Lease, id string) {
+			t.Helper()
+			if _, err := b.rdb.TxPipelined(t.Context(), func(p redis.Pipeliner) error {
+				p.Del(t.Context(), b.lockKey(), b.waitQueueKey())
+				p.ZRem(t.Context(), b.key("retry"), id)
+				p.HSet(t.Context(), b.taskKey(id), "state", "pending")
+				p.LPush(t.Context(), b.key("pending"), id)
+				return nil
+			}); err != nil {
+				t.Error(err)
+			}
+		}, queue.ViaTimer},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, _ := setupAlone(t)
+			st, j := newStage(t), &journal{}
+			held, err := b.locker.Acquire(t.Context(), b.resource, &lock.Options{Holder: "the test, held by itself since 1"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Observe: j.observe}}, st.run)
+			b.awaitListener(t) // or the release of a program that is no server wakes nobody
+			id := b.enqueue(t, b.job(1))
+			if e := j.await(t, queue.EventParked, id, 1); !strings.HasPrefix(e.Holder, "the test, held by") || e.Waited != 0 || e.Via != "" {
+				t.Errorf("parked: have %+v", e)
+			}
+			came := time.Now()
+			time.AfterFunc(enough, func() { tt.end(t, b, held, id) })
+			e := j.await(t, queue.EventAcquired, id, 1)
+			most := time.Since(came) + patience
+			if e.Via != tt.want || e.Waited < enough || e.Waited > most || e.Holder != "the test, held by itself since 1" {
+				t.Errorf("want %v, a wait of %v to %v, and the holder, have %+v", tt.want, enough, most, e)
+			}
+			if handedOff := e.HandOff > 0; handedOff != (tt.want == queue.ViaHandOff) {
+				t.Errorf("hand-off: have %v", e.HandOff)
+			}
+			held.Detach()
+		})
+	}
+}
+
+// A task that finds its resource free has not waited. Tasks without a resource are observed, too.
+func TestEventsWithoutAWait(t *testing.T) {
+	t.Parallel()
+	onBothPaths(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		j, own := &journal{}, errors.New("own failure")
+		server := b.newServer(t, queue.ServerConfig{Guard: queue.GuardConfig{Observe: j.observe}})
+		queue.Handle(server, newStage(t).run)
+		queue.Handle(server, func(context.Context, note) error { return queue.Permanent(own) })
+		if err := server.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { shutdown(t, server) })
+		free := b.enqueue(t, b.job(0))
+		if e := j.await(t, queue.EventAcquired, free, 1); e.Waited != 0 || e.Via != "" || e.Holder != "" || e.HandOff != 0 {
+			t.Errorf("acquired: want no wait, have %+v", e)
+		}
+		j.await(t, queue.EventReleased, free, 1)
+		failed := b.enqueue(t, note{})
+		started, finished := j.await(t, queue.EventStarted, failed, 1), j.await(t, queue.EventFinished, failed, 1)
+		if started.TaskKind != "test:note" || started.Queue != b.queue || started.Resource != "" {
+			t.Errorf("started: have %+v", started)
+		}
+		if finished.Held <= 0 || !errors.Is(finished.Err, own) {
+			t.Errorf("finished: want a time and the handler's error, have %+v", finished)
+		}
+		if all := j.of(queue.EventAcquired, failed); len(all) > 0 {
+			t.Errorf("a task without a resource: want no lock, have %+v", all)
+		}
+	})
+}
+
+// The run that gets the lock learns the trace of the one that released it, whichever process that was.
+func TestTraceOfTheReleasingRun(t *testing.T) {
+	t.Parallel()
+	const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	onBothPaths(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		st, j := newStage(t), &journal{}
+		run := func(ctx context.Context, task job) error {
+			if task.N == 1 {
+				if err := queue.SetTraceparent(ctx, trace); err != nil {
+					t.Error(err)
+				}
+			}
+			return st.run(ctx, task)
+		}
+		for range 2 {
+			b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Concurrency: 1}, Guard: queue.GuardConfig{Observe: j.observe}}, run)
+		}
+		first, second := st.hold(1), st.hold(2)
+		b.enqueue(t, b.job(1))
+		within(t, patience, "the first", first.entered)
+		two, three := b.enqueue(t, b.job(2)), b.enqueue(t, b.job(3))
+		j.await(t, queue.EventParked, two, 1)
+		j.await(t, queue.EventParked, three, 1)
+		first.open()
+		if e := j.await(t, queue.EventAcquired, two, 1); e.ReleasedBy != trace {
+			t.Errorf("after a traced run: have %+v", e)
+		}
+		within(t, patience, "the second", second.entered)
+		second.open()
+		if e := j.await(t, queue.EventAcquired, three, 1); e.ReleasedBy != "" {
+			t.Errorf("after a run without a trace: have %+v", e)
+		}
+	})
+}
+
+// What is no traceparent is refused. Outside of a guarded task there is nobody to tell.
+func TestSetTraceparent(t *testing.T) {
+	t.Parallel()
+	if err := queue.SetTraceparent(t.Context(), "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"); err != nil {
+		t.Error(err)
+	}
+	for _, bad := range []string{"", "00-x", "01-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "00-0AF7651916CD43DD8448EB211C80319C-b7ad6b7169203331-01", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01:"} {
+		if err := queue.SetTraceparent(t.Context(), bad); err == nil || !strings.Contains(err.Error(), "traceparent") {
+			t.Errorf("%q: have %v", bad, err)
+		}
+	}
+}
+
+// Middleware wraps handlers inside the guard, the first one outermost.
+func TestServerUse(t *testing.T) {
+	t.Parallel()
+	b, ran := setup(t), make(chan string, 4)
+	wrap := func(name string) asynq.MiddlewareFunc {
+		return func(next asynq.Handler) asynq.Handler {
+			return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+				ran <- name + " " + strconv.FormatBool(lock.Fence(ctx, b.resource) > 0)
+				return next.ProcessTask(ctx, task)
+			})
+		}
+	}
+	server := b.newServer(t, queue.ServerConfig{})
+	queue.Handle(server, func(context.Context, job) error { return nil })
+	server.Use(wrap("outer"))
+	server.Use(wrap("inner"))
+	if err := server.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { shutdown(t, server) })
+	b.awaitGone(t, b.enqueue(t, b.job(1)))
+	for _, want := range []string{"outer true", "inner true"} {
+		if have := within(t, patience, "a middleware", ran); have != want {
+			t.Errorf("want %s, have %s", want, have)
+		}
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("Use of a running server: want a panic")
+		}
+	}()
+	server.Use(wrap("late"))
+}

@@ -1,0 +1,76 @@
+package queueotel
+
+import (
+	"cmp"
+	"context"
+	"maps"
+
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/sidingq/siding/queue"
+)
+
+// Headers returns the headers by which the run of a task is linked to the span of ctx. It is for plain
+// asynq clients:
+//
+//	task := asynq.NewTaskWithHeaders(kind, payload, telemetry.Headers(ctx))
+func (t *Telemetry) Headers(ctx context.Context) map[string]string {
+	headers := propagation.MapCarrier{}
+	t.propagator.Inject(ctx, headers)
+	return headers
+}
+
+// Enqueue enqueues a task by client, in a producer span whose trace context goes into the headers of
+// the task. Its results are those of [queue.Client.Enqueue].
+func (t *Telemetry) Enqueue(ctx context.Context, client *queue.Client, task queue.Task, opts *queue.Options) (queue.Receipt, error) {
+	ctx, span, traced := t.produce(ctx, task, opts)
+	defer span.End()
+	receipt, err := client.Enqueue(ctx, task, traced)
+	t.produced(span, receipt, err)
+	return receipt, err //nolint:wrapcheck // it is the client's
+}
+
+// EnqueueBatch enqueues jobs by client, each in a producer span of its own. Its results are those of
+// [queue.Client.EnqueueBatch].
+func (t *Telemetry) EnqueueBatch(ctx context.Context, client *queue.Client, jobs []queue.Job) ([]queue.Result, error) {
+	spans, traced := make([]trace.Span, len(jobs)), make([]queue.Job, len(jobs))
+	for i, job := range jobs {
+		traced[i].Task = job.Task
+		_, spans[i], traced[i].Options = t.produce(ctx, job.Task, job.Options)
+	}
+	results, err := client.EnqueueBatch(ctx, traced)
+	for i, r := range results {
+		t.produced(spans[i], r.Receipt, r.Err)
+		spans[i].End()
+	}
+	return results, err //nolint:wrapcheck // it is the client's
+}
+
+// produce starts the span of a task, and returns options with its trace context.
+func (t *Telemetry) produce(ctx context.Context, task queue.Task, opts *queue.Options) (context.Context, trace.Span, *queue.Options) {
+	var traced queue.Options
+	if opts != nil {
+		traced = *opts
+	}
+	kind := ""
+	if task != nil {
+		kind = task.Kind()
+	}
+	name, attrs := t.naming.enqueue(kind, cmp.Or(traced.Queue, "default"))
+	ctx, span := t.tracer.Start(ctx, name, trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(attrs...))
+	headers := t.Headers(ctx)
+	maps.Copy(headers, traced.Headers) // the caller's own win
+	traced.Headers = headers
+	return ctx, span, &traced
+}
+
+func (t *Telemetry) produced(span trace.Span, receipt queue.Receipt, err error) {
+	if err != nil {
+		span.RecordError(err)
+		span.SetStatus(codes.Error, "not enqueued")
+		return
+	}
+	span.SetAttributes(t.naming.id(receipt.ID))
+}

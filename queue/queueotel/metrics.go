@@ -1,0 +1,112 @@
+package queueotel
+
+import (
+	"context"
+	"errors"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/sidingq/siding/internal/labels"
+	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/queue"
+)
+
+// metrics are the instruments, and the sets of attributes that they have been given. Each event of a
+// known kind and class finds its set without an allocation.
+type metrics struct {
+	acquired, parked, refused, woken, lost, recovered metric.Int64Counter
+	waited, handOff, ran                              metric.Float64Histogram
+	running                                           metric.Int64UpDownCounter
+	sets                                              *labels.Set[*labels.Set[metric.MeasurementOption]] // by kind, then by class
+}
+
+func newMetrics(meter metric.Meter) (*metrics, error) {
+	var errs []error
+	counter := func(name, unit, text string) metric.Int64Counter {
+		c, err := meter.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(text))
+		errs = append(errs, err)
+		return c
+	}
+	seconds := func(name, text string, bounds ...float64) metric.Float64Histogram {
+		h, err := meter.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(text), metric.WithExplicitBucketBoundaries(bounds...))
+		errs = append(errs, err)
+		return h
+	}
+	m := &metrics{
+		acquired:  counter("siding.locks.acquired", "{lock}", "Locks that tasks have taken."),
+		parked:    counter("siding.tasks.parked", "{task}", "Tasks that began to wait for their resource."),
+		refused:   counter("siding.tasks.refused", "{refusal}", "Times that a task found its resource busy."),
+		woken:     counter("siding.tasks.woken", "{task}", "Tasks whose wait has ended, by what ended it."),
+		lost:      counter("siding.locks.lost", "{lock}", "Locks that were lost while their tasks ran."),
+		recovered: counter("siding.tasks.recovered", "{task}", "Tasks of dead workers that this server has requeued."),
+		waited:    seconds("siding.task.wait", "How long tasks waited for their resource.", .01, .05, .1, .5, 1, 5, 10, 30, 60, 300, 900, 3600),
+		handOff:   seconds("siding.lock.handoff", "From the release of a lock until the next task has it.", .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5),
+		ran:       seconds("siding.task.duration", "How long handlers ran.", .001, .005, .01, .05, .1, .5, 1, 5, 10, 30, 60, 300, 900, 3600),
+	}
+	var err error
+	m.running, err = meter.Int64UpDownCounter("siding.tasks.running", metric.WithUnit("{task}"), metric.WithDescription("Tasks whose handlers run."))
+	m.sets = labels.NewSet(func(kind string) *labels.Set[metric.MeasurementOption] {
+		return labels.NewSet(func(class string) metric.MeasurementOption {
+			return metric.WithAttributeSet(attribute.NewSet(attribute.String("siding.task.kind", kind), attribute.String("siding.resource.class", class)))
+		})
+	})
+	return m, errors.Join(append(errs, err)...)
+}
+
+func (m *metrics) observe(e queue.Event) {
+	ctx, of := context.Background(), m.sets.Of(e.TaskKind).Of(classOf(e.Resource))
+	switch e.Kind {
+	case queue.EventParked:
+		m.refused.Add(ctx, 1, of)
+		if e.Parked == 1 {
+			m.parked.Add(ctx, 1, of)
+		}
+	case queue.EventAcquired:
+		m.acquired.Add(ctx, 1, of)
+		m.running.Add(ctx, 1, of)
+		if e.Via != "" {
+			m.woken.Add(ctx, 1, of, metric.WithAttributes(attribute.String("siding.via", string(e.Via))))
+			m.waited.Record(ctx, e.Waited.Seconds(), of)
+		}
+		if e.HandOff > 0 {
+			m.handOff.Record(ctx, e.HandOff.Seconds(), of)
+		}
+	case queue.EventLost:
+		m.lost.Add(ctx, 1, of)
+		m.ended(ctx, e, of)
+	case queue.EventReleased, queue.EventFinished:
+		m.ended(ctx, e, of)
+	case queue.EventStarted:
+		m.running.Add(ctx, 1, of)
+	case queue.EventRecovered:
+		m.recovered.Add(ctx, 1, of)
+	}
+}
+
+func (m *metrics) ended(ctx context.Context, e queue.Event, of metric.MeasurementOption) {
+	m.running.Add(ctx, -1, of)
+	m.ran.Record(ctx, e.Held.Seconds(), of, metric.WithAttributes(attribute.String("siding.outcome", outcome(e))))
+}
+
+// outcome says how the run of a task has ended, in the words of the spans.
+func outcome(e queue.Event) string {
+	switch {
+	case e.Kind == queue.EventLost:
+		return "lost"
+	case e.Err == nil:
+		return "done"
+	case errors.Is(e.Err, lock.ErrBusy) || errors.Is(e.Err, queue.ErrUnavailable):
+		return "parked"
+	default:
+		return "failed"
+	}
+}
+
+// classOf returns the class of a task's resource, "none" for a task without one.
+func classOf(resource string) string {
+	if resource == "" {
+		return "none"
+	}
+	return labels.Class(resource)
+}

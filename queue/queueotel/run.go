@@ -1,0 +1,141 @@
+package queueotel
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/queue"
+)
+
+// w3c reads and writes the traceparent that a run gives to the next holder of its lock.
+var w3c propagation.TraceContext
+
+// Middleware runs each task in a consumer span. It is for [queue.Server.Use], for the Use of an
+// asynq.ServeMux behind a guard, and for a plain asynq.ServeMux.
+func (t *Telemetry) Middleware(next asynq.Handler) asynq.Handler {
+	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+		info := infoOf(ctx, task)
+		ctx = t.propagator.Extract(ctx, propagation.MapCarrier(task.Headers()))
+		var links []trace.Link
+		if producer := trace.SpanContextFromContext(ctx); producer.IsValid() {
+			links = append(links, trace.Link{SpanContext: producer})
+		}
+		if w, waited := t.takeWait(keyOf(info)); waited {
+			links = append(links, trace.Link{SpanContext: t.recordWait(ctx, info, w)})
+		}
+		name, attrs := t.naming.run(info)
+		ctx, span := t.tracer.Start(ctx, name, trace.WithNewRoot(), trace.WithSpanKind(trace.SpanKindConsumer), trace.WithLinks(links...), trace.WithAttributes(attrs...))
+		if info.Resource != "" {
+			span.SetAttributes(attribute.Int64("siding.fence", lock.Fence(ctx, info.Resource)))
+			handOn(ctx)
+		}
+		err := errNotReturned
+		defer func() { end(ctx, span, err) }()
+		err = next.ProcessTask(ctx, task)
+		return err //nolint:wrapcheck // it is the handler's
+	})
+}
+
+// errNotReturned is the error of a handler that panicked, or ended its goroutine.
+var errNotReturned = errors.New("the handler did not return")
+
+// infoOf returns what is known of the attempt, also of a task that no guard runs.
+func infoOf(ctx context.Context, task *asynq.Task) queue.Info {
+	if info := queue.InfoFrom(ctx); info.ID != "" {
+		return info
+	}
+	info := queue.Info{Kind: task.Type()}
+	info.ID, _ = asynq.GetTaskID(ctx)
+	info.Queue, _ = asynq.GetQueueName(ctx)
+	info.Retried, _ = asynq.GetRetryCount(ctx)
+	info.Retries, _ = asynq.GetMaxRetry(ctx)
+	return info
+}
+
+// handOn gives the trace of ctx to the next holder of the task's lock.
+func handOn(ctx context.Context) {
+	carrier := propagation.MapCarrier{}
+	w3c.Inject(ctx, carrier)
+	if value := carrier["traceparent"]; value != "" {
+		_ = queue.SetTraceparent(ctx, value) // the text is one
+	}
+}
+
+// end ends the span of a run. That a task has to wait is no error.
+func end(ctx context.Context, span trace.Span, err error) {
+	outcome := "done"
+	switch {
+	case errors.Is(context.Cause(ctx), lock.ErrLost) || errors.Is(err, lock.ErrStale):
+		outcome = "lost"
+		span.SetStatus(codes.Error, "the lock was lost")
+	case err == nil:
+	case errors.Is(err, lock.ErrBusy) || errors.Is(err, queue.ErrUnavailable):
+		outcome = "parked"
+	default:
+		outcome = "failed"
+		span.RecordError(err)
+		span.SetStatus(codes.Error, "failed")
+	}
+	span.SetAttributes(attribute.String("siding.outcome", outcome))
+	span.End()
+}
+
+// A taskKey names a task in this process.
+type taskKey struct{ queue, id string }
+
+func keyOf(info queue.Info) taskKey { return taskKey{info.Queue, info.ID} }
+
+// A wait has ended, and the handler of its task is about to start.
+type wait struct {
+	event queue.Event
+	ended time.Time
+}
+
+// Observe counts an event, and remembers the wait of a task for its span. It is for
+// [queue.GuardConfig], which calls it before the handler starts.
+func (t *Telemetry) Observe(e queue.Event) {
+	t.metrics.observe(e)
+	key := taskKey{e.Queue, e.TaskID}
+	switch e.Kind {
+	case queue.EventAcquired:
+		if e.Via != "" {
+			t.mu.Lock()
+			t.waits[key] = wait{e, time.Now()}
+			t.mu.Unlock()
+		}
+	case queue.EventReleased, queue.EventLost: // without the middleware nobody has taken the wait
+		t.takeWait(key)
+	}
+}
+
+func (t *Telemetry) takeWait(key taskKey) (wait, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	w, ok := t.waits[key]
+	delete(t.waits, key)
+	return w, ok
+}
+
+// recordWait records the span of a wait, in the trace of the producer, and returns its context.
+func (t *Telemetry) recordWait(ctx context.Context, info queue.Info, w wait) trace.SpanContext {
+	name, attrs := t.naming.wait(info)
+	opts := []trace.SpanStartOption{
+		trace.WithTimestamp(w.ended.Add(-w.event.Waited)), trace.WithAttributes(attrs...),
+		trace.WithAttributes(attribute.String("siding.via", string(w.event.Via)), attribute.String("siding.holder", w.event.Holder)),
+	}
+	releaser := w3c.Extract(context.Background(), propagation.MapCarrier{"traceparent": w.event.ReleasedBy})
+	if run := trace.SpanContextFromContext(releaser); run.IsValid() {
+		opts = append(opts, trace.WithLinks(trace.Link{SpanContext: run}))
+	}
+	_, span := t.tracer.Start(ctx, name, opts...)
+	span.End(trace.WithTimestamp(w.ended))
+	return span.SpanContext()
+}

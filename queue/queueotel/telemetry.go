@@ -1,0 +1,63 @@
+package queueotel
+
+import (
+	"fmt"
+	"sync"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// scope names the instrumentation, as OpenTelemetry wants it.
+const scope = "github.com/sidingq/siding/queue/queueotel"
+
+// Config configures a [Telemetry]. The zero value uses the global providers and propagator of package
+// otel, as they are when New is called.
+type Config struct {
+	TracerProvider trace.TracerProvider
+	MeterProvider  metric.MeterProvider
+	// Propagator writes the trace context into the headers of tasks, and reads it there. The global
+	// one does nothing until a program sets it; then runs are not linked to their producers.
+	Propagator propagation.TextMapPropagator
+	// Messaging gives spans the names and attributes of OpenTelemetry's conventions for messaging,
+	// version 1.37. Otherwise spans have names of their own, which say more.
+	Messaging bool
+}
+
+// A Telemetry reports what happens to tasks. It is safe for concurrent use.
+type Telemetry struct {
+	tracer     trace.Tracer
+	propagator propagation.TextMapPropagator
+	naming     naming
+	metrics    *metrics
+
+	mu    sync.Mutex
+	waits map[taskKey]wait // of tasks whose handlers are about to start
+}
+
+// New returns a Telemetry. Its error is that of the MeterProvider.
+func New(cfg Config) (*Telemetry, error) {
+	if cfg.TracerProvider == nil {
+		cfg.TracerProvider = otel.GetTracerProvider()
+	}
+	if cfg.MeterProvider == nil {
+		cfg.MeterProvider = otel.GetMeterProvider()
+	}
+	if cfg.Propagator == nil {
+		cfg.Propagator = otel.GetTextMapPropagator()
+	}
+	m, err := newMetrics(cfg.MeterProvider.Meter(scope))
+	if err != nil {
+		return nil, fmt.Errorf("queueotel: %w", err)
+	}
+	t := &Telemetry{
+		tracer: cfg.TracerProvider.Tracer(scope), propagator: cfg.Propagator, naming: ownNames{}, metrics: m,
+		waits: make(map[taskKey]wait),
+	}
+	if cfg.Messaging {
+		t.naming = messagingNames{}
+	}
+	return t, nil
+}

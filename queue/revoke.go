@@ -1,0 +1,138 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/fastpath"
+	"github.com/sidingq/siding/internal/lease"
+	"github.com/sidingq/siding/internal/redisstore"
+	"github.com/sidingq/siding/internal/store"
+)
+
+// The errors of [Revoke]. Nothing has changed then.
+var (
+	// ErrNotHeld says that nobody holds the lock.
+	ErrNotHeld = errors.New("queue: nobody holds the lock")
+	// ErrOtherHolder says that the lease of [Revocation.Fence] has ended, and another one holds the
+	// lock.
+	ErrOtherHolder = errors.New("queue: another lease holds the lock")
+	// ErrExternalStore says that the lock is in another store than the Redis of the tasks.
+	ErrExternalStore = errors.New("queue: the lock is in an external store")
+)
+
+// A Revocation says which lock is taken from its holder, by whom, and why.
+type Revocation struct {
+	Resource string
+	// Prefix is that of the servers' [lock.Config]. Defaults to "lock:".
+	Prefix string
+	// Fence is the fencing token of the lease that is meant. So a later holder is not hit by
+	// mistake. 0 means whoever holds the lock.
+	Fence int64
+	// By and Reason say who wants it and why. Both are required. They are kept for a week, in up to
+	// 200 and 1,000 bytes. Operators see them.
+	By     string
+	Reason string
+}
+
+// Revoked is the outcome of [Revoke].
+type Revoked struct {
+	// Holder describes the holder, as in [lock.BusyError].
+	Holder string
+	// FreeWithin is after how long the next waiter has the lock at the latest. It is 0 if the next waiter
+	// has it already.
+	FreeWithin time.Duration
+}
+
+// Revoke takes a lock from its holder, for an operator. The holder cannot renew its lease any more.
+// Its context ends at its next renewal, after a third of the TTL at the latest. The lock goes to the
+// next waiter when the holder has returned, or when the TTL is over. So there are never two
+// holders. The next fencing token is higher.
+//
+// A task whose lock was revoked runs again after a second, behind those who wait. That uses no retry, but
+// it is one of [Recovery.Losses]. The log of its server and the task's last error say who revoked the
+// lock, and why.
+//
+// A program on the plain protocol cannot be told that it has lost its lock. Its lock goes to the next
+// waiter at once. The caller has to know that the program does not work on the resource any more.
+//
+// The client rdb must reach the Redis of the tasks. After an error of Redis the lock may be revoked or
+// not.
+func Revoke(ctx context.Context, rdb redis.UniversalClient, r Revocation) (Revoked, error) {
+	if err := r.validate(rdb); err != nil {
+		return Revoked{}, err
+	}
+	tasks := redisstore.New(rdb)
+	locks, err := lease.New(tasks, lease.Config{Prefix: r.Prefix})
+	if err != nil {
+		return Revoked{}, err
+	}
+	defer locks.Close()
+	outcome, holder, left, err := redisstore.Revoke(ctx, rdb, fastpath.Wake(), redisstore.Revocation{
+		Key: locks.Key(r.Resource), Fence: r.Fence, By: r.By, Reason: r.Reason, Handoff: locks.HandoffNow(uuid.NewString()),
+	})
+	if err != nil {
+		return Revoked{}, fmt.Errorf("queue: revoke %s: %w", r.Resource, err)
+	}
+	switch outcome {
+	case redisstore.Revoked:
+		return Revoked{holder, left}, nil
+	case redisstore.Other:
+		return Revoked{}, fmt.Errorf("%w: %s is held by %s", ErrOtherHolder, r.Resource, holder)
+	}
+	elsewhere, err := rdb.Exists(ctx, externalPrefix+locks.Key(r.Resource)).Result()
+	switch {
+	case err != nil:
+		return Revoked{}, fmt.Errorf("queue: revoke %s: %w", r.Resource, err)
+	case elsewhere > 0:
+		return Revoked{}, fmt.Errorf("%w: %s", ErrExternalStore, r.Resource)
+	}
+	return Revoked{}, fmt.Errorf("%w: %s", ErrNotHeld, r.Resource)
+}
+
+func (r Revocation) validate(rdb redis.UniversalClient) error {
+	if err := checkClient(rdb); err != nil {
+		return err
+	}
+	if err := store.CheckResource(r.Resource); err != nil {
+		return fmt.Errorf("queue: revoke: resource: %w", err)
+	}
+	for _, f := range []struct {
+		name, value string
+		most        int
+	}{{"by", r.By, 200}, {"reason", r.Reason, 1000}} {
+		want := ""
+		switch {
+		case strings.TrimSpace(f.value) == "":
+			want = "want a text, have none"
+		case len(f.value) > f.most:
+			want = fmt.Sprintf("want at most %d bytes, have %d", f.most, len(f.value))
+		case !utf8.ValidString(f.value) || strings.ContainsFunc(f.value, unicode.IsControl):
+			want = fmt.Sprintf("want text without control characters, have %q", f.value)
+		}
+		if want != "" {
+			return fmt.Errorf("queue: revoke %s: %s: %s", r.Resource, f.name, want)
+		}
+	}
+	return nil
+}
+
+// revokedBy returns who has revoked the lease of the task, and why; "" if nobody has, or if Redis does
+// not answer.
+func (r *run) revokedBy(ctx context.Context) (by, reason string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	by, reason, err := redisstore.RevokedBy(ctx, r.rdb, r.locks.Key(r.info.Resource), r.queued.Fence())
+	if err != nil {
+		return "", ""
+	}
+	return by, reason
+}

@@ -1,0 +1,264 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/queue"
+)
+
+func (b *bundle) revocation() queue.Revocation {
+	return queue.Revocation{Resource: b.resource, By: "alice", Reason: "it is stuck"}
+}
+
+// An operator takes the lock from a running task. Its context ends, the next task runs when the
+// first one has returned and not before, and the first one runs again, and uses no retry.
+func TestRevoke(t *testing.T) {
+	t.Parallel()
+	onBothPaths(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		st, j, logs := newStage(t), &journal{}, newLogs(t)
+		cfg := queue.GuardConfig{Observe: j.observe, Logger: logs.logger, Lock: lock.Config{TTL: 20 * time.Second, RenewEvery: 200 * time.Millisecond}}
+		b.serve(t, queue.ServerConfig{Guard: cfg}, st.run)
+		stuck := st.hold(1)
+		first := b.enqueue(t, b.job(1), queue.Options{Retries: queue.NoRetries})
+		within(t, patience, "the holder", stuck.entered)
+		second := b.enqueue(t, b.job(2))
+		j.await(t, queue.EventParked, second, 1)
+
+		have, err := queue.Revoke(t.Context(), b.rdb, b.revocation())
+		if err != nil || !strings.HasPrefix(have.Holder, "test:job "+first) || have.FreeWithin <= 0 || have.FreeWithin > 20*time.Second {
+			t.Fatalf("want the holder and a time, have %+v, %v", have, err)
+		}
+		within(t, patience, "the end of the holder's context", stuck.ended)
+		steadily(t, 300*time.Millisecond, "no second holder while the first is at work", func() bool { return len(st.order()) == 1 })
+		returned := time.Now()
+		stuck.open()
+		one := j.await(t, queue.EventAcquired, first, 1)
+		two := j.await(t, queue.EventAcquired, second, 1)
+		if took := time.Since(returned); took > prompt {
+			t.Errorf("want the next task at once, have it after %v", took)
+		}
+		if two.Fence <= one.Fence {
+			t.Errorf("fences: want them to rise, have %d and %d", one.Fence, two.Fence)
+		}
+		again := j.await(t, queue.EventAcquired, first, 2) // without retries it would be archived if it were charged
+		j.await(t, queue.EventReleased, first, 1)
+		st.wantOrder(1, 2, 1)
+		if lost := j.of(queue.EventLost, ""); len(lost) != 1 || lost[0].TaskID != first || again.Fence <= one.Fence {
+			t.Errorf("want one loss, have %+v", lost)
+		}
+		if lines := logs.lines("released by an operator"); len(lines) != 1 || !strings.Contains(lines[0], "by=alice reason=\"it is stuck\"") {
+			t.Errorf("log: have %q", lines)
+		}
+	})
+}
+
+// The reason is the last error of the task that lost its lock.
+func TestRevokedTaskSaysWhy(t *testing.T) {
+	t.Parallel()
+	b, st := setup(t), newStage(t)
+	b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Lock: lock.Config{TTL: 20 * time.Second, RenewEvery: 200 * time.Millisecond}}}, st.run)
+	stuck := st.hold(1)
+	id := b.enqueue(t, b.job(1))
+	within(t, patience, "the holder", stuck.entered)
+	if _, err := queue.Revoke(t.Context(), b.rdb, b.revocation()); err != nil {
+		t.Fatal(err)
+	}
+	within(t, patience, "the end of the holder's context", stuck.ended)
+	stuck.open()
+	info := b.awaitState(t, id, asynq.TaskStateRetry)
+	if !strings.Contains(info.LastErr, "alice released it: it is stuck") || info.Retried != 0 {
+		t.Errorf("want the reason and no retry used, have %q, %d", info.LastErr, info.Retried)
+	}
+	b.awaitGone(t, id)
+}
+
+// A holder that does not listen loses the lock when its TTL is over, and what it does then counts as
+// lost.
+func TestRevokeAHolderThatGoesOn(t *testing.T) {
+	t.Parallel()
+	b, st, j := setup(t), newStage(t), &journal{}
+	st.unsafe = true
+	b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Observe: j.observe, Lock: shortTimes}}, st.run)
+	stuck := st.hold(1)
+	first := b.enqueue(t, b.job(1))
+	within(t, patience, "the holder", stuck.entered)
+	second := b.enqueue(t, b.job(2))
+	j.await(t, queue.EventParked, second, 1)
+	left, err := b.rdb.PTTL(t.Context(), b.lockKey()).Result()
+	have, err2 := queue.Revoke(t.Context(), b.rdb, b.revocation())
+	if err := errors.Join(err, err2); err != nil || have.FreeWithin > left {
+		t.Fatalf("want it free within %v, have %v, %v", left, have.FreeWithin, err)
+	}
+	j.await(t, queue.EventAcquired, second, 1)
+	stuck.open()
+	j.await(t, queue.EventLost, first, 1)
+	b.awaitGone(t, first, second)
+}
+
+// What holds a lock without a Locker is not told, and does not keep the next waiter.
+func TestRevokeAForeignHolder(t *testing.T) {
+	t.Parallel()
+	b, st, j := setup(t), newStage(t), &journal{}
+	if err := b.rdb.Set(t.Context(), b.lockKey(), "theirs", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Observe: j.observe}}, st.run)
+	id := b.enqueue(t, b.job(1))
+	j.await(t, queue.EventParked, id, 1)
+	have, err := queue.Revoke(t.Context(), b.rdb, b.revocation())
+	if err != nil || have.Holder != "another program" || have.FreeWithin != 0 {
+		t.Fatalf("have %+v, %v", have, err)
+	}
+	b.awaitGone(t, id)
+}
+
+// A call whose answer was lost is sent again by the client. It does not hit the next holder.
+func TestRevokeTwice(t *testing.T) {
+	t.Parallel()
+	onBothPaths(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		var answers []any
+		other := queue.Redis(b.opts)
+		t.Cleanup(func() { _ = other.Close() })
+		var next *lock.Lease
+		held := b.acquire(t, &lock.Options{Holder: "first"})
+		other.AddHook(&sendTwice{between: func() {
+			if err := held.Release(t.Context()); !errors.Is(err, lock.ErrLost) {
+				t.Errorf("release of a revoked lease: want ErrLost, have %v", err)
+			}
+			next = b.acquire(t, &lock.Options{Holder: "next"})
+		}, answers: &answers})
+		have, err := queue.Revoke(t.Context(), other, b.revocation())
+		if err != nil || have.Holder != "first" || have.FreeWithin != 0 || len(answers) != 2 {
+			t.Errorf("want the first holder twice, have %+v, %v after %v", have, err, answers)
+		}
+		if err := next.Renew(t.Context()); err != nil {
+			t.Errorf("the next holder: %v", err)
+		}
+		if err := next.Release(t.Context()); err != nil {
+			t.Errorf("the next holder: %v", err)
+		}
+	})
+}
+
+func (b *bundle) acquire(t *testing.T, o *lock.Options) *lock.Lease {
+	t.Helper()
+	l, err := b.locker.Acquire(t.Context(), b.resource, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.Detach)
+	return l
+}
+
+// sendTwice sends each script twice, with something between.
+type sendTwice struct {
+	redis.Hook
+
+	between func()
+	answers *[]any
+}
+
+func (w *sendTwice) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (w *sendTwice) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (w *sendTwice) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		script, ok := cmd.(*redis.Cmd)
+		err := next(ctx, cmd)
+		if !ok || err != nil {
+			return err
+		}
+		*w.answers = append(*w.answers, script.Val())
+		w.between()
+		err = next(ctx, cmd)
+		*w.answers = append(*w.answers, script.Val())
+		return err
+	}
+}
+
+// A revocation that cannot work says why, and changes nothing.
+func TestRevokeRefused(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	held := b.acquire(t, &lock.Options{Holder: "the holder"})
+	value := b.value(t)
+	elsewhere := "res:" + uuid.NewString()
+	if err := b.rdb.Set(t.Context(), "wait:lock:"+elsewhere, "siding:x:y", time.Minute).Err(); err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		change func(*queue.Revocation)
+		is     error
+		part   string
+	}{
+		"no resource":         {change: func(r *queue.Revocation) { r.Resource = "" }, part: "resource"},
+		"braces":              {change: func(r *queue.Revocation) { r.Resource = "{x}" }, part: "resource"},
+		"braces in prefix":    {change: func(r *queue.Revocation) { r.Prefix = "{x}" }, part: "prefix"},
+		"nobody asks":         {change: func(r *queue.Revocation) { r.By = " " }, part: "by: want a text"},
+		"no reason":           {change: func(r *queue.Revocation) { r.Reason = "" }, part: "reason: want a text"},
+		"a long reason":       {change: func(r *queue.Revocation) { r.Reason = strings.Repeat("x", 1001) }, part: "reason: want at most 1000 bytes, have 1001"},
+		"control characters":  {change: func(r *queue.Revocation) { r.By = "a\x1b[31m" }, part: `by: want text without control characters, have "a\x1b[31m"`},
+		"not UTF-8":           {change: func(r *queue.Revocation) { r.By = "a\xff" }, part: "by: want text"},
+		"a free lock":         {change: func(r *queue.Revocation) { r.Resource = "res:" + uuid.NewString() }, is: queue.ErrNotHeld},
+		"another holder":      {change: func(r *queue.Revocation) { r.Fence = held.Fence() - 1 }, is: queue.ErrOtherHolder, part: "is held by the holder"},
+		"in an outside store": {change: func(r *queue.Revocation) { r.Resource = elsewhere }, is: queue.ErrExternalStore, part: elsewhere},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := b.revocation()
+			tt.change(&r)
+			_, err := queue.Revoke(t.Context(), b.rdb, r)
+			if err == nil || tt.is != nil && !errors.Is(err, tt.is) || !strings.Contains(err.Error(), tt.part) {
+				t.Errorf("want %v and %q, have %v", tt.is, tt.part, err)
+			}
+			if have := b.value(t); have != value {
+				t.Errorf("the lock: want %q, have %q", value, have)
+			}
+		})
+	}
+	if _, err := queue.Revoke(t.Context(), nil, b.revocation()); err == nil || !strings.Contains(err.Error(), "redis") {
+		t.Errorf("without a client: have %v", err)
+	}
+}
+
+// The lease that is named is revoked, and a goroutine comes next when its holder returns.
+func TestRevokeForAGoroutine(t *testing.T) {
+	t.Parallel()
+	onBothPaths(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		held, locker := b.acquire(t, nil), newLocker(t, lock.Redis(b.rdb), lock.Config{})
+		done := make(chan error, 1)
+		go func() {
+			done <- locker.Do(t.Context(), b.resource, &lock.Options{Wait: lock.Forever}, func(context.Context) error { return nil })
+		}()
+		poll.Eventually(t, "a waiter", func() bool { return len(b.waiters(t)) == 1 })
+		r := b.revocation()
+		r.Fence = held.Fence()
+		if _, err := queue.Revoke(t.Context(), b.rdb, r); err != nil {
+			t.Fatal(err)
+		}
+		if err := held.Renew(t.Context()); !errors.Is(err, lock.ErrLost) {
+			t.Errorf("renewal: want ErrLost, have %v", err)
+		}
+		if err := held.Release(t.Context()); !errors.Is(err, lock.ErrLost) {
+			t.Errorf("release: want ErrLost, have %v", err)
+		}
+		if err := within(t, patience, "the waiter", done); err != nil {
+			t.Error(err)
+		}
+	})
+}
