@@ -3,6 +3,8 @@ package queue_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -11,6 +13,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
@@ -191,4 +194,56 @@ func TestServerUse(t *testing.T) {
 		}
 	}()
 	server.Use(wrap("late"))
+}
+
+// Each event that begins the run of a handler is followed by one that ends it, however the handler
+// ends. So an observer can count the tasks that run.
+func TestEachBeginHasOneEnd(t *testing.T) {
+	t.Parallel()
+	onBothPaths(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		ends := []func() error{
+			func() error { return nil },
+			func() error { return queue.Permanent(errors.New("own failure")) },
+			func() error { return fmt.Errorf("a second lock: %w", lock.ErrBusy) },
+			func() error { return fmt.Errorf("a write: %w", lock.ErrStale) }, // so its lock was lost
+			func() error { return queue.Unavailable(errors.New("no ink")) },
+			func() error { panic("out of stock") },
+			func() error { runtime.Goexit(); return nil },
+		}
+		j := &journal{}
+		server := b.newServer(t, queue.ServerConfig{Guard: queue.GuardConfig{Observe: j.observe}})
+		queue.Handle(server, func(_ context.Context, t job) error { return ends[t.N]() })
+		queue.Handle(server, func(_ context.Context, t note) error { return ends[t.N]() })
+		if err := server.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		var ids []string
+		for n := range ends {
+			opts := queue.Options{Timeout: time.Second}
+			ids = append(ids, b.enqueue(t, job{Res: fmt.Sprintf("%s-%d", b.resource, n), N: n}, opts), b.enqueue(t, note{n}, opts))
+		}
+		count := func(id string, kinds ...queue.EventKind) (n int) {
+			for _, kind := range kinds {
+				n += len(j.of(kind, id))
+			}
+			return n
+		}
+		for _, id := range ids {
+			poll.Eventually(t, "the end of a handler", func() bool { return count(id, queue.EventReleased, queue.EventLost, queue.EventFinished) > 0 })
+		}
+		shutdown(t, server)
+		for i, id := range ids {
+			guarded, lost := count(id, queue.EventAcquired), count(id, queue.EventLost)
+			if have := count(id, queue.EventReleased, queue.EventLost); have != guarded {
+				t.Errorf("guarded, way %d: want %d ends, have %d", i/2, guarded, have)
+			}
+			if wantLost := i == 2*3; lost > 0 != wantLost {
+				t.Errorf("guarded, way %d: want a lost lock: %t, have %d", i/2, wantLost, lost)
+			}
+			if started, have := count(id, queue.EventStarted), count(id, queue.EventFinished); have != started || started+guarded == 0 {
+				t.Errorf("way %d: want %d ends, have %d", i/2, started, have)
+			}
+		}
+	})
 }

@@ -87,6 +87,7 @@ func Revoke(ctx context.Context, rdb redis.UniversalClient, r Revocation) (Revok
 		return Revoked{holder, left}, nil
 	case redisstore.Other:
 		return Revoked{}, fmt.Errorf("%w: %s is held by %s", ErrOtherHolder, r.Resource, holder)
+	case redisstore.Free:
 	}
 	elsewhere, err := rdb.Exists(ctx, externalPrefix+locks.Key(r.Resource)).Result()
 	switch {

@@ -56,6 +56,22 @@ func TestExposedDashboard(t *testing.T) {
 	}
 }
 
+// The setting takes the metrics away, and nothing else.
+func TestServeWithoutMetrics(t *testing.T) {
+	t.Parallel()
+	w := startWith(t, []string{"SIDING_HTTP_METRICS=false"}, settings(t, "--embedded", "--embedded-port", port(t, vacant(t)))...)
+	base := "http://" + address(t, &w.stderr)
+	for path, want := range map[string]int{"/metrics": http.StatusNotFound, "/healthz": http.StatusOK, "/debug/siding/contention": http.StatusOK} {
+		if have, body := fetch(t, base+path); have != want {
+			t.Errorf("%s: want %d, have %d %.200s", path, want, have, body)
+		}
+	}
+	w.stop()
+	if have := w.wait(t, 20*time.Second); have != exitOK {
+		t.Errorf("want exit status 0, have %d", have)
+	}
+}
+
 func TestServeWithLogin(t *testing.T) {
 	t.Parallel()
 	const password = "open sesame"
@@ -68,6 +84,8 @@ func TestServeWithLogin(t *testing.T) {
 	for path, want := range map[string]int{
 		base + "/healthz":                             http.StatusOK,
 		base + "/readyz":                              http.StatusOK,
+		base + "/metrics":                             http.StatusOK,
+		base + "/debug/siding/contention":             http.StatusUnauthorized,
 		base + "/dashboard/":                          http.StatusUnauthorized,
 		base + "/dashboard/api/queues":                http.StatusUnauthorized,
 		as("ops", "sesame") + "/dashboard/":           http.StatusUnauthorized,

@@ -77,6 +77,7 @@ func TestServeEmbedded(t *testing.T) {
 		t.Errorf("want ready, have %s", have)
 	}
 	wantTexts(t, get(t, base+"/"), "</html>")
+	wantTexts(t, get(t, base+"/metrics"), "\nsiding_redis_up 1\n", "siding_servers 1\n")
 	w.stop()
 	if have := w.wait(t, 20*time.Second); have != exitOK {
 		t.Errorf("want exit status 0, have %d", have)

@@ -50,6 +50,7 @@ type Redis struct {
 type HTTP struct {
 	Address      string // host:port; empty: nowhere
 	Dashboard    bool
+	Metrics      bool
 	ReadOnly     bool
 	Username     string
 	Password     Secret

@@ -56,7 +56,7 @@ func TestDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if have.Queue.Asynq.Concurrency != 20 || have.Queue.Guard.Lock.TTL != 15*time.Second || have.HTTP.Address != "127.0.0.1:8080" || !have.HTTP.Dashboard || have.Log.Level != slog.LevelInfo {
+	if have.Queue.Asynq.Concurrency != 20 || have.Queue.Guard.Lock.TTL != 15*time.Second || have.HTTP.Address != "127.0.0.1:8080" || !have.HTTP.Dashboard || !have.HTTP.Metrics || have.Log.Level != slog.LevelInfo {
 		t.Errorf("want the documented defaults, have %+v", have)
 	}
 	if err := have.Server(nil, nil).Validate(); err != nil {

@@ -77,9 +77,10 @@ func table(c *Config) []Setting {
 				"Put a password into SIDING_LEDGER_DSN, PGPASSWORD or PGPASSFILE.").flag("ledger"),
 
 		address(&c.HTTP.Address, "http.address", "127.0.0.1:8080",
-			"The address of the dashboard, /healthz and /readyz. Port 0 is a free port; off serves nothing. "+
+			"The address of the dashboard, /metrics, /healthz and /readyz. Port 0 is a free port; off serves nothing. "+
 				"If other machines can reach the address, the dashboard needs a password. A proxy can add TLS.").flag("http"),
-		boolean(&c.HTTP.Dashboard, "http.dashboard", "true", "Serve the dashboard. Without it the worker serves the probes alone."),
+		boolean(&c.HTTP.Dashboard, "http.dashboard", "true", "Serve the dashboard. Without it the worker serves the probes and /metrics alone."),
+		boolean(&c.HTTP.Metrics, "http.metrics", "true", "Serve /metrics for Prometheus. Like the probes, it asks for no password."),
 		boolean(&c.HTTP.ReadOnly, "http.read_only", "false", "Let the dashboard show tasks, but change none."),
 		login(&c.HTTP.Username, "http.username", "siding", "The user name that the dashboard asks for, if it has a password."),
 		secret(&c.HTTP.Password, "http.password"),

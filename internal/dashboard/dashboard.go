@@ -1,8 +1,10 @@
 package dashboard
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 
 	"github.com/hibiken/asynqmon"
@@ -22,7 +24,7 @@ const maxBody = 1 << 20
 
 // Config configures a [Handler].
 type Config struct {
-	// Redis has the queues. Nil serves the probes alone.
+	// Redis has the queues. Nil serves the probes and the metrics alone.
 	Redis *redis.UniversalOptions
 	// ReadOnly refuses to change a queue or a task.
 	ReadOnly bool
@@ -31,9 +33,8 @@ type Config struct {
 	Username, Password string
 	// Inspect says what the Locks pages have to know of the servers.
 	Inspect inspect.Config
-	// Revoke takes the lock of a resource from its holder, for the Locks pages. Nil leaves the
-	// button out.
-	Revoke lockpage.RevokeFunc
+	// Logger is told of each lock that somebody releases on the Locks pages. Defaults to slog.Default().
+	Logger *slog.Logger
 	// History has what this worker has seen, for the charts. May be nil.
 	History *lockpage.History
 	// AnyHost accepts requests for every host name. On a loopback address, see [Loopback], set
@@ -44,6 +45,11 @@ type Config struct {
 	// safe for concurrent use. Its error may contain addresses. The reply has the error only for
 	// those who give the Password; without a Password for all, but with AnyHost for nobody.
 	Ready func(context.Context) error
+	// Metrics answers GET /metrics, which needs no login. Nil serves no metrics.
+	Metrics http.Handler
+	// Contention answers GET /debug/siding/contention, which needs the login. It is served with the
+	// dashboard only. May be nil.
+	Contention http.Handler
 }
 
 // A Handler answers the requests. The caller must Close it once no request is
@@ -56,9 +62,13 @@ type Handler struct {
 // New returns the handler for cfg. New does not connect to Redis yet. While Redis cannot be
 // reached, the dashboard answers with errors, and the probes work.
 func New(cfg Config) (*Handler, error) {
+	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", alive)
 	mux.HandleFunc("GET /readyz", cfg.ready)
+	if cfg.Metrics != nil {
+		mux.Handle("GET /metrics", cfg.Metrics)
+	}
 	h := &Handler{Handler: cfg.protect(http.MaxBytesHandler(mux, maxBody)), close: func() error { return nil }}
 	if cfg.Redis == nil {
 		return h, nil
@@ -92,6 +102,9 @@ func New(cfg Config) (*Handler, error) {
 	} {
 		mux.Handle(path, cfg.guard(pages))
 	}
+	if cfg.Contention != nil {
+		mux.Handle("GET /debug/siding/contention", cfg.guard(cfg.Contention))
+	}
 	mux.Handle("GET /{$}", http.RedirectHandler(RootPath+"/", http.StatusFound))
 	return h, nil
 }
@@ -102,8 +115,15 @@ func (cfg Config) locks(rdb redis.UniversalClient, fontURL string) (*lockpage.Ha
 	if err != nil {
 		return nil, err
 	}
+	revoke := func(ctx context.Context, resource string, fence int64, by, reason string) error {
+		revoked, err := queue.Revoke(ctx, rdb, queue.Revocation{Resource: resource, Prefix: cfg.Inspect.Prefix, Fence: fence, By: by, Reason: reason})
+		if err == nil {
+			cfg.Logger.WarnContext(ctx, "an operator has released a lock", "resource", resource, "holder", revoked.Holder, "by", by, "reason", reason)
+		}
+		return err
+	}
 	return lockpage.New(lockpage.Config{
-		Source: inspector, Revoke: cfg.Revoke, ReadOnly: cfg.ReadOnly, By: cfg.by, History: cfg.History, FontURL: fontURL, Dashboard: RootPath,
+		Source: inspector, Revoke: revoke, ReadOnly: cfg.ReadOnly, By: cfg.by, History: cfg.History, FontURL: fontURL, Dashboard: RootPath,
 	})
 }
 

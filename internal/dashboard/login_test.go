@@ -19,8 +19,9 @@ func basic(user, password string) func(*http.Request) {
 func TestLogin(t *testing.T) {
 	t.Parallel()
 	const queues, deletion = "/dashboard/api/queues", "/dashboard/api/queues/default/pending_tasks/one"
-	revoke := func(context.Context, string, int64, string, string) error { return nil }
-	cfg := dashboard.Config{Username: "me", Password: "sesame", AnyHost: true, Revoke: revoke}
+	const metrics, profile = "/metrics", "/debug/siding/contention"
+	good := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+	cfg := dashboard.Config{Username: "me", Password: "sesame", AnyHost: true, Metrics: good, Contention: good}
 	readOnly := cfg
 	readOnly.ReadOnly = true
 	tests := []struct {
@@ -48,6 +49,12 @@ func TestLogin(t *testing.T) {
 		{"another scheme", cfg, http.MethodGet, queues, []func(*http.Request){header("Authorization", "Bearer bWU6c2VzYW1l")}, http.StatusUnauthorized},
 		{"deletion from another site by a browser that is let in", cfg, http.MethodDelete, deletion, []func(*http.Request){basic("me", "sesame"), header("Sec-Fetch-Site", "cross-site")}, http.StatusForbidden},
 		{"deletion from another origin by a browser that is let in", cfg, http.MethodDelete, deletion, []func(*http.Request){basic("me", "sesame"), header("Origin", "https://other.example")}, http.StatusForbidden},
+		{"metrics", cfg, http.MethodGet, metrics, nil, http.StatusOK},
+		{"profile without", cfg, http.MethodGet, profile, nil, http.StatusUnauthorized},
+		{"profile", cfg, http.MethodGet, profile, []func(*http.Request){basic("me", "sesame")}, http.StatusOK},
+		{"profile from another site by a browser that is let in", cfg, http.MethodPost, profile, []func(*http.Request){basic("me", "sesame"), header("Sec-Fetch-Site", "cross-site")}, http.StatusForbidden},
+		{"no metrics", dashboard.Config{AnyHost: true}, http.MethodGet, metrics, nil, http.StatusNotFound},
+		{"no profile", dashboard.Config{AnyHost: true}, http.MethodGet, profile, nil, http.StatusNotFound},
 		{"locks without", cfg, http.MethodGet, "/locks", nil, http.StatusUnauthorized},
 		{"resource without", cfg, http.MethodGet, "/locks/resource?name=r", nil, http.StatusUnauthorized},
 		{"release without", cfg, http.MethodPost, "/locks/resource", nil, http.StatusUnauthorized},

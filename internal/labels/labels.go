@@ -32,8 +32,8 @@ func Holder(label string) string {
 		if !ok {
 			return program // the default label of a program that is no task: its host
 		}
-		if kind, id, ok := strings.Cut(who, " "); ok && !strings.Contains(id, " ") {
-			return short(kind)
+		if kind, _, ok := strings.Cut(who, " "); ok {
+			return short(kind) // of a task, whose id follows
 		}
 		label = who
 	}

@@ -34,7 +34,7 @@ func TestHolder(t *testing.T) {
 	t.Parallel()
 	for label, want := range map[string]string{
 		asynqredis.Holder("order:audit", "7f4a", "web-3 (pid 4121)"):        "order:audit",
-		asynqredis.Holder("v2:audit", "on on", "web-3 (pid 4121)"):          "a program", // an id with a space
+		asynqredis.Holder("v2:audit", "on on", "web-3 (pid 4121)"):          "v2:audit",
 		asynqredis.Holder("v2:audit", "7", "unknown host (pid 4121)"):       "v2:audit",
 		asynqredis.Holder(strings.Repeat("x", 65), "7", "web-3 (pid 4121)"): labels.Other,
 		"web-3 (pid 4121)":                   "a program",

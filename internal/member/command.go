@@ -34,7 +34,7 @@ func (c *command) root() *cobra.Command {
 		Short: "Run a worker of a Siding fleet",
 		Long: c.Name + ` takes tasks from Redis and runs them. A task whose resource is locked is
 parked, and the release of the lock wakes it; meanwhile the worker runs other
-tasks. The worker serves the dashboard, /healthz and /readyz.
+tasks. The worker serves the dashboard, /metrics, /healthz and /readyz.
 
 SIGTERM and Ctrl-C drain the worker: running tasks may finish within
 shutdown.timeout. A second signal, half a second later or more, ends it at once;
@@ -150,7 +150,8 @@ func (c *command) embed(cfg *config.Config) (*embedded.Server, error) {
 func (c *command) member(cfg config.Config) (*Member, error) {
 	m := &Member{
 		Config: cfg, name: c.Name, embedded: c.embedded,
-		end: func(why string) { c.end(c.stderr, why) },
+		end:     func(why string) { c.end(c.stderr, why) },
+		figures: newFigures(cfg.HTTP),
 	}
 	opts := &slog.HandlerOptions{Level: cfg.Log.Level}
 	logger := slog.New(slog.NewTextHandler(c.stderr, opts))

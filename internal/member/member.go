@@ -31,6 +31,7 @@ type Member struct {
 	end      func(why string) // ends the process
 
 	stats     runstats.Collector
+	figures   figures
 	history   lockpage.History
 	server    *queue.Server
 	web       *web
@@ -58,6 +59,7 @@ func (m *Member) Refuse(key, wrong string) error {
 // observe counts an event.
 func (m *Member) observe(e queue.Event) {
 	m.stats.Observe(e)
+	m.figures.observe(e)
 	m.history.Observe(e)
 }
 
@@ -95,7 +97,7 @@ func (m *Member) open(ctx context.Context, register func(*queue.Server)) (err er
 		m.web, err = newWeb(m) //nolint:contextcheck // it lives until it is stopped
 	}
 	if err != nil {
-		return errors.Join(err, m.server.Shutdown(ctx))
+		return errors.Join(err, m.figures.close(), m.server.Shutdown(ctx))
 	}
 	return nil
 }
@@ -217,5 +219,5 @@ func (m *Member) drain(ctx context.Context) error {
 	defer deadline.Stop()
 	err := m.server.Shutdown(ctx)
 	m.beside.Wait()
-	return errors.Join(err, m.besideErr, m.web.stop(ctx))
+	return errors.Join(err, m.besideErr, m.web.stop(ctx), m.figures.close())
 }

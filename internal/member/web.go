@@ -42,10 +42,15 @@ func newWeb(m *Member) (*web, error) {
 		Ready:   m.ready,
 		Inspect: inspect.Config{Prefix: guard.Lock.Prefix, Resources: guard.Resources, Crashes: guard.Recovery.Crashes},
 		History: &m.history,
+		Logger:  guard.Logger,
 	}
 	if cfg.Dashboard {
 		pages.Redis = m.Redis
 	}
+	if err := m.figures.watch(m.server.Kinds(), m.Redis, m.Server.Guard); err != nil {
+		return nil, err
+	}
+	m.figures.serve(&pages)
 	w := &web{config: cfg, broken: make(chan error, 1)}
 	w.pages, err = dashboard.New(pages)
 	return w, err

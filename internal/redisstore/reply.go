@@ -107,7 +107,7 @@ func (r *reply) handedOff(key string) (*store.Reservation, error) {
 		return nil, store.ErrLost
 	case outcome == 0: // an operator has revoked it
 		next := r.reservation(key)
-		return next, cmp.Or(r.err, error(store.ErrLost))
+		return next, cmp.Or(r.err, store.ErrLost)
 	case outcome == 1:
 		return nil, nil //nolint:nilnil // nobody to wake, and no error
 	case outcome == started:

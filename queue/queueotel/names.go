@@ -25,6 +25,7 @@ func (ownNames) enqueue(kind, queue string) (string, []attribute.KeyValue) {
 func (ownNames) run(info queue.Info) (string, []attribute.KeyValue) {
 	return "run " + info.Kind, own(info)
 }
+
 func (ownNames) wait(info queue.Info) (string, []attribute.KeyValue) {
 	return "wait " + info.Kind, own(info)
 }

@@ -113,6 +113,7 @@ func (t *Telemetry) Observe(e queue.Event) {
 		}
 	case queue.EventReleased, queue.EventLost: // without the middleware nobody has taken the wait
 		t.takeWait(key)
+	case queue.EventParked, queue.EventRecovered, queue.EventStarted, queue.EventFinished:
 	}
 }
 
@@ -131,7 +132,7 @@ func (t *Telemetry) recordWait(ctx context.Context, info queue.Info, w wait) tra
 		trace.WithTimestamp(w.ended.Add(-w.event.Waited)), trace.WithAttributes(attrs...),
 		trace.WithAttributes(attribute.String("siding.via", string(w.event.Via)), attribute.String("siding.holder", w.event.Holder)),
 	}
-	releaser := w3c.Extract(context.Background(), propagation.MapCarrier{"traceparent": w.event.ReleasedBy})
+	releaser := w3c.Extract(trace.ContextWithRemoteSpanContext(ctx, trace.SpanContext{}), propagation.MapCarrier{"traceparent": w.event.ReleasedBy})
 	if run := trace.SpanContextFromContext(releaser); run.IsValid() {
 		opts = append(opts, trace.WithLinks(trace.Link{SpanContext: run}))
 	}

@@ -161,7 +161,7 @@ func TestSpans(t *testing.T) {
 			t.Errorf("producer %d: want a child of the caller, have %v", i, p.Parent())
 		}
 	}
-	if id := attr(produced[1], "siding.task.id").AsString(); id != results[0].Receipt.ID || produced[2].Status().Code != codes.Error {
+	if id := attr(produced[1], "siding.task.id").AsString(); id != results[0].ID || produced[2].Status().Code != codes.Error {
 		t.Errorf("producers: want an id and an error, have %s and %v", id, produced[2].Status())
 	}
 	for i, r := range []sdktrace.ReadOnlySpan{one, two} {
@@ -265,9 +265,13 @@ func TestPlainAsynq(t *testing.T) {
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, queueotel.Config{})
-	b.serve(t, func(_ context.Context, s ship) error {
+	opened := make(chan struct{})
+	b.serve(t, func(ctx context.Context, s ship) error {
 		if s.N == 0 {
-			b.awaitWaiting(t, 2)
+			select {
+			case <-opened:
+			case <-ctx.Done():
+			}
 		}
 		return nil
 	})
@@ -279,6 +283,8 @@ func TestMetrics(t *testing.T) {
 			poll.Eventually(t, "the first to run", func() bool { return b.sum(t)["siding.tasks.running"] == 1 })
 		}
 	}
+	b.awaitWaiting(t, 2)
+	close(opened)
 	if _, err := b.client.Enqueue(t.Context(), note{}, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -322,7 +328,7 @@ func (b *bench) sum(t *testing.T) map[string]int64 {
 			case metricdata.Histogram[float64]:
 				for _, p := range data.DataPoints {
 					check(p.Attributes)
-					sums[m.Name] += int64(p.Count) //nolint:gosec // it is small
+					sums[m.Name] += int64(p.Count)
 				}
 			}
 		}

@@ -11,6 +11,8 @@ import (
 	"github.com/sidingq/siding/bench/internal/redisstat"
 	"github.com/sidingq/siding/bench/internal/trace"
 	"github.com/sidingq/siding/bench/internal/workload"
+	"github.com/sidingq/siding/internal/contention"
+	"github.com/sidingq/siding/internal/metrics"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -23,10 +25,21 @@ func sidingContenders() []contender {
 	return []contender{
 		of("siding", "queue.Server with defaults: notifier, lock TTL 15 s", defaults),
 		of("siding-no-notifier", "the same without a notifier: looks for tasks every 10 ms", func(c *queue.ServerConfig) { c.Guard.NoNotifier = true }),
+		of("siding-metrics", "the same as siding, with the metrics and the contention profile of a worker", withMetrics),
 		{
 			name: "siding-unguarded", modules: modules, config: "the same with defaults; tasks without a resource", unsafe: true,
 			run: inProcess(openSiding(defaults, unguarded), 1),
 		},
+	}
+}
+
+// withMetrics adds what a worker observes.
+func withMetrics(c *queue.ServerConfig) {
+	m, profile, observe := metrics.New(), contention.New(), c.Guard.Observe
+	c.Guard.Observe = func(e queue.Event) {
+		observe(e)
+		m.Observe(e)
+		profile.Observe(e)
 	}
 }
 

@@ -1,0 +1,413 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/pprof/profile"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/proc"
+	"github.com/sidingq/siding/internal/verify"
+	"github.com/sidingq/siding/lock"
+)
+
+// The files that docs/guides/metrics.md offers.
+var (
+	grafanaFile = filepath.Join("..", "deploy", "grafana", "siding.json")
+	rulesFolder = filepath.Join("..", "deploy", "prometheus")
+)
+
+const rulesFile = "siding.rules.yml"
+
+// A metricsTestbed has a worker whose tasks contend. One of them waits for a lock that the test
+// holds.
+type metricsTestbed struct {
+	*testbed
+
+	base string
+	held *lock.Lease
+}
+
+// The resource that the test holds, and those that its tasks have otherwise.
+const heldOrder, freeOrder = "secret-held", "secret-free"
+
+func newMetricsTestbed(t *testing.T) *metricsTestbed {
+	t.Helper()
+	s := &metricsTestbed{testbed: newTestbed(t)}
+	var err error
+	if s.held, err = newLocker(t, s.redis.Client(t)).Acquire(t.Context(), "order:"+heldOrder, &lock.Options{Holder: "the test"}); err != nil {
+		t.Fatal(err)
+	}
+	w := s.startWorker(t, "--work", "20ms")
+	s.base = w.base(t)
+	s.enqueueAudits(t, 5)
+	poll.Eventually(t, "one task waiting, and the others done", func() bool {
+		info := s.queueInfo(t)
+		return info.ProcessedTotal >= 5 && info.Retry == 1 && info.Active+info.Pending == 0
+	})
+	return s
+}
+
+// enqueueAudits enqueues tasks that contend for one order, and one for the order that the test holds.
+func (s *metricsTestbed) enqueueAudits(t *testing.T, n int) {
+	t.Helper()
+	var lines strings.Builder
+	for i := range n + 1 {
+		order := freeOrder
+		if i == 0 {
+			order = heldOrder
+		}
+		fmt.Fprintf(&lines, `{"kind":"order:audit","payload":{"order":%q}}`+"\n", order)
+	}
+	file := filepath.Join(t.TempDir(), "tasks.jsonl")
+	if err := os.WriteFile(file, []byte(lines.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.enqueue(t.Context(), "stream", file); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// base returns the URL of a worker.
+func (w *worker) base(t *testing.T) (base string) {
+	t.Helper()
+	started := regexp.MustCompile(`msg="worker started".*http=(http://[^/\s]+)`)
+	poll.Eventually(t, "the worker started", func() bool {
+		found := started.FindStringSubmatch(w.stderr.String())
+		if found != nil {
+			base = found[1]
+		}
+		return found != nil
+	})
+	return base
+}
+
+// fetch returns a page, which must be there.
+func fetch(t *testing.T, address string) string {
+	t.Helper()
+	text, err := page(t.Context(), address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func page(ctx context.Context, address string) (string, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
+	if err != nil {
+		return "", err
+	}
+	reply, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = reply.Body.Close() }()
+	text, err := io.ReadAll(reply.Body)
+	if err == nil && reply.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s: %s", address, reply.Status, text)
+	}
+	return string(text), err
+}
+
+// read returns a file of the repository.
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// expressions returns all queries of the Grafana dashboard, by the panel. Grafana's own variables have
+// values that suit a short test.
+func expressions(t *testing.T) map[string]string {
+	t.Helper()
+	var board struct {
+		Panels []struct {
+			Title   string
+			Targets []struct{ Expr, RefID string }
+		}
+	}
+	if err := json.Unmarshal([]byte(read(t, grafanaFile)), &board); err != nil {
+		t.Fatal(err)
+	}
+	variables := strings.NewReplacer("$job", ".*", "$__rate_interval", "5m", "$__range", "5m")
+	all := make(map[string]string)
+	for _, p := range board.Panels {
+		for _, target := range p.Targets {
+			all[p.Title+" "+target.RefID] = variables.Replace(target.Expr)
+		}
+	}
+	if len(all) < 20 {
+		t.Fatalf("want the queries of a dashboard, have %d", len(all))
+	}
+	return all
+}
+
+// A worker reports what the dashboard and the alerts ask for, and names no resource.
+func TestMetricsOfAWorker(t *testing.T) {
+	t.Parallel()
+	s := newMetricsTestbed(t)
+	scrape := fetch(t, s.base+"/metrics")
+
+	reported := make(map[string]bool)
+	for _, m := range regexp.MustCompile(`(?m)^(\w+)(?:\{|\s)`).FindAllStringSubmatch(scrape, -1) {
+		reported[m[1]] = true
+	}
+	named := regexp.MustCompile(`\bsiding_\w+`)
+	asked := read(t, filepath.Join(rulesFolder, rulesFile))
+	for _, expr := range expressions(t) {
+		asked += "\n" + expr
+	}
+	for _, name := range slices.Compact(slices.Sorted(slices.Values(named.FindAllString(asked, -1)))) {
+		if !reported[name] {
+			t.Errorf("want %s reported", name)
+		}
+	}
+	guide := read(t, filepath.Join("..", "docs", "guides", "metrics.md"))
+	for _, m := range regexp.MustCompile(`(?m)^# TYPE (siding_\w+)`).FindAllStringSubmatch(scrape, -1) {
+		if !strings.Contains(guide, "`"+m[1]) {
+			t.Errorf("docs/guides/metrics.md: want %s explained", m[1])
+		}
+	}
+	for _, want := range []string{
+		"siding_redis_up 1",
+		`siding_tasks_waiting{class="order"} 1`,
+		`siding_locks_held{class="order",state="held"} 1`,
+		`siding_queue_tasks{queue="default",state="waiting"} 1`, `siding_queue_tasks{queue="default",state="retrying"} 0`,
+		`siding_locks_acquired_total{class="order"} 5`,
+		`siding_tasks_running{kind="order:audit"} 0`,
+		`siding_locks_lost_total{kind="stock:deduct"} 0`, // a kind of which no task came
+		`siding_servers 1`, `siding_servers_unguarded 0`,
+	} {
+		if !strings.Contains(scrape, "\n"+want+"\n") {
+			t.Errorf("want %s, have\n%s", want, lines(scrape, "siding_"))
+		}
+	}
+	tool, err := proc.Look("prometheus", "promtool")
+	if err == nil {
+		lint := exec.CommandContext(t.Context(), tool, "check", "metrics")
+		lint.Stdin = strings.NewReader(scrape)
+		if out, err := lint.CombinedOutput(); err != nil {
+			t.Errorf("promtool check metrics: %v: %s", err, out)
+		}
+	}
+	waits, err := profile.ParseData([]byte(fetch(t, s.base+"/debug/siding/contention")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if have := waits.String(); !strings.Contains(have, "class order") {
+		t.Errorf("want waits for orders, have %s", have)
+	}
+	for _, text := range []string{scrape, waits.String()} {
+		if strings.Contains(text, "secret") {
+			t.Errorf("want no name of a resource, have %s", lines(text, "secret"))
+		}
+	}
+}
+
+// lines returns the lines of text that contain part, without comments.
+func lines(text, part string) string {
+	var some []string
+	for line := range strings.Lines(text) {
+		if strings.Contains(line, part) && !strings.HasPrefix(line, "#") {
+			some = append(some, line)
+		}
+	}
+	return strings.Join(some, "")
+}
+
+// promtool runs Prometheus' own check.
+func promtool(t *testing.T, dir string, args ...string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), proc.Find(t, "prometheus", "promtool"), args...)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("promtool %s: %v: %s", strings.Join(args, " "), err, out)
+	}
+}
+
+// Prometheus accepts the rules. Each alert fires, and does not, where its test says.
+func TestAlerts(t *testing.T) {
+	t.Parallel()
+	promtool(t, rulesFolder, "check", "rules", "--lint=all", "--lint-fatal", rulesFile)
+	promtool(t, rulesFolder, "test", "rules", "siding.rules_test.yml")
+
+	var rules struct {
+		Groups []struct{ Rules []struct{ Alert string } }
+	}
+	var tests struct {
+		Tests []struct {
+			Cases []struct {
+				Alert  string `yaml:"alertname"`
+				Expect []any  `yaml:"exp_alerts"`
+			} `yaml:"alert_rule_test"`
+		}
+	}
+	if err := errors.Join(yaml.Unmarshal([]byte(read(t, filepath.Join(rulesFolder, rulesFile))), &rules), yaml.Unmarshal([]byte(read(t, filepath.Join(rulesFolder, "siding.rules_test.yml"))), &tests)); err != nil {
+		t.Fatal(err)
+	}
+	guide := read(t, filepath.Join("..", "docs", "guides", "metrics.md"))
+	for _, g := range rules.Groups {
+		for _, r := range g.Rules {
+			fires, rests := false, false
+			for _, test := range tests.Tests {
+				for _, c := range test.Cases {
+					fires = fires || c.Alert == r.Alert && len(c.Expect) > 0
+					rests = rests || c.Alert == r.Alert && len(c.Expect) == 0
+				}
+			}
+			if !fires || !rests {
+				t.Errorf("%s: want a test in which it fires (%t), and one in which it does not (%t)", r.Alert, fires, rests)
+			}
+			if !strings.Contains(guide, r.Alert) {
+				t.Errorf("docs/guides/metrics.md: want %s explained", r.Alert)
+			}
+		}
+	}
+}
+
+// Prometheus understands all queries of the Grafana dashboard.
+func TestQueriesOfGrafana(t *testing.T) {
+	t.Parallel()
+	type rule struct {
+		Record, Expr string
+	}
+	var all []rule
+	for _, expr := range expressions(t) {
+		all = append(all, rule{Record: fmt.Sprintf("query:number%d", len(all)), Expr: expr})
+	}
+	text, err := yaml.Marshal(map[string]any{"groups": []any{map[string]any{"name": "grafana", "rules": all}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "queries.yml"), text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	promtool(t, dir, "check", "rules", "queries.yml")
+}
+
+// A Prometheus that scrapes a worker has an answer to each query of the dashboard, and can evaluate
+// all alerts.
+func TestPrometheusAnswers(t *testing.T) {
+	verify.Long(t)
+	t.Parallel()
+	s := newMetricsTestbed(t)
+	address := startPrometheus(t, strings.TrimPrefix(s.base, "http://"))
+	poll.Eventually(t, "two scrapes", func() bool {
+		return len(query(t, address, "count_over_time(siding_redis_up[1m]) > 1")) == 1
+	})
+	s.enqueueAudits(t, 20)
+	if err := s.held.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for name, expr := range expressions(t) {
+		poll.Eventually(t, name+": "+expr, func() bool { return len(query(t, address, expr)) > 0 })
+	}
+	rules := fetch(t, address+"/api/v1/rules")
+	if strings.Contains(rules, `"health":"err"`) || !strings.Contains(rules, "SidingNothingRuns") {
+		t.Errorf("want all alerts evaluated, have %s", rules)
+	}
+}
+
+// query returns the series that Prometheus answers.
+func query(t *testing.T, address, expr string) (result []any) {
+	t.Helper()
+	var answer struct {
+		Data struct{ Result []any }
+	}
+	text := fetch(t, address+"/api/v1/query?query="+url.QueryEscape(expr))
+	if err := json.Unmarshal([]byte(text), &answer); err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	return answer.Data.Result
+}
+
+// startPrometheus runs a Prometheus with the alerts, which scrapes target.
+func startPrometheus(t *testing.T, target string) (address string) {
+	t.Helper()
+	program := proc.Find(t, "prometheus", "prometheus")
+	var server *proc.Server
+	err := proc.OnFreePorts(func() error {
+		listen, err := proc.FreeAddr(t.Context())
+		if err != nil {
+			return err
+		}
+		if server, err = proc.New(program); err != nil {
+			return err
+		}
+		address = "http://" + listen
+		config := fmt.Sprintf("global: {scrape_interval: 200ms, scrape_timeout: 200ms, evaluation_interval: 1s}\nrule_files: [%s]\nscrape_configs:\n  - job_name: shop\n    static_configs: [{targets: [%q]}]\n", rulesFile, target)
+		if err := errors.Join(
+			os.WriteFile(filepath.Join(server.Dir, "prometheus.yml"), []byte(config), 0o600),
+			os.WriteFile(filepath.Join(server.Dir, rulesFile), []byte(read(t, filepath.Join(rulesFolder, rulesFile))), 0o600),
+		); err != nil {
+			return err
+		}
+		server.Args = []string{"--config.file=prometheus.yml", "--storage.tsdb.path=data", "--web.listen-address=" + listen}
+		server.Ready = func(ctx context.Context) error {
+			_, err := page(ctx, address+"/-/ready")
+			return err
+		}
+		if err := server.Start(t.Context()); err != nil {
+			server.Stop()
+			return err
+		}
+		return nil
+	})
+	proc.ForTest(t, server, err)
+	return address
+}
+
+// go tool pprof reads the profile of a worker, also behind a login.
+func TestContentionProfileOfAWorker(t *testing.T) {
+	t.Parallel()
+	s := newTestbed(t)
+	s.env = append(s.env, "SIDING_HTTP_PASSWORD=sesame", "SIDING_HTTP_READ_ONLY=true")
+	w := &metricsTestbed{testbed: s}
+	worker := s.startWorker(t, "--work", "20ms")
+	base := worker.base(t)
+	held, err := newLocker(t, s.redis.Client(t)).Acquire(t.Context(), "order:"+heldOrder, &lock.Options{Holder: "the test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.enqueueAudits(t, 5)
+	poll.Eventually(t, "one task waiting", func() bool { return s.queueInfo(t).Retry == 1 })
+	if err := held.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.awaitEmpty(t, 20*time.Second)
+	if _, err := page(t.Context(), base+"/debug/siding/contention"); err == nil || !strings.Contains(err.Error(), "401") {
+		t.Errorf("want a login asked for, have %v", err)
+	}
+	fetch(t, base+"/metrics") // asks for none
+	var out, errs bytes.Buffer
+	pprof := exec.CommandContext(t.Context(), "go", "tool", "pprof", "-top", "-cum", strings.Replace(base, "://", "://siding:sesame@", 1)+"/debug/siding/contention")
+	pprof.Stdout, pprof.Stderr, pprof.Env = &out, &errs, append(os.Environ(), "PPROF_TMPDIR="+t.TempDir())
+	if err := pprof.Run(); err != nil {
+		t.Fatalf("%v: %s", err, errs.String())
+	}
+	for _, want := range []string{"Type: delay", "class order", "held by order:audit", "held by the test", "order:audit waits"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("want %q, have\n%s", want, out.String())
+		}
+	}
+}

@@ -1,0 +1,82 @@
+// Package contention keeps a profile of the time for which tasks have waited for locks: by the kind of
+// the waiting task, the kind of the holder, and the class of the resource. go tool pprof shows it.
+package contention
+
+import (
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/sidingq/siding/internal/labels"
+	"github.com/sidingq/siding/queue"
+)
+
+// limit is how many sorts of wait a profile has. All further ones are one, whose words are
+// [labels.Other].
+const limit = 1000
+
+// A Profile sums up waits that have ended since its start. It is safe for concurrent use.
+type Profile struct {
+	start time.Time
+
+	mu    sync.Mutex
+	waits map[wait]total
+}
+
+// A wait is a sort of waits.
+type wait struct{ class, kind, holder string }
+
+// A total is how many waits there were, and how long they took, summed up.
+type total struct {
+	waits int64
+	delay time.Duration
+}
+
+// New returns an empty profile that starts now.
+func New() *Profile {
+	return &Profile{start: time.Now(), waits: make(map[wait]total)}
+}
+
+// Observe adds the wait of a task that has acquired its lock. The whole wait counts for who held the
+// lock when the task was parked last.
+func (p *Profile) Observe(e queue.Event) {
+	if e.Kind != queue.EventAcquired || e.Waited <= 0 {
+		return
+	}
+	w := wait{labels.Class(e.Resource), e.TaskKind, labels.Holder(e.Holder)}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	sum, known := p.waits[w]
+	if !known {
+		if len(p.waits) < limit {
+			w = wait{labels.Word(w.class), labels.Word(w.kind), labels.Word(w.holder)}
+		} else {
+			w = wait{labels.Other, labels.Other, labels.Other}
+		}
+		sum = p.waits[w]
+	}
+	sum.waits++
+	sum.delay += e.Waited
+	p.waits[w] = sum
+}
+
+// now returns the waits so far.
+func (p *Profile) now() map[wait]total {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return maps.Clone(p.waits)
+}
+
+// since returns the waits of now that before does not have.
+func since(before, now map[wait]total) map[wait]total {
+	for w, sum := range now {
+		sum.waits -= before[w].waits
+		sum.delay -= before[w].delay
+		if sum.waits == 0 {
+			delete(now, w)
+			continue
+		}
+		now[w] = sum
+	}
+	return now
+}

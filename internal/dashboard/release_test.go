@@ -1,0 +1,65 @@
+package dashboard_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/dashboard"
+	"github.com/sidingq/siding/internal/embedded"
+	"github.com/sidingq/siding/lock"
+)
+
+// The button of the Locks pages takes a lock from its holder. The log and the page say who wanted it.
+func TestReleaseFromTheLocksPages(t *testing.T) {
+	t.Parallel()
+	const resource, reason = "order:536365", "its worker hangs"
+	server, err := embedded.Start(embedded.Config{Port: embedded.AnyPort})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Close)
+	opts := &redis.UniversalOptions{Addrs: []string{server.Addr()}, ContextTimeoutEnabled: true}
+	rdb := redis.NewUniversalClient(opts)
+	t.Cleanup(func() { _ = rdb.Close() })
+	locker, err := lock.New(lock.Redis(rdb), lock.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(locker.Close)
+	held, err := locker.Acquire(t.Context(), resource, &lock.Options{Holder: "a migration"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(held.Detach)
+
+	var log bytes.Buffer
+	h := open(t, dashboard.Config{Redis: opts, Username: "alice", Password: "sesame", AnyHost: true, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	form := url.Values{"name": {resource}, "reason": {reason}, "sure": {"1"}, "seen": {fmt.Sprintf("held %d a migration", held.Fence())}}
+	reply := ask(t, h, http.MethodPost, "/locks/resource", basic("alice", "sesame"), header("Sec-Fetch-Site", "same-origin"),
+		header("Content-Type", "application/x-www-form-urlencoded"), func(r *http.Request) { r.Body = io.NopCloser(strings.NewReader(form.Encode())) })
+	if reply.Code != http.StatusSeeOther {
+		t.Fatalf("want a redirect, have %d and %s", reply.Code, reply.Body)
+	}
+	if err := held.Renew(t.Context()); !errors.Is(err, lock.ErrLost) {
+		t.Errorf("renewal: want ErrLost, have %v", err)
+	}
+	want := `resource=order:536365 holder="a migration" by=alice reason="its worker hangs"`
+	if !strings.Contains(log.String(), want) {
+		t.Errorf("log: want %s, have %s", want, &log)
+	}
+	page := ask(t, h, http.MethodGet, reply.Header().Get("Location"), basic("alice", "sesame")).Body.String()
+	for _, want := range []string{"alice", reason, "a migration"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("page: want %q in it, have %s", want, page)
+		}
+	}
+}

@@ -1,0 +1,73 @@
+package member
+
+import (
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/inspect"
+	"github.com/sidingq/siding/internal/config"
+	"github.com/sidingq/siding/internal/contention"
+	"github.com/sidingq/siding/internal/dashboard"
+	"github.com/sidingq/siding/internal/metrics"
+	"github.com/sidingq/siding/queue"
+)
+
+// figures are what a member serves about its work: metrics, and the contention profile. The zero value
+// has neither.
+type figures struct {
+	metrics *metrics.Metrics
+	profile *contention.Profile
+	redis   redis.UniversalClient // that reads the gauges of the fleet, once watch was called
+}
+
+// newFigures returns the figures that are served.
+func newFigures(cfg config.HTTP) (f figures) {
+	if cfg.Address != "" && cfg.Metrics {
+		f.metrics = metrics.New()
+	}
+	if cfg.Address != "" && cfg.Dashboard {
+		f.profile = contention.New()
+	}
+	return f
+}
+
+func (f *figures) observe(e queue.Event) {
+	if f.metrics != nil {
+		f.metrics.Observe(e)
+	}
+	if f.profile != nil {
+		f.profile.Observe(e)
+	}
+}
+
+// watch begins the figures of all kinds of task, and adds those of the fleet.
+func (f *figures) watch(kinds []string, opts *redis.UniversalOptions, guard queue.GuardConfig) error {
+	if f.metrics == nil {
+		return nil
+	}
+	f.metrics.Kinds(kinds)
+	f.redis = queue.Redis(opts)
+	inspector, err := inspect.New(f.redis, inspect.Config{Prefix: guard.Lock.Prefix, Resources: guard.Resources, Crashes: guard.Recovery.Crashes})
+	if err != nil {
+		return err
+	}
+	f.metrics.Watch(inspector, guard.Logger)
+	return nil
+}
+
+// serve adds the figures to the pages.
+func (f *figures) serve(pages *dashboard.Config) {
+	if f.metrics != nil {
+		pages.Metrics = f.metrics.Handler()
+	}
+	if f.profile != nil {
+		pages.Contention = f.profile
+	}
+}
+
+// close closes the connections to Redis.
+func (f *figures) close() error {
+	if f.redis == nil {
+		return nil
+	}
+	return f.redis.Close()
+}

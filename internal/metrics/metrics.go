@@ -1,0 +1,176 @@
+// Package metrics counts what happens to the tasks of a worker, and serves the figures in the format of
+// Prometheus. The counters and histograms are made of [queue.Event] and nothing else. The gauges of the
+// fleet are read from Redis, see [Metrics.Watch].
+//
+// No label is the name of a resource, the id of a task, or a host. Labels are few, see package labels.
+package metrics
+
+import (
+	"errors"
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/sidingq/siding/internal/labels"
+	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/queue"
+)
+
+// The buckets of the histograms, in seconds.
+var (
+	waitBuckets     = []float64{.001, .005, .01, .05, .1, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600}
+	handOffBuckets  = []float64{.00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5}
+	durationBuckets = []float64{.001, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
+)
+
+// Metrics are the figures of one worker. [New] makes them.
+type Metrics struct {
+	registry *prometheus.Registry
+
+	classes *labels.Set[*class]
+	kinds   *labels.Set[*kind]
+	queues  *labels.Set[prometheus.Observer]
+}
+
+// A class has the figures of a class of resources.
+type class struct {
+	acquired, refused, parked      prometheus.Counter
+	byHandOff, byTimer, byRecovery prometheus.Counter
+	waited                         prometheus.Observer
+}
+
+// A kind has the figures of a kind of task.
+type kind struct {
+	running           prometheus.Gauge
+	lost, recovered   prometheus.Counter
+	succeeded, failed prometheus.Observer
+	durations         prometheus.ObserverVec // by the outcome, for those that are rare
+}
+
+// The outcomes of a run of a handler.
+const (
+	outcomeSucceeded = "succeeded"
+	outcomeFailed    = "failed"
+	outcomeBusy      = "busy" // the handler wanted a second lock that was busy, and the task waits for it
+	outcomeLost      = "lost" // the lock was lost while the handler ran
+)
+
+// New returns figures that are all zero, with those of the Go runtime and of the process.
+func New() *Metrics {
+	m := &Metrics{registry: prometheus.NewRegistry()}
+	counter := func(name, help string, by ...string) *prometheus.CounterVec {
+		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, by)
+		m.registry.MustRegister(c)
+		return c
+	}
+	histogram := func(name, help string, buckets []float64, by ...string) *prometheus.HistogramVec {
+		h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, by)
+		m.registry.MustRegister(h)
+		return h
+	}
+	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+
+	acquired := counter("siding_locks_acquired_total", "Locks that tasks have acquired.", "class")
+	refused := counter("siding_tasks_refused_total", "Times that a task found its lock busy. A task may be refused more than once.", "class")
+	parked := counter("siding_tasks_parked_total", "Tasks that began to wait for their lock.", "class")
+	woken := counter("siding_tasks_woken_total", "Tasks that acquired their lock after a wait, by what ended the wait. Many by timer mean that wake-ups are lost.", "class", "via")
+	waited := histogram("siding_task_wait_seconds", "Time from the first refusal of a task to its lock, of tasks that were refused.", waitBuckets, "class")
+	m.classes = labels.NewSet(func(name string) *class {
+		return &class{
+			acquired: acquired.WithLabelValues(name), refused: refused.WithLabelValues(name), parked: parked.WithLabelValues(name),
+			byHandOff:  woken.WithLabelValues(name, string(queue.ViaHandOff)),
+			byTimer:    woken.WithLabelValues(name, string(queue.ViaTimer)),
+			byRecovery: woken.WithLabelValues(name, string(queue.ViaRecovery)),
+			waited:     waited.WithLabelValues(name),
+		}
+	})
+
+	running := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "siding_tasks_running", Help: "Tasks whose handlers run in this worker."}, []string{"kind"})
+	m.registry.MustRegister(running)
+	lost := counter("siding_locks_lost_total", "Locks that were lost while their task ran.", "kind")
+	recovered := counter("siding_tasks_recovered_total", "Tasks that this worker has requeued because their own worker died or was cut off.", "kind")
+	durations := histogram("siding_task_duration_seconds", "Time that a handler ran; of a task with a resource, the time that it held the lock.", durationBuckets, "kind", "outcome")
+	m.kinds = labels.NewSet(func(name string) *kind {
+		of := durations.MustCurryWith(prometheus.Labels{"kind": name})
+		return &kind{
+			running: running.WithLabelValues(name), lost: lost.WithLabelValues(name), recovered: recovered.WithLabelValues(name),
+			succeeded: of.WithLabelValues(outcomeSucceeded), failed: of.WithLabelValues(outcomeFailed), durations: of,
+		}
+	})
+
+	handOffs := histogram("siding_handoff_seconds", "Time from the release of a lock to its acquisition by the task that it was handed off to.", handOffBuckets, "queue")
+	m.queues = labels.NewSet(func(name string) prometheus.Observer { return handOffs.WithLabelValues(name) })
+	return m
+}
+
+// Kinds begins the figures of kinds of tasks. The first event of a kind is then seen as a rise from
+// zero.
+func (m *Metrics) Kinds(kinds []string) {
+	for _, name := range kinds {
+		m.kinds.Of(name)
+	}
+}
+
+// Observe counts an event. Of a class, a kind and a queue that are known, it allocates nothing.
+func (m *Metrics) Observe(e queue.Event) {
+	switch e.Kind {
+	case queue.EventParked:
+		c := m.classes.Of(labels.Class(e.Resource))
+		c.refused.Inc()
+		if e.Parked == 1 {
+			c.parked.Inc()
+		}
+	case queue.EventAcquired:
+		m.acquired(e)
+	case queue.EventStarted:
+		m.kinds.Of(e.TaskKind).running.Inc()
+	case queue.EventReleased, queue.EventFinished, queue.EventLost:
+		m.ended(e)
+	case queue.EventRecovered:
+		m.kinds.Of(e.TaskKind).recovered.Inc()
+	}
+}
+
+func (m *Metrics) acquired(e queue.Event) {
+	m.kinds.Of(e.TaskKind).running.Inc()
+	c := m.classes.Of(labels.Class(e.Resource))
+	c.acquired.Inc()
+	if e.HandOff > 0 {
+		m.queues.Of(e.Queue).Observe(e.HandOff.Seconds())
+	}
+	switch e.Via {
+	case queue.ViaHandOff:
+		c.byHandOff.Inc()
+	case queue.ViaTimer:
+		c.byTimer.Inc()
+	case queue.ViaRecovery:
+		c.byRecovery.Inc()
+	default:
+		return // it did not wait
+	}
+	c.waited.Observe(e.Waited.Seconds())
+}
+
+func (m *Metrics) ended(e queue.Event) {
+	k, held := m.kinds.Of(e.TaskKind), e.Held.Seconds()
+	k.running.Dec()
+	switch {
+	case e.Kind == queue.EventLost:
+		k.lost.Inc()
+		k.durations.WithLabelValues(outcomeLost).Observe(held)
+	case e.Err == nil:
+		k.succeeded.Observe(held)
+	case errors.Is(e.Err, lock.ErrBusy):
+		k.durations.WithLabelValues(outcomeBusy).Observe(held)
+	default:
+		k.failed.Observe(held)
+	}
+}
+
+// Handler returns the handler of GET /metrics.
+func (m *Metrics) Handler() http.Handler {
+	const atOnce = 4 // anybody may ask
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: atOnce})
+}
