@@ -90,7 +90,7 @@ func (s *testbed) useModule(t *testing.T, root, line string) {
 			t.Fatal(err)
 		}
 	}
-	s.shell(t, dir, strings.Replace(line, "../siding", root, 1)+" && go mod tidy && go run .")
+	s.shell(t, dir, strings.ReplaceAll(line, "../siding", root)+" && go mod tidy && go run .")
 }
 
 func (s *testbed) shell(t *testing.T, dir, line string) {
