@@ -174,8 +174,8 @@ var mistakes = []mutants.Mutant{
 	},
 	{
 		"a reservation is for a part of the name", "../internal/redisstore/take.lua",
-		"'^siding%-reserved:[^:]+:(%d+):(.*)$'",
-		"'^siding%-reserved:[^:]+:(%d+):.*:([^:]*)$'",
+		"'^siding%-reserved:([^:]+):(%d+):(.*)$'",
+		"'^siding%-reserved:([^:]+):(%d+):.*:([^:]*)$'",
 		[]string{"TestLockingDequeueTakesNothing/reserved_for_one_with_my_name_in_its/redis"},
 	},
 	{
