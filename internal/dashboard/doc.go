@@ -15,7 +15,7 @@
 //
 // There is no TLS. On a network that others can read, put a proxy before the dashboard.
 //
-// Its pages load nothing from the internet: a Content-Security-Policy forbids it. asynqmon's page
-// wants the typeface Roboto from a public server, and gets it from this one. The page's icons are
-// drawings in its script.
+// The pages load nothing from the internet: a Content-Security-Policy forbids it. asynqmon's page
+// wants the typeface Roboto from a public server, and gets the typeface from this one. The page's
+// icons are drawings in its script.
 package dashboard

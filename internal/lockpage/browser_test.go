@@ -62,6 +62,12 @@ func open(t *testing.T, cfg lockpage.Config) *lockpage.Handler {
 	return h
 }
 
+// renew has the page renew itself now, and not only in two seconds.
+func renew(page *browsertest.Page) {
+	page.Eval(`document.dispatchEvent(new Event("visibilitychange"))`, nil)
+	page.AwaitText("live")
+}
+
 // picture writes a screenshot to the folder that SIDING_TEST_SCREENSHOTS names, if it names one.
 func picture(t *testing.T, page *browsertest.Page, name string) {
 	t.Helper()
@@ -145,7 +151,7 @@ func TestPictures(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			page := browsertest.Open(t, address+"/locks", window)
-			page.AwaitText("live")
+			renew(page)
 			page.Await(`document.querySelector(".chart.waiting svg")`)
 			for _, look := range []struct{ name, path, text string }{
 				{"list", "/locks", "order:536365"},

@@ -150,11 +150,8 @@ type page struct {
 	Content                      any
 }
 
-// A notice tells of something that went wrong, or right.
-type notice struct {
-	Bad          bool
-	What, Advice string
-}
+// A notice tells of something that went wrong.
+type notice struct{ What, Advice string }
 
 // write writes a page, whole or not at all.
 func (h *Handler) write(w http.ResponseWriter, r *http.Request, status int, name string, p page) {
@@ -175,7 +172,7 @@ func (h *Handler) write(w http.ResponseWriter, r *http.Request, status int, name
 
 // fail writes a page that says what went wrong.
 func (h *Handler) fail(w http.ResponseWriter, r *http.Request, status int, what, advice string) {
-	h.write(w, r, status, "error", page{Title: what, Refresh: status == http.StatusServiceUnavailable, Notice: &notice{Bad: true, What: what, Advice: advice}})
+	h.write(w, r, status, "error", page{Title: what, Refresh: status == http.StatusServiceUnavailable, Notice: &notice{what, advice}})
 }
 
 // failAsking writes a page about an error of the source.

@@ -32,7 +32,7 @@ func TestReadmePictures(t *testing.T) {
 			t.Parallel()
 			page := browsertest.Open(t, address+one.path, one.window)
 			page.AwaitText(one.text)
-			page.AwaitText("live")
+			renew(page)
 			page.Await(`[...document.fonts].some(f => f.family.includes("Roboto") && f.status === "loaded")`)
 			shot := page.Screenshot(false)
 			file := filepath.Join("..", "..", "docs", "pictures", one.file)

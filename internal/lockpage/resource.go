@@ -33,15 +33,11 @@ type resourcePage struct {
 }
 
 func (h *Handler) showResource(w http.ResponseWriter, r *http.Request) {
-	var done *notice
-	if r.FormValue("done") != "" {
-		done = &notice{What: "The lock was taken from its holder."}
-	}
-	h.writeResource(w, r, http.StatusOK, resourcePage{}, done)
+	h.writeResource(w, r, http.StatusOK, resourcePage{})
 }
 
 // writeResource writes the page of the resource that the request names. p has what was typed.
-func (h *Handler) writeResource(w http.ResponseWriter, r *http.Request, status int, p resourcePage, n *notice) {
+func (h *Handler) writeResource(w http.ResponseWriter, r *http.Request, status int, p resourcePage) {
 	h.fleet.looked()
 	name := r.FormValue("name")
 	if name == "" {
@@ -69,7 +65,7 @@ func (h *Handler) writeResource(w http.ResponseWriter, r *http.Request, status i
 	p.Ending = p.Lock.State == inspect.Held && p.Lock.Revoked != nil && p.Lock.Revoked.At.After(p.Lock.Since)
 	p.Revocable = h.cfg.Revoke != nil && !p.Lock.Elsewhere && !p.Ending && (p.Lock.State == inspect.Held || p.Lock.State == inspect.Foreign)
 	p.ReadOnly = h.cfg.ReadOnly
-	h.write(w, r, status, "resource", page{Title: name, Tab: "list", Refresh: !p.Revocable || p.ReadOnly, Notice: n, Content: p})
+	h.write(w, r, status, "resource", page{Title: name, Tab: "list", Refresh: !p.Revocable || p.ReadOnly, Content: p})
 }
 
 func pageURL(resource string, from int) string {
@@ -98,24 +94,24 @@ func (h *Handler) revoke(w http.ResponseWriter, r *http.Request) {
 		mistake = "Confirm that you want to take the lock from its holder."
 	}
 	if mistake != "" {
-		h.writeResource(w, r, http.StatusUnprocessableEntity, resourcePage{Reason: reason, Mistake: mistake}, nil)
+		h.writeResource(w, r, http.StatusUnprocessableEntity, resourcePage{Reason: reason, Mistake: mistake})
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), patience)
 	defer cancel()
 	lock, _, err := h.cfg.Source.Show(ctx, name, 1, 1)
 	if err == nil && seen(lock) != r.PostFormValue("seen") {
-		h.writeResource(w, r, http.StatusConflict, resourcePage{Reason: reason, Mistake: "The lock has another holder by now. This is what it looks like now."}, nil)
+		h.writeResource(w, r, http.StatusConflict, resourcePage{Reason: reason, Mistake: "The lock has another holder by now. This is what it looks like now."})
 		return
 	}
 	if err == nil {
 		err = h.cfg.Revoke(ctx, name, lock.Fence, h.cfg.By(r), reason)
 	}
 	if err != nil {
-		h.writeResource(w, r, http.StatusServiceUnavailable, resourcePage{Reason: reason, Mistake: "The lock was not taken away: " + err.Error()}, nil)
+		h.writeResource(w, r, http.StatusServiceUnavailable, resourcePage{Reason: reason, Mistake: "The lock was not taken away: " + err.Error()})
 		return
 	}
-	http.Redirect(w, r, resourceURL(name)+"&done=1", http.StatusSeeOther)
+	http.Redirect(w, r, resourceURL(name), http.StatusSeeOther) // whose page has the record
 }
 
 // seen names one lease of a lock, so that nobody takes the lock from a holder that came later.
