@@ -302,10 +302,23 @@ func TestTop(t *testing.T) {
 func TestLeftOut(t *testing.T) {
 	t.Parallel()
 	b := setupAlone(t)
-	b.seed(t, 5100, 5100)
+	b.seed(t, 2100, 2100)
 	list, err := b.inspector.Held(t.Context())
-	if err != nil || len(list.Locks) != 5000 || list.LeftOut != 100 {
-		t.Errorf("want 5,000 and 100 left out, have %d and %d, %v", len(list.Locks), list.LeftOut, err)
+	if err != nil || len(list.Locks) != 2000 || list.LeftOut != 100 {
+		t.Errorf("want 2,000 and 100 left out, have %d and %d, %v", len(list.Locks), list.LeftOut, err)
+	}
+}
+
+// Of many contended locks Top finds the one with the most waiting time.
+func TestTopOfMany(t *testing.T) {
+	t.Parallel()
+	b := setupAlone(t)
+	b.seed(t, 3000, 3000)
+	b.seed(t, 1000, 1) // these wait for the first now
+	list, err := b.inspector.Top(t.Context(), 3)
+	must(t, err)
+	if l := list.Locks[0]; len(list.Locks) != 3 || l.Resource != b.seeded(0) || l.Waiting != 1000 || list.LeftOut < 2000 || list.LeftOut >= 3000 {
+		t.Errorf("want the first with 1,000 waiters, and the rest left out, have %+v and %d", l, list.LeftOut)
 	}
 }
 

@@ -94,7 +94,7 @@ type Waiter struct {
 // A List is a list of locks.
 type List struct {
 	Locks []Lock `json:"locks"`
-	// LeftOut is how many contended locks were not read, as there were too many. Locks of running
-	// tasks are never left out.
+	// LeftOut is how many contended locks were not read, as there were too many. Held never leaves out
+	// the locks of running tasks.
 	LeftOut int `json:"left_out,omitempty"`
 }
