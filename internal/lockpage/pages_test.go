@@ -176,6 +176,9 @@ func TestRevoke(t *testing.T) {
 			later.Fence++
 			s.put(later)
 		}, http.StatusConflict, "another holder by now", 0},
+		{"free by now", func(_ *lockpage.Config, s *source, _ url.Values) {
+			s.put(inspect.Lock{Resource: "order:1", State: inspect.Free})
+		}, http.StatusConflict, "another holder by now", 0},
 		{"redis away", func(_ *lockpage.Config, s *source, _ url.Values) { s.fail(errAway) }, http.StatusServiceUnavailable, "does not answer", 0},
 		{"refused by redis", func(c *lockpage.Config, _ *source, _ url.Values) {
 			c.Revoke = func(context.Context, string, int64, string, string) error { return errRefused }
