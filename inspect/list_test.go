@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
@@ -116,6 +117,47 @@ func TestShowReserved(t *testing.T) {
 	if err != nil || l.State != inspect.Reserved || l.Holder != "the next in the wait queue" || l.Task == nil || *l.Task != (inspect.Task{Queue: b.queue, ID: "a:b"}) ||
 		!l.Since.Equal(time.Unix(1_700_000_000, 0)) {
 		t.Errorf("want a reservation, have %+v, %v", l, err)
+	}
+}
+
+// A lock elsewhere is known by those who wait for it here.
+func TestShowElsewhere(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.do(t, "zadd", "{wait:lock:"+b.resource+"}:queue", us(time.Now()), b.waiter("a"))
+	l, waiters, err := b.inspector.Show(t.Context(), b.resource, 1, 10)
+	if err != nil || !l.Elsewhere || l.Waiting != 1 || len(waiters) != 1 {
+		t.Errorf("want a waiter of a lock elsewhere, have %+v, %v, %v", l, waiters, err)
+	}
+}
+
+func TestHolderLabels(t *testing.T) {
+	t.Parallel()
+	worker := &inspect.Worker{Host: "a1", PID: 7}
+	for label, want := range map[string]inspect.Lock{
+		"order:audit t-1 on a1 (pid 7)":         {Task: &inspect.Task{Kind: "order:audit", ID: "t-1"}, Worker: worker},
+		"order:audit an id on b2 on a1 (pid 7)": {Task: &inspect.Task{Kind: "order:audit", ID: "an id on b2"}, Worker: worker},
+		"a1 (pid 7)":                            {Worker: worker},
+		"recovery on a1 (pid 7)":                {Worker: worker},
+		"warehouse":                             {},
+		"order:audit t-1 on a1":                 {},
+		"a1 (pid 99999999999999999999)":         {},
+		"a:b":                                   {},
+		"":                                      {},
+		"x y on a1 (pid 7) and " + "more":       {},
+		"order:audit t-1 on unknown host (pid 7)": {Task: &inspect.Task{Kind: "order:audit", ID: "t-1"}, Worker: &inspect.Worker{Host: "unknown host", PID: 7}},
+	} {
+		t.Run(label, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.do(t, "set", b.lockKey(), "siding:1-2:"+label, "px", 60000)
+			have, _, err := b.inspector.Show(t.Context(), b.resource, 1, 0)
+			must(t, err)
+			want.Resource, want.State, want.Holder, want.Left = b.resource, inspect.Held, label, have.Left
+			if diff := cmp.Diff(want, have); diff != "" {
+				t.Errorf("(-want +have):\n%s", diff)
+			}
+		})
 	}
 }
 
@@ -272,6 +314,7 @@ func TestScan(t *testing.T) {
 	b := setup(t)
 	b.holder(t)
 	b.do(t, "rpush", "lock:"+b.resource+":list", "x")
+	b.do(t, "set", "lock:"+b.resource+"{released}", "x", "px", 60000) // a key of a quorum's node
 	scanned := 0
 	locks, err := b.inspector.Scan(t.Context(), func(n int) {
 		if n <= scanned {
@@ -283,6 +326,9 @@ func TestScan(t *testing.T) {
 	b.wantNoToken(t, locks)
 	if l := find(locks, b.resource); l == nil || l.State != inspect.Held || l.Worker.PID != os.Getpid() || l.Task != nil || scanned == 0 {
 		t.Errorf("want the lock of a service, have %+v of %d keys", l, scanned)
+	}
+	if l := find(locks, b.resource+"{released}"); l != nil {
+		t.Errorf("want no other key of a lock, have %+v", l)
 	}
 	if l := find(locks, b.resource+":list"); l == nil || l.State != inspect.Foreign {
 		t.Errorf("want what another program has put there, have %+v", l)

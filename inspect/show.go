@@ -114,7 +114,7 @@ func taskOf(waiter string) *Task {
 // The label of a task as a holder, and that of any other holder which names none itself.
 var (
 	taskLabel   = regexp.MustCompile(`^(\S+) (.+) on (.+ \(pid \d+\))$`)
-	workerLabel = regexp.MustCompile(`^(.+) \(pid (\d+)\)$`)
+	workerLabel = regexp.MustCompile(`^(?:.* on )?(.+) \(pid (\d+)\)$`)
 )
 
 // parseHolder returns the task and the process that a holder's label names. A kind with blanks, or a

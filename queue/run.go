@@ -106,7 +106,7 @@ func infoOf(ctx context.Context, t *asynq.Task) Info {
 
 // log returns the guard's logger with what names the task.
 func (r *run) log() *slog.Logger {
-	return r.cfg.Logger.With("task_id", r.info.ID, "task_type", r.info.Kind, "queue", r.info.Queue, "resource", r.info.Resource)
+	return r.cfg.Logger.With("task_id", r.info.ID, "task_kind", r.info.Kind, "queue", r.info.Queue, "resource", r.info.Resource)
 }
 
 // process runs a task under the lock of its resource, if it has one.

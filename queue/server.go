@@ -160,7 +160,7 @@ func (s *Server) dispatch(ctx context.Context, t *asynq.Task) error {
 	err := r(ctx, t)
 	if err == nil && s.guard.cfg.Logger.Enabled(ctx, slog.LevelDebug) {
 		info := InfoFrom(ctx)
-		s.guard.cfg.Logger.DebugContext(ctx, "task done", "task_id", info.ID, "task_type", info.Kind, "queue", info.Queue, "resource", info.Resource, "took", time.Since(start))
+		s.guard.cfg.Logger.DebugContext(ctx, "task done", "task_id", info.ID, "task_kind", info.Kind, "queue", info.Queue, "resource", info.Resource, "took", time.Since(start))
 	}
 	return err
 }
@@ -168,7 +168,7 @@ func (s *Server) dispatch(ctx context.Context, t *asynq.Task) error {
 // logFailure logs a task's own failure.
 func (s *Server) logFailure(ctx context.Context, t *asynq.Task, err error) {
 	info := infoOf(ctx, t)
-	log := s.guard.cfg.Logger.With("task_id", info.ID, "task_type", info.Kind, "queue", info.Queue, "retried", info.Retried, "error", err)
+	log := s.guard.cfg.Logger.With("task_id", info.ID, "task_kind", info.Kind, "queue", info.Queue, "retried", info.Retried, "error", err)
 	if info.Retried >= info.Retries || errors.Is(err, asynq.SkipRetry) {
 		log.ErrorContext(ctx, "task archived")
 		return

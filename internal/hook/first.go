@@ -53,7 +53,7 @@ func (h *Hook) ended(ctx context.Context, a *Attempt) {
 		return
 	}
 	if !f.unguarded.Swap(true) {
-		h.logger.ErrorContext(ctx, "a guarded task has run without its lock, as the server's handler did not pass through Guard.Middleware", "task_id", a.ID, "task_type", a.message.Kind, "queue", a.Queue)
+		h.logger.ErrorContext(ctx, "a guarded task has run without its lock, as the server's handler did not pass through Guard.Middleware", "task_id", a.ID, "task_kind", a.message.Kind, "queue", a.Queue)
 	}
 	f.done.Store(false)
 }

@@ -43,18 +43,18 @@ type class struct {
 
 // A kind has the figures of a kind of task.
 type kind struct {
-	running           prometheus.Gauge
-	lost, recovered   prometheus.Counter
-	succeeded, failed prometheus.Observer
-	durations         prometheus.ObserverVec // by the outcome, for those that are rare
+	running         prometheus.Gauge
+	lost, recovered prometheus.Counter
+	done, failed    prometheus.Observer
+	durations       prometheus.ObserverVec // by the outcome, for those that are rare
 }
 
 // The outcomes of a run of a handler.
 const (
-	outcomeSucceeded = "succeeded"
-	outcomeFailed    = "failed"
-	outcomeBusy      = "busy" // the handler wanted a second lock that was busy, and the task waits for it
-	outcomeLost      = "lost" // the lock was lost while the handler ran
+	outcomeDone   = "done"
+	outcomeFailed = "failed"
+	outcomeParked = "parked" // the handler found a second lock busy, or something missing that all tasks need
+	outcomeLost   = "lost"   // the lock was lost while the handler ran
 )
 
 // New returns figures that are all zero, with those of the Go runtime and of the process.
@@ -96,11 +96,11 @@ func New() *Metrics {
 		of := durations.MustCurryWith(prometheus.Labels{"kind": name})
 		return &kind{
 			running: running.WithLabelValues(name), lost: lost.WithLabelValues(name), recovered: recovered.WithLabelValues(name),
-			succeeded: of.WithLabelValues(outcomeSucceeded), failed: of.WithLabelValues(outcomeFailed), durations: of,
+			done: of.WithLabelValues(outcomeDone), failed: of.WithLabelValues(outcomeFailed), durations: of,
 		}
 	})
 
-	handOffs := histogram("siding_handoff_seconds", "Time from the release of a lock to its acquisition by the task that it was handed off to.", handOffBuckets, "queue")
+	handOffs := histogram("siding_lock_handoff_seconds", "Time from the release of a lock to its acquisition by the task that it was handed off to.", handOffBuckets, "queue")
 	m.queues = labels.NewSet(func(name string) prometheus.Observer { return handOffs.WithLabelValues(name) })
 	return m
 }
@@ -161,9 +161,9 @@ func (m *Metrics) ended(e queue.Event) {
 		k.lost.Inc()
 		k.durations.WithLabelValues(outcomeLost).Observe(held)
 	case e.Err == nil:
-		k.succeeded.Observe(held)
-	case errors.Is(e.Err, lock.ErrBusy):
-		k.durations.WithLabelValues(outcomeBusy).Observe(held)
+		k.done.Observe(held)
+	case errors.Is(e.Err, lock.ErrBusy) || errors.Is(e.Err, queue.ErrUnavailable):
+		k.durations.WithLabelValues(outcomeParked).Observe(held)
 	default:
 		k.failed.Observe(held)
 	}
