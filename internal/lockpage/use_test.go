@@ -94,7 +94,7 @@ func TestRelease(t *testing.T) {
 		t.Errorf("not confirmed: want no call, have %d", have)
 	}
 	page.Click("button.danger")
-	page.AwaitText("ann took it from audit a1 on host (pid 1)")
+	page.AwaitText("From audit a1 on host (pid 1), by ann")
 	page.AwaitText("“its <handler> hangs”")
 	picture(t, page, "released")
 	if have := calls.Load(); have != 1 {
