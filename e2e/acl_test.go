@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -352,6 +353,15 @@ func TestRightsOfADashboard(t *testing.T) {
 	} {
 		ask(http.MethodGet, "/locks"+path, http.StatusOK)
 	}
+	for resource, seen := range map[string]string{"order:1": "held 0 somebody", "order:2": "foreign 0 another program"} {
+		form := url.Values{"name": {resource}, "seen": {seen}, "reason": {"it hangs"}, "sure": {"yes"}}
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "http://localhost/locks/resource", strings.NewReader(form.Encode()))
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		reply := httptest.NewRecorder()
+		if h.ServeHTTP(reply, r); reply.Code != http.StatusSeeOther {
+			t.Errorf("release of %s: have %d %s", resource, reply.Code, regexp.MustCompile(`notice bad.*`).FindString(reply.Body.String()))
+		}
+	}
 	const one = "queues/default"
 	for _, path := range []string{
 		"queues", one, "queue_stats", "servers", "scheduler_entries", "redis_info",
@@ -499,10 +509,13 @@ func (g *guardedTestbed) fillLocks(t *testing.T) {
 		}
 	}
 	ctx := t.Context()
-	const key, ticket = "lock:order:1", 7
+	const key, foreign, ticket = "lock:order:1", "lock:order:2", 7
 	if err := errors.Join(
 		g.admin.Rename(ctx, "asynq:{many}:scheduled", "asynq:{many}:retry").Err(),
 		g.admin.Set(ctx, key, "siding:token:somebody", time.Hour).Err(),
+		g.admin.Set(ctx, foreign, "somebody", time.Hour).Err(),
+		g.admin.ZAdd(ctx, "{"+foreign+"}:queue", redis.Z{Score: ticket, Member: "siding-task:default:retry-1"}).Err(),
+		g.admin.HSet(ctx, "asynq:{default}:t:retry-1", "siding_ticket", ticket, "siding_lock", foreign).Err(),
 		g.admin.ZAdd(ctx, "{"+key+"}:queue", redis.Z{Score: ticket, Member: "siding-task:default:retry-3"}).Err(),
 		g.admin.ZAdd(ctx, "siding:{default}:contended", redis.Z{Member: key}).Err(),
 		g.admin.HSet(ctx, "asynq:{default}:t:retry-3", "siding_ticket", ticket, "siding_lock", key).Err(),

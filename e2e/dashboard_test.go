@@ -102,6 +102,16 @@ func TestLocksPages(t *testing.T) {
 	page.AwaitText("1 lock, by longest wait")
 	page.AwaitText("2 now, 2 at most")
 	page.AwaitText("2 refusals in 15 minutes")
+
+	page.Click("[data-row]")
+	page.Click("summary")
+	page.Click("#reason")
+	page.Type("it hangs")
+	page.Click("input[type=checkbox]")
+	page.Click("button.danger")
+	page.AwaitText("by a visitor from 127.0.0.1")
+	page.AwaitText("“it hangs”")
+	page.Await(`document.querySelector(".facts .holder").textContent.includes("audit-1")`)
 	if have := page.Errors(); len(have) != 0 {
 		t.Errorf("want no errors, have %q", have)
 	}

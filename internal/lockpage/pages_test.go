@@ -176,6 +176,9 @@ func TestRevoke(t *testing.T) {
 			later.Fence++
 			s.put(later)
 		}, http.StatusConflict, "another holder by now", 0},
+		{"free by now", func(_ *lockpage.Config, s *source, _ url.Values) {
+			s.put(inspect.Lock{Resource: "order:1", State: inspect.Free})
+		}, http.StatusConflict, "another holder by now", 0},
 		{"redis away", func(_ *lockpage.Config, s *source, _ url.Values) { s.fail(errAway) }, http.StatusServiceUnavailable, "does not answer", 0},
 		{"refused by redis", func(c *lockpage.Config, _ *source, _ url.Values) {
 			c.Revoke = func(context.Context, string, int64, string, string) error { return errRefused }
@@ -217,7 +220,6 @@ func TestRevoke(t *testing.T) {
 func TestReleaseButton(t *testing.T) {
 	t.Parallel()
 	revoke := func(context.Context, string, int64, string, string) error { return nil }
-	earlier := time.Now().Add(-time.Minute)
 	tests := []struct {
 		name string
 		cfg  lockpage.Config
@@ -226,8 +228,8 @@ func TestReleaseButton(t *testing.T) {
 	}{
 		{"held", lockpage.Config{Revoke: revoke}, inspect.Lock{State: inspect.Held}, true},
 		{"held in an external store", lockpage.Config{Revoke: revoke}, inspect.Lock{State: inspect.Held, Elsewhere: true}, false},
-		{"taken from this holder", lockpage.Config{Revoke: revoke}, inspect.Lock{State: inspect.Held, Since: earlier, Revoked: &inspect.Revocation{At: time.Now()}}, false},
-		{"taken from an earlier holder", lockpage.Config{Revoke: revoke}, inspect.Lock{State: inspect.Held, Since: time.Now(), Revoked: &inspect.Revocation{At: earlier}}, true},
+		{"taken from this holder", lockpage.Config{Revoke: revoke}, inspect.Lock{State: inspect.Held, Revoking: true, Revoked: &inspect.Revocation{At: time.Now()}}, false},
+		{"taken from an earlier holder", lockpage.Config{Revoke: revoke}, inspect.Lock{State: inspect.Held, Revoked: &inspect.Revocation{At: time.Now()}}, true},
 		{"foreign", lockpage.Config{Revoke: revoke}, inspect.Lock{State: inspect.Foreign}, true},
 		{"reserved", lockpage.Config{Revoke: revoke}, inspect.Lock{State: inspect.Reserved}, false},
 		{"free", lockpage.Config{Revoke: revoke}, inspect.Lock{State: inspect.Free}, false},

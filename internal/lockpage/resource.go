@@ -25,7 +25,6 @@ type resourcePage struct {
 	Previous string
 	Next     string
 
-	Ending    bool // the lock was taken from this holder, which still has to learn of it
 	Revocable bool // a holder is there, and somebody may take the lock from it
 	ReadOnly  bool
 	Reason    string // that was typed
@@ -62,10 +61,13 @@ func (h *Handler) writeResource(w http.ResponseWriter, r *http.Request, status i
 	if p.Last < p.Lock.Waiting && len(p.Waiters) > 0 {
 		p.Next = pageURL(name, p.Last+1)
 	}
-	p.Ending = p.Lock.State == inspect.Held && p.Lock.Revoked != nil && p.Lock.Revoked.At.After(p.Lock.Since)
-	p.Revocable = h.cfg.Revoke != nil && !p.Lock.Elsewhere && !p.Ending && (p.Lock.State == inspect.Held || p.Lock.State == inspect.Foreign)
+	p.Revocable = h.cfg.Revoke != nil && !p.Lock.Elsewhere && !p.Lock.Revoking && (p.Lock.State == inspect.Held || p.Lock.State == inspect.Foreign)
 	p.ReadOnly = h.cfg.ReadOnly
-	h.write(w, r, status, "resource", page{Title: name, Tab: "list", Refresh: !p.Revocable || p.ReadOnly, Content: p})
+	all := page{Title: name, Tab: "list", Refresh: !p.Revocable || p.ReadOnly, Content: p}
+	if p.Mistake != "" {
+		all.Notice = &notice{What: p.Mistake}
+	}
+	h.write(w, r, status, "resource", all)
 }
 
 func pageURL(resource string, from int) string {
@@ -101,7 +103,7 @@ func (h *Handler) revoke(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	lock, _, err := h.cfg.Source.Show(ctx, name, 1, 1)
 	if err == nil && seen(lock) != r.PostFormValue("seen") {
-		h.writeResource(w, r, http.StatusConflict, resourcePage{Reason: reason, Mistake: "The lock has another holder by now. This is what it looks like now."})
+		h.writeResource(w, r, http.StatusConflict, resourcePage{Reason: reason, Mistake: "The lock has another holder by now, or none."})
 		return
 	}
 	if err == nil {

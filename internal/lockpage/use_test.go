@@ -94,12 +94,36 @@ func TestRelease(t *testing.T) {
 		t.Errorf("not confirmed: want no call, have %d", have)
 	}
 	page.Click("button.danger")
-	page.AwaitText("ann took it from audit a1 on host (pid 1)")
+	page.AwaitText("From audit a1 on host (pid 1), by ann")
 	page.AwaitText("“its <handler> hangs”")
 	picture(t, page, "released")
 	if have := calls.Load(); have != 1 {
 		t.Errorf("want one call, have %d", have)
 	}
+}
+
+// Somebody else gets the lock while a person fills in the form. The person sees who has it now.
+func TestReleaseOfAnEarlierHolder(t *testing.T) {
+	t.Parallel()
+	s := newSource(inspect.Lock{Resource: "order:1", State: inspect.Held, Holder: "audit a1 on host (pid 1)", Fence: 7})
+	page := browsertest.Open(t, serve(t, lockpage.Config{Source: s, Revoke: func(context.Context, string, int64, string, string) error { return errRefused }})+"/locks/resource?name=order:1", wide)
+	page.Click("summary")
+	page.Click("#reason")
+	page.Type("it hangs")
+	page.Click("input[type=checkbox]")
+	s.put(inspect.Lock{Resource: "order:1", State: inspect.Held, Holder: "audit a2 on host (pid 1)", Fence: 8})
+	page.Click("button.danger")
+	page.AwaitText("The lock has another holder by now, or none.")
+	page.AwaitText("Take the lock from audit a2")
+	renew(page)
+	page.AwaitText("The lock has another holder by now, or none.")
+	picture(t, page, "conflict")
+	page.Await(`document.getElementById("reason").value === "it hangs"`)
+	page.Click("input[type=checkbox]")
+	page.Click("button.danger")
+	page.AwaitText("The lock was not taken away: not now")
+	s.put(inspect.Lock{Resource: "order:1", State: inspect.Free})
+	page.AwaitText("free")
 }
 
 func TestEmpty(t *testing.T) {
