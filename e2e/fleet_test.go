@@ -37,7 +37,7 @@ var binaries = sync.OnceValues(func() (dir string, err error) {
 	if dir, err = os.MkdirTemp("", "siding-e2e-"); err != nil {
 		return "", err
 	}
-	out, err := exec.Command("go", "build", "-o", dir+"/", "../cmd/worker", "../cmd/enqueue").CombinedOutput()
+	out, err := exec.Command("go", "build", "-o", dir+"/", "../cmd/worker", "../cmd/enqueue", "../cmd/lockctl").CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("build: %w\n%s", err, out)
 	}

@@ -4,12 +4,10 @@ import (
 	"context"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
-	"github.com/google/uuid"
-
+	"github.com/sidingq/siding/internal/election"
 	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/lock"
 )
@@ -66,20 +64,10 @@ func (g *Guard) becomeCandidate() {
 	g.work.Go(func() { g.lookAfter(g.background, queues) })
 }
 
-// electionOf names the resource of an election. Servers of the same queues contend for its lock, if
-// all of them recover tasks, or none.
-func electionOf(queues []string, recovers bool) string {
-	role := "siding-sweeper:"
-	if recovers {
-		role = "siding-recovery:"
-	}
-	return role + uuid.NewSHA1(uuid.Nil, []byte(strings.Join(queues, "\n"))).String()
-}
-
 // lookAfter looks after queues while this process is the elected one. Otherwise lookAfter tries to
 // have the process elected. It ends with ctx.
 func (g *Guard) lookAfter(ctx context.Context, queues []string) {
-	resource := electionOf(queues, g.cfg.Recovery.Crashes > 0)
+	resource := election.Resource(queues, g.cfg.Recovery.Crashes > 0)
 	candidate := &lock.Options{Holder: "elected server on " + g.self, Wait: lock.Forever, Retry: lock.Fixed(candidateEvery)}
 	for sleep.For(ctx, rand.N(candidateEvery)) == nil {
 		err := g.voting.Do(ctx, resource, candidate, func(ctx context.Context) error {

@@ -3,34 +3,18 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
 
+	"github.com/sidingq/siding/internal/cli"
 	"github.com/sidingq/siding/internal/config"
 )
 
-// The exit statuses of the program, which its help lists.
-const (
-	exitOK      = 0
-	exitFault   = 1
-	exitUsage   = 2
-	exitRefused = 3
-)
+// exitRefused is the exit status of a program whose task or some of whose lines were refused.
+const exitRefused = 3
 
-// A statusError ends the program with an exit status. Any other error is about
-// the command line or a setting. A nil error says nothing.
-type statusError struct {
-	status int
-	error
-}
-
-func (e *statusError) Unwrap() error { return e.error }
-
-func fault(err error) error { return &statusError{exitFault, err} }
-
-func refused(err error) error { return &statusError{exitRefused, err} }
+func refused(err error) error { return cli.Exit(exitRefused, err) }
 
 // An app is one run of the program.
 type app struct {
@@ -52,32 +36,7 @@ type commonFlags struct {
 // run runs the program and returns its exit status. When ctx ends, the program
 // finishes the current batch and stops.
 func (a *app) run(ctx context.Context, args []string) int {
-	root := a.root()                          //nolint:contextcheck // cobra hands ctx to the commands
-	root.SetArgs(append([]string{}, args...)) // nil would mean os.Args
-	root.SetOut(a.stdout)
-	root.SetErr(a.stderr)
-	cmd, err := root.ExecuteContextC(ctx)
-	if err == nil {
-		return exitOK
-	}
-	// If the terminal has gone, so has the message. The status remains.
-	ended, ok := errors.AsType[*statusError](err)
-	if !ok {
-		_, _ = fmt.Fprintf(a.stderr, "enqueue: %v\nRun '%s --help' for usage.\n", err, cmd.CommandPath())
-		return exitUsage
-	}
-	if ended.error != nil {
-		_, _ = fmt.Fprintf(a.stderr, "enqueue: %v\n", ended.error)
-	}
-	return ended.status
-}
-
-// one wants one argument.
-func one(cmd *cobra.Command, args []string) error {
-	if len(args) != 1 {
-		return fmt.Errorf("want %q, have %d arguments", cmd.Use, len(args))
-	}
-	return nil
+	return cli.Run(ctx, a.root(), args, a.stdout, a.stderr) //nolint:contextcheck // cobra hands ctx to the commands
 }
 
 func (a *app) root() *cobra.Command {
@@ -94,8 +53,6 @@ were refused (the others are enqueued).`,
 		RunE: func(*cobra.Command, []string) error {
 			return errors.New("want a command: task, stream or orders")
 		},
-		SilenceErrors: true,
-		SilenceUsage:  true,
 	}
 	f := root.PersistentFlags()
 	f.StringVar(&a.flags.config, "config", "", "configuration `file`; the program uses redis and shards from it (default $SIDING_CONFIG, else config.yaml if it is there)")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/cli"
 	"github.com/sidingq/siding/queue"
 	"github.com/sidingq/siding/tasks/orders"
 )
@@ -41,7 +42,7 @@ func (a *app) feed(ctx context.Context, in input) (end error) {
 		}
 		defer func() {
 			if err := list.Close(); err != nil && end == nil {
-				end = fault(fmt.Errorf("--refused: %w", err))
+				end = cli.Fault(fmt.Errorf("--refused: %w", err))
 			}
 		}()
 		report.list = list
@@ -49,8 +50,8 @@ func (a *app) feed(ctx context.Context, in input) (end error) {
 	feeder := feeder{report: report, queues: make(map[string]bool)}
 	var client redis.UniversalClient
 	if !a.flags.dryRun {
-		if client, err = connect(ctx, settings.Redis); err != nil {
-			return fault(err)
+		if client, err = cli.Connect(ctx, settings.Redis, "enqueue"); err != nil {
+			return cli.Fault(err)
 		}
 		defer client.Close()
 		if feeder.client, err = queue.NewClient(client, settings.Client()); err != nil {
@@ -61,7 +62,7 @@ func (a *app) feed(ctx context.Context, in input) (end error) {
 		}
 		if in.restart {
 			if err := feeder.mark.forget(ctx); err != nil {
-				return fault(err)
+				return cli.Fault(err)
 			}
 		}
 	}
@@ -83,7 +84,7 @@ func (a *app) feed(ctx context.Context, in input) (end error) {
 		report.Orders = &counts
 	}
 	if err := report.write(a.stdout, a.flags.json); err != nil {
-		return fault(err)
+		return cli.Fault(err)
 	}
 	return verdict(in, report, err)
 }
@@ -96,11 +97,11 @@ func verdict(in input, r *report, err error) error {
 	case err == nil:
 		return nil
 	case r.DryRun:
-		return fault(err)
+		return cli.Fault(err)
 	case in.content.hash != "":
-		return fault(fmt.Errorf("%w; run the same command again to go on behind line %d", err, r.Through))
+		return cli.Fault(fmt.Errorf("%w; run the same command again to go on behind line %d", err, r.Through))
 	default:
-		return fault(fmt.Errorf("%w; all up to line %d is done", err, r.Through))
+		return cli.Fault(fmt.Errorf("%w; all up to line %d is done", err, r.Through))
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/cli"
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/internal/verify"
@@ -243,7 +244,7 @@ func TestOrderFilesInterrupted(t *testing.T) {
 			poll.Eventually(t, "some tasks", func() bool { return pending(t, client, defaultQueue) > want/50 })
 			interrupt()
 			// A real file may be so short that it ends before.
-			if have := <-ended; (have.status != exitFault || !strings.HasPrefix(have.err, "enqueue: interrupted; ")) && name != "real" {
+			if have := <-ended; (have.status != cli.StatusFault || !strings.HasPrefix(have.err, "enqueue: interrupted; ")) && name != "real" {
 				t.Fatalf("want it interrupted, have %+v", have)
 			}
 			if have := enqueue(t, "", "orders", path, "--redis", server.Addr); have.status != status {

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
+	"github.com/sidingq/siding/internal/cli"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 )
 
@@ -122,7 +123,7 @@ func TestUsage(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			wantResult(t, result{"", c.want, exitUsage}, enqueue(t, "", c.args...))
+			wantResult(t, result{"", c.want, cli.StatusUsage}, enqueue(t, "", c.args...))
 		})
 	}
 }
@@ -132,7 +133,7 @@ func TestHelpTellsTheMeansAndTheirLimit(t *testing.T) {
 	for _, command := range []string{"stream", "orders"} {
 		have := enqueue(t, "", command, "--help")
 		for _, want := range []string{"checkpoint", "30 days", "kill -9", "retention", "journal"} {
-			if !strings.Contains(have.out, want) || have.status != exitOK {
+			if !strings.Contains(have.out, want) || have.status != cli.StatusOK {
 				t.Errorf("%s --help: want it to mention %q with status 0, have %d:\n%s", command, want, have.status, have.out)
 			}
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sidingq/siding/internal/cli"
 	"github.com/sidingq/siding/queue"
 	"github.com/sidingq/siding/tasks/orders"
 )
@@ -38,7 +39,7 @@ goes to a temporary file first.
 		Example: `  enqueue orders online_retail.csv.gz --dry-run
   enqueue orders online_retail.csv.gz --redis 10.0.0.7:6379
   zcat online_retail.csv.gz | enqueue orders -`,
-		Args: one,
+		Args: cli.One,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			in.name = args[0]
 			return a.orders(cmd.Context(), in, retention)
@@ -62,7 +63,7 @@ func (a *app) orders(ctx context.Context, in input, retention time.Duration) err
 	defer f.Close()
 	if f == nil || !regular(f) {
 		if f, err = copied(ctx, from); err != nil {
-			return fault(fmt.Errorf("%s: %w", in.name, err))
+			return cli.Fault(fmt.Errorf("%s: %w", in.name, err))
 		}
 		defer remove(f)
 	}
@@ -72,7 +73,7 @@ func (a *app) orders(ctx context.Context, in input, retention time.Duration) err
 		reader, err = orders.NewReader(from)
 	}
 	if err != nil {
-		return fault(fmt.Errorf("%s: %w", in.name, err))
+		return cli.Fault(fmt.Errorf("%s: %w", in.name, err))
 	}
 	plan := orders.NewPlan(orders.PlanConfig{Content: in.content.short(), Queue: in.queue, Retention: retention})
 	in.jobs, in.counts = plan.Jobs(reader), plan.Counts

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/cli"
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/internal/verify"
@@ -136,7 +137,7 @@ func TestOrdersAgain(t *testing.T) {
 	run := func(want string, args ...string) {
 		t.Helper()
 		have := enqueue(t, "", append([]string{"orders", "--redis", server.Addr, "--json"}, args...)...)
-		if have.status != exitOK || !strings.Contains(have.out, want) {
+		if have.status != cli.StatusOK || !strings.Contains(have.out, want) {
 			t.Errorf("%v: want %s, have %+v", args, want, have)
 		}
 	}
@@ -165,7 +166,7 @@ func TestOrdersRetention(t *testing.T) {
 	server := redistest.Shared(t)
 	path, want := orderFile(t, 1)
 	for q, args := range map[string][]string{"10m0s": nil, "2h0m0s": {"--retention", "2h"}, "0s": {"--retention", "0"}} {
-		if have := enqueue(t, "", append(args, "orders", path, "--redis", server.Addr, "--queue", q)...); have.status != exitOK {
+		if have := enqueue(t, "", append(args, "orders", path, "--redis", server.Addr, "--queue", q)...); have.status != cli.StatusOK {
 			t.Fatalf("want status 0, have %+v", have)
 		}
 		for id := range want {
@@ -197,7 +198,7 @@ func TestOrdersInterrupted(t *testing.T) {
 	interrupt()
 	have := <-ended
 	var line int
-	if _, err := fmt.Sscanf(have.err, "enqueue: interrupted; run the same command again to go on behind line %d", &line); err != nil || have.status != exitFault {
+	if _, err := fmt.Sscanf(have.err, "enqueue: interrupted; run the same command again to go on behind line %d", &line); err != nil || have.status != cli.StatusFault {
 		t.Fatalf("want status 1 and where to go on, have %+v", have)
 	}
 	if !strings.Contains(have.out, fmt.Sprintf(": stopped behind line %d\n", line)) {
@@ -208,7 +209,7 @@ func TestOrdersInterrupted(t *testing.T) {
 		t.Fatalf("want an interrupt in the middle, have %d of %d tasks and line %d", n, len(want), line)
 	}
 	again := enqueue(t, "", "orders", path, "--redis", server.Addr, "--queue", q, "--json")
-	if text := fmt.Sprintf(`"resumed_after":%d,"enqueued":%d,"already_there":%d,`, line, len(want)-n, n); again.status != exitOK || !strings.Contains(again.out, text) {
+	if text := fmt.Sprintf(`"resumed_after":%d,"enqueued":%d,"already_there":%d,`, line, len(want)-n, n); again.status != cli.StatusOK || !strings.Contains(again.out, text) {
 		t.Errorf("again: want %s, have %+v", text, again)
 	}
 	wantExactly(t, client, q, want)
@@ -244,12 +245,12 @@ func TestOrdersRedisGone(t *testing.T) {
 			if took := time.Since(start); took > c.within {
 				t.Errorf("want the end within %v, have %v", c.within, took)
 			}
-			if have.status != exitFault || !strings.HasPrefix(have.err, "enqueue: redis: ") || !strings.Contains(have.err, "run the same command again to go on behind line ") {
+			if have.status != cli.StatusFault || !strings.HasPrefix(have.err, "enqueue: redis: ") || !strings.Contains(have.err, "run the same command again to go on behind line ") {
 				t.Errorf("want status 1 and an error that says how to go on, have %+v", have)
 			}
 			c.mend(t, server)
 			again := enqueue(t, "", "orders", path, "--redis", server.Addr, "--json")
-			if again.status != exitOK || !strings.Contains(again.out, `"complete":true`) || !strings.Contains(again.out, `"resumed_after":`) {
+			if again.status != cli.StatusOK || !strings.Contains(again.out, `"complete":true`) || !strings.Contains(again.out, `"resumed_after":`) {
 				t.Errorf("again: want it to go on and complete, have %+v", again)
 			}
 			wantExactly(t, server.Client(t), defaultQueue, want)
@@ -276,7 +277,7 @@ func TestOrdersRefusedAsAWhole(t *testing.T) {
 		"empty":     {"", "header: want a header line, have an empty file"},
 	} {
 		path := write(name, c.text)
-		wantResult(t, result{"", "enqueue: " + path + ": " + c.want + "\n", exitFault}, enqueue(t, "", "orders", path, "--redis", server.Addr))
+		wantResult(t, result{"", "enqueue: " + path + ": " + c.want + "\n", cli.StatusFault}, enqueue(t, "", "orders", path, "--redis", server.Addr))
 	}
 	if n, err := server.Client(t).DBSize(t.Context()).Result(); n != 0 || err != nil {
 		t.Errorf("keys: want none, have %d (%v)", n, err)
@@ -295,7 +296,7 @@ func TestOrdersFromStdin(t *testing.T) {
 	}
 	for _, state := range []string{"-: done\n", "-: everything was already enqueued\n"} {
 		have := enqueue(t, string(text), "orders", "-", "--redis", server.Addr)
-		if have.status != exitOK || !strings.HasPrefix(have.out, state) {
+		if have.status != cli.StatusOK || !strings.HasPrefix(have.out, state) {
 			t.Errorf("want status 0 and %q, have %+v", state, have)
 		}
 		wantExactly(t, client, defaultQueue, want)
@@ -333,12 +334,12 @@ func TestRefusedList(t *testing.T) {
 	}
 
 	have = enqueue(t, "", "orders", path, "--dry-run", "--refused", path)
-	wantResult(t, result{"", "enqueue: --refused: want another file than the input, have \"" + path + "\"\nRun 'enqueue orders --help' for usage.\n", exitUsage}, have)
+	wantResult(t, result{"", "enqueue: --refused: want another file than the input, have \"" + path + "\"\nRun 'enqueue orders --help' for usage.\n", cli.StatusUsage}, have)
 	if after, err := os.ReadFile(path); err != nil || string(after) != text.String() {
 		t.Errorf("want the input as it was, have %d bytes, %v", len(after), err)
 	}
 	have = enqueue(t, "{}\n", "stream", "--dry-run", "--refused", "/dev/full")
-	if have.status != exitFault || !strings.Contains(have.err, "--refused: write /dev/full") {
+	if have.status != cli.StatusFault || !strings.Contains(have.err, "--refused: write /dev/full") {
 		t.Errorf("a list that cannot be written: want status 1 and why, have %+v", have)
 	}
 }
@@ -366,7 +367,7 @@ func TestRedisOutOfMemory(t *testing.T) {
 		fmt.Fprintf(&lines, `{"kind":"order:place","payload":{"user":"%d","submission":"1","items":[%s{"sku":"22222","quantity":1,"price":"1"}]}}`+"\n", i, items)
 	}
 	have := enqueue(t, lines.String(), "stream", "--redis", server.Addr)
-	if have.status != exitFault || !strings.Contains(have.err, "OOM") || !strings.Contains(have.out, "        0  refused") {
+	if have.status != cli.StatusFault || !strings.Contains(have.err, "OOM") || !strings.Contains(have.out, "        0  refused") {
 		t.Errorf("want status 1, Redis' reason and no line refused, have %+v", have)
 	}
 }

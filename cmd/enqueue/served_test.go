@@ -9,6 +9,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/sidingq/siding/internal/cli"
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/queue"
@@ -32,7 +33,7 @@ func TestUnservedQueues(t *testing.T) {
 	said := func(stdin string, args ...string) string {
 		var errs bytes.Buffer
 		a := &app{stdin: strings.NewReader(stdin), stdout: new(bytes.Buffer), stderr: &errs}
-		if have := a.run(t.Context(), append(args, "--redis", at.Addr)); have != exitOK {
+		if have := a.run(t.Context(), append(args, "--redis", at.Addr)); have != cli.StatusOK {
 			t.Errorf("%q: want status 0, have %d", args, have)
 		}
 		return errs.String()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sidingq/siding/internal/cli"
 	"github.com/sidingq/siding/queue"
 	"github.com/sidingq/siding/tasks"
 	"github.com/sidingq/siding/tasks/orders"
@@ -70,7 +71,7 @@ func (a *app) stream(ctx context.Context, in input) error {
 	}
 	from, in.content, err = twice(ctx, f, func(r io.Reader) (io.Reader, error) { return r, nil })
 	if err != nil {
-		return fault(fmt.Errorf("%s: %w", in.name, err))
+		return cli.Fault(fmt.Errorf("%s: %w", in.name, err))
 	}
 	in.jobs = streamDecoder{queue: in.queue, content: in.content}.jobs(from, false)
 	return a.feed(ctx, in)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sidingq/siding/internal/cli"
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/queue"
@@ -189,7 +190,7 @@ func TestStreamIsLive(t *testing.T) {
 	}
 	want := result{
 		"-: stopped behind line 3\n        3  tasks enqueued\n        0  tasks were there already\n        0  refused\n",
-		"enqueue: interrupted; all up to line 3 is done\n", exitFault,
+		"enqueue: interrupted; all up to line 3 is done\n", cli.StatusFault,
 	}
 	wantResult(t, want, result{out.String(), errs.String(), status})
 }
@@ -197,7 +198,7 @@ func TestStreamIsLive(t *testing.T) {
 func TestStreamFromAPipeByName(t *testing.T) {
 	t.Parallel()
 	have := enqueue(t, "", "stream", "/dev/null", "--dry-run")
-	wantResult(t, result{"/dev/null: checked, nothing was enqueued\n        0  tasks would be enqueued\n        0  refused\n", "", exitOK}, have)
+	wantResult(t, result{"/dev/null: checked, nothing was enqueued\n        0  tasks would be enqueued\n        0  refused\n", "", cli.StatusOK}, have)
 }
 
 func TestStreamFile(t *testing.T) {
@@ -214,18 +215,18 @@ func TestStreamFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	args := []string{"stream", file, "--redis", server.Addr, "--queue", q}
-	if have := enqueue(t, "", append(args, "--dry-run", "--json")...); have.status != exitOK || !strings.Contains(have.out, `"would_enqueue":250`) {
+	if have := enqueue(t, "", append(args, "--dry-run", "--json")...); have.status != cli.StatusOK || !strings.Contains(have.out, `"would_enqueue":250`) {
 		t.Errorf("dry run: want 250 tasks that would be enqueued, have %+v", have)
 	}
 	if have := ids(t, client, q); len(have) != 0 {
 		t.Errorf("dry run: want nothing enqueued, have %d", len(have))
 	}
 	want := file + ": done\n      250  tasks enqueued\n        0  tasks were there already\n        0  refused\n"
-	wantResult(t, result{want, "", exitOK}, enqueue(t, "", args...))
+	wantResult(t, result{want, "", cli.StatusOK}, enqueue(t, "", args...))
 	want = file + ": everything was already enqueued\n        0  tasks enqueued\n      250  tasks were there already; all up to line 250, by the checkpoint\n        0  refused\n"
-	wantResult(t, result{want, "", exitOK}, enqueue(t, "", args...))
+	wantResult(t, result{want, "", cli.StatusOK}, enqueue(t, "", args...))
 	want = file + ": everything was already enqueued\n        0  tasks enqueued\n      250  tasks were there already\n        0  refused\n"
-	wantResult(t, result{want, "", exitOK}, enqueue(t, "", append(args, "--restart")...))
+	wantResult(t, result{want, "", cli.StatusOK}, enqueue(t, "", append(args, "--restart")...))
 	if have, distinct := pending(t, client, q), ids(t, client, q); have != lines || len(distinct) != lines {
 		t.Errorf("tasks: want %d with ids of their own, have %d with %d ids", lines, have, len(distinct))
 	}
@@ -238,7 +239,7 @@ func TestStreamInputFault(t *testing.T) {
 	in := io.MultiReader(strings.NewReader(`{"kind":"order:audit","payload":{"order":"1"}}`+"\n"), faulty{broken})
 	a := &app{stdin: in, stdout: &out, stderr: &errs}
 	status := a.run(t.Context(), []string{"stream", "--dry-run"})
-	want := result{"-: not checked to its end\n        1  tasks would be enqueued\n        0  refused\n", "enqueue: line 2: disk on fire\n", exitFault}
+	want := result{"-: not checked to its end\n        1  tasks would be enqueued\n        0  refused\n", "enqueue: line 2: disk on fire\n", cli.StatusFault}
 	wantResult(t, want, result{out.String(), errs.String(), status})
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sidingq/siding/internal/cli"
 	"github.com/sidingq/siding/internal/config"
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/internal/testenv/redistest"
@@ -80,7 +81,7 @@ func TestProgressBar(t *testing.T) {
 				t.Fatal(err)
 			}
 			have := string(<-shown)
-			if status != exitOK || !regexp.MustCompile(c.want).MatchString(have) || (c.want == "") != (have == "") {
+			if status != cli.StatusOK || !regexp.MustCompile(c.want).MatchString(have) || (c.want == "") != (have == "") {
 				t.Errorf("want status 0 and %q shown, have %d and %q", c.want, status, have)
 			}
 		})
@@ -110,10 +111,10 @@ func TestSignal(t *testing.T) {
 		}
 		err := cmd.Wait()
 		ended, ok := errors.AsType[*exec.ExitError](err)
-		if !ok || ended.ExitCode() != exitFault || !strings.HasPrefix(errs.String(), "enqueue: interrupted; run the same command again to go on behind line ") {
+		if !ok || ended.ExitCode() != cli.StatusFault || !strings.HasPrefix(errs.String(), "enqueue: interrupted; run the same command again to go on behind line ") {
 			t.Errorf("%v: want status 1 and where to go on, have %v and %q", sig, err, errs.String())
 		}
-		if have := enqueue(t, "", "orders", path, "--redis", server.Addr, "--queue", q); have.status != exitOK {
+		if have := enqueue(t, "", "orders", path, "--redis", server.Addr, "--queue", q); have.status != cli.StatusOK {
 			t.Errorf("again: want status 0, have %+v", have)
 		}
 		wantExactly(t, client, q, want)
@@ -151,7 +152,7 @@ func TestSilentHost(t *testing.T) {
 	settings := config.Default().Redis
 	settings.Addrs = []string{addr}
 	settings.DialTimeout, settings.Timeout = time.Second, time.Second
-	opts, err := clientOptions(settings)
+	opts, err := cli.ClientOptions(settings, "enqueue")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sidingq/siding/internal/cli"
 	"github.com/sidingq/siding/queue"
 	"github.com/sidingq/siding/tasks"
 )
@@ -34,7 +35,7 @@ whose equal (--unique), is there already. After a fault of Redis the task may be
 stored all the same: with an --id you can try again safely.`,
 		Example: `  enqueue task order:audit --payload '{"order":"536365"}'
   enqueue task stock:deduct --payload @deduction.json --queue critical --delay 90s`,
-		Args: one,
+		Args: cli.One,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.Flags().Changed("retries") {
 				options.Retries = &retries
@@ -85,9 +86,9 @@ func (a *app) enqueueTask(ctx context.Context, kind string, payload []byte, opts
 	if a.flags.dryRun {
 		return a.printReceipt(receipt, kind+" is valid")
 	}
-	redis, err := connect(ctx, settings.Redis)
+	redis, err := cli.Connect(ctx, settings.Redis, "enqueue")
 	if err != nil {
-		return fault(err)
+		return cli.Fault(err)
 	}
 	defer redis.Close()
 	client, err := queue.NewClient(redis, settings.Client())
@@ -100,7 +101,7 @@ func (a *app) enqueueTask(ctx context.Context, kind string, payload []byte, opts
 	case errors.Is(err, queue.ErrTaskIDConflict), errors.Is(err, queue.ErrDuplicate):
 		return refused(err)
 	case err != nil:
-		return fault(err)
+		return cli.Fault(err)
 	}
 	a.warnUnserved(redis, map[string]bool{receipt.Queue: true})
 	return a.printReceipt(receipt, receipt.ID)
@@ -118,7 +119,7 @@ func (a *app) printReceipt(r queue.Receipt, text string) (err error) {
 		_, err = fmt.Fprintln(a.stdout, text)
 	}
 	if err != nil {
-		return fault(err)
+		return cli.Fault(err)
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/hibiken/asynq"
 
+	"github.com/sidingq/siding/internal/cli"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/queue"
 	"github.com/sidingq/siding/tasks"
@@ -52,9 +53,9 @@ func TestTaskRefused(t *testing.T) {
 func TestTaskDryRun(t *testing.T) {
 	t.Parallel()
 	args := []string{"task", "order:audit", "--redis", "127.0.0.1:1", "--dry-run", "--payload", `{"order":"1"}`}
-	wantResult(t, result{"order:audit is valid\n", "", exitOK}, enqueue(t, "", args...))
+	wantResult(t, result{"order:audit is valid\n", "", cli.StatusOK}, enqueue(t, "", args...))
 	args = append(args, "--json", "--id", "x", "--queue", "q")
-	wantResult(t, result{`{"id":"x","queue":"q","dry_run":true}` + "\n", "", exitOK}, enqueue(t, "", args...))
+	wantResult(t, result{`{"id":"x","queue":"q","dry_run":true}` + "\n", "", cli.StatusOK}, enqueue(t, "", args...))
 }
 
 func TestTaskEnqueued(t *testing.T) {
@@ -85,7 +86,7 @@ func TestTaskEnqueued(t *testing.T) {
 			t.Parallel()
 			id := strings.ReplaceAll(name, " ", "-")
 			args := append([]string{"task", "order:audit", "--redis", server.Addr, "--queue", q, "--id", id}, c.args...)
-			wantResult(t, result{id + "\n", "", exitOK}, enqueue(t, c.stdin, args...))
+			wantResult(t, result{id + "\n", "", cli.StatusOK}, enqueue(t, c.stdin, args...))
 			have, err := inspect(t, server).GetTaskInfo(q, id)
 			if err != nil {
 				t.Fatal(err)
@@ -109,7 +110,7 @@ func TestTaskIntoAShard(t *testing.T) {
 	have := enqueueIn(t.Context(), []string{"SIDING_SHARDS=task-sharded=16"}, "",
 		"task", "order:audit", "--redis", server.Addr, "--queue", "task-sharded", "--id", "x", "--json", "--payload", `{"order":"536365"}`)
 	const want = `{"id":"x","queue":"task-sharded.015-`
-	if !strings.HasPrefix(have.out, want) || have.status != exitOK {
+	if !strings.HasPrefix(have.out, want) || have.status != cli.StatusOK {
 		t.Errorf("want %s..., have %+v", want, have)
 	}
 }
@@ -120,7 +121,7 @@ func TestTaskDelayed(t *testing.T) {
 	const q = "task-delayed"
 	before := time.Now()
 	have := enqueue(t, "", "task", "order:audit", "--redis", server.Addr, "--queue", q, "--id", "x", "--json", "--delay", "1h", "--payload", `{"order":"1"}`)
-	wantResult(t, result{`{"id":"x","queue":"` + q + `"}` + "\n", "", exitOK}, have)
+	wantResult(t, result{`{"id":"x","queue":"` + q + `"}` + "\n", "", cli.StatusOK}, have)
 	info, err := inspect(t, server).GetTaskInfo(q, "x")
 	if err != nil {
 		t.Fatal(err)
@@ -140,7 +141,7 @@ func TestTaskThereAlready(t *testing.T) {
 	args := []string{"task", "order:audit", "--redis", server.Addr, "--queue", q, "--payload", `{"order":"1"}`}
 	byID, byLike := append(args, "--id", "x"), append(args, "--unique", "1h")
 	for want, args := range map[string][]string{queue.ErrTaskIDConflict.Error() + `: "x" in the queue "` + q + `"`: byID, queue.ErrDuplicate.Error(): byLike} {
-		if have := enqueue(t, "", args...); have.status != exitOK {
+		if have := enqueue(t, "", args...); have.status != cli.StatusOK {
 			t.Errorf("first: want status 0, have %+v", have)
 		}
 		wantResult(t, result{"", "enqueue: order:audit: " + want + "\n", exitRefused}, enqueue(t, "", args...))

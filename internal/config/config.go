@@ -2,6 +2,7 @@ package config
 
 import (
 	"cmp"
+	"io"
 	"log/slog"
 	"time"
 
@@ -68,6 +69,15 @@ func (h HTTP) LoginPassword() (Secret, error) {
 type Log struct {
 	Level  slog.Level
 	Format string // "text" or "json"
+}
+
+// Logger returns a logger that writes to w.
+func (l Log) Logger(w io.Writer) *slog.Logger {
+	opts := &slog.HandlerOptions{Level: l.Level}
+	if l.Format == "json" {
+		return slog.New(slog.NewJSONHandler(w, opts))
+	}
+	return slog.New(slog.NewTextHandler(w, opts))
 }
 
 // Place returns the place that the value of a key came from, in the words of errors. The place is

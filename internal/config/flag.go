@@ -25,3 +25,40 @@ func FlagError(known *pflag.FlagSet, err error) error {
 	}
 	return fmt.Errorf("--%s: want %s, have %q", e.GetFlag().Name, want, e.GetValue())
 }
+
+// AddFlags adds a flag of each setting that has one and is wanted. The values join given, in order. The
+// table of settings checks them, once all are known.
+func AddFlags(flags *pflag.FlagSet, given *[]Override, want func(Setting) bool) {
+	for _, s := range Settings() {
+		if s.Flag == "" || !want(s) {
+			continue
+		}
+		flags.Var(&flag{s, given}, s.Flag, s.Help)
+		if s.Kind == Bool {
+			flags.Lookup(s.Flag).NoOptDefVal = "true"
+		}
+	}
+}
+
+// A flag is a setting on the command line.
+type flag struct {
+	setting Setting
+	given   *[]Override
+}
+
+// Set implements pflag.Value.
+func (f *flag) Set(value string) error {
+	*f.given = append(*f.given, Override{Flag: f.setting.Flag, Value: value})
+	return nil
+}
+
+// String returns the default, for the help.
+func (f *flag) String() string { return f.setting.Default }
+
+// Type returns the word that stands for the value in the help.
+func (f *flag) Type() string {
+	if f.setting.Key == "http.address" {
+		return "host:port"
+	}
+	return map[Kind]string{Text: "value", Bool: "bool", List: "address", Numbers: "name=number"}[f.setting.Kind]
+}

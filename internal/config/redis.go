@@ -46,11 +46,11 @@ func (r Redis) Options() (*redis.UniversalOptions, error) {
 }
 
 // Failed adds to the error of a call to this Redis: its address, and a hint if there is one.
-// The worker is the name of the program that has a Redis of its own.
+// The worker is the name of the program that has a Redis of its own; empty if that is of no help.
 func (r Redis) Failed(worker string, err error) error {
 	hint := ""
 	switch text := err.Error(); {
-	case errors.Is(err, syscall.ECONNREFUSED):
+	case worker != "" && errors.Is(err, syscall.ECONNREFUSED):
 		hint = " (without a Redis, " + worker + " --embedded runs on one of its own)"
 	case strings.Contains(text, "NOAUTH"), strings.Contains(text, "WRONGPASS"):
 		hint = " (" + r.passwordHint(text) + ")"

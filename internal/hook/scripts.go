@@ -8,9 +8,9 @@ import (
 
 const (
 	asynqPath = "github.com/hibiken/asynq"
-	// asynqVersion is the version that this package knows. asynq.scripts has the scripts of that
+	// AsynqVersion is the version of asynq that a Hook knows. asynq.scripts has the scripts of that
 	// version.
-	asynqVersion = "v0.26.0"
+	AsynqVersion = "v0.26.0"
 )
 
 //go:embed asynq.scripts
@@ -36,7 +36,7 @@ func otherAsynq(build *debug.BuildInfo) string {
 		return ""
 	}
 	for _, m := range build.Deps {
-		if m.Path == asynqPath && m.Replace == nil && m.Version != asynqVersion && strings.HasPrefix(m.Version, "v") {
+		if m.Path == asynqPath && m.Replace == nil && m.Version != AsynqVersion && strings.HasPrefix(m.Version, "v") {
 			return m.Version
 		}
 	}
@@ -47,7 +47,7 @@ func otherAsynq(build *debug.BuildInfo) string {
 // changes only the entries of servers, and the calls that end an attempt which waits to be parked.
 func (h *Hook) mismatch(have string) {
 	if !h.mismatched.Swap(true) {
-		h.logger.Error("asynq is not the one known: waiting tasks are not queued, and come at their fallback times", "want", asynqVersion, "have", have)
+		h.logger.Error("asynq is not the one known: waiting tasks are not queued, and come at their fallback times", "want", AsynqVersion, "have", have)
 	}
 }
 

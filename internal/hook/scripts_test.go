@@ -23,8 +23,8 @@ func TestKnownScriptsAreThoseOfAsynq(t *testing.T) {
 		t.Fatal(err)
 	}
 	version, dir, _ := strings.Cut(strings.TrimSpace(string(found)), " ")
-	if version != asynqVersion {
-		t.Errorf("want %s, have %s", version, asynqVersion)
+	if version != AsynqVersion {
+		t.Errorf("want %s, have %s", version, AsynqVersion)
 	}
 	want := map[string]string{}
 	text := regexp.MustCompile("(?s)var (\\w+)Cmd = redis\\.NewScript\\(`(.*?)`\\)")
@@ -58,7 +58,7 @@ func TestOtherAsynq(t *testing.T) {
 	}{
 		"nothing is known": {nil, ""},
 		"a test":           {&debug.BuildInfo{}, ""},
-		"the known one":    {buildWith(&debug.Module{Path: asynqPath, Version: asynqVersion}), ""},
+		"the known one":    {buildWith(&debug.Module{Path: asynqPath, Version: AsynqVersion}), ""},
 		"a later one":      {buildWith(&debug.Module{Path: asynqPath, Version: "v0.27.0"}), "v0.27.0"},
 		"one in between":   {buildWith(&debug.Module{Path: asynqPath, Version: "v0.26.1-0.20261101000000-0123456789ab"}), "v0.26.1-0.20261101000000-0123456789ab"},
 		"a workspace":      {buildWith(&debug.Module{Path: asynqPath, Version: "(devel)"}), ""},

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"strings"
 	"time"
 
@@ -63,15 +62,7 @@ is wrong.`,
 	f.BoolVar(&c.embedded, "embedded", false, "Run on a Redis inside this process, which forgets everything at its end.")
 	f.IntVar(&c.port, "embedded-port", 0, "The `port` of the embedded Redis on 127.0.0.1; 0 is 6379, or a free one if that is taken.")
 	f.StringVar(&c.file, "config", "", "The `file` of settings; $SIDING_CONFIG if not given, else config.yaml if it is there.")
-	for _, s := range config.Settings() {
-		if s.Flag == "" || s.Flag == "ledger" && !c.Ledger {
-			continue
-		}
-		f.Var(&setting{Setting: s, given: &c.given}, s.Flag, s.Help)
-		if s.Kind == config.Bool {
-			f.Lookup(s.Flag).NoOptDefVal = "true"
-		}
-	}
+	config.AddFlags(f, &c.given, func(s config.Setting) bool { return c.Ledger || s.Flag != "ledger" })
 	return root
 }
 
@@ -153,40 +144,11 @@ func (c *command) member(cfg config.Config) (*Member, error) {
 		end:     func(why string) { c.end(c.stderr, why) },
 		figures: newFigures(cfg.HTTP),
 	}
-	opts := &slog.HandlerOptions{Level: cfg.Log.Level}
-	logger := slog.New(slog.NewTextHandler(c.stderr, opts))
-	if cfg.Log.Format == "json" {
-		logger = slog.New(slog.NewJSONHandler(c.stderr, opts))
-	}
-	m.Server = cfg.Server(logger, m.observe)
+	m.Server = cfg.Server(cfg.Log.Logger(c.stderr), m.observe)
 	var err error
 	if m.Redis, err = cfg.Redis.Options(); err != nil {
 		return nil, err
 	}
 	m.Redis.ClientName = "siding-worker"
 	return m, nil
-}
-
-// A setting is a flag whose values join the settings that were given, in order.
-type setting struct {
-	config.Setting
-
-	given *[]config.Override
-}
-
-// Set implements pflag.Value. The table of settings checks the value, once all are known.
-func (s *setting) Set(value string) error {
-	*s.given = append(*s.given, config.Override{Flag: s.Flag, Value: value})
-	return nil
-}
-
-// String returns the default, for the help.
-func (s *setting) String() string { return s.Default }
-
-// Type returns the word that stands for the value in the help.
-func (s *setting) Type() string {
-	if s.Key == "http.address" {
-		return "host:port"
-	}
-	return map[config.Kind]string{config.Text: "value", config.Bool: "bool", config.List: "address", config.Numbers: "name=number"}[s.Kind]
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sidingq/siding/internal/cli"
 	"github.com/sidingq/siding/internal/config"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock/locktest"
@@ -99,10 +100,10 @@ func TestUnreachable(t *testing.T) {
 				t.Parallel()
 				start := time.Now()
 				have := enqueue(t, `{"kind":"order:audit","payload":{"order":"1"}}`, append(args, "--redis", c.addr)...)
-				if have.status != exitFault || !strings.HasPrefix(have.err, "enqueue: redis "+c.addr+": ") || !strings.Contains(have.err, c.want) {
+				if have.status != cli.StatusFault || !strings.HasPrefix(have.err, "enqueue: redis "+c.addr+": ") || !strings.Contains(have.err, c.want) {
 					t.Errorf("want status 1 and an error with the address and %q, have %+v", c.want, have)
 				}
-				if took, most := time.Since(start), patience+2*time.Second; took > most {
+				if took, most := time.Since(start), cli.Patience+2*time.Second; took > most {
 					t.Errorf("want the error within %v, have %v", most, took)
 				}
 			})
@@ -115,5 +116,5 @@ func TestPasswordFromTheEnvironment(t *testing.T) {
 	server := redistest.Start(t, "--requirepass", "secret")
 	environ := []string{"SIDING_REDIS_PASSWORD=secret", "SIDING_REDIS_ADDRS=" + server.Addr}
 	have := enqueueIn(context.WithoutCancel(t.Context()), environ, "", "task", "order:audit", "--id", "x", "--payload", `{"order":"1"}`)
-	wantResult(t, result{"x\n", "", exitOK}, have)
+	wantResult(t, result{"x\n", "", cli.StatusOK}, have)
 }

@@ -1,0 +1,206 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/sidingq/siding/inspect"
+	"github.com/sidingq/siding/internal/cli"
+	"github.com/sidingq/siding/internal/config"
+)
+
+// exitTrouble is the exit status of why and doctor if something is wrong.
+const exitTrouble = 3
+
+// statuses is the part of the help that lists the exit statuses.
+const statuses = `Exit status: 0 all is well; 1 a fault, such as Redis that cannot be reached, a task
+that is not there, or a lock that was not released; 2 the command line or a setting
+is wrong; 3 why or doctor has found that something is wrong.`
+
+// An inspector answers the questions of the program. It is an [inspect.Inspector].
+type inspector interface {
+	Held(ctx context.Context) (inspect.List, error)
+	Top(ctx context.Context, n int) (inspect.List, error)
+	Show(ctx context.Context, resource string, from, count int) (inspect.Lock, []inspect.Waiter, error)
+	Why(ctx context.Context, queue, id string) (inspect.Explanation, error)
+	Orphans(ctx context.Context) ([]inspect.Orphan, error)
+	Servers(ctx context.Context) ([]inspect.Server, error)
+	Queues(ctx context.Context) ([]inspect.Queue, error)
+	Scan(ctx context.Context, progress func(scanned int)) ([]inspect.Lock, error)
+}
+
+// An app is one run of the program.
+type app struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	environ        []string // as os.Environ returns it
+	now            func() time.Time
+	zone           *time.Location
+	// size returns how large the terminal behind w is; no columns without a terminal.
+	size func(w io.Writer) (columns, rows int)
+	// open connects to the Redis of the settings.
+	open func(ctx context.Context, settings config.Config) (*connection, error)
+
+	file  string            // of settings
+	given []config.Override // on the command line
+	json  bool
+}
+
+// A connection is what the program works on.
+type connection struct {
+	inspector
+
+	rdb      redis.UniversalClient
+	settings config.Config
+}
+
+func newApp(stdin io.Reader, stdout, stderr io.Writer, environ []string) *app {
+	return &app{
+		stdin: stdin, stdout: stdout, stderr: stderr, environ: environ,
+		now: time.Now, zone: time.Local, size: terminalSize, open: open,
+	}
+}
+
+func open(ctx context.Context, settings config.Config) (*connection, error) {
+	rdb, err := cli.Connect(ctx, settings.Redis, "lockctl")
+	if err != nil {
+		return nil, err
+	}
+	guard := settings.Server(nil, nil).Guard
+	i, err := inspect.New(rdb, inspect.Config{Prefix: guard.Lock.Prefix, Crashes: guard.Recovery.Crashes})
+	if err != nil {
+		return nil, errors.Join(err, rdb.Close())
+	}
+	return &connection{i, rdb, settings}, nil
+}
+
+// terminalSize is for [app]. A terminal that does not tell its size is taken for a common one.
+func terminalSize(w io.Writer) (columns, rows int) {
+	f, ok := w.(interface{ Fd() uintptr })
+	if !ok {
+		return 0, 0
+	}
+	columns, rows, err := term.GetSize(int(f.Fd()))
+	if err == nil && columns == 0 {
+		return 80, 24
+	}
+	return columns, rows
+}
+
+// run runs the program and returns its exit status.
+func (a *app) run(ctx context.Context, args []string) int {
+	return cli.Run(ctx, a.root(), args, a.stdout, a.stderr) //nolint:contextcheck // cobra hands ctx to the commands
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "lockctl",
+		Short: "Show and release the locks of Siding's tasks",
+		Long: `lockctl shows who holds which lock, who waits for it, and why a task does not run.
+It takes a lock from its holder, and looks for faults of the whole installation.
+
+It reads the settings of the workers, from flags, from the environment
+(--lock-prefix is SIDING_LOCK_PREFIX) and from a file, in this order of precedence.
+Only release changes anything in Redis.
+
+` + statuses,
+		Example: `  lockctl list --sort oldest
+  lockctl why 77ab09
+  lockctl doctor --config /etc/siding/config.yaml`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var names []string
+			for _, c := range cmd.Commands() {
+				if c.GroupID != "" {
+					names = append(names, c.Name())
+				}
+			}
+			last := len(names) - 1
+			return fmt.Errorf("want a command: %s or %s", strings.Join(names[:last], ", "), names[last])
+		},
+	}
+	f := root.PersistentFlags()
+	f.SortFlags = false
+	f.BoolVar(&a.json, "json", false, "print JSON for scripts: one line, with times in UTC and durations in seconds")
+	f.StringVar(&a.file, "config", "", "configuration `file` of the workers (default $SIDING_CONFIG, else config.yaml if it is there)")
+	wanted := func(s config.Setting) bool {
+		return strings.HasPrefix(s.Key, "redis.") || strings.HasPrefix(s.Key, "log.") || s.Key == "lock.prefix"
+	}
+	config.AddFlags(f, &a.given, wanted)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return config.FlagError(cmd.Flags(), err) })
+	help := root.HelpFunc()
+	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		for _, s := range config.Settings() {
+			if flag := f.Lookup(s.Flag); flag != nil && s.Flag != "redis" {
+				flag.Hidden = cmd != root // the help of the program has them
+			}
+		}
+		help(cmd, args)
+	})
+	root.AddGroup(&cobra.Group{ID: "locks", Title: "Commands:"})
+	for _, cmd := range []*cobra.Command{
+		a.listCommand(), a.showCommand(), a.whyCommand(), a.topCommand(), a.releaseCommand(), a.doctorCommand(),
+	} {
+		cmd.GroupID = "locks"
+		root.AddCommand(cmd)
+	}
+	return root
+}
+
+// connect reads the settings and connects to their Redis. The caller closes the connection.
+func (a *app) connect(ctx context.Context) (*connection, error) {
+	settings, err := config.Sources{File: a.file, Environ: a.environ, Flags: a.given}.Load()
+	if err != nil {
+		return nil, err
+	}
+	c, err := a.open(ctx, settings)
+	if err != nil {
+		return nil, fault(ctx, err)
+	}
+	return c, nil
+}
+
+func (c *connection) Close() error { return c.rdb.Close() }
+
+// failed returns the error of a question that Redis did not answer.
+func (c *connection) failed(ctx context.Context, err error) error {
+	return fault(ctx, c.settings.Redis.Failed("", err))
+}
+
+// fault is the end of a command by err, or by a signal.
+func fault(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		err = errors.New("interrupted")
+	}
+	return cli.Fault(err)
+}
+
+// print prints a value as one line of JSON if that is asked for, else the text.
+func (a *app) print(value any, text func() string) error {
+	var err error
+	if a.json {
+		encoder := json.NewEncoder(a.stdout)
+		encoder.SetEscapeHTML(false)
+		err = encoder.Encode(value)
+	} else {
+		_, err = io.WriteString(a.stdout, text())
+	}
+	if err != nil {
+		return cli.Fault(err)
+	}
+	return nil
+}
+
+// say writes to standard error. A terminal that has gone is no fault.
+func (a *app) say(format string, args ...any) {
+	_, _ = fmt.Fprintf(a.stderr, format, args...)
+}

@@ -1,0 +1,201 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sidingq/siding/inspect"
+	"github.com/sidingq/siding/internal/cli"
+)
+
+// A status says how bad a finding is.
+type status string
+
+const (
+	ok      status = "ok"
+	warning status = "warning"
+	faulty  status = "fault"
+)
+
+// A check is one line of the diagnosis.
+type check struct {
+	Check  string `json:"check"`
+	Status status `json:"status"`
+	Found  string `json:"found"`
+	Means  string `json:"means,omitempty"`
+	Do     string `json:"do,omitempty"`
+}
+
+// A diagnosis is what the doctor has found.
+type diagnosis struct {
+	Status   status           `json:"status"` // the worst of the checks
+	Checks   []check          `json:"checks"`
+	Servers  []inspect.Server `json:"servers"`
+	Queues   []inspect.Queue  `json:"queues"`
+	Versions []version        `json:"versions"`
+}
+
+func (a *app) doctorCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "doctor",
+		Short: "Look for faults of Redis, the servers, the queues and the locks",
+		Long: `Look for faults of the whole installation, and say what each means and what to do.
+
+It checks that Redis answers soon, keeps its data, evicts nothing and is new enough;
+the clocks of Redis and of the servers; that every queue has servers, and that all of
+them have the guard; that a server is elected which looks after the queues; and it
+looks for tasks of dead workers, for locks that nobody hands on, and for locks that
+never end. It changes nothing, and takes some seconds if it has to look twice.
+
+` + statuses,
+		Example: `  lockctl doctor
+  lockctl doctor --json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.doctor(cmd.Context()) },
+	}
+}
+
+func (a *app) doctor(ctx context.Context) error {
+	c, err := a.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	d, err := a.diagnose(ctx, c)
+	if err != nil {
+		return c.failed(ctx, err)
+	}
+	if err := a.print(d, func() string { return a.diagnosisText(d) }); err != nil {
+		return err
+	}
+	if d.Status == faulty {
+		return cli.Exit(exitTrouble, nil)
+	}
+	return nil
+}
+
+// An examination collects checks. All its checks see the same answers.
+type examination struct {
+	*app
+	*connection
+
+	servers []inspect.Server
+	queues  []inspect.Queue
+	locks   []inspect.Lock
+	orphans []inspect.Orphan
+	nodes   []node
+	checks  []check
+}
+
+// add adds a check.
+func (x *examination) add(c check) { x.checks = append(x.checks, c) }
+
+// unless adds a check that is all right, if no finding was added since there were so many checks.
+func (x *examination) unless(since int, name, found string) {
+	if len(x.checks) == since {
+		x.add(check{Check: name, Status: ok, Found: found})
+	}
+}
+
+// diagnose reads everything and checks it. Its error is that of a Redis that does not answer.
+func (a *app) diagnose(ctx context.Context, c *connection) (diagnosis, error) {
+	x := &examination{app: a, connection: c}
+	for _, step := range []func(context.Context) error{
+		x.read, x.redis, x.traits, x.fleet, x.clocks, x.elected, x.tasks, x.contended,
+	} {
+		if err := step(ctx); err != nil {
+			return diagnosis{}, err
+		}
+	}
+	d := diagnosis{Status: ok, Checks: x.checks, Servers: x.servers, Queues: x.queues, Versions: x.versions()}
+	for _, c := range x.checks {
+		if c.Status == faulty || c.Status == warning && d.Status == ok {
+			d.Status = c.Status
+		}
+	}
+	return d, nil
+}
+
+// read asks for what several checks need.
+func (x *examination) read(ctx context.Context) (err error) {
+	if x.servers, err = x.Servers(ctx); err != nil {
+		return err
+	}
+	if x.queues, err = x.Queues(ctx); err != nil {
+		return err
+	}
+	if x.orphans, err = x.Orphans(ctx); err != nil {
+		return err
+	}
+	list, err := x.Held(ctx)
+	x.locks = list.Locks
+	return err
+}
+
+// mostAlike is how many findings of one kind people are shown.
+const mostAlike = 10
+
+// shorten leaves out findings of a kind of which there are many.
+func shorten(checks []check) (kept []check) {
+	type kind struct {
+		check  string
+		status status
+	}
+	all, seen := make(map[kind]int), make(map[kind]int)
+	for _, c := range checks {
+		all[kind{c.Check, c.Status}]++
+	}
+	for _, c := range checks {
+		k := kind{c.Check, c.Status}
+		switch seen[k]++; {
+		case seen[k] <= mostAlike:
+			kept = append(kept, c)
+		case seen[k] == mostAlike+1:
+			kept = append(kept, check{Check: c.Check, Status: c.Status, Found: fmt.Sprintf("and %d more; --json has all", all[k]-mostAlike)})
+		}
+	}
+	return kept
+}
+
+// diagnosisText is for people.
+func (a *app) diagnosisText(d diagnosis) string {
+	columns, _ := a.size(a.stdout)
+	var b strings.Builder
+	counts := make(map[status]int)
+	for _, c := range d.Checks {
+		counts[c.Status]++
+	}
+	for _, c := range shorten(d.Checks) {
+		fmt.Fprintf(&b, "%-7s  %s: %s\n", c.Status, c.Check, plain(c.Found))
+		for _, line := range [][2]string{{"means", c.Means}, {"do", c.Do}} {
+			if line[1] != "" {
+				fmt.Fprintf(&b, "         %-5s  %s\n", line[0], plain(line[1]))
+			}
+		}
+	}
+	if len(d.Servers) > 0 {
+		b.WriteString("\n" + serverTable(d.Servers).text(columns))
+	}
+	b.WriteString("\n" + versionTable(d.Versions).text(columns))
+	fmt.Fprintf(&b, "\n%s, %s\n", count(counts[faulty], "fault"), count(counts[warning], "warning"))
+	return b.String()
+}
+
+// serverTable shows the servers side by side.
+func serverTable(servers []inspect.Server) *table {
+	t := &table{columns: []column{{title: "SERVER", cut: true}, {title: "PID", right: true}, {title: "GUARD"}, {title: "QUEUES", cut: true}}}
+	for _, s := range servers {
+		guard := "yes"
+		switch {
+		case len(s.Unguarded) > 0:
+			guard = "NO"
+		case !s.Guarded:
+			guard = "no"
+		}
+		t.add(s.Host, fmt.Sprint(s.PID), guard, strings.Join(s.Queues, ", "))
+	}
+	return t
+}

@@ -1,0 +1,296 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sidingq/siding/inspect"
+	"github.com/sidingq/siding/internal/asynqredis"
+	"github.com/sidingq/siding/internal/election"
+	"github.com/sidingq/siding/internal/sleep"
+)
+
+const (
+	// clocksApart is how far the clock of a server may be from this machine's.
+	clocksApart = time.Second
+	// sweeps is how soon the sweeper hands off a lock that has become free, with some time to spare.
+	sweeps = 3 * time.Second
+	// elects is how soon another server is elected after the elected one has died, with some time to
+	// spare.
+	elects = 8 * time.Second
+	// electsAgain is how often the doctor looks for that.
+	electsAgain = 500 * time.Millisecond
+)
+
+// tasksOf is how many tasks of a queue want a server, now or later.
+func tasksOf(q inspect.Queue) int {
+	return q.Pending + q.Active + q.Scheduled + q.Aggregating + q.Waiting + q.Retrying
+}
+
+// fleet checks the servers and the queues.
+func (x *examination) fleet(context.Context) error {
+	since := len(x.checks)
+	for _, q := range x.queues {
+		switch n := tasksOf(q); {
+		case q.Servers == 0 && n > 0:
+			x.add(check{
+				Check: "queues", Status: faulty, Found: fmt.Sprintf("no server serves %s, which has %s", q.Name, count(n, "unfinished task")),
+				Means: "these tasks do not run", Do: "start a worker that serves " + q.Name + ", or see whether the name is misspelt",
+			})
+		case q.Paused && q.Pending+q.Waiting > 0:
+			x.add(check{
+				Check: "queues", Status: warning, Found: fmt.Sprintf("%s is paused, and %s there", q.Name, countOf(q.Pending+q.Waiting, "task waits", "tasks wait")),
+				Means: "its tasks do not run until somebody resumes it; those that wait for a lock keep their tickets",
+				Do:    "resume it in the dashboard, or by `asynq queue unpause " + q.Name + "`",
+			})
+		}
+	}
+	if len(x.servers) == 0 {
+		x.add(check{
+			Check: "servers", Status: warning, Found: "no server runs", Means: "no task runs, and nobody looks after the locks",
+			Do: "start the workers; if they run, compare their Redis with this one",
+		})
+	}
+	x.unless(since, "queues", fmt.Sprintf("%s, and %s", count(len(x.queues), "queue"), count(len(x.servers), "server")))
+	return nil
+}
+
+// clocks compares the servers' clocks with this machine's.
+func (x *examination) clocks(ctx context.Context) error {
+	since := len(x.checks)
+	for _, s := range x.servers {
+		off, err := x.clockOff(ctx, s)
+		if err != nil {
+			return err
+		}
+		if off.Abs() <= clocksApart {
+			continue
+		}
+		way := "ahead of"
+		if off < 0 {
+			way = "behind"
+		}
+		x.add(check{
+			Check: "clocks of servers", Status: faulty,
+			Found: fmt.Sprintf("%s is %s %s this machine", workerText(&s.Worker), span(off.Abs()), way),
+			Means: "its tasks may come too early or too late, and may be taken for those of a dead worker",
+			Do:    "keep the clocks of all machines by NTP",
+		})
+	}
+	x.unless(since, "clocks of servers", "as this machine's, to a second")
+	return nil
+}
+
+// clockOff is by how much the clock of a server is ahead of this machine's, at least. It looks
+// twice, as the server may be writing its entry.
+func (x *examination) clockOff(ctx context.Context, s inspect.Server) (off time.Duration, err error) {
+	for range 2 {
+		least, most, found, err := asynqredis.ClockOf(ctx, x.rdb, asynqredis.Server{Host: s.Host, PID: s.PID, ID: s.ID})
+		if err != nil || !found {
+			return 0, err
+		}
+		if least <= clocksApart && most >= -clocksApart {
+			return 0, nil
+		}
+		if off = least; least < 0 {
+			off = most
+		}
+		if err := sleep.For(ctx, 100*time.Millisecond); err != nil {
+			return 0, err
+		}
+	}
+	return off, nil
+}
+
+// An electorate is the servers of the same queues.
+type electorate struct {
+	queues  []string
+	elected string // empty if none is
+}
+
+// elected checks that of the servers of the same queues one is elected. None is elected before the first
+// task was taken. It takes a while after that, and after an elected server has died.
+func (x *examination) elected(ctx context.Context) error {
+	var all []electorate
+	for waited := time.Duration(0); ; waited += electsAgain {
+		var err error
+		if all, err = x.electorates(ctx); err != nil {
+			return err
+		}
+		missing := slices.ContainsFunc(all, func(e electorate) bool { return e.elected == "" && x.busy(e.queues) })
+		if !missing || waited >= elects {
+			break
+		}
+		if err := sleep.For(ctx, electsAgain); err != nil {
+			return err
+		}
+	}
+	since := len(x.checks)
+	for _, e := range all {
+		c := check{Check: "elected server", Status: ok}
+		switch queues := strings.Join(e.queues, ", "); {
+		case e.elected != "":
+			c.Found = fmt.Sprintf("for %s: %s", queues, e.elected)
+		case !x.busy(e.queues):
+			c.Found = fmt.Sprintf("none for %s, where no task runs or waits", queues)
+		default:
+			c.Status, c.Found = faulty, "none for "+queues
+			c.Means = "nobody recovers the tasks of dead workers, and nobody hands off a lock that has expired"
+			c.Do = "see the logs of the workers; compare lock.prefix of lockctl (" + x.settings.Queue.Guard.Lock.Prefix + ") with theirs"
+		}
+		x.add(c)
+	}
+	x.unless(since, "elected server", "none, as no guarded server runs")
+	return nil
+}
+
+// electorates finds out who is elected, for each set of queues of a guarded server.
+func (x *examination) electorates(ctx context.Context) (all []electorate, _ error) {
+	for _, s := range x.servers {
+		if !s.Guarded {
+			continue
+		}
+		i := slices.IndexFunc(all, func(e electorate) bool { return slices.Equal(e.queues, s.Queues) })
+		if i < 0 {
+			i, all = len(all), append(all, electorate{queues: s.Queues})
+		}
+		if all[i].elected != "" {
+			continue
+		}
+		var err error
+		if all[i].elected, err = x.electedOf(ctx, s); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// electedOf names the server that is elected for the queues of a server; "" if none is. A process with
+// several servers stands for the queues of all of them.
+func (x *examination) electedOf(ctx context.Context, s inspect.Server) (string, error) {
+	var together []string
+	for _, other := range x.servers {
+		if other.Worker == s.Worker {
+			together = append(together, other.Queues...)
+		}
+	}
+	slices.Sort(together)
+	for _, queues := range [][]string{s.Queues, slices.Compact(together)} {
+		for _, recovers := range []bool{true, false} {
+			lock, _, err := x.Show(ctx, election.Resource(queues, recovers), 1, 0)
+			if err != nil {
+				return "", err
+			}
+			if lock.State == inspect.Held {
+				return strings.TrimPrefix(lock.Holder, "elected server on "), nil
+			}
+		}
+	}
+	return "", nil
+}
+
+// busy reports whether one of the queues has tasks that need an elected server.
+func (x *examination) busy(queues []string) bool {
+	return slices.ContainsFunc(x.queues, func(q inspect.Queue) bool {
+		return slices.Contains(queues, q.Name) && q.Active+q.Waiting > 0
+	})
+}
+
+// tasks checks the tasks of workers that died.
+func (x *examination) tasks(context.Context) error {
+	since := len(x.checks)
+	for _, o := range x.orphans {
+		task := fmt.Sprintf("%s in %s", taskText(&o.Task), o.Task.Queue)
+		why := "`lockctl why " + shellWord(o.Task.ID) + "` says more"
+		switch {
+		case !o.Orphaned:
+			x.add(check{
+				Check: "orphans", Status: warning, Found: fmt.Sprintf("%s runs again after %s", task, countOf(o.Crashes, "worker crash", "worker crashes")),
+				Means: fmt.Sprintf("the task itself may kill its workers; %d crashes use no retry", o.Tolerated), Do: "see the logs of the workers that died; " + why,
+			})
+		case !x.guarded(o.Task.Queue):
+			x.add(check{
+				Check: "orphans", Status: faulty, Found: task + " has no worker",
+				Means: "its worker died or is cut off; no guarded server of its queue runs, which could run the task again", Do: "start a worker that serves " + o.Task.Queue + "; " + why,
+			})
+		case o.Left:
+			x.add(check{
+				Check: "orphans", Status: faulty, Found: task + " has no worker, and is left to asynq",
+				Means: "its worker died or is cut off; asynq runs or archives the task about 90 s later", Do: why,
+			})
+		default:
+			x.add(check{
+				Check: "orphans", Status: warning, Found: task + " has no worker",
+				Means: "its worker died or is cut off; the task runs again within 25 s", Do: why,
+			})
+		}
+	}
+	x.unless(since, "orphans", "every task that runs has its worker")
+	return nil
+}
+
+// guarded reports whether a guarded server serves a queue.
+func (x *examination) guarded(queue string) bool {
+	return slices.ContainsFunc(x.servers, func(s inspect.Server) bool { return s.Guarded && slices.Contains(s.Queues, queue) })
+}
+
+// contended checks the locks for which somebody waits.
+func (x *examination) contended(ctx context.Context) error {
+	since := len(x.checks)
+	for _, l := range x.locks {
+		if l.Endless && l.State == inspect.Foreign {
+			c := check{
+				Check: "locks", Status: warning, Found: l.Resource + ": another program holds the lock, which has no TTL",
+				Means: "if that program dies, the lock is never free again", Do: "see whether the program lives; `lockctl release " + shellWord(l.Resource) + "` takes its lock",
+			}
+			if l.Waiting > 0 {
+				c.Status = faulty
+				c.Found += fmt.Sprintf("; %s", count(l.Waiting, "waiter"))
+			}
+			x.add(c)
+		}
+	}
+	free, err := x.stuck(ctx)
+	if err != nil {
+		return err
+	}
+	for _, l := range free {
+		x.add(check{
+			Check: "locks", Status: faulty,
+			Found: fmt.Sprintf("%s: nobody holds the lock, and %s, the first for %s", l.Resource, countOf(l.Waiting, "task waits", "tasks wait"), oldestOf(l)),
+			Means: "nobody hands the lock off: no server is elected, or its queues are not those of the waiters", Do: "`lockctl show " + shellWord(l.Resource) + "` shows who waits; start a guarded server of their queues",
+		})
+	}
+	x.unless(since, "locks", fmt.Sprintf("%s in use, and none is stuck", count(len(x.locks), "lock")))
+	return nil
+}
+
+// stuck returns the locks that nobody holds although somebody has waited for a while. A lock that has
+// just expired looks so, too. So stuck looks again after the time that the sweeper takes.
+func (x *examination) stuck(ctx context.Context) (free []inspect.Lock, err error) {
+	for _, l := range x.locks {
+		if isStuck(l) {
+			free = append(free, l)
+		}
+	}
+	if len(free) == 0 {
+		return nil, nil
+	}
+	if err := sleep.For(ctx, sweeps); err != nil {
+		return nil, err
+	}
+	list, err := x.Held(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(list.Locks, func(l inspect.Lock) bool {
+		return !isStuck(l) || !slices.ContainsFunc(free, func(f inspect.Lock) bool { return f.Resource == l.Resource })
+	}), nil
+}
+
+func isStuck(l inspect.Lock) bool {
+	return l.State == inspect.Free && l.Waiting > l.Paused && time.Duration(l.OldestWait) > 2*time.Second
+}

@@ -1,0 +1,203 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/hook"
+	"github.com/sidingq/siding/queue"
+)
+
+// slow is the round trip above which Redis limits what a worker can do.
+const slow = 20 * time.Millisecond
+
+// A node is one server of Redis.
+type node struct {
+	name    string
+	version string // empty if the node does not tell
+	trip    time.Duration
+	err     error
+}
+
+// A version is what runs at one place.
+type version struct {
+	Of      string `json:"of"`
+	Version string `json:"version,omitempty"` // empty if it is not known
+	Note    string `json:"note,omitempty"`
+}
+
+// redis asks each node of Redis for its version, and how long a round trip takes.
+func (x *examination) redis(ctx context.Context) error {
+	if cluster, ok := x.rdb.(*redis.ClusterClient); ok {
+		var mu sync.Mutex
+		err := cluster.ForEachShard(ctx, func(ctx context.Context, one *redis.Client) error {
+			found := ask(ctx, one, one.Options().Addr)
+			mu.Lock()
+			defer mu.Unlock()
+			x.nodes = append(x.nodes, found)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	} else {
+		name := strings.Join(x.settings.Redis.Addrs, ",")
+		if master := x.settings.Redis.MasterName; master != "" {
+			name = "master " + master + " of the Sentinels " + name
+		}
+		x.nodes = []node{ask(ctx, x.rdb, name)}
+	}
+	slices.SortFunc(x.nodes, func(a, b node) int { return cmp.Compare(a.name, b.name) })
+	x.reachable()
+	return nil
+}
+
+// ask makes three round trips to a node. The shortest counts.
+func ask(ctx context.Context, rdb redis.UniversalClient, name string) node {
+	n := node{name: name}
+	for range 3 {
+		start := time.Now()
+		if n.err = rdb.Ping(ctx).Err(); n.err != nil {
+			return n
+		}
+		if trip := time.Since(start); n.trip == 0 || trip < n.trip {
+			n.trip = trip
+		}
+	}
+	info, err := rdb.Info(ctx, "server").Result()
+	if err != nil {
+		return n // it may not be allowed
+	}
+	for line := range strings.Lines(info) {
+		if value, found := strings.CutPrefix(strings.TrimSpace(line), "redis_version:"); found {
+			n.version = value
+		}
+	}
+	return n
+}
+
+// reachable checks how the nodes answer.
+func (x *examination) reachable() {
+	const name = "redis"
+	versions := make(map[string]bool)
+	for _, n := range x.nodes {
+		if n.version != "" {
+			versions[n.version] = true
+		}
+		c := check{Check: name, Status: ok, Found: fmt.Sprintf("%s answers in %.2f ms", n.name, float64(n.trip.Microseconds())/1000)}
+		switch {
+		case n.err != nil:
+			c.Status, c.Found = faulty, fmt.Sprintf("%s: %v", n.name, n.err)
+			c.Means, c.Do = "this node of the Cluster does not answer; its locks and tasks have no spare, or cannot be used", "start it, or see its log and the network"
+		case n.trip > slow:
+			c.Status = warning
+			c.Means, c.Do = "a task takes at least one round trip, and a lock lives by renewals", "run lockctl beside a worker to compare; see the network, and slow commands on Redis"
+		}
+		x.add(c)
+	}
+	if len(versions) > 1 {
+		x.add(check{
+			Check: name, Status: warning, Found: fmt.Sprintf("the nodes have %d different versions", len(versions)),
+			Means: "after a failover another version serves the locks", Do: "finish the upgrade",
+		})
+	}
+}
+
+// traitChecks are the checks of [queue.CheckRedis], and their traits.
+var traitChecks = []struct {
+	check, fine string
+	traits      []string
+}{
+	{"redis version", "new enough", []string{"version"}},
+	{"eviction", "Redis throws nothing away", []string{"maxmemory-policy"}},
+	{"persistence", "Redis keeps its data over a restart", []string{"persistence", "appendfsync"}},
+	{"clock of redis", "as this machine's", []string{"clock"}},
+	{"guard", "no server runs guarded tasks without their locks", []string{"unguarded server"}},
+}
+
+// traits adds what [queue.CheckRedis] has found.
+func (x *examination) traits(ctx context.Context) error {
+	findings, err := queue.CheckRedis(ctx, x.rdb)
+	if err != nil {
+		return err
+	}
+	for _, t := range traitChecks {
+		since := len(x.checks)
+		for _, f := range findings {
+			if slices.Contains(t.traits, f.Trait) {
+				x.add(checkOf(t.check, f))
+			}
+		}
+		x.unless(since, t.check, t.fine)
+	}
+	return nil
+}
+
+// checkOf is a finding as a check.
+func checkOf(name string, f queue.Finding) check {
+	c := check{Check: name, Status: faulty, Found: f.Trait + " " + f.Have}
+	if f.Trait == "clock" || f.Trait == "unguarded server" {
+		c.Found = f.Have
+	}
+	if f.Server != "" {
+		c.Found = f.Server + ": " + c.Found
+	}
+	switch f.Trait {
+	case "persistence", "appendfsync":
+		c.Status = warning // some want it so
+	}
+	if f.Advice == "" {
+		c.Status, c.Found = warning, strings.TrimSpace(f.Server+" does not tell")
+		c.Means, c.Do = "the user of Redis may not ask for it", "ask Redis' administrator, or allow INFO and CONFIG GET for this user"
+		return c
+	}
+	// An advice says what may happen, and then what to do.
+	if at := strings.Index(f.Advice, ": "); at >= 0 {
+		c.Means, c.Do = f.Advice[:at], f.Advice[at+2:]
+	} else {
+		c.Means = f.Advice
+	}
+	return c
+}
+
+// versions lists what runs, side by side.
+func (x *examination) versions() []version {
+	own := version{Of: "lockctl"}
+	if build, found := debug.ReadBuildInfo(); found {
+		own.Version = build.Main.Version
+		for _, s := range build.Settings {
+			if s.Key == "vcs.revision" {
+				own.Note = "commit " + s.Value
+			}
+		}
+	}
+	all := []version{
+		own,
+		{Of: "go", Version: strings.TrimPrefix(runtime.Version(), "go"), Note: "of lockctl"},
+		{Of: "asynq", Version: hook.AsynqVersion, Note: "that this release knows; servers need the same"},
+	}
+	for _, n := range x.nodes {
+		all = append(all, version{Of: "redis " + n.name, Version: n.version})
+	}
+	for _, s := range x.servers {
+		all = append(all, version{Of: "server " + workerText(&s.Worker), Note: "servers do not publish their versions"})
+	}
+	return all
+}
+
+func versionTable(versions []version) *table {
+	t := &table{columns: []column{{title: "OF", cut: true}, {title: "VERSION"}, {title: "NOTE"}}}
+	for _, v := range versions {
+		t.add(v.Of, cmp.Or(v.Version, "not known"), v.Note)
+	}
+	return t
+}

@@ -1,0 +1,233 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/inspect"
+	"github.com/sidingq/siding/internal/cli"
+	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/redistest"
+	"github.com/sidingq/siding/queue"
+)
+
+// found returns the checks of a name that are no better than a status.
+func (d diagnosis) found(name string, s status) (found []check) {
+	for _, c := range d.Checks {
+		if c.Check == name && c.Status == s {
+			found = append(found, c)
+		}
+	}
+	return found
+}
+
+// wantFound wants one check of the name, status and text, with its meaning and advice.
+func wantFound(t *testing.T, d diagnosis, name string, s status, text string) {
+	t.Helper()
+	found := d.found(name, s)
+	if !slices.ContainsFunc(found, func(c check) bool {
+		return strings.Contains(c.Found, text) && (s == ok || c.Means != "" && c.Do != "")
+	}) {
+		t.Errorf("want %s: %s with %q, have %+v", s, name, text, d.Checks)
+	}
+}
+
+func TestDoctorFindsNothing(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t, "--appendonly", "yes")
+	b.serve(t)
+	b.enqueue(t, "first", "order:1")
+	var d diagnosis
+	poll.Eventually(t, "a server is elected", func() bool {
+		d, _ = answer[diagnosis](t, b, "doctor")
+		return slices.ContainsFunc(d.found("elected server", ok), func(c check) bool { return strings.HasPrefix(c.Found, "for default: ") })
+	})
+	have := b.run(t, "", "doctor")
+	if have.status != cli.StatusOK || d.Status != ok || !strings.HasSuffix(have.out, "\n0 faults, 0 warnings\n") {
+		t.Errorf("want nothing found, have status %d and\n%s%s", have.status, have.out, have.err)
+	}
+	for _, want := range []string{"ok       redis: 127.0.0.1:", "\nSERVER ", "\nOF ", "\nasynq ", "servers do not publish their versions"} {
+		if !strings.Contains(have.out, want) {
+			t.Errorf("want %q, have\n%s", want, have.out)
+		}
+	}
+	if len(d.Servers) != 1 || !d.Servers[0].Guarded || len(d.Queues) != 1 {
+		t.Errorf("want one guarded server and one queue, have %+v, %+v", d.Servers, d.Queues)
+	}
+}
+
+func TestDoctorFindsFaults(t *testing.T) {
+	t.Parallel()
+	b := busy(t)
+	// A server without a guard, a lock that never ends, a queue without a server, and a paused one.
+	plain := asynq.NewServerFromRedisClient(b.at.Client(t), asynq.Config{Queues: map[string]int{"default": 1}, LogLevel: asynq.FatalLevel})
+	if err := b.rdb.Set(t.Context(), "lock:order:2", "somebody", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	b.enqueue(t, "fourth", "order:2")
+	for id, q := range map[string]string{"fifth": "low", "sixth": "late"} {
+		if _, err := b.client.Enqueue(t.Context(), job{"order:3"}, &queue.Options{TaskID: id, Queue: q}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := asynq.NewInspectorFromRedisClient(b.rdb).PauseQueue("late"); err != nil {
+		t.Fatal(err)
+	}
+	poll.Eventually(t, "fourth waits", func() bool {
+		one, _ := answer[shown](t, b, "show", "order:2")
+		return one.Lock.Waiting == 1
+	})
+	if err := plain.Start(asynq.NotFoundHandler()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(plain.Shutdown)
+	poll.Eventually(t, "both servers are known", func() bool {
+		d, _ := answer[diagnosis](t, b, "doctor")
+		return len(d.Servers) == 2
+	})
+	d, status := answer[diagnosis](t, b, "doctor")
+	if status != exitTrouble || d.Status != faulty {
+		t.Errorf("want status %d, have %d and %+v", exitTrouble, status, d)
+	}
+	wantFound(t, d, "guard", faulty, "queues: default")
+	wantFound(t, d, "locks", faulty, "order:2: another program holds the lock, which has no TTL; 1 waiter")
+	wantFound(t, d, "queues", faulty, "no server serves low, which has 1 unfinished task")
+	wantFound(t, d, "queues", faulty, "no server serves late")
+	wantFound(t, d, "persistence", warning, "persistence off")
+	wantFound(t, d, "eviction", ok, "")
+	have := b.run(t, "", "doctor")
+	if have.status != exitTrouble || !strings.Contains(have.out, "\nfault    locks: order:2") || !strings.Contains(have.out, "NO     default") || !strings.Contains(have.out, "\n         do     ") {
+		t.Errorf("want the faults, have status %d and\n%s%s", have.status, have.out, have.err)
+	}
+}
+
+func TestDoctorFindsAPausedQueue(t *testing.T) {
+	t.Parallel()
+	b := busy(t)
+	if err := asynq.NewInspectorFromRedisClient(b.rdb).PauseQueue("default"); err != nil {
+		t.Fatal(err)
+	}
+	d, status := answer[diagnosis](t, b, "doctor")
+	if status != cli.StatusOK || d.Status != warning {
+		t.Errorf("want status 0 and warnings, have %d and %+v", status, d)
+	}
+	wantFound(t, d, "queues", warning, "default is paused, and 2 tasks wait there")
+}
+
+// A server with another clock is found by the end of its entry.
+func TestDoctorFindsAClock(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	b.serve(t)
+	for by, want := range map[float64]string{20: "ahead of this machine", -20: "behind this machine"} {
+		poll.Eventually(t, want, func() bool {
+			entries, err := b.rdb.ZRangeWithScores(t.Context(), "asynq:servers", 0, -1).Result()
+			if err != nil || len(entries) != 1 {
+				return false
+			}
+			ends := float64(time.Now().Add(b.rdb.PTTL(t.Context(), fmt.Sprint(entries[0].Member)).Val()).Unix())
+			if err := b.rdb.ZAdd(t.Context(), "asynq:servers", redis.Z{Score: ends + by, Member: entries[0].Member}).Err(); err != nil {
+				t.Fatal(err)
+			}
+			d, status := answer[diagnosis](t, b, "doctor")
+			found := d.found("clocks of servers", faulty)
+			return status == exitTrouble && len(found) == 1 && strings.Contains(found[0].Found, want)
+		})
+	}
+}
+
+// What people and scripts see of the doctor is as in testdata.
+func TestDiagnosisGolden(t *testing.T) {
+	t.Parallel()
+	d := diagnosis{
+		Status: faulty,
+		Checks: []check{
+			{Check: "redis", Status: ok, Found: "127.0.0.1:6379 answers in 0.2 ms"},
+			checkOf("persistence", queue.Finding{Trait: "persistence", Have: "off", Advice: "a Redis that restarts has lost all tasks: set appendonly yes"}),
+			checkOf("eviction", queue.Finding{Server: "10.0.0.7:6379", Trait: "maxmemory-policy", Have: "allkeys-lru", Advice: "Redis throws away locks: set maxmemory-policy noeviction"}),
+			checkOf("redis version", queue.Finding{Trait: "version"}),
+			checkOf("clock of redis", queue.Finding{Server: "10.0.0.7:6379", Trait: "clock", Have: "3s ahead of this machine's", Advice: "tasks come too early: keep both clocks by NTP"}),
+			{Check: "locks", Status: faulty, Found: "order:\x1b1 is stuck", Means: "nobody hands the lock off", Do: "start a server"},
+		},
+		Servers: []inspect.Server{
+			{Worker: inspect.Worker{Host: "web-3", PID: 4121}, ID: "5f2c", Queues: []string{"default", "low"}, Guarded: true},
+			{Worker: inspect.Worker{Host: "web-4", PID: 9}, ID: "77aa", Queues: []string{"default"}, Unguarded: []string{"default"}},
+			{Worker: inspect.Worker{Host: "mailer", PID: 12}, ID: "0b1c", Queues: []string{"mails"}},
+		},
+		Queues: []inspect.Queue{{Name: "default", Pending: 3, Servers: 2}},
+		Versions: []version{
+			{Of: "lockctl", Version: "v1.2.3", Note: "commit 5f2c"},
+			{Of: "redis 127.0.0.1:6379", Version: "7.0.15"},
+			{Of: "server web-3 (pid 4121)", Note: "servers do not publish their versions"},
+		},
+	}
+	for name, asJSON := range map[string]bool{"doctor.txt": false, "doctor.json": true} {
+		a, out, _ := fakeApp(nil, 0)
+		a.json = asJSON
+		if err := a.print(d, func() string { return a.diagnosisText(d) }); err != nil {
+			t.Fatal(err)
+		}
+		golden(t, name, out.String())
+	}
+}
+
+// Of many findings people are shown the first, and how many there are.
+func TestManyFindings(t *testing.T) {
+	t.Parallel()
+	var checks []check
+	for range 30 {
+		checks = append(checks, check{Check: "orphans", Status: warning, Found: "w"}, check{Check: "orphans", Status: faulty, Found: "f"})
+	}
+	have := make(map[string]int)
+	for _, c := range shorten(append(checks, check{Check: "locks", Status: ok, Found: "fine"})) {
+		have[string(c.Status)+" "+c.Found]++
+	}
+	want := map[string]int{"warning w": 10, "fault f": 10, "warning and 20 more; --json has all": 1, "fault and 20 more; --json has all": 1, "ok fine": 1}
+	if !maps.Equal(have, want) {
+		t.Errorf("want %v, have %v", want, have)
+	}
+}
+
+// In a Cluster each node is asked.
+func TestCluster(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, 3)
+	environ := []string{"SIDING_REDIS_CLUSTER=true", "SIDING_REDIS_ADDRS=" + strings.Join(cluster.Addrs, ",")}
+	for _, args := range [][]string{{"list"}, {"list", "--all"}, {"top"}, {"show", "order:1"}, {"doctor"}} {
+		have := runIn(t.Context(), environ, "", args...)
+		if have.status != cli.StatusOK {
+			t.Errorf("%q: want status 0, have %+v", args, have)
+		}
+		for _, addr := range cluster.Addrs {
+			if args[0] == "doctor" && (!strings.Contains(have.out, "redis: "+addr+" answers in ") || !strings.Contains(have.out, "\nredis "+addr+" ")) {
+				t.Errorf("want %s among the nodes and the versions, have\n%s", addr, have.out)
+			}
+		}
+	}
+}
+
+// All that a Redis may tell is a check of the doctor.
+func TestTraits(t *testing.T) {
+	t.Parallel()
+	at := redistest.Start(t, "--maxmemory", "100mb", "--maxmemory-policy", "volatile-lru", "--appendonly", "yes", "--appendfsync", "no")
+	findings, err := queue.CheckRedis(t.Context(), at.Client(t))
+	if err != nil || len(findings) != 2 {
+		t.Fatalf("want two findings, have %+v, %v", findings, err)
+	}
+	have := runIn(t.Context(), []string{"SIDING_REDIS_ADDRS=" + at.Addr}, "", "doctor", "--json")
+	var d diagnosis
+	if err := json.Unmarshal([]byte(have.out), &d); err != nil || have.status != exitTrouble {
+		t.Fatalf("want a fault, have %+v, %v", have, err)
+	}
+	wantFound(t, d, "eviction", faulty, "volatile-lru")
+	wantFound(t, d, "persistence", warning, "appendfsync no")
+	wantFound(t, d, "servers", warning, "no server runs")
+}

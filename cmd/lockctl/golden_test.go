@@ -1,0 +1,240 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sidingq/siding/inspect"
+	"github.com/sidingq/siding/internal/cli"
+)
+
+// What people and scripts see is as in testdata, byte for byte.
+func TestGolden(t *testing.T) {
+	t.Parallel()
+	waiters := []inspect.Waiter{
+		{Position: 1, Name: "siding-task:default:77ab11", Task: &inspect.Task{Queue: "default", ID: "77ab11"}, Since: now.Add(-4187 * time.Millisecond), Waited: inspect.Duration(4187 * time.Millisecond)},
+		{Position: 2, Name: "siding-goroutine:0b7:1", Since: now.Add(-3 * time.Second), Waited: inspect.Duration(3 * time.Second)},
+		{Name: "siding-task:low:77ab12", Task: &inspect.Task{Queue: "low", ID: "77\nab12"}, Since: now.Add(-2 * time.Second), Waited: inspect.Duration(2 * time.Second), Paused: true},
+	}
+	revoked := locks[0]
+	revoked.Revoked = &inspect.Revocation{At: now.Add(-time.Hour), By: "alice@ops-1", Reason: "it hung in a call to the bank", Holder: "order:audit 11 on web-1 (pid 7)"}
+	stopping := locks[0]
+	stopping.Revoking, stopping.Revoked = true, &inspect.Revocation{At: now.Add(-time.Second), By: "alice@ops-1", Reason: "it hangs", Holder: stopping.Holder}
+	elsewhere := locks[2]
+	elsewhere.Elsewhere = true
+	lists := &fake{list: inspect.List{Locks: locks, LeftOut: 7}, scanned: locks[3:]}
+	show := &fake{lock: revoked, waiters: waiters}
+	for name, c := range map[string]struct {
+		fake    *fake
+		columns int
+		args    []string
+		status  int
+	}{
+		"list.txt":         {lists, 0, []string{"list"}, 0},
+		"list-100.txt":     {lists, 100, []string{"list", "--sort", "oldest"}, 0},
+		"list-40.txt":      {lists, 40, []string{"list", "--sort", "resource"}, 0},
+		"list.json":        {lists, 100, []string{"list", "--json", "--sort", "since"}, 0},
+		"list-none.txt":    {lists, 100, []string{"list", "--filter", "nothing"}, 0},
+		"list-none.json":   {&fake{}, 0, []string{"list", "--json"}, 0},
+		"list-all.txt":     {lists, 120, []string{"list", "--all"}, 0},
+		"top.txt":          {lists, 120, []string{"top"}, 0},
+		"top.json":         {lists, 0, []string{"top", "--json", "-n", "2"}, 0},
+		"top-none.json":    {&fake{}, 0, []string{"top", "--json"}, 0},
+		"show.txt":         {show, 0, []string{"show", "order:536365"}, 0},
+		"show-more.txt":    {&fake{lock: locks[0], waiters: waiters[:1]}, 120, []string{"show", "order:536365", "--count", "1"}, 0},
+		"show-beyond.txt":  {&fake{lock: locks[0]}, 0, []string{"show", "order:536365", "--from", "10"}, 0},
+		"show.json":        {show, 0, []string{"show", "order:536365", "--json"}, 0},
+		"show-free.txt":    {&fake{lock: inspect.Lock{Resource: "order:1", State: inspect.Free}}, 0, []string{"show", "order:1"}, 0},
+		"show-free.json":   {&fake{lock: inspect.Lock{Resource: "order:1", State: inspect.Free}}, 0, []string{"show", "order:1", "--json"}, 0},
+		"show-foreign.txt": {&fake{lock: locks[3]}, 0, []string{"show", "x"}, 0},
+		"show-stops.txt":   {&fake{lock: stopping}, 0, []string{"show", "order:536365"}, 0},
+		"show-extern.txt":  {&fake{lock: elsewhere}, 0, []string{"show", "sku:85123A"}, 0},
+		"why.txt":          {&fake{why: waitingTask()}, 0, []string{"why", "77ab11"}, exitTrouble},
+		"why.json":         {&fake{why: waitingTask()}, 0, []string{"why", "77ab11", "--json"}, exitTrouble},
+		"why-running.txt":  {&fake{why: runningTask()}, 0, []string{"why", "77ab09"}, 0},
+		"why-pending.txt":  {&fake{why: pendingTask()}, 0, []string{"why", "77ab13"}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a, out, errs := fakeApp(c.fake, c.columns)
+			if have := a.run(t.Context(), c.args); have != c.status {
+				t.Errorf("status: want %d, have %d", c.status, have)
+			}
+			golden(t, name, errs.String()+out.String())
+			if slices.Contains(c.args, "--json") && (!json.Valid(out.Bytes()) || strings.Count(out.String(), "\n") != 1) {
+				t.Errorf("want one line of JSON, have %q", out)
+			}
+		})
+	}
+}
+
+// waitingTask waits behind a holder that waits, too.
+func waitingTask() inspect.Explanation {
+	return inspect.Explanation{
+		Task: inspect.Task{Queue: "default", ID: "77ab11", Kind: "order:audit"}, State: inspect.StateWaiting, AlsoIn: []string{"low"},
+		Resource: "order:536365", Lock: &locks[0], Position: 1, Since: now.Add(-4 * time.Second), Waited: inspect.Duration(4 * time.Second),
+		Next: now.Add(time.Hour), Servers: 2, Retried: 1, Retries: 25, Refusals: 2, Crashes: 1, Tolerated: 3, Losses: 1,
+		LastError: "waiting for order:536365", Failure: "no such order", FailedAt: now.Add(-time.Minute), Deadline: now.Add(time.Hour),
+		Chain: []inspect.Link{
+			{Holder: "warehouse:allocate 77ab09 on web-3 (pid 4121)", Resource: "sku:1", Position: 2},
+			{Holder: "stock:deduct 77ab08 on web-4 (pid 1)", Gone: true, Resource: "order:536365", Position: 3},
+		},
+		Cycle: true,
+		Verdict: inspect.Verdict{
+			Trouble: true, Wrong: "Yes: two tasks wait for each other.", Clears: "No: neither can go on.", Do: "Release one: `lockctl release sku:1`.",
+		},
+	}
+}
+
+func runningTask() inspect.Explanation {
+	return inspect.Explanation{
+		Task: inspect.Task{Queue: "default", ID: "77ab09", Kind: "warehouse:allocate"}, State: inspect.StateRunning, Resource: "order:536365", Lock: &locks[0],
+		Worker: &inspect.Worker{Host: "web-3", PID: 4121}, Started: now.Add(-12 * time.Second), LeaseEnds: now.Add(30 * time.Second), Servers: 1, Retries: 25, Tolerated: 3,
+		Verdict: inspect.Verdict{Wrong: "No: the task runs.", Clears: "It ends when its handler returns.", Do: "Wait."},
+	}
+}
+
+func pendingTask() inspect.Explanation {
+	return inspect.Explanation{
+		Task: inspect.Task{Queue: "default", ID: "77ab13"}, State: inspect.StatePending, PendingMore: 1000, Paused: true, Retries: 25,
+		Verdict: inspect.Verdict{Wrong: "No.", Clears: "Soon.", Do: "Wait."},
+	}
+}
+
+func TestFilter(t *testing.T) {
+	t.Parallel()
+	for filter, want := range map[string][]string{
+		"":            {"order:536365", "account:<12345>&co", "sku:85123A", "bad\x1b[31mred", "顧客:佐藤"},
+		"5":           {"order:536365", "account:<12345>&co", "sku:85123A"},
+		"order:*":     {"order:536365"},
+		"*:??????":    {"order:536365", "sku:85123A"},
+		"*[31m*":      {"bad\x1b[31mred"},
+		"顧客:??":       {"顧客:佐藤"},
+		"ORDER":       nil,
+		"536365*":     nil,
+		"order.5363*": nil,
+	} {
+		matches := matcher(filter)
+		var have []string
+		for _, l := range locks {
+			if matches(l.Resource) {
+				have = append(have, l.Resource)
+			}
+		}
+		if !slices.Equal(have, want) {
+			t.Errorf("%q: want %q, have %q", filter, want, have)
+		}
+	}
+}
+
+func TestSort(t *testing.T) {
+	t.Parallel()
+	const order, account, sku, red, customer = "order:536365", "account:<12345>&co", "sku:85123A", "bad\x1b[31mred", "顧客:佐藤"
+	for by, want := range map[string][]string{
+		"waiters":  {account, order, red, customer, sku},
+		"oldest":   {red, account, order, customer, sku},
+		"left":     {customer, account, sku, order, red},
+		"resource": {account, red, order, sku, customer},
+		"since":    {account, order, sku, red, customer},
+	} {
+		a, _, _ := fakeApp(&fake{}, 0)
+		list, err := a.locks(t.Context(), &connection{inspector: &fake{list: inspect.List{Locks: locks}}}, listing{sort: by})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var have []string
+		for _, l := range list.Locks {
+			have = append(have, l.Resource)
+		}
+		if !slices.Equal(have, want) {
+			t.Errorf("%s: want %q, have %q", by, want, have)
+		}
+	}
+}
+
+func TestUnknownTask(t *testing.T) {
+	t.Parallel()
+	f := &fake{err: errors.Join(inspect.ErrUnknownTask)}
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"why", "nix\n"}, "lockctl: no queue has a task \"nix\\n\": it was never enqueued, has succeeded and is not kept, or was deleted\n"},
+		{[]string{"why", "nix", "--queue", "low"}, "lockctl: the queue \"low\" has no task \"nix\": it is in another queue, was never enqueued, has succeeded and is not kept, or was deleted\n"},
+	} {
+		a, out, errs := fakeApp(f, 0)
+		status := a.run(t.Context(), c.args)
+		wantResult(t, result{"", c.want, cli.StatusFault}, result{out.String(), errs.String(), status})
+	}
+}
+
+func TestSpan(t *testing.T) {
+	t.Parallel()
+	for d, want := range map[time.Duration]string{
+		-time.Second:            "0.0 s",
+		0:                       "0.0 s",
+		4187 * time.Millisecond: "4.2 s",
+		9960 * time.Millisecond: "10 s",
+		119 * time.Second:       "119 s",
+		185 * time.Second:       "3 min",
+		119 * time.Minute:       "119 min",
+		5 * time.Hour:           "5 h",
+		80 * time.Hour:          "3 d",
+	} {
+		if have := span(d); have != want {
+			t.Errorf("%v: want %q, have %q", d, want, have)
+		}
+	}
+}
+
+func TestPlain(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"order:1 / ü 佐藤":            "order:1 / ü 佐藤",
+		"a\x1b]0;x\x07\tb\r\nc":     `a\x1b]0;x\a\tb\r\nc`,
+		"\xff\xfe":                  `\xff\xfe`,
+		"right\u202eleft\u200bnone": `right\u202eleft\u200bnone`,
+		"\u0085\u009b31m":           `\u0085\u009b31m`,
+		`back\slash`:                `back\slash`,
+	} {
+		if have := plain(text); have != want {
+			t.Errorf("%q: want %q, have %q", text, want, have)
+		}
+	}
+}
+
+func TestMiddle(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		text  string
+		width int
+		want  string
+	}{
+		{"order:536365", 12, "order:536365"},
+		{"order:5363656", 12, "order:…63656"},
+		{"佐藤佐藤佐藤佐藤", 9, "佐藤…佐藤"},
+		{"佐藤佐藤佐藤佐藤", 8, "佐藤…藤"},
+		{"e\u0301e\u0301e\u0301e\u0301e\u0301", 3, "e\u0301…e\u0301"},
+		{"abc", 1, "…"},
+	} {
+		if have := middle(c.text, c.width); have != c.want {
+			t.Errorf("%q in %d: want %q, have %q", c.text, c.width, c.want, have)
+		}
+	}
+}
+
+// A suggestion is a name that a shell takes as it is.
+func TestSuggest(t *testing.T) {
+	t.Parallel()
+	var have []string
+	for _, name := range []string{"order:1", "other", "order:\t2", "order:\u202e3", "order:4"} {
+		have = suggest(have, "order", name, "held by \x1b")
+	}
+	if want := []string{"order:1\theld by \\x1b", "order:4\theld by \\x1b"}; !slices.Equal(have, want) {
+		t.Errorf("want %q, have %q", want, have)
+	}
+}

@@ -1,0 +1,198 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sidingq/siding/inspect"
+)
+
+// A listing says which locks to list, and how.
+type listing struct {
+	filter string
+	sort   string
+	watch  time.Duration // 0: once
+	all    bool
+}
+
+// orders are those in which locks can be listed. Locks that are equal are listed by resource.
+var orders = map[string]func(a, b inspect.Lock) int{
+	"waiters": func(a, b inspect.Lock) int { return cmp.Compare(b.Waiting, a.Waiting) },
+	"oldest":  func(a, b inspect.Lock) int { return cmp.Compare(b.OldestWait, a.OldestWait) },
+	"left": func(a, b inspect.Lock) int {
+		return cmp.Or(compareBool(a.Endless, b.Endless), cmp.Compare(a.Left, b.Left))
+	},
+	"resource": func(inspect.Lock, inspect.Lock) int { return 0 },
+	"since": func(a, b inspect.Lock) int {
+		return cmp.Or(compareBool(a.Since.IsZero(), b.Since.IsZero()), a.Since.Compare(b.Since))
+	},
+}
+
+// compareBool puts false first.
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
+}
+
+// orderNames are the keys of orders, the default first.
+var orderNames = []string{"waiters", "oldest", "left", "resource", "since"}
+
+func (a *app) listCommand() *cobra.Command {
+	var l listing
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List the locks that are held, and who holds them",
+		Long: `List the locks that are held or reserved, or that somebody waits for: those of all
+running tasks, and up to 5,000 others for which tasks wait.
+
+  STATE    held; reserved for the next waiter; foreign, held by another program; free
+  WORKER   the process of the holder; "gone" if it is dead or cut off from Redis
+  LEFT     how long the lock lives if nobody renews it
+  OLDEST   how long the first waiter has waited
+
+A lock that another program holds is not in the list if no task waits for it. --all
+finds it. It reads all keys of Redis, which may take minutes.
+
+` + statuses,
+		Example: `  lockctl list
+  lockctl list --filter 'order:*' --sort oldest
+  lockctl list --watch
+  lockctl list --all --json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := l.check(cmd.Flags().Changed("watch")); err != nil {
+				return err
+			}
+			return a.list(cmd.Context(), l)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&l.filter, "filter", "", "list only resources with this `text` in their names; with * or ? it is a pattern of the whole name")
+	f.StringVar(&l.sort, "sort", orderNames[0], "sort by "+strings.Join(orderNames, ", "))
+	f.DurationVar(&l.watch, "watch", 0, "list again after each such `interval`, until Ctrl-C; --watch alone is --watch=2s")
+	f.Lookup("watch").NoOptDefVal = "2s"
+	f.Lookup("watch").DefValue = "0s"
+	f.BoolVar(&l.all, "all", false, "find all locks, by a scan of all keys")
+	_ = cmd.RegisterFlagCompletionFunc("sort", cobra.FixedCompletions(orderNames, cobra.ShellCompDirectiveNoFileComp)) // there is such a flag
+	return cmd
+}
+
+func (l listing) check(watching bool) error {
+	const least = 100 * time.Millisecond
+	switch {
+	case orders[l.sort] == nil:
+		return fmt.Errorf("--sort: want %s, have %q", strings.Join(orderNames, ", "), l.sort)
+	case watching && l.watch < least:
+		return fmt.Errorf("--watch: want %v or more, have %v", least, l.watch)
+	case watching && l.all:
+		return errors.New("--watch: want none with --all, which reads all keys")
+	}
+	return nil
+}
+
+func (a *app) list(ctx context.Context, l listing) error {
+	c, err := a.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if l.watch > 0 {
+		return a.watch(ctx, c, l)
+	}
+	list, err := a.locks(ctx, c, l)
+	if err != nil {
+		return c.failed(ctx, err)
+	}
+	if list.LeftOut > 0 {
+		a.say("lockctl: %s\n", leftOut(list.LeftOut))
+	}
+	columns, _ := a.size(a.stdout)
+	return a.print(list.Locks, func() string { return a.lockTable(list.Locks).text(columns) })
+}
+
+// leftOut says that locks are missing.
+func leftOut(n int) string {
+	return fmt.Sprintf("%s left out: tasks wait for more locks than one call reads", count(n, "lock"))
+}
+
+// locks returns the locks that are asked for, in order. They are never nil, for JSON.
+func (a *app) locks(ctx context.Context, c *connection, l listing) (list inspect.List, err error) {
+	if l.all {
+		show, wipe := a.scanning()
+		list.Locks, err = c.Scan(ctx, show)
+		wipe()
+	} else {
+		list, err = c.Held(ctx)
+	}
+	if err != nil {
+		return inspect.List{}, err
+	}
+	wanted := matcher(l.filter)
+	kept := make([]inspect.Lock, 0, len(list.Locks))
+	for _, lock := range list.Locks {
+		if wanted(lock.Resource) {
+			kept = append(kept, lock)
+		}
+	}
+	slices.SortFunc(kept, func(x, y inspect.Lock) int {
+		return cmp.Or(orders[l.sort](x, y), cmp.Compare(x.Resource, y.Resource))
+	})
+	list.Locks = kept
+	return list, nil
+}
+
+// scanning returns what shows on a terminal how far a scan is, and what takes that away.
+func (a *app) scanning() (show func(int), wipe func()) {
+	if columns, _ := a.size(a.stderr); columns == 0 {
+		return nil, func() {}
+	}
+	return func(keys int) { a.say("\rlockctl: %d keys read", keys) }, func() { a.say("\r\x1b[K") }
+}
+
+// matcher returns whether a name matches a filter.
+func matcher(filter string) func(name string) bool {
+	if !strings.ContainsAny(filter, "*?") {
+		return func(name string) bool { return strings.Contains(name, filter) }
+	}
+	pattern := strings.NewReplacer(`\*`, ".*", `\?`, ".").Replace(regexp.QuoteMeta(filter))
+	return regexp.MustCompile("(?s)^" + pattern + "$").MatchString
+}
+
+// lockTable shows locks for people.
+func (a *app) lockTable(locks []inspect.Lock) *table {
+	t := &table{columns: []column{
+		{title: "RESOURCE", cut: true},
+		{title: "STATE"},
+		{title: "HOLDER", cut: true},
+		{title: "WORKER", cut: true},
+		{title: "SINCE", right: true},
+		{title: "LEFT", right: true},
+		{title: "WAITERS", right: true},
+		{title: "OLDEST", right: true},
+	}}
+	for _, l := range locks {
+		t.add(l.Resource, string(l.State), holderOf(l), workerOf(l), a.sinceOf(l), leftOf(l), fmt.Sprint(l.Waiting), oldestOf(l))
+	}
+	return t
+}
+
+// sinceOf is how long ago a lock was granted or reserved.
+func (a *app) sinceOf(l inspect.Lock) string {
+	if l.Since.IsZero() {
+		return "-"
+	}
+	return span(a.now().Sub(l.Since)) + " ago"
+}

@@ -1,0 +1,200 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/user"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sidingq/siding/inspect"
+	"github.com/sidingq/siding/internal/cli"
+	"github.com/sidingq/siding/internal/store"
+	"github.com/sidingq/siding/queue"
+)
+
+// A releasing says which lock to take from its holder.
+type releasing struct {
+	resource, reason, by string
+	yes                  bool
+}
+
+// A released is the outcome of a release.
+type released struct {
+	Resource   string           `json:"resource"`
+	Holder     string           `json:"holder"`
+	By         string           `json:"by"`
+	Reason     string           `json:"reason"`
+	FreeWithin inspect.Duration `json:"free_within_seconds"`
+	Waiting    int              `json:"waiting"`
+}
+
+func (a *app) releaseCommand() *cobra.Command {
+	var r releasing
+	cmd := &cobra.Command{
+		Use:   "release RESOURCE --reason TEXT",
+		Short: "Take a lock from its holder",
+		Long: `Take a lock from its holder, after a question. The context of the holder's work ends at
+its next renewal, within a third of lock.ttl. The lock goes to the next waiter once
+the holder has returned, or when the lease is over, and never before: there are no
+two holders. The next fencing token is higher. A task that has lost its lock this way
+runs again, behind those who wait, and uses no retry.
+
+A program on the plain protocol (STATE foreign) cannot be told. Its lock goes to the
+next waiter at once: make sure that the program does not work on the resource any
+more.
+
+The reason and your name are kept for a week. show has them, and so have the log of
+the holder's server and the last error of the task.
+
+` + statuses,
+		Example: `  lockctl release order:536365 --reason 'the worker hangs in a call to the bank'
+  lockctl release order:536365 --reason 'drill' --by alice --yes`,
+		Args:              cli.One,
+		ValidArgsFunction: a.completeResources,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r.resource = args[0]
+			if err := r.check(); err != nil {
+				return err
+			}
+			return a.release(cmd.Context(), r)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&r.reason, "reason", "", "why, for those who look later; required")
+	f.StringVar(&r.by, "by", operator(), "who releases the lock")
+	f.BoolVar(&r.yes, "yes", false, "do not ask")
+	_ = cmd.MarkFlagRequired("reason") // there is such a flag
+	return cmd
+}
+
+// operator names who runs the program.
+func operator() string {
+	name := "unknown"
+	if u, err := user.Current(); err == nil {
+		name = cmp.Or(u.Username, u.Uid)
+	}
+	if host, err := os.Hostname(); err == nil {
+		name += "@" + host
+	}
+	return name
+}
+
+func (r releasing) check() error {
+	if err := store.CheckResource(r.resource); err != nil {
+		return err
+	}
+	for _, text := range []struct{ flag, value string }{{"--reason", r.reason}, {"--by", r.by}} {
+		switch {
+		case strings.TrimSpace(text.value) == "":
+			return fmt.Errorf("%s: want a text, have nothing", text.flag)
+		case plain(text.value) != text.value:
+			return fmt.Errorf("%s: want text without control characters, have %q", text.flag, text.value)
+		}
+	}
+	return nil
+}
+
+func (a *app) release(ctx context.Context, r releasing) error {
+	c, err := a.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	lock, _, err := c.Show(ctx, r.resource, 1, 0)
+	if err != nil {
+		return c.failed(ctx, err)
+	}
+	switch {
+	case lock.Elsewhere:
+		return cli.Fault(fmt.Errorf("%s: the lock is in an external store: release it there", r.resource))
+	case lock.State == inspect.Free || lock.State == inspect.Reserved:
+		return cli.Fault(fmt.Errorf("%s: nobody holds the lock", r.resource))
+	}
+	if !r.yes {
+		if err := a.ask(ctx, lock); err != nil {
+			return err
+		}
+	}
+	done, err := a.revoke(ctx, c, r, lock)
+	if err != nil {
+		return err
+	}
+	return a.print(done, done.text)
+}
+
+// revoke takes the lock from the holder that was shown, and from no later one.
+func (a *app) revoke(ctx context.Context, c *connection, r releasing, l inspect.Lock) (released, error) {
+	fence := l.Fence
+	if l.State == inspect.Foreign {
+		fence = 0 // it has none
+	}
+	// An interrupt must not hide whether the lock was released.
+	outcome, err := queue.Revoke(context.WithoutCancel(ctx), c.rdb, queue.Revocation{
+		Resource: r.resource, Prefix: c.settings.Queue.Guard.Lock.Prefix, Fence: fence, By: r.by, Reason: r.reason,
+	})
+	for _, refused := range []error{queue.ErrNotHeld, queue.ErrOtherHolder, queue.ErrExternalStore} {
+		if errors.Is(err, refused) {
+			return released{}, cli.Fault(fmt.Errorf("nothing has changed: %w", err))
+		}
+	}
+	if err != nil {
+		return released{}, c.failed(ctx, err)
+	}
+	c.settings.Log.Logger(a.stderr).WarnContext(ctx, "an operator has released a lock",
+		"resource", r.resource, "holder", outcome.Holder, "by", r.by, "reason", r.reason)
+	return released{
+		Resource: r.resource, Holder: outcome.Holder, By: r.by, Reason: r.reason,
+		FreeWithin: inspect.Duration(outcome.FreeWithin), Waiting: l.Waiting,
+	}, nil
+}
+
+// ask asks whether to take the lock from its holder. Its error is that of an answer other than yes.
+func (a *app) ask(ctx context.Context, l inspect.Lock) error {
+	a.say("%s\n", a.lockText(l))
+	if l.State == inspect.Foreign {
+		a.say("Another program holds this lock. It will not learn that it has lost the lock, and the next\n" +
+			"waiter gets the lock at once. Make sure that the program does not work on the resource.\n\n")
+	}
+	a.say("Take this lock from its holder? Type yes: ")
+	answers := make(chan string, 1)
+	go func() { // waits for the next input, or the end of the process
+		line, err := bufio.NewReader(a.stdin).ReadString('\n')
+		if err != nil && !errors.Is(err, io.EOF) {
+			line = ""
+		}
+		answers <- strings.TrimSpace(line)
+	}()
+	select {
+	case answer := <-answers:
+		if answer == "yes" || answer == "y" {
+			return nil
+		}
+		return cli.Fault(fmt.Errorf("%s: the answer was %q: nothing has changed", l.Resource, answer))
+	case <-ctx.Done():
+		a.say("\n")
+		return fault(ctx, nil)
+	}
+}
+
+// text is for people.
+func (r released) text() string {
+	text := fmt.Sprintf("%s: taken from %s by %s.\n", plain(r.Resource), plain(r.Holder), plain(r.By))
+	within := span(time.Duration(r.FreeWithin))
+	switch {
+	case r.FreeWithin == 0 && r.Waiting == 0:
+		return text + "The lock is free.\n"
+	case r.FreeWithin == 0:
+		return text + "The next waiter has the lock.\n"
+	case r.Waiting == 0:
+		return text + fmt.Sprintf("The holder stops at its next renewal. The lock is free then, within %s at the latest.\n", within)
+	}
+	return text + fmt.Sprintf("The holder stops at its next renewal. The next waiter then has the lock, within %s at the latest.\n", within)
+}

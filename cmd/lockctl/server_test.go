@@ -1,0 +1,300 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/inspect"
+	"github.com/sidingq/siding/internal/cli"
+	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/redistest"
+	"github.com/sidingq/siding/queue"
+)
+
+// A job is a task that runs until the test lets it, or until its context ends.
+type job struct {
+	Res string `json:"res"`
+}
+
+func (job) Kind() string       { return "test:job" }
+func (j job) Resource() string { return j.Res }
+
+// A testbed is a Redis with a guarded server.
+type testbed struct {
+	at     *redistest.Server
+	rdb    *redis.Client
+	client *queue.Client
+	finish chan struct{} // each value lets one task succeed
+	ended  chan error    // why the context of a task ended
+}
+
+func newTestbed(t *testing.T, args ...string) *testbed {
+	t.Helper()
+	b := &testbed{at: redistest.Start(t, args...), finish: make(chan struct{}), ended: make(chan error, 10)}
+	b.rdb = b.at.Client(t)
+	var err error
+	if b.client, err = queue.NewClient(b.rdb, queue.ClientConfig{}); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// serve starts a guarded server of the queue default.
+func (b *testbed) serve(t *testing.T) {
+	t.Helper()
+	server, err := queue.NewServer(queue.RedisOpt{Addrs: []string{b.at.Addr}}, queue.ServerConfig{
+		Asynq: asynq.Config{Concurrency: 4, ShutdownTimeout: time.Millisecond}, Guard: queue.GuardConfig{Logger: slog.New(slog.DiscardHandler)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	queue.Handle(server, func(ctx context.Context, _ job) error {
+		select {
+		case <-b.finish:
+			return nil
+		case <-ctx.Done():
+			b.ended <- context.Cause(ctx)
+			return ctx.Err()
+		}
+	})
+	if err := server.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Shutdown(context.WithoutCancel(t.Context())) })
+}
+
+func (b *testbed) enqueue(t *testing.T, id, resource string) {
+	t.Helper()
+	if _, err := b.client.Enqueue(t.Context(), job{resource}, &queue.Options{TaskID: id}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// run runs the program on the testbed's Redis.
+func (b *testbed) run(t *testing.T, stdin string, args ...string) result {
+	t.Helper()
+	return runIn(context.WithoutCancel(t.Context()), []string{"SIDING_REDIS_ADDRS=" + b.at.Addr}, stdin, args...)
+}
+
+// answer runs the program with --json and reads its answer, also of a run that found something wrong.
+func answer[T any](t *testing.T, b *testbed, args ...string) (value T, status int) {
+	t.Helper()
+	have := b.run(t, "", append([]string{"--json"}, args...)...)
+	if err := json.Unmarshal([]byte(have.out), &value); err != nil {
+		t.Fatalf("%q: want JSON, have %+v: %v", args, have, err)
+	}
+	return value, have.status
+}
+
+// busy returns a testbed on which the task "first" holds order:1, and "second" and "third" wait for it.
+func busy(t *testing.T) *testbed {
+	t.Helper()
+	b := newTestbed(t)
+	b.serve(t)
+	for _, id := range []string{"first", "second", "third"} {
+		b.enqueue(t, id, "order:1")
+		want := map[string]int{"first": 0, "second": 1, "third": 2}[id]
+		poll.Eventually(t, id+" holds or waits", func() bool {
+			list, _ := answer[[]inspect.Lock](t, b, "list")
+			return len(list) == 1 && list[0].State == inspect.Held && list[0].Waiting == want
+		})
+	}
+	return b
+}
+
+func TestHeldLock(t *testing.T) {
+	t.Parallel()
+	b := busy(t)
+	list, status := answer[[]inspect.Lock](t, b, "list")
+	if l := list[0]; status != cli.StatusOK || l.Resource != "order:1" || l.Task == nil || l.Task.ID != "first" || l.Worker == nil || l.Left <= 0 || l.Gone {
+		t.Errorf("list: want order:1 held by first on a live worker, have %+v", l)
+	}
+	if have := b.run(t, "", "list"); !strings.Contains(have.out, "order:1   held   test:job first") || have.status != cli.StatusOK {
+		t.Errorf("list: want order:1, have %+v", have)
+	}
+	if have := b.run(t, "", "list", "--filter", "order:2"); have.status != cli.StatusOK || strings.Count(have.out, "\n") != 1 {
+		t.Errorf("filter: want the titles alone, have %+v", have)
+	}
+	if top, _ := answer[[]inspect.Lock](t, b, "top"); len(top) != 1 || top[0].Waiting != 2 || top[0].WaitTime < top[0].OldestWait {
+		t.Errorf("top: want order:1 with 2 waiters, have %+v", top)
+	}
+	one, _ := answer[shown](t, b, "show", "order:1")
+	if w := one.Waiters; len(w) != 2 || w[0].Task.ID != "second" || w[0].Position != 1 || w[1].Task.ID != "third" {
+		t.Errorf("show: want second and third, have %+v", w)
+	}
+	if part := b.run(t, "", "show", "order:1", "--count", "1"); !strings.Contains(part.out, "and 1 more, from position 2 on: --from 2\n") {
+		t.Errorf("show: want one waiter, and one more, have %+v", part)
+	}
+	for id, want := range map[string]inspect.State{"first": inspect.StateRunning, "third": inspect.StateWaiting} {
+		e, status := answer[inspect.Explanation](t, b, "why", id)
+		if e.State != want || e.Verdict.Trouble || status != cli.StatusOK || e.Resource != "order:1" {
+			t.Errorf("why %s: want %s without trouble, have status %d and %+v", id, want, status, e)
+		}
+		if id == "third" && e.Position != 2 {
+			t.Errorf("why third: want position 2, have %d", e.Position)
+		}
+		if text := b.run(t, "", "why", id, "--queue", "default"); text.status != cli.StatusOK || !strings.Contains(text.out, "\nIs something wrong?  No") {
+			t.Errorf("why %s: want a verdict, have %+v", id, text)
+		}
+	}
+	if have := b.run(t, "", "why", "first", "--queue", "low"); have.status != cli.StatusFault || !strings.Contains(have.err, `the queue "low" has no task "first"`) {
+		t.Errorf("why in another queue: want an error, have %+v", have)
+	}
+}
+
+func TestRelease(t *testing.T) {
+	t.Parallel()
+	b := busy(t)
+	before, _ := answer[shown](t, b, "show", "order:1")
+	for said, want := range map[string]string{
+		"no\n": "lockctl: order:1: the answer was \"no\": nothing has changed\n",
+		"":     "lockctl: order:1: the answer was \"\": nothing has changed\n",
+	} {
+		have := b.run(t, said, "release", "order:1", "--reason", "drill")
+		if have.status != cli.StatusFault || have.out != "" || !strings.HasSuffix(have.err, "Type yes: "+want) || !strings.Contains(have.err, "test:job first") {
+			t.Errorf("%q: want the holder, a question, and nothing changed, have %+v", said, have)
+		}
+	}
+	if after, _ := answer[shown](t, b, "show", "order:1"); after.Lock.Fence != before.Lock.Fence || after.Lock.Revoked != nil {
+		t.Errorf("want the lock as it was, have %+v", after.Lock)
+	}
+
+	have := b.run(t, "yes\n", "release", "order:1", "--reason", "drill", "--by", "alice")
+	if have.status != cli.StatusOK || !strings.Contains(have.out, "order:1: taken from test:job first on ") || !strings.Contains(have.err, "by=alice reason=drill") {
+		t.Errorf("want the lock released and a record of it, have %+v", have)
+	}
+	if err := <-b.ended; err == nil || !strings.Contains(err.Error(), "lost") {
+		t.Errorf("context of the holder: want it ended by the loss, have %v", err)
+	}
+	var now shown
+	poll.Eventually(t, "the next waiter has the lock", func() bool {
+		now, _ = answer[shown](t, b, "show", "order:1")
+		return now.Lock.State == inspect.Held && now.Lock.Task.ID == "second"
+	})
+	if now.Lock.Fence <= before.Lock.Fence {
+		t.Errorf("fence: want more than %d, have %d", before.Lock.Fence, now.Lock.Fence)
+	}
+	if r := now.Lock.Revoked; r == nil || r.By != "alice" || r.Reason != "drill" || !strings.HasPrefix(r.Holder, "test:job first") {
+		t.Errorf("record: want that of alice, have %+v", r)
+	}
+	if text := b.run(t, "", "show", "order:1"); !strings.Contains(text.out, "\nreleased by  alice, ") || !strings.Contains(text.out, "\nreason       drill\n") {
+		t.Errorf("show: want the record, have %+v", text)
+	}
+}
+
+// An operatorAfter says yes once something has happened.
+type operatorAfter func()
+
+func (happens operatorAfter) Read(p []byte) (int, error) {
+	happens()
+	return copy(p, "yes\n"), io.EOF
+}
+
+// Who gets the lock while the operator thinks keeps it.
+func TestReleaseOfAnotherHolder(t *testing.T) {
+	t.Parallel()
+	b := busy(t)
+	var out, errs bytes.Buffer
+	thinks := operatorAfter(func() {
+		b.finish <- struct{}{}
+		poll.Eventually(t, "second holds the lock", func() bool {
+			one, _ := answer[shown](t, b, "show", "order:1")
+			return one.Lock.State == inspect.Held && one.Lock.Task.ID == "second"
+		})
+	})
+	a := newApp(thinks, &out, &errs, []string{"SIDING_REDIS_ADDRS=" + b.at.Addr})
+	status := a.run(t.Context(), []string{"release", "order:1", "--reason", "drill"})
+	if status != cli.StatusFault || out.Len() > 0 || !strings.Contains(errs.String(), "nothing has changed: queue: another lease holds the lock: order:1 is held by test:job second on ") {
+		t.Errorf("want nothing changed, have status %d, %q, %q", status, out.String(), errs.String())
+	}
+	if one, _ := answer[shown](t, b, "show", "order:1"); one.Lock.Task == nil || one.Lock.Task.ID != "second" || one.Lock.Revoked != nil {
+		t.Errorf("want second to have the lock, have %+v", one.Lock)
+	}
+}
+
+func TestReleaseOfNothing(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	have := b.run(t, "", "release", "order:1", "--reason", "drill", "--yes")
+	wantResult(t, result{"", "lockctl: order:1: nobody holds the lock\n", cli.StatusFault}, have)
+}
+
+// A lock of another program is found by a scan, and can be released.
+func TestForeignLock(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	if err := b.rdb.Set(t.Context(), "lock:order:1", "somebody", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if list, _ := answer[[]inspect.Lock](t, b, "list"); len(list) != 0 {
+		t.Errorf("list: want none, have %+v", list)
+	}
+	list, _ := answer[[]inspect.Lock](t, b, "list", "--all")
+	if len(list) != 1 || list[0].State != inspect.Foreign || !list[0].Endless {
+		t.Errorf("list --all: want a foreign lock without an end, have %+v", list)
+	}
+	have := b.run(t, "y\n", "release", "order:1", "--reason", "it is gone")
+	if have.status != cli.StatusOK || !strings.Contains(have.err, "Another program holds this lock.") || !strings.HasSuffix(have.out, "The lock is free.\n") {
+		t.Errorf("release: want a warning and a free lock, have %+v", have)
+	}
+	if one, _ := answer[shown](t, b, "show", "order:1"); one.Lock.State != inspect.Free || one.Lock.Revoked == nil {
+		t.Errorf("show: want a free lock with a record, have %+v", one.Lock)
+	}
+}
+
+// A shell suggests what is there.
+func TestCompletion(t *testing.T) {
+	t.Parallel()
+	b := busy(t)
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"show", ""}, "order:1\ttest:job first, 2 waiters\n:4\n"},
+		{[]string{"show", "ord"}, "order:1\ttest:job first, 2 waiters\n:4\n"},
+		{[]string{"release", "x"}, ":4\n"},
+		{[]string{"show", "order:1", ""}, ":4\n"},
+		{[]string{"why", ""}, "first\ttest:job, has order:1\n:4\n"},
+		{[]string{"why", "--queue", ""}, "default\n:4\n"},
+		{[]string{"list", "--sort", ""}, "waiters\noldest\nleft\nresource\nsince\n:4\n"},
+	} {
+		have := b.run(t, "", append([]string{"__complete"}, c.args...)...)
+		if have.out != c.want {
+			t.Errorf("%q: want %q, have %+v", c.args, c.want, have)
+		}
+	}
+	if have := lockctl(t, "__complete", "--redis", "127.0.0.1:1", "show", ""); have.out != ":4\n" {
+		t.Errorf("without Redis: want no suggestion, have %+v", have)
+	}
+}
+
+// The settings of the workers count: the prefix of the locks, and how many crashes are tolerated.
+func TestSettingsOfTheWorkers(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	if err := b.rdb.Set(t.Context(), "mine:order:1", "somebody", time.Minute).Err(); err != nil {
+		t.Fatal(err)
+	}
+	environ := []string{"SIDING_REDIS_ADDRS=" + b.at.Addr, "SIDING_LOCK_PREFIX=mine:", "SIDING_RECOVERY_CRASHES=5", "SIDING_LOG_FORMAT=json"}
+	have := runIn(t.Context(), environ, "", "release", "order:1", "--reason", "drill", "--yes", "--json")
+	if have.status != cli.StatusOK || !strings.Contains(have.out, `"holder":"another program"`) || !strings.Contains(have.err, `"reason":"drill"}`) {
+		t.Errorf("want the lock of the prefix released, and a record in JSON, have %+v", have)
+	}
+	if n, err := b.rdb.Exists(t.Context(), "mine:order:1").Result(); n != 0 || err != nil {
+		t.Errorf("want no lock, have %d, %v", n, err)
+	}
+	b.enqueue(t, "first", "order:1")
+	have = runIn(t.Context(), environ, "", "why", "first", "--json")
+	if have.status != exitTrouble || !strings.Contains(have.out, `"tolerated":5,`) {
+		t.Errorf("want 5 crashes tolerated, have %+v", have)
+	}
+}

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sidingq/siding/inspect"
+	"github.com/sidingq/siding/internal/cli"
+	"github.com/sidingq/siding/internal/store"
+)
+
+// A shown is a lock with a part of its wait queue.
+type shown struct {
+	Lock    inspect.Lock     `json:"lock"`
+	Waiters []inspect.Waiter `json:"waiters"`
+}
+
+func (a *app) showCommand() *cobra.Command {
+	var from, number int
+	cmd := &cobra.Command{
+		Use:   "show RESOURCE",
+		Short: "Show a lock, its holder and its wait queue",
+		Long: `Show a lock, its holder, and who waits for it, in the order in which they get it.
+Tasks of paused queues come last: they have no position until the queue is resumed.
+
+Redis knows no lock that nobody holds and nobody waits for. So a misspelt resource
+looks like a free one.
+
+` + statuses,
+		Example: `  lockctl show order:536365
+  lockctl show order:536365 --from 101 --count 50`,
+		Args:              cli.One,
+		ValidArgsFunction: a.completeResources,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case from < 1:
+				return fmt.Errorf("--from: want 1 or more, have %d", from)
+			case number < 0 || number > 10000:
+				return fmt.Errorf("--count: want 0 to 10000, have %d", number)
+			}
+			return a.show(cmd.Context(), args[0], from, number)
+		},
+	}
+	cmd.Flags().IntVar(&from, "from", 1, "begin at this `position` of the wait queue")
+	cmd.Flags().IntVar(&number, "count", 20, "show at most `n` waiters")
+	return cmd
+}
+
+func (a *app) show(ctx context.Context, resource string, from, number int) error {
+	if err := store.CheckResource(resource); err != nil {
+		return err
+	}
+	c, err := a.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	lock, waiters, err := c.Show(ctx, resource, from, number)
+	if err != nil {
+		return c.failed(ctx, err)
+	}
+	if waiters == nil {
+		waiters = []inspect.Waiter{}
+	}
+	return a.print(shown{lock, waiters}, func() string { return a.lockText(lock) + a.waiterText(lock, waiters, from) })
+}
+
+// lockText describes a lock.
+func (a *app) lockText(l inspect.Lock) string {
+	var f fields
+	f.add("resource", l.Resource)
+	f.add("state", stateText(l))
+	if l.State != inspect.Free {
+		f.add("holder", holderOf(l))
+	}
+	if l.Worker != nil {
+		f.add("worker", workerOf(l))
+	}
+	if l.State == inspect.Reserved && l.Task != nil {
+		f.add("queue", l.Task.Queue)
+	}
+	if !l.Since.IsZero() {
+		f.add("since", a.clock(l.Since))
+	}
+	if l.State != inspect.Free {
+		f.add("lease left", leftOf(l))
+	}
+	if l.Fence > 0 {
+		f.add("last fence", fmt.Sprint(l.Fence))
+	}
+	if r := l.Revoked; r != nil {
+		f.add("released by", fmt.Sprintf("%s, %s", r.By, a.clock(r.At)))
+		f.add("taken from", r.Holder)
+		f.add("reason", r.Reason)
+	}
+	f.add("waiting", waitingText(l))
+	return f.text()
+}
+
+// stateText says what the state of a lock means.
+func stateText(l inspect.Lock) string {
+	text := map[inspect.LockState]string{
+		inspect.Held:     "held",
+		inspect.Reserved: "reserved for the next waiter",
+		inspect.Foreign:  "held by another program, which wakes nobody",
+		inspect.Free:     "free",
+	}[l.State]
+	if l.Revoking {
+		text += "; it was taken from its holder, who stops at the next renewal"
+	}
+	if l.Elsewhere {
+		text += "; the lock itself is in an external store, and this is the order of its tasks"
+	}
+	return text
+}
+
+// waitingText sums up the wait queue of a lock.
+func waitingText(l inspect.Lock) string {
+	if l.Waiting == 0 {
+		return "nobody"
+	}
+	text := fmt.Sprintf("%s, the first for %s, all together for %s", count(l.Waiting, "waiter"), span(time.Duration(l.OldestWait)), span(time.Duration(l.WaitTime)))
+	if l.Paused > 0 {
+		text += fmt.Sprintf("; %d in paused queues", l.Paused)
+	}
+	return text
+}
+
+// waiterText lists the waiters that were read, from a position on.
+func (a *app) waiterText(l inspect.Lock, waiters []inspect.Waiter, from int) string {
+	if len(waiters) == 0 {
+		if l.Waiting > 0 && from > 1 {
+			return fmt.Sprintf("\nNobody waits from position %d on.\n", from)
+		}
+		return ""
+	}
+	t := &table{columns: []column{
+		{title: "POSITION", right: true}, {title: "WAITER", cut: true}, {title: "QUEUE", cut: true}, {title: "WAITS SINCE"}, {title: "WAITED", right: true},
+	}}
+	for _, w := range waiters {
+		name, queue := "a goroutine", "-"
+		if w.Task != nil {
+			name, queue = taskText(w.Task), w.Task.Queue
+		} else if !strings.HasPrefix(w.Name, "siding-goroutine:") {
+			name = w.Name
+		}
+		position := fmt.Sprint(w.Position)
+		if w.Paused {
+			position = "paused"
+		}
+		t.add(position, name, queue, a.moment(w.Since), span(time.Duration(w.Waited)))
+	}
+	columns, _ := a.size(a.stdout)
+	text := "\n" + t.text(columns)
+	if next := from + len(waiters); next <= l.Waiting {
+		text += fmt.Sprintf("and %d more, from position %d on: --from %d\n", l.Waiting-next+1, next, next)
+	}
+	return text
+}

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/rivo/uniseg"
+)
+
+// A column of a table.
+type column struct {
+	title string
+	right bool // for numbers
+	cut   bool // its cells may be shortened to fit a terminal
+}
+
+// A table has rows of cells, one for each column.
+type table struct {
+	columns []column
+	rows    [][]string
+}
+
+const (
+	gap      = "  " // between two columns
+	shortest = 12   // a cell is not cut to less
+)
+
+func (t *table) add(cells ...string) {
+	for i, cell := range cells {
+		cells[i] = plain(cell)
+	}
+	t.rows = append(t.rows, cells)
+}
+
+// lines returns the lines of the table. Cells are cut in the middle so that the table fits into a
+// terminal of so many columns; 0 for no terminal, and for cells as they are.
+func (t *table) lines(columns int) []string {
+	widths := t.widths(columns)
+	titles := make([]string, len(t.columns))
+	for i, c := range t.columns {
+		titles[i] = c.title
+	}
+	lines := make([]string, 0, len(t.rows)+1)
+	for _, row := range append([][]string{titles}, t.rows...) {
+		var line strings.Builder
+		for i, cell := range row {
+			if i > 0 {
+				line.WriteString(gap)
+			}
+			cell = middle(cell, widths[i])
+			pad := strings.Repeat(" ", max(0, widths[i]-uniseg.StringWidth(cell)))
+			if t.columns[i].right {
+				cell, pad = pad, cell
+			}
+			line.WriteString(cell + pad)
+		}
+		lines = append(lines, strings.TrimRight(line.String(), " "))
+	}
+	return lines
+}
+
+// widths returns how wide the columns are.
+func (t *table) widths(columns int) []int {
+	widths := make([]int, len(t.columns))
+	total := -len(gap)
+	for i, c := range t.columns {
+		widths[i] = uniseg.StringWidth(c.title)
+		for _, row := range t.rows {
+			widths[i] = max(widths[i], uniseg.StringWidth(row[i]))
+		}
+		total += widths[i] + len(gap)
+	}
+	for ; columns > 0 && total > columns; total-- {
+		widest := -1
+		for i, c := range t.columns {
+			if c.cut && widths[i] > shortest && (widest < 0 || widths[i] > widths[widest]) {
+				widest = i
+			}
+		}
+		if widest < 0 {
+			break
+		}
+		widths[widest]--
+	}
+	return widths
+}
+
+// middle returns a text that is no wider than width, and lacks its middle if the whole is.
+func middle(text string, width int) string {
+	if uniseg.StringWidth(text) <= width {
+		return text
+	}
+	const dots = "…"
+	var clusters []string
+	for g := uniseg.NewGraphemes(text); g.Next(); {
+		clusters = append(clusters, g.Str())
+	}
+	half := (width - 1) / 2
+	tail := fitting(slices.Backward(clusters), half)
+	head := fitting(slices.All(clusters), width-1-half)
+	return strings.Join(clusters[:head], "") + dots + strings.Join(clusters[len(clusters)-tail:], "")
+}
+
+// fitting returns how many clusters are no wider than width together.
+func fitting(clusters func(yield func(int, string) bool), width int) (n int) {
+	for _, cluster := range clusters {
+		if width -= uniseg.StringWidth(cluster); width < 0 {
+			break
+		}
+		n++
+	}
+	return n
+}
+
+// write returns the table as text.
+func (t *table) text(columns int) string {
+	return strings.Join(t.lines(columns), "\n") + "\n"
+}
+
+// fields are lines of a label and a value. Those without a value are left out.
+type fields [][2]string
+
+func (f *fields) add(label, value string) {
+	if value != "" {
+		*f = append(*f, [2]string{label, plain(value)})
+	}
+}
+
+func (f *fields) text() string {
+	width := 0
+	for _, field := range *f {
+		width = max(width, len(field[0]))
+	}
+	var b strings.Builder
+	for _, field := range *f {
+		b.WriteString(field[0] + strings.Repeat(" ", width-len(field[0])) + gap + field[1] + "\n")
+	}
+	return b.String()
+}

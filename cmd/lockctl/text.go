@@ -1,0 +1,141 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/sidingq/siding/inspect"
+)
+
+// plain returns a name or a text of Redis without what could change the terminal: control characters,
+// bytes that are no UTF-8, and characters that nobody sees are written as in a Go string.
+func plain(s string) string {
+	if utf8.ValidString(s) && strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) < 0 {
+		return s
+	}
+	var b strings.Builder
+	for len(s) > 0 {
+		r, size := utf8.DecodeRuneInString(s)
+		if r != utf8.RuneError && unicode.IsPrint(r) {
+			b.WriteRune(r)
+		} else {
+			quoted := strconv.Quote(s[:size])
+			b.WriteString(quoted[1 : len(quoted)-1])
+		}
+		s = s[size:]
+	}
+	return b.String()
+}
+
+// span is a duration for people.
+func span(d time.Duration) string {
+	d = max(0, d)
+	switch {
+	case d < 9950*time.Millisecond:
+		return fmt.Sprintf("%.1f s", d.Seconds())
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%.0f s", d.Seconds())
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%.0f min", d.Minutes())
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%.0f h", d.Hours())
+	}
+	return fmt.Sprintf("%.0f d", d.Hours()/24)
+}
+
+// clock is a time with its zone, and how long ago it is, or how soon it comes.
+func (a *app) clock(t time.Time) string {
+	d := a.now().Sub(t)
+	if d < 0 {
+		return fmt.Sprintf("%s (in %s)", a.moment(t), span(-d))
+	}
+	return fmt.Sprintf("%s (%s ago)", a.moment(t), span(d))
+}
+
+// moment is a time with its zone.
+func (a *app) moment(t time.Time) string {
+	return t.In(a.zone).Format("2006-01-02 15:04:05 -0700")
+}
+
+// count is a number with its noun, whose plural has an s.
+func count(n int, noun string) string { return countOf(n, noun, noun+"s") }
+
+// countOf is a number with its noun.
+func countOf(n int, one, more string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, more)
+}
+
+// holderOf says who has a lock.
+func holderOf(l inspect.Lock) string {
+	switch l.State {
+	case inspect.Reserved:
+		if l.Task == nil {
+			return "reserved for a goroutine"
+		}
+		return "reserved for " + taskText(l.Task)
+	case inspect.Free:
+		return "nobody"
+	case inspect.Held, inspect.Foreign:
+	}
+	if l.Worker != nil { // it has a column of its own
+		return strings.TrimSuffix(l.Holder, " on "+workerText(l.Worker))
+	}
+	return l.Holder
+}
+
+// workerText names a process, as the label of a holder does.
+func workerText(w *inspect.Worker) string {
+	return fmt.Sprintf("%s (pid %d)", w.Host, w.PID)
+}
+
+// workerOf names the process that holds a lock.
+func workerOf(l inspect.Lock) string {
+	switch {
+	case l.Worker == nil:
+		return "-"
+	case l.Gone:
+		return workerText(l.Worker) + ", gone"
+	}
+	return workerText(l.Worker)
+}
+
+// taskText names a task.
+func taskText(t *inspect.Task) string {
+	return strings.TrimSpace(t.Kind + " " + t.ID)
+}
+
+// leftOf is how long a lock lives if nobody renews it.
+func leftOf(l inspect.Lock) string {
+	switch {
+	case l.Endless:
+		return "no end"
+	case l.State == inspect.Free:
+		return "-"
+	}
+	return span(time.Duration(l.Left))
+}
+
+// oldestOf is how long the first waiter has waited.
+func oldestOf(l inspect.Lock) string {
+	if l.Waiting == 0 {
+		return "-"
+	}
+	return span(time.Duration(l.OldestWait))
+}
+
+// shellWord is an argument of a command in a shell.
+func shellWord(s string) string {
+	if s != "" && !strings.ContainsFunc(s, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("-_./:@%+=,", r)
+	}) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sidingq/siding/inspect"
+)
+
+func (a *app) topCommand() *cobra.Command {
+	var n int
+	cmd := &cobra.Command{
+		Use:   "top",
+		Short: "List the resources for which tasks wait longest",
+		Long: `List the resources with the most waiting time: how long all that wait now have waited,
+summed up. It reads up to 5,000 locks for which tasks wait.
+
+` + statuses,
+		Example: `  lockctl top
+  lockctl top -n 3 --json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if n < 1 {
+				return fmt.Errorf("-n: want 1 or more, have %d", n)
+			}
+			return a.top(cmd.Context(), n)
+		},
+	}
+	cmd.Flags().IntVarP(&n, "number", "n", 10, "list at most `n` resources")
+	return cmd
+}
+
+func (a *app) top(ctx context.Context, n int) error {
+	c, err := a.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	list, err := c.Top(ctx, n)
+	if err != nil {
+		return c.failed(ctx, err)
+	}
+	if list.LeftOut > 0 {
+		a.say("lockctl: %s\n", leftOut(list.LeftOut))
+	}
+	if list.Locks == nil {
+		list.Locks = []inspect.Lock{}
+	}
+	columns, _ := a.size(a.stdout)
+	return a.print(list.Locks, func() string { return topTable(list.Locks).text(columns) })
+}
+
+func topTable(locks []inspect.Lock) *table {
+	t := &table{columns: []column{
+		{title: "RESOURCE", cut: true},
+		{title: "WAIT TIME", right: true},
+		{title: "WAITERS", right: true},
+		{title: "OLDEST", right: true},
+		{title: "STATE"},
+		{title: "HOLDER", cut: true},
+		{title: "WORKER", cut: true},
+	}}
+	for _, l := range locks {
+		t.add(l.Resource, span(time.Duration(l.WaitTime)), fmt.Sprint(l.Waiting), oldestOf(l), string(l.State), holderOf(l), workerOf(l))
+	}
+	return t
+}

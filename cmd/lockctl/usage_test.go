@@ -1,0 +1,152 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sidingq/siding/internal/cli"
+	"github.com/sidingq/siding/internal/testenv/redistest"
+	"github.com/sidingq/siding/lock/locktest"
+)
+
+// Whatever is wrong on the command line is said before Redis is asked.
+func TestUsage(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		args []string
+		want string // without the hint
+		hint string // the command whose help is named
+	}{
+		"no command":        {nil, "want a command: doctor, list, release, show, top or why", "lockctl"},
+		"unknown command":   {[]string{"lst"}, "unknown command \"lst\" for \"lockctl\"", "lockctl"},
+		"unknown flag":      {[]string{"list", "--no"}, "unknown flag: --no", "lockctl list"},
+		"misspelt flag":     {[]string{"list", "--filtr", "x"}, "unknown flag: --filtr; did you mean --filter?", "lockctl list"},
+		"argument of list":  {[]string{"list", "x"}, "unknown command \"x\" for \"lockctl list\"", "lockctl list"},
+		"sort":              {[]string{"list", "--sort", "age"}, "--sort: want waiters, oldest, left, resource, since, have \"age\"", "lockctl list"},
+		"watch too often":   {[]string{"list", "--watch=1ms"}, "--watch: want 100ms or more, have 1ms", "lockctl list"},
+		"watch without":     {[]string{"list", "--watch=0"}, "--watch: want 100ms or more, have 0s", "lockctl list"},
+		"watch no duration": {[]string{"list", "--watch=2"}, "--watch: want a duration such as 90s or 1h30m, have \"2\"", "lockctl list"},
+		"watch all":         {[]string{"list", "--watch", "--all"}, "--watch: want none with --all, which reads all keys", "lockctl list"},
+		"no resource":       {[]string{"show"}, "want \"show RESOURCE\", have 0 arguments", "lockctl show"},
+		"two resources":     {[]string{"show", "a", "b"}, "want \"show RESOURCE\", have 2 arguments", "lockctl show"},
+		"empty resource":    {[]string{"show", ""}, "lock: bad resource name: it is empty", "lockctl show"},
+		"braces":            {[]string{"show", "order:{1}"}, "lock: bad resource name: braces would change its Redis Cluster slot: \"order:{1}\"", "lockctl show"},
+		"control character": {[]string{"show", "a\nb"}, "lock: bad resource name: it holds a control character: \"a\\nb\"", "lockctl show"},
+		"from":              {[]string{"show", "x", "--from", "0"}, "--from: want 1 or more, have 0", "lockctl show"},
+		"count":             {[]string{"show", "x", "--count", "-1"}, "--count: want 0 to 10000, have -1", "lockctl show"},
+		"count no number":   {[]string{"show", "x", "--count", "many"}, "--count: want a whole number, have \"many\"", "lockctl show"},
+		"no task":           {[]string{"why"}, "want \"why TASK\", have 0 arguments", "lockctl why"},
+		"empty task":        {[]string{"why", ""}, "want the id of a task, have nothing", "lockctl why"},
+		"top none":          {[]string{"top", "-n", "0"}, "-n: want 1 or more, have 0", "lockctl top"},
+		"no reason":         {[]string{"release", "x", "--yes"}, "required flag(s) \"reason\" not set", "lockctl release"},
+		"empty reason":      {[]string{"release", "x", "--reason", " "}, "--reason: want a text, have nothing", "lockctl release"},
+		"empty name":        {[]string{"release", "x", "--reason", "y", "--by", ""}, "--by: want a text, have nothing", "lockctl release"},
+		"bad reason":        {[]string{"release", "x", "--reason", "a\x1bb"}, "--reason: want text without control characters, have \"a\\x1bb\"", "lockctl release"},
+		"release braces":    {[]string{"release", "{x}", "--reason", "y"}, "lock: bad resource name: braces would change its Redis Cluster slot: \"{x}\"", "lockctl release"},
+		"bad address":       {[]string{"list", "--redis", "host"}, "--redis: want host:port or redis[s]://[user@]host[:port][/db], have host", "lockctl list"},
+		"password shown":    {[]string{"list", "--redis", "redis://u:secret@host"}, "--redis: want no password in an address: set SIDING_REDIS_PASSWORD", "lockctl list"},
+		"bad prefix":        {[]string{"list", "--lock-prefix", "{a}"}, "--lock-prefix: want 1 to 64 bytes without braces and control characters, have {a}", "lockctl list"},
+		"no settings file":  {[]string{"list", "--config", "/no/such"}, "config: open /no/such: no such file or directory", "lockctl list"},
+		"argument of why":   {[]string{"why", "a", "b"}, "want \"why TASK\", have 2 arguments", "lockctl why"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			want := "lockctl: " + c.want + "\nRun '" + c.hint + " --help' for usage.\n"
+			wantResult(t, result{"", want, cli.StatusUsage}, lockctl(t, c.args...))
+		})
+	}
+}
+
+// commandLines are one of each command.
+var commandLines = [][]string{
+	{"list"},
+	{"list", "--all"},
+	{"list", "--watch"},
+	{"show", "order:1"},
+	{"why", "77ab09"},
+	{"top"},
+	{"release", "order:1", "--reason", "drill", "--yes"},
+	{"doctor"},
+}
+
+func TestHelp(t *testing.T) {
+	t.Parallel()
+	for _, args := range append([][]string{{}}, commandLines...) {
+		command := slices.Clone(args[:min(1, len(args))])
+		have := lockctl(t, append(command, "--help")...)
+		if have.status != cli.StatusOK || have.err != "" {
+			t.Errorf("%q: want status 0, have %+v", command, have)
+		}
+		for _, want := range []string{"Exit status: 0 all is well; 1 a fault", "Examples:\n  lockctl ", "--redis", "--config", "--json"} {
+			if !strings.Contains(have.out, want) {
+				t.Errorf("%q: want %q in the help, have\n%s", command, want, have.out)
+			}
+		}
+		if hidden := len(command) > 0; strings.Contains(have.out, "--redis-tls-ca-file") == hidden {
+			t.Errorf("%q: want the flags of all settings in the help of the program alone, have\n%s", command, have.out)
+		}
+	}
+}
+
+// Whatever is wrong with Redis, each command says so and ends soon.
+func TestUnreachable(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, "--requirepass", "secret")
+	hole := locktest.NewProxy(t, server.Addr)
+	hole.BlackHole(true)
+	for name, c := range map[string]struct {
+		addr, want string
+	}{
+		"nobody there":       {"127.0.0.1:1", "connection refused"},
+		"no such host":       {"no-such-host.invalid:6379", "no-such-host.invalid"},
+		"password is wanted": {server.Addr, "NOAUTH Authentication required. (set SIDING_REDIS_PASSWORD"},
+		"no answer":          {hole.Addr, "timeout"},
+	} {
+		commands := commandLines
+		if name != "nobody there" { // they all connect by the same call
+			commands = [][]string{{"list"}, {"doctor"}}
+		}
+		for _, args := range commands {
+			t.Run(name+" "+strings.Join(args, " "), func(t *testing.T) {
+				t.Parallel()
+				start := time.Now()
+				have := lockctl(t, slices.Concat(args, []string{"--redis", c.addr})...)
+				if have.status != cli.StatusFault || have.out != "" || !strings.HasPrefix(have.err, "lockctl: redis "+c.addr+": ") || !strings.Contains(have.err, c.want) {
+					t.Errorf("want status 1 and an error with the address and %q, have %+v", c.want, have)
+				}
+				if took, most := time.Since(start), cli.Patience+2*time.Second; took > most {
+					t.Errorf("want the error within %v, have %v", most, took)
+				}
+			})
+		}
+	}
+}
+
+// lockctl reads the workers' file and environment.
+func TestSettings(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, "--requirepass", "secret")
+	rdb := server.Client(t)
+	if err := rdb.Set(t.Context(), "mine:order:1", "somebody", time.Minute).Err(); err != nil {
+		t.Fatal(err)
+	}
+	environ := []string{"SIDING_REDIS_PASSWORD=secret", "SIDING_REDIS_ADDRS=" + server.Addr, "SIDING_LOCK_PREFIX=mine:"}
+	have := runIn(t.Context(), environ, "", "list", "--all")
+	if have.status != cli.StatusOK || !strings.Contains(have.out, "\norder:1   foreign") {
+		t.Errorf("want the lock of order:1, have %+v", have)
+	}
+	have = runIn(t.Context(), environ, "", "list", "--all", "--lock-prefix", "other:", "--json")
+	wantResult(t, result{"[]\n", "", cli.StatusOK}, have)
+}
+
+func TestCompletionScripts(t *testing.T) {
+	t.Parallel()
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		have := lockctl(t, "completion", shell)
+		if have.status != cli.StatusOK || !strings.Contains(have.out, "__complete") {
+			t.Errorf("%s: want a script, have status %d and %.200q", shell, have.status, have.out)
+		}
+	}
+}

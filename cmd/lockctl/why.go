@@ -1,0 +1,227 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sidingq/siding/inspect"
+	"github.com/sidingq/siding/internal/cli"
+)
+
+func (a *app) whyCommand() *cobra.Command {
+	var queue string
+	cmd := &cobra.Command{
+		Use:   "why TASK",
+		Short: "Say why a task does not run, and what to do",
+		Long: `Explain what a task does and why: its state, its resource, who holds the lock, its
+position in the wait queue, for whom the holder waits itself, and what the task has
+been through. The last three lines say whether something is wrong, whether it clears
+by itself, and what you can do.
+
+TASK is the id of a task. The last errors in the dashboard and the logs have it.
+
+` + statuses,
+		Example: `  lockctl why 77ab09
+  lockctl why 77ab09 --queue critical --json`,
+		Args:              cli.One,
+		ValidArgsFunction: a.completeTasks,
+		RunE:              func(cmd *cobra.Command, args []string) error { return a.why(cmd.Context(), queue, args[0]) },
+	}
+	cmd.Flags().StringVar(&queue, "queue", "", "`name` of the task's queue, or of its shard (default any)")
+	_ = cmd.RegisterFlagCompletionFunc("queue", a.completeQueues) // there is such a flag
+	return cmd
+}
+
+func (a *app) why(ctx context.Context, queue, id string) error {
+	if id == "" {
+		return errors.New("want the id of a task, have nothing")
+	}
+	c, err := a.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	e, err := c.Why(ctx, queue, id)
+	if errors.Is(err, inspect.ErrUnknownTask) {
+		return cli.Fault(a.unknownTask(queue, id))
+	}
+	if err != nil {
+		return c.failed(ctx, err)
+	}
+	if err := a.print(e, func() string { return a.explanation(e) }); err != nil {
+		return err
+	}
+	if e.Verdict.Trouble {
+		return cli.Exit(exitTrouble, nil)
+	}
+	return nil
+}
+
+func (a *app) unknownTask(queue, id string) error {
+	where := "no queue has"
+	if queue != "" {
+		where = fmt.Sprintf("the queue %q has no", queue)
+		return fmt.Errorf("%s task %q: it is in another queue, was never enqueued, has succeeded and is not kept, or was deleted", where, id)
+	}
+	return fmt.Errorf("%s a task %q: it was never enqueued, has succeeded and is not kept, or was deleted", where, id)
+}
+
+// taskStates says what the states of a task mean.
+var taskStates = map[inspect.State]string{
+	inspect.StatePending:     "pending: a worker may take it",
+	inspect.StateWoken:       "woken: the lock is reserved for it",
+	inspect.StateScheduled:   "scheduled: its client has chosen a later time",
+	inspect.StateWaiting:     "waiting: parked, in the wait queue of its lock",
+	inspect.StateParked:      "parked, in no wait queue: it comes by itself",
+	inspect.StateRetrying:    "retrying: it has failed, and runs again",
+	inspect.StateRunning:     "running",
+	inspect.StateStarting:    "starting: a worker has it, and asks for its lock",
+	inspect.StateLost:        "lost its lock while it ran",
+	inspect.StateOrphaned:    "orphaned: its worker is dead or cut off",
+	inspect.StateArchived:    "archived: it does not run again by itself",
+	inspect.StateCompleted:   "completed",
+	inspect.StateAggregating: "aggregating: it waits for others of its group",
+}
+
+// explanation is for people.
+func (a *app) explanation(e inspect.Explanation) string {
+	var f fields
+	f.add("task", fmt.Sprintf("%s in queue %s", taskText(&e.Task), e.Task.Queue))
+	f.add("also in", strings.Join(e.AlsoIn, ", "))
+	state := taskStates[e.State]
+	if state == "" {
+		state = string(e.State)
+	}
+	f.add("state", state)
+	a.addQueue(&f, e)
+	a.addWorker(&f, e)
+	a.addLock(&f, e)
+	f.add("attempts", attempts(e))
+	f.add("parked", parked(e))
+	f.add("last error", e.LastError)
+	if e.Failure != "" && e.Failure != e.LastError {
+		f.add("last failure", e.Failure)
+	}
+	if !e.FailedAt.IsZero() {
+		f.add("failed", a.clock(e.FailedAt))
+	}
+	var v fields
+	v.add("Is something wrong?", e.Verdict.Wrong)
+	v.add("Will it clear?", e.Verdict.Clears)
+	v.add("What can you do?", e.Verdict.Do)
+	return f.text() + "\n" + v.text()
+}
+
+// addQueue adds when a worker takes the task.
+func (a *app) addQueue(f *fields, e inspect.Explanation) {
+	switch {
+	case e.Pending == 1:
+		f.add("next task", "of its queue")
+	case e.Pending > 1:
+		f.add("before it", count(e.Pending-1, "pending task"))
+	case e.PendingMore > 0:
+		f.add("before it", fmt.Sprintf("more than %d pending tasks", e.PendingMore))
+	}
+	if e.Paused {
+		f.add("queue", "paused")
+	}
+	if e.Servers == 0 {
+		f.add("servers", "none serves its queue")
+	}
+	switch {
+	case e.Next.IsZero():
+	case e.State == inspect.StateWaiting: // a release wakes it before
+		f.add("fallback time", a.clock(e.Next))
+	default:
+		f.add("comes", a.clock(e.Next))
+	}
+	if !e.Deadline.IsZero() {
+		f.add("deadline", a.clock(e.Deadline))
+	}
+}
+
+// addWorker adds who runs the task.
+func (a *app) addWorker(f *fields, e inspect.Explanation) {
+	if e.Worker != nil {
+		f.add("worker", workerText(e.Worker))
+	}
+	if !e.Started.IsZero() {
+		f.add("started", a.clock(e.Started))
+	}
+	if e.State == inspect.StateOrphaned && !e.LeaseEnds.IsZero() {
+		f.add("lease ends", a.clock(e.LeaseEnds))
+	}
+}
+
+// addLock adds the lock of the task, its holder and the chain.
+func (a *app) addLock(f *fields, e inspect.Explanation) {
+	f.add("resource", e.Resource)
+	if l := e.Lock; l != nil {
+		holder := holderOf(*l)
+		if l.Worker != nil {
+			holder += " on " + workerOf(*l)
+		}
+		f.add("holder", holder)
+		if !l.Since.IsZero() {
+			f.add("since", a.clock(l.Since))
+		}
+		if l.State != inspect.Free {
+			f.add("lease left", leftOf(*l))
+		}
+	}
+	if e.Position > 0 && e.Lock != nil {
+		f.add("position", fmt.Sprintf("%d of %d", e.Position, e.Lock.Waiting))
+	}
+	if !e.Since.IsZero() {
+		f.add("waits since", fmt.Sprintf("%s (%s ago)", a.moment(e.Since), span(time.Duration(e.Waited))))
+	}
+	for n, link := range e.Chain {
+		if link.Resource == "" {
+			continue
+		}
+		text := fmt.Sprintf("%s waits for %s, position %d", linkText(link), link.Resource, link.Position)
+		switch {
+		case n+1 < len(e.Chain):
+			text += ", held by " + linkText(e.Chain[n+1])
+		case e.Cycle:
+			text += ", which is held by a task before it: nobody in this circle can go on"
+		}
+		f.add("chain", text)
+	}
+}
+
+func linkText(l inspect.Link) string {
+	text := l.Holder
+	if l.Task != nil && text == "" {
+		text = taskText(l.Task)
+	}
+	if l.Gone {
+		text += ", gone"
+	}
+	return text
+}
+
+// attempts says what the task has been through.
+func attempts(e inspect.Explanation) string {
+	parts := []string{fmt.Sprintf("%d of %d retries used", e.Retried, e.Retries)}
+	if e.Crashes > 0 {
+		parts = append(parts, fmt.Sprintf("%s (%d use no retry)", countOf(e.Crashes, "worker crash", "worker crashes"), e.Tolerated))
+	}
+	if e.Losses > 0 {
+		parts = append(parts, countOf(e.Losses, "lost lock", "lost locks"))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// parked says how often the task did not get its lock.
+func parked(e inspect.Explanation) string {
+	if e.Refusals == 0 {
+		return ""
+	}
+	return countOf(e.Refusals, "time", "times")
+}

@@ -1,0 +1,65 @@
+// Package cli is what the programs for people at a terminal have in common: exit statuses, the
+// way in which errors are told, and a client of Redis that gives up soon.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+)
+
+// The exit statuses of all programs. A program may have more.
+const (
+	StatusOK    = 0
+	StatusFault = 1
+	StatusUsage = 2
+)
+
+// A statusError ends the program with an exit status. Any other error is about
+// the command line or a setting. A nil error says nothing.
+type statusError struct {
+	status int
+	error
+}
+
+func (e *statusError) Unwrap() error { return e.error }
+
+// Exit returns an error that ends the program with the status, and tells err unless that is nil.
+func Exit(status int, err error) error { return &statusError{status, err} }
+
+// Fault is Exit with [StatusFault].
+func Fault(err error) error { return Exit(StatusFault, err) }
+
+// Run runs the program with the arguments and returns its exit status. An error that is not from
+// [Exit] or [Fault] is about the command line, and Run then names the help.
+func Run(ctx context.Context, root *cobra.Command, args []string, stdout, stderr io.Writer) int {
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.SetArgs(append([]string{}, args...)) // nil would mean os.Args
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return StatusOK
+	}
+	// If the terminal has gone, so has the message. The status remains.
+	ended, ok := errors.AsType[*statusError](err)
+	if !ok {
+		_, _ = fmt.Fprintf(stderr, "%s: %v\nRun '%s --help' for usage.\n", root.Name(), err, cmd.CommandPath())
+		return StatusUsage
+	}
+	if ended.error != nil {
+		_, _ = fmt.Fprintf(stderr, "%s: %v\n", root.Name(), ended.error)
+	}
+	return ended.status
+}
+
+// One wants one argument.
+func One(cmd *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return fmt.Errorf("want %q, have %d arguments", cmd.Use, len(args))
+	}
+	return nil
+}
