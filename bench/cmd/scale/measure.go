@@ -141,7 +141,7 @@ func (s *testbed) restart(ctx context.Context, r *result) error {
 
 // dashboard times its pages.
 func (s *testbed) dashboard(ctx context.Context, r *result) error {
-	h, err := dashboard.New(dashboard.Config{Redis: s.opts, AnyHost: true})
+	h, err := dashboard.New(dashboard.Config{Redis: s.opts, AnyHost: true}) //nolint:contextcheck // its sampling ends with Close
 	if err != nil {
 		return err
 	}
