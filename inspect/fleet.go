@@ -61,7 +61,7 @@ func (i *Inspector) Servers(ctx context.Context) ([]Server, error) {
 	servers := make([]Server, len(all))
 	for n, s := range all {
 		slices.Sort(s.Queues)
-		servers[n] = Server{Worker: Worker{s.Host, s.PID}, ID: s.ID, Queues: s.Queues, Guarded: s.Guarded}
+		servers[n] = Server{Worker: Worker{s.Host, s.PID}, ID: s.ID, Queues: s.Queues, Guarded: s.Guarded, Versions: s.Versions}
 		if s.Guarded {
 			continue
 		}

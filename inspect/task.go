@@ -135,6 +135,9 @@ type Server struct {
 	ID      string   `json:"id"`
 	Queues  []string `json:"queues"`
 	Guarded bool     `json:"guarded"`
+	// Versions are those of Siding, asynq and Go that a guarded server runs, in words. It is empty for
+	// a server without a guard, or with one of an older release.
+	Versions string `json:"versions,omitempty"`
 	// Unguarded are those of its queues which guarded servers serve, too. The server runs tasks of
 	// these queues without their locks.
 	Unguarded []string `json:"unguarded_queues,omitempty"`

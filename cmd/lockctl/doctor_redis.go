@@ -189,7 +189,11 @@ func (x *examination) versions() []version {
 		all = append(all, version{Of: "redis " + n.name, Version: n.version})
 	}
 	for _, s := range x.servers {
-		all = append(all, version{Of: "server " + workerText(&s.Worker), Note: "servers do not publish their versions"})
+		v := version{Of: "server " + workerText(&s.Worker), Version: s.Versions}
+		if s.Versions == "" {
+			v.Note = "a server without a guard does not tell"
+		}
+		all = append(all, v)
 	}
 	return all
 }

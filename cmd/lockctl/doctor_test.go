@@ -54,7 +54,7 @@ func TestDoctorFindsNothing(t *testing.T) {
 	if have.status != cli.StatusOK || d.Status != ok || !strings.HasSuffix(have.out, "\n0 faults, 0 warnings\n") {
 		t.Errorf("want nothing found, have status %d and\n%s%s", have.status, have.out, have.err)
 	}
-	for _, want := range []string{"ok       redis: 127.0.0.1:", "\nSERVER ", "\nOF ", "\nasynq ", "servers do not publish their versions"} {
+	for _, want := range []string{"ok       redis: 127.0.0.1:", "\nSERVER ", "\nOF ", "\nasynq ", " siding (devel), asynq "} {
 		if !strings.Contains(have.out, want) {
 			t.Errorf("want %q, have\n%s", want, have.out)
 		}
@@ -166,7 +166,8 @@ func TestDiagnosisGolden(t *testing.T) {
 		Versions: []version{
 			{Of: "lockctl", Version: "v1.2.3", Note: "commit 5f2c"},
 			{Of: "redis 127.0.0.1:6379", Version: "7.0.15"},
-			{Of: "server web-3 (pid 4121)", Note: "servers do not publish their versions"},
+			{Of: "server web-3 (pid 4121)", Version: "siding v1.2.3, asynq v0.26.0, go1.26.8"},
+			{Of: "server web-4 (pid 9)", Note: "a server without a guard does not tell"},
 		},
 	}
 	for name, asJSON := range map[string]bool{"doctor.txt": false, "doctor.json": true} {

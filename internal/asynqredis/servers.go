@@ -27,13 +27,14 @@ const (
 	fieldPID      = 2
 	fieldServerID = 3
 	fieldQueues   = 5
-	// fieldGuarded is not one of asynq's. asynq skips this field when it reads the entry.
-	fieldGuarded = 7008
+	// Two fields are not asynq's. asynq skips them when it reads the entry.
+	fieldGuarded  = 7008
+	fieldVersions = 7009
 )
 
 // MarkGuarded marks the entry of a server as guarded, if a script with these keys and arguments
-// writes one. MarkGuarded changes argv.
-func MarkGuarded(keys, argv []any) {
+// writes one. It adds the versions that the server runs, in words. MarkGuarded changes argv.
+func MarkGuarded(keys, argv []any, versions string) {
 	if len(keys) != 2 || len(argv) < 2 {
 		return
 	}
@@ -44,7 +45,8 @@ func MarkGuarded(keys, argv []any) {
 		return
 	}
 	if entry, ok := argv[1].([]byte); ok {
-		argv[1] = []byte(withNumber(string(entry), fieldGuarded, 1))
+		marked := []byte(withNumber(string(entry), fieldGuarded, 1))
+		argv[1] = protowire.AppendString(protowire.AppendTag(marked, fieldVersions, protowire.BytesType), versions)
 	}
 }
 
@@ -55,6 +57,8 @@ type Server struct {
 	ID      string
 	Queues  []string
 	Guarded bool // its connection has a Hook, of a release that says so
+	// Versions are those that a guarded server runs, in words; "" for a release that does not say.
+	Versions string
 }
 
 func (s Server) String() string { return fmt.Sprintf("%s (pid %d)", s.Host, s.PID) }
@@ -108,6 +112,8 @@ func serverOf(entry []byte) (s Server, err error) {
 			s.Host = textOf(value)
 		case num == fieldServerID:
 			s.ID = textOf(value)
+		case num == fieldVersions:
+			s.Versions = textOf(value)
 		case num == fieldQueues:
 			pair, _ := protowire.ConsumeBytes(value) // a map is a list of pairs
 			if name, err := field(pair, 1); err == nil {

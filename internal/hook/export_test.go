@@ -2,6 +2,7 @@ package hook
 
 import (
 	"context"
+	"runtime/debug"
 
 	"github.com/redis/go-redis/v9"
 
@@ -31,3 +32,12 @@ func (h *Hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 func (h *Hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return h.Server(asking{}).ProcessHook(next)
 }
+
+// Versions are those that the test runs.
+func Versions() string {
+	build, _ := debug.ReadBuildInfo()
+	return versionsOf(build)
+}
+
+// VersionsOf names the versions of a program.
+var VersionsOf = versionsOf

@@ -27,6 +27,7 @@ type Hook struct {
 	keys       sync.Map // of dequeues, by queue
 	running    attempts
 	scripts    scriptCache
+	versions   string // that this process runs
 	backoff    fetch.Backoff
 	finish     *redis.Script
 	apart      *redis.Script  // the dequeue without a lock, as a call of its own in a Cluster
@@ -47,7 +48,7 @@ func NewHook(logger *slog.Logger, started func()) *Hook {
 }
 
 func newHook(logger *slog.Logger, started func(), build *debug.BuildInfo) *Hook {
-	h := &Hook{logger: logger, started: sync.OnceFunc(started), name: uuid.NewString(), dequeue: asynqredis.NewScript(asynqredis.AttemptLua + "local lock_or_park\n" + dequeueSource)}
+	h := &Hook{versions: versionsOf(build), logger: logger, started: sync.OnceFunc(started), name: uuid.NewString(), dequeue: asynqredis.NewScript(asynqredis.AttemptLua + "local lock_or_park\n" + dequeueSource)}
 	h.finish, h.apart = finishScript("", h.dequeue.Source), asynqredis.OwnScript(h.dequeue.Source)
 	if other := otherAsynq(build); other != "" {
 		h.mismatch(other)
@@ -99,7 +100,7 @@ func (s server) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 
 func (s server) process(ctx context.Context, next redis.ProcessHook, cmd redis.Cmder) error {
 	h, c := s.Hook, parse(cmd)
-	asynqredis.MarkGuarded(c.keys, c.argv)
+	asynqredis.MarkGuarded(c.keys, c.argv, h.versions)
 	if c.unknown() {
 		h.mismatch("a script of SHA1 " + c.sha)
 	}

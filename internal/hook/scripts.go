@@ -1,7 +1,10 @@
 package hook
 
 import (
+	"cmp"
 	_ "embed"
+	"fmt"
+	"runtime"
 	"runtime/debug"
 	"strings"
 )
@@ -41,6 +44,28 @@ func otherAsynq(build *debug.BuildInfo) string {
 		}
 	}
 	return ""
+}
+
+// sidingPath is the path of this module.
+const sidingPath = "github.com/sidingq/siding"
+
+// versionsOf names the versions of Siding, asynq and Go that a program is built with.
+func versionsOf(build *debug.BuildInfo) string {
+	siding, asynq := "not known", "not known"
+	if build != nil {
+		for _, m := range append([]*debug.Module{&build.Main}, build.Deps...) {
+			if m.Replace != nil && m.Replace.Version != "" {
+				m = m.Replace
+			}
+			switch m.Path {
+			case sidingPath:
+				siding = cmp.Or(m.Version, "(devel)")
+			case asynqPath:
+				asynq = m.Version
+			}
+		}
+	}
+	return fmt.Sprintf("siding %s, asynq %s, %s", siding, asynq, runtime.Version())
 }
 
 // mismatch tells the hook that asynq is not the one that this package knows. From then on the hook

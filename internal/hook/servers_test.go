@@ -3,6 +3,8 @@ package hook_test
 import (
 	"context"
 	"os"
+	"runtime"
+	"runtime/debug"
 	"slices"
 	"testing"
 	"time"
@@ -10,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/sidingq/siding/internal/asynqredis"
 	"github.com/sidingq/siding/internal/hook"
@@ -68,7 +71,7 @@ func TestServers(t *testing.T) {
 			for _, info := range infos {
 				s := asynqredis.Server{Host: info.Host, PID: info.PID, ID: info.ID, Queues: []string{"a"}}
 				if info.Queues["b"] == 1 && info.Queues["c"] == 2 {
-					s.Queues, s.Guarded = []string{"b", "c"}, true
+					s.Queues, s.Guarded, s.Versions = []string{"b", "c"}, true, hook.Versions()
 				}
 				if s.Host != host || s.PID != os.Getpid() || info.Concurrency != 3 || info.Status != "active" {
 					t.Errorf("want asynq to read the entry of this process, have %+v", info)
@@ -109,7 +112,7 @@ func TestMarkGuarded(t *testing.T) {
 	t.Parallel()
 	const server, workers = "asynq:servers:{host:1:id}", "asynq:workers:{host:1:id}"
 	entry := []byte("\x0a\x04host")
-	marked := []byte("\x0a\x04host\x80\xb6\x03\x01")
+	marked := protowire.AppendString([]byte("\x0a\x04host\x80\xb6\x03\x01\x8a\xb6\x03"), hook.Versions())
 	for name, tt := range map[string]struct{ call, want []any }{
 		"written":            {[]any{"evalsha", "sha", 2, server, workers, 10.0, entry}, []any{"evalsha", "sha", 2, server, workers, 10.0, marked}},
 		"written, by text":   {[]any{"eval", "text", 2, server, workers, 10.0, entry}, []any{"eval", "text", 2, server, workers, 10.0, marked}},
@@ -139,5 +142,28 @@ func TestMarkGuarded(t *testing.T) {
 				t.Errorf("want asynq's own entry left alone, have %q", entry)
 			}
 		})
+	}
+}
+
+// The versions are those of the modules that the program is built with.
+func TestVersionsOf(t *testing.T) {
+	t.Parallel()
+	siding, asynq := &debug.Module{Path: "github.com/sidingq/siding", Version: "v1.2.3"}, &debug.Module{Path: "github.com/hibiken/asynq", Version: "v0.26.0"}
+	fork := &debug.Module{Path: "github.com/hibiken/asynq", Version: "v0.26.0", Replace: &debug.Module{Path: "github.com/hibiken/asynq", Version: "v0.27.0"}}
+	local := &debug.Module{Path: "github.com/sidingq/siding", Version: "v0.0.0", Replace: &debug.Module{Path: "../siding"}}
+	other := debug.Module{Path: "example.com/shop", Version: "(devel)"}
+	for name, tt := range map[string]struct {
+		build *debug.BuildInfo
+		want  string
+	}{
+		"a user's program": {&debug.BuildInfo{Main: other, Deps: []*debug.Module{asynq, siding}}, "siding v1.2.3, asynq v0.26.0, "},
+		"a fork":           {&debug.BuildInfo{Main: other, Deps: []*debug.Module{fork, local}}, "siding v0.0.0, asynq v0.27.0, "},
+		"Siding's own":     {&debug.BuildInfo{Main: debug.Module{Path: siding.Path, Version: "(devel)"}, Deps: []*debug.Module{asynq}}, "siding (devel), asynq v0.26.0, "},
+		"no module":        {&debug.BuildInfo{}, "siding not known, asynq not known, "},
+		"nothing known":    {nil, "siding not known, asynq not known, "},
+	} {
+		if have := hook.VersionsOf(tt.build); have != tt.want+runtime.Version() {
+			t.Errorf("%s: want %q, have %q", name, tt.want+runtime.Version(), have)
+		}
 	}
 }
