@@ -6,6 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/embedded"
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
@@ -177,4 +180,32 @@ func TestRevokeAForeignHolderBlamesNoLease(t *testing.T) {
 		t.Errorf("want a loss by nobody, have %q", reason)
 	}
 	b.awaitGone(t, id)
+}
+
+// The Redis within a process revokes leases, too.
+func TestRevokeOnTheEmbeddedRedis(t *testing.T) {
+	t.Parallel()
+	server, err := embedded.Start(embedded.Config{Port: embedded.AnyPort})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Close)
+	b := setupOn(t, redis.UniversalOptions{Addrs: []string{server.Addr()}})
+	held := b.acquire(t, &lock.Options{Holder: "first", TTL: time.Minute})
+	have, err := queue.Revoke(t.Context(), b.rdb, b.revocation())
+	if err != nil || have.Holder != "first" || have.FreeWithin <= 0 || have.FreeWithin > time.Minute {
+		t.Errorf("want it free within a minute, have %+v, %v", have, err)
+	}
+	if left := b.rdb.PTTL(t.Context(), b.lockKey()).Val(); left <= 0 || left > time.Minute {
+		t.Errorf("want the lease's TTL kept, have %v", left)
+	}
+	if err := held.Renew(t.Context()); !errors.Is(err, lock.ErrLost) {
+		t.Errorf("renewal: want ErrLost, have %v", err)
+	}
+	if err := held.Release(t.Context()); !errors.Is(err, lock.ErrLost) {
+		t.Errorf("release: want ErrLost, have %v", err)
+	}
+	if next := b.acquire(t, nil); next.Fence() <= held.Fence() {
+		t.Errorf("want a fence above %d, have %d", held.Fence(), next.Fence())
+	}
 }
