@@ -331,6 +331,35 @@ func newLocker(t *testing.T, rdb redis.UniversalClient) *lock.Locker {
 	return locker
 }
 
+// revokeAll takes locks from a lease, and from a program on the plain protocol. For the second one a
+// task waits, for a third one a goroutine.
+func (g *guardedTestbed) revokeAll(t *testing.T, rdb redis.UniversalClient) {
+	t.Helper()
+	ctx := t.Context()
+	const waits = "\xfa\xb5\x03" // see waits.lua
+	held, err := newLocker(t, g.admin).Acquire(ctx, "revoked:1", nil)
+	if err := errors.Join(
+		err,
+		g.admin.Set(ctx, "lock:revoked:2", "theirs", 0).Err(),
+		g.admin.Set(ctx, "lock:revoked:3", "theirs", 0).Err(),
+		g.admin.ZAdd(ctx, "{lock:revoked:2}:queue", redis.Z{Score: 7, Member: "siding-task:elsewhere:parked"}).Err(),
+		g.admin.ZAdd(ctx, "{lock:revoked:3}:queue", redis.Z{Score: 7, Member: "siding-goroutine:nobody:1"}).Err(),
+		g.admin.HSet(ctx, "asynq:{elsewhere}:t:parked", "state", "retry", "siding_ticket", "7", "msg", waits).Err(),
+		g.admin.ZAdd(ctx, "asynq:{elsewhere}:retry", redis.Z{Score: 7, Member: "parked"}).Err(),
+	); err != nil {
+		t.Fatal(err)
+	}
+	defer held.Detach()
+	for _, resource := range []string{"revoked:1", "revoked:2", "revoked:3"} {
+		if _, err := queue.Revoke(ctx, rdb, queue.Revocation{Resource: resource, By: "ann", Reason: "it hangs"}); err != nil {
+			t.Error(err)
+		}
+	}
+	if woken := g.admin.LRange(ctx, "asynq:{elsewhere}:pending", 0, -1).Val(); !slices.Equal(woken, []string{"parked"}) {
+		t.Errorf("want the waiting task woken, have %q", woken)
+	}
+}
+
 func TestRightsOfADashboard(t *testing.T) {
 	t.Parallel()
 	g := newGuardedTestbed(t)
@@ -350,6 +379,7 @@ func TestRightsOfADashboard(t *testing.T) {
 			t.Errorf("%s %s: want %d, have %d %s", method, path, want, reply.Code, reply.Body)
 		}
 	}
+	g.revokeAll(t, g.client(t, aclDashboard))
 	send := func(method, path string, want int) { ask(method, "/dashboard/api/"+path, want) }
 	for _, path := range []string{
 		"", "/top", "/resource?name=order:1", "/task?id=pending-1", "/task?id=scheduled-1", "/task?id=retry-3",

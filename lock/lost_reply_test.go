@@ -360,3 +360,37 @@ func TestReservationWhoseAnswerIsLost(t *testing.T) {
 		})
 	})
 }
+
+// The acquire of a task has reserved the lock for an earlier one, and its answer was lost for good.
+// What the caller sends then tells of the reservation, so that the earlier task does not wait until the
+// hand-off timeout is over.
+func TestReservationOnArrivalWhoseAnswerIsLost(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		told := make(chan *store.Reservation, 10)
+		heard := make(chan struct{}, 10)
+		ctx, cancel := context.WithCancel(s.Context())
+		defer cancel()
+		go func() {
+			_ = s.ListenForTasks(ctx, []string{"q"}, func() { heard <- struct{}{} }, func(r *store.Reservation) { told <- r })
+		}()
+		<-heard
+		s.take("")
+		s.join("siding-task:q:1")
+		s.expire() // its holder has gone
+		store, network := locktest.Faulty(lock.Redis(s.rdb))
+		network.Set(locktest.Once(locktest.Acquire, 1, locktest.SwallowReply))
+		if held, err := s.withStore(store, lock.Config{}).ask("siding-task:q:2"); err == nil || errors.Is(err, lock.ErrBusy) {
+			s.Fatalf("want an error of the network, have %v, %v", held, err)
+		}
+		poll.Eventually(s.T, "the reservation to be told", func() bool { return len(told) > 0 })
+		r := <-told
+		s.wantNext(r, "siding-task:q:1")
+		s.confirmed(r)
+		held := s.take("siding-task:q:1")
+		if !held.Recovered() {
+			s.Error("want a lock that was found free, have one that was handed off")
+		}
+		s.release(held)
+	})
+}

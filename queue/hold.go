@@ -56,7 +56,7 @@ func (r *run) waited(ev *Event) {
 	case r.queued.Recovered():
 		ev.Via = ViaRecovery
 	}
-	// The fence and the ticket are times of one Redis.
+	// The fence and the ticket are times of Redis, in a Cluster perhaps of two nodes.
 	ev.Waited = max(time.Duration(r.queued.Fence()-r.attempt.Came)*time.Microsecond, 1)
 }
 

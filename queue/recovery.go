@@ -12,6 +12,7 @@ import (
 	"github.com/sidingq/siding/internal/asynqredis"
 	"github.com/sidingq/siding/internal/lease"
 	"github.com/sidingq/siding/internal/sleep"
+	"github.com/sidingq/siding/internal/store"
 )
 
 // Recovery says what becomes of a guarded task that lost its lock while it ran. It also says what
@@ -138,7 +139,10 @@ func (g *Guard) expired(ctx context.Context, t asynqredis.Orphan, resource strin
 	if g.deciding != g.locks {
 		err = held.Release(ctx)
 	} else {
-		err = g.handOff(ctx, held)
+		var next *store.Reservation
+		if next, err = held.HandOffFound(ctx); next != nil {
+			g.wake(ctx, next)
+		}
 	}
 	return err == nil, err
 }

@@ -87,6 +87,9 @@ func TestKilledTaskRunsAgain(t *testing.T) {
 	cfg.Guard.Observe = j.observe
 	b.serve(t, cfg, st.run)
 	b.awaitGone(t, waiters...)
+	if e := j.await(t, queue.EventAcquired, waiters[0], 1); e.Via != queue.ViaRecovery || e.HandOff != 0 { // whether the sweeper or the recovery found the lock free
+		t.Errorf("the waiter: want its lock found free, have %+v", e)
+	}
 	within(t, patience, "the second attempt", again.entered)
 	info := b.awaitState(t, id, asynq.TaskStateActive)
 	// The task's last error tells of the crash. If the task had to wait since, it tells for what.

@@ -22,9 +22,9 @@ import (
 var (
 	// ErrNotHeld says that nobody holds the lock.
 	ErrNotHeld = errors.New("queue: nobody holds the lock")
-	// ErrOtherHolder says that the lease of [Revocation.Fence] has ended, and another one holds the
-	// lock.
-	ErrOtherHolder = errors.New("queue: another lease holds the lock")
+	// ErrOtherHolder says that the lease of [Revocation.Fence] has ended, and another lease or program
+	// holds the lock.
+	ErrOtherHolder = errors.New("queue: another lease or program holds the lock")
 	// ErrExternalStore says that the lock is in another store than the Redis of the tasks.
 	ErrExternalStore = errors.New("queue: the lock is in an external store")
 )
@@ -35,7 +35,8 @@ type Revocation struct {
 	// Prefix is that of the servers' [lock.Config]. Defaults to "lock:".
 	Prefix string
 	// Fence is the fencing token of the lease that is meant. So a later holder is not hit by
-	// mistake. 0 means whoever holds the lock.
+	// mistake. 0 means whoever holds the lock when the call reaches Redis. A program on the plain
+	// protocol has no fence, and is meant only by 0.
 	Fence int64
 	// By and Reason say who wants it and why. Both are required. They are kept for a week, in up to
 	// 200 and 1,000 bytes. Operators see them.

@@ -197,7 +197,7 @@ func TestRevokeRefused(t *testing.T) {
 	held := b.acquire(t, &lock.Options{Holder: "the holder"})
 	value := b.value(t)
 	elsewhere := "res:" + uuid.NewString()
-	if err := b.rdb.Set(t.Context(), "wait:lock:"+elsewhere, "siding:x:y", time.Minute).Err(); err != nil {
+	if err := b.rdb.Set(t.Context(), "wait:lock:"+elsewhere, "siding:x:y", time.Hour).Err(); err != nil {
 		t.Fatal(err)
 	}
 	for name, tt := range map[string]struct {

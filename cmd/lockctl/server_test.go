@@ -213,7 +213,7 @@ func TestReleaseOfAnotherHolder(t *testing.T) {
 	})
 	a := newApp(thinks, &out, &errs, []string{"SIDING_REDIS_ADDRS=" + b.at.Addr})
 	status := a.run(t.Context(), []string{"release", "order:1", "--reason", "drill"})
-	if status != cli.StatusFault || out.Len() > 0 || !strings.Contains(errs.String(), "nothing has changed: queue: another lease holds the lock: order:1 is held by test:job second on ") {
+	if status != cli.StatusFault || out.Len() > 0 || !strings.Contains(errs.String(), "nothing has changed: queue: another lease or program holds the lock: order:1 is held by test:job second on ") {
 		t.Errorf("want nothing changed, have status %d, %q, %q", status, out.String(), errs.String())
 	}
 	if one, _ := answer[shown](t, b, "show", "order:1"); one.Lock.Task == nil || one.Lock.Task.ID != "second" || one.Lock.Revoked != nil {

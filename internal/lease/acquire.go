@@ -182,9 +182,15 @@ func (c *Client) Reenter(ctx context.Context, resource string, reentrant bool) (
 // GiveBack releases a lock that no caller will see.
 func (l *Lease) GiveBack(ctx context.Context) {
 	h := l.holding
-	if h.beginRelease() {
-		_, _ = h.releaseOnce(ctx, h.releaseBy(false))
+	if !h.beginRelease() {
+		return
 	}
+	by := h.releaseBy(false)
+	if h.fence == 0 {
+		// The acquire may have reserved the lock for another waiter, who then is told again.
+		by.Nonce = store.RecoveryNonce + by.Nonce
+	}
+	_, _ = h.releaseOnce(ctx, by)
 }
 
 func (c *Client) label(holder string) string {

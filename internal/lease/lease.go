@@ -198,6 +198,14 @@ func (l *Lease) HandOff(ctx context.Context) (*store.Reservation, error) {
 	return l.holding.release(ctx, l, l.holding.releaseBy(true))
 }
 
+// HandOffFound is [Lease.HandOff] of a lock that the caller took only as it was free, while others may
+// have waited. The next holder learns that by [Lease.Recovered].
+func (l *Lease) HandOffFound(ctx context.Context) (*store.Reservation, error) {
+	by := l.holding.releaseBy(true)
+	by.Nonce = store.RecoveryNonce + by.Nonce
+	return l.holding.release(ctx, l, by)
+}
+
 // HandOffBy is [Lease.HandOff] by a script of the caller's, which does more in the same step. send
 // runs that script. It gets the KEYS and the ARGV of release_lock, see redisstore.ReleaseLua, and
 // returns what release_lock returns. send is called once. It is not called if other leases of the

@@ -179,6 +179,10 @@ func TestRevoke(t *testing.T) {
 		{"free by now", func(_ *lockpage.Config, s *source, _ url.Values) {
 			s.put(inspect.Lock{Resource: "order:1", State: inspect.Free})
 		}, http.StatusConflict, "another holder by now", 0},
+		{"another program", func(_ *lockpage.Config, s *source, v url.Values) {
+			s.put(inspect.Lock{Resource: "order:1", State: inspect.Foreign, Holder: "another program", Fence: 7})
+			v.Set("seen", "foreign 7 another program")
+		}, http.StatusSeeOther, "", 1},
 		{"redis away", func(_ *lockpage.Config, s *source, _ url.Values) { s.fail(errAway) }, http.StatusServiceUnavailable, "does not answer", 0},
 		{"refused by redis", func(c *lockpage.Config, _ *source, _ url.Values) {
 			c.Revoke = func(context.Context, string, int64, string, string) error { return errRefused }
@@ -203,7 +207,11 @@ func TestRevoke(t *testing.T) {
 			if w.Code != test.status || !strings.Contains(w.Body.String(), test.says) {
 				t.Errorf("want %d %q, have %d %s", test.status, test.says, w.Code, w.Body)
 			}
-			if len(calls) != test.calls || test.calls > 0 && calls[0] != "order:1 7 ann it hangs" {
+			fence := held.Fence
+			if strings.HasPrefix(form.Get("seen"), "foreign") {
+				fence = 0 // that is the last lease's
+			}
+			if len(calls) != test.calls || test.calls > 0 && calls[0] != fmt.Sprintf("order:1 %d ann it hangs", fence) {
 				t.Errorf("want %d calls, have %q", test.calls, calls)
 			}
 			if test.status == http.StatusSeeOther && w.Header().Get("Location") != "/locks/resource?name=order%3A1" {

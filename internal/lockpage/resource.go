@@ -106,8 +106,12 @@ func (h *Handler) revoke(w http.ResponseWriter, r *http.Request) {
 		h.writeResource(w, r, http.StatusConflict, resourcePage{Reason: reason, Mistake: "The lock has another holder by now, or none."})
 		return
 	}
+	fence := lock.Fence
+	if lock.State == inspect.Foreign {
+		fence = 0 // that is the last lease's
+	}
 	if err == nil {
-		err = h.cfg.Revoke(ctx, name, lock.Fence, h.cfg.By(r), reason)
+		err = h.cfg.Revoke(ctx, name, fence, h.cfg.By(r), reason)
 	}
 	if err != nil {
 		h.writeResource(w, r, http.StatusServiceUnavailable, resourcePage{Reason: reason, Mistake: "The lock was not taken away: " + err.Error()})

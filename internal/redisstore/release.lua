@@ -3,7 +3,8 @@
 -- itself. The common case comes before queue.lua, and so does not pay for it. KEYS are those
 -- of queue.lua, and
 --
--- KEYS[5]  hash of what this release has answered, by position, if it found a wait queue; for 10 s
+-- KEYS[5]  hash of what this release has answered, by position, if it found a wait queue or a
+--          revoked lease; for 10 s
 --
 -- ARGV[1]  token    the holder's
 -- ARGV[2]  '1' when the client wakes waiters
@@ -24,7 +25,7 @@
 -- same call made twice (its reply was lost) is no loss, if there was a wait queue, or if nobody
 -- else was granted the lock: the last fence is still the token's. The second call names the same
 -- reservation, if that stands, or the same waiter that has started, whose numbers are text then.
--- The second call reserves the lock for nobody.
+-- The second call reserves the lock for nobody. A revoked lease is lost to both calls.
 
 local value = redis.call('GET', KEYS[1])
 local ours = value == ARGV[1]
@@ -36,9 +37,14 @@ end
 -- (take.lua)
 -- (join.lua)
 -- (queue.lua)
-if ours then
+-- An operator has revoked the lease, see revoke.lua. Its holder has returned.
+local revoked = value == 'siding:revoked-' .. string.sub(ARGV[1], #'siding:' + 1)
+if ours or revoked then
   local next = {1}
-  if ARGV[7] ~= '' then
+  if revoked then
+    next = hand_off(ARGV[2] == '1', ARGV[3] == '1', ARGV[4], ARGV[5], ARGV[6])
+    next[1] = 0
+  elseif ARGV[7] ~= '' then
     reserve_for(ARGV[4] .. digits(us()) .. ':' .. ARGV[7], ARGV[5], ARGV[6])
   else
     next = hand_off(ARGV[2] == '1', ARGV[3] == '1', ARGV[4], ARGV[5], ARGV[6], ARGV[9] and {unpack(ARGV, 9)})
@@ -49,18 +55,18 @@ if ours then
   redis.call('PEXPIRE', KEYS[5], 10000)
   return next
 end
-if value == 'siding:revoked-' .. string.sub(ARGV[1], #'siding:' + 1) then
-  -- An operator has revoked the lease, see revoke.lua. Its holder has returned.
-  local next = hand_off(ARGV[2] == '1', ARGV[3] == '1', ARGV[4], ARGV[5], ARGV[6])
-  next[1] = 0
-  return next
-end
-if value and begins(value, ARGV[4]) then return handed_off(value, ARGV[2] == '1', ARGV[3] == '1') end
 local said = {}
 repeat
   local more = redis.call('HGET', KEYS[5], #said + 1)
   said[#said + 1] = more or nil
 until not more
+local lost = said[1] == '0'
+if value and begins(value, ARGV[4]) then
+  local again = handed_off(value, ARGV[2] == '1', ARGV[3] == '1')
+  if lost then again[1] = 0 end
+  return again
+end
+if lost then return {0} end
 if said[1] == '3' and ARGV[9] then return said end
 if said[1] then return {1} end
 if (not value or reserved(value)) and string.match(redis.call('GET', grant) or '', '^%d+') == ARGV[8] then return {1} end

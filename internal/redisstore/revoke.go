@@ -23,14 +23,14 @@ var (
 // RecordRetention is how long the record of a revocation is kept.
 const RecordRetention = 7 * 24 * time.Hour
 
-// RecordKey is the hash that has the record of the last revocation of a lock: call, at (µs), by,
+// RecordKey is the hash that has the record of the last revocation of a lock: calls, at (µs), by,
 // reason, holder, fence.
 func RecordKey(key string) string { return "{" + key + "}:revoked" }
 
 // A Revocation takes a lock from its holder.
 type Revocation struct {
 	Key        string // of the lock
-	Fence      int64  // of the lease that is meant; 0 for that of whoever holds the lock
+	Fence      int64  // of the lease that is meant; 0 for whoever holds the lock, be it another program
 	By, Reason string
 	Handoff    store.Handoff // its nonce is the name of the call
 }
@@ -42,7 +42,7 @@ type RevokeResult string
 const (
 	Revoked RevokeResult = "revoked"
 	Free    RevokeResult = "free"  // nobody holds the lock
-	Other   RevokeResult = "other" // another lease holds it
+	Other   RevokeResult = "other" // another lease or program holds it
 )
 
 // Revoke takes a lock from its holder; see revoke.lua. wake is that of [Waking]. It returns the holder's

@@ -1,0 +1,211 @@
+package queue_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/embedded"
+	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/queue"
+)
+
+// slowRenewal is for a holder that learns only by its release that its lease was revoked.
+var slowRenewal = lock.Config{TTL: 20 * time.Second, RenewEvery: 9 * time.Second}
+
+// The answer to the release of a revoked lease is lost, and the client sends the release again. The
+// second answer is the first one: the lease was lost. So the task runs again, whether others wait or
+// not, and is not done by the second call.
+func TestReleaseAfterRevokeIsSentTwice(t *testing.T) {
+	t.Parallel()
+	onBothPaths(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		for name, waits := range map[string]bool{"nobody waits": false, "a task waits": true} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				b, st, j := b.apart(t), newStage(t), &journal{}
+				(&plain{onLocks: twice, guardConfig: queue.GuardConfig{Observe: j.observe, Lock: slowRenewal}}).serve(t, b, st)
+				held := st.hold(1)
+				first := b.enqueue(t, b.job(1), queue.Options{Retries: queue.NoRetries})
+				within(t, patience, "the holder", held.entered)
+				ids := []string{first}
+				if waits {
+					ids = append(ids, b.enqueue(t, b.job(2)))
+					j.await(t, queue.EventParked, ids[1], 1)
+				}
+				if _, err := queue.Revoke(t.Context(), b.rdb, b.revocation()); err != nil {
+					t.Fatal(err)
+				}
+				held.open()
+				j.await(t, queue.EventLost, first, 1)
+				b.awaitGone(t, ids...)
+				if runs := len(st.order()); runs != len(ids)+1 {
+					t.Errorf("want %d runs, have %d", len(ids)+1, runs)
+				}
+				if lost := j.of(queue.EventLost, ""); len(lost) != 1 {
+					t.Errorf("want one loss, have %+v", lost)
+				}
+			})
+		}
+	})
+}
+
+// apart returns b with a queue and a resource of the test's own.
+func (b *bundle) apart(t *testing.T) *bundle {
+	t.Helper()
+	other := setupOn(t, *b.opts)
+	other.locker = b.locker
+	return other
+}
+
+// The answer to the release of a plain Locker is lost, too.
+func TestLeaseReleasedTwiceAfterRevoke(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	other := queue.Redis(b.opts)
+	t.Cleanup(func() { _ = other.Close() })
+	var answers []any
+	locker := newLocker(t, lock.Redis(other), lock.Config{})
+	held, err := locker.Acquire(t.Context(), b.resource, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := queue.Revoke(t.Context(), b.rdb, b.revocation()); err != nil {
+		t.Fatal(err)
+	}
+	other.AddHook(&sendTwice{between: func() {}, answers: &answers})
+	if err := held.Release(t.Context()); !errors.Is(err, lock.ErrLost) || len(answers) != 2 {
+		t.Errorf("want ErrLost after two answers, have %v after %v", err, answers)
+	}
+}
+
+// Two operators revoke one lease, and the client of the first or of the second sends its call again.
+// Neither hits the next holder.
+func TestRevokeTwiceByTwo(t *testing.T) {
+	t.Parallel()
+	for name, otherFirst := range map[string]bool{"the other came before": true, "the other came between": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			onBothPaths(t, func(t *testing.T, b *bundle) {
+				t.Helper()
+				var answers []any
+				client := queue.Redis(b.opts)
+				t.Cleanup(func() { _ = client.Close() })
+				byOther := func() {
+					r := b.revocation()
+					r.By = "bob"
+					if have, err := queue.Revoke(t.Context(), b.rdb, r); err != nil || have.Holder != "first" {
+						t.Errorf("the other operator: have %+v, %v", have, err)
+					}
+				}
+				held := b.acquire(t, &lock.Options{Holder: "first"})
+				var next *lock.Lease
+				if otherFirst {
+					byOther()
+				}
+				client.AddHook(&sendTwice{between: func() {
+					if !otherFirst {
+						byOther()
+					}
+					if err := held.Release(t.Context()); !errors.Is(err, lock.ErrLost) {
+						t.Errorf("release: want ErrLost, have %v", err)
+					}
+					next = b.acquire(t, &lock.Options{Holder: "next"})
+				}, answers: &answers})
+				if have, err := queue.Revoke(t.Context(), client, b.revocation()); err != nil || have.FreeWithin != 0 || len(answers) != 2 {
+					t.Errorf("want it revoked by the first call, have %+v, %v after %v", have, err, answers)
+				}
+				if err := next.Renew(t.Context()); err != nil {
+					t.Errorf("the next holder: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// The lease that an operator names has ended, and another program has the lock. That program keeps
+// it, as nobody could tell it that it has not.
+func TestRevokeAnEndedLeaseOfAForeignLock(t *testing.T) {
+	t.Parallel()
+	onBothPaths(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		held := b.acquire(t, nil)
+		if err := held.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.rdb.Set(t.Context(), b.lockKey(), "theirs", time.Hour).Err(); err != nil {
+			t.Fatal(err)
+		}
+		r := b.revocation()
+		r.Fence = held.Fence()
+		if _, err := queue.Revoke(t.Context(), b.rdb, r); !errors.Is(err, queue.ErrOtherHolder) {
+			t.Errorf("want ErrOtherHolder, have %v", err)
+		}
+		if have := b.value(t); have != "theirs" {
+			t.Errorf("want the other program's lock as it was, have %q", have)
+		}
+	})
+}
+
+// A lease that ran out is not one that was revoked, whatever became of the program that had the lock
+// after it.
+func TestRevokeAForeignHolderBlamesNoLease(t *testing.T) {
+	t.Parallel()
+	b, st := setup(t), newStage(t)
+	b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Lock: shortTimes}}, st.run)
+	held := st.hold(1)
+	id := b.enqueue(t, b.job(1))
+	within(t, patience, "the holder", held.entered)
+	if err := b.rdb.Set(t.Context(), b.lockKey(), "theirs", time.Hour).Err(); err != nil { // as if its TTL had passed
+		t.Fatal(err)
+	}
+	within(t, patience, "the loss", held.ended)
+	if _, err := queue.Revoke(t.Context(), b.rdb, b.revocation()); err != nil {
+		t.Fatal(err)
+	}
+	held.open()
+	var reason string
+	poll.Eventually(t, "the task to be parked", func() bool {
+		info, err := b.inspector.GetTaskInfo(b.queue, id)
+		if err == nil && info.LastErr != "" {
+			reason = info.LastErr
+		}
+		return reason != ""
+	})
+	if want := "lost " + b.resource; !strings.HasPrefix(reason, want) || strings.Contains(reason, "alice") {
+		t.Errorf("want a loss by nobody, have %q", reason)
+	}
+	b.awaitGone(t, id)
+}
+
+// The Redis within a process revokes leases, too.
+func TestRevokeOnTheEmbeddedRedis(t *testing.T) {
+	t.Parallel()
+	server, err := embedded.Start(embedded.Config{Port: embedded.AnyPort})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Close)
+	b := setupOn(t, redis.UniversalOptions{Addrs: []string{server.Addr()}})
+	held := b.acquire(t, &lock.Options{Holder: "first", TTL: time.Minute})
+	have, err := queue.Revoke(t.Context(), b.rdb, b.revocation())
+	if err != nil || have.Holder != "first" || have.FreeWithin <= 0 || have.FreeWithin > time.Minute {
+		t.Errorf("want it free within a minute, have %+v, %v", have, err)
+	}
+	if left := b.rdb.PTTL(t.Context(), b.lockKey()).Val(); left <= 0 || left > time.Minute {
+		t.Errorf("want the lease's TTL kept, have %v", left)
+	}
+	if err := held.Renew(t.Context()); !errors.Is(err, lock.ErrLost) {
+		t.Errorf("renewal: want ErrLost, have %v", err)
+	}
+	if err := held.Release(t.Context()); !errors.Is(err, lock.ErrLost) {
+		t.Errorf("release: want ErrLost, have %v", err)
+	}
+	if next := b.acquire(t, nil); next.Fence() <= held.Fence() {
+		t.Errorf("want a fence above %d, have %d", held.Fence(), next.Fence())
+	}
+}
