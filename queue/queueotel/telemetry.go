@@ -31,6 +31,7 @@ type Telemetry struct {
 	tracer     trace.Tracer
 	propagator propagation.TextMapPropagator
 	naming     naming
+	meter      metric.Meter
 	metrics    *metrics
 
 	mu    sync.Mutex
@@ -48,12 +49,13 @@ func New(cfg Config) (*Telemetry, error) {
 	if cfg.Propagator == nil {
 		cfg.Propagator = otel.GetTextMapPropagator()
 	}
-	m, err := newMetrics(cfg.MeterProvider.Meter(scope))
+	meter := cfg.MeterProvider.Meter(scope)
+	m, err := newMetrics(meter)
 	if err != nil {
 		return nil, fmt.Errorf("queueotel: %w", err)
 	}
 	t := &Telemetry{
-		tracer: cfg.TracerProvider.Tracer(scope), propagator: cfg.Propagator, naming: ownNames{}, metrics: m,
+		tracer: cfg.TracerProvider.Tracer(scope), propagator: cfg.Propagator, naming: ownNames{}, meter: meter, metrics: m,
 		waits: make(map[taskKey]wait),
 	}
 	if cfg.Messaging {

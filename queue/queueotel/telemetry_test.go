@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/sidingq/siding/inspect"
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/queue"
@@ -284,6 +286,22 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 	b.awaitWaiting(t, 2)
+	stop := b.watch(t)
+	fleet := b.sum(t)
+	for name, want := range map[string]int64{
+		"siding.tasks.waiting": 2, "siding.locks.held": 1, "siding.queue.tasks waiting": 2, "siding.queue.tasks retrying": 0,
+		"siding.queue.tasks active": 1, "siding.queue.paused": 0, "siding.servers": 1,
+	} {
+		if have, ok := fleet[name]; !ok || have != want {
+			t.Errorf("%s: want %d, have %d", name, want, have)
+		}
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	if have := b.sum(t); have["siding.tasks.waiting"] != 0 {
+		t.Errorf("want no gauges any more, have %v", have)
+	}
 	close(opened)
 	if _, err := b.client.Enqueue(t.Context(), note{}, nil); err != nil {
 		t.Fatal(err)
@@ -303,6 +321,21 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
+// watch adds the gauges of the fleet.
+func (b *bench) watch(t *testing.T) (stop func() error) {
+	t.Helper()
+	rdb := queue.Redis((*redis.UniversalOptions)(&b.opts))
+	t.Cleanup(func() { _ = rdb.Close() })
+	inspector, err := inspect.New(rdb, inspect.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if stop, err = b.telemetry.Watch(inspector); err != nil {
+		t.Fatal(err)
+	}
+	return stop
+}
+
 // sum returns the metrics by name: the sums of counters, and the counts of histograms.
 func (b *bench) sum(t *testing.T) map[string]int64 {
 	t.Helper()
@@ -320,6 +353,11 @@ func (b *bench) sum(t *testing.T) map[string]int64 {
 	for _, scope := range all.ScopeMetrics {
 		for _, m := range scope.Metrics {
 			switch data := m.Data.(type) {
+			case metricdata.Gauge[int64]:
+				for _, p := range data.DataPoints {
+					state, _ := p.Attributes.Value("siding.task.state")
+					sums[strings.TrimSuffix(m.Name+" "+state.AsString(), " ")] += p.Value
+				}
 			case metricdata.Sum[int64]:
 				for _, p := range data.DataPoints {
 					check(p.Attributes)
