@@ -29,7 +29,7 @@ func (r *recorder) EvalSha(ctx context.Context, _ string, keys []string, args ..
 	cmd := redis.NewCmd(ctx)
 	switch len(args) {
 	case 11: // acquire
-		cmd.SetVal([]any{int64(1), "1", "-1"})
+		cmd.SetVal([]any{int64(1), "1", "-1", ""})
 	case 3: // renew
 		cmd.SetVal(int64(1))
 	default: // release
