@@ -46,9 +46,9 @@ func (j judge) verdict() Verdict {
 	case StatePending:
 		return j.pending()
 	case StateWoken:
-		return j.woken()
+		return j.orUnguarded(j.woken())
 	case StateWaiting:
-		return j.waiting()
+		return j.orUnguarded(j.waiting())
 	case StateParked:
 		return j.parked()
 	case StateRunning, StateStarting, StateLost:
@@ -90,12 +90,7 @@ func (j judge) queueStuck() (Verdict, bool) {
 
 func (j judge) pending() Verdict {
 	if j.x.resource != "" && j.guarded < j.all {
-		return Verdict{
-			Trouble: true,
-			Wrong:   fmt.Sprintf("Yes: %d of %d servers of the queue %s have no guard, and run tasks without their locks.", j.all-j.guarded, j.all, j.x.Queue),
-			Clears:  "Not by itself: any server of the queue may take the task.",
-			Do:      fmt.Sprintf("Pause the queue by `asynq queue pause %s`, stop those servers, and resume the queue.", arg(j.x.Queue)),
-		}
+		return j.unguarded()
 	}
 	v := Verdict{Wrong: "No: the task waits for a worker." + j.history()}
 	switch {

@@ -47,6 +47,29 @@ func (j judge) waiting() Verdict {
 	}
 }
 
+// unguarded is the verdict of a task that a server without a guard may take.
+func (j judge) unguarded() Verdict {
+	bad := fmt.Sprintf("%d of %d servers of the queue %s have no guard, and run", j.all-j.guarded, j.all, j.x.Queue)
+	if j.all-j.guarded == 1 {
+		bad = fmt.Sprintf("1 of %d servers of the queue %s has no guard, and runs", j.all, j.x.Queue)
+	}
+	return Verdict{
+		Trouble: true,
+		Wrong:   fmt.Sprintf("Yes: %s tasks without their locks.", bad),
+		Clears:  "Not by itself: any server of the queue may take the task.",
+		Do:      fmt.Sprintf("Pause the queue by `asynq queue pause %s`, stop each such server, and resume the queue; `lockctl doctor` names them.", arg(j.x.Queue)),
+	}
+}
+
+// orUnguarded is a verdict, or that of unguarded if nothing else is wrong: the task comes to any server
+// of the queue once it is woken.
+func (j judge) orUnguarded(v Verdict) Verdict {
+	if v.Trouble || j.guarded == j.all {
+		return v
+	}
+	return j.unguarded()
+}
+
 // sweepsAll is how soon the sweeper has found waiters of a queue that is resumed.
 const sweepsAll = 6 * time.Second
 

@@ -449,7 +449,7 @@ var states = map[string]struct {
 			return b.job(t, 1), ""
 		},
 		want{
-			state: inspect.StatePending, trouble: true, wrong: []string{"Yes: 1 of 2 servers of the queue {Q} have no guard"}, do: []string{"`asynq queue pause {Q}`"},
+			state: inspect.StatePending, trouble: true, wrong: []string{"Yes: 1 of 2 servers of the queue {Q} has no guard, and runs tasks without their locks."}, do: []string{"`asynq queue pause {Q}`"},
 		},
 	},
 	"waiting, with its resource in the payload only": {
@@ -742,6 +742,23 @@ var states = map[string]struct {
 			return info.ID, ""
 		},
 		want{state: inspect.StateAggregating, wrong: []string{"waits for others of its group"}},
+	},
+	"waiting, a server has no guard": {
+		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
+			b.serve(t, queue.ServerConfig{})
+			holder, _ := b.running(t, 0)
+			id := b.waiting(t, 1, 1)[0]
+			server := asynq.NewServerFromRedisClient(b.rdb, asynq.Config{Queues: map[string]int{b.queue: 1}, LogLevel: asynq.FatalLevel})
+			must(t, server.Start(asynq.NotFoundHandler()))
+			t.Cleanup(server.Shutdown)
+			b.awaitServers(t, 2)
+			return id, holder
+		},
+		want{
+			state: inspect.StateWaiting, position: 1, chain: 1, trouble: true, wrong: []string{"Yes: 1 of 2 servers of the queue {Q} has no guard"},
+			clears: []string{"any server of the queue may take the task"}, do: []string{"`asynq queue pause {Q}`", "`lockctl doctor`"},
+		},
 	},
 	"no guarded server": {
 		func(t *testing.T, b *bed) (string, string) {
