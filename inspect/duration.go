@@ -12,7 +12,7 @@ type Duration time.Duration
 
 // MarshalJSON writes the seconds.
 func (d Duration) MarshalJSON() ([]byte, error) {
-	return json.Marshal(time.Duration(d).Round(time.Millisecond).Seconds())
+	return json.Marshal(float64(time.Duration(d).Round(time.Millisecond).Milliseconds()) / 1000)
 }
 
 // UnmarshalJSON reads the seconds.

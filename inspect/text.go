@@ -6,6 +6,9 @@ import (
 	"time"
 )
 
+// whileAway is the advice where no server is known. The entries of servers expire while Redis is away.
+const whileAway = "if Redis was just away, look again in 10 s, as the servers register again"
+
 // run is the command that runs the task now.
 func (j judge) run() string {
 	return fmt.Sprintf("`asynq task run --queue=%s --id=%s`", quoted(j.x.Queue), quoted(j.x.ID))
@@ -56,7 +59,15 @@ func times(n int) string {
 	return fmt.Sprintf("%d times", n)
 }
 
-// quoted is an argument for a shell.
+// arg is an argument of a command in a shell, which does not take it for a flag.
+func arg(s string) string {
+	if strings.HasPrefix(s, "-") {
+		return "-- " + quoted(s)
+	}
+	return quoted(s)
+}
+
+// quoted is a word for a shell.
 func quoted(s string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:@%+=,", r)
@@ -65,4 +76,12 @@ func quoted(s string) string {
 		return s
 	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// runs says that the task runs, and since when if that is known.
+func (j judge) runs() string {
+	if j.x.started.IsZero() {
+		return "runs" + j.onWorker()
+	}
+	return fmt.Sprintf("has run%s since %s", j.onWorker(), j.clock(j.x.started))
 }

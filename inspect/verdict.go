@@ -46,9 +46,9 @@ func (j judge) verdict() Verdict {
 	case StatePending:
 		return j.pending()
 	case StateWoken:
-		return j.woken()
+		return j.orUnguarded(j.woken())
 	case StateWaiting:
-		return j.waiting()
+		return j.orUnguarded(j.waiting())
 	case StateParked:
 		return j.parked()
 	case StateRunning, StateStarting, StateLost:
@@ -75,14 +75,14 @@ func (j judge) queueStuck() (Verdict, bool) {
 			Trouble: true,
 			Wrong:   fmt.Sprintf("Yes: the queue %s is paused.", j.x.Queue),
 			Clears:  "Not by itself: somebody has to resume the queue." + keeps,
-			Do:      fmt.Sprintf("Resume the queue: `asynq queue unpause %s`.", quoted(j.x.Queue)),
+			Do:      fmt.Sprintf("Resume the queue: `asynq queue unpause %s`.", arg(j.x.Queue)),
 		}, true
 	case j.all == 0:
 		return Verdict{
 			Trouble: true,
 			Wrong:   fmt.Sprintf("Yes: no server serves the queue %s.", j.x.Queue),
 			Clears:  "Not before a server of that queue starts." + keeps,
-			Do:      fmt.Sprintf("Start a worker that serves %s; `asynq server ls` lists the servers that run.", quoted(j.x.Queue)),
+			Do:      fmt.Sprintf("Start a worker that serves %s; %s.", quoted(j.x.Queue), whileAway),
 		}, true
 	}
 	return Verdict{}, false
@@ -90,12 +90,7 @@ func (j judge) queueStuck() (Verdict, bool) {
 
 func (j judge) pending() Verdict {
 	if j.x.resource != "" && j.guarded < j.all {
-		return Verdict{
-			Trouble: true,
-			Wrong:   fmt.Sprintf("Yes: %d of %d servers of the queue %s have no guard, and run tasks without their locks.", j.all-j.guarded, j.all, j.x.Queue),
-			Clears:  "Not by itself: any server of the queue may take the task.",
-			Do:      fmt.Sprintf("Pause the queue by `asynq queue pause %s`, stop those servers, and resume the queue.", quoted(j.x.Queue)),
-		}
+		return j.unguarded()
 	}
 	v := Verdict{Wrong: "No: the task waits for a worker." + j.history()}
 	switch {
@@ -111,7 +106,7 @@ func (j judge) pending() Verdict {
 	}
 	v.Do = "Wait, or start more workers; `asynq queue ls` shows how many tasks are before it."
 	if j.x.resource != "" {
-		v.Do = fmt.Sprintf("Wait, or start more workers; `lockctl show %s` shows its lock.", quoted(j.x.resource))
+		v.Do = fmt.Sprintf("Wait, or start more workers; `lockctl show %s` shows its lock.", arg(j.x.resource))
 	}
 	return v
 }
@@ -131,7 +126,7 @@ func (j judge) woken() Verdict {
 	return Verdict{
 		Wrong:  "No: the lock is reserved for the task." + j.history(),
 		Clears: fmt.Sprintf("The next free worker takes the task; without one the reservation ends %s, and the next waiter gets the lock.", j.lockEnd()),
-		Do:     fmt.Sprintf("Wait; `lockctl show %s` shows the reservation.", quoted(j.x.resource)),
+		Do:     fmt.Sprintf("Wait; `lockctl show %s` shows the reservation.", arg(j.x.resource)),
 	}
 }
 
@@ -144,7 +139,7 @@ func (j judge) parked() Verdict {
 	if j.x.elsewhere && j.x.reserved() {
 		v.Wrong = "No: the lock of the external store is held by somebody who is no task, or that store does not answer."
 		v.Clears = fmt.Sprintf("The task is the first, and asks again %s; later as long as the lock is busy there.", j.at(j.x.At))
-		v.Do = fmt.Sprintf("Find the holder in that store, or wait; `lockctl show %s` shows who waits here.", quoted(j.x.resource))
+		v.Do = fmt.Sprintf("Find the holder in that store, or wait; `lockctl show %s` shows who waits here.", arg(j.x.resource))
 	}
 	return v
 }
@@ -159,38 +154,54 @@ func (j judge) active() Verdict {
 			Trouble: true,
 			Wrong:   fmt.Sprintf("Yes: the server %s has no guard, and runs the task without its lock.", workerName(j.x.worker)),
 			Clears:  "When the task ends; the next ones meet the same server.",
-			Do:      fmt.Sprintf("Pause the queue by `asynq queue pause %s`, stop that server, and resume the queue.", quoted(j.x.Queue)),
+			Do:      fmt.Sprintf("Pause the queue by `asynq queue pause %s`, stop that server, and resume the queue.", arg(j.x.Queue)),
 		}
 	case j.x.state == StateLost:
-		return Verdict{
-			Trouble: true,
-			Wrong:   fmt.Sprintf("Yes: the task has lost its lock while it ran%s.%s", j.onWorker(), j.history()),
-			Clears:  "Its context has ended; once the handler returns, the task waits a moment and runs again, and uses no retry.",
-			Do:      fmt.Sprintf("See why the worker could not renew its lock; `lockctl show %s` shows who has it now.", quoted(j.x.resource)),
-		}
+		return j.lost()
 	case j.x.state == StateStarting:
 		return Verdict{
 			Wrong:  "No: a worker has taken the task, and asks for its lock." + j.history(),
 			Clears: "Within a moment the task runs, or waits for its lock.",
-			Do:     fmt.Sprintf("Look again: `lockctl why %s`.", quoted(j.x.ID)),
+			Do:     fmt.Sprintf("Look again: `lockctl why %s`.", arg(j.x.ID)),
 		}
 	}
 	v := Verdict{
-		Wrong:  fmt.Sprintf("No: the task runs%s%s.%s", j.onWorker(), j.since(), j.history()),
+		Wrong:  fmt.Sprintf("No: the task %s.%s", j.runs(), j.history()),
 		Clears: "It ends when its handler returns.",
-		Do:     fmt.Sprintf("Wait; `asynq task cancel %s` ends the attempt, which uses a retry.", quoted(j.x.ID)),
+		Do:     fmt.Sprintf("Wait; `asynq task cancel %s` ends the attempt, which uses a retry.", arg(j.x.ID)),
 	}
 	if j.x.resource != "" && !j.x.elsewhere { // lockctl cannot release a lock of an external store
-		v.Do = fmt.Sprintf("Wait; `lockctl release %s` takes its lock, which uses no retry: the task runs again.", quoted(j.x.resource))
+		v.Do = fmt.Sprintf("Wait; `lockctl release %s` takes its lock, which uses no retry: the task runs again.", arg(j.x.resource))
 	}
 	if !j.e.Deadline.IsZero() {
 		v.Clears = fmt.Sprintf("It ends when its handler returns; its context ends %s.", j.at(j.e.Deadline))
 	}
 	if j.x.lock.Revoking {
 		v.Clears = fmt.Sprintf("Its context ends at its next renewal; the lock is free when its handler returns, and %s at the latest.", j.lockEnd())
-		v.Do = fmt.Sprintf("Wait; `lockctl show %s` shows who waits.", quoted(j.x.resource))
+		v.Do = fmt.Sprintf("Wait; `lockctl show %s` shows who waits.", arg(j.x.resource))
 	}
 	return v
+}
+
+// lost is the verdict of a task whose handler goes on without the lock.
+func (j judge) lost() Verdict {
+	v := Verdict{
+		Trouble: true,
+		Wrong:   fmt.Sprintf("Yes: the task has lost its lock while it ran%s.%s", j.onWorker(), j.history()),
+		Clears:  "Its context has ended; once the handler returns, the task waits a moment and runs again, and uses no retry.",
+		Do:      "See why the worker could not renew its lock; if",
+	}
+	if j.takenFrom() {
+		v.Do = "Wait; if"
+	}
+	v.Do += fmt.Sprintf(" the handler does not return, restart its worker. `lockctl show %s` shows who has the lock now.", arg(j.x.resource))
+	return v
+}
+
+// takenFrom reports whether an operator was the last to release the lock, and took it from this task.
+func (j judge) takenFrom() bool {
+	l := j.e.Lock
+	return l != nil && l.Revoked != nil && asynqredis.IsHolder(j.x.Message.Kind, j.x.ID, l.Revoked.Holder)
 }
 
 // orphaned is the verdict of a task whose worker is dead or cut off.
@@ -229,7 +240,7 @@ func (j judge) runsAgain(x *exam, name string) string {
 	if guarded == 0 || !x.Known || j.leftToAsynq(x.resource, x.Crashes, x.Message.Retries, x.Started) {
 		why := name + " is left to asynq"
 		if j.tolerated() > 0 && x.Crashes >= j.tolerated() {
-			why = fmt.Sprintf("workers died with %s %s already, so it is left to asynq", name, times(x.Crashes))
+			why = fmt.Sprintf("the worker of %s died or was cut off %s already, so it is left to asynq", name, times(x.Crashes))
 		}
 		by := j.by(asynqredis.ExpiredAt(x.Lease).Add(asynqRecovers))
 		if x.Message.Retried >= x.Message.Retries {
@@ -304,12 +315,13 @@ func (j judge) unlessStuck() string {
 func (j judge) history() string {
 	var before string
 	if n := j.x.Crashes; n > 0 {
-		before = fmt.Sprintf(" Before, workers died with it %s; %d such crashes use no retry.", times(n), j.tolerated())
+		before = fmt.Sprintf(" Before, its worker died or was cut off %s; %d such crashes use no retry.", times(n), j.tolerated())
 	}
 	if n := j.x.Losses; n > 0 {
 		before += fmt.Sprintf(" Before, it lost its lock %s.", times(n))
 	}
-	if l := j.e.Lock; l != nil && l.Revoked != nil && asynqredis.IsHolder(j.x.Message.Kind, j.x.ID, l.Revoked.Holder) {
+	if j.takenFrom() {
+		l := j.e.Lock
 		before += fmt.Sprintf(" At %s the operator %s took the lock from it: %s.", j.clock(l.Revoked.At), l.Revoked.By, l.Revoked.Reason)
 	}
 	return before
@@ -324,10 +336,3 @@ func (j judge) onWorker() string {
 }
 
 func workerName(w *Worker) string { return fmt.Sprintf("%s (pid %d)", w.Host, w.PID) }
-
-func (j judge) since() string {
-	if j.x.started.IsZero() {
-		return ""
-	}
-	return fmt.Sprintf(" since %s", j.clock(j.x.started))
-}

@@ -13,7 +13,7 @@ func (j judge) waiting() Verdict {
 			Trouble: true,
 			Wrong:   fmt.Sprintf("Yes: no server of the queue %s has a guard, so nobody hands off a lock that expires.", j.x.Queue),
 			Clears:  fmt.Sprintf("When the holder releases the lock; without that the task comes by itself %s.", j.at(j.x.At)),
-			Do:      fmt.Sprintf("Start a guarded worker of %s; `lockctl show %s` shows the holder.", quoted(j.x.Queue), quoted(j.x.resource)),
+			Do:      fmt.Sprintf("Start a guarded worker of %s; `lockctl show %s` shows the holder.", quoted(j.x.Queue), arg(j.x.resource)),
 		}
 	}
 	if j.x.lock.Position == 0 && !j.x.lock.IsPaused {
@@ -21,14 +21,14 @@ func (j judge) waiting() Verdict {
 			Trouble: true,
 			Wrong:   "Yes: the task has lost its position in the wait queue, as after a failover.",
 			Clears:  fmt.Sprintf("The sweeper queues it again at its old position; without that it comes by itself %s.", j.at(j.x.At)),
-			Do:      fmt.Sprintf("Look again: `lockctl why %s`.", quoted(j.x.ID)),
+			Do:      fmt.Sprintf("Look again: `lockctl why %s`.", arg(j.x.ID)),
 		}
 	}
 	if j.x.lock.IsPaused {
 		return Verdict{
 			Wrong:  fmt.Sprintf("No: the queue %s was paused, and is resumed.", j.x.Queue),
 			Clears: fmt.Sprintf("The sweeper queues the task again at its old position within %s.", span(sweepsAll)),
-			Do:     fmt.Sprintf("Look again: `lockctl why %s`.", quoted(j.x.ID)),
+			Do:     fmt.Sprintf("Look again: `lockctl why %s`.", arg(j.x.ID)),
 		}
 	}
 	switch l.State {
@@ -42,9 +42,32 @@ func (j judge) waiting() Verdict {
 		return Verdict{
 			Wrong:  "No: the lock has just become free.",
 			Clears: fmt.Sprintf("The sweeper hands the lock off to the first waiter within %s.%s", span(sweeps), j.before()),
-			Do:     fmt.Sprintf("Look again: `lockctl why %s`.", quoted(j.x.ID)),
+			Do:     fmt.Sprintf("Look again: `lockctl why %s`.", arg(j.x.ID)),
 		}
 	}
+}
+
+// unguarded is the verdict of a task that a server without a guard may take.
+func (j judge) unguarded() Verdict {
+	bad := fmt.Sprintf("%d of %d servers of the queue %s have no guard, and run", j.all-j.guarded, j.all, j.x.Queue)
+	if j.all-j.guarded == 1 {
+		bad = fmt.Sprintf("1 of %d servers of the queue %s has no guard, and runs", j.all, j.x.Queue)
+	}
+	return Verdict{
+		Trouble: true,
+		Wrong:   fmt.Sprintf("Yes: %s tasks without their locks.", bad),
+		Clears:  "Not by itself: any server of the queue may take the task.",
+		Do:      fmt.Sprintf("Pause the queue by `asynq queue pause %s`, stop each such server, and resume the queue; `lockctl doctor` names them.", arg(j.x.Queue)),
+	}
+}
+
+// orUnguarded is a verdict, or that of unguarded if nothing else is wrong: the task comes to any server
+// of the queue once it is woken.
+func (j judge) orUnguarded(v Verdict) Verdict {
+	if v.Trouble || j.guarded == j.all {
+		return v
+	}
+	return j.unguarded()
 }
 
 // sweepsAll is how soon the sweeper has found waiters of a queue that is resumed.
@@ -66,20 +89,20 @@ func (j judge) behindForeign(l *Lock) Verdict {
 	v := Verdict{
 		Wrong:  fmt.Sprintf("No fault is known: a program that is not Siding's holds %s.", j.x.resource),
 		Clears: fmt.Sprintf("Unless that program renews the lock, it expires %s; the first waiter is woken within %s.%s", j.lockEnd(), span(sweeps), j.before()),
-		Do:     fmt.Sprintf("Wait, or ask who runs that program; `lockctl release %s` takes the lock from it while it works.", quoted(j.x.resource)),
+		Do:     fmt.Sprintf("Wait, or ask who runs that program; `lockctl release %s` takes the lock from it while it works.", arg(j.x.resource)),
 	}
 	if l.Endless {
 		v.Trouble = true
 		v.Wrong = fmt.Sprintf("Yes: a program that is not Siding's holds %s without a TTL.", j.x.resource)
 		v.Clears = fmt.Sprintf("Not by itself: only that program ends its lock; the first waiter is woken within %s after that.%s", span(sweeps), j.before())
-		v.Do = fmt.Sprintf("Ask who runs that program; if it is gone: `lockctl release %s`.", quoted(j.x.resource))
+		v.Do = fmt.Sprintf("Ask who runs that program; if it is gone: `lockctl release %s`.", arg(j.x.resource))
 	}
 	return v
 }
 
 // behindReserved is the verdict of a task behind one for which the lock is reserved.
 func (j judge) behindReserved(l *Lock) Verdict {
-	show := fmt.Sprintf("Wait; `lockctl show %s` shows the reservation.", quoted(j.x.resource))
+	show := fmt.Sprintf("Wait; `lockctl show %s` shows the reservation.", arg(j.x.resource))
 	expires := fmt.Sprintf("The reservation ends %s, and the next waiter gets the lock within %s.%s", j.lockEnd(), span(sweeps), j.before())
 	if l.Task == nil || len(j.links) == 0 || j.links[0] == nil {
 		who := "a waiter that is no task"
@@ -91,7 +114,7 @@ func (j judge) behindReserved(l *Lock) Verdict {
 	h := j.links[0]
 	name := named(h)
 	all, _ := serving(j.servers, h.Queue)
-	why := fmt.Sprintf("`lockctl why %s` explains that one.", quoted(h.ID))
+	why := fmt.Sprintf("`lockctl why %s` explains that one.", arg(h.ID))
 	switch {
 	case h.state == StateParked && j.x.elsewhere:
 		return Verdict{
@@ -102,12 +125,12 @@ func (j judge) behindReserved(l *Lock) Verdict {
 	case h.Paused:
 		return Verdict{
 			Trouble: true, Wrong: fmt.Sprintf("Yes: the lock is reserved for %s, whose queue %s is paused.", name, h.Queue), Clears: expires,
-			Do: fmt.Sprintf("Wait, or resume that queue: `asynq queue unpause %s`.", quoted(h.Queue)),
+			Do: fmt.Sprintf("Wait, or resume that queue: `asynq queue unpause %s`.", arg(h.Queue)),
 		}
 	case all == 0:
 		return Verdict{
 			Trouble: true, Wrong: fmt.Sprintf("Yes: the lock is reserved for %s, whose queue %s no server serves.", name, h.Queue), Clears: expires,
-			Do: fmt.Sprintf("Wait, or start a worker that serves %s.", quoted(h.Queue)),
+			Do: fmt.Sprintf("Wait, or start a worker that serves %s; %s.", quoted(h.Queue), whileAway),
 		}
 	}
 	return Verdict{
@@ -134,7 +157,7 @@ func (j judge) behindHolder(l *Lock) Verdict {
 			Trouble: true,
 			Wrong:   "Yes: the tasks of the chain wait for each other.",
 			Clears:  fmt.Sprintf("When one of their locks expires: this one's does %s, unless it is renewed.", j.lockEnd()),
-			Do:      fmt.Sprintf("Release one of the locks: `lockctl release %s`.", quoted(j.x.resource)),
+			Do:      fmt.Sprintf("Release one of the locks: `lockctl release %s`.", arg(j.x.resource)),
 		}
 	case link.Gone:
 		v := Verdict{
@@ -151,23 +174,23 @@ func (j judge) behindHolder(l *Lock) Verdict {
 		return j.behindWaiting(name)
 	}
 	v := Verdict{
-		Wrong:  fmt.Sprintf("No: %s holds %s%s.", name, j.x.resource, j.sinceOf(l)),
+		Wrong:  fmt.Sprintf("No: %s.", j.holding(name, l)),
 		Clears: fmt.Sprintf("When the holder ends, the first waiter is woken at once.%s", j.before()),
-		Do:     fmt.Sprintf("Wait; `lockctl show %s` shows the wait queue.", quoted(j.x.resource)),
+		Do:     fmt.Sprintf("Wait; `lockctl show %s` shows the wait queue.", arg(j.x.resource)),
 	}
 	if link.Task != nil && j.x.elsewhere { // lockctl cannot release a lock of an external store
-		v.Do = fmt.Sprintf("Wait; `lockctl why %s` explains the holder.", quoted(link.Task.ID))
+		v.Do = fmt.Sprintf("Wait; `lockctl why %s` explains the holder.", arg(link.Task.ID))
 	} else if link.Task != nil {
-		v.Do = fmt.Sprintf("Wait; `lockctl why %s` explains the holder, and `lockctl release %s` takes the lock from it.", quoted(link.Task.ID), quoted(j.x.resource))
+		v.Do = fmt.Sprintf("Wait; `lockctl why %s` explains the holder, and `lockctl release %s` takes the lock from it.", arg(link.Task.ID), arg(j.x.resource))
 	}
 	if l.Revoking {
 		v.Wrong = fmt.Sprintf("No: an operator takes %s from %s.", j.x.resource, name)
 		v.Clears = fmt.Sprintf("The first waiter is woken when the holder returns, and %s at the latest.%s", j.lockEnd(), j.before())
-		v.Do = fmt.Sprintf("Wait; `lockctl show %s` says who took the lock, and why.", quoted(j.x.resource))
+		v.Do = fmt.Sprintf("Wait; `lockctl show %s` says who took the lock, and why.", arg(j.x.resource))
 	}
 	if l.Endless {
 		v.Trouble, v.Wrong = true, fmt.Sprintf("Yes: the lock of %s, which %s holds, has no TTL.", j.x.resource, name)
-		v.Do = fmt.Sprintf("If that holder is gone, release the lock: `lockctl release %s`.", quoted(j.x.resource))
+		v.Do = fmt.Sprintf("If that holder is gone, release the lock: `lockctl release %s`.", arg(j.x.resource))
 	}
 	return v
 }
@@ -175,9 +198,9 @@ func (j judge) behindHolder(l *Lock) Verdict {
 // behindWaiting is the verdict of a task whose holder waits itself.
 func (j judge) behindWaiting(name string) Verdict {
 	last := j.e.Chain[len(j.e.Chain)-1]
-	at := "`lockctl show " + quoted(j.e.Chain[0].Resource) + "`"
+	at := "`lockctl show " + arg(j.e.Chain[0].Resource) + "`"
 	if last.Task != nil {
-		at = "`lockctl why " + quoted(last.Task.ID) + "`"
+		at = "`lockctl why " + arg(last.Task.ID) + "`"
 	}
 	v := Verdict{
 		Wrong:  fmt.Sprintf("No: %s holds %s, and itself waits for %s.", name, j.x.resource, j.e.Chain[0].Resource),
@@ -198,11 +221,12 @@ func linkName(l Link) string {
 	return l.Holder
 }
 
-func (j judge) sinceOf(l *Lock) string {
+// holding says that name holds the lock, and since when if that is known.
+func (j judge) holding(name string, l *Lock) string {
 	if l.Since.IsZero() {
-		return ""
+		return name + " holds " + j.x.resource
 	}
-	return " since " + j.clock(l.Since)
+	return fmt.Sprintf("%s has held %s since %s", name, j.x.resource, j.clock(l.Since))
 }
 
 func named(x *exam) string { return "the task " + x.ID }

@@ -43,7 +43,7 @@ var states = map[string]struct {
 			return id, ""
 		},
 		want{
-			state: inspect.StateRunning, wrong: []string{"No: the task runs on "}, clears: []string{"when its handler returns"},
+			state: inspect.StateRunning, wrong: []string{"No: the task has run on "}, clears: []string{"when its handler returns"},
 			do: []string{"`lockctl release {R}`"},
 			check: func(t *testing.T, _ *bed, e inspect.Explanation) {
 				t.Helper()
@@ -58,6 +58,16 @@ var states = map[string]struct {
 				}
 			},
 		},
+	},
+	"resource like a flag": {
+		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
+			b.serve(t, queue.ServerConfig{})
+			b.resource = "-" + b.resource
+			id, _ := b.running(t, 0)
+			return id, ""
+		},
+		want{state: inspect.StateRunning, wrong: []string{"No: the task has run on "}, do: []string{"`lockctl release -- {R}`"}},
 	},
 	"unguarded task runs": {
 		func(t *testing.T, b *bed) (string, string) {
@@ -83,7 +93,7 @@ var states = map[string]struct {
 			return b.waiting(t, 1, 1)[0], holder
 		},
 		want{
-			state: inspect.StateWaiting, position: 1, chain: 1, wrong: []string{"No: the task {H} on ", " holds {R} since "},
+			state: inspect.StateWaiting, position: 1, chain: 1, wrong: []string{"No: the task {H} on ", " has held {R} since "},
 			clears: []string{"When the holder ends, the first waiter is woken at once. This task is the first."},
 			do:     []string{"`lockctl why {H}`"},
 			check: func(t *testing.T, b *bed, e inspect.Explanation) {
@@ -118,7 +128,7 @@ var states = map[string]struct {
 			return b.waiting(t, 1, 1)[0], ""
 		},
 		want{
-			state: inspect.StateWaiting, position: 1, chain: 1, wrong: []string{"holds {R} since"}, clears: []string{"When the holder ends"},
+			state: inspect.StateWaiting, position: 1, chain: 1, wrong: []string{"has held {R} since"}, clears: []string{"When the holder ends"},
 			do: []string{"`lockctl show {R}`"},
 			check: func(t *testing.T, _ *bed, e inspect.Explanation) {
 				t.Helper()
@@ -297,8 +307,8 @@ var states = map[string]struct {
 			return id, ""
 		},
 		want{
-			state: inspect.StateOrphaned, trouble: true, wrong: []string{"Before, workers died with it 3 times; 3 such crashes use no retry."},
-			clears: []string{"Workers died with the task 3 times already, so it is left to asynq, which runs it again by ", " and uses a retry."}, do: []string{"Wait, as the worker may still trust its lease"},
+			state: inspect.StateOrphaned, trouble: true, wrong: []string{"Before, its worker died or was cut off 3 times; 3 such crashes use no retry."},
+			clears: []string{"The worker of the task died or was cut off 3 times already, so it is left to asynq, which runs it again by ", " and uses a retry."}, do: []string{"Wait, as the worker may still trust its lease"},
 			check: func(t *testing.T, _ *bed, e inspect.Explanation) {
 				t.Helper()
 				if e.Crashes != 3 || e.Tolerated != 3 {
@@ -330,7 +340,7 @@ var states = map[string]struct {
 			b.do(t, "hset", b.taskKey(id), "siding_crashes", 1)
 			return id, ""
 		},
-		want{state: inspect.StateRunning, wrong: []string{"No: the task runs", "Before, workers died with it once"}},
+		want{state: inspect.StateRunning, wrong: []string{"No: the task has run on ", "Before, its worker died or was cut off once"}},
 	},
 	"queue paused, waiting": {
 		func(t *testing.T, b *bed) (string, string) {
@@ -391,7 +401,7 @@ var states = map[string]struct {
 		},
 		want{
 			state: inspect.StatePending, trouble: true, wrong: []string{"Yes: no server serves the queue {Q}."},
-			clears: []string{"Not before a server of that queue starts"}, do: []string{"Start a worker that serves {Q}"},
+			clears: []string{"Not before a server of that queue starts"}, do: []string{"Start a worker that serves {Q}; if Redis was just away, look again"},
 			check: func(t *testing.T, _ *bed, e inspect.Explanation) {
 				t.Helper()
 				if e.Pending != 1 || e.Servers != 0 || e.Since.IsZero() {
@@ -439,7 +449,7 @@ var states = map[string]struct {
 			return b.job(t, 1), ""
 		},
 		want{
-			state: inspect.StatePending, trouble: true, wrong: []string{"Yes: 1 of 2 servers of the queue {Q} have no guard"}, do: []string{"`asynq queue pause {Q}`"},
+			state: inspect.StatePending, trouble: true, wrong: []string{"Yes: 1 of 2 servers of the queue {Q} has no guard, and runs tasks without their locks."}, do: []string{"`asynq queue pause {Q}`"},
 		},
 	},
 	"waiting, with its resource in the payload only": {
@@ -452,7 +462,7 @@ var states = map[string]struct {
 			return b.enqueue(t, note{1}), ""
 		},
 		want{
-			state: inspect.StateWaiting, position: 1, chain: 1, wrong: []string{" holds {R} since "},
+			state: inspect.StateWaiting, position: 1, chain: 1, wrong: []string{" has held {R} since "},
 			check: func(t *testing.T, b *bed, e inspect.Explanation) {
 				t.Helper()
 				if e.Resource != b.resource {
@@ -514,7 +524,7 @@ var states = map[string]struct {
 			return b.waiting(t, 1, 1)[0], holder
 		},
 		want{
-			state: inspect.StateWaiting, position: 1, chain: 1, wrong: []string{"No: the task {H} on ", "holds {R}"}, do: []string{"`lockctl why {H}`"},
+			state: inspect.StateWaiting, position: 1, chain: 1, wrong: []string{"No: the task {H} on ", "has held {R}"}, do: []string{"`lockctl why {H}`"},
 			check: func(t *testing.T, _ *bed, e inspect.Explanation) {
 				t.Helper()
 				if !e.Lock.Elsewhere || e.Lock.State != inspect.Held || e.Lock.Waiting != 1 {
@@ -530,7 +540,7 @@ var states = map[string]struct {
 			id, _ := b.running(t, 0)
 			return id, ""
 		},
-		want{state: inspect.StateRunning, wrong: []string{"No: the task runs"}, check: func(t *testing.T, _ *bed, e inspect.Explanation) {
+		want{state: inspect.StateRunning, wrong: []string{"No: the task has run on "}, check: func(t *testing.T, _ *bed, e inspect.Explanation) {
 			t.Helper()
 			if !e.Lock.Elsewhere || e.Worker == nil {
 				t.Errorf("want a lock elsewhere and a worker, have %+v", e)
@@ -596,7 +606,7 @@ var states = map[string]struct {
 			b.worker(t, id)
 			return id, ""
 		},
-		want{state: inspect.StateLost, trouble: true, wrong: []string{"Yes: the task has lost its lock while it ran on "}, do: []string{"`lockctl show {R}`"}},
+		want{state: inspect.StateLost, trouble: true, wrong: []string{"Yes: the task has lost its lock while it ran on "}, do: []string{"See why the worker could not renew its lock; if the handler", "`lockctl show {R}`"}},
 	},
 	"revoked": {
 		func(t *testing.T, b *bed) (string, string) {
@@ -610,6 +620,7 @@ var states = map[string]struct {
 		},
 		want{
 			state: inspect.StateLost, trouble: true, wrong: []string{"the operator ann took the lock from it: stuck."},
+			do: []string{"Wait; if the handler does not return, restart its worker.", "`lockctl show {R}`"},
 		},
 	},
 	"lock revoked, handler goes on": {
@@ -622,7 +633,7 @@ var states = map[string]struct {
 			return id, ""
 		},
 		want{
-			state: inspect.StateRunning, wrong: []string{"No: the task runs on ", "the operator ann took the lock from it: stuck."},
+			state: inspect.StateRunning, wrong: []string{"No: the task has run on ", "the operator ann took the lock from it: stuck."},
 			clears: []string{"the lock is free when its handler returns, and at "}, do: []string{"`lockctl show {R}`"},
 		},
 	},
@@ -731,6 +742,23 @@ var states = map[string]struct {
 			return info.ID, ""
 		},
 		want{state: inspect.StateAggregating, wrong: []string{"waits for others of its group"}},
+	},
+	"waiting, a server has no guard": {
+		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
+			b.serve(t, queue.ServerConfig{})
+			holder, _ := b.running(t, 0)
+			id := b.waiting(t, 1, 1)[0]
+			server := asynq.NewServerFromRedisClient(b.rdb, asynq.Config{Queues: map[string]int{b.queue: 1}, LogLevel: asynq.FatalLevel})
+			must(t, server.Start(asynq.NotFoundHandler()))
+			t.Cleanup(server.Shutdown)
+			b.awaitServers(t, 2)
+			return id, holder
+		},
+		want{
+			state: inspect.StateWaiting, position: 1, chain: 1, trouble: true, wrong: []string{"Yes: 1 of 2 servers of the queue {Q} has no guard"},
+			clears: []string{"any server of the queue may take the task"}, do: []string{"`asynq queue pause {Q}`", "`lockctl doctor`"},
+		},
 	},
 	"no guarded server": {
 		func(t *testing.T, b *bed) (string, string) {

@@ -50,7 +50,7 @@ func (a *app) feed(ctx context.Context, in input) (end error) {
 	feeder := feeder{report: report, queues: make(map[string]bool)}
 	var client redis.UniversalClient
 	if !a.flags.dryRun {
-		if client, err = cli.Connect(ctx, settings.Redis, "enqueue"); err != nil {
+		if client, err = cli.Connect(ctx, settings.Redis, "enqueue", "worker"); err != nil {
 			return cli.Fault(err)
 		}
 		defer client.Close()

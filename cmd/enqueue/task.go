@@ -86,7 +86,7 @@ func (a *app) enqueueTask(ctx context.Context, kind string, payload []byte, opts
 	if a.flags.dryRun {
 		return a.printReceipt(receipt, kind+" is valid")
 	}
-	redis, err := cli.Connect(ctx, settings.Redis, "enqueue")
+	redis, err := cli.Connect(ctx, settings.Redis, "enqueue", "worker")
 	if err != nil {
 		return cli.Fault(err)
 	}

@@ -71,7 +71,7 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer, environ []string) *app {
 }
 
 func open(ctx context.Context, settings config.Config) (*connection, error) {
-	rdb, err := cli.Connect(ctx, settings.Redis, "lockctl")
+	rdb, err := cli.Connect(ctx, settings.Redis, "lockctl", "")
 	if err != nil {
 		return nil, err
 	}

@@ -53,7 +53,7 @@ never end. It changes nothing, and takes some seconds if it has to look twice.
 ` + statuses,
 		Example: `  lockctl doctor
   lockctl doctor --json`,
-		Args: cobra.NoArgs,
+		Args: cli.None,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.doctor(cmd.Context()) },
 	}
 }

@@ -25,6 +25,9 @@ const (
 	electsAgain = 500 * time.Millisecond
 )
 
+// lookAgain is the advice where no server is known. The entries of servers expire while Redis is away.
+const lookAgain = "if Redis was just away, look again in 10 s"
+
 // tasksOf is how many tasks of a queue want a server, now or later.
 func tasksOf(q inspect.Queue) int {
 	return q.Pending + q.Active + q.Scheduled + q.Aggregating + q.Waiting + q.Retrying
@@ -38,20 +41,20 @@ func (x *examination) fleet(context.Context) error {
 		case q.Servers == 0 && n > 0:
 			x.add(check{
 				Check: "queues", Status: faulty, Found: fmt.Sprintf("no server serves %s, which has %s", q.Name, count(n, "unfinished task")),
-				Means: "these tasks do not run", Do: "start a worker that serves " + q.Name + ", or see whether the name is misspelt",
+				Means: "these tasks do not run", Do: "start a worker that serves " + q.Name + ", or see whether the name is misspelt; " + lookAgain,
 			})
 		case q.Paused && q.Pending+q.Waiting > 0:
 			x.add(check{
 				Check: "queues", Status: warning, Found: fmt.Sprintf("%s is paused, and %s there", q.Name, countOf(q.Pending+q.Waiting, "task waits", "tasks wait")),
-				Means: "its tasks do not run until somebody resumes it; those that wait for a lock keep their tickets",
-				Do:    "resume it in the dashboard, or by `asynq queue unpause " + q.Name + "`",
+				Means: "its tasks do not run until somebody resumes it; those that wait for a lock keep their positions",
+				Do:    "resume it in the dashboard, or by `asynq queue unpause " + shellArg(q.Name) + "`",
 			})
 		}
 	}
 	if len(x.servers) == 0 {
 		x.add(check{
 			Check: "servers", Status: warning, Found: "no server runs", Means: "no task runs, and nobody looks after the locks",
-			Do: "start the workers; if they run, compare their Redis with this one",
+			Do: "start the workers; if they run, compare their Redis with this one; " + lookAgain,
 		})
 	}
 	x.unless(since, "queues", fmt.Sprintf("%s, and %s", count(len(x.queues), "queue"), count(len(x.servers), "server")))
@@ -80,7 +83,7 @@ func (x *examination) clocks(ctx context.Context) error {
 			Do:    "keep the clocks of all machines by NTP",
 		})
 	}
-	x.unless(since, "clocks of servers", "as this machine's, to a second")
+	x.unless(since, "clocks of servers", "within a second of this machine's")
 	return nil
 }
 
@@ -204,12 +207,12 @@ func (x *examination) tasks(context.Context) error {
 	since := len(x.checks)
 	for _, o := range x.orphans {
 		task := fmt.Sprintf("%s in %s", taskText(&o.Task), o.Task.Queue)
-		why := "`lockctl why " + shellWord(o.Task.ID) + "` says more"
+		why := "`lockctl why " + shellArg(o.Task.ID) + "` says more"
 		switch {
 		case !o.Orphaned:
 			x.add(check{
 				Check: "orphans", Status: warning, Found: fmt.Sprintf("%s runs again after %s", task, countOf(o.Crashes, "worker crash", "worker crashes")),
-				Means: fmt.Sprintf("the task itself may kill its workers; %d crashes use no retry", o.Tolerated), Do: "see the logs of the workers that died; " + why,
+				Means: fmt.Sprintf("its worker died, or was cut off from Redis; the task itself may kill its workers; %d crashes use no retry", o.Tolerated), Do: "see whether workers died, and their logs; " + why,
 			})
 		case !x.guarded(o.Task.Queue):
 			x.add(check{
@@ -244,7 +247,7 @@ func (x *examination) contended(ctx context.Context) error {
 		if l.Endless && l.State == inspect.Foreign {
 			c := check{
 				Check: "locks", Status: warning, Found: l.Resource + ": another program holds the lock, which has no TTL",
-				Means: "if that program dies, the lock is never free again", Do: "see whether the program lives; `lockctl release " + shellWord(l.Resource) + "` takes its lock",
+				Means: "if that program dies, the lock is never free again", Do: "see whether the program lives; `lockctl release " + shellArg(l.Resource) + "` takes its lock",
 			}
 			if l.Waiting > 0 {
 				c.Status = faulty
@@ -261,7 +264,7 @@ func (x *examination) contended(ctx context.Context) error {
 		x.add(check{
 			Check: "locks", Status: faulty,
 			Found: fmt.Sprintf("%s: nobody holds the lock, and %s, the first for %s", l.Resource, countOf(l.Waiting, "task waits", "tasks wait"), oldestOf(l)),
-			Means: "nobody hands the lock off: no server is elected, or its queues are not those of the waiters", Do: "`lockctl show " + shellWord(l.Resource) + "` shows who waits; start a guarded server of their queues",
+			Means: "nobody hands the lock off: no server is elected, or its queues are not those of the waiters", Do: "`lockctl show " + shellArg(l.Resource) + "` shows who waits; start a guarded server of their queues",
 		})
 	}
 	x.unless(since, "locks", fmt.Sprintf("%s in use, and none is stuck", count(len(x.locks), "lock")))

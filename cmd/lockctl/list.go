@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sidingq/siding/inspect"
+	"github.com/sidingq/siding/internal/cli"
 )
 
 // A listing says which locks to list, and how.
@@ -71,7 +72,12 @@ finds it. It reads all keys of Redis, which may take minutes.
   lockctl list --filter 'order:*' --sort oldest
   lockctl list --watch
   lockctl list --all --json`,
-		Args: cobra.NoArgs,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 && cmd.Flags().Changed("watch") {
+				return fmt.Errorf("--watch: want its interval after a =, as in --watch=5s, have the argument %q", args[0])
+			}
+			return cli.None(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := l.check(cmd.Flags().Changed("watch")); err != nil {
 				return err

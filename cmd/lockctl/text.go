@@ -130,7 +130,15 @@ func oldestOf(l inspect.Lock) string {
 	return span(time.Duration(l.OldestWait))
 }
 
-// shellWord is an argument of a command in a shell.
+// shellArg is an argument of a command in a shell, which does not take it for a flag.
+func shellArg(s string) string {
+	if strings.HasPrefix(s, "-") {
+		return "-- " + shellWord(s)
+	}
+	return shellWord(s)
+}
+
+// shellWord is a word for a shell.
 func shellWord(s string) string {
 	if s != "" && !strings.ContainsFunc(s, func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("-_./:@%+=,", r)

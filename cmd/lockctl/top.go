@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sidingq/siding/inspect"
+	"github.com/sidingq/siding/internal/cli"
 )
 
 func (a *app) topCommand() *cobra.Command {
@@ -21,7 +22,7 @@ summed up. It reads up to 5,000 locks for which tasks wait.
 ` + statuses,
 		Example: `  lockctl top
   lockctl top -n 3 --json`,
-		Args: cobra.NoArgs,
+		Args: cli.None,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if n < 1 {
 				return fmt.Errorf("-n: want 1 or more, have %d", n)

@@ -23,7 +23,9 @@ func TestUsage(t *testing.T) {
 		"unknown command":   {[]string{"lst"}, "unknown command \"lst\" for \"lockctl\"", "lockctl"},
 		"unknown flag":      {[]string{"list", "--no"}, "unknown flag: --no", "lockctl list"},
 		"misspelt flag":     {[]string{"list", "--filtr", "x"}, "unknown flag: --filtr; did you mean --filter?", "lockctl list"},
-		"argument of list":  {[]string{"list", "x"}, "unknown command \"x\" for \"lockctl list\"", "lockctl list"},
+		"argument of list":  {[]string{"list", "x"}, "want no arguments, have [\"x\"]", "lockctl list"},
+		"argument of top":   {[]string{"top", "3"}, "want no arguments, have [\"3\"]", "lockctl top"},
+		"watch and blank":   {[]string{"list", "--watch", "5s"}, "--watch: want its interval after a =, as in --watch=5s, have the argument \"5s\"", "lockctl list"},
 		"sort":              {[]string{"list", "--sort", "age"}, "--sort: want waiters, oldest, left, resource, since, have \"age\"", "lockctl list"},
 		"watch too often":   {[]string{"list", "--watch=1ms"}, "--watch: want 100ms or more, have 1ms", "lockctl list"},
 		"watch without":     {[]string{"list", "--watch=0"}, "--watch: want 100ms or more, have 0s", "lockctl list"},
@@ -99,7 +101,7 @@ func TestUnreachable(t *testing.T) {
 	for name, c := range map[string]struct {
 		addr, want string
 	}{
-		"nobody there":       {"127.0.0.1:1", "connection refused"},
+		"nobody there":       {"127.0.0.1:1", "connection refused\n"}, // an embedded Redis is of no help here
 		"no such host":       {"no-such-host.invalid:6379", "no-such-host.invalid"},
 		"password is wanted": {server.Addr, "NOAUTH Authentication required. (set SIDING_REDIS_PASSWORD"},
 		"no answer":          {hole.Addr, "timeout"},

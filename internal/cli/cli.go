@@ -56,6 +56,14 @@ func Run(ctx context.Context, root *cobra.Command, args []string, stdout, stderr
 	return ended.status
 }
 
+// None wants no argument.
+func None(_ *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("want no arguments, have %q", args)
+	}
+	return nil
+}
+
 // One wants one argument.
 func One(cmd *cobra.Command, args []string) error {
 	if len(args) != 1 {

@@ -30,8 +30,8 @@ func ClientOptions(settings config.Redis, program string) (*redis.UniversalOptio
 }
 
 // Connect returns a client of the Redis that the settings name, which has
-// answered. The caller closes it.
-func Connect(ctx context.Context, settings config.Redis, program string) (redis.UniversalClient, error) {
+// answered. The caller closes it. The worker is that of [config.Redis.Failed].
+func Connect(ctx context.Context, settings config.Redis, program, worker string) (redis.UniversalClient, error) {
 	opts, err := ClientOptions(settings, program)
 	if err != nil {
 		return nil, err
@@ -41,7 +41,7 @@ func Connect(ctx context.Context, settings config.Redis, program string) (redis.
 	defer cancel()
 	if err := client.Ping(ctx).Err(); err != nil {
 		_ = client.Close() // of no use, and what is wrong is known
-		return nil, settings.Failed("worker", err)
+		return nil, settings.Failed(worker, err)
 	}
 	return client, nil
 }

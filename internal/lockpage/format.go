@@ -23,6 +23,29 @@ var functions = template.FuncMap{
 	"things":      func(n int, one string) string { return count(int64(n), one) },
 	"asynqURL":    asynqURL,
 	"lower":       strings.ToLower,
+	"spans":       spans,
+}
+
+// A span is a part of a verdict: text, or a command.
+type span struct {
+	Text string
+	Code bool
+}
+
+// spans splits a text at its backquotes, between which there are commands. A text with an odd number of
+// backquotes stays as it is, as a name in it has some.
+func spans(text string) []span {
+	parts := strings.Split(text, "`")
+	if len(parts)%2 == 0 {
+		return []span{{Text: text}}
+	}
+	list := make([]span, 0, len(parts))
+	for i, part := range parts {
+		if part != "" {
+			list = append(list, span{Text: part, Code: i%2 == 1})
+		}
+	}
+	return list
 }
 
 // long writes a duration for a person who waits: 0.4 s, 12 s, 3 min 20 s, 5 h 2 min, 3 d 4 h.

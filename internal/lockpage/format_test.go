@@ -2,6 +2,7 @@ package lockpage
 
 import (
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -63,6 +64,21 @@ func TestLinksToAsynq(t *testing.T) {
 	for id, want := range map[string]string{"a-1": "/dashboard/queues/default/tasks/a-1", "a:b ü": "/dashboard/queues/default/tasks/a:b%20%C3%BC", "../x": "", "..": "", "a?b": "", "a#b": "", " a": "", "": ""} {
 		if have := asynqURL("/dashboard", inspect.Task{Queue: "default", ID: id}); have != want {
 			t.Errorf("%q: want %q, have %q", id, want, have)
+		}
+	}
+}
+
+func TestSpans(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string][]span{
+		"":                     {},
+		"Wait.":                {{"Wait.", false}},
+		"Wait; `a b` shows it": {{"Wait; ", false}, {"a b", true}, {" shows it", false}},
+		"`a`, or `b`":          {{"a", true}, {", or ", false}, {"b", true}},
+		"see `show 'x`y'`":     {{"see `show 'x`y'`", false}},
+	} {
+		if have := spans(text); !slices.Equal(have, want) {
+			t.Errorf("%q: want %v, have %v", text, want, have)
 		}
 	}
 }

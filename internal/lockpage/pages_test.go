@@ -117,6 +117,19 @@ func TestNamesOfAllKinds(t *testing.T) {
 	}
 }
 
+// What to do has its commands apart from the text, so that a person can select one.
+func TestCommandOfVerdict(t *testing.T) {
+	t.Parallel()
+	s := newSource()
+	s.tasks["t"] = inspect.Explanation{
+		Task: inspect.Task{Queue: "q", ID: "t"}, State: inspect.StateWaiting, Verdict: inspect.Verdict{Wrong: "No.", Do: "Wait; `lockctl show 'a <b>'` shows it."},
+	}
+	page := get(t, open(t, lockpage.Config{Source: s}), "/locks/task?queue=q&id=t").Body.String()
+	if want := "Wait; <code>lockctl show &#39;a &lt;b&gt;&#39;</code> shows it.</p>"; !strings.Contains(page, want) {
+		t.Errorf("want %s in the page, have %s", want, page)
+	}
+}
+
 func TestTenThousandResources(t *testing.T) {
 	t.Parallel()
 	s := newSource()

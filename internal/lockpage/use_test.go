@@ -190,6 +190,7 @@ func TestOpenedWhileRedisIsAway(t *testing.T) {
 	page := browsertest.Open(t, serve(t, lockpage.Config{Source: s})+"/locks?q=order:5363", wide)
 	page.AwaitText("Redis does not answer.")
 	page.Await(`document.body.dataset.page === "error"`)
+	page.AwaitText("trying again") // and not live
 	picture(t, page, "away-first")
 	s.fail(nil)
 	page.AwaitText("order:536365")

@@ -75,7 +75,8 @@
         }
         document.body.classList.remove("stale");
         if (!selecting()) replace(page);
-        show("live", "good");
+        if (reply.status === 503) show("trying again", "bad"); // Redis is still away
+        else show("live", "good");
       });
     }).catch(function () {
       if (mine !== asking) return;
