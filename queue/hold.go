@@ -36,7 +36,7 @@ func (r *run) hold(ctx context.Context, held *lease.Lease, next asynq.Handler) (
 	if err := r.markStarted(ctx); err != nil {
 		return err
 	}
-	return next.ProcessTask(context.WithValue(withInfo(work, r.info), runKey{}, r), r.task)
+	return next.ProcessTask(context.WithValue(work, runKey{}, r), r.task)
 }
 
 // waited says in ev how long the task waited, for whom, and what ended the wait.

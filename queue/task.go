@@ -129,6 +129,9 @@ type Info struct {
 // InfoFrom returns the Info of the attempt under which ctx runs, the zero Info outside of one.
 // Tests give handlers an Info by queuetest.WithInfo.
 func InfoFrom(ctx context.Context) Info {
+	if r, ok := ctx.Value(runKey{}).(*run); ok {
+		return r.info
+	}
 	info, _ := ctx.Value(infokey.Key{}).(Info)
 	return info
 }

@@ -2,7 +2,6 @@ package asynqredis
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
 	"time"
 )
@@ -21,21 +20,31 @@ var textsLua = fmt.Sprintf("local HOLDER, BUSY, SINCE, POSITION = '%s', '%s', '%
 // Holder returns the name of a task as the holder of a lock.
 func Holder(kind, id, host string) string { return fmt.Sprintf(holderText, kind, id, host) }
 
-// busyRest is what follows the resource in a busyText.
-var busyRest = regexp.MustCompile(`(?s)^; when parked, at [\d:.]{12}: held by (.*?)(?: since [\d:.]{12})?(?:, number \d+ in the wait queue)?(?:; last failure: .*)?$`)
-
 // busyHolder reads the holder in what [BusyReason] returned for resource. It returns false for another
 // text.
 func busyHolder(reason, resource string) (holder string, ok bool) {
-	rest, ok := strings.CutPrefix(reason, "waiting for "+resource)
-	if !ok {
+	const clock = len("15:04:05.000")
+	rest, ok := strings.CutPrefix(reason, "waiting for ")
+	if ok {
+		rest, ok = strings.CutPrefix(rest, resource)
+	}
+	if ok {
+		rest, ok = strings.CutPrefix(rest, "; when parked, at ")
+	}
+	if !ok || len(rest) < clock {
 		return "", false
 	}
-	found := busyRest.FindStringSubmatch(rest)
-	if found == nil {
+	if holder, ok = strings.CutPrefix(rest[clock:], ": held by "); !ok {
 		return "", false
 	}
-	return found[1], true
+	holder, _, _ = strings.Cut(holder, "; last failure: ")
+	if at := strings.LastIndex(holder, ", number "); at >= 0 && strings.HasSuffix(holder, " in the wait queue") {
+		holder = holder[:at]
+	}
+	if at := len(holder) - len(" since ") - clock; at >= 0 && strings.HasPrefix(holder[at:], " since ") {
+		holder = holder[:at]
+	}
+	return holder, true
 }
 
 // shownInPart is the least length of a holder that a lock may show in part. A lock keeps 200 bytes

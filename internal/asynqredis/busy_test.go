@@ -53,7 +53,7 @@ func TestWaitedFor(t *testing.T) {
 	t.Parallel()
 	now, since := time.Date(2026, 7, 1, 12, 5, 0, 1e6, time.UTC), time.Date(2026, 7, 1, 12, 3, 4, 56e6, time.UTC)
 	names := []string{
-		"order:audit 5f on web-3 (pid 7)", "", "since yesterday, number 3 in the list", "; last failure: x", "a: held by b", "two\nlines",
+		"order:audit 5f on web-3 (pid 7)", "", "since yesterday, number 3 in the list", "a, number 5 of b", "; last failure: x", "a: held by b", "two\nlines",
 		"waiting for order:1; when parked, at 12:05:00.001: held by c",
 	}
 	for _, holder := range names {
