@@ -502,6 +502,19 @@ func TestRightsOfAnOperator(t *testing.T) {
 	g.wantNoDenial(t)
 }
 
+// revokeForEach takes a lock from a program on the plain protocol, for each kind of waiter: one that
+// is gone, a parked task, and a task that is still active, which the elected server wakes.
+func (g *guardedTestbed) revokeForEach(t *testing.T, rdb *redis.Client) {
+	t.Helper()
+	g.admin.HSet(t.Context(), "asynq:{default}:t:busy", "state", "active")
+	for _, waiter := range []string{"siding-goroutine:gone:1", "siding-task:default:gone", "siding-task:default:busy"} {
+		g.admin.Del(t.Context(), "{lock:res:operator}:queue")
+		g.admin.Set(t.Context(), "lock:res:operator", "somebody", 0)
+		g.admin.ZAdd(t.Context(), "{lock:res:operator}:queue", redis.Z{Score: 1, Member: waiter})
+		_, _ = queue.Revoke(t.Context(), rdb, queue.Revocation{Resource: "res:operator", By: "operator", Reason: "drill"})
+	}
+}
+
 // lockctl runs the program and returns what it has written and its exit status.
 func (g *guardedTestbed) lockctl(t *testing.T, args ...string) (out string, status int) {
 	t.Helper()
@@ -518,6 +531,7 @@ func (g *guardedTestbed) lockctl(t *testing.T, args ...string) (out string, stat
 func TestRightsToKeysAndChannels(t *testing.T) {
 	t.Parallel()
 	g := newGuardedTestbed(t)
+	g.admin.SAdd(t.Context(), "asynq:queues", "default") // whichever user comes first
 	work := map[string]func(*testing.T, *redis.Client, time.Duration){
 		aclEnqueue: func(t *testing.T, rdb *redis.Client, _ time.Duration) {
 			t.Helper()
@@ -533,6 +547,7 @@ func TestRightsToKeysAndChannels(t *testing.T) {
 				_, _, _ = locks.Show(t.Context(), "anything", 1, 1)
 				_, _ = locks.Top(t.Context(), 1)
 			}
+			g.revokeForEach(t, rdb)
 		},
 		aclOperator: func(t *testing.T, rdb *redis.Client, _ time.Duration) {
 			t.Helper()
@@ -542,11 +557,7 @@ func TestRightsToKeysAndChannels(t *testing.T) {
 			}
 			_, _ = locks.Held(t.Context())
 			_, _, _ = locks.Show(t.Context(), "res:operator", 1, 1)
-			for _, waiter := range []string{"siding-goroutine:gone:1", "siding-task:default:gone"} {
-				g.admin.Set(t.Context(), "lock:res:operator", "somebody", 0)
-				g.admin.ZAdd(t.Context(), "{lock:res:operator}:queue", redis.Z{Score: 1, Member: waiter})
-				_, _ = queue.Revoke(t.Context(), rdb, queue.Revocation{Resource: "res:operator", By: "operator", Reason: "drill"})
-			}
+			g.revokeForEach(t, rdb)
 		},
 		aclWorker: func(t *testing.T, rdb *redis.Client, lasts time.Duration) {
 			t.Helper()
