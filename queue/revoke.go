@@ -48,8 +48,8 @@ type Revocation struct {
 type Revoked struct {
 	// Holder describes the holder, as in [lock.BusyError].
 	Holder string
-	// FreeWithin is after how long the next waiter has the lock at the latest. It is 0 if the next waiter
-	// has it already.
+	// FreeWithin is after how long the holder's lock ends at the latest. It is 0 if the lock is free or
+	// reserved for the next waiter already.
 	FreeWithin time.Duration
 }
 

@@ -13,8 +13,9 @@
 -- ARGV[8]  hand-off timeout of a reservation, ms
 -- ARGV[9]  retention of the mark of a reservation, ms
 --
--- Returns {outcome, the holder's name, ms until the lock is free at the latest}. The outcome is 'revoked'; 'free' when
--- nobody holds the lock; 'other' when another lease or program holds it, which stays as it is.
+-- Returns {outcome, the holder's name, ms until the lock is free at the latest}. The outcome is
+-- 'revoked'; 'free' when nobody holds the lock; 'other' when another lease or program holds the
+-- lock, which stays as it is.
 --
 -- Guarantees: no other holder is granted the lock while the revoked one may trust its lease. The
 -- token of the lock changes, so the holder cannot renew it. The lock is handed off when the holder
