@@ -1,0 +1,80 @@
+package queueotel_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+
+	"github.com/sidingq/siding/inspect"
+	"github.com/sidingq/siding/queue"
+	"github.com/sidingq/siding/queue/queueotel"
+)
+
+// A state is what a fleet looks like.
+type state struct{ err error }
+
+func (s state) Held(context.Context) (inspect.List, error) {
+	return inspect.List{Locks: []inspect.Lock{
+		{Resource: "order:1", State: inspect.Held, Waiting: 3, Paused: 1, OldestWait: inspect.Duration(2 * time.Second)},
+		{Resource: "order:2", State: inspect.Foreign, Waiting: 1, OldestWait: inspect.Duration(time.Second)},
+		{Resource: "order:3", State: inspect.Free},
+	}}, s.err
+}
+
+func (s state) Queues(context.Context) ([]inspect.Queue, error) {
+	return []inspect.Queue{{Name: "low", Paused: true, Waiting: 5, Retrying: 6}}, nil
+}
+
+func (s state) Servers(context.Context) ([]inspect.Server, error) {
+	return []inspect.Server{{}, {Unguarded: []string{"low"}}, {Guarded: true}}, nil
+}
+
+// What tasks did, and what the fleet looks like, is counted once.
+func TestCounts(t *testing.T) {
+	t.Parallel()
+	b := &bench{reader: sdkmetric.NewManualReader()}
+	telemetry, err := queueotel.New(queueotel.Config{MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(b.reader))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := telemetry.Watch(state{}); err != nil {
+		t.Fatal(err)
+	}
+	for n := range 3 {
+		telemetry.Observe(queue.Event{Kind: queue.EventParked, Resource: "order:1", Parked: n + 1})
+	}
+	telemetry.Observe(queue.Event{Kind: queue.EventRecovered, Resource: "order:1"})
+	telemetry.Observe(queue.Event{Kind: queue.EventAcquired, Resource: "order:1"})
+	telemetry.Observe(queue.Event{Kind: queue.EventLost, Resource: "order:1"})
+	have := b.sum(t)
+	for name, want := range map[string]int64{
+		"siding.tasks.parked": 1, "siding.tasks.refused": 3, "siding.tasks.recovered": 1, "siding.locks.lost": 1, "siding.tasks.running": 0,
+		"siding.tasks.woken": 0, "siding.tasks.waiting": 3, "siding.locks.held": 2, "siding.queue.paused": 1, "siding.queue.tasks waiting": 5,
+		"siding.queue.tasks retrying": 6, "siding.servers": 3,
+	} {
+		if have[name] != want {
+			t.Errorf("%s: want %d, have %d", name, want, have[name])
+		}
+	}
+}
+
+// A fleet that cannot be read has no gauges, and the error is reported.
+func TestFleetThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	reader, away := sdkmetric.NewManualReader(), errors.New("redis is away")
+	telemetry, err := queueotel.New(queueotel.Config{MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := telemetry.Watch(state{err: away}); err != nil {
+		t.Fatal(err)
+	}
+	var all metricdata.ResourceMetrics
+	if err := reader.Collect(t.Context(), &all); !errors.Is(err, away) {
+		t.Errorf("want %v, have %v", away, err)
+	}
+}
