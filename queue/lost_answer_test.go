@@ -32,11 +32,14 @@ func TestLockCallsAreSentTwice(t *testing.T) {
 		const tasks = 30
 		st, j := newStage(t), &journal{}
 		first := st.hold(0)
+		(&plain{onLocks: twice, guardConfig: queue.GuardConfig{Observe: j.observe}}).serve(t, b, st)
 		var ids []string
 		for n := range tasks {
 			ids = append(ids, b.enqueue(t, b.job(n), queue.Options{Retries: queue.NoRetries}))
+			if n == 0 {
+				within(t, patience, "the first", first.entered)
+			}
 		}
-		(&plain{onLocks: twice, guardConfig: queue.GuardConfig{Observe: j.observe}}).serve(t, b, st)
 		poll.Eventually(t, "all others in the wait queue", func() bool { return len(b.waiters(t)) == tasks-1 })
 		first.open()
 		b.awaitGone(t, ids...)

@@ -77,7 +77,10 @@ func TestServeEmbedded(t *testing.T) {
 		t.Errorf("want ready, have %s", have)
 	}
 	wantTexts(t, get(t, base+"/"), "</html>")
-	wantTexts(t, get(t, base+"/metrics"), "\nsiding_redis_up 1\n", "siding_servers 1\n")
+	poll.Eventually(t, "the gauges of the fleet in the metrics", func() bool {
+		have := get(t, base+"/metrics")
+		return strings.Contains(have, "\nsiding_redis_up 1\n") && strings.Contains(have, "\nsiding_servers 1\n")
+	})
 	w.stop()
 	if have := w.wait(t, 20*time.Second); have != exitOK {
 		t.Errorf("want exit status 0, have %d", have)
