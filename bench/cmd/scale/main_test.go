@@ -54,7 +54,7 @@ func TestRun(t *testing.T) {
 	var resources []int
 	for _, r := range cases {
 		resources = append(resources, r.Resources)
-		if min(r.EnqueueRate, r.ParkRate, r.Start, r.Stop, r.PageQueues, r.PageQueue, r.PageFirst, r.PageLast, r.FewP50, r.P50) <= 0 {
+		if min(r.EnqueueRate, r.ParkRate, r.Start, r.Stop, r.PageQueues, r.PageQueue, r.PageFirst, r.PageLast, r.FewP50, r.P50, r.List, r.Show, r.Why, r.Top, r.LocksPage, r.AloneP50, r.LookedP50) <= 0 {
 			t.Errorf("want everything measured, have %+v", r)
 		}
 		if r.HandOffs < 5 || r.P50 > r.P99 || r.FewP50 > r.FewP99 {

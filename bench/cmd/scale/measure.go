@@ -49,6 +49,7 @@ func measure(ctx context.Context, o options, resources int) (r result, err error
 		{"restart", s.restart},
 		{"dashboard", s.dashboard},
 		{"timers", s.timers},
+		{"questions", s.look},
 		{"hand-offs", s.many},
 	} {
 		_, _ = fmt.Fprintf(o.progress, "%s %d tasks on %d resources: %s\n", time.Now().Format(time.TimeOnly), r.Tasks, r.Resources, step.what)

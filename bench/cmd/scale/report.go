@@ -38,6 +38,18 @@ type result struct {
 	Due5           float64 `json:"due_per_second_within_1m_to_5m"`
 	DueLater       float64 `json:"due_per_second_later"`
 
+	List       float64 `json:"list_ms"`
+	Show       float64 `json:"show_ms"`
+	Why        float64 `json:"why_ms"`
+	Top        float64 `json:"top_ms"`
+	LocksPage  float64 `json:"page_locks_ms"`
+	AloneP50   float64 `json:"hand_off_p50_ms_while_nobody_looks"`
+	AloneP99   float64 `json:"hand_off_p99_ms_while_nobody_looks"`
+	AloneMean  float64 `json:"hand_off_mean_ms_while_nobody_looks"`
+	LookedP50  float64 `json:"hand_off_p50_ms_while_somebody_looks"`
+	LookedP99  float64 `json:"hand_off_p99_ms_while_somebody_looks"`
+	LookedMean float64 `json:"hand_off_mean_ms_while_somebody_looks"`
+
 	FewP50            float64 `json:"hand_off_p50_ms_of_few"`
 	FewP99            float64 `json:"hand_off_p99_ms_of_few"`
 	P50               float64 `json:"hand_off_p50_ms"`
@@ -75,13 +87,24 @@ var rows = []struct {
 	{"  due within 1 min, per second", func(r result) string { return report.Short(r.Due1) }},
 	{"  due after 1 to 5 min", func(r result) string { return report.Short(r.Due5) }},
 	{"  due after 5 min to 2 h", func(r result) string { return report.Short(r.DueLater) }},
+	{"list, ms", func(r result) string { return report.Short(r.List) }},
+	{"show a resource, ms", func(r result) string { return report.Short(r.Show) }},
+	{"why does a task wait, ms", func(r result) string { return report.Short(r.Why) }},
+	{"top, ms", func(r result) string { return report.Short(r.Top) }},
+	{"page of locks, ms", func(r result) string { return report.Short(r.LocksPage) }},
+	{"hand-off p50 while asked all that once a second, ms (ratio)", func(r result) string { return ratio(r.LookedP50, r.AloneP50) }},
+	{"hand-off p99 likewise", func(r result) string { return ratio(r.LookedP99, r.AloneP99) }},
+	{"hand-off mean likewise", func(r result) string { return ratio(r.LookedMean, r.AloneMean) }},
 	{"hand-off p50, few waiting, ms", func(r result) string { return report.Short(r.FewP50) }},
 	{"hand-off p99, few waiting, ms", func(r result) string { return report.Short(r.FewP99) }},
-	{"hand-off p50, ms (ratio)", func(r result) string { return fmt.Sprintf("%s (%.2f)", report.Short(r.P50), r.P50/r.FewP50) }},
-	{"hand-off p99, ms (ratio)", func(r result) string { return fmt.Sprintf("%s (%.2f)", report.Short(r.P99), r.P99/r.FewP99) }},
+	{"hand-off p50, ms (ratio)", func(r result) string { return ratio(r.P50, r.FewP50) }},
+	{"hand-off p99, ms (ratio)", func(r result) string { return ratio(r.P99, r.FewP99) }},
 	{"  CPU of Redis for each, µs", func(r result) string { return report.Short(r.HandOffCPU) }},
 	{"  woken at fallback times meanwhile", func(r result) string { return fmt.Sprint(r.WokenAmidHandOffs) }},
 }
+
+// ratio shows a time, and its ratio to another.
+func ratio(ms, to float64) string { return fmt.Sprintf("%s (%.2f)", report.Short(ms), ms/to) }
 
 // writeTable writes a column for each case.
 func writeTable(w io.Writer, results []result) error {

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"time"
+
+	"github.com/sidingq/siding/bench/internal/report"
+	"github.com/sidingq/siding/inspect"
+	"github.com/sidingq/siding/internal/lockpage"
+	"github.com/sidingq/siding/internal/sleep"
+	"github.com/sidingq/siding/queue"
+)
+
+const (
+	// lookEvery is how often somebody who looks asks each question.
+	lookEvery = time.Second
+	// lookRounds is how often hand-offs are timed with questions, and how often without. Both take turns.
+	lookRounds = 12
+	// lookTasks is how many times as many hand-offs a round has as a chain.
+	lookTasks = 6
+)
+
+// A question is what an operator asks.
+type question struct {
+	ask  func(context.Context) error
+	took []time.Duration
+	into *float64
+}
+
+// look times hand-offs while somebody asks questions about the waiting tasks, and while nobody does.
+// One more resource is handed from task to task for that. The rounds take turns, so that what slows
+// the machine down concerns both.
+func (s *testbed) look(ctx context.Context, r *result) error {
+	inspector, err := inspect.New(s.rdb, inspect.Config{})
+	if err != nil {
+		return err
+	}
+	pages, err := lockpage.New(lockpage.Config{Source: inspector, By: func(*http.Request) string { return "" }})
+	if err != nil {
+		return err
+	}
+	defer pages.Close()
+	ids, err := s.rdb.ZRange(ctx, retryKey, -1, -1).Result()
+	if err != nil || len(ids) == 0 {
+		return errors.Join(err, fmt.Errorf("want waiting tasks, have %d", len(ids)))
+	}
+	questions := s.questions(inspector, pages, ids[0], r)
+	var took [2][]time.Duration // while nobody looks, and while somebody does
+	for round := range 2 * lookRounds {
+		looks := (round + 1) / 2 % 2 // 0 1 1 0 0 1 1 ...
+		all, err := s.round(ctx, questions[:looks*len(questions)])
+		if err != nil {
+			return err
+		}
+		took[looks] = append(took[looks], all...)
+	}
+	for _, q := range questions {
+		*q.into = report.MS(report.Percentile(q.took, 50))
+	}
+	r.AloneP50, r.AloneP99, r.AloneMean = spread(took[0])
+	r.LookedP50, r.LookedP99, r.LookedMean = spread(took[1])
+	return nil
+}
+
+func (s *testbed) questions(i *inspect.Inspector, pages http.Handler, task string, r *result) []*question {
+	return []*question{
+		{into: &r.List, ask: func(ctx context.Context) error {
+			_, err := i.Held(ctx)
+			return err
+		}},
+		{into: &r.Show, ask: func(ctx context.Context) error {
+			_, _, err := i.Show(ctx, s.resource(0), 1, page)
+			return err
+		}},
+		{into: &r.Why, ask: func(ctx context.Context) error {
+			_, err := i.Why(ctx, "", task)
+			return err
+		}},
+		{into: &r.Top, ask: func(ctx context.Context) error {
+			_, err := i.Top(ctx, page)
+			return err
+		}},
+		{into: &r.LocksPage, ask: func(ctx context.Context) error {
+			answer := httptest.NewRecorder()
+			pages.ServeHTTP(answer, httptest.NewRequestWithContext(ctx, http.MethodGet, lockpage.RootPath, http.NoBody))
+			if answer.Code != http.StatusOK {
+				return fmt.Errorf("%s: status %d", lockpage.RootPath, answer.Code)
+			}
+			return nil
+		}},
+	}
+}
+
+// round returns how long the hand-offs of one resource take, while somebody asks the questions.
+func (s *testbed) round(ctx context.Context, questions []*question) ([]time.Duration, error) {
+	tasks := lookTasks * s.handOffs
+	resource := s.prefix + "look"
+	s.fleet.mu.Lock()
+	s.fleet.passing[resource] = tasks
+	s.fleet.mu.Unlock()
+	asking, stop := context.WithCancel(ctx)
+	defer stop()
+	var looking sync.WaitGroup
+	var failed error
+	if len(questions) > 0 {
+		looking.Go(func() { failed = ask(asking, questions) })
+	}
+	before := s.fleet.done.Load()
+	if err := enqueue(ctx, s.rdb, tasks, func(n int) queue.Task { return job{On: resource, N: n} }); err != nil {
+		return nil, err
+	}
+	if err := s.reach(ctx, &s.fleet.done, int(before)+tasks); err != nil {
+		return nil, err
+	}
+	stop()
+	looking.Wait()
+	var took []time.Duration
+	for len(s.fleet.took) > 0 {
+		took = append(took, <-s.fleet.took)
+	}
+	return took, failed
+}
+
+// ask asks all questions one after the other, again and again, until the context ends.
+func ask(ctx context.Context, questions []*question) error {
+	for {
+		start := time.Now()
+		for _, q := range questions {
+			began := time.Now()
+			if err := q.ask(ctx); err != nil {
+				if ctx.Err() != nil {
+					return nil //nolint:nilerr // the round is over
+				}
+				return err
+			}
+			q.took = append(q.took, time.Since(began))
+		}
+		if sleep.For(ctx, lookEvery-time.Since(start)) != nil {
+			return nil
+		}
+	}
+}
+
+// spread returns the median, the 99th percentile and the mean in ms.
+func spread(all []time.Duration) (p50, p99, mean float64) {
+	var sum time.Duration
+	for _, d := range all {
+		sum += d
+	}
+	return report.MS(report.Percentile(all, 50)), report.MS(report.Percentile(all, 99)), report.MS(sum) / float64(max(1, len(all)))
+}
