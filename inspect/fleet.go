@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -30,12 +31,61 @@ func (i *Inspector) Orphans(ctx context.Context) ([]Orphan, error) {
 		}
 		resource := i.resourceOf(a.Type, a.Payload, a.Headers)
 		found = append(found, Orphan{
-			Task: Task{Queue: a.Queue, ID: a.ID, Kind: a.Type}, Resource: resource, Orphaned: a.Orphaned,
+			Task: Task{Queue: a.Queue, ID: a.ID, Kind: a.Type}, Resource: resource, Process: a.Process(), Orphaned: a.Orphaned,
 			Crashes: a.Crashes, Tolerated: i.tolerated(), LeaseEnds: utc(a.Lease),
 			Left: a.Orphaned && (!a.Known() || i.leftToAsynq(resource, a.Crashes, a.Retries, a.Started)),
 		})
 	}
 	return found, nil
+}
+
+// mostLost is how many tasks [Inspector.Lost] examines.
+const mostLost = 50
+
+// Lost lists active tasks that have lost their locks, and whose handlers have not returned. It looks at
+// the locks of all active tasks, and then examines those that do not hold theirs: 50 at most.
+func (i *Inspector) Lost(ctx context.Context) ([]Lost, error) {
+	f, err := i.fleet(ctx)
+	if err != nil {
+		return nil, err
+	}
+	active := i.index(f.active)
+	var places []place
+	for resource := range active.byResource {
+		places = append(places, place{resource: resource})
+	}
+	locks, err := i.lookAt(ctx, places)
+	if err != nil {
+		return nil, err
+	}
+	var suspects []asynqredis.Active
+	for _, l := range locks {
+		for _, a := range active.byResource[l.Resource] {
+			if !a.Orphaned && !asynqredis.IsHolder(a.Type, a.ID, l.Holder) {
+				suspects = append(suspects, a)
+			}
+		}
+	}
+	w := &inquiry{Inspector: i, fleet: f}
+	var lost []Lost
+	for _, a := range suspects[:min(mostLost, len(suspects))] {
+		t, err := i.find(ctx, []string{a.Queue}, Task{ID: a.ID})
+		if err != nil {
+			return nil, err
+		}
+		if t == nil {
+			continue // it has ended
+		}
+		x, err := w.examine(ctx, *t)
+		if err != nil {
+			return nil, err
+		}
+		if x.state == StateLost && !x.gone {
+			lost = append(lost, Lost{Task{Queue: a.Queue, ID: a.ID, Kind: a.Type}, x.resource, x.worker, utc(x.started)})
+		}
+	}
+	slices.SortFunc(lost, func(a, b Lost) int { return cmp.Or(a.Started.Compare(b.Started), cmp.Compare(a.Task.ID, b.Task.ID)) })
+	return lost, nil
 }
 
 // tolerated is how many crashes of a task use no retry.

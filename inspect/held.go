@@ -64,6 +64,31 @@ func (i *Inspector) resourceOf(kind string, payload []byte, headers map[string]s
 	return resource
 }
 
+// An index finds active tasks by the resources that they need, and by their ids.
+type index struct {
+	byResource, byID map[string][]asynqredis.Active
+}
+
+func (i *Inspector) index(active []asynqredis.Active) index {
+	x := index{make(map[string][]asynqredis.Active), make(map[string][]asynqredis.Active)}
+	for _, a := range active {
+		x.byID[a.ID] = append(x.byID[a.ID], a)
+		if resource := i.resourceOf(a.Type, a.Payload, a.Headers); resource != "" {
+			x.byResource[resource] = append(x.byResource[resource], a)
+		}
+	}
+	return x
+}
+
+// mayHold returns the tasks of which one may hold a lock. The resources of some tasks are not known.
+func (x index) mayHold(l *Lock) []asynqredis.Active {
+	named, _ := parseHolder(l.Holder)
+	if named == nil {
+		return x.byResource[l.Resource]
+	}
+	return slices.Concat(x.byResource[l.Resource], x.byID[named.ID])
+}
+
 // A place is a lock that may be in use.
 type place struct {
 	resource  string
@@ -97,17 +122,12 @@ func (i *Inspector) Held(ctx context.Context) (List, error) {
 	// A running task holds the lock of its resource on this Redis, or waits on this Redis for the lock
 	// of an external store. Few tasks do the latter, so the second is looked at only if the first is not
 	// held by the task.
-	byResource := make(map[string][]asynqredis.Active)
+	active := i.index(f.active)
 	var first []place
-	for _, a := range f.active {
-		resource := i.resourceOf(a.Type, a.Payload, a.Headers)
-		if resource == "" {
-			continue
-		}
-		if p := (place{resource: resource}); byResource[resource] == nil && !places[p] {
+	for resource := range active.byResource {
+		if p := (place{resource: resource}); !places[p] {
 			first = append(first, p)
 		}
-		byResource[resource] = append(byResource[resource], a)
 	}
 	locks, err := i.lookAt(ctx, append(contended, first...))
 	if err != nil {
@@ -116,7 +136,7 @@ func (i *Inspector) Held(ctx context.Context) (List, error) {
 	var second []place
 	for _, l := range locks {
 		p := place{l.Resource, true}
-		if !l.Elsewhere && byResource[l.Resource] != nil && !places[p] && l.State != Held {
+		if !l.Elsewhere && active.byResource[l.Resource] != nil && !places[p] && !l.Leased() {
 			second = append(second, p)
 		}
 	}
@@ -131,7 +151,7 @@ func (i *Inspector) Held(ctx context.Context) (List, error) {
 		if l.Waiting > 0 && !places[place{l.Resource, l.Elsewhere}] {
 			known++ // it is contended, but was not among those that were read
 		}
-		f.name(l, byResource[l.Resource])
+		f.name(l, active.mayHold(l))
 	}
 	list.LeftOut = max(0, more-known)
 	slices.SortFunc(list.Locks, func(a, b Lock) int { return cmp.Compare(a.Resource, b.Resource) })
@@ -223,7 +243,7 @@ func (i *Inspector) lookAt(ctx context.Context, places []place) ([]Lock, error) 
 
 // name says which of the active tasks holds a lock, and whether its worker is gone.
 func (f fleet) name(l *Lock, active []asynqredis.Active) {
-	if l.State != Held {
+	if !l.Leased() {
 		return
 	}
 	orphaned := false
@@ -246,6 +266,11 @@ func (f fleet) lives(w *Worker) bool {
 // nil, with about how many keys it has seen so far, from one goroutine at a time. A lock that is taken
 // or released meanwhile may be missing.
 func (i *Inspector) Scan(ctx context.Context, progress func(scanned int)) ([]Lock, error) {
+	f, err := i.fleet(ctx)
+	if err != nil {
+		return nil, err
+	}
+	active := i.index(f.active)
 	var mu sync.Mutex
 	found, scanned := make(map[string]Lock), 0
 	scan := func(ctx context.Context, rdb redis.UniversalClient) error {
@@ -269,6 +294,7 @@ func (i *Inspector) Scan(ctx context.Context, progress func(scanned int)) ([]Loc
 			mu.Lock()
 			for _, l := range locks {
 				if l.State != Free {
+					f.name(&l, active.mayHold(&l))
 					found[l.Resource] = l
 				}
 			}
@@ -282,7 +308,6 @@ func (i *Inspector) Scan(ctx context.Context, progress func(scanned int)) ([]Loc
 			}
 		}
 	}
-	var err error
 	if cluster, ok := i.rdb.(*redis.ClusterClient); ok {
 		err = cluster.ForEachMaster(ctx, func(ctx context.Context, master *redis.Client) error { return scan(ctx, master) })
 	} else {

@@ -12,6 +12,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -27,6 +28,9 @@ type Config struct {
 	// no [queue.HeaderResource]. Without it the resource of such a task is known only once
 	// somebody waits for it.
 	Resources map[string]queue.ResourceFunc
+	// Zone is that of the times in the sentences of a [Verdict]. Defaults to UTC, in which all other
+	// times are.
+	Zone *time.Location
 	// Crashes is that of the servers' [queue.Recovery]. Defaults to 3; negative for servers that
 	// leave all tasks to asynq.
 	Crashes int
@@ -55,6 +59,7 @@ func New(rdb redis.UniversalClient, cfg Config) (*Inspector, error) {
 	}
 	cfg.Prefix = cmp.Or(cfg.Prefix, "lock:")
 	cfg.Crashes = cmp.Or(cfg.Crashes, 3)
+	cfg.Zone = cmp.Or(cfg.Zone, time.UTC)
 	if err := (lock.Config{Prefix: cfg.Prefix}).Validate(); err != nil {
 		return nil, fmt.Errorf("inspect: %w", err)
 	}

@@ -20,12 +20,12 @@ func TestJSON(t *testing.T) {
 	t.Parallel()
 	at := func(s int) time.Time { return time.Date(2026, 11, 23, 18, 0, s, 123456000, time.UTC) }
 	task := inspect.Task{Queue: "orders", ID: "t-1", Kind: "order:audit"}
-	other := inspect.Task{ID: "t-0", Kind: "order:audit"}
+	other := inspect.Task{Queue: "orders", ID: "t-0", Kind: "order:audit"}
 	worker := inspect.Worker{Host: "a1", PID: 7}
 	held := inspect.Lock{
-		Resource: "order:536365", State: inspect.Held, Holder: "order:audit t-0 on a1 (pid 7)", Task: &other, Worker: &worker, Gone: true, Since: at(0),
+		Resource: "order:536365", State: inspect.Revoked, Holder: "order:audit t-0 on a1 (pid 7)", Task: &other, Worker: &worker, Gone: true, Since: at(0),
 		Left: inspect.Duration(4187 * time.Millisecond), Fence: 1763921000000000, Waiting: 3, Paused: 1, OldestWait: inspect.Duration(90 * time.Second),
-		WaitTime: inspect.Duration(150 * time.Second), Elsewhere: true, Revoking: true,
+		WaitTime: inspect.Duration(150 * time.Second), Elsewhere: true,
 		Revoked: &inspect.Revocation{At: at(1), By: "ann", Reason: "stuck", Holder: "order:audit t-9 on a2 (pid 8)"},
 	}
 	for name, value := range map[string]any{
@@ -44,7 +44,8 @@ func TestJSON(t *testing.T) {
 			Verdict: inspect.Verdict{Trouble: true, Wrong: "Yes.", Clears: "Soon.", Do: "Wait."},
 		},
 		"explanation-least": inspect.Explanation{Task: task, State: inspect.StatePending},
-		"orphan":            inspect.Orphan{Task: task, Resource: "order:1", Orphaned: true, Crashes: 1, Tolerated: 3, LeaseEnds: at(9), Left: true},
+		"orphan":            inspect.Orphan{Task: task, Resource: "order:1", Process: "5f2c", Orphaned: true, Crashes: 1, Tolerated: 3, LeaseEnds: at(9), Left: true},
+		"lost":              inspect.Lost{Task: task, Resource: "order:1", Worker: &worker, Started: at(9)},
 		"server":            inspect.Server{Worker: worker, ID: "s", Queues: []string{"orders"}, Unguarded: []string{"orders"}},
 		"queue": inspect.Queue{
 			Name: "orders", Paused: true, Pending: 1, Active: 2, Scheduled: 3, Aggregating: 4, Waiting: 5, Retrying: 6, Estimated: true, Archived: 7, Completed: 8,

@@ -50,7 +50,7 @@ func TestShow(t *testing.T) {
 	for _, tt := range []struct{ from, count, first, n int }{{1, 5, 1, 5}, {6, 3, 6, 3}, {10, 20, 10, 3}, {0, 1, 1, 1}, {13, 5, 0, 0}, {1, 0, 0, 0}} {
 		l, waiters, err := b.inspector.Show(t.Context(), b.resource, tt.from, tt.count)
 		must(t, err)
-		if l.State != inspect.Held || l.Task == nil || l.Task.ID != holder || l.Task.Kind != "test:job" || l.Worker.PID != os.Getpid() || l.Waiting != 12 || l.Paused != 0 {
+		if l.State != inspect.Held || l.Task == nil || *l.Task != (inspect.Task{Queue: b.queue, ID: holder, Kind: "test:job"}) || l.Worker.PID != os.Getpid() || l.Waiting != 12 || l.Paused != 0 {
 			t.Errorf("want the holder and 12 waiters, have %+v", l)
 		}
 		if len(waiters) != tt.n {
@@ -131,33 +131,39 @@ func TestShowElsewhere(t *testing.T) {
 	}
 }
 
+// A label names a task only if a queue has that task.
 func TestHolderLabels(t *testing.T) {
 	t.Parallel()
+	b := setupAlone(t)
+	for _, id := range []string{"t-1", "an id on b2"} {
+		b.job(t, 0, queue.Options{TaskID: id})
+	}
 	worker := &inspect.Worker{Host: "a1", PID: 7}
+	task := func(id string) *inspect.Task { return &inspect.Task{Queue: b.queue, Kind: "test:job", ID: id} }
 	for label, want := range map[string]inspect.Lock{
-		"order:audit t-1 on a1 (pid 7)":         {Task: &inspect.Task{Kind: "order:audit", ID: "t-1"}, Worker: worker},
-		"order:audit an id on b2 on a1 (pid 7)": {Task: &inspect.Task{Kind: "order:audit", ID: "an id on b2"}, Worker: worker},
-		"a1 (pid 7)":                            {Worker: worker},
-		"recovery on a1 (pid 7)":                {Worker: worker},
-		"warehouse":                             {},
-		"order:audit t-1 on a1":                 {},
-		"a1 (pid 99999999999999999999)":         {},
-		"a:b":                                   {},
-		"":                                      {},
-		"x y on a1 (pid 7) and " + "more":       {},
-		"order:audit t-1 on unknown host (pid 7)": {Task: &inspect.Task{Kind: "order:audit", ID: "t-1"}, Worker: &inspect.Worker{Host: "unknown host", PID: 7}},
+		"test:job t-1 on a1 (pid 7)":           {Task: task("t-1"), Worker: worker},
+		"test:job an id on b2 on a1 (pid 7)":   {Task: task("an id on b2"), Worker: worker},
+		"test:job t-1 on unknown host (pid 7)": {Task: task("t-1"), Worker: &inspect.Worker{Host: "unknown host", PID: 7}},
+		"test:note t-1 on a1 (pid 7)":          {Worker: worker}, // another task has that id
+		"test:job t-2 on a1 (pid 7)":           {Worker: worker},
+		"elected server on a1 (pid 7)":         {Worker: worker},
+		"nightly import on a1 (pid 7)":         {Worker: worker},
+		"recovery on a1 (pid 7)":               {Worker: worker},
+		"a1 (pid 7)":                           {Worker: worker},
+		"warehouse":                            {},
+		"test:job t-1 on a1":                   {},
+		"a1 (pid 99999999999999999999)":        {},
+		"a:b":                                  {},
+		"":                                     {},
+		"x y on a1 (pid 7) and more":           {},
 	} {
-		t.Run(label, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t)
-			b.do(t, "set", b.lockKey(), "siding:1-2:"+label, "px", 60000)
-			have, _, err := b.inspector.Show(t.Context(), b.resource, 1, 0)
-			must(t, err)
-			want.Resource, want.State, want.Holder, want.Left = b.resource, inspect.Held, label, have.Left
-			if diff := cmp.Diff(want, have); diff != "" {
-				t.Errorf("(-want +have):\n%s", diff)
-			}
-		})
+		b.do(t, "set", b.lockKey(), "siding:1-2:"+label, "px", 60000)
+		have, _, err := b.inspector.Show(t.Context(), b.resource, 1, 0)
+		must(t, err)
+		want.Resource, want.State, want.Holder, want.Left = b.resource, inspect.Held, label, have.Left
+		if diff := cmp.Diff(want, have); diff != "" {
+			t.Errorf("%q (-want +have):\n%s", label, diff)
+		}
 	}
 }
 
@@ -229,6 +235,41 @@ func TestHeld(t *testing.T) {
 	})
 }
 
+// A label that looks like that of a task names none in a list, either.
+func TestHeldByNoTask(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.serve(t, queue.ServerConfig{})
+	b.do(t, "set", b.lockKey(), "siding:1-2:elected server on a1 (pid 7)", "px", 60000)
+	b.waiting(t, 1, 1)
+	if l := b.held(t, b.resource); l == nil || l.Task != nil || l.Gone || l.Worker == nil || l.Waiting != 1 {
+		t.Errorf("want a holder that is no task, have %+v", l)
+	}
+}
+
+// A lock that was revoked says so until its holder has returned, in each list alike.
+func TestRevoked(t *testing.T) {
+	t.Parallel()
+	b := setupAlone(t)
+	b.serve(t, queue.ServerConfig{})
+	holder, _ := b.running(t, 0)
+	b.waiting(t, 1, 1)
+	_, err := queue.Revoke(t.Context(), b.rdb, queue.Revocation{Resource: b.resource, By: "ann", Reason: "stuck"})
+	must(t, err)
+	top, err := b.inspector.Top(t.Context(), 1)
+	must(t, err)
+	shown, _, err := b.inspector.Show(t.Context(), b.resource, 1, 0)
+	must(t, err)
+	scanned, err := b.inspector.Scan(t.Context(), nil)
+	must(t, err)
+	for name, l := range map[string]*inspect.Lock{"held": b.held(t, b.resource), "top": find(top.Locks, b.resource), "show": &shown, "scan": find(scanned, b.resource)} {
+		want := inspect.Task{Queue: b.queue, ID: holder, Kind: "test:job"}
+		if l == nil || l.State != inspect.Revoked || !l.Leased() || l.Task == nil || *l.Task != want || l.Left <= 0 {
+			t.Errorf("%s: want the revoked lock of %+v, have %+v", name, want, l)
+		}
+	}
+}
+
 func TestHeldElsewhere(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -279,6 +320,13 @@ func TestHeldByPayload(t *testing.T) {
 	}
 	if e, err := blind.Why(t.Context(), "", id); err != nil || e.Resource != "" || e.State != inspect.StateRunning {
 		t.Errorf("without Resources: want a running task without a resource, have %+v, %v", e, err)
+	}
+	b.enqueue(t, legacy{b.resource})
+	poll.Eventually(t, "a waiter", func() bool { return b.waiters(t) == 1 })
+	list, err = blind.Held(t.Context())
+	must(t, err)
+	if l := find(list.Locks, b.resource); l == nil || l.Task == nil || *l.Task != (inspect.Task{Queue: b.queue, ID: id, Kind: "test:note"}) {
+		t.Errorf("without Resources: want the holder of a lock for which a task waits, have %+v", l)
 	}
 }
 
@@ -368,7 +416,7 @@ func TestScanPrefix(t *testing.T) {
 func TestOrphans(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Recovery: queue.Recovery{Crashes: -1}}})
+	b.serve(t, unrecovered)
 	var ids []string
 	for n := range 4 {
 		b.hold(n)
@@ -380,6 +428,7 @@ func TestOrphans(t *testing.T) {
 	b.silence(t, ids[2])
 	b.silence(t, ids[3])
 	want := map[string]string{ids[1]: "2 false false", ids[2]: "3 true true", ids[3]: "0 true false"}
+	processes := make(map[string]bool)
 	poll.Eventually(t, "three orphans", func() bool {
 		all, err := b.inspector.Orphans(t.Context())
 		must(t, err)
@@ -388,12 +437,55 @@ func TestOrphans(t *testing.T) {
 			if o.Task.Queue != b.queue {
 				continue
 			}
-			if have[o.Task.ID] = fmt.Sprint(o.Crashes, o.Orphaned, o.Left); o.Tolerated != 3 || o.Resource == "" || o.LeaseEnds.IsZero() || o.Task.Kind != "test:job" {
+			if have[o.Task.ID] = fmt.Sprint(o.Crashes, o.Orphaned, o.Left); o.Tolerated != 3 || o.Resource == "" || o.LeaseEnds.IsZero() || o.Task.Kind != "test:job" || o.Process == "" {
 				t.Errorf("want all facts, have %+v", o)
 			}
+			processes[o.Process] = true
 		}
 		return fmt.Sprint(have) == fmt.Sprint(want)
 	})
+	if len(processes) != 1 {
+		t.Errorf("want one process, have %v", processes)
+	}
+}
+
+// A handler that goes on without its lock is found, and no other task.
+func TestLost(t *testing.T) {
+	t.Parallel()
+	b := setupAlone(t)
+	b.serve(t, queue.ServerConfig{})
+	var ids []string
+	for n, value := range []string{"siding:1:thief", "", "kept", "just lost"} {
+		resource := fmt.Sprint(b.resource, n)
+		b.hold(n)
+		id := b.enqueue(t, job{resource, n})
+		b.awaitRun(t, n)
+		switch value {
+		case "":
+			b.do(t, "del", "lock:"+resource)
+		case "siding:1:thief":
+			b.do(t, "set", "lock:"+resource, value, "px", 60000)
+		case "just lost":
+			b.do(t, "del", "lock:"+resource)
+			continue // no server has said yet that it runs this task
+		}
+		b.worker(t, id)
+		ids = append(ids, id)
+	}
+	lost, err := b.inspector.Lost(t.Context())
+	must(t, err)
+	var have []string
+	for _, l := range lost {
+		if l.Worker == nil || l.Worker.PID != os.Getpid() || l.Started.IsZero() || l.Task.Queue != b.queue || l.Task.Kind != "test:job" || !strings.HasPrefix(l.Resource, b.resource) {
+			t.Errorf("want all facts, have %+v", l)
+		}
+		have = append(have, l.Task.ID)
+	}
+	want := slices.Sorted(slices.Values(ids[:2]))
+	slices.Sort(have)
+	if !slices.Equal(have, want) {
+		t.Errorf("want %v, have %v", want, have)
+	}
 }
 
 func TestServers(t *testing.T) {

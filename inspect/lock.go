@@ -8,6 +8,7 @@ type LockState string
 // The states of a lock.
 const (
 	Held     LockState = "held"     // by a lease
+	Revoked  LockState = "revoked"  // by a lease that an operator took; its holder has not returned yet
 	Reserved LockState = "reserved" // released, and kept for one waiter until the hand-off timeout is over
 	Foreign  LockState = "foreign"  // held by a program on the plain protocol, which wakes nobody
 	Free     LockState = "free"
@@ -15,7 +16,7 @@ const (
 
 // A Task names a task.
 type Task struct {
-	Queue string `json:"queue,omitempty"` // asynq's, which may be a shard; empty if it is not known
+	Queue string `json:"queue"` // asynq's, which may be a shard
 	ID    string `json:"id"`
 	Kind  string `json:"kind,omitempty"` // empty if it is not known
 }
@@ -33,12 +34,13 @@ type Lock struct {
 	// Holder is the label of the holder: "<kind> <id> on <host> (pid <number>)" for a task. Of a
 	// foreign holder it is "another program". It is never the lock's token.
 	Holder string `json:"holder,omitempty"`
-	// Task is the holder, or the waiter for whom the lock is reserved, if that is a task.
+	// Task is the holder, or the waiter for whom the lock is reserved, if that is a task of a queue. A
+	// label alone, which any program may choose, makes no task.
 	Task *Task `json:"task,omitempty"`
 	// Worker is the process of the holder, if the label names one.
 	Worker *Worker `json:"worker,omitempty"`
 	// Gone says that the worker of the holder is dead or cut off from Redis. Redis cannot tell
-	// which. Only [Inspector.Held], [Inspector.Top] and [Inspector.Why] find it out.
+	// which. [Inspector.Show] does not find it out.
 	Gone bool `json:"gone,omitempty"`
 	// Since is when the lock was granted or reserved. It is zero of a foreign holder.
 	Since time.Time `json:"since,omitzero"`
@@ -62,10 +64,10 @@ type Lock struct {
 	Elsewhere bool `json:"elsewhere,omitempty"`
 	// Revoked is what the operator did to the lock last.
 	Revoked *Revocation `json:"revoked,omitempty"`
-	// Revoking says that the holder, from whom an operator took the lock, has not returned yet. The
-	// lock is free when it does, and after Left at the latest.
-	Revoking bool `json:"revoking,omitempty"`
 }
+
+// Leased reports whether a lease has the lock: it is held or revoked.
+func (l Lock) Leased() bool { return l.State == Held || l.State == Revoked }
 
 // A Revocation is the record of an operator who took a lock from its holder.
 type Revocation struct {

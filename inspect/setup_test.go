@@ -49,6 +49,9 @@ func (note) Kind() string { return "test:note" }
 // errBoom is how a job fails.
 var errBoom = errors.New("boom")
 
+// unrecovered is for a server that leaves orphans as they are.
+var unrecovered = queue.ServerConfig{Guard: queue.GuardConfig{Recovery: queue.Recovery{Crashes: -1}}}
+
 // A bed is a Redis, and names that no other test uses.
 type bed struct {
 	opts      redis.UniversalOptions
@@ -211,6 +214,24 @@ func (b *bed) waiting(t *testing.T, first, n int) (ids []string) {
 		poll.Eventually(t, "a waiter", func() bool { return b.waiters(t) == before+i+1 })
 	}
 	return ids
+}
+
+// unguarded starts a server without a guard on the bed's queue. It takes one task at a time, which enters
+// its handler and stays there until the test ends.
+func (b *bed) unguarded(t *testing.T) (entered <-chan struct{}) {
+	t.Helper()
+	server := asynq.NewServerFromRedisClient(b.rdb, asynq.Config{
+		Concurrency: 1, Queues: map[string]int{b.queue: 1}, LogLevel: asynq.FatalLevel, ShutdownTimeout: time.Millisecond,
+	})
+	enter, leave := make(chan struct{}, 10), make(chan struct{})
+	must(t, server.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
+		enter <- struct{}{}
+		<-leave
+		return nil
+	})))
+	t.Cleanup(server.Shutdown)
+	t.Cleanup(func() { close(leave) })
+	return enter
 }
 
 // waiters is how many are in the wait queue.

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/sidingq/siding/internal/asynqredis"
@@ -21,14 +22,23 @@ const waitPrefix = "wait:"
 const foreignHolder = "another program"
 
 // Show returns a lock and count of its waiters in order, from a position on, 1 for the first. The
-// waiters of paused queues come last. It is one round trip.
+// waiters of paused queues come last. It takes the time of one round trip, and of a second one if the
+// label of the holder names a task, whose queue is then looked for.
 func (i *Inspector) Show(ctx context.Context, resource string, from, count int) (Lock, []Waiter, error) {
 	if err := store.CheckResource(resource); err != nil {
 		return Lock{}, nil, fmt.Errorf("inspect: %w", err)
 	}
+	var queues []string
+	var unlisted error
+	var listed sync.WaitGroup
+	listed.Go(func() { queues, unlisted = asynqredis.Queues(ctx, i.rdb) })
 	l, elsewhere, err := i.look(ctx, resource, redisstore.LookAt{From: max(0, from-1), Count: max(0, count)})
+	listed.Wait()
 	if err != nil {
 		return Lock{}, nil, err
+	}
+	if unlisted != nil {
+		return Lock{}, nil, fmt.Errorf("inspect: %w", unlisted)
 	}
 	waiters := make([]Waiter, len(l.Waiters))
 	for n, w := range l.Waiters {
@@ -37,7 +47,34 @@ func (i *Inspector) Show(ctx context.Context, resource string, from, count int) 
 			waiters[n].Position = max(0, from-1) + n + 1
 		}
 	}
-	return lockOf(resource, l, elsewhere), waiters, nil
+	lock := lockOf(resource, l, elsewhere)
+	if named, _ := parseHolder(lock.Holder); named != nil && lock.Leased() {
+		t, err := i.find(ctx, queues, *named)
+		if err != nil {
+			return Lock{}, nil, err
+		}
+		if t != nil {
+			lock.Task = &Task{Queue: t.Queue, ID: t.ID, Kind: t.Message.Kind}
+		}
+	}
+	return lock, waiters, nil
+}
+
+// find looks for a task in queues, in one round trip. A task that a worker has comes before others of
+// the same name. The result is nil if no queue has the task.
+func (i *Inspector) find(ctx context.Context, queues []string, named Task) (*asynqredis.TaskLook, error) {
+	found, err := asynqredis.LookTask(ctx, i.rdb, queues, named.ID)
+	if err != nil {
+		return nil, fmt.Errorf("inspect: %w", err)
+	}
+	var best *asynqredis.TaskLook
+	for n := range found {
+		t := &found[n]
+		if (named.Kind == "" || named.Kind == t.Message.Kind) && (best == nil || t.State == "active" && best.State != "active") {
+			best = t
+		}
+	}
+	return best, nil
 }
 
 // look looks at the lock for which tasks wait: that of the resource, or another one if the lock is in an
@@ -73,18 +110,22 @@ func (i *Inspector) resourceOfKey(key string) (resource string, elsewhere, ok bo
 	return resource, elsewhere, ok
 }
 
+// lockOf returns a lock without the task that holds it.
 func lockOf(resource string, l redisstore.Looked, elsewhere bool) Lock {
 	found := Lock{
 		Resource: resource, State: LockState(l.State), Left: Duration(l.Left), Endless: l.Endless, Since: utc(l.Since), Fence: l.Fence,
-		Waiting: l.Waiting + l.Paused, Paused: l.Paused, WaitTime: Duration(l.WaitTime), Elsewhere: elsewhere, Revoking: l.Revoking,
+		Waiting: l.Waiting + l.Paused, Paused: l.Paused, WaitTime: Duration(l.WaitTime), Elsewhere: elsewhere,
+	}
+	if l.Revoking {
+		found.State = Revoked
 	}
 	if l.First > 0 {
 		found.OldestWait = Duration(max(0, l.Now.Sub(time.UnixMicro(l.First))))
 	}
 	switch found.State {
-	case Held:
+	case Held, Revoked:
 		found.Holder = l.Holder
-		found.Task, found.Worker = parseHolder(l.Holder)
+		_, found.Worker = parseHolder(l.Holder)
 	case Reserved:
 		found.Holder, found.Task = store.NextHolder, taskOf(l.Holder)
 	case Foreign:
@@ -117,8 +158,9 @@ var (
 	workerLabel = regexp.MustCompile(`^(?:.* on )?(.+) \(pid (\d+)\)$`)
 )
 
-// parseHolder returns the task and the process that a holder's label names. A kind with blanks, or a
-// label that was shortened to 200 bytes, does not name a task.
+// parseHolder returns the task and the process that a holder's label names. That of a program may look
+// like that of a task: "elected server on a1 (pid 7)" does. So the caller looks for the task. A kind
+// with blanks, or a label that was shortened to 200 bytes, does not name a task.
 func parseHolder(label string) (*Task, *Worker) {
 	var task *Task
 	if m := taskLabel.FindStringSubmatch(label); m != nil {

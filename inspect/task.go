@@ -116,6 +116,9 @@ type Verdict struct {
 type Orphan struct {
 	Task     Task   `json:"task"`
 	Resource string `json:"resource,omitempty"`
+	// Process names the process that has taken the task, alike for all of its tasks. It is empty if a
+	// server without a guard took the task.
+	Process string `json:"process,omitempty"`
 	// Orphaned says that no worker renews asynq's lease of the task. Otherwise a worker runs the
 	// task again, after Crashes.
 	Orphaned bool `json:"orphaned"`
@@ -126,6 +129,14 @@ type Orphan struct {
 	// Left says that the task is left to asynq, which runs or archives it about 90 s after its
 	// worker has died.
 	Left bool `json:"left_to_asynq,omitempty"`
+}
+
+// A Lost is an active task that has lost its lock, and whose handler has not returned.
+type Lost struct {
+	Task     Task      `json:"task"`
+	Resource string    `json:"resource"`
+	Worker   *Worker   `json:"worker,omitempty"`
+	Started  time.Time `json:"started,omitzero"`
 }
 
 // A Server is an asynq server.

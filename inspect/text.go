@@ -29,13 +29,13 @@ func (j judge) when(t time.Time) string {
 	return fmt.Sprintf("%s (in %s)", j.clock(t), span(d))
 }
 
-// clock is a time of day, with its date if that is not today's.
+// clock is a time of day with its zone, and with its date if that is not today's.
 func (j judge) clock(t time.Time) string {
-	t, now := t.UTC(), j.x.Now.UTC()
+	t, now := t.In(j.cfg.Zone), j.x.Now.In(j.cfg.Zone)
 	if t.Format(time.DateOnly) == now.Format(time.DateOnly) {
-		return t.Format("15:04:05 UTC")
+		return t.Format("15:04:05 MST")
 	}
-	return t.Format("2006-01-02 15:04:05 UTC")
+	return t.Format("2006-01-02 15:04:05 MST")
 }
 
 // span is a duration for people.

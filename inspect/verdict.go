@@ -200,8 +200,8 @@ func (j judge) lost() Verdict {
 
 // takenFrom reports whether an operator was the last to release the lock, and took it from this task.
 func (j judge) takenFrom() bool {
-	l := j.e.Lock
-	return l != nil && l.Revoked != nil && asynqredis.IsHolder(j.x.Message.Kind, j.x.ID, l.Revoked.Holder)
+	r := j.x.lock.Revoked
+	return r != nil && asynqredis.IsHolder(j.x.Message.Kind, j.x.ID, r.Holder)
 }
 
 // orphaned is the verdict of a task whose worker is dead or cut off.
@@ -321,8 +321,8 @@ func (j judge) history() string {
 		before += fmt.Sprintf(" Before, it lost its lock %s.", times(n))
 	}
 	if j.takenFrom() {
-		l := j.e.Lock
-		before += fmt.Sprintf(" At %s the operator %s took the lock from it: %s.", j.clock(l.Revoked.At), l.Revoked.By, l.Revoked.Reason)
+		r := j.x.lock.Revoked
+		before += fmt.Sprintf(" At %s the operator %s took the lock from it: %s.", j.clock(r.At), r.By, r.Reason)
 	}
 	return before
 }

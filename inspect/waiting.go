@@ -36,7 +36,7 @@ func (j judge) waiting() Verdict {
 		return j.behindForeign(l)
 	case Reserved:
 		return j.behindReserved(l)
-	case Held:
+	case Held, Revoked:
 		return j.behindHolder(l)
 	default:
 		return Verdict{
@@ -183,7 +183,7 @@ func (j judge) behindHolder(l *Lock) Verdict {
 	} else if link.Task != nil {
 		v.Do = fmt.Sprintf("Wait; `lockctl why %s` explains the holder, and `lockctl release %s` takes the lock from it.", arg(link.Task.ID), arg(j.x.resource))
 	}
-	if l.Revoking {
+	if l.State == Revoked {
 		v.Wrong = fmt.Sprintf("No: an operator takes %s from %s.", j.x.resource, name)
 		v.Clears = fmt.Sprintf("The first waiter is woken when the holder returns, and %s at the latest.%s", j.lockEnd(), j.before())
 		v.Do = fmt.Sprintf("Wait; `lockctl show %s` says who took the lock, and why.", arg(j.x.resource))

@@ -44,6 +44,9 @@ func (x *exam) reserved() bool {
 	return x.lock.State == redisstore.LookReserved && x.lock.Holder == x.waiter()
 }
 
+// finished reports whether the task is over: who has the lock of its resource now is no matter of its.
+func (x *exam) finished() bool { return x.state == StateCompleted || x.state == StateArchived }
+
 // waits reports whether the task waits for its lock.
 func (x *exam) waits() bool { return x.state == StateWaiting }
 
@@ -204,12 +207,11 @@ func (w *inquiry) explanation(x *exam) Explanation {
 		e.Failure = m.Failure
 	}
 	e.Servers, _ = serving(w.servers, x.Queue)
-	if x.resource != "" {
+	if x.resource != "" && !x.finished() {
 		l := lockOf(x.resource, x.lock, x.elsewhere)
-		if l.Task != nil && x.holds() {
-			l.Task = &e.Task
+		if x.holds() {
+			l.Task, l.Gone = &e.Task, x.gone || !w.lives(l.Worker)
 		}
-		l.Gone = l.State == Held && l.Task != nil && (x.holds() && x.gone || !w.lives(l.Worker))
 		e.Lock, e.Position = &l, x.lock.Position
 	}
 	switch ticket := max(x.Ticket, x.lock.HasTicket); {
@@ -241,14 +243,13 @@ func (w *inquiry) chain(ctx context.Context, x *exam, e *Explanation) (links []*
 			break
 		}
 		link := Link{Holder: l.Holder, Task: l.Task, Worker: l.Worker}
-		link.Gone = l.State == Held && l.Task != nil && !w.lives(l.Worker)
 		next, err := w.holder(ctx, at, l)
 		if err != nil {
 			return nil, err
 		}
 		if next != nil {
 			link.Task = &Task{Queue: next.Queue, ID: next.ID, Kind: next.Message.Kind}
-			link.State, link.Gone = next.state, link.Gone || next.gone
+			link.State, link.Gone = next.state, next.gone || l.Leased() && !w.lives(l.Worker)
 			if next.waits() {
 				link.Resource, link.Position = next.resource, next.lock.Position
 			}
@@ -270,26 +271,21 @@ func (w *inquiry) chain(ctx context.Context, x *exam, e *Explanation) (links []*
 // holder examines the task that holds the lock of l, for which at waits, or for which that lock is
 // reserved. It returns nil if there is no such task.
 func (w *inquiry) holder(ctx context.Context, at *exam, l Lock) (*exam, error) {
-	if l.Task == nil {
+	named, queues := l.Task, w.queues
+	if l.Leased() {
+		named, _ = parseHolder(l.Holder)
+		queues = append([]string{at.Queue}, queues...) // as a rule that of the waiter has the holder, too
+	} else if named != nil {
+		queues = []string{named.Queue}
+	}
+	if named == nil {
 		return nil, nil //nolint:nilnil // no task, and no error
 	}
-	queues := []string{l.Task.Queue}
-	if l.State == Held { // its label does not name the queue, which as a rule is that of the waiter
-		queues = append([]string{at.Queue}, w.queues...)
+	t, err := w.find(ctx, queues, *named)
+	if err != nil || t == nil {
+		return nil, err
 	}
-	found, err := asynqredis.LookTask(ctx, w.rdb, slices.Compact(queues), l.Task.ID)
-	if err != nil {
-		return nil, fmt.Errorf("inspect: %w", err)
-	}
-	found = slices.DeleteFunc(found, func(t asynqredis.TaskLook) bool { return l.Task.Kind != "" && t.Message.Kind != l.Task.Kind })
-	if len(found) == 0 {
-		return nil, nil //nolint:nilnil // its task is over, and no error
-	}
-	best := found[0]
-	if n := slices.IndexFunc(found, func(t asynqredis.TaskLook) bool { return t.State == "active" }); n >= 0 {
-		best = found[n]
-	}
-	return w.examine(ctx, best)
+	return w.examine(ctx, *t)
 }
 
 // unix returns the time of so many seconds, zero for none.

@@ -1,6 +1,7 @@
 package inspect_test
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"strconv"
@@ -248,7 +249,7 @@ var states = map[string]struct {
 	"holder cut off": {
 		func(t *testing.T, b *bed) (string, string) {
 			t.Helper()
-			b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Recovery: queue.Recovery{Crashes: -1}}})
+			b.serve(t, unrecovered)
 			holder, _ := b.running(t, 0)
 			id := b.waiting(t, 1, 2)[1]
 			b.silence(t, holder)
@@ -273,7 +274,7 @@ var states = map[string]struct {
 	"orphaned": {
 		func(t *testing.T, b *bed) (string, string) {
 			t.Helper()
-			b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Recovery: queue.Recovery{Crashes: -1}}})
+			b.serve(t, unrecovered)
 			id, _ := b.running(t, 0)
 			b.silence(t, id)
 			return id, ""
@@ -286,7 +287,7 @@ var states = map[string]struct {
 	"orphaned without its lock": {
 		func(t *testing.T, b *bed) (string, string) {
 			t.Helper()
-			b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Recovery: queue.Recovery{Crashes: -1}}})
+			b.serve(t, unrecovered)
 			id, _ := b.running(t, 0)
 			b.silence(t, id)
 			b.do(t, "del", b.lockKey())
@@ -300,7 +301,7 @@ var states = map[string]struct {
 	"crashed three times": {
 		func(t *testing.T, b *bed) (string, string) {
 			t.Helper()
-			b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Recovery: queue.Recovery{Crashes: -1}}})
+			b.serve(t, unrecovered)
 			id, _ := b.running(t, 0)
 			b.do(t, "hset", b.taskKey(id), "siding_crashes", 3)
 			b.silence(t, id)
@@ -320,7 +321,7 @@ var states = map[string]struct {
 	"crashed three times, no retry left": {
 		func(t *testing.T, b *bed) (string, string) {
 			t.Helper()
-			b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Recovery: queue.Recovery{Crashes: -1}}})
+			b.serve(t, unrecovered)
 			b.hold(0)
 			id := b.job(t, 0, queue.Options{Retries: queue.NoRetries})
 			b.awaitRun(t, 0)
@@ -432,14 +433,7 @@ var states = map[string]struct {
 		func(t *testing.T, b *bed) (string, string) {
 			t.Helper()
 			b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Concurrency: 1}})
-			server := asynq.NewServerFromRedisClient(b.rdb, asynq.Config{Concurrency: 1, Queues: map[string]int{b.queue: 1}, LogLevel: asynq.FatalLevel, ShutdownTimeout: time.Millisecond})
-			leave := make(chan struct{})
-			must(t, server.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
-				<-leave
-				return nil
-			})))
-			t.Cleanup(server.Shutdown)
-			t.Cleanup(func() { close(leave) })
+			b.unguarded(t)
 			b.awaitServers(t, 2)
 			b.hold(0)
 			for n := range 2 { // one for each server
@@ -652,7 +646,7 @@ var states = map[string]struct {
 			clears: []string{"when the holder returns, and at "}, do: []string{"`lockctl show {R}`"},
 			check: func(t *testing.T, _ *bed, e inspect.Explanation) {
 				t.Helper()
-				if !e.Lock.Revoking || e.Lock.Revoked == nil || e.Lock.Revoked.By != "ann" {
+				if e.Lock.State != inspect.Revoked || e.Lock.Revoked == nil || e.Lock.Revoked.By != "ann" {
 					t.Errorf("want a revocation, have %+v", e.Lock)
 				}
 			},
@@ -673,15 +667,7 @@ var states = map[string]struct {
 	"unguarded server": {
 		func(t *testing.T, b *bed) (string, string) {
 			t.Helper()
-			server := asynq.NewServerFromRedisClient(b.rdb, asynq.Config{Queues: map[string]int{b.queue: 1}, LogLevel: asynq.FatalLevel, ShutdownTimeout: time.Millisecond})
-			entered, leave := make(chan struct{}), make(chan struct{})
-			must(t, server.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
-				close(entered)
-				<-leave
-				return nil
-			})))
-			t.Cleanup(server.Shutdown)
-			t.Cleanup(func() { close(leave) })
+			entered := b.unguarded(t)
 			id := b.job(t, 0)
 			<-entered
 			b.awaitServers(t, 1)
@@ -709,11 +695,14 @@ var states = map[string]struct {
 		func(t *testing.T, b *bed) (string, string) {
 			t.Helper()
 			b.serve(t, queue.ServerConfig{})
-			return b.job(t, -1, queue.Options{Retries: queue.NoRetries}), ""
+			id := b.job(t, -1, queue.Options{Retries: queue.NoRetries})
+			b.awaitWhy(t, id, inspect.StateArchived)
+			b.running(t, 0)
+			return id, ""
 		},
 		want{
 			state: inspect.StateArchived, trouble: true, wrong: []string{"Yes: the task is archived: boom."}, clears: []string{"does not run again by itself"},
-			do: []string{"`asynq task run --queue={Q} --id={ID}`"},
+			do: []string{"`asynq task run --queue={Q} --id={ID}`"}, check: wantNoLock,
 		},
 	},
 	"archived by an operator": {
@@ -729,9 +718,12 @@ var states = map[string]struct {
 		func(t *testing.T, b *bed) (string, string) {
 			t.Helper()
 			b.serve(t, queue.ServerConfig{})
-			return b.job(t, 0, queue.Options{Retention: time.Hour}), ""
+			id := b.job(t, 1, queue.Options{Retention: time.Hour})
+			b.awaitWhy(t, id, inspect.StateCompleted)
+			b.running(t, 0)
+			return id, ""
 		},
-		want{state: inspect.StateCompleted, wrong: []string{"No: the task has succeeded."}, clears: []string{"It is deleted at "}},
+		want{state: inspect.StateCompleted, wrong: []string{"No: the task has succeeded."}, clears: []string{"It is deleted at "}, check: wantNoLock},
 	},
 	"aggregating": {
 		func(t *testing.T, b *bed) (string, string) {
@@ -749,9 +741,7 @@ var states = map[string]struct {
 			b.serve(t, queue.ServerConfig{})
 			holder, _ := b.running(t, 0)
 			id := b.waiting(t, 1, 1)[0]
-			server := asynq.NewServerFromRedisClient(b.rdb, asynq.Config{Queues: map[string]int{b.queue: 1}, LogLevel: asynq.FatalLevel})
-			must(t, server.Start(asynq.NotFoundHandler()))
-			t.Cleanup(server.Shutdown)
+			b.unguarded(t)
 			b.awaitServers(t, 2)
 			return id, holder
 		},
@@ -768,9 +758,7 @@ var states = map[string]struct {
 			id := b.waiting(t, 1, 1)[0]
 			must(t, s.Shutdown(t.Context()))
 			b.awaitServers(t, 0)
-			server := asynq.NewServerFromRedisClient(b.rdb, asynq.Config{Queues: map[string]int{b.queue: 1}, LogLevel: asynq.FatalLevel})
-			must(t, server.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil })))
-			t.Cleanup(server.Shutdown)
+			b.unguarded(t)
 			b.awaitServers(t, 1)
 			return id, ""
 		},
@@ -839,16 +827,22 @@ var states = map[string]struct {
 		},
 		want{state: inspect.StateWaiting, trouble: true, chain: 1, wrong: []string{"has lost its position"}, clears: []string{"The sweeper queues it again"}},
 	},
-	"held for a task that is gone": {
+	"held for a task that no queue has": {
 		func(t *testing.T, b *bed) (string, string) {
 			t.Helper()
 			b.serve(t, queue.ServerConfig{})
 			b.do(t, "set", b.lockKey(), "siding:1:test:job gone on "+b.host+" (pid 1)", "px", 60000)
-			return b.waiting(t, 1, 1)[0], "gone"
+			return b.waiting(t, 1, 1)[0], ""
 		},
 		want{
-			state: inspect.StateWaiting, position: 1, chain: 1, trouble: true, wrong: []string{"the task {H} on {HOST} (pid 1), is dead or cut off"},
-			clears: []string{"The lock expires at "}, do: []string{"Wait, as the holder may still trust its lease"},
+			state: inspect.StateWaiting, position: 1, chain: 1, wrong: []string{"No: test:job gone on {HOST} (pid 1) holds {R}."},
+			do: []string{"`lockctl show {R}`"},
+			check: func(t *testing.T, _ *bed, e inspect.Explanation) {
+				t.Helper()
+				if e.Lock.Task != nil || e.Lock.Gone || e.Chain[0].Task != nil {
+					t.Errorf("want a holder that is no task, have %+v, %+v", e.Lock, e.Chain)
+				}
+			},
 		},
 	},
 	"reserved for a goroutine": {
@@ -863,6 +857,30 @@ var states = map[string]struct {
 			do: []string{"`lockctl show {R}`"},
 		},
 	},
+}
+
+// wantNoLock wants nothing said of who has the lock of a resource that the task does not need any more.
+func wantNoLock(t *testing.T, b *bed, e inspect.Explanation) {
+	t.Helper()
+	if e.Resource != b.resource || e.Lock != nil || e.Chain != nil {
+		t.Errorf("want the resource without its lock, have %q, %+v, %+v", e.Resource, e.Lock, e.Chain)
+	}
+}
+
+// The times in a verdict are in the zone of the settings.
+func TestZone(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	id := b.job(t, 0, queue.Options{Delay: 48 * time.Hour})
+	for _, zone := range []*time.Location{nil, time.FixedZone("XYZ", 5*3600)} {
+		i, err := inspect.New(b.rdb, inspect.Config{Zone: zone})
+		must(t, err)
+		e, err := i.Why(t.Context(), "", id)
+		must(t, err)
+		if want := e.Next.In(cmp.Or(zone, time.UTC)).Format("at 2006-01-02 15:04:05 MST") + " (in 48 h)"; !strings.Contains(e.Verdict.Clears, want) || e.Next.Location() != time.UTC {
+			t.Errorf("want %q, have %q with %v", want, e.Verdict.Clears, e.Next)
+		}
+	}
 }
 
 func TestWhy(t *testing.T) {

@@ -70,7 +70,7 @@ func TestHolderGone(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
 			cmd, holder := b.process(t)
-			b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Recovery: queue.Recovery{Crashes: -1}}})
+			b.serve(t, unrecovered)
 			b.awaitServers(t, 2)
 			id := b.waiting(t, 1, 1)[0]
 			if e := b.awaitWhy(t, id, inspect.StateWaiting); e.Verdict.Trouble || e.Chain[0].Gone || e.Chain[0].Worker.PID != cmd.Process.Pid {

@@ -9,21 +9,12 @@
 package main
 
 import (
-	"fmt"
 	"os"
 
-	"github.com/redis/go-redis/v9/logging"
-
 	"github.com/sidingq/siding/internal/cli"
-	"github.com/sidingq/siding/internal/stop"
 )
 
 func main() {
-	ctx := stop.Context(func(again os.Signal) {
-		_, _ = fmt.Fprintf(os.Stderr, "enqueue: received %v again: ending at once\n", again)
-		os.Exit(cli.StatusFault)
-	})
-	logging.Disable() // the errors say what the Redis client would write to stderr
 	a := &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, environ: os.Environ()}
-	os.Exit(a.run(ctx, os.Args[1:]))
+	cli.Main("enqueue", a.run)
 }

@@ -6,14 +6,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sidingq/siding/internal/cli"
 	"github.com/sidingq/siding/internal/config"
+	"github.com/sidingq/siding/internal/testenv/clitest"
 	"github.com/sidingq/siding/internal/testenv/redistest"
-	"github.com/sidingq/siding/lock/locktest"
 )
 
 func TestSettings(t *testing.T) {
@@ -84,31 +83,12 @@ func TestSettingsRefused(t *testing.T) {
 // Whatever is wrong with Redis, the program says so and ends soon.
 func TestUnreachable(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t, "--requirepass", "secret")
-	hole := locktest.NewProxy(t, server.Addr)
-	hole.BlackHole(true)
-	for name, c := range map[string]struct {
-		addr, want string
-	}{
-		"nobody there":       {"127.0.0.1:1", "connection refused (without a Redis, worker --embedded"},
-		"no such host":       {"no-such-host.invalid:6379", "no-such-host.invalid"},
-		"password is wanted": {server.Addr, "NOAUTH Authentication required. (set SIDING_REDIS_PASSWORD"},
-		"no answer":          {hole.Addr, "timeout"},
-	} {
-		for _, args := range [][]string{{"task", "order:audit", "--payload", `{"order":"1"}`}, {"stream"}} {
-			t.Run(name+" "+args[0], func(t *testing.T) {
-				t.Parallel()
-				start := time.Now()
-				have := enqueue(t, `{"kind":"order:audit","payload":{"order":"1"}}`, append(args, "--redis", c.addr)...)
-				if have.status != cli.StatusFault || !strings.HasPrefix(have.err, "enqueue: redis "+c.addr+": ") || !strings.Contains(have.err, c.want) {
-					t.Errorf("want status 1 and an error with the address and %q, have %+v", c.want, have)
-				}
-				if took, most := time.Since(start), cli.Patience+2*time.Second; took > most {
-					t.Errorf("want the error within %v, have %v", most, took)
-				}
-			})
-		}
-	}
+	commands := [][]string{{"task", "order:audit", "--payload", `{"order":"1"}`}, {"stream"}}
+	clitest.Away(t, "enqueue", " (without a Redis, worker --embedded", commands, func(t *testing.T, args ...string) (string, int) {
+		t.Helper()
+		have := enqueue(t, `{"kind":"order:audit","payload":{"order":"1"}}`, args...)
+		return have.err, have.status
+	})
 }
 
 func TestPasswordFromTheEnvironment(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -33,6 +34,7 @@ type inspector interface {
 	Show(ctx context.Context, resource string, from, count int) (inspect.Lock, []inspect.Waiter, error)
 	Why(ctx context.Context, queue, id string) (inspect.Explanation, error)
 	Orphans(ctx context.Context) ([]inspect.Orphan, error)
+	Lost(ctx context.Context) ([]inspect.Lost, error)
 	Servers(ctx context.Context) ([]inspect.Server, error)
 	Queues(ctx context.Context) ([]inspect.Queue, error)
 	Scan(ctx context.Context, progress func(scanned int)) ([]inspect.Lock, error)
@@ -44,11 +46,11 @@ type app struct {
 	stdout, stderr io.Writer
 	environ        []string // as os.Environ returns it
 	now            func() time.Time
-	zone           *time.Location
+	zone           *time.Location // of the times that people see
 	// size returns how large the terminal behind w is; no columns without a terminal.
 	size func(w io.Writer) (columns, rows int)
-	// open connects to the Redis of the settings.
-	open func(ctx context.Context, settings config.Config) (*connection, error)
+	// open connects to the Redis of the settings. The zone is that of the times in sentences.
+	open func(ctx context.Context, settings config.Config, zone *time.Location) (*connection, error)
 
 	file  string            // of settings
 	given []config.Override // on the command line
@@ -70,13 +72,13 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer, environ []string) *app {
 	}
 }
 
-func open(ctx context.Context, settings config.Config) (*connection, error) {
+func open(ctx context.Context, settings config.Config, zone *time.Location) (*connection, error) {
 	rdb, err := cli.Connect(ctx, settings.Redis, "lockctl", "")
 	if err != nil {
 		return nil, err
 	}
 	guard := settings.Server(nil, nil).Guard
-	i, err := inspect.New(rdb, inspect.Config{Prefix: guard.Lock.Prefix, Crashes: guard.Recovery.Crashes})
+	i, err := inspect.New(rdb, inspect.Config{Prefix: guard.Lock.Prefix, Crashes: guard.Recovery.Crashes, Zone: zone})
 	if err != nil {
 		return nil, errors.Join(err, rdb.Close())
 	}
@@ -162,7 +164,11 @@ func (a *app) connect(ctx context.Context) (*connection, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := a.open(ctx, settings)
+	zone := a.zone
+	if a.json {
+		zone = time.UTC
+	}
+	c, err := a.open(ctx, settings, zone)
 	if err != nil {
 		return nil, fault(ctx, err)
 	}
@@ -184,7 +190,8 @@ func fault(ctx context.Context, err error) error {
 	return cli.Fault(err)
 }
 
-// print prints a value as one line of JSON if that is asked for, else the text.
+// print prints a value as one line of JSON if that is asked for, else the text. A reader that has seen
+// enough, such as head, ends the program without a word.
 func (a *app) print(value any, text func() string) error {
 	var err error
 	if a.json {
@@ -194,7 +201,10 @@ func (a *app) print(value any, text func() string) error {
 	} else {
 		_, err = io.WriteString(a.stdout, text())
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, syscall.EPIPE):
+		return cli.Exit(cli.StatusOK, nil)
+	case err != nil:
 		return cli.Fault(err)
 	}
 	return nil

@@ -52,7 +52,7 @@ func (a *app) completeTasks(cmd *cobra.Command, args []string, begin string) ([]
 	return a.complete(cmd, func(ctx context.Context, c *connection) (found []string, err error) {
 		list, err := c.Held(ctx)
 		for _, l := range list.Locks {
-			if l.Task != nil && l.Task.Queue != "" {
+			if l.Task != nil {
 				found = suggest(found, begin, l.Task.ID, fmt.Sprintf("%s, has %s", cmp.Or(l.Task.Kind, "task"), l.Resource))
 			}
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -18,6 +19,13 @@ type changing struct {
 
 	held func() inspect.List
 	show func(resource string) inspect.Lock
+	lost [][]inspect.Lost // each for one call
+}
+
+func (c *changing) Lost(context.Context) ([]inspect.Lost, error) {
+	now := c.lost[0]
+	c.lost = c.lost[1:]
+	return now, nil
 }
 
 func (c *changing) Held(context.Context) (inspect.List, error) { return c.held(), nil }
@@ -130,26 +138,111 @@ func TestElectedServer(t *testing.T) {
 	}
 }
 
+// The tasks of a worker that died are one finding, however many they are.
 func TestOrphans(t *testing.T) {
 	t.Parallel()
-	task := inspect.Task{Queue: "default", ID: "77ab09", Kind: "order:audit"}
+	orphan := func(process, queue, id string, left bool) inspect.Orphan {
+		return inspect.Orphan{Task: inspect.Task{Queue: queue, ID: id, Kind: "order:audit"}, Process: process, Orphaned: true, Tolerated: 3, Left: left}
+	}
+	crashed := inspect.Orphan{Task: inspect.Task{Queue: "default", ID: "77ab09", Kind: "order:audit"}, Process: "a", Crashes: 2, Tolerated: 3}
+	many := []inspect.Orphan{orphan("b", "default", "b-1", false)}
+	for n := range 100 {
+		many = append(many, orphan("a", "default", fmt.Sprint("a-", n), n > 90))
+	}
 	for name, c := range map[string]struct {
-		orphan inspect.Orphan
-		want   string
+		orphans []inspect.Orphan
+		want    []string // the status, what is found, and what it means
 	}{
-		"crashed":       {inspect.Orphan{Task: task, Crashes: 2, Tolerated: 3}, "warning order:audit 77ab09 in default runs again after 2 worker crashes"},
-		"orphaned":      {inspect.Orphan{Task: task, Orphaned: true, Crashes: 1, Tolerated: 3}, "warning order:audit 77ab09 in default has no worker"},
-		"no server":     {inspect.Orphan{Task: inspect.Task{Queue: "low", ID: "77ab09"}, Orphaned: true, Tolerated: 3}, "fault 77ab09 in low has no worker"},
-		"left to asynq": {inspect.Orphan{Task: task, Orphaned: true, Crashes: 3, Tolerated: 3, Left: true}, "fault order:audit 77ab09 in default has no worker, and is left to asynq"},
+		"none":    {nil, []string{"ok every task that runs has its worker; "}},
+		"crashed": {[]inspect.Orphan{crashed}, []string{"warning order:audit 77ab09 in default runs again after 2 worker crashes; its worker died"}},
+		"one": {[]inspect.Orphan{orphan("a", "default", "a-1", false)}, []string{
+			"warning a worker is dead or cut off from Redis, and had 1 task: order:audit a-1 in default; 1 task runs again within 25 s",
+		}},
+		"no server": {[]inspect.Orphan{orphan("a", "low", "a-1", true), orphan("a", "low", "a-2", false)}, []string{
+			"fault a worker is dead or cut off from Redis, and had 2 tasks: order:audit a-1 in low, order:audit a-2 in low; 2 tasks have no guarded server of the queue",
+		}},
+		"a fleet": {many, []string{
+			"warning web-3 (pid 7) is dead or cut off from Redis, and had 1 task: order:audit b-1 in default; 1 task runs again within 25 s",
+			"fault a worker is dead or cut off from Redis, and had 100 tasks: order:audit a-0 in default, order:audit a-1 in default, order:audit a-2 in default and 97 more; 91 tasks run again within 25 s; 9 tasks are left to asynq",
+		}},
 	} {
 		x := examine(&fake{})
 		x.servers = []inspect.Server{{Queues: []string{"default"}, Guarded: true}, {Queues: []string{"low"}}}
-		x.orphans = []inspect.Orphan{c.orphan}
+		x.locks = []inspect.Lock{{Task: &many[0].Task, Worker: &inspect.Worker{Host: "web-3", PID: 7}}}
+		x.orphans = c.orphans
 		if err := x.tasks(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if have := x.checks[0]; len(x.checks) != 1 || string(have.Status)+" "+have.Found != c.want || !strings.Contains(have.Do, "`lockctl why 77ab09`") {
+		ok := len(x.checks) == len(c.want)
+		for n, have := range x.checks[:min(len(x.checks), len(c.want))] {
+			ok = ok && strings.HasPrefix(string(have.Status)+" "+have.Found+"; "+have.Means, c.want[n]) && strings.Contains(have.Do, "`lockctl why ") == (c.orphans != nil)
+		}
+		if !ok {
 			t.Errorf("%s: want %q, have %+v", name, c.want, x.checks)
+		}
+	}
+}
+
+// A handler that goes on without its lock is a finding if it still does so after a while.
+func TestHandlers(t *testing.T) {
+	t.Parallel()
+	lost := func(id string) inspect.Lost {
+		return inspect.Lost{Task: inspect.Task{Queue: "default", ID: id, Kind: "order:audit"}, Resource: "order:1", Worker: &inspect.Worker{Host: "web-3", PID: 7}}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		i := &changing{lost: [][]inspect.Lost{{lost("hangs"), lost("returns")}, {lost("hangs"), lost("new")}, nil}}
+		x := examine(i)
+		if err := x.handlers(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		const want = "order:audit hangs in default has lost the lock of order:1, and its handler still runs on web-3 (pid 7)"
+		if len(x.checks) != 1 || x.checks[0].Status != faulty || x.checks[0].Found != want || !strings.Contains(x.checks[0].Do, "`lockctl why hangs`") {
+			t.Errorf("want %q, have %+v", want, x.checks)
+		}
+		x = examine(i)
+		begin := time.Now()
+		if err := x.handlers(t.Context()); err != nil || len(x.checks) != 1 || x.checks[0].Status != ok || time.Since(begin) != 0 {
+			t.Errorf("want nothing found at once, have %+v, %v", x.checks, err)
+		}
+	})
+}
+
+// Servers of different versions are a finding. The version of Go does not count.
+func TestReleases(t *testing.T) {
+	t.Parallel()
+	server := func(pid int, versions string, queues ...string) inspect.Server {
+		return inspect.Server{Worker: inspect.Worker{Host: "web", PID: pid}, Queues: queues, Guarded: true, Versions: versions}
+	}
+	const now, before, asynq = "siding v1.2.0, asynq v0.26.0, go1.26.1", "siding v1.1.0, asynq v0.26.0, go1.26.1", "siding v1.2.0, asynq v0.25.1, go1.26.1"
+	plain := server(9, "", "default")
+	plain.Guarded = false
+	for name, c := range map[string]struct {
+		servers []inspect.Server
+		want    string
+	}{
+		"none":  {nil, ""},
+		"alike": {[]inspect.Server{server(1, now, "default"), server(2, "siding v1.2.0, asynq v0.26.0, go1.26.2", "low"), plain}, "ok every guarded server runs siding v1.2.0, asynq v0.26.0"},
+		"siding": {
+			[]inspect.Server{server(1, now, "default", "low"), server(2, before, "default"), server(3, now, "other"), server(4, now), server(5, now)},
+			"warning the servers run different versions: siding v1.1.0, asynq v0.26.0 on web (pid 2); siding v1.2.0, asynq v0.26.0 on web (pid 1), web (pid 3), web (pid 4) and 1 more; they share default",
+		},
+		"asynq": {[]inspect.Server{server(1, now, "default"), server(2, asynq, "low")}, "warning the servers run different versions: siding v1.2.0, asynq v0.25.1 on web (pid 2); siding v1.2.0, asynq v0.26.0 on web (pid 1)"},
+		"older": {[]inspect.Server{server(1, now, "default"), server(2, "", "default")}, "warning the servers run different versions: an older Siding on web (pid 2); siding v1.2.0, asynq v0.26.0 on web (pid 1); they share default"},
+	} {
+		x := examine(&fake{})
+		x.servers = c.servers
+		if err := x.releases(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		have := ""
+		for _, c := range x.checks {
+			have += string(c.Status) + " " + c.Found
+			if (c.Means != "" && c.Do != "") != (c.Status == warning) {
+				t.Errorf("%s: want a meaning and an advice of a warning, have %+v", name, c)
+			}
+		}
+		if have != c.want {
+			t.Errorf("%s: want %q, have %q", name, c.want, have)
 		}
 	}
 }

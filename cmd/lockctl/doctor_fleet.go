@@ -187,7 +187,7 @@ func (x *examination) electedOf(ctx context.Context, s inspect.Server) (string, 
 			if err != nil {
 				return "", err
 			}
-			if lock.State == inspect.Held {
+			if lock.Leased() {
 				return strings.TrimPrefix(lock.Holder, "elected server on "), nil
 			}
 		}
@@ -200,44 +200,6 @@ func (x *examination) busy(queues []string) bool {
 	return slices.ContainsFunc(x.queues, func(q inspect.Queue) bool {
 		return slices.Contains(queues, q.Name) && q.Active+q.Waiting > 0
 	})
-}
-
-// tasks checks the tasks of workers that died.
-func (x *examination) tasks(context.Context) error {
-	since := len(x.checks)
-	for _, o := range x.orphans {
-		task := fmt.Sprintf("%s in %s", taskText(&o.Task), o.Task.Queue)
-		why := "`lockctl why " + shellArg(o.Task.ID) + "` says more"
-		switch {
-		case !o.Orphaned:
-			x.add(check{
-				Check: "orphans", Status: warning, Found: fmt.Sprintf("%s runs again after %s", task, countOf(o.Crashes, "worker crash", "worker crashes")),
-				Means: fmt.Sprintf("its worker died, or was cut off from Redis; the task itself may kill its workers; %d crashes use no retry", o.Tolerated), Do: "see whether workers died, and their logs; " + why,
-			})
-		case !x.guarded(o.Task.Queue):
-			x.add(check{
-				Check: "orphans", Status: faulty, Found: task + " has no worker",
-				Means: "its worker died or is cut off; no guarded server of its queue runs, which could run the task again", Do: "start a worker that serves " + o.Task.Queue + "; " + why,
-			})
-		case o.Left:
-			x.add(check{
-				Check: "orphans", Status: faulty, Found: task + " has no worker, and is left to asynq",
-				Means: "its worker died or is cut off; asynq runs or archives the task about 90 s later", Do: why,
-			})
-		default:
-			x.add(check{
-				Check: "orphans", Status: warning, Found: task + " has no worker",
-				Means: "its worker died or is cut off; the task runs again within 25 s", Do: why,
-			})
-		}
-	}
-	x.unless(since, "orphans", "every task that runs has its worker")
-	return nil
-}
-
-// guarded reports whether a guarded server serves a queue.
-func (x *examination) guarded(queue string) bool {
-	return slices.ContainsFunc(x.servers, func(s inspect.Server) bool { return s.Guarded && slices.Contains(s.Queues, queue) })
 }
 
 // contended checks the locks for which somebody waits.
@@ -273,27 +235,33 @@ func (x *examination) contended(ctx context.Context) error {
 
 // stuck returns the locks that nobody holds although somebody has waited for a while. A lock that has
 // just expired looks so, too. So stuck looks again after the time that the sweeper takes.
-func (x *examination) stuck(ctx context.Context) (free []inspect.Lock, err error) {
-	for _, l := range x.locks {
-		if isStuck(l) {
-			free = append(free, l)
+func (x *examination) stuck(ctx context.Context) ([]inspect.Lock, error) {
+	again := func(ctx context.Context) ([]inspect.Lock, error) {
+		list, err := x.Held(ctx)
+		return stuckOf(list.Locks), err
+	}
+	return lasting(ctx, stuckOf(x.locks), again, func(a, b inspect.Lock) bool { return a.Resource == b.Resource })
+}
+
+func stuckOf(locks []inspect.Lock) (stuck []inspect.Lock) {
+	for _, l := range locks {
+		if l.State == inspect.Free && l.Waiting > l.Paused && time.Duration(l.OldestWait) > 2*time.Second {
+			stuck = append(stuck, l)
 		}
 	}
-	if len(free) == 0 {
+	return stuck
+}
+
+// lasting returns which of the first findings are found again after the time that the sweeper takes.
+func lasting[T any](ctx context.Context, first []T, again func(context.Context) ([]T, error), same func(a, b T) bool) ([]T, error) {
+	if len(first) == 0 {
 		return nil, nil
 	}
 	if err := sleep.For(ctx, sweeps); err != nil {
 		return nil, err
 	}
-	list, err := x.Held(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return slices.DeleteFunc(list.Locks, func(l inspect.Lock) bool {
-		return !isStuck(l) || !slices.ContainsFunc(free, func(f inspect.Lock) bool { return f.Resource == l.Resource })
-	}), nil
-}
-
-func isStuck(l inspect.Lock) bool {
-	return l.State == inspect.Free && l.Waiting > l.Paused && time.Duration(l.OldestWait) > 2*time.Second
+	found, err := again(ctx)
+	return slices.DeleteFunc(found, func(b T) bool {
+		return !slices.ContainsFunc(first, func(a T) bool { return same(a, b) })
+	}), err
 }

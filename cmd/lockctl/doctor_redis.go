@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"runtime"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -13,7 +11,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/internal/hook"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -26,13 +23,6 @@ type node struct {
 	version string // empty if the node does not tell
 	trip    time.Duration
 	err     error
-}
-
-// A version is what runs at one place.
-type version struct {
-	Of      string `json:"of"`
-	Version string `json:"version,omitempty"` // empty if it is not known
-	Note    string `json:"note,omitempty"`
 }
 
 // redis asks each node of Redis for its version, and how long a round trip takes.
@@ -167,41 +157,4 @@ func checkOf(name string, f queue.Finding) check {
 		c.Means = f.Advice
 	}
 	return c
-}
-
-// versions lists what runs, side by side.
-func (x *examination) versions() []version {
-	own := version{Of: "lockctl"}
-	if build, found := debug.ReadBuildInfo(); found {
-		own.Version = build.Main.Version
-		for _, s := range build.Settings {
-			if s.Key == "vcs.revision" {
-				own.Note = "commit " + s.Value
-			}
-		}
-	}
-	all := []version{
-		own,
-		{Of: "go", Version: strings.TrimPrefix(runtime.Version(), "go"), Note: "of lockctl"},
-		{Of: "asynq", Version: hook.AsynqVersion, Note: "that this release knows; servers need the same"},
-	}
-	for _, n := range x.nodes {
-		all = append(all, version{Of: "redis " + n.name, Version: n.version})
-	}
-	for _, s := range x.servers {
-		v := version{Of: "server " + workerText(&s.Worker), Version: s.Versions}
-		if s.Versions == "" {
-			v.Note = "a server without a guard does not tell"
-		}
-		all = append(all, v)
-	}
-	return all
-}
-
-func versionTable(versions []version) *table {
-	t := &table{columns: []column{{title: "OF", cut: true}, {title: "VERSION"}, {title: "NOTE"}}}
-	for _, v := range versions {
-		t.add(v.Of, cmp.Or(v.Version, "not known"), v.Note)
-	}
-	return t
 }

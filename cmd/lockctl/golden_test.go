@@ -1,15 +1,19 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/sidingq/siding/inspect"
 	"github.com/sidingq/siding/internal/cli"
+	"github.com/sidingq/siding/internal/config"
 )
 
 // What people and scripts see is as in testdata, byte for byte.
@@ -23,7 +27,7 @@ func TestGolden(t *testing.T) {
 	revoked := locks[0]
 	revoked.Revoked = &inspect.Revocation{At: now.Add(-time.Hour), By: "alice@ops-1", Reason: "it hung in a call to the bank", Holder: "order:audit 11 on web-1 (pid 7)"}
 	stopping := locks[0]
-	stopping.Revoking, stopping.Revoked = true, &inspect.Revocation{At: now.Add(-time.Second), By: "alice@ops-1", Reason: "it hangs", Holder: stopping.Holder}
+	stopping.State, stopping.Revoked = inspect.Revoked, &inspect.Revocation{At: now.Add(-time.Second), By: "alice@ops-1", Reason: "it hangs", Holder: stopping.Holder}
 	elsewhere := locks[2]
 	elsewhere.Elsewhere = true
 	lists := &fake{list: inspect.List{Locks: locks, LeftOut: 7}, scanned: locks[3:]}
@@ -38,6 +42,7 @@ func TestGolden(t *testing.T) {
 		"list-100.txt":     {lists, 100, []string{"list", "--sort", "oldest"}, 0},
 		"list-40.txt":      {lists, 40, []string{"list", "--sort", "resource"}, 0},
 		"list.json":        {lists, 100, []string{"list", "--json", "--sort", "since"}, 0},
+		"list-revoked.txt": {&fake{list: inspect.List{Locks: []inspect.Lock{stopping}}}, 0, []string{"list"}, 0},
 		"list-none.txt":    {lists, 100, []string{"list", "--filter", "nothing"}, 0},
 		"list-none.json":   {&fake{}, 0, []string{"list", "--json"}, 0},
 		"list-all.txt":     {lists, 120, []string{"list", "--all"}, 0},
@@ -108,7 +113,7 @@ func pendingTask() inspect.Explanation {
 func TestFilter(t *testing.T) {
 	t.Parallel()
 	for filter, want := range map[string][]string{
-		"":            {"order:536365", "account:<12345>&co", "sku:85123A", "bad\x1b[31mred", "顧客:佐藤"},
+		"":            {"order:536365", "account:<12345>&co", "sku:85123A", "bad\x1b[31mred", "顧客:佐藤", `odd:*?\`},
 		"5":           {"order:536365", "account:<12345>&co", "sku:85123A"},
 		"order:*":     {"order:536365"},
 		"*:??????":    {"order:536365", "sku:85123A"},
@@ -117,16 +122,77 @@ func TestFilter(t *testing.T) {
 		"ORDER":       nil,
 		"536365*":     nil,
 		"order.5363*": nil,
+		`order\*`:     nil,
+		`*\[31m*`:     {"bad\x1b[31mred"},
+		`*\?\\`:       {"odd:*?\\"},
+		`odd:\*?\\`:   {"odd:*?\\"},
+		`\?\\`:        {"odd:*?\\"},
+		`od*\*\?*`:    {"odd:*?\\"},
+		"bad\xff*":    nil, // no UTF-8
 	} {
 		matches := matcher(filter)
 		var have []string
-		for _, l := range locks {
+		for _, l := range append(slices.Clip(locks), inspect.Lock{Resource: `odd:*?\`}) {
 			if matches(l.Resource) {
 				have = append(have, l.Resource)
 			}
 		}
 		if !slices.Equal(have, want) {
 			t.Errorf("%q: want %q, have %q", filter, want, have)
+		}
+	}
+}
+
+// A name that is too long does not widen the lines of the others where there is no terminal.
+func TestLongNameInAPipe(t *testing.T) {
+	t.Parallel()
+	long := locks[0]
+	long.Resource = strings.Repeat("x", 500)
+	a, out, _ := fakeApp(&fake{list: inspect.List{Locks: append([]inspect.Lock{long}, locks...)}}, 0)
+	if status := a.run(t.Context(), []string{"list"}); status != cli.StatusOK || !strings.Contains(out.String(), long.Resource+"  held ") {
+		t.Errorf("want the whole name, have status %d and\n%s", status, out)
+	}
+	for line := range strings.Lines(out.String()) {
+		if !strings.HasPrefix(line, long.Resource) && len(line) > 200 || strings.HasSuffix(line, " \n") {
+			t.Errorf("want a line as long as its own cells, have %q", line)
+		}
+	}
+}
+
+// A closed is a pipe whose reader has gone.
+type closed struct{}
+
+func (closed) Write([]byte) (int, error) {
+	return 0, &os.PathError{Op: "write", Path: "/dev/stdout", Err: syscall.EPIPE}
+}
+
+// A reader that has seen enough is no fault.
+func TestReaderGone(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"list"}, {"list", "--json"}, {"list", "--watch"}, {"top"}, {"show", "order:1"}, {"why", "77ab11"}} {
+		a, _, errs := fakeApp(&fake{list: inspect.List{Locks: locks}, why: waitingTask()}, 0)
+		a.stdout = closed{}
+		if status := a.run(t.Context(), args); status != cli.StatusOK || errs.Len() > 0 {
+			t.Errorf("%q: want a silent end, have status %d and %q", args, status, errs)
+		}
+	}
+}
+
+// People see local times, in sentences too. Scripts see UTC.
+func TestZones(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		args []string
+		want string
+	}{{[]string{"why", "77ab11"}, "CET"}, {[]string{"why", "77ab11", "--json"}, "UTC"}} {
+		a, _, _ := fakeApp(&fake{why: waitingTask()}, 0)
+		open, have := a.open, ""
+		a.open = func(ctx context.Context, settings config.Config, zone *time.Location) (*connection, error) {
+			have = zone.String()
+			return open(ctx, settings, zone)
+		}
+		if a.run(t.Context(), c.args); have != c.want {
+			t.Errorf("%q: want the zone %s, have %s", c.args, c.want, have)
 		}
 	}
 }

@@ -57,15 +57,19 @@ func (a *app) listCommand() *cobra.Command {
 		Use:   "list",
 		Short: "List the locks that are held, and who holds them",
 		Long: `List the locks that are held or reserved, or that somebody waits for: those of all
-running tasks, and up to 5,000 others for which tasks wait.
+running tasks, and up to 2,000 others for which tasks wait.
 
-  STATE    held; reserved for the next waiter; foreign, held by another program; free
+  STATE    held; revoked, taken from a holder that has not returned yet; reserved for
+           the next waiter; foreign, held by another program; free
   WORKER   the process of the holder; "gone" if it is dead or cut off from Redis
   LEFT     how long the lock lives if nobody renews it
   OLDEST   how long the first waiter has waited
 
 A lock that another program holds is not in the list if no task waits for it. --all
 finds it. It reads all keys of Redis, which may take minutes.
+
+In the pattern of --filter * stands for any text, and ? for one character. \* and \? are
+these characters themselves, and \\ is a backslash.
 
 ` + statuses,
 		Example: `  lockctl list
@@ -86,7 +90,7 @@ finds it. It reads all keys of Redis, which may take minutes.
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&l.filter, "filter", "", "list only resources with this `text` in their names; with * or ? it is a pattern of the whole name")
+	f.StringVar(&l.filter, "filter", "", "list only resources with this `text` in their names; with * or ? it is a pattern of the whole name, and \\* is a *")
 	f.StringVar(&l.sort, "sort", orderNames[0], "sort by "+strings.Join(orderNames, ", "))
 	f.DurationVar(&l.watch, "watch", 0, "list again after each such `interval`, until Ctrl-C; --watch alone is --watch=2s")
 	f.Lookup("watch").NoOptDefVal = "2s"
@@ -168,13 +172,26 @@ func (a *app) scanning() (show func(int), wipe func()) {
 	return func(keys int) { a.say("\rlockctl: %d keys read", keys) }, func() { a.say("\r\x1b[K") }
 }
 
-// matcher returns whether a name matches a filter.
+// matcher returns whether a name matches a filter. After a backslash each character stands for itself.
 func matcher(filter string) func(name string) bool {
-	if !strings.ContainsAny(filter, "*?") {
-		return func(name string) bool { return strings.Contains(name, filter) }
+	var pattern strings.Builder
+	whole, literal := false, false
+	for _, r := range filter {
+		switch {
+		case literal || r != '*' && r != '?' && r != '\\':
+			pattern.WriteString(regexp.QuoteMeta(string(r)))
+			literal = false
+		case r == '\\':
+			literal = true
+		default:
+			pattern.WriteString(map[rune]string{'*': ".*", '?': "."}[r])
+			whole = true
+		}
 	}
-	pattern := strings.NewReplacer(`\*`, ".*", `\?`, ".").Replace(regexp.QuoteMeta(filter))
-	return regexp.MustCompile("(?s)^" + pattern + "$").MatchString
+	if !whole {
+		return regexp.MustCompile(pattern.String()).MatchString
+	}
+	return regexp.MustCompile("(?s)^" + pattern.String() + "$").MatchString
 }
 
 // lockTable shows locks for people.

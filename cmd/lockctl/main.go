@@ -10,21 +10,12 @@
 package main
 
 import (
-	"fmt"
 	"os"
 
-	"github.com/redis/go-redis/v9/logging"
-
 	"github.com/sidingq/siding/internal/cli"
-	"github.com/sidingq/siding/internal/stop"
 )
 
 func main() {
-	ctx := stop.Context(func(again os.Signal) {
-		_, _ = fmt.Fprintf(os.Stderr, "lockctl: received %v again: ending at once\n", again)
-		os.Exit(cli.StatusFault)
-	})
-	logging.Disable() // the errors say what the Redis client would write to stderr
 	a := newApp(os.Stdin, os.Stdout, os.Stderr, os.Environ())
-	os.Exit(a.run(ctx, os.Args[1:]))
+	cli.Main("lockctl", a.run)
 }

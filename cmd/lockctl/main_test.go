@@ -61,6 +61,7 @@ type fake struct {
 	waiters []inspect.Waiter
 	why     inspect.Explanation
 	queues  []inspect.Queue
+	lost    []inspect.Lost
 	err     error
 }
 
@@ -73,6 +74,8 @@ func (f *fake) Show(context.Context, string, int, int) (inspect.Lock, []inspect.
 func (f *fake) Why(context.Context, string, string) (inspect.Explanation, error) { return f.why, f.err }
 
 func (f *fake) Orphans(context.Context) ([]inspect.Orphan, error) { return nil, f.err }
+
+func (f *fake) Lost(context.Context) ([]inspect.Lost, error) { return f.lost, f.err }
 
 func (f *fake) Servers(context.Context) ([]inspect.Server, error) { return nil, f.err }
 
@@ -94,7 +97,7 @@ func fakeApp(f *fake, columns int) (a *app, out, errs *bytes.Buffer) {
 	a = newApp(strings.NewReader(""), out, errs, nil)
 	a.now, a.zone = func() time.Time { return now }, time.FixedZone("CET", 3600)
 	a.size = func(io.Writer) (int, int) { return columns, 10 }
-	a.open = func(_ context.Context, settings config.Config) (*connection, error) {
+	a.open = func(_ context.Context, settings config.Config, _ *time.Location) (*connection, error) {
 		return &connection{f, redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}), settings}, nil
 	}
 	return a, out, errs

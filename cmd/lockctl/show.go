@@ -105,13 +105,11 @@ func (a *app) lockText(l inspect.Lock) string {
 func stateText(l inspect.Lock) string {
 	text := map[inspect.LockState]string{
 		inspect.Held:     "held",
+		inspect.Revoked:  "revoked: it was taken from its holder, who stops at the next renewal",
 		inspect.Reserved: "reserved for the next waiter",
 		inspect.Foreign:  "held by another program, which wakes nobody",
 		inspect.Free:     "free",
 	}[l.State]
-	if l.Revoking {
-		text += "; it was taken from its holder, who stops at the next renewal"
-	}
 	if l.Elsewhere {
 		text += "; the lock itself is in an external store, and this is the order of its tasks"
 	}

@@ -23,6 +23,8 @@ type table struct {
 const (
 	gap      = "  " // between two columns
 	shortest = 12   // a cell is not cut to less
+	// Without a terminal, a cell that is wider than this does not widen its column.
+	longest = 64
 )
 
 func (t *table) add(cells ...string) {
@@ -33,7 +35,7 @@ func (t *table) add(cells ...string) {
 }
 
 // lines returns the lines of the table. Cells are cut in the middle so that the table fits into a
-// terminal of so many columns; 0 for no terminal, and for cells as they are.
+// terminal of so many columns. With 0 there is no terminal, and cells are as they are.
 func (t *table) lines(columns int) []string {
 	widths := t.widths(columns)
 	titles := make([]string, len(t.columns))
@@ -47,7 +49,9 @@ func (t *table) lines(columns int) []string {
 			if i > 0 {
 				line.WriteString(gap)
 			}
-			cell = middle(cell, widths[i])
+			if columns > 0 {
+				cell = middle(cell, widths[i])
+			}
 			pad := strings.Repeat(" ", max(0, widths[i]-uniseg.StringWidth(cell)))
 			if t.columns[i].right {
 				cell, pad = pad, cell
@@ -66,7 +70,9 @@ func (t *table) widths(columns int) []int {
 	for i, c := range t.columns {
 		widths[i] = uniseg.StringWidth(c.title)
 		for _, row := range t.rows {
-			widths[i] = max(widths[i], uniseg.StringWidth(row[i]))
+			if width := uniseg.StringWidth(row[i]); columns > 0 || width <= longest {
+				widths[i] = max(widths[i], width)
+			}
 		}
 		total += widths[i] + len(gap)
 	}

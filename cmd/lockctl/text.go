@@ -58,7 +58,7 @@ func (a *app) clock(t time.Time) string {
 
 // moment is a time with its zone.
 func (a *app) moment(t time.Time) string {
-	return t.In(a.zone).Format("2006-01-02 15:04:05 -0700")
+	return t.In(a.zone).Format("2006-01-02 15:04:05 MST")
 }
 
 // count is a number with its noun, whose plural has an s.
@@ -82,7 +82,7 @@ func holderOf(l inspect.Lock) string {
 		return "reserved for " + taskText(l.Task)
 	case inspect.Free:
 		return "nobody"
-	case inspect.Held, inspect.Foreign:
+	case inspect.Held, inspect.Revoked, inspect.Foreign:
 	}
 	if l.Worker != nil { // it has a column of its own
 		return strings.TrimSuffix(l.Holder, " on "+workerText(l.Worker))

@@ -17,7 +17,8 @@ func (a *app) topCommand() *cobra.Command {
 		Use:   "top",
 		Short: "List the resources for which tasks wait longest",
 		Long: `List the resources with the most waiting time: how long all that wait now have waited,
-summed up. It reads up to 5,000 locks for which tasks wait.
+summed up. If tasks wait for more than 2,000 locks, it finds those with the most waiting time by a
+sample of the tasks.
 
 ` + statuses,
 		Example: `  lockctl top

@@ -2,6 +2,7 @@ package asynqredis
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -52,6 +53,12 @@ type Orphan struct {
 
 // Known reports whether [Recover] can requeue t: a hook has dequeued t, and its encoding can be read.
 func (t Orphan) Known() bool { return t.attempt != "" && t.Type != "" }
+
+// Process names the process that has taken t, alike for all of its tasks; "" if t is of a server without
+// a hook. The name of an attempt is that of its process, a hyphen, and a number.
+func (t Orphan) Process() string {
+	return t.attempt[:max(0, strings.LastIndexByte(t.attempt, '-'))]
+}
 
 // Orphans returns orphans of a queue, those first whose leases end first. The first skip of them
 // are left out, and at most [OrphanBatch] are returned.

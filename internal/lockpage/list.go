@@ -88,7 +88,7 @@ func (h *Handler) showList(w http.ResponseWriter, r *http.Request) {
 // count adds a lock to the sums.
 func (p *listPage) count(l inspect.Lock) {
 	switch l.State {
-	case inspect.Held:
+	case inspect.Held, inspect.Revoked:
 		p.Held++
 	case inspect.Reserved:
 		p.Reserved++

@@ -249,7 +249,7 @@ func TestReleaseButton(t *testing.T) {
 	}{
 		{"held", lockpage.Config{Revoke: revoke}, inspect.Lock{State: inspect.Held}, true},
 		{"held in an external store", lockpage.Config{Revoke: revoke}, inspect.Lock{State: inspect.Held, Elsewhere: true}, false},
-		{"taken from this holder", lockpage.Config{Revoke: revoke}, inspect.Lock{State: inspect.Held, Revoking: true, Revoked: &inspect.Revocation{At: time.Now()}}, false},
+		{"taken from this holder", lockpage.Config{Revoke: revoke}, inspect.Lock{State: inspect.Revoked, Revoked: &inspect.Revocation{At: time.Now()}}, false},
 		{"taken from an earlier holder", lockpage.Config{Revoke: revoke}, inspect.Lock{State: inspect.Held, Revoked: &inspect.Revocation{At: time.Now()}}, true},
 		{"foreign", lockpage.Config{Revoke: revoke}, inspect.Lock{State: inspect.Foreign}, true},
 		{"reserved", lockpage.Config{Revoke: revoke}, inspect.Lock{State: inspect.Reserved}, false},
@@ -266,6 +266,17 @@ func TestReleaseButton(t *testing.T) {
 		}
 		if have := strings.Contains(page, "http.read_only"); have != test.cfg.ReadOnly {
 			t.Errorf("%s: want it said that the worker only shows: %t, have %t", test.name, test.cfg.ReadOnly, have)
+		}
+	}
+}
+
+// A revoked lock is called so on each page, also if its worker is gone.
+func TestRevokedLock(t *testing.T) {
+	t.Parallel()
+	h := open(t, lockpage.Config{Source: newSource(inspect.Lock{Resource: "r", State: inspect.Revoked, Holder: "x", Gone: true})})
+	for _, address := range []string{"/locks", "/locks/resource?name=r"} {
+		if page := get(t, h, address).Body.String(); !strings.Contains(page, `">revoked</span>`) || !strings.Contains(page, `class="state revoked gone"`) {
+			t.Errorf("%s: want the lock called revoked, have\n%s", address, page)
 		}
 	}
 }

@@ -55,7 +55,7 @@ var (
 
 	waitingTasks = ofFleet("siding_tasks_waiting", "Tasks and goroutines that wait for locks, without tasks of paused queues.", "class")
 	oldestWait   = ofFleet("siding_oldest_wait_seconds", "The longest time for which one of them has waited.", "class")
-	heldLocks    = ofFleet("siding_locks_held", "Locks of running tasks, and those for which tasks wait: held, reserved for a waiter, or held by a foreign holder.", "class", "state")
+	heldLocks    = ofFleet("siding_locks_held", "Locks of running tasks, and those for which tasks wait: held, revoked, reserved for a waiter, or held by a foreign holder.", "class", "state")
 	unreadLocks  = ofFleet("siding_locks_unread", "Locks for which tasks wait and that the gauges by class leave out, as there are too many.")
 	queueTasks   = ofFleet("siding_queue_tasks", "Tasks of an asynq queue. Waiting ones were parked and have not failed, retrying ones have; asynq counts both as retry.", "queue", "state")
 	queuePaused  = ofFleet("siding_queue_paused", "Whether an asynq queue is paused: 1 or 0.", "queue")
@@ -134,7 +134,7 @@ func (f *fleet) addLocks(all *sums, locks inspect.List) {
 	all.add(unreadLocks, float64(locks.LeftOut))
 	for _, l := range locks.Locks {
 		class := f.classes.Of(labels.Class(l.Resource))
-		for _, state := range []inspect.LockState{inspect.Held, inspect.Reserved, inspect.Foreign} {
+		for _, state := range []inspect.LockState{inspect.Held, inspect.Revoked, inspect.Reserved, inspect.Foreign} {
 			one := 0.0
 			if l.State == state {
 				one = 1

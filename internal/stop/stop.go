@@ -17,8 +17,8 @@ const oneRequest = 500 * time.Millisecond
 // Context returns a context that ends, with the signal in its cause, once the process is asked
 // to end by SIGINT or SIGTERM. If it is asked again, half a second later or more, again is called.
 //
-// A broken pipe is no signal any more from then on, but an error of the write. So a program
-// whose reader has gone away ends as after any other fault.
+// A broken pipe is no signal any more from then on, but an error of the write. So the program itself
+// says how it ends when its reader has gone away.
 func Context(again func(os.Signal)) context.Context {
 	ctx, end := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 2)

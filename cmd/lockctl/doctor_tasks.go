@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/sidingq/siding/inspect"
+)
+
+// tasks checks the tasks of workers that died: one finding for each worker.
+func (x *examination) tasks(context.Context) error {
+	since := len(x.checks)
+	var processes []string
+	dead := make(map[string][]inspect.Orphan)
+	for _, o := range x.orphans {
+		if o.Orphaned {
+			if dead[o.Process] == nil {
+				processes = append(processes, o.Process)
+			}
+			dead[o.Process] = append(dead[o.Process], o)
+			continue
+		}
+		x.add(check{
+			Check: "orphans", Status: warning, Found: fmt.Sprintf("%s runs again after %s", taskIn(o.Task), countOf(o.Crashes, "worker crash", "worker crashes")),
+			Means: fmt.Sprintf("its worker died, or was cut off from Redis; the task itself may kill its workers; %d crashes use no retry", o.Tolerated),
+			Do:    "see whether workers died, and their logs; " + whySays(o.Task),
+		})
+	}
+	for _, process := range processes {
+		x.add(x.dead(dead[process]))
+	}
+	x.unless(since, "orphans", "every task that runs has its worker")
+	return nil
+}
+
+// dead is the finding of a worker that died or is cut off with these tasks.
+func (x *examination) dead(tasks []inspect.Orphan) check {
+	c := check{Check: "orphans", Status: warning}
+	var names, unserved []string
+	again, left := 0, 0
+	for _, o := range tasks {
+		names = append(names, taskIn(o.Task))
+		switch {
+		case !x.guarded(o.Task.Queue):
+			unserved = append(unserved, o.Task.Queue)
+		case o.Left:
+			left++
+		default:
+			again++
+		}
+	}
+	c.Found = fmt.Sprintf("%s is dead or cut off from Redis, and had %s: %s", x.workerOf(tasks), count(len(tasks), "task"), some(names))
+	var means []string
+	if again > 0 {
+		means = append(means, countOf(again, "task runs", "tasks run")+" again within 25 s")
+	}
+	if left > 0 {
+		c.Status = faulty
+		means = append(means, countOf(left, "task is", "tasks are")+" left to asynq, which runs or archives a task about 90 s after its worker died")
+	}
+	c.Do = whySays(tasks[0].Task)
+	if len(unserved) > 0 {
+		c.Status = faulty
+		means = append(means, countOf(len(unserved), "task has", "tasks have")+" no guarded server of the queue, which could run it again")
+		slices.Sort(unserved)
+		c.Do = "start a worker that serves " + strings.Join(slices.Compact(unserved), ", ") + "; " + c.Do
+	}
+	c.Means = strings.Join(means, "; ")
+	return c
+}
+
+// workerOf names the worker that has these tasks, if one of them still has its lock.
+func (x *examination) workerOf(tasks []inspect.Orphan) string {
+	for _, l := range x.locks {
+		if l.Task != nil && l.Worker != nil && slices.ContainsFunc(tasks, func(o inspect.Orphan) bool { return o.Task == *l.Task }) {
+			return workerText(l.Worker)
+		}
+	}
+	return "a worker"
+}
+
+// handlers checks for tasks whose handlers go on without their locks. A handler that has just lost its
+// lock may be about to return.
+func (x *examination) handlers(ctx context.Context) error {
+	since := len(x.checks)
+	first, err := x.Lost(ctx)
+	if err != nil {
+		return err
+	}
+	lost, err := lasting(ctx, first, x.Lost, func(a, b inspect.Lost) bool { return a.Task == b.Task })
+	if err != nil {
+		return err
+	}
+	for _, l := range lost {
+		on := ""
+		if l.Worker != nil {
+			on = " on " + workerText(l.Worker)
+		}
+		x.add(check{
+			Check: "handlers", Status: faulty, Found: fmt.Sprintf("%s has lost the lock of %s, and its handler still runs%s", taskIn(l.Task), l.Resource, on),
+			Means: "the handler ignores that its context has ended; the task takes a place of its worker, and does not run again before the handler returns",
+			Do:    whySays(l.Task) + "; if the handler does not return, restart that worker",
+		})
+	}
+	x.unless(since, "handlers", "no handler goes on after its lock was lost")
+	return nil
+}
+
+// guarded reports whether a guarded server serves a queue.
+func (x *examination) guarded(queue string) bool {
+	return slices.ContainsFunc(x.servers, func(s inspect.Server) bool { return s.Guarded && slices.Contains(s.Queues, queue) })
+}
+
+// taskIn names a task and its queue.
+func taskIn(t inspect.Task) string { return fmt.Sprintf("%s in %s", taskText(&t), t.Queue) }
+
+// whySays is the advice to ask for a task.
+func whySays(t inspect.Task) string { return "`lockctl why " + shellArg(t.ID) + "` says more" }
+
+// some lists the first few names.
+func some(names []string) string {
+	const few = 3
+	if more := len(names) - few; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:few], ", "), more)
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+
+	"github.com/sidingq/siding/internal/hook"
+)
+
+// releases checks that all guarded servers run the same Siding and the same asynq.
+func (x *examination) releases(context.Context) error {
+	since := len(x.checks)
+	servers := make(map[string][]string)       // by what they run
+	queues := make(map[string]map[string]bool) // by their names: what their servers run
+	for _, s := range x.servers {
+		if !s.Guarded {
+			continue // it does not tell
+		}
+		release := releaseOf(s.Versions)
+		servers[release] = append(servers[release], workerText(&s.Worker))
+		for _, q := range s.Queues {
+			if queues[q] == nil {
+				queues[q] = make(map[string]bool)
+			}
+			queues[q][release] = true
+		}
+	}
+	if len(servers) > 1 {
+		var all, shared []string
+		for _, release := range slices.Sorted(maps.Keys(servers)) {
+			all = append(all, fmt.Sprintf("%s on %s", release, some(servers[release])))
+		}
+		for _, q := range slices.Sorted(maps.Keys(queues)) {
+			if len(queues[q]) > 1 {
+				shared = append(shared, q)
+			}
+		}
+		found := "the servers run different versions: " + strings.Join(all, "; ")
+		if len(shared) > 0 {
+			found += "; they share " + some(shared)
+		}
+		x.add(check{
+			Check: "versions", Status: warning, Found: found,
+			Means: "they work on the same locks, each by its own version: what one mends may still go wrong on another; " +
+				"a server whose asynq is not the one that its Siding knows does not queue the tasks that wait",
+			Do: "finish the upgrade: restart the servers of the older version",
+		})
+	}
+	for release := range servers {
+		x.unless(since, "versions", "every guarded server runs "+release)
+	}
+	return nil
+}
+
+// releaseOf is what versions say of Siding and asynq. Go does not matter.
+func releaseOf(versions string) string {
+	release, _, _ := strings.Cut(versions, ", go")
+	return cmp.Or(release, "an older Siding")
+}
+
+// A version is what runs at one place.
+type version struct {
+	Of      string `json:"of"`
+	Version string `json:"version,omitempty"` // empty if it is not known
+	Note    string `json:"note,omitempty"`
+}
+
+// versions lists what runs, side by side.
+func (x *examination) versions() []version {
+	own := version{Of: "lockctl"}
+	if build, found := debug.ReadBuildInfo(); found {
+		own.Version = build.Main.Version
+		for _, s := range build.Settings {
+			if s.Key == "vcs.revision" {
+				own.Note = "commit " + s.Value
+			}
+		}
+	}
+	all := []version{
+		own,
+		{Of: "go", Version: strings.TrimPrefix(runtime.Version(), "go"), Note: "of lockctl"},
+		{Of: "asynq", Version: hook.AsynqVersion, Note: "that this release knows; servers need the same"},
+	}
+	for _, n := range x.nodes {
+		all = append(all, version{Of: "redis " + n.name, Version: n.version})
+	}
+	for _, s := range x.servers {
+		v := version{Of: "server " + workerText(&s.Worker), Version: s.Versions}
+		if s.Versions == "" {
+			v.Note = "a server without a guard does not tell"
+		}
+		all = append(all, v)
+	}
+	return all
+}
+
+func versionTable(versions []version) *table {
+	t := &table{columns: []column{{title: "OF", cut: true}, {title: "VERSION"}, {title: "NOTE"}}}
+	for _, v := range versions {
+		t.add(v.Of, cmp.Or(v.Version, "not known"), v.Note)
+	}
+	return t
+}
