@@ -6,7 +6,6 @@
 package metrics
 
 import (
-	"errors"
 	"net/http"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -14,7 +13,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/sidingq/siding/internal/labels"
-	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -48,14 +46,6 @@ type kind struct {
 	done, failed    prometheus.Observer
 	durations       prometheus.ObserverVec // by the outcome, for those that are rare
 }
-
-// The outcomes of a run of a handler.
-const (
-	outcomeDone   = "done"
-	outcomeFailed = "failed"
-	outcomeParked = "parked" // the handler found a second lock busy, or something missing that all tasks need
-	outcomeLost   = "lost"   // the lock was lost while the handler ran
-)
 
 // New returns figures that are all zero, with those of the Go runtime and of the process.
 func New() *Metrics {
@@ -96,7 +86,7 @@ func New() *Metrics {
 		of := durations.MustCurryWith(prometheus.Labels{"kind": name})
 		return &kind{
 			running: running.WithLabelValues(name), lost: lost.WithLabelValues(name), recovered: recovered.WithLabelValues(name),
-			done: of.WithLabelValues(outcomeDone), failed: of.WithLabelValues(outcomeFailed), durations: of,
+			done: of.WithLabelValues(labels.Done), failed: of.WithLabelValues(labels.Failed), durations: of,
 		}
 	})
 
@@ -154,19 +144,20 @@ func (m *Metrics) acquired(e queue.Event) {
 }
 
 func (m *Metrics) ended(e queue.Event) {
-	k, held := m.kinds.Of(e.TaskKind), e.Held.Seconds()
+	k, lost := m.kinds.Of(e.TaskKind), e.Kind == queue.EventLost
 	k.running.Dec()
-	switch {
-	case e.Kind == queue.EventLost:
+	if lost {
 		k.lost.Inc()
-		k.durations.WithLabelValues(outcomeLost).Observe(held)
-	case e.Err == nil:
-		k.done.Observe(held)
-	case errors.Is(e.Err, lock.ErrBusy) || errors.Is(e.Err, queue.ErrUnavailable):
-		k.durations.WithLabelValues(outcomeParked).Observe(held)
-	default:
-		k.failed.Observe(held)
 	}
+	ran := k.done
+	switch outcome := labels.Outcome(e.Err, lost); outcome {
+	case labels.Done:
+	case labels.Failed:
+		ran = k.failed
+	default:
+		ran = k.durations.WithLabelValues(outcome)
+	}
+	ran.Observe(e.Held.Seconds())
 }
 
 // Handler returns the handler of GET /metrics.

@@ -8,7 +8,6 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/sidingq/siding/internal/labels"
-	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -86,21 +85,7 @@ func (m *metrics) observe(e queue.Event) {
 
 func (m *metrics) ended(ctx context.Context, e queue.Event, of metric.MeasurementOption) {
 	m.running.Add(ctx, -1, of)
-	m.ran.Record(ctx, e.Held.Seconds(), of, metric.WithAttributes(attribute.String("siding.outcome", outcome(e))))
-}
-
-// outcome says how the run of a task has ended, in the words of the spans.
-func outcome(e queue.Event) string {
-	switch {
-	case e.Kind == queue.EventLost:
-		return "lost"
-	case e.Err == nil:
-		return "done"
-	case errors.Is(e.Err, lock.ErrBusy) || errors.Is(e.Err, queue.ErrUnavailable):
-		return "parked"
-	default:
-		return "failed"
-	}
+	m.ran.Record(ctx, e.Held.Seconds(), of, metric.WithAttributes(attribute.String("siding.outcome", labels.Outcome(e.Err, e.Kind == queue.EventLost))))
 }
 
 // classOf returns the class of a task's resource, "none" for a task without one.

@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/sidingq/siding/internal/labels"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
@@ -71,16 +72,11 @@ func handOn(ctx context.Context) {
 
 // end ends the span of a run. That a task has to wait is no error.
 func end(ctx context.Context, span trace.Span, err error) {
-	outcome := "done"
-	switch {
-	case errors.Is(context.Cause(ctx), lock.ErrLost) || errors.Is(err, lock.ErrStale):
-		outcome = "lost"
+	outcome := labels.Outcome(err, errors.Is(context.Cause(ctx), lock.ErrLost) || errors.Is(err, lock.ErrStale))
+	switch outcome {
+	case labels.Lost:
 		span.SetStatus(codes.Error, "the lock was lost")
-	case err == nil:
-	case errors.Is(err, lock.ErrBusy) || errors.Is(err, queue.ErrUnavailable):
-		outcome = "parked"
-	default:
-		outcome = "failed"
+	case labels.Failed:
 		span.RecordError(err)
 		span.SetStatus(codes.Error, "failed")
 	}
