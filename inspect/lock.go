@@ -37,10 +37,10 @@ type Lock struct {
 	Task *Task `json:"task,omitempty"`
 	// Worker is the process of the holder, if the label names one.
 	Worker *Worker `json:"worker,omitempty"`
-	// Gone says that the worker of the holder is dead or cut off from Redis. Redis cannot tell
-	// which. Only [Inspector.Held], [Inspector.Top] and [Inspector.Why] find it out.
+	// Gone says that the worker of the holder is dead or cut off from Redis, which cannot tell the two
+	// apart. Only [Inspector.Held], [Inspector.Top] and [Inspector.Why] set Gone.
 	Gone bool `json:"gone,omitempty"`
-	// Since is when the lock was granted or reserved. It is zero of a foreign holder.
+	// Since is when the lock was granted or reserved. It is zero for a foreign holder.
 	Since time.Time `json:"since,omitzero"`
 	// Left is how long the lock lives if nobody renews it.
 	Left Duration `json:"left_seconds,omitempty"`
@@ -51,19 +51,19 @@ type Lock struct {
 	// Waiting is how many wait. Paused of them are tasks of paused queues.
 	Waiting int `json:"waiting"`
 	Paused  int `json:"paused,omitempty"`
-	// OldestWait is how long the first of them has waited.
+	// OldestWait is how long the first waiter has waited.
 	OldestWait Duration `json:"oldest_wait_seconds"`
-	// WaitTime is how long all of them have waited, summed up. It is exact for up to 32 waiters, and
-	// an estimate from 17 of them otherwise.
+	// WaitTime is how long all waiters have waited, summed up. It is exact for up to 32 waiters, and
+	// else an estimate from 17 of them.
 	WaitTime Duration `json:"wait_time_seconds"`
-	// Elsewhere says that the lock itself is in an external store. The rest tells of the lock for
-	// which its tasks wait on their own Redis. That one is held by the task which has, or asks for,
-	// the lock of the external store.
+	// Elsewhere says that the lock itself is in an external store. The other fields describe the lock
+	// for which its tasks wait on their own Redis. Its holder is the task that has the lock in the
+	// external store, or asks for it.
 	Elsewhere bool `json:"elsewhere,omitempty"`
 	// Revoked is what the operator did to the lock last.
 	Revoked *Revocation `json:"revoked,omitempty"`
-	// Revoking says that the holder, from whom an operator took the lock, has not returned yet. The
-	// lock is free when it does, and after Left at the latest.
+	// Revoking says that an operator took the lock from the holder, and that the holder has not
+	// returned yet. The lock is free once the holder returns, and after Left at the latest.
 	Revoking bool `json:"revoking,omitempty"`
 }
 
@@ -87,7 +87,7 @@ type Waiter struct {
 	// Since is when the waiter first asked for the lock.
 	Since  time.Time `json:"since"`
 	Waited Duration  `json:"waited_seconds"`
-	// Paused says that the queue of the task was paused when the lock could have been its.
+	// Paused says that the queue of the task was paused when the task was the next for the lock.
 	Paused bool `json:"paused,omitempty"`
 }
 

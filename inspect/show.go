@@ -20,8 +20,10 @@ const waitPrefix = "wait:"
 // foreignHolder is the holder of a lock of another program, as lock.BusyError has it.
 const foreignHolder = "another program"
 
-// Show returns a lock and count of its waiters in order, from a position on, 1 for the first. The
-// waiters of paused queues come last. It is one round trip.
+// Show returns a lock, and at most count of its waiters in order, from position from on. The first
+// position is 1. The waiters of paused queues come last. Show takes one round trip. A lock that nobody
+// holds and nobody waits for is Free. The error matches [lock.ErrResource] for a name that no resource
+// can have.
 func (i *Inspector) Show(ctx context.Context, resource string, from, count int) (Lock, []Waiter, error) {
 	if err := store.CheckResource(resource); err != nil {
 		return Lock{}, nil, fmt.Errorf("inspect: %w", err)
@@ -40,8 +42,8 @@ func (i *Inspector) Show(ctx context.Context, resource string, from, count int) 
 	return lockOf(resource, l, elsewhere), waiters, nil
 }
 
-// look looks at the lock for which tasks wait: that of the resource, or another one if the lock is in an
-// external store.
+// look reads the lock for which tasks wait. With an external store that is not the lock of the resource
+// itself.
 func (i *Inspector) look(ctx context.Context, resource string, at redisstore.LookAt) (_ redisstore.Looked, elsewhere bool, _ error) {
 	both := [2]redisstore.LookAt{at, at}
 	both[0].Key, both[1].Key = i.cfg.Prefix+resource, waitPrefix+i.cfg.Prefix+resource

@@ -33,18 +33,18 @@ type fleet struct {
 
 // ofFleet returns the description of a gauge.
 func ofFleet(name, help string, by ...string) *prometheus.Desc {
-	return prometheus.NewDesc(name, help+" Of the whole fleet, and the same from each worker: use max, not sum, over workers.", by, nil)
+	return prometheus.NewDesc(name, help+" All workers of the fleet report the same: use max, not sum, over workers.", by, nil)
 }
 
 var (
-	redisUp = prometheus.NewDesc("siding_redis_up", "Whether this worker could read the gauges of the fleet from Redis: 1, or 0 with these gauges left out.", nil, nil)
+	redisUp = prometheus.NewDesc("siding_redis_up", "1 if this worker could read the gauges of the fleet from Redis. 0 if not, and then these gauges are left out.", nil, nil)
 
 	waitingTasks = ofFleet("siding_tasks_waiting", "Tasks and goroutines that wait for locks, without tasks of paused queues.", "class")
-	oldestWait   = ofFleet("siding_oldest_wait_seconds", "The longest time for which one of them has waited.", "class")
-	heldLocks    = ofFleet("siding_locks_held", "Locks of running tasks, and those for which tasks wait: held, reserved for a waiter, or held by a foreign holder.", "class", "state")
-	unreadLocks  = ofFleet("siding_locks_unread", "Locks for which tasks wait and that the gauges by class leave out, as there are too many.")
-	queueTasks   = ofFleet("siding_queue_tasks", "Tasks of an asynq queue. Waiting ones were parked and have not failed, retrying ones have; asynq counts both as retry.", "queue", "state")
-	queuePaused  = ofFleet("siding_queue_paused", "Whether an asynq queue is paused: 1 or 0.", "queue")
+	oldestWait   = ofFleet("siding_oldest_wait_seconds", "The longest time for which one of the waiting tasks and goroutines has waited.", "class")
+	heldLocks    = ofFleet("siding_locks_held", "Locks of running tasks, and locks for which tasks wait: held, reserved for a waiter, or held by a foreign holder.", "class", "state")
+	unreadLocks  = ofFleet("siding_locks_unread", "Contended locks that the gauges by class leave out, as there are too many.")
+	queueTasks   = ofFleet("siding_queue_tasks", "Tasks of an asynq queue. Waiting tasks were parked, retrying tasks have failed; asynq counts both as retry.", "queue", "state")
+	queuePaused  = ofFleet("siding_queue_paused", "1 if an asynq queue is paused, else 0.", "queue")
 	servers      = ofFleet("siding_servers", "Servers, those without a guard included.")
 	unguarded    = ofFleet("siding_servers_unguarded", "Servers that run tasks of guarded queues without their locks.")
 )

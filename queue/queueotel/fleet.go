@@ -38,12 +38,12 @@ func (t *Telemetry) Watch(r Reader) (stop func() error, _ error) {
 		return g
 	}
 	f.waiting = gauge("siding.tasks.waiting", "{task}", "Tasks and goroutines that wait for locks, without tasks of paused queues.")
-	f.held = gauge("siding.locks.held", "{lock}", "Locks of running tasks, and those for which tasks wait.")
-	f.tasks = gauge("siding.queue.tasks", "{task}", "Tasks of an asynq queue. Waiting ones were parked and have not failed, retrying ones have.")
-	f.paused = gauge("siding.queue.paused", "1", "Whether an asynq queue is paused: 1 or 0.")
-	f.servers = gauge("siding.servers", "{server}", "Servers, and whether they run tasks of guarded queues without their locks.")
+	f.held = gauge("siding.locks.held", "{lock}", "Locks of running tasks, and locks for which tasks wait.")
+	f.tasks = gauge("siding.queue.tasks", "{task}", "Tasks of an asynq queue. Waiting tasks were parked, retrying tasks have failed.")
+	f.paused = gauge("siding.queue.paused", "1", "1 if an asynq queue is paused, else 0.")
+	f.servers = gauge("siding.servers", "{server}", "Servers. Unguarded servers run tasks of guarded queues without their locks.")
 	var err error
-	f.oldest, err = t.meter.Float64ObservableGauge("siding.task.wait.oldest", metric.WithUnit("s"), metric.WithDescription("The longest time for which a task has waited."))
+	f.oldest, err = t.meter.Float64ObservableGauge("siding.task.wait.oldest", metric.WithUnit("s"), metric.WithDescription("The longest time for which one of the waiting tasks and goroutines has waited."))
 	registration, rerr := t.meter.RegisterCallback(f.observe, f.waiting, f.held, f.tasks, f.paused, f.servers, f.oldest)
 	if err := errors.Join(append(errs, err, rerr)...); err != nil {
 		return nil, fmt.Errorf("queueotel: %w", err)
