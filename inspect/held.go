@@ -64,7 +64,7 @@ func (i *Inspector) resourceOf(kind string, payload []byte, headers map[string]s
 	return resource
 }
 
-// A place is where a lock may be.
+// A place is a lock that may be in use.
 type place struct {
 	resource  string
 	elsewhere bool
@@ -94,9 +94,9 @@ func (i *Inspector) Held(ctx context.Context) (List, error) {
 	for _, p := range contended {
 		places[p] = true
 	}
-	// A running task holds the lock of its resource on this Redis. With an external store it holds the
-	// lock for which tasks wait. The latter is rare, and is read only if the task does not hold the
-	// former.
+	// A running task holds the lock of its resource on this Redis, or waits on this Redis for the lock
+	// of an external store. Few tasks do the latter, so the second is looked at only if the first is not
+	// held by the task.
 	byResource := make(map[string][]asynqredis.Active)
 	var first []place
 	for _, a := range f.active {

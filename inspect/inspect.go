@@ -28,8 +28,8 @@ type Config struct {
 	// task without [queue.HeaderResource]. Otherwise the resource of such a task is known only while
 	// somebody waits for it.
 	Resources map[string]queue.ResourceFunc
-	// Crashes is the Crashes of the servers' [queue.Recovery]. Defaults to 3; negative for servers
-	// that leave all tasks to asynq.
+	// Crashes is that of the servers' [queue.Recovery]. Defaults to 3; negative for servers that
+	// leave all tasks to asynq.
 	Crashes int
 }
 

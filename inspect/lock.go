@@ -37,8 +37,8 @@ type Lock struct {
 	Task *Task `json:"task,omitempty"`
 	// Worker is the process of the holder, if the label names one.
 	Worker *Worker `json:"worker,omitempty"`
-	// Gone says that the worker of the holder is dead or cut off from Redis, which cannot tell the two
-	// apart. Only [Inspector.Held], [Inspector.Top] and [Inspector.Why] set Gone.
+	// Gone says that the worker of the holder is dead or cut off from Redis. Redis cannot tell
+	// which. Only [Inspector.Held], [Inspector.Top] and [Inspector.Why] find it out.
 	Gone bool `json:"gone,omitempty"`
 	// Since is when the lock was granted or reserved. It is zero for a foreign holder.
 	Since time.Time `json:"since,omitzero"`
@@ -62,8 +62,8 @@ type Lock struct {
 	Elsewhere bool `json:"elsewhere,omitempty"`
 	// Revoked is what the operator did to the lock last.
 	Revoked *Revocation `json:"revoked,omitempty"`
-	// Revoking says that an operator took the lock from the holder, and that the holder has not
-	// returned yet. The lock is free once the holder returns, and after Left at the latest.
+	// Revoking says that the holder, from whom an operator took the lock, has not returned yet. The
+	// lock is free when it does, and after Left at the latest.
 	Revoking bool `json:"revoking,omitempty"`
 }
 

@@ -20,10 +20,8 @@ const waitPrefix = "wait:"
 // foreignHolder is the holder of a lock of another program, as lock.BusyError has it.
 const foreignHolder = "another program"
 
-// Show returns a lock, and at most count of its waiters in order, from position from on. The first
-// position is 1. The waiters of paused queues come last. Show takes one round trip. A lock that nobody
-// holds and nobody waits for is Free. The error matches [lock.ErrResource] for a name that no resource
-// can have.
+// Show returns a lock and count of its waiters in order, from a position on, 1 for the first. The
+// waiters of paused queues come last. It is one round trip.
 func (i *Inspector) Show(ctx context.Context, resource string, from, count int) (Lock, []Waiter, error) {
 	if err := store.CheckResource(resource); err != nil {
 		return Lock{}, nil, fmt.Errorf("inspect: %w", err)

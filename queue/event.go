@@ -54,13 +54,13 @@ type Event struct {
 	Resource string        // of the task, empty for EventStarted and EventFinished
 	Fence    int64         // the fencing token, from EventAcquired on; 0 on a Store without
 	Parked   int           // only EventParked: how often the task has been parked for a busy resource
-	Holder   string        // EventParked: who holds the lock; EventAcquired after a wait: who held the lock when the task was parked last
-	Waited   time.Duration // only EventAcquired: since the task first found its resource busy, by Redis's clock; 0 if it was not parked
+	Holder   string        // EventParked: who holds the lock; EventAcquired after a wait: who held it when the task was parked last
+	Waited   time.Duration // only EventAcquired: since the task first came to its resource, by Redis's clock; 0 if it was not parked
 	Via      Via           // only EventAcquired: what ended the wait, empty if the task was not parked
 	// ReleasedBy is the traceparent of the run that handed the lock off, if it called SetTraceparent.
 	// Only EventAcquired has it, after a wait.
 	ReleasedBy string
-	HandOff    time.Duration // only EventAcquired: from the release until the task had the lock, by Redis's clock
-	Held       time.Duration // EventReleased, EventLost: how long the task had the lock; EventFinished: how long its handler ran
+	HandOff    time.Duration // only EventAcquired: from the release until then, by Redis's clock
+	Held       time.Duration // EventReleased, EventLost: for how long the task had the lock; EventFinished: how long its handler ran
 	Err        error         // why the task is parked, or the handler's error
 }
