@@ -282,6 +282,9 @@ func TestPagesWithoutAnAnswer(t *testing.T) {
 			t.Errorf("%s: want %d, have %d", address, want, reply.Code)
 		}
 	}
+	if page := get(t, h, "/locks/task?queue=low&id=none").Body.String(); !strings.Contains(page, "The queue low has no task none.") {
+		t.Errorf("a task of one queue: want only that queue named, have %s", page)
+	}
 	s.fail(errAway)
 	h = open(t, lockpage.Config{Source: s})
 	for _, address := range []string{"/locks", "/locks/top", "/locks/resource?name=r", "/locks/task?id=a"} {
