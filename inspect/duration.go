@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A Duration is a [time.Duration] that is a number of seconds in JSON, such as 4.187, rounded to
-// milliseconds.
+// A Duration is a [time.Duration]. In JSON it is a number of seconds, rounded to milliseconds, such as
+// 4.187.
 type Duration time.Duration
 
 // MarshalJSON writes the seconds.
@@ -25,5 +25,5 @@ func (d *Duration) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// String is that of a [time.Duration].
+// String formats d as a [time.Duration] does.
 func (d Duration) String() string { return time.Duration(d).String() }

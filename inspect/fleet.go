@@ -10,11 +10,12 @@ import (
 	"github.com/sidingq/siding/internal/asynqredis"
 )
 
-// sample is of how many tasks in a retry set [Inspector.Queues] reads whether they are parked.
+// sample is how many tasks of each retry set [Inspector.Queues] reads.
 const sample = 500
 
 // Orphans lists active tasks whose worker died or was cut off, and those that run again after that. It
-// takes a task without retries whose handler had started for one that is left to asynq, as by default.
+// assumes that [queue.Recovery].NoRetries is off: a task without retries whose handler had started is
+// left to asynq.
 func (i *Inspector) Orphans(ctx context.Context) ([]Orphan, error) {
 	queues, err := asynqredis.Queues(ctx, i.rdb)
 	if err != nil {
@@ -91,12 +92,12 @@ func (i *Inspector) Lost(ctx context.Context) ([]Lost, error) {
 // tolerated is how many crashes of a task use no retry.
 func (i *Inspector) tolerated() int { return max(0, i.cfg.Crashes) }
 
-// leftToAsynq reports whether no guard recovers a task, as queue.Recovery says.
+// leftToAsynq reports whether recovery leaves a task to asynq, see [queue.Recovery].
 func (i *Inspector) leftToAsynq(resource string, crashes, retries int, started bool) bool {
 	return resource == "" || crashes >= i.tolerated() || retries == 0 && started
 }
 
-// Servers lists asynq's servers. A server that was killed is listed for 10 s more.
+// Servers lists asynq's servers. A server that was killed stays in the list for up to 10 s.
 func (i *Inspector) Servers(ctx context.Context) ([]Server, error) {
 	all, err := asynqredis.Servers(ctx, i.rdb)
 	if err != nil {
@@ -124,7 +125,7 @@ func (i *Inspector) Servers(ctx context.Context) ([]Server, error) {
 	return servers, nil
 }
 
-// Queues lists asynq's queues, and how many tasks each has in each state.
+// Queues lists asynq's queues, with the number of tasks in each state.
 func (i *Inspector) Queues(ctx context.Context) ([]Queue, error) {
 	names, err := asynqredis.Queues(ctx, i.rdb)
 	if err != nil {

@@ -20,16 +20,16 @@ import (
 const (
 	// mostContended bounds how many contended locks are read.
 	mostContended = 2000
-	// If there are more, Top samples so many waiting tasks, and reads so many locks for which these
-	// wait.
+	// If there are more, Top samples about mostSampled waiting tasks, and reads mostCandidates of
+	// their locks.
 	mostSampled    = 1000
 	mostCandidates = 200
-	// lookBatch is how many locks are read in one round trip. Redis serves others between two. With 100
-	// locks a hand-off waited for up to 3 ms, with 20 for less than one.
+	// lookBatch is how many locks one round trip reads. Redis serves others between two round trips.
+	// With 100 locks a hand-off was delayed by up to 3 ms, with 20 by less than 1 ms.
 	lookBatch = 20
 )
 
-// A fleet is what runs at a moment.
+// A fleet has the queues, the servers and the running tasks.
 type fleet struct {
 	queues  []string
 	servers []asynqredis.Server
@@ -102,10 +102,10 @@ func (i *Inspector) key(p place) string {
 	return i.cfg.Prefix + p.resource
 }
 
-// Held lists the locks that are held or reserved, or for which somebody waits: those of all running
-// tasks, and those for which tasks wait. It reads at most 2,000 of the latter, and says how many were
-// left out. It does not find a lock that is held by a program which is no task, and for which no task
-// waits; see [Inspector.Scan]. The locks are in order of their resources.
+// Held lists locks that are held or reserved, or for which somebody waits, by resource. It reads the
+// locks of all running tasks, and at most 2,000 contended locks. [List.LeftOut] counts the other
+// contended locks. Held does not find the lock of a program that is no task while no task waits for
+// that lock; see [Inspector.Scan].
 func (i *Inspector) Held(ctx context.Context) (List, error) {
 	f, err := i.fleet(ctx)
 	if err != nil {
@@ -149,7 +149,7 @@ func (i *Inspector) Held(ctx context.Context) (List, error) {
 	for n := range list.Locks {
 		l := &list.Locks[n]
 		if l.Waiting > 0 && !places[place{l.Resource, l.Elsewhere}] {
-			known++ // it is contended, but was not among those that were read
+			known++ // a contended lock that was left out, but belongs to a running task
 		}
 		f.name(l, active.mayHold(l))
 	}
@@ -158,10 +158,10 @@ func (i *Inspector) Held(ctx context.Context) (List, error) {
 	return list, nil
 }
 
-// Top lists the n locks whose waiters have waited longest, summed up, the longest first; 200 at most if
-// there are more than 2,000 contended locks. It then finds them by 1,000 waiting tasks at random. So it
-// finds a lock that has a hundredth of all the waiting time, as a rule, and may miss one that has less.
-// It says how many contended locks it has not read.
+// Top lists the n locks with the most waiting time, summed up over their waiters, the most first. If
+// there are more than 2,000 contended locks, Top reads about 1,000 waiting tasks at random, and at most
+// 200 of their locks. As a rule it then finds each lock with a hundredth of all the waiting time.
+// [List.LeftOut] counts the contended locks that were not read.
 func (i *Inspector) Top(ctx context.Context, n int) (List, error) {
 	f, err := i.fleet(ctx)
 	if err != nil {
@@ -193,7 +193,7 @@ func (i *Inspector) Top(ctx context.Context, n int) (List, error) {
 	return list, nil
 }
 
-// candidates returns the locks with the most waiting time, by a sample of the waiting tasks.
+// candidates returns the locks with the most waiting time in a sample of the waiting tasks.
 func (i *Inspector) candidates(ctx context.Context, queues []string) ([]place, error) {
 	sums, err := asynqredis.SampleWaiting(ctx, i.rdb, queues, max(20, mostSampled/len(queues)))
 	if err != nil {
@@ -203,7 +203,7 @@ func (i *Inspector) candidates(ctx context.Context, queues []string) ([]place, e
 	return i.places(keys[:min(mostCandidates, len(keys))]), nil
 }
 
-// contended returns locks for which tasks wait, and how many were left out.
+// contended returns contended locks. more is how many it left out.
 func (i *Inspector) contended(ctx context.Context, queues []string) (places []place, more int, _ error) {
 	keys, more, err := asynqredis.ContendedKeys(ctx, i.rdb, queues, mostContended)
 	if err != nil {
@@ -212,7 +212,7 @@ func (i *Inspector) contended(ctx context.Context, queues []string) (places []pl
 	return i.places(keys), more, nil
 }
 
-// places returns the locks of keys, without those of another prefix.
+// places returns the places of keys. It leaves out keys with another prefix.
 func (i *Inspector) places(keys []string) []place {
 	var places []place
 	for _, key := range keys {
@@ -261,10 +261,10 @@ func (f fleet) lives(w *Worker) bool {
 	return w == nil || slices.ContainsFunc(f.servers, func(s asynqredis.Server) bool { return s.Host == w.Host && s.PID == w.PID })
 }
 
-// Scan finds every lock that is held or reserved, also those of programs that are no tasks. It reads all
-// keys of Redis by SCAN, on each master of a Cluster, so it may take minutes. It calls progress, if not
-// nil, with about how many keys it has seen so far, from one goroutine at a time. A lock that is taken
-// or released meanwhile may be missing.
+// Scan lists every lock that is held or reserved, also those of programs that are no tasks, by resource.
+// It reads all keys of Redis by SCAN, on each master of a Cluster, so it may take minutes. A lock that
+// is taken or released meanwhile may be missing. Scan calls progress, unless nil, with the approximate
+// number of keys read so far, from one goroutine at a time.
 func (i *Inspector) Scan(ctx context.Context, progress func(scanned int)) ([]Lock, error) {
 	f, err := i.fleet(ctx)
 	if err != nil {
@@ -324,7 +324,7 @@ func (i *Inspector) Scan(ctx context.Context, progress func(scanned int)) ([]Loc
 	return locks, nil
 }
 
-// literally returns a pattern of Redis that matches text alone.
+// literally returns a pattern of Redis that matches only the text itself.
 func literally(text string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`, `^`, `\^`).Replace(text)
 }

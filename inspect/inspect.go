@@ -1,9 +1,10 @@
 // Package inspect reads the state of locks, wait queues and guarded tasks: who holds what, who
 // waits, and why a task does not run.
 //
-// An [Inspector] changes nothing in Redis. It works on one Redis, behind Sentinel, in a Cluster, with
-// shards, and with locks on an external store. What a call costs depends on the question, and not on
-// how many tasks wait. No call sends KEYS, and only [Inspector.Scan] sends SCAN.
+// An [Inspector] changes nothing in Redis. It works with one Redis, Sentinel, a Cluster, shards, and
+// locks in an external store. However many tasks wait, only [Inspector.Scan] reads all keys. The others
+// read running tasks, servers, counters, and bounded numbers of locks and waiting tasks. No call
+// sends KEYS.
 //
 // No answer has the token of a lock.
 package inspect
@@ -24,8 +25,8 @@ import (
 type Config struct {
 	// Prefix is the Prefix of the servers' [lock.Config]. Defaults to "lock:".
 	Prefix string
-	// Resources is that of the servers' [queue.GuardConfig]. It finds the resource of a task that has
-	// no [queue.HeaderResource]. Without it the resource of such a task is known only once
+	// Resources are the Resources of the servers' [queue.GuardConfig]. They find the resource of a
+	// task without [queue.HeaderResource]. Otherwise the resource of such a task is known only while
 	// somebody waits for it.
 	Resources map[string]queue.ResourceFunc
 	// Zone is that of the times in the sentences of a [Verdict]. Defaults to UTC, in which all other
@@ -38,18 +39,19 @@ type Config struct {
 
 // Errors of an [Inspector], for errors.Is.
 var (
-	// ErrUnknownTask says that no queue has a task of that id. It was never enqueued, has succeeded
-	// and was not retained, or was deleted.
+	// ErrUnknownTask says that no queue has a task with that id. The task was never enqueued, has
+	// succeeded and was not retained, or was deleted.
 	ErrUnknownTask = errors.New("inspect: unknown task")
 )
 
-// An Inspector answers questions. It is safe for concurrent use.
+// An Inspector reads locks, tasks and servers. It is safe for concurrent use. [New] makes it.
 type Inspector struct {
 	rdb redis.UniversalClient
 	cfg Config
 }
 
-// New returns an Inspector of the Redis of the tasks. It does not close rdb.
+// New returns an Inspector. rdb is a client of the tasks' Redis; the caller closes it. An error names
+// what is wrong with rdb or cfg. New does not connect to Redis.
 func New(rdb redis.UniversalClient, cfg Config) (*Inspector, error) {
 	if rdb == nil {
 		return nil, errors.New("inspect: redis: want a client, such as one made by queue.Redis, have none")

@@ -42,7 +42,7 @@ type Lock struct {
 	// Gone says that the worker of the holder is dead or cut off from Redis. Redis cannot tell
 	// which. [Inspector.Show] does not find it out.
 	Gone bool `json:"gone,omitempty"`
-	// Since is when the lock was granted or reserved. It is zero of a foreign holder.
+	// Since is when the lock was granted or reserved. It is zero for a foreign holder.
 	Since time.Time `json:"since,omitzero"`
 	// Left is how long the lock lives if nobody renews it.
 	Left Duration `json:"left_seconds,omitempty"`
@@ -53,14 +53,14 @@ type Lock struct {
 	// Waiting is how many wait. Paused of them are tasks of paused queues.
 	Waiting int `json:"waiting"`
 	Paused  int `json:"paused,omitempty"`
-	// OldestWait is how long the first of them has waited.
+	// OldestWait is how long the first waiter has waited.
 	OldestWait Duration `json:"oldest_wait_seconds"`
-	// WaitTime is how long all of them have waited, summed up. It is exact for up to 32 waiters, and
-	// an estimate from 17 of them otherwise.
+	// WaitTime is how long all waiters have waited, summed up. It is exact for up to 32 waiters, and
+	// else an estimate from 17 of them.
 	WaitTime Duration `json:"wait_time_seconds"`
-	// Elsewhere says that the lock itself is in an external store. The rest tells of the lock for
-	// which its tasks wait on their own Redis. That one is held by the task which has, or asks for,
-	// the lock of the external store.
+	// Elsewhere says that the lock itself is in an external store. The other fields describe the lock
+	// for which its tasks wait on their own Redis. Its holder is the task that has the lock in the
+	// external store, or asks for it.
 	Elsewhere bool `json:"elsewhere,omitempty"`
 	// Revoked is what the operator did to the lock last.
 	Revoked *Revocation `json:"revoked,omitempty"`
@@ -89,7 +89,7 @@ type Waiter struct {
 	// Since is when the waiter first asked for the lock.
 	Since  time.Time `json:"since"`
 	Waited Duration  `json:"waited_seconds"`
-	// Paused says that the queue of the task was paused when the lock could have been its.
+	// Paused says that the queue of the task was paused when the task was the next for the lock.
 	Paused bool `json:"paused,omitempty"`
 }
 

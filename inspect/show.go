@@ -77,8 +77,8 @@ func (i *Inspector) find(ctx context.Context, queues []string, named Task) (*asy
 	return best, nil
 }
 
-// look looks at the lock for which tasks wait: that of the resource, or another one if the lock is in an
-// external store.
+// look reads the lock for which tasks wait. With an external store that is not the lock of the resource
+// itself.
 func (i *Inspector) look(ctx context.Context, resource string, at redisstore.LookAt) (_ redisstore.Looked, elsewhere bool, _ error) {
 	both := [2]redisstore.LookAt{at, at}
 	both[0].Key, both[1].Key = i.cfg.Prefix+resource, waitPrefix+i.cfg.Prefix+resource

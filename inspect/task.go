@@ -69,17 +69,17 @@ type Explanation struct {
 	Retries int `json:"retries"`
 	// Refusals is how often the task was parked, as it did not get its lock.
 	Refusals int `json:"refusals"`
-	// Crashes is how often a worker died with the task. So many as Tolerated use no retry.
+	// Crashes is how often a worker died with the task. The first Tolerated crashes use no retry.
 	Crashes   int `json:"crashes"`
 	Tolerated int `json:"tolerated"`
 	// Losses is how often the task lost its lock while it ran.
 	Losses int `json:"losses"`
-	// LastError is as asynq's dashboard shows it. Of a parked task it says why the task was parked.
+	// LastError is the last error in asynq's dashboard. For a parked task that is why it was parked.
 	// Failure is the task's own last failure.
 	LastError string    `json:"last_error,omitempty"`
 	Failure   string    `json:"failure,omitempty"`
 	FailedAt  time.Time `json:"failed_at,omitzero"`
-	// Deadline is when the task is given up; zero for never.
+	// Deadline is when asynq gives the task up; zero for never.
 	Deadline time.Time `json:"deadline,omitzero"`
 	// Chain begins with the holder of the task's lock. Each link after the first has the lock for
 	// which the link before waits.
@@ -103,13 +103,13 @@ type Link struct {
 	Position int    `json:"position,omitempty"`
 }
 
-// A Verdict is what an operator wants to know of a task, in three sentences.
+// A Verdict is what an operator wants to know of a task.
 type Verdict struct {
 	// Trouble says whether Wrong names a fault.
 	Trouble bool   `json:"trouble"`
-	Wrong   string `json:"wrong"`  // is something wrong
-	Clears  string `json:"clears"` // will it clear by itself, and when
-	Do      string `json:"do"`     // what can you do, with the command
+	Wrong   string `json:"wrong"`  // whether something is wrong
+	Clears  string `json:"clears"` // whether it clears by itself, and when
+	Do      string `json:"do"`     // what the operator can do, with the command
 }
 
 // An Orphan is an active task whose worker died or was cut off, or once did.
@@ -122,7 +122,7 @@ type Orphan struct {
 	// Orphaned says that no worker renews asynq's lease of the task. Otherwise a worker runs the
 	// task again, after Crashes.
 	Orphaned bool `json:"orphaned"`
-	// Crashes is how often a worker died with the task. So many as Tolerated use no retry.
+	// Crashes is how often a worker died with the task. The first Tolerated crashes use no retry.
 	Crashes   int       `json:"crashes"`
 	Tolerated int       `json:"tolerated"`
 	LeaseEnds time.Time `json:"lease_ends,omitzero"`
@@ -146,11 +146,11 @@ type Server struct {
 	ID      string   `json:"id"`
 	Queues  []string `json:"queues"`
 	Guarded bool     `json:"guarded"`
-	// Versions are those of Siding, asynq and Go that a guarded server runs, in words. It is empty for
-	// a server without a guard, or with one of an older release.
+	// Versions are the versions of Siding, asynq and Go of a guarded server, in words. It is empty for
+	// a server without a guard, or of an older release.
 	Versions string `json:"versions,omitempty"`
-	// Unguarded are those of its queues which guarded servers serve, too. The server runs tasks of
-	// these queues without their locks.
+	// Unguarded are the queues of a server without a guard that guarded servers serve, too. The server
+	// runs tasks of these queues without their locks.
 	Unguarded []string `json:"unguarded_queues,omitempty"`
 }
 
@@ -163,13 +163,13 @@ type Queue struct {
 	Scheduled   int    `json:"scheduled"`
 	Aggregating int    `json:"aggregating,omitempty"`
 	// Waiting and Retrying are the two parts of asynq's retry set: tasks that were parked, and tasks
-	// that have failed. They are exact for up to 500 tasks, and an estimate from 500 of them otherwise.
+	// that have failed. They are exact for up to 500 tasks, and else estimates from 500 of them.
 	Waiting   int  `json:"waiting"`
 	Retrying  int  `json:"retrying"`
 	Estimated bool `json:"estimated,omitempty"`
 	Archived  int  `json:"archived"`
 	Completed int  `json:"completed"`
-	// Contended is how many locks tasks of the queue wait for.
+	// Contended is the number of locks for which tasks of the queue wait.
 	Contended int `json:"contended"`
 	// Servers is how many servers serve the queue.
 	Servers int `json:"servers"`

@@ -13,7 +13,7 @@ const (
 	sweeps = 2 * time.Second
 	// recovers is how soon recovery has requeued a task once it may.
 	recovers = 3 * time.Second
-	// asynqRecovers is how often asynq looks for tasks that it takes for lost.
+	// asynqRecovers is how often asynq looks for tasks of dead workers.
 	asynqRecovers = time.Minute
 )
 

@@ -13,11 +13,11 @@ import (
 const (
 	// mostLinks bounds a chain of holders.
 	mostLinks = 10
-	// settling is how long a worker may have a task before it has the lock.
+	// settling is how long a worker may have a task before the task has its lock.
 	settling = 2 * time.Second
 )
 
-// An exam is what is known of a task.
+// An exam has what is known of a task.
 type exam struct {
 	asynqredis.TaskLook
 
@@ -51,11 +51,11 @@ func (x *exam) finished() bool { return x.state == StateCompleted || x.state == 
 func (x *exam) waits() bool { return x.state == StateWaiting }
 
 // Why explains a task. queue is asynq's, which may be a shard; empty for any. If several queues have a
-// task of this id, Why explains the one in the queue that comes first by name, and names the others.
+// task with this id, Why explains the task of the first queue by name, and names the other queues.
 // The error matches [ErrUnknownTask] if no queue has the task.
 //
-// The parts of an explanation are read one after the other. So they may belong to two moments, if the
-// task moves meanwhile.
+// Why reads the parts of an explanation one after the other. If the task moves meanwhile, they may not
+// fit together.
 func (i *Inspector) Why(ctx context.Context, queue, id string) (Explanation, error) {
 	queues, err := asynqredis.Queues(ctx, i.rdb)
 	if err != nil {
@@ -122,7 +122,7 @@ func (w *inquiry) examine(ctx context.Context, t asynqredis.TaskLook) (*exam, er
 	return x, nil
 }
 
-// findWorker finds out which worker has an active task.
+// findWorker finds the worker of an active task.
 func (w *inquiry) findWorker(ctx context.Context, x *exam) error {
 	worker, ok, err := asynqredis.WorkerOf(ctx, w.rdb, w.servers, x.Queue, x.ID)
 	if err != nil {
@@ -131,7 +131,7 @@ func (w *inquiry) findWorker(ctx context.Context, x *exam) error {
 	if ok {
 		x.worker, x.started, x.guarded = &Worker{worker.Host, worker.PID}, worker.Since, worker.Guarded
 	}
-	if x.holds() { // the label is as old as the attempt, and a server's report up to 5 s older
+	if x.holds() { // the label is newer than a server's entry, which may be 5 s old
 		if _, by := parseHolder(x.lock.Holder); by != nil {
 			x.worker, x.started = by, x.lock.Since
 		}
@@ -233,8 +233,8 @@ func (w *inquiry) explanation(x *exam) Explanation {
 	return e
 }
 
-// chain sets the chain of e, and returns what is known of the tasks in it. The element of a holder that
-// is no task, or a task that is gone, is nil.
+// chain sets the chain of e, and returns what is known of the tasks in it. The element is nil for a
+// holder that is no task, and for a task that no longer exists.
 func (w *inquiry) chain(ctx context.Context, x *exam, e *Explanation) (links []*exam, _ error) {
 	seen := []string{x.waiter()}
 	for at := x; at != nil && at.waits() && len(e.Chain) < mostLinks; {

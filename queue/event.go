@@ -7,8 +7,7 @@ type EventKind int
 
 // The kinds of event, in the order of a task's life.
 const (
-	// EventParked: the resource was busy, and the task was parked. Parked says for which time,
-	// from 1 on.
+	// EventParked: the resource was busy, and the task was parked. Parked says how often so far.
 	EventParked EventKind = iota + 1
 	// EventAcquired: the task holds the lock of its resource, and its handler starts. If the task
 	// has waited, Waited, Via and Holder are set. HandOff is set if the lock was handed off to the
@@ -18,7 +17,7 @@ const (
 	// waiter, who may have started. Err is the handler's error. A task that has succeeded may
 	// be gone from its queue by then.
 	EventReleased
-	// EventLost: the lock was lost while the handler ran.
+	// EventLost: the lock was lost while the handler ran, or the handler returned [lock.ErrStale].
 	EventLost
 	// EventRecovered: the task's worker died or was cut off, and this server has requeued the
 	// task.
@@ -37,16 +36,16 @@ type Via string
 const (
 	// ViaHandOff: a release handed the lock off to the task.
 	ViaHandOff Via = "handoff"
-	// ViaTimer: the task came by itself when its fallback time was over. Many of these mean that
-	// wake-ups are lost, or that holders which are no tasks keep the resources busy.
+	// ViaTimer: the task came by itself at its fallback time. Many of these mean that wake-ups are
+	// lost, or that holders which are no tasks keep the resources busy.
 	ViaTimer Via = "timer"
 	// ViaRecovery: the lock was found free, as its holder had died or its release was lost. It was
 	// then reserved for the task.
 	ViaRecovery Via = "recovery"
 )
 
-// An Event says to [GuardConfig.Observe] what happened to a task. Siding's own metrics are made of
-// nothing else.
+// An Event tells [GuardConfig.Observe] what happened to a task. Siding makes its counters and histograms
+// of events alone.
 type Event struct {
 	Kind     EventKind
 	TaskID   string

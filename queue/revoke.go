@@ -18,7 +18,7 @@ import (
 	"github.com/sidingq/siding/internal/store"
 )
 
-// The errors of [Revoke]. Nothing has changed then.
+// The errors of [Revoke] after which nothing has changed.
 var (
 	// ErrNotHeld says that nobody holds the lock.
 	ErrNotHeld = errors.New("queue: nobody holds the lock")
@@ -32,14 +32,14 @@ var (
 // A Revocation says which lock is taken from its holder, by whom, and why.
 type Revocation struct {
 	Resource string
-	// Prefix is that of the servers' [lock.Config]. Defaults to "lock:".
+	// Prefix is the Prefix of the servers' [lock.Config]. Defaults to "lock:".
 	Prefix string
-	// Fence is the fencing token of the lease that is meant. So a later holder is not hit by
-	// mistake. 0 means whoever holds the lock when the call reaches Redis. A program on the plain
-	// protocol has no fence, and is meant only by 0.
+	// Fence is the fencing token of the lease to revoke. So a later holder keeps its lock. 0 means
+	// whoever holds the lock when the call reaches Redis. A program on the plain protocol has no
+	// fence, so only 0 takes its lock.
 	Fence int64
-	// By and Reason say who wants it and why. Both are required. They are kept for a week, in up to
-	// 200 and 1,000 bytes. Operators see them.
+	// By and Reason say who takes the lock, and why. Both are required, of at most 200 and 1,000
+	// bytes. Redis keeps them for a week. Operators see them.
 	By     string
 	Reason string
 }
@@ -48,8 +48,8 @@ type Revocation struct {
 type Revoked struct {
 	// Holder describes the holder, as in [lock.BusyError].
 	Holder string
-	// FreeWithin is after how long the holder's lock ends at the latest. It is 0 if the lock is free or
-	// reserved for the next waiter already.
+	// FreeWithin is the time after which the holder's lock ends at the latest. It is 0 if the lock is
+	// already free, or reserved for the next waiter.
 	FreeWithin time.Duration
 }
 
@@ -58,15 +58,15 @@ type Revoked struct {
 // next waiter when the holder has returned, or when the TTL is over. So there are never two
 // holders. The next fencing token is higher.
 //
-// A task whose lock was revoked runs again after a second, behind those who wait. That uses no retry, but
-// it is one of [Recovery.Losses]. The log of its server and the task's last error say who revoked the
-// lock, and why.
+// A task whose lock was revoked runs again after a second or more, behind those who wait. That uses no
+// retry, but counts as one of [Recovery.Losses]. The log of the task's server and the task's last error
+// say who revoked the lock, and why.
 //
-// A program on the plain protocol cannot be told that it has lost its lock. Its lock goes to the next
+// A program on the plain protocol does not learn that it has lost its lock. Its lock goes to the next
 // waiter at once. The caller has to know that the program does not work on the resource any more.
 //
-// The client rdb must reach the Redis of the tasks. After an error of Redis the lock may be revoked or
-// not.
+// The client rdb must reach the Redis of the tasks. After an error of Redis the lock may have been
+// revoked or not.
 func Revoke(ctx context.Context, rdb redis.UniversalClient, r Revocation) (Revoked, error) {
 	if err := r.validate(rdb); err != nil {
 		return Revoked{}, err

@@ -43,16 +43,16 @@ func (a *app) releaseCommand() *cobra.Command {
 		Short: "Take a lock from its holder",
 		Long: `Take a lock from its holder, after a question. The context of the holder's work ends at
 its next renewal, within a third of lock.ttl. The lock goes to the next waiter once
-the holder has returned, or when the lease is over, and never before: there are no
-two holders. The next fencing token is higher. A task that has lost its lock this way
-runs again, behind those who wait, and uses no retry.
+the holder has returned, or when the lease has expired, and never before. So there are
+never two holders. The next fencing token is higher. A task that has lost its lock this
+way runs again, behind those who wait, and uses no retry.
 
-A program on the plain protocol (STATE foreign) cannot be told. Its lock goes to the
-next waiter at once: make sure that the program does not work on the resource any
-more.
+A program on the plain protocol (STATE foreign) does not learn that it has lost its
+lock. The lock goes to the next waiter at once: make sure that the program does not
+work on the resource any more.
 
-The reason and your name are kept for a week. show has them, and so have the log of
-the holder's server and the last error of the task.
+Redis keeps the reason and your name for a week, and show prints them. The log of the
+holder's server and the last error of the task have them, too.
 
 ` + statuses,
 		Example: `  lockctl release order:536365 --reason 'the worker hangs in a call to the bank'
@@ -194,7 +194,7 @@ func (r released) text() string {
 	case r.FreeWithin == 0:
 		return text + "The next waiter has the lock.\n"
 	case r.Waiting == 0:
-		return text + fmt.Sprintf("The holder stops at its next renewal. The lock is free then, within %s at the latest.\n", within)
+		return text + fmt.Sprintf("The context of the holder ends at its next renewal. The lock is free once the holder returns, and after %s at the latest.\n", within)
 	}
-	return text + fmt.Sprintf("The holder stops at its next renewal. The next waiter then has the lock, within %s at the latest.\n", within)
+	return text + fmt.Sprintf("The context of the holder ends at its next renewal. The next waiter gets the lock once the holder returns, and after %s at the latest.\n", within)
 }

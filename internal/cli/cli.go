@@ -1,5 +1,5 @@
-// Package cli is what the programs for people at a terminal have in common: exit statuses, the
-// way in which errors are told, and a client of Redis that gives up soon.
+// Package cli is what the programs for people at a terminal have in common: exit statuses, the form of
+// error messages, and a client of Redis that gives up soon.
 package cli
 
 import (
@@ -14,12 +14,12 @@ import (
 // The exit statuses of all programs. A program may have more.
 const (
 	StatusOK    = 0
-	StatusFault = 1
-	StatusUsage = 2
+	StatusFault = 1 // something has failed
+	StatusUsage = 2 // the command line or a setting is wrong
 )
 
-// A statusError ends the program with an exit status. Any other error is about
-// the command line or a setting. A nil error says nothing.
+// A statusError ends the program with an exit status, and with the message of its error unless that
+// is nil. Any other error is about the command line or a setting.
 type statusError struct {
 	status int
 	error
@@ -27,14 +27,14 @@ type statusError struct {
 
 func (e *statusError) Unwrap() error { return e.error }
 
-// Exit returns an error that ends the program with the status, and tells err unless that is nil.
+// Exit returns an error that ends the program with the status. [Run] prints err unless it is nil.
 func Exit(status int, err error) error { return &statusError{status, err} }
 
-// Fault is Exit with [StatusFault].
+// Fault is [Exit] with [StatusFault].
 func Fault(err error) error { return Exit(StatusFault, err) }
 
-// Run runs the program with the arguments and returns its exit status. An error that is not from
-// [Exit] or [Fault] is about the command line, and Run then names the help.
+// Run runs the program with the arguments and returns its exit status. It prints the error of the
+// program to stderr. After an error that is not from [Exit] or [Fault], it also names the help.
 func Run(ctx context.Context, root *cobra.Command, args []string, stdout, stderr io.Writer) int {
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetArgs(append([]string{}, args...)) // nil would mean os.Args
@@ -56,7 +56,7 @@ func Run(ctx context.Context, root *cobra.Command, args []string, stdout, stderr
 	return ended.status
 }
 
-// None wants no argument.
+// None returns an error unless a command has no arguments. It is for [cobra.Command].Args.
 func None(_ *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return fmt.Errorf("want no arguments, have %q", args)
@@ -64,7 +64,7 @@ func None(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// One wants one argument.
+// One returns an error unless a command has one argument. It is for [cobra.Command].Args.
 func One(cmd *cobra.Command, args []string) error {
 	if len(args) != 1 {
 		return fmt.Errorf("want %q, have %d arguments", cmd.Use, len(args))

@@ -10,12 +10,12 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
-// Patience is how long Redis may take to give its first answer.
+// Patience is how long [Connect] waits for the first answer of Redis.
 const Patience = 5 * time.Second
 
-// ClientOptions returns the options of a client whose calls all end soon, with the name of the
-// program. By default go-redis makes four attempts at a command and dials five times for each. A
-// host that stays silent then costs 40 seconds.
+// ClientOptions returns the options of a client that gives up soon, with the name of the program. By
+// default go-redis makes four attempts at a command and dials five times for each. A host that does
+// not answer then costs 40 s.
 func ClientOptions(settings config.Redis, program string) (*redis.UniversalOptions, error) {
 	opts, err := settings.Options()
 	if err != nil {
@@ -29,8 +29,8 @@ func ClientOptions(settings config.Redis, program string) (*redis.UniversalOptio
 	return opts, nil
 }
 
-// Connect returns a client of the Redis that the settings name, which has
-// answered. The caller closes it. The worker is that of [config.Redis.Failed].
+// Connect returns a client of the Redis that the settings name, once that Redis has answered. The
+// caller closes the client. worker is as in [config.Redis.Failed], which makes the error.
 func Connect(ctx context.Context, settings config.Redis, program, worker string) (redis.UniversalClient, error) {
 	opts, err := ClientOptions(settings, program)
 	if err != nil {
@@ -40,7 +40,7 @@ func Connect(ctx context.Context, settings config.Redis, program, worker string)
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
 	if err := client.Ping(ctx).Err(); err != nil {
-		_ = client.Close() // of no use, and what is wrong is known
+		_ = client.Close() // err says what is wrong
 		return nil, settings.Failed(worker, err)
 	}
 	return client, nil

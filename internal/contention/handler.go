@@ -13,14 +13,15 @@ import (
 )
 
 const (
-	// longest is the most seconds for which a request may collect waits.
+	// longest is for how many seconds a request may collect waits at most.
 	longest = 3600
-	// patience is how long the answer may take then.
+	// patience is how long the answer may take after that.
 	patience = 30 * time.Second
 )
 
 // ServeHTTP writes the profile: all waits since the start of the worker or, with ?seconds=30, those that
-// end in the next 30 s. That is how the profiles of net/http/pprof are asked for.
+// end in the next 30 s. The profiles of net/http/pprof have the same parameter. It answers 400 unless
+// seconds is a number from 1 to 3600.
 func (p *Profile) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	begin, waits := p.start, p.now()
 	if text := r.FormValue("seconds"); text != "" {
@@ -34,14 +35,14 @@ func (p *Profile) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(span + patience))
 		begin = time.Now()
 		if sleep.For(r.Context(), span) != nil {
-			return // nobody waits for the answer
+			return // the caller has gone
 		}
 		waits = since(waits, p.now())
 	}
 	w.Header().Set("Content-Type", "application/octet-stream")
 	w.Header().Set("Content-Disposition", `attachment; filename="contention.pb.gz"`)
 	w.Header().Set("Cache-Control", "no-store")
-	_ = write(w, waits, begin, time.Now()) // fails only when the asker has gone
+	_ = write(w, waits, begin, time.Now()) // fails only if the caller has gone
 }
 
 // write writes the waits in the format of pprof.
@@ -53,7 +54,7 @@ func write(w io.Writer, waits map[wait]total, begin, end time.Time) error {
 	return b.profile.Write(w)
 }
 
-// A builder makes a profile. Its functions stand for words: there is no code behind them.
+// A builder makes a profile. The names of its functions are words, such as "class order".
 type builder struct {
 	profile   *profile.Profile
 	locations map[string]*profile.Location // by the name of the function
@@ -76,7 +77,7 @@ func newBuilder(begin, end time.Time) *builder {
 	}
 }
 
-// add adds a sample, with the waiting task on top of the holder, and the class at the bottom.
+// add adds a sample. Its stack is the waiting task, the holder, and the class at the bottom.
 func (b *builder) add(w wait, sum total) {
 	b.profile.Sample = append(b.profile.Sample, &profile.Sample{
 		Location: []*profile.Location{b.location(w.kind + " waits"), b.location("held by " + w.holder), b.location("class " + w.class)},

@@ -1,5 +1,5 @@
-// Package contention keeps a profile of the time for which tasks have waited for locks: by the kind of
-// the waiting task, the kind of the holder, and the class of the resource. go tool pprof shows it.
+// Package contention keeps a profile, for go tool pprof, of the time for which tasks have waited for
+// locks: by the kind of the waiting task, the kind of the holder, and the class of the resource.
 package contention
 
 import (
@@ -11,11 +11,12 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
-// limit is how many sorts of wait a profile has. All further ones are one, whose words are
+// limit is how many sorts of wait a profile has. Further sorts are one, whose three words are
 // [labels.Other].
 const limit = 1000
 
-// A Profile sums up waits that have ended since its start. It is safe for concurrent use.
+// A Profile sums up the waits that have ended since its start. It is safe for concurrent use. [New]
+// makes it.
 type Profile struct {
 	start time.Time
 
@@ -23,10 +24,10 @@ type Profile struct {
 	waits map[wait]total
 }
 
-// A wait is a sort of waits.
+// A wait is a sort of wait.
 type wait struct{ class, kind, holder string }
 
-// A total is how many waits there were, and how long they took, summed up.
+// A total is the number of waits of a sort, and their time, summed up.
 type total struct {
 	waits int64
 	delay time.Duration
@@ -67,7 +68,7 @@ func (p *Profile) now() map[wait]total {
 	return maps.Clone(p.waits)
 }
 
-// since returns the waits of now that before does not have.
+// since returns the waits of now without those of before. It changes now.
 func since(before, now map[wait]total) map[wait]total {
 	for w, sum := range now {
 		sum.waits -= before[w].waits

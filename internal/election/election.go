@@ -9,8 +9,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// Resource names the resource of an election. Servers of the same queues contend for its lock, if all of
-// them recover tasks, or none.
+// Resource names the resource of an election. The server that has its lock is elected. queues may be in
+// any order. recovers says whether the servers recover tasks: those that do elect one of their own.
 func Resource(queues []string, recovers bool) string {
 	role := "siding-sweeper:"
 	if recovers {

@@ -1,17 +1,17 @@
-// Package labels makes the words by which metrics and profiles sort tasks: classes of resources, kinds
-// of tasks and of holders. They are few, and none is the name of a resource.
+// Package labels makes the words by which metrics and the profile sort tasks: classes of resources, kinds
+// of tasks and of holders, and outcomes. They are few, and none is the name of a resource.
 package labels
 
 import "strings"
 
-// Other stands for all that has no word of its own.
+// Other is the word of all that has no word of its own.
 const Other = "other"
 
 // longest is the length of the longest word in bytes.
 const longest = 64
 
-// Class returns the class of a resource: what comes before the first ":", such as order in
-// order:536365. It is [Other] for a resource without a class, or with a very long one.
+// Class returns the class of a resource: the part before the first ":", such as order in
+// order:536365. It is [Other] for a resource without a class, or with one of more than 64 bytes.
 func Class(resource string) string {
 	i := strings.IndexByte(resource, ':')
 	if i <= 0 || i > longest {
@@ -20,12 +20,12 @@ func Class(resource string) string {
 	return resource[:i]
 }
 
-// program is a holder whose label has no word that could be shown.
+// program is the kind of a holder whose label has no word that may be shown.
 const program = "a program"
 
-// Holder returns the kind of a holder from the label that its lock shows. For a task that is the kind
-// of the task. For others it is the first words of the label, up to one with a digit or a mark in it,
-// which may be a name: those of "invoices of 2026-11" are "invoices of".
+// Holder returns the kind of a holder from its label. For a task that is the kind of the task. For
+// others it is the first words of the label that have only ASCII letters: those of "invoices of
+// 2026-11" are "invoices of". A word with another character may be a name.
 func Holder(label string) string {
 	if rest, ok := cutProcess(label); ok {
 		who, ok := before(rest, " on ")
@@ -51,7 +51,7 @@ func Holder(label string) string {
 	return short(label)
 }
 
-// cutProcess cuts " (pid 4121)" off the end of a label, if that is there.
+// cutProcess cuts an end like " (pid 4121)" off a label. ok is false if the label has none.
 func cutProcess(label string) (rest string, ok bool) {
 	if !strings.HasSuffix(label, ")") {
 		return label, false
@@ -59,7 +59,7 @@ func cutProcess(label string) (rest string, ok bool) {
 	return before(label, " (pid ")
 }
 
-// before returns what comes before the last sep in s.
+// before returns the part of s before the last sep. ok is false if s has none.
 func before(s, sep string) (head string, ok bool) {
 	i := strings.LastIndex(s, sep)
 	if i < 0 {
@@ -68,7 +68,7 @@ func before(s, sep string) (head string, ok bool) {
 	return s[:i], true
 }
 
-// plain reports whether a word has nothing but ASCII letters.
+// plain reports whether a word has only ASCII letters.
 func plain(word string) bool {
 	for i := range len(word) {
 		if c := word[i] | 0x20; c < 'a' || c > 'z' {
@@ -78,7 +78,7 @@ func plain(word string) bool {
 	return true
 }
 
-// short returns s, or Other.
+// short returns s, or Other if s is empty or too long.
 func short(s string) string {
 	if s == "" || len(s) > longest {
 		return Other
@@ -86,8 +86,8 @@ func short(s string) string {
 	return s
 }
 
-// Word returns a copy of s that can be the value of a label: UTF-8, and not long. It is [Other] if s is
-// empty or long.
+// Word returns a copy of s that can be the value of a label: valid UTF-8 of at most 64 bytes. It is
+// [Other] if s is empty or longer.
 func Word(s string) string {
 	return strings.ToValidUTF8(strings.Clone(short(s)), "?")
 }

@@ -11,8 +11,8 @@ import (
 const Limit = 100
 
 // A Set has a value for each word of one sort. The first words, up to [Limit], have values of their
-// own. All later ones share that of [Other]. So a program that makes up classes or kinds cannot fill
-// the memory of a worker, or of the system that keeps its metrics.
+// own. All later words share the value of [Other]. So a program that makes up classes or kinds cannot
+// fill the memory of a worker or of Prometheus. A Set is safe for concurrent use.
 type Set[T any] struct {
 	create func(word string) T
 	other  T
@@ -21,15 +21,15 @@ type Set[T any] struct {
 	all atomic.Pointer[map[string]T]
 }
 
-// NewSet returns a Set without words. It calls create once for each word, and for [Other] at once. A
-// word is valid UTF-8.
+// NewSet returns a Set without words. The Set calls create once for each word, and for [Other] at once.
+// create gets valid UTF-8.
 func NewSet[T any](create func(word string) T) *Set[T] {
 	s := &Set[T]{create: create, other: create(Other)}
 	s.all.Store(&map[string]T{Other: s.other})
 	return s
 }
 
-// Of returns the value of a word. Of a known word it takes no lock and allocates nothing.
+// Of returns the value of a word. For a known word it takes no lock and allocates nothing.
 func (s *Set[T]) Of(word string) T {
 	all := *s.all.Load()
 	if value, ok := all[word]; ok {
@@ -53,7 +53,7 @@ func (s *Set[T]) add(word string) T {
 	}
 	value := s.create(Word(word))
 	more := maps.Clone(all)
-	more[strings.Clone(word)] = value // which may be a part of something large
+	more[strings.Clone(word)] = value // the word may be a part of a large string
 	s.all.Store(&more)
 	return value
 }

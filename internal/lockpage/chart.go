@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// The measures of a chart, in the units of its drawing.
+// The measures of a chart, in the units of its viewBox.
 const (
 	chartWidth  = 260
 	chartHeight = 140
@@ -17,7 +17,7 @@ const (
 	plotBottom  = chartHeight - 20
 )
 
-// charts are the four of the list of locks.
+// charts are the four charts below the list of locks.
 type charts struct {
 	HandOff, Refusals, Waiting *chart
 	Hot                        []hotBar
@@ -29,14 +29,14 @@ type chart struct {
 	ID, Title, Scope string
 	// Text says in words what the drawing shows.
 	Text  string
-	Keys  []key // the same by line, if there are several
+	Keys  []key // what each line shows, if there are several
 	Lines []line
 	Grid  []tick
 	Times []tick
 	Empty string // what to say if there is nothing to draw
 }
 
-// A line is one of a chart. Class names its look in the style sheet.
+// A line is one line of a chart. The style sheet gives its Class a look.
 type line struct{ Class, Path string }
 
 // A key says what a line of a Class shows.
@@ -58,7 +58,7 @@ func (*chart) TextY() int   { return chartHeight - 5 }
 func (*chart) Middle() int  { return (plotLeft + plotRight) / 2 }
 func (*chart) MiddleY() int { return (plotTop + plotBottom) / 2 }
 
-// A hotBar is a resource with a bar, whose Width is of 100.
+// A hotBar is a resource with a bar. Width is in percent of the widest bar.
 type hotBar struct {
 	Resource string
 	Waited   string
@@ -93,28 +93,28 @@ func (h *Handler) charts(now time.Time) *charts {
 		c.Refusals.draw(perSecond, series{"area", r.refusals})
 	}
 	if last, most, known := extremes(waiting); !known {
-		c.Waiting.Empty = "first sample in a moment"
+		c.Waiting.Empty = "no sample yet"
 	} else {
 		c.Waiting.Text = fmt.Sprintf("%s now, %s at most", thousands(int64(last)), thousands(int64(most)))
 		c.Waiting.draw(plain, series{"area", waiting})
 	}
-	c.HotText = "nobody waited while somebody looked"
+	c.HotText = "no waiting tasks sampled"
 	for i, one := range hot[:min(len(hot), 5)] {
 		if i == 0 {
-			c.HotText = "by the time that tasks have waited"
+			c.HotText = "by waiting time, summed up"
 		}
 		c.Hot = append(c.Hot, hotBar{one.Resource, long(one.Waited), 100 * float64(one.Waited) / float64(hot[0].Waited)})
 	}
 	return c
 }
 
-// A series is what one line shows: a value for each sample, or NaN.
+// A series has the values of one line, one for each sample. NaN is a gap.
 type series struct {
 	class  string
 	values []float64
 }
 
-// draw makes the lines and the axes. unit writes a value of the vertical axis.
+// draw makes the lines and the axes. unit formats a value of the vertical axis.
 func (c *chart) draw(unit func(float64) string, all ...series) {
 	most := 0.0
 	for _, s := range all {
@@ -142,11 +142,11 @@ func (c *chart) draw(unit func(float64) string, all ...series) {
 	}
 }
 
-// x is the place of a sample, from 0 on.
+// x is the horizontal place of a sample. The first sample is 0.
 func x(sample float64) float64 { return plotLeft + sample/(samples-1)*(plotRight-plotLeft) }
 
-// path draws the values as one line for each run of them without a gap. With area each line goes
-// down to the axis and back.
+// path returns the path of a line, which a NaN interrupts. With area each part of the line is closed
+// along the axis.
 func path(values []float64, y func(float64) float64, area bool) string {
 	var b strings.Builder
 	inside := false
@@ -174,7 +174,7 @@ func path(values []float64, y func(float64) float64, area bool) string {
 	return b.String()
 }
 
-// extremes returns the last value and the largest one, and whether there is any.
+// extremes returns the last value and the largest one. known is false if all values are NaN.
 func extremes(values []float64) (last, most float64, known bool) {
 	for _, v := range values {
 		if !math.IsNaN(v) {
@@ -184,7 +184,7 @@ func extremes(values []float64) (last, most float64, known bool) {
 	return last, most, known
 }
 
-// ceiling returns a round number that is v or a bit more: 1, 2 or 5 and zeros.
+// ceiling rounds v up to 1, 2 or 5 times a power of ten, and 0 to 1.
 func ceiling(v float64) float64 {
 	if v <= 0 {
 		return 1

@@ -11,22 +11,22 @@ import (
 )
 
 const (
-	// interest is how long the fleet is sampled after somebody has looked.
+	// interest is how long the fleet is sampled after somebody has looked at a page.
 	interest = samples * sampleTime
 	// hottest is how many resources a sample names.
 	hottest = 20
 )
 
-// A fleet samples how many tasks of the whole fleet wait, and for which resources, while
-// somebody looks.
+// A fleet samples how many tasks of the whole fleet wait, and for which resources. It samples only
+// while somebody looks at the pages.
 type fleet struct {
 	source Source
-	poke   chan struct{}
+	poke   chan struct{} // somebody looks at a page
 	end    context.CancelFunc
 	ended  chan struct{}
 
 	mu   sync.Mutex
-	seen time.Time // when somebody looked last
+	seen time.Time // when somebody looked at a page last
 	kept [samples + 1]fleetSample
 }
 
@@ -37,7 +37,7 @@ type fleetSample struct {
 	hot     map[string]int // how many wait for the hottest resources
 }
 
-// newFleet returns a fleet that must be closed.
+// newFleet starts a goroutine that samples the fleet until close.
 func newFleet(source Source) *fleet {
 	ctx, cancel := context.WithCancel(context.Background())
 	f := &fleet{source: source, poke: make(chan struct{}, 1), end: cancel, ended: make(chan struct{})}
@@ -50,7 +50,7 @@ func (f *fleet) close() {
 	<-f.ended
 }
 
-// looked says that somebody looks at a page.
+// looked notes that somebody looks at a page.
 func (f *fleet) looked() {
 	f.mu.Lock()
 	f.seen = time.Now()
@@ -61,7 +61,7 @@ func (f *fleet) looked() {
 	}
 }
 
-// interesting reports whether somebody has looked lately.
+// interesting reports whether somebody has looked at a page within interest.
 func (f *fleet) interesting() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -87,7 +87,7 @@ func (f *fleet) run(ctx context.Context) {
 		}
 		f.sample(ctx)
 		now := time.Now()
-		next := time.Unix(0, (sampleOf(now)+1)*int64(sampleTime)).Add(sampleTime / 2) // the middle, so that none is missed
+		next := time.Unix(0, (sampleOf(now)+1)*int64(sampleTime)).Add(sampleTime / 2) // in its middle, so that each sample is taken once
 		timer.Reset(next.Sub(now))
 	}
 }
@@ -121,12 +121,12 @@ func (f *fleet) sample(ctx context.Context) {
 // A hotResource is a resource for which tasks have waited.
 type hotResource struct {
 	Resource string
-	// Waited is for how long, summed up over all tasks and all samples.
+	// Waited is the waiting time of all these tasks, summed up over the samples.
 	Waited time.Duration
 }
 
-// read returns how many tasks waited in each sample before now, the oldest first, and the resources
-// for which they have waited longest. A sample that is missing is NaN.
+// read returns how many tasks waited in each of the last samples, the oldest first. A missing sample
+// is NaN. hot are the resources of these samples, the longest wait first.
 func (f *fleet) read(now time.Time) (waiting []float64, hot []hotResource) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -32,8 +32,8 @@ type span struct {
 	Code bool
 }
 
-// spans splits a text at its backquotes, between which there are commands. A text with an odd number of
-// backquotes stays as it is, as a name in it has some.
+// spans splits a text into words and commands, which are between backquotes. It does not split a text
+// with an odd number of backquotes: a name in the text has one.
 func spans(text string) []span {
 	parts := strings.Split(text, "`")
 	if len(parts)%2 == 0 {
@@ -48,7 +48,7 @@ func spans(text string) []span {
 	return list
 }
 
-// long writes a duration for a person who waits: 0.4 s, 12 s, 3 min 20 s, 5 h 2 min, 3 d 4 h.
+// long formats a duration such as 0.4 s, 12 s, 3 min 20 s, 5 h 2 min or 3 d 4 h.
 func long(d time.Duration) string {
 	two := func(a int64, unit string, b int64, small string) string {
 		if b == 0 {
@@ -73,7 +73,7 @@ func long(d time.Duration) string {
 	}
 }
 
-// short writes a duration with two digits: 0.42 ms, 3.1 ms, 120 ms, 1.5 s.
+// short formats a duration such as 420 µs, 3.1 ms, 120 ms or 1.5 s.
 func short(d time.Duration) string {
 	switch {
 	case d == 0:
@@ -87,7 +87,7 @@ func short(d time.Duration) string {
 	}
 }
 
-// digits writes a number with two digits or more.
+// digits formats a number with one decimal below 10, else with none.
 func digits(v float64) string {
 	if v < 9.95 {
 		return strings.TrimSuffix(strconv.FormatFloat(v, 'f', 1, 64), ".0")
@@ -95,7 +95,7 @@ func digits(v float64) string {
 	return strconv.FormatFloat(v, 'f', 0, 64)
 }
 
-// perSecond writes a rate, and plain a count, on an axis.
+// perSecond formats a rate on an axis, and plain a count.
 func perSecond(v float64) string { return plain(v) + "/s" }
 
 func plain(v float64) string {
@@ -111,7 +111,7 @@ func plain(v float64) string {
 	}
 }
 
-// thousands writes a number with a thin space between each three digits.
+// thousands formats a number with a thin space between each three digits.
 func thousands(n int64) string {
 	text := strconv.FormatInt(n, 10)
 	for i := len(text) - 3; i > 0 && text[i-1] != '-'; i -= 3 {
@@ -120,7 +120,7 @@ func thousands(n int64) string {
 	return text
 }
 
-// count writes how many of a thing there are.
+// count formats a number and its noun.
 func count(n int64, one string) string {
 	if n == 1 {
 		return "1 " + one
@@ -128,7 +128,7 @@ func count(n int64, one string) string {
 	return thousands(n) + " " + one + "s"
 }
 
-// ago writes how long ago a time was, and a dash for no time.
+// ago formats how long ago a time was, and a dash for the zero time.
 func ago(t time.Time) string {
 	if t.IsZero() {
 		return "–"
@@ -136,7 +136,7 @@ func ago(t time.Time) string {
 	return long(time.Since(t))
 }
 
-// clock writes a time in UTC, with the day unless that is today.
+// clock formats a time in UTC, with its date unless that is today's. A dash stands for the zero time.
 func clock(t time.Time) string {
 	switch t = t.UTC(); {
 	case t.IsZero():
@@ -148,8 +148,8 @@ func clock(t time.Time) string {
 	}
 }
 
-// asynqURL returns the page of a task in asynq's dashboard, or nothing for a task whose page has no
-// address: a browser would read its queue or its id as something else.
+// asynqURL returns the address of a task in asynq's dashboard. It returns "" without a dashboard, and
+// for a queue or id that cannot be a part of a path: a browser would change it.
 func asynqURL(dashboard string, t inspect.Task) string {
 	for _, name := range []string{t.Queue, t.ID} {
 		if name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/?#%\\\uFFFD") || strings.TrimSpace(name) != name {

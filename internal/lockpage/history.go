@@ -9,21 +9,21 @@ import (
 )
 
 const (
-	// sampleTime is the time that one point of a chart stands for.
+	// sampleTime is the time of one point of a chart.
 	sampleTime = 5 * time.Second
 	// samples is how many points a chart has: 15 minutes.
 	samples = 180
 )
 
-// sampleOf numbers the samples of all time.
+// sampleOf returns the number of the sample to which a time belongs.
 func sampleOf(t time.Time) int64 { return t.UnixNano() / int64(sampleTime) }
 
 // A History has what a worker has seen in the last 15 minutes. Its Observe fits
-// [queue.GuardConfig]. The zero value is ready to use, by several goroutines. Its size is fixed,
-// 150 KB, however much happens.
+// [queue.GuardConfig]. The zero value is ready to use. A History is safe for concurrent use. It
+// always takes 150 KB.
 type History struct {
 	mu   sync.Mutex
-	kept [samples + 1]sample // the sample that is not complete yet has a place, too
+	kept [samples + 1]sample // the last one is not complete yet
 }
 
 // A sample is what happened in 5 s.
@@ -33,7 +33,7 @@ type sample struct {
 	handOffs histogram
 }
 
-// Observe counts an event.
+// Observe counts a hand-off or a refusal, and leaves out other events.
 func (h *History) Observe(e queue.Event) {
 	handOff := e.Kind == queue.EventAcquired && e.HandOff > 0
 	if !handOff && e.Kind != queue.EventParked {
@@ -48,7 +48,7 @@ func (h *History) Observe(e queue.Event) {
 	}
 }
 
-// at returns the sample of a time.
+// at returns the sample of a time, which replaces an old one in its place.
 func (h *History) at(t time.Time) *sample {
 	number := sampleOf(t)
 	s := &h.kept[number%int64(len(h.kept))]
@@ -68,7 +68,7 @@ type record struct {
 	allP50, allP99    time.Duration
 }
 
-// read returns the samples before now.
+// read returns the complete samples of the 15 minutes before now.
 func (h *History) read(now time.Time) record {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -98,7 +98,8 @@ func seconds(d time.Duration) float64 {
 	return d.Seconds()
 }
 
-// A histogram counts durations in classes, each of which ends 10 % above the one before.
+// A histogram counts durations in buckets. The upper bound of each is 10 % above that of the one
+// before.
 type histogram struct {
 	total  int64
 	counts [200]uint32 // up to 3 minutes
@@ -107,24 +108,25 @@ type histogram struct {
 const growth = 1.1
 
 func (h *histogram) add(d time.Duration) {
-	class := int(math.Ceil(math.Log(max(d.Seconds()*1e6, 1)) / math.Log(growth)))
+	bucket := int(math.Ceil(math.Log(max(d.Seconds()*1e6, 1)) / math.Log(growth)))
 	h.total++
-	h.counts[min(class, len(h.counts)-1)]++
+	h.counts[min(bucket, len(h.counts)-1)]++
 }
 
 func (h *histogram) merge(other *histogram) {
 	h.total += other.total
-	for class, n := range other.counts {
-		h.counts[class] += n
+	for bucket, n := range other.counts {
+		h.counts[bucket] += n
 	}
 }
 
-// quantile returns a duration that percent of those counted do not exceed, and 0 if there are none.
+// quantile returns the upper bound of the bucket with the given percentile, and 0 of an empty
+// histogram.
 func (h *histogram) quantile(percent int64) time.Duration {
 	rank := (h.total*percent + 99) / 100 // rounded up
-	for class, n := range h.counts {
+	for bucket, n := range h.counts {
 		if rank -= int64(n); rank <= 0 && h.total > 0 {
-			return time.Duration(math.Pow(growth, float64(class)) * float64(time.Microsecond))
+			return time.Duration(math.Pow(growth, float64(bucket)) * float64(time.Microsecond))
 		}
 	}
 	return 0

@@ -15,13 +15,13 @@ import (
 // shown is how many locks or waiters one page shows.
 const shown = 200
 
-// An order is one in which the list can be.
+// An order is a way to sort the list.
 type order struct {
 	Name, Title string
 	compare     func(a, b inspect.Lock) int
 }
 
-// orders are all of them. The first is the default.
+// orders are all ways to sort the list. The first is the default.
 var orders = []order{
 	{"wait", "Longest wait", func(a, b inspect.Lock) int { return cmp.Compare(b.OldestWait, a.OldestWait) }},
 	{"waiting", "Most waiting", func(a, b inspect.Lock) int { return cmp.Compare(b.Waiting, a.Waiting) }},
@@ -94,7 +94,7 @@ func (p *listPage) count(l inspect.Lock) {
 		p.Reserved++
 	case inspect.Foreign:
 		p.Foreign++
-	case inspect.Free: // somebody waits, and the sweeper has not seen it yet
+	case inspect.Free: // somebody waits for it, and the sweeper has not handed it off yet
 	}
 	if l.Gone {
 		p.Gone++
@@ -103,8 +103,8 @@ func (p *listPage) count(l inspect.Lock) {
 	p.OldestWait = max(p.OldestWait, l.OldestWait)
 }
 
-// filter returns a new list of the locks that have each word of the query somewhere in the
-// resource, the holder or the task. Upper case counts as lower case.
+// filter returns a new list of the locks that match each word of the query. A word matches a part of
+// the resource, the holder, the state or the task, in upper or lower case.
 func filter(locks []inspect.Lock, query string) []inspect.Lock {
 	words := strings.Fields(strings.ToLower(query))
 	var found []inspect.Lock
@@ -121,7 +121,7 @@ func filter(locks []inspect.Lock, query string) []inspect.Lock {
 	return found
 }
 
-// SortURL is the address of the same list in another order.
+// SortURL returns the address of the same list in another order.
 func (p listPage) SortURL(name string) string { return listURL(p.Query, name) }
 
 func listURL(query, order string) string {

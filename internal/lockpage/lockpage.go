@@ -22,9 +22,9 @@ import (
 const RootPath = "/locks"
 
 const (
-	// patience bounds the questions for one page.
+	// patience is how long one page waits for Redis.
 	patience = 5 * time.Second
-	// shared is for how long visitors share one list of locks.
+	// shared is how long one list of locks serves all visitors.
 	shared = time.Second
 )
 
@@ -38,23 +38,25 @@ type Source interface {
 }
 
 // A RevokeFunc takes the lock of a resource from the holder of the lease with this fence, or from
-// any holder if the fence is 0. by names the person who wants it, for the reason.
+// any holder if the fence is 0. by names the person who releases the lock, and reason says why. The
+// page shows the error, after which the lock may have been taken or not.
 type RevokeFunc func(ctx context.Context, resource string, fence int64, by, reason string) error
 
 // Config configures a [Handler].
 type Config struct {
+	// Source answers all questions. Required.
 	Source Source
-	// Revoke takes the lock of a resource from its holder. Nil leaves the button out.
+	// Revoke takes the lock of a resource from its holder. Nil leaves the form out.
 	Revoke RevokeFunc
-	// ReadOnly refuses to revoke.
+	// ReadOnly refuses to revoke, and leaves the form out.
 	ReadOnly bool
-	// By names who sends a request, for the record of a revocation.
+	// By names who sends a request, for the record of a revocation. Required.
 	By func(*http.Request) string
-	// History has the figures of this worker. Nil stands for a worker that has run no task.
+	// History has the figures of this worker. Nil is a worker that has run no task.
 	History *History
-	// FontURL is the style sheet of the typeface Roboto.
+	// FontURL is the address of the style sheet of the typeface Roboto. Empty for none.
 	FontURL string
-	// Dashboard is the path of asynq's dashboard, to which tasks have links.
+	// Dashboard is the path of asynq's dashboard, to which tasks have links. Empty for no links.
 	Dashboard string
 }
 
@@ -73,12 +75,12 @@ type Handler struct {
 
 	styleURL, scriptURL string
 
-	mu     sync.Mutex // held while somebody asks, so that one visitor asks for all
+	mu     sync.Mutex // held while Redis is asked, so that one request asks for all
 	list   inspect.List
 	listed time.Time
 }
 
-// New returns the pages for cfg.
+// New returns the pages for cfg. An error means that cfg lacks a required field.
 func New(cfg Config) (*Handler, error) {
 	if cfg.Source == nil || cfg.By == nil {
 		return nil, errors.New("lockpage: config: want a Source and By, have nil")
@@ -125,7 +127,7 @@ func New(cfg Config) (*Handler, error) {
 	return h, nil
 }
 
-// Close ends what runs beside the requests.
+// Close stops the goroutine that samples the fleet, and waits for its end.
 func (h *Handler) Close() { h.fleet.close() }
 
 // policy lets a page load the worker's own files, and nothing else.
@@ -150,7 +152,7 @@ type page struct {
 	Content                      any
 }
 
-// A notice tells of something that went wrong.
+// A notice says what went wrong, and what to do.
 type notice struct{ What, Advice string }
 
 // write writes a page, whole or not at all.
@@ -166,7 +168,7 @@ func (h *Handler) write(w http.ResponseWriter, r *http.Request, status int, name
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
 	if r.Method != http.MethodHead {
-		_, _ = w.Write(text.Bytes()) // fails only when the asker has gone
+		_, _ = w.Write(text.Bytes()) // fails only if the browser has gone
 	}
 }
 
@@ -175,7 +177,7 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, status int, what,
 	h.write(w, r, status, "error", page{Title: what, Refresh: status == http.StatusServiceUnavailable, Notice: &notice{what, advice}})
 }
 
-// failAsking writes a page about an error of the source.
+// failAsking writes a page about an error of the Source.
 func (h *Handler) failAsking(w http.ResponseWriter, r *http.Request, err error) {
 	if errors.Is(err, lock.ErrResource) {
 		h.fail(w, r, http.StatusBadRequest, "No resource can have this name.", "The error is: "+err.Error())
@@ -188,7 +190,7 @@ func (h *Handler) failAsking(w http.ResponseWriter, r *http.Request, err error) 
 	h.fail(w, r, http.StatusServiceUnavailable, what, "This page tries again every two seconds. The error is: "+err.Error())
 }
 
-// held returns the locks, as they were at most a moment ago.
+// held returns a list of the locks that is at most a second old.
 func (h *Handler) held(ctx context.Context) (inspect.List, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

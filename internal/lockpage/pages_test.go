@@ -177,12 +177,12 @@ func TestRevoke(t *testing.T) {
 		calls  int
 	}{
 		{"all there", func(*lockpage.Config, *source, url.Values) {}, http.StatusSeeOther, "", 1},
-		{"no reason", func(_ *lockpage.Config, _ *source, v url.Values) { v.Set("reason", " ") }, http.StatusUnprocessableEntity, "Say why", 0},
+		{"no reason", func(_ *lockpage.Config, _ *source, v url.Values) { v.Set("reason", " ") }, http.StatusUnprocessableEntity, "Give a reason", 0},
 		{"long reason", func(_ *lockpage.Config, _ *source, v url.Values) { v.Set("reason", strings.Repeat("x", 501)) }, http.StatusUnprocessableEntity, "500", 0},
 		{"two lines", func(_ *lockpage.Config, _ *source, v url.Values) { v.Set("reason", "it\nhangs") }, http.StatusUnprocessableEntity, "one line", 0},
 		{"not sure", func(_ *lockpage.Config, _ *source, v url.Values) { v.Del("sure") }, http.StatusUnprocessableEntity, "Confirm", 0},
 		{"no name", func(_ *lockpage.Config, _ *source, v url.Values) { v.Del("name") }, http.StatusBadRequest, "Which resource", 0},
-		{"read-only", func(c *lockpage.Config, _ *source, _ url.Values) { c.ReadOnly = true }, http.StatusForbidden, "only show", 0},
+		{"read-only", func(c *lockpage.Config, _ *source, _ url.Values) { c.ReadOnly = true }, http.StatusForbidden, "releases no locks", 0},
 		{"no revocation", func(c *lockpage.Config, _ *source, _ url.Values) { c.Revoke = nil }, http.StatusNotFound, "lockctl", 0},
 		{"another holder by now", func(_ *lockpage.Config, s *source, _ url.Values) {
 			later := held
@@ -222,7 +222,7 @@ func TestRevoke(t *testing.T) {
 			}
 			fence := held.Fence
 			if strings.HasPrefix(form.Get("seen"), "foreign") {
-				fence = 0 // that is the last lease's
+				fence = 0 // 7 is that of an earlier lease
 			}
 			if len(calls) != test.calls || test.calls > 0 && calls[0] != fmt.Sprintf("order:1 %d ann it hangs", fence) {
 				t.Errorf("want %d calls, have %q", test.calls, calls)
@@ -265,7 +265,7 @@ func TestReleaseButton(t *testing.T) {
 			t.Errorf("%s: want a button: %t, have %t", test.name, test.want, have)
 		}
 		if have := strings.Contains(page, "http.read_only"); have != test.cfg.ReadOnly {
-			t.Errorf("%s: want it said that the worker only shows: %t, have %t", test.name, test.cfg.ReadOnly, have)
+			t.Errorf("%s: want a word of http.read_only: %t, have %t", test.name, test.cfg.ReadOnly, have)
 		}
 	}
 }
@@ -292,6 +292,9 @@ func TestPagesWithoutAnAnswer(t *testing.T) {
 		if reply := get(t, h, address); reply.Code != want {
 			t.Errorf("%s: want %d, have %d", address, want, reply.Code)
 		}
+	}
+	if page := get(t, h, "/locks/task?queue=low&id=none").Body.String(); !strings.Contains(page, "The queue low has no task none.") {
+		t.Errorf("a task of one queue: want only that queue named, have %s", page)
 	}
 	s.fail(errAway)
 	h = open(t, lockpage.Config{Source: s})

@@ -3,6 +3,7 @@ package lockpage
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -25,17 +26,17 @@ type resourcePage struct {
 	Previous string
 	Next     string
 
-	Revocable bool // a holder is there, and somebody may take the lock from it
+	Revocable bool // a holder has the lock, and the lock can be taken from it
 	ReadOnly  bool
-	Reason    string // that was typed
-	Mistake   string // in what was typed
+	Reason    string // as typed
+	Mistake   string // why the lock was not released
 }
 
 func (h *Handler) showResource(w http.ResponseWriter, r *http.Request) {
 	h.writeResource(w, r, http.StatusOK, resourcePage{})
 }
 
-// writeResource writes the page of the resource that the request names. p has what was typed.
+// writeResource writes the page of the resource that the request names. p has what the person typed.
 func (h *Handler) writeResource(w http.ResponseWriter, r *http.Request, status int, p resourcePage) {
 	h.fleet.looked()
 	name := r.FormValue("name")
@@ -80,18 +81,18 @@ func (h *Handler) revoke(w http.ResponseWriter, r *http.Request) {
 	mistake := ""
 	switch {
 	case h.cfg.Revoke == nil:
-		h.fail(w, r, http.StatusNotFound, "This worker cannot take locks away.", "Use lockctl.")
+		h.fail(w, r, http.StatusNotFound, "This worker cannot release locks.", "Use lockctl.")
 		return
 	case h.cfg.ReadOnly:
-		h.fail(w, r, http.StatusForbidden, "These pages only show.", "This worker runs with http.read_only. Use another worker, or lockctl.")
+		h.fail(w, r, http.StatusForbidden, "This worker releases no locks.", "Its setting http.read_only is on. Use another worker, or lockctl.")
 		return
 	case name == "":
 		h.fail(w, r, http.StatusBadRequest, "Which resource?", "The form has no name of a resource.")
 		return
 	case reason == "":
-		mistake = "Say why you take the lock away: whoever looks later needs it."
+		mistake = "Give a reason for those who look at the lock later."
 	case len(reason) > longestReason || !utf8.ValidString(reason) || strings.ContainsFunc(reason, unicode.IsControl):
-		mistake = "Say it in one line of 500 letters at most."
+		mistake = fmt.Sprintf("Give the reason in one line of at most %d bytes.", longestReason)
 	case r.PostFormValue("sure") == "":
 		mistake = "Confirm that you want to take the lock from its holder."
 	}
@@ -103,21 +104,21 @@ func (h *Handler) revoke(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	lock, _, err := h.cfg.Source.Show(ctx, name, 1, 1)
 	if err == nil && seen(lock) != r.PostFormValue("seen") {
-		h.writeResource(w, r, http.StatusConflict, resourcePage{Reason: reason, Mistake: "The lock has another holder by now, or none."})
+		h.writeResource(w, r, http.StatusConflict, resourcePage{Reason: reason, Mistake: "Nothing has changed: the lock has another holder by now, or none."})
 		return
 	}
 	fence := lock.Fence
 	if lock.State == inspect.Foreign {
-		fence = 0 // that is the last lease's
+		fence = 0 // lock.Fence is that of an earlier lease
 	}
 	if err == nil {
 		err = h.cfg.Revoke(ctx, name, fence, h.cfg.By(r), reason)
 	}
 	if err != nil {
-		h.writeResource(w, r, http.StatusServiceUnavailable, resourcePage{Reason: reason, Mistake: "The lock was not taken away: " + err.Error()})
+		h.writeResource(w, r, http.StatusServiceUnavailable, resourcePage{Reason: reason, Mistake: "The lock may not have been taken from its holder: " + err.Error()})
 		return
 	}
-	http.Redirect(w, r, resourceURL(name), http.StatusSeeOther) // whose page has the record
+	http.Redirect(w, r, resourceURL(name), http.StatusSeeOther) // its page shows the record
 }
 
 // seen names one lease of a lock, so that nobody takes the lock from a holder that came later.
@@ -125,7 +126,7 @@ func seen(l inspect.Lock) string {
 	return string(l.State) + " " + strconv.FormatInt(l.Fence, 10) + " " + l.Holder
 }
 
-// Seen is seen of the page's lock.
+// Seen returns what seen says of the lock on the page.
 func (p resourcePage) Seen() string { return seen(p.Lock) }
 
 func resourceURL(name string) string {
@@ -147,7 +148,11 @@ func (h *Handler) showTask(w http.ResponseWriter, r *http.Request) {
 	why, err := h.cfg.Source.Why(ctx, queue, id)
 	switch {
 	case errors.Is(err, inspect.ErrUnknownTask):
-		h.fail(w, r, http.StatusNotFound, "No queue has the task "+id+".", "It was never enqueued, has succeeded and was not retained, or was deleted.")
+		where := "No queue has the task " + id + "."
+		if queue != "" {
+			where = "The queue " + queue + " has no task " + id + "."
+		}
+		h.fail(w, r, http.StatusNotFound, where, "The task was never enqueued, has succeeded and was not retained, or was deleted.")
 		return
 	case err != nil:
 		h.failAsking(w, r, err)

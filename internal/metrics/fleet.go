@@ -8,57 +8,43 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/sidingq/siding/inspect"
-	"github.com/sidingq/siding/internal/labels"
+	"github.com/sidingq/siding/internal/gauges"
 )
 
-const (
-	// readEvery is how long what was read from Redis serves all scrapes.
-	readEvery = 5 * time.Second
-	// readLimit bounds the reading, and so the time for which a scrape waits.
-	readLimit = 2 * time.Second
-)
-
-// A Reader reads the state of the whole fleet. An [inspect.Inspector] is one.
-type Reader interface {
-	Held(context.Context) (inspect.List, error)
-	Queues(context.Context) ([]inspect.Queue, error)
-	Servers(context.Context) ([]inspect.Server, error)
-}
+// readEvery is for how long one reading of Redis serves all scrapes.
+const readEvery = 5 * time.Second
 
 // Watch adds the gauges that are read from Redis. All workers of a fleet report the same. While Redis
 // cannot be read, siding_redis_up is 0 and the other gauges are left out.
-func (m *Metrics) Watch(r Reader, logger *slog.Logger) {
-	same := func(word string) string { return word }
-	m.registry.MustRegister(&fleet{reader: r, logger: logger, classes: labels.NewSet(same), queues: labels.NewSet(same)})
+func (m *Metrics) Watch(r gauges.Reader, logger *slog.Logger) {
+	m.registry.MustRegister(&fleet{state: gauges.New(r), logger: logger})
 }
 
 // A fleet is the collector of the gauges.
 type fleet struct {
-	reader          Reader
-	logger          *slog.Logger
-	classes, queues *labels.Set[string]
+	state  *gauges.Fleet
+	logger *slog.Logger
 
 	mu   sync.Mutex // held while Redis is read, so that one scrape reads for all
 	read time.Time
-	last []prometheus.Metric // that were read then; nil if Redis could not be read
+	last []prometheus.Metric // what was read then; nil if Redis could not be read
 	err  error
 }
 
 // ofFleet returns the description of a gauge.
 func ofFleet(name, help string, by ...string) *prometheus.Desc {
-	return prometheus.NewDesc(name, help+" Of the whole fleet, and the same from each worker: use max, not sum, over workers.", by, nil)
+	return prometheus.NewDesc(name, help+" All workers of the fleet report the same: use max, not sum, over workers.", by, nil)
 }
 
 var (
-	redisUp = prometheus.NewDesc("siding_redis_up", "Whether this worker could read the gauges of the fleet from Redis: 1, or 0 with these gauges left out.", nil, nil)
+	redisUp = prometheus.NewDesc("siding_redis_up", "1 if this worker could read the gauges of the fleet from Redis. 0 if not, and then these gauges are left out.", nil, nil)
 
 	waitingTasks = ofFleet("siding_tasks_waiting", "Tasks and goroutines that wait for locks, without tasks of paused queues.", "class")
-	oldestWait   = ofFleet("siding_oldest_wait_seconds", "The longest time for which one of them has waited.", "class")
-	heldLocks    = ofFleet("siding_locks_held", "Locks of running tasks, and those for which tasks wait: held, revoked, reserved for a waiter, or held by a foreign holder.", "class", "state")
-	unreadLocks  = ofFleet("siding_locks_unread", "Locks for which tasks wait and that the gauges by class leave out, as there are too many.")
-	queueTasks   = ofFleet("siding_queue_tasks", "Tasks of an asynq queue. Waiting ones were parked and have not failed, retrying ones have; asynq counts both as retry.", "queue", "state")
-	queuePaused  = ofFleet("siding_queue_paused", "Whether an asynq queue is paused: 1 or 0.", "queue")
+	oldestWait   = ofFleet("siding_oldest_wait_seconds", "The longest time for which one of the waiting tasks and goroutines has waited.", "class")
+	heldLocks    = ofFleet("siding_locks_held", "Locks of running tasks, and locks for which tasks wait: held, revoked, reserved for a waiter, or held by a foreign holder.", "class", "state")
+	unreadLocks  = ofFleet("siding_locks_unread", "Contended locks that the gauges by class leave out, as there are too many.")
+	queueTasks   = ofFleet("siding_queue_tasks", "Tasks of an asynq queue. Waiting tasks were parked, retrying tasks have failed; asynq counts both as retry.", "queue", "state")
+	queuePaused  = ofFleet("siding_queue_paused", "1 if an asynq queue is paused, else 0.", "queue")
 	servers      = ofFleet("siding_servers", "Servers, those without a guard included.")
 	unguarded    = ofFleet("siding_servers_unguarded", "Servers that run tasks of guarded queues without their locks.")
 )
@@ -87,82 +73,43 @@ func (f *fleet) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// refresh reads the gauges from Redis. It logs when that fails for the first time, and when it works
-// again.
+// refresh reads the gauges from Redis. It logs the first failure, and the first success after that.
 func (f *fleet) refresh() {
-	ctx, cancel := context.WithTimeout(context.Background(), readLimit)
-	defer cancel()
+	ctx := context.Background()
+	state, err := f.state.Read(ctx)
 	before := f.err
-	f.last, f.err = f.gauges(ctx)
-	f.read = time.Now()
+	f.read, f.last, f.err = time.Now(), nil, err
 	switch {
-	case f.err != nil && before == nil:
-		f.logger.WarnContext(ctx, "the metrics of the fleet could not be read from redis", "error", f.err)
-	case f.err == nil && before != nil:
-		f.logger.InfoContext(ctx, "the metrics of the fleet are read from redis again")
+	case err == nil:
+		f.last = metricsOf(state)
+		if before != nil {
+			f.logger.InfoContext(ctx, "the metrics of the fleet are read from redis again")
+		}
+	case before == nil:
+		f.logger.WarnContext(ctx, "the metrics of the fleet could not be read from redis", "error", err)
 	}
 }
 
-// gauges reads all gauges, or none.
-func (f *fleet) gauges(ctx context.Context) ([]prometheus.Metric, error) {
-	locks, err := f.reader.Held(ctx)
-	if err != nil {
-		return nil, err
+func metricsOf(s gauges.State) []prometheus.Metric {
+	var all []prometheus.Metric
+	add := func(desc *prometheus.Desc, value float64, by ...string) {
+		all = append(all, prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, by...))
 	}
-	queues, err := f.reader.Queues(ctx)
-	if err != nil {
-		return nil, err
-	}
-	fleet, err := f.reader.Servers(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var all sums
-	f.addLocks(&all, locks)
-	f.addQueues(&all, queues)
-	all.add(servers, float64(len(fleet)))
-	all.add(unguarded, 0)
-	for _, s := range fleet {
-		if len(s.Unguarded) > 0 {
-			all.add(unguarded, 1)
+	for class, c := range s.Classes {
+		for state, n := range c.Held {
+			add(heldLocks, float64(n), class, string(state))
 		}
+		add(waitingTasks, float64(c.Waiting), class)
+		add(oldestWait, c.OldestWait.Seconds(), class)
 	}
-	return all.metrics(), nil
-}
-
-func (f *fleet) addLocks(all *sums, locks inspect.List) {
-	all.add(unreadLocks, float64(locks.LeftOut))
-	for _, l := range locks.Locks {
-		class := f.classes.Of(labels.Class(l.Resource))
-		for _, state := range []inspect.LockState{inspect.Held, inspect.Revoked, inspect.Reserved, inspect.Foreign} {
-			one := 0.0
-			if l.State == state {
-				one = 1
-			}
-			all.add(heldLocks, one, class, string(state))
+	add(unreadLocks, float64(s.Unread))
+	for queue, q := range s.Queues {
+		for state, n := range q.Tasks {
+			add(queueTasks, float64(n), queue, state)
 		}
-		waiting, oldest := l.Waiting-l.Paused, time.Duration(l.OldestWait)
-		if waiting == 0 {
-			oldest = 0
-		}
-		all.add(waitingTasks, float64(waiting), class)
-		all.most(oldestWait, oldest.Seconds(), class)
+		add(queuePaused, float64(q.Paused), queue)
 	}
-}
-
-func (f *fleet) addQueues(all *sums, queues []inspect.Queue) {
-	for _, q := range queues {
-		name := f.queues.Of(q.Name)
-		for state, n := range map[string]int{
-			"pending": q.Pending, "active": q.Active, "scheduled": q.Scheduled, "aggregating": q.Aggregating,
-			"waiting": q.Waiting, "retrying": q.Retrying, "archived": q.Archived, "completed": q.Completed,
-		} {
-			all.add(queueTasks, float64(n), name, state)
-		}
-		paused := 0.0
-		if q.Paused {
-			paused = 1
-		}
-		all.most(queuePaused, paused, name)
-	}
+	add(servers, float64(s.Servers))
+	add(unguarded, float64(s.Unguarded))
+	return all
 }

@@ -62,7 +62,11 @@ func TestGauges(t *testing.T) {
 		},
 		servers: []inspect.Server{{Guarded: true}, {Unguarded: []string{"default"}}, {}},
 	})
-	want(t, scrape(t, m), map[string]float64{
+	have := scrape(t, m)
+	if free, ok := have[`siding_locks_held{class="order",state="free"}`]; ok {
+		t.Errorf("want no series of free locks, have %v", free)
+	}
+	want(t, have, map[string]float64{
 		"siding_redis_up":                     1,
 		`siding_tasks_waiting{class="order"}`: 4, `siding_tasks_waiting{class="sku"}`: 2,
 		`siding_oldest_wait_seconds{class="order"}`: 30, `siding_oldest_wait_seconds{class="sku"}`: 1,

@@ -2,11 +2,10 @@
 // Prometheus. The counters and histograms are made of [queue.Event] and nothing else. The gauges of the
 // fleet are read from Redis, see [Metrics.Watch].
 //
-// No label is the name of a resource, the id of a task, or a host. Labels are few, see package labels.
+// No label is the name of a resource, the id of a task, or a host. Package labels bounds their number.
 package metrics
 
 import (
-	"errors"
 	"net/http"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -14,7 +13,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/sidingq/siding/internal/labels"
-	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -25,7 +23,7 @@ var (
 	durationBuckets = []float64{.001, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
 )
 
-// Metrics are the figures of one worker. [New] makes them.
+// Metrics are the figures of one worker. They are safe for concurrent use.
 type Metrics struct {
 	registry *prometheus.Registry
 
@@ -46,18 +44,10 @@ type kind struct {
 	running         prometheus.Gauge
 	lost, recovered prometheus.Counter
 	done, failed    prometheus.Observer
-	durations       prometheus.ObserverVec // by the outcome, for those that are rare
+	durations       prometheus.ObserverVec // by the outcome, for the rare ones
 }
 
-// The outcomes of a run of a handler.
-const (
-	outcomeDone   = "done"
-	outcomeFailed = "failed"
-	outcomeParked = "parked" // the handler found a second lock busy, or something missing that all tasks need
-	outcomeLost   = "lost"   // the lock was lost while the handler ran
-)
-
-// New returns figures that are all zero, with those of the Go runtime and of the process.
+// New returns figures that are all zero, besides those of the Go runtime and of the process.
 func New() *Metrics {
 	m := &Metrics{registry: prometheus.NewRegistry()}
 	counter := func(name, help string, by ...string) *prometheus.CounterVec {
@@ -73,10 +63,10 @@ func New() *Metrics {
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 
 	acquired := counter("siding_locks_acquired_total", "Locks that tasks have acquired.", "class")
-	refused := counter("siding_tasks_refused_total", "Times that a task found its lock busy. A task may be refused more than once.", "class")
-	parked := counter("siding_tasks_parked_total", "Tasks that began to wait for their lock.", "class")
-	woken := counter("siding_tasks_woken_total", "Tasks that acquired their lock after a wait, by what ended the wait. Many by timer mean that wake-ups are lost.", "class", "via")
-	waited := histogram("siding_task_wait_seconds", "Time from the first refusal of a task to its lock, of tasks that were refused.", waitBuckets, "class")
+	refused := counter("siding_tasks_refused_total", "How often tasks found their locks busy. A task may find its lock busy more than once.", "class")
+	parked := counter("siding_tasks_parked_total", "Tasks that began to wait for their locks.", "class")
+	woken := counter("siding_tasks_woken_total", "Tasks that acquired their locks after a wait, by what ended the wait. Many by timer mean that wake-ups are lost.", "class", "via")
+	waited := histogram("siding_task_wait_seconds", "Time from the first refusal of a task until it had its lock, of tasks that had to wait.", waitBuckets, "class")
 	m.classes = labels.NewSet(func(name string) *class {
 		return &class{
 			acquired: acquired.WithLabelValues(name), refused: refused.WithLabelValues(name), parked: parked.WithLabelValues(name),
@@ -89,31 +79,31 @@ func New() *Metrics {
 
 	running := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "siding_tasks_running", Help: "Tasks whose handlers run in this worker."}, []string{"kind"})
 	m.registry.MustRegister(running)
-	lost := counter("siding_locks_lost_total", "Locks that were lost while their task ran.", "kind")
-	recovered := counter("siding_tasks_recovered_total", "Tasks that this worker has requeued because their own worker died or was cut off.", "kind")
-	durations := histogram("siding_task_duration_seconds", "Time that a handler ran; of a task with a resource, the time that it held the lock.", durationBuckets, "kind", "outcome")
+	lost := counter("siding_locks_lost_total", "Locks that were lost while their tasks ran.", "kind")
+	recovered := counter("siding_tasks_recovered_total", "Tasks that this worker has requeued, as their own workers died or were cut off.", "kind")
+	durations := histogram("siding_task_duration_seconds", "Time for which a task held its lock; for a task without a resource, the time for which its handler ran.", durationBuckets, "kind", "outcome")
 	m.kinds = labels.NewSet(func(name string) *kind {
 		of := durations.MustCurryWith(prometheus.Labels{"kind": name})
 		return &kind{
 			running: running.WithLabelValues(name), lost: lost.WithLabelValues(name), recovered: recovered.WithLabelValues(name),
-			done: of.WithLabelValues(outcomeDone), failed: of.WithLabelValues(outcomeFailed), durations: of,
+			done: of.WithLabelValues(labels.Done), failed: of.WithLabelValues(labels.Failed), durations: of,
 		}
 	})
 
-	handOffs := histogram("siding_lock_handoff_seconds", "Time from the release of a lock to its acquisition by the task that it was handed off to.", handOffBuckets, "queue")
+	handOffs := histogram("siding_lock_handoff_seconds", "Time from the release of a lock until the task to which it was handed off had it.", handOffBuckets, "queue")
 	m.queues = labels.NewSet(func(name string) prometheus.Observer { return handOffs.WithLabelValues(name) })
 	return m
 }
 
-// Kinds begins the figures of kinds of tasks. The first event of a kind is then seen as a rise from
-// zero.
+// Kinds starts the figures of kinds of tasks at zero. So Prometheus sees the first event of each kind as
+// a rise.
 func (m *Metrics) Kinds(kinds []string) {
 	for _, name := range kinds {
 		m.kinds.Of(name)
 	}
 }
 
-// Observe counts an event. Of a class, a kind and a queue that are known, it allocates nothing.
+// Observe counts an event. It allocates nothing for a known class, kind and queue.
 func (m *Metrics) Observe(e queue.Event) {
 	switch e.Kind {
 	case queue.EventParked:
@@ -154,22 +144,24 @@ func (m *Metrics) acquired(e queue.Event) {
 }
 
 func (m *Metrics) ended(e queue.Event) {
-	k, held := m.kinds.Of(e.TaskKind), e.Held.Seconds()
+	k, lost := m.kinds.Of(e.TaskKind), e.Kind == queue.EventLost
 	k.running.Dec()
-	switch {
-	case e.Kind == queue.EventLost:
+	if lost {
 		k.lost.Inc()
-		k.durations.WithLabelValues(outcomeLost).Observe(held)
-	case e.Err == nil:
-		k.done.Observe(held)
-	case errors.Is(e.Err, lock.ErrBusy) || errors.Is(e.Err, queue.ErrUnavailable):
-		k.durations.WithLabelValues(outcomeParked).Observe(held)
-	default:
-		k.failed.Observe(held)
 	}
+	ran := k.done
+	switch outcome := labels.Outcome(e.Err, lost); outcome {
+	case labels.Done:
+	case labels.Failed:
+		ran = k.failed
+	default:
+		ran = k.durations.WithLabelValues(outcome)
+	}
+	ran.Observe(e.Held.Seconds())
 }
 
-// Handler returns the handler of GET /metrics.
+// Handler returns the handler of GET /metrics. It serves four requests at a time, and answers others
+// with 503.
 func (m *Metrics) Handler() http.Handler {
 	const atOnce = 4 // anybody may ask
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: atOnce})

@@ -9,8 +9,8 @@ import (
 )
 
 // Run runs a script for each of n parts, and returns the calls in order, each with its own error. It
-// takes one round trip, or one for each node of a Cluster. Redis learns of the script by a second
-// round trip, once.
+// takes one round trip, or one to each node of a Cluster at the same time. A Redis that does not know
+// the script costs a second round trip, once. part is called for each i, once or twice.
 func Run(ctx context.Context, rdb redis.UniversalClient, script *redis.Script, n int, part func(i int) (keys []string, argv []any)) []*redis.Cmd {
 	calls, ask := make([]*redis.Cmd, n), make([]int, n)
 	for i := range ask {

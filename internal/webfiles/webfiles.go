@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// Files are the files of one folder, by their names. Files has no list of them for browsers.
+// Files are the files of one folder, by their names. It serves no list of them.
 type Files struct {
 	path string // of the folder in URLs, with a slash at its end
 	all  map[string]file
@@ -26,7 +26,7 @@ type file struct {
 	hash string
 }
 
-// types are the types of the files that browsers get. Other files, such as licences, are not served.
+// types has the content type of each file that is served. Other files, such as licences, are not.
 var types = map[string]string{
 	".css":   "text/css; charset=utf-8",
 	".js":    "text/javascript; charset=utf-8",
@@ -56,10 +56,10 @@ func New(fsys fs.FS, dir, urlPath string) (*Files, error) {
 	return f, nil
 }
 
-// Path is the path of the folder in URLs, with a slash at its end.
+// Path returns the path of the folder in URLs, with a slash at its end.
 func (f *Files) Path() string { return f.path }
 
-// URL returns the address of a file on this server. The address changes with the file. An error
+// URL returns the address of a file on this server. A changed file has another address. An error
 // means that there is no such file.
 func (f *Files) URL(name string) (string, error) {
 	one, ok := f.all[name]
@@ -69,8 +69,8 @@ func (f *Files) URL(name string) (string, error) {
 	return f.path + name + "?v=" + one.hash, nil
 }
 
-// ServeHTTP serves a file. A browser keeps the file for a year if the address says its version,
-// and else asks each time whether its copy is still good.
+// ServeHTTP serves a file. A browser keeps the file for a year if the address is one of [Files.URL].
+// Otherwise the browser asks each time whether its copy is still good.
 func (f *Files) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name := strings.TrimPrefix(r.URL.Path, f.path)
 	one, ok := f.all[name]

@@ -1,5 +1,6 @@
 // Package queueotel reports tasks to OpenTelemetry: traces and metrics of guarded servers, and traces
-// of plain asynq programs. It is a module of its own, so that others do not depend on OpenTelemetry.
+// of plain asynq programs. It is a module of its own, so that package queue does not depend on
+// OpenTelemetry.
 //
 //	telemetry, err := queueotel.New(queueotel.Config{})
 //	...
@@ -12,16 +13,16 @@
 // # Spans
 //
 //	enqueue <kind>   producer: from the call of a client to its answer
-//	wait <kind>      internal, in the trace of the producer: from the first time at which the task found
-//	                 its resource busy until it has the lock; linked to the run that handed the lock off
+//	wait <kind>      internal, in the trace of the producer: from the time when the task first found its
+//	                 resource busy until it has the lock; linked to the run that handed the lock off
 //	run <kind>       consumer, in a trace of its own: one run of the handler; linked to the producer and
 //	                 to the wait
 //
-// The trace context travels in the headers of the task, by the propagator of the configuration. A run
-// whose task had to be parked is no error. The trace of a run that hands its lock off travels in the
+// The propagator of [Config] writes the trace context into the headers of the task. A run that ends
+// with its task parked is no error. The trace of a run goes to the next holder of the lock in the
 // reservation, which costs no call; see [queue.SetTraceparent].
 //
 // # Metrics
 //
-// The metrics are those of the worker's /metrics, made of nothing but [queue.Event].
+// [Telemetry.Observe] makes metrics of [queue.Event] alone. [Telemetry.Watch] adds gauges of the fleet.
 package queueotel

@@ -12,8 +12,8 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
-// Headers returns the headers by which the run of a task is linked to the span of ctx. It is for plain
-// asynq clients:
+// Headers returns headers for a task. They link the runs of the task to the span of ctx. Headers is for
+// plain asynq clients:
 //
 //	task := asynq.NewTaskWithHeaders(kind, payload, telemetry.Headers(ctx))
 func (t *Telemetry) Headers(ctx context.Context) map[string]string {
@@ -22,8 +22,9 @@ func (t *Telemetry) Headers(ctx context.Context) map[string]string {
 	return headers
 }
 
-// Enqueue enqueues a task by client, in a producer span whose trace context goes into the headers of
-// the task. Its results are those of [queue.Client.Enqueue].
+// Enqueue enqueues a task by client, in a producer span. It adds the trace context of that span to the
+// headers of the task, and does not change opts. A header that opts sets wins. The results are those
+// of [queue.Client.Enqueue].
 func (t *Telemetry) Enqueue(ctx context.Context, client *queue.Client, task queue.Task, opts *queue.Options) (queue.Receipt, error) {
 	ctx, span, traced := t.produce(ctx, task, opts)
 	defer span.End()
@@ -32,8 +33,8 @@ func (t *Telemetry) Enqueue(ctx context.Context, client *queue.Client, task queu
 	return receipt, err //nolint:wrapcheck // it is the client's
 }
 
-// EnqueueBatch enqueues jobs by client, each in a producer span of its own. Its results are those of
-// [queue.Client.EnqueueBatch].
+// EnqueueBatch enqueues jobs by client, each in a producer span of its own, as [Telemetry.Enqueue]
+// does. The results are those of [queue.Client.EnqueueBatch].
 func (t *Telemetry) EnqueueBatch(ctx context.Context, client *queue.Client, jobs []queue.Job) ([]queue.Result, error) {
 	spans, traced := make([]trace.Span, len(jobs)), make([]queue.Job, len(jobs))
 	for i, job := range jobs {
@@ -48,7 +49,7 @@ func (t *Telemetry) EnqueueBatch(ctx context.Context, client *queue.Client, jobs
 	return results, err //nolint:wrapcheck // it is the client's
 }
 
-// produce starts the span of a task, and returns options with its trace context.
+// produce starts the producer span of a task, and returns options with the trace context of the span.
 func (t *Telemetry) produce(ctx context.Context, task queue.Task, opts *queue.Options) (context.Context, trace.Span, *queue.Options) {
 	var traced queue.Options
 	if opts != nil {

@@ -8,12 +8,11 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/sidingq/siding/internal/labels"
-	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
 
-// metrics are the instruments, and the sets of attributes that they have been given. Each event of a
-// known kind and class finds its set without an allocation.
+// metrics are the instruments and their sets of attributes. An event of a known kind and class finds
+// its set without an allocation.
 type metrics struct {
 	acquired, parked, refused, woken, lost, recovered metric.Int64Counter
 	waited, handOff, ran                              metric.Float64Histogram
@@ -34,15 +33,15 @@ func newMetrics(meter metric.Meter) (*metrics, error) {
 		return h
 	}
 	m := &metrics{
-		acquired:  counter("siding.locks.acquired", "{lock}", "Locks that tasks have taken."),
-		parked:    counter("siding.tasks.parked", "{task}", "Tasks that began to wait for their resource."),
-		refused:   counter("siding.tasks.refused", "{refusal}", "Times that a task found its resource busy."),
-		woken:     counter("siding.tasks.woken", "{task}", "Tasks whose wait has ended, by what ended it."),
+		acquired:  counter("siding.locks.acquired", "{lock}", "Locks that tasks have acquired."),
+		parked:    counter("siding.tasks.parked", "{task}", "Tasks that began to wait for their locks."),
+		refused:   counter("siding.tasks.refused", "{refusal}", "How often tasks found their locks busy."),
+		woken:     counter("siding.tasks.woken", "{task}", "Tasks that acquired their locks after a wait, by what ended the wait."),
 		lost:      counter("siding.locks.lost", "{lock}", "Locks that were lost while their tasks ran."),
-		recovered: counter("siding.tasks.recovered", "{task}", "Tasks of dead workers that this server has requeued."),
-		waited:    seconds("siding.task.wait", "How long tasks waited for their resource.", .01, .05, .1, .5, 1, 5, 10, 30, 60, 300, 900, 3600),
-		handOff:   seconds("siding.lock.handoff", "From the release of a lock until the next task has it.", .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5),
-		ran:       seconds("siding.task.duration", "How long handlers ran.", .001, .005, .01, .05, .1, .5, 1, 5, 10, 30, 60, 300, 900, 3600),
+		recovered: counter("siding.tasks.recovered", "{task}", "Tasks that this server has requeued, as their own workers died or were cut off."),
+		waited:    seconds("siding.task.wait", "Time from the first refusal of a task until it had its lock, of tasks that had to wait.", .01, .05, .1, .5, 1, 5, 10, 30, 60, 300, 900, 3600),
+		handOff:   seconds("siding.lock.handoff", "Time from the release of a lock until the task to which it was handed off had it.", .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5),
+		ran:       seconds("siding.task.duration", "Time for which a task held its lock; for a task without a resource, the time for which its handler ran.", .001, .005, .01, .05, .1, .5, 1, 5, 10, 30, 60, 300, 900, 3600),
 	}
 	var err error
 	m.running, err = meter.Int64UpDownCounter("siding.tasks.running", metric.WithUnit("{task}"), metric.WithDescription("Tasks whose handlers run."))
@@ -86,21 +85,7 @@ func (m *metrics) observe(e queue.Event) {
 
 func (m *metrics) ended(ctx context.Context, e queue.Event, of metric.MeasurementOption) {
 	m.running.Add(ctx, -1, of)
-	m.ran.Record(ctx, e.Held.Seconds(), of, metric.WithAttributes(attribute.String("siding.outcome", outcome(e))))
-}
-
-// outcome says how the run of a task has ended, in the words of the spans.
-func outcome(e queue.Event) string {
-	switch {
-	case e.Kind == queue.EventLost:
-		return "lost"
-	case e.Err == nil:
-		return "done"
-	case errors.Is(e.Err, lock.ErrBusy) || errors.Is(e.Err, queue.ErrUnavailable):
-		return "parked"
-	default:
-		return "failed"
-	}
+	m.ran.Record(ctx, e.Held.Seconds(), of, metric.WithAttributes(attribute.String("siding.outcome", labels.Outcome(e.Err, e.Kind == queue.EventLost))))
 }
 
 // classOf returns the class of a task's resource, "none" for a task without one.

@@ -7,12 +7,12 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
-// A naming says how spans are called, and what they say of a task.
+// A naming gives spans their names and attributes.
 type naming interface {
 	enqueue(kind, queue string) (string, []attribute.KeyValue)
 	run(info queue.Info) (string, []attribute.KeyValue)
 	wait(info queue.Info) (string, []attribute.KeyValue)
-	// id returns the attribute of the id that a task got when it was enqueued.
+	// id returns the attribute of a task's id.
 	id(id string) attribute.KeyValue
 }
 
@@ -35,7 +35,7 @@ func own(info queue.Info) []attribute.KeyValue {
 	return append(common(info), attribute.String("siding.task.kind", info.Kind), attribute.String("siding.task.id", info.ID), attribute.String("siding.queue", info.Queue))
 }
 
-// common returns what no convention has a name for.
+// common returns the attributes for which OpenTelemetry's conventions have no name.
 func common(info queue.Info) []attribute.KeyValue {
 	attrs := []attribute.KeyValue{attribute.Int("siding.task.retried", info.Retried), attribute.Int("siding.task.retries", info.Retries)}
 	if info.Resource != "" {
@@ -55,7 +55,7 @@ func (messagingNames) run(info queue.Info) (string, []attribute.KeyValue) {
 	return "process " + info.Queue, append(messaging("process", "process", info.Kind, info.Queue), append(common(info), messagingNames{}.id(info.ID))...)
 }
 
-// wait has no counterpart in the conventions.
+// wait names a span that the conventions do not have.
 func (messagingNames) wait(info queue.Info) (string, []attribute.KeyValue) {
 	return "wait " + info.Queue, append(messaging("wait", "", info.Kind, info.Queue), append(common(info), messagingNames{}.id(info.ID))...)
 }

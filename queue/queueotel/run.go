@@ -11,15 +11,17 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/sidingq/siding/internal/labels"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
 
-// w3c reads and writes the traceparent that a run gives to the next holder of its lock.
+// w3c reads and writes the traceparent that a run hands off with its lock.
 var w3c propagation.TraceContext
 
-// Middleware runs each task in a consumer span. It is for [queue.Server.Use], for the Use of an
-// asynq.ServeMux behind a guard, and for a plain asynq.ServeMux.
+// Middleware runs each task in a consumer span. The span also ends if the handler panics. Middleware is
+// for [queue.Server.Use], for the Use of an asynq.ServeMux behind a guard, and for a plain
+// asynq.ServeMux.
 func (t *Telemetry) Middleware(next asynq.Handler) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 		info := infoOf(ctx, task)
@@ -47,7 +49,7 @@ func (t *Telemetry) Middleware(next asynq.Handler) asynq.Handler {
 // errNotReturned is the error of a handler that panicked, or ended its goroutine.
 var errNotReturned = errors.New("the handler did not return")
 
-// infoOf returns what is known of the attempt, also of a task that no guard runs.
+// infoOf returns the Info of an attempt, with or without a guard.
 func infoOf(ctx context.Context, task *asynq.Task) queue.Info {
 	if info := queue.InfoFrom(ctx); info.ID != "" {
 		return info
@@ -60,27 +62,22 @@ func infoOf(ctx context.Context, task *asynq.Task) queue.Info {
 	return info
 }
 
-// handOn gives the trace of ctx to the next holder of the task's lock.
+// handOn hands the trace of ctx off with the task's lock.
 func handOn(ctx context.Context) {
 	carrier := propagation.MapCarrier{}
 	w3c.Inject(ctx, carrier)
 	if value := carrier["traceparent"]; value != "" {
-		_ = queue.SetTraceparent(ctx, value) // the text is one
+		_ = queue.SetTraceparent(ctx, value) // value is a traceparent
 	}
 }
 
-// end ends the span of a run. That a task has to wait is no error.
+// end ends the span of a run. A parked task is no error.
 func end(ctx context.Context, span trace.Span, err error) {
-	outcome := "done"
-	switch {
-	case errors.Is(context.Cause(ctx), lock.ErrLost) || errors.Is(err, lock.ErrStale):
-		outcome = "lost"
+	outcome := labels.Outcome(err, errors.Is(context.Cause(ctx), lock.ErrLost) || errors.Is(err, lock.ErrStale))
+	switch outcome {
+	case labels.Lost:
 		span.SetStatus(codes.Error, "the lock was lost")
-	case err == nil:
-	case errors.Is(err, lock.ErrBusy) || errors.Is(err, queue.ErrUnavailable):
-		outcome = "parked"
-	default:
-		outcome = "failed"
+	case labels.Failed:
 		span.RecordError(err)
 		span.SetStatus(codes.Error, "failed")
 	}
@@ -93,14 +90,14 @@ type taskKey struct{ queue, id string }
 
 func keyOf(info queue.Info) taskKey { return taskKey{info.Queue, info.ID} }
 
-// A wait has ended, and the handler of its task is about to start.
+// A wait has ended. The handler of its task is about to start.
 type wait struct {
 	event queue.Event
 	ended time.Time
 }
 
-// Observe counts an event, and remembers the wait of a task for its span. It is for
-// [queue.GuardConfig], which calls it before the handler starts.
+// Observe counts an event, and keeps the wait of a task for [Telemetry.Middleware], which makes a span of
+// it. Observe is for [queue.GuardConfig].
 func (t *Telemetry) Observe(e queue.Event) {
 	t.metrics.observe(e)
 	key := taskKey{e.Queue, e.TaskID}
@@ -111,7 +108,7 @@ func (t *Telemetry) Observe(e queue.Event) {
 			t.waits[key] = wait{e, time.Now()}
 			t.mu.Unlock()
 		}
-	case queue.EventReleased, queue.EventLost: // without the middleware nobody has taken the wait
+	case queue.EventReleased, queue.EventLost: // a server without the middleware has not taken the wait
 		t.takeWait(key)
 	case queue.EventParked, queue.EventRecovered, queue.EventStarted, queue.EventFinished:
 	}
@@ -125,7 +122,7 @@ func (t *Telemetry) takeWait(key taskKey) (wait, bool) {
 	return w, ok
 }
 
-// recordWait records the span of a wait, in the trace of the producer, and returns its context.
+// recordWait records the span of a wait in the trace of the producer. It returns the span's context.
 func (t *Telemetry) recordWait(ctx context.Context, info queue.Info, w wait) trace.SpanContext {
 	name, attrs := t.naming.wait(info)
 	opts := []trace.SpanStartOption{

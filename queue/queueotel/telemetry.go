@@ -13,20 +13,20 @@ import (
 // scope names the instrumentation, as OpenTelemetry wants it.
 const scope = "github.com/sidingq/siding/queue/queueotel"
 
-// Config configures a [Telemetry]. The zero value uses the global providers and propagator of package
-// otel, as they are when New is called.
+// Config configures a [Telemetry]. A nil field stands for the global provider or propagator of package
+// otel at the time of [New].
 type Config struct {
 	TracerProvider trace.TracerProvider
 	MeterProvider  metric.MeterProvider
 	// Propagator writes the trace context into the headers of tasks, and reads it there. The global
-	// one does nothing until a program sets it; then runs are not linked to their producers.
+	// propagator does nothing until a program sets it. Runs then have no links to their producers.
 	Propagator propagation.TextMapPropagator
 	// Messaging gives spans the names and attributes of OpenTelemetry's conventions for messaging,
-	// version 1.37. Otherwise spans have names of their own, which say more.
+	// version 1.37. Otherwise spans have the names in the comment of this package.
 	Messaging bool
 }
 
-// A Telemetry reports what happens to tasks. It is safe for concurrent use.
+// A Telemetry reports what happens to tasks. It is safe for concurrent use. [New] makes it.
 type Telemetry struct {
 	tracer     trace.Tracer
 	propagator propagation.TextMapPropagator
@@ -38,7 +38,7 @@ type Telemetry struct {
 	waits map[taskKey]wait // of tasks whose handlers are about to start
 }
 
-// New returns a Telemetry. Its error is that of the MeterProvider.
+// New returns a Telemetry. The error is that of an instrument which the MeterProvider refuses.
 func New(cfg Config) (*Telemetry, error) {
 	if cfg.TracerProvider == nil {
 		cfg.TracerProvider = otel.GetTracerProvider()

@@ -7,7 +7,7 @@
   var help = document.getElementById("help"), keys = document.getElementById("keys");
   var timer = 0, asking = null, typing = 0, failed = false;
 
-  // address is that of this page. A login in the address would make fetch refuse it.
+  // address returns that of this page without a login, which fetch would refuse.
   function address() { return location.origin + location.pathname + location.search; }
 
   function show(text, look) {
@@ -37,7 +37,7 @@
     return s && !s.isCollapsed && regions(document).some(function (e) { return e.contains(s.anchorNode); });
   }
 
-  // used reports whether somebody fills in the form below.
+  // used reports whether somebody fills in the form.
   function used() {
     return form.contains(document.activeElement) || form.querySelector("details[open]");
   }
@@ -51,7 +51,7 @@
 
   function renew() {
     clearTimeout(timer);
-    if (document.visibilityState !== "visible") return; // visibilitychange begins again
+    if (document.visibilityState !== "visible") return; // visibilitychange calls renew again
     if (asking) asking.abort();
     var mine = asking = new AbortController();
     var limit = setTimeout(function () { mine.abort(); }, patience);
@@ -62,7 +62,7 @@
         var fresh = page.getElementById("live"), news = page.getElementById("notice"), kind = document.body.dataset.page;
         var other = page.body.dataset.page !== kind;
         if (other && fresh && kind === "error") {
-          location.reload(); // there is something to show by now
+          location.reload(); // the worker has the page by now
           return;
         }
         if (!fresh || other) {
@@ -94,7 +94,7 @@
 
   document.addEventListener("visibilitychange", renew);
 
-  // The filter works while one types. The address follows, so that it can be sent to somebody.
+  // The filter works while a person types. The address then names the filter, and can be shared.
   function filter() {
     var v = new URLSearchParams();
     if (search.value.trim()) v.set("q", search.value.trim());
