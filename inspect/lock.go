@@ -56,7 +56,7 @@ type Lock struct {
 	// OldestWait is how long the first waiter has waited.
 	OldestWait Duration `json:"oldest_wait_seconds"`
 	// WaitTime is how long all waiters have waited, summed up. It is exact for up to 32 waiters, and
-	// else an estimate from 17 of them.
+	// else an estimate from 5 of them.
 	WaitTime Duration `json:"wait_time_seconds"`
 	// Elsewhere says that the lock itself is in an external store. The other fields describe the lock
 	// for which its tasks wait on their own Redis. Its holder is the task that has the lock in the
