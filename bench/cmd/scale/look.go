@@ -40,7 +40,7 @@ func (s *testbed) look(ctx context.Context, r *result) error {
 	if err != nil {
 		return err
 	}
-	pages, err := lockpage.New(lockpage.Config{Source: inspector, By: func(*http.Request) string { return "" }})
+	pages, err := lockpage.New(lockpage.Config{Source: inspector, By: func(*http.Request) string { return "" }}) //nolint:contextcheck // it ends with Close
 	if err != nil {
 		return err
 	}
@@ -141,7 +141,7 @@ func ask(ctx context.Context, questions []*question) error {
 			q.took = append(q.took, time.Since(began))
 		}
 		if sleep.For(ctx, lookEvery-time.Since(start)) != nil {
-			return nil
+			return nil //nolint:nilerr // the round is over
 		}
 	}
 }
