@@ -42,9 +42,10 @@
 //
 // A lock is one string key, Config.Prefix followed by the resource. The value is the holder's
 // token. So any program on the plain protocol (SET key random NX PX, compare-and-delete) excludes
-// us, and is excluded by us. Two companion keys share the slot in a Redis Cluster. They are the
-// last fencing token, and the wait queue: a sorted set of waiters by ticket. All three expire. A
-// waiter listens on a channel of its process.
+// us, and is excluded by us. Companion keys share the slot in a Redis Cluster: the last fencing
+// token, the wait queue, which is a sorted set of waiters by ticket, and a few more that
+// docs/reference/redis-keys.md lists. All of them expire. A waiter listens on a channel of its
+// process.
 //
 // # Guarantees
 //

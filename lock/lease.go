@@ -69,7 +69,12 @@ func (l *Lease) Context(ctx context.Context) context.Context {
 // call Renew before a step that must not run without the lock. [ErrLost] says that the lease has
 // ended. The lock was lost, the deadline passed before the store answered, or the lease was
 // released. Another error leaves the lease as it was.
-func (l *Lease) Renew(ctx context.Context) error { return l.held.Renew(ctx) }
+func (l *Lease) Renew(ctx context.Context) error {
+	if err := checkContext(ctx); err != nil {
+		return err
+	}
+	return l.held.Renew(ctx)
+}
 
 // Detach stops the renewal without a release, for all leases of the holder. The lease ends at its
 // deadline, and so do its contexts. Use it before [Locker.Resume] elsewhere, or for work that cannot
@@ -91,4 +96,9 @@ func (l *Lease) Detach() { l.held.Detach() }
 // A client that lost the answer sends the call again. That is no error if the first one handed the
 // lock off, or if nobody has held the lock since. On Redis one case is left: nobody was queued, and
 // a newcomer took the free lock in between. Then the error is [ErrLost].
-func (l *Lease) Release(ctx context.Context) error { return l.held.Release(ctx) }
+func (l *Lease) Release(ctx context.Context) error {
+	if err := checkContext(ctx); err != nil {
+		return err
+	}
+	return l.held.Release(ctx)
+}

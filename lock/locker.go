@@ -53,6 +53,9 @@ func (l *Locker) Close() { l.client.Close() }
 // error: Do sends it again in the background, and the TTL frees the lock. [Lease.Release] says what
 // holds for a release whose answer was lost.
 func (l *Locker) Do(ctx context.Context, resource string, opts *Options, fn func(context.Context) error) (err error) {
+	if fn == nil {
+		return fmt.Errorf("lock: do %s: fn: want a function, have nil", resource)
+	}
 	held, err := l.acquire(ctx, resource, opts)
 	if err != nil {
 		return err
@@ -97,11 +100,11 @@ func (l *Locker) Acquire(ctx context.Context, resource string, opts *Options) (*
 // The lease is renewed from then on, and has no [Options.MaxHold]. Do not use the earlier lease any
 // more: each of the two can release the lock.
 func (l *Locker) Resume(ctx context.Context, resource, token string) (*Lease, error) {
-	if err := store.CheckResource(resource); err != nil {
+	if err := errors.Join(checkContext(ctx), store.CheckResource(resource)); err != nil {
 		return nil, err
 	}
 	if !l.client.Begin() {
-		return nil, fmt.Errorf("lock: resume %s: %w", resource, ErrClosed)
+		return nil, store.Failed("resume "+resource, ErrClosed)
 	}
 	defer l.client.End()
 	held, err := l.client.Resume(ctx, resource, token)
@@ -116,7 +119,7 @@ func (l *Locker) acquire(ctx context.Context, resource string, opts *Options) (*
 	if opts == nil {
 		opts = &Options{}
 	}
-	if err := errors.Join(store.CheckResource(resource), opts.check()); err != nil {
+	if err := errors.Join(checkContext(ctx), store.CheckResource(resource), opts.check()); err != nil {
 		return nil, err
 	}
 	if end := lease.EndOf(ctx); end != nil {
@@ -161,11 +164,19 @@ func (l *Locker) attempt(ctx context.Context, request lease.Request, over func(e
 	return held, nil
 }
 
+// checkContext refuses a nil context.
+func checkContext(ctx context.Context) error {
+	if ctx == nil {
+		return errors.New("lock: ctx: want a context, have nil")
+	}
+	return nil
+}
+
 // acquireError is the error of an attempt that ended without the lock; last, if not nil, is the
 // error of its last try.
 func acquireError(resource string, end, last error) error {
 	if last == nil {
-		return fmt.Errorf("lock: acquire %s: %w", resource, end)
+		return store.Failed("acquire "+resource, end)
 	}
-	return fmt.Errorf("lock: acquire %s: %w: %w", resource, end, last)
+	return store.Failed("acquire "+resource, end, last)
 }

@@ -222,8 +222,8 @@ var mistakes = []mutants.Mutant{
 	},
 	{
 		"a lost lock is taken again", "../internal/lease/holding.go",
-		"case !h.valid():\n\t\treturn nil, fmt.Errorf(\"lock: acquire",
-		"case len(h.leases) == 0:\n\t\treturn nil, fmt.Errorf(\"lock: acquire",
+		"case !h.valid():\n\t\treturn nil, store.Failed(\"acquire",
+		"case len(h.leases) == 0:\n\t\treturn nil, store.Failed(\"acquire",
 		[]string{"TestConformance/redis/16_re-entry_after_a_loss"},
 	},
 	{

@@ -42,9 +42,11 @@ func (o Options) check() error {
 	case o.Wait < 0:
 		return fmt.Errorf("lock: wait: want 0 or more, have %v", o.Wait)
 	case o.Retry != nil && o.Wait == 0:
-		return errors.New("lock: retry: want a wait, such as lock.Forever")
+		return errors.New("lock: wait: want more than 0 with a retry, such as lock.Forever, have 0s")
+	case o.Retry != nil && o.Retry.missing():
+		return errors.New("lock: retry: want a Retry in Limit, have nil")
 	case o.TTL != 0 && (o.TTL < 100*time.Millisecond || o.TTL > 24*time.Hour):
-		return fmt.Errorf("lock: ttl: want 100ms to 24h, have %v", o.TTL)
+		return fmt.Errorf("lock: ttl: want 0, or 100ms to 24h, have %v", o.TTL)
 	case o.MaxHold < 0:
 		return fmt.Errorf("lock: max hold: want 0 or more, have %v", o.MaxHold)
 	}

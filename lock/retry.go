@@ -2,6 +2,7 @@ package lock
 
 import (
 	"math/rand/v2"
+	"reflect"
 	"time"
 )
 
@@ -30,12 +31,23 @@ func Exponential(first, longest time.Duration) Retry {
 }
 
 // Limit gives up after n tries, and before that does what r says. A wait behind others of the same
-// process counts as no try. [Options.Wait] bounds it.
+// process counts as no try. [Options.Wait] bounds it. [Locker.Acquire] refuses a Limit of a nil r.
 func Limit(n int, r Retry) Retry {
+	if r == nil || r.missing() {
+		return noRetry
+	}
 	return func(tried int) (time.Duration, bool) {
 		if tried >= n {
 			return 0, false
 		}
 		return r(tried)
 	}
+}
+
+// noRetry is what [Limit] makes of a nil Retry.
+func noRetry(int) (time.Duration, bool) { return 0, false }
+
+// missing reports whether r is noRetry. Functions do not compare, but their entry points do.
+func (r Retry) missing() bool {
+	return reflect.ValueOf(r).Pointer() == reflect.ValueOf(noRetry).Pointer()
 }

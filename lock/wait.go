@@ -138,7 +138,7 @@ func untilNextTry(err error, n int) (time.Duration, bool) {
 		return poll, true
 	}
 	position := max(1, busy.Position)
-	if busy.Foreign {
+	if busy.Foreign || busy.Remaining == 0 { // the lock is about to expire, or somebody has made it endless
 		return min(poll*time.Duration(position), 30*pollLongest), true
 	}
 	// If the holder dies, the first in the wait queue takes the lock when it expires.

@@ -377,11 +377,12 @@ func TestOptions(t *testing.T) {
 	t.Parallel()
 	locker := lockerOn(t, locktest.NewMemory())
 	for name, opts := range map[string]lock.Options{
-		"wait: want 0 or more, have -1ns":          {Wait: -1},
-		"retry: want a wait, such as lock.Forever": {Retry: lock.Fixed(time.Second)},
-		"ttl: want 100ms to 24h, have 99ms":        {TTL: 99 * time.Millisecond},
-		"ttl: want 100ms to 24h, have 24h0m0.001s": {TTL: 24*time.Hour + time.Millisecond},
-		"max hold: want 0 or more, have -1s":       {MaxHold: -time.Second},
+		"wait: want 0 or more, have -1ns":                                    {Wait: -1},
+		"wait: want more than 0 with a retry, such as lock.Forever, have 0s": {Retry: lock.Fixed(time.Second)},
+		"retry: want a Retry in Limit, have nil":                             {Wait: time.Second, Retry: lock.Limit(3, lock.Limit(3, nil))},
+		"ttl: want 0, or 100ms to 24h, have 99ms":                            {TTL: 99 * time.Millisecond},
+		"ttl: want 0, or 100ms to 24h, have 24h0m0.001s":                     {TTL: 24*time.Hour + time.Millisecond},
+		"max hold: want 0 or more, have -1s":                                 {MaxHold: -time.Second},
 	} {
 		_, err := locker.Acquire(t.Context(), "order:1", &opts)
 		if want := "lock: " + name; err == nil || err.Error() != want {

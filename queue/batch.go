@@ -32,6 +32,12 @@ type Result struct {
 // Some of these jobs may have been stored all the same, as after [Client.Enqueue].
 func (c *Client) EnqueueBatch(ctx context.Context, jobs []Job) ([]Result, error) {
 	results := make([]Result, len(jobs))
+	if err := checkContext(ctx); err != nil {
+		for i := range results {
+			results[i].Err = err
+		}
+		return results, err
+	}
 	b := &batch{conn: c.conn.Batch()}
 	client := asynq.NewClientFromRedisClient(b.conn)
 	for i, job := range jobs {

@@ -47,6 +47,9 @@ type Finding struct {
 // CheckRedis changes nothing in Redis and takes four round trips. If Redis does not answer,
 // CheckRedis returns that error, and the findings until then.
 func CheckRedis(ctx context.Context, rdb redis.UniversalClient) ([]Finding, error) {
+	if err := cmp.Or(checkContext(ctx), checkNil(rdb)); err != nil {
+		return nil, err
+	}
 	found, err := checkMasters(ctx, rdb)
 	if err != nil {
 		return found, fmt.Errorf("queue: check redis: %w", err)

@@ -59,6 +59,9 @@ func NewClient(rdb redis.UniversalClient, cfg ClientConfig) (*Client, error) {
 // If the answer of Redis is lost, the client sends the call again and reports success. If the task
 // has run and is gone by then, the second call stores the task once more, and the task runs again.
 func (c *Client) Enqueue(ctx context.Context, t Task, opts *Options) (Receipt, error) {
+	if err := checkContext(ctx); err != nil {
+		return Receipt{}, err
+	}
 	p, err := c.shards.prepare(t, opts, time.Now(), uuid.NewString())
 	if err != nil {
 		return Receipt{}, err

@@ -50,17 +50,24 @@ type Event struct {
 	Kind     EventKind
 	TaskID   string
 	TaskKind string
-	Queue    string        // asynq's, as in [Receipt]
-	Resource string        // of the task, empty for EventStarted and EventFinished
-	Fence    int64         // the fencing token, from EventAcquired on; 0 on a Store without
-	Parked   int           // only EventParked: how often the task has been parked for a busy resource
-	Holder   string        // EventParked: who holds the lock; EventAcquired after a wait: who held it when the task was parked last
-	Waited   time.Duration // only EventAcquired: since the task first came to its resource, by Redis's clock; 0 if it was not parked
-	Via      Via           // only EventAcquired: what ended the wait, empty if the task was not parked
+	Queue    string // asynq's, as in [Receipt]
+	Resource string // of the task, empty for EventStarted and EventFinished
+	Fence    int64  // the fencing token, from EventAcquired on; 0 on a Store without
+	Parked   int    // only EventParked: how often the task has been parked for a busy resource
+	Holder   string // EventParked: who holds the lock; EventAcquired after a wait: who held it when the task was parked last
+	// Waited is for how long the task has waited since it first came to its resource, by Redis's
+	// clock. Only EventAcquired has it, and only if the task was parked. In a Cluster the task's
+	// node tells the begin and the lock's node the end. So Waited is wrong by as much as their
+	// clocks differ. It is never negative, and at least 1 ns after a wait.
+	Waited time.Duration
+	Via    Via // only EventAcquired: what ended the wait, empty if the task was not parked
 	// ReleasedBy is the traceparent of the run that handed the lock off, if it called SetTraceparent.
 	// Only EventAcquired has it, after a wait.
 	ReleasedBy string
-	HandOff    time.Duration // only EventAcquired: from the release until then, by Redis's clock
-	Held       time.Duration // EventReleased, EventLost: for how long the task had the lock; EventFinished: how long its handler ran
-	Err        error         // why the task is parked, or the handler's error
+	// HandOff is the time from the release until then. Only EventAcquired has it, after a hand-off.
+	// Redis's clock measures it. The clock of this process does so for a task that the release itself
+	// has started.
+	HandOff time.Duration
+	Held    time.Duration // EventReleased, EventLost: for how long the task had the lock; EventFinished: how long its handler ran
+	Err     error         // why the task is parked, or the handler's error
 }

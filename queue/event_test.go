@@ -15,6 +15,7 @@ import (
 
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/lock/locktest"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -79,6 +80,56 @@ func TestEventsOfWaits(t *testing.T) {
 			held.Detach()
 		})
 	}
+}
+
+// Somebody who is no task holds the lock on an external store. The task keeps its reservation, and
+// comes by itself. No release has ended its wait.
+func TestEventOfAWaitForAnExternalStore(t *testing.T) {
+	t.Parallel()
+	onBothPaths(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		st, j, memory := newStage(t), &journal{}, locktest.NewMemory()
+		st.unfenced = true
+		release := b.holdBy(t, newLocker(t, newQueueless(memory), lock.Config{}))
+		b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Store: newQueueless(memory), Observe: j.observe}}, st.run)
+		id := b.enqueue(t, b.job(1))
+		j.await(t, queue.EventParked, id, 1)
+		release()
+		if e := j.await(t, queue.EventAcquired, id, 1); e.Via != queue.ViaTimer || e.HandOff != 0 || e.Waited <= 1 || e.ReleasedBy != "" {
+			t.Errorf("want a wait that the timer ended, and no hand-off, have %+v", e)
+		}
+	})
+}
+
+// The clock of the node that gave a task its ticket may be ahead of that of the lock's node.
+func TestEventOfATicketThatIsAhead(t *testing.T) {
+	t.Parallel()
+	onBothPaths(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		st, j := newStage(t), &journal{}
+		held, err := b.locker.Acquire(t.Context(), b.resource, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Observe: j.observe}}, st.run)
+		id := b.enqueue(t, b.job(1))
+		b.awaitState(t, id, asynq.TaskStateRetry)
+		ahead := time.Now().Add(time.Hour).UnixMicro()
+		if _, err := b.rdb.Pipelined(t.Context(), func(p redis.Pipeliner) error {
+			p.HSet(t.Context(), b.taskKey(id), "siding_ticket", ahead)
+			p.ZAddXX(t.Context(), b.waitQueueKey(), redis.Z{Score: float64(ahead), Member: "siding-task:" + b.queue + ":" + id})
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		b.awaitListener(t)
+		if err := held.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if e := j.await(t, queue.EventAcquired, id, 1); e.Via != queue.ViaHandOff || e.Waited <= 0 || e.Waited > time.Second {
+			t.Errorf("want a short wait, have %+v", e)
+		}
+	})
 }
 
 // A task that finds its resource free has not waited. Tasks without a resource are observed, too.

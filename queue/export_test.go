@@ -5,6 +5,8 @@ import (
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/store"
 )
 
 // For tests of the names and places of shards.
@@ -36,3 +38,9 @@ var Tuned = tuned
 
 // Clients returns the clients of a server.
 func Clients(s *Server) []redis.UniversalClient { return []redis.UniversalClient{s.tasks, s.locks} }
+
+// ReleaseUnused releases a lock that was taken with a task and is not used, and waits for that.
+func ReleaseUnused(g *Guard, grant store.Grant) {
+	g.releaseUnused(g.background, grant)
+	g.work.Wait()
+}

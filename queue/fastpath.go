@@ -2,12 +2,14 @@ package queue
 
 import (
 	"context"
+	"errors"
 
 	"github.com/sidingq/siding/internal/fastpath"
 	"github.com/sidingq/siding/internal/hook"
 	"github.com/sidingq/siding/internal/lease"
 	"github.com/sidingq/siding/internal/redisstore"
 	"github.com/sidingq/siding/internal/store"
+	"github.com/sidingq/siding/lock"
 )
 
 // A fastPath is for one Redis, on which a script may change a lock and its task. The dequeue takes the
@@ -74,7 +76,7 @@ func (g *Guard) releaseUnused(ctx context.Context, grant store.Grant) {
 		if err != nil {
 			return // the lock has been released
 		}
-		if err := g.handOff(ctx, held); err != nil {
+		if err := g.handOff(ctx, held); err != nil && !errors.Is(err, lock.ErrLost) {
 			g.faults.fault(ctx, g.cfg.Logger.With("resource", grant.Resource), lateRelease, err)
 		}
 	})

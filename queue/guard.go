@@ -97,7 +97,7 @@ func (c GuardConfig) withDefaults() GuardConfig {
 // validate returns an error that names the first field that cannot work.
 func (c GuardConfig) validate() error {
 	if c.Overrun < 0 {
-		return fmt.Errorf("queue: overrun: want more than 0, have %v", c.Overrun)
+		return fmt.Errorf("queue: overrun: want 0 or more, have %v", c.Overrun)
 	}
 	for _, kind := range slices.Sorted(maps.Keys(c.Resources)) {
 		if c.Resources[kind] == nil {
@@ -240,6 +240,9 @@ func (g *Guard) stopTaking() {
 // have been shut down, and before you close the client of Redis. asynq itself does not wait for
 // handlers whose time is over.
 func (g *Guard) Wait(ctx context.Context) error {
+	if err := checkContext(ctx); err != nil {
+		return err
+	}
 	err := until(ctx, func() {
 		g.stopTaking()
 		g.work.Wait()

@@ -57,7 +57,10 @@ func (r *run) waited(ev *Event) {
 		ev.Via = ViaRecovery
 	}
 	// The fence and the ticket are times of Redis, in a Cluster perhaps of two nodes.
-	ev.Waited = max(time.Duration(r.queued.Fence()-r.attempt.Came)*time.Microsecond, 1)
+	ev.Waited = 1
+	if came := r.attempt.Came; came > 0 {
+		ev.Waited = max(time.Duration(r.queued.Fence()-came)*time.Microsecond, 1)
+	}
 }
 
 // errNotReturned is the error that observers get for a handler that did not return. asynq sees the

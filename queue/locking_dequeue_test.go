@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
@@ -344,4 +345,36 @@ func TestShutdownLeavesNoLock(t *testing.T) {
 	within(t, patience, "the handler's end", returned)
 	p.stop(t)
 	b.soonFree(t, b.resource)
+}
+
+// A lock that was taken with a task, and that the task does not need, was revoked or has expired
+// meanwhile. Nothing is left to release, and nothing is logged.
+func TestUnusedLockThatIsLost(t *testing.T) {
+	t.Parallel()
+	b, logs := setupFast(t), newLogs(t)
+	guard, err := queue.NewGuard(b.rdb, queue.GuardConfig{Logger: logs.logger})
+	if err != nil {
+		t.Fatal(err)
+	}
+	token := "siding:" + uuid.NewString() + ":a task"
+	for name, value := range map[string]string{
+		"expired": "",
+		"another": "siding:" + uuid.NewString() + ":another task",
+		"revoked": strings.Replace(token, "siding:", "siding:revoked-", 1),
+	} {
+		b.rdb.Del(t.Context(), b.lockKey())
+		if value != "" {
+			b.rdb.Set(t.Context(), b.lockKey(), value, time.Minute)
+		}
+		queue.ReleaseUnused(guard, store.Grant{Resource: b.resource, Token: token, Fence: 1, HandOff: -1, Start: time.Now()})
+		if have := logs.lines("could not be released"); len(have) > 0 {
+			t.Errorf("%s: have %v", name, have)
+		}
+		if have := b.value(t); (have != "") != (name == "another") {
+			t.Errorf("%s: want only another's lock left, have %q", name, have)
+		}
+	}
+	if err := guard.Wait(t.Context()); err != nil {
+		t.Error(err)
+	}
 }

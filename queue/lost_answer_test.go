@@ -3,7 +3,9 @@ package queue_test
 import (
 	"context"
 	"testing"
+	"time"
 
+	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/testenv/poll"
@@ -55,6 +57,36 @@ func TestLockCallsAreSentTwice(t *testing.T) {
 			t.Errorf("want %d processed, none failed, none left, have %+v", tasks, info)
 		}
 	})
+}
+
+// TestPrefetchOfAWaiterIsSentTwice: a task was woken for its lock. The end of another task takes both, and
+// the answer to that is lost. The second answer says the same of the wait as the first.
+func TestPrefetchOfAWaiterIsSentTwice(t *testing.T) {
+	t.Parallel()
+	const enough = 20 * time.Millisecond
+	b, st, j := setupFast(t), newStage(t), &journal{}
+	held, err := b.locker.Acquire(t.Context(), b.resource, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	(&plain{config: asynq.Config{Concurrency: 1}, onLocks: twice, guardConfig: queue.GuardConfig{Observe: j.observe}}).serve(t, b, st)
+	b.awaitListener(t)
+	id := b.enqueue(t, b.job(1))
+	b.awaitState(t, id, asynq.TaskStateRetry)
+	parked := time.Now()
+	other := st.hold(0)
+	b.enqueue(t, job{Res: b.resource + ":other", N: 0})
+	within(t, patience, "the other task", other.entered)
+	poll.Eventually(t, "some wait", func() bool { return time.Since(parked) > enough })
+	if err := held.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.awaitState(t, id, asynq.TaskStatePending)
+	other.open()
+	if e := j.await(t, queue.EventAcquired, id, 1); e.Via != queue.ViaHandOff || e.HandOff <= 0 || e.Waited < enough {
+		t.Errorf("want a hand-off after %v or more, have %+v", enough, e)
+	}
+	b.awaitGone(t, id)
 }
 
 // TestReleaseIsSentTwice: a task that nobody waits behind keeps its result, too.

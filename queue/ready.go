@@ -21,6 +21,9 @@ import (
 // each asynq queue and two for the lock. No task is taken. The fence of that lock stays in Redis
 // for its retention, and nothing else.
 func (s *Server) Ready(ctx context.Context) error {
+	if err := checkContext(ctx); err != nil {
+		return err
+	}
 	if missing := s.guard.missing.Load(); missing != nil {
 		return fmt.Errorf("queue: no tasks are taken: %w", *missing)
 	}

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,7 +57,9 @@ type Revoked struct {
 // Revoke takes a lock from its holder, for an operator. The holder cannot renew its lease any more.
 // Its context ends at its next renewal, after a third of the TTL at the latest. The lock goes to the
 // next waiter when the holder has returned, or when the TTL is over. So there are never two
-// holders. The next fencing token is higher.
+// holders. The next fencing token is higher. A worker may have taken a task with its lock and not
+// started the task yet, as a prefetched one. The task then starts all the same, and its context ends
+// likewise: to ask before each start would cost each task a round trip.
 //
 // A task whose lock was revoked runs again after a second or more, behind those who wait. That uses no
 // retry, but counts as one of [Recovery.Losses]. The log of the task's server and the task's last error
@@ -68,7 +71,7 @@ type Revoked struct {
 // The client rdb must reach the Redis of the tasks. After an error of Redis the lock may have been
 // revoked or not.
 func Revoke(ctx context.Context, rdb redis.UniversalClient, r Revocation) (Revoked, error) {
-	if err := r.validate(rdb); err != nil {
+	if err := cmp.Or(checkContext(ctx), r.validate(rdb)); err != nil {
 		return Revoked{}, err
 	}
 	tasks := redisstore.New(rdb)
@@ -106,6 +109,9 @@ func (r Revocation) validate(rdb redis.UniversalClient) error {
 	}
 	if err := store.CheckResource(r.Resource); err != nil {
 		return fmt.Errorf("queue: revoke: resource: %w", err)
+	}
+	if r.Fence < 0 {
+		return fmt.Errorf("queue: revoke %s: fence: want 0 or more, have %d", r.Resource, r.Fence)
 	}
 	for _, f := range []struct {
 		name, value string

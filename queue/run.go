@@ -19,8 +19,12 @@ import (
 // middleware. A task that does not get its lock waits, even if middleware around the guard's
 // changes the error. A task whose handler has returned nil is done when the guard's handler
 // returns. An error that middleware around the guard's then returns comes too late. The task stays
-// done, and a warning is logged. A task that passes through it twice is locked once.
+// done, and a warning is logged. A task that passes through it twice is locked once. Without next it
+// returns nil, which asynq's server refuses.
 func (g *Guard) Middleware(next asynq.Handler) asynq.Handler {
+	if next == nil {
+		return nil // asynq's server does not start with it
+	}
 	g.hook.Guarded()
 	return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
 		resource, err := g.resourceOf(t)

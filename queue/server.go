@@ -32,6 +32,7 @@ type Server struct {
 	mu         sync.Mutex
 	routes     map[string]asynq.HandlerFunc // by kind; fixed once started
 	middleware []asynq.MiddlewareFunc       // likewise
+	starting   bool                         // a Start or Run has begun, and nothing is started yet
 	started    bool
 	closed     bool
 }
@@ -133,7 +134,8 @@ func (s *Server) handle(kind string, r asynq.HandlerFunc) {
 }
 
 // Use wraps the handlers of all tasks, inside the guard, as the Use of asynq.ServeMux does: the first
-// middleware is the outermost. It panics if the server was started.
+// middleware is the outermost. It panics if the server was started. [Server.Start] refuses a nil
+// middleware.
 func (s *Server) Use(middleware ...asynq.MiddlewareFunc) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -185,21 +187,52 @@ func (s *Server) Kinds() []string {
 
 // Start begins to take tasks, and returns. Start first tries a dequeue of each queue, as
 // [Server.Ready] does. If Redis gives no tasks, Start starts nothing, and returns why. Then you may
-// call Start again. Start does not ask for a lock.
+// call Start again. Start does not ask for a lock. On a server that was started or shut down, or that
+// another call starts just now, Start changes nothing and returns an error.
 func (s *Server) Start(ctx context.Context) error {
-	s.mu.Lock()
-	err := s.usedBefore()
-	s.mu.Unlock()
-	if err != nil {
+	if err := s.claim(ctx); err != nil {
 		return err
 	}
+	err := s.start(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.starting = false
+	return err
+}
+
+// claim keeps other calls from starting the server. It returns an error if one has done so before.
+func (s *Server) claim(ctx context.Context) error {
+	if err := checkContext(ctx); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		return errShutDown
+	case s.started:
+		return errors.New("queue: the server was started before")
+	case s.starting:
+		return errors.New("queue: another call starts the server just now")
+	}
+	s.starting = true
+	return nil
+}
+
+var errShutDown = errors.New("queue: the server was shut down before: make another one")
+
+// start starts a server that the caller has claimed.
+func (s *Server) start(ctx context.Context) error {
 	if err := s.probe(ctx); err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.usedBefore(); err != nil {
-		return err
+	if s.closed { // meanwhile
+		return errShutDown
+	}
+	if i := slices.IndexFunc(s.middleware, func(wrap asynq.MiddlewareFunc) bool { return wrap == nil }); i >= 0 {
+		return fmt.Errorf("queue: use: middleware %d: want a function, have nil", i+1)
 	}
 	handler := asynq.Handler(asynq.HandlerFunc(s.dispatch))
 	for _, wrap := range slices.Backward(s.middleware) {
@@ -213,24 +246,18 @@ func (s *Server) Start(ctx context.Context) error {
 	return nil
 }
 
-// usedBefore returns an error if the server was started or shut down before. The caller holds s.mu.
-func (s *Server) usedBefore() error {
-	switch {
-	case s.closed:
-		return errors.New("queue: the server was shut down before: make another one")
-	case s.started:
-		return errors.New("queue: the server was started before")
-	}
-	return nil
-}
-
 // Run starts the server, as [Server.Start] does, and drains it, as [Server.Shutdown] does, once ctx
 // has ended. Unlike asynq's, Run handles no signals: make ctx by signal.NotifyContext. Run returns
-// nil if all tasks have ended by then. Draining takes at most
+// nil if all tasks have ended by then, or if somebody else has called Shutdown. Draining takes at most
 // ShutdownTimeout of asynq.Config and [GuardConfig.Overrun] together; the process should then end.
-// If the server cannot be started, Run closes its connections.
+// On a server that was started or shut down, or that another call starts just now, Run changes
+// nothing and returns an error. If the server cannot be started otherwise, Run closes its
+// connections.
 func (s *Server) Run(ctx context.Context) error {
-	err := s.Start(ctx)
+	if err := s.claim(ctx); err != nil {
+		return err
+	}
+	err := s.start(ctx) // Shutdown ends the claim
 	if err == nil {
 		<-ctx.Done()
 	}
@@ -247,8 +274,11 @@ func (s *Server) Locker() *lock.Locker { return s.guard.Locker() }
 // end, and other servers may take the tasks. Shutdown still waits for the handlers.
 //
 // When ctx ends, Shutdown returns its error at once. The locks then expire and other servers
-// recover the tasks; the process should end. A second call does nothing.
+// recover the tasks; the process should end. A second call does nothing, and waits for nothing.
 func (s *Server) Shutdown(ctx context.Context) error {
+	if err := checkContext(ctx); err != nil {
+		return err
+	}
 	s.mu.Lock()
 	started, closed := s.started, s.closed
 	s.closed = true
@@ -257,13 +287,13 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		return nil
 	}
 	s.guard.stopTaking() // also if ctx ends before the rest
-	if started {
-		if err := until(ctx, s.server.Shutdown); err != nil {
-			return fmt.Errorf("queue: shutdown: tasks are still running: %w", err)
-		}
-		if err := s.guard.Wait(ctx); err != nil {
-			return err
-		}
+	if !started {
+		ctx = context.WithoutCancel(ctx) // no task runs, and the rest takes no time
+	} else if err := until(ctx, s.server.Shutdown); err != nil {
+		return fmt.Errorf("queue: shutdown: tasks are still running: %w", err)
+	}
+	if err := s.guard.Wait(ctx); err != nil {
+		return err
 	}
 	return errors.Join(s.locks.Close(), s.tasks.Close())
 }

@@ -33,7 +33,7 @@ func TestServerConfigValidate(t *testing.T) {
 		{queue.ServerConfig{Asynq: asynq.Config{DelayedTaskCheckInterval: time.Millisecond}}, `queue: delayed task check interval: want 10ms or more, have 1ms`},
 		{queue.ServerConfig{Asynq: asynq.Config{ShutdownTimeout: -time.Second}}, `queue: shutdown timeout: want 1ms or more, have -1s`},
 		{queue.ServerConfig{Asynq: asynq.Config{GroupGracePeriod: time.Millisecond}}, `queue: group grace period: want 1s or more, have 1ms`},
-		{queue.ServerConfig{Guard: queue.GuardConfig{Overrun: -1}}, `queue: overrun: want more than 0, have -1ns`},
+		{queue.ServerConfig{Guard: queue.GuardConfig{Overrun: -1}}, `queue: overrun: want 0 or more, have -1ns`},
 		{queue.ServerConfig{Guard: queue.GuardConfig{Lock: lock.Config{RenewEvery: time.Hour}}}, `lock: renew every: `},
 	} {
 		err := tt.cfg.Validate()

@@ -3,7 +3,6 @@ package queue
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -84,8 +83,10 @@ func (c ServerConfig) Validate() error {
 	if err := checkShards(c.Asynq.Queues, c.Shards); err != nil {
 		return err
 	}
-	if c.Asynq.StrictPriority && len(shardQueues(c.Asynq.Queues, c.Shards)) > len(c.Asynq.Queues) {
-		return errors.New("queue: shards: want no strict priority with them, as one shard would go before the other")
+	for _, queue := range slices.Sorted(maps.Keys(c.Asynq.Queues)) {
+		if n := c.Shards[queue]; n > 0 && c.Asynq.StrictPriority {
+			return fmt.Errorf("queue: shards: %s: want none with strict priority, as one shard would go before the other, have %d", queue, n)
+		}
 	}
 	for _, d := range []struct {
 		name        string

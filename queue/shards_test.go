@@ -134,7 +134,7 @@ func TestShardsRefused(t *testing.T) {
 		{"long name", map[string]int{strings.Repeat("x", 250): 2}, nil, false, "queue: shards: want names of 1 to 249 bytes"},
 		{"a queue of a shard's name", map[string]int{"orders": 2}, map[string]int{shard: 1}, false, "queue: queues: want no name of a shard of orders, have " + shard},
 		{"shards of a shard", map[string]int{"orders": 2, shard: 2}, nil, false, "queue: shards: want no name of a shard of orders, have " + shard},
-		{"strict", map[string]int{"orders": 2}, map[string]int{"orders": 1}, true, "queue: shards: want no strict priority with them, as one shard would go before the other"},
+		{"strict", map[string]int{"orders": 2}, map[string]int{"orders": 1}, true, "queue: shards: orders: want none with strict priority, as one shard would go before the other, have 2"},
 		{"strict, but not of it", map[string]int{"orders": 2}, map[string]int{"mail": 1}, true, ""},
 		{"no shard of a sharded queue", map[string]int{"mail": 2}, map[string]int{shard: 1, "mail.003-zz": 1, "mail.3": 1}, false, ""},
 		{"served elsewhere", map[string]int{"orders": 1000}, nil, false, ""},

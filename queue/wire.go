@@ -143,10 +143,26 @@ func (g *Guard) Wrap(cfg asynq.Config) asynq.Config {
 // errRedisRing refuses a client that spreads keys over independent servers.
 var errRedisRing = errors.New("queue: a redis.Ring spreads keys over servers that know nothing of one another; want a Redis, one with Sentinel, or a Cluster")
 
-// checkClient refuses a nil client and a redis.Ring.
-func checkClient(rdb redis.Scripter) error {
+// checkContext refuses a nil context.
+func checkContext(ctx context.Context) error {
+	if ctx == nil {
+		return errors.New("queue: ctx: want a context, have nil")
+	}
+	return nil
+}
+
+// checkNil refuses a nil client.
+func checkNil(rdb redis.Scripter) error {
 	if redisstore.None(rdb) {
 		return errors.New("queue: redis: want a client, such as one made by Redis, have none")
+	}
+	return nil
+}
+
+// checkClient refuses a nil client and a redis.Ring.
+func checkClient(rdb redis.Scripter) error {
+	if err := checkNil(rdb); err != nil {
+		return err
 	}
 	if _, spreads := rdb.(*redis.Ring); spreads {
 		return errRedisRing

@@ -250,7 +250,7 @@ func TestNewGuardRefuses(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	for want, cfg := range map[string]queue.GuardConfig{
-		"queue: overrun: want more than 0, have -1s": {Overrun: -time.Second},
+		"queue: overrun: want 0 or more, have -1s": {Overrun: -time.Second},
 		"lock: ttl: ": {Lock: lock.Config{TTL: time.Millisecond}},
 		"queue: resources: order:audit: want a function, have nil": {Resources: map[string]queue.ResourceFunc{"order:audit": nil}},
 	} {

@@ -4,8 +4,13 @@
 --   task, lease  keys of its queue
 --   name         the attempt's
 --   ends         when the lease ends, Unix seconds
-local function stamp(task, lease, id, name, ends)
-  redis.call('HSET', task, 'state', 'active', 'siding_attempt', name)
+--   came         how the task came to its lock, for a call that is made twice; nil if it has not waited
+local function stamp(task, lease, id, name, ends, came)
+  if came then
+    redis.call('HSET', task, 'state', 'active', 'siding_attempt', name, 'siding_came', came)
+  else
+    redis.call('HSET', task, 'state', 'active', 'siding_attempt', name)
+  end
   redis.call('HDEL', task, 'pending_since', 'siding_ticket', 'siding_lock', 'siding_woken')
   redis.call('ZADD', lease, ends, id)
 end

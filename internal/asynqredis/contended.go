@@ -121,7 +121,7 @@ func listWaiting(ctx context.Context, rdb redis.Scripter, queue, cursor string, 
 func listed(cmd *redis.Cmd, n int, what, queue string) ([]any, error) {
 	got, err := cmd.Slice()
 	if err == nil && len(got) != n {
-		err = fmt.Errorf("%w: %v", ErrEncoding, got)
+		err = fmt.Errorf("%w: want %d values, have %d", ErrEncoding, n, len(got))
 	}
 	return got, failed(err, "list "+what+" of", queue)
 }

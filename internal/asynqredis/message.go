@@ -28,7 +28,7 @@ const (
 )
 
 // ErrEncoding says that what should be an encoded task, or the answer of a script, cannot be read.
-var ErrEncoding = errors.New("asynqredis: not an encoded task")
+var ErrEncoding = errors.New("an encoded task, or the answer of a script, cannot be read")
 
 // field returns a text field of an encoded task, "" if the task lacks the field.
 func field(encoded []byte, number protowire.Number) (string, error) {

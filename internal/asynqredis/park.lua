@@ -28,7 +28,7 @@ local task = redis.call('HMGET', KEYS[1], 'siding_attempt', 'siding_woken', 'sta
 if ARGV[4] ~= '' and task[1] ~= ARGV[4] or task[3] ~= 'active' then return {-1, 0} end
 if redis.call('LREM', KEYS[2], 0, ARGV[1]) == 0 then return {-1, 0} end
 redis.call('ZREM', KEYS[3], ARGV[1])
-redis.call('HDEL', KEYS[1], 'siding_attempt') -- it is over, and would take 110 bytes while the task waits
+redis.call('HDEL', KEYS[1], 'siding_attempt', 'siding_came') -- it is over, and would take 110 bytes or more while the task waits
 
 local t, msg, at = redis.call('TIME'), task[4] or '', tonumber(ARGV[3])
 local found = parts(msg)

@@ -148,7 +148,7 @@ func TestFileErrors(t *testing.T) {
 		{"shards", "shards: {orders: 1001}\n", "1: shards: want a name without {}/?#%\\ and a number of 1 to 1000, as name=number, have orders=1001"},
 		{"shards of nothing", "shards:\n", "1: shards: want a name without {}/?#%\\ and a number of 1 to 1000, as name=number, have nothing"},
 		{"a queue of a shard's name", "queues:\n  orders.003-xh: 1\nshards:\n  orders: 2\n", "1: queues: want no name of a shard of orders, have orders.003-xh"},
-		{"shards in strict order", "strict_priority: true\nshards:\n  default: 2\n", "2: shards: want no strict priority with them, as one shard would go before the other"},
+		{"shards in strict order", "strict_priority: true\nshards:\n  default: 2\n", "2: shards: default: want none with strict priority, as one shard would go before the other, have 2"},
 		{"queues as a list", "queues: [a]\n", "1: queues: want a name without {}/?#%\\ and a weight of 1 to 1000, as name=weight, have a list"},
 		{"prefix", "lock:\n  prefix: '{lock}:'\n", "2: lock.prefix: want 1 to 64 bytes without braces and control characters, have {lock}:"},
 		{"control character", "redis:\n  username: \"a\\tb\"\n", "2: redis.username: want text without control characters, have \"a\\tb\""},

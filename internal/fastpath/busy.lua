@@ -44,7 +44,7 @@ local function park_busy(task, id, msg, resource, waiter, value, with, ticket)
   to_retry(task, KEYS[6], id, with_reason(found, reason), math.floor((now + wait) / 1000), joined, with[1] .. resource)
   contend(KEYS[7], with[1] .. resource, us)
   redis.call('LREM', KEYS[3], 1, id)
-  redis.call('HDEL', task, 'pending_since', 'siding_attempt', 'siding_woken')
+  redis.call('HDEL', task, 'pending_since', 'siding_attempt', 'siding_came', 'siding_woken')
   return {id, found.kind, resource, parked, unpack(busy)}
 end
 

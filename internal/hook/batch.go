@@ -2,7 +2,6 @@ package hook
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	"github.com/hibiken/asynq"
@@ -102,7 +101,7 @@ func (b *Batch) Send(ctx context.Context) []error {
 func enqueued(got any, err error) error {
 	switch {
 	case err != nil:
-		return fmt.Errorf("hook: enqueue: %w", err)
+		return err // the caller says what failed
 	case got == int64(0):
 		return asynq.ErrTaskIDConflict
 	case got == int64(-1):

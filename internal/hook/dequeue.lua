@@ -25,8 +25,9 @@
 -- is nil if up to ten were parked and none was taken. Each of those is what park_busy returns.
 --
 -- Guarantees: the task that is taken is in the same state as after asynq's script. Its hash also
--- names its latest attempt, and keeps no mark of an earlier parking. The notify list of an empty
--- queue is cleared.
+-- names its latest attempt, and keeps no mark of an earlier parking. If the task has waited, the
+-- hash also has the ticket, the time since the reservation and its nonce, which taken.lua reads. The
+-- notify list of an empty queue is cleared.
 
 if redis.call('EXISTS', KEYS[2]) == 1 then return nil end
 local parked = {}
@@ -44,11 +45,11 @@ while #parked < 10 do
   if ok and busy then
     parked[#parked + 1] = busy
   else
-    stamp(task, KEYS[4], id, ARGV[3], ARGV[1])
+    grant = ok and grant or {}
+    stamp(task, KEYS[4], id, ARGV[3], ARGV[1], ticket ~= '' and table.concat({ARGV[3], ticket, grant[4] or '-1', grant[5] or ''}, ' '))
     if not msg then break end
     local left = redis.call('LLEN', KEYS[1])
     if left == 0 then redis.call('DEL', KEYS[5]) end
-    grant = ok and grant or {}
     if ticket == '' then
       ticket = grant[3]
       if not ticket then

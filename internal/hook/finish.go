@@ -95,7 +95,7 @@ func (f *Finish) Send(ctx context.Context, keys []string, argv []any) (released 
 		return nil, err // the caller adds the task
 	}
 	if len(got) != 4 {
-		return nil, fmt.Errorf("%w: %v", asynqredis.ErrEncoding, got)
+		return nil, fmt.Errorf("%w: want 4 values, have %d", asynqredis.ErrEncoding, len(got)) // without them: a token is secret
 	}
 	release := redisreply.List(got, 1)
 	f.over = got[0] != "lost"

@@ -157,6 +157,7 @@ func TestDequeueStampsEachAttemptAndWipesMarksOfParking(t *testing.T) {
 		again := f.check(t).task(id)
 		want := map[string]string{
 			"msg": again["msg"], "state": "active", "siding_parked": "1", "siding_attempt": again["siding_attempt"],
+			"siding_came": again["siding_attempt"] + " 6 -1 ",
 		}
 		if diff := cmp.Diff(want, again); diff != "" {
 			t.Errorf("(-want +have):\n%s", diff)

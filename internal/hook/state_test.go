@@ -141,7 +141,7 @@ func (s *state) places() map[string][]string {
 // Fields of a task's hash: asynq's own, and ours.
 var (
 	theirFields = []string{"msg", "state", "pending_since", "unique_key", "result"}
-	ourFields   = []string{"siding_attempt", "siding_ticket", "siding_woken", "siding_lock", "siding_parked", "siding_crashes", "siding_started"}
+	ourFields   = []string{"siding_attempt", "siding_ticket", "siding_woken", "siding_lock", "siding_parked", "siding_crashes", "siding_started", "siding_came"}
 )
 
 // problems returns what must not be, whatever has happened to the queue.
@@ -172,7 +172,7 @@ func (s *state) problems() (found []string) {
 		if s.expires[name] {
 			bad("%s: a task that expires", name)
 		}
-		if task["state"] == "retry" && task["siding_ticket"] != "" && task["siding_attempt"] != "" {
+		if task["state"] == "retry" && task["siding_ticket"] != "" && task["siding_attempt"]+task["siding_came"] != "" {
 			bad("%s: parked, and names an attempt that is over", name)
 		}
 		for field := range task {

@@ -47,10 +47,10 @@ func (c *Client) Acquire(ctx context.Context, r Request) (*Lease, error) {
 		return nil, err
 	}
 	if end := EndOf(ctx); end != nil {
-		return nil, fmt.Errorf("lock: acquire %s: %w", r.Resource, end)
+		return nil, store.Failed("acquire "+r.Resource, end)
 	}
 	if !c.Begin() {
-		return nil, fmt.Errorf("lock: acquire %s: %w", r.Resource, ErrClosed)
+		return nil, store.Failed("acquire "+r.Resource, ErrClosed)
 	}
 	defer c.End()
 	l, busy, err := c.Ask(ctx, r)
@@ -108,14 +108,14 @@ func (c *Client) askOnce(ctx context.Context, r Request) (*Lease, *BusyError, er
 	l := h.lease()
 	switch end := EndOf(ctx); {
 	case end != nil && err != nil:
-		err = fmt.Errorf("%w: %w", end, err)
+		err = store.Because(end, err)
 	case end != nil:
 		err = end
 	case err == nil && !h.trusted():
 		err = errTooLate
 	}
 	if err != nil {
-		err = fmt.Errorf("lock: acquire %s: %w", r.Resource, err)
+		err = store.Failed("acquire "+r.Resource, err)
 	}
 	return l, nil, err
 }
@@ -137,7 +137,7 @@ func (c *Client) Take(ctx context.Context, g store.Grant) (*Lease, error) {
 	}
 	if end != nil {
 		l.GiveBack(ctx)
-		return nil, fmt.Errorf("lock: take over %s: %w", g.Resource, end)
+		return nil, store.Failed("take over "+g.Resource, end)
 	}
 	l.Start(func() {})
 	return l, nil
@@ -148,8 +148,9 @@ func (c *Client) Take(ctx context.Context, g store.Grant) (*Lease, error) {
 func (c *Client) Resume(ctx context.Context, resource, token string) (*Lease, error) {
 	digits, value, _ := strings.Cut(token, ":")
 	fence, err := strconv.ParseInt(digits, 10, 64)
-	if err != nil || !strings.HasPrefix(value, tokenPrefix) {
-		return nil, fmt.Errorf("lock: resume %s: want what Lease.Token returned, have %q", resource, token)
+	if err != nil || fence < 0 || !strings.HasPrefix(value, tokenPrefix) {
+		// Without the text, which is secret if it is another lease's token, or a part of one.
+		return nil, fmt.Errorf("lock: resume %s: token: want what Lease.Token returned, have another text of %d bytes", resource, len(token))
 	}
 	h := c.hold(resource, value)
 	h.fence, h.handOff, h.start = fence, -1, time.Now()
@@ -164,7 +165,7 @@ func (c *Client) Resume(ctx context.Context, resource, token string) (*Lease, er
 		err = errTooLate
 	}
 	if err != nil {
-		return nil, fmt.Errorf("lock: resume %s: %w", resource, err)
+		return nil, store.Failed("resume "+resource, err)
 	}
 	return h.lease(), nil
 }

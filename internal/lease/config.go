@@ -41,7 +41,7 @@ func (c Config) WithTTL(ttl time.Duration) Config {
 	}
 	scale := float64(ttl) / float64(c.TTL)
 	c.TTL = ttl
-	c.RenewEvery = time.Duration(scale * float64(c.RenewEvery))
+	c.RenewEvery = max(time.Millisecond, time.Duration(scale*float64(c.RenewEvery)))
 	c.SafetyMargin = max(time.Millisecond, time.Duration(scale*float64(c.SafetyMargin)))
 	return c
 }

@@ -123,5 +123,5 @@ func EndOf(ctx context.Context) error {
 	if errors.Is(cause, err) || errors.Is(cause, ErrWaited) {
 		return cause
 	}
-	return fmt.Errorf("%w: %w", err, cause)
+	return store.Because(err, cause)
 }

@@ -3,7 +3,6 @@ package lease
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -63,9 +62,9 @@ func (h *holding) enter(reentrant bool) (*Lease, error) {
 	case h.released:
 		return nil, nil //nolint:nilnil // it is over: its holder is one like any other now
 	case !h.valid():
-		return nil, fmt.Errorf("lock: acquire %s again: %w", h.resource, h.why())
+		return nil, store.Failed("acquire "+h.resource+" again", h.why())
 	case !reentrant:
-		return nil, fmt.Errorf("lock: acquire %s again: %w", h.resource, ErrReentry)
+		return nil, store.Failed("acquire "+h.resource+" again", ErrReentry)
 	}
 	return h.lease(), nil
 }
@@ -127,7 +126,7 @@ func (h *holding) why() error {
 }
 
 // cause is what the contexts of the work are told when the lease is lost. h.mu is held.
-func (h *holding) cause() error { return fmt.Errorf("lock: %s: %w", h.resource, h.why()) }
+func (h *holding) cause() error { return store.Failed(h.resource, h.why()) }
 
 // renewAgain renews, and has the timer do so again; not if the lease is detached, released or lost, or
 // no lease needs it. A renewal that fails for another reason than a loss is tried again soon, within
@@ -196,7 +195,7 @@ func (h *holding) renew(ctx context.Context) error {
 	case valid && err == nil:
 		return nil
 	case valid && !errors.Is(err, store.ErrLost):
-		return fmt.Errorf("lock: renew %s: %w", h.resource, err)
+		return store.Failed("renew "+h.resource, err)
 	default:
 		return h.lostAt(err)
 	}
@@ -210,9 +209,9 @@ func (h *holding) lostAt(err error) error {
 	why := h.why()
 	h.mu.Unlock()
 	if err != nil && !errors.Is(err, store.ErrLost) {
-		why = fmt.Errorf("%w: %w", why, err)
+		why = store.Because(why, err)
 	}
-	return fmt.Errorf("lock: renew %s: %w", h.resource, why)
+	return store.Failed("renew "+h.resource, why)
 }
 
 // endRenewal stops the renewal and waits until none is under way, so that none can follow a

@@ -2,7 +2,6 @@ package lease
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -37,7 +36,7 @@ func (l *Lease) Start(onEnd func()) {
 	defer h.mu.Unlock()
 	h.expiry = time.AfterFunc(time.Until(h.deadline()), h.lose)
 	// Most work is done before its first renewal, and then needs no goroutine for it.
-	h.renewal = time.AfterFunc(h.cfg.RenewEvery, h.renewAgain)
+	h.renewal = time.AfterFunc(time.Until(h.start.Add(h.cfg.RenewEvery)), h.renewAgain)
 }
 
 // Resource returns what is locked.
@@ -52,9 +51,10 @@ func (l *Lease) Token() string {
 }
 
 // HandedOff returns how long the lock was reserved for this waiter since its release, by the clock of
-// the store. It returns false if the lock was not handed off.
+// the store. It returns false if the lock was not handed off, or only kept by [Lease.ReleaseFor].
 func (l *Lease) HandedOff() (time.Duration, bool) {
-	return max(0, l.holding.handOff), l.holding.handOff >= 0 && !l.Recovered()
+	kept := strings.HasPrefix(l.holding.from, store.TimerNonce)
+	return max(0, l.holding.handOff), l.holding.handOff >= 0 && !l.Recovered() && !kept
 }
 
 // Recovered reports whether the lock was reserved for this waiter by somebody who found it free.
@@ -149,7 +149,7 @@ func (l *Lease) needsRenewal() bool {
 // Renew prolongs the lock by the TTL from now.
 func (l *Lease) Renew(ctx context.Context) error {
 	if l.ended() {
-		return fmt.Errorf("lock: renew %s: %w", l.holding.resource, store.ErrLost)
+		return store.Failed("renew "+l.holding.resource, store.ErrLost)
 	}
 	return l.holding.renew(ctx)
 }
@@ -187,7 +187,7 @@ func (l *Lease) Release(ctx context.Context) error {
 // within the given time.
 func (l *Lease) ReleaseFor(ctx context.Context, waiter string, within time.Duration) error {
 	by := l.holding.releaseBy(false)
-	by.For, by.Timeout = waiter, within
+	by.For, by.Timeout, by.Nonce = waiter, within, store.TimerNonce+by.Nonce
 	_, err := l.holding.release(ctx, l, by)
 	return err
 }

@@ -3,7 +3,6 @@ package lease
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 
@@ -31,7 +30,7 @@ func (h *holding) releaseBy(stepwise bool) store.Release {
 // no longer stands, Confirm does nothing, and the waiter keeps its position.
 func (c *Client) Confirm(ctx context.Context, r *store.Reservation) error {
 	if err := c.store.Confirm(ctx, *r); err != nil {
-		return fmt.Errorf("lock: confirm a waiter of %s: %w", c.Resource(r.Key), err)
+		return store.Failed("confirm a waiter of "+c.Resource(r.Key), err)
 	}
 	return nil
 }
@@ -54,7 +53,7 @@ func (c *Client) Drop(ctx context.Context, r *store.Reservation, paused bool) (*
 		Handoff: c.handoff(uuid.NewString(), !listens), Reservation: r.Value, Paused: paused,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("lock: leave the wait queue of %s: %w", c.Resource(r.Key), err)
+		return nil, store.Failed("leave the wait queue of "+c.Resource(r.Key), err)
 	}
 	return next, nil
 }
@@ -65,11 +64,11 @@ func (c *Client) Drop(ctx context.Context, r *store.Reservation, paused bool) (*
 func (c *Client) Sweep(ctx context.Context, keys []string, resumed bool) ([]store.Swept, error) {
 	sweeper, ok := c.store.(store.Sweeper)
 	if !ok {
-		return nil, fmt.Errorf("lock: sweep: %w", errors.ErrUnsupported)
+		return nil, store.Failed("sweep", errors.ErrUnsupported)
 	}
 	found, err := sweeper.Sweep(ctx, keys, resumed, c.handoff(store.RecoveryNonce+uuid.NewString(), true))
 	if err != nil {
-		return nil, fmt.Errorf("lock: sweep: %w", err)
+		return nil, store.Failed("sweep", err)
 	}
 	return found, nil
 }
@@ -83,7 +82,7 @@ func (c *Client) Missing(ctx context.Context, waiters []store.Queued, rejoin boo
 	}
 	found, err := sweeper.Missing(ctx, waiters, rejoin, c.cfg.QueueTTL())
 	if err != nil {
-		return nil, fmt.Errorf("lock: look for waiters: %w", err)
+		return nil, store.Failed("look for waiters", err)
 	}
 	return found, nil
 }
@@ -96,7 +95,7 @@ func (c *Client) Missing(ctx context.Context, waiters []store.Queued, rejoin boo
 func (c *Client) ListenForTasks(ctx context.Context, groups []string, heard func(), wake func(*store.Reservation)) error {
 	listener, ok := c.store.(store.TaskListener)
 	if !ok {
-		return fmt.Errorf("lock: listen for tasks: %w", errors.ErrUnsupported)
+		return store.Failed("listen for tasks", errors.ErrUnsupported)
 	}
 	return listener.ListenForTasks(ctx, groups, heard, func(message string) {
 		if r := announced(message); r != nil {

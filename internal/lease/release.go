@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -28,7 +27,7 @@ func (h *holding) release(ctx context.Context, l *Lease, by store.Release) (*sto
 	// waited for, the store says whether the lock is still ours.
 	var lost error
 	if !h.valid() {
-		lost = fmt.Errorf("lock: release %s: %w", h.resource, h.why())
+		lost = store.Failed("release "+h.resource, h.why())
 	}
 	l.released = true
 	l.end(nil)
@@ -49,7 +48,7 @@ func (h *holding) release(ctx context.Context, l *Lease, by store.Release) (*sto
 	// its TTL.
 	next, err := h.releaseOnce(ctx, by)
 	if lost != nil && err != nil && !errors.Is(err, store.ErrLost) {
-		return next, fmt.Errorf("%w; %w", lost, err)
+		return next, store.Because(lost, err)
 	}
 	return next, cmp.Or(lost, err)
 }
@@ -87,7 +86,7 @@ func (h *holding) releaseOnce(ctx context.Context, by store.Release) (*store.Res
 		defer h.client.End()
 		h.client.Go(func() { h.releaseLater(ctx, by) })
 	}
-	return next, fmt.Errorf("lock: release %s: %w", h.resource, err)
+	return next, store.Failed("release "+h.resource, err)
 }
 
 // sendRelease sends one release, after beginRelease.

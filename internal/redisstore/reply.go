@@ -67,7 +67,7 @@ func (r *reply) number() int64 {
 	case string:
 		n, err := strconv.ParseInt(v, 10, 64)
 		if err != nil && r.err == nil {
-			r.err = fmt.Errorf("%w: %w", errReply, err)
+			r.err = fmt.Errorf("%w: want a number, have another text", errReply) // it may be a token, which is secret
 		}
 		return n
 	default:

@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"strings"
 )
 
 var (
@@ -12,6 +13,40 @@ var (
 	// ErrStale is lock.ErrStale. Every [*StaleError] matches ErrStale.
 	ErrStale = errors.New("lock: stale fence")
 )
+
+// prefix begins the text of each error of package lock.
+const prefix = "lock: "
+
+// A failure is an error with its causes, all of which it matches. The prefix comes once, although
+// each of the causes may begin with it.
+type failure struct {
+	what   string
+	causes []error
+}
+
+// Failed says what failed, and why. The text begins with the name of package lock.
+func Failed(what string, causes ...error) error { return &failure{prefix + what, causes} }
+
+// Because says that err has a cause.
+func Because(err, cause error) error { return &failure{"", []error{err, cause}} }
+
+// Error says what failed, and then each cause.
+func (f *failure) Error() string {
+	var text strings.Builder
+	text.WriteString(f.what)
+	for i, cause := range f.causes {
+		if f.what == "" && i == 0 {
+			text.WriteString(cause.Error())
+			continue
+		}
+		text.WriteString(": ")
+		text.WriteString(strings.TrimPrefix(cause.Error(), prefix))
+	}
+	return text.String()
+}
+
+// Unwrap returns the causes.
+func (f *failure) Unwrap() []error { return f.causes }
 
 // A StaleError says that a write was refused because a later holder of the lock has written
 // before.

@@ -135,6 +135,10 @@ func TraceOf(nonce string) string {
 // that lock, as its holder has gone.
 const RecoveryNonce = "recovery-"
 
+// TimerNonce begins the nonce of a call that reserves a lock for a waiter which comes by itself. No
+// release ends the wait of that waiter.
+const TimerNonce = "timer-"
+
 // A Release says how a lock is released.
 type Release struct {
 	Handoff

@@ -1,0 +1,223 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/queue"
+)
+
+// The texts of the errors of a server that cannot be started once more.
+const (
+	startedBefore = "queue: the server was started before"
+	startsNow     = "queue: another call starts the server just now"
+	shutBefore    = "queue: the server was shut down before: make another one"
+)
+
+// A second call of Run or Start leaves a running server alone.
+func TestRunOfARunningServer(t *testing.T) {
+	t.Parallel()
+	b, st := setup(t), newStage(t)
+	s := b.newServer(t, queue.ServerConfig{})
+	queue.Handle(s, st.run)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	first := make(chan error, 1)
+	go func() { first <- s.Run(ctx) }()
+	b.awaitGone(t, b.enqueue(t, b.job(0)))
+	for name, again := range map[string]func(context.Context) error{"run": s.Run, "start": s.Start} {
+		if err := again(t.Context()); fmt.Sprint(err) != startedBefore {
+			t.Errorf("%s: want %q, have %v", name, startedBefore, err)
+		}
+	}
+	b.awaitGone(t, b.enqueue(t, b.job(1)))
+	stop()
+	if err := within(t, patience, "the end of the first call", first); err != nil {
+		t.Errorf("run: %v", err)
+	}
+	for name, again := range map[string]func(context.Context) error{"run": s.Run, "start": s.Start} {
+		if err := again(t.Context()); fmt.Sprint(err) != shutBefore {
+			t.Errorf("%s after the end: want %q, have %v", name, shutBefore, err)
+		}
+	}
+	shutdown(t, s)
+	st.wantOrder(0, 1)
+}
+
+// Of many calls at once one starts the server, and the others leave it alone, also while it is
+// being started.
+func TestConcurrentStarts(t *testing.T) {
+	t.Parallel()
+	b, st := setup(t), newStage(t)
+	s := b.newServer(t, queue.ServerConfig{})
+	queue.Handle(s, st.run)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	const calls = 16
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	var errs []string
+	for n := range calls {
+		call := s.Run
+		if n%2 == 0 {
+			call = func(ctx context.Context) error {
+				err := s.Start(ctx)
+				if err == nil {
+					<-ctx.Done()
+				}
+				return err
+			}
+		}
+		all.Go(func() {
+			err := call(ctx)
+			mu.Lock()
+			defer mu.Unlock()
+			errs = append(errs, fmt.Sprint(err))
+		})
+	}
+	poll.Eventually(t, "all other calls refused", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(errs) == calls-1
+	})
+	for _, err := range errs {
+		if err != startedBefore && err != startsNow {
+			t.Errorf("want another call's server left alone, have %v", err)
+		}
+	}
+	b.awaitGone(t, b.enqueue(t, b.job(0)))
+	stop()
+	all.Wait()
+	shutdown(t, s)
+}
+
+// A server that another call has started meanwhile outlives a Run whose Redis did not answer. Redis
+// does not answer the first call until the second one was refused.
+func TestRunThatFailsWhileAnotherStarts(t *testing.T) {
+	t.Parallel()
+	b := setupFast(t)
+	s := b.newServer(t, queue.ServerConfig{})
+	asked, answer := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	queue.Clients(s)[1].AddHook(tap(func(ctx context.Context, cmd redis.Cmder, send func() error) error {
+		if !isProbe(cmd) {
+			return send()
+		}
+		once.Do(func() { close(asked) })
+		<-answer
+		cmd.SetErr(errors.New("down"))
+		return cmd.Err()
+	}))
+	first := make(chan error, 1)
+	go func() { first <- s.Run(t.Context()) }()
+	within(t, patience, "the first call", asked)
+	for name, again := range map[string]func(context.Context) error{"run": s.Run, "start": s.Start} {
+		if err := again(t.Context()); fmt.Sprint(err) != startsNow {
+			t.Errorf("%s: want %q, have %v", name, startsNow, err)
+		}
+	}
+	close(answer)
+	if err := within(t, patience, "the first call's end", first); err == nil || !strings.Contains(err.Error(), "down") {
+		t.Errorf("want Redis' error, have %v", err)
+	}
+	if err := s.Start(t.Context()); fmt.Sprint(err) != shutBefore {
+		t.Errorf("after that: want %q, have %v", shutBefore, err)
+	}
+}
+
+// isProbe reports whether cmd tries a dequeue for Server.Start.
+func isProbe(cmd redis.Cmder) bool {
+	return hasKeys(cmd, ":siding-probe:pending", ":siding-probe:paused", ":siding-probe:active", ":siding-probe:lease",
+		":siding-probe:notify", ":siding-probe:retry", ":siding-probe:contended")
+}
+
+// A Start that failed may be called again.
+func TestStartAgainAfterAnError(t *testing.T) {
+	t.Parallel()
+	b, st := setupFast(t), newStage(t)
+	s := b.newServer(t, queue.ServerConfig{})
+	queue.Handle(s, st.run)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.Start(ended); !errors.Is(err, context.Canceled) {
+		t.Errorf("want why the context ended, have %v", err)
+	}
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.awaitGone(t, b.enqueue(t, b.job(0)))
+	shutdown(t, s)
+}
+
+// What is missing is named by the first call that can name it. Nothing panics, and nothing is done.
+func TestMissingArguments(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var none context.Context
+	s := b.newServer(t, queue.ServerConfig{})
+	guard := queue.GuardOf(s)
+	s.Use(func(next asynq.Handler) asynq.Handler { return next }, nil)
+	for name, call := range map[string]func() error{
+		"queue: ctx: want a context, have nil: run":      func() error { return s.Run(none) },
+		"queue: ctx: want a context, have nil: start":    func() error { return s.Start(none) },
+		"queue: ctx: want a context, have nil: shutdown": func() error { return s.Shutdown(none) },
+		"queue: ctx: want a context, have nil: ready":    func() error { return s.Ready(none) },
+		"queue: ctx: want a context, have nil: wait":     func() error { return guard.Wait(none) },
+		"queue: ctx: want a context, have nil: enqueue":  func() error { _, err := b.client.Enqueue(none, b.job(0), nil); return err },
+		"queue: ctx: want a context, have nil: batch": func() error {
+			results, err := b.client.EnqueueBatch(none, []queue.Job{{Task: b.job(0)}})
+			if len(results) != 1 || !errors.Is(results[0].Err, err) {
+				t.Errorf("batch: want the error of the call for its job, have %+v", results)
+			}
+			return err
+		},
+		"queue: ctx: want a context, have nil: check": func() error { _, err := queue.CheckRedis(none, b.rdb); return err },
+		"queue: ctx: want a context, have nil: revoke": func() error {
+			_, err := queue.Revoke(none, b.rdb, queue.Revocation{Resource: "a", By: "b", Reason: "c"})
+			return err
+		},
+		"queue: redis: want a client, such as one made by Redis, have none: check": func() error { _, err := queue.CheckRedis(t.Context(), nil); return err },
+		"queue: use: middleware 2: want a function, have nil: start":               func() error { return s.Start(t.Context()) },
+		"asynq: server cannot run with nil handler: middleware": func() error {
+			return asynq.NewServerFromRedisClient(b.rdb, asynq.Config{}).Start(guard.Middleware(nil))
+		},
+	} {
+		want := name[:strings.LastIndex(name, ": ")]
+		if err := call(); fmt.Sprint(err) != want {
+			t.Errorf("%s: have %v", name, err)
+		}
+	}
+	shutdown(t, s)
+}
+
+// A server that was never started closes its Locker, too. Whoever waits by it gets an error.
+func TestShutdownClosesTheLocker(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s := b.newServer(t, queue.ServerConfig{})
+	held, err := b.locker.Acquire(t.Context(), b.resource, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = held.Release(context.Background()) })
+	waited := make(chan error, 1)
+	go func() { waited <- s.Locker().Do(t.Context(), b.resource, &lock.Options{Wait: lock.Forever}, nothing) }()
+	poll.Eventually(t, "the wait", func() bool { return b.rdb.ZCard(t.Context(), b.waitQueueKey()).Val() == 1 })
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.Shutdown(ended); err != nil {
+		t.Errorf("shutdown: %v", err)
+	}
+	if err := within(t, patience, "the end of the wait", waited); !errors.Is(err, lock.ErrClosed) {
+		t.Errorf("want ErrClosed, have %v", err)
+	}
+}
