@@ -44,7 +44,8 @@
 // token. So any program on the plain protocol (SET key random NX PX, compare-and-delete) excludes
 // us, and is excluded by us. Two companion keys share the slot in a Redis Cluster. They are the
 // last fencing token, and the wait queue: a sorted set of waiters by ticket. All three expire. A
-// waiter listens on a channel of its process.
+// waiter listens on a channel of its process. A holder whose work waits for another lock for more
+// than a second notes that in a fourth key, for operators.
 //
 // # Guarantees
 //
