@@ -60,11 +60,28 @@ type Lock struct {
 	// which its tasks wait on their own Redis. That one is held by the task which has, or asks for,
 	// the lock of the external store.
 	Elsewhere bool `json:"elsewhere,omitempty"`
+	// Waits are the locks for which the work of the holder waits, the longest wait first and ten at
+	// most. Only [Inspector.Show] and [Inspector.Why] find them out. The holder notes a wait after a
+	// second.
+	Waits []Wait `json:"waits,omitempty"`
 	// Revoked is what the operator did to the lock last.
 	Revoked *Revocation `json:"revoked,omitempty"`
 	// Revoking says that the holder, from whom an operator took the lock, has not returned yet. The
 	// lock is free when it does, and after Left at the latest.
 	Revoking bool `json:"revoking,omitempty"`
+}
+
+// A Wait is for a lock that the work of a holder wants, too.
+type Wait struct {
+	Resource string `json:"resource"`
+	// Position is the rank in the wait queue, 1 for the first. It is 0 for one who polls, or who
+	// waits until others of its process have got the lock.
+	Position int `json:"position,omitempty"`
+	// Until is when the wait ends without the lock, by the clock of its process; zero for never.
+	Until time.Time `json:"until,omitzero"`
+	// Elsewhere says that the lock is in another store, or under another prefix. Its holder is not
+	// known here.
+	Elsewhere bool `json:"elsewhere,omitempty"`
 }
 
 // A Revocation is the record of an operator who took a lock from its holder.

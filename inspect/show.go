@@ -21,7 +21,8 @@ const waitPrefix = "wait:"
 const foreignHolder = "another program"
 
 // Show returns a lock and count of its waiters in order, from a position on, 1 for the first. The
-// waiters of paused queues come last. It is one round trip.
+// waiters of paused queues come last. It is one round trip, and another one if the holder's work waits
+// for a lock.
 func (i *Inspector) Show(ctx context.Context, resource string, from, count int) (Lock, []Waiter, error) {
 	if err := store.CheckResource(resource); err != nil {
 		return Lock{}, nil, fmt.Errorf("inspect: %w", err)
@@ -37,7 +38,13 @@ func (i *Inspector) Show(ctx context.Context, resource string, from, count int) 
 			waiters[n].Position = max(0, from-1) + n + 1
 		}
 	}
-	return lockOf(resource, l, elsewhere), waiters, nil
+	all, err := i.waits(ctx, l)
+	if err != nil {
+		return Lock{}, nil, err
+	}
+	found := lockOf(resource, l, elsewhere)
+	found.Waits = told(all)
+	return found, waiters, nil
 }
 
 // look looks at the lock for which tasks wait: that of the resource, or another one if the lock is in an
