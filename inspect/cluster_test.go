@@ -9,6 +9,7 @@ import (
 	"github.com/sidingq/siding/inspect"
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/internal/testenv/redistest"
+	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -80,6 +81,19 @@ func TestCluster(t *testing.T) {
 		e := b.awaitWhy(t, b.waiting(t, 1, 1)[0], inspect.StateWaiting)
 		if e.Lock.State != inspect.Foreign || e.Position != 1 || time.Duration(e.Lock.Left) < 30*time.Second {
 			t.Errorf("want a foreign holder, have %+v", e)
+		}
+	})
+	t.Run("deadlock", func(t *testing.T) {
+		t.Parallel()
+		b := start(t)
+		locker, err := lock.New(lock.Redis(b.rdb), lock.Config{})
+		must(t, err)
+		t.Cleanup(locker.Close)
+		id, holder := b.deadlock(t, locker)
+		var e inspect.Explanation
+		poll.Eventually(t, "a deadlock", func() bool { e = b.why(t, id); return e.Cycle })
+		if len(e.Chain) != 2 || e.Chain[0].Task.ID != holder || e.Chain[1].Resource != b.resource || e.Chain[1].Position != 1 || !e.Verdict.Trouble {
+			t.Errorf("want a circle of two, have %+v", e)
 		}
 	})
 	t.Run("back-off and paused", func(t *testing.T) {

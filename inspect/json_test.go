@@ -26,6 +26,7 @@ func TestJSON(t *testing.T) {
 		Resource: "order:536365", State: inspect.Revoked, Holder: "order:audit t-0 on a1 (pid 7)", Task: &other, Worker: &worker, Gone: true, Since: at(0),
 		Left: inspect.Duration(4187 * time.Millisecond), Fence: 1763921000000000, Waiting: 3, Paused: 1, OldestWait: inspect.Duration(90 * time.Second),
 		WaitTime: inspect.Duration(150 * time.Second), Elsewhere: true,
+		Waits:   []inspect.Wait{{Resource: "order:2", Position: 1, Until: at(10), Elsewhere: true}},
 		Revoked: &inspect.Revocation{At: at(1), By: "ann", Reason: "stuck", Holder: "order:audit t-9 on a2 (pid 8)"},
 	}
 	for name, value := range map[string]any{
@@ -40,6 +41,7 @@ func TestJSON(t *testing.T) {
 			FailedAt: at(7), Deadline: at(8), Cycle: true,
 			Chain: []inspect.Link{{
 				Holder: held.Holder, Task: &other, State: inspect.StateWaiting, Worker: &worker, Gone: true, Resource: "order:2", Position: 1,
+				Until: at(10), Elsewhere: true,
 			}},
 			Verdict: inspect.Verdict{Trouble: true, Wrong: "Yes.", Clears: "Soon.", Do: "Wait."},
 		},

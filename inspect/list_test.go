@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -98,7 +99,7 @@ func TestShowFreeAndRevoked(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	l, waiters, err := b.inspector.Show(t.Context(), b.resource, 1, 10)
-	if want := (inspect.Lock{Resource: b.resource, State: inspect.Free}); err != nil || l != want || len(waiters) != 0 {
+	if want := (inspect.Lock{Resource: b.resource, State: inspect.Free}); err != nil || !reflect.DeepEqual(l, want) || len(waiters) != 0 {
 		t.Errorf("want a free lock, have %+v, %v, %v", l, waiters, err)
 	}
 	b.do(t, "hset", "{lock:"+b.resource+"}:revoked", "at", us(time.UnixMicro(1_700_000_000_000_000)), "by", "ann", "reason", "stuck", "holder", "x")

@@ -192,7 +192,7 @@ func TestLostCost(t *testing.T) {
 	m := b.metered(t)
 	lost, err := b.inspector.Lost(t.Context())
 	must(t, err)
-	if _, trips := m.reset(); len(lost) > 0 || trips > examined*each+tasks/20+10 {
+	if _, trips := m.reset(); len(lost) > 0 || trips > examined*each+tasks/8+10 {
 		t.Errorf("want no lost task, and few round trips, have %+v and %d", lost, trips)
 	}
 }

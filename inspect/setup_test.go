@@ -66,6 +66,7 @@ type bed struct {
 	mu    sync.Mutex
 	gates map[int]chan struct{}
 	runs  map[int]int
+	inner map[int]func(context.Context) error
 }
 
 func setup(t *testing.T) *bed {
@@ -94,7 +95,7 @@ func setupOn(t *testing.T, opts redis.UniversalOptions, cfg inspect.Config, clie
 	name := strings.ReplaceAll(t.Name(), "/", ".") + "." + uuid.NewString()[:8]
 	return &bed{
 		opts: opts, rdb: rdb, client: client, operator: asynq.NewInspectorFromRedisClient(rdb), inspector: inspector,
-		queue: name, resource: "res:" + name, host: "host-" + uuid.NewString()[:8], gates: make(map[int]chan struct{}), runs: make(map[int]int),
+		queue: name, resource: "res:" + name, host: "host-" + uuid.NewString()[:8], gates: make(map[int]chan struct{}), runs: make(map[int]int), inner: make(map[int]func(context.Context) error),
 	}
 }
 
@@ -109,9 +110,12 @@ func (b *bed) hold(n int) (open func()) {
 
 func (b *bed) run(ctx context.Context, n int) error {
 	b.mu.Lock()
-	gate := b.gates[n]
+	gate, inner := b.gates[n], b.inner[n]
 	b.runs[n]++
 	b.mu.Unlock()
+	if inner != nil {
+		return inner(ctx)
+	}
 	if gate != nil {
 		select {
 		case <-gate:
@@ -194,6 +198,61 @@ func (b *bed) enqueue(t *testing.T, task queue.Task, opts ...queue.Options) stri
 func (b *bed) job(t *testing.T, n int, opts ...queue.Options) string {
 	t.Helper()
 	return b.enqueue(t, job{b.resource, n}, opts...)
+}
+
+// nest has job n take another lock in its handler, and wait for it as long as it must.
+func (b *bed) nest(n int, locker *lock.Locker, resource string, opts ...lock.Options) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	options := lock.Options{Wait: lock.Forever}
+	if len(opts) > 0 {
+		options = opts[0]
+	}
+	b.inner[n] = func(ctx context.Context) error {
+		return locker.Do(ctx, resource, &options, func(ctx context.Context) error {
+			<-ctx.Done()
+			return nil
+		})
+	}
+}
+
+// nested enqueues a job that waits for another lock in its handler, and returns once it waits.
+func (b *bed) nested(t *testing.T, n int, resource string) (id string) {
+	t.Helper()
+	id = b.job(t, n)
+	poll.Eventually(t, "a waiting handler", func() bool {
+		l, _, err := b.inspector.Show(t.Context(), b.resource, 1, 1)
+		return err == nil && len(l.Waits) > 0 && l.Waits[0].Resource == resource
+	})
+	return id
+}
+
+// deadlock has two jobs, one with the bed's lock and one with a second lock, wait for each other's. It
+// returns a job that waits for the bed's lock, and the job that holds it. Before that, the latter waits for
+// others, too.
+func (b *bed) deadlock(t *testing.T, locker *lock.Locker, others ...string) (id, holder string) {
+	t.Helper()
+	second, both := b.resource+":second", make(chan struct{})
+	b.nest(2, locker, b.resource, lock.Options{Wait: 10 * time.Minute})
+	b.inner[1] = func(ctx context.Context) error {
+		var waiting sync.WaitGroup
+		defer waiting.Wait()
+		for _, other := range others {
+			waiting.Go(func() { _, _ = locker.Acquire(ctx, other, &lock.Options{Wait: lock.Forever}) })
+		}
+		select {
+		case <-both:
+		case <-ctx.Done():
+		}
+		_, err := locker.Acquire(ctx, second, &lock.Options{Wait: lock.Forever})
+		return err
+	}
+	holder = b.job(t, 1)
+	b.awaitRun(t, 1)
+	b.enqueue(t, job{second, 2})
+	poll.Eventually(t, "a waiter", func() bool { return b.waiters(t) == 1 })
+	close(both)
+	return b.waiting(t, 3, 1)[0], holder
 }
 
 // running enqueues a job that runs until the test ends, or open is called.

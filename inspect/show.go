@@ -22,8 +22,9 @@ const waitPrefix = "wait:"
 const foreignHolder = "another program"
 
 // Show returns a lock and count of its waiters in order, from a position on, 1 for the first. The
-// waiters of paused queues come last. It takes the time of one round trip, and of a second one if the
-// label of the holder names a task, whose queue is then looked for.
+// waiters of paused queues come last. It takes the time of one round trip, and of one more each if the
+// label of the holder names a task, whose queue is then looked for, and if the holder's work waits for
+// a lock.
 func (i *Inspector) Show(ctx context.Context, resource string, from, count int) (Lock, []Waiter, error) {
 	if err := store.CheckResource(resource); err != nil {
 		return Lock{}, nil, fmt.Errorf("inspect: %w", err)
@@ -57,6 +58,11 @@ func (i *Inspector) Show(ctx context.Context, resource string, from, count int) 
 			lock.Task = &Task{Queue: t.Queue, ID: t.ID, Kind: t.Message.Kind}
 		}
 	}
+	all, err := i.waits(ctx, l)
+	if err != nil {
+		return Lock{}, nil, err
+	}
+	lock.Waits = told(all)
 	return lock, waiters, nil
 }
 

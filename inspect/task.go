@@ -98,9 +98,12 @@ type Link struct {
 	State  State   `json:"state,omitempty"` // of the task
 	Worker *Worker `json:"worker,omitempty"`
 	Gone   bool    `json:"gone,omitempty"` // as in [Lock]
-	// Resource is what the task itself waits for, in its Position.
-	Resource string `json:"resource,omitempty"`
-	Position int    `json:"position,omitempty"`
+	// Resource is what the holder itself waits for, in its Position. A task waits in the wait queue, or
+	// its handler waits while the task runs. Until and Elsewhere are as in [Wait].
+	Resource  string    `json:"resource,omitempty"`
+	Position  int       `json:"position,omitempty"`
+	Until     time.Time `json:"until,omitzero"`
+	Elsewhere bool      `json:"elsewhere,omitempty"`
 }
 
 // A Verdict is what an operator wants to know of a task.

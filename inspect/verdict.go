@@ -164,6 +164,10 @@ func (j judge) active() Verdict {
 			Clears: "Within a moment the task runs, or waits for its lock.",
 			Do:     fmt.Sprintf("Look again: `lockctl why %s`.", arg(j.x.ID)),
 		}
+	case j.e.Cycle:
+		return j.deadlock()
+	case len(j.e.Chain) > 0:
+		return j.handlerWaits(fmt.Sprintf("the task %s, and its handler waits", j.runs()))
 	}
 	v := Verdict{
 		Wrong:  fmt.Sprintf("No: the task %s.%s", j.runs(), j.history()),

@@ -236,45 +236,50 @@ func (w *inquiry) explanation(x *exam) Explanation {
 // chain sets the chain of e, and returns what is known of the tasks in it. The element is nil for a
 // holder that is no task, and for a task that no longer exists.
 func (w *inquiry) chain(ctx context.Context, x *exam, e *Explanation) (links []*exam, _ error) {
-	seen := []string{x.waiter()}
-	for at := x; at != nil && at.waits() && len(e.Chain) < mostLinks; {
+	var seen []string // locks
+	for at := x.want(); at != nil && len(e.Chain) < mostLinks; {
 		l := lockOf(at.resource, at.lock, at.elsewhere)
 		if l.State == Free || at.reserved() {
 			break
 		}
 		link := Link{Holder: l.Holder, Task: l.Task, Worker: l.Worker}
-		next, err := w.holder(ctx, at, l)
+		holder, err := w.holder(ctx, at.queue, l)
 		if err != nil {
 			return nil, err
 		}
-		if next != nil {
-			link.Task = &Task{Queue: next.Queue, ID: next.ID, Kind: next.Message.Kind}
-			link.State, link.Gone = next.state, next.gone || l.Leased() && !w.lives(l.Worker)
-			if next.waits() {
-				link.Resource, link.Position = next.resource, next.lock.Position
-			}
-			if e.Cycle = slices.Contains(seen, next.waiter()); e.Cycle {
-				next = nil
-			} else {
-				seen = append(seen, next.waiter())
-			}
+		if holder != nil {
+			link.Task = &Task{Queue: holder.Queue, ID: holder.ID, Kind: holder.Message.Kind}
+			link.State, link.Gone = holder.state, holder.gone || l.Leased() && !w.lives(l.Worker)
 		}
-		e.Chain, links = append(e.Chain, link), append(links, next)
-		at = next
+		seen = append(seen, w.key(place{at.resource, at.elsewhere}))
+		var waits []Wait
+		if at, waits, err = w.behind(ctx, at, holder, &link, seen); err != nil {
+			return nil, err
+		}
+		if len(e.Chain) == 0 && e.Lock != nil {
+			e.Lock.Task, e.Lock.Gone, e.Lock.Waits = link.Task, link.Gone, waits
+		}
+		e.Chain, links = append(e.Chain, link), append(links, holder)
+		if at != nil && slices.Contains(seen, w.key(place{at.resource, at.elsewhere})) {
+			e.Cycle = true
+			break
+		}
 	}
-	if len(e.Chain) > 0 && e.Lock != nil {
-		e.Lock.Task, e.Lock.Gone = e.Chain[0].Task, e.Chain[0].Gone
+	if len(e.Chain) > 0 && !x.waits() && e.Chain[0].Resource == "" {
+		e.Chain, links = nil, nil // the task runs, and waits for nothing
 	}
 	return links, nil
 }
 
-// holder examines the task that holds the lock of l, for which at waits, or for which that lock is
-// reserved. It returns nil if there is no such task.
-func (w *inquiry) holder(ctx context.Context, at *exam, l Lock) (*exam, error) {
+// holder examines the task that holds the lock of l, or for which that lock is reserved. queue is that of
+// a task which waits for the lock, or "". It returns nil if there is no such task.
+func (w *inquiry) holder(ctx context.Context, queue string, l Lock) (*exam, error) {
 	named, queues := l.Task, w.queues
 	if l.Leased() {
 		named, _ = parseHolder(l.Holder)
-		queues = append([]string{at.Queue}, queues...) // as a rule that of the waiter has the holder, too
+		if queue != "" { // as a rule that of the waiter has the holder, too
+			queues = append([]string{queue}, queues...)
+		}
 	} else if named != nil {
 		queues = []string{named.Queue}
 	}

@@ -3,6 +3,7 @@ package inspect_test
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/sidingq/siding/inspect"
 	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
 	"github.com/sidingq/siding/queue"
 )
@@ -813,6 +815,195 @@ var states = map[string]struct {
 				}
 			},
 		},
+	},
+	"behind a handler that waits": {
+		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
+			s, second := b.serve(t, queue.ServerConfig{}), b.resource+":second"
+			b.hold(9)
+			b.enqueue(t, job{second, 9})
+			b.awaitRun(t, 9)
+			b.nest(1, s.Locker(), second)
+			holder := b.nested(t, 1, second)
+			return b.waiting(t, 2, 1)[0], holder
+		},
+		want{
+			state: inspect.StateWaiting, position: 1, chain: 2, wrong: []string{"No: the task {H} on ", " holds {R}, and itself waits for {R}:second, in position 1 of"},
+			clears: []string{" at the end of the chain ends. The wait for {R}:second ends at "}, do: []string{"Begin at the end of the chain: `lockctl why "},
+			check: func(t *testing.T, b *bed, e inspect.Explanation) {
+				t.Helper()
+				first, second := e.Chain[0], e.Chain[1]
+				if first.Resource != b.resource+":second" || first.State != inspect.StateRunning || first.Position != 1 || second.State != inspect.StateRunning || second.Resource != "" || e.Cycle {
+					t.Errorf("want two running links, have %+v", e.Chain)
+				}
+				if left := time.Until(first.Until); left < 20*time.Minute || left > 31*time.Minute { // the task's timeout is asynq's
+					t.Errorf("want the wait to end with the task's time, have %v", left)
+				}
+				if len(e.Lock.Waits) != 1 || e.Lock.Waits[0].Resource != first.Resource {
+					t.Errorf("want the wait of the holder, have %+v", e.Lock.Waits)
+				}
+				own := b.why(t, first.Task.ID)
+				if own.State != inspect.StateRunning || len(own.Chain) != 2 || own.Verdict.Trouble || !strings.Contains(own.Verdict.Wrong, "and its handler waits for "+first.Resource) {
+					t.Errorf("want the same of the task itself, have %+v", own)
+				}
+			},
+		},
+	},
+	"deadlock of two handlers": {
+		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
+			return b.deadlock(t, b.serve(t, queue.ServerConfig{}).Locker())
+		},
+		want{
+			state: inspect.StateWaiting, position: 2, chain: 2, trouble: true,
+			wrong:  []string{"Yes: a deadlock", "the task {H} holds {R} and waits for {R}:second; the task ", " holds {R}:second and waits for {R}."},
+			clears: []string{"The first of these waits ends at "}, do: []string{"`lockctl release {R}`", "in the same order"},
+			check: func(t *testing.T, b *bed, e inspect.Explanation) {
+				t.Helper()
+				if !e.Cycle || e.Chain[1].Resource != b.resource || e.Chain[1].Position != 1 {
+					t.Errorf("want a cycle, have %+v", e.Chain)
+				}
+				if left := time.Until(e.Chain[1].Until); left < 5*time.Minute || left > 10*time.Minute {
+					t.Errorf("want the end of the wait, have %v", left)
+				}
+				for _, link := range e.Chain {
+					if own := b.why(t, link.Task.ID); !own.Cycle || len(own.Chain) != 2 || !strings.Contains(own.Verdict.Wrong, "Yes: a deadlock") {
+						t.Errorf("want the same of its tasks, have %+v", own)
+					}
+				}
+				// What the verdict says can be done.
+				_, err := queue.Revoke(t.Context(), b.rdb, queue.Revocation{Resource: b.resource, By: "ann", Reason: "deadlock"})
+				must(t, err)
+				if e := b.why(t, e.Task.ID); e.Cycle || !strings.Contains(e.Verdict.Wrong, "an operator takes") {
+					t.Errorf("want no deadlock any more, have %+v", e)
+				}
+			},
+		},
+	},
+	"deadlock by the second wait of a handler": {
+		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
+			locker, third := b.serve(t, queue.ServerConfig{}).Locker(), b.resource+":third"
+			_, err := locker.Acquire(t.Context(), third, nil)
+			must(t, err)
+			id, holder := b.deadlock(t, locker, third)
+			poll.Eventually(t, "two waits", func() bool { return len(b.why(t, holder).Lock.Waits) == 2 })
+			return id, holder
+		},
+		want{
+			state: inspect.StateWaiting, position: 2, chain: 2, trouble: true, wrong: []string{"Yes: a deadlock", "the task {H} holds {R} and waits for {R}:second"},
+			check: func(t *testing.T, b *bed, e inspect.Explanation) {
+				t.Helper()
+				if e.Lock.Waits[0].Resource != b.resource+":third" || e.Lock.Waits[1].Resource != b.resource+":second" {
+					t.Errorf("want the longest wait first, have %+v", e.Lock.Waits)
+				}
+			},
+		},
+	},
+	"handler waits for its own lock": {
+		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
+			b.serve(t, queue.ServerConfig{})
+			locker, err := lock.New(lock.Redis(b.rdb), lock.Config{})
+			must(t, err)
+			t.Cleanup(locker.Close)
+			b.nest(1, locker, b.resource)
+			holder := b.nested(t, 1, b.resource)
+			return b.waiting(t, 2, 1)[0], holder
+		},
+		want{
+			state: inspect.StateWaiting, position: 2, chain: 1, trouble: true, wrong: []string{"the task {H} waits for a lock that it holds itself: {R}"},
+			clears: []string{"ends at "}, do: []string{"`lockctl release {R}`", "lock.Options.Reentrant"},
+		},
+	},
+	"handler waits in another store": {
+		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
+			b.serve(t, queue.ServerConfig{})
+			store, second := locktest.NewMemory(), b.resource+":second"
+			locker, err := lock.New(store, lock.Config{})
+			must(t, err)
+			t.Cleanup(locker.Close)
+			_, err = locker.Acquire(t.Context(), second, nil)
+			must(t, err)
+			b.nest(1, locker, second)
+			b.do(t, "set", "lock:"+second, "siding:1:test:job x on "+b.host+" (pid 1)", "px", 60000) // another lock of that name
+			holder := b.nested(t, 1, second)
+			return b.waiting(t, 2, 1)[0], holder
+		},
+		want{
+			state: inspect.StateWaiting, position: 1, chain: 1, wrong: []string{"and itself waits for {R}:second."},
+			clears: []string{"{R}:second, which is not on this Redis"}, do: []string{"Find the holder of that lock in its store"},
+			check: func(t *testing.T, _ *bed, e inspect.Explanation) {
+				t.Helper()
+				if l := e.Chain[0]; !l.Elsewhere || l.Position != 0 {
+					t.Errorf("want a lock elsewhere, have %+v", l)
+				}
+			},
+		},
+	},
+	"handler waits under another prefix": {
+		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
+			b.serve(t, queue.ServerConfig{})
+			locker, err := lock.New(lock.Redis(b.rdb), lock.Config{Prefix: "other:"})
+			must(t, err)
+			t.Cleanup(locker.Close)
+			_, err = locker.Acquire(t.Context(), b.resource, nil)
+			must(t, err)
+			b.nest(1, locker, b.resource)
+			holder := b.nested(t, 1, "other:"+b.resource)
+			return b.waiting(t, 2, 1)[0], holder
+		},
+		want{state: inspect.StateWaiting, position: 1, chain: 1, wrong: []string{"and itself waits for other:{R}."}, clears: []string{"has another prefix"}},
+	},
+	"handler has waited": {
+		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
+			s, second := b.serve(t, queue.ServerConfig{}), b.resource+":second"
+			b.nest(1, s.Locker(), second)
+			open := b.hold(8)
+			b.enqueue(t, job{second, 8})
+			b.awaitRun(t, 8)
+			holder := b.nested(t, 1, second)
+			id := b.waiting(t, 2, 1)[0]
+			open()
+			poll.Eventually(t, "no note", func() bool {
+				n, err := b.rdb.Exists(t.Context(), "{"+b.lockKey()+"}:waits").Result()
+				return err == nil && n == 0
+			})
+			return id, holder
+		},
+		want{
+			state: inspect.StateWaiting, position: 1, chain: 1, wrong: []string{"No: the task {H} on ", " has held {R} since "}, clears: []string{"When the holder ends"},
+		},
+	},
+	"note of a wait that is over": {
+		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
+			b.serve(t, queue.ServerConfig{})
+			holder, _ := b.running(t, 0)
+			l, _, err := b.inspector.Show(t.Context(), b.resource, 1, 1)
+			must(t, err)
+			second := "lock:" + b.resource + ":second"
+			b.do(t, "set", second, "siding:1:test:job x on "+b.host+" (pid 1)", "px", 600000)
+			b.do(t, "set", "{"+b.lockKey()+"}:waits", fmt.Sprintf("%d\nsiding-goroutine:x:1\n%s\n0\n0", l.Fence, second), "px", 600000)
+			return b.waiting(t, 1, 1)[0], holder
+		},
+		want{state: inspect.StateWaiting, position: 1, chain: 1, wrong: []string{"No: the task {H} on ", " has held {R} since "}},
+	},
+	"note of an earlier holder": {
+		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
+			b.serve(t, queue.ServerConfig{})
+			holder, _ := b.running(t, 0)
+			second := "lock:" + b.resource + ":second"
+			b.do(t, "set", second, "siding:1:test:job x on "+b.host+" (pid 1)", "px", 600000)
+			b.do(t, "zadd", "{"+second+"}:queue", 1, "siding-goroutine:x:1")
+			b.do(t, "set", "{"+b.lockKey()+"}:waits", "17\nsiding-goroutine:x:1\n"+second+"\n0\n0", "px", 600000)
+			return b.waiting(t, 1, 1)[0], holder
+		},
+		want{state: inspect.StateWaiting, position: 1, chain: 1, wrong: []string{"No: the task {H} on ", " has held {R} since "}},
 	},
 	"lost position": {
 		func(t *testing.T, b *bed) (string, string) {

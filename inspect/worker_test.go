@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -19,24 +20,31 @@ import (
 	"github.com/sidingq/siding/inspect"
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/internal/verify"
+	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
 
-// workerEnv makes TestHelperWorker a worker: "<address of Redis> <queue>".
+// workerEnv makes TestHelperWorker a worker: "<address of Redis> <queue>", and a resource for whose lock
+// its handlers wait, if there is one.
 const workerEnv = "INSPECT_WORKER"
 
 // TestHelperWorker is no test but the worker that others kill. Its handlers never end.
 func TestHelperWorker(t *testing.T) {
 	t.Parallel()
-	addr, name, ok := strings.Cut(os.Getenv(workerEnv), " ")
+	addr, rest, ok := strings.Cut(os.Getenv(workerEnv), " ")
 	if !ok {
 		return
 	}
+	name, second, _ := strings.Cut(rest, " ")
 	s, err := queue.NewServer(queue.RedisOpt(redis.UniversalOptions{Addrs: []string{addr}}), queue.ServerConfig{
 		Asynq: asynq.Config{Queues: map[string]int{name: 1}},
 	})
 	must(t, err)
 	queue.Handle(s, func(ctx context.Context, _ job) error {
+		if second != "" {
+			_, err := s.Locker().Acquire(ctx, second, &lock.Options{Wait: lock.Forever})
+			return err
+		}
 		<-ctx.Done()
 		return nil
 	})
@@ -44,10 +52,10 @@ func TestHelperWorker(t *testing.T) {
 }
 
 // process starts a worker that is a process of its own, has it run a job, and returns the job.
-func (b *bed) process(t *testing.T) (*exec.Cmd, string) {
+func (b *bed) process(t *testing.T, second ...string) (*exec.Cmd, string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestHelperWorker$")
-	cmd.Env = append(os.Environ(), workerEnv+"="+b.opts.Addrs[0]+" "+b.queue)
+	cmd.Env = append(os.Environ(), workerEnv+"="+strings.Join(append([]string{b.opts.Addrs[0], b.queue}, second...), " "))
 	must(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
@@ -57,6 +65,18 @@ func (b *bed) process(t *testing.T) (*exec.Cmd, string) {
 	b.awaitWhy(t, id, inspect.StateRunning)
 	b.awaitServers(t, 1)
 	return cmd, id
+}
+
+// forget deletes the entry of a server, which would expire after 10 s.
+func (b *bed) forget(t *testing.T, pid int) {
+	t.Helper()
+	servers, err := b.inspector.Servers(t.Context())
+	must(t, err)
+	for _, s := range servers {
+		if s.PID == pid {
+			b.do(t, "del", "asynq:servers:{"+s.Host+":"+strconv.Itoa(s.PID)+":"+s.ID+"}")
+		}
+	}
 }
 
 // faults are what may befall a worker. Redis cannot tell them apart.
@@ -77,13 +97,7 @@ func TestHolderGone(t *testing.T) {
 				t.Errorf("want a worker that lives, have %+v", e)
 			}
 			must(t, cmd.Process.Signal(signal))
-			servers, err := b.inspector.Servers(t.Context())
-			must(t, err)
-			for _, s := range servers { // the entry would expire after 10 s
-				if s.PID == cmd.Process.Pid {
-					b.do(t, "del", "asynq:servers:{"+s.Host+":"+strconv.Itoa(s.PID)+":"+s.ID+"}")
-				}
-			}
+			b.forget(t, cmd.Process.Pid)
 			e := b.why(t, id)
 			if !e.Verdict.Trouble || !strings.Contains(e.Verdict.Wrong, holder+" on ") || !strings.Contains(e.Verdict.Wrong, "dead or cut off from Redis") ||
 				!strings.Contains(e.Verdict.Clears, "is requeued by ") || !e.Lock.Gone {
@@ -96,6 +110,39 @@ func TestHolderGone(t *testing.T) {
 				t.Errorf("held: want it gone, have %+v", l)
 			}
 		})
+	}
+}
+
+// A worker that is dead waits for nothing, whatever it has noted.
+func TestDeadWorkerWaits(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	second := b.resource + ":second"
+	locker, err := lock.New(lock.Redis(b.rdb), lock.Config{})
+	must(t, err)
+	t.Cleanup(locker.Close)
+	lease, err := locker.Acquire(t.Context(), second, nil)
+	must(t, err)
+	cmd, holder := b.process(t, second)
+	b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Recovery: queue.Recovery{Crashes: -1}}})
+	b.awaitServers(t, 2)
+	work, end := context.WithCancel(lease.Context(t.Context()))
+	var waiting sync.WaitGroup
+	waiting.Go(func() { _, _ = locker.Acquire(work, b.resource, &lock.Options{Wait: lock.Forever}) })
+	t.Cleanup(waiting.Wait)
+	t.Cleanup(end)
+	poll.Eventually(t, "a waiter", func() bool { return b.waiters(t) == 1 })
+	id := b.waiting(t, 1, 1)[0]
+	poll.Eventually(t, "a deadlock", func() bool {
+		e := b.why(t, id)
+		return e.Cycle && len(e.Chain) == 2 && e.Chain[0].Task.ID == holder && e.Chain[1].Task == nil && e.Chain[1].Until.IsZero()
+	})
+	must(t, cmd.Process.Kill())
+	b.forget(t, cmd.Process.Pid)
+	note, err := b.rdb.Exists(t.Context(), "{"+b.lockKey()+"}:waits").Result()
+	must(t, err)
+	if e := b.why(t, id); note == 0 || e.Cycle || !e.Chain[0].Gone || len(e.Chain) != 1 || e.Lock.Waits != nil {
+		t.Errorf("want a holder that is gone, its note (%d), and no deadlock, have %+v", note, e)
 	}
 }
 

@@ -65,6 +65,18 @@ var mistakes = []mutants.Mutant{
 		[]string{"TestRenewNeverRecreates", "TestConformance/redis/10_renewal_of_a_key_that_is_gone"},
 	},
 	{
+		"anybody notes on a lock", "../internal/redisstore/note.lua",
+		"if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end",
+		"",
+		[]string{"TestNoteOfAnothersLock"},
+	},
+	{
+		"a short wait is noted, too", "../internal/lease/waits.go",
+		"noteAfter = time.Second",
+		"noteAfter = time.Millisecond",
+		[]string{"TestNotes"},
+	},
+	{
 		"the fence only counts", "../internal/redisstore/take.lua",
 		"local fence = now[1] .. string.format('%06d', now[2])",
 		"local fence = '1'",

@@ -26,12 +26,14 @@ func (l *Locker) wait(ctx context.Context, request lease.Request, opts *Options)
 		defer cancel()
 		ctx = bounded
 	}
+	waiting := l.client.Waiting(ctx, request.Resource)
+	defer waiting.End()
 	listener, ok := l.store.(store.Listener)
 	switch {
 	case opts.Retry != nil:
 		return l.poll(ctx, request, opts.Retry)
 	case ok:
-		return l.waitInQueue(ctx, request, listener)
+		return l.waitInQueue(ctx, request, listener, waiting)
 	default:
 		return l.poll(ctx, request, Exponential(pollFirst, pollLongest))
 	}
@@ -51,7 +53,7 @@ func (l *Locker) poll(ctx context.Context, request lease.Request, retry Retry) (
 
 // waitInQueue joins the wait queue, and tries when it is woken. It also tries at its fallback time,
 // as a wake-up may be lost, or a holder may die.
-func (l *Locker) waitInQueue(ctx context.Context, request lease.Request, from store.Listener) (*lease.Lease, error) {
+func (l *Locker) waitInQueue(ctx context.Context, request lease.Request, from store.Listener, waiting *lease.Waiting) (*lease.Lease, error) {
 	since := time.Now()
 	if _, ok := l.store.(store.JoinOrdered); !ok {
 		leave, err := l.queue(ctx, request.Resource, queueing)
@@ -70,6 +72,7 @@ func (l *Locker) waitInQueue(ctx context.Context, request lease.Request, from st
 	}
 	waiter, woken, leave := n.join()
 	defer leave()
+	waiting.Queued(waiter)
 	request.Waiter = waiter
 	try := func() (*lease.Lease, error) {
 		request.Waited = time.Since(since)

@@ -28,6 +28,10 @@ func TestGolden(t *testing.T) {
 	revoked.Revoked = &inspect.Revocation{At: now.Add(-time.Hour), By: "alice@ops-1", Reason: "it hung in a call to the bank", Holder: "order:audit 11 on web-1 (pid 7)"}
 	stopping := locks[0]
 	stopping.State, stopping.Revoked = inspect.Revoked, &inspect.Revocation{At: now.Add(-time.Second), By: "alice@ops-1", Reason: "it hangs", Holder: stopping.Holder}
+	nested := locks[0]
+	nested.Waits = []inspect.Wait{
+		{Resource: "sku:1", Position: 3, Until: now.Add(time.Minute)}, {Resource: "sku:2"}, {Resource: "sku:3", Elsewhere: true},
+	}
 	elsewhere := locks[2]
 	elsewhere.Elsewhere = true
 	lists := &fake{list: inspect.List{Locks: locks, LeftOut: 7}, scanned: locks[3:]}
@@ -57,6 +61,7 @@ func TestGolden(t *testing.T) {
 		"show-free.json":   {&fake{lock: inspect.Lock{Resource: "order:1", State: inspect.Free}}, 0, []string{"show", "order:1", "--json"}, 0},
 		"show-foreign.txt": {&fake{lock: locks[3]}, 0, []string{"show", "x"}, 0},
 		"show-stops.txt":   {&fake{lock: stopping}, 0, []string{"show", "order:536365"}, 0},
+		"show-waits.txt":   {&fake{lock: nested}, 0, []string{"show", "order:536365"}, 0},
 		"show-extern.txt":  {&fake{lock: elsewhere}, 0, []string{"show", "sku:85123A"}, 0},
 		"why.txt":          {&fake{why: waitingTask()}, 0, []string{"why", "77ab11"}, exitTrouble},
 		"why.json":         {&fake{why: waitingTask()}, 0, []string{"why", "77ab11", "--json"}, exitTrouble},

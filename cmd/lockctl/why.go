@@ -184,15 +184,26 @@ func (a *app) addLock(f *fields, e inspect.Explanation) {
 		if link.Resource == "" {
 			continue
 		}
-		text := fmt.Sprintf("%s waits for %s, position %d", linkText(link), link.Resource, link.Position)
+		text := fmt.Sprintf("%s waits for %s", linkText(link), waitText(link.Resource, link.Position, link.Elsewhere))
 		switch {
 		case n+1 < len(e.Chain):
 			text += ", held by " + linkText(e.Chain[n+1])
 		case e.Cycle:
-			text += ", which is held by a task before it: nobody in this circle can go on"
+			text += ", which is held by one before it: nobody in this circle can go on"
 		}
 		f.add("chain", text)
 	}
+}
+
+// waitText says for which lock a holder waits.
+func waitText(resource string, position int, elsewhere bool) string {
+	switch {
+	case elsewhere:
+		return resource + ", in another store or under another prefix"
+	case position == 0:
+		return resource + ", position not known"
+	}
+	return fmt.Sprintf("%s, position %d", resource, position)
 }
 
 func linkText(l inspect.Link) string {

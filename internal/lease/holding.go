@@ -24,6 +24,7 @@ type holding struct {
 	since    time.Time
 	maxHold  time.Duration // 0 for no end
 	onEnd    func()        // see Start
+	waits    waits         // of the work, for other locks
 
 	mu        sync.Mutex
 	trace     string             // see Lease.SetTrace

@@ -83,12 +83,13 @@ func TestNamesOfAllKinds(t *testing.T) {
 		s := newSource(inspect.Lock{
 			Resource: name, State: inspect.Held, Holder: name + " " + name + " on host (pid 1)", Waiting: 1, OldestWait: 1e9,
 			Task: &inspect.Task{Queue: name, ID: name, Kind: name}, Worker: &inspect.Worker{Host: name, PID: 1},
+			Waits:   []inspect.Wait{{Resource: name, Position: 1, Until: time.Now()}, {Resource: name, Elsewhere: true}},
 			Revoked: &inspect.Revocation{At: time.Now(), By: name, Reason: name, Holder: name},
 		})
 		s.tasks[name] = inspect.Explanation{
 			Task: inspect.Task{Queue: name, ID: name, Kind: name}, State: inspect.StateWaiting, Resource: name, AlsoIn: []string{name},
 			LastError: name, Failure: name, Verdict: inspect.Verdict{Wrong: name, Clears: name, Do: name},
-			Chain: []inspect.Link{{Holder: name, Task: &inspect.Task{Queue: name, ID: name, Kind: name}, Resource: name}, {Holder: name}},
+			Chain: []inspect.Link{{Holder: name, Task: &inspect.Task{Queue: name, ID: name, Kind: name}, Resource: name}, {Holder: name, Resource: name, Elsewhere: true}},
 		}
 		h := open(t, lockpage.Config{Source: s, Dashboard: "/dashboard", Revoke: func(context.Context, string, int64, string, string) error { return nil }})
 		escaped := url.QueryEscape(name)

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/roundtrip"
+	"github.com/sidingq/siding/internal/store"
 )
 
 //go:embed look.lua
@@ -54,6 +55,7 @@ type Looked struct {
 	Position  int            // of LookAt.Waiter, 0 if it is not in the wait queue
 	IsPaused  bool           // it is one of the paused waiters
 	HasTicket int64          // its ticket, in us, or 0
+	Waits     []store.Wait   // of the holder's work, as the holder has noted
 }
 
 // A Record says how an operator has revoked a lease last.
@@ -73,7 +75,7 @@ type LookedWaiter struct {
 func Look(ctx context.Context, rdb redis.UniversalClient, locks []LookAt) ([]Looked, error) {
 	calls := roundtrip.Run(ctx, rdb, lookScript, len(locks), func(i int) (keys []string, argv []any) {
 		at := locks[i]
-		return append(Keys(at.Key), RecordKey(at.Key)), []any{at.From, at.Count, at.Waiter}
+		return append(Keys(at.Key), RecordKey(at.Key), WaitsKey(at.Key)), []any{at.From, at.Count, at.Waiter}
 	})
 	looked := make([]Looked, len(locks))
 	for i, call := range calls {
@@ -105,6 +107,7 @@ func lookedOf(r reply) (Looked, error) {
 		r.err = errors.Join(r.err, f.err)
 	}
 	l.Position, l.IsPaused, l.HasTicket, l.Revoking = int(r.number()), r.number() == 1, r.number(), r.number() == 1
+	l.Waits = waitsOf(r.text())
 	return l, r.err
 }
 

@@ -5,6 +5,7 @@
 -- KEYS[3]  queue    the wait queue
 -- KEYS[4]  paused   waiters of paused groups
 -- KEYS[5]  revoked  hash of what an operator did to the lock last
+-- KEYS[6]  waits    what the work of the holder waits for, see note.lua
 -- ARGV[1]  index of the first waiter that is listed, 0 for the first in the wait queue; those of
 --          paused groups come behind the others
 -- ARGV[2]  how many waiters are listed
@@ -16,12 +17,12 @@
 -- long all have waited in us, {at, by, reason, holder of the revocation, if any}, {waiter,
 -- ticket, ... of the wait queue}, {waiter, ticket, ... of paused groups}, the position of the
 -- waiter or 0, 1 if that is of a paused group, its ticket in us or '0', 1 if the lock is revoked and its
--- holder has not released it yet}.
+-- holder has not released it yet, the note of the holder on its waits or ''}.
 --
 -- Guarantees: it changes nothing. It returns no token. It reads at most 32 waiters of each of the
 -- two queues, and those that it lists.
 
-local lock, grant, queue, paused, revoked = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local lock, grant, queue, paused, revoked, waits = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local function digits(n) return string.format('%.0f', n) end
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
@@ -47,7 +48,7 @@ local function sum(key)
 end
 
 local value = redis.pcall('GET', lock) -- an error if another program has put another type there
-local state, holder, since, revoking = 'free', '', '0', 0
+local state, holder, since, revoking, note = 'free', '', '0', 0, ''
 local last = string.match(redis.call('GET', grant) or '0', '^%d+') or '0'
 if type(value) == 'table' then
   state = 'foreign'
@@ -59,6 +60,8 @@ elseif value then
   elseif label then
     state, holder, since = 'held', label, last
     if string.find(value, '^siding:revoked%-') then revoking = 1 end
+    note = redis.call('GET', waits) or ''
+    if string.match(note, '^%d+') ~= last then note = '' end -- that of an earlier holder
   else
     state = 'foreign'
   end
@@ -93,4 +96,4 @@ end
 local taken = redis.call('HMGET', revoked, 'at', 'by', 'reason', 'holder')
 taken = taken[1] and {taken[1], taken[2] or '', taken[3] or '', taken[4] or ''} or {}
 return {digits(now), state, holder, since, redis.call('PTTL', lock), last, waiting, away, digits(first),
-  digits(waited + waited_away), taken, some, rest, position, of_paused, ticket, revoking}
+  digits(waited + waited_away), taken, some, rest, position, of_paused, ticket, revoking, note}
