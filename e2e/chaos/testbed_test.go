@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -58,6 +59,7 @@ type standalone struct {
 	look   *asynq.Inspector  // of the reader
 	proxy  *locktest.Proxy
 	rdb    *redis.Client
+	probe  *redis.Client // goes through the proxy, as workers do
 }
 
 func (s *standalone) uninjected([]chaos.Fault) []chaos.Fault { return nil }
@@ -67,7 +69,13 @@ func newStandalone(t *testing.T) *standalone {
 	server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
 	reader := redistest.Start(t, "--appendonly", "yes")
 	reader.Kill()
-	return &standalone{server: server, reader: reader, look: asynq.NewInspectorFromRedisClient(reader.Client(t)), proxy: locktest.NewProxy(t, server.Addr), rdb: server.Client(t)}
+	s := &standalone{
+		server: server, reader: reader, look: asynq.NewInspectorFromRedisClient(reader.Client(t)),
+		proxy: locktest.NewProxy(t, server.Addr), rdb: server.Client(t),
+	}
+	s.probe = redis.NewClient(&redis.Options{Addr: s.proxy.Addr})
+	t.Cleanup(func() { _ = s.probe.Close() })
+	return s
 }
 
 func (s *standalone) reach() (addrs []string, masterName string) { return []string{s.proxy.Addr}, "" }
@@ -94,15 +102,22 @@ func (s *standalone) inject(ctx context.Context, i chaos.Injection, fault *chaos
 		_ = sleep.For(ctx, i.For)
 		s.server.Resume()
 	case chaos.DelayReplies:
-		s.proxy.Delay(time.Duration(5+i.Pick%500) * time.Millisecond)
-		_ = sleep.For(ctx, i.For)
+		end, delay := chaos.Now()+i.For, time.Duration(5+i.Pick%500)*time.Millisecond
+		s.proxy.Delay(delay)
+		asked := chaos.Now()
+		if s.probe.Ping(ctx).Err() == nil && chaos.Now()-asked >= delay {
+			fault.Hits++
+		}
+		_ = sleep.For(ctx, end-chaos.Now())
 		s.proxy.Delay(0)
 	case chaos.CutConnections:
 		const cuts = 5
+		before := number(ctx, s.rdb, "stats", "total_connections_received:")
 		for range cuts {
 			s.proxy.Cut()
 			_ = sleep.For(ctx, i.For/cuts)
 		}
+		fault.Hits = number(ctx, s.rdb, "stats", "total_connections_received:") - before // workers that came back
 	case chaos.SwallowReplies:
 		s.proxy.SwallowReplies(true)
 		_ = sleep.For(ctx, i.For)
@@ -112,7 +127,7 @@ func (s *standalone) inject(ctx context.Context, i chaos.Injection, fault *chaos
 		_ = sleep.For(ctx, i.For)
 		s.proxy.BlackHole(false)
 	case chaos.FlushScripts:
-		return s.rdb.ScriptFlush(ctx).Err()
+		return flushScripts(ctx, s.rdb, fault)
 	default:
 		return fmt.Errorf("%s: not here", i.Kind)
 	}
@@ -128,4 +143,17 @@ func (s *standalone) throwAway(ctx context.Context) (map[string]bool, error) {
 	}
 	defer s.reader.Kill()
 	return tasksIn(s.look, s.look.ListPendingTasks, s.look.ListActiveTasks, s.look.ListRetryTasks, s.look.ListScheduledTasks, s.look.ListArchivedTasks)
+}
+
+// flushScripts makes a server forget its scripts.
+func flushScripts(ctx context.Context, rdb *redis.Client, fault *chaos.Fault) error {
+	fault.Hits = number(ctx, rdb, "memory", "number_of_cached_scripts:")
+	return rdb.ScriptFlush(ctx).Err()
+}
+
+// number returns a number of a server's INFO, 0 if the server does not answer.
+func number(ctx context.Context, rdb *redis.Client, section, name string) (n int) {
+	_, rest, _ := strings.Cut(rdb.Info(ctx, section).Val(), name)
+	_, _ = fmt.Sscan(rest, &n)
+	return n
 }
