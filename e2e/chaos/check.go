@@ -66,6 +66,13 @@ func (v *Verdict) Summary(h *History) string {
 			outcomes["revocations: "+string(call.Outcome)]++
 		}
 	}
+	for _, t := range h.Tasks {
+		for what, is := range map[string]bool{"whose enqueue had no answer": t.Unknown, "that an operator deleted": t.Deleted, "that an operator archived": t.Shelved} {
+			if is {
+				outcomes["tasks "+what]++
+			}
+		}
+	}
 	for _, r := range h.Runs {
 		outcomes["runs: "+string(cmp.Or(r.Outcome, "killed"))]++
 	}

@@ -168,6 +168,10 @@ func TestRevocations(t *testing.T) {
 			h.Faults = append(h.Faults, revoking(0, 4900*ms))
 			h.Faults[1].Revocations[0].Outcome = chaos.WasNoAnswer
 		}},
+		{name: "a task was done, and may have been enqueued again", change: func(h *chaos.History) {
+			repeat(h)
+			h.Tasks["b"].Accepted = 4100 * ms
+		}},
 		{name: "a task was done, and Redis was away", change: func(h *chaos.History) {
 			repeat(h)
 			hang(h, 5500*ms, 6*s)

@@ -73,7 +73,7 @@ func newStandalone(t *testing.T) *standalone {
 		server: server, reader: reader, look: asynq.NewInspectorFromRedisClient(reader.Client(t)),
 		proxy: locktest.NewProxy(t, server.Addr), rdb: server.Client(t),
 	}
-	s.probe = redis.NewClient(&redis.Options{Addr: s.proxy.Addr})
+	s.probe = redis.NewClient(&redis.Options{Addr: s.proxy.Addr, PoolSize: 1})
 	t.Cleanup(func() { _ = s.probe.Close() })
 	return s
 }
@@ -112,12 +112,14 @@ func (s *standalone) inject(ctx context.Context, i chaos.Injection, fault *chaos
 		s.proxy.Delay(0)
 	case chaos.CutConnections:
 		const cuts = 5
-		before := number(ctx, s.rdb, "stats", "total_connections_received:")
+		before := s.probe.ClientID(ctx).Val()
 		for range cuts {
 			s.proxy.Cut()
 			_ = sleep.For(ctx, i.For/cuts)
 		}
-		fault.Hits = number(ctx, s.rdb, "stats", "total_connections_received:") - before // workers that came back
+		if after := s.probe.ClientID(ctx).Val(); before != 0 && after > before { // by another connection
+			fault.Hits++
+		}
 	case chaos.SwallowReplies:
 		s.proxy.SwallowReplies(true)
 		_ = sleep.For(ctx, i.For)
@@ -147,13 +149,47 @@ func (s *standalone) throwAway(ctx context.Context) (map[string]bool, error) {
 
 // flushScripts makes a server forget its scripts.
 func flushScripts(ctx context.Context, rdb *redis.Client, fault *chaos.Fault) error {
-	fault.Hits = number(ctx, rdb, "memory", "number_of_cached_scripts:")
+	_, rest, _ := strings.Cut(rdb.Info(ctx, "memory").Val(), "number_of_cached_scripts:")
+	_, _ = fmt.Sscan(rest, &fault.Hits)
 	return rdb.ScriptFlush(ctx).Err()
 }
 
-// number returns a number of a server's INFO, 0 if the server does not answer.
-func number(ctx context.Context, rdb *redis.Client, section, name string) (n int) {
-	_, rest, _ := strings.Cut(rdb.Info(ctx, section).Val(), name)
-	_, _ = fmt.Sscan(rest, &n)
-	return n
+// What the faults of the network and of the script cache hit is known.
+func TestHits(t *testing.T) {
+	t.Parallel()
+	b := newStandalone(t)
+	if err := b.probe.Ping(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		name  string
+		i     chaos.Injection
+		do    func() error
+		wants int
+	}{
+		{name: "replies are delayed", i: chaos.Injection{Kind: chaos.DelayReplies, For: 20 * time.Millisecond, Pick: 10}, wants: 1},
+		{name: "connections are cut", i: chaos.Injection{Kind: chaos.CutConnections, For: 20 * time.Millisecond}, wants: 1},
+		{name: "there is no script", i: chaos.Injection{Kind: chaos.FlushScripts}},
+		{name: "a script is forgotten", i: chaos.Injection{Kind: chaos.FlushScripts}, wants: 1, do: func() error {
+			return b.rdb.ScriptLoad(t.Context(), "return 1").Err()
+		}},
+	} {
+		if tc.do != nil {
+			if err := tc.do(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var have chaos.Fault
+		if err := b.inject(t.Context(), tc.i, &have); err != nil || have.Hits != tc.wants {
+			t.Errorf("%s: want %d, have %d, %v", tc.name, tc.wants, have.Hits, err)
+		}
+	}
+	// Without the proxy neither is there.
+	b.probe = b.rdb
+	for _, i := range []chaos.Injection{{Kind: chaos.DelayReplies, Pick: 300}, {Kind: chaos.CutConnections}} {
+		var have chaos.Fault
+		if err := b.inject(t.Context(), i, &have); err != nil || have.Hits != 0 {
+			t.Errorf("%s that hit nothing: have %d, %v", i.Kind, have.Hits, err)
+		}
+	}
 }
