@@ -138,6 +138,9 @@ func TestCheckFinds(t *testing.T) {
 		{name: "an effect of a task that is not known", want: "effect of task c, which nobody enqueued", change: func(h *chaos.History) {
 			h.Effects = append(h.Effects, chaos.Effect{Task: "c", Resource: "thing", Fence: 21})
 		}},
+		{name: "an effect of a task without a run", want: "effect of task b, of which no run is known", change: func(h *chaos.History) {
+			h.Runs = h.Runs[:1]
+		}},
 		{name: "an effect of a task that fails", want: "task b, which always fails, has an effect", change: func(h *chaos.History) {
 			h.Tasks["b"].Fate = chaos.FateHopeless
 		}},

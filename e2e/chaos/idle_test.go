@@ -296,6 +296,9 @@ func TestIdleIsKept(t *testing.T) {
 		have[kind] = account.Idle
 	}
 	want := map[chaos.Kind]time.Duration{chaos.HangRedis: 3 * s, chaos.KillWorker: 1500 * ms}
+	if watched := 9500 * ms; v.Watched != watched {
+		t.Errorf("watched: want %v, have %v", watched, v.Watched)
+	}
 	if diff := cmp.Diff(want, have); diff != "" || len(v.Wrong) > 0 {
 		t.Errorf("idle (-want +have), and wrong: %q\n%s", v.Wrong, diff)
 	}
