@@ -32,6 +32,7 @@ func TestEffective(t *testing.T) {
 		{name: "an idle worker is killed", fault: chaos.Fault{Kind: chaos.KillWorker, Process: "w1", Start: 1 * s}, change: dies},
 		{name: "a worker is stopped until its lock is gone", fault: chaos.Fault{Kind: chaos.StopWorker, Process: "w1", Start: 2500 * ms, End: 5 * s}, change: stop(2500*ms, 5000*ms), want: 1},
 		{name: "a worker is stopped for too short a time", fault: chaos.Fault{Kind: chaos.StopWorker, Process: "w1", Start: 2500 * ms, End: 3 * s}, change: stop(2500*ms, 3000*ms)},
+		{name: "another stop outlasted the lock", fault: chaos.Fault{Kind: chaos.StopWorker, Process: "w1", Start: 10 * s, End: 14 * s}, change: stop(2500*ms, 5000*ms)},
 		{name: "an idle worker is stopped", fault: chaos.Fault{Kind: chaos.StopWorker, Process: "w1", Start: 3500 * ms, End: 6 * s}, change: stop(3500*ms, 6000*ms)},
 		{name: "a worker is stopped at work", fault: chaos.Fault{Kind: chaos.HaltWorker, Process: "w1", Start: 2500 * ms, End: 3 * s}, change: stop(2500*ms, 2800*ms), want: 1},
 		{name: "a worker is stopped after its work", fault: chaos.Fault{Kind: chaos.HaltWorker, Process: "w1", Start: 3100 * ms, End: 4 * s}, change: stop(3100*ms, 3400*ms)},
