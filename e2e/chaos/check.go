@@ -30,6 +30,8 @@ type Verdict struct {
 	// Told has the times, in order, after which the contexts of revoked leases ended. Those that
 	// another fault may have put off are left out.
 	Told []time.Duration
+	// Revoked says how often revocations had which end.
+	Revoked map[string]int
 	// Watched is for how long a resource had a task that waited while a worker had room, in all.
 	Watched time.Duration
 }
@@ -44,7 +46,7 @@ type Account struct {
 
 // Check looks for what must not be.
 func Check(h *History) *Verdict {
-	c := &checker{History: h, Verdict: &Verdict{Excused: make(map[Kind]*Account)}}
+	c := &checker{History: h, Verdict: &Verdict{Excused: make(map[Kind]*Account), Revoked: make(map[string]int)}}
 	c.prepare()
 	c.checkTasks()
 	c.checkEffects()

@@ -246,7 +246,7 @@ func TestExcusedIsCounted(t *testing.T) {
 	have := chaos.Check(h)
 	want := &chaos.Verdict{Excused: map[chaos.Kind]*chaos.Account{
 		chaos.DeleteLock: {Effective: 1, Overlaps: 1}, chaos.RestartEmpty: {Effective: 1, Lost: 1},
-	}}
+	}, Revoked: map[string]int{}}
 	if diff := cmp.Diff(want, have); diff != "" {
 		t.Errorf("verdict (-want +have):\n%s", diff)
 	}

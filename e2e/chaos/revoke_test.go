@@ -47,9 +47,11 @@ func (o *operator) revoke(ctx context.Context, r *rand.Rand, fault *chaos.Fault)
 }
 
 // choose returns the first resource that is as wanted, with the fence of its lease: free, or held by
-// a task that has run for long, or perhaps for a short time. If there is none, choose returns any.
+// a task that has run for long, or perhaps for a short time. If there is none, choose returns any
+// lease, or else any resource.
 func (o *operator) choose(ctx context.Context, names []string, free, short bool) (resource string, fence int64) {
 	const long = 100 * time.Millisecond
+	resource = names[0]
 	for _, name := range names {
 		value, err := o.rdb.Get(ctx, "lock:"+name).Result()
 		if free && value == "" && (err == nil || errors.Is(err, redis.Nil)) {
@@ -61,11 +63,14 @@ func (o *operator) choose(ctx context.Context, names []string, free, short bool)
 		// The fence is the time of the grant, in µs.
 		text := o.rdb.Get(ctx, "{lock:"+name+"}:fence").Val()
 		last, err := strconv.ParseInt(strings.TrimSuffix(text, "*"), 10, 64)
+		if err == nil {
+			resource, fence = name, last
+		}
 		if err == nil && (short || time.Since(time.UnixMicro(last)) > long) {
-			return name, last
+			break
 		}
 	}
-	return names[0], 0
+	return resource, fence
 }
 
 // call revokes a lease, and finds out which one that was.
@@ -114,8 +119,16 @@ func TestOperatorRevokes(t *testing.T) {
 	if name, fence := o.choose(t.Context(), names[1:], true, false); name != names[2] || fence != 0 {
 		t.Errorf("a free lock: want %s, have %s, %d", names[2], name, fence)
 	}
+	if name, _ := o.choose(t.Context(), names, false, false); name != names[1] {
+		t.Errorf("no long lease: want %s, have %s", names[1], name)
+	}
 	err = poll.Until(t.Context(), func() error {
-		if name, _ := o.choose(t.Context(), names, false, false); name != names[1] {
+		younger := acquire(t, locker, names[2])
+		name, _ := o.choose(t.Context(), []string{names[1], names[2]}, false, false)
+		if err := younger.Release(t.Context()); err != nil {
+			return err
+		}
+		if name != names[1] {
 			return fmt.Errorf("a long lease: want %s, have %s", names[1], name)
 		}
 		return nil

@@ -11,7 +11,7 @@ const (
 	// told is how long the holder of a revoked lease may go on, until its next renewal.
 	told = TTL / 3
 	// several is how many contexts must have ended so for their median to count.
-	several = 5
+	several = 3
 	// losses is how many lost locks of a task use no retry by default.
 	losses = 10
 )
@@ -27,6 +27,7 @@ func (c *checker) checkRevocations() {
 		f := &c.Faults[i]
 		for _, call := range f.Revocations {
 			r, ok := c.revoked(f, call)
+			c.Revoked[c.end(r, call)]++
 			if l := (lease{f.Resource, call.Fence}); ok && !seen[l] {
 				seen[l] = true
 				c.checkTold(r, call)
@@ -53,6 +54,24 @@ func (c *checker) revoked(f *Fault, call Revocation) (Run, bool) {
 		return Run{}, false
 	}
 	return runs[i], true
+}
+
+// end says what became of a call and of the run whose lease it has ended, which is zero if there is none.
+func (c *checker) end(r Run, call Revocation) string {
+	switch {
+	case call.Outcome != WasRevoked:
+		return string(call.Outcome)
+	case r.Task == "":
+		return "revoked a lease under which no handler began"
+	case r.Lost >= call.Start:
+		return "ended a context"
+	case r.Lost != 0:
+		return "revoked a lease that was lost before"
+	case r.Returned == 0:
+		return "revoked the lease of a worker that died"
+	default:
+		return "revoked a lease whose handler returned before it could notice"
+	}
 }
 
 // checkTold checks that the holder of a revoked lease did not go on for long. Without an answer of

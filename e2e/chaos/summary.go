@@ -28,10 +28,8 @@ func (v *Verdict) Summary(h *History) string {
 	after("tasks of killed workers ran again", v.Again)
 	after("contexts of revoked leases ended", v.Told)
 	outcomes := make(map[string]int)
-	for _, f := range h.Faults {
-		for _, call := range f.Revocations {
-			outcomes["revocations: "+string(call.Outcome)]++
-		}
+	for end, n := range v.Revoked {
+		outcomes["revocations: "+end] = n
 	}
 	for _, t := range h.Tasks {
 		for what, is := range map[string]bool{"whose enqueue had no answer": t.Unknown, "that an operator deleted": t.Deleted, "that an operator archived": t.Shelved} {
