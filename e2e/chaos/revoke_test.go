@@ -50,7 +50,7 @@ func (o *operator) revoke(ctx context.Context, r *rand.Rand, fault *chaos.Fault)
 // a task that has run for long, or perhaps for a short time. If there is none, choose returns any
 // lease, or else any resource.
 func (o *operator) choose(ctx context.Context, names []string, free, short bool) (resource string, fence int64) {
-	const long = 100 * time.Millisecond
+	const long = 300 * time.Millisecond // most tasks take less, also on a busy machine
 	resource = names[0]
 	for _, name := range names {
 		value, err := o.rdb.Get(ctx, "lock:"+name).Result()
