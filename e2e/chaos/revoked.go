@@ -69,6 +69,8 @@ func (c *checker) end(r Run, call Revocation) string {
 		return "revoked a lease that was lost before"
 	case r.Returned == 0:
 		return "revoked the lease of a worker that died"
+	case r.Returned < call.Start: // and its release has not come to Redis
+		return "revoked a lease whose handler had returned"
 	default:
 		return "revoked a lease whose handler returned before it could notice"
 	}

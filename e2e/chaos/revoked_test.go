@@ -244,6 +244,9 @@ func TestRevocationsAreCounted(t *testing.T) {
 		"revoked a lease under which no handler began": func(h *chaos.History) { h.Faults[0].Revocations[0].Fence = 11 },
 		"found the lock free":                          func(h *chaos.History) { h.Faults[0].Revocations[0].Outcome = chaos.WasFree },
 		"had no answer":                                func(h *chaos.History) { h.Faults[0].Revocations[0].Outcome = chaos.WasNoAnswer },
+		"revoked a lease whose handler had returned": func(h *chaos.History) {
+			h.Runs[0].Lost, h.Runs[0].Returned, h.Runs[0].Outcome = 0, 2900*ms, chaos.Done
+		},
 		"revoked a lease whose handler returned before it could notice": func(h *chaos.History) {
 			h.Runs[0].Lost, h.Runs[0].Outcome = 0, chaos.Done
 		},
