@@ -27,46 +27,36 @@ type Verdict struct {
 	Excused map[Kind]*Account
 	// Again has the times, in order, after which guarded tasks of killed workers ran again.
 	Again []time.Duration
+	// Told has the times, in order, after which the contexts of revoked leases ended. Those that
+	// another fault may have put off are left out.
+	Told []time.Duration
+	// Revoked says how often revocations had which end.
+	Revoked map[string]int
+	// Watched is for how long a resource had a task that waited while a worker had room, in all.
+	Watched time.Duration
 }
 
 // An Account is what a kind of fault explains, and so is not wrong.
 type Account struct {
-	Lost     int           // tasks that Redis forgot
-	Overlaps int           // runs that believed in a lock that another run had by then
-	Idle     time.Duration // the longest that a free resource stood idle while a task waited
-}
-
-// Summary says how often each kind of fault came, and what it explains.
-func (v *Verdict) Summary(faults []Fault) string {
-	b := &strings.Builder{}
-	for _, t := range traits {
-		n := 0
-		for _, f := range faults {
-			if f.Kind == t.kind {
-				n++
-			}
-		}
-		if a := cmp.Or(v.Excused[t.kind], &Account{}); n > 0 {
-			fmt.Fprintf(b, "%3d × %s: %d tasks lost, %d overlapping holds, idle for %.2f s at most\n",
-				n, t.kind, a.Lost, a.Overlaps, a.Idle.Seconds())
-		}
-	}
-	if n := len(v.Again); n > 0 {
-		fmt.Fprintf(b, "%d tasks of killed workers ran again after %.1f s (median), %.1f s at most\n", n, v.Again[n/2].Seconds(), v.Again[n-1].Seconds())
-	}
-	return b.String()
+	Effective int           // faults that are known to have hit something
+	Lost      int           // tasks that Redis forgot
+	Overlaps  int           // runs that believed in a lock that another run had by then
+	Idle      time.Duration // the longest that a free resource stood idle while a task waited
 }
 
 // Check looks for what must not be.
 func Check(h *History) *Verdict {
-	c := &checker{History: h, Verdict: &Verdict{Excused: make(map[Kind]*Account)}}
+	c := &checker{History: h, Verdict: &Verdict{Excused: make(map[Kind]*Account), Revoked: make(map[string]int)}}
 	c.prepare()
 	c.checkTasks()
 	c.checkEffects()
 	c.checkFences()
 	c.checkHolds()
 	c.checkIdle()
+	c.checkRevocations()
+	c.checkRepeats()
 	c.checkProcesses()
+	c.checkFaults()
 	c.measureKilled()
 	for _, key := range h.Forever {
 		c.wrong("key without expiry: %s", key)
@@ -219,8 +209,11 @@ func (c *checker) checkEffects() {
 		if n := c.effects[id]; n > 1 {
 			c.wrong("task %s has %d effects", id, n)
 		}
-		if c.Tasks[id] == nil {
+		switch {
+		case c.Tasks[id] == nil:
 			c.wrong("effect of task %s, which nobody enqueued", id)
+		case len(c.byTask[id]) == 0:
+			c.wrong("effect of task %s, of which no run is known", id)
 		}
 	}
 	for _, r := range c.Runs {

@@ -138,6 +138,9 @@ func TestCheckFinds(t *testing.T) {
 		{name: "an effect of a task that is not known", want: "effect of task c, which nobody enqueued", change: func(h *chaos.History) {
 			h.Effects = append(h.Effects, chaos.Effect{Task: "c", Resource: "thing", Fence: 21})
 		}},
+		{name: "an effect of a task without a run", want: "effect of task b, of which no run is known", change: func(h *chaos.History) {
+			h.Runs = h.Runs[:1]
+		}},
 		{name: "an effect of a task that fails", want: "task b, which always fails, has an effect", change: func(h *chaos.History) {
 			h.Tasks["b"].Fate = chaos.FateHopeless
 		}},
@@ -238,15 +241,22 @@ func TestExcusedIsCounted(t *testing.T) {
 		{Kind: chaos.RestartEmpty, Start: 10 * s, End: 11 * s, Forgot: map[string]bool{"c": true}},
 		{Kind: chaos.RestartEmpty, Start: 20 * s, End: 21 * s},
 	}
+	h.Faults[0].Hits = 1
+	h.Planned = map[chaos.Kind]int{chaos.DeleteLock: 1, chaos.RestartEmpty: 2, chaos.KillWorker: 2}
 	have := chaos.Check(h)
-	want := &chaos.Verdict{Excused: map[chaos.Kind]*chaos.Account{chaos.DeleteLock: {Overlaps: 1}, chaos.RestartEmpty: {Lost: 1}}}
+	want := &chaos.Verdict{Excused: map[chaos.Kind]*chaos.Account{
+		chaos.DeleteLock: {Effective: 1, Overlaps: 1}, chaos.RestartEmpty: {Effective: 1, Lost: 1},
+	}, Revoked: map[string]int{}}
 	if diff := cmp.Diff(want, have); diff != "" {
 		t.Errorf("verdict (-want +have):\n%s", diff)
 	}
-	const shown = `  2 × Redis killed, restarted empty: 1 tasks lost, 0 overlapping holds, idle for 0.00 s at most
-  1 × key of a held lock deleted: 0 tasks lost, 1 overlapping holds, idle for 0.00 s at most
+	const shown = `  0 × worker killed (kill -9) (0 had an effect): 0 tasks lost, 0 overlapping holds, idle for 0.00 s at most
+  2 × Redis killed, restarted empty (1 had an effect): 1 tasks lost, 0 overlapping holds, idle for 0.00 s at most
+  1 × key of a held lock deleted (1 had an effect): 0 tasks lost, 1 overlapping holds, idle for 0.00 s at most
+2 runs: done
+tasks waited while a worker had room for 0 s in all
 `
-	if diff := cmp.Diff(shown, have.Summary(h.Faults)); diff != "" {
+	if diff := cmp.Diff(shown, have.Summary(h)); diff != "" {
 		t.Errorf("shown (-want +have):\n%s", diff)
 	}
 }
@@ -264,7 +274,7 @@ func TestKilledRunAgain(t *testing.T) {
 	if want := []time.Duration{11500 * ms}; !slices.Equal(have.Again, want) {
 		t.Errorf("want %v, have %v", want, have.Again)
 	}
-	if want := "1 tasks of killed workers ran again after 11.5 s (median), 11.5 s at most\n"; !strings.Contains(have.Summary(h.Faults), want) {
-		t.Errorf("want %q in\n%s", want, have.Summary(h.Faults))
+	if want := "1 tasks of killed workers ran again after 11.5 s (median), 11.5 s at most\n"; !strings.Contains(have.Summary(h), want) {
+		t.Errorf("want %q in\n%s", want, have.Summary(h))
 	}
 }

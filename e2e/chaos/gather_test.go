@@ -22,7 +22,7 @@ func (r *run) history(t *testing.T) *chaos.History {
 	t.Helper()
 	h := &chaos.History{
 		Tasks: r.feed.tasks, Faults: append(r.faults, r.testbed.uninjected(r.faults)...),
-		Processes: make(map[string]*chaos.Process), Concurrency: concurrency, Archived: make(map[string]string), Started: make(map[string]bool),
+		Processes: make(map[string]*chaos.Process), Concurrency: concurrency, Planned: r.planned, Archived: make(map[string]string), Started: make(map[string]bool),
 	}
 	slices.SortFunc(h.Faults, func(a, b chaos.Fault) int { return cmp.Compare(a.Start, b.Start) })
 	if err := r.fleet.shutdown(h); err != nil {

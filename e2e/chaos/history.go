@@ -13,6 +13,8 @@ type History struct {
 	Effects   []Effect // in the order of their commits
 	Faults    []Fault  // by their start
 	Processes map[string]*Process
+	// Planned says how many faults of each kind were to come.
+	Planned map[Kind]int
 	// Concurrency is how many tasks each of them takes at a time.
 	Concurrency int
 	Requeued    []Requeued
@@ -60,6 +62,7 @@ type Run struct {
 	Process  string
 	Resource string
 	Fence    int64
+	Retried  int // how many retries the task had used
 	Begin    time.Duration
 	// Lost is when its context ended, 0 if it did not. Returned is when the handler returned, 0
 	// if its process died first.
@@ -94,7 +97,30 @@ type Fault struct {
 	Process, Resource string
 	// Forgot are the tasks that were in Redis when its data was thrown away.
 	Forgot map[string]bool
+	// Hits is how many tasks, keys or connections it hit, for those kinds whose effect the runs do
+	// not show.
+	Hits int
+	// Revocations are the operators' calls, if they revoked a lease.
+	Revocations []Revocation
 }
+
+// A Revocation is a call of an operator who takes a lock from its holder.
+type Revocation struct {
+	Outcome    Revoked
+	Fence      int64 // of the lease that it has ended, 0 if that is not known
+	Start, End time.Duration
+}
+
+// Revoked is how a revocation ended.
+type Revoked string
+
+// The outcomes of revocations.
+const (
+	WasRevoked  Revoked = "revoked"
+	WasFree     Revoked = "found the lock free"
+	WasOthers   Revoked = "found another holder"
+	WasNoAnswer Revoked = "had no answer" // the lease may be revoked, also later
+)
 
 // String says what it was, and when.
 func (f *Fault) String() string {

@@ -57,6 +57,8 @@ func (f *Fault) allowed() (since, goal time.Duration) {
 	switch f.Kind {
 	case KillWorker, StopWorker: // from then on its locks are not renewed
 		return f.Start, TTL + takeover
+	case RevokeLease: // the same, if its holder does not return at the end of its context
+		return f.End, TTL + takeover
 	case Failover, StopMaster, Uninjected: // or until the servers agree, if that takes longer
 		return f.Start, max(nodeTimeout+election, f.End-f.Start)
 	case RestartKept, HangRedis, CutConnections, SwallowReplies, LosePackets:
@@ -79,6 +81,9 @@ func (c *checker) checkIdle() {
 	busy, taken := c.busy(), c.taken()
 	for _, resource := range slices.Sorted(maps.Keys(waiting)) {
 		blocked := slices.Concat(busy, c.held(resource))
+		for _, open := range when(func(n counts) bool { return n[0] > n[1] && n[2] == 0 }, waiting[resource], taken, busy) {
+			c.Watched += open.to - open.from
+		}
 		for _, free := range when(func(n counts) bool { return n[0] > n[1] && n[2] == 0 }, waiting[resource], taken, blocked) {
 			i := c.explain(free, resource, resumption)
 			c.checkDue(i, "")

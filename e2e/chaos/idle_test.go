@@ -165,6 +165,7 @@ func TestIdle(t *testing.T) {
 			hang(h, 20*s, 22*s)
 		}},
 		{name: "a was done, which Redis was not told", begins: 2100 * ms, change: func(h *chaos.History) {
+			h.Requeued = []chaos.Requeued{{Task: "a", At: 20 * s}}
 			h.Runs = append(h.Runs, chaos.Run{Task: "a", Process: "w1", Resource: "thing", Fence: 50, Begin: 20 * s, Returned: 21 * s, Outcome: chaos.Done})
 		}},
 		{name: "b was taken by a worker that was cut off", begins: 23 * s, change: func(h *chaos.History) {
@@ -295,6 +296,9 @@ func TestIdleIsKept(t *testing.T) {
 		have[kind] = account.Idle
 	}
 	want := map[chaos.Kind]time.Duration{chaos.HangRedis: 3 * s, chaos.KillWorker: 1500 * ms}
+	if watched := 9500 * ms; v.Watched != watched {
+		t.Errorf("watched: want %v, have %v", watched, v.Watched)
+	}
 	if diff := cmp.Diff(want, have); diff != "" || len(v.Wrong) > 0 {
 		t.Errorf("idle (-want +have), and wrong: %q\n%s", v.Wrong, diff)
 	}

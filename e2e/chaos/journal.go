@@ -26,6 +26,7 @@ type entry struct {
 	Task     string        `json:"task,omitempty"`
 	Resource string        `json:"resource,omitempty"`
 	Fence    int64         `json:"fence,omitempty"`
+	Retried  int           `json:"retried,omitempty"`
 	Outcome  Outcome       `json:"outcome,omitempty"`
 }
 
@@ -36,9 +37,9 @@ func OpenJournal(path string) (*Journal, error) {
 }
 
 // Begin writes down that a run of a task began.
-func (j *Journal) Begin(task, resource string, fence int64) (run int) {
+func (j *Journal) Begin(task, resource string, fence int64, retried int) (run int) {
 	run = int(j.runs.Add(1))
-	j.write(entry{What: "begin", Run: run, Task: task, Resource: resource, Fence: fence})
+	j.write(entry{What: "begin", Run: run, Task: task, Resource: resource, Fence: fence, Retried: retried})
 	return run
 }
 
@@ -90,7 +91,7 @@ func (h *History) ReadJournal(path, process string) error {
 		}
 		switch run := &runs[e.Run-1]; e.What {
 		case "begin":
-			run.Begin, run.Task, run.Resource, run.Fence = e.At, e.Task, e.Resource, e.Fence
+			run.Begin, run.Task, run.Resource, run.Fence, run.Retried = e.At, e.Task, e.Resource, e.Fence, e.Retried
 		case "lost":
 			run.Lost = e.At
 		case "returned":

@@ -21,9 +21,9 @@ func TestJournal(t *testing.T) {
 		t.Fatal(err)
 	}
 	start := chaos.Now()
-	one := j.Begin("a", "thing", 10)
-	two := j.Begin("b", "", 0)
-	j.Begin("c", "thing", 20) // and then the process is killed
+	one := j.Begin("a", "thing", 10, 3)
+	two := j.Begin("b", "", 0, 0)
+	j.Begin("c", "thing", 20, 0) // and then the process is killed
 	j.Requeued("d")
 	j.Lost(one)
 	j.Returned(two, chaos.Done)
@@ -35,7 +35,7 @@ func TestJournal(t *testing.T) {
 	}
 	have := h.Runs
 	want := []chaos.Run{
-		{Task: "a", Process: "w1", Resource: "thing", Fence: 10, Outcome: chaos.Ended},
+		{Task: "a", Process: "w1", Resource: "thing", Fence: 10, Retried: 3, Outcome: chaos.Ended},
 		{Task: "b", Process: "w1", Outcome: chaos.Done},
 		{Task: "c", Process: "w1", Resource: "thing", Fence: 20},
 	}

@@ -49,13 +49,19 @@ func (o *operator) inject(ctx context.Context, i chaos.Injection, fault *chaos.F
 	case chaos.PauseQueue:
 		o.pausing.Lock()
 		defer o.pausing.Unlock()
-		_ = o.inspector.PauseQueue(queue)
+		if o.inspector.PauseQueue(queue) == nil {
+			fault.Hits++
+		}
 		_ = sleep.For(ctx, i.For)
 		return o.unpause(ctx)
 	case chaos.DeleteTasks:
 		for _, t := range o.waiting(queue, r) {
 			o.feed.mark(t.ID, func(t *chaos.Task) { t.Deleted = true })
-			if err := o.inspector.DeleteTask(queue, t.ID); err != nil && strings.Contains(err.Error(), "in active state") {
+			err := o.inspector.DeleteTask(queue, t.ID)
+			switch {
+			case err == nil:
+				fault.Hits++
+			case strings.Contains(err.Error(), "in active state"):
 				o.feed.mark(t.ID, func(t *chaos.Task) { t.Deleted = false })
 			}
 		}
@@ -69,12 +75,15 @@ func (o *operator) inject(ctx context.Context, i chaos.Injection, fault *chaos.F
 		_ = sleep.For(ctx, i.For)
 		for n, t := range tasks { // except the first, which stays there
 			if n > 0 && o.inspector.RunTask(queue, t.ID) == nil && archived[t.ID] {
+				fault.Hits++
 				o.feed.mark(t.ID, func(t *chaos.Task) { t.Shelved, t.RunAgain = false, chaos.Now() })
 			}
 		}
 	case chaos.DeleteLock:
 		fault.Resource = o.held(ctx, r)
-		_ = o.rdb.Del(ctx, "lock:"+fault.Resource)
+		fault.Hits = int(o.rdb.Del(ctx, "lock:"+fault.Resource).Val())
+	case chaos.RevokeLease:
+		o.revoke(ctx, r, fault)
 	default:
 		return fmt.Errorf("%s: not a fault of operators", i.Kind)
 	}

@@ -45,6 +45,8 @@ const (
 	DeleteTasks  Kind = "waiting tasks deleted"
 	ArchiveTasks Kind = "waiting tasks archived, then run again"
 	DeleteLock   Kind = "key of a held lock deleted"
+
+	RevokeLease Kind = "lease of a running task revoked"
 )
 
 // A lane injects its faults one after another. Lanes run side by side, so that
@@ -55,15 +57,20 @@ const (
 	laneWorkers  lane = "workers"
 	laneRedis    lane = "redis"
 	laneOperator lane = "operator"
+	laneRevoker  lane = "revoker" // an operator, too, whose faults meet those of the other one
 )
 
 // gap returns the least and the most time between two faults of a lane. Redis has peace for long
 // enough that the fleet is busy when another fault comes.
 func (l lane) gap() (least, most time.Duration) {
-	if l == laneRedis {
+	switch l {
+	case laneRedis:
 		return 2 * time.Second, 6 * time.Second
+	case laneRevoker: // most long tasks may come to their end
+		return time.Second, 4 * time.Second
+	default:
+		return 300 * time.Millisecond, 3 * time.Second
 	}
-	return 300 * time.Millisecond, 3 * time.Second
 }
 
 // A trait says how a kind of fault is injected and what it may do.
@@ -105,6 +112,8 @@ var traits = []trait{
 	{kind: DeleteTasks, lane: laneOperator, scenarios: everywhere},
 	{kind: ArchiveTasks, lane: laneOperator, scenarios: everywhere, least: 100 * time.Millisecond, most: 1500 * time.Millisecond},
 	{kind: DeleteLock, lane: laneOperator, scenarios: everywhere},
+
+	{kind: RevokeLease, lane: laneRevoker, scenarios: everywhere},
 }
 
 func (k Kind) trait() trait {
@@ -134,7 +143,7 @@ type Injection struct {
 // lane every kind comes once a round, in random order.
 func Plan(seed uint64, s Scenario, length time.Duration) [][]Injection {
 	var lanes [][]Injection
-	for i, l := range []lane{laneWorkers, laneRedis, laneOperator} {
+	for i, l := range []lane{laneWorkers, laneRedis, laneOperator, laneRevoker} {
 		shortest, longest := l.gap()
 		r := rand.New(rand.NewPCG(seed, uint64(i)))
 		var kinds []trait

@@ -42,9 +42,9 @@ func TestPlanIsReplayable(t *testing.T) {
 				counts[i.Kind]++
 			}
 		}
-		want := 11
+		want := 12
 		if scenario == chaos.Standalone {
-			want = 16
+			want = 17
 		}
 		if len(counts) != want {
 			t.Errorf("%s: want %d kinds of fault, have %v", scenario, want, counts)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -92,14 +93,14 @@ func (s *sentinel) tell(ctx context.Context, master *redistest.Server) error {
 	return errors.Join(errs...)
 }
 
-func (s *sentinel) inject(ctx context.Context, i chaos.Injection, _ *chaos.Fault) error {
+func (s *sentinel) inject(ctx context.Context, i chaos.Injection, fault *chaos.Fault) error {
 	old, err := s.FindMaster(ctx)
 	if err != nil {
 		return err
 	}
 	switch i.Kind {
 	case chaos.FlushScripts:
-		return s.nodes[old].ScriptFlush(ctx).Err()
+		return flushScripts(ctx, s.nodes[old], fault)
 	case chaos.Failover, chaos.StopMaster:
 		return s.replace(ctx, old, i.Kind)
 	default:
@@ -195,11 +196,18 @@ func (c *cluster) ready(ctx context.Context) error {
 	return nil
 }
 
-func (c *cluster) inject(ctx context.Context, i chaos.Injection, _ *chaos.Fault) error {
+func (c *cluster) inject(ctx context.Context, i chaos.Injection, fault *chaos.Fault) error {
 	switch i.Kind {
 	case chaos.FlushScripts:
+		var mu sync.Mutex // masters are asked side by side
 		return c.rdb.ForEachMaster(ctx, func(ctx context.Context, rdb *redis.Client) error {
-			return rdb.ScriptFlush(ctx).Err()
+			var one chaos.Fault
+			defer func() {
+				mu.Lock()
+				defer mu.Unlock()
+				fault.Hits += one.Hits
+			}()
+			return flushScripts(ctx, rdb, &one)
 		})
 	case chaos.Failover, chaos.StopMaster:
 		shard := c.shards[i.Pick%uint64(len(c.shards))]

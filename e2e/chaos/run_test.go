@@ -51,6 +51,7 @@ type run struct {
 	feed     *feed
 	operator *operator
 	baseline int // goroutines of a worker that is idle
+	planned  map[chaos.Kind]int
 
 	mu     sync.Mutex
 	faults []chaos.Fault
@@ -58,7 +59,7 @@ type run struct {
 
 func newRun(t *testing.T, p plan) *run {
 	t.Helper()
-	r := &run{plan: p, testbed: newTestbed(t, p.scenario)}
+	r := &run{plan: p, testbed: newTestbed(t, p.scenario), planned: make(map[chaos.Kind]int)}
 	dsn := pgtest.DSN(t)
 	var err error
 	if r.ledger, err = chaos.OpenLedger(dsn); err != nil {
@@ -89,6 +90,9 @@ func (r *run) do(t *testing.T) {
 	fed.Go(func() { r.feed.run(feeding) })
 	fed.Go(func() { r.operator.watch(feeding) })
 	for _, faults := range chaos.Plan(r.seed, r.scenario, r.length) {
+		for _, i := range faults {
+			r.planned[i.Kind]++
+		}
 		lanes.Go(func() { r.inject(t, start, faults) })
 	}
 	lanes.Wait()
@@ -112,11 +116,12 @@ func (r *run) do(t *testing.T) {
 			t.Log(r.fleet.said(wrong))
 		}
 	}
-	if len(h.Faults) < 5 || len(h.Effects) < 200 {
-		t.Errorf("want 5 faults and 200 effects or more, have %d and %d", len(h.Faults), len(h.Effects))
+	if len(h.Faults) < 5 || len(h.Effects) < 200 || verdict.Watched == 0 {
+		t.Errorf("want 5 faults, 200 effects, and tasks that wait while a worker has room, have %d, %d, and %v of that",
+			len(h.Faults), len(h.Effects), verdict.Watched)
 	}
 	t.Logf("seed %d, %s: %d tasks, %d runs, %d effects in %.0f s\n%s", r.seed, r.scenario,
-		len(h.Tasks), len(h.Runs), len(h.Effects), (chaos.Now() - start).Seconds(), verdict.Summary(h.Faults))
+		len(h.Tasks), len(h.Runs), len(h.Effects), (chaos.Now() - start).Seconds(), verdict.Summary(h))
 }
 
 // inject injects the faults of a lane, one after another. A fault that is late, or that peace
@@ -147,7 +152,7 @@ func (r *run) injectOne(ctx context.Context, i chaos.Injection, log func(text st
 	switch i.Kind {
 	case chaos.KillWorker, chaos.StopWorker, chaos.HaltWorker, chaos.RollingStart:
 		inject = func(f *chaos.Fault) error { return r.fleet.inject(ctx, i, f) }
-	case chaos.PauseQueue, chaos.DeleteTasks, chaos.ArchiveTasks, chaos.DeleteLock:
+	case chaos.PauseQueue, chaos.DeleteTasks, chaos.ArchiveTasks, chaos.DeleteLock, chaos.RevokeLease:
 		inject = func(f *chaos.Fault) error { return r.operator.inject(ctx, i, f) }
 	default:
 		if err := r.testbed.ready(ctx); err != nil {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -58,6 +59,7 @@ type standalone struct {
 	look   *asynq.Inspector  // of the reader
 	proxy  *locktest.Proxy
 	rdb    *redis.Client
+	probe  *redis.Client // goes through the proxy, as workers do
 }
 
 func (s *standalone) uninjected([]chaos.Fault) []chaos.Fault { return nil }
@@ -67,7 +69,13 @@ func newStandalone(t *testing.T) *standalone {
 	server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
 	reader := redistest.Start(t, "--appendonly", "yes")
 	reader.Kill()
-	return &standalone{server: server, reader: reader, look: asynq.NewInspectorFromRedisClient(reader.Client(t)), proxy: locktest.NewProxy(t, server.Addr), rdb: server.Client(t)}
+	s := &standalone{
+		server: server, reader: reader, look: asynq.NewInspectorFromRedisClient(reader.Client(t)),
+		proxy: locktest.NewProxy(t, server.Addr), rdb: server.Client(t),
+	}
+	s.probe = redis.NewClient(&redis.Options{Addr: s.proxy.Addr, PoolSize: 1})
+	t.Cleanup(func() { _ = s.probe.Close() })
+	return s
 }
 
 func (s *standalone) reach() (addrs []string, masterName string) { return []string{s.proxy.Addr}, "" }
@@ -94,14 +102,23 @@ func (s *standalone) inject(ctx context.Context, i chaos.Injection, fault *chaos
 		_ = sleep.For(ctx, i.For)
 		s.server.Resume()
 	case chaos.DelayReplies:
-		s.proxy.Delay(time.Duration(5+i.Pick%500) * time.Millisecond)
-		_ = sleep.For(ctx, i.For)
+		end, delay := chaos.Now()+i.For, time.Duration(5+i.Pick%500)*time.Millisecond
+		s.proxy.Delay(delay)
+		asked := chaos.Now()
+		if s.probe.Ping(ctx).Err() == nil && chaos.Now()-asked >= delay {
+			fault.Hits++
+		}
+		_ = sleep.For(ctx, end-chaos.Now())
 		s.proxy.Delay(0)
 	case chaos.CutConnections:
 		const cuts = 5
+		before := s.probe.ClientID(ctx).Val()
 		for range cuts {
 			s.proxy.Cut()
 			_ = sleep.For(ctx, i.For/cuts)
+		}
+		if after := s.probe.ClientID(ctx).Val(); before != 0 && after > before { // by another connection
+			fault.Hits++
 		}
 	case chaos.SwallowReplies:
 		s.proxy.SwallowReplies(true)
@@ -112,7 +129,7 @@ func (s *standalone) inject(ctx context.Context, i chaos.Injection, fault *chaos
 		_ = sleep.For(ctx, i.For)
 		s.proxy.BlackHole(false)
 	case chaos.FlushScripts:
-		return s.rdb.ScriptFlush(ctx).Err()
+		return flushScripts(ctx, s.rdb, fault)
 	default:
 		return fmt.Errorf("%s: not here", i.Kind)
 	}
@@ -128,4 +145,51 @@ func (s *standalone) throwAway(ctx context.Context) (map[string]bool, error) {
 	}
 	defer s.reader.Kill()
 	return tasksIn(s.look, s.look.ListPendingTasks, s.look.ListActiveTasks, s.look.ListRetryTasks, s.look.ListScheduledTasks, s.look.ListArchivedTasks)
+}
+
+// flushScripts makes a server forget its scripts.
+func flushScripts(ctx context.Context, rdb *redis.Client, fault *chaos.Fault) error {
+	_, rest, _ := strings.Cut(rdb.Info(ctx, "memory").Val(), "number_of_cached_scripts:")
+	_, _ = fmt.Sscan(rest, &fault.Hits)
+	return rdb.ScriptFlush(ctx).Err()
+}
+
+// What the faults of the network and of the script cache hit is known.
+func TestHits(t *testing.T) {
+	t.Parallel()
+	b := newStandalone(t)
+	if err := b.probe.Ping(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		name  string
+		i     chaos.Injection
+		do    func() error
+		wants int
+	}{
+		{name: "replies are delayed", i: chaos.Injection{Kind: chaos.DelayReplies, For: 20 * time.Millisecond, Pick: 10}, wants: 1},
+		{name: "connections are cut", i: chaos.Injection{Kind: chaos.CutConnections, For: 20 * time.Millisecond}, wants: 1},
+		{name: "there is no script", i: chaos.Injection{Kind: chaos.FlushScripts}},
+		{name: "a script is forgotten", i: chaos.Injection{Kind: chaos.FlushScripts}, wants: 1, do: func() error {
+			return b.rdb.ScriptLoad(t.Context(), "return 1").Err()
+		}},
+	} {
+		if tc.do != nil {
+			if err := tc.do(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var have chaos.Fault
+		if err := b.inject(t.Context(), tc.i, &have); err != nil || have.Hits != tc.wants {
+			t.Errorf("%s: want %d, have %d, %v", tc.name, tc.wants, have.Hits, err)
+		}
+	}
+	// Without the proxy neither is there.
+	b.probe = b.rdb
+	for _, i := range []chaos.Injection{{Kind: chaos.DelayReplies, Pick: 300}, {Kind: chaos.CutConnections}} {
+		var have chaos.Fault
+		if err := b.inject(t.Context(), i, &have); err != nil || have.Hits != 0 {
+			t.Errorf("%s that hit nothing: have %d, %v", i.Kind, have.Hits, err)
+		}
+	}
 }

@@ -142,7 +142,7 @@ func (w *worker) beat(ctx context.Context, stdout io.Writer) {
 // work is the handler of all tasks.
 func (w *worker) work(ctx context.Context, work Work) error {
 	info := queue.InfoFrom(ctx)
-	run := w.journal.Begin(info.ID, info.Resource, lock.Fence(ctx, info.Resource))
+	run := w.journal.Begin(info.ID, info.Resource, lock.Fence(ctx, info.Resource), info.Retried)
 	watch := context.AfterFunc(ctx, func() { w.journal.Lost(run) })
 	err := w.do(ctx, work, info)
 	watch()

@@ -1,0 +1,172 @@
+//go:build unix
+
+package chaos_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/e2e/chaos"
+	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/redistest"
+	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/queue"
+)
+
+// revoke revokes the lease of a task, most often of one that has run for longer than most do. Now
+// and then nobody holds the lock, or two operators revoke the lease in a row.
+func (o *operator) revoke(ctx context.Context, r *rand.Rand, fault *chaos.Fault) {
+	names := chaos.Resources()
+	r.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+	free, short, both := r.IntN(8) == 0, r.IntN(4) == 0, r.IntN(4) == 0
+	precise := r.IntN(2) == 0 // as lockctl does, which names the lease that it has shown
+	resource, fence := o.choose(ctx, names, free, short)
+	fault.Resource = resource
+	if !precise {
+		fence = 0
+	}
+	operators := []string{"alice"}
+	if both {
+		operators = append(operators, "bob")
+	}
+	for _, by := range operators {
+		fault.Revocations = append(fault.Revocations, o.call(ctx, queue.Revocation{
+			Resource: resource, Fence: fence, By: by, Reason: fmt.Sprintf("wants it at %v", chaos.Now()),
+		}))
+	}
+}
+
+// choose returns the first resource that is as wanted, with the fence of its lease: free, or held by
+// a task that has run for long, or perhaps for a short time. If there is none, choose returns any
+// lease, or else any resource.
+func (o *operator) choose(ctx context.Context, names []string, free, short bool) (resource string, fence int64) {
+	const long = 300 * time.Millisecond // most tasks take less, also on a busy machine
+	resource = names[0]
+	for _, name := range names {
+		value, err := o.rdb.Get(ctx, "lock:"+name).Result()
+		if free && value == "" && (err == nil || errors.Is(err, redis.Nil)) {
+			return name, 0
+		}
+		if free || !strings.HasPrefix(value, "siding:") || strings.HasPrefix(value, "siding:revoked-") {
+			continue
+		}
+		// The fence is the time of the grant, in µs.
+		text := o.rdb.Get(ctx, "{lock:"+name+"}:fence").Val()
+		last, err := strconv.ParseInt(strings.TrimSuffix(text, "*"), 10, 64)
+		if err == nil {
+			resource, fence = name, last
+		}
+		if err == nil && (short || time.Since(time.UnixMicro(last)) > long) {
+			break
+		}
+	}
+	return resource, fence
+}
+
+// call revokes a lease, and finds out which one that was.
+func (o *operator) call(ctx context.Context, r queue.Revocation) chaos.Revocation {
+	call := chaos.Revocation{Start: chaos.Now()}
+	_, err := queue.Revoke(ctx, o.rdb, r)
+	call.End = chaos.Now()
+	switch {
+	case err == nil:
+		call.Outcome, call.Fence = chaos.WasRevoked, r.Fence
+	case errors.Is(err, queue.ErrNotHeld):
+		call.Outcome = chaos.WasFree
+	case errors.Is(err, queue.ErrOtherHolder):
+		call.Outcome = chaos.WasOthers
+	default:
+		call.Outcome = chaos.WasNoAnswer
+	}
+	if call.Outcome == chaos.WasRevoked && call.Fence == 0 {
+		var record struct {
+			Reason string `redis:"reason"`
+			Fence  int64  `redis:"fence"`
+		}
+		err := o.rdb.HMGet(ctx, "{lock:"+r.Resource+"}:revoked", "reason", "fence").Scan(&record)
+		if err == nil && record.Reason == r.Reason { // else a failover has forgotten it
+			call.Fence = record.Fence
+		}
+	}
+	return call
+}
+
+// The operator finds leases as wanted, and says what became of each call.
+func TestOperatorRevokes(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	o := &operator{rdb: server.Client(t)}
+	locker, err := lock.New(lock.Redis(o.rdb), lock.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(locker.Close)
+	names := []string{"thing:0", "thing:1", "thing:2"}
+	held := acquire(t, locker, names[1])
+	if name, fence := o.choose(t.Context(), names, false, true); name != names[1] || fence != held.Fence() {
+		t.Errorf("any lease: want %s with fence %d, have %s, %d", names[1], held.Fence(), name, fence)
+	}
+	if name, fence := o.choose(t.Context(), names[1:], true, false); name != names[2] || fence != 0 {
+		t.Errorf("a free lock: want %s, have %s, %d", names[2], name, fence)
+	}
+	if name, _ := o.choose(t.Context(), names, false, false); name != names[1] {
+		t.Errorf("no long lease: want %s, have %s", names[1], name)
+	}
+	err = poll.Until(t.Context(), func() error {
+		younger := acquire(t, locker, names[2])
+		name, _ := o.choose(t.Context(), []string{names[1], names[2]}, false, false)
+		if err := younger.Release(t.Context()); err != nil {
+			return err
+		}
+		if name != names[1] {
+			return fmt.Errorf("a long lease: want %s, have %s", names[1], name)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	for _, tc := range []struct {
+		name string
+		r    queue.Revocation
+		want chaos.Revocation
+	}{
+		{"a free lock", queue.Revocation{Resource: names[0]}, chaos.Revocation{Outcome: chaos.WasFree}},
+		{"another lease", queue.Revocation{Resource: names[1], Fence: 7}, chaos.Revocation{Outcome: chaos.WasOthers}},
+		{"whoever holds it", queue.Revocation{Resource: names[1]}, chaos.Revocation{Outcome: chaos.WasRevoked, Fence: held.Fence()}},
+		{"this lease", queue.Revocation{Resource: names[1], Fence: held.Fence()}, chaos.Revocation{Outcome: chaos.WasRevoked, Fence: held.Fence()}},
+	} {
+		tc.r.By, tc.r.Reason = "alice", tc.name
+		have := o.call(t.Context(), tc.r)
+		if diff := cmp.Diff(tc.want, have, cmpopts.IgnoreFields(chaos.Revocation{}, "Start", "End")); diff != "" || have.Start > have.End {
+			t.Errorf("%s (-want +have):\n%s", tc.name, diff)
+		}
+	}
+	if name, _ := o.choose(t.Context(), names[1:2], false, true); name != names[1] {
+		t.Errorf("nothing as wanted: want any, have %s", name)
+	}
+	server.Kill()
+	if have := o.call(t.Context(), queue.Revocation{Resource: names[1], By: "alice", Reason: "it is stuck"}); have.Outcome != chaos.WasNoAnswer {
+		t.Errorf("without Redis: have %+v", have)
+	}
+}
+
+func acquire(t *testing.T, locker *lock.Locker, resource string) *lock.Lease {
+	t.Helper()
+	l, err := locker.Acquire(t.Context(), resource, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.Detach)
+	return l
+}

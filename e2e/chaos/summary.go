@@ -1,0 +1,49 @@
+package chaos
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Summary says how often each kind of fault came, how often it is known to have hit something, and
+// what it explains. A kind that was planned and never came is there, too.
+func (v *Verdict) Summary(h *History) string {
+	b := &strings.Builder{}
+	for _, t := range traits {
+		n := came(h.Faults, t.kind)
+		if a := cmp.Or(v.Excused[t.kind], &Account{}); n > 0 || h.Planned[t.kind] > 0 {
+			fmt.Fprintf(b, "%3d × %s (%d had an effect): %d tasks lost, %d overlapping holds, idle for %.2f s at most\n",
+				n, t.kind, a.Effective, a.Lost, a.Overlaps, a.Idle.Seconds())
+		}
+	}
+	after := func(text string, times []time.Duration) {
+		if n := len(times); n > 0 {
+			fmt.Fprintf(b, "%d %s after %.1f s (median), %.1f s at most\n", n, text, times[n/2].Seconds(), times[n-1].Seconds())
+		}
+	}
+	after("tasks of killed workers ran again", v.Again)
+	after("contexts of revoked leases ended", v.Told)
+	outcomes := make(map[string]int)
+	for end, n := range v.Revoked {
+		outcomes["revocations: "+end] = n
+	}
+	for _, t := range h.Tasks {
+		for what, is := range map[string]bool{"whose enqueue had no answer": t.Unknown, "that an operator deleted": t.Deleted, "that an operator archived": t.Shelved} {
+			if is {
+				outcomes["tasks "+what]++
+			}
+		}
+	}
+	for _, r := range h.Runs {
+		outcomes["runs: "+string(cmp.Or(r.Outcome, "killed"))]++
+	}
+	for _, outcome := range slices.Sorted(maps.Keys(outcomes)) {
+		fmt.Fprintf(b, "%d %s\n", outcomes[outcome], outcome)
+	}
+	fmt.Fprintf(b, "tasks waited while a worker had room for %.0f s in all\n", v.Watched.Seconds())
+	return b.String()
+}
