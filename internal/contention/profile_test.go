@@ -137,7 +137,7 @@ func TestSecondsAreChecked(t *testing.T) {
 func TestSecondsBeyondTheLimitsOfTheServer(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewUnstartedServer(contention.New())
-	server.Config.ReadTimeout, server.Config.WriteTimeout = 100*time.Millisecond, 200*time.Millisecond
+	server.Config.ReadTimeout, server.Config.WriteTimeout = 500*time.Millisecond, 700*time.Millisecond
 	server.Start()
 	t.Cleanup(server.Close)
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+"?seconds=1", http.NoBody)

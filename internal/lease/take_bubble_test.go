@@ -51,6 +51,7 @@ func TestRenewalOfALockTakenBefore(t *testing.T) {
 					t.Fatal(err)
 				}
 				time.Sleep(max(0, 5*time.Second-late) + time.Millisecond)
+				synctest.Wait()
 				if want := max(5*time.Second, late); len(r.at) != 1 || r.at[0] != want {
 					t.Errorf("want a renewal after %v, have %v", want, r.at)
 				}
