@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/sidingq/siding/bench/internal/report"
 	"github.com/sidingq/siding/inspect"
 	"github.com/sidingq/siding/internal/lockpage"
-	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -103,45 +103,43 @@ func (s *testbed) round(ctx context.Context, questions []*question) ([]time.Dura
 	s.fleet.mu.Lock()
 	s.fleet.passing[resource] = tasks
 	s.fleet.mu.Unlock()
-	asking, stop := context.WithCancel(ctx)
-	defer stop()
-	var looking sync.WaitGroup
-	var failed error
+	over := make(chan struct{})
+	var looking errgroup.Group
 	if len(questions) > 0 {
-		looking.Go(func() { failed = ask(asking, questions) })
+		looking.Go(func() error { return ask(ctx, questions, over) })
 	}
 	before := s.fleet.done.Load()
-	if err := enqueue(ctx, s.rdb, tasks, func(n int) queue.Task { return job{On: resource, N: n} }); err != nil {
+	err := enqueue(ctx, s.rdb, tasks, func(n int) queue.Task { return job{On: resource, N: n} })
+	if err == nil {
+		err = s.reach(ctx, &s.fleet.done, int(before)+tasks)
+	}
+	close(over)
+	if err := errors.Join(err, looking.Wait()); err != nil {
 		return nil, err
 	}
-	if err := s.reach(ctx, &s.fleet.done, int(before)+tasks); err != nil {
-		return nil, err
-	}
-	stop()
-	looking.Wait()
 	var took []time.Duration
 	for len(s.fleet.took) > 0 {
 		took = append(took, <-s.fleet.took)
 	}
-	return took, failed
+	return took, nil
 }
 
-// ask asks all questions one after the other, again and again, until the context ends.
-func ask(ctx context.Context, questions []*question) error {
+// ask asks all questions one after the other, again and again, until the round is over.
+func ask(ctx context.Context, questions []*question, over <-chan struct{}) error {
+	every := time.NewTicker(lookEvery)
+	defer every.Stop()
 	for {
-		start := time.Now()
 		for _, q := range questions {
 			began := time.Now()
 			if err := q.ask(ctx); err != nil {
-				if ctx.Err() != nil {
-					return nil //nolint:nilerr // the round is over
-				}
 				return err
 			}
 			q.took = append(q.took, time.Since(began))
 		}
-		if sleep.For(ctx, lookEvery-time.Since(start)) != nil {
-			return nil //nolint:nilerr // the round is over
+		select {
+		case <-every.C:
+		case <-over:
+			return nil
 		}
 	}
 }
