@@ -25,7 +25,11 @@ import (
 // This file runs real asynq servers, one step at a time. A gate on their connection holds asynq's
 // own calls until the test wants the next move.
 
-const tooLong = time.Minute
+const (
+	tooLong = time.Minute
+	// fresh is how old the lease of a task may be when it is dequeued. asynq's leases last 30 s.
+	fresh = 5 * time.Second
+)
 
 var (
 	errWaiting = errors.New("waiting for order:7, held by another")
@@ -327,6 +331,7 @@ type gate struct {
 	forwarded chan struct{}
 	recovered chan struct{}
 	acks      chan reply
+	granted   bool // a dequeue that asynq has not sent yet; only asynq's processor asks
 
 	mu    sync.Mutex
 	round bool // of the forwarder, under way
@@ -358,7 +363,7 @@ func (g *gate) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		case len(keys) == 1 && suffixes(keys, ":aggregation_sets"):
 			notify(g.recovered) // asynq's last call of a recovery
 		case len(keys) == 4 && suffixes(keys, ":pending", ":paused", ":active", ":lease"):
-			if first && !await(g.dequeue, g.closed) {
+			if first && !g.mayDequeue() {
 				return g.nothing(cmd)
 			}
 			err := next(ctx, cmd)
@@ -384,6 +389,17 @@ func (g *gate) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		}
 		return next(ctx, cmd)
 	}
+}
+
+// mayDequeue waits for leave to dequeue. asynq took the time for the lease of the task before that. If
+// that was long ago, asynq has to ask again, as it acknowledges nothing after the end of a lease.
+func (g *gate) mayDequeue() bool {
+	since := time.Now()
+	if !g.granted && !await(g.dequeue, g.closed) {
+		return false
+	}
+	g.granted = time.Since(since) > fresh
+	return !g.granted
 }
 
 // beginRound waits for leave to begin a round of the forwarder. Within a round it does not wait, as
