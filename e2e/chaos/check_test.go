@@ -219,14 +219,21 @@ func TestCheckFinds(t *testing.T) {
 			t.Parallel()
 			h := story()
 			tc.change(h)
-			have := chaos.Check(h).Wrong
-			switch {
-			case tc.want == "" && len(have) > 0, len(have) > 1:
-				t.Errorf("want %q, have %q", tc.want, have)
-			case tc.want != "" && (len(have) == 0 || !strings.Contains(have[0], tc.want)):
-				t.Errorf("want %q, have %q", tc.want, have)
-			}
+			wantFinding(t, h, tc.want)
 		})
+	}
+}
+
+// wantFinding fails the test unless the one finding about h has the text want, or there is none if want
+// is empty.
+func wantFinding(t *testing.T, h *chaos.History, want string) {
+	t.Helper()
+	have := chaos.Check(h).Wrong
+	switch {
+	case want == "" && len(have) > 0, len(have) > 1:
+		t.Errorf("want %q, have %q", want, have)
+	case want != "" && (len(have) == 0 || !strings.Contains(have[0], want)):
+		t.Errorf("want %q, have %q", want, have)
 	}
 }
 
