@@ -203,6 +203,8 @@ var states = map[string]struct {
 			b.awaitRun(t, 7)
 			release()
 			b.awaitWhy(t, first, inspect.StateWoken)
+			// The lock is reserved for the first before the first is woken. A pause in between would drop it.
+			poll.Eventually(t, "the first out of the wait queue", func() bool { return b.waiters(t) == 1 })
 			b.pause(t)
 			return second, first
 		},
