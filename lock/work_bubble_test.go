@@ -28,6 +28,7 @@ func (l *leased) again(t *testing.T, work context.Context) *lock.Lease { //nolin
 func (l *leased) wantRenewed(t *testing.T) {
 	t.Helper()
 	time.Sleep(time.Minute)
+	synctest.Wait() // a renewal is due just now
 	if l.Deadline().IsZero() || l.redis.get() == "" {
 		t.Fatalf("want the lease renewed, have it ended after %v", time.Since(l.start))
 	}
