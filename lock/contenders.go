@@ -51,6 +51,10 @@ func (l *Locker) tidy(key string) {
 
 // took notes that this process holds the lock, until the lease ends, and starts the lease.
 func (l *Locker) took(held *lease.Lease) {
+	if held.Shared() {
+		held.Start(func() {}) // it keeps no other contender from the lock
+		return
+	}
 	key := l.client.Key(held.Resource())
 	l.mu.Lock()
 	l.contendersFor(key).holder = held

@@ -60,6 +60,9 @@ type BusyError struct {
 	Split bool
 	// Position is the caller's position in the wait queue, 1 for the head; 0 if it is not queued.
 	Position int
+	// Holders is how many hold the lock, or have it reserved, if it has an [Options.Limit] or rates.
+	// Else it is 0.
+	Holders int
 }
 
 // Error names the resource, the holder and the time left.

@@ -340,3 +340,29 @@ func ExampleLocker_Resume() {
 	// released: true
 	// after that: true
 }
+
+// Several may hold a lock at once if it has a limit. Each has a lease and a fencing token of its own.
+func ExampleOptions_limit() {
+	client, closeAll := newClient()
+	defer closeAll()
+	locker, err := lock.New(lock.Redis(client), lock.Config{})
+	if err != nil {
+		panic(err)
+	}
+	ctx := context.Background()
+	// At most two calls of the supplier's interface at once, and at most 100 in any second.
+	opts := &lock.Options{Limit: 2, Rates: []lock.Rate{{Starts: 100, Period: time.Second}}}
+	for range 2 {
+		held, err := locker.Acquire(ctx, "supplier:acme", opts)
+		if err != nil {
+			panic(err)
+		}
+		defer func() { _ = held.Release(ctx) }()
+	}
+	_, err = locker.Acquire(ctx, "supplier:acme", opts)
+	if busy, ok := errors.AsType[*lock.BusyError](err); ok {
+		fmt.Println("busy:", busy.Holders, "holders")
+	}
+	// Output:
+	// busy: 2 holders
+}

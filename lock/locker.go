@@ -132,7 +132,10 @@ func (l *Locker) acquire(ctx context.Context, resource string, opts *Options) (*
 	if held, err := l.client.Reenter(ctx, resource, opts.Reentrant); held != nil || err != nil {
 		return held, err
 	}
-	request := lease.Request{Resource: resource, Holder: opts.Holder, TTL: opts.TTL, MaxHold: opts.MaxHold}
+	request := lease.Request{Resource: resource, Holder: opts.Holder, TTL: opts.TTL, MaxHold: opts.MaxHold, Rule: opts.rule().Plain()}
+	if _, limits := l.store.(store.Limiter); request.Rule != nil && !limits {
+		return nil, fmt.Errorf("lock: limit, rates: want none on a store that does not know them, have a limit of %d and %d rates", request.Rule.Limit, len(request.Rule.Rates))
+	}
 	if opts.Wait == 0 {
 		return l.try(ctx, request)
 	}

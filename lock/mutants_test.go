@@ -54,14 +54,14 @@ var mistakes = []mutants.Mutant{
 	},
 	{
 		"renewal does not compare", "../internal/redisstore/renew.lua",
-		"redis.call('GET', KEYS[1]) ~= ARGV[1]",
-		"not redis.call('GET', KEYS[1])",
+		"if value ~= ARGV[1] then return 0 end",
+		"if not value then return 0 end",
 		[]string{"TestRenewLeavesAnothersLock"},
 	},
 	{
 		"renewal makes the key anew", "../internal/redisstore/renew.lua",
-		"if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end",
-		"if (redis.call('GET', KEYS[1]) or ARGV[1]) ~= ARGV[1] then return 0 end redis.call('SET', KEYS[1], ARGV[1])",
+		"if value ~= ARGV[1] then return 0 end",
+		"if (value or ARGV[1]) ~= ARGV[1] then return 0 end redis.call('SET', KEYS[1], ARGV[1])",
 		[]string{"TestRenewNeverRecreates", "TestConformance/redis/10_renewal_of_a_key_that_is_gone"},
 	},
 	{
@@ -291,6 +291,54 @@ var mistakes = []mutants.Mutant{
 		"return context.WithValue(l.held.Context(ctx), leaseKey{}, l)",
 		"return l.held.Context(ctx)",
 		[]string{"TestDroppedLeaseIsRenewedForItsContexts"},
+	},
+	{
+		"one more than the limit", "../internal/redisstore/permits.lua",
+		"if count >= rule.limit then return end",
+		"if count > rule.limit then return end",
+		[]string{"TestLimitGrantsSoManyPermits", "TestLimitUnderLoad"},
+	},
+	{
+		"a reservation is no start", "../internal/redisstore/permits.lua",
+		"next_start(base, rule.rates, reservations, now)",
+		"next_start(base, rule.rates, 0, now)",
+		[]string{"TestReservationsCountAsStarts"},
+	},
+	{
+		"a start is not counted", "../internal/redisstore/acquire_permit.lua",
+		"count_start(base, rule.rates)",
+		"",
+		[]string{"TestRates", "TestPermitCallsAreSentTwice"},
+	},
+	{
+		"renewal of a permit does not compare", "../internal/redisstore/renew_permit.lua",
+		"if redis.call('GET', permit) ~= ARGV[1] or",
+		"if not redis.call('GET', permit) or",
+		[]string{"TestPermitIsRenewedAndLost"},
+	},
+	{
+		"a waiter is woken for two permits", "../internal/redisstore/queue.lua",
+		"not coming[some[i]] and ",
+		"",
+		[]string{"TestSweepHandsOffPermits"},
+	},
+	{
+		"a release hands off what is above the limit", "../internal/redisstore/queue.lua",
+		"local number, later = free_permit(base, rule)\n",
+		"local number, later = true\n",
+		[]string{"TestLoweredLimit"},
+	},
+	{
+		"the first release of a permit lets others in", "../internal/redisstore/permits.lua",
+		"if count == 0 and redis.call('GET', base) == MARK",
+		"if redis.call('GET', base) == MARK",
+		[]string{"TestLimitKeepsOthersOut"},
+	},
+	{
+		"a holder from before the limit does not count", "../internal/redisstore/permits.lua",
+		"redis.call('SET', permit_key(base, number), value, 'PX', math.max(1, left))",
+		"",
+		[]string{"TestHolderFromBeforeTheLimit"},
 	},
 }
 

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/sidingq/siding/internal/store"
 )
 
 // Forever is an [Options.Wait] that ends with the caller's context only.
@@ -30,6 +32,15 @@ type Options struct {
 	// Holder names the holder to others, see [BusyError]; at most 200 bytes of it. Defaults to the
 	// host and process id. Holder is not secret.
 	Holder string
+	// Limit is how many may hold the lock at once, 1 to 1000. 0 means 1. Each holder has a fencing
+	// token and a lease of its own. All callers that take the lock need the same Limit and Rates: each
+	// keeps to its own. A caller without a Limit counts as a holder, and waits until nobody else has
+	// the lock. A program on the plain protocol keeps out all others while it has the lock. Only
+	// [Redis] is a [Store] that knows limits.
+	Limit int
+	// Rates say how often the lock may be taken, all of them at once. The caller waits for its time
+	// in the wait queue. At most 8.
+	Rates []Rate
 	// Reentrant takes a lock again that the context, one of [Lease.Context] or [Locker.Do], holds
 	// already. The caller gets another lease of the same fencing token at once, without a call to
 	// the store. The other options then have no effect. The release of the last lease releases the
@@ -49,6 +60,28 @@ func (o Options) check() error {
 		return fmt.Errorf("lock: ttl: want 0, or 100ms to 24h, have %v", o.TTL)
 	case o.MaxHold < 0:
 		return fmt.Errorf("lock: max hold: want 0 or more, have %v", o.MaxHold)
+	case o.Limit < 0:
+		return fmt.Errorf("lock: limit: want 0 or more, have %d", o.Limit)
+	}
+	if err := o.rule().Check(); err != nil {
+		return fmt.Errorf("lock: %w", err)
 	}
 	return nil
+}
+
+// rule returns the rule of Limit and Rates.
+func (o Options) rule() *store.Rule {
+	rule := &store.Rule{Limit: max(o.Limit, 1)}
+	for _, r := range o.Rates {
+		rule.Rates = append(rule.Rates, store.Rate(r))
+	}
+	return rule
+}
+
+// A Rate is how often a lock may be taken: at most Starts times in any Period, by the clock of the
+// store. Starts is 1 to 10000, and Period 1 ms to 31 days. So many may come at once. For an even
+// spread add a Rate of a single start, such as {1, 10 * time.Millisecond}.
+type Rate struct {
+	Starts int
+	Period time.Duration
 }

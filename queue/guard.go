@@ -19,7 +19,9 @@ import (
 	"github.com/sidingq/siding/internal/fetch"
 	"github.com/sidingq/siding/internal/hook"
 	"github.com/sidingq/siding/internal/lease"
+	"github.com/sidingq/siding/internal/limits"
 	"github.com/sidingq/siding/internal/redisstore"
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -60,6 +62,12 @@ type GuardConfig struct {
 	// The result of the function counts more than a [HeaderResource]. A task of another kind
 	// without that header runs unguarded.
 	Resources map[string]ResourceFunc
+	// Limits has how many tasks may hold a resource at once, and how often one may start, by pattern:
+	// a resource such as "account:42", or a class such as "account:*". Of several patterns that fit a
+	// resource the longest counts. A resource without a Limit has one holder at a time. Operators
+	// override Limits by [SetLimit]. All guards on the same resources need the same Limits: each keeps
+	// to its own. With a Store the most is one holder.
+	Limits map[string]Limit
 	// Overrun is how long a handler may go on after its context has ended. Then the guard logs
 	// an error and stops renewing the lock. Defaults to 1 min.
 	Overrun time.Duration
@@ -104,6 +112,15 @@ func (c GuardConfig) validate() error {
 			return fmt.Errorf("queue: resources: %s: want a function, have nil", kind)
 		}
 	}
+	rules, err := rulesOf(c.Limits)
+	if err != nil {
+		return err
+	}
+	for _, pattern := range slices.Sorted(maps.Keys(rules)) {
+		if n := rules[pattern].Limit; n > 1 && c.Store != nil {
+			return fmt.Errorf("queue: limits: %s: want one holder with a store of another kind, have %d", pattern, n)
+		}
+	}
 	return c.Lock.Validate()
 }
 
@@ -134,6 +151,8 @@ type Guard struct {
 	// of locks.
 	deciding  *lease.Client
 	path      path
+	limits    atomic.Pointer[limits.Table]
+	following sync.Once // begins to read the overrides of limits
 	rdb       redis.Scripter
 	hook      *hook.Hook
 	notifier  *fetch.Notifier
@@ -170,6 +189,11 @@ func NewGuard(rdb redis.Scripter, cfg GuardConfig) (*Guard, error) {
 		host = "unknown host"
 	}
 	g := &Guard{cfg: cfg, rdb: rdb, self: fmt.Sprintf("%s (pid %d)", host, os.Getpid()), watchEvery: watchEvery}
+	rules, err := rulesOf(cfg.Limits)
+	if err != nil {
+		return nil, err
+	}
+	g.limits.Store(limits.New(rules))
 	if err := g.makeLocks(); err != nil {
 		return nil, err
 	}
@@ -201,9 +225,10 @@ func (g *Guard) makeLocks() error {
 	if oneStep(g.rdb) {
 		tasks = redisstore.Waking(g.rdb, fastpath.Wake())
 	}
-	store, waiting := g.cfg.Store, lease.Config(g.cfg.Lock).Defaults()
-	if store == nil {
-		store = tasks
+	tasks = redisstore.WithRules(tasks, g.ruleOf)
+	deciding, waiting := g.cfg.Store, lease.Config(g.cfg.Lock).Defaults()
+	if deciding == nil {
+		deciding = tasks
 	} else {
 		waiting.Prefix = externalPrefix + waiting.Prefix
 	}
@@ -211,11 +236,15 @@ func (g *Guard) makeLocks() error {
 	g.locks, errs[0] = lease.New(tasks, waiting)
 	g.deciding = g.locks
 	if g.cfg.Store != nil {
-		g.deciding, errs[1] = lease.New(store, lease.Config(g.cfg.Lock))
+		g.deciding, errs[1] = lease.New(deciding, lease.Config(g.cfg.Lock))
 	}
-	g.locker, errs[2] = lock.New(store, g.cfg.Lock)
+	g.locker, errs[2] = lock.New(deciding, g.cfg.Lock)
 	g.voting, errs[3] = lock.New(lock.Redis(g.rdb), lock.Config{Prefix: waiting.Prefix, TTL: min(waiting.TTL, electionTTL)})
-	return cmp.Or(errs[:]...)
+	if err := cmp.Or(errs[:]...); err != nil {
+		return err
+	}
+	g.locks.WakeBy(func(r *store.Reservation) { g.wake(g.background, r) })
+	return nil
 }
 
 // Locker returns the Locker of the guard, for a handler that needs a second lock. A handler that

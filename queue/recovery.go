@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -128,6 +129,13 @@ func (g *Guard) recoverable(t asynqredis.Orphan) (resource string) {
 // that succeeds, the lock is handed off at once. That also wakes the waiters that a dead holder
 // left behind.
 func (g *Guard) expired(ctx context.Context, t asynqredis.Orphan, resource string) (bool, error) {
+	if g.deciding == g.locks && g.locks.Limited(resource) {
+		// An acquire might be granted while the orphan still has its permit. Each permit is scanned by
+		// the sweeper, which also wakes those who wait for it.
+		holders, err := g.locks.HoldersOf(ctx, resource)
+		alive := slices.ContainsFunc(holders, func(name string) bool { return asynqredis.IsHolder(t.Type, t.ID, name) })
+		return err == nil && !alive, err
+	}
 	held, err := g.deciding.Acquire(ctx, lease.Request{Resource: resource, Holder: "recovery on " + g.self})
 	if busy, ok := errors.AsType[*lease.BusyError](err); ok {
 		// After a split vote the orphan may be the holder, although another one is named.

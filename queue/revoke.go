@@ -5,10 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
@@ -26,6 +26,9 @@ var (
 	// ErrOtherHolder says that the lease of [Revocation.Fence] has ended, and another lease or program
 	// holds the lock.
 	ErrOtherHolder = errors.New("queue: another lease or program holds the lock")
+	// ErrSeveralHolders says that several hold the lock, and [Revocation.Fence] does not say which is meant.
+	// The error lists them with their fences.
+	ErrSeveralHolders = errors.New("queue: several hold the lock, and a fence has to say which is meant")
 	// ErrExternalStore says that the lock is in another store than the Redis of the tasks.
 	ErrExternalStore = errors.New("queue: the lock is in an external store")
 )
@@ -37,7 +40,8 @@ type Revocation struct {
 	Prefix string
 	// Fence is the fencing token of the lease to revoke. So a later holder keeps its lock. 0 means
 	// whoever holds the lock when the call reaches Redis. A program on the plain protocol has no
-	// fence, so only 0 takes its lock.
+	// fence, so only 0 takes its lock. If several hold a lock with a [Limit], Fence says which of them
+	// loses it.
 	Fence int64
 	// By and Reason say who takes the lock, and why. Both are required, of at most 200 and 1,000
 	// bytes. Redis keeps them for a week. Operators see them.
@@ -80,9 +84,20 @@ func Revoke(ctx context.Context, rdb redis.UniversalClient, r Revocation) (Revok
 		return Revoked{}, err
 	}
 	defer locks.Close()
-	outcome, holder, left, err := redisstore.Revoke(ctx, rdb, fastpath.Wake(), redisstore.Revocation{
+	call := redisstore.Revocation{
 		Key: locks.Key(r.Resource), Fence: r.Fence, By: r.By, Reason: r.Reason, Handoff: locks.HandoffNow(uuid.NewString()),
-	})
+	}
+	outcome, holder, left, err := redisstore.Revoke(ctx, rdb, fastpath.Wake(), call)
+	if err == nil && outcome == redisstore.Free { // or its holders have permits
+		key, fence, refused := r.permit(ctx, rdb, call.Key)
+		if refused != nil {
+			return Revoked{}, refused
+		}
+		if key != "" {
+			call.Key, call.Fence = key, fence
+			outcome, holder, left, err = redisstore.Revoke(ctx, rdb, fastpath.Wake(), call)
+		}
+	}
 	if err != nil {
 		return Revoked{}, fmt.Errorf("queue: revoke %s: %w", r.Resource, err)
 	}
@@ -103,6 +118,30 @@ func Revoke(ctx context.Context, rdb redis.UniversalClient, r Revocation) (Revok
 	return Revoked{}, fmt.Errorf("%w: %s", ErrNotHeld, r.Resource)
 }
 
+// permit returns the key and the fence of the permit that is meant of a lock, "" if nobody holds a permit.
+func (r Revocation) permit(ctx context.Context, rdb redis.UniversalClient, lock string) (key string, fence int64, _ error) {
+	permits, err := redisstore.Permits(ctx, rdb, lock)
+	if err != nil {
+		return "", 0, fmt.Errorf("queue: revoke %s: %w", r.Resource, err)
+	}
+	permits = slices.DeleteFunc(permits, func(p redisstore.Permit) bool { return p.Reserved || p.Number == 0 })
+	if len(permits) == 0 {
+		return "", 0, nil
+	}
+	holders := make([]string, len(permits))
+	for n, p := range permits {
+		holders[n] = fmt.Sprintf("%s with fence %d", p.Name, p.Fence)
+		if r.Fence > 0 && p.Fence == r.Fence || r.Fence == 0 && len(permits) == 1 {
+			return store.PermitKey(lock, strconv.Itoa(p.Number)), p.Fence, nil
+		}
+	}
+	refused := ErrOtherHolder
+	if r.Fence == 0 {
+		refused = ErrSeveralHolders
+	}
+	return "", 0, fmt.Errorf("%w: %s is held by %s", refused, r.Resource, strings.Join(holders, ", "))
+}
+
 func (r Revocation) validate(rdb redis.UniversalClient) error {
 	if err := checkClient(rdb); err != nil {
 		return err
@@ -113,22 +152,8 @@ func (r Revocation) validate(rdb redis.UniversalClient) error {
 	if r.Fence < 0 {
 		return fmt.Errorf("queue: revoke %s: fence: want 0 or more, have %d", r.Resource, r.Fence)
 	}
-	for _, f := range []struct {
-		name, value string
-		most        int
-	}{{"by", r.By, 200}, {"reason", r.Reason, 1000}} {
-		want := ""
-		switch {
-		case strings.TrimSpace(f.value) == "":
-			want = "want a text, have none"
-		case len(f.value) > f.most:
-			want = fmt.Sprintf("want at most %d bytes, have %d", f.most, len(f.value))
-		case !utf8.ValidString(f.value) || strings.ContainsFunc(f.value, unicode.IsControl):
-			want = fmt.Sprintf("want text without control characters, have %q", f.value)
-		}
-		if want != "" {
-			return fmt.Errorf("queue: revoke %s: %s: %s", r.Resource, f.name, want)
-		}
+	if err := checkTexts(r.By, r.Reason); err != nil {
+		return fmt.Errorf("queue: revoke %s: %w", r.Resource, err)
 	}
 	return nil
 }

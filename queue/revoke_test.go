@@ -3,6 +3,7 @@ package queue_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -261,4 +262,83 @@ func TestRevokeForAGoroutine(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// Of several holders the one with the fence loses its permit, and no other. The next waiter gets the
+// permit when that holder has returned, and not before.
+func TestRevokeOneOfSeveralHolders(t *testing.T) {
+	t.Parallel()
+	onBothPaths(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		st, j, logs := newStage(t), &journal{}, newLogs(t)
+		st.unsafe = true // several are at work at once
+		b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{
+			Observe: j.observe, Logger: logs.logger, Limits: map[string]queue.Limit{"res:*": {Holders: 2}},
+			Lock: lock.Config{TTL: 20 * time.Second, RenewEvery: 200 * time.Millisecond},
+		}}, st.run)
+		other, stuck := st.hold(1), st.hold(2)
+		one := j.await(t, queue.EventAcquired, b.enqueue(t, b.job(1)), 1)
+		first := b.enqueue(t, b.job(2), queue.Options{Retries: queue.NoRetries})
+		two := j.await(t, queue.EventAcquired, first, 1)
+		within(t, patience, "the holder", stuck.entered)
+		third := b.enqueue(t, b.job(3))
+		j.await(t, queue.EventParked, third, 1)
+
+		_, err := queue.Revoke(t.Context(), b.rdb, b.revocation())
+		if !errors.Is(err, queue.ErrSeveralHolders) || !strings.Contains(err.Error(), fmt.Sprint(" with fence ", one.Fence)) || !strings.Contains(err.Error(), fmt.Sprint("test:job ", first, " on ")) {
+			t.Errorf("want both holders with their fences, have %v", err)
+		}
+		r := b.revocation()
+		r.Fence = 7
+		if _, err := queue.Revoke(t.Context(), b.rdb, r); !errors.Is(err, queue.ErrOtherHolder) {
+			t.Errorf("want ErrOtherHolder, have %v", err)
+		}
+		r.Fence = two.Fence
+		have, err := queue.Revoke(t.Context(), b.rdb, r)
+		if err != nil || !strings.HasPrefix(have.Holder, "test:job "+first) || have.FreeWithin <= 0 || have.FreeWithin > 20*time.Second {
+			t.Fatalf("want the holder and a time, have %+v, %v", have, err)
+		}
+		within(t, patience, "the end of the holder's context", stuck.ended)
+		steadily(t, 300*time.Millisecond, "no third holder while two are at work", func() bool { return len(j.of(queue.EventAcquired, third)) == 0 })
+		if record, err := b.rdb.HGet(t.Context(), "{"+b.lockKey()+"}:revoked", "fence").Int64(); err != nil || record != two.Fence {
+			t.Errorf("want the record under the key of the lock, have fence %d, %v", record, err)
+		}
+		stuck.open()
+		next := j.await(t, queue.EventAcquired, third, 1)
+		again := j.await(t, queue.EventAcquired, first, 2) // without retries it would be archived if it were charged
+		if next.Fence <= two.Fence || again.Fence <= two.Fence {
+			t.Errorf("fences: want more than %d, have %d and %d", two.Fence, next.Fence, again.Fence)
+		}
+		select {
+		case <-other.ended:
+			t.Error("want the other holder at work, its context has ended")
+		default:
+		}
+		if lines := logs.lines("released by an operator"); len(lines) != 1 || !strings.Contains(lines[0], "by=alice reason=\"it is stuck\"") {
+			t.Errorf("log: have %q", lines)
+		}
+		// The other one is the only holder in the end, which needs no fence.
+		j.await(t, queue.EventReleased, first, 1)
+		j.await(t, queue.EventReleased, third, 1)
+		if have, err := queue.Revoke(t.Context(), b.rdb, b.revocation()); err != nil || !strings.HasPrefix(have.Holder, "test:job ") {
+			t.Errorf("want the only holder revoked, have %+v, %v", have, err)
+		}
+		within(t, patience, "the end of the other's context", other.ended)
+		other.open()
+	})
+}
+
+// A lock whose permits are all reserved, or have expired, is nobody's.
+func TestRevokeTheMarkOfALimit(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	if err := b.rdb.Set(t.Context(), b.lockKey(), "siding-limited", time.Minute).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := queue.Revoke(t.Context(), b.rdb, b.revocation()); !errors.Is(err, queue.ErrNotHeld) {
+		t.Errorf("want ErrNotHeld, have %v", err)
+	}
+	if value, err := b.rdb.Get(t.Context(), b.lockKey()).Result(); value != "siding-limited" {
+		t.Errorf("want the mark as it was, have %q, %v", value, err)
+	}
 }

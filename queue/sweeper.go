@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sidingq/siding/internal/asynqredis"
+	"github.com/sidingq/siding/internal/limits"
 	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/internal/store"
 )
@@ -36,6 +37,7 @@ type sweeper struct {
 	paused     map[string]bool      // the queues that were paused at the last scan
 	scannedAll map[string]time.Time // when the sweeper last scanned all locks of each queue
 	cursors    map[string]string    // how far the sweeper has come with the waiting tasks of each queue
+	limits     *limits.Table        // those of the last scan
 	all        bool                 // the next scan is of all locks: wakes, or its own work, may have been lost
 }
 
@@ -50,6 +52,9 @@ func (g *Guard) sweep(ctx context.Context, queues []string) {
 		Guard: g, paused: make(map[string]bool), scannedAll: make(map[string]time.Time), cursors: make(map[string]string), all: true,
 	}
 	for ctx.Err() == nil {
+		if now := g.limits.Load(); now != s.limits {
+			s.all, s.limits = true, now // a limit that was raised has room for waiters
+		}
 		err := s.round(ctx, queues)
 		s.all = err != nil
 		g.fault(ctx, "free locks cannot be looked for", err)
@@ -149,8 +154,8 @@ func (s *sweeper) scan(ctx context.Context, queue string, some asynqredis.Conten
 	}
 	scans := make([]asynqredis.Scan, len(found))
 	for i, f := range found {
-		if f.Next != nil {
-			s.wake(ctx, f.Next)
+		for _, next := range f.Next {
+			s.wake(ctx, next)
 		}
 		scans[i] = asynqredis.Scan{Lock: some.Locks[i], Over: !f.Waiting, In: max(scanEvery, time.Duration(some.All)*perScan)}
 		if f.Left > 0 {

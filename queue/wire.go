@@ -195,7 +195,10 @@ func (g *Guard) check(ctx context.Context, tasks redis.ProcessHook) (err error) 
 	case !g.wrapped.Load():
 		return errors.New("queue: the server's connection passed through Guard.Conn, but no asynq.Config through Guard.Wrap")
 	}
-	return g.checkSameRedis(ctx, tasks)
+	if err := g.checkSameRedis(ctx, tasks); err != nil {
+		return err
+	}
+	return g.startLimits(ctx)
 }
 
 // checkSameRedis writes through the server's connection and reads through the guard's client. A guard

@@ -90,7 +90,7 @@ func TestTenAreParkedInOneCall(t *testing.T) {
 		source, args := fastpath.Dequeue(), redisstore.LockArgs("lock:", 15*time.Second, time.Hour, time.Hour)
 		h.TakeLocks(hook.Locking{
 			Source: source, Args: args, Host: "here", Fallback: time.Hour, Spread: time.Hour,
-			Unused: func(store.Grant) {}, Parked: func(hook.Parked) { notify(parked) },
+			Unused: func(store.Grant) {}, Limited: func() string { return "" }, Parked: func(hook.Parked) { notify(parked) },
 		})
 		seen := &rows{}
 		rdb := f.connect()

@@ -27,6 +27,9 @@ type Locking struct {
 	Release string
 	// Host is the host of the holders of locks.
 	Host string
+	// Limited returns the patterns of the resources whose locks the dequeue leaves to the guard, as
+	// locking.lua reads them.
+	Limited func() string
 	// Unused is called with a lock if the attempt was acknowledged before [Attempt.Grant] returned
 	// the lock.
 	Unused func(store.Grant)
@@ -113,7 +116,8 @@ func (h *Hook) lockingArgs() []any {
 	if a == nil {
 		return nil
 	}
-	return append([]any{a.Host, a.Fallback.Milliseconds(), a.Spread.Milliseconds(), asynqredis.UniqueMargin.Milliseconds()}, a.Args...)
+	argv := append(make([]any, 0, 9), a.Host, a.Fallback.Milliseconds(), a.Spread.Milliseconds(), asynqredis.UniqueMargin.Milliseconds())
+	return append(append(argv, a.Args...), a.Limited())
 }
 
 // begin remembers the attempt of a task that was taken for the server. begin returns the task as

@@ -17,7 +17,8 @@
 -- ARGV[6]  after how long a waiter comes by itself at the earliest, ms
 -- ARGV[7]  and at the latest after so much more, ms
 -- ARGV[8]  for how long after its fallback time a task stays unique, ms
--- ARGV[9]  and those that follow: with, see lock.lua
+-- ARGV[9]  to ARGV[12]: with, see lock.lua
+-- ARGV[13] patterns of the resources that have limits, see locking.lua; or ''
 --
 -- Returns nil when it finds no task; else {task, how many are left, those that were parked
 -- instead, the task's ticket in us}, followed by what lock_or_park returns. The ticket is the one

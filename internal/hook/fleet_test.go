@@ -121,8 +121,9 @@ func (f *fleet) fetchingWorker(t *testing.T) *worker {
 	source, args := fastpath.Dequeue(), redisstore.LockArgs("lock:", 15*time.Second, time.Hour, time.Hour)
 	h.TakeLocks(hook.Locking{
 		Source: source, Args: args, Release: redisstore.ReleaseLua("local wake_waiter\n"), Host: "here",
-		Unused: func(g store.Grant) { t.Errorf("want no lock taken with a task, have that of %s", g.Resource) },
-		Parked: func(r hook.Parked) { t.Errorf("want no task parked, have %s", r.ID) },
+		Limited: func() string { return "" },
+		Unused:  func(g store.Grant) { t.Errorf("want no lock taken with a task, have that of %s", g.Resource) },
+		Parked:  func(r hook.Parked) { t.Errorf("want no task parked, have %s", r.ID) },
 	})
 	h.Prefetch(f.rdb)
 	return f.startOn(t, h, &shelf{}, &gate{})

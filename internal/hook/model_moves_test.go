@@ -143,9 +143,13 @@ func (w *twin) sweep(t *testing.T, before *model.State, m model.Move, want model
 	switch m.Kind {
 	case model.Sweep:
 		resumed := want == model.BroughtBack || !before.Paused
-		found, err := sweeper.Sweep(t.Context(), []string{w.key(m.Resource)}, resumed, handoff(uuid.NewString()))
+		found, err := sweeper.Sweep(t.Context(), []store.Ruled{{Key: w.key(m.Resource)}}, resumed, handoff(uuid.NewString()))
 		must(t, err)
-		w.keepNext(t, before, found[0].Next)
+		var next *store.Reservation
+		if len(found[0].Next) > 0 {
+			next = found[0].Next[0]
+		}
+		w.keepNext(t, before, next)
 	case model.Miss:
 		found, err := asynqredis.StillWaiting(t.Context(), w.f.rdb, w.f.queue, []string{w.id(m.Task)})
 		must(t, err)

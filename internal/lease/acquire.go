@@ -37,6 +37,9 @@ type Request struct {
 	Waiter string
 	Came   int64         // when the waiter came, by the store's clock in µs; 0 for now
 	Waited time.Duration // or for how long it has waited
+
+	// Rule is that of the lock, unless the Client has another one; nil for none.
+	Rule *store.Rule
 }
 
 // Acquire asks for a lock once. Acquire returns a lease that is renewed from now on, a
@@ -97,12 +100,24 @@ func (c *Client) askOnce(ctx context.Context, r Request) (*Lease, *BusyError, er
 	call, cancel := context.WithDeadline(ctx, h.start.Add(h.cfg.trusted()))
 	defer cancel()
 	_, listens := store.ListenerOf(r.Waiter)
-	result, err := c.store.Acquire(call, store.Request{
-		Key: h.key, Token: h.token, TTL: h.cfg.TTL, FenceTTL: h.cfg.FenceTTL(),
+	h.rule = r.Rule
+	request := store.Request{
+		Key: h.key, Rule: c.ruleOr(h.key, r.Rule), Token: h.token, TTL: h.cfg.TTL, FenceTTL: h.cfg.FenceTTL(),
 		Waiter: r.Waiter, Waited: r.Waited, Came: r.Came, Handoff: c.handoff(store.RecoveryNonce+id, r.Waiter != "" && !listens),
-	})
+	}
+	result, err := c.store.Acquire(call, request)
+	if err == nil && result.Holder == store.Limited && request.Rule == nil {
+		// Others know a rule. Who knows none is content with a limit of one.
+		h.rule = &store.Rule{Limit: 1}
+		request.Rule = h.rule
+		result, err = c.store.Acquire(call, request)
+	}
 	if err == nil && !result.Taken {
-		return nil, c.Busy(r.Resource, result), nil
+		c.sweepLater(h.key, r.Rule, result.Later) //nolint:contextcheck // it sweeps for all who wait
+		return nil, c.busy(r.Resource, result, request.Rule), nil
+	}
+	if result.Permit != "" {
+		h.key = result.Permit
 	}
 	h.fence, h.handOff, h.from, h.since = result.Fence, result.HandOff, result.From, time.Now()
 	l := h.lease()
@@ -124,6 +139,9 @@ func (c *Client) askOnce(ctx context.Context, r Request) (*Lease, *BusyError, er
 // ctx has ended, or the Client is closed, Take releases the lock, and returns an error.
 func (c *Client) Take(ctx context.Context, g store.Grant) (*Lease, error) {
 	h := c.hold(g.Resource, g.Token)
+	if g.Permit != "" {
+		h.key = g.Permit
+	}
 	h.fence, h.handOff, h.from, h.start, h.since = g.Fence, g.HandOff, g.From, g.Start, time.Now()
 	l := h.lease()
 	end := EndOf(ctx)
@@ -147,12 +165,16 @@ func (c *Client) Take(ctx context.Context, g store.Grant) (*Lease, error) {
 // that the token holds it. The caller calls [Lease.Start] on the lease.
 func (c *Client) Resume(ctx context.Context, resource, token string) (*Lease, error) {
 	digits, value, _ := strings.Cut(token, ":")
+	digits, permit, isPermit := strings.Cut(digits, "/")
 	fence, err := strconv.ParseInt(digits, 10, 64)
 	if err != nil || fence < 0 || !strings.HasPrefix(value, tokenPrefix) {
 		// Without the text, which is secret if it is another lease's token, or a part of one.
 		return nil, fmt.Errorf("lock: resume %s: token: want what Lease.Token returned, have another text of %d bytes", resource, len(token))
 	}
 	h := c.hold(resource, value)
+	if isPermit {
+		h.key = store.PermitKey(h.key, permit)
+	}
 	h.fence, h.handOff, h.start = fence, -1, time.Now()
 	h.since = h.start
 	call, cancel := context.WithDeadline(ctx, h.start.Add(h.cfg.trusted()))
@@ -173,7 +195,7 @@ func (c *Client) Resume(ctx context.Context, resource, token string) (*Lease, er
 // Reenter returns another lease of a lock that ctx holds already; nil if ctx does not hold it.
 func (c *Client) Reenter(ctx context.Context, resource string, reentrant bool) (*Lease, error) {
 	for f := frameOf(ctx); f != nil; f = f.outer {
-		if h := f.holding; h != nil && h.key == c.Key(resource) && h.client.store == c.store {
+		if h := f.holding; h != nil && store.LockOf(h.key) == c.Key(resource) && h.client.store == c.store {
 			return h.enter(reentrant)
 		}
 	}

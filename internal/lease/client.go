@@ -18,6 +18,7 @@ type Client struct {
 	store store.Store
 	cfg   Config
 	self  string
+	later laters
 
 	calls sync.WaitGroup  // that Close waits for
 	ctx   context.Context //nolint:containedctx // ends with Close
@@ -60,8 +61,10 @@ func (c *Client) Close() {
 	c.calls.Wait()
 }
 
-// Resource returns the resource of the lock of key.
-func (c *Client) Resource(key string) string { return strings.TrimPrefix(key, c.cfg.Prefix) }
+// Resource returns the resource of the lock of key, which may be the key of a permit.
+func (c *Client) Resource(key string) string {
+	return strings.TrimPrefix(store.LockOf(key), c.cfg.Prefix)
+}
 
 // Closing returns a context that ends with Close.
 func (c *Client) Closing() context.Context { return c.ctx }

@@ -37,6 +37,7 @@ type Busy struct {
 	Foreign   bool
 	Split     bool
 	Position  int
+	Holders   int
 }
 
 // A BusyError says that somebody else has the lock, and where the waiter stands.
@@ -62,10 +63,14 @@ func (e *BusyError) Error() string { return e.String() }
 // Is reports whether target is [ErrBusy].
 func (e *BusyError) Is(target error) bool { return target == ErrBusy }
 
-// Busy returns the error for a busy lock.
+// Busy returns the error for a lock that is busy by the rule of the Client.
 func (c *Client) Busy(resource string, r store.Result) *BusyError {
+	return c.busy(resource, r, c.rule(c.Key(resource)))
+}
+
+func (c *Client) busy(resource string, r store.Result, rule *store.Rule) *BusyError {
 	busy := &BusyError{
-		Busy:   Busy{Resource: resource, Remaining: max(0, r.Left), Split: r.Split, Position: r.Position},
+		Busy:   Busy{Resource: resource, Remaining: max(0, r.Left), Split: r.Split, Position: r.Position, Holders: r.Holders},
 		Ticket: r.Ticket,
 		Next:   r.Next,
 	}
@@ -76,11 +81,30 @@ func (c *Client) Busy(resource string, r store.Result) *BusyError {
 		busy.Holder = "nobody yet, as several asked at once"
 	case strings.HasPrefix(r.Holder, tokenPrefix):
 		busy.Holder, busy.Since = holderOf(r.Holder), r.Since
+	case r.Holder == store.Limited:
+		busy.Holder = "several, as the lock has a limit"
+	case r.Holder == "" && rule != nil && rule.Limit == 0:
+		busy.Holder = "nobody, as " + rule.PausedBy()
+		busy.Remaining = pausedFor
+	case r.Holder == "" && r.Later > 0:
+		busy.Holder = "nobody, as its rates allow no start yet"
+		busy.Remaining = r.Later
+	case r.Holder == "" && rule != nil:
+		busy.Holder = "nobody any more" // the last permit has expired just now
 	default:
 		busy.Holder, busy.Foreign = store.ForeignHolder, true
 	}
+	if r.Holders > 1 {
+		busy.Holder, busy.Since = fmt.Sprintf("%s, and %d more", busy.Holder, r.Holders-1), time.Time{}
+	}
+	if r.Holders > 0 && rule != nil && rule.Limit == 0 {
+		busy.Holder, busy.Since = busy.Holder+", and "+rule.PausedBy(), time.Time{}
+	}
 	return busy
 }
+
+// pausedFor is how long a lock that is paused is taken to stay so.
+const pausedFor = time.Second
 
 // A passer is an error that knows whether it may pass.
 type passer interface {

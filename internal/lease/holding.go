@@ -16,7 +16,8 @@ type holding struct {
 	cfg    Config
 
 	resource string
-	key      string
+	key      string      // of the lock, or of the permit that was granted
+	rule     *store.Rule // that the request had; nil for none
 	token    string
 	fence    int64
 	handOff  time.Duration // see store.Result, as is from

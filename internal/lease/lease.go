@@ -47,8 +47,15 @@ func (l *Lease) Fence() int64 { return l.holding.fence }
 
 // Token returns what [Client.Resume] takes over the lease by.
 func (l *Lease) Token() string {
-	return strconv.FormatInt(l.holding.fence, 10) + ":" + l.holding.token
+	number := store.PermitNumber(l.holding.key)
+	if number != "" {
+		number = "/" + number
+	}
+	return strconv.FormatInt(l.holding.fence, 10) + number + ":" + l.holding.token
 }
+
+// Shared reports whether others may hold the lock, too: the lease is that of a permit.
+func (l *Lease) Shared() bool { return store.LockOf(l.holding.key) != l.holding.key }
 
 // HandedOff returns how long the lock was reserved for this waiter since its release, by the clock of
 // the store. It returns false if the lock was not handed off, or only kept by [Lease.ReleaseFor].
@@ -226,6 +233,9 @@ func (l *Lease) HandOffBy(ctx context.Context, id string, args []any, send store
 	}
 	next, err := h.release(ctx, l, by)
 	if next != nil && next.Grant != nil {
+		if l.Shared() {
+			next.Grant.Permit = h.key
+		}
 		next.Grant.Resource, next.Grant.HandOff, next.Grant.From, next.Grant.Start = h.resource, time.Since(start), by.Nonce, start
 	}
 	return next, err

@@ -23,7 +23,7 @@ func (h *holding) releaseBy(stepwise bool) store.Release {
 	id, _, _ := strings.Cut(strings.TrimPrefix(h.token, tokenPrefix), ":")
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return store.Release{Handoff: h.client.handoff(store.WithTrace(id, h.trace), stepwise), Fence: h.fence}
+	return store.Release{Handoff: h.client.handoff(store.WithTrace(id, h.trace), stepwise), Fence: h.fence, Rule: h.client.ruleOr(h.key, h.rule)}
 }
 
 // Confirm takes the waiter of r out of the wait queue, because it is on its way. If the reservation
@@ -32,6 +32,16 @@ func (c *Client) Confirm(ctx context.Context, r *store.Reservation) error {
 	if err := c.store.Confirm(ctx, *r); err != nil {
 		return store.Failed("confirm a waiter of "+c.Resource(r.Key), err)
 	}
+	return nil
+}
+
+// unlessLater returns next, unless it only says when the rates of its lock allow the next start. rule is
+// nil for that of the client.
+func (c *Client) unlessLater(next *store.Reservation, rule *store.Rule) *store.Reservation {
+	if next == nil || next.Later == 0 {
+		return next
+	}
+	c.sweepLater(next.Key, rule, next.Later)
 	return nil
 }
 
@@ -50,23 +60,35 @@ func (c *Client) Leave(ctx context.Context, resource, waiter string) (*store.Res
 func (c *Client) Drop(ctx context.Context, r *store.Reservation, paused bool) (*store.Reservation, error) {
 	_, listens := store.ListenerOf(r.Waiter)
 	next, err := c.store.Leave(ctx, r.Key, r.Waiter, store.Leave{
-		Handoff: c.handoff(uuid.NewString(), !listens), Reservation: r.Value, Paused: paused,
+		Handoff: c.handoff(uuid.NewString(), !listens), Rule: c.rule(r.Key), Reservation: r.Value, Paused: paused,
 	})
 	if err != nil {
 		return nil, store.Failed("leave the wait queue of "+c.Resource(r.Key), err)
 	}
-	return next, nil
+	return c.unlessLater(next, nil), nil //nolint:contextcheck // it sweeps for all who wait
 }
 
-// Sweep scans the locks of keys, which may have another prefix than c's. A lock that nobody holds,
-// and for which somebody waits, is handed off. resumed brings those back who were parked with their
+// Sweep scans the locks of keys, which may have another prefix than c's. A lock that may be held, and
+// for which somebody waits, is handed off. resumed brings those back who were parked with their
 // group. The error of a store that cannot do this matches [errors.ErrUnsupported].
 func (c *Client) Sweep(ctx context.Context, keys []string, resumed bool) ([]store.Swept, error) {
 	sweeper, ok := c.store.(store.Sweeper)
 	if !ok {
 		return nil, store.Failed("sweep", errors.ErrUnsupported)
 	}
-	found, err := sweeper.Sweep(ctx, keys, resumed, c.handoff(store.RecoveryNonce+uuid.NewString(), true))
+	locks := make([]store.Ruled, len(keys))
+	for i, key := range keys {
+		locks[i] = store.Ruled{Key: key, Rule: c.rule(key)}
+	}
+	found, err := c.sweep(ctx, sweeper, locks, resumed, true)
+	for i, f := range found {
+		c.sweepLater(keys[i], nil, f.Later) //nolint:contextcheck // likewise
+	}
+	return found, err
+}
+
+func (c *Client) sweep(ctx context.Context, sweeper store.Sweeper, locks []store.Ruled, resumed, stepwise bool) ([]store.Swept, error) {
+	found, err := sweeper.Sweep(ctx, locks, resumed, c.handoff(store.RecoveryNonce+uuid.NewString(), stepwise))
 	if err != nil {
 		return nil, store.Failed("sweep", err)
 	}

@@ -99,7 +99,7 @@ func (h *holding) sendRelease(ctx context.Context, by store.Release) (*store.Res
 	h.freed = err == nil || errors.Is(err, store.ErrLost)
 	close(h.releasing)
 	h.releasing = nil
-	return next, err
+	return h.client.unlessLater(next, by.Rule), err //nolint:contextcheck // it sweeps for all who wait
 }
 
 // again reports whether a release is sent again after err.

@@ -10,8 +10,10 @@
 -- ARGV[7]  retention of the mark of a reservation, ms
 -- ARGV[8]  '1' when the waiter cannot come because its group is paused: it leaves with its
 --          group, and keeps its ticket
+-- ARGV[9]  rule of the lock, see permits.lua; or ''
 --
--- Returns {1}; or {2, reservation, waiter, ticket} when the client has to wake that waiter.
+-- Returns {1}; {1, ms} when the client has to sweep the lock after that time; or {2, reservation,
+-- waiter, ticket, key of what is reserved} when the client has to wake that waiter.
 --
 -- Guarantees: a waiter keeps its position if its reservation no longer stands. The
 -- same call made twice (its reply was lost) names the same reservation.
@@ -19,6 +21,16 @@
 -- (take.lua)
 -- (join.lua)
 -- (queue.lua)
+rule = rule_of(ARGV[9])
+if rule and not base then
+  for number, value in pairs(permits_of(lock)) do
+    local _, whose = reserved(value)
+    if whose == ARGV[1] or begins(value, ARGV[5]) then
+      lock, base = permit_key(lock, number), lock
+      break
+    end
+  end
+end
 local value = redis.call('GET', lock)
 if value and begins(value, ARGV[5]) then return handed_off(value, ARGV[3] == '1', ARGV[4] == '1') end
 if ARGV[2] ~= '' and value ~= ARGV[2] then return {1} end

@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -16,7 +17,7 @@ import (
 //go:embed look.lua
 var lookSource string
 
-var lookScript = redis.NewScript(lookSource)
+var lookScript = redis.NewScript(holdersSource + lookSource)
 
 // A LookState says who may take a lock.
 type LookState string
@@ -27,6 +28,7 @@ const (
 	LookReserved LookState = "reserved"
 	LookForeign  LookState = "foreign" // held by another program
 	LookFree     LookState = "free"
+	lookLimited  LookState = "limited" // the lock has permits, and their holders count
 )
 
 // A LookAt says which lock to look at, and which of its waiters to list.
@@ -56,6 +58,9 @@ type Looked struct {
 	IsPaused  bool           // it is one of the paused waiters
 	HasTicket int64          // its ticket, in us, or 0
 	Waits     []store.Wait   // of the holder's work, as the holder has noted
+	// Permits are those that are held or reserved, if the lock has a rule. If there are several, Holder
+	// and Since are not set.
+	Permits []Permit
 }
 
 // A Record says how an operator has revoked a lease last.
@@ -75,7 +80,7 @@ type LookedWaiter struct {
 func Look(ctx context.Context, rdb redis.UniversalClient, locks []LookAt) ([]Looked, error) {
 	calls := roundtrip.Run(ctx, rdb, lookScript, len(locks), func(i int) (keys []string, argv []any) {
 		at := locks[i]
-		return append(Keys(at.Key), RecordKey(at.Key), WaitsKey(at.Key)), []any{at.From, at.Count, at.Waiter}
+		return append(Keys(at.Key), RecordKey(at.Key), WaitsKey(at.Key), permitsKey(at.Key)), []any{at.From, at.Count, at.Waiter}
 	})
 	looked := make([]Looked, len(locks))
 	for i, call := range calls {
@@ -108,7 +113,40 @@ func lookedOf(r reply) (Looked, error) {
 	}
 	l.Position, l.IsPaused, l.HasTicket, l.Revoking = int(r.number()), r.number() == 1, r.number(), r.number() == 1
 	l.Waits = waitsOf(r.text())
-	return l, r.err
+	permits := r.list()
+	l.limited(permits.permits())
+	return l, errors.Join(r.err, permits.err)
+}
+
+// limited sets the state of a lock with permits.
+func (l *Looked) limited(permits []Permit) {
+	if l.State != lookLimited && !slices.ContainsFunc(permits, func(p Permit) bool { return p.Number > 0 }) {
+		return // the lock has no rule, or its holder is from before that
+	}
+	if l.Permits = permits; l.State == LookForeign {
+		return // another program keeps all others out
+	}
+	l.State, l.Holder, l.Since, l.Revoking, l.Waits = LookFree, "", time.Time{}, false, nil
+	switch {
+	case len(permits) == 1:
+		*l = l.Of(permits[0])
+	case slices.ContainsFunc(permits, func(p Permit) bool { return !p.Reserved }):
+		l.State = LookHeld
+	case len(permits) > 0:
+		l.State = LookReserved
+	}
+}
+
+// Of returns l as the lock of the one who has a permit.
+func (l Looked) Of(p Permit) Looked {
+	l.State, l.Holder, l.Since, l.Left, l.Revoking = LookHeld, p.Name, p.Since, p.Left, p.Revoking
+	if p.Reserved {
+		l.State = LookReserved
+	}
+	if p.Fence > 0 {
+		l.Fence = p.Fence
+	}
+	return l
 }
 
 // list reads an array.

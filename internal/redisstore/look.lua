@@ -6,21 +6,26 @@
 -- KEYS[4]  paused   waiters of paused groups
 -- KEYS[5]  revoked  hash of what an operator did to the lock last
 -- KEYS[6]  waits    what the work of the holder waits for, see note.lua
+-- KEYS[7]  permits  the hash of its permits, see permits.lua
 -- ARGV[1]  index of the first waiter that is listed, 0 for the first in the wait queue; those of
 --          paused groups come behind the others
 -- ARGV[2]  how many waiters are listed
 -- ARGV[3]  a waiter whose position is asked for, or ''
 --
--- Returns {now in us, 'held', 'reserved', 'foreign' or 'free', the holder or the waiter that the
+-- Returns {now in us, 'held', 'reserved', 'foreign', 'free' or 'limited', the holder or the waiter that the
 -- lock is reserved for, since when in us or '0', ms left or -1 for no end, the last fence or '0',
 -- how many are in the wait queue, how many of paused groups, the first ticket in us or '0', how
 -- long all have waited in us, {at, by, reason, holder of the revocation, if any}, {waiter,
 -- ticket, ... of the wait queue}, {waiter, ticket, ... of paused groups}, the position of the
 -- waiter or 0, 1 if that is of a paused group, its ticket in us or '0', 1 if the lock is revoked and its
--- holder has not released it yet, the note of the holder on its waits or ''}.
+-- holder has not released it yet, the note of the holder on its waits or '', what holders.lua returns of
+-- the permits}.
+--
+-- A lock is 'limited' while it has the mark of a lock with a rule. The list of permits is empty for a
+-- lock that never had a rule.
 --
 -- Guarantees: it changes nothing. It returns no token. It reads at most 32 waiters of each of the
--- two queues, and those that it lists.
+-- two queues, those that it lists, and all permits.
 
 local lock, grant, queue, paused, revoked, waits = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local function digits(n) return string.format('%.0f', n) end
@@ -63,9 +68,11 @@ elseif value then
     note = redis.call('GET', waits) or ''
     if string.match(note, '^%d+') ~= last then note = '' end -- that of an earlier holder
   else
-    state = 'foreign'
+    state = value == 'siding-limited' and 'limited' or 'foreign'
   end
 end
+local permits = {}
+if redis.call('EXISTS', KEYS[7]) == 1 then permits = holders_of(lock, KEYS[7]) end
 
 local waiting, first, waited = sum(queue)
 local away, first_away, waited_away = sum(paused)
@@ -96,4 +103,4 @@ end
 local taken = redis.call('HMGET', revoked, 'at', 'by', 'reason', 'holder')
 taken = taken[1] and {taken[1], taken[2] or '', taken[3] or '', taken[4] or ''} or {}
 return {digits(now), state, holder, since, redis.call('PTTL', lock), last, waiting, away, digits(first),
-  digits(waited + waited_away), taken, some, rest, position, of_paused, ticket, revoking, note}
+  digits(waited + waited_away), taken, some, rest, position, of_paused, ticket, revoking, note, permits}

@@ -24,6 +24,9 @@ func WaitsKey(key string) string { return "{" + key + "}:waits" }
 
 // Note implements [store.Noter].
 func (s *redisStore) Note(ctx context.Context, key, token string, fence int64, waits []store.Wait, ttl time.Duration) error {
+	if store.LockOf(key) != key {
+		return nil // a permit has no note
+	}
 	var note strings.Builder
 	for _, w := range waits {
 		if note.Len() == 0 {

@@ -1,7 +1,7 @@
 -- Reserves a lock for a waiter, and wakes the waiter. This is put into the scripts that name it,
--- behind take.lua and join.lua. The keys of those scripts are the same:
+-- behind take.lua, join.lua and permits.lua. The keys of those scripts are the same:
 --
--- KEYS[1]  lock     the token of the holder, or a reservation
+-- KEYS[1]  lock     the token of the holder, or a reservation; a permit, if the lock has a rule
 -- KEYS[2]  grant    the last fencing token; a trailing '*' says that the lock
 --                   has been reserved since it was last granted
 -- KEYS[3]  queue    the wait queue: sorted set of waiters by ticket
@@ -24,10 +24,9 @@
 
 local lock, grant, queue, paused = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 
-local function us()
-  local t = redis.call('TIME')
-  return t[1] * 1000000 + t[2]
-end
+-- If lock is a permit, base is the lock that it is of. rule is that of the lock, if the caller knows
+-- it. See permits.lua.
+local base, rule = lock_of(lock), nil
 
 local function begins(s, prefix) return string.sub(s, 1, #prefix) == prefix end
 
@@ -91,16 +90,17 @@ local function reserve_for(reservation, timeout, retention)
   redis.call('SET', lock, reservation, 'PX', timeout)
   local last = string.match(redis.call('GET', grant) or '0', '^%d+') or '0'
   redis.call('SET', grant, last .. '*', 'PX', retention)
+  if base then keep_permit(lock, base, '0', timeout, retention) end
 end
 
 -- Returns the first in the wait queue from an index on, its ticket and its index. Waiters of
--- unreachable groups are skipped, but not me. Returns nothing when none of the first 2,000 can
--- come; each of them takes 0.5 us.
-local function first_from(index, me, unreachable)
+-- unreachable groups, and those who come already, are skipped, but not me. Returns nothing when none
+-- of the first 2,000 can come; each of them takes 0.5 us.
+local function first_from(index, me, unreachable, coming)
   local some = redis.call('ZRANGE', queue, index, index, 'WITHSCORES')
   while some[1] and index < 2000 do
     for i = 1, #some, 2 do
-      if some[i] == me or not unreachable[channel(some[i]) or ''] then return some[i], some[i + 1], index end
+      if some[i] == me or not coming[some[i]] and not unreachable[channel(some[i]) or ''] then return some[i], some[i + 1], index end
       index = index + 1
     end
     some = redis.call('ZRANGE', queue, index, index + 499, 'WITHSCORES')
@@ -118,9 +118,9 @@ end
 local function reserve(me, stepwise, cluster, nonce, timeout, retention, start)
   -- Each of the first hundred is tried. Behind them only one of each group is. So a long wait
   -- queue of waiters whom nobody can wake costs little. A waiter behind 2,000 comes by itself.
-  local index, skipped, unreachable = 0, 0, {}
+  local index, skipped, unreachable, coming = 0, 0, {}, base and coming_waiters(base) or {}
   while true do
-    local waiter, score, at = first_from(index, me, skipped < 100 and {} or unreachable)
+    local waiter, score, at = first_from(index, me, skipped < 100 and {} or unreachable, coming)
     if not waiter or waiter == me then return waiter end
     index = at
     local ticket = digits(tonumber(score))
@@ -129,7 +129,12 @@ local function reserve(me, stepwise, cluster, nonce, timeout, retention, start)
     if started then
       local token = 'siding:' .. start[1] .. ':' .. table.remove(started, 1)
       redis.call('SET', lock, token, 'PX', start[2])
-      return waiter, nil, nil, {token, fenced(grant, start[3]), unpack(started)}
+      local fence = fenced(grant, start[3])
+      if base then
+        keep_permit(lock, base, fence, start[2], retention)
+        count_start(base, rule.rates)
+      end
+      return waiter, nil, nil, {token, fence, unpack(started)}
     end
     if comes then
       reserve_for(reservation, timeout, retention)
@@ -141,16 +146,33 @@ local function reserve(me, stepwise, cluster, nonce, timeout, retention, start)
   end
 end
 
+-- Gives the lock up, and returns whether it may be handed off. A lock with a rule may not if the
+-- limit was lowered, or if the rates allow no start yet. Then the second is in how many ms the client
+-- sweeps the lock, nil for never.
+local function give_up()
+  if not base and not rule then return true end
+  if not base then -- it was taken without a permit, when its rule was not known
+    redis.call('DEL', lock)
+    return false, redis.call('EXISTS', queue, paused) == 1 and 1 or nil
+  end
+  free(lock, base)
+  if not rule or redis.call('EXISTS', queue, paused) == 0 then return false end
+  local number, later = free_permit(base, rule)
+  return number, later
+end
+
 -- Hands off the lock, which the caller holds or had reserved. Reserves the lock for the first in
--- the wait queue who can come, or else frees it. Returns {1} when the client has to wake nobody,
--- {2, reservation, waiter, ticket} when the client has to wake that waiter, {3, token, fence, ...}
--- when a waiter has started.
+-- the wait queue who can come, or else frees it. Returns {1} when the client has to wake nobody, {1,
+-- ms} when the client has to sweep the lock after that time, {2, reservation, waiter, ticket, lock}
+-- when the client has to wake that waiter, {3, token, fence, ...} when a waiter has started.
 local function hand_off(stepwise, cluster, nonce, timeout, retention, start)
+  local may, later = give_up()
+  if not may then return {1, later} end
   local waiter, reservation, ticket, started = reserve('', stepwise, cluster, nonce, timeout, retention, start)
-  if not waiter then redis.call('DEL', lock) end
+  if not waiter and not base then redis.call('DEL', lock) end
   if started then return {3, unpack(started)} end
   if not ticket then return {1} end
-  return {2, reservation, waiter, ticket}
+  return {2, reservation, waiter, ticket, lock}
 end
 
 -- Returns what hand_off returned when it made the reservation value. A waiter that was woken is
@@ -161,7 +183,7 @@ local function handed_off(value, stepwise, cluster)
   local ticket = redis.call('ZSCORE', queue, waiter)
   if not ticket then return {1} end
   ticket = digits(tonumber(ticket))
-  if stepwise then return {2, value, waiter, ticket} end
+  if stepwise then return {2, value, waiter, ticket, lock} end
   if channel(waiter) then published(waiter, message_of(ticket, value), cluster) end
   return {1}
 end

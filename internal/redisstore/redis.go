@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -16,7 +17,7 @@ import (
 )
 
 // Each script is one file, and its contract is at the top. Some of the scripts share take.lua,
-// join.lua and queue.lua.
+// join.lua, permits.lua and queue.lua.
 var (
 	//go:embed take.lua
 	takeSource string
@@ -38,14 +39,26 @@ var (
 	sweepSource string
 	//go:embed missing.lua
 	missingSource string
+	//go:embed permits.lua
+	permitsSource string
+	//go:embed acquire_permit.lua
+	acquirePermitSource string
+	//go:embed renew_permit.lua
+	renewPermitSource string
+	//go:embed sweep_permits.lua
+	sweepPermitsSource string
+	//go:embed holders.lua
+	holdersSource string
 
-	renewScript   = redis.NewScript(renewSource)
-	confirmScript = redis.NewScript(confirmSource)
-	missingScript = redis.NewScript(missingSource)
+	renewScript       = redis.NewScript(renewSource)
+	confirmScript     = redis.NewScript(confirmSource)
+	missingScript     = redis.NewScript(missingSource)
+	renewPermitScript = redis.NewScript(renewPermitSource)
+	holdersScript     = redis.NewScript(holdersSource + "return holders_of(KEYS[1], KEYS[2])\n")
 )
 
 // handoffScripts are the scripts with queue.lua in them.
-type handoffScripts struct{ acquire, release, leave, sweep *redis.Script }
+type handoffScripts struct{ acquire, acquirePermit, release, leave, sweep, sweepPermits *redis.Script }
 
 // noWaking leaves it to the client to wake the waiters who do not listen.
 const noWaking = "local wake_waiter\n"
@@ -53,12 +66,16 @@ const noWaking = "local wake_waiter\n"
 // scriptsWith returns the scripts that wake waiters with wake.
 func scriptsWith(wake string) handoffScripts {
 	with := func(source string) *redis.Script { return redis.NewScript(withParts(source, wake)) }
-	return handoffScripts{acquire: with(acquireSource), release: with(releaseSource), leave: with(leaveSource), sweep: with(sweepSource)}
+	return handoffScripts{
+		acquire: with(acquireSource), acquirePermit: with(acquirePermitSource), release: with(releaseSource),
+		leave: with(leaveSource), sweep: with(sweepSource), sweepPermits: with(sweepPermitsSource),
+	}
 }
 
-// withParts replaces the names of files in parentheses by the files. wake comes before queue.lua.
+// withParts replaces the names of files in parentheses by the files. wake and permits.lua come before
+// queue.lua.
 func withParts(source, wake string) string {
-	return strings.NewReplacer("-- (take.lua)\n", takeSource, "-- (join.lua)\n", joinSource, "-- (queue.lua)\n", wake+queueSource).Replace(source)
+	return strings.NewReplacer("-- (take.lua)\n", takeSource, "-- (join.lua)\n", joinSource, "-- (queue.lua)\n", wake+permitsSource+queueSource).Replace(source)
 }
 
 // reservedPrefix begins the value of a lock that is reserved for a waiter.
@@ -68,6 +85,26 @@ type redisStore struct {
 	rdb     redis.Scripter
 	scripts handoffScripts
 	cluster bool
+	rules   func(resource string) *store.Rule // nil for none
+}
+
+// WithRules returns s, made by [New] or [Waking], with the rules of resources.
+func WithRules(s store.Store, rules func(resource string) *store.Rule) store.Store {
+	switch s := s.(type) {
+	case *redisStore:
+		s.rules = rules
+	case *redisListener:
+		s.rules = rules
+	}
+	return s
+}
+
+// RuleOf implements [store.Limiter].
+func (s *redisStore) RuleOf(resource string) *store.Rule {
+	if s.rules == nil {
+		return nil
+	}
+	return s.rules(resource)
 }
 
 // New returns a [store.Store] on rdb, which it does not close; see lock.Redis.
@@ -109,28 +146,72 @@ func Waking(rdb redis.Scripter, wake string) store.Store {
 // Keys are the Redis keys of one lock: the lock, its last fencing token, its wait queue, and the
 // waiters of paused groups. The lock's own key has no braces, so a Cluster hashes all of it. The
 // others have it as their hash tag, and so are in the same slot.
+//
+// The keys of a permit are those of its lock, but for the first, see permits.lua.
 func Keys(key string) []string {
-	return []string{key, "{" + key + "}:fence", "{" + key + "}:queue", "{" + key + "}:paused"}
+	lock := store.LockOf(key)
+	return []string{key, "{" + lock + "}:fence", "{" + lock + "}:queue", "{" + lock + "}:paused"}
+}
+
+// permitsKey is the hash of the permits of a lock that are held or reserved.
+func permitsKey(key string) string { return "{" + key + "}:permits" }
+
+// ruleText is what the scripts read of a rule.
+func ruleText(rule *store.Rule) string {
+	if rule == nil {
+		return ""
+	}
+	var text strings.Builder
+	text.WriteString(strconv.Itoa(rule.Limit))
+	for _, rate := range rule.Rates {
+		fmt.Fprintf(&text, " %d/%d", rate.Starts, rate.Period.Microseconds())
+	}
+	return text.String()
 }
 
 func reservedBegin(nonce string) string { return reservedPrefix + nonce + ":" }
 
 func (s *redisStore) Acquire(ctx context.Context, c store.Request) (store.Result, error) {
-	r := newReply(s.scripts.acquire.Run(ctx, s.rdb, Keys(c.Key),
+	argv := []any{
 		c.Token, ms(c.TTL), ms(c.FenceTTL), c.Waiter, c.Waited.Microseconds(),
-		flag(c.Handoff.Stepwise), flag(s.cluster), reservedBegin(c.Handoff.Nonce), ms(c.Handoff.Timeout), ms(c.Handoff.QueueTTL), c.Came).Result())
+		flag(c.Handoff.Stepwise), flag(s.cluster), reservedBegin(c.Handoff.Nonce), ms(c.Handoff.Timeout), ms(c.Handoff.QueueTTL), c.Came,
+	}
+	script := s.scripts.acquire
+	if c.Rule != nil {
+		script, argv = s.scripts.acquirePermit, append(argv, ruleText(c.Rule))
+	}
+	r := newReply(script.Run(ctx, s.rdb, Keys(c.Key), argv...).Result())
 	if r.number() == 1 {
-		return store.Result{Taken: r.err == nil, Fence: r.number(), HandOff: time.Duration(r.number()) * time.Microsecond, From: r.text()}, r.err
+		a := store.Result{Taken: r.err == nil, Fence: r.number(), HandOff: time.Duration(r.number()) * time.Microsecond, From: r.text()}
+		if c.Rule != nil {
+			a.Permit = store.PermitKey(c.Key, strconv.FormatInt(r.number(), 10))
+		}
+		return a, r.err
 	}
 	a := r.busy()
-	if next := r.reservation(c.Key); next.Value != "" {
+	next := r.reservation(c.Key)
+	if c.Rule != nil {
+		next.Key, a.Holders, a.Later = r.text(), int(r.number()), r.later()
+	}
+	if next.Value != "" {
 		a.Next = next
 	}
 	return a, r.err
 }
 
+// inPermit is the answer of renew.lua for a lock that has permits.
+const inPermit = -1
+
 func (s *redisStore) Renew(ctx context.Context, key, token string, ttl, fenceTTL time.Duration) error {
-	ours, err := renewScript.Run(ctx, s.rdb, Keys(key)[:2], token, ms(ttl), ms(fenceTTL)).Int()
+	lock, ours := store.LockOf(key), inPermit
+	var err error
+	if lock == key {
+		ours, err = renewScript.Run(ctx, s.rdb, Keys(key)[:2], token, ms(ttl), ms(fenceTTL)).Int()
+	}
+	if err == nil && ours == inPermit {
+		keys := append(Keys(key)[:2], lock, permitsKey(lock))
+		ours, err = renewPermitScript.Run(ctx, s.rdb, keys, token, ms(ttl), ms(fenceTTL), ms(permitsTTL)).Int()
+	}
 	if err == nil && ours == 0 {
 		return store.ErrLost
 	}
@@ -138,11 +219,11 @@ func (s *redisStore) Renew(ctx context.Context, key, token string, ttl, fenceTTL
 }
 
 func (s *redisStore) Release(ctx context.Context, key, token string, r store.Release) (*store.Reservation, error) {
-	argv := []any{token, flag(r.Stepwise), flag(s.cluster), reservedBegin(r.Nonce), ms(r.Timeout), ms(r.QueueTTL), r.For, r.Fence}
+	argv := []any{token, flag(r.Stepwise), flag(s.cluster), reservedBegin(r.Nonce), ms(r.Timeout), ms(r.QueueTTL), r.For, r.Fence, ruleText(r.Rule)}
 	if start := r.Start; start != nil && !s.cluster {
 		argv = append(append(argv, start.ID, ms(start.TTL), ms(start.FenceTTL)), start.Args...)
 	}
-	keys := append(Keys(key), "{"+key+"}:released:"+r.Nonce)
+	keys := append(Keys(key), "{"+store.LockOf(key)+"}:released:"+r.Nonce)
 	send := r.Send
 	if send == nil {
 		send = func(ctx context.Context, keys []string, argv []any) (any, error) {
@@ -155,7 +236,7 @@ func (s *redisStore) Release(ctx context.Context, key, token string, r store.Rel
 
 func (s *redisStore) Leave(ctx context.Context, key, waiter string, l store.Leave) (*store.Reservation, error) {
 	r := newReply(s.scripts.leave.Run(ctx, s.rdb, Keys(key), waiter, l.Reservation,
-		flag(l.Stepwise), flag(s.cluster), reservedBegin(l.Nonce), ms(l.Timeout), ms(l.QueueTTL), flag(l.Paused)).Result())
+		flag(l.Stepwise), flag(s.cluster), reservedBegin(l.Nonce), ms(l.Timeout), ms(l.QueueTTL), flag(l.Paused), ruleText(l.Rule)).Result())
 	return r.handedOff(key)
 }
 
@@ -164,25 +245,80 @@ func (s *redisStore) Confirm(ctx context.Context, r store.Reservation) error {
 	return confirmScript.Run(ctx, s.rdb, []string{k[0], k[2]}, r.Waiter, r.Value).Err()
 }
 
+// permitsTTL is how long the hash of permits is kept after the last of them was granted or renewed. It is
+// longer than any lease.
+const permitsTTL = 48 * time.Hour
+
 // Sweep implements [store.Sweeper].
-func (s *redisStore) Sweep(ctx context.Context, keys []string, resumed bool, h store.Handoff) ([]store.Swept, error) {
-	steps := make([]step, len(keys))
-	for i, key := range keys {
-		steps[i].keys = Keys(key)
-	}
+func (s *redisStore) Sweep(ctx context.Context, locks []store.Ruled, resumed bool, h store.Handoff) ([]store.Swept, error) {
 	argv := []any{flag(h.Stepwise), flag(s.cluster), reservedBegin(h.Nonce), ms(h.Timeout), ms(h.QueueTTL), flag(resumed)}
-	got, err := s.together(ctx, s.scripts.sweep, argv, steps)
-	found := make([]store.Swept, len(got))
-	for i, v := range got {
-		left, plain := v.(int64)
-		if !plain && err == nil {
-			r := newReply(v, nil)
-			left, found[i].Next, err = r.number(), r.reservation(keys[i]), r.err
+	found := make([]store.Swept, len(locks))
+	for _, ruled := range []bool{false, true} {
+		script, read := s.scripts.sweep, sweptOf
+		if ruled {
+			script, read = s.scripts.sweepPermits, permitsSweptOf
 		}
-		const nobody = -3
-		found[i].Waiting, found[i].Left = left != nobody, time.Duration(left)*time.Millisecond
+		var steps []step
+		var at []int // the index of each step in locks
+		for i, l := range locks {
+			if (l.Rule != nil) != ruled {
+				continue
+			}
+			one := step{keys: Keys(l.Key)}
+			if ruled {
+				one.argv = []any{ruleText(l.Rule)}
+			}
+			steps, at = append(steps, one), append(at, i)
+		}
+		if len(steps) == 0 {
+			continue
+		}
+		got, err := s.together(ctx, script, argv, steps)
+		if err != nil {
+			return nil, err
+		}
+		for i, v := range got {
+			if found[at[i]], err = read(locks[at[i]].Key, v); err != nil {
+				return nil, err
+			}
+		}
 	}
-	return found, err
+	return found, nil
+}
+
+// nobodyWaits is what the scripts that sweep return of a lock for which nobody waits.
+const nobodyWaits = -3
+
+// sweptOf reads what sweep.lua returns of a lock.
+func sweptOf(key string, v any) (store.Swept, error) {
+	left, plain := v.(int64)
+	if plain {
+		return store.Swept{Waiting: left != nobodyWaits, Left: time.Duration(left) * time.Millisecond}, nil
+	}
+	r := newReply(v, nil)
+	left = r.number()
+	return store.Swept{Waiting: true, Left: time.Duration(left) * time.Millisecond, Next: []*store.Reservation{r.reservation(key)}}, r.err
+}
+
+// permitsSweptOf reads what sweep_permits.lua returns of a lock.
+func permitsSweptOf(_ string, v any) (store.Swept, error) {
+	r := newReply(v, nil)
+	left := r.number()
+	swept := store.Swept{Waiting: left != nobodyWaits, Left: time.Duration(left) * time.Millisecond, Later: r.later()}
+	for r.err == nil && len(r.fields) > 0 {
+		swept.Next = append(swept.Next, r.reservation(r.text()))
+	}
+	return swept, r.err
+}
+
+// Holders implements [store.Limiter].
+func (s *redisStore) Holders(ctx context.Context, key string) ([]string, error) {
+	permits, err := Permits(ctx, s.rdb, key)
+	names := make([]string, len(permits))
+	for i, p := range permits {
+		names[i] = p.Name
+	}
+	return names, err
 }
 
 // Missing implements [store.Sweeper].

@@ -14,11 +14,12 @@
 -- ARGV[6]  retention of the mark of a reservation, ms
 -- ARGV[7]  the waiter that is not queued, or ''
 -- ARGV[8]  the token's fence, '0' if that is not known
--- ARGV[9]  and those that follow, if any: start, see queue.lua
+-- ARGV[9]  rule of the lock, see permits.lua; or ''
+-- ARGV[10] and those that follow, if any: start, see queue.lua
 --
--- Returns {0} when the lock was lost, {0, reservation, waiter, ticket} when it was revoked and the
+-- Returns {0} when the lock was lost, {0, reservation, waiter, ticket, lock} when it was revoked and the
 -- client has to wake that waiter, {1} when it was released and the client has to wake
--- nobody, {2, reservation, waiter, ticket} when the client has to wake that waiter,
+-- nobody, {1, ms} likewise, and the client has to sweep the lock after that time, {2, reservation, waiter, ticket, lock} when the client has to wake that waiter,
 -- {3, token, fence, ...} when a waiter has started.
 --
 -- Guarantees: another token's lock and its wait queue stay as they are. A reservation expires. The
@@ -29,7 +30,7 @@
 
 local value = redis.call('GET', KEYS[1])
 local ours = value == ARGV[1]
-if ours and ARGV[7] == '' and redis.call('EXISTS', KEYS[3]) == 0 then
+if ours and ARGV[7] == '' and string.byte(KEYS[1]) ~= 123 and redis.call('EXISTS', KEYS[3]) == 0 then
   redis.call('DEL', KEYS[1])
   return {1}
 end
@@ -37,17 +38,28 @@ end
 -- (take.lua)
 -- (join.lua)
 -- (queue.lua)
+rule = rule_of(ARGV[9])
+if not base and value == MARK then -- the token's permit is not known: it was given one since, or an answer was lost
+  for number, held in pairs(permits_of(lock)) do
+    ours = held == ARGV[1]
+    if ours or begins(held, ARGV[4]) or held == 'siding:revoked-' .. string.sub(ARGV[1], #'siding:' + 1) then
+      lock, base, value = permit_key(lock, number), lock, held
+      break
+    end
+  end
+end
 -- An operator has revoked the lease, see revoke.lua. Its holder has returned.
 local revoked = value == 'siding:revoked-' .. string.sub(ARGV[1], #'siding:' + 1)
 if ours or revoked then
   local next = {1}
   if revoked then
     next = hand_off(ARGV[2] == '1', ARGV[3] == '1', ARGV[4], ARGV[5], ARGV[6])
+    next = next[1] == 1 and {0} or next
     next[1] = 0
   elseif ARGV[7] ~= '' then
     reserve_for(ARGV[4] .. digits(us()) .. ':' .. ARGV[7], ARGV[5], ARGV[6])
   else
-    next = hand_off(ARGV[2] == '1', ARGV[3] == '1', ARGV[4], ARGV[5], ARGV[6], ARGV[9] and {unpack(ARGV, 9)})
+    next = hand_off(ARGV[2] == '1', ARGV[3] == '1', ARGV[4], ARGV[5], ARGV[6], ARGV[10] and {unpack(ARGV, 10)})
   end
   local said = {}
   for i, v in ipairs(next) do said[2 * i - 1], said[2 * i] = i, v end
@@ -67,7 +79,7 @@ if value and begins(value, ARGV[4]) then
   return again
 end
 if lost then return {0} end
-if said[1] == '3' and ARGV[9] then return said end
+if said[1] == '3' and ARGV[10] then return said end
 if said[1] then return {1} end
 if (not value or reserved(value)) and string.match(redis.call('GET', grant) or '', '^%d+') == ARGV[8] then return {1} end
 return {0}

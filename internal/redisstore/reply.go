@@ -95,6 +95,18 @@ func (r *reply) reservation(key string) *store.Reservation {
 	return &store.Reservation{Key: key, Value: r.text(), Waiter: r.text(), Ticket: r.number()}
 }
 
+// reservationOf reads a reservation, and then the key that is reserved: a lock's or a permit's.
+func (r *reply) reservationOf() *store.Reservation {
+	next := r.reservation("")
+	next.Key = r.text()
+	return next
+}
+
+// later reads in how many ms the rates of a lock allow a start, -1 if they do not keep one away.
+func (r *reply) later() time.Duration {
+	return max(0, time.Duration(r.number())*time.Millisecond)
+}
+
 // started is the outcome of a release in which a waiter has started.
 const started = 3
 
@@ -106,14 +118,16 @@ func (r *reply) handedOff(key string) (*store.Reservation, error) {
 	case outcome == 0 && len(r.fields) == 0:
 		return nil, store.ErrLost
 	case outcome == 0: // an operator has revoked it
-		next := r.reservation(key)
+		next := r.reservationOf()
 		return next, cmp.Or(r.err, store.ErrLost)
+	case outcome == 1 && len(r.fields) > 0:
+		return &store.Reservation{Key: key, Later: r.later()}, r.err
 	case outcome == 1:
 		return nil, nil //nolint:nilnil // nobody to wake, and no error
 	case outcome == started:
 		grant := &store.Grant{Token: r.text(), Fence: r.number()}
 		return &store.Reservation{Key: key, Grant: grant, Reply: r.fields}, r.err
 	}
-	next := r.reservation(key)
+	next := r.reservationOf()
 	return next, r.err
 }

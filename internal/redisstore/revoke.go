@@ -29,7 +29,7 @@ func RecordKey(key string) string { return "{" + key + "}:revoked" }
 
 // A Revocation takes a lock from its holder.
 type Revocation struct {
-	Key        string // of the lock
+	Key        string // of the lock, or of a permit of it
 	Fence      int64  // of the lease that is meant; 0 for whoever holds the lock, be it another program
 	By, Reason string
 	Handoff    store.Handoff // its nonce is the name of the call
@@ -53,7 +53,7 @@ func Revoke(ctx context.Context, rdb redis.Scripter, wake string, r Revocation) 
 		wake = noWaking
 	}
 	script := redis.NewScript(fmt.Sprintf("local FOREIGN = '%s'\n", store.ForeignHolder) + withParts(revokeSource, wake))
-	reply := newReply(script.Run(ctx, rdb, append(Keys(r.Key), RecordKey(r.Key)), r.Handoff.Nonce, r.Fence, r.By, r.Reason, ms(RecordRetention),
+	reply := newReply(script.Run(ctx, rdb, append(Keys(r.Key), RecordKey(store.LockOf(r.Key))), r.Handoff.Nonce, r.Fence, r.By, r.Reason, ms(RecordRetention),
 		flag(cluster), reservedBegin(r.Handoff.Nonce), ms(r.Handoff.Timeout), ms(r.Handoff.QueueTTL)).Result())
 	outcome, holder, left = RevokeResult(reply.text()), reply.text(), time.Duration(reply.number())*time.Millisecond
 	return outcome, holder, left, reply.err

@@ -1,4 +1,5 @@
--- Takes a lock from its holder, as an operator wants it. KEYS are those of queue.lua, and
+-- Takes a lock, or a permit of a lock, from its holder, as an operator wants it. KEYS are those of
+-- queue.lua, and
 --
 -- KEYS[5]  record of the last revocation: hash of calls (the names of the last ten calls, the latest
 --          first), at (us), by, reason, holder, fence of the lease; '0' for another program's lock
@@ -14,7 +15,7 @@
 -- ARGV[9]  retention of the mark of a reservation, ms
 --
 -- Returns {outcome, the holder's name, ms until the lock is free at the latest}. The outcome is
--- 'revoked'; 'free' when nobody holds the lock; 'other' when another lease or program holds the
+-- 'revoked'; 'free' when nobody holds the lock, or its holders have permits; 'other' when another lease or program holds the
 -- lock, which stays as it is.
 --
 -- Guarantees: no other holder is granted the lock while the revoked one may trust its lease. The
@@ -34,9 +35,10 @@ local calls = redis.call('HGET', record, 'calls') or ''
 if string.find(calls, ARGV[1], 1, true) then
   return {'revoked', redis.call('HGET', record, 'holder'), revoked and math.max(0, left) or 0}
 end
-if not value or reserved(value) then return {'free', '', 0} end
+if not value or reserved(value) or value == MARK then return {'free', '', 0} end
 local holder = rest and string.match(rest, '^[^:]*:(.*)$') or FOREIGN
-local last = string.match(redis.call('GET', grant) or '0', '^%d+') or '0'
+local last = base and redis.call('HGET', '{' .. base .. '}:permits', string.match(lock, '%d+$'))
+  or string.match(redis.call('GET', grant) or '0', '^%d+') or '0'
 if ARGV[2] ~= '0' and (not rest or ARGV[2] ~= last) then return {'other', holder, 0} end
 
 if not rest or left < 0 then

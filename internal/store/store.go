@@ -57,11 +57,10 @@ type JoinOrdered interface {
 
 // A Sweeper is a Store that hands off locks whose holders have gone without a release.
 type Sweeper interface {
-	// Sweep looks at the locks of keys. A lock that nobody holds, and for which somebody waits, is
-	// handed off as by Release. resumed says that no group of waiters is known to be paused.
-	// Waiters of paused groups then come back, each to its old position. The results are in the
-	// order of keys.
-	Sweep(ctx context.Context, keys []string, resumed bool, h Handoff) ([]Swept, error)
+	// Sweep looks at locks. One that may be held, and for which somebody waits, is handed off as by
+	// Release. resumed says that no group of waiters is known to be paused. Waiters of paused groups
+	// then come back, each to its old position. The results are in the order of locks.
+	Sweep(ctx context.Context, locks []Ruled, resumed bool, h Handoff) ([]Swept, error)
 	// Missing reports for each waiter whether it is in no wait queue. rejoin queues those again,
 	// and has the Store remember their wait queues for queueTTL.
 	Missing(ctx context.Context, waiters []Queued, rejoin bool, queueTTL time.Duration) ([]bool, error)
@@ -74,11 +73,19 @@ type Queued struct {
 	Ticket int64
 }
 
+// A Ruled is a lock with its rule, nil for none.
+type Ruled struct {
+	Key  string
+	Rule *Rule
+}
+
 // A Swept is what a [Sweeper] has found of one lock.
 type Swept struct {
-	Waiting bool          // somebody does
-	Left    time.Duration // how long the lock stays as it is unless it is renewed; below 0 if that is not known
-	Next    *Reservation  // whom the client has to wake; nil for nobody
+	Waiting bool           // somebody does
+	Left    time.Duration  // how long the lock stays as it is unless it is renewed; below 0 if that is not known
+	Next    []*Reservation // whom the client has to wake
+	// Later is in how long the lock's rates allow another start; 0 if they do not keep one away.
+	Later time.Duration
 }
 
 // A TaskListener is a Store whose releases, if they cannot wake a parked task, tell of it.
@@ -110,6 +117,7 @@ type Wait struct {
 // A Request asks for a lock.
 type Request struct {
 	Key      string        // of the lock: prefix and resource
+	Rule     *Rule         // of the lock; nil for none
 	Token    string        // unique per acquisition
 	TTL      time.Duration // of the lock
 	FenceTTL time.Duration // how long the fencing token is remembered
@@ -162,6 +170,7 @@ type Release struct {
 	Handoff
 
 	Fence int64  // the fencing token of the lease; 0 if that is not known
+	Rule  *Rule  // of the lock; nil for none
 	For   string // the lock is reserved for this waiter, if the Store has named ones; "" for the first
 	Start *Start // with what the next waiter may start; nil if it may not
 	Send  Send   // runs the release of the Store on Redis; nil for the Store itself
@@ -171,6 +180,7 @@ type Release struct {
 type Leave struct {
 	Handoff
 
+	Rule        *Rule  // of the lock; nil for none
 	Reservation string // its value, without which nothing is done; "" for any
 	Paused      bool   // for a [Sweeper]: the waiter's group is paused, and keeps its tickets
 }
@@ -192,6 +202,9 @@ type Start struct {
 type Result struct {
 	// Taken says that the lock is the request's now.
 	Taken bool
+	// Permit is the key of the permit that was granted, or "" for the whole lock; see [Rule]. The
+	// lease is renewed and released by that key.
+	Permit string
 	// Fence is the fencing token, above every earlier one of the key; 0 from a Store that has none.
 	Fence int64
 	// HandOff is how long the lock was reserved for this waiter; below zero if it was not. From is the
@@ -218,6 +231,10 @@ type Result struct {
 	Ticket   int64
 	// Next is whom the client has to wake; nil for nobody.
 	Next *Reservation
+	// Holders is how many permits of a lock with a [Rule] are held or reserved. Later is in how long
+	// its rates allow another start; 0 if they do not keep one away.
+	Holders int
+	Later   time.Duration
 }
 
 // A Reservation is a lock that is reserved for a waiter until the hand-off timeout has passed. A client
@@ -228,6 +245,10 @@ type Reservation struct {
 	Waiter string // the name under which it joined the wait queue
 	Ticket int64
 	Value  string // what the Store keeps in the lock's place
+
+	// If Later is set, nobody is woken. The rates of the lock allow the next start after that time,
+	// and the client sweeps the lock then.
+	Later time.Duration
 
 	// If the waiter has started, see [Start], it has the lock, and the rest is set instead.
 	Grant *Grant // a Store sets the token and the fence
@@ -258,6 +279,7 @@ const ForeignHolder = "another program"
 // A Grant is a lock that a script has taken together with a task, see redisstore.LockLua.
 type Grant struct {
 	Resource string
+	Permit   string // see [Result]
 	Token    string
 	Fence    int64
 	HandOff  time.Duration // since it was reserved; negative if it was not

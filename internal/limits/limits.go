@@ -1,0 +1,111 @@
+// Package limits knows which rule a lock has: how many may hold it at once, and how often one may
+// start. A program has rules, and operators override them in Redis.
+package limits
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/sidingq/siding/internal/store"
+)
+
+// A Table has rules by pattern.
+type Table struct {
+	rules     map[string]*store.Rule // of the program
+	overrides map[string]Override
+	names     string // see Names
+}
+
+// CheckPattern returns an error if a rule cannot have this pattern: a resource such as "account:42",
+// or a class. A class is text that ends in a colon, and then "*", such as "account:*". "*" alone is the
+// class of all resources.
+func CheckPattern(pattern string) error {
+	class, isClass := strings.CutSuffix(pattern, "*")
+	if isClass && class == "" {
+		return nil
+	}
+	if isClass && !strings.HasSuffix(class, ":") || strings.Contains(class, "*") {
+		return fmt.Errorf(`want a resource, or a class that ends in ":*" such as "account:*", have %q`, pattern)
+	}
+	if err := store.CheckResource(class); err != nil {
+		return errors.New(strings.TrimPrefix(err.Error(), "lock: "))
+	}
+	return nil
+}
+
+// New returns a table of a program's rules, which are valid.
+func New(rules map[string]*store.Rule) *Table { return (&Table{rules: rules}).named() }
+
+// With returns the table with these overrides in place of the earlier ones. It returns t itself if they
+// are the same.
+func (t *Table) With(overrides map[string]Override) *Table {
+	if maps.EqualFunc(t.overrides, overrides, Override.equal) {
+		return t
+	}
+	return (&Table{rules: t.rules, overrides: overrides}).named()
+}
+
+// ownPrefix begins the names of resources that Siding takes for itself. No rule concerns them.
+const ownPrefix = "siding-"
+
+// Rule returns the rule of a resource, nil for none. An override counts more than a rule of the
+// program. Of several patterns the longest counts.
+func (t *Table) Rule(resource string) *store.Rule {
+	if len(t.rules)+len(t.overrides) == 0 || strings.HasPrefix(resource, ownPrefix) {
+		return nil
+	}
+	_, rule := find(t.rules, resource)
+	if _, o := find(t.overrides, resource); o.Pattern != "" {
+		rule = o.over(rule)
+	}
+	return rule.Plain()
+}
+
+// Override returns the override of a resource; false if it has none.
+func (t *Table) Override(resource string) (Override, bool) {
+	_, o := find(t.overrides, resource)
+	return o, o.Pattern != "" && !strings.HasPrefix(resource, ownPrefix)
+}
+
+// find returns the value of the longest pattern that fits a resource, and the pattern.
+func find[V any](all map[string]V, resource string) (pattern string, value V) {
+	if value, ok := all[resource]; ok {
+		return resource, value
+	}
+	for class := resource; class != ""; {
+		class = class[:strings.LastIndexByte(class, ':')+1]
+		if value, ok := all[class+"*"]; ok {
+			return class + "*", value
+		}
+		class = strings.TrimSuffix(class, ":")
+	}
+	value, ok := all["*"]
+	if ok {
+		pattern = "*"
+	}
+	return pattern, value
+}
+
+// Names returns the patterns, for a script that finds out whether a resource has a rule: each begins
+// with a line break, and one ends the text. It returns "" if there are none. A rule of the program that
+// says what holds without one is left out.
+func (t *Table) Names() string { return t.names }
+
+func (t *Table) named() *Table {
+	names := make(map[string]struct{}, len(t.rules)+len(t.overrides))
+	for pattern, rule := range t.rules {
+		if rule.Plain() != nil {
+			names[pattern] = struct{}{}
+		}
+	}
+	for pattern := range t.overrides {
+		names[pattern] = struct{}{}
+	}
+	if len(names) > 0 {
+		t.names = "\n" + strings.Join(slices.Sorted(maps.Keys(names)), "\n") + "\n"
+	}
+	return t
+}

@@ -1,0 +1,105 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// A Rule says how many may hold a lock at once, and how often one may start. Each holder has a permit
+// of the lock. A lock without a Rule has one holder at most.
+type Rule struct {
+	Limit int // 0 for a lock that is paused
+	Rates []Rate
+	// By and Reason say who has paused the lock, and why.
+	By, Reason string
+}
+
+// A Rate is lock.Rate: at most Starts in any Period.
+type Rate struct {
+	Starts int
+	Period time.Duration
+}
+
+// The most that a [Rule] may have.
+const (
+	MaxLimit  = 1000
+	MaxStarts = 10_000
+	MaxPeriod = 31 * 24 * time.Hour
+	MaxRates  = 8
+)
+
+// PausedBy says who has paused the lock, and why.
+func (r *Rule) PausedBy() string {
+	if r.By == "" {
+		return "it is paused"
+	}
+	return fmt.Sprintf("%s paused it: %s", r.By, r.Reason)
+}
+
+// Check returns an error that names the first field that cannot work.
+func (r *Rule) Check() error {
+	if r.Limit < 0 || r.Limit > MaxLimit {
+		return fmt.Errorf("limit: want 0 to %d, have %d", MaxLimit, r.Limit)
+	}
+	if len(r.Rates) > MaxRates {
+		return fmt.Errorf("rates: want at most %d, have %d", MaxRates, len(r.Rates))
+	}
+	for _, rate := range r.Rates {
+		if err := rate.Check(); err != nil {
+			return fmt.Errorf("rates: %w", err)
+		}
+	}
+	return nil
+}
+
+// Check returns an error that names the first field that cannot work.
+func (r Rate) Check() error {
+	switch {
+	case r.Starts < 1 || r.Starts > MaxStarts:
+		return fmt.Errorf("starts: want 1 to %d, have %d", MaxStarts, r.Starts)
+	case r.Period < time.Millisecond || r.Period > MaxPeriod:
+		return fmt.Errorf("period: want 1ms to %v, have %v", MaxPeriod, r.Period)
+	}
+	return nil
+}
+
+// Plain returns nil for a Rule that says what holds without one: one holder at a time.
+func (r *Rule) Plain() *Rule {
+	if r == nil || r.Limit == 1 && len(r.Rates) == 0 {
+		return nil
+	}
+	return r
+}
+
+// LockOf returns the key of the lock that a permit is of, and the key of a lock itself. A lock's own key
+// has no braces, and that of a permit begins with its lock in braces.
+func LockOf(key string) string {
+	if rest, ok := strings.CutPrefix(key, "{"); ok {
+		key, _, _ = strings.Cut(rest, "}")
+	}
+	return key
+}
+
+// PermitKey returns the key of a permit of a lock.
+func PermitKey(lock, number string) string { return "{" + lock + "}:permit:" + number }
+
+// PermitNumber returns the number in the key of a permit, "" for the key of a lock.
+func PermitNumber(key string) string {
+	if LockOf(key) == key {
+		return ""
+	}
+	return key[strings.LastIndex(key, ":")+1:]
+}
+
+// Limited is what a lock holds whose holders have permits. A caller that knows no rule finds it.
+const Limited = "siding-limited"
+
+// A Limiter is a Store that keeps to [Request.Rule]. Other Stores know locks without rules only.
+type Limiter interface {
+	// RuleOf returns the rule of a resource that all who use the Store keep to; nil for none.
+	RuleOf(resource string) *Rule
+	// Holders returns the names of those who hold permits of the lock of key.
+	Holders(ctx context.Context, key string) ([]string, error)
+}

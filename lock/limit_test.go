@@ -1,0 +1,575 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/sidingq/siding/internal/lease"
+	"github.com/sidingq/siding/internal/redisstore"
+	"github.com/sidingq/siding/internal/sleep"
+	"github.com/sidingq/siding/internal/store"
+	"github.com/sidingq/siding/internal/testenv/redistest"
+	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/lock/locktest"
+)
+
+// askFor tries to acquire the lock with a rule, in a process of its own.
+func (s *setup) askFor(rule *store.Rule, waiter string) (*lease.Lease, error) {
+	return s.stranger().Client.Acquire(s.Context(), lease.Request{
+		Resource: s.res, Holder: "holder of " + waiter, Waiter: waiter, Rule: rule,
+	})
+}
+
+// takeOf acquires the lock with a rule.
+func (s *setup) takeOf(rule *store.Rule, waiter string) *lease.Lease {
+	s.Helper()
+	held, err := s.askFor(rule, waiter)
+	if err != nil {
+		s.Fatalf("acquire for %q: %v", waiter, err)
+	}
+	s.Cleanup(held.Detach)
+	return held
+}
+
+// refuseOf tries to acquire the lock with a rule, and must find it busy.
+func (s *setup) refuseOf(rule *store.Rule, waiter string) *lease.BusyError {
+	s.Helper()
+	held, err := s.askFor(rule, waiter)
+	var busy *lease.BusyError
+	if !errors.As(err, &busy) {
+		s.Fatalf("acquire for %q: want a BusyError, have lease %v and error %v", waiter, held, err)
+	}
+	return busy
+}
+
+// sweeper returns the store, which sweeps.
+func (s *setup) sweeper() store.Sweeper {
+	s.Helper()
+	sweeper, ok := lock.Redis(s.rdb).(store.Sweeper)
+	if !ok {
+		s.Fatal("want a store that sweeps")
+	}
+	return sweeper
+}
+
+// wantPermits checks which permits of the lock are held or reserved.
+func (s *setup) wantPermits(want ...int) []redisstore.Permit {
+	s.Helper()
+	permits, err := redisstore.Permits(s.Context(), s.rdb, s.key)
+	if err != nil {
+		s.Fatal(err)
+	}
+	var have []int
+	for _, p := range permits {
+		have = append(have, p.Number)
+	}
+	if !slices.Equal(have, want) {
+		s.Fatalf("want the permits %v, have %v", want, permits)
+	}
+	return permits
+}
+
+var three = &store.Rule{Limit: 3}
+
+func TestLimitGrantsSoManyPermits(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		var fences []int64
+		var held []*lease.Lease
+		for i := range three.Limit {
+			l := s.takeOf(three, fmt.Sprint("w", i))
+			if len(fences) > 0 && l.Fence() <= fences[len(fences)-1] {
+				s.Fatalf("want fences that grow, have %d after %v", l.Fence(), fences)
+			}
+			held, fences = append(held, l), append(fences, l.Fence())
+		}
+		busy := s.refuseOf(three, "w4")
+		if busy.Holders != 3 || busy.Position != 1 || busy.Remaining <= 0 || !strings.Contains(busy.Holder, ", and 2 more") || busy.Foreign {
+			s.Fatalf("want the first in the wait queue behind three holders, have %+v", busy)
+		}
+		permits := s.wantPermits(1, 2, 3)
+		if permits[1].Fence != fences[1] || permits[1].Name != "holder of w1" || permits[1].Reserved {
+			s.Fatalf("want the second permit held by w1 with the fence %d, have %+v", fences[1], permits[1])
+		}
+		_ = s.refuseOf(three, "w5")
+
+		next := s.handOff(held[1], "w4")
+		s.wantPermits(1, 2, 3)
+		_ = s.refuseOf(three, "w6")
+		got := s.takeOf(three, next.Waiter)
+		if _, handedOff := got.HandedOff(); !handedOff || got.Fence() <= fences[2] {
+			s.Fatalf("want a hand-off and a fence above %d, have %v and %d", fences[2], handedOff, got.Fence())
+		}
+		s.handOff(held[0], "w5")
+		s.handOff(held[2], "w6")
+		s.release(s.takeOf(three, "w6"))
+		s.release(s.takeOf(three, "w5"))
+		s.handOff(got, "")
+		s.wantPermits()
+		if n := s.rdb.Exists(s.Context(), s.key).Val(); n != 0 {
+			s.Fatal("want no key of a lock that is free, have one")
+		}
+	})
+}
+
+// expirePermit lets a permit run out, as if its time had passed.
+func (s *setup) expirePermit(number int) {
+	s.Helper()
+	if n := s.rdb.Del(s.Context(), store.PermitKey(s.key, fmt.Sprint(number))).Val(); n != 1 {
+		s.Fatalf("want permit %d to expire, have none", number)
+	}
+}
+
+// The lock's own key is there while a permit is, and goes with the last of them.
+func TestLimitKeepsOthersOut(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		first, second := s.takeOf(three, ""), s.takeOf(three, "")
+		if set := s.rdb.SetNX(s.Context(), s.key, "another program", time.Minute).Val(); set {
+			s.Fatal("want another program kept out, have it in")
+		}
+		busy := s.refuse("w1") // knows no limit
+		if busy.Holders != 2 || busy.Position != 1 || busy.Foreign {
+			s.Fatalf("want the first in the wait queue behind two holders, have %+v", busy)
+		}
+		s.release(first)
+		if n := s.rdb.Exists(s.Context(), s.key).Val(); n != 1 {
+			s.Fatal("want the lock's key while a permit is held, have none")
+		}
+		s.join("w1")
+		s.release(second)
+		s.release(s.take("w1"))
+		s.wantPermits()
+		if n := s.rdb.Exists(s.Context(), s.key).Val(); n != 0 {
+			s.Fatal("want no key of a lock that is free, have one")
+		}
+
+		s.rdb.Set(s.Context(), s.key, "another program", time.Minute)
+		if busy := s.refuseOf(three, ""); !busy.Foreign {
+			s.Fatalf("want all kept out by another program, have %+v", busy)
+		}
+	})
+}
+
+func TestPermitIsRenewedAndLost(t *testing.T) {
+	t.Parallel()
+	for name, lose := range map[string]func(*setup, *lease.Lease){
+		"the permit has expired": func(s *setup, _ *lease.Lease) { s.expirePermit(1) },
+		"another has the permit": func(s *setup, _ *lease.Lease) {
+			s.rdb.Set(s.Context(), store.PermitKey(s.key, "1"), "siding:2:x", time.Minute)
+		},
+		"the lock's key was deleted":    func(s *setup, _ *lease.Lease) { s.expire() },
+		"another program took the lock": func(s *setup, _ *lease.Lease) { s.rdb.Set(s.Context(), s.key, "x", time.Minute) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			onEach(t, func(s *setup) {
+				held := s.takeOf(three, "")
+				permit := store.PermitKey(s.key, "1")
+				for _, key := range []string{permit, s.key} {
+					s.rdb.PExpire(s.Context(), key, time.Second)
+				}
+				if err := held.Renew(s.Context()); err != nil {
+					s.Fatal(err)
+				}
+				s.wantTTL(permit, s.cfg.TTL/2, s.cfg.TTL)
+				s.wantTTL(s.key, s.cfg.TTL/2, s.cfg.TTL)
+				work := held.Context(s.Context())
+				lose(s, held)
+				if err := held.Renew(s.Context()); !errors.Is(err, lock.ErrLost) {
+					s.Fatalf("want ErrLost, have %v", err)
+				}
+				if <-work.Done(); !errors.Is(context.Cause(work), lock.ErrLost) {
+					s.Fatalf("want a context that ends with ErrLost, have %v", context.Cause(work))
+				}
+			})
+		})
+	}
+}
+
+// A holder from before the limit counts as one of those that it allows. It renews and releases its lease,
+// although it does not know the limit.
+func TestHolderFromBeforeTheLimit(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		old := s.take("")
+		second, third := s.takeOf(three, ""), s.takeOf(three, "")
+		busy := s.refuseOf(three, "w1")
+		if permits := s.wantPermits(1, 2, 3); busy.Holders != 3 || permits[0].Fence != old.Fence() {
+			s.Fatalf("want the old holder to have the first permit, have %+v and %+v", busy, permits)
+		}
+		s.rdb.PExpire(s.Context(), store.PermitKey(s.key, "1"), time.Second)
+		if err := old.Renew(s.Context()); err != nil {
+			s.Fatal(err)
+		}
+		s.wantTTL(store.PermitKey(s.key, "1"), s.cfg.TTL/2, s.cfg.TTL)
+		s.release(old)
+		s.wantPermits(2, 3)
+		s.release(second)
+		s.release(third)
+		s.rdb.Del(s.Context(), s.row)
+
+		old = s.take("")
+		s.join("w2")
+		next := s.handOff(old, "w2") // reserves the lock for a waiter that may know the limit
+		s.takeOf(three, "")
+		if held := s.takeOf(three, next.Waiter); s.wantPermits(1, 2)[0].Fence != held.Fence() {
+			s.Fatal("want the reservation to become a permit")
+		}
+	})
+}
+
+// A call whose answer was lost is sent again.
+func TestPermitCallsAreSentTwice(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		on := lock.Redis(s.rdb)
+		handoff := func(nonce string) store.Handoff {
+			return store.Handoff{Nonce: nonce, Stepwise: true, Timeout: time.Minute, QueueTTL: time.Hour}
+		}
+		request := func(waiter string) store.Request {
+			id := uuid.NewString()
+			return store.Request{
+				Key: s.key, Rule: &store.Rule{Limit: 2, Rates: []store.Rate{{Starts: 3, Period: time.Hour}}}, Token: "siding:" + id + ":" + waiter,
+				TTL: time.Minute, FenceTTL: time.Hour, Waiter: waiter, Handoff: handoff(id),
+			}
+		}
+		twice := func(r store.Request) store.Result {
+			s.Helper()
+			first, err := on.Acquire(s.Context(), r)
+			if err != nil {
+				s.Fatal(err)
+			}
+			again, err := on.Acquire(s.Context(), r)
+			if err != nil || first.Taken != again.Taken || first.Permit != again.Permit || first.Fence != again.Fence || first.Ticket != again.Ticket {
+				s.Fatalf("want the same answer twice, have %+v, %+v and %v", first, again, err)
+			}
+			return first
+		}
+		a, b := request("a"), request("b")
+		first, second := twice(a), twice(b)
+		if !first.Taken || !second.Taken || first.Permit == second.Permit {
+			s.Fatalf("want two permits, have %+v and %+v", first, second)
+		}
+		c := request("c")
+		if r := twice(c); r.Taken || r.Position != 1 {
+			s.Fatalf("want c in the wait queue, have %+v", r)
+		}
+		for range 2 {
+			next, err := on.Release(s.Context(), first.Permit, a.Token, store.Release{Handoff: handoff("release-a"), Fence: first.Fence, Rule: a.Rule})
+			if err != nil || next == nil || next.Waiter != "c" || next.Key != first.Permit {
+				s.Fatalf("want %s reserved for c, have %+v and %v", first.Permit, next, err)
+			}
+		}
+		if r := twice(c); !r.Taken || r.Permit != first.Permit {
+			s.Fatalf("want c to get the permit that was reserved for it, have %+v", r)
+		}
+		// Three have started, though two of them asked twice.
+		for range 2 {
+			if next, err := on.Release(s.Context(), first.Permit, c.Token, store.Release{Handoff: handoff("release-c"), Rule: a.Rule}); err != nil || next != nil {
+				s.Fatalf("want nobody to wake, have %+v and %v", next, err)
+			}
+		}
+		if r := twice(request("d")); r.Taken || r.Later <= 0 {
+			s.Fatalf("want d to wait for its time, have %+v", r)
+		}
+	})
+}
+
+// An acquire whose answer is lost for good is undone, although the caller does not know its permit.
+func TestUnknownPermitIsGivenBack(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		on := lock.Redis(s.rdb)
+		request := store.Request{Key: s.key, Rule: three, Token: "siding:1:x", TTL: time.Minute, FenceTTL: time.Hour, Handoff: store.Handoff{Nonce: "1", Timeout: time.Minute, QueueTTL: time.Hour}}
+		if r, err := on.Acquire(s.Context(), request); err != nil || !r.Taken {
+			s.Fatalf("want a permit, have %+v and %v", r, err)
+		}
+		s.wantPermits(1)
+		if _, err := on.Release(s.Context(), s.key, request.Token, store.Release{Handoff: request.Handoff, Rule: three}); err != nil {
+			s.Fatal(err)
+		}
+		s.wantPermits()
+	})
+}
+
+// A permit whose holder died is handed off by the sweeper, and all that are free when the limit is raised.
+func TestSweepHandsOffPermits(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		two, four, none := &store.Rule{Limit: 2}, &store.Rule{Limit: 4}, &store.Rule{}
+		sweep := func(rule *store.Rule, want ...string) {
+			s.Helper()
+			handoff := store.Handoff{Nonce: uuid.NewString(), Stepwise: true, Timeout: time.Minute, QueueTTL: time.Hour}
+			for range 2 { // the second call names the same
+				found, err := s.sweeper().Sweep(s.Context(), []store.Ruled{{Key: s.key, Rule: rule}}, false, handoff)
+				if err != nil {
+					s.Fatal(err)
+				}
+				var have []string
+				for _, next := range found[0].Next {
+					have = append(have, next.Waiter)
+				}
+				slices.Sort(have)
+				if !slices.Equal(have, want) {
+					s.Fatalf("want %v to wake, have %v", want, have)
+				}
+				if waiting := len(s.queue()) > 0; found[0].Waiting != waiting {
+					s.Fatalf("want waiting %v, have %+v", waiting, found[0])
+				}
+			}
+		}
+		s.takeOf(two, "")
+		s.takeOf(two, "")
+		for i := range 6 {
+			_ = s.refuseOf(two, fmt.Sprint("w", i))
+		}
+		sweep(two)
+		s.expirePermit(1)
+		sweep(none)
+		sweep(two, "w0")
+		s.takeOf(two, "w0")
+		sweep(four, "w1", "w2")
+		s.takeOf(four, "w2")
+		s.takeOf(four, "w1")
+		sweep(two)
+		s.expirePermit(3)
+		s.expirePermit(4)
+		sweep(two)
+		s.expirePermit(2)
+		sweep(two, "w3")
+	})
+}
+
+// A waiter for whom a permit is reserved may start at any time, and so counts as one who has started.
+func TestReservationsCountAsStarts(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		paused, slow := &store.Rule{}, &store.Rule{Limit: 5, Rates: []store.Rate{{Starts: 3, Period: time.Hour}}}
+		s.takeOf(slow, "")
+		for i := range 4 {
+			_ = s.refuseOf(paused, fmt.Sprint("w", i))
+		}
+		handoff := store.Handoff{Nonce: uuid.NewString(), Stepwise: true, Timeout: time.Minute, QueueTTL: time.Hour}
+		found, err := s.sweeper().Sweep(s.Context(), []store.Ruled{{Key: s.key, Rule: slow}}, false, handoff)
+		if err != nil || len(found[0].Next) != 2 || found[0].Later <= 0 {
+			s.Fatalf("want two to wake and a time, have %+v and %v", found, err)
+		}
+		s.takeOf(slow, "w1")
+		s.takeOf(slow, "w0")
+		if busy := s.refuseOf(slow, ""); busy.Holder != "holder of , and 2 more" && busy.Remaining <= 0 {
+			s.Fatalf("want the next to wait for its time, have %+v", busy)
+		}
+	})
+}
+
+// A release wakes nobody while more hold the lock than its limit allows by now.
+func TestLoweredLimit(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		one := &store.Rule{Limit: 1}
+		var held []*lease.Lease
+		for range 3 {
+			held = append(held, s.takeOf(three, ""))
+		}
+		_ = s.refuseOf(one, "w1")
+		on := lock.Redis(s.rdb)
+		release := func(l *lease.Lease, want string) {
+			s.Helper()
+			digits, token, _ := strings.Cut(l.Token(), ":")
+			_, number, _ := strings.Cut(digits, "/")
+			next, err := on.Release(s.Context(), store.PermitKey(s.key, number), token, store.Release{
+				Rule: one, Handoff: store.Handoff{Nonce: uuid.NewString(), Stepwise: true, Timeout: time.Minute, QueueTTL: time.Hour},
+			})
+			if err != nil {
+				s.Fatal(err)
+			}
+			s.wantNext(next, want)
+		}
+		release(held[1], "")
+		release(held[0], "")
+		_ = s.refuseOf(one, "w2")
+		release(held[2], "w1")
+	})
+}
+
+// In no period do more start than the rates say, although many ask all the time.
+func TestRates(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		rates := []lock.Rate{{Starts: 10, Period: 200 * time.Millisecond}, {Starts: 3, Period: 20 * time.Millisecond}}
+		const starts = 40
+		var mu sync.Mutex
+		var at []int64 // µs by the clock of Redis
+		var all sync.WaitGroup
+		for range 4 {
+			locker := s.stranger()
+			for range starts / 4 {
+				all.Go(func() {
+					held, err := locker.Acquire(s.Context(), s.res, &lock.Options{Wait: lock.Forever, Limit: 8, Rates: rates})
+					if err != nil {
+						s.Error(err)
+						return
+					}
+					mu.Lock()
+					at = append(at, held.Fence())
+					mu.Unlock()
+					s.release(held)
+				})
+			}
+		}
+		all.Wait()
+		slices.Sort(at)
+		if len(at) != starts {
+			s.Fatalf("want %d starts, have %d", starts, len(at))
+		}
+		precision := time.Millisecond // a fence is the time of its start, to a few us
+		if strings.HasSuffix(s.Name(), "embedded") {
+			precision = 20 * time.Millisecond // its clock goes on in a script
+		}
+		for _, r := range rates {
+			for i := r.Starts; i < len(at); i++ {
+				if took := time.Duration(at[i]-at[i-r.Starts]) * time.Microsecond; took < r.Period-precision {
+					s.Fatalf("want at most %d starts in %v, have one more after %v", r.Starts, r.Period, took)
+				}
+			}
+		}
+		ideal := 200 * time.Millisecond * (starts/10 - 1)
+		s.Logf("%d starts took %v, at best %v", starts, time.Duration(at[starts-1]-at[0])*time.Microsecond, ideal)
+	})
+}
+
+// A together counts who works at the same time.
+type together struct{ holders, most atomic.Int32 }
+
+func (c *together) work(ctx context.Context) error {
+	n := c.holders.Add(1)
+	defer c.holders.Add(-1)
+	for m := c.most.Load(); n > m && !c.most.CompareAndSwap(m, n); m = c.most.Load() {
+	}
+	return sleep.For(ctx, time.Millisecond)
+}
+
+// Never do more than the limit hold the lock at once, whatever they do.
+func TestLimitUnderLoad(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		const limit, processes, each = 3, 4, 25
+		var inside together
+		var all sync.WaitGroup
+		for p := range processes {
+			locker := s.stranger()
+			for i := range each {
+				all.Go(func() {
+					opts := &lock.Options{Wait: lock.Forever, Limit: limit}
+					if (i+p)%5 == 0 {
+						opts.Retry = lock.Fixed(2 * time.Millisecond)
+					}
+					if err := locker.Do(s.Context(), s.res, opts, inside.work); err != nil {
+						s.Error(err)
+					}
+				})
+			}
+		}
+		all.Wait()
+		if m := inside.most.Load(); m < 2 || m > limit {
+			s.Fatalf("want 2 to %d holders at once, have %d", limit, m)
+		}
+		s.wantPermits()
+	})
+}
+
+// A holder that dies keeps its permit until its TTL, and no longer.
+func TestPermitExpires(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		s = s.with(lock.Config{TTL: 300 * time.Millisecond})
+		two := &lock.Options{Wait: lock.Forever, Limit: 2}
+		for range 2 {
+			held, err := s.stranger().Acquire(s.Context(), s.res, two)
+			if err != nil {
+				s.Fatal(err)
+			}
+			held.Detach()
+		}
+		held, err := s.Acquire(s.Context(), s.res, two)
+		if err != nil {
+			s.Fatal(err)
+		}
+		s.release(held)
+	})
+}
+
+// A permit is taken over, and taken again, like a lock.
+func TestPermitIsResumed(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		two := &lock.Options{Limit: 2, Reentrant: true}
+		first, err := s.Acquire(s.Context(), s.res, two)
+		if err != nil {
+			s.Fatal(err)
+		}
+		again, err := s.Acquire(first.Context(s.Context()), s.res, two)
+		if err != nil || again.Fence() != first.Fence() {
+			s.Fatalf("want the same permit again, have %v and %v", again, err)
+		}
+		s.wantPermits(1)
+		s.release(again)
+		first.Detach()
+		resumed, err := s.stranger().Resume(s.Context(), s.res, first.Token())
+		if err != nil || resumed.Fence() != first.Fence() {
+			s.Fatalf("want the lease resumed, have %v and %v", resumed, err)
+		}
+		s.release(resumed)
+		s.wantPermits()
+	})
+}
+
+func TestLimitInACluster(t *testing.T) {
+	t.Parallel()
+	s := setUp(t, redistest.StartCluster(t, 3).Client(t), lock.Config{})
+	var inside together
+	var all sync.WaitGroup
+	for i := range 30 {
+		all.Go(func() {
+			opts := &lock.Options{Wait: lock.Forever, Limit: 2, Rates: []lock.Rate{{Starts: 20, Period: 100 * time.Millisecond}}}
+			if err := s.Do(s.Context(), fmt.Sprint("account:", i%3), opts, inside.work); err != nil {
+				s.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if m := inside.most.Load(); m > 6 || m < 2 {
+		s.Fatalf("want up to 6 holders of three locks at once, have %d", m)
+	}
+}
+
+func TestLimitIsChecked(t *testing.T) {
+	t.Parallel()
+	for want, opts := range map[string]lock.Options{
+		"lock: limit: want 0 or more, have -1":                                                            {Limit: -1},
+		"lock: limit: want 0 to 1000, have 1001":                                                          {Limit: 1001},
+		"lock: rates: starts: want 1 to 10000, have 0":                                                    {Rates: []lock.Rate{{Period: time.Second}}},
+		"lock: rates: period: want 1ms to 744h0m0s, have 0s":                                              {Rates: []lock.Rate{{Starts: 1}}},
+		"lock: rates: want at most 8, have 9":                                                             {Rates: make([]lock.Rate, 9)},
+		"lock: limit, rates: want none on a store that does not know them, have a limit of 2 and 0 rates": {Limit: 2},
+	} {
+		locker, err := lock.New(locktest.NewMemory(), lock.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := locker.Acquire(t.Context(), "account:1", &opts); err == nil || err.Error() != want {
+			t.Errorf("want %q, have %v", want, err)
+		}
+		locker.Close()
+	}
+}

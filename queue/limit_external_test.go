@@ -1,0 +1,46 @@
+package queue_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/lock/locktest"
+	"github.com/sidingq/siding/queue"
+)
+
+// An operator pauses a resource whose lock is on an external store, by the prefix of its own locks.
+func TestPauseWithAnExternalStore(t *testing.T) {
+	t.Parallel()
+	b, st, j := setup(t), unfencedStage(t), &journal{}
+	b.setLimit(t, 0)
+	b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Store: newQueueless(locktest.NewMemory()), Observe: j.observe}}, st.run)
+	id := b.enqueue(t, b.job(0), queue.Options{Retries: queue.NoRetries})
+	if e := j.await(t, queue.EventParked, id, 1); !strings.Contains(e.Err.Error(), "alice paused it: stock count") {
+		t.Errorf("want who paused it, have %v", e.Err)
+	}
+	if _, err := queue.UnsetLimit(t.Context(), b.rdb, "", b.resource); err != nil {
+		t.Fatal(err)
+	}
+	poll.Eventually(t, "the task done", func() bool { return len(st.order()) == 1 })
+	b.awaitGone(t, id)
+}
+
+// With a lock on an external store tasks start no more often than the rates say.
+func TestRatesWithAnExternalStore(t *testing.T) {
+	t.Parallel()
+	b, st := setup(t), unfencedStage(t)
+	const tasks, period = 6, 300 * time.Millisecond
+	limits := map[string]queue.Limit{"res:*": {Rates: []lock.Rate{{Starts: 2, Period: period}}}}
+	b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Store: newQueueless(locktest.NewMemory()), Limits: limits}}, st.run)
+	ids, begin := make([]string, tasks), time.Now()
+	for i := range ids {
+		ids[i] = b.enqueue(t, b.job(i), queue.Options{Retries: queue.NoRetries})
+	}
+	b.awaitGone(t, ids...)
+	if took := time.Since(begin); took < 2*period {
+		t.Errorf("want the fifth task %v after the first or later, have all done in %v", 2*period, took)
+	}
+}

@@ -1,0 +1,329 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/queue"
+)
+
+// A crowd is a handler whose tasks may run at the same time.
+type crowd struct {
+	mu      sync.Mutex
+	inside  int
+	most    int
+	started []int   // jobs, in order
+	fences  []int64 // in the same order, which are the times of the starts by Redis's clock
+	gate    chan struct{}
+}
+
+func newCrowd() *crowd { return &crowd{gate: make(chan struct{})} }
+
+// run waits until the gate lets a task go, or is closed.
+func (c *crowd) run(ctx context.Context, j job) error {
+	c.mu.Lock()
+	c.inside++
+	c.most = max(c.most, c.inside)
+	c.started = append(c.started, j.N)
+	c.fences = append(c.fences, lock.Fence(ctx, j.Res))
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.inside--
+	}()
+	select {
+	case <-c.gate:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (c *crowd) state() (inside, most int, started []int, fences []int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.inside, c.most, slices.Clone(c.started), slices.Clone(c.fences)
+}
+
+func (c *crowd) awaitInside(t *testing.T, n int) {
+	t.Helper()
+	poll.Eventually(t, fmt.Sprintf("%d tasks at work", n), func() bool {
+		inside, _, _, _ := c.state()
+		return inside == n
+	})
+}
+
+// setLimit overrides the limit of the bundle's resource.
+func (b *bundle) setLimit(t *testing.T, holders int) {
+	t.Helper()
+	err := queue.SetLimit(t.Context(), b.rdb, queue.LimitOverride{Pattern: b.resource, Holders: holders, By: "alice", Reason: "stock count"})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// So many tasks of a resource run at once as its limit says, in the order in which they came.
+func TestLimit(t *testing.T) {
+	t.Parallel()
+	onBothPaths(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		c, j := newCrowd(), &journal{}
+		b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Observe: j.observe, Limits: map[string]queue.Limit{"res:*": {Holders: 3}}}}, c.run)
+		const tasks = 12
+		ids := make([]string, tasks)
+		for i := range tasks {
+			ids[i] = b.enqueue(t, b.job(i), queue.Options{Retries: queue.NoRetries})
+		}
+		for i := range tasks {
+			c.awaitInside(t, min(3, tasks-i))
+			poll.Eventually(t, "the others parked", func() bool { return len(b.waiters(t)) == max(0, tasks-3-i) })
+			c.gate <- struct{}{}
+		}
+		b.awaitGone(t, ids...)
+		_, most, started, fences := c.state()
+		slices.Sort(fences) // handlers that start at the same time come here in any order
+		if most != 3 || len(started) != tasks || len(slices.Compact(fences)) != tasks {
+			t.Errorf("want 3 at once and a fence for each, have %d, order %v, fences %v", most, started, fences)
+		}
+		for i, n := range started {
+			if i > n+3 || n > i+3 {
+				t.Errorf("want the order of arrival, have %v", started)
+			}
+		}
+		handedOff := 0
+		for _, e := range j.of(queue.EventAcquired, "") {
+			if e.HandOff > 0 {
+				handedOff++
+			}
+		}
+		if handedOff < tasks-4 {
+			t.Errorf("want %d tasks handed off, have %d", tasks-3, handedOff)
+		}
+	})
+}
+
+// An operator raises, lowers and removes a limit, and pauses the resource, while tasks of others run.
+func TestSetLimit(t *testing.T) {
+	t.Parallel()
+	onBothPaths(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		c, j := newCrowd(), &journal{}
+		b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Observe: j.observe}}, c.run)
+		for i := range 10 {
+			b.enqueue(t, b.job(i))
+		}
+		c.awaitInside(t, 1)
+		b.setLimit(t, 4)
+		c.awaitInside(t, 4) // one of them has the lock since before it had a limit
+		raised := time.Now()
+		b.setLimit(t, 6)
+		c.awaitInside(t, 6)
+		t.Logf("a raised limit took %v", time.Since(raised))
+
+		b.setLimit(t, 0)
+		var waiting []string
+		poll.Eventually(t, "a task parked by the pause", func() bool {
+			id := b.enqueue(t, b.job(10+len(waiting)))
+			waiting = append(waiting, id)
+			return strings.Contains(j.await(t, queue.EventParked, id, 1).Err.Error(), ", and 5 more, and alice paused it: stock count")
+		})
+		other := b.enqueue(t, job{Res: "other:" + b.queue, N: 100})
+		j.await(t, queue.EventAcquired, other, 1)
+		for range 7 { // the six and the other
+			c.gate <- struct{}{}
+		}
+		c.awaitInside(t, 0)
+		poll.Eventually(t, "a task parked by the pause alone", func() bool { // the last holder releases its lock first
+			id := b.enqueue(t, b.job(50))
+			waiting = append(waiting, id)
+			return strings.Contains(j.await(t, queue.EventParked, id, 1).Err.Error(), "held by nobody, as alice paused it: stock count")
+		})
+		steadily(t, 1500*time.Millisecond, "no task while the resource is paused", func() bool {
+			inside, _, _, _ := c.state()
+			return inside == 0
+		})
+
+		removed := time.Now()
+		if was, err := queue.UnsetLimit(t.Context(), b.rdb, "", b.resource); !was || err != nil {
+			t.Fatalf("want the limit removed, have %v and %v", was, err)
+		}
+		c.awaitInside(t, 1)
+		t.Logf("the end of a pause took %v", time.Since(removed))
+		steadily(t, 200*time.Millisecond, "one task at a time", func() bool {
+			inside, _, _, _ := c.state()
+			return inside == 1
+		})
+		close(c.gate)
+		b.awaitGone(t, waiting...)
+	})
+}
+
+// Tasks start as often as the rates allow, at the time at which they allow it, and never more often.
+func TestRates(t *testing.T) {
+	t.Parallel()
+	onBothPaths(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		c, j := newCrowd(), &journal{}
+		close(c.gate)
+		const tasks, starts, period = 40, 10, 400 * time.Millisecond
+		b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Observe: j.observe, Limits: map[string]queue.Limit{
+			"res:*": {Holders: 5, Rates: []lock.Rate{{Starts: starts, Period: period}, {Starts: 1000, Period: time.Hour}}},
+		}}}, c.run)
+		ids := make([]string, tasks)
+		for i := range tasks {
+			ids[i] = b.enqueue(t, b.job(i), queue.Options{Retries: queue.NoRetries})
+		}
+		b.awaitGone(t, ids...)
+		_, most, _, at := c.state()
+		slices.Sort(at)
+		var late time.Duration
+		for i := starts; i < len(at); i++ {
+			took := time.Duration(at[i]-at[i-starts]) * time.Microsecond
+			if took < period-time.Millisecond { // a fence is the time of its start, to a few us
+				t.Fatalf("want at most %d starts in %v, have one more after %v", starts, period, took)
+			}
+			late = max(late, took-period)
+		}
+		if most > 5 {
+			t.Errorf("want at most 5 at once, have %d", most)
+		}
+		for _, e := range j.of(queue.EventAcquired, "") {
+			if e.Via == queue.ViaTimer {
+				t.Errorf("want no task to wait for its fallback time, have %+v", e)
+			}
+		}
+		t.Logf("%d starts took %v, at best %v; the latest came %v after its time", tasks, time.Duration(at[tasks-1]-at[0])*time.Microsecond, (tasks/starts-1)*period, late)
+	})
+}
+
+// A task whose worker dies keeps its permit until its TTL. It is recovered then, and not while it may be
+// at work, although there are free permits.
+func TestKilledHolderOfAPermit(t *testing.T) {
+	t.Parallel()
+	b, st, j := setup(t), newStage(t), &journal{}
+	st.unsafe = true // the killed one's handler goes on
+	limits := map[string]queue.Limit{"res:*": {Holders: 3}}
+	var victim mortal
+	victim.guardConfig.Limits, victim.guardConfig.Lock = limits, shortTimes
+	victim.mute.Store(true)
+	victim.serve(t, b, st)
+	zombie := st.hold(0)
+	id := b.enqueue(t, b.job(0))
+	within(t, patience, "the holder", zombie.entered)
+	b.silence(t, id)
+	again := st.hold(0)
+	b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Observe: j.observe, Limits: limits, Lock: shortTimes}}, st.run)
+	b.awaitGone(t, b.enqueue(t, b.job(1))) // gets another permit
+	steadily(t, recoveryRounds, "the task left alone while it holds its permit", func() bool { return len(j.of(queue.EventRecovered, id)) == 0 })
+	victim.dead.Store(true)
+	j.await(t, queue.EventRecovered, id, 1)
+	within(t, patience, "the second attempt", again.entered)
+	again.open()
+	b.awaitGone(t, id)
+	zombie.open()
+}
+
+// recoveryRounds is longer than it takes to look for orphans twice.
+const recoveryRounds = 5 * time.Second
+
+func TestLimitsAreChecked(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for want, limits := range map[string]map[string]queue.Limit{
+		"queue: limits: want a resource, or a class that ends in \":*\" such as \"account:*\", have \"acc*\"": {"acc*": {}},
+		"queue: limits: account:1: want 0 or more holders, have -1":                                           {"account:1": {Holders: -1}},
+		"queue: limits: account:*: limit: want 0 to 1000, have 1001":                                          {"account:*": {Holders: 1001}},
+		"queue: limits: a: rates: starts: want 1 to 10000, have 0":                                            {"a": {Rates: []lock.Rate{{Period: time.Second}}}},
+		"queue: limits: bad resource name: it is empty":                                                       {"": {}},
+	} {
+		cfg := queue.ServerConfig{Guard: queue.GuardConfig{Limits: limits}}
+		if err := cfg.Validate(); err == nil || err.Error() != want {
+			t.Errorf("want %q, have %v", want, err)
+		}
+	}
+	for want, o := range map[string]queue.LimitOverride{
+		"queue: set limit: want a resource, or a class that ends in \":*\" such as \"account:*\", have \"*:1\"": {Pattern: "*:1"},
+		"queue: set limit: r: limit: want 0 to 1000, have -1":                                                   {Pattern: "r", Holders: -1, By: "a", Reason: "b"},
+		"queue: set limit: r: by: want a text, have none":                                                       {Pattern: "r"},
+		"queue: set limit: r: reason: want a text, have none":                                                   {Pattern: "r", By: "a"},
+	} {
+		if err := queue.SetLimit(t.Context(), b.rdb, o); err == nil || err.Error() != want {
+			t.Errorf("want %q, have %v", want, err)
+		}
+	}
+}
+
+func TestLimitsAreListed(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	prefix := "test-" + b.queue + ":"
+	have, err := queue.Limits(t.Context(), b.rdb, prefix)
+	if err != nil || len(have) != 0 {
+		t.Fatalf("want none, have %v and %v", have, err)
+	}
+	for _, pattern := range []string{"b:*", "a:1"} {
+		o := queue.LimitOverride{Pattern: pattern, Prefix: prefix, Holders: 7, Rates: []lock.Rate{{Starts: 2, Period: time.Second}}, By: "alice", Reason: "a test"}
+		if err := queue.SetLimit(t.Context(), b.rdb, o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	have, err = queue.Limits(t.Context(), b.rdb, prefix)
+	if err != nil || len(have) != 2 || have[0].Pattern != "a:1" || have[1].Holders != 7 || have[1].Rates[0].Starts != 2 || have[1].By != "alice" || time.Since(have[1].At) > time.Minute {
+		t.Fatalf("want two, have %+v and %v", have, err)
+	}
+	if was, err := queue.UnsetLimit(t.Context(), b.rdb, prefix, "c"); was || err != nil {
+		t.Errorf("want no such limit, have %v and %v", was, err)
+	}
+	b.rdb.HSet(t.Context(), "siding:limits:"+prefix, "b:*", "{")
+	if have, err = queue.Limits(t.Context(), b.rdb, prefix); err == nil || len(have) != 1 {
+		t.Errorf("want an error and the other limit, have %v and %v", have, err)
+	}
+}
+
+// A limit that cannot be read stops nobody, and is logged.
+func TestUnreadableLimit(t *testing.T) {
+	t.Parallel()
+	b, c, logs := setup(t), newCrowd(), newLogs(t)
+	prefix := "test-" + b.queue + ":"
+	b.rdb.HSet(t.Context(), "siding:limits:"+prefix, "res:*", "x")
+	close(c.gate)
+	b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Logger: logs.logger, Lock: lock.Config{Prefix: prefix}}}, c.run)
+	b.awaitGone(t, b.enqueue(t, b.job(1)))
+	poll.Eventually(t, "a line in the log", func() bool { return len(logs.lines("last known ones hold")) > 0 })
+}
+
+// A handler that takes a second lock keeps to its limit, too.
+func TestLimitOfASecondLock(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	second := "second:" + b.queue
+	var s *queue.Server
+	busy := make(chan error, 3)
+	gate := make(chan struct{})
+	s = b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Limits: map[string]queue.Limit{"second:*": {Holders: 2}}}}, func(ctx context.Context, _ job) error {
+		err := s.Locker().Do(ctx, second, nil, func(context.Context) error {
+			<-gate
+			return nil
+		})
+		if err != nil {
+			busy <- err
+		}
+		return nil
+	})
+	for i := range 3 {
+		b.enqueue(t, job{Res: fmt.Sprint(b.resource, i), N: i})
+	}
+	if err := within(t, patience, "the third", busy); !errors.Is(err, lock.ErrBusy) {
+		t.Errorf("want ErrBusy, have %v", err)
+	}
+	close(gate)
+}
