@@ -266,6 +266,7 @@ func TestRightsOfAWorker(t *testing.T) {
 		t.Error(err)
 	}
 	g.waitForLock(t, rdb)
+	shareLock(t, rdb)
 	poll.Eventually(t, "a task parked", func() bool { return g.admin.ZCard(ctx, "asynq:{default}:retry").Val() > 0 })
 	if scrape := fetch(t, w.base(t)+"/metrics"); !strings.Contains(scrape, "\nsiding_redis_up 1\n") {
 		t.Errorf("want the gauges of the fleet read, have %s", w.stderr.String())
@@ -308,6 +309,19 @@ func (g *guardedTestbed) waitForLock(t *testing.T, rdb redis.UniversalClient) {
 	})
 	if err := errors.Join(lease.Release(t.Context()), <-got); err != nil {
 		t.Error(err)
+	}
+}
+
+// shareLock has two hold a lock at once, as its limit allows.
+func shareLock(t *testing.T, rdb redis.UniversalClient) {
+	t.Helper()
+	locker := newLocker(t, rdb)
+	for range 2 {
+		held, err := locker.Acquire(t.Context(), "res:shared", &lock.Options{Limit: 2, Rates: []lock.Rate{{Starts: 10, Period: time.Minute}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = held.Release(context.WithoutCancel(t.Context())) }()
 	}
 }
 
@@ -474,6 +488,9 @@ func TestRightsOfAnOperator(t *testing.T) {
 		{"why runs", 0},
 		{"why waits", 0},
 		{"why pends", 0},
+		{"limit set res:9 0 --reason drill", 0},
+		{"limit list", 0},
+		{"limit unset res:9", 0},
 		{"release order:536365 --reason drill --yes", 0},
 	} {
 		if out, status := g.lockctl(t, strings.Fields(c.args)...); status != c.status {
@@ -652,6 +669,12 @@ func (g *guardedTestbed) fillQueue(t *testing.T) {
 // that the pages count only some of them.
 func (g *guardedTestbed) fillLocks(t *testing.T) {
 	t.Helper()
+	const waits = "\xfa\xb5\x03\x00" // an empty field, see waits.lua
+	if msg, err := g.admin.HGet(t.Context(), "asynq:{default}:t:retry-3", "msg").Result(); err != nil {
+		t.Fatal(err)
+	} else if err := g.admin.HSet(t.Context(), "asynq:{default}:t:retry-3", "msg", msg+waits).Err(); err != nil {
+		t.Fatal(err)
+	}
 	client := newClient(t, g.admin)
 	for range 510 {
 		if _, err := client.Enqueue(t.Context(), success{}, &queue.Options{Queue: "many", Delay: time.Hour}); err != nil {

@@ -32,6 +32,9 @@ type Verdict struct {
 	Told []time.Duration
 	// Revoked says how often revocations had which end.
 	Revoked map[string]int
+	// Together is how many have held a pool at a time at most, up to its limit. Throttled is how many of
+	// the pools' rates had enough starts to be exceeded.
+	Together, Throttled int
 	// Watched is for how long a resource had a task that waited while a worker had room, in all.
 	Watched time.Duration
 }
@@ -255,6 +258,10 @@ func (c *checker) checkFences() {
 
 func (c *checker) checkHolds() {
 	for _, resource := range slices.Sorted(maps.Keys(c.byResource)) {
+		if isPool(resource) {
+			c.checkPool(resource)
+			continue
+		}
 		runs := c.byResource[resource]
 		for i, r := range runs {
 			c.checkAwakening(r)
@@ -266,6 +273,10 @@ func (c *checker) checkHolds() {
 				}
 				f := c.overlap(r, later)
 				first = cmp.Or(first, f)
+				if f == nil {
+					c.wrong("two hold %s from %v to %v: %s on %s (fence %d) and %s on %s (fence %d)", r.Resource, later.Begin, min(end, c.believed(later)),
+						r.Task, r.Process, r.Fence, later.Task, later.Process, later.Fence)
+				}
 			}
 			if first != nil {
 				c.account(first.Kind).Overlaps++
@@ -274,7 +285,7 @@ func (c *checker) checkHolds() {
 	}
 }
 
-// overlap returns the fault that explains two holders at once.
+// overlap returns the fault that explains two holders at once, nil if there is none.
 func (c *checker) overlap(a, b Run) *Fault {
 	for i, f := range c.Faults {
 		since := b.Begin - f.Start
@@ -285,8 +296,6 @@ func (c *checker) overlap(a, b Run) *Fault {
 			return &c.Faults[i]
 		}
 	}
-	c.wrong("two hold %s from %v to %v: %s on %s (fence %d) and %s on %s (fence %d)", a.Resource, b.Begin, min(c.believed(a), c.believed(b)),
-		a.Task, a.Process, a.Fence, b.Task, b.Process, b.Fence)
 	return nil
 }
 

@@ -37,6 +37,18 @@ func story() *chaos.History {
 	}
 }
 
+// us is a microsecond.
+const us = time.Microsecond
+
+// inPool returns runs that begin so, and last for 5 ms.
+func inPool(begin ...time.Duration) []chaos.Run {
+	runs := make([]chaos.Run, len(begin))
+	for i, at := range begin {
+		runs[i] = chaos.Run{Task: "p", Process: "w1", Resource: "pool:0", Fence: int64(at/us) + int64(i), Begin: at, Returned: at + 5*ms, Outcome: chaos.Ended}
+	}
+	return runs
+}
+
 // TestCheckFinds changes the story in one way and wants that found, and nothing else.
 func TestCheckFinds(t *testing.T) {
 	t.Parallel()
@@ -46,6 +58,32 @@ func TestCheckFinds(t *testing.T) {
 		want   string // part of the one finding; empty for none
 	}{
 		{name: "nothing", change: func(*chaos.History) {}},
+		{name: "one more holder than the limit", want: "4 hold pool:0 at 9s, which has a limit of 3", change: func(h *chaos.History) {
+			h.Runs = append(h.Runs, inPool(9*s, 9*s, 9*s, 9*s)...)
+		}},
+		{name: "as many holders as the limit", change: func(h *chaos.History) {
+			h.Runs = append(h.Runs, inPool(9*s, 9*s, 9*s)...)
+		}},
+		{name: "one more holder, of whose permit Redis lost the data", change: func(h *chaos.History) {
+			h.Runs = append(h.Runs, inPool(9*s, 9*s, 9*s, 9*s)...)
+			h.Faults = []chaos.Fault{{Kind: chaos.Failover, Start: 8 * s, End: 9 * s}}
+		}},
+		{name: "more starts than the rate", want: "pool:0 had 21 starts in 200ms, and at most 20 are allowed in 250ms", change: func(h *chaos.History) {
+			for i := range 21 {
+				h.Runs = append(h.Runs, inPool(9*s + time.Duration(i)*10*ms)[0])
+			}
+		}},
+		{name: "as many starts as the rate", change: func(h *chaos.History) {
+			for i := range 40 {
+				h.Runs = append(h.Runs, inPool(9*s + time.Duration(i)*12500*us)[0])
+			}
+		}},
+		{name: "more starts than the rate, as Redis lost its data", change: func(h *chaos.History) {
+			for i := range 21 {
+				h.Runs = append(h.Runs, inPool(9*s + time.Duration(i)*10*ms)[0])
+			}
+			h.Faults = []chaos.Fault{{Kind: chaos.RestartEmpty, Start: 9100 * ms, End: 9100 * ms}}
+		}},
 		{name: "a task without an effect", want: "task c (ok, on \"thing\") is lost", change: func(h *chaos.History) {
 			h.Tasks["c"] = &chaos.Task{ID: "c", Resource: "thing", Fate: chaos.FateOK, Accepted: s}
 		}},

@@ -110,7 +110,7 @@ func (o *operator) unpause(ctx context.Context) error {
 
 // held returns a resource that somebody holds, or any if nobody holds one.
 func (o *operator) held(ctx context.Context, r *rand.Rand) string {
-	names := chaos.Resources()
+	names := chaos.Things()
 	r.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
 	for _, name := range names {
 		if strings.HasPrefix(o.rdb.Get(ctx, "lock:"+name).Val(), "siding:") {

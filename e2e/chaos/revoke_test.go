@@ -26,7 +26,7 @@ import (
 // revoke revokes the lease of a task, most often of one that has run for longer than most do. Now
 // and then nobody holds the lock, or two operators revoke the lease in a row.
 func (o *operator) revoke(ctx context.Context, r *rand.Rand, fault *chaos.Fault) {
-	names := chaos.Resources()
+	names := chaos.Things()
 	r.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
 	free, short, both := r.IntN(8) == 0, r.IntN(4) == 0, r.IntN(4) == 0
 	precise := r.IntN(2) == 0 // as lockctl does, which names the lease that it has shown

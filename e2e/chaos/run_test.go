@@ -116,6 +116,9 @@ func (r *run) do(t *testing.T) {
 			t.Log(r.fleet.said(wrong))
 		}
 	}
+	if verdict.Together < 3 || verdict.Throttled < 2 {
+		t.Errorf("want resources with limits held by 3 at a time, and rates that keep tasks away, have %d and %d", verdict.Together, verdict.Throttled)
+	}
 	if len(h.Faults) < 5 || len(h.Effects) < 200 || verdict.Watched == 0 {
 		t.Errorf("want 5 faults, 200 effects, and tasks that wait while a worker has room, have %d, %d, and %v of that",
 			len(h.Faults), len(h.Effects), verdict.Watched)

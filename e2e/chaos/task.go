@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
+	"strings"
 	"time"
 
+	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -14,14 +16,32 @@ import (
 var Queues = []string{"chaos-a", "chaos-b"}
 
 // Resources are what the tasks want.
-func Resources() []string {
-	const count = 12
+func Resources() []string { return append(Things(), pools()...) }
+
+// Things are those that one task may hold at a time.
+func Things() []string { return numbered("thing:", 10) }
+
+// pools are those that several tasks may hold at a time.
+func pools() []string { return numbered(poolPrefix, 2) }
+
+func numbered(prefix string, count int) []string {
 	names := make([]string, count)
 	for i := range names {
-		names[i] = fmt.Sprintf("thing:%d", i)
+		names[i] = fmt.Sprintf("%s%d", prefix, i)
 	}
 	return names
 }
+
+const poolPrefix = "pool:"
+
+// isPool reports whether a resource is one of pools.
+func isPool(resource string) bool { return strings.HasPrefix(resource, poolPrefix) }
+
+// poolLimit is that of each pool. More tasks want it all the time.
+var poolLimit = queue.Limit{Holders: 3, Rates: []lock.Rate{{Starts: 20, Period: 250 * time.Millisecond}, {Starts: 300, Period: 5 * time.Second}}}
+
+// limits are those of every fleet.
+func limits() map[string]queue.Limit { return map[string]queue.Limit{poolPrefix + "*": poolLimit} }
 
 // A Guarded task works on a resource.
 type Guarded struct {

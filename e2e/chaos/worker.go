@@ -106,6 +106,7 @@ func (w *worker) start(ctx context.Context, s Settings, logger *slog.Logger) (*q
 		},
 		Guard: queue.GuardConfig{
 			Recovery: recovery,
+			Limits:   limits(),
 			// A safety margin for an overloaded machine.
 			Lock:    lock.Config{TTL: TTL, RenewEvery: TTL / 4, SafetyMargin: TTL / 4},
 			Observe: w.observe,
@@ -163,7 +164,11 @@ func (w *worker) do(ctx context.Context, work Work, info queue.Info) error {
 	case work.Fate == FateHopeless, work.Fate == FateFlaky && info.Retried == 0:
 		return errOwn
 	}
-	if err := w.ledger.Record(ctx, info.ID, info.Resource); err != nil {
+	resource := info.Resource
+	if isPool(resource) {
+		resource = "" // the ledger would refuse the fences of all holders but the last
+	}
+	if err := w.ledger.Record(ctx, info.ID, resource); err != nil {
 		return fmt.Errorf("ledger: %w", err)
 	}
 	return nil

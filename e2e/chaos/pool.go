@@ -1,0 +1,63 @@
+package chaos
+
+import (
+	"slices"
+	"time"
+)
+
+// checkPool checks that no more tasks hold a resource than its limit says, and that no more start in any
+// period than its rates say.
+func (c *checker) checkPool(resource string) {
+	var holders []Run
+	for _, r := range c.byResource[resource] {
+		c.checkAwakening(r)
+		holders = slices.DeleteFunc(holders, func(h Run) bool { return c.believed(h) <= r.Begin })
+		holders = append(holders, r)
+		c.Together = max(c.Together, min(len(holders), poolLimit.Holders))
+		if len(holders) > poolLimit.Holders {
+			c.tooMany(holders)
+		}
+	}
+	c.checkRates(resource)
+}
+
+// tooMany looks for the fault that explains that one more holds a resource than may. holders end with the
+// one that came last.
+func (c *checker) tooMany(holders []Run) {
+	last := holders[len(holders)-1]
+	for _, h := range holders[:len(holders)-1] {
+		if f := c.overlap(h, last); f != nil {
+			c.account(f.Kind).Overlaps++
+			return
+		}
+	}
+	c.wrong("%d hold %s at %v, which has a limit of %d: the last is %s on %s (fence %d)", len(holders), last.Resource, last.Begin, poolLimit.Holders,
+		last.Task, last.Process, last.Fence)
+}
+
+// checkRates checks the starts of a resource. The fence of a run is when its lock was granted, by Redis's
+// clock. A fault in which Redis loses data loses what it knows of starts.
+func (c *checker) checkRates(resource string) {
+	const precision = time.Millisecond
+	runs := slices.Clone(c.byResource[resource])
+	slices.SortFunc(runs, func(a, b Run) int { return int(a.Fence - b.Fence) })
+	for _, rate := range poolLimit.Rates {
+		for i := rate.Starts; i < len(runs); i++ {
+			first, last := runs[i-rate.Starts], runs[i]
+			took := time.Duration(last.Fence-first.Fence) * time.Microsecond
+			if took >= rate.Period-precision {
+				continue
+			}
+			forgot := slices.ContainsFunc(c.Faults, func(f Fault) bool {
+				return f.Kind.trait().loses && f.Start-lag <= last.Begin && first.Begin <= f.End+belief
+			})
+			if !forgot {
+				c.wrong("%s had %d starts in %v, and at most %d are allowed in %v: from %s at %v to %s at %v", resource, rate.Starts+1, took,
+					rate.Starts, rate.Period, first.Task, first.Begin, last.Task, last.Begin)
+			}
+		}
+		if len(runs) > rate.Starts {
+			c.Throttled++
+		}
+	}
+}
