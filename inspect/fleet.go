@@ -62,7 +62,7 @@ func (i *Inspector) Lost(ctx context.Context) ([]Lost, error) {
 	var suspects []asynqredis.Active
 	for _, l := range locks {
 		for _, a := range active.byResource[l.Resource] {
-			if !a.Orphaned && !asynqredis.IsHolder(a.Type, a.ID, l.Holder) {
+			if !a.Orphaned && !l.heldBy(a) {
 				suspects = append(suspects, a)
 			}
 		}

@@ -82,11 +82,13 @@ func (i *Inspector) index(active []asynqredis.Active) index {
 
 // mayHold returns the tasks of which one may hold a lock. The resources of some tasks are not known.
 func (x index) mayHold(l *Lock) []asynqredis.Active {
-	named, _ := parseHolder(l.Holder)
-	if named == nil {
-		return x.byResource[l.Resource]
+	found := slices.Clone(x.byResource[l.Resource])
+	for _, holder := range l.holders() {
+		if named, _ := parseHolder(holder); named != nil {
+			found = append(found, x.byID[named.ID]...)
+		}
 	}
-	return slices.Concat(x.byResource[l.Resource], x.byID[named.ID])
+	return found
 }
 
 // A place is a lock that may be in use.
@@ -246,14 +248,27 @@ func (f fleet) name(l *Lock, active []asynqredis.Active) {
 	if !l.Leased() {
 		return
 	}
+	if len(l.Permits) < 2 {
+		l.Task, l.Gone = f.holder(l.Holder, l.Worker, active)
+	}
+	for n := range l.Permits {
+		if p := &l.Permits[n]; p.State != Reserved {
+			p.Task, p.Gone = f.holder(p.Holder, p.Worker, active)
+			l.Gone = l.Gone || p.Gone
+		}
+	}
+}
+
+// holder returns which of the active tasks has a label, nil for none, and whether its worker is gone.
+func (f fleet) holder(label string, worker *Worker, active []asynqredis.Active) (task *Task, gone bool) {
 	orphaned := false
 	for _, a := range active {
-		if asynqredis.IsHolder(a.Type, a.ID, l.Holder) {
-			l.Task = &Task{Queue: a.Queue, ID: a.ID, Kind: a.Type}
+		if asynqredis.IsHolder(a.Type, a.ID, label) {
+			task = &Task{Queue: a.Queue, ID: a.ID, Kind: a.Type}
 			orphaned = a.Orphaned
 		}
 	}
-	l.Gone = l.Task != nil && (orphaned || !f.lives(l.Worker))
+	return task, task != nil && (orphaned || !f.lives(worker))
 }
 
 // lives reports whether a server of that process is alive, or the process is not known.

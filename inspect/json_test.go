@@ -28,6 +28,10 @@ func TestJSON(t *testing.T) {
 		WaitTime: inspect.Duration(150 * time.Second), Elsewhere: true,
 		Waits:   []inspect.Wait{{Resource: "order:2", Position: 1, Until: at(10), Elsewhere: true}},
 		Revoked: &inspect.Revocation{At: at(1), By: "ann", Reason: "stuck", Holder: "order:audit t-9 on a2 (pid 8)"},
+		Permits: []inspect.Permit{{
+			State: inspect.Held, Holder: "order:audit t-0 on a1 (pid 7)", Task: &other, Worker: &worker, Gone: true, Since: at(0), Left: inspect.Duration(time.Second), Fence: 7,
+		}, {State: inspect.Reserved, Holder: "siding-task:orders:t-1"}},
+		Limit: &inspect.Limit{Pattern: "order:*", Holders: 3, Rates: []inspect.Rate{{Starts: 100, Period: inspect.Duration(time.Minute)}}, By: "ann", Reason: "stock count", At: at(1)},
 	}
 	for name, value := range map[string]any{
 		"lock":      held,

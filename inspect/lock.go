@@ -68,6 +68,27 @@ type Lock struct {
 	Waits []Wait `json:"waits,omitempty"`
 	// Revoked is what the operator did to the lock last.
 	Revoked *Revocation `json:"revoked,omitempty"`
+	// Permits are those that are held or reserved, of a lock with a [queue.Limit]. If there are several,
+	// Holder is their number, such as "3 holders", Gone is true if that holds for one of them, and Task,
+	// Worker and Since are not set.
+	Permits []Permit `json:"permits,omitempty"`
+	// Limit is what an operator has set for the resource. Only [Inspector.Show] and [Inspector.Why] find
+	// it out. The limits of the servers themselves are not known here.
+	Limit *Limit `json:"limit,omitempty"`
+}
+
+// A Permit of a lock is held by one of its holders, or reserved for a waiter. The fields are as in [Lock].
+type Permit struct {
+	State LockState `json:"state"` // Held, Revoked or Reserved
+	// Holder is the label of the holder, or the name of the waiter in the wait queue.
+	Holder string `json:"holder"`
+	// Task is the waiter, or the holder if [Inspector.Held], Top or Scan has found it.
+	Task   *Task     `json:"task,omitempty"`
+	Worker *Worker   `json:"worker,omitempty"`
+	Gone   bool      `json:"gone,omitempty"`
+	Since  time.Time `json:"since,omitzero"`
+	Left   Duration  `json:"left_seconds,omitempty"`
+	Fence  int64     `json:"fence,omitempty"`
 }
 
 // Leased reports whether a lease has the lock: it is held or revoked.

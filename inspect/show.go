@@ -31,8 +31,11 @@ func (i *Inspector) Show(ctx context.Context, resource string, from, count int) 
 	}
 	var queues []string
 	var unlisted error
+	var limit *Limit
+	var unlimited error
 	var listed sync.WaitGroup
 	listed.Go(func() { queues, unlisted = asynqredis.Queues(ctx, i.rdb) })
+	listed.Go(func() { limit, unlimited = i.limit(ctx, resource) })
 	l, elsewhere, err := i.look(ctx, resource, redisstore.LookAt{From: max(0, from-1), Count: max(0, count)})
 	listed.Wait()
 	if err != nil {
@@ -40,6 +43,9 @@ func (i *Inspector) Show(ctx context.Context, resource string, from, count int) 
 	}
 	if unlisted != nil {
 		return Lock{}, nil, fmt.Errorf("inspect: %w", unlisted)
+	}
+	if unlimited != nil {
+		return Lock{}, nil, unlimited
 	}
 	waiters := make([]Waiter, len(l.Waiters))
 	for n, w := range l.Waiters {
@@ -49,6 +55,7 @@ func (i *Inspector) Show(ctx context.Context, resource string, from, count int) 
 		}
 	}
 	lock := lockOf(resource, l, elsewhere)
+	lock.Limit = limit
 	if named, _ := parseHolder(lock.Holder); named != nil && lock.Leased() {
 		t, err := i.find(ctx, queues, *named)
 		if err != nil {
@@ -138,6 +145,7 @@ func lockOf(resource string, l redisstore.Looked, elsewhere bool) Lock {
 		found.Holder = foreignHolder
 	case Free:
 	}
+	found.setPermits(l)
 	if r := l.Revoked; r != nil {
 		found.Revoked = &Revocation{At: utc(r.At), By: r.By, Reason: r.Reason, Holder: r.Holder}
 	}

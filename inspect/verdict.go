@@ -101,7 +101,9 @@ func (j judge) pending() Verdict {
 	default:
 		v.Clears = fmt.Sprintf("A worker takes the task once the tasks before it are taken, which are more than %d.", asynqredis.LookDepth)
 	}
-	if l := j.e.Lock; l != nil && (l.State != Free || l.Waiting > 0) {
+	if j.paused() {
+		v.Clears += " It then waits: " + j.pausedBy() + "."
+	} else if l := j.e.Lock; l != nil && (l.State != Free || l.Waiting > 0) && !j.roomy() {
 		v.Clears += fmt.Sprintf(" It then waits for %s, for which %s.", j.x.resource, waitingNow(l.Waiting))
 	}
 	v.Do = "Wait, or start more workers; `asynq queue ls` shows how many tasks are before it."

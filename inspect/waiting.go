@@ -32,6 +32,9 @@ func (j judge) waiting() Verdict {
 			Do:     fmt.Sprintf("Look again: `lockctl why %s`.", arg(j.x.ID)),
 		}
 	}
+	if v, ok := j.limited(l); ok {
+		return v
+	}
 	switch l.State {
 	case Foreign:
 		return j.behindForeign(l)

@@ -30,7 +30,8 @@ func (x *exam) want() *want {
 
 // reserved reports whether the lock is reserved for the one who wants it.
 func (t *want) reserved() bool {
-	return t.lock.State == redisstore.LookReserved && t.lock.Holder == t.waiter
+	_, permit := permitOf(t.lock, "", "", t.waiter)
+	return permit || t.lock.State == redisstore.LookReserved && t.lock.Holder == t.waiter
 }
 
 // A noted is a wait of a holder's work, and what is known of the lock, unless that is elsewhere.

@@ -29,6 +29,9 @@ type exam struct {
 	guarded   bool              // its server is, as far as is known
 	started   time.Time         // since when the worker has it; zero if that is not known
 	gone      bool              // the worker of an active task is dead or cut off
+	limit     *Limit            // that an operator has set for the resource, nil for none
+	rated     bool              // the lock has rates, of an operator or of the servers
+	next      time.Time         // from when on the rates of limit allow a start; zero for now
 }
 
 // waiter is the name under which the task waits.
@@ -80,6 +83,9 @@ func (i *Inspector) Why(ctx context.Context, queue, id string) (Explanation, err
 		return Explanation{}, fmt.Errorf("inspect: %w", err)
 	}
 	x, err := w.examine(ctx, found[0])
+	if err == nil && x.resource != "" && !x.finished() {
+		err = w.findLimit(ctx, x)
+	}
 	if err != nil {
 		return Explanation{}, err
 	}
@@ -112,6 +118,9 @@ func (w *inquiry) examine(ctx context.Context, t asynqredis.TaskLook) (*exam, er
 		if x.lock, x.elsewhere, err = w.look(ctx, x.resource, redisstore.LookAt{Waiter: x.waiter()}); err != nil {
 			return nil, err
 		}
+		if own, ok := permitOf(x.lock, t.Message.Kind, t.ID, x.waiter()); ok {
+			x.lock = x.lock.Of(own)
+		}
 	}
 	if t.State == "active" {
 		if err := w.findWorker(ctx, x); err != nil {
@@ -137,6 +146,18 @@ func (w *inquiry) findWorker(ctx context.Context, x *exam) error {
 		}
 	}
 	x.gone = x.Orphaned() || !w.lives(x.worker)
+	return nil
+}
+
+// findLimit finds out what limits the lock of a task.
+func (w *inquiry) findLimit(ctx context.Context, x *exam) (err error) {
+	if x.limit, err = w.limit(ctx, x.resource); err != nil || !x.waits() {
+		return err
+	}
+	key := w.key(place{x.resource, x.elsewhere})
+	if x.next, x.rated, err = redisstore.NextStart(ctx, w.rdb, x.lock, key, x.limit.rates()); err != nil {
+		return fmt.Errorf("inspect: %w", err)
+	}
 	return nil
 }
 
@@ -209,6 +230,11 @@ func (w *inquiry) explanation(x *exam) Explanation {
 	e.Servers, _ = serving(w.servers, x.Queue)
 	if x.resource != "" && !x.finished() {
 		l := lockOf(x.resource, x.lock, x.elsewhere)
+		l.Limit = x.limit
+		for n := range l.Permits {
+			l.Permits[n].Gone = l.Permits[n].State != Reserved && !w.lives(l.Permits[n].Worker)
+			l.Gone = l.Gone || l.Permits[n].Gone
+		}
 		if x.holds() {
 			l.Task, l.Gone = &e.Task, x.gone || !w.lives(l.Worker)
 		}
@@ -239,8 +265,8 @@ func (w *inquiry) chain(ctx context.Context, x *exam, e *Explanation) (links []*
 	var seen []string // locks
 	for at := x.want(); at != nil && len(e.Chain) < mostLinks; {
 		l := lockOf(at.resource, at.lock, at.elsewhere)
-		if l.State == Free || at.reserved() {
-			break
+		if l.State == Free || at.reserved() || len(l.Permits) > 0 && l.State != Foreign {
+			break // nobody has it, or several may
 		}
 		link := Link{Holder: l.Holder, Task: l.Task, Worker: l.Worker}
 		holder, err := w.holder(ctx, at.queue, l)

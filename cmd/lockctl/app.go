@@ -106,13 +106,14 @@ func (a *app) run(ctx context.Context, args []string) int {
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "lockctl",
-		Short: "Show and release the locks of Siding's tasks",
+		Short: "Show, release and limit the locks of Siding's tasks",
 		Long: `lockctl shows who holds which lock, who waits for it, and why a task does not run.
-It takes a lock from its holder, and looks for faults of the whole installation.
+It takes a lock from its holder, limits or pauses a resource, and looks for faults of
+the whole installation.
 
 It reads the settings of the workers, from flags, from the environment
 (--lock-prefix is SIDING_LOCK_PREFIX) and from a file, in this order of precedence.
-Only release changes anything in Redis.
+Only release and limit change anything in Redis.
 
 ` + statuses,
 		Example: `  lockctl list --sort oldest
@@ -150,7 +151,7 @@ Only release changes anything in Redis.
 	})
 	root.AddGroup(&cobra.Group{ID: "locks", Title: "Commands:"})
 	for _, cmd := range []*cobra.Command{
-		a.listCommand(), a.showCommand(), a.whyCommand(), a.topCommand(), a.releaseCommand(), a.doctorCommand(),
+		a.listCommand(), a.showCommand(), a.whyCommand(), a.topCommand(), a.releaseCommand(), a.limitCommand(), a.doctorCommand(),
 	} {
 		cmd.GroupID = "locks"
 		root.AddCommand(cmd)

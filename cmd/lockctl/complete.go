@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/sidingq/siding/inspect"
+	"github.com/sidingq/siding/queue"
 )
 
 // completionTime is how long a shell waits for suggestions.
@@ -39,6 +42,20 @@ func (a *app) completeResources(cmd *cobra.Command, args []string, begin string)
 		list, err := c.Held(ctx)
 		for _, l := range list.Locks {
 			found = suggest(found, begin, l.Resource, fmt.Sprintf("%s, %s", holderOf(l), count(l.Waiting, "waiter")))
+		}
+		return found, err
+	})
+}
+
+// completeLimits suggests the patterns of the limits that were set.
+func (a *app) completeLimits(cmd *cobra.Command, args []string, begin string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return a.complete(cmd, func(ctx context.Context, c *connection) (found []string, err error) {
+		all, err := queue.Limits(ctx, c.rdb, c.settings.Queue.Guard.Lock.Prefix)
+		for _, o := range all {
+			found = suggest(found, begin, o.Pattern, limitText(inspect.LimitOf(o)))
 		}
 		return found, err
 	})

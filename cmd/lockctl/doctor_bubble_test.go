@@ -48,7 +48,7 @@ func TestStuckLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		first := []inspect.Lock{free("stuck", 3*time.Second, 1, 0), free("swept", 3*time.Second, 1, 0), free("young", time.Second, 1, 0), free("paused", time.Hour, 2, 2)}
-		i := &changing{held: func() inspect.List {
+		i := &changing{show: func(string) inspect.Lock { return inspect.Lock{} }, held: func() inspect.List {
 			if time.Since(start) < 3*time.Second {
 				return inspect.List{Locks: first}
 			}

@@ -223,6 +223,20 @@ func (x *examination) contended(ctx context.Context) error {
 		return err
 	}
 	for _, l := range free {
+		shown, _, err := x.Show(ctx, l.Resource, 1, 0)
+		if err != nil {
+			return err
+		}
+		if limit := shown.Limit; limit != nil && limit.Holders == 0 {
+			x.add(check{
+				Check: "locks", Status: warning, Found: fmt.Sprintf("%s: %s has paused %s: %s", l.Resource, limit.By, limit.Pattern, limit.Reason),
+				Means: countOf(l.Waiting, "task waits", "tasks wait") + " until it is resumed", Do: "`lockctl limit unset " + shellArg(limit.Pattern) + "` resumes it",
+			})
+			continue
+		}
+		if shown.Limit != nil && len(shown.Limit.Rates) > 0 {
+			continue // the waiters may wait for their time
+		}
 		x.add(check{
 			Check: "locks", Status: faulty,
 			Found: fmt.Sprintf("%s: nobody holds the lock, and %s, the first for %s", l.Resource, countOf(l.Waiting, "task waits", "tasks wait"), oldestOf(l)),

@@ -32,6 +32,18 @@ func TestGolden(t *testing.T) {
 	nested.Waits = []inspect.Wait{
 		{Resource: "sku:1", Position: 3, Until: now.Add(time.Minute)}, {Resource: "sku:2"}, {Resource: "sku:3", Elsewhere: true},
 	}
+	shared := locks[0]
+	shared.Holder, shared.Task, shared.Worker, shared.Since = "2 holders", nil, nil, time.Time{}
+	shared.Limit = &inspect.Limit{Pattern: "order:*", Holders: 3, By: "alice@ops-1", Reason: "stock count", At: now.Add(-time.Hour)}
+	shared.Permits = []inspect.Permit{
+		{State: inspect.Held, Holder: locks[0].Holder, Task: locks[0].Task, Worker: locks[0].Worker, Since: locks[0].Since, Left: locks[0].Left, Fence: locks[0].Fence},
+		{State: inspect.Revoked, Holder: "order:audit 11 on web-1 (pid 7)", Gone: true, Since: now.Add(-time.Minute), Left: inspect.Duration(time.Second), Fence: 1772366340000000},
+		{State: inspect.Reserved, Holder: "siding-task:default:77ab11", Task: &inspect.Task{Queue: "default", ID: "77ab11"}, Since: now.Add(-time.Second), Left: inspect.Duration(4 * time.Second)},
+	}
+	paused := inspect.Lock{
+		Resource: "account:42", State: inspect.Free, Waiting: 1, OldestWait: inspect.Duration(time.Minute), WaitTime: inspect.Duration(time.Minute),
+		Limit: &inspect.Limit{Pattern: "account:*", By: "bob", Reason: "the bank is down", At: now.Add(-time.Hour)},
+	}
 	elsewhere := locks[2]
 	elsewhere.Elsewhere = true
 	lists := &fake{list: inspect.List{Locks: locks, LeftOut: 7}, scanned: locks[3:]}
@@ -61,6 +73,10 @@ func TestGolden(t *testing.T) {
 		"show-free.json":   {&fake{lock: inspect.Lock{Resource: "order:1", State: inspect.Free}}, 0, []string{"show", "order:1", "--json"}, 0},
 		"show-foreign.txt": {&fake{lock: locks[3]}, 0, []string{"show", "x"}, 0},
 		"show-stops.txt":   {&fake{lock: stopping}, 0, []string{"show", "order:536365"}, 0},
+		"list-shared.txt":  {&fake{list: inspect.List{Locks: []inspect.Lock{shared}}}, 0, []string{"list"}, 0},
+		"show-shared.txt":  {&fake{lock: shared, waiters: waiters[:1]}, 0, []string{"show", "order:536365"}, 0},
+		"show-shared.json": {&fake{lock: shared}, 0, []string{"show", "order:536365", "--json"}, 0},
+		"show-paused.txt":  {&fake{lock: paused}, 0, []string{"show", "account:42"}, 0},
 		"show-waits.txt":   {&fake{lock: nested}, 0, []string{"show", "order:536365"}, 0},
 		"show-extern.txt":  {&fake{lock: elsewhere}, 0, []string{"show", "sku:85123A"}, 0},
 		"why.txt":          {&fake{why: waitingTask()}, 0, []string{"why", "77ab11"}, exitTrouble},

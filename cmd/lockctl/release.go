@@ -24,6 +24,7 @@ import (
 type releasing struct {
 	resource, reason, by string
 	yes                  bool
+	fence                int64 // of the holder that is meant; 0 for the only one
 }
 
 // A released is the outcome of a release.
@@ -51,6 +52,8 @@ A program on the plain protocol (STATE foreign) does not learn that it has lost 
 lock. The lock goes to the next waiter at once: make sure that the program does not
 work on the resource any more.
 
+A lock with a limit may have several holders. Then --fence says which of them loses it.
+
 Redis keeps the reason and your name for a week, and show prints them. The log of the
 holder's server and the last error of the task have them, too.
 
@@ -70,6 +73,7 @@ holder's server and the last error of the task have them, too.
 	f := cmd.Flags()
 	f.StringVar(&r.reason, "reason", "", "why, for those who look later; required")
 	f.StringVar(&r.by, "by", operator(), "who releases the lock")
+	f.Int64Var(&r.fence, "fence", 0, "the `fence` of the holder that is meant, if the lock has several; show lists them")
 	f.BoolVar(&r.yes, "yes", false, "do not ask")
 	_ = cmd.MarkFlagRequired("reason") // there is such a flag
 	return cmd
@@ -91,12 +95,25 @@ func (r releasing) check() error {
 	if err := store.CheckResource(r.resource); err != nil {
 		return err
 	}
-	for _, text := range []struct{ flag, value string }{{"--reason", r.reason}, {"--by", r.by}} {
+	if r.fence < 0 {
+		return fmt.Errorf("--fence: want 0 or more, have %d", r.fence)
+	}
+	return checkTexts(r.reason, r.by)
+}
+
+// checkTexts checks why something is done, and by whom. Redis keeps both.
+func checkTexts(reason, by string) error {
+	for _, text := range []struct {
+		flag, value string
+		most        int
+	}{{"--reason", reason, 1000}, {"--by", by, 200}} {
 		switch {
 		case strings.TrimSpace(text.value) == "":
 			return fmt.Errorf("%s: want a text, have nothing", text.flag)
 		case plain(text.value) != text.value:
 			return fmt.Errorf("%s: want text without control characters, have %q", text.flag, text.value)
+		case len(text.value) > text.most:
+			return fmt.Errorf("%s: want at most %d bytes, have %d", text.flag, text.most, len(text.value))
 		}
 	}
 	return nil
@@ -118,6 +135,9 @@ func (a *app) release(ctx context.Context, r releasing) error {
 	case lock.State == inspect.Free || lock.State == inspect.Reserved:
 		return cli.Fault(fmt.Errorf("%s: nobody holds the lock", r.resource))
 	}
+	if lock, err = r.of(lock); err != nil {
+		return cli.Fault(err)
+	}
 	if !r.yes {
 		if err := a.ask(ctx, lock); err != nil {
 			return err
@@ -130,6 +150,34 @@ func (a *app) release(ctx context.Context, r releasing) error {
 	return a.print(done, done.text)
 }
 
+// of returns the lock as that of the holder that is meant. The error says why nothing changes.
+func (r releasing) of(l inspect.Lock) (inspect.Lock, error) {
+	var held []inspect.Permit
+	var list []string
+	for _, p := range l.Permits {
+		if p.State != inspect.Reserved {
+			held = append(held, p)
+			list = append(list, fmt.Sprintf("\n  --fence %d  %s", p.Fence, plain(p.Holder)))
+		}
+	}
+	if len(held) == 0 || l.State == inspect.Foreign {
+		if r.fence > 0 && (r.fence != l.Fence || l.State == inspect.Foreign) {
+			return l, fmt.Errorf("nothing has changed: %s: no holder has the fence %d", r.resource, r.fence)
+		}
+		return l, nil
+	}
+	if r.fence == 0 && len(held) > 1 {
+		return l, fmt.Errorf("nothing has changed: %s has %d holders: say by --fence which one is meant:%s", r.resource, len(held), strings.Join(list, ""))
+	}
+	for _, p := range held {
+		if r.fence == 0 || p.Fence == r.fence {
+			l.State, l.Holder, l.Task, l.Worker, l.Gone, l.Since, l.Left, l.Fence = p.State, p.Holder, p.Task, p.Worker, p.Gone, p.Since, p.Left, p.Fence
+			return l, nil
+		}
+	}
+	return l, fmt.Errorf("nothing has changed: %s: no holder has the fence %d, but these:%s", r.resource, r.fence, strings.Join(list, ""))
+}
+
 // revoke takes the lock from the holder that was shown, and from no later one.
 func (a *app) revoke(ctx context.Context, c *connection, r releasing, l inspect.Lock) (released, error) {
 	fence := l.Fence
@@ -140,7 +188,7 @@ func (a *app) revoke(ctx context.Context, c *connection, r releasing, l inspect.
 	outcome, err := queue.Revoke(context.WithoutCancel(ctx), c.rdb, queue.Revocation{
 		Resource: r.resource, Prefix: c.settings.Queue.Guard.Lock.Prefix, Fence: fence, By: r.by, Reason: r.reason,
 	})
-	for _, refused := range []error{queue.ErrNotHeld, queue.ErrOtherHolder, queue.ErrExternalStore} {
+	for _, refused := range []error{queue.ErrNotHeld, queue.ErrOtherHolder, queue.ErrSeveralHolders, queue.ErrExternalStore} {
 		if errors.Is(err, refused) {
 			return released{}, cli.Fault(fmt.Errorf("nothing has changed: %w", err))
 		}

@@ -26,6 +26,7 @@ func (a *app) showCommand() *cobra.Command {
 		Short: "Show a lock, its holder and its wait queue",
 		Long: `Show a lock, its holder, and who waits for it, in the order in which they get it.
 Tasks of paused queues come last: they have no position until the queue is resumed.
+A lock with a limit may have several holders, each with a fencing token of its own.
 
 Redis knows no lock that nobody holds and nobody waits for. So a misspelt resource
 looks like a free one.
@@ -66,7 +67,7 @@ func (a *app) show(ctx context.Context, resource string, from, number int) error
 	if waiters == nil {
 		waiters = []inspect.Waiter{}
 	}
-	return a.print(shown{lock, waiters}, func() string { return a.lockText(lock) + a.waiterText(lock, waiters, from) })
+	return a.print(shown{lock, waiters}, func() string { return a.lockText(lock) + a.permitText(lock) + a.waiterText(lock, waiters, from) })
 }
 
 // lockText describes a lock.
@@ -104,8 +105,50 @@ func (a *app) lockText(l inspect.Lock) string {
 		f.add("taken from", r.Holder)
 		f.add("reason", r.Reason)
 	}
+	if l.Limit != nil {
+		f.add("limit", a.limitOf(*l.Limit))
+	}
 	f.add("waiting", waitingText(l))
 	return f.text()
+}
+
+// limitOf describes the limit that an operator has set.
+func (a *app) limitOf(l inspect.Limit) string {
+	text := fmt.Sprintf("%s, by %s for %s, %s: %s", limitText(l), l.By, l.Pattern, a.clock(l.At), l.Reason)
+	if l.Holders == 0 {
+		text += fmt.Sprintf("; `lockctl limit unset %s` resumes it", shellArg(l.Pattern))
+	}
+	return text
+}
+
+// permitText lists the holders of a lock, and those for whom it is reserved, if there are several.
+func (a *app) permitText(l inspect.Lock) string {
+	if len(l.Permits) < 2 {
+		return ""
+	}
+	t := &table{columns: []column{
+		{title: "HOLDER", cut: true}, {title: "STATE"}, {title: "SINCE", right: true}, {title: "LEFT", right: true}, {title: "FENCE", right: true},
+	}}
+	for _, p := range l.Permits {
+		name, fence, since := p.Holder, "-", "-"
+		switch {
+		case p.State != inspect.Reserved:
+			fence = fmt.Sprint(p.Fence)
+		case p.Task != nil:
+			name = taskText(p.Task)
+		default:
+			name = "a goroutine"
+		}
+		if p.Gone {
+			name += ", gone"
+		}
+		if !p.Since.IsZero() {
+			since = span(a.now().Sub(p.Since)) + " ago"
+		}
+		t.add(name, string(p.State), since, span(time.Duration(p.Left)), fence)
+	}
+	columns, _ := a.size(a.stdout)
+	return "\n" + t.text(columns)
 }
 
 // stateText says what the state of a lock means.

@@ -76,6 +76,9 @@ func countOf(n int, one, more string) string {
 func holderOf(l inspect.Lock) string {
 	switch l.State {
 	case inspect.Reserved:
+		if len(l.Permits) > 1 {
+			return "reserved for " + l.Holder
+		}
 		if l.Task == nil {
 			return "reserved for a goroutine"
 		}

@@ -19,7 +19,7 @@ func TestUsage(t *testing.T) {
 		want string // without the hint
 		hint string // the command whose help is named
 	}{
-		"no command":        {nil, "want a command: doctor, list, release, show, top or why", "lockctl"},
+		"no command":        {nil, "want a command: doctor, limit, list, release, show, top or why", "lockctl"},
 		"unknown command":   {[]string{"lst"}, "unknown command \"lst\" for \"lockctl\"", "lockctl"},
 		"unknown flag":      {[]string{"list", "--no"}, "unknown flag: --no", "lockctl list"},
 		"misspelt flag":     {[]string{"list", "--filtr", "x"}, "unknown flag: --filtr; did you mean --filter?", "lockctl list"},
@@ -46,6 +46,7 @@ func TestUsage(t *testing.T) {
 		"empty reason":      {[]string{"release", "x", "--reason", " "}, "--reason: want a text, have nothing", "lockctl release"},
 		"empty name":        {[]string{"release", "x", "--reason", "y", "--by", ""}, "--by: want a text, have nothing", "lockctl release"},
 		"bad reason":        {[]string{"release", "x", "--reason", "a\x1bb"}, "--reason: want text without control characters, have \"a\\x1bb\"", "lockctl release"},
+		"bad fence":         {[]string{"release", "x", "--reason", "y", "--fence", "-1"}, "--fence: want 0 or more, have -1", "lockctl release"},
 		"release braces":    {[]string{"release", "{x}", "--reason", "y"}, "lock: bad resource name: braces would change its Redis Cluster slot: \"{x}\"", "lockctl release"},
 		"bad address":       {[]string{"list", "--redis", "host"}, "--redis: want host:port or redis[s]://[user@]host[:port][/db], have host", "lockctl list"},
 		"password shown":    {[]string{"list", "--redis", "redis://u:secret@host"}, "--redis: want no password in an address: set SIDING_REDIS_PASSWORD", "lockctl list"},
@@ -70,13 +71,20 @@ var commandLines = [][]string{
 	{"why", "77ab09"},
 	{"top"},
 	{"release", "order:1", "--reason", "drill", "--yes"},
+	{"limit", "list"},
+	{"limit", "set", "order:1", "2", "--reason", "drill"},
+	{"limit", "unset", "order:1"},
 	{"doctor"},
 }
 
 func TestHelp(t *testing.T) {
 	t.Parallel()
-	for _, args := range append([][]string{{}}, commandLines...) {
-		command := slices.Clone(args[:min(1, len(args))])
+	for _, args := range append([][]string{{}, {"limit"}}, commandLines...) {
+		words := 1
+		if len(args) > 0 && args[0] == "limit" {
+			words = 2
+		}
+		command := slices.Clone(args[:min(words, len(args))])
 		have := lockctl(t, append(command, "--help")...)
 		if have.status != cli.StatusOK || have.err != "" {
 			t.Errorf("%q: want status 0, have %+v", command, have)

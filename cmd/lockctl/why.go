@@ -173,6 +173,9 @@ func (a *app) addLock(f *fields, e inspect.Explanation) {
 		if l.State != inspect.Free {
 			f.add("lease left", leftOf(*l))
 		}
+		if l.Limit != nil {
+			f.add("limit", a.limitOf(*l.Limit))
+		}
 	}
 	if e.Position > 0 && e.Lock != nil {
 		f.add("position", fmt.Sprintf("%d of %d", e.Position, e.Lock.Waiting))

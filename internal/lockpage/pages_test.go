@@ -85,6 +85,11 @@ func TestNamesOfAllKinds(t *testing.T) {
 			Task: &inspect.Task{Queue: name, ID: name, Kind: name}, Worker: &inspect.Worker{Host: name, PID: 1},
 			Waits:   []inspect.Wait{{Resource: name, Position: 1, Until: time.Now()}, {Resource: name, Elsewhere: true}},
 			Revoked: &inspect.Revocation{At: time.Now(), By: name, Reason: name, Holder: name},
+			Permits: []inspect.Permit{
+				{State: inspect.Held, Holder: name, Task: &inspect.Task{Queue: name, ID: name, Kind: name}, Worker: &inspect.Worker{Host: name, PID: 1}},
+				{State: inspect.Reserved, Holder: name},
+			},
+			Limit: &inspect.Limit{Pattern: name, By: name, Reason: name},
 		})
 		s.tasks[name] = inspect.Explanation{
 			Task: inspect.Task{Queue: name, ID: name, Kind: name}, State: inspect.StateWaiting, Resource: name, AlsoIn: []string{name},
@@ -253,6 +258,8 @@ func TestReleaseButton(t *testing.T) {
 		{"taken from this holder", lockpage.Config{Revoke: revoke}, inspect.Lock{State: inspect.Revoked, Revoked: &inspect.Revocation{At: time.Now()}}, false},
 		{"taken from an earlier holder", lockpage.Config{Revoke: revoke}, inspect.Lock{State: inspect.Held, Revoked: &inspect.Revocation{At: time.Now()}}, true},
 		{"foreign", lockpage.Config{Revoke: revoke}, inspect.Lock{State: inspect.Foreign}, true},
+		{"held by one with a permit", lockpage.Config{Revoke: revoke}, inspect.Lock{State: inspect.Held, Permits: make([]inspect.Permit, 1)}, true},
+		{"held by several", lockpage.Config{Revoke: revoke}, inspect.Lock{State: inspect.Held, Permits: make([]inspect.Permit, 2)}, false},
 		{"reserved", lockpage.Config{Revoke: revoke}, inspect.Lock{State: inspect.Reserved}, false},
 		{"free", lockpage.Config{Revoke: revoke}, inspect.Lock{State: inspect.Free}, false},
 		{"read-only", lockpage.Config{Revoke: revoke, ReadOnly: true}, inspect.Lock{State: inspect.Held}, false},
@@ -268,6 +275,28 @@ func TestReleaseButton(t *testing.T) {
 		if have := strings.Contains(page, "http.read_only"); have != test.cfg.ReadOnly {
 			t.Errorf("%s: want a word of http.read_only: %t, have %t", test.name, test.cfg.ReadOnly, have)
 		}
+	}
+}
+
+// The pages of a lock with several holders show all of them, and the limit.
+func TestHolders(t *testing.T) {
+	t.Parallel()
+	h := open(t, lockpage.Config{Source: newSource(inspect.Lock{
+		Resource: "r", State: inspect.Held, Holder: "2 holders", Waiting: 1, Limit: &inspect.Limit{Pattern: "r", By: "alice", Reason: "stock count"},
+		Permits: []inspect.Permit{
+			{State: inspect.Held, Holder: "a on b (pid 1)", Fence: 71, Left: 2e9},
+			{State: inspect.Revoked, Holder: "c on d (pid 2)", Fence: 72},
+			{State: inspect.Reserved, Holder: "w", Task: &inspect.Task{Queue: "q", ID: "t-3"}},
+		},
+	})})
+	page := get(t, h, "/locks/resource?name=r").Body.String()
+	for _, want := range []string{"2 holders", "3 permits held or reserved", "a on b (pid 1)", ">71<", "c on d (pid 2)", ">revoked<", "t-3", ">reserved<", ">paused</span>, by alice for r at ", "“stock count”"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("want %q, have\n%s", want, page)
+		}
+	}
+	if page := get(t, h, "/locks").Body.String(); !strings.Contains(page, "2 holders") || strings.Contains(page, "foreign") {
+		t.Errorf("want the number of the holders, have\n%s", page)
 	}
 }
 

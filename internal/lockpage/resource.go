@@ -62,7 +62,7 @@ func (h *Handler) writeResource(w http.ResponseWriter, r *http.Request, status i
 	if p.Last < p.Lock.Waiting && len(p.Waiters) > 0 {
 		p.Next = pageURL(name, p.Last+1)
 	}
-	p.Revocable = h.cfg.Revoke != nil && !p.Lock.Elsewhere && (p.Lock.State == inspect.Held || p.Lock.State == inspect.Foreign)
+	p.Revocable = h.cfg.Revoke != nil && !p.Lock.Elsewhere && len(p.Lock.Permits) < 2 && (p.Lock.State == inspect.Held || p.Lock.State == inspect.Foreign)
 	p.ReadOnly = h.cfg.ReadOnly
 	all := page{Title: name, Tab: "list", Refresh: !p.Revocable || p.ReadOnly, Content: p}
 	if p.Mistake != "" {

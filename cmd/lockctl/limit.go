@@ -1,0 +1,270 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sidingq/siding/inspect"
+	"github.com/sidingq/siding/internal/cli"
+	"github.com/sidingq/siding/internal/limits"
+	"github.com/sidingq/siding/internal/store"
+	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/queue"
+)
+
+// A limiting says which limit to set.
+type limiting struct {
+	pattern, holders string
+	rates            []string
+	reason, by       string
+}
+
+func (a *app) limitCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "limit",
+		Short: "Set how many tasks may hold a resource at once, or pause it",
+		Long: `Set how many tasks may hold a resource at once, and how often one may start. Such a
+limit holds in place of that in the settings of the workers, until it is unset. All
+servers keep to it within a second. 0 holders pause a resource.
+
+` + statuses,
+		Example: `  lockctl limit list
+  lockctl limit set account:42 0 --reason 'the bank is down'
+  lockctl limit unset account:42`,
+		Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error { return errors.New("want a command: list, set or unset") },
+	}
+	cmd.AddCommand(a.limitListCommand(), a.limitSetCommand(), a.limitUnsetCommand())
+	return cmd
+}
+
+func (a *app) limitSetCommand() *cobra.Command {
+	var l limiting
+	cmd := &cobra.Command{
+		Use:   "set RESOURCE HOLDERS --reason TEXT",
+		Short: "Set the limit of a resource or a class; 0 holders pause it",
+		Long: `Set how many tasks may hold a resource at once, 0 to 1000. RESOURCE may be a class,
+such as 'account:*'. Then the limit holds for each resource of the class. '*' is the
+class of all resources. Of several limits that fit a resource the longest name counts.
+An earlier limit of the same name is replaced.
+
+A higher limit wakes as many waiters as there is room for. A lower one takes no lock
+away: no task starts until there are fewer holders. With 0 no task starts until the
+limit is changed or unset.
+
+Each --rate says how often a task may start: 100/1s is at most 100 in any second.
+Without --rate the rates in the settings of the workers stay.
+
+` + statuses,
+		Example: `  lockctl limit set account:42 0 --reason 'the bank is down'
+  lockctl limit set 'account:*' 3 --reason 'stock count'
+  lockctl limit set 'api:*' 10 --rate 100/1s --rate 5000/1h --reason 'a new contract'`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 2 {
+				return fmt.Errorf("want %q, have %d arguments", cmd.Use, len(args))
+			}
+			return nil
+		},
+		ValidArgsFunction: a.completeResources,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			l.pattern, l.holders = args[0], args[1]
+			o, err := l.override()
+			if err != nil {
+				return err
+			}
+			return a.setLimit(cmd.Context(), o)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&l.reason, "reason", "", "why, for those who look later; required")
+	f.StringVar(&l.by, "by", operator(), "who sets the limit")
+	f.StringArrayVar(&l.rates, "rate", nil, "at most so many `starts/period`, such as 100/1s; may be repeated")
+	_ = cmd.MarkFlagRequired("reason") // there is such a flag
+	return cmd
+}
+
+// override returns the limit that is asked for. An error names the argument or the flag.
+func (l limiting) override() (queue.LimitOverride, error) {
+	o := queue.LimitOverride{Pattern: l.pattern, By: l.by, Reason: l.reason}
+	if err := limits.CheckPattern(l.pattern); err != nil {
+		return o, err
+	}
+	var err error
+	if o.Holders, err = strconv.Atoi(l.holders); err != nil || o.Holders < 0 || o.Holders > store.MaxLimit {
+		return o, fmt.Errorf("holders: want a whole number from 0 to %d, have %q", store.MaxLimit, l.holders)
+	}
+	rule := store.Rule{Limit: o.Holders}
+	for _, text := range l.rates {
+		rate, err := limits.ParseRate(text)
+		if err != nil {
+			return o, fmt.Errorf("--rate: %w", err)
+		}
+		o.Rates = append(o.Rates, lock.Rate(rate))
+		rule.Rates = append(rule.Rates, rate)
+	}
+	if err := rule.Check(); err != nil {
+		return o, fmt.Errorf("--rate: %s", strings.TrimPrefix(err.Error(), "rates: "))
+	}
+	return o, checkTexts(l.reason, l.by)
+}
+
+func (a *app) setLimit(ctx context.Context, o queue.LimitOverride) error {
+	c, err := a.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	o.Prefix = c.settings.Queue.Guard.Lock.Prefix
+	// An interrupt must not hide whether the limit was set.
+	err = queue.SetLimit(context.WithoutCancel(ctx), c.rdb, o)
+	if errors.Is(err, limits.ErrTooMany) {
+		return cli.Fault(fmt.Errorf("%s: %w", plain(o.Pattern), err))
+	}
+	if err != nil {
+		return c.failed(ctx, err)
+	}
+	o.At = a.now().UTC()
+	set := inspect.LimitOf(o)
+	return a.print(set, func() string {
+		if set.Holders == 0 {
+			return fmt.Sprintf("%s: paused by %s. Holders at work are not disturbed.\n`lockctl limit unset %s` resumes it.\n",
+				plain(set.Pattern), plain(set.By), shellArg(plain(set.Pattern)))
+		}
+		return fmt.Sprintf("%s: %s, set by %s. All servers keep to it within a second.\n", plain(set.Pattern), limitText(set), plain(set.By))
+	})
+}
+
+// limitText says what a limit allows.
+func limitText(l inspect.Limit) string {
+	text := "paused"
+	if l.Holders > 0 {
+		text = "at most " + count(l.Holders, "holder")
+	}
+	if len(l.Rates) > 0 {
+		text += ", " + ratesText(l)
+	}
+	return text
+}
+
+// ratesText lists the rates of a limit as --rate has them, and those of the workers as "-".
+func ratesText(l inspect.Limit) string {
+	if len(l.Rates) == 0 {
+		return "-"
+	}
+	rates := make([]string, len(l.Rates))
+	for n, r := range l.Rates {
+		rates[n] = r.String()
+	}
+	return strings.Join(rates, " ")
+}
+
+func (a *app) limitUnsetCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "unset PATTERN",
+		Short: "Remove a limit that was set; the settings of the workers hold again",
+		Long: `Remove the limit of a resource or a class, as list names it. The limit in the settings
+of the workers holds again within a second. So a resource that was paused is resumed.
+
+` + statuses,
+		Example: `  lockctl limit unset account:42
+  lockctl limit unset 'account:*'`,
+		Args:              cli.One,
+		ValidArgsFunction: a.completeLimits,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := limits.CheckPattern(args[0]); err != nil {
+				return err
+			}
+			return a.unsetLimit(cmd.Context(), args[0])
+		},
+	}
+}
+
+// An unset is the outcome of limit unset.
+type unset struct {
+	Pattern string `json:"pattern"`
+}
+
+func (a *app) unsetLimit(ctx context.Context, pattern string) error {
+	c, err := a.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	was, err := queue.UnsetLimit(context.WithoutCancel(ctx), c.rdb, c.settings.Queue.Guard.Lock.Prefix, pattern)
+	switch {
+	case err != nil:
+		return c.failed(ctx, err)
+	case !was:
+		return cli.Fault(fmt.Errorf("%s: no limit of this name is set: lockctl limit list names all", plain(pattern)))
+	}
+	return a.print(unset{pattern}, func() string {
+		return fmt.Sprintf("%s: no limit is set any more. The settings of the workers hold again within a second.\n", plain(pattern))
+	})
+}
+
+func (a *app) limitListCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List the limits that were set, by whom and why",
+		Long: `List the limits that were set by lockctl or a program. Those in the settings of the
+workers are not among them.
+
+  HOLDERS  how many tasks may hold each resource at once, or "paused"
+  RATES    at most so many starts in any such period; "-" leaves those of the workers
+
+` + statuses,
+		Example: `  lockctl limit list
+  lockctl limit list --json`,
+		Args: cli.None,
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.listLimits(cmd.Context()) },
+	}
+}
+
+func (a *app) listLimits(ctx context.Context) error {
+	c, err := a.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	set, failed := queue.Limits(ctx, c.rdb, c.settings.Queue.Guard.Lock.Prefix)
+	if failed != nil && len(set) == 0 {
+		return c.failed(ctx, failed)
+	}
+	all := make([]inspect.Limit, len(set))
+	for n, o := range set {
+		all[n] = inspect.LimitOf(o)
+	}
+	columns, _ := a.size(a.stdout)
+	if err := a.print(all, func() string { return a.limitTable(all).text(columns) }); err != nil {
+		return err
+	}
+	if failed != nil { // some cannot be read
+		return c.failed(ctx, failed)
+	}
+	return nil
+}
+
+// limitTable shows limits for people.
+func (a *app) limitTable(all []inspect.Limit) *table {
+	t := &table{columns: []column{
+		{title: "PATTERN", cut: true},
+		{title: "HOLDERS", right: true},
+		{title: "RATES"},
+		{title: "BY", cut: true},
+		{title: "SET", right: true},
+		{title: "REASON", cut: true},
+	}}
+	for _, l := range all {
+		holders := "paused"
+		if l.Holders > 0 {
+			holders = strconv.Itoa(l.Holders)
+		}
+		t.add(l.Pattern, holders, ratesText(l), l.By, span(a.now().Sub(l.At))+" ago", l.Reason)
+	}
+	return t
+}

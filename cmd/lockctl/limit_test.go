@@ -1,0 +1,179 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sidingq/siding/inspect"
+	"github.com/sidingq/siding/internal/cli"
+	"github.com/sidingq/siding/internal/testenv/poll"
+)
+
+// What people see of limits is as in testdata.
+func TestLimitTable(t *testing.T) {
+	t.Parallel()
+	a, _, _ := fakeApp(&fake{}, 0)
+	all := []inspect.Limit{
+		{Pattern: "account:*", Holders: 3, By: "alice@ops-1", Reason: "stock count", At: now.Add(-3 * time.Hour)},
+		{Pattern: "account:42", By: "bob", Reason: "the bank\x1b is down", At: now.Add(-4 * time.Second)},
+		{Pattern: "api:*", Holders: 1000, By: "alice@ops-1", Reason: "a new contract", At: now.Add(-72 * time.Hour), Rates: []inspect.Rate{
+			{Starts: 100, Period: inspect.Duration(time.Second)}, {Starts: 5000, Period: inspect.Duration(time.Hour)}, {Starts: 7, Period: inspect.Duration(90 * time.Second)},
+		}},
+	}
+	golden(t, "limit-list.txt", a.limitTable(all).text(0))
+	golden(t, "limit-list-80.txt", a.limitTable(all).text(80))
+	golden(t, "limit-none.txt", a.limitTable(nil).text(0))
+}
+
+// An operator pauses a resource, reads who did it, and resumes it. Servers keep to that.
+func TestLimit(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	have := b.run(t, "", "limit", "set", "order:1", "0", "--reason", "the bank is down", "--by", "alice")
+	wantResult(t, result{"order:1: paused by alice. Holders at work are not disturbed.\n`lockctl limit unset order:1` resumes it.\n", "", cli.StatusOK}, have)
+	have = b.run(t, "", "limit", "set", "order:*", "2", "--reason", "stock count", "--by", "bob", "--rate", "100/1s", "--rate", "5000/1h")
+	wantResult(t, result{"order:*: at most 2 holders, 100/1s 5000/1h, set by bob. All servers keep to it within a second.\n", "", cli.StatusOK}, have)
+
+	all, _ := answer[[]inspect.Limit](t, b, "limit", "list")
+	if len(all) != 2 || all[0].Pattern != "order:*" || all[0].Holders != 2 || len(all[0].Rates) != 2 || time.Duration(all[0].Rates[1].Period) != time.Hour || all[1].Holders != 0 ||
+		all[1].By != "alice" || all[1].Reason != "the bank is down" || time.Since(all[1].At) > time.Minute {
+		t.Errorf("want two limits, have %+v", all)
+	}
+	if text := b.run(t, "", "limit", "list"); !strings.Contains(text.out, "\norder:*        2  100/1s 5000/1h  bob  ") || !strings.Contains(text.out, "\norder:1   paused  -               alice  ") {
+		t.Errorf("want two rows, have %+v", text)
+	}
+	if have := b.run(t, "", "__complete", "limit", "unset", "order:1"); have.out != "order:1\tpaused\n:4\n" {
+		t.Errorf("completion: want order:1, have %+v", have)
+	}
+
+	b.serve(t)                                                // knows the limits from the first task on
+	for _, id := range []string{"first", "second", "third"} { // of a resource of the class
+		b.enqueue(t, id, "order:2")
+	}
+	b.enqueue(t, "paused", "order:1")
+	poll.Eventually(t, "two holders of order:2, and a waiter of each", func() bool {
+		two, _ := answer[shown](t, b, "show", "order:2")
+		one, _ := answer[shown](t, b, "show", "order:1")
+		return two.Lock.Waiting == 1 && one.Lock.Waiting == 1
+	})
+	poll.Eventually(t, "a pause that has lasted", func() bool {
+		one, _ := answer[shown](t, b, "show", "order:1")
+		return time.Duration(one.Lock.OldestWait) > 2*time.Second
+	})
+	if have := b.run(t, "", "doctor"); !strings.Contains(have.out, "order:1: alice has paused order:1: the bank is down") || strings.Contains(have.out, "nobody holds the lock") {
+		t.Errorf("doctor: want the pause, and no fault, have %+v", have)
+	}
+	have = b.run(t, "", "limit", "unset", "order:1")
+	wantResult(t, result{"order:1: no limit is set any more. The settings of the workers hold again within a second.\n", "", cli.StatusOK}, have)
+	poll.Eventually(t, "the task goes on", func() bool {
+		one, _ := answer[shown](t, b, "show", "order:1")
+		return one.Lock.Waiting == 0 && one.Lock.State != inspect.Free
+	})
+	have = b.run(t, "", "limit", "unset", "order:1")
+	wantResult(t, result{"", "lockctl: order:1: no limit of this name is set: lockctl limit list names all\n", cli.StatusFault}, have)
+	if out, _ := answer[unset](t, b, "limit", "unset", "order:*"); out.Pattern != "order:*" {
+		t.Errorf("want order:* unset, have %+v", out)
+	}
+	if have := b.run(t, "", "limit", "list", "--json"); have.out != "[]\n" {
+		t.Errorf("want no limit, have %+v", have)
+	}
+}
+
+// The prefix of the locks counts. An entry that cannot be read is named, and hides no other.
+func TestLimitsOfAPrefix(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	b.run(t, "", "limit", "set", "*", "3", "--reason", "drill", "--lock-prefix", "mine:")
+	if err := b.rdb.HSet(t.Context(), "siding:limits:mine:", "x:*", "{").Err(); err != nil {
+		t.Fatal(err)
+	}
+	have := b.run(t, "", "limit", "list", "--json", "--lock-prefix", "mine:")
+	if have.status != cli.StatusFault || !strings.HasPrefix(have.out, `[{"pattern":"*","holders":3,`) || !strings.Contains(have.err, "x:*: want what SetLimit writes") {
+		t.Errorf("want one limit and an error, have %+v", have)
+	}
+	if all, _ := answer[[]inspect.Limit](t, b, "limit", "list"); len(all) != 0 {
+		t.Errorf("want none of the default prefix, have %+v", all)
+	}
+}
+
+// limitLines are wrong command lines, and what is said of them.
+func TestLimitUsage(t *testing.T) {
+	t.Parallel()
+	for want, args := range map[string][]string{
+		"want a command: list, set or unset":                                                   {},
+		"unknown command \"x\" for \"lockctl limit\"":                                          {"x"},
+		"want \"set RESOURCE HOLDERS --reason TEXT\", have 1 arguments":                        {"set", "a", "--reason", "r"},
+		"required flag(s) \"reason\" not set":                                                  {"set", "a", "1"},
+		"holders: want a whole number from 0 to 1000, have \"1001\"":                           {"set", "a", "1001", "--reason", "r"},
+		"holders: want a whole number from 0 to 1000, have \"none\"":                           {"set", "a", "none", "--reason", "r"},
+		"want a resource, or a class that ends in \":*\" such as \"account:*\", have \"acc*\"": {"set", "acc*", "1", "--reason", "r"},
+		"--rate: want starts/period such as 100/1s, have \"100\"":                              {"set", "a", "1", "--reason", "r", "--rate", "100"},
+		"--rate: want starts/period such as 100/1s, have \"1/s\"":                              {"set", "a", "1", "--reason", "r", "--rate", "1/s"},
+		"--rate: starts: want 1 to 10000, have 0":                                              {"set", "a", "1", "--reason", "r", "--rate", "0/1s"},
+		"--rate: period: want 1ms to 744h0m0s, have 0s":                                        {"set", "a", "1", "--reason", "r", "--rate", "1/0s"},
+		"--reason: want a text, have nothing":                                                  {"set", "a", "1", "--reason", " "},
+		"--by: want at most 200 bytes, have 201":                                               {"set", "a", "1", "--reason", "r", "--by", strings.Repeat("x", 201)},
+		"want \"unset PATTERN\", have 0 arguments":                                             {"unset"},
+		"bad resource name: braces would change its Redis Cluster slot: \"{x}\"":               {"unset", "{x}"},
+		"want no arguments, have [\"x\"]":                                                      {"list", "x"},
+	} {
+		have := lockctl(t, append([]string{"limit"}, args...)...)
+		hint := "lockctl limit"
+		if len(args) > 0 && slices.Contains([]string{"list", "set", "unset"}, args[0]) {
+			hint += " " + args[0]
+		}
+		wantResult(t, result{"", "lockctl: " + want + "\nRun '" + hint + " --help' for usage.\n", cli.StatusUsage}, have)
+	}
+}
+
+// Of several holders the one with the fence loses the lock.
+func TestReleaseOneOfSeveralHolders(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	b.run(t, "", "limit", "set", "order:*", "2", "--reason", "stock count", "--by", "alice")
+	b.serve(t) // knows the limit from the first task on
+	for _, id := range []string{"first", "second", "third"} {
+		b.enqueue(t, id, "order:1")
+	}
+	var one shown
+	poll.Eventually(t, "two holders and a waiter", func() bool {
+		one, _ = answer[shown](t, b, "show", "order:1")
+		return len(one.Lock.Permits) == 2 && one.Lock.Waiting == 1
+	})
+	if text := b.run(t, "", "show", "order:1"); !strings.Contains(text.out, "\nholder      2 holders\n") || strings.Count(text.out, "\ntest:job ") != 2 ||
+		!strings.Contains(text.out, "\nlimit       at most 2 holders, by alice for order:*, ") {
+		t.Errorf("show: want both holders and the limit, have %+v", text)
+	}
+	if list := b.run(t, "", "list"); !strings.Contains(list.out, "order:1   held   2 holders  -") {
+		t.Errorf("list: want 2 holders, have %+v", list)
+	}
+	if why := b.run(t, "", "why", one.Waiters[0].Task.ID); why.status != cli.StatusOK || !strings.Contains(why.out, "No: 2 of 2 permits of order:1 are held or reserved, by test:job ") {
+		t.Errorf("why: want the holders, have %+v", why)
+	}
+
+	mine, other, next := one.Lock.Permits[1], one.Lock.Permits[0], one.Waiters[0].Task.ID
+	have := b.run(t, "", "release", "order:1", "--reason", "drill", "--yes")
+	list := fmt.Sprintf("\n  --fence %d  %s\n  --fence %d  %s\n", other.Fence, other.Holder, mine.Fence, mine.Holder)
+	wantResult(t, result{"", "lockctl: nothing has changed: order:1 has 2 holders: say by --fence which one is meant:" + list, cli.StatusFault}, have)
+	have = b.run(t, "", "release", "order:1", "--reason", "drill", "--yes", "--fence", "7")
+	wantResult(t, result{"", "lockctl: nothing has changed: order:1: no holder has the fence 7, but these:" + list, cli.StatusFault}, have)
+	have = b.run(t, "yes\n", "release", "order:1", "--reason", "drill", "--by", "bob", "--fence", fmt.Sprint(mine.Fence))
+	if have.status != cli.StatusOK || !strings.HasPrefix(have.out, "order:1: taken from "+mine.Holder+" by bob.\n") || !strings.Contains(have.err, "\nholder      "+strings.Split(mine.Holder, " on ")[0]) {
+		t.Errorf("want the lock taken from the one that was shown, have %+v", have)
+	}
+	if err := <-b.ended; err == nil || !strings.Contains(err.Error(), "lost") {
+		t.Errorf("context of the holder: want it ended by the loss, have %v", err)
+	}
+	poll.Eventually(t, "the waiter in its place", func() bool {
+		one, _ = answer[shown](t, b, "show", "order:1")
+		return slices.ContainsFunc(one.Lock.Permits, func(p inspect.Permit) bool {
+			return p.Fence > mine.Fence && strings.HasPrefix(p.Holder, "test:job "+next+" ")
+		})
+	})
+	if !slices.ContainsFunc(one.Lock.Permits, func(p inspect.Permit) bool { return p.Fence == other.Fence && p.State == inspect.Held }) || one.Lock.Revoked == nil || one.Lock.Revoked.By != "bob" {
+		t.Errorf("want the other holder and a record, have %+v", one.Lock)
+	}
+}

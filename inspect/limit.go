@@ -1,0 +1,150 @@
+package inspect
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/sidingq/siding/internal/asynqredis"
+	"github.com/sidingq/siding/internal/limits"
+	"github.com/sidingq/siding/internal/redisstore"
+	"github.com/sidingq/siding/internal/store"
+	"github.com/sidingq/siding/queue"
+)
+
+// A Limit is one that an operator has set in place of that of the servers, see [queue.LimitOverride].
+type Limit struct {
+	// Pattern is a resource, or a class such as "account:*".
+	Pattern string `json:"pattern"`
+	// Holders is how many may hold each of these resources at once. 0 pauses them.
+	Holders int `json:"holders"`
+	// Rates are in place of those of the servers. If there are none, those of the servers hold.
+	Rates  []Rate    `json:"rates,omitempty"`
+	By     string    `json:"by"`
+	Reason string    `json:"reason"`
+	At     time.Time `json:"at"`
+}
+
+// A Rate allows so many starts in any period.
+type Rate struct {
+	Starts int      `json:"starts"`
+	Period Duration `json:"period_seconds"`
+}
+
+// String is as in "100/1s".
+func (r Rate) String() string {
+	return fmt.Sprintf("%d/%s", r.Starts, shortest(time.Duration(r.Period)))
+}
+
+// shortest is a duration such as 1h, and not 1h0m0s.
+func shortest(d time.Duration) string {
+	switch {
+	case d > 0 && d%time.Hour == 0:
+		return fmt.Sprintf("%dh", d/time.Hour)
+	case d > 0 && d%time.Minute == 0:
+		return fmt.Sprintf("%dm", d/time.Minute)
+	}
+	return d.String()
+}
+
+// LimitOf returns an override as a Limit.
+func LimitOf(o queue.LimitOverride) Limit {
+	l := Limit{Pattern: o.Pattern, Holders: o.Holders, By: o.By, Reason: o.Reason, At: utc(o.At)}
+	for _, r := range o.Rates {
+		l.Rates = append(l.Rates, Rate{r.Starts, Duration(r.Period)})
+	}
+	return l
+}
+
+// limit returns what an operator has set for a resource, nil for nothing. A limit that cannot be read
+// is left out, as the servers leave it out.
+func (i *Inspector) limit(ctx context.Context, resource string) (*Limit, error) {
+	all, err := limits.Load(ctx, i.rdb, i.cfg.Prefix)
+	if all == nil {
+		return nil, fmt.Errorf("inspect: %w", err)
+	}
+	o, ok := limits.New(nil).With(all).Override(resource)
+	if !ok {
+		return nil, nil //nolint:nilnil // no limit, and no error
+	}
+	l := &Limit{Pattern: o.Pattern, Holders: o.Limit, By: o.By, Reason: o.Reason, At: utc(o.At)}
+	for _, r := range o.Rates {
+		l.Rates = append(l.Rates, Rate{r.Starts, Duration(r.Period)})
+	}
+	return l, nil
+}
+
+// rates returns those of l, which may be nil, as the lock has them.
+func (l *Limit) rates() (rates []store.Rate) {
+	if l == nil {
+		return nil
+	}
+	for _, r := range l.Rates {
+		rates = append(rates, store.Rate{Starts: r.Starts, Period: time.Duration(r.Period)})
+	}
+	return rates
+}
+
+// setPermits sets the permits of a lock, and sums them up unless it is looked at as that of one of them.
+func (l *Lock) setPermits(looked redisstore.Looked) {
+	held, reserved := 0, 0
+	for _, p := range looked.Permits {
+		permit := Permit{State: Held, Holder: p.Name, Since: utc(p.Since), Left: Duration(p.Left), Fence: p.Fence}
+		switch {
+		case p.Reserved:
+			permit.State, permit.Task = Reserved, taskOf(p.Name)
+			reserved++
+		case p.Revoking:
+			permit.State = Revoked
+			fallthrough
+		default:
+			_, permit.Worker = parseHolder(p.Name)
+			held++
+		}
+		l.Permits = append(l.Permits, permit)
+	}
+	if len(looked.Permits) < 2 || looked.Holder != "" || l.State == Foreign {
+		return
+	}
+	l.Holder, l.Task, l.Worker = things(held, "holder"), nil, nil
+	if held == 0 {
+		l.Holder = things(reserved, "waiter")
+	}
+}
+
+// things is a number with its noun.
+func things(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// permitOf returns the permit that a task holds, or that is reserved for the waiter; false for none.
+func permitOf(l redisstore.Looked, kind, id, waiter string) (redisstore.Permit, bool) {
+	for _, p := range l.Permits {
+		if p.Reserved && p.Name == waiter || !p.Reserved && asynqredis.IsHolder(kind, id, p.Name) {
+			return p, true
+		}
+	}
+	return redisstore.Permit{}, false
+}
+
+// holders returns the labels of those who hold a lock.
+func (l *Lock) holders() (labels []string) {
+	if len(l.Permits) == 0 && l.Leased() {
+		return []string{l.Holder}
+	}
+	for _, p := range l.Permits {
+		if p.State != Reserved {
+			labels = append(labels, p.Holder)
+		}
+	}
+	return labels
+}
+
+// heldBy reports whether a task holds a lock, or a permit of it.
+func (l *Lock) heldBy(a asynqredis.Active) bool {
+	return slices.ContainsFunc(l.holders(), func(label string) bool { return asynqredis.IsHolder(a.Type, a.ID, label) })
+}

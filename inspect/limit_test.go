@@ -1,0 +1,173 @@
+package inspect_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sidingq/siding/inspect"
+	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/queue"
+)
+
+// limited is a server whose resources have so many holders each, and rates.
+func limited(holders int, rates ...lock.Rate) queue.ServerConfig {
+	return queue.ServerConfig{Guard: queue.GuardConfig{Limits: map[string]queue.Limit{"res:*": {Holders: holders, Rates: rates}}}}
+}
+
+// setLimit sets a limit of the bed's resource, as an operator does.
+func (b *bed) setLimit(t *testing.T, holders int, rates ...lock.Rate) {
+	t.Helper()
+	must(t, queue.SetLimit(t.Context(), b.rdb, queue.LimitOverride{Pattern: b.resource, Holders: holders, Rates: rates, By: "alice", Reason: "stock count"}))
+}
+
+// awaitWrong waits until the verdict on a task has a text.
+func (b *bed) awaitWrong(t *testing.T, id, want string) inspect.Explanation {
+	t.Helper()
+	var e inspect.Explanation
+	poll.Eventually(t, "the verdict: "+want, func() bool {
+		var err error
+		e, err = b.inspector.Why(t.Context(), "", id)
+		if strings.Contains(fmt.Sprintf("%+v", e), "another program") || strings.Contains(e.Verdict.Wrong, "not Siding's") {
+			t.Fatalf("want no other program, have %+v", e)
+		}
+		return err == nil && strings.Contains(e.Verdict.Wrong, want)
+	})
+	return e
+}
+
+// wantHolders checks a lock that tasks hold by permits.
+func (b *bed) wantHolders(t *testing.T, l *inspect.Lock, ids []string) {
+	t.Helper()
+	if l == nil || l.State != inspect.Held || l.Holder != fmt.Sprintf("%d holders", len(ids)) || l.Task != nil || l.Gone || len(l.Permits) != len(ids) {
+		t.Fatalf("want %d holders, have %+v", len(ids), l)
+	}
+	fences := make(map[int64]bool)
+	for _, p := range l.Permits {
+		named := slices.ContainsFunc(ids, func(id string) bool { return strings.HasPrefix(p.Holder, "test:job "+id+" on ") })
+		if !named || p.State != inspect.Held || p.Left <= 0 || time.Since(p.Since) > time.Minute || p.Worker == nil || p.Gone {
+			t.Errorf("want one of %q with a live worker, have %+v", ids, p)
+		}
+		fences[p.Fence] = true
+	}
+	if len(fences) != len(ids) || fences[0] {
+		t.Errorf("want a fence each, have %v", fences)
+	}
+	b.wantNoToken(t, l)
+}
+
+// All holders of a lock with a limit are shown, and who waits is told of them.
+func TestHoldersOfALimit(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.serve(t, limited(3))
+	b.awaitServers(t, 1)
+	var ids []string
+	var open []func()
+	for n := range 3 {
+		id, end := b.running(t, n)
+		ids, open = append(ids, id), append(open, end)
+	}
+	waiting := b.waiting(t, 3, 2)
+	l, waiters, err := b.inspector.Show(t.Context(), b.resource, 1, 10)
+	must(t, err)
+	b.wantHolders(t, &l, ids)
+	if len(waiters) != 2 || l.Waiting != 2 || l.Limit != nil {
+		t.Errorf("want two waiters and no limit of an operator, have %+v and %+v", l, waiters)
+	}
+	poll.Eventually(t, "a list with the tasks", func() bool {
+		held := b.held(t, b.resource)
+		b.wantHolders(t, held, ids)
+		return !slices.ContainsFunc(held.Permits, func(p inspect.Permit) bool { return p.Task == nil || p.Task.Queue != b.queue })
+	})
+	all, err := b.inspector.Scan(t.Context(), nil)
+	must(t, err)
+	b.wantHolders(t, find(all, b.resource), ids)
+
+	e := b.awaitWrong(t, waiting[1], "No: 3 permits of "+b.resource+" are held or reserved, by test:job ")
+	if e.State != inspect.StateWaiting || e.Position != 2 || e.Lock.Holder != "3 holders" || len(e.Chain) > 0 || e.Verdict.Trouble ||
+		!strings.Contains(e.Verdict.Clears, "When one of them ends, the first waiter is woken at once.") {
+		t.Errorf("want the holders, have %+v", e)
+	}
+	e = b.why(t, ids[1])
+	if e.State != inspect.StateRunning || !strings.HasPrefix(e.Lock.Holder, "test:job "+ids[1]+" on ") || e.Verdict.Trouble || e.Lock.Task == nil || e.Lock.Task.ID != ids[1] {
+		t.Errorf("want a running task with its own permit, have %+v", e)
+	}
+	for _, id := range ids { // as if they had run for long
+		b.worker(t, id)
+	}
+	lost, err := b.inspector.Lost(t.Context())
+	must(t, err)
+	if slices.ContainsFunc(lost, func(l inspect.Lost) bool { return l.Resource == b.resource }) {
+		t.Errorf("want no lost task, have %+v", lost)
+	}
+
+	b.setLimit(t, 3)
+	e = b.awaitWrong(t, waiting[0], "No: 3 of 3 permits of "+b.resource+" are held or reserved, by test:job ")
+	if !strings.Contains(e.Verdict.Wrong, "alice has set this limit for "+b.resource+" at ") || !strings.HasSuffix(e.Verdict.Wrong, ": stock count.") ||
+		!strings.Contains(e.Verdict.Do, "`lockctl limit set "+b.resource+"`") || e.Lock.Limit == nil || e.Lock.Limit.Holders != 3 {
+		t.Errorf("want the limit, have %+v", e.Verdict)
+	}
+	b.setLimit(t, 0)
+	e = b.awaitWrong(t, waiting[0], "Yes: alice has paused "+b.resource+" at ")
+	if !e.Verdict.Trouble || !strings.HasSuffix(e.Verdict.Wrong, ": stock count.") || e.Verdict.Do != "Resume it: `lockctl limit unset "+b.resource+"`." ||
+		!strings.Contains(e.Verdict.Clears, "are still at work") {
+		t.Errorf("want who paused it, why, and how to resume it, have %+v", e.Verdict)
+	}
+	poll.Eventually(t, "a server that keeps to the pause", func() bool {
+		id := b.waiting(t, 3+len(waiting), 1)[0]
+		waiting = append(waiting, id)
+		return strings.Contains(b.why(t, id).LastError, "alice paused it")
+	})
+	for _, end := range open {
+		end()
+	}
+	poll.Eventually(t, "a free lock", func() bool {
+		l, _, err = b.inspector.Show(t.Context(), b.resource, 1, 10)
+		return err == nil && l.State == inspect.Free && len(l.Permits) == 0 && l.Waiting == len(waiting)
+	})
+	if l.Limit == nil || l.Limit.By != "alice" || l.Limit.Holders != 0 {
+		t.Errorf("want the pause, have %+v", l.Limit)
+	}
+	e = b.awaitWrong(t, waiting[1], "Yes: alice has paused ")
+	if strings.Contains(e.Verdict.Clears, "at work") || !strings.Contains(e.Verdict.Clears, "keeps its position") {
+		t.Errorf("want nobody at work, have %+v", e.Verdict)
+	}
+}
+
+// A task that waits for its time is told of the rates.
+func TestRatesDelay(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.serve(t, limited(2, lock.Rate{Starts: 1, Period: time.Hour}))
+	b.awaitServers(t, 1)
+	_, open := b.running(t, 0)
+	id := b.waiting(t, 1, 1)[0]
+	b.awaitWrong(t, id, "The limit or the rates in the settings of the workers let no other task start yet.")
+	open()
+	e := b.awaitWrong(t, id, "No: nobody holds "+b.resource+". The rates in the settings of the workers may let the next task start later.")
+	if e.Lock.State != inspect.Free || e.Verdict.Trouble {
+		t.Errorf("want a free lock, have %+v", e)
+	}
+	b.setLimit(t, 2, lock.Rate{Starts: 1, Period: 30 * time.Minute})
+	e = b.awaitWrong(t, id, "No: the rates of "+b.resource+" let no other task start before ")
+	if !strings.Contains(e.Verdict.Wrong, "alice has set them for "+b.resource) || !strings.Contains(e.Verdict.Clears, "(in 30 min)") && !strings.Contains(e.Verdict.Clears, "(in 29 min)") {
+		t.Errorf("want when the rates allow it, have %+v", e.Verdict)
+	}
+}
+
+// A lock with one holder and a permit looks like one without.
+func TestOnePermit(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.serve(t, limited(1, lock.Rate{Starts: 1000, Period: time.Minute}))
+	id, _ := b.running(t, 0)
+	l, _, err := b.inspector.Show(t.Context(), b.resource, 1, 10)
+	must(t, err)
+	if l.State != inspect.Held || l.Task == nil || l.Task.ID != id || l.Worker == nil || len(l.Permits) != 1 || l.Permits[0].Fence != l.Fence || l.Since.IsZero() {
+		t.Errorf("want the task, have %+v", l)
+	}
+}
