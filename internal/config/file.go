@@ -141,6 +141,8 @@ func (f *file) setting(s Setting, place string, value *yaml.Node) {
 		f.items(s, value, 1)
 	case s.Kind == Numbers && value.Kind == yaml.MappingNode:
 		f.items(s, value, 2)
+	case s.Kind == Limits && value.Kind == yaml.MappingNode:
+		f.limits(s, value)
 	default:
 		f.fail("%s: want %s, have %s", place, s.Want, kind(value))
 	}

@@ -24,7 +24,7 @@ const intro = `# The settings of Siding's programs, each with its default. A lin
 # Environment variables take precedence over this file, and flags over both:
 # lock.renew_every is SIDING_LOCK_RENEW_EVERY and --lock-renew-every. worker --help
 # lists all flags. In a variable or a flag, commas separate the items of a list,
-# and a queue is written as name=number.
+# a queue is written as name=number, and a limit as pattern=holders rate rate.
 #
 # This file must hold no password. Put passwords into SIDING_REDIS_PASSWORD,
 # SIDING_REDIS_SENTINEL_PASSWORD, SIDING_HTTP_PASSWORD and SIDING_LEDGER_DSN.
@@ -65,6 +65,8 @@ func render() string {
 				continue
 			}
 			fmt.Fprintf(&b, "%s%s:\n%s  %s\n", indent, name, indent, strings.ReplaceAll(value, "=", ": "))
+		case config.Limits:
+			fmt.Fprintf(&b, "%s%s: {}\n", indent, name)
 		case config.Bool:
 			fmt.Fprintf(&b, "%s%s: %s\n", indent, name, value)
 		case config.Text:

@@ -45,6 +45,8 @@ type Setting struct {
 	shown func(string) bool
 	// units says that a value needs a unit of time.
 	units bool
+	// limit adds a limit; nil unless Kind is Limits.
+	limit func(pattern string, l queue.Limit) error
 }
 
 // Kind says how a setting is written in the file.
@@ -56,6 +58,7 @@ const (
 	Bool                // true or false
 	List                // a sequence
 	Numbers             // a mapping of names to numbers; elsewhere name=number,...
+	Limits              // a mapping of patterns to limits, see limits
 )
 
 // errWant refuses a value that is not what the setting's Want says.
@@ -79,7 +82,7 @@ func (s Setting) mayBeEmpty() bool { return s.clear != nil && s.Default == "" }
 // split returns the items of a list given as one text, and a text of another
 // kind as the only item.
 func (s Setting) split(text string) []string {
-	if s.Kind != List && s.Kind != Numbers {
+	if s.Kind == Text || s.Kind == Bool {
 		return []string{text}
 	}
 	if text == "" && s.mayBeEmpty() {

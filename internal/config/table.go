@@ -64,6 +64,11 @@ func table(c *Config) []Setting {
 		duration(&guard.Lock.FenceRetention, "lock.fence_retention", "1m", ms, day,
 			"How long Redis keeps the last fencing token of an idle resource. Redis' clock may step back by this much. Each idle resource takes about 130 bytes meanwhile."),
 
+		limits(&guard.Limits, "limits",
+			"How many tasks may hold a resource at once, and how often one may start, by pattern: a resource, or a class such as \"account:*\". "+
+				"The longest pattern counts. Without a limit one task holds a resource at a time. All workers need the same limits: docs/guides/limits.md. "+
+				"An example is \"account:*\": {holders: 5, rates: [100/1s, 1000/1h]}; in a variable or a flag, account:*=5 100/1s 1000/1h."),
+
 		number(&guard.Recovery.Crashes, "recovery.crashes", "3", 0, 1000,
 			"How many worker crashes cost a task no retry. The task runs again within 25s. After more crashes asynq runs it again, "+
 				"which takes a minute or more and costs a retry."),
