@@ -334,8 +334,10 @@ func TestHeldByPayload(t *testing.T) {
 func TestTop(t *testing.T) {
 	t.Parallel()
 	b := setupAlone(t)
-	b.seed(t, 100, 4) // the oldest waits for the first
-	b.do(t, "zadd", "{lock:"+b.seeded(2)+"}:queue", us(time.Now().Add(-time.Hour)), "siding-goroutine:x:1")
+	b.seed(t, 100, 4)
+	for i, waited := range map[int]time.Duration{0: time.Minute, 2: time.Hour} {
+		b.do(t, "zadd", "{lock:"+b.seeded(i)+"}:queue", us(time.Now().Add(-waited)), "siding-goroutine:x:1")
+	}
 	list, err := b.inspector.Top(t.Context(), 2)
 	must(t, err)
 	b.wantNoToken(t, list)

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -52,20 +53,30 @@ func Need(tb testing.TB, err error) {
 	}
 }
 
-// given are the addresses that FreeAddr has returned in this process.
-var given sync.Map
+// reserved has the ports that FreeAddr has returned in this process, each with what keeps it.
+var reserved sync.Map
 
-// FreeAddr returns an address of 127.0.0.1 that was free a moment ago. Linux gives higher ports
-// (from 32768) to outgoing connections and to listeners on port 0. So a server that is down for a
-// moment finds its port free. The bus of a Redis Cluster node needs its port plus 10000.
+// FreeAddr returns an address of 127.0.0.1 that is free, and that no other call returns. On Linux
+// this holds for all processes, until this one ends. Linux gives higher ports (from 32768) to
+// outgoing connections and to listeners on port 0. So a server that is down for a moment finds its
+// port free. The bus of a Redis Cluster node needs its port plus 10000.
 func FreeAddr(ctx context.Context) (string, error) {
 	const lowest, count, attempts = 12000, 10000, 100
-	for i := range attempts {
-		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(lowest+rand.IntN(count)))
-		if _, before := given.LoadOrStore(addr, true); before && i < attempts/2 {
-			continue // it may be that of a server which is down for a moment
+	var config net.ListenConfig
+	for range attempts {
+		port := strconv.Itoa(lowest + rand.IntN(count))
+		var keeper net.Listener
+		if runtime.GOOS == "linux" {
+			// Such a name has no file, and the kernel frees it with the process.
+			var err error
+			if keeper, err = config.Listen(ctx, "unix", "@siding-test-port-"+port); err != nil {
+				continue
+			}
 		}
-		var config net.ListenConfig
+		if _, before := reserved.LoadOrStore(port, keeper); before {
+			continue
+		}
+		addr := net.JoinHostPort("127.0.0.1", port)
 		if l, err := config.Listen(ctx, "tcp", addr); err == nil {
 			return addr, l.Close()
 		}
@@ -73,8 +84,8 @@ func FreeAddr(ctx context.Context) (string, error) {
 	return "", errors.Join(fmt.Errorf("no free port among %d from %d on, in %d attempts", count, lowest, attempts), ctx.Err())
 }
 
-// OnFreePorts calls start until it finds its ports free. Nothing reserves a port between
-// [FreeAddr] and the server's bind, so another program may take it.
+// OnFreePorts calls start until it finds its ports free. Nothing keeps other programs
+// from the port between [FreeAddr] and the server's bind.
 func OnFreePorts(start func() error) (err error) {
 	const attempts = 10
 	for range attempts {

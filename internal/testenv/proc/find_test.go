@@ -1,10 +1,14 @@
 package proc_test
 
 import (
+	"bufio"
 	"fmt"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -75,5 +79,63 @@ func TestFind(t *testing.T) {
 	}
 	if path, v = find(t, "go"); !strings.HasSuffix(path, "/go") {
 		t.Errorf("want the path of go, have %q (ended by %q)", path, v.ended)
+	}
+}
+
+// asOther is the environment variable that makes TestFreeAddr the other process.
+const asOther = "SIDING_TEST_FREE_ADDR"
+
+// Two processes get none of the other's addresses. By luck alone they would share some nine of 300.
+func TestFreeAddr(t *testing.T) {
+	t.Parallel()
+	const each = 300
+	addresses := func() (all []string) {
+		for range each {
+			addr, err := proc.FreeAddr(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, addr)
+		}
+		return all
+	}
+	if os.Getenv(asOther) != "" {
+		_, _ = fmt.Fprintln(os.Stdout, strings.Join(addresses(), " "))
+		_, _ = io.Copy(io.Discard, os.Stdin) // the addresses are kept until the parent closes it
+		return
+	}
+	if runtime.GOOS != "linux" {
+		t.Log("only Linux keeps the addresses of one process from another")
+		return
+	}
+	other := exec.Command(os.Args[0], "-test.run=^TestFreeAddr$") //nolint:noctx // ends with its input
+	other.Env = append(os.Environ(), asOther+"=1")
+	input, err := other.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	output, err := other.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(output).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs, ours := strings.Fields(line), addresses()
+	if len(theirs) != each {
+		t.Errorf("want %d addresses of the other process, have %d", each, len(theirs))
+	}
+	for i, addr := range ours {
+		if slices.Contains(theirs, addr) || slices.Contains(ours[:i], addr) {
+			t.Errorf("want each address once, have %s again", addr)
+		}
+	}
+	_ = input.Close()
+	if err := other.Wait(); err != nil {
+		t.Error(err)
 	}
 }
