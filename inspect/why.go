@@ -155,7 +155,7 @@ func (w *inquiry) findLimit(ctx context.Context, x *exam) (err error) {
 		return err
 	}
 	key := w.key(place{x.resource, x.elsewhere})
-	if x.next, x.rated, err = redisstore.NextStart(ctx, w.rdb, x.lock, key, x.limit.rates()); err != nil {
+	if x.next, x.rated, err = redisstore.NextStart(ctx, w.rdb, key, x.limit.rates()); err != nil {
 		return fmt.Errorf("inspect: %w", err)
 	}
 	return nil

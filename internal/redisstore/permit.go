@@ -2,12 +2,25 @@ package redisstore
 
 import (
 	"context"
-	"errors"
+	_ "embed"
+	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/store"
+)
+
+var (
+	//go:embed holders.lua
+	holdersSource string
+	//go:embed next_start.lua
+	nextStartSource string
+
+	holdersScript   = redis.NewScript(holdersSource + "return holders_of(KEYS[1], KEYS[2])")
+	nextStartScript = redis.NewScript(takeSource + permitsSource + nextStartSource)
 )
 
 // A Permit of a lock with a rule is held, or reserved for a waiter.
@@ -41,32 +54,57 @@ func (r *reply) permits() (permits []Permit) {
 // NextStart returns from when on rates allow another start of the lock of key, zero for now. Each reserved
 // permit is a start that may come at any time. rated says that some rates hold for the lock, maybe others
 // than these.
-func NextStart(ctx context.Context, rdb redis.UniversalClient, l Looked, key string, rates []store.Rate) (at time.Time, rated bool, _ error) {
-	reserved := 0
-	for _, p := range l.Permits {
-		if p.Reserved {
-			reserved++
-		}
+func NextStart(ctx context.Context, rdb redis.Scripter, key string, rates []store.Rate) (at time.Time, rated bool, _ error) {
+	r := newReply(nextStartScript.Run(ctx, rdb, []string{key}, ruleText(&store.Rule{Rates: rates})).Result())
+	at, rated = usTime(r.number()), r.number() == 1
+	return at, rated, r.err
+}
+
+// WithRules returns s, made by [New] or [Waking], with the rules of resources.
+func WithRules(s store.Store, rules func(resource string) *store.Rule) store.Store {
+	switch s := s.(type) {
+	case *redisStore:
+		s.rules = rules
+	case *redisListener:
+		s.rules = rules
 	}
-	starts := "{" + key + "}:starts"
-	pipe := rdb.Pipeline()
-	last := pipe.LIndex(ctx, starts, 0)
-	before := make([]*redis.StringCmd, len(rates))
-	for n, rate := range rates {
-		before[n] = pipe.LIndex(ctx, starts, int64(max(0, rate.Starts-reserved-1)))
+	return s
+}
+
+// RuleOf implements [store.Limiter].
+func (s *redisStore) RuleOf(resource string) *store.Rule {
+	if s.rules == nil {
+		return nil
 	}
-	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
-		return time.Time{}, false, err
+	return s.rules(resource)
+}
+
+// Holders implements [store.Limiter].
+func (s *redisStore) Holders(ctx context.Context, key string) ([]string, error) {
+	permits, err := Permits(ctx, s.rdb, key)
+	names := make([]string, len(permits))
+	for i, p := range permits {
+		names[i] = p.Name
 	}
-	for n, rate := range rates {
-		us, err := before[n].Int64()
-		next := time.UnixMicro(us).Add(rate.Period)
-		if rate.Starts <= reserved {
-			next, err = l.Now.Add(rate.Period), nil
-		}
-		if err == nil && next.After(l.Now) && next.After(at) {
-			at = next
-		}
+	return names, err
+}
+
+// permitsTTL is how long the hash of permits is kept after the last of them was granted or renewed. It is
+// longer than any lease.
+const permitsTTL = 48 * time.Hour
+
+// permitsKey is the hash of the permits of a lock that are held or reserved.
+func permitsKey(key string) string { return "{" + key + "}:permits" }
+
+// ruleText is what the scripts read of a rule.
+func ruleText(rule *store.Rule) string {
+	if rule == nil {
+		return ""
 	}
-	return at, last.Err() == nil, nil
+	var text strings.Builder
+	text.WriteString(strconv.Itoa(rule.Limit))
+	for _, rate := range rule.Rates {
+		fmt.Fprintf(&text, " %d/%d", rate.Starts, rate.Period.Microseconds())
+	}
+	return text.String()
 }

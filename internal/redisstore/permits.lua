@@ -39,13 +39,13 @@ local function rule_of(text)
   return {limit = tonumber(limit), rates = rates}
 end
 
--- Returns the values of the permits of a lock, by number; how many are held or reserved; and how many
--- of these are reserved. Forgets those that have expired.
+-- Returns the values of the permits of a lock, by number; how many are held or reserved; how many of
+-- these are reserved; and the numbers of those that have expired. Changes nothing.
 local function permits_of(base)
   local numbers = redis.call('HKEYS', '{' .. base .. '}:permits')
   local found, count, reservations = {}, #numbers, 0
-  if count == 0 then return found, 0, 0 end
   local keys, over = {}, {}
+  if count == 0 then return found, 0, 0, over end
   for i, number in ipairs(numbers) do keys[i] = permit_key(base, number) end
   for i, value in ipairs(redis.call('MGET', unpack(keys))) do
     if not value then
@@ -55,8 +55,7 @@ local function permits_of(base)
       if reserved(value) then reservations = reservations + 1 end
     end
   end
-  if #over > 0 then redis.call('HDEL', '{' .. base .. '}:permits', unpack(over)) end
-  return found, count - #over, reservations
+  return found, count - #over, reservations, over
 end
 
 -- Returns the waiters for whom permits are reserved. Those whom a client wakes stay in the wait queue
@@ -89,7 +88,8 @@ end
 -- Returns the number of a permit that may be granted or reserved now. If there is none because of
 -- the rates, returns nil and in how many ms there is one.
 local function free_permit(base, rule)
-  local found, count, reservations = permits_of(base)
+  local found, count, reservations, over = permits_of(base)
+  if #over > 0 then redis.call('HDEL', '{' .. base .. '}:permits', unpack(over)) end
   if count >= rule.limit then return end
   local now = us()
   local at = next_start(base, rule.rates, reservations, now)

@@ -4,9 +4,7 @@ package redisstore
 import (
 	"context"
 	_ "embed"
-	"fmt"
 	"reflect"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -47,14 +45,11 @@ var (
 	renewPermitSource string
 	//go:embed sweep_permits.lua
 	sweepPermitsSource string
-	//go:embed holders.lua
-	holdersSource string
 
 	renewScript       = redis.NewScript(renewSource)
 	confirmScript     = redis.NewScript(confirmSource)
 	missingScript     = redis.NewScript(missingSource)
 	renewPermitScript = redis.NewScript(renewPermitSource)
-	holdersScript     = redis.NewScript(holdersSource + "return holders_of(KEYS[1], KEYS[2])\n")
 )
 
 // handoffScripts are the scripts with queue.lua in them.
@@ -86,25 +81,6 @@ type redisStore struct {
 	scripts handoffScripts
 	cluster bool
 	rules   func(resource string) *store.Rule // nil for none
-}
-
-// WithRules returns s, made by [New] or [Waking], with the rules of resources.
-func WithRules(s store.Store, rules func(resource string) *store.Rule) store.Store {
-	switch s := s.(type) {
-	case *redisStore:
-		s.rules = rules
-	case *redisListener:
-		s.rules = rules
-	}
-	return s
-}
-
-// RuleOf implements [store.Limiter].
-func (s *redisStore) RuleOf(resource string) *store.Rule {
-	if s.rules == nil {
-		return nil
-	}
-	return s.rules(resource)
 }
 
 // New returns a [store.Store] on rdb, which it does not close; see lock.Redis.
@@ -151,22 +127,6 @@ func Waking(rdb redis.Scripter, wake string) store.Store {
 func Keys(key string) []string {
 	lock := store.LockOf(key)
 	return []string{key, "{" + lock + "}:fence", "{" + lock + "}:queue", "{" + lock + "}:paused"}
-}
-
-// permitsKey is the hash of the permits of a lock that are held or reserved.
-func permitsKey(key string) string { return "{" + key + "}:permits" }
-
-// ruleText is what the scripts read of a rule.
-func ruleText(rule *store.Rule) string {
-	if rule == nil {
-		return ""
-	}
-	var text strings.Builder
-	text.WriteString(strconv.Itoa(rule.Limit))
-	for _, rate := range rule.Rates {
-		fmt.Fprintf(&text, " %d/%d", rate.Starts, rate.Period.Microseconds())
-	}
-	return text.String()
 }
 
 func reservedBegin(nonce string) string { return reservedPrefix + nonce + ":" }
@@ -243,190 +203,6 @@ func (s *redisStore) Leave(ctx context.Context, key, waiter string, l store.Leav
 func (s *redisStore) Confirm(ctx context.Context, r store.Reservation) error {
 	k := Keys(r.Key)
 	return confirmScript.Run(ctx, s.rdb, []string{k[0], k[2]}, r.Waiter, r.Value).Err()
-}
-
-// permitsTTL is how long the hash of permits is kept after the last of them was granted or renewed. It is
-// longer than any lease.
-const permitsTTL = 48 * time.Hour
-
-// Sweep implements [store.Sweeper].
-func (s *redisStore) Sweep(ctx context.Context, locks []store.Ruled, resumed bool, h store.Handoff) ([]store.Swept, error) {
-	argv := []any{flag(h.Stepwise), flag(s.cluster), reservedBegin(h.Nonce), ms(h.Timeout), ms(h.QueueTTL), flag(resumed)}
-	found := make([]store.Swept, len(locks))
-	for _, ruled := range []bool{false, true} {
-		script, read := s.scripts.sweep, sweptOf
-		if ruled {
-			script, read = s.scripts.sweepPermits, permitsSweptOf
-		}
-		var steps []step
-		var at []int // the index of each step in locks
-		for i, l := range locks {
-			if (l.Rule != nil) != ruled {
-				continue
-			}
-			one := step{keys: Keys(l.Key)}
-			if ruled {
-				one.argv = []any{ruleText(l.Rule)}
-			}
-			steps, at = append(steps, one), append(at, i)
-		}
-		if len(steps) == 0 {
-			continue
-		}
-		got, err := s.together(ctx, script, argv, steps)
-		if err != nil {
-			return nil, err
-		}
-		for i, v := range got {
-			if found[at[i]], err = read(locks[at[i]].Key, v); err != nil {
-				return nil, err
-			}
-		}
-	}
-	return found, nil
-}
-
-// nobodyWaits is what the scripts that sweep return of a lock for which nobody waits.
-const nobodyWaits = -3
-
-// sweptOf reads what sweep.lua returns of a lock.
-func sweptOf(key string, v any) (store.Swept, error) {
-	left, plain := v.(int64)
-	if plain {
-		return store.Swept{Waiting: left != nobodyWaits, Left: time.Duration(left) * time.Millisecond}, nil
-	}
-	r := newReply(v, nil)
-	left = r.number()
-	return store.Swept{Waiting: true, Left: time.Duration(left) * time.Millisecond, Next: []*store.Reservation{r.reservation(key)}}, r.err
-}
-
-// permitsSweptOf reads what sweep_permits.lua returns of a lock.
-func permitsSweptOf(_ string, v any) (store.Swept, error) {
-	r := newReply(v, nil)
-	left := r.number()
-	swept := store.Swept{Waiting: left != nobodyWaits, Left: time.Duration(left) * time.Millisecond, Later: r.later()}
-	for r.err == nil && len(r.fields) > 0 {
-		swept.Next = append(swept.Next, r.reservation(r.text()))
-	}
-	return swept, r.err
-}
-
-// Holders implements [store.Limiter].
-func (s *redisStore) Holders(ctx context.Context, key string) ([]string, error) {
-	permits, err := Permits(ctx, s.rdb, key)
-	names := make([]string, len(permits))
-	for i, p := range permits {
-		names[i] = p.Name
-	}
-	return names, err
-}
-
-// Missing implements [store.Sweeper].
-func (s *redisStore) Missing(ctx context.Context, waiters []store.Queued, rejoin bool, queueTTL time.Duration) ([]bool, error) {
-	steps := make([]step, len(waiters))
-	for i, p := range waiters {
-		steps[i] = step{Keys(p.Key)[2:], []any{p.Waiter, p.Ticket}}
-	}
-	got, err := s.together(ctx, missingScript, []any{flag(rejoin), ms(queueTTL)}, steps)
-	missing := make([]bool, len(got))
-	for i, v := range got {
-		missing[i] = v == int64(1)
-	}
-	return missing, err
-}
-
-// A step is one of the locks that a script works on.
-type step struct {
-	keys []string
-	argv []any // of this lock alone; they come after those of all locks
-}
-
-// together runs a script that returns an answer for each of its steps. A client of a single node
-// makes one call. Other clients make a call for each step. In a Cluster the calls to one node share
-// a round trip.
-func (s *redisStore) together(ctx context.Context, script *redis.Script, argv []any, steps []step) ([]any, error) {
-	if _, single := s.rdb.(*redis.Client); single {
-		var keys []string
-		for _, one := range steps {
-			keys, argv = append(keys, one.keys...), append(argv, one.argv...)
-		}
-		return script.Run(ctx, s.rdb, keys, argv...).Slice()
-	}
-	calls := make([]*redis.Cmd, len(steps))
-	send := func(rdb redis.Scripter) {
-		for i, one := range steps {
-			calls[i] = script.EvalSha(ctx, rdb, one.keys, append(slices.Clip(argv), one.argv...)...)
-		}
-	}
-	if cluster, ok := s.rdb.(*redis.ClusterClient); ok {
-		pipe := cluster.Pipeline()
-		send(pipe)
-		_, _ = pipe.Exec(ctx) // the errors are those of the calls
-	} else {
-		send(s.rdb)
-	}
-	var answers []any
-	for i, call := range calls {
-		if redis.HasErrorPrefix(call.Err(), "NOSCRIPT") {
-			call = script.Eval(ctx, s.rdb, steps[i].keys, append(slices.Clip(argv), steps[i].argv...)...)
-		}
-		answer, err := call.Slice()
-		if err != nil {
-			return nil, err
-		}
-		answers = append(answers, answer...)
-	}
-	return answers, nil
-}
-
-// A subscriber is a client that can listen on channels of Redis.
-type subscriber interface {
-	Subscribe(ctx context.Context, channels ...string) *redis.PubSub
-}
-
-// A redisListener hears what the scripts publish.
-type redisListener struct {
-	*redisStore
-
-	rdb subscriber
-}
-
-// Listen follows https://redis.io/docs/latest/develop/pubsub/: Redis delivers a message at most
-// once, and none while there is no connection.
-func (s *redisListener) Listen(ctx context.Context, id string, heard func(), wake func(waiter string)) error {
-	return s.subscribe(ctx, []string{store.GoroutinePrefix + id}, heard, wake)
-}
-
-// ListenForTasks implements [store.TaskListener].
-func (s *redisListener) ListenForTasks(ctx context.Context, groups []string, heard func(), wake func(message string)) error {
-	channels := make([]string, len(groups))
-	for i, group := range groups {
-		channels[i] = store.TaskPrefix + group
-	}
-	return s.subscribe(ctx, channels, heard, wake)
-}
-
-func (s *redisListener) subscribe(ctx context.Context, channels []string, heard func(), message func(string)) error {
-	const checkEvery = time.Second // a ping finds a dead connection, which is then replaced
-	pubsub := s.rdb.Subscribe(ctx, channels...)
-	defer pubsub.Close()
-	messages := pubsub.ChannelWithSubscriptions(redis.WithChannelHealthCheckInterval(checkEvery))
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case m, open := <-messages:
-			switch m := m.(type) {
-			case *redis.Subscription:
-				heard()
-			case *redis.Message:
-				message(m.Payload)
-			}
-			if !open {
-				return fmt.Errorf("lock: listen: %w", redis.ErrClosed)
-			}
-		}
-	}
 }
 
 func ms(d time.Duration) int64 { return d.Milliseconds() }
