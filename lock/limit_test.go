@@ -556,7 +556,7 @@ func TestLimitInACluster(t *testing.T) {
 func TestLimitIsChecked(t *testing.T) {
 	t.Parallel()
 	for want, opts := range map[string]lock.Options{
-		"lock: limit: want 0 or more, have -1":                                                            {Limit: -1},
+		"lock: limit: want 0 to 1000, have -1":                                                            {Limit: -1},
 		"lock: limit: want 0 to 1000, have 1001":                                                          {Limit: 1001},
 		"lock: rates: starts: want 1 to 10000, have 0":                                                    {Rates: []lock.Rate{{Period: time.Second}}},
 		"lock: rates: period: want 1ms to 744h0m0s, have 0s":                                              {Rates: []lock.Rate{{Starts: 1}}},

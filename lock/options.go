@@ -60,8 +60,8 @@ func (o Options) check() error {
 		return fmt.Errorf("lock: ttl: want 0, or 100ms to 24h, have %v", o.TTL)
 	case o.MaxHold < 0:
 		return fmt.Errorf("lock: max hold: want 0 or more, have %v", o.MaxHold)
-	case o.Limit < 0:
-		return fmt.Errorf("lock: limit: want 0 or more, have %d", o.Limit)
+	case o.Limit < 0 || o.Limit > store.MaxLimit:
+		return fmt.Errorf("lock: limit: want 0 to %d, have %d", store.MaxLimit, o.Limit)
 	}
 	if err := o.rule().Check(); err != nil {
 		return fmt.Errorf("lock: %w", err)

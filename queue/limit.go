@@ -49,9 +49,6 @@ func rulesOf(all map[string]Limit) (map[string]*store.Rule, error) {
 		if err := limits.CheckPattern(pattern); err != nil {
 			return nil, fmt.Errorf("queue: limits: %w", err)
 		}
-		if all[pattern].Holders < 0 {
-			return nil, fmt.Errorf("queue: limits: %s: want 0 or more holders, have %d", pattern, all[pattern].Holders)
-		}
 		rule := all[pattern].rule()
 		if err := rule.Check(); err != nil {
 			return nil, fmt.Errorf("queue: limits: %s: %w", pattern, err)

@@ -41,7 +41,7 @@ func (r *Rule) PausedBy() string {
 // Check returns an error that names the first field that cannot work.
 func (r *Rule) Check() error {
 	if r.Limit < 0 || r.Limit > MaxLimit {
-		return fmt.Errorf("limit: want 0 to %d, have %d", MaxLimit, r.Limit)
+		return fmt.Errorf("holders: want 0 to %d, have %d", MaxLimit, r.Limit)
 	}
 	if len(r.Rates) > MaxRates {
 		return fmt.Errorf("rates: want at most %d, have %d", MaxRates, len(r.Rates))
