@@ -90,5 +90,5 @@ func (g *Guard) parkedInDequeue(t hook.Parked) {
 		r.faults.fault(g.background, r.log(), "who holds the lock of a parked task is unknown", err)
 		return
 	}
-	r.parked(t.Parked, r.parkedBusy(g.background, g.locks.Busy(t.Resource, result)))
+	r.parked(t.Parked, r.parkedBusy(g.background, lease.NewBusy(t.Resource, result, nil)))
 }

@@ -114,7 +114,7 @@ func (c *Client) askOnce(ctx context.Context, r Request) (*Lease, *BusyError, er
 	}
 	if err == nil && !result.Taken {
 		c.sweepLater(h.key, r.Rule, result.Later) //nolint:contextcheck // it sweeps for all who wait
-		return nil, c.busy(r.Resource, result, request.Rule), nil
+		return nil, NewBusy(r.Resource, result, request.Rule), nil
 	}
 	if result.Permit != "" {
 		h.key = result.Permit

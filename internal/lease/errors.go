@@ -63,12 +63,8 @@ func (e *BusyError) Error() string { return e.String() }
 // Is reports whether target is [ErrBusy].
 func (e *BusyError) Is(target error) bool { return target == ErrBusy }
 
-// Busy returns the error for a lock that is busy by the rule of the Client.
-func (c *Client) Busy(resource string, r store.Result) *BusyError {
-	return c.busy(resource, r, c.rule(c.Key(resource)))
-}
-
-func (c *Client) busy(resource string, r store.Result, rule *store.Rule) *BusyError {
+// NewBusy returns the error for a lock that is busy. rule is that of the request, nil for none.
+func NewBusy(resource string, r store.Result, rule *store.Rule) *BusyError {
 	busy := &BusyError{
 		Busy:   Busy{Resource: resource, Remaining: max(0, r.Left), Split: r.Split, Position: r.Position, Holders: r.Holders},
 		Ticket: r.Ticket,
@@ -81,8 +77,6 @@ func (c *Client) busy(resource string, r store.Result, rule *store.Rule) *BusyEr
 		busy.Holder = "nobody yet, as several asked at once"
 	case strings.HasPrefix(r.Holder, tokenPrefix):
 		busy.Holder, busy.Since = holderOf(r.Holder), r.Since
-	case r.Holder == store.Limited:
-		busy.Holder = "several, as the lock has a limit"
 	case r.Holder == "" && rule != nil && rule.Limit == 0:
 		busy.Holder = "nobody, as " + rule.PausedBy()
 		busy.Remaining = pausedFor

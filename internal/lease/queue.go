@@ -72,22 +72,22 @@ func (c *Client) Drop(ctx context.Context, r *store.Reservation, paused bool) (*
 // for which somebody waits, is handed off. resumed brings those back who were parked with their
 // group. The error of a store that cannot do this matches [errors.ErrUnsupported].
 func (c *Client) Sweep(ctx context.Context, keys []string, resumed bool) ([]store.Swept, error) {
-	sweeper, ok := c.store.(store.Sweeper)
-	if !ok {
-		return nil, store.Failed("sweep", errors.ErrUnsupported)
-	}
 	locks := make([]store.Ruled, len(keys))
 	for i, key := range keys {
 		locks[i] = store.Ruled{Key: key, Rule: c.rule(key)}
 	}
-	found, err := c.sweep(ctx, sweeper, locks, resumed, true)
+	found, err := c.sweep(ctx, locks, resumed, true)
 	for i, f := range found {
 		c.sweepLater(keys[i], nil, f.Later) //nolint:contextcheck // likewise
 	}
 	return found, err
 }
 
-func (c *Client) sweep(ctx context.Context, sweeper store.Sweeper, locks []store.Ruled, resumed, stepwise bool) ([]store.Swept, error) {
+func (c *Client) sweep(ctx context.Context, locks []store.Ruled, resumed, stepwise bool) ([]store.Swept, error) {
+	sweeper, ok := c.store.(store.Sweeper)
+	if !ok {
+		return nil, store.Failed("sweep", errors.ErrUnsupported)
+	}
 	found, err := sweeper.Sweep(ctx, locks, resumed, c.handoff(store.RecoveryNonce+uuid.NewString(), stepwise))
 	if err != nil {
 		return nil, store.Failed("sweep", err)

@@ -2,6 +2,7 @@ package lease
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
 	"time"
@@ -34,9 +35,13 @@ func (c *Client) ruleOr(key string, other *store.Rule) *store.Rule {
 // Limited reports whether the lock of resource has a rule.
 func (c *Client) Limited(resource string) bool { return c.rule(c.Key(resource)) != nil }
 
-// HoldersOf returns the names of those who hold a lock that has a rule.
+// HoldersOf returns the names of those who hold a lock that has permits.
 func (c *Client) HoldersOf(ctx context.Context, resource string) ([]string, error) {
-	names, err := c.store.(store.Limiter).Holders(ctx, c.Key(resource)) //nolint:errcheck,forcetypeassert // see Limited
+	limiter, ok := c.store.(store.Limiter)
+	if !ok {
+		return nil, store.Failed("list the holders of "+resource, errors.ErrUnsupported)
+	}
+	names, err := limiter.Holders(ctx, c.Key(resource))
 	if err != nil {
 		return nil, store.Failed("list the holders of "+resource, err)
 	}
@@ -48,59 +53,63 @@ func (c *Client) HoldersOf(ctx context.Context, resource string) ([]string, erro
 type laters struct {
 	next func(*store.Reservation)
 
-	mu   sync.Mutex
-	keys map[string]struct{} // of the locks for which a sweep is due
+	mu  sync.Mutex
+	due map[string]later // by the key of the lock
 }
 
-// sweepLater sweeps the lock of key after some time, unless a sweep is due already. rule is that of the
-// lock, unless the client has another one by then.
+// A later is the next sweep of a lock.
+type later struct {
+	at    time.Time
+	timer *time.Timer
+}
+
+// sweepLater sweeps the lock of key after some time, unless a sweep is due before that. A later sweep
+// is moved forward: the rates may have changed. rule is that of the lock, unless the client has another
+// one by then.
 func (c *Client) sweepLater(key string, rule *store.Rule, after time.Duration) {
+	if _, ok := c.store.(store.Sweeper); !ok || after <= 0 {
+		return
+	}
 	key = store.LockOf(key)
-	sweeper, ok := c.store.(store.Sweeper)
-	if !ok || after <= 0 || !c.Begin() {
+	l, at := &c.later, time.Now().Add(after)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if before, ok := l.due[key]; ok {
+		if !at.Before(before.at) {
+			return
+		}
+		before.timer.Stop()
+	}
+	if l.due == nil {
+		l.due = make(map[string]later)
+	}
+	l.due[key] = later{at, time.AfterFunc(after, func() { c.sweepNow(key, rule, at) })}
+}
+
+// sweepNow makes the sweep of a lock that was due at a time.
+func (c *Client) sweepNow(key string, rule *store.Rule, at time.Time) {
+	l := &c.later
+	l.mu.Lock()
+	if !l.due[key].at.Equal(at) {
+		l.mu.Unlock()
+		return // another one is due
+	}
+	delete(l.due, key)
+	l.mu.Unlock()
+	if !c.Begin() {
 		return
 	}
 	defer c.End()
-	if !c.later.begin(key) {
-		return
+	ctx, cancel := context.WithTimeout(c.Closing(), CleanupTimeout)
+	defer cancel()
+	found, err := c.sweep(ctx, []store.Ruled{{Key: key, Rule: c.ruleOr(key, rule)}}, false, l.next != nil)
+	if err != nil {
+		return // the sweeper of the servers scans the lock, too
 	}
-	c.Go(func() {
-		ctx := c.Closing()
-		end := c.Sleep(ctx, after, nil)
-		c.later.end(key)
-		if end != nil {
-			return
+	if l.next != nil {
+		for _, r := range found[0].Next {
+			l.next(r)
 		}
-		call, cancel := context.WithTimeout(ctx, CleanupTimeout)
-		defer cancel()
-		found, err := c.sweep(call, sweeper, []store.Ruled{{Key: key, Rule: c.ruleOr(key, rule)}}, false, c.later.next != nil)
-		if err != nil || len(found) == 0 {
-			return // the sweeper of the servers scans the lock, too
-		}
-		if c.later.next != nil {
-			for _, r := range found[0].Next {
-				c.later.next(r)
-			}
-		}
-		c.sweepLater(key, rule, found[0].Later)
-	})
-}
-
-func (l *laters) begin(key string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if _, due := l.keys[key]; due {
-		return false
 	}
-	if l.keys == nil {
-		l.keys = make(map[string]struct{})
-	}
-	l.keys[key] = struct{}{}
-	return true
-}
-
-func (l *laters) end(key string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.keys, key)
+	c.sweepLater(key, rule, found[0].Later)
 }
