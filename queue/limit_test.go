@@ -206,30 +206,38 @@ func TestRates(t *testing.T) {
 }
 
 // A task whose worker dies keeps its permit until its TTL. It is recovered then, and not while it may be
-// at work, although there are free permits.
+// at work, although there are free permits, or although no rule is left for its resource.
 func TestKilledHolderOfAPermit(t *testing.T) {
 	t.Parallel()
-	b, st, j := setup(t), newStage(t), &journal{}
-	st.unsafe = true // the killed one's handler goes on
-	limits := map[string]queue.Limit{"res:*": {Holders: 3}}
-	var victim mortal
-	victim.guardConfig.Limits, victim.guardConfig.Lock = limits, shortTimes
-	victim.mute.Store(true)
-	victim.serve(t, b, st)
-	zombie := st.hold(0)
-	id := b.enqueue(t, b.job(0))
-	within(t, patience, "the holder", zombie.entered)
-	b.silence(t, id)
-	again := st.hold(0)
-	b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Observe: j.observe, Limits: limits, Lock: shortTimes}}, st.run)
-	b.awaitGone(t, b.enqueue(t, b.job(1))) // gets another permit
-	steadily(t, recoveryRounds, "the task left alone while it holds its permit", func() bool { return len(j.of(queue.EventRecovered, id)) == 0 })
-	victim.dead.Store(true)
-	j.await(t, queue.EventRecovered, id, 1)
-	within(t, patience, "the second attempt", again.entered)
-	again.open()
-	b.awaitGone(t, id)
-	zombie.open()
+	three := map[string]queue.Limit{"res:*": {Holders: 3}}
+	for name, limits := range map[string]map[string]queue.Limit{"with the limit": three, "after the limit": nil} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, st, j := setup(t), newStage(t), &journal{}
+			st.permits = true
+			var victim mortal
+			victim.guardConfig.Limits, victim.guardConfig.Lock = three, shortTimes
+			victim.mute.Store(true)
+			victim.serve(t, b, st)
+			other, zombie := st.hold(1), st.hold(0)
+			otherID := b.enqueue(t, b.job(1)) // its permit may be the first to expire
+			within(t, patience, "another holder", other.entered)
+			id := b.enqueue(t, b.job(0))
+			within(t, patience, "the holder", zombie.entered)
+			b.silence(t, id)
+			again := st.hold(0)
+			b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Observe: j.observe, Limits: limits, Lock: shortTimes}}, st.run)
+			steadily(t, recoveryRounds, "the task left alone while it holds its permit", func() bool { return len(j.of(queue.EventRecovered, id)) == 0 })
+			victim.dead.Store(true)
+			b.silence(t, otherID)
+			j.await(t, queue.EventRecovered, id, 1)
+			within(t, patience, "the second attempt", again.entered)
+			again.open()
+			b.awaitGone(t, id)
+			zombie.open()
+			other.open()
+		})
+	}
 }
 
 // recoveryRounds is longer than it takes to look for orphans twice.
@@ -240,8 +248,8 @@ func TestLimitsAreChecked(t *testing.T) {
 	b := setup(t)
 	for want, limits := range map[string]map[string]queue.Limit{
 		"queue: limits: want a resource, or a class that ends in \":*\" such as \"account:*\", have \"acc*\"": {"acc*": {}},
-		"queue: limits: account:1: want 0 or more holders, have -1":                                           {"account:1": {Holders: -1}},
-		"queue: limits: account:*: limit: want 0 to 1000, have 1001":                                          {"account:*": {Holders: 1001}},
+		"queue: limits: account:1: holders: want 0 to 1000, have -1":                                          {"account:1": {Holders: -1}},
+		"queue: limits: account:*: holders: want 0 to 1000, have 1001":                                        {"account:*": {Holders: 1001}},
 		"queue: limits: a: rates: starts: want 1 to 10000, have 0":                                            {"a": {Rates: []lock.Rate{{Period: time.Second}}}},
 		"queue: limits: bad resource name: it is empty":                                                       {"": {}},
 	} {
@@ -252,7 +260,7 @@ func TestLimitsAreChecked(t *testing.T) {
 	}
 	for want, o := range map[string]queue.LimitOverride{
 		"queue: set limit: want a resource, or a class that ends in \":*\" such as \"account:*\", have \"*:1\"": {Pattern: "*:1"},
-		"queue: set limit: r: limit: want 0 to 1000, have -1":                                                   {Pattern: "r", Holders: -1, By: "a", Reason: "b"},
+		"queue: set limit: r: holders: want 0 to 1000, have -1":                                                 {Pattern: "r", Holders: -1, By: "a", Reason: "b"},
 		"queue: set limit: r: by: want a text, have none":                                                       {Pattern: "r"},
 		"queue: set limit: r: reason: want a text, have none":                                                   {Pattern: "r", By: "a"},
 	} {

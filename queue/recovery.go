@@ -130,14 +130,15 @@ func (g *Guard) recoverable(t asynqredis.Orphan) (resource string) {
 // left behind.
 func (g *Guard) expired(ctx context.Context, t asynqredis.Orphan, resource string) (bool, error) {
 	if g.deciding == g.locks && g.locks.Limited(resource) {
-		// An acquire might be granted while the orphan still has its permit. Each permit is scanned by
-		// the sweeper, which also wakes those who wait for it.
-		holders, err := g.locks.HoldersOf(ctx, resource)
-		alive := slices.ContainsFunc(holders, func(name string) bool { return asynqredis.IsHolder(t.Type, t.ID, name) })
-		return err == nil && !alive, err
+		// An acquire might be granted while the orphan still has its permit. The sweeper scans each permit,
+		// and wakes those who wait for it.
+		return g.holdsNothing(ctx, t, resource)
 	}
 	held, err := g.deciding.Acquire(ctx, lease.Request{Resource: resource, Holder: "recovery on " + g.self})
 	if busy, ok := errors.AsType[*lease.BusyError](err); ok {
+		if busy.Holders > 0 { // from before its rule went away
+			return g.holdsNothing(ctx, t, resource)
+		}
 		// After a split vote the orphan may be the holder, although another one is named.
 		return !busy.Split && (busy.Foreign || !asynqredis.IsHolder(t.Type, t.ID, busy.Holder)), nil
 	}
@@ -153,4 +154,11 @@ func (g *Guard) expired(ctx context.Context, t asynqredis.Orphan, resource strin
 		}
 	}
 	return err == nil, err
+}
+
+// holdsNothing reports whether an orphan is not among the holders of a lock that has permits.
+func (g *Guard) holdsNothing(ctx context.Context, t asynqredis.Orphan, resource string) (bool, error) {
+	holders, err := g.locks.HoldersOf(ctx, resource)
+	holds := slices.ContainsFunc(holders, func(name string) bool { return asynqredis.IsHolder(t.Type, t.ID, name) })
+	return err == nil && !holds, err
 }
