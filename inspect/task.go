@@ -50,6 +50,10 @@ type Explanation struct {
 	Position int       `json:"position,omitempty"`
 	Since    time.Time `json:"since,omitzero"`
 	Waited   Duration  `json:"waited_seconds,omitempty"`
+	// Priority is that with which the task was enqueued, and Policy its own as JSON; see
+	// [queue.HeaderPolicy]. The policy of its kind is not known here.
+	Priority int    `json:"priority,omitempty"`
+	Policy   string `json:"policy,omitempty"`
 	// Pending is the rank of a pending task, 1 for the one that a worker takes next. It is 0 for a
 	// task behind more than PendingMore others.
 	Pending     int `json:"pending,omitempty"`

@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/sidingq/siding/internal/asynqredis"
 	"github.com/sidingq/siding/internal/redisstore"
+	"github.com/sidingq/siding/queue"
 )
 
 const (
@@ -227,6 +229,7 @@ func (w *inquiry) explanation(x *exam) Explanation {
 	if m.Waited {
 		e.Failure = m.Failure
 	}
+	e.Priority, e.Policy = priorityOf(m), m.Headers[queue.HeaderPolicy]
 	e.Servers, _ = serving(w.servers, x.Queue)
 	if x.resource != "" && !x.finished() {
 		l := lockOf(x.resource, x.lock, x.elsewhere)
@@ -242,7 +245,7 @@ func (w *inquiry) explanation(x *exam) Explanation {
 	}
 	switch ticket := max(x.Ticket, x.lock.HasTicket); {
 	case ticket > 0:
-		e.Since = utc(time.UnixMicro(ticket))
+		e.Since = utc(time.UnixMicro(ticket).Add(time.Duration(e.Priority) * asynqredis.Advance))
 		e.Waited = Duration(max(0, x.Now.Sub(e.Since)))
 	case x.State == "pending" && !x.Came.IsZero():
 		e.Since = utc(x.Came)
@@ -257,6 +260,15 @@ func (w *inquiry) explanation(x *exam) Explanation {
 		e.Next = utc(x.At)
 	}
 	return e
+}
+
+// priorityOf returns the priority of a task, 0 if it has none or one that cannot be read.
+func priorityOf(m asynqredis.Message) int {
+	level, err := strconv.Atoi(m.Headers[queue.HeaderPriority])
+	if err != nil || level < 0 || level > queue.MaxPriority {
+		return 0
+	}
+	return level
 }
 
 // chain sets the chain of e, and returns what is known of the tasks in it. The element is nil for a

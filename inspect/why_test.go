@@ -1125,3 +1125,16 @@ func (w want) hold(t *testing.T, b *bed, e inspect.Explanation, holder string) {
 	}
 	t.Logf("%s | %s | %s", e.Verdict.Wrong, e.Verdict.Clears, e.Verdict.Do)
 }
+
+// The priority of a waiting task is shown, and its head start is no part of its wait.
+func TestWhyWithAPriority(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.serve(t, queue.ServerConfig{})
+	b.holder(t)
+	id := b.enqueue(t, job{Res: b.resource, N: 1}, queue.Options{Priority: 4, Policy: &queue.Policy{MaxWait: time.Hour}})
+	e := b.awaitWhy(t, id, inspect.StateWaiting)
+	if e.Priority != 4 || e.Policy != `{"max_wait":"1h0m0s"}` || e.Waited > inspect.Duration(30*time.Second) || time.Since(e.Since) > 30*time.Second {
+		t.Errorf("want its priority, its policy, and how long it has waited, have %+v", e)
+	}
+}

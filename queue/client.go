@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -155,8 +156,34 @@ func (s sharding) prepare(t Task, opts *Options, now time.Time, id string) (*pre
 		}
 		headers[HeaderResource] = resource
 	}
+	if err := o.waits(t.Kind(), resource != "", headers); err != nil {
+		return nil, err
+	}
 	task := asynq.NewTaskWithHeaders(t.Kind(), payload, headers, slices.Clip(options)...)
 	return &prepared{task, Receipt{o.TaskID, o.Queue}, named, o.UniqueFor > 0}, nil
+}
+
+// waits checks what o says of the wait for the task's resource, and adds that to the headers.
+func (o Options) waits(kind string, guarded bool, headers map[string]string) error {
+	switch {
+	case o.Priority < 0 || o.Priority > MaxPriority:
+		return &TaskError{Kind: kind, Field: "priority", Want: fmt.Sprintf("want 0 to %d", MaxPriority), Value: strconv.Itoa(o.Priority)}
+	case o.Priority > 0 && !guarded:
+		return &TaskError{Kind: kind, Field: "priority", Want: "want none for a task without a resource", Value: strconv.Itoa(o.Priority)}
+	case o.Priority > 0:
+		headers[HeaderPriority] = strconv.Itoa(o.Priority)
+	}
+	if o.Policy == nil {
+		return nil
+	}
+	if !guarded {
+		return &TaskError{Kind: kind, Field: "policy", Want: "want none for a task without a resource"}
+	}
+	if field, want, have := o.Policy.check(); field != "" {
+		return &TaskError{Kind: kind, Field: "policy: " + field, Want: want, Value: clip(fmt.Sprint(have))}
+	}
+	headers[HeaderPolicy] = o.Policy.text()
+	return nil
 }
 
 // headers checks the headers, which may have so many bytes, and returns a copy of them.

@@ -26,7 +26,32 @@ const (
 	EventStarted
 	// EventFinished: the handler of a task without a resource has returned. Err is its error.
 	EventFinished
+	// EventRejected: the resource was busy, and the [Policy] of the task does not have it wait. Err is
+	// a [*RejectedError].
+	EventRejected
+	// EventCoalesced: the task was dropped, as an equal one waits. Other is the id of that one.
+	EventCoalesced
+	// EventReplaced: the task was deleted while it waited, as a later one has taken its position.
+	// Other is the id of that one.
+	EventReplaced
+	// EventWaitedTooLong: the task has waited for longer than its [Policy.MaxWait], and does not run.
+	// Waited says for how long, and Err is its error.
+	EventWaitedTooLong
 )
+
+var eventNames = [...]string{
+	EventParked: "parked", EventAcquired: "acquired", EventReleased: "released", EventLost: "lost", EventRecovered: "recovered",
+	EventStarted: "started", EventFinished: "finished", EventRejected: "rejected", EventCoalesced: "coalesced",
+	EventReplaced: "replaced", EventWaitedTooLong: "waited_too_long",
+}
+
+// String returns a word for logs and metrics, such as parked or waited_too_long.
+func (k EventKind) String() string {
+	if k < 1 || int(k) >= len(eventNames) {
+		return "unknown"
+	}
+	return eventNames[k]
+}
 
 // Via says what ended the wait of a task.
 type Via string
@@ -55,8 +80,9 @@ type Event struct {
 	Fence    int64  // the fencing token, from EventAcquired on; 0 on a Store without
 	Parked   int    // only EventParked: how often the task has been parked for a busy resource
 	Holder   string // EventParked: who holds the lock; EventAcquired after a wait: who held it when the task was parked last
+	Other    string // EventCoalesced, EventReplaced: the id of the task that is to run instead
 	// Waited is for how long the task has waited since it first came to its resource, by Redis's
-	// clock. Only EventAcquired has it, and only if the task was parked. In a Cluster the task's
+	// clock. EventAcquired has it if the task was parked, and so has EventWaitedTooLong. In a Cluster the task's
 	// node tells the begin and the lock's node the end. So Waited is wrong by as much as their
 	// clocks differ. It is never negative, and at least 1 ns after a wait.
 	Waited time.Duration

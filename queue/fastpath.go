@@ -22,7 +22,7 @@ func (g *Guard) lockInDequeue() {
 	cfg := g.locks.Config()
 	g.hook.TakeLocks(hook.Locking{
 		Source: fastpath.Dequeue(), Args: redisstore.LockArgs(cfg.Prefix, cfg.TTL, cfg.FenceTTL(), cfg.QueueTTL()),
-		Release: fastpath.Release(), Host: g.self, Limited: func() string { return g.limits.Load().Names() },
+		Release: fastpath.Release(), Host: g.self, Limited: func() string { return g.limits.Load().Names() }, Kinds: g.cfg.policyKinds(),
 		Unused:   func(grant store.Grant) { g.releaseUnused(g.background, grant) },
 		Fallback: fallback, Spread: fallbackSpread, Parked: g.parkedInDequeue,
 	})

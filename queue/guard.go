@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/asynqredis"
@@ -68,6 +69,14 @@ type GuardConfig struct {
 	// override Limits by [SetLimit]. All guards on the same resources need the same Limits: each keeps
 	// to its own. With a Store the most is one holder.
 	Limits map[string]Limit
+	// Policies say what becomes of a task whose resource is busy, by the kind of the task. A task with
+	// an [Options.Policy] has that one instead. A kind without a Policy parks. All guards on the same
+	// queues need the same Policies.
+	Policies map[string]Policy
+	// OnMaxWait is called, in place of the handler, with a task that has waited for longer than its
+	// [Policy.MaxWait]. The task holds no lock then. It is done if OnMaxWait returns nil. An error of
+	// OnMaxWait is one of the task's own, and uses a retry. Nil archives such tasks.
+	OnMaxWait func(context.Context, *asynq.Task) error
 	// Overrun is how long a handler may go on after its context has ended. Then the guard logs
 	// an error and stops renewing the lock. Defaults to 1 min.
 	Overrun time.Duration
@@ -111,6 +120,9 @@ func (c GuardConfig) validate() error {
 		if c.Resources[kind] == nil {
 			return fmt.Errorf("queue: resources: %s: want a function, have nil", kind)
 		}
+	}
+	if err := c.checkPolicies(); err != nil {
+		return err
 	}
 	rules, err := rulesOf(c.Limits)
 	if err != nil {

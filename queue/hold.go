@@ -20,9 +20,6 @@ import (
 func (r *run) hold(ctx context.Context, held *lease.Lease, next asynq.Handler) (err error) {
 	ev := r.event(EventAcquired)
 	ev.Fence = held.Fence()
-	if r.queued == nil {
-		r.queued = held
-	}
 	r.waited(&ev)
 	r.cfg.Observe(ev)
 
@@ -56,11 +53,7 @@ func (r *run) waited(ev *Event) {
 	case r.queued.Recovered():
 		ev.Via = ViaRecovery
 	}
-	// The fence and the ticket are times of Redis, in a Cluster perhaps of two nodes.
-	ev.Waited = 1
-	if came := r.attempt.Came; came > 0 {
-		ev.Waited = max(time.Duration(r.queued.Fence()-came)*time.Microsecond, 1)
-	}
+	ev.Waited = max(r.waitedUntil(r.queued.Fence()), 1)
 }
 
 // errNotReturned is the error that observers get for a handler that did not return. asynq sees the

@@ -92,23 +92,29 @@ func (r *run) parked(times int, e *parkedError) {
 	}
 }
 
-// leaveQueue takes a task out of its wait queue, if the task is in one. asynq has ended the task
+// endedByAsynq takes a task out of its wait queue, if the task is in one. asynq has ended the task
 // because its time is over, without a call of the guard.
-func (g *Guard) leaveQueue(ctx context.Context, t *asynq.Task) {
+func (g *Guard) endedByAsynq(ctx context.Context, t *asynq.Task) {
 	resource, err := g.resourceOf(t)
 	if err != nil || resource == "" {
 		return
 	}
 	info := infoOf(ctx, t)
+	info.Resource = resource
+	g.leaveQueue(ctx, info, asynqredis.WaiterName(info.Queue, info.ID))
+}
+
+// leaveQueue takes the waiter of a task that has ended out of the wait queue of its resource.
+func (g *Guard) leaveQueue(ctx context.Context, info Info, waiter string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	next, err := g.locks.Leave(ctx, resource, asynqredis.WaiterName(info.Queue, info.ID))
-	if next != nil { // the lock was reserved for this task
+	next, err := g.locks.Leave(ctx, info.Resource, waiter)
+	if next != nil { // the lock was reserved for the waiter
 		g.wake(ctx, next)
 	}
 	if err != nil {
 		// The tasks behind this one lose one hand-off timeout when its reservation expires.
-		g.cfg.Logger.WarnContext(ctx, "a task that has ended is still in the wait queue", "task_id", info.ID, "queue", info.Queue, "resource", resource, "error", err)
+		g.cfg.Logger.WarnContext(ctx, "a task that has ended is still in the wait queue", "task_id", info.ID, "queue", info.Queue, "resource", info.Resource, "error", err)
 	}
 }
 

@@ -2,12 +2,14 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/hook"
 	"github.com/sidingq/siding/internal/lease"
+	"github.com/sidingq/siding/lock"
 )
 
 // A path takes and releases the lock of a task. The two paths, stepwisePath and fastPath, differ in
@@ -47,6 +49,9 @@ func (p externalPath) acquire(ctx context.Context, r *run) (*lease.Lease, error)
 	e := r.notAcquired(ctx, err)
 	e.after = jitter(max(unqueuedDelay, time.Since(asked)))
 	e.ticket = r.attempt.Came
+	if errors.Is(e.cause, lock.ErrBusy) { // it says that the task has waited, see ticket
+		e.ticket = r.ticket()
+	}
 	const late = 6 * time.Second // asynq's own servers look for tasks that are due every 5 s
 	r.notReleased(ctx, next.ReleaseFor(ctx, r.waiter(), e.after+late))
 	return nil, r.park(e)

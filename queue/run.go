@@ -93,6 +93,8 @@ type run struct {
 	attempt *hook.Attempt // nil if the connection is not the guard's, see checkParts
 	path    path          // the guard's, as a rule
 	queued  *lease.Lease  // of the lock for which tasks wait, which differs with an external store
+	policy  *Policy       // nil for a task that parks
+	advance int64         // how much earlier its priority has it come in the wait queue, µs
 }
 
 // runKey is the key under which the context of a guarded handler carries its run.
@@ -130,6 +132,9 @@ func (g *Guard) process(ctx context.Context, t *asynq.Task, resource string, nex
 	if resource == "" {
 		return r.unguarded(ctx, next)
 	}
+	if err := r.readHeaders(); err != nil {
+		return Permanent(err)
+	}
 	if err := r.checkParts(ctx); err != nil {
 		return err
 	}
@@ -137,10 +142,29 @@ func (g *Guard) process(ctx context.Context, t *asynq.Task, resource string, nex
 		r.path = unqueuedPath{}
 	}
 	held, err := r.path.acquire(ctx, r)
+	if ended, ok := errors.AsType[*endedError](err); ok {
+		return ended.err
+	}
 	if err != nil {
 		return err
 	}
+	if r.queued == nil {
+		r.queued = held
+	}
+	if waited, late := r.tooLate(); late {
+		_, err := r.releaseAll(ctx, held, false)
+		r.notReleased(ctx, err)
+		return r.waitedTooLong(ctx, waited)
+	}
 	return r.hold(ctx, held, next)
+}
+
+// readHeaders reads what the headers of the task say of its wait.
+func (r *run) readHeaders() (err error) {
+	if r.policy, err = r.policyOf(r.task); err == nil {
+		r.advance, err = advanceOf(r.task)
+	}
+	return err
 }
 
 // unguarded runs a task that has no resource.

@@ -15,11 +15,16 @@ import (
 // path is right on every Redis.
 type stepwisePath struct{}
 
-// acquire asks for the lock in the task's name. If somebody holds it, the task joins its wait queue.
-func (stepwisePath) acquire(ctx context.Context, r *run) (*lease.Lease, error) {
-	held, err := r.ask(ctx)
+// acquire asks for the lock in the task's name. If somebody holds it, the task joins its wait queue, or
+// does what its policy says.
+func (stepwisePath) acquire(ctx context.Context, r *run) (held *lease.Lease, err error) {
+	if r.policy != nil {
+		held, err = r.acquireByPolicy(ctx)
+	} else if held, err = r.ask(ctx); err != nil {
+		err = r.park(r.notAcquired(ctx, err))
+	}
 	if err != nil {
-		return nil, r.park(r.notAcquired(ctx, err))
+		return nil, err
 	}
 	return r.unlessOverlapping(ctx, held)
 }
@@ -38,8 +43,16 @@ func (r *run) waiter() string { return asynqredis.WaiterName(r.info.Queue, r.inf
 // ask asks for the lock for which tasks wait. If the lock is busy, the task joins its wait queue.
 func (r *run) ask(ctx context.Context) (*lease.Lease, error) {
 	return r.locks.Acquire(ctx, lease.Request{
-		Resource: r.info.Resource, Holder: r.holder(), Waiter: r.waiter(), Came: r.attempt.Came,
+		Resource: r.info.Resource, Holder: r.holder(), Waiter: r.waiter(), Came: r.ticket(),
 	})
+}
+
+// ticket is the one under which the task waits, which is earlier than it came if it has a priority.
+func (r *run) ticket() int64 {
+	if _, waits := r.attempt.WaitedFor(r.info.Resource); waits {
+		return r.attempt.Came
+	}
+	return max(0, r.attempt.Came-r.advance)
 }
 
 // tryOnce asks for the lock under which the handler runs, and joins no wait queue.

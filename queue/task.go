@@ -77,6 +77,15 @@ type Options struct {
 	// Deadline is when the task is given up. If the Deadline passes while the task waits, the task
 	// is archived. The last error of the task then says for what it waited.
 	Deadline time.Time
+	// Priority is 0 to [MaxPriority]. In the wait queue of its resource a task comes before those that
+	// came less than a minute before it and are one level lower; less than two minutes for two
+	// levels; and so on. So each task comes nearer while it waits, and none waits for ever. Priority
+	// concerns tasks that wait for one resource. Which of several queues goes first is a matter of
+	// [ServerConfig].
+	Priority int
+	// Policy says what becomes of the task if its resource is busy. Nil means that of its kind in
+	// [GuardConfig.Policies].
+	Policy *Policy
 	// Headers go with the task, such as those of a trace. The handler reads them by
 	// [AsynqTask]. They are UTF-8. Names that begin with "siding-" are refused.
 	Headers map[string]string

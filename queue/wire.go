@@ -126,7 +126,7 @@ func (g *Guard) Wrap(cfg asynq.Config) asynq.Config {
 			return
 		}
 		if errors.Is(err, context.DeadlineExceeded) {
-			g.leaveQueue(ctx, t)
+			g.endedByAsynq(ctx, t)
 		}
 		if onError != nil {
 			onError.HandleError(ctx, t, err)

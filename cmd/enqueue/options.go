@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -24,6 +25,18 @@ type taskOptions struct {
 	Timeout   string `json:"timeout"`
 	Deadline  string `json:"deadline"`
 	Retention string `json:"retention"`
+
+	Priority int `json:"priority"`
+	policyOptions
+}
+
+// policyOptions say what the task does if its resource is busy.
+type policyOptions struct {
+	OnBusy     string `json:"on_busy"`
+	Wait       string `json:"wait"`
+	MaxWait    string `json:"max_wait"`
+	MaxWaiting int    `json:"max_waiting"`
+	UseRetries bool   `json:"use_retries"`
 }
 
 // addFlags makes a flag of each option but the retries: their flag counts only
@@ -37,18 +50,25 @@ func (o *taskOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.Timeout, "timeout", "", "`duration` after which an attempt ends (default 30m, unless there is a deadline)")
 	f.StringVar(&o.Deadline, "deadline", "", "`time` after which it does not run, also if it waits")
 	f.StringVar(&o.Retention, "retention", "", "keep it for this `duration` after its success (default 0)")
+	f.IntVar(&o.Priority, "priority", 0, "0 to 9: each level has it wait as if it had come a minute earlier")
+	f.StringVar(&o.OnBusy, "on-busy", "", "`policy` if its resource is busy: park, wait, reject, coalesce or replace (default that of its kind, or park)")
+	f.StringVar(&o.Wait, "wait", "", "with --on-busy wait: `duration` for which the worker waits before it parks the task")
+	f.StringVar(&o.MaxWait, "max-wait", "", "archive it if it has waited for this `duration`")
+	f.IntVar(&o.MaxWaiting, "max-waiting", 0, "reject it if so many wait for its resource (default no end)")
+	f.BoolVar(&o.UseRetries, "use-retries", false, "have it use a retry when it is rejected, and not be archived")
 }
 
-// options reads the texts. Errors name the option; [queue.Check] checks the rest.
+// options reads the texts. Errors name the field of a line of a stream; [queue.Check] checks the rest.
 func (o taskOptions) options() (*queue.Options, error) {
-	opts := &queue.Options{Queue: o.Queue, TaskID: o.ID}
-	var errs [6]error
+	opts := &queue.Options{Queue: o.Queue, TaskID: o.ID, Priority: o.Priority}
+	var errs [7]error
 	opts.Delay, errs[0] = duration("delay", o.Delay)
 	opts.UniqueFor, errs[1] = duration("unique", o.Unique)
 	opts.Timeout, errs[2] = duration("timeout", o.Timeout)
 	opts.Retention, errs[3] = duration("retention", o.Retention)
 	opts.At, errs[4] = moment("at", o.At)
 	opts.Deadline, errs[5] = moment("deadline", o.Deadline)
+	opts.Policy, errs[6] = o.policy()
 	if err := cmp.Or(errs[:]...); err != nil {
 		return nil, err
 	}
@@ -61,6 +81,18 @@ func (o taskOptions) options() (*queue.Options, error) {
 		}
 	}
 	return opts, nil
+}
+
+// policy returns nil if no option says what the policy is.
+func (o policyOptions) policy() (*queue.Policy, error) {
+	if o == (policyOptions{}) {
+		return nil, nil //nolint:nilnil // no policy, and no error
+	}
+	p := &queue.Policy{OnBusy: queue.OnBusy(o.OnBusy), MaxWaiting: o.MaxWaiting, UseRetries: o.UseRetries}
+	var errs [2]error
+	p.Wait, errs[0] = duration("wait", o.Wait)
+	p.MaxWait, errs[1] = duration("max_wait", o.MaxWait)
+	return p, cmp.Or(errs[:]...)
 }
 
 func duration(name, text string) (d time.Duration, err error) {
@@ -87,7 +119,8 @@ func moment(name, text string) (t time.Time, err error) {
 func checkFlags(opts *queue.Options) error {
 	err := queue.Check(tasks.AuditOrder{Order: "1"}, opts)
 	if e, ok := errors.AsType[*queue.TaskError](err); ok {
-		return fmt.Errorf("--%s: %s, have %q", e.Field, e.Want, e.Value)
+		field := strings.TrimPrefix(e.Field, "policy: ")
+		return fmt.Errorf("--%s: %s, have %q", strings.ReplaceAll(field, " ", "-"), e.Want, e.Value)
 	}
 	return err
 }

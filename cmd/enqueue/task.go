@@ -42,7 +42,7 @@ stored all the same: with an --id you can try again safely.`,
 			}
 			opts, err := options.options()
 			if err != nil {
-				return fmt.Errorf("--%w", err)
+				return errors.New("--" + strings.Replace(err.Error(), "max_wait:", "max-wait:", 1))
 			}
 			text, err := a.payload(payload)
 			if err != nil {

@@ -126,7 +126,7 @@ func runningTask() inspect.Explanation {
 
 func pendingTask() inspect.Explanation {
 	return inspect.Explanation{
-		Task: inspect.Task{Queue: "default", ID: "77ab13"}, State: inspect.StatePending, PendingMore: 1000, Paused: true, Retries: 25,
+		Task: inspect.Task{Queue: "default", ID: "77ab13"}, State: inspect.StatePending, PendingMore: 1000, Paused: true, Retries: 25, Priority: 3, Policy: `{"max_wait":"1m0s"}`,
 		Verdict: inspect.Verdict{Wrong: "No.", Clears: "Soon.", Do: "Wait."},
 	}
 }

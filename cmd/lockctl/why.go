@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -180,6 +181,10 @@ func (a *app) addLock(f *fields, e inspect.Explanation) {
 	if e.Position > 0 && e.Lock != nil {
 		f.add("position", fmt.Sprintf("%d of %d", e.Position, e.Lock.Waiting))
 	}
+	if e.Priority > 0 {
+		f.add("priority", strconv.Itoa(e.Priority))
+	}
+	f.add("policy", e.Policy)
 	if !e.Since.IsZero() {
 		f.add("waits since", fmt.Sprintf("%s (%s ago)", a.moment(e.Since), span(time.Duration(e.Waited))))
 	}

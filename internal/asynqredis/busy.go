@@ -14,8 +14,12 @@ const (
 	positionText = ", number %d in the wait queue"
 )
 
-// textsLua defines the texts in Lua.
-var textsLua = fmt.Sprintf("local HOLDER, BUSY, SINCE, POSITION = '%s', '%s', '%s', '%s'\n", holderText, busyText, sinceText, positionText)
+// Advance is how much earlier a task comes in a wait queue for each level of its priority.
+const Advance = time.Minute
+
+// textsLua defines the texts, and Advance in us, in Lua.
+var textsLua = fmt.Sprintf("local HOLDER, BUSY, SINCE, POSITION, ADVANCE = '%s', '%s', '%s', '%s', %d\n",
+	holderText, busyText, sinceText, positionText, Advance.Microseconds())
 
 // Holder returns the name of a task as the holder of a lock.
 func Holder(kind, id, host string) string { return fmt.Sprintf(holderText, kind, id, host) }

@@ -25,11 +25,15 @@ end
 -- guard's. asynq does not know the field, so asynq drops the field when it writes an error itself.
 local OWN_FAILURE = 7007
 
--- Returns the task's kind, deadline (Unix seconds), key of uniqueness, resource from its header,
--- own last failure, and the bytes before and after its last error, without that header. Returns
--- nothing if the task is not encoded as expected. The last of a repeated field counts.
+-- A header is a pair of texts, each with its length. This is how those begin that are read here.
+local RESOURCE, PRIORITY, POLICY = '\10\15siding-resource\18', '\10\15siding-priority\18', '\10\13siding-policy\18'
+
+-- Returns the task's kind, deadline (Unix seconds), key of uniqueness, resource and priority from its
+-- headers, whether it has a policy of its own, own last failure, and the bytes before and after its
+-- last error, without the header of the resource. Returns nothing if the task is not encoded as
+-- expected. The last of a repeated field counts.
 local function parts(msg)
-  local found = {kind = '', deadline = 0, unique = '', failure = ''}
+  local found = {kind = '', deadline = 0, unique = '', failure = '', priority = 0}
   local before, after, at, waited = {}, {}, 1, false
   while at <= #msg do
     local tag, value = number_at(msg, at)
@@ -47,10 +51,17 @@ local function parts(msg)
       if field == 10 then found.unique = string.sub(msg, from, stop - 1) end
       if field == OWN_FAILURE or field == 7 and not waited then found.failure = string.sub(msg, from, stop - 1) end
       waited = waited or field == OWN_FAILURE
-      if field == 15 and n > 17 and string.sub(msg, from, from + 17) == '\10\15siding-resource\18' then
-        local size, text = number_at(msg, from + 18)
-        if not size or text + size ~= stop then return end
-        found.resource, kept = string.sub(msg, text, stop - 1), false
+      if field == 15 then
+        local name = string.sub(msg, from, math.min(stop, from + #RESOURCE) - 1)
+        if name == RESOURCE then
+          local size, text = number_at(msg, from + #RESOURCE)
+          if not size or text + size ~= stop then return end
+          found.resource, kept = string.sub(msg, text, stop - 1), false
+        elseif name == PRIORITY then
+          found.priority = tonumber(string.match(string.sub(msg, from + #PRIORITY, stop - 1), '^\1([0-9])$') or 0)
+        elseif string.sub(name, 1, #POLICY) == POLICY then
+          found.policy = true
+        end
       end
     else
       return
@@ -72,6 +83,6 @@ local function text(field, value) return encoded(field * 8 + 2) .. encoded(#valu
 -- failure. The time of that failure stays as it is. Headers still come last.
 local function with_reason(found, reason)
   if found.failure ~= '' then reason = reason .. '; last failure: ' .. found.failure end
-  local header = found.resource and text(15, '\10\15siding-resource' .. text(2, found.resource)) or ''
+  local header = found.resource and text(15, string.sub(RESOURCE, 1, -2) .. text(2, found.resource)) or ''
   return found.before .. text(7, reason) .. text(OWN_FAILURE, found.failure) .. found.after .. header
 end

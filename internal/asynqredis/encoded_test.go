@@ -1,6 +1,7 @@
 package asynqredis
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -145,4 +146,27 @@ func FuzzEncoded(f *testing.F) {
 			t.Errorf("%x with a reason, the rest: %v (-Go +Lua)\n%s", encoded, err, diff)
 		}
 	})
+}
+
+// What the scripts read of the headers that say how a task waits.
+func TestPartsOfHeaders(t *testing.T) {
+	t.Parallel()
+	rdb := redis.NewClient(&redis.Options{Addr: redistest.Shared(t).Addr})
+	t.Cleanup(func() { _ = rdb.Close() })
+	script := redis.NewScript(EncodedLua + `
+		local found = parts(ARGV[1])
+		return {found.resource or 'none', found.priority, found.policy and 1 or 0}`)
+	header := func(name, value string) string { return string(encode(1, name, 2, value)) }
+	for want, encoded := range map[string][]byte{
+		"[order:7 0 0]": encode(1, "a", fieldHeaders, resourcePair+string(protowire.AppendString(nil, "order:7"))),
+		"[none 9 0]":    encode(1, "a", fieldHeaders, header("siding-priority", "9"), fieldHeaders, header("siding-policz", "x")),
+		"[none 0 0]":    encode(1, "a", fieldHeaders, header("siding-priority", "10"), fieldHeaders, "\x0a"),
+		"[none 0 1]":    encode(1, "a", fieldHeaders, header("siding-priority", "x"), fieldHeaders, header("siding-policy", "{}")),
+		"[none 1 0]":    encode(2, header("siding-policy", "{}"), fieldHeaders, header("siding-priority", "1"), fieldHeaders, header("k", "siding-policy")),
+	} {
+		have, err := script.Run(t.Context(), rdb, nil, string(encoded)).Slice()
+		if err != nil || fmt.Sprint(have) != want {
+			t.Errorf("%q: want %s, have %v, %v", encoded, want, have, err)
+		}
+	}
 }

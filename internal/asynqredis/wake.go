@@ -29,3 +29,31 @@ func Wake(ctx context.Context, rdb redis.Scripter, queue, id string, ticket int6
 		id, strconv.FormatInt(ticket, 10), time.Now().UnixNano()).Text()
 	return WakeResult(got), failed(err, "wake", id)
 }
+
+var replacedScript = OwnScript(lua("waits", "encoded", "replaced"))
+
+// A WaiterState says what is known of a task that was found in a wait queue.
+type WaiterState string
+
+// The outcomes of [StateOfWaiter] and [DeleteWaiter].
+const (
+	WaiterRuns    WaiterState = "runs"    // it is to run, or runs
+	WaiterDeleted WaiterState = "deleted" // it was parked, and is deleted
+	WaiterGone    WaiterState = "gone"    // it is over, or was deleted before
+)
+
+// StateOfWaiter says whether a task that was found in a wait queue is still to run.
+func StateOfWaiter(ctx context.Context, rdb redis.Scripter, queue, id string) (WaiterState, error) {
+	return waiterState(ctx, rdb, queue, id, 0, "", 0)
+}
+
+// DeleteWaiter deletes a task that is parked under ticket for a lock, and nothing else.
+func DeleteWaiter(ctx context.Context, rdb redis.Scripter, queue, id string, ticket int64, lock string) (WaiterState, error) {
+	return waiterState(ctx, rdb, queue, id, ticket, lock, 1)
+}
+
+func waiterState(ctx context.Context, rdb redis.Scripter, queue, id string, ticket int64, lock string, deletes int) (WaiterState, error) {
+	got, err := replacedScript.Run(ctx, rdb, []string{TaskKey(queue, id), RetryKey(queue)},
+		id, strconv.FormatInt(ticket, 10), lock, deletes).Text()
+	return WaiterState(got), failed(err, "ask for", id)
+}

@@ -24,16 +24,19 @@ end
 --   ticket    the one under which the task has waited before, or ''
 -- Returns {id, kind, resource, how often it has been parked} and what join_queue returns;
 -- nothing if the task goes to its handler. The task ends in the same state as if the guard
--- had found the lock busy before the handler.
+-- had found the lock busy before the handler. A task with a policy goes to its handler, as only the
+-- guard knows policies.
 local function park_busy(task, id, msg, resource, waiter, value, with, ticket)
   local by, granted = lock_holder(value)
   if not by or string.find(by, '[\128-\255%c]') then return end -- a text in an encoded task must be UTF-8
   local found, t = parts(msg), redis.call('TIME')
-  if not found or found.resource ~= resource then return end
+  if not found or found.resource ~= resource or found.policy then return end
+  if ARGV[14] ~= '' and string.find(ARGV[14], '\n' .. found.kind .. '\n', 1, true) then return end
   local us = t[1] * 1000000 + t[2]
   local now = math.floor(us / 1000)
   if found.deadline ~= 0 and found.deadline * 1000 <= now then return end
 
+  if ticket == '' and found.priority > 0 then ticket = string.format('%.0f', us - found.priority * ADVANCE) end
   local busy = join_queue(with, resource, waiter, value, ticket == '' and '0' or ticket)
   local _, _, last, position, joined = unpack(busy)
   local reason = busy_reason(resource, by, granted and tonumber(last) or 0, position, us)

@@ -30,6 +30,9 @@ type Locking struct {
 	// Limited returns the patterns of the resources whose locks the dequeue leaves to the guard, as
 	// locking.lua reads them.
 	Limited func() string
+	// Kinds are the kinds of tasks that the dequeue leaves to the guard if their locks are busy, each
+	// between line breaks.
+	Kinds string
 	// Unused is called with a lock if the attempt was acknowledged before [Attempt.Grant] returned
 	// the lock.
 	Unused func(store.Grant)
@@ -103,7 +106,7 @@ func (s server) take(ctx context.Context, next redis.ProcessHook, queue string, 
 
 // dequeueArgs returns the ARGV of dequeue.lua.
 func (h *Hook) dequeueArgs(queue string, leaseEnds any, name string) []any {
-	argv := append(make([]any, 0, 12), leaseEnds, asynqredis.TaskKeyPrefix(queue), name)
+	argv := append(make([]any, 0, 14), leaseEnds, asynqredis.TaskKeyPrefix(queue), name)
 	if h.locking != nil {
 		argv = append(append(argv, asynqredis.WaiterNames(queue)), h.lockingArgs()...)
 	}
@@ -116,8 +119,8 @@ func (h *Hook) lockingArgs() []any {
 	if a == nil {
 		return nil
 	}
-	argv := append(make([]any, 0, 9), a.Host, a.Fallback.Milliseconds(), a.Spread.Milliseconds(), asynqredis.UniqueMargin.Milliseconds())
-	return append(append(argv, a.Args...), a.Limited())
+	argv := append(make([]any, 0, 10), a.Host, a.Fallback.Milliseconds(), a.Spread.Milliseconds(), asynqredis.UniqueMargin.Milliseconds())
+	return append(append(argv, a.Args...), a.Limited(), a.Kinds)
 }
 
 // begin remembers the attempt of a task that was taken for the server. begin returns the task as

@@ -19,6 +19,7 @@
 -- ARGV[8]  for how long after its fallback time a task stays unique, ms
 -- ARGV[9]  to ARGV[12]: with, see lock.lua
 -- ARGV[13] patterns of the resources that have limits, see locking.lua; or ''
+-- ARGV[14] the kinds that have a policy, each between line breaks; or ''
 --
 -- Returns nil when it finds no task; else {task, how many are left, those that were parked
 -- instead, the task's ticket in us}, followed by what lock_or_park returns. The ticket is the one

@@ -45,6 +45,7 @@ type kind struct {
 	lost, recovered prometheus.Counter
 	done, failed    prometheus.Observer
 	durations       prometheus.ObserverVec // by the outcome, for the rare ones
+	ended           *prometheus.CounterVec // by what its policy did
 }
 
 // New returns figures that are all zero, besides those of the Go runtime and of the process.
@@ -81,12 +82,14 @@ func New() *Metrics {
 	m.registry.MustRegister(running)
 	lost := counter("siding_locks_lost_total", "Locks that were lost while their tasks ran.", "kind")
 	recovered := counter("siding_tasks_recovered_total", "Tasks that this worker has requeued, as their own workers died or were cut off.", "kind")
+	ended := counter("siding_tasks_ended_by_policy_total", "Tasks that ended without their handlers, as their policy says, by what it did: rejected, coalesced, replaced, or waited_too_long.", "kind", "outcome")
 	durations := histogram("siding_task_duration_seconds", "Time for which a task held its lock; for a task without a resource, the time for which its handler ran.", durationBuckets, "kind", "outcome")
 	m.kinds = labels.NewSet(func(name string) *kind {
 		of := durations.MustCurryWith(prometheus.Labels{"kind": name})
 		return &kind{
 			running: running.WithLabelValues(name), lost: lost.WithLabelValues(name), recovered: recovered.WithLabelValues(name),
 			done: of.WithLabelValues(labels.Done), failed: of.WithLabelValues(labels.Failed), durations: of,
+			ended: ended.MustCurryWith(prometheus.Labels{"kind": name}),
 		}
 	})
 
@@ -120,6 +123,8 @@ func (m *Metrics) Observe(e queue.Event) {
 		m.ended(e)
 	case queue.EventRecovered:
 		m.kinds.Of(e.TaskKind).recovered.Inc()
+	case queue.EventRejected, queue.EventCoalesced, queue.EventReplaced, queue.EventWaitedTooLong:
+		m.kinds.Of(e.TaskKind).ended.WithLabelValues(e.Kind.String()).Inc()
 	}
 }
 

@@ -58,6 +58,7 @@ func (c *Collector) Observe(e queue.Event) {
 		}
 	case queue.EventRecovered: // its attempt begins anew
 	case queue.EventStarted, queue.EventFinished: // of a task that is not guarded
+	case queue.EventRejected, queue.EventCoalesced, queue.EventReplaced, queue.EventWaitedTooLong: // no handler has run
 	case queue.EventLost:
 		c.sum.Lost++
 	}

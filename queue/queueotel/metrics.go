@@ -14,10 +14,10 @@ import (
 // metrics are the instruments and their sets of attributes. An event of a known kind and class finds
 // its set without an allocation.
 type metrics struct {
-	acquired, parked, refused, woken, lost, recovered metric.Int64Counter
-	waited, handOff, ran                              metric.Float64Histogram
-	running                                           metric.Int64UpDownCounter
-	sets                                              *labels.Set[*labels.Set[metric.MeasurementOption]] // by kind, then by class
+	acquired, parked, refused, woken, lost, recovered, endedByPolicy metric.Int64Counter
+	waited, handOff, ran                                             metric.Float64Histogram
+	running                                                          metric.Int64UpDownCounter
+	sets                                                             *labels.Set[*labels.Set[metric.MeasurementOption]] // by kind, then by class
 }
 
 func newMetrics(meter metric.Meter) (*metrics, error) {
@@ -33,15 +33,16 @@ func newMetrics(meter metric.Meter) (*metrics, error) {
 		return h
 	}
 	m := &metrics{
-		acquired:  counter("siding.locks.acquired", "{lock}", "Locks that tasks have acquired."),
-		parked:    counter("siding.tasks.parked", "{task}", "Tasks that began to wait for their locks."),
-		refused:   counter("siding.tasks.refused", "{refusal}", "How often tasks found their locks busy."),
-		woken:     counter("siding.tasks.woken", "{task}", "Tasks that acquired their locks after a wait, by what ended the wait."),
-		lost:      counter("siding.locks.lost", "{lock}", "Locks that were lost while their tasks ran."),
-		recovered: counter("siding.tasks.recovered", "{task}", "Tasks that this server has requeued, as their own workers died or were cut off."),
-		waited:    seconds("siding.task.wait", "Time from the first refusal of a task until it had its lock, of tasks that had to wait.", .01, .05, .1, .5, 1, 5, 10, 30, 60, 300, 900, 3600),
-		handOff:   seconds("siding.lock.handoff", "Time from the release of a lock until the task to which it was handed off had it.", .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5),
-		ran:       seconds("siding.task.duration", "Time for which a task held its lock; for a task without a resource, the time for which its handler ran.", .001, .005, .01, .05, .1, .5, 1, 5, 10, 30, 60, 300, 900, 3600),
+		acquired:      counter("siding.locks.acquired", "{lock}", "Locks that tasks have acquired."),
+		parked:        counter("siding.tasks.parked", "{task}", "Tasks that began to wait for their locks."),
+		refused:       counter("siding.tasks.refused", "{refusal}", "How often tasks found their locks busy."),
+		woken:         counter("siding.tasks.woken", "{task}", "Tasks that acquired their locks after a wait, by what ended the wait."),
+		lost:          counter("siding.locks.lost", "{lock}", "Locks that were lost while their tasks ran."),
+		recovered:     counter("siding.tasks.recovered", "{task}", "Tasks that this server has requeued, as their own workers died or were cut off."),
+		endedByPolicy: counter("siding.tasks.ended_by_policy", "{task}", "Tasks that ended without their handlers, as their policy says, by what it did."),
+		waited:        seconds("siding.task.wait", "Time from the first refusal of a task until it had its lock, of tasks that had to wait.", .01, .05, .1, .5, 1, 5, 10, 30, 60, 300, 900, 3600),
+		handOff:       seconds("siding.lock.handoff", "Time from the release of a lock until the task to which it was handed off had it.", .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5),
+		ran:           seconds("siding.task.duration", "Time for which a task held its lock; for a task without a resource, the time for which its handler ran.", .001, .005, .01, .05, .1, .5, 1, 5, 10, 30, 60, 300, 900, 3600),
 	}
 	var err error
 	m.running, err = meter.Int64UpDownCounter("siding.tasks.running", metric.WithUnit("{task}"), metric.WithDescription("Tasks whose handlers run."))
@@ -80,6 +81,8 @@ func (m *metrics) observe(e queue.Event) {
 		m.running.Add(ctx, 1, of)
 	case queue.EventRecovered:
 		m.recovered.Add(ctx, 1, of)
+	case queue.EventRejected, queue.EventCoalesced, queue.EventReplaced, queue.EventWaitedTooLong:
+		m.endedByPolicy.Add(ctx, 1, of, metric.WithAttributes(attribute.String("siding.outcome", e.Kind.String())))
 	}
 }
 

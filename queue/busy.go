@@ -1,0 +1,207 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/sidingq/siding/internal/asynqredis"
+	"github.com/sidingq/siding/internal/lease"
+	"github.com/sidingq/siding/internal/redisstore"
+	"github.com/sidingq/siding/lock"
+)
+
+// An endedError ends an attempt without its handler.
+type endedError struct{ err error } // of the task; nil if it is done
+
+func (e *endedError) Error() string { return "queue: the task has ended by its policy" }
+
+// acquireByPolicy is stepwisePath.acquire for a task with a policy.
+func (r *run) acquireByPolicy(ctx context.Context) (*lease.Lease, error) {
+	_, waits := r.attempt.WaitedFor(r.info.Resource)
+	switch {
+	case waits: // its policy let it wait before
+	case r.policy.OnBusy == OnBusyReject:
+		return r.acquireOrReject(ctx)
+	case r.policy.OnBusy == OnBusyWait && r.deciding == r.locks:
+		if held := r.waitAtWork(ctx); held != nil {
+			return held, nil
+		}
+	}
+	held, err := r.ask(ctx)
+	if err == nil {
+		return held, nil
+	}
+	e := r.notAcquired(ctx, err)
+	if p := r.policy; e.queued && (r.equal() != "" || p.MaxWait > 0 || p.MaxWaiting > 0) {
+		return nil, r.waitByPolicy(ctx, e, waits)
+	}
+	return nil, r.park(e)
+}
+
+// acquireOrReject asks for the lock once. If the lock is busy, it ends the attempt.
+func (r *run) acquireOrReject(ctx context.Context) (*lease.Lease, error) {
+	held, err := r.locks.Acquire(ctx, lease.Request{Resource: r.info.Resource, Holder: r.holder()})
+	if err == nil {
+		return held, nil
+	}
+	e := r.notAcquired(ctx, err)
+	busy, ok := errors.AsType[*lock.BusyError](e.cause)
+	if !ok {
+		return nil, r.park(e)
+	}
+	return nil, r.reject(&RejectedError{Resource: r.info.Resource, Holder: busy.Holder})
+}
+
+func (r *run) reject(e *RejectedError) error {
+	e.archive = !r.policy.UseRetries
+	ev := r.event(EventRejected)
+	ev.Holder, ev.Err = e.Holder, e
+	r.cfg.Observe(ev)
+	return &endedError{e}
+}
+
+// waitAtWork waits for the lock in the wait queue while the task has its worker. It returns nil if it has
+// not got the lock.
+func (r *run) waitAtWork(ctx context.Context) *lease.Lease {
+	got, err := r.locker.Acquire(ctx, r.info.Resource, &lock.Options{Wait: r.policy.Wait, Holder: r.holder()})
+	if err != nil {
+		return nil // the task asks again, and parks
+	}
+	got.Detach()
+	held, err := r.locks.Resume(ctx, r.info.Resource, got.Token())
+	if err != nil {
+		_ = got.Release(context.WithoutCancel(ctx)) // or its TTL frees the lock
+		return nil
+	}
+	held.Start(func() {})
+	return held
+}
+
+// waitByPolicy parks a task that is in the wait queue by e, or takes it out and ends the attempt.
+func (r *run) waitByPolicy(ctx context.Context, e *parkedError, waits bool) error {
+	p, came := r.policy, time.UnixMicro(e.ticket+r.advance)
+	waiter := redisstore.Waiter{
+		Key: r.locks.Key(r.info.Resource), Name: r.waiter(), Came: r.attempt.Came,
+		Equal: r.equal(), TTL: fallback + 2*fallbackSpread,
+	}
+	found, err := waiter.Others(ctx, r.rdb)
+	if err != nil {
+		r.faults.fault(ctx, r.log(), "who waits for a resource could not be asked for", err)
+		e.after = jitter(unqueuedDelay)
+		return r.park(e)
+	}
+	switch waited := found.Now.Sub(came); {
+	case p.MaxWait > 0 && waited > p.MaxWait:
+		r.leaveQueue(ctx, r.info, waiter.Name)
+		return &endedError{r.waitedTooLong(ctx, waited)}
+	case p.MaxWait > 0:
+		e.after = min(e.after, p.MaxWait-waited+time.Second) // asynq keeps whole seconds
+	}
+	if found.Equal != "" {
+		if err := r.meet(ctx, waiter, found, e); err != nil {
+			return err
+		}
+	} else if !waits && p.MaxWaiting > 0 && found.Waiting > p.MaxWaiting {
+		r.leaveQueue(ctx, r.info, waiter.Name)
+		return r.reject(&RejectedError{Resource: r.info.Resource, Waiting: found.Waiting - 1})
+	}
+	return r.park(e)
+}
+
+// equal is what is the same for all tasks that are equal to this one, "" if none is.
+func (r *run) equal() string {
+	switch r.policy.OnBusy {
+	case OnBusyCoalesce:
+		return r.info.Kind + "\x00" + string(r.task.Payload())
+	case OnBusyReplace:
+		return r.info.Kind
+	default:
+		return ""
+	}
+}
+
+// meet decides which of two equal tasks stays. found.Equal is in the wait queue, and so is this one. The
+// error ends this one. Without an error, e parks it.
+func (r *run) meet(ctx context.Context, waiter redisstore.Waiter, found redisstore.Others, e *parkedError) error {
+	replaces := r.policy.OnBusy == OnBusyReplace && found.Came <= r.attempt.Came
+	queue, id, _ := asynqredis.ParseWaiter(found.Equal) // only tasks are registered
+	var state asynqredis.WaiterState
+	var err error
+	if replaces {
+		state, err = asynqredis.DeleteWaiter(ctx, r.rdb, queue, id, found.Ticket, waiter.Key)
+	} else {
+		state, err = asynqredis.StateOfWaiter(ctx, r.rdb, queue, id)
+	}
+	if err == nil && state == asynqredis.WaiterRuns && !replaces {
+		r.leaveQueue(ctx, r.info, waiter.Name)
+		return r.coalesced(ctx, id)
+	}
+	if state == asynqredis.WaiterDeleted {
+		waiter.Ticket = found.Ticket
+		ev := r.event(EventReplaced)
+		ev.TaskID, ev.Other = id, r.info.ID
+		r.cfg.Observe(ev)
+		defer r.leaveQueue(ctx, r.info, found.Equal)
+	}
+	if err == nil {
+		waiter.Gone = found.Equal
+		_, err = waiter.Others(ctx, r.rdb)
+	}
+	if err != nil { // it may have the other's ticket or its own, and comes again to see which
+		r.faults.fault(ctx, r.log(), "an equal task could not be asked for", err)
+		e.queued, e.after = false, jitter(unqueuedDelay)
+	} else if waiter.Ticket > 0 {
+		e.ticket = waiter.Ticket
+	}
+	return nil
+}
+
+// coalesced ends the attempt of a task that is dropped, as the task of id waits.
+func (r *run) coalesced(ctx context.Context, id string) error {
+	if w := r.task.ResultWriter(); w != nil {
+		if _, err := w.Write([]byte("coalesced: " + id)); err != nil {
+			r.faults.fault(ctx, r.log(), "the result of a coalesced task could not be written", err)
+		}
+	}
+	ev := r.event(EventCoalesced)
+	ev.Other = id
+	r.cfg.Observe(ev)
+	return &endedError{}
+}
+
+// tooLate returns for how long a task with a lock has waited, if that is longer than its policy allows.
+func (r *run) tooLate() (waited time.Duration, late bool) {
+	if r.policy == nil || r.policy.MaxWait == 0 {
+		return 0, false
+	}
+	if _, waits := r.attempt.WaitedFor(r.info.Resource); !waits {
+		return 0, false
+	}
+	waited = r.waitedUntil(r.queued.Fence())
+	return waited, waited > r.policy.MaxWait
+}
+
+// waitedUntil returns how long the task has waited when it got a lock with a fence. The fence and the
+// ticket are times of Redis, in a Cluster perhaps of two nodes.
+func (r *run) waitedUntil(fence int64) time.Duration {
+	if r.attempt.Came == 0 {
+		return 0
+	}
+	return time.Duration(fence-r.attempt.Came-r.advance) * time.Microsecond
+}
+
+// waitedTooLong ends a task that is not to run any more, and returns its error.
+func (r *run) waitedTooLong(ctx context.Context, waited time.Duration) error {
+	err := fmt.Errorf("%w: for %s %.1f s, more than %v: %w", ErrMaxWait, r.info.Resource, waited.Seconds(), r.policy.MaxWait, asynq.SkipRetry)
+	ev := r.event(EventWaitedTooLong)
+	ev.Waited, ev.Err = waited, err
+	r.cfg.Observe(ev)
+	if r.cfg.OnMaxWait != nil {
+		return r.cfg.OnMaxWait(context.WithValue(ctx, runKey{}, r), r.task)
+	}
+	return err
+}

@@ -1,0 +1,431 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/embedded"
+	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/queue"
+)
+
+// occupy has job 0 hold the bundle's resource until the gate opens.
+func (b *bundle) occupy(t *testing.T, st *stage) *gate {
+	t.Helper()
+	g := st.hold(0)
+	b.enqueue(t, b.job(0))
+	within(t, patience, "the holder", g.entered)
+	return g
+}
+
+// everywhere runs a test on both paths, and on the embedded Redis.
+func everywhere(t *testing.T, run func(*testing.T, *bundle)) {
+	t.Helper()
+	onBothPaths(t, run)
+	t.Run("embedded", func(t *testing.T) {
+		t.Parallel()
+		server, err := embedded.Start(embedded.Config{Port: embedded.AnyPort})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(server.Close)
+		run(t, setupOn(t, redis.UniversalOptions{Addrs: []string{server.Addr()}}))
+	})
+}
+
+// enqueueWaiter enqueues a task and waits until so many wait for the bundle's resource.
+func (b *bundle) enqueueWaiter(t *testing.T, n, waiters int, o queue.Options) string {
+	t.Helper()
+	id := b.enqueue(t, b.job(n), o)
+	b.awaitState(t, id, asynq.TaskStateRetry)
+	poll.Eventually(t, "it waits", func() bool { return len(b.waiters(t)) == waiters })
+	return id
+}
+
+// A task of a higher level comes before those that came less than a minute before it. It tells how long
+// it really waited.
+func TestPriority(t *testing.T) {
+	t.Parallel()
+	everywhere(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		st, j := newStage(t), &journal{}
+		b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Observe: j.observe}}, st.run)
+		g := b.occupy(t, st)
+		ids := make(map[int]string)
+		for i, level := range []int{0, 0, 1, queue.MaxPriority, 1} {
+			ids[i+1] = b.enqueueWaiter(t, i+1, i+1, queue.Options{Priority: level})
+		}
+		b.wantWaiters(t, ids[4], ids[3], ids[5], ids[1], ids[2])
+		score := func(n int) time.Time {
+			us, err := b.rdb.ZScore(t.Context(), "{lock:"+b.resource+"}:queue", "siding-task:"+b.queue+":"+ids[n]).Result()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return time.UnixMicro(int64(us))
+		}
+		if ahead := score(2).Sub(score(3)); ahead < 30*time.Second || ahead > time.Minute {
+			t.Errorf("want the third a minute before when it came, have it %v before the second", ahead)
+		}
+		g.open()
+		b.awaitGone(t, slices.Collect(maps.Values(ids))...)
+		st.wantOrder(0, 4, 3, 5, 1, 2)
+		for _, e := range j.of(queue.EventAcquired, "") {
+			if e.Waited > patience {
+				t.Errorf("want the time since it came, have %v for %s", e.Waited, e.TaskID)
+			}
+		}
+	})
+}
+
+// A task that is parked again, such as one whose reservation expired, keeps its place and gains none.
+func TestPriorityCountsOnce(t *testing.T) {
+	t.Parallel()
+	everywhere(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		st := newStage(t)
+		b.serve(t, queue.ServerConfig{}, st.run)
+		g := b.occupy(t, st)
+		id := b.enqueueWaiter(t, 1, 1, queue.Options{Priority: 2})
+		ticket := b.rdb.HGet(t.Context(), b.taskKey(id), "siding_ticket").Val()
+		b.rdb.Del(t.Context(), "{lock:"+b.resource+"}:queue") // as if it was evicted
+		if err := b.inspector.RunTask(b.queue, id); err != nil {
+			t.Fatal(err)
+		}
+		poll.Eventually(t, "it waits again", func() bool { return len(b.waiters(t)) == 1 })
+		b.awaitState(t, id, asynq.TaskStateRetry)
+		if have := b.rdb.HGet(t.Context(), b.taskKey(id), "siding_ticket").Val(); have != ticket {
+			t.Errorf("want its ticket %s, have %s", ticket, have)
+		}
+		g.open()
+		b.awaitGone(t, id)
+	})
+}
+
+func TestReject(t *testing.T) {
+	t.Parallel()
+	everywhere(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		st, j := newStage(t), &journal{}
+		b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{
+			Observe: j.observe, Policies: map[string]queue.Policy{"test:job": {OnBusy: queue.OnBusyReject}},
+		}}, st.run)
+		g := b.occupy(t, st)
+		byKind := b.enqueue(t, b.job(1))
+		info := b.awaitState(t, byKind, asynq.TaskStateArchived)
+		if !strings.HasPrefix(info.LastErr, "rejected: "+b.resource+" is held by test:job ") {
+			t.Errorf("want the reason, have %q", info.LastErr)
+		}
+		charged := b.enqueue(t, b.job(2), queue.Options{Retries: 3, Policy: &queue.Policy{OnBusy: queue.OnBusyReject, UseRetries: true}})
+		if info := b.awaitState(t, charged, asynq.TaskStateRetry); info.Retried != 1 {
+			t.Errorf("want one retry used, have %d", info.Retried)
+		}
+		parked := b.enqueueWaiter(t, 3, 1, queue.Options{Policy: &queue.Policy{OnBusy: queue.OnBusyPark}})
+		b.wantWaiters(t, parked)
+		for _, id := range []string{byKind, charged} {
+			var rejected *queue.RejectedError
+			err := j.await(t, queue.EventRejected, id, 1).Err
+			if !errors.Is(err, queue.ErrRejected) || !errors.As(err, &rejected) || rejected.Resource != b.resource || rejected.Waiting != 0 {
+				t.Errorf("want a typed error, have %v", err)
+			}
+		}
+		g.open()
+		b.awaitGone(t, parked)
+		b.awaitGone(t, b.enqueue(t, b.job(4))) // the lock is free
+	})
+}
+
+func TestMaxWaiting(t *testing.T) {
+	t.Parallel()
+	everywhere(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		st := newStage(t)
+		b.serve(t, queue.ServerConfig{}, st.run)
+		g := b.occupy(t, st)
+		two := queue.Options{Policy: &queue.Policy{MaxWaiting: 2}}
+		first := b.enqueueWaiter(t, 1, 1, two)
+		second := b.enqueueWaiter(t, 2, 2, two)
+		third := b.enqueue(t, b.job(3), two)
+		info := b.awaitState(t, third, asynq.TaskStateArchived)
+		if want := "rejected: 2 wait for " + b.resource + " already"; !strings.HasPrefix(info.LastErr, want) {
+			t.Errorf("want %q, have %q", want, info.LastErr)
+		}
+		if err := b.inspector.RunTask(b.queue, second); err != nil {
+			t.Fatal(err)
+		}
+		poll.Eventually(t, "the second parked again", func() bool {
+			return b.rdb.HGet(t.Context(), b.taskKey(second), "siding_parked").Val() == "2"
+		})
+		b.awaitState(t, second, asynq.TaskStateRetry)
+		b.wantWaiters(t, first, second)
+		g.open()
+		b.awaitGone(t, first, second)
+		st.wantOrder(0, 1, 2)
+	})
+}
+
+// A task that has waited for longer than its MaxWait is archived, or given to OnMaxWait. Its handler
+// does not run, also if it gets the lock.
+func TestMaxWait(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		due   time.Duration // how often asynq looks for tasks that are due
+		calls bool
+	}{
+		"while it waits": {50 * time.Millisecond, false}, "with the lock": {time.Hour, false}, "its own handler": {50 * time.Millisecond, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			everywhere(t, func(t *testing.T, b *bundle) {
+				t.Helper()
+				st, j := newStage(t), &journal{}
+				cfg := queue.ServerConfig{Asynq: asynq.Config{DelayedTaskCheckInterval: test.due}, Guard: queue.GuardConfig{Observe: j.observe}}
+				called := make(chan queue.Info, 1)
+				if test.calls {
+					cfg.Guard.OnMaxWait = func(ctx context.Context, _ *asynq.Task) error {
+						called <- queue.InfoFrom(ctx)
+						return nil
+					}
+				}
+				b.serve(t, cfg, st.run)
+				g := b.occupy(t, st)
+				id := b.enqueueWaiter(t, 1, 1, queue.Options{Policy: &queue.Policy{MaxWait: time.Second}})
+				behind := b.enqueueWaiter(t, 2, 2, queue.Options{})
+				if test.due == time.Hour {
+					steadily(t, 1200*time.Millisecond, "the task parked", func() bool { return b.state(id) == asynq.TaskStateRetry })
+					g.open()
+				}
+				e := j.await(t, queue.EventWaitedTooLong, id, 1)
+				if e.Waited < time.Second || e.Waited > patience || !errors.Is(e.Err, queue.ErrMaxWait) {
+					t.Errorf("want for how long it has waited, and why it ended, have %v, %v", e.Waited, e.Err)
+				}
+				if test.calls {
+					if info := within(t, patience, "OnMaxWait", called); info.ID != id || info.Resource != b.resource {
+						t.Errorf("want the task, have %+v", info)
+					}
+					b.awaitGone(t, id)
+				} else if info := b.awaitState(t, id, asynq.TaskStateArchived); !strings.Contains(info.LastErr, "waited too long: for "+b.resource) || info.Retried != 0 {
+					t.Errorf("want the reason and no retry used, have %q, %d", info.LastErr, info.Retried)
+				}
+				if test.due < time.Hour {
+					g.open()
+				}
+				b.awaitGone(t, behind)
+				st.wantOrder(0, 2)
+			})
+		})
+	}
+}
+
+func TestCoalesce(t *testing.T) {
+	t.Parallel()
+	everywhere(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		st, j := newStage(t), &journal{}
+		b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{
+			Observe: j.observe, Policies: map[string]queue.Policy{"test:job": {OnBusy: queue.OnBusyCoalesce}},
+		}}, st.run)
+		g := b.occupy(t, st)
+		first := b.enqueueWaiter(t, 1, 1, queue.Options{})
+		other := b.enqueueWaiter(t, 2, 2, queue.Options{})
+		equal := b.enqueue(t, b.job(1), queue.Options{Retention: time.Hour})
+		if info := b.awaitState(t, equal, asynq.TaskStateCompleted); string(info.Result) != "coalesced: "+first {
+			t.Errorf("want the id of the one that waits, have %q", info.Result)
+		}
+		if e := j.await(t, queue.EventCoalesced, equal, 1); e.Other != first {
+			t.Errorf("want %s, have %s", first, e.Other)
+		}
+		b.wantWaiters(t, first, other)
+
+		// A waiter whose task an operator has deleted is not the one that runs.
+		if err := b.inspector.DeleteTask(b.queue, other); err != nil {
+			t.Fatal(err)
+		}
+		again := b.enqueueWaiter(t, 2, 3, queue.Options{}) // the deleted one is found when the lock is handed off to it
+		g.open()
+		b.awaitGone(t, first, again)
+		st.wantOrder(0, 1, 2)
+	})
+}
+
+// The latest of equal tasks runs, in the place of the first.
+func TestReplace(t *testing.T) {
+	t.Parallel()
+	everywhere(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		st, j := newStage(t), &journal{}
+		b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Observe: j.observe}}, st.run)
+		g := b.occupy(t, st)
+		replace := queue.Options{Policy: &queue.Policy{OnBusy: queue.OnBusyReplace}}
+		one := b.enqueueWaiter(t, 1, 1, queue.Options{})
+		unique := replace
+		unique.UniqueFor = time.Hour
+		two := b.enqueueWaiter(t, 2, 2, unique)
+		three := b.enqueueWaiter(t, 3, 3, queue.Options{})
+		four := b.enqueueWaiter(t, 4, 3, replace)
+		b.wantWaiters(t, one, four, three)
+		five := b.enqueueWaiter(t, 2, 3, unique) // the replaced one is unique no more
+		b.wantWaiters(t, one, five, three)
+		for old, late := range map[string]string{two: four, four: five} {
+			if e := j.await(t, queue.EventReplaced, old, 1); e.Other != late {
+				t.Errorf("want %s replaced by %s, have %s", old, late, e.Other)
+			}
+			if b.state(old) != 0 {
+				t.Errorf("want %s gone", old)
+			}
+		}
+		g.open()
+		b.awaitGone(t, one, three, five)
+		st.wantOrder(0, 1, 2, 3)
+	})
+}
+
+// Of two tasks the one stays that a worker took later, also if the other one came to the lock later.
+func TestReplaceKeepsTheLatest(t *testing.T) {
+	t.Parallel()
+	everywhere(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		st, j := newStage(t), &journal{}
+		b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Observe: j.observe}}, st.run)
+		g := b.occupy(t, st)
+		replace := queue.Options{Policy: &queue.Policy{OnBusy: queue.OnBusyReplace}}
+		late := b.enqueueWaiter(t, 1, 1, replace)
+		equals, err := b.rdb.Keys(t.Context(), "{lock:"+b.resource+"}:equal:*").Result()
+		if err != nil || len(equals) != 1 {
+			t.Fatalf("want one registered, have %q, %v", equals, err)
+		}
+		came := strconv.FormatInt(time.Now().Add(time.Hour).UnixMicro(), 10)
+		if err := b.rdb.Set(t.Context(), equals[0], came+" siding-task:"+b.queue+":"+late, time.Hour).Err(); err != nil {
+			t.Fatal(err)
+		}
+		early := b.enqueue(t, b.job(2), replace)
+		if e := j.await(t, queue.EventCoalesced, early, 1); e.Other != late {
+			t.Errorf("want %s to stay, have %s", late, e.Other)
+		}
+		b.awaitGone(t, early)
+		g.open()
+		b.awaitGone(t, late)
+		st.wantOrder(0, 1)
+	})
+}
+
+// A worker waits for a lock as long as its policy says. Then the task is parked, in its position.
+func TestWaitAtWork(t *testing.T) {
+	t.Parallel()
+	everywhere(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		st, j := newStage(t), &journal{}
+		b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Observe: j.observe}}, st.run)
+		g := b.occupy(t, st)
+		wait := func(d time.Duration) queue.Options {
+			return queue.Options{Policy: &queue.Policy{OnBusy: queue.OnBusyWait, Wait: d}}
+		}
+		short := b.enqueue(t, b.job(1), wait(time.Second))
+		poll.Eventually(t, "its worker waits", func() bool { return len(b.waiters(t)) == 1 })
+		behind := b.enqueue(t, b.job(2), queue.Options{})
+		b.awaitState(t, behind, asynq.TaskStateRetry)
+		if b.state(short) != asynq.TaskStateActive {
+			t.Errorf("want the first at its worker")
+		}
+		b.awaitState(t, short, asynq.TaskStateRetry)
+		b.wantWaiters(t, short, behind)
+		g.open()
+		b.awaitGone(t, short, behind)
+		st.wantOrder(0, 1, 2)
+
+		g = b.occupy(t, st)
+		long := b.enqueue(t, b.job(3), wait(time.Minute))
+		poll.Eventually(t, "its worker waits", func() bool { return len(b.waiters(t)) == 1 })
+		g.open()
+		b.awaitGone(t, long)
+		if n := len(j.of(queue.EventParked, long)); n != 0 {
+			t.Errorf("want it never parked, have %d times", n)
+		}
+		b.awaitGone(t, b.enqueue(t, b.job(4))) // the lock is free
+	})
+}
+
+func TestPoliciesAreChecked(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for want, p := range map[string]queue.Policy{
+		`on busy: want park, wait, reject, coalesce or replace, have `:                                    {OnBusy: "sleep"},
+		`wait: want 1ms to 1m0s, have `:                                                                   {OnBusy: queue.OnBusyWait},
+		`wait: want it with OnBusyWait alone, have `:                                                      {Wait: time.Second},
+		`max wait: want 0, or 1s or more, have `:                                                          {MaxWait: time.Millisecond},
+		`max waiting: want 0 or more, have `:                                                              {MaxWaiting: -1},
+		`on busy: want no MaxWait and no MaxWaiting with OnBusyReject, as such a task never waits, have `: {OnBusy: queue.OnBusyReject, MaxWait: time.Hour},
+		`use retries: want OnBusyReject or a MaxWaiting with it, have `:                                   {UseRetries: true},
+	} {
+		cfg := queue.ServerConfig{Guard: queue.GuardConfig{Policies: map[string]queue.Policy{"test:job": p}}}
+		if err := cfg.Validate(); err == nil || !strings.HasPrefix(err.Error(), "queue: policies: test:job: "+want) {
+			t.Errorf("want %q, have %v", want, err)
+		}
+		_, err := b.client.Enqueue(t.Context(), b.job(1), &queue.Options{Policy: &p})
+		var refused *queue.TaskError
+		if !errors.As(err, &refused) || !strings.HasPrefix(err.Error(), "test:job: policy: "+want) {
+			t.Errorf("want %q, have %v", want, err)
+		}
+	}
+	for want, o := range map[string]queue.Options{
+		"test:note: priority: want none for a task without a resource": {Priority: 1},
+		"test:note: policy: want none for a task without a resource":   {Policy: &queue.Policy{}},
+		"test:note: priority: want 0 to 9":                             {Priority: 10},
+	} {
+		if _, err := b.client.Enqueue(t.Context(), note{}, &o); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("want %q, have %v", want, err)
+		}
+	}
+	external := queue.ServerConfig{Guard: queue.GuardConfig{
+		Store: lock.Redis(b.rdb), Policies: map[string]queue.Policy{"a": {OnBusy: queue.OnBusyWait, Wait: time.Second}},
+	}}
+	if err := external.Validate(); err == nil || !strings.Contains(err.Error(), "want no wait with a store of another kind") {
+		t.Errorf("want it refused, have %v", err)
+	}
+}
+
+// Headers that another client has written wrongly are named, and the task is kept.
+func TestHeadersAreChecked(t *testing.T) {
+	t.Parallel()
+	everywhere(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		st := newStage(t)
+		b.serve(t, queue.ServerConfig{}, st.run)
+		for value, want := range map[string]string{
+			`reject`:                             `test:job: header siding-policy: want JSON such as {"on_busy":"reject"}, have "reject"`,
+			`{"on_busy":"reject","charge":true}`: `test:job: header siding-policy: want JSON such as {"on_busy":"reject"}, have "{\"on_busy\":\"reject\",\"charge\":true}"`,
+			`{"max_wait":"long"}`:                `test:job: header siding-policy: max_wait: want a duration such as 30s, have "long"`,
+			`{"on_busy":"wait","wait":"1h0m0s"}`: `test:job: header siding-policy: wait: want 1ms to 1m0s, have 1h0m0s`,
+		} {
+			info := b.enqueueWithHeader(t, "siding-policy", value)
+			if !strings.HasPrefix(info.LastErr, want) {
+				t.Errorf("want %q, have %q", want, info.LastErr)
+			}
+		}
+		info := b.enqueueWithHeader(t, "siding-priority", "high")
+		if want := `test:job: header siding-priority: want 0 to 9, have "high"`; !strings.HasPrefix(info.LastErr, want) {
+			t.Errorf("want %q, have %q", want, info.LastErr)
+		}
+		b.awaitGone(t, b.enqueue(t, b.job(1))) // the lock is free
+	})
+}
+
+// enqueueWithHeader enqueues a job by a plain asynq client, and returns it when it is archived.
+func (b *bundle) enqueueWithHeader(t *testing.T, header, value string) *asynq.TaskInfo {
+	t.Helper()
+	task := asynq.NewTaskWithHeaders("test:job", []byte(`{"res":"`+b.resource+`"}`), map[string]string{queue.HeaderResource: b.resource, header: value})
+	info, err := asynq.NewClientFromRedisClient(b.rdb).EnqueueContext(t.Context(), task, asynq.Queue(b.queue))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.awaitState(t, info.ID, asynq.TaskStateArchived)
+}
