@@ -27,6 +27,7 @@ type asynqSetting struct {
 	locks        bool
 	delay        time.Duration // of a task whose key is taken
 	patience     time.Duration // between tries while it waits in the worker; 0 to park it at once
+	counts       bool          // the lock of a key may be that of a limit or of a rate, see counter
 }
 
 func asynqContenders() []contender {
@@ -59,6 +60,14 @@ func asynqContenders() []contender {
 			name: "sleep", modules: locked, config: "asynq, TaskCheckInterval 10 ms; the worker waits for the lock, LinearBackoff(100 ms)",
 			run: of(asynqSetting{servers: 1, locks: true, delay: time.Second, poll: 10 * time.Millisecond, patience: 100 * time.Millisecond}),
 		},
+		{
+			name: "asynq+semaphore", modules: plain, limits: true, rates: true, config: "asynq with defaults; a semaphore in a sorted set by expiry, for a rate a count per second; else as asynq+redislock",
+			run: of(asynqSetting{servers: 1, locks: true, counts: true, delay: time.Second}),
+		},
+		{
+			name: "asynq+semaphore-spin", modules: plain, limits: true, rates: true, config: "the same set up as asynq+redislock-spin",
+			run: of(asynqSetting{servers: 1, locks: true, counts: true, delay: 20 * time.Millisecond, poll: 20 * time.Millisecond, timers: 20 * time.Millisecond}),
+		},
 	}
 }
 
@@ -78,6 +87,7 @@ type asynqSystem struct {
 	asynqSetting
 
 	rec     *trace.Recorder
+	plan    workload.Plan
 	redis   []*redis.Client
 	client  *asynq.Client
 	locker  *redislock.Client
@@ -86,7 +96,7 @@ type asynqSystem struct {
 
 func openAsynq(setting asynqSetting) opener {
 	return func(_ context.Context, c course, rec *trace.Recorder, sent *redisstat.Sent) (system, error) {
-		s := &asynqSystem{asynqSetting: setting, rec: rec}
+		s := &asynqSystem{asynqSetting: setting, rec: rec, plan: c.plan}
 		connect := func() *redis.Client {
 			client := redis.NewClient(&redis.Options{Addr: c.redis, Dialer: sent.Dial})
 			s.redis = append(s.redis, client)
@@ -146,6 +156,9 @@ func (s *asynqSystem) handle(ctx context.Context, t *asynq.Task) error {
 	if !s.locks {
 		return s.rec.Handle(ctx, task.ID)
 	}
+	if s.counts && s.plan.Holders > 1 {
+		return s.counted(ctx, task)
+	}
 	var options *redislock.Options
 	if s.patience > 0 {
 		options = &redislock.Options{RetryStrategy: redislock.LinearBackoff(s.patience)}
@@ -160,6 +173,35 @@ func (s *asynqSystem) handle(ctx context.Context, t *asynq.Task) error {
 	}
 	err = s.rec.Handle(ctx, task.ID)
 	return errors.Join(err, held.Release(context.WithoutCancel(ctx)))
+}
+
+// counter lets a task go, if it is not one too many. KEYS: the semaphore, the count of this second.
+// ARGV: task, now and when its place expires in ms, how many at once, how many in a second or 0.
+var counter = redis.NewScript(`
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', ARGV[2])
+if redis.call('ZCARD', KEYS[1]) >= tonumber(ARGV[4]) then return 0 end
+if ARGV[5] ~= '0' then
+  if tonumber(redis.call('GET', KEYS[2]) or '0') >= tonumber(ARGV[5]) then return 0 end
+  redis.call('INCR', KEYS[2])
+  redis.call('EXPIRE', KEYS[2], 2)
+end
+redis.call('ZADD', KEYS[1], ARGV[3], ARGV[1])
+return 1`)
+
+// counted runs a task of a key that has a limit, and maybe a rate.
+func (s *asynqSystem) counted(ctx context.Context, task asynqTask) error {
+	now := time.Now()
+	keys := []string{"semaphore:{" + task.Key + "}", fmt.Sprintf("count:{%s}:%d", task.Key, now.Unix())}
+	may, err := counter.Run(ctx, s.redis[0], keys, task.ID, now.UnixMilli(), now.Add(30*time.Second).UnixMilli(), s.plan.Holders, s.plan.PerSecond).Bool()
+	if err != nil {
+		return err
+	}
+	if !may {
+		s.rec.Refuse()
+		return errTaken
+	}
+	err = s.rec.Handle(ctx, task.ID)
+	return errors.Join(err, s.redis[0].ZRem(context.WithoutCancel(ctx), keys[0], task.ID).Err())
 }
 
 func (s *asynqSystem) stop(context.Context) error {
@@ -181,11 +223,16 @@ func (s *asynqSystem) close() error {
 	return err
 }
 
-// asynqLeft returns how many tasks of the default queue are still to be done.
-func asynqLeft(client redis.UniversalClient) (int, error) {
-	info, err := asynq.NewInspectorFromRedisClient(client).GetQueueInfo("default")
-	if err != nil {
-		return 0, err
+// asynqLeft returns how many tasks are still to be done.
+func asynqLeft(client redis.UniversalClient) (left int, err error) {
+	inspector := asynq.NewInspectorFromRedisClient(client)
+	queues, err := inspector.Queues()
+	for _, queue := range queues {
+		info, infoErr := inspector.GetQueueInfo(queue)
+		if infoErr != nil {
+			return 0, infoErr
+		}
+		left += info.Pending + info.Active + info.Scheduled + info.Retry
 	}
-	return info.Pending + info.Active + info.Scheduled + info.Retry, nil
+	return left, err
 }

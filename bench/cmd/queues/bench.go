@@ -138,7 +138,7 @@ func (b *bench) run(ctx context.Context) error {
 		for _, s := range b.scenarios {
 			for _, c := range contest.Turns(b.contenders, round) {
 				which := [2]string{c.name, s.name}
-				if b.unfinished[which] {
+				if b.unfinished[which] || !c.can(b.plans[s.name]) {
 					continue
 				}
 				m, err := b.measure(ctx, c, b.plans[s.name])
@@ -203,7 +203,7 @@ func (b *bench) measure(ctx context.Context, c contender, plan workload.Plan) (*
 		return nil, err
 	}
 	m.handOffs = m.HandOffs(plan.Tasks)
-	if err := m.Check(plan.Tasks, !c.unsafe); err != nil {
+	if err := m.Check(plan, !c.unsafe); err != nil {
 		return nil, err
 	}
 	return m, m.CheckDelay(b.network.shortest())

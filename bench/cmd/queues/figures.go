@@ -175,6 +175,36 @@ func latency(p float64, name string) figure {
 	}}
 }
 
+// busiest is how many tasks of the key with a rate have started within a second, at most. A handler
+// starts a moment after its task was let go, so one or two more than the rate may be seen.
+func busiest() figure {
+	return figure{"starts within a second", "at most", false, func(m *measurement) (float64, bool) {
+		starts, most, first := m.Starts(m.plan.Tasks, m.plan.Tasks[0].Key), 0, 0
+		for i, at := range starts {
+			for starts[first] <= at-time.Second {
+				first++
+			}
+			most = max(most, i-first+1)
+		}
+		return float64(most), most > 0
+	}}
+}
+
+// gap is the time between a start and the next.
+func gap(p float64, name string) figure {
+	return figure{"gap between starts " + name, "ms", false, func(m *measurement) (float64, bool) {
+		var all []time.Duration
+		starts := m.Starts(m.plan.Tasks, m.plan.Tasks[0].Key)
+		for i := range len(starts) - 1 {
+			all = append(all, starts[i+1]-starts[i])
+		}
+		if len(all) == 0 {
+			return 0, false
+		}
+		return report.MS(report.Percentile(all, p)), true
+	}}
+}
+
 func waitingMemory() figure {
 	return figure{"Redis memory", "bytes per waiting task", false, func(m *measurement) (float64, bool) {
 		n := m.Waiting(m.Began+m.waitingAt, m.alone)

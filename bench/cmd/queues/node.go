@@ -21,14 +21,14 @@ func nodeContenders() []contender {
 	var all []contender
 	for _, delay := range []time.Duration{time.Second, 100 * time.Millisecond, 10 * time.Millisecond} {
 		all = append(all, contender{
-			name: fmt.Sprintf("bullmq-%v", delay), modules: []string{"bullmq"}, needs: needsNode,
-			config: fmt.Sprintf("SET NX with TTL 30 s, moveToDelayed(%v) if it is taken; enqueues %d with addBulk", delay, many),
+			name: fmt.Sprintf("bullmq-%v", delay), modules: []string{"bullmq"}, needs: needsNode, limits: true, rates: true,
+			config: fmt.Sprintf("SET NX with TTL 30 s, moveToDelayed(%v) if it is taken; for a limit a worker with that concurrency, for a rate its limiter, both without a lock; enqueues %d with addBulk", delay, many),
 			run:    of("bullmq", delay),
 		})
 	}
 	return append(all, contender{
-		name: "groupmq", modules: []string{"groupmq"}, needs: needsNode,
-		config: fmt.Sprintf("a group per key, no lock; %d calls of add at once", many),
+		name: "groupmq", modules: []string{"groupmq"}, needs: needsNode, limits: true,
+		config: fmt.Sprintf("a group per key, no lock; for a limit so many groups per key, in turn; %d calls of add at once", many),
 		run:    of("groupmq", 0),
 	})
 }

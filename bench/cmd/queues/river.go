@@ -28,8 +28,8 @@ func riverContenders() []contender {
 	)
 	of := func(snooze time.Duration) contender {
 		return contender{
-			name: fmt.Sprintf("river-%v", snooze), modules: []string{"github.com/riverqueue/river"}, needs: needsPostgres,
-			config: fmt.Sprintf("PostgreSQL without fsync; pg_try_advisory_lock, JobSnooze(%v) if it is taken; FetchCooldown %v, FetchPollInterval %v, enqueues %d with a call",
+			name: fmt.Sprintf("river-%v", snooze), modules: []string{"github.com/riverqueue/river"}, needs: needsPostgres, limits: true,
+			config: fmt.Sprintf("PostgreSQL without fsync; pg_try_advisory_lock, JobSnooze(%v) if it is taken, or for a limit a queue with so many workers; FetchCooldown %v, FetchPollInterval %v, enqueues %d with a call",
 				snooze, cooldown, poll, many),
 			run: inProcess(openRiver(snooze, cooldown, poll), many),
 		}
@@ -63,7 +63,11 @@ func openRiver(snooze, cooldown, poll time.Duration) opener {
 		if err != nil {
 			return nil, err
 		}
-		client, err := newRiver(ctx, pool, river.Config{FetchCooldown: cooldown, FetchPollInterval: poll}, c.plan.Workers, &riverWorker{rec: rec, pool: pool, snooze: snooze})
+		worker, workers := &riverWorker{rec: rec, pool: pool, snooze: snooze}, c.plan.Workers
+		if c.plan.Holders > 1 {
+			worker.pool, workers = nil, c.plan.Holders
+		}
+		client, err := newRiver(ctx, pool, river.Config{FetchCooldown: cooldown, FetchPollInterval: poll}, workers, worker)
 		if err != nil {
 			pool.Close()
 			return nil, err
@@ -93,11 +97,14 @@ type riverWorker struct {
 	river.WorkerDefaults[riverArgs]
 
 	rec    *trace.Recorder
-	pool   *pgxpool.Pool
+	pool   *pgxpool.Pool // has the locks; nil for no locks
 	snooze time.Duration
 }
 
 func (w *riverWorker) Work(ctx context.Context, job *river.Job[riverArgs]) (err error) {
+	if w.pool == nil {
+		return w.rec.Handle(ctx, job.Args.ID)
+	}
 	conn, err := w.pool.Acquire(ctx)
 	if err != nil {
 		return err

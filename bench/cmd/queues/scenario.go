@@ -49,12 +49,28 @@ func scenarios() []scenario {
 			slices.Concat([]figure{makespan(), throughput()}, handOffs, costs),
 		},
 		{
+			"limit", "500 tasks of 20 ms on one key, of which 5 may run at once", scaled(workload.Limit),
+			slices.Concat([]figure{makespan(), toIdeal()}, []figure{refusals()}, costs),
+		},
+		{
+			"rate", "400 tasks that do nothing on one key, of which 100 may start in any second", scaled(workload.Rate),
+			slices.Concat([]figure{makespan(), busiest(), gap(50, "p50"), gap(99, "p99"), refusals()}, costs),
+		},
+		{
 			"long", "1,000 tasks of 10 ms that wait for one key, while 100 others per second come and go", scaled(workload.Long),
 			slices.Concat([]figure{makespan()}, latencies, load, []figure{waitingMemory()}),
 		},
 		{
 			"backlog", "100,000 tasks that do nothing pending, 200 of 5 ms for one key in their first tenth", scaled(workload.Backlog),
 			slices.Concat([]figure{makespan()}, handOffs),
+		},
+		{
+			"behind-alone", "1,000 tasks of 5 ms pending, on keys of their own, when the workers start", scaled(workload.BehindAlone),
+			slices.Concat([]figure{makespan()}, latencies),
+		},
+		{
+			"behind", "the same behind 100,000 tasks that do nothing, on one key", scaled(workload.Behind),
+			slices.Concat([]figure{makespan()}, latencies),
 		},
 		{
 			"bystander-alone", "400 tasks of 2 ms per second on keys of their own", scaled(workload.BystandersAlone),

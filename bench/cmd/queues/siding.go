@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"time"
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
@@ -13,23 +14,36 @@ import (
 	"github.com/sidingq/siding/bench/internal/workload"
 	"github.com/sidingq/siding/internal/contention"
 	"github.com/sidingq/siding/internal/metrics"
+	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
 
 func sidingContenders() []contender {
 	modules := []string{"github.com/sidingq/siding"}
 	of := func(name, config string, change func(*queue.ServerConfig)) contender {
-		return contender{name: name, modules: modules, config: config, run: inProcess(openSiding(change, guarded), 1)}
+		return contender{name: name, modules: modules, config: config, limits: true, rates: true, run: inProcess(openSiding(change, guarded), 1)}
 	}
 	defaults := func(*queue.ServerConfig) {}
 	return []contender{
 		of("siding", "queue.Server with defaults: notifier, lock TTL 15 s", defaults),
 		of("siding-no-notifier", "the same without a notifier: looks for tasks every 10 ms", func(c *queue.ServerConfig) { c.Guard.NoNotifier = true }),
+		of("siding-even", "the same as siding; a key with a rate has a second one, which spaces its starts evenly", evenly),
+		of("siding-shards", "the same as siding; the queue is spread over 128 shards", func(c *queue.ServerConfig) { c.Shards = map[string]int{"default": 128} }),
 		of("siding-metrics", "the same as siding, with the metrics and the contention profile of a worker", withMetrics),
 		{
 			name: "siding-unguarded", modules: modules, config: "the same with defaults; tasks without a resource", unsafe: true,
 			run: inProcess(openSiding(defaults, unguarded), 1),
 		},
+	}
+}
+
+// evenly adds a rate of one start for each part of a second.
+func evenly(c *queue.ServerConfig) {
+	for pattern, limit := range c.Guard.Limits {
+		for _, r := range limit.Rates {
+			limit.Rates = append(limit.Rates, lock.Rate{Starts: 1, Period: r.Period / time.Duration(r.Starts)})
+		}
+		c.Guard.Limits[pattern] = limit
 	}
 }
 
@@ -86,9 +100,16 @@ func openSiding(change func(*queue.ServerConfig), task func(workload.Task) queue
 				},
 			},
 		}
+		if c.plan.Holders > 1 {
+			limit := queue.Limit{Holders: c.plan.Holders}
+			if c.plan.PerSecond > 0 {
+				limit.Rates = []lock.Rate{{Starts: c.plan.PerSecond, Period: time.Second}}
+			}
+			cfg.Guard.Limits = map[string]queue.Limit{"*": limit}
+		}
 		change(&cfg)
 		rdb := redis.NewClient(&redis.Options{Addr: c.redis, Dialer: sent.Dial, ContextTimeoutEnabled: true})
-		client, err := queue.NewClient(rdb, queue.ClientConfig{})
+		client, err := queue.NewClient(rdb, queue.ClientConfig{Shards: cfg.Shards})
 		if err != nil {
 			return nil, errors.Join(err, rdb.Close())
 		}

@@ -10,8 +10,10 @@ import (
 
 // Check returns an error if the trace is not that of a queue that works. Then a task that nobody
 // enqueued has run, or a task is lost: it has not run, and the queue does not have it any more. If
-// the queue promises to exclude that, two tasks with one key that ran at once are an error, too.
-func (t *Trace) Check(tasks []workload.Task, excludes bool) error {
+// the queue promises to exclude that, more tasks with one key that ran at once than may are an error,
+// too.
+func (t *Trace) Check(p workload.Plan, excludes bool) error {
+	tasks := p.Tasks
 	for _, r := range t.Runs {
 		switch {
 		case r.Task < 0 || r.Task >= len(tasks):
@@ -23,7 +25,7 @@ func (t *Trace) Check(tasks []workload.Task, excludes bool) error {
 		}
 	}
 	if excludes {
-		if err := t.checkAlone(tasks); err != nil {
+		if err := t.checkHolders(p); err != nil {
 			return err
 		}
 	}
@@ -41,17 +43,19 @@ func (t *Trace) CheckDelay(roundTrip time.Duration) error {
 	return nil
 }
 
-// checkAlone looks at all runs, also those of a task that ran again.
-func (t *Trace) checkAlone(tasks []workload.Task) error {
-	last := make(map[string]Run)
+// checkHolders looks at all runs, also those of a task that ran again.
+func (t *Trace) checkHolders(p workload.Plan) error {
+	most := max(1, p.Holders)
+	running := make(map[string][]Run)
 	for _, r := range slices.SortedFunc(slices.Values(t.Runs), byStart) {
-		key := tasks[r.Task].Key
-		before, ok := last[key]
-		if ok && r.Start < before.End {
-			return fmt.Errorf("two at once on %s: task %d from %v to %v, task %d from %v to %v",
-				key, before.Task, before.Start, before.End, r.Task, r.Start, r.End)
+		key := p.Tasks[r.Task].Key
+		now := slices.DeleteFunc(running[key], func(before Run) bool { return before.End <= r.Start })
+		if len(now) == most {
+			before := now[0]
+			return fmt.Errorf("%d at once on %s: task %d from %v to %v, task %d from %v to %v",
+				most+1, key, before.Task, before.Start, before.End, r.Task, r.Start, r.End)
 		}
-		last[key] = r
+		running[key] = append(now, r)
 	}
 	return nil
 }

@@ -54,7 +54,7 @@ func (t *Trace) Makespan() time.Duration {
 func (t *Trace) Enqueueing() time.Duration { return slices.Max(t.Stored) - slices.Min(t.Called) }
 
 // Latencies returns the times from the enqueueing of the given tasks to the start of their first
-// runs.
+// runs. For tasks that were enqueued before the workers were there it is the time since then.
 func (t *Trace) Latencies(of []bool) []time.Duration {
 	first := make(map[int]time.Duration)
 	for _, r := range t.Runs {
@@ -64,7 +64,7 @@ func (t *Trace) Latencies(of []bool) []time.Duration {
 	}
 	var all []time.Duration
 	for task, start := range first {
-		all = append(all, start-t.Called[task])
+		all = append(all, start-max(t.Called[task], t.Began))
 	}
 	return all
 }
@@ -150,4 +150,16 @@ func (t *Trace) Waiting(at time.Duration, alone []bool) int {
 		}
 	}
 	return n
+}
+
+// Starts returns when the tasks of a key have started, in order.
+func (t *Trace) Starts(tasks []workload.Task, key string) []time.Duration {
+	var all []time.Duration
+	for _, r := range t.Runs {
+		if tasks[r.Task].Key == key {
+			all = append(all, r.Start)
+		}
+	}
+	slices.Sort(all)
+	return all
 }

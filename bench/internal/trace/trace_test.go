@@ -53,22 +53,22 @@ func TestCheck(t *testing.T) {
 		{"one that nobody enqueued", func(tr *trace.Trace) { tr.Called[2], tr.Stored[2] = trace.Never, trace.Never }, "task 2 has run before"},
 		{"one before it was enqueued", func(tr *trace.Trace) { tr.Runs[0].Start = 9 }, "task 0 has run before"},
 		{"an end before its start", func(tr *trace.Trace) { tr.Runs[0].End = 19 }, "task 0 has ended before"},
-		{"two at once", func(tr *trace.Trace) { tr.Runs[2].Start = 29 }, "two at once on a: task 0 from 20ns to 30ns, task 1"},
-		{"two at once, one inside the other", func(tr *trace.Trace) { tr.Runs[0].End = 60 }, "two at once on a"},
-		{"two at once, of which one ran before", func(tr *trace.Trace) {
+		{"2 at once", func(tr *trace.Trace) { tr.Runs[2].Start = 29 }, "2 at once on a: task 0 from 20ns to 30ns, task 1"},
+		{"2 at once, one inside the other", func(tr *trace.Trace) { tr.Runs[0].End = 60 }, "2 at once on a"},
+		{"2 at once, of which one ran before", func(tr *trace.Trace) {
 			tr.Runs = append(tr.Runs, trace.Run{Task: 0, Start: 75, End: 85})
-		}, "two at once on a"},
+		}, "2 at once on a"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			tr := good()
 			tc.plant(&tr)
-			err := tr.Check(tasks(), true)
+			err := tr.Check(workload.Plan{Tasks: tasks()}, true)
 			if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
 				t.Errorf("want an error with %q, have %v", tc.want, err)
 			}
-			if err := tr.Check(tasks(), false); strings.Contains(tc.want, "two at once") && err != nil {
-				t.Errorf("want two at once allowed where nothing excludes it, have %v", err)
+			if err := tr.Check(workload.Plan{Tasks: tasks()}, false); strings.Contains(tc.want, "2 at once") && err != nil {
+				t.Errorf("want 2 at once allowed where nothing excludes it, have %v", err)
 			}
 		})
 	}
@@ -173,7 +173,7 @@ func TestRecorder(t *testing.T) {
 	}
 	<-r.All()
 	tr := r.Trace()
-	if err := tr.Check(all, true); err != nil || tr.Done() != 4 || len(tr.Runs) != 5 || tr.Refused != 1 {
+	if err := tr.Check(workload.Plan{Tasks: all}, true); err != nil || tr.Done() != 4 || len(tr.Runs) != 5 || tr.Refused != 1 {
 		t.Errorf("want 4 tasks done in 5 runs, 1 refused; have %d in %d, %d refused, %v", tr.Done(), len(tr.Runs), tr.Refused, err)
 	}
 }
@@ -189,5 +189,25 @@ func TestHandleCutOff(t *testing.T) {
 	}
 	if tr := r.Trace(); tr.Done() != 0 {
 		t.Errorf("want nothing done, have %+v", tr)
+	}
+}
+
+// With two holders at once it is the third that is one too many.
+func TestCheckHolders(t *testing.T) {
+	t.Parallel()
+	all := []workload.Task{{ID: 0, Key: "a"}, {ID: 1, Key: "a"}, {ID: 2, Key: "a"}}
+	tr := trace.Trace{
+		Called: make([]time.Duration, 3), Stored: make([]time.Duration, 3),
+		Runs: []trace.Run{{Task: 0, Start: 10, End: 30}, {Task: 1, Start: 20, End: 40}, {Task: 2, Start: 30, End: 50}},
+	}
+	if err := tr.Check(workload.Plan{Tasks: all, Holders: 2}, true); err != nil {
+		t.Errorf("want two at once allowed, have %v", err)
+	}
+	tr.Runs[2].Start = 29
+	if err := tr.Check(workload.Plan{Tasks: all, Holders: 2}, true); err == nil || !strings.Contains(err.Error(), "3 at once on a") {
+		t.Errorf("want three at once refused, have %v", err)
+	}
+	if have := tr.Starts(all, "a"); !slices.Equal(have, []time.Duration{10, 20, 29}) {
+		t.Errorf("want the starts in order, have %v", have)
 	}
 }

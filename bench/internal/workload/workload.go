@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// A Task is one task of a plan. No two tasks with the same key may run at once.
+// A Task is one task of a plan. No two tasks with the same key may run at once, unless the plan says
+// otherwise.
 type Task struct {
 	ID   int           // its place in the plan
 	Key  string        // what it works on
@@ -23,6 +24,10 @@ type Plan struct {
 	// Stored has all tasks enqueued before the workers start. Otherwise workers
 	// that have nothing to do wait for the first.
 	Stored bool
+	// Holders is how many tasks with the same key may run at once; 0 for one.
+	Holders int
+	// PerSecond is how many tasks with the same key may start in any second; 0 for no such rate.
+	PerSecond int
 }
 
 // workers is how many every plan has.
@@ -39,7 +44,7 @@ func (p Plan) Ideal() time.Duration {
 	for _, t := range p.Tasks {
 		all += t.Work
 		keys[t.Key] += t.Work
-		longest = max(longest, keys[t.Key], t.At+t.Work)
+		longest = max(longest, keys[t.Key]/time.Duration(max(1, p.Holders)), t.At+t.Work)
 	}
 	return max(longest, all/time.Duration(p.Workers))
 }
@@ -117,6 +122,16 @@ func Uncontended(scale float64) Plan {
 	return Plan{Workers: workers, Stored: true, Tasks: numbered(some(scaled(20_000, scale), "", 0))}
 }
 
+// Limit has 500 tasks of 20 ms on one key, of which five may run at once.
+func Limit(scale float64) Plan {
+	return Plan{Workers: workers, Holders: 5, Tasks: numbered(some(scaled(500, scale), hotKey, 20*time.Millisecond))}
+}
+
+// Rate has 400 tasks that do nothing on one key, of which 100 may start in any second.
+func Rate(scale float64) Plan {
+	return Plan{Workers: workers, Holders: workers, PerSecond: 100, Tasks: numbered(some(scaled(400, scale), hotKey, 0))}
+}
+
 // Long has 1,000 tasks of 10 ms that come at once and wait for one key. Meanwhile 100 others per
 // second come and go.
 func Long(scale float64) Plan {
@@ -133,6 +148,19 @@ func Backlog(scale float64) Plan {
 	first := shuffled(some(hot, hotKey, 5*time.Millisecond), some(others/10, "", 0))
 	return Plan{Workers: workers, Stored: true, Tasks: numbered(slices.Concat(first, some(others-others/10, "", 0)))}
 }
+
+// BehindAlone has 1,000 tasks of 5 ms pending, each with its own key.
+func BehindAlone(scale float64) Plan {
+	return Plan{Workers: workers, Stored: true, Tasks: numbered(behind(scale))}
+}
+
+// Behind has the same behind 100,000 tasks that do nothing, on one key.
+func Behind(scale float64) Plan {
+	front := some(scaled(100_000, scale), hotKey, 0)
+	return Plan{Workers: workers, Stored: true, Tasks: numbered(slices.Concat(front, behind(scale)))}
+}
+
+func behind(scale float64) []Task { return some(scaled(1000, scale), "", 5*time.Millisecond) }
 
 // BystandersAlone has 400 tasks of 2 ms per second for 5 s, each with its own key.
 func BystandersAlone(scale float64) Plan {

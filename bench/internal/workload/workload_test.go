@@ -22,8 +22,12 @@ func TestPlans(t *testing.T) {
 		"mixed":            {workload.Mixed, counts{2200, 2000, 2001}, 2 * time.Second},
 		"hot":              {workload.Hot, counts{2000, 0, 1}, 0},
 		"uncontended":      {workload.Uncontended, counts{20_000, 20_000, 20_000}, 0},
+		"limit":            {workload.Limit, counts{500, 0, 1}, 2 * time.Second},
+		"rate":             {workload.Rate, counts{400, 0, 1}, 0},
 		"long":             {workload.Long, counts{2000, 1000, 1001}, 10 * time.Second},
 		"backlog":          {workload.Backlog, counts{100_200, 100_000, 100_001}, time.Second},
+		"behind alone":     {workload.BehindAlone, counts{1000, 1000, 1000}, 250 * time.Millisecond},
+		"behind":           {workload.Behind, counts{101_000, 1000, 1001}, 250 * time.Millisecond},
 		"bystanders alone": {workload.BystandersAlone, counts{2000, 2000, 2000}, 5*time.Second - 500*time.Microsecond},
 		"bystanders":       {workload.Bystanders, counts{2350, 2000, 2001}, 5250 * time.Millisecond},
 	} {
