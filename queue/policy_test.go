@@ -3,10 +3,12 @@ package queue_test
 import (
 	"context"
 	"errors"
+	"io"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -428,4 +430,49 @@ func (b *bundle) enqueueWithHeader(t *testing.T, header, value string) *asynq.Ta
 		t.Fatal(err)
 	}
 	return b.awaitState(t, info.ID, asynq.TaskStateArchived)
+}
+
+// Whichever answer is lost for good when a task replaces another, the later one runs, and the earlier one
+// does not.
+func TestReplaceWhoseAnswerIsLost(t *testing.T) {
+	t.Parallel()
+	isEqual := func(cmd redis.Cmder) bool { return hasKeys(cmd, ":queue", ":paused", ":equal:") }
+	isDelete := func(cmd redis.Cmder) bool { return hasKeys(cmd, ":t:", ":retry") }
+	for name, test := range map[string]struct {
+		is  func(redis.Cmder) bool
+		nth int32 // of these calls after the first task has parked
+	}{"who waits": {isEqual, 1}, "the deletion": {isDelete, 1}, "the place": {isEqual, 2}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			onBothPaths(t, func(t *testing.T, b *bundle) {
+				t.Helper()
+				st := newStage(t)
+				var counting, lost atomic.Bool
+				var calls atomic.Int32
+				p := &plain{onLocks: func(_ context.Context, cmd redis.Cmder, send func() error) error {
+					err := send()
+					if c, ok := cmd.(*redis.Cmd); ok && counting.Load() && test.is(cmd) && err == nil && calls.Add(1) == test.nth {
+						lost.Store(true)
+						c.SetVal(nil)
+						return io.ErrUnexpectedEOF
+					}
+					return err
+				}}
+				p.serve(t, b, st)
+				g := b.occupy(t, st)
+				replace := queue.Options{Policy: &queue.Policy{OnBusy: queue.OnBusyReplace}}
+				early := b.enqueueWaiter(t, 1, 1, replace)
+				counting.Store(true)
+				late := b.enqueue(t, b.job(2), replace)
+				poll.Eventually(t, "the answer lost", lost.Load)
+				b.awaitState(t, late, asynq.TaskStateRetry)
+				poll.Eventually(t, "the earlier one replaced", func() bool {
+					return b.state(early) == 0 && slices.Contains(b.waiters(t), late) && b.state(late) == asynq.TaskStateRetry
+				})
+				g.open()
+				b.awaitGone(t, late)
+				st.wantOrder(0, 2)
+			})
+		})
+	}
 }
