@@ -92,6 +92,9 @@ func (m *meter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 }
 
 func (m *meter) count(cmds ...redis.Cmder) {
+	if slices.ContainsFunc(cmds, func(cmd redis.Cmder) bool { return cmd.Name() == "hello" || cmd.Name() == "client" }) {
+		return // of a connection that begins
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.trips++

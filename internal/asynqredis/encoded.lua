@@ -57,6 +57,8 @@ local function parts(msg)
           local size, text = number_at(msg, from + #RESOURCE)
           if not size or text + size ~= stop then return end
           found.resource, kept = string.sub(msg, text, stop - 1), false
+        elseif string.find(string.sub(msg, from, stop - 1), string.sub(RESOURCE, 1, -2), 1, true) then
+          return -- asynq writes the name first and then the value; the last of two resources could be this one
         elseif name == PRIORITY then
           found.priority = tonumber(string.match(string.sub(msg, from + #PRIORITY, stop - 1), '^\1([0-9])$') or 0)
         elseif string.sub(name, 1, #POLICY) == POLICY then

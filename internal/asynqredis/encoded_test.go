@@ -49,7 +49,8 @@ func resourcePairs(encoded []byte) (canonical bool) {
 		key, _ := field(pair, 1)
 		rest, begins := strings.CutPrefix(string(pair), resourcePair)
 		_, n := protowire.ConsumeBytes([]byte(rest))
-		canonical = canonical && begins == (key == resourceHeader) && (!begins || n == len(rest))
+		canonical = canonical && begins == (key == resourceHeader) && (!begins || n == len(rest)) &&
+			(begins || !strings.Contains(string(pair), "\x0a\x0f"+resourceHeader))
 	})
 	return canonical
 }
@@ -79,6 +80,8 @@ func FuzzEncoded(f *testing.F) {
 	f.Add(encode(fieldHeaders, resourcePair+"\x7fx"))
 	f.Add(encode(fieldHeaders, "\x12\x01x\x0a\x0f"+resourceHeader))
 	f.Add(encode(fieldHeaders, pair("")))
+	f.Add(encode(fieldHeaders, pair("0"), fieldHeaders, "\x0a\x0f"+resourceHeader+"2\x010"))
+	f.Add(encode(fieldHeaders, pair("0"), fieldHeaders, "\x12\x01x\x0a\x0f"+resourceHeader))
 	f.Add([]byte("z\x00\n\x0fsiding-resource\x12\x00")) // an empty header, and behind it what looks like one
 	f.Add(numbered(numbered(numbered(task, fieldLastFailedAt, 1700000000), fieldDeadline, 1800000000), 13, 7))
 	f.Add(numbered(nil, fieldDeadline, 1<<64-5)) // before 1970
