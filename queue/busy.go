@@ -31,7 +31,7 @@ func (r *run) acquireByPolicy(ctx context.Context) (*lease.Lease, error) {
 			return held, nil
 		}
 	}
-	held, err := r.ask(ctx)
+	held, err := r.ask(ctx, r.ticket())
 	if err == nil {
 		return held, nil
 	}

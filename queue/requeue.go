@@ -49,9 +49,10 @@ func (g *Guard) requeue(ctx context.Context, a *hook.Attempt) {
 	r.notReleased(ctx, r.handOff(ctx, held))
 }
 
-// rejoin has a requeued task join its wait queue again, before those who came after it.
+// rejoin has a requeued task join its wait queue again, before those who came after it. The task was
+// requeued under the ticket of its attempt, by which it is woken.
 func (r *run) rejoin(ctx context.Context) {
-	held, err := r.ask(context.WithoutCancel(ctx))
+	held, err := r.ask(context.WithoutCancel(ctx), r.attempt.Came)
 	busy, refused := errors.AsType[*lease.BusyError](err)
 	switch {
 	case err == nil: // the lock was lost, and is free

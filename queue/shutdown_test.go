@@ -172,3 +172,32 @@ func TestShutdownAtTheHardDeadline(t *testing.T) {
 		})
 	}
 }
+
+// A task with a priority that a shutdown requeues keeps its position.
+func TestShutdownWithAPriority(t *testing.T) {
+	t.Parallel()
+	onBothPaths(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		st := newStage(t)
+		s := b.serve(t, queue.ServerConfig{}, st.run)
+		zombie := st.hold(0)
+		id := b.enqueue(t, b.job(0), queue.Options{Priority: 3})
+		within(t, patience, "the holder", zombie.entered)
+		next := b.enqueueWaiter(t, 1, 1, queue.Options{})
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			shutdown(t, s)
+		}()
+		b.awaitState(t, id, asynq.TaskStatePending)
+		within(t, patience, "the handler's context to end", zombie.ended)
+		zombie.open()
+		within(t, patience, "the shutdown", done)
+		if v := b.value(t); !strings.HasSuffix(v, id) {
+			t.Errorf("want the lock reserved for the one that was requeued, have %q", v)
+		}
+		b.serve(t, queue.ServerConfig{}, st.run)
+		b.awaitGone(t, id, next)
+		st.wantOrder(0, 0, 1)
+	})
+}

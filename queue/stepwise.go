@@ -20,7 +20,7 @@ type stepwisePath struct{}
 func (stepwisePath) acquire(ctx context.Context, r *run) (held *lease.Lease, err error) {
 	if r.policy != nil {
 		held, err = r.acquireByPolicy(ctx)
-	} else if held, err = r.ask(ctx); err != nil {
+	} else if held, err = r.ask(ctx, r.ticket()); err != nil {
 		err = r.park(r.notAcquired(ctx, err))
 	}
 	if err != nil {
@@ -40,10 +40,11 @@ func (stepwisePath) finish(ctx context.Context, r *run, held *lease.Lease, f *ho
 // waiter is the name under which the task waits for a lock.
 func (r *run) waiter() string { return asynqredis.WaiterName(r.info.Queue, r.info.ID) }
 
-// ask asks for the lock for which tasks wait. If the lock is busy, the task joins its wait queue.
-func (r *run) ask(ctx context.Context) (*lease.Lease, error) {
+// ask asks for the lock for which tasks wait. If the lock is busy, the task joins its wait queue under
+// ticket.
+func (r *run) ask(ctx context.Context, ticket int64) (*lease.Lease, error) {
 	return r.locks.Acquire(ctx, lease.Request{
-		Resource: r.info.Resource, Holder: r.holder(), Waiter: r.waiter(), Came: r.ticket(),
+		Resource: r.info.Resource, Holder: r.holder(), Waiter: r.waiter(), Came: ticket,
 	})
 }
 
