@@ -31,6 +31,8 @@ if other and other ~= waiter and other ~= ARGV[4] then
     return answer
   end
 end
-if other ~= waiter then came = ARGV[2] end -- one that comes again has the ticket of the place it took
+-- One that comes again says the ticket of the place it took, which is earlier. A later task of its id
+-- says when it came.
+if other ~= waiter or tonumber(came) < tonumber(ARGV[2]) then came = ARGV[2] end
 if redis.call('ZSCORE', queue, waiter) then redis.call('SET', equal, came .. ' ' .. waiter, 'PX', ARGV[3]) end
 return answer
