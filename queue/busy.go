@@ -124,40 +124,60 @@ func (r *run) equal() string {
 	}
 }
 
-// meet decides which of two equal tasks stays. found.Equal is in the wait queue, and so is this one. The
-// error ends this one. Without an error, e parks it.
-func (r *run) meet(ctx context.Context, waiter redisstore.Waiter, found redisstore.Others, e *parkedError) error {
-	replaces := r.policy.OnBusy == OnBusyReplace && found.Came <= r.attempt.Came
-	queue, id, _ := asynqredis.ParseWaiter(found.Equal) // only tasks are registered
-	var state asynqredis.WaiterState
-	var err error
-	if replaces {
-		state, err = asynqredis.DeleteWaiter(ctx, r.rdb, queue, id, found.Ticket, waiter.Key)
-	} else {
-		state, err = asynqredis.StateOfWaiter(ctx, r.rdb, queue, id)
+// meet decides which of equal tasks stays. found.Equal is in the wait queue, and so is this one. If others
+// come at the same moment, there is another equal one when that is decided, and so on. The error ends
+// this one. Without an error, e parks it.
+func (r *run) meet(ctx context.Context, waiter redisstore.Waiter, found redisstore.Others, e *parkedError) (err error) {
+	for range 10 { // each of the others has a worker
+		queue, id, _ := asynqredis.ParseWaiter(found.Equal) // only tasks are registered
+		replaces := r.policy.OnBusy == OnBusyReplace && found.Came <= r.attempt.Came
+		var state asynqredis.WaiterState
+		if replaces {
+			state, err = r.replace(ctx, &waiter, found)
+		} else {
+			state, err = asynqredis.StateOfWaiter(ctx, r.rdb, queue, id)
+		}
+		if err == nil && state == asynqredis.WaiterRuns && !replaces {
+			r.leaveQueue(ctx, r.info, waiter.Name)
+			return r.coalesced(ctx, id)
+		}
+		if err == nil {
+			waiter.Gone = found.Equal
+			found, err = waiter.Others(ctx, r.rdb)
+		}
+		if state == asynqredis.WaiterDeleted {
+			r.leaveQueue(ctx, r.info, waiter.Gone)
+		}
+		if err != nil { // it may have the other's ticket or its own, and comes again to see which
+			r.faults.fault(ctx, r.log(), "an equal task could not be asked for", err)
+			e.queued, e.after = false, jitter(unqueuedDelay)
+			return nil
+		}
+		if found.Equal == "" {
+			break
+		}
 	}
-	if err == nil && state == asynqredis.WaiterRuns && !replaces {
-		r.leaveQueue(ctx, r.info, waiter.Name)
-		return r.coalesced(ctx, id)
+	if found.Equal == "" && waiter.Ticket > 0 {
+		e.ticket = waiter.Ticket
 	}
-	if state == asynqredis.WaiterDeleted {
+	return nil
+}
+
+// replace deletes the task of found.Equal, whose position waiter gets when it is registered. A task that
+// cannot be deleted any more goes first.
+func (r *run) replace(ctx context.Context, waiter *redisstore.Waiter, found redisstore.Others) (asynqredis.WaiterState, error) {
+	queue, id, _ := asynqredis.ParseWaiter(found.Equal)
+	state, err := asynqredis.DeleteWaiter(ctx, r.rdb, queue, id, found.Ticket, waiter.Key)
+	switch state {
+	case asynqredis.WaiterDeleted:
 		waiter.Ticket = found.Ticket
 		ev := r.event(EventReplaced)
 		ev.TaskID, ev.Other = id, r.info.ID
 		r.cfg.Observe(ev)
-		defer r.leaveQueue(ctx, r.info, found.Equal)
+	case asynqredis.WaiterRuns:
+		waiter.Ticket = 0
 	}
-	if err == nil {
-		waiter.Gone = found.Equal
-		_, err = waiter.Others(ctx, r.rdb)
-	}
-	if err != nil { // it may have the other's ticket or its own, and comes again to see which
-		r.faults.fault(ctx, r.log(), "an equal task could not be asked for", err)
-		e.queued, e.after = false, jitter(unqueuedDelay)
-	} else if waiter.Ticket > 0 {
-		e.ticket = waiter.Ticket
-	}
-	return nil
+	return state, err
 }
 
 // coalesced ends the attempt of a task that is dropped, as the task of id waits.

@@ -1,13 +1,70 @@
 package queue_test
 
 import (
+	"context"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/queue"
 )
+
+func isReplaced(cmd redis.Cmder) bool { return hasKeys(cmd, ":t:", ":retry") }
+func isEqual(cmd redis.Cmder) bool    { return hasKeys(cmd, ":queue", ":paused", ":equal:") }
+
+// Two tasks find the same one waiting. The later of the two replaces it. The earlier one does not run
+// after the later.
+func TestTwoReplaceOne(t *testing.T) {
+	t.Parallel()
+	onBothPaths(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		st, j := newStage(t), &journal{}
+		var asked, replaced atomic.Int32
+		reached, laterDeleted, earlierMet := make(chan struct{}), make(chan struct{}), make(chan struct{})
+		var race atomic.Bool
+		p := &plain{guardConfig: queue.GuardConfig{Observe: j.observe}, onLocks: func(_ context.Context, cmd redis.Cmder, send func() error) error {
+			switch {
+			case !race.Load():
+			case isReplaced(cmd) && replaced.Add(1) == 1: // of the earlier one
+				close(reached)
+				<-laterDeleted
+			case isReplaced(cmd) && replaced.Load() == 2: // of the later one
+				err := send()
+				close(laterDeleted)
+				<-earlierMet
+				return err
+			case isEqual(cmd) && asked.Add(1) == 3: // the earlier one comes back
+				err := send()
+				close(earlierMet)
+				return err
+			}
+			return send()
+		}}
+		p.serve(t, b, st)
+		g := b.occupy(t, st)
+		replace := queue.Options{Policy: &queue.Policy{OnBusy: queue.OnBusyReplace}}
+		b.enqueueWaiter(t, 1, 1, replace)
+		b.enqueueWaiter(t, 1, 1, replace) // so Redis knows the scripts
+		race.Store(true)
+		early := b.enqueue(t, b.job(2), replace)
+		within(t, patience, "the earlier one", reached)
+		late := b.enqueue(t, b.job(3), replace)
+		j.await(t, queue.EventParked, late, 1)
+		b.awaitState(t, late, asynq.TaskStateRetry)
+		poll.Eventually(t, "the earlier one parked or gone", func() bool { s := b.state(early); return s == 0 || s == asynq.TaskStateRetry })
+		g.open()
+		b.awaitGone(t, early, late)
+		if have := st.order(); have[len(have)-1] != 3 {
+			t.Errorf("want the latest run last, have %v", have)
+		}
+	})
+}
 
 // A task whose id was used before came when a worker took it, not when that one did.
 func TestReplaceWithAnIdThatIsUsedAgain(t *testing.T) {

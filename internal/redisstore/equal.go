@@ -26,7 +26,7 @@ type Waiter struct {
 	Equal  string        // what is the same for all its equals; "" for a waiter that has none
 	TTL    time.Duration // for how long it is registered as the one that waits
 	Gone   string        // an equal one that does not wait any more, whatever the wait queue says; or ""
-	Ticket int64         // that the waiter gets in place of its own; 0 to keep it
+	Ticket int64         // that the waiter gets in place of its own if it is registered; 0 to keep it
 }
 
 // Others are those who wait with a [Waiter].

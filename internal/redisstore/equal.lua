@@ -8,19 +8,18 @@
 -- ARGV[2]  when it came, us
 -- ARGV[3]  for how long it is registered, ms; or '0' for a waiter that has no equals
 -- ARGV[4]  a waiter that does not wait any more, whatever the wait queue says; or ''
--- ARGV[5]  the ticket that the waiter gets in place of its own; or '0'
+-- ARGV[5]  the ticket that the waiter gets in place of its own when it is registered; or '0'
 --
 -- Returns {the time, us; how many wait; '' or the equal one that is registered; its ticket; when it
 -- came}.
 --
 -- Guarantees: as long as the one that is registered is in the wait queue, no other is, unless ARGV[4]
--- names it. A waiter that is not in the wait queue is not registered. The same call made twice has the
--- effect of one.
+-- names it. A waiter that is not in the wait queue is not registered. One that is not registered
+-- keeps its own ticket. The same call made twice has the effect of one.
 
 local queue, paused, equal, waiter = KEYS[1], KEYS[2], KEYS[3], ARGV[1]
 local t = redis.call('TIME')
 local answer = {t[1] .. string.format('%06d', t[2]), redis.call('ZCARD', queue) + redis.call('ZCARD', paused), '', '0', '0'}
-if redis.call('ZSCORE', queue, waiter) and ARGV[5] ~= '0' then redis.call('ZADD', queue, ARGV[5], waiter) end
 if ARGV[3] == '0' then return answer end
 
 local came, other = string.match(redis.call('GET', equal) or '', '^(%d+) (.*)$')
@@ -31,8 +30,11 @@ if other and other ~= waiter and other ~= ARGV[4] then
     return answer
   end
 end
+local at = redis.call('ZSCORE', queue, waiter) and queue or redis.call('ZSCORE', paused, waiter) and paused
+if not at then return answer end
 -- One that comes again says the ticket of the place it took, which is earlier. A later task of its id
 -- says when it came.
 if other ~= waiter or tonumber(came) < tonumber(ARGV[2]) then came = ARGV[2] end
-if redis.call('ZSCORE', queue, waiter) then redis.call('SET', equal, came .. ' ' .. waiter, 'PX', ARGV[3]) end
+redis.call('SET', equal, came .. ' ' .. waiter, 'PX', ARGV[3])
+if ARGV[5] ~= '0' then redis.call('ZADD', at, ARGV[5], waiter) end
 return answer
