@@ -167,10 +167,11 @@ func (r *run) meet(ctx context.Context, waiter redisstore.Waiter, found redissto
 // cannot be deleted any more goes first.
 func (r *run) replace(ctx context.Context, waiter *redisstore.Waiter, found redisstore.Others) (asynqredis.WaiterState, error) {
 	queue, id, _ := asynqredis.ParseWaiter(found.Equal)
-	state, err := asynqredis.DeleteWaiter(ctx, r.rdb, queue, id, found.Ticket, waiter.Key)
+	state, priority, err := asynqredis.DeleteWaiter(ctx, r.rdb, queue, id, found.Ticket, waiter.Key)
 	switch state {
 	case asynqredis.WaiterDeleted:
-		waiter.Ticket = found.Ticket
+		// As if it had come when that one did, with a priority of its own.
+		waiter.Ticket = found.Ticket + priority*asynqredis.Advance.Microseconds() - r.advance
 		ev := r.event(EventReplaced)
 		ev.TaskID, ev.Other = id, r.info.ID
 		r.cfg.Observe(ev)

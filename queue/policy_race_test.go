@@ -97,3 +97,39 @@ func TestReplaceWithAnIdThatIsUsedAgain(t *testing.T) {
 		}
 	})
 }
+
+// awaitEnd waits until a task is done. It fails the test if the task is archived.
+func (b *bundle) awaitEnd(t *testing.T, id string) {
+	t.Helper()
+	var state asynq.TaskState
+	poll.Eventually(t, "the end of task "+id, func() bool { state = b.state(id); return state == 0 || state == asynq.TaskStateArchived })
+	if state != 0 {
+		info, _ := b.inspector.GetTaskInfo(b.queue, id)
+		t.Fatalf("want it done, have it archived: %s", info.LastErr)
+	}
+}
+
+// A task that replaces one of a higher level has not waited for the head start of that one.
+func TestReplaceOneOfAHigherLevel(t *testing.T) {
+	t.Parallel()
+	onBothPaths(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		st, j := newStage(t), &journal{}
+		b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Observe: j.observe}}, st.run)
+		g := b.occupy(t, st)
+		replace := queue.Options{Policy: &queue.Policy{OnBusy: queue.OnBusyReplace, MaxWait: time.Minute}}
+		high := replace
+		high.Priority = queue.MaxPriority
+		b.enqueueWaiter(t, 1, 1, high)
+		low := b.enqueue(t, b.job(2), replace)
+		j.await(t, queue.EventParked, low, 1)
+		b.awaitState(t, low, asynq.TaskStateRetry)
+		b.wantWaiters(t, low)
+		g.open()
+		b.awaitEnd(t, low)
+		st.wantOrder(0, 2)
+		if e := j.await(t, queue.EventAcquired, low, 1); e.Waited > patience {
+			t.Errorf("want how long it has waited, have %v", e.Waited)
+		}
+	})
+}

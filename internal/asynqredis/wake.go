@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/redisreply"
 )
 
 var wakeScript = OwnScript(lua("notify", "waits", "wake") +
@@ -44,16 +46,18 @@ const (
 
 // StateOfWaiter says whether a task that was found in a wait queue is still to run.
 func StateOfWaiter(ctx context.Context, rdb redis.Scripter, queue, id string) (WaiterState, error) {
-	return waiterState(ctx, rdb, queue, id, 0, "", 0)
+	state, _, err := waiterState(ctx, rdb, queue, id, 0, "", 0)
+	return state, err
 }
 
-// DeleteWaiter deletes a task that is parked under ticket for a lock, and nothing else.
-func DeleteWaiter(ctx context.Context, rdb redis.Scripter, queue, id string, ticket int64, lock string) (WaiterState, error) {
+// DeleteWaiter deletes a task that is parked under ticket for a lock, and nothing else. It returns the
+// priority of a task that it has deleted.
+func DeleteWaiter(ctx context.Context, rdb redis.Scripter, queue, id string, ticket int64, lock string) (state WaiterState, priority int64, err error) {
 	return waiterState(ctx, rdb, queue, id, ticket, lock, 1)
 }
 
-func waiterState(ctx context.Context, rdb redis.Scripter, queue, id string, ticket int64, lock string, deletes int) (WaiterState, error) {
+func waiterState(ctx context.Context, rdb redis.Scripter, queue, id string, ticket int64, lock string, deletes int) (WaiterState, int64, error) {
 	got, err := replacedScript.Run(ctx, rdb, []string{TaskKey(queue, id), RetryKey(queue)},
-		id, strconv.FormatInt(ticket, 10), lock, deletes).Text()
-	return WaiterState(got), failed(err, "ask for", id)
+		id, strconv.FormatInt(ticket, 10), lock, deletes).Slice()
+	return WaiterState(redisreply.Text(got, 0)), redisreply.Int(got, 1), failed(err, "ask for", id)
 }
