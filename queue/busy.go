@@ -137,7 +137,7 @@ func (r *run) meet(ctx context.Context, waiter redisstore.Waiter, found redissto
 		} else {
 			state, err = asynqredis.StateOfWaiter(ctx, r.rdb, queue, id)
 		}
-		if err == nil && state == asynqredis.WaiterRuns && !replaces {
+		if err == nil && state == asynqredis.WaiterRuns && !replaces && !r.overdue(found) {
 			r.leaveQueue(ctx, r.info, waiter.Name)
 			return r.coalesced(ctx, id)
 		}
@@ -161,6 +161,11 @@ func (r *run) meet(ctx context.Context, waiter redisstore.Waiter, found redissto
 		e.ticket = waiter.Ticket
 	}
 	return nil
+}
+
+// overdue reports whether the equal task will not run, as it has waited for too long already.
+func (r *run) overdue(found redisstore.Others) bool {
+	return r.policy.MaxWait > 0 && found.Now.Sub(time.UnixMicro(found.Came)) > r.policy.MaxWait
 }
 
 // replace deletes the task of found.Equal, whose position waiter gets when it is registered. A task that

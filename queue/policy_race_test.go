@@ -133,3 +133,29 @@ func TestReplaceOneOfAHigherLevel(t *testing.T) {
 		}
 	})
 }
+
+// A task is not coalesced into one that has waited for too long already, and will not run.
+func TestCoalesceIntoOneThatIsTooLate(t *testing.T) {
+	t.Parallel()
+	onBothPaths(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		st, j := newStage(t), &journal{}
+		b.serve(t, queue.ServerConfig{
+			Asynq: asynq.Config{DelayedTaskCheckInterval: time.Hour},
+			Guard: queue.GuardConfig{Observe: j.observe},
+		}, st.run)
+		g := b.occupy(t, st)
+		coalesce := queue.Options{Policy: &queue.Policy{OnBusy: queue.OnBusyCoalesce, MaxWait: 2 * time.Second}}
+		late := b.enqueueWaiter(t, 1, 1, coalesce)
+		steadily(t, 2200*time.Millisecond, "the task parked", func() bool { return b.state(late) == asynq.TaskStateRetry })
+		again := b.enqueue(t, b.job(1), coalesce)
+		poll.Eventually(t, "it has come", func() bool { return len(j.of(queue.EventParked, again))+len(j.of(queue.EventCoalesced, again)) > 0 })
+		if len(j.of(queue.EventCoalesced, again)) > 0 {
+			t.Fatal("want it to wait, have it dropped")
+		}
+		g.open()
+		b.awaitState(t, late, asynq.TaskStateArchived)
+		b.awaitEnd(t, again)
+		st.wantOrder(0, 1)
+	})
+}
