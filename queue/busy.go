@@ -43,8 +43,12 @@ func (r *run) acquireByPolicy(ctx context.Context) (*lease.Lease, error) {
 }
 
 // acquireOrReject asks for the lock once. If the lock is busy, it ends the attempt.
-func (r *run) acquireOrReject(ctx context.Context) (*lease.Lease, error) {
-	held, err := r.locks.Acquire(ctx, lease.Request{Resource: r.info.Resource, Holder: r.holder()})
+func (r *run) acquireOrReject(ctx context.Context) (held *lease.Lease, err error) {
+	if r.deciding == r.locks {
+		held, err = r.tryOnce(ctx)
+	} else { // the lock may be reserved for the task, see externalPath
+		held, err = r.ask(ctx, r.ticket())
+	}
 	if err == nil {
 		return held, nil
 	}
@@ -52,6 +56,9 @@ func (r *run) acquireOrReject(ctx context.Context) (*lease.Lease, error) {
 	busy, ok := errors.AsType[*lock.BusyError](e.cause)
 	if !ok {
 		return nil, r.park(e)
+	}
+	if e.queued {
+		r.leaveQueue(ctx, r.info, r.waiter())
 	}
 	return nil, r.reject(&RejectedError{Resource: r.info.Resource, Holder: busy.Holder})
 }

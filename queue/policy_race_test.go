@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/lock/locktest"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -157,5 +158,23 @@ func TestCoalesceIntoOneThatIsTooLate(t *testing.T) {
 		b.awaitState(t, late, asynq.TaskStateArchived)
 		b.awaitEnd(t, again)
 		st.wantOrder(0, 1)
+	})
+}
+
+// A task that keeps the first place, as the external store did not answer, is not rejected because
+// of that.
+func TestRejectWithAnExternalStoreThatFails(t *testing.T) {
+	t.Parallel()
+	onBothPaths(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		st := unfencedStage(t)
+		store := newQueueless(locktest.NewMemory())
+		store.down.Store(true)
+		b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Store: store}}, st.run)
+		id := b.enqueue(t, b.job(1), queue.Options{Policy: &queue.Policy{OnBusy: queue.OnBusyReject}})
+		b.awaitState(t, id, asynq.TaskStateRetry)
+		store.down.Store(false)
+		b.awaitEnd(t, id)
+		st.wantOrder(1)
 	})
 }
