@@ -74,7 +74,11 @@ func (r *run) reject(e *RejectedError) error {
 // waitAtWork waits for the lock in the wait queue while the task has its worker. It returns nil if it has
 // not got the lock.
 func (r *run) waitAtWork(ctx context.Context) *lease.Lease {
-	got, err := r.locker.Acquire(ctx, r.info.Resource, &lock.Options{Wait: r.policy.Wait, Holder: r.holder()})
+	wait := r.policy.Wait
+	if end, ok := ctx.Deadline(); ok {
+		wait = min(wait, time.Until(end)/2) // the handler has the same time, and parking needs some
+	}
+	got, err := r.locker.Acquire(ctx, r.info.Resource, &lock.Options{Wait: wait, Holder: r.holder()})
 	if err != nil {
 		return nil // the task asks again, and parks
 	}

@@ -44,7 +44,8 @@ const (
 type Policy struct {
 	// OnBusy defaults to OnBusyPark.
 	OnBusy OnBusy
-	// Wait is how long the worker waits with OnBusyWait, 1 ms to 1 min.
+	// Wait is how long the worker waits with OnBusyWait, 1 ms to 1 min. It waits for half of the task's
+	// [Options.Timeout] at most, which counts meanwhile.
 	Wait time.Duration
 	// MaxWait is how long the task may wait for its resource, from when it first came to it. A task
 	// that has waited for longer does not run. It is archived with an error that matches [ErrMaxWait],

@@ -178,3 +178,46 @@ func TestRejectWithAnExternalStoreThatFails(t *testing.T) {
 		st.wantOrder(1)
 	})
 }
+
+// A task that waits at its worker uses no retry, also if its time is shorter than its wait.
+func TestWaitAtWorkAndTimeout(t *testing.T) {
+	t.Parallel()
+	onBothPaths(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		st := newStage(t)
+		b.serve(t, queue.ServerConfig{}, st.run)
+		g := b.occupy(t, st)
+		id := b.enqueue(t, b.job(1), queue.Options{Timeout: 2 * time.Second, Policy: &queue.Policy{OnBusy: queue.OnBusyWait, Wait: time.Minute}})
+		info := b.awaitState(t, id, asynq.TaskStateRetry)
+		if info.Retried != 0 || !strings.HasPrefix(info.LastErr, "waiting for") {
+			t.Errorf("want it parked, have %d retries used, and %q", info.Retried, info.LastErr)
+		}
+		g.open()
+		b.awaitGone(t, id)
+	})
+}
+
+// With a limit, a worker that waits gets a permit, and keeps to the limit.
+func TestWaitAtWorkWithALimit(t *testing.T) {
+	t.Parallel()
+	onBothPaths(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		st := newStage(t)
+		st.permits = true
+		b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Limits: map[string]queue.Limit{"res:*": {Holders: 2}}}}, st.run)
+		one, two := st.hold(0), st.hold(1)
+		b.enqueue(t, b.job(0))
+		b.enqueue(t, b.job(1))
+		within(t, patience, "the holder", one.entered)
+		within(t, patience, "the holder", two.entered)
+		id := b.enqueue(t, b.job(2), queue.Options{Policy: &queue.Policy{OnBusy: queue.OnBusyWait, Wait: time.Minute}})
+		poll.Eventually(t, "its worker waits", func() bool { return len(b.waiters(t)) == 1 })
+		three := st.hold(2)
+		one.open()
+		within(t, patience, "the waiter", three.entered)
+		three.open()
+		b.awaitGone(t, id)
+		two.open()
+		b.awaitGone(t, b.enqueue(t, b.job(3)), b.enqueue(t, b.job(4)))
+	})
+}
