@@ -19,48 +19,38 @@ type endedError struct{ err error } // of the task; nil if it is done
 
 func (e *endedError) Error() string { return "queue: the task has ended by its policy" }
 
-// acquireByPolicy is stepwisePath.acquire for a task with a policy.
+// acquireByPolicy is stepwisePath.acquire for a task with a policy. The task asks under its own name, for
+// which the lock may be reserved: after a shutdown has requeued the task, or as in externalPath.
 func (r *run) acquireByPolicy(ctx context.Context) (*lease.Lease, error) {
-	_, waits := r.attempt.WaitedFor(r.info.Resource)
-	switch {
-	case waits: // its policy let it wait before
-	case r.policy.OnBusy == OnBusyReject:
-		return r.acquireOrReject(ctx)
-	case r.policy.OnBusy == OnBusyWait && r.deciding == r.locks:
-		if held := r.waitAtWork(ctx); held != nil {
-			return held, nil
-		}
-	}
 	held, err := r.ask(ctx, r.ticket())
 	if err == nil {
 		return held, nil
 	}
 	e := r.notAcquired(ctx, err)
+	_, waits := r.attempt.WaitedFor(r.info.Resource)
+	switch p := r.policy; {
+	case waits || !e.queued: // its policy let it wait before, or the lock could not be asked for
+	case p.OnBusy == OnBusyReject:
+		r.leaveQueue(ctx, r.info, r.waiter())
+		rejected := &RejectedError{Resource: r.info.Resource}
+		if busy, ok := errors.AsType[*lock.BusyError](e.cause); ok {
+			rejected.Holder = busy.Holder
+		}
+		return nil, r.reject(rejected)
+	case p.OnBusy == OnBusyWait && r.deciding == r.locks:
+		r.leaveQueue(ctx, r.info, r.waiter())
+		if held := r.waitAtWork(ctx); held != nil {
+			return held, nil
+		}
+		if held, err = r.ask(ctx, r.ticket()); err == nil {
+			return held, nil
+		}
+		e = r.notAcquired(ctx, err)
+	}
 	if p := r.policy; e.queued && (r.equal() != "" || p.MaxWait > 0 || p.MaxWaiting > 0) {
 		return nil, r.waitByPolicy(ctx, e, waits)
 	}
 	return nil, r.park(e)
-}
-
-// acquireOrReject asks for the lock once. If the lock is busy, it ends the attempt.
-func (r *run) acquireOrReject(ctx context.Context) (held *lease.Lease, err error) {
-	if r.deciding == r.locks {
-		held, err = r.tryOnce(ctx)
-	} else { // the lock may be reserved for the task, see externalPath
-		held, err = r.ask(ctx, r.ticket())
-	}
-	if err == nil {
-		return held, nil
-	}
-	e := r.notAcquired(ctx, err)
-	busy, ok := errors.AsType[*lock.BusyError](e.cause)
-	if !ok {
-		return nil, r.park(e)
-	}
-	if e.queued {
-		r.leaveQueue(ctx, r.info, r.waiter())
-	}
-	return nil, r.reject(&RejectedError{Resource: r.info.Resource, Holder: busy.Holder})
 }
 
 func (r *run) reject(e *RejectedError) error {

@@ -201,3 +201,40 @@ func TestShutdownWithAPriority(t *testing.T) {
 		st.wantOrder(0, 0, 1)
 	})
 }
+
+// A task that a shutdown requeues is first in the wait queue. Its own position does not keep it from its
+// lock, whatever its policy.
+func TestShutdownWithAPolicy(t *testing.T) {
+	t.Parallel()
+	for name, p := range map[string]queue.Policy{
+		"reject": {OnBusy: queue.OnBusyReject}, "wait": {OnBusy: queue.OnBusyWait, Wait: time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			onBothPaths(t, func(t *testing.T, b *bundle) {
+				t.Helper()
+				st, j := newStage(t), &journal{}
+				s := b.serve(t, queue.ServerConfig{}, st.run)
+				zombie := st.hold(0)
+				id := b.enqueue(t, b.job(0), queue.Options{Policy: &p})
+				within(t, patience, "the holder", zombie.entered)
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					shutdown(t, s)
+				}()
+				b.awaitState(t, id, asynq.TaskStatePending)
+				within(t, patience, "the handler's context to end", zombie.ended)
+				zombie.open()
+				within(t, patience, "the shutdown", done)
+				b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Observe: j.observe}}, st.run)
+				begin := time.Now()
+				b.awaitEnd(t, id)
+				st.wantOrder(0, 0)
+				if took := time.Since(begin); took > prompt {
+					t.Errorf("want it run at once, have it run after %v", took)
+				}
+			})
+		})
+	}
+}
