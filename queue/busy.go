@@ -183,6 +183,7 @@ func (r *run) replace(ctx context.Context, waiter *redisstore.Waiter, found redi
 		r.cfg.Observe(ev)
 	case asynqredis.WaiterRuns:
 		waiter.Ticket = 0
+	case asynqredis.WaiterGone: // if this one deleted another before, it still gets that position
 	}
 	return state, err
 }

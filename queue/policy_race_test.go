@@ -221,3 +221,52 @@ func TestWaitAtWorkWithALimit(t *testing.T) {
 		b.awaitGone(t, b.enqueue(t, b.job(3)), b.enqueue(t, b.job(4)))
 	})
 }
+
+// Tasks of all policies meet, and the answer to each of their calls is lost, so the client sends the call
+// again. Each task ends, the waiters are gone, and the lock is free.
+func TestPolicyCallsAreSentTwice(t *testing.T) {
+	t.Parallel()
+	onBothPaths(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		st, j := newStage(t), &journal{}
+		again := func(ctx context.Context, cmd redis.Cmder, send func() error) error {
+			if isReplaced(cmd) || isEqual(cmd) {
+				if err := send(); err != nil {
+					return err
+				}
+			}
+			return twice(ctx, cmd, send)
+		}
+		for range 2 {
+			(&plain{onLocks: again, guardConfig: queue.GuardConfig{Observe: j.observe}}).serve(t, b, st)
+		}
+		g := b.occupy(t, st)
+		policies := []queue.Policy{
+			{OnBusy: queue.OnBusyReplace},
+			{OnBusy: queue.OnBusyCoalesce, MaxWait: time.Minute},
+			{OnBusy: queue.OnBusyReplace, MaxWaiting: 5},
+			{OnBusy: queue.OnBusyWait, Wait: 5 * time.Millisecond},
+			{OnBusy: queue.OnBusyReject},
+			{},
+		}
+		var ids []string
+		for n := range 60 {
+			p := policies[n%len(policies)]
+			ids = append(ids, b.enqueue(t, b.job(1+n%7), queue.Options{Priority: n % 3, Policy: &p}))
+		}
+		poll.Eventually(t, "all of them taken", func() bool {
+			info := b.stats(t)
+			return info.Pending == 0 && info.Active == 1
+		})
+		g.open()
+		for _, id := range ids {
+			poll.Eventually(t, "the end of task "+id, func() bool { state := b.state(id); return state == 0 || state == asynq.TaskStateArchived })
+		}
+		b.wantWaiters(t)
+		poll.Eventually(t, "the lock free", func() bool { return b.value(t) == "" })
+		for _, e := range j.of(queue.EventLost, "") {
+			t.Errorf("want no lock lost, have %+v", e)
+		}
+		t.Logf("%d ran, %d rejected, %d coalesced, %d replaced", len(st.order()), len(j.of(queue.EventRejected, "")), len(j.of(queue.EventCoalesced, "")), len(j.of(queue.EventReplaced, "")))
+	})
+}
