@@ -136,7 +136,7 @@ func (r *run) meet(ctx context.Context, waiter redisstore.Waiter, found redissto
 		if replaces {
 			state, err = r.replace(ctx, &waiter, found)
 		} else {
-			state, err = asynqredis.StateOfWaiter(ctx, r.rdb, queue, id)
+			state, err = asynqredis.StateOfWaiter(ctx, r.rdb, queue, id, waiter.Key)
 		}
 		if err == nil && state == asynqredis.WaiterRuns && !replaces && !r.overdue(found) {
 			r.leaveQueue(ctx, r.info, waiter.Name)

@@ -270,3 +270,29 @@ func TestPolicyCallsAreSentTwice(t *testing.T) {
 		t.Logf("%d ran, %d rejected, %d coalesced, %d replaced", len(st.order()), len(j.of(queue.EventRejected, "")), len(j.of(queue.EventCoalesced, "")), len(j.of(queue.EventReplaced, "")))
 	})
 }
+
+// A task is not coalesced into another one that has the id of a waiter which an operator has deleted.
+func TestCoalesceIntoAnIdThatIsUsedAgain(t *testing.T) {
+	t.Parallel()
+	onBothPaths(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		st, j := newStage(t), &journal{}
+		b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Observe: j.observe}}, st.run)
+		g := b.occupy(t, st)
+		coalesce := queue.Options{Policy: &queue.Policy{OnBusy: queue.OnBusyCoalesce}}
+		named := coalesce
+		named.TaskID = "x"
+		b.enqueueWaiter(t, 1, 1, named)
+		if err := b.inspector.DeleteTask(b.queue, "x"); err != nil {
+			t.Fatal(err)
+		}
+		b.enqueue(t, b.job(2), queue.Options{TaskID: "x", Delay: time.Hour})
+		id := b.enqueue(t, b.job(1), coalesce)
+		poll.Eventually(t, "it has come", func() bool { return len(j.of(queue.EventParked, id))+len(j.of(queue.EventCoalesced, id)) > 0 })
+		if len(j.of(queue.EventCoalesced, id)) > 0 {
+			t.Error("want it to wait, have it dropped")
+		}
+		g.open()
+		b.awaitEnd(t, id)
+	})
+}

@@ -44,9 +44,9 @@ const (
 	WaiterGone    WaiterState = "gone"    // it is over, or was deleted before
 )
 
-// StateOfWaiter says whether a task that was found in a wait queue is still to run.
-func StateOfWaiter(ctx context.Context, rdb redis.Scripter, queue, id string) (WaiterState, error) {
-	state, _, err := waiterState(ctx, rdb, queue, id, 0, "", 0)
+// StateOfWaiter says whether a task that was found in the wait queue of a lock is still to run.
+func StateOfWaiter(ctx context.Context, rdb redis.Scripter, queue, id, lock string) (WaiterState, error) {
+	state, _, err := waiterState(ctx, rdb, queue, id, 0, lock, 0)
 	return state, err
 }
 
