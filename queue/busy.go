@@ -89,6 +89,9 @@ func (r *run) waitByPolicy(ctx context.Context, e *parkedError, waits bool) erro
 		Key: r.locks.Key(r.info.Resource), Name: r.waiter(), Came: r.attempt.Came,
 		Equal: r.equal(), TTL: fallback + 2*fallbackSpread,
 	}
+	if !waits {
+		waiter.Most = p.MaxWaiting
+	}
 	found, err := waiter.Others(ctx, r.rdb)
 	if err != nil {
 		r.faults.fault(ctx, r.log(), "who waits for a resource could not be asked for", err)
@@ -106,7 +109,7 @@ func (r *run) waitByPolicy(ctx context.Context, e *parkedError, waits bool) erro
 		if err := r.meet(ctx, waiter, found, e); err != nil {
 			return err
 		}
-	} else if !waits && p.MaxWaiting > 0 && found.Waiting > p.MaxWaiting {
+	} else if waiter.Most > 0 && found.Waiting > waiter.Most {
 		r.leaveQueue(ctx, r.info, waiter.Name)
 		return r.reject(&RejectedError{Resource: r.info.Resource, Waiting: found.Waiting - 1})
 	}
@@ -129,7 +132,8 @@ func (r *run) equal() string {
 // come at the same moment, there is another equal one when that is decided, and so on. The error ends
 // this one. Without an error, e parks it.
 func (r *run) meet(ctx context.Context, waiter redisstore.Waiter, found redisstore.Others, e *parkedError) (err error) {
-	for range 10 { // each of the others has a worker
+	waiter.Most = 0 // one of the two goes
+	for range 10 {  // each of the others has a worker
 		queue, id, _ := asynqredis.ParseWaiter(found.Equal) // only tasks are registered
 		replaces := r.policy.OnBusy == OnBusyReplace && found.Came <= r.attempt.Came
 		var state asynqredis.WaiterState

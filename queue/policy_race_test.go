@@ -296,3 +296,37 @@ func TestCoalesceIntoAnIdThatIsUsedAgain(t *testing.T) {
 		b.awaitEnd(t, id)
 	})
 }
+
+// A task is not coalesced into one that is about to be rejected, as too many wait.
+func TestCoalesceIntoOneThatIsRejected(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	st, j := newStage(t), &journal{}
+	var race atomic.Bool
+	var asked atomic.Int32
+	reached, decided := make(chan struct{}), make(chan struct{})
+	p := &plain{guardConfig: queue.GuardConfig{Observe: j.observe}, onLocks: func(_ context.Context, cmd redis.Cmder, send func() error) error {
+		if race.Load() && isEqual(cmd) && asked.Add(1) == 1 {
+			err := send()
+			close(reached)
+			<-decided
+			return err
+		}
+		return send()
+	}}
+	p.serve(t, b, st)
+	g := b.occupy(t, st)
+	o := queue.Options{Policy: &queue.Policy{OnBusy: queue.OnBusyCoalesce, MaxWaiting: 1}}
+	b.enqueueWaiter(t, 9, 1, o)
+	race.Store(true)
+	first := b.enqueue(t, b.job(1), o)
+	within(t, patience, "first", reached)
+	second := b.enqueue(t, b.job(1), o)
+	poll.Eventually(t, "the second decided", func() bool { s := b.state(second); return s == 0 || s == asynq.TaskStateArchived })
+	close(decided)
+	b.awaitState(t, first, asynq.TaskStateArchived)
+	if have := len(j.of(queue.EventCoalesced, "")); have > 0 {
+		t.Error("want it rejected, too, have it dropped")
+	}
+	g.open()
+}

@@ -26,6 +26,7 @@ type Waiter struct {
 	Equal  string        // what is the same for all its equals; "" for a waiter that has none
 	TTL    time.Duration // for how long it is registered as the one that waits
 	Gone   string        // an equal one that does not wait any more, whatever the wait queue says; or ""
+	Most   int           // it is not registered if more wait, with it; 0 for any number
 	Ticket int64         // that the waiter gets in place of its own if it is registered; 0 to keep it
 }
 
@@ -49,7 +50,7 @@ func (w Waiter) Others(ctx context.Context, rdb redis.Scripter) (Others, error) 
 		sum := sha256.Sum256([]byte(w.Equal))
 		keys[2], ttl = tag+":equal:"+hex.EncodeToString(sum[:16]), w.TTL.Milliseconds()
 	}
-	r := newReply(equalScript.Run(ctx, rdb, keys, w.Name, w.Came, ttl, w.Gone, strconv.FormatInt(w.Ticket, 10)).Result())
+	r := newReply(equalScript.Run(ctx, rdb, keys, w.Name, w.Came, ttl, w.Gone, strconv.FormatInt(w.Ticket, 10), w.Most).Result())
 	others := Others{Now: usTime(r.number()), Waiting: int(r.number()), Equal: r.text(), Ticket: r.number(), Came: r.number()}
 	return others, r.err
 }

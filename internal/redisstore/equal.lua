@@ -9,6 +9,7 @@
 -- ARGV[3]  for how long it is registered, ms; or '0' for a waiter that has no equals
 -- ARGV[4]  a waiter that does not wait any more, whatever the wait queue says; or ''
 -- ARGV[5]  the ticket that the waiter gets in place of its own when it is registered; or '0'
+-- ARGV[6]  it is not registered if more than so many wait, as it is not to wait then; or '0'
 --
 -- Returns {the time, us; how many wait; '' or the equal one that is registered; its ticket; when it
 -- came}.
@@ -31,7 +32,7 @@ if other and other ~= waiter and other ~= ARGV[4] then
   end
 end
 local at = redis.call('ZSCORE', queue, waiter) and queue or redis.call('ZSCORE', paused, waiter) and paused
-if not at then return answer end
+if not at or ARGV[6] ~= '0' and answer[2] > tonumber(ARGV[6]) then return answer end
 -- One that comes again says the ticket of the place it took, which is earlier. A later task of its id
 -- says when it came.
 if other ~= waiter or tonumber(came) < tonumber(ARGV[2]) then came = ARGV[2] end
