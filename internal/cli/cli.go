@@ -37,6 +37,7 @@ func Fault(err error) error { return Exit(StatusFault, err) }
 // program to stderr. After an error that is not from [Exit] or [Fault], it also names the help.
 func Run(ctx context.Context, root *cobra.Command, args []string, stdout, stderr io.Writer) int {
 	root.SilenceErrors, root.SilenceUsage = true, true
+	AddVersion(root)
 	root.SetArgs(append([]string{}, args...)) // nil would mean os.Args
 	root.SetOut(stdout)
 	root.SetErr(stderr)

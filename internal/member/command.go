@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sidingq/siding/internal/cli"
 	"github.com/sidingq/siding/internal/config"
 	"github.com/sidingq/siding/internal/dashboard"
 	"github.com/sidingq/siding/internal/embedded"
@@ -54,6 +55,7 @@ is wrong.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w\n%s --help lists the flags", config.FlagError(cmd.Flags(), err), c.Name)
 	})
+	cli.AddVersion(root)
 	f := root.Flags()
 	f.SortFlags = false
 	if c.Command != nil {
