@@ -52,6 +52,7 @@ func Check(h *History) *Verdict {
 	c := &checker{History: h, Verdict: &Verdict{Excused: make(map[Kind]*Account), Revoked: make(map[string]int)}}
 	c.prepare()
 	c.checkTasks()
+	c.checkEnds()
 	c.checkEffects()
 	c.checkFences()
 	c.checkHolds()
@@ -75,6 +76,7 @@ type checker struct {
 	byResource map[string][]Run // guarded ones, by their begin
 	effects    map[string]int
 	requeues   map[string][]time.Duration // the times of a task's requeues, in order
+	ends       map[string][]End           // of a task, in order
 }
 
 func (c *checker) wrong(format string, args ...any) {
@@ -107,6 +109,11 @@ func (c *checker) prepare() {
 	}
 	for _, at := range c.requeues {
 		slices.Sort(at)
+	}
+	slices.SortFunc(c.Ends, func(a, b End) int { return cmp.Compare(a.At, b.At) })
+	c.ends = make(map[string][]End)
+	for _, e := range c.Ends {
+		c.ends[e.Task] = append(c.ends[e.Task], e)
 	}
 }
 
@@ -168,6 +175,8 @@ func (c *checker) finished(t *Task, runs []Run) bool {
 	switch {
 	case archived && t.Shelved:
 		return true // an operator's last word
+	case c.endedByPolicy(t):
+		return true
 	case t.Fate.fails() && archived && strings.Contains(last, ErrOwn):
 		return true
 	case t.Fate.fails() && slices.ContainsFunc(runs, func(r Run) bool { return r.Outcome == Failed }) && c.forgotten(t.ID):

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/sidingq/siding/queue"
 )
 
 // A History is all that is known of a run once it is over. All times are those of [Now].
@@ -18,6 +20,7 @@ type History struct {
 	// Concurrency is how many tasks each of them takes at a time.
 	Concurrency int
 	Requeued    []Requeued
+	Ends        []End
 	// Archived are the tasks in asynq's archive at the end, with their last errors.
 	Archived map[string]string
 	// Started are those of them whose last attempt had started, by its mark in Redis.
@@ -31,6 +34,9 @@ type Task struct {
 	ID       string
 	Resource string // empty when unguarded
 	Fate     Fate
+	Policy   queue.Policy // zero for none
+	// Sent is when it was enqueued, at the earliest.
+	Sent time.Duration
 	// Unknown says that no answer to the enqueue came: it may be there or not.
 	Unknown bool
 	// Accepted is when the answer came.

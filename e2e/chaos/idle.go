@@ -193,7 +193,8 @@ func when(wanted func(counts) bool, lists ...[]span) (found []span) {
 // waits returns when a task waited: accepted, not finished, not at work, and not in a back-off
 // after its own failure. The task was orphaned while a dead or cut-off worker had it: from the
 // beginning of a wait until its requeue. A wait that did not end in a run counts only if it is
-// known when Redis forgot the task.
+// known when Redis forgot the task, or when the task ended by its policy. From then on it is not
+// counted, also if its worker died and it runs.
 func (c *checker) waits(t *Task) (waiting, orphaned []span) {
 	if t.Unknown || t.Deleted || t.Shelved {
 		return nil, nil
@@ -212,7 +213,12 @@ func (c *checker) waits(t *Task) (waiting, orphaned []span) {
 			orphaned = append(orphaned, span{from: from, to: to})
 		}
 	}
-	for _, r := range c.byTask[t.ID] {
+	attempts := slices.Clone(c.byTask[t.ID])
+	for _, e := range c.ends[t.ID] {
+		attempts = append(attempts, Run{Begin: e.At, Returned: e.At, Outcome: Failed})
+	}
+	slices.SortFunc(attempts, func(a, b Run) int { return cmp.Compare(a.Begin, b.Begin) })
+	for _, r := range attempts {
 		until(r.Begin)
 		if r.Outcome == Done {
 			return waiting, orphaned

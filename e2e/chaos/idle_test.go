@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sidingq/siding/e2e/chaos"
+	"github.com/sidingq/siding/queue"
 )
 
 // standstill is a history of two workers with room for one task each. Task b waits for a until 2 s,
@@ -106,6 +107,14 @@ func TestIdle(t *testing.T) {
 		{name: "b is forgotten after too long", begins: 9 * s, want: "from 2s to 8s", change: func(h *chaos.History) {
 			h.Runs, h.Effects = h.Runs[:1], h.Effects[:1]
 			h.Faults = []chaos.Fault{{Kind: chaos.RestartEmpty, Start: 8 * s, End: 9 * s, Forgot: map[string]bool{"b": true}}}
+		}},
+		{name: "b ended by its policy", begins: 9 * s, change: func(h *chaos.History) { coalesced(h, 5*s) }},
+		{name: "b ended by its policy after too long", begins: 9 * s, want: "from 2s to 8s", change: func(h *chaos.History) { coalesced(h, 8*s) }},
+		{name: "b ended by its policy, and its worker died", begins: 20 * s, change: func(h *chaos.History) {
+			runs, effects := slices.Clone(h.Runs), slices.Clone(h.Effects)
+			coalesced(h, 5*s)
+			h.Runs, h.Effects, h.Faults = runs, effects, nil
+			h.Requeued = []chaos.Requeued{{Task: "b", At: 19 * s}}
 		}},
 
 		{name: "b failed by itself and rests", begins: 40 * s, change: func(h *chaos.History) {
@@ -268,6 +277,15 @@ func stopped(h *chaos.History) {
 	h.Effects = h.Effects[1:]
 	add(h, h.Tasks["a"], chaos.Run{Process: "w2", Fence: 50, Begin: 10500 * ms, Returned: 11 * s, Outcome: chaos.Done})
 	h.Faults = []chaos.Fault{{Kind: chaos.StopWorker, Process: "w1", Start: 1500 * ms, End: 8 * s}}
+}
+
+// coalesced has b end by its policy, as c waits, and Redis forget all at 12 s.
+func coalesced(h *chaos.History, at time.Duration) {
+	h.Runs, h.Effects = h.Runs[:1], h.Effects[:1]
+	h.Tasks["b"].Policy = coalesces
+	h.Ends = []chaos.End{{By: queue.EventCoalesced, Task: "b", Other: "c", Process: "w1", At: at}}
+	h.Tasks["c"] = &chaos.Task{ID: "c", Deleted: true}
+	h.Faults = []chaos.Fault{{Kind: chaos.RestartEmpty, Start: 12 * s, End: 13 * s, Forgot: map[string]bool{"b": true}}}
 }
 
 func hang(h *chaos.History, from, to time.Duration) {

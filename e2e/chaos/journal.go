@@ -8,9 +8,11 @@ import (
 	"os"
 	"sync/atomic"
 	"time"
+
+	"github.com/sidingq/siding/queue"
 )
 
-// A Journal is the file to which one process writes its runs, and which tasks it requeued. Each
+// A Journal is the file to which one process writes its runs, and which tasks it requeued or ended. Each
 // line is an entry, written by one system call. So a process that is killed loses at most the end
 // of a run.
 type Journal struct {
@@ -20,7 +22,7 @@ type Journal struct {
 
 // An entry says what happened to a run, or to a task without one.
 type entry struct {
-	What     string        `json:"what"` // begin, lost, returned, or requeued
+	What     string        `json:"what"` // begin, lost, returned, requeued, or ended
 	At       time.Duration `json:"at"`
 	Run      int           `json:"run,omitempty"` // its number, from 1 on
 	Task     string        `json:"task,omitempty"`
@@ -28,6 +30,9 @@ type entry struct {
 	Fence    int64         `json:"fence,omitempty"`
 	Retried  int           `json:"retried,omitempty"`
 	Outcome  Outcome       `json:"outcome,omitempty"`
+
+	End   queue.EventKind `json:"end,omitempty"`
+	Other string          `json:"other,omitempty"`
 }
 
 // OpenJournal creates the file.
@@ -53,6 +58,11 @@ func (j *Journal) Returned(run int, o Outcome) {
 
 // Requeued writes down that a task was requeued whose worker had died or been cut off.
 func (j *Journal) Requeued(task string) { j.write(entry{What: "requeued", Task: task}) }
+
+// Ended writes down that a task ended by its policy, and which other one is to run instead.
+func (j *Journal) Ended(by queue.EventKind, task, other string) {
+	j.write(entry{What: "ended", End: by, Task: task, Other: other})
+}
 
 // write panics if it cannot write: without a journal nothing can be checked.
 func (j *Journal) write(e entry) {
@@ -87,6 +97,10 @@ func (h *History) ReadJournal(path, process string) error {
 		}
 		if e.What == "requeued" {
 			h.Requeued = append(h.Requeued, Requeued{Task: e.Task, At: e.At})
+			continue
+		}
+		if e.What == "ended" {
+			h.Ends = append(h.Ends, End{By: e.End, Task: e.Task, Other: e.Other, Process: process, At: e.At})
 			continue
 		}
 		switch run := &runs[e.Run-1]; e.What {

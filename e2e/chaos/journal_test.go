@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/sidingq/siding/e2e/chaos"
+	"github.com/sidingq/siding/queue"
 )
 
 func TestJournal(t *testing.T) {
@@ -25,6 +26,7 @@ func TestJournal(t *testing.T) {
 	two := j.Begin("b", "", 0, 0)
 	j.Begin("c", "thing", 20, 0) // and then the process is killed
 	j.Requeued("d")
+	j.Ended(queue.EventCoalesced, "e", "f")
 	j.Lost(one)
 	j.Returned(two, chaos.Done)
 	j.Returned(one, chaos.Ended)
@@ -46,7 +48,11 @@ func TestJournal(t *testing.T) {
 	if len(h.Requeued) != 1 || h.Requeued[0].Task != "d" {
 		t.Fatalf("want d requeued, have %+v", h.Requeued)
 	}
-	order := []time.Duration{start, a.Begin, b.Begin, c.Begin, h.Requeued[0].At, a.Lost, b.Returned, a.Returned, chaos.Now()}
+	ends := []chaos.End{{By: queue.EventCoalesced, Task: "e", Other: "f", Process: "w1"}}
+	if diff := cmp.Diff(ends, h.Ends, cmpopts.IgnoreFields(chaos.End{}, "At")); diff != "" {
+		t.Fatalf("ends (-want +have):\n%s", diff)
+	}
+	order := []time.Duration{start, a.Begin, b.Begin, c.Begin, h.Requeued[0].At, h.Ends[0].At, a.Lost, b.Returned, a.Returned, chaos.Now()}
 	if !slices.IsSorted(order) {
 		t.Errorf("want times that grow, have %v", order)
 	}

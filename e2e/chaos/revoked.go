@@ -134,7 +134,7 @@ func (c *checker) checkAgain(r Run, call Revocation) {
 		if next := c.byTask[r.Task][later]; next.Retried > r.Retried && len(c.requeues[r.Task]) < tolerated && later <= losses {
 			c.wrong("task %s lost its lock to an operator after %d retries, and ran again at %v after %d", r.Task, r.Retried, next.Begin, next.Retried)
 		}
-	case t.Deleted, t.Shelved, archived, c.forgotten(r.Task), c.forgetting(t) != nil:
+	case t.Deleted, t.Shelved, archived, c.forgotten(r.Task), c.forgetting(t) != nil, c.endedByPolicy(t):
 		// For these [checker.checkTasks] knows what is allowed.
 	default:
 		c.wrong("task %s lost its lock to an operator at %v, and did not run again", r.Task, r.Lost)

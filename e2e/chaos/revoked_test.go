@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sidingq/siding/e2e/chaos"
+	"github.com/sidingq/siding/queue"
 )
 
 // revocation is a history in which an operator revokes the lease of a at 3 s. Its context ends, b goes on,
@@ -137,6 +138,13 @@ func TestRevocations(t *testing.T) {
 		{name: "the task did not run again", want: "task a (ok, on \"thing\") is lost", change: func(h *chaos.History) {
 			h.Runs, h.Effects = h.Runs[:2], h.Effects[:1]
 			h.Archived["a"] = "lost thing after 1.4 s"
+		}},
+		{name: "the task has its effect, and was replaced before it ran again", change: func(h *chaos.History) {
+			h.Runs = h.Runs[:2]
+			h.Runs[0].Outcome = chaos.Done
+			h.Effects = []chaos.Effect{{Task: "a", Resource: "thing", Fence: 10}, {Task: "b", Resource: "thing", Fence: 20}}
+			h.Tasks["a"].Policy = replaces
+			h.Ends = []chaos.End{{By: queue.EventReplaced, Task: "a", Other: "b", Process: "w2", At: 3900 * ms}}
 		}},
 		{name: "the task was deleted", change: func(h *chaos.History) {
 			h.Runs, h.Effects = h.Runs[:2], h.Effects[:1]

@@ -16,6 +16,7 @@ import (
 	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/internal/testenv/pgtest"
 	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/queue"
 )
 
 const (
@@ -118,6 +119,13 @@ func (r *run) do(t *testing.T) {
 	}
 	if verdict.Together < 3 || verdict.Throttled < 2 {
 		t.Errorf("want resources with limits held by 3 at a time, and rates that keep tasks away, have %d and %d", verdict.Together, verdict.Throttled)
+	}
+	kinds := make(map[queue.EventKind]bool)
+	for _, e := range h.Ends {
+		kinds[e.By] = true
+	}
+	if len(kinds) < 4 {
+		t.Errorf("want tasks that were rejected, coalesced, replaced, and waited too long, have %v", kinds)
 	}
 	if len(h.Faults) < 5 || len(h.Effects) < 200 || verdict.Watched == 0 {
 		t.Errorf("want 5 faults, 200 effects, and tasks that wait while a worker has room, have %d, %d, and %v of that",

@@ -38,6 +38,9 @@ func (v *Verdict) Summary(h *History) string {
 			}
 		}
 	}
+	for range h.Ends {
+		outcomes["ends by policy"]++
+	}
 	for _, r := range h.Runs {
 		outcomes["runs: "+string(cmp.Or(r.Outcome, "killed"))]++
 	}

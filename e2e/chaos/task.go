@@ -19,7 +19,7 @@ var Queues = []string{"chaos-a", "chaos-b"}
 func Resources() []string { return append(Things(), pools()...) }
 
 // Things are those that one task may hold at a time.
-func Things() []string { return numbered("thing:", 10) }
+func Things() []string { return append(numbered("thing:", 10), merged()...) }
 
 // pools are those that several tasks may hold at a time.
 func pools() []string { return numbered(poolPrefix, 2) }
@@ -83,6 +83,9 @@ func NewTask(seed uint64, resource string, n uint64) (*Task, queue.Job) {
 	t := &Task{ID: id, Resource: resource, Fate: fate(r)}
 	// Long enough for each resource to have a holder most of the time.
 	work := Work{Fate: t.Fate, Takes: 5 + r.IntN(20), Stubborn: r.IntN(4) == 0}
+	if IsMerged(resource) {
+		work.Takes = 100 // the payloads of most are equal
+	}
 	if r.IntN(300) == 0 { // long enough to be renewed, and to be told that the lock is lost
 		work.Takes = 1000 + r.IntN(5000)
 	}
@@ -93,6 +96,7 @@ func NewTask(seed uint64, resource string, n uint64) (*Task, queue.Job) {
 	if resource == "" {
 		return t, queue.Job{Task: Free{work}, Options: options}
 	}
+	drawWait(r, t, options)
 	return t, queue.Job{Task: Guarded{work, resource}, Options: options}
 }
 

@@ -126,10 +126,14 @@ func (w *worker) start(ctx context.Context, s Settings, logger *slog.Logger) (*q
 	return server, nil
 }
 
-// observe writes down the requeues of tasks.
+// observe writes down the requeues of tasks, and which ended by their policy.
 func (w *worker) observe(e queue.Event) {
-	if e.Kind == queue.EventRecovered {
+	switch e.Kind {
+	case queue.EventRecovered:
 		w.journal.Requeued(e.TaskID)
+	case queue.EventRejected, queue.EventCoalesced, queue.EventReplaced, queue.EventWaitedTooLong:
+		w.journal.Ended(e.Kind, e.TaskID, e.Other)
+	default:
 	}
 }
 
