@@ -324,11 +324,12 @@ func TestHeldByPayload(t *testing.T) {
 	}
 	b.enqueue(t, legacy{b.resource})
 	poll.Eventually(t, "a waiter", func() bool { return b.waiters(t) == 1 })
-	list, err = blind.Held(t.Context())
-	must(t, err)
-	if l := find(list.Locks, b.resource); l == nil || l.Task == nil || *l.Task != (inspect.Task{Queue: b.queue, ID: id, Kind: "test:note"}) {
-		t.Errorf("without Resources: want the holder of a lock for which a task waits, have %+v", l)
-	}
+	poll.Eventually(t, "without Resources: the holder of a lock for which a task waits", func() bool { // once it is parked
+		list, err = blind.Held(t.Context())
+		must(t, err)
+		l := find(list.Locks, b.resource)
+		return l != nil && l.Task != nil && *l.Task == inspect.Task{Queue: b.queue, ID: id, Kind: "test:note"}
+	})
 }
 
 func TestTop(t *testing.T) {

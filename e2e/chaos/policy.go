@@ -70,7 +70,7 @@ func mayEnd(p queue.Policy, by queue.EventKind) bool {
 	case queue.EventRejected:
 		return p.OnBusy == queue.OnBusyReject || p.MaxWaiting > 0
 	case queue.EventCoalesced:
-		return p.OnBusy == queue.OnBusyCoalesce
+		return p.OnBusy == queue.OnBusyCoalesce || p.OnBusy == queue.OnBusyReplace // the earlier of two
 	case queue.EventReplaced:
 		return p.OnBusy == queue.OnBusyReplace
 	default:

@@ -122,7 +122,7 @@ func TestCheckPolicies(t *testing.T) {
 		}},
 		{name: "coalesced by no policy of its own", want: "c was coalesced at 7s on w1, and has no such policy", change: func(h *chaos.History) {
 			coalesced(h)
-			h.Tasks["c"].Policy = replaces
+			h.Tasks["c"].Policy = queue.Policy{MaxWait: time.Second}
 			withPolicy(h, "d", coalesces, done(8*s))
 		}},
 		{name: "coalesced, and archived", want: "is archived for \"too bad\"", change: func(h *chaos.History) {
