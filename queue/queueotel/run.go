@@ -111,6 +111,7 @@ func (t *Telemetry) Observe(e queue.Event) {
 	case queue.EventReleased, queue.EventLost: // a server without the middleware has not taken the wait
 		t.takeWait(key)
 	case queue.EventParked, queue.EventRecovered, queue.EventStarted, queue.EventFinished:
+	case queue.EventRejected, queue.EventCoalesced, queue.EventReplaced, queue.EventWaitedTooLong: // no handler starts
 	}
 }
 
