@@ -171,6 +171,39 @@ func TestReleaseIsTriedAgainByTheCaller(t *testing.T) {
 	}
 }
 
+// TestStoreExecutesAnOldAcquire: the store stands still for twice the TTL. Then it executes an acquire
+// whose caller has given up, after all the releases of that caller. One more release frees the lock.
+func TestStoreExecutesAnOldAcquire(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		locker, err := lock.New(f.Store, lock.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(locker.Close)
+		var acquire func() error
+		f.Set(func(ctx context.Context, step string, act func() error) error {
+			if step == locktest.Acquire {
+				acquire = act
+			}
+			return locktest.BlackHole(ctx, step, act)
+		})
+		if _, err := locker.Acquire(t.Context(), "order:1", nil); err == nil || errors.Is(err, lock.ErrBusy) {
+			t.Fatalf("want an error of the network, have %v", err)
+		}
+		time.Sleep(30 * time.Second)
+		f.Set(locktest.Fine)
+		if err := acquire(); err != nil || f.get() == "" {
+			t.Fatalf("want the lock taken, have %q, error %v", f.get(), err)
+		}
+		time.Sleep(4 * time.Second) // a call that is not answered takes three
+		if have := f.get(); have != "" {
+			t.Errorf("want a free lock, have %q", have)
+		}
+	})
+}
+
 type permanentError struct{}
 
 func (permanentError) Error() string { return "no permission" }
@@ -201,9 +234,9 @@ func TestHandOffThatFails(t *testing.T) {
 	})
 }
 
-// TestReleaseIsTriedAgainForATTL ends with the lock, which is another's by then, or with the
-// Locker.
-func TestReleaseIsTriedAgainForATTL(t *testing.T) {
+// TestReleaseIsTriedAgainForAMinute: a release is sent again until the lock has run out and a minute
+// has passed, or until the Locker is closed.
+func TestReleaseIsTriedAgainForAMinute(t *testing.T) {
 	t.Parallel()
 	for _, closes := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -215,10 +248,10 @@ func TestReleaseIsTriedAgainForATTL(t *testing.T) {
 			if closes {
 				l.locker.Close()
 			} else {
-				time.Sleep(15 * time.Second)
+				time.Sleep(time.Minute)
 			}
 			sent := len(l.redis.SentAt(locktest.Release, l.start))
-			if !closes && sent < 20 {
+			if !closes && sent < 100 {
 				t.Errorf("want it tried all the while, have %d releases sent", sent)
 			}
 			time.Sleep(time.Minute)

@@ -71,7 +71,7 @@ func (h *holding) beginRelease() bool {
 }
 
 // releaseOnce sends one release, also if ctx has ended. If the error may pass, the call is sent
-// again in the background, until the TTL is over.
+// again in the background.
 func (h *holding) releaseOnce(ctx context.Context, by store.Release) (*store.Reservation, error) {
 	ctx = context.WithoutCancel(ctx)
 	next, err := h.sendRelease(ctx, by)
@@ -105,19 +105,23 @@ func (h *holding) sendRelease(ctx context.Context, by store.Release) (*store.Res
 // again reports whether a release is sent again after err.
 func again(err error) bool { return err != nil && !errors.Is(err, store.ErrLost) && Passing(err) }
 
-// releaseLater sends a release again until the store answers, the lock has run out, or the Client
-// is closed. The caller has gone, so it can wake no waiter, and no waiter can start.
+// releaseLater sends a release again until the store answers, or the Client is closed. It gives up
+// when the lock has run out, and a minute has passed. A store that stood still executes old calls when
+// it goes on. One of them may acquire or renew the lock of this token, so its TTL begins then. The
+// caller has gone, so it can wake no waiter, and no waiter can start.
 func (h *holding) releaseLater(ctx context.Context, by store.Release) {
 	const (
 		first, longest = 50 * time.Millisecond, 500 * time.Millisecond
 		// Whoever tells a waiter may be cut off just then, as Redis was. So the lock is reserved for
 		// a shorter time than by another release, and the sweeper hands it off.
 		handoff = time.Second
+		// A store that stands still for longer may leave such a lock to its TTL.
+		standstill = time.Minute
 	)
 	by.Stepwise, by.Start, by.Send = false, nil, nil
 	by.Timeout = min(by.Timeout, handoff)
 	h.mu.Lock()
-	end := h.start.Add(h.cfg.TTL)
+	end := h.start.Add(max(h.cfg.TTL, standstill))
 	h.mu.Unlock()
 	for wait := first; ; wait = min(2*wait, longest) {
 		if h.client.Sleep(ctx, wait/2+rand.N(wait), nil) != nil || !time.Now().Before(end) || !h.beginRelease() {
