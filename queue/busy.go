@@ -133,7 +133,7 @@ func (r *run) equal() string {
 // this one. Without an error, e parks it.
 func (r *run) meet(ctx context.Context, waiter redisstore.Waiter, found redisstore.Others, e *parkedError) (err error) {
 	waiter.Most = 0 // one of the two goes
-	for range 10 {  // each of the others has a worker
+	for range 10 {  // if more tasks come at the same moment, this one parks beside an equal one
 		queue, id, _ := asynqredis.ParseWaiter(found.Equal) // only tasks are registered
 		replaces := r.policy.OnBusy == OnBusyReplace && found.Came <= r.attempt.Came
 		var state asynqredis.WaiterState

@@ -67,7 +67,8 @@ func TestTwoReplaceOne(t *testing.T) {
 	})
 }
 
-// A task whose id was used before came when a worker took it, not when that one did.
+// Two tasks have the same id, one after the other. The second is registered with the time at which a
+// worker took it, not with that of the first.
 func TestReplaceWithAnIdThatIsUsedAgain(t *testing.T) {
 	t.Parallel()
 	onBothPaths(t, func(t *testing.T, b *bundle) {

@@ -193,8 +193,8 @@ func when(wanted func(counts) bool, lists ...[]span) (found []span) {
 // waits returns when a task waited: accepted, not finished, not at work, and not in a back-off
 // after its own failure. The task was orphaned while a dead or cut-off worker had it: from the
 // beginning of a wait until its requeue. A wait that did not end in a run counts only if it is
-// known when Redis forgot the task, or when the task ended by its policy. From then on it is not
-// counted, also if its worker died and it runs.
+// known when Redis forgot the task, or when the task ended by its policy. From then on the task
+// is not counted, even if its worker died and it runs again.
 func (c *checker) waits(t *Task) (waiting, orphaned []span) {
 	if t.Unknown || t.Deleted || t.Shelved {
 		return nil, nil

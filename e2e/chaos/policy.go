@@ -51,8 +51,8 @@ func drawWait(r *rand.Rand, t *Task, o *queue.Options) {
 	o.Policy = &t.Policy
 }
 
-// An End says that a worker ended a task by its policy. The worker says so before Redis knows of it, or
-// in case of a replaced task just after.
+// An End says that a worker ended a task by its policy. The worker says so before Redis knows of
+// it. If a task was replaced, the worker says so just after.
 type End struct {
 	By      queue.EventKind
 	Task    string

@@ -33,8 +33,8 @@ if other and other ~= waiter and other ~= ARGV[4] then
 end
 local at = redis.call('ZSCORE', queue, waiter) and queue or redis.call('ZSCORE', paused, waiter) and paused
 if not at or ARGV[6] ~= '0' and answer[2] > tonumber(ARGV[6]) then return answer end
--- One that comes again says the ticket of the place it took, which is earlier. A later task of its id
--- says when it came.
+-- A waiter that took over an earlier position asks again under the ticket of that position. The time
+-- at which it came itself stays. A later task of the same id came after that time.
 if other ~= waiter or tonumber(came) < tonumber(ARGV[2]) then came = ARGV[2] end
 redis.call('SET', equal, came .. ' ' .. waiter, 'PX', ARGV[3])
 if ARGV[5] ~= '0' then redis.call('ZADD', at, ARGV[5], waiter) end

@@ -141,13 +141,18 @@ func TestScripts(t *testing.T) {
 // TestTargets wants each make command of a page in the Makefile.
 func TestTargets(t *testing.T) {
 	t.Parallel()
-	makefile := read(t, "Makefile")
 	for _, page := range named(t, func(name string) bool { return path.Ext(name) == ".md" }) {
 		for _, m := range regexp.MustCompile("`(?:[A-Z_]+=\\w+ )?make ([a-z]+)").FindAllStringSubmatch(read(t, page), -1) {
-			if !strings.Contains(makefile, "\n"+m[1]+":") {
-				t.Errorf("%s: make %s: no such target", page, m[1])
-			}
+			wantTarget(t, page, m[1])
 		}
+	}
+}
+
+// wantTarget wants a target in the Makefile.
+func wantTarget(t *testing.T, file, target string) {
+	t.Helper()
+	if !strings.Contains(read(t, "Makefile"), "\n"+target+":") {
+		t.Errorf("%s: make %s: no such target", file, target)
 	}
 }
 

@@ -60,9 +60,7 @@ func wantCommand(t *testing.T, workflow, command string) {
 	t.Helper()
 	words := strings.Fields(command)
 	if words[0] == "make" {
-		if !strings.Contains(read(t, "Makefile"), "\n"+words[1]+":") {
-			t.Errorf("%s: %s: no such target", workflow, command)
-		}
+		wantTarget(t, workflow, words[1])
 		return
 	}
 	if info, err := os.Stat(filepath.Join(root, words[0])); err != nil || info.Mode()&0o111 == 0 {
