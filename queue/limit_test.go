@@ -82,6 +82,9 @@ func TestLimit(t *testing.T) {
 		ids := make([]string, tasks)
 		for i := range tasks {
 			ids[i] = b.enqueue(t, b.job(i), queue.Options{Retries: queue.NoRetries})
+			if i < 3 {
+				c.awaitInside(t, i+1) // several workers may ask for a free permit in any order
+			}
 		}
 		for i := range tasks {
 			c.awaitInside(t, min(3, tasks-i))
