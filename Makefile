@@ -59,7 +59,7 @@ mutants: ## Make mistakes in a package (MUTANTS) and want its tests to find them
 
 .PHONY: model
 model: ## Explore the whole model of the protocol
-	SIDING_VERIFY=1 go test -count=1 -timeout=0 -v ./internal/verify/model # without the race detector, ten times faster
+	SIDING_VERIFY=1 go test -count=1 -timeout=0 -v ./internal/verify/model/... # without the race detector, ten times faster
 
 .PHONY: chaos
 chaos: ## Inject faults for MINUTES (5) in each SCENARIO, from SEED (a new one)
