@@ -41,6 +41,7 @@ type job struct {
 	Store    string // the kind of store
 	Address  string // of the store
 	Fenced   bool
+	Limit    int // of holders; 0 is one
 }
 
 // pausedTTL is how long the lock of a paused process lives.
@@ -143,7 +144,7 @@ func acquireOnceFree(t *testing.T, j job) *lock.Lease {
 	}
 	t.Cleanup(locker.Close)
 	retry := lock.Limit(10_000, lock.Fixed(2*time.Millisecond))
-	held, err := locker.Acquire(t.Context(), j.Resource, &lock.Options{Wait: lock.Forever, Retry: retry})
+	held, err := locker.Acquire(t.Context(), j.Resource, &lock.Options{Wait: lock.Forever, Retry: retry, Limit: j.Limit})
 	if err != nil {
 		t.Fatal(err)
 	}

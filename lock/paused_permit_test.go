@@ -1,0 +1,82 @@
+//go:build unix
+
+package lock_test
+
+import (
+	"errors"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sidingq/siding/internal/testenv/redistest"
+	"github.com/sidingq/siding/lock"
+)
+
+// TestPausedHolderOfAPermit kills or stops one of two processes that share a lock with a limit of 2.
+// Its permit is free after one TTL, and no earlier. One other gets it. The process that goes on learns
+// of its loss, and its late release gives nobody a third permit.
+func TestPausedHolderOfAPermit(t *testing.T) {
+	t.Parallel()
+	for name, signal := range map[string]syscall.Signal{"killed": syscall.SIGKILL, "stopped": syscall.SIGSTOP} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			addr := redistest.Shared(t).Addr
+			j := job{Redis: addr, Resource: t.Name(), Store: "redis", Address: addr, Fenced: true, Limit: 2}
+			s := openStore(t, j)
+			other := acquireOnceFree(t, j)
+			paused := startPaused(t, j)
+			former := paused.number(t, "holds with fence ")
+			wantNoPermit(t, j)
+
+			paused.signal(t, signal)
+			since := time.Now()
+			rival := acquireOnceFree(t, j)
+			took := time.Since(since)
+			t.Logf("the permit was free after %v", took)
+			if took < pausedTTL/4 || took > 4*pausedTTL {
+				t.Errorf("want the permit about one TTL after the last renewal, got it after %v", took)
+			}
+			if rival.Fence() <= former || former <= other.Fence() {
+				t.Errorf("want rising fences, have %d, %d and %d", other.Fence(), former, rival.Fence())
+			}
+			wantNoPermit(t, j)
+
+			if signal == syscall.SIGSTOP {
+				if err := s.write(rival.Context(t.Context()), "rival", true); err != nil {
+					t.Fatal(err)
+				}
+				paused.say(t, "write")
+				paused.signal(t, syscall.SIGCONT)
+				if have := paused.answer(t, "wrote: "); have == "done" {
+					t.Error("want the late write refused, it is done")
+				}
+				if have := paused.answer(t, "lost: "); have != "true" {
+					t.Errorf("want the context of the paused process ended with %v, have %s", lock.ErrLost, have)
+				}
+				for paused.out.Scan() { // until the process has released and ended
+					t.Log(paused.out.Text())
+				}
+				wantNoPermit(t, j)
+			}
+			for _, held := range []*lock.Lease{other, rival} {
+				if err := held.Release(t.Context()); err != nil {
+					t.Errorf("want a permit held to the end, have %v", err)
+				}
+			}
+		})
+	}
+}
+
+// wantNoPermit fails if a permit of the job's lock is free.
+func wantNoPermit(t *testing.T, j job) {
+	t.Helper()
+	locker, err := lock.New(lock.Redis(newRedis(t, j.Redis)), lock.Config{TTL: pausedTTL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer locker.Close()
+	held, err := locker.Acquire(t.Context(), j.Resource, &lock.Options{Limit: j.Limit})
+	if !errors.Is(err, lock.ErrBusy) {
+		t.Errorf("want no third permit, have %v, %v", held, err)
+	}
+}
