@@ -6,7 +6,7 @@ import { unfinished } from "./counts.mjs";
 
 const ttl = 30_000; // ms
 
-const release = `
+export const release = `
 if redis.call("GET", KEYS[1]) == ARGV[1] then
   return redis.call("DEL", KEYS[1])
 end

@@ -12,6 +12,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/bench/internal/backend"
 	"github.com/sidingq/siding/bench/internal/redisstat"
 	"github.com/sidingq/siding/bench/internal/trace"
 	"github.com/sidingq/siding/bench/internal/workload"
@@ -213,7 +214,7 @@ func (s *asynqSystem) stop(context.Context) error {
 	return nil
 }
 
-func (s *asynqSystem) left(context.Context) (int, error) { return asynqLeft(s.redis[0]) }
+func (s *asynqSystem) left(context.Context) (int, error) { return backend.AsynqLeft(s.redis[0]) }
 
 func (s *asynqSystem) close() error {
 	var err error
@@ -221,18 +222,4 @@ func (s *asynqSystem) close() error {
 		err = errors.Join(err, client.Close())
 	}
 	return err
-}
-
-// asynqLeft returns how many tasks are still to be done.
-func asynqLeft(client redis.UniversalClient) (left int, err error) {
-	inspector := asynq.NewInspectorFromRedisClient(client)
-	queues, err := inspector.Queues()
-	for _, queue := range queues {
-		info, infoErr := inspector.GetQueueInfo(queue)
-		if infoErr != nil {
-			return 0, infoErr
-		}
-		left += info.Pending + info.Active + info.Scheduled + info.Retry
-	}
-	return left, err
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/bench/internal/backend"
 	"github.com/sidingq/siding/bench/internal/contest"
 	"github.com/sidingq/siding/bench/internal/report"
 	"github.com/sidingq/siding/bench/internal/workload"
@@ -72,13 +73,13 @@ func (b *bench) lay(ctx context.Context) error {
 		return err
 	}
 	defer server.Stop()
-	servers := []backend{redisAt(server.Addr)}
+	servers := []backend.Server{backend.Redis(server.Addr)}
 	if b.postgres != nil {
 		url, err := b.postgres.CreateDatabase(ctx)
 		if err != nil {
 			return err
 		}
-		servers = append(servers, postgresAt(url))
+		servers = append(servers, backend.Postgres(url))
 	}
 	if b.network, err = newNetwork(ctx, b.rtt, servers); err != nil {
 		return err
@@ -176,13 +177,13 @@ func (b *bench) measure(ctx context.Context, c contender, plan workload.Plan) (*
 	defer server.Stop()
 	client := redis.NewClient(&redis.Options{Addr: server.Addr})
 	defer func() { _ = client.Close() }()
-	far, closeLink, err := b.network.link(ctx, redisAt(server.Addr))
+	far, closeLink, err := b.network.link(ctx, backend.Redis(server.Addr))
 	if err != nil {
 		return nil, err
 	}
 	defer closeLink()
 	m := &measurement{
-		course: course{plan: plan, limit: b.limit, redis: far.address(), node: b.node},
+		course: course{plan: plan, limit: b.limit, redis: far.Address(), node: b.node},
 		unsafe: c.unsafe, inRedis: c.needs != needsPostgres, alone: plan.Alone(),
 	}
 	if m.roundTrip, err = b.network.roundTrip(ctx, far); err != nil {
@@ -218,11 +219,11 @@ func (b *bench) database(ctx context.Context, c contender) (url string, closeLin
 	if url, err = b.postgres.CreateDatabase(ctx); err != nil {
 		return "", nil, err
 	}
-	far, closeLink, err := b.network.link(ctx, postgresAt(url))
+	far, closeLink, err := b.network.link(ctx, backend.Postgres(url))
 	if err != nil {
 		return "", nil, err
 	}
-	return far.address(), closeLink, nil
+	return far.Address(), closeLink, nil
 }
 
 // add takes in the figures of a run.

@@ -2,22 +2,15 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
-	"net"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/redis/go-redis/v9"
-
+	"github.com/sidingq/siding/bench/internal/backend"
 	"github.com/sidingq/siding/bench/internal/contest"
 	"github.com/sidingq/siding/bench/internal/delay"
-	"github.com/sidingq/siding/bench/internal/redisstat"
 	"github.com/sidingq/siding/bench/internal/report"
 )
 
@@ -51,7 +44,7 @@ func (t trial) String() string {
 // newNetwork returns a network once an empty query to each server takes as much longer as is
 // wanted. Passing a proxy takes some time, too, and so does waking up from the wait for the proxy.
 // Bytes are held back for so much less.
-func newNetwork(ctx context.Context, rtt time.Duration, servers []backend) (network, error) {
+func newNetwork(ctx context.Context, rtt time.Duration, servers []backend.Server) (network, error) {
 	n := network{rtt: rtt, oneWay: make(map[string]time.Duration)}
 	for _, server := range servers {
 		t, err := n.calibrate(ctx, server)
@@ -65,9 +58,9 @@ func newNetwork(ctx context.Context, rtt time.Duration, servers []backend) (netw
 
 // calibrate finds how long a proxy must hold bytes back. There are several tries, as the machine
 // may be busy.
-func (n *network) calibrate(ctx context.Context, server backend) (t trial, err error) {
+func (n *network) calibrate(ctx context.Context, server backend.Server) (t trial, err error) {
 	const tries = 6
-	n.oneWay[server.name()] = n.rtt / 2
+	n.oneWay[server.Name()] = n.rtt / 2
 	for i := range tries {
 		if t, err = n.try(ctx, server); err != nil {
 			return t, err
@@ -76,13 +69,13 @@ func (n *network) calibrate(ctx context.Context, server backend) (t trial, err e
 		if i > 0 && wrong.Abs() <= n.rtt/tolerated {
 			return t, nil
 		}
-		n.oneWay[server.name()] = max(0, n.oneWay[server.name()]-wrong/2)
+		n.oneWay[server.Name()] = max(0, n.oneWay[server.Name()]-wrong/2)
 	}
 	return t, fmt.Errorf("-rtt %v: %v, so %v more, wrong by more than %d %%; the machine may be busy", n.rtt, t, t.added(), 100/tolerated)
 }
 
 // try times an empty query to a server, near and far.
-func (n *network) try(ctx context.Context, server backend) (trial, error) {
+func (n *network) try(ctx context.Context, server backend.Server) (trial, error) {
 	far, closeLink, err := n.link(ctx, server)
 	if err != nil {
 		return trial{}, err
@@ -93,23 +86,23 @@ func (n *network) try(ctx context.Context, server backend) (trial, error) {
 		return trial{}, err
 	}
 	with, err := n.roundTrip(ctx, far)
-	return trial{server.name(), without, with}, err
+	return trial{server.Name(), without, with}, err
 }
 
 // link returns the server as contenders reach it, and a function to call when they are done.
-func (n *network) link(ctx context.Context, server backend) (far backend, closeLink func(), err error) {
+func (n *network) link(ctx context.Context, server backend.Server) (far backend.Server, closeLink func(), err error) {
 	if n.rtt == 0 {
 		return server, func() {}, nil
 	}
-	kind, addr, err := server.listens()
+	kind, addr, err := server.Listens()
 	if err != nil {
 		return nil, nil, err
 	}
-	proxy, err := delay.Start(ctx, delay.Line{OneWay: n.oneWay[server.name()], Network: kind, Server: addr})
+	proxy, err := delay.Start(ctx, delay.Line{OneWay: n.oneWay[server.Name()], Network: kind, Server: addr})
 	if err != nil {
 		return nil, nil, err
 	}
-	if far, err = server.at(proxy.Addr); err != nil {
+	if far, err = server.At(proxy.Addr); err != nil {
 		proxy.Stop()
 		return nil, nil, err
 	}
@@ -118,13 +111,13 @@ func (n *network) link(ctx context.Context, server backend) (far backend, closeL
 
 // roundTrip returns that of an empty query, in the middle of many, or of some where each
 // takes long.
-func (n *network) roundTrip(ctx context.Context, server backend) (time.Duration, error) {
+func (n *network) roundTrip(ctx context.Context, server backend.Server) (time.Duration, error) {
 	const many, some, budget = 300, 20, 300 * time.Millisecond
 	count := many
 	if n.rtt > 0 {
 		count = max(some, min(many, int(budget/n.rtt)))
 	}
-	took, err := server.roundTrips(ctx, count)
+	took, err := server.RoundTrips(ctx, count)
 	if err != nil {
 		return 0, err
 	}
@@ -158,77 +151,3 @@ func (n *network) shortest() time.Duration {
 
 // slack is what a run takes longer, as tasks may be enqueued one by one.
 func (n *network) slack(tasks int) time.Duration { return time.Duration(tasks) * 2 * n.rtt }
-
-// A backend is a server by the address that contenders are given.
-type backend interface {
-	name() string
-	address() string
-	// listens returns where a proxy finds it.
-	listens() (network, addr string, err error)
-	// at returns the same server behind a proxy.
-	at(proxy string) (backend, error)
-	// roundTrips times so many empty queries, one after the other.
-	roundTrips(ctx context.Context, count int) ([]time.Duration, error)
-}
-
-// redisAt is the address of a Redis.
-type redisAt string
-
-func (redisAt) name() string                        { return "Redis" }
-func (r redisAt) address() string                   { return string(r) }
-func (r redisAt) listens() (_, _ string, err error) { return "tcp", string(r), nil }
-func (redisAt) at(proxy string) (backend, error)    { return redisAt(proxy), nil }
-
-func (r redisAt) roundTrips(ctx context.Context, count int) ([]time.Duration, error) {
-	client := redis.NewClient(&redis.Options{Addr: string(r)})
-	defer func() { _ = client.Close() }()
-	return redisstat.RoundTrip(ctx, client, count)
-}
-
-// postgresAt is the URL of a PostgreSQL database.
-type postgresAt string
-
-func (postgresAt) name() string      { return "PostgreSQL" }
-func (p postgresAt) address() string { return string(p) }
-
-func (p postgresAt) listens() (network, addr string, err error) {
-	config, err := pgx.ParseConfig(string(p))
-	if err != nil {
-		return "", "", err
-	}
-	network, addr = pgconn.NetworkAddress(config.Host, config.Port)
-	return network, addr, nil
-}
-
-func (p postgresAt) at(proxy string) (backend, error) {
-	u, err := url.Parse(string(p))
-	if err != nil {
-		return nil, err
-	}
-	host, port, err := net.SplitHostPort(proxy)
-	if err != nil {
-		return nil, err
-	}
-	query := u.Query()
-	query.Set("host", host)
-	query.Set("port", port)
-	query.Set("sslmode", "disable")
-	u.RawQuery = query.Encode()
-	return postgresAt(u.String()), nil
-}
-
-func (p postgresAt) roundTrips(ctx context.Context, count int) (took []time.Duration, err error) {
-	conn, err := pgx.Connect(ctx, string(p))
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, conn.Close(ctx)) }()
-	for range count {
-		start := time.Now()
-		if _, err := conn.Exec(ctx, "SELECT 1"); err != nil {
-			return nil, err
-		}
-		took = append(took, time.Since(start))
-	}
-	return took, nil
-}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sidingq/siding/bench/internal/backend"
 	"github.com/sidingq/siding/internal/testenv/proc"
 )
 
@@ -61,12 +62,12 @@ func TestAroundTheNetwork(t *testing.T) {
 // without the network, and the others with it. The last two times hold for all further queries.
 type scripted struct{ times *[]time.Duration }
 
-func (scripted) name() string                             { return "scripted" }
-func (scripted) address() string                          { return "" }
-func (scripted) listens() (network, addr string, _ error) { return "tcp", "127.0.0.1:1", nil }
-func (s scripted) at(string) (backend, error)             { return s, nil }
+func (scripted) Name() string                             { return "scripted" }
+func (scripted) Address() string                          { return "" }
+func (scripted) Listens() (network, addr string, _ error) { return "tcp", "127.0.0.1:1", nil }
+func (s scripted) At(string) (backend.Server, error)      { return s, nil }
 
-func (s scripted) roundTrips(context.Context, int) ([]time.Duration, error) {
+func (s scripted) RoundTrips(context.Context, int) ([]time.Duration, error) {
 	times := *s.times
 	now := times[0]
 	if *s.times = times[1:]; len(times) == 2 {
@@ -98,7 +99,7 @@ func TestNetworkIsTried(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			times := []time.Duration{50 * us, tc.first, 50 * us, tc.second}
-			n, err := newNetwork(t.Context(), time.Millisecond, []backend{scripted{&times}})
+			n, err := newNetwork(t.Context(), time.Millisecond, []backend.Server{scripted{&times}})
 			if (err != nil) != tc.fails || n.oneWay["scripted"] != tc.oneWay {
 				t.Errorf("want %v each way, an error: %t; have %v, %v", tc.oneWay, tc.fails, n.oneWay, err)
 			}
@@ -112,18 +113,18 @@ func TestNetworkIsTried(t *testing.T) {
 // TestPostgresBehindProxy: contenders reach the database that they reached on its socket.
 func TestPostgresBehindProxy(t *testing.T) {
 	t.Parallel()
-	direct := postgresAt("postgres:///db1?host=%2Ftmp%2Fpg&user=postgres")
-	if network, addr, err := direct.listens(); network != "unix" || addr != "/tmp/pg/.s.PGSQL.5432" || err != nil {
+	direct := backend.Postgres("postgres:///db1?host=%2Ftmp%2Fpg&user=postgres")
+	if network, addr, err := direct.Listens(); network != "unix" || addr != "/tmp/pg/.s.PGSQL.5432" || err != nil {
 		t.Errorf("want its socket, have %s %s, %v", network, addr, err)
 	}
-	behind, err := direct.at("127.0.0.1:12345")
+	behind, err := direct.At("127.0.0.1:12345")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if have, want := behind.address(), "postgres:///db1?host=127.0.0.1&port=12345&sslmode=disable&user=postgres"; have != want {
+	if have, want := behind.Address(), "postgres:///db1?host=127.0.0.1&port=12345&sslmode=disable&user=postgres"; have != want {
 		t.Errorf("want %s, have %s", want, have)
 	}
-	if network, addr, err := behind.listens(); network != "tcp" || addr != "127.0.0.1:12345" || err != nil {
+	if network, addr, err := behind.Listens(); network != "tcp" || addr != "127.0.0.1:12345" || err != nil {
 		t.Errorf("want the proxy, have %s %s, %v", network, addr, err)
 	}
 }
@@ -141,7 +142,7 @@ func TestNoNetwork(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.close()
-	near := redisAt("127.0.0.1:1")
+	near := backend.Redis("127.0.0.1:1")
 	have, closeLink, err := b.network.link(t.Context(), near)
 	if err != nil || have != near {
 		t.Fatalf("want the server itself, have %v, %v", have, err)

@@ -11,8 +11,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
-	"github.com/riverqueue/river/rivermigrate"
 
+	"github.com/sidingq/siding/bench/internal/backend"
 	"github.com/sidingq/siding/bench/internal/redisstat"
 	"github.com/sidingq/siding/bench/internal/trace"
 	"github.com/sidingq/siding/bench/internal/workload"
@@ -77,20 +77,14 @@ func openRiver(snooze, cooldown, poll time.Duration) opener {
 }
 
 func newRiver(ctx context.Context, pool *pgxpool.Pool, config river.Config, workers int, w *riverWorker) (*river.Client[pgx.Tx], error) {
-	driver := riverpgxv5.New(pool)
-	logger := slog.New(slog.DiscardHandler)
-	migrator, err := rivermigrate.New(driver, &rivermigrate.Config{Logger: logger})
-	if err != nil {
-		return nil, err
-	}
-	if _, err := migrator.Migrate(ctx, rivermigrate.DirectionUp, nil); err != nil {
+	if err := backend.RiverTables(ctx, pool); err != nil {
 		return nil, err
 	}
 	known := river.NewWorkers()
 	river.AddWorker(known, w)
 	config.Queues = map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: workers}}
-	config.Workers, config.Logger = known, logger
-	return river.NewClient(driver, &config)
+	config.Workers, config.Logger = known, slog.New(slog.DiscardHandler)
+	return river.NewClient(riverpgxv5.New(pool), &config)
 }
 
 type riverWorker struct {
@@ -142,9 +136,7 @@ func (s *riverSystem) start(ctx context.Context) error {
 func (s *riverSystem) stop(ctx context.Context) error { return s.client.Stop(ctx) }
 
 func (s *riverSystem) left(ctx context.Context) (int, error) {
-	var n int
-	err := s.pool.QueryRow(ctx, "SELECT count(*) FROM river_job WHERE state IN ('available', 'pending', 'retryable', 'running', 'scheduled')").Scan(&n)
-	return n, err
+	return backend.RiverLeft(ctx, s.pool)
 }
 
 func (s *riverSystem) close() error {

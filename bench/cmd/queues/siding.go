@@ -9,6 +9,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/bench/internal/backend"
 	"github.com/sidingq/siding/bench/internal/redisstat"
 	"github.com/sidingq/siding/bench/internal/trace"
 	"github.com/sidingq/siding/bench/internal/workload"
@@ -136,7 +137,7 @@ func (s *sidingSystem) start(ctx context.Context) error { return s.server.Start(
 
 func (s *sidingSystem) stop(ctx context.Context) error { return s.server.Shutdown(ctx) }
 
-func (s *sidingSystem) left(context.Context) (int, error) { return asynqLeft(s.redis) }
+func (s *sidingSystem) left(context.Context) (int, error) { return backend.AsynqLeft(s.redis) }
 
 func (s *sidingSystem) close() error {
 	// A second Shutdown does nothing; one without Start closes the connections.

@@ -1,0 +1,168 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/sidingq/siding/bench/internal/journal"
+	"github.com/sidingq/siding/bench/internal/judge"
+	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/proc"
+)
+
+// A worker is one process.
+type worker struct {
+	*proc.Server
+
+	journal string
+}
+
+// employ starts a worker in a slot, whose way to the server stays the same.
+func (t *trial) employ(ctx context.Context, slot int) error {
+	program, err := os.Executable()
+	if t.needs == needsNode {
+		program, err = exec.LookPath("node")
+	}
+	if err != nil {
+		return err
+	}
+	server, err := proc.New(program)
+	if err != nil {
+		return err
+	}
+	w := &worker{Server: server, journal: filepath.Join(t.dir, fmt.Sprintf("%d.jsonl", len(t.all)))}
+	t.all = append(t.all, w)
+	t.now[slot] = w
+	behind, err := t.near.At(t.gates[slot].addr)
+	if err != nil {
+		return err
+	}
+	s := t.setting(behind, w.journal).String()
+	w.Args = []string{workerCommand, s}
+	if t.needs == needsNode {
+		w.Args = []string{filepath.Join(t.node, "torture.mjs"), "work", s}
+	}
+	w.Ready = func(context.Context) error {
+		if !strings.Contains(string(w.Log()), ready) {
+			return errors.New("it takes no tasks yet")
+		}
+		return nil
+	}
+	return w.Start(ctx)
+}
+
+// strike notes a fault that has just struck the workers of these slots.
+func (t *trial) strike(f judge.Fault, of ...*worker) {
+	f.At = journal.Now()
+	for _, w := range of {
+		f.Processes = append(f.Processes, w.PID())
+	}
+	t.faults = append(t.faults, f)
+}
+
+// busy returns the worker of a slot as soon as it is at work, or after a while if nothing is left
+// for it.
+func (t *trial) busy(ctx context.Context, slot int) *worker {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	w := t.now[slot]
+	_ = poll.Until(ctx, func() error {
+		open := 0
+		records, err := journal.Read(w.journal)
+		for _, r := range records {
+			if r.Kind == judge.Start {
+				open++
+			} else {
+				open--
+			}
+		}
+		if err == nil && open == 0 {
+			err = errors.New("no task runs")
+		}
+		return err
+	})
+	return w
+}
+
+func (t *trial) kill(ctx context.Context, slot int) error {
+	w := t.busy(ctx, slot)
+	w.Kill()
+	t.strike(judge.Fault{Kills: true}, w)
+	return t.employ(ctx, slot)
+}
+
+func (t *trial) pause(ctx context.Context, slot int) error {
+	w := t.busy(ctx, slot)
+	w.Pause()
+	t.strike(judge.Fault{}, w)
+	return nil
+}
+
+func (t *trial) resume(_ context.Context, slot int) error {
+	w := t.now[slot]
+	i := slices.IndexFunc(t.faults, func(f judge.Fault) bool { return slices.Contains(f.Processes, w.PID()) })
+	t.faults[i].Still = journal.Now() - t.faults[i].At
+	w.Resume()
+	return nil
+}
+
+// terminate replaces a worker that has a signal to end. It has done so when terminate returns.
+func (t *trial) terminate(ctx context.Context, slot int) error {
+	w := t.now[slot]
+	t.strike(judge.Fault{}, w)
+	if err := signal(w.Server, syscall.SIGTERM); err != nil {
+		return err
+	}
+	if err := t.employ(ctx, slot); err != nil {
+		return err
+	}
+	if err := ended(ctx, w.Server); err != nil {
+		return err
+	}
+	t.strike(judge.Fault{Kills: true}, w)
+	return nil
+}
+
+// shutDown ends the server, and keeps its folder.
+func (t *trial) shutDown() error {
+	t.strike(judge.Fault{}, t.now...)
+	if err := signal(t.server, t.quit); err != nil {
+		return err
+	}
+	return ended(context.Background(), t.server)
+}
+
+func (t *trial) cut(ctx context.Context, slot int) error {
+	t.strike(judge.Fault{}, t.busy(ctx, slot))
+	return t.gates[slot].close()
+}
+
+func (t *trial) mend(ctx context.Context, slot int) error {
+	return t.gates[slot].open(context.WithoutCancel(ctx))
+}
+
+func signal(s *proc.Server, sig os.Signal) error {
+	process, err := os.FindProcess(s.PID())
+	if err != nil {
+		return err
+	}
+	return process.Signal(sig)
+}
+
+// ended waits until a process has ended.
+func ended(ctx context.Context, s *proc.Server) error {
+	return poll.Until(ctx, func() error {
+		if s.Gone() == nil {
+			return errors.New("it still runs")
+		}
+		return nil
+	})
+}

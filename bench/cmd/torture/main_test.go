@@ -1,0 +1,116 @@
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"os"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/sidingq/siding/bench/internal/judge"
+	"github.com/sidingq/siding/bench/internal/program"
+	"github.com/sidingq/siding/internal/testenv/proc"
+	"github.com/sidingq/siding/internal/verify"
+)
+
+// TestMain also runs the worker processes.
+func TestMain(m *testing.M) {
+	if asked() {
+		os.Exit(program.Run("torture", work)) //nolint:forbidigo // it is the main of another program here
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// TestRun kills workers of Siding, and wants its promise kept and the faults seen.
+func TestRun(t *testing.T) {
+	t.Parallel()
+	verify.Long(t)
+	proc.Find(t, "redis-server", "redis-server")
+	var out, log strings.Builder
+	keep := t.TempDir()
+	args := []string{"-contenders", "siding", "-scenarios", "kill9", "-json", "-keep", keep}
+	if err := run(t.Context(), args, &out, &log); err != nil {
+		t.Fatalf("%v\n%s", err, log.String())
+	}
+	var have struct {
+		Contender, Scenario string
+		judge.Verdict
+	}
+	if err := json.Unmarshal([]byte(out.String()), &have); err != nil {
+		t.Fatalf("%v in %s", err, out.String())
+	}
+	if have.Contender != "siding" || have.Scenario != "kill9" {
+		t.Errorf("want the verdict on siding after kill9, have %s", out.String())
+	}
+	if have.NextOfKey <= 0 || have.Rerun <= 0 {
+		t.Errorf("want the times to the next runs of what was killed, have %s", out.String())
+	}
+	if kept, err := os.ReadDir(keep + "/kill9-siding"); len(kept) != 1+fleet+2 || err != nil {
+		t.Errorf("want the plan and the records of %d workers, have %v, %v", fleet+2, kept, err)
+	}
+}
+
+func TestWords(t *testing.T) {
+	t.Parallel()
+	r := result{contender: contenders()[0], scenario: scenarios()[1], verdict: judge.Verdict{
+		Overlaps: 2, Longest: 30e6, Late: 3, Fenced: 1, Lost: 4, Queued: 2, NextOfKey: judge.Never, Rerun: 1.5e9,
+	}}
+	want := "2, 30.0 ms|3, 1 fenced|4, 2 queued|0|0|0|0|never|1.5"
+	if have := strings.Join(r.cells(), "|"); have != want {
+		t.Errorf("want %s, have %s", want, have)
+	}
+}
+
+// A broken promise is an error, but not the moment of work after a stop.
+func TestBroken(t *testing.T) {
+	t.Parallel()
+	all := scenarios()
+	judged, other := contenders()[0], contenders()[1]
+	for _, tc := range []struct {
+		c      contender
+		s      int
+		v      judge.Verdict
+		broken bool
+	}{
+		{judged, 1, judge.Verdict{Repeated: 1, Disorder: 1}, false},
+		{judged, 1, judge.Verdict{Overlaps: 1}, true},
+		{judged, 2, judge.Verdict{Overlaps: 1, Late: 1, Fenced: 1}, false},
+		{judged, 2, judge.Verdict{Late: 1}, true},
+		{judged, 1, judge.Verdict{Lost: 1}, true},
+		{judged, 1, judge.Verdict{Stuck: 1}, true},
+		{judged, 1, judge.Verdict{Charged: 1}, true},
+		{other, 1, judge.Verdict{Overlaps: 1, Lost: 1}, false},
+	} {
+		b := &bench{results: []result{{contender: tc.c, scenario: all[tc.s], verdict: tc.v}}}
+		if err := b.broken(); (err != nil) != tc.broken {
+			t.Errorf("%s, %s, %+v: want broken %v, have %v", tc.c.name, all[tc.s].name, tc.v, tc.broken, err)
+		}
+	}
+}
+
+func TestPlan(t *testing.T) {
+	t.Parallel()
+	seen := make(map[string]int)
+	for i, a := range plan(5, 3, 4) {
+		if b := plan(5, 3, 4)[i]; a != b {
+			t.Errorf("want the same tasks again, have %v and %v", a, b)
+		}
+		seen[a.Key]++
+	}
+	for key, n := range seen {
+		if n != 4 || len(seen) != 3 {
+			t.Errorf("want 4 tasks of each of 3 keys, have %d of %s among %d", n, key, len(seen))
+		}
+	}
+}
+
+func TestRefuses(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"more"}, {"-tasks", "0"}, {"-timeout", "1s"}, {"-contenders", "nobody"}, {"-scenarios", "nothing"}} {
+		if err := run(t.Context(), args, io.Discard, io.Discard); err == nil {
+			t.Errorf("%q: want an error", args)
+		}
+	}
+}

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"time"
+)
+
+// A task is one of a run. Its place in the plan is its number.
+type task struct {
+	Key  string `json:"key"`
+	Work int    `json:"work"` // in ms
+}
+
+// plan makes the same tasks for the same seed: so many for each key, shuffled.
+func plan(seed uint64, keys, each int) []task {
+	random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // it is to be the same again
+	var all []task
+	for key := range keys {
+		for range each {
+			all = append(all, task{Key: fmt.Sprintf("key:%d", key), Work: 100 + random.IntN(400)})
+		}
+	}
+	random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	return all
+}
+
+// A setting is what a worker process is told, in Go and in Node.
+type setting struct {
+	Contender string `json:"contender"`
+	Server    string `json:"server"`  // address of Redis, or URL of a PostgreSQL database
+	Plan      string `json:"plan"`    // file of the tasks
+	Journal   string `json:"journal"` // file of the records
+	Slots     int    `json:"slots"`   // tasks that run at once
+	TTL       int    `json:"ttl"`     // of a lock, in ms
+}
+
+func (s setting) String() string {
+	text, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // it has only numbers and text
+	}
+	return string(text)
+}
+
+func readJSON(path string, into any) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(text, into)
+}
+
+func (s setting) ttl() time.Duration { return time.Duration(s.TTL) * time.Millisecond }

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"context"
+	"time"
+)
+
+const (
+	// away is for how long a worker stands still or is cut off: longer than the TTL.
+	away = 12 * time.Second
+	// down is for how long the server is down.
+	down = 2 * time.Second
+)
+
+// A scenario is what happens to a trial while its workers are busy, on the same timeline for all.
+type scenario struct {
+	name, about string
+	events      []event
+}
+
+func (s scenario) called() string { return s.name }
+
+// An event does something at a time after the first task has started.
+type event struct {
+	at time.Duration
+	do func(ctx context.Context, t *trial) error
+}
+
+func scenarios() []scenario {
+	slot := func(do func(*trial, context.Context, int) error, slot int) func(context.Context, *trial) error {
+		return func(ctx context.Context, t *trial) error { return do(t, ctx, slot) }
+	}
+	return []scenario{
+		{"calm", "nothing happens", nil},
+		{"kill9", "SIGKILL to one worker after 3 s and to another after 5 s; each is replaced at once", []event{
+			{3 * time.Second, slot((*trial).kill, 0)},
+			{5 * time.Second, slot((*trial).kill, 1)},
+		}},
+		{"stop", "SIGSTOP to one worker after 3 s, SIGCONT 12 s later", []event{
+			{3 * time.Second, slot((*trial).pause, 0)},
+			{3*time.Second + away, slot((*trial).resume, 0)},
+		}},
+		{"term", "SIGTERM to each worker, 1.5 s apart; its replacement starts at the same time", []event{
+			{3 * time.Second, slot((*trial).terminate, 0)},
+			{4500 * time.Millisecond, slot((*trial).terminate, 1)},
+			{6 * time.Second, slot((*trial).terminate, 2)},
+		}},
+		{"restart", "the server (Redis, or PostgreSQL) is shut down after 3 s, for 2 s; it keeps its data", []event{
+			{3 * time.Second, func(_ context.Context, t *trial) error { return t.shutDown() }},
+			{3*time.Second + down, func(ctx context.Context, t *trial) error { return t.server.Start(ctx) }},
+		}},
+		{"cut", "the connections of one worker are cut after 3 s, and new ones refused for 12 s", []event{
+			{3 * time.Second, slot((*trial).cut, 0)},
+			{3*time.Second + away, slot((*trial).mend, 0)},
+		}},
+	}
+}

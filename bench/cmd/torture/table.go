@@ -1,0 +1,182 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/sidingq/siding/bench/internal/contest"
+	"github.com/sidingq/siding/bench/internal/judge"
+	"github.com/sidingq/siding/bench/internal/redisstat"
+	"github.com/sidingq/siding/bench/internal/report"
+	"github.com/sidingq/siding/bench/node"
+)
+
+func (b *bench) say(format string, args ...any) { _, _ = fmt.Fprintf(b.log, format+"\n", args...) }
+
+// A column is one figure of a verdict.
+type column struct {
+	name string
+	of   func(judge.Verdict) string
+}
+
+func columns() []column {
+	count := func(of func(judge.Verdict) int) func(judge.Verdict) string {
+		return func(v judge.Verdict) string { return strconv.Itoa(of(v)) }
+	}
+	return []column{
+		{"overlaps", func(v judge.Verdict) string {
+			if v.Overlaps == 0 {
+				return "0"
+			}
+			return fmt.Sprintf("%d, %.1f ms", v.Overlaps, report.MS(v.Longest))
+		}},
+		{"late ends", func(v judge.Verdict) string {
+			if v.Fenced == 0 {
+				return strconv.Itoa(v.Late)
+			}
+			return fmt.Sprintf("%d, %d fenced", v.Late, v.Fenced)
+		}},
+		{"lost", func(v judge.Verdict) string {
+			if v.Queued == 0 {
+				return strconv.Itoa(v.Lost)
+			}
+			return fmt.Sprintf("%d, %d queued", v.Lost, v.Queued)
+		}},
+		{"repeated", count(func(v judge.Verdict) int { return v.Repeated })},
+		{"out of order", count(func(v judge.Verdict) int { return v.Disorder })},
+		{"charged", count(func(v judge.Verdict) int { return v.Charged })},
+		{"stuck keys", count(func(v judge.Verdict) int { return v.Stuck })},
+		{"key's next, s", func(v judge.Verdict) string { return seconds(v.NextOfKey) }},
+		{"task's next, s", func(v judge.Verdict) string { return seconds(v.Rerun) }},
+	}
+}
+
+func seconds(d time.Duration) string {
+	switch d {
+	case 0:
+		return "-"
+	case judge.Never:
+		return "never"
+	}
+	return fmt.Sprintf("%.1f", d.Seconds())
+}
+
+// cells are those of the row of a result.
+func (r result) cells() (all []string) {
+	if r.err != nil {
+		return []string{"no verdict: " + strings.Join(strings.Fields(r.err.Error()), " ")}
+	}
+	for _, c := range columns() {
+		all = append(all, c.of(r.verdict))
+	}
+	return all
+}
+
+// String reads like "kill9, siding: overlaps 0, lost 0".
+func (r result) String() string {
+	if r.err != nil {
+		return fmt.Sprintf("%s, %s: no verdict: %v", r.scenario.name, r.contender.name, r.err)
+	}
+	var parts []string
+	for _, c := range columns() {
+		parts = append(parts, c.name+" "+c.of(r.verdict))
+	}
+	return fmt.Sprintf("%s, %s: %s", r.scenario.name, r.contender.name, strings.Join(parts, "; "))
+}
+
+// writeTable writes the rows of each contender below what it promises.
+func (b *bench) writeTable(w io.Writer) error {
+	var text strings.Builder
+	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	header := []string{""}
+	for _, c := range columns() {
+		header = append(header, c.name)
+	}
+	_, _ = fmt.Fprintln(table, strings.Join(header, "\t"))
+	var promises []string // before each line
+	for _, c := range b.contenders {
+		promise := fmt.Sprintf("\n%s promises: %s\n", c.name, c.promise)
+		for _, r := range b.results {
+			if r.contender.name == c.name {
+				_, _ = fmt.Fprintln(table, strings.Join(append([]string{"  " + r.scenario.name}, r.cells()...), "\t"))
+				promises = append(promises, promise)
+				promise = ""
+			}
+		}
+	}
+	_ = table.Flush() // a Builder never fails
+	first, rest, _ := strings.Cut(text.String(), "\n")
+	if _, err := fmt.Fprintf(w, "\n%s\n", first); err != nil {
+		return err
+	}
+	for line := range strings.Lines(rest) {
+		if _, err := io.WriteString(w, promises[0]+line); err != nil {
+			return err
+		}
+		promises = promises[1:]
+	}
+	return nil
+}
+
+func (b *bench) writeJSON(w io.Writer) error {
+	encoder := json.NewEncoder(w)
+	for _, r := range b.results {
+		line := struct {
+			Contender string `json:"contender"`
+			Scenario  string `json:"scenario"`
+			Seed      uint64 `json:"seed"`
+			Error     string `json:"error,omitempty"`
+			judge.Verdict
+		}{Contender: r.contender.name, Scenario: r.scenario.name, Seed: b.seed, Verdict: r.verdict}
+		if r.err != nil {
+			line.Error = r.err.Error()
+		}
+		if err := encoder.Encode(line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeSetting says what is tortured, and on what.
+func (b *bench) writeSetting(ctx context.Context, w io.Writer) error {
+	server, err := redisstat.Version(ctx)
+	if err != nil {
+		return err
+	}
+	packages, err := node.Versions()
+	if err != nil {
+		return err
+	}
+	programs := []string{server, runtime.Version()}
+	for _, p := range [][]string{{"postgres", "--version"}, {"node", "--version"}} {
+		if out, err := exec.CommandContext(ctx, p[0], p[1:]...).Output(); err == nil { //nolint:gosec // two fixed commands
+			programs = append(programs, strings.TrimPrefix(strings.TrimSpace(string(out)), "postgres "))
+		}
+	}
+	lines := []string{
+		fmt.Sprintf("%s; %d CPUs; seed %d, at most %v for each scenario", strings.Join(programs, ", "), runtime.NumCPU(), b.seed, b.timeout),
+		fmt.Sprintf("each contender: %d tasks of 100 to 500 ms on each of %d keys, enqueued at once; %d worker processes with %d slots", b.each, keys, fleet, slots),
+	}
+	for _, c := range b.contenders {
+		var from []string
+		for _, module := range c.modules {
+			from = append(from, strings.TrimSpace(module+" "+cmp.Or(contest.Version(module), packages[module])))
+		}
+		lines = append(lines, fmt.Sprintf("  %s: %s; %s", c.name, strings.Join(from, ", "), c.config))
+	}
+	for _, s := range b.scenarios {
+		lines = append(lines, fmt.Sprintf("  %s: %s", s.name, s.about))
+	}
+	_, err = fmt.Fprintln(w, strings.Join(lines, "\n"))
+	return err
+}

@@ -1,0 +1,90 @@
+// Package backend knows the servers that keep the contenders' tasks, near and behind a proxy.
+package backend
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/url"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/bench/internal/redisstat"
+)
+
+// A Server is known by the address that contenders are given.
+type Server interface {
+	Name() string
+	Address() string
+	// Listens returns where a proxy finds it.
+	Listens() (network, addr string, err error)
+	// At returns the same server behind a proxy.
+	At(proxy string) (Server, error)
+	// RoundTrips times so many empty queries, one after the other.
+	RoundTrips(ctx context.Context, count int) ([]time.Duration, error)
+}
+
+// Redis is the address of a Redis.
+type Redis string
+
+func (Redis) Name() string                        { return "Redis" }
+func (r Redis) Address() string                   { return string(r) }
+func (r Redis) Listens() (_, _ string, err error) { return "tcp", string(r), nil }
+func (Redis) At(proxy string) (Server, error)     { return Redis(proxy), nil }
+
+func (r Redis) RoundTrips(ctx context.Context, count int) ([]time.Duration, error) {
+	client := redis.NewClient(&redis.Options{Addr: string(r)})
+	defer func() { _ = client.Close() }()
+	return redisstat.RoundTrip(ctx, client, count)
+}
+
+// Postgres is the URL of a PostgreSQL database.
+type Postgres string
+
+func (Postgres) Name() string      { return "PostgreSQL" }
+func (p Postgres) Address() string { return string(p) }
+
+func (p Postgres) Listens() (network, addr string, err error) {
+	config, err := pgx.ParseConfig(string(p))
+	if err != nil {
+		return "", "", err
+	}
+	network, addr = pgconn.NetworkAddress(config.Host, config.Port)
+	return network, addr, nil
+}
+
+func (p Postgres) At(proxy string) (Server, error) {
+	u, err := url.Parse(string(p))
+	if err != nil {
+		return nil, err
+	}
+	host, port, err := net.SplitHostPort(proxy)
+	if err != nil {
+		return nil, err
+	}
+	query := u.Query()
+	query.Set("host", host)
+	query.Set("port", port)
+	query.Set("sslmode", "disable")
+	u.RawQuery = query.Encode()
+	return Postgres(u.String()), nil
+}
+
+func (p Postgres) RoundTrips(ctx context.Context, count int) (took []time.Duration, err error) {
+	conn, err := pgx.Connect(ctx, string(p))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, conn.Close(ctx)) }()
+	for range count {
+		start := time.Now()
+		if _, err := conn.Exec(ctx, "SELECT 1"); err != nil {
+			return nil, err
+		}
+		took = append(took, time.Since(start))
+	}
+	return took, nil
+}

@@ -1,0 +1,71 @@
+package journal_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sidingq/siding/bench/internal/journal"
+	"github.com/sidingq/siding/bench/internal/judge"
+)
+
+// A run that ends and one that is stopped are read again as they were, without the line that a
+// death cut short.
+func TestJournal(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "journal")
+	before := journal.Now()
+	j, err := journal.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Work(t.Context(), journal.Job{Task: 7, Charged: 2, Fence: 3, Work: time.Millisecond}); err != nil {
+		t.Fatal(err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := j.Work(ended, journal.Job{Task: 8, Work: time.Hour}); err == nil {
+		t.Error("want an error when the context has ended")
+	}
+	file, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := file.WriteString(`{"at":1,"kind":"sta`); err != nil {
+		t.Fatal(err)
+	}
+	if err := file.Close(); err != nil {
+		t.Fatal(err)
+	}
+	have, err := journal.Read(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range have {
+		if have[i].At < before {
+			t.Errorf("want times after %v, have %v", before, have[i].At)
+		}
+		before, have[i].At = have[i].At, 0
+	}
+	pid := os.Getpid()
+	want := []judge.Record{
+		{Kind: judge.Start, Process: pid, Run: 1, Task: 7, Charged: 2, Fence: 3},
+		{Kind: judge.End, Process: pid, Run: 1, Task: 7, Charged: 2, Fence: 3},
+		{Kind: judge.Start, Process: pid, Run: 2, Task: 8},
+		{Kind: judge.Abort, Process: pid, Run: 2, Task: 8},
+	}
+	if diff := cmp.Diff(want, have); diff != "" {
+		t.Errorf("want -, have +\n%s", diff)
+	}
+}
+
+func TestReadNothing(t *testing.T) {
+	t.Parallel()
+	if have, err := journal.Read(filepath.Join(t.TempDir(), "missing")); have != nil || err != nil {
+		t.Errorf("want nothing, have %v, %v", have, err)
+	}
+}

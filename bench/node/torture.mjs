@@ -1,0 +1,43 @@
+// A process of cmd/torture: "work", "enqueue" or "left", and a setting in JSON. A worker writes
+// what its handlers do into its journal before they go on. It ends on SIGTERM, after its tasks.
+import { openSync, readFileSync, writeSync } from "node:fs";
+import { openBullMQ } from "./torture-bullmq.mjs";
+import { openGroupMQ } from "./torture-groupmq.mjs";
+
+const step = 20; // ms
+const [command, text] = process.argv.slice(2);
+const setting = JSON.parse(text);
+const tasks = JSON.parse(readFileSync(setting.plan, "utf8"));
+const [host, port] = setting.server.split(":");
+const open = { "bullmq+lock": openBullMQ, groupmq: openGroupMQ }[setting.contender];
+const system = open({ ...setting, connection: { host, port: Number(port), maxRetriesPerRequest: null } });
+
+const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+
+// Works on a task step by step.
+function recorder(file) {
+  let runs = 0;
+  return async (task, charged) => {
+    const run = ++runs;
+    const write = (kind) => {
+      const record = { at: Number(process.hrtime.bigint()), kind, process: process.pid, run, task, charged };
+      writeSync(file, JSON.stringify(record) + "\n");
+    };
+    write("start");
+    for (let left = tasks[task].work; left > 0; left -= step) await pause(Math.min(step, left));
+    write("end");
+  };
+}
+
+if (command === "work") {
+  const drain = await system.work(recorder(openSync(setting.journal, "a")));
+  process.once("SIGTERM", async () => {
+    await drain();
+    process.exit(0);
+  });
+  writeSync(1, "ready\n");
+} else {
+  if (command === "enqueue") for (const [id, { key }] of tasks.entries()) await system.enqueue(id, key);
+  else writeSync(1, String(await system.left()));
+  process.exit(0);
+}
