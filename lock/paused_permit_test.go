@@ -13,8 +13,8 @@ import (
 )
 
 // TestPausedHolderOfAPermit kills or stops one of two processes that share a lock with a limit of 2.
-// Its permit is free after one TTL, and no earlier. One other gets it. The process that goes on learns
-// of its loss, and its late release gives nobody a third permit.
+// Its permit is free about one TTL after its last renewal. One other gets it. The process that goes on
+// learns of its loss, and its late release gives nobody a third permit.
 func TestPausedHolderOfAPermit(t *testing.T) {
 	t.Parallel()
 	for name, signal := range map[string]syscall.Signal{"killed": syscall.SIGKILL, "stopped": syscall.SIGSTOP} {

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 
 	"github.com/sidingq/siding/bench/internal/contest"
 	"github.com/sidingq/siding/bench/internal/program"
@@ -69,7 +68,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 }
 
 func parse(args []string, stderr io.Writer) (options, error) {
-	o := options{waiters: []int{1, 10, 100}, contenders: contenders()}
+	o := options{waiters: []int{1, 10, 100}}
 	flags := flag.NewFlagSet("locks", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.StringVar(&o.addr, "redis", "", "`address` of a Redis to use, which nobody else should use meanwhile; empty starts redis-server")
@@ -81,10 +80,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		o.waiters, err = contest.Numbers(list)
 		return err
 	})
-	flags.Func("contenders", "which `names` take part (default "+strings.Join(names(contenders()), ",")+")", func(list string) (err error) {
-		o.contenders, err = contest.Choose(contenders(), contender.Called, list)
-		return err
-	})
+	contest.Flag(flags, "contenders", "which `names` take part", contenders(), contender.Called, &o.contenders)
 	if err := flags.Parse(args); err != nil {
 		return options{}, err
 	}

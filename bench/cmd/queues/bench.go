@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -121,7 +122,7 @@ func (b *bench) meetNeeds(ctx context.Context) {
 			}
 		}
 		b.contenders = left
-		b.say("skipped: %s: %v", joined(skipped, contender.called), err)
+		b.say("skipped: %s: %v", strings.Join(contest.Names(skipped, contender.called), ","), err)
 	}
 }
 

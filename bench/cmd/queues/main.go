@@ -11,7 +11,6 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/sidingq/siding/bench/internal/contest"
@@ -74,7 +73,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 }
 
 func parse(args []string, stderr io.Writer) (options, error) {
-	o := options{contenders: contenders(), scenarios: scenarios()}
+	var o options
 	flags := flag.NewFlagSet("queues", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.IntVar(&o.rounds, "rounds", 3, "how often everything is measured")
@@ -85,14 +84,8 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.IntVar(&o.lines, "lines", 10_000, "how many lines of the order file are used")
 	flags.BoolVar(&o.json, "json", false, "write JSON lines and no table")
 	flags.StringVar(&o.plots, "plots", "", "write plots as SVG into this `folder`")
-	flags.Func("contenders", "which `names` take part (default "+joined(o.contenders, contender.called)+")", func(list string) (err error) {
-		o.contenders, err = contest.Choose(contenders(), contender.called, list)
-		return err
-	})
-	flags.Func("scenarios", "which `names` are run (default "+joined(o.scenarios, scenario.called)+")", func(list string) (err error) {
-		o.scenarios, err = contest.Choose(scenarios(), scenario.called, list)
-		return err
-	})
+	contest.Flag(flags, "contenders", "which `names` take part", contenders(), contender.called, &o.contenders)
+	contest.Flag(flags, "scenarios", "which `names` are run", scenarios(), scenario.called, &o.scenarios)
 	if err := flags.Parse(args); err != nil {
 		return options{}, err
 	}
@@ -105,8 +98,4 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		return options{}, fmt.Errorf("-rtt %v: want 0 to %v", o.rtt, longestRTT)
 	}
 	return o, nil
-}
-
-func joined[T any](all []T, name func(T) string) string {
-	return strings.Join(contest.Names(all, name), ",")
 }

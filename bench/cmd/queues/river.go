@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -95,28 +94,16 @@ type riverWorker struct {
 	snooze time.Duration
 }
 
-func (w *riverWorker) Work(ctx context.Context, job *river.Job[riverArgs]) (err error) {
+func (w *riverWorker) Work(ctx context.Context, job *river.Job[riverArgs]) error {
 	if w.pool == nil {
 		return w.rec.Handle(ctx, job.Args.ID)
 	}
-	conn, err := w.pool.Acquire(ctx)
-	if err != nil {
-		return err
-	}
-	defer conn.Release()
-	var taken bool
-	if err := conn.QueryRow(ctx, "SELECT pg_try_advisory_lock(hashtextextended($1, 0))", job.Args.Key).Scan(&taken); err != nil {
-		return err
-	}
-	if !taken {
+	taken, err := backend.WithAdvisoryLock(ctx, w.pool, job.Args.Key, func() error { return w.rec.Handle(ctx, job.Args.ID) })
+	if err == nil && !taken {
 		w.rec.Refuse()
 		return river.JobSnooze(w.snooze)
 	}
-	defer func() {
-		_, unlocked := conn.Exec(context.WithoutCancel(ctx), "SELECT pg_advisory_unlock(hashtextextended($1, 0))", job.Args.Key)
-		err = errors.Join(err, unlocked)
-	}()
-	return w.rec.Handle(ctx, job.Args.ID)
+	return err
 }
 
 func (s *riverSystem) enqueue(ctx context.Context, tasks []workload.Task) error {

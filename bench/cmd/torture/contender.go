@@ -37,8 +37,8 @@ func contenders() []contender {
 	const (
 		asynqModule, locks = "github.com/hibiken/asynq", "github.com/bsm/redislock"
 
-		alone     = "a task runs at least once, again after a crash of its worker; no order. The lock excludes others until its TTL"
-		bothTimes = "lock TTL 5 s; IsFailure is false for a busy key"
+		atLeastOnce = "a task runs at least once, again after a crash of its worker; no order. The lock excludes others until its TTL"
+		shared      = "lock TTL 5 s; IsFailure is false for a busy key"
 	)
 	locked := []string{asynqModule, locks}
 	return []contender{
@@ -48,18 +48,18 @@ func contenders() []contender {
 			open:    openSiding, judged: true,
 		},
 		{
-			name: "asynq-wait", modules: locked, config: bothTimes + "; the worker waits for the lock, LinearBackoff(100 ms)",
-			promise: alone,
+			name: "asynq-wait", modules: locked, config: shared + "; the worker waits for the lock, LinearBackoff(100 ms)",
+			promise: atLeastOnce,
 			open:    openAsynq(asynqRecipe{patience: 100 * time.Millisecond, delay: time.Second}),
 		},
 		{
-			name: "asynq-retry", modules: locked, config: bothTimes + ", which sends the task back for 1 s; DelayedTaskCheckInterval 1 s",
-			promise: alone,
+			name: "asynq-retry", modules: locked, config: shared + ", which sends the task back for 1 s; DelayedTaskCheckInterval 1 s",
+			promise: atLeastOnce,
 			open:    openAsynq(asynqRecipe{delay: time.Second, timers: time.Second}),
 		},
 		{
-			name: "asynq-spin", modules: locked, config: bothTimes + ", which sends the task back for 20 ms (asynq keeps whole seconds: none); both check intervals 20 ms",
-			promise: alone,
+			name: "asynq-spin", modules: locked, config: shared + ", which sends the task back for 20 ms (asynq keeps whole seconds: none); both check intervals 20 ms",
+			promise: atLeastOnce,
 			open:    openAsynq(asynqRecipe{delay: 20 * time.Millisecond, timers: 20 * time.Millisecond}),
 		},
 		{

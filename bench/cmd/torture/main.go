@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9/logging"
@@ -71,7 +70,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 }
 
 func parse(args []string, stderr io.Writer) (options, error) {
-	o := options{contenders: contenders(), scenarios: scenarios()}
+	var o options
 	flags := flag.NewFlagSet("torture", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.Uint64Var(&o.seed, "seed", 1, "makes the tasks: the same `number`, the same tasks in the same order")
@@ -79,26 +78,18 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.DurationVar(&o.timeout, "timeout", 3*time.Minute, "ends each scenario; a task that has not ended by then is lost")
 	flags.BoolVar(&o.json, "json", false, "write a line of JSON for each contender and scenario, and no table")
 	flags.StringVar(&o.keep, "keep", "", "copy what the handlers wrote into this `folder`")
-	flags.Func("contenders", "which `names` take part (default "+joined(o.contenders, contender.called)+")", func(list string) (err error) {
-		o.contenders, err = contest.Choose(contenders(), contender.called, list)
-		return err
-	})
-	flags.Func("scenarios", "which `names` are run (default "+joined(o.scenarios, scenario.called)+")", func(list string) (err error) {
-		o.scenarios, err = contest.Choose(scenarios(), scenario.called, list)
-		return err
-	})
+	contest.Flag(flags, "contenders", "which `names` take part", contenders(), contender.called, &o.contenders)
+	contest.Flag(flags, "scenarios", "which `names` are run", scenarios(), scenario.called, &o.scenarios)
 	if err := flags.Parse(args); err != nil {
 		return options{}, err
 	}
 	switch {
 	case flags.NArg() > 0:
 		return options{}, fmt.Errorf("want no arguments, have %q", flags.Args())
-	case o.each < 1 || o.timeout < time.Minute:
-		return options{}, errors.New("want at least 1 for -tasks, and 1m for -timeout")
+	case o.each < 1:
+		return options{}, fmt.Errorf("-tasks %d: want at least 1", o.each)
+	case o.timeout < time.Minute:
+		return options{}, fmt.Errorf("-timeout %v: want at least 1m0s", o.timeout)
 	}
 	return o, nil
-}
-
-func joined[T any](all []T, name func(T) string) string {
-	return strings.Join(contest.Names(all, name), ",")
 }

@@ -108,9 +108,15 @@ func TestPlan(t *testing.T) {
 
 func TestRefuses(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"more"}, {"-tasks", "0"}, {"-timeout", "1s"}, {"-contenders", "nobody"}, {"-scenarios", "nothing"}} {
-		if err := run(t.Context(), args, io.Discard, io.Discard); err == nil {
-			t.Errorf("%q: want an error", args)
+	for want, args := range map[string][]string{
+		`["more"]`:                {"more"},
+		"-tasks 0":                {"-tasks", "0"},
+		"-timeout 1s":             {"-timeout", "1s"},
+		`"nobody" for flag -cont`: {"-contenders", "nobody"},
+		`"nothing" for flag -sce`: {"-scenarios", "nothing"},
+	} {
+		if err := run(t.Context(), args, io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: want an error with %s, have %v", args, want, err)
 		}
 	}
 }

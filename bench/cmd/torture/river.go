@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"time"
 
@@ -78,24 +77,12 @@ type riverWorker struct {
 	handle handler
 }
 
-func (w *riverWorker) Work(ctx context.Context, job *river.Job[riverArgs]) (err error) {
-	conn, err := w.pool.Acquire(ctx)
-	if err != nil {
-		return err
-	}
-	defer conn.Release()
-	var taken bool
-	if err := conn.QueryRow(ctx, "SELECT pg_try_advisory_lock(hashtextextended($1, 0))", job.Args.Key).Scan(&taken); err != nil {
-		return err
-	}
-	if !taken {
+func (w *riverWorker) Work(ctx context.Context, job *river.Job[riverArgs]) error {
+	taken, err := backend.WithAdvisoryLock(ctx, w.pool, job.Args.Key, func() error { return w.handle(ctx, job.Args.ID, job.Attempt-1, 0) })
+	if err == nil && !taken {
 		return river.JobSnooze(snooze)
 	}
-	defer func() {
-		_, unlocked := conn.Exec(context.WithoutCancel(ctx), "SELECT pg_advisory_unlock(hashtextextended($1, 0))", job.Args.Key)
-		err = errors.Join(err, unlocked)
-	}()
-	return w.handle(ctx, job.Args.ID, job.Attempt-1, 0)
+	return err
 }
 
 func (r *riverSystem) left(ctx context.Context) (int, error) {

@@ -13,7 +13,7 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
-// A work of Siding's names its key as its resource.
+// A sidingTask names its key as its resource.
 type sidingTask struct {
 	ID  int    `json:"id"`
 	Key string `json:"key"`

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -166,13 +168,14 @@ func (t *trial) run(ctx context.Context, limit time.Duration) (judge.Verdict, er
 func (t *trial) begun(ctx context.Context) (at time.Duration, err error) {
 	err = poll.Until(ctx, func() error {
 		records, err := t.records()
-		if err == nil && len(records) == 0 {
-			err = errors.New("no task has started")
+		if err != nil {
+			return err
 		}
-		if err == nil {
-			at = records[0].At
+		if len(records) == 0 {
+			return errors.New("no task has started")
 		}
-		return err
+		at = slices.MinFunc(records, func(a, b judge.Record) int { return cmp.Compare(a.At, b.At) }).At
+		return nil
 	})
 	return at, err
 }

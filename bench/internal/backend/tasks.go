@@ -2,6 +2,7 @@ package backend
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 
 	"github.com/hibiken/asynq"
@@ -40,4 +41,23 @@ func RiverTables(ctx context.Context, pool *pgxpool.Pool) error {
 	}
 	_, err = migrator.Migrate(ctx, rivermigrate.DirectionUp, nil)
 	return err
+}
+
+// WithAdvisoryLock calls work with the advisory lock of a key, if the lock is free. The lock has a
+// connection of its own, and ends with it.
+func WithAdvisoryLock(ctx context.Context, pool *pgxpool.Pool, key string, work func() error) (taken bool, err error) {
+	conn, err := pool.Acquire(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer conn.Release()
+	err = conn.QueryRow(ctx, "SELECT pg_try_advisory_lock(hashtextextended($1, 0))", key).Scan(&taken)
+	if err != nil || !taken {
+		return false, err
+	}
+	defer func() {
+		_, unlocked := conn.Exec(context.WithoutCancel(ctx), "SELECT pg_advisory_unlock(hashtextextended($1, 0))", key)
+		err = errors.Join(err, unlocked)
+	}()
+	return true, work()
 }

@@ -2,6 +2,7 @@
 package contest
 
 import (
+	"flag"
 	"fmt"
 	"runtime/debug"
 	"slices"
@@ -20,6 +21,16 @@ func Choose[T any](all []T, name func(T) string, list string) ([]T, error) {
 		chosen = append(chosen, all[i])
 	}
 	return chosen, nil
+}
+
+// Flag defines a flag that chooses some of all by their names. Without the flag all are chosen.
+func Flag[T any](flags *flag.FlagSet, flagName, usage string, all []T, name func(T) string, chosen *[]T) {
+	*chosen = all
+	usage = fmt.Sprintf("%s (default %s)", usage, strings.Join(Names(all, name), ","))
+	flags.Func(flagName, usage, func(list string) (err error) {
+		*chosen, err = Choose(all, name, list)
+		return err
+	})
 }
 
 // Names returns the name of each.

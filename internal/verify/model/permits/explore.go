@@ -186,9 +186,12 @@ func (s *state) settled() bool {
 // passes reports whether a task that was granted a permit passes a waiter that is not woken. After
 // a reservation has expired, whoever asks may have the permit.
 func passes(from, to *state, was *task) bool {
+	if from.Expired {
+		return false
+	}
 	for n, t := range to.Tasks {
 		older := was.Ticket == 0 || t.Ticket < was.Ticket
-		if t.Queued && older && to.of(reserved, id(n+1)) < 0 && !from.Expired {
+		if t.Queued && older && to.of(reserved, id(n+1)) < 0 {
 			return true
 		}
 	}
