@@ -132,12 +132,12 @@ func (t *trial) terminate(ctx context.Context, slot int) error {
 }
 
 // shutDown ends the server, and keeps its folder.
-func (t *trial) shutDown() error {
+func (t *trial) shutDown(ctx context.Context) error {
 	t.strike(judge.Fault{}, t.now...)
 	if err := signal(t.server, t.quit); err != nil {
 		return err
 	}
-	return ended(context.Background(), t.server)
+	return ended(ctx, t.server)
 }
 
 func (t *trial) cut(ctx context.Context, slot int) error {

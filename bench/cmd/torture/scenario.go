@@ -46,7 +46,7 @@ func scenarios() []scenario {
 			{6 * time.Second, slot((*trial).terminate, 2)},
 		}},
 		{"restart", "the server (Redis, or PostgreSQL) is shut down after 3 s, for 2 s; it keeps its data", []event{
-			{3 * time.Second, func(_ context.Context, t *trial) error { return t.shutDown() }},
+			{3 * time.Second, func(ctx context.Context, t *trial) error { return t.shutDown(ctx) }},
 			{3*time.Second + down, func(ctx context.Context, t *trial) error { return t.server.Start(ctx) }},
 		}},
 		{"cut", "the connections of one worker are cut after 3 s, and new ones refused for 12 s", []event{

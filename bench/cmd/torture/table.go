@@ -61,10 +61,10 @@ func columns() []column {
 }
 
 func seconds(d time.Duration) string {
-	switch d {
-	case 0:
+	if d == 0 {
 		return "-"
-	case judge.Never:
+	}
+	if d == judge.Never {
 		return "never"
 	}
 	return fmt.Sprintf("%.1f", d.Seconds())

@@ -27,27 +27,31 @@ type Server interface {
 	RoundTrips(ctx context.Context, count int) ([]time.Duration, error)
 }
 
-// Redis is the address of a Redis.
-type Redis string
+// Redis returns the server at the address of a Redis.
+func Redis(addr string) Server { return redisAt(addr) }
 
-func (Redis) Name() string                        { return "Redis" }
-func (r Redis) Address() string                   { return string(r) }
-func (r Redis) Listens() (_, _ string, err error) { return "tcp", string(r), nil }
-func (Redis) At(proxy string) (Server, error)     { return Redis(proxy), nil }
+type redisAt string
 
-func (r Redis) RoundTrips(ctx context.Context, count int) ([]time.Duration, error) {
+func (redisAt) Name() string                        { return "Redis" }
+func (r redisAt) Address() string                   { return string(r) }
+func (r redisAt) Listens() (_, _ string, err error) { return "tcp", string(r), nil }
+func (redisAt) At(proxy string) (Server, error)     { return redisAt(proxy), nil }
+
+func (r redisAt) RoundTrips(ctx context.Context, count int) ([]time.Duration, error) {
 	client := redis.NewClient(&redis.Options{Addr: string(r)})
 	defer func() { _ = client.Close() }()
 	return redisstat.RoundTrip(ctx, client, count)
 }
 
-// Postgres is the URL of a PostgreSQL database.
-type Postgres string
+// Postgres returns the server of a PostgreSQL database, by its URL.
+func Postgres(url string) Server { return postgresAt(url) }
 
-func (Postgres) Name() string      { return "PostgreSQL" }
-func (p Postgres) Address() string { return string(p) }
+type postgresAt string
 
-func (p Postgres) Listens() (network, addr string, err error) {
+func (postgresAt) Name() string      { return "PostgreSQL" }
+func (p postgresAt) Address() string { return string(p) }
+
+func (p postgresAt) Listens() (network, addr string, err error) {
 	config, err := pgx.ParseConfig(string(p))
 	if err != nil {
 		return "", "", err
@@ -56,7 +60,7 @@ func (p Postgres) Listens() (network, addr string, err error) {
 	return network, addr, nil
 }
 
-func (p Postgres) At(proxy string) (Server, error) {
+func (p postgresAt) At(proxy string) (Server, error) {
 	u, err := url.Parse(string(p))
 	if err != nil {
 		return nil, err
@@ -70,10 +74,10 @@ func (p Postgres) At(proxy string) (Server, error) {
 	query.Set("port", port)
 	query.Set("sslmode", "disable")
 	u.RawQuery = query.Encode()
-	return Postgres(u.String()), nil
+	return postgresAt(u.String()), nil
 }
 
-func (p Postgres) RoundTrips(ctx context.Context, count int) (took []time.Duration, err error) {
+func (p postgresAt) RoundTrips(ctx context.Context, count int) (took []time.Duration, err error) {
 	conn, err := pgx.Connect(ctx, string(p))
 	if err != nil {
 		return nil, err

@@ -78,7 +78,7 @@ func Read(path string) (all []judge.Record, err error) {
 	for reader := bufio.NewReader(file); ; {
 		line, err := reader.ReadString('\n')
 		if err != nil {
-			return all, nil //nolint:nilerr // the end of the file, or a line without its end
+			return all, nil // the end of the file, or a line without its end
 		}
 		var r judge.Record
 		if err := json.NewDecoder(strings.NewReader(line)).Decode(&r); err != nil {
