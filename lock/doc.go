@@ -79,12 +79,14 @@
 // the written-to system compare fencing tokens. See
 // https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html and packages
 // lock/sqlfence and lock/redisfence. Redis replicates asynchronously: a failover may forget a lock
-// that was just granted. If somebody deletes the key of a held lock, another caller can have the
-// lock before the holder learns of that, by its next renewal. A server clock that jumps expires locks
-// early or late. A PUBLISH is delivered once or not at all; a waiter who misses it comes at its
-// fallback time, after the rest of the holder's TTL at most. A waiter that is woken may not come, as its process was cut off, or died in a
-// Cluster. That costs those behind it the hand-off timeout. As they come at their fallback times,
-// it may cost up to the rest of the TTL that they last saw.
+// that was just granted. While a former master still answers, both masters may grant the lock in
+// the same microsecond, and then under the same token. If somebody deletes the key of a held lock,
+// another caller can have the lock before the holder learns of that, by its next renewal. A server
+// clock that jumps expires locks early or late. A PUBLISH is delivered once or not at all; a waiter
+// who misses it comes at its fallback time, after the rest of the holder's TTL at most. A waiter
+// that is woken may not come, as its process was cut off, or died in a Cluster. That costs those
+// behind it the hand-off timeout. As they come at their fallback times, it may cost up to the rest
+// of the TTL that they last saw.
 //
 // # Which Redis, and how much to trust it
 //

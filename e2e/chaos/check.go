@@ -44,6 +44,7 @@ type Account struct {
 	Effective int           // faults that are known to have hit something
 	Lost      int           // tasks that Redis forgot
 	Overlaps  int           // runs that believed in a lock that another run had by then
+	Shared    int           // fences that two masters gave
 	Idle      time.Duration // the longest that a free resource stood idle while a task waited
 }
 
@@ -232,36 +233,6 @@ func (c *checker) checkEffects() {
 		if r.Outcome == Done && c.effects[r.Task] == 0 {
 			c.wrong("task %s was done by %s at %v, but has no effect", r.Task, r.Process, r.Returned)
 		}
-	}
-}
-
-// checkFences checks the effects of each resource in the order of their writing, and the fences of
-// all runs.
-func (c *checker) checkFences() {
-	last := make(map[string]Effect)
-	for _, e := range c.Effects {
-		if e.Resource == "" {
-			continue
-		}
-		if before := last[e.Resource]; e.Fence <= before.Fence {
-			c.wrong("the effect of %s on %s has fence %d, that of %s before it %d", e.Task, e.Resource, e.Fence, before.Task, before.Fence)
-		}
-		last[e.Resource] = e
-	}
-	type grant struct {
-		resource string
-		fence    int64
-	}
-	given := make(map[grant]Run)
-	for _, r := range c.Runs {
-		if r.Resource == "" {
-			continue
-		}
-		g := grant{r.Resource, r.Fence}
-		if other, twice := given[g]; twice {
-			c.wrong("fence %d of %s was given to %s on %s and %s on %s", r.Fence, r.Resource, other.Task, other.Process, r.Task, r.Process)
-		}
-		given[g] = r
 	}
 }
 

@@ -195,6 +195,18 @@ func TestCheckFinds(t *testing.T) {
 		{name: "a fence given out twice", want: "fence 10 of thing was given to a on w1 and b on w2", change: func(h *chaos.History) {
 			h.Runs[1].Fence = 10
 		}},
+		{name: "a fence of two masters", change: func(h *chaos.History) {
+			h.Runs[1].Fence, h.Effects[1].Fence = 10, 10
+			h.Faults = []chaos.Fault{{Kind: chaos.StopMaster, Start: 1500 * ms, End: 4500 * ms}}
+		}},
+		{name: "a fence given out twice by one Redis", want: "fence 10 of thing was given to a on w1 and b on w2", change: func(h *chaos.History) {
+			h.Runs[1].Fence = 10
+			h.Faults = []chaos.Fault{{Kind: chaos.RestartEmpty, Start: 1500 * ms, End: 4500 * ms}}
+		}},
+		{name: "a fence given out twice, before there were two masters", want: "fence 10 of thing was given to a on w1 and b on w2", change: func(h *chaos.History) {
+			h.Runs[1].Fence = 10
+			h.Faults = []chaos.Fault{{Kind: chaos.StopMaster, Start: 2500 * ms, End: 4500 * ms}}
+		}},
 		{name: "two holders", want: "two hold thing from 2.9s to 3s: a on w1 (fence 10) and b on w2 (fence 20)", change: func(h *chaos.History) {
 			h.Runs[1].Begin = 2900 * ms
 		}},
@@ -295,9 +307,9 @@ func TestExcusedIsCounted(t *testing.T) {
 	if diff := cmp.Diff(want, have); diff != "" {
 		t.Errorf("verdict (-want +have):\n%s", diff)
 	}
-	const shown = `  0 × worker killed (kill -9) (0 had an effect): 0 tasks lost, 0 overlapping holds, idle for 0.00 s at most
-  2 × Redis killed, restarted empty (1 had an effect): 1 tasks lost, 0 overlapping holds, idle for 0.00 s at most
-  1 × key of a held lock deleted (1 had an effect): 0 tasks lost, 1 overlapping holds, idle for 0.00 s at most
+	const shown = `  0 × worker killed (kill -9) (0 had an effect): 0 tasks lost, 0 overlapping holds, 0 shared fences, idle for 0.00 s at most
+  2 × Redis killed, restarted empty (1 had an effect): 1 tasks lost, 0 overlapping holds, 0 shared fences, idle for 0.00 s at most
+  1 × key of a held lock deleted (1 had an effect): 0 tasks lost, 1 overlapping holds, 0 shared fences, idle for 0.00 s at most
 2 runs: done
 tasks waited while a worker had room for 0 s in all
 `

@@ -80,6 +80,7 @@ type trait struct {
 	scenarios   []Scenario
 	least, most time.Duration // how long it lasts, as far as that is chosen
 	loses       bool          // Redis may forget what it acknowledged
+	twoMasters  bool          // a replica becomes the master; for a moment there may be two
 }
 
 var (
@@ -99,9 +100,9 @@ var traits = []trait{
 	{kind: RestartKept, lane: laneRedis, scenarios: single, least: 100 * time.Millisecond, most: 3 * time.Second},
 	{kind: RestartEmpty, lane: laneRedis, scenarios: single, least: 100 * time.Millisecond, most: 3 * time.Second, loses: true},
 	{kind: HangRedis, lane: laneRedis, scenarios: single, least: time.Second, most: 4 * time.Second},
-	{kind: Failover, lane: laneRedis, scenarios: replicated, loses: true},
-	{kind: StopMaster, lane: laneRedis, scenarios: replicated, loses: true},
-	{kind: Uninjected, lane: laneRedis, loses: true},
+	{kind: Failover, lane: laneRedis, scenarios: replicated, loses: true, twoMasters: true},
+	{kind: StopMaster, lane: laneRedis, scenarios: replicated, loses: true, twoMasters: true},
+	{kind: Uninjected, lane: laneRedis, loses: true, twoMasters: true},
 	{kind: FlushScripts, lane: laneRedis, scenarios: everywhere},
 	{kind: DelayReplies, lane: laneRedis, scenarios: single, least: time.Second, most: 4 * time.Second},
 	{kind: CutConnections, lane: laneRedis, scenarios: single, least: 100 * time.Millisecond, most: time.Second},

@@ -172,15 +172,13 @@ func (r *run) injectOne(ctx context.Context, i chaos.Injection, log func(text st
 	}
 	f := chaos.Fault{Kind: i.Kind, Start: chaos.Now()}
 	log("")
-	if err := inject(&f); err != nil {
-		return err
-	}
+	err = inject(&f)
 	f.End = chaos.Now()
 	log(fmt.Sprintf(": over after %.1f s", (f.End - f.Start).Seconds()))
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.faults = append(r.faults, f)
-	return nil
+	r.faults = append(r.faults, f) // also one that went wrong: it may explain what is found
+	return err
 }
 
 // drain waits until no task has yet to run.

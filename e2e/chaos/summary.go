@@ -16,8 +16,8 @@ func (v *Verdict) Summary(h *History) string {
 	for _, t := range traits {
 		n := came(h.Faults, t.kind)
 		if a := cmp.Or(v.Excused[t.kind], &Account{}); n > 0 || h.Planned[t.kind] > 0 {
-			fmt.Fprintf(b, "%3d × %s (%d had an effect): %d tasks lost, %d overlapping holds, idle for %.2f s at most\n",
-				n, t.kind, a.Effective, a.Lost, a.Overlaps, a.Idle.Seconds())
+			fmt.Fprintf(b, "%3d × %s (%d had an effect): %d tasks lost, %d overlapping holds, %d shared fences, idle for %.2f s at most\n",
+				n, t.kind, a.Effective, a.Lost, a.Overlaps, a.Shared, a.Idle.Seconds())
 		}
 	}
 	after := func(text string, times []time.Duration) {
