@@ -29,7 +29,7 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
-// The users of docs/operations.md.
+// The users of docs/guides/operations.md.
 const (
 	aclWorker    = "siding-worker"
 	aclEnqueue   = "siding-enqueue"
@@ -40,7 +40,7 @@ const (
 // rightsOf reads the users' rules from the page, so that the page and the test agree.
 func rightsOf(t *testing.T) map[string][]string {
 	t.Helper()
-	page, err := os.ReadFile(filepath.Join("..", "docs", "operations.md"))
+	page, err := os.ReadFile(filepath.Join("..", "docs", "guides", "operations.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func rightsOf(t *testing.T) map[string][]string {
 	}
 	for _, user := range []string{aclWorker, aclEnqueue, aclDashboard, aclOperator} {
 		if len(rights[user]) == 0 {
-			t.Fatalf("docs/operations.md: want an ACL SETUSER line of %s", user)
+			t.Fatalf("docs/guides/operations.md: want an ACL SETUSER line of %s", user)
 		}
 	}
 	return rights
@@ -160,7 +160,7 @@ func (g *guardedTestbed) wantExactly(t *testing.T, user string) {
 		return nil
 	})
 	if err != nil || len(unlisted) > 0 {
-		t.Errorf("docs/operations.md: %s: %v; used and not there: %q", user, err, unlisted)
+		t.Errorf("docs/guides/operations.md: %s: %v; used and not there: %q", user, err, unlisted)
 	}
 	g.wantNoDenial(t)
 }
@@ -539,7 +539,7 @@ func TestRightsOfAnOperator(t *testing.T) {
 	rare := []string{"expire", "lrem", "zunionstore"}
 	unused, unlisted := g.unused(t, aclOperator)
 	if !slices.Equal(unused, rare) || len(unlisted) > 0 {
-		t.Errorf("docs/operations.md: %s: want only %q not used, have %q; used and not there: %q", aclOperator, rare, unused, unlisted)
+		t.Errorf("docs/guides/operations.md: %s: want only %q not used, have %q; used and not there: %q", aclOperator, rare, unused, unlisted)
 	}
 	g.wantNoDenial(t)
 }
@@ -643,7 +643,7 @@ func TestRightsToKeysAndChannels(t *testing.T) {
 					needed = len(reduce(user, rule, lasts)) > 0
 				}
 				if !needed {
-					t.Errorf("docs/operations.md: %s: %s is not needed", user, rule)
+					t.Errorf("docs/guides/operations.md: %s: %s is not needed", user, rule)
 				}
 			}
 		}

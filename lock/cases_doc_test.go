@@ -9,11 +9,11 @@ import (
 	"testing"
 )
 
-// TestLockCasesAreTested keeps docs/lock-cases.md true. All fifty cases are there, every test that
+// TestLockCasesAreTested keeps docs/evidence/lock-cases.md true. All fifty cases are there, every test that
 // the page names exists, and the page names every case of the suite.
 func TestLockCasesAreTested(t *testing.T) {
 	t.Parallel()
-	page := readFile(t, "../docs/lock-cases.md")
+	page := readFile(t, "../docs/evidence/lock-cases.md")
 	tests := map[string]string{ // sources by the name of their package in the page
 		"":           sources(t, "*_test.go"),
 		"lease":      sources(t, "../internal/lease/*_test.go"),

@@ -110,6 +110,6 @@
 //     kept in etcd itself can be written on condition of the lock.
 //
 // Each Redis wants maxmemory-policy noeviction, as an evicted lock is a lost one. Give the client
-// ContextTimeoutEnabled, see [Redis]. See docs/lock-cases.md in the repository for what can go wrong,
+// ContextTimeoutEnabled, see [Redis]. See docs/evidence/lock-cases.md in the repository for what can go wrong,
 // case by case, and the test of each.
 package lock

@@ -20,7 +20,7 @@ const (
 	names
 )
 
-// cases are what Run checks; docs/lock-cases.md tells the story behind each.
+// cases are what Run checks; docs/evidence/lock-cases.md tells the story behind each.
 var cases = []struct {
 	name  string
 	run   func(*suite)
