@@ -13,7 +13,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/sidingq/siding/queue/internal/infokey"
+	"github.com/sidingq/siding/internal/infokey"
 )
 
 // A Task is a unit of work: a plain struct that is encoded as JSON. The kind is the name under

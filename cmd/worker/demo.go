@@ -67,7 +67,12 @@ func (a *app) demo(ctx context.Context, m *member.Member) (err error) {
 // run enqueues the tasks of the sample and runs them.
 func (d *demo) run(ctx context.Context) (err error) {
 	done := false
-	d.total, err = enqueueSample(ctx, d.redis)
+	jobs, err := sampleJobs(sample, demoQueue)
+	if err != nil {
+		return err
+	}
+	d.total = len(jobs)
+	err = enqueueAll(ctx, d.redis, jobs)
 	if err == nil {
 		err = d.work(ctx, d.member, d.ledger, func(ctx context.Context, url string) error {
 			err := d.perform(ctx, url)
@@ -93,9 +98,10 @@ func (d *demo) perform(ctx context.Context, url string) error {
 	if err != nil {
 		return err
 	}
-	if err := checkLedger(ctx, d.ledger, &r); err != nil {
-		return err
+	if r.differences, err = differences(ctx, d.ledger, sample); err != nil {
+		return fmt.Errorf("demo: %w", err)
 	}
+	r.LedgerOK = r.differences == ""
 	if err := d.print(r); err != nil {
 		return err
 	}
@@ -128,28 +134,24 @@ func (a *app) freeAddress(ctx context.Context, address string) string {
 	return net.JoinHostPort(host, "0")
 }
 
-// enqueueSample enqueues the tasks of the sample and returns how many they are.
-func enqueueSample(ctx context.Context, rdb redis.UniversalClient) (int, error) {
-	jobs, err := sampleJobs(demoQueue)
-	if err != nil {
-		return 0, err
-	}
+// enqueueAll enqueues the jobs. It is an error if one is refused.
+func enqueueAll(ctx context.Context, rdb redis.UniversalClient, jobs []queue.Job) error {
 	client, err := queue.NewClient(rdb, queue.ClientConfig{})
 	if err != nil {
-		return 0, err
+		return err
 	}
 	results, err := client.EnqueueBatch(ctx, jobs)
 	for _, result := range results {
 		err = errors.Join(err, result.Err)
 	}
-	return len(jobs), err
+	return err
 }
 
 // watch shows the progress of the tasks until all are done.
 func (d *demo) watch(ctx context.Context) (result, error) {
 	began, total := time.Now(), d.total
 	inspector := asynq.NewInspectorFromRedisClient(d.redis)
-	shown := newProgress(d.stderr, total)
+	shown := newProgress(d.stderr, "demo", total)
 	defer shown.clear()
 	ticker := time.NewTicker(100 * time.Millisecond)
 	defer ticker.Stop()
@@ -158,7 +160,7 @@ func (d *demo) watch(ctx context.Context) (result, error) {
 		if err != nil {
 			return result{}, fmt.Errorf("demo: %w", err)
 		}
-		shown.show(info.Completed+info.Archived, info.Retry, info.Active)
+		shown.show(info.Completed+info.Archived, fmt.Sprintf("%d waiting, %d running", info.Retry, info.Active))
 		if now := info.Completed + info.Archived; now > done {
 			done, since = now, time.Now()
 		}
@@ -180,19 +182,16 @@ func (d *demo) watch(ctx context.Context) (result, error) {
 	}
 }
 
-// checkLedger has the oracle recompute the ledger from the orders.
-func checkLedger(ctx context.Context, l *ledger.Ledger, r *result) error {
-	input, err := sampleInput()
+// differences has the oracle recompute the ledger from the orders in text, and returns where it
+// differs.
+func differences(ctx context.Context, l *ledger.Ledger, text string) (string, error) {
+	input, err := sampleInput(text)
 	if err != nil {
-		return err
+		return "", err
 	}
 	found, err := oracle.Check(ctx, l.DB(), input)
-	if err != nil {
-		return fmt.Errorf("demo: %w", err)
+	if err != nil || found.OK() {
+		return "", err
 	}
-	r.LedgerOK = found.OK()
-	if !r.LedgerOK {
-		r.differences = found.String()
-	}
-	return nil
+	return found.String(), nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"os"
@@ -10,25 +11,26 @@ import (
 	"golang.org/x/term"
 )
 
-// A progress shows how far a demo is: a bar on a terminal, else a plain line
+// A progress shows how far some tasks are: a bar on a terminal, else a plain line
 // every other second.
 type progress struct {
 	out   io.Writer
+	name  string // of what runs them
 	total int
 	bar   *progressbar.ProgressBar // nil without a terminal
+	drawn *bytes.Buffer            // what the bar wants written: all at once, lest it flickers
 	said  time.Time
 }
 
-func newProgress(out io.Writer, total int) *progress {
-	p := &progress{out: out, total: total, said: time.Now()}
+func newProgress(out io.Writer, name string, total int, look ...progressbar.Option) *progress {
+	p := &progress{out: out, name: name, total: total, drawn: new(bytes.Buffer), said: time.Now()}
 	if f, ok := out.(*os.File); ok && wide(f) {
-		p.bar = progressbar.NewOptions(total,
-			progressbar.OptionSetWriter(out),
+		p.bar = progressbar.NewOptions(total, append([]progressbar.Option{
+			progressbar.OptionSetWriter(p.drawn),
 			progressbar.OptionShowCount(),
 			progressbar.OptionSetWidth(30),
 			progressbar.OptionSetPredictTime(false),
-			progressbar.OptionClearOnFinish(),
-		)
+		}, look...)...)
 	}
 	return p
 }
@@ -44,17 +46,17 @@ func wide(f *os.File) bool {
 	return err == nil && (columns == 0 || columns >= barColumns)
 }
 
-// show shows how many tasks are done, waiting and running. A failed write is no error.
-func (p *progress) show(done, waiting, active int) {
-	text := fmt.Sprintf("%d waiting, %d running", waiting, active)
+// show shows how many tasks are done, and a text. A failed write is no error.
+func (p *progress) show(done int, text string) {
 	if p.bar != nil {
 		p.bar.Describe(text)
 		_ = p.bar.Set(done)
+		_, _ = p.drawn.WriteTo(p.out)
 		return
 	}
 	if now := time.Now(); now.Sub(p.said) >= 2*time.Second {
 		p.said = now
-		_, _ = fmt.Fprintf(p.out, "demo: %d of %d tasks done, %s\n", done, p.total, text)
+		_, _ = fmt.Fprintf(p.out, "%s: %d of %d tasks done, %s\n", p.name, done, p.total, text)
 	}
 }
 
@@ -62,5 +64,13 @@ func (p *progress) show(done, waiting, active int) {
 func (p *progress) clear() {
 	if p.bar != nil {
 		_ = p.bar.Clear()
+		_, _ = p.drawn.WriteTo(p.out)
+	}
+}
+
+// keep leaves the bar where it is, and begins a line.
+func (p *progress) keep() {
+	if p.bar != nil {
+		_, _ = fmt.Fprintln(p.out)
 	}
 }

@@ -29,8 +29,8 @@ var sample string
 const retention = 24 * time.Hour
 
 // sampleJobs returns the tasks of the demo, all in one queue: forms that were submitted twice, and
-// all tasks of the sample's orders.
-func sampleJobs(queueName string) ([]queue.Job, error) {
+// all tasks of the orders in text.
+func sampleJobs(text, queueName string) ([]queue.Job, error) {
 	var jobs []queue.Job
 	for i, p := range placements() {
 		for again := range 2 {
@@ -42,11 +42,11 @@ func sampleJobs(queueName string) ([]queue.Job, error) {
 			})
 		}
 	}
-	reader, err := orders.NewReader(strings.NewReader(sample))
+	reader, err := orders.NewReader(strings.NewReader(text))
 	if err != nil {
 		return nil, fmt.Errorf("sample: %w", err)
 	}
-	sum := sha256.Sum256([]byte(sample))
+	sum := sha256.Sum256([]byte(text))
 	plan := orders.NewPlan(orders.PlanConfig{Content: hex.EncodeToString(sum[:4]), Queue: queueName, Retention: retention})
 	for job, err := range plan.Jobs(reader) {
 		if err != nil {
@@ -68,9 +68,9 @@ func placements() []oracle.Placement {
 	return all
 }
 
-// sampleInput returns the sample as the oracle reads it.
-func sampleInput() (oracle.Input, error) {
-	reader, err := orders.NewReader(strings.NewReader(sample))
+// sampleInput returns the orders in text, and the placements, as the oracle reads them.
+func sampleInput(text string) (oracle.Input, error) {
+	reader, err := orders.NewReader(strings.NewReader(text))
 	if err != nil {
 		return oracle.Input{}, fmt.Errorf("sample: %w", err)
 	}

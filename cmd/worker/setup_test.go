@@ -54,9 +54,15 @@ func start(t *testing.T, args ...string) *inProcess {
 // startWith does the same with variables of the environment (name=value).
 func startWith(t *testing.T, environ []string, args ...string) *inProcess {
 	t.Helper()
+	return startApp(t, &app{}, environ, args...)
+}
+
+// startApp does the same with an app of the test's.
+func startApp(t *testing.T, a *app, environ []string, args ...string) *inProcess {
+	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	w := &inProcess{status: make(chan int, 1), stop: stop}
-	a := &app{stdout: &w.stdout, stderr: &w.stderr}
+	a.stdout, a.stderr = &w.stdout, &w.stderr
 	go func() { w.status <- a.program(environ).Run(ctx, args, &w.stdout, &w.stderr) }()
 	t.Cleanup(func() {
 		stop()

@@ -8,10 +8,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sidingq/siding/internal/infokey"
 	"github.com/sidingq/siding/internal/lease"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
-	"github.com/sidingq/siding/queue/internal/infokey"
 )
 
 // A Worker runs tasks. The zero value is ready; it is safe for use by several
