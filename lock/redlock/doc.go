@@ -1,8 +1,8 @@
 // Package redlock keeps locks on several independent Redis servers at once, of which a
 // minority may be down. [New] returns a [lock.Store]; all else is done by a [lock.Locker]:
 //
-//	clients := ... // three or more redis.NewClient, each with ContextTimeoutEnabled: true,
-//	               // and best with MaxRetries: -1 and DialerRetries: 1
+//	// clients has three or more redis.NewClient, each with ContextTimeoutEnabled: true,
+//	// and best with MaxRetries: -1 and DialerRetries: 1
 //	store, err := redlock.New(ctx, clients, redlock.Config{})
 //	locker, err := lock.New(store, lock.Config{})
 //

@@ -1,0 +1,6 @@
+//go:build !race
+
+package snippets_test
+
+// race has go list compile as go test does.
+const race = "-race=false"
