@@ -99,6 +99,10 @@ lint: ## Check format and style (after: make tools)
 	$(BIN)/golangci-lint config verify
 	$(call each,$(BIN)/golangci-lint run ./...)
 
+.PHONY: reference
+reference: ## Write config.yaml and the generated pages of docs/reference from the code
+	go test -count=1 -run='^Test(ShippedFile|Reference|CommandsPage)$$' ./internal/config ./internal/verify/reference ./e2e -update
+
 .PHONY: vuln
 vuln: ## Look up known vulnerabilities of what is used (asks vuln.go.dev; not in CI)
 	$(call each,go run golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK) ./...)

@@ -181,10 +181,10 @@ func TestMetricsOfAWorker(t *testing.T) {
 			t.Errorf("want %s reported", name)
 		}
 	}
-	guide := read(t, filepath.Join("..", "docs", "guides", "metrics.md"))
+	reference := read(t, filepath.Join("..", "docs", "reference", "metrics.md"))
 	for _, m := range regexp.MustCompile(`(?m)^# TYPE (siding_\w+)`).FindAllStringSubmatch(scrape, -1) {
-		if !strings.Contains(guide, "`"+m[1]) {
-			t.Errorf("docs/guides/metrics.md: want %s explained", m[1])
+		if !strings.Contains(reference, "`"+m[1]+"`") {
+			t.Errorf("docs/reference/metrics.md: want %s explained", m[1])
 		}
 	}
 	for _, want := range []string{

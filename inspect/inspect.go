@@ -40,7 +40,7 @@ type Config struct {
 // Errors of an [Inspector], for errors.Is.
 var (
 	// ErrUnknownTask says that no queue has a task with that id. The task was never enqueued, has
-	// succeeded and was not retained, or was deleted.
+	// succeeded and was not retained, or was deleted. Retain tasks of which you will ask.
 	ErrUnknownTask = errors.New("inspect: unknown task")
 )
 

@@ -10,24 +10,27 @@ import (
 // The errors of this package. Every other error says that the store could not be asked or did not
 // answer; a failed attempt may then have taken the lock for a moment, see [Locker.Acquire].
 var (
-	// ErrBusy says that somebody else holds the lock. Every [*BusyError] matches ErrBusy.
+	// ErrBusy says that somebody else holds the lock. Every [*BusyError] matches ErrBusy. Try again
+	// later, or wait for longer: see [Options.Wait].
 	ErrBusy = lease.ErrBusy
 
 	// ErrLost says that a lease ended before its release. It expired, was deleted, was held for
 	// longer than [Options.MaxHold], or could not be renewed in time. ErrLost is the cause of the
-	// contexts of a lost lease, and the error of a release that came too late.
+	// contexts of a lost lease, and the error of a release that came too late. Undo the work, or
+	// begin it again under a new lease: somebody else may be at work.
 	ErrLost = store.ErrLost
 
 	// ErrReentry says that the caller's own context holds the lock, and that the caller has not set
 	// [Options.Reentrant]. That is a mistake of the program. ErrReentry does not match [ErrBusy],
-	// as no wait and no retry ends it.
+	// as no wait and no retry ends it. Set Reentrant, or take the lock once.
 	ErrReentry = lease.ErrReentry
 
-	// ErrClosed says that [Locker.Close] was called, before the call or while it waited.
+	// ErrClosed says that [Locker.Close] was called, before the call or while it waited. Close the
+	// Locker after the last call.
 	ErrClosed = lease.ErrClosed
 
 	// ErrResource says that a name cannot be a resource. The name is empty, longer than 512 bytes,
-	// not UTF-8, or holds a brace or a control character.
+	// not UTF-8, or holds a brace or a control character. Choose another name.
 	ErrResource = store.ErrResource
 
 	// ErrStale says that a write was refused, as a later holder of the lock has written before. See
@@ -35,7 +38,7 @@ var (
 	ErrStale = store.ErrStale
 
 	// ErrNoFence says that a write came without a fencing token. The work does not run under a
-	// lock, or not with its context.
+	// lock, or not with its context. Use the context of [Locker.Do], of [Lease.Context], or of the task.
 	ErrNoFence = lease.ErrNoFence
 )
 

@@ -63,9 +63,11 @@ type Policy struct {
 
 // Errors of tasks that a [Policy] has ended, for errors.Is.
 var (
-	// ErrRejected says that a task was not to wait, see [OnBusyReject] and [Policy.MaxWaiting].
+	// ErrRejected says that a task was not to wait, see [OnBusyReject] and [Policy.MaxWaiting]. This
+	// attempt has not run. Enqueue the task again when its resource is less busy.
 	ErrRejected = errors.New("rejected")
-	// ErrMaxWait says that a task has waited for longer than its [Policy.MaxWait].
+	// ErrMaxWait says that a task has waited for longer than its [Policy.MaxWait]. The task has not run
+	// since it came to wait, and is archived unless [GuardConfig.OnMaxWait] takes it.
 	ErrMaxWait = errors.New("waited too long")
 )
 

@@ -86,7 +86,8 @@ func Unavailable(err error) error {
 	return &unavailableError{err}
 }
 
-// ErrUnavailable matches what [Unavailable] returns, for middleware and observers.
+// ErrUnavailable matches what [Unavailable] returns, for middleware and observers. The task is parked,
+// uses no retry, and runs when what was missing is there again.
 var ErrUnavailable = errors.New("queue: unavailable")
 
 type unavailableError struct{ error }

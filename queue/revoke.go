@@ -21,15 +21,16 @@ import (
 
 // The errors of [Revoke] after which nothing has changed.
 var (
-	// ErrNotHeld says that nobody holds the lock.
+	// ErrNotHeld says that nobody holds the lock. There is nothing to release.
 	ErrNotHeld = errors.New("queue: nobody holds the lock")
 	// ErrOtherHolder says that the lease of [Revocation.Fence] has ended, and another lease or program
-	// holds the lock.
+	// holds the lock. Look at the new holder before you release that one.
 	ErrOtherHolder = errors.New("queue: another lease or program holds the lock")
 	// ErrSeveralHolders says that several hold the lock, and [Revocation.Fence] does not say which is meant.
 	// The error lists them with their fences.
 	ErrSeveralHolders = errors.New("queue: several hold the lock, and a fence has to say which is meant")
-	// ErrExternalStore says that the lock is in another store than the Redis of the tasks.
+	// ErrExternalStore says that the lock is in another store than the Redis of the tasks. Stop the
+	// holder instead: its lease expires.
 	ErrExternalStore = errors.New("queue: the lock is in an external store")
 )
 

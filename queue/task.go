@@ -102,9 +102,11 @@ type Receipt struct {
 
 // Errors of a task that a client does not accept, for errors.Is.
 var (
-	// ErrDuplicate refuses a task while an equal one is unfinished, see [Options.UniqueFor].
+	// ErrDuplicate refuses a task while an equal one is unfinished, see [Options.UniqueFor]. There is
+	// nothing to do: the other one runs.
 	ErrDuplicate = errors.New("queue: a task of this kind and payload exists already")
-	// ErrTaskIDConflict refuses a task whose id is taken, see [Options.TaskID].
+	// ErrTaskIDConflict refuses a task whose id is taken, see [Options.TaskID]. After a call whose
+	// answer was lost, it says that the task is there.
 	ErrTaskIDConflict = errors.New("queue: a task of this id exists already")
 )
 

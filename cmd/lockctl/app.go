@@ -19,8 +19,7 @@ import (
 	"github.com/sidingq/siding/internal/config"
 )
 
-// exitTrouble is the exit status of why and doctor if something is wrong.
-const exitTrouble = 3
+const exitTrouble = 3 // why or doctor has found that something is wrong
 
 // statuses is the part of the help that lists the exit statuses.
 const statuses = `Exit status: 0 all is well; 1 a fault, such as Redis that cannot be reached, a task

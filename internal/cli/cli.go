@@ -13,7 +13,7 @@ import (
 
 // The exit statuses of all programs. A program may have more.
 const (
-	StatusOK    = 0
+	StatusOK    = 0 // all is well
 	StatusFault = 1 // something has failed
 	StatusUsage = 2 // the command line or a setting is wrong
 )

@@ -105,7 +105,7 @@ func TestShippedFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(render(), string(have)); diff != "" {
-		t.Errorf("config.yaml differs from the table of settings; go test ./internal/config -update writes it (-want +have):\n%s", diff)
+		t.Errorf("config.yaml differs from the table of settings; make reference writes it (-want +have):\n%s", diff)
 	}
 	read, err := load(shipped, nil)
 	if err != nil {

@@ -37,13 +37,13 @@ func ofFleet(name, help string, by ...string) *prometheus.Desc {
 }
 
 var (
-	redisUp = prometheus.NewDesc("siding_redis_up", "1 if this worker could read the gauges of the fleet from Redis. 0 if not, and then these gauges are left out.", nil, nil)
+	redisUp = prometheus.NewDesc("siding_redis_up", "1 if this worker could read the gauges of the fleet from Redis. 0 if not, and then the other gauges of the fleet are left out.", nil, nil)
 
 	waitingTasks = ofFleet("siding_tasks_waiting", "Tasks and goroutines that wait for locks, without tasks of paused queues.", "class")
 	oldestWait   = ofFleet("siding_oldest_wait_seconds", "The longest time for which one of the waiting tasks and goroutines has waited.", "class")
 	heldLocks    = ofFleet("siding_locks_held", "Locks of running tasks, and locks for which tasks wait: held, revoked, reserved for a waiter, or held by a foreign holder.", "class", "state")
-	unreadLocks  = ofFleet("siding_locks_unread", "Contended locks that the gauges by class leave out, as there are too many.")
-	queueTasks   = ofFleet("siding_queue_tasks", "Tasks of an asynq queue. Waiting tasks were parked, retrying tasks have failed; asynq counts both as retry.", "queue", "state")
+	unreadLocks  = ofFleet("siding_locks_unread", "Contended locks that the gauges by class leave out, as there are too many. A worker reads at most 2,000.")
+	queueTasks   = ofFleet("siding_queue_tasks", "Tasks of an asynq queue. Waiting tasks were parked, retrying tasks have failed; asynq counts both as retry. If there are more than 500 of these, both are estimates.", "queue", "state")
 	queuePaused  = ofFleet("siding_queue_paused", "1 if an asynq queue is paused, else 0.", "queue")
 	servers      = ofFleet("siding_servers", "Servers, those without a guard included.")
 	unguarded    = ofFleet("siding_servers_unguarded", "Servers that run tasks of guarded queues without their locks.")

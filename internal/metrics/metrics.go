@@ -65,8 +65,8 @@ func New() *Metrics {
 
 	acquired := counter("siding_locks_acquired_total", "Locks that tasks have acquired.", "class")
 	refused := counter("siding_tasks_refused_total", "How often tasks found their locks busy. A task may find its lock busy more than once.", "class")
-	parked := counter("siding_tasks_parked_total", "Tasks that began to wait for their locks.", "class")
-	woken := counter("siding_tasks_woken_total", "Tasks that acquired their locks after a wait, by what ended the wait. Many by timer mean that wake-ups are lost.", "class", "via")
+	parked := counter("siding_tasks_parked_total", "Tasks that began to wait for their locks. Divided by the locks acquired, that is the share of tasks that had to wait.", "class")
+	woken := counter("siding_tasks_woken_total", "Tasks that acquired their locks after a wait, by what ended the wait: handoff, timer or recovery. Many by timer mean that wake-ups are lost.", "class", "via")
 	waited := histogram("siding_task_wait_seconds", "Time from the first refusal of a task until it had its lock, of tasks that had to wait.", waitBuckets, "class")
 	m.classes = labels.NewSet(func(name string) *class {
 		return &class{
@@ -83,7 +83,7 @@ func New() *Metrics {
 	lost := counter("siding_locks_lost_total", "Locks that were lost while their tasks ran.", "kind")
 	recovered := counter("siding_tasks_recovered_total", "Tasks that this worker has requeued, as their own workers died or were cut off.", "kind")
 	ended := counter("siding_tasks_ended_by_policy_total", "Tasks that ended without their handlers, as their policy says, by what it did: rejected, coalesced, replaced, or waited_too_long.", "kind", "outcome")
-	durations := histogram("siding_task_duration_seconds", "Time for which a task held its lock; for a task without a resource, the time for which its handler ran.", durationBuckets, "kind", "outcome")
+	durations := histogram("siding_task_duration_seconds", "Time for which a task held its lock; for a task without a resource, the time for which its handler ran. parked: the handler found a second lock busy, or something missing that all tasks need. lost: the lock was lost, or a write was refused as stale.", durationBuckets, "kind", "outcome")
 	m.kinds = labels.NewSet(func(name string) *kind {
 		of := durations.MustCurryWith(prometheus.Labels{"kind": name})
 		return &kind{

@@ -18,7 +18,7 @@ import (
 //go:embed fence.lua
 var fenceSource string
 
-// ErrKey says that the key of a fence holds something else.
+// ErrKey says that the key of a fence holds something else. Use a key for nothing but one fence.
 var ErrKey = errors.New("redisfence: the key holds no fence")
 
 // A Script is a Lua script that runs for the present holder of a lock, and not for a former one. A

@@ -13,10 +13,10 @@ import (
 
 var (
 	// ErrNoRow says that there is no row of the key, so that nothing could
-	// remember the fence.
+	// remember the fence. Insert the row first.
 	ErrNoRow = errors.New("sqlfence: no row")
 
-	// ErrTable says that a [Table] cannot be used as it is written.
+	// ErrTable says that a [Table] cannot be used as it is written. The error names the field.
 	ErrTable = errors.New("sqlfence: bad table")
 )
 

@@ -119,22 +119,38 @@ func TestPackageComments(t *testing.T) {
 	}
 }
 
-// TestScripts wants all scripts in the page about them, and no others.
-func TestScripts(t *testing.T) {
+// TestKeys wants each key that Go code and scripts make in the table of keys, and no others. Keys are found by
+// what follows their hash tag.
+func TestKeys(t *testing.T) {
 	t.Parallel()
 	const page = "docs/reference/redis-keys.md"
+	suffix := regexp.MustCompile("}:([a-z]+)")
 	listed := make(map[string]bool)
-	for _, m := range regexp.MustCompile("(?m)^\\| `([^`]+/[^`]+\\.lua)` ").FindAllStringSubmatch(read(t, page), -1) {
-		listed[m[1]] = true
-	}
-	for _, name := range named(t, func(name string) bool { return path.Ext(name) == ".lua" }) {
-		if !listed[name] {
-			t.Errorf("%s: %s is not in the table of scripts", page, name)
+	for _, row := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\| [a-z ]+ \\|").FindAllStringSubmatch(read(t, page), -1) {
+		for _, m := range suffix.FindAllStringSubmatch(row[1], -1) {
+			listed[m[1]] = true
 		}
-		delete(listed, name)
 	}
-	for name := range listed {
-		t.Errorf("%s: there is no %s", page, name)
+	made := make(map[string]string)
+	literal := regexp.MustCompile(`"}:([a-z]+)[":]|tag ?\+ ?":([a-z]+)[":]|'}:([a-z]+)[':]`)
+	for _, name := range named(t, func(name string) bool {
+		return regexp.MustCompile(`^(lock|queue|internal/(redisstore|asynqredis|hook|fastpath|fetch))/.*(\.lua|\.go)$`).MatchString(name) &&
+			!strings.HasPrefix(name, "lock/etcdlock/") && !strings.HasSuffix(name, "_test.go")
+	}) {
+		for _, m := range literal.FindAllStringSubmatch(read(t, name), -1) {
+			made[m[1]+m[2]+m[3]] = name
+		}
+	}
+	delete(made, "pending") // asynq's
+	for key, name := range made {
+		if !listed[key] {
+			t.Errorf("%s: the table of keys has no }:%s, which %s makes", page, key, name)
+		}
+		delete(listed, key)
+	}
+	delete(listed, "t") // asynq's keys of tasks
+	for key := range listed {
+		t.Errorf("%s: nobody makes the key }:%s", page, key)
 	}
 }
 

@@ -1,0 +1,194 @@
+// Package reference_test writes the pages of docs/reference that the code decides, and keeps them in
+// step with it: settings, metrics, errors and scripts. make reference writes them.
+package reference_test
+
+import (
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "write the pages of docs/reference")
+
+// root is the repository, seen from here.
+var root = filepath.Join("..", "..", "..")
+
+// head begins each page behind its title, so that nobody writes there by hand.
+const head = "\n<!-- make reference writes this page from the code. -->\n\n"
+
+// TestReference wants each page as the code says.
+func TestReference(t *testing.T) {
+	t.Parallel()
+	for name, page := range map[string]func(*testing.T) string{
+		"config":        configPage,
+		"errors":        errorsPage,
+		"metrics":       metricsPage,
+		"redis-scripts": scriptsPage,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			file, want := filepath.Join(root, "docs", "reference", name+".md"), page(t)
+			if *update {
+				if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			have, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, string(have)); diff != "" {
+				t.Errorf("docs/reference/%s.md differs from the code; make reference writes it (-want +have):\n%s", name, diff)
+			}
+		})
+	}
+}
+
+// table writes rows below a heading. Each cell is Markdown.
+func table(b *strings.Builder, rows ...[]string) {
+	for i, row := range rows {
+		for _, cell := range row {
+			b.WriteString("| " + strings.ReplaceAll(cell, "|", `\|`) + " ")
+		}
+		b.WriteString("|\n")
+		if i == 0 {
+			b.WriteString(strings.Repeat("|---", len(row)) + "|\n")
+		}
+	}
+}
+
+// code marks text as code; no text is no code.
+func code(text string) string {
+	if text == "" {
+		return ""
+	}
+	return "`" + text + "`"
+}
+
+// filled wraps a paragraph at 100 columns.
+func filled(text string) string {
+	var b strings.Builder
+	column := 0
+	for word := range strings.FieldsSeq(text) {
+		switch {
+		case column == 0:
+		case column+1+len(word) > 100:
+			b.WriteString("\n")
+			column = 0
+		default:
+			b.WriteString(" ")
+			column++
+		}
+		b.WriteString(word)
+		column += len(word)
+	}
+	return b.String() + "\n"
+}
+
+// named returns the files of the repository that a function wants, in order.
+func named(t *testing.T, want func(string) bool) []string {
+	t.Helper()
+	var names []string
+	err := fs.WalkDir(os.DirFS(root), ".", func(name string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && (entry.Name() == ".git" || entry.Name() == "node_modules" || entry.Name() == "testdata"):
+			return fs.SkipDir
+		case !entry.IsDir() && want(name):
+			names = append(names, name)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// scriptsPage lists the scripts by folder, each with the head of its file.
+func scriptsPage(t *testing.T) string {
+	t.Helper()
+	var b strings.Builder
+	b.WriteString("# Scripts in Redis\n" + head)
+	b.WriteString(filled("Each script is one file. Its head states keys, arguments, answers and guarantee. " +
+		"[Keys](redis-keys.md) explains the keys, and says what a call answers that is sent twice. " +
+		"A script whose head names no `KEYS` is a part of others: their texts are joined before they are sent."))
+	byFolder := make(map[string][]string)
+	for _, name := range named(t, func(name string) bool { return path.Ext(name) == ".lua" }) {
+		byFolder[path.Dir(name)] = append(byFolder[path.Dir(name)], name)
+	}
+	if len(byFolder) < 5 {
+		t.Errorf("want five folders of scripts or more, have %d", len(byFolder))
+	}
+	folders := named(t, func(string) bool { return false })
+	for folder := range byFolder {
+		folders = append(folders, folder)
+	}
+	slices.Sort(folders)
+	rows := [][]string{{"script", "what it does"}}
+	for _, folder := range folders {
+		for _, name := range byFolder[folder] {
+			says := headOf(t, name)
+			first, _, _ := strings.Cut(strings.TrimSpace(says), "\n\n")
+			sentence := regexp.MustCompile(`^(?s:.*?)(?:\.\s|\.?$)`).FindString(first)
+			rows = append(rows, []string{
+				fmt.Sprintf("[`%s`](#%s)", name, anchor(name)),
+				strings.TrimRight(strings.Join(strings.Fields(sentence), " "), "."),
+			})
+		}
+	}
+	b.WriteString("\n")
+	table(&b, rows...)
+	for _, folder := range folders {
+		for _, name := range byFolder[folder] {
+			fmt.Fprintf(&b, "\n## %s\n\n", name)
+			for line := range strings.Lines(headOf(t, name)) {
+				b.WriteString(strings.TrimRight("    "+line, " \n") + "\n")
+			}
+		}
+	}
+	return b.String()
+}
+
+// anchor is the name by which a link finds a heading.
+func anchor(heading string) string {
+	return regexp.MustCompile(`[^\p{L}\p{N}_-]`).ReplaceAllString(strings.ToLower(strings.ReplaceAll(heading, " ", "-")), "")
+}
+
+// headOf returns the comment at the beginning of a script.
+func headOf(t *testing.T, name string) string {
+	t.Helper()
+	var b strings.Builder
+	for line := range strings.Lines(read(t, name)) {
+		text, ok := strings.CutPrefix(line, "--")
+		if !ok {
+			break
+		}
+		b.WriteString(strings.TrimPrefix(text, " "))
+	}
+	says := strings.TrimSpace(b.String())
+	if !regexp.MustCompile(`^[A-Z].*\.`).MatchString(strings.ReplaceAll(says, "\n", " ")) {
+		t.Errorf("%s: want a head that says what the script does", name)
+	}
+	return says
+}
