@@ -1,0 +1,124 @@
+package docs_test
+
+import (
+	"cmp"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// languages are those of the blocks in the documentation.
+var languages = []string{
+	"go",      // internal/verify/snippets checks its types
+	"sh",      // e2e runs it
+	"console", // commands that no test runs, see notRun
+	"redis",   // users of Redis; e2e logs in as each
+	"diff",    // what changes in a program
+	"yaml",    // parsed here
+	"promql", "mermaid",
+	"text", // what a program prints
+}
+
+// notRun has the pages with commands that no test runs, and why.
+var notRun = map[string]string{
+	"bench/README.md":              "they run for minutes",
+	"docs/evidence/benchmarks.md":  "they run for minutes",
+	"docs/evidence/reliability.md": "it runs for ten minutes",
+	"docs/guides/lockctl.md":       "they ask a person, or are for an interactive shell",
+	"docs/guides/metrics.md":       "they profile a worker on another machine",
+	"docs/guides/operations.md":    "they change the machine, as root; e2e checks the unit",
+}
+
+// isRun reports whether e2e runs the commands of a page.
+func isRun(page string) bool {
+	return page == "README.md" || path.Base(page) == "tutorial.md" || path.Dir(page) == "docs/guides"
+}
+
+// command is the beginning of a command in a line.
+var command = regexp.MustCompile(`^(?:\$ )?(?:[A-Z_]+=\S+ )*(?:cd|go|make|lockctl|asynq|redis-cli|source|git|docker|kubectl|systemctl|install|sh|curl|kill|export) `)
+
+// TestBlocks wants a language for each block of code, a test for each command, and no command where no test
+// looks.
+func TestBlocks(t *testing.T) {
+	t.Parallel()
+	unused := make(map[string]bool)
+	for page := range notRun {
+		unused[page] = true
+	}
+	var code strings.Builder // of the programs that no test runs
+	for _, name := range named(t, func(name string) bool { return strings.HasPrefix(name, "bench/") && path.Ext(name) == ".go" }) {
+		code.WriteString(read(t, name))
+	}
+	for _, page := range named(t, func(name string) bool { return path.Ext(name) == ".md" && name != "CHANGELOG.md" }) {
+		language, text := "", ""
+		for i, line := range strings.Split(read(t, page), "\n") {
+			opened, isFence := strings.CutPrefix(strings.TrimSpace(line), "```")
+			switch {
+			case isFence && language == "":
+				opened, _, _ = strings.Cut(opened, " ") // such as "sh terminal 2"
+				language, text = cmp.Or(opened, "text"), ""
+				if !slices.Contains(languages, opened) {
+					t.Errorf("%s:%d: want a block in one of %q, have %q", page, i+1, languages, opened)
+				}
+				if language == "sh" && !isRun(page) {
+					t.Errorf("%s:%d: no test runs the commands of this page: want console, and why", page, i+1)
+				}
+				if delete(unused, page); language == "console" && notRun[page] == "" {
+					t.Errorf("%s:%d: want sh, so that a test runs it, or why none does", page, i+1)
+				}
+			case isFence:
+				if language == "yaml" {
+					if err := yaml.Unmarshal([]byte(text), new(any)); err != nil {
+						t.Errorf("%s:%d: %v", page, i+1, err)
+					}
+				}
+				language = ""
+			case language == "console":
+				wantRunnable(t, page, line, code.String())
+			case language == "":
+				if indented, ok := strings.CutPrefix(line, "    "); ok && command.MatchString(indented) {
+					t.Errorf("%s:%d: want a command in a block, have %q", page, i+1, indented)
+				}
+			default:
+				text += line + "\n"
+			}
+		}
+	}
+	for page := range unused {
+		t.Errorf("%s has no commands any more", page)
+	}
+}
+
+// wantRunnable wants the program, the flags and the target that a command names. code is that of the
+// programs.
+func wantRunnable(t *testing.T, page, line, code string) {
+	t.Helper()
+	line, _, _ = strings.Cut(line, " #")
+	if m := regexp.MustCompile(`\bmake ([a-z]+)`).FindStringSubmatch(line); m != nil {
+		wantTarget(t, page, m[1])
+	}
+	m := regexp.MustCompile(`go run \./(cmd/\w+)(.*)`).FindStringSubmatch(line)
+	if m == nil {
+		return
+	}
+	program := path.Join("bench", m[1]) // all that no test runs are there
+	if _, err := os.Stat(filepath.Join(root, program)); err != nil {
+		t.Errorf("%s: %s: no such program", page, line)
+	}
+	for _, flag := range regexp.MustCompile(` -([a-z-]+)`).FindAllStringSubmatch(m[2], -1) {
+		if !strings.Contains(code, `"`+flag[1]+`"`) {
+			t.Errorf("%s: %s: no such flag as -%s", page, line, flag[1])
+		}
+	}
+	for _, dir := range regexp.MustCompile(` (\.\./\S+)`).FindAllStringSubmatch(m[2], -1) {
+		if _, err := os.Stat(filepath.Join(root, "bench", dir[1])); err != nil {
+			t.Errorf("%s: %s: there is no %s", page, line, dir[1])
+		}
+	}
+}
