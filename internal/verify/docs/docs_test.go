@@ -56,6 +56,21 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+// TestIndex wants each page in the list of all pages, besides single decisions.
+func TestIndex(t *testing.T) {
+	t.Parallel()
+	const index = "docs/README.md"
+	listed := make(map[string]bool)
+	for _, m := range link.FindAllStringSubmatch(read(t, index), -1) {
+		listed[path.Join("docs", m[1])] = true
+	}
+	for _, page := range named(t, func(name string) bool { return path.Ext(name) == ".md" && strings.HasPrefix(name, "docs/") }) {
+		if page != index && !listed[page] && path.Dir(page) != "docs/decisions" {
+			t.Errorf("%s: want a link to %s", index, page)
+		}
+	}
+}
+
 // TestMentions finds pages that code and settings name, and that are not there.
 func TestMentions(t *testing.T) {
 	t.Parallel()
