@@ -69,7 +69,7 @@ func (a *app) compare(ctx context.Context, m *member.Member) (err error) {
 	} else if err != nil {
 		return fmt.Errorf("compare: %w", err)
 	}
-	if err := c.table.print(a); err != nil {
+	if err := c.table.show(a); err != nil {
 		return err
 	}
 	return c.table.err()
@@ -220,8 +220,8 @@ func (c *comparison) contender(w compare.Way) starter {
 					}
 					// The shop wants a fence, which a plain lock has not. All holders are in this
 					// process, so a counter will do.
-					ctx = lease.WithFence(ctx, resource, fences.Add(1))
-					return book.Run(context.WithValue(ctx, infokey.Key{}, queue.Info{ID: id}), task)
+					fenced := lease.WithFence(ctx, resource, fences.Add(1))
+					return book.Run(context.WithValue(fenced, infokey.Key{}, queue.Info{ID: id}), task)
 				})
 			},
 		})

@@ -140,7 +140,7 @@ func TestTable(t *testing.T) {
 		{Way: "slow", Time: 5_000_000, Succeeded: 1, P50: &us},
 		{Way: "siding", Finished: true, Time: 600_000, Succeeded: 2, Archived: 1, Charged: 25, P50: &us, P99: &us, LedgerOK: &wrong, differences: "order 7001"},
 	}}
-	if err := have.print(a); err != nil {
+	if err := have.show(a); err != nil {
 		t.Fatal(err)
 	}
 	var rows [][]string

@@ -65,8 +65,8 @@ func (t table) err() error {
 	}
 }
 
-// print prints the table for a reader, or as a line of JSON.
-func (t table) print(a *app) error {
+// show prints the table for a reader, or as a line of JSON.
+func (t table) show(a *app) error {
 	if a.flags.json {
 		return a.printJSON(t)
 	}

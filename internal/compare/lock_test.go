@@ -36,7 +36,7 @@ func TestPlainLock(t *testing.T) {
 	failed := errors.New("out of ink")
 	err := l.do(t.Context(), "a", func(ctx context.Context) error {
 		renewals, last := 0, l.ttl
-		poll.Eventually(t, "the lock renewed for longer than its TTL", func() bool {
+		poll.Eventually(t, "the lock renewed for longer than its TTL", func() bool { //nolint:contextcheck // it has the test's
 			if err := l.do(ctx, "a", nothing); !errors.Is(err, errBusy) {
 				t.Fatalf("want the resource busy while the holder renews, have %v", err)
 			}
@@ -68,7 +68,7 @@ func TestPlainLockLost(t *testing.T) {
 		if err := rdb.Set(ctx, "lock:a", "another", time.Minute).Err(); err != nil {
 			t.Fatal(err)
 		}
-		poll.Eventually(t, "the context ended", func() bool { return ctx.Err() != nil })
+		poll.Eventually(t, "the context ended", func() bool { return ctx.Err() != nil }) //nolint:contextcheck // it has the test's
 		return context.Cause(ctx)
 	})
 	if !errors.Is(err, errLost) {
