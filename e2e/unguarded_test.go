@@ -158,9 +158,7 @@ func startUnguarded(t *testing.T, addr string, l *ledger.Ledger) {
 			return err
 		}
 		id, _ := asynq.GetTaskID(ctx)
-		if guarded, ok := task.(queue.Guarded); ok {
-			ctx = locktest.WithFence(ctx, guarded.Resource(), 1)
-		}
+		ctx = locktest.WithFence(ctx, task.Resource(), 1)
 		return book.Run(queuetest.WithInfo(ctx, queue.Info{ID: id}), task)
 	}))
 	if err != nil {

@@ -160,8 +160,9 @@ func TestInvalidTasks(t *testing.T) {
 		{"validator", invalid{ok}, queue.Options{}, `test:job: payload field "n" is odd`},
 		{"no task", nil, queue.Options{}, `<nil>: task: want one that is not nil`},
 		{"nil task", (*job)(nil), queue.Options{}, `*queue_test.job: task: want one that is not nil`},
-		{"no kind", named{}, queue.Options{}, `queue_test.named: kind: want 1 to 256 bytes`},
-		{"long kind", named{kind: strings.Repeat("k", 257)}, queue.Options{}, `queue_test.named: kind: want 1 to 256 bytes, have "kkk`},
+		{"no kind", named{}, queue.Options{}, `queue_test.named: kind: want 1 to 256 bytes of UTF-8`},
+		{"kind of broken text", named{kind: "k\xff"}, queue.Options{}, `queue_test.named: kind: want 1 to 256 bytes of UTF-8, have "k\xff"`},
+		{"long kind", named{kind: strings.Repeat("k", 257)}, queue.Options{}, `queue_test.named: kind: want 1 to 256 bytes of UTF-8, have "kkk`},
 		{"not JSON", named{"test:any", math.NaN()}, queue.Options{}, `test:any: payload: json: unsupported value: NaN`},
 		{"large payload", named{"test:any", strings.Repeat("x", queue.MaxPayload)}, queue.Options{}, `test:any: payload: want at most 262144 bytes, have 262155`},
 	} {

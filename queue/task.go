@@ -17,8 +17,8 @@ import (
 )
 
 // A Task is a unit of work: a plain struct that is encoded as JSON. The kind is the name under
-// which [Handle] registers the handler, such as "order:audit", of 1 to 256 bytes. Kind is also
-// called on the zero value.
+// which [Handle] registers the handler, such as "order:audit", of 1 to 256 bytes of UTF-8. Kind is
+// also called on the zero value.
 type Task interface {
 	Kind() string
 }
@@ -167,8 +167,8 @@ func encode(t Task) (payload []byte, resource string, err error) {
 		return nil, "", &TaskError{Kind: fmt.Sprintf("%T", t), Field: "task", Want: "want one that is not nil"}
 	}
 	kind := t.Kind()
-	if strings.TrimSpace(kind) == "" || len(kind) > maxKind {
-		return nil, "", &TaskError{Kind: fmt.Sprintf("%T", t), Field: "kind", Value: clip(kind), Want: fmt.Sprintf("want 1 to %d bytes", maxKind)}
+	if strings.TrimSpace(kind) == "" || len(kind) > maxKind || !utf8.ValidString(kind) {
+		return nil, "", &TaskError{Kind: fmt.Sprintf("%T", t), Field: "kind", Value: clip(kind), Want: fmt.Sprintf("want 1 to %d bytes of UTF-8", maxKind)}
 	}
 	if v, ok := t.(Validator); ok {
 		if err := v.Validate(); err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
-var decoders = map[string]func(payload []byte) (queue.Task, error){
+var decoders = map[string]func(payload []byte) (queue.Guarded, error){
 	AuditOrder{}.Kind():   decode[AuditOrder],
 	AllocateLine{}.Kind(): decode[AllocateLine],
 	DeductStock{}.Kind():  decode[DeductStock],
@@ -28,7 +28,7 @@ func Kinds() []string { return slices.Sorted(maps.Keys(decoders)) }
 
 // Decode reads the JSON payload of a task as [Unmarshal] does, and checks it. Errors name the kind
 // and the field.
-func Decode(kind string, payload []byte) (queue.Task, error) {
+func Decode(kind string, payload []byte) (queue.Guarded, error) {
 	decode := decoders[kind]
 	if decode == nil {
 		return nil, fmt.Errorf("kind: want one of %s, have %.40q", strings.Join(Kinds(), ", "), kind)
@@ -36,7 +36,7 @@ func Decode(kind string, payload []byte) (queue.Task, error) {
 	return decode(payload)
 }
 
-func decode[T task](payload []byte) (queue.Task, error) {
+func decode[T task](payload []byte) (queue.Guarded, error) {
 	var t T
 	if err := Unmarshal(payload, &t); err != nil {
 		return nil, fmt.Errorf("%s: payload: %w", t.Kind(), err)

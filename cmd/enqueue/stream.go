@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -30,10 +29,13 @@ func (a *app) streamCommand() *cobra.Command {
 		Long: `Enqueue tasks from JSON lines, read from a file or from stdin:
 
   {"kind":"order:audit","payload":{"order":"536365"},"queue":"critical","delay":"5s"}
+  {"kind":"order:ship","payload":{"order":"1001"},"resource":"order:1001"}
 
-kind and payload are needed; queue, id, delay, at, unique, retries, timeout,
-deadline and retention mean what the flags of "enqueue task" mean. Blank lines
-are skipped. A bad line is refused by its number and does not stop the rest.
+kind and payload are needed, and so is resource with a kind of your own; queue, id,
+delay, at, unique, retries, timeout, deadline, retention, priority, on_busy, wait,
+max_wait, max_waiting and use_retries mean what the flags of "enqueue task" mean.
+Blank lines are skipped. A bad line is refused by its number and does not stop the
+rest.
 
 ` + resumeHelp + `
 
@@ -79,8 +81,7 @@ func (a *app) stream(ctx context.Context, in input) error {
 
 // A streamLine is one line of a stream.
 type streamLine struct {
-	Kind    string          `json:"kind"`
-	Payload json.RawMessage `json:"payload"`
+	taskText
 	taskOptions
 }
 
@@ -141,7 +142,7 @@ func (d streamDecoder) decode(number int, text []byte) (queue.Job, error) {
 	if err := tasks.Unmarshal(text, &line); err != nil {
 		return queue.Job{}, err
 	}
-	task, err := tasks.Decode(line.Kind, line.Payload)
+	task, err := line.decode()
 	if err != nil {
 		return queue.Job{}, err
 	}
@@ -151,7 +152,7 @@ func (d streamDecoder) decode(number int, text []byte) (queue.Job, error) {
 	}
 	opts.Queue = cmp.Or(opts.Queue, d.queue)
 	if opts.TaskID == "" && d.content.hash != "" {
-		opts.TaskID = fmt.Sprintf("%d:%s-%s", number, line.Kind, d.content.short())
+		opts.TaskID = fmt.Sprintf("%d-%s", number, d.content.short()) // a kind may have what no id may have
 	}
 	return queue.Job{Task: task, Options: opts}, nil
 }

@@ -58,8 +58,8 @@ func TestStreamLines(t *testing.T) {
 		"unknown field":     {`{"kind":"order:audit","payload":{"order":"1"},"delya":"5s"}`, `1: unknown field "delya"`},
 		"wrong type":        {`{"kind":"order:audit","payload":{"order":"1"},"delay":5}`, `1: delay: want a string, have number`},
 		"wrong number":      {`{"kind":"order:audit","payload":{"order":"1"},"retries":"5"}`, `1: retries: want a whole number, have string`},
-		"no kind":           {`{"payload":{"order":"1"}}`, "1: kind: want one of " + strings.Join(tasks.Kinds(), ", ") + `, have ""`},
-		"unknown kind":      {`{"kind":"x","payload":{"order":"1"}}`, "1: kind: want one of " + strings.Join(tasks.Kinds(), ", ") + `, have "x"`},
+		"no kind":           {`{"payload":{"order":"1"}}`, "1: kind: want one of " + strings.Join(tasks.Kinds(), ", ") + `, or any other kind with a resource, have ""`},
+		"unknown kind":      {`{"kind":"x","payload":{"order":"1"}}`, "1: kind: want one of " + strings.Join(tasks.Kinds(), ", ") + `, or any other kind with a resource, have "x"`},
 		"no payload":        {`{"kind":"order:audit"}`, "1: order:audit: payload: want a JSON object: EOF"},
 		"null":              {`{"kind":"order:audit","payload":null}`, `1: order:audit: order: is empty`},
 		"bad payload":       {`{"kind":"order:audit","payload":{"order":""}}`, `1: order:audit: order: is empty`},
@@ -95,7 +95,7 @@ func TestStreamOptions(t *testing.T) {
 			Policy: &queue.Policy{OnBusy: queue.OnBusyWait, Wait: 20 * time.Millisecond, MaxWait: time.Minute, MaxWaiting: 4, UseRetries: true},
 		},
 		{
-			Queue: "elsewhere", TaskID: "2:order:audit-0123456789abcdef", Retries: queue.NoRetries,
+			Queue: "elsewhere", TaskID: "2-0123456789abcdef", Retries: queue.NoRetries,
 			At: time.Date(2997, 12, 31, 23, 0, 0, 0, time.UTC),
 		},
 	}
@@ -153,7 +153,7 @@ func TestStreamFromStdin(t *testing.T) {
         2  tasks enqueued
         0  tasks were there already
         2  refused
-           line 2: kind: want one of ` + strings.Join(tasks.Kinds(), ", ") + `, have "order:adit"
+           line 2: kind: want one of ` + strings.Join(tasks.Kinds(), ", ") + `, or any other kind with a resource, have "order:adit"
            line 4: order:audit: timeout: want whole seconds, 1 or more, have "1ms"
 `
 	wantResult(t, result{want, "", exitRefused}, enqueue(t, text, args...))

@@ -19,6 +19,7 @@ import (
 
 func (a *app) taskCommand() *cobra.Command {
 	var (
+		task    taskText
 		options taskOptions
 		payload string
 		retries int
@@ -28,13 +29,16 @@ func (a *app) taskCommand() *cobra.Command {
 		Short: "Enqueue one task and print its id",
 		Long: `Enqueue one task and print its id; with --json its receipt, {"id":..,"queue":..}.
 
-Kinds: ` + strings.Join(tasks.Kinds(), ", ") + `.
+Known kinds: ` + strings.Join(tasks.Kinds(), ", ") + `.
+The payload of a known kind is checked, and says what its resource is. Any other
+kind is one of your own: it needs a --resource, and its payload may be any JSON.
 
 A task that is not valid is refused with exit status 3. So is one whose id, or
 whose equal (--unique), is there already. After a fault of Redis the task may be
 stored all the same: with an --id you can try again safely.`,
 		Example: `  enqueue task order:audit --payload '{"order":"536365"}'
-  enqueue task stock:deduct --payload @deduction.json --queue critical --delay 90s`,
+  enqueue task stock:deduct --payload @deduction.json --queue critical --delay 90s
+  enqueue task order:ship --payload '{"order":"1001"}' --resource order:1001`,
 		Args: cli.One,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.Flags().Changed("retries") {
@@ -44,15 +48,16 @@ stored all the same: with an --id you can try again safely.`,
 			if err != nil {
 				return errors.New("--" + strings.Replace(err.Error(), "max_wait:", "max-wait:", 1))
 			}
-			text, err := a.payload(payload)
-			if err != nil {
+			task.Kind = args[0]
+			if task.Payload, err = a.payload(payload); err != nil {
 				return fmt.Errorf("--payload: %w", err)
 			}
-			return a.enqueueTask(cmd.Context(), args[0], text, opts)
+			return a.enqueueTask(cmd.Context(), task, opts)
 		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&payload, "payload", "", "the task's payload: `JSON`, @FILE, or - for stdin")
+	f.StringVar(&task.Resource, "resource", "", "the `resource` of a task of your own, such as order:1001")
 	f.IntVar(&retries, "retries", 0, "try it again after `n` failures of its own at most; 0 for never (default 25)")
 	options.addFlags(f)
 	_ = cmd.MarkFlagRequired("payload") // there is such a flag
@@ -70,12 +75,12 @@ func (a *app) payload(value string) ([]byte, error) {
 	return []byte(value), nil
 }
 
-func (a *app) enqueueTask(ctx context.Context, kind string, payload []byte, opts *queue.Options) error {
+func (a *app) enqueueTask(ctx context.Context, text taskText, opts *queue.Options) error {
 	settings, err := a.settings()
 	if err != nil {
 		return err
 	}
-	task, err := tasks.Decode(kind, payload)
+	task, err := text.decode()
 	if err == nil {
 		err = queue.Check(task, opts)
 	}
@@ -84,7 +89,7 @@ func (a *app) enqueueTask(ctx context.Context, kind string, payload []byte, opts
 	}
 	receipt := queue.Receipt{ID: opts.TaskID, Queue: cmp.Or(opts.Queue, defaultQueue)}
 	if a.flags.dryRun {
-		return a.printReceipt(receipt, kind+" is valid")
+		return a.printReceipt(receipt, task.Kind()+" is valid")
 	}
 	redis, err := cli.Connect(ctx, settings.Redis, "enqueue", "worker")
 	if err != nil {

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/sidingq/siding/queue"
+	"github.com/sidingq/siding/tasks"
+)
+
+// A taskText is a task as text, without its options: the arguments of enqueue task, or fields of a line
+// of a stream.
+type taskText struct {
+	Kind     string          `json:"kind"`
+	Payload  json.RawMessage `json:"payload"`
+	Resource string          `json:"resource"`
+}
+
+// decode makes the task. A known kind checks its payload, and knows its resource: another one is
+// refused. Any other kind needs a resource, and its payload may be any JSON.
+func (t taskText) decode() (queue.Task, error) {
+	if slices.Contains(tasks.Kinds(), t.Kind) {
+		task, err := tasks.Decode(t.Kind, t.Payload)
+		if err != nil {
+			return nil, err
+		}
+		if want := task.Resource(); t.Resource != "" && t.Resource != want {
+			return nil, fmt.Errorf("%s: resource: want %.160q as its payload says, or none, have %.160q", t.Kind, want, t.Resource)
+		}
+		return task, nil
+	}
+	if t.Resource == "" {
+		return nil, fmt.Errorf("kind: want one of %s, or any other kind with a resource, have %.40q", strings.Join(tasks.Kinds(), ", "), t.Kind)
+	}
+	var value json.RawMessage
+	if err := json.Unmarshal(t.Payload, &value); err != nil {
+		return nil, fmt.Errorf("%.40s: payload: want JSON: %w", t.Kind, err)
+	}
+	if !utf8.Valid(value) {
+		return nil, fmt.Errorf("%.40s: payload: want JSON: it is not UTF-8", t.Kind)
+	}
+	return foreignTask{t}, nil
+}
+
+// A foreignTask is of a kind that this program does not know.
+type foreignTask struct{ text taskText }
+
+func (t foreignTask) Kind() string     { return t.text.Kind }
+func (t foreignTask) Resource() string { return t.text.Resource }
+
+// MarshalJSON returns the payload.
+func (t foreignTask) MarshalJSON() ([]byte, error) { return t.text.Payload, nil }
