@@ -66,13 +66,17 @@ func newTestbed(t *testing.T) *testbed {
 		t.Fatal(err)
 	}
 	s := &testbed{redis: redistest.Start(t), ledger: filepath.Join(t.TempDir(), "ledger.db"), bin: bin}
-	// The settings of the person who runs the tests are not for the programs.
-	s.env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "SIDING_") }),
+	s.env = append(environ(),
 		"SIDING_REDIS_ADDRS="+s.redis.Addr,
 		"SIDING_LEDGER_DSN="+s.ledger,
 		"SIDING_HTTP_ADDRESS=127.0.0.1:0",
 	)
 	return s
+}
+
+// environ returns the environment without the settings of the person who runs the tests.
+func environ() []string {
+	return slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "SIDING_") })
 }
 
 // A process is a running program.

@@ -3,6 +3,7 @@ package queue_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 	"testing"
 	"time"
@@ -239,4 +240,91 @@ func testRollout(t *testing.T, b *bundle) {
 	f.awaitBegun(100)
 	stopFlow()
 	f.wantAllRunOnce()
+}
+
+// Without the last steps of the way back, a plain asynq server still runs the tasks that waited: at
+// their fallback times, once each, and with all their retries. The test has that time pass by setting
+// the times back, as nothing else about the tasks changes meanwhile.
+func TestPlainServerRunsParkedTasks(t *testing.T) {
+	t.Parallel()
+	onBothPaths(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		st := newStage(t)
+		server := b.serve(t, queue.ServerConfig{}, st.run)
+		holder := st.hold(0)
+		b.enqueue(t, b.job(0))
+		within(t, patience, "the holder", holder.entered)
+		ids := b.park(t, 1, 2, 3)
+		// The fleet changes while they wait: nobody is left who would wake them.
+		b.pause(t)
+		holder.open()
+		b.awaitNoneActive(t)
+		shutdown(t, server)
+		b.resume(t)
+
+		var mu sync.Mutex
+		runs := make(map[int]int)
+		b.serveUnguarded(t, b.queue, func(ctx context.Context, j job) error {
+			retried, ok := asynq.GetRetryCount(ctx)
+			most, _ := asynq.GetMaxRetry(ctx)
+			if !ok || retried != 0 || most != 25 {
+				t.Errorf("job %d: want 25 retries, none of them used, have %d and %d", j.N, most, retried)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			runs[j.N]++
+			return nil
+		})
+		for _, id := range ids {
+			due, err := b.rdb.ZScore(t.Context(), b.key("retry"), id).Result()
+			if wait := due - float64(time.Now().Unix()); err != nil || wait < 3500 || wait > 7200 {
+				t.Errorf("want it to come by itself in 1 to 2 h, have %v s, %v", wait, err)
+			}
+			if err := b.rdb.ZIncrBy(t.Context(), b.key("retry"), -7200, id).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.awaitGone(t, ids...)
+		mu.Lock()
+		defer mu.Unlock()
+		if want := map[int]int{1: 1, 2: 1, 3: 1}; !maps.Equal(runs, want) {
+			t.Errorf("runs: want %v, have %v", want, runs)
+		}
+		if have := b.stats(t).Failed; have != 0 {
+			t.Errorf("want no failures, have %d", have)
+		}
+	})
+}
+
+// The Timeout of a task counts from the beginning of each attempt, and not while the task waits.
+func TestTimeoutDoesNotCountTheWait(t *testing.T) {
+	t.Parallel()
+	onBothPaths(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		const timeout = time.Hour
+		st := newStage(t)
+		deadlines := make(chan time.Time, 1)
+		holder := st.hold(0)
+		b.serve(t, queue.ServerConfig{}, func(ctx context.Context, j job) error {
+			if deadline, ok := ctx.Deadline(); ok && j.N == 1 {
+				deadlines <- deadline
+			}
+			return st.run(ctx, j)
+		})
+		b.enqueue(t, b.job(0))
+		within(t, patience, "the holder", holder.entered)
+		id := b.enqueue(t, b.job(1), queue.Options{Timeout: timeout})
+		b.awaitState(t, id, asynq.TaskStateRetry)
+		waited := time.Now() // and later, when the holder is let go
+		holder.open()
+		b.awaitGone(t, id)
+		select {
+		case have := <-deadlines:
+			if have.Before(waited.Add(timeout)) {
+				t.Errorf("want %v from %v on, have %v", timeout, waited, have)
+			}
+		default:
+			t.Error("want an attempt with a deadline")
+		}
+	})
 }

@@ -77,12 +77,12 @@ func rules(t *testing.T) map[string]rule {
 }
 
 // rooms returns what each package imports, without its tests. Programs that only test or
-// measure are no rooms, nor are examples.
+// measure are no rooms, nor are examples within a package.
 func rooms(t *testing.T) map[string][]string {
 	t.Helper()
 	root := os.DirFS(filepath.Join("..", "..", ".."))
 	all := make(map[string][]string)
-	for _, top := range []string{"cmd", "worker", "tasks", "inspect", "queue", "lock", "internal"} {
+	for _, top := range []string{"cmd", "examples", "worker", "tasks", "inspect", "queue", "lock", "internal"} {
 		err := fs.WalkDir(root, top, func(name string, entry fs.DirEntry, err error) error {
 			switch {
 			case err != nil:
