@@ -1,0 +1,223 @@
+package e2e
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/proc"
+	"github.com/sidingq/siding/internal/verify"
+)
+
+// A reader follows the tutorial in a fresh folder.
+type reader struct {
+	*testbed
+	root      string              // the clone
+	dir       string              // the folder of the first terminal
+	redis     *redis.Client       // on the Redis that the second terminal has
+	embedded  string              // its port
+	terminals map[string]*process // what serves in the others
+	outputs   map[string]string   // of the commands in the first terminal
+}
+
+// A block is a fenced block of the page, under its heading.
+type block struct{ step, info, text string }
+
+// blocks returns the blocks of a page that are shell commands or Go.
+func blocks(t *testing.T, page string) (all []block) {
+	t.Helper()
+	step := ""
+	for _, m := range regexp.MustCompile("(?ms)^## (\\d)|^```((?:sh|go)[^\n]*)\n(.*?)^```$").FindAllStringSubmatch(read(t, page), -1) {
+		if m[1] != "" {
+			step = m[1]
+			continue
+		}
+		all = append(all, block{step, m[2], m[3]})
+	}
+	return all
+}
+
+// The test does what the tutorial says, block by block and word for word. It changes only addresses, and
+// the number of the process to kill. The worker is killed and its task recovered in make verify alone.
+func TestTutorial(t *testing.T) {
+	t.Parallel()
+	root, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address, err := proc.FreeAddr(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	checks := map[string]func(*reader, *testing.T){
+		`"order":"1001"`:      (*reader).seesItRun,
+		"./lockctl why short": (*reader).seesItWait,
+	}
+	if verify.All() {
+		checks["kill -9"], checks["./lockctl why long"] = (*reader).seesItRecovered, (*reader).seesItRunAgain
+	}
+	r := &reader{testbed: &testbed{}, root: root, dir: t.TempDir(), terminals: make(map[string]*process), outputs: make(map[string]string)}
+	r.env = append(environ(), "SIDING_REDIS_ADDRS="+address, "SIDING_HTTP_ADDRESS=127.0.0.1:0")
+	r.embedded = address[strings.LastIndexByte(address, ':')+1:]
+	r.redis = redis.NewClient(&redis.Options{Addr: address})
+	t.Cleanup(func() { _ = r.redis.Close() })
+	for _, b := range blocks(t, filepath.Join("..", "docs", "tutorial.md")) {
+		if b.step == "6" && !verify.All() {
+			break
+		}
+		name, serves := strings.CutPrefix(b.info, "sh terminal ")
+		switch {
+		case b.info == "go":
+			r.writes(t, b.text)
+		case serves:
+			r.opens(t, name, b.text)
+		default:
+			for line := range strings.Lines(b.text) {
+				r.types(t, strings.TrimSuffix(line, "\n"))
+			}
+		}
+		for text, check := range checks {
+			if strings.Contains(b.text, text) {
+				check(r, t)
+				delete(checks, text)
+			}
+		}
+	}
+	for text := range checks {
+		t.Errorf("docs/tutorial.md: want a command with %s", text)
+	}
+	for _, p := range r.terminals {
+		if verify.All() && p != r.terminals["3"] { // which was killed; else that at work would drain for long
+			p.end(t, os.Interrupt)
+		}
+	}
+}
+
+// writes saves the program of the page, which is the one of the repository.
+func (r *reader) writes(t *testing.T, text string) {
+	t.Helper()
+	if want := read(t, filepath.Join(r.root, "examples", "tutorial", "main.go")); text != want {
+		t.Error("docs/tutorial.md: want the program of examples/tutorial/main.go")
+	}
+	if err := os.WriteFile(filepath.Join(r.dir, "main.go"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// opens starts what serves in a terminal of its own.
+func (r *reader) opens(t *testing.T, name, text string) {
+	t.Helper()
+	line := strings.TrimSpace(text)
+	if strings.Contains(line, "--embedded") {
+		line += " --embedded-port " + r.embedded
+	}
+	r.terminals[name] = r.serve(t, r.dir, line, "worker started")
+}
+
+// types runs a line in the first terminal, whose folder it may change.
+func (r *reader) types(t *testing.T, line string) {
+	t.Helper()
+	switch {
+	case strings.HasPrefix(line, "git clone "):
+		return // the clone is there
+	case strings.HasPrefix(line, "./lockctl why short"):
+		poll.Eventually(t, "a task that waits", func() bool { return r.redis.ZCard(t.Context(), "asynq:{default}:retry").Val() == 1 })
+	case strings.HasPrefix(line, "kill -9 "):
+		holder := regexp.MustCompile(`pid (\d+)`).FindStringSubmatch(r.outputs["./lockctl show order:1002"])
+		if holder == nil {
+			t.Fatalf("want the process that has the lock, have %q", r.outputs)
+		}
+		line = "kill -9 " + holder[1]
+	}
+	cmd := exec.CommandContext(t.Context(), "sh", "-ec", strings.ReplaceAll(line, "../siding", r.root)+"\npwd")
+	cmd.Dir, cmd.Env = r.dir, r.env
+	var errs strings.Builder
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s%s", line, err, tail(string(out), 2000), tail(errs.String(), 2000))
+	}
+	said := strings.TrimSuffix(string(out), "\n")
+	end := strings.LastIndexByte(said, '\n') + 1
+	r.outputs[line], r.dir = said[:end], said[end:]
+}
+
+// seesItRun checks what the page says of the first task.
+func (r *reader) seesItRun(t *testing.T) {
+	t.Helper()
+	r.log(t, "3", "INFO packing order=1001 ", "INFO shipped order=1001 ")
+}
+
+// seesItWait checks what the page says of the task that waits, and of the one that does not.
+func (r *reader) seesItWait(t *testing.T) {
+	t.Helper()
+	wantText(t, r.outputs["./lockctl why short"], "in the wait queue of its lock", "No: the task long on ", "When the holder ends, the first waiter is woken at once.")
+	r.log(t, "3", "INFO packing order=1003 ", "INFO shipped order=1003 ")
+	if have := r.terminals["3"].stderr.String(); strings.Contains(have, "task=short") {
+		t.Errorf("want the second task waiting, have %s", tail(have, 2000))
+	}
+	base := regexp.MustCompile(`http=(http://[^/\s]+)`).FindStringSubmatch(r.terminals["2"].stderr.String())
+	if base == nil {
+		t.Fatal("want the address of the dashboard in the second terminal")
+	}
+	wantText(t, fetch(t, base[1]+"/locks"), "order:1002")
+}
+
+// seesItRecovered checks what the page says of the time after the worker was killed.
+func (r *reader) seesItRecovered(t *testing.T) {
+	t.Helper()
+	killed := time.Now()
+	poll.Eventually(t, "the worker of the third terminal killed", func() bool {
+		select {
+		case <-r.terminals["3"].done:
+			return true
+		default:
+			return false
+		}
+	})
+	if have := r.terminals["3"].cmd.ProcessState.String(); have != "signal: killed" {
+		t.Errorf("want it killed, have %s", have)
+	}
+	r.log(t, "4", "INFO packing order=1002 task=short ", "INFO shipped order=1002 task=short ")
+	next := time.Since(killed)
+	r.log(t, "4", "INFO packing order=1002 task=long ")
+	again := time.Since(killed)
+	t.Logf("killed: the waiting task was done after %.1f s, and the killed one ran again after %.1f s", next.Seconds(), again.Seconds())
+	if limit := nextWaiterBy + time.Second; next > limit { // it takes a second
+		t.Errorf("want the waiting task done within %v, have %v", limit, next)
+	}
+	if again > killedAgainBy {
+		t.Errorf("want the killed task to run again within %v, have %v", killedAgainBy, again)
+	}
+}
+
+// seesItRunAgain checks what the page says of the recovered task.
+func (r *reader) seesItRunAgain(t *testing.T) {
+	t.Helper()
+	wantText(t, r.outputs["./lockctl why long"], "0 of 25 retries used, 1 worker crash (3 use no retry)", "No: the task has run on ", "3 such crashes use no retry.")
+}
+
+// log waits for texts in the log of a terminal.
+func (r *reader) log(t *testing.T, terminal string, texts ...string) {
+	t.Helper()
+	for _, text := range texts {
+		poll.Eventually(t, text+"in terminal "+terminal, func() bool { return strings.Contains(r.terminals[terminal].stderr.String(), text) })
+	}
+}
+
+// wantText checks that all texts are in have.
+func wantText(t *testing.T, have string, texts ...string) {
+	t.Helper()
+	for _, text := range texts {
+		if !strings.Contains(have, text) {
+			t.Errorf("want %q in %s", text, tail(have, 3000))
+		}
+	}
+}
