@@ -52,4 +52,4 @@ func (t foreignTask) Kind() string     { return t.text.Kind }
 func (t foreignTask) Resource() string { return t.text.Resource }
 
 // MarshalJSON returns the payload.
-func (t foreignTask) MarshalJSON() ([]byte, error) { return t.text.Payload, nil }
+func (t foreignTask) MarshalJSON() ([]byte, error) { return t.text.Payload.MarshalJSON() }

@@ -123,7 +123,8 @@ func TestOtherKindsRunGuarded(t *testing.T) {
 	}
 	var mu sync.Mutex
 	var ran []string
-	entered, leave := make(chan struct{}), make(chan struct{})
+	entered, left := make(chan struct{}), make(chan struct{})
+	leave := sync.OnceFunc(func() { close(left) })
 	run := func(ctx context.Context, name string, step int) {
 		resource := queue.InfoFrom(ctx).Resource
 		if lock.Fence(ctx, resource) == 0 {
@@ -131,7 +132,7 @@ func TestOtherKindsRunGuarded(t *testing.T) {
 		}
 		if step == 1 {
 			close(entered)
-			<-leave
+			<-left
 		}
 		mu.Lock()
 		defer mu.Unlock()
@@ -148,7 +149,10 @@ func TestOtherKindsRunGuarded(t *testing.T) {
 	if err := server.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = server.Shutdown(context.WithoutCancel(t.Context())) })
+	t.Cleanup(func() {
+		leave() // also if the test ends before
+		_ = server.Shutdown(context.WithoutCancel(t.Context()))
+	})
 
 	put := func(stdin string, args ...string) {
 		t.Helper()
@@ -171,7 +175,7 @@ func TestOtherKindsRunGuarded(t *testing.T) {
 	// The resource that was named is free, and that of the payload is not.
 	put("", "task", "test:ship", "--resource", "order:8", "--payload", `{"order":"7","step":4}`)
 	poll.Eventually(t, "the fourth waiting", waiting(3))
-	close(leave)
+	leave()
 	var have []string
 	poll.Eventually(t, "all done", func() bool {
 		mu.Lock()

@@ -32,9 +32,8 @@ func TestAsynqOptions(t *testing.T) {
 	if len(names) < 10 {
 		t.Errorf("want asynq's options, have %q", names)
 	}
-	config := reflect.TypeFor[asynq.Config]()
-	for i := range config.NumField() {
-		names = append(names, config.Field(i).Name)
+	for field := range reflect.TypeFor[asynq.Config]().Fields() {
+		names = append(names, field.Name)
 	}
 	for _, name := range names {
 		if !inPage[name] {
