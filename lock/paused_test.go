@@ -23,6 +23,7 @@ import (
 	_ "modernc.org/sqlite" // the driver "sqlite"
 
 	"github.com/sidingq/siding/internal/store"
+	"github.com/sidingq/siding/internal/testenv/mysqltest"
 	"github.com/sidingq/siding/internal/testenv/pgtest"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock"
@@ -57,6 +58,7 @@ func TestPausedProcess(t *testing.T) {
 		"redis":      func(t *testing.T) string { t.Helper(); return redistest.Shared(t).Addr },
 		"sqlite":     func(t *testing.T) string { t.Helper(); return filepath.Join(t.TempDir(), "stock.db") },
 		"postgresql": func(t *testing.T) string { t.Helper(); return pgtest.DSN(t) },
+		"mysql":      func(t *testing.T) string { t.Helper(); return mysqltest.Database(t).FormatDSN() },
 	} {
 		for _, fenced := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s/fenced=%t", name, fenced), func(t *testing.T) {
@@ -176,6 +178,8 @@ func openStore(t *testing.T, j job) *fencedStore {
 		return openSQLStore(t, j.Resource, "sqlite", "file:"+j.Address+"?_txlock=immediate&_pragma=busy_timeout(30000)", sqlfence.SQLite)
 	case "postgresql":
 		return openSQLStore(t, j.Resource, "pgx", j.Address, sqlfence.PostgreSQL)
+	case "mysql":
+		return openSQLStore(t, j.Resource, "mysql", j.Address, sqlfence.MySQL)
 	default:
 		t.Fatalf("no store %q", j.Store)
 		return nil
@@ -204,12 +208,12 @@ func openSQLStore(t *testing.T, resource, driver, dsn string, dialect sqlfence.D
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	table := sqlfence.Table{Name: "items", Key: "id", Dialect: dialect}
+	table := sqlfence.Table{Name: "items", Key: []string{"id"}, Dialect: dialect}
 	return &fencedStore{
 		create: func(t *testing.T) {
 			t.Helper()
 			for _, statement := range []string{
-				"CREATE TABLE items (id TEXT PRIMARY KEY, value TEXT NOT NULL, fence BIGINT NOT NULL DEFAULT 0)",
+				"CREATE TABLE items (id VARCHAR(40) PRIMARY KEY, value VARCHAR(40) NOT NULL, fence BIGINT NOT NULL DEFAULT 0)",
 				"INSERT INTO items (id, value) VALUES ('a', '')",
 			} {
 				if _, err := db.ExecContext(t.Context(), statement); err != nil {
@@ -224,7 +228,7 @@ func openSQLStore(t *testing.T, resource, driver, dsn string, dialect sqlfence.D
 			}
 			defer func() { _ = tx.Rollback() }()
 			if fenced {
-				if err := table.Advance(ctx, tx, "a", lock.Fence(ctx, resource)); err != nil {
+				if err := table.Advance(ctx, tx, lock.Fence(ctx, resource), "a"); err != nil {
 					return err
 				}
 			}

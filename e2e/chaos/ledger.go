@@ -17,7 +17,7 @@ import (
 // the highest that it has seen of the resource.
 type Ledger struct{ db *sql.DB }
 
-var resources = sqlfence.Table{Name: "resources", Key: "name", Dialect: sqlfence.PostgreSQL}
+var resources = sqlfence.Table{Name: "resources", Key: []string{"name"}, Dialect: sqlfence.PostgreSQL}
 
 // OpenLedger opens the database.
 func OpenLedger(dsn string) (*Ledger, error) {
@@ -70,7 +70,7 @@ func (l *Ledger) Record(ctx context.Context, task, resource string) (err error) 
 	}()
 	fence := lock.Fence(ctx, resource)
 	if resource != "" {
-		if err := resources.Advance(ctx, tx, resource, fence); err != nil {
+		if err := resources.Advance(ctx, tx, fence, resource); err != nil {
 			return err
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	_ "modernc.org/sqlite"
 
 	"github.com/sidingq/siding/lock"
@@ -38,14 +40,14 @@ func ExampleTable_Advance() {
 		return
 	}
 
-	stock := sqlfence.Table{Name: "stock", Key: "sku", Dialect: sqlfence.SQLite}
+	stock := sqlfence.Table{Name: "stock", Key: []string{"sku"}, Dialect: sqlfence.SQLite}
 	write := func(ctx context.Context, onHand int) error {
 		tx, err := db.BeginTx(ctx, nil)
 		if err != nil {
 			return err
 		}
 		defer func() { _ = tx.Rollback() }()
-		if err := stock.Advance(ctx, tx, "85123A", lock.Fence(ctx, "sku:85123A")); err != nil {
+		if err := stock.Advance(ctx, tx, lock.Fence(ctx, "sku:85123A"), "85123A"); err != nil {
 			return err
 		}
 		if _, err := tx.ExecContext(ctx, "UPDATE stock SET on_hand = ? WHERE sku = '85123A'", onHand); err != nil {
@@ -65,4 +67,23 @@ func ExampleTable_Advance() {
 	// <nil>
 	// lock: stock "85123A" has seen fence 34, refused the older 33
 	// true
+}
+
+// A task counts pieces in a warehouse. The table is in a schema, and its key has two columns.
+func ExampleAdvancePgx() {
+	pieces := sqlfence.Table{
+		Name:    "shop.pieces",
+		Key:     []string{"warehouse", "sku"},
+		Dialect: sqlfence.PostgreSQL,
+	}
+	_ = func(ctx context.Context, pool *pgxpool.Pool, warehouse int64, sku string, found int) error {
+		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { // rolls back after an error
+			fence := lock.Fence(ctx, fmt.Sprintf("pieces:%d:%s", warehouse, sku))
+			if err := sqlfence.AdvancePgx(ctx, tx, pieces, fence, warehouse, sku); err != nil {
+				return err
+			}
+			_, err := tx.Exec(ctx, "UPDATE shop.pieces SET on_hand = $3 WHERE warehouse = $1 AND sku = $2", warehouse, sku, found)
+			return err
+		})
+	}
 }

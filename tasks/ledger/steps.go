@@ -46,8 +46,8 @@ func (r row) args() []any { return append([]any{r.id}, r.values...) }
 
 // advance has the row accept the fence of its lock.
 func (l *Ledger) advance(ctx context.Context, tx *sql.Tx, r row) error {
-	fenced := sqlfence.Table{Name: r.name, Key: r.key, Dialect: l.dialect}
-	return fenced.Advance(ctx, tx, r.id, lock.Fence(ctx, r.prefix+r.id))
+	fenced := sqlfence.Table{Name: r.name, Key: []string{r.key}, Dialect: l.dialect}
+	return fenced.Advance(ctx, tx, lock.Fence(ctx, r.prefix+r.id), r.id)
 }
 
 // read does what Read does. more, if not nil, reads further in the same transaction.

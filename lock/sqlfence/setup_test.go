@@ -1,0 +1,309 @@
+package sqlfence_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"go.uber.org/goleak"
+	_ "modernc.org/sqlite" // the driver "sqlite"
+
+	"github.com/sidingq/siding/internal/testenv/mysqltest"
+	"github.com/sidingq/siding/internal/testenv/pgtest"
+	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/lock/sqlfence"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A transaction is one of database/sql or of pgx.
+type transaction interface {
+	advance(t sqlfence.Table, fence int64, key ...any) error
+	exec(query string) error
+	number(query string) (int64, error)
+	commit() error
+	rollback()
+}
+
+// A bundle is a database with a table of which one row, "a", exists.
+type bundle struct {
+	db      *sql.DB
+	dialect sqlfence.Dialect
+	table   sqlfence.Table
+	begin   func(ctx context.Context) (transaction, error)
+	waiting func(*testing.T) bool // whether a transaction waits for a lock; nil for SQLite, where writers wait to begin
+}
+
+// inTx runs fn in a transaction, which commits if fn returns nil.
+func (b *bundle) inTx(ctx context.Context, fn func(transaction) error) error {
+	tx, err := b.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer tx.rollback()
+	if err := fn(tx); err != nil {
+		return err
+	}
+	return tx.commit()
+}
+
+// advance is a transaction that does nothing else.
+func (b *bundle) advance(ctx context.Context, fence int64, key ...any) error {
+	return b.advanceIn(ctx, b.table, fence, key...)
+}
+
+func (b *bundle) advanceIn(ctx context.Context, table sqlfence.Table, fence int64, key ...any) error {
+	return b.inTx(ctx, func(tx transaction) error { return tx.advance(table, fence, key...) })
+}
+
+func (b *bundle) exec(t *testing.T, query string, args ...any) {
+	t.Helper()
+	if _, err := b.db.ExecContext(t.Context(), query, args...); err != nil {
+		t.Fatalf("%s: %v", query, err)
+	}
+}
+
+func (b *bundle) number(t *testing.T, query string) (n int64) {
+	t.Helper()
+	if err := b.db.QueryRowContext(t.Context(), query).Scan(&n); err != nil {
+		t.Fatalf("%s: %v", query, err)
+	}
+	return n
+}
+
+func (b *bundle) fence(t *testing.T) int64 {
+	t.Helper()
+	return b.number(t, "SELECT fence FROM items WHERE id = 'a'")
+}
+
+// quoted returns names as this database quotes them.
+func (b *bundle) quoted(query string) string {
+	if b.dialect == sqlfence.PostgreSQL {
+		return query
+	}
+	return strings.ReplaceAll(query, `"`, "`")
+}
+
+// A backend is a database with a driver and an isolation level.
+type backend struct {
+	name string
+	open func(*testing.T) *bundle
+	// conflicts says that a transaction fails by an error of the database if the row has changed
+	// since the transaction began.
+	conflicts bool
+}
+
+// backends returns the databases, each at its default isolation level.
+func backends() []backend {
+	return []backend{
+		{"sqlite", func(t *testing.T) *bundle { t.Helper(); return openSQLite(t, "immediate") }, false},
+		{"postgresql", func(t *testing.T) *bundle { t.Helper(); return openPostgres(t, sql.LevelDefault) }, false},
+		{"pgx", func(t *testing.T) *bundle { t.Helper(); return openPgx(t, "") }, false},
+		{"mysql", func(t *testing.T) *bundle { t.Helper(); return openMySQL(t, sql.LevelDefault, false, false) }, false},
+		{"mysql, found rows", func(t *testing.T) *bundle { t.Helper(); return openMySQL(t, sql.LevelDefault, true, false) }, false},
+	}
+}
+
+// levels returns the servers at each of their isolation levels.
+func levels() (all []backend) {
+	for _, level := range []sql.IsolationLevel{sql.LevelReadUncommitted, sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable} {
+		conflicts := level >= sql.LevelRepeatableRead // in PostgreSQL
+		all = append(
+			all,
+			backend{"postgresql, " + level.String(), func(t *testing.T) *bundle { t.Helper(); return openPostgres(t, level) }, conflicts},
+			backend{"pgx, " + level.String(), func(t *testing.T) *bundle {
+				t.Helper()
+				return openPgx(t, pgx.TxIsoLevel(strings.ToLower(level.String())))
+			}, conflicts},
+			backend{"mysql, " + level.String(), func(t *testing.T) *bundle { t.Helper(); return openMySQL(t, level, false, false) }, false},
+		)
+	}
+	return append(all, backend{"mysql, snapshot", func(t *testing.T) *bundle {
+		t.Helper()
+		return openMySQL(t, sql.LevelRepeatableRead, false, true)
+	}, true})
+}
+
+func each(t *testing.T, all []backend, run func(*testing.T, *bundle, backend)) {
+	t.Helper()
+	for _, on := range all {
+		t.Run(on.name, func(t *testing.T) {
+			t.Parallel()
+			run(t, on.open(t), on)
+		})
+	}
+}
+
+// openSQLite opens a database whose transactions begin as mode says.
+func openSQLite(t *testing.T, mode string) *bundle {
+	t.Helper()
+	dsn := "file:" + filepath.Join(t.TempDir(), "items.db") + "?_txlock=" + mode + "&_busy_timeout=30000&_journal_mode=WAL"
+	return fill(t, &bundle{db: openDB(t, "sqlite", dsn), dialect: sqlfence.SQLite})
+}
+
+func openPostgres(t *testing.T, level sql.IsolationLevel) *bundle {
+	t.Helper()
+	return postgres(t, pgtest.DSN(t), level)
+}
+
+func postgres(t *testing.T, dsn string, level sql.IsolationLevel) *bundle {
+	t.Helper()
+	b := &bundle{db: openDB(t, "pgx", dsn), dialect: sqlfence.PostgreSQL}
+	b.waiting = func(t *testing.T) bool {
+		t.Helper()
+		return b.number(t, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'") > 0
+	}
+	return fill(t, b, level)
+}
+
+// openPgx opens a database whose transactions are pgx's own.
+func openPgx(t *testing.T, level pgx.TxIsoLevel) *bundle {
+	t.Helper()
+	dsn := pgtest.DSN(t)
+	b := postgres(t, dsn, sql.LevelDefault)
+	pool, err := pgxpool.New(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	b.begin = func(ctx context.Context) (transaction, error) {
+		tx, err := pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: level})
+		return pgxTx{ctx, tx}, err
+	}
+	return b
+}
+
+// openMySQL opens a database whose updates affect the rows that they find, or those that they
+// change. With snapshot a transaction may not lock what has changed since it began.
+func openMySQL(t *testing.T, level sql.IsolationLevel, foundRows, snapshot bool) *bundle {
+	t.Helper()
+	config := mysqltest.Database(t)
+	config.ClientFoundRows = foundRows
+	config.Params = map[string]string{"innodb_snapshot_isolation": strconv.FormatBool(snapshot)}
+	connector, err := mysql.NewConnector(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := sql.OpenDB(connector)
+	t.Cleanup(func() { _ = db.Close() })
+	// The tables about transactions do not change while somebody reads them every 100 ms, so this
+	// reads the monitor's text.
+	wait := regexp.MustCompile("of table `" + config.DBName + "`\\.`items` .* waiting")
+	waiting := func(t *testing.T) bool {
+		t.Helper()
+		var kind, name, text string
+		if err := db.QueryRowContext(t.Context(), "SHOW ENGINE INNODB STATUS").Scan(&kind, &name, &text); err != nil {
+			t.Fatal(err)
+		}
+		return wait.MatchString(text)
+	}
+	return fill(t, &bundle{db: db, dialect: sqlfence.MySQL, waiting: waiting}, level)
+}
+
+func openDB(t *testing.T, driver, dsn string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open(driver, dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+// fill creates the tables, and has transactions of database/sql begin at a level.
+func fill(t *testing.T, b *bundle, level ...sql.IsolationLevel) *bundle {
+	t.Helper()
+	for _, statement := range []string{
+		"CREATE TABLE items (id VARCHAR(40) PRIMARY KEY, owner VARCHAR(40) NOT NULL DEFAULT '')",
+		"INSERT INTO items (id) VALUES ('a')",
+		// As the documentation tells users to do with a table that has rows.
+		"ALTER TABLE items ADD COLUMN fence BIGINT NOT NULL DEFAULT 0",
+		"CREATE TABLE history (place BIGINT NOT NULL, fence BIGINT NOT NULL)",
+	} {
+		b.exec(t, statement)
+	}
+	b.table = sqlfence.Table{Name: "items", Key: []string{"id"}, Dialect: b.dialect}
+	var options sql.TxOptions
+	if len(level) > 0 {
+		options.Isolation = level[0]
+	}
+	b.begin = func(ctx context.Context) (transaction, error) {
+		tx, err := b.db.BeginTx(ctx, &options)
+		return sqlTx{ctx, tx}, err
+	}
+	return b
+}
+
+type sqlTx struct {
+	ctx context.Context //nolint:containedctx // of one test
+	tx  *sql.Tx
+}
+
+func (x sqlTx) advance(t sqlfence.Table, fence int64, key ...any) error {
+	return t.Advance(x.ctx, x.tx, fence, key...)
+}
+
+func (x sqlTx) exec(query string) error {
+	_, err := x.tx.ExecContext(x.ctx, query)
+	return err
+}
+
+func (x sqlTx) number(query string) (n int64, err error) {
+	err = x.tx.QueryRowContext(x.ctx, query).Scan(&n)
+	return n, err
+}
+
+func (x sqlTx) commit() error { return x.tx.Commit() }
+func (x sqlTx) rollback()     { _ = x.tx.Rollback() }
+
+type pgxTx struct {
+	ctx context.Context //nolint:containedctx // of one test
+	tx  pgx.Tx
+}
+
+func (x pgxTx) advance(t sqlfence.Table, fence int64, key ...any) error {
+	return sqlfence.AdvancePgx(x.ctx, x.tx, t, fence, key...)
+}
+
+func (x pgxTx) exec(query string) error {
+	_, err := x.tx.Exec(x.ctx, query)
+	return err
+}
+
+func (x pgxTx) number(query string) (n int64, err error) {
+	err = x.tx.QueryRow(x.ctx, query).Scan(&n)
+	return n, err
+}
+
+func (x pgxTx) commit() error { return x.tx.Commit(x.ctx) }
+func (x pgxTx) rollback()     { _ = x.tx.Rollback(x.ctx) }
+
+// databaseError reports whether err is the database's own refusal, and none of this package's.
+func databaseError(err error) bool {
+	for _, own := range []error{lock.ErrStale, lock.ErrNoFence, sqlfence.ErrNoRow, sqlfence.ErrTable} {
+		if errors.Is(err, own) {
+			return false
+		}
+	}
+	return err != nil
+}
+
+func (b *bundle) placeholders(n int) string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = "?"
+		if b.dialect == sqlfence.PostgreSQL {
+			all[i] = fmt.Sprintf("$%d", i+1)
+		}
+	}
+	return strings.Join(all, ", ")
+}
