@@ -59,6 +59,7 @@
 // Advance relies on the table as [Table] describes it. It finds a key that is not unique when the key
 // fits several rows at once, and not sooner. A fence column of a smaller type than BIGINT breaks the
 // guarantee in a MySQL that cuts numbers off (without strict mode). So does a table of MySQL without
-// transactions (MyISAM). MySQL compares a number with a text as numbers: pass keys of their columns'
+// transactions (MyISAM). A database that forgets a commit, as after a failover to a replica that was
+// behind, forgets its fence as well. MySQL compares a number with a text as numbers: pass keys of their columns'
 // types, or another row may be advanced.
 package sqlfence

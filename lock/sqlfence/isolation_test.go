@@ -25,6 +25,7 @@ func TestOlderSnapshot(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			t.Cleanup(tx.rollback) // before the database is closed, also if the test fails
 			seen, err := tx.number("SELECT fence FROM items WHERE id = 'a'")
 			if err != nil || seen != 2 {
 				t.Fatalf("want fence 2, have %d, %v", seen, err)
@@ -103,6 +104,7 @@ func TestAdvancedRowIsLocked(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			t.Cleanup(tx.rollback) // before the database is closed, also if the test fails
 			if err := tx.advance(b.table, test.first, "a"); err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}

@@ -285,7 +285,7 @@ func (x pgxTx) number(query string) (n int64, err error) {
 }
 
 func (x pgxTx) commit() error { return x.tx.Commit(x.ctx) }
-func (x pgxTx) rollback()     { _ = x.tx.Rollback(x.ctx) }
+func (x pgxTx) rollback()     { _ = x.tx.Rollback(context.WithoutCancel(x.ctx)) }
 
 // databaseError reports whether err is the database's own refusal, and none of this package's.
 func databaseError(err error) bool {
