@@ -24,7 +24,8 @@ type command struct {
 
 	file     string // of settings
 	embedded bool
-	port     int // of the embedded Redis
+	port     int    // of the embedded Redis
+	probe    string // to ask a running worker for; empty to run a worker
 	given    []config.Override
 }
 
@@ -64,6 +65,7 @@ is wrong.`,
 	f.BoolVar(&c.embedded, "embedded", false, "Run on a Redis inside this process, which forgets everything at its end.")
 	f.IntVar(&c.port, "embedded-port", 0, "The `port` of the embedded Redis on 127.0.0.1; 0 is 6379, or a free one if that is taken.")
 	f.StringVar(&c.file, "config", "", "The `file` of settings; $SIDING_CONFIG if not given, else config.yaml if it is there.")
+	f.StringVar(&c.probe, "probe", "", "Ask the worker that runs with these settings for `healthz` or readyz, and end; status 0 if it answers 200.")
 	config.AddFlags(f, &c.given, func(s config.Setting) bool { return c.Ledger || s.Flag != "ledger" })
 	return root
 }
@@ -76,6 +78,9 @@ func (c *command) run(cmd *cobra.Command) error {
 	cfg, err := config.Sources{File: c.file, Environ: c.Environ, Flags: c.given}.Load()
 	if err != nil {
 		return err
+	}
+	if cmd.Flags().Changed("probe") {
+		return c.ask(cmd, cfg)
 	}
 	if err := checkExposure(cfg); err != nil {
 		return err
@@ -102,6 +107,10 @@ func (c *command) check(cmd *cobra.Command) error {
 		return errors.New("--embedded-port: want --embedded with it")
 	case c.port < 0 || c.port > 65535:
 		return fmt.Errorf("--embedded-port: want 0 to 65535, have %d", c.port)
+	case cmd.Flags().Changed("probe") && c.probe != "healthz" && c.probe != "readyz":
+		return fmt.Errorf("--probe: want healthz or readyz, have %q", c.probe)
+	case c.probe != "" && c.embedded:
+		return errors.New("--probe: want a worker that runs, have --embedded, which starts another")
 	}
 	for _, o := range c.given {
 		if c.embedded && strings.HasPrefix(o.Flag, "redis") {
