@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"regexp"
 	"runtime/debug"
 	"strings"
 
@@ -16,13 +17,17 @@ func AddVersion(root *cobra.Command) {
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 }
 
+// ofCommit matches the version that Go makes of a commit that has no tag: v0.1.1-0.20261124050140-482442d78286
+// after v0.1.0.
+var ofCommit = regexp.MustCompile(`[-.]\d{14}-[0-9a-f]{12}(\+|$)`)
+
 // versionOf returns the text for a build; nil for one of which nothing is known.
 func versionOf(info *debug.BuildInfo) string {
 	if info == nil {
 		return "unknown"
 	}
 	release, commit, changed := "unreleased", "commit not known", ""
-	if v := info.Main.Version; strings.HasPrefix(v, "v") && !strings.HasPrefix(v, "v0.0.0-") { // which Go makes of a commit
+	if v := info.Main.Version; strings.HasPrefix(v, "v") && !ofCommit.MatchString(v) {
 		release = v
 	}
 	for _, s := range info.Settings {
