@@ -4,8 +4,9 @@ GOFUMPT = v0.12.0
 GOVULNCHECK = v1.8.0
 GOTESTSUM = v1.13.0
 
-# Siding's own module, and those that keep other libraries out of its go.mod.
-MODULES = . lock/etcdlock queue/queueotel e2e/interop bench
+# Siding's own module, and those that keep other libraries out of its go.mod. Others import the first ones.
+RELEASED = . lock/etcdlock queue/queueotel
+MODULES = $(RELEASED) e2e/interop e2e/deploy bench
 
 # Runs a command in each of them, up to the first that fails.
 each = for module in $(MODULES); do (cd $$module && $(1)) || exit; done

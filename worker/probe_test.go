@@ -2,6 +2,7 @@ package worker_test
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"strings"
@@ -84,7 +85,9 @@ func TestProbeFollowsNothing(t *testing.T) {
 	go func() { served <- server.Serve(listener) }()
 	t.Cleanup(func() {
 		_ = server.Shutdown(context.WithoutCancel(t.Context()))
-		<-served
+		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
 	})
 	p := launch(t, "good", t.TempDir(), "--http", address, "--probe", "readyz")
 	wantStatus(t, p, exitFault)

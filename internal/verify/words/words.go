@@ -27,7 +27,7 @@ var Words = []Word{
 	{`abandon(?:s|ed|ing)?`, "detach", "lease.Abandon()", ``},
 	{`adopt(?:s|ed|ing|ion)?`, "lease.New, or take over", "locker.Adopt(ctx)", ``},
 	{`margin`, "safety margin", "Margin time.Duration", `(?:safety|unique) margin`},
-	{`grace`, "hand-off timeout", "Grace time.Duration", `group grace period`},
+	{`grace`, "hand-off timeout", "Grace time.Duration", `(?:group|stop|termination) grace period`},
 	{`laps(?:e|es|ed|ing)`, "expire", "the reservation lapsed", ``},
 	{`in line`, "in the wait queue", "lock.InLine()", `in line (?:with|\d|%|n\b)`},
 	{

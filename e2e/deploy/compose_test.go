@@ -1,0 +1,216 @@
+package deploy_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/compose-spec/compose-go/v2/loader"
+	"github.com/compose-spec/compose-go/v2/types"
+	"sigs.k8s.io/yaml"
+
+	"github.com/sidingq/siding/internal/testenv/proc"
+	"github.com/sidingq/siding/internal/testenv/redistest"
+	"github.com/sidingq/siding/queue"
+)
+
+// passwords returns those that the compose file asks for.
+func passwords() types.Mapping {
+	return types.Mapping{"SIDING_HTTP_PASSWORD": "sesame", "GRAFANA_PASSWORD": "sesame"}
+}
+
+// compose reads the compose file as docker compose does.
+func compose(t *testing.T, environment types.Mapping) (*types.Project, error) {
+	t.Helper()
+	file, err := filepath.Abs(filepath.Join(root, "deploy", "compose.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return loader.LoadWithContext(t.Context(), types.ConfigDetails{ //nolint:wrapcheck // the tests want its text
+		WorkingDir: filepath.Dir(file), ConfigFiles: []types.ConfigFile{{Filename: file}}, Environment: environment,
+	})
+}
+
+// project returns the compose file with all passwords.
+func project(t *testing.T) *types.Project {
+	t.Helper()
+	p, err := compose(t, passwords())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// workers returns the services that are workers, with the environment of each.
+func workers(t *testing.T, p *types.Project) map[string][]string {
+	t.Helper()
+	all := make(map[string][]string)
+	for name, s := range p.Services {
+		if s.Image == "siding" {
+			for variable, value := range s.Environment {
+				all[name] = append(all[name], variable+"="+*value)
+			}
+		}
+	}
+	return all
+}
+
+// The compose file follows the schema. It starts with no password that nobody has chosen, and offers other
+// machines nothing.
+func TestCompose(t *testing.T) {
+	t.Parallel()
+	for name := range passwords() {
+		some := passwords()
+		delete(some, name)
+		if _, err := compose(t, some); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("want %s asked for, have error %v", name, err)
+		}
+	}
+	p := project(t)
+	for name, s := range p.Services {
+		for _, port := range s.Ports {
+			if port.HostIP != "127.0.0.1" {
+				t.Errorf("%s: want a port for this machine alone, have %+v", name, port)
+			}
+		}
+		for _, v := range s.Volumes {
+			if v.Type != types.VolumeTypeBind {
+				continue
+			}
+			if _, err := os.Stat(v.Source); err != nil || !v.ReadOnly {
+				t.Errorf("%s: want a file that is there, to be read alone, have %+v, error %v", name, v, err)
+			}
+		}
+	}
+	fleet := workers(t, p)
+	if len(fleet) != 2 {
+		t.Errorf("want two workers, have %q", fleet)
+	}
+	_, image := stages(t)
+	for name, environ := range fleet {
+		s, settings := p.Services[name], load(t, environ)
+		if stop := s.StopGracePeriod; stop == nil || settings.HardDeadline >= timeOf(stop) {
+			t.Errorf("%s: stop_grace_period: want more than shutdown.hard_deadline, %v, have %v", name, settings.HardDeadline, stop)
+		}
+		if want := "0.0.0.0:8080"; settings.HTTP.Address != want {
+			t.Errorf("%s: want probes for Prometheus at %s, have %s", name, want, settings.HTTP.Address)
+		}
+		if len(settings.Redis.Addrs) != 1 || p.Services[strings.TrimSuffix(settings.Redis.Addrs[0], ":6379")].Name == "" {
+			t.Errorf("%s: want a Redis that is a service, have %q", name, settings.Redis.Addrs)
+		}
+		if !s.ReadOnly || len(s.Volumes) != 1 || s.Volumes[0].Target != workdir(image) {
+			t.Errorf("%s: want one place to write, %s, have %+v", name, workdir(image), s.Volumes)
+		}
+		if _, err := os.Stat(filepath.Join(s.Build.Context, "Dockerfile")); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// The Redis of the compose file keeps its tasks and locks. Redis itself reads the command line.
+func TestComposeRedis(t *testing.T) {
+	t.Parallel()
+	command := project(t).Services["redis"].Command
+	if command[0] != "redis-server" {
+		t.Fatalf("want redis-server, have %q", command)
+	}
+	found, err := queue.CheckRedis(t.Context(), redistest.Start(t, command[1:]...).Client(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range found {
+		t.Errorf("want a Redis that loses nothing, have %+v", f)
+	}
+}
+
+// Prometheus accepts its file, and scrapes all workers.
+func TestComposePrometheus(t *testing.T) {
+	t.Parallel()
+	p, dir := project(t), t.TempDir()
+	for _, v := range p.Services["prometheus"].Volumes {
+		if name, ok := strings.CutPrefix(v.Target, "/etc/prometheus/"); ok {
+			text, err := os.ReadFile(v.Source)
+			if err == nil {
+				err = os.WriteFile(filepath.Join(dir, name), text, 0o600)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	out := run(t, dir, outside(), proc.Find(t, "prometheus", "promtool"), "check", "config", "prometheus.yml")
+	if !strings.Contains(out, "rules found") {
+		t.Errorf("want the alerts read, have %s", out)
+	}
+	var file struct {
+		Scrapes []struct {
+			Static []struct{ Targets []string } `json:"static_configs"`
+		} `json:"scrape_configs"`
+	}
+	if err := yaml.Unmarshal(read(t, "deploy", "prometheus", "prometheus.yml"), &file); err != nil {
+		t.Fatal(err)
+	}
+	var want []string
+	for name := range workers(t, p) {
+		want = append(want, name+":8080")
+	}
+	slices.Sort(want)
+	if have := file.Scrapes[0].Static[0].Targets; !slices.Equal(have, want) {
+		t.Errorf("want the targets %q, have %q", want, have)
+	}
+}
+
+// Grafana finds the dashboard, and the Prometheus that the dashboard asks.
+func TestComposeGrafana(t *testing.T) {
+	t.Parallel()
+	p := project(t)
+	var sources struct {
+		Datasources []struct {
+			Type, URL string
+			IsDefault bool
+		}
+	}
+	var dashboards struct {
+		Providers []struct {
+			Type    string
+			Options struct{ Path string }
+		}
+	}
+	var board struct {
+		Templating struct {
+			List []struct{ Type, Query any }
+		}
+	}
+	for file, into := range map[string]any{"provisioning/datasources/siding.yml": &sources, "provisioning/dashboards/siding.yml": &dashboards, "siding.json": &board} {
+		if err := yaml.Unmarshal(read(t, "deploy", "grafana", file), into); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(sources.Datasources) != 1 || len(dashboards.Providers) != 1 {
+		t.Fatalf("want one source and one provider, have %+v and %+v", sources, dashboards)
+	}
+	source, provider := sources.Datasources[0], dashboards.Providers[0]
+	if source.URL != "http://prometheus:9090" || p.Services["prometheus"].Name == "" || !source.IsDefault {
+		t.Errorf("want the service prometheus as the default, have %+v", source)
+	}
+	if asked := board.Templating.List[0]; asked.Type != "datasource" || asked.Query != source.Type {
+		t.Errorf("want a dashboard on a source of type %s, have %+v", source.Type, asked)
+	}
+	mounted := make(map[string]string) // by target
+	grafana := p.Services["grafana"]
+	for _, v := range grafana.Volumes {
+		mounted[v.Target] = v.Source
+	}
+	var home string
+	if value := grafana.Environment["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]; value != nil {
+		home = *value
+	}
+	if filepath.Base(mounted[home]) != "siding.json" || filepath.Dir(home) != provider.Options.Path || provider.Type != "file" {
+		t.Errorf("want siding.json where Grafana looks, have the home %s, the provider %+v, and the mounts %q", home, provider, mounted)
+	}
+	if dir := mounted["/etc/grafana/provisioning"]; filepath.Base(dir) != "provisioning" {
+		t.Errorf("want the folder provisioning mounted, have %q", dir)
+	}
+}

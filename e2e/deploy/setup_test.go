@@ -1,0 +1,53 @@
+package deploy_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sidingq/siding/internal/config"
+)
+
+// root is the repository, seen from here.
+var root = filepath.Join("..", "..")
+
+// read returns a file of the repository.
+func read(t *testing.T, name ...string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(append([]string{root}, name...)...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// outside returns the environment without the settings of the person who runs the tests, and then more.
+func outside(more ...string) []string {
+	own := func(v string) bool { return strings.HasPrefix(v, "SIDING_") || strings.HasPrefix(v, "GOFLAGS=") }
+	return append(slices.DeleteFunc(os.Environ(), own), more...)
+}
+
+// run runs a program, which must succeed.
+func run(t *testing.T, dir string, env []string, program string, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), program, args...)
+	cmd.Dir, cmd.Env = dir, env
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %v\n%s", cmd.Args, err, out)
+	}
+	return string(out)
+}
+
+// load reads settings of an environment alone.
+func load(t *testing.T, environ []string) config.Config {
+	t.Helper()
+	settings, err := config.Sources{Environ: environ}.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return settings
+}
