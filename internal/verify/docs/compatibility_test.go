@@ -1,0 +1,70 @@
+package docs_test
+
+import (
+	"fmt"
+	"path"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/sidingq/siding/internal/hook"
+)
+
+// TestCompatibility wants the table of versions to say what the repository has: the requirements of the
+// modules, the asynq whose scripts are known, the systems of make vet, and the tests that are named.
+func TestCompatibility(t *testing.T) {
+	t.Parallel()
+	const page = "docs/reference/compatibility.md"
+	text := read(t, page)
+	version := func(file, module string) string {
+		m := regexp.MustCompile(`(?m)^\s*(?:require )?` + regexp.QuoteMeta(module) + ` (v?\d\S*)`).FindStringSubmatch(read(t, file))
+		if m == nil {
+			t.Fatalf("%s: want a version of %s", file, module)
+		}
+		return m[1]
+	}
+	release := regexp.MustCompile(`^\d+\.\d+`).FindString(version("go.mod", "go"))
+	least := regexp.MustCompile(`leastMajor, leastMinor = (\d+), (\d+)`).FindStringSubmatch(read(t, "queue/check.go"))
+	if version("go.mod", "github.com/hibiken/asynq") != hook.AsynqVersion {
+		t.Errorf("want go.mod to require the asynq that is known, %s", hook.AsynqVersion)
+	}
+	for _, want := range []string{
+		"| Go | " + release + " | tested",
+		"| asynq | " + hook.AsynqVersion + " | tested",
+		"| go-redis | " + version("go.mod", "github.com/redis/go-redis/v9") + " |",
+		"| OpenTelemetry, for `queueotel` | " + version("queue/queueotel/go.mod", "go.opentelemetry.io/otel") + " |",
+		"| etcd's client, for `etcdlock` | " + version("lock/etcdlock/go.mod", "go.etcd.io/etcd/client/v3") + " |",
+		"miniredis " + version("go.mod", "github.com/alicebob/miniredis/v2"),
+		"modernc.org/sqlite " + version("go.mod", "modernc.org/sqlite"),
+		fmt.Sprintf("| Redis | %s.%s | not tested", least[1], least[2]),
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%s: want %q", page, want)
+		}
+	}
+	vetted := map[string]string{"darwin": "macOS", "windows": "Windows"}
+	for _, m := range regexp.MustCompile(`GOOS=(\w+)`).FindAllStringSubmatch(read(t, "Makefile"), -1) {
+		if name := vetted[m[1]]; name == "" || !regexp.MustCompile(`(?m)^\|.*`+name+`.*compiled`).MatchString(text) {
+			t.Errorf("%s: make vet compiles for %s: want a line that says so", page, m[1])
+		}
+		delete(vetted, m[1])
+	}
+	for system := range vetted {
+		t.Errorf("%s: make vet does not compile for %s", page, system)
+	}
+	// The servers are those of the release of Debian in which CI runs.
+	for _, name := range named(t, func(name string) bool { return path.Dir(name) == ".github/workflows" }) {
+		if !strings.Contains(read(t, name), "-bookworm") || !strings.Contains(text, "Debian 12") {
+			t.Errorf("%s: want Debian 12, which is bookworm, here and in %s", name, page)
+		}
+	}
+	var tests strings.Builder
+	for _, name := range named(t, func(name string) bool { return strings.HasSuffix(name, "_test.go") }) {
+		tests.WriteString(read(t, name))
+	}
+	for _, m := range regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(text, -1) {
+		if !strings.Contains(tests.String(), "\nfunc "+m[1]+"(") {
+			t.Errorf("%s: there is no %s", page, m[1])
+		}
+	}
+}
