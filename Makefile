@@ -112,6 +112,14 @@ vuln: ## Look up known vulnerabilities of what is used (asks vuln.go.dev; not in
 fmt: ## Format the code (after: make tools)
 	$(BIN)/golangci-lint fmt ./...
 
+.PHONY: prepare
+prepare: ## Write VERSION (v1.2.3) into CHANGELOG.md and the go.mod files
+	@.ci/release prepare "$(VERSION)" $(RELEASED)
+
+.PHONY: release
+release: ## Give each module the tag of VERSION (v1.2.3), and push nothing
+	@.ci/release tag "$(VERSION)" $(RELEASED)
+
 .PHONY: demo
 demo: ## Watch a fleet at work, with nothing but Go
 	go run ./cmd/worker --demo
