@@ -32,20 +32,20 @@ func (w *twin) move(t *testing.T, before *model.State, step model.Step) {
 	case model.Dequeue:
 		w.dequeue(t, before, m)
 	case model.Acquire:
-		w.acquire(t, before, m, step.Outcome)
+		w.acquire(t, before, m, step.Move.Outcome)
 	case model.Park, model.Acknowledge:
-		w.acknowledge(t, before.Attempts[m.Slot], m, step.Outcome)
+		w.acknowledge(t, before.Attempts[m.Slot], m, step.Move.Outcome)
 	case model.Write:
 		f := w.fencesOf(m.Task)
 		f.seen = max(f.seen, w.attempts[m.Slot].fence)
 	case model.Finish:
-		w.finish(t, before, m, step.Outcome)
+		w.finish(t, before, m, step.Move.Outcome)
 	case model.TakePrefetched, model.Requeue:
-		w.prefetched(t, before, m, step.Outcome)
+		w.prefetched(t, before, m, step.Move.Outcome)
 	case model.Release, model.Fail, model.GiveBack:
-		w.release(t, before, m, step.Outcome)
+		w.release(t, before, m, step.Move.Outcome)
 	case model.Rejoin:
-		w.rejoin(t, before, m, step.Outcome)
+		w.rejoin(t, before, m, step.Move.Outcome)
 	case model.LoseResult:
 		w.dead = append(w.dead, w.attempts[m.Slot])
 		delete(w.attempts, m.Slot)
@@ -54,11 +54,11 @@ func (w *twin) move(t *testing.T, before *model.State, step model.Step) {
 		w.dead = append(w.dead, &liveAttempt{token: a.token})
 		a.token = ""
 	case model.Wake, model.Confirm, model.Leave, model.Skip, model.GiveUp:
-		w.wake(t, before, m, step.Outcome)
+		w.wake(t, before, m, step.Move.Outcome)
 	case model.Sweep, model.Miss, model.Restore, model.Enlist:
-		w.sweep(t, before, m, step.Outcome)
+		w.sweep(t, before, m, step.Move.Outcome)
 	case model.Find, model.HandOff, model.Recover:
-		w.recover(t, before, m, step.Outcome)
+		w.recover(t, before, m, step.Move.Outcome)
 	case model.Crash:
 		w.crash(before, m.Worker)
 	case model.Stall: // its renewals do not come, as in all of this test

@@ -85,7 +85,7 @@ func TestScriptsDoWhatTheModelDoesInAllCircumstances(t *testing.T) {
 // circumstances names a step by what may matter for its script.
 func circumstances(s *model.State, step *model.Step) string {
 	m := step.Move
-	what := []any{m.Kind, step.Outcome, s.Paused}
+	what := []any{m.Kind, step.Move.Outcome, s.Paused}
 	l := &s.Locks[m.Resource]
 	first, skipped := l.Waiters[0], false
 	for _, id := range l.Waiters {
@@ -232,7 +232,7 @@ func (w *twin) walk(t *testing.T) {
 func (w *twin) make(t *testing.T, step model.Step) {
 	t.Helper()
 	w.made++
-	w.history = append(w.history, step.String())
+	w.history = append(w.history, step.Move.String())
 	before := w.state
 	w.state = step.Next
 	w.move(t, &before, step)

@@ -93,7 +93,7 @@ func (m *Model) attempts(before *State, step *Step) string {
 // comes. A task that is gone leaves it once a waker has seen that.
 func (m *Model) waiters(before *State, step *Step) string {
 	s, move := &step.Next, step.Move
-	if step.Outcome == Granted && move.Kind == Acquire && s.task(move.Task).Position != 0 {
+	if move.Outcome == Granted && move.Kind == Acquire && s.task(move.Task).Position != 0 {
 		return fmt.Sprintf("waiters: task %d holds the lock, and is in the wait queue", move.Task)
 	}
 	for n := range m.Resources {
@@ -130,7 +130,7 @@ func (m *Model) places(before *State, step *Step) string {
 			return fmt.Sprintf("places: task %d has lost its ticket", id)
 		}
 	}
-	if step.Outcome != OK || move.Kind != Release && move.Kind != Fail && move.Kind != GiveBack {
+	if move.Outcome != OK || move.Kind != Release && move.Kind != Fail && move.Kind != GiveBack {
 		return ""
 	}
 	t, a, l := before.task(move.Task), &before.Attempts[move.Slot], &s.Locks[move.Resource]

@@ -3,7 +3,6 @@ package model_test
 import (
 	"fmt"
 	"os"
-	"strings"
 	"testing"
 
 	"github.com/sidingq/siding/internal/verify"
@@ -125,7 +124,7 @@ func TestMistakesAreFound(t *testing.T) {
 			}
 			report := m.Explore()
 			t.Log(report)
-			if property, _, _ := strings.Cut(report.Broken, ":"); property != tt.property {
+			if report.Property() != tt.property {
 				t.Errorf("want the property %q broken, have %q", tt.property, report.Broken)
 			}
 		})

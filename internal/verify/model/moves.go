@@ -103,12 +103,17 @@ type Move struct {
 	Resource uint8
 	Worker   uint8
 	Resumed  bool // of a Sweep: the queue is not paused any more
+	Outcome  Outcome
 }
 
 func (m Move) String() string {
-	return strings.NewReplacer(
+	words := strings.NewReplacer(
 		"TASK", strconv.Itoa(int(m.Task)), "RESOURCE", strconv.Itoa(int(m.Resource)), "WORKER", strconv.Itoa(int(m.Worker)),
 	).Replace(kindWords[m.Kind])
+	if m.Outcome != OK {
+		words += ": " + string(m.Outcome)
+	}
+	return words
 }
 
 // An Outcome is the result of a script.

@@ -1,22 +1,13 @@
 package model
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/sidingq/siding/internal/verify/model/explore"
+)
 
 // A Step is a move with its result.
-type Step struct {
-	Move    Move
-	Outcome Outcome
-	Next    State
-	Broken  string // the property that the step breaks
-	counts  bool   // the properties of the whole graph rely on the step
-}
-
-func (s Step) String() string {
-	if s.Outcome == OK {
-		return s.Move.String()
-	}
-	return s.Move.String() + ": " + string(s.Outcome)
-}
+type Step = explore.Step[State, Move]
 
 // A Model is the protocol with some tasks, and a ration of faults.
 type Model struct {
@@ -31,6 +22,8 @@ type Model struct {
 	// Symmetric takes the tasks of one resource for equal, which leaves fewer states. Then nobody
 	// can tell which task stands still, so progress is not judged.
 	Symmetric bool
+
+	whole bool // the states keep what has no effect any more
 }
 
 // Resource returns the resource of a task.
@@ -82,8 +75,11 @@ func (b *builder) may(kind Kind, move Move) {
 	if kind.fault() {
 		step.Next.Faults--
 	}
-	step.Outcome, step.counts = b.apply(&step.Next, move), b.counts(move)
+	step.Move.Outcome = b.apply(&step.Next, move)
 	step.Broken = b.broken(b.s, step)
+	if b.counts(move) {
+		step.Counts, step.Actor, step.AtOnce = 1, actor(b.s, move), !kind.waits() && kind.fair()
+	}
 }
 
 // counts reports whether the properties of the whole graph may rely on a move. They may not rely on

@@ -1,11 +1,17 @@
 package permits_test
 
 import (
-	"strings"
+	"fmt"
 	"testing"
 
 	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/internal/verify/model/permits"
+)
+
+// Two rates at once, and a rate that lets two start at the same time.
+var (
+	twoRates = []permits.Rate{{Starts: 1, Period: 2}, {Starts: 2, Period: 5}}
+	burst    = []permits.Rate{{Starts: 2, Period: 3}}
 )
 
 // TestProtocol explores the protocol as it is: small models always, all in make verify.
@@ -14,17 +20,28 @@ func TestProtocol(t *testing.T) {
 	models := []permits.Model{
 		{Tasks: 2, Faults: 1, Changes: 2},
 		{Tasks: 3, Faults: 1},
-		{Tasks: 3, Changes: 2},
+		{Tasks: 3, Changes: 1},
+		{Tasks: 3, Rates: burst},
+		{Tasks: 2, Rates: twoRates, Faults: 1},
 	}
 	if verify.All() {
-		models = append(models, permits.Model{Tasks: 3, Faults: 2, Changes: 2})
+		models = append(models,
+			permits.Model{Tasks: 3, Faults: 2, Changes: 1},
+			permits.Model{Tasks: 3, Faults: 1, Changes: 2},
+			permits.Model{Tasks: 3, Rates: twoRates, Faults: 1, Changes: 1},
+			permits.Model{Tasks: 3, Rates: burst, Faults: 1, Changes: 1},
+			permits.Model{Tasks: 2, Rates: twoRates, Faults: 2, Changes: 1},
+		)
 	}
 	for _, m := range models {
-		report := m.Explore()
-		t.Logf("%d tasks, %d faults, %d changes: %v", m.Tasks, m.Faults, m.Changes, report)
-		if report.Broken != "" {
-			t.Error("want nothing broken")
-		}
+		t.Run(fmt.Sprintf("%d tasks, rates %v, %d faults, %d changes", m.Tasks, m.Rates, m.Faults, m.Changes), func(t *testing.T) {
+			t.Parallel()
+			report := m.Explore()
+			t.Log(report)
+			if report.Broken != "" {
+				t.Error("want nothing broken")
+			}
+		})
 	}
 }
 
@@ -33,16 +50,19 @@ func TestMistakesAreFound(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		mistake         permits.Mistake
+		rates           []permits.Rate
 		faults, changes uint8
 		property        string
 	}{
 		{mistake: permits.LimitUnchecked, changes: 1, property: "limit"},
 		{mistake: permits.ReservedUncounted, changes: 1, property: "limit"},
 		{mistake: permits.HandsOffLowered, changes: 1, property: "limit"},
+		{mistake: permits.OldRuleForever, changes: 1, property: "limit"},
 		{mistake: permits.LoweringCancels, changes: 1, property: "change"},
-		{mistake: permits.ReservedTwice, property: "one permit"},
+		{mistake: permits.ReservedTwice, changes: 1, property: "one permit"},
 		{mistake: permits.RepeatTakesAnother, faults: 1, property: "one permit"},
 		{mistake: permits.ReleaseOfAnothers, faults: 1, property: "belief"},
+		{mistake: permits.ReleasesTwice, faults: 1, property: "belief"},
 		{mistake: permits.TrustsTooLong, faults: 1, property: "belief"},
 		{mistake: permits.FencePerPermit, property: "fences"},
 		{mistake: permits.JumpsQueue, changes: 1, property: "order"},
@@ -50,13 +70,26 @@ func TestMistakesAreFound(t *testing.T) {
 		{mistake: permits.NoHandOff, property: "idle"},
 		{mistake: permits.NoSweeper, faults: 1, property: "hope"},
 		{mistake: permits.SweepsOnce, faults: 1, property: "waste"},
+		{mistake: permits.RateUnchecked, rates: burst, property: "rate"},
+		{mistake: permits.RateReservedFree, rates: burst, faults: 1, property: "rate"},
+		{mistake: permits.OneRate, rates: twoRates, property: "rate"},
+		{mistake: permits.LogTooShort, rates: burst, property: "rate"},
+		{mistake: permits.LogExpiresEarly, rates: twoRates, property: "rate"},
+		{mistake: permits.LogGoesWithLast, rates: burst, property: "rate"},
+		{mistake: permits.PauseDropsLog, rates: burst, changes: 1, property: "rate"},
+		{mistake: permits.StartsWhenReserved, rates: twoRates, property: "rate"},
+		{mistake: permits.StartsWhenReleased, rates: twoRates, property: "rate"},
+		{mistake: permits.ClockOfWorker, rates: twoRates, property: "rate"},
+		{mistake: permits.NobodyLooksAgain, rates: burst, property: "idle"},
+		{mistake: permits.NoSweeper, rates: burst, faults: 1, property: "late"},
+		{mistake: permits.ExpiredCountsForever, rates: twoRates, faults: 1, property: "late"},
 	} {
 		t.Run(string(tt.mistake), func(t *testing.T) {
 			t.Parallel()
-			m := permits.Model{Tasks: 3, Faults: tt.faults, Changes: tt.changes, Mistake: tt.mistake}
+			m := permits.Model{Tasks: 3, Rates: tt.rates, Faults: tt.faults, Changes: tt.changes, Mistake: tt.mistake}
 			report := m.Explore()
 			t.Log(report)
-			if property, _, _ := strings.Cut(report.Broken, ":"); property != tt.property {
+			if report.Property() != tt.property {
 				t.Errorf("want the property %q broken, have %q", tt.property, report.Broken)
 			}
 		})

@@ -1,64 +1,57 @@
-// Package permits is a model of a lock with a limit: of its permits, its wait queue and its
-// reservations. The model is small enough to try every order of the steps of a few tasks.
-//
-// [Model.Explore] visits every state and looks for
-//
-//   - a permit that is given out although the limit has none left;
-//   - a task that believes it holds a permit, and does not; or one task with two permits;
-//   - a fence that is not higher than all before;
-//   - a permit that goes to a task while an earlier one waits;
-//   - a change of the limit that takes a permit from somebody;
-//   - a plain program that would find the lock free while a permit is held or reserved;
-//   - a free permit that only the sweeper gives to a waiting task, though nothing went wrong;
-//   - a permit that stays free for as long as others hold theirs, although a task waits;
-//   - a state from which not all tasks can finish.
-//
-// A finding comes with a shortest way there, in words. The [Mistake]s show that the model finds
-// mistakes. The parent package is the model of what a lock with a limit shares with every lock.
 package permits
 
 // Sizes of a state.
 const (
-	maxTasks   = 3
-	maxPermits = 2
+	MaxTasks   = 3
+	MaxPermits = 2
+	maxPeriod  = 6 // of a rate, in ticks
+	maxStarts  = 3 // of a rate
 )
 
-// An id names a task, from 1 on; 0 is none.
-type id uint8
+// An ID names a task, from 1 on; 0 is none.
+type ID uint8
 
-// A value is what the key of a permit holds.
-type value uint8
+// sweeper is who makes a reservation in a sweep.
+const sweeper ID = MaxTasks + 1
 
+// A Value is what the key of a permit holds.
+type Value uint8
+
+// The values of a permit.
 const (
-	free value = iota
-	held
-	reserved
-	dead // held by the token of a process that is gone
+	Free Value = iota
+	Held
+	Reserved
+	Dead // held by the token of a process that is gone
 )
 
-// A permit is one of the keys of a lock.
-type permit struct {
-	Value value
-	Of    id
+// A Permit is one of the keys of a lock.
+type Permit struct {
+	Value Value
+	Of    ID
+	By    ID // who made the reservation, if that one may send its call again
 }
 
-// A phase is how far a task has come.
-type phase uint8
+// A Phase is how far a task has come.
+type Phase uint8
 
+// The phases of a task.
 const (
-	pending phase = iota // asks for a permit
-	parked               // waits
-	holding              // believes that it holds a permit
-	lost                 // its permit ran out: releases, and asks again
-	done
+	Pending   Phase = iota // asks for a permit
+	Parked                 // waits
+	Holding                // believes that it holds a permit
+	Lost                   // its permit ran out: releases, and asks again
+	Releasing              // has released, and got no answer: sends the call again
+	Done
 )
 
-// A task has the number of its permit as long as it believes that it holds that, and longer if it
+// A Task has the number of its permit as long as it believes that it holds that, and longer if it
 // has lost the permit.
-type task struct {
-	Phase    phase
+type Task struct {
+	Phase    Phase
 	Queued   bool // in the wait queue
 	Waker    bool // a client is about to move it to pending
+	Stale    bool // the reservation that the client knows is gone
 	Stalled  bool // its permit is not renewed
 	Answered bool // it knows that it was granted the permit that it holds
 	Ticket   uint8
@@ -66,28 +59,38 @@ type task struct {
 	Fence    uint8
 }
 
-// A state is what Redis and its clients know of one lock. The lock's own key has the mark.
-type state struct {
-	Tasks   [maxTasks]task
-	Permits [maxPermits]permit
+// A State is what Redis and its clients know of one lock. The lock's own key has the mark.
+type State struct {
+	Tasks   [MaxTasks]Task
+	Permits [MaxPermits]Permit
 	Limit   uint8
+	Old     uint8 // the limit of the servers that have not read the last override; else Limit
+	Late    bool  // by mistake only: servers still have Old, long after the override
 	Mark    bool  // programs that do not know the limit find the lock busy
 	Expired bool  // a reservation has expired since the last grant
+	Sweeps  bool  // a sweep got no answer, and is sent again
 	Last    uint8 // the last fence
-	Highest uint8 // of all fences
+
+	Starts [maxStarts]uint8 // the log: how many ticks ago each start was + 1, the latest first; 0 for none
+	True   [maxPeriod]uint8 // how many permits were really granted so many ticks ago
+	Extra  uint8            // by mistake only: reservations that count for ever
+	Plan   uint8            // in how many ticks a client sweeps the lock, + 1; 0 for never
+	Swept  bool             // the sweeper has looked since the last tick
+	Wasted uint8            // ticks for which a waiter has had room, and nobody was given a permit
+
 	Faults  uint8 // that may still happen
 	Changes uint8 // of the limit that may still happen
 }
 
-func (s *state) task(i id) *task { return &s.Tasks[i-1] }
+func (s *State) task(i ID) *Task { return &s.Tasks[i-1] }
 
 // used returns how many permits are held or reserved, and how many of them are reserved.
-func (s *state) used() (used, reservations int) {
+func (s *State) used() (used, reservations int) {
 	for _, p := range s.Permits {
-		if p.Value != free {
+		if p.Value != Free {
 			used++
 		}
-		if p.Value == reserved {
+		if p.Value == Reserved {
 			reservations++
 		}
 	}
@@ -95,7 +98,7 @@ func (s *state) used() (used, reservations int) {
 }
 
 // of returns the number of the permit that has the value for a task, -1 for none.
-func (s *state) of(v value, i id) int {
+func (s *State) of(v Value, i ID) int {
 	for n, p := range s.Permits {
 		if p.Value == v && p.Of == i {
 			return n
@@ -104,13 +107,14 @@ func (s *state) of(v value, i id) int {
 	return -1
 }
 
-// first returns the first waiter for whom no permit is reserved, 0 for none.
-func (m *Model) first(s *state) (first id) {
+// first returns the first waiter for whom no permit is reserved, 0 for none. me may be that one in any
+// case.
+func (m *Model) first(s *State, me ID) (first ID) {
 	for n := range s.Tasks {
-		i := id(n + 1)
+		i := ID(n + 1)
 		t := s.task(i)
-		coming := s.of(reserved, i) >= 0 && m.Mistake != ReservedTwice
-		if t.Queued && !coming && (first == 0 || t.Ticket < s.task(first).Ticket) {
+		coming := s.of(Reserved, i) >= 0 && m.Mistake != ReservedTwice
+		if t.Queued && (!coming || i == me) && (first == 0 || t.Ticket < s.task(first).Ticket) {
 			first = i
 		}
 	}

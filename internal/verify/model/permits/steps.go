@@ -1,219 +1,158 @@
 package permits
 
-import "fmt"
+// A builder collects the steps out of a state.
+type builder struct {
+	*Model
 
-// A step is one script, or one event.
-type step struct {
-	words  string
-	next   state
-	fault  bool // the model rations it
-	waits  bool // it needs time to pass
-	ends   bool // a handler is done
-	broken string
+	s     *State
+	steps []Step
 }
 
-// steps returns all steps out of a state.
-func (m *Model) steps(s *state) (steps []step) {
-	add := func(st step, apply func(s *state)) {
-		st.next = *s
-		apply(&st.next)
-		if st.fault {
-			st.next.Faults--
-		}
-		st.broken = broken(s, &st.next)
-		steps = append(steps, st)
-	}
+// Steps implements [explore.Model].
+func (m *Model) Steps(steps []Step, s *State) []Step {
+	b := builder{m, s, steps}
 	for n := range m.Tasks {
-		i := id(n + 1)
-		m.taskSteps(s, i, add)
+		b.task(ID(n + 1))
 	}
 	for n, p := range s.Permits {
-		word := fmt.Sprintf("permit %d expires", n+1)
-		switch {
-		case p.Value == dead, p.Value == held && s.task(p.Of).Stalled, p.Value == reserved && !s.task(p.Of).Waker:
-			add(step{words: word, waits: true}, func(s *state) { m.expire(s, n) })
-		case p.Value == reserved && s.Faults > 0:
-			add(step{words: word + " before its waiter is woken", fault: true}, func(s *state) { m.expire(s, n) })
-		}
+		b.permit(uint8(n+1), p)
 	}
-	if used, _ := s.used(); m.Mistake != NoSweeper && m.first(s) != 0 && m.free(s) >= 0 && (used == 0 || m.Mistake != SweepsOnce) {
-		add(step{words: "the sweeper looks", waits: true}, func(s *state) { m.reserveAll(s) })
+	b.sweeps()
+	b.operator()
+	if len(m.Rates) > 0 && s.Plan != 1 && (s.Swept || !s.queued() || m.Mistake == NoSweeper) {
+		b.may(Move{Kind: Tick})
 	}
-	for limit := range uint8(maxPermits + 1) {
-		if limit != s.Limit && s.Changes > 0 {
-			add(step{words: fmt.Sprintf("the limit is %d", limit)}, func(s *state) { s.Changes--; m.change(s, limit) })
-		}
-	}
-	if s.Limit == 0 {
-		add(step{words: "the limit is no longer 0", waits: true}, func(s *state) { m.change(s, 1) })
-	}
-	return steps
+	return b.steps
 }
 
-func (m *Model) taskSteps(s *state, i id, add func(step, func(*state))) {
-	t := s.task(i)
-	say := func(text string) step { return step{words: fmt.Sprintf("task %d %s", i, text)} }
-	fault := func(text string) step { return step{words: fmt.Sprintf("task %d %s", i, text), fault: true} }
+// may adds the step of a move.
+func (b *builder) may(move Move) {
+	if move.Kind.fault() && b.s.Faults == 0 {
+		return
+	}
+	b.steps = append(b.steps, Step{Move: move, Next: *b.s})
+	step := &b.steps[len(b.steps)-1]
+	b.apply(&step.Next, move)
+	step.Next.tidy()
+	step.Broken = b.broken(b.s, &step.Next)
+	if move.Kind.fault() {
+		step.Next.Faults--
+		return
+	}
+	if b.s.Changes != step.Next.Changes {
+		return
+	}
+	step.AtOnce = !move.Kind.waits()
+	step.Counts = hope
+	if move.Kind != Release || b.s.task(ID(move.N)).Phase == Lost {
+		step.Counts |= waste // a handler may take long
+	}
+}
+
+// call adds the step of a call that carries the limit, for each limit that a server knows.
+func (b *builder) call(kind Kind, n ID) {
+	b.may(Move{Kind: kind, N: uint8(n), Limit: b.s.Limit})
+	if b.s.Old != b.s.Limit {
+		b.may(Move{Kind: kind, N: uint8(n), Limit: b.s.Old, Old: true})
+	}
+}
+
+func (b *builder) task(i ID) {
+	t := b.s.task(i)
 	if t.Waker {
-		add(say("is woken"), func(s *state) { s.wake(i) })
-		if s.Faults > 0 {
-			add(fault("is never woken, as the client dies"), func(s *state) { s.task(i).Waker = false })
-		}
+		b.may(Move{Kind: Wake, N: uint8(i)})
+		b.may(Move{Kind: LoseWaker, N: uint8(i)})
 	}
 	switch t.Phase {
-	case pending:
-		add(say("asks"), func(s *state) { m.ask(s, i, true) })
-		if s.Faults > 0 {
-			add(fault("asks, and the answer is lost"), func(s *state) { m.ask(s, i, false) })
-		}
-	case holding, lost:
-		st := say("releases")
-		st.ends = t.Phase == holding
-		add(st, func(s *state) { m.release(s, i) })
-		if s.Faults > 0 && t.Phase == holding {
-			add(fault("loses its worker"), func(s *state) { s.crash(i) })
-			add(fault("stalls"), func(s *state) { s.task(i).Stalled = true })
-		}
+	case Pending:
+		b.call(Ask, i)
+		b.call(LoseAsk, i)
+	case Holding:
+		b.call(Release, i)
+		b.call(LoseRelease, i)
+		b.may(Move{Kind: Crash, N: uint8(i)})
+		b.may(Move{Kind: Stall, N: uint8(i)})
+	case Lost:
+		b.call(Release, i)
+	case Releasing:
+		b.call(ReleaseAgain, i)
+		b.may(Move{Kind: Crash, N: uint8(i)})
 	default: // it waits, or is done
 	}
 }
 
-// free returns the number of a permit that the limit allows to grant or reserve, -1 for none.
-func (m *Model) free(s *state) int {
-	used, reservations := s.used()
-	if m.Mistake == ReservedUncounted {
-		used -= reservations
+func (b *builder) permit(n uint8, p Permit) {
+	switch {
+	case p.Value == Dead, p.Value == Held && b.s.task(p.Of).Stalled, p.Value == Reserved && !b.s.comes(p.Of):
+		b.may(Move{Kind: Expire, N: n})
+	case p.Value == Reserved:
+		b.may(Move{Kind: ExpireEarly, N: n})
 	}
-	if used >= int(s.Limit) && m.Mistake != LimitUnchecked {
-		return -1
-	}
-	return s.of(free, 0)
 }
 
-// ask is acquire_permit.lua. If answered is false, the caller does not hear of a grant, and asks again.
-func (m *Model) ask(s *state, i id, answered bool) {
-	t := s.task(i)
-	if n := s.of(held, i); n >= 0 && !t.Answered && m.Mistake != RepeatTakesAnother {
-		if answered {
-			t.Phase, t.Permit, t.Answered = holding, uint8(n), true
+// comes reports whether a client is about to wake the waiter of a reservation.
+func (s *State) comes(i ID) bool { return s.task(i).Waker && !s.task(i).Stale }
+
+// queued reports whether somebody is in the wait queue.
+func (s *State) queued() bool {
+	for _, t := range s.Tasks {
+		if t.Queued {
+			return true
+		}
+	}
+	return false
+}
+
+// sweeps adds the sweeps that change something.
+func (b *builder) sweeps() {
+	s := b.s
+	if s.Sweeps {
+		b.call(SweepAgain, 0)
+	}
+	if s.Plan == 1 {
+		b.call(SweepPlanned, 0)
+	}
+	if s.Plan > 0 {
+		b.may(Move{Kind: LosePlan})
+	}
+	used, _ := s.used()
+	if b.Mistake == NoSweeper || used > 0 && b.Mistake == SweepsOnce || b.first(s, 0) == 0 {
+		if len(b.Rates) > 0 && !s.Swept && s.queued() && b.Mistake != NoSweeper {
+			b.may(Move{Kind: Sweep, Limit: 0})
 		}
 		return
 	}
-	if n := s.of(reserved, i); n >= 0 {
-		m.hold(s, i, n, answered)
-		return
-	}
-	for n := m.free(s); n >= 0; n = m.free(s) {
-		_, reservations := s.used()
-		first := m.first(s)
-		if first == 0 || first == i || s.Expired && reservations == 0 || m.Mistake == JumpsQueue {
-			m.hold(s, i, n, answered)
+	limits := []uint8{s.Limit, s.Old}
+	for n, limit := range limits {
+		if n > 0 && limit == limits[0] {
 			return
 		}
-		m.reserve(s, n, first)
-	}
-	if t.Ticket == 0 {
-		for _, other := range s.Tasks {
-			t.Ticket = max(t.Ticket, other.Ticket+1)
+		may, _ := b.free(s, limit, b.Rates)
+		move := Move{Kind: Sweep, Limit: limit, Old: n > 0}
+		if may >= 0 || len(b.Rates) > 0 && !s.Swept {
+			b.may(move)
+		}
+		if move.Kind = LoseSweep; may >= 0 && !s.Sweeps {
+			b.may(move)
 		}
 	}
-	t.Queued = true
-	if answered {
-		t.Phase = parked
-	}
 }
 
-// hold grants permit n to a task.
-func (m *Model) hold(s *state, i id, n int, answered bool) {
-	others, reservations := s.used()
-	if others-reservations == 0 || m.Mistake != FencePerPermit {
-		s.Last++
+// operator adds what an operator does, who resumes what is paused.
+func (b *builder) operator() {
+	s := b.s
+	if s.Old != s.Limit {
+		if !s.Late {
+			b.may(Move{Kind: Read})
+		}
+		return
 	}
-	t := s.task(i)
-	t.Queued, t.Fence, t.Answered = false, s.Last, answered
-	s.Permits[n] = permit{held, i}
-	s.Mark, s.Expired, s.Highest = true, false, max(s.Highest, s.Last)
-	if answered {
-		t.Phase, t.Permit = holding, uint8(n)
-	}
-}
-
-// reserve reserves permit n for a waiter.
-func (m *Model) reserve(s *state, n int, waiter id) {
-	s.Permits[n] = permit{reserved, waiter}
-	s.Mark, s.Expired = true, true
-	s.task(waiter).Waker = true
-}
-
-// reserveAll is sweep_permits.lua: reserves all free permits.
-func (m *Model) reserveAll(s *state) {
-	for n := m.free(s); n >= 0 && m.first(s) != 0; n = m.free(s) {
-		m.reserve(s, n, m.first(s))
-	}
-}
-
-// wake is what a client does for the waiter of a reservation.
-func (s *state) wake(i id) {
-	t := s.task(i)
-	t.Waker = false
-	if t.Phase == parked {
-		t.Phase = pending
-	}
-	if s.of(reserved, i) >= 0 { // the client confirms
-		t.Queued = false
-	}
-}
-
-// release is release.lua. A task that has lost its permit asks for another one.
-func (m *Model) release(s *state, i id) {
-	t := s.task(i)
-	n := int(t.Permit)
-	own := s.Permits[n] == permit{held, i}
-	if own || m.Mistake == ReleaseOfAnothers {
-		m.giveUp(s, n)
-		if m.Mistake == HandsOffLowered && m.first(s) != 0 {
-			m.reserve(s, n, m.first(s))
-		} else if f := m.free(s); f >= 0 && m.first(s) != 0 && m.Mistake != NoHandOff {
-			m.reserve(s, f, m.first(s))
+	for limit := range uint8(MaxPermits + 1) {
+		if limit != s.Limit && s.Changes > 0 {
+			b.may(Move{Kind: Change, N: limit})
 		}
 	}
-	then := pending
-	if own {
-		then = done
-	}
-	*t = task{Phase: then, Ticket: t.Ticket}
-}
-
-// giveUp frees permit n. The mark goes with the last one.
-func (m *Model) giveUp(s *state, n int) {
-	s.Permits[n] = permit{}
-	used, _ := s.used()
-	s.Mark = used > 0 && m.Mistake != MarkGoesEarly
-}
-
-// expire is the end of a permit's time. The mark lasts as long as the last permit. The trust window
-// of a holder ends before its permit.
-func (m *Model) expire(s *state, n int) {
-	if p := s.Permits[n]; p.Value == held && m.Mistake != TrustsTooLong {
-		s.task(p.Of).Phase, s.task(p.Of).Stalled = lost, false
-	}
-	s.Permits[n] = permit{}
-	used, _ := s.used()
-	s.Mark = used > 0
-}
-
-// crash ends the worker of a task. The task is requeued, and its permit belongs to nobody.
-func (s *state) crash(i id) {
-	if n := s.of(held, i); n >= 0 {
-		s.Permits[n] = permit{Value: dead}
-	}
-	*s.task(i) = task{Phase: pending, Ticket: s.task(i).Ticket, Waker: s.task(i).Waker}
-}
-
-// change sets the limit.
-func (m *Model) change(s *state, limit uint8) {
-	s.Limit = limit
-	for n := int(limit); m.Mistake == LoweringCancels && n < maxPermits; n++ {
-		m.giveUp(s, n)
+	if s.Limit == 0 {
+		b.may(Move{Kind: Unpause, N: 1})
 	}
 }

@@ -1,0 +1,174 @@
+package explore
+
+import (
+	"fmt"
+	"hash/maphash"
+	"time"
+)
+
+// A graph has all states by number, in the order of their discovery, and the steps between them
+// that count.
+type graph[S comparable, M fmt.Stringer] struct {
+	Model[S, M]
+
+	goals   []Goal[S]
+	seeds   [2]maphash.Seed
+	numbers map[[2]uint64]int32
+	parents []int32
+	reached []uint8 // the goals
+	first   []int32 // the index of the first step of each state
+	targets []int32
+	counts  []uint8
+	actors  []uint8
+}
+
+// Run visits every state that can be reached, and checks all properties up to the first one that is
+// broken.
+func Run[S comparable, M fmt.Stringer](m Model[S, M]) Report {
+	began, g := time.Now(), newGraph(m)
+	report := g.build(func(int32, *S, *Step[S, M]) {})
+	for i := 0; i < len(g.goals) && report.Broken == ""; i++ {
+		g.judge(&report, i)
+	}
+	report.Took = time.Since(began)
+	return report
+}
+
+// A Way leads through a model from its start to a step of some kind.
+type Way[S any, M fmt.Stringer] struct {
+	Kind  string
+	Steps []Step[S, M]
+}
+
+// Cover returns a shortest way to a step of each kind. kind names the kind of a step from s.
+func Cover[S comparable, M fmt.Stringer](m Model[S, M], kind func(s *S, step *Step[S, M]) string) (ways []Way[S, M]) {
+	g := newGraph(m)
+	ends := map[string]int32{}
+	g.build(func(n int32, s *S, step *Step[S, M]) {
+		k := kind(s, step)
+		if _, found := ends[k]; !found {
+			ends[k] = n
+			ways = append(ways, Way[S, M]{Kind: k})
+		}
+	})
+	for i := range ways {
+		way := &ways[i]
+		steps, s := g.trace(ends[way.Kind])
+		for _, step := range g.Steps(nil, &s) {
+			if kind(&s, &step) == way.Kind {
+				way.Steps = append(steps, step)
+				break
+			}
+		}
+	}
+	return ways
+}
+
+func newGraph[S comparable, M fmt.Stringer](m Model[S, M]) *graph[S, M] {
+	return &graph[S, M]{
+		Model: m, goals: m.Goals(), seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}, numbers: map[[2]uint64]int32{},
+	}
+}
+
+// build finds all states, and calls visit for each step from them.
+func (g *graph[S, M]) build(visit func(n int32, s *S, step *Step[S, M])) (report Report) {
+	start := g.Canonical(g.Start())
+	g.add(g.hash(start), &start, -1)
+	var steps []Step[S, M]
+	queue := []S{start}
+	for n := int32(0); len(queue) > 0 && report.Broken == ""; n++ {
+		s := queue[0]
+		queue = queue[1:]
+		g.first = append(g.first, int32(len(g.targets)))
+		steps = g.Steps(steps[:0], &s)
+		moves := false
+		for i := range steps {
+			step := &steps[i]
+			report.Steps++
+			visit(n, &s, step)
+			if step.Broken != "" {
+				report.Trace, report.Broken = g.toBroken(n)
+				break
+			}
+			next := g.Canonical(step.Next)
+			hash := g.hash(next)
+			number, known := g.numbers[hash]
+			if !known {
+				number = g.add(hash, &next, n)
+				queue = append(queue, next)
+			}
+			moves = moves || step.AtOnce
+			if step.Counts != 0 {
+				g.targets = append(g.targets, number)
+				g.counts, g.actors = append(g.counts, step.Counts), append(g.actors, step.Actor)
+			}
+		}
+		if report.Broken == "" && !moves {
+			if report.Broken = g.Idle(&s); report.Broken != "" {
+				report.Trace = g.words(n)
+			}
+		}
+	}
+	g.first = append(g.first, int32(len(g.targets)))
+	report.States = len(g.parents)
+	return report
+}
+
+// hash identifies a state: no two of some million have the same 128 bits.
+func (g *graph[S, M]) hash(s S) [2]uint64 {
+	return [2]uint64{maphash.Comparable(g.seeds[0], s), maphash.Comparable(g.seeds[1], s)}
+}
+
+// add gives a state its number.
+func (g *graph[S, M]) add(hash [2]uint64, s *S, parent int32) int32 {
+	number := int32(len(g.parents))
+	g.numbers[hash] = number
+	var reached uint8
+	for i, goal := range g.goals {
+		if goal.Reached(s) {
+			reached |= 1 << i
+		}
+	}
+	g.parents, g.reached = append(g.parents, parent), append(g.reached, reached)
+	return number
+}
+
+// trace returns a shortest way to state number n, and that state. The way has the states themselves
+// and not those that stand for them, so that everything keeps its name.
+func (g *graph[S, M]) trace(n int32) (steps []Step[S, M], s S) {
+	var on []int32
+	for ; n > 0; n = g.parents[n] {
+		on = append(on, n)
+	}
+	s = g.Start()
+	for i := len(on) - 1; i >= 0; i-- {
+		for _, step := range g.Steps(nil, &s) {
+			if n, known := g.numbers[g.hash(g.Canonical(step.Next))]; known && n == on[i] {
+				s, steps = step.Next, append(steps, step)
+				break
+			}
+		}
+	}
+	return steps, s
+}
+
+func (g *graph[S, M]) words(n int32) (words []string) {
+	steps, _ := g.trace(n)
+	for _, step := range steps {
+		words = append(words, step.Move.String())
+	}
+	return words
+}
+
+// toBroken returns a shortest way to a step from state number n that breaks a property, and the
+// property.
+func (g *graph[S, M]) toBroken(n int32) (words []string, broken string) {
+	_, s := g.trace(n)
+	words = g.words(n)
+	for _, step := range g.Steps(nil, &s) {
+		if step.Broken != "" {
+			return append(words, step.Move.String()), step.Broken
+		}
+	}
+	return words, "a property that is broken for the representative only"
+}

@@ -1,0 +1,87 @@
+package permits
+
+// broken returns the property that the step from one state to the next breaks, "" for none.
+func (m *Model) broken(from, to *State) string {
+	used, _ := to.used()
+	allowed := int(max(to.Limit, to.Old))
+	if to.Late {
+		allowed = int(to.Limit)
+	}
+	switch {
+	case to.gives(from) && to.users() > allowed:
+		return "limit: more hold a permit than the limit allows"
+	case to.Limit != from.Limit && to.Permits != from.Permits:
+		return "change: a new limit takes a permit away"
+	case used > 0 && !to.Mark:
+		return "mark: a plain program finds the lock free"
+	case to.Wasted > 1:
+		return "late: a waiter has had room for more than a second"
+	}
+	for _, r := range m.Rates {
+		if to.starts(r) > int(r.Starts) {
+			return "rate: more start in a period than the rate allows"
+		}
+	}
+	for n, is := range to.Tasks {
+		i := ID(n + 1)
+		granted := to.of(Held, i) >= 0 && from.of(Held, i) < 0
+		switch {
+		case to.permitsOf(i) > 1:
+			return "one permit: a task has two"
+		case is.Phase == Holding && (to.Permits[is.Permit].Value != Held || to.Permits[is.Permit].Of != i):
+			return "belief: a task believes that it holds a permit, and does not"
+		case granted && is.Fence <= from.Last:
+			return "fences: a grant has no higher fence than all before"
+		case granted && from.of(Reserved, i) < 0 && passes(from, to, from.task(i)):
+			return "order: a permit goes to a task while an earlier one waits"
+		}
+	}
+	return ""
+}
+
+// users returns how many permits are held or reserved, or are believed to be held.
+func (s *State) users() int {
+	users, _ := s.used()
+	for n, t := range s.Tasks {
+		if t.Phase == Holding && s.of(Held, ID(n+1)) < 0 {
+			users++
+		}
+	}
+	return users
+}
+
+// gives reports whether a permit is held or reserved that was not its task's before.
+func (s *State) gives(from *State) bool {
+	for n, p := range s.Permits {
+		was := from.Permits[n]
+		if (was.Value != p.Value || was.Of != p.Of) && (p.Value == Reserved || p.Value == Held && (was.Value != Reserved || was.Of != p.Of)) {
+			return true
+		}
+	}
+	return false
+}
+
+// permitsOf returns how many permits a task holds, or has reserved for it.
+func (s *State) permitsOf(i ID) (n int) {
+	for _, p := range s.Permits {
+		if p.Of == i {
+			n++
+		}
+	}
+	return n
+}
+
+// passes reports whether a task that was granted a permit passes a waiter that is not woken. After
+// a reservation has expired, whoever asks may have the permit.
+func passes(from, to *State, was *Task) bool {
+	if from.Expired {
+		return false
+	}
+	for n, t := range to.Tasks {
+		older := was.Ticket == 0 || t.Ticket < was.Ticket
+		if t.Queued && older && to.of(Reserved, ID(n+1)) < 0 {
+			return true
+		}
+	}
+	return false
+}
