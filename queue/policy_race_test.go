@@ -2,8 +2,11 @@ package queue_test
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -65,6 +68,50 @@ func TestTwoReplaceOne(t *testing.T) {
 			t.Errorf("want the latest run last, have %v", have)
 		}
 	})
+}
+
+// The lock is reserved for a task that then takes the position of another. It is woken by the ticket of that
+// position, not by the one of the reservation. Only a client that wakes stepwise can come that late.
+func TestATaskThatReplacesIsWokenByItsNewTicket(t *testing.T) {
+	t.Parallel()
+	b := setupStepwise(t)
+	st, j := newStage(t), &journal{}
+	reserved, earlyParked, lateParked := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	p := &plain{guardConfig: queue.GuardConfig{Observe: j.observe}, onLocks: func(_ context.Context, cmd redis.Cmder, send func() error) error {
+		of := func(id string) bool { return strings.Contains(fmt.Sprint(cmd.Args()...), ":"+id) }
+		switch {
+		case hasKeys(cmd, "lock:", ":fence", ":queue", ":paused") && of("early"):
+			<-reserved
+		case isEqual(cmd) && of("late"):
+			<-earlyParked
+		case hasKeys(cmd, ":t:late", ":retry", ":pending", ":paused", "notify"):
+			once.Do(func() { close(reserved) })
+			<-lateParked
+		}
+		return send()
+	}}
+	p.serve(t, b, st)
+	g := b.occupy(t, st)
+	for n, id := range []string{"early", "late"} {
+		b.enqueue(t, b.job(n+1), queue.Options{TaskID: id, Policy: &queue.Policy{OnBusy: queue.OnBusyReplace}})
+		b.awaitState(t, id, asynq.TaskStateActive)
+	}
+	poll.Eventually(t, "the later one waits", func() bool { return len(b.waiters(t)) == 1 })
+	g.open()
+	j.await(t, queue.EventParked, "early", 1)
+	b.awaitState(t, "early", asynq.TaskStateRetry)
+	close(earlyParked)
+	j.await(t, queue.EventParked, "late", 1)
+	b.awaitState(t, "late", asynq.TaskStateRetry)
+	close(lateParked)
+	b.awaitGone(t, "early", "late")
+	if via := j.await(t, queue.EventAcquired, "late", 1).Via; via != queue.ViaHandOff {
+		t.Errorf("want it woken by the release, have %v", via)
+	}
+	if have := st.order(); !slices.Equal(have, []int{0, 2}) {
+		t.Errorf("want the later one alone run, have %v", have)
+	}
 }
 
 // Two tasks have the same id, one after the other. The second is registered with the time at which a

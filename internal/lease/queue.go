@@ -53,14 +53,15 @@ func (c *Client) Leave(ctx context.Context, resource, waiter string) (*store.Res
 
 // Drop drops the waiter of r, who cannot come. It reserves the lock for the next in the wait queue
 // that the caller has to wake; nil if there is none. If r no longer stands, Drop does nothing, and
-// the waiter keeps its position.
+// the waiter keeps its position. If the waiter has another ticket by now than that of r, Drop returns r
+// with that ticket: the caller has to wake the waiter by that.
 //
 // If the waiter's group is paused, all of the group keep their tickets. They come back to their old
 // positions when one of them asks for the lock, or a [Client.Sweep] brings them back.
 func (c *Client) Drop(ctx context.Context, r *store.Reservation, paused bool) (*store.Reservation, error) {
 	_, listens := store.ListenerOf(r.Waiter)
 	next, err := c.store.Leave(ctx, r.Key, r.Waiter, store.Leave{
-		Handoff: c.handoff(uuid.NewString(), !listens), Rule: c.rule(r.Key), Reservation: r.Value, Paused: paused,
+		Handoff: c.handoff(uuid.NewString(), !listens), Rule: c.rule(r.Key), Reservation: r.Value, Ticket: r.Ticket, Paused: paused,
 	})
 	if err != nil {
 		return nil, store.Failed("leave the wait queue of "+c.Resource(r.Key), err)

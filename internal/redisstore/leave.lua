@@ -11,12 +11,14 @@
 -- ARGV[8]  '1' when the waiter cannot come because its group is paused: it leaves with its
 --          group, and keeps its ticket
 -- ARGV[9]  rule of the lock, see permits.lua; or ''
+-- ARGV[10] the ticket by which the client has tried to wake the waiter; '0' if it has not
 --
 -- Returns {1}; {1, ms} when the client has to sweep the lock after that time; or {2, reservation,
 -- waiter, ticket, key of what is reserved} when the client has to wake that waiter.
 --
--- Guarantees: a waiter keeps its position if its reservation no longer stands. The
--- same call made twice (its reply was lost) names the same reservation.
+-- Guarantees: a waiter keeps its position if its reservation no longer stands, or if its ticket is
+-- another one by now: then the client has to wake it by that. The same call made twice (its reply was
+-- lost) names the same reservation.
 
 -- (take.lua)
 -- (join.lua)
@@ -34,6 +36,11 @@ end
 local value = redis.call('GET', lock)
 if value and begins(value, ARGV[5]) then return handed_off(value, ARGV[3] == '1', ARGV[4] == '1') end
 if ARGV[2] ~= '' and value ~= ARGV[2] then return {1} end
+local ticket = ARGV[10] ~= '0' and redis.call('ZSCORE', queue, ARGV[1])
+if ticket and digits(tonumber(ticket)) ~= ARGV[10] then
+  -- It has taken the position of an equal waiter since, see equal.lua: it comes by that ticket.
+  return {2, value, ARGV[1], digits(tonumber(ticket)), lock}
+end
 if ARGV[8] == '1' then
   pause_group(ARGV[1], ARGV[7])
 else

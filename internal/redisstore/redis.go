@@ -196,7 +196,7 @@ func (s *redisStore) Release(ctx context.Context, key, token string, r store.Rel
 
 func (s *redisStore) Leave(ctx context.Context, key, waiter string, l store.Leave) (*store.Reservation, error) {
 	r := newReply(s.scripts.leave.Run(ctx, s.rdb, Keys(key), waiter, l.Reservation,
-		flag(l.Stepwise), flag(s.cluster), reservedBegin(l.Nonce), ms(l.Timeout), ms(l.QueueTTL), flag(l.Paused), ruleText(l.Rule)).Result())
+		flag(l.Stepwise), flag(s.cluster), reservedBegin(l.Nonce), ms(l.Timeout), ms(l.QueueTTL), flag(l.Paused), ruleText(l.Rule), l.Ticket).Result())
 	return r.handedOff(key)
 }
 

@@ -182,6 +182,7 @@ type Leave struct {
 
 	Rule        *Rule  // of the lock; nil for none
 	Reservation string // its value, without which nothing is done; "" for any
+	Ticket      int64  // by which the waiter was to be woken; if it has another one, it stays. 0 for any
 	Paused      bool   // for a [Sweeper]: the waiter's group is paused, and keeps its tickets
 }
 
