@@ -31,6 +31,9 @@ if other and other ~= waiter and other ~= ARGV[4] then
     return answer
   end
 end
+if other == waiter and came == ARGV[2] and ARGV[6] ~= '0' then -- by an earlier try of this call, when fewer waited
+  answer[2] = math.min(answer[2], tonumber(ARGV[6]))
+end
 local at = redis.call('ZSCORE', queue, waiter) and queue or redis.call('ZSCORE', paused, waiter) and paused
 if not at or ARGV[6] ~= '0' and answer[2] > tonumber(ARGV[6]) then return answer end
 -- A waiter that took over an earlier position asks again under the ticket of that position. The time

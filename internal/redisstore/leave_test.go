@@ -48,3 +48,36 @@ func TestAWaiterWithAnotherTicketIsNotDropped(t *testing.T) {
 		t.Errorf("want the second waiter, have %+v", next)
 	}
 }
+
+// A waiter is registered as the one that waits, and its answer is lost. Before it asks again, another one
+// joins the wait queue, and perhaps ends in favour of the one that is registered. That one is not too many.
+func TestARegisteredWaiterIsNotTooMany(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Shared(t).Client(t)
+	s, key := redisstore.New(rdb), "lock:"+t.Name()
+	ask := func(name string, came int64) redisstore.Others {
+		t.Helper()
+		got, err := redisstore.Waiter{Key: key, Name: name, Came: came, Equal: "x", TTL: time.Hour, Most: 1}.Others(t.Context(), rdb)
+		must(t, err)
+		return got
+	}
+	join := func(waiter string) int64 {
+		t.Helper()
+		got, err := s.Acquire(t.Context(), store.Request{Key: key, Token: "siding:" + waiter + ":x", TTL: time.Hour, FenceTTL: time.Hour, Waiter: waiter, Handoff: handoff(waiter)})
+		must(t, err)
+		return got.Ticket
+	}
+	join("") // holds the lock
+	first := join("first")
+	ask("first", first)
+	second := join("second")
+	if got := ask("first", first); got.Waiting != 1 || got.Equal != "" {
+		t.Errorf("want the first one registered, of 1 that waits; have %+v", got)
+	}
+	if got := ask("second", second); got.Waiting != 2 || got.Equal != "first" {
+		t.Errorf("want the first one of 2 found, have %+v", got)
+	}
+	if got := ask("first", first+1); got.Waiting != 2 { // a later task of its id
+		t.Errorf("want 2 that wait, have %+v", got)
+	}
+}

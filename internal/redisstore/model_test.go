@@ -34,7 +34,10 @@ func TestScriptsDoWhatTheModelDoes(t *testing.T) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			t.Parallel()
 			w := &twin{rdb: redistest.Shared(t).Client(t), rand: rand.New(rand.NewPCG(seed, n)), did: map[string]int{}}
-			w.store = redisstore.New(w.rdb)
+			var ok bool
+			if w.store, ok = redisstore.New(w.rdb).(sweepingStore); !ok {
+				t.Fatal("want a store that sweeps")
+			}
 			for w.made < steps && !t.Failed() {
 				w.start(&permits.Model{Tasks: permits.MaxTasks, Rates: rates[w.rand.IntN(len(rates))], Faults: 6, Changes: 4}, fmt.Sprintf("lock:%s-%d", t.Name(), w.rounds))
 				for !w.state.Final() && !t.Failed() {
@@ -49,10 +52,15 @@ func TestScriptsDoWhatTheModelDoes(t *testing.T) {
 // tick is how long a second of the model takes. The test takes no time that counts against that.
 const tick = 10 * time.Minute
 
+type sweepingStore interface {
+	store.Store
+	store.Sweeper
+}
+
 // A twin is the model and its likeness in Redis.
 type twin struct {
 	rdb   *redis.Client
-	store store.Store
+	store sweepingStore
 	rand  *rand.Rand
 	key   string
 
@@ -252,7 +260,7 @@ func (w *twin) sweeps(t *testing.T, m permits.Move, answered bool) {
 		w.plan = 0
 	default: // the sweeper's own
 	}
-	found, err := w.store.(store.Sweeper).Sweep(t.Context(), []store.Ruled{{Key: w.key, Rule: w.rule(m)}}, false, handoff(nonce))
+	found, err := w.store.Sweep(t.Context(), []store.Ruled{{Key: w.key, Rule: w.rule(m)}}, false, handoff(nonce))
 	must(t, err)
 	if !answered {
 		return
@@ -393,7 +401,7 @@ func (w *twin) found(t *testing.T) (v view) {
 		}
 	}
 	for _, z := range queue.Val() {
-		name := z.Member.(string)
+		name := fmt.Sprint(z.Member)
 		v.Queue = append(v.Queue, name)
 		n, _ := strconv.Atoi(strings.TrimPrefix(name, "waiter-"))
 		w.tasks[n-1].ticket = int64(z.Score)

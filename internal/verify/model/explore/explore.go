@@ -3,6 +3,7 @@ package explore
 import (
 	"fmt"
 	"hash/maphash"
+	"slices"
 	"time"
 )
 
@@ -87,7 +88,7 @@ func (g *graph[S, M]) build(visit func(n int32, s *S, step *Step[S, M])) (report
 			report.Steps++
 			visit(n, &s, step)
 			if step.Broken != "" {
-				report.Trace, report.Broken = g.toBroken(n)
+				report.Trace, report.Broken = g.toBroken(n, step.Broken)
 				break
 			}
 			next := g.Canonical(step.Next)
@@ -141,9 +142,9 @@ func (g *graph[S, M]) trace(n int32) (steps []Step[S, M], s S) {
 		on = append(on, n)
 	}
 	s = g.Start()
-	for i := len(on) - 1; i >= 0; i-- {
+	for _, number := range slices.Backward(on) {
 		for _, step := range g.Steps(nil, &s) {
-			if n, known := g.numbers[g.hash(g.Canonical(step.Next))]; known && n == on[i] {
+			if n, known := g.numbers[g.hash(g.Canonical(step.Next))]; known && n == number {
 				s, steps = step.Next, append(steps, step)
 				break
 			}
@@ -161,8 +162,8 @@ func (g *graph[S, M]) words(n int32) (words []string) {
 }
 
 // toBroken returns a shortest way to a step from state number n that breaks a property, and the
-// property.
-func (g *graph[S, M]) toBroken(n int32) (words []string, broken string) {
+// property. If no step of the state itself does so, the model does not take care of what stands for it.
+func (g *graph[S, M]) toBroken(n int32, property string) (words []string, broken string) {
 	_, s := g.trace(n)
 	words = g.words(n)
 	for _, step := range g.Steps(nil, &s) {
@@ -170,5 +171,5 @@ func (g *graph[S, M]) toBroken(n int32) (words []string, broken string) {
 			return append(words, step.Move.String()), step.Broken
 		}
 	}
-	return words, "a property that is broken for the representative only"
+	return words, "representative: only that of the state breaks this: " + property
 }
