@@ -24,7 +24,7 @@ import (
 // with the real scripts, too, and then compares what Redis holds with the model's state.
 func TestScriptsDoWhatTheModelDoes(t *testing.T) {
 	t.Parallel()
-	walks, steps := uint64(2), 400
+	walks, steps := uint64(2), 1000
 	if verify.All() {
 		walks, steps = 6, 8000
 	}
@@ -123,7 +123,7 @@ func (w *twin) circumstances(m permits.Move) string {
 	for n, p := range s.Permits {
 		values[n] = p.Value
 	}
-	what := fmt.Sprint(m.Kind, m.Limit, values, s.Mark, s.Expired, s.Starts[0])
+	what := fmt.Sprint(m.Kind, m.Limit, values, s.Mark, s.Expired, s.Starts, s.Plan)
 	if m.Kind == permits.Ask {
 		what += fmt.Sprint(s.Tasks[m.N-1].Queued)
 	}
