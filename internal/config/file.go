@@ -2,12 +2,14 @@ package config
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -141,8 +143,8 @@ func (f *file) setting(s Setting, place string, value *yaml.Node) {
 		f.items(s, value, 1)
 	case s.Kind == Numbers && value.Kind == yaml.MappingNode:
 		f.items(s, value, 2)
-	case s.Kind == Limits && value.Kind == yaml.MappingNode:
-		f.limits(s, value)
+	case s.entry != nil && value.Kind == yaml.MappingNode:
+		f.entries(s, value)
 	default:
 		f.fail("%s: want %s, have %s", place, s.Want, kind(value))
 	}
@@ -166,6 +168,45 @@ func (f *file) items(s Setting, list *yaml.Node, size int) {
 			f.put(s, place, value.Value)
 		}
 	}
+}
+
+// entries takes a mapping of names to mappings.
+func (f *file) entries(s Setting, list *yaml.Node) {
+	for i := 0; i+1 < len(list.Content); i += 2 {
+		name, value := list.Content[i], resolve(list.Content[i+1])
+		place := fmt.Sprintf("%s:%d: %s", f.path, name.Line, s.Key)
+		what, _, _ := strings.Cut(s.Want, " with")
+		switch {
+		case name.Kind != yaml.ScalarNode:
+			f.fail("%s: want %s, have %s", place, what, kind(name))
+		case value.Kind != yaml.MappingNode || len(value.Content) == 0:
+			f.fail("%s: %q: want %s below it, have %s", place, name.Value, s.below, amount(value))
+		default:
+			if err := s.entry(f, s.Key+": "+strconv.Quote(name.Value), name.Value, value); err != nil {
+				f.fail("%s: %w", place, err)
+			}
+		}
+	}
+}
+
+// fields gives each field of an entry to take, which says what is wrong with it, and in which line: 0 is that of the field. It
+// returns false if anything is.
+func (f *file) fields(entry *yaml.Node, key string, take func(name string, value *yaml.Node, fail func(line int, err error))) bool {
+	ok, seen := true, make(map[string]bool)
+	fail := func(line int, err error) {
+		ok = false
+		f.fail("%s:%d: %s: %w", f.path, line, key, err)
+	}
+	for i := 0; i+1 < len(entry.Content); i += 2 {
+		name := entry.Content[i]
+		if seen[name.Value] {
+			fail(name.Line, fmt.Errorf("%.80s: is there twice", name.Value))
+			continue
+		}
+		seen[name.Value] = true
+		take(name.Value, resolve(entry.Content[i+1]), func(line int, err error) { fail(cmp.Or(line, name.Line), err) })
+	}
+	return ok
 }
 
 // resolve follows an alias to what it stands for.

@@ -65,7 +65,7 @@ func render() string {
 				continue
 			}
 			fmt.Fprintf(&b, "%s%s:\n%s  %s\n", indent, name, indent, strings.ReplaceAll(value, "=", ": "))
-		case config.Limits:
+		case config.Limits, config.Policies:
 			fmt.Fprintf(&b, "%s%s: {}\n", indent, name)
 		case config.Bool:
 			fmt.Fprintf(&b, "%s%s: %s\n", indent, name, value)

@@ -33,8 +33,15 @@ func limits(into *map[string]queue.Limit, key, help string) Setting {
 	return Setting{
 		Key: key, Flag: flagOf(key), Env: envOf(key), Help: help, Kind: Limits,
 		Want:  "a pattern with 1 to 1000 holders, with at most 8 rates such as 100/1s, or with both",
+		below: "holders, rates or both",
 		clear: func() { *into = nil },
-		limit: add,
+		entry: func(f *file, key, pattern string, fields *yaml.Node) error {
+			l, ok := f.limit(fields, key)
+			if !ok {
+				return nil
+			}
+			return add(pattern, l)
+		},
 		set: func(text string) error {
 			at := strings.LastIndexByte(text, '=')
 			fields := strings.Fields(text[at+1:])
@@ -79,47 +86,16 @@ func addRate(l *queue.Limit, text string) error {
 	return nil
 }
 
-// limits takes the limits in a mapping.
-func (f *file) limits(s Setting, list *yaml.Node) {
-	for i := 0; i+1 < len(list.Content); i += 2 {
-		name, value := list.Content[i], resolve(list.Content[i+1])
-		place := fmt.Sprintf("%s:%d: %s", f.path, name.Line, s.Key)
-		switch {
-		case name.Kind != yaml.ScalarNode:
-			f.fail("%s: want a pattern, have %s", place, kind(name))
-		case value.Kind != yaml.MappingNode || len(value.Content) == 0:
-			f.fail("%s: %q: want holders, rates or both below it, have %s", place, name.Value, amount(value))
-		default:
-			l, ok := f.limit(value, s.Key+": "+strconv.Quote(name.Value))
-			if !ok {
-				continue
-			}
-			if err := s.limit(name.Value, l); err != nil {
-				f.fail("%s: %w", place, err)
-			}
-		}
-	}
-}
-
 // limit reads one limit. It returns false after an error.
 func (f *file) limit(fields *yaml.Node, key string) (l queue.Limit, ok bool) {
-	ok = true
-	fail := func(line int, format string, args ...any) {
-		ok = false
-		f.fail("%s:%d: %s: %w", f.path, line, key, fmt.Errorf(format, args...))
-	}
-	seen := make(map[string]bool)
-	for i := 0; i+1 < len(fields.Content); i += 2 {
-		name, value := fields.Content[i], resolve(fields.Content[i+1])
+	ok = f.fields(fields, key, func(name string, value *yaml.Node, fail func(int, error)) {
 		var err error
 		switch {
-		case name.Value != "holders" && name.Value != "rates":
-			err = fmt.Errorf("%.80q: want holders or rates", name.Value)
-		case seen[name.Value]:
-			err = fmt.Errorf("%s: is there twice", name.Value)
-		case name.Value == "holders" && value.Kind == yaml.ScalarNode:
+		case name != "holders" && name != "rates":
+			err = fmt.Errorf("%.80q: want holders or rates", name)
+		case name == "holders" && value.Kind == yaml.ScalarNode:
 			l.Holders, err = holders(value.Value)
-		case name.Value == "holders":
+		case name == "holders":
 			err = fmt.Errorf("holders: want 1 to 1000, have %s", kind(value))
 		case value.Kind != yaml.SequenceNode || len(value.Content) == 0:
 			err = fmt.Errorf("rates: want a list such as [100/1s], have %s", amount(value))
@@ -127,17 +103,16 @@ func (f *file) limit(fields *yaml.Node, key string) (l queue.Limit, ok bool) {
 			for _, item := range value.Content {
 				rate := resolve(item)
 				if rate.Kind != yaml.ScalarNode {
-					fail(item.Line, "rates: want starts/period such as 100/1s, have %s", kind(rate))
+					fail(item.Line, fmt.Errorf("rates: want starts/period such as 100/1s, have %s", kind(rate)))
 				} else if err := addRate(&l, rate.Value); err != nil {
-					fail(item.Line, "%w", err)
+					fail(item.Line, err)
 				}
 			}
 		}
 		if err != nil {
-			fail(name.Line, "%w", err)
+			fail(0, err)
 		}
-		seen[name.Value] = true
-	}
+	})
 	return l, ok
 }
 

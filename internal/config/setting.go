@@ -11,6 +11,7 @@ import (
 	"unicode"
 
 	"github.com/hibiken/asynq"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/sidingq/siding/queue"
 )
@@ -45,8 +46,11 @@ type Setting struct {
 	shown func(string) bool
 	// units says that a value needs a unit of time.
 	units bool
-	// limit adds a limit; nil unless Kind is Limits.
-	limit func(pattern string, l queue.Limit) error
+	// entry adds one entry of a mapping of names to mappings. Its errors begin with key, which names
+	// the entry. Nil unless Kind is Limits or Policies.
+	entry func(f *file, key, name string, fields *yaml.Node) error
+	// below says what each entry has.
+	below string
 }
 
 // Kind says how a setting is written in the file.
@@ -54,11 +58,12 @@ type Kind int
 
 // The kinds of settings.
 const (
-	Text    Kind = iota // a scalar
-	Bool                // true or false
-	List                // a sequence
-	Numbers             // a mapping of names to numbers; elsewhere name=number,...
-	Limits              // a mapping of patterns to limits, see limits
+	Text     Kind = iota // a scalar
+	Bool                 // true or false
+	List                 // a sequence
+	Numbers              // a mapping of names to numbers; elsewhere name=number,...
+	Limits               // a mapping of patterns to limits, see limits
+	Policies             // a mapping of kinds of tasks to policies, see policies
 )
 
 // errWant refuses a value that is not what the setting's Want says.

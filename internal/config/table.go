@@ -68,6 +68,10 @@ func table(c *Config) []Setting {
 			"How many tasks may hold a resource at once, and how often one may start, by pattern: a resource, or a class such as \"account:*\". "+
 				"The longest pattern counts. Without a limit one task holds a resource at a time. All workers need the same limits: docs/guides/limits.md. "+
 				"An example is \"account:*\": {holders: 5, rates: [100/1s, 1000/1h]}; in a variable or a flag, account:*=5 100/1s 1000/1h."),
+		policies(&guard.Policies, "policies",
+			"What becomes of a task whose resource is busy, by the kind of the task. Without a policy the task is parked. "+
+				"A task with a policy of its own has that one. All workers need the same policies: docs/guides/policies.md. "+
+				"An example is \"mail:digest\": {on_busy: coalesce, max_wait: 1h}; in a variable or a flag, mail:digest=coalesce max_wait=1h."),
 
 		number(&guard.Recovery.Crashes, "recovery.crashes", "3", 0, 1000,
 			"How many worker crashes cost a task no retry. The task runs again within 25s. After more crashes asynq runs it again, "+
