@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock"
 )
@@ -27,6 +28,7 @@ func TestPausedHolderOfAPermit(t *testing.T) {
 			paused := startPaused(t, j)
 			former := paused.number(t, "holds with fence ")
 			wantNoPermit(t, j)
+			wantRenewals(t, j)
 
 			paused.signal(t, signal)
 			since := time.Now()
@@ -65,6 +67,32 @@ func TestPausedHolderOfAPermit(t *testing.T) {
 			}
 		})
 	}
+}
+
+// wantRenewals waits until each permit of the job's lock has been renewed. It fails if a permit, or the
+// mark of the lock, is to live for longer than the TTL: then a dead holder keeps others out for too long.
+func wantRenewals(t *testing.T, j job) {
+	t.Helper()
+	rdb := newRedis(t, j.Redis)
+	last, renewed := make(map[string]time.Duration), make(map[string]bool)
+	poll.Eventually(t, "each permit renewed", func() bool {
+		permits := rdb.HKeys(t.Context(), "{lock:"+j.Resource+"}:permits").Val()
+		keys := []string{"lock:" + j.Resource}
+		for _, number := range permits {
+			keys = append(keys, "{lock:"+j.Resource+"}:permit:"+number)
+		}
+		for i, key := range keys {
+			left := rdb.PTTL(t.Context(), key).Val()
+			if left > pausedTTL {
+				t.Fatalf("want %s to live for %v at most, have %v", key, pausedTTL, left)
+			}
+			if before, ok := last[key]; ok && i > 0 && left > before {
+				renewed[key] = true
+			}
+			last[key] = left
+		}
+		return len(permits) == j.Limit && len(renewed) == len(permits)
+	})
 }
 
 // wantNoPermit fails if a permit of the job's lock is free.
