@@ -3,10 +3,7 @@ package queue
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
-
-	"github.com/hibiken/asynq"
 
 	"github.com/sidingq/siding/internal/asynqredis"
 	"github.com/sidingq/siding/internal/lease"
@@ -28,8 +25,14 @@ func (r *run) acquireByPolicy(ctx context.Context) (*lease.Lease, error) {
 	}
 	e := r.notAcquired(ctx, err)
 	_, waits := r.attempt.WaitedFor(r.info.Resource)
+	if e.queued {
+		if r.again, err = r.comesAgain(ctx, waits); err != nil {
+			r.faults.fault(ctx, r.log(), "whether a task came again could not be asked for", err)
+			return nil, r.park(e.soon())
+		}
+	}
 	switch p := r.policy; {
-	case waits || !e.queued: // its policy let it wait before, or the lock could not be asked for
+	case waits || r.again || !e.queued: // its policy let it wait before, or the lock could not be asked for
 	case p.OnBusy == OnBusyReject:
 		r.leaveQueue(ctx, r.info, r.waiter())
 		rejected := &RejectedError{Resource: r.info.Resource}
@@ -51,6 +54,29 @@ func (r *run) acquireByPolicy(ctx context.Context) (*lease.Lease, error) {
 		return nil, r.waitByPolicy(ctx, e, waits)
 	}
 	return nil, r.park(e)
+}
+
+// soon has the task come again soon by itself, as Redis has not answered.
+func (e *parkedError) soon() *parkedError {
+	e.after = jitter(unqueuedDelay)
+	return e
+}
+
+// comesAgain reports whether the task came again for no failure of its own. Its handler may have begun
+// then, so its policy neither ends the task nor compares it with others from then on. Only MaxWait holds.
+func (r *run) comesAgain(ctx context.Context, waits bool) (bool, error) {
+	how := asynqredis.HowUnknown
+	switch p := r.policy; {
+	case waits && r.equal() == "": // it is parked again, whatever its policy
+		return false, nil
+	case r.equal() == "" && p.OnBusy != OnBusyReject && p.MaxWaiting == 0:
+		return false, nil
+	case waits:
+		how = asynqredis.HowWaited
+	case r.attempt.Interrupted(r.info.Resource):
+		how = asynqredis.HowAgain
+	}
+	return r.attempt.CameAgain(ctx, r.rdb, how)
 }
 
 func (r *run) reject(e *RejectedError) error {
@@ -89,17 +115,20 @@ func (r *run) waitByPolicy(ctx context.Context, e *parkedError, waits bool) erro
 		Key: r.locks.Key(r.info.Resource), Name: r.waiter(), Came: r.attempt.Came,
 		Equal: r.equal(), TTL: fallback + 2*fallbackSpread,
 	}
-	if !waits {
+	if !waits && !r.again {
 		waiter.Most = p.MaxWaiting
 	}
 	found, err := waiter.Others(ctx, r.rdb)
 	if err != nil {
 		r.faults.fault(ctx, r.log(), "who waits for a resource could not be asked for", err)
-		e.after = jitter(unqueuedDelay)
-		return r.park(e)
+		return r.park(e.soon())
 	}
-	switch waited := found.Now.Sub(came); {
-	case p.MaxWait > 0 && waited > p.MaxWait:
+	waited := found.Now.Sub(came)
+	late, err := r.late(ctx, waited)
+	switch {
+	case err != nil:
+		return r.park(e.soon())
+	case late:
 		r.leaveQueue(ctx, r.info, waiter.Name)
 		return &endedError{r.waitedTooLong(ctx, waited)}
 	case p.MaxWait > 0:
@@ -118,10 +147,12 @@ func (r *run) waitByPolicy(ctx context.Context, e *parkedError, waits bool) erro
 
 // equal is what is the same for all tasks that are equal to this one, "" if none is.
 func (r *run) equal() string {
-	switch r.policy.OnBusy {
-	case OnBusyCoalesce:
+	switch {
+	case r.again:
+		return ""
+	case r.policy.OnBusy == OnBusyCoalesce:
 		return r.info.Kind + "\x00" + string(r.task.Payload())
-	case OnBusyReplace:
+	case r.policy.OnBusy == OnBusyReplace:
 		return r.info.Kind
 	default:
 		return ""
@@ -155,7 +186,7 @@ func (r *run) meet(ctx context.Context, waiter redisstore.Waiter, found redissto
 		}
 		if err != nil { // it may have the other's ticket or its own, and comes again to see which
 			r.faults.fault(ctx, r.log(), "an equal task could not be asked for", err)
-			e.queued, e.after = false, jitter(unqueuedDelay)
+			e.soon().queued = false
 			return nil
 		}
 		if found.Equal == "" {
@@ -205,18 +236,6 @@ func (r *run) coalesced(ctx context.Context, id string) error {
 	return &endedError{}
 }
 
-// tooLate returns for how long a task with a lock has waited, if that is longer than its policy allows.
-func (r *run) tooLate() (waited time.Duration, late bool) {
-	if r.policy == nil || r.policy.MaxWait == 0 {
-		return 0, false
-	}
-	if _, waits := r.attempt.WaitedFor(r.info.Resource); !waits {
-		return 0, false
-	}
-	waited = r.waitedUntil(r.queued.Fence())
-	return waited, waited > r.policy.MaxWait
-}
-
 // waitedUntil returns how long the task has waited when it got a lock with a fence. The fence and the
 // ticket are times of Redis, in a Cluster perhaps of two nodes.
 func (r *run) waitedUntil(fence int64) time.Duration {
@@ -224,16 +243,4 @@ func (r *run) waitedUntil(fence int64) time.Duration {
 		return 0
 	}
 	return time.Duration(fence-r.attempt.Came-r.advance) * time.Microsecond
-}
-
-// waitedTooLong ends a task that is not to run any more, and returns its error.
-func (r *run) waitedTooLong(ctx context.Context, waited time.Duration) error {
-	err := fmt.Errorf("%w: for %s %.1f s, more than %v: %w", ErrMaxWait, r.info.Resource, waited.Seconds(), r.policy.MaxWait, asynq.SkipRetry)
-	ev := r.event(EventWaitedTooLong)
-	ev.Waited, ev.Err = waited, err
-	r.cfg.Observe(ev)
-	if r.cfg.OnMaxWait != nil {
-		return r.cfg.OnMaxWait(context.WithValue(ctx, runKey{}, r), r.task)
-	}
-	return err
 }

@@ -75,8 +75,8 @@ type GuardConfig struct {
 	Policies map[string]Policy
 	// OnMaxWait is called, in place of the handler, with a task that has waited for longer than its
 	// [Policy.MaxWait]. The task holds no lock then. It is done if OnMaxWait returns nil. An error of
-	// OnMaxWait is one of the task's own, and uses a retry. The task then comes as a new one, and its
-	// handler may run. Nil archives such tasks.
+	// OnMaxWait is one of the task's own, and uses a retry. OnMaxWait is then called again, and also if
+	// its worker dies: the handler does not run any more. Nil archives such tasks.
 	OnMaxWait func(context.Context, *asynq.Task) error
 	// Overrun is how long a handler may go on after its context has ended. Then the guard logs
 	// an error and stops renewing the lock. Defaults to 1 min.

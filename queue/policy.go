@@ -23,7 +23,7 @@ const (
 	// OnBusyPark parks the task. It waits in the wait queue without a worker. This is the default.
 	OnBusyPark OnBusy = "park"
 	// OnBusyWait has the worker wait in the wait queue, for [Policy.Wait] at most. Then the task is
-	// parked, and keeps its position. It pays for tasks that take no longer than a round trip or two.
+	// parked, and keeps its position. On one Redis to park is cheaper, however short the task is.
 	OnBusyWait OnBusy = "wait"
 	// OnBusyReject ends the attempt at once, with a [*RejectedError].
 	OnBusyReject OnBusy = "reject"
@@ -41,6 +41,10 @@ const (
 //
 // A policy acts when a worker has taken the task and found the lock busy. It says nothing of tasks that
 // are pending behind others. With a [GuardConfig.Store] it concerns tasks that wait for other tasks.
+//
+// The handler of a task may have begun when its worker dies or shuts down, or when it loses its lock. Such
+// a task comes again for no failure of its own. From then on it is parked whenever its resource is busy,
+// and no other task replaces it. Only MaxWait holds for it.
 type Policy struct {
 	// OnBusy defaults to OnBusyPark.
 	OnBusy OnBusy

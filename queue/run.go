@@ -95,6 +95,7 @@ type run struct {
 	queued  *lease.Lease  // of the lock for which tasks wait, which differs with an external store
 	policy  *Policy       // nil for a task that parks
 	advance int64         // how much earlier its priority has it come in the wait queue, µs
+	again   bool          // see comesAgain
 }
 
 // runKey is the key under which the context of a guarded handler carries its run.
@@ -151,12 +152,16 @@ func (g *Guard) process(ctx context.Context, t *asynq.Task, resource string, nex
 	if r.queued == nil {
 		r.queued = held
 	}
-	if waited, late := r.tooLate(); late {
-		_, err := r.releaseAll(ctx, held, false)
-		r.notReleased(ctx, err)
-		return r.waitedTooLong(ctx, waited)
+	waited, late, err := r.tooLate(ctx)
+	if !late && err == nil {
+		return r.hold(ctx, held, next)
 	}
-	return r.hold(ctx, held, next)
+	_, rerr := r.releaseAll(ctx, held, false)
+	r.notReleased(ctx, rerr)
+	if err != nil {
+		return err
+	}
+	return r.waitedTooLong(ctx, waited)
 }
 
 // readHeaders reads what the headers of the task say of its wait.

@@ -13,6 +13,8 @@ import (
 var (
 	startedScript = OwnScript(lua("started"))
 	lossScript    = OwnScript(lua("loss"))
+	againScript   = OwnScript(lua("again"))
+	lateScript    = OwnScript(lua("late"))
 	parkScript    = NewScript(lua("notify", "encoded", "parking", "park"))
 	requeueScript = OwnScript(lua("notify", "requeue"))
 )
@@ -62,6 +64,37 @@ func (a Attempt) mark(ctx context.Context, rdb redis.Scripter, starts int) (late
 func (a Attempt) CountLoss(ctx context.Context, rdb redis.Scripter) (times int, err error) {
 	times, err = lossScript.Run(ctx, rdb, []string{TaskKey(a.Queue, a.ID)}, a.Name).Int()
 	return times, failed(err, "count a loss of", a.ID)
+}
+
+// How a task comes to an attempt, see [Attempt.CameAgain].
+type How string
+
+// A task may be known to come again for no failure of its own; it may come as a new one or by a requeue;
+// or it may come from its wait queue.
+const (
+	HowAgain   How = "1"
+	HowUnknown How = "0"
+	HowWaited  How = ""
+)
+
+// CameAgain reports whether a's task came again, now or earlier, for no failure of its own: after a crash
+// or a loss, after a shutdown, or as Redis did not answer. Its handler may have begun then.
+func (a Attempt) CameAgain(ctx context.Context, rdb redis.Scripter, how How) (bool, error) {
+	again, err := againScript.Run(ctx, rdb, []string{TaskKey(a.Queue, a.ID)}, a.Name, string(how)).Bool()
+	return again, failed(err, "read how often a worker had", a.ID)
+}
+
+// MarkLate marks that a's task, which has used so many retries, has waited for too long.
+func (a Attempt) MarkLate(ctx context.Context, rdb redis.Scripter, retried int) error {
+	err := lateScript.Run(ctx, rdb, []string{TaskKey(a.Queue, a.ID)}, a.Name, retried).Err()
+	return failed(err, "mark", a.ID)
+}
+
+// MarkedLate returns how many retries a's task had used when it was marked by MarkLate, and a negative
+// number if it was not.
+func (a Attempt) MarkedLate(ctx context.Context, rdb redis.Scripter) (retried int, err error) {
+	retried, err = lateScript.Run(ctx, rdb, []string{TaskKey(a.Queue, a.ID)}, a.Name, "").Int()
+	return retried, failed(err, "read the mark of", a.ID)
 }
 
 // Requeue moves the task of an attempt whose handler has not started to the head of pending. The

@@ -68,6 +68,13 @@ func (a *Attempt) WaitedFor(resource string) (holder string, waited bool) {
 	return a.message.WaitedFor(resource)
 }
 
+// Interrupted reports whether the task was requeued or parked before this attempt for another cause than
+// that its resource was busy: a crash, a loss, or a Redis that did not answer.
+func (a *Attempt) Interrupted(resource string) bool {
+	_, waited := a.message.WaitedFor(resource)
+	return a.message.Waited && !waited
+}
+
 // Running keeps a known until the returned function is called, however long the handler runs. ctx is
 // the handler's context.
 func (a *Attempt) Running(ctx context.Context) (ended func()) {

@@ -1,0 +1,238 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/queue"
+)
+
+// actsByPolicy are the policies that end a task or compare it with others.
+var actsByPolicy = map[string]queue.Policy{
+	"reject":      {OnBusy: queue.OnBusyReject},
+	"coalesce":    {OnBusy: queue.OnBusyCoalesce},
+	"replace":     {OnBusy: queue.OnBusyReplace},
+	"max waiting": {MaxWaiting: 1},
+}
+
+// byPolicy returns how many tasks their policies have ended.
+func (j *journal) byPolicy() (n int) {
+	for _, kind := range []queue.EventKind{queue.EventRejected, queue.EventCoalesced, queue.EventReplaced} {
+		n += len(j.of(kind, ""))
+	}
+	return n
+}
+
+// awaitParked waits until a task is parked for the n-th time, and fails at once if a policy ends a task.
+func (b *bundle) awaitParked(t *testing.T, j *journal, id string, n int) {
+	t.Helper()
+	poll.Eventually(t, "the task parked", func() bool {
+		if j.byPolicy() > 0 {
+			t.Fatal("want the task parked, have one ended by its policy")
+		}
+		return len(j.of(queue.EventParked, id)) >= n
+	})
+	b.awaitState(t, id, asynq.TaskStateRetry)
+}
+
+// A task that has begun and lost its lock is parked when it finds the lock busy, each time from then on.
+func TestPolicyAfterALoss(t *testing.T) {
+	t.Parallel()
+	for name, policy := range actsByPolicy {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			onBothPaths(t, func(t *testing.T, b *bundle) {
+				t.Helper()
+				st, j := newStage(t), &journal{}
+				st.unsafe = true // its lock is taken away before it learns of that
+				b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Observe: j.observe, Lock: shortTimes}}, st.run)
+				first, other := st.hold(0), st.hold(1)
+				id := b.enqueue(t, b.job(0), queue.Options{Policy: &policy})
+				within(t, patience, "the task", first.entered)
+				waiter := b.enqueueWaiter(t, 1, 1, queue.Options{})
+				var o queue.Options
+				if policy.OnBusy == queue.OnBusyCoalesce || policy.OnBusy == queue.OnBusyReplace {
+					o.Policy = &policy
+				}
+				equal := b.enqueueWaiter(t, 0, 2, o)
+				if err := b.rdb.Del(t.Context(), b.lockKey()).Err(); err != nil {
+					t.Fatal(err)
+				}
+				within(t, patience, "the task to lose its lock", first.ended)
+				first.open()
+				within(t, patience, "the next holder", other.entered)
+				b.awaitParked(t, j, id, 1)
+				if err := b.inspector.RunTask(b.queue, id); err != nil {
+					t.Fatal(err)
+				}
+				b.awaitParked(t, j, id, 2)
+				other.open()
+				b.awaitGone(t, id, waiter, equal)
+				st.wantOrder(0, 1, 0, 0)
+				if n := j.byPolicy(); n > 0 {
+					t.Errorf("want no task ended by its policy, have %d", n)
+				}
+			})
+		})
+	}
+}
+
+// A task that waited, began and lost its lock is not deleted for one that is to replace it.
+func TestReplaceKeepsOneThatHasBegun(t *testing.T) {
+	t.Parallel()
+	onBothPaths(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		st, j := newStage(t), &journal{}
+		st.unsafe = true // its lock is taken away before it learns of that
+		b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Observe: j.observe, Lock: shortTimes}}, st.run)
+		holder, begun, other := b.occupy(t, st), st.hold(1), st.hold(2)
+		replace := queue.Options{Policy: &queue.Policy{OnBusy: queue.OnBusyReplace}}
+		id := b.enqueueWaiter(t, 1, 1, replace)
+		holder.open()
+		within(t, patience, "the task", begun.entered)
+		waiter := b.enqueueWaiter(t, 2, 1, queue.Options{})
+		if err := b.rdb.Del(t.Context(), b.lockKey()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		within(t, patience, "the task to lose its lock", begun.ended)
+		begun.open()
+		within(t, patience, "the next holder", other.entered)
+		b.awaitParked(t, j, id, 2)
+		later := b.enqueue(t, b.job(3), replace)
+		b.awaitParked(t, j, later, 1)
+		other.open()
+		b.awaitGone(t, id, waiter, later)
+		st.wantOrder(0, 1, 2, 1, 3)
+	})
+}
+
+// A task that was at work when its server shut down is parked when it finds the lock busy.
+func TestPolicyAfterAShutdown(t *testing.T) {
+	t.Parallel()
+	onBothPaths(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		st, j := newStage(t), &journal{}
+		s := b.serve(t, queue.ServerConfig{}, st.run)
+		begun := st.hold(0)
+		id := b.enqueue(t, b.job(0), queue.Options{Policy: &queue.Policy{OnBusy: queue.OnBusyReject}})
+		within(t, patience, "the task", begun.entered)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			shutdown(t, s)
+		}()
+		b.awaitState(t, id, asynq.TaskStatePending)
+		begun.open()
+		within(t, patience, "the shutdown", done)
+		if err := b.rdb.Set(t.Context(), b.lockKey(), "another program", time.Minute).Err(); err != nil {
+			t.Fatal(err)
+		}
+		b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Observe: j.observe}}, st.run)
+		b.awaitParked(t, j, id, 1)
+		rejected := b.enqueue(t, b.job(1), queue.Options{Policy: &queue.Policy{OnBusy: queue.OnBusyReject}})
+		b.awaitState(t, rejected, asynq.TaskStateArchived) // a new one is
+		if err := b.rdb.Del(t.Context(), b.lockKey()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		b.awaitGone(t, id)
+		st.wantOrder(0, 0)
+	})
+}
+
+// OnMaxWait is called until it succeeds. The handler does not run, although the lock is free.
+func TestOnMaxWaitFails(t *testing.T) {
+	t.Parallel()
+	onBothPaths(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		st, j := newStage(t), &journal{}
+		calls := make(chan int, 10)
+		b.serve(t, queue.ServerConfig{
+			Asynq: asynq.Config{RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return 0 }},
+			Guard: queue.GuardConfig{Observe: j.observe, OnMaxWait: func(ctx context.Context, _ *asynq.Task) error {
+				retried := queue.InfoFrom(ctx).Retried
+				calls <- retried
+				if retried < 2 {
+					return errors.New("not now")
+				}
+				return nil
+			}},
+		}, st.run)
+		g := b.occupy(t, st)
+		id := b.enqueueWaiter(t, 1, 1, queue.Options{Retries: 5, Policy: &queue.Policy{MaxWait: time.Second}})
+		if n := within(t, patience, "OnMaxWait", calls); n != 0 {
+			t.Errorf("want no retry used at first, have %d", n)
+		}
+		g.open()
+		b.awaitGone(t, id)
+		if have := len(j.of(queue.EventWaitedTooLong, id)); have != 3 {
+			t.Errorf("want three calls of OnMaxWait told, have %d", have)
+		}
+		st.wantOrder(0)
+	})
+}
+
+// An operator runs a task that was archived as too late. It runs, and so does its retry.
+func TestLateTaskIsRunByAnOperator(t *testing.T) {
+	t.Parallel()
+	onBothPaths(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		st := newStage(t)
+		b.serve(t, queue.ServerConfig{Asynq: asynq.Config{RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return 0 }}}, st.run)
+		g := b.occupy(t, st)
+		id := b.enqueueWaiter(t, 1, 1, queue.Options{Retries: 1, Policy: &queue.Policy{MaxWait: time.Second}})
+		b.awaitState(t, id, asynq.TaskStateArchived)
+		g.open()
+		failed := false
+		st.act(1, func() error {
+			if !failed {
+				failed = true
+				return errors.New("a failure of its own")
+			}
+			return nil
+		})
+		if err := b.inspector.RunTask(b.queue, id); err != nil {
+			t.Fatal(err)
+		}
+		b.awaitGone(t, id)
+		st.wantOrder(0, 1, 1)
+	})
+}
+
+// A worker dies while it ends a task that has waited for too long. Another one ends the task, and does not
+// run it.
+func TestLateTaskOfAKilledWorker(t *testing.T) {
+	t.Parallel()
+	onBothPaths(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		st, j := newStage(t), &journal{}
+		var victim mortal
+		called := make(chan struct{})
+		victim.guardConfig.OnMaxWait = func(ctx context.Context, _ *asynq.Task) error {
+			close(called)
+			<-t.Context().Done()
+			return context.Cause(ctx)
+		}
+		victim.serve(t, b, st)
+		g := b.occupy(t, st)
+		id := b.enqueueWaiter(t, 1, 1, queue.Options{Policy: &queue.Policy{MaxWait: time.Second}})
+		within(t, patience, "OnMaxWait", called)
+		g.open()
+		poll.Eventually(t, "the lock released", func() bool { return b.value(t) == "" })
+		victim.dead.Store(true)
+		b.silence(t, id)
+		cfg := quickRecovery
+		cfg.Guard.Observe = j.observe
+		b.serve(t, cfg, st.run)
+		j.await(t, queue.EventRecovered, id, 1)
+		j.await(t, queue.EventWaitedTooLong, id, 1)
+		if info := b.awaitState(t, id, asynq.TaskStateArchived); info.Retried != 0 {
+			t.Errorf("want no retry used, have %d", info.Retried)
+		}
+		st.wantOrder(0)
+	})
+}
