@@ -44,3 +44,15 @@ func TestRatesWithAnExternalStore(t *testing.T) {
 		t.Errorf("want the fifth task %v after the first or later, have all done in %v", 2*period, took)
 	}
 }
+
+// A lock on an external store has one holder. A server that is to allow more does not start.
+func TestLimitIsRefusedWithAnExternalStore(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	_, err := queue.NewServer(b.redisOpt(), queue.ServerConfig{Guard: queue.GuardConfig{
+		Store: newQueueless(locktest.NewMemory()), Limits: map[string]queue.Limit{"account:*": {Holders: 5}, "order:*": {Holders: 1}},
+	}})
+	if want := "queue: limits: account:*: want one holder with a store of another kind, have 5"; err == nil || err.Error() != want {
+		t.Errorf("want %q, have %v", want, err)
+	}
+}
