@@ -205,6 +205,21 @@ func gap(p float64, name string) figure {
 	}}
 }
 
+// late is how long after the earliest time that its rate allows a task starts, while others of its key wait.
+func late(p float64, name string) figure {
+	return figure{"start after its time " + name, "ms", true, func(m *measurement) (float64, bool) {
+		var all []time.Duration
+		starts := m.Starts(m.plan.Tasks, m.plan.Tasks[0].Key)
+		for i := m.plan.PerSecond; i < len(starts) && m.plan.PerSecond > 0; i++ {
+			all = append(all, max(0, starts[i]-starts[i-m.plan.PerSecond]-time.Second))
+		}
+		if len(all) == 0 {
+			return 0, false
+		}
+		return report.MS(report.Percentile(all, p)), true
+	}}
+}
+
 func waitingMemory() figure {
 	return figure{"Redis memory", "bytes per waiting task", false, func(m *measurement) (float64, bool) {
 		n := m.Waiting(m.Began+m.waitingAt, m.alone)

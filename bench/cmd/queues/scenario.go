@@ -2,8 +2,10 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/sidingq/siding/bench/internal/workload"
 	"github.com/sidingq/siding/tasks/orders/ordertest"
@@ -31,7 +33,7 @@ func scenarios() []scenario {
 	costs := []figure{sent(), ran(), redisCPU(), clientCPU()}
 	load := []figure{sentRate(), ranRate(), redisShare(), clientShare()}
 	latencies := []figure{latency(50, "p50"), latency(99, "p99")}
-	return []scenario{
+	all := []scenario{
 		{
 			"H", "200 tasks of 10 ms on one key, shuffled among 2,000 of 10 ms on keys of their own", scaled(workload.Mixed),
 			slices.Concat([]figure{makespan(), toIdeal(), toWorked(), enqueueing()}, handOffs, costs),
@@ -54,7 +56,7 @@ func scenarios() []scenario {
 		},
 		{
 			"rate", "400 tasks that do nothing on one key, of which 100 may start in any second", scaled(workload.Rate),
-			slices.Concat([]figure{makespan(), busiest(), gap(50, "p50"), gap(99, "p99"), refusals()}, costs),
+			slices.Concat([]figure{makespan(), busiest(), gap(50, "p50"), gap(99, "p99"), late(50, "p50"), late(99, "p99"), refusals()}, costs),
 		},
 		{
 			"long", "1,000 tasks of 10 ms that wait for one key, while 100 others per second come and go", scaled(workload.Long),
@@ -81,6 +83,13 @@ func scenarios() []scenario {
 			slices.Concat(latencies, handOffs, load),
 		},
 	}
+	for _, work := range []time.Duration{0, time.Millisecond, 5 * time.Millisecond, 20 * time.Millisecond} {
+		all = append(all, scenario{
+			fmt.Sprintf("pairs-%d", work.Milliseconds()), fmt.Sprintf("2,000 tasks of %v pending, two on each key, one right behind the other", work),
+			scaled(workload.Pairs(work)), slices.Concat([]figure{makespan(), throughput(), handOff(50, "p50"), refusals()}, costs),
+		})
+	}
+	return all
 }
 
 // planOrders reads the order file that is named. Else it reads the one that the tests find, or

@@ -29,6 +29,7 @@ func sidingContenders() []contender {
 		of("siding", "queue.Server with defaults: notifier, lock TTL 15 s", defaults),
 		of("siding-no-notifier", "the same without a notifier: looks for tasks every 10 ms", func(c *queue.ServerConfig) { c.Guard.NoNotifier = true }),
 		of("siding-even", "the same as siding; a key with a rate has a second one, which spaces its starts evenly", evenly),
+		of("siding-wait", "the same as siding; the worker of a task whose key is taken waits for up to 50 ms, then the task is parked", waiting),
 		of("siding-shards", "the same as siding; the queue is spread over 128 shards", func(c *queue.ServerConfig) { c.Shards = map[string]int{"default": 128} }),
 		of("siding-metrics", "the same as siding, with the metrics and the contention profile of a worker", withMetrics),
 		{
@@ -46,6 +47,11 @@ func evenly(c *queue.ServerConfig) {
 		}
 		c.Guard.Limits[pattern] = limit
 	}
+}
+
+// waiting has workers wait for the keys of their tasks.
+func waiting(c *queue.ServerConfig) {
+	c.Guard.Policies = map[string]queue.Policy{sidingTask{}.Kind(): {OnBusy: queue.OnBusyWait, Wait: 50 * time.Millisecond}}
 }
 
 // withMetrics adds what a worker observes.
