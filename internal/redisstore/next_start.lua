@@ -7,5 +7,6 @@
 --
 -- Guarantee: the script changes nothing.
 
+local rates = rule_of(ARGV[1]).rates
 local _, _, reservations = permits_of(KEYS[1])
-return {digits(next_start(KEYS[1], rule_of(ARGV[1]).rates, reservations, us())), redis.call('EXISTS', '{' .. KEYS[1] .. '}:starts')}
+return {digits(next_start(KEYS[1], rates, reservations, us())), redis.call('EXISTS', '{' .. KEYS[1] .. '}:starts')}

@@ -27,6 +27,7 @@ local lock, grant, queue, paused = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 -- If lock is a permit, base is the lock that it is of. rule is that of the lock, if the caller knows
 -- it. See permits.lua.
 local base, rule = lock_of(lock), nil
+if base then with_permits() end
 
 local function begins(s, prefix) return string.sub(s, 1, #prefix) == prefix end
 

@@ -40,6 +40,7 @@ end
 -- (queue.lua)
 rule = rule_of(ARGV[9])
 if not base and value == MARK then -- the token's permit is not known: it was given one since, or an answer was lost
+  with_permits()
   for number, held in pairs(permits_of(lock)) do
     ours = held == ARGV[1]
     if ours or begins(held, ARGV[4]) or held == 'siding:revoked-' .. string.sub(ARGV[1], #'siding:' + 1) then
