@@ -28,63 +28,78 @@ local OWN_FAILURE = 7007
 -- A header is a pair of texts, each with its length. This is how those begin that are read here.
 local RESOURCE, PRIORITY, POLICY = '\10\15siding-resource\18', '\10\15siding-priority\18', '\10\13siding-policy\18'
 
+local byte, sub = string.byte, string.sub
+
 -- Returns the task's kind, deadline (Unix seconds), key of uniqueness, resource and priority from its
--- headers, whether it has a policy of its own, own last failure, and the bytes before and after its
--- last error, without the header of the resource. Returns nothing if the task is not encoded as
--- expected. The last of a repeated field counts.
+-- headers, whether it has a policy of its own, own last failure, the header of the resource, and the
+-- bytes before and after its last error, without that header. Returns nothing if the task is not
+-- encoded as expected. The last of a repeated field counts.
 local function parts(msg)
-  local found = {kind = '', deadline = 0, unique = '', failure = '', priority = 0}
-  local before, after, at, waited = {}, {}, 1, false
-  while at <= #msg do
-    local tag, value = number_at(msg, at)
-    if not tag or tag < 8 or tag >= 2^32 then return end
-    local field, kind, stop = math.floor(tag / 8), tag % 8
-    local kept = field ~= 7 and field ~= OWN_FAILURE
-    local n, from = number_at(msg, value)
-    if not n then return end
+  local found = {kind = '', deadline = 0, unique = '', failure = '', priority = 0, header = '', before = '', after = ''}
+  local size, at, waited = #msg, 1, false
+  local from, into = 1, false -- found[into] gets the fields from there to at
+  while at <= size do
+    local tag, n = byte(msg, at, at + 1)
+    local value = at + 2
+    if tag >= 128 or not n or n >= 128 then -- most tags and lengths have one byte
+      tag, value = number_at(msg, at)
+      if not tag or tag >= 2^32 then return end
+      n, value = number_at(msg, value)
+      if not n then return end
+    end
+    if tag < 8 then return end
+    local kind = tag % 8
+    local field, stop = (tag - kind) / 8, value
+    local keeps = field ~= 7 and field ~= OWN_FAILURE and (field < 11 and 'before' or 'after')
     if kind == 0 then
-      stop = from
       if field == 9 then found.deadline = n < 2^63 and n or -1 end -- before 1970
     elseif kind == 2 then
-      stop = from + n
-      if field == 1 then found.kind = string.sub(msg, from, stop - 1) end
-      if field == 10 then found.unique = string.sub(msg, from, stop - 1) end
-      if field == OWN_FAILURE or field == 7 and not waited then found.failure = string.sub(msg, from, stop - 1) end
-      waited = waited or field == OWN_FAILURE
-      if field == 15 then
-        local name = string.sub(msg, from, math.min(stop, from + #RESOURCE) - 1)
+      stop = value + n
+      if field == 1 then
+        found.kind = sub(msg, value, stop - 1)
+      elseif not keeps then
+        if field == OWN_FAILURE or not waited then found.failure = sub(msg, value, stop - 1) end
+        waited = waited or field == OWN_FAILURE
+      elseif field == 10 then
+        found.unique = sub(msg, value, stop - 1)
+      elseif field == 15 then
+        local name = sub(msg, value, math.min(stop, value + #RESOURCE) - 1)
         if name == RESOURCE then
-          local size, text = number_at(msg, from + #RESOURCE)
-          if not size or text + size ~= stop then return end
-          found.resource, kept = string.sub(msg, text, stop - 1), false
-        elseif string.find(string.sub(msg, from, stop - 1), string.sub(RESOURCE, 1, -2), 1, true) then
+          local length, text = number_at(msg, value + #RESOURCE)
+          if not length or text + length ~= stop then return end
+          found.resource, found.header, keeps = sub(msg, text, stop - 1), sub(msg, at, stop - 1), false
+        elseif string.find(sub(msg, value, stop - 1), sub(RESOURCE, 1, -2), 1, true) then
           return -- asynq writes the name first and then the value; the last of two resources could be this one
         elseif name == PRIORITY then
-          found.priority = tonumber(string.match(string.sub(msg, from + #PRIORITY, stop - 1), '^\1([0-9])$') or 0)
-        elseif string.sub(name, 1, #POLICY) == POLICY then
+          found.priority = tonumber(string.match(sub(msg, value + #PRIORITY, stop - 1), '^\1([0-9])$') or 0)
+        elseif sub(name, 1, #POLICY) == POLICY then
           found.policy = true
         end
       end
     else
       return
     end
-    if stop > #msg + 1 then return end
-    if kept then
-      local part = field < 11 and before or after
-      part[#part + 1] = string.sub(msg, at, stop - 1)
+    if stop > size + 1 then return end
+    if keeps ~= into then
+      if into then found[into] = found[into] .. sub(msg, from, at - 1) end
+      from, into = at, keeps
     end
     at = stop
   end
-  found.before, found.after = table.concat(before), table.concat(after)
+  if into then found[into] = found[into] .. sub(msg, from) end
   return found
 end
 
-local function text(field, value) return encoded(field * 8 + 2) .. encoded(#value) .. value end
+-- Returns a field of an encoded task that has a text. tag is the encoded number of the field, and of
+-- the type of a text.
+local function text(tag, value) return tag .. encoded(#value) .. value end
+
+-- Returns the header that names a resource.
+local function header_of(resource) return text('\122', string.sub(RESOURCE, 1, -2) .. text('\18', resource)) end
 
 -- Returns the task with a reason of the guard's as its last error, followed by its own last
 -- failure. The time of that failure stays as it is. Headers still come last.
 local function with_reason(found, reason)
   if found.failure ~= '' then reason = reason .. '; last failure: ' .. found.failure end
-  local header = found.resource and text(15, string.sub(RESOURCE, 1, -2) .. text(2, found.resource)) or ''
-  return found.before .. text(7, reason) .. text(OWN_FAILURE, found.failure) .. found.after .. header
+  return found.before .. text('\58', reason) .. text('\250\181\3', found.failure) .. found.after .. found.header
 end

@@ -33,7 +33,7 @@ redis.call('HDEL', KEYS[1], 'siding_attempt', 'siding_came') -- it is over, and 
 local t, msg, at = redis.call('TIME'), task[4] or '', tonumber(ARGV[3])
 local found = parts(msg)
 if found then
-  if found.resource and ARGV[8] ~= '' then found.resource = ARGV[8] end
+  if found.resource and ARGV[8] ~= '' then found.header = header_of(ARGV[8]) end
   msg = with_reason(found, ARGV[2])
   if found.deadline ~= 0 then at = math.min(at, found.deadline) end
 end

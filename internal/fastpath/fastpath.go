@@ -15,14 +15,18 @@ var (
 	lockingSource string
 	//go:embed busy.lua
 	busySource string
+	//go:embed run.lua
+	runSource string
 	//go:embed wake_next.lua
 	wakeNextSource string
 )
 
 // Dequeue returns a text in Lua that comes between attempt.lua and dequeue.lua of package hook.
-// With it a dequeue takes the lock of its task, or parks the task.
+// With it a dequeue takes the lock of its task, or parks the task. Most locks are free, so the functions
+// that park are made when the first lock is busy.
 func Dequeue() string {
-	return redisstore.LockLua() + asynqredis.NamedLua + asynqredis.EncodedLua + asynqredis.ParkingLua + busySource + lockingSource
+	parking := redisstore.WaitLua() + asynqredis.EncodedLua + asynqredis.ParkingLua + busySource + runSource
+	return redisstore.LockLua() + asynqredis.NamedLua + "local park_busy, park_run\nlocal function with_parking()\n" + parking + "end\n" + lockingSource
 }
 
 // Release returns the text in Lua with which finish.lua of package hook releases a lock.

@@ -1,6 +1,6 @@
 -- Takes the lock of a task that is being dequeued, or parks the task. This text is part of
--- dequeue.lua, and reads the ARGV of that. attempt.lua, named.lua, lock.lua and busy.lua come
--- before it.
+-- dequeue.lua, and reads the ARGV of that. attempt.lua, named.lua and lock.lua come
+-- before it, and so does with_parking, which defines park_busy and park_run.
 
 -- Returns whether one of the patterns fits a resource: its name, or a class that begins it, such as
 -- 'account:*'. Each of the patterns is between line breaks.
@@ -24,6 +24,8 @@ local function lock_or_park(task, id, msg, ticket)
   local waiter = ARGV[4] .. id
   local grant, value = acquire_lock(with, resource, ARGV[3], holder, waiter)
   if grant then return {resource, unpack(grant)} end
-  return nil, value and park_busy(task, id, msg, resource, waiter, value, with, ticket)
+  if not value then return end
+  if not park_busy then with_parking() end
+  return nil, park_busy(task, id, msg, resource, waiter, value, with, ticket)
 end
 

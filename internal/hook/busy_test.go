@@ -39,8 +39,13 @@ func (r *rows) see(cmd redis.Cmder, err error) {
 			return
 		}
 		if parts, err := answer.Slice(); err == nil && len(parts) > 2 {
-			parked, _ := parts[2].([]any)
-			r.seen = append(r.seen, row{r.dequeues, len(parked)})
+			tasks := 0
+			runs, _ := parts[2].([]any)
+			for _, run := range runs {
+				values, _ := run.([]any)
+				tasks += (len(values) - 4) / 5
+			}
+			r.seen = append(r.seen, row{r.dequeues, tasks})
 		}
 	case len(keys) == 4 && suffixes(keys, ":pending", ":paused", ":active", ":lease"):
 		r.dequeues++
@@ -72,12 +77,13 @@ func (s spy) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// One call parks ten tasks whose locks are held. The calls that follow at once park the rest.
-func TestTenAreParkedInOneCall(t *testing.T) {
+// One call parks some 200 tasks whose locks are held. The calls that follow at once park the rest. Each
+// task is reported once.
+func TestManyAreParkedInOneCall(t *testing.T) {
 	t.Parallel()
 	onStores(t, func(t *testing.T, f *fleet) {
 		t.Helper()
-		const tasks = 25
+		const tasks = 450
 		resource := "order:" + f.queue
 		must(t, f.rdb.Set(t.Context(), "lock:"+resource, "siding:token:somebody", time.Hour).Err())
 		for range tasks {
@@ -85,12 +91,12 @@ func TestTenAreParkedInOneCall(t *testing.T) {
 			_, err := f.client.EnqueueContext(t.Context(), task, asynq.Queue(f.queue))
 			must(t, err)
 		}
-		parked := make(chan struct{}, tasks)
+		parked := make(chan hook.Parked, tasks)
 		h := hook.NewHook(slog.New(slog.DiscardHandler), func() {})
 		source, args := fastpath.Dequeue(), redisstore.LockArgs("lock:", 15*time.Second, time.Hour, time.Hour)
 		h.TakeLocks(hook.Locking{
 			Source: source, Args: args, Host: "here", Fallback: time.Hour, Spread: time.Hour,
-			Unused: func(store.Grant) {}, Limited: func() string { return "" }, Parked: func(hook.Parked) { notify(parked) },
+			Unused: func(store.Grant) {}, Limited: func() string { return "" }, Parked: func(p hook.Parked) { parked <- p },
 		})
 		seen := &rows{}
 		rdb := f.connect()
@@ -102,13 +108,22 @@ func TestTenAreParkedInOneCall(t *testing.T) {
 			t.Error("want no task run")
 			return nil
 		})))
-		for range tasks {
-			receive(t, parked, "a parked task")
+		ids := map[string]bool{}
+		for i := range tasks {
+			p := receive(t, parked, "a parked task")
+			ids[p.ID] = true
+			busy, err := redisstore.BusyResult(p.Busy)
+			if err != nil || busy.Position != i+1 || busy.Holder != "siding:token:somebody" || p.Resource != resource || p.Kind != "order:audit" || p.Parked != 1 {
+				t.Fatalf("want number %d parked once for %s, have %+v, %+v, %v", i+1, resource, p, busy, err)
+			}
+		}
+		if len(ids) != tasks {
+			t.Errorf("want %d tasks reported, have %d", tasks, len(ids))
 		}
 		server.Shutdown()
 		seen.mu.Lock()
 		defer seen.mu.Unlock()
-		if want := []row{{1, 10}, {1, 10}, {1, 5}}; !slices.Equal(seen.seen, want) {
+		if want := []row{{1, 212}, {1, 212}, {1, 26}}; !slices.Equal(seen.seen, want) {
 			t.Errorf("want %v, have %v", want, seen.seen)
 		}
 	})

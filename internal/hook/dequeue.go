@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -69,9 +70,9 @@ type taken struct {
 	came  int64        // its ticket in a wait queue, µs by Redis' clock, or 0
 }
 
-// inRow is how many dequeues follow each other that only park tasks, ten at a time. After that many
-// the call returns to asynq, which may be about to stop.
-const inRow = 50
+// inRow is how many dequeues follow each other that only park tasks, up to some 200 at a time. After
+// that many the call returns to asynq, which may be about to stop, or to ask another queue.
+const inRow = 10
 
 // take dequeues from a queue, under a lease that ends at the given time. The error is redis.Nil if no
 // task was taken.
@@ -167,11 +168,8 @@ func (h *Hook) takenOf(got any, queue string, start time.Time) (t taken, err err
 		return t, fmt.Errorf("%w: %T", asynqredis.ErrEncoding, got)
 	}
 	for _, parked := range redisreply.List(answer, 2) {
-		if task, _ := parked.([]any); len(task) >= 4 {
-			h.locking.Parked(Parked{
-				Queue: queue, ID: redisreply.Text(task, 0), Kind: redisreply.Text(task, 1), Resource: redisreply.Text(task, 2),
-				Parked: int(redisreply.Int(task, 3)), Busy: task[4:],
-			})
+		if run, _ := parked.([]any); len(run) > sharedParts {
+			h.reportParked(queue, run)
 		}
 	}
 	t.Message, t.Left, t.none = redisreply.Text(answer, 0), redisreply.Int(answer, 1), answer[0] == nil
@@ -183,4 +181,21 @@ func (h *Hook) takenOf(got any, queue string, start time.Time) (t taken, err err
 		}
 	}
 	return t, nil
+}
+
+// A run of parked tasks is what park_busy in package fastpath returns: four values that its tasks
+// share, and five for each.
+const sharedParts, ownParts = 4, 5
+
+// reportParked reports the tasks of a run.
+func (h *Hook) reportParked(queue string, run []any) {
+	shared := run[:sharedParts]
+	for own := range slices.Chunk(run[sharedParts:], ownParts) {
+		if len(own) == ownParts {
+			h.locking.Parked(Parked{
+				Queue: queue, ID: redisreply.Text(own, 0), Kind: redisreply.Text(own, 1), Resource: redisreply.Text(shared, 0),
+				Parked: int(redisreply.Int(own, 2)), Busy: slices.Concat(shared[1:], own[3:]),
+			})
+		}
+	}
 }

@@ -24,7 +24,7 @@
 -- Returns nil when it finds no task; else {task, how many are left, those that were parked
 -- instead, the task's ticket in us}, followed by what lock_or_park returns. The ticket is the one
 -- under which the task has waited. A task that has not waited gets the time of this call. The task
--- is nil if up to ten were parked and none was taken. Each of those is what park_busy returns.
+-- is nil if some were parked and none was taken. Those are what park_busy and park_run return.
 --
 -- Guarantees: the task that is taken is in the same state as after asynq's script. Its hash also
 -- names its latest attempt, and keeps no mark of an earlier parking. If the task has waited, the
@@ -32,8 +32,9 @@
 -- notify list of an empty queue is cleared.
 
 if redis.call('EXISTS', KEYS[2]) == 1 then return nil end
-local parked = {}
-while #parked < 10 do
+-- At most ten tasks are parked one by one, and some 200 in all. That takes a few ms at most.
+local parked, single, count = {}, 0, 0
+while single < 10 and count < 200 do
   local id = redis.call('RPOPLPUSH', KEYS[1], KEYS[3])
   if not id then break end
   local task = ARGV[2] .. id
@@ -46,6 +47,13 @@ while #parked < 10 do
   end
   if ok and busy then
     parked[#parked + 1] = busy
+    single, count = single + 1, count + 1
+    local many = single > 1 and 10 -- two in a row: more may follow
+    while many do
+      local parks, more = pcall(park_run, many, parked)
+      count = count + (parks and more or 0)
+      many = more == many and count < 200 and 100
+    end
   else
     grant = ok and grant or {}
     stamp(task, KEYS[4], id, ARGV[3], ARGV[1], ticket ~= '' and table.concat({ARGV[3], ticket, grant[4] or '-1', grant[5] or ''}, ' '))
@@ -64,5 +72,5 @@ while #parked < 10 do
 end
 local left = redis.call('LLEN', KEYS[1])
 if left == 0 then redis.call('DEL', KEYS[5]) end
-if #parked == 0 then return nil end
+if count == 0 then return nil end
 return {false, left, parked}

@@ -1,5 +1,5 @@
 -- Takes the lock of a resource in a script of another package, which finds the resource in the
--- same step. take.lua and join.lua come before it.
+-- same step. take.lua comes before it.
 --
 -- In these functions with is {prefix of locks' keys, ttl of the lock in ms, retention of the
 -- fencing token in ms, retention of the wait queue in ms}. The caller takes a reservation, and
@@ -23,22 +23,5 @@ local function acquire_lock(with, resource, id, holder, waiter)
   local fence, found, by = take(key, grant, queue, paused, token, with[2], with[3], waiter)
   if fence then return {token, fence, found, by} end
   return nil, found
-end
-
--- Returns the name of the holder of a lock that holds value, and whether the lock was granted to
--- it. Returns nothing if another program holds the lock, or nobody.
-local function lock_holder(value)
-  if reserved(value) then return NEXT, false end
-  return string.match(value or '', '^siding:[^:]*:(.*)$'), true
-end
-
--- Joins the wait queue of a lock that holds value. came is when the waiter came first, or '0' for
--- now. Returns what acquire.lua returns of a busy lock: {value, ms left, last fence, position,
--- ticket}.
-local function join_queue(with, resource, waiter, value, came)
-  local key, grant, queue, paused = lock_keys(with, resource)
-  local position, ticket = join(queue, paused, waiter, '0', came, with[4])
-  local last = string.match(redis.call('GET', grant) or '0', '^%d+') or '0'
-  return {value, redis.call('PTTL', key), last, position, ticket}
 end
 

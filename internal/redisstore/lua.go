@@ -7,21 +7,33 @@ import (
 	"github.com/sidingq/siding/internal/store"
 )
 
-//go:embed lock.lua
-var lockSource string
+var (
+	//go:embed lock.lua
+	lockSource string
+	//go:embed wait.lua
+	waitSource string
+)
 
 // LockLua returns a text in Lua for a script that runs on the server of the lock's keys, not in a
-// Cluster. The text defines the local functions
+// Cluster. The text defines the local function
 //
 //	acquire_lock(with, resource, id, holder, waiter)
-//	lock_holder(value)
-//	join_queue(with, resource, waiter, value, came)
 //
 // acquire_lock takes a lock that is free or reserved for waiter. It returns the fields of a
-// [store.Grant]. lock_holder returns the holder's name. join_queue has the waiter join the wait
-// queue, and returns what [BusyResult] reads. with is a table of [LockArgs].
-func LockLua() string {
-	return "local NEXT = '" + store.NextHolder + "'\n" + takeSource + joinSource + lockSource
+// [store.Grant]. with is a table of [LockArgs].
+func LockLua() string { return takeSource + lockSource }
+
+// WaitLua returns a text that comes after that of [LockLua], for locks that are busy. The text defines
+// the local functions
+//
+//	lock_holder(value)
+//	join_queue(with, resource, waiter, value, came)
+//	join_all(with, resource, waiters)
+//
+// lock_holder returns the holder's name. join_queue has the waiter join the wait queue, and returns
+// what [BusyResult] reads. join_all has many newcomers join.
+func WaitLua() string {
+	return "local NEXT = '" + store.NextHolder + "'\n" + joinSource + waitSource
 }
 
 // LockArgs returns the arguments of the functions of [LockLua]. They are the prefix of the keys of
