@@ -20,6 +20,7 @@ type fastPath struct{ stepwisePath }
 // lockInDequeue has the dequeues of g's servers take locks.
 func (g *Guard) lockInDequeue() {
 	cfg := g.locks.Config()
+	g.notifier.AskTogether()
 	g.hook.TakeLocks(hook.Locking{
 		Source: fastpath.Dequeue(), Args: redisstore.LockArgs(cfg.Prefix, cfg.TTL, cfg.FenceTTL(), cfg.QueueTTL()),
 		Release: fastpath.Release(), Host: g.self, Limited: func() string { return g.limits.Load().Names() }, Kinds: g.cfg.policyKinds(),

@@ -30,8 +30,9 @@ type Task struct {
 	until time.Time // a prefetched task waits so long for a dequeue to claim it
 }
 
-// A Scan dequeues from a queue. The error is redis.Nil if no task was taken.
-type Scan func(queue string) (Task, error)
+// A Scan dequeues from the first of the queues that has a task. The error is redis.Nil if no task was
+// taken. Only after [Notifier.AskTogether] there are several queues.
+type Scan func(queues ...string) (Task, error)
 
 // A Fetcher answers the dequeues of one server. An idle server asks one queue after the other,
 // sleeps, and asks again. The fetcher lets the server find all queues empty once. Then it holds the
@@ -75,7 +76,7 @@ func (f *Fetcher) Dequeue(ctx context.Context, queue string, scan Scan) (Task, e
 		if t, ok := f.pop(queue); ok {
 			return t, nil
 		}
-		return f.unlocked(queue, scan)
+		return f.unlocked(scan, queue)
 	}
 	f.attending = true
 	defer func() { f.attending = false }()
@@ -120,15 +121,25 @@ func (f *Fetcher) dequeue(ctx context.Context, queue string, scan Scan) (Task, e
 	}
 	f.round = append(f.round, queue)
 	if f.state == scanning {
-		if t, err := f.take(queue, scan); !none(t, err) {
+		if t, err := f.take(scan, queue); !none(t, err) {
 			return t, err
 		}
 	}
 	if f.state != taking {
-		if len(f.round) != len(f.queues) {
+		others := f.others(queue)
+		if f.state == scanning && len(others) > 0 {
+			if t, err := f.take(scan, others...); !none(t, err) {
+				return t, err
+			}
+		}
+		switch {
+		case len(others) > 0: // all are empty
+			f.queues = append(others, queue)
+		case len(f.round) == len(f.queues):
+			f.queues = slices.Clone(f.round)
+		default:
 			return Task{}, redis.Nil // the last of a round is held back for all
 		}
-		f.queues = slices.Clone(f.round)
 		f.wait(held, queue)
 	}
 	return f.hold(ctx, queue, scan)
@@ -148,7 +159,7 @@ func (f *Fetcher) hold(ctx context.Context, queue string, scan Scan) (Task, erro
 				f.to(tookSome)
 				return Task{}, redis.Nil
 			}
-			if t, err := f.take(f.queue, scan); !none(t, err) {
+			if t, err := f.take(scan, f.queue); !none(t, err) {
 				return t, err
 			}
 			f.wait(foundNone, queue)
@@ -181,21 +192,21 @@ func (f *Fetcher) untilWoken(ctx context.Context) {
 	}
 }
 
-// take dequeues from a queue. If all queues were empty, and take gets the last task of the one that
-// was notified, all are empty again.
-func (f *Fetcher) take(queue string, scan Scan) (Task, error) {
-	t, err := f.unlocked(queue, scan)
+// take dequeues from the first of the queues that has a task. If all queues were empty, and take gets
+// the last task of the one that was notified, all are empty again.
+func (f *Fetcher) take(scan Scan, queues ...string) (Task, error) {
+	t, err := f.unlocked(scan, queues...)
 	if !none(t, err) {
 		f.took(err == nil && t.Left == 0 && (f.state == taking || len(f.queues) == 1), tookLast)
 	}
 	return t, err
 }
 
-// unlocked scans a queue. The mutex is not held meanwhile.
-func (f *Fetcher) unlocked(queue string, scan Scan) (Task, error) {
+// unlocked scans queues. The mutex is not held meanwhile.
+func (f *Fetcher) unlocked(scan Scan, queues ...string) (Task, error) {
 	f.mu.Unlock()
 	defer f.mu.Lock()
-	return scan(queue)
+	return scan(queues...)
 }
 
 // took begins another round. The event is that of the last task, if last is true.

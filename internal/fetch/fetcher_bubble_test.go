@@ -149,18 +149,21 @@ func (r *redisStub) Close() error {
 	return nil
 }
 
-// scan dequeues from a queue.
-func (r *redisStub) scan(queue string) (fetch.Task, error) {
+// scan dequeues from the first of the queues that has a task.
+func (r *redisStub) scan(queues ...string) (fetch.Task, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.dequeues++
-	if len(r.pending[queue]) == 0 {
-		r.notices[queue] = 0
-		return fetch.Task{}, redis.Nil
+	for _, queue := range queues {
+		if len(r.pending[queue]) == 0 {
+			r.notices[queue] = 0
+			continue
+		}
+		id := r.pending[queue][0]
+		r.pending[queue] = r.pending[queue][1:]
+		return fetch.Task{Message: id, Left: 1}, nil
 	}
-	id := r.pending[queue][0]
-	r.pending[queue] = r.pending[queue][1:]
-	return fetch.Task{Message: id, Left: 1}, nil
+	return fetch.Task{}, redis.Nil
 }
 
 // A sleeper is an asynq server that takes one task after the other.

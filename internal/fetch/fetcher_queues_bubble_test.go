@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -67,7 +68,7 @@ func fetcherOfEmptyQueues(t *testing.T) (n *Notifier, fetcher *Fetcher, ask func
 	fetcher = n.Fetcher()
 	return n, fetcher, func(queue string) string {
 		t.Helper()
-		task, err := fetcher.Dequeue(t.Context(), queue, func(string) (Task, error) { return Task{}, redis.Nil })
+		task, err := fetcher.Dequeue(t.Context(), queue, func(...string) (Task, error) { return Task{}, redis.Nil })
 		if err != nil && !errors.Is(err, redis.Nil) {
 			t.Fatalf("want a task or none, have %v", err)
 		}
@@ -125,9 +126,9 @@ func TestSharedConnectionGivesNoTaskOfAnotherServersQueue(t *testing.T) {
 				}
 				scanned := make(chan string, 2)
 				asked := make(chan error)
-				scan := func(queue string) (Task, error) {
-					scanned <- queue
-					return Task{Message: queue}, nil
+				scan := func(queues ...string) (Task, error) {
+					scanned <- queues[0]
+					return Task{Message: queues[0]}, nil
 				}
 				fetcher.state, fetcher.queues, fetcher.round = resting, []string{"a", "b"}, []string{"b"}
 				go func() {
@@ -144,6 +145,84 @@ func TestSharedConnectionGivesNoTaskOfAnotherServersQueue(t *testing.T) {
 				}
 				if task, err := fetcher.Dequeue(t.Context(), "b", scan); err != nil || task.Message != "b" {
 					t.Errorf("want the task for the server that asks for it, have %+v, %v", task, err)
+				}
+			})
+		})
+	}
+}
+
+// If one call can ask several queues, a server asks its first queue, and by one more call all the others.
+// If all are empty, its dequeue is held back at once, and so is each later one. So the server wants the
+// next waiter as soon as it asks.
+func TestOneCallAsksAllOtherQueues(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n, fetcher, _ := fetcherOfEmptyQueues(t)
+		n.AskTogether()
+		var scans [][]string
+		task := ""
+		scan := func(queues ...string) (Task, error) {
+			scans = append(scans, slices.Sorted(slices.Values(queues)))
+			if task == "" || len(queues) == 1 {
+				return Task{}, redis.Nil
+			}
+			return Task{Message: task}, nil
+		}
+		want := func(what, message string, wanted ...[]string) {
+			t.Helper()
+			have, err := fetcher.Dequeue(t.Context(), "b", scan)
+			if have.Message != message || errors.Is(err, redis.Nil) != (message == "") || !slices.EqualFunc(scans, wanted, slices.Equal) {
+				t.Errorf("%s: want %q after the scans %v, have %q, %v after %v", what, message, wanted, have.Message, err, scans)
+			}
+			scans = nil
+		}
+		task = "of another queue"
+		want("a task in another queue", task, []string{"b"}, []string{"a", "c"})
+		want("again", task, []string{"b"}, []string{"a", "c"})
+		task = ""
+		want("all are empty", "", []string{"b"}, []string{"a", "c"})
+		wantOneSubscription(t, n)
+		time.AfterFunc(HoldFor/2, func() {
+			if w := fetcher.Wants("a", true); !w.Waiter || len(w.Queues) > 0 {
+				t.Errorf("all queues are empty: want it to want a waiter only, have %+v", w)
+			}
+			fetcher.Deliver(Task{Message: "waiter"})
+		})
+		want("they were empty", "waiter")
+		n.mu.Lock()
+		gone := fetcher.state == gone
+		n.mu.Unlock()
+		if !gone {
+			t.Error("want all its queues taken for empty while it runs the last task")
+		}
+		want("while it runs", "")
+	})
+}
+
+// Nothing is asked together if the servers of a connection may have different queues, or if nothing could
+// end the wait.
+func TestQueuesThatAreNotKnownAreNotAskedTogether(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*Notifier){
+		"other servers":  func(n *Notifier) { n.Serves(map[string]int{"a": 1, "b": 2}, false) },
+		"another server": func(n *Notifier) { n.orders = []*priorities{newPriorities(map[string]int{"a": 1, "c": 1}, false)} },
+		"no notifier":    func(n *Notifier) { n.connect = nil },
+		"closed":         func(n *Notifier) { n.end() },
+		"a Cluster":      func(n *Notifier) { n.asksTogether = false },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				n, fetcher, _ := fetcherOfEmptyQueues(t)
+				n.AskTogether()
+				change(n)
+				scans := 0
+				_, err := fetcher.Dequeue(t.Context(), "b", func(...string) (Task, error) {
+					scans++
+					return Task{}, redis.Nil
+				})
+				if !errors.Is(err, redis.Nil) || scans != 1 {
+					t.Errorf("want one scan and no task, have %d, %v", scans, err)
 				}
 			})
 		})

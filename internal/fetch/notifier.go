@@ -28,6 +28,7 @@ type Notifier struct {
 	mu            sync.Mutex
 	fetchers      []*Fetcher
 	orders        []*priorities // of the queues of servers, each once
+	asksTogether  bool          // see AskTogether
 	connect       func() (redis.UniversalClient, bool)
 	poll          time.Duration
 	rdb           redis.UniversalClient // made for the first fetcher that waits
@@ -73,6 +74,25 @@ func (n *Notifier) Serves(queues map[string]int, strict bool) {
 	if !slices.ContainsFunc(n.orders, have.equal) {
 		n.orders = append(n.orders, have)
 	}
+}
+
+// AskTogether says that one call can ask several queues. If a server's first queue is empty, all its
+// others are then asked by a second call.
+func (n *Notifier) AskTogether() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.asksTogether = true
+}
+
+// others returns the other queues of a server that asks for tasks of queue, in the order in which asynq
+// would ask them. It returns none if they are not known, if one call cannot ask them, or if no
+// notification could end the wait that follows.
+func (n *Notifier) others(queue string) []string {
+	order := n.order()
+	if !n.asksTogether || order == nil || order.weights[queue] == 0 || n.closed() || !n.open() {
+		return nil
+	}
+	return order.draw(len(order.ordered), queue)
 }
 
 // order returns the priorities of all servers; nil if they differ, or are not known yet.

@@ -36,7 +36,7 @@ func (f *Fetcher) Wants(queue string, together bool) (w Wanted) {
 	if f.idle {
 		return w // it sleeps, or has stopped
 	}
-	switch drawn := order.draw(); {
+	switch drawn := order.draw(mostQueues, ""); {
 	case together:
 		w.Queues, w.Waiter = drawn, drawn[0] == queue
 	case drawn[0] == queue:

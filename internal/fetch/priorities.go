@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// mostQueues is how many queues one call asks for a task at most.
+// mostQueues is how many queues the end of an attempt asks for the next task at most.
 const mostQueues = 16
 
 // priorities say in which order a server asks its queues.
@@ -29,17 +29,19 @@ func (p *priorities) equal(other *priorities) bool {
 	return p.strict == other.strict && maps.Equal(p.weights, other.weights)
 }
 
-// draw returns the queues in the order in which asynq would ask them, [mostQueues] of them at most.
-func (p *priorities) draw() []string {
-	if p.strict || len(p.ordered) == 1 {
-		return p.ordered[:min(len(p.ordered), mostQueues)]
+// draw returns the queues in the order in which asynq would ask them, most of them at most. If asynq
+// has asked one of them already, that is left out.
+func (p *priorities) draw(most int, asked string) []string {
+	left := slices.DeleteFunc(slices.Clone(p.ordered), func(queue string) bool { return queue == asked })
+	if p.strict || len(left) < 2 {
+		return left[:min(len(left), most)]
 	}
-	left, total := slices.Clone(p.ordered), 0
-	for _, weight := range p.weights {
-		total += weight
+	total := 0
+	for _, queue := range left {
+		total += p.weights[queue]
 	}
 	var drawn []string
-	for len(left) > 0 && len(drawn) < mostQueues {
+	for len(left) > 0 && len(drawn) < most {
 		at, i := rand.N(total), 0
 		for at >= p.weights[left[i]] {
 			at -= p.weights[left[i]]

@@ -16,8 +16,12 @@ import (
 	"github.com/sidingq/siding/internal/store"
 )
 
-//go:embed dequeue.lua
-var dequeueSource string
+var (
+	//go:embed dequeue.lua
+	dequeueSource string
+	//go:embed several.lua
+	severalSource string
+)
 
 // A Locking has each dequeue take the lock of its task in the same step. If the lock is busy, the
 // dequeue parks the task.
@@ -58,6 +62,7 @@ type Parked struct {
 func (h *Hook) TakeLocks(a Locking) {
 	h.locking = &a
 	h.dequeue = asynqredis.NewScript(asynqredis.AttemptLua + a.Source + dequeueSource)
+	h.several = asynqredis.NewScript("local function dequeue(KEYS, ARGV)\n" + h.dequeue.Source + "\nend\n" + severalSource)
 	h.finish = finishScript(a.Release, h.dequeue.Source)
 }
 
@@ -74,23 +79,29 @@ type taken struct {
 // that many the call returns to asynq, which may be about to stop, or to ask another queue.
 const inRow = 10
 
-// take dequeues from a queue, under a lease that ends at the given time. The error is redis.Nil if no
-// task was taken.
-func (s server) take(ctx context.Context, next redis.ProcessHook, queue string, leaseEnds any) (fetch.Task, error) {
+// take dequeues from the first of the queues that has a task, under a lease that ends at the given time.
+// The error is redis.Nil if no task was taken.
+func (s server) take(ctx context.Context, next redis.ProcessHook, leaseEnds any, queues []string) (fetch.Task, error) {
 	if err := s.askFirst(ctx, next); err != nil {
 		return fetch.Task{}, err
 	}
 	s.started()
 	ctx = context.WithValue(ctx, hookedKey{}, true)
 	name := s.attemptName()
-	argv := s.dequeueArgs(queue, leaseEnds, name)
+	script, keys, argv := s.dequeueOf(queues, leaseEnds, name)
 	var t taken
 	for range inRow {
 		start := time.Now()
-		got, err := s.Hook.dequeue.Run(ctx, next, s.dequeueKeys(queue), argv...)
+		got, err := script.Run(ctx, next, keys, argv...)
 		s.backoff.After(ctx, err)
 		if err != nil {
 			return fetch.Task{}, err
+		}
+		queue := queues[0]
+		if len(queues) > 1 {
+			if queue, got, err = ofSeveral(got, queues); err != nil {
+				return fetch.Task{}, err
+			}
 		}
 		if t, err = s.takenOf(got, queue, start); err != nil {
 			return fetch.Task{}, err
@@ -98,11 +109,36 @@ func (s server) take(ctx context.Context, next redis.ProcessHook, queue string, 
 		if !t.none {
 			return s.begin(t, queue, name, leaseEnds), nil
 		}
+		if len(queues) > 1 {
+			t.Left = max(t.Left, 1) // the queues behind this one were not asked
+		}
 		if t.Left == 0 {
 			break
 		}
 	}
 	return t.Task, redis.Nil
+}
+
+// dequeueOf returns the script of a dequeue, its KEYS and its ARGV.
+func (h *Hook) dequeueOf(queues []string, leaseEnds any, name string) (script asynqredis.Script, keys, argv []any) {
+	if len(queues) == 1 {
+		return h.dequeue, h.dequeueKeys(queues[0]), h.dequeueArgs(queues[0], leaseEnds, name)
+	}
+	argv = append(make([]any, 0, 13+2*len(queues)), len(queues))
+	for _, queue := range queues {
+		argv = append(argv, queue, asynqredis.WaiterNames(queue))
+	}
+	return h.several, nil, append(append(argv, leaseEnds, name), h.lockingArgs()...)
+}
+
+// ofSeveral returns the queue that several.lua has taken a task from, and what dequeue.lua has returned
+// of it.
+func ofSeveral(got any, queues []string) (queue string, answer any, err error) {
+	list, _ := got.([]any)
+	if at := redisreply.Int(list, 0); len(list) == 2 && at >= 1 && at <= int64(len(queues)) {
+		return queues[at-1], list[1], nil
+	}
+	return "", nil, fmt.Errorf("%w: %T", asynqredis.ErrEncoding, got)
 }
 
 // dequeueArgs returns the ARGV of dequeue.lua.

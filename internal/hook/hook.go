@@ -23,6 +23,7 @@ type Hook struct {
 	count      atomic.Uint64 // the second part
 	mismatched atomic.Bool   // asynq is not the known one
 	dequeue    asynqredis.Script
+	several    asynqredis.Script // a dequeue from several queues
 	locking    *Locking
 	keys       sync.Map // of dequeues, by queue
 	running    attempts
@@ -133,7 +134,7 @@ func (s server) dequeue(ctx context.Context, next redis.ProcessHook, c call) (fe
 	if s.gate.held(ctx) {
 		return fetch.Task{}, redis.Nil
 	}
-	return s.fetcher.Dequeue(ctx, c.queue, func(queue string) (fetch.Task, error) {
-		return s.take(ctx, next, queue, c.argv[0])
+	return s.fetcher.Dequeue(ctx, c.queue, func(queues ...string) (fetch.Task, error) {
+		return s.take(ctx, next, c.argv[0], queues)
 	})
 }
