@@ -1,6 +1,7 @@
 package fetch_test
 
 import (
+	"cmp"
 	"bytes"
 	"context"
 	"errors"
@@ -140,6 +141,30 @@ func (r *redisStub) LLen(ctx context.Context, key string) *redis.IntCmd {
 	cmd.SetVal(int64(r.read(func() int {
 		return len(r.pending[strings.TrimSuffix(strings.TrimPrefix(key, "asynq:{"), "}:pending")])
 	})))
+	return cmd
+}
+
+// Pipelined sends commands one after the other.
+func (r *redisStub) Pipelined(_ context.Context, fn func(redis.Pipeliner) error) ([]redis.Cmder, error) {
+	p := &pipeStub{stub: r}
+	err := fn(p)
+	for _, cmd := range p.sent {
+		err = cmp.Or(err, cmd.Err())
+	}
+	return p.sent, err
+}
+
+// A pipeStub sends the commands of a pipeline at once.
+type pipeStub struct {
+	redis.Pipeliner
+
+	stub *redisStub
+	sent []redis.Cmder
+}
+
+func (p *pipeStub) LLen(ctx context.Context, key string) *redis.IntCmd {
+	cmd := p.stub.LLen(ctx, key)
+	p.sent = append(p.sent, cmd)
 	return cmd
 }
 

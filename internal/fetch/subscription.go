@@ -140,12 +140,18 @@ func (n *Notifier) scan(s *subscription) error {
 	if err != nil || some == 0 {
 		return err
 	}
-	for i, queue := range s.queues {
-		tasks, err := n.rdb.LLen(n.ctx, keys[i]).Result()
-		if err != nil {
-			return err
+	lengths := make([]*redis.IntCmd, len(keys))
+	_, err = n.rdb.Pipelined(n.ctx, func(p redis.Pipeliner) error {
+		for i, key := range keys {
+			lengths[i] = p.LLen(n.ctx, key)
 		}
-		for ; tasks > 0 && n.wake(s, notified, queue); tasks-- {
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for i, queue := range s.queues {
+		for tasks := lengths[i].Val(); tasks > 0 && n.wake(s, notified, queue); tasks-- {
 		}
 	}
 	return nil
