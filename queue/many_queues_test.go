@@ -36,9 +36,14 @@ func TestBusyKeyInOneOfManyQueues(t *testing.T) {
 		ids = append(ids, b.enqueue(t, b.job(i)))
 		order = append(order, i)
 	}
-	p.serve(t, b, st)
+	p.start(t, b, handlerOf(st.run))
 	b.awaitGone(t, ids...)
 	st.wantOrder(order...)
+	start := time.Now()
+	p.stop(t)
+	if took := time.Since(start); took > 20*time.Second { // a second for each queue, if each was waited for
+		t.Errorf("want the server stopped soon, have it take %v", took)
+	}
 	if have := dequeues.Load(); have > 5*tasks {
 		t.Errorf("want at most five dequeues for a task, have %d for %d tasks in %d queues", have, tasks, queues)
 	} else {

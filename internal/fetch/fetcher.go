@@ -126,7 +126,10 @@ func (f *Fetcher) dequeue(ctx context.Context, queue string, scan Scan) (Task, e
 		}
 	}
 	if f.state != taking {
-		others := f.others(queue)
+		var others []string
+		if f.state != resting { // else each of asynq's round would be held back, and the server may be about to stop
+			others = f.others(queue)
+		}
 		if f.state == scanning && len(others) > 0 {
 			if t, err := f.take(scan, others...); !none(t, err) {
 				return t, err

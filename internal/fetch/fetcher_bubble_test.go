@@ -1,8 +1,8 @@
 package fetch_test
 
 import (
-	"cmp"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
