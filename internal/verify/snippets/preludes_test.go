@@ -52,7 +52,7 @@ var preludes = map[string]string{
 func audit(ctx context.Context, order string, fence int64) error { panic(0) }
 func ship(ctx context.Context, fence int64) error { panic(0) }
 `,
-	"docs/guides/fencing.md": "var ctx context.Context; var tx *sql.Tx\n",
+	"docs/guides/fencing.md": "var ctx context.Context; var tx *sql.Tx; var conn *pgx.Conn; var stock sqlfence.Table\n",
 	"docs/guides/from-asynq.md": servers + orderOf + `
 var report asynq.ErrorHandler
 `,

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
-	_ = os.Setenv(workerEnv, "1") //nolint:usetesting // for all tests of this program
+	_ = os.Setenv(workerEnv, "1") // for all tests of this program
 	goleak.VerifyTestMain(m)
 }
 
