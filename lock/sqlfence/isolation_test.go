@@ -13,7 +13,7 @@ import (
 // transaction still sees the row at its own fence, if its isolation level is so.
 func TestOlderSnapshot(t *testing.T) {
 	t.Parallel()
-	deferred := backend{"sqlite, deferred", func(t *testing.T) *bundle { t.Helper(); return openSQLite(t, "deferred") }, true}
+	deferred := backend{"sqlite", "deferred", func(t *testing.T) *bundle { t.Helper(); return openSQLite(t, "deferred") }, true}
 	each(t, append(levels(), deferred), func(t *testing.T, b *bundle, on backend) {
 		t.Helper()
 		for _, test := range []struct {

@@ -95,8 +95,8 @@ func (b *bundle) quoted(query string) string {
 
 // A backend is a database with a driver and an isolation level.
 type backend struct {
-	name string
-	open func(*testing.T) *bundle
+	server, name string
+	open         func(*testing.T) *bundle
 	// conflicts says that a transaction fails by an error of the database if the row has changed
 	// since the transaction began.
 	conflicts bool
@@ -105,11 +105,11 @@ type backend struct {
 // backends returns the databases, each at its default isolation level.
 func backends() []backend {
 	return []backend{
-		{"sqlite", func(t *testing.T) *bundle { t.Helper(); return openSQLite(t, "immediate") }, false},
-		{"postgresql", func(t *testing.T) *bundle { t.Helper(); return openPostgres(t, sql.LevelDefault) }, false},
-		{"pgx", func(t *testing.T) *bundle { t.Helper(); return openPgx(t, "") }, false},
-		{"mysql", func(t *testing.T) *bundle { t.Helper(); return openMySQL(t, sql.LevelDefault, false, false) }, false},
-		{"mysql, found rows", func(t *testing.T) *bundle { t.Helper(); return openMySQL(t, sql.LevelDefault, true, false) }, false},
+		{"sqlite", "immediate", func(t *testing.T) *bundle { t.Helper(); return openSQLite(t, "immediate") }, false},
+		{"postgresql", "sql", func(t *testing.T) *bundle { t.Helper(); return openPostgres(t, sql.LevelDefault) }, false},
+		{"postgresql", "pgx", func(t *testing.T) *bundle { t.Helper(); return openPgx(t, "") }, false},
+		{"mysql", "changed rows", func(t *testing.T) *bundle { t.Helper(); return openMySQL(t, sql.LevelDefault, false, false) }, false},
+		{"mysql", "found rows", func(t *testing.T) *bundle { t.Helper(); return openMySQL(t, sql.LevelDefault, true, false) }, false},
 	}
 }
 
@@ -119,26 +119,39 @@ func levels() (all []backend) {
 		conflicts := level >= sql.LevelRepeatableRead // in PostgreSQL
 		all = append(
 			all,
-			backend{"postgresql, " + level.String(), func(t *testing.T) *bundle { t.Helper(); return openPostgres(t, level) }, conflicts},
-			backend{"pgx, " + level.String(), func(t *testing.T) *bundle {
+			backend{"postgresql", "sql, " + level.String(), func(t *testing.T) *bundle { t.Helper(); return openPostgres(t, level) }, conflicts},
+			backend{"postgresql", "pgx, " + level.String(), func(t *testing.T) *bundle {
 				t.Helper()
 				return openPgx(t, pgx.TxIsoLevel(strings.ToLower(level.String())))
 			}, conflicts},
-			backend{"mysql, " + level.String(), func(t *testing.T) *bundle { t.Helper(); return openMySQL(t, level, false, false) }, false},
+			backend{"mysql", level.String(), func(t *testing.T) *bundle { t.Helper(); return openMySQL(t, level, false, false) }, false},
 		)
 	}
-	return append(all, backend{"mysql, snapshot", func(t *testing.T) *bundle {
+	return append(all, backend{"mysql", "snapshot", func(t *testing.T) *bundle {
 		t.Helper()
 		return openMySQL(t, sql.LevelRepeatableRead, false, true)
 	}, true})
 }
 
+// each runs a test on each backend. A server runs until the last test that needs it has ended.
 func each(t *testing.T, all []backend, run func(*testing.T, *bundle, backend)) {
 	t.Helper()
-	for _, on := range all {
-		t.Run(on.name, func(t *testing.T) {
+	for server, hold := range map[string]func(*testing.T){
+		"sqlite":     func(*testing.T) {},
+		"postgresql": func(t *testing.T) { t.Helper(); pgtest.DSN(t) },
+		"mysql":      func(t *testing.T) { t.Helper(); mysqltest.Database(t) },
+	} {
+		t.Run(server, func(t *testing.T) {
 			t.Parallel()
-			run(t, on.open(t), on)
+			hold(t)
+			for _, on := range all {
+				if on.server == server {
+					t.Run(on.name, func(t *testing.T) {
+						t.Parallel()
+						run(t, on.open(t), on)
+					})
+				}
+			}
 		})
 	}
 }
