@@ -2,6 +2,7 @@ package hook_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,9 +40,7 @@ func (d dequeuer) hold(t *testing.T, resource string) {
 func (d dequeuer) put(t *testing.T, kind, resource string, headers map[string]string, opts ...asynq.Option) string {
 	t.Helper()
 	all := map[string]string{"siding-resource": resource}
-	for name, value := range headers {
-		all[name] = value
-	}
+	maps.Copy(all, headers)
 	info, err := d.client.EnqueueContext(t.Context(), asynq.NewTaskWithHeaders(kind, nil, all), append(opts, asynq.Queue(d.queue))...)
 	must(t, err)
 	return info.ID
