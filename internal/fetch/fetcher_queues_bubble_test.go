@@ -201,9 +201,6 @@ func TestOneCallAsksAllOtherQueues(t *testing.T) {
 		if !gone {
 			t.Error("want all its queues taken for empty while it runs the last task")
 		}
-		if w := fetcher.Wants("a", true); !w.Waiter {
-			t.Errorf("while it runs the last task: want it to want a waiter, have %+v", w)
-		}
 		want("while it runs", "b", "")
 	})
 }

@@ -38,7 +38,7 @@ func (f *Fetcher) Wants(queue string, together bool) (w Wanted) {
 	}
 	switch drawn := order.draw(mostQueues, ""); {
 	case together:
-		w.Queues, w.Waiter = drawn, drawn[0] == queue || f.state == gone && order.weights[queue] > 0 // the others were empty
+		w.Queues, w.Waiter = drawn, drawn[0] == queue
 	case drawn[0] == queue:
 		w.Queues = drawn[:1]
 	default:
