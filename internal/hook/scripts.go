@@ -54,14 +54,15 @@ func versionsOf(build *debug.BuildInfo) string {
 	siding, asynq := "not known", "not known"
 	if build != nil {
 		for _, m := range append([]*debug.Module{&build.Main}, build.Deps...) {
-			if m.Replace != nil && m.Replace.Version != "" {
-				m = m.Replace
+			version := m.Version
+			if m.Replace != nil { // by a folder, whose path is no module's, or by another version
+				version = cmp.Or(m.Replace.Version, version)
 			}
 			switch m.Path {
 			case sidingPath:
-				siding = cmp.Or(m.Version, "(devel)")
+				siding = cmp.Or(version, "(devel)")
 			case asynqPath:
-				asynq = m.Version
+				asynq = version
 			}
 		}
 	}

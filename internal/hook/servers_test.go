@@ -151,6 +151,8 @@ func TestVersionsOf(t *testing.T) {
 	siding, asynq := &debug.Module{Path: "github.com/sidingq/siding", Version: "v1.2.3"}, &debug.Module{Path: "github.com/hibiken/asynq", Version: "v0.26.0"}
 	fork := &debug.Module{Path: "github.com/hibiken/asynq", Version: "v0.26.0", Replace: &debug.Module{Path: "github.com/hibiken/asynq", Version: "v0.27.0"}}
 	local := &debug.Module{Path: "github.com/sidingq/siding", Version: "v0.0.0", Replace: &debug.Module{Path: "../siding"}}
+	folder := &debug.Module{Path: "github.com/sidingq/siding", Version: "v0.0.0", Replace: &debug.Module{Path: "/src/siding", Version: "(devel)"}}
+	renamed := &debug.Module{Path: "github.com/hibiken/asynq", Version: "v0.26.0", Replace: &debug.Module{Path: "example.com/asynq", Version: "v0.26.1"}}
 	other := debug.Module{Path: "example.com/shop", Version: "(devel)"}
 	for name, tt := range map[string]struct {
 		build *debug.BuildInfo
@@ -158,6 +160,7 @@ func TestVersionsOf(t *testing.T) {
 	}{
 		"a user's program": {&debug.BuildInfo{Main: other, Deps: []*debug.Module{asynq, siding}}, "siding v1.2.3, asynq v0.26.0, "},
 		"a fork":           {&debug.BuildInfo{Main: other, Deps: []*debug.Module{fork, local}}, "siding v0.0.0, asynq v0.27.0, "},
+		"a folder":         {&debug.BuildInfo{Main: other, Deps: []*debug.Module{renamed, folder}}, "siding (devel), asynq v0.26.1, "},
 		"Siding's own":     {&debug.BuildInfo{Main: debug.Module{Path: siding.Path, Version: "(devel)"}, Deps: []*debug.Module{asynq}}, "siding (devel), asynq v0.26.0, "},
 		"no module":        {&debug.BuildInfo{}, "siding not known, asynq not known, "},
 		"nothing known":    {nil, "siding not known, asynq not known, "},
