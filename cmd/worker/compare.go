@@ -23,11 +23,8 @@ import (
 	"github.com/sidingq/siding/tasks/ledger"
 )
 
-// A way of a comparison may take limitFactor times the ideal, and leastLimit at least.
-const (
-	limitFactor = 5
-	leastLimit  = 30 * time.Second
-)
+// limitOf returns how long a way of a comparison may take.
+func limitOf(ideal time.Duration) time.Duration { return max(5*ideal, 30*time.Second) }
 
 // siding is the name of the way that is no contender.
 const siding = "siding"
@@ -89,7 +86,7 @@ func (c *comparison) plan() (err error) {
 	for _, id := range others {
 		waits = append(waits, starts[id])
 	}
-	limit := cmp.Or(c.limit, max(limitFactor*ideal, leastLimit))
+	limit := cmp.Or(c.limit, limitOf(ideal))
 	c.table = table{
 		Tasks: len(c.jobs), Others: len(others), Workers: workers, Work: micros(c.flags.work), Limit: micros(limit),
 		Ideal: micros(ideal), IdealP50: micros(compare.Quantile(waits, 50)), IdealP99: micros(compare.Quantile(waits, 99)),
