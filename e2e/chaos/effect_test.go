@@ -1,6 +1,7 @@
 package chaos_test
 
 import (
+	"cmp"
 	"strings"
 	"testing"
 	"time"
@@ -81,8 +82,11 @@ func TestNeverEffective(t *testing.T) {
 	for _, tc := range []struct {
 		name               string
 		planned, came, hit int
+		kind               chaos.Kind // DeleteLock if empty
 		want               string
 	}{
+		{name: "most have none, without an effect", kind: chaos.RevokeLease, planned: 30, came: 30, want: "lease of a running task revoked: came 30 times, and never had an effect"},
+		{name: "most have none, too few to say", kind: chaos.RevokeLease, planned: 29, came: 29},
 		{name: "often, once with an effect", planned: 6, came: 5, hit: 1},
 		{name: "often, without an effect", planned: 6, came: 5, want: "key of a held lock deleted: came 5 times, and never had an effect"},
 		{name: "too few to say", planned: 6, came: 4},
@@ -92,9 +96,10 @@ func TestNeverEffective(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			h := story()
-			h.Planned = map[chaos.Kind]int{chaos.DeleteLock: tc.planned}
+			kind := cmp.Or(tc.kind, chaos.DeleteLock)
+			h.Planned = map[chaos.Kind]int{kind: tc.planned}
 			for n := range tc.came {
-				f := chaos.Fault{Kind: chaos.DeleteLock, Resource: "other", Start: 20 * s, End: 20 * s}
+				f := chaos.Fault{Kind: kind, Resource: "other", Start: 20 * s, End: 20 * s}
 				if n < tc.hit {
 					f.Hits = 1
 				}
