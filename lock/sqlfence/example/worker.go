@@ -17,7 +17,7 @@ import (
 )
 
 // ttl is short, so that nobody has to wait long for the end of a lock.
-const ttl = time.Second
+const ttl = 3 * time.Second
 
 // work is a worker process. It sells until ctx ends, and says so to out under its name. Between
 // reading and writing it waits for a line of in, or for the end of in.
