@@ -71,6 +71,7 @@ func TestCompare(t *testing.T) {
 
 // A way that does not finish ends at its limit, and the table says how many tasks were done.
 func TestCompareLimit(t *testing.T) {
+	verify.Long(t)
 	t.Parallel()
 	began := time.Now()
 	a := &app{orders: someOrders(), limit: 300 * time.Millisecond}
@@ -90,6 +91,7 @@ func TestCompareLimit(t *testing.T) {
 }
 
 func TestCompareInterrupted(t *testing.T) {
+	verify.Long(t)
 	t.Parallel()
 	p := launch(t, "--demo", "--compare", "--work", "1s", "--embedded-port", port(t, vacant(t)))
 	poll.Eventually(t, "the first way has begun", func() bool { return strings.Contains(p.Stderr.String(), "sleep: ") })
