@@ -242,6 +242,7 @@ func TestRightsOfAWorker(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	g.activate(t)
 	// A task whose fallback time came before its waker.
 	ctx := t.Context()
 	if err := errors.Join(
@@ -281,6 +282,28 @@ func TestRightsOfAWorker(t *testing.T) {
 	}
 	g.wantNoDenial(t)
 }
+
+// activate leaves a task that is active and holds no lock, as one whose worker has just died. The
+// metrics then look for the lock of an external store.
+func (g *guardedTestbed) activate(t *testing.T) {
+	t.Helper()
+	const queueName = "elsewhere"
+	if _, err := newClient(t, g.admin).Enqueue(t.Context(), guarded{}, &queue.Options{Queue: queueName, TaskID: "active"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(
+		g.admin.RPopLPush(t.Context(), asynqredis.PendingKey(queueName), asynqredis.ActiveKey(queueName)).Err(),
+		g.admin.HSet(t.Context(), asynqredis.TaskKey(queueName, "active"), "state", "active").Err(),
+	); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A guarded is a task with a resource that no worker knows.
+type guarded struct{}
+
+func (guarded) Kind() string     { return "test:guarded" }
+func (guarded) Resource() string { return "res:active" }
 
 // A stranger is a task that no worker knows.
 type stranger struct{}
@@ -574,6 +597,7 @@ func TestRightsToKeysAndChannels(t *testing.T) {
 	t.Parallel()
 	g := newGuardedTestbed(t)
 	g.admin.SAdd(t.Context(), "asynq:queues", "default") // whichever user comes first
+	g.activate(t)
 	work := map[string]func(*testing.T, *redis.Client, time.Duration){
 		aclEnqueue: func(t *testing.T, rdb *redis.Client, _ time.Duration) {
 			t.Helper()
@@ -604,7 +628,9 @@ func TestRightsToKeysAndChannels(t *testing.T) {
 		aclWorker: func(t *testing.T, rdb *redis.Client, lasts time.Duration) {
 			t.Helper()
 			opts := g.options(rdb.Options().Username)
-			server, err := queue.NewServer(queue.RedisOpt(*opts), queue.ServerConfig{Guard: queue.GuardConfig{Logger: slog.New(slog.DiscardHandler)}})
+			server, err := queue.NewServer(queue.RedisOpt(*opts), queue.ServerConfig{
+				Guard: queue.GuardConfig{Logger: slog.New(slog.DiscardHandler)}, Handler: asynq.NotFoundHandler(),
+			})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -616,6 +642,9 @@ func TestRightsToKeysAndChannels(t *testing.T) {
 			_, _ = waiter.Acquire(ctx, "res:"+rdb.Options().Username, &lock.Options{Wait: lock.Forever})
 			if err == nil {
 				_ = lease.Release(t.Context())
+			}
+			if locks, err := inspect.New(rdb, inspect.Config{}); err == nil {
+				_, _ = locks.Held(ctx) // for the metrics
 			}
 			if err := server.Shutdown(context.WithoutCancel(ctx)); err != nil {
 				t.Error(err)

@@ -107,11 +107,21 @@ func TestUnavailableForOnce(t *testing.T) {
 func TestShutdownWhileUnavailable(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	s := b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Available: func(context.Context) error { return errFull }}},
-		func(context.Context, job) error { return queue.Unavailable(errFull) })
+	queues := map[string]int{b.queue: 1}
+	for n := range 100 {
+		queues[fmt.Sprintf("%s.%d", b.queue, n)] = 1
+	}
+	s := b.serve(t, queue.ServerConfig{
+		Asynq: asynq.Config{Queues: queues},
+		Guard: queue.GuardConfig{Available: func(context.Context) error { return errFull }},
+	}, func(context.Context, job) error { return queue.Unavailable(errFull) })
 	b.enqueue(t, b.job(1))
 	wantReady(t, s, "no tasks are taken")
+	begin := time.Now()
 	shutdown(t, s)
+	if took := time.Since(begin); took > 50*time.Second {
+		t.Errorf("want one of 100 queues held back, have the shutdown take %v", took)
+	}
 	if have := b.stats(t); have.Size != 1 || have.Active != 0 {
 		t.Errorf("want the task requeued, have %+v", have)
 	}

@@ -61,7 +61,7 @@ type GuardConfig struct {
 	Store lock.Store
 	// Resources has, by the kind of a task, the function that finds the resource in the payload.
 	// The result of the function counts more than a [HeaderResource]. A task of another kind
-	// without that header runs unguarded.
+	// without that header runs unguarded. The guard logs that once a day for each such kind.
 	Resources map[string]ResourceFunc
 	// Limits has how many tasks may hold a resource at once, and how often one may start, by pattern:
 	// a resource such as "account:42", or a class such as "account:*". Of several patterns that fit a
@@ -181,9 +181,10 @@ type Guard struct {
 	// missing is why no tasks are taken, see Unavailable; nil if they are.
 	missing atomic.Pointer[error]
 	// background is the context of background work, until Wait ends it.
-	background context.Context //nolint:containedctx // see above
-	end        context.CancelFunc
-	faults     logEvery
+	background     context.Context //nolint:containedctx // see above
+	end            context.CancelFunc
+	faults         logEvery
+	unguardedKinds logEvery // of noteUnguarded
 }
 
 // NewGuard returns a guard for asynq servers of your own. The client rdb must reach the Redis of the
@@ -201,7 +202,7 @@ func NewGuard(rdb redis.Scripter, cfg GuardConfig) (*Guard, error) {
 	if err != nil {
 		host = "unknown host"
 	}
-	g := &Guard{cfg: cfg, rdb: rdb, self: fmt.Sprintf("%s (pid %d)", host, os.Getpid()), watchEvery: watchEvery}
+	g := &Guard{unguardedKinds: logEvery{interval: 24 * time.Hour}, cfg: cfg, rdb: rdb, self: fmt.Sprintf("%s (pid %d)", host, os.Getpid()), watchEvery: watchEvery}
 	rules, err := rulesOf(cfg.Limits)
 	if err != nil {
 		return nil, err

@@ -102,13 +102,16 @@ func (r *run) release(ctx context.Context, held *lease.Lease, err error) error {
 	case lost || errors.Is(rerr, lock.ErrLost):
 		ev.Kind = EventLost
 		reason := fmt.Sprintf("lost %s after %.1f s", r.info.Resource, ev.Held.Seconds())
+		stale := errors.Is(err, lock.ErrStale)
 		if by, why := r.revokedBy(ctx); by != "" {
 			r.log().WarnContext(ctx, "lock released by an operator while the task ran", "held", ev.Held, "by", by, "reason", why)
 			reason += ": " + by + " released it: " + why
+		} else if stale {
+			r.log().WarnContext(ctx, "a write of the task was refused, as somebody has held its lock since", "held", ev.Held, "error", err)
 		} else {
 			r.log().WarnContext(ctx, "lock lost while the task ran", "held", ev.Held)
 		}
-		if errors.Is(err, lock.ErrStale) {
+		if stale {
 			reason += ": a write was refused, as somebody has held it since"
 		}
 		err = r.afterLoss(ctx, reason)

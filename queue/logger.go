@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -12,8 +13,9 @@ import (
 // A logEvery logs one message of a kind per interval, so that hours without Redis do not fill a
 // disk. The next message of that kind says how many were left out.
 type logEvery struct {
-	mu    sync.Mutex
-	kinds map[string]*kindOfMessage
+	interval time.Duration // 0 means logInterval
+	mu       sync.Mutex
+	kinds    map[string]*kindOfMessage
 }
 
 type kindOfMessage struct {
@@ -44,7 +46,7 @@ func (l *logEvery) allow(kind string) (ok bool, leftOut int) {
 		k.leftOut++
 		return false, 0
 	}
-	leftOut, k.leftOut, k.next = k.leftOut, 0, now.Add(logInterval)
+	leftOut, k.leftOut, k.next = k.leftOut, 0, now.Add(cmp.Or(l.interval, logInterval))
 	return true, leftOut
 }
 

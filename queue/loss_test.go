@@ -3,6 +3,7 @@ package queue_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 
@@ -17,8 +18,8 @@ import (
 // a longer wait each time. Then they use retries, and the task is archived after its last.
 func TestLossesAreToleratedUpToALimit(t *testing.T) {
 	t.Parallel()
-	b, st, j := setup(t), newStage(t), &journal{}
-	b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Recovery: queue.Recovery{Losses: 2}, Observe: j.observe}}, func(ctx context.Context, j job) error {
+	b, st, j, logs := setup(t), newStage(t), &journal{}, newLogs(t)
+	b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Recovery: queue.Recovery{Losses: 2}, Observe: j.observe, Logger: logs.logger}}, func(ctx context.Context, j job) error {
 		if err := st.run(ctx, j); err != nil {
 			return err
 		}
@@ -32,6 +33,9 @@ func TestLossesAreToleratedUpToALimit(t *testing.T) {
 	}
 	if have := j.of(queue.EventLost, id); len(have) != 3 {
 		t.Errorf("want three losses observed, have %+v", have)
+	}
+	if refused := logs.lines("a write of the task was refused, as somebody has held its lock since", slog.LevelWarn); len(refused) != 3 {
+		t.Errorf("want three lines in the log that say why, have %q", refused)
 	}
 }
 

@@ -2,7 +2,10 @@ package queue_test
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/hibiken/asynq"
@@ -71,4 +74,39 @@ func TestMiddlewareTwice(t *testing.T) {
 			t.Errorf("want %d tasks run once, have %+v", len(ids), info)
 		}
 	})
+}
+
+// Where Resources guards other kinds, the guard says once of each kind that its tasks run unguarded. So
+// does a kind that is misspelt there.
+func TestKindsThatRunUnguardedAreLogged(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		resources map[string]queue.ResourceFunc
+		want      int
+	}{
+		"another kind is guarded": {map[string]queue.ResourceFunc{"test:jbo": resources()[job{}.Kind()]}, 1},
+		"this kind is guarded":    {resources(), 0},
+		"no kind is guarded":      {nil, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, st := setup(t), newStage(t)
+			p := &plain{guardConfig: queue.GuardConfig{Resources: tt.resources}}
+			p.start(t, b, handlerOf(st.run))
+			for n := range 3 {
+				b.enqueuePlain(t, job{Res: fmt.Sprint(b.resource, n), N: n})
+			}
+			st.awaitRuns(3)
+			p.stop(t)
+			have := p.logs.lines("a task runs unguarded", slog.LevelInfo)
+			if len(have) != tt.want {
+				t.Fatalf("want %d lines, have %q", tt.want, have)
+			}
+			for _, line := range have {
+				if !strings.Contains(line, "task_kind=test:job ") || !strings.Contains(line, "guarded_kinds=[test:jbo]") {
+					t.Errorf("want the kind and those that are guarded, have %q", line)
+				}
+			}
+		})
+	}
 }

@@ -452,7 +452,7 @@ func TestIdleServerShutsDown(t *testing.T) {
 		var took []time.Duration
 		for range 5 {
 			b, _ := setupAlone(t)
-			s := b.newServer(t, queue.ServerConfig{Asynq: asynq.Config{TaskCheckInterval: noPoll}})
+			s := b.newServer(t, queue.ServerConfig{Asynq: asynq.Config{TaskCheckInterval: noPoll}, Handler: asynq.NotFoundHandler()})
 			if err := s.Start(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -485,7 +485,9 @@ func TestIdleServerShutsDown(t *testing.T) {
 		t.Parallel()
 		b, server := setupAlone(t)
 		logs := newLogs(t)
-		s := b.newServer(t, queue.ServerConfig{Asynq: asynq.Config{TaskCheckInterval: noPoll}, Guard: queue.GuardConfig{Logger: logs.logger}})
+		s := b.newServer(t, queue.ServerConfig{
+			Asynq: asynq.Config{TaskCheckInterval: noPoll}, Guard: queue.GuardConfig{Logger: logs.logger}, Handler: asynq.NotFoundHandler(),
+		})
 		if err := s.Start(t.Context()); err != nil {
 			t.Fatal(err)
 		}

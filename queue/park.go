@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"strings"
@@ -93,15 +94,23 @@ func (r *run) parked(times int, e *parkedError) {
 }
 
 // endedByAsynq takes a task out of its wait queue, if the task is in one. asynq has ended the task
-// because its time is over, without a call of the guard.
-func (g *Guard) endedByAsynq(ctx context.Context, t *asynq.Task) {
+// because its time is over, without a call of the guard. endedByAsynq returns asynq's error, and says
+// if the task waited until then.
+func (g *Guard) endedByAsynq(ctx context.Context, t *asynq.Task, ended error) error {
 	resource, err := g.resourceOf(t)
 	if err != nil || resource == "" {
-		return
+		return ended
 	}
 	info := infoOf(ctx, t)
 	info.Resource = resource
 	g.leaveQueue(ctx, info, asynqredis.WaiterName(info.Queue, info.ID))
+	if g.hook.Mismatched() {
+		return ended // Attempt would begin another one
+	}
+	if a := g.hook.Attempt(info.Queue, info.ID); a != nil && a.Overdue() {
+		return fmt.Errorf("its deadline passed while it waited for %s: %w", resource, ended)
+	}
+	return ended
 }
 
 // leaveQueue takes the waiter of a task that has ended out of the wait queue of its resource.

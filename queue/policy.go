@@ -54,8 +54,8 @@ type Policy struct {
 	// MaxWait is how long the task may wait for its resource, from when it first came to it, or came
 	// again after a failure or a crash. A task that has waited for longer does not run. It is archived
 	// with an error that matches [ErrMaxWait], or given to [GuardConfig.OnMaxWait]. That uses no retry.
-	// asynq moves tasks that are due every five seconds, so the task ends up to so much later. 0 means
-	// no end; at least 1 s.
+	// Tasks that are due are looked for every DelayedTaskCheckInterval of asynq.Config, so the task ends
+	// up to so much and a second later. 0 means no end; at least 1 s.
 	MaxWait time.Duration
 	// MaxWaiting is how many tasks and others may wait for the resource. A task that would be one more
 	// is rejected as by OnBusyReject. A task that waits already is not. 0 means no end.

@@ -119,8 +119,8 @@ func (g *Guard) shut(missing error) {
 	g.work.Go(func() {
 		for sleep.For(g.background, availableEvery) == nil {
 			if g.available(g.background) == nil {
-				g.missing.Store(nil)
 				g.hook.Open()
+				g.missing.Store(nil) // after Open: a handler that shuts the gate meanwhile must not be undone
 				g.cfg.Logger.InfoContext(g.background, "tasks are taken again", "after", time.Since(since).Round(time.Millisecond))
 				return
 			}

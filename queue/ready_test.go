@@ -48,7 +48,7 @@ func TestReady(t *testing.T) {
 			wantReady(t, s, "")
 			b.do(t, tt.spoil...)
 			wantReady(t, s, tt.want)
-			next := b.newServer(t, queue.ServerConfig{})
+			next := b.newServer(t, queue.ServerConfig{Handler: asynq.NotFoundHandler()})
 			// One that could take tasks starts; they wait for the locks.
 			if err := next.Start(t.Context()); name != noLocks && (err == nil || !strings.Contains(err.Error(), tt.want)) || name == noLocks && err != nil {
 				t.Errorf("start: want %q, have %v", tt.want, err)

@@ -60,7 +60,7 @@ type Revoked struct {
 }
 
 // Revoke takes a lock from its holder, for an operator. The holder cannot renew its lease any more.
-// Its context ends at its next renewal, after a third of the TTL at the latest. The lock goes to the
+// Its context ends at its next renewal, by default within a third of the TTL. The lock goes to the
 // next waiter when the holder has returned, or when the TTL is over. So there are never two
 // holders. The next fencing token is higher. A worker may have taken a task with its lock and not
 // started the task yet, as a prefetched one. The task then starts all the same, and its context ends

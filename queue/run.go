@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -202,7 +204,19 @@ func (r *run) runUnguarded(ctx context.Context, next asynq.Handler) error {
 		r.cfg.Observe(ev)
 	}()
 	err = next.ProcessTask(ctx, r.task)
+	if _, guarded := errors.AsType[*otherResourceError](err); !guarded {
+		r.noteUnguarded(r.info.Kind)
+	}
 	return r.parkUnavailable(err)
+}
+
+// noteUnguarded logs, once a day for each kind, that its tasks run unguarded, where Resources guards
+// other kinds. So a kind that is misspelt in Resources does not stay unknown.
+func (g *Guard) noteUnguarded(kind string) {
+	if len(g.cfg.Resources) > 0 {
+		const text = "a task runs unguarded, as it has no header and Resources does not have its kind"
+		g.unguardedKinds.log(g.background, g.cfg.Logger, slog.LevelInfo, kind, text, "task_kind", kind, "guarded_kinds", slices.Sorted(maps.Keys(g.cfg.Resources)))
+	}
 }
 
 func (r *run) event(kind EventKind) Event {

@@ -186,9 +186,10 @@ func (s *Server) Kinds() []string {
 }
 
 // Start begins to take tasks, and returns. Start first tries a dequeue of each queue, as
-// [Server.Ready] does. If Redis gives no tasks, Start starts nothing, and returns why. Then you may
-// call Start again. Start does not ask for a lock. On a server that was started or shut down, or that
-// another call starts just now, Start changes nothing and returns an error.
+// [Server.Ready] does. If Redis gives no tasks, or the server has no handler, Start starts nothing, and
+// returns why. Then you may call Start again. Start does not ask for a lock. On a server that was
+// started or shut down, or that another call starts just now, Start changes nothing and returns an
+// error.
 func (s *Server) Start(ctx context.Context) error {
 	if err := s.claim(ctx); err != nil {
 		return err
@@ -233,6 +234,9 @@ func (s *Server) start(ctx context.Context) error {
 	}
 	if i := slices.IndexFunc(s.middleware, func(wrap asynq.MiddlewareFunc) bool { return wrap == nil }); i >= 0 {
 		return fmt.Errorf("queue: use: middleware %d: want a function, have nil", i+1)
+	}
+	if len(s.routes) == 0 && s.cfg.Handler == nil {
+		return errors.New("queue: start: want a handler, have none: call Handle, or set Handler of ServerConfig")
 	}
 	handler := asynq.Handler(asynq.HandlerFunc(s.dispatch))
 	for _, wrap := range slices.Backward(s.middleware) {

@@ -23,6 +23,24 @@ const (
 	shutBefore    = "queue: the server was shut down before: make another one"
 )
 
+// A server without a handler would only archive tasks, so it does not start. With one it then does.
+func TestStartWithoutAHandler(t *testing.T) {
+	t.Parallel()
+	b, st := setup(t), newStage(t)
+	s := b.newServer(t, queue.ServerConfig{})
+	id := b.enqueue(t, b.job(0))
+	const want = "queue: start: want a handler, have none: call Handle, or set Handler of ServerConfig"
+	if err := s.Start(t.Context()); fmt.Sprint(err) != want {
+		t.Errorf("want %q, have %v", want, err)
+	}
+	queue.Handle(s, st.run)
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { shutdown(t, s) })
+	b.awaitGone(t, id)
+}
+
 // A second call of Run or Start leaves a running server alone.
 func TestRunOfARunningServer(t *testing.T) {
 	t.Parallel()

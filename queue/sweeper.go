@@ -22,8 +22,10 @@ const (
 	perScan   = scanEvery / 5000
 	// scanAllEvery is how often the sweeper scans all locks of a queue, and has paused waiters join
 	// again, while another queue is paused. The sweeper may have missed a short pause of this
-	// queue.
+	// queue. It takes a hundredth of the time at most, as each time the waiters of the paused queue
+	// join as well, and leave again.
 	scanAllEvery = 5 * time.Second
+	scanAllShare = 100
 )
 
 // A sweeper hands off each free lock for which a task of its queues waits. A lock is free after its
@@ -35,7 +37,7 @@ type sweeper struct {
 	*Guard
 
 	paused     map[string]bool      // the queues that were paused at the last scan
-	scannedAll map[string]time.Time // when the sweeper last scanned all locks of each queue
+	scanAllDue map[string]time.Time // from when on the sweeper scans all locks of each queue again
 	cursors    map[string]string    // how far the sweeper has come with the waiting tasks of each queue
 	limits     *limits.Table        // those of the last scan
 	all        bool                 // the next scan is of all locks: wakes, or its own work, may have been lost
@@ -49,7 +51,7 @@ func (g *Guard) sweep(ctx context.Context, queues []string) {
 	listening.Go(func() { g.listen(ctx, queues, lost) })
 	defer listening.Wait()
 	s := &sweeper{
-		Guard: g, paused: make(map[string]bool), scannedAll: make(map[string]time.Time), cursors: make(map[string]string), all: true,
+		Guard: g, paused: make(map[string]bool), scanAllDue: make(map[string]time.Time), cursors: make(map[string]string), all: true,
 	}
 	for ctx.Err() == nil {
 		if now := g.limits.Load(); now != s.limits {
@@ -110,7 +112,7 @@ func (s *sweeper) roundOf(ctx context.Context, queue string) error {
 		if due.Paused {
 			s.paused[queue] = true
 		}
-		if s.all || resumed || !due.Paused && s.somePaused() && time.Since(s.scannedAll[queue]) > scanAllEvery {
+		if s.all || resumed || !due.Paused && s.somePaused() && time.Now().After(s.scanAllDue[queue]) {
 			return s.scanAll(ctx, queue)
 		}
 		if err := s.scan(ctx, queue, due, !s.somePaused()); err != nil || len(due.Locks) < asynqredis.ContendedBatch {
@@ -125,6 +127,7 @@ func (s *sweeper) somePaused() bool { return len(s.paused) > 0 }
 
 // scanAll scans all locks for which tasks of queue wait, also those that are not due.
 func (s *sweeper) scanAll(ctx context.Context, queue string) error {
+	begin := time.Now()
 	for cursor := "0"; cursor != ""; {
 		some, err := asynqredis.ListContended(ctx, s.rdb, queue, cursor)
 		if err == nil {
@@ -135,7 +138,8 @@ func (s *sweeper) scanAll(ctx context.Context, queue string) error {
 		}
 		cursor = some.Next
 	}
-	s.scannedAll[queue] = time.Now()
+	took := time.Since(begin)
+	s.scanAllDue[queue] = time.Now().Add(max(scanAllEvery, scanAllShare*took))
 	return nil
 }
 

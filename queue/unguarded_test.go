@@ -70,7 +70,7 @@ func testUnguardedServerIsReported(t *testing.T, b *bundle) {
 		made:        func(g *queue.Guard) { queue.WatchEvery(g, often) },
 	}
 	wired.serve(t, b, newStage(t))
-	server := b.newServer(t, queue.ServerConfig{Guard: queue.GuardConfig{Logger: all.logger}})
+	server := b.newServer(t, queue.ServerConfig{Guard: queue.GuardConfig{Logger: all.logger}, Handler: asynq.NotFoundHandler()})
 	queue.WatchEvery(queue.GuardOf(server), often)
 	if err := server.Start(t.Context()); err != nil {
 		t.Fatal(err)

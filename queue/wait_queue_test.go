@@ -2,6 +2,7 @@ package queue_test
 
 import (
 	"errors"
+	"log/slog"
 	"slices"
 	"strconv"
 	"strings"
@@ -194,7 +195,8 @@ func TestDeadlineWhileParked(t *testing.T) {
 	b, st := setup(t), newStage(t)
 	cfg := shortTimes
 	holder := b.holdElsewhere(t, st, cfg)
-	b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Lock: cfg}}, st.run)
+	logs := newLogs(t)
+	b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Lock: cfg, Logger: logs.logger}}, st.run)
 	deadline := time.Now().Add(2 * time.Second).Truncate(time.Second)
 	id := b.enqueue(t, b.job(1), queue.Options{Deadline: deadline, Retries: 3})
 	b.awaitState(t, id, asynq.TaskStateRetry)
@@ -203,6 +205,9 @@ func TestDeadlineWhileParked(t *testing.T) {
 	want := "its deadline, " + deadline.UTC().Format(time.DateTime) + " UTC, passed while it waited: waiting for " + b.resource + "; "
 	if !strings.HasPrefix(info.LastErr, want) || info.Retried != 0 || info.MaxRetry != 3 {
 		t.Errorf("want it archived at once, with the reason %q, have %+v", want, info)
+	}
+	if archived := logs.lines("its deadline passed while it waited for "+b.resource+": context deadline exceeded", slog.LevelError); len(archived) != 1 {
+		t.Errorf("want one line in the log that says so, have %q", archived)
 	}
 	poll.Eventually(t, "an empty wait queue", func() bool { return len(b.waiters(t)) == 0 })
 	holder.open()

@@ -126,7 +126,7 @@ func (g *Guard) Wrap(cfg asynq.Config) asynq.Config {
 			return
 		}
 		if errors.Is(err, context.DeadlineExceeded) {
-			g.endedByAsynq(ctx, t)
+			err = g.endedByAsynq(ctx, t, err)
 		}
 		if onError != nil {
 			onError.HandleError(ctx, t, err)
@@ -247,7 +247,7 @@ func (r *run) checkParts(ctx context.Context) error {
 	case wrapped == nil:
 		missing = "the server's asynq.Config did not pass through Guard.Wrap"
 	case wrapped != r.Guard:
-		missing = "the server's asynq.Config passed through Guard.Wrap of another guard than its Guard.Middleware is of"
+		missing = "the server's asynq.Config passed through Guard.Wrap of another guard than its Guard.Middleware is of; a handler for NewServer needs no Guard.Middleware"
 	case unhooked:
 		missing = "the server's connection did not pass through Guard.Conn of the guard that its Guard.Middleware is of"
 	default:

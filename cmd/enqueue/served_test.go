@@ -20,8 +20,9 @@ func TestUnservedQueues(t *testing.T) {
 	t.Parallel()
 	at := redistest.Start(t)
 	server, err := queue.NewServer(queue.RedisOpt{Addrs: []string{at.Addr}}, queue.ServerConfig{
-		Asynq: asynq.Config{Queues: map[string]int{"orders": 1}},
-		Guard: queue.GuardConfig{Logger: slog.New(slog.DiscardHandler)},
+		Asynq:   asynq.Config{Queues: map[string]int{"orders": 1}},
+		Guard:   queue.GuardConfig{Logger: slog.New(slog.DiscardHandler)},
+		Handler: asynq.NotFoundHandler(),
 	})
 	if err != nil {
 		t.Fatal(err)

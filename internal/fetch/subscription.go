@@ -50,7 +50,7 @@ func (n *Notifier) listen(s *subscription) {
 	for n.awaited(s) {
 		queue, err := n.receive(s, time.Until(s.scan))
 		if err == nil && queue != "" && !n.wake(s, notified, queue) {
-			err = n.rdb.RPush(n.ctx, asynqredis.NotifyKey(queue), "1").Err() // for another process
+			err = n.passOn(queue)
 		}
 		if err == nil && !time.Now().Before(s.scan) {
 			s.scan = time.Now().Add(n.interval())
@@ -65,6 +65,17 @@ func (n *Notifier) listen(s *subscription) {
 		}
 		s.backoff.After(n.ctx, err)
 	}
+}
+
+// passOn leaves a notification to another process. It expires after an hour without a listener.
+func (n *Notifier) passOn(queue string) error {
+	key := asynqredis.NotifyKey(queue)
+	_, err := n.rdb.Pipelined(n.ctx, func(p redis.Pipeliner) error {
+		p.RPush(n.ctx, key, "1")
+		p.Expire(n.ctx, key, time.Hour)
+		return nil
+	})
+	return err
 }
 
 // awaited reports whether fetchers wait for s; else nobody listens any more.

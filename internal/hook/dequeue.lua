@@ -32,7 +32,7 @@
 -- notify list of an empty queue is cleared.
 
 if redis.call('EXISTS', KEYS[2]) == 1 then return nil end
--- At most ten tasks are parked one by one, and some 200 in all. That takes a few ms at most.
+-- At most ten tasks are parked one by one, and fewer than 300 in all. That takes a few ms.
 local parked, single, count = {}, 0, 0
 while single < 10 and count < 200 do
   local id = redis.call('RPOPLPUSH', KEYS[1], KEYS[3])

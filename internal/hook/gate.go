@@ -3,6 +3,7 @@ package hook
 import (
 	"context"
 	"sync/atomic"
+	"time"
 
 	"github.com/sidingq/siding/internal/fetch"
 )
@@ -11,7 +12,12 @@ import (
 // open.
 type gate struct {
 	opened atomic.Pointer[chan struct{}] // closed when the gate opens; nil while it is open
+	rested atomic.Int64                  // when it last held a dequeue for the whole time, Unix ns
 }
+
+// afterRest is for how long a gate that has held one dequeue answers the others at once. asynq asks one
+// queue after the other, and does not stop before it has asked all.
+const afterRest = 200 * time.Millisecond
 
 // Shut has the hook's servers take no more tasks until [Hook.Open]. Dequeues that are under way
 // may still bring some.
@@ -31,17 +37,21 @@ func (h *Hook) Open() {
 func (g *gate) isShut() bool { return g.opened.Load() != nil }
 
 // held reports whether the gate is shut. First held waits until a shut gate opens, or for
-// fetch.HoldFor at most. asynq then asks again.
+// fetch.HoldFor at most. asynq then asks its other queues, which are not held, and then again.
 func (g *gate) held(ctx context.Context) bool {
 	opened := g.opened.Load()
 	if opened == nil {
 		return false
+	}
+	if time.Since(time.Unix(0, g.rested.Load())) < afterRest {
+		return true
 	}
 	ctx, cancel := context.WithTimeout(ctx, fetch.HoldFor)
 	defer cancel()
 	select {
 	case <-*opened:
 	case <-ctx.Done():
+		g.rested.Store(time.Now().UnixNano())
 	}
 	return true
 }

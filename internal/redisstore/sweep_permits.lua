@@ -15,13 +15,16 @@
 -- wake, the key of its permit, the reservation, the waiter and its ticket}.
 --
 -- Guarantees: a permit that is held or reserved stays as it is. The same call made twice (its
--- reply was lost) names the same reservations, and makes no more. Reservations expire.
+-- reply was lost) names the same reservations, and makes no more. Reservations expire. A call makes
+-- MOST reservations at most, as each reads all permits of its lock. Then 1 ms is returned for a lock
+-- that has more to reserve.
 
 -- (take.lua)
 -- (join.lua)
 -- (queue.lua)
 local stepwise, cluster, nonce, timeout, retention = ARGV[1] == '1', ARGV[2] == '1', ARGV[3], ARGV[4], ARGV[5]
-local answers = {}
+local MOST = 20
+local answers, made = {}, 0
 for i = 1, #KEYS, 4 do
   lock, grant, queue, paused = KEYS[i], KEYS[i + 1], KEYS[i + 2], KEYS[i + 3]
   base, rule = lock, rule_of(ARGV[7 + (i - 1) / 4])
@@ -39,14 +42,18 @@ for i = 1, #KEYS, 4 do
       end
     end
     local number, later = free_permit(base, rule)
-    while number and not again do
+    while number and made < MOST and not again do
       lock = permit_key(base, number)
       local waiter, reservation, ticket = reserve('', stepwise, cluster, nonce, timeout, retention)
-      if not waiter then break end
-      for j = 1, ticket and 4 or 0 do answer[#answer + 1] = ({lock, reservation, waiter, ticket})[j] end
-      number, later = free_permit(base, rule)
+      if waiter then
+        made = made + 1
+        for j = 1, ticket and 4 or 0 do answer[#answer + 1] = ({lock, reservation, waiter, ticket})[j] end
+        number, later = free_permit(base, rule)
+      else
+        number = nil
+      end
     end
-    answer[2] = later or -1
+    answer[2] = later or number and 1 or -1
     for n in pairs(permits_of(base)) do
       local left = redis.call('PTTL', permit_key(base, n))
       if answer[1] == -2 or left < answer[1] then answer[1] = left end

@@ -121,6 +121,7 @@ func (f fleet) start(ctx context.Context, opts *redis.UniversalOptions) (stop fu
 }
 
 func startServer(ctx context.Context, opts *redis.UniversalOptions, cfg queue.ServerConfig) (stop func(context.Context) error, err error) {
+	cfg.Handler = asynq.NotFoundHandler()
 	s, err := queue.NewServer(queue.RedisOpt(*opts), cfg)
 	if err != nil {
 		return nil, err
