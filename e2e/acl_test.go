@@ -644,7 +644,7 @@ func TestRightsToKeysAndChannels(t *testing.T) {
 				_ = lease.Release(t.Context())
 			}
 			if locks, err := inspect.New(rdb, inspect.Config{}); err == nil {
-				_, _ = locks.Held(ctx) // for the metrics
+				_, _ = locks.Held(t.Context()) // for the metrics
 			}
 			if err := server.Shutdown(context.WithoutCancel(ctx)); err != nil {
 				t.Error(err)

@@ -17,6 +17,10 @@ import (
 // time to drain.
 func TestSystemdUnit(t *testing.T) {
 	t.Parallel()
+	if os.Getenv(panicVariable) != "" {
+		go panic("as in a goroutine that a handler has started")
+		select {}
+	}
 	analyze := proc.Find(t, "systemd", "systemd-analyze")
 	bin, err := binaries()
 	if err != nil {
@@ -44,4 +48,16 @@ func TestSystemdUnit(t *testing.T) {
 	if deadline := config.Default().HardDeadline; err != nil || stop <= deadline {
 		t.Errorf("TimeoutStopSec: want more than shutdown.hard_deadline, %v, have %v, error %v", deadline, stop, err)
 	}
+	// systemd does not start a worker again that ends with 2. Go ends a panic with that status, too.
+	panics := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestSystemdUnit$")
+	panics.Dir, panics.Env = t.TempDir(), append(os.Environ(), panicVariable+"=1")
+	for _, m := range regexp.MustCompile(`(?m)^Environment=(.*)$`).FindAllStringSubmatch(string(text), -1) {
+		panics.Env = append(panics.Env, m[1])
+	}
+	if out, err := panics.CombinedOutput(); err == nil || panics.ProcessState.ExitCode() == 2 || !strings.Contains(string(out), "panic: as in") {
+		t.Errorf("want a panic end in another way than with status 2, have %v\n%s", panics.ProcessState, out)
+	}
 }
+
+// panicVariable has TestSystemdUnit panic, in a process of its own.
+const panicVariable = "SIDING_E2E_PANICS"

@@ -2,7 +2,6 @@ package queue_test
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -90,13 +89,12 @@ func TestKindsThatRunUnguardedAreLogged(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b, st := setup(t), newStage(t)
+			b := setup(t)
 			p := &plain{guardConfig: queue.GuardConfig{Resources: tt.resources}}
-			p.start(t, b, handlerOf(st.run))
+			p.start(t, b, func(context.Context, *asynq.Task) error { return nil })
 			for n := range 3 {
-				b.enqueuePlain(t, job{Res: fmt.Sprint(b.resource, n), N: n})
+				b.awaitGone(t, b.enqueuePlain(t, b.job(n)))
 			}
-			st.awaitRuns(3)
 			p.stop(t)
 			have := p.logs.lines("a task runs unguarded", slog.LevelInfo)
 			if len(have) != tt.want {

@@ -20,8 +20,9 @@ var moveCheckpoint = redis.NewScript(checkpointSource)
 const checkpointAge = 30 * 24 * time.Hour
 
 // A checkpoint is the number of a line in Redis: the tasks of the lines up to it are enqueued. The
-// number is kept where the tasks are. A Redis that has lost the tasks has lost the checkpoint too,
-// and the file can be enqueued again.
+// number is kept where the tasks are, in a Cluster in the slot of the queue. A Redis that has lost the
+// tasks has lost the checkpoint too, and the file can be enqueued again. In a Cluster that does not
+// hold for shards, and for lines that name another queue.
 type checkpoint struct {
 	redis redis.UniversalClient
 	key   string
@@ -30,7 +31,7 @@ type checkpoint struct {
 // newCheckpoint returns the checkpoint of a file with this content, for a command
 // and a queue. The 1 in the key is the version of the format: a number of lines.
 func newCheckpoint(client redis.UniversalClient, command, queue, content string) *checkpoint {
-	return &checkpoint{client, fmt.Sprintf("siding:enqueue:1:%s:%s:%s", command, content, queue)}
+	return &checkpoint{client, fmt.Sprintf("siding:enqueue:1:%s:%s:{%s}", command, content, queue)}
 }
 
 // load returns the last line that is done; 0 at first.

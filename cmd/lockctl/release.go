@@ -142,12 +142,31 @@ func (a *app) release(ctx context.Context, r releasing) error {
 		if err := a.ask(ctx, lock); err != nil {
 			return err
 		}
+		if err := c.stillForeign(ctx, lock); err != nil {
+			return err
+		}
 	}
 	done, err := a.revoke(ctx, c, r, lock)
 	if err != nil {
 		return err
 	}
 	return a.print(done, done.text)
+}
+
+// stillForeign returns an error if another program held the lock that was shown, and holds it no more.
+// Such a holder has no fence by which the script could tell it from a later one.
+func (c *connection) stillForeign(ctx context.Context, shown inspect.Lock) error {
+	if shown.State != inspect.Foreign {
+		return nil
+	}
+	now, _, err := c.Show(ctx, shown.Resource, 1, 0)
+	if err != nil {
+		return c.failed(ctx, err)
+	}
+	if now.State != inspect.Foreign {
+		return cli.Fault(fmt.Errorf("nothing has changed: %s: the lock has another holder by now, or none", shown.Resource))
+	}
+	return nil
 }
 
 // of returns the lock as that of the holder that is meant. The error says why nothing changes.

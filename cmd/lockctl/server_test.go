@@ -17,6 +17,7 @@ import (
 	"github.com/sidingq/siding/internal/cli"
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/internal/testenv/redistest"
+	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -218,6 +219,39 @@ func TestReleaseOfAnotherHolder(t *testing.T) {
 	}
 	if one, _ := answer[shown](t, b, "show", "order:1"); one.Lock.Task == nil || one.Lock.Task.ID != "second" || one.Lock.Revoked != nil {
 		t.Errorf("want second to have the lock, have %+v", one.Lock)
+	}
+}
+
+// A lock of another program has no fence. Who gets it while the operator thinks keeps it as well.
+func TestReleaseAfterAnotherProgram(t *testing.T) {
+	t.Parallel()
+	b := newTestbed(t)
+	const key = "lock:order:1"
+	if err := b.rdb.Set(t.Context(), key, "somebody", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	locker, err := lock.New(lock.Redis(b.rdb), lock.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lease *lock.Lease
+	thinks := operatorAfter(func() {
+		if err := b.rdb.Del(t.Context(), key).Err(); err != nil {
+			t.Error(err)
+		}
+		if lease, err = locker.Acquire(t.Context(), "order:1", nil); err != nil {
+			t.Error(err)
+		}
+	})
+	var out, errs bytes.Buffer
+	a := newApp(thinks, &out, &errs, []string{"SIDING_REDIS_ADDRS=" + b.at.Addr})
+	status := a.run(t.Context(), []string{"release", "order:1", "--reason", "drill"})
+	const want = "nothing has changed: order:1: the lock has another holder by now, or none\n"
+	if status != cli.StatusFault || out.Len() > 0 || !strings.HasSuffix(errs.String(), want) {
+		t.Errorf("want nothing changed, have status %d, %q, %q", status, out.String(), errs.String())
+	}
+	if err := lease.Release(t.Context()); err != nil {
+		t.Errorf("want the lock kept until its release, have %v", err)
 	}
 }
 

@@ -79,6 +79,9 @@ func (a *app) check(cmd *cobra.Command, _ []string) error {
 	case !a.flags.demo:
 		return nil
 	}
+	if !given("work") {
+		a.flags.work = demoWork
+	}
 	for _, name := range []string{"ledger", "queue"} {
 		if given(name) {
 			return fmt.Errorf("--%s: want none with --demo, which has its own", name)

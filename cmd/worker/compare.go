@@ -74,7 +74,6 @@ func (a *app) compare(ctx context.Context, m *member.Member) (err error) {
 
 // plan reads the orders, and computes what is known before the first way.
 func (c *comparison) plan() (err error) {
-	c.flags.work = cmp.Or(c.flags.work, demoWork)
 	if c.jobs, err = sampleJobs(c.orders, demoQueue); err != nil {
 		return err
 	}

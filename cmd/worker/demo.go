@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,7 +58,6 @@ func (a *app) demo(ctx context.Context, m *member.Member) (err error) {
 	defer func() { _ = rdb.Close() }() // nothing is in flight by then
 	m.Server.Asynq.Queues, m.Server.Shards, m.Server.Asynq.StrictPriority = map[string]int{demoQueue: 1}, nil, false
 	m.Config.HTTP.Address = a.freeAddress(ctx, m.Config.HTTP.Address)
-	a.flags.work = cmp.Or(a.flags.work, demoWork)
 	d := &demo{app: a, member: m, ledger: l, redis: rdb}
 	return d.run(ctx)
 }

@@ -89,6 +89,7 @@ func TestCompose(t *testing.T) {
 		t.Errorf("want two workers, have %q", fleet)
 	}
 	_, image := stages(t)
+	builds := 0
 	for name, environ := range fleet {
 		s, settings := p.Services[name], load(t, environ)
 		if stop := s.StopGracePeriod; stop == nil || settings.HardDeadline >= timeOf(stop) {
@@ -103,9 +104,16 @@ func TestCompose(t *testing.T) {
 		if !s.ReadOnly || len(s.Volumes) != 1 || s.Volumes[0].Target != workdir(image) {
 			t.Errorf("%s: want one place to write, %s, have %+v", name, workdir(image), s.Volumes)
 		}
+		if s.Build == nil {
+			continue
+		}
+		builds++
 		if _, err := os.Stat(filepath.Join(s.Build.Context, "Dockerfile")); err != nil {
 			t.Error(err)
 		}
+	}
+	if builds != 1 {
+		t.Errorf("want the image that all workers run built once, have %d builds", builds)
 	}
 }
 

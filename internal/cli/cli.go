@@ -15,7 +15,7 @@ import (
 const (
 	StatusOK    = 0 // all is well
 	StatusFault = 1 // something has failed
-	StatusUsage = 2 // the command line or a setting is wrong
+	StatusUsage = 2 // the command line or a setting is wrong, or the program has panicked
 )
 
 // A statusError ends the program with an exit status, and with the message of its error unless that

@@ -53,7 +53,7 @@ for i = 1, #KEYS, 4 do
         number = nil
       end
     end
-    answer[2] = later or number and 1 or -1
+    answer[2] = later or number and not again and 1 or -1
     for n in pairs(permits_of(base)) do
       local left = redis.call('PTTL', permit_key(base, n))
       if answer[1] == -2 or left < answer[1] then answer[1] = left end
