@@ -29,6 +29,10 @@ type Config struct {
 	// task without [queue.HeaderResource]. Otherwise the resource of such a task is known only while
 	// somebody waits for it.
 	Resources map[string]queue.ResourceFunc
+	// Policies are the Policies of the servers' [queue.GuardConfig]. With [queue.OnBusyWait] a worker may
+	// wait for the lock. Otherwise such a task seems to have lost its lock, unless its own header has the
+	// policy.
+	Policies map[string]queue.Policy
 	// Zone is that of the times in the sentences of a [Verdict]. Defaults to UTC, in which all other
 	// times are.
 	Zone *time.Location

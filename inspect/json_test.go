@@ -32,6 +32,7 @@ func TestJSON(t *testing.T) {
 			State: inspect.Held, Holder: "order:audit t-0 on a1 (pid 7)", Task: &other, Worker: &worker, Gone: true, Since: at(0), Left: inspect.Duration(time.Second), Fence: 7,
 		}, {State: inspect.Reserved, Holder: "siding-task:orders:t-1"}},
 		Limit: &inspect.Limit{Pattern: "order:*", Holders: 3, Rates: []inspect.Rate{{Starts: 100, Period: inspect.Duration(time.Minute)}}, By: "ann", Reason: "stock count", At: at(1)},
+		Rated: true,
 	}
 	for name, value := range map[string]any{
 		"lock":      held,

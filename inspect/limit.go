@@ -58,7 +58,7 @@ func LimitOf(o queue.LimitOverride) Limit {
 }
 
 // limit returns what an operator has set for a resource, nil for nothing. A limit that cannot be read
-// is left out, as the servers leave it out.
+// is left out. A server keeps to what it knew of that limit before.
 func (i *Inspector) limit(ctx context.Context, resource string) (*Limit, error) {
 	all, err := limits.Load(ctx, i.rdb, i.cfg.Prefix)
 	if all == nil {

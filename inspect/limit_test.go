@@ -152,6 +152,10 @@ func TestRatesDelay(t *testing.T) {
 	if e.Lock.State != inspect.Free || e.Verdict.Trouble {
 		t.Errorf("want a free lock, have %+v", e)
 	}
+	l, _, err := b.inspector.Show(t.Context(), b.resource, 1, 0)
+	if must(t, err); !l.Rated || l.State != inspect.Free {
+		t.Errorf("want a free lock with rates, have %+v", l)
+	}
 	b.setLimit(t, 2, lock.Rate{Starts: 1, Period: 30 * time.Minute})
 	e = b.awaitWrong(t, id, "No: the rates of "+b.resource+" let no other task start before ")
 	if !strings.Contains(e.Verdict.Wrong, "alice has set them for "+b.resource) || !strings.Contains(e.Verdict.Clears, "(in 30 min)") && !strings.Contains(e.Verdict.Clears, "(in 29 min)") {

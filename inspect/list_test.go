@@ -121,6 +121,26 @@ func TestShowReserved(t *testing.T) {
 	}
 }
 
+// The oldest wait is that of the wait queue, also if a task of a paused queue came before.
+func TestOldestWaitWithoutPausedQueues(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	wait := func(key string, waited time.Duration) {
+		b.do(t, "zadd", "{lock:"+b.resource+"}:"+key, us(time.Now().Add(-waited)), b.waiter(key))
+	}
+	for _, step := range []struct {
+		key    string
+		waited time.Duration
+		want   string
+	}{{"paused", time.Hour, "1h"}, {"queue", 10 * time.Minute, "10m"}} {
+		wait(step.key, step.waited)
+		l, _, err := b.inspector.Show(t.Context(), b.resource, 1, 0)
+		if must(t, err); !strings.HasPrefix(l.OldestWait.String(), step.want) {
+			t.Errorf("%s: want the oldest wait %s, have %+v", step.key, step.want, l)
+		}
+	}
+}
+
 // A lock elsewhere is known by those who wait for it here.
 func TestShowElsewhere(t *testing.T) {
 	t.Parallel()
@@ -489,6 +509,45 @@ func TestLost(t *testing.T) {
 	slices.Sort(have)
 	if !slices.Equal(have, want) {
 		t.Errorf("want %v, have %v", want, have)
+	}
+}
+
+// A task whose worker waits for the lock, as its policy says, has lost nothing until that time is over.
+func TestWorkerThatWaits(t *testing.T) {
+	t.Parallel()
+	policy := queue.Policy{OnBusy: queue.OnBusyWait, Wait: 30 * time.Second}
+	ofKind := map[string]queue.Policy{job{}.Kind(): policy}
+	for name, tt := range map[string]struct {
+		kinds map[string]queue.Policy
+		own   *queue.Policy
+	}{"by the policy of the task": {nil, &policy}, "by the policy of its kind": {ofKind, nil}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setupOn(t, redis.UniversalOptions{Addrs: []string{redistest.Start(t).Addr}}, inspect.Config{Policies: tt.kinds}, queue.ClientConfig{})
+			b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Policies: tt.kinds}})
+			b.holder(t)
+			id := b.job(t, 0, queue.Options{Policy: tt.own})
+			poll.Eventually(t, "a worker that waits", func() bool {
+				names, err := b.rdb.ZRange(t.Context(), "{lock:"+b.resource+"}:queue", 0, -1).Result()
+				return err == nil && len(names) == 1 && strings.HasPrefix(names[0], "siding-goroutine:")
+			})
+			for _, step := range []struct {
+				long time.Duration
+				want inspect.State
+				lost int
+			}{{10 * time.Second, inspect.StateStarting, 0}, {time.Minute, inspect.StateLost, 1}} {
+				b.workerFor(t, id, step.long)
+				e := b.why(t, id)
+				lost, err := b.inspector.Lost(t.Context())
+				if must(t, err); e.State != step.want || len(lost) != step.lost {
+					t.Errorf("after %v: want %s and %d lost, have %+v and %+v", step.long, step.want, step.lost, e, lost)
+				}
+				const clears = "By its policy the worker waits for the lock, for 30 s at most"
+				if step.lost == 0 && (e.Verdict.Trouble || !strings.HasPrefix(e.Verdict.Clears, clears)) {
+					t.Errorf("want %q, have %+v", clears, e.Verdict)
+				}
+			}
+		})
 	}
 }
 

@@ -53,7 +53,8 @@ type Lock struct {
 	// Waiting is how many wait. Paused of them are tasks of paused queues.
 	Waiting int `json:"waiting"`
 	Paused  int `json:"paused,omitempty"`
-	// OldestWait is how long the first waiter has waited.
+	// OldestWait is how long the first in the wait queue has waited. Tasks of paused queues count only if
+	// nobody else waits.
 	OldestWait Duration `json:"oldest_wait_seconds"`
 	// WaitTime is how long all waiters have waited, summed up. It is exact for up to 32 waiters, and
 	// else an estimate from 5 of them.
@@ -75,6 +76,9 @@ type Lock struct {
 	// Limit is what an operator has set for the resource. Only [Inspector.Show] and [Inspector.Why] find
 	// it out. The limits of the servers themselves are not known here.
 	Limit *Limit `json:"limit,omitempty"`
+	// Rated says that rates hold for the lock, of an operator or of the servers, so its waiters may wait for
+	// their time. Only [Inspector.Show] finds it out, for a free lock for which somebody waits.
+	Rated bool `json:"rated,omitempty"`
 }
 
 // A Permit of a lock is held by one of its holders, or reserved for a waiter. The fields are as in [Lock].

@@ -417,13 +417,16 @@ func (b *bed) alive(t *testing.T) {
 }
 
 // worker has the one server of the bed's queue say that it has run a task for a minute.
-func (b *bed) worker(t *testing.T, id string) {
+func (b *bed) worker(t *testing.T, id string) { t.Helper(); b.workerFor(t, id, time.Minute) }
+
+// workerFor has the one server of the bed's queue say for how long it has run a task.
+func (b *bed) workerFor(t *testing.T, id string, long time.Duration) {
 	t.Helper()
 	b.awaitServers(t, 1)
 	all, err := b.inspector.Servers(t.Context())
 	must(t, err)
 	at := slices.IndexFunc(all, func(s inspect.Server) bool { return slices.Contains(s.Queues, b.queue) })
-	started := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), uint64(time.Now().Add(-time.Minute).Unix()))
+	started := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), uint64(time.Now().Add(-long).Unix()))
 	entry := protowire.AppendString(protowire.AppendTag(nil, 7, protowire.BytesType), b.queue)
 	entry = protowire.AppendBytes(protowire.AppendTag(entry, 8, protowire.BytesType), started)
 	b.do(t, "hset", fmt.Sprintf("asynq:workers:{%s:%d:%s}", all[at].Host, all[at].PID, all[at].ID), id, entry)

@@ -23,8 +23,8 @@ const foreignHolder = "another program"
 
 // Show returns a lock and count of its waiters in order, from a position on, 1 for the first. The
 // waiters of paused queues come last. It takes the time of one round trip, and of one more each if the
-// label of the holder names a task, whose queue is then looked for, and if the holder's work waits for
-// a lock.
+// label of the holder names a task, whose queue is then looked for, if the holder's work waits for a
+// lock, and if somebody waits for a free lock.
 func (i *Inspector) Show(ctx context.Context, resource string, from, count int) (Lock, []Waiter, error) {
 	if err := store.CheckResource(resource); err != nil {
 		return Lock{}, nil, fmt.Errorf("inspect: %w", err)
@@ -70,6 +70,12 @@ func (i *Inspector) Show(ctx context.Context, resource string, from, count int) 
 		return Lock{}, nil, err
 	}
 	lock.Waits = told(all)
+	if lock.State == Free && lock.Waiting > 0 {
+		_, lock.Rated, err = redisstore.NextStart(ctx, i.rdb, i.key(place{resource, elsewhere}), limit.rates())
+		if err != nil {
+			return Lock{}, nil, fmt.Errorf("inspect: %w", err)
+		}
+	}
 	return lock, waiters, nil
 }
 

@@ -161,11 +161,15 @@ func (j judge) active() Verdict {
 	case j.x.state == StateLost:
 		return j.lost()
 	case j.x.state == StateStarting:
-		return Verdict{
+		v := Verdict{
 			Wrong:  "No: a worker has taken the task, and asks for its lock." + j.history(),
 			Clears: "Within a moment the task runs, or waits for its lock.",
 			Do:     fmt.Sprintf("Look again: `lockctl why %s`.", arg(j.x.ID)),
 		}
+		if j.x.patience > settling {
+			v.Clears = fmt.Sprintf("By its policy the worker waits for the lock, for %s at most; then the task waits without a worker.", span(j.x.patience))
+		}
+		return v
 	case j.e.Cycle:
 		return j.deadlock()
 	case len(j.e.Chain) > 0:

@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -15,7 +16,8 @@ import (
 const (
 	// mostLinks bounds a chain of holders.
 	mostLinks = 10
-	// settling is how long a worker may have a task before the task has its lock.
+	// settling is how long a worker may have a task before the task has its lock, unless its policy lets the
+	// worker wait.
 	settling = 2 * time.Second
 )
 
@@ -30,6 +32,7 @@ type exam struct {
 	worker    *Worker           // has the task
 	guarded   bool              // its server is, as far as is known
 	started   time.Time         // since when the worker has it; zero if that is not known
+	patience  time.Duration     // for how long its worker may wait for the lock, by its policy
 	gone      bool              // the worker of an active task is dead or cut off
 	limit     *Limit            // that an operator has set for the resource, nil for none
 	rated     bool              // the lock has rates, of an operator or of the servers
@@ -125,12 +128,34 @@ func (w *inquiry) examine(ctx context.Context, t asynqredis.TaskLook) (*exam, er
 		}
 	}
 	if t.State == "active" {
+		x.patience = w.patienceOf(t.Message.Kind, t.Message.Headers)
 		if err := w.findWorker(ctx, x); err != nil {
 			return nil, err
 		}
 	}
 	x.state = x.stateOf()
 	return x, nil
+}
+
+// patienceOf returns for how long the worker of a task may wait for the lock, by the policy of the task, or
+// else of its kind. In the wait queue that worker is a goroutine, whose name does not tell the task.
+func (i *Inspector) patienceOf(kind string, headers map[string]string) time.Duration {
+	p := i.cfg.Policies[kind]
+	if text := headers[queue.HeaderPolicy]; text != "" {
+		var own struct {
+			OnBusy queue.OnBusy `json:"on_busy"`
+			Wait   string       `json:"wait"`
+		}
+		if json.Unmarshal([]byte(text), &own) != nil {
+			return 0 // the guard archives such a task
+		}
+		p.OnBusy = own.OnBusy
+		p.Wait, _ = time.ParseDuration(own.Wait)
+	}
+	if p.OnBusy != queue.OnBusyWait {
+		return 0
+	}
+	return p.Wait
 }
 
 // findWorker finds the worker of an active task.
@@ -187,7 +212,7 @@ func (x *exam) stateOf() State {
 }
 
 func (x *exam) activeState() State {
-	settled := !x.started.IsZero() && x.Now.Sub(x.started) > settling
+	settled := !x.started.IsZero() && x.Now.Sub(x.started) > settling+x.patience
 	switch {
 	case x.Orphaned():
 		return StateOrphaned

@@ -72,11 +72,12 @@ func (g *Guard) ruleOf(resource string) *store.Rule {
 	return rule
 }
 
-// loadLimits reads the overrides. If that fails, the earlier ones hold.
+// loadLimits reads the overrides. Of those that cannot be read the earlier ones hold.
 func (g *Guard) loadLimits(ctx context.Context) error {
-	overrides, err := limits.Load(ctx, g.rdb, g.deciding.Config().Prefix)
-	if overrides != nil {
-		g.limits.Store(g.limits.Load().With(overrides))
+	known := g.limits.Load()
+	table, err := known.Reload(ctx, g.rdb, g.deciding.Config().Prefix)
+	if table != known {
+		g.limits.Store(table)
 	}
 	return err
 }

@@ -28,6 +28,28 @@ func TestPauseWithAnExternalStore(t *testing.T) {
 	b.awaitGone(t, id)
 }
 
+// An override above 1 counts as 1 where the lock is on an external store: that has one holder. A second
+// task waits in the wait queue, and is handed the lock, as without the override.
+func TestOverrideAboveOneWithAnExternalStore(t *testing.T) {
+	t.Parallel()
+	b, c, j := setup(t), newCrowd(), &journal{}
+	b.setLimit(t, 3)
+	b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Store: newQueueless(locktest.NewMemory()), Observe: j.observe}}, c.run)
+	first := b.enqueue(t, b.job(0))
+	c.awaitInside(t, 1)
+	second := b.enqueue(t, b.job(1))
+	j.await(t, queue.EventParked, second, 1)
+	c.gate <- struct{}{}
+	if e := j.await(t, queue.EventAcquired, second, 1); e.Via != queue.ViaHandOff {
+		t.Errorf("want the lock handed off, have it via %v", e.Via)
+	}
+	c.gate <- struct{}{}
+	b.awaitGone(t, first, second)
+	if _, most, started, _ := c.state(); most != 1 || len(started) != 2 {
+		t.Errorf("want one task at a time, have %d of %v", most, started)
+	}
+}
+
 // With a lock on an external store tasks start no more often than the rates say.
 func TestRatesWithAnExternalStore(t *testing.T) {
 	t.Parallel()

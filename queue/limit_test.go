@@ -312,6 +312,38 @@ func TestUnreadableLimit(t *testing.T) {
 	poll.Eventually(t, "a line in the log", func() bool { return len(logs.lines("last known ones hold")) > 0 })
 }
 
+// A pause holds while the overrides cannot be read, be it all of them or the pause alone.
+func TestPauseThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	for name, spoil := range map[string][]any{"all": {"set", "no hash"}, "the pause": {"hset", "res:*", "x"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, c, j, logs := setup(t), newCrowd(), &journal{}, newLogs(t)
+			close(c.gate)
+			prefix := "test-" + b.queue + ":"
+			o := queue.LimitOverride{Pattern: "res:*", Prefix: prefix, By: "alice", Reason: "stock count"}
+			if err := queue.SetLimit(t.Context(), b.rdb, o); err != nil {
+				t.Fatal(err)
+			}
+			b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Observe: j.observe, Logger: logs.logger, Lock: lock.Config{Prefix: prefix}}}, c.run)
+			j.await(t, queue.EventParked, b.enqueue(t, b.job(0)), 1)
+			if err := b.rdb.Do(t.Context(), slices.Insert(spoil, 1, any("siding:limits:"+prefix))...).Err(); err != nil {
+				t.Fatal(err)
+			}
+			poll.Eventually(t, "a line in the log", func() bool { return len(logs.lines("last known ones hold")) > 0 })
+			id := b.enqueue(t, b.job(1))
+			if e := j.await(t, queue.EventParked, id, 1); !strings.Contains(e.Err.Error(), "alice paused it: stock count") {
+				t.Errorf("want the pause, have %v", e.Err)
+			}
+			if _, most, _, _ := c.state(); most != 0 {
+				t.Errorf("want no task at work, have %d", most)
+			}
+			b.rdb.Del(t.Context(), "siding:limits:"+prefix)
+			b.awaitGone(t, id)
+		})
+	}
+}
+
 // A handler that takes a second lock keeps to its limit, too.
 func TestLimitOfASecondLock(t *testing.T) {
 	t.Parallel()

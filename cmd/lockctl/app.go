@@ -77,7 +77,7 @@ func open(ctx context.Context, settings config.Config, zone *time.Location) (*co
 		return nil, err
 	}
 	guard := settings.Server(nil, nil).Guard
-	i, err := inspect.New(rdb, inspect.Config{Prefix: guard.Lock.Prefix, Crashes: guard.Recovery.Crashes, Zone: zone})
+	i, err := inspect.New(rdb, inspect.Config{Prefix: guard.Lock.Prefix, Policies: guard.Policies, Crashes: guard.Recovery.Crashes, Zone: zone})
 	if err != nil {
 		return nil, errors.Join(err, rdb.Close())
 	}

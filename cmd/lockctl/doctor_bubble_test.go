@@ -39,7 +39,8 @@ func examine(i inspector) *examination {
 	return &examination{app: a, connection: &connection{inspector: i, settings: config.Default()}}
 }
 
-// A lock that nobody holds is stuck only if it still is when the sweeper should have seen it.
+// A lock that nobody holds is stuck only if it still is when the sweeper should have seen it, and if no rate
+// may keep its waiters.
 func TestStuckLock(t *testing.T) {
 	t.Parallel()
 	free := func(resource string, wait time.Duration, waiting, paused int) inspect.Lock {
@@ -47,12 +48,19 @@ func TestStuckLock(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		first := []inspect.Lock{free("stuck", 3*time.Second, 1, 0), free("swept", 3*time.Second, 1, 0), free("young", time.Second, 1, 0), free("paused", time.Hour, 2, 2)}
-		i := &changing{show: func(string) inspect.Lock { return inspect.Lock{} }, held: func() inspect.List {
+		first := []inspect.Lock{free("stuck", 3*time.Second, 1, 0), free("swept", 3*time.Second, 1, 0), free("young", time.Second, 1, 0), free("paused", time.Hour, 2, 2), free("rated", time.Hour, 1, 0), free("late", time.Hour, 1, 0)}
+		show := func(resource string) inspect.Lock {
+			l := free(resource, time.Hour, 1, 0)
+			if l.Rated = resource == "rated"; resource == "late" {
+				l.State = inspect.Held
+			}
+			return l
+		}
+		i := &changing{show: show, held: func() inspect.List {
 			if time.Since(start) < 3*time.Second {
 				return inspect.List{Locks: first}
 			}
-			return inspect.List{Locks: []inspect.Lock{free("stuck", 6*time.Second, 1, 0), free("young", 4*time.Second, 1, 0), first[3]}}
+			return inspect.List{Locks: []inspect.Lock{free("stuck", 6*time.Second, 1, 0), free("young", 4*time.Second, 1, 0), first[3], first[4], first[5]}}
 		}}
 		x := examine(i)
 		x.locks = first

@@ -234,8 +234,8 @@ func (x *examination) contended(ctx context.Context) error {
 			})
 			continue
 		}
-		if shown.Limit != nil && len(shown.Limit.Rates) > 0 {
-			continue // the waiters may wait for their time
+		if shown.State != inspect.Free || shown.Rated {
+			continue // it was handed off just now, or the waiters may wait for their time
 		}
 		x.add(check{
 			Check: "locks", Status: faulty,

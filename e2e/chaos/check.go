@@ -33,7 +33,7 @@ type Verdict struct {
 	// Revoked says how often revocations had which end.
 	Revoked map[string]int
 	// Together is how many have held a pool at a time at most, up to its limit. Throttled is how many of
-	// the pools' rates had enough starts to be exceeded.
+	// the pools' rates kept a task away: one started within a tenth of the period after the rate let it.
 	Together, Throttled int
 	// Watched is for how long a resource had a task that waited while a worker had room, in all.
 	Watched time.Duration

@@ -49,6 +49,23 @@ func inPool(begin ...time.Duration) []chaos.Run {
 	return runs
 }
 
+// TestThrottled wants a rate counted that kept a task away, and none that only had enough starts.
+func TestThrottled(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		every        time.Duration
+		starts, want int
+	}{{125 * ms, 12, 1}, {170 * ms, 40, 1}, {200 * ms, 40, 0}} {
+		h := story()
+		for i := range tt.starts {
+			h.Runs = append(h.Runs, inPool(9*s + time.Duration(i)*tt.every)[0])
+		}
+		if v := chaos.Check(h); v.Throttled != tt.want || len(v.Wrong) > 0 {
+			t.Errorf("%d starts, one every %v: want %d, have %d, and %q", tt.starts, tt.every, tt.want, v.Throttled, v.Wrong)
+		}
+	}
+}
+
 // TestCheckFinds changes the story in one way and wants that found, and nothing else.
 func TestCheckFinds(t *testing.T) {
 	t.Parallel()
@@ -68,19 +85,19 @@ func TestCheckFinds(t *testing.T) {
 			h.Runs = append(h.Runs, inPool(9*s, 9*s, 9*s, 9*s)...)
 			h.Faults = []chaos.Fault{{Kind: chaos.Failover, Start: 8 * s, End: 9 * s}}
 		}},
-		{name: "more starts than the rate", want: "pool:0 had 21 starts in 200ms, and at most 20 are allowed in 250ms", change: func(h *chaos.History) {
-			for i := range 21 {
-				h.Runs = append(h.Runs, inPool(9*s + time.Duration(i)*10*ms)[0])
+		{name: "more starts than the rate", want: "pool:0 had 5 starts in 200ms, and at most 4 are allowed in 500ms", change: func(h *chaos.History) {
+			for i := range 5 {
+				h.Runs = append(h.Runs, inPool(9*s + time.Duration(i)*50*ms)[0])
 			}
 		}},
 		{name: "as many starts as the rate", change: func(h *chaos.History) {
 			for i := range 40 {
-				h.Runs = append(h.Runs, inPool(9*s + time.Duration(i)*12500*us)[0])
+				h.Runs = append(h.Runs, inPool(9*s + time.Duration(i)*170*ms)[0])
 			}
 		}},
 		{name: "more starts than the rate, as Redis lost its data", change: func(h *chaos.History) {
-			for i := range 21 {
-				h.Runs = append(h.Runs, inPool(9*s + time.Duration(i)*10*ms)[0])
+			for i := range 5 {
+				h.Runs = append(h.Runs, inPool(9*s + time.Duration(i)*50*ms)[0])
 			}
 			h.Faults = []chaos.Fault{{Kind: chaos.RestartEmpty, Start: 9100 * ms, End: 9100 * ms}}
 		}},

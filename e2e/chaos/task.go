@@ -37,8 +37,9 @@ const poolPrefix = "pool:"
 // isPool reports whether a resource is one of pools.
 func isPool(resource string) bool { return strings.HasPrefix(resource, poolPrefix) }
 
-// poolLimit is that of each pool. More tasks want it all the time.
-var poolLimit = queue.Limit{Holders: 3, Rates: []lock.Rate{{Starts: 20, Period: 250 * time.Millisecond}, {Starts: 300, Period: 5 * time.Second}}}
+// poolLimit is that of each pool. More tasks want it all the time, also on a slow machine. The rates leave a
+// pool idle for a second at most, which is less than [resumption].
+var poolLimit = queue.Limit{Holders: 3, Rates: []lock.Rate{{Starts: 4, Period: 500 * time.Millisecond}, {Starts: 12, Period: 2 * time.Second}}}
 
 // limits are those of every fleet.
 func limits() map[string]queue.Limit { return map[string]queue.Limit{poolPrefix + "*": poolLimit} }

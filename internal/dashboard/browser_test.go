@@ -68,6 +68,8 @@ func TestLinksToTheLocksPages(t *testing.T) {
 	page.AwaitText("Its resource and lock")
 	page.Await(`document.getElementById("siding-task").getAttribute("href") === "/locks/task?queue=default&id=one"`)
 	picture(t, page, "asynqmon-task")
+	page.Go(address + "/dashboard/queues/default/tasks/" + oddID)
+	page.Await(`document.getElementById("siding-task")?.getAttribute("href") === "/locks/task?queue=default&id=a%26b%3Bc%2Bd"`)
 	page.Click(`a[href="/dashboard/"]`) // drawn by React, without another page
 	page.Await(`!document.getElementById("siding-task") && document.getElementById("siding-locks")`)
 	page.Click("#siding-locks a")

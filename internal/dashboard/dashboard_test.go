@@ -27,7 +27,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// setup returns a handler on an in-process Redis with one task in it.
+// oddID is the id of a task, with characters that mean something else in a query than in a path.
+const oddID = "a&b;c+d"
+
+// setup returns a handler on an in-process Redis with two tasks in it.
 func setup(t *testing.T, cfg dashboard.Config) *dashboard.Handler {
 	t.Helper()
 	server, err := embedded.Start(embedded.Config{Port: embedded.AnyPort})
@@ -37,8 +40,10 @@ func setup(t *testing.T, cfg dashboard.Config) *dashboard.Handler {
 	t.Cleanup(server.Close)
 	client := asynq.NewClient(asynq.RedisClientOpt{Addr: server.Addr()})
 	defer func() { _ = client.Close() }()
-	if _, err := client.EnqueueContext(t.Context(), asynq.NewTask("greet", nil), asynq.TaskID("one")); err != nil {
-		t.Fatal(err)
+	for _, id := range []string{"one", oddID} {
+		if _, err := client.EnqueueContext(t.Context(), asynq.NewTask("greet", nil), asynq.TaskID(id)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	cfg.Redis = &redis.UniversalOptions{Addrs: []string{server.Addr()}, ContextTimeoutEnabled: true}
 	return open(t, cfg)

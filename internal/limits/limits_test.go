@@ -220,6 +220,17 @@ func TestOverridesInRedis(t *testing.T) {
 		t.Errorf("want %q and the other limit, have %v and %v", want, err, have)
 	}
 
+	early, _ := limits.New(nil).With(map[string]limits.Override{"b": {Pattern: "b", Limit: 7}, "gone": {Pattern: "gone"}}).Reload(ctx, rdb, prefix)
+	for _, want := range []limits.Override{{Pattern: "b", Limit: 7}, {Pattern: "d"}, {Pattern: "gone"}, o} {
+		known := want.Limit > 0
+		if have, ok := early.Override(want.Pattern); ok != known || known && have.Limit != want.Limit {
+			t.Errorf("%s: want %v, known %v, have %v and %v", want.Pattern, want, known, have, ok)
+		}
+	}
+	if same, err := early.Reload(ctx, rdb, prefix); same != early || err == nil {
+		t.Errorf("want the same table and an error, have %v and %v", same, err)
+	}
+
 	filler := make([]any, 0, 2*limits.MaxOverrides)
 	for i := range limits.MaxOverrides - 4 {
 		filler = append(filler, fmt.Sprint("r", i), mustEncode(t, o))

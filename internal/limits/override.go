@@ -56,12 +56,33 @@ func Key(prefix string) string { return "siding:limits:" + prefix }
 
 // Load reads all overrides. One that cannot be read is left out, and is part of the error.
 func Load(ctx context.Context, rdb redis.Scripter, prefix string) (map[string]Override, error) {
+	found, _, err := load(ctx, rdb, prefix)
+	return found, err
+}
+
+// Reload returns the table with the overrides that Redis has now. One that cannot be read is part of the
+// error, and the earlier one of its pattern holds. Reload returns t itself if nothing has changed, or if
+// Redis has not answered.
+func (t *Table) Reload(ctx context.Context, rdb redis.Scripter, prefix string) (*Table, error) {
+	found, bad, err := load(ctx, rdb, prefix)
+	if found == nil {
+		return t, err
+	}
+	for _, pattern := range bad {
+		if o, ok := t.overrides[pattern]; ok {
+			found[pattern] = o
+		}
+	}
+	return t.With(found), err
+}
+
+// load reads all overrides. bad are the patterns of those that cannot be read.
+func load(ctx context.Context, rdb redis.Scripter, prefix string) (found map[string]Override, bad []string, _ error) {
 	all, err := readScript.Run(ctx, rdb, []string{Key(prefix)}).StringSlice()
 	if err != nil {
-		return nil, fmt.Errorf("read the limits: %w", err)
+		return nil, nil, fmt.Errorf("read the limits: %w", err)
 	}
-	found := make(map[string]Override, len(all))
-	var bad []string
+	found = make(map[string]Override, len(all))
 	for pair := range slices.Chunk(all, 2) {
 		pattern, text := pair[0], pair[1]
 		o := Override{Pattern: pattern}
@@ -73,9 +94,9 @@ func Load(ctx context.Context, rdb redis.Scripter, prefix string) (map[string]Ov
 	}
 	if len(bad) > 0 {
 		slices.Sort(bad)
-		return found, fmt.Errorf("read the limits: %s: want what SetLimit writes", strings.Join(bad, ", "))
+		return found, bad, fmt.Errorf("read the limits: %s: want what SetLimit writes", strings.Join(bad, ", "))
 	}
-	return found, nil
+	return found, nil, nil
 }
 
 // ErrTooMany refuses an override because there are [MaxOverrides] others.

@@ -46,7 +46,7 @@ func (f *figures) watch(kinds []string, opts *redis.UniversalOptions, guard queu
 	}
 	f.metrics.Kinds(kinds)
 	f.redis = queue.Redis(opts)
-	inspector, err := inspect.New(f.redis, inspect.Config{Prefix: guard.Lock.Prefix, Resources: guard.Resources, Crashes: guard.Recovery.Crashes})
+	inspector, err := inspect.New(f.redis, inspect.Config{Prefix: guard.Lock.Prefix, Resources: guard.Resources, Policies: guard.Policies, Crashes: guard.Recovery.Crashes})
 	if err != nil {
 		return err
 	}

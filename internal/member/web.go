@@ -40,7 +40,7 @@ func newWeb(m *Member) (*web, error) {
 		// The host in a request may be that of a proxy. The password protects the dashboard then.
 		AnyHost: password != "" || !dashboard.Loopback(cfg.Address),
 		Ready:   m.ready,
-		Inspect: inspect.Config{Prefix: guard.Lock.Prefix, Resources: guard.Resources, Crashes: guard.Recovery.Crashes},
+		Inspect: inspect.Config{Prefix: guard.Lock.Prefix, Resources: guard.Resources, Policies: guard.Policies, Crashes: guard.Recovery.Crashes},
 		History: &m.history,
 		Logger:  guard.Logger,
 	}

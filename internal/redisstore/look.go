@@ -49,7 +49,7 @@ type Looked struct {
 	Fence     int64 // the last, 0 if that is not known
 	Waiting   int   // in the wait queue
 	Paused    int   // waiters of paused groups, which are not in the wait queue
-	First     int64 // the first ticket of both, in us, or 0
+	First     int64 // the first ticket in the wait queue, or else of the paused waiters, in us, or 0
 	WaitTime  time.Duration
 	Revoked   *Record
 	Revoking  bool           // the lock is revoked, and its holder has not released it yet

@@ -14,12 +14,12 @@
 --
 -- Returns {now in us, 'held', 'reserved', 'foreign', 'free' or 'limited', the holder or the waiter that the
 -- lock is reserved for, since when in us or '0', ms left or -1 for no end, the last fence or '0',
--- how many are in the wait queue, how many of paused groups, the first ticket in us or '0', how
--- long all have waited in us, {at, by, reason, holder of the revocation, if any}, {waiter,
--- ticket, ... of the wait queue}, {waiter, ticket, ... of paused groups}, the position of the
--- waiter or 0, 1 if that is of a paused group, its ticket in us or '0', 1 if the lock is revoked and its
--- holder has not released it yet, the note of the holder on its waits or '', what holders.lua returns of
--- the permits}.
+-- how many are in the wait queue, how many of paused groups, the first ticket in us or '0' (that of a
+-- paused group only if the wait queue is empty), how long all have waited in us, {at, by, reason,
+-- holder of the revocation, if any}, {waiter, ticket, ... of the wait queue}, {waiter, ticket, ... of
+-- paused groups}, the position of the waiter or 0, 1 if that is of a paused group, its ticket in us or
+-- '0', 1 if the lock is revoked and its holder has not released it yet, the note of the holder on its
+-- waits or '', what holders.lua returns of the permits}.
 --
 -- A lock is 'limited' while it has the mark of a lock with a rule. The list of permits is empty for a
 -- lock that never had a rule.
@@ -76,7 +76,7 @@ if redis.call('EXISTS', KEYS[7]) == 1 then permits = holders_of(lock, KEYS[7]) e
 
 local waiting, first, waited = sum(queue)
 local away, first_away, waited_away = sum(paused)
-if first_away > 0 and (first == 0 or first_away < first) then first = first_away end
+if first == 0 then first = first_away end
 
 local from, count = tonumber(ARGV[1]), tonumber(ARGV[2])
 local some, rest = {}, {}

@@ -27,6 +27,9 @@
     last.closest("li").after(mine);
   }
 
+  // inQuery escapes what stands for itself in a path, and for something else in a query.
+  function inQuery(part) { return part.replace(/[+&;]/g, encodeURIComponent); }
+
   // addToTask links the page of a task to what the Locks pages know about the task.
   function addToTask() {
     var match = /^\/dashboard\/queues\/([^/]+)\/tasks\/([^/]+)\/?$/.exec(location.pathname);
@@ -40,8 +43,7 @@
       mine.style.color = "#4379ff";
       title.after(mine);
     }
-    var url = "/locks/task?queue=" + match[1] + "&id=" + match[2]; // as escaped as they are in the path
-    url = url.replace(/\+/g, "%2B"); // which means a space in a query
+    var url = "/locks/task?queue=" + inQuery(match[1]) + "&id=" + inQuery(match[2]);
     if (mine.getAttribute("href") !== url) mine.href = url;
   }
 
