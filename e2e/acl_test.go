@@ -292,7 +292,7 @@ func (g *guardedTestbed) activate(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := errors.Join(
-		g.admin.RPopLPush(t.Context(), asynqredis.PendingKey(queueName), asynqredis.ActiveKey(queueName)).Err(),
+		g.admin.LMove(t.Context(), asynqredis.PendingKey(queueName), asynqredis.ActiveKey(queueName), "RIGHT", "LEFT").Err(),
 		g.admin.HSet(t.Context(), asynqredis.TaskKey(queueName, "active"), "state", "active").Err(),
 	); err != nil {
 		t.Fatal(err)

@@ -21,9 +21,13 @@ func TestSpreadOfResources(t *testing.T) {
 			if name == "real" {
 				verify.Long(t)
 			}
-			codes := make(map[string]bool)
+			seen := make(map[string]bool)
+			var jobs []queue.Job
 			for _, row := range ordertest.Rows(t, file(t)) {
-				codes[row[1]] = true
+				if code := row[1]; !seen[code] {
+					seen[code] = true
+					jobs = append(jobs, queue.Job{Task: stocked(code)})
+				}
 			}
 			rdb := redistest.Start(t).Client(t)
 			for _, n := range []int{2, 10, 16} {
@@ -31,24 +35,27 @@ func TestSpreadOfResources(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				counts := make(map[string]int)
-				for code := range codes {
-					receipt, err := client.Enqueue(t.Context(), stocked(code), nil)
-					if err != nil {
-						t.Fatal(err)
-					}
-					counts[receipt.Queue]++
+				results, err := client.EnqueueBatch(t.Context(), jobs)
+				if err != nil {
+					t.Fatal(err)
 				}
-				mean := float64(len(codes)) / float64(n)
+				counts := make(map[string]int)
+				for _, r := range results {
+					if r.Err != nil {
+						t.Fatal(r.Err)
+					}
+					counts[r.Queue]++
+				}
+				mean := float64(len(jobs)) / float64(n)
 				least, most := slices.Min(slices.Collect(maps.Values(counts))), slices.Max(slices.Collect(maps.Values(counts)))
-				t.Logf("%d stock codes on %d shards: %d to %d", len(codes), n, least, most)
+				t.Logf("%d stock codes on %d shards: %d to %d", len(jobs), n, least, most)
 				// Chance exceeds six standard deviations once in 10^7 files.
 				bound := 6 * math.Sqrt(mean*(1-1/float64(n)))
 				if name == "real" {
 					bound = min(bound, mean/4)
 				}
 				if off := max(float64(most)-mean, mean-float64(least)); len(counts) != n || off > bound {
-					t.Errorf("%d stock codes: want %.0f ± %.0f on each of %d shards, have %v", len(codes), mean, bound, n, counts)
+					t.Errorf("%d stock codes: want %.0f ± %.0f on each of %d shards, have %v", len(jobs), mean, bound, n, counts)
 				}
 			}
 		})

@@ -163,7 +163,7 @@ func TestOnMaxWaitFails(t *testing.T) {
 			}},
 		}, st.run)
 		g := b.occupy(t, st)
-		id := b.enqueueWaiter(t, 1, 1, queue.Options{Retries: 5, Policy: &queue.Policy{MaxWait: time.Second}})
+		id := b.enqueue(t, b.job(1), queue.Options{Retries: 5, Policy: &queue.Policy{MaxWait: time.Second}})
 		if n := within(t, patience, "OnMaxWait", calls); n != 0 {
 			t.Errorf("want no retry used at first, have %d", n)
 		}
@@ -184,7 +184,7 @@ func TestLateTaskIsRunByAnOperator(t *testing.T) {
 		st := newStage(t)
 		b.serve(t, queue.ServerConfig{Asynq: asynq.Config{RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return 0 }}}, st.run)
 		g := b.occupy(t, st)
-		id := b.enqueueWaiter(t, 1, 1, queue.Options{Retries: 1, Policy: &queue.Policy{MaxWait: time.Second}})
+		id := b.enqueue(t, b.job(1), queue.Options{Retries: 1, Policy: &queue.Policy{MaxWait: time.Second}})
 		b.awaitState(t, id, asynq.TaskStateArchived)
 		g.open()
 		failed := false
@@ -219,7 +219,7 @@ func TestLateTaskOfAKilledWorker(t *testing.T) {
 		}
 		victim.serve(t, b, st)
 		g := b.occupy(t, st)
-		id := b.enqueueWaiter(t, 1, 1, queue.Options{Policy: &queue.Policy{MaxWait: time.Second}})
+		id := b.enqueue(t, b.job(1), queue.Options{Policy: &queue.Policy{MaxWait: time.Second}})
 		within(t, patience, "OnMaxWait", called)
 		g.open()
 		poll.Eventually(t, "the lock released", func() bool { return b.value(t) == "" })

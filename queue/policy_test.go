@@ -92,7 +92,7 @@ func TestPriority(t *testing.T) {
 // A task that is parked again, such as one whose reservation expired, keeps its place and gains none.
 func TestPriorityCountsOnce(t *testing.T) {
 	t.Parallel()
-	everywhere(t, func(t *testing.T, b *bundle) {
+	onBothPaths(t, func(t *testing.T, b *bundle) {
 		t.Helper()
 		st := newStage(t)
 		b.serve(t, queue.ServerConfig{}, st.run)
@@ -115,7 +115,7 @@ func TestPriorityCountsOnce(t *testing.T) {
 
 func TestReject(t *testing.T) {
 	t.Parallel()
-	everywhere(t, func(t *testing.T, b *bundle) {
+	onBothPaths(t, func(t *testing.T, b *bundle) {
 		t.Helper()
 		st, j := newStage(t), &journal{}
 		b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{
@@ -148,7 +148,7 @@ func TestReject(t *testing.T) {
 
 func TestMaxWaiting(t *testing.T) {
 	t.Parallel()
-	everywhere(t, func(t *testing.T, b *bundle) {
+	onBothPaths(t, func(t *testing.T, b *bundle) {
 		t.Helper()
 		st := newStage(t)
 		b.serve(t, queue.ServerConfig{}, st.run)
@@ -180,17 +180,17 @@ func TestMaxWaiting(t *testing.T) {
 func TestMaxWait(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		due   time.Duration // how often asynq looks for tasks that are due
-		calls bool
+		maxWait time.Duration // a minute is over at once, as the test changes the ticket
+		calls   bool
 	}{
-		"while it waits": {50 * time.Millisecond, false}, "with the lock": {time.Hour, false}, "its own handler": {50 * time.Millisecond, true},
+		"while it waits": {time.Second, false}, "with the lock": {time.Minute, false}, "its own handler": {time.Second, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			everywhere(t, func(t *testing.T, b *bundle) {
 				t.Helper()
 				st, j := newStage(t), &journal{}
-				cfg := queue.ServerConfig{Asynq: asynq.Config{DelayedTaskCheckInterval: test.due}, Guard: queue.GuardConfig{Observe: j.observe}}
+				cfg := queue.ServerConfig{Guard: queue.GuardConfig{Observe: j.observe}}
 				called := make(chan queue.Info, 1)
 				if test.calls {
 					cfg.Guard.OnMaxWait = func(ctx context.Context, _ *asynq.Task) error {
@@ -200,14 +200,20 @@ func TestMaxWait(t *testing.T) {
 				}
 				b.serve(t, cfg, st.run)
 				g := b.occupy(t, st)
-				id := b.enqueueWaiter(t, 1, 1, queue.Options{Policy: &queue.Policy{MaxWait: time.Second}})
-				behind := b.enqueueWaiter(t, 2, 2, queue.Options{})
-				if test.due == time.Hour {
-					steadily(t, 1200*time.Millisecond, "the task parked", func() bool { return b.state(id) == asynq.TaskStateRetry })
+				id := b.enqueue(t, b.job(1), queue.Options{Policy: &queue.Policy{MaxWait: test.maxWait}})
+				// On a slow machine a second is over before the task has been parked.
+				poll.Eventually(t, "it parked or too late", func() bool {
+					return len(j.of(queue.EventParked, id))+len(j.of(queue.EventWaitedTooLong, id)) > 0
+				})
+				behind := b.enqueue(t, b.job(2))
+				j.await(t, queue.EventParked, behind, 1)
+				if test.maxWait == time.Minute {
+					b.awaitState(t, id, asynq.TaskStateRetry)
+					b.backdate(t, id, test.maxWait)
 					g.open()
 				}
 				e := j.await(t, queue.EventWaitedTooLong, id, 1)
-				if e.Waited < time.Second || e.Waited > patience || !errors.Is(e.Err, queue.ErrMaxWait) {
+				if e.Waited < test.maxWait || e.Waited > test.maxWait+patience || !errors.Is(e.Err, queue.ErrMaxWait) {
 					t.Errorf("want for how long it has waited, and why it ended, have %v, %v", e.Waited, e.Err)
 				}
 				if test.calls {
@@ -218,7 +224,7 @@ func TestMaxWait(t *testing.T) {
 				} else if info := b.awaitState(t, id, asynq.TaskStateArchived); !strings.Contains(info.LastErr, "waited too long: for "+b.resource) || info.Retried != 0 {
 					t.Errorf("want the reason and no retry used, have %q, %d", info.LastErr, info.Retried)
 				}
-				if test.due < time.Hour {
+				if test.maxWait == time.Second {
 					g.open()
 				}
 				b.awaitGone(t, behind)
@@ -294,7 +300,7 @@ func TestReplace(t *testing.T) {
 // Of two tasks the one stays that a worker took later, also if the other one came to the lock later.
 func TestReplaceKeepsTheLatest(t *testing.T) {
 	t.Parallel()
-	everywhere(t, func(t *testing.T, b *bundle) {
+	onBothPaths(t, func(t *testing.T, b *bundle) {
 		t.Helper()
 		st, j := newStage(t), &journal{}
 		b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Observe: j.observe}}, st.run)
@@ -398,7 +404,7 @@ func TestPoliciesAreChecked(t *testing.T) {
 // Headers that another client has written wrongly are named, and the task is kept.
 func TestHeadersAreChecked(t *testing.T) {
 	t.Parallel()
-	everywhere(t, func(t *testing.T, b *bundle) {
+	onBothPaths(t, func(t *testing.T, b *bundle) {
 		t.Helper()
 		st := newStage(t)
 		b.serve(t, queue.ServerConfig{}, st.run)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -16,7 +15,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/testenv/poll"
-	"github.com/sidingq/siding/internal/testenv/proc"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/queue"
 	"github.com/sidingq/siding/tasks"
@@ -243,52 +241,31 @@ func TestTwoSignalsOfOneRequestDrain(t *testing.T) {
 	wantTexts(t, p.Stderr.String(), `msg="worker ended"`)
 }
 
-// However a demo ends, it leaves no temporary folder behind.
+// A demo that a second signal ends leaves no temporary folder behind. The tests of e2e want the same of one
+// that cannot write its summary.
 func TestDemoLeavesNoFolder(t *testing.T) {
 	t.Parallel()
-	folders := func(p *proc.Program) int {
+	p := launch(t, "--demo", "--work", "1h", "--http", "127.0.0.1:0", "--embedded-port", port(t, vacant(t)))
+	folders := func() int {
 		found, err := filepath.Glob(filepath.Join(p.Cmd.Dir, "siding-demo-*"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		return len(found)
 	}
-	t.Run("second signal", func(t *testing.T) {
-		t.Parallel()
-		p := launch(t, "--demo", "--work", "1h", "--http", "127.0.0.1:0", "--embedded-port", port(t, vacant(t)))
-		poll.Eventually(t, "a folder", func() bool { return folders(p) == 1 && strings.Contains(p.Stderr.String(), "dashboard:") })
-		poll.Eventually(t, "the end", func() bool {
-			_ = p.Cmd.Process.Signal(syscall.SIGINT) // an error says that it has ended
-			select {
-			case <-p.Ended:
-				return true
-			default:
-				return false
-			}
-		})
-		if have := folders(p); have != 0 {
-			t.Errorf("want no folder left, have %d", have)
+	poll.Eventually(t, "a folder", func() bool { return folders() == 1 && strings.Contains(p.Stderr.String(), "dashboard:") })
+	poll.Eventually(t, "the end", func() bool {
+		_ = p.Cmd.Process.Signal(syscall.SIGINT) // an error says that it has ended
+		select {
+		case <-p.Ended:
+			return true
+		default:
+			return false
 		}
 	})
-	t.Run("broken pipe", func(t *testing.T) {
-		t.Parallel()
-		reader, writer, err := os.Pipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = reader.Close() // nobody reads
-		cmd := program(t, "--demo", "--once", "--work", "1ms", "--http", "off", "--embedded-port", port(t, vacant(t)))
-		cmd.Stdout = writer
-		p := proc.Launch(t, cmd)
-		_ = writer.Close() // the process has its own
-		if have := p.Wait(t, 2*time.Minute); have != exitFault {
-			t.Errorf("want exit status %d, have %d", exitFault, have)
-		}
-		if have := folders(p); have != 0 {
-			t.Errorf("want no folder left, have %d", have)
-		}
-		wantTexts(t, p.Stderr.String(), "worker: standard output: write /dev/stdout: broken pipe")
-	})
+	if have := folders(); have != 0 {
+		t.Errorf("want no folder left, have %d", have)
+	}
 }
 
 // The hard deadline holds also when Redis hangs and nothing can be given back.

@@ -208,9 +208,9 @@ func (w *twin) end(t *testing.T) {
 		a.stop()
 	}
 	must(t, w.f.rdb.Del(t.Context(), w.listKey()).Err()) // those of this round
+	places := w.f.read(t).places()
 	for n := range w.model.Resources {
-		id := w.id(model.ID(n + 1))
-		if places := w.f.read(t).places()[id]; len(places) > 0 {
+		if id := w.id(model.ID(n + 1)); len(places[id]) > 0 {
 			must(t, w.f.inspector.DeleteTask(w.f.queue, id))
 		}
 	}

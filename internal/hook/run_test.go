@@ -85,11 +85,12 @@ func (d dequeuer) dequeue(t *testing.T, name string) (taken string, parked [][]a
 // waiting returns the ids of those in the wait queue of a resource, in order.
 func (d dequeuer) waiting(t *testing.T, resource string) []string {
 	t.Helper()
+	s := d.read(t)
 	var ids []string
 	for _, z := range d.rdb.ZRangeWithScores(t.Context(), "{lock:"+resource+"}:queue", 0, -1).Val() {
 		id := strings.TrimPrefix(fmt.Sprint(z.Member), asynqredis.WaiterNames(d.queue))
 		ids = append(ids, id)
-		if have := d.read(t).task(id)["siding_ticket"]; have != strconv.FormatFloat(z.Score, 'f', -1, 64) {
+		if have := s.task(id)["siding_ticket"]; have != strconv.FormatFloat(z.Score, 'f', -1, 64) {
 			t.Errorf("%s: want the ticket %.0f of the wait queue in the task, have %s", id, z.Score, have)
 		}
 	}
@@ -151,18 +152,19 @@ func TestRunIsParked(t *testing.T) {
 		}
 		d.wantParked(t, d.busy, first...)
 		d.wantParked(t, other, second...)
+		s := d.read(t)
 		for _, p := range parked {
 			ids := first
 			if p[1] == other {
 				ids = second
 			}
 			at := slices.Index(ids, fmt.Sprint(p[0]))
-			if p[2] != int64(1) || p[3] != int64(at+1) || fmt.Sprint(p[4]) != d.read(t).task(ids[max(0, at)])["siding_ticket"] {
+			if p[2] != int64(1) || p[3] != int64(at+1) || fmt.Sprint(p[4]) != s.task(ids[max(0, at)])["siding_ticket"] {
 				t.Errorf("want number %d parked once, with its ticket, have %v", at+1, p)
 			}
 		}
 		fallbacks := map[int64]bool{}
-		for _, at := range d.read(t).scores["retry"] {
+		for _, at := range s.scores["retry"] {
 			fallbacks[at] = true
 		}
 		if len(fallbacks) < 20 {

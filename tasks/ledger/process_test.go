@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/lock/locktest"
 	"github.com/sidingq/siding/tasks/ledger"
 )
@@ -15,10 +16,15 @@ import (
 // workerEnv makes TestHelperWorker a process that works on this file.
 const workerEnv = "LEDGER_TEST_FILE"
 
-const (
-	tasksPerProcess = 400
-	goroutines      = 8
-)
+const goroutines = 8
+
+// tasksPerProcess is the same in a test and in its processes, which get its environment.
+func tasksPerProcess() int {
+	if verify.All() {
+		return 400
+	}
+	return 80
+}
 
 // TestProcessesShareAFile has two processes create and fill one file. Neither
 // may fail because of the other, or lose what the other did.
@@ -39,7 +45,7 @@ func TestProcessesShareAFile(t *testing.T) {
 	var entries, units int
 	row := open(t, path).DB().QueryRowContext(t.Context(), "SELECT (SELECT count(*) FROM journal), (SELECT sum(back_ordered) FROM stock)")
 	wantOK(t, row.Scan(&entries, &units))
-	if want := 2 * tasksPerProcess; entries != want || units != want {
+	if want := 2 * tasksPerProcess(); entries != want || units != want {
 		t.Errorf("want %d entries and units, have %d and %d", want, entries, units)
 	}
 }
@@ -58,7 +64,7 @@ func TestHelperWorker(t *testing.T) {
 	for g := range goroutines {
 		sku := fmt.Sprintf("%d-%d", os.Getpid(), g)
 		wg.Go(func() {
-			for n := range tasksPerProcess / goroutines {
+			for n := range tasksPerProcess() / goroutines {
 				ctx := locktest.WithFence(t.Context(), "sku:"+sku, int64(n)+1)
 				s, err := readStock(ctx, l, sku, 0)
 				if err == nil {
