@@ -214,8 +214,9 @@ func (r *run) runUnguarded(ctx context.Context, next asynq.Handler) error {
 // other kinds. So a kind that is misspelt in Resources does not stay unknown.
 func (g *Guard) noteUnguarded(kind string) {
 	if len(g.cfg.Resources) > 0 {
-		const text = "a task runs unguarded, as it has no header and Resources does not have its kind"
-		g.unguardedKinds.log(g.background, g.cfg.Logger, slog.LevelInfo, kind, text, "task_kind", kind, "guarded_kinds", slices.Sorted(maps.Keys(g.cfg.Resources)))
+		g.unguardedKinds.log(g.background, g.cfg.Logger, slog.LevelInfo, kind,
+			"a task runs unguarded, as it has no header and Resources does not have its kind",
+			"task_kind", kind, "guarded_kinds", slices.Sorted(maps.Keys(g.cfg.Resources)))
 	}
 }
 

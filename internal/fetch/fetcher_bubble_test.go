@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -36,7 +37,7 @@ type redisStub struct {
 	hangs    bool  // BLPOP gets no answer
 	dequeues int
 	listens  int
-	restored int
+	passedOn []string // the commands by which elements were put back
 }
 
 func newRedisStub() *redisStub {
@@ -117,15 +118,6 @@ func queueOfList(key any) string {
 	return strings.TrimSuffix(strings.TrimPrefix(fmt.Sprint(key), "siding:{"), "}:notify")
 }
 
-// RPush puts an element back.
-func (r *redisStub) RPush(ctx context.Context, key string, _ ...any) *redis.IntCmd {
-	r.with(func() {
-		r.notices[queueOfList(key)]++
-		r.restored++
-	})
-	return redis.NewIntCmd(ctx)
-}
-
 // Exists counts queues that have tasks.
 func (r *redisStub) Exists(ctx context.Context, keys ...string) *redis.IntCmd {
 	cmd := redis.NewIntCmd(ctx)
@@ -166,6 +158,21 @@ func (p *pipeStub) LLen(ctx context.Context, key string) *redis.IntCmd {
 	cmd := p.stub.LLen(ctx, key)
 	p.sent = append(p.sent, cmd)
 	return cmd
+}
+
+// RPush puts an element back.
+func (p *pipeStub) RPush(ctx context.Context, key string, _ ...any) *redis.IntCmd {
+	p.stub.with(func() {
+		p.stub.notices[queueOfList(key)]++
+		p.stub.passedOn = append(p.stub.passedOn, "rpush")
+	})
+	return redis.NewIntCmd(ctx)
+}
+
+// Expire bounds for how long elements that were put back stay.
+func (p *pipeStub) Expire(ctx context.Context, _ string, lasts time.Duration) *redis.BoolCmd {
+	p.stub.with(func() { p.stub.passedOn = append(p.stub.passedOn, "expire "+lasts.String()) })
+	return redis.NewBoolCmd(ctx)
 }
 
 // Close interrupts who listens.
@@ -447,6 +454,9 @@ func TestServerThatHasGone(t *testing.T) {
 			h.enqueue("a", id)
 			wantTaken(t, 2*asynqSleep, id, s)
 			time.Sleep(100 * time.Millisecond)
+		}
+		if want := []string{"rpush", "expire 1h0m0s"}; !slices.Equal(h.passedOn, want) {
+			t.Errorf("want the element of the server that has gone passed on, with an end, have %q", h.passedOn)
 		}
 	})
 }
