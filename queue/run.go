@@ -213,9 +213,11 @@ func (r *run) runUnguarded(ctx context.Context, next asynq.Handler) error {
 // noteUnguarded logs, once a day for each kind, that its tasks run unguarded, where Resources guards
 // other kinds. So a kind that is misspelt in Resources does not stay unknown.
 func (g *Guard) noteUnguarded(kind string) {
-	if len(g.cfg.Resources) > 0 {
-		g.unguardedKinds.log(g.background, g.cfg.Logger, slog.LevelInfo, kind,
-			"a task runs unguarded, as it has no header and Resources does not have its kind",
+	if len(g.cfg.Resources) == 0 {
+		return
+	}
+	if first, _ := g.unguardedKinds.allow(kind); first {
+		g.cfg.Logger.InfoContext(g.background, "a task runs unguarded, as it has no header and Resources does not have its kind",
 			"task_kind", kind, "guarded_kinds", slices.Sorted(maps.Keys(g.cfg.Resources)))
 	}
 }

@@ -37,7 +37,7 @@ type redisStub struct {
 	hangs    bool  // BLPOP gets no answer
 	dequeues int
 	listens  int
-	passedOn []string // the commands by which elements were put back
+	passedOn []string // the commands by which elements were passed on
 }
 
 func newRedisStub() *redisStub {
@@ -160,7 +160,7 @@ func (p *pipeStub) LLen(ctx context.Context, key string) *redis.IntCmd {
 	return cmd
 }
 
-// RPush puts an element back.
+// RPush passes an element on.
 func (p *pipeStub) RPush(ctx context.Context, key string, _ ...any) *redis.IntCmd {
 	p.stub.with(func() {
 		p.stub.notices[queueOfList(key)]++
@@ -169,7 +169,7 @@ func (p *pipeStub) RPush(ctx context.Context, key string, _ ...any) *redis.IntCm
 	return redis.NewIntCmd(ctx)
 }
 
-// Expire bounds for how long elements that were put back stay.
+// Expire bounds for how long elements that were passed on stay.
 func (p *pipeStub) Expire(ctx context.Context, _ string, lasts time.Duration) *redis.BoolCmd {
 	p.stub.with(func() { p.stub.passedOn = append(p.stub.passedOn, "expire "+lasts.String()) })
 	return redis.NewBoolCmd(ctx)
