@@ -22,13 +22,13 @@ var (
 func TestProtocol(t *testing.T) {
 	t.Parallel()
 	models := []model.Model{
-		{Resources: two, Faults: 1},
 		{Resources: two, Faults: 1, Prefetch: 1, Symmetric: true},
 		{Resources: three, Failures: 1},
 		{Resources: three, Prefetch: 1},
 	}
 	if verify.All() {
 		models = append(models,
+			model.Model{Resources: two, Faults: 1},
 			model.Model{Resources: pairs, Failures: 1},
 			model.Model{Resources: pairs, Prefetch: 1},
 			model.Model{Resources: two, Faults: 1, Prefetch: 1},
