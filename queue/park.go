@@ -104,10 +104,7 @@ func (g *Guard) endedByAsynq(ctx context.Context, t *asynq.Task, ended error) er
 	info := infoOf(ctx, t)
 	info.Resource = resource
 	g.leaveQueue(ctx, info, asynqredis.WaiterName(info.Queue, info.ID))
-	if g.hook.Mismatched() {
-		return ended // Attempt would begin another one
-	}
-	if a := g.hook.Attempt(info.Queue, info.ID); a != nil && a.Overdue() {
+	if g.hook.Overdue(info.Queue, info.ID) {
 		return fmt.Errorf("its deadline passed while it waited for %s: %w", resource, ended)
 	}
 	return ended

@@ -120,7 +120,7 @@ func (g *Guard) shut(missing error) {
 		for sleep.For(g.background, availableEvery) == nil {
 			if g.available(g.background) == nil {
 				g.hook.Open()
-				g.missing.Store(nil) // after Open: a handler that shuts the gate meanwhile must not be undone
+				g.missing.Store(nil) // after Open, which would else undo a shut in between
 				g.cfg.Logger.InfoContext(g.background, "tasks are taken again", "after", time.Since(since).Round(time.Millisecond))
 				return
 			}

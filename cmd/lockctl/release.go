@@ -142,7 +142,7 @@ func (a *app) release(ctx context.Context, r releasing) error {
 		if err := a.ask(ctx, lock); err != nil {
 			return err
 		}
-		if err := c.stillForeign(ctx, lock); err != nil {
+		if err := c.checkForeign(ctx, lock); err != nil {
 			return err
 		}
 	}
@@ -153,9 +153,9 @@ func (a *app) release(ctx context.Context, r releasing) error {
 	return a.print(done, done.text)
 }
 
-// stillForeign returns an error if another program held the lock that was shown, and holds it no more.
+// checkForeign returns an error if another program held the lock that was shown, and holds it no more.
 // Such a holder has no fence by which the script could tell it from a later one.
-func (c *connection) stillForeign(ctx context.Context, shown inspect.Lock) error {
+func (c *connection) checkForeign(ctx context.Context, shown inspect.Lock) error {
 	if shown.State != inspect.Foreign {
 		return nil
 	}

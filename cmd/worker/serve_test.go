@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/proc"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/queue"
 	"github.com/sidingq/siding/tasks"
@@ -196,6 +197,20 @@ func TestSIGTERMDrains(t *testing.T) {
 	}
 }
 
+// signalUntilEnd signals a program until it has ended.
+func signalUntilEnd(t *testing.T, p *proc.Program, sig syscall.Signal) {
+	t.Helper()
+	poll.Eventually(t, "the end", func() bool {
+		_ = p.Cmd.Process.Signal(sig) // an error says that it has ended
+		select {
+		case <-p.Ended:
+			return true
+		default:
+			return false
+		}
+	})
+}
+
 // A second signal does not wait for anything.
 func TestSecondSignalEndsAtOnce(t *testing.T) {
 	t.Parallel()
@@ -207,15 +222,7 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	p.Signal(t, syscall.SIGTERM)
 	poll.Eventually(t, "draining", func() bool { return strings.Contains(p.Stderr.String(), "msg=draining") })
 	// A request of its own, as it comes later; those before are of the first.
-	poll.Eventually(t, "the end", func() bool {
-		_ = p.Cmd.Process.Signal(syscall.SIGTERM) // an error says that it has ended
-		select {
-		case <-p.Ended:
-			return true
-		default:
-			return false
-		}
-	})
+	signalUntilEnd(t, p, syscall.SIGTERM)
 	if have := p.Wait(t, 5*time.Second); have != exitFault {
 		t.Errorf("want exit status %d, have %d", exitFault, have)
 	}
@@ -254,15 +261,7 @@ func TestDemoLeavesNoFolder(t *testing.T) {
 		return len(found)
 	}
 	poll.Eventually(t, "a folder", func() bool { return folders() == 1 && strings.Contains(p.Stderr.String(), "dashboard:") })
-	poll.Eventually(t, "the end", func() bool {
-		_ = p.Cmd.Process.Signal(syscall.SIGINT) // an error says that it has ended
-		select {
-		case <-p.Ended:
-			return true
-		default:
-			return false
-		}
-	})
+	signalUntilEnd(t, p, syscall.SIGINT)
 	if have := folders(); have != 0 {
 		t.Errorf("want no folder left, have %d", have)
 	}

@@ -44,10 +44,6 @@ type Attempt struct {
 // has a name in Redis.
 func (a *Attempt) Seen() bool { return a.Name != "" }
 
-// Overdue reports whether the deadline of the task passed while it waited. asynq does not call its
-// handler then.
-func (a *Attempt) Overdue() bool { return a.overdue != "" }
-
 // Park makes the acknowledgement park the task, whatever asynq sends: done, retry or archive.
 func (a *Attempt) Park(p asynqredis.Park) {
 	a.server.running.Lock()

@@ -68,6 +68,13 @@ func (h *Hook) Attempt(queue, id string) *Attempt {
 	return a
 }
 
+// Overdue reports whether the deadline of a task passed while it waited. asynq does not call its handler
+// then.
+func (h *Hook) Overdue(queue, id string) bool {
+	a, _ := h.running.latest(asynqredis.TaskKey(queue, id))
+	return a != nil && a.overdue != ""
+}
+
 // A fetcher answers the dequeues of one server; see [fetch.Fetcher].
 type fetcher interface {
 	Dequeue(ctx context.Context, queue string, scan fetch.Scan) (fetch.Task, error)

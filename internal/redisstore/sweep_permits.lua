@@ -16,8 +16,8 @@
 --
 -- Guarantees: a permit that is held or reserved stays as it is. The same call made twice (its
 -- reply was lost) names the same reservations, and makes no more. Reservations expire. A call makes
--- MOST reservations at most, as each reads all permits of its lock. Then 1 ms is returned for a lock
--- that has more to reserve.
+-- 20 reservations at most, as each reads all permits of its lock. For a lock that has more to reserve
+-- it returns 1 ms.
 
 -- (take.lua)
 -- (join.lua)
