@@ -25,9 +25,10 @@ func read(t *testing.T, name ...string) []byte {
 }
 
 // outside returns the environment without the settings of the person who runs the tests, and then more.
+// Flags of the go command may also come from the file that go env -w writes, so there is a value for them.
 func outside(more ...string) []string {
-	own := func(v string) bool { return strings.HasPrefix(v, "SIDING_") || strings.HasPrefix(v, "GOFLAGS=") }
-	return append(slices.DeleteFunc(os.Environ(), own), more...)
+	own := func(v string) bool { return strings.HasPrefix(v, "SIDING_") }
+	return append(append(slices.DeleteFunc(os.Environ(), own), "GOFLAGS=-buildvcs=auto"), more...)
 }
 
 // run runs a program, which must succeed.
