@@ -2,7 +2,6 @@ package inspect
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -142,15 +141,10 @@ func (w *inquiry) examine(ctx context.Context, t asynqredis.TaskLook) (*exam, er
 func (i *Inspector) patienceOf(kind string, headers map[string]string) time.Duration {
 	p := i.cfg.Policies[kind]
 	if text := headers[queue.HeaderPolicy]; text != "" {
-		var own struct {
-			OnBusy queue.OnBusy `json:"on_busy"`
-			Wait   string       `json:"wait"`
-		}
-		if json.Unmarshal([]byte(text), &own) != nil {
+		var err error
+		if p, err = queue.ParsePolicy(text); err != nil {
 			return 0 // the guard archives such a task
 		}
-		p.OnBusy = own.OnBusy
-		p.Wait, _ = time.ParseDuration(own.Wait)
 	}
 	if p.OnBusy != queue.OnBusyWait {
 		return 0

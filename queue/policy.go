@@ -164,8 +164,9 @@ func (p Policy) text() string {
 	return string(text)
 }
 
-// parsePolicy reads a policy from a header.
-func parsePolicy(text string) (p Policy, err error) {
+// ParsePolicy reads a policy from the text of a header [HeaderPolicy]. It also refuses one that a server
+// would refuse. An error names the field and the value.
+func ParsePolicy(text string) (p Policy, err error) {
 	const want = `want JSON such as {"on_busy":"reject"}`
 	var t policyText
 	decoder := json.NewDecoder(strings.NewReader(text))
@@ -196,7 +197,7 @@ func (g *Guard) policyOf(t *asynq.Task) (*Policy, error) {
 	p, text := g.cfg.Policies[t.Type()], t.Headers()[HeaderPolicy]
 	if text != "" {
 		var err error
-		if p, err = parsePolicy(text); err != nil {
+		if p, err = ParsePolicy(text); err != nil {
 			return nil, fmt.Errorf("%s: header %s: %w", t.Type(), HeaderPolicy, err)
 		}
 	}
