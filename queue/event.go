@@ -78,7 +78,7 @@ type Event struct {
 	Queue    string // asynq's, as in [Receipt]
 	Resource string // of the task, empty for EventStarted and EventFinished
 	Fence    int64  // the fencing token, from EventAcquired on; 0 on a Store without
-	Parked   int    // only EventParked: how often the task has been parked for a busy resource
+	Parked   int    // only EventParked: how often the task has been parked, for whatever reason
 	Holder   string // EventParked: who holds the lock; EventAcquired after a wait: who held it when the task was parked last
 	Other    string // EventCoalesced, EventReplaced: the id of the task that is to run instead
 	// Waited is for how long the task has waited since it first came to its resource, by Redis's

@@ -168,6 +168,7 @@ type Guard struct {
 	following sync.Once // begins to read the overrides of limits
 	rdb       redis.Scripter
 	hook      *hook.Hook
+	typed     map[string]func([]byte) string // by kind: the resource of a task without a header, see Handle
 	notifier  *fetch.Notifier
 	wrapped   atomic.Bool // Wrap was called
 	redisRing atomic.Bool // a connection was a redis.Ring's
@@ -202,7 +203,10 @@ func NewGuard(rdb redis.Scripter, cfg GuardConfig) (*Guard, error) {
 	if err != nil {
 		host = "unknown host"
 	}
-	g := &Guard{unguardedKinds: logEvery{interval: 24 * time.Hour}, cfg: cfg, rdb: rdb, self: fmt.Sprintf("%s (pid %d)", host, os.Getpid()), watchEvery: watchEvery}
+	g := &Guard{
+		cfg: cfg, rdb: rdb, self: fmt.Sprintf("%s (pid %d)", host, os.Getpid()), watchEvery: watchEvery,
+		typed: make(map[string]func([]byte) string), unguardedKinds: logEvery{interval: 24 * time.Hour},
+	}
 	rules, err := rulesOf(cfg.Limits)
 	if err != nil {
 		return nil, err

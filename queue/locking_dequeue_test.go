@@ -259,6 +259,24 @@ func TestUnusedLockIsGivenBack(t *testing.T) {
 		poll.Eventually(t, "its end", func() bool { s := b.state(id); return s == 0 || s == asynq.TaskStateRetry })
 		b.soonFree(t, b.resource)
 	})
+	t.Run("it cannot be read", func(t *testing.T) {
+		t.Parallel()
+		b, st := setup(t), newStage(t)
+		header := "\x0a\x0fsiding-resource\x12" + string(rune(len(b.resource))) + b.resource
+		msg := "\x0a\x08test:job" + "\x07\x00" + "z" + string(rune(len(header))) + header
+		for key, call := range map[string]*redis.IntCmd{
+			"task":    b.rdb.HSet(t.Context(), b.taskKey("1"), "msg", msg, "state", "pending"),
+			"pending": b.rdb.LPush(t.Context(), b.key("pending"), "1"),
+		} {
+			if err := call.Err(); err != nil {
+				t.Fatalf("%s: %v", key, err)
+			}
+		}
+		(&plain{}).serve(t, b, st)
+		poll.Eventually(t, "its dequeue", func() bool { return b.rdb.LLen(t.Context(), b.key("pending")).Val() == 0 })
+		poll.Eventually(t, "its lock", func() bool { return b.rdb.Exists(t.Context(), "{"+b.lockKey()+"}:fence").Val() == 1 })
+		b.soonFree(t, b.resource)
+	})
 }
 
 // A zombie that comes to the guard when its context has ended does not run. The lock that came with

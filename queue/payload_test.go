@@ -11,6 +11,7 @@ import (
 	"github.com/hibiken/asynq"
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -62,6 +63,37 @@ func TestPayloadNamesTheResource(t *testing.T) {
 				b.soonFree(t, b.resource+".before")
 			})
 		})
+	}
+}
+
+// A task from a plain client has no header. Its payload is read before the guard begins, so the task runs
+// once: for middleware, and for those who observe.
+func TestPayloadOfAPlainClientIsReadFirst(t *testing.T) {
+	t.Parallel()
+	b, st, j := setup(t), newStage(t), &journal{}
+	var calls atomic.Int64
+	s := b.newServer(t, queue.ServerConfig{Guard: queue.GuardConfig{Observe: j.observe}})
+	s.Use(func(next asynq.Handler) asynq.Handler {
+		return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+			calls.Add(1)
+			return next.ProcessTask(ctx, task)
+		})
+	})
+	queue.Handle(s, st.run)
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { shutdown(t, s) })
+	id := b.enqueuePlain(t, b.job(1))
+	b.awaitGone(t, id)
+	poll.Eventually(t, "its release", func() bool { return len(j.of(queue.EventReleased, id)) > 0 })
+	for kind, want := range map[queue.EventKind]int{queue.EventStarted: 0, queue.EventFinished: 0, queue.EventAcquired: 1, queue.EventReleased: 1} {
+		if have := len(j.of(kind, id)); have != want {
+			t.Errorf("%s: want %d, have %d", kind, want, have)
+		}
+	}
+	if have := calls.Load(); have != 1 {
+		t.Errorf("want one call of the middleware, have %d", have)
 	}
 }
 

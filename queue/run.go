@@ -54,7 +54,12 @@ func (g *Guard) resourceOf(t *asynq.Task) (string, error) {
 			return "", fmt.Errorf("%s: resource: %w", t.Type(), err)
 		}
 	} else if !guarded {
-		return "", nil
+		if name, ok := g.typed[t.Type()]; ok {
+			resource = name(t.Payload())
+		}
+		if resource == "" {
+			return "", nil
+		}
 	}
 	return resource, checkResource(t.Type(), resource)
 }
@@ -204,9 +209,7 @@ func (r *run) runUnguarded(ctx context.Context, next asynq.Handler) error {
 		r.cfg.Observe(ev)
 	}()
 	err = next.ProcessTask(ctx, r.task)
-	if _, guarded := errors.AsType[*otherResourceError](err); !guarded {
-		r.noteUnguarded(r.info.Kind)
-	}
+	r.noteUnguarded(r.info.Kind)
 	return r.parkUnavailable(err)
 }
 

@@ -94,17 +94,9 @@ func Handle[T Task](s *Server, fn func(context.Context, T) error) {
 		panic("queue: Handle: " + kind + ": the handler is nil")
 	}
 	s.handle(kind, func(ctx context.Context, task *asynq.Task) error {
-		var t T
-		if err := json.Unmarshal(task.Payload(), &t); err != nil {
-			if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-				e.Value, _, _ = strings.Cut(e.Value, " ") // without the number itself, which is not for logs
-			}
-			return Permanent(fmt.Errorf("%s: payload: %w", kind, err))
-		}
-		if v, ok := any(t).(Validator); ok {
-			if err := v.Validate(); err != nil {
-				return Permanent(err)
-			}
+		t, err := decode[T](kind, task.Payload())
+		if err != nil {
+			return Permanent(err)
 		}
 		if g, ok := any(t).(Guarded); ok {
 			resource := g.Resource()
@@ -117,6 +109,31 @@ func Handle[T Task](s *Server, fn func(context.Context, T) error) {
 		}
 		return fn(context.WithValue(ctx, taskKey{}, task), t)
 	})
+	if _, ok := any(zero).(Guarded); !ok {
+		return
+	}
+	s.guard.typed[kind] = func(payload []byte) string {
+		t, err := decode[T](kind, payload)
+		g, ok := any(t).(Guarded)
+		if err != nil || !ok {
+			return "" // the handler says what is wrong
+		}
+		return g.Resource()
+	}
+}
+
+// decode returns the task that a payload holds, and checks it.
+func decode[T Task](kind string, payload []byte) (t T, err error) {
+	if err := json.Unmarshal(payload, &t); err != nil {
+		if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+			e.Value, _, _ = strings.Cut(e.Value, " ") // without the number itself, which is not for logs
+		}
+		return t, fmt.Errorf("%s: payload: %w", kind, err)
+	}
+	if v, ok := any(t).(Validator); ok {
+		err = v.Validate()
+	}
+	return t, err
 }
 
 func (s *Server) handle(kind string, r asynq.HandlerFunc) {
@@ -134,8 +151,8 @@ func (s *Server) handle(kind string, r asynq.HandlerFunc) {
 }
 
 // Use wraps the handlers of all tasks, inside the guard, as the Use of asynq.ServeMux does: the first
-// middleware is the outermost. It panics if the server was started. [Server.Start] refuses a nil
-// middleware.
+// middleware is the outermost. It runs twice for a task whose payload names another resource than its
+// header. Use panics if the server was started. [Server.Start] refuses a nil middleware.
 func (s *Server) Use(middleware ...asynq.MiddlewareFunc) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -223,6 +223,16 @@ func (s *attempts) acknowledging(key string, o op, deadline time.Time, ok bool) 
 	return a
 }
 
+// claimed records that a dequeue has returned a's task to asynq. For asynq the lease ends as that dequeue
+// says. The dequeue may have waited, so the lease of a prefetched task may end later.
+func (s *attempts) claimed(a *Attempt, leaseEnds any) {
+	s.Lock()
+	defer s.Unlock()
+	if ends, ok := leaseEnds.(int64); ok {
+		a.lease = min(a.lease, ends)
+	}
+}
+
 // remove forgets a, but no other attempt of its task.
 func (s *attempts) remove(a *Attempt) {
 	s.Lock()

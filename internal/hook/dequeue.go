@@ -165,6 +165,9 @@ func (h *Hook) lockingArgs() []any {
 func (s server) begin(t taken, queue, name string, leaseEnds any) fetch.Task {
 	m, err := asynqredis.ParseMessage(t.Message)
 	if err != nil || m.ID == "" {
+		if t.grant != nil {
+			s.locking.Unused(*t.grant)
+		}
 		return t.Task // asynq says what is wrong with the task
 	}
 	lease, _ := leaseEnds.(int64)

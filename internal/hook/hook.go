@@ -141,7 +141,11 @@ func (s server) dequeue(ctx context.Context, next redis.ProcessHook, c call) (fe
 	if s.gate.held(ctx) {
 		return fetch.Task{}, redis.Nil
 	}
-	return s.fetcher.Dequeue(ctx, c.queue, func(queues ...string) (fetch.Task, error) {
+	t, err := s.fetcher.Dequeue(ctx, c.queue, func(queues ...string) (fetch.Task, error) {
 		return s.take(ctx, next, c.argv[0], queues)
 	})
+	if a, ok := t.Attempt.(*Attempt); ok {
+		s.running.claimed(a, c.argv[0])
+	}
+	return t, err
 }

@@ -65,7 +65,7 @@ func New() *Metrics {
 
 	acquired := counter("siding_locks_acquired_total", "Locks that tasks have acquired.", "class")
 	refused := counter("siding_tasks_refused_total", "How often tasks found their locks busy. A task may find its lock busy more than once.", "class")
-	parked := counter("siding_tasks_parked_total", "Tasks that began to wait for their locks. Divided by the locks acquired, that is the share of tasks that had to wait.", "class")
+	parked := counter("siding_tasks_parked_total", "Tasks that began to wait for their locks, and were never parked before. Divided by the locks acquired, that is the share of tasks that had to wait.", "class")
 	woken := counter("siding_tasks_woken_total", "Tasks that acquired their locks after a wait, by what ended the wait: handoff, timer or recovery. Many by timer mean that wake-ups are lost.", "class", "via")
 	waited := histogram("siding_task_wait_seconds", "Time from the first refusal of a task until it had its lock, of tasks that had to wait.", waitBuckets, "class")
 	m.classes = labels.NewSet(func(name string) *class {

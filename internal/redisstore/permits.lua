@@ -106,8 +106,9 @@ local function with_permits()
   -- permit by itself, see renew.lua and release.lua. Returns false if another program holds the lock, or
   -- if the lock never expires. Such a holder keeps all others out.
   function to_permit(base, grant, retention)
-    local value, left = redis.call('GET', base), redis.call('PTTL', base)
+    local value, left = redis.pcall('GET', base), redis.call('PTTL', base)
     if not value or value == MARK then return true end
+    if type(value) ~= 'string' then return false end -- another program has put another type there
     local waits = reserved(value)
     if left < 0 or not waits and string.sub(value, 1, 7) ~= 'siding:' then return false end
     local found, number = permits_of(base), 1

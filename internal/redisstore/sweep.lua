@@ -28,8 +28,8 @@ for i = 1, #KEYS, 4 do
     if waiter then left = timeout end
     if ticket then wake = {left, reservation, waiter, ticket} end
   elseif left <= timeout then -- it may be a reservation
-    local value = redis.call('GET', lock)
-    local again = value and begins(value, ARGV[3]) and handed_off(value, ARGV[1] == '1', ARGV[2] == '1')
+    local value = redis.pcall('GET', lock) -- an error if another program has put another type there
+    local again = type(value) == 'string' and begins(value, ARGV[3]) and handed_off(value, ARGV[1] == '1', ARGV[2] == '1')
     if again and again[1] == 2 then wake = {left, again[2], again[3], again[4]} end
   end
   if not wake and redis.call('EXISTS', queue, paused) == 0 then left = -3 end

@@ -55,3 +55,39 @@ func TestSweepOfManyPermits(t *testing.T) {
 		}
 	}
 }
+
+// Another program may put a key of another type where a lock was. For its waiters that is a holder. The other
+// locks of the sweep are handed off.
+func TestSweepOfAnotherType(t *testing.T) {
+	t.Parallel()
+	for name, rule := range map[string]*store.Rule{"no rule": nil, "limit": {Limit: 2}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rdb := redistest.Shared(t).Client(t)
+			s, ok := redisstore.New(rdb).(sweepingStore)
+			if !ok {
+				t.Fatal("want a store that sweeps")
+			}
+			var locks []store.Ruled
+			for _, what := range []string{"hash", "hash that expires", "free"} {
+				key := fmt.Sprintf("lock:%s:%s", t.Name(), what)
+				locks = append(locks, store.Ruled{Key: key, Rule: rule})
+				must(t, rdb.ZAdd(t.Context(), "{"+key+"}:queue", redis.Z{Score: 1, Member: waiter(1)}).Err())
+				if what != "free" {
+					must(t, rdb.HSet(t.Context(), key, "another", "program").Err())
+				}
+			}
+			must(t, rdb.PExpire(t.Context(), locks[1].Key, time.Minute).Err())
+			found, err := s.Sweep(t.Context(), locks, false, handoff("sweep-"+name))
+			must(t, err)
+			for i, swept := range found {
+				if want := i / 2; !swept.Waiting || len(swept.Next) != want {
+					t.Errorf("%s: want a waiter, and %d reservations, have %+v", locks[i].Key, want, swept)
+				}
+			}
+			if left := found[1].Left; left <= 0 || left > time.Minute {
+				t.Errorf("want the time left of the key that expires, have %s", left)
+			}
+		})
+	}
+}

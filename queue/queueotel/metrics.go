@@ -34,7 +34,7 @@ func newMetrics(meter metric.Meter) (*metrics, error) {
 	}
 	m := &metrics{
 		acquired:      counter("siding.locks.acquired", "{lock}", "Locks that tasks have acquired."),
-		parked:        counter("siding.tasks.parked", "{task}", "Tasks that began to wait for their locks."),
+		parked:        counter("siding.tasks.parked", "{task}", "Tasks that began to wait for their locks, and were never parked before."),
 		refused:       counter("siding.tasks.refused", "{refusal}", "How often tasks found their locks busy."),
 		woken:         counter("siding.tasks.woken", "{task}", "Tasks that acquired their locks after a wait, by what ended the wait."),
 		lost:          counter("siding.locks.lost", "{lock}", "Locks that were lost while their tasks ran."),
