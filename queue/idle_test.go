@@ -303,7 +303,7 @@ func TestNoIdleResourceAfterAShortPauseBesideALongOne(t *testing.T) {
 		idle.over()
 		b.awaitGone(t, ids...)
 		st.wantOrder(0, 1, 2, 3)
-		idle.want(t, 10*time.Second) // 5 s between scans of all locks, or a hundred times what one takes
+		idle.want(t, 7*time.Second)
 	})
 }
 

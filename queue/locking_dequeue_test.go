@@ -2,6 +2,7 @@ package queue_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -264,13 +265,11 @@ func TestUnusedLockIsGivenBack(t *testing.T) {
 		b, st := setup(t), newStage(t)
 		header := "\x0a\x0fsiding-resource\x12" + string(rune(len(b.resource))) + b.resource
 		msg := "\x0a\x08test:job" + "\x07\x00" + "z" + string(rune(len(header))) + header
-		for key, call := range map[string]*redis.IntCmd{
-			"task":    b.rdb.HSet(t.Context(), b.taskKey("1"), "msg", msg, "state", "pending"),
-			"pending": b.rdb.LPush(t.Context(), b.key("pending"), "1"),
-		} {
-			if err := call.Err(); err != nil {
-				t.Fatalf("%s: %v", key, err)
-			}
+		if err := errors.Join(
+			b.rdb.HSet(t.Context(), b.taskKey("1"), "msg", msg, "state", "pending").Err(),
+			b.rdb.LPush(t.Context(), b.key("pending"), "1").Err(),
+		); err != nil {
+			t.Fatal(err)
 		}
 		(&plain{}).serve(t, b, st)
 		poll.Eventually(t, "its dequeue", func() bool { return b.rdb.LLen(t.Context(), b.key("pending")).Val() == 0 })
