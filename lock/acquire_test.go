@@ -168,7 +168,7 @@ func TestReleaseOfAnothersLock(t *testing.T) {
 				s.Errorf("%s: want their lock untouched as %q, have %q", how.name, value, have)
 			}
 			s.wantTTL(s.key, 14*time.Second, 15*time.Second)
-			if _, err := s.Leave(ctx, s.res, "waiter"); err != nil {
+			if _, err := s.Leave(ctx, lease.Request{Resource: s.res, Waiter: "waiter"}); err != nil {
 				s.Fatal(err)
 			}
 			s.release(theirs)

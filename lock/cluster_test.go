@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/sidingq/siding/internal/lease"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock"
 )
@@ -42,7 +43,7 @@ func TestCluster(t *testing.T) {
 		if n := client.Exists(ctx, s.key).Val() + client.Exists(ctx, s.fence).Val() + client.Exists(ctx, s.row).Val(); n != 3 {
 			t.Errorf("want three keys of these names, have %d", n)
 		}
-		if _, err := s.Leave(ctx, s.res, "w3"); err != nil {
+		if _, err := s.Leave(ctx, lease.Request{Resource: s.res, Waiter: "w3"}); err != nil {
 			t.Fatal(err)
 		}
 		s.release(second)

@@ -17,6 +17,7 @@ import (
 	"github.com/sidingq/siding/internal/redisstore"
 	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/internal/store"
+	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
@@ -525,12 +526,107 @@ func TestPermitIsResumed(t *testing.T) {
 		s.wantPermits(1)
 		s.release(again)
 		first.Detach()
-		resumed, err := s.stranger().Resume(s.Context(), s.res, first.Token())
-		if err != nil || resumed.Fence() != first.Fence() {
+		resumed, err := s.stranger().Client.Resume(s.Context(), s.res, first.Token())
+		if err != nil || resumed.Fence() != first.Fence() || resumed.Token() != first.Token() {
 			s.Fatalf("want the lease resumed, have %v and %v", resumed, err)
 		}
-		s.release(resumed)
+		resumed.Start(func() {})
+		second := s.takeOf(&store.Rule{Limit: 2}, "")
+		_ = s.refuseOf(&store.Rule{Limit: 2}, "w1")
+		s.handOff(resumed, "w1")
+		s.release(s.takeOf(&store.Rule{Limit: 2}, "w1"))
+		s.release(second)
 		s.wantPermits()
+	})
+}
+
+// A waiter that gives up passes on the permit that was reserved for it.
+func TestWaiterThatLeavesPassesOnItsPermit(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		held := s.takeOf(three, "")
+		s.takeOf(three, "")
+		s.takeOf(three, "")
+		for _, w := range []string{"w1", "w2"} {
+			_ = s.refuseOf(three, w)
+		}
+		s.handOff(held, "w1")
+		next, err := s.Leave(s.Context(), lease.Request{Resource: s.res, Waiter: "w1", Rule: three})
+		if err != nil {
+			s.Fatal(err)
+		}
+		s.wantNext(next, "w2")
+		s.takeOf(three, "w2")
+	})
+}
+
+// A limiter is a store that knows limits, and whose waiters listen.
+type limiter interface {
+	store.Store
+	store.Limiter
+	store.Listener
+}
+
+// A cutStore fails each acquire once it is cut.
+type cutStore struct {
+	limiter
+	cut atomic.Bool
+}
+
+func (c *cutStore) Acquire(ctx context.Context, r store.Request) (store.Result, error) {
+	if c.cut.Load() {
+		return store.Result{}, locktest.ErrNetwork
+	}
+	return c.limiter.Acquire(ctx, r)
+}
+
+// A caller that gives up a wait passes on the permit that was reserved for it.
+func TestCallerThatGivesUpPassesOnItsPermit(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		inner, ok := lock.Redis(s.rdb).(limiter)
+		if !ok {
+			s.Fatal("want a store that knows limits")
+		}
+		broken := &cutStore{limiter: inner}
+		held := s.takeOf(three, "")
+		s.takeOf(three, "")
+		s.takeOf(three, "")
+		ctx, giveUp := context.WithCancel(s.Context())
+		var waiters sync.WaitGroup
+		wait := func(ctx context.Context, locker *setup, queued int) (got chan error) {
+			got = make(chan error, 1)
+			waiters.Go(func() {
+				held, err := locker.Acquire(ctx, s.res, &lock.Options{Wait: lock.Forever, Limit: 3})
+				if err == nil {
+					s.release(held)
+				}
+				got <- err
+			})
+			poll.Eventually(s.T, "a queued waiter", func() bool { return len(s.queue()) == queued })
+			return got
+		}
+		gone := wait(ctx, s.withStore(broken, lock.Config(s.cfg)), 1)
+		next := wait(s.Context(), s.stranger(), 2)
+		broken.cut.Store(true)
+		s.release(held)
+		permits := s.wantPermits(1, 2, 3)
+		if !slices.ContainsFunc(permits, func(p redisstore.Permit) bool { return p.Reserved }) {
+			s.Fatalf("want a permit reserved for the first waiter, have %+v", permits)
+		}
+		giveUp()
+		if err := <-gone; !errors.Is(err, context.Canceled) {
+			s.Fatalf("want a caller that has given up, have %v", err)
+		}
+		select {
+		case err := <-next:
+			if err != nil {
+				s.Fatal(err)
+			}
+		case <-time.After(20 * time.Second): // its fallback time comes with the end of the TTL
+			s.Fatal("want the next waiter to get the permit, have it wait")
+		}
+		waiters.Wait()
 	})
 }
 

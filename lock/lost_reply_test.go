@@ -43,7 +43,7 @@ func newFaulty(t *testing.T, maxRetries int, cfg lock.Config) *faulty {
 	// The server must know the scripts: else the first answer is that it does not.
 	warm := f.on(t.Name() + " warm")
 	warm.confirmed(warm.reserved("w"))
-	if _, err := warm.Leave(t.Context(), warm.res, "nobody"); err != nil {
+	if _, err := warm.Leave(t.Context(), lease.Request{Resource: warm.res, Waiter: "nobody"}); err != nil {
 		t.Fatal(err)
 	}
 	held := warm.take("w")
@@ -233,7 +233,7 @@ func TestCallsWhoseAnswerIsLost(t *testing.T) {
 		return func() bool { return !slices.Contains(f.direct.queue(), waiter) }
 	}
 	f.direct.join("w1", "w2")
-	if err := f.unheard(func() error { return second(f.Leave(t.Context(), f.res, "w1")) }, gone("w1")); err != nil {
+	if err := f.unheard(func() error { return second(f.Leave(t.Context(), lease.Request{Resource: f.res, Waiter: "w1"})) }, gone("w1")); err != nil {
 		t.Errorf("leave: %v", err)
 	}
 	r := f.handOff(held, "w2")

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/lease"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
@@ -77,7 +78,7 @@ func TestScriptsAreFlushed(t *testing.T) {
 	flush()
 	held = s.take("w2")
 	flush()
-	if _, err := s.Leave(ctx, s.res, "w3"); err != nil {
+	if _, err := s.Leave(ctx, lease.Request{Resource: s.res, Waiter: "w3"}); err != nil {
 		t.Error(err)
 	}
 	s.wantQueue()
@@ -102,7 +103,7 @@ func TestRedisIsDown(t *testing.T) {
 	for what, err := range map[string]error{
 		"hold":    err,
 		"renew":   held.Renew(t.Context()),
-		"leave":   second(s.Leave(t.Context(), s.res, "w")),
+		"leave":   second(s.Leave(t.Context(), lease.Request{Resource: s.res, Waiter: "w"})),
 		"release": held.Release(t.Context()),
 	} {
 		if err == nil || errors.Is(err, lock.ErrBusy) || errors.Is(err, lock.ErrLost) {

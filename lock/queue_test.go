@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sidingq/siding/internal/lease"
 	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/lock"
 )
@@ -87,7 +88,7 @@ func TestPositionAndTicketAreKept(t *testing.T) {
 			}
 		}
 		s.wantQueue(waiters...)
-		if _, err := s.Leave(s.Context(), s.res, "w2"); err != nil {
+		if _, err := s.Leave(s.Context(), lease.Request{Resource: s.res, Waiter: "w2"}); err != nil {
 			s.Fatal(err)
 		}
 		if busy := s.refuse("w3"); busy.Position != 2 || busy.Ticket != tickets[2] {
@@ -180,7 +181,7 @@ func TestLeave(t *testing.T) {
 		held := s.take("")
 		s.join(names(3)...)
 		for _, w := range []string{"w1", "w1", "unknown"} {
-			if _, err := s.Leave(s.Context(), s.res, w); err != nil {
+			if _, err := s.Leave(s.Context(), lease.Request{Resource: s.res, Waiter: w}); err != nil {
 				s.Fatal(err)
 			}
 		}
@@ -190,7 +191,7 @@ func TestLeave(t *testing.T) {
 			s.Errorf("want a waiter that left to join at the end with a new ticket, have %+v", busy)
 		}
 		s.handOff(held, "w2")
-		if _, err := s.Leave(s.Context(), "never heard of", "w1"); err != nil {
+		if _, err := s.Leave(s.Context(), lease.Request{Resource: "never heard of", Waiter: "w1"}); err != nil {
 			s.Errorf("want no error for a resource without a wait queue, have %v", err)
 		}
 	})

@@ -70,7 +70,7 @@ func TestReservationIsForAnyName(t *testing.T) {
 				s.Errorf("%q: want a hand-off", name)
 			}
 			s.wantQueue("other")
-			if _, err := s.Leave(s.Context(), s.res, "other"); err != nil {
+			if _, err := s.Leave(s.Context(), lease.Request{Resource: s.res, Waiter: "other"}); err != nil {
 				s.Fatal(err)
 			}
 			s.release(held)

@@ -257,7 +257,7 @@ func TestWaiterLeavesWhilePaused(t *testing.T) {
 		if _, err := s.Drop(s.Context(), s.handOff(held, group+"1"), true); err != nil {
 			s.Fatal(err)
 		}
-		if _, err := s.Leave(s.Context(), s.res, group+"1"); err != nil {
+		if _, err := s.Leave(s.Context(), lease.Request{Resource: s.res, Waiter: group + "1"}); err != nil {
 			s.Fatal(err)
 		}
 		s.wantNext(nextOf(s.sweep(true)), group+"2")

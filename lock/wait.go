@@ -80,20 +80,20 @@ func (l *Locker) waitInQueue(ctx context.Context, request lease.Request, from st
 	}
 	held, err := l.persist(ctx, request.Resource, try, untilNextTry, woken)
 	if err != nil {
-		l.client.Go(func() { l.leaveQueue(context.WithoutCancel(ctx), request.Resource, waiter) })
+		l.client.Go(func() { l.leaveQueue(context.WithoutCancel(ctx), request) })
 	}
 	return held, err
 }
 
-// leaveQueue takes a waiter out of the wait queue that has given up. As the process still listens
-// for the others, the lock would be reserved for that waiter. So leaveQueue tries again after a
-// passing error, for a TTL at most, or until Close. After Close nobody listens, and a waiter that
-// stays in the wait queue is dropped.
-func (l *Locker) leaveQueue(ctx context.Context, resource, waiter string) {
+// leaveQueue takes the waiter of request, who has given up, out of the wait queue. As the process
+// still listens for the others, the lock would be reserved for that waiter. So leaveQueue tries again
+// after a passing error, for a TTL at most, or until Close. After Close nobody listens, and a waiter
+// that stays in the wait queue is dropped.
+func (l *Locker) leaveQueue(ctx context.Context, request lease.Request) {
 	var backoff backoff
 	for {
 		call, cancel := context.WithTimeout(ctx, lease.CleanupTimeout)
-		_, err := l.client.Leave(call, resource, waiter)
+		_, err := l.client.Leave(call, request)
 		cancel()
 		if err == nil || !backoff.again(err, l.client.Config().TTL) || l.client.Sleep(ctx, pollLongest, nil) != nil {
 			return

@@ -165,7 +165,7 @@ func TestWaiterThatLeavesHandsOff(t *testing.T) {
 		s.join("w1", "w2")
 		w := s.waitInQueue()
 		r := s.handOff(holder, "w1")
-		next, err := s.Leave(s.Context(), s.res, "w1")
+		next, err := s.Leave(s.Context(), lease.Request{Resource: s.res, Waiter: "w1"})
 		if err != nil {
 			s.Fatal(err)
 		}
@@ -173,7 +173,7 @@ func TestWaiterThatLeavesHandsOff(t *testing.T) {
 		if r.Waiter != "w1" {
 			s.Errorf("want w1 first, have %s", r.Waiter)
 		}
-		if next, err = s.Leave(s.Context(), s.res, "w2"); err != nil || next != nil {
+		if next, err = s.Leave(s.Context(), lease.Request{Resource: s.res, Waiter: "w2"}); err != nil || next != nil {
 			s.Errorf("want nobody to wake, have %v, %v", next, err)
 		}
 		s.release(s.served(w, soon))

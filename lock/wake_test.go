@@ -185,7 +185,7 @@ func TestLeaveWakes(t *testing.T) {
 			s.Errorf("want nobody to wake, have %v, %v", next, err)
 		}
 		s.wantWoken(second)
-		if next, err := s.Leave(s.Context(), s.res, second); err != nil || next != nil {
+		if next, err := s.Leave(s.Context(), lease.Request{Resource: s.res, Waiter: second}); err != nil || next != nil {
 			s.Errorf("want nobody to wake, have %v, %v", next, err)
 		}
 		s.wantWoken(second, third)

@@ -114,7 +114,7 @@ func (g *Guard) endedByAsynq(ctx context.Context, t *asynq.Task, ended error) er
 func (g *Guard) leaveQueue(ctx context.Context, info Info, waiter string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	next, err := g.locks.Leave(ctx, info.Resource, waiter)
+	next, err := g.locks.Leave(ctx, lease.Request{Resource: info.Resource, Waiter: waiter})
 	if next != nil { // the lock was reserved for the waiter
 		g.wake(ctx, next)
 	}

@@ -47,11 +47,12 @@ func (l *Lease) Fence() int64 { return l.holding.fence }
 
 // Token returns what [Client.Resume] takes over the lease by.
 func (l *Lease) Token() string {
-	number := store.PermitNumber(l.holding.key)
-	if number != "" {
-		number = "/" + number
+	h := l.holding
+	permit := store.PermitNumber(h.key)
+	if permit != "" {
+		permit = "/" + permit + "/" + h.rule.String()
 	}
-	return strconv.FormatInt(l.holding.fence, 10) + number + ":" + l.holding.token
+	return strconv.FormatInt(h.fence, 10) + permit + ":" + h.token
 }
 
 // Shared reports whether others may hold the lock, too: the lease is that of a permit.

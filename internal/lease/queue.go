@@ -45,10 +45,10 @@ func (c *Client) unlessLater(next *store.Reservation, rule *store.Rule) *store.R
 	return nil
 }
 
-// Leave takes a waiter out of the wait queue of resource. If the lock was reserved for it, the lock
+// Leave takes the waiter of r out of the wait queue. If the lock was reserved for it, the lock
 // is handed off, see [Client.Drop]. A waiter who is not queued is no error.
-func (c *Client) Leave(ctx context.Context, resource, waiter string) (*store.Reservation, error) {
-	return c.Drop(ctx, &store.Reservation{Key: c.Key(resource), Waiter: waiter}, false)
+func (c *Client) Leave(ctx context.Context, r Request) (*store.Reservation, error) {
+	return c.leave(ctx, &store.Reservation{Key: c.Key(r.Resource), Waiter: r.Waiter}, r.Rule, false)
 }
 
 // Drop drops the waiter of r, who cannot come. It reserves the lock for the next in the wait queue
@@ -59,14 +59,19 @@ func (c *Client) Leave(ctx context.Context, resource, waiter string) (*store.Res
 // If the waiter's group is paused, all of the group keep their tickets. They come back to their old
 // positions when one of them asks for the lock, or a [Client.Sweep] brings them back.
 func (c *Client) Drop(ctx context.Context, r *store.Reservation, paused bool) (*store.Reservation, error) {
+	return c.leave(ctx, r, nil, paused)
+}
+
+// leave drops the waiter of r. rule is that of the lock, unless the client has another one.
+func (c *Client) leave(ctx context.Context, r *store.Reservation, rule *store.Rule, paused bool) (*store.Reservation, error) {
 	_, listens := store.ListenerOf(r.Waiter)
 	next, err := c.store.Leave(ctx, r.Key, r.Waiter, store.Leave{
-		Handoff: c.handoff(uuid.NewString(), !listens), Rule: c.rule(r.Key), Reservation: r.Value, Ticket: r.Ticket, Paused: paused,
+		Handoff: c.handoff(uuid.NewString(), !listens), Rule: c.ruleOr(r.Key, rule), Reservation: r.Value, Ticket: r.Ticket, Paused: paused,
 	})
 	if err != nil {
 		return nil, store.Failed("leave the wait queue of "+c.Resource(r.Key), err)
 	}
-	return c.unlessLater(next, nil), nil //nolint:contextcheck // it sweeps for all who wait
+	return c.unlessLater(next, rule), nil //nolint:contextcheck // it sweeps for all who wait
 }
 
 // Sweep scans the locks of keys, which may have another prefix than c's. A lock that may be held, and

@@ -3,9 +3,6 @@ package redisstore
 import (
 	"context"
 	_ "embed"
-	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -55,7 +52,7 @@ func (r *reply) permits() (permits []Permit) {
 // permit is a start that may come at any time. rated says that some rates hold for the lock, maybe others
 // than these.
 func NextStart(ctx context.Context, rdb redis.Scripter, key string, rates []store.Rate) (at time.Time, rated bool, _ error) {
-	r := newReply(nextStartScript.Run(ctx, rdb, []string{key}, ruleText(&store.Rule{Rates: rates})).Result())
+	r := newReply(nextStartScript.Run(ctx, rdb, []string{key}, (&store.Rule{Rates: rates}).String()).Result())
 	at, rated = usTime(r.number()), r.number() == 1
 	return at, rated, r.err
 }
@@ -95,16 +92,3 @@ const permitsTTL = 48 * time.Hour
 
 // permitsKey is the hash of the permits of a lock that are held or reserved.
 func permitsKey(key string) string { return "{" + key + "}:permits" }
-
-// ruleText is what the scripts read of a rule.
-func ruleText(rule *store.Rule) string {
-	if rule == nil {
-		return ""
-	}
-	var text strings.Builder
-	text.WriteString(strconv.Itoa(rule.Limit))
-	for _, rate := range rule.Rates {
-		fmt.Fprintf(&text, " %d/%d", rate.Starts, rate.Period.Microseconds())
-	}
-	return text.String()
-}

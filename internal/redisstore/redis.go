@@ -138,7 +138,7 @@ func (s *redisStore) Acquire(ctx context.Context, c store.Request) (store.Result
 	}
 	script := s.scripts.acquire
 	if c.Rule != nil {
-		script, argv = s.scripts.acquirePermit, append(argv, ruleText(c.Rule))
+		script, argv = s.scripts.acquirePermit, append(argv, c.Rule.String())
 	}
 	r := newReply(script.Run(ctx, s.rdb, Keys(c.Key), argv...).Result())
 	if r.number() == 1 {
@@ -179,7 +179,7 @@ func (s *redisStore) Renew(ctx context.Context, key, token string, ttl, fenceTTL
 }
 
 func (s *redisStore) Release(ctx context.Context, key, token string, r store.Release) (*store.Reservation, error) {
-	argv := []any{token, flag(r.Stepwise), flag(s.cluster), reservedBegin(r.Nonce), ms(r.Timeout), ms(r.QueueTTL), r.For, r.Fence, ruleText(r.Rule)}
+	argv := []any{token, flag(r.Stepwise), flag(s.cluster), reservedBegin(r.Nonce), ms(r.Timeout), ms(r.QueueTTL), r.For, r.Fence, r.Rule.String()}
 	if start := r.Start; start != nil && !s.cluster {
 		argv = append(append(argv, start.ID, ms(start.TTL), ms(start.FenceTTL)), start.Args...)
 	}
@@ -196,7 +196,7 @@ func (s *redisStore) Release(ctx context.Context, key, token string, r store.Rel
 
 func (s *redisStore) Leave(ctx context.Context, key, waiter string, l store.Leave) (*store.Reservation, error) {
 	r := newReply(s.scripts.leave.Run(ctx, s.rdb, Keys(key), waiter, l.Reservation,
-		flag(l.Stepwise), flag(s.cluster), reservedBegin(l.Nonce), ms(l.Timeout), ms(l.QueueTTL), flag(l.Paused), ruleText(l.Rule), l.Ticket).Result())
+		flag(l.Stepwise), flag(s.cluster), reservedBegin(l.Nonce), ms(l.Timeout), ms(l.QueueTTL), flag(l.Paused), l.Rule.String(), l.Ticket).Result())
 	return r.handedOff(key)
 }
 

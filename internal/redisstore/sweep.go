@@ -27,7 +27,7 @@ func (s *redisStore) Sweep(ctx context.Context, locks []store.Ruled, resumed boo
 			}
 			one := step{keys: Keys(l.Key)}
 			if ruled {
-				one.argv = []any{ruleText(l.Rule)}
+				one.argv = []any{l.Rule.String()}
 			}
 			steps, at = append(steps, one), append(at, i)
 		}

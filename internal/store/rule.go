@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -71,6 +72,43 @@ func (r *Rule) Plain() *Rule {
 		return nil
 	}
 	return r
+}
+
+// String returns the rule as scripts and tokens have it: the limit, and then the starts and the
+// microseconds of each rate, such as "3 100/1000000". It returns "" for nil.
+func (r *Rule) String() string {
+	if r == nil {
+		return ""
+	}
+	var text strings.Builder
+	text.WriteString(strconv.Itoa(r.Limit))
+	for _, rate := range r.Rates {
+		fmt.Fprintf(&text, " %d/%d", rate.Starts, rate.Period.Microseconds())
+	}
+	return text.String()
+}
+
+// ParseRule returns the rule of which [Rule.String] returned text, without By and Reason; nil for "".
+func ParseRule(text string) (*Rule, error) {
+	if text == "" {
+		return nil, nil //nolint:nilnil // nil is a rule: none
+	}
+	limit, rates, _ := strings.Cut(text, " ")
+	var r Rule
+	var err error
+	if r.Limit, err = strconv.Atoi(limit); err != nil {
+		return nil, fmt.Errorf("limit: want a number, have %q", limit)
+	}
+	for rate := range strings.FieldsSeq(rates) {
+		starts, period, _ := strings.Cut(rate, "/")
+		n, err := strconv.Atoi(starts)
+		us, perr := strconv.ParseUint(period, 10, 48)
+		if err != nil || perr != nil {
+			return nil, fmt.Errorf("rate: want two numbers such as 100/1000000, have %q", rate)
+		}
+		r.Rates = append(r.Rates, Rate{Starts: n, Period: time.Duration(us) * time.Microsecond})
+	}
+	return &r, r.Check()
 }
 
 // LockOf returns the key of the lock that a permit is of, and the key of a lock itself. A lock's own key
