@@ -3,6 +3,7 @@ package inspect_test
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -1085,26 +1086,33 @@ func TestWhy(t *testing.T) {
 			b := setup(t)
 			id, holder := tt.prepare(t, b)
 			e := b.awaitWhy(t, id, tt.want.state)
+			wrong := tt.want.differs(b, e, holder)
 			if tt.want.chain > 0 || tt.want.position > 0 { // a task that is being parked is in the wait queue first
-				poll.Eventually(t, "a settled task", func() bool {
+				_ = poll.Until(t.Context(), func() error {
 					e = b.why(t, id)
-					return e.Position == tt.want.position && len(e.Chain) == tt.want.chain && e.Verdict.Trouble == tt.want.trouble
+					wrong = tt.want.differs(b, e, holder)
+					return errors.Join(wrong...)
 				})
 			}
-			tt.want.hold(t, b, e, holder)
+			for _, err := range wrong {
+				t.Error(err)
+			}
+			if tt.want.check != nil {
+				tt.want.check(t, b, e)
+			}
+			t.Logf("%s | %s | %s", e.Verdict.Wrong, e.Verdict.Clears, e.Verdict.Do)
 			b.wantNoToken(t, e)
 		})
 	}
 }
 
-// hold fails the test unless e is as wanted.
-func (w want) hold(t *testing.T, b *bed, e inspect.Explanation, holder string) {
-	t.Helper()
+// differs returns where e is not as wanted.
+func (w want) differs(b *bed, e inspect.Explanation, holder string) (wrong []error) {
 	if e.State != w.state || e.Position != w.position || len(e.Chain) != w.chain || e.Verdict.Trouble != w.trouble {
-		t.Errorf("want %s, position %d, %d links, trouble %v, have %+v", w.state, w.position, w.chain, w.trouble, e)
+		wrong = append(wrong, fmt.Errorf("want %s, position %d, %d links, trouble %v, have %+v", w.state, w.position, w.chain, w.trouble, e))
 	}
 	if e.Chain != nil && holder != "" && (e.Chain[0].Task == nil || e.Chain[0].Task.ID != holder) {
-		t.Errorf("want the holder %s, have %+v", holder, e.Chain[0])
+		wrong = append(wrong, fmt.Errorf("want the holder %s, have %+v", holder, e.Chain[0]))
 	}
 	names := strings.NewReplacer("{Q}", b.queue, "{R}", b.resource, "{ID}", e.Task.ID, "{H}", holder, "{HOST}", b.host)
 	for _, part := range []struct {
@@ -1113,18 +1121,15 @@ func (w want) hold(t *testing.T, b *bed, e inspect.Explanation, holder string) {
 		want []string
 	}{{"wrong", e.Verdict.Wrong, w.wrong}, {"clears", e.Verdict.Clears, w.clears}, {"do", e.Verdict.Do, w.do}} {
 		if part.have == "" {
-			t.Errorf("%s: want a sentence", part.what)
+			wrong = append(wrong, fmt.Errorf("%s: want a sentence", part.what))
 		}
 		for _, text := range part.want {
 			if text = names.Replace(text); !strings.Contains(part.have, text) {
-				t.Errorf("%s: want %q in it, have %q", part.what, text, part.have)
+				wrong = append(wrong, fmt.Errorf("%s: want %q in it, have %q", part.what, text, part.have))
 			}
 		}
 	}
-	if w.check != nil {
-		w.check(t, b, e)
-	}
-	t.Logf("%s | %s | %s", e.Verdict.Wrong, e.Verdict.Clears, e.Verdict.Do)
+	return wrong
 }
 
 // The priority of a waiting task is shown, and its head start is no part of its wait.

@@ -254,12 +254,12 @@ func TestOperatorDeletesTheKey(t *testing.T) {
 func TestRenewalHoldsPastTheTTL(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
-		s = s.with(lock.Config{TTL: 2 * time.Second, RenewEvery: 50 * time.Millisecond})
+		s = s.with(lock.Config{TTL: 4 * time.Second, RenewEvery: 50 * time.Millisecond})
 		held := s.take("")
 		work := held.Context(s.Context())
 		poll.Eventually(s.T, "a lease held for longer than the ttl", func() bool {
 			_ = s.refuse("")
-			return held.Held() >= 2500*time.Millisecond
+			return held.Held() >= s.cfg.TTL+500*time.Millisecond
 		})
 		if err := context.Cause(work); err != nil {
 			s.Errorf("want the work alive, have %v", err)

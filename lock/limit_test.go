@@ -47,7 +47,7 @@ func (s *setup) refuseOf(rule *store.Rule, waiter string) *lease.BusyError {
 	held, err := s.askFor(rule, waiter)
 	var busy *lease.BusyError
 	if !errors.As(err, &busy) {
-		s.Fatalf("acquire for %q: want a BusyError, have lease %v and error %v", waiter, held, err)
+		s.Fatalf("acquire for %q: want a BusyError, have a lease: %t, and error %v", waiter, held != nil, err)
 	}
 	return busy
 }

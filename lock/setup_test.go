@@ -147,7 +147,7 @@ func (s *setup) refuse(waiter string) *lease.BusyError {
 	held, err := s.stranger().ask(waiter)
 	var busy *lease.BusyError
 	if !errors.As(err, &busy) {
-		s.Fatalf("acquire for %q: want a BusyError, have lease %v and error %v", waiter, held, err)
+		s.Fatalf("acquire for %q: want a BusyError, have a lease: %t, and error %v", waiter, held != nil, err)
 	}
 	return busy
 }

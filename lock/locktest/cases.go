@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sidingq/siding/internal/lease"
+	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -81,8 +82,13 @@ func holderIsCutOff(s *suite) {
 
 func validityCountsFromTheSending(s *suite) {
 	locker, network := s.faulty(brief)
-	network.Set(Once(Acquire, 1, Slow(500*time.Millisecond)))
-	lease := s.take(locker)
+	var lease *lock.Lease
+	poll.Eventually(s.T, "the lock before its deadline", func() bool { // on a machine that stands still the answer comes later
+		network.Set(Once(Acquire, 1, Slow(500*time.Millisecond)))
+		l, err := locker.Acquire(s.Context(), s.res, nil)
+		lease = l
+		return err == nil
+	})
 	work := lease.Context(s.Context())
 	network.Set(BlackHole)
 	rival := s.takeOnceFree()

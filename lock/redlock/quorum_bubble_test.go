@@ -238,6 +238,37 @@ func TestNodeTimeoutAndTTL(t *testing.T) {
 	})
 }
 
+// The callers of one process share an attempt, but not an error of a TTL that others do not have.
+func TestNodeTimeoutConcernsOneTTL(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		nodes := newMemories(3)
+		holder, _ := nodes.process(t, redlock.Config{})
+		held, err := holder.Acquire(t.Context(), "order:1", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = held.Release(t.Context()) }()
+		locker, networks := nodes.process(t, redlock.Config{NodeTimeout: 501 * time.Millisecond})
+		each(networks, locktest.Slow(300*time.Millisecond), 0, 1, 2)
+		errs := make([]error, 3)
+		var all sync.WaitGroup
+		for i, ttl := range []time.Duration{0, time.Second, 0} { // the first asks, and the others wait behind it
+			all.Go(func() { errs[i] = second(locker.Acquire(t.Context(), "order:1", &lock.Options{TTL: ttl})) })
+			synctest.Wait()
+		}
+		all.Wait()
+		if !strings.Contains(errs[1].Error(), "node timeout") {
+			t.Errorf("want an error of the node timeout, have %v", errs[1])
+		}
+		for _, i := range []int{0, 2} {
+			if !errors.Is(errs[i], lock.ErrBusy) {
+				t.Errorf("caller %d: want the lock busy, have %v", i, errs[i])
+			}
+		}
+	})
+}
+
 // TestRenewal needs most of the nodes, makes no key anew, and is not ended by one of them.
 func TestRenewal(t *testing.T) {
 	t.Parallel()
