@@ -34,11 +34,12 @@ local function wake_waiter(waiter, ticket, start)
   local queue, id = string.match(waiter, '^siding%-task:([^:]*):(.*)$')
   if not queue then return 'gone' end
   queue = string.gsub(queue, '%%(%x%x)', function(code) return string.char(tonumber(code, 16)) end)
-  local asynq, now = 'asynq:{' .. queue .. '}:', redis.call('TIME')
+  local asynq = 'asynq:{' .. queue .. '}:'
   if start and start[4] == queue then
     local started = start_attempt(asynq, id, ticket, start[1], start[5], start[6])
     if started then return 'started', started end
   end
+  local now = redis.call('TIME')
   local outcome = wake(asynq .. 't:' .. id, asynq .. 'retry', asynq .. 'pending', asynq .. 'paused',
     'siding:{' .. queue .. '}:notify', id, ticket, now[1] .. string.format('%06d', now[2]) .. '000')
   if outcome == 'woken' or outcome == 'gone' or outcome == 'paused' then return outcome end

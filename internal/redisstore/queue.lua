@@ -63,27 +63,23 @@ local function published(waiter, message, cluster)
   return type(listeners) == 'number' and (listeners > 0 or cluster)
 end
 
--- Wakes a waiter for whom the lock is about to be reserved. Returns whether it comes; whether
--- the client has to wake it; and {the holder's name, ...} if it has started.
-local function woken(waiter, ticket, reservation, stepwise, cluster, retention, start)
+-- Wakes a waiter for whom the lock is about to be reserved. Returns whether it comes, nil if it has to
+-- be told of the reservation; and {the holder's name, ...} if it has started.
+local function woken(waiter, ticket, cluster, retention, start)
   if begins(waiter, 'siding-goroutine:') then
     redis.call('ZREM', queue, waiter)
     return published(waiter, waiter, cluster)
   end
-  if wake_waiter then
-    local outcome, started = wake_waiter(waiter, ticket, start)
-    if outcome == 'paused' then
-      pause_group(waiter, retention)
-      return false
-    end
-    if outcome == 'woken' or outcome == 'gone' or outcome == 'started' then
-      redis.call('ZREM', queue, waiter)
-      return outcome ~= 'gone', false, started
-    end
+  if not wake_waiter then return end
+  local outcome, started = wake_waiter(waiter, ticket, start)
+  if outcome == 'paused' then
+    pause_group(waiter, retention)
+    return false
   end
-  if stepwise then return true, true end
-  -- The waiter stays queued until it has been woken.
-  return channel(waiter) and published(waiter, message_of(ticket, reservation), cluster)
+  if outcome == 'woken' or outcome == 'gone' or outcome == 'started' then
+    redis.call('ZREM', queue, waiter)
+    return outcome ~= 'gone', started
+  end
 end
 
 -- Reserves the lock for the waiter that the reservation names, until the hand-off timeout is over.
@@ -101,7 +97,7 @@ local function first_from(index, me, unreachable, coming)
   local some = redis.call('ZRANGE', queue, index, index, 'WITHSCORES')
   while some[1] and index < 2000 do
     for i = 1, #some, 2 do
-      if some[i] == me or not coming[some[i]] and not unreachable[channel(some[i]) or ''] then return some[i], some[i + 1], index end
+      if some[i] == me or not (coming and coming[some[i]]) and not unreachable[channel(some[i]) or ''] then return some[i], some[i + 1], index end
       index = index + 1
     end
     some = redis.call('ZRANGE', queue, index, index + 499, 'WITHSCORES')
@@ -119,14 +115,13 @@ end
 local function reserve(me, stepwise, cluster, nonce, timeout, retention, start)
   -- Each of the first hundred is tried. Behind them only one of each group is. So a long wait
   -- queue of waiters whom nobody can wake costs little. A waiter behind 2,000 comes by itself.
-  local index, skipped, unreachable, coming = 0, 0, {}, base and coming_waiters(base) or {}
+  local index, skipped, unreachable, coming = 0, 0, {}, base and coming_waiters(base)
   while true do
     local waiter, score, at = first_from(index, me, skipped < 100 and {} or unreachable, coming)
     if not waiter or waiter == me then return waiter end
     index = at
     local ticket = digits(tonumber(score))
-    local reservation = nonce .. digits(us()) .. ':' .. waiter
-    local comes, by_client, started = woken(waiter, ticket, reservation, stepwise, cluster, retention, start)
+    local comes, started = woken(waiter, ticket, cluster, retention, start)
     if started then
       local token = 'siding:' .. start[1] .. ':' .. table.remove(started, 1)
       redis.call('SET', lock, token, 'PX', start[2])
@@ -137,9 +132,13 @@ local function reserve(me, stepwise, cluster, nonce, timeout, retention, start)
       end
       return waiter, nil, nil, {token, fence, unpack(started)}
     end
+    local reservation, told = nonce .. digits(us()) .. ':' .. waiter, comes == nil
+    if told then -- by the client, or by whoever listens; it stays queued until then
+      comes = stepwise or channel(waiter) and published(waiter, message_of(ticket, reservation), cluster)
+    end
     if comes then
       reserve_for(reservation, timeout, retention)
-      return waiter, reservation, by_client and ticket
+      return waiter, reservation, told and stepwise and ticket
     end
     if redis.call('ZSCORE', queue, waiter) then
       index, skipped, unreachable[channel(waiter) or ''] = index + 1, skipped + 1, true
