@@ -2,16 +2,16 @@ package lock
 
 import (
 	"context"
+	"errors"
 	"slices"
-	"time"
 
 	"github.com/sidingq/siding/internal/lease"
 )
 
 // The contenders for one lock are the goroutines of this process that want the lock. At most two of
 // them ask the store at a time. One is the first of those in the wait queue, and the other the
-// first of those that try. The others that try with the same TTL share an attempt, never the lock.
-// Locker.mu guards the fields.
+// first of those that try. The others that try share an attempt, never the lock. Locker.mu guards
+// the fields.
 type contenders struct {
 	holder *lease.Lease // the last that one of them got, nil when it is over
 	queues [3][]*contender
@@ -27,7 +27,6 @@ const (
 
 // A contender is one of these goroutines. Locker.mu guards err.
 type contender struct {
-	ttl   time.Duration // that of its request; an answer may be too late for one TTL alone
 	first chan struct{} // closed when nobody is before it
 	err   error         // of an attempt by another that began after it had come
 }
@@ -86,7 +85,7 @@ func (c *contenders) heldHere() error {
 // try tries once. Goroutines that come while another tries wait, and share the attempt after that.
 // They cannot share the one under way, which may have found the lock busy before they came.
 func (l *Locker) try(ctx context.Context, request lease.Request) (*lease.Lease, error) {
-	leave, err := l.queue(ctx, request, trying)
+	leave, err := l.queue(ctx, request.Resource, trying)
 	if err != nil {
 		return nil, err
 	}
@@ -97,11 +96,7 @@ func (l *Locker) try(ctx context.Context, request lease.Request) (*lease.Lease, 
 		err = c.heldHere()
 	}
 	if err == nil {
-		for _, other := range c.queues[trying] {
-			if other.ttl == request.TTL {
-				sharing = append(sharing, other)
-			}
-		}
+		sharing = slices.Clone(c.queues[trying])
 	}
 	l.mu.Unlock()
 	if err != nil {
@@ -109,7 +104,9 @@ func (l *Locker) try(ctx context.Context, request lease.Request) (*lease.Lease, 
 		return nil, err
 	}
 	return l.attempt(ctx, request, func(err error) {
-		if lease.EndOf(ctx) == nil { // else the others are not concerned
+		// The others are not concerned by the end of ctx. Nor may they be by an error that does not pass,
+		// such as that of a TTL which is too short.
+		if lease.EndOf(ctx) == nil && (errors.Is(err, ErrBusy) || lease.Passing(err)) {
 			l.mu.Lock()
 			for _, other := range sharing {
 				other.err = err
@@ -122,8 +119,8 @@ func (l *Locker) try(ctx context.Context, request lease.Request) (*lease.Lease, 
 
 // queue waits until all contenders of the same way that came before have the lock, or have gone.
 // The caller is then the first of its way, until it calls leave.
-func (l *Locker) queue(ctx context.Context, request lease.Request, way int) (leave func(), err error) {
-	key, me := l.client.Key(request.Resource), &contender{ttl: request.TTL, first: make(chan struct{})}
+func (l *Locker) queue(ctx context.Context, resource string, way int) (leave func(), err error) {
+	key, me := l.client.Key(resource), &contender{first: make(chan struct{})}
 	l.mu.Lock()
 	c := l.contendersFor(key)
 	q := &c.queues[way]
@@ -148,9 +145,9 @@ func (l *Locker) queue(ctx context.Context, request lease.Request, way int) (lea
 		l.mu.Unlock()
 		leave()
 		if busy == nil && way != trying {
-			busy = &BusyError{Resource: request.Resource, Holder: "nobody yet, as others of this process wait for it"}
+			busy = &BusyError{Resource: resource, Holder: "nobody yet, as others of this process wait for it"}
 		}
-		return nil, acquireError(request.Resource, end, busy)
+		return nil, acquireError(resource, end, busy)
 	}
 	return leave, nil
 }

@@ -540,6 +540,28 @@ func TestPermitIsResumed(t *testing.T) {
 	})
 }
 
+// A program that does not know the rules of a server learns the rule of a lock from the token.
+func TestPermitOfAServerIsResumed(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		two := &store.Rule{Limit: 2}
+		server := s.withStore(redisstore.WithRules(lock.Redis(s.rdb), func(string) *store.Rule { return two }), lock.Config(s.cfg))
+		first, err := server.Client.Acquire(s.Context(), lease.Request{Resource: s.res})
+		if err != nil {
+			s.Fatal(err)
+		}
+		first.Detach()
+		resumed, err := s.stranger().Client.Resume(s.Context(), s.res, first.Token())
+		if err != nil {
+			s.Fatal(err)
+		}
+		resumed.Start(func() {})
+		s.takeOf(two, "")
+		_ = s.refuseOf(two, "w1")
+		s.handOff(resumed, "w1")
+	})
+}
+
 // A waiter that gives up passes on the permit that was reserved for it.
 func TestWaiterThatLeavesPassesOnItsPermit(t *testing.T) {
 	t.Parallel()

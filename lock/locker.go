@@ -97,8 +97,9 @@ func (l *Locker) Acquire(ctx context.Context, resource string, opts *Options) (*
 // Resume takes over a lease by its [Lease.Token], in this process or another one. Use it after
 // [Lease.Detach], or to go on for a holder that has died. Resume renews the lock at once, which
 // proves that the token holds the lock. If the token does not hold it, the error matches [ErrLost].
-// The lease is renewed from then on, and has no [Options.MaxHold]. Do not use the earlier lease any
-// more: each of the two can release the lock.
+// The lease is renewed from then on, with the TTL of l, and has no [Options.MaxHold]. The limit and
+// the rates of the lock come with the token. Do not use the earlier lease any more: each of the two
+// can release the lock.
 func (l *Locker) Resume(ctx context.Context, resource, token string) (*Lease, error) {
 	if err := errors.Join(checkContext(ctx), store.CheckResource(resource)); err != nil {
 		return nil, err

@@ -174,8 +174,8 @@ var mistakes = []mutants.Mutant{
 	},
 	{
 		"who polls comes before those who are queued", "wait.go",
-		"l.queue(ctx, request, polling)",
-		"l.queue(ctx, request, queueing)",
+		"l.queue(ctx, request.Resource, polling)",
+		"l.queue(ctx, request.Resource, queueing)",
 		[]string{"TestPollersDoNotSlowDownTheQueued/redis"},
 	},
 	{

@@ -41,7 +41,7 @@ func (l *Locker) wait(ctx context.Context, request lease.Request, opts *Options)
 
 // poll tries until it has the lock, ctx ends or retry gives up.
 func (l *Locker) poll(ctx context.Context, request lease.Request, retry Retry) (*lease.Lease, error) {
-	leave, err := l.queue(ctx, request, polling)
+	leave, err := l.queue(ctx, request.Resource, polling)
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +56,7 @@ func (l *Locker) poll(ctx context.Context, request lease.Request, retry Retry) (
 func (l *Locker) waitInQueue(ctx context.Context, request lease.Request, from store.Listener, waiting *lease.Waiting) (*lease.Lease, error) {
 	since := time.Now()
 	if _, ok := l.store.(store.JoinOrdered); !ok {
-		leave, err := l.queue(ctx, request, queueing)
+		leave, err := l.queue(ctx, request.Resource, queueing)
 		if err != nil {
 			return nil, err
 		}

@@ -22,10 +22,10 @@ const (
 	perScan   = scanEvery / 5000
 	// scanAllEvery is how often the sweeper scans all locks of a queue, and has paused waiters join
 	// again, while another queue is paused. The sweeper may have missed a short pause of this
-	// queue. More than 2,500 locks are scanned less often, as each time the waiters of the paused
-	// queue join as well, and leave again.
+	// queue. It takes a twentieth of the time at most, as each time the waiters of the paused queue
+	// join as well, and leave again.
 	scanAllEvery = 5 * time.Second
-	perScanAll   = scanAllEvery / 2500
+	scanAllShare = 20
 )
 
 // A sweeper hands off each free lock for which a task of its queues waits. A lock is free after its
@@ -127,7 +127,7 @@ func (s *sweeper) somePaused() bool { return len(s.paused) > 0 }
 
 // scanAll scans all locks for which tasks of queue wait, also those that are not due.
 func (s *sweeper) scanAll(ctx context.Context, queue string) error {
-	locks := 0
+	begin := time.Now()
 	for cursor := "0"; cursor != ""; {
 		some, err := asynqredis.ListContended(ctx, s.rdb, queue, cursor)
 		if err == nil {
@@ -136,9 +136,10 @@ func (s *sweeper) scanAll(ctx context.Context, queue string) error {
 		if err != nil {
 			return err
 		}
-		locks, cursor = locks+len(some.Locks), some.Next
+		cursor = some.Next
 	}
-	s.scanAllDue[queue] = time.Now().Add(max(scanAllEvery, time.Duration(locks)*perScanAll))
+	took := time.Since(begin)
+	s.scanAllDue[queue] = time.Now().Add(max(scanAllEvery, scanAllShare*took))
 	return nil
 }
 

@@ -17,7 +17,7 @@ type holding struct {
 
 	resource string
 	key      string      // of the lock, or of the permit that was granted
-	rule     *store.Rule // that the request had; nil for none
+	rule     *store.Rule // of the lock, unless the client has another one; nil for none
 	token    string
 	fence    int64
 	handOff  time.Duration // see store.Result, as is from

@@ -45,12 +45,12 @@ func (l *Lease) Resource() string { return l.holding.resource }
 // Fence returns the lease's fencing token; 0 if the store has none.
 func (l *Lease) Fence() int64 { return l.holding.fence }
 
-// Token returns what [Client.Resume] takes over the lease by.
+// Token returns what [Client.Resume] takes over the lease by. That of a permit has the rule of the lock.
 func (l *Lease) Token() string {
 	h := l.holding
 	permit := store.PermitNumber(h.key)
 	if permit != "" {
-		permit = "/" + permit + "/" + h.rule.String()
+		permit = "/" + permit + "/" + h.client.ruleOr(h.key, h.rule).String()
 	}
 	return strconv.FormatInt(h.fence, 10) + permit + ":" + h.token
 }

@@ -238,7 +238,7 @@ func TestNodeTimeoutAndTTL(t *testing.T) {
 	})
 }
 
-// The callers of one process share an attempt, but not an error of a TTL that others do not have.
+// The callers of one process share an attempt, but not the error of a TTL that is too short.
 func TestNodeTimeoutConcernsOneTTL(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
