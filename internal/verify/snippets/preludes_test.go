@@ -64,6 +64,13 @@ var client *queue.Client
 var task queue.Task
 `,
 	"docs/guides/stores.md": servers + "var etcdClient *clientv3.Client\n",
+	"docs/guides/tasks.md": servers + `
+var client *queue.Client
+var server *queue.Server
+var task queue.Task
+type ShipOrder struct{ Order string }
+func (ShipOrder) Kind() string { panic(0) }
+`,
 	"docs/guides/testing.md": audited + `
 func audit(ctx context.Context, t AuditOrder) error { panic(0) }
 func checkout(ctx context.Context, client interface {
