@@ -104,8 +104,8 @@ func (l *Locker) try(ctx context.Context, request lease.Request) (*lease.Lease, 
 		return nil, err
 	}
 	return l.attempt(ctx, request, func(err error) {
-		// The others are not concerned by the end of ctx. Nor may they be by an error that does not pass,
-		// such as that of a TTL which is too short.
+		// The end of ctx does not concern the others. Neither may an error that does not pass, such as
+		// that of a TTL which is too short.
 		if lease.EndOf(ctx) == nil && (errors.Is(err, ErrBusy) || lease.Passing(err)) {
 			l.mu.Lock()
 			for _, other := range sharing {

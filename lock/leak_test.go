@@ -144,7 +144,7 @@ func TestResume(t *testing.T) {
 		if have := s.value(); have != "" {
 			s.Errorf("want the lock free, have %q", have)
 		}
-		for _, bad := range []string{"", "7", "7:other", "x:siding:1:one"} {
+		for _, bad := range []string{"", "7", "7:other", "x:siding:1:one", "7/1/x:siding:1:one", "7/1/1 1/1:siding:1:one"} {
 			if _, err := other.Resume(s.Context(), s.res, bad); err == nil || errors.Is(err, lock.ErrLost) {
 				s.Errorf("token %q: want an error that says what is wrong, have %v", bad, err)
 			}

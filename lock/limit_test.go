@@ -534,7 +534,13 @@ func TestPermitIsResumed(t *testing.T) {
 		second := s.takeOf(&store.Rule{Limit: 2}, "")
 		_ = s.refuseOf(&store.Rule{Limit: 2}, "w1")
 		s.handOff(resumed, "w1")
-		s.release(s.takeOf(&store.Rule{Limit: 2}, "w1"))
+		next := s.takeOf(&store.Rule{Limit: 2}, "w1")
+		next.Detach()
+		moved, err := s.stranger().Resume(s.Context(), s.res, next.Token())
+		if err != nil || moved.Fence() != next.Fence() {
+			s.Fatalf("want the lease resumed, have %v and %v", moved, err)
+		}
+		s.release(moved)
 		s.release(second)
 		s.wantPermits()
 	})

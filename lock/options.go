@@ -35,8 +35,8 @@ type Options struct {
 	// Limit is how many may hold the lock at once, 1 to 1000. 0 means 1. Each holder has a fencing
 	// token and a lease of its own. All callers that take the lock need the same Limit and Rates: each
 	// keeps to its own. A caller without a Limit counts as a holder. It waits until nobody else has the
-	// lock, or a release hands the lock to it. A program on the plain protocol keeps out all others while it has the lock. Only
-	// [Redis] is a [Store] that knows limits.
+	// lock, or a release hands the lock to it. A program on the plain protocol keeps out all others
+	// while it has the lock. Only [Redis] is a [Store] that knows limits.
 	Limit int
 	// Rates say how often the lock may be taken, all of them at once. The caller waits for its time
 	// in the wait queue. At most 8.

@@ -164,11 +164,11 @@ func (c *Client) Take(ctx context.Context, g store.Grant) (*Lease, error) {
 // Resume takes over the lease of a token, see [Lease.Token]. Resume renews the lock, which proves
 // that the token holds it. The caller calls [Lease.Start] on the lease.
 func (c *Client) Resume(ctx context.Context, resource, token string) (*Lease, error) {
-	lock, value, _ := strings.Cut(token, ":")
-	digits, permit, isPermit := strings.Cut(lock, "/")
-	permit, text, _ := strings.Cut(permit, "/")
+	head, value, _ := strings.Cut(token, ":")
+	digits, permit, isPermit := strings.Cut(head, "/")
+	permit, limits, _ := strings.Cut(permit, "/")
 	fence, err := strconv.ParseInt(digits, 10, 64)
-	rule, rerr := store.ParseRule(text)
+	rule, rerr := store.ParseRule(limits)
 	if err != nil || rerr != nil || fence < 0 || !strings.HasPrefix(value, tokenPrefix) {
 		// Without the text, which is secret if it is another lease's token, or a part of one.
 		return nil, fmt.Errorf("lock: resume %s: token: want what Lease.Token returned, have another text of %d bytes", resource, len(token))

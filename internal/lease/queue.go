@@ -45,8 +45,9 @@ func (c *Client) unlessLater(next *store.Reservation, rule *store.Rule) *store.R
 	return nil
 }
 
-// Leave takes the waiter of r, of which Resource, Waiter and Rule count, out of the wait queue. If the lock was reserved for it, the lock
-// is handed off, see [Client.Drop]. A waiter who is not queued is no error.
+// Leave takes the waiter of r out of the wait queue. Only Resource, Waiter and Rule of r count. If the
+// lock was reserved for the waiter, the lock is handed off, see [Client.Drop]. A waiter who is not
+// queued is no error.
 func (c *Client) Leave(ctx context.Context, r Request) (*store.Reservation, error) {
 	return c.leave(ctx, &store.Reservation{Key: c.Key(r.Resource), Waiter: r.Waiter}, r.Rule, false)
 }
