@@ -37,6 +37,7 @@ var binaries = sync.OnceValues(func() (dir string, err error) {
 	if dir, err = os.MkdirTemp("", "siding-e2e-"); err != nil {
 		return "", err
 	}
+	built = dir
 	out, err := exec.Command("go", "build", "-o", dir+"/", "../cmd/worker", "../cmd/enqueue", "../cmd/lockctl").CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("build: %w\n%s", err, out)
@@ -44,11 +45,12 @@ var binaries = sync.OnceValues(func() (dir string, err error) {
 	return dir, nil
 })
 
+// built is where binaries has put them, "" before that.
+var built string
+
 func TestMain(m *testing.M) {
 	m.Run()
-	if dir, err := binaries(); err == nil {
-		_ = os.RemoveAll(dir)
-	}
+	_ = os.RemoveAll(built)
 }
 
 // A testbed is one Redis, one ledger, and the programs that work on them.
