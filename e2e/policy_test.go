@@ -175,7 +175,6 @@ func TestRateWhileWorkersDie(t *testing.T) {
 		t.Helper()
 		const count, starts, period = 12, 2, 2 * time.Second
 		c.env = append(c.env, "SIDING_LIMITS=order:x=10 2/2s 1000/1h") // the second keeps the log of all starts
-		// A worker that is stopped while its task works holds no lock of the ledger, which others need.
 		a, b := c.startWorker(t, "--work", "500ms"), c.startWorker(t, "--work", "500ms")
 		var ids []string
 		for range count {
@@ -198,6 +197,7 @@ func TestRateWhileWorkersDie(t *testing.T) {
 		if err := b.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 			t.Fatal(err)
 		}
+		c.env = append(c.env, "SIDING_LEDGER_DSN="+c.ledger+".third") // b may have been stopped in a write
 		c.startWorker(t)
 		poll.Eventually(t, "one started by the third worker", func() bool { return len(log()) >= 8 })
 		if err := b.cmd.Process.Signal(syscall.SIGCONT); err != nil {

@@ -282,6 +282,26 @@ func TestLocksExpire(t *testing.T) {
 	})
 }
 
+// A detached lease says nothing of the lock any more: another process may have resumed and released it.
+func TestDetachedLeaseIsForgotten(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		held, err := s.Acquire(s.Context(), s.res, nil)
+		if err != nil {
+			s.Fatal(err)
+		}
+		held.Detach()
+		s.rdb.Del(s.Context(), s.key)
+		again, err := s.Acquire(s.Context(), s.res, nil)
+		if err != nil {
+			s.Fatalf("want it free, have %v", err)
+		}
+		if err := again.Release(s.Context()); err != nil {
+			s.Error(err)
+		}
+	})
+}
+
 func TestPrefixSeparates(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {

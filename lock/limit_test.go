@@ -303,6 +303,26 @@ func TestUnknownPermitIsGivenBack(t *testing.T) {
 	})
 }
 
+// The list of permits is kept for longer than any lease lasts.
+func TestPermitsAreListedAsLongAsHeld(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		listed := func() {
+			s.Helper()
+			if left := s.rdb.PTTL(s.Context(), "{"+s.key+"}:permits").Val(); left <= 24*time.Hour {
+				s.Errorf("want it kept for more than a day, have %v", left)
+			}
+		}
+		held := s.takeOf(three, "")
+		listed()
+		if err := held.Renew(s.Context()); err != nil {
+			s.Error(err)
+		}
+		_ = s.takeOf(three, "")
+		listed()
+	})
+}
+
 // A permit whose holder died is handed off by the sweeper, and all that are free when the limit is raised.
 func TestSweepHandsOffPermits(t *testing.T) {
 	t.Parallel()

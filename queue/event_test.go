@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -164,10 +165,11 @@ func TestEventsWithoutAWait(t *testing.T) {
 	})
 }
 
+const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
 // The run that gets the lock learns the trace of the one that released it, whichever process that was.
 func TestTraceOfTheReleasingRun(t *testing.T) {
 	t.Parallel()
-	const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	onBothPaths(t, func(t *testing.T, b *bundle) {
 		t.Helper()
 		st, j := newStage(t), &journal{}
@@ -211,6 +213,29 @@ func TestSetTraceparent(t *testing.T) {
 			t.Errorf("%q: have %v", bad, err)
 		}
 	}
+}
+
+// An observer that panics at the begin of a run fails the task, and does not keep its lock.
+func TestObserverPanics(t *testing.T) {
+	t.Parallel()
+	onBothPaths(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		st := newStage(t)
+		var panicked atomic.Bool
+		b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Observe: func(e queue.Event) {
+			if e.Kind == queue.EventAcquired && !panicked.Swap(true) {
+				panic("an observer's own mistake")
+			}
+		}}}, st.run)
+		failed := b.enqueue(t, b.job(1), queue.Options{Retries: queue.NoRetries})
+		b.awaitState(t, failed, asynq.TaskStateArchived)
+		start := time.Now()
+		b.awaitGone(t, b.enqueue(t, b.job(2)))
+		if took := time.Since(start); took > prompt {
+			t.Errorf("want the lock free, have the next task done after %v", took)
+		}
+		st.wantOrder(2)
+	})
 }
 
 // Middleware wraps handlers inside the guard, the first one outermost.

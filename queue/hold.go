@@ -18,11 +18,6 @@ import (
 // panicked or exited its goroutine, and not before. asynq gives up on a handler whose time is over,
 // but that handler may still be writing.
 func (r *run) hold(ctx context.Context, held *lease.Lease, next asynq.Handler) (err error) {
-	ev := r.event(EventAcquired)
-	ev.Fence = held.Fence()
-	r.waited(&ev)
-	r.cfg.Observe(ev)
-
 	work := held.Protect(ctx)
 	stopWatch := r.watch(work, held)
 	err = errNotReturned
@@ -30,6 +25,10 @@ func (r *run) hold(ctx context.Context, held *lease.Lease, next asynq.Handler) (
 		stopWatch()
 		err = r.release(ctx, held, err)
 	}()
+	ev := r.event(EventAcquired)
+	ev.Fence = held.Fence()
+	r.waited(&ev)
+	r.cfg.Observe(ev)
 	if err := r.markStarted(ctx); err != nil {
 		return err
 	}

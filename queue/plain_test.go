@@ -189,8 +189,21 @@ type tap func(ctx context.Context, cmd redis.Cmder, send func() error) error
 
 func (f tap) DialHook(next redis.DialHook) redis.DialHook { return next }
 
+// ProcessPipelineHook lets f see the commands of a pipeline once they have been sent.
 func (f tap) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		err := next(ctx, cmds)
+		for _, cmd := range cmds {
+			if f == nil || cmd.Err() != nil {
+				continue
+			}
+			if lost := f(ctx, cmd, cmd.Err); lost != nil {
+				cmd.SetErr(lost)
+				err = lost
+			}
+		}
+		return err
+	}
 }
 
 func (f tap) ProcessHook(next redis.ProcessHook) redis.ProcessHook {

@@ -126,10 +126,10 @@ func TestFinishIsSentTwice(t *testing.T) {
 }
 
 // A server that ends does not ask for its prefetched task. The task is requeued at the head of its
-// queue, and keeps its position in the wait queue.
+// queue, and keeps its position in the wait queue. Its run learns the trace of the run before it.
 func TestPrefetchedTaskIsRequeued(t *testing.T) {
 	t.Parallel()
-	for name, same := range map[string]bool{"same resource": true, "other resource": false} {
+	for name, tt := range map[string]struct{ same, parked bool }{"same resource": {same: true}, "other resource": {}, "parked": {same: true, parked: true}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			onBothPaths(t, func(t *testing.T, b *bundle) {
@@ -137,15 +137,28 @@ func TestPrefetchedTaskIsRequeued(t *testing.T) {
 				st := newStage(t)
 				holder := st.hold(0)
 				p := &plain{config: asynq.Config{Concurrency: 1, ShutdownTimeout: patience}}
-				p.start(t, b, handlerOf(st.run))
+				p.start(t, b, handlerOf(func(ctx context.Context, task job) error {
+					if err := queue.SetTraceparent(ctx, trace); err != nil {
+						t.Error(err)
+					}
+					return st.run(ctx, task)
+				}))
 				ids := []string{b.enqueue(t, b.job(0))}
 				within(t, patience, "the holder", holder.entered)
 				for n := 1; n <= 3; n++ {
 					j := b.job(n)
-					if !same {
+					if !tt.same {
 						j.Res += "." + fmt.Sprint(n)
 					}
 					ids = append(ids, b.enqueue(t, j))
+				}
+				if tt.parked {
+					other := &plain{}
+					other.start(t, b, handlerOf(st.run))
+					for _, id := range ids[1:] {
+						b.awaitState(t, id, asynq.TaskStateRetry)
+					}
+					other.stop(t)
 				}
 				ended := make(chan struct{})
 				go func() {
@@ -159,13 +172,18 @@ func TestPrefetchedTaskIsRequeued(t *testing.T) {
 				if info := b.stats(t); info.Active != 0 || info.Pending+info.Retry != 3 {
 					t.Errorf("want none active, and three left, have %+v", info)
 				}
-				start := time.Now()
-				b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Concurrency: 1}}, st.run)
+				start, j := time.Now(), &journal{}
+				b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Concurrency: 1}, Guard: queue.GuardConfig{Observe: j.observe}}, st.run)
 				b.awaitGone(t, ids...)
 				if took := time.Since(start); took > prompt {
 					t.Errorf("want them at once, have %v", took)
 				}
-				if same {
+				if tt.parked {
+					if e := j.await(t, queue.EventAcquired, ids[1], 1); e.ReleasedBy != trace {
+						t.Errorf("after a traced run: have %+v", e)
+					}
+				}
+				if tt.same {
 					st.wantOrder(0, 1, 2, 3)
 				}
 			})

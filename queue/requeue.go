@@ -42,6 +42,7 @@ func (g *Guard) requeue(ctx context.Context, a *hook.Attempt) {
 	if err != nil {
 		return // the lock has been released
 	}
+	held.SetTrace(held.ReleasedBy()) // the next one is handed the lock of the run before this task
 	r.info.Resource = grant.Resource
 	if requeued {
 		r.rejoin(ctx)

@@ -2,7 +2,9 @@ package queue_test
 
 import (
 	"context"
+	"fmt"
 	"io"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/queue"
 )
 
 // A sweeps counts the rounds of a sweeper with one queue, and can make one fail.
@@ -93,5 +96,36 @@ func TestSweeperLooksAtAllAfterADisturbance(t *testing.T) {
 			}
 			b.awaitGone(t, ids...)
 		})
+	}
+}
+
+// The answer to a scan is lost in which the sweeper has reserved the lock for a task. The next scan
+// has the reservation named again, and the sweeper wakes the task.
+func TestSweepWhoseAnswerIsLost(t *testing.T) {
+	t.Parallel()
+	b, st := setupStepwise(t), newStage(t)
+	var lost atomic.Bool
+	(&plain{
+		guardConfig: queue.GuardConfig{Lock: longTimeout},
+		onLocks: func(_ context.Context, cmd redis.Cmder, send func() error) error {
+			err := send()
+			if answer, ok := cmd.(*redis.Cmd); ok && strings.Contains(fmt.Sprint(answer.Val()), "siding-reserved:recovery-") && !lost.Swap(true) {
+				return io.ErrUnexpectedEOF
+			}
+			return err
+		},
+	}).serve(t, b, st)
+	b.take(t, lock.Config{})
+	ids := b.park(t, 1)
+	if err := b.rdb.Del(t.Context(), b.lockKey()).Err(); err != nil { // its holder died
+		t.Fatal(err)
+	}
+	start := time.Now()
+	b.awaitGone(t, ids...)
+	if took := time.Since(start); took > prompt {
+		t.Errorf("want it woken before its reservation expires, have it done after %v", took)
+	}
+	if !lost.Load() {
+		t.Error("want an answer lost")
 	}
 }

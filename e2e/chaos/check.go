@@ -35,6 +35,8 @@ type Verdict struct {
 	// Together is how many have held a pool at a time at most, up to its limit. Throttled is how many of
 	// the pools' rates kept a task away: one started within a tenth of the period after the rate let it.
 	Together, Throttled int
+	// Overridden is how many overrides of limits all servers heard of.
+	Overridden int
 	// Watched is for how long a resource had a task that waited while a worker had room, in all.
 	Watched time.Duration
 }
@@ -59,6 +61,7 @@ func Check(h *History) *Verdict {
 	c.checkHolds()
 	c.checkIdle()
 	c.checkRevocations()
+	c.checkOverrides()
 	c.checkRepeats()
 	c.checkProcesses()
 	c.checkFaults()
@@ -238,7 +241,7 @@ func (c *checker) checkEffects() {
 
 func (c *checker) checkHolds() {
 	for _, resource := range slices.Sorted(maps.Keys(c.byResource)) {
-		if isPool(resource) {
+		if IsPool(resource) {
 			c.checkPool(resource)
 			continue
 		}

@@ -49,6 +49,11 @@ func inPool(begin ...time.Duration) []chaos.Run {
 	return runs
 }
 
+// override returns a pause of the thing.
+func override(since, until time.Duration) chaos.Fault {
+	return chaos.Fault{Kind: chaos.OverrideLimit, Resource: "thing", Start: since, End: until, Hits: 1, Override: &chaos.Override{Since: since, Until: until}}
+}
+
 // TestThrottled wants a rate counted that kept a task away, and none that only had enough starts.
 func TestThrottled(t *testing.T) {
 	t.Parallel()
@@ -77,6 +82,37 @@ func TestCheckFinds(t *testing.T) {
 		{name: "nothing", change: func(*chaos.History) {}},
 		{name: "one more holder than the limit", want: "4 hold pool:0 at 9s, which has a limit of 3", change: func(h *chaos.History) {
 			h.Runs = append(h.Runs, inPool(9*s, 9*s, 9*s, 9*s)...)
+		}},
+		{name: "a start while the resource is paused", want: "task b started on thing at 4s as holder 1, and an operator allowed 0 from 1.5s to 5s", change: func(h *chaos.History) {
+			h.Faults = []chaos.Fault{override(1500*ms, 5*s)}
+		}},
+		{name: "a start before all servers know of the pause", change: func(h *chaos.History) {
+			h.Faults = []chaos.Fault{override(2500*ms, 5*s)}
+		}},
+		{name: "a start after the end of the pause", change: func(h *chaos.History) {
+			h.Faults = []chaos.Fault{override(s, 3500*ms)}
+		}},
+		{name: "a start while the resource is paused, after a stop of a worker", change: func(h *chaos.History) {
+			h.Faults = []chaos.Fault{override(1500*ms, 5*s)}
+			h.Processes["w1"].Stops = []chaos.Stop{{From: s, To: 3500 * ms}}
+		}},
+		{name: "a start while the resource is paused, after a worker was stopped that knew of it", want: "task b started on thing at 4s", change: func(h *chaos.History) {
+			h.Faults = []chaos.Fault{override(1500*ms, 5*s)}
+			h.Processes["w1"].Stops = []chaos.Stop{{From: 3600 * ms, To: 3900 * ms}}
+		}},
+		{name: "a start while the resource is paused, after Redis stood still", change: func(h *chaos.History) {
+			h.Faults = []chaos.Fault{override(1500*ms, 5*s), {Kind: chaos.HangRedis, Start: 2 * s, End: 3 * s}}
+		}},
+		{name: "a start while the resource is paused, after a failover", change: func(h *chaos.History) {
+			h.Faults = []chaos.Fault{override(1500*ms, 5*s), {Kind: chaos.Failover, Start: 2 * s, End: 3 * s}}
+		}},
+		{name: "one more holder than an operator allows", want: "task p started on pool:0 at 9s as holder 3, and an operator allowed 2", change: func(h *chaos.History) {
+			h.Runs = append(h.Runs, inPool(9*s, 9*s, 9*s)...)
+			h.Faults = []chaos.Fault{{Kind: chaos.OverrideLimit, Resource: "pool:0", Hits: 1, Override: &chaos.Override{Holders: 2, Since: 6 * s, Until: 10 * s}}}
+		}},
+		{name: "as many holders as an operator allows", change: func(h *chaos.History) {
+			h.Runs = append(h.Runs, inPool(9*s, 9*s)...)
+			h.Faults = []chaos.Fault{{Kind: chaos.OverrideLimit, Resource: "pool:0", Hits: 1, Override: &chaos.Override{Holders: 2, Since: 6 * s, Until: 10 * s}}}
 		}},
 		{name: "as many holders as the limit", change: func(h *chaos.History) {
 			h.Runs = append(h.Runs, inPool(9*s, 9*s, 9*s)...)

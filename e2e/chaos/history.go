@@ -108,6 +108,8 @@ type Fault struct {
 	Hits int
 	// Revocations are the operators' calls, if they revoked a lease.
 	Revocations []Revocation
+	// Override is the limit that an operator set for the resource, nil if there was no answer.
+	Override *Override
 }
 
 // A Revocation is a call of an operator who takes a lock from its holder.

@@ -17,6 +17,7 @@ import (
 	"github.com/sidingq/siding/e2e/chaos"
 	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/queue"
 )
 
 // An operator does with asynq's Inspector what one may do in the dashboard.
@@ -25,17 +26,22 @@ type operator struct {
 	inspector *asynq.Inspector
 	feed      *feed
 	pausing   sync.Mutex // held while a queue is meant to be paused
+	limiting  sync.Mutex // held while a limit is meant to be overridden
 }
 
-// watch unpauses queues that are not meant to be paused, until ctx ends. A failover may lose an
-// unpause that was acknowledged.
+// watch unpauses queues that are not meant to be paused, and removes overrides, until ctx ends. A
+// failover may lose what was acknowledged.
 func (o *operator) watch(ctx context.Context) {
 	for sleep.For(ctx, 500*time.Millisecond) == nil {
 		if o.pausing.TryLock() {
-			for _, queue := range chaos.Queues {
-				_ = o.inspector.UnpauseQueue(queue) // "is not paused", most often
+			for _, name := range chaos.Queues {
+				_ = o.inspector.UnpauseQueue(name) // "is not paused", most often
 			}
 			o.pausing.Unlock()
+		}
+		if o.limiting.TryLock() {
+			_ = o.removeOverrides(ctx)
+			o.limiting.Unlock()
 		}
 	}
 }
@@ -44,20 +50,20 @@ func (o *operator) watch(ctx context.Context) {
 // answer may take effect, also later: the task then counts as deleted, or shelved.
 func (o *operator) inject(ctx context.Context, i chaos.Injection, fault *chaos.Fault) error {
 	r := rand.New(rand.NewPCG(i.Pick, 0))
-	queue := chaos.Queues[r.IntN(len(chaos.Queues))]
+	name := chaos.Queues[r.IntN(len(chaos.Queues))]
 	switch i.Kind {
 	case chaos.PauseQueue:
 		o.pausing.Lock()
 		defer o.pausing.Unlock()
-		if o.inspector.PauseQueue(queue) == nil {
+		if o.inspector.PauseQueue(name) == nil {
 			fault.Hits++
 		}
 		_ = sleep.For(ctx, i.For)
 		return o.unpause(ctx)
 	case chaos.DeleteTasks:
-		for _, t := range o.waiting(queue, r) {
+		for _, t := range o.waiting(name, r) {
 			o.feed.mark(t.ID, func(t *chaos.Task) { t.Deleted = true })
-			err := o.inspector.DeleteTask(queue, t.ID)
+			err := o.inspector.DeleteTask(name, t.ID)
 			switch {
 			case err == nil:
 				fault.Hits++
@@ -66,15 +72,15 @@ func (o *operator) inject(ctx context.Context, i chaos.Injection, fault *chaos.F
 			}
 		}
 	case chaos.ArchiveTasks:
-		tasks := o.waiting(queue, r)
+		tasks := o.waiting(name, r)
 		archived := make(map[string]bool)
 		for _, t := range tasks {
 			o.feed.mark(t.ID, func(t *chaos.Task) { t.Shelved = true })
-			archived[t.ID] = o.inspector.ArchiveTask(queue, t.ID) == nil
+			archived[t.ID] = o.inspector.ArchiveTask(name, t.ID) == nil
 		}
 		_ = sleep.For(ctx, i.For)
 		for n, t := range tasks { // except the first, which stays there
-			if n > 0 && o.inspector.RunTask(queue, t.ID) == nil && archived[t.ID] {
+			if n > 0 && o.inspector.RunTask(name, t.ID) == nil && archived[t.ID] {
 				fault.Hits++
 				o.feed.mark(t.ID, func(t *chaos.Task) { t.Shelved, t.RunAgain = false, chaos.Now() })
 			}
@@ -84,6 +90,8 @@ func (o *operator) inject(ctx context.Context, i chaos.Injection, fault *chaos.F
 		fault.Hits = int(o.rdb.Del(ctx, "lock:"+fault.Resource).Val())
 	case chaos.RevokeLease:
 		o.revoke(ctx, r, fault)
+	case chaos.OverrideLimit:
+		return o.override(ctx, r, i.For, fault)
 	default:
 		return fmt.Errorf("%s: not a fault of operators", i.Kind)
 	}
@@ -92,20 +100,53 @@ func (o *operator) inject(ctx context.Context, i chaos.Injection, fault *chaos.F
 
 // unpause unpauses all queues: a pause without an answer may have taken effect.
 func (o *operator) unpause(ctx context.Context) error {
-	for _, queue := range chaos.Queues {
+	for _, name := range chaos.Queues {
 		err := poll.Until(ctx, func() error {
-			_ = o.inspector.UnpauseQueue(queue) // "is not paused", most often
-			info, err := o.inspector.GetQueueInfo(queue)
+			_ = o.inspector.UnpauseQueue(name) // "is not paused", most often
+			info, err := o.inspector.GetQueueInfo(name)
 			if err == nil && info.Paused {
 				err = errors.New("paused")
 			}
 			return err
 		})
 		if err != nil {
-			return fmt.Errorf("%s: %w", queue, err)
+			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
 	return nil
+}
+
+// override pauses a resource for a time, or lowers its limit.
+func (o *operator) override(ctx context.Context, r *rand.Rand, length time.Duration, fault *chaos.Fault) error {
+	o.limiting.Lock()
+	defer o.limiting.Unlock()
+	all := chaos.Resources()
+	limit := queue.LimitOverride{Pattern: all[r.IntN(len(all))], By: "carol", Reason: "chaos"}
+	if chaos.IsPool(limit.Pattern) {
+		limit.Holders = r.IntN(chaos.PoolHolders)
+	}
+	fault.Resource = limit.Pattern
+	err := queue.SetLimit(ctx, o.rdb, limit)
+	override := &chaos.Override{Holders: limit.Holders, Since: chaos.Now()}
+	_ = sleep.For(ctx, length)
+	waiters := o.rdb.ZCard(ctx, "{lock:"+limit.Pattern+"}:queue").Val()
+	override.Until = chaos.Now()
+	if err == nil {
+		fault.Hits, fault.Override = int(waiters), override
+	}
+	return o.removeOverrides(ctx)
+}
+
+// removeOverrides removes all overrides: one without an answer may have taken effect.
+func (o *operator) removeOverrides(ctx context.Context) error {
+	return poll.Until(ctx, func() error {
+		limits, err := queue.Limits(ctx, o.rdb, "")
+		for _, l := range limits {
+			_, unset := queue.UnsetLimit(ctx, o.rdb, "", l.Pattern)
+			err = errors.Join(err, unset)
+		}
+		return err
+	})
 }
 
 // held returns a resource that somebody holds, or any if nobody holds one.
@@ -121,13 +162,13 @@ func (o *operator) held(ctx context.Context, r *rand.Rand) string {
 }
 
 // waiting returns some tasks that wait for a lock, or for a worker.
-func (o *operator) waiting(queue string, r *rand.Rand) []*asynq.TaskInfo {
+func (o *operator) waiting(name string, r *rand.Rand) []*asynq.TaskInfo {
 	const some = 4
 	list := o.inspector.ListRetryTasks
 	if r.IntN(4) == 0 {
 		list = o.inspector.ListPendingTasks
 	}
-	tasks, err := list(queue, asynq.PageSize(100))
+	tasks, err := list(name, asynq.PageSize(100))
 	if err != nil {
 		return nil
 	}

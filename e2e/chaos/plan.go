@@ -47,6 +47,8 @@ const (
 	DeleteLock   Kind = "key of a held lock deleted"
 
 	RevokeLease Kind = "lease of a running task revoked"
+
+	OverrideLimit Kind = "resource paused, or its limit lowered"
 )
 
 // A lane injects its faults one after another. Lanes run side by side, so that
@@ -58,6 +60,7 @@ const (
 	laneRedis    lane = "redis"
 	laneOperator lane = "operator"
 	laneRevoker  lane = "revoker" // an operator, too, whose faults meet those of the other one
+	laneLimiter  lane = "limiter" // a third operator
 )
 
 // gap returns the least and the most time between two faults of a lane. Redis has peace for long
@@ -116,6 +119,8 @@ var traits = []trait{
 	{kind: DeleteLock, lane: laneOperator, scenarios: everywhere},
 
 	{kind: RevokeLease, lane: laneRevoker, scenarios: everywhere, rare: true}, // most handlers return before they notice
+
+	{kind: OverrideLimit, lane: laneLimiter, scenarios: everywhere, least: 4 * time.Second, most: 8 * time.Second}, // servers hear of it within a second
 }
 
 func (k Kind) trait() trait {
@@ -145,7 +150,7 @@ type Injection struct {
 // lane every kind comes once a round, in random order.
 func Plan(seed uint64, s Scenario, length time.Duration) [][]Injection {
 	var lanes [][]Injection
-	for i, l := range []lane{laneWorkers, laneRedis, laneOperator, laneRevoker} {
+	for i, l := range []lane{laneWorkers, laneRedis, laneOperator, laneRevoker, laneLimiter} {
 		shortest, longest := l.gap()
 		r := rand.New(rand.NewPCG(seed, uint64(i)))
 		var kinds []trait

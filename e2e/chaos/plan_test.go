@@ -42,9 +42,9 @@ func TestPlanIsReplayable(t *testing.T) {
 				counts[i.Kind]++
 			}
 		}
-		want := 12
+		want := 13
 		if scenario == chaos.Standalone {
-			want = 17
+			want = 18
 		}
 		if len(counts) != want {
 			t.Errorf("%s: want %d kinds of fault, have %v", scenario, want, counts)

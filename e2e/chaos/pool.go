@@ -13,8 +13,8 @@ func (c *checker) checkPool(resource string) {
 		c.checkAwakening(r)
 		holders = slices.DeleteFunc(holders, func(h Run) bool { return c.believed(h) <= r.Begin })
 		holders = append(holders, r)
-		c.Together = max(c.Together, min(len(holders), poolLimit.Holders))
-		if len(holders) > poolLimit.Holders {
+		c.Together = max(c.Together, min(len(holders), PoolHolders))
+		if len(holders) > PoolHolders {
 			c.tooMany(holders)
 		}
 	}
@@ -31,7 +31,7 @@ func (c *checker) tooMany(holders []Run) {
 			return
 		}
 	}
-	c.wrong("%d hold %s at %v, which has a limit of %d: the last is %s on %s (fence %d)", len(holders), last.Resource, last.Begin, poolLimit.Holders,
+	c.wrong("%d hold %s at %v, which has a limit of %d: the last is %s on %s (fence %d)", len(holders), last.Resource, last.Begin, PoolHolders,
 		last.Task, last.Process, last.Fence)
 }
 

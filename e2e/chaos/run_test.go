@@ -4,6 +4,7 @@ package chaos_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -104,7 +105,7 @@ func (r *run) do(t *testing.T) {
 	}
 	stop()
 	fed.Wait()
-	if err := r.operator.unpause(t.Context()); err != nil {
+	if err := errors.Join(r.operator.unpause(t.Context()), r.operator.removeOverrides(t.Context())); err != nil {
 		t.Error(err)
 	}
 	r.drain(t)
@@ -119,6 +120,9 @@ func (r *run) do(t *testing.T) {
 	}
 	if verdict.Together < 3 || verdict.Throttled < 2 {
 		t.Errorf("want resources with limits held by 3 at a time, and rates that keep tasks away, have %d and %d", verdict.Together, verdict.Throttled)
+	}
+	if r.length >= 5*time.Minute && verdict.Overridden == 0 {
+		t.Error("want overrides of limits that all servers heard of")
 	}
 	kinds := make(map[queue.EventKind]bool)
 	for _, e := range h.Ends {
@@ -163,7 +167,7 @@ func (r *run) injectOne(ctx context.Context, i chaos.Injection, log func(text st
 	switch i.Kind {
 	case chaos.KillWorker, chaos.StopWorker, chaos.HaltWorker, chaos.RollingStart:
 		inject = func(f *chaos.Fault) error { return r.fleet.inject(ctx, i, f) }
-	case chaos.PauseQueue, chaos.DeleteTasks, chaos.ArchiveTasks, chaos.DeleteLock, chaos.RevokeLease:
+	case chaos.PauseQueue, chaos.DeleteTasks, chaos.ArchiveTasks, chaos.DeleteLock, chaos.RevokeLease, chaos.OverrideLimit:
 		inject = func(f *chaos.Fault) error { return r.operator.inject(ctx, i, f) }
 	default:
 		if err := r.testbed.ready(ctx); err != nil {

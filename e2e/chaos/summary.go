@@ -47,6 +47,9 @@ func (v *Verdict) Summary(h *History) string {
 	for _, outcome := range slices.Sorted(maps.Keys(outcomes)) {
 		fmt.Fprintf(b, "%d %s\n", outcomes[outcome], outcome)
 	}
+	if came(h.Faults, OverrideLimit) > 0 {
+		fmt.Fprintf(b, "%d overrides of limits that all servers heard of\n", v.Overridden)
+	}
 	fmt.Fprintf(b, "tasks waited while a worker had room for %.0f s in all\n", v.Watched.Seconds())
 	return b.String()
 }

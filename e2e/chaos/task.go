@@ -34,12 +34,15 @@ func numbered(prefix string, count int) []string {
 
 const poolPrefix = "pool:"
 
-// isPool reports whether a resource is one of pools.
-func isPool(resource string) bool { return strings.HasPrefix(resource, poolPrefix) }
+// IsPool reports whether a resource is one of pools.
+func IsPool(resource string) bool { return strings.HasPrefix(resource, poolPrefix) }
+
+// PoolHolders is how many tasks may hold a pool at a time.
+const PoolHolders = 3
 
 // poolLimit is that of each pool. More tasks want it all the time, also on a slow machine. The rates leave a
 // pool idle for a second at most, which is less than [resumption].
-var poolLimit = queue.Limit{Holders: 3, Rates: []lock.Rate{{Starts: 4, Period: 500 * time.Millisecond}, {Starts: 12, Period: 2 * time.Second}}}
+var poolLimit = queue.Limit{Holders: PoolHolders, Rates: []lock.Rate{{Starts: 4, Period: 500 * time.Millisecond}, {Starts: 12, Period: 2 * time.Second}}}
 
 // limits are those of every fleet.
 func limits() map[string]queue.Limit { return map[string]queue.Limit{poolPrefix + "*": poolLimit} }

@@ -169,7 +169,7 @@ func (w *worker) do(ctx context.Context, work Work, info queue.Info) error {
 		return errOwn
 	}
 	resource := info.Resource
-	if isPool(resource) {
+	if IsPool(resource) {
 		resource = "" // the ledger would refuse the fences of all holders but the last
 	}
 	if err := w.ledger.Record(ctx, info.ID, resource); err != nil {

@@ -95,12 +95,13 @@ func (l *Lease) Deadline() time.Time {
 	return h.deadline()
 }
 
-// Busy says who holds the lock; nil once the lease has ended.
+// Busy says who holds the lock; nil once the lease has ended or is detached, as others may then renew
+// and release the lock.
 func (l *Lease) Busy() *BusyError {
 	h := l.holding
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.valid() {
+	if !h.valid() || h.detached {
 		return nil
 	}
 	return &BusyError{Busy: Busy{

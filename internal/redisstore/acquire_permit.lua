@@ -10,7 +10,8 @@
 -- if none is held.
 --
 -- Guarantees: at most as many permits are held or reserved as the rule says, and in no period do
--- more start. Those who were granted a permit before the rule was lowered keep it. A program on the
+-- more start. Those who were granted a permit before the rule was lowered keep it. A waiter for whom
+-- one was reserved waits on under its ticket, if there are more than the rule says. A program on the
 -- plain protocol excludes all others. Else as acquire.lua.
 
 -- (take.lua)
@@ -18,8 +19,8 @@
 -- (queue.lua)
 local token, ttl, waiter, nonce, timeout, retention = ARGV[1], ARGV[2], ARGV[4], ARGV[8], ARGV[9], ARGV[10]
 base, rule = lock, rule_of(ARGV[12])
-local exclusive = not to_permit(base, grant, retention)
-local found = permits_of(base)
+local exclusive = not to_permit(base, grant)
+local found, held = permits_of(base)
 
 -- Takes a permit, which is free or was reserved by a call of the nonce by.
 local function hold(number, since, by)
@@ -27,7 +28,7 @@ local function hold(number, since, by)
   redis.call('SET', lock, token, 'PX', ttl)
   if waiter ~= '' then redis.call('ZREM', queue, waiter) end
   local fence = fenced(grant, ARGV[3])
-  keep_permit(lock, base, fence, ttl, retention)
+  keep_permit(lock, base, fence, ttl)
   count_start(base, rule.rates)
   return {1, fence, since and digits(math.max(0, tonumber(fence) - since)) or '-1', by or '', number}
 end
@@ -47,7 +48,11 @@ for number, value in pairs(found) do
     return {1, redis.call('HGET', '{' .. base .. '}:permits', number), '-1', '', number}
   end
   local since, whose, by = reserved(value)
-  if since and waiter ~= '' and whose == waiter then return hold(number, since, by) end
+  if since and waiter ~= '' and whose == waiter then
+    if held <= rule.limit then return hold(number, since, by) end
+    free(permit_key(base, number), base) -- the limit has been lowered since
+    held = held - 1
+  end
   if begins(value, nonce) then
     local waits = redis.call('ZSCORE', queue, whose)
     if waits then wake = {value, whose, digits(tonumber(waits)), permit_key(base, number)} end

@@ -86,9 +86,5 @@ func (s *redisStore) Holders(ctx context.Context, key string) ([]string, error) 
 	return names, err
 }
 
-// permitsTTL is how long the hash of permits is kept after the last of them was granted or renewed. It is
-// longer than any lease.
-const permitsTTL = 48 * time.Hour
-
 // permitsKey is the hash of the permits of a lock that are held or reserved.
 func permitsKey(key string) string { return "{" + key + "}:permits" }

@@ -18,6 +18,10 @@
 
 local MARK = 'siding-limited'
 
+-- How long the hash of permits is kept after the last grant, ms. No lease is as long. renew_permit.lua has
+-- the same time.
+local PERMITS_KEPT = 48 * 3600 * 1000
+
 local function us()
   local t = redis.call('TIME')
   return t[1] * 1000000 + t[2]
@@ -95,9 +99,9 @@ local function with_permits()
   end
 
   -- Records that a permit is held or reserved for so many ms. fence is that of the holder, or '0'.
-  function keep_permit(key, base, fence, ttl, retention)
+  function keep_permit(key, base, fence, ttl)
     redis.call('HSET', '{' .. base .. '}:permits', string.match(key, '%d+$'), fence)
-    redis.call('PEXPIRE', '{' .. base .. '}:permits', retention)
+    redis.call('PEXPIRE', '{' .. base .. '}:permits', PERMITS_KEPT)
     local mark = redis.call('GET', base)
     if not mark or mark == MARK and redis.call('PTTL', base) < tonumber(ttl) then redis.call('SET', base, MARK, 'PX', ttl) end
   end
@@ -105,7 +109,7 @@ local function with_permits()
   -- Gives the first permit to a holder or a reservation from before the lock had a rule. That one finds its
   -- permit by itself, see renew.lua and release.lua. Returns false if another program holds the lock, or
   -- if the lock never expires. Such a holder keeps all others out.
-  function to_permit(base, grant, retention)
+  function to_permit(base, grant)
     local value, left = redis.pcall('GET', base), redis.call('PTTL', base)
     if not value or value == MARK then return true end
     if type(value) ~= 'string' then return false end -- another program has put another type there
@@ -116,7 +120,7 @@ local function with_permits()
     local fence = not waits and string.match(redis.call('GET', grant) or '0', '^%d+') or '0'
     redis.call('SET', permit_key(base, number), value, 'PX', math.max(1, left))
     redis.call('DEL', base)
-    keep_permit(permit_key(base, number), base, fence, math.max(1, left), retention)
+    keep_permit(permit_key(base, number), base, fence, math.max(1, left))
     return true
   end
 

@@ -87,7 +87,7 @@ local function reserve_for(reservation, timeout, retention)
   redis.call('SET', lock, reservation, 'PX', timeout)
   local last = string.match(redis.call('GET', grant) or '0', '^%d+') or '0'
   redis.call('SET', grant, last .. '*', 'PX', retention)
-  if base then keep_permit(lock, base, '0', timeout, retention) end
+  if base then keep_permit(lock, base, '0', timeout) end
 end
 
 -- Returns the first in the wait queue from an index on, its ticket and its index. Waiters of
@@ -127,7 +127,7 @@ local function reserve(me, stepwise, cluster, nonce, timeout, retention, start)
       redis.call('SET', lock, token, 'PX', start[2])
       local fence = fenced(grant, start[3])
       if base then
-        keep_permit(lock, base, fence, start[2], retention)
+        keep_permit(lock, base, fence, start[2])
         count_start(base, rule.rates)
       end
       return waiter, nil, nil, {token, fence, unpack(started)}

@@ -170,7 +170,7 @@ func (s *redisStore) Renew(ctx context.Context, key, token string, ttl, fenceTTL
 	}
 	if err == nil && ours == inPermit {
 		keys := append(Keys(key)[:2], lock, permitsKey(lock))
-		ours, err = renewPermitScript.Run(ctx, s.rdb, keys, token, ms(ttl), ms(fenceTTL), ms(permitsTTL)).Int()
+		ours, err = renewPermitScript.Run(ctx, s.rdb, keys, token, ms(ttl), ms(fenceTTL)).Int()
 	}
 	if err == nil && ours == 0 {
 		return store.ErrLost

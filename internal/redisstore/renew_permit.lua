@@ -7,7 +7,6 @@
 -- ARGV[1]  token
 -- ARGV[2]  ttl of the permit, ms
 -- ARGV[3]  retention of the fencing token, ms
--- ARGV[4]  retention of the hash, ms
 --
 -- Returns 1 when the permit was the token's, else 0.
 --
@@ -25,5 +24,5 @@ if redis.call('GET', permit) ~= ARGV[1] or redis.call('GET', KEYS[3]) ~= 'siding
 redis.call('PEXPIRE', permit, ARGV[2])
 redis.call('PEXPIRE', KEYS[2], ARGV[3])
 if redis.call('PTTL', KEYS[3]) < tonumber(ARGV[2]) then redis.call('PEXPIRE', KEYS[3], ARGV[2]) end
-redis.call('PEXPIRE', KEYS[4], ARGV[4])
+redis.call('PEXPIRE', KEYS[4], 48 * 3600 * 1000) -- as PERMITS_KEPT in permits.lua
 return 1

@@ -30,7 +30,7 @@ for i = 1, #KEYS, 4 do
   base, rule = lock, rule_of(ARGV[7 + (i - 1) / 4])
   if ARGV[6] == '1' and redis.call('EXISTS', paused) == 1 then resume(queue, paused, '', retention) end
   local answer, again = {-2, -1}, false
-  if not to_permit(base, grant, retention) then
+  if not to_permit(base, grant) then
     answer[1] = redis.call('PTTL', base)
   else
     for number, value in pairs(permits_of(base)) do

@@ -57,8 +57,12 @@ func (m *Model) ask(s *State, i ID, limit uint8, answered bool) {
 		return
 	}
 	if n := s.of(Reserved, i); n >= 0 {
-		m.hold(s, i, n, answered)
-		return
+		if used, _ := s.used(); used <= int(limit) || m.Mistake == StartsLowered {
+			m.hold(s, i, n, answered)
+			return
+		}
+		t.Stale = t.Waker
+		m.giveUp(s, n)
 	}
 	if !s.repeat(i, answered) {
 		n, later := m.free(s, limit, m.Rates)

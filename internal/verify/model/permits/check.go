@@ -50,11 +50,12 @@ func (s *State) users() int {
 	return users
 }
 
-// gives reports whether a permit is held or reserved that was not its task's before.
+// gives reports whether a permit is reserved that was not its task's before, or is held by a task that did
+// not hold it.
 func (s *State) gives(from *State) bool {
 	for n, p := range s.Permits {
 		was := from.Permits[n]
-		if (was.Value != p.Value || was.Of != p.Of) && (p.Value == Reserved || p.Value == Held && (was.Value != Reserved || was.Of != p.Of)) {
+		if (was.Value != p.Value || was.Of != p.Of) && (p.Value == Reserved || p.Value == Held) {
 			return true
 		}
 	}

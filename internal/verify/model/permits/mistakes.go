@@ -9,6 +9,7 @@ const (
 	LimitUnchecked     Mistake = "a grant does not compare the permits with the limit"
 	ReservedUncounted  Mistake = "a reserved permit does not count for the limit"
 	HandsOffLowered    Mistake = "a release hands its permit on although the limit was lowered"
+	StartsLowered      Mistake = "a waiter starts by its reservation although the limit was lowered"
 	LoweringCancels    Mistake = "a lowered limit takes permits away"
 	ReservedTwice      Mistake = "a second permit is reserved for a waiter that comes already"
 	RepeatTakesAnother Mistake = "a repeated call does not look for the permit that it has taken"

@@ -57,6 +57,7 @@ func TestMistakesAreFound(t *testing.T) {
 		{mistake: permits.LimitUnchecked, changes: 1, property: "limit"},
 		{mistake: permits.ReservedUncounted, changes: 1, property: "limit"},
 		{mistake: permits.HandsOffLowered, changes: 1, property: "limit"},
+		{mistake: permits.StartsLowered, changes: 1, property: "limit"},
 		{mistake: permits.OldRuleForever, changes: 1, property: "limit"},
 		{mistake: permits.LoweringCancels, changes: 1, property: "change"},
 		{mistake: permits.ReservedTwice, changes: 1, property: "one permit"},

@@ -1,0 +1,71 @@
+package chaos
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// An Override is a limit that an operator set for one resource, and removed again.
+type Override struct {
+	Holders int // 0 for a pause
+	// Since is when its answer came. Until is when the operator removed it.
+	Since, Until time.Duration
+}
+
+// reach is how soon all servers keep to a limit that was set.
+const reach = time.Second
+
+// checkOverrides checks that no task starts on a resource while as many hold it as an operator allows.
+func (c *checker) checkOverrides() {
+	for i := range c.Faults {
+		f := &c.Faults[i]
+		if f.Override == nil {
+			continue
+		}
+		from, to := c.known(f.Override)
+		if from >= to {
+			continue
+		}
+		c.Overridden++
+		var holders []Run
+		for _, r := range c.byResource[f.Resource] {
+			holders = append(slices.DeleteFunc(holders, func(h Run) bool { return c.believed(h) <= r.Begin }), r)
+			if from <= r.Begin && r.Begin <= to && len(holders) > f.Override.Holders {
+				c.wrong("task %s started on %s at %v as holder %d, and an operator allowed %d from %v to %v",
+					r.Task, r.Resource, r.Begin, len(holders), f.Override.Holders, f.Override.Since, f.Override.Until)
+			}
+		}
+	}
+}
+
+// known returns from when to when all servers know of an override. A server that stands still, or cannot
+// ask Redis, knows of it later. Redis may forget it. Every server counts: the rule of a hand-off is
+// that of the server which releases the lock.
+func (c *checker) known(o *Override) (from, to time.Duration) {
+	const within = reach + noise
+	var away []span
+	to = o.Until
+	for _, p := range c.Processes {
+		for _, s := range p.Stops {
+			away = append(away, span{from: s.From, to: s.To})
+		}
+	}
+	for _, f := range c.Faults {
+		switch {
+		case !f.Kind.away() || f.End+noise < o.Since:
+		case f.Kind.trait().loses:
+			to = min(to, f.Start-lag)
+		default:
+			away = append(away, span{from: f.Start, to: f.End})
+		}
+	}
+	slices.SortFunc(away, func(a, b span) int { return cmp.Compare(a.from, b.from) })
+	from = o.Since + within
+	for _, s := range away {
+		if s.from < from && o.Since < s.to+noise {
+			from = max(from, s.to+within)
+		}
+	}
+	return from, to
+}
