@@ -263,7 +263,7 @@ func TestRightsOfAWorker(t *testing.T) {
 	if err := g.admin.ZAdd(ctx, "{lock:res:resumed}:paused", redis.Z{Score: 7, Member: "siding-task:elsewhere:gone"}).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := leases(t, rdb).Sweep(ctx, lease.NewRound(), []string{"lock:res:resumed"}, true); err != nil {
+	if _, err := leases(t, rdb).Sweep(ctx, []string{"lock:res:resumed"}, true); err != nil {
 		t.Error(err)
 	}
 	g.waitForLock(t, rdb)

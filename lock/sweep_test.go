@@ -30,7 +30,7 @@ func nextOf(f store.Swept) *store.Reservation {
 
 func (s *setup) sweep(resumed bool) store.Swept {
 	s.Helper()
-	found, err := s.stranger().Sweep(s.Context(), lease.NewRound(), []string{s.key}, resumed)
+	found, err := s.stranger().Sweep(s.Context(), []string{s.key}, resumed)
 	if err != nil || len(found) != 1 {
 		s.Fatalf("sweep: want the one lock, have %+v, %v", found, err)
 	}
@@ -87,7 +87,7 @@ func TestSweepOfMany(t *testing.T) {
 				one.expire()
 			}
 		}
-		found, err := s.Sweep(s.Context(), lease.NewRound(), keys, false)
+		found, err := s.Sweep(s.Context(), keys, false)
 		if err != nil || len(found) != len(keys) {
 			s.Fatalf("want %d answers, have %d, %v", len(keys), len(found), err)
 		}
@@ -100,7 +100,7 @@ func TestSweepOfMany(t *testing.T) {
 				s.Errorf("want %s with somebody waiting, have %+v", keys[n], f)
 			}
 		}
-		if found, err := s.Sweep(s.Context(), lease.NewRound(), nil, false); err != nil || len(found) != 0 {
+		if found, err := s.Sweep(s.Context(), nil, false); err != nil || len(found) != 0 {
 			s.Errorf("of none: want nothing, have %v, %v", found, err)
 		}
 	})
@@ -115,7 +115,7 @@ func TestSweepOfAnotherPrefix(t *testing.T) {
 		s.join("w1", "w2")
 		s.expire()
 		other := s.with(lock.Config{Prefix: "other:"})
-		found, err := other.Sweep(s.Context(), lease.NewRound(), []string{s.key}, false)
+		found, err := other.Sweep(s.Context(), []string{s.key}, false)
 		if err != nil {
 			s.Fatal(err)
 		}
@@ -143,12 +143,36 @@ func TestSweepThroughAWrapper(t *testing.T) {
 			s.Fatal(err)
 		}
 		s.Cleanup(locker.Close)
-		found, err := locker.Sweep(s.Context(), lease.NewRound(), []string{s.key, s.key + ":free"}, false)
+		found, err := locker.Sweep(s.Context(), []string{s.key, s.key + ":free"}, false)
 		if err != nil || len(found) != 2 {
 			s.Fatalf("want two answers, have %+v, %v", found, err)
 		}
 		s.wantNext(nextOf(found[0]), "w1")
 		s.wantNext(nextOf(found[1]), "")
+	})
+}
+
+// Whoever reserved a lock should have woken its waiter within a second, and may have had no answer. Then a
+// sweep names the reservation, until the waiter is woken.
+func TestSweepNamesWhoWasNotWoken(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		held := s.take("")
+		s.join("w1", "w2")
+		start, next := time.Now(), s.handOff(held, "w1")
+		var found *store.Reservation
+		poll.Eventually(s, "the reservation named", func() bool {
+			found = nextOf(s.sweep(false))
+			return found != nil
+		})
+		if took := time.Since(start); took < time.Second {
+			s.Errorf("want it named after a second, have it after %v", took)
+		}
+		if found.Waiter != "w1" || found.Value != next.Value || found.Ticket != next.Ticket {
+			s.Errorf("want %+v, have %+v", next, found)
+		}
+		s.confirmed(found)
+		s.wantNext(nextOf(s.sweep(false)), "")
 	})
 }
 
@@ -163,7 +187,7 @@ func TestSweepWhoseAnswerIsLost(t *testing.T) {
 	before := f.direct.value()
 	var found []store.Swept
 	err := f.unheard(func() (err error) {
-		found, err = f.Sweep(t.Context(), lease.NewRound(), []string{f.key}, false)
+		found, err = f.Sweep(t.Context(), []string{f.key}, false)
 		return err
 	}, f.changed(before))
 	if err != nil {
@@ -393,7 +417,7 @@ func TestSweepIsNotForAllStores(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(locker.Close)
-	if _, err := locker.Sweep(t.Context(), lease.NewRound(), []string{"lock:order:1"}, false); !errors.Is(err, errors.ErrUnsupported) {
+	if _, err := locker.Sweep(t.Context(), []string{"lock:order:1"}, false); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("sweep: want it unsupported, have %v", err)
 	}
 	if err := locker.ListenForTasks(t.Context(), []string{"q"}, nil, nil); !errors.Is(err, errors.ErrUnsupported) {

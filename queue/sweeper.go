@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/sidingq/siding/internal/asynqredis"
-	"github.com/sidingq/siding/internal/lease"
 	"github.com/sidingq/siding/internal/limits"
 	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/internal/store"
@@ -41,7 +40,6 @@ type sweeper struct {
 	scanAllDue map[string]time.Time // from when on the sweeper scans all locks of each queue again
 	cursors    map[string]string    // how far the sweeper has come with the waiting tasks of each queue
 	limits     *limits.Table        // those of the last scan
-	id         string               // of the round. One that failed is repeated under its id
 	all        bool                 // the next scan is of all locks: wakes, or its own work, may have been lost
 }
 
@@ -53,16 +51,14 @@ func (g *Guard) sweep(ctx context.Context, queues []string) {
 	listening.Go(func() { g.listen(ctx, queues, lost) })
 	defer listening.Wait()
 	s := &sweeper{
-		Guard: g, paused: make(map[string]bool), scanAllDue: make(map[string]time.Time), cursors: make(map[string]string), id: lease.NewRound(), all: true,
+		Guard: g, paused: make(map[string]bool), scanAllDue: make(map[string]time.Time), cursors: make(map[string]string), all: true,
 	}
 	for ctx.Err() == nil {
 		if now := g.limits.Load(); now != s.limits {
 			s.all, s.limits = true, now // a limit that was raised has room for waiters
 		}
 		err := s.round(ctx, queues)
-		if s.all = err != nil; !s.all {
-			s.id = lease.NewRound()
-		}
+		s.all = err != nil
 		g.fault(ctx, "free locks cannot be looked for", err)
 		timer := time.NewTimer(sweepEvery)
 		select {
@@ -156,7 +152,7 @@ func (s *sweeper) scan(ctx context.Context, queue string, some asynqredis.Conten
 	for i, l := range some.Locks {
 		keys[i] = l.Key
 	}
-	found, err := s.locks.Sweep(ctx, s.id, keys, resumed)
+	found, err := s.locks.Sweep(ctx, keys, resumed)
 	if err != nil {
 		return err
 	}

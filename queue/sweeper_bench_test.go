@@ -47,7 +47,7 @@ func BenchmarkSweeper(b *testing.B) {
 		for i, l := range due.Locks {
 			keys[i] = l.Key
 		}
-		found, err := locker.Sweep(b.Context(), lease.NewRound(), keys, true)
+		found, err := locker.Sweep(b.Context(), keys, true)
 		if err != nil {
 			b.Fatal(err)
 		}

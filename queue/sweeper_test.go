@@ -99,8 +99,8 @@ func TestSweeperLooksAtAllAfterADisturbance(t *testing.T) {
 	}
 }
 
-// The answer to a scan is lost in which the sweeper has reserved the lock for a task. The next scan
-// has the reservation named again, and the sweeper wakes the task.
+// The answer to a scan is lost in which the sweeper has reserved the lock for a task. A later scan
+// names the reservation again, and the sweeper wakes the task.
 func TestSweepWhoseAnswerIsLost(t *testing.T) {
 	t.Parallel()
 	b, st := setupStepwise(t), newStage(t)

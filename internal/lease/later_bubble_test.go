@@ -56,7 +56,7 @@ func TestSweepAtTheTimeOfTheNextStart(t *testing.T) {
 					t.Fatal(err)
 				}
 				for range 2 {
-					if _, err := c.Sweep(t.Context(), lease.NewRound(), []string{"lock:a"}, false); err != nil {
+					if _, err := c.Sweep(t.Context(), []string{"lock:a"}, false); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -80,7 +80,7 @@ func TestCloseEndsLaterSweeps(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.Sweep(t.Context(), lease.NewRound(), []string{"lock:a"}, false); err != nil {
+		if _, err := c.Sweep(t.Context(), []string{"lock:a"}, false); err != nil {
 			t.Fatal(err)
 		}
 		c.Close()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -75,32 +76,34 @@ func (c *Client) leave(ctx context.Context, r *store.Reservation, rule *store.Ru
 	return c.unlessLater(next, rule), nil //nolint:contextcheck // it sweeps for all who wait
 }
 
-// NewRound returns the id of a round of sweeps.
-func NewRound() string { return store.RecoveryNonce + uuid.NewString() }
+// overdue is how old a reservation is whose waiter should have been woken. Whoever made it wakes the
+// waiter within milliseconds, unless its answer was lost.
+const overdue = time.Second
 
 // Sweep scans the locks of keys, which may have another prefix than c's. A lock that may be held, and
 // for which somebody waits, is handed off. resumed brings those back who were parked with their
-// group. If an answer is lost, so is what the caller has to wake. A caller that then sweeps again in the
-// same round has the same reservations named. The error of a store that cannot sweep matches
-// [errors.ErrUnsupported].
-func (c *Client) Sweep(ctx context.Context, round string, keys []string, resumed bool) ([]store.Swept, error) {
+// group. A waiter that nobody has woken for a second after its lock was reserved is named as well. The
+// error of a store that cannot sweep matches [errors.ErrUnsupported].
+func (c *Client) Sweep(ctx context.Context, keys []string, resumed bool) ([]store.Swept, error) {
 	locks := make([]store.Ruled, len(keys))
 	for i, key := range keys {
 		locks[i] = store.Ruled{Key: key, Rule: c.rule(key)}
 	}
-	found, err := c.sweep(ctx, round, locks, resumed, true)
+	found, err := c.sweep(ctx, locks, resumed, true)
 	for i, f := range found {
 		c.sweepLater(keys[i], nil, f.Later) //nolint:contextcheck // likewise
 	}
 	return found, err
 }
 
-func (c *Client) sweep(ctx context.Context, round string, locks []store.Ruled, resumed, stepwise bool) ([]store.Swept, error) {
+func (c *Client) sweep(ctx context.Context, locks []store.Ruled, resumed, stepwise bool) ([]store.Swept, error) {
 	sweeper, ok := c.store.(store.Sweeper)
 	if !ok {
 		return nil, store.Failed("sweep", errors.ErrUnsupported)
 	}
-	found, err := sweeper.Sweep(ctx, locks, resumed, c.handoff(round, stepwise))
+	h := c.handoff(store.RecoveryNonce+uuid.NewString(), stepwise)
+	h.Overdue = overdue
+	found, err := sweeper.Sweep(ctx, locks, resumed, h)
 	if err != nil {
 		return nil, store.Failed("sweep", err)
 	}

@@ -102,7 +102,7 @@ func (c *Client) sweepNow(key string, rule *store.Rule, at time.Time) {
 	defer c.End()
 	ctx, cancel := context.WithTimeout(c.Closing(), CleanupTimeout)
 	defer cancel()
-	found, err := c.sweep(ctx, NewRound(), []store.Ruled{{Key: key, Rule: c.ruleOr(key, rule)}}, false, l.next != nil)
+	found, err := c.sweep(ctx, []store.Ruled{{Key: key, Rule: c.ruleOr(key, rule)}}, false, l.next != nil)
 	if err != nil {
 		return // the sweeper of the servers scans the lock, too
 	}

@@ -175,6 +175,13 @@ local function hand_off(stepwise, cluster, nonce, timeout, retention, start)
   return {2, reservation, waiter, ticket, lock}
 end
 
+-- Reports whether a sweep names a reservation: one that an earlier try of the call has made, or one that
+-- is older than overdue, in ms, unless that is '0'. The answer to the call that made it may be lost.
+local function unheard(value, nonce, overdue)
+  local since = type(value) == 'string' and reserved(value)
+  return since and (begins(value, nonce) or overdue ~= '0' and us() - since > overdue * 1000)
+end
+
 -- Returns what hand_off returned when it made the reservation value. A waiter that was woken is
 -- not queued any more. If the waiter is still queued, and the client does not wake it, the
 -- reservation is published again.

@@ -12,7 +12,7 @@ import (
 
 // Sweep implements [store.Sweeper].
 func (s *redisStore) Sweep(ctx context.Context, locks []store.Ruled, resumed bool, h store.Handoff) ([]store.Swept, error) {
-	argv := []any{flag(h.Stepwise), flag(s.cluster), reservedBegin(h.Nonce), ms(h.Timeout), ms(h.QueueTTL), flag(resumed)}
+	argv := []any{flag(h.Stepwise), flag(s.cluster), reservedBegin(h.Nonce), ms(h.Timeout), ms(h.QueueTTL), flag(resumed), ms(h.Overdue)}
 	found := make([]store.Swept, len(locks))
 	for _, ruled := range []bool{false, true} {
 		script, read := s.scripts.sweep, sweptOf

@@ -8,6 +8,7 @@
 -- ARGV[4]  hand-off timeout of a reservation, ms
 -- ARGV[5]  retention of the mark of a reservation, ms
 -- ARGV[6]  '1' when no group of waiters is known to be paused: those of paused groups come back
+-- ARGV[7]  how old a reservation is whose waiter should have been woken, ms; '0' for none
 --
 -- Returns for each the ms left of what the lock holds: -1 for no end, -2 for a free lock, -3 if
 -- nobody waits; or {ms left, reservation, waiter, ticket} when the client has to wake that waiter.
@@ -29,7 +30,7 @@ for i = 1, #KEYS, 4 do
     if ticket then wake = {left, reservation, waiter, ticket} end
   elseif left <= timeout then -- it may be a reservation
     local value = redis.pcall('GET', lock) -- an error if another program has put another type there
-    local again = type(value) == 'string' and begins(value, ARGV[3]) and handed_off(value, ARGV[1] == '1', ARGV[2] == '1')
+    local again = unheard(value, ARGV[3], ARGV[7]) and handed_off(value, ARGV[1] == '1', ARGV[2] == '1')
     if again and again[1] == 2 then wake = {left, again[2], again[3], again[4]} end
   end
   if not wake and redis.call('EXISTS', queue, paused) == 0 then left = -3 end

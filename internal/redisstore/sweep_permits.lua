@@ -8,7 +8,8 @@
 -- ARGV[4]  hand-off timeout of a reservation, ms
 -- ARGV[5]  retention of the mark of a reservation, ms
 -- ARGV[6]  '1' when no group of waiters is known to be paused: those of paused groups come back
--- ARGV[7]  and those that follow: for each lock its rule, see permits.lua
+-- ARGV[7]  how old a reservation is whose waiter should have been woken, ms; '0' for none
+-- ARGV[8]  and those that follow: for each lock its rule, see permits.lua
 --
 -- Returns for each {ms left of the permit that expires first: -2 if none is held, -3 if nobody
 -- waits; in how many ms the rates allow a start or -1; then, for each waiter that the client has to
@@ -27,15 +28,15 @@ local MOST = 20
 local answers, made = {}, 0
 for i = 1, #KEYS, 4 do
   lock, grant, queue, paused = KEYS[i], KEYS[i + 1], KEYS[i + 2], KEYS[i + 3]
-  base, rule = lock, rule_of(ARGV[7 + (i - 1) / 4])
+  base, rule = lock, rule_of(ARGV[8 + (i - 1) / 4])
   if ARGV[6] == '1' and redis.call('EXISTS', paused) == 1 then resume(queue, paused, '', retention) end
   local answer, again = {-2, -1}, false
   if not to_permit(base, grant) then
     answer[1] = redis.call('PTTL', base)
   else
     for number, value in pairs(permits_of(base)) do
-      if begins(value, nonce) then
-        again = true
+      if unheard(value, nonce, ARGV[7]) then
+        again = again or begins(value, nonce)
         lock = permit_key(base, number)
         local wake = handed_off(value, stepwise, cluster)
         for j = 1, wake[1] == 2 and 4 or 0 do answer[#answer + 1] = ({lock, wake[2], wake[3], wake[4]})[j] end

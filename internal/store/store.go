@@ -136,6 +136,7 @@ type Handoff struct {
 	Stepwise bool          // the client wakes those waiters who do not listen
 	Timeout  time.Duration // how long a lock is reserved for somebody
 	QueueTTL time.Duration // how long a wait queue is remembered that nobody comes to
+	Overdue  time.Duration // how old a reservation is that a sweep names again, if its waiter is still queued; 0 for none
 }
 
 // traceMark comes between the nonce of a release and the traceparent of the run that made the release.
