@@ -31,10 +31,10 @@ func (i *Inspector) Orphans(ctx context.Context) ([]Orphan, error) {
 			continue
 		}
 		resource := i.resourceOf(a.Type, a.Payload, a.Headers)
+		left := a.Orphaned && (!a.Known() || i.leftToAsynq(resource, a.Crashes, a.Retries, a.Started))
 		found = append(found, Orphan{
 			Task: Task{Queue: a.Queue, ID: a.ID, Kind: a.Type}, Resource: resource, Process: a.Process(), Orphaned: a.Orphaned,
-			Crashes: a.Crashes, Tolerated: i.tolerated(), LeaseEnds: utc(a.Lease),
-			Left: a.Orphaned && (!a.Known() || i.leftToAsynq(resource, a.Crashes, a.Retries, a.Started)),
+			Crashes: a.Crashes, Tolerated: i.tolerated(), LeaseEnds: utc(a.Lease), Left: left, Unnamed: a.Orphaned && !left && i.unnamed(resource),
 		})
 	}
 	return found, nil
@@ -92,10 +92,15 @@ func (i *Inspector) Lost(ctx context.Context) ([]Lost, error) {
 // tolerated is how many crashes of a task use no retry.
 func (i *Inspector) tolerated() int { return max(0, i.cfg.Crashes) }
 
-// leftToAsynq reports whether recovery leaves a task to asynq, see [queue.Recovery].
+// leftToAsynq reports whether recovery leaves a task to asynq, see [queue.Recovery]. It may also leave one
+// that is unnamed.
 func (i *Inspector) leftToAsynq(resource string, crashes, retries int, started bool) bool {
-	return resource == "" || crashes >= i.tolerated() || retries == 0 && started
+	return resource == "" && !i.unnamed(resource) || crashes >= i.tolerated() || retries == 0 && started
 }
+
+// unnamed reports whether a task may have a resource that is not known here: its header names none, and
+// the servers' Resources are not known.
+func (i *Inspector) unnamed(resource string) bool { return resource == "" && len(i.cfg.Resources) == 0 }
 
 // Servers lists asynq's servers. A server that was killed stays in the list for up to 10 s.
 func (i *Inspector) Servers(ctx context.Context) ([]Server, error) {

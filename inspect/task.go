@@ -136,6 +136,9 @@ type Orphan struct {
 	// Left says that the task is left to asynq, which runs or archives it about 90 s after its
 	// worker has died.
 	Left bool `json:"left_to_asynq,omitempty"`
+	// Unnamed says that the task is left to asynq as well, unless the servers' Resources name a
+	// resource of its kind. Its header names none, and [Config].Resources is empty.
+	Unnamed bool `json:"unnamed,omitempty"`
 }
 
 // A Lost is an active task that has lost its lock, and whose handler has not returned.

@@ -247,16 +247,16 @@ func (j judge) runsAgain(x *exam, name string) string {
 	if all == 0 {
 		return fmt.Sprintf("%s runs again only after a server of the queue %s starts.", capital(name), x.Queue)
 	}
+	asynq := fmt.Sprintf("which runs it again %s and uses a retry.", j.by(asynqredis.ExpiredAt(x.Lease).Add(asynqRecovers)))
+	if x.Message.Retried >= x.Message.Retries {
+		asynq = fmt.Sprintf("which archives it %s, as it has no retry left.", j.by(asynqredis.ExpiredAt(x.Lease).Add(asynqRecovers)))
+	}
 	if guarded == 0 || !x.Known || j.leftToAsynq(x.resource, x.Crashes, x.Message.Retries, x.Started) {
 		why := name + " is left to asynq"
 		if j.tolerated() > 0 && x.Crashes >= j.tolerated() {
 			why = fmt.Sprintf("the worker of %s died or was cut off %s already, so it is left to asynq", name, times(x.Crashes))
 		}
-		by := j.by(asynqredis.ExpiredAt(x.Lease).Add(asynqRecovers))
-		if x.Message.Retried >= x.Message.Retries {
-			return fmt.Sprintf("%s, which archives it %s, as it has no retry left.", capital(why), by)
-		}
-		return fmt.Sprintf("%s, which runs it again %s and uses a retry.", capital(why), by)
+		return fmt.Sprintf("%s, %s", capital(why), asynq)
 	}
 	again := asynqredis.OrphanAt(x.Lease)
 	if end := x.Now.Add(x.lock.Left); x.holds() && end.After(again) {
@@ -265,7 +265,11 @@ func (j judge) runsAgain(x *exam, name string) string {
 	if x.Now.After(again) {
 		again = x.Now
 	}
-	return fmt.Sprintf("%s is requeued %s, as crash %d of %d that use no retry.", capital(name), j.by(again.Add(recovers)), x.Crashes+1, j.tolerated())
+	by := j.by(again.Add(recovers))
+	if j.unnamed(x.resource) {
+		return fmt.Sprintf("If the servers' Resources name a resource of the kind %s, %s is requeued %s. Otherwise it is left to asynq, %s", x.Message.Kind, name, by, asynq)
+	}
+	return fmt.Sprintf("%s is requeued %s, as crash %d of %d that use no retry.", capital(name), by, x.Crashes+1, j.tolerated())
 }
 
 // atRest is the verdict of a task that no worker should have now.

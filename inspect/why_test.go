@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -287,6 +288,35 @@ var states = map[string]struct {
 		want{
 			state: inspect.StateOrphaned, trouble: true, wrong: []string{"Yes: its worker ", "dead or cut off"},
 			clears: []string{"The lock expires at ", "The task is requeued by ", "as crash 1 of 3 that use no retry"}, do: []string{"Wait, as the worker may still trust its lease"},
+		},
+	},
+	"orphaned, with no resource in the header": {
+		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
+			b.serve(t, unrecovered)
+			b.hold(7)
+			id := b.enqueue(t, note{7})
+			b.awaitRun(t, 7)
+			b.silence(t, id)
+			return id, ""
+		},
+		want{
+			state: inspect.StateOrphaned, trouble: true, wrong: []string{"dead or cut off"}, do: []string{"see whether that worker lives"},
+			clears: []string{"If the servers' Resources name a resource of the kind test:note, the task is requeued by ", "Otherwise it is left to asynq, which runs it again by ", " and uses a retry."},
+			check: func(t *testing.T, b *bed, e inspect.Explanation) {
+				t.Helper()
+				all, err := b.inspector.Orphans(t.Context())
+				must(t, err)
+				if i := slices.IndexFunc(all, func(o inspect.Orphan) bool { return o.Task.ID == e.Task.ID }); i < 0 || !all[i].Unnamed || all[i].Left {
+					t.Errorf("want an unnamed orphan, have %+v", all)
+				}
+				// With the servers' Resources it is known to have none.
+				knows, err := inspect.New(b.rdb, inspect.Config{Resources: map[string]queue.ResourceFunc{"test:other": nil}})
+				must(t, err)
+				if have, err := knows.Why(t.Context(), "", e.Task.ID); err != nil || !strings.Contains(have.Verdict.Clears, "The task is left to asynq, which runs it again by ") {
+					t.Errorf("want it left to asynq, have %+v, %v", have.Verdict, err)
+				}
+			},
 		},
 	},
 	"orphaned without its lock": {

@@ -153,6 +153,8 @@ func TestOrphans(t *testing.T) {
 		return inspect.Orphan{Task: inspect.Task{Queue: queue, ID: id, Kind: "order:audit"}, Process: process, Orphaned: true, Tolerated: 3, Left: left}
 	}
 	crashed := inspect.Orphan{Task: inspect.Task{Queue: "default", ID: "77ab09", Kind: "order:audit"}, Process: "a", Crashes: 2, Tolerated: 3}
+	unnamed := orphan("a", "default", "a-3", false)
+	unnamed.Unnamed = true
 	many := []inspect.Orphan{orphan("b", "default", "b-1", false)}
 	for n := range 100 {
 		many = append(many, orphan("a", "default", fmt.Sprint("a-", n), n > 90))
@@ -165,6 +167,9 @@ func TestOrphans(t *testing.T) {
 		"crashed": {[]inspect.Orphan{crashed}, []string{"warning order:audit 77ab09 in default runs again after 2 worker crashes; its worker died"}},
 		"one": {[]inspect.Orphan{orphan("a", "default", "a-1", false)}, []string{
 			"warning a worker is dead or cut off from Redis, and had 1 task: order:audit a-1 in default; 1 task runs again within 25 s",
+		}},
+		"unnamed": {[]inspect.Orphan{unnamed}, []string{
+			"warning a worker is dead or cut off from Redis, and had 1 task: order:audit a-3 in default; 1 task names no resource: such a task runs again within 25 s if the servers' Resources name one, else asynq",
 		}},
 		"no server": {[]inspect.Orphan{orphan("a", "low", "a-1", true), orphan("a", "low", "a-2", false)}, []string{
 			"fault a worker is dead or cut off from Redis, and had 2 tasks: order:audit a-1 in low, order:audit a-2 in low; 2 tasks have no guarded server of the queue",

@@ -39,7 +39,7 @@ func (x *examination) tasks(context.Context) error {
 func (x *examination) dead(tasks []inspect.Orphan) check {
 	c := check{Check: "orphans", Status: warning}
 	var names, unserved []string
-	again, left := 0, 0
+	again, left, unnamed := 0, 0, 0
 	for _, o := range tasks {
 		names = append(names, taskIn(o.Task))
 		switch {
@@ -47,6 +47,8 @@ func (x *examination) dead(tasks []inspect.Orphan) check {
 			unserved = append(unserved, o.Task.Queue)
 		case o.Left:
 			left++
+		case o.Unnamed:
+			unnamed++
 		default:
 			again++
 		}
@@ -55,6 +57,9 @@ func (x *examination) dead(tasks []inspect.Orphan) check {
 	var means []string
 	if again > 0 {
 		means = append(means, countOf(again, "task runs", "tasks run")+" again within 25 s")
+	}
+	if unnamed > 0 {
+		means = append(means, countOf(unnamed, "task names", "tasks name")+" no resource: such a task runs again within 25 s if the servers' Resources name one, else asynq runs or archives it about 90 s after its worker died")
 	}
 	if left > 0 {
 		c.Status = faulty
