@@ -103,8 +103,14 @@ func TestCheckFinds(t *testing.T) {
 		{name: "a start while the resource is paused, after Redis stood still", change: func(h *chaos.History) {
 			h.Faults = []chaos.Fault{override(1500*ms, 5*s), {Kind: chaos.HangRedis, Start: 2 * s, End: 3 * s}}
 		}},
-		{name: "a start while the resource is paused, after a failover", change: func(h *chaos.History) {
-			h.Faults = []chaos.Fault{override(1500*ms, 5*s), {Kind: chaos.Failover, Start: 2 * s, End: 3 * s}}
+		{name: "a start while the resource is paused, after a failover just then", change: func(h *chaos.History) {
+			h.Faults = []chaos.Fault{override(1500*ms, 5*s), {Kind: chaos.Failover, Start: 2 * s, End: 2500 * ms}}
+		}},
+		{name: "a start while the resource is paused, after a failover that comes later", want: "task b started on thing at 4s", change: func(h *chaos.History) {
+			h.Faults = []chaos.Fault{override(500*ms, 5*s), {Kind: chaos.Failover, Start: 2600 * ms, End: 3 * s}}
+		}},
+		{name: "a start while the resource is paused, after Redis lost all", change: func(h *chaos.History) {
+			h.Faults = []chaos.Fault{override(500*ms, 5*s), {Kind: chaos.RestartEmpty, Start: 2600 * ms, End: 3 * s}}
 		}},
 		{name: "one more holder than an operator allows", want: "task p started on pool:0 at 9s as holder 3, and an operator allowed 2", change: func(h *chaos.History) {
 			h.Runs = append(h.Runs, inPool(9*s, 9*s, 9*s)...)

@@ -31,7 +31,7 @@ func (c *checker) checkOverrides() {
 		var holders []Run
 		for _, r := range c.byResource[f.Resource] {
 			holders = append(slices.DeleteFunc(holders, func(h Run) bool { return c.believed(h) <= r.Begin }), r)
-			if from <= r.Begin && r.Begin <= to && len(holders) > f.Override.Holders {
+			if from <= r.Begin && r.Begin <= to && len(holders) > f.Override.Holders && !c.explained(holders) {
 				c.wrong("task %s started on %s at %v as holder %d, and an operator allowed %d from %v to %v",
 					r.Task, r.Resource, r.Begin, len(holders), f.Override.Holders, f.Override.Since, f.Override.Until)
 			}
@@ -39,9 +39,15 @@ func (c *checker) checkOverrides() {
 	}
 }
 
+// explained reports whether a fault explains that the last of holders has started beside another one.
+func (c *checker) explained(holders []Run) bool {
+	last := len(holders) - 1
+	return slices.ContainsFunc(holders[:last], func(h Run) bool { return c.overlap(h, holders[last]) != nil })
+}
+
 // known returns from when to when all servers know of an override. A server that stands still, or cannot
-// ask Redis, knows of it later. Redis may forget it. Every server counts: the rule of a hand-off is
-// that of the server which releases the lock.
+// ask Redis, knows of it later. Redis may forget it, but a failover forgets only what was written just
+// before. Every server counts, as the rule of a hand-off is that of the server which releases the lock.
 func (c *checker) known(o *Override) (from, to time.Duration) {
 	const within = reach + noise
 	var away []span
@@ -54,7 +60,7 @@ func (c *checker) known(o *Override) (from, to time.Duration) {
 	for _, f := range c.Faults {
 		switch {
 		case !f.Kind.away() || f.End+noise < o.Since:
-		case f.Kind.trait().loses:
+		case f.Kind == RestartEmpty, f.Kind.trait().loses && f.Start < o.Since+lag:
 			to = min(to, f.Start-lag)
 		default:
 			away = append(away, span{from: f.Start, to: f.End})

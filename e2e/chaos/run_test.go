@@ -121,7 +121,7 @@ func (r *run) do(t *testing.T) {
 	if verdict.Together < 3 || verdict.Throttled < 2 {
 		t.Errorf("want resources with limits held by 3 at a time, and rates that keep tasks away, have %d and %d", verdict.Together, verdict.Throttled)
 	}
-	if r.length >= 5*time.Minute && verdict.Overridden == 0 {
+	if r.scenario == chaos.Standalone && r.length >= 5*time.Minute && verdict.Overridden == 0 { // failovers leave few
 		t.Error("want overrides of limits that all servers heard of")
 	}
 	kinds := make(map[queue.EventKind]bool)
