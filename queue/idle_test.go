@@ -144,7 +144,7 @@ func TestNoIdleResourceAfterAStandstill(t *testing.T) {
 func TestNoIdleResourceAfterAFailover(t *testing.T) {
 	t.Parallel()
 	verify.Long(t)
-	const resources, each = 4, 200
+	const resources, each = 4, 1000 // enough to last beyond the failover
 	sentinel := redistest.StartSentinel(t)
 	b, st := setupOn(t, redis.UniversalOptions{Addrs: sentinel.Addrs, MasterName: sentinel.MasterName}), newStage(t)
 	st.unsafe, st.unfenced = true, true // a replica may not know who holds a lock
