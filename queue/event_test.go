@@ -215,7 +215,7 @@ func TestSetTraceparent(t *testing.T) {
 	}
 }
 
-// An observer that panics at the begin of a run fails the task, and does not keep its lock.
+// An observer that panics when a run begins fails the task, and does not keep its lock.
 func TestObserverPanics(t *testing.T) {
 	t.Parallel()
 	onBothPaths(t, func(t *testing.T, b *bundle) {
