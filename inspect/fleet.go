@@ -89,19 +89,6 @@ func (i *Inspector) Lost(ctx context.Context) ([]Lost, error) {
 	return lost, nil
 }
 
-// tolerated is how many crashes of a task use no retry.
-func (i *Inspector) tolerated() int { return max(0, i.cfg.Crashes) }
-
-// leftToAsynq reports whether recovery leaves a task to asynq, see [queue.Recovery]. It may also leave one
-// that is unnamed.
-func (i *Inspector) leftToAsynq(resource string, crashes, retries int, started bool) bool {
-	return resource == "" && !i.unnamed(resource) || crashes >= i.tolerated() || retries == 0 && started
-}
-
-// unnamed reports whether a task may have a resource that is not known here: its header names none, and
-// the servers' Resources are not known.
-func (i *Inspector) unnamed(resource string) bool { return resource == "" && len(i.cfg.Resources) == 0 }
-
 // Servers lists asynq's servers. A server that was killed stays in the list for up to 10 s.
 func (i *Inspector) Servers(ctx context.Context) ([]Server, error) {
 	all, err := asynqredis.Servers(ctx, i.rdb)

@@ -77,7 +77,6 @@ func (g *Guard) releaseUnused(ctx context.Context, grant store.Grant) {
 		if err != nil {
 			return // the lock has been released
 		}
-		held.SetTrace(held.ReleasedBy())
 		if err := g.handOff(ctx, held); err != nil && !errors.Is(err, lock.ErrLost) {
 			g.faults.fault(ctx, g.cfg.Logger.With("resource", grant.Resource), lateRelease, err)
 		}

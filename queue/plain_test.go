@@ -191,10 +191,13 @@ func (f tap) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 // ProcessPipelineHook lets f see the commands of a pipeline once they have been sent.
 func (f tap) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	if f == nil {
+		return next
+	}
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		err := next(ctx, cmds)
 		for _, cmd := range cmds {
-			if f == nil || cmd.Err() != nil {
+			if cmd.Err() != nil {
 				continue
 			}
 			if lost := f(ctx, cmd, cmd.Err); lost != nil {

@@ -134,19 +134,17 @@ func (o *operator) override(ctx context.Context, r *rand.Rand, length time.Durat
 	if err == nil {
 		fault.Hits, fault.Override = int(waiters), override
 	}
-	return o.removeOverrides(ctx)
+	return poll.Until(ctx, func() error { return o.removeOverrides(ctx) })
 }
 
 // removeOverrides removes all overrides: one without an answer may have taken effect.
 func (o *operator) removeOverrides(ctx context.Context) error {
-	return poll.Until(ctx, func() error {
-		limits, err := queue.Limits(ctx, o.rdb, "")
-		for _, l := range limits {
-			_, unset := queue.UnsetLimit(ctx, o.rdb, "", l.Pattern)
-			err = errors.Join(err, unset)
-		}
-		return err
-	})
+	limits, err := queue.Limits(ctx, o.rdb, "")
+	for _, l := range limits {
+		_, unset := queue.UnsetLimit(ctx, o.rdb, "", l.Pattern)
+		err = errors.Join(err, unset)
+	}
+	return err
 }
 
 // held returns a resource that somebody holds, or any if nobody holds one.

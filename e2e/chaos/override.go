@@ -28,21 +28,13 @@ func (c *checker) checkOverrides() {
 			continue
 		}
 		c.Overridden++
-		var holders []Run
-		for _, r := range c.byResource[f.Resource] {
-			holders = append(slices.DeleteFunc(holders, func(h Run) bool { return c.believed(h) <= r.Begin }), r)
-			if from <= r.Begin && r.Begin <= to && len(holders) > f.Override.Holders && !c.explained(holders) {
+		c.eachStart(f.Resource, func(r Run, others []Run) {
+			if from <= r.Begin && r.Begin <= to && len(others) >= f.Override.Holders && c.overlapWith(others, r) == nil {
 				c.wrong("task %s started on %s at %v as holder %d, and an operator allowed %d from %v to %v",
-					r.Task, r.Resource, r.Begin, len(holders), f.Override.Holders, f.Override.Since, f.Override.Until)
+					r.Task, r.Resource, r.Begin, len(others)+1, f.Override.Holders, f.Override.Since, f.Override.Until)
 			}
-		}
+		})
 	}
-}
-
-// explained reports whether a fault explains that the last of holders has started beside another one.
-func (c *checker) explained(holders []Run) bool {
-	last := len(holders) - 1
-	return slices.ContainsFunc(holders[:last], func(h Run) bool { return c.overlap(h, holders[last]) != nil })
 }
 
 // known returns from when to when all servers know of an override. A server that stands still, or cannot

@@ -8,31 +8,41 @@ import (
 // checkPool checks that no more tasks hold a resource than its limit says, and that no more start in any
 // period than its rates say.
 func (c *checker) checkPool(resource string) {
-	var holders []Run
-	for _, r := range c.byResource[resource] {
-		c.checkAwakening(r)
-		holders = slices.DeleteFunc(holders, func(h Run) bool { return c.believed(h) <= r.Begin })
-		holders = append(holders, r)
-		c.Together = max(c.Together, min(len(holders), PoolHolders))
-		if len(holders) > PoolHolders {
-			c.tooMany(holders)
+	c.eachStart(resource, func(last Run, others []Run) {
+		c.checkAwakening(last)
+		c.Together = max(c.Together, min(len(others)+1, PoolHolders))
+		if len(others) < PoolHolders {
+			return
 		}
-	}
-	c.checkRates(resource)
-}
-
-// tooMany looks for the fault that explains that one more holds a resource than may. holders end with the
-// one that came last.
-func (c *checker) tooMany(holders []Run) {
-	last := holders[len(holders)-1]
-	for _, h := range holders[:len(holders)-1] {
-		if f := c.overlap(h, last); f != nil {
+		if f := c.overlapWith(others, last); f != nil {
 			c.account(f.Kind).Overlaps++
 			return
 		}
+		c.wrong("%d hold %s at %v, which has a limit of %d: the last is %s on %s (fence %d)", len(others)+1, last.Resource, last.Begin, PoolHolders,
+			last.Task, last.Process, last.Fence)
+	})
+	c.checkRates(resource)
+}
+
+// eachStart calls see for each run on a resource, in order, with the others that hold the resource when
+// the run begins.
+func (c *checker) eachStart(resource string, see func(r Run, others []Run)) {
+	var holders []Run
+	for _, r := range c.byResource[resource] {
+		holders = slices.DeleteFunc(holders, func(h Run) bool { return c.believed(h) <= r.Begin })
+		see(r, holders)
+		holders = append(holders, r)
 	}
-	c.wrong("%d hold %s at %v, which has a limit of %d: the last is %s on %s (fence %d)", len(holders), last.Resource, last.Begin, PoolHolders,
-		last.Task, last.Process, last.Fence)
+}
+
+// overlapWith returns the fault that explains that last holds a resource beside others, nil if there is none.
+func (c *checker) overlapWith(others []Run, last Run) *Fault {
+	for _, h := range others {
+		if f := c.overlap(h, last); f != nil {
+			return f
+		}
+	}
+	return nil
 }
 
 // checkRates checks the starts of a resource. The fence of a run is when its lock was granted, by Redis's

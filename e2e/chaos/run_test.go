@@ -105,7 +105,7 @@ func (r *run) do(t *testing.T) {
 	}
 	stop()
 	fed.Wait()
-	if err := errors.Join(r.operator.unpause(t.Context()), r.operator.removeOverrides(t.Context())); err != nil {
+	if err := errors.Join(r.operator.unpause(t.Context()), poll.Until(t.Context(), func() error { return r.operator.removeOverrides(t.Context()) })); err != nil {
 		t.Error(err)
 	}
 	r.drain(t)

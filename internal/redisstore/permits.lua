@@ -18,8 +18,7 @@
 
 local MARK = 'siding-limited'
 
--- How long the hash of permits is kept after the last grant, ms. No lease is as long. renew_permit.lua has
--- the same time.
+-- How long the hash of permits is kept after the last grant or renewal, ms. No lease is as long.
 local PERMITS_KEPT = 48 * 3600 * 1000
 
 local function us()

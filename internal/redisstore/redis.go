@@ -49,7 +49,7 @@ var (
 	renewScript       = redis.NewScript(renewSource)
 	confirmScript     = redis.NewScript(confirmSource)
 	missingScript     = redis.NewScript(missingSource)
-	renewPermitScript = redis.NewScript(renewPermitSource)
+	renewPermitScript = redis.NewScript(takeSource + permitsSource + renewPermitSource)
 )
 
 // handoffScripts are the scripts with queue.lua in them.

@@ -15,14 +15,14 @@
 
 local permit = KEYS[1]
 if permit == KEYS[3] then
-  for _, number in ipairs(redis.call('HKEYS', KEYS[4])) do
-    local key = '{' .. KEYS[3] .. '}:permit:' .. number
-    if redis.call('GET', key) == ARGV[1] then permit = key end
+  with_permits()
+  for number, value in pairs(permits_of(KEYS[3])) do
+    if value == ARGV[1] then permit = permit_key(KEYS[3], number) end
   end
 end
-if redis.call('GET', permit) ~= ARGV[1] or redis.call('GET', KEYS[3]) ~= 'siding-limited' then return 0 end
+if redis.call('GET', permit) ~= ARGV[1] or redis.call('GET', KEYS[3]) ~= MARK then return 0 end
 redis.call('PEXPIRE', permit, ARGV[2])
 redis.call('PEXPIRE', KEYS[2], ARGV[3])
 if redis.call('PTTL', KEYS[3]) < tonumber(ARGV[2]) then redis.call('PEXPIRE', KEYS[3], ARGV[2]) end
-redis.call('PEXPIRE', KEYS[4], 48 * 3600 * 1000) -- as PERMITS_KEPT in permits.lua
+redis.call('PEXPIRE', KEYS[4], PERMITS_KEPT)
 return 1
