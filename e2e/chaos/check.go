@@ -35,6 +35,9 @@ type Verdict struct {
 	// Together is how many have held a pool at a time at most, up to its limit. Throttled is how many of
 	// the pools' rates kept a task away: one started within a tenth of the period after the rate let it.
 	Together, Throttled int
+	// Waits are the median times from the enqueue to the first run of tasks without a policy, of priority
+	// 0 and of the highest. Both are 0 if there are too few tasks to compare.
+	Waits [2]time.Duration
 	// Overridden is how many overrides of limits all servers heard of.
 	Overridden int
 	// Watched is for how long a resource had a task that waited while a worker had room, in all.
@@ -56,6 +59,7 @@ func Check(h *History) *Verdict {
 	c.prepare()
 	c.checkTasks()
 	c.checkEnds()
+	c.checkPriorities()
 	c.checkEffects()
 	c.checkFences()
 	c.checkHolds()
@@ -76,8 +80,9 @@ type checker struct {
 	*History
 	*Verdict
 
-	byTask     map[string][]Run // by their begin
-	byResource map[string][]Run // guarded ones, by their begin
+	byTask     map[string][]Run   // by their begin
+	byResource map[string][]Run   // guarded ones, by their begin
+	tasksOf    map[string][]*Task // of a resource
 	effects    map[string]int
 	requeues   map[string][]time.Duration // the times of a task's requeues, in order
 	ends       map[string][]End           // of a task, in order
@@ -103,6 +108,10 @@ func (c *checker) prepare() {
 		if r.Resource != "" {
 			c.byResource[r.Resource] = append(c.byResource[r.Resource], r)
 		}
+	}
+	c.tasksOf = make(map[string][]*Task)
+	for _, t := range c.Tasks {
+		c.tasksOf[t.Resource] = append(c.tasksOf[t.Resource], t)
 	}
 	for _, e := range c.Effects {
 		c.effects[e.Task]++

@@ -35,6 +35,7 @@ type Task struct {
 	Resource string // empty when unguarded
 	Fate     Fate
 	Policy   queue.Policy // zero for none
+	Priority int
 	// Sent is when it was enqueued, at the earliest.
 	Sent time.Duration
 	// Unknown says that no answer to the enqueue came: it may be there or not.

@@ -38,7 +38,8 @@ var (
 // drawWait draws the policy and the priority of a guarded task.
 func drawWait(r *rand.Rand, t *Task, o *queue.Options) {
 	if r.IntN(4) == 0 {
-		o.Priority = r.IntN(queue.MaxPriority + 1)
+		t.Priority = r.IntN(queue.MaxPriority + 1)
+		o.Priority = t.Priority
 	}
 	switch {
 	case IsMerged(t.Resource):
@@ -91,6 +92,7 @@ func (c *checker) checkEnds() {
 				c.wrong("task %s was %s at %v on %s, and %s did not run after it was enqueued at %v", id, e.By, e.At, e.Process, e.Other, t.Sent)
 			}
 			c.checkEnd(t, e)
+			c.checkWait(t, e)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package chaos_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -76,6 +77,17 @@ func TestCheckPolicies(t *testing.T) {
 			rejected(h).Policy = queue.Policy{MaxWait: s}
 		}},
 		{name: "rejected as too many wait", change: func(h *chaos.History) { rejected(h).Policy = queue.Policy{MaxWaiting: 1} }},
+		{name: "rejected as too many wait, and few do", want: "task c was rejected at 7s on w1, and at most 2 others waited: want 3 or more", change: func(h *chaos.History) {
+			rejected(h).Policy = queue.Policy{MaxWaiting: 3}
+		}},
+		{name: "rejected as too many wait, one of which nobody sees again", change: func(h *chaos.History) {
+			rejected(h).Policy = queue.Policy{MaxWaiting: 3}
+			withPolicy(h, "d", coalesces).Deleted = true
+		}},
+		{name: "rejected as too many wait, and two were done long before", want: "at most 0 others waited", change: func(h *chaos.History) {
+			rejected(h).Policy = queue.Policy{MaxWaiting: 1}
+			h.Tasks["c"].Sent, h.Tasks["c"].Accepted, h.Ends[0].At = 15*s, 15*s, 16*s
+		}},
 		{name: "rejected, and requeued, and gone", want: "task c (ok, on \"thing\") is lost", change: func(h *chaos.History) {
 			rejected(h)
 			h.Requeued = []chaos.Requeued{{Task: "c", At: 9 * s}}
@@ -107,6 +119,11 @@ func TestCheckPolicies(t *testing.T) {
 
 		{name: "waited too long", change: func(h *chaos.History) {
 			withPolicy(h, "c", queue.Policy{MaxWait: s})
+			end(h, queue.EventWaitedTooLong, "c", "")
+			h.Archived["c"] = "waited too long: for thing"
+		}},
+		{name: "waited too long, and too short", want: "task c had waited too long at 7s on w1, and was enqueued at 6s: want 2s or more", change: func(h *chaos.History) {
+			withPolicy(h, "c", queue.Policy{MaxWait: 2 * s})
 			end(h, queue.EventWaitedTooLong, "c", "")
 			h.Archived["c"] = "waited too long: for thing"
 		}},
@@ -204,6 +221,37 @@ func TestCheckPolicies(t *testing.T) {
 			h := story()
 			tc.change(h)
 			wantFinding(t, h, tc.want)
+		})
+	}
+}
+
+// TestPriorities has a hundred tasks of each of two priorities.
+func TestPriorities(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name    string
+		waits   [2]time.Duration
+		highest int
+		want    string // part of the one finding; empty for none
+	}{
+		{name: "the highest comes first", waits: [2]time.Duration{40 * ms, 20 * ms}, highest: 100},
+		{name: "the highest comes no earlier", waits: [2]time.Duration{20 * ms, 20 * ms}, highest: 100, want: "half of the tasks of priority 9 waited for 20ms"},
+		{name: "too few to tell", waits: [2]time.Duration{20 * ms, 20 * ms}, highest: 99},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			h := story()
+			for n := range 100 + tt.highest {
+				level := n / 100
+				id := fmt.Sprint("p", n)
+				begin := 6*s + time.Duration(n)*100*ms
+				task := &chaos.Task{ID: id, Resource: id, Fate: chaos.FateOK, Priority: level * queue.MaxPriority, Accepted: begin - tt.waits[level]}
+				add(h, task, chaos.Run{Process: "w1", Fence: int64(100 + n), Begin: begin, Returned: begin + 10*ms, Outcome: chaos.Done})
+			}
+			wantFinding(t, h, tt.want)
+			if told := chaos.Check(h).Waits != [2]time.Duration{}; told != (tt.highest == 100) {
+				t.Errorf("want the medians told of a hundred tasks, have %v", chaos.Check(h).Waits)
+			}
 		})
 	}
 }

@@ -129,11 +129,14 @@ func (r *run) do(t *testing.T) {
 		len(h.Tasks), len(h.Runs), len(h.Effects), (chaos.Now() - start).Seconds(), verdict.Summary(h))
 }
 
-// wantPolicies fails if the run had nothing to check of limits, rates, overrides or policies.
+// wantPolicies fails if the run had nothing to check of limits, rates, overrides, policies or priorities.
 func (r *run) wantPolicies(t *testing.T, h *chaos.History, verdict *chaos.Verdict) {
 	t.Helper()
 	if verdict.Together < 3 || verdict.Throttled < 2 {
 		t.Errorf("want resources with limits held by 3 at a time, and rates that keep tasks away, have %d and %d", verdict.Together, verdict.Throttled)
+	}
+	if verdict.Waits[0] == 0 {
+		t.Error("want a hundred tasks each of priority 0 and of the highest")
 	}
 	if r.scenario == chaos.Standalone && verdict.Overridden == 0 { // failovers leave few
 		t.Error("want overrides of limits that all servers heard of")

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/sidingq/siding/queue"
 )
 
 // Summary says how often each kind of fault came, how often it is known to have hit something, and
@@ -49,6 +51,9 @@ func (v *Verdict) Summary(h *History) string {
 	}
 	if came(h.Faults, OverrideLimit) > 0 {
 		fmt.Fprintf(b, "%d overrides of limits that all servers heard of\n", v.Overridden)
+	}
+	if v.Waits[0] > 0 {
+		fmt.Fprintf(b, "tasks of priority 0 began after %.1f s, those of priority %d after %.1f s (medians)\n", v.Waits[0].Seconds(), queue.MaxPriority, v.Waits[1].Seconds())
 	}
 	fmt.Fprintf(b, "tasks waited while a worker had room for %.0f s in all\n", v.Watched.Seconds())
 	return b.String()
