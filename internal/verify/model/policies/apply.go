@@ -29,13 +29,7 @@ func (m *Model) ask(s *State, i id) {
 		t.Phase = rejecting
 		return
 	}
-	if s.By == 0 && s.For == 0 {
-		if first := s.first(); first != 0 && first != i && !s.Mark {
-			s.handOff()
-		} else {
-			s.For = i
-		}
-	}
+	s.claim(i)
 	if s.By == i || s.For == i {
 		m.grant(s, i)
 		return
@@ -44,6 +38,18 @@ func (m *Model) ask(s *State, i id) {
 		t.Queued, t.Since = m.ticket(i, t.Came), t.Came
 	}
 	t.At, t.Phase = t.Queued, asked
+}
+
+// claim reserves a free lock for who asks, or for the first in the wait queue.
+func (s *State) claim(me id) {
+	if s.By != 0 || s.For != 0 {
+		return
+	}
+	if first := s.first(); first != 0 && first != me && !s.Mark {
+		s.handOff()
+		return
+	}
+	s.For = me
 }
 
 // grant gives a task the lock. A task that has waited too long does not run.
@@ -69,7 +75,7 @@ func (m *Model) grant(s *State, i id) {
 func (m *Model) others(s *State, i id, most uint8) (equal id, many bool) {
 	t := s.task(i)
 	again := s.Equal == i && s.EqualIn == t.Came && m.Mistake != RepeatIsTooMany // an earlier try has registered it
-	many = most > 0 && s.waiting() > int(most) && !again && m.Mistake != ManyWait
+	many = most > 0 && s.queued() > int(most) && !again && m.Mistake != ManyWait
 	if !m.equals(i) {
 		return 0, many
 	}
@@ -231,7 +237,13 @@ func (m *Model) meets(s *State, i, j id) {
 // handOff reserves the lock for the first in the wait queue, or frees it.
 func (s *State) handOff() {
 	s.By, s.For = 0, 0
-	if i := s.first(); i != 0 {
+	i := s.first()
+	if i > outsider {
+		s.For, s.Mark = i, true
+		s.task(i - outsider).Worker = 0
+		return
+	}
+	if i != 0 {
 		s.For, s.Mark = i, true
 		t := s.task(i)
 		t.Waker, t.WakeAt, t.Again = true, t.Queued, false
@@ -276,6 +288,16 @@ func (m *Model) wake(s *State, i id) {
 	t.Waker, t.Again, t.WakeAt = false, false, 0
 }
 
+// reject ends a task, or has it come again.
+func (m *Model) reject(s *State, i id) {
+	t := s.task(i)
+	if !m.policy(i).UseRetries || t.Retried {
+		s.finish(i, refused)
+		return
+	}
+	t.local, t.Ticket, t.Woken, t.Waits, t.Retried = local{}, 0, false, false, true
+}
+
 // finish ends a task.
 func (s *State) finish(i id, how end) {
 	t := s.task(i)
@@ -304,10 +326,14 @@ func (s *State) root(i id) id {
 	return 0
 }
 
-// crash ends the worker of a task. The recovery moves the task to pending, and hands off its lock.
+// crash ends the worker of a task. The recovery moves the task to pending, and hands off its lock. A worker
+// in the wait queue is skipped from then on, as nobody listens for it.
 func (s *State) crash(i id) {
 	t := s.task(i)
-	t.local, t.Ticket, t.Woken, t.Waits, t.By, t.Ran = local{}, 0, false, false, 0, false
+	t.local, t.Ticket, t.Woken, t.Waits, t.By, t.Ran, t.Worker = local{}, 0, false, false, 0, false, 0
+	if s.For == i.worker() {
+		s.For = ghost
+	}
 	if s.By == i {
 		s.handOff()
 	}

@@ -1,5 +1,7 @@
 package policies
 
+import "slices"
+
 // broken returns the property that the step from one state to the next breaks, "" for none.
 func (m *Model) broken(from, to *State) string {
 	for n := range m.Tasks {
@@ -7,7 +9,7 @@ func (m *Model) broken(from, to *State) string {
 			return broken
 		}
 	}
-	if to.For != from.For && to.For != 0 {
+	if to.For != from.For && to.For != 0 && to.For != ghost {
 		if broken := m.passes(from, to.For); broken != "" {
 			return broken
 		}
@@ -82,6 +84,9 @@ func (s *State) standsFor(i id) bool {
 
 // passes reports whether a task gets the lock while one waits that goes first.
 func (m *Model) passes(s *State, next id) string {
+	if next > outsider {
+		return s.workerPasses(next - outsider)
+	}
 	t, p := s.task(next), m.policy(next)
 	for n := range m.Tasks {
 		other, q := &s.Tasks[n], m.policy(id(n+1))
@@ -96,6 +101,17 @@ func (m *Model) passes(s *State, next id) string {
 		case p.Priority < q.Priority && 2*other.Since < 2*t.Since+headStart:
 			return "priority: a task goes before one of a higher level that came within its head start"
 		}
+	}
+	return ""
+}
+
+// workerPasses reports whether the worker of a task gets the lock while a task waits that came before that
+// task, and so before the worker.
+func (s *State) workerPasses(i id) string {
+	if s.task(i).Worker > 0 && slices.ContainsFunc(s.Tasks[:], func(t task) bool {
+		return t.Phase == parked && t.Queued > 0 && t.Queued == t.Ticket && t.Since < s.task(i).Since
+	}) {
+		return "order: a worker that waits gets the lock before a task that came earlier"
 	}
 	return ""
 }

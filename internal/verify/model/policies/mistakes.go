@@ -24,5 +24,9 @@ const (
 	StrictPriority       Mistake = "a higher level always goes first"
 	LevelIgnored         Mistake = "a priority is no head start"
 	ManyWait             Mistake = "a task does not count those who wait"
+	WorkerFirst          Mistake = "a worker that waits goes before the tasks that wait"
+	StaysQueued          Mistake = "a task stays in the wait queue while its worker waits"
+	WorkerStaysQueued    Mistake = "a worker that has waited stays in the wait queue"
+	WorkerKeepsLock      Mistake = "a worker that has waited does not hand off the lock that is reserved for it"
 	GoneKeepsLock        Mistake = "the waker of a waiter that is gone does not hand off, and nothing expires"
 )

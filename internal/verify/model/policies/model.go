@@ -13,9 +13,10 @@
 //   - a task that runs although it has waited too long, or ends before that or while it is at work;
 //   - a task that ends twice;
 //   - a task that passes one of its own level, one of a higher level within its head start, or one that
-//     came earlier by more than the head start;
+//     came earlier by more than the head start; a worker that waits and passes an earlier one;
 //   - more waiters than a MaxWaiting allows, though nothing went wrong;
-//   - a waiting task that only the sweeper brings back though nothing went wrong;
+//   - a waiting task, or a worker that waits, which only time or the sweeper helps though nothing went
+//     wrong;
 //   - a state from which not all tasks can end.
 //
 // A finding comes with a shortest way there, in words. The [Mistake]s show that the model finds mistakes.
@@ -33,6 +34,7 @@ type OnBusy uint8
 // What a task does that finds the lock busy. Tasks that coalesce, or that replace, are equal.
 const (
 	Park OnBusy = iota
+	Wait        // at work, then it parks
 	Reject
 	Coalesce
 	Replace
@@ -43,6 +45,7 @@ type Policy struct {
 	OnBusy     OnBusy
 	MaxWait    uint8 // in ticks; 0 for no end
 	MaxWaiting uint8
+	UseRetries bool  // it has one
 	Priority   uint8 // 0 or 1
 }
 
@@ -73,7 +76,7 @@ func (m *Model) Start() State {
 func (m *Model) Canonical(s State) State {
 	for n := range s.Tasks {
 		t := &s.Tasks[n]
-		l := local{Phase: t.Phase, Came: t.Came}
+		l := local{Phase: t.Phase, Came: t.Came, Waited: t.Waited, Deaf: t.Deaf}
 		switch t.Phase {
 		case asked:
 			l.At = t.At
@@ -95,7 +98,7 @@ func (m *Model) Canonical(s State) State {
 		}
 		if t.Phase == ended {
 			crashed := t.First != t.Taken
-			t.First, t.Taken, t.Known, t.Waits = 1, 1, false, false
+			t.First, t.Taken, t.Known, t.Waits, t.Retried = 1, 1, false, false, false
 			if crashed && t.End == refused {
 				t.Taken = 2
 			}
@@ -109,8 +112,8 @@ func (m *Model) Canonical(s State) State {
 
 // Idle implements [explore.Model].
 func (m *Model) Idle(s *State) string {
-	if s.Faults == m.Faults && slices.ContainsFunc(s.Tasks[:], func(t task) bool { return t.Phase == parked }) {
-		return "idle: nothing went wrong, and only time or the sweeper brings a waiting task back"
+	if s.Faults == m.Faults && slices.ContainsFunc(s.Tasks[:], func(t task) bool { return t.Phase == parked || t.Phase == waiting }) {
+		return "idle: nothing went wrong, and only time or the sweeper helps one who waits"
 	}
 	return ""
 }

@@ -12,7 +12,9 @@ import (
 var (
 	park     = policies.Policy{}
 	patient  = policies.Policy{MaxWait: 1}
+	wait     = policies.Policy{OnBusy: policies.Wait}
 	reject   = policies.Policy{OnBusy: policies.Reject}
+	retry    = policies.Policy{OnBusy: policies.Reject, UseRetries: true}
 	coalesce = policies.Policy{OnBusy: policies.Coalesce}
 	short    = policies.Policy{OnBusy: policies.Coalesce, MaxWait: 1}
 	few      = policies.Policy{OnBusy: policies.Coalesce, MaxWaiting: 1}
@@ -45,6 +47,8 @@ func TestProtocol(t *testing.T) {
 		{Tasks: times(2, short), Ticks: 2},
 		{Tasks: []policies.Policy{park, urgent, urgent}},
 		{Tasks: []policies.Policy{reject, park}, Faults: 1},
+		{Tasks: []policies.Policy{wait, park, wait}},
+		{Tasks: times(2, wait), Faults: 1},
 	}
 	if verify.All() {
 		models = append(models,
@@ -60,6 +64,12 @@ func TestProtocol(t *testing.T) {
 			policies.Model{Tasks: times(3, patient), Faults: 1, Ticks: 1},
 			policies.Model{Tasks: []policies.Policy{reject, park, reject}, Faults: 2},
 			policies.Model{Tasks: []policies.Policy{park, urgent, urgent}, Faults: 1},
+			policies.Model{Tasks: []policies.Policy{wait, park, wait}, Faults: 1},
+			policies.Model{Tasks: []policies.Policy{wait, {OnBusy: policies.Wait, MaxWait: 1, MaxWaiting: 2}, wait}, Ticks: 1},
+			policies.Model{Tasks: []policies.Policy{wait, {OnBusy: policies.Wait, MaxWait: 1, MaxWaiting: 1}}, Faults: 1, Ticks: 2},
+			policies.Model{Tasks: times(2, wait), Faults: 2},
+			policies.Model{Tasks: []policies.Policy{retry, park, retry}, Faults: 1},
+			policies.Model{Tasks: times(3, policies.Policy{OnBusy: policies.Coalesce, MaxWaiting: 1, UseRetries: true})},
 		)
 	}
 	for _, m := range models {
@@ -102,6 +112,10 @@ func TestMistakesAreFound(t *testing.T) {
 		{mistake: policies.StrictPriority, tasks: ages, property: "ageing"},
 		{mistake: policies.LevelIgnored, tasks: ages, property: "priority"},
 		{mistake: policies.ManyWait, tasks: times(2, one), property: "many"},
+		{mistake: policies.WorkerFirst, tasks: []policies.Policy{park, wait}, property: "order"},
+		{mistake: policies.StaysQueued, tasks: times(2, wait), property: "idle"},
+		{mistake: policies.WorkerStaysQueued, tasks: times(2, wait), property: "idle"},
+		{mistake: policies.WorkerKeepsLock, tasks: times(2, wait), property: "idle"},
 		{mistake: policies.GoneKeepsLock, tasks: times(2, park), faults: 1, property: "hope"},
 	} {
 		t.Run(string(tt.mistake), func(t *testing.T) {

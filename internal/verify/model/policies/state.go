@@ -11,6 +11,12 @@ func (i id) bit() uint8 { return 1 << (i - 1) }
 // outsider is the holder of the lock at first, who is none of the tasks.
 const outsider id = MaxTasks + 1
 
+// worker names the worker of a task, which waits by itself.
+func (i id) worker() id { return outsider + i }
+
+// ghost is a worker whose process is gone.
+const ghost = outsider + MaxTasks + 1
+
 // A phase is how far a task has come: what it does next.
 type phase uint8
 
@@ -18,6 +24,8 @@ const (
 	pending    phase = iota // a worker takes it
 	taken                   // asks for the lock
 	asked                   // is in the wait queue, as the lock is busy: asks who else waits, leaves, or parks
+	joining                 // its worker asks for the lock, and waits
+	waiting                 // its worker is in the wait queue
 	meeting                 // an equal one is registered: deletes that one, or looks whether it still waits
 	met                     // asks again who else waits
 	clearing                // takes the deleted one out of the wait queue
@@ -64,19 +72,23 @@ type local struct {
 	Gets    uint8 // the ticket that it gets when it is registered
 	Older   bool  // for the properties: the equal one was taken before this one
 	GetsIn  uint8 // likewise: since when the position is waited for that it gets
+	Waited  bool  // its worker has waited
+	Deaf    bool  // its worker does not hear that the lock is reserved
 }
 
 // A task is what Redis, its worker and the test know of one.
 type task struct {
 	local
 
-	Ticket uint8 // under which it is parked, or comes again
-	Queued uint8 // its ticket in the wait queue, 0 if it is in none
-	Waker  bool  // a client is about to wake it
-	WakeAt uint8 // the ticket that the client knows
-	Again  bool  // the task was active: the client tries once more
-	Woken  bool  // it was woken while a worker had it
-	Waits  bool  // it was parked since it came
+	Ticket  uint8 // under which it is parked, or comes again
+	Queued  uint8 // its ticket in the wait queue, 0 if it is in none
+	Waker   bool  // a client is about to wake it
+	WakeAt  uint8 // the ticket that the client knows
+	Again   bool  // the task was active: the client tries once more
+	Woken   bool  // it was woken while a worker had it
+	Waits   bool  // it was parked since it came
+	Worker  uint8 // the ticket of its worker in the wait queue, 0 if it is in none
+	Retried bool  // it has used its retry
 
 	// For the properties alone.
 
@@ -98,7 +110,7 @@ type task struct {
 type State struct {
 	Tasks   [MaxTasks]task
 	By      id
-	For     id
+	For     id    // a task, or its worker
 	Mark    bool  // a reservation has expired since the last grant
 	Equal   id    // who is registered
 	EqualIn uint8 // and when that one came
@@ -111,19 +123,26 @@ func (s *State) task(i id) *task { return &s.Tasks[i-1] }
 
 // first returns the first in the wait queue, 0 for none.
 func (s *State) first() (first id) {
+	var ticket uint8
 	for n, t := range s.Tasks {
-		if t.Queued > 0 && (first == 0 || t.Queued < s.task(first).Queued) {
-			first = id(n + 1)
+		i := id(n + 1)
+		if t.Queued > 0 && (first == 0 || t.Queued < ticket) {
+			first, ticket = i, t.Queued
+		}
+		if t.Worker > 0 && (first == 0 || t.Worker < ticket) {
+			first, ticket = i.worker(), t.Worker
 		}
 	}
 	return first
 }
 
-// waiting returns how many are in the wait queue.
-func (s *State) waiting() (count int) {
+// queued returns how many are in the wait queue.
+func (s *State) queued() (count int) {
 	for _, t := range s.Tasks {
-		if t.Queued > 0 {
-			count++
+		for _, ticket := range []uint8{t.Queued, t.Worker} {
+			if ticket > 0 {
+				count++
+			}
 		}
 	}
 	return count

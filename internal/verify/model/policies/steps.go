@@ -28,7 +28,10 @@ func (m *Model) Steps(steps []Step, s *State) []Step {
 	if s.By == outsider {
 		b.may(prompt, "the first holder releases the lock", 0, 0, (*State).handOff)
 	}
-	if i := s.For; i != 0 && !s.task(i).Waker && m.Mistake != GoneKeepsLock {
+	switch i := s.For; {
+	case i > outsider:
+		b.reservedForWorker(i)
+	case i != 0 && !s.task(i).Waker && m.Mistake != GoneKeepsLock:
 		comes, text := s.task(i).Phase < parked, "the reservation for task %d expires"
 		if comes {
 			b.may(fault, text+" before it comes", i, 0, func(s *State) { s.losesTurn(i) })
@@ -83,6 +86,10 @@ func (b *builder) task(i id) {
 		b.call("task %d asks for the lock", i, 0, func(s *State) { b.ask(s, i) })
 	case asked:
 		b.decide(i)
+	case joining:
+		b.call("task %d has its worker ask for the lock", i, 0, func(s *State) { b.join(s, i) })
+	case waiting:
+		b.waiting(i)
 	case meeting:
 		if b.replaces(t, i) {
 			b.call("task %d deletes task %d, if that is parked", i, t.Equal, func(s *State) { b.replace(s, i) })
@@ -111,7 +118,7 @@ func (b *builder) task(i id) {
 	case dropped:
 		b.may(prompt, "task %d ends, as task %d waits", i, t.By, func(s *State) { s.finish(i, coalesced) })
 	case rejected:
-		b.may(prompt, "task %d is rejected", i, 0, func(s *State) { s.finish(i, refused) })
+		b.may(prompt, "task %d is rejected", i, 0, func(s *State) { b.reject(s, i) })
 	case late:
 		b.may(prompt, "task %d is archived, as it has waited too long", i, 0, func(s *State) { s.finish(i, expired) })
 	case parked:
@@ -141,6 +148,10 @@ func (b *builder) decide(i id) {
 	switch {
 	case p.OnBusy == Reject && !t.Waits:
 		b.leave(i, rejected)
+	case p.OnBusy == Wait && !t.Waits && !t.Waited && b.Mistake == StaysQueued:
+		b.may(prompt, "task %d is to wait", i, 0, func(s *State) { s.task(i).Phase = joining })
+	case p.OnBusy == Wait && !t.Waits && !t.Waited:
+		b.leave(i, joining)
 	case b.equals(i) || p.MaxWait > 0 || p.MaxWaiting > 0:
 		b.call("task %d asks who else waits", i, 0, func(s *State) { b.askOthers(s, i) })
 	default:
