@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"sync"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -139,4 +140,51 @@ func ExampleCheckRedis() {
 	fmt.Println("answered:", err == nil)
 	// Output:
 	// answered: false
+}
+
+// Shards keep the tasks of one order from delaying those of others. Those of one order share a shard.
+func ExampleServerConfig_shards() {
+	redisServer, err := miniredis.Run() // stands in for Redis
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer redisServer.Close()
+	opts := redis.UniversalOptions{Addrs: []string{redisServer.Addr()}}
+	rdb := queue.Redis(&opts)
+	defer func() { _ = rdb.Close() }()
+	shards := map[string]int{"default": 128} // the same for clients and servers
+	client, err := queue.NewClient(rdb, queue.ClientConfig{Shards: shards})
+	if err != nil {
+		log.Fatal(err)
+	}
+	orders := []string{"536365", "536365", "536366"}
+	for _, order := range orders {
+		receipt, err := client.Enqueue(context.Background(), AuditOrder{Order: order}, nil)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(order, "is in", receipt.Queue)
+	}
+
+	server, err := queue.NewServer(queue.RedisOpt(opts), queue.ServerConfig{Shards: shards})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background()) // as a rule by signal.NotifyContext
+	var done sync.WaitGroup
+	done.Add(len(orders))
+	queue.Handle(server, func(context.Context, AuditOrder) error {
+		done.Done()
+		return nil
+	})
+	go func() {
+		done.Wait()
+		stop()
+	}()
+	fmt.Println("drained:", server.Run(ctx))
+	// Output:
+	// 536365 is in default.127-iv
+	// 536365 is in default.127-iv
+	// 536366 is in default.073-ug
+	// drained: <nil>
 }

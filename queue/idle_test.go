@@ -144,16 +144,16 @@ func TestNoIdleResourceAfterAStandstill(t *testing.T) {
 func TestNoIdleResourceAfterAFailover(t *testing.T) {
 	t.Parallel()
 	verify.Long(t)
-	const resources, each = 4, 1000 // enough to last beyond the failover
+	const resources, each = 4, 400 // enough to last until the test sees the new master
 	sentinel := redistest.StartSentinel(t)
 	b, st := setupOn(t, redis.UniversalOptions{Addrs: sentinel.Addrs, MasterName: sentinel.MasterName}), newStage(t)
 	st.unsafe, st.unfenced = true, true // a replica may not know who holds a lock
 	idle := newIdleness(st, 10*time.Millisecond)
-	b.serve(t, queue.ServerConfig{}, idle.run)
 	var ids []string
 	for n := range resources * each {
 		ids = append(ids, b.enqueue(t, job{Res: b.resource + ":" + strconv.Itoa(n%resources), N: n}))
 	}
+	b.serve(t, queue.ServerConfig{}, idle.run)
 	st.awaitRuns(20)
 	master := sentinel.Master(t)
 	master.Kill()
