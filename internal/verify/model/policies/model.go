@@ -76,7 +76,7 @@ func (m *Model) Start() State {
 func (m *Model) Canonical(s State) State {
 	for n := range s.Tasks {
 		t := &s.Tasks[n]
-		l := local{Phase: t.Phase, Came: t.Came, Waited: t.Waited, Deaf: t.Deaf}
+		l := local{Phase: t.Phase, Came: t.Came, Waited: t.Waited, Missed: t.Missed}
 		switch t.Phase {
 		case asked:
 			l.At = t.At

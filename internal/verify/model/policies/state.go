@@ -73,7 +73,7 @@ type local struct {
 	Older   bool  // for the properties: the equal one was taken before this one
 	GetsIn  uint8 // likewise: since when the position is waited for that it gets
 	Waited  bool  // its worker has waited
-	Deaf    bool  // its worker does not hear that the lock is reserved
+	Missed  bool  // its worker has not heard that the lock is reserved for it
 }
 
 // A task is what Redis, its worker and the test know of one.

@@ -21,7 +21,7 @@ func (m *Model) join(s *State, i id) {
 // waiting adds what the worker of a task does that is in the wait queue.
 func (b *builder) waiting(i id) {
 	t := b.s.task(i)
-	if b.s.For == i.worker() && !t.Deaf {
+	if b.s.For == i.worker() && !t.Missed {
 		b.call("the worker of task %d takes the lock", i, 0, func(s *State) {
 			if s.For == i.worker() || s.By == i {
 				b.grant(s, i)
@@ -42,9 +42,9 @@ func (b *builder) waiting(i id) {
 
 // reservedForWorker adds what becomes of a reservation for a worker, beside that it comes.
 func (b *builder) reservedForWorker(worker id) {
-	if i := worker - outsider; worker != ghost && b.s.task(i).Phase == waiting && !b.s.task(i).Deaf {
+	if i := worker - outsider; worker != ghost && b.s.task(i).Phase == waiting && !b.s.task(i).Missed {
 		b.may(fault, "the reservation for the worker of task %d expires before it comes", i, 0, func(s *State) { s.For = 0 })
-		b.may(fault, "the worker of task %d does not hear of its reservation", i, 0, func(s *State) { s.task(i).Deaf = true })
+		b.may(fault, "the worker of task %d does not hear of its reservation", i, 0, func(s *State) { s.task(i).Missed = true })
 		return
 	}
 	b.may(waits, "the reservation expires for a worker that does not come", 0, 0, func(s *State) { s.For = 0 })
