@@ -1,6 +1,7 @@
 package fetch
 
 import (
+	_ "embed"
 	"errors"
 	"slices"
 	"strconv"
@@ -17,6 +18,12 @@ const (
 	pollTimeout = time.Second
 	// unansweredAfter is how long after the last answer of Redis fetchers scan for themselves.
 	unansweredAfter = 3 * time.Second
+)
+
+var (
+	//go:embed pass_on.lua
+	passOnSource string
+	passOnScript = redis.NewScript(asynqredis.NotifyLua + passOnSource)
 )
 
 // A subscription listens for notifications of some queues while fetchers wait for them. The
@@ -67,15 +74,9 @@ func (n *Notifier) listen(s *subscription) {
 	}
 }
 
-// passOn leaves a notification to another process. It expires after an hour without a listener.
+// passOn leaves a notification to another process.
 func (n *Notifier) passOn(queue string) error {
-	key := asynqredis.NotifyKey(queue)
-	_, err := n.rdb.Pipelined(n.ctx, func(p redis.Pipeliner) error {
-		p.RPush(n.ctx, key, "1")
-		p.Expire(n.ctx, key, time.Hour)
-		return nil
-	})
-	return err
+	return passOnScript.Run(n.ctx, n.rdb, []string{asynqredis.NotifyKey(queue)}).Err()
 }
 
 // awaited reports whether fetchers wait for s; else nobody listens any more.
