@@ -46,7 +46,7 @@ type job struct {
 }
 
 // pausedTTL is how long the lock of a paused process lives.
-const pausedTTL = time.Second
+const pausedTTL = 3 * time.Second
 
 // TestPausedProcess is the accident against which fences are. A process takes the lock, and is
 // stopped just before it writes. Another one takes the lock and writes. The first goes on where it

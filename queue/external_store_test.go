@@ -219,8 +219,8 @@ func TestExternalStoreIsAskedByTheFirst(t *testing.T) {
 		ids[i], want[i] = b.enqueue(t, b.job(i), queue.Options{Retries: queue.NoRetries}), i
 		j.await(t, queue.EventParked, ids[i], 1)
 	}
-	start := time.Now()
-	j.await(t, queue.EventParked, ids[0], 4)
+	start, before := time.Now(), len(j.of(queue.EventParked, ids[0]))
+	j.await(t, queue.EventParked, ids[0], before+3)
 	if took := time.Since(start); took < time.Second || took > prompt {
 		t.Errorf("want it asked for once a second or so, have three times in %v", took)
 	}
@@ -250,7 +250,7 @@ func TestExternalStoreCannotBeAsked(t *testing.T) {
 	b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Store: store, Observe: j.observe}}, st.run)
 	first := b.enqueue(t, b.job(0), queue.Options{Retries: queue.NoRetries})
 	poll.Eventually(t, "parked twice", func() bool {
-		return b.rdb.HGet(t.Context(), b.taskKey(first), "siding_parked").Val() == "2"
+		return b.rdb.HGet(t.Context(), b.taskKey(first), "siding_parked").Val() >= "2"
 	})
 	second := b.enqueue(t, b.job(1), queue.Options{Retries: queue.NoRetries})
 	if info := b.awaitState(t, first, asynq.TaskStateRetry); info.Retried != 0 || !strings.Contains(info.LastErr, "unexpected EOF") {

@@ -186,9 +186,10 @@ func TestNilAfterALostLockIsNotFinished(t *testing.T) {
 		b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Observe: j.observe, Lock: lock.Config{}}}, st.run)
 		id := b.enqueue(t, b.job(1), queue.Options{Retries: queue.NoRetries})
 		within(t, patience, "the holder", held.entered)
-		b.rdb.Set(t.Context(), b.lockKey(), "another", 200*time.Millisecond)
+		b.rdb.Set(t.Context(), b.lockKey(), "another", time.Minute)
 		held.open()
 		j.await(t, queue.EventLost, id, 1)
+		b.rdb.Del(t.Context(), b.lockKey())
 		b.awaitGone(t, id)
 		st.wantOrder(1, 1)
 		if info := b.stats(t); info.Processed != 1 || info.Failed != 0 {
@@ -252,7 +253,7 @@ func TestShutdownRequeuesPrefetchedTasks(t *testing.T) {
 					t.Fatal(err)
 				}
 				for round := range 3 {
-					s := b.newServer(t, queue.ServerConfig{Asynq: asynq.Config{Concurrency: 4}, Guard: queue.GuardConfig{NoNotifier: mute}})
+					s := b.newServer(t, queue.ServerConfig{Asynq: asynq.Config{Concurrency: 4, ShutdownTimeout: patience}, Guard: queue.GuardConfig{NoNotifier: mute}})
 					queue.Handle(s, st.run)
 					if err := s.Start(t.Context()); err != nil {
 						t.Fatal(err)

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/hibiken/asynq"
 
@@ -333,7 +332,7 @@ func TestEvents(t *testing.T) {
 	}
 	holder.open()
 	one, two := j.await(t, queue.EventAcquired, first, 1), j.await(t, queue.EventAcquired, second, 1)
-	if one.HandOff != 0 || two.HandOff <= 0 || two.HandOff > 5*time.Second {
+	if one.HandOff != 0 || two.HandOff <= 0 || two.HandOff > prompt {
 		t.Errorf("hand-off: want none and one, have %v and %v", one.HandOff, two.HandOff)
 	}
 	if one.Fence <= 0 || two.Fence <= one.Fence {

@@ -46,7 +46,7 @@ func TestEnqueueSentTwice(t *testing.T) {
 		"neither":             {queue.Options{}, nil},
 		"neither, later":      {queue.Options{Delay: time.Hour}, nil},
 		"unique, id, later":   {queue.Options{UniqueFor: time.Hour, TaskID: "a", Delay: time.Hour}, queue.ErrDuplicate},
-		"unique, for a while": {queue.Options{UniqueFor: time.Second}, queue.ErrDuplicate},
+		"unique, for a while": {queue.Options{UniqueFor: time.Minute}, queue.ErrDuplicate},
 	} {
 		for how, enqueue := range map[string]func(*queue.Client, context.Context, queue.Task, *queue.Options) error{
 			"alone": func(c *queue.Client, ctx context.Context, task queue.Task, o *queue.Options) error {

@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/embedded"
-	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
@@ -156,7 +156,7 @@ func TestRevokeAnEndedLeaseOfAForeignLock(t *testing.T) {
 func TestRevokeAForeignHolderBlamesNoLease(t *testing.T) {
 	t.Parallel()
 	b, st := setup(t), newStage(t)
-	b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Lock: shortTimes}}, st.run)
+	b.serve(t, queue.ServerConfig{Asynq: asynq.Config{DelayedTaskCheckInterval: noFallback}, Guard: queue.GuardConfig{Lock: shortTimes}}, st.run)
 	held := st.hold(1)
 	id := b.enqueue(t, b.job(1))
 	within(t, patience, "the holder", held.entered)
@@ -168,17 +168,11 @@ func TestRevokeAForeignHolderBlamesNoLease(t *testing.T) {
 		t.Fatal(err)
 	}
 	held.open()
-	var reason string
-	poll.Eventually(t, "the task to be parked", func() bool {
-		info, err := b.inspector.GetTaskInfo(b.queue, id)
-		if err == nil && info.LastErr != "" {
-			reason = info.LastErr
-		}
-		return reason != ""
-	})
+	reason := b.awaitState(t, id, asynq.TaskStateRetry).LastErr
 	if want := "lost " + b.resource; !strings.HasPrefix(reason, want) || strings.Contains(reason, "alice") {
 		t.Errorf("want a loss by nobody, have %q", reason)
 	}
+	b.again(t, id)
 	b.awaitGone(t, id)
 }
 

@@ -30,13 +30,13 @@ const (
 	glance = 3 * time.Millisecond
 	// prompt is how soon a task that was woken runs, on a machine that does much else. The default
 	// fallback times of waiting tasks are much longer.
-	prompt = 8 * time.Second
+	prompt = 14 * time.Second
 )
 
 // shortTimes is for tests that need short times, but must lose no lease because the machine stood
 // still for a moment. longTimeout has a hand-off timeout that is longer than any wait of a test.
 var (
-	shortTimes  = lock.Config{TTL: 4 * time.Second, RenewEvery: 500 * time.Millisecond}
+	shortTimes  = lock.Config{TTL: 6 * time.Second, RenewEvery: 500 * time.Millisecond}
 	longTimeout = lock.Config{HandoffTimeout: 20 * time.Second}
 )
 

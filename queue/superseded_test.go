@@ -9,6 +9,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
@@ -55,6 +56,9 @@ func TestSupersededAttemptIsNotAcknowledged(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			if tt.timeout > 0 {
+				verify.Long(t)
+			}
 			b, st, j, logs := setupFast(t), newStage(t), &journal{}, newLogs(t)
 			st.unsafe = true // the first is a zombie
 			first := b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Concurrency: 1}, Guard: queue.GuardConfig{Lock: lock.Config{TTL: time.Second}, Logger: logs.logger, Observe: j.observe}}, st.run)
@@ -62,7 +66,7 @@ func TestSupersededAttemptIsNotAcknowledged(t *testing.T) {
 			id := b.enqueue(t, b.job(0), queue.Options{Timeout: tt.timeout, Retries: queue.NoRetries})
 			within(t, patience, "the first attempt", zombie.entered)
 			second := st.hold(0)
-			if tt.timeout > 0 { // the second's own must be later
+			if tt.timeout > 0 { // the second's own must be later, if the machine does not stand still
 				steadily(t, time.Second, "the first attempt alone", func() bool { return len(st.order()) == 1 })
 			}
 			b.takeOver(t, id)

@@ -193,11 +193,11 @@ func TestForeignProgramIsExcluded(t *testing.T) {
 func TestDeadlineWhileParked(t *testing.T) {
 	t.Parallel()
 	b, st := setup(t), newStage(t)
-	cfg := shortTimes
+	cfg := lock.Config{TTL: 20 * time.Second}
 	holder := b.holdElsewhere(t, st, cfg)
 	logs := newLogs(t)
 	b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Lock: cfg, Logger: logs.logger}}, st.run)
-	deadline := time.Now().Add(2 * time.Second).Truncate(time.Second)
+	deadline := time.Now().Add(6 * time.Second).Truncate(time.Second)
 	id := b.enqueue(t, b.job(1), queue.Options{Deadline: deadline, Retries: 3})
 	b.awaitState(t, id, asynq.TaskStateRetry)
 	b.wantWaiters(t, id)

@@ -178,7 +178,7 @@ func TestLateWake(t *testing.T) {
 	within(t, patience, "the holder", holder.entered)
 	id := b.park(t, 1)[0]
 	holder.open()
-	poll.Eventually(t, "the wake-up on its way", func() bool { return calls.Load() == 1 })
+	poll.Eventually(t, "the wake-up on its way", func() bool { return calls.Load() > 0 })
 	// The task comes by itself, and the lock is reserved for it.
 	if err := b.inspector.RunTask(b.queue, id); err != nil {
 		t.Fatal(err)

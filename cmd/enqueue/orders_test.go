@@ -188,7 +188,7 @@ func TestOrdersInterrupted(t *testing.T) {
 	server := redistest.Shared(t)
 	client := server.Client(t)
 	slow := locktest.NewProxy(t, server.Addr)
-	slow.Delay(500 * time.Microsecond)
+	slow.Delay(20 * time.Millisecond)
 	path, want := orderFile(t, 500)
 	const q = "orders-interrupted"
 	ctx, interrupt := context.WithCancel(t.Context())
@@ -233,7 +233,7 @@ func TestOrdersRedisGone(t *testing.T) {
 			}
 			server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
 			slow := locktest.NewProxy(t, server.Addr)
-			slow.Delay(500 * time.Microsecond)
+			slow.Delay(20 * time.Millisecond)
 			path, want := orderFile(t, 500)
 			client := server.Client(t)
 			ended := make(chan result)

@@ -94,7 +94,7 @@ func TestSignal(t *testing.T) {
 	server := redistest.Start(t)
 	client := server.Client(t)
 	slow := locktest.NewProxy(t, server.Addr)
-	slow.Delay(time.Millisecond)
+	slow.Delay(20 * time.Millisecond)
 	path, want := orderFile(t, 500)
 	for _, sig := range []os.Signal{syscall.SIGINT, syscall.SIGTERM} {
 		q := "signal-" + sig.String()

