@@ -18,7 +18,7 @@ import (
 )
 
 // patient are nodes that are waited for long enough by a slow machine, and may vote at once.
-var patient = redlock.Config{NodeTimeout: time.Second, RestartDelay: redlock.NoRestartDelay}
+var patient = redlock.Config{NodeTimeout: 500 * time.Millisecond, RestartDelay: redlock.NoRestartDelay}
 
 // A fleet is some Redis servers, each a node.
 type fleet struct {
