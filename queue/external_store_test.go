@@ -250,7 +250,8 @@ func TestExternalStoreCannotBeAsked(t *testing.T) {
 	b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Store: store, Observe: j.observe}}, st.run)
 	first := b.enqueue(t, b.job(0), queue.Options{Retries: queue.NoRetries})
 	poll.Eventually(t, "parked twice", func() bool {
-		return b.rdb.HGet(t.Context(), b.taskKey(first), "siding_parked").Val() >= "2"
+		n, err := b.rdb.HGet(t.Context(), b.taskKey(first), "siding_parked").Int()
+		return err == nil && n >= 2
 	})
 	second := b.enqueue(t, b.job(1), queue.Options{Retries: queue.NoRetries})
 	if info := b.awaitState(t, first, asynq.TaskStateRetry); info.Retried != 0 || !strings.Contains(info.LastErr, "unexpected EOF") {

@@ -122,7 +122,7 @@ func TestCheckPolicies(t *testing.T) {
 			end(h, queue.EventWaitedTooLong, "c", "")
 			h.Archived["c"] = "waited too long: for thing"
 		}},
-		{name: "waited too long, and too short", want: "task c had waited too long at 7s on w1, and was enqueued at 6s: want 2s or more", change: func(h *chaos.History) {
+		{name: "waited too long, and came later than that", want: "task c had waited too long at 7s on w1, and was enqueued at 6s: want 2s or more", change: func(h *chaos.History) {
 			withPolicy(h, "c", queue.Policy{MaxWait: 2 * s})
 			end(h, queue.EventWaitedTooLong, "c", "")
 			h.Archived["c"] = "waited too long: for thing"

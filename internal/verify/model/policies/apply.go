@@ -332,7 +332,7 @@ func (s *State) crash(i id) {
 	t := s.task(i)
 	t.local, t.Ticket, t.Woken, t.Waits, t.By, t.Ran, t.Worker = local{}, 0, false, false, 0, false, 0
 	if s.For == i.worker() {
-		s.For = ghost
+		s.For = goneWorker
 	}
 	if s.By == i {
 		s.handOff()

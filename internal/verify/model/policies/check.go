@@ -9,7 +9,7 @@ func (m *Model) broken(from, to *State) string {
 			return broken
 		}
 	}
-	if to.For != from.For && to.For != 0 && to.For != ghost {
+	if to.For != from.For && to.For != 0 && to.For != goneWorker {
 		if broken := m.passes(from, to.For); broken != "" {
 			return broken
 		}

@@ -14,8 +14,8 @@ const outsider id = MaxTasks + 1
 // worker names the worker of a task, which waits by itself.
 func (i id) worker() id { return outsider + i }
 
-// ghost is a worker whose process is gone.
-const ghost = outsider + MaxTasks + 1
+// goneWorker is a worker whose process is gone.
+const goneWorker = outsider + MaxTasks + 1
 
 // A phase is how far a task has come: what it does next.
 type phase uint8

@@ -42,7 +42,7 @@ func (b *builder) waiting(i id) {
 
 // reservedForWorker adds what becomes of a reservation for a worker, beside that it comes.
 func (b *builder) reservedForWorker(worker id) {
-	if i := worker - outsider; worker != ghost && b.s.task(i).Phase == waiting && !b.s.task(i).Missed {
+	if i := worker - outsider; worker != goneWorker && b.s.task(i).Phase == waiting && !b.s.task(i).Missed {
 		b.may(fault, "the reservation for the worker of task %d expires before it comes", i, 0, func(s *State) { s.For = 0 })
 		b.may(fault, "the worker of task %d does not hear of its reservation", i, 0, func(s *State) { s.task(i).Missed = true })
 		return
