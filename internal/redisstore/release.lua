@@ -3,8 +3,8 @@
 -- itself. The common case comes before queue.lua, and so does not pay for it. KEYS are those
 -- of queue.lua, and
 --
--- KEYS[5]  hash of what this release has answered, by position, if it found a wait queue or a
---          revoked lease; for 10 s
+-- KEYS[5]  list: what this release has answered, if it found a wait queue or a revoked lease; for
+--          10 s
 --
 -- ARGV[1]  token    the holder's
 -- ARGV[2]  '1' when the client wakes waiters
@@ -62,17 +62,11 @@ if ours or revoked then
   else
     next = hand_off(ARGV[2] == '1', ARGV[3] == '1', ARGV[4], ARGV[5], ARGV[6], ARGV[10] and {unpack(ARGV, 10)})
   end
-  local said = {}
-  for i, v in ipairs(next) do said[2 * i - 1], said[2 * i] = i, v end
-  redis.call('HSET', KEYS[5], unpack(said))
+  redis.call('RPUSH', KEYS[5], unpack(next))
   redis.call('PEXPIRE', KEYS[5], 10000)
   return next
 end
-local said = {}
-repeat
-  local more = redis.call('HGET', KEYS[5], #said + 1)
-  said[#said + 1] = more or nil
-until not more
+local said = redis.call('LRANGE', KEYS[5], 0, -1)
 local lost = said[1] == '0'
 if value and begins(value, ARGV[4]) then
   local again = handed_off(value, ARGV[2] == '1', ARGV[3] == '1')
