@@ -194,7 +194,7 @@ func (l LimitOverride) override() (limits.Override, error) {
 		o.Rates = append(o.Rates, store.Rate(r))
 	}
 	if err := limits.CheckPattern(l.Pattern); err != nil {
-		return o, fmt.Errorf("queue: set limit: %w", err)
+		return o, fmt.Errorf("queue: set limit: pattern: %w", err)
 	}
 	rule := store.Rule{Limit: o.Limit, Rates: o.Rates}
 	if err := rule.Check(); err != nil {

@@ -262,10 +262,10 @@ func TestLimitsAreChecked(t *testing.T) {
 		}
 	}
 	for want, o := range map[string]queue.LimitOverride{
-		"queue: set limit: want a resource, or a class that ends in \":*\" such as \"account:*\", have \"*:1\"": {Pattern: "*:1"},
-		"queue: set limit: r: holders: want 0 to 1000, have -1":                                                 {Pattern: "r", Holders: -1, By: "a", Reason: "b"},
-		"queue: set limit: r: by: want a text, have none":                                                       {Pattern: "r"},
-		"queue: set limit: r: reason: want a text, have none":                                                   {Pattern: "r", By: "a"},
+		"queue: set limit: pattern: want a resource, or a class that ends in \":*\" such as \"account:*\", have \"*:1\"": {Pattern: "*:1"},
+		"queue: set limit: r: holders: want 0 to 1000, have -1":                                                          {Pattern: "r", Holders: -1, By: "a", Reason: "b"},
+		"queue: set limit: r: by: want a text, have none":                                                                {Pattern: "r"},
+		"queue: set limit: r: reason: want a text, have none":                                                            {Pattern: "r", By: "a"},
 	} {
 		if err := queue.SetLimit(t.Context(), b.rdb, o); err == nil || err.Error() != want {
 			t.Errorf("want %q, have %v", want, err)

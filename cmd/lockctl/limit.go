@@ -92,7 +92,7 @@ Without --rate the rates in the settings of the workers stay.
 func (l limiting) override() (queue.LimitOverride, error) {
 	o := queue.LimitOverride{Pattern: l.pattern, By: l.by, Reason: l.reason}
 	if err := limits.CheckPattern(l.pattern); err != nil {
-		return o, err
+		return o, fmt.Errorf("pattern: %w", err)
 	}
 	var err error
 	if o.Holders, err = strconv.Atoi(l.holders); err != nil || o.Holders < 0 || o.Holders > store.MaxLimit {
@@ -177,7 +177,7 @@ of the workers holds again within a second. So a resource that was paused is res
 		ValidArgsFunction: a.completeLimits,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := limits.CheckPattern(args[0]); err != nil {
-				return err
+				return fmt.Errorf("pattern: %w", err)
 			}
 			return a.unsetLimit(cmd.Context(), args[0])
 		},

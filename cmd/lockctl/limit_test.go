@@ -103,22 +103,22 @@ func TestLimitsOfAPrefix(t *testing.T) {
 func TestLimitUsage(t *testing.T) {
 	t.Parallel()
 	for want, args := range map[string][]string{
-		"want a command: list, set or unset":                                                   {},
-		"unknown command \"x\" for \"lockctl limit\"":                                          {"x"},
-		"want \"set RESOURCE HOLDERS --reason TEXT\", have 1 arguments":                        {"set", "a", "--reason", "r"},
-		"required flag(s) \"reason\" not set":                                                  {"set", "a", "1"},
-		"holders: want a whole number from 0 to 1000, have \"1001\"":                           {"set", "a", "1001", "--reason", "r"},
-		"holders: want a whole number from 0 to 1000, have \"none\"":                           {"set", "a", "none", "--reason", "r"},
-		"want a resource, or a class that ends in \":*\" such as \"account:*\", have \"acc*\"": {"set", "acc*", "1", "--reason", "r"},
-		"--rate: want starts/period such as 100/1s, have \"100\"":                              {"set", "a", "1", "--reason", "r", "--rate", "100"},
-		"--rate: want starts/period such as 100/1s, have \"1/s\"":                              {"set", "a", "1", "--reason", "r", "--rate", "1/s"},
-		"--rate: starts: want 1 to 10000, have 0":                                              {"set", "a", "1", "--reason", "r", "--rate", "0/1s"},
-		"--rate: period: want 1ms to 744h0m0s, have 0s":                                        {"set", "a", "1", "--reason", "r", "--rate", "1/0s"},
-		"--reason: want a text, have nothing":                                                  {"set", "a", "1", "--reason", " "},
-		"--by: want at most 200 bytes, have 201":                                               {"set", "a", "1", "--reason", "r", "--by", strings.Repeat("x", 201)},
-		"want \"unset PATTERN\", have 0 arguments":                                             {"unset"},
-		"bad resource name: braces would change its Redis Cluster slot: \"{x}\"":               {"unset", "{x}"},
-		"want no arguments, have [\"x\"]":                                                      {"list", "x"},
+		"want a command: list, set or unset":                                                            {},
+		"unknown command \"x\" for \"lockctl limit\"":                                                   {"x"},
+		"want \"set RESOURCE HOLDERS --reason TEXT\", have 1 arguments":                                 {"set", "a", "--reason", "r"},
+		"required flag(s) \"reason\" not set":                                                           {"set", "a", "1"},
+		"holders: want a whole number from 0 to 1000, have \"1001\"":                                    {"set", "a", "1001", "--reason", "r"},
+		"holders: want a whole number from 0 to 1000, have \"none\"":                                    {"set", "a", "none", "--reason", "r"},
+		"pattern: want a resource, or a class that ends in \":*\" such as \"account:*\", have \"acc*\"": {"set", "acc*", "1", "--reason", "r"},
+		"--rate: want starts/period such as 100/1s, have \"100\"":                                       {"set", "a", "1", "--reason", "r", "--rate", "100"},
+		"--rate: want starts/period such as 100/1s, have \"1/s\"":                                       {"set", "a", "1", "--reason", "r", "--rate", "1/s"},
+		"--rate: starts: want 1 to 10000, have 0":                                                       {"set", "a", "1", "--reason", "r", "--rate", "0/1s"},
+		"--rate: period: want 1ms to 744h0m0s, have 0s":                                                 {"set", "a", "1", "--reason", "r", "--rate", "1/0s"},
+		"--reason: want a text, have nothing":                                                           {"set", "a", "1", "--reason", " "},
+		"--by: want at most 200 bytes, have 201":                                                        {"set", "a", "1", "--reason", "r", "--by", strings.Repeat("x", 201)},
+		"want \"unset PATTERN\", have 0 arguments":                                                      {"unset"},
+		"pattern: bad resource name: braces would change its Redis Cluster slot: \"{x}\"":               {"unset", "{x}"},
+		"want no arguments, have [\"x\"]":                                                               {"list", "x"},
 	} {
 		have := lockctl(t, append([]string{"limit"}, args...)...)
 		hint := "lockctl limit"
