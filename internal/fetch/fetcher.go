@@ -16,6 +16,9 @@ const (
 	HoldFor = time.Second
 	// backWithin is how soon a server that lives asks again: asynq sleeps for some ms.
 	backWithin = 200 * time.Millisecond
+	// parksFor is how long scans that only park tasks follow each other, as asynq would sleep for some
+	// ms after each. Then asynq gets an answer: it may be about to stop, or ask another queue.
+	parksFor = 200 * time.Millisecond
 	// claimsInRow is after how many prefetched tasks a fetcher asks all its queues again, although
 	// it took them for empty. Quick handlers may keep it so busy that no notification reaches it.
 	claimsInRow = 10
@@ -78,9 +81,14 @@ func (f *Fetcher) Dequeue(ctx context.Context, queue string, scan Scan) (Task, e
 		}
 		return f.unlocked(scan, queue)
 	}
-	f.attending = true
+	f.attending, f.idle = true, false
 	defer func() { f.attending = false }()
+	start := time.Now()
 	t, err := f.dequeue(ctx, queue, scan)
+	for parked(t, err) && !f.closed() && time.Since(start) < parksFor {
+		f.round = f.round[:0]
+		t, err = f.dequeue(ctx, f.draw(queue), scan)
+	}
 	f.idle = errors.Is(err, redis.Nil)
 	return t, err
 }
@@ -110,14 +118,14 @@ func (f *Fetcher) expects() bool {
 }
 
 func (f *Fetcher) dequeue(ctx context.Context, queue string, scan Scan) (Task, error) {
-	if t, ok := f.claim(queue); ok {
-		return t, nil
-	}
 	if slices.Contains(f.round, queue) {
 		if len(f.round) > len(f.queues) {
 			f.queues = slices.Clone(f.round)
 		}
 		f.round = f.round[:0]
+	}
+	if t, ok := f.claim(queue); ok {
+		return t, nil
 	}
 	f.round = append(f.round, queue)
 	if f.state == scanning {
@@ -223,3 +231,6 @@ func (f *Fetcher) took(last bool, e event) {
 
 // none reports whether a scan found its queue empty.
 func none(t Task, err error) bool { return errors.Is(err, redis.Nil) && t.Left == 0 }
+
+// parked reports whether a scan has only parked tasks, and has left others in its queue.
+func parked(t Task, err error) bool { return errors.Is(err, redis.Nil) && t.Left > 0 }

@@ -84,15 +84,31 @@ func (n *Notifier) AskTogether() {
 	n.asksTogether = true
 }
 
-// others returns the other queues of a server that asks for tasks of queue, in the order in which asynq
-// would ask them. It returns none if they are not known, if one call cannot ask them, or if no
-// notification could end the wait that follows.
-func (n *Notifier) others(queue string) []string {
+// choosesQueues reports whether the fetcher chooses the queues that answer a dequeue of queue. It does not
+// if the server's queues are not known, if one call cannot ask several, or if no notification could end
+// the wait that follows.
+func (n *Notifier) choosesQueues(queue string) bool {
 	order := n.order()
-	if !n.asksTogether || order == nil || order.weights[queue] == 0 || n.closed() || !n.open() {
+	return n.asksTogether && order != nil && order.weights[queue] > 0 && !n.closed() && n.open()
+}
+
+// others returns the other queues of a server that asks for tasks of queue, in the order in which asynq
+// would ask them. It returns none if the fetcher does not choose the queues.
+func (n *Notifier) others(queue string) []string {
+	if !n.choosesQueues(queue) {
 		return nil
 	}
+	order := n.order()
 	return order.draw(len(order.ordered), queue)
+}
+
+// draw returns a queue that asynq would ask next. It returns the one that the server has asked, if the
+// fetcher does not choose the queues.
+func (n *Notifier) draw(asked string) string {
+	if !n.choosesQueues(asked) {
+		return asked
+	}
+	return n.order().draw(1, "")[0]
 }
 
 // order returns the priorities of all servers; nil if they differ, or are not known yet.

@@ -64,6 +64,27 @@ func TestPrefetchedTaskIsDelivered(t *testing.T) {
 	})
 }
 
+// A new server learns by its first two rounds how many queues it has. Prefetched tasks that come while it
+// sleeps between its rounds do not keep it from that: it is held back then, and sleeps no more.
+func TestNewServerIsHeldBackAmongPrefetchedTasks(t *testing.T) {
+	t.Parallel()
+	inKitchen(t, func(t *testing.T, f *fetch.Fetcher, ask func() string, _ *[]string) {
+		t.Helper()
+		if have := ask(); have != "" {
+			t.Fatalf("the first round: want no task, have %q", have)
+		}
+		f.Deliver(fetch.Task{Message: "first"})
+		if have := ask(); have != "first" {
+			t.Fatalf("the second round: want the first task, have %q", have)
+		}
+		time.AfterFunc(300*time.Millisecond, func() { f.Deliver(fetch.Task{Message: "second"}) })
+		start := time.Now()
+		if have := ask(); have != "second" || time.Since(start) != 300*time.Millisecond {
+			t.Errorf("want the second task after 300 ms, have %q after %v", have, time.Since(start))
+		}
+	})
+}
+
 // Tasks that no dequeue claims in time are requeued, and for a while no more are wanted.
 func TestUnclaimedTasksAreRequeued(t *testing.T) {
 	t.Parallel()

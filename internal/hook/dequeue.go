@@ -75,10 +75,6 @@ type taken struct {
 	came  int64        // its ticket in a wait queue, µs by Redis' clock, or 0
 }
 
-// inRow is how many dequeues follow each other that only park tasks, up to some 200 at a time. After
-// that many the call returns to asynq, which may be about to stop, or to ask another queue.
-const inRow = 10
-
 // take dequeues from the first of the queues that has a task, under a lease that ends at the given time.
 // The error is redis.Nil if no task was taken.
 func (s server) take(ctx context.Context, next redis.ProcessHook, leaseEnds any, queues []string) (fetch.Task, error) {
@@ -89,32 +85,26 @@ func (s server) take(ctx context.Context, next redis.ProcessHook, leaseEnds any,
 	ctx = context.WithValue(ctx, hookedKey{}, true)
 	name := s.attemptName()
 	script, keys, argv := s.dequeueOf(queues, leaseEnds, name)
-	var t taken
-	for range inRow {
-		start := time.Now()
-		got, err := script.Run(ctx, next, keys, argv...)
-		s.backoff.After(ctx, err)
-		if err != nil {
+	start := time.Now()
+	got, err := script.Run(ctx, next, keys, argv...)
+	s.backoff.After(ctx, err)
+	if err != nil {
+		return fetch.Task{}, err
+	}
+	queue := queues[0]
+	if len(queues) > 1 {
+		if queue, got, err = ofSeveral(got, queues); err != nil {
 			return fetch.Task{}, err
 		}
-		queue := queues[0]
-		if len(queues) > 1 {
-			if queue, got, err = ofSeveral(got, queues); err != nil {
-				return fetch.Task{}, err
-			}
-		}
-		if t, err = s.takenOf(got, queue, start); err != nil {
-			return fetch.Task{}, err
-		}
-		if !t.none {
-			return s.begin(t, queue, name, leaseEnds), nil
-		}
-		if len(queues) > 1 {
-			t.Left = max(t.Left, 1) // the queues behind this one were not asked
-		}
-		if t.Left == 0 {
-			break
-		}
+	}
+	t, err := s.takenOf(got, queue, start)
+	switch {
+	case err != nil:
+		return fetch.Task{}, err
+	case !t.none:
+		return s.begin(t, queue, name, leaseEnds), nil
+	case len(queues) > 1:
+		t.Left = max(t.Left, 1) // the queues behind this one were not asked
 	}
 	return t.Task, redis.Nil
 }
