@@ -16,9 +16,12 @@ const (
 	HoldFor = time.Second
 	// backWithin is how soon a server that lives asks again: asynq sleeps for some ms.
 	backWithin = 200 * time.Millisecond
-	// parksFor is how long scans that only park tasks follow each other, as asynq would sleep for some
-	// ms after each. Then asynq gets an answer: it may be about to stop, or ask another queue.
-	parksFor = 200 * time.Millisecond
+	// parksFor is how long scans that only park tasks follow each other in one of asynq's rounds, as asynq
+	// would sleep for some ms after each. Then asynq gets an answer: it may be about to stop.
+	parksFor = 100 * time.Millisecond
+	// sameRound is how soon after an answer without a task asynq asks the next queue of its round. Between
+	// two rounds it sleeps for at least 5 ms.
+	sameRound = 2 * time.Millisecond
 	// claimsInRow is after how many prefetched tasks a fetcher asks all its queues again, although
 	// it took them for empty. Quick handlers may keep it so busy that no notification reaches it.
 	claimsInRow = 10
@@ -51,9 +54,12 @@ type Fetcher struct {
 	since     time.Time     // when the state has changed
 	attending bool          // it answers a dequeue
 	idle      bool          // its last answer was that there is no task
+	answered  time.Time     // when it last answered a dequeue
 	queues    []string      // the server's, nil while they are not known
 	round     []string      // those asked since the round began
 	claims    int           // how many prefetched tasks were claimed
+
+	parksUntil time.Time // scans that only park tasks follow each other; zero before the first in asynq's round
 
 	prefetched []Task      // in the order in which they came
 	expiry     *time.Timer // fires when the first of them has waited too long
@@ -81,16 +87,40 @@ func (f *Fetcher) Dequeue(ctx context.Context, queue string, scan Scan) (Task, e
 		}
 		return f.unlocked(scan, queue)
 	}
+	if !f.idle || time.Since(f.answered) > sameRound {
+		f.parksUntil = time.Time{}
+	}
 	f.attending, f.idle = true, false
-	defer func() { f.attending = false }()
-	start := time.Now()
+	f.asked(queue)
 	t, err := f.dequeue(ctx, queue, scan)
-	for parked(t, err) && !f.closed() && time.Since(start) < parksFor {
-		f.round = f.round[:0]
+	for f.parksOn(t, err) {
 		t, err = f.dequeue(ctx, f.draw(queue), scan)
 	}
-	f.idle = errors.Is(err, redis.Nil)
+	f.attending, f.idle, f.answered = false, errors.Is(err, redis.Nil), time.Now()
 	return t, err
+}
+
+// asked counts a queue as asked in asynq's round. A queue that was asked before begins another round. The
+// fetcher then knows how many queues there are.
+func (f *Fetcher) asked(queue string) {
+	if slices.Contains(f.round, queue) {
+		if len(f.round) > len(f.queues) {
+			f.queues = slices.Clone(f.round)
+		}
+		f.round = f.round[:0]
+	}
+	f.round = append(f.round, queue)
+}
+
+// parksOn reports whether a scan has only parked tasks, and another one follows at once.
+func (f *Fetcher) parksOn(t Task, err error) bool {
+	if !parked(t, err) || f.closed() {
+		return false
+	}
+	if f.parksUntil.IsZero() {
+		f.parksUntil = time.Now().Add(parksFor)
+	}
+	return time.Now().Before(f.parksUntil)
 }
 
 // to is the only method that writes the state. to reports whether e has changed the state.
@@ -118,16 +148,9 @@ func (f *Fetcher) expects() bool {
 }
 
 func (f *Fetcher) dequeue(ctx context.Context, queue string, scan Scan) (Task, error) {
-	if slices.Contains(f.round, queue) {
-		if len(f.round) > len(f.queues) {
-			f.queues = slices.Clone(f.round)
-		}
-		f.round = f.round[:0]
-	}
 	if t, ok := f.claim(queue); ok {
 		return t, nil
 	}
-	f.round = append(f.round, queue)
 	if f.state == scanning {
 		if t, err := f.take(scan, queue); !none(t, err) {
 			return t, err
@@ -207,7 +230,11 @@ func (f *Fetcher) untilWoken(ctx context.Context) {
 // the last task of the one that was notified, all are empty again.
 func (f *Fetcher) take(scan Scan, queues ...string) (Task, error) {
 	t, err := f.unlocked(scan, queues...)
-	if !none(t, err) {
+	switch {
+	case none(t, err):
+	case parked(t, err):
+		f.to(tookSome) // asynq goes on with its round
+	default:
 		f.took(err == nil && t.Left == 0 && (f.state == taking || len(f.queues) == 1), tookLast)
 	}
 	return t, err
@@ -232,5 +259,5 @@ func (f *Fetcher) took(last bool, e event) {
 // none reports whether a scan found its queue empty.
 func none(t Task, err error) bool { return errors.Is(err, redis.Nil) && t.Left == 0 }
 
-// parked reports whether a scan has only parked tasks, and has left others in its queue.
+// parked reports whether a scan has only parked tasks, and has left others in its queues.
 func parked(t Task, err error) bool { return errors.Is(err, redis.Nil) && t.Left > 0 }

@@ -40,7 +40,7 @@ func inCrowd(t *testing.T, run func(n *Notifier, f *Fetcher, scans map[string]in
 
 func scanNone(...string) (Task, error) { return Task{}, redis.Nil }
 
-// While scans only park tasks, they follow each other: asynq would sleep in between. After 200 ms asynq gets
+// While scans only park tasks, they follow each other: asynq would sleep in between. After 100 ms asynq gets
 // an answer, as it may be about to stop.
 func TestScansThatParkFollowEachOther(t *testing.T) {
 	t.Parallel()
@@ -49,7 +49,7 @@ func TestScansThatParkFollowEachOther(t *testing.T) {
 		start := time.Now()
 		_, err := ask(scanNone)
 		took := time.Since(start)
-		if !errors.Is(err, redis.Nil) || took < parksFor || took > parksFor+scanTime || scans["a"] != int(took/scanTime) {
+		if !errors.Is(err, redis.Nil) || took < parksFor || took > parksFor+2*scanTime || scans["a"] != int(took/scanTime) {
 			t.Errorf("want scans one after the other for %v and no task, have %v in %v, %v", parksFor, scans, took, err)
 		}
 	})
@@ -63,6 +63,7 @@ func TestPrefetchedTaskIsClaimedBetweenScansThatPark(t *testing.T) {
 		if _, err := ask(scanNone); !errors.Is(err, redis.Nil) {
 			t.Fatalf("want no task, have %v", err)
 		}
+		time.Sleep(5 * time.Millisecond) // as asynq does at least
 		time.AfterFunc(50*time.Millisecond, func() {
 			if w := f.Wants("a", true); len(w.Queues) == 0 {
 				t.Errorf("want it to want a task, have %+v", w)
@@ -116,6 +117,65 @@ func TestScansThatParkEndWithTheServer(t *testing.T) {
 		_, err := ask(scanNone)
 		if took := time.Since(start); !errors.Is(err, redis.Nil) || took > 50*time.Millisecond+3*scanTime {
 			t.Errorf("want no task after 50 ms, have %v after %v and %v", err, took, scans)
+		}
+	})
+}
+
+// asynq asks all queues of a round before it can stop. So the scans of all of them together follow each
+// other for 100 ms, and each later one of the round is scanned once. Another round has its own 100 ms. The
+// fetcher also learns all queues of the round, although tasks were parked in it.
+func TestScansThatParkTakeOneRoundOfTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n, f, _ := fetcherOfEmptyQueues(t)
+		n.orders = nil // not known
+		for range 2 {
+			start := time.Now()
+			for _, queue := range []string{"a", "b", "c"} {
+				_, err := f.Dequeue(t.Context(), queue, func(queues ...string) (Task, error) {
+					time.Sleep(scanTime)
+					if queues[0] == "a" {
+						return Task{}, redis.Nil
+					}
+					return Task{Left: 1}, redis.Nil
+				})
+				if !errors.Is(err, redis.Nil) {
+					t.Fatalf("want no task, have %v", err)
+				}
+			}
+			if took := time.Since(start); took < parksFor || took > parksFor+4*scanTime {
+				t.Errorf("want a round of %v, have %v", parksFor, took)
+			}
+			time.Sleep(5 * time.Millisecond) // as asynq does at least
+		}
+		_, _ = f.Dequeue(t.Context(), "b", scanNone)
+		if len(f.queues) != 3 {
+			t.Errorf("want three queues known, have %q", f.queues)
+		}
+	})
+}
+
+// The time of the scans begins with the first that parks tasks: not while the dequeue is held back before.
+func TestScansThatParkAfterAHold(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n, f, ask := fetcherOfEmptyQueues(t)
+		n.orders = []*priorities{newPriorities(map[string]int{"a": 1}, false)}
+		ask("a")
+		time.AfterFunc(HoldFor/2, func() {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			f.queue = "a"
+			f.to(notified)
+		})
+		scans := 0
+		_, err := f.Dequeue(t.Context(), "a", func(...string) (Task, error) {
+			time.Sleep(scanTime)
+			scans++
+			return Task{Left: 1}, redis.Nil
+		})
+		if want := int(parksFor / scanTime); !errors.Is(err, redis.Nil) || scans < want {
+			t.Errorf("want %d scans, have %d, %v", want, scans, err)
 		}
 	})
 }
