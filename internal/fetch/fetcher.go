@@ -90,7 +90,7 @@ func (f *Fetcher) Dequeue(ctx context.Context, queue string, scan Scan) (Task, e
 	if !f.idle || time.Since(f.answered) > sameRound {
 		f.parksUntil = time.Time{}
 	}
-	f.attending, f.idle = true, false
+	f.attending = true
 	f.asked(queue)
 	t, err := f.dequeue(ctx, queue, scan)
 	for f.parksOn(t, err) {
@@ -120,6 +120,7 @@ func (f *Fetcher) parksOn(t Task, err error) bool {
 	if f.parksUntil.IsZero() {
 		f.parksUntil = time.Now().Add(parksFor)
 	}
+	f.idle = false // a prefetched task is claimed before the next scan
 	return time.Now().Before(f.parksUntil)
 }
 
