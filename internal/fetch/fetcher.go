@@ -53,13 +53,12 @@ type Fetcher struct {
 	queue     string        // taking: the one that was notified
 	since     time.Time     // when the state has changed
 	attending bool          // it answers a dequeue
-	idle      bool          // its last answer was that there is no task
-	answered  time.Time     // when it last answered a dequeue
+	emptyAt   time.Time     // when its last answer was that there is no task; zero if it was another one
 	queues    []string      // the server's, nil while they are not known
 	round     []string      // those asked since the round began
 	claims    int           // how many prefetched tasks were claimed
 
-	parksUntil time.Time // scans that only park tasks follow each other; zero before the first in asynq's round
+	parksUntil time.Time // when scans that only park tasks end; zero before the first in asynq's round
 
 	prefetched []Task      // in the order in which they came
 	expiry     *time.Timer // fires when the first of them has waited too long
@@ -87,16 +86,20 @@ func (f *Fetcher) Dequeue(ctx context.Context, queue string, scan Scan) (Task, e
 		}
 		return f.unlocked(scan, queue)
 	}
-	if !f.idle || time.Since(f.answered) > sameRound {
+	if time.Since(f.emptyAt) > sameRound {
 		f.parksUntil = time.Time{}
 	}
 	f.attending = true
 	f.asked(queue)
 	t, err := f.dequeue(ctx, queue, scan)
-	for f.parksOn(t, err) {
+	for parked(t, err) && f.timeToPark() {
+		f.emptyAt = time.Time{} // a prefetched task is claimed before the next scan
 		t, err = f.dequeue(ctx, f.draw(queue), scan)
 	}
-	f.attending, f.idle, f.answered = false, errors.Is(err, redis.Nil), time.Now()
+	f.attending, f.emptyAt = false, time.Time{}
+	if errors.Is(err, redis.Nil) {
+		f.emptyAt = time.Now()
+	}
 	return t, err
 }
 
@@ -112,16 +115,13 @@ func (f *Fetcher) asked(queue string) {
 	f.round = append(f.round, queue)
 }
 
-// parksOn reports whether a scan has only parked tasks, and another one follows at once.
-func (f *Fetcher) parksOn(t Task, err error) bool {
-	if !parked(t, err) || f.closed() {
-		return false
-	}
+// timeToPark reports whether another scan may follow one that has only parked tasks. The time begins with
+// the first such scan in asynq's round.
+func (f *Fetcher) timeToPark() bool {
 	if f.parksUntil.IsZero() {
 		f.parksUntil = time.Now().Add(parksFor)
 	}
-	f.idle = false // a prefetched task is claimed before the next scan
-	return time.Now().Before(f.parksUntil)
+	return !f.closed() && time.Now().Before(f.parksUntil)
 }
 
 // to is the only method that writes the state. to reports whether e has changed the state.

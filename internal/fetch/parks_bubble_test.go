@@ -118,6 +118,7 @@ func TestScansThatParkOfOneQueue(t *testing.T) {
 func TestScansThatParkEndWithTheServer(t *testing.T) {
 	t.Parallel()
 	inCrowd(t, func(n *Notifier, _ *Fetcher, scans map[string]int, ask func(Scan) (Task, error)) {
+		n.orders = []*priorities{newPriorities(map[string]int{"a": 1}, false)}
 		time.AfterFunc(50*time.Millisecond, n.Close)
 		start := time.Now()
 		_, err := ask(scanNone)
@@ -148,8 +149,9 @@ func TestScansThatParkTakeOneRoundOfTime(t *testing.T) {
 				if !errors.Is(err, redis.Nil) {
 					t.Fatalf("want no task, have %v", err)
 				}
+				time.Sleep(time.Millisecond) // until asynq asks the next queue
 			}
-			if took := time.Since(start); took < parksFor || took > parksFor+4*scanTime {
+			if took := time.Since(start); took < parksFor || took > parksFor+4*scanTime+3*time.Millisecond {
 				t.Errorf("want a round of %v, have %v", parksFor, took)
 			}
 			time.Sleep(5 * time.Millisecond) // as asynq does at least
@@ -168,14 +170,21 @@ func TestScansThatParkAfterAHold(t *testing.T) {
 		n, f, ask := fetcherOfEmptyQueues(t)
 		n.orders = []*priorities{newPriorities(map[string]int{"a": 1}, false)}
 		ask("a")
+		time.Sleep(5 * time.Millisecond) // as asynq does at least
+		crowded := false
 		time.AfterFunc(HoldFor/2, func() {
 			n.mu.Lock()
 			defer n.mu.Unlock()
-			f.queue = "a"
-			f.to(notified)
+			crowded, f.queue = true, "a"
+			if !f.to(notified) {
+				t.Error("want the dequeue held back")
+			}
 		})
 		scans := 0
 		_, err := f.Dequeue(t.Context(), "a", func(...string) (Task, error) {
+			if !crowded {
+				return Task{}, redis.Nil
+			}
 			time.Sleep(scanTime)
 			scans++
 			return Task{Left: 1}, redis.Nil

@@ -33,7 +33,7 @@ func (f *Fetcher) Wants(queue string, together bool) (w Wanted) {
 		w.Waiter = order.weights[queue] > 0
 		return w
 	}
-	if f.idle {
+	if !f.emptyAt.IsZero() {
 		return w // it sleeps, or has stopped
 	}
 	switch drawn := order.draw(mostQueues, ""); {
