@@ -68,11 +68,7 @@ func TestProbeOfAStuckWorker(t *testing.T) {
 // An answer other than 200 is a fault, also one that leads elsewhere.
 func TestProbeFollowsNothing(t *testing.T) {
 	t.Parallel()
-	address, err := proc.FreeAddr(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", address)
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +85,7 @@ func TestProbeFollowsNothing(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	p := launch(t, "good", t.TempDir(), "--http", address, "--probe", "readyz")
+	p := launch(t, "good", t.TempDir(), "--http", listener.Addr().String(), "--probe", "readyz")
 	wantStatus(t, p, exitFault)
 	wantTexts(t, p.Stderr.String(), "want status 200, have 302 Found")
 	if have := <-asked; have != "/readyz" {

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 )
 
@@ -77,11 +78,20 @@ func FreeAddr(ctx context.Context) (string, error) {
 			continue
 		}
 		addr := net.JoinHostPort("127.0.0.1", port)
-		if l, err := config.Listen(ctx, "tcp", addr); err == nil {
-			return addr, l.Close()
+		if isFree(ctx, addr) {
+			return addr, nil
 		}
 	}
 	return "", errors.Join(fmt.Errorf("no free port among %d from %d on, in %d attempts", count, lowest, attempts), ctx.Err())
+}
+
+// isFree starts no listener while this process starts another. The new process has all listeners of
+// its parent until its program is loaded, and so the port would be taken for a moment longer.
+func isFree(ctx context.Context, addr string) bool {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
+	return err == nil && l.Close() == nil
 }
 
 // OnFreePorts calls start until it finds its ports free. Nothing keeps other programs

@@ -2,14 +2,17 @@ package proc_test
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/sidingq/siding/internal/testenv/proc"
@@ -79,6 +82,37 @@ func TestFind(t *testing.T) {
 	}
 	if path, v = find(t, "go"); !strings.HasSuffix(path, "/go") {
 		t.Errorf("want the path of go, have %q (ended by %q)", path, v.ended)
+	}
+}
+
+// A process that starts has the listeners of its parent for a moment, until its program is loaded.
+// A test that starts one must not keep another test from its port.
+func TestFreeAddrBesideNewProcesses(t *testing.T) {
+	t.Parallel()
+	const calls = 100
+	program, err := exec.LookPath("true")
+	proc.Need(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	var starters sync.WaitGroup
+	for range 4 {
+		starters.Go(func() {
+			for ctx.Err() == nil {
+				_ = exec.CommandContext(ctx, program).Run()
+			}
+		})
+	}
+	defer starters.Wait()
+	defer stop()
+	for range calls {
+		addr, err := proc.FreeAddr(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = l.Close()
 	}
 }
 
