@@ -393,6 +393,39 @@ func TestReservationsCountAsStarts(t *testing.T) {
 	})
 }
 
+// A waiter that was woken before the rates were lowered waits on, in its place, until these allow a start.
+func TestLoweredRate(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		rule := func(starts int) *store.Rule {
+			return &store.Rule{Limit: 5, Rates: []store.Rate{{Starts: starts, Period: time.Hour}}}
+		}
+		s.takeOf(rule(3), "")
+		for i := range 4 {
+			_ = s.refuseOf(&store.Rule{}, fmt.Sprint("w", i))
+		}
+		handoff := store.Handoff{Nonce: uuid.NewString(), Stepwise: true, Timeout: time.Minute, QueueTTL: time.Hour}
+		found, err := s.sweeper().Sweep(s.Context(), []store.Ruled{{Key: s.key, Rule: rule(3)}}, false, handoff)
+		if err != nil || len(found[0].Next) != 2 {
+			s.Fatalf("want two to wake, have %+v and %v", found, err)
+		}
+		for _, next := range found[0].Next {
+			s.confirmed(next)
+		}
+		s.wantQueue("w2", "w3")
+		s.takeOf(rule(3), "w1")
+		first := found[0].Next[0]
+		_, err = s.stranger().Client.Acquire(s.Context(), lease.Request{
+			Resource: s.res, Waiter: first.Waiter, Came: first.Ticket, Rule: rule(2),
+		})
+		if !errors.Is(err, lock.ErrBusy) {
+			s.Errorf("want %q to wait, have %v", first.Waiter, err)
+		}
+		s.wantQueue("w0", "w2", "w3")
+		s.takeOf(rule(3), "w0")
+	})
+}
+
 // A release wakes nobody while more hold the lock than its limit allows by now.
 func TestLoweredLimit(t *testing.T) {
 	t.Parallel()

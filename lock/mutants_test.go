@@ -305,6 +305,12 @@ var mistakes = []mutants.Mutant{
 		[]string{"TestReservationsCountAsStarts"},
 	},
 	{
+		"a waiter that was woken starts at a lowered rate", "../internal/redisstore/acquire_permit.lua",
+		" and next_start(base, rule.rates, reservations - 1, us()) == 0",
+		"",
+		[]string{"TestLoweredRate"},
+	},
+	{
 		"a start is not counted", "../internal/redisstore/acquire_permit.lua",
 		"count_start(base, rule.rates)",
 		"",

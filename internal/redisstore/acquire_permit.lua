@@ -11,8 +11,8 @@
 --
 -- Guarantees: at most as many permits are held or reserved as the rule says, and in no period do
 -- more start. Those who were granted a permit before the rule was lowered keep it. A waiter for whom
--- one was reserved waits on under its ticket, if there are more than the rule says. A program on the
--- plain protocol excludes all others. Else as acquire.lua.
+-- one was reserved before that waits on under its ticket, if the rule does not let it start now. A
+-- program on the plain protocol excludes all others. Else as acquire.lua.
 
 -- (take.lua)
 -- (join.lua)
@@ -20,7 +20,7 @@
 local token, ttl, waiter, nonce, timeout, retention = ARGV[1], ARGV[2], ARGV[4], ARGV[8], ARGV[9], ARGV[10]
 base, rule = lock, rule_of(ARGV[12])
 local exclusive = not to_permit(base, grant)
-local found, held = permits_of(base)
+local found, held, reservations = permits_of(base)
 
 -- Takes a permit, which is free or was reserved by a call of the nonce by.
 local function hold(number, since, by)
@@ -49,8 +49,9 @@ for number, value in pairs(found) do
   end
   local since, whose, by = reserved(value)
   if since and waiter ~= '' and whose == waiter then
-    if held <= rule.limit then return hold(number, since, by) end
-    free(permit_key(base, number), base) -- the limit has been lowered since
+    local may = held <= rule.limit and next_start(base, rule.rates, reservations - 1, us()) == 0
+    if may then return hold(number, since, by) end
+    free(permit_key(base, number), base) -- the limit or the rates have been lowered since
     held = held - 1
   end
   if begins(value, nonce) then
@@ -66,8 +67,8 @@ if wake[1] == '' then number, later = free_permit(base, rule) end
 while number do
   if waiter == '' or redis.call('EXISTS', queue, paused) == 0 then return hold(number) end
   resume(queue, paused, waiter, retention)
-  local _, _, reservations = permits_of(base)
-  if reservations == 0 and string.find(redis.call('GET', grant) or '', '*', 1, true) then return hold(number) end
+  local _, _, coming = permits_of(base)
+  if coming == 0 and string.find(redis.call('GET', grant) or '', '*', 1, true) then return hold(number) end
   lock = permit_key(base, number)
   local first, reservation, ticket = reserve(waiter, ARGV[6] == '1', ARGV[7] == '1', nonce, timeout, retention)
   if not reservation then return hold(number) end

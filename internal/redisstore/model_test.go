@@ -28,7 +28,8 @@ func TestScriptsDoWhatTheModelDoes(t *testing.T) {
 	if verify.All() {
 		walks, steps = 6, 8000
 	}
-	rates := [][]permits.Rate{nil, {{Starts: 2, Period: 3}}, {{Starts: 1, Period: 2}, {Starts: 3, Period: 6}}}
+	slow, burst, two := []permits.Rate{{Starts: 1, Period: 2}}, []permits.Rate{{Starts: 2, Period: 3}}, []permits.Rate{{Starts: 1, Period: 2}, {Starts: 3, Period: 6}}
+	models := []permits.Model{{}, {Rates: burst, Change: slow}, {Rates: two, Change: burst}}
 	seed := verify.Seed(t)
 	for n := range walks {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
@@ -39,7 +40,9 @@ func TestScriptsDoWhatTheModelDoes(t *testing.T) {
 				t.Fatal("want a store that sweeps")
 			}
 			for w.made < steps && !t.Failed() {
-				w.start(&permits.Model{Tasks: permits.MaxTasks, Rates: rates[w.rand.IntN(len(rates))], Faults: 6, Changes: 4}, fmt.Sprintf("lock:%s-%d", t.Name(), w.rounds))
+				m := models[w.rand.IntN(len(models))]
+				m.Tasks, m.Faults, m.Changes = permits.MaxTasks, 6, 4
+				w.start(&m, fmt.Sprintf("lock:%s-%d", t.Name(), w.rounds))
 				for !w.state.Final() && !t.Failed() {
 					w.step(t)
 				}
@@ -112,7 +115,7 @@ func (w *twin) step(t *testing.T) {
 	w.move(t, &before, step.Move)
 	w.compare(t)
 	if t.Failed() {
-		t.Logf("rates %v\n%s", w.model.Rates, strings.Join(w.history, "\n"))
+		t.Logf("rates %v and %v\n%s", w.model.Rates, w.model.Change, strings.Join(w.history, "\n"))
 	}
 }
 
@@ -123,7 +126,7 @@ func (w *twin) circumstances(m permits.Move) string {
 	for n, p := range s.Permits {
 		values[n] = p.Value
 	}
-	what := fmt.Sprint(m.Kind, m.Limit, values, s.Mark, s.Expired, s.Starts, s.Plan)
+	what := fmt.Sprint(m.Kind, m.Rule, values, s.Mark, s.Expired, s.Starts, s.Plan)
 	if m.Kind == permits.Ask {
 		what += fmt.Sprint(s.Tasks[m.N-1].Queued)
 	}
@@ -164,7 +167,7 @@ func (w *twin) move(t *testing.T, before *permits.State, m permits.Move) {
 		live.token, live.nonce = "", ""
 	case permits.Tick:
 		w.tick(t)
-	case permits.Stall, permits.Change, permits.Unpause, permits.Read: // Redis learns nothing
+	case permits.Stall, permits.Change, permits.ChangeRates, permits.Unpause, permits.Read: // Redis learns nothing
 	}
 }
 
@@ -176,8 +179,8 @@ func waiter(n int) string { return fmt.Sprint("waiter-", n) }
 
 // rule is the rule that a call carries.
 func (w *twin) rule(m permits.Move) *store.Rule {
-	rule := &store.Rule{Limit: int(m.Limit)}
-	for _, r := range w.model.Rates {
+	rule := &store.Rule{Limit: int(m.Rule.Limit)}
+	for _, r := range w.model.RatesOf(m.Rule) {
 		rule.Rates = append(rule.Rates, store.Rate{Starts: int(r.Starts), Period: time.Duration(r.Period) * tick})
 	}
 	return rule
@@ -288,7 +291,7 @@ func (w *twin) reserved(next *store.Reservation) {
 	}
 }
 
-// tick has time pass: all starts are as much earlier.
+// tick has time pass: all starts are as much earlier, and their list expires as much sooner.
 func (w *twin) tick(t *testing.T) {
 	t.Helper()
 	if w.plan > 1 {
@@ -305,6 +308,11 @@ func (w *twin) tick(t *testing.T) {
 				return err
 			}
 			pipe.LSet(t.Context(), w.list(), int64(n), at-tick.Microseconds())
+		}
+		if left := w.rdb.PTTL(t.Context(), w.list()).Val(); left > tick+time.Second { // which the scripts add
+			pipe.PExpire(t.Context(), w.list(), left-tick)
+		} else {
+			pipe.Del(t.Context(), w.list())
 		}
 		return nil
 	})
@@ -422,7 +430,7 @@ func (w *twin) found(t *testing.T) (v view) {
 
 // longest is the longest period, in ticks.
 func (w *twin) longest() (longest time.Duration) {
-	for _, r := range w.model.Rates {
+	for _, r := range slices.Concat(w.model.Rates, w.model.Change) {
 		longest = max(longest, time.Duration(r.Period))
 	}
 	return longest

@@ -5,9 +5,9 @@ func (m *Model) apply(s *State, move Move) {
 	i, n := ID(move.N), int(move.N)-1
 	switch move.Kind {
 	case Ask, LoseAsk:
-		m.ask(s, i, move.Limit, move.Kind == Ask)
+		m.ask(s, i, move.Rule, move.Kind == Ask)
 	case Release, LoseRelease:
-		m.release(s, i, move.Limit, move.Kind == Release)
+		m.release(s, i, move.Rule, move.Kind == Release)
 	case ReleaseAgain:
 		m.releaseAgain(s, i)
 	case Wake:
@@ -15,15 +15,15 @@ func (m *Model) apply(s *State, move Move) {
 	case LoseWaker:
 		s.task(i).Waker, s.task(i).Stale = false, false
 	case Sweep, LoseSweep:
-		s.Swept = len(m.Rates) > 0
-		m.sweep(s, move.Limit, move.Kind == Sweep)
+		s.Swept = m.rated()
+		m.sweep(s, move.Rule, move.Kind == Sweep)
 		s.Sweeps = s.Sweeps || move.Kind == LoseSweep
 	case SweepAgain:
-		m.sweepAgain(s, move.Limit)
+		m.sweepAgain(s, move.Rule)
 		s.Sweeps = false
 	case SweepPlanned:
 		s.Plan = 0
-		m.sweep(s, move.Limit, true)
+		m.sweep(s, move.Rule, true)
 	case LosePlan:
 		s.Plan = 0
 	case Expire, ExpireEarly:
@@ -32,14 +32,11 @@ func (m *Model) apply(s *State, move Move) {
 		s.crash(i)
 	case Stall:
 		s.task(i).Stalled = true
-	case Change, Unpause:
-		if move.Kind == Change {
-			s.Changes--
-		}
-		m.change(s, move.N)
+	case Change, Unpause, ChangeRates:
+		m.change(s, move)
 	case Read:
 		if s.Late = m.Mistake == OldRuleForever; !s.Late {
-			s.Old = s.Limit
+			m.read(s)
 		}
 	case Tick:
 		m.tick(s)
@@ -48,7 +45,7 @@ func (m *Model) apply(s *State, move Move) {
 
 // ask is acquire_permit.lua. If answered is false, the caller does not hear of what was done, and sends
 // the call again.
-func (m *Model) ask(s *State, i ID, limit uint8, answered bool) {
+func (m *Model) ask(s *State, i ID, rule Rule, answered bool) {
 	t := s.task(i)
 	if n := s.of(Held, i); n >= 0 && !t.Answered && m.Mistake != RepeatTakesAnother {
 		if answered {
@@ -57,20 +54,22 @@ func (m *Model) ask(s *State, i ID, limit uint8, answered bool) {
 		return
 	}
 	if n := s.of(Reserved, i); n >= 0 {
-		if used, _ := s.used(); used <= int(limit) || m.Mistake == StartsLowered {
-			m.hold(s, i, n, answered)
+		used, reservations := s.used()
+		later := m.nextStart(s, m.RatesOf(rule), uint8(reservations-1))
+		if (used <= int(rule.Limit) || m.Mistake == StartsLowered) && (later == 0 || m.Mistake == StartsSlowed) {
+			m.hold(s, i, n, m.RatesOf(rule), answered)
 			return
 		}
 		t.Stale = t.Waker
 		m.giveUp(s, n)
 	}
 	if !s.repeat(i, answered) {
-		n, later := m.free(s, limit, m.Rates)
+		n, later := m.free(s, rule)
 		if n >= 0 {
 			_, reservations := s.used()
 			first := m.first(s, i)
 			if first == 0 || first == i || s.Expired && reservations == 0 || m.Mistake == JumpsQueue {
-				m.hold(s, i, n, answered)
+				m.hold(s, i, n, m.RatesOf(rule), answered)
 				return
 			}
 			m.reserve(s, n, first, i, answered)
@@ -106,7 +105,7 @@ func (s *State) repeat(by ID, answered bool) (found bool) {
 }
 
 // hold grants permit n to a task.
-func (m *Model) hold(s *State, i ID, n int, answered bool) {
+func (m *Model) hold(s *State, i ID, n int, rates []Rate, answered bool) {
 	others, reservations := s.used()
 	if others-reservations == 0 || m.Mistake != FencePerPermit {
 		s.Last++
@@ -120,16 +119,16 @@ func (m *Model) hold(s *State, i ID, n int, answered bool) {
 	if answered {
 		t.Phase, t.Permit = Holding, uint8(n)
 	}
-	if len(m.Rates) == 0 {
+	if !m.rated() {
 		return
 	}
 	s.True[0]++
 	switch {
 	case m.Mistake == StartsWhenReleased, m.Mistake == StartsWhenReserved && wasReserved:
 	case m.Mistake == ClockOfWorker:
-		m.log(s, 1)
+		m.log(s, 1, rates)
 	default:
-		m.log(s, 0)
+		m.log(s, 0, rates)
 	}
 }
 
@@ -141,32 +140,32 @@ func (m *Model) reserve(s *State, n int, waiter, by ID, answered bool) {
 		s.Permits[n].By = 0
 		s.task(waiter).Waker, s.task(waiter).Stale = true, false
 	}
-	if m.Mistake == StartsWhenReserved && len(m.Rates) > 0 {
-		m.log(s, 0)
+	if m.Mistake == StartsWhenReserved && m.rated() {
+		m.log(s, 0, m.RatesOf(s.Rule))
 	}
 }
 
 // sweep is sweep_permits.lua: it reserves all free permits.
-func (m *Model) sweep(s *State, limit uint8, answered bool) {
-	n, later := m.free(s, limit, m.Rates)
+func (m *Model) sweep(s *State, rule Rule, answered bool) {
+	n, later := m.free(s, rule)
 	for n >= 0 {
 		waiter := m.first(s, 0)
 		if waiter == 0 {
 			break
 		}
 		m.reserve(s, n, waiter, sweeper, answered)
-		n, later = m.free(s, limit, m.Rates)
+		n, later = m.free(s, rule)
 	}
 	m.plan(s, later, answered && s.queued())
 }
 
 // sweepAgain is a sweep whose answer was lost.
-func (m *Model) sweepAgain(s *State, limit uint8) {
+func (m *Model) sweepAgain(s *State, rule Rule) {
 	if !s.repeat(sweeper, true) {
-		m.sweep(s, limit, true)
+		m.sweep(s, rule, true)
 		return
 	}
-	_, later := m.free(s, limit, m.Rates)
+	_, later := m.free(s, rule)
 	m.plan(s, later, true)
 }
 
@@ -183,21 +182,17 @@ func (s *State) wake(i ID) {
 }
 
 // release is release.lua. A task that has lost its permit asks for another one.
-func (m *Model) release(s *State, i ID, limit uint8, answered bool) {
+func (m *Model) release(s *State, i ID, rule Rule, answered bool) {
 	t := s.task(i)
 	n := int(t.Permit)
 	own := s.Permits[n].Value == Held && s.Permits[n].Of == i
 	if own || m.Mistake == ReleaseOfAnothers {
 		m.giveUp(s, n)
-		if m.Mistake == StartsWhenReleased && len(m.Rates) > 0 {
-			m.log(s, 0)
-		}
-		rates := m.Rates
-		if m.Mistake == RateUnchecked {
-			rates = nil
+		if m.Mistake == StartsWhenReleased && m.rated() {
+			m.log(s, 0, m.RatesOf(rule))
 		}
 		if s.queued() {
-			may, later := m.free(s, limit, rates)
+			may, later := m.free(s, rule)
 			first := m.first(s, 0)
 			if first != 0 && m.Mistake != NoHandOff && (may >= 0 || m.Mistake == HandsOffLowered) {
 				m.reserve(s, n, first, i, answered)
@@ -270,13 +265,21 @@ func (s *State) crash(i ID) {
 	*t = Task{Phase: Pending, Ticket: t.Ticket, Waker: t.Waker, Stale: t.Stale}
 }
 
-// change sets the limit. The servers read it later.
-func (m *Model) change(s *State, limit uint8) {
-	s.Old, s.Limit, s.Wasted = s.Limit, limit, 0
-	for n := int(limit); m.Mistake == LoweringCancels && n < MaxPermits; n++ {
+// change sets the limit or the rates. The servers read them later.
+func (m *Model) change(s *State, move Move) {
+	s.Old, s.Wasted = s.Rule, 0
+	if move.Kind == ChangeRates {
+		s.Rule.Changed = !s.Rule.Changed
+	} else {
+		s.Rule.Limit = move.N
+	}
+	if move.Kind != Unpause {
+		s.Changes--
+	}
+	for n := int(s.Rule.Limit); m.Mistake == LoweringCancels && n < MaxPermits; n++ {
 		m.giveUp(s, n)
 	}
-	if m.Mistake == PauseDropsLog && limit == 0 {
+	if m.Mistake == PauseDropsLog && s.Rule.Limit == 0 {
 		s.Starts = [maxStarts]uint8{}
 	}
 }

@@ -1,24 +1,27 @@
 package permits
 
+import "slices"
+
 // broken returns the property that the step from one state to the next breaks, "" for none.
 func (m *Model) broken(from, to *State) string {
 	used, _ := to.used()
-	allowed := int(max(to.Limit, to.Old))
+	allowed := int(max(to.Rule.Limit, to.Old.Limit))
 	if to.Late {
-		allowed = int(to.Limit)
+		allowed = int(to.Rule.Limit)
 	}
 	switch {
 	case to.gives(from) && to.users() > allowed:
 		return "limit: more hold a permit than the limit allows"
-	case to.Limit != from.Limit && to.Permits != from.Permits:
-		return "change: a new limit takes a permit away"
+	case to.Rule != from.Rule && to.Permits != from.Permits:
+		return "change: a new rule takes a permit away"
 	case used > 0 && !to.Mark:
 		return "mark: a plain program finds the lock free"
 	case to.Wasted > 1:
 		return "late: a waiter has had room for more than a second"
 	}
-	for _, r := range m.Rates {
-		if to.starts(r) > int(r.Starts) {
+	for _, r := range m.RatesOf(to.Rule) {
+		r.Period = min(r.Period, to.Known)
+		if to.grants(from) && to.Old.Changed == to.Rule.Changed && to.starts(r) > int(r.Starts) {
 			return "rate: more start in a period than the rate allows"
 		}
 	}
@@ -30,6 +33,8 @@ func (m *Model) broken(from, to *State) string {
 			return "one permit: a task has two"
 		case is.Phase == Holding && (to.Permits[is.Permit].Value != Held || to.Permits[is.Permit].Of != i):
 			return "belief: a task believes that it holds a permit, and does not"
+		case from.of(Reserved, i) >= 0 && from.task(i).Phase == Pending && is.Phase == Parked && m.fine(to):
+			return "in vain: nothing went wrong, and a waiter is woken for a permit that it does not get"
 		case granted && is.Fence <= from.Last:
 			return "fences: a grant has no higher fence than all before"
 		case granted && from.of(Reserved, i) < 0 && passes(from, to, from.task(i)):
@@ -38,6 +43,9 @@ func (m *Model) broken(from, to *State) string {
 	}
 	return ""
 }
+
+// fine reports whether nothing has gone wrong, and no operator has changed the rule.
+func (m *Model) fine(s *State) bool { return s.Faults == m.Faults && s.Changes == m.Changes }
 
 // users returns how many permits are held or reserved, or are believed to be held.
 func (s *State) users() int {
@@ -60,6 +68,11 @@ func (s *State) gives(from *State) bool {
 		}
 	}
 	return false
+}
+
+// grants reports whether a task is granted a permit.
+func (s *State) grants(from *State) bool {
+	return slices.ContainsFunc(s.Permits[:], func(p Permit) bool { return p.Value == Held && from.of(Held, p.Of) < 0 })
 }
 
 // permitsOf returns how many permits a task holds, or has reserved for it.

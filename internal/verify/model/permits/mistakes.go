@@ -24,9 +24,10 @@ const (
 	ReleasesTwice      Mistake = "a repeated release does not compare the token"
 	OldRuleForever     Mistake = "a server never reads the overrides"
 
-	RateUnchecked        Mistake = "a release does not look at the rates"
+	RateUnchecked        Mistake = "nobody looks at the rates"
 	RateReservedFree     Mistake = "a reserved permit does not count for the rates"
 	OneRate              Mistake = "of two rates only the first counts"
+	StartsSlowed         Mistake = "a waiter starts by its reservation although the rates were lowered"
 	LogTooShort          Mistake = "the log of starts has one too few"
 	LogExpiresEarly      Mistake = "the log of starts expires after the shortest period"
 	LogGoesWithLast      Mistake = "the log of starts goes with the last permit"

@@ -8,12 +8,13 @@
 // [Model.Explore] visits every state and looks for
 //
 //   - a permit that is given out although the limit has none left, or more starts in a period than a
-//     rate allows;
+//     rate allows, as far as the log has to know of them;
 //   - a task that believes it holds a permit, and does not; or one task with two permits;
 //   - a fence that is not higher than all before;
 //   - a permit that goes to a task while an earlier one waits;
 //   - a change of the limit that takes a permit from somebody;
 //   - a plain program that would find the lock free while a permit is held or reserved;
+//   - a waiter that is woken for a permit which it does not get, though nothing went wrong;
 //   - a free permit that only the sweeper gives to a waiting task, though nothing went wrong;
 //   - a waiter that has room, by the limit and the rates, for more than a tick;
 //   - a permit that stays free for as long as others hold theirs, although a task waits;
@@ -35,8 +36,9 @@ import (
 type Model struct {
 	Tasks   int    // at most MaxTasks
 	Rates   []Rate // of starts
+	Change  []Rate // what an operator may change the rates to, and back; nil for no change of rates
 	Faults  uint8  // that happen in each run at most
-	Changes uint8  // of the limit, likewise
+	Changes uint8  // of the rule, likewise
 	Mistake Mistake
 }
 
@@ -51,7 +53,7 @@ func (m *Model) Explore() explore.Report { return explore.Run(m) }
 
 // Start implements [explore.Model].
 func (m *Model) Start() State {
-	s := State{Limit: MaxPermits, Old: MaxPermits, Faults: m.Faults, Changes: m.Changes}
+	s := State{Rule: Rule{Limit: MaxPermits}, Old: Rule{Limit: MaxPermits}, Known: maxPeriod, Faults: m.Faults, Changes: m.Changes}
 	for n := m.Tasks; n < MaxTasks; n++ {
 		s.Tasks[n].Phase = Done
 	}
@@ -75,7 +77,7 @@ const (
 // Idle implements [explore.Model]. A client that sweeps the lock at the time of the next start is no
 // idle one.
 func (m *Model) Idle(s *State) string {
-	if s.Faults == m.Faults && s.Changes == m.Changes && !s.Final() && s.Plan == 0 {
+	if m.fine(s) && !s.Final() && s.Plan == 0 {
 		return "idle: nothing went wrong, and only the sweeper brings a waiting task back"
 	}
 	return ""
@@ -89,7 +91,7 @@ func (s *State) Final() bool {
 // settled reports whether every permit that the limit allows is in use, or nobody wants one.
 func (s *State) settled() bool {
 	used, _ := s.used()
-	return used >= int(s.Limit) ||
+	return used >= int(s.Rule.Limit) ||
 		!slices.ContainsFunc(s.Tasks[:], func(t Task) bool { return t.Phase != Done && t.Phase != Holding && t.Phase != Releasing })
 }
 
@@ -173,9 +175,20 @@ func (s *State) mayRepeat(i ID) bool {
 	return t.Phase == Releasing || t.Phase == Pending && !t.Answered
 }
 
+// RatesOf returns the rates of a rule.
+func (m *Model) RatesOf(rule Rule) []Rate {
+	if rule.Changed {
+		return m.Change
+	}
+	return m.Rates
+}
+
+// rated reports whether there are rates.
+func (m *Model) rated() bool { return len(m.Rates) > 0 }
+
 // longest returns the longest period, and most the most starts, of the rates.
-func (m *Model) longest() (longest, most uint8) {
-	for _, r := range m.Rates {
+func longest(rates []Rate) (longest, most uint8) {
+	for _, r := range rates {
 		longest, most = max(longest, r.Period), max(most, r.Starts)
 	}
 	return longest, most

@@ -12,6 +12,7 @@ import (
 var (
 	twoRates = []permits.Rate{{Starts: 1, Period: 2}, {Starts: 2, Period: 5}}
 	burst    = []permits.Rate{{Starts: 2, Period: 3}}
+	slow     = []permits.Rate{{Starts: 1, Period: 2}}
 )
 
 // TestProtocol explores the protocol as it is: small models always, all in make verify.
@@ -23,6 +24,8 @@ func TestProtocol(t *testing.T) {
 		{Tasks: 3, Changes: 1},
 		{Tasks: 3, Rates: burst},
 		{Tasks: 2, Rates: twoRates, Faults: 1},
+		{Tasks: 2, Rates: burst, Change: slow, Changes: 1},
+		{Tasks: 3, Rates: slow, Change: twoRates, Changes: 1},
 	}
 	if verify.All() {
 		models = append(models,
@@ -31,10 +34,12 @@ func TestProtocol(t *testing.T) {
 			permits.Model{Tasks: 3, Rates: twoRates, Faults: 1, Changes: 1},
 			permits.Model{Tasks: 3, Rates: burst, Faults: 1, Changes: 1},
 			permits.Model{Tasks: 2, Rates: twoRates, Faults: 2, Changes: 1},
+			permits.Model{Tasks: 3, Rates: burst, Change: slow, Faults: 1, Changes: 1},
+			permits.Model{Tasks: 2, Rates: twoRates, Change: burst, Faults: 1, Changes: 2},
 		)
 	}
 	for _, m := range models {
-		t.Run(fmt.Sprintf("%d tasks, rates %v, %d faults, %d changes", m.Tasks, m.Rates, m.Faults, m.Changes), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%d tasks, rates %v and %v, %d faults, %d changes", m.Tasks, m.Rates, m.Change, m.Faults, m.Changes), func(t *testing.T) {
 			t.Parallel()
 			report := m.Explore()
 			t.Log(report)
@@ -50,7 +55,7 @@ func TestMistakesAreFound(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		mistake         permits.Mistake
-		rates           []permits.Rate
+		rates, change   []permits.Rate
 		faults, changes uint8
 		property        string
 	}{
@@ -72,13 +77,14 @@ func TestMistakesAreFound(t *testing.T) {
 		{mistake: permits.NoSweeper, faults: 1, property: "hope"},
 		{mistake: permits.SweepsOnce, faults: 1, property: "waste"},
 		{mistake: permits.RateUnchecked, rates: burst, property: "rate"},
-		{mistake: permits.RateReservedFree, rates: burst, faults: 1, property: "rate"},
+		{mistake: permits.RateReservedFree, rates: slow, property: "in vain"},
+		{mistake: permits.StartsSlowed, rates: burst, change: slow, changes: 1, property: "rate"},
 		{mistake: permits.OneRate, rates: twoRates, property: "rate"},
 		{mistake: permits.LogTooShort, rates: burst, property: "rate"},
 		{mistake: permits.LogExpiresEarly, rates: twoRates, property: "rate"},
 		{mistake: permits.LogGoesWithLast, rates: burst, property: "rate"},
 		{mistake: permits.PauseDropsLog, rates: burst, changes: 1, property: "rate"},
-		{mistake: permits.StartsWhenReserved, rates: twoRates, property: "rate"},
+		{mistake: permits.StartsWhenReserved, rates: twoRates, property: "in vain"},
 		{mistake: permits.StartsWhenReleased, rates: twoRates, property: "rate"},
 		{mistake: permits.ClockOfWorker, rates: twoRates, property: "rate"},
 		{mistake: permits.NobodyLooksAgain, rates: burst, property: "idle"},
@@ -87,7 +93,7 @@ func TestMistakesAreFound(t *testing.T) {
 	} {
 		t.Run(string(tt.mistake), func(t *testing.T) {
 			t.Parallel()
-			m := permits.Model{Tasks: 3, Rates: tt.rates, Faults: tt.faults, Changes: tt.changes, Mistake: tt.mistake}
+			m := permits.Model{Tasks: 3, Rates: tt.rates, Change: tt.change, Faults: tt.faults, Changes: tt.changes, Mistake: tt.mistake}
 			report := m.Explore()
 			t.Log(report)
 			if report.Property() != tt.property {

@@ -3,15 +3,15 @@ package permits
 // free is free_permit of permits.lua. It returns the number of a permit that the limit and the rates allow
 // to grant or reserve. For none it returns -1 and, if that is because of the rates, in how many ticks
 // there is one.
-func (m *Model) free(s *State, limit uint8, rates []Rate) (n int, later uint8) {
+func (m *Model) free(s *State, rule Rule) (n int, later uint8) {
 	used, reservations := s.used()
 	if m.Mistake == ReservedUncounted {
 		used -= reservations
 	}
-	if used >= int(limit) && m.Mistake != LimitUnchecked {
+	if used >= int(rule.Limit) && m.Mistake != LimitUnchecked {
 		return -1, 0
 	}
-	if later = m.nextStart(s, rates, uint8(reservations)); later > 0 {
+	if later = m.nextStart(s, m.RatesOf(rule), uint8(reservations)); later > 0 {
 		return -1, later
 	}
 	return s.of(Free, 0), 0
@@ -20,6 +20,9 @@ func (m *Model) free(s *State, limit uint8, rates []Rate) (n int, later uint8) {
 // nextStart returns in how many ticks the rates allow another start, 0 for now. Each reservation is a
 // start that may come at any time.
 func (m *Model) nextStart(s *State, rates []Rate, reservations uint8) (later uint8) {
+	if m.Mistake == RateUnchecked {
+		return 0
+	}
 	reservations += s.Extra
 	if m.Mistake == RateReservedFree || m.Mistake == StartsWhenReserved {
 		reservations = 0
@@ -44,15 +47,21 @@ func (m *Model) plan(s *State, later uint8, answered bool) {
 	}
 }
 
-// log logs a start so many ticks ago.
-func (m *Model) log(s *State, age uint8) {
-	_, most := m.longest()
+// log logs a start so many ticks ago. The log has as many starts as the rates count.
+func (m *Model) log(s *State, age uint8, rates []Rate) {
+	kept, most := longest(rates)
+	for _, r := range rates {
+		if m.Mistake == LogExpiresEarly {
+			kept = min(kept, r.Period)
+		}
+	}
 	if m.Mistake == LogTooShort {
 		most--
 	}
 	copy(s.Starts[1:], s.Starts[:])
 	s.Starts[0] = age + 1
 	clear(s.Starts[most:])
+	s.Kept = kept
 }
 
 // tick is a second that passes.
@@ -66,35 +75,47 @@ func (m *Model) tick(s *State) {
 	} else {
 		s.Wasted = 0
 	}
-	longest, _ := m.longest()
-	shortest := longest
-	for _, r := range m.Rates {
-		shortest = min(shortest, r.Period)
-	}
+	period, _ := longest(m.Rates)
+	changed, _ := longest(m.Change)
+	period = max(period, changed)
 	for n, age := range s.Starts {
 		if age > 0 {
 			s.Starts[n]++
 		}
-		if age >= longest { // no rate counts it any more
+		if age >= period { // no rate counts it any more
 			s.Starts[n] = 0
 		}
 	}
-	if m.Mistake == LogExpiresEarly && s.Starts[0] > shortest {
+	if s.Kept > 0 {
+		s.Kept--
+	}
+	if s.Kept == 0 {
 		s.Starts = [maxStarts]uint8{}
 	}
 	copy(s.True[1:], s.True[:])
 	s.True[0] = 0
-	clear(s.True[longest:])
+	clear(s.True[period:])
+	s.Known = min(s.Known+1, maxPeriod)
+}
+
+// read is what changes when all servers have read the rule. The log has no more starts than the old
+// rates counted. So it may know too few for higher ones.
+func (m *Model) read(s *State) {
+	period, most := longest(m.RatesOf(s.Old))
+	if nowPeriod, nowMost := longest(m.RatesOf(s.Rule)); nowPeriod > period || nowMost > most {
+		s.Known = 0
+	}
+	s.Old = s.Rule
 }
 
 // room reports whether somebody waits although the limit and the rates allow another start, by what really
 // happened. It does so only once all servers know the limit.
 func (m *Model) room(s *State) bool {
 	used, reservations := s.used()
-	if m.first(s, 0) == 0 || used >= int(s.Limit) || s.Old != s.Limit {
+	if m.first(s, 0) == 0 || used >= int(s.Rule.Limit) || s.Old != s.Rule {
 		return false
 	}
-	for _, r := range m.Rates {
+	for _, r := range m.RatesOf(s.Rule) {
 		if s.starts(r)+reservations >= int(r.Starts) {
 			return false
 		}

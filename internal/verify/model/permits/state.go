@@ -25,6 +25,12 @@ const (
 	Dead // held by the token of a process that is gone
 )
 
+// A Rule is what a call carries: the limit, and which rates.
+type Rule struct {
+	Limit   uint8
+	Changed bool // the rates are those of [Model.Change]
+}
+
 // A Permit is one of the keys of a lock.
 type Permit struct {
 	Value Value
@@ -63,8 +69,8 @@ type Task struct {
 type State struct {
 	Tasks   [MaxTasks]Task
 	Permits [MaxPermits]Permit
-	Limit   uint8
-	Old     uint8 // the limit of the servers that have not read the last override; else Limit
+	Rule    Rule
+	Old     Rule  // that of the servers that have not read the last override; else Rule
 	Late    bool  // by mistake only: servers still have Old, long after the override
 	Mark    bool  // programs that do not know the limit find the lock busy
 	Expired bool  // a reservation has expired since the last grant
@@ -72,14 +78,16 @@ type State struct {
 	Last    uint8 // the last fence
 
 	Starts [maxStarts]uint8 // the log: how many ticks ago each start was + 1, the latest first; 0 for none
+	Kept   uint8            // in how many ticks the log expires
 	True   [maxPeriod]uint8 // how many permits were really granted so many ticks ago
+	Known  uint8            // for how many ticks the log has had all starts that the rates count, maxPeriod at most
 	Extra  uint8            // by mistake only: reservations that count for ever
 	Plan   uint8            // in how many ticks a client sweeps the lock, + 1; 0 for never
 	Swept  bool             // the sweeper has looked since the last tick
 	Wasted uint8            // ticks for which a waiter has had room, and nobody was given a permit
 
 	Faults  uint8 // that may still happen
-	Changes uint8 // of the limit that may still happen
+	Changes uint8 // of the rule that may still happen
 }
 
 func (s *State) task(i ID) *Task { return &s.Tasks[i-1] }

@@ -19,7 +19,7 @@ func (m *Model) Steps(steps []Step, s *State) []Step {
 	}
 	b.sweeps()
 	b.operator()
-	if len(m.Rates) > 0 && s.Plan != 1 && (s.Swept || !s.queued() || m.Mistake == NoSweeper) {
+	if m.rated() && s.Plan != 1 && (s.Swept || !s.queued() || m.Mistake == NoSweeper) {
 		b.may(Move{Kind: Tick})
 	}
 	return b.steps
@@ -49,11 +49,11 @@ func (b *builder) may(move Move) {
 	}
 }
 
-// call adds the step of a call that carries the limit, for each limit that a server knows.
+// call adds the step of a call that carries the rule, for each rule that a server knows.
 func (b *builder) call(kind Kind, n ID) {
-	b.may(Move{Kind: kind, N: uint8(n), Limit: b.s.Limit})
-	if b.s.Old != b.s.Limit {
-		b.may(Move{Kind: kind, N: uint8(n), Limit: b.s.Old, Old: true})
+	b.may(Move{Kind: kind, N: uint8(n), Rule: b.s.Rule})
+	if b.s.Old != b.s.Rule {
+		b.may(Move{Kind: kind, N: uint8(n), Rule: b.s.Old, Old: true})
 	}
 }
 
@@ -117,19 +117,19 @@ func (b *builder) sweeps() {
 	}
 	used, _ := s.used()
 	if b.Mistake == NoSweeper || used > 0 && b.Mistake == SweepsOnce || b.first(s, 0) == 0 {
-		if len(b.Rates) > 0 && !s.Swept && s.queued() && b.Mistake != NoSweeper {
-			b.may(Move{Kind: Sweep, Limit: 0})
+		if b.rated() && !s.Swept && s.queued() && b.Mistake != NoSweeper {
+			b.may(Move{Kind: Sweep})
 		}
 		return
 	}
-	limits := []uint8{s.Limit, s.Old}
-	for n, limit := range limits {
-		if n > 0 && limit == limits[0] {
+	rules := []Rule{s.Rule, s.Old}
+	for n, rule := range rules {
+		if n > 0 && rule == rules[0] {
 			return
 		}
-		may, _ := b.free(s, limit, b.Rates)
-		move := Move{Kind: Sweep, Limit: limit, Old: n > 0}
-		if may >= 0 || len(b.Rates) > 0 && !s.Swept {
+		may, _ := b.free(s, rule)
+		move := Move{Kind: Sweep, Rule: rule, Old: n > 0}
+		if may >= 0 || b.rated() && !s.Swept {
 			b.may(move)
 		}
 		if move.Kind = LoseSweep; may >= 0 && !s.Sweeps {
@@ -141,18 +141,21 @@ func (b *builder) sweeps() {
 // operator adds what an operator does, who resumes what is paused.
 func (b *builder) operator() {
 	s := b.s
-	if s.Old != s.Limit {
+	if s.Old != s.Rule {
 		if !s.Late {
 			b.may(Move{Kind: Read})
 		}
 		return
 	}
 	for limit := range uint8(MaxPermits + 1) {
-		if limit != s.Limit && s.Changes > 0 {
+		if limit != s.Rule.Limit && s.Changes > 0 {
 			b.may(Move{Kind: Change, N: limit})
 		}
 	}
-	if s.Limit == 0 {
+	if len(b.Change) > 0 && s.Changes > 0 {
+		b.may(Move{Kind: ChangeRates})
+	}
+	if s.Rule.Limit == 0 {
 		b.may(Move{Kind: Unpause, N: 1})
 	}
 }
