@@ -283,6 +283,12 @@ func TestPermitCallsAreSentTwice(t *testing.T) {
 		if r := twice(request("d")); r.Taken || r.Later <= 0 {
 			s.Fatalf("want d to wait for its time, have %+v", r)
 		}
+		for range 2 {
+			next, err := on.Release(s.Context(), second.Permit, b.Token, store.Release{Handoff: handoff("release-b"), Fence: second.Fence, Rule: b.Rule})
+			if err != nil || next == nil || next.Waiter != "" || next.Later <= 0 {
+				s.Fatalf("want the time at which d may start, have %+v and %v", next, err)
+			}
+		}
 	})
 }
 

@@ -48,8 +48,8 @@ var mistakes = []mutants.Mutant{
 	},
 	{
 		"a release that is sent again does not know that it handed on", "../internal/redisstore/release.lua",
-		"if said[1] then return {1} end",
-		"",
+		"if said[1] then\n",
+		"if false then\n",
 		[]string{"TestReleaseWhoseAnswerIsLost/client_retries/handed_on"},
 	},
 	{
@@ -309,6 +309,12 @@ var mistakes = []mutants.Mutant{
 		" and next_start(base, rule.rates, reservations - 1, us()) == 0",
 		"",
 		[]string{"TestLoweredRate"},
+	},
+	{
+		"a release that is sent again does not say when the next may start", "../internal/redisstore/release.lua",
+		"later = select(2, free_permit(base, rule))",
+		"later = nil",
+		[]string{"TestPermitCallsAreSentTwice"},
 	},
 	{
 		"a start is not counted", "../internal/redisstore/acquire_permit.lua",

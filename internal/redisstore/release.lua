@@ -18,15 +18,16 @@
 -- ARGV[10] and those that follow, if any: start, see queue.lua
 --
 -- Returns {0} when the lock was lost, {0, reservation, waiter, ticket, lock} when it was revoked and the
--- client has to wake that waiter, {1} when it was released and the client has to wake
--- nobody, {1, ms} likewise, and the client has to sweep the lock after that time, {2, reservation, waiter, ticket, lock} when the client has to wake that waiter,
--- {3, token, fence, ...} when a waiter has started.
+-- client has to wake that waiter, {1} when it was released and the client has to wake nobody, {1, ms}
+-- likewise, and the client has to sweep the lock after that time, {2, reservation, waiter, ticket, lock}
+-- when the client has to wake that waiter, {3, token, fence, ...} when a waiter has started.
 --
 -- Guarantees: another token's lock and its wait queue stay as they are. A reservation expires. The
 -- same call made twice (its reply was lost) is no loss, if there was a wait queue, or if nobody
 -- else was granted the lock: the last fence is still the token's. The second call names the same
 -- reservation, if that stands, or the same waiter that has started, whose numbers are text then.
--- The second call reserves the lock for nobody. A revoked lease is lost to both calls.
+-- The second call reserves the lock for nobody. It too says when the rates allow the next start. A
+-- revoked lease is lost to both calls.
 
 local value = redis.call('GET', KEYS[1])
 local ours = value == ARGV[1]
@@ -75,6 +76,10 @@ if value and begins(value, ARGV[4]) then
 end
 if lost then return {0} end
 if said[1] == '3' and ARGV[10] then return said end
-if said[1] then return {1} end
+if said[1] then
+  local later
+  if base and rule and redis.call('EXISTS', queue, paused) == 1 then later = select(2, free_permit(base, rule)) end
+  return {1, later}
+end
 if (not value or reserved(value)) and string.match(redis.call('GET', grant) or '', '^%d+') == ARGV[8] then return {1} end
 return {0}

@@ -9,7 +9,7 @@ func (m *Model) apply(s *State, move Move) {
 	case Release, LoseRelease:
 		m.release(s, i, move.Rule, move.Kind == Release)
 	case ReleaseAgain:
-		m.releaseAgain(s, i)
+		m.releaseAgain(s, i, move.Rule)
 	case Wake:
 		s.wake(i)
 	case LoseWaker:
@@ -210,13 +210,19 @@ func (m *Model) release(s *State, i ID, rule Rule, answered bool) {
 	*t = then
 }
 
-// releaseAgain is a release whose answer was lost. It reserves the permit for nobody.
-func (m *Model) releaseAgain(s *State, i ID) {
+// releaseAgain is a release whose answer was lost. It reserves the permit for nobody, and says when the
+// rates allow the next start.
+func (m *Model) releaseAgain(s *State, i ID, rule Rule) {
 	t := s.task(i)
 	if m.Mistake == ReleasesTwice && s.Permits[t.Permit].Value == Held {
 		m.giveUp(s, int(t.Permit))
 	}
+	p := s.Permits[t.Permit]
 	s.repeat(i, true)
+	if s.queued() && (p.Value != Reserved || p.By != i) {
+		_, later := m.free(s, rule)
+		m.plan(s, later, true)
+	}
 	*t = Task{Phase: Done, Ticket: t.Ticket}
 }
 
