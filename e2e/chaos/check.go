@@ -30,6 +30,8 @@ type Verdict struct {
 	// Told has the times, in order, after which the contexts of revoked leases ended. Those that
 	// another fault may have put off are left out.
 	Told []time.Duration
+	// Overdue has the times, in order, after the MaxWait of tasks at which these were ended.
+	Overdue []time.Duration
 	// Revoked says how often revocations had which end.
 	Revoked map[string]int
 	// Together is how many have held a pool at a time at most, up to its limit. Throttled is how many of
@@ -60,6 +62,7 @@ func Check(h *History) *Verdict {
 	c.checkTasks()
 	c.checkEnds()
 	c.checkPriorities()
+	c.checkOverdue()
 	c.checkEffects()
 	c.checkFences()
 	c.checkHolds()

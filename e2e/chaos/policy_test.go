@@ -39,6 +39,23 @@ func rejected(h *chaos.History, runs ...chaos.Run) *chaos.Task {
 	return withPolicy(h, "c", rejects, runs...)
 }
 
+// impatient adds task c, which may wait for a second. The workers have room.
+func impatient(h *chaos.History, runs ...chaos.Run) {
+	h.Concurrency = 1
+	for _, p := range h.Processes {
+		p.Serving = ms
+	}
+	withPolicy(h, "c", queue.Policy{MaxWait: s}, runs...)
+}
+
+// waitedTooLong has c archived at that time.
+func waitedTooLong(h *chaos.History, at time.Duration) {
+	impatient(h)
+	end(h, queue.EventWaitedTooLong, "c", "")
+	h.Ends[len(h.Ends)-1].At = at
+	h.Archived["c"] = "waited too long: for thing"
+}
+
 // TestCheckPolicies adds task c to the story, which ends by its policy, perhaps in favor of d.
 func TestCheckPolicies(t *testing.T) {
 	t.Parallel()
@@ -118,9 +135,7 @@ func TestCheckPolicies(t *testing.T) {
 		}},
 
 		{name: "waited too long", change: func(h *chaos.History) {
-			withPolicy(h, "c", queue.Policy{MaxWait: s})
-			end(h, queue.EventWaitedTooLong, "c", "")
-			h.Archived["c"] = "waited too long: for thing"
+			waitedTooLong(h, 7*s)
 		}},
 		{name: "waited too long, and came later than that", want: "task c had waited too long at 7s on w1, and was enqueued at 6s: want 2s or more", change: func(h *chaos.History) {
 			withPolicy(h, "c", queue.Policy{MaxWait: 2 * s})
@@ -131,6 +146,18 @@ func TestCheckPolicies(t *testing.T) {
 			withPolicy(h, "c", replaces)
 			end(h, queue.EventWaitedTooLong, "c", "")
 			h.Archived["c"] = "waited too long: for thing"
+		}},
+
+		{name: "waited too long, and ended as late as it may", change: func(h *chaos.History) { waitedTooLong(h, 9400*ms) }},
+		{name: "waited for longer than it may", want: "task c, which waits for 1s at most, waited from 6s to 9.6s, 100ms longer than it may", change: func(h *chaos.History) {
+			waitedTooLong(h, 9600*ms)
+		}},
+		{name: "waited for longer than it may, and ran", want: "task c, which waits for 1s at most, waited from 6s to 9.6s", change: func(h *chaos.History) {
+			impatient(h, done(9600*ms))
+		}},
+		{name: "waited for longer than it may, after a fault", change: func(h *chaos.History) {
+			waitedTooLong(h, 12*s)
+			hang(h, 7100*ms, 8*s)
 		}},
 
 		{name: "coalesced", change: func(h *chaos.History) {

@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -22,6 +23,39 @@ func (c *checker) checkWait(t *Task, e End) {
 			c.wrong("task %s was rejected at %v on %s, and at most %d others waited: want %d or more", t.ID, e.At, e.Process, others, p.MaxWaiting)
 		}
 	}
+}
+
+// overdue is how much longer than its MaxWait a task may wait. Servers look for tasks that are due every
+// half second, and asynq keeps whole seconds.
+const overdue = 1500 * time.Millisecond
+
+// checkOverdue checks that no task waited for much longer than its MaxWait while a worker had room.
+func (c *checker) checkOverdue() {
+	busy, taken := c.busy(), c.taken()
+	for _, id := range slices.Sorted(maps.Keys(c.Tasks)) {
+		t := c.Tasks[id]
+		if t.Policy.MaxWait == 0 {
+			continue
+		}
+		end := t.Accepted + t.Policy.MaxWait
+		var beyond []span
+		waiting, _ := c.waits(t)
+		for _, w := range waiting {
+			beyond = append(beyond, span{from: max(w.from, end), to: w.to})
+		}
+		for _, late := range when(func(n counts) bool { return n[0] > 0 && n[1]+n[2] == 0 }, beyond, busy, taken) {
+			if i := c.explain(late, t.Resource, overdue); i.to > i.Due {
+				c.wrong("task %s, which waits for %v at most, waited from %v to %v, %v longer than it may; before it: %s; the last to explain it: %s",
+					id, t.Policy.MaxWait, t.Accepted, i.to, i.to-i.Due, c.latest(i.from), i.After)
+			}
+		}
+	}
+	for _, e := range c.Ends {
+		if t := c.Tasks[e.Task]; t != nil && e.By == queue.EventWaitedTooLong {
+			c.Overdue = append(c.Overdue, e.At-t.Sent-t.Policy.MaxWait)
+		}
+	}
+	slices.Sort(c.Overdue)
 }
 
 // unfinished returns how many other tasks may have been in the wait queue of t's resource.
