@@ -30,7 +30,8 @@ type Verdict struct {
 	// Told has the times, in order, after which the contexts of revoked leases ended. Those that
 	// another fault may have put off are left out.
 	Told []time.Duration
-	// Overdue has the times, in order, after the MaxWait of tasks at which these were ended.
+	// Overdue has for how much longer than their MaxWait tasks had been enqueued, in order, when they were
+	// ended for that.
 	Overdue []time.Duration
 	// Revoked says how often revocations had which end.
 	Revoked map[string]int

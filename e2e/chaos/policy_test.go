@@ -39,12 +39,14 @@ func rejected(h *chaos.History, runs ...chaos.Run) *chaos.Task {
 	return withPolicy(h, "c", rejects, runs...)
 }
 
-// impatient adds task c, which may wait for a second. The workers have room.
+// impatient adds task c, which may wait for a second, behind another one. A worker has room.
 func impatient(h *chaos.History, runs ...chaos.Run) {
 	h.Concurrency = 1
 	for _, p := range h.Processes {
 		p.Serving = ms
 	}
+	holder := &chaos.Task{ID: "z", Resource: "thing", Fate: chaos.FateOK, Sent: 5500 * ms, Accepted: 5500 * ms}
+	add(h, holder, chaos.Run{Process: "w1", Fence: 59, Begin: 5900 * ms, Returned: 10300 * ms, Outcome: chaos.Done})
 	withPolicy(h, "c", queue.Policy{MaxWait: s}, runs...)
 }
 
@@ -148,12 +150,12 @@ func TestCheckPolicies(t *testing.T) {
 			h.Archived["c"] = "waited too long: for thing"
 		}},
 
-		{name: "waited too long, and ended as late as it may", change: func(h *chaos.History) { waitedTooLong(h, 9400*ms) }},
-		{name: "waited for longer than it may", want: "task c, which waits for 1s at most, waited from 6s to 9.6s, 100ms longer than it may", change: func(h *chaos.History) {
-			waitedTooLong(h, 9600*ms)
+		{name: "waited too long, and ended as late as it may", change: func(h *chaos.History) { waitedTooLong(h, 10400*ms) }},
+		{name: "waited for longer than it may", want: "task c, which waits for 1s at most, waited from 6s to 10.6s, 1.1s longer than it may", change: func(h *chaos.History) {
+			waitedTooLong(h, 10600*ms)
 		}},
-		{name: "waited for longer than it may, and ran", want: "task c, which waits for 1s at most, waited from 6s to 9.6s", change: func(h *chaos.History) {
-			impatient(h, done(9600*ms))
+		{name: "waited for longer than it may, and ran", want: "task c, which waits for 1s at most, waited from 6s to 10.6s", change: func(h *chaos.History) {
+			impatient(h, done(10600*ms))
 		}},
 		{name: "waited for longer than it may, after a fault", change: func(h *chaos.History) {
 			waitedTooLong(h, 12*s)

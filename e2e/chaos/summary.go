@@ -29,7 +29,7 @@ func (v *Verdict) Summary(h *History) string {
 	}
 	after("tasks of killed workers ran again", v.Again)
 	after("contexts of revoked leases ended", v.Told)
-	after("waits were ended by their MaxWait, and had been too long", v.Overdue)
+	after("waits passed their MaxWait, and were ended", v.Overdue)
 	outcomes := make(map[string]int)
 	for end, n := range v.Revoked {
 		outcomes["revocations: "+end] = n

@@ -85,11 +85,14 @@ func FreeAddr(ctx context.Context) (string, error) {
 	return "", errors.Join(fmt.Errorf("no free port among %d from %d on, in %d attempts", count, lowest, attempts), ctx.Err())
 }
 
-// isFree starts no listener while this process starts another. The new process has all listeners of
-// its parent until its program is loaded, and so the port would be taken for a moment longer.
+// isFree reports whether a listener may have an address. A program that this process starts has all its
+// listeners until the program is loaded, so the port would be taken for a moment longer. Linux takes no
+// lock for a listener, so isFree can have the programs wait.
 func isFree(ctx context.Context, addr string) bool {
-	syscall.ForkLock.RLock()
-	defer syscall.ForkLock.RUnlock()
+	if runtime.GOOS == "linux" {
+		syscall.ForkLock.RLock()
+		defer syscall.ForkLock.RUnlock()
+	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
 	return err == nil && l.Close() == nil
 }
