@@ -406,29 +406,60 @@ func TestLoweredRate(t *testing.T) {
 		rule := func(starts int) *store.Rule {
 			return &store.Rule{Limit: 5, Rates: []store.Rate{{Starts: starts, Period: time.Hour}}}
 		}
-		s.takeOf(rule(3), "")
-		for i := range 4 {
+		s.takeOf(rule(4), "")
+		for i := range 5 {
 			_ = s.refuseOf(&store.Rule{}, fmt.Sprint("w", i))
 		}
-		handoff := store.Handoff{Nonce: uuid.NewString(), Stepwise: true, Timeout: time.Minute, QueueTTL: time.Hour}
-		found, err := s.sweeper().Sweep(s.Context(), []store.Ruled{{Key: s.key, Rule: rule(3)}}, false, handoff)
-		if err != nil || len(found[0].Next) != 2 {
-			s.Fatalf("want two to wake, have %+v and %v", found, err)
+		wake := func(count int) []*store.Reservation {
+			s.Helper()
+			handoff := store.Handoff{Nonce: uuid.NewString(), Stepwise: true, Timeout: time.Minute, QueueTTL: time.Hour}
+			found, err := s.sweeper().Sweep(s.Context(), []store.Ruled{{Key: s.key, Rule: rule(4)}}, false, handoff)
+			if err != nil || len(found[0].Next) != count {
+				s.Fatalf("want %d to wake, have %+v and %v", count, found, err)
+			}
+			for _, next := range found[0].Next {
+				s.confirmed(next)
+			}
+			s.wantQueue("w3", "w4")
+			return found[0].Next
 		}
-		for _, next := range found[0].Next {
-			s.confirmed(next)
+		refuse := func(woken []*store.Reservation, starts int) {
+			s.Helper()
+			for _, next := range woken {
+				_, err := s.stranger().Client.Acquire(s.Context(), lease.Request{
+					Resource: s.res, Waiter: next.Waiter, Came: next.Ticket, Rule: rule(starts),
+				})
+				if !errors.Is(err, lock.ErrBusy) {
+					s.Errorf("want %q to wait, have %v", next.Waiter, err)
+				}
+			}
 		}
-		s.wantQueue("w2", "w3")
-		s.takeOf(rule(3), "w1")
-		first := found[0].Next[0]
-		_, err = s.stranger().Client.Acquire(s.Context(), lease.Request{
-			Resource: s.res, Waiter: first.Waiter, Came: first.Ticket, Rule: rule(2),
-		})
-		if !errors.Is(err, lock.ErrBusy) {
-			s.Errorf("want %q to wait, have %v", first.Waiter, err)
+		refuse(wake(3), 1)
+		s.wantQueue("w0", "w1", "w2", "w3", "w4")
+		first := s.refuseOf(rule(2), "late").Next // those who were woken for nothing are before it
+		s.wantNext(first, "w0")
+		s.confirmed(first)
+		if err := s.rdb.ZRem(s.Context(), "{"+s.key+"}:queue", "late").Err(); err != nil {
+			s.Fatal(err)
 		}
-		s.wantQueue("w0", "w2", "w3")
-		s.takeOf(rule(3), "w0")
+		others := wake(2)
+		s.takeOf(rule(2), "w0") // of three who are woken the first may start
+		refuse(others, 2)
+		s.wantQueue("w1", "w2", "w3", "w4")
+	})
+}
+
+// A waiter that was kept its permit by ReleaseFor was counted as a start when it had that permit first.
+func TestKeptPermitIsAStartAlready(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		one := &store.Rule{Limit: 5, Rates: []store.Rate{{Starts: 1, Period: time.Hour}}}
+		held := s.takeOf(one, "w0")
+		if err := held.ReleaseFor(s.Context(), "w0", time.Minute); err != nil {
+			s.Fatal(err)
+		}
+		_ = s.refuseOf(one, "w1")
+		s.takeOf(one, "w0")
 	})
 }
 

@@ -306,14 +306,26 @@ var mistakes = []mutants.Mutant{
 	},
 	{
 		"a waiter that was woken starts at a lowered rate", "../internal/redisstore/acquire_permit.lua",
-		" and next_start(base, rule.rates, reservations - 1, us()) == 0",
+		" and (counted or next_start(base, rule.rates, 0, us()) == 0)",
+		"",
+		[]string{"TestLoweredRate"},
+	},
+	{
+		"a waiter that was kept its permit is counted twice", "../internal/redisstore/acquire_permit.lua",
+		"counted or ",
+		"",
+		[]string{"TestKeptPermitIsAStartAlready"},
+	},
+	{
+		"a woken waiter that may not start counts as one whose reservation has expired", "../internal/redisstore/acquire_permit.lua",
+		"if reservations == 0 then unmark(grant) end",
 		"",
 		[]string{"TestLoweredRate"},
 	},
 	{
 		"a release that is sent again does not say when the next may start", "../internal/redisstore/release.lua",
-		"later = select(2, free_permit(base, rule))",
-		"later = nil",
+		"return {1, number and 1 or later}",
+		"return {1}",
 		[]string{"TestPermitCallsAreSentTwice"},
 	},
 	{

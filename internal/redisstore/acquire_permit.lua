@@ -20,7 +20,7 @@
 local token, ttl, waiter, nonce, timeout, retention = ARGV[1], ARGV[2], ARGV[4], ARGV[8], ARGV[9], ARGV[10]
 base, rule = lock, rule_of(ARGV[12])
 local exclusive = not to_permit(base, grant)
-local found, held, reservations = permits_of(base)
+local found, used, reservations = permits_of(base)
 
 -- Takes a permit, which is free or was reserved by a call of the nonce by.
 local function hold(number, since, by)
@@ -49,10 +49,14 @@ for number, value in pairs(found) do
   end
   local since, whose, by = reserved(value)
   if since and waiter ~= '' and whose == waiter then
-    local may = held <= rule.limit and next_start(base, rule.rates, reservations - 1, us()) == 0
-    if may then return hold(number, since, by) end
-    free(permit_key(base, number), base) -- the limit or the rates have been lowered since
-    held = held - 1
+    -- The limit or the rates may have been lowered since. Of those who come by reservations the first
+    -- may start. A waiter that was kept its permit by a release has been counted as a start.
+    local counted = string.sub(by, 1, 6) == 'timer-'
+    local room = used - reservations < rule.limit
+    if room and (counted or next_start(base, rule.rates, 0, us()) == 0) then return hold(number, since, by) end
+    free(permit_key(base, number), base)
+    used, reservations = used - 1, reservations - 1
+    if reservations == 0 then unmark(grant) end
   end
   if begins(value, nonce) then
     local waits = redis.call('ZSCORE', queue, whose)

@@ -32,7 +32,7 @@ local function lock_of(key)
 end
 
 -- These are functions once with_permits was called. Most locks have no rule, and do not pay for them.
-local permit_key, permits_of, coming_waiters, next_start, free_permit, keep_permit, to_permit, count_start, free
+local permit_key, permits_of, coming_waiters, next_start, free_permit, keep_permit, to_permit, count_start, unmark, free
 
 local function with_permits()
   function permit_key(base, number) return '{' .. base .. '}:permit:' .. number end
@@ -132,6 +132,12 @@ local function with_permits()
     redis.call('LPUSH', starts, string.format('%.0f', us()))
     redis.call('LTRIM', starts, 0, most - 1)
     redis.call('PEXPIRE', starts, math.ceil(longest / 1000) + 1000) -- a second, for a clock that steps
+  end
+
+  -- Has the last fence say no more that a reservation has expired since.
+  function unmark(grant)
+    local last = string.match(redis.call('GET', grant) or '', '^(%d+)%*$')
+    if last then redis.call('SET', grant, last, 'KEEPTTL') end
   end
 
   -- Gives up a permit. The mark goes with the last one.

@@ -26,8 +26,8 @@
 -- same call made twice (its reply was lost) is no loss, if there was a wait queue, or if nobody
 -- else was granted the lock: the last fence is still the token's. The second call names the same
 -- reservation, if that stands, or the same waiter that has started, whose numbers are text then.
--- The second call reserves the lock for nobody. It too says when the rates allow the next start. A
--- revoked lease is lost to both calls.
+-- The second call reserves the lock for nobody. If others wait for a lock with a rule, the second call
+-- too says when the client has to sweep it. A revoked lease is lost to both calls.
 
 local value = redis.call('GET', KEYS[1])
 local ours = value == ARGV[1]
@@ -77,9 +77,9 @@ end
 if lost then return {0} end
 if said[1] == '3' and ARGV[10] then return said end
 if said[1] then
-  local later
-  if base and rule and redis.call('EXISTS', queue, paused) == 1 then later = select(2, free_permit(base, rule)) end
-  return {1, later}
+  if not rule or redis.call('EXISTS', queue, paused) == 0 then return {1} end
+  local number, later = free_permit(base or lock, rule)
+  return {1, number and 1 or later}
 end
 if (not value or reserved(value)) and string.match(redis.call('GET', grant) or '', '^%d+') == ARGV[8] then return {1} end
 return {0}

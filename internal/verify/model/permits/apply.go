@@ -55,13 +55,16 @@ func (m *Model) ask(s *State, i ID, rule Rule, answered bool) {
 	}
 	if n := s.of(Reserved, i); n >= 0 {
 		used, reservations := s.used()
-		later := m.nextStart(s, m.RatesOf(rule), uint8(reservations-1))
-		if (used <= int(rule.Limit) || m.Mistake == StartsLowered) && (later == 0 || m.Mistake == StartsSlowed) {
+		later := m.nextStart(s, m.RatesOf(rule), 0)
+		if (used-reservations < int(rule.Limit) || m.Mistake == StartsLowered) && (later == 0 || m.Mistake == StartsSlowed) {
 			m.hold(s, i, n, m.RatesOf(rule), answered)
 			return
 		}
 		t.Stale = t.Waker
 		m.giveUp(s, n)
+		if reservations == 1 && m.Mistake != RefusedIsExpired {
+			s.Expired = false
+		}
 	}
 	if !s.repeat(i, answered) {
 		n, later := m.free(s, rule)
@@ -115,7 +118,7 @@ func (m *Model) hold(s *State, i ID, n int, rates []Rate, answered bool) {
 	t.Stale = t.Waker
 	t.Queued, t.Fence, t.Answered = false, s.Last, answered
 	s.Permits[n] = Permit{Value: Held, Of: i}
-	s.Mark, s.Expired, s.Wasted = true, false, 0
+	s.Mark, s.Expired, s.Gone, s.Wasted = true, false, false, 0
 	if answered {
 		t.Phase, t.Permit = Holding, uint8(n)
 	}
@@ -211,7 +214,7 @@ func (m *Model) release(s *State, i ID, rule Rule, answered bool) {
 }
 
 // releaseAgain is a release whose answer was lost. It reserves the permit for nobody, and says when the
-// rates allow the next start.
+// next may start.
 func (m *Model) releaseAgain(s *State, i ID, rule Rule) {
 	t := s.task(i)
 	if m.Mistake == ReleasesTwice && s.Permits[t.Permit].Value == Held {
@@ -220,7 +223,10 @@ func (m *Model) releaseAgain(s *State, i ID, rule Rule) {
 	p := s.Permits[t.Permit]
 	s.repeat(i, true)
 	if s.queued() && (p.Value != Reserved || p.By != i) {
-		_, later := m.free(s, rule)
+		n, later := m.free(s, rule)
+		if n >= 0 { // at once
+			later = 1
+		}
 		m.plan(s, later, true)
 	}
 	*t = Task{Phase: Done, Ticket: t.Ticket}
@@ -248,6 +254,7 @@ func (m *Model) expire(s *State, n int) {
 		}
 	case p.Value == Reserved:
 		s.task(p.Of).Stale = s.task(p.Of).Waker
+		s.Gone = true
 		if m.Mistake == ExpiredCountsForever {
 			s.Extra = 1
 		}

@@ -11,6 +11,8 @@ func (m *Model) broken(from, to *State) string {
 	}
 	switch {
 	case to.gives(from) && to.users() > allowed:
+		return "limit: more hold a permit, or have one reserved, than the limit allows"
+	case to.grants(from) && to.holders() > allowed:
 		return "limit: more hold a permit than the limit allows"
 	case to.Rule != from.Rule && to.Permits != from.Permits:
 		return "change: a new rule takes a permit away"
@@ -49,21 +51,28 @@ func (m *Model) fine(s *State) bool { return s.Faults == m.Faults && s.Changes =
 
 // users returns how many permits are held or reserved, or are believed to be held.
 func (s *State) users() int {
-	users, _ := s.used()
-	for n, t := range s.Tasks {
-		if t.Phase == Holding && s.of(Held, ID(n+1)) < 0 {
-			users++
-		}
-	}
-	return users
+	_, reservations := s.used()
+	return s.holders() + reservations
 }
 
-// gives reports whether a permit is reserved that was not its task's before, or is held by a task that did
-// not hold it.
+// holders returns how many permits are held, or are believed to be.
+func (s *State) holders() int {
+	used, reservations := s.used()
+	holders := used - reservations
+	for n, t := range s.Tasks {
+		if t.Phase == Holding && s.of(Held, ID(n+1)) < 0 {
+			holders++
+		}
+	}
+	return holders
+}
+
+// gives reports whether a permit is reserved or held that was not its task's before.
 func (s *State) gives(from *State) bool {
 	for n, p := range s.Permits {
 		was := from.Permits[n]
-		if (was.Value != p.Value || was.Of != p.Of) && (p.Value == Reserved || p.Value == Held) {
+		own := was.Of == p.Of && (was.Value == p.Value || was.Value == Reserved)
+		if !own && (p.Value == Reserved || p.Value == Held) {
 			return true
 		}
 	}
@@ -88,7 +97,7 @@ func (s *State) permitsOf(i ID) (n int) {
 // passes reports whether a task that was granted a permit passes a waiter that is not woken. After
 // a reservation has expired, whoever asks may have the permit.
 func passes(from, to *State, was *Task) bool {
-	if from.Expired {
+	if from.Gone {
 		return false
 	}
 	for n, t := range to.Tasks {

@@ -28,6 +28,7 @@ const (
 	RateReservedFree     Mistake = "a reserved permit does not count for the rates"
 	OneRate              Mistake = "of two rates only the first counts"
 	StartsSlowed         Mistake = "a waiter starts by its reservation although the rates were lowered"
+	RefusedIsExpired     Mistake = "a woken waiter that may not start counts as one whose reservation has expired"
 	LogTooShort          Mistake = "the log of starts has one too few"
 	LogExpiresEarly      Mistake = "the log of starts expires after the shortest period"
 	LogGoesWithLast      Mistake = "the log of starts goes with the last permit"

@@ -63,7 +63,7 @@ type Move struct {
 func (m Move) String() string {
 	words := strings.ReplaceAll(kindWords[m.Kind], "%d", strconv.Itoa(int(m.N)))
 	if m.Old {
-		words += fmt.Sprintf(", by the old rule with a limit of %d", m.Rule.Limit)
+		words += fmt.Sprintf(", by the old limit of %d and the old rates", m.Rule.Limit)
 	}
 	return words
 }

@@ -79,6 +79,7 @@ func TestMistakesAreFound(t *testing.T) {
 		{mistake: permits.RateUnchecked, rates: burst, property: "rate"},
 		{mistake: permits.RateReservedFree, rates: slow, property: "in vain"},
 		{mistake: permits.StartsSlowed, rates: burst, change: slow, changes: 1, property: "rate"},
+		{mistake: permits.RefusedIsExpired, changes: 1, property: "order"},
 		{mistake: permits.OneRate, rates: twoRates, property: "rate"},
 		{mistake: permits.LogTooShort, rates: burst, property: "rate"},
 		{mistake: permits.LogExpiresEarly, rates: twoRates, property: "rate"},

@@ -73,7 +73,8 @@ type State struct {
 	Old     Rule  // that of the servers that have not read the last override; else Rule
 	Late    bool  // by mistake only: servers still have Old, long after the override
 	Mark    bool  // programs that do not know the limit find the lock busy
-	Expired bool  // a reservation has expired since the last grant
+	Expired bool  // the last fence says that a reservation has been made since, which may have expired
+	Gone    bool  // one really has expired
 	Sweeps  bool  // a sweep got no answer, and is sent again
 	Last    uint8 // the last fence
 
