@@ -292,6 +292,25 @@ func TestPermitCallsAreSentTwice(t *testing.T) {
 	})
 }
 
+// A lock was taken before it had a rule, and its holder now knows that. Each answer to its release says
+// that a sweep is due.
+func TestReleaseByANewRuleIsSentTwice(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		held := s.take("")
+		s.join("w1")
+		_, token, _ := strings.Cut(held.Token(), ":")
+		for range 2 {
+			next, err := lock.Redis(s.rdb).Release(s.Context(), s.key, token, store.Release{
+				Rule: three, Fence: held.Fence(), Handoff: store.Handoff{Nonce: "release", Stepwise: true, Timeout: time.Minute, QueueTTL: time.Hour},
+			})
+			if err != nil || next == nil || next.Waiter != "" || next.Later <= 0 {
+				s.Fatalf("want the time of a sweep, have %+v and %v", next, err)
+			}
+		}
+	})
+}
+
 // An acquire whose answer is lost for good is undone, although the caller does not know its permit.
 func TestUnknownPermitIsGivenBack(t *testing.T) {
 	t.Parallel()
