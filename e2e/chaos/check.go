@@ -74,6 +74,7 @@ func Check(h *History) *Verdict {
 	c.checkProcesses()
 	c.checkFaults()
 	c.measureKilled()
+	c.measureOverdue()
 	for _, key := range h.Forever {
 		c.wrong("key without expiry: %s", key)
 	}

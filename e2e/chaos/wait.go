@@ -29,8 +29,8 @@ func (c *checker) checkWait(t *Task, e End) {
 // half second, and asynq keeps whole seconds.
 const overdue = 1500 * time.Millisecond
 
-// checkOverdue checks that no task waited for much longer than its MaxWait. Each wait begins when a worker
-// has room to bring the task to its resource. A wait that is over ends only if a worker has room again.
+// checkOverdue checks that no task waited for much longer than its MaxWait. A wait begins when a worker has
+// room to bring the task to its resource. A task that has waited for too long ends once a worker has room.
 func (c *checker) checkOverdue() {
 	busy, taken := c.busy(), c.taken()
 	for _, id := range slices.Sorted(maps.Keys(c.Tasks)) {
@@ -55,6 +55,10 @@ func (c *checker) checkOverdue() {
 			}
 		}
 	}
+}
+
+// measureOverdue measures how late tasks were ended by their MaxWait.
+func (c *checker) measureOverdue() {
 	for _, e := range c.Ends {
 		if t := c.Tasks[e.Task]; t != nil && e.By == queue.EventWaitedTooLong {
 			c.Overdue = append(c.Overdue, e.At-t.Sent-t.Policy.MaxWait)

@@ -50,7 +50,7 @@ for number, value in pairs(found) do
   local since, whose, by = reserved(value)
   if since and waiter ~= '' and whose == waiter then
     -- The limit or the rates may have been lowered since. Of those who come by reservations the first
-    -- may start. A waiter that was kept its permit by a release has been counted as a start.
+    -- may start. A waiter for whom its own release kept the permit (store.TimerNonce) is in the log.
     local counted = string.sub(by, 1, 6) == 'timer-'
     local room = used - reservations < rule.limit
     if room and (counted or next_start(base, rule.rates, 0, us()) == 0) then return hold(number, since, by) end

@@ -29,7 +29,7 @@ func TestScriptsDoWhatTheModelDoes(t *testing.T) {
 		walks, steps = 6, 8000
 	}
 	slow, burst, two := []permits.Rate{{Starts: 1, Period: 2}}, []permits.Rate{{Starts: 2, Period: 3}}, []permits.Rate{{Starts: 1, Period: 2}, {Starts: 3, Period: 6}}
-	models := []permits.Model{{}, {Rates: burst, Change: slow}, {Rates: two, Change: burst}}
+	models := []permits.Model{{}, {Rates: burst, NewRates: slow}, {Rates: two, NewRates: burst}}
 	seed := verify.Seed(t)
 	for n := range walks {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
@@ -115,7 +115,7 @@ func (w *twin) step(t *testing.T) {
 	w.move(t, &before, step.Move)
 	w.compare(t)
 	if t.Failed() {
-		t.Logf("rates %v and %v\n%s", w.model.Rates, w.model.Change, strings.Join(w.history, "\n"))
+		t.Logf("rates %v and %v\n%s", w.model.Rates, w.model.NewRates, strings.Join(w.history, "\n"))
 	}
 }
 
@@ -430,7 +430,7 @@ func (w *twin) found(t *testing.T) (v view) {
 
 // longest is the longest period, in ticks.
 func (w *twin) longest() (longest time.Duration) {
-	for _, r := range slices.Concat(w.model.Rates, w.model.Change) {
+	for _, r := range slices.Concat(w.model.Rates, w.model.NewRates) {
 		longest = max(longest, time.Duration(r.Period))
 	}
 	return longest

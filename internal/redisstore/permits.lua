@@ -134,7 +134,7 @@ local function with_permits()
     redis.call('PEXPIRE', starts, math.ceil(longest / 1000) + 1000) -- a second, for a clock that steps
   end
 
-  -- Has the last fence say no more that a reservation has expired since.
+  -- Takes the mark of a reservation from the last fence.
   function unmark(grant)
     local last = string.match(redis.call('GET', grant) or '', '^(%d+)%*$')
     if last then redis.call('SET', grant, last, 'KEEPTTL') end

@@ -85,9 +85,9 @@ func FreeAddr(ctx context.Context) (string, error) {
 	return "", errors.Join(fmt.Errorf("no free port among %d from %d on, in %d attempts", count, lowest, attempts), ctx.Err())
 }
 
-// isFree reports whether a listener may have an address. A program that this process starts has all its
-// listeners until the program is loaded, so the port would be taken for a moment longer. Linux takes no
-// lock for a listener, so isFree can have the programs wait.
+// isFree reports whether a listener may have an address. A program that this process starts has all
+// listeners of the process until the program is loaded. Then the port would be taken for a moment longer.
+// So no program starts meanwhile. On other systems than Linux, package net itself needs that lock.
 func isFree(ctx context.Context, addr string) bool {
 	if runtime.GOOS == "linux" {
 		syscall.ForkLock.RLock()

@@ -282,7 +282,7 @@ func (s *State) crash(i ID) {
 func (m *Model) change(s *State, move Move) {
 	s.Old, s.Wasted = s.Rule, 0
 	if move.Kind == ChangeRates {
-		s.Rule.Changed = !s.Rule.Changed
+		s.Rule.NewRates = !s.Rule.NewRates
 	} else {
 		s.Rule.Limit = move.N
 	}

@@ -23,7 +23,7 @@ func (m *Model) broken(from, to *State) string {
 	}
 	for _, r := range m.RatesOf(to.Rule) {
 		r.Period = min(r.Period, to.Known)
-		if to.grants(from) && to.Old.Changed == to.Rule.Changed && to.starts(r) > int(r.Starts) {
+		if to.grants(from) && to.Old.NewRates == to.Rule.NewRates && to.starts(r) > int(r.Starts) {
 			return "rate: more start in a period than the rate allows"
 		}
 	}

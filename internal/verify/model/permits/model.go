@@ -34,12 +34,12 @@ import (
 
 // A Model is a lock with a limit of two at first, and some tasks that want it.
 type Model struct {
-	Tasks   int    // at most MaxTasks
-	Rates   []Rate // of starts
-	Change  []Rate // what an operator may change the rates to, and back; nil for no change of rates
-	Faults  uint8  // that happen in each run at most
-	Changes uint8  // of the rule, likewise
-	Mistake Mistake
+	Tasks    int    // at most MaxTasks
+	Rates    []Rate // of starts
+	NewRates []Rate // what an operator may change the rates to, and back; nil for no change of rates
+	Faults   uint8  // that happen in each run at most
+	Changes  uint8  // of the rule, likewise
+	Mistake  Mistake
 }
 
 // A Rate is so many starts, three at most, in a period of so many ticks, six at most.
@@ -177,8 +177,8 @@ func (s *State) mayRepeat(i ID) bool {
 
 // RatesOf returns the rates of a rule.
 func (m *Model) RatesOf(rule Rule) []Rate {
-	if rule.Changed {
-		return m.Change
+	if rule.NewRates {
+		return m.NewRates
 	}
 	return m.Rates
 }

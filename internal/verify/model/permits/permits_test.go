@@ -24,8 +24,8 @@ func TestProtocol(t *testing.T) {
 		{Tasks: 3, Changes: 1},
 		{Tasks: 3, Rates: burst},
 		{Tasks: 2, Rates: twoRates, Faults: 1},
-		{Tasks: 2, Rates: burst, Change: slow, Changes: 1},
-		{Tasks: 3, Rates: slow, Change: twoRates, Changes: 1},
+		{Tasks: 2, Rates: burst, NewRates: slow, Changes: 1},
+		{Tasks: 3, Rates: slow, NewRates: twoRates, Changes: 1},
 	}
 	if verify.All() {
 		models = append(models,
@@ -34,12 +34,12 @@ func TestProtocol(t *testing.T) {
 			permits.Model{Tasks: 3, Rates: twoRates, Faults: 1, Changes: 1},
 			permits.Model{Tasks: 3, Rates: burst, Faults: 1, Changes: 1},
 			permits.Model{Tasks: 2, Rates: twoRates, Faults: 2, Changes: 1},
-			permits.Model{Tasks: 3, Rates: burst, Change: slow, Faults: 1, Changes: 1},
-			permits.Model{Tasks: 2, Rates: twoRates, Change: burst, Faults: 1, Changes: 2},
+			permits.Model{Tasks: 3, Rates: burst, NewRates: slow, Faults: 1, Changes: 1},
+			permits.Model{Tasks: 2, Rates: twoRates, NewRates: burst, Faults: 1, Changes: 2},
 		)
 	}
 	for _, m := range models {
-		t.Run(fmt.Sprintf("%d tasks, rates %v and %v, %d faults, %d changes", m.Tasks, m.Rates, m.Change, m.Faults, m.Changes), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%d tasks, rates %v and %v, %d faults, %d changes", m.Tasks, m.Rates, m.NewRates, m.Faults, m.Changes), func(t *testing.T) {
 			t.Parallel()
 			report := m.Explore()
 			t.Log(report)
@@ -55,7 +55,7 @@ func TestMistakesAreFound(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		mistake         permits.Mistake
-		rates, change   []permits.Rate
+		rates, newRates []permits.Rate
 		faults, changes uint8
 		property        string
 	}{
@@ -78,7 +78,7 @@ func TestMistakesAreFound(t *testing.T) {
 		{mistake: permits.SweepsOnce, faults: 1, property: "waste"},
 		{mistake: permits.RateUnchecked, rates: burst, property: "rate"},
 		{mistake: permits.RateReservedFree, rates: slow, property: "in vain"},
-		{mistake: permits.StartsSlowed, rates: burst, change: slow, changes: 1, property: "rate"},
+		{mistake: permits.StartsSlowed, rates: burst, newRates: slow, changes: 1, property: "rate"},
 		{mistake: permits.RefusedIsExpired, changes: 1, property: "order"},
 		{mistake: permits.OneRate, rates: twoRates, property: "rate"},
 		{mistake: permits.LogTooShort, rates: burst, property: "rate"},
@@ -94,7 +94,7 @@ func TestMistakesAreFound(t *testing.T) {
 	} {
 		t.Run(string(tt.mistake), func(t *testing.T) {
 			t.Parallel()
-			m := permits.Model{Tasks: 3, Rates: tt.rates, Change: tt.change, Faults: tt.faults, Changes: tt.changes, Mistake: tt.mistake}
+			m := permits.Model{Tasks: 3, Rates: tt.rates, NewRates: tt.newRates, Faults: tt.faults, Changes: tt.changes, Mistake: tt.mistake}
 			report := m.Explore()
 			t.Log(report)
 			if report.Property() != tt.property {

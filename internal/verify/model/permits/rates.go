@@ -76,7 +76,7 @@ func (m *Model) tick(s *State) {
 		s.Wasted = 0
 	}
 	period, _ := longest(m.Rates)
-	changed, _ := longest(m.Change)
+	changed, _ := longest(m.NewRates)
 	period = max(period, changed)
 	for n, age := range s.Starts {
 		if age > 0 {

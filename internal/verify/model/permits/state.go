@@ -27,8 +27,8 @@ const (
 
 // A Rule is what a call carries: the limit, and which rates.
 type Rule struct {
-	Limit   uint8
-	Changed bool // the rates are those of [Model.Change]
+	Limit    uint8
+	NewRates bool // the rates are those of [Model.NewRates]
 }
 
 // A Permit is one of the keys of a lock.
@@ -74,7 +74,7 @@ type State struct {
 	Late    bool  // by mistake only: servers still have Old, long after the override
 	Mark    bool  // programs that do not know the limit find the lock busy
 	Expired bool  // the last fence says that a reservation has been made since, which may have expired
-	Gone    bool  // one really has expired
+	Gone    bool  // one really has expired since then
 	Sweeps  bool  // a sweep got no answer, and is sent again
 	Last    uint8 // the last fence
 

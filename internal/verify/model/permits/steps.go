@@ -152,7 +152,7 @@ func (b *builder) operator() {
 			b.may(Move{Kind: Change, N: limit})
 		}
 	}
-	if len(b.Change) > 0 && s.Changes > 0 {
+	if len(b.NewRates) > 0 && s.Changes > 0 {
 		b.may(Move{Kind: ChangeRates})
 	}
 	if s.Rule.Limit == 0 {
