@@ -1,6 +1,7 @@
 package lock_test
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"testing"
@@ -97,36 +98,62 @@ func TestHandOffByWithoutATaker(t *testing.T) {
 	}
 }
 
-// A release is made twice, as its answer was lost. The second names the same waiter again, nobody
-// else gets the lock, and the fence stays.
+// A release is made again, as its answer was lost. It names the same waiter again, nobody else gets the
+// lock, and the fence stays. A waiter that has lost the lock since is not named.
 func TestHandOffByWhoseAnswerIsLost(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(s *setup) {
-		locks := redisstore.Waking(s.rdb, wakeToStart)
-		how := store.Release{
-			Handoff: store.Handoff{Nonce: "nonce", Stepwise: true, Timeout: time.Minute, QueueTTL: time.Hour},
-			Start:   &store.Start{ID: "next", TTL: time.Minute, FenceTTL: time.Hour, Args: []any{"said"}},
-		}
-		s.rdb.Set(s.Context(), s.key, "siding:token:me", time.Minute)
-		s.rdb.ZAdd(s.Context(), s.row, redis.Z{Score: 1, Member: "starts1"}, redis.Z{Score: 2, Member: "starts2"})
-		first, err := locks.Release(s.Context(), s.key, "siding:token:me", how)
-		if err != nil || first == nil || first.Grant == nil || first.Grant.Fence == 0 {
-			s.Fatalf("want it begun, have %+v, %v", first, err)
-		}
-		for range 2 {
-			next, err := locks.Release(s.Context(), s.key, "siding:token:me", how)
-			if err != nil || next == nil || next.Grant == nil {
-				s.Fatalf("want the same answer, have %+v, %v", next, err)
-			}
-			if *next.Grant != *first.Grant || fmt.Sprint(next.Reply) != fmt.Sprint(first.Reply) {
-				s.Errorf("want the same answer, %+v, have %+v", first, next)
-			}
-			if have := s.value(); have != "siding:next:starts1" {
-				s.Errorf("want the first to hold it, have %q", have)
-			}
-		}
-		if have := strings.Join(s.queue(), " "); have != "starts2" {
-			s.Errorf("queue: want the second, have %q", have)
-		}
-	})
+	for name, tt := range map[string]struct {
+		rule    *store.Rule
+		unknown bool // the caller does not know its permit
+	}{
+		"lock":           {},
+		"permit":         {rule: &store.Rule{Limit: 1}},
+		"unknown permit": {rule: &store.Rule{Limit: 1}, unknown: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			onEach(t, func(s *setup) {
+				locks := redisstore.Waking(s.rdb, wakeToStart)
+				how := store.Release{
+					Handoff: store.Handoff{Nonce: "nonce", Stepwise: true, Timeout: time.Minute, QueueTTL: time.Hour},
+					Rule:    tt.rule,
+					Start:   &store.Start{ID: "next", TTL: time.Minute, FenceTTL: time.Hour, Args: []any{"said"}},
+				}
+				const token = "siding:token:me"
+				taken, err := locks.Acquire(s.Context(), store.Request{Key: s.key, Rule: tt.rule, Token: token, TTL: time.Minute, FenceTTL: time.Hour})
+				if err != nil || !taken.Taken {
+					s.Fatalf("want it taken, have %+v, %v", taken, err)
+				}
+				held := cmp.Or(taken.Permit, s.key)
+				key := held
+				if tt.unknown {
+					key = s.key
+				}
+				s.rdb.ZAdd(s.Context(), s.row, redis.Z{Score: 1, Member: "starts1"}, redis.Z{Score: 2, Member: "starts2"})
+				first, err := locks.Release(s.Context(), key, token, how)
+				if err != nil || first == nil || first.Grant == nil || first.Grant.Fence <= taken.Fence {
+					s.Fatalf("want it begun, have %+v, %v", first, err)
+				}
+				for range 2 {
+					next, err := locks.Release(s.Context(), key, token, how)
+					if err != nil || next == nil || next.Grant == nil {
+						s.Fatalf("want the same answer, have %+v, %v", next, err)
+					}
+					if *next.Grant != *first.Grant || fmt.Sprint(next.Reply) != fmt.Sprint(first.Reply) {
+						s.Errorf("want the same answer, %+v, have %+v", first, next)
+					}
+					if have := s.rdb.Get(s.Context(), held).Val(); have != "siding:next:starts1" {
+						s.Errorf("want the first to hold it, have %q", have)
+					}
+				}
+				if have := strings.Join(s.queue(), " "); have != "starts2" {
+					s.Errorf("queue: want the second, have %q", have)
+				}
+				s.rdb.Set(s.Context(), held, "siding:another:other", time.Minute)
+				if next, err := locks.Release(s.Context(), key, token, how); err != nil || next != nil && next.Grant != nil {
+					s.Errorf("lost since: want nobody named, and no error, have %+v, %v", next, err)
+				}
+			})
+		})
+	}
 }

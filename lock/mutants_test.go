@@ -48,9 +48,27 @@ var mistakes = []mutants.Mutant{
 	},
 	{
 		"a release that is sent again does not know that it handed on", "../internal/redisstore/release.lua",
-		"if said[1] then\n",
+		"if said then\n",
 		"if false then\n",
 		[]string{"TestReleaseWhoseAnswerIsLost/client_retries/handed_on"},
+	},
+	{
+		"a release that is sent again does not name who has started", "../internal/redisstore/release.lua",
+		"if ticket and value and started_by(value) then",
+		"if false then",
+		[]string{"TestHandOffByWhoseAnswerIsLost/lock/redis"},
+	},
+	{
+		"a release that is sent again does not find who has started by an unknown permit", "../internal/redisstore/release.lua",
+		" or started_by(held) or",
+		" or",
+		[]string{"TestHandOffByWhoseAnswerIsLost/unknown_permit/redis"},
+	},
+	{
+		"a release that is sent again names who has started and lost the lock", "../internal/redisstore/release.lua",
+		"if ticket and value and started_by(value) then",
+		"if ticket then",
+		[]string{"TestHandOffByWhoseAnswerIsLost/lock/redis", "TestHandOffByWhoseAnswerIsLost/permit/redis"},
 	},
 	{
 		"renewal does not compare", "../internal/redisstore/renew.lua",

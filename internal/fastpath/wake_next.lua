@@ -5,7 +5,8 @@
 -- A waiter is 'siding-task:<queue, with %25 for % and %3A for a colon>:<task id>'.
 
 -- Starts an attempt of a parked task: retry -> active. Returns {the holder's name, the encoded
--- task, how many are pending, its ticket}; nothing when it cannot start here.
+-- task, how many are pending, its ticket}; nothing when it cannot start here. A call with the name of
+-- the task's latest attempt, which is still active, returns the same and changes nothing.
 --   asynq    what the queue's keys begin with
 --   ticket   the ticket under which it waits
 --   name     the attempt's
@@ -14,12 +15,16 @@
 local function start_attempt(asynq, id, ticket, name, ends, host)
   local task = asynq .. 't:' .. id
   local found = redis.pcall('HMGET', task, 'state', 'siding_ticket', 'msg')
-  if found.err or found[1] ~= 'retry' or found[2] ~= ticket or not waits(found[3]) then return end
+  if found.err then return end
+  local again = found[1] == 'active' and redis.call('HGET', task, 'siding_attempt') == name
+  if not again and (found[1] ~= 'retry' or found[2] ~= ticket or not waits(found[3])) then return end
   local holder = holder_of(found[3], id, host)
   if not holder then return end
-  if redis.call('EXISTS', asynq .. 'paused') == 1 or redis.call('ZREM', asynq .. 'retry', id) == 0 then return end
-  redis.call('LPUSH', asynq .. 'active', id)
-  stamp(task, asynq .. 'lease', id, name, ends)
+  if not again then
+    if redis.call('EXISTS', asynq .. 'paused') == 1 or redis.call('ZREM', asynq .. 'retry', id) == 0 then return end
+    redis.call('LPUSH', asynq .. 'active', id)
+    stamp(task, asynq .. 'lease', id, name, ends)
+  end
   return {holder, found[3], redis.call('LLEN', asynq .. 'pending'), ticket}
 end
 

@@ -60,14 +60,14 @@ end
 
 if over then
   -- A waiter has started: it is the next task.
-  if released and tostring(released[1]) == '3' then return {'over', released, 0, false} end
+  if released and released[1] == 3 then return {'over', released, 0, false} end
   local from, got = each(function(asynq) return taken(asynq, {unpack(ARGV, rest)}) end)
   -- An earlier try of this call took a task, so it released the lock, whoever has that by now.
   if got and released and released[1] == 0 then released = {1} end
   return {'over', released, from, got}
 end
 
-redis.call('LREM', KEYS[2], 0, ARGV[2])
+redis.call('LREM', KEYS[2], '0', ARGV[2])
 redis.call('ZREM', KEYS[3], ARGV[2])
 if ARGV[5] == '' then
   redis.call('DEL', KEYS[1])

@@ -3,6 +3,7 @@ package hook_test
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -35,7 +36,7 @@ func startIn(queue string) []any {
 }
 
 // A waiter that starts is active at once, under the given name and lease. Nobody is notified of
-// it.
+// it. The same call again names the same attempt, and one of another name starts none.
 func TestWaiterStarts(t *testing.T) {
 	t.Parallel()
 	onStores(t, func(t *testing.T, f *fleet) {
@@ -62,8 +63,17 @@ func TestWaiterStarts(t *testing.T) {
 		if n := f.rdb.Exists(t.Context(), "siding:{"+f.queue+"}:notify").Val(); n != 0 {
 			t.Error("want nobody notified")
 		}
-		if got := f.wakeNext(t, f.waiter(id), 7, startIn(f.queue)...); got[0] == "started" {
-			t.Error("want no second attempt")
+		if again := f.wakeNext(t, f.waiter(id), 7, startIn(f.queue)...); fmt.Sprint(again) != fmt.Sprint(got) {
+			t.Errorf("the same call: want the same answer, %q, have %q", got, again)
+		}
+		if have := f.check(t).task(id); !maps.Equal(have, task) {
+			t.Errorf("want the task as it was, %q, have %q", task, have)
+		}
+		if have := f.rdb.LRange(t.Context(), f.prefix()+"active", 0, -1).Val(); !slices.Equal(have, []string{id}) {
+			t.Errorf("want it active once, have %q", have)
+		}
+		if got := f.wakeNext(t, f.waiter(id), 7, append([]any{"other"}, startIn(f.queue)[1:]...)...); got[0] == "started" {
+			t.Error("another name: want no second attempt")
 		}
 	})
 }

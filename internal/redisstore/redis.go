@@ -102,8 +102,9 @@ func None(rdb redis.Scripter) bool {
 // the waiter cannot come any more, and 'paused' if the waiter cannot come for now. It returns nil
 // if the client has to wake the waiter. If start is not nil, it is a table that ends with
 // Start.Args. Then wake_waiter may start the waiter. If so, it returns 'started' and a table: the
-// holder's name, and the fields of Reservation.Reply. If it fails after it has written, the lock
-// stays taken for its TTL.
+// holder's name, and the fields of Reservation.Reply. A call with the same start, if the waiter has
+// not gone on since, returns the same. If wake_waiter fails after it has written, the lock stays taken
+// for its TTL.
 //
 // A Cluster does not use wake, as its scripts cannot reach keys of other slots.
 func Waking(rdb redis.Scripter, wake string) store.Store {

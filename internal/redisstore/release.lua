@@ -3,8 +3,8 @@
 -- itself. The common case comes before queue.lua, and so does not pay for it. KEYS are those
 -- of queue.lua, and
 --
--- KEYS[5]  list: what this release has answered, if it found a wait queue or a revoked lease; for
---          10 s
+-- KEYS[5]  the first value that this release has answered, if it found a wait queue or a revoked
+--          lease, and the ticket and the name of the waiter that has started; for 10 s
 --
 -- ARGV[1]  token    the holder's
 -- ARGV[2]  '1' when the client wakes waiters
@@ -25,7 +25,7 @@
 -- Guarantees: another token's lock and its wait queue stay as they are. A reservation expires. The
 -- same call made twice (its reply was lost) is no loss, if there was a wait queue, or if nobody
 -- else was granted the lock: the last fence is still the token's. The second call names the same
--- reservation, if that stands, or the same waiter that has started, whose numbers are text then.
+-- reservation, if that stands, or the same waiter that has started, if that still holds the lock.
 -- The second call reserves the lock for nobody. If others wait for a lock with a rule, the second call
 -- too says when the client has to sweep it. A revoked lease is lost to both calls.
 
@@ -40,11 +40,15 @@ end
 -- (join.lua)
 -- (queue.lua)
 rule = rule_of(ARGV[9])
+
+-- Reports whether held is the token of a waiter that this release has started.
+local function started_by(held) return ARGV[10] and begins(held, 'siding:' .. ARGV[10] .. ':') end
+
 if not base and value == MARK then -- the token's permit is not known: it was given one since, or an answer was lost
   with_permits()
   for number, held in pairs(permits_of(lock)) do
     ours = held == ARGV[1]
-    if ours or begins(held, ARGV[4]) or held == 'siding:revoked-' .. string.sub(ARGV[1], #'siding:' + 1) then
+    if ours or begins(held, ARGV[4]) or started_by(held) or held == 'siding:revoked-' .. string.sub(ARGV[1], #'siding:' + 1) then
       lock, base, value = permit_key(lock, number), lock, held
       break
     end
@@ -53,7 +57,7 @@ end
 -- An operator has revoked the lease, see revoke.lua. Its holder has returned.
 local revoked = value == 'siding:revoked-' .. string.sub(ARGV[1], #'siding:' + 1)
 if ours or revoked then
-  local next = {1}
+  local next, started = {1}, nil
   if revoked then
     next = hand_off(ARGV[2] == '1', ARGV[3] == '1', ARGV[4], ARGV[5], ARGV[6])
     next = next[1] == 1 and {0} or next
@@ -61,22 +65,25 @@ if ours or revoked then
   elseif ARGV[7] ~= '' then
     reserve_for(ARGV[4] .. digits(us()) .. ':' .. ARGV[7], ARGV[5], ARGV[6])
   else
-    next = hand_off(ARGV[2] == '1', ARGV[3] == '1', ARGV[4], ARGV[5], ARGV[6], ARGV[10] and {unpack(ARGV, 10)})
+    next, started = hand_off(ARGV[2] == '1', ARGV[3] == '1', ARGV[4], ARGV[5], ARGV[6], ARGV[10] and {unpack(ARGV, 10)})
   end
-  redis.call('RPUSH', KEYS[5], unpack(next))
-  redis.call('PEXPIRE', KEYS[5], 10000)
+  redis.call('SET', KEYS[5], started or next[1], 'PX', '10000')
   return next
 end
-local said = redis.call('LRANGE', KEYS[5], 0, -1)
-local lost = said[1] == '0'
+local said = redis.call('GET', KEYS[5])
+local lost = said == '0'
 if value and begins(value, ARGV[4]) then
   local again = handed_off(value, ARGV[2] == '1', ARGV[3] == '1')
   if lost then again[1] = 0 end
   return again
 end
 if lost then return {0} end
-if said[1] == '3' and ARGV[10] then return said end
-if said[1] then
+local ticket, waiter = string.match(said or '', '^3 (%d+) (.*)$')
+if ticket and value and started_by(value) then
+  local outcome, again = wake_waiter(waiter, ticket, {unpack(ARGV, 10)})
+  if outcome == 'started' then return {3, value, string.match(redis.call('GET', grant) or '0', '^%d+'), unpack(again, 2)} end
+end
+if said then
   if not rule or redis.call('EXISTS', queue, paused) == 0 then return {1} end
   local number, later = free_permit(base or lock, rule)
   return {1, number and 1 or later}

@@ -254,7 +254,7 @@ type Reservation struct {
 
 	// If the waiter has started, see [Start], it has the lock, and the rest is set instead.
 	Grant *Grant // a Store sets the token and the fence
-	Reply []any  // what the script has said of it; its numbers are text if the call came twice
+	Reply []any  // what the script has said of it
 }
 
 // A message on a channel wakes a waiter with a name of such a prefix. A goroutine hears the message
