@@ -2,6 +2,7 @@ package queue_test
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
@@ -105,4 +106,49 @@ func TestReleaseIsSentTwice(t *testing.T) {
 			t.Errorf("want no lock lost, have %+v", lost)
 		}
 	})
+}
+
+// The answer to a release that has started the next task is lost. Before the call comes again, that task
+// has lost its lock. The task runs all the same, and is not left to recovery.
+func TestStartedTaskLosesItsLockBeforeTheAnswer(t *testing.T) {
+	t.Parallel()
+	for name, lose := range map[string]func(context.Context, *bundle) error{
+		"expired": func(ctx context.Context, b *bundle) error { return b.rdb.Del(ctx, "lock:"+b.resource).Err() },
+		"revoked": func(ctx context.Context, b *bundle) error {
+			_, err := queue.Revoke(ctx, b.rdb, b.revocation())
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, st, j := setupFast(t), newStage(t), &journal{}
+			var once sync.Once
+			between := func(ctx context.Context, cmd redis.Cmder, send func() error) error {
+				err := send()
+				if err != nil || !isFinishWithLock(cmd) {
+					return err
+				}
+				once.Do(func() {
+					if err = lose(ctx, b); err == nil {
+						err = send()
+					}
+				})
+				return err
+			}
+			(&plain{config: asynq.Config{Concurrency: 2}, onLocks: between, guardConfig: queue.GuardConfig{Observe: j.observe}}).serve(t, b, st)
+			held := st.hold(1)
+			first := b.enqueue(t, b.job(1))
+			within(t, patience, "the holder", held.entered)
+			second := b.enqueue(t, b.job(2), queue.Options{Retries: queue.NoRetries})
+			j.await(t, queue.EventParked, second, 1)
+			held.open()
+			b.awaitGone(t, first, second)
+			if have := j.of(queue.EventRecovered, ""); len(have) != 0 {
+				t.Errorf("want no recovery, have %+v", have)
+			}
+			if have := len(j.of(queue.EventAcquired, second)); have == 0 {
+				t.Error("want the second to have had its lock")
+			}
+		})
+	}
 }

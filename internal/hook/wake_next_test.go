@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,6 +29,17 @@ return {outcome or 'by the client', unpack(started or {})}`)
 	return got
 }
 
+// wakeAgain asks again what a start has answered.
+func (f *fleet) wakeAgain(t *testing.T, waiter string, ticket int64, start ...any) []any {
+	t.Helper()
+	script := redis.NewScript(fastpath.Wake() + `
+local outcome, started = wake_waiter(ARGV[1], ARGV[2], {unpack(ARGV, 3)}, true)
+return {outcome or 'nobody', unpack(started or {})}`)
+	got, err := script.Run(t.Context(), f.rdb, nil, append([]any{waiter, strconv.FormatInt(ticket, 10)}, start...)...).Slice()
+	must(t, err)
+	return got
+}
+
 func (f *fleet) waiter(id string) string { return asynqredis.WaiterName(f.queue, id) }
 
 // startIn returns the start of a task of a queue.
@@ -36,7 +48,7 @@ func startIn(queue string) []any {
 }
 
 // A waiter that starts is active at once, under the given name and lease. Nobody is notified of
-// it. The same call again names the same attempt, and one of another name starts none.
+// it. Who asks again gets the same answer.
 func TestWaiterStarts(t *testing.T) {
 	t.Parallel()
 	onStores(t, func(t *testing.T, f *fleet) {
@@ -63,19 +75,58 @@ func TestWaiterStarts(t *testing.T) {
 		if n := f.rdb.Exists(t.Context(), "siding:{"+f.queue+"}:notify").Val(); n != 0 {
 			t.Error("want nobody notified")
 		}
-		if again := f.wakeNext(t, f.waiter(id), 7, startIn(f.queue)...); fmt.Sprint(again) != fmt.Sprint(got) {
-			t.Errorf("the same call: want the same answer, %q, have %q", got, again)
+		if again := f.wakeAgain(t, f.waiter(id), 7, startIn(f.queue)...); fmt.Sprint(again) != fmt.Sprint(got) {
+			t.Errorf("again: want the same answer, %q, have %q", got, again)
 		}
 		if have := f.check(t).task(id); !maps.Equal(have, task) {
-			t.Errorf("want the task as it was, %q, have %q", task, have)
+			t.Errorf("again: want the task as it was, %q, have %q", task, have)
 		}
-		if have := f.rdb.LRange(t.Context(), f.prefix()+"active", 0, -1).Val(); !slices.Equal(have, []string{id}) {
-			t.Errorf("want it active once, have %q", have)
-		}
-		if got := f.wakeNext(t, f.waiter(id), 7, append([]any{"other"}, startIn(f.queue)[1:]...)...); got[0] == "started" {
-			t.Error("another name: want no second attempt")
+		if got := f.wakeNext(t, f.waiter(id), 7, startIn(f.queue)...); got[0] == "started" {
+			t.Error("want no second attempt")
 		}
 	})
+}
+
+// Who asks again what came of a start wakes nobody, whatever has become of the task since.
+func TestStartOfWhichNothingIsLeft(t *testing.T) {
+	t.Parallel()
+	for name, put := range map[string]func(t *testing.T, f *fleet, w *worker, id string){
+		"never started": func(*testing.T, *fleet, *worker, string) {},
+		"pending": func(t *testing.T, f *fleet, _ *worker, id string) {
+			t.Helper()
+			f.runNow(t, id)
+		},
+		"active in another attempt": func(t *testing.T, f *fleet, w *worker, id string) {
+			t.Helper()
+			f.runNow(t, id)
+			w.take(t, id)
+		},
+		"archived": func(t *testing.T, f *fleet, _ *worker, id string) {
+			t.Helper()
+			must(t, f.inspector.ArchiveTask(f.queue, id))
+		},
+		"deleted": func(t *testing.T, f *fleet, _ *worker, id string) {
+			t.Helper()
+			must(t, f.inspector.DeleteTask(f.queue, id))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			onStores(t, func(t *testing.T, f *fleet) {
+				t.Helper()
+				w := f.worker(t)
+				id := f.parked(t, w, 7)
+				put(t, f, w, id)
+				before := f.check(t)
+				if got := f.wakeAgain(t, f.waiter(id), 7, startIn(f.queue)...); got[0] != "nobody" {
+					t.Errorf("want nobody, have %q", got)
+				}
+				if after := f.check(t); !reflect.DeepEqual(before.hashes, after.hashes) || !reflect.DeepEqual(before.lists, after.lists) {
+					t.Errorf("want all as it was, %v, have %v", before, after)
+				}
+			})
+		})
+	}
 }
 
 // A waiter that cannot start at once is woken as without a start.

@@ -17,8 +17,8 @@
 --
 -- wake_waiter returns 'woken'; 'gone' if the waiter cannot come any more; 'paused' if it cannot
 -- come for now; 'started' and {the holder's name, ...} if it has started and holds the lock; or
--- anything else if the client has to wake it. If an earlier call with the same start has started the
--- waiter, wake_waiter returns the same again.
+-- anything else if the client has to wake it. wake_waiter(waiter, ticket, start, true) changes nothing:
+-- if an earlier call with this start has started the waiter, it returns what that call returned.
 --
 -- start is {id of the next token, ttl of the lock in ms, retention of the fencing token in ms,
 -- and what else wake_waiter wants to know}, or nil.
@@ -168,13 +168,13 @@ end
 -- the wait queue who can come, or else frees it. Returns {1} when the client has to wake nobody, {1,
 -- ms} when the client has to sweep the lock after that time, {2, reservation, waiter, ticket, lock}
 -- when the client has to wake that waiter, {3, token, fence, ...} when a waiter has started. Then the
--- second value is '3 <ticket> <waiter>'.
+-- second value is '3 <fence> <ticket> <waiter>'.
 local function hand_off(stepwise, cluster, nonce, timeout, retention, start)
   local may, later = give_up()
   if not may then return {1, later} end
   local waiter, reservation, ticket, started = reserve('', stepwise, cluster, nonce, timeout, retention, start)
   if not waiter and not base then redis.call('DEL', lock) end
-  if started then return {3, unpack(started)}, '3 ' .. ticket .. ' ' .. waiter end
+  if started then return {3, unpack(started)}, '3 ' .. started[2] .. ' ' .. ticket .. ' ' .. waiter end
   if not ticket then return {1} end
   return {2, reservation, waiter, ticket, lock}
 end

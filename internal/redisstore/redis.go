@@ -96,15 +96,15 @@ func None(rdb redis.Scripter) bool {
 // reserves the lock. With [New] the client would have to wake that waiter. wake is a text in Lua
 // that defines the local function
 //
-//	wake_waiter(waiter, ticket, start)
+//	wake_waiter(waiter, ticket, start, again)
 //
 // wake_waiter makes the waiter come at once, and returns 'woken'. The function returns 'gone' if
 // the waiter cannot come any more, and 'paused' if the waiter cannot come for now. It returns nil
 // if the client has to wake the waiter. If start is not nil, it is a table that ends with
 // Start.Args. Then wake_waiter may start the waiter. If so, it returns 'started' and a table: the
-// holder's name, and the fields of Reservation.Reply. A call with the same start, if the waiter has
-// not gone on since, returns the same. If wake_waiter fails after it has written, the lock stays taken
-// for its TTL.
+// holder's name, and the fields of Reservation.Reply. If it fails after it has written, the lock stays
+// taken for its TTL. If again is true, wake_waiter changes nothing. If an earlier call with this start
+// has started the waiter, which is still active, it returns what that call returned, and else nil.
 //
 // A Cluster does not use wake, as its scripts cannot reach keys of other slots.
 func Waking(rdb redis.Scripter, wake string) store.Store {

@@ -4,7 +4,7 @@
 -- of queue.lua, and
 --
 -- KEYS[5]  the first value that this release has answered, if it found a wait queue or a revoked
---          lease, and the ticket and the name of the waiter that has started; for 10 s
+--          lease, and the fence, the ticket and the name of the waiter that has started; for 10 s
 --
 -- ARGV[1]  token    the holder's
 -- ARGV[2]  '1' when the client wakes waiters
@@ -25,7 +25,7 @@
 -- Guarantees: another token's lock and its wait queue stay as they are. A reservation expires. The
 -- same call made twice (its reply was lost) is no loss, if there was a wait queue, or if nobody
 -- else was granted the lock: the last fence is still the token's. The second call names the same
--- reservation, if that stands, or the same waiter that has started, if that still holds the lock.
+-- reservation, if that stands, or the same waiter that has started, if that is still active.
 -- The second call reserves the lock for nobody. If others wait for a lock with a rule, the second call
 -- too says when the client has to sweep it. A revoked lease is lost to both calls.
 
@@ -40,15 +40,11 @@ end
 -- (join.lua)
 -- (queue.lua)
 rule = rule_of(ARGV[9])
-
--- Reports whether held is the token of a waiter that this release has started.
-local function started_by(held) return ARGV[10] and begins(held, 'siding:' .. ARGV[10] .. ':') end
-
 if not base and value == MARK then -- the token's permit is not known: it was given one since, or an answer was lost
   with_permits()
   for number, held in pairs(permits_of(lock)) do
     ours = held == ARGV[1]
-    if ours or begins(held, ARGV[4]) or started_by(held) or held == 'siding:revoked-' .. string.sub(ARGV[1], #'siding:' + 1) then
+    if ours or begins(held, ARGV[4]) or held == 'siding:revoked-' .. string.sub(ARGV[1], #'siding:' + 1) then
       lock, base, value = permit_key(lock, number), lock, held
       break
     end
@@ -78,10 +74,10 @@ if value and begins(value, ARGV[4]) then
   return again
 end
 if lost then return {0} end
-local ticket, waiter = string.match(said or '', '^3 (%d+) (.*)$')
-if ticket and value and started_by(value) then
-  local outcome, again = wake_waiter(waiter, ticket, {unpack(ARGV, 10)})
-  if outcome == 'started' then return {3, value, string.match(redis.call('GET', grant) or '0', '^%d+'), unpack(again, 2)} end
+local fence, ticket, waiter = string.match(said or '', '^3 (%d+) (%d+) (.*)$')
+if fence and ARGV[10] then
+  local outcome, started = wake_waiter(waiter, ticket, {unpack(ARGV, 10)}, true)
+  if outcome == 'started' then return {3, 'siding:' .. ARGV[10] .. ':' .. table.remove(started, 1), fence, unpack(started)} end
 end
 if said then
   if not rule or redis.call('EXISTS', queue, paused) == 0 then return {1} end
