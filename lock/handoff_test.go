@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/lease"
@@ -15,9 +16,10 @@ import (
 )
 
 // wakeToStart lets those begin whose name says so, where there is a start; others who are
-// asked for are gone.
+// asked for are gone. Of a start that is over it says nothing when it is asked again.
 const wakeToStart = `
-local function wake_waiter(waiter, ticket, start)
+local function wake_waiter(waiter, ticket, start, again)
+  if again and redis.call('EXISTS', 'over:' .. start[4]) == 1 then return end
   if not start then return 'woken' end
   if string.find(waiter, '^starts') then return 'started', {waiter, ticket, start[4], 7} end
   if string.find(waiter, '^woken') then return 'woken' end
@@ -114,11 +116,11 @@ func TestHandOffByWhoseAnswerIsLost(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			onEach(t, func(s *setup) {
-				locks := redisstore.Waking(s.rdb, wakeToStart)
+				locks, said := redisstore.Waking(s.rdb, wakeToStart), uuid.NewString()
 				how := store.Release{
 					Handoff: store.Handoff{Nonce: "nonce", Stepwise: true, Timeout: time.Minute, QueueTTL: time.Hour},
 					Rule:    tt.rule,
-					Start:   &store.Start{ID: "next", TTL: time.Minute, FenceTTL: time.Hour, Args: []any{"said"}},
+					Start:   &store.Start{ID: "next", TTL: time.Minute, FenceTTL: time.Hour, Args: []any{said}},
 				}
 				take := func(token string) store.Result {
 					s.Helper()
@@ -163,6 +165,10 @@ func TestHandOffByWhoseAnswerIsLost(t *testing.T) {
 				}
 				s.rdb.Set(s.Context(), held, "siding:another:another", time.Minute)
 				again()
+				s.rdb.Set(s.Context(), "over:"+said, "", time.Minute)
+				if next, err := locks.Release(s.Context(), key, "siding:token:me", how); err != nil || next != nil && next.Grant != nil {
+					s.Errorf("not active any more: want nobody named, and no error, have %+v, %v", next, err)
+				}
 			})
 		})
 	}

@@ -59,6 +59,12 @@ var mistakes = []mutants.Mutant{
 		[]string{"TestHandOffByWhoseAnswerIsLost/lock/redis"},
 	},
 	{
+		"a release that is sent again is a loss, as who has started is over", "../internal/redisstore/release.lua",
+		"fence, unpack(started)} end\n",
+		"fence, unpack(started)} end\n  do return {0} end\n",
+		[]string{"TestHandOffByWhoseAnswerIsLost/lock/redis"},
+	},
+	{
 		"a release that is sent again names the last fence of all permits", "../internal/redisstore/release.lua",
 		"table.remove(started, 1), fence, unpack(started)}",
 		"table.remove(started, 1), string.match(redis.call('GET', grant), '^%d+'), unpack(started)}",

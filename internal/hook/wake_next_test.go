@@ -101,6 +101,14 @@ func TestStartOfWhichNothingIsLeft(t *testing.T) {
 			f.runNow(t, id)
 			w.take(t, id)
 		},
+		"started, and pending again": func(t *testing.T, f *fleet, _ *worker, id string) {
+			t.Helper()
+			f.wakeNext(t, f.waiter(id), 7, startIn(f.queue)...)
+			must(t, f.rdb.LRem(t.Context(), f.prefix()+"active", 1, id).Err())
+			must(t, f.rdb.ZRem(t.Context(), f.prefix()+"lease", id).Err())
+			must(t, f.rdb.RPush(t.Context(), f.prefix()+"pending", id).Err())
+			must(t, f.rdb.HSet(t.Context(), f.prefix()+"t:"+id, "state", "pending").Err())
+		},
 		"archived": func(t *testing.T, f *fleet, _ *worker, id string) {
 			t.Helper()
 			must(t, f.inspector.ArchiveTask(f.queue, id))

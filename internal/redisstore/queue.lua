@@ -17,8 +17,9 @@
 --
 -- wake_waiter returns 'woken'; 'gone' if the waiter cannot come any more; 'paused' if it cannot
 -- come for now; 'started' and {the holder's name, ...} if it has started and holds the lock; or
--- anything else if the client has to wake it. wake_waiter(waiter, ticket, start, true) changes nothing:
--- if an earlier call with this start has started the waiter, it returns what that call returned.
+-- anything else if the client has to wake it. wake_waiter(waiter, ticket, start, true) changes nothing.
+-- If an earlier call with this start has started the waiter, which is still active, it returns 'started'
+-- and the same table, and else nil.
 --
 -- start is {id of the next token, ttl of the lock in ms, retention of the fencing token in ms,
 -- and what else wake_waiter wants to know}, or nil.
