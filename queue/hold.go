@@ -29,7 +29,7 @@ func (r *run) hold(ctx context.Context, held *lease.Lease, next asynq.Handler) (
 	ev.Fence = held.Fence()
 	r.waited(&ev)
 	r.cfg.Observe(ev)
-	if err := r.markStarted(ctx); err != nil {
+	if err := r.markStarted(ctx, held); err != nil {
 		return err
 	}
 	return next.ProcessTask(context.WithValue(work, runKey{}, r), r.task)
@@ -60,8 +60,8 @@ func (r *run) waited(ev *Event) {
 var errNotReturned = errors.New("queue: the handler panicked, or ended its goroutine")
 
 // markStarted records that the handler of a task without retries starts. If the worker dies after that,
-// the task does not run again.
-func (r *run) markStarted(ctx context.Context) error {
+// the task does not run again. The handler does not start if the lock was lost meanwhile.
+func (r *run) markStarted(ctx context.Context, held *lease.Lease) error {
 	if !r.attempt.Seen() || r.info.Retries > 0 {
 		return nil
 	}
@@ -73,6 +73,9 @@ func (r *run) markStarted(ctx context.Context) error {
 		return r.parkUnqueued(err.Error(), err)
 	case !latest:
 		return r.parkUnqueued("superseded by a later attempt", lock.ErrLost)
+	case !held.Valid(): // release parks the task
+		r.work.Go(r.unmarkStarted)
+		return lock.ErrLost
 	}
 	return nil
 }

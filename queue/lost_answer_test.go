@@ -2,7 +2,9 @@ package queue_test
 
 import (
 	"context"
+	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -10,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -151,4 +154,31 @@ func TestStartedTaskLosesItsLockBeforeTheAnswer(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The start of a task without retries is recorded, and the answer takes so long that the lock is lost. The
+// handler does not start under a lock that somebody else may have. It starts once the task has a lock again.
+func TestLockIsLostBeforeTheStartIsRecorded(t *testing.T) {
+	t.Parallel()
+	b, st, j := setupFast(t), newStage(t), &journal{}
+	var once sync.Once
+	var over atomic.Bool
+	slow := func(ctx context.Context, cmd redis.Cmder, send func() error) error {
+		if hasKeys(cmd, "lock:", ":fence") && !over.Load() {
+			return errors.New("no renewal gets through")
+		}
+		err := send()
+		if err == nil && hasKeys(cmd, ":t:") {
+			once.Do(func() {
+				poll.Eventually(t, "the end of the lock", func() bool { return b.rdb.Exists(ctx, "lock:"+b.resource).Val() == 0 })
+				over.Store(true)
+			})
+		}
+		return err
+	}
+	(&plain{onLocks: slow, guardConfig: queue.GuardConfig{Observe: j.observe, Lock: lock.Config{TTL: time.Second}}}).serve(t, b, st)
+	id := b.enqueue(t, b.job(1), queue.Options{Retries: queue.NoRetries})
+	j.await(t, queue.EventLost, id, 1)
+	b.awaitGone(t, id)
+	st.wantOrder(1)
 }
