@@ -119,6 +119,14 @@ func TestRevocations(t *testing.T) {
 			h.Runs[1].Fence, h.Effects[0].Fence = 9, 9
 			h.Processes["w2"].Stops = []chaos.Stop{{From: 1 * s, To: 3 * s}}
 		}},
+		{name: "the next holder began late, and the key of its lock was deleted before", change: func(h *chaos.History) {
+			h.Runs[1].Fence, h.Effects[0].Fence = 9, 9
+			h.Faults = append(h.Faults, chaos.Fault{Kind: chaos.DeleteLock, Resource: "thing", Start: h.Runs[0].Begin, End: h.Runs[0].Begin})
+		}},
+		{name: "the next holder has a lower fence, and the key of another lock was deleted", want: "after a revocation, thing was given to b", change: func(h *chaos.History) {
+			h.Runs[1].Fence, h.Effects[0].Fence = 9, 9
+			h.Faults = append(h.Faults, chaos.Fault{Kind: chaos.DeleteLock, Resource: "other", Start: h.Runs[0].Begin, End: h.Runs[0].Begin})
+		}},
 
 		{name: "the task used a retry", want: "task a lost its lock to an operator after 0 retries, and ran again at 6s after 1", change: func(h *chaos.History) {
 			h.Runs[2].Retried = 1
