@@ -60,8 +60,12 @@ func (r *run) waited(ev *Event) {
 var errNotReturned = errors.New("queue: the handler panicked, or ended its goroutine")
 
 // markStarted records that the handler of a task without retries starts. If the worker dies after that,
-// the task does not run again. The handler does not start if the lock was lost meanwhile.
+// the task does not run again. If the lock was lost, as a call to Redis took long, the handler does not start,
+// and release parks the task.
 func (r *run) markStarted(ctx context.Context, held *lease.Lease) error {
+	if !held.Valid() {
+		return lock.ErrLost
+	}
 	if !r.attempt.Seen() || r.info.Retries > 0 {
 		return nil
 	}
@@ -73,7 +77,7 @@ func (r *run) markStarted(ctx context.Context, held *lease.Lease) error {
 		return r.parkUnqueued(err.Error(), err)
 	case !latest:
 		return r.parkUnqueued("superseded by a later attempt", lock.ErrLost)
-	case !held.Valid(): // release parks the task
+	case !held.Valid():
 		r.work.Go(r.unmarkStarted)
 		return lock.ErrLost
 	}

@@ -156,29 +156,48 @@ func TestStartedTaskLosesItsLockBeforeTheAnswer(t *testing.T) {
 	}
 }
 
-// The start of a task without retries is recorded, and the answer takes so long that the lock is lost. The
-// handler does not start under a lock that somebody else may have. It starts once the task has a lock again.
-func TestLockIsLostBeforeTheStartIsRecorded(t *testing.T) {
+// The lock is lost before the handler starts: the observer is slow, or Redis takes long to record the start
+// of a task without retries. The handler does not start under a lock that somebody else may have. It starts
+// once the task has a lock again.
+func TestLockIsLostBeforeTheHandlerStarts(t *testing.T) {
 	t.Parallel()
-	b, st, j := setupFast(t), newStage(t), &journal{}
-	var once sync.Once
-	var over atomic.Bool
-	slow := func(ctx context.Context, cmd redis.Cmder, send func() error) error {
-		if hasKeys(cmd, "lock:", ":fence") && !over.Load() {
-			return errors.New("no renewal gets through")
-		}
-		err := send()
-		if err == nil && hasKeys(cmd, ":t:") {
-			once.Do(func() { //nolint:contextcheck // the test's
-				poll.Eventually(t, "the end of the lock", func() bool { return b.value(t) == "" })
-				over.Store(true)
-			})
-		}
-		return err
+	for name, slowly := range map[string]bool{"the start is recorded": true, "the observer is told": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, st, j := setupFast(t), newStage(t), &journal{}
+			var once sync.Once
+			var over atomic.Bool
+			outlast := func() {
+				once.Do(func() {
+					poll.Eventually(t, "the end of the lock", func() bool { return b.value(t) == "" })
+					over.Store(true)
+				})
+			}
+			onLocks := func(_ context.Context, cmd redis.Cmder, send func() error) error {
+				if hasKeys(cmd, "lock:", ":fence") && !over.Load() {
+					return errors.New("no renewal gets through")
+				}
+				err := send()
+				if err == nil && slowly && hasKeys(cmd, ":t:") {
+					outlast()
+				}
+				return err
+			}
+			observe := func(e queue.Event) {
+				j.observe(e)
+				if e.Kind == queue.EventAcquired && !slowly {
+					outlast()
+				}
+			}
+			(&plain{onLocks: onLocks, guardConfig: queue.GuardConfig{Observe: observe, Lock: lock.Config{TTL: time.Second}}}).serve(t, b, st)
+			options := queue.Options{}
+			if slowly {
+				options.Retries = queue.NoRetries
+			}
+			id := b.enqueue(t, b.job(1), options)
+			j.await(t, queue.EventLost, id, 1)
+			b.awaitGone(t, id)
+			st.wantOrder(1)
+		})
 	}
-	(&plain{onLocks: slow, guardConfig: queue.GuardConfig{Observe: j.observe, Lock: lock.Config{TTL: time.Second}}}).serve(t, b, st)
-	id := b.enqueue(t, b.job(1), queue.Options{Retries: queue.NoRetries})
-	j.await(t, queue.EventLost, id, 1)
-	b.awaitGone(t, id)
-	st.wantOrder(1)
 }
