@@ -556,7 +556,7 @@ func TestHistoryOfAFailover(t *testing.T) {
 			sentinel.Master(t).Kill()
 			poll.Eventually(t, "a Redis that writes", func() bool { return client.Set(t.Context(), t.Name(), 1, 0).Err() == nil })
 		})
-		// On a busy machine the Sentinels may take the new master for dead, too, and promote the other replica.
+		// On a busy machine the Sentinels may take the new master for dead, too, and make the other replica the master.
 		master, since := sentinel.Master(t), time.Now()
 		h.crews.Wait()
 		if sentinel.Master(t) != master {
