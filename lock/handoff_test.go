@@ -16,7 +16,7 @@ import (
 )
 
 // wakeToStart lets those begin whose name says so, where there is a start; others who are
-// asked for are gone. Of a start that is over it says nothing when it is asked again.
+// asked for are gone. If a start is marked as over, it returns nil to who asks again.
 const wakeToStart = `
 local function wake_waiter(waiter, ticket, start, again)
   if again and redis.call('EXISTS', 'over:' .. start[4]) == 1 then return end

@@ -48,7 +48,7 @@ var mistakes = []mutants.Mutant{
 	},
 	{
 		"a release that is sent again does not know that it handed on", "../internal/redisstore/release.lua",
-		"if said then\n",
+		"if record then\n",
 		"if false then\n",
 		[]string{"TestReleaseWhoseAnswerIsLost/client_retries/handed_on"},
 	},

@@ -29,8 +29,14 @@ func (r *run) hold(ctx context.Context, held *lease.Lease, next asynq.Handler) (
 	ev.Fence = held.Fence()
 	r.waited(&ev)
 	r.cfg.Observe(ev)
-	if err := r.markStarted(ctx, held); err != nil {
+	if err := r.markStarted(ctx); err != nil {
 		return err
+	}
+	if !held.Valid() { // a slow observer or a late answer of Redis has outlasted it; release parks the task
+		if r.marksStart() {
+			r.work.Go(r.unmarkStarted)
+		}
+		return lock.ErrLost
 	}
 	return next.ProcessTask(context.WithValue(work, runKey{}, r), r.task)
 }
@@ -59,14 +65,13 @@ func (r *run) waited(ev *Event) {
 // panic itself.
 var errNotReturned = errors.New("queue: the handler panicked, or ended its goroutine")
 
+// marksStart reports whether the start of the handler is recorded: that of a task without retries.
+func (r *run) marksStart() bool { return r.attempt.Seen() && r.info.Retries == 0 }
+
 // markStarted records that the handler of a task without retries starts. If the worker dies after that,
-// the task does not run again. If the lock was lost, as a call to Redis took long, the handler does not start,
-// and release parks the task.
-func (r *run) markStarted(ctx context.Context, held *lease.Lease) error {
-	if !held.Valid() {
-		return lock.ErrLost
-	}
-	if !r.attempt.Seen() || r.info.Retries > 0 {
+// the task does not run again.
+func (r *run) markStarted(ctx context.Context) error {
+	if !r.marksStart() {
 		return nil
 	}
 	latest, err := r.attempt.MarkStarted(ctx, r.rdb)
@@ -77,9 +82,6 @@ func (r *run) markStarted(ctx context.Context, held *lease.Lease) error {
 		return r.parkUnqueued(err.Error(), err)
 	case !latest:
 		return r.parkUnqueued("superseded by a later attempt", lock.ErrLost)
-	case !held.Valid():
-		r.work.Go(r.unmarkStarted)
-		return lock.ErrLost
 	}
 	return nil
 }

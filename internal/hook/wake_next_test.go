@@ -21,20 +21,20 @@ import (
 // wakeNext wakes a waiter as the scripts of a lock do, with a start if one is given.
 func (f *fleet) wakeNext(t *testing.T, waiter string, ticket int64, start ...any) []any {
 	t.Helper()
-	script := redis.NewScript(fastpath.Wake() + `
-local outcome, started = wake_waiter(ARGV[1], ARGV[2], ARGV[3] and {unpack(ARGV, 3)})
-return {outcome or 'by the client', unpack(started or {})}`)
-	got, err := script.Run(t.Context(), f.rdb, nil, append([]any{waiter, strconv.FormatInt(ticket, 10)}, start...)...).Slice()
-	must(t, err)
-	return got
+	return f.wakeWaiter(t, "", waiter, ticket, start)
 }
 
-// wakeAgain asks again what a start has answered.
+// wakeAgain asks what an earlier call with the same start has answered.
 func (f *fleet) wakeAgain(t *testing.T, waiter string, ticket int64, start ...any) []any {
 	t.Helper()
+	return f.wakeWaiter(t, ", true", waiter, ticket, start)
+}
+
+func (f *fleet) wakeWaiter(t *testing.T, again, waiter string, ticket int64, start []any) []any {
+	t.Helper()
 	script := redis.NewScript(fastpath.Wake() + `
-local outcome, started = wake_waiter(ARGV[1], ARGV[2], {unpack(ARGV, 3)}, true)
-return {outcome or 'nobody', unpack(started or {})}`)
+local outcome, started = wake_waiter(ARGV[1], ARGV[2], ARGV[3] and {unpack(ARGV, 3)}` + again + `)
+return {outcome or 'nothing', unpack(started or {})}`)
 	got, err := script.Run(t.Context(), f.rdb, nil, append([]any{waiter, strconv.FormatInt(ticket, 10)}, start...)...).Slice()
 	must(t, err)
 	return got
@@ -87,7 +87,7 @@ func TestWaiterStarts(t *testing.T) {
 	})
 }
 
-// Who asks again what came of a start wakes nobody, whatever has become of the task since.
+// Who asks again after a start that is over, or never was, gets no answer and changes nothing.
 func TestStartOfWhichNothingIsLeft(t *testing.T) {
 	t.Parallel()
 	for name, put := range map[string]func(t *testing.T, f *fleet, w *worker, id string){
@@ -126,8 +126,8 @@ func TestStartOfWhichNothingIsLeft(t *testing.T) {
 				id := f.parked(t, w, 7)
 				put(t, f, w, id)
 				before := f.check(t)
-				if got := f.wakeAgain(t, f.waiter(id), 7, startIn(f.queue)...); got[0] != "nobody" {
-					t.Errorf("want nobody, have %q", got)
+				if got := f.wakeAgain(t, f.waiter(id), 7, startIn(f.queue)...); got[0] != "nothing" {
+					t.Errorf("want nothing said, have %q", got)
 				}
 				if after := f.check(t); !reflect.DeepEqual(before.hashes, after.hashes) || !reflect.DeepEqual(before.lists, after.lists) {
 					t.Errorf("want all as it was, %v, have %v", before, after)
@@ -195,7 +195,7 @@ func TestStartOfNobody(t *testing.T) {
 		w := f.worker(t)
 		id := f.enqueue(t)
 		w.take(t, id)
-		if got := f.wakeNext(t, f.waiter(id), 7, startIn(f.queue)...); got[0] != "by the client" {
+		if got := f.wakeNext(t, f.waiter(id), 7, startIn(f.queue)...); got[0] != "nothing" {
 			t.Errorf("active: want it left to the client, have %q", got)
 		}
 		for _, waiter := range []string{f.waiter("gone"), "x", "3:abcd:e"} {
