@@ -24,8 +24,8 @@ local function start_attempt(asynq, id, ticket, name, ends, host)
 end
 
 -- Wakes a waiter. start is {attempt's name, two that are for the lock, queue, when the attempt's
--- lease ends in Unix seconds, the host that runs it}, or nil. If again is true, wakes nobody: returns
--- 'started' and the same table as an earlier call with this start, if that attempt is still active.
+-- lease ends in Unix seconds, the host that runs it}, or nil. If again is true, wakes nobody and
+-- returns what an earlier call with this start returned, if the attempt that it started is still active.
 --
 -- Returns 'started' and {the holder's name, encoded task, how many are pending, ticket} when it has
 -- started an attempt; 'woken' when the task is pending, 'gone' when it does not wait, 'paused' when

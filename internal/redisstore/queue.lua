@@ -18,8 +18,8 @@
 -- wake_waiter returns 'woken'; 'gone' if the waiter cannot come any more; 'paused' if it cannot
 -- come for now; 'started' and {the holder's name, ...} if it has started and holds the lock; or
 -- anything else if the client has to wake it. wake_waiter(waiter, ticket, start, true) changes nothing.
--- If an earlier call with this start has started the waiter, which is still active, it returns 'started'
--- and the same table, and else nil.
+-- It returns 'started' and the same table as an earlier call with this start, if that has started the
+-- waiter and the waiter is still active. Else it returns nil.
 --
 -- start is {id of the next token, ttl of the lock in ms, retention of the fencing token in ms,
 -- and what else wake_waiter wants to know}, or nil.
@@ -94,8 +94,8 @@ end
 
 -- Returns the first in the wait queue from an index on, its ticket and its index. Waiters of
 -- unreachable groups, and those who come already, are skipped, but not me. Returns nothing when none
--- of the first 2,000 can come; each of them takes 0.5 us. Most often the very first can. Its index is a
--- text, as Redis takes 0.5 us to format a number.
+-- of the first 2,000 can come; each of them takes 0.5 us. Mostly the very first can. Its index is passed
+-- as a text, because Redis takes 0.5 us to format a number.
 local function first_from(index, me, unreachable, coming)
   local at = index == 0 and '0' or index
   local some = redis.call('ZRANGE', queue, at, at, 'WITHSCORES')
@@ -124,7 +124,7 @@ local function reserve(me, stepwise, cluster, nonce, timeout, retention, start)
     local waiter, score, at = first_from(index, me, skipped < 100 and {} or unreachable, coming)
     if not waiter or waiter == me then return waiter end
     index = at
-    local ticket = string.find(score, '^%d+$') and score or digits(tonumber(score)) -- most often digits are there already
+    local ticket = string.find(score, '^%d+$') and score or digits(tonumber(score)) -- Redis mostly writes digits
     local comes, started = woken(waiter, ticket, cluster, retention, start)
     if started then
       local token = 'siding:' .. start[1] .. ':' .. table.remove(started, 1)
@@ -168,8 +168,8 @@ end
 -- Hands off the lock, which the caller holds or had reserved. Reserves the lock for the first in
 -- the wait queue who can come, or else frees it. Returns {1} when the client has to wake nobody, {1,
 -- ms} when the client has to sweep the lock after that time, {2, reservation, waiter, ticket, lock}
--- when the client has to wake that waiter, {3, token, fence, ...} when a waiter has started. Then the
--- second value is '3 <fence> <ticket> <waiter>'.
+-- when the client has to wake that waiter, {3, token, fence, ...} when a waiter has started. Only then
+-- there is a second value, which release.lua records: '3 <fence> <ticket> <waiter>'.
 local function hand_off(stepwise, cluster, nonce, timeout, retention, start)
   local may, later = give_up()
   if not may then return {1, later} end

@@ -103,8 +103,10 @@ func None(rdb redis.Scripter) bool {
 // if the client has to wake the waiter. If start is not nil, it is a table that ends with
 // Start.Args. Then wake_waiter may start the waiter. If so, it returns 'started' and a table: the
 // holder's name, and the fields of Reservation.Reply. If it fails after it has written, the lock stays
-// taken for its TTL. If again is true, wake_waiter changes nothing. If an earlier call with this start
-// has started the waiter, which is still active, it returns what that call returned, and else nil.
+// taken for its TTL.
+//
+// If again is true, wake_waiter changes nothing. It returns what an earlier call with this start
+// returned, if that has started the waiter and the waiter is still active. Else it returns nil.
 //
 // A Cluster does not use wake, as its scripts cannot reach keys of other slots.
 func Waking(rdb redis.Scripter, wake string) store.Store {

@@ -3,8 +3,8 @@
 -- itself. The common case comes before queue.lua, and so does not pay for it. KEYS are those
 -- of queue.lua, and
 --
--- KEYS[5]  the first value that this release has answered, if it found a wait queue or a revoked
---          lease, and the fence, the ticket and the name of the waiter that has started; for 10 s
+-- KEYS[5]  what this release has recorded, if it found a wait queue or a revoked lease: the first value
+--          of its answer; and behind 3 the fence, the ticket and the name of the waiter; for 10 s
 --
 -- ARGV[1]  token    the holder's
 -- ARGV[2]  '1' when the client wakes waiters
@@ -53,7 +53,7 @@ end
 -- An operator has revoked the lease, see revoke.lua. Its holder has returned.
 local revoked = value == 'siding:revoked-' .. string.sub(ARGV[1], #'siding:' + 1)
 if ours or revoked then
-  local next, started = {1}, nil
+  local next, record = {1}, nil
   if revoked then
     next = hand_off(ARGV[2] == '1', ARGV[3] == '1', ARGV[4], ARGV[5], ARGV[6])
     next = next[1] == 1 and {0} or next
@@ -61,25 +61,25 @@ if ours or revoked then
   elseif ARGV[7] ~= '' then
     reserve_for(ARGV[4] .. digits(us()) .. ':' .. ARGV[7], ARGV[5], ARGV[6])
   else
-    next, started = hand_off(ARGV[2] == '1', ARGV[3] == '1', ARGV[4], ARGV[5], ARGV[6], ARGV[10] and {unpack(ARGV, 10)})
+    next, record = hand_off(ARGV[2] == '1', ARGV[3] == '1', ARGV[4], ARGV[5], ARGV[6], ARGV[10] and {unpack(ARGV, 10)})
   end
-  redis.call('SET', KEYS[5], started or next[1], 'PX', '10000')
+  redis.call('SET', KEYS[5], record or next[1], 'PX', '10000')
   return next
 end
-local said = redis.call('GET', KEYS[5])
-local lost = said == '0'
+local record = redis.call('GET', KEYS[5])
+local lost = record == '0'
 if value and begins(value, ARGV[4]) then
   local again = handed_off(value, ARGV[2] == '1', ARGV[3] == '1')
   if lost then again[1] = 0 end
   return again
 end
 if lost then return {0} end
-local fence, ticket, waiter = string.match(said or '', '^3 (%d+) (%d+) (.*)$')
+local fence, ticket, waiter = string.match(record or '', '^3 (%d+) (%d+) (.*)$')
 if fence and ARGV[10] then
   local outcome, started = wake_waiter(waiter, ticket, {unpack(ARGV, 10)}, true)
   if outcome == 'started' then return {3, 'siding:' .. ARGV[10] .. ':' .. table.remove(started, 1), fence, unpack(started)} end
 end
-if said then
+if record then
   if not rule or redis.call('EXISTS', queue, paused) == 0 then return {1} end
   local number, later = free_permit(base or lock, rule)
   return {1, number and 1 or later}
