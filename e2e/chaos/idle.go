@@ -202,11 +202,14 @@ func (c *checker) waits(t *Task) (waiting, orphaned []span) {
 	since, losses, crashed, resting := t.Accepted, 0, false, false
 	until := func(to time.Duration) {
 		from, requeues := max(since, t.RunAgain), c.requeues[t.ID]
-		n, _ := slices.BinarySearch(requeues, to) // its requeues by then
+		// The task may begin before its requeue is written down. If its worker dies after that, the
+		// next requeue comes a TTL later, which is longer than the noise.
+		n, _ := slices.BinarySearch(requeues, to+noise)
 		switch {
 		case resting:
 		case n > 0 && requeues[n-1] > from:
-			orphaned, waiting = append(orphaned, span{from: from, to: requeues[n-1]}), append(waiting, span{from: requeues[n-1], to: to})
+			requeued := min(requeues[n-1], to)
+			orphaned, waiting = append(orphaned, span{from: from, to: requeued}), append(waiting, span{from: requeued, to: to})
 		case !crashed:
 			waiting = append(waiting, span{from: from, to: to})
 		case n < tolerated: // else it is left to asynq

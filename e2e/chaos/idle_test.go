@@ -180,6 +180,12 @@ func TestIdle(t *testing.T) {
 		{name: "b was taken by a worker that was cut off", begins: 23 * s, change: func(h *chaos.History) {
 			h.Requeued = []chaos.Requeued{{Task: "b", At: 20 * s}}
 		}},
+		{name: "b was taken by a worker that was cut off, and began before its requeue was written down", begins: 20 * s, change: func(h *chaos.History) {
+			h.Requeued = []chaos.Requeued{{Task: "b", At: 20*s + 6*ms}}
+		}},
+		{name: "b was requeued long after it began", begins: 20 * s, want: "from 2s to 20s", change: func(h *chaos.History) {
+			h.Requeued = []chaos.Requeued{{Task: "b", At: 22 * s}}
+		}},
 
 		{name: "b begins during a fault", begins: 9 * s, change: func(h *chaos.History) { hang(h, 1500*ms, 10*s) }},
 		{name: "b begins soon after a fault", begins: 12 * s, change: func(h *chaos.History) { hang(h, 1500*ms, 7*s) }},
