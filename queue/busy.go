@@ -41,6 +41,11 @@ func (r *run) acquireByPolicy(ctx context.Context) (*lease.Lease, error) {
 		}
 		return nil, r.reject(rejected)
 	case p.OnBusy == OnBusyWait && r.deciding == r.locks:
+		if p.MaxWaiting > 0 {
+			if err := r.mayWait(ctx, e, waits); err != nil {
+				return nil, err
+			}
+		}
 		r.leaveQueue(ctx, r.info, r.waiter())
 		if held := r.waitAtWork(ctx); held != nil {
 			return held, nil
@@ -51,7 +56,9 @@ func (r *run) acquireByPolicy(ctx context.Context) (*lease.Lease, error) {
 		e = r.notAcquired(ctx, err)
 	}
 	if p := r.policy; e.queued && (r.equal() != "" || p.MaxWait > 0 || p.MaxWaiting > 0) {
-		return nil, r.waitByPolicy(ctx, e, waits)
+		if err := r.mayWait(ctx, e, waits); err != nil {
+			return nil, err
+		}
 	}
 	return nil, r.park(e)
 }
@@ -90,7 +97,11 @@ func (r *run) reject(e *RejectedError) error {
 // waitAtWork waits for the lock in the wait queue while the task has its worker. It returns nil if it has
 // not got the lock.
 func (r *run) waitAtWork(ctx context.Context) *lease.Lease {
+	r.waitedAtWork = true
 	wait := r.policy.Wait
+	if r.policy.MaxWait > 0 {
+		wait = min(wait, r.policy.MaxWait) // then it asks again, and ends
+	}
 	if end, ok := ctx.Deadline(); ok {
 		wait = min(wait, time.Until(end)/2) // the handler has the same time, and parking needs some
 	}
@@ -108,9 +119,11 @@ func (r *run) waitAtWork(ctx context.Context) *lease.Lease {
 	return held
 }
 
-// waitByPolicy parks a task that is in the wait queue by e, or takes it out and ends the attempt.
-func (r *run) waitByPolicy(ctx context.Context, e *parkedError, waits bool) error {
-	p, came := r.policy, time.UnixMicro(e.ticket+r.advance)
+// mayWait decides whether a task that is in the wait queue may wait there, and by when e has the task come
+// by itself. Otherwise mayWait takes the task out. The error ends the attempt, or parks the task until
+// Redis answers.
+func (r *run) mayWait(ctx context.Context, e *parkedError, waits bool) error {
+	p := r.policy
 	waiter := redisstore.Waiter{
 		Key: r.locks.Key(r.info.Resource), Name: r.waiter(), Came: r.attempt.Came,
 		Equal: r.equal(), TTL: fallback + 2*fallbackSpread,
@@ -123,7 +136,7 @@ func (r *run) waitByPolicy(ctx context.Context, e *parkedError, waits bool) erro
 		r.faults.fault(ctx, r.log(), "who waits for a resource could not be asked for", err)
 		return r.park(e.soon())
 	}
-	waited := found.Now.Sub(came)
+	waited := found.Now.Sub(r.came(e.ticket))
 	late, err := r.late(ctx, waited)
 	switch {
 	case err != nil:
@@ -131,18 +144,19 @@ func (r *run) waitByPolicy(ctx context.Context, e *parkedError, waits bool) erro
 	case late:
 		r.leaveQueue(ctx, r.info, waiter.Name)
 		return &endedError{r.waitedTooLong(ctx, waited)}
-	case p.MaxWait > 0:
-		e.after = min(e.after, p.MaxWait-waited+time.Second) // asynq keeps whole seconds
-	}
-	if found.Equal != "" {
+	case found.Equal != "":
 		if err := r.meet(ctx, waiter, found, e); err != nil {
 			return err
 		}
-	} else if waiter.Most > 0 && found.Waiting > waiter.Most {
+	case waiter.Most > 0 && found.Waiting > waiter.Most:
 		r.leaveQueue(ctx, r.info, waiter.Name)
 		return r.reject(&RejectedError{Resource: r.info.Resource, Waiting: found.Waiting - 1})
 	}
-	return r.park(e)
+	if p.MaxWait > 0 {
+		waited = found.Now.Sub(r.came(e.ticket))             // it may have the position of another by now
+		e.after = min(e.after, p.MaxWait-waited+time.Second) // asynq keeps whole seconds
+	}
+	return nil
 }
 
 // equal is what is the same for all tasks that are equal to this one, "" if none is.
@@ -204,15 +218,18 @@ func (r *run) overdue(found redisstore.Others) bool {
 	return r.policy.MaxWait > 0 && found.Now.Sub(time.UnixMicro(found.Came)) > r.policy.MaxWait
 }
 
-// replace deletes the task of found.Equal, whose position waiter gets when it is registered. A task that
-// cannot be deleted any more goes first.
+// replace deletes the task of found.Equal, whose position waiter gets when it is registered, unless that
+// one has waited for too long already. A task that cannot be deleted any more goes first.
 func (r *run) replace(ctx context.Context, waiter *redisstore.Waiter, found redisstore.Others) (asynqredis.WaiterState, error) {
 	queue, id, _ := asynqredis.ParseWaiter(found.Equal)
 	state, priority, err := asynqredis.DeleteWaiter(ctx, r.rdb, queue, id, found.Ticket, waiter.Key)
 	switch state {
 	case asynqredis.WaiterDeleted:
 		// As if it had come when that one did, with a priority of its own.
-		waiter.Ticket = found.Ticket + priority*asynqredis.Advance.Microseconds() - r.advance
+		ticket := found.Ticket + priority*asynqredis.Advance.Microseconds() - r.advance
+		if r.policy.MaxWait == 0 || found.Now.Sub(r.came(ticket)) <= r.policy.MaxWait {
+			waiter.Ticket = ticket
+		}
 		ev := r.event(EventReplaced)
 		ev.TaskID, ev.Other = id, r.info.ID
 		r.cfg.Observe(ev)
@@ -236,11 +253,14 @@ func (r *run) coalesced(ctx context.Context, id string) error {
 	return &endedError{}
 }
 
+// came returns when a task with a ticket came to its lock.
+func (r *run) came(ticket int64) time.Time { return time.UnixMicro(ticket + r.advance) }
+
 // waitedUntil returns how long the task has waited when it got a lock with a fence. The fence and the
 // ticket are times of Redis, in a Cluster perhaps of two nodes.
 func (r *run) waitedUntil(fence int64) time.Duration {
 	if r.attempt.Came == 0 {
 		return 0
 	}
-	return time.Duration(fence-r.attempt.Came-r.advance) * time.Microsecond
+	return time.UnixMicro(fence).Sub(r.came(r.ticket()))
 }

@@ -14,7 +14,7 @@ func (r *run) tooLate(ctx context.Context) (waited time.Duration, late bool, err
 	if r.policy == nil || r.policy.MaxWait == 0 {
 		return 0, false, nil
 	}
-	if _, waits := r.attempt.WaitedFor(r.info.Resource); waits {
+	if _, waits := r.attempt.WaitedFor(r.info.Resource); waits || r.waitedAtWork {
 		waited = r.waitedUntil(r.queued.Fence())
 	}
 	if late, err = r.late(ctx, waited); err != nil {

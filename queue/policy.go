@@ -32,7 +32,8 @@ const (
 	// "coalesced: <id of the one that waits>".
 	OnBusyCoalesce OnBusy = "coalesce"
 	// OnBusyReplace has the task take the position of a waiting task of the same kind, which is
-	// deleted. Of the two the one stays that a worker took later. So the latest of them runs.
+	// deleted. Of the two the one stays that a worker took later. So the latest of them runs, unless its
+	// [Policy.MaxWait] ends it.
 	OnBusyReplace OnBusy = "replace"
 )
 
@@ -44,21 +45,22 @@ const (
 //
 // The handler of a task may have begun when its worker dies or shuts down, or when it loses its lock. Such
 // a task comes again for no failure of its own. From then on it is parked whenever its resource is busy,
-// and no other task replaces it. Only MaxWait holds for it.
+// and no other task replaces it. Only MaxWait holds for it. With OnBusyWait its worker may wait first.
 type Policy struct {
 	// OnBusy defaults to OnBusyPark.
 	OnBusy OnBusy
 	// Wait is how long the worker waits with OnBusyWait, 1 ms to 1 min. It waits for half of the task's
-	// [Options.Timeout] at most, which counts meanwhile.
+	// [Options.Timeout] at most, as that counts meanwhile, and for no longer than MaxWait.
 	Wait time.Duration
 	// MaxWait is how long the task may wait for its resource, from when it first came to it, or came
-	// again after a failure or a crash. A task that has waited for longer does not run. It is archived
-	// with an error that matches [ErrMaxWait], or given to [GuardConfig.OnMaxWait]. That uses no retry.
-	// Tasks that are due are looked for every DelayedTaskCheckInterval of asynq.Config, so the task ends
+	// again after a failure or a crash. With OnBusyReplace a task takes over the time of the
+	// task that it replaces, unless that time is longer ago than MaxWait. A task that has waited for longer
+	// does not run. It is archived with an error that matches [ErrMaxWait], or given to
+	// [GuardConfig.OnMaxWait]. That uses no retry. Tasks that are due are looked for every DelayedTaskCheckInterval of asynq.Config, so the task ends
 	// up to so much and a second later. 0 means no end; at least 1 s.
 	MaxWait time.Duration
 	// MaxWaiting is how many tasks and others may wait for the resource. A task that would be one more
-	// is rejected as by OnBusyReject. A task that waits already is not. 0 means no end.
+	// is rejected as by OnBusyReject, before its worker waits. A task that waits already is not. 0 means no end.
 	MaxWaiting int
 	// UseRetries has a rejected task use a retry, and come again as after a failure of its own.
 	// Otherwise it is archived.

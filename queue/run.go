@@ -103,6 +103,8 @@ type run struct {
 	policy  *Policy       // nil for a task that parks
 	advance int64         // how much earlier its priority has it come in the wait queue, µs
 	again   bool          // see comesAgain
+
+	waitedAtWork bool // see waitAtWork
 }
 
 // runKey is the key under which the context of a guarded handler carries its run.

@@ -55,9 +55,10 @@ func (s *State) claim(me id) {
 // grant gives a task the lock. A task that has waited too long does not run.
 func (m *Model) grant(s *State, i id) {
 	t := s.task(i)
+	waited := t.Waits || t.atWork() && m.Mistake != LateAtWork
 	s.By, s.For, s.Mark = i, 0, false
 	t.Queued = 0
-	if t.Waits && m.overdue(s, i, t.Came) && m.Mistake != LateRuns {
+	if waited && m.overdue(s, i, t.Came) && m.Mistake != LateRuns {
 		t.Phase = lateHolder
 		return
 	}
@@ -115,6 +116,8 @@ func (m *Model) askOthers(s *State, i id) {
 		t.Phase, t.Equal, t.Older = meeting, equal, s.older(equal, i)
 	case many:
 		t.Phase = rejecting
+	case m.policy(i).OnBusy == Wait && !t.Waits && !t.Waited:
+		t.Phase = admitted
 	default:
 		t.Phase = parking
 	}
@@ -154,7 +157,10 @@ func (m *Model) replace(s *State, i id) {
 	switch {
 	case e.Phase == parked && e.Ticket == t.EqualAt, e.Phase == pending && e.Ticket > 0 && m.Mistake == DeletesWoken:
 		e.local, e.End, e.By = local{Phase: ended}, replaced, i
-		t.Deleted, t.Gets, t.GetsIn = true, gets, e.Since
+		t.Deleted = true
+		if !m.overdue(s, i, e.Since) || m.Mistake == TakesOverLate {
+			t.Gets, t.GetsIn = gets, e.Since
+		}
 		for n := range s.Tasks { // it waits beside the same tasks
 			if s.Tasks[n].Alive&t.Equal.bit() != 0 {
 				t.Alive |= id(n + 1).bit()

@@ -34,8 +34,11 @@ func (m *Model) taskBroken(from, to *State, i id) string {
 		return "replaced: a task is deleted for an earlier one"
 	case p.OnBusy == Reject && from.For == i && was.Phase == taken && (is.Phase == rejecting || is.Phase == asked):
 		return "own lock: a task is rejected for the lock that is reserved for it"
-	case starts && is.Waits && p.MaxWait > 0 && to.Clock > is.Since+p.MaxWait:
+	case starts && is.Waits && p.MaxWait > 0 && to.Clock > is.Since+p.MaxWait,
+		starts && was.atWork() && p.MaxWait > 0 && to.Clock > max(is.Since, is.Taken)+p.MaxWait:
 		return "late: a task runs that has waited too long"
+	case is.GetsIn > 0 && is.GetsIn != was.GetsIn && m.overdue(to, i, is.GetsIn):
+		return "dead: a task is given a position that has waited too long"
 	case ends && is.End == expired && was.Phase == running:
 		return "at work: a task ends that has waited too long and is at work"
 	case ends && is.End == expired && to.Clock <= is.Since+p.MaxWait:

@@ -17,6 +17,8 @@ const (
 	PositionFirst        Mistake = "a task takes a position before it deletes who has that"
 	DeletesWoken         Mistake = "a task is replaced that was woken"
 	EarlierReplaces      Mistake = "a replacement does not compare who came later"
+	TakesOverLate        Mistake = "a task takes over the position of one that has waited too long to run"
+	LateAtWork           Mistake = "a grant does not look at the wait of a worker"
 	LateRuns             Mistake = "a grant does not look at the wait"
 	RepeatIsTooMany      Mistake = "a task whose answer was lost is rejected although it is registered"
 	TicketForgotten      Mistake = "a waker takes a waiter out of the wait queue whose ticket has changed"

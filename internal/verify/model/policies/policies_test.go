@@ -21,6 +21,7 @@ var (
 	replace  = policies.Policy{OnBusy: policies.Replace}
 	urgent   = policies.Policy{Priority: 1}
 	one      = policies.Policy{MaxWaiting: 1}
+	oneWaits = policies.Policy{OnBusy: policies.Wait, MaxWait: 1, MaxWaiting: 1}
 )
 
 func times(n int, p policies.Policy) []policies.Policy {
@@ -49,6 +50,7 @@ func TestProtocol(t *testing.T) {
 		{Tasks: []policies.Policy{reject, park}, Faults: 1},
 		{Tasks: []policies.Policy{wait, park, wait}},
 		{Tasks: times(2, wait), Faults: 1},
+		{Tasks: times(2, oneWaits), Ticks: 2},
 	}
 	if verify.All() {
 		models = append(models,
@@ -66,7 +68,8 @@ func TestProtocol(t *testing.T) {
 			policies.Model{Tasks: []policies.Policy{park, urgent, urgent}, Faults: 1},
 			policies.Model{Tasks: []policies.Policy{wait, park, wait}, Faults: 1},
 			policies.Model{Tasks: []policies.Policy{wait, {OnBusy: policies.Wait, MaxWait: 1, MaxWaiting: 2}, wait}, Ticks: 1},
-			policies.Model{Tasks: []policies.Policy{wait, {OnBusy: policies.Wait, MaxWait: 1, MaxWaiting: 1}}, Faults: 1, Ticks: 2},
+			policies.Model{Tasks: []policies.Policy{wait, oneWaits}, Faults: 1, Ticks: 2},
+			policies.Model{Tasks: times(3, oneWaits), Ticks: 1},
 			policies.Model{Tasks: times(2, wait), Faults: 2},
 			policies.Model{Tasks: []policies.Policy{retry, park, retry}, Faults: 1},
 			policies.Model{Tasks: times(3, policies.Policy{OnBusy: policies.Coalesce, MaxWaiting: 1, UseRetries: true})},
@@ -107,6 +110,8 @@ func TestMistakesAreFound(t *testing.T) {
 		{mistake: policies.DeletesWoken, tasks: times(2, replace), property: "replaced"},
 		{mistake: policies.EarlierReplaces, tasks: times(2, replace), property: "replaced"},
 		{mistake: policies.TicketForgotten, tasks: times(3, replace), property: "order"},
+		{mistake: policies.TakesOverLate, tasks: mixed()[:2], ticks: 3, property: "dead"},
+		{mistake: policies.LateAtWork, tasks: times(2, oneWaits), ticks: 3, property: "late"},
 		{mistake: policies.LateRuns, tasks: times(2, patient), ticks: 3, property: "late"},
 		{mistake: policies.EndsAtWork, tasks: times(2, patient), ticks: 3, property: "at work"},
 		{mistake: policies.StrictPriority, tasks: ages, property: "ageing"},

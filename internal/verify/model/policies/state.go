@@ -24,6 +24,7 @@ const (
 	pending    phase = iota // a worker takes it
 	taken                   // asks for the lock
 	asked                   // is in the wait queue, as the lock is busy: asks who else waits, leaves, or parks
+	admitted                // leaves the wait queue, so that its worker waits
 	joining                 // its worker asks for the lock, and waits
 	waiting                 // its worker is in the wait queue
 	meeting                 // an equal one is registered: deletes that one, or looks whether it still waits
@@ -41,6 +42,9 @@ const (
 	parked                  // waits
 	ended
 )
+
+// atWork reports whether the worker of a task waits for it, or has done so.
+func (l *local) atWork() bool { return l.Waited || l.Phase == joining || l.Phase == waiting }
 
 // active reports whether a worker has the task.
 func (p phase) active() bool { return p > pending && p < parked }

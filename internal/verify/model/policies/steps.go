@@ -86,6 +86,8 @@ func (b *builder) task(i id) {
 		b.call("task %d asks for the lock", i, 0, func(s *State) { b.ask(s, i) })
 	case asked:
 		b.decide(i)
+	case admitted:
+		b.leave(i, joining)
 	case joining:
 		b.call("task %d has its worker ask for the lock", i, 0, func(s *State) { b.join(s, i) })
 	case waiting:
@@ -150,7 +152,7 @@ func (b *builder) decide(i id) {
 		b.leave(i, rejected)
 	case p.OnBusy == Wait && !t.Waits && !t.Waited && b.Mistake == StaysQueued:
 		b.may(prompt, "task %d is to wait", i, 0, func(s *State) { s.task(i).Phase = joining })
-	case p.OnBusy == Wait && !t.Waits && !t.Waited:
+	case p.OnBusy == Wait && !t.Waits && !t.Waited && p.MaxWaiting == 0:
 		b.leave(i, joining)
 	case b.equals(i) || p.MaxWait > 0 || p.MaxWaiting > 0:
 		b.call("task %d asks who else waits", i, 0, func(s *State) { b.askOthers(s, i) })
