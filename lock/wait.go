@@ -16,6 +16,9 @@ const (
 	pollLongest = time.Second
 )
 
+// lateCall is how long a call without an answer may be on its way, after another one has been answered.
+const lateCall = time.Second
+
 // errNoAnswer says why a wait has ended before its first try.
 var errNoAnswer = errors.New("the store has not answered yet")
 
@@ -71,18 +74,30 @@ func (l *Locker) waitInQueue(ctx context.Context, request lease.Request, from st
 		return nil, acquireError(request.Resource, end, errNoAnswer)
 	}
 	waiter, woken, leave := n.join()
-	defer leave()
 	waiting.Queued(waiter)
 	request.Waiter = waiter
+	answered := true
 	try := func() (*lease.Lease, error) {
 		request.Waited = time.Since(since)
-		return l.attempt(ctx, request, func(error) {})
+		held, err := l.attempt(ctx, request, func(error) {})
+		answered = err == nil || errors.Is(err, ErrBusy)
+		return held, err
 	}
 	held, err := l.persist(ctx, request.Resource, try, untilNextTry, woken)
-	if err != nil {
-		l.client.Go(func() { l.leaveQueue(context.WithoutCancel(ctx), request) })
+	if err == nil {
+		leave()
+		return held, nil
 	}
-	return held, err
+	l.client.Go(func() {
+		defer leave()
+		background := context.WithoutCancel(ctx)
+		l.leaveQueue(background, request)
+		// The store may take the last try after the waiter has left, as they were sent on two connections.
+		if !answered && l.client.Sleep(background, lateCall, woken) == nil {
+			l.leaveQueue(background, request)
+		}
+	})
+	return nil, err
 }
 
 // leaveQueue takes the waiter of request, who has given up, out of the wait queue. As the process

@@ -541,3 +541,34 @@ func TestLeaveOfNobody(t *testing.T) {
 		t.Errorf("want the lock still held, have %v", err)
 	}
 }
+
+// TestLateTryOfAWaiterThatHasLeft: the last try of a waiter reaches the store after the waiter has left the
+// wait queue. Nobody waits long for that waiter.
+func TestLateTryOfAWaiterThatHasLeft(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		holder := acquire(t, lockerOn(t, f.memory), nil)
+		late := make(chan error, 1)
+		f.Set(locktest.Once(locktest.Acquire, 1, func(ctx context.Context, _ string, try func() error) error {
+			<-ctx.Done()
+			time.AfterFunc(time.Millisecond, func() { late <- try() })
+			return ctx.Err()
+		}))
+		if _, err := lockerOn(t, f.Store).Acquire(t.Context(), "order:1", &lock.Options{Wait: 20 * time.Millisecond}); err == nil {
+			t.Fatal("want no lock")
+		}
+		if err := <-late; err != nil {
+			t.Fatal(err)
+		}
+		released := make(chan time.Time, 1)
+		time.AfterFunc(10*time.Millisecond, func() {
+			released <- time.Now()
+			_ = holder.Release(t.Context())
+		})
+		_ = acquire(t, lockerOn(t, f.memory), &lock.Options{Wait: lock.Forever}).Release(t.Context())
+		if took := time.Since(<-released); took > 1100*time.Millisecond {
+			t.Errorf("want the lock within a second, have it after %v", took)
+		}
+	})
+}
