@@ -48,8 +48,8 @@ var mistakes = []mutants.Mutant{
 	},
 	{
 		"a release that is sent again does not know that it handed on", "../internal/redisstore/release.lua",
-		"if record then\n",
-		"if false then\n",
+		"if record then return",
+		"if false then return",
 		[]string{"TestReleaseWhoseAnswerIsLost/client_retries/handed_on"},
 	},
 	{
@@ -342,9 +342,27 @@ var mistakes = []mutants.Mutant{
 	},
 	{
 		"a release that is sent again does not say when the next may start", "../internal/redisstore/release.lua",
-		"return {1, number and 1 or later}",
-		"return {1}",
-		[]string{"TestPermitCallsAreSentTwice"},
+		"return {lost and 0 or 1, rule and next_sweep(base or lock, rule)}",
+		"return {lost and 0 or 1}",
+		[]string{"TestPermitCallsAreSentTwice", "TestWhoGivesUpHearsOfTheNextStart/a_holder_whose_lease_was_revoked"},
+	},
+	{
+		"the release of a revoked lease does not say when the next may start", "../internal/redisstore/release.lua",
+		"    next[1] = 0\n",
+		"    next = next[1] == 1 and {0} or next\n    next[1] = 0\n",
+		[]string{"TestWhoGivesUpHearsOfTheNextStart/a_holder_whose_lease_was_revoked"},
+	},
+	{
+		"a waiter that leaves does not hear when the next may start", "../internal/redisstore/leave.lua",
+		"if whose ~= ARGV[1] then return {1, rule and next_sweep(base or lock, rule)} end",
+		"if whose ~= ARGV[1] then return {1} end",
+		[]string{"TestWhoGivesUpHearsOfTheNextStart/a_waiter", "TestWhoGivesUpHearsOfTheNextStart/a_waiter_for_whom_a_place_is_reserved"},
+	},
+	{
+		"who drops a waiter again does not hear when the next may start", "../internal/redisstore/leave.lua",
+		"value ~= ARGV[2] then return {1, rule and next_sweep(base or lock, rule)} end",
+		"value ~= ARGV[2] then return {1} end",
+		[]string{"TestWhoGivesUpHearsOfTheNextStart/a_waiter_that_is_dropped"},
 	},
 	{
 		"a start is not counted", "../internal/redisstore/acquire_permit.lua",

@@ -18,7 +18,7 @@
 --
 -- Guarantees: a waiter keeps its position if its reservation no longer stands, or if its ticket is
 -- another one by now: then the client has to wake it by that. The same call made twice (its reply was
--- lost) names the same reservation.
+-- lost) names the same reservation, or says again when the client has to sweep the lock.
 
 -- (take.lua)
 -- (join.lua)
@@ -28,14 +28,15 @@ if rule and not base then
   for number, value in pairs(permits_of(lock)) do
     local _, whose = reserved(value)
     if whose == ARGV[1] or begins(value, ARGV[5]) then
-      lock, base = permit_key(lock, number), lock
+      base = lock
+      lock = permit_key(base, number) -- not at once: the Lua of miniredis would assign the new lock to base
       break
     end
   end
 end
 local value = redis.call('GET', lock)
 if value and begins(value, ARGV[5]) then return handed_off(value, ARGV[3] == '1', ARGV[4] == '1') end
-if ARGV[2] ~= '' and value ~= ARGV[2] then return {1} end
+if ARGV[2] ~= '' and value ~= ARGV[2] then return {1, rule and next_sweep(base or lock, rule)} end
 local ticket = ARGV[10] ~= '0' and redis.call('ZSCORE', queue, ARGV[1])
 if ticket and digits(tonumber(ticket)) ~= ARGV[10] then
   -- It has taken the position of an equal waiter since, see equal.lua: it comes by that ticket.
@@ -48,5 +49,5 @@ else
   redis.call('ZREM', paused, ARGV[1])
 end
 local _, whose = reserved(value)
-if whose ~= ARGV[1] then return {1} end
+if whose ~= ARGV[1] then return {1, rule and next_sweep(base or lock, rule)} end
 return hand_off(ARGV[3] == '1', ARGV[4] == '1', ARGV[5], ARGV[6], ARGV[7])

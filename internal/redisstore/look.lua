@@ -87,6 +87,9 @@ if count > 0 then
     local at = math.max(0, from - waiting)
     rest = redis.call('ZRANGE', paused, at, at + left - 1, 'WITHSCORES')
   end
+  for _, list in ipairs({some, rest}) do -- Redis may write a score as 1.8e+15
+    for i = 2, #list, 2 do list[i] = digits(tonumber(list[i])) end
+  end
 end
 
 local position, of_paused, ticket = 0, 0, '0'

@@ -32,7 +32,7 @@ local function lock_of(key)
 end
 
 -- These are functions once with_permits was called. Most locks have no rule, and do not pay for them.
-local permit_key, permits_of, coming_waiters, next_start, free_permit, keep_permit, to_permit, count_start, unmark, free
+local permit_key, permits_of, coming_waiters, next_start, free_permit, next_sweep, keep_permit, to_permit, count_start, unmark, free
 
 local function with_permits()
   function permit_key(base, number) return '{' .. base .. '}:permit:' .. number end
@@ -95,6 +95,14 @@ local function with_permits()
     local number = 1
     while found[number] do number = number + 1 end
     return number
+  end
+
+  -- Returns in how many ms the client has to sweep the lock, for an answer that may have been lost before;
+  -- nil if nobody waits, or if all permits are in use.
+  function next_sweep(base, rule)
+    if redis.call('EXISTS', KEYS[3], KEYS[4]) == 0 then return end
+    local number, later = free_permit(base, rule)
+    return number and 1 or later
   end
 
   -- Records that a permit is held or reserved for so many ms. fence is that of the holder, or '0'.

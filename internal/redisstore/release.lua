@@ -3,8 +3,8 @@
 -- itself. The common case comes before queue.lua, and so does not pay for it. KEYS are those
 -- of queue.lua, and
 --
--- KEYS[5]  what this release has recorded, if it found a wait queue or a revoked lease: the first value
---          of its answer; and behind 3 the fence, the ticket and the name of the waiter; for 10 s
+-- KEYS[5]  what this release has recorded, unless it only deleted a lock without a wait queue: the first
+--          value of its answer; and behind 3 the fence, the ticket and the name of the waiter; for 10 s
 --
 -- ARGV[1]  token    the holder's
 -- ARGV[2]  '1' when the client wakes waiters
@@ -17,10 +17,11 @@
 -- ARGV[9]  rule of the lock, see permits.lua; or ''
 -- ARGV[10] and those that follow, if any: start, see queue.lua
 --
--- Returns {0} when the lock was lost, {0, reservation, waiter, ticket, lock} when it was revoked and the
--- client has to wake that waiter, {1} when it was released and the client has to wake nobody, {1, ms}
--- likewise, and the client has to sweep the lock after that time, {2, reservation, waiter, ticket, lock}
--- when the client has to wake that waiter, {3, token, fence, ...} when a waiter has started.
+-- Returns {0} when the lock was lost. If it was revoked, that may be {0, ms}, with the time after which the
+-- client has to sweep the lock, or {0, reservation, waiter, ticket, lock} for a waiter that the client has
+-- to wake. Returns {1} when it was released and the client has to wake nobody, {1, ms} likewise, and the
+-- client has to sweep the lock after that time, {2, reservation, waiter, ticket, lock} when the client has
+-- to wake that waiter, {3, token, fence, ...} when a waiter has started.
 --
 -- Guarantees: another token's lock and its wait queue stay as they are. A reservation expires. The
 -- same call made twice (its reply was lost) is no loss, if there was a wait queue, or if nobody
@@ -45,7 +46,8 @@ if not base and value == MARK then -- the token's permit is not known: it was gi
   for number, held in pairs(permits_of(lock)) do
     ours = held == ARGV[1]
     if ours or begins(held, ARGV[4]) or held == 'siding:revoked-' .. string.sub(ARGV[1], #'siding:' + 1) then
-      lock, base, value = permit_key(lock, number), lock, held
+      base, value = lock, held
+      lock = permit_key(base, number) -- not at once: the Lua of miniredis would assign the new lock to base
       break
     end
   end
@@ -56,7 +58,6 @@ if ours or revoked then
   local next, record = {1}, nil
   if revoked then
     next = hand_off(ARGV[2] == '1', ARGV[3] == '1', ARGV[4], ARGV[5], ARGV[6])
-    next = next[1] == 1 and {0} or next
     next[1] = 0
   elseif ARGV[7] ~= '' then
     reserve_for(ARGV[4] .. digits(us()) .. ':' .. ARGV[7], ARGV[5], ARGV[6])
@@ -73,16 +74,11 @@ if value and begins(value, ARGV[4]) then
   if lost then again[1] = 0 end
   return again
 end
-if lost then return {0} end
 local fence, ticket, waiter = string.match(record or '', '^3 (%d+) (%d+) (.*)$')
 if fence and ARGV[10] then
   local outcome, started = wake_waiter(waiter, ticket, {unpack(ARGV, 10)}, true)
   if outcome == 'started' then return {3, 'siding:' .. ARGV[10] .. ':' .. table.remove(started, 1), fence, unpack(started)} end
 end
-if record then
-  if not rule or redis.call('EXISTS', queue, paused) == 0 then return {1} end
-  local number, later = free_permit(base or lock, rule)
-  return {1, number and 1 or later}
-end
+if record then return {lost and 0 or 1, rule and next_sweep(base or lock, rule)} end
 if (not value or reserved(value)) and string.match(redis.call('GET', grant) or '', '^%d+') == ARGV[8] then return {1} end
 return {0}

@@ -117,6 +117,8 @@ func (r *reply) handedOff(key string) (*store.Reservation, error) {
 		return nil, r.err
 	case outcome == 0 && len(r.fields) == 0:
 		return nil, store.ErrLost
+	case outcome == 0 && len(r.fields) == 1:
+		return &store.Reservation{Key: key, Later: r.later()}, cmp.Or(r.err, store.ErrLost)
 	case outcome == 0: // an operator has revoked it
 		next := r.reservationOf()
 		return next, cmp.Or(r.err, store.ErrLost)
