@@ -50,7 +50,7 @@ type worker struct {
 // newFleet starts the workers and waits until they take tasks.
 func newFleet(t *testing.T, settings chaos.Settings, size int) *fleet {
 	t.Helper()
-	f := &fleet{dir: t.TempDir(), settings: settings}
+	f := &fleet{dir: t.ArtifactDir(), settings: settings}
 	t.Cleanup(func() {
 		for _, w := range f.all {
 			_ = w.cmd.Process.Kill() // also a stopped one, and in vain one that has ended
