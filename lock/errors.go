@@ -20,7 +20,7 @@ var (
 	// begin it again under a new lease: somebody else may be at work.
 	ErrLost = store.ErrLost
 
-	// ErrReentry says that the caller's own context holds the lock, and that the caller has not set
+	// ErrReentry says that the caller's own context holds the lock, and the caller has not set
 	// [Options.Reentrant]. That is a mistake of the program. ErrReentry does not match [ErrBusy],
 	// as no wait and no retry ends it. Set Reentrant, or take the lock once.
 	ErrReentry = lease.ErrReentry

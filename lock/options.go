@@ -37,6 +37,9 @@ type Options struct {
 	// keeps to its own. A caller without a Limit counts as a holder. It waits until nobody else has the
 	// lock, or a release hands the lock to it. A program on the plain protocol keeps out all others
 	// while it has the lock. Only [Redis] is a [Store] that knows limits.
+	//
+	// Do not fence what several holders write: a store that refuses lower tokens refuses the older of
+	// two holders, although both have the lock.
 	Limit int
 	// Rates say how often the lock may be taken, all of them at once. The caller waits for its time
 	// in the wait queue. At most 8.

@@ -121,7 +121,7 @@ type LimitOverride struct {
 	// Holders is how many tasks may hold each of these resources at once, 0 to 1000. 0 pauses them:
 	// their tasks wait. Holders at work are not disturbed.
 	Holders int `json:"holders"`
-	// Rates replace those of the servers' own [Limit], which nil leaves.
+	// Rates replace those of the servers' own [Limit]. Without any, those stay.
 	Rates []lock.Rate `json:"rates,omitempty"`
 	// By and Reason say who sets the limit, and why. Both are required, of at most 200 and 1,000
 	// bytes. Operators and users see them.
@@ -133,8 +133,11 @@ type LimitOverride struct {
 
 // SetLimit sets a limit in place of that of the servers' configuration, and of an earlier one of the same
 // pattern. All servers keep to it within a second. A higher limit wakes as many waiters as there is room
-// for. A lower one takes no lock away: no task starts until there are fewer holders. Of several patterns
-// that fit a resource the longest counts. There may be 1,000 overrides.
+// for. A lower one takes no lock away: no task starts until there are fewer holders. Of several overrides
+// that fit a resource the one with the longest pattern counts. There may be 1,000 overrides.
+//
+// An override also replaces a limit of the servers with a longer pattern, and the single holder of resources
+// without a limit. So 5 holders for "*" let five tasks have each resource at once, whatever its limit was.
 //
 // After an error of Redis the limit may have been set or not. To set it again is safe.
 func SetLimit(ctx context.Context, rdb redis.UniversalClient, l LimitOverride) error {

@@ -53,6 +53,10 @@ such as 'account:*'. Then the limit holds for each resource of the class. '*' is
 class of all resources. Of several limits that fit a resource the longest name counts.
 An earlier limit of the same name is replaced.
 
+The limit replaces those in the settings of the workers, also those with longer names,
+and the single holder of resources without a limit: 5 holders for '*' let five tasks
+have each resource at once.
+
 A higher limit wakes as many waiters as there is room for. A lower one takes no lock
 away: no task starts until there are fewer holders. With 0 no task starts until the
 limit is changed or unset.
