@@ -80,8 +80,14 @@ func TestWhoGivesUpHearsOfTheNextStart(t *testing.T) {
 					if lost := errors.Is(err, store.ErrLost); lost != tt.lost || err != nil && !lost {
 						s.Fatalf("want it lost: %v, have %v", tt.lost, err)
 					}
-					if next == nil || next.Waiter != "" || next.Later <= 0 {
-						s.Fatalf("want the time at which d may start, have %+v", next)
+					if next == nil || next.Waiter != "" || next.Later < 50*time.Minute || next.Later > time.Hour {
+						s.Fatalf("want the time at which d may start, in an hour, have %+v", next)
+					}
+				}
+				for _, last := range []string{"c", "d"} {
+					next, err := on.Leave(s.Context(), s.key, last, store.Leave{Handoff: handoff(), Rule: limited(2)})
+					if nobody := last == "d"; err != nil || (next == nil) != nobody {
+						s.Errorf("want the time while somebody waits, have %+v and %v after %s", next, err, last)
 					}
 				}
 			})

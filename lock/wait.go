@@ -92,8 +92,14 @@ func (l *Locker) waitInQueue(ctx context.Context, request lease.Request, from st
 		defer leave()
 		background := context.WithoutCancel(ctx)
 		l.leaveQueue(background, request)
+		if answered {
+			return
+		}
 		// The store may take the last try after the waiter has left, as they were sent on two connections.
-		if !answered && l.client.Sleep(background, lateCall, woken) == nil {
+		for end := time.Now().Add(lateCall); time.Now().Before(end); {
+			if l.client.Sleep(background, time.Until(end), woken) != nil {
+				return
+			}
 			l.leaveQueue(background, request)
 		}
 	})

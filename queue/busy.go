@@ -119,17 +119,20 @@ func (r *run) waitAtWork(ctx context.Context) *lease.Lease {
 	return held
 }
 
-// mayWait decides whether a task that is in the wait queue may wait there, and by when e has the task come
-// by itself. Otherwise mayWait takes the task out. The error ends the attempt, or parks the task until
-// Redis answers.
+// mayWait decides whether a task that is in the wait queue may wait there. If so, mayWait sets in e when the
+// task comes by itself at the latest. If not, mayWait takes the task out, and returns the error that ends the
+// attempt. If Redis does not answer, the error parks the task for a second.
 func (r *run) mayWait(ctx context.Context, e *parkedError, waits bool) error {
 	p := r.policy
 	waiter := redisstore.Waiter{
 		Key: r.locks.Key(r.info.Resource), Name: r.waiter(), Came: r.attempt.Came,
 		Equal: r.equal(), TTL: fallback + 2*fallbackSpread,
 	}
-	if !waits && !r.again {
+	if p.MaxWaiting > 0 && !waits && !r.again {
 		waiter.Most = p.MaxWaiting
+		if r.waitedAtWork {
+			waiter.Most++ // its worker may not have left the wait queue yet
+		}
 	}
 	found, err := waiter.Others(ctx, r.rdb)
 	if err != nil {

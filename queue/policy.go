@@ -23,7 +23,8 @@ const (
 	// OnBusyPark parks the task. It waits in the wait queue without a worker. This is the default.
 	OnBusyPark OnBusy = "park"
 	// OnBusyWait has the worker wait in the wait queue, for [Policy.Wait] at most. Then the task is
-	// parked, and keeps its position. On one Redis to park is cheaper, however short the task is.
+	// parked, and keeps its position, unless its MaxWait is over. On one Redis to park is cheaper,
+	// however short the task is.
 	OnBusyWait OnBusy = "wait"
 	// OnBusyReject ends the attempt at once, with a [*RejectedError].
 	OnBusyReject OnBusy = "reject"
@@ -60,7 +61,9 @@ type Policy struct {
 	// up to so much and a second later. 0 means no end; at least 1 s.
 	MaxWait time.Duration
 	// MaxWaiting is how many tasks and others may wait for the resource. A task that would be one more
-	// is rejected as by OnBusyReject, before its worker waits. A task that waits already is not. 0 means no end.
+	// is rejected as by OnBusyReject. A task that waits already is not. With OnBusyWait the task is rejected
+	// before its worker waits, or when it is to be parked after that. Of the workers of a server that wait
+	// for one resource only the first counts. 0 means no end.
 	MaxWaiting int
 	// UseRetries has a rejected task use a retry, and come again as after a failure of its own.
 	// Otherwise it is archived.

@@ -2,6 +2,8 @@ package queue_test
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -76,7 +78,10 @@ func TestMaxWaitingAtWork(t *testing.T) {
 		g := b.occupy(t, st)
 		wait := queue.Options{Policy: &queue.Policy{OnBusy: queue.OnBusyWait, Wait: time.Minute, MaxWaiting: 1}}
 		first := b.enqueue(t, b.job(1), wait)
-		poll.Eventually(t, "its worker waits", func() bool { return len(b.waiters(t)) == 1 && b.waiters(t)[0] != first })
+		poll.Eventually(t, "its worker waits", func() bool {
+			waiters := b.waiters(t)
+			return len(waiters) == 1 && waiters[0] != first
+		})
 		second := b.enqueue(t, b.job(2), wait)
 		b.awaitState(t, second, asynq.TaskStateArchived)
 		if state := b.state(first); state != asynq.TaskStateActive {
@@ -87,6 +92,44 @@ func TestMaxWaitingAtWork(t *testing.T) {
 		st.wantOrder(0, 1)
 		if n := len(j.of(queue.EventParked, first)); n != 0 {
 			t.Errorf("want it never parked, have %d times", n)
+		}
+	})
+}
+
+// A task whose worker has waited is not one too many because that worker has not left the wait queue yet.
+func TestMaxWaitingCountsNoOwnWorker(t *testing.T) {
+	t.Parallel()
+	onBothPaths(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		st := newStage(t)
+		var calls atomic.Int32 // of the waiting worker: it asks, and leaves
+		var counting atomic.Bool
+		settled := make(chan struct{})
+		p := &plain{onLocks: func(_ context.Context, cmd redis.Cmder, send func() error) error {
+			if counting.Load() && strings.Contains(fmt.Sprint(cmd.Args()...), "siding-goroutine:") && calls.Add(1) == 2 {
+				<-settled
+			}
+			return send()
+		}}
+		p.serve(t, b, st)
+		wait := queue.Options{Policy: &queue.Policy{OnBusy: queue.OnBusyWait, Wait: 50 * time.Millisecond, MaxWaiting: 1}}
+		for n := range 2 { // after the first Redis knows the scripts
+			g := b.occupy(t, st)
+			counting.Store(n == 1)
+			id := b.enqueue(t, b.job(1), wait)
+			var state asynq.TaskState
+			poll.Eventually(t, "it settled", func() bool {
+				state = b.state(id)
+				return state == asynq.TaskStateRetry || state == asynq.TaskStateArchived
+			})
+			if n == 1 {
+				close(settled)
+			}
+			if state != asynq.TaskStateRetry {
+				t.Fatalf("want it parked, have it %v", state)
+			}
+			g.open()
+			b.awaitEnd(t, id)
 		}
 	})
 }

@@ -118,10 +118,10 @@ func TestMasterDies(t *testing.T) {
 		silent       bool          // its machine answers nothing any more, not even a refusal
 		longest      time.Duration // after the takeover
 	}{
-		"that of the locks": {locks: 0, tasks: 1, longest: 4 * time.Second},
-		"that of the queue": {locks: 1, tasks: 0, longest: 4 * time.Second},
+		"that of the locks": {locks: 0, tasks: 1, longest: 5 * time.Second},
+		"that of the queue": {locks: 1, tasks: 0, longest: 5 * time.Second},
 		// A call that was under way, and its next attempt, wait for an answer.
-		"and its machine": {locks: 1, tasks: 0, silent: true, longest: 4*time.Second + 3*timeout},
+		"and its machine": {locks: 1, tasks: 0, silent: true, longest: 5*time.Second + 3*timeout},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

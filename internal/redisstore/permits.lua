@@ -97,8 +97,8 @@ local function with_permits()
     return number
   end
 
-  -- Returns in how many ms the client has to sweep the lock, for an answer that may have been lost before;
-  -- nil if nobody waits, or if all permits are in use.
+  -- Returns in how many ms the client has to sweep the lock, 1 if a permit is free; nil if nobody waits, or
+  -- if all permits are in use. For a script that gives up nothing: an answer that said so may be lost.
   function next_sweep(base, rule)
     if redis.call('EXISTS', KEYS[3], KEYS[4]) == 0 then return end
     local number, later = free_permit(base, rule)

@@ -102,11 +102,14 @@ func (m *Model) position(s *State, i id) {
 	}
 }
 
-// askOthers is the first part of waitByPolicy.
+// askOthers is the first part of mayWait.
 func (m *Model) askOthers(s *State, i id) {
 	t, most := s.task(i), m.policy(i).MaxWaiting
-	if t.Waits {
+	switch {
+	case t.Waits:
 		most = 0
+	case most > 0 && t.Waited: // its worker may not have left the wait queue yet
+		most++
 	}
 	equal, many := m.others(s, i, most)
 	switch {

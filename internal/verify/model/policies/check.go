@@ -128,7 +128,11 @@ func (m *Model) tooMany(s *State) string {
 		}
 	}
 	for _, p := range m.Tasks {
-		if p.MaxWaiting == 0 || count <= int(p.MaxWaiting) {
+		most := int(p.MaxWaiting)
+		if p.OnBusy == Wait {
+			most++
+		}
+		if p.MaxWaiting == 0 || count <= most {
 			return ""
 		}
 	}

@@ -10,11 +10,13 @@
 //   - of two tasks that waited together and replace each other, the earlier one that runs last, or the later
 //     one that is deleted; or a task that is deleted though it was woken or is at work;
 //   - a task that is rejected for the lock that is reserved for it;
-//   - a task that runs although it has waited too long, or ends before that or while it is at work;
+//   - a task that runs although it has waited too long, or ends before that or while it is at work; a task
+//     that takes over a position whose task has waited too long;
 //   - a task that ends twice;
 //   - a task that passes one of its own level, one of a higher level within its head start, or one that
 //     came earlier by more than the head start; a worker that waits and passes an earlier one;
-//   - more waiters than a MaxWaiting allows, though nothing went wrong;
+//   - more parked tasks than a MaxWaiting allows, or than one more after their workers have waited, though
+//     nothing went wrong;
 //   - a waiting task, or a worker that waits, which only time or the sweeper helps though nothing went
 //     wrong;
 //   - a state from which not all tasks can end.
