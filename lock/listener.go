@@ -2,11 +2,13 @@ package lock
 
 import (
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/sidingq/siding/internal/lease"
 	"github.com/sidingq/siding/internal/store"
 )
 
@@ -16,6 +18,8 @@ type listener struct {
 	since time.Time     // when it was made
 	first chan struct{} // closed when it first listens
 	heard sync.Once     // closes first
+
+	gone func(waiter string) // is told of a waiter that is woken and has gone
 
 	mu      sync.Mutex
 	waiters map[string]chan struct{} // by name; receives when the waiter is woken
@@ -34,6 +38,7 @@ func (l *Locker) listening(from store.Listener) *listener {
 		since:   time.Now(),
 		first:   make(chan struct{}),
 		waiters: make(map[string]chan struct{}),
+		gone:    l.gone,
 	}
 	l.client.Go(func() { l.listen(l.listener, from) })
 	return l.listener
@@ -51,6 +56,16 @@ func (l *Locker) listen(n *listener, from store.Listener) {
 	}
 }
 
+// gone takes a waiter that has left the wait queue out of it again, and hands off the lock that is reserved
+// for that waiter. The waiter came back if its last try was taken after it had left, or if a failover has
+// lost that it left.
+func (l *Locker) gone(waiter string) {
+	parts := strings.SplitN(waiter, ":", 4) // see join
+	if len(parts) == 4 {
+		l.client.Go(func() { l.leaveQueue(l.client.Closing(), lease.Request{Resource: parts[3], Waiter: waiter}) })
+	}
+}
+
 // wakeAll wakes everybody: it listens from now on, and wake-ups may have been missed.
 func (n *listener) wakeAll() {
 	n.mu.Lock()
@@ -64,10 +79,13 @@ func (n *listener) wakeAll() {
 // wake wakes one waiter.
 func (n *listener) wake(waiter string) {
 	n.mu.Lock()
-	defer n.mu.Unlock()
-	if woken, ok := n.waiters[waiter]; ok {
-		push(woken)
+	woken, ok := n.waiters[waiter]
+	n.mu.Unlock()
+	if !ok {
+		n.gone(waiter)
+		return
 	}
+	push(woken)
 }
 
 func push(woken chan<- struct{}) {
@@ -77,12 +95,13 @@ func push(woken chan<- struct{}) {
 	}
 }
 
-// join makes a name for a waiter, and what receives when the waiter is woken.
-func (n *listener) join() (waiter string, woken <-chan struct{}, leave func()) {
+// join makes a name for a waiter, and what receives when the waiter is woken. The name ends in the resource,
+// so that a process knows for what a waiter waits that has gone.
+func (n *listener) join(resource string) (waiter string, woken <-chan struct{}, leave func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.count++
-	waiter = store.GoroutinePrefix + n.id + ":" + strconv.Itoa(n.count)
+	waiter = store.GoroutinePrefix + n.id + ":" + strconv.Itoa(n.count) + ":" + resource
 	c := make(chan struct{}, 1)
 	n.waiters[waiter] = c
 	return waiter, c, func() {

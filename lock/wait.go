@@ -16,9 +16,6 @@ const (
 	pollLongest = time.Second
 )
 
-// lateCall is how long a call without an answer may be on its way, after another one has been answered.
-const lateCall = time.Second
-
 // errNoAnswer says why a wait has ended before its first try.
 var errNoAnswer = errors.New("the store has not answered yet")
 
@@ -73,37 +70,19 @@ func (l *Locker) waitInQueue(ctx context.Context, request lease.Request, from st
 		}
 		return nil, acquireError(request.Resource, end, errNoAnswer)
 	}
-	waiter, woken, leave := n.join()
+	waiter, woken, leave := n.join(request.Resource)
+	defer leave()
 	waiting.Queued(waiter)
 	request.Waiter = waiter
-	answered := true
 	try := func() (*lease.Lease, error) {
 		request.Waited = time.Since(since)
-		held, err := l.attempt(ctx, request, func(error) {})
-		answered = err == nil || errors.Is(err, ErrBusy)
-		return held, err
+		return l.attempt(ctx, request, func(error) {})
 	}
 	held, err := l.persist(ctx, request.Resource, try, untilNextTry, woken)
-	if err == nil {
-		leave()
-		return held, nil
+	if err != nil {
+		l.client.Go(func() { l.leaveQueue(context.WithoutCancel(ctx), request) })
 	}
-	l.client.Go(func() {
-		defer leave()
-		background := context.WithoutCancel(ctx)
-		l.leaveQueue(background, request)
-		if answered {
-			return
-		}
-		// The store may take the last try after the waiter has left, as they were sent on two connections.
-		for end := time.Now().Add(lateCall); time.Now().Before(end); {
-			if l.client.Sleep(background, time.Until(end), woken) != nil {
-				return
-			}
-			l.leaveQueue(background, request)
-		}
-	})
-	return nil, err
+	return held, err
 }
 
 // leaveQueue takes the waiter of request, who has given up, out of the wait queue. As the process

@@ -279,3 +279,24 @@ func TestNothingIsLeftBehind(t *testing.T) {
 		s.wantTTL(s.fence, 0, 4*time.Hour)
 	})
 }
+
+// A waiter has left the wait queue and is there again, as a failover has lost that it left. The lock is
+// passed on as soon as it is reserved for that waiter, although its process still listens.
+func TestWaiterThatIsBackIsTakenOut(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(s *setup) {
+		held := s.take("")
+		gone := s.waitInQueue()
+		name := s.queue()[0]
+		gone.cancel()
+		poll.Eventually(s.T, "it has left", func() bool { return len(s.queue()) == 0 })
+		s.rdb.ZAdd(s.Context(), s.row, redis.Z{Score: 1, Member: name})
+		next := s.waitInQueue()
+		if err := held.Release(s.Context()); err != nil {
+			s.Fatal(err)
+		}
+		if err := s.served(next, soon).Release(s.Context()); err != nil {
+			s.Error(err)
+		}
+	})
+}

@@ -8,7 +8,7 @@
 -- KEYS[4]  paused   likewise: waiters of paused groups
 --
 -- A waiter's name says how it is woken.
---   'siding-goroutine:<listener>:<number>' is a goroutine that listens on the channel
+--   'siding-goroutine:<listener>:<number>:<resource>' is a goroutine that listens on the channel
 --     'siding-goroutine:<listener>'. These scripts publish its name there.
 --   'siding-task:<queue>:<id>' is a parked task. These scripts wake it, if the function
 --     wake_waiter(waiter, ticket, start) comes before this; or else the client, stepwise; or else
