@@ -209,7 +209,7 @@ func TestReleaseOfAnotherHolder(t *testing.T) {
 		b.finish <- struct{}{}
 		poll.Eventually(t, "second holds the lock", func() bool {
 			one, _ := answer[shown](t, b, "show", "order:1")
-			return one.Lock.State == inspect.Held && one.Lock.Task.ID == "second"
+			return one.Lock.State == inspect.Held && one.Lock.Task != nil && one.Lock.Task.ID == "second"
 		})
 	})
 	a := newApp(thinks, &out, &errs, []string{"SIDING_REDIS_ADDRS=" + b.at.Addr})
