@@ -29,7 +29,7 @@ if rule and not base then
     local _, whose = reserved(value)
     if whose == ARGV[1] or begins(value, ARGV[5]) then
       base = lock
-      lock = permit_key(base, number) -- not at once: the Lua of miniredis would assign the new lock to base
+      lock = permit_key(base, number) -- apart: the Lua of miniredis assigns lock before it reads lock for base
       break
     end
   end

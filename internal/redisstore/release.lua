@@ -47,7 +47,7 @@ if not base and value == MARK then -- the token's permit is not known: it was gi
     ours = held == ARGV[1]
     if ours or begins(held, ARGV[4]) or held == 'siding:revoked-' .. string.sub(ARGV[1], #'siding:' + 1) then
       base, value = lock, held
-      lock = permit_key(base, number) -- not at once: the Lua of miniredis would assign the new lock to base
+      lock = permit_key(base, number) -- apart: the Lua of miniredis assigns lock before it reads lock for base
       break
     end
   end
