@@ -3,6 +3,8 @@ package queue_test
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -102,35 +104,29 @@ func TestMaxWaitingCountsNoOwnWorker(t *testing.T) {
 	onBothPaths(t, func(t *testing.T, b *bundle) {
 		t.Helper()
 		st := newStage(t)
-		var calls atomic.Int32 // of the waiting worker: it asks, and leaves
-		var counting atomic.Bool
 		settled := make(chan struct{})
 		p := &plain{onLocks: func(_ context.Context, cmd redis.Cmder, send func() error) error {
-			if counting.Load() && strings.Contains(fmt.Sprint(cmd.Args()...), "siding-goroutine:") && calls.Add(1) == 2 {
+			args := cmd.Args()
+			waiter := slices.IndexFunc(args, func(arg any) bool { return strings.HasPrefix(fmt.Sprint(arg), "siding-goroutine:") })
+			if waiter > 0 && fmt.Sprint(args[2]) == strconv.Itoa(waiter-3) { // it follows the keys: it leaves
 				<-settled
 			}
 			return send()
 		}}
 		p.serve(t, b, st)
-		wait := queue.Options{Policy: &queue.Policy{OnBusy: queue.OnBusyWait, Wait: 50 * time.Millisecond, MaxWaiting: 1}}
-		for n := range 2 { // after the first Redis knows the scripts
-			g := b.occupy(t, st)
-			counting.Store(n == 1)
-			id := b.enqueue(t, b.job(1), wait)
-			var state asynq.TaskState
-			poll.Eventually(t, "it settled", func() bool {
-				state = b.state(id)
-				return state == asynq.TaskStateRetry || state == asynq.TaskStateArchived
-			})
-			if n == 1 {
-				close(settled)
-			}
-			if state != asynq.TaskStateRetry {
-				t.Fatalf("want it parked, have it %v", state)
-			}
-			g.open()
-			b.awaitEnd(t, id)
+		g := b.occupy(t, st)
+		id := b.enqueue(t, b.job(1), queue.Options{Policy: &queue.Policy{OnBusy: queue.OnBusyWait, Wait: 50 * time.Millisecond, MaxWaiting: 1}})
+		var state asynq.TaskState
+		poll.Eventually(t, "it settled", func() bool {
+			state = b.state(id)
+			return state == asynq.TaskStateRetry || state == asynq.TaskStateArchived
+		})
+		close(settled)
+		if state != asynq.TaskStateRetry {
+			t.Fatalf("want it parked, have it %v", state)
 		}
+		g.open()
+		b.awaitEnd(t, id)
 	})
 }
 
