@@ -185,7 +185,7 @@ func TestClusterAgrees(t *testing.T) {
 	if err := odd.ClusterForget(t.Context(), forgotten.Do(t.Context(), "cluster", "myid").Val().(string)).Err(); err != nil { //nolint:errcheck,forcetypeassert // an id
 		t.Fatal(err)
 	}
-	brief, cancel := context.WithTimeout(t.Context(), time.Second)
+	brief, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	if err := c.ready(brief); err == nil || !strings.Contains(err.Error(), "not that of the others") {
 		t.Errorf("want different views, have %v", err)

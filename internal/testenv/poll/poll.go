@@ -22,20 +22,25 @@ const (
 )
 
 // Until calls check until check returns nil. Until gives up when ctx ends, or after a minute if
-// ctx has no deadline. The error then has the cause of that end and the last error of check.
+// ctx has no deadline. The error then has the cause of that end and the last error of check. An error of a
+// check that ctx has cut off counts only if there is no other.
 func Until(ctx context.Context, check func() error) error {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, patience, fmt.Errorf("not within %v", patience))
 		defer cancel()
 	}
+	var last error
 	for pause := shortest; ; pause = min(2*pause, longest) {
 		err := check()
 		if err == nil {
 			return nil
 		}
+		if last == nil || ctx.Err() == nil {
+			last = err
+		}
 		if end := sleep.For(ctx, pause); end != nil {
-			return fmt.Errorf("%w: %w", end, err)
+			return fmt.Errorf("%w: %w", end, last)
 		}
 	}
 }

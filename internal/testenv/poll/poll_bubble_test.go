@@ -60,6 +60,26 @@ func TestUntil(t *testing.T) {
 	}
 }
 
+// The error of the check before the end says what is wrong, and that of the check in which it ends does not.
+func TestUntilKeepsTheLastError(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errEnded)
+		defer cancel()
+		checks := 0
+		err := poll.Until(ctx, func() error {
+			if checks++; checks == 1 {
+				return errLast
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		if !errors.Is(err, errEnded) || !errors.Is(err, errLast) {
+			t.Errorf("want %q and %q, have %q", errEnded, errLast, err)
+		}
+	})
+}
+
 // fatal is a testing.TB that notes how it was ended.
 type fatal struct {
 	testing.TB
