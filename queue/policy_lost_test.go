@@ -17,9 +17,6 @@ import (
 // Whichever answer is lost for good, a policy ends no other task than it should, and no task is lost.
 func TestPolicyWhoseAnswerIsLost(t *testing.T) {
 	t.Parallel()
-	isAcquire := func(cmd redis.Cmder) bool {
-		return hasKeys(cmd, "lock:", ":fence", ":queue", ":paused", "") || hasKeys(cmd, "lock:", ":fence", ":queue", ":paused")
-	}
 	isHistory := func(cmd redis.Cmder) bool { return hasKeys(cmd, ":t:") } // whether the task came again, or is too late
 	isState := func(cmd redis.Cmder) bool { return hasKeys(cmd, ":t:", ":retry") }
 	isCount := func(cmd redis.Cmder) bool { return hasKeys(cmd, ":queue", ":paused", "") }

@@ -47,7 +47,7 @@ func TestMaxWaitIsOverWithTheLock(t *testing.T) {
 		asked, over := make(chan struct{}), make(chan struct{})
 		p := &plain{guardConfig: queue.GuardConfig{Observe: j.observe}, onLocks: func(_ context.Context, cmd redis.Cmder, send func() error) error {
 			err := send()
-			if counting.Load() && hasKeys(cmd, "lock:", ":fence", ":queue", ":paused") && asks.Add(1) == 1 {
+			if err == nil && counting.Load() && isAcquire(cmd) && asks.Add(1) == 1 {
 				close(asked)
 				<-over
 			}
