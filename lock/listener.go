@@ -96,7 +96,7 @@ func push(woken chan<- struct{}) {
 }
 
 // join makes a name for a waiter, and what receives when the waiter is woken. The name ends in the resource,
-// so that a process knows for what a waiter waits that has gone.
+// so that the process knows what the waiter waited for when it hears the name later.
 func (n *listener) join(resource string) (waiter string, woken <-chan struct{}, leave func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

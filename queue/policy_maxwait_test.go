@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -104,11 +105,13 @@ func TestMaxWaitingCountsNoOwnWorker(t *testing.T) {
 	onBothPaths(t, func(t *testing.T, b *bundle) {
 		t.Helper()
 		st := newStage(t)
-		settled := make(chan struct{})
+		leaves, settled := make(chan struct{}), make(chan struct{})
+		var once sync.Once
 		p := &plain{onLocks: func(_ context.Context, cmd redis.Cmder, send func() error) error {
 			args := cmd.Args()
 			waiter := slices.IndexFunc(args, func(arg any) bool { return strings.HasPrefix(fmt.Sprint(arg), "siding-goroutine:") })
-			if waiter > 0 && fmt.Sprint(args[2]) == strconv.Itoa(waiter-3) { // it follows the keys: it leaves
+			if waiter > 0 && fmt.Sprint(args[2]) == strconv.Itoa(waiter-3) { // a call leaves if the waiter follows the keys
+				once.Do(func() { close(leaves) })
 				<-settled
 			}
 			return send()
@@ -121,6 +124,7 @@ func TestMaxWaitingCountsNoOwnWorker(t *testing.T) {
 			state = b.state(id)
 			return state == asynq.TaskStateRetry || state == asynq.TaskStateArchived
 		})
+		within(t, patience, "its worker about to leave", leaves)
 		close(settled)
 		if state != asynq.TaskStateRetry {
 			t.Fatalf("want it parked, have it %v", state)

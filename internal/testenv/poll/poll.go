@@ -22,8 +22,8 @@ const (
 )
 
 // Until calls check until check returns nil. Until gives up when ctx ends, or after a minute if
-// ctx has no deadline. The error then has the cause of that end and the last error of check. An error of a
-// check that ctx has cut off counts only if there is no other.
+// ctx has no deadline. The error then has the cause of that end and the last error of check. If
+// ctx ends during a check, the error of that check counts only if there is no other.
 func Until(ctx context.Context, check func() error) error {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc

@@ -60,7 +60,8 @@ func TestUntil(t *testing.T) {
 	}
 }
 
-// The error of the check before the end says what is wrong, and that of the check in which it ends does not.
+// Until returns an error from before the end of the context. A check that the context cuts off says only that
+// it has ended.
 func TestUntilKeepsTheLastError(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
