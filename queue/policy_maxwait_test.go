@@ -117,8 +117,19 @@ func TestMaxWaitingCountsNoOwnWorker(t *testing.T) {
 			return send()
 		}}
 		p.serve(t, b, st)
+		wait := func(d time.Duration) queue.Options {
+			return queue.Options{Policy: &queue.Policy{OnBusy: queue.OnBusyWait, Wait: d, MaxWaiting: 1}}
+		}
 		g := b.occupy(t, st)
-		id := b.enqueue(t, b.job(1), queue.Options{Policy: &queue.Policy{OnBusy: queue.OnBusyWait, Wait: 50 * time.Millisecond, MaxWaiting: 1}})
+		served := b.enqueue(t, b.job(2), wait(time.Minute))
+		poll.Eventually(t, "a worker waits, so its process listens", func() bool {
+			waiters := b.waiters(t)
+			return len(waiters) == 1 && waiters[0] != served
+		})
+		g.open()
+		b.awaitEnd(t, served)
+		g = b.occupy(t, st)
+		id := b.enqueue(t, b.job(1), wait(time.Second))
 		var state asynq.TaskState
 		poll.Eventually(t, "it settled", func() bool {
 			state = b.state(id)
