@@ -1,0 +1,23 @@
+// Package taskredis keeps tasks and their places in Redis. The tasks are asynq's: its keys, its
+// states, its encoding, so its clients, its Inspector and its dashboard read and write the same data.
+//
+// Beside asynq's keys a queue has a few of its own, in the same slot of a Cluster:
+//
+//	siding:{<queue>}:line:<lock>   the tasks of the queue that wait for a lock: id by ticket
+//	siding:{<queue>}:ready         the locks that have such a line, by the time (µs) at which
+//	                               somebody should look at them next
+//	siding:{<queue>}:notify        a list; an element wakes one idle server
+//
+// and a lock that tasks wait for has, beside its value and its fence:
+//
+//	{<lock>}:lines                 the queues that have a line for it, by the ticket of its head
+//	{<lock>}:freed                 when it was released last, and by whom
+//
+// A ticket is the time, in microseconds of Redis' clock, at which the task first came to its resource.
+// It is the task's place. The invariant behind everything is: a lock with a line in a queue is in the
+// ready set of that queue. So whatever gets lost, somebody looks at the line again, and no wake-up
+// has to arrive for that.
+//
+// [Client.Step] does nearly all the work: one script that ends attempts, frees their locks, puts crashed tasks
+// back, and takes the tasks for the slots that are free. step.lua is to be read from top to bottom.
+package taskredis

@@ -1,0 +1,67 @@
+package taskredis
+
+import "strings"
+
+// asynq puts the name of a queue in braces, so all keys of a queue share a slot of a Cluster. The keys
+// that are not asynq's are made likewise.
+
+func asynqKey(queue, rest string) string  { return "asynq:{" + queue + "}:" + rest }
+func sidingKey(queue, rest string) string { return "siding:{" + queue + "}:" + rest }
+
+// TaskKey is the hash of a task.
+func TaskKey(queue, id string) string { return asynqKey(queue, "t:"+id) }
+
+// PendingKey lists the tasks that servers may take; its right end is the head.
+func PendingKey(queue string) string { return asynqKey(queue, "pending") }
+
+// ActiveKey lists the tasks that servers have.
+func ActiveKey(queue string) string { return asynqKey(queue, "active") }
+
+// LeaseKey sorts the active tasks by when their leases end, in Unix seconds.
+func LeaseKey(queue string) string { return asynqKey(queue, "lease") }
+
+// RetryKey sorts failed and waiting tasks by when they come by themselves, in Unix seconds.
+func RetryKey(queue string) string { return asynqKey(queue, "retry") }
+
+// ScheduledKey sorts the tasks that are to run later, in Unix seconds.
+func ScheduledKey(queue string) string { return asynqKey(queue, "scheduled") }
+
+// ArchivedKey sorts the tasks that have failed for good by when they did.
+func ArchivedKey(queue string) string { return asynqKey(queue, "archived") }
+
+// CompletedKey sorts the tasks that have succeeded and are kept by when they are deleted.
+func CompletedKey(queue string) string { return asynqKey(queue, "completed") }
+
+// PausedKey exists while the queue is paused.
+func PausedKey(queue string) string { return asynqKey(queue, "paused") }
+
+// NotifyKey is the list of which an element wakes one idle server of the queue.
+func NotifyKey(queue string) string { return sidingKey(queue, "notify") }
+
+// ReadyKey sorts the locks that tasks of the queue wait for by when they should be looked at, in µs.
+func ReadyKey(queue string) string { return sidingKey(queue, "ready") }
+
+// LineKey sorts the tasks of the queue that wait for a lock by their tickets.
+func LineKey(queue, lock string) string { return sidingKey(queue, "line:"+lock) }
+
+// FenceKey has the last fencing token of a lock.
+func FenceKey(lock string) string { return "{" + lock + "}:fence" }
+
+// LinesKey sorts the queues that have a line for a lock by the tickets of their heads.
+func LinesKey(lock string) string { return "{" + lock + "}:lines" }
+
+// FreedKey says when a lock was released last.
+func FreedKey(lock string) string { return "{" + lock + "}:freed" }
+
+// queueOf returns the name of the queue of one of asynq's keys that is not that of a task.
+func queueOf(key string) (string, bool) {
+	rest, ok := strings.CutPrefix(key, "asynq:{")
+	if !ok {
+		return "", false
+	}
+	end := strings.LastIndex(rest, "}:") // a name may have braces itself
+	if end < 0 {
+		return "", false
+	}
+	return rest[:end], true
+}
