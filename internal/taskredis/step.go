@@ -1,5 +1,17 @@
 package taskredis
 
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
 // A Name identifies an attempt: a task that a server has taken. Its text is the token of the attempt's lock, the mark
 // in the task's hash, and what the owner of asynq's lease goes by.
 type Name struct {
@@ -33,6 +45,7 @@ type Outcome struct {
 	At      int64  // Complete, Retry, Again: Unix seconds
 	Counts  bool   // Retry: it counts as a failure in asynq's statistics
 	Want    string // Ask: the key of the lock
+	Losses  int    // Again: how often the task has lost its lock
 	Ticket  int64  // Ask: the task's place
 	Until   int64  // Ask: the task's deadline in Unix seconds, 0 for none
 }
@@ -56,7 +69,232 @@ type Taken struct {
 	Fence   int64  // of the lock; 0 without one
 	Ticket  int64  // the task's place
 	Parked  int    // how often the task has waited
-	Crashes int    // how often its server died
 	Losses  int    // how often it lost its lock
 	Encoded []byte // the task, see [DecodeMessage]
+}
+
+// A Draw is a queue that a step takes tasks from.
+type Draw struct {
+	Queue string
+	// Pending says whose turn it is: that of the tasks that are pending, or of those that wait for a lock which is
+	// ready.
+	Pending bool
+}
+
+// A Drawn is what a step says of a [Draw].
+type Drawn struct {
+	Pending bool          // whose turn is next
+	Paused  bool          // the queue is paused
+	More    bool          // there is more to take
+	Due     time.Duration // in how long a lock should be looked at; below 0 for never
+}
+
+// A Step is one call of a server. It has what has ended since the last one, and the slots that are free.
+type Step struct {
+	Number   int64 // of the server's steps, from 1 on
+	Sent     int64 // when it is sent first, by Redis' clock, in µs
+	Outcomes []Outcome
+	Draws    []Draw // at most 255
+	Slots    []Order
+}
+
+// An Order says for one free slot from which queues to take a task: indexes of [Step.Draws], from 1 on, the first
+// to be tried first.
+type Order string
+
+// An Answer is what a step came to.
+type Answer struct {
+	Now       int64 // Redis' clock, in µs
+	Known     int64 // the number of the server's step that Redis had recorded before; 0 for none
+	Results   []Result
+	Fences    []int64 // of the results that are Granted
+	Drawn     []Drawn // as Step.Draws; empty if the step was answered from its record
+	Taken     []Taken
+	Recovered []Name   // tasks whose servers have died, and that are back in their places
+	Troubles  []string // for the log
+}
+
+// A Steps makes the steps of one server.
+type Steps struct {
+	Redis   redis.Scripter
+	Session string // unique among all servers
+	Holder  string // who the server is, for people
+	Prefix  string // of the keys of locks
+	TTL     time.Duration
+	// FenceTTL is how long a fencing token is remembered after its lock was taken or renewed.
+	FenceTTL time.Duration
+	Crashes  int // how many crashes of a task use no retry
+}
+
+//go:embed step.lua
+var stepLua string
+
+var stepScript = redis.NewScript(stepLua)
+
+// asynq keeps its statistics of a day for so long.
+const statsTTL = 90 * 24 * time.Hour
+
+// Step sends s. A step may be sent again if its answer is late or lost, also while the first is under way: the
+// answer is then that of the first, and the locks that it took are good for their TTL from this sending on.
+func (c *Steps) Step(ctx context.Context, s *Step) (*Answer, error) {
+	now := time.Now().UTC()
+	argv := make([]any, 0, 16+8*len(s.Outcomes)+2*len(s.Draws)+len(s.Slots))
+	argv = append(argv, s.Number, s.Sent, fmt.Sprintf("siding:%s-%d-", c.Session, s.Number), ":"+c.Holder,
+		c.Prefix, c.TTL.Milliseconds(), c.FenceTTL.Milliseconds(), c.Crashes,
+		now.Format(time.DateOnly), now.Add(statsTTL).Unix())
+	argv = append(argv, len(s.Outcomes))
+	for i := range s.Outcomes {
+		argv = s.Outcomes[i].append(argv)
+	}
+	argv = append(argv, len(s.Draws))
+	for _, d := range s.Draws {
+		argv = append(argv, d.Queue, turn(d.Pending))
+	}
+	argv = append(argv, len(s.Slots))
+	for _, order := range s.Slots {
+		argv = append(argv, string(order))
+	}
+	reply, err := stepScript.Run(ctx, c.Redis, []string{"siding:step:" + c.Session}, argv...).Slice()
+	if err != nil {
+		return nil, fmt.Errorf("taskredis: step: %w", err)
+	}
+	answer, err := readAnswer(reply, s)
+	if err != nil {
+		return nil, fmt.Errorf("taskredis: step: %w", err)
+	}
+	return answer, nil
+}
+
+func turn(pending bool) string {
+	if pending {
+		return "pending"
+	}
+	return "ready"
+}
+
+// append appends the outcome as step.lua reads it.
+func (o *Outcome) append(argv []any) []any {
+	argv = append(argv, o.Queue, o.ID, o.Attempt, o.Lock, string(o.Kind))
+	switch o.Kind {
+	case Done:
+		return append(argv, o.Unique)
+	case Complete:
+		return append(argv, o.Unique, o.Message, o.At)
+	case Retry:
+		counts := 0
+		if o.Counts {
+			counts = 1
+		}
+		return append(argv, o.Message, o.At, counts)
+	case Again:
+		return append(argv, o.Message, o.At, o.Losses)
+	case Archive:
+		return append(argv, o.Message)
+	case Ask:
+		return append(argv, o.Want, o.Ticket, o.Until)
+	case Requeue:
+	}
+	return argv
+}
+
+// ErrAnswer says that the answer of a script cannot be read.
+var ErrAnswer = errors.New("the answer of a script cannot be read")
+
+func readAnswer(reply []any, s *Step) (*Answer, error) {
+	r := reader{values: reply}
+	a := &Answer{Now: r.number(), Known: r.number()}
+	results, drawn, tasks, recovered, troubles := r.list(), r.list(), r.list(), r.list(), r.list()
+	for len(results.values) > 0 {
+		text, fence := results.text(), int64(0)
+		if rest, ok := strings.CutPrefix(text, string(Granted)+" "); ok {
+			text, fence = string(Granted), parse(rest, &r.err)
+		}
+		a.Results = append(a.Results, Result(text))
+		a.Fences = append(a.Fences, fence)
+	}
+	for len(drawn.values) > 0 {
+		a.Drawn = append(a.Drawn, Drawn{
+			Pending: drawn.text() == turn(true), Paused: drawn.number() == 1, More: drawn.number() == 1,
+			Due: time.Duration(drawn.number()) * time.Microsecond,
+		})
+	}
+	queue := func(index int64) string {
+		if index < 1 || index > int64(len(s.Draws)) {
+			r.err = ErrAnswer
+			return ""
+		}
+		return s.Draws[index-1].Queue
+	}
+	if n := len(tasks.values) / 9; n > 0 {
+		a.Taken = make([]Taken, 0, n)
+	}
+	for len(tasks.values) > 0 {
+		a.Taken = append(a.Taken, Taken{
+			Name:  Name{queue(tasks.number()), tasks.text(), tasks.text(), tasks.text()},
+			Fence: parse(tasks.text(), &r.err), Ticket: parse(tasks.text(), &r.err),
+			Parked: int(parse(tasks.text(), &r.err)), Losses: int(parse(tasks.text(), &r.err)),
+			Encoded: []byte(tasks.text()),
+		})
+	}
+	for len(recovered.values) > 0 {
+		a.Recovered = append(a.Recovered, Name{Queue: queue(recovered.number()), ID: recovered.text(), Lock: recovered.text()})
+	}
+	for len(troubles.values) > 0 {
+		a.Troubles = append(a.Troubles, troubles.text())
+	}
+	if err := errors.Join(r.err, results.err, drawn.err, tasks.err, recovered.err, troubles.err); err != nil {
+		return nil, err
+	}
+	if len(a.Results) != len(s.Outcomes) || len(a.Drawn) != 0 && len(a.Drawn) != len(s.Draws) {
+		return nil, fmt.Errorf("%w: want %d results and %d queues, have %d and %d", ErrAnswer, len(s.Outcomes), len(s.Draws), len(a.Results), len(a.Drawn))
+	}
+	return a, nil
+}
+
+// A reader takes the values of an answer one after the other, and keeps the first error.
+type reader struct {
+	values []any
+	err    error
+}
+
+func (r *reader) next() any {
+	if len(r.values) == 0 {
+		r.err = ErrAnswer
+		return nil
+	}
+	v := r.values[0]
+	r.values = r.values[1:]
+	return v
+}
+
+func (r *reader) number() int64 {
+	n, ok := r.next().(int64)
+	if !ok {
+		r.err = ErrAnswer
+	}
+	return n
+}
+
+func (r *reader) text() string {
+	s, ok := r.next().(string)
+	if !ok {
+		r.err = ErrAnswer
+	}
+	return s
+}
+
+func (r *reader) list() reader {
+	l, ok := r.next().([]any)
+	if !ok {
+		r.err = ErrAnswer
+	}
+	return reader{values: l}
+}
+
+func parse(digits string, err *error) int64 {
+	n, parsed := strconv.ParseInt(digits, 10, 64)
+	if parsed != nil {
+		*err = fmt.Errorf("%w: want a number, have %q", ErrAnswer, digits)
+	}
+	return n
 }

@@ -1,0 +1,633 @@
+-- A step of a server: ends attempts and frees their locks, puts crashed tasks back into their places, and
+-- takes tasks for the slots that are free.
+--
+-- KEYS[1]  record   what this server's last step came to, for a call that is made twice
+-- The other keys are those of the queues and locks that the arguments name; see doc.go.
+--
+-- ARGV     read in this order by the function arg, below
+--   number, sent                  of the step, from 1 on; when it was sent by Redis' clock, us
+--   attempt, holder               the first and last part of the names of the attempts that it begins
+--   prefix, ttl, fence_ttl        of locks: what their keys begin with; ms; ms
+--   crashes                       how many crashes of a task use no retry
+--   today, stats_until            asynq's day for its statistics, and when they expire, Unix seconds
+--   outcomes                      how many follow; each is queue, id, attempt, lock, kind, and then
+--     done                          unique
+--     complete                      unique, message, until
+--     retry                         message, at, whether it counts as a failure
+--     again                         message, at, losses
+--     archive                       message
+--     requeue
+--     ask                           want, ticket, deadline
+--   queues                        how many follow; each is name, whose turn it is: ready or pending
+--   slots                         how many follow; each is the queues to try, a byte each, 1 for the first
+--
+-- Returns {now in us, number of the step that was recorded last, results, queues, tasks, recovered, troubles}:
+--   results   of the outcomes: 'settled', 'granted <fence>', 'parked', 'stale', 'lost', or 'error <text>'
+--   queues    for each: 'ready' or 'pending', whose turn is next; 1 if it is paused; 1 if it has more to
+--             take; and in how many us its first lock should be looked at, -1 for never
+--   tasks     nine values each: number of the queue, id, attempt, lock, fence, ticket, times parked, losses,
+--             message
+--   recovered three values each: number of the queue, id and lock of a task whose server has died
+--   troubles  sentences for the log
+--
+-- Guarantees: an outcome whose attempt is not its task's latest changes nothing. A lock is given to one
+-- attempt at most, in order of the tickets in a line. A task is in the sets of its new state before it
+-- leaves those of the old one. A crashed task is back in its line before anybody can take the lock. A step
+-- that is run again answers what it answered; one that is older than the last changes nothing; one that
+-- comes late takes nothing.
+
+local call, pcall_redis = redis.call, redis.pcall
+local at = 0
+local function arg() at = at + 1 return ARGV[at] end
+local function digits(n) return string.format('%.0f', n) end
+
+local number, sent = tonumber(arg()), tonumber(arg())
+local attempt_head, holder = arg(), arg()
+local prefix, ttl, fence_ttl = arg(), tonumber(arg()), arg()
+local free_crashes = tonumber(arg())
+local today, stats_until = arg(), arg()
+
+local LATE = 2000000           -- us: a step that took longer to come takes nothing, as nobody may wait for it
+local UNTIL = 3 * 3600         -- s: for so long a waiting task stays in the retry set, at most
+local OFFER = 50000            -- us: for so long a freed lock is offered to the oldest line alone
+local SEEN = 1000000           -- us: so long ago a queue had a free slot if it is served
+local FOREIGN = 1000000        -- us: so often a lock is looked at whose holder may leave without telling
+local MOST_LOOKS, MOST_PARKED, MOST_BYTES, MOST_HEADS, MOST_CRASHED = 100, 200, 1000000, 100, 20
+local SENTENCE = 16384         -- bytes: a longer message gets no sentence for people, as that would cost too much
+local SLOTS = 'siding:slots'   -- hash: when a server of a queue had a free slot last, us
+
+local t = call('TIME')
+local now = t[1] * 1000000 + t[2]
+local now_s = tonumber(t[1])
+
+local function asynq(queue, rest) return 'asynq:{' .. queue .. '}:' .. rest end
+local function siding(queue, rest) return 'siding:{' .. queue .. '}:' .. rest end
+local function lines_of(lock) return '{' .. lock .. '}:lines' end
+
+local results, tasks, recovered, troubles = {}, {}, {}, {}
+
+-- What was recorded of the last step: its number, and then each text with its length before it.
+local record = call('GET', KEYS[1])
+local known = record and tonumber(string.match(record, '^%d+')) or 0
+if known > number then return redis.error_reply('SIDING step ' .. digits(number) .. ' comes after step ' .. digits(known)) end
+if known == number then
+  local from = string.find(record, '\n', 1, true) + 1
+  local function text()
+    local _, colon, size = string.find(record, '^(%d+):', from)
+    from = colon + 1 + size
+    return string.sub(record, colon + 1, colon + size)
+  end
+  for i = 1, tonumber(text()) do results[i] = text() end
+  for _ = 1, tonumber(text()) do
+    local queue, index, id, attempt, lock = text(), text(), text(), text(), text()
+    local fence, ticket, parked, losses = text(), text(), text(), text()
+    local task = asynq(queue, 't:' .. id)
+    local have = call('HMGET', task, 'siding_attempt', 'state', 'msg')
+    if have[1] == attempt and have[2] == 'active' and (lock == '' or call('GET', lock) == attempt) then
+      -- The caller trusts the lock from when it sent this call, so it has to last from now on.
+      if lock ~= '' then call('PEXPIRE', lock, ttl) end
+      call('ZADD', asynq(queue, 'lease'), string.format('%.3f', now_s + (lock ~= '' and ttl / 1000 or 30)), id)
+      for _, value in ipairs({tonumber(index), id, attempt, lock, fence, ticket, parked, losses, have[3] or ''}) do tasks[#tasks + 1] = value end
+    end
+  end
+  return {now, known, results, {}, tasks, recovered, troubles}
+end
+
+-- A write that takes no memory comes first: then Redis refuses none of the others for want of memory.
+call('DEL', KEYS[1] .. ':none')
+
+-- Calls a command on a sorted set of ours. If somebody has put another type there, that goes: upkeep finds
+-- again what waits.
+local function ours(command, key, ...)
+  local reply = pcall_redis(command, key, ...)
+  if type(reply) ~= 'table' or not reply.err then return reply end
+  troubles[#troubles + 1] = key .. ': ' .. reply.err
+  call('DEL', key)
+  return call(command, key, ...)
+end
+
+-- Makes the next fence of a lock: the time in us, or one more than the last.
+local function fenced(lock)
+  local key = '{' .. lock .. '}:fence'
+  local fence = digits(now)
+  local before = pcall_redis('SET', key, fence, 'PX', fence_ttl, 'GET')
+  if type(before) == 'table' and before.err then
+    troubles[#troubles + 1] = key .. ': ' .. before.err
+    call('SET', key, fence, 'PX', fence_ttl)
+  elseif before and not (#before == 16 and before < fence) then
+    local last = tonumber(string.match(before, '^%d+') or '0')
+    if last >= tonumber(fence) then
+      fence = digits(last + 1)
+      call('SET', key, fence, 'PX', fence_ttl)
+    end
+  end
+  return fence
+end
+
+-- In how many us somebody should look at a held lock whose value is this: when it expires, or soon if its
+-- holder is a program that tells nobody when it leaves.
+local function look_in(lock, value)
+  local left = call('PTTL', lock) * 1000
+  if left < 0 or type(value) ~= 'string' or string.sub(value, 1, 7) ~= 'siding:' then return left < 0 and FOREIGN or math.min(left, FOREIGN) end
+  return left
+end
+
+-- What a lock holds; a table if that is no text.
+local function value_of(lock)
+  return pcall_redis('GET', lock)
+end
+
+-- Queues in which something has become ready, and that may have to be told.
+local marked = {}
+
+local function mark(lock, queue, due)
+  ours('ZADD', siding(queue, 'ready'), 'LT', digits(due), lock)
+  marked[queue] = true
+end
+
+-- Frees a lock that is known to be held by an attempt of queue. The line with the oldest head may have it
+-- now; the others a moment later, if a server of that line's queue has a slot for it.
+local function free(lock, queue)
+  call('DEL', lock)
+  local lines = ours('ZRANGE', lines_of(lock), 0, -1, 'WITHSCORES')
+  if #lines == 0 then return end
+  call('SET', '{' .. lock .. '}:freed', digits(now), 'PX', 60000)
+  local oldest, others = lines[1], now
+  if #lines > 2 then
+    local seen = oldest == queue and now or tonumber(call('HGET', SLOTS, oldest) or '0')
+    if now - seen < SEEN then others = now + OFFER end
+  end
+  mark(lock, oldest, now)
+  for i = 3, #lines, 2 do mark(lock, lines[i], others) end
+end
+
+-- Puts a task into the line of a lock, at its ticket. The sets of its old state are left to the caller.
+--   due  when the line should be looked at, at the latest
+local function wait_in_line(queue, id, lock, ticket, ends, due)
+  call('ZADD', asynq(queue, 'retry'), ends, id)
+  ours('ZADD', siding(queue, 'line:' .. lock), ticket, id)
+  ours('ZADD', lines_of(lock), 'LT', ticket, queue)
+  ours('ZADD', siding(queue, 'ready'), 'LT', digits(due), lock)
+end
+
+-- Returns what the dashboard shows of a task that waits for a lock, as a field of asynq's encoded message: the
+-- last of a repeated field counts, so it is appended. It is for people; no code reads it. '' if it would not
+-- be UTF-8, which asynq refuses.
+local function sentence(lock, value)
+  local holder = type(value) == 'string' and string.match(value, '^siding:[^:]*:([%w%p ]*)$')
+  local text = 'waits for ' .. string.sub(lock, #prefix + 1) .. (holder and ', held by ' .. holder or value and ', held by another program' or ', in its turn')
+  if string.find(text, '[\128-\255]') then
+    local rest = string.gsub(text, '[\194-\223][\128-\191]', '')
+    rest = string.gsub(rest, '[\225-\236\238\239][\128-\191][\128-\191]', '')
+    rest = string.gsub(rest, '[\241-\243][\128-\191][\128-\191][\128-\191]', '')
+    if string.find(rest, '[\128-\255]') then return '' end
+  end
+  local size = #text < 128 and string.char(#text) or string.char(128 + #text % 128, math.floor(#text / 128))
+  return '\58' .. size .. text
+end
+
+-- Returns an encoded message without what was appended to it, if it still ends with that.
+local function without(message, text)
+  if text and text ~= '' and string.sub(message, -#text) == text then return string.sub(message, 1, -#text - 1) end
+  return message
+end
+
+local function until_of(deadline)
+  local most = now_s + UNTIL
+  return deadline and tonumber(deadline) and math.min(most, math.max(tonumber(deadline), now_s)) or most
+end
+
+---------------------------------------------------------------------------------------------------------
+-- Settle: what has ended.
+
+local ended = {}   -- by queue: ids that leave active and lease
+local deleted = {} -- keys of tasks
+local counts = {}  -- by queue: {processed, failed}
+
+local function leaves(queue, id)
+  ended[queue] = ended[queue] or {}
+  table.insert(ended[queue], id)
+end
+
+local function count(queue, failed)
+  local c = counts[queue] or {0, 0}
+  c[1], c[2] = c[1] + 1, c[2] + failed
+  counts[queue] = c
+end
+
+-- asynq keeps the newest 10,000 archived tasks, for 90 days.
+local function archive(queue, id)
+  local key = asynq(queue, 'archived')
+  call('ZADD', key, now_s, id)
+  local old = call('ZRANGEBYSCORE', key, '-inf', now_s - 90 * 86400, 'LIMIT', 0, 100)
+  if #old == 0 and call('ZCARD', key) >= 10000 then old = call('ZRANGE', key, 0, math.min(99, call('ZCARD', key) - 10000)) end
+  for _, gone in ipairs(old) do
+    if gone ~= id then
+      call('DEL', asynq(queue, 't:' .. gone))
+      call('ZREM', key, gone)
+    end
+  end
+end
+
+local function settle(queue, id, attempt, lock, kind, given)
+  local task = asynq(queue, 't:' .. id)
+  local have = call('HMGET', task, 'siding_attempt', 'state', 'siding_ticket', 'siding_deadline')
+  local holds = lock ~= '' and value_of(lock) == attempt
+  if have[1] ~= attempt or have[2] ~= 'active' then
+    if holds then free(lock, queue) end
+    return 'stale'
+  end
+  if lock ~= '' and not holds then return 'lost' end
+
+  if kind == 'done' or kind == 'complete' then
+    if kind == 'complete' then
+      call('ZADD', asynq(queue, 'completed'), given.at, id)
+      call('HSET', task, 'state', 'completed', 'msg', given.message)
+      call('HDEL', task, 'siding_ticket')
+    else
+      deleted[#deleted + 1] = task
+    end
+    if given.unique ~= '' and call('GET', given.unique) == id then deleted[#deleted + 1] = given.unique end
+    count(queue, 0)
+  elseif kind == 'retry' then
+    call('ZADD', asynq(queue, 'retry'), given.at, id)
+    call('HSET', task, 'state', 'retry', 'msg', given.message)
+    call('HDEL', task, 'siding_ticket', 'siding_text')
+    if given.counts == '1' then count(queue, 1) end
+  elseif kind == 'again' then
+    call('ZADD', asynq(queue, 'retry'), given.at, id)
+    call('HSET', task, 'state', 'retry', 'msg', given.message, 'siding_losses', given.losses)
+    call('HDEL', task, 'siding_text')
+  elseif kind == 'archive' then
+    archive(queue, id)
+    call('HSET', task, 'state', 'archived', 'msg', given.message)
+    call('HDEL', task, 'siding_ticket', 'siding_text')
+    count(queue, 1)
+  elseif kind == 'requeue' and lock ~= '' then
+    local ends = until_of(have[4])
+    wait_in_line(queue, id, lock, have[3], ends, now)
+    call('HSET', task, 'state', 'retry', 'siding_until', ends)
+  elseif kind == 'requeue' then
+    call('RPUSH', asynq(queue, 'pending'), id)
+    call('HSET', task, 'state', 'pending')
+    marked[queue] = true
+  elseif kind == 'ask' then
+    -- The attempt may go before those who wait if it came before them.
+    local want, ticket = given.want, given.ticket
+    local first = ours('ZRANGE', lines_of(want), 0, 0, 'WITHSCORES')
+    local value = value_of(want)
+    if not value and (not first[1] or tonumber(first[2]) > tonumber(ticket)) then
+      call('SET', want, attempt, 'PX', ttl)
+      local fence = fenced(want)
+      call('ZADD', asynq(queue, 'lease'), string.format('%.3f', now_s + ttl / 1000), id)
+      call('HSET', task, 'siding_lock', want, 'siding_ticket', ticket, 'siding_fence', fence)
+      if holds then free(lock, queue) end
+      return 'granted ' .. fence
+    end
+    local ends = until_of(given.deadline)
+    wait_in_line(queue, id, want, ticket, ends, value and now + look_in(want, value) or now)
+    call('HSET', task, 'state', 'retry', 'siding_lock', want, 'siding_ticket', ticket, 'siding_until', ends)
+    call('HINCRBY', task, 'siding_parked', 1)
+  end
+  leaves(queue, id)
+  if holds then free(lock, queue) end
+  return kind == 'ask' and 'parked' or 'settled'
+end
+
+for i = 1, tonumber(arg()) do
+  local queue, id, attempt, lock, kind = arg(), arg(), arg(), arg(), arg()
+  local given = {}
+  if kind == 'done' then given.unique = arg()
+  elseif kind == 'complete' then given.unique, given.message, given.at = arg(), arg(), arg()
+  elseif kind == 'retry' then given.message, given.at, given.counts = arg(), arg(), arg()
+  elseif kind == 'again' then given.message, given.at, given.losses = arg(), arg(), arg()
+  elseif kind == 'archive' then given.message = arg()
+  elseif kind == 'ask' then given.want, given.ticket, given.deadline = arg(), arg(), arg()
+  end
+  local ok, result = pcall(settle, queue, id, attempt, lock, kind, given)
+  if not ok then result = 'error ' .. (type(result) == 'table' and result.err or tostring(result)) end
+  results[i] = result
+end
+for queue, ids in pairs(ended) do
+  for _, id in ipairs(ids) do call('LREM', asynq(queue, 'active'), 1, id) end
+  call('ZREM', asynq(queue, 'lease'), unpack(ids))
+end
+if #deleted > 0 then call('DEL', unpack(deleted)) end
+for queue, c in pairs(counts) do
+  for i, what in ipairs({'processed', 'failed'}) do
+    if c[i] > 0 then
+      local day = asynq(queue, what .. ':' .. today)
+      if call('INCRBY', day, c[i]) == c[i] then call('EXPIREAT', day, stats_until) end
+      -- asynq begins anew where its total is full.
+      local total = pcall_redis('INCRBY', asynq(queue, what), c[i])
+      if type(total) == 'table' then call('SET', asynq(queue, what), 1) end
+    end
+  end
+end
+
+---------------------------------------------------------------------------------------------------------
+-- Recover: what has crashed goes back to its place, before anybody looks at the lock.
+
+-- Tasks without a lock, and those that have crashed too often, are left to upkeep: they use a retry.
+local function recover(queue, index)
+  local lease = asynq(queue, 'lease')
+  for _, id in ipairs(call('ZRANGEBYSCORE', lease, '-inf', string.format('%.3f', now / 1000000), 'LIMIT', 0, MOST_CRASHED)) do
+    local task = asynq(queue, 't:' .. id)
+    local have = pcall_redis('HMGET', task, 'state', 'siding_attempt', 'siding_lock', 'siding_ticket', 'siding_crashes', 'siding_deadline')
+    local attempt, lock, ticket, crashed = have[2], have[3], have[4], tonumber(have[5] or '0')
+    if have.err then
+      troubles[#troubles + 1] = task .. ': ' .. have.err
+      call('LREM', asynq(queue, 'active'), 0, id)
+      call('ZREM', lease, id)
+    elseif have[1] == 'active' and attempt and lock and lock ~= '' and ticket then
+      local value = value_of(lock)
+      if value == attempt then -- its holder may trust it for so long
+        call('ZADD', lease, string.format('%.3f', now_s + math.max(call('PTTL', lock), 1000) / 1000), id)
+      elseif crashed < free_crashes then
+        local ends = until_of(have[6])
+        wait_in_line(queue, id, lock, ticket, ends, value and now + look_in(lock, value) or now)
+        call('HSET', task, 'state', 'retry', 'siding_until', ends, 'siding_crashes', crashed + 1)
+        call('LREM', asynq(queue, 'active'), 0, id)
+        call('ZREM', lease, id)
+        recovered[#recovered + 1], recovered[#recovered + 2], recovered[#recovered + 3] = index, id, lock
+      end
+    end
+  end
+end
+
+---------------------------------------------------------------------------------------------------------
+-- Fetch: tasks for the free slots.
+
+local queues = {}
+for i = 1, tonumber(arg()) do
+  local name = arg()
+  queues[i] = {
+    index = i, name = name, turn = arg(),
+    pending = asynq(name, 'pending'), active = asynq(name, 'active'), lease = asynq(name, 'lease'), retry = asynq(name, 'retry'),
+    ready = siding(name, 'ready'), task = asynq(name, 't:'),
+    next = 0, ids = {}, -- of pending, as read: the first is the head
+    parked = 0,         -- how many of those have been parked, and are still in pending
+    waits = {},         -- pairs for the retry set of those
+    lines = {},         -- pairs for their lines, by lock
+  }
+end
+local looks, parks, bytes, begun = MOST_LOOKS, MOST_PARKED, 0, 0
+local late = now - sent > LATE
+
+-- Begins an attempt. The caller has put the task into active.
+local function start(q, id, task, lock, ticket, have, message)
+  begun = begun + 1
+  local attempt, fence = attempt_head .. begun .. holder, '0'
+  if lock ~= '' then
+    call('SET', lock, attempt, 'PX', ttl)
+    fence = fenced(lock)
+  end
+  call('ZADD', q.lease, string.format('%.3f', now / 1000000 + (lock ~= '' and ttl / 1000 or 30)), id)
+  call('HSET', task, 'state', 'active', 'siding_attempt', attempt, 'siding_lock', lock, 'siding_ticket', ticket)
+  message = without(message, have.text)
+  bytes = bytes + #message
+  local n = #tasks
+  tasks[n + 1], tasks[n + 2], tasks[n + 3], tasks[n + 4] = q.index, id, attempt, lock
+  tasks[n + 5], tasks[n + 6], tasks[n + 7], tasks[n + 8], tasks[n + 9] = fence, ticket, have.parked or '0', have.losses or '0', message
+end
+
+-- Looks at a lock of the ready set that is due. Returns whether an attempt has begun.
+local function look(q, lock)
+  local value = value_of(lock)
+  if type(value) == 'table' and value.err then
+    troubles[#troubles + 1] = lock .. ': ' .. value.err
+  end
+  if value then
+    call('ZADD', q.ready, digits(now + look_in(lock, value)), lock)
+    return false
+  end
+  local line = siding(q.name, 'line:' .. lock)
+  for _ = 1, MOST_HEADS do
+    local heads = ours('ZRANGE', line, 0, 1, 'WITHSCORES')
+    local id, ticket = heads[1], heads[2] and digits(tonumber(heads[2]))
+    if not id then
+      call('ZREM', q.ready, lock)
+      call('ZREM', lines_of(lock), q.name)
+      return false
+    end
+    local task = q.task .. id
+    local have = pcall_redis('HMGET', task, 'state', 'siding_ticket', 'siding_until', 'siding_lock', 'siding_parked', 'siding_losses', 'siding_text', 'msg')
+    local score = call('ZSCORE', q.retry, id)
+    local waits = not have.err and have[1] == 'retry' and have[2] == ticket and have[4] == lock and have[8] and score and tonumber(score) == tonumber(have[3])
+    if waits then
+      call('LPUSH', q.active, id)
+      start(q, id, task, lock, ticket, {parked = have[5], losses = have[6], text = have[7]}, have[8])
+      call('ZREM', q.retry, id)
+    elseif have.err then
+      troubles[#troubles + 1] = task .. ': ' .. have.err
+      call('ZREM', q.retry, id)
+    end
+    call('ZREM', line, id)
+    if heads[3] then
+      call('ZADD', lines_of(lock), digits(tonumber(heads[4])), q.name)
+      if waits then call('ZADD', q.ready, digits(now + ttl * 1000), lock) end
+    elseif waits then
+      call('ZREM', lines_of(lock), q.name)
+      call('ZREM', q.ready, lock)
+    end
+    if waits then return true end
+  end
+  return false
+end
+
+-- Takes the first of the locks that are ready.
+local function from_ready(q)
+  while looks > 0 do
+    if q.quiet then return false end
+    looks = looks - 1
+    local first = ours('ZRANGE', q.ready, 0, 0, 'WITHSCORES')
+    if not first[1] or tonumber(first[2]) > now then
+      q.quiet = true -- until something is added
+      return false
+    end
+    local ok, found = pcall(look, q, first[1])
+    if not ok then
+      troubles[#troubles + 1] = first[1] .. ': ' .. (type(found) == 'table' and found.err or tostring(found))
+      call('ZADD', q.ready, digits(now + FOREIGN), first[1])
+    elseif found then
+      return true
+    end
+  end
+  return false
+end
+
+-- Moves those that were parked out of pending.
+local function flush(q)
+  if q.parked == 0 then return end
+  if #q.waits > 0 then call('ZADD', q.retry, unpack(q.waits)) end
+  for lock, pairs_of_line in pairs(q.lines) do ours('ZADD', siding(q.name, 'line:' .. lock), unpack(pairs_of_line)) end
+  call('LTRIM', q.pending, 0, -q.parked - 1)
+  q.parked, q.waits, q.lines = 0, {}, {}
+end
+
+-- Locks that this step has found busy: {value, the last ticket given}. None is freed from here on.
+local busy = {}
+
+local function park(q, id, task, lock, have)
+  local b = busy[lock]
+  local line = siding(q.name, 'line:' .. lock)
+  local priority = tonumber(have.priority or '0') or 0
+  local ticket = have.lock == lock and tonumber(have.ticket)
+  local own = ticket
+  if not ticket and priority > 0 then ticket = now - priority * 60000000 end
+  if not ticket then
+    -- Behind all who came before, also if the clock has stepped back.
+    local last = b.last[q.name]
+    if not last then
+      last = tonumber(ours('ZRANGE', line, -1, -1, 'WITHSCORES')[2] or '0')
+      local fence = pcall_redis('GET', '{' .. lock .. '}:fence')
+      last = math.max(now, last, type(fence) == 'string' and tonumber(string.match(fence, '^%d+')) or 0)
+    end
+    ticket = last + 1
+    b.last[q.name] = ticket
+  end
+  if not b.joined[q.name] or own or priority > 0 then
+    ours('ZADD', lines_of(lock), 'LT', digits(ticket), q.name)
+    ours('ZADD', q.ready, 'LT', digits(b.due), lock)
+    b.joined[q.name], q.quiet = true, false
+  end
+  local ends = until_of(have.deadline)
+  if b.text ~= '' and call('HSTRLEN', task, 'msg') <= SENTENCE then
+    call('HSET', task, 'state', 'retry', 'siding_lock', lock, 'siding_ticket', digits(ticket), 'siding_until', ends,
+      'siding_parked', (have.parked or 0) + 1, 'msg', without(call('HGET', task, 'msg'), have.text) .. b.text, 'siding_text', b.text)
+  else
+    call('HSET', task, 'state', 'retry', 'siding_lock', lock, 'siding_ticket', digits(ticket), 'siding_until', ends,
+      'siding_parked', (have.parked or 0) + 1)
+  end
+  local waits, pairs_of_line = q.waits, q.lines[lock]
+  if not pairs_of_line then
+    pairs_of_line = {}
+    q.lines[lock] = pairs_of_line
+  end
+  waits[#waits + 1], waits[#waits + 2] = ends, id
+  pairs_of_line[#pairs_of_line + 1], pairs_of_line[#pairs_of_line + 2] = digits(ticket), id
+end
+
+-- Whether a lock is busy: held, or others wait for it.
+local function is_busy(lock)
+  if busy[lock] then return true end
+  if call('EXISTS', lock, lines_of(lock)) == 0 then return false end
+  local value = value_of(lock)
+  busy[lock] = {due = value and now + look_in(lock, value) or now, text = sentence(lock, value), last = {}, joined = {}}
+  return true
+end
+
+-- Takes the head of pending, or parks it. Returns whether an attempt has begun.
+local function take(q, id)
+  local task = q.task .. id
+  local have = pcall_redis('HMGET', task, 'state', 'siding_resource', 'siding_priority', 'siding_ticket', 'siding_lock', 'siding_deadline', 'siding_parked', 'siding_losses', 'siding_text')
+  if have.err or not have[1] then -- no task
+    if have.err then troubles[#troubles + 1] = task .. ': ' .. have.err end
+    q.parked = q.parked + 1
+    return false
+  end
+  local resource, lock, over = have[2], '', have[6] and tonumber(have[6]) and tonumber(have[6]) <= now_s
+  local known = {priority = have[3], ticket = have[4], lock = have[5], deadline = have[6], parked = have[7], losses = have[8], text = have[9]}
+  if resource and resource ~= '' and not over and #resource <= 512 and not string.find(resource, '[{}%c]') then
+    lock = prefix .. resource
+    if is_busy(lock) then
+      park(q, id, task, lock, known)
+      q.parked = q.parked + 1
+      return false
+    end
+  end
+  flush(q)
+  call('RPOPLPUSH', q.pending, q.active)
+  local ticket = known.lock == lock and known.ticket or digits(now)
+  start(q, id, task, lock, ticket, known, call('HGET', task, 'msg') or '')
+  call('HDEL', task, 'pending_since')
+  return true
+end
+
+local function from_pending(q)
+  while parks > 0 do
+    if q.next >= #q.ids then
+      flush(q)
+      local some = call('LRANGE', q.pending, -50, -1)
+      q.ids, q.next = {}, 0
+      for i = #some, 1, -1 do q.ids[#q.ids + 1] = some[i] end
+      if #q.ids == 0 then q.empty = true return false end
+    end
+    q.next = q.next + 1
+    if take(q, q.ids[q.next]) then return true end
+    parks = parks - 1
+  end
+  return false
+end
+
+local function fetch(q)
+  if q.paused == nil then
+    q.paused = call('EXISTS', asynq(q.name, 'paused')) == 1
+    recover(q.name, q.index)
+  end
+  if q.paused then return false end
+  local pending_first = q.turn == 'pending' -- no swap: the Lua of the Redis in memory assigns one after the other
+  local from, other = pending_first and from_pending or from_ready, pending_first and from_ready or from_pending
+  if from(q) then
+    q.turn = q.turn == 'ready' and 'pending' or 'ready'
+    return true
+  end
+  return other(q)
+end
+
+local free_slots = 0
+for _ = 1, tonumber(arg()) do
+  local order = arg()
+  local found = late or bytes > MOST_BYTES
+  for i = 1, #order do
+    found = found or fetch(queues[string.byte(order, i)])
+  end
+  if not found then free_slots = free_slots + 1 end
+end
+
+---------------------------------------------------------------------------------------------------------
+-- Answer.
+
+local function notify(queue)
+  local key = siding(queue, 'notify')
+  if call('EXISTS', key) == 0 then call('LPUSH', key, '1') end
+end
+
+local states, served = {}, {}
+for i, q in ipairs(queues) do
+  flush(q)
+  local more, due = 0, -1
+  if not q.paused then
+    local first = call('ZRANGE', q.ready, 0, 0, 'WITHSCORES')
+    if first[1] then due = math.max(0, tonumber(first[2]) - now) end
+    if due == 0 or not q.empty and call('EXISTS', q.pending) == 1 then more = 1 end
+    -- Others may have slots for what is left.
+    if more == 1 and free_slots == 0 then notify(q.name) end
+    if more == 0 and free_slots > 0 then
+      call('DEL', siding(q.name, 'notify')) -- there is nothing to tell any more
+      served[#served + 1], served[#served + 2] = q.name, digits(now)
+    end
+  end
+  states[#states + 1], states[#states + 2], states[#states + 3], states[#states + 4] = q.turn, q.paused and 1 or 0, more, due
+  marked[q.name] = nil
+end
+if #served > 0 then call('HSET', SLOTS, unpack(served)) end
+for queue in pairs(marked) do notify(queue) end
+
+if #results > 0 or #tasks > 0 then
+  local texts = {digits(number) .. '\n'}
+  local function text(s)
+    s = tostring(s)
+    texts[#texts + 1] = #s .. ':'
+    texts[#texts + 1] = s
+  end
+  text(#results)
+  for _, result in ipairs(results) do text(result) end
+  text(#tasks / 9)
+  for i = 1, #tasks, 9 do
+    text(queues[tasks[i]].name)
+    for k = i, i + 7 do text(tasks[k]) end
+  end
+  call('SET', KEYS[1], table.concat(texts), 'PX', 600000)
+end
+return {now, known, results, states, tasks, recovered, troubles}

@@ -1,0 +1,235 @@
+package taskredis
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/testenv/redistest"
+)
+
+// onBoth runs a test on a Redis server and on the Redis in memory.
+func onBoth(t *testing.T, test func(t *testing.T, b *bench)) {
+	t.Helper()
+	for _, memory := range []bool{true, false} {
+		name := "server"
+		if memory {
+			name = "memory"
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := &bench{t: t}
+			if memory {
+				b.memory = miniredis.RunT(t)
+				b.rdb = redis.NewClient(&redis.Options{Addr: b.memory.Addr()})
+			} else {
+				b.rdb = redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr})
+			}
+			t.Cleanup(func() { _ = b.rdb.Close() })
+			test(t, b)
+		})
+	}
+}
+
+// A bench is a Redis with which a test makes steps.
+type bench struct {
+	t      *testing.T
+	rdb    *redis.Client
+	memory *miniredis.Miniredis
+}
+
+func (b *bench) must(err error) {
+	b.t.Helper()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// pending puts a task at the tail of a queue, as a client does. resource may be "".
+func (b *bench) pending(queue, id, resource string) {
+	b.t.Helper()
+	ctx := context.Background()
+	m := Message{Type: "kind", ID: id, Queue: queue, Timeout: 60, Payload: []byte(id)}
+	b.must(b.rdb.HSet(ctx, TaskKey(queue, id), "msg", m.Encode(), "state", "pending", "pending_since", "1").Err())
+	if resource != "" {
+		b.must(b.rdb.HSet(ctx, TaskKey(queue, id), "siding_resource", resource).Err())
+	}
+	b.must(b.rdb.LPush(ctx, PendingKey(queue), id).Err())
+}
+
+// A stepper is a server that makes steps.
+type stepper struct {
+	*Steps
+
+	b *bench
+	n int64
+	// turn is whose turn is next, by queue.
+	turn map[string]bool
+}
+
+func (b *bench) server(session string) *stepper {
+	return &stepper{&Steps{Redis: b.rdb, Session: session, Holder: "test", Prefix: "lock:", TTL: 15 * time.Second, FenceTTL: time.Minute, Crashes: 3}, b, 0, map[string]bool{}}
+}
+
+func (s *stepper) make(outcomes []Outcome, slots int, queues ...string) (*Step, *Answer) {
+	s.b.t.Helper()
+	now, err := s.b.rdb.Time(context.Background()).Result()
+	s.b.must(err)
+	s.n++
+	step := &Step{Number: s.n, Sent: now.UnixMicro(), Outcomes: outcomes}
+	order := ""
+	for i, queue := range queues {
+		step.Draws = append(step.Draws, Draw{queue, s.turn[queue]})
+		order += string(rune(i + 1))
+	}
+	for range slots {
+		step.Slots = append(step.Slots, Order(order))
+	}
+	a, err := s.Step(context.Background(), step)
+	s.b.must(err)
+	for _, trouble := range a.Troubles {
+		s.b.t.Log(trouble)
+	}
+	for i, d := range a.Drawn {
+		s.turn[queues[i]] = d.Pending
+	}
+	return step, a
+}
+
+// takes makes a step and checks which tasks it took.
+func (s *stepper) takes(want string, outcomes []Outcome, slots int, queues ...string) []Taken {
+	s.b.t.Helper()
+	_, a := s.make(outcomes, slots, queues...)
+	if have := idsOf(a.Taken); have != want {
+		s.b.t.Fatalf("taken: want %q, have %q", want, have)
+	}
+	for i, r := range a.Results {
+		if r != Settled {
+			s.b.t.Fatalf("outcome %d: want settled, have %s", i, r)
+		}
+	}
+	return a.Taken
+}
+
+func idsOf(taken []Taken) string {
+	text := ""
+	for _, t := range taken {
+		text += t.ID + " "
+	}
+	return text
+}
+
+func done(taken ...Taken) (outcomes []Outcome) {
+	for _, t := range taken {
+		outcomes = append(outcomes, Outcome{Name: t.Name, Kind: Done})
+	}
+	return outcomes
+}
+
+func TestStepTakesAndEndsTasks(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		s := b.server("one")
+		for i := range 5 {
+			b.pending("q", fmt.Sprint(i), "")
+		}
+		taken := s.takes("0 1 2 ", nil, 3, "q")
+		taken = s.takes("3 4 ", done(taken...), 3, "q")
+		s.takes("", done(taken...), 3, "q")
+		keys, err := b.rdb.Keys(context.Background(), "asynq:*").Result()
+		b.must(err)
+		if len(keys) != 2 { // the statistics
+			t.Errorf("want the statistics alone, have %v", keys)
+		}
+	})
+}
+
+func TestStepParksAndHandsOffInOrder(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		s := b.server("one")
+		for i := range 6 {
+			b.pending("q", fmt.Sprint(i), "a")
+		}
+		b.pending("q", "x", "b")
+		taken := s.takes("0 x ", nil, 3, "q")
+		s.takes("", done(taken[1]), 3, "q")
+		now := taken[:1]
+		for i := 1; i < 6; i++ {
+			now = s.takes(fmt.Sprint(i, " "), done(now...), 3, "q")
+			if now[0].Parked != 1 {
+				t.Errorf("parked: want 1, have %d", now[0].Parked)
+			}
+			m, err := DecodeMessage(now[0].Encoded)
+			b.must(err)
+			if m.ErrorMsg != "" {
+				t.Errorf("message: want no sentence in it, have %q", m.ErrorMsg)
+			}
+		}
+		s.takes("", done(now...), 3, "q")
+		b.gone()
+	})
+}
+
+// gone checks that nothing is left but statistics, fences and the record of a step.
+func (b *bench) gone() {
+	b.t.Helper()
+	keys, err := b.rdb.Keys(context.Background(), "*").Result()
+	b.must(err)
+	for _, key := range keys {
+		typ := b.rdb.Type(context.Background(), key).Val()
+		if typ != "string" && key != "siding:slots" {
+			b.t.Errorf("left behind: %s (%s)", key, typ)
+		}
+	}
+}
+
+func TestStepThatRunsTwice(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		s := b.server("one")
+		for i := range 4 {
+			b.pending("q", fmt.Sprint(i), "r"+fmt.Sprint(i%3))
+		}
+		step, first := s.make(nil, 4, "q")
+		again, err := s.Step(context.Background(), step)
+		b.must(err)
+		if idsOf(first.Taken) != "0 1 2 " || fmt.Sprint(again.Taken) != fmt.Sprint(first.Taken) {
+			t.Errorf("want the same tasks, have\n%v and\n%v", first.Taken, again.Taken)
+		}
+		s.takes("3 ", done(first.Taken...), 4, "q")
+		if _, err := s.Step(context.Background(), step); err == nil {
+			t.Error("a step that is over: want an error, have none")
+		}
+	})
+}
+
+func TestStepPutsACrashedTaskFirst(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		ctx := context.Background()
+		s := b.server("one")
+		for i := range 4 {
+			b.pending("q", fmt.Sprint(i), "a")
+		}
+		taken := s.takes("0 ", nil, 2, "q")
+		// The lock and the lease end, as their server has died.
+		b.must(b.rdb.Del(ctx, "lock:a").Err())
+		b.must(b.rdb.ZAdd(ctx, LeaseKey("q"), redis.Z{Score: 1, Member: "0"}).Err())
+		b.must(b.rdb.ZAdd(ctx, ReadyKey("q"), redis.Z{Score: 1, Member: "lock:a"}).Err())
+		other := b.server("two")
+		_, a := other.make(nil, 2, "q")
+		if idsOf(a.Taken) != "0 " || len(a.Recovered) != 1 {
+			t.Fatalf("want the crashed task, have %q, recovered %v", idsOf(a.Taken), a.Recovered)
+		}
+		_, late := s.make(done(taken...), 0)
+		if late.Results[0] != Stale {
+			t.Errorf("the crashed attempt: want stale, have %s", late.Results[0])
+		}
+		other.takes("1 ", done(a.Taken...), 2, "q")
+	})
+}
