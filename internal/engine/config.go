@@ -17,8 +17,8 @@ type Handler func(ctx context.Context, t *Task) error
 
 // A Task is an attempt as its handler sees it.
 type Task struct {
-	*taskredis.Message
-	taskredis.Taken
+	*Message
+	Taken *taskredis.Taken
 
 	Resource string    // "" for a task without one
 	EndsBy   time.Time // when its context ends by itself
@@ -60,8 +60,11 @@ type Config struct {
 	GroupMaxDelay    time.Duration
 	GroupMaxSize     int
 
-	Crashes int // that use no retry
-	Losses  int // of locks, that use no retry
+	Overrun time.Duration // for which a handler may go on after its context has ended
+	Crashes int           // that use no retry
+	Losses  int           // of locks, that use no retry
+
+	Recovered func(taskredis.Name) // is told of tasks that were put back as their servers had died
 
 	Logger *slog.Logger
 }

@@ -11,7 +11,6 @@
 // and a lock that tasks wait for has, beside its value and its fence:
 //
 //	{<lock>}:lines                 the queues that have a line for it, by the ticket of its head
-//	{<lock>}:freed                 when it was released last, and by whom
 //
 // A ticket is the time, in microseconds of Redis' clock, at which the task first came to its resource.
 // It is the task's place. The invariant behind everything is: a lock with a line in a queue is in the

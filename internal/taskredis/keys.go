@@ -50,9 +50,6 @@ func FenceKey(lock string) string { return "{" + lock + "}:fence" }
 // LinesKey sorts the queues that have a line for a lock by the tickets of their heads.
 func LinesKey(lock string) string { return "{" + lock + "}:lines" }
 
-// FreedKey says when a lock was released last.
-func FreedKey(lock string) string { return "{" + lock + "}:freed" }
-
 // queueOf returns the name of the queue of one of asynq's keys that is not that of a task.
 func queueOf(key string) (string, bool) {
 	rest, ok := strings.CutPrefix(key, "asynq:{")

@@ -110,8 +110,17 @@ type Answer struct {
 	Fences    []int64 // of the results that are Granted
 	Drawn     []Drawn // as Step.Draws; empty if the step was answered from its record
 	Taken     []Taken
+	Parked    []ParkedTask
 	Recovered []Name   // tasks whose servers have died, and that are back in their places
 	Troubles  []string // for the log
+}
+
+// A ParkedTask is a task that a step has put into the line of its lock.
+type ParkedTask struct {
+	Queue, ID, Lock string
+	Holder          string // what the lock holds; "" if it is free, and others were there before
+	Ticket          int64
+	Times           int // how often the task has waited, this time included
 }
 
 // A Steps makes the steps of one server.
@@ -154,7 +163,7 @@ func (c *Steps) Step(ctx context.Context, s *Step) (*Answer, error) {
 	for _, order := range s.Slots {
 		argv = append(argv, string(order))
 	}
-	reply, err := stepScript.Run(ctx, c.Redis, []string{"siding:step:" + c.Session}, argv...).Slice()
+	reply, err := stepScript.Run(ctx, c.Redis, []string{c.record()}, argv...).Slice()
 	if err != nil {
 		return nil, fmt.Errorf("taskredis: step: %w", err)
 	}
@@ -164,6 +173,9 @@ func (c *Steps) Step(ctx context.Context, s *Step) (*Answer, error) {
 	}
 	return answer, nil
 }
+
+// record is the key of what the server's last step came to.
+func (c *Steps) record() string { return "siding:step:" + c.Session }
 
 func turn(pending bool) string {
 	if pending {
@@ -203,7 +215,7 @@ var ErrAnswer = errors.New("the answer of a script cannot be read")
 func readAnswer(reply []any, s *Step) (*Answer, error) {
 	r := reader{values: reply}
 	a := &Answer{Now: r.number(), Known: r.number()}
-	results, drawn, tasks, recovered, troubles := r.list(), r.list(), r.list(), r.list(), r.list()
+	results, drawn, tasks, parked, recovered, troubles := r.list(), r.list(), r.list(), r.list(), r.list(), r.list()
 	for len(results.values) > 0 {
 		text, fence := results.text(), int64(0)
 		if rest, ok := strings.CutPrefix(text, string(Granted)+" "); ok {
@@ -236,13 +248,19 @@ func readAnswer(reply []any, s *Step) (*Answer, error) {
 			Encoded: []byte(tasks.text()),
 		})
 	}
+	for len(parked.values) > 0 {
+		a.Parked = append(a.Parked, ParkedTask{
+			Queue: queue(parked.number()), ID: parked.text(), Lock: parked.text(), Holder: parked.text(),
+			Ticket: parse(parked.text(), &r.err), Times: int(parse(parked.text(), &r.err)),
+		})
+	}
 	for len(recovered.values) > 0 {
 		a.Recovered = append(a.Recovered, Name{Queue: queue(recovered.number()), ID: recovered.text(), Lock: recovered.text()})
 	}
 	for len(troubles.values) > 0 {
 		a.Troubles = append(a.Troubles, troubles.text())
 	}
-	if err := errors.Join(r.err, results.err, drawn.err, tasks.err, recovered.err, troubles.err); err != nil {
+	if err := errors.Join(r.err, results.err, drawn.err, tasks.err, parked.err, recovered.err, troubles.err); err != nil {
 		return nil, err
 	}
 	if len(a.Results) != len(s.Outcomes) || len(a.Drawn) != 0 && len(a.Drawn) != len(s.Draws) {

@@ -21,12 +21,13 @@
 --   queues                        how many follow; each is name, whose turn it is: ready or pending
 --   slots                         how many follow; each is the queues to try, a byte each, 1 for the first
 --
--- Returns {now in us, number of the step that was recorded last, results, queues, tasks, recovered, troubles}:
+-- Returns {now in us, number of the step that was recorded last, results, queues, tasks, parked, recovered, troubles}:
 --   results   of the outcomes: 'settled', 'granted <fence>', 'parked', 'stale', 'lost', or 'error <text>'
 --   queues    for each: 'ready' or 'pending', whose turn is next; 1 if it is paused; 1 if it has more to
 --             take; and in how many us its first lock should be looked at, -1 for never
 --   tasks     nine values each: number of the queue, id, attempt, lock, fence, ticket, times parked, losses,
 --             message
+--   parked    six values each: number of the queue, id, lock, what that holds or '', ticket, times parked
 --   recovered three values each: number of the queue, id and lock of a task whose server has died
 --   troubles  sentences for the log
 --
@@ -47,10 +48,10 @@ local prefix, ttl, fence_ttl = arg(), tonumber(arg()), arg()
 local free_crashes = tonumber(arg())
 local today, stats_until = arg(), arg()
 
-local LATE = 2000000           -- us: a step that took longer to come takes nothing, as nobody may wait for it
+local LATE = 2000000           -- us: a step that took longer to come takes nothing, as nobody may wait for it; nor does one from the future
 local UNTIL = 3 * 3600         -- s: for so long a waiting task stays in the retry set, at most
 local OFFER = 50000            -- us: for so long a freed lock is offered to the oldest line alone
-local SEEN = 1000000           -- us: so long ago a queue had a free slot if it is served
+local SEEN = 2000000           -- us: so long ago a queue had a free slot if it is served; an idle server says so each second
 local FOREIGN = 1000000        -- us: so often a lock is looked at whose holder may leave without telling
 local MOST_LOOKS, MOST_PARKED, MOST_BYTES, MOST_HEADS, MOST_CRASHED = 100, 200, 1000000, 100, 20
 local SENTENCE = 16384         -- bytes: a longer message gets no sentence for people, as that would cost too much
@@ -60,11 +61,15 @@ local t = call('TIME')
 local now = t[1] * 1000000 + t[2]
 local now_s = tonumber(t[1])
 
+-- The time in so many ms, in seconds as asynq keeps it. It is rounded down, as Redis does with what expires: a
+-- lease must not end after its lock.
+local function in_seconds(ms) return string.format('%.3f', (math.floor(now / 1000) + ms) / 1000) end
+
 local function asynq(queue, rest) return 'asynq:{' .. queue .. '}:' .. rest end
 local function siding(queue, rest) return 'siding:{' .. queue .. '}:' .. rest end
 local function lines_of(lock) return '{' .. lock .. '}:lines' end
 
-local results, tasks, recovered, troubles = {}, {}, {}, {}
+local results, granted, tasks, parked, recovered, troubles = {}, {}, {}, {}, {}, {}
 
 -- What was recorded of the last step: its number, and then each text with its length before it.
 local record = call('GET', KEYS[1])
@@ -77,20 +82,31 @@ if known == number then
     from = colon + 1 + size
     return string.sub(record, colon + 1, colon + size)
   end
+  -- Whether an attempt still is its task's latest and holds its lock. The caller trusts the lock from when it sent
+  -- this call, so it has to last from now on.
+  local function confirmed(queue, id, attempt, lock)
+    local have = call('HMGET', asynq(queue, 't:' .. id), 'siding_attempt', 'state')
+    if have[1] ~= attempt or have[2] ~= 'active' or lock ~= '' and call('GET', lock) ~= attempt then return false end
+    if lock ~= '' then call('PEXPIRE', lock, ttl) end
+    call('ZADD', asynq(queue, 'lease'), in_seconds(lock ~= '' and ttl or 30000), id)
+    return true
+  end
   for i = 1, tonumber(text()) do results[i] = text() end
   for _ = 1, tonumber(text()) do
-    local queue, index, id, attempt, lock = text(), text(), text(), text(), text()
-    local fence, ticket, parked, losses = text(), text(), text(), text()
-    local task = asynq(queue, 't:' .. id)
-    local have = call('HMGET', task, 'siding_attempt', 'state', 'msg')
-    if have[1] == attempt and have[2] == 'active' and (lock == '' or call('GET', lock) == attempt) then
-      -- The caller trusts the lock from when it sent this call, so it has to last from now on.
-      if lock ~= '' then call('PEXPIRE', lock, ttl) end
-      call('ZADD', asynq(queue, 'lease'), string.format('%.3f', now_s + (lock ~= '' and ttl / 1000 or 30)), id)
-      for _, value in ipairs({tonumber(index), id, attempt, lock, fence, ticket, parked, losses, have[3] or ''}) do tasks[#tasks + 1] = value end
+    local i, queue, id, attempt, lock = tonumber(text()), text(), text(), text(), text()
+    if not confirmed(queue, id, attempt, lock) then results[i] = 'lost' end
+  end
+  for _ = 1, tonumber(text()) do
+    local queue, task = text(), {}
+    for k = 1, 8 do task[k] = text() end
+    local id, attempt, lock = task[2], task[3], task[4]
+    if confirmed(queue, id, attempt, lock) then
+      tasks[#tasks + 1] = tonumber(task[1])
+      for k = 2, 8 do tasks[#tasks + 1] = task[k] end
+      tasks[#tasks + 1] = call('HGET', asynq(queue, 't:' .. id), 'msg') or ''
     end
   end
-  return {now, known, results, {}, tasks, recovered, troubles}
+  return {now, known, results, {}, tasks, parked, recovered, troubles}
 end
 
 -- A write that takes no memory comes first: then Redis refuses none of the others for want of memory.
@@ -151,7 +167,6 @@ local function free(lock, queue)
   call('DEL', lock)
   local lines = ours('ZRANGE', lines_of(lock), 0, -1, 'WITHSCORES')
   if #lines == 0 then return end
-  call('SET', '{' .. lock .. '}:freed', digits(now), 'PX', 60000)
   local oldest, others = lines[1], now
   if #lines > 2 then
     local seen = oldest == queue and now or tonumber(call('HGET', SLOTS, oldest) or '0')
@@ -252,16 +267,16 @@ local function settle(queue, id, attempt, lock, kind, given)
   elseif kind == 'retry' then
     call('ZADD', asynq(queue, 'retry'), given.at, id)
     call('HSET', task, 'state', 'retry', 'msg', given.message)
-    call('HDEL', task, 'siding_ticket', 'siding_text')
+    call('HDEL', task, 'siding_ticket', 'siding_until', 'siding_text')
     if given.counts == '1' then count(queue, 1) end
   elseif kind == 'again' then
     call('ZADD', asynq(queue, 'retry'), given.at, id)
     call('HSET', task, 'state', 'retry', 'msg', given.message, 'siding_losses', given.losses)
-    call('HDEL', task, 'siding_text')
+    call('HDEL', task, 'siding_until', 'siding_text')
   elseif kind == 'archive' then
     archive(queue, id)
     call('HSET', task, 'state', 'archived', 'msg', given.message)
-    call('HDEL', task, 'siding_ticket', 'siding_text')
+    call('HDEL', task, 'siding_ticket', 'siding_until', 'siding_text')
     count(queue, 1)
   elseif kind == 'requeue' and lock ~= '' then
     local ends = until_of(have[4])
@@ -279,7 +294,7 @@ local function settle(queue, id, attempt, lock, kind, given)
     if not value and (not first[1] or tonumber(first[2]) > tonumber(ticket)) then
       call('SET', want, attempt, 'PX', ttl)
       local fence = fenced(want)
-      call('ZADD', asynq(queue, 'lease'), string.format('%.3f', now_s + ttl / 1000), id)
+      call('ZADD', asynq(queue, 'lease'), in_seconds(ttl), id)
       call('HSET', task, 'siding_lock', want, 'siding_ticket', ticket, 'siding_fence', fence)
       if holds then free(lock, queue) end
       return 'granted ' .. fence
@@ -307,12 +322,15 @@ for i = 1, tonumber(arg()) do
   local ok, result = pcall(settle, queue, id, attempt, lock, kind, given)
   if not ok then result = 'error ' .. (type(result) == 'table' and result.err or tostring(result)) end
   results[i] = result
+  if string.sub(result, 1, 7) == 'granted' then
+    for _, value in ipairs({i, queue, id, attempt, given.want}) do granted[#granted + 1] = value end
+  end
 end
+if #deleted > 0 then call('DEL', unpack(deleted)) end
 for queue, ids in pairs(ended) do
   for _, id in ipairs(ids) do call('LREM', asynq(queue, 'active'), 1, id) end
   call('ZREM', asynq(queue, 'lease'), unpack(ids))
 end
-if #deleted > 0 then call('DEL', unpack(deleted)) end
 for queue, c in pairs(counts) do
   for i, what in ipairs({'processed', 'failed'}) do
     if c[i] > 0 then
@@ -328,21 +346,23 @@ end
 ---------------------------------------------------------------------------------------------------------
 -- Recover: what has crashed goes back to its place, before anybody looks at the lock.
 
--- Tasks without a lock, and those that have crashed too often, are left to upkeep: they use a retry.
+-- Tasks without a lock, and those that have crashed too often, are left to upkeep: they use a retry. Returns
+-- whether there may be more.
 local function recover(queue, index)
   local lease = asynq(queue, 'lease')
-  for _, id in ipairs(call('ZRANGEBYSCORE', lease, '-inf', string.format('%.3f', now / 1000000), 'LIMIT', 0, MOST_CRASHED)) do
+  local over = call('ZRANGEBYSCORE', lease, '-inf', in_seconds(0), 'LIMIT', 0, MOST_CRASHED)
+  for _, id in ipairs(over) do
     local task = asynq(queue, 't:' .. id)
     local have = pcall_redis('HMGET', task, 'state', 'siding_attempt', 'siding_lock', 'siding_ticket', 'siding_crashes', 'siding_deadline')
     local attempt, lock, ticket, crashed = have[2], have[3], have[4], tonumber(have[5] or '0')
-    if have.err then
-      troubles[#troubles + 1] = task .. ': ' .. have.err
+    if have.err or have[1] ~= 'active' then -- no task, or one that is elsewhere
+      if have.err then troubles[#troubles + 1] = task .. ': ' .. have.err end
       call('LREM', asynq(queue, 'active'), 0, id)
       call('ZREM', lease, id)
-    elseif have[1] == 'active' and attempt and lock and lock ~= '' and ticket then
+    elseif attempt and lock and lock ~= '' and ticket then
       local value = value_of(lock)
       if value == attempt then -- its holder may trust it for so long
-        call('ZADD', lease, string.format('%.3f', now_s + math.max(call('PTTL', lock), 1000) / 1000), id)
+        call('ZADD', lease, in_seconds(math.max(call('PTTL', lock), 1)), id)
       elseif crashed < free_crashes then
         local ends = until_of(have[6])
         wait_in_line(queue, id, lock, ticket, ends, value and now + look_in(lock, value) or now)
@@ -353,6 +373,7 @@ local function recover(queue, index)
       end
     end
   end
+  return #over == MOST_CRASHED
 end
 
 ---------------------------------------------------------------------------------------------------------
@@ -372,7 +393,7 @@ for i = 1, tonumber(arg()) do
   }
 end
 local looks, parks, bytes, begun = MOST_LOOKS, MOST_PARKED, 0, 0
-local late = now - sent > LATE
+local late = math.abs(now - sent) > LATE
 
 -- Begins an attempt. The caller has put the task into active.
 local function start(q, id, task, lock, ticket, have, message)
@@ -382,7 +403,7 @@ local function start(q, id, task, lock, ticket, have, message)
     call('SET', lock, attempt, 'PX', ttl)
     fence = fenced(lock)
   end
-  call('ZADD', q.lease, string.format('%.3f', now / 1000000 + (lock ~= '' and ttl / 1000 or 30)), id)
+  call('ZADD', q.lease, in_seconds(lock ~= '' and ttl or 30000), id)
   call('HSET', task, 'state', 'active', 'siding_attempt', attempt, 'siding_lock', lock, 'siding_ticket', ticket)
   message = without(message, have.text)
   bytes = bytes + #message
@@ -442,7 +463,7 @@ local function from_ready(q)
     looks = looks - 1
     local first = ours('ZRANGE', q.ready, 0, 0, 'WITHSCORES')
     if not first[1] or tonumber(first[2]) > now then
-      q.quiet = true -- until something is added
+      q.quiet, q.first = true, first[2] -- until something is added
       return false
     end
     local ok, found = pcall(look, q, first[1])
@@ -499,6 +520,7 @@ local function park(q, id, task, lock, have)
     call('HSET', task, 'state', 'retry', 'siding_lock', lock, 'siding_ticket', digits(ticket), 'siding_until', ends,
       'siding_parked', (have.parked or 0) + 1)
   end
+  for _, value in ipairs({q.index, id, lock, b.value, digits(ticket), digits((have.parked or 0) + 1)}) do parked[#parked + 1] = value end
   local waits, pairs_of_line = q.waits, q.lines[lock]
   if not pairs_of_line then
     pairs_of_line = {}
@@ -513,7 +535,7 @@ local function is_busy(lock)
   if busy[lock] then return true end
   if call('EXISTS', lock, lines_of(lock)) == 0 then return false end
   local value = value_of(lock)
-  busy[lock] = {due = value and now + look_in(lock, value) or now, text = sentence(lock, value), last = {}, joined = {}}
+  busy[lock] = {value = type(value) == 'string' and value or '', due = value and now + look_in(lock, value) or now, text = sentence(lock, value), last = {}, joined = {}}
   return true
 end
 
@@ -521,7 +543,7 @@ end
 local function take(q, id)
   local task = q.task .. id
   local have = pcall_redis('HMGET', task, 'state', 'siding_resource', 'siding_priority', 'siding_ticket', 'siding_lock', 'siding_deadline', 'siding_parked', 'siding_losses', 'siding_text')
-  if have.err or not have[1] then -- no task
+  if have.err or have[1] ~= 'pending' then -- no task, or one that is elsewhere
     if have.err then troubles[#troubles + 1] = task .. ': ' .. have.err end
     q.parked = q.parked + 1
     return false
@@ -545,13 +567,16 @@ local function take(q, id)
 end
 
 local function from_pending(q)
-  while parks > 0 do
+  while parks > 0 and not q.empty do
     if q.next >= #q.ids then
       flush(q)
       local some = call('LRANGE', q.pending, -50, -1)
       q.ids, q.next = {}, 0
       for i = #some, 1, -1 do q.ids[#q.ids + 1] = some[i] end
-      if #q.ids == 0 then q.empty = true return false end
+      if #q.ids == 0 then
+        q.empty = true
+        return false
+      end
     end
     q.next = q.next + 1
     if take(q, q.ids[q.next]) then return true end
@@ -563,9 +588,9 @@ end
 local function fetch(q)
   if q.paused == nil then
     q.paused = call('EXISTS', asynq(q.name, 'paused')) == 1
-    recover(q.name, q.index)
+    q.crashed = recover(q.name, q.index) -- more than one step puts back: nobody may go before them
   end
-  if q.paused then return false end
+  if q.paused or q.crashed then return false end
   local pending_first = q.turn == 'pending' -- no swap: the Lua of the Redis in memory assigns one after the other
   local from, other = pending_first and from_pending or from_ready, pending_first and from_ready or from_pending
   if from(q) then
@@ -598,12 +623,13 @@ for i, q in ipairs(queues) do
   flush(q)
   local more, due = 0, -1
   if not q.paused then
-    local first = call('ZRANGE', q.ready, 0, 0, 'WITHSCORES')
-    if first[1] then due = math.max(0, tonumber(first[2]) - now) end
-    if due == 0 or not q.empty and call('EXISTS', q.pending) == 1 then more = 1 end
+    local first = q.first
+    if not q.quiet then first = ours('ZRANGE', q.ready, 0, 0, 'WITHSCORES')[2] end
+    if first then due = math.max(0, tonumber(first) - now) end
+    if due == 0 or q.crashed or not q.empty and call('EXISTS', q.pending) == 1 then more = 1 end
     -- Others may have slots for what is left.
     if more == 1 and free_slots == 0 then notify(q.name) end
-    if more == 0 and free_slots > 0 then
+    if more == 0 and #tasks == 0 and free_slots > 0 then
       call('DEL', siding(q.name, 'notify')) -- there is nothing to tell any more
       served[#served + 1], served[#served + 2] = q.name, digits(now)
     end
@@ -623,6 +649,8 @@ if #results > 0 or #tasks > 0 then
   end
   text(#results)
   for _, result in ipairs(results) do text(result) end
+  text(#granted / 5)
+  for _, value in ipairs(granted) do text(value) end
   text(#tasks / 9)
   for i = 1, #tasks, 9 do
     text(queues[tasks[i]].name)
@@ -630,4 +658,4 @@ if #results > 0 or #tasks > 0 then
   end
   call('SET', KEYS[1], table.concat(texts), 'PX', 600000)
 end
-return {now, known, results, states, tasks, recovered, troubles}
+return {now, known, results, states, tasks, parked, recovered, troubles}

@@ -37,7 +37,7 @@ func onBoth(t *testing.T, test func(t *testing.T, b *bench)) {
 
 // A bench is a Redis with which a test makes steps.
 type bench struct {
-	t      *testing.T
+	t      testing.TB
 	rdb    *redis.Client
 	memory *miniredis.Miniredis
 }

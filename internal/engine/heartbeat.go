@@ -1,0 +1,71 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/sidingq/siding/internal/taskredis"
+)
+
+// A beat is the heartbeat that is under way.
+type beat struct {
+	attempts []*attempt
+	number   int64
+}
+
+// mostBeat is how many attempts one call renews.
+const mostBeat = 500
+
+// sendBeat renews the locks and leases of the attempts. That of an attempt which has ended is renewed for as long
+// as a lock lasts, while Redis does not take its outcome; after that others may have its resource.
+func (l *loop) sendBeat(ctx context.Context, now time.Time) {
+	if l.beat != nil || now.Before(l.beatNext) {
+		return
+	}
+	l.beatNext = now.Add(l.cfg.RenewEvery)
+	b := &beat{number: l.number}
+	var names []taskredis.Name
+	for _, a := range l.attempts {
+		if a.lost || !a.ended.IsZero() && now.Sub(a.ended) > l.cfg.TTL || len(names) == mostBeat {
+			continue
+		}
+		b.attempts = append(b.attempts, a)
+		names = append(names, a.Name)
+	}
+	if len(names) == 0 {
+		return
+	}
+	l.beat = b
+	go func() {
+		limited, cancel := context.WithTimeout(ctx, l.cfg.RenewEvery)
+		defer cancel()
+		kept, err := l.calls.Renew(limited, names)
+		select {
+		case l.beats <- answered[[]bool]{b.number, now, kept, err}:
+		case <-ctx.Done():
+		}
+	}()
+}
+
+// beaten takes the answer of a heartbeat.
+func (l *loop) beaten(b answered[[]bool]) {
+	attempts := l.beat.attempts
+	l.beat = nil
+	if b.err != nil {
+		l.complain(b.err)
+		l.beatNext = time.Now().Add(l.cfg.RenewEvery / 4)
+		return
+	}
+	for i, a := range attempts {
+		switch {
+		case l.attempts[a.Attempt] != a || !a.ended.IsZero():
+		case b.answer[i]:
+			if a.Lock != "" {
+				a.trusted = l.trust(b.sent)
+			}
+		default:
+			l.logger.Warn("a running task is not this server's any more", "queue", a.Queue, "id", a.ID)
+			l.lose(a)
+		}
+	}
+}

@@ -1,0 +1,65 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/sleep"
+	"github.com/sidingq/siding/internal/taskredis"
+)
+
+// A listener waits for notifications while the loop has free slots and knows of no work. Whoever puts something into
+// a queue puts an element into the list of the queue, which wakes one of the servers that wait.
+type listener struct {
+	redis  redis.Cmdable
+	queues []string
+	found  chan<- []string
+	armed  chan struct{} // has an element while the loop wants to be told
+	logger *slog.Logger
+}
+
+// listenFor is for how long one call waits. The loop looks for itself as often.
+const listenFor = time.Second
+
+func (l *listener) run(ctx context.Context) {
+	keys := make([]string, len(l.queues))
+	for i, queue := range l.queues {
+		keys[i] = taskredis.NotifyKey(queue)
+	}
+	failed := false
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.armed:
+		}
+		popped, err := l.redis.BLPop(ctx, listenFor, keys...).Result()
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err == nil:
+			failed = false
+			i := slices.Index(keys, popped[0])
+			select {
+			case l.found <- []string{l.queues[i]}:
+			case <-ctx.Done():
+			}
+		case errors.Is(err, redis.Nil):
+			failed = false
+			l.found <- nil // so that the loop arms it again if it is still idle
+		default:
+			if !failed {
+				l.logger.Warn("cannot wait for notifications of new tasks; looking for them once a second", "err", strings.TrimSpace(err.Error()))
+			}
+			failed = true
+			_ = sleep.For(ctx, listenFor)
+			l.found <- l.queues
+		}
+	}
+}

@@ -1,0 +1,123 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/sidingq/siding/internal/store"
+	"github.com/sidingq/siding/internal/taskredis"
+)
+
+// errShutdown ends the contexts of handlers that are still at work when the time of a shutdown is over.
+var errShutdown = errors.New("the server shuts down")
+
+// ErrGoexit is the error of a handler that ended its goroutine by runtime.Goexit.
+var ErrGoexit = errors.New("the handler ended its goroutine (runtime.Goexit)")
+
+// An AgainError is the error of a handler that could not begin its work. The task comes again After, in its place, and
+// uses no retry.
+type AgainError struct {
+	Err   error
+	After time.Duration
+}
+
+func (e *AgainError) Error() string { return e.Err.Error() }
+
+// Unwrap returns what kept the handler from its work.
+func (e *AgainError) Unwrap() error { return e.Err }
+
+// outcomeOf returns what becomes of an attempt whose handler has returned err. What the handler returned counts, also
+// after the task's time was over or an operator has canceled it; but not if its lock was lost, as then somebody else
+// may have been at work.
+func (l *loop) outcomeOf(a *attempt, ctx context.Context, err error) taskredis.Outcome {
+	cause := context.Cause(a.ctx)
+	again := (*AgainError)(nil)
+	switch {
+	case errors.Is(cause, store.ErrLost):
+		o := l.lostOutcome(a)
+		o.Lock = "" // there is none to free
+		return o
+	case err == nil:
+		return l.succeeded(a)
+	case errors.Is(cause, errShutdown):
+		return taskredis.Outcome{Name: a.Name, Kind: taskredis.Requeue}
+	case errors.As(err, &again):
+		return l.again(a, err, again.After, a.Losses)
+	case errors.Is(err, store.ErrStale):
+		return l.lostOutcome(a)
+	}
+	return l.failed(a, ctx, err)
+}
+
+func (l *loop) succeeded(a *attempt) taskredis.Outcome {
+	o := taskredis.Outcome{Name: a.Name, Kind: taskredis.Done, Unique: a.message.UniqueKey}
+	if a.message.Retention > 0 {
+		now := time.Now().Unix()
+		m := *a.message
+		m.CompletedAt = now
+		o.Kind, o.Message, o.At = taskredis.Complete, m.Encode(), now+m.Retention
+	}
+	return o
+}
+
+// failed is asynq's: the task is deleted, archived, or tried again after a delay.
+func (l *loop) failed(a *attempt, ctx context.Context, err error) taskredis.Outcome {
+	m := *a.message
+	task := asynq.NewTaskWithHeaders(m.Type, m.Payload, m.Headers)
+	if l.cfg.OnError != nil {
+		l.protect("ErrorHandler", func() { l.cfg.OnError(ctx, task, err) })
+	}
+	if errors.Is(err, asynq.RevokeTask) {
+		return taskredis.Outcome{Name: a.Name, Kind: taskredis.Done, Unique: m.UniqueKey}
+	}
+	m.ErrorMsg, m.LastFailedAt = err.Error(), time.Now().Unix()
+	if m.Retried >= m.Retry || errors.Is(err, asynq.SkipRetry) {
+		return taskredis.Outcome{Name: a.Name, Kind: taskredis.Archive, Message: m.Encode()}
+	}
+	failure := true
+	if l.cfg.IsFailure != nil {
+		l.protect("IsFailure", func() { failure = l.cfg.IsFailure(err) })
+	}
+	delay := time.Duration(0)
+	if !l.protect("RetryDelayFunc", func() { delay = l.cfg.RetryDelay(m.Retried, err, task) }) {
+		delay = asynq.DefaultRetryDelayFunc(m.Retried, err, task)
+	}
+	if failure {
+		m.Retried++
+	}
+	return taskredis.Outcome{Name: a.Name, Kind: taskredis.Retry, Message: m.Encode(), At: time.Now().Add(delay).Unix(), Counts: failure}
+}
+
+// again has a task come again without a retry. asynq keeps whole seconds, so it comes up to a second later.
+func (l *loop) again(a *attempt, err error, after time.Duration, losses int) taskredis.Outcome {
+	m := *a.message
+	m.ErrorMsg = err.Error()
+	return taskredis.Outcome{Name: a.Name, Kind: taskredis.Again, Message: m.Encode(), At: time.Now().Add(after + time.Second - 1).Unix(), Losses: losses}
+}
+
+// lostOutcome is what becomes of an attempt that has lost its lock: the task comes again, after a second at first and
+// then twice as long each time. After so many losses one is a failure of the task's own, so that a task which can
+// never finish comes to an end.
+func (l *loop) lostOutcome(a *attempt) taskredis.Outcome {
+	err := fmt.Errorf("%s: %w", strings.TrimPrefix(a.Lock, l.cfg.Prefix), store.ErrLost)
+	if a.Losses >= l.cfg.Losses {
+		return l.failed(a, a.ctx, err)
+	}
+	return l.again(a, err, min(time.Second<<min(a.Losses, 6), time.Minute), a.Losses+1)
+}
+
+// protect calls a function of the user. A panic of it is logged, and protect returns false.
+func (l *loop) protect(what string, f func()) (ok bool) {
+	defer func() {
+		if p := recover(); p != nil {
+			l.logger.Error("a function of the program has panicked", "function", what, "panic", fmt.Sprint(p))
+		}
+	}()
+	f()
+	return true
+}

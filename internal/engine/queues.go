@@ -1,0 +1,177 @@
+package engine
+
+import (
+	"cmp"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/sidingq/siding/internal/taskredis"
+)
+
+// The queues know which of a server's queues may have something to take, and from which of them each free slot tries
+// to. A step names only those that were drawn. So a server with a thousand queues of which a few have work names
+// those few, and an idle one names none until it is told of one.
+type queues struct {
+	all    map[string]*queue
+	strict bool
+	work   []*queue // those that may have something, in the order of their priorities if that is strict
+}
+
+type queue struct {
+	name     string
+	priority int
+	pending  bool      // whose turn is next: pending tasks, or waiting ones
+	work     bool      // it is in queues.work
+	due      time.Time // when a lock should be looked at; zero for never
+	rests    time.Time // until then it has nothing: it is paused, or Redis refuses
+}
+
+// mostTried is from how many queues one slot tries to take a task in one step; those that had nothing are not tried
+// in the next step.
+const mostTried = 8
+
+// mostDraws is how many queues a step can name.
+const mostDraws = 255
+
+func newQueues(priorities map[string]int, strict bool) *queues {
+	q := &queues{all: make(map[string]*queue), strict: strict}
+	for name, priority := range priorities {
+		q.all[name] = &queue{name: name, priority: priority}
+		q.has(q.all[name]) // until a step has found that it has none
+	}
+	return q
+}
+
+func (q *queues) has(one *queue) {
+	if one.work {
+		return
+	}
+	one.work = true
+	q.work = append(q.work, one)
+	if q.strict {
+		slices.SortFunc(q.work, func(a, b *queue) int {
+			return cmp.Or(cmp.Compare(b.priority, a.priority), cmp.Compare(a.name, b.name))
+		})
+	}
+}
+
+func (q *queues) hasNot(one *queue) {
+	one.work = false
+	q.work = slices.DeleteFunc(q.work, func(other *queue) bool { return other == one })
+}
+
+// found says of queues that they may have something to take.
+func (q *queues) found(names []string) {
+	for _, name := range names {
+		if one := q.all[name]; one != nil {
+			q.has(one)
+		}
+	}
+}
+
+// rest says that a queue has nothing until a time.
+func (q *queues) rest(name string, until time.Time) {
+	one := q.all[name]
+	one.rests, one.due = until, until
+	q.hasNot(one)
+}
+
+// drawn takes what a step has found out about a queue.
+func (q *queues) drawn(name string, d taskredis.Drawn, now time.Time) {
+	one := q.all[name]
+	one.pending, one.due = d.Pending, time.Time{}
+	switch {
+	case d.Paused:
+		q.rest(name, now.Add(pausedPause))
+		return
+	case d.More:
+		q.has(one)
+		return
+	case d.Due >= 0:
+		one.due = now.Add(d.Due)
+	}
+	q.hasNot(one)
+}
+
+// next returns when a queue has something to look at that has nothing to take now.
+func (q *queues) next() (time.Time, bool) {
+	var at time.Time
+	for _, one := range q.all {
+		if !one.work && !one.due.IsZero() && (at.IsZero() || one.due.Before(at)) {
+			at = one.due
+		}
+	}
+	return at, !at.IsZero()
+}
+
+// idle reports whether no queue has anything to take.
+func (q *queues) idle() bool { return len(q.work) == 0 }
+
+// draw draws the queues for so many free slots: as asynq draws them, by weights or by strict priority, for each slot
+// on its own. At most most queues are named.
+func (q *queues) draw(free, most int, now time.Time) ([]taskredis.Draw, []taskredis.Order) {
+	if free <= 0 {
+		return nil, nil
+	}
+	for _, one := range q.all {
+		if !one.work && !one.due.IsZero() && !now.Before(one.due) {
+			one.due = time.Time{}
+			q.has(one)
+		}
+	}
+	var candidates []*queue
+	for _, one := range q.work {
+		if !now.Before(one.rests) {
+			candidates = append(candidates, one)
+		}
+	}
+	if len(candidates) == 0 {
+		return nil, nil
+	}
+	most = min(most, mostDraws)
+	indexes := make(map[*queue]byte, len(candidates))
+	var draws []taskredis.Draw
+	var slots []taskredis.Order
+	for range free {
+		order := make([]byte, 0, mostTried)
+		for _, one := range q.orderOf(candidates) {
+			index, ok := indexes[one]
+			if !ok {
+				if len(draws) == most {
+					continue
+				}
+				draws = append(draws, taskredis.Draw{Queue: one.name, Pending: one.pending})
+				index = byte(len(draws)) //nolint:gosec // at most 255
+				indexes[one] = index
+			}
+			order = append(order, index)
+		}
+		slots = append(slots, taskredis.Order(order))
+	}
+	return draws, slots
+}
+
+// orderOf returns the order in which one slot tries queues.
+func (q *queues) orderOf(candidates []*queue) []*queue {
+	if len(candidates) == 1 || q.strict {
+		return candidates[:min(len(candidates), mostTried)]
+	}
+	left, total := slices.Clone(candidates), 0
+	for _, one := range left {
+		total += one.priority
+	}
+	order := make([]*queue, 0, mostTried)
+	for len(left) > 0 && len(order) < mostTried {
+		at, n := 0, rand.IntN(total) //nolint:gosec // no secret
+		for n >= left[at].priority {
+			n -= left[at].priority
+			at++
+		}
+		order = append(order, left[at])
+		total -= left[at].priority
+		left[at] = left[len(left)-1]
+		left = left[:len(left)-1]
+	}
+	return order
+}

@@ -1,0 +1,132 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"strings"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/sidingq/siding/internal/lease"
+	"github.com/sidingq/siding/internal/taskredis"
+)
+
+// runAttempt runs an attempt from its start to its report, in a goroutine of its own:
+//
+//	which resource? ── another than the lock that came with it ──> ask for that lock, and wait for the answer
+//	handler ──> outcome ──> report
+//
+// Whatever the functions of the user do, there is one report; unless the lock that it asked for was busy. Then the
+// task waits in Redis, and its attempt is over.
+func (l *loop) runAttempt(a *attempt) {
+	defer a.cancel(nil)
+	ctx := a.ctx
+	outcome := taskredis.Outcome{}
+	defer func() {
+		if p := recover(); p != nil { // of this package: the handler's are caught below
+			l.logger.Error("a task could not be run", "queue", a.Queue, "id", a.ID, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+		}
+		if outcome.Kind == "" {
+			outcome = l.outcomeOf(a, ctx, ErrGoexit)
+		}
+		if outcome.Kind != parkedKind {
+			l.reports <- report{a, outcome}
+		}
+	}()
+
+	if l.cfg.BaseContext != nil {
+		ctx = l.baseContext(a)
+	}
+	ctx, stop := context.WithDeadline(ctx, a.endsBy)
+	defer stop()
+	if ctx.Err() != nil { // its deadline passed before it began
+		outcome = l.outcomeOf(a, ctx, ctx.Err())
+		return
+	}
+	resource, err := l.resourceOf(a)
+	if err != nil {
+		outcome = l.outcomeOf(a, ctx, fmt.Errorf("%w: %w", err, asynq.SkipRetry))
+		return
+	}
+	lock, fence := a.Lock, a.Fence
+	if resource != "" && l.cfg.Prefix+resource != lock {
+		var granted bool
+		if fence, granted = l.ask(a, l.cfg.Prefix+resource); !granted {
+			outcome.Kind = parkedKind
+			return
+		}
+	}
+	if resource != "" {
+		ctx = lease.WithFence(ctx, resource, fence)
+	}
+	err = l.handle(ctx, &Task{Message: a.message, Taken: &a.Taken, Resource: resource, EndsBy: a.endsBy})
+	outcome = l.outcomeOf(a, ctx, err)
+}
+
+// parkedKind says that an attempt is over and has nothing to report.
+const parkedKind taskredis.Kind = "parked"
+
+// ask asks for a lock by the next step, and waits for the answer.
+func (l *loop) ask(a *attempt, lock string) (fence int64, granted bool) {
+	l.reports <- report{a, taskredis.Outcome{Name: a.Name, Kind: taskredis.Ask, Want: lock, Ticket: a.Ticket, Until: a.message.Deadline}}
+	fence, granted = <-a.granted
+	return fence, granted
+}
+
+// resourceOf returns the resource of a task, "" for none.
+func (l *loop) resourceOf(a *attempt) (resource string, err error) {
+	if l.cfg.Resource == nil {
+		return strings.TrimPrefix(a.Lock, l.cfg.Prefix), nil
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("its resource: %w", panicError(p))
+		}
+	}()
+	return l.cfg.Resource(a.message)
+}
+
+// handle calls the handler, and makes an error of its panic.
+func (l *loop) handle(ctx context.Context, t *Task) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			l.logger.Error("a handler has panicked", "kind", t.Type, "id", t.ID, "stack", string(debug.Stack()))
+			err = panicError(p)
+		}
+	}()
+	return l.cfg.Handler(ctx, t)
+}
+
+// panicError says what a function of the user has panicked with, and where.
+func panicError(p any) error {
+	where := ""
+	pcs := make([]uintptr, 16)
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs)])
+	for more := true; more; {
+		var frame runtime.Frame
+		frame, more = frames.Next()
+		if !strings.HasPrefix(frame.Function, "runtime.") {
+			where = fmt.Sprintf(" [%s:%d]", frame.File, frame.Line)
+			break
+		}
+	}
+	if err, ok := p.(error); ok {
+		return fmt.Errorf("panic%s: %w", where, err)
+	}
+	return errors.New("panic" + where + ": " + fmt.Sprint(p))
+}
+
+// baseContext returns the user's context, which ends with the attempt's.
+func (l *loop) baseContext(a *attempt) context.Context {
+	var base context.Context
+	l.protect("BaseContext", func() { base = l.cfg.BaseContext() })
+	if base == nil {
+		return a.ctx
+	}
+	ctx, cancel := context.WithCancelCause(base)
+	context.AfterFunc(a.ctx, func() { cancel(context.Cause(a.ctx)) })
+	return ctx
+}

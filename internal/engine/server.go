@@ -1,0 +1,81 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/sidingq/siding/internal/taskredis"
+)
+
+// A Server runs the tasks of some queues, from Start to Shutdown.
+type Server struct {
+	cfg  Config
+	loop *loop
+	stop context.CancelFunc
+	wg   sync.WaitGroup
+}
+
+// New returns a server. The configuration must be complete.
+func New(cfg Config) *Server { return &Server{cfg: cfg} }
+
+// Start begins to take tasks. It returns the error of Redis if that does not answer.
+func (s *Server) Start(ctx context.Context) error {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown host"
+	}
+	sent := time.Now()
+	now, err := s.cfg.Redis.Time(ctx).Result()
+	if err != nil {
+		return fmt.Errorf("engine: start: %w", err)
+	}
+	calls := &taskredis.Steps{
+		Redis: s.cfg.Redis, Session: uuid.NewString(), Holder: fmt.Sprintf("%s (pid %d)", host, os.Getpid()),
+		Prefix: s.cfg.Prefix, TTL: s.cfg.TTL, FenceTTL: s.cfg.FenceTTL, Crashes: s.cfg.Crashes,
+	}
+	s.loop = newLoop(&s.cfg, calls)
+	s.loop.clock.set(now.UnixMicro(), sent)
+	ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
+	listen := &listener{
+		redis: s.cfg.Redis, queues: slices.Sorted(maps.Keys(s.cfg.Queues)), found: s.loop.found, armed: s.loop.armed, logger: s.cfg.Logger,
+	}
+	s.wg.Go(func() { listen.run(ctx) })
+	s.wg.Go(func() { s.loop.run(ctx) })
+	return nil
+}
+
+// Stop has the server take no more tasks. Those that run go on.
+func (s *Server) Stop(ctx context.Context) error {
+	return s.loop.do(ctx, func() { s.loop.stopping = true })
+}
+
+// Shutdown stops taking tasks, and returns when those that run have ended and Redis knows. After ShutdownTimeout the
+// contexts of the handlers end. When ctx ends, Shutdown returns its error, and the server's leases expire.
+func (s *Server) Shutdown(ctx context.Context) error {
+	defer s.wg.Wait()
+	defer s.stop()
+	if err := s.Stop(ctx); err != nil {
+		return err
+	}
+	abort := time.NewTimer(s.cfg.ShutdownTimeout)
+	defer abort.Stop()
+	for {
+		select {
+		case <-s.loop.drained:
+			return nil
+		case <-abort.C:
+			if err := s.loop.do(ctx, s.loop.abort); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
