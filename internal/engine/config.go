@@ -64,6 +64,8 @@ type Config struct {
 	Crashes int           // that use no retry
 	Losses  int           // of locks, that use no retry
 
+	// Parked is told of tasks that found their resource busy. It is called by the loop and must not wait.
+	Parked    func([]taskredis.ParkedTask)
 	Recovered func(taskredis.Name) // is told of tasks that were put back as their servers had died
 
 	Logger *slog.Logger

@@ -22,6 +22,7 @@ type attempt struct {
 	granted chan int64 // the fence of the lock that the attempt has asked for; closed if it does not get it
 
 	message *Message
+	step    int64 // the number of the step that took it, or gave it the lock it asked for
 	started time.Time
 	endsBy  time.Time         // when the handler's context ends by itself
 	trusted time.Time         // until then nobody else can have the lock
@@ -99,7 +100,8 @@ type loop struct {
 	clock    clock
 
 	number   int64 // of the last step
-	recorded int64 // of the last step that Redis has recorded
+	recorded int64 // of the last step that Redis has recorded, and when
+	at       time.Time
 	step     *flight
 	after    time.Time // no step leaves before
 	careful  bool      // a step was refused: they have one outcome or one queue each
@@ -340,11 +342,11 @@ func (l *loop) refused(f *flight, err error, now time.Time) {
 // after that.
 func (l *loop) apply(ctx context.Context, f *flight, a *taskredis.Answer, sent, now time.Time) {
 	l.clock.set(a.Now, now)
-	if a.Known < l.recorded && a.Known < f.Number {
+	if a.Known < l.recorded && now.Sub(l.at) < taskredis.Recorded {
 		l.forgotten(a.Known, now)
 	}
 	if len(f.Outcomes) > 0 || len(a.Taken) > 0 {
-		l.recorded = f.Number
+		l.recorded, l.at = f.Number, now
 	}
 	if len(f.Outcomes) > 0 {
 		l.recent = append(l.recent, sentOutcomes{f.Number, now, f.Outcomes})
@@ -354,7 +356,7 @@ func (l *loop) apply(ctx context.Context, f *flight, a *taskredis.Answer, sent, 
 	}
 	for i, result := range a.Results {
 		if at := f.attempts[i]; at != nil {
-			l.result(at, result, a.Fences[i], sent)
+			l.result(at, result, a.Fences[i], f.Number, sent)
 		}
 	}
 	for i, d := range a.Drawn {
@@ -366,10 +368,13 @@ func (l *loop) apply(ctx context.Context, f *flight, a *taskredis.Answer, sent, 
 		}
 	}
 	for i := range a.Taken {
-		l.take(ctx, &a.Taken[i], sent, now)
+		l.take(ctx, &a.Taken[i], f.Number, sent, now)
 	}
 	for _, text := range a.Troubles {
 		l.logger.Warn("a key in Redis is not what it should be", "what", text)
+	}
+	if l.cfg.Parked != nil && len(a.Parked) > 0 {
+		l.cfg.Parked(a.Parked)
 	}
 	if l.cfg.Recovered != nil {
 		for _, name := range a.Recovered {
@@ -378,8 +383,9 @@ func (l *loop) apply(ctx context.Context, f *flight, a *taskredis.Answer, sent, 
 	}
 }
 
-// forgotten is called when Redis has lost the steps after a number, in a failover. The outcomes of the last seconds are sent
-// again: a task that is at work again, for Redis, holds a lock that nobody will free.
+// forgotten is called when Redis has lost the steps after a number, in a failover. The outcomes of the last seconds are
+// sent again: a task that is at work again, for Redis, holds a lock that nobody will free. What was taken by a lost step
+// is not ours any more.
 func (l *loop) forgotten(known int64, now time.Time) {
 	l.logger.Warn("Redis has lost the last writes; sending outcomes again", "step", l.recorded, "known", known)
 	for _, sent := range l.recent {
@@ -393,14 +399,19 @@ func (l *loop) forgotten(known int64, now time.Time) {
 		}
 	}
 	l.recent = nil
-	l.beatNext = now // which of our attempts does Redis still know?
+	for _, a := range l.attempts {
+		if a.step > known && a.ended.IsZero() {
+			l.lose(a)
+		}
+	}
+	l.beatNext = now // which of the others does Redis still know?
 }
 
 // result takes what a step has made of an outcome.
-func (l *loop) result(a *attempt, result taskredis.Result, fence int64, sent time.Time) {
+func (l *loop) result(a *attempt, result taskredis.Result, fence, step int64, sent time.Time) {
 	switch result {
 	case taskredis.Granted:
-		a.Lock, a.Fence, a.trusted = a.outcome.Want, fence, l.trust(sent)
+		a.Lock, a.Fence, a.step, a.trusted = a.outcome.Want, fence, step, l.trust(sent)
 		l.watch(a.trusted)
 		a.granted <- fence
 	case taskredis.Settled:
@@ -455,8 +466,8 @@ func (l *loop) forget(a *attempt) {
 func (l *loop) trust(sent time.Time) time.Time { return sent.Add(l.cfg.TTL - l.cfg.SafetyMargin) }
 
 // take begins an attempt.
-func (l *loop) take(ctx context.Context, t *taskredis.Taken, sent, now time.Time) {
-	a := &attempt{Taken: *t, started: now}
+func (l *loop) take(ctx context.Context, t *taskredis.Taken, step int64, sent, now time.Time) {
+	a := &attempt{Taken: *t, step: step, started: now}
 	l.attempts[a.Attempt] = a
 	m, err := taskredis.DecodeMessage(a.Encoded)
 	switch {

@@ -21,6 +21,7 @@ type listener struct {
 	queues []string
 	found  chan<- []string
 	armed  chan struct{} // has an element while the loop wants to be told
+	wake   string        // a list of this server alone, by which it ends its own call
 	logger *slog.Logger
 }
 
@@ -28,10 +29,11 @@ type listener struct {
 const listenFor = time.Second
 
 func (l *listener) run(ctx context.Context) {
-	keys := make([]string, len(l.queues))
+	keys := make([]string, len(l.queues), len(l.queues)+1)
 	for i, queue := range l.queues {
 		keys[i] = taskredis.NotifyKey(queue)
 	}
+	keys = append(keys, l.wake)
 	failed := false
 	for {
 		select {
@@ -45,21 +47,34 @@ func (l *listener) run(ctx context.Context) {
 			return
 		case err == nil:
 			failed = false
-			i := slices.Index(keys, popped[0])
-			select {
-			case l.found <- []string{l.queues[i]}:
-			case <-ctx.Done():
+			if i := slices.Index(keys, popped[0]); i < len(l.queues) {
+				l.tell(ctx, []string{l.queues[i]})
 			}
 		case errors.Is(err, redis.Nil):
 			failed = false
-			l.found <- nil // so that the loop arms it again if it is still idle
+			l.tell(ctx, nil) // so that the loop arms it again if it is still idle
 		default:
 			if !failed {
 				l.logger.Warn("cannot wait for notifications of new tasks; looking for them once a second", "err", strings.TrimSpace(err.Error()))
 			}
 			failed = true
 			_ = sleep.For(ctx, listenFor)
-			l.found <- l.queues
+			l.tell(ctx, l.queues)
 		}
 	}
+}
+
+func (l *listener) tell(ctx context.Context, queues []string) {
+	select {
+	case l.found <- queues:
+	case <-ctx.Done():
+	}
+}
+
+// stop ends a call that waits, once the context of run has ended. It would end by itself within a second.
+func (l *listener) stop(ctx context.Context) {
+	pipe := l.redis.Pipeline()
+	pipe.LPush(ctx, l.wake, "1")
+	pipe.PExpire(ctx, l.wake, listenFor)
+	_, _ = pipe.Exec(ctx)
 }

@@ -20,6 +20,8 @@ type Server struct {
 	loop *loop
 	stop context.CancelFunc
 	wg   sync.WaitGroup
+
+	listener *listener
 }
 
 // New returns a server. The configuration must be complete.
@@ -43,10 +45,11 @@ func (s *Server) Start(ctx context.Context) error {
 	s.loop = newLoop(&s.cfg, calls)
 	s.loop.clock.set(now.UnixMicro(), sent)
 	ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
-	listen := &listener{
-		redis: s.cfg.Redis, queues: slices.Sorted(maps.Keys(s.cfg.Queues)), found: s.loop.found, armed: s.loop.armed, logger: s.cfg.Logger,
+	s.listener = &listener{
+		redis: s.cfg.Redis, queues: slices.Sorted(maps.Keys(s.cfg.Queues)), found: s.loop.found, armed: s.loop.armed,
+		wake: "siding:wake:" + calls.Session, logger: s.cfg.Logger,
 	}
-	s.wg.Go(func() { listen.run(ctx) })
+	s.wg.Go(func() { s.listener.run(ctx) })
 	s.wg.Go(func() { s.loop.run(ctx) })
 	return nil
 }
@@ -60,6 +63,7 @@ func (s *Server) Stop(ctx context.Context) error {
 // contexts of the handlers end. When ctx ends, Shutdown returns its error, and the server's leases expire.
 func (s *Server) Shutdown(ctx context.Context) error {
 	defer s.wg.Wait()
+	defer s.listener.stop(ctx)
 	defer s.stop()
 	if err := s.Stop(ctx); err != nil {
 		return err

@@ -140,6 +140,9 @@ var stepLua string
 
 var stepScript = redis.NewScript(stepLua)
 
+// Recorded is for how long Redis keeps what a server's last step came to.
+const Recorded = 10 * time.Minute
+
 // asynq keeps its statistics of a day for so long.
 const statsTTL = 90 * 24 * time.Hour
 

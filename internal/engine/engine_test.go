@@ -1,0 +1,226 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/taskredis"
+	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/redistest"
+)
+
+// A fleet is a Redis with tasks and servers.
+type fleet struct {
+	t    testing.TB
+	addr string
+	rdb  *redis.Client
+	n    int
+}
+
+func newFleet(t testing.TB) *fleet {
+	t.Helper()
+	f := &fleet{t: t, addr: redistest.Start(t).Addr}
+	f.rdb = f.connect()
+	return f
+}
+
+func (f *fleet) connect() *redis.Client {
+	rdb := redis.NewClient(&redis.Options{Addr: f.addr, ContextTimeoutEnabled: true})
+	f.t.Cleanup(func() { _ = rdb.Close() })
+	return rdb
+}
+
+// add enqueues a task as a client of ours does.
+func (f *fleet) add(queue, resource string, change ...func(*taskredis.Message)) string {
+	f.t.Helper()
+	f.n++
+	id := fmt.Sprintf("task-%04d", f.n)
+	m := taskredis.Message{Type: "kind", ID: id, Queue: queue, Retry: 25, Timeout: 60, Payload: []byte(resource)}
+	for _, c := range change {
+		c(&m)
+	}
+	ctx := context.Background()
+	fields := []any{"msg", m.Encode(), "state", "pending", "pending_since", "1"}
+	if resource != "" {
+		fields = append(fields, "siding_resource", resource)
+	}
+	pipe := f.rdb.TxPipeline()
+	pipe.HSet(ctx, taskredis.TaskKey(queue, id), fields...)
+	pipe.LPush(ctx, taskredis.PendingKey(queue), id)
+	pipe.LPush(ctx, taskredis.NotifyKey(queue), 1)
+	pipe.SAdd(ctx, "asynq:queues", queue)
+	if _, err := pipe.Exec(ctx); err != nil {
+		f.t.Fatal(err)
+	}
+	return id
+}
+
+// config returns a server's configuration with defaults as package queue has them.
+func (f *fleet) config(handler Handler) Config {
+	return Config{
+		Redis: f.connect(), Queues: map[string]int{"q": 1}, Concurrency: 8,
+		Prefix: "lock:", TTL: 15 * time.Second, RenewEvery: 5 * time.Second, SafetyMargin: time.Second, FenceTTL: 75 * time.Second,
+		Handler: handler, RetryDelay: asynq.DefaultRetryDelayFunc, ShutdownTimeout: 8 * time.Second, Overrun: time.Minute,
+		Crashes: 3, Losses: 10, Logger: slog.New(slog.NewTextHandler(f.t.Output(), nil)),
+	}
+}
+
+func (f *fleet) start(cfg Config) *Server {
+	f.t.Helper()
+	s := New(cfg)
+	if err := s.Start(f.t.Context()); err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := s.Shutdown(ctx); err != nil {
+			f.t.Errorf("shutdown: %v", err)
+		}
+	})
+	return s
+}
+
+// eventually waits until check returns nil.
+func (f *fleet) eventually(check func() error) {
+	f.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if err := poll.Until(ctx, check); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// A log keeps what handlers did, and who is at work on which resource.
+type journal struct {
+	mu    sync.Mutex
+	ran   []string
+	busy  map[string]string
+	twice []string
+}
+
+func (j *journal) begin(resource, id string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.busy == nil {
+		j.busy = make(map[string]string)
+	}
+	if other := j.busy[resource]; other != "" && resource != "" {
+		j.twice = append(j.twice, resource+": "+other+" and "+id)
+	}
+	j.busy[resource] = id
+	j.ran = append(j.ran, id)
+}
+
+func (j *journal) end(resource string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	delete(j.busy, resource)
+}
+
+func (j *journal) count(n int) func() error {
+	return func() error {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		if len(j.ran) < n {
+			return fmt.Errorf("want %d tasks run, have %d", n, len(j.ran))
+		}
+		return nil
+	}
+}
+
+func TestEngineRunsEachResourceInOrder(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	j := &journal{}
+	want := map[string][]string{}
+	for i := range 300 {
+		resource := fmt.Sprint("r", i%7)
+		want[resource] = append(want[resource], f.add("q", resource))
+	}
+	have := map[string][]string{}
+	handler := func(_ context.Context, task *Task) error {
+		j.begin(task.Resource, task.ID)
+		defer j.end(task.Resource)
+		j.mu.Lock()
+		have[task.Resource] = append(have[task.Resource], task.ID)
+		j.mu.Unlock()
+		return nil
+	}
+	for range 3 {
+		f.start(f.config(handler))
+	}
+	f.eventually(j.count(300))
+	if len(j.twice) > 0 {
+		t.Error(j.twice)
+	}
+	for resource := range want {
+		if fmt.Sprint(have[resource]) != fmt.Sprint(want[resource]) {
+			t.Errorf("%s: want %v, have %v", resource, want[resource], have[resource])
+		}
+	}
+}
+
+func TestEngineRetriesAndArchives(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	var mu sync.Mutex
+	tries := 0
+	cfg := f.config(func(context.Context, *Task) error {
+		mu.Lock()
+		defer mu.Unlock()
+		tries++
+		return errors.New("no \xff luck")
+	})
+	cfg.RetryDelay = func(int, error, *asynq.Task) time.Duration { return time.Hour }
+	f.start(cfg)
+	retried := f.add("q", "a")
+	archived := f.add("q", "", func(m *taskredis.Message) { m.Retry = 0 })
+	inspector := asynq.NewInspectorFromRedisClient(f.rdb)
+	f.eventually(func() error {
+		for id, want := range map[string]asynq.TaskState{retried: asynq.TaskStateRetry, archived: asynq.TaskStateArchived} {
+			info, err := inspector.GetTaskInfo("q", id)
+			if err != nil {
+				return err
+			}
+			if info.State != want || info.LastErr != "no � luck" {
+				return fmt.Errorf("%s: want %v, have %v %q", id, want, info.State, info.LastErr)
+			}
+		}
+		return nil
+	})
+	info, err := inspector.GetTaskInfo("q", retried)
+	if err != nil || info.Retried != 1 {
+		t.Errorf("want one retry used, have %+v, %v", info, err)
+	}
+}
+
+func TestEngineAsksForTheLockThatOnlyItKnows(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	j := &journal{}
+	cfg := f.config(func(_ context.Context, task *Task) error {
+		j.begin(task.Resource, task.ID)
+		defer j.end(task.Resource)
+		time.Sleep(time.Millisecond)
+		return nil
+	})
+	cfg.Resource = func(m *taskredis.Message) (string, error) { return m.Headers["r"], nil }
+	for i := range 100 {
+		f.add("q", "", func(m *taskredis.Message) { m.Headers = map[string]string{"r": fmt.Sprint(i % 3)} })
+	}
+	f.start(cfg)
+	f.start(cfg)
+	f.eventually(j.count(100))
+	if len(j.twice) > 0 {
+		t.Error(j.twice)
+	}
+}
