@@ -356,7 +356,7 @@ func (l *loop) apply(ctx context.Context, f *flight, a *taskredis.Answer, sent, 
 	}
 	for i, result := range a.Results {
 		if at := f.attempts[i]; at != nil {
-			l.result(at, result, a.Fences[i], f.Number, sent)
+			l.result(at, result, a.Grants[i], f.Number, sent)
 		}
 	}
 	for i, d := range a.Drawn {
@@ -408,12 +408,12 @@ func (l *loop) forgotten(known int64, now time.Time) {
 }
 
 // result takes what a step has made of an outcome.
-func (l *loop) result(a *attempt, result taskredis.Result, fence, step int64, sent time.Time) {
+func (l *loop) result(a *attempt, result taskredis.Result, grant taskredis.Grant, step int64, sent time.Time) {
 	switch result {
 	case taskredis.Granted:
-		a.Lock, a.Fence, a.step, a.trusted = a.outcome.Want, fence, step, l.trust(sent)
+		a.Lock, a.Fence, a.step, a.trusted = grant.Lock, grant.Fence, step, l.trust(sent)
 		l.watch(a.trusted)
-		a.granted <- fence
+		a.granted <- grant.Fence
 	case taskredis.Settled:
 		l.forget(a)
 	case taskredis.Parked:

@@ -104,7 +104,7 @@ func (l *loop) again(a *attempt, err error, after time.Duration, losses int) tas
 // then twice as long each time. After so many losses one is a failure of the task's own, so that a task which can
 // never finish comes to an end.
 func (l *loop) lostOutcome(a *attempt) taskredis.Outcome {
-	err := fmt.Errorf("%s: %w", strings.TrimPrefix(a.Lock, l.cfg.Prefix), store.ErrLost)
+	err := fmt.Errorf("%s: %w", strings.TrimPrefix(store.LockOf(a.Lock), l.cfg.Prefix), store.ErrLost)
 	if a.Losses >= l.cfg.Losses {
 		return l.failed(a, a.ctx, err)
 	}

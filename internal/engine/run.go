@@ -11,6 +11,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/sidingq/siding/internal/lease"
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/taskredis"
 )
 
@@ -52,7 +53,7 @@ func (l *loop) runAttempt(a *attempt) {
 		return
 	}
 	lock, fence := a.Lock, a.Fence
-	if resource != "" && l.cfg.Prefix+resource != lock {
+	if resource != "" && l.cfg.Prefix+resource != store.LockOf(lock) {
 		var granted bool
 		if fence, granted = l.ask(a, l.cfg.Prefix+resource); !granted {
 			outcome.Kind = parkedKind
@@ -79,7 +80,7 @@ func (l *loop) ask(a *attempt, lock string) (fence int64, granted bool) {
 // resourceOf returns the resource of a task, "" for none.
 func (l *loop) resourceOf(a *attempt) (resource string, err error) {
 	if l.cfg.Resource == nil {
-		return strings.TrimPrefix(a.Lock, l.cfg.Prefix), nil
+		return strings.TrimPrefix(store.LockOf(a.Lock), l.cfg.Prefix), nil
 	}
 	defer func() {
 		if p := recover(); p != nil {

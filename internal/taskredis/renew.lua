@@ -18,9 +18,22 @@ local function renew(queue, id, name, lock)
   local have = redis.call('HMGET', 'asynq:{' .. queue .. '}:t:' .. id, 'siding_attempt', 'state')
   if have[1] ~= name or have[2] ~= 'active' then return 0 end
   if lock ~= '' then
-    if redis.call('GET', lock) ~= name then return 0 end
-    redis.call('PEXPIRE', lock, ttl)
-    redis.call('PEXPIRE', '{' .. lock .. '}:fence', fence_ttl)
+    local base = string.match(lock, '^{(.*)}:permit:%d+$') or lock
+    local key, value = lock, redis.call('GET', lock)
+    if value == 'siding-limited' then -- the lock has a rule since, and the attempt was given a permit
+      for _, number in ipairs(redis.call('HKEYS', '{' .. base .. '}:permits')) do
+        local permit = '{' .. base .. '}:permit:' .. number
+        if redis.call('GET', permit) == name then key, value = permit, name end
+      end
+    end
+    if value ~= name then return 0 end
+    redis.call('PEXPIRE', key, ttl)
+    redis.call('PEXPIRE', '{' .. base .. '}:fence', fence_ttl)
+    if key ~= base then
+      if redis.call('GET', base) ~= 'siding-limited' then return 0 end -- another program has taken it
+      if redis.call('PTTL', base) < tonumber(ttl) then redis.call('PEXPIRE', base, ttl) end
+      redis.call('PEXPIRE', '{' .. base .. '}:permits', 172800000) -- as no lease lasts
+    end
   end
   redis.call('ZADD', 'asynq:{' .. queue .. '}:lease', string.format('%.3f', now + (lock ~= '' and ttl / 1000 or 30)), id)
   return 1

@@ -18,7 +18,7 @@ type Name struct {
 	Queue   string
 	ID      string // of the task
 	Attempt string // unique among all attempts of all tasks
-	Lock    string // the key of the lock that the attempt holds; "" for none
+	Lock    string // the key of the lock that the attempt holds, or of its permit; "" for none
 }
 
 // A Kind says what becomes of an attempt.
@@ -107,12 +107,18 @@ type Answer struct {
 	Now       int64 // Redis' clock, in µs
 	Known     int64 // the number of the server's step that Redis had recorded before; 0 for none
 	Results   []Result
-	Fences    []int64 // of the results that are Granted
+	Grants    []Grant // of the results that are Granted
 	Drawn     []Drawn // as Step.Draws; empty if the step was answered from its record
 	Taken     []Taken
 	Parked    []ParkedTask
 	Recovered []Name   // tasks whose servers have died, and that are back in their places
 	Troubles  []string // for the log
+}
+
+// A Grant is the lock that an attempt has asked for.
+type Grant struct {
+	Lock  string // its key, which is that of a permit if the lock has a rule
+	Fence int64
 }
 
 // A ParkedTask is a task that a step has put into the line of its lock.
@@ -133,6 +139,8 @@ type Steps struct {
 	// FenceTTL is how long a fencing token is remembered after its lock was taken or renewed.
 	FenceTTL time.Duration
 	Crashes  int // how many crashes of a task use no retry
+	// Limits and Overrides say how many may hold a lock at once, and how often one may start; see step.lua.
+	Limits, Overrides string
 }
 
 //go:embed step.lua
@@ -152,7 +160,7 @@ func (c *Steps) Step(ctx context.Context, s *Step) (*Answer, error) {
 	now := time.Now().UTC()
 	argv := make([]any, 0, 16+8*len(s.Outcomes)+2*len(s.Draws)+len(s.Slots))
 	argv = append(argv, s.Number, s.Sent, fmt.Sprintf("siding:%s-%d-", c.Session, s.Number), ":"+c.Holder,
-		c.Prefix, c.TTL.Milliseconds(), c.FenceTTL.Milliseconds(), c.Crashes,
+		c.Prefix, c.TTL.Milliseconds(), c.FenceTTL.Milliseconds(), c.Crashes, c.Limits, c.Overrides,
 		now.Format(time.DateOnly), now.Add(statsTTL).Unix())
 	argv = append(argv, len(s.Outcomes))
 	for i := range s.Outcomes {
@@ -221,11 +229,14 @@ func readAnswer(reply []any, s *Step) (*Answer, error) {
 	results, drawn, tasks, parked, recovered, troubles := r.list(), r.list(), r.list(), r.list(), r.list(), r.list()
 	for len(results.values) > 0 {
 		text, fence := results.text(), int64(0)
+		key := ""
 		if rest, ok := strings.CutPrefix(text, string(Granted)+" "); ok {
-			text, fence = string(Granted), parse(rest, &r.err)
+			var number string
+			number, key, _ = strings.Cut(rest, " ")
+			text, fence = string(Granted), parse(number, &r.err)
 		}
 		a.Results = append(a.Results, Result(text))
-		a.Fences = append(a.Fences, fence)
+		a.Grants = append(a.Grants, Grant{key, fence})
 	}
 	for len(drawn.values) > 0 {
 		a.Drawn = append(a.Drawn, Drawn{

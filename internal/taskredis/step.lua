@@ -9,6 +9,8 @@
 --   attempt, holder               the first and last part of the names of the attempts that it begins
 --   prefix, ttl, fence_ttl        of locks: what their keys begin with; ms; ms
 --   crashes                       how many crashes of a task use no retry
+--   limits, overrides             how many may hold a lock at once, and how often one may start: for each pattern of
+--                                 resources a line break, the pattern, a tab, and a rule; see rule_of
 --   today, stats_until            asynq's day for its statistics, and when they expire, Unix seconds
 --   outcomes                      how many follow; each is queue, id, attempt, lock, kind, and then
 --     done                          unique
@@ -22,7 +24,7 @@
 --   slots                         how many follow; each is the queues to try, a byte each, 1 for the first
 --
 -- Returns {now in us, number of the step that was recorded last, results, queues, tasks, parked, recovered, troubles}:
---   results   of the outcomes: 'settled', 'granted <fence>', 'parked', 'stale', 'lost', or 'error <text>'
+--   results   of the outcomes: 'settled', 'granted <fence> <key of the lock>', 'parked', 'stale', 'lost', or 'error <text>'
 --   queues    for each: 'ready' or 'pending', whose turn is next; 1 if it is paused; 1 if it has more to
 --             take; and in how many us its first lock should be looked at, -1 for never
 --   tasks     nine values each: number of the queue, id, attempt, lock, fence, ticket, times parked, losses,
@@ -46,6 +48,7 @@ local number, sent = tonumber(arg()), tonumber(arg())
 local attempt_head, holder = arg(), arg()
 local prefix, ttl, fence_ttl = arg(), tonumber(arg()), arg()
 local free_crashes = tonumber(arg())
+local limits, overrides = arg(), arg()
 local today, stats_until = arg(), arg()
 
 local LATE = 2000000           -- us: a step that took longer to come takes nothing, as nobody may wait for it; nor does one from the future
@@ -53,6 +56,9 @@ local UNTIL = 3 * 3600         -- s: for so long a waiting task stays in the ret
 local OFFER = 50000            -- us: for so long a freed lock is offered to the oldest line alone
 local SEEN = 2000000           -- us: so long ago a queue had a free slot if it is served; an idle server says so each second
 local FOREIGN = 1000000        -- us: so often a lock is looked at whose holder may leave without telling
+local PAUSED = 60000000        -- us: so often one is looked at of which nobody may hold a permit
+local PERMITS_KEPT = 172800000 -- ms: as no lease lasts
+local LIMITED = 'siding-limited' -- what a lock holds while others hold permits of it, for programs that know of none
 local MOST_LOOKS, MOST_PARKED, MOST_BYTES, MOST_HEADS, MOST_CRASHED = 100, 200, 1000000, 100, 20
 local SENTENCE = 16384         -- bytes: a longer message gets no sentence for people, as that would cost too much
 local SLOTS = 'siding:slots'   -- hash: when a server of a queue had a free slot last, us
@@ -140,6 +146,9 @@ local function fenced(lock)
   return fence
 end
 
+-- What a lock holds; a table if that is no text.
+local function value_of(lock) return pcall_redis('GET', lock) end
+
 -- In how many us somebody should look at a held lock whose value is this: when it expires, or soon if its
 -- holder is a program that tells nobody when it leaves.
 local function look_in(lock, value)
@@ -148,9 +157,120 @@ local function look_in(lock, value)
   return left
 end
 
--- What a lock holds; a table if that is no text.
-local function value_of(lock)
-  return pcall_redis('GET', lock)
+---------------------------------------------------------------------------------------------------------
+-- Rules: a lock with one is held by permits, which are keys like that of a lock without.
+--
+--   <lock>                LIMITED while a permit is in use
+--   {<lock>}:permit:<n>   a permit: the token of its holder
+--   {<lock>}:permits      hash of the permits in use: n by fence
+--   {<lock>}:starts       list of when a permit was taken, us, the latest first; only with rates
+
+local function permit_of(lock, n) return '{' .. lock .. '}:permit:' .. n end
+local function permits_of(lock) return '{' .. lock .. '}:permits' end
+
+-- The lock of a permit; the key itself if it is that of a lock.
+local function lock_of(key)
+  if string.byte(key) ~= 123 then return key end
+  return string.match(key, '^{(.*)}:permit:%d+$') or key
+end
+
+-- The rule of the longest pattern that fits a resource: the resource itself, or a class such as 'account:*'.
+local function find(patterns, resource)
+  local function of(pattern)
+    local _, tab = string.find(patterns, '\n' .. pattern .. '\t', 1, true)
+    return tab and string.match(patterns, '^[^\n]*', tab + 1)
+  end
+  local found, class = of(resource), string.match(resource, '^(.*:)')
+  while not found and class do
+    found, class = of(class .. '*'), string.match(string.sub(class, 1, -2), '^(.*:)')
+  end
+  return found or of('*')
+end
+
+local rules = {} -- by lock; false for none
+
+-- Returns {limit, {{starts, period in us}, ...}} of a lock; false for one holder at a time. A rule is
+-- '<limit> <starts>/<period> ...'. That of an operator counts more, but keeps the rates if it has none.
+local function rule_of(lock)
+  if limits == '' and overrides == '' then return false end
+  if rules[lock] ~= nil then return rules[lock] end
+  local resource = string.sub(lock, #prefix + 1)
+  local own, over = find(limits, resource), find(overrides, resource)
+  if string.sub(resource, 1, 7) == 'siding-' then own, over = nil, nil end
+  local rule = false
+  if own or over then
+    local rates = {}
+    local text = over and string.find(over, '/', 1, true) and over or own or ''
+    for starts, period in string.gmatch(text, '(%d+)/(%d+)') do rates[#rates + 1] = {tonumber(starts), tonumber(period)} end
+    rule = {limit = tonumber(string.match(over or own, '^%d+')), rates = rates}
+    if rule.limit == 1 and #rates == 0 then rule = false end
+  end
+  rules[lock] = rule
+  return rule
+end
+
+-- Returns the key by which a lock may be held now: its own, or a free permit. Else nil, what keeps it, and when
+-- somebody should look again, at the latest.
+local function room(lock)
+  local rule, value = rule_of(lock), value_of(lock)
+  if not rule and not value then return lock end
+  if value and (value ~= LIMITED or not rule) then return nil, value, now + look_in(lock, value) end
+  local used, over, n, first = {}, {}, 0, nil
+  for _, number in ipairs(call('HKEYS', permits_of(lock))) do
+    local holder = value_of(permit_of(lock, number))
+    if holder then
+      used[number], n = true, n + 1
+      local left = look_in(permit_of(lock, number), holder)
+      if not first or left < first then first, value = left, holder end
+    else
+      over[#over + 1] = number
+    end
+  end
+  if #over > 0 then call('HDEL', permits_of(lock), unpack(over)) end
+  if n >= rule.limit then return nil, value or LIMITED, now + (first or PAUSED) end
+  local from = 0
+  for _, rate in ipairs(rule.rates) do
+    local before = call('LINDEX', '{' .. lock .. '}:starts', rate[1] - 1)
+    if before then from = math.max(from, tonumber(before) + rate[2]) end
+  end
+  if from > now then return nil, LIMITED, from end
+  local number = 1
+  while used[tostring(number)] do number = number + 1 end
+  return permit_of(lock, number)
+end
+
+-- Takes a lock by a key that room has returned. Returns the fence.
+local function take_lock(key, token)
+  local lock = lock_of(key)
+  call('SET', key, token, 'PX', ttl)
+  local fence = fenced(lock)
+  if key == lock then return fence end
+  call('HSET', permits_of(lock), string.match(key, '%d+$'), fence)
+  call('PEXPIRE', permits_of(lock), PERMITS_KEPT)
+  if call('PTTL', lock) < ttl then call('SET', lock, LIMITED, 'PX', ttl) end
+  local most, longest = 0, 0
+  for _, rate in ipairs(rule_of(lock).rates) do most, longest = math.max(most, rate[1]), math.max(longest, rate[2]) end
+  if most > 0 then
+    local starts = '{' .. lock .. '}:starts'
+    call('LPUSH', starts, digits(now))
+    call('LTRIM', starts, 0, most - 1)
+    call('PEXPIRE', starts, math.ceil(longest / 1000) + 1000) -- a second, for a clock that steps
+  end
+  return fence
+end
+
+-- Returns the key by which a token holds a lock: the one that its holder knows; or a permit that the token was given
+-- since, as the lock has a rule now. nil if it holds none.
+local function held_by(key, token)
+  if key == '' then return nil end
+  local value = value_of(key)
+  if value == token then return key end
+  if value == LIMITED then
+    for _, number in ipairs(call('HKEYS', permits_of(key))) do
+      if value_of(permit_of(key, number)) == token then return permit_of(key, number) end
+    end
+  end
+  return nil
 end
 
 -- Queues in which something has become ready, and that may have to be told.
@@ -161,18 +281,28 @@ local function mark(lock, queue, due)
   marked[queue] = true
 end
 
--- Frees a lock that is known to be held by an attempt of queue. The line with the oldest head may have it
--- now; the others a moment later, if a server of that line's queue has a slot for it.
-local function free(lock, queue)
-  call('DEL', lock)
+-- Frees a lock that an attempt of queue holds by a key. The line with the oldest head may have it as soon as its rule
+-- allows; the others a moment later, if a server of that line's queue has a slot for it.
+local function free(key, queue)
+  local lock = lock_of(key)
+  call('DEL', key)
+  if key ~= lock then
+    call('HDEL', permits_of(lock), string.match(key, '%d+$'))
+    if call('EXISTS', permits_of(lock)) == 0 and value_of(lock) == LIMITED then call('DEL', lock) end
+  end
   local lines = ours('ZRANGE', lines_of(lock), 0, -1, 'WITHSCORES')
   if #lines == 0 then return end
-  local oldest, others = lines[1], now
+  local due = now
+  if rule_of(lock) then
+    local _, _, later = room(lock)
+    due = later or now
+  end
+  local oldest, others = lines[1], due
   if #lines > 2 then
     local seen = oldest == queue and now or tonumber(call('HGET', SLOTS, oldest) or '0')
-    if now - seen < SEEN then others = now + OFFER end
+    if now - seen < SEEN then others = due + OFFER end
   end
-  mark(lock, oldest, now)
+  mark(lock, oldest, due)
   for i = 3, #lines, 2 do mark(lock, lines[i], others) end
 end
 
@@ -247,9 +377,9 @@ end
 local function settle(queue, id, attempt, lock, kind, given)
   local task = asynq(queue, 't:' .. id)
   local have = call('HMGET', task, 'siding_attempt', 'state', 'siding_ticket', 'siding_deadline')
-  local holds = lock ~= '' and value_of(lock) == attempt
+  local holds = held_by(lock, attempt)
   if have[1] ~= attempt or have[2] ~= 'active' then
-    if holds then free(lock, queue) end
+    if holds then free(holds, queue) end
     return 'stale'
   end
   if lock ~= '' and not holds then return 'lost' end
@@ -280,8 +410,8 @@ local function settle(queue, id, attempt, lock, kind, given)
     count(queue, 1)
   elseif kind == 'requeue' and lock ~= '' then
     local ends = until_of(have[4])
-    wait_in_line(queue, id, lock, have[3], ends, now)
-    call('HSET', task, 'state', 'retry', 'siding_until', ends)
+    wait_in_line(queue, id, lock_of(lock), have[3], ends, now)
+    call('HSET', task, 'state', 'retry', 'siding_lock', lock_of(lock), 'siding_until', ends)
   elseif kind == 'requeue' then
     call('RPUSH', asynq(queue, 'pending'), id)
     call('HSET', task, 'state', 'pending')
@@ -290,22 +420,21 @@ local function settle(queue, id, attempt, lock, kind, given)
     -- The attempt may go before those who wait if it came before them.
     local want, ticket = given.want, given.ticket
     local first = ours('ZRANGE', lines_of(want), 0, 0, 'WITHSCORES')
-    local value = value_of(want)
-    if not value and (not first[1] or tonumber(first[2]) > tonumber(ticket)) then
-      call('SET', want, attempt, 'PX', ttl)
-      local fence = fenced(want)
+    local key, _, due = room(want)
+    if key and (not first[1] or tonumber(first[2]) > tonumber(ticket)) then
+      local fence = take_lock(key, attempt)
       call('ZADD', asynq(queue, 'lease'), in_seconds(ttl), id)
-      call('HSET', task, 'siding_lock', want, 'siding_ticket', ticket, 'siding_fence', fence)
-      if holds then free(lock, queue) end
-      return 'granted ' .. fence
+      call('HSET', task, 'siding_lock', key, 'siding_ticket', ticket)
+      if holds then free(holds, queue) end
+      return 'granted ' .. fence .. ' ' .. key
     end
     local ends = until_of(given.deadline)
-    wait_in_line(queue, id, want, ticket, ends, value and now + look_in(want, value) or now)
+    wait_in_line(queue, id, want, ticket, ends, due or now)
     call('HSET', task, 'state', 'retry', 'siding_lock', want, 'siding_ticket', ticket, 'siding_until', ends)
     call('HINCRBY', task, 'siding_parked', 1)
   end
   leaves(queue, id)
-  if holds then free(lock, queue) end
+  if holds then free(holds, queue) end
   return kind == 'ask' and 'parked' or 'settled'
 end
 
@@ -323,7 +452,7 @@ for i = 1, tonumber(arg()) do
   if not ok then result = 'error ' .. (type(result) == 'table' and result.err or tostring(result)) end
   results[i] = result
   if string.sub(result, 1, 7) == 'granted' then
-    for _, value in ipairs({i, queue, id, attempt, given.want}) do granted[#granted + 1] = value end
+    for _, value in ipairs({i, queue, id, attempt, string.match(result, '^granted %d+ (.*)$')}) do granted[#granted + 1] = value end
   end
 end
 if #deleted > 0 then call('DEL', unpack(deleted)) end
@@ -360,13 +489,15 @@ local function recover(queue, index)
       call('LREM', asynq(queue, 'active'), 0, id)
       call('ZREM', lease, id)
     elseif attempt and lock and lock ~= '' and ticket then
-      local value = value_of(lock)
-      if value == attempt then -- its holder may trust it for so long
-        call('ZADD', lease, in_seconds(math.max(call('PTTL', lock), 1)), id)
+      local key = held_by(lock, attempt)
+      if key then -- its holder may trust it for so long
+        call('ZADD', lease, in_seconds(math.max(call('PTTL', key), 1)), id)
       elseif crashed < free_crashes then
         local ends = until_of(have[6])
-        wait_in_line(queue, id, lock, ticket, ends, value and now + look_in(lock, value) or now)
-        call('HSET', task, 'state', 'retry', 'siding_until', ends, 'siding_crashes', crashed + 1)
+        lock = lock_of(lock)
+        local _, _, due = room(lock)
+        wait_in_line(queue, id, lock, ticket, ends, due or now)
+        call('HSET', task, 'state', 'retry', 'siding_lock', lock, 'siding_until', ends, 'siding_crashes', crashed + 1)
         call('LREM', asynq(queue, 'active'), 0, id)
         call('ZREM', lease, id)
         recovered[#recovered + 1], recovered[#recovered + 2], recovered[#recovered + 3] = index, id, lock
@@ -395,14 +526,11 @@ end
 local looks, parks, bytes, begun = MOST_LOOKS, MOST_PARKED, 0, 0
 local late = math.abs(now - sent) > LATE
 
--- Begins an attempt. The caller has put the task into active.
+-- Begins an attempt, under a lock that it takes by a key, or '' for none. The caller has put the task into active.
 local function start(q, id, task, lock, ticket, have, message)
   begun = begun + 1
   local attempt, fence = attempt_head .. begun .. holder, '0'
-  if lock ~= '' then
-    call('SET', lock, attempt, 'PX', ttl)
-    fence = fenced(lock)
-  end
+  if lock ~= '' then fence = take_lock(lock, attempt) end
   call('ZADD', q.lease, in_seconds(lock ~= '' and ttl or 30000), id)
   call('HSET', task, 'state', 'active', 'siding_attempt', attempt, 'siding_lock', lock, 'siding_ticket', ticket)
   message = without(message, have.text)
@@ -414,12 +542,12 @@ end
 
 -- Looks at a lock of the ready set that is due. Returns whether an attempt has begun.
 local function look(q, lock)
-  local value = value_of(lock)
+  local key, value, due = room(lock)
   if type(value) == 'table' and value.err then
     troubles[#troubles + 1] = lock .. ': ' .. value.err
   end
-  if value then
-    call('ZADD', q.ready, digits(now + look_in(lock, value)), lock)
+  if not key then
+    call('ZADD', q.ready, digits(due), lock)
     return false
   end
   local line = siding(q.name, 'line:' .. lock)
@@ -437,7 +565,7 @@ local function look(q, lock)
     local waits = not have.err and have[1] == 'retry' and have[2] == ticket and have[4] == lock and have[8] and score and tonumber(score) == tonumber(have[3])
     if waits then
       call('LPUSH', q.active, id)
-      start(q, id, task, lock, ticket, {parked = have[5], losses = have[6], text = have[7]}, have[8])
+      start(q, id, task, key, ticket, {parked = have[5], losses = have[6], text = have[7]}, have[8])
       call('ZREM', q.retry, id)
     elseif have.err then
       troubles[#troubles + 1] = task .. ': ' .. have.err
@@ -446,7 +574,15 @@ local function look(q, lock)
     call('ZREM', line, id)
     if heads[3] then
       call('ZADD', lines_of(lock), digits(tonumber(heads[4])), q.name)
-      if waits then call('ZADD', q.ready, digits(now + ttl * 1000), lock) end
+      if waits then
+        -- While the rule has room for more, the lock stays due.
+        due = now + ttl * 1000
+        if rule_of(lock) then
+          local _, _, later = room(lock)
+          due = later or now
+        end
+        call('ZADD', q.ready, digits(due), lock)
+      end
     elseif waits then
       call('ZREM', lines_of(lock), q.name)
       call('ZREM', q.ready, lock)
@@ -493,7 +629,7 @@ local function park(q, id, task, lock, have)
   local b = busy[lock]
   local line = siding(q.name, 'line:' .. lock)
   local priority = tonumber(have.priority or '0') or 0
-  local ticket = have.lock == lock and tonumber(have.ticket)
+  local ticket = have.lock and lock_of(have.lock) == lock and tonumber(have.ticket)
   local own = ticket
   if not ticket and priority > 0 then ticket = now - priority * 60000000 end
   if not ticket then
@@ -530,13 +666,15 @@ local function park(q, id, task, lock, have)
   pairs_of_line[#pairs_of_line + 1], pairs_of_line[#pairs_of_line + 2] = digits(ticket), id
 end
 
--- Whether a lock is busy: held, or others wait for it.
-local function is_busy(lock)
-  if busy[lock] then return true end
-  if call('EXISTS', lock, lines_of(lock)) == 0 then return false end
-  local value = value_of(lock)
-  busy[lock] = {value = type(value) == 'string' and value or '', due = value and now + look_in(lock, value) or now, text = sentence(lock, value), last = {}, joined = {}}
-  return true
+-- Returns the key by which a lock may be taken; nil if it is busy: held, or others wait for it.
+local function free_key(lock)
+  if busy[lock] then return nil end
+  local lines = call('EXISTS', lock, lines_of(lock))
+  if lines == 0 and not rule_of(lock) then return lock end
+  local key, value, due = room(lock)
+  if key and call('EXISTS', lines_of(lock)) == 0 then return key end
+  busy[lock] = {value = type(value) == 'string' and value or '', due = due or now, text = sentence(lock, value), last = {}, joined = {}}
+  return nil
 end
 
 -- Takes the head of pending, or parks it. Returns whether an attempt has begun.
@@ -548,11 +686,12 @@ local function take(q, id)
     q.parked = q.parked + 1
     return false
   end
-  local resource, lock, over = have[2], '', have[6] and tonumber(have[6]) and tonumber(have[6]) <= now_s
+  local resource, lock, key, over = have[2], '', '', have[6] and tonumber(have[6]) and tonumber(have[6]) <= now_s
   local known = {priority = have[3], ticket = have[4], lock = have[5], deadline = have[6], parked = have[7], losses = have[8], text = have[9]}
   if resource and resource ~= '' and not over and #resource <= 512 and not string.find(resource, '[{}%c]') then
     lock = prefix .. resource
-    if is_busy(lock) then
+    key = free_key(lock)
+    if not key then
       park(q, id, task, lock, known)
       q.parked = q.parked + 1
       return false
@@ -560,8 +699,8 @@ local function take(q, id)
   end
   flush(q)
   call('RPOPLPUSH', q.pending, q.active)
-  local ticket = known.lock == lock and known.ticket or digits(now)
-  start(q, id, task, lock, ticket, known, call('HGET', task, 'msg') or '')
+  local ticket = known.lock and lock ~= '' and lock_of(known.lock) == lock and known.ticket or digits(now)
+  start(q, id, task, key, ticket, known, call('HGET', task, 'msg') or '')
   call('HDEL', task, 'pending_since')
   return true
 end

@@ -233,3 +233,55 @@ func TestStepPutsACrashedTaskFirst(t *testing.T) {
 		other.takes("1 ", done(a.Taken...), 2, "q")
 	})
 }
+
+func TestStepKeepsToALimit(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		s := b.server("one")
+		s.Limits = "\na:*\t2\n"
+		for i := range 6 {
+			b.pending("q", fmt.Sprint(i), "a:1")
+		}
+		b.pending("q", "x", "b:1")
+		taken := s.takes("0 1 x ", nil, 5, "q")
+		second := s.takes("2 ", done(taken[0]), 5, "q")
+		s.takes("", done(taken[2]), 5, "q")
+		third := s.takes("3 4 ", done(taken[1], second[0]), 5, "q")
+		if kept, err := s.Renew(context.Background(), []Name{third[0].Name, taken[1].Name}); err != nil || fmt.Sprint(kept) != "[true false]" {
+			t.Errorf("renewed: want the first alone, have %v, %v", kept, err)
+		}
+		last := s.takes("5 ", done(third...), 5, "q")
+		s.takes("", done(last...), 5, "q")
+		b.gone()
+	})
+}
+
+func TestStepKeepsToARate(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		s := b.server("one")
+		s.Limits = "\na:*\t10 2/60000000\n"
+		for i := range 4 {
+			b.pending("q", fmt.Sprint(i), "a:1")
+		}
+		taken := s.takes("0 1 ", nil, 5, "q")
+		_, a := s.make(done(taken...), 5, "q")
+		if len(a.Taken) > 0 || a.Drawn[0].Due < 59*time.Second || a.Drawn[0].Due > time.Minute {
+			t.Errorf("want the next start in a minute, have %v, %v", a.Taken, a.Drawn[0].Due)
+		}
+	})
+}
+
+func TestStepPausesALock(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		s := b.server("one")
+		s.Limits, s.Overrides = "\n*\t3\n", "\na:1\t0\n"
+		b.pending("q", "1", "a:1")
+		b.pending("q", "2", "a:2")
+		s.takes("2 ", nil, 5, "q")
+		s.Overrides = ""
+		b.must(b.rdb.ZAdd(context.Background(), ReadyKey("q"), redis.Z{Score: 1, Member: "lock:a:1"}).Err())
+		s.takes("1 ", nil, 5, "q")
+	})
+}
