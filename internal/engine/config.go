@@ -30,6 +30,7 @@ type Config struct {
 	Queues      map[string]int // priorities; at least one
 	Strict      bool
 	Concurrency int
+	Cluster     bool // Redis is a Cluster: a step reaches one queue
 
 	Prefix       string        // of locks' keys
 	TTL          time.Duration // of locks

@@ -43,7 +43,9 @@ func (s *Server) Start(ctx context.Context) error {
 		Prefix: s.cfg.Prefix, TTL: s.cfg.TTL, FenceTTL: s.cfg.FenceTTL, Crashes: s.cfg.Crashes,
 	}
 	s.loop = newLoop(&s.cfg, calls)
-	s.loop.clock.set(now.UnixMicro(), sent)
+	for _, snd := range s.loop.senders {
+		snd.clock.set(now.UnixMicro(), sent)
+	}
 	ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
 	s.listener = &listener{
 		redis: s.cfg.Redis, queues: slices.Sorted(maps.Keys(s.cfg.Queues)), found: s.loop.found, armed: s.loop.armed,

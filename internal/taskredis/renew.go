@@ -21,7 +21,7 @@ func (c *Steps) Renew(ctx context.Context, attempts []Name) ([]bool, error) {
 	for _, a := range attempts {
 		argv = append(argv, a.Queue, a.ID, a.Attempt, a.Lock)
 	}
-	reply, err := renewScript.Run(ctx, c.Redis, []string{c.record()}, argv...).Int64Slice()
+	reply, err := renewScript.Run(ctx, c.Redis, []string{c.record("")}, argv...).Int64Slice()
 	if err == nil && len(reply) != len(attempts) {
 		err = fmt.Errorf("%w: want %d values, have %d", ErrAnswer, len(attempts), len(reply))
 	}

@@ -91,6 +91,8 @@ type Drawn struct {
 
 // A Step is one call of a server. It has what has ended since the last one, and the slots that are free.
 type Step struct {
+	// Place is the queue whose slot of a Cluster the step is for; "" for one on a single Redis, which reaches all.
+	Place    string
 	Number   int64 // of the server's steps, from 1 on
 	Sent     int64 // when it is sent first, by Redis' clock, in µs
 	Outcomes []Outcome
@@ -174,7 +176,7 @@ func (c *Steps) Step(ctx context.Context, s *Step) (*Answer, error) {
 	for _, order := range s.Slots {
 		argv = append(argv, string(order))
 	}
-	reply, err := stepScript.Run(ctx, c.Redis, []string{c.record()}, argv...).Slice()
+	reply, err := stepScript.Run(ctx, c.Redis, []string{c.record(s.Place)}, argv...).Slice()
 	if err != nil {
 		return nil, fmt.Errorf("taskredis: step: %w", err)
 	}
@@ -185,8 +187,13 @@ func (c *Steps) Step(ctx context.Context, s *Step) (*Answer, error) {
 	return answer, nil
 }
 
-// record is the key of what the server's last step came to.
-func (c *Steps) record() string { return "siding:step:" + c.Session }
+// record is the key of what the server's last step at a place came to.
+func (c *Steps) record(place string) string {
+	if place != "" {
+		return sidingKey(place, "step:"+c.Session)
+	}
+	return "siding:step:" + c.Session
+}
 
 func turn(pending bool) string {
 	if pending {
