@@ -47,6 +47,7 @@ const (
 type caller interface {
 	Step(ctx context.Context, s *taskredis.Step) (*taskredis.Answer, error)
 	Renew(ctx context.Context, attempts []taskredis.Name) ([]bool, error)
+	Notify(ctx context.Context, queues ...string) error
 }
 
 // The loop is the part of a server that talks to Redis about tasks. One goroutine runs it, and nothing else
@@ -67,6 +68,7 @@ type loop struct {
 	answers  chan answered
 	beats    chan beaten
 	found    chan []string // queues that may have something to take
+	notified chan []string // likewise, and no other server was told
 	canceled chan string   // ids of tasks that an operator cancels
 	requests chan func()   // run by the loop, for those who want to know or change its state
 
@@ -79,7 +81,7 @@ type loop struct {
 	beatNext time.Time
 	watched  time.Time // when expire has to look at the attempts
 
-	armed    chan struct{} // see listener
+	armed    chan []string // see listener
 	stopping bool          // no more tasks are taken
 	drained  chan struct{}
 }
@@ -91,12 +93,13 @@ func newLoop(cfg *Config, calls caller) *loop {
 		answers:  make(chan answered, 16),
 		beats:    make(chan beaten, 4),
 		found:    make(chan []string, 16),
+		notified: make(chan []string),
 		canceled: make(chan string, 16),
 		requests: make(chan func()),
 		attempts: make(map[string]*attempt),
 		queues:   newQueues(cfg.Queues, cfg.Strict),
 		senders:  make(map[string]*sender),
-		armed:    make(chan struct{}, 1),
+		armed:    make(chan []string, 1),
 		drained:  make(chan struct{}),
 	}
 	for queue := range cfg.Queues {
@@ -146,8 +149,13 @@ func (l *loop) run(ctx context.Context) {
 			l.senders[a.place].answered(ctx, a)
 		case b := <-l.beats:
 			l.beaten(b)
-		case found := <-l.found:
-			l.queues.found(found)
+		case queues := <-l.found:
+			l.queues.found(queues)
+		case queues := <-l.notified:
+			l.queues.found(queues)
+			if len(queues) > 0 && (l.stopping || l.running >= l.cfg.Concurrency) {
+				go func() { _ = l.calls.Notify(ctx, queues...) }() // another server may have a slot
+			}
 		case id := <-l.canceled:
 			l.cancelTask(id)
 		case f := <-l.requests:
@@ -379,12 +387,8 @@ func (l *loop) nextTime(now time.Time) time.Time {
 // listen has the listener wait for notifications if there are slots for what it would tell of, and nothing is known to
 // be there.
 func (l *loop) listen() {
-	if l.stopping || l.running >= l.cfg.Concurrency || !l.queues.idle() || l.sending() {
-		return
-	}
-	select {
-	case l.armed <- struct{}{}:
-	default:
+	if len(l.armed) == 0 && !l.stopping && l.running < l.cfg.Concurrency && l.queues.idle() && !l.sending() {
+		l.armed <- l.queues.served(time.Now()) // only the loop sends
 	}
 }
 

@@ -105,6 +105,17 @@ func (q *queues) next() (time.Time, bool) {
 	return at, !at.IsZero()
 }
 
+// served returns the queues of which the server would take a task now. They are the first thousand.
+func (q *queues) served(now time.Time) []string {
+	names := make([]string, 0, len(q.all))
+	for _, one := range q.all {
+		if !now.Before(one.rests) && len(names) < 1000 {
+			names = append(names, one.name)
+		}
+	}
+	return names
+}
+
 // idle reports whether no queue has anything to take.
 func (q *queues) idle() bool { return len(q.work) == 0 }
 

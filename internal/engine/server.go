@@ -48,8 +48,8 @@ func (s *Server) Start(ctx context.Context) error {
 	}
 	ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
 	s.listener = &listener{
-		redis: s.cfg.Redis, queues: slices.Sorted(maps.Keys(s.cfg.Queues)), found: s.loop.found, armed: s.loop.armed,
-		wake: "siding:wake:" + calls.Session, logger: s.cfg.Logger,
+		redis: s.cfg.Redis, queues: slices.Sorted(maps.Keys(s.cfg.Queues)), found: s.loop.notified, armed: s.loop.armed,
+		idle: calls.Idle, wake: "siding:wake:" + calls.Session, logger: s.cfg.Logger,
 	}
 	s.wg.Go(func() { s.listener.run(ctx) })
 	s.wg.Go(func() { s.loop.run(ctx) })
