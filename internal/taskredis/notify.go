@@ -2,22 +2,15 @@ package taskredis
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 
 	"github.com/redis/go-redis/v9"
 )
 
-//go:embed notify.lua
-var notifyLua string
-
-//go:embed idle.lua
-var idleLua string
-
 var (
-	notifyScript = redis.NewScript(notifyLua)
-	idleScript   = redis.NewScript(idleLua)
+	wakeScript = script("wake")
+	idleScript = script("idle")
 )
 
 // slotsKey says of each queue when a server of it had a free slot last.
@@ -29,7 +22,7 @@ func (c *Steps) Notify(ctx context.Context, queues ...string) error {
 	for i, queue := range queues {
 		keys[i] = NotifyKey(queue)
 	}
-	if err := notifyScript.Run(ctx, c.Redis, keys).Err(); err != nil && !errors.Is(err, redis.Nil) {
+	if err := wakeScript.Run(ctx, c.Redis, keys).Err(); err != nil && !errors.Is(err, redis.Nil) {
 		return fmt.Errorf("taskredis: notify: %w", err)
 	}
 	return nil

@@ -2,7 +2,6 @@ package taskredis
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"strconv"
@@ -145,10 +144,7 @@ type Steps struct {
 	Limits, Overrides string
 }
 
-//go:embed step.lua
-var stepLua string
-
-var stepScript = redis.NewScript(stepLua)
+var stepScript = script("step")
 
 // Recorded is for how long Redis keeps what a server's last step came to.
 const Recorded = 10 * time.Minute

@@ -752,10 +752,9 @@ end
 ---------------------------------------------------------------------------------------------------------
 -- Answer.
 
-local function notify(queue)
-  local key = siding(queue, 'notify')
-  if call('EXISTS', key) == 0 then call('LPUSH', key, '1') end
-end
+-- include notify
+
+local function tell(queue) notify(siding(queue, 'notify'), 1) end
 
 local states, served = {}, {}
 for i, q in ipairs(queues) do
@@ -767,7 +766,7 @@ for i, q in ipairs(queues) do
     if first then due = math.max(0, tonumber(first) - now) end
     if due == 0 or q.crashed or not q.empty and call('EXISTS', q.pending) == 1 then more = 1 end
     -- Others may have slots for what is left.
-    if more == 1 and free_slots == 0 then notify(q.name) end
+    if more == 1 and free_slots == 0 then tell(q.name) end
     if more == 0 and #tasks == 0 and free_slots > 0 then
       call('DEL', siding(q.name, 'notify')) -- there is nothing to tell any more
       served[#served + 1], served[#served + 2] = q.name, digits(now)
@@ -777,7 +776,7 @@ for i, q in ipairs(queues) do
   marked[q.name] = nil
 end
 if #served > 0 then call('HSET', SLOTS, unpack(served)) end
-for queue in pairs(marked) do notify(queue) end
+for queue in pairs(marked) do tell(queue) end
 
 if #results > 0 or #tasks > 0 then
   local texts = {digits(number) .. '\n'}
