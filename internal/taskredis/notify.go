@@ -13,9 +13,6 @@ var (
 	idleScript = script("idle")
 )
 
-// slotsKey says of each queue when a server of it had a free slot last.
-const slotsKey = "siding:slots"
-
 // Notify wakes one idle server of each queue.
 func (c *Steps) Notify(ctx context.Context, queues ...string) error {
 	keys := make([]string, len(queues))
@@ -37,7 +34,7 @@ func (c *Steps) Idle(ctx context.Context, queues ...string) error {
 	for i, queue := range queues {
 		argv[i] = queue
 	}
-	if err := idleScript.Run(ctx, c.Redis, []string{slotsKey}, argv...).Err(); err != nil && !errors.Is(err, redis.Nil) {
+	if err := idleScript.Run(ctx, c.Redis, []string{slotsOf("")}, argv...).Err(); err != nil && !errors.Is(err, redis.Nil) {
 		return fmt.Errorf("taskredis: idle: %w", err)
 	}
 	return nil

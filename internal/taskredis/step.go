@@ -172,7 +172,7 @@ func (c *Steps) Step(ctx context.Context, s *Step) (*Answer, error) {
 	for _, order := range s.Slots {
 		argv = append(argv, string(order))
 	}
-	reply, err := stepScript.Run(ctx, c.Redis, []string{c.record(s.Place)}, argv...).Slice()
+	reply, err := stepScript.Run(ctx, c.Redis, []string{c.record(s.Place), slotsOf(s.Place)}, argv...).Slice()
 	if err != nil {
 		return nil, fmt.Errorf("taskredis: step: %w", err)
 	}
@@ -189,6 +189,14 @@ func (c *Steps) record(place string) string {
 		return sidingKey(place, "step:"+c.Session)
 	}
 	return "siding:step:" + c.Session
+}
+
+// slotsOf is the key that says of each queue when a server of it had a free slot last.
+func slotsOf(place string) string {
+	if place != "" {
+		return sidingKey(place, "slots")
+	}
+	return "siding:slots"
 }
 
 func turn(pending bool) string {
