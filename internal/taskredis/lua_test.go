@@ -10,6 +10,7 @@ import (
 
 var (
 	includes  = regexp.MustCompile(`(?m)^-- include (\w+)$`)
+	rawArgs   = regexp.MustCompile(`\b(?:KEYS|ARGV)\b`)
 	namedArgs = regexp.MustCompile(`(?:KEYS|ARGV)\[\d+(?:\.\.\.)?\]`)
 )
 
