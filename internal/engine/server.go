@@ -16,10 +16,11 @@ import (
 
 // A Server runs the tasks of some queues, from Start to Shutdown.
 type Server struct {
-	cfg  Config
-	loop *loop
-	stop context.CancelFunc
-	wg   sync.WaitGroup
+	cfg   Config
+	loop  *loop
+	calls *taskredis.Steps
+	stop  context.CancelFunc
+	wg    sync.WaitGroup
 
 	listener *listener
 }
@@ -38,18 +39,18 @@ func (s *Server) Start(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("engine: start: %w", err)
 	}
-	calls := &taskredis.Steps{
+	s.calls = &taskredis.Steps{
 		Redis: s.cfg.Redis, Session: uuid.NewString(), Holder: fmt.Sprintf("%s (pid %d)", host, os.Getpid()),
 		Prefix: s.cfg.Prefix, TTL: s.cfg.TTL, FenceTTL: s.cfg.FenceTTL, Crashes: s.cfg.Crashes,
 	}
-	s.loop = newLoop(&s.cfg, calls)
+	s.loop = newLoop(&s.cfg, s.calls)
 	for _, snd := range s.loop.senders {
 		snd.clock.set(now.UnixMicro(), sent)
 	}
 	ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
 	s.listener = &listener{
 		redis: s.cfg.Redis, queues: slices.Sorted(maps.Keys(s.cfg.Queues)), found: s.loop.notified, armed: s.loop.armed,
-		idle: calls.Idle, wake: "siding:wake:" + calls.Session, logger: s.cfg.Logger,
+		idle: s.calls.Idle, wake: "siding:wake:" + s.calls.Session, logger: s.cfg.Logger,
 	}
 	s.wg.Go(func() { s.listener.run(ctx) })
 	s.wg.Go(func() { s.loop.run(ctx) })
@@ -60,6 +61,14 @@ func (s *Server) Start(ctx context.Context) error {
 func (s *Server) Stop(ctx context.Context) error {
 	return s.loop.do(ctx, func() { s.loop.stopping = true })
 }
+
+// Hold has the server take no more tasks until Hold(false).
+func (s *Server) Hold(ctx context.Context, hold bool) error {
+	return s.loop.do(ctx, func() { s.loop.held = hold })
+}
+
+// SetRules has the server keep to other limits from now on.
+func (s *Server) SetRules(r taskredis.Rules) { s.calls.SetRules(r) }
 
 // Shutdown stops taking tasks, and returns when those that run have ended and Redis knows. After ShutdownTimeout the
 // contexts of the handlers end. When ctx ends, Shutdown returns its error, and the server's leases expire.

@@ -3,6 +3,7 @@ package taskredis
 import (
 	"crypto/md5" //nolint:gosec // asynq's choice
 	"encoding/hex"
+	"regexp"
 	"strings"
 )
 
@@ -65,6 +66,27 @@ func ReadyKey(queue string) string { return sidingKey(queue, "ready") }
 
 // LineKey sorts the tasks of the queue that wait for a lock by their tickets.
 func LineKey(queue, lock string) string { return sidingKey(queue, "line:"+lock) }
+
+// LockPrefix returns what the keys of locks begin with that a step takes. In a Cluster the locks of a queue's tasks are in
+// the slot of the queue, and keep the tasks in their places; place is then the queue, else "".
+func LockPrefix(place, prefix string) string {
+	if place != "" {
+		return sidingKey(place, "wait:"+prefix)
+	}
+	return prefix
+}
+
+var permitPattern = regexp.MustCompile(`^(?:\{(.*)\}:permit:\d+|(siding:\{.*):permit\{\d+\})$`)
+
+// LockOf returns the key of the lock that a permit is of, and the key of a lock itself.
+func LockOf(key string) string {
+	if strings.HasPrefix(key, "{") || strings.HasSuffix(key, "}") {
+		if m := permitPattern.FindStringSubmatch(key); m != nil {
+			return m[1] + m[2]
+		}
+	}
+	return key
+}
 
 // FenceKey has the last fencing token of a lock.
 func FenceKey(lock string) string { return "{" + lock + "}:fence" }
