@@ -12,7 +12,7 @@
 
 local ttl, fence_ttl = ARGV[1], ARGV[2]
 local t = redis.call('TIME')
-local now = t[1] + t[2] / 1000000
+local now = t[1] * 1000 + math.floor(t[2] / 1000) -- ms, rounded down as Redis does: a lease must not end after its lock
 
 local function renew(queue, id, name, lock)
   local have = redis.call('HMGET', 'asynq:{' .. queue .. '}:t:' .. id, 'siding_attempt', 'state')
@@ -35,7 +35,7 @@ local function renew(queue, id, name, lock)
       redis.call('PEXPIRE', '{' .. base .. '}:permits', 172800000) -- as no lease lasts
     end
   end
-  redis.call('ZADD', 'asynq:{' .. queue .. '}:lease', string.format('%.3f', now + (lock ~= '' and ttl / 1000 or 30)), id)
+  redis.call('ZADD', 'asynq:{' .. queue .. '}:lease', string.format('%.3f', (now + (lock ~= '' and ttl or 30000)) / 1000), id)
   return 1
 end
 
