@@ -87,6 +87,7 @@ type loop struct {
 	stopping bool          // no more tasks are taken
 	held     bool          // likewise, for now
 	drained  chan struct{}
+	over     chan struct{} // closed when run has returned
 }
 
 func newLoop(cfg *Config, calls caller) *loop {
@@ -104,6 +105,7 @@ func newLoop(cfg *Config, calls caller) *loop {
 		senders:  make(map[string]*sender),
 		armed:    make(chan []string, 1),
 		drained:  make(chan struct{}),
+		over:     make(chan struct{}),
 	}
 	for queue := range cfg.Queues {
 		place := l.placeOf(queue)
@@ -121,8 +123,11 @@ func (l *loop) placeOf(queue string) string {
 	return ""
 }
 
-// run runs until ctx ends.
+// run runs until ctx ends. Then nobody watches over the locks of the attempts any more, so the contexts of their handlers
+// end, and what they report goes nowhere.
 func (l *loop) run(ctx context.Context) {
+	defer l.abort()
+	defer close(l.over)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	l.beatNext = time.Now().Add(l.cfg.RenewEvery)
@@ -176,6 +181,14 @@ func (l *loop) do(ctx context.Context, f func()) error {
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
+	}
+}
+
+// send sends a report to the loop, if that still runs.
+func (l *loop) send(r report) {
+	select {
+	case l.reports <- r:
+	case <-l.over:
 	}
 }
 
@@ -243,7 +256,7 @@ func (l *loop) result(a *attempt, result taskredis.Result, grant taskredis.Grant
 		go func() {
 			o := l.lostOutcome(a)
 			o.Lock = "" // there is none to free
-			l.reports <- report{a, o}
+			l.send(report{a, o})
 		}()
 	case taskredis.Stale:
 		if l.attempts[a.Attempt] == a {

@@ -20,7 +20,7 @@ import (
 //	handler ──> outcome ──> report
 //
 // Whatever the functions of the user do, there is one report; unless the lock that it asked for was busy. Then the
-// task waits in Redis, and its attempt is over.
+// task waits in Redis, and its attempt is over. Once the loop has ended, nobody takes the report.
 func (l *loop) runAttempt(a *attempt) {
 	defer a.cancel(nil)
 	ctx := a.ctx
@@ -33,7 +33,7 @@ func (l *loop) runAttempt(a *attempt) {
 			outcome = l.outcomeOf(a, ctx, ErrGoexit)
 		}
 		if outcome.Kind != parkedKind {
-			l.reports <- report{a, outcome}
+			l.send(report{a, outcome})
 		}
 	}()
 
@@ -85,9 +85,13 @@ const parkedKind taskredis.Kind = "parked"
 
 // ask asks for a lock by the next step, and waits for the answer.
 func (l *loop) ask(a *attempt, lock string) (fence int64, granted bool) {
-	l.reports <- report{a, taskredis.Outcome{Name: a.Name, Kind: taskredis.Ask, Want: lock, Ticket: a.Ticket, Until: a.message.Deadline}}
-	fence, granted = <-a.granted
-	return fence, granted
+	l.send(report{a, taskredis.Outcome{Name: a.Name, Kind: taskredis.Ask, Want: lock, Ticket: a.Ticket, Until: a.message.Deadline}})
+	select {
+	case fence, granted = <-a.granted:
+		return fence, granted
+	case <-l.over:
+		return 0, false
+	}
 }
 
 // lockOf returns the key of the lock of a resource.

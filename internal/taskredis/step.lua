@@ -126,9 +126,10 @@ local function without(message, text)
   return message
 end
 
+-- Until when a task waits, by its deadline in seconds: false, '' or 0 for none.
 local function until_of(deadline)
-  local most = now_s + UNTIL
-  return deadline and tonumber(deadline) and math.min(most, math.max(tonumber(deadline), now_s)) or most
+  local most, ends = now_s + UNTIL, tonumber(deadline or '') or 0
+  return ends > 0 and math.min(most, math.max(ends, now_s)) or most
 end
 
 ---------------------------------------------------------------------------------------------------------
@@ -475,7 +476,8 @@ local function take(q, id)
     q.parked = q.parked + 1
     return false
   end
-  local resource, lock, key, over = have[2], '', '', have[6] and tonumber(have[6]) and tonumber(have[6]) <= now_s
+  local resource, lock, key, ends = have[2], '', '', tonumber(have[6] or '') or 0
+  local over = ends > 0 and ends <= now_s
   local known = {priority = have[3], ticket = have[4], lock = have[5], deadline = have[6], parked = have[7], losses = have[8], text = have[9]}
   if resource and resource ~= '' and not over and #resource <= 512 and not string.find(resource, '[{}%c]') then
     lock = prefix .. resource

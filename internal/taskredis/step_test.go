@@ -285,3 +285,42 @@ func TestStepPausesALock(t *testing.T) {
 		s.takes("1 ", nil, 5, "q")
 	})
 }
+
+func TestStepHasATaskThatAskedWait(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		ctx := context.Background()
+		s := b.server("one")
+		b.pending("q", "holds", "a")
+		b.pending("q", "asks", "")
+		taken := s.takes("holds asks ", nil, 2, "q")
+		ask := Outcome{Name: taken[1].Name, Kind: Ask, Want: "lock:a", Ticket: taken[1].Ticket} // the task has no deadline
+		_, a := s.make([]Outcome{ask}, 0)
+		if a.Results[0] != Parked {
+			t.Fatalf("want parked, have %s", a.Results[0])
+		}
+		until, err := b.rdb.ZScore(ctx, RetryKey("q"), "asks").Result()
+		b.must(err)
+		if in := time.Until(time.Unix(int64(until), 0)); in < time.Hour {
+			t.Errorf("want it to wait for hours, have it forwarded in %v", in)
+		}
+	})
+}
+
+func TestRenewedLeaseDoesNotOutliveItsLock(t *testing.T) {
+	t.Parallel()
+	memory := miniredis.RunT(t)
+	b := &bench{t: t, memory: memory, rdb: redis.NewClient(&redis.Options{Addr: memory.Addr()})}
+	t.Cleanup(func() { _ = b.rdb.Close() })
+	memory.SetTime(time.UnixMicro(1_800_000_000_000_900)) // of a second, Redis' locks know the milliseconds
+	s := b.server("one")
+	b.pending("q", "1", "a")
+	taken := s.takes("1 ", nil, 1, "q")
+	for range 2 {
+		if lease, err := b.rdb.ZScore(context.Background(), LeaseKey("q"), "1").Result(); err != nil || lease != 1_800_000_015 {
+			t.Errorf("want a lease until 1800000015.000, have %.3f, %v", lease, err)
+		}
+		_, err := s.Renew(context.Background(), []Name{taken[0].Name})
+		b.must(err)
+	}
+}
