@@ -76,7 +76,7 @@ func (f *fleet) config(handler Handler) Config {
 func (f *fleet) start(cfg Config) *Server {
 	f.t.Helper()
 	s := New(cfg)
-	if err := s.Start(f.t.Context()); err != nil {
+	if err := s.Start(f.t.Context(), taskredis.Rules{}); err != nil {
 		f.t.Fatal(err)
 	}
 	f.t.Cleanup(func() {

@@ -29,7 +29,7 @@ type Server struct {
 func New(cfg Config) *Server { return &Server{cfg: cfg} }
 
 // Start begins to take tasks. It returns the error of Redis if that does not answer.
-func (s *Server) Start(ctx context.Context) error {
+func (s *Server) Start(ctx context.Context, rules taskredis.Rules) error {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown host"
@@ -43,6 +43,7 @@ func (s *Server) Start(ctx context.Context) error {
 		Redis: s.cfg.Redis, Session: uuid.NewString(), Holder: fmt.Sprintf("%s (pid %d)", host, os.Getpid()),
 		Prefix: s.cfg.Prefix, TTL: s.cfg.TTL, FenceTTL: s.cfg.FenceTTL, Crashes: s.cfg.Crashes,
 	}
+	s.calls.SetRules(rules)
 	s.loop = newLoop(&s.cfg, s.calls)
 	for _, snd := range s.loop.senders {
 		snd.clock.set(now.UnixMicro(), sent)

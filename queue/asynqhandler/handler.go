@@ -43,7 +43,7 @@ func New(rdb redis.UniversalClient, h asynq.Handler) (engine.Handler, error) {
 	}
 	return func(ctx context.Context, t *engine.Task) error {
 		return l.process(ctx, h, t.Message, func(ctx context.Context, result []byte) error {
-			return taskredis.WriteResult(ctx, rdb, t.Name, result)
+			return taskredis.WriteResult(ctx, rdb, t.Taken.Name, result)
 		})
 	}, nil
 }

@@ -51,7 +51,7 @@ func begin(ctx context.Context, t *testing.T, rdb *redis.Client, m *taskredis.Me
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &engine.Task{Message: decoded, Taken: taskredis.Taken{Name: taskredis.Name{Queue: m.Queue, ID: m.ID, Attempt: attempt}}}
+	return &engine.Task{Message: decoded, Taken: &taskredis.Taken{Name: taskredis.Name{Queue: m.Queue, ID: m.ID, Attempt: attempt}}}
 }
 
 func newHandler(t *testing.T, rdb redis.UniversalClient, h asynq.HandlerFunc) engine.Handler {
