@@ -72,5 +72,7 @@ type Config struct {
 	Parked    func([]taskredis.ParkedTask)
 	Recovered func(taskredis.Name) // is told of tasks that were put back as their servers had died
 
+	Versions string // what the server runs, in words, for its entry
+
 	Logger *slog.Logger
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/taskredis"
 )
@@ -39,6 +40,10 @@ func (s *Server) Start(ctx context.Context, rules taskredis.Rules) error {
 	if err != nil {
 		return fmt.Errorf("engine: start: %w", err)
 	}
+	queues := slices.Sorted(maps.Keys(s.cfg.Queues))
+	if err := refuseOthers(ctx, s.cfg.Redis, queues); err != nil {
+		return err
+	}
 	s.calls = &taskredis.Steps{
 		Redis: s.cfg.Redis, Session: uuid.NewString(), Holder: fmt.Sprintf("%s (pid %d)", host, os.Getpid()),
 		Prefix: s.cfg.Prefix, TTL: s.cfg.TTL, FenceTTL: s.cfg.FenceTTL, Crashes: s.cfg.Crashes,
@@ -50,12 +55,34 @@ func (s *Server) Start(ctx context.Context, rules taskredis.Rules) error {
 	}
 	ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
 	s.listener = &listener{
-		redis: s.cfg.Redis, queues: slices.Sorted(maps.Keys(s.cfg.Queues)), found: s.loop.notified, armed: s.loop.armed,
+		redis: s.cfg.Redis, queues: queues, found: s.loop.notified, armed: s.loop.armed,
 		idle: s.calls.Idle, wake: "siding:wake:" + s.calls.Session, logger: s.cfg.Logger,
 	}
 	s.wg.Go(func() { s.listener.run(ctx) })
 	s.wg.Go(func() { s.loop.run(ctx) })
+	shown := &entry{
+		redis: s.cfg.Redis, state: s.entryState, logger: s.cfg.Logger,
+		info: taskredis.ServerInfo{
+			Host: host, PID: os.Getpid(), ID: s.calls.Session, Concurrency: s.cfg.Concurrency, Queues: s.cfg.Queues, Strict: s.cfg.Strict,
+			Started: sent, Versions: s.cfg.Versions, Guarded: true, Protocol: taskredis.Protocol,
+		},
+	}
+	s.wg.Go(func() { shown.run(ctx) })
 	return nil
+}
+
+// refuseOthers returns an error if a server of another protocol is alive on one of the queues: the two would not see each
+// other's waiting tasks.
+func refuseOthers(ctx context.Context, rdb redis.UniversalClient, queues []string) error {
+	others, err := taskredis.OtherServers(ctx, rdb, queues)
+	if err != nil {
+		return fmt.Errorf("engine: start: %w", err)
+	}
+	if len(others) == 0 {
+		return nil
+	}
+	return fmt.Errorf("engine: start: %v, of another release, serves the same queues, and the two would not keep to one order: "+
+		"stop all servers of that release first (one that was killed is listed for 10 s more)", others[0])
 }
 
 // Stop has the server take no more tasks. Those that run go on.
