@@ -29,7 +29,7 @@ func (silent) Printf(context.Context, string, ...any) {}
 
 // scenarios returns all of them.
 func scenarios() []scenario {
-	return slices.Concat(outcomes, options, uniqueness, messages, ends, queues, operators, shutdowns, crashes)
+	return slices.Concat(outcomes, options, uniqueness, messages, ends, queues, operators, shutdowns, crashes, groups)
 }
 
 // TestScenarios compares every subject with asynq's server in every scenario.
