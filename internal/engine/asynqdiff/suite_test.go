@@ -29,7 +29,8 @@ func (silent) Printf(context.Context, string, ...any) {}
 
 // scenarios returns all of them.
 func scenarios() []scenario {
-	return slices.Concat(outcomes, options, uniqueness, messages, ends, queues, operators, shutdowns, crashes)
+	return slices.Concat(heartbeats, // which take longest, so they begin first
+		outcomes, options, uniqueness, messages, ends, queues, operators, shutdowns, crashes, groups, upkeep)
 }
 
 // TestScenarios compares every subject with asynq's server in every scenario.
