@@ -1,6 +1,10 @@
 package taskredis
 
-import "strings"
+import (
+	"crypto/md5" //nolint:gosec // asynq's choice
+	"encoding/hex"
+	"strings"
+)
 
 // asynq puts the name of a queue in braces, so all keys of a queue share a slot of a Cluster. The keys
 // that are not asynq's are made likewise.
@@ -34,6 +38,24 @@ func CompletedKey(queue string) string { return asynqKey(queue, "completed") }
 
 // PausedKey exists while the queue is paused.
 func PausedKey(queue string) string { return asynqKey(queue, "paused") }
+
+// GroupKey sorts the tasks of a group that wait to be aggregated by when they came, in Unix seconds.
+func GroupKey(queue, group string) string { return asynqKey(queue, "g:"+group) }
+
+// GroupsKey is the set of the queue's groups.
+func GroupsKey(queue string) string { return asynqKey(queue, "groups") }
+
+// UniqueKey exists while there is a task that its client wanted to be the only one of its type and payload.
+func UniqueKey(queue, kind string, payload []byte) string {
+	if payload == nil { // unlike an empty one, as asynq has it
+		return asynqKey(queue, "unique:"+kind+":")
+	}
+	sum := md5.Sum(payload) //nolint:gosec // asynq's choice
+	return asynqKey(queue, "unique:"+kind+":"+hex.EncodeToString(sum[:]))
+}
+
+// queuesKey is the set of the names of all queues. It is not in the slot of any of them.
+const queuesKey = "asynq:queues"
 
 // NotifyKey is the list of which an element wakes one idle server of the queue.
 func NotifyKey(queue string) string { return sidingKey(queue, "notify") }
