@@ -740,7 +740,7 @@ func TestEnqueueAllStops(t *testing.T) {
 
 func TestEnqueueWithoutRedis(t *testing.T) {
 	t.Parallel()
-	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1})
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1})
 	t.Cleanup(func() { _ = rdb.Close() })
 	q := NewEnqueuer(rdb)
 	q.listed["q"] = time.Now()
@@ -783,6 +783,17 @@ func TestCluster(t *testing.T) {
 	}
 	if n := rdb.LLen(t.Context(), PendingKey("x{y}z")).Val(); n != 8 {
 		t.Errorf("want 8 tasks pending, have %d", n)
+	}
+	for _, queue := range []string{"a", "b", "c", "d"} {
+		if err := WriteServer(t.Context(), rdb, ours(queue), workersOf(queue), time.Minute); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := ClearServer(t.Context(), rdb, ours("d")); err != nil {
+		t.Error(err)
+	}
+	if servers, err := Servers(t.Context(), rdb); err != nil || len(servers) != 3 {
+		t.Errorf("want 3 servers, have %v, %v", servers, err)
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 	"time"
-	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -51,12 +50,6 @@ const (
 	fieldHeaders      protowire.Number = 15
 )
 
-// Field numbers of an entry of a map, which protobuf encodes as a message for each entry.
-const (
-	fieldKey   protowire.Number = 1
-	fieldValue protowire.Number = 2
-)
-
 // ErrMessage says that an encoded task cannot be read.
 var ErrMessage = errors.New("taskredis: a task cannot be read")
 
@@ -65,39 +58,32 @@ var ErrMessage = errors.New("taskredis: a task cannot be read")
 // [Message.Encode]. The payload shares the memory of encoded; nothing else does.
 func DecodeMessage(encoded []byte) (*Message, error) {
 	m := &Message{}
-	d := decoder{fields: walk(encoded)}
-	for d.next() {
-		if !d.into(m) {
-			m.unknown = append(m.unknown, encoded[d.start:d.pos]...)
+	f := walk(encoded)
+	for f.next() {
+		if !m.set(&f) {
+			m.unknown = append(m.unknown, encoded[f.start:f.pos]...)
 		}
 	}
-	if d.err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrMessage, d.err)
+	if f.err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrMessage, f.err)
 	}
 	return m, nil
 }
 
-// A decoder makes the texts of a message.
-type decoder struct {
-	fields
-
-	copied string
-}
-
-// into sets the field of m, and returns false for one that is not known. One of another wire type than asynq's is
-// not known either: so protobuf has it.
-func (d *decoder) into(m *Message) bool {
-	switch d.kind {
+// set returns false for a field that is not known. One of another wire type than asynq's is not known either: so protobuf
+// has it.
+func (m *Message) set(f *fields) bool {
+	switch f.kind {
 	case protowire.VarintType:
-		return setNumber(m, d.number, int64(d.varint)) //nolint:gosec // asynq's numbers are signed
+		return m.setNumber(f.number, int64(f.varint)) //nolint:gosec // asynq's numbers are signed
 	case protowire.BytesType:
-		return d.intoText(m)
+		return m.setBytes(f)
 	default:
 		return false
 	}
 }
 
-func setNumber(m *Message, number protowire.Number, n int64) bool {
+func (m *Message) setNumber(number protowire.Number, n int64) bool {
 	switch number {
 	case fieldRetry:
 		m.Retry = int(int32(n)) //nolint:gosec // asynq's is an int32
@@ -119,65 +105,47 @@ func setNumber(m *Message, number protowire.Number, n int64) bool {
 	return true
 }
 
-func (d *decoder) intoText(m *Message) bool {
-	switch d.number {
+func (m *Message) setBytes(f *fields) bool {
+	switch f.number {
 	case fieldType:
-		m.Type = d.text(d.from, d.to)
+		m.Type = f.text()
 	case fieldPayload:
-		m.Payload = d.value()
+		m.Payload = f.value()
 	case fieldID:
-		m.ID = d.text(d.from, d.to)
+		m.ID = f.text()
 	case fieldQueue:
-		m.Queue = d.text(d.from, d.to)
+		m.Queue = f.text()
 	case fieldErrorMsg:
-		m.ErrorMsg = d.text(d.from, d.to)
+		m.ErrorMsg = f.text()
 	case fieldUniqueKey:
-		m.UniqueKey = d.text(d.from, d.to)
+		m.UniqueKey = f.text()
 	case fieldGroupKey:
-		m.GroupKey = d.text(d.from, d.to)
+		m.GroupKey = f.text()
 	case fieldHeaders:
-		d.addHeader(m)
+		m.addHeader(f)
 	default:
 		return false
 	}
 	return true
 }
 
-func (d *decoder) addHeader(m *Message) {
+func (m *Message) addHeader(f *fields) {
 	var name, value string
-	entry := d.within()
+	entry := f.within()
 	for entry.next() {
 		switch {
 		case entry.kind != protowire.BytesType:
 		case entry.number == fieldKey:
-			name = d.text(entry.from, entry.to)
+			name = entry.text()
 		case entry.number == fieldValue:
-			value = d.text(entry.from, entry.to)
+			value = entry.text()
 		}
-	}
-	if entry.err != nil {
-		d.err = entry.err
-		return
 	}
 	if m.Headers == nil {
 		m.Headers = make(map[string]string)
 	}
 	m.Headers[name] = value
-}
-
-// text returns a text of the message. A task has some ten short ones. All of a small task copied once takes less time
-// than ten of them; of a large one, the payload would be most of the copy.
-func (d *decoder) text(from, to int) string {
-	if !utf8.Valid(d.all[from:to]) && d.err == nil {
-		d.err = fmt.Errorf("field %d: a text is not UTF-8", d.number)
-	}
-	if len(d.all) > 1024 {
-		return string(d.all[from:to])
-	}
-	if d.copied == "" {
-		d.copied = string(d.all)
-	}
-	return d.copied[from:to]
+	f.err = entry.err
 }
 
 // Encode returns the task as asynq encodes it, with the fields that were not known at the end. Bytes that are not
