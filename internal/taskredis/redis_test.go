@@ -26,6 +26,17 @@ type server struct {
 // onRedis runs a test on a Redis in memory and on a real one, which all tests share.
 func onRedis(t *testing.T, test func(*server)) {
 	t.Helper()
+	onServers(t, redistest.Shared, test)
+}
+
+// onOwnRedis is onRedis for a test that has all of the real one for itself.
+func onOwnRedis(t *testing.T, test func(*server)) {
+	t.Helper()
+	onServers(t, func(tb testing.TB) *redistest.Server { tb.Helper(); return redistest.Start(tb) }, test)
+}
+
+func onServers(t *testing.T, start func(testing.TB) *redistest.Server, test func(*server)) {
+	t.Helper()
 	name := strings.NewReplacer("/", ":", " ", "-").Replace(t.Name())
 	t.Run("miniredis", func(t *testing.T) {
 		t.Parallel()
@@ -36,7 +47,7 @@ func onRedis(t *testing.T, test func(*server)) {
 	t.Run("Redis", func(t *testing.T) {
 		t.Parallel()
 		// A test that runs again finds nothing of its last time.
-		test(&server{t, redistest.Shared(t).Client(t), fmt.Sprint(name, ":", time.Now().UnixNano())})
+		test(&server{t, start(t).Client(t), fmt.Sprint(name, ":", time.Now().UnixNano())})
 	})
 }
 
