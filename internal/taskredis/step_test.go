@@ -208,6 +208,37 @@ func TestStepThatRunsTwice(t *testing.T) {
 	})
 }
 
+func TestStepThatTookNothingRunsTwice(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		s := b.server("one")
+		step, _ := s.make(nil, 4, "q")
+		b.pending("q", "1", "a")
+		again, err := s.Step(context.Background(), step) // the server has had its answer, and does not hear of this one
+		b.must(err)
+		if len(again.Taken) > 0 {
+			t.Errorf("want nothing taken, have %s", idsOf(again.Taken))
+		}
+		s.takes("1 ", nil, 4, "q")
+	})
+}
+
+func TestStepParksWhatComesFirst(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		ctx := context.Background()
+		s := b.server("one")
+		b.pending("q", "1", "a")
+		b.pending("q", "2", "a")
+		taken := s.takes("1 ", nil, 2, "q")
+		s.takes("", nil, 1, "q")
+		b.pending("q", "urgent", "a")
+		b.must(b.rdb.HSet(ctx, TaskKey("q", "urgent"), "siding_priority", "3").Err())
+		s.turn["q"] = true // pending tasks first: urgent is parked in the step that looks at its lock
+		s.takes("urgent ", done(taken...), 1, "q")
+	})
+}
+
 func TestStepPutsACrashedTaskFirst(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bench) {
