@@ -15,8 +15,9 @@ local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000) -- ms, rounded down as Redis does: a lease must not end after its lock
 
 local function renew(queue, id, name, lock)
-  local have = redis.call('HMGET', 'asynq:{' .. queue .. '}:t:' .. id, 'siding_attempt', 'state')
+  local have = redis.call('HMGET', 'asynq:{' .. queue .. '}:t:' .. id, 'siding_attempt', 'state', 'siding_lock')
   if have[1] ~= name or have[2] ~= 'active' then return 0 end
+  if lock == '' then lock = have[3] or '' end -- the attempt has asked for one, and does not know yet that it has it
   if lock ~= '' then
     local base = string.match(lock, '^{(.*)}:permit:%d+$') or lock
     local key, value = lock, redis.call('GET', lock)

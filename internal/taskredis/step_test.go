@@ -355,3 +355,29 @@ func TestRenewedLeaseDoesNotOutliveItsLock(t *testing.T) {
 		b.must(err)
 	}
 }
+
+func TestRenewKnowsALockThatWasJustGranted(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		ctx := context.Background()
+		s := b.server("one")
+		b.pending("q", "1", "")
+		taken := s.takes("1 ", nil, 1, "q")
+		_, a := s.make([]Outcome{{Name: taken[0].Name, Kind: Ask, Want: "lock:a", Ticket: taken[0].Ticket}}, 0)
+		if a.Results[0] != Granted {
+			t.Fatalf("want granted, have %s", a.Results[0])
+		}
+		b.must(b.rdb.PExpire(ctx, "lock:a", time.Second).Err())
+		_, err := s.Renew(ctx, []Name{taken[0].Name}) // as sent before the answer came
+		b.must(err)
+		left, err := b.rdb.PTTL(ctx, "lock:a").Result()
+		b.must(err)
+		now, err := b.rdb.Time(ctx).Result()
+		b.must(err)
+		lease, err := b.rdb.ZScore(ctx, LeaseKey("q"), "1").Result()
+		b.must(err)
+		if in := time.UnixMilli(int64(lease * 1000)).Sub(now); left < 14*time.Second || in > 15*time.Second {
+			t.Errorf("want both for 15s, have a lock for %v and a lease for %v", left, in)
+		}
+	})
+}
