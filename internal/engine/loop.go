@@ -210,25 +210,25 @@ func (l *loop) senderOf(a *attempt) *sender { return l.senders[l.placeOf(a.Queue
 
 // sendSteps has each sender send a step if it has something to say, or is to take tasks.
 func (l *loop) sendSteps(ctx context.Context, now time.Time) {
-	free := 0
-	if !l.stopping && !l.held {
-		free = min(l.cfg.Concurrency-l.running-l.promised(), mostSlots)
-	}
-	draws, slots := l.queues.draw(free, now, func(queue string) bool { return l.senders[l.placeOf(queue)].mayTake() })
+	draws, slots := l.queues.draw(l.free(), now, func(queue string) bool { return l.senders[l.placeOf(queue)].mayTake() })
 	for _, s := range l.senders {
 		s.send(ctx, now, draws, slots)
 	}
 }
 
-// promised returns for how many slots tasks are on their way.
-func (l *loop) promised() int {
-	n := 0
+// free returns how many slots a step may ask tasks for: those that are not taken, and not promised to a step that is
+// under way.
+func (l *loop) free() int {
+	if l.stopping || l.held {
+		return 0
+	}
+	n := l.cfg.Concurrency - l.running
 	for _, s := range l.senders {
 		if s.flight != nil {
-			n += len(s.flight.Slots)
+			n -= len(s.flight.Slots)
 		}
 	}
-	return n
+	return min(n, mostSlots)
 }
 
 // result takes what a step has made of an outcome.
@@ -394,7 +394,7 @@ func (l *loop) nextTime(now time.Time) time.Time {
 	for _, snd := range l.senders {
 		sooner(snd.next(now))
 	}
-	if !l.stopping && l.running < l.cfg.Concurrency {
+	if l.free() > 0 { // else nothing is drawn
 		if at, ok := l.queues.next(); ok {
 			sooner(at)
 		}

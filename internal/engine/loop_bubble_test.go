@@ -97,3 +97,16 @@ func TestLoopThatEndsLeavesNobodyAtWork(t *testing.T) {
 		}
 	})
 }
+
+func TestLoopSleepsWhileItsSlotsArePromised(t *testing.T) {
+	t.Parallel()
+	l := newLoop(loopConfig(t, nil), script{})
+	now := time.Now()
+	one := l.queues.all["q"]
+	l.queues.hasNot(one)
+	one.due = now.Add(-time.Millisecond) // a lock should be looked at, but a step for all slots is under way
+	l.senders[""].flight = &flight{Step: &taskredis.Step{Slots: make([]taskredis.Order, l.cfg.Concurrency)}, again: now.Add(time.Second)}
+	if next := l.nextTime(now); !next.After(now) {
+		t.Errorf("want the loop to sleep, have it look again in %v", next.Sub(now))
+	}
+}

@@ -203,9 +203,7 @@ func (s *sender) apply(ctx context.Context, f *flight, a *taskredis.Answer, sent
 	if a.Known < s.recorded && now.Sub(s.recordedAt) < taskredis.Recorded {
 		s.forgotten(a.Known, now)
 	}
-	if len(f.Outcomes) > 0 || len(a.Taken) > 0 {
-		s.recorded, s.recordedAt = f.Number, now
-	}
+	s.recorded, s.recordedAt = f.Number, now
 	if len(f.Outcomes) > 0 {
 		s.recent = append(s.recent, sentOutcomes{f.Number, now, f.Outcomes})
 	}

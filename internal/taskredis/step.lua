@@ -330,6 +330,15 @@ local function start(q, id, task, lock, ticket, have, message)
   tasks[n + 5], tasks[n + 6], tasks[n + 7], tasks[n + 8], tasks[n + 9] = fence, ticket, have.parked or '0', have.losses or '0', message
 end
 
+-- Moves those that were parked out of pending.
+local function flush(q)
+  if q.parked == 0 then return end
+  if #q.waits > 0 then call('ZADD', q.retry, unpack(q.waits)) end
+  for lock, pairs_of_line in pairs(q.lines) do ours('ZADD', siding(q.name, 'line:' .. lock), unpack(pairs_of_line)) end
+  call('LTRIM', q.pending, 0, -q.parked - 1)
+  q.parked, q.waits, q.lines = 0, {}, {}
+end
+
 -- Looks at a lock of the ready set that is due. Returns whether an attempt has begun.
 local function look(q, lock)
   local key, value, due = room(lock)
@@ -340,6 +349,7 @@ local function look(q, lock)
     call('ZADD', q.ready, digits(due), lock)
     return false
   end
+  flush(q) -- one of those may come first
   local line = siding(q.name, 'line:' .. lock)
   for _ = 1, MOST_HEADS do
     local heads = ours('ZRANGE', line, 0, 1, 'WITHSCORES')
@@ -401,15 +411,6 @@ local function from_ready(q)
     end
   end
   return false
-end
-
--- Moves those that were parked out of pending.
-local function flush(q)
-  if q.parked == 0 then return end
-  if #q.waits > 0 then call('ZADD', q.retry, unpack(q.waits)) end
-  for lock, pairs_of_line in pairs(q.lines) do ours('ZADD', siding(q.name, 'line:' .. lock), unpack(pairs_of_line)) end
-  call('LTRIM', q.pending, 0, -q.parked - 1)
-  q.parked, q.waits, q.lines = 0, {}, {}
 end
 
 -- Locks that this step has found busy: {value, the last ticket given}. None is freed from here on.
@@ -569,22 +570,21 @@ end
 if #served > 0 then call('HSET', slots, unpack(served)) end
 for queue in pairs(marked) do tell(queue) end
 
-if #results > 0 or #tasks > 0 then
-  local texts = {digits(number) .. '\n'}
-  local function text(s)
-    s = tostring(s)
-    texts[#texts + 1] = #s .. ':'
-    texts[#texts + 1] = s
-  end
-  text(#results)
-  for _, result in ipairs(results) do text(result) end
-  text(#granted / 5)
-  for _, value in ipairs(granted) do text(value) end
-  text(#tasks / 9)
-  for i = 1, #tasks, 9 do
-    text(queues[tasks[i]].name)
-    for k = i, i + 7 do text(tasks[k]) end
-  end
-  call('SET', KEYS[1], table.concat(texts), 'PX', 600000)
+-- Also what a step did that has taken nothing: a second call must not take what nobody waits for any more.
+local texts = {digits(number) .. '\n'}
+local function text(s)
+  s = tostring(s)
+  texts[#texts + 1] = #s .. ':'
+  texts[#texts + 1] = s
 end
+text(#results)
+for _, result in ipairs(results) do text(result) end
+text(#granted / 5)
+for _, value in ipairs(granted) do text(value) end
+text(#tasks / 9)
+for i = 1, #tasks, 9 do
+  text(queues[tasks[i]].name)
+  for k = i, i + 7 do text(tasks[k]) end
+end
+call('SET', KEYS[1], table.concat(texts), 'PX', 600000)
 return {now, known, results, states, tasks, parked, recovered, troubles}

@@ -208,6 +208,37 @@ func TestStepThatRunsTwice(t *testing.T) {
 	})
 }
 
+func TestStepThatTookNothingRunsTwice(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		s := b.server("one")
+		step, _ := s.make(nil, 4, "q")
+		b.pending("q", "1", "a")
+		again, err := s.Step(context.Background(), step) // the server has had its answer, and does not hear of this one
+		b.must(err)
+		if len(again.Taken) > 0 {
+			t.Errorf("want nothing taken, have %s", idsOf(again.Taken))
+		}
+		s.takes("1 ", nil, 4, "q")
+	})
+}
+
+func TestStepParksWhatComesFirst(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		ctx := context.Background()
+		s := b.server("one")
+		b.pending("q", "1", "a")
+		b.pending("q", "2", "a")
+		taken := s.takes("1 ", nil, 2, "q")
+		s.takes("", nil, 1, "q")
+		b.pending("q", "urgent", "a")
+		b.must(b.rdb.HSet(ctx, TaskKey("q", "urgent"), "siding_priority", "3").Err())
+		s.turn["q"] = true // pending tasks first: urgent is parked in the step that looks at its lock
+		s.takes("urgent ", done(taken...), 1, "q")
+	})
+}
+
 func TestStepPutsACrashedTaskFirst(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bench) {
@@ -323,4 +354,30 @@ func TestRenewedLeaseDoesNotOutliveItsLock(t *testing.T) {
 		_, err := s.Renew(context.Background(), []Name{taken[0].Name})
 		b.must(err)
 	}
+}
+
+func TestRenewKnowsALockThatWasJustGranted(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		ctx := context.Background()
+		s := b.server("one")
+		b.pending("q", "1", "")
+		taken := s.takes("1 ", nil, 1, "q")
+		_, a := s.make([]Outcome{{Name: taken[0].Name, Kind: Ask, Want: "lock:a", Ticket: taken[0].Ticket}}, 0)
+		if a.Results[0] != Granted {
+			t.Fatalf("want granted, have %s", a.Results[0])
+		}
+		b.must(b.rdb.PExpire(ctx, "lock:a", time.Second).Err())
+		_, err := s.Renew(ctx, []Name{taken[0].Name}) // as sent before the answer came
+		b.must(err)
+		left, err := b.rdb.PTTL(ctx, "lock:a").Result()
+		b.must(err)
+		now, err := b.rdb.Time(ctx).Result()
+		b.must(err)
+		lease, err := b.rdb.ZScore(ctx, LeaseKey("q"), "1").Result()
+		b.must(err)
+		if in := time.UnixMilli(int64(lease * 1000)).Sub(now); left < 14*time.Second || in > 15*time.Second {
+			t.Errorf("want both for 15s, have a lock for %v and a lease for %v", left, in)
+		}
+	})
 }
