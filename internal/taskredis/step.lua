@@ -122,10 +122,12 @@ local function ours(command, key, ...)
   return call(command, key, ...)
 end
 
--- Makes the next fence of a lock: the time in us, or one more than the last.
+-- Makes the next fence of a lock: the time in us, or one more than the last. Those of a step differ.
+local fences = 0
 local function fenced(lock)
   local key = '{' .. lock .. '}:fence'
-  local fence = digits(now)
+  fences = fences + 1
+  local fence = digits(now + fences)
   local before = pcall_redis('SET', key, fence, 'PX', fence_ttl, 'GET')
   if type(before) == 'table' and before.err then
     troubles[#troubles + 1] = key .. ': ' .. before.err
@@ -141,11 +143,14 @@ local function fenced(lock)
 end
 
 -- In how many us somebody should look at a held lock whose value is this: when it expires, or soon if its
--- holder is a program that tells nobody when it leaves.
+-- holder is a program that tells nobody when it leaves. A lock is there in the ms in which its time ends, and gone in
+-- the next; it is not looked at again by this step.
 local function look_in(lock, value)
-  local left = call('PTTL', lock) * 1000
-  if left < 0 or type(value) ~= 'string' or string.sub(value, 1, 7) ~= 'siding:' then return left < 0 and FOREIGN or math.min(left, FOREIGN) end
-  return left
+  local left = call('PTTL', lock)
+  if left < 0 then return FOREIGN end
+  left = math.max(left, 1) * 1000
+  if type(value) == 'string' and string.sub(value, 1, 7) == 'siding:' then return left end
+  return math.min(left, FOREIGN)
 end
 
 -- What a lock holds; a table if that is no text.
@@ -162,17 +167,21 @@ local function mark(lock, queue, due)
 end
 
 -- Frees a lock that is known to be held by an attempt of queue. The line with the oldest head may have it
--- now; the others a moment later, if a server of that line's queue has a slot for it.
+-- now; the others a moment later, if a server of that line's queue has a slot for it. Of all that are due the
+-- one is first that was taken longest ago, as its fence tells: so resources take turns, also if many attempts
+-- begin and end at the same time.
 local function free(lock, queue)
   call('DEL', lock)
   local lines = ours('ZRANGE', lines_of(lock), 0, -1, 'WITHSCORES')
   if #lines == 0 then return end
-  local oldest, others = lines[1], now
+  local taken = pcall_redis('GET', '{' .. lock .. '}:fence')
+  local due = math.min(now, type(taken) == 'string' and tonumber(taken) or now)
+  local oldest, others = lines[1], due
   if #lines > 2 then
     local seen = oldest == queue and now or tonumber(call('HGET', SLOTS, oldest) or '0')
     if now - seen < SEEN then others = now + OFFER end
   end
-  mark(lock, oldest, now)
+  mark(lock, oldest, due)
   for i = 3, #lines, 2 do mark(lock, lines[i], others) end
 end
 

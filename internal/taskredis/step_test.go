@@ -3,6 +3,8 @@ package taskredis
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -231,5 +233,25 @@ func TestStepPutsACrashedTaskFirst(t *testing.T) {
 			t.Errorf("the crashed attempt: want stale, have %s", late.Results[0])
 		}
 		other.takes("1 ", done(a.Taken...), 2, "q")
+	})
+}
+
+// Of locks that are freed together the one is ready first that was taken first, whatever their names and whichever
+// outcome comes first.
+func TestStepFreesInTheOrderOfTaking(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		s := b.server("one")
+		for _, resource := range []string{"c", "a", "d", "b"} {
+			b.pending("q", resource+"1", resource)
+			b.pending("q", resource+"2", resource)
+		}
+		taken := s.takes("c1 a1 d1 b1 ", nil, 5, "q")
+		outcomes := done(taken...)
+		slices.SortFunc(outcomes, func(a, b Outcome) int { return strings.Compare(a.ID, b.ID) })
+		s.takes("", outcomes, 0)
+		for _, want := range []string{"c2 ", "a2 ", "d2 ", "b2 "} {
+			s.takes(want, nil, 1, "q")
+		}
 	})
 }
