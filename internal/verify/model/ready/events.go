@@ -13,7 +13,7 @@ func (m *Model) apply(s *State, move Move) bool {
 		return move.Event == Step || x.failed
 	case StepUnheard, StepDelayed:
 		sv.Sent = s.copyOf(server, m.Servers[server].Slots, move.Queue)
-		sv.Waits, sv.Asleep, sv.Alarm = true, false, false
+		sv.Waits, sv.Asleep, sv.Alarm, sv.Popped = true, false, false, false
 		if move.Event == StepUnheard {
 			m.run(s, server, &sv.Sent, NoCopy, false, 0)
 		} else {
@@ -32,9 +32,10 @@ func (m *Model) apply(s *State, move Move) bool {
 	case HandlerEnds:
 		m.handlerEnds(s, move)
 	case Wake:
-		queue.Notify, sv.Asleep, sv.Alarm = false, false, false
+		queue.Notify, sv.Asleep, sv.Alarm, sv.Listens = false, false, false, false
+		sv.Popped = (sv.Drains || s.working(server) >= m.Servers[server].Slots) && m.Mistake != PoppedForgotten
 	case SecondPasses:
-		sv.Asleep, sv.Alarm = false, false
+		sv.Asleep, sv.Alarm, sv.Listens = false, false, false
 	case WindowEnds:
 		s.windowEnds(server)
 	case Heartbeat:

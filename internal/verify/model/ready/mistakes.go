@@ -80,6 +80,7 @@ const (
 	OwnFirst      Mistake = "a release gives its slot to the next waiter of its resource"
 
 	// Notifications.
-	NobodyTold    Mistake = "nobody is told of what a step leaves"
-	OthersNotTold Mistake = "servers of other queues are not told of a release"
+	NobodyTold      Mistake = "nobody is told of what a step leaves"
+	PoppedForgotten Mistake = "a server that is notified and has no free slot tells nobody"
+	OthersNotTold   Mistake = "servers of other queues are not told of a release"
 )

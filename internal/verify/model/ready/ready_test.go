@@ -166,6 +166,7 @@ func TestMistakesAreFound(t *testing.T) {
 		{"turns", ready.Model{Mistake: ready.OwnFirst, Tasks: pairs, Servers: wider, Turns: true}},
 
 		{"late", ready.Model{Mistake: ready.NobodyTold, Tasks: pairs, Servers: pair}},
+		{"late", ready.Model{Mistake: ready.PoppedForgotten, Tasks: others, Servers: fleet}},
 		{"late", ready.Model{Mistake: ready.OthersNotTold, Tasks: queues, Servers: apart}},
 	}
 	for _, tt := range tests {

@@ -129,7 +129,7 @@ func (m *Model) sendAgain(s *State, server uint8) {
 func (s *State) rest(x *script, slots uint8) {
 	sv := &s.Servers[x.server]
 	sv.Asleep = !x.more && !sv.Drains && !s.ended(x.server) && s.working(x.server) < slots
-	sv.Alarm = false
+	sv.Alarm, sv.Popped, sv.Listens = false, false, sv.Listens || sv.Asleep
 	for q := range uint8(MaxQueues) {
 		for _, score := range s.Queues[q].Ready {
 			sv.Alarm = sv.Alarm || sv.Asleep && x.serves(x.server, q) && score == Offer

@@ -210,6 +210,8 @@ type Server struct {
 	Stopped bool            // or cut off: neither steps nor heartbeats arrive
 	Drains  bool            // shuts down: takes nothing any more
 	Asleep  bool            // has a free slot, found nothing, and waits for a notification, for a second at most
+	Listens bool            // an element of a list of notifications comes to it, also if its slots are taken by now
+	Popped  bool            // has one, and no free slot
 	Alarm   bool            // will look when the offer is over
 	Waits   bool            // for the answer to a step
 	Strange bool            // its idea of Redis' clock is wrong, or it has none yet

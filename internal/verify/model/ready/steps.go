@@ -97,33 +97,44 @@ func (b *builder) server(n uint8) {
 		b.may(Move{Event: Heartbeat, Server: n}, n)
 	}
 	b.copies(n)
-	switch {
-	case sv.Waits:
-		b.may(Move{Event: Resend, Server: n}, n)
-		if s.Records[n] == Latest {
-			b.may(Move{Event: HearLate, Server: n}, nobody)
-		}
-		if slices.ContainsFunc(s.Attempts[:], func(a Attempt) bool { return a.Server == n && a.unheard() && !a.Late }) {
-			b.may(Move{Event: WindowEnds, Server: n}, nobody)
-		}
-	case s.ended(n) || !sv.Asleep && !sv.Drains && s.working(n) < b.Servers[n].Slots:
-		orders := uint8(1)
-		if b.serves(n, 0) && b.serves(n, 1) {
-			orders = 2
-		}
-		for order := range orders {
-			b.may(Move{Event: Step, Server: n, Queue: order}, n)
-			b.may(Move{Event: StepUnheard, Server: n, Queue: order}, nobody)
-			b.may(Move{Event: StepDelayed, Server: n, Queue: order}, nobody)
-			b.fails(n, order)
-		}
-	case sv.Asleep:
+	if sv.Waits {
+		b.waiting(n)
+		return
+	}
+	if s.ended(n) || sv.Popped || !sv.Asleep && !sv.Drains && s.working(n) < b.Servers[n].Slots {
+		b.step(n)
+	} else if sv.Asleep {
 		b.may(Move{Event: SecondPasses, Server: n}, n)
-		for q := range uint8(MaxQueues) {
-			if s.Queues[q].Notify && b.serves(n, q) {
-				b.may(Move{Event: Wake, Server: n, Queue: q}, n)
-			}
+	}
+	for q := range uint8(MaxQueues) {
+		if sv.Listens && s.Queues[q].Notify && b.serves(n, q) {
+			b.may(Move{Event: Wake, Server: n, Queue: q}, n)
 		}
+	}
+}
+
+// waiting adds what may happen to a server that waits for an answer.
+func (b *builder) waiting(n uint8) {
+	b.may(Move{Event: Resend, Server: n}, n)
+	if b.s.Records[n] == Latest {
+		b.may(Move{Event: HearLate, Server: n}, nobody)
+	}
+	if slices.ContainsFunc(b.s.Attempts[:], func(a Attempt) bool { return a.Server == n && a.unheard() && !a.Late }) {
+		b.may(Move{Event: WindowEnds, Server: n}, nobody)
+	}
+}
+
+// step adds the steps that a server may make, for each queue that it may draw first.
+func (b *builder) step(n uint8) {
+	orders := uint8(1)
+	if b.serves(n, 0) && b.serves(n, 1) {
+		orders = 2
+	}
+	for order := range orders {
+		b.may(Move{Event: Step, Server: n, Queue: order}, n)
+		b.may(Move{Event: StepUnheard, Server: n, Queue: order}, nobody)
+		b.may(Move{Event: StepDelayed, Server: n, Queue: order}, nobody)
+		b.fails(n, order)
 	}
 }
 
