@@ -59,6 +59,8 @@ func (m *Model) places(from, to *State, move Move) string {
 			return fmt.Sprintf("lost: task %d waits, and is not at its place in its line", id)
 		case was.Line > 0 && t.Line == 0 && t.Status == Retry && t.Ticket == was.Line && !to.Damaged:
 			return fmt.Sprintf("lost: task %d waits, and is taken out of its line", id)
+		case was.Status == Active && t.Status == Pending && t.Known && move.Event != Failover:
+			return fmt.Sprintf("order: task %d comes back, and not to its line", id)
 		case t.Retried > 0 && t.Crashes <= freeCrashes:
 			return fmt.Sprintf("crashes: a free crash of task %d used a retry", id)
 		}
@@ -73,7 +75,7 @@ func (m *Model) tickets(from, to *State, move Move) string {
 	}
 	for n := range m.Tasks {
 		was, t := &from.Tasks[n], &to.Tasks[n]
-		if was.Ticket > 0 && t.Ticket != was.Ticket && t.hash() && t.Set != Backoff && move.Event != EnqueueAgain {
+		if was.Ticket > 0 && t.Ticket != was.Ticket && t.hash() && (t.Set != Backoff || t.Ticket > 0) && move.Event != EnqueueAgain {
 			return fmt.Sprintf("tickets: task %d has another one now", n+1)
 		}
 		for k := range m.Tasks {
@@ -160,7 +162,6 @@ func (m *Model) order(from, to *State, move Move) string {
 			}
 			waits := other.Status == Retry && (other.Set == Waits || other.Set == Held) && other.Line > 0
 			waits = waits && (from.Tasks[k].Status != Pending || from.Tasks[k].Line > 0)
-			waits = waits || other.Status == Pending && other.Known && to.Actions == m.Actions
 			if waits || other.Status == Active && other.Known && from.Tasks[k].Status == Active && move.Event != StepFails && to.Actions == m.Actions {
 				return fmt.Sprintf("order: task %d starts before task %d, which has an older ticket", n+1, k+1)
 			}

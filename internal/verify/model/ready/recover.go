@@ -49,7 +49,7 @@ func (x *script) crash(id ID) {
 		t.Crashes = min(t.Crashes+1, freeCrashes+1)
 		if t.Crashes > freeCrashes || x.Mistake == CrashUsesRetry {
 			t.Retried++
-			x.backOff(t)
+			x.backOff(t, 0)
 		} else {
 			x.comeBack(id, Waits)
 		}

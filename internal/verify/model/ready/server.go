@@ -66,7 +66,7 @@ func (m *Model) hear(s *State, server uint8, replayed, late bool) {
 		case a.unheard():
 			m.hearBegun(s, i, replayed)
 		case a.Phase == Ended && a.Result == IsLost:
-			a.Kind, a.Lost = Again, true
+			a.Kind, a.Lost = Delay, true
 		case a.Phase == Ended && a.Result == IsOver:
 			a.Phase = Settled
 		}

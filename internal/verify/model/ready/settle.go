@@ -21,7 +21,7 @@ func (x *script) settle(slot int, kind Kind) Result {
 		return IsOver
 	case kind == Ask:
 		return x.ask(a.Task, slot)
-	case kind != Again && a.Locked && s.Locks[r].Token != token(slot) && x.Mistake != LostSettles:
+	case kind != Again && kind != Delay && a.Locked && s.Locks[r].Token != token(slot) && x.Mistake != LostSettles:
 		return IsLost
 	}
 	switch kind {
@@ -29,7 +29,9 @@ func (x *script) settle(slot int, kind Kind) Result {
 		x.write()
 		*t = Task{Status: Done, Lease: t.Lease, Line: t.Line}
 	case Fail:
-		x.backOff(t)
+		x.backOff(t, 0)
+	case Delay:
+		x.backOff(t, t.Ticket)
 	case Again:
 		x.comeBack(a.Task, Waits)
 	case Hold:
@@ -43,8 +45,8 @@ func (x *script) settle(slot int, kind Kind) Result {
 	return IsOver
 }
 
-// backOff puts a task into the retry set, at the end of its line.
-func (x *script) backOff(t *Task) {
+// backOff puts a task into the retry set for a while. Without a ticket it then comes at the end of its line.
+func (x *script) backOff(t *Task, ticket uint8) {
 	if x.Mistake == LeavesFirst {
 		x.write()
 		t.Lease = NoLease
@@ -52,7 +54,7 @@ func (x *script) backOff(t *Task) {
 	x.write()
 	t.Set = Backoff
 	x.write()
-	t.Status, t.Ticket = Retry, 0
+	t.Status, t.Ticket = Retry, ticket
 }
 
 // comeBack puts an active task into its line at its ticket, or at the head of pending if nobody knows its

@@ -34,7 +34,7 @@ const (
 	NotIn   Set = iota
 	Waits       // the score is siding_until
 	Held        // the same, but the task may not start before
-	Backoff     // after a failure of its own
+	Backoff     // for a while, out of its line
 )
 
 // A Lease is what asynq's list of active tasks and its set of leases say of a task.
@@ -158,8 +158,9 @@ const (
 	NoKind  Kind = iota
 	Succeed      // done or complete
 	Fail         // retry: it comes at the end of its line
-	Again        // again or requeue: it comes at once, in its place
-	Hold         // again, but later
+	Again        // requeue: it comes at once, in its place
+	Delay        // again: it comes later, in its place, and stays out of its line until then
+	Hold         // the same, and it stays at the head of its line
 	Ask          // it asks for its lock
 )
 

@@ -160,7 +160,7 @@ func (b *builder) attempt(i int) {
 		return
 	}
 	move := Move{Event: HandlerEnds, Task: a.Task, Server: a.Server, N: uint8(i)}
-	kinds := []Kind{Succeed, Fail, Hold, Again}
+	kinds := []Kind{Succeed, Fail, Again, Delay, Hold}
 	if s.Failures == 0 {
 		kinds = kinds[:1]
 	}
