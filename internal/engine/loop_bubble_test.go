@@ -91,7 +91,7 @@ func TestLoopThatEndsLeavesNobodyAtWork(t *testing.T) {
 		go l.run(ctx)
 		time.Sleep(2 * time.Second)
 		cancel()
-		synctest.Wait() // the bubble wants all goroutines to end, also the one that asks
+		synctest.Wait()           // the bubble wants all goroutines to end, also the one that asks
 		if ended != errShutdown { //nolint:errorlint // it is the cause
 			t.Errorf("the context of the handler: want it to end with %v, have %v", errShutdown, ended)
 		}

@@ -377,8 +377,9 @@ end
 
 local function settle(queue, id, attempt, lock, kind, given)
   local task = asynq(queue, 't:' .. id)
-  local have = call('HMGET', task, 'siding_attempt', 'state', 'siding_ticket', 'siding_deadline')
-  local holds = held_by(lock, attempt)
+  local have = call('HMGET', task, 'siding_attempt', 'state', 'siding_ticket', 'siding_deadline', 'siding_lock')
+  -- An attempt that says '' has had no lock; or it does not trust its lock any more, and may hold it all the same.
+  local holds = held_by(lock ~= '' and lock or have[5] or '', attempt)
   if have[1] ~= attempt or have[2] ~= 'active' then
     if holds then free(holds, queue) end
     return 'stale'
