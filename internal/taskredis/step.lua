@@ -542,6 +542,9 @@ local function start(q, id, task, lock, ticket, have, message)
   tasks[n + 5], tasks[n + 6], tasks[n + 7], tasks[n + 8], tasks[n + 9] = fence, ticket, have.parked or '0', have.losses or '0', message
 end
 
+-- Locks that this step has found busy: {value, the last ticket given}. None is freed from here on.
+local busy = {}
+
 -- Moves those that were parked out of pending.
 local function flush(q)
   if q.parked == 0 then return end
@@ -549,6 +552,13 @@ local function flush(q)
   for lock, pairs_of_line in pairs(q.lines) do ours('ZADD', siding(q.name, 'line:' .. lock), unpack(pairs_of_line)) end
   call('LTRIM', q.pending, 0, -q.parked - 1)
   q.parked, q.waits, q.lines = 0, {}, {}
+end
+
+-- Ends the line of a queue, which has become empty. Whoever is parked next begins it again.
+local function no_line(q, lock)
+  call('ZREM', q.ready, lock)
+  call('ZREM', lines_of(lock), q.name)
+  if busy[lock] then busy[lock].joined[q.name] = nil end
 end
 
 -- Looks at a lock of the ready set that is due. Returns whether an attempt has begun.
@@ -567,8 +577,7 @@ local function look(q, lock)
     local heads = ours('ZRANGE', line, 0, 1, 'WITHSCORES')
     local id, ticket = heads[1], heads[2] and digits(tonumber(heads[2]))
     if not id then
-      call('ZREM', q.ready, lock)
-      call('ZREM', lines_of(lock), q.name)
+      no_line(q, lock)
       return false
     end
     local task = q.task .. id
@@ -596,8 +605,7 @@ local function look(q, lock)
         call('ZADD', q.ready, digits(due), lock)
       end
     elseif waits then
-      call('ZREM', lines_of(lock), q.name)
-      call('ZREM', q.ready, lock)
+      no_line(q, lock)
     end
     if waits then return true end
   end
@@ -624,9 +632,6 @@ local function from_ready(q)
   end
   return false
 end
-
--- Locks that this step has found busy: {value, the last ticket given}. None is freed from here on.
-local busy = {}
 
 local function park(q, id, task, lock, have)
   local b = busy[lock]
