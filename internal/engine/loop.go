@@ -26,6 +26,8 @@ type attempt struct {
 	lost    bool              // the lock or the task is somebody else's: its outcome counts for nothing
 	ended   time.Time         // when the handler returned; zero before
 	outcome taskredis.Outcome // once it has ended, or asks for a lock
+	task    *Task             // once its handler was called, and the error of that
+	err     error
 }
 
 // Message is a task as asynq encodes it.
@@ -83,6 +85,7 @@ type loop struct {
 
 	armed    chan []string // see listener
 	stopping bool          // no more tasks are taken
+	held     bool          // likewise, for now
 	drained  chan struct{}
 	over     chan struct{} // closed when run has returned
 }
@@ -216,7 +219,7 @@ func (l *loop) sendSteps(ctx context.Context, now time.Time) {
 // free returns how many slots a step may ask tasks for: those that are not taken, and not promised to a step that is
 // under way.
 func (l *loop) free() int {
-	if l.stopping {
+	if l.stopping || l.held {
 		return 0
 	}
 	n := l.cfg.Concurrency - l.running
@@ -236,6 +239,7 @@ func (l *loop) result(a *attempt, result taskredis.Result, grant taskredis.Grant
 		l.watch(a.trusted)
 		a.granted <- grant.Fence
 	case taskredis.Settled:
+		l.settled(a)
 		l.forget(a)
 	case taskredis.Parked:
 		l.running--
@@ -262,6 +266,13 @@ func (l *loop) result(a *attempt, result taskredis.Result, grant taskredis.Grant
 	default:
 		l.logger.Error("Redis could not settle a task; it runs again once its lease is over", "queue", a.Queue, "id", a.ID, "outcome", a.outcome.Kind, "err", string(result))
 		l.give(a)
+	}
+}
+
+// settled tells of an attempt that has ended as its outcome says.
+func (l *loop) settled(a *attempt) {
+	if l.cfg.Settled != nil && a.task != nil {
+		l.protect("Settled", func() { l.cfg.Settled(a.task, a.outcome.Kind, a.err) })
 	}
 }
 

@@ -11,7 +11,6 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/sidingq/siding/internal/lease"
-	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/taskredis"
 )
 
@@ -52,19 +51,33 @@ func (l *loop) runAttempt(a *attempt) {
 		outcome = l.outcomeOf(a, ctx, fmt.Errorf("%w: %w", err, asynq.SkipRetry))
 		return
 	}
-	lock, fence := a.Lock, a.Fence
-	if resource != "" && l.cfg.Prefix+resource != store.LockOf(lock) {
+	fence := a.Fence
+	if resource != "" && l.lockOf(a, resource) != taskredis.LockOf(a.Lock) {
 		var granted bool
-		if fence, granted = l.ask(a, l.cfg.Prefix+resource); !granted {
+		if fence, granted = l.ask(a, l.lockOf(a, resource)); !granted {
 			outcome.Kind = parkedKind
 			return
 		}
 	}
-	if resource != "" {
-		ctx = lease.WithFence(ctx, resource, fence)
+	for range 2 {
+		locked := ctx
+		if resource != "" {
+			locked = lease.WithFence(ctx, resource, fence)
+		}
+		a.task = &Task{Message: a.message, Taken: &a.Taken, Resource: resource, EndsBy: a.endsBy}
+		a.err = l.handle(locked, a.task)
+		other := (*OtherResourceError)(nil)
+		if !errors.As(a.err, &other) {
+			break
+		}
+		var granted bool
+		resource = other.Resource
+		if fence, granted = l.ask(a, l.lockOf(a, resource)); !granted {
+			outcome.Kind = parkedKind
+			return
+		}
 	}
-	err = l.handle(ctx, &Task{Message: a.message, Taken: &a.Taken, Resource: resource, EndsBy: a.endsBy})
-	outcome = l.outcomeOf(a, ctx, err)
+	outcome = l.outcomeOf(a, ctx, a.err)
 }
 
 // parkedKind says that an attempt is over and has nothing to report.
@@ -81,10 +94,15 @@ func (l *loop) ask(a *attempt, lock string) (fence int64, granted bool) {
 	}
 }
 
+// lockOf returns the key of the lock of a resource.
+func (l *loop) lockOf(a *attempt, resource string) string {
+	return taskredis.LockPrefix(l.placeOf(a.Queue), l.cfg.Prefix) + resource
+}
+
 // resourceOf returns the resource of a task, "" for none.
 func (l *loop) resourceOf(a *attempt) (resource string, err error) {
 	if l.cfg.Resource == nil {
-		return strings.TrimPrefix(store.LockOf(a.Lock), l.cfg.Prefix), nil
+		return l.resource(a), nil
 	}
 	defer func() {
 		if p := recover(); p != nil {
@@ -92,6 +110,11 @@ func (l *loop) resourceOf(a *attempt) (resource string, err error) {
 		}
 	}()
 	return l.cfg.Resource(a.message)
+}
+
+// resource returns the resource whose lock an attempt has.
+func (l *loop) resource(a *attempt) string {
+	return strings.TrimPrefix(taskredis.LockOf(a.Lock), taskredis.LockPrefix(l.placeOf(a.Queue), l.cfg.Prefix))
 }
 
 // handle calls the handler, and makes an error of its panic.

@@ -2,26 +2,16 @@ package taskredis
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 
 	"github.com/redis/go-redis/v9"
 )
 
-//go:embed notify.lua
-var notifyLua string
-
-//go:embed idle.lua
-var idleLua string
-
 var (
-	notifyScript = redis.NewScript(notifyLua)
-	idleScript   = redis.NewScript(idleLua)
+	wakeScript = script("wake")
+	idleScript = script("idle")
 )
-
-// slotsKey says of each queue when a server of it had a free slot last.
-const slotsKey = "siding:slots"
 
 // Notify wakes one idle server of each queue.
 func (c *Steps) Notify(ctx context.Context, queues ...string) error {
@@ -29,7 +19,7 @@ func (c *Steps) Notify(ctx context.Context, queues ...string) error {
 	for i, queue := range queues {
 		keys[i] = NotifyKey(queue)
 	}
-	if err := notifyScript.Run(ctx, c.Redis, keys).Err(); err != nil && !errors.Is(err, redis.Nil) {
+	if err := wakeScript.Run(ctx, c.Redis, keys).Err(); err != nil && !errors.Is(err, redis.Nil) {
 		return fmt.Errorf("taskredis: notify: %w", err)
 	}
 	return nil
@@ -44,7 +34,7 @@ func (c *Steps) Idle(ctx context.Context, queues ...string) error {
 	for i, queue := range queues {
 		argv[i] = queue
 	}
-	if err := idleScript.Run(ctx, c.Redis, []string{slotsKey}, argv...).Err(); err != nil && !errors.Is(err, redis.Nil) {
+	if err := idleScript.Run(ctx, c.Redis, []string{slotsOf("")}, argv...).Err(); err != nil && !errors.Is(err, redis.Nil) {
 		return fmt.Errorf("taskredis: idle: %w", err)
 	}
 	return nil

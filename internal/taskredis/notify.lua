@@ -1,9 +1,15 @@
--- Wakes one idle server of each queue.
+-- Wakes an idle server of a queue for a task that has become pending.
 --
--- KEYS     the notify lists of the queues
+-- Defines notify(list, pending): list is siding:{queue}:notify, and pending how many tasks the queue has pending now.
 --
--- Guarantee: a list has one element more, or has one already, which wakes the next server that waits.
-
-for _, list in ipairs(KEYS) do
-  if redis.call('EXISTS', list) == 0 then redis.call('LPUSH', list, '1') end
+-- Idle servers wait at the list, and an element wakes one of them. While servers wait the list is empty. While none does,
+-- elements stay for servers that become idle later, and each would be woken for nothing. So there are never more than
+-- pending tasks, and never more than 100. The list of a queue that nobody serves any more goes away after an hour.
+--
+-- An error of the list must not fail the script, as the task is pending already: a server finds it within a second.
+local function notify(list, pending)
+  local length = redis.pcall('LLEN', list)
+  if type(length) ~= 'number' or length >= math.min(pending, 100) then return end
+  redis.pcall('LPUSH', list, '1')
+  if length == 0 then redis.pcall('EXPIRE', list, 3600) end
 end

@@ -2,16 +2,10 @@ package taskredis
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
-
-	"github.com/redis/go-redis/v9"
 )
 
-//go:embed renew.lua
-var renewLua string
-
-var renewScript = redis.NewScript(renewLua)
+var renewScript = script("renew")
 
 // Renew gives the locks of attempts another TTL from now, and their leases as long; those without a lock get
 // asynq's 30 s. It says for each attempt whether it is still its task's latest and holds its lock.

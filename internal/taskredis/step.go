@@ -2,11 +2,11 @@ package taskredis
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -141,14 +141,18 @@ type Steps struct {
 	// FenceTTL is how long a fencing token is remembered after its lock was taken or renewed.
 	FenceTTL time.Duration
 	Crashes  int // how many crashes of a task use no retry
-	// Limits and Overrides say how many may hold a lock at once, and how often one may start; see step.lua.
-	Limits, Overrides string
+
+	rules atomic.Pointer[Rules]
 }
 
-//go:embed step.lua
-var stepLua string
+var stepScript = script("step")
 
-var stepScript = redis.NewScript(stepLua)
+// Rules say how many may hold a lock at once, and how often one may start: those of the program, and those of operators,
+// which count more. Each is a list of patterns and rules; see locks.lua.
+type Rules struct{ Limits, Overrides string }
+
+// SetRules has the steps from now on keep to r.
+func (c *Steps) SetRules(r Rules) { c.rules.Store(&r) }
 
 // Recorded is for how long Redis keeps what a server's last step came to.
 const Recorded = 10 * time.Minute
@@ -160,9 +164,13 @@ const statsTTL = 90 * 24 * time.Hour
 // answer is then that of the first, and the locks that it took are good for their TTL from this sending on.
 func (c *Steps) Step(ctx context.Context, s *Step) (*Answer, error) {
 	now := time.Now().UTC()
+	rules := c.rules.Load()
+	if rules == nil {
+		rules = &Rules{}
+	}
 	argv := make([]any, 0, 16+8*len(s.Outcomes)+2*len(s.Draws)+len(s.Slots))
 	argv = append(argv, s.Number, s.Sent, fmt.Sprintf("siding:%s-%d-", c.Session, s.Number), ":"+c.Holder,
-		c.Prefix, c.TTL.Milliseconds(), c.FenceTTL.Milliseconds(), c.Crashes, c.Limits, c.Overrides,
+		LockPrefix(s.Place, c.Prefix), c.TTL.Milliseconds(), c.FenceTTL.Milliseconds(), c.Crashes, rules.Limits, rules.Overrides,
 		now.Format(time.DateOnly), now.Add(statsTTL).Unix())
 	argv = append(argv, len(s.Outcomes))
 	for i := range s.Outcomes {
@@ -176,7 +184,7 @@ func (c *Steps) Step(ctx context.Context, s *Step) (*Answer, error) {
 	for _, order := range s.Slots {
 		argv = append(argv, string(order))
 	}
-	reply, err := stepScript.Run(ctx, c.Redis, []string{c.record(s.Place)}, argv...).Slice()
+	reply, err := stepScript.Run(ctx, c.Redis, []string{c.record(s.Place), slotsOf(s.Place)}, argv...).Slice()
 	if err != nil {
 		return nil, fmt.Errorf("taskredis: step: %w", err)
 	}
@@ -193,6 +201,14 @@ func (c *Steps) record(place string) string {
 		return sidingKey(place, "step:"+c.Session)
 	}
 	return "siding:step:" + c.Session
+}
+
+// slotsOf is the key that says of each queue when a server of it had a free slot last.
+func slotsOf(place string) string {
+	if place != "" {
+		return sidingKey(place, "slots")
+	}
+	return "siding:slots"
 }
 
 func turn(pending bool) string {

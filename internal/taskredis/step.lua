@@ -2,6 +2,7 @@
 -- takes tasks for the slots that are free.
 --
 -- KEYS[1]  record   what this server's last step came to, for a call that is made twice
+-- KEYS[2]  slots    hash of queues by when a server of theirs had a free slot last, us
 -- The other keys are those of the queues and locks that the arguments name; see doc.go.
 --
 -- ARGV     read in this order by the function arg, below
@@ -39,10 +40,8 @@
 -- that is run again answers what it answered; one that is older than the last changes nothing; one that
 -- comes late takes nothing.
 
-local call, pcall_redis = redis.call, redis.pcall
 local at = 0
 local function arg() at = at + 1 return ARGV[at] end
-local function digits(n) return string.format('%.0f', n) end
 
 local number, sent = tonumber(arg()), tonumber(arg())
 local attempt_head, holder = arg(), arg()
@@ -53,29 +52,16 @@ local today, stats_until = arg(), arg()
 
 local LATE = 2000000           -- us: a step that took longer to come takes nothing, as nobody may wait for it; nor does one from the future
 local UNTIL = 3 * 3600         -- s: for so long a waiting task stays in the retry set, at most
-local OFFER = 50000            -- us: for so long a freed lock is offered to the oldest line alone
-local SEEN = 2000000           -- us: so long ago a queue had a free slot if it is served; an idle server says so each second
-local FOREIGN = 1000000        -- us: so often a lock is looked at whose holder may leave without telling
-local PAUSED = 60000000        -- us: so often one is looked at of which nobody may hold a permit
-local PERMITS_KEPT = 172800000 -- ms: as no lease lasts
-local LIMITED = 'siding-limited' -- what a lock holds while others hold permits of it, for programs that know of none
 local MOST_LOOKS, MOST_PARKED, MOST_BYTES, MOST_HEADS, MOST_CRASHED = 100, 200, 1000000, 100, 20
 local SENTENCE = 16384         -- bytes: a longer message gets no sentence for people, as that would cost too much
-local SLOTS = 'siding:slots'   -- hash: when a server of a queue had a free slot last, us
 
-local t = call('TIME')
-local now = t[1] * 1000000 + t[2]
-local now_s = tonumber(t[1])
+local slots = KEYS[2]
 
--- The time in so many ms, in seconds as asynq keeps it. It is rounded down, as Redis does with what expires: a
--- lease must not end after its lock.
-local function in_seconds(ms) return string.format('%.3f', (math.floor(now / 1000) + ms) / 1000) end
+-- include common
+-- include locks
+-- include lines
 
-local function asynq(queue, rest) return 'asynq:{' .. queue .. '}:' .. rest end
-local function siding(queue, rest) return 'siding:{' .. queue .. '}:' .. rest end
-local function lines_of(lock) return '{' .. lock .. '}:lines' end
-
-local results, granted, tasks, parked, recovered, troubles = {}, {}, {}, {}, {}, {}
+local results, granted, tasks, parked, recovered = {}, {}, {}, {}, {}
 
 -- What was recorded of the last step: its number, and then each text with its length before it.
 local record = call('GET', KEYS[1])
@@ -92,8 +78,8 @@ if known == number then
   -- this call, so it has to last from now on.
   local function confirmed(queue, id, attempt, lock)
     local have = call('HMGET', asynq(queue, 't:' .. id), 'siding_attempt', 'state')
-    if have[1] ~= attempt or have[2] ~= 'active' or lock ~= '' and call('GET', lock) ~= attempt then return false end
-    if lock ~= '' then call('PEXPIRE', lock, ttl) end
+    if have[1] ~= attempt or have[2] ~= 'active' or lock ~= '' and value_of(lock) ~= attempt then return false end
+    if lock ~= '' and not renew_lock(lock) then return false end
     call('ZADD', asynq(queue, 'lease'), in_seconds(lock ~= '' and ttl or 30000), id)
     return true
   end
@@ -117,203 +103,6 @@ end
 
 -- A write that takes no memory comes first: then Redis refuses none of the others for want of memory.
 call('DEL', KEYS[1] .. ':none')
-
--- Calls a command on a sorted set of ours. If somebody has put another type there, that goes: upkeep finds
--- again what waits.
-local function ours(command, key, ...)
-  local reply = pcall_redis(command, key, ...)
-  if type(reply) ~= 'table' or not reply.err then return reply end
-  troubles[#troubles + 1] = key .. ': ' .. reply.err
-  call('DEL', key)
-  return call(command, key, ...)
-end
-
--- Makes the next fence of a lock: the time in us, or one more than the last.
-local function fenced(lock)
-  local key = '{' .. lock .. '}:fence'
-  local fence = digits(now)
-  local before = pcall_redis('SET', key, fence, 'PX', fence_ttl, 'GET')
-  if type(before) == 'table' and before.err then
-    troubles[#troubles + 1] = key .. ': ' .. before.err
-    call('SET', key, fence, 'PX', fence_ttl)
-  elseif before and not (#before == 16 and before < fence) then
-    local last = tonumber(string.match(before, '^%d+') or '0')
-    if last >= tonumber(fence) then
-      fence = digits(last + 1)
-      call('SET', key, fence, 'PX', fence_ttl)
-    end
-  end
-  return fence
-end
-
--- What a lock holds; a table if that is no text.
-local function value_of(lock) return pcall_redis('GET', lock) end
-
--- In how many us somebody should look at a held lock whose value is this: when it expires, or soon if its
--- holder is a program that tells nobody when it leaves.
-local function look_in(lock, value)
-  local left = call('PTTL', lock) * 1000
-  if left < 0 or type(value) ~= 'string' or string.sub(value, 1, 7) ~= 'siding:' then return left < 0 and FOREIGN or math.min(left, FOREIGN) end
-  return left
-end
-
----------------------------------------------------------------------------------------------------------
--- Rules: a lock with one is held by permits, which are keys like that of a lock without.
---
---   <lock>                LIMITED while a permit is in use
---   {<lock>}:permit:<n>   a permit: the token of its holder
---   {<lock>}:permits      hash of the permits in use: n by fence
---   {<lock>}:starts       list of when a permit was taken, us, the latest first; only with rates
-
-local function permit_of(lock, n) return '{' .. lock .. '}:permit:' .. n end
-local function permits_of(lock) return '{' .. lock .. '}:permits' end
-
--- The lock of a permit; the key itself if it is that of a lock.
-local function lock_of(key)
-  if string.byte(key) ~= 123 then return key end
-  return string.match(key, '^{(.*)}:permit:%d+$') or key
-end
-
--- The rule of the longest pattern that fits a resource: the resource itself, or a class such as 'account:*'.
-local function find(patterns, resource)
-  local function of(pattern)
-    local _, tab = string.find(patterns, '\n' .. pattern .. '\t', 1, true)
-    return tab and string.match(patterns, '^[^\n]*', tab + 1)
-  end
-  local found, class = of(resource), string.match(resource, '^(.*:)')
-  while not found and class do
-    found, class = of(class .. '*'), string.match(string.sub(class, 1, -2), '^(.*:)')
-  end
-  return found or of('*')
-end
-
-local rules = {} -- by lock; false for none
-
--- Returns {limit, {{starts, period in us}, ...}} of a lock; false for one holder at a time. A rule is
--- '<limit> <starts>/<period> ...'. That of an operator counts more, but keeps the rates if it has none.
-local function rule_of(lock)
-  if limits == '' and overrides == '' then return false end
-  if rules[lock] ~= nil then return rules[lock] end
-  local resource = string.sub(lock, #prefix + 1)
-  local own, over = find(limits, resource), find(overrides, resource)
-  if string.sub(resource, 1, 7) == 'siding-' then own, over = nil, nil end
-  local rule = false
-  if own or over then
-    local rates = {}
-    local text = over and string.find(over, '/', 1, true) and over or own or ''
-    for starts, period in string.gmatch(text, '(%d+)/(%d+)') do rates[#rates + 1] = {tonumber(starts), tonumber(period)} end
-    rule = {limit = tonumber(string.match(over or own, '^%d+')), rates = rates}
-    if rule.limit == 1 and #rates == 0 then rule = false end
-  end
-  rules[lock] = rule
-  return rule
-end
-
--- Returns the key by which a lock may be held now: its own, or a free permit. Else nil, what keeps it, and when
--- somebody should look again, at the latest.
-local function room(lock)
-  local rule, value = rule_of(lock), value_of(lock)
-  if not rule and not value then return lock end
-  if value and (value ~= LIMITED or not rule) then return nil, value, now + look_in(lock, value) end
-  local used, over, n, first = {}, {}, 0, nil
-  for _, number in ipairs(call('HKEYS', permits_of(lock))) do
-    local holder = value_of(permit_of(lock, number))
-    if holder then
-      used[number], n = true, n + 1
-      local left = look_in(permit_of(lock, number), holder)
-      if not first or left < first then first, value = left, holder end
-    else
-      over[#over + 1] = number
-    end
-  end
-  if #over > 0 then call('HDEL', permits_of(lock), unpack(over)) end
-  if n >= rule.limit then return nil, value or LIMITED, now + (first or PAUSED) end
-  local from = 0
-  for _, rate in ipairs(rule.rates) do
-    local before = call('LINDEX', '{' .. lock .. '}:starts', rate[1] - 1)
-    if before then from = math.max(from, tonumber(before) + rate[2]) end
-  end
-  if from > now then return nil, LIMITED, from end
-  local number = 1
-  while used[tostring(number)] do number = number + 1 end
-  return permit_of(lock, number)
-end
-
--- Takes a lock by a key that room has returned. Returns the fence.
-local function take_lock(key, token)
-  local lock = lock_of(key)
-  call('SET', key, token, 'PX', ttl)
-  local fence = fenced(lock)
-  if key == lock then return fence end
-  call('HSET', permits_of(lock), string.match(key, '%d+$'), fence)
-  call('PEXPIRE', permits_of(lock), PERMITS_KEPT)
-  if call('PTTL', lock) < ttl then call('SET', lock, LIMITED, 'PX', ttl) end
-  local most, longest = 0, 0
-  for _, rate in ipairs(rule_of(lock).rates) do most, longest = math.max(most, rate[1]), math.max(longest, rate[2]) end
-  if most > 0 then
-    local starts = '{' .. lock .. '}:starts'
-    call('LPUSH', starts, digits(now))
-    call('LTRIM', starts, 0, most - 1)
-    call('PEXPIRE', starts, math.ceil(longest / 1000) + 1000) -- a second, for a clock that steps
-  end
-  return fence
-end
-
--- Returns the key by which a token holds a lock: the one that its holder knows; or a permit that the token was given
--- since, as the lock has a rule now. nil if it holds none.
-local function held_by(key, token)
-  if key == '' then return nil end
-  local value = value_of(key)
-  if value == token then return key end
-  if value == LIMITED then
-    for _, number in ipairs(call('HKEYS', permits_of(key))) do
-      if value_of(permit_of(key, number)) == token then return permit_of(key, number) end
-    end
-  end
-  return nil
-end
-
--- Queues in which something has become ready, and that may have to be told.
-local marked = {}
-
-local function mark(lock, queue, due)
-  ours('ZADD', siding(queue, 'ready'), 'LT', digits(due), lock)
-  marked[queue] = true
-end
-
--- Frees a lock that an attempt of queue holds by a key. The line with the oldest head may have it as soon as its rule
--- allows; the others a moment later, if a server of that line's queue has a slot for it.
-local function free(key, queue)
-  local lock = lock_of(key)
-  call('DEL', key)
-  if key ~= lock then
-    call('HDEL', permits_of(lock), string.match(key, '%d+$'))
-    if call('EXISTS', permits_of(lock)) == 0 and value_of(lock) == LIMITED then call('DEL', lock) end
-  end
-  local lines = ours('ZRANGE', lines_of(lock), 0, -1, 'WITHSCORES')
-  if #lines == 0 then return end
-  local due = now
-  if rule_of(lock) then
-    local _, _, later = room(lock)
-    due = later or now
-  end
-  local oldest, others = lines[1], due
-  if #lines > 2 then
-    local seen = oldest == queue and now or tonumber(call('HGET', SLOTS, oldest) or '0')
-    if now - seen < SEEN then others = due + OFFER end
-  end
-  mark(lock, oldest, due)
-  for i = 3, #lines, 2 do mark(lock, lines[i], others) end
-end
-
--- Puts a task into the line of a lock, at its ticket. The sets of its old state are left to the caller.
---   due  when the line should be looked at, at the latest
-local function wait_in_line(queue, id, lock, ticket, ends, due)
-  call('ZADD', asynq(queue, 'retry'), ends, id)
-  ours('ZADD', siding(queue, 'line:' .. lock), ticket, id)
-  ours('ZADD', lines_of(lock), 'LT', ticket, queue)
-  ours('ZADD', siding(queue, 'ready'), 'LT', digits(due), lock)
-end
 
 -- Returns what the dashboard shows of a task that waits for a lock, as a field of asynq's encoded message: the
 -- last of a repeated field counts, so it is appended. It is for people; no code reads it. '' if it would not
@@ -468,7 +257,7 @@ for queue, c in pairs(counts) do
       local day = asynq(queue, what .. ':' .. today)
       if call('INCRBY', day, c[i]) == c[i] then call('EXPIREAT', day, stats_until) end
       -- asynq begins anew where its total is full.
-      local total = pcall_redis('INCRBY', asynq(queue, what), c[i])
+      local total = try('INCRBY', asynq(queue, what), c[i])
       if type(total) == 'table' then call('SET', asynq(queue, what), 1) end
     end
   end
@@ -484,7 +273,7 @@ local function recover(queue, index)
   local over = call('ZRANGEBYSCORE', lease, '-inf', in_seconds(0), 'LIMIT', 0, MOST_CRASHED)
   for _, id in ipairs(over) do
     local task = asynq(queue, 't:' .. id)
-    local have = pcall_redis('HMGET', task, 'state', 'siding_attempt', 'siding_lock', 'siding_ticket', 'siding_crashes', 'siding_deadline')
+    local have = try('HMGET', task, 'state', 'siding_attempt', 'siding_lock', 'siding_ticket', 'siding_crashes', 'siding_deadline')
     local attempt, lock, ticket, crashed = have[2], have[3], have[4], tonumber(have[5] or '0')
     if have.err or have[1] ~= 'active' then -- no task, or one that is elsewhere
       if have.err then troubles[#troubles + 1] = task .. ': ' .. have.err end
@@ -581,7 +370,7 @@ local function look(q, lock)
       return false
     end
     local task = q.task .. id
-    local have = pcall_redis('HMGET', task, 'state', 'siding_ticket', 'siding_until', 'siding_lock', 'siding_parked', 'siding_losses', 'siding_text', 'msg')
+    local have = try('HMGET', task, 'state', 'siding_ticket', 'siding_until', 'siding_lock', 'siding_parked', 'siding_losses', 'siding_text', 'msg')
     local score = call('ZSCORE', q.retry, id)
     local waits = not have.err and have[1] == 'retry' and have[2] == ticket and have[4] == lock and have[8] and score and tonumber(score) == tonumber(have[3])
     if waits then
@@ -645,7 +434,7 @@ local function park(q, id, task, lock, have)
     local last = b.last[q.name]
     if not last then
       last = tonumber(ours('ZRANGE', line, -1, -1, 'WITHSCORES')[2] or '0')
-      local fence = pcall_redis('GET', '{' .. lock .. '}:fence')
+      local fence = try('GET', beside(lock, 'fence'))
       last = math.max(now, last, type(fence) == 'string' and tonumber(string.match(fence, '^%d+')) or 0)
     end
     ticket = last + 1
@@ -688,7 +477,7 @@ end
 -- Takes the head of pending, or parks it. Returns whether an attempt has begun.
 local function take(q, id)
   local task = q.task .. id
-  local have = pcall_redis('HMGET', task, 'state', 'siding_resource', 'siding_priority', 'siding_ticket', 'siding_lock', 'siding_deadline', 'siding_parked', 'siding_losses', 'siding_text')
+  local have = try('HMGET', task, 'state', 'siding_resource', 'siding_priority', 'siding_ticket', 'siding_lock', 'siding_deadline', 'siding_parked', 'siding_losses', 'siding_text')
   if have.err or have[1] ~= 'pending' then -- no task, or one that is elsewhere
     if have.err then troubles[#troubles + 1] = task .. ': ' .. have.err end
     q.parked = q.parked + 1
@@ -761,10 +550,9 @@ end
 ---------------------------------------------------------------------------------------------------------
 -- Answer.
 
-local function notify(queue)
-  local key = siding(queue, 'notify')
-  if call('EXISTS', key) == 0 then call('LPUSH', key, '1') end
-end
+-- include notify
+
+local function tell(queue) notify(siding(queue, 'notify'), 1) end
 
 local states, served = {}, {}
 for i, q in ipairs(queues) do
@@ -776,7 +564,7 @@ for i, q in ipairs(queues) do
     if first then due = math.max(0, tonumber(first) - now) end
     if due == 0 or q.crashed or not q.empty and call('EXISTS', q.pending) == 1 then more = 1 end
     -- Others may have slots for what is left.
-    if more == 1 and free_slots == 0 then notify(q.name) end
+    if more == 1 and free_slots == 0 then tell(q.name) end
     if more == 0 and #tasks == 0 and free_slots > 0 then
       call('DEL', siding(q.name, 'notify')) -- there is nothing to tell any more
       served[#served + 1], served[#served + 2] = q.name, digits(now)
@@ -785,8 +573,8 @@ for i, q in ipairs(queues) do
   states[#states + 1], states[#states + 2], states[#states + 3], states[#states + 4] = q.turn, q.paused and 1 or 0, more, due
   marked[q.name] = nil
 end
-if #served > 0 then call('HSET', SLOTS, unpack(served)) end
-for queue in pairs(marked) do notify(queue) end
+if #served > 0 then call('HSET', slots, unpack(served)) end
+for queue in pairs(marked) do tell(queue) end
 
 -- Also what a step did that has taken nothing: a second call must not take what nobody waits for any more.
 local texts = {digits(number) .. '\n'}

@@ -269,7 +269,7 @@ func TestStepKeepsToALimit(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bench) {
 		s := b.server("one")
-		s.Limits = "\na:*\t2\n"
+		s.SetRules(Rules{Limits: "\na:*\t2\n"})
 		for i := range 6 {
 			b.pending("q", fmt.Sprint(i), "a:1")
 		}
@@ -291,7 +291,7 @@ func TestStepKeepsToARate(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bench) {
 		s := b.server("one")
-		s.Limits = "\na:*\t10 2/60000000\n"
+		s.SetRules(Rules{Limits: "\na:*\t10 2/60000000\n"})
 		for i := range 4 {
 			b.pending("q", fmt.Sprint(i), "a:1")
 		}
@@ -307,11 +307,11 @@ func TestStepPausesALock(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bench) {
 		s := b.server("one")
-		s.Limits, s.Overrides = "\n*\t3\n", "\na:1\t0\n"
+		s.SetRules(Rules{"\n*\t3\n", "\na:1\t0\n"})
 		b.pending("q", "1", "a:1")
 		b.pending("q", "2", "a:2")
 		s.takes("2 ", nil, 5, "q")
-		s.Overrides = ""
+		s.SetRules(Rules{"\n*\t3\n", ""})
 		b.must(b.rdb.ZAdd(context.Background(), ReadyKey("q"), redis.Z{Score: 1, Member: "lock:a:1"}).Err())
 		s.takes("1 ", nil, 5, "q")
 	})
