@@ -17,6 +17,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/engine"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -25,6 +26,7 @@ import (
 type Server struct {
 	cfg        ServerConfig
 	server     *asynq.Server
+	loop       *engine.Server // in place of server, see onLoop
 	guard      *Guard
 	tasks      redis.UniversalClient // the server's connections, with the guard's hook
 	locks      redis.UniversalClient
@@ -259,6 +261,11 @@ func (s *Server) start(ctx context.Context) error {
 	for _, wrap := range slices.Backward(s.middleware) {
 		handler = wrap(handler)
 	}
+	if onLoop {
+		err := s.startLoop(ctx, handler)
+		s.started = err == nil
+		return err
+	}
 	handler = s.guard.Middleware(handler)
 	if err := s.server.Start(handler); err != nil {
 		return fmt.Errorf("queue: start: %w", err)
@@ -310,6 +317,10 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	s.guard.stopTaking() // also if ctx ends before the rest
 	if !started {
 		ctx = context.WithoutCancel(ctx) // no task runs, and the rest takes no time
+	} else if s.loop != nil {
+		if err := s.loop.Shutdown(ctx); err != nil {
+			return fmt.Errorf("queue: shutdown: tasks are still running: %w", err)
+		}
 	} else if err := until(ctx, s.server.Shutdown); err != nil {
 		return fmt.Errorf("queue: shutdown: tasks are still running: %w", err)
 	}

@@ -1,13 +1,10 @@
 package engine
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -137,7 +134,7 @@ func (f *fleet) node(l *ledger, work func(*Task) time.Duration, change ...func(*
 		c(&n.cfg)
 	}
 	n.Server = New(n.cfg)
-	if err := n.Start(f.t.Context()); err != nil {
+	if err := n.Start(f.t.Context(), taskredis.Rules{}); err != nil {
 		f.t.Fatal(err)
 	}
 	f.t.Cleanup(func() { n.shut(f.t) })
@@ -293,32 +290,6 @@ func names(n int) []string {
 		all[i] = fmt.Sprintf("r%02d", i)
 	}
 	return all
-}
-
-// A logbook keeps what servers log.
-type logbook struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *logbook) Write(line []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(line)
-}
-
-func (l *logbook) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
-
-// lines returns the lines that have a word.
-func (l *logbook) lines(word string) (found []string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for line := range strings.Lines(l.text.String()) {
-		if strings.Contains(line, word) {
-			found = append(found, line)
-		}
-	}
-	return found
 }
 
 // on returns a fleet on a server that the test may stop and configure.

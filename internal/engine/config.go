@@ -30,6 +30,7 @@ type Config struct {
 	Queues      map[string]int // priorities; at least one
 	Strict      bool
 	Concurrency int
+	Cluster     bool // Redis is a Cluster: a step reaches one queue
 
 	Prefix       string        // of locks' keys
 	TTL          time.Duration // of locks
@@ -64,9 +65,14 @@ type Config struct {
 	Crashes int           // that use no retry
 	Losses  int           // of locks, that use no retry
 
+	// Settled is told of tasks that have ended as their handlers said, with the outcome and the handler's error. It is called by the
+	// loop and must not wait.
+	Settled func(t *Task, k taskredis.Kind, err error)
 	// Parked is told of tasks that found their resource busy. It is called by the loop and must not wait.
 	Parked    func([]taskredis.ParkedTask)
 	Recovered func(taskredis.Name) // is told of tasks that were put back as their servers had died
+
+	Versions string // what the server runs, in words, for its entry
 
 	Logger *slog.Logger
 }

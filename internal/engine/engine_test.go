@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/sidingq/siding/internal/taskredis"
 	"github.com/sidingq/siding/internal/testenv/poll"
@@ -76,7 +78,7 @@ func (f *fleet) config(handler Handler) Config {
 func (f *fleet) start(cfg Config) *Server {
 	f.t.Helper()
 	s := New(cfg)
-	if err := s.Start(f.t.Context()); err != nil {
+	if err := s.Start(f.t.Context(), taskredis.Rules{}); err != nil {
 		f.t.Fatal(err)
 	}
 	f.t.Cleanup(func() {
@@ -222,5 +224,48 @@ func TestEngineAsksForTheLockThatOnlyItKnows(t *testing.T) {
 	f.eventually(j.count(100))
 	if len(j.twice) > 0 {
 		t.Error(j.twice)
+	}
+}
+
+func TestEngineIsShownInTheDashboard(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	begun, end := make(chan struct{}), make(chan struct{})
+	f.start(f.config(func(context.Context, *Task) error {
+		close(begun)
+		<-end
+		return nil
+	}))
+	defer close(end)
+	id := f.add("q", "a")
+	<-begun
+	inspector := asynq.NewInspectorFromRedisClient(f.rdb)
+	f.eventually(func() error {
+		servers, err := inspector.Servers()
+		if err != nil {
+			return err
+		}
+		if len(servers) != 1 || len(servers[0].ActiveWorkers) != 1 || servers[0].ActiveWorkers[0].TaskID != id {
+			return fmt.Errorf("want one server at work on %s, have %+v", id, servers)
+		}
+		return nil
+	})
+}
+
+func TestEngineRefusesToRunBesideTheOldProtocol(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	// The entry of such a server says that it is guarded (7008), and names no protocol.
+	e := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), "old")
+	e = protowire.AppendVarint(protowire.AppendTag(e, 2, protowire.VarintType), 7)
+	queue := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), "q")
+	e = protowire.AppendBytes(protowire.AppendTag(e, 5, protowire.BytesType), queue)
+	e = protowire.AppendVarint(protowire.AppendTag(e, 7008, protowire.VarintType), 1)
+	ctx := t.Context()
+	f.rdb.Set(ctx, "asynq:servers:{old:7:x}", e, time.Minute)
+	f.rdb.ZAdd(ctx, "asynq:servers", redis.Z{Score: float64(time.Now().Add(time.Minute).Unix()), Member: "asynq:servers:{old:7:x}"})
+	err := New(f.config(nil)).Start(ctx, taskredis.Rules{})
+	if err == nil || !strings.Contains(err.Error(), "old (pid 7)") {
+		t.Errorf("want the old server named, have %v", err)
 	}
 }

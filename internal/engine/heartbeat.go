@@ -10,7 +10,13 @@ import (
 // A beat is the heartbeat that is under way.
 type beat struct {
 	attempts []*attempt
-	number   int64
+}
+
+// A beaten is what came of a heartbeat.
+type beaten struct {
+	sent time.Time
+	kept []bool
+	err  error
 }
 
 // mostBeat is how many attempts one call renews.
@@ -23,7 +29,7 @@ func (l *loop) sendBeat(ctx context.Context, now time.Time) {
 		return
 	}
 	l.beatNext = now.Add(l.cfg.RenewEvery)
-	b := &beat{number: l.number}
+	b := &beat{}
 	var names []taskredis.Name
 	for _, a := range l.attempts {
 		if a.lost || !a.ended.IsZero() && now.Sub(a.ended) > l.cfg.TTL || len(names) == mostBeat {
@@ -41,25 +47,25 @@ func (l *loop) sendBeat(ctx context.Context, now time.Time) {
 		defer cancel()
 		kept, err := l.calls.Renew(limited, names)
 		select {
-		case l.beats <- answered[[]bool]{b.number, now, kept, err}:
+		case l.beats <- beaten{now, kept, err}:
 		case <-ctx.Done():
 		}
 	}()
 }
 
 // beaten takes the answer of a heartbeat.
-func (l *loop) beaten(b answered[[]bool]) {
+func (l *loop) beaten(b beaten) {
 	attempts := l.beat.attempts
 	l.beat = nil
 	if b.err != nil {
-		l.complain(b.err)
+		l.senders[l.placeOf(attempts[0].Queue)].complain(b.err)
 		l.beatNext = time.Now().Add(l.cfg.RenewEvery / 4)
 		return
 	}
 	for i, a := range attempts {
 		switch {
 		case l.attempts[a.Attempt] != a || !a.ended.IsZero():
-		case b.answer[i]:
+		case b.kept[i]:
 			if a.Lock != "" {
 				a.trusted = l.trust(b.sent)
 			}

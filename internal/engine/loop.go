@@ -2,12 +2,9 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"log/slog"
-	"strings"
 	"time"
 
-	"github.com/sidingq/siding/internal/redisreply"
 	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/taskredis"
 )
@@ -29,6 +26,8 @@ type attempt struct {
 	lost    bool              // the lock or the task is somebody else's: its outcome counts for nothing
 	ended   time.Time         // when the handler returned; zero before
 	outcome taskredis.Outcome // once it has ended, or asks for a lock
+	task    *Task             // once its handler was called, and the error of that
+	err     error
 }
 
 // Message is a task as asynq encodes it.
@@ -40,36 +39,17 @@ type report struct {
 	outcome taskredis.Outcome
 }
 
-// An answered is what came of one sending of a step, or of a heartbeat.
-type answered[T any] struct {
-	number int64
-	sent   time.Time
-	answer T
-	err    error
-}
-
 // Times of the loop.
 const (
-	firstSilence = 250 * time.Millisecond // after which a step is sent again; the time doubles
-	mostSilence  = 4 * time.Second
-	mostTries    = 4                // of a step at once
-	refusedPause = time.Second      // before a step that Redis has refused is sent again
-	pausedPause  = time.Second      // before a paused queue is asked again
-	mostSleep    = time.Second      // of an idle loop
-	remember     = 10 * time.Second // outcomes, for a Redis that forgets them in a failover
-)
-
-// Bounds of a step.
-const (
-	mostOutcomes     = 200
-	mostOutcomeBytes = 1 << 20
-	mostSlots        = 100
+	pausedPause = time.Second // before a paused queue is asked again
+	mostSleep   = time.Second // of an idle loop
 )
 
 // A caller makes the calls of the loop. A test may lose, delay and repeat them.
 type caller interface {
 	Step(ctx context.Context, s *taskredis.Step) (*taskredis.Answer, error)
 	Renew(ctx context.Context, attempts []taskredis.Name) ([]bool, error)
+	Notify(ctx context.Context, queues ...string) error
 }
 
 // The loop is the part of a server that talks to Redis about tasks. One goroutine runs it, and nothing else
@@ -79,84 +59,82 @@ type caller interface {
 //	handlers ──────────> reports ┼─> loop ──> step: what has ended, how many slots are free
 //	operators ────────> canceled ┘     └──< answer: which attempts start
 //
-// It has one step under way at a time. What ends meanwhile goes with the next one, so under load a step has
-// many tasks, and without load it has one and leaves at once. The loop itself never waits for Redis.
+// The loop itself never waits for Redis: a [sender] has a step under way, one at a time. What ends meanwhile goes with the
+// next one, so under load a step has many tasks, and without load it has one and leaves at once.
 type loop struct {
 	cfg    *Config
 	calls  caller
 	logger *slog.Logger
 
 	reports  chan report
-	answers  chan answered[*taskredis.Answer]
-	beats    chan answered[[]bool]
+	answers  chan answered
+	beats    chan beaten
 	found    chan []string // queues that may have something to take
+	notified chan []string // likewise, and no other server was told
 	canceled chan string   // ids of tasks that an operator cancels
 	requests chan func()   // run by the loop, for those who want to know or change its state
 
 	attempts map[string]*attempt // by name, until they are settled
-	waiting  []*attempt          // whose outcomes wait for a step
 	running  int                 // how many slots are taken
 	queues   *queues
-	clock    clock
-
-	number   int64 // of the last step
-	recorded int64 // of the last step that Redis has recorded, and when
-	at       time.Time
-	step     *flight
-	after    time.Time // no step leaves before
-	careful  bool      // a step was refused: they have one outcome or one queue each
-	recent   []sentOutcomes
+	senders  map[string]*sender // by place
 
 	beat     *beat
 	beatNext time.Time
 	watched  time.Time // when expire has to look at the attempts
 
-	armed    chan struct{} // see listener
+	armed    chan []string // see listener
 	stopping bool          // no more tasks are taken
+	held     bool          // likewise, for now
 	drained  chan struct{}
-}
-
-// A flight is the step that is under way.
-type flight struct {
-	*taskredis.Step
-
-	attempts []*attempt // of the outcomes; nil for those that are sent again after a failover
-	tries    int        // that have no answer yet
-	silence  time.Duration
-	again    time.Time
-}
-
-type sentOutcomes struct {
-	number   int64
-	at       time.Time
-	outcomes []taskredis.Outcome
+	over     chan struct{} // closed when run has returned
 }
 
 func newLoop(cfg *Config, calls caller) *loop {
-	return &loop{
+	l := &loop{
 		cfg: cfg, calls: calls, logger: cfg.Logger,
 		reports:  make(chan report, 2*cfg.Concurrency+16),
-		answers:  make(chan answered[*taskredis.Answer], 16),
-		beats:    make(chan answered[[]bool], 4),
+		answers:  make(chan answered, 16),
+		beats:    make(chan beaten, 4),
 		found:    make(chan []string, 16),
+		notified: make(chan []string),
 		canceled: make(chan string, 16),
 		requests: make(chan func()),
 		attempts: make(map[string]*attempt),
 		queues:   newQueues(cfg.Queues, cfg.Strict),
-		armed:    make(chan struct{}, 1),
+		senders:  make(map[string]*sender),
+		armed:    make(chan []string, 1),
 		drained:  make(chan struct{}),
+		over:     make(chan struct{}),
 	}
+	for queue := range cfg.Queues {
+		place := l.placeOf(queue)
+		l.senders[place] = &sender{loop: l, place: place}
+	}
+	return l
 }
 
-// run runs until ctx ends.
+// placeOf returns the place of a queue: what a step can reach in one call. On one Redis that is all, and in a Cluster each
+// queue has its own slot.
+func (l *loop) placeOf(queue string) string {
+	if l.cfg.Cluster {
+		return queue
+	}
+	return ""
+}
+
+// run runs until ctx ends. Then nobody watches over the locks of the attempts any more, so the contexts of their handlers
+// end, and what they report goes nowhere.
 func (l *loop) run(ctx context.Context) {
+	defer l.abort()
+	defer close(l.over)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	l.beatNext = time.Now().Add(l.cfg.RenewEvery)
 	for {
 		now := time.Now()
 		l.expire(now)
-		l.sendStep(ctx, now)
+		l.sendSteps(ctx, now)
 		l.sendBeat(ctx, now)
 		l.listen()
 		l.checkDrained()
@@ -176,11 +154,16 @@ func (l *loop) run(ctx context.Context) {
 				}
 			}
 		case a := <-l.answers:
-			l.answered(ctx, a)
+			l.senders[a.place].answered(ctx, a)
 		case b := <-l.beats:
 			l.beaten(b)
-		case found := <-l.found:
-			l.queues.found(found)
+		case queues := <-l.found:
+			l.queues.found(queues)
+		case queues := <-l.notified:
+			l.queues.found(queues)
+			if len(queues) > 0 && (l.stopping || l.running >= l.cfg.Concurrency) {
+				go func() { _ = l.calls.Notify(ctx, queues...) }() // another server may have a slot
+			}
 		case id := <-l.canceled:
 			l.cancelTask(id)
 		case f := <-l.requests:
@@ -201,6 +184,14 @@ func (l *loop) do(ctx context.Context, f func()) error {
 	}
 }
 
+// send sends a report to the loop, if that still runs.
+func (l *loop) send(r report) {
+	select {
+	case l.reports <- r:
+	case <-l.over:
+	}
+}
+
 // report takes what an attempt has come to.
 func (l *loop) report(r report) {
 	a := r.attempt
@@ -212,209 +203,43 @@ func (l *loop) report(r report) {
 		a.ended = time.Now()
 		l.running--
 	}
-	l.waiting = append(l.waiting, a)
+	l.senderOf(a).waits(a)
 }
 
-// sendStep sends a step if there is something to say or to take, and the last one again if its answer is late.
-func (l *loop) sendStep(ctx context.Context, now time.Time) {
-	if l.step != nil {
-		if !now.Before(l.step.again) && l.step.tries < mostTries {
-			l.try(ctx, l.step)
-		}
-		return
-	}
-	if now.Before(l.after) {
-		return
-	}
-	f := &flight{Step: &taskredis.Step{}, silence: firstSilence}
-	l.addOutcomes(f)
-	if !l.careful || len(f.Outcomes) == 0 {
-		free := 0
-		if !l.stopping {
-			free = min(l.cfg.Concurrency-l.running, mostSlots)
-		}
-		most := mostSlots
-		if l.careful {
-			most = 1
-		}
-		f.Draws, f.Slots = l.queues.draw(free, most, now)
-	}
-	if len(f.Outcomes) == 0 && len(f.Slots) == 0 {
-		l.careful = false
-		return
-	}
-	l.number++
-	f.Number, f.Sent = l.number, l.clock.at(now)
-	l.step = f
-	l.try(ctx, f)
-}
+func (l *loop) senderOf(a *attempt) *sender { return l.senders[l.placeOf(a.Queue)] }
 
-// addOutcomes moves the outcomes that wait into a step, as many as it may have.
-func (l *loop) addOutcomes(f *flight) {
-	most, bytes := mostOutcomes, 0
-	if l.careful {
-		most = 1
-	}
-	n := 0
-	for n < len(l.waiting) && n < most && bytes < mostOutcomeBytes {
-		a := l.waiting[n]
-		f.attempts = append(f.attempts, a)
-		f.Outcomes = append(f.Outcomes, a.outcome)
-		bytes += len(a.outcome.Message)
-		n++
-	}
-	l.waiting = append(l.waiting[:0], l.waiting[n:]...)
-}
-
-// try sends a step once more. The answers to its tries are the same, and the first that comes counts.
-func (l *loop) try(ctx context.Context, f *flight) {
-	now := time.Now()
-	f.tries++
-	f.again = now.Add(f.silence)
-	f.silence = min(2*f.silence, mostSilence)
-	step := f.Step
-	go func() {
-		answer, err := l.calls.Step(ctx, step)
-		select {
-		case l.answers <- answered[*taskredis.Answer]{step.Number, now, answer, err}:
-		case <-ctx.Done():
-		}
-	}()
-}
-
-// answered takes the answer of a step.
-func (l *loop) answered(ctx context.Context, a answered[*taskredis.Answer]) {
-	f := l.step
-	if f == nil || f.Number != a.number {
-		return // another try was answered before
-	}
-	f.tries--
-	now := time.Now()
-	switch {
-	case a.err == nil:
-		l.step = nil
-		l.apply(ctx, f, a.answer, a.sent, now)
-	case !redisreply.Answered(a.err):
-		l.complain(a.err) // nothing is known: the step is sent again
-	case passes(a.err):
-		// Redis has changed nothing by this try, but maybe by an earlier one. So the step stays the same.
-		l.complain(a.err)
-		f.again = now.Add(refusedPause)
-	default:
-		l.step = nil
-		l.refused(f, a.err, now)
+// sendSteps has each sender send a step if it has something to say, or is to take tasks.
+func (l *loop) sendSteps(ctx context.Context, now time.Time) {
+	draws, slots := l.queues.draw(l.free(), now, func(queue string) bool { return l.senders[l.placeOf(queue)].mayTake() })
+	for _, s := range l.senders {
+		s.send(ctx, now, draws, slots)
 	}
 }
 
-// passes reports whether Redis refused a call for a reason that ends by itself.
-func passes(err error) bool {
-	var answer interface{ RedisError() }
-	if errors.As(err, &answer) && strings.HasPrefix(answer.(error).Error(), "OOM") { //nolint:errorlint,forcetypeassert // it is one
-		return true
+// free returns how many slots a step may ask tasks for: those that are not taken, and not promised to a step that is
+// under way.
+func (l *loop) free() int {
+	if l.stopping || l.held {
+		return 0
 	}
-	return redisreply.Transient(err)
-}
-
-// refused is called with a step that Redis will always refuse. What it names is sent one by one from now on, so the one
-// thing that is wrong holds up nothing else.
-func (l *loop) refused(f *flight, err error, now time.Time) {
-	one := len(f.Outcomes)+len(f.Draws) == 1
-	switch {
-	case one && len(f.Outcomes) == 1:
-		o := f.Outcomes[0]
-		l.logger.Error("Redis refuses the outcome of a task; it runs again once its lease is over", "queue", o.Queue, "id", o.ID, "outcome", o.Kind, "err", err)
-		if a := f.attempts[0]; a != nil {
-			l.forget(a)
-		}
-	case one:
-		l.logger.Error("Redis gives no tasks of a queue", "queue", f.Draws[0].Queue, "err", err)
-		l.queues.rest(f.Draws[0].Queue, now.Add(refusedPause))
-	default:
-		l.waiting = append(f.attempts, l.waiting...)
-		l.careful = true
-		for _, d := range f.Draws {
-			l.queues.found([]string{d.Queue})
+	n := l.cfg.Concurrency - l.running
+	for _, s := range l.senders {
+		if s.flight != nil {
+			n -= len(s.flight.Slots)
 		}
 	}
-}
-
-// apply does what the answer of a step says. sent is when the try left that was answered, so what the answer says was so
-// after that.
-func (l *loop) apply(ctx context.Context, f *flight, a *taskredis.Answer, sent, now time.Time) {
-	l.clock.set(a.Now, now)
-	if a.Known < l.recorded && now.Sub(l.at) < taskredis.Recorded {
-		l.forgotten(a.Known, now)
-	}
-	if len(f.Outcomes) > 0 || len(a.Taken) > 0 {
-		l.recorded, l.at = f.Number, now
-	}
-	if len(f.Outcomes) > 0 {
-		l.recent = append(l.recent, sentOutcomes{f.Number, now, f.Outcomes})
-	}
-	for len(l.recent) > 0 && now.Sub(l.recent[0].at) > remember {
-		l.recent = l.recent[1:]
-	}
-	for i, result := range a.Results {
-		if at := f.attempts[i]; at != nil {
-			l.result(at, result, a.Fences[i], f.Number, sent)
-		}
-	}
-	for i, d := range a.Drawn {
-		l.queues.drawn(f.Draws[i].Queue, d, now)
-	}
-	if len(a.Drawn) == 0 { // answered from the record, which knows nothing of the queues
-		for _, d := range f.Draws {
-			l.queues.found([]string{d.Queue})
-		}
-	}
-	for i := range a.Taken {
-		l.take(ctx, &a.Taken[i], f.Number, sent, now)
-	}
-	for _, text := range a.Troubles {
-		l.logger.Warn("a key in Redis is not what it should be", "what", text)
-	}
-	if l.cfg.Parked != nil && len(a.Parked) > 0 {
-		l.cfg.Parked(a.Parked)
-	}
-	if l.cfg.Recovered != nil {
-		for _, name := range a.Recovered {
-			l.cfg.Recovered(name)
-		}
-	}
-}
-
-// forgotten is called when Redis has lost the steps after a number, in a failover. The outcomes of the last seconds are
-// sent again: a task that is at work again, for Redis, holds a lock that nobody will free. What was taken by a lost step
-// is not ours any more.
-func (l *loop) forgotten(known int64, now time.Time) {
-	l.logger.Warn("Redis has lost the last writes; sending outcomes again", "step", l.recorded, "known", known)
-	for _, sent := range l.recent {
-		if sent.number <= known || now.Sub(sent.at) > remember {
-			continue
-		}
-		for _, o := range sent.outcomes {
-			if o.Kind != taskredis.Ask {
-				l.waiting = append(l.waiting, &attempt{outcome: o, Taken: taskredis.Taken{Name: o.Name}})
-			}
-		}
-	}
-	l.recent = nil
-	for _, a := range l.attempts {
-		if a.step > known && a.ended.IsZero() {
-			l.lose(a)
-		}
-	}
-	l.beatNext = now // which of the others does Redis still know?
+	return min(n, mostSlots)
 }
 
 // result takes what a step has made of an outcome.
-func (l *loop) result(a *attempt, result taskredis.Result, fence, step int64, sent time.Time) {
+func (l *loop) result(a *attempt, result taskredis.Result, grant taskredis.Grant, step int64, sent time.Time) {
 	switch result {
 	case taskredis.Granted:
-		a.Lock, a.Fence, a.step, a.trusted = a.outcome.Want, fence, step, l.trust(sent)
+		a.Lock, a.Fence, a.step, a.trusted = grant.Lock, grant.Fence, step, l.trust(sent)
 		l.watch(a.trusted)
-		a.granted <- fence
+		a.granted <- grant.Fence
 	case taskredis.Settled:
+		l.settled(a)
 		l.forget(a)
 	case taskredis.Parked:
 		l.running--
@@ -431,7 +256,7 @@ func (l *loop) result(a *attempt, result taskredis.Result, fence, step int64, se
 		go func() {
 			o := l.lostOutcome(a)
 			o.Lock = "" // there is none to free
-			l.reports <- report{a, o}
+			l.send(report{a, o})
 		}()
 	case taskredis.Stale:
 		if l.attempts[a.Attempt] == a {
@@ -441,6 +266,13 @@ func (l *loop) result(a *attempt, result taskredis.Result, fence, step int64, se
 	default:
 		l.logger.Error("Redis could not settle a task; it runs again once its lease is over", "queue", a.Queue, "id", a.ID, "outcome", a.outcome.Kind, "err", string(result))
 		l.give(a)
+	}
+}
+
+// settled tells of an attempt that has ended as its outcome says.
+func (l *loop) settled(a *attempt) {
+	if l.cfg.Settled != nil && a.task != nil {
+		l.protect("Settled", func() { l.cfg.Settled(a.task, a.outcome.Kind, a.err) })
 	}
 }
 
@@ -479,7 +311,7 @@ func (l *loop) take(ctx context.Context, t *taskredis.Taken, step int64, sent, n
 	}
 	if a.outcome.Kind != "" {
 		a.ended = now
-		l.waiting = append(l.waiting, a)
+		l.senderOf(a).waits(a)
 		return
 	}
 	a.message, a.endsBy = m, m.EndsBy(now)
@@ -559,18 +391,12 @@ func (l *loop) nextTime(now time.Time) time.Time {
 			next = t
 		}
 	}
-	if l.step != nil {
-		if l.step.tries < mostTries {
-			sooner(l.step.again)
-		}
-	} else {
-		if now.Before(l.after) {
-			sooner(l.after)
-		}
-		if !l.stopping && l.running < l.cfg.Concurrency {
-			if at, ok := l.queues.next(); ok {
-				sooner(at)
-			}
+	for _, snd := range l.senders {
+		sooner(snd.next(now))
+	}
+	if l.free() > 0 { // else nothing is drawn
+		if at, ok := l.queues.next(); ok {
+			sooner(at)
 		}
 	}
 	if l.beat == nil && len(l.attempts) > 0 {
@@ -582,22 +408,11 @@ func (l *loop) nextTime(now time.Time) time.Time {
 	return next
 }
 
-// complain logs that Redis does not answer, or refuses, once in a while.
-func (l *loop) complain(err error) {
-	if l.logger.Enabled(context.Background(), slog.LevelWarn) && l.clock.mayComplain() {
-		l.logger.Warn("Redis does not take the last step; it is sent again", "err", err)
-	}
-}
-
 // listen has the listener wait for notifications if there are slots for what it would tell of, and nothing is known to
 // be there.
 func (l *loop) listen() {
-	if l.stopping || l.step != nil || l.running >= l.cfg.Concurrency || !l.queues.idle() {
-		return
-	}
-	select {
-	case l.armed <- struct{}{}:
-	default:
+	if len(l.armed) == 0 && !l.stopping && l.running < l.cfg.Concurrency && l.queues.idle() && !l.sending() {
+		l.armed <- l.queues.served(time.Now()) // only the loop sends
 	}
 }
 
@@ -612,7 +427,7 @@ func (l *loop) abort() {
 
 // checkDrained says once that all is over.
 func (l *loop) checkDrained() {
-	if l.stopping && l.running == 0 && l.step == nil && len(l.waiting) == 0 {
+	if l.stopping && l.running == 0 && !l.sending() {
 		select {
 		case <-l.drained:
 		default:
@@ -621,22 +436,12 @@ func (l *loop) checkDrained() {
 	}
 }
 
-// A clock tells Redis' time by the answers of Redis.
-type clock struct {
-	redis      int64
-	local      time.Time
-	complained time.Time
-}
-
-func (c *clock) set(redis int64, local time.Time) { c.redis, c.local = redis, local }
-
-func (c *clock) at(local time.Time) int64 { return c.redis + local.Sub(c.local).Microseconds() }
-
-func (c *clock) mayComplain() bool {
-	now := time.Now()
-	if now.Sub(c.complained) < 5*time.Second {
-		return false
+// sending reports whether an outcome or a step is on its way.
+func (l *loop) sending() bool {
+	for _, s := range l.senders {
+		if s.flight != nil || len(s.waiting) > 0 {
+			return true
+		}
 	}
-	c.complained = now
-	return true
+	return false
 }

@@ -18,9 +18,10 @@ import (
 // a queue puts an element into the list of the queue, which wakes one of the servers that wait.
 type listener struct {
 	redis  redis.Cmdable
+	idle   func(ctx context.Context, queues ...string) error
 	queues []string
 	found  chan<- []string
-	armed  chan struct{} // has an element while the loop wants to be told
+	armed  chan []string // has an element while the loop wants to be told: the queues that it serves
 	wake   string        // a list of this server alone, by which it ends its own call
 	logger *slog.Logger
 }
@@ -35,11 +36,16 @@ func (l *listener) run(ctx context.Context) {
 	}
 	keys = append(keys, l.wake)
 	failed := false
+	said := time.Time{}
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-l.armed:
+		case served := <-l.armed:
+			if time.Since(said) > listenFor/2 {
+				said = time.Now()
+				_ = l.idle(ctx, served...) // the next call finds out what is wrong
+			}
 		}
 		popped, err := l.redis.BLPop(ctx, listenFor, keys...).Result()
 		switch {

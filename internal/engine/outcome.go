@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -30,6 +29,14 @@ func (e *AgainError) Error() string { return e.Err.Error() }
 
 // Unwrap returns what kept the handler from its work.
 func (e *AgainError) Unwrap() error { return e.Err }
+
+// An OtherResourceError is the error of a handler that has found out that its task has another resource. The handler is called
+// again, once, under the lock of that one.
+type OtherResourceError struct{ Resource string }
+
+func (e *OtherResourceError) Error() string {
+	return "the resource is another one each time it is asked for, now " + e.Resource
+}
 
 // outcomeOf returns what becomes of an attempt whose handler has returned err. What the handler returned counts, also
 // after the task's time was over or an operator has canceled it; but not if its lock was lost, as then somebody else
@@ -104,7 +111,7 @@ func (l *loop) again(a *attempt, err error, after time.Duration, losses int) tas
 // then twice as long each time. After so many losses one is a failure of the task's own, so that a task which can
 // never finish comes to an end.
 func (l *loop) lostOutcome(a *attempt) taskredis.Outcome {
-	err := fmt.Errorf("%s: %w", strings.TrimPrefix(a.Lock, l.cfg.Prefix), store.ErrLost)
+	err := fmt.Errorf("%s: %w", l.resource(a), store.ErrLost)
 	if a.Losses >= l.cfg.Losses {
 		return l.failed(a, a.ctx, err)
 	}

@@ -105,12 +105,23 @@ func (q *queues) next() (time.Time, bool) {
 	return at, !at.IsZero()
 }
 
+// served returns the queues of which the server would take a task now. They are the first thousand.
+func (q *queues) served(now time.Time) []string {
+	names := make([]string, 0, len(q.all))
+	for _, one := range q.all {
+		if !now.Before(one.rests) && len(names) < 1000 {
+			names = append(names, one.name)
+		}
+	}
+	return names
+}
+
 // idle reports whether no queue has anything to take.
 func (q *queues) idle() bool { return len(q.work) == 0 }
 
 // draw draws the queues for so many free slots: as asynq draws them, by weights or by strict priority, for each slot
-// on its own. At most most queues are named.
-func (q *queues) draw(free, most int, now time.Time) ([]taskredis.Draw, []taskredis.Order) {
+// on its own. A queue of which may says no is left out.
+func (q *queues) draw(free int, now time.Time, may func(queue string) bool) ([]taskredis.Draw, []taskredis.Order) {
 	if free <= 0 {
 		return nil, nil
 	}
@@ -122,14 +133,13 @@ func (q *queues) draw(free, most int, now time.Time) ([]taskredis.Draw, []taskre
 	}
 	var candidates []*queue
 	for _, one := range q.work {
-		if !now.Before(one.rests) {
+		if !now.Before(one.rests) && may(one.name) {
 			candidates = append(candidates, one)
 		}
 	}
 	if len(candidates) == 0 {
 		return nil, nil
 	}
-	most = min(most, mostDraws)
 	indexes := make(map[*queue]byte, len(candidates))
 	var draws []taskredis.Draw
 	var slots []taskredis.Order
@@ -138,7 +148,7 @@ func (q *queues) draw(free, most int, now time.Time) ([]taskredis.Draw, []taskre
 		for _, one := range q.orderOf(candidates) {
 			index, ok := indexes[one]
 			if !ok {
-				if len(draws) == most {
+				if len(draws) == mostDraws {
 					continue
 				}
 				draws = append(draws, taskredis.Draw{Queue: one.name, Pending: one.pending})
@@ -147,7 +157,9 @@ func (q *queues) draw(free, most int, now time.Time) ([]taskredis.Draw, []taskre
 			}
 			order = append(order, index)
 		}
-		slots = append(slots, taskredis.Order(order))
+		if len(order) > 0 {
+			slots = append(slots, taskredis.Order(order))
+		}
 	}
 	return draws, slots
 }

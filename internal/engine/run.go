@@ -20,7 +20,7 @@ import (
 //	handler ──> outcome ──> report
 //
 // Whatever the functions of the user do, there is one report; unless the lock that it asked for was busy. Then the
-// task waits in Redis, and its attempt is over.
+// task waits in Redis, and its attempt is over. Once the loop has ended, nobody takes the report.
 func (l *loop) runAttempt(a *attempt) {
 	defer a.cancel(nil)
 	ctx := a.ctx
@@ -33,7 +33,7 @@ func (l *loop) runAttempt(a *attempt) {
 			outcome = l.outcomeOf(a, ctx, ErrGoexit)
 		}
 		if outcome.Kind != parkedKind {
-			l.reports <- report{a, outcome}
+			l.send(report{a, outcome})
 		}
 	}()
 
@@ -51,19 +51,33 @@ func (l *loop) runAttempt(a *attempt) {
 		outcome = l.outcomeOf(a, ctx, fmt.Errorf("%w: %w", err, asynq.SkipRetry))
 		return
 	}
-	lock, fence := a.Lock, a.Fence
-	if resource != "" && l.cfg.Prefix+resource != lock {
+	fence := a.Fence
+	if resource != "" && l.lockOf(a, resource) != taskredis.LockOf(a.Lock) {
 		var granted bool
-		if fence, granted = l.ask(a, l.cfg.Prefix+resource); !granted {
+		if fence, granted = l.ask(a, l.lockOf(a, resource)); !granted {
 			outcome.Kind = parkedKind
 			return
 		}
 	}
-	if resource != "" {
-		ctx = lease.WithFence(ctx, resource, fence)
+	for range 2 {
+		locked := ctx
+		if resource != "" {
+			locked = lease.WithFence(ctx, resource, fence)
+		}
+		a.task = &Task{Message: a.message, Taken: &a.Taken, Resource: resource, EndsBy: a.endsBy}
+		a.err = l.handle(locked, a.task)
+		other := (*OtherResourceError)(nil)
+		if !errors.As(a.err, &other) {
+			break
+		}
+		var granted bool
+		resource = other.Resource
+		if fence, granted = l.ask(a, l.lockOf(a, resource)); !granted {
+			outcome.Kind = parkedKind
+			return
+		}
 	}
-	err = l.handle(ctx, &Task{Message: a.message, Taken: &a.Taken, Resource: resource, EndsBy: a.endsBy})
-	outcome = l.outcomeOf(a, ctx, err)
+	outcome = l.outcomeOf(a, ctx, a.err)
 }
 
 // parkedKind says that an attempt is over and has nothing to report.
@@ -71,15 +85,24 @@ const parkedKind taskredis.Kind = "parked"
 
 // ask asks for a lock by the next step, and waits for the answer.
 func (l *loop) ask(a *attempt, lock string) (fence int64, granted bool) {
-	l.reports <- report{a, taskredis.Outcome{Name: a.Name, Kind: taskredis.Ask, Want: lock, Ticket: a.Ticket, Until: a.message.Deadline}}
-	fence, granted = <-a.granted
-	return fence, granted
+	l.send(report{a, taskredis.Outcome{Name: a.Name, Kind: taskredis.Ask, Want: lock, Ticket: a.Ticket, Until: a.message.Deadline}})
+	select {
+	case fence, granted = <-a.granted:
+		return fence, granted
+	case <-l.over:
+		return 0, false
+	}
+}
+
+// lockOf returns the key of the lock of a resource.
+func (l *loop) lockOf(a *attempt, resource string) string {
+	return taskredis.LockPrefix(l.placeOf(a.Queue), l.cfg.Prefix) + resource
 }
 
 // resourceOf returns the resource of a task, "" for none.
 func (l *loop) resourceOf(a *attempt) (resource string, err error) {
 	if l.cfg.Resource == nil {
-		return strings.TrimPrefix(a.Lock, l.cfg.Prefix), nil
+		return l.resource(a), nil
 	}
 	defer func() {
 		if p := recover(); p != nil {
@@ -87,6 +110,11 @@ func (l *loop) resourceOf(a *attempt) (resource string, err error) {
 		}
 	}()
 	return l.cfg.Resource(a.message)
+}
+
+// resource returns the resource whose lock an attempt has.
+func (l *loop) resource(a *attempt) string {
+	return strings.TrimPrefix(taskredis.LockOf(a.Lock), taskredis.LockPrefix(l.placeOf(a.Queue), l.cfg.Prefix))
 }
 
 // handle calls the handler, and makes an error of its panic.

@@ -10,16 +10,18 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/taskredis"
 )
 
 // A Server runs the tasks of some queues, from Start to Shutdown.
 type Server struct {
-	cfg  Config
-	loop *loop
-	stop context.CancelFunc
-	wg   sync.WaitGroup
+	cfg   Config
+	loop  *loop
+	calls *taskredis.Steps
+	stop  context.CancelFunc
+	wg    sync.WaitGroup
 
 	listener *listener
 }
@@ -28,7 +30,7 @@ type Server struct {
 func New(cfg Config) *Server { return &Server{cfg: cfg} }
 
 // Start begins to take tasks. It returns the error of Redis if that does not answer.
-func (s *Server) Start(ctx context.Context) error {
+func (s *Server) Start(ctx context.Context, rules taskredis.Rules) error {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown host"
@@ -38,26 +40,63 @@ func (s *Server) Start(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("engine: start: %w", err)
 	}
-	calls := &taskredis.Steps{
+	queues := slices.Sorted(maps.Keys(s.cfg.Queues))
+	if err := refuseOthers(ctx, s.cfg.Redis, queues); err != nil {
+		return err
+	}
+	s.calls = &taskredis.Steps{
 		Redis: s.cfg.Redis, Session: uuid.NewString(), Holder: fmt.Sprintf("%s (pid %d)", host, os.Getpid()),
 		Prefix: s.cfg.Prefix, TTL: s.cfg.TTL, FenceTTL: s.cfg.FenceTTL, Crashes: s.cfg.Crashes,
 	}
-	s.loop = newLoop(&s.cfg, calls)
-	s.loop.clock.set(now.UnixMicro(), sent)
+	s.calls.SetRules(rules)
+	s.loop = newLoop(&s.cfg, s.calls)
+	for _, snd := range s.loop.senders {
+		snd.clock.set(now.UnixMicro(), sent)
+	}
 	ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
 	s.listener = &listener{
-		redis: s.cfg.Redis, queues: slices.Sorted(maps.Keys(s.cfg.Queues)), found: s.loop.found, armed: s.loop.armed,
-		wake: "siding:wake:" + calls.Session, logger: s.cfg.Logger,
+		redis: s.cfg.Redis, queues: queues, found: s.loop.notified, armed: s.loop.armed,
+		idle: s.calls.Idle, wake: "siding:wake:" + s.calls.Session, logger: s.cfg.Logger,
 	}
 	s.wg.Go(func() { s.listener.run(ctx) })
 	s.wg.Go(func() { s.loop.run(ctx) })
+	shown := &entry{
+		redis: s.cfg.Redis, state: s.entryState, logger: s.cfg.Logger,
+		info: taskredis.ServerInfo{
+			Host: host, PID: os.Getpid(), ID: s.calls.Session, Concurrency: s.cfg.Concurrency, Queues: s.cfg.Queues, Strict: s.cfg.Strict,
+			Started: sent, Versions: s.cfg.Versions, Guarded: true, Protocol: taskredis.Protocol,
+		},
+	}
+	s.wg.Go(func() { shown.run(ctx) })
 	return nil
+}
+
+// refuseOthers returns an error if a server of another protocol is alive on one of the queues: the two would not see each
+// other's waiting tasks.
+func refuseOthers(ctx context.Context, rdb redis.UniversalClient, queues []string) error {
+	others, err := taskredis.OtherServers(ctx, rdb, queues)
+	if err != nil {
+		return fmt.Errorf("engine: start: %w", err)
+	}
+	if len(others) == 0 {
+		return nil
+	}
+	return fmt.Errorf("engine: start: %v, of another release, serves the same queues, and the two would not keep to one order: "+
+		"stop all servers of that release first (one that was killed is listed for 10 s more)", others[0])
 }
 
 // Stop has the server take no more tasks. Those that run go on.
 func (s *Server) Stop(ctx context.Context) error {
 	return s.loop.do(ctx, func() { s.loop.stopping = true })
 }
+
+// Hold has the server take no more tasks until Hold(false).
+func (s *Server) Hold(ctx context.Context, hold bool) error {
+	return s.loop.do(ctx, func() { s.loop.held = hold })
+}
+
+// SetRules has the server keep to other limits from now on.
+func (s *Server) SetRules(r taskredis.Rules) { s.calls.SetRules(r) }
 
 // Shutdown stops taking tasks, and returns when those that run have ended and Redis knows. After ShutdownTimeout the
 // contexts of the handlers end. When ctx ends, Shutdown returns its error, and the server's leases expire.

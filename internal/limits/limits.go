@@ -89,6 +89,18 @@ func find[V any](all map[string]V, resource string) (pattern string, value V) {
 	return pattern, value
 }
 
+// Texts returns the rules and the overrides as taskredis.Rules has them.
+func (t *Table) Texts() (rules, overrides string) {
+	var own, over strings.Builder
+	for pattern, rule := range t.rules {
+		fmt.Fprintf(&own, "\n%s\t%s", pattern, rule)
+	}
+	for pattern, o := range t.overrides {
+		fmt.Fprintf(&over, "\n%s\t%s", pattern, &store.Rule{Limit: o.Limit, Rates: o.Rates})
+	}
+	return own.String(), over.String()
+}
+
 // Names returns the patterns, for a script that finds out whether a resource has a rule: each begins
 // with a line break, and one ends the text. It returns "" if there are none. A rule of the program that
 // says what holds without one is left out.

@@ -40,6 +40,12 @@ func Transient(err error) bool {
 	return slices.Contains(transient, code) || strings.HasPrefix(answer.Error(), maxClients)
 }
 
+// Full reports whether err is an answer of Redis that it has no memory for the call.
+func Full(err error) bool {
+	answer, ok := errors.AsType[redis.Error](err)
+	return ok && strings.HasPrefix(answer.Error(), "OOM ")
+}
+
 // Text returns a value of an array, "" if there is no such value, or if it is no text.
 func Text(array []any, i int) string {
 	text, _ := at(array, i).(string)

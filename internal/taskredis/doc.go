@@ -17,6 +17,14 @@
 // ready set of that queue. So whatever gets lost, somebody looks at the line again, and no wake-up
 // has to arrive for that.
 //
+// An [Enqueuer] stores tasks. Beside the task itself, which only Go reads, it writes into the task's hash what our scripts
+// have to know of it:
+//
+//	siding_resource   what it needs the lock of; not there for none, or one that only the server can tell
+//	siding_priority   its head start in the line, 1 to 9; not there for 0
+//	siding_deadline   when it is given up, Unix seconds; not there for never
+//	siding_call       which call stored it, so that the same call sent again knows its task
+//
 // [Client.Step] does nearly all the work: one script that ends attempts, frees their locks, puts crashed tasks
 // back, and takes the tasks for the slots that are free. step.lua is to be read from top to bottom.
 package taskredis

@@ -1,6 +1,11 @@
 package taskredis
 
-import "strings"
+import (
+	"crypto/md5" //nolint:gosec // asynq's choice
+	"encoding/hex"
+	"regexp"
+	"strings"
+)
 
 // asynq puts the name of a queue in braces, so all keys of a queue share a slot of a Cluster. The keys
 // that are not asynq's are made likewise.
@@ -35,6 +40,24 @@ func CompletedKey(queue string) string { return asynqKey(queue, "completed") }
 // PausedKey exists while the queue is paused.
 func PausedKey(queue string) string { return asynqKey(queue, "paused") }
 
+// GroupKey sorts the tasks of a group that wait to be aggregated by when they came, in Unix seconds.
+func GroupKey(queue, group string) string { return asynqKey(queue, "g:"+group) }
+
+// GroupsKey is the set of the queue's groups.
+func GroupsKey(queue string) string { return asynqKey(queue, "groups") }
+
+// UniqueKey exists while there is a task that its client wanted to be the only one of its type and payload.
+func UniqueKey(queue, kind string, payload []byte) string {
+	if payload == nil { // unlike an empty one, as asynq has it
+		return asynqKey(queue, "unique:"+kind+":")
+	}
+	sum := md5.Sum(payload) //nolint:gosec // asynq's choice
+	return asynqKey(queue, "unique:"+kind+":"+hex.EncodeToString(sum[:]))
+}
+
+// queuesKey is the set of the names of all queues. It is not in the slot of any of them.
+const queuesKey = "asynq:queues"
+
 // NotifyKey is the list of which an element wakes one idle server of the queue.
 func NotifyKey(queue string) string { return sidingKey(queue, "notify") }
 
@@ -43,6 +66,27 @@ func ReadyKey(queue string) string { return sidingKey(queue, "ready") }
 
 // LineKey sorts the tasks of the queue that wait for a lock by their tickets.
 func LineKey(queue, lock string) string { return sidingKey(queue, "line:"+lock) }
+
+// LockPrefix returns what the keys of locks begin with that a step takes. In a Cluster the locks of a queue's tasks are in
+// the slot of the queue, and keep the tasks in their places; place is then the queue, else "".
+func LockPrefix(place, prefix string) string {
+	if place != "" {
+		return sidingKey(place, "wait:"+prefix)
+	}
+	return prefix
+}
+
+var permitPattern = regexp.MustCompile(`^(?:\{(.*)\}:permit:\d+|(siding:\{.*):permit\{\d+\})$`)
+
+// LockOf returns the key of the lock that a permit is of, and the key of a lock itself.
+func LockOf(key string) string {
+	if strings.HasPrefix(key, "{") || strings.HasSuffix(key, "}") {
+		if m := permitPattern.FindStringSubmatch(key); m != nil {
+			return m[1] + m[2]
+		}
+	}
+	return key
+}
 
 // FenceKey has the last fencing token of a lock.
 func FenceKey(lock string) string { return "{" + lock + "}:fence" }

@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -33,7 +31,7 @@ type Message struct {
 	unknown []byte // fields of a later asynq, kept as they are
 }
 
-// Field numbers of asynq's TaskMessage, v0.26.0. Number 4 is its queue.
+// Field numbers of asynq's TaskMessage, v0.26.0.
 const (
 	fieldType         protowire.Number = 1
 	fieldPayload      protowire.Number = 2
@@ -55,42 +53,33 @@ const (
 // ErrMessage says that an encoded task cannot be read.
 var ErrMessage = errors.New("taskredis: a task cannot be read")
 
-// DecodeMessage reads an encoded task. As for asynq, the last of a repeated field counts, and texts must be
-// UTF-8. The payload and the fields that are not known share the memory of encoded.
+// DecodeMessage reads an encoded task. It reads what asynq reads, and refuses what asynq refuses, such as a text
+// that is not UTF-8. The last of a repeated field counts, and fields that are not known are kept for
+// [Message.Encode]. The payload shares the memory of encoded; nothing else does.
 func DecodeMessage(encoded []byte) (*Message, error) {
 	m := &Message{}
-	for rest := encoded; len(rest) > 0; {
-		number, kind, tag := protowire.ConsumeTag(rest)
-		if tag < 0 {
-			return nil, fmt.Errorf("%w: %w", ErrMessage, protowire.ParseError(tag))
+	f := walk(encoded)
+	for f.next() {
+		if !m.set(&f) {
+			m.unknown = append(m.unknown, encoded[f.start:f.pos]...)
 		}
-		size := protowire.ConsumeFieldValue(number, kind, rest[tag:])
-		if size < 0 {
-			return nil, fmt.Errorf("%w: field %d: %w", ErrMessage, number, protowire.ParseError(size))
-		}
-		known, err := m.set(number, kind, rest[tag:tag+size])
-		if err != nil {
-			return nil, err
-		}
-		if !known {
-			m.unknown = append(m.unknown, rest[:tag+size]...)
-		}
-		rest = rest[tag+size:]
+	}
+	if f.err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrMessage, f.err)
 	}
 	return m, nil
 }
 
-// set reads the value of one field. A field of another type than asynq's counts as not known.
-func (m *Message) set(number protowire.Number, kind protowire.Type, value []byte) (known bool, err error) {
-	switch kind {
+// set returns false for a field that is not known. One of another wire type than asynq's is not known either: so protobuf
+// has it.
+func (m *Message) set(f *fields) bool {
+	switch f.kind {
 	case protowire.VarintType:
-		n, _ := protowire.ConsumeVarint(value)
-		return m.setNumber(number, int64(n)), nil //nolint:gosec // asynq's numbers are signed
+		return m.setNumber(f.number, int64(f.varint)) //nolint:gosec // asynq's numbers are signed
 	case protowire.BytesType:
-		text, _ := protowire.ConsumeBytes(value)
-		return m.setText(number, text)
+		return m.setBytes(f)
 	default:
-		return false, nil
+		return false
 	}
 }
 
@@ -116,84 +105,71 @@ func (m *Message) setNumber(number protowire.Number, n int64) bool {
 	return true
 }
 
-func (m *Message) setText(number protowire.Number, text []byte) (known bool, err error) {
-	switch number {
-	case fieldPayload:
-		m.Payload = text
-		return true, nil
-	case fieldHeaders:
-		return true, m.addHeader(text)
-	}
-	field := m.textField(number)
-	if field == nil {
-		return false, nil
-	}
-	if !utf8.Valid(text) {
-		return true, fmt.Errorf("%w: field %d is not UTF-8", ErrMessage, number)
-	}
-	*field = string(text)
-	return true, nil
-}
-
-func (m *Message) textField(number protowire.Number) *string {
-	switch number {
+func (m *Message) setBytes(f *fields) bool {
+	switch f.number {
 	case fieldType:
-		return &m.Type
+		m.Type = f.text()
+	case fieldPayload:
+		m.Payload = f.value()
 	case fieldID:
-		return &m.ID
+		m.ID = f.text()
 	case fieldQueue:
-		return &m.Queue
+		m.Queue = f.text()
 	case fieldErrorMsg:
-		return &m.ErrorMsg
+		m.ErrorMsg = f.text()
 	case fieldUniqueKey:
-		return &m.UniqueKey
+		m.UniqueKey = f.text()
 	case fieldGroupKey:
-		return &m.GroupKey
+		m.GroupKey = f.text()
+	case fieldHeaders:
+		m.addHeader(f)
 	default:
-		return nil
+		return false
 	}
+	return true
 }
 
-// addHeader reads an entry of the map of headers, which is a message of a name and a value.
-func (m *Message) addHeader(entry []byte) error {
-	var pair [2]string
-	for len(entry) > 0 {
-		number, kind, tag := protowire.ConsumeTag(entry)
-		if tag < 0 {
-			return fmt.Errorf("%w: headers: %w", ErrMessage, protowire.ParseError(tag))
+func (m *Message) addHeader(f *fields) {
+	var name, value string
+	entry := f.within()
+	for entry.next() {
+		switch {
+		case entry.kind != protowire.BytesType:
+		case entry.number == fieldKey:
+			name = entry.text()
+		case entry.number == fieldValue:
+			value = entry.text()
 		}
-		size := protowire.ConsumeFieldValue(number, kind, entry[tag:])
-		if size < 0 {
-			return fmt.Errorf("%w: headers: %w", ErrMessage, protowire.ParseError(size))
-		}
-		if kind == protowire.BytesType && (number == 1 || number == 2) {
-			text, _ := protowire.ConsumeBytes(entry[tag:])
-			if !utf8.Valid(text) {
-				return fmt.Errorf("%w: a header is not UTF-8", ErrMessage)
-			}
-			pair[number-1] = string(text)
-		}
-		entry = entry[tag+size:]
 	}
 	if m.Headers == nil {
 		m.Headers = make(map[string]string)
 	}
-	m.Headers[pair[0]] = pair[1]
-	return nil
+	m.Headers[name] = value
+	f.err = entry.err
 }
 
-// Encode returns the task as asynq reads it, with the fields that were not known. A byte that is not
-// UTF-8 in a text becomes U+FFFD, as asynq would refuse the whole task.
+// Encode returns the task as asynq encodes it, with the fields that were not known at the end. Bytes that are not
+// UTF-8 in a text become U+FFFD, as asynq would refuse the whole task.
 func (m *Message) Encode() []byte {
-	e := make([]byte, 0, 128+len(m.Payload)+len(m.ErrorMsg)+len(m.unknown))
-	e = appendText(e, fieldType, m.Type)
-	if len(m.Payload) > 0 {
-		e = protowire.AppendBytes(protowire.AppendTag(e, fieldPayload, protowire.BytesType), m.Payload)
+	// Room for a message of usual texts: seven numbers, each a tag and at most ten bytes, and the tags and lengths of
+	// seven texts. append takes care of the rest.
+	room := 7*11 + 7*3 + len(m.Type) + len(m.Payload) + len(m.ID) + len(m.Queue) + len(m.ErrorMsg) + len(m.UniqueKey) +
+		len(m.GroupKey) + len(m.unknown)
+	var few [8]string // on the stack
+	names := few[:0]
+	for name, value := range m.Headers {
+		room += 3*3 + len(name) + len(value)
+		names = append(names, name)
 	}
+	slices.Sort(names) // so the same task has the same bytes
+
+	e := make([]byte, 0, room)
+	e = appendText(e, fieldType, m.Type)
+	e = appendBytes(e, fieldPayload, m.Payload)
 	e = appendText(e, fieldID, m.ID)
 	e = appendText(e, fieldQueue, m.Queue)
-	e = appendNumber(e, fieldRetry, int64(m.Retry))
-	e = appendNumber(e, fieldRetried, int64(m.Retried))
+	e = appendInt32(e, fieldRetry, m.Retry)
+	e = appendInt32(e, fieldRetried, m.Retried)
 	e = appendText(e, fieldErrorMsg, m.ErrorMsg)
 	e = appendNumber(e, fieldTimeout, m.Timeout)
 	e = appendNumber(e, fieldDeadline, m.Deadline)
@@ -202,44 +178,42 @@ func (m *Message) Encode() []byte {
 	e = appendNumber(e, fieldRetention, m.Retention)
 	e = appendNumber(e, fieldCompletedAt, m.CompletedAt)
 	e = appendText(e, fieldGroupKey, m.GroupKey)
-	names := make([]string, 0, len(m.Headers))
-	for name := range m.Headers {
-		names = append(names, name)
-	}
-	slices.Sort(names)
 	for _, name := range names {
-		pair := appendText(appendText(nil, 1, name), 2, m.Headers[name])
-		e = protowire.AppendBytes(protowire.AppendTag(e, fieldHeaders, protowire.BytesType), pair)
+		e = appendHeader(e, utf8Text(name), utf8Text(m.Headers[name]))
 	}
 	return append(e, m.unknown...)
 }
 
-func appendText(e []byte, number protowire.Number, text string) []byte {
-	if text == "" {
-		return e
-	}
-	return protowire.AppendString(protowire.AppendTag(e, number, protowire.BytesType), strings.ToValidUTF8(text, "\uFFFD"))
+// appendHeader appends an entry of the map of headers, which has both fields even if they are empty.
+func appendHeader(e []byte, name, value string) []byte {
+	const tag = 1
+	size := tag + protowire.SizeBytes(len(name)) + tag + protowire.SizeBytes(len(value))
+	e = protowire.AppendVarint(protowire.AppendTag(e, fieldHeaders, protowire.BytesType), uint64(size)) //nolint:gosec // not negative
+	e = protowire.AppendString(protowire.AppendTag(e, fieldKey, protowire.BytesType), name)
+	return protowire.AppendString(protowire.AppendTag(e, fieldValue, protowire.BytesType), value)
 }
 
-func appendNumber(e []byte, number protowire.Number, n int64) []byte {
-	if n == 0 {
-		return e
-	}
-	return protowire.AppendVarint(protowire.AppendTag(e, number, protowire.VarintType), uint64(n)) //nolint:gosec // as protobuf has it
-}
-
-// EndsBy returns when an attempt that starts now has to end: after the task's timeout, and by its
-// deadline. A task of a client that set neither has 30 minutes, as in asynq. asynq keeps whole seconds.
+// EndsBy returns when an attempt that starts now has to end: after the task's timeout or at its deadline, whichever
+// comes first. A task of a client that set neither has 30 minutes, as in asynq.
+//
+// asynq cuts off the fraction of a second if a task has both, so there an attempt with a timeout of a second has
+// any time between none and a second. Here it has the second.
 func (m *Message) EndsBy(now time.Time) time.Time {
-	const defaultTimeout = 30 * time.Minute
-	switch {
-	case m.Timeout == 0 && m.Deadline == 0:
+	const (
+		defaultTimeout = 30 * time.Minute
+		longest        = math.MaxInt64 / int64(time.Second) // 292 years; more is no [time.Duration]
+		latest         = 1 << 40                            // the year 36812; a [time.Time] of the largest number is before all others
+	)
+	if m.Timeout == 0 && m.Deadline == 0 {
 		return now.Add(defaultTimeout)
-	case m.Timeout == 0:
-		return time.Unix(m.Deadline, 0)
-	case m.Deadline == 0:
-		return now.Add(time.Duration(min(m.Timeout, math.MaxInt64/int64(time.Second))) * time.Second)
-	default:
-		return time.Unix(min(now.Unix()+m.Timeout, m.Deadline), 0)
 	}
+	deadline := time.Unix(max(-latest, min(m.Deadline, latest)), 0)
+	if m.Timeout == 0 {
+		return deadline
+	}
+	end := now.Add(time.Duration(max(-longest, min(m.Timeout, longest))) * time.Second)
+	if m.Deadline != 0 && deadline.Before(end) {
+		return deadline
+	}
+	return end
 }

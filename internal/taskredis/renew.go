@@ -2,16 +2,10 @@ package taskredis
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
-
-	"github.com/redis/go-redis/v9"
 )
 
-//go:embed renew.lua
-var renewLua string
-
-var renewScript = redis.NewScript(renewLua)
+var renewScript = script("renew")
 
 // Renew gives the locks of attempts another TTL from now, and their leases as long; those without a lock get
 // asynq's 30 s. It says for each attempt whether it is still its task's latest and holds its lock.
@@ -21,7 +15,7 @@ func (c *Steps) Renew(ctx context.Context, attempts []Name) ([]bool, error) {
 	for _, a := range attempts {
 		argv = append(argv, a.Queue, a.ID, a.Attempt, a.Lock)
 	}
-	reply, err := renewScript.Run(ctx, c.Redis, []string{c.record()}, argv...).Int64Slice()
+	reply, err := renewScript.Run(ctx, c.Redis, []string{c.record("")}, argv...).Int64Slice()
 	if err == nil && len(reply) != len(attempts) {
 		err = fmt.Errorf("%w: want %d values, have %d", ErrAnswer, len(attempts), len(reply))
 	}

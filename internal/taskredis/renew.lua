@@ -1,34 +1,37 @@
 -- Renews the leases of attempts, and their locks.
 --
--- KEYS[1]  any key of the Redis; the others are those of the attempts
+-- KEYS[1]  record   what the server's last step came to; it lives as long as its attempts
 -- ARGV[1]  ttl of the locks, ms
 -- ARGV[2]  how long the fencing tokens are remembered from now on, ms
--- ARGV[3] and those that follow: queue, id, name and lock of each attempt
+-- ARGV[3...]  queue, id, name and lock of each attempt
 --
 -- Returns for each attempt 1 if it is its task's latest and holds its lock, else 0.
 --
 -- Guarantee: a lock or a lease that is not the attempt's, and a task that is no longer at work, stay as they
 -- are. So a second call does what one does.
 
-local ttl, fence_ttl = ARGV[1], ARGV[2]
-local t = redis.call('TIME')
-local now = t[1] + t[2] / 1000000
+local ttl, fence_ttl, prefix, limits, overrides = tonumber(ARGV[1]), ARGV[2], '', '', ''
+local attempts = {unpack(ARGV, 3)}
+
+-- include common
+-- include locks
 
 local function renew(queue, id, name, lock)
-  local have = redis.call('HMGET', 'asynq:{' .. queue .. '}:t:' .. id, 'siding_attempt', 'state')
+  local have = call('HMGET', asynq(queue, 't:' .. id), 'siding_attempt', 'state', 'siding_lock')
   if have[1] ~= name or have[2] ~= 'active' then return 0 end
+  if lock == '' then lock = have[3] or '' end -- the attempt has asked for one, and does not know yet that it has it
   if lock ~= '' then
-    if redis.call('GET', lock) ~= name then return 0 end
-    redis.call('PEXPIRE', lock, ttl)
-    redis.call('PEXPIRE', '{' .. lock .. '}:fence', fence_ttl)
+    local key = held_by(lock, name)
+    if not key or not renew_lock(key) then return 0 end
   end
-  redis.call('ZADD', 'asynq:{' .. queue .. '}:lease', string.format('%.3f', now + (lock ~= '' and ttl / 1000 or 30)), id)
+  call('ZADD', asynq(queue, 'lease'), in_seconds(lock ~= '' and ttl or 30000), id)
   return 1
 end
 
+call('PEXPIRE', KEYS[1], 600000)
 local kept = {}
-for i = 3, #ARGV, 4 do
-  local ok, result = pcall(renew, ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3])
+for i = 1, #attempts, 4 do
+  local ok, result = pcall(renew, attempts[i], attempts[i + 1], attempts[i + 2], attempts[i + 3])
   if not ok then
     local text = type(result) == 'table' and result.err or tostring(result)
     if not string.find(text, 'WRONGTYPE', 1, true) then return redis.error_reply(text) end

@@ -2,11 +2,11 @@ package taskredis
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -18,7 +18,7 @@ type Name struct {
 	Queue   string
 	ID      string // of the task
 	Attempt string // unique among all attempts of all tasks
-	Lock    string // the key of the lock that the attempt holds; "" for none
+	Lock    string // the key of the lock that the attempt holds, or of its permit; "" for none
 }
 
 // A Kind says what becomes of an attempt.
@@ -91,6 +91,8 @@ type Drawn struct {
 
 // A Step is one call of a server. It has what has ended since the last one, and the slots that are free.
 type Step struct {
+	// Place is the queue whose slot of a Cluster the step is for; "" for one on a single Redis, which reaches all.
+	Place    string
 	Number   int64 // of the server's steps, from 1 on
 	Sent     int64 // when it is sent first, by Redis' clock, in µs
 	Outcomes []Outcome
@@ -107,12 +109,18 @@ type Answer struct {
 	Now       int64 // Redis' clock, in µs
 	Known     int64 // the number of the server's step that Redis had recorded before; 0 for none
 	Results   []Result
-	Fences    []int64 // of the results that are Granted
+	Grants    []Grant // of the results that are Granted
 	Drawn     []Drawn // as Step.Draws; empty if the step was answered from its record
 	Taken     []Taken
 	Parked    []ParkedTask
 	Recovered []Name   // tasks whose servers have died, and that are back in their places
 	Troubles  []string // for the log
+}
+
+// A Grant is the lock that an attempt has asked for.
+type Grant struct {
+	Lock  string // its key, which is that of a permit if the lock has a rule
+	Fence int64
 }
 
 // A ParkedTask is a task that a step has put into the line of its lock.
@@ -133,12 +141,18 @@ type Steps struct {
 	// FenceTTL is how long a fencing token is remembered after its lock was taken or renewed.
 	FenceTTL time.Duration
 	Crashes  int // how many crashes of a task use no retry
+
+	rules atomic.Pointer[Rules]
 }
 
-//go:embed step.lua
-var stepLua string
+var stepScript = script("step")
 
-var stepScript = redis.NewScript(stepLua)
+// Rules say how many may hold a lock at once, and how often one may start: those of the program, and those of operators,
+// which count more. Each is a list of patterns and rules; see locks.lua.
+type Rules struct{ Limits, Overrides string }
+
+// SetRules has the steps from now on keep to r.
+func (c *Steps) SetRules(r Rules) { c.rules.Store(&r) }
 
 // Recorded is for how long Redis keeps what a server's last step came to.
 const Recorded = 10 * time.Minute
@@ -150,9 +164,13 @@ const statsTTL = 90 * 24 * time.Hour
 // answer is then that of the first, and the locks that it took are good for their TTL from this sending on.
 func (c *Steps) Step(ctx context.Context, s *Step) (*Answer, error) {
 	now := time.Now().UTC()
+	rules := c.rules.Load()
+	if rules == nil {
+		rules = &Rules{}
+	}
 	argv := make([]any, 0, 16+8*len(s.Outcomes)+2*len(s.Draws)+len(s.Slots))
 	argv = append(argv, s.Number, s.Sent, fmt.Sprintf("siding:%s-%d-", c.Session, s.Number), ":"+c.Holder,
-		c.Prefix, c.TTL.Milliseconds(), c.FenceTTL.Milliseconds(), c.Crashes,
+		LockPrefix(s.Place, c.Prefix), c.TTL.Milliseconds(), c.FenceTTL.Milliseconds(), c.Crashes, rules.Limits, rules.Overrides,
 		now.Format(time.DateOnly), now.Add(statsTTL).Unix())
 	argv = append(argv, len(s.Outcomes))
 	for i := range s.Outcomes {
@@ -166,7 +184,7 @@ func (c *Steps) Step(ctx context.Context, s *Step) (*Answer, error) {
 	for _, order := range s.Slots {
 		argv = append(argv, string(order))
 	}
-	reply, err := stepScript.Run(ctx, c.Redis, []string{c.record()}, argv...).Slice()
+	reply, err := stepScript.Run(ctx, c.Redis, []string{c.record(s.Place), slotsOf(s.Place)}, argv...).Slice()
 	if err != nil {
 		return nil, fmt.Errorf("taskredis: step: %w", err)
 	}
@@ -177,8 +195,21 @@ func (c *Steps) Step(ctx context.Context, s *Step) (*Answer, error) {
 	return answer, nil
 }
 
-// record is the key of what the server's last step came to.
-func (c *Steps) record() string { return "siding:step:" + c.Session }
+// record is the key of what the server's last step at a place came to.
+func (c *Steps) record(place string) string {
+	if place != "" {
+		return sidingKey(place, "step:"+c.Session)
+	}
+	return "siding:step:" + c.Session
+}
+
+// slotsOf is the key that says of each queue when a server of it had a free slot last.
+func slotsOf(place string) string {
+	if place != "" {
+		return sidingKey(place, "slots")
+	}
+	return "siding:slots"
+}
 
 func turn(pending bool) string {
 	if pending {
@@ -221,11 +252,14 @@ func readAnswer(reply []any, s *Step) (*Answer, error) {
 	results, drawn, tasks, parked, recovered, troubles := r.list(), r.list(), r.list(), r.list(), r.list(), r.list()
 	for len(results.values) > 0 {
 		text, fence := results.text(), int64(0)
+		key := ""
 		if rest, ok := strings.CutPrefix(text, string(Granted)+" "); ok {
-			text, fence = string(Granted), parse(rest, &r.err)
+			var number string
+			number, key, _ = strings.Cut(rest, " ")
+			text, fence = string(Granted), parse(number, &r.err)
 		}
 		a.Results = append(a.Results, Result(text))
-		a.Fences = append(a.Fences, fence)
+		a.Grants = append(a.Grants, Grant{key, fence})
 	}
 	for len(drawn.values) > 0 {
 		a.Drawn = append(a.Drawn, Drawn{

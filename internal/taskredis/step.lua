@@ -2,6 +2,7 @@
 -- takes tasks for the slots that are free.
 --
 -- KEYS[1]  record   what this server's last step came to, for a call that is made twice
+-- KEYS[2]  slots    hash of queues by when a server of theirs had a free slot last, us
 -- The other keys are those of the queues and locks that the arguments name; see doc.go.
 --
 -- ARGV     read in this order by the function arg, below
@@ -9,6 +10,8 @@
 --   attempt, holder               the first and last part of the names of the attempts that it begins
 --   prefix, ttl, fence_ttl        of locks: what their keys begin with; ms; ms
 --   crashes                       how many crashes of a task use no retry
+--   limits, overrides             how many may hold a lock at once, and how often one may start: for each pattern of
+--                                 resources a line break, the pattern, a tab, and a rule; see rule_of
 --   today, stats_until            asynq's day for its statistics, and when they expire, Unix seconds
 --   outcomes                      how many follow; each is queue, id, attempt, lock, kind, and then
 --     done                          unique
@@ -22,7 +25,7 @@
 --   slots                         how many follow; each is the queues to try, a byte each, 1 for the first
 --
 -- Returns {now in us, number of the step that was recorded last, results, queues, tasks, parked, recovered, troubles}:
---   results   of the outcomes: 'settled', 'granted <fence>', 'parked', 'stale', 'lost', or 'error <text>'
+--   results   of the outcomes: 'settled', 'granted <fence> <key of the lock>', 'parked', 'stale', 'lost', or 'error <text>'
 --   queues    for each: 'ready' or 'pending', whose turn is next; 1 if it is paused; 1 if it has more to
 --             take; and in how many us its first lock should be looked at, -1 for never
 --   tasks     nine values each: number of the queue, id, attempt, lock, fence, ticket, times parked, losses,
@@ -37,39 +40,28 @@
 -- that is run again answers what it answered; one that is older than the last changes nothing; one that
 -- comes late takes nothing.
 
-local call, pcall_redis = redis.call, redis.pcall
 local at = 0
 local function arg() at = at + 1 return ARGV[at] end
-local function digits(n) return string.format('%.0f', n) end
 
 local number, sent = tonumber(arg()), tonumber(arg())
 local attempt_head, holder = arg(), arg()
 local prefix, ttl, fence_ttl = arg(), tonumber(arg()), arg()
 local free_crashes = tonumber(arg())
+local limits, overrides = arg(), arg()
 local today, stats_until = arg(), arg()
 
 local LATE = 2000000           -- us: a step that took longer to come takes nothing, as nobody may wait for it; nor does one from the future
 local UNTIL = 3 * 3600         -- s: for so long a waiting task stays in the retry set, at most
-local OFFER = 50000            -- us: for so long a freed lock is offered to the oldest line alone
-local SEEN = 2000000           -- us: so long ago a queue had a free slot if it is served; an idle server says so each second
-local FOREIGN = 1000000        -- us: so often a lock is looked at whose holder may leave without telling
 local MOST_LOOKS, MOST_PARKED, MOST_BYTES, MOST_HEADS, MOST_CRASHED = 100, 200, 1000000, 100, 20
 local SENTENCE = 16384         -- bytes: a longer message gets no sentence for people, as that would cost too much
-local SLOTS = 'siding:slots'   -- hash: when a server of a queue had a free slot last, us
 
-local t = call('TIME')
-local now = t[1] * 1000000 + t[2]
-local now_s = tonumber(t[1])
+local slots = KEYS[2]
 
--- The time in so many ms, in seconds as asynq keeps it. It is rounded down, as Redis does with what expires: a
--- lease must not end after its lock.
-local function in_seconds(ms) return string.format('%.3f', (math.floor(now / 1000) + ms) / 1000) end
+-- include common
+-- include locks
+-- include lines
 
-local function asynq(queue, rest) return 'asynq:{' .. queue .. '}:' .. rest end
-local function siding(queue, rest) return 'siding:{' .. queue .. '}:' .. rest end
-local function lines_of(lock) return '{' .. lock .. '}:lines' end
-
-local results, granted, tasks, parked, recovered, troubles = {}, {}, {}, {}, {}, {}
+local results, granted, tasks, parked, recovered = {}, {}, {}, {}, {}
 
 -- What was recorded of the last step: its number, and then each text with its length before it.
 local record = call('GET', KEYS[1])
@@ -86,8 +78,8 @@ if known == number then
   -- this call, so it has to last from now on.
   local function confirmed(queue, id, attempt, lock)
     local have = call('HMGET', asynq(queue, 't:' .. id), 'siding_attempt', 'state')
-    if have[1] ~= attempt or have[2] ~= 'active' or lock ~= '' and call('GET', lock) ~= attempt then return false end
-    if lock ~= '' then call('PEXPIRE', lock, ttl) end
+    if have[1] ~= attempt or have[2] ~= 'active' or lock ~= '' and value_of(lock) ~= attempt then return false end
+    if lock ~= '' and not renew_lock(lock) then return false end
     call('ZADD', asynq(queue, 'lease'), in_seconds(lock ~= '' and ttl or 30000), id)
     return true
   end
@@ -112,88 +104,6 @@ end
 -- A write that takes no memory comes first: then Redis refuses none of the others for want of memory.
 call('DEL', KEYS[1] .. ':none')
 
--- Calls a command on a sorted set of ours. If somebody has put another type there, that goes: upkeep finds
--- again what waits.
-local function ours(command, key, ...)
-  local reply = pcall_redis(command, key, ...)
-  if type(reply) ~= 'table' or not reply.err then return reply end
-  troubles[#troubles + 1] = key .. ': ' .. reply.err
-  call('DEL', key)
-  return call(command, key, ...)
-end
-
--- Makes the next fence of a lock: the time in us, or one more than the last. Those of a step differ.
-local fences = 0
-local function fenced(lock)
-  local key = '{' .. lock .. '}:fence'
-  fences = fences + 1
-  local fence = digits(now + fences)
-  local before = pcall_redis('SET', key, fence, 'PX', fence_ttl, 'GET')
-  if type(before) == 'table' and before.err then
-    troubles[#troubles + 1] = key .. ': ' .. before.err
-    call('SET', key, fence, 'PX', fence_ttl)
-  elseif before and not (#before == 16 and before < fence) then
-    local last = tonumber(string.match(before, '^%d+') or '0')
-    if last >= tonumber(fence) then
-      fence = digits(last + 1)
-      call('SET', key, fence, 'PX', fence_ttl)
-    end
-  end
-  return fence
-end
-
--- In how many us somebody should look at a held lock whose value is this: when it expires, or soon if its
--- holder is a program that tells nobody when it leaves. A lock is there in the ms in which its time ends, and gone in
--- the next; it is not looked at again by this step.
-local function look_in(lock, value)
-  local left = call('PTTL', lock)
-  if left < 0 then return FOREIGN end
-  left = math.max(left, 1) * 1000
-  if type(value) == 'string' and string.sub(value, 1, 7) == 'siding:' then return left end
-  return math.min(left, FOREIGN)
-end
-
--- What a lock holds; a table if that is no text.
-local function value_of(lock)
-  return pcall_redis('GET', lock)
-end
-
--- Queues in which something has become ready, and that may have to be told.
-local marked = {}
-
-local function mark(lock, queue, due)
-  ours('ZADD', siding(queue, 'ready'), 'LT', digits(due), lock)
-  marked[queue] = true
-end
-
--- Frees a lock that is known to be held by an attempt of queue. The line with the oldest head may have it
--- now; the others a moment later, if a server of that line's queue has a slot for it. Of all that are due the
--- one is first that was taken longest ago, as its fence tells: so resources take turns, also if many attempts
--- begin and end at the same time.
-local function free(lock, queue)
-  call('DEL', lock)
-  local lines = ours('ZRANGE', lines_of(lock), 0, -1, 'WITHSCORES')
-  if #lines == 0 then return end
-  local taken = pcall_redis('GET', '{' .. lock .. '}:fence')
-  local due = math.min(now, type(taken) == 'string' and tonumber(taken) or now)
-  local oldest, others = lines[1], due
-  if #lines > 2 then
-    local seen = oldest == queue and now or tonumber(call('HGET', SLOTS, oldest) or '0')
-    if now - seen < SEEN then others = now + OFFER end
-  end
-  mark(lock, oldest, due)
-  for i = 3, #lines, 2 do mark(lock, lines[i], others) end
-end
-
--- Puts a task into the line of a lock, at its ticket. The sets of its old state are left to the caller.
---   due  when the line should be looked at, at the latest
-local function wait_in_line(queue, id, lock, ticket, ends, due)
-  call('ZADD', asynq(queue, 'retry'), ends, id)
-  ours('ZADD', siding(queue, 'line:' .. lock), ticket, id)
-  ours('ZADD', lines_of(lock), 'LT', ticket, queue)
-  ours('ZADD', siding(queue, 'ready'), 'LT', digits(due), lock)
-end
-
 -- Returns what the dashboard shows of a task that waits for a lock, as a field of asynq's encoded message: the
 -- last of a repeated field counts, so it is appended. It is for people; no code reads it. '' if it would not
 -- be UTF-8, which asynq refuses.
@@ -216,9 +126,10 @@ local function without(message, text)
   return message
 end
 
+-- Until when a task waits, by its deadline in seconds: false, '' or 0 for none.
 local function until_of(deadline)
-  local most = now_s + UNTIL
-  return deadline and tonumber(deadline) and math.min(most, math.max(tonumber(deadline), now_s)) or most
+  local most, ends = now_s + UNTIL, tonumber(deadline or '') or 0
+  return ends > 0 and math.min(most, math.max(ends, now_s)) or most
 end
 
 ---------------------------------------------------------------------------------------------------------
@@ -256,9 +167,9 @@ end
 local function settle(queue, id, attempt, lock, kind, given)
   local task = asynq(queue, 't:' .. id)
   local have = call('HMGET', task, 'siding_attempt', 'state', 'siding_ticket', 'siding_deadline')
-  local holds = lock ~= '' and value_of(lock) == attempt
+  local holds = held_by(lock, attempt)
   if have[1] ~= attempt or have[2] ~= 'active' then
-    if holds then free(lock, queue) end
+    if holds then free(holds, queue) end
     return 'stale'
   end
   if lock ~= '' and not holds then return 'lost' end
@@ -289,8 +200,8 @@ local function settle(queue, id, attempt, lock, kind, given)
     count(queue, 1)
   elseif kind == 'requeue' and lock ~= '' then
     local ends = until_of(have[4])
-    wait_in_line(queue, id, lock, have[3], ends, now)
-    call('HSET', task, 'state', 'retry', 'siding_until', ends)
+    wait_in_line(queue, id, lock_of(lock), have[3], ends, now)
+    call('HSET', task, 'state', 'retry', 'siding_lock', lock_of(lock), 'siding_until', ends)
   elseif kind == 'requeue' then
     call('RPUSH', asynq(queue, 'pending'), id)
     call('HSET', task, 'state', 'pending')
@@ -299,22 +210,21 @@ local function settle(queue, id, attempt, lock, kind, given)
     -- The attempt may go before those who wait if it came before them.
     local want, ticket = given.want, given.ticket
     local first = ours('ZRANGE', lines_of(want), 0, 0, 'WITHSCORES')
-    local value = value_of(want)
-    if not value and (not first[1] or tonumber(first[2]) > tonumber(ticket)) then
-      call('SET', want, attempt, 'PX', ttl)
-      local fence = fenced(want)
+    local key, _, due = room(want)
+    if key and (not first[1] or tonumber(first[2]) > tonumber(ticket)) then
+      local fence = take_lock(key, attempt)
       call('ZADD', asynq(queue, 'lease'), in_seconds(ttl), id)
-      call('HSET', task, 'siding_lock', want, 'siding_ticket', ticket, 'siding_fence', fence)
-      if holds then free(lock, queue) end
-      return 'granted ' .. fence
+      call('HSET', task, 'siding_lock', key, 'siding_ticket', ticket)
+      if holds then free(holds, queue) end
+      return 'granted ' .. fence .. ' ' .. key
     end
     local ends = until_of(given.deadline)
-    wait_in_line(queue, id, want, ticket, ends, value and now + look_in(want, value) or now)
+    wait_in_line(queue, id, want, ticket, ends, due or now)
     call('HSET', task, 'state', 'retry', 'siding_lock', want, 'siding_ticket', ticket, 'siding_until', ends)
     call('HINCRBY', task, 'siding_parked', 1)
   end
   leaves(queue, id)
-  if holds then free(lock, queue) end
+  if holds then free(holds, queue) end
   return kind == 'ask' and 'parked' or 'settled'
 end
 
@@ -332,7 +242,7 @@ for i = 1, tonumber(arg()) do
   if not ok then result = 'error ' .. (type(result) == 'table' and result.err or tostring(result)) end
   results[i] = result
   if string.sub(result, 1, 7) == 'granted' then
-    for _, value in ipairs({i, queue, id, attempt, given.want}) do granted[#granted + 1] = value end
+    for _, value in ipairs({i, queue, id, attempt, string.match(result, '^granted %d+ (.*)$')}) do granted[#granted + 1] = value end
   end
 end
 if #deleted > 0 then call('DEL', unpack(deleted)) end
@@ -346,7 +256,7 @@ for queue, c in pairs(counts) do
       local day = asynq(queue, what .. ':' .. today)
       if call('INCRBY', day, c[i]) == c[i] then call('EXPIREAT', day, stats_until) end
       -- asynq begins anew where its total is full.
-      local total = pcall_redis('INCRBY', asynq(queue, what), c[i])
+      local total = try('INCRBY', asynq(queue, what), c[i])
       if type(total) == 'table' then call('SET', asynq(queue, what), 1) end
     end
   end
@@ -362,20 +272,22 @@ local function recover(queue, index)
   local over = call('ZRANGEBYSCORE', lease, '-inf', in_seconds(0), 'LIMIT', 0, MOST_CRASHED)
   for _, id in ipairs(over) do
     local task = asynq(queue, 't:' .. id)
-    local have = pcall_redis('HMGET', task, 'state', 'siding_attempt', 'siding_lock', 'siding_ticket', 'siding_crashes', 'siding_deadline')
+    local have = try('HMGET', task, 'state', 'siding_attempt', 'siding_lock', 'siding_ticket', 'siding_crashes', 'siding_deadline')
     local attempt, lock, ticket, crashed = have[2], have[3], have[4], tonumber(have[5] or '0')
     if have.err or have[1] ~= 'active' then -- no task, or one that is elsewhere
       if have.err then troubles[#troubles + 1] = task .. ': ' .. have.err end
       call('LREM', asynq(queue, 'active'), 0, id)
       call('ZREM', lease, id)
     elseif attempt and lock and lock ~= '' and ticket then
-      local value = value_of(lock)
-      if value == attempt then -- its holder may trust it for so long
-        call('ZADD', lease, in_seconds(math.max(call('PTTL', lock), 1)), id)
+      local key = held_by(lock, attempt)
+      if key then -- its holder may trust it for so long
+        call('ZADD', lease, in_seconds(math.max(call('PTTL', key), 1)), id)
       elseif crashed < free_crashes then
         local ends = until_of(have[6])
-        wait_in_line(queue, id, lock, ticket, ends, value and now + look_in(lock, value) or now)
-        call('HSET', task, 'state', 'retry', 'siding_until', ends, 'siding_crashes', crashed + 1)
+        lock = lock_of(lock)
+        local _, _, due = room(lock)
+        wait_in_line(queue, id, lock, ticket, ends, due or now)
+        call('HSET', task, 'state', 'retry', 'siding_lock', lock, 'siding_until', ends, 'siding_crashes', crashed + 1)
         call('LREM', asynq(queue, 'active'), 0, id)
         call('ZREM', lease, id)
         recovered[#recovered + 1], recovered[#recovered + 2], recovered[#recovered + 3] = index, id, lock
@@ -404,14 +316,11 @@ end
 local looks, parks, bytes, begun = MOST_LOOKS, MOST_PARKED, 0, 0
 local late = math.abs(now - sent) > LATE
 
--- Begins an attempt. The caller has put the task into active.
+-- Begins an attempt, under a lock that it takes by a key, or '' for none. The caller has put the task into active.
 local function start(q, id, task, lock, ticket, have, message)
   begun = begun + 1
   local attempt, fence = attempt_head .. begun .. holder, '0'
-  if lock ~= '' then
-    call('SET', lock, attempt, 'PX', ttl)
-    fence = fenced(lock)
-  end
+  if lock ~= '' then fence = take_lock(lock, attempt) end
   call('ZADD', q.lease, in_seconds(lock ~= '' and ttl or 30000), id)
   call('HSET', task, 'state', 'active', 'siding_attempt', attempt, 'siding_lock', lock, 'siding_ticket', ticket)
   message = without(message, have.text)
@@ -421,16 +330,26 @@ local function start(q, id, task, lock, ticket, have, message)
   tasks[n + 5], tasks[n + 6], tasks[n + 7], tasks[n + 8], tasks[n + 9] = fence, ticket, have.parked or '0', have.losses or '0', message
 end
 
+-- Moves those that were parked out of pending.
+local function flush(q)
+  if q.parked == 0 then return end
+  if #q.waits > 0 then call('ZADD', q.retry, unpack(q.waits)) end
+  for lock, pairs_of_line in pairs(q.lines) do ours('ZADD', siding(q.name, 'line:' .. lock), unpack(pairs_of_line)) end
+  call('LTRIM', q.pending, 0, -q.parked - 1)
+  q.parked, q.waits, q.lines = 0, {}, {}
+end
+
 -- Looks at a lock of the ready set that is due. Returns whether an attempt has begun.
 local function look(q, lock)
-  local value = value_of(lock)
+  local key, value, due = room(lock)
   if type(value) == 'table' and value.err then
     troubles[#troubles + 1] = lock .. ': ' .. value.err
   end
-  if value then
-    call('ZADD', q.ready, digits(now + look_in(lock, value)), lock)
+  if not key then
+    call('ZADD', q.ready, digits(due), lock)
     return false
   end
+  flush(q) -- one of those may come first
   local line = siding(q.name, 'line:' .. lock)
   for _ = 1, MOST_HEADS do
     local heads = ours('ZRANGE', line, 0, 1, 'WITHSCORES')
@@ -441,12 +360,12 @@ local function look(q, lock)
       return false
     end
     local task = q.task .. id
-    local have = pcall_redis('HMGET', task, 'state', 'siding_ticket', 'siding_until', 'siding_lock', 'siding_parked', 'siding_losses', 'siding_text', 'msg')
+    local have = try('HMGET', task, 'state', 'siding_ticket', 'siding_until', 'siding_lock', 'siding_parked', 'siding_losses', 'siding_text', 'msg')
     local score = call('ZSCORE', q.retry, id)
     local waits = not have.err and have[1] == 'retry' and have[2] == ticket and have[4] == lock and have[8] and score and tonumber(score) == tonumber(have[3])
     if waits then
       call('LPUSH', q.active, id)
-      start(q, id, task, lock, ticket, {parked = have[5], losses = have[6], text = have[7]}, have[8])
+      start(q, id, task, key, ticket, {parked = have[5], losses = have[6], text = have[7]}, have[8])
       call('ZREM', q.retry, id)
     elseif have.err then
       troubles[#troubles + 1] = task .. ': ' .. have.err
@@ -455,7 +374,15 @@ local function look(q, lock)
     call('ZREM', line, id)
     if heads[3] then
       call('ZADD', lines_of(lock), digits(tonumber(heads[4])), q.name)
-      if waits then call('ZADD', q.ready, digits(now + ttl * 1000), lock) end
+      if waits then
+        -- While the rule has room for more, the lock stays due.
+        due = now + ttl * 1000
+        if rule_of(lock) then
+          local _, _, later = room(lock)
+          due = later or now
+        end
+        call('ZADD', q.ready, digits(due), lock)
+      end
     elseif waits then
       call('ZREM', lines_of(lock), q.name)
       call('ZREM', q.ready, lock)
@@ -486,15 +413,6 @@ local function from_ready(q)
   return false
 end
 
--- Moves those that were parked out of pending.
-local function flush(q)
-  if q.parked == 0 then return end
-  if #q.waits > 0 then call('ZADD', q.retry, unpack(q.waits)) end
-  for lock, pairs_of_line in pairs(q.lines) do ours('ZADD', siding(q.name, 'line:' .. lock), unpack(pairs_of_line)) end
-  call('LTRIM', q.pending, 0, -q.parked - 1)
-  q.parked, q.waits, q.lines = 0, {}, {}
-end
-
 -- Locks that this step has found busy: {value, the last ticket given}. None is freed from here on.
 local busy = {}
 
@@ -502,7 +420,7 @@ local function park(q, id, task, lock, have)
   local b = busy[lock]
   local line = siding(q.name, 'line:' .. lock)
   local priority = tonumber(have.priority or '0') or 0
-  local ticket = have.lock == lock and tonumber(have.ticket)
+  local ticket = have.lock and lock_of(have.lock) == lock and tonumber(have.ticket)
   local own = ticket
   if not ticket and priority > 0 then ticket = now - priority * 60000000 end
   if not ticket then
@@ -510,7 +428,7 @@ local function park(q, id, task, lock, have)
     local last = b.last[q.name]
     if not last then
       last = tonumber(ours('ZRANGE', line, -1, -1, 'WITHSCORES')[2] or '0')
-      local fence = pcall_redis('GET', '{' .. lock .. '}:fence')
+      local fence = try('GET', beside(lock, 'fence'))
       last = math.max(now, last, type(fence) == 'string' and tonumber(string.match(fence, '^%d+')) or 0)
     end
     ticket = last + 1
@@ -539,29 +457,33 @@ local function park(q, id, task, lock, have)
   pairs_of_line[#pairs_of_line + 1], pairs_of_line[#pairs_of_line + 2] = digits(ticket), id
 end
 
--- Whether a lock is busy: held, or others wait for it.
-local function is_busy(lock)
-  if busy[lock] then return true end
-  if call('EXISTS', lock, lines_of(lock)) == 0 then return false end
-  local value = value_of(lock)
-  busy[lock] = {value = type(value) == 'string' and value or '', due = value and now + look_in(lock, value) or now, text = sentence(lock, value), last = {}, joined = {}}
-  return true
+-- Returns the key by which a lock may be taken; nil if it is busy: held, or others wait for it.
+local function free_key(lock)
+  if busy[lock] then return nil end
+  local lines = call('EXISTS', lock, lines_of(lock))
+  if lines == 0 and not rule_of(lock) then return lock end
+  local key, value, due = room(lock)
+  if key and call('EXISTS', lines_of(lock)) == 0 then return key end
+  busy[lock] = {value = type(value) == 'string' and value or '', due = due or now, text = sentence(lock, value), last = {}, joined = {}}
+  return nil
 end
 
 -- Takes the head of pending, or parks it. Returns whether an attempt has begun.
 local function take(q, id)
   local task = q.task .. id
-  local have = pcall_redis('HMGET', task, 'state', 'siding_resource', 'siding_priority', 'siding_ticket', 'siding_lock', 'siding_deadline', 'siding_parked', 'siding_losses', 'siding_text')
+  local have = try('HMGET', task, 'state', 'siding_resource', 'siding_priority', 'siding_ticket', 'siding_lock', 'siding_deadline', 'siding_parked', 'siding_losses', 'siding_text')
   if have.err or have[1] ~= 'pending' then -- no task, or one that is elsewhere
     if have.err then troubles[#troubles + 1] = task .. ': ' .. have.err end
     q.parked = q.parked + 1
     return false
   end
-  local resource, lock, over = have[2], '', have[6] and tonumber(have[6]) and tonumber(have[6]) <= now_s
+  local resource, lock, key, ends = have[2], '', '', tonumber(have[6] or '') or 0
+  local over = ends > 0 and ends <= now_s
   local known = {priority = have[3], ticket = have[4], lock = have[5], deadline = have[6], parked = have[7], losses = have[8], text = have[9]}
   if resource and resource ~= '' and not over and #resource <= 512 and not string.find(resource, '[{}%c]') then
     lock = prefix .. resource
-    if is_busy(lock) then
+    key = free_key(lock)
+    if not key then
       park(q, id, task, lock, known)
       q.parked = q.parked + 1
       return false
@@ -569,8 +491,8 @@ local function take(q, id)
   end
   flush(q)
   call('RPOPLPUSH', q.pending, q.active)
-  local ticket = known.lock == lock and known.ticket or digits(now)
-  start(q, id, task, lock, ticket, known, call('HGET', task, 'msg') or '')
+  local ticket = known.lock and lock ~= '' and lock_of(known.lock) == lock and known.ticket or digits(now)
+  start(q, id, task, key, ticket, known, call('HGET', task, 'msg') or '')
   call('HDEL', task, 'pending_since')
   return true
 end
@@ -622,10 +544,9 @@ end
 ---------------------------------------------------------------------------------------------------------
 -- Answer.
 
-local function notify(queue)
-  local key = siding(queue, 'notify')
-  if call('EXISTS', key) == 0 then call('LPUSH', key, '1') end
-end
+-- include notify
+
+local function tell(queue) notify(siding(queue, 'notify'), 1) end
 
 local states, served = {}, {}
 for i, q in ipairs(queues) do
@@ -637,7 +558,7 @@ for i, q in ipairs(queues) do
     if first then due = math.max(0, tonumber(first) - now) end
     if due == 0 or q.crashed or not q.empty and call('EXISTS', q.pending) == 1 then more = 1 end
     -- Others may have slots for what is left.
-    if more == 1 and free_slots == 0 then notify(q.name) end
+    if more == 1 and free_slots == 0 then tell(q.name) end
     if more == 0 and #tasks == 0 and free_slots > 0 then
       call('DEL', siding(q.name, 'notify')) -- there is nothing to tell any more
       served[#served + 1], served[#served + 2] = q.name, digits(now)
@@ -646,25 +567,24 @@ for i, q in ipairs(queues) do
   states[#states + 1], states[#states + 2], states[#states + 3], states[#states + 4] = q.turn, q.paused and 1 or 0, more, due
   marked[q.name] = nil
 end
-if #served > 0 then call('HSET', SLOTS, unpack(served)) end
-for queue in pairs(marked) do notify(queue) end
+if #served > 0 then call('HSET', slots, unpack(served)) end
+for queue in pairs(marked) do tell(queue) end
 
-if #results > 0 or #tasks > 0 then
-  local texts = {digits(number) .. '\n'}
-  local function text(s)
-    s = tostring(s)
-    texts[#texts + 1] = #s .. ':'
-    texts[#texts + 1] = s
-  end
-  text(#results)
-  for _, result in ipairs(results) do text(result) end
-  text(#granted / 5)
-  for _, value in ipairs(granted) do text(value) end
-  text(#tasks / 9)
-  for i = 1, #tasks, 9 do
-    text(queues[tasks[i]].name)
-    for k = i, i + 7 do text(tasks[k]) end
-  end
-  call('SET', KEYS[1], table.concat(texts), 'PX', 600000)
+-- Also what a step did that has taken nothing: a second call must not take what nobody waits for any more.
+local texts = {digits(number) .. '\n'}
+local function text(s)
+  s = tostring(s)
+  texts[#texts + 1] = #s .. ':'
+  texts[#texts + 1] = s
 end
+text(#results)
+for _, result in ipairs(results) do text(result) end
+text(#granted / 5)
+for _, value in ipairs(granted) do text(value) end
+text(#tasks / 9)
+for i = 1, #tasks, 9 do
+  text(queues[tasks[i]].name)
+  for k = i, i + 7 do text(tasks[k]) end
+end
+call('SET', KEYS[1], table.concat(texts), 'PX', 600000)
 return {now, known, results, states, tasks, parked, recovered, troubles}

@@ -210,6 +210,37 @@ func TestStepThatRunsTwice(t *testing.T) {
 	})
 }
 
+func TestStepThatTookNothingRunsTwice(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		s := b.server("one")
+		step, _ := s.make(nil, 4, "q")
+		b.pending("q", "1", "a")
+		again, err := s.Step(context.Background(), step) // the server has had its answer, and does not hear of this one
+		b.must(err)
+		if len(again.Taken) > 0 {
+			t.Errorf("want nothing taken, have %s", idsOf(again.Taken))
+		}
+		s.takes("1 ", nil, 4, "q")
+	})
+}
+
+func TestStepParksWhatComesFirst(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		ctx := context.Background()
+		s := b.server("one")
+		b.pending("q", "1", "a")
+		b.pending("q", "2", "a")
+		taken := s.takes("1 ", nil, 2, "q")
+		s.takes("", nil, 1, "q")
+		b.pending("q", "urgent", "a")
+		b.must(b.rdb.HSet(ctx, TaskKey("q", "urgent"), "siding_priority", "3").Err())
+		s.turn["q"] = true // pending tasks first: urgent is parked in the step that looks at its lock
+		s.takes("urgent ", done(taken...), 1, "q")
+	})
+}
+
 func TestStepPutsACrashedTaskFirst(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bench) {
@@ -252,6 +283,123 @@ func TestStepFreesInTheOrderOfTaking(t *testing.T) {
 		s.takes("", outcomes, 0)
 		for _, want := range []string{"c2 ", "a2 ", "d2 ", "b2 "} {
 			s.takes(want, nil, 1, "q")
+		}
+	})
+}
+
+func TestStepKeepsToALimit(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		s := b.server("one")
+		s.SetRules(Rules{Limits: "\na:*\t2\n"})
+		for i := range 6 {
+			b.pending("q", fmt.Sprint(i), "a:1")
+		}
+		b.pending("q", "x", "b:1")
+		taken := s.takes("0 1 x ", nil, 5, "q")
+		second := s.takes("2 ", done(taken[0]), 5, "q")
+		s.takes("", done(taken[2]), 5, "q")
+		third := s.takes("3 4 ", done(taken[1], second[0]), 5, "q")
+		if kept, err := s.Renew(context.Background(), []Name{third[0].Name, taken[1].Name}); err != nil || fmt.Sprint(kept) != "[true false]" {
+			t.Errorf("renewed: want the first alone, have %v, %v", kept, err)
+		}
+		last := s.takes("5 ", done(third...), 5, "q")
+		s.takes("", done(last...), 5, "q")
+		b.gone()
+	})
+}
+
+func TestStepKeepsToARate(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		s := b.server("one")
+		s.SetRules(Rules{Limits: "\na:*\t10 2/60000000\n"})
+		for i := range 4 {
+			b.pending("q", fmt.Sprint(i), "a:1")
+		}
+		taken := s.takes("0 1 ", nil, 5, "q")
+		_, a := s.make(done(taken...), 5, "q")
+		if len(a.Taken) > 0 || a.Drawn[0].Due < 59*time.Second || a.Drawn[0].Due > time.Minute {
+			t.Errorf("want the next start in a minute, have %v, %v", a.Taken, a.Drawn[0].Due)
+		}
+	})
+}
+
+func TestStepPausesALock(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		s := b.server("one")
+		s.SetRules(Rules{"\n*\t3\n", "\na:1\t0\n"})
+		b.pending("q", "1", "a:1")
+		b.pending("q", "2", "a:2")
+		s.takes("2 ", nil, 5, "q")
+		s.SetRules(Rules{"\n*\t3\n", ""})
+		b.must(b.rdb.ZAdd(context.Background(), ReadyKey("q"), redis.Z{Score: 1, Member: "lock:a:1"}).Err())
+		s.takes("1 ", nil, 5, "q")
+	})
+}
+
+func TestStepHasATaskThatAskedWait(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		ctx := context.Background()
+		s := b.server("one")
+		b.pending("q", "holds", "a")
+		b.pending("q", "asks", "")
+		taken := s.takes("holds asks ", nil, 2, "q")
+		ask := Outcome{Name: taken[1].Name, Kind: Ask, Want: "lock:a", Ticket: taken[1].Ticket} // the task has no deadline
+		_, a := s.make([]Outcome{ask}, 0)
+		if a.Results[0] != Parked {
+			t.Fatalf("want parked, have %s", a.Results[0])
+		}
+		until, err := b.rdb.ZScore(ctx, RetryKey("q"), "asks").Result()
+		b.must(err)
+		if in := time.Until(time.Unix(int64(until), 0)); in < time.Hour {
+			t.Errorf("want it to wait for hours, have it forwarded in %v", in)
+		}
+	})
+}
+
+func TestRenewedLeaseDoesNotOutliveItsLock(t *testing.T) {
+	t.Parallel()
+	memory := miniredis.RunT(t)
+	b := &bench{t: t, memory: memory, rdb: redis.NewClient(&redis.Options{Addr: memory.Addr()})}
+	t.Cleanup(func() { _ = b.rdb.Close() })
+	memory.SetTime(time.UnixMicro(1_800_000_000_000_900)) // of a second, Redis' locks know the milliseconds
+	s := b.server("one")
+	b.pending("q", "1", "a")
+	taken := s.takes("1 ", nil, 1, "q")
+	for range 2 {
+		if lease, err := b.rdb.ZScore(context.Background(), LeaseKey("q"), "1").Result(); err != nil || lease != 1_800_000_015 {
+			t.Errorf("want a lease until 1800000015.000, have %.3f, %v", lease, err)
+		}
+		_, err := s.Renew(context.Background(), []Name{taken[0].Name})
+		b.must(err)
+	}
+}
+
+func TestRenewKnowsALockThatWasJustGranted(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		ctx := context.Background()
+		s := b.server("one")
+		b.pending("q", "1", "")
+		taken := s.takes("1 ", nil, 1, "q")
+		_, a := s.make([]Outcome{{Name: taken[0].Name, Kind: Ask, Want: "lock:a", Ticket: taken[0].Ticket}}, 0)
+		if a.Results[0] != Granted {
+			t.Fatalf("want granted, have %s", a.Results[0])
+		}
+		b.must(b.rdb.PExpire(ctx, "lock:a", time.Second).Err())
+		_, err := s.Renew(ctx, []Name{taken[0].Name}) // as sent before the answer came
+		b.must(err)
+		left, err := b.rdb.PTTL(ctx, "lock:a").Result()
+		b.must(err)
+		now, err := b.rdb.Time(ctx).Result()
+		b.must(err)
+		lease, err := b.rdb.ZScore(ctx, LeaseKey("q"), "1").Result()
+		b.must(err)
+		if in := time.UnixMilli(int64(lease * 1000)).Sub(now); left < 14*time.Second || in > 15*time.Second {
+			t.Errorf("want both for 15s, have a lock for %v and a lease for %v", left, in)
 		}
 	})
 }

@@ -89,7 +89,7 @@ func (s *engineSystem) enqueue(ctx context.Context, tasks []workload.Task) error
 
 func (s *engineSystem) start(ctx context.Context) error {
 	s.started = true
-	return s.engine.Start(ctx)
+	return s.engine.Start(ctx, taskredis.Rules{})
 }
 
 func (s *engineSystem) stop(ctx context.Context) error {

@@ -1,0 +1,183 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/sidingq/siding/internal/redisreply"
+	"github.com/sidingq/siding/internal/sleep"
+	"github.com/sidingq/siding/internal/taskredis"
+)
+
+// These are asynq's.
+const (
+	aggregationChecks   = 3               // rounds of checks at once, as functions of the user may take long
+	aggregationInterval = 7 * time.Second // between the rounds, or the grace period if that is shorter
+	reclaimInterval     = time.Minute
+	groupGracePeriod    = time.Minute // by default
+)
+
+// An aggregation makes one task of each group of tasks that is ready. It also puts back the tasks that a server had
+// taken for that when it died.
+type aggregation struct {
+	groups  taskredis.Groups
+	queues  []string
+	rule    taskredis.GroupRule
+	user    asynq.GroupAggregator // nil: no group is aggregated here
+	enqueue func(context.Context, *asynq.Task, ...asynq.Option) (*asynq.TaskInfo, error)
+	logger  *slog.Logger
+
+	checking, reclaiming, busy outage
+}
+
+func newAggregation(cfg *Config, queues []string) *aggregation {
+	rule := taskredis.GroupRule{Grace: cfg.GroupGracePeriod, MaxDelay: cfg.GroupMaxDelay, MaxSize: cfg.GroupMaxSize}
+	if rule.Grace == 0 {
+		rule.Grace = groupGracePeriod
+	}
+	return &aggregation{
+		groups:     taskredis.NewGroups(cfg.Redis),
+		queues:     queues,
+		rule:       rule,
+		user:       cfg.GroupAggregator,
+		enqueue:    asynq.NewClientFromRedisClient(cfg.Redis).EnqueueContext,
+		logger:     cfg.Logger,
+		checking:   outage{logger: cfg.Logger, fails: "groups of tasks cannot be aggregated", works: "groups of tasks are aggregated again"},
+		reclaiming: outage{logger: cfg.Logger, fails: "groups of servers that have died cannot be reclaimed", works: "groups of servers that have died are reclaimed again"},
+		busy:       outage{logger: cfg.Logger, fails: "groups of tasks wait, as earlier aggregations take long", works: "groups of tasks do not wait for earlier aggregations any more"},
+	}
+}
+
+// run works until ctx ends. It then returns when the groups that are in hand are done, which takes as long as the
+// user's function; whoever does not wait for that loses nothing, as the groups are reclaimed.
+func (a *aggregation) run(ctx context.Context) {
+	var rounds sync.WaitGroup
+	defer rounds.Wait()
+	var check <-chan time.Time
+	if a.user != nil {
+		ticker := time.NewTicker(max(min(a.rule.Grace, aggregationInterval), time.Second))
+		defer ticker.Stop()
+		check = ticker.C
+	}
+	reclaim := time.NewTicker(reclaimInterval)
+	defer reclaim.Stop()
+
+	free := make(chan struct{}, aggregationChecks)
+	a.reclaim(ctx)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-reclaim.C:
+			a.reclaim(ctx)
+		case <-check:
+			select {
+			case free <- struct{}{}:
+				a.busy.saw(ctx, nil)
+				rounds.Go(func() {
+					defer func() { <-free }()
+					a.checking.saw(ctx, a.round(ctx))
+				})
+			default:
+				a.busy.saw(ctx, errBusy)
+			}
+		}
+	}
+}
+
+var errBusy = errors.New("the user's GroupAggregator has not returned")
+
+// reclaim puts stale groups back. A queue with which that fails does not hold up the others.
+func (a *aggregation) reclaim(ctx context.Context) {
+	var problem error
+	for _, queue := range a.queues {
+		if err := a.groups.Reclaim(ctx, queue); problem == nil {
+			problem = err
+		}
+		if ctx.Err() != nil || problem != nil && !redisreply.Answered(problem) {
+			break // nobody answers the others either
+		}
+	}
+	a.reclaiming.saw(ctx, problem)
+}
+
+// round looks at each group once, and returns the first problem with Redis. A group or a queue whose data is broken
+// does not hold up the others.
+func (a *aggregation) round(ctx context.Context) error {
+	var problem error
+	// goesOn notes a problem, and reports whether the round goes on.
+	goesOn := func(err error) bool {
+		if problem == nil {
+			problem = err
+		}
+		return ctx.Err() == nil && (err == nil || redisreply.Answered(err))
+	}
+	for _, queue := range a.queues {
+		groups, err := a.groups.List(ctx, queue)
+		if !goesOn(err) {
+			return problem
+		}
+		for _, group := range groups {
+			if !goesOn(a.aggregate(ctx, queue, group)) {
+				return problem
+			}
+		}
+	}
+	return problem
+}
+
+// aggregate makes one task of a group if the group is ready. If that fails after the group was taken, its tasks go
+// back to the group when their time is over, as those of a server that has died.
+func (a *aggregation) aggregate(running context.Context, queue, group string) error {
+	// A group that was taken is done also when the server ends.
+	set, err := a.groups.Take(context.WithoutCancel(running), queue, group, a.rule)
+	if err != nil || set == nil {
+		return err
+	}
+	ctx, cancel := context.WithDeadline(context.WithoutCancel(running), set.Deadline)
+	defer cancel()
+	logger := a.logger.With("queue", queue, "group", group)
+	// insist tries until it works, so that a group does not wait for its reclaim when a connection is lost.
+	insist := func(f func(context.Context, *taskredis.AggregationSet) error) error {
+		err := f(ctx, set)
+		for err != nil && running.Err() == nil && sleep.For(ctx, time.Second) == nil {
+			err = f(ctx, set)
+		}
+		return err
+	}
+	if err := insist(a.groups.Read); err != nil {
+		return err
+	}
+	if len(set.Unreadable) > 0 {
+		logger.ErrorContext(ctx, "tasks of a group cannot be read and are archived", "task_ids", set.Unreadable)
+	}
+	if len(set.Tasks) > 0 {
+		task, err := try(func() (*asynq.Task, error) { return a.user.Aggregate(group, tasksOf(set)), nil })
+		if err != nil {
+			logBroken(ctx, logger, "GroupAggregator", err)
+			return nil
+		}
+		if _, err := a.enqueue(ctx, task, asynq.Queue(queue)); err != nil {
+			logger.ErrorContext(ctx, "an aggregated task could not be enqueued, and its group is aggregated again", "error", err)
+			return nil
+		}
+	}
+	if err := insist(a.groups.Delete); err != nil {
+		logger.ErrorContext(ctx, "an aggregated task is enqueued, but its group is still there and is aggregated again", "error", err)
+		return err
+	}
+	return nil
+}
+
+func tasksOf(set *taskredis.AggregationSet) []*asynq.Task {
+	tasks := make([]*asynq.Task, len(set.Tasks))
+	for i, m := range set.Tasks {
+		tasks[i] = asynq.NewTaskWithHeaders(m.Type, m.Payload, m.Headers)
+	}
+	return tasks
+}

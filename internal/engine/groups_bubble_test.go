@@ -1,0 +1,229 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/sidingq/siding/internal/taskredis"
+)
+
+// A bubble is an aggregation of the queue "default" on a Redis in memory.
+type bubble struct {
+	*aggregation
+	*memory
+
+	log  *logbook
+	end  func() // cancels run and waits for it
+	done chan struct{}
+}
+
+func startAggregation(t *testing.T, cfg Config) *bubble {
+	t.Helper()
+	b := &bubble{memory: newMemory(t), log: &logbook{}, done: make(chan struct{})}
+	cfg.Redis, cfg.Logger = b.memory, b.log.logger()
+	b.aggregation = newAggregation(&cfg, []string{"default"})
+	ctx, cancel := context.WithCancel(t.Context())
+	b.end = func() {
+		cancel()
+		<-b.done
+	}
+	t.Cleanup(b.end)
+	go func() {
+		defer close(b.done)
+		b.run(ctx)
+	}()
+	return b
+}
+
+func (b *bubble) put(t *testing.T, group string, n int) {
+	t.Helper()
+	for i := range n {
+		if _, err := asynq.NewClientFromRedisClient(b.memory).EnqueueContext(t.Context(), asynq.NewTask("mail", fmt.Append(nil, i)), asynq.Group(group)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func (b *bubble) pending(t *testing.T) int64 {
+	t.Helper()
+	return b.LLen(t.Context(), taskredis.PendingKey("default")).Val()
+}
+
+// Groups are looked at every 7 s, or more often if the grace period is shorter.
+func TestAggregationInterval(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		cfg  Config
+		want time.Duration
+	}{
+		{Config{GroupMaxSize: 2}, 7 * time.Second},
+		{Config{GroupGracePeriod: 2 * time.Second}, 2 * time.Second},
+		{Config{GroupGracePeriod: 4 * time.Second}, 4 * time.Second},
+		{Config{}, 63 * time.Second}, // the grace period is a minute
+		{Config{GroupGracePeriod: time.Hour, GroupMaxDelay: 10 * time.Second}, 14 * time.Second},
+	} {
+		t.Run(fmt.Sprint(tc.want), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				var took atomic.Int64
+				tc.cfg.GroupAggregator = asynq.GroupAggregatorFunc(func(_ string, tasks []*asynq.Task) *asynq.Task {
+					took.Store(int64(time.Since(began)))
+					return asynq.NewTask(fmt.Sprint(len(tasks)), nil)
+				})
+				b := startAggregation(t, tc.cfg)
+				b.put(t, "g", 2)
+				time.Sleep(2 * time.Minute)
+				if have, after := b.pending(t), time.Duration(took.Load()); after != tc.want || have != 1 {
+					t.Errorf("want one task after %v, have %d after %v", tc.want, have, after)
+				}
+				b.end()
+			})
+		})
+	}
+}
+
+// Three rounds may wait for the user's function. At the end of the server the groups in hand are done, and no others.
+func TestAggregationsAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var now atomic.Int64
+		release := make(chan struct{})
+		b := startAggregation(t, Config{GroupGracePeriod: time.Second, GroupAggregator: asynq.GroupAggregatorFunc(func(string, []*asynq.Task) *asynq.Task {
+			now.Add(1)
+			defer now.Add(-1)
+			<-release
+			return asynq.NewTask("joined", nil)
+		})})
+		for i := range 6 {
+			b.put(t, fmt.Sprint("g", i), 1)
+		}
+		time.Sleep(30 * time.Second)
+		if now.Load() != 3 || b.log.count("earlier aggregations take long") != 1 || b.log.count("") != 1 {
+			t.Errorf("want three at once and one line, have %d and:\n%v", now.Load(), b.log)
+		}
+		ended := make(chan struct{})
+		go func() {
+			b.end()
+			close(ended)
+		}()
+		synctest.Wait()
+		select {
+		case <-ended:
+			t.Error("want the end to wait for the groups in hand")
+		default:
+		}
+		close(release)
+		<-ended
+		if have := b.pending(t); have != 3 {
+			t.Errorf("want the three groups in hand done, have %d", have)
+		}
+		if left := b.SCard(t.Context(), "asynq:{default}:groups").Val(); left != 3 {
+			t.Errorf("want three groups left, have %d", left)
+		}
+	})
+}
+
+// After the time of a set its tasks are another server's, and a late aggregated task is not enqueued.
+func TestAggregationThatTakesTooLong(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var times []time.Duration
+		began := time.Now()
+		b := startAggregation(t, Config{GroupGracePeriod: time.Second, GroupAggregator: asynq.GroupAggregatorFunc(func(string, []*asynq.Task) *asynq.Task {
+			mu.Lock()
+			times = append(times, time.Since(began))
+			first := len(times) == 1
+			mu.Unlock()
+			if first {
+				time.Sleep(4*time.Minute + time.Second/2)
+			}
+			return asynq.NewTask("joined", nil)
+		})})
+		b.put(t, "g", 3)
+		time.Sleep(10 * time.Minute)
+		mu.Lock()
+		defer mu.Unlock()
+		// Taken after a second, it is stale after 2 min 1 s. Reclaims are at each full minute.
+		if want := []time.Duration{time.Second, 3*time.Minute + time.Second}; len(times) != 2 || times[0] != want[0] || times[1] > want[1] || times[1] < want[1]-time.Second {
+			t.Errorf("want the group aggregated after %v, have %v", want, times)
+		}
+		if have := b.pending(t); have != 1 || b.log.count("could not be enqueued") != 1 || b.log.count("") != 1 {
+			t.Errorf("want one task and one line, have %d and:\n%v", have, b.log)
+		}
+	})
+}
+
+// While Redis cannot be reached, a group that was taken is read as soon as that works. One whose task is enqueued
+// is deleted as soon as that works, and not aggregated again.
+func TestAggregationInsists(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var calls atomic.Int64
+		b := startAggregation(t, Config{GroupGracePeriod: time.Second, GroupAggregator: asynq.GroupAggregatorFunc(func(string, []*asynq.Task) *asynq.Task {
+			calls.Add(1)
+			return asynq.NewTask("joined", nil)
+		})})
+		fault := &failing{key: "asynq:{default}:archived"} // the deletion
+		fault.reading.Store(20)
+		fault.scripts.Store(60)
+		b.AddHook(fault)
+		b.put(t, "g", 3)
+		time.Sleep(100 * time.Second) // less than reclaiming takes
+		if left := b.Keys(t.Context(), "asynq:{default}:g*").Val(); calls.Load() != 1 || fault.scripts.Load() >= 0 || fault.reading.Load() >= 0 || len(left) != 0 || b.pending(t) != 1 || b.log.String() != "" {
+			t.Errorf("want one task and no group, have %d calls, %q left and:\n%v", calls.Load(), left, b.log)
+		}
+		// It does not hold up the end of the server, though.
+		fault.scripts.Store(60)
+		b.put(t, "g", 1)
+		time.Sleep(3 * time.Second)
+		began := time.Now()
+		b.end()
+		if took := time.Since(began); took > time.Second || b.log.count("aggregated again") != 1 {
+			t.Errorf("want the end within a second and a line, have %v and:\n%v", took, b.log)
+		}
+	})
+}
+
+// While Redis is away, the log says so once. All goes on when it is back.
+func TestAggregationDuringAnOutage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var groups []string
+		b := startAggregation(t, Config{GroupGracePeriod: time.Second, GroupAggregator: asynq.GroupAggregatorFunc(func(group string, _ []*asynq.Task) *asynq.Task {
+			mu.Lock()
+			defer mu.Unlock()
+			groups = append(groups, group)
+			return asynq.NewTask("joined", nil)
+		})})
+		b.put(t, "first", 1)
+		time.Sleep(5 * time.Second)
+		b.put(t, "second", 1)
+		b.away.Store(true)
+		b.cut()
+		time.Sleep(10 * time.Minute)
+		if b.log.count("cannot be aggregated") != 1 || b.log.count("cannot be reclaimed") != 1 || b.log.count("") != 2 {
+			t.Errorf("want two lines, have:\n%v", b.log)
+		}
+		b.away.Store(false)
+		for b.Ping(t.Context()).Err() != nil { // connections that were cut are still in the pool
+			time.Sleep(time.Second)
+		}
+		time.Sleep(2 * time.Minute)
+		mu.Lock()
+		defer mu.Unlock()
+		if !slices.Equal(groups, []string{"first", "second"}) || b.log.count("") != 4 {
+			t.Errorf("want both groups and two more lines, have %q and:\n%v", groups, b.log)
+		}
+	})
+}

@@ -1,0 +1,346 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/taskredis"
+	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/redistest"
+)
+
+// join makes a task that says of which tasks it was made, with options of its own.
+var join = asynq.GroupAggregatorFunc(func(group string, tasks []*asynq.Task) *asynq.Task {
+	parts := make([]string, len(tasks))
+	for i, t := range tasks {
+		parts[i] = t.Type() + "=" + string(t.Payload()) + fmt.Sprint(t.Headers())
+	}
+	slices.Sort(parts) // those of one second have no order
+	return asynq.NewTaskWithHeaders("joined:"+group, []byte(strings.Join(parts, " ")), map[string]string{"n": fmt.Sprint(len(tasks))},
+		asynq.Queue("elsewhere"), asynq.MaxRetry(7), asynq.Timeout(time.Minute), asynq.Retention(time.Hour))
+})
+
+// An aggregator is an aggregation of one queue on a Redis server that tests share.
+type aggregator struct {
+	*aggregation
+
+	t         *testing.T
+	redis     *redis.Client
+	queue     string
+	log       *logbook
+	inspector *asynq.Inspector
+}
+
+func newAggregator(t *testing.T, user asynq.GroupAggregator) *aggregator {
+	t.Helper()
+	a := &aggregator{t: t, redis: redistest.Shared(t).Client(t), queue: "engine-" + uuid.NewString(), log: &logbook{}}
+	a.inspector = asynq.NewInspectorFromRedisClient(a.redis)
+	a.aggregation = newAggregation(&Config{
+		Redis: a.redis, Logger: a.log.logger(), GroupAggregator: user, GroupGracePeriod: time.Second,
+	}, []string{a.queue})
+	return a
+}
+
+// put enqueues tasks of a group into a queue.
+func (a *aggregator) put(queue, group string, payloads ...string) {
+	a.t.Helper()
+	client := asynq.NewClientFromRedisClient(a.redis)
+	for _, p := range payloads {
+		task := asynq.NewTaskWithHeaders("mail", []byte(p), map[string]string{"from": "ada"})
+		if _, err := client.EnqueueContext(a.t.Context(), task, asynq.Queue(queue), asynq.Group(group)); err != nil {
+			a.t.Fatal(err)
+		}
+	}
+}
+
+// pending returns what makes up the pending tasks of a queue.
+func (a *aggregator) pending(queue string) []string {
+	tasks, err := a.inspector.ListPendingTasks(queue, asynq.PageSize(1000))
+	if err != nil {
+		return nil // the queue is not there yet
+	}
+	var all []string
+	for _, t := range tasks {
+		all = append(all, fmt.Sprintf("%s %q %v %v %v %v", t.Type, t.Payload, t.Headers, t.MaxRetry, t.Timeout, t.Retention))
+	}
+	slices.Sort(all)
+	return all
+}
+
+// rounds has rounds made until ok.
+func (a *aggregator) rounds(what string, ok func() bool) {
+	a.t.Helper()
+	poll.Eventually(a.t, what, func() bool {
+		if err := a.round(a.t.Context()); err != nil {
+			a.t.Error(err)
+		}
+		return ok()
+	})
+}
+
+// age ends the time of the sets that were taken.
+func (a *aggregator) age() {
+	a.t.Helper()
+	sets := "asynq:{" + a.queue + "}:aggregation_sets"
+	for _, set := range a.redis.ZRange(a.t.Context(), sets, 0, -1).Val() {
+		a.redis.ZAdd(a.t.Context(), sets, redis.Z{Score: 1, Member: set})
+	}
+}
+
+// keys returns the keys that groups have in a queue, without ids.
+func (a *aggregator) keys(queue string) []string {
+	a.t.Helper()
+	kinds := map[string]bool{}
+	for _, key := range a.redis.Keys(a.t.Context(), "asynq:{"+queue+"}:*").Val() {
+		kind, _, _ := strings.Cut(strings.TrimPrefix(key, "asynq:{"+queue+"}:"), ":")
+		kinds[kind] = true
+	}
+	return slices.Sorted(maps.Keys(kinds))
+}
+
+// The same groups come out of ours and of asynq's server as the same tasks.
+func TestAggregationIsThatOfAsynq(t *testing.T) {
+	t.Parallel()
+	a := newAggregator(t, join)
+	theirs := a.queue + "-asynq"
+	for _, queue := range []string{a.queue, theirs} {
+		a.put(queue, "ada", "one", "two", "three")
+		a.put(queue, "mail:to:bob", "four")
+	}
+	if err := a.inspector.PauseQueue(theirs); err != nil { // so that the tasks stay pending
+		t.Fatal(err)
+	}
+	server := asynq.NewServerFromRedisClient(a.redis, asynq.Config{
+		Queues: map[string]int{theirs: 1}, GroupAggregator: join, GroupGracePeriod: time.Second, LogLevel: asynq.FatalLevel,
+	})
+	if err := server.Start(asynq.NewServeMux()); err != nil {
+		t.Fatal(err)
+	}
+	defer server.Shutdown()
+	a.rounds("two tasks of ours", func() bool { return len(a.pending(a.queue)) == 2 })
+	poll.Eventually(t, "two tasks of asynq", func() bool {
+		return len(a.pending(theirs)) == 2 && !slices.Contains(a.keys(theirs), "aggregation_sets")
+	})
+	if have, want := a.pending(a.queue), a.pending(theirs); !slices.Equal(have, want) {
+		t.Errorf("want the tasks %q, have %q", want, have)
+	}
+	if have, want := append(a.keys(a.queue), "paused"), a.keys(theirs); !slices.Equal(slices.Sorted(slices.Values(have)), want) {
+		t.Errorf("want the keys %q, have %q", want, have)
+	}
+	if a.log.String() != "" {
+		t.Errorf("want no line, have:\n%v", a.log)
+	}
+}
+
+// asynq's server and ours work on the same groups. Each task is in one aggregated task.
+func TestAggregationBesideAsynq(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	seen, by := map[string]int{}, map[string]int{}
+	count := func(who string) asynq.GroupAggregator {
+		return asynq.GroupAggregatorFunc(func(group string, tasks []*asynq.Task) *asynq.Task {
+			mu.Lock()
+			defer mu.Unlock()
+			by[who]++
+			for _, t := range tasks {
+				seen[string(t.Payload())]++
+			}
+			return asynq.NewTask("joined", nil)
+		})
+	}
+	a := newAggregator(t, count("ours"))
+	a.rule.MaxSize = 3
+	if err := a.redis.SAdd(t.Context(), "asynq:queues", a.queue).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.inspector.PauseQueue(a.queue); err != nil {
+		t.Fatal(err)
+	}
+	server := asynq.NewServerFromRedisClient(a.redis, asynq.Config{
+		Queues: map[string]int{a.queue: 1}, GroupAggregator: count("asynq's"), GroupGracePeriod: time.Second, GroupMaxSize: 3, LogLevel: asynq.FatalLevel,
+	})
+	if err := server.Start(asynq.NewServeMux()); err != nil {
+		t.Fatal(err)
+	}
+	defer server.Shutdown()
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { a.run(ctx) })
+	n := 0
+	poll.Eventually(t, "both to work, and all tasks to be aggregated", func() bool {
+		mu.Lock()
+		all, both := len(seen) == n, by["ours"] > 0 && by["asynq's"] > 0
+		mu.Unlock()
+		for i := 0; all && !both && i < 70; i++ {
+			a.put(a.queue, fmt.Sprint("g", n%7), fmt.Sprint(n))
+			n++
+		}
+		return all && both
+	})
+	cancel()
+	running.Wait()
+	for payload, times := range seen {
+		if times != 1 {
+			t.Errorf("want task %s in one aggregated task, have it in %d", payload, times)
+		}
+	}
+	poll.Eventually(t, "nothing left of the groups", func() bool { return slices.Equal(a.keys(a.queue), []string{"paused", "pending", "t"}) })
+	if tasks := len(a.pending(a.queue)); tasks != by["ours"]+by["asynq's"] {
+		t.Errorf("want %v aggregated tasks, have %d", by, tasks)
+	}
+}
+
+// Whatever breaks while a group is in hand, the others go on, and its tasks are aggregated later.
+func TestAggregationThatFails(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		user asynq.GroupAggregatorFunc
+		line string
+	}{
+		"panic":    {func(string, []*asynq.Task) *asynq.Task { panics("no printer"); return nil }, "no printer"},
+		"goexit":   {func(string, []*asynq.Task) *asynq.Task { runtime.Goexit(); return nil }, "runtime.Goexit"},
+		"no task":  {func(string, []*asynq.Task) *asynq.Task { return nil }, "cannot be nil"},
+		"bad task": {func(string, []*asynq.Task) *asynq.Task { return asynq.NewTask("t", nil, asynq.TaskID(" ")) }, "could not be enqueued"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			broken := true
+			a := newAggregator(t, asynq.GroupAggregatorFunc(func(group string, tasks []*asynq.Task) *asynq.Task {
+				if group == "bad" && broken {
+					return tc.user(group, tasks)
+				}
+				return join(group, tasks)
+			}))
+			a.put(a.queue, "bad", "the payload")
+			a.put(a.queue, "good", "x")
+			a.rounds("the good one", func() bool { return len(a.pending(a.queue)) == 1 && a.log.count("level=ERROR") == 1 })
+			if a.log.count(tc.line) != 1 || a.log.count("group=bad") != 1 || a.log.count(a.queue) != 1 || a.log.count("the payload") != 0 {
+				t.Errorf("want one line with the group and %q, have:\n%v", tc.line, a.log)
+			}
+			broken = false
+			a.reclaim(t.Context())
+			if err := a.round(t.Context()); err != nil || len(a.pending(a.queue)) != 1 {
+				t.Errorf("want the other kept for its time, have %q, %v", a.pending(a.queue), err)
+			}
+			a.age()
+			a.reclaim(t.Context())
+			a.rounds("the bad one", func() bool { return len(a.pending(a.queue)) == 2 })
+			if have := a.keys(a.queue); !slices.Equal(have, []string{"pending", "t"}) {
+				t.Errorf("want nothing left of the groups, have %q", have)
+			}
+			if a.log.count("") != 1 {
+				t.Errorf("want one line, have:\n%v", a.log)
+			}
+		})
+	}
+}
+
+// Broken data of one group, or of one queue, does not hold up the others, and is in the log once.
+func TestAggregationOfBrokenData(t *testing.T) {
+	t.Parallel()
+	a := newAggregator(t, join)
+	wrong := a.queue + "-wrong"
+	a.queues = []string{wrong, a.queue}
+	for _, key := range []string{"asynq:{" + wrong + "}:groups", "asynq:{" + wrong + "}:aggregation_sets", "asynq:{" + a.queue + "}:g:wrong"} {
+		a.redis.Set(t.Context(), key, "wrong", 0)
+	}
+	a.redis.SAdd(t.Context(), "asynq:{"+a.queue+"}:groups", "wrong")
+	a.put(a.queue, "good", "x")
+	a.put(a.queue, "unreadable", "x")
+	for _, id := range a.redis.ZRange(t.Context(), "asynq:{"+a.queue+"}:g:unreadable", 0, -1).Val() {
+		a.redis.HSet(t.Context(), taskredis.TaskKey(a.queue, id), "msg", "\xff")
+	}
+	poll.Eventually(t, "the good one", func() bool {
+		a.checking.saw(t.Context(), a.round(t.Context()))
+		a.reclaim(t.Context())
+		return len(a.pending(a.queue)) == 1
+	})
+	a.rounds2(t)
+	if have := a.pending(a.queue); !strings.HasPrefix(have[0], "joined:good ") {
+		t.Errorf("want no task of nothing, have %q", have)
+	}
+	if archived, err := a.inspector.ListArchivedTasks(a.queue); err != nil || len(archived) != 0 { // asynq shows none that it cannot read
+		t.Errorf("want no archived task shown, have %v, %v", archived, err)
+	}
+	if a.redis.ZCard(t.Context(), taskredis.ArchivedKey(a.queue)).Val() != 1 {
+		t.Error("want the unreadable task archived")
+	}
+	if a.log.count("groups of tasks cannot be aggregated") != 1 || a.log.count("cannot be reclaimed") != 1 || a.log.count("are archived") != 1 || a.log.count("") != 3 {
+		t.Errorf("want three lines, have:\n%v", a.log)
+	}
+	a.redis.Del(t.Context(), "asynq:{"+wrong+"}:groups", "asynq:{"+wrong+"}:aggregation_sets", "asynq:{"+a.queue+"}:g:wrong")
+	a.rounds2(t)
+	if a.log.count("are aggregated again") != 1 || a.log.count("are reclaimed again") != 1 {
+		t.Errorf("want a line for each end, have:\n%v", a.log)
+	}
+}
+
+// rounds2 makes two rounds and two reclaims as run does.
+func (a *aggregator) rounds2(t *testing.T) {
+	t.Helper()
+	for range 2 {
+		a.checking.saw(t.Context(), a.round(t.Context()))
+		a.reclaim(t.Context())
+	}
+}
+
+// A server without an aggregator of the user reclaims all the same, as asynq's does.
+func TestReclaimWithoutAggregator(t *testing.T) {
+	t.Parallel()
+	a := newAggregator(t, asynq.GroupAggregatorFunc(func(string, []*asynq.Task) *asynq.Task { return nil }))
+	a.put(a.queue, "g", "x")
+	a.rounds("the group taken", func() bool { return a.log.count("cannot be nil") == 1 })
+	a.age()
+	a.user = nil
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { a.run(ctx) })
+	defer running.Wait()
+	defer cancel()
+	poll.Eventually(t, "the task back in its group", func() bool {
+		tasks, err := a.inspector.ListAggregatingTasks(a.queue, "g")
+		return err == nil && len(tasks) == 1
+	})
+}
+
+// failing fails scripts that have a key, and pipelines, so often.
+type failing struct {
+	key              string
+	scripts, reading atomic.Int64
+}
+
+var errSevered = errors.New("severed")
+
+func (f *failing) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (f *failing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if cmds[0].Name() == "hget" && f.reading.Add(-1) >= 0 {
+			return errSevered
+		}
+		return next(ctx, cmds)
+	}
+}
+
+func (f *failing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if strings.HasPrefix(cmd.Name(), "eval") && slices.Contains(cmd.Args(), any(f.key)) && f.scripts.Add(-1) >= 0 {
+			cmd.SetErr(errSevered)
+			return errSevered
+		}
+		return next(ctx, cmd)
+	}
+}

@@ -1,0 +1,77 @@
+package engine
+
+import (
+	"context"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestHealthCheck(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		redis, log := newMemory(t), &logbook{}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		began := time.Now()
+		type call struct {
+			after time.Duration
+			well  bool
+		}
+		var calls []call
+		check := &healthCheck{redis: redis, logger: log.logger(), report: func(err error) {
+			calls = append(calls, call{time.Since(began), err == nil})
+			switch len(calls) {
+			case 1:
+				panic("no pager")
+			case 2:
+				redis.away.Store(true)
+				redis.cut()
+				runtime.Goexit()
+			case 3:
+				redis.away.Store(false)
+				time.Sleep(time.Minute) // the interval begins when the function returns
+			}
+		}}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			check.run(ctx)
+		}()
+		time.Sleep(2*time.Minute + time.Second)
+		cancel()
+		<-done
+		want := []call{{15 * time.Second, true}, {30 * time.Second, true}, {45 * time.Second, false}, {2 * time.Minute, true}}
+		if len(calls) != len(want) {
+			t.Fatalf("want %v, have %v", want, calls)
+		}
+		for i := range want {
+			if calls[i] != want[i] {
+				t.Errorf("call %d: want %v, have %v", i, want[i], calls[i])
+			}
+		}
+		if n := log.count("function=HealthCheckFunc"); n != 2 {
+			t.Errorf("want two lines of log, have:\n%v", log)
+		}
+	})
+}
+
+// The end of the server is no illness of Redis.
+func TestHealthCheckThatIsEnded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		redis := newMemory(t)
+		redis.Ping(t.Context())
+		redis.hole.Store(true)
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second+time.Millisecond, cancel) // in the middle of a check
+		check := &healthCheck{redis: redis, every: time.Second, logger: (&logbook{}).logger(), report: func(err error) { t.Errorf("want no report, have %v", err) }}
+		check.run(ctx)
+	})
+}
+
+func TestHealthCheckOfNobody(t *testing.T) {
+	t.Parallel()
+	(&healthCheck{}).run(t.Context())
+}

@@ -1,0 +1,112 @@
+package engine
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/sidingq/siding/internal/taskredis"
+)
+
+// A script says what Redis answers to a loop. Calls that it says nothing of get no answer.
+type script struct {
+	step  func(s *taskredis.Step) (*taskredis.Answer, error)
+	renew func(attempts []taskredis.Name) ([]bool, error)
+}
+
+func (c script) Step(ctx context.Context, s *taskredis.Step) (*taskredis.Answer, error) {
+	if a, err := c.step(s); a != nil || err != nil {
+		return a, err
+	}
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func (c script) Renew(ctx context.Context, attempts []taskredis.Name) ([]bool, error) {
+	if c.renew != nil {
+		return c.renew(attempts)
+	}
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func (script) Notify(context.Context, ...string) error { return nil }
+
+// loopConfig is the configuration of a loop that a script answers.
+func loopConfig(t *testing.T, handler Handler) *Config {
+	return &Config{
+		Queues: map[string]int{"q": 1}, Concurrency: 4, Prefix: "lock:",
+		TTL: 15 * time.Second, RenewEvery: 5 * time.Second, SafetyMargin: time.Second, FenceTTL: time.Minute,
+		Handler: handler, RetryDelay: asynq.DefaultRetryDelayFunc, Overrun: time.Minute, Crashes: 3, Losses: 10,
+		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
+	}
+}
+
+// takenTask is a task of a queue q that a step has taken, with a lock or without.
+func takenTask(id, lock string, fence int64) taskredis.Taken {
+	m := taskredis.Message{Type: "kind", ID: id, Queue: "q", Retry: 25, Timeout: 60}
+	return taskredis.Taken{
+		Name:  taskredis.Name{Queue: "q", ID: id, Attempt: "siding:s-" + id + ":test", Lock: lock},
+		Fence: fence, Ticket: 1, Encoded: m.Encode(),
+	}
+}
+
+// nothing is the answer to a step that finds nothing.
+func nothing(s *taskredis.Step) *taskredis.Answer {
+	a := &taskredis.Answer{Now: time.Now().UnixMicro(), Known: s.Number - 1}
+	for range s.Draws {
+		a.Drawn = append(a.Drawn, taskredis.Drawn{Due: -1})
+	}
+	return a
+}
+
+func TestLoopThatEndsLeavesNobodyAtWork(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var ended error
+		cfg := loopConfig(t, func(ctx context.Context, _ *Task) error {
+			<-ctx.Done()
+			ended = context.Cause(ctx)
+			return ended
+		})
+		cfg.Resource = func(m *taskredis.Message) (string, error) {
+			if m.ID == "asks" {
+				return "r2", nil // its lock is never answered
+			}
+			return "r1", nil
+		}
+		l := newLoop(cfg, script{step: func(s *taskredis.Step) (*taskredis.Answer, error) {
+			if s.Number > 1 {
+				return nil, nil
+			}
+			a := nothing(s)
+			a.Taken = []taskredis.Taken{takenTask("runs", "lock:r1", 1), takenTask("asks", "", 0)}
+			return a, nil
+		}})
+		ctx, cancel := context.WithCancel(t.Context())
+		go l.run(ctx)
+		time.Sleep(2 * time.Second)
+		cancel()
+		synctest.Wait()           // the bubble wants all goroutines to end, also the one that asks
+		if ended != errShutdown { //nolint:errorlint // it is the cause
+			t.Errorf("the context of the handler: want it to end with %v, have %v", errShutdown, ended)
+		}
+	})
+}
+
+func TestLoopSleepsWhileItsSlotsArePromised(t *testing.T) {
+	t.Parallel()
+	l := newLoop(loopConfig(t, nil), script{})
+	now := time.Now()
+	one := l.queues.all["q"]
+	l.queues.hasNot(one)
+	one.due = now.Add(-time.Millisecond) // a lock should be looked at, but a step for all slots is under way
+	l.senders[""].flight = &flight{Step: &taskredis.Step{Slots: make([]taskredis.Order, l.cfg.Concurrency)}, again: now.Add(time.Second)}
+	if next := l.nextTime(now); !next.After(now) {
+		t.Errorf("want the loop to sleep, have it look again in %v", next.Sub(now))
+	}
+}

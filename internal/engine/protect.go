@@ -1,0 +1,103 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"runtime/debug"
+	"strings"
+)
+
+// Functions of the user run by one of the three below, so that none of them can end the process, or a goroutine
+// of the engine: try for those whose failure is an error of a task, protect for those that have an answer to fall
+// back to, tell for those that are only told something. What nobody can recover from, such as a fatal error of the
+// runtime, still ends the process.
+
+// try returns what f returns, or a [*brokenError] if f panics or ends its goroutine. A call of [runtime.Goexit], also
+// by [testing.T.FailNow], cannot be stopped in its own goroutine, so f has another one, which takes about a
+// microsecond.
+func try[T any](f func() (T, error)) (result T, err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		returned := false
+		defer func() {
+			if !returned {
+				err = broken(recover())
+			}
+		}()
+		result, err = f()
+		returned = true
+	}()
+	<-done
+	return result, err
+}
+
+// protect returns what f returns. If f breaks, protect logs that and returns fallback. what names f for people.
+func protect[T any](ctx context.Context, logger *slog.Logger, what string, fallback T, f func() T) T {
+	result, err := try(func() (T, error) { return f(), nil })
+	if err != nil {
+		logBroken(ctx, logger, what, err)
+		return fallback
+	}
+	return result
+}
+
+// tell calls f. If f breaks, tell logs that.
+func tell(ctx context.Context, logger *slog.Logger, what string, f func()) {
+	protect(ctx, logger, what, struct{}{}, func() struct{} { f(); return struct{}{} })
+}
+
+// logBroken logs an error of a function of the user, with the stack if there is one.
+func logBroken(ctx context.Context, logger *slog.Logger, what string, err error, attrs ...any) {
+	attrs = append(attrs, "function", what, "error", err)
+	if b, ok := err.(*brokenError); ok { //nolint:errorlint // a wrapped one is another's
+		attrs = append(attrs, "stack", string(b.stack))
+	}
+	logger.ErrorContext(ctx, "a function of the program has failed", attrs...)
+}
+
+// A brokenError is the error of a function that did not return. Its text is that of asynq for a panic, but has the
+// value only if that is a text, an error or a number: the value may be a task, and a payload belongs in no log.
+type brokenError struct {
+	text  string
+	stack []byte
+}
+
+func (e *brokenError) Error() string { return e.text }
+
+// broken makes an error of what a deferred function has recovered; nil means that the goroutine was ended.
+func broken(value any) *brokenError {
+	e := &brokenError{text: "runtime.Goexit was called" + place(), stack: debug.Stack()}
+	if value != nil {
+		e.text = "panic" + place() + ": " + describe(value)
+	}
+	return e
+}
+
+// place says where the code was that did not return.
+func place() string {
+	callers := make([]uintptr, 32)
+	frames := runtime.CallersFrames(callers[:runtime.Callers(1, callers)])
+	for unwinding := false; ; {
+		frame, more := frames.Next()
+		inRuntime := strings.HasPrefix(frame.Function, "runtime.")
+		if unwinding && !inRuntime {
+			return fmt.Sprintf(" [%s:%d]", frame.File, frame.Line)
+		}
+		unwinding = unwinding || inRuntime
+		if !more {
+			return ""
+		}
+	}
+}
+
+func describe(value any) string {
+	switch value.(type) {
+	case error, fmt.Stringer, string, bool, int, int64, uint64, float64:
+		return fmt.Sprint(value)
+	default:
+		return fmt.Sprintf("%T", value)
+	}
+}

@@ -1,0 +1,293 @@
+package engine
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/sidingq/siding/internal/redisreply"
+	"github.com/sidingq/siding/internal/taskredis"
+)
+
+// A sender makes the steps of one place, one at a time. A step keeps its number and its content until it is answered: while
+// Redis is silent, the sender sends it again and again, on other connections. The first answer counts, and Redis answers
+// all of them alike. An error is an answer, too. If it passes, the same step is sent again; if not, what the step
+// had is sent one by one, so that the one thing that Redis refuses holds up nothing else.
+type sender struct {
+	loop  *loop
+	place string // see loop.placeOf
+
+	waiting []*attempt // whose outcomes wait for a step
+	flight  *flight    // the step that is under way; nil for none
+	number  int64      // of the last step
+	careful bool       // a step was refused: steps have one outcome or one queue each
+	clock   clock
+
+	recorded   int64 // the last step that Redis has recorded, and when
+	recordedAt time.Time
+	recent     []sentOutcomes
+}
+
+// A flight is a step that is under way.
+type flight struct {
+	*taskredis.Step
+
+	attempts []*attempt // of the outcomes
+	tries    int        // that have no answer yet
+	silence  time.Duration
+	again    time.Time // when the step is sent once more
+}
+
+// sentOutcomes are the outcomes of a step that was answered, for a Redis that forgets them.
+type sentOutcomes struct {
+	number   int64
+	at       time.Time
+	outcomes []taskredis.Outcome
+}
+
+// An answered is what came of one try of a step.
+type answered struct {
+	place  string
+	number int64
+	sent   time.Time
+	answer *taskredis.Answer
+	err    error
+}
+
+// Times of a sender.
+const (
+	firstSilence = 250 * time.Millisecond // after which a step is sent again; the time doubles
+	mostSilence  = 4 * time.Second
+	mostTries    = 4                // of a step at once
+	refusedPause = time.Second      // before a step that Redis has refused is sent again
+	remembered   = 10 * time.Second // outcomes, for a Redis that forgets them in a failover
+)
+
+// Bounds of a step.
+const (
+	mostOutcomes     = 200
+	mostOutcomeBytes = 1 << 20
+	mostSlots        = 100
+)
+
+// waits adds an attempt whose outcome goes with the next step.
+func (s *sender) waits(a *attempt) { s.waiting = append(s.waiting, a) }
+
+// mayTake reports whether the next step may take tasks.
+func (s *sender) mayTake() bool {
+	return s.flight == nil && (!s.careful || len(s.waiting) == 0)
+}
+
+// send sends a step if there is something to say, or one of the draws is of this place; or the last step again, if its
+// answer is late.
+func (s *sender) send(ctx context.Context, now time.Time, draws []taskredis.Draw, slots []taskredis.Order) {
+	if s.flight != nil {
+		if !now.Before(s.flight.again) && s.flight.tries < mostTries {
+			s.try(ctx, now)
+		}
+		return
+	}
+	f := &flight{Step: &taskredis.Step{Place: s.place}, silence: firstSilence}
+	s.addOutcomes(f)
+	if !s.careful || len(f.Outcomes) == 0 {
+		s.addSlots(f, draws, slots)
+	}
+	if len(f.Outcomes) == 0 && len(f.Slots) == 0 {
+		s.careful = false
+		return
+	}
+	s.number++
+	f.Number, f.Sent = s.number, s.clock.at(now)
+	s.flight = f
+	s.try(ctx, now)
+}
+
+// addOutcomes moves the outcomes that wait into a step, as many as it may have.
+func (s *sender) addOutcomes(f *flight) {
+	most, bytes, n := mostOutcomes, 0, 0
+	if s.careful {
+		most = 1
+	}
+	for n < len(s.waiting) && n < most && bytes < mostOutcomeBytes {
+		a := s.waiting[n]
+		f.attempts = append(f.attempts, a)
+		f.Outcomes = append(f.Outcomes, a.outcome)
+		bytes += len(a.outcome.Message)
+		n++
+	}
+	s.waiting = append(s.waiting[:0], s.waiting[n:]...)
+}
+
+// addSlots adds the slots whose queues are of this place. In a Cluster each slot tries one queue.
+func (s *sender) addSlots(f *flight, draws []taskredis.Draw, slots []taskredis.Order) {
+	if s.place == "" && !s.careful {
+		f.Draws, f.Slots = draws, slots
+		return
+	}
+	for _, order := range slots {
+		d := draws[order[0]-1]
+		if s.loop.placeOf(d.Queue) != s.place || len(f.Draws) == 1 && f.Draws[0].Queue != d.Queue {
+			continue
+		}
+		f.Draws = []taskredis.Draw{d}
+		f.Slots = append(f.Slots, "\x01")
+	}
+}
+
+// try sends the step once more.
+func (s *sender) try(ctx context.Context, now time.Time) {
+	f := s.flight
+	f.tries++
+	f.again = now.Add(f.silence)
+	f.silence = min(2*f.silence, mostSilence)
+	step, l := f.Step, s.loop
+	go func() {
+		answer, err := l.calls.Step(ctx, step)
+		select {
+		case l.answers <- answered{step.Place, step.Number, now, answer, err}:
+		case <-ctx.Done():
+		}
+	}()
+}
+
+// answered takes the answer to a try.
+func (s *sender) answered(ctx context.Context, a answered) {
+	f := s.flight
+	if f == nil || f.Number != a.number {
+		return // another try was answered before
+	}
+	f.tries--
+	now := time.Now()
+	switch {
+	case a.err == nil:
+		s.flight = nil
+		s.apply(ctx, f, a.answer, a.sent, now)
+	case !redisreply.Answered(a.err):
+		s.complain(a.err) // whether Redis has done it is not known
+	case passes(a.err):
+		// Redis has done nothing by this try, but maybe by an earlier one. So the step stays the same.
+		s.complain(a.err)
+		f.again = now.Add(refusedPause)
+	default:
+		s.flight = nil
+		s.refused(f, a.err, now)
+	}
+}
+
+// passes reports whether Redis refused a call for a reason that ends by itself.
+func passes(err error) bool { return redisreply.Transient(err) || redisreply.Full(err) }
+
+// refused is called with a step that Redis will always refuse.
+func (s *sender) refused(f *flight, err error, now time.Time) {
+	l := s.loop
+	one := len(f.Outcomes)+len(f.Draws) == 1
+	switch {
+	case one && len(f.Outcomes) == 1:
+		l.logger.Error("Redis refuses the outcome of a task; it runs again once its lease is over",
+			"queue", f.Outcomes[0].Queue, "id", f.Outcomes[0].ID, "outcome", f.Outcomes[0].Kind, "err", err)
+		l.give(f.attempts[0])
+	case one:
+		l.logger.Error("Redis gives no tasks of a queue", "queue", f.Draws[0].Queue, "err", err)
+		l.queues.rest(f.Draws[0].Queue, now.Add(refusedPause))
+	default:
+		s.careful = true
+		s.waiting = append(f.attempts, s.waiting...)
+	}
+}
+
+// apply does what the answer of a step says. sent is when the try left that was answered: what the answer says was so after
+// that.
+func (s *sender) apply(ctx context.Context, f *flight, a *taskredis.Answer, sent, now time.Time) {
+	l := s.loop
+	s.clock.set(a.Now, now)
+	if a.Known < s.recorded && now.Sub(s.recordedAt) < taskredis.Recorded {
+		s.forgotten(a.Known, now)
+	}
+	s.recorded, s.recordedAt = f.Number, now
+	if len(f.Outcomes) > 0 {
+		s.recent = append(s.recent, sentOutcomes{f.Number, now, f.Outcomes})
+	}
+	for len(s.recent) > 0 && now.Sub(s.recent[0].at) > remembered {
+		s.recent = s.recent[1:]
+	}
+	for i, result := range a.Results {
+		l.result(f.attempts[i], result, a.Grants[i], f.Number, sent)
+	}
+	for i, d := range a.Drawn { // none if the step was answered from its record, which knows nothing of the queues
+		l.queues.drawn(f.Draws[i].Queue, d, now)
+	}
+	for i := range a.Taken {
+		l.take(ctx, &a.Taken[i], f.Number, sent, now)
+	}
+	for _, text := range a.Troubles {
+		l.logger.Warn("a key in Redis is not what it should be", "what", text)
+	}
+	if l.cfg.Parked != nil && len(a.Parked) > 0 {
+		l.cfg.Parked(a.Parked)
+	}
+	if l.cfg.Recovered != nil {
+		for _, name := range a.Recovered {
+			l.cfg.Recovered(name)
+		}
+	}
+}
+
+// forgotten is called when Redis has lost the steps after a number, in a failover. The outcomes of the last seconds are
+// sent again: a task that is at work again, for Redis, holds a lock that nobody will free. What was taken by a lost step
+// is not ours any more.
+func (s *sender) forgotten(known int64, now time.Time) {
+	l := s.loop
+	l.logger.Warn("Redis has lost the last writes; sending outcomes again", "step", s.recorded, "known", known)
+	for _, sent := range s.recent {
+		if sent.number <= known {
+			continue
+		}
+		for _, o := range sent.outcomes {
+			if o.Kind != taskredis.Ask {
+				s.waits(&attempt{outcome: o, Taken: taskredis.Taken{Name: o.Name}})
+			}
+		}
+	}
+	s.recent = nil
+	for _, a := range l.attempts {
+		if l.senderOf(a) == s && a.step > known && a.ended.IsZero() {
+			l.lose(a)
+		}
+	}
+	l.beatNext = now // which of the others does Redis still know?
+}
+
+// next returns when the sender has something to do if nothing happens.
+func (s *sender) next(now time.Time) time.Time {
+	if s.flight != nil && s.flight.tries < mostTries {
+		return s.flight.again
+	}
+	return now.Add(mostSleep)
+}
+
+// complain logs that Redis does not answer, or refuses, once in a while.
+func (s *sender) complain(err error) {
+	if s.loop.logger.Enabled(context.Background(), slog.LevelWarn) && s.clock.mayComplain() {
+		s.loop.logger.Warn("Redis does not take the last step; it is sent again", "err", err)
+	}
+}
+
+// A clock tells Redis' time by the answers of Redis.
+type clock struct {
+	redis      int64
+	local      time.Time
+	complained time.Time
+}
+
+func (c *clock) set(redis int64, local time.Time) { c.redis, c.local = redis, local }
+
+func (c *clock) at(local time.Time) int64 { return c.redis + local.Sub(c.local).Microseconds() }
+
+func (c *clock) mayComplain() bool {
+	now := time.Now()
+	if now.Sub(c.complained) < 5*time.Second {
+		return false
+	}
+	c.complained = now
+	return true
+}

@@ -1,0 +1,26 @@
+-- What the scripts on tasks and locks share: the clock, and the names of keys.
+--
+-- Defines call and try, which are redis.call and redis.pcall; now in us and now_s in s, by Redis' clock; digits,
+-- in_seconds; asynq, siding and beside, which make keys; and troubles, a list of sentences for the log.
+
+local call, try = redis.call, redis.pcall
+local troubles = {}
+local function digits(n) return string.format('%.0f', n) end
+
+local t = call('TIME')
+local now = t[1] * 1000000 + t[2]
+local now_s = tonumber(t[1])
+
+-- The time in so many ms, in seconds as asynq keeps it. It is rounded down, as Redis does with what expires: a
+-- lease must not end after its lock.
+local function in_seconds(ms) return string.format('%.3f', (math.floor(now / 1000) + ms) / 1000) end
+
+local function asynq(queue, rest) return 'asynq:{' .. queue .. '}:' .. rest end
+local function siding(queue, rest) return 'siding:{' .. queue .. '}:' .. rest end
+
+-- The key of what belongs to a lock, in the slot of the lock. A lock in the slot of a queue begins with 'siding:{'.
+local function beside(lock, what)
+  if string.sub(lock, 1, 8) == 'siding:{' then return lock .. ':' .. what end
+  return '{' .. lock .. '}:' .. what
+end
+local function lines_of(lock) return beside(lock, 'lines') end

@@ -1,0 +1,863 @@
+package taskredis
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/testenv/redistest"
+)
+
+// An enqueuing is a task for asynq's client, and the same one for ours.
+type enqueuing struct {
+	payload []byte
+	options []asynq.Option
+	ours    Enqueue // its message lacks what all tasks have
+	before  func(t testing.TB, client *asynq.Client, queue string)
+	want    error // of ours
+	wantHas error // of asynq
+}
+
+const theID = "0199d2f4-6c1e-7c6e-9b1a-2f6b1c7d8e9f"
+
+// earlier has asynq's client store a task first.
+func earlier(payload string, options ...asynq.Option) func(testing.TB, *asynq.Client, string) {
+	return func(tb testing.TB, client *asynq.Client, queue string) {
+		tb.Helper()
+		if _, err := client.Enqueue(asynq.NewTask("kind", []byte(payload)), append(options, asynq.Queue(queue))...); err != nil {
+			tb.Fatal(err)
+		}
+	}
+}
+
+func enqueuings() map[string]enqueuing {
+	at := time.Now().Add(time.Hour).Truncate(time.Second)
+	const day = 24 * time.Hour
+	return map[string]enqueuing{
+		"pending":                    {payload: []byte("p")},
+		"pending, unique":            {payload: []byte("p"), options: []asynq.Option{asynq.Unique(day)}, ours: Enqueue{Unique: day}},
+		"no payload, unique":         {options: []asynq.Option{asynq.Unique(day)}, ours: Enqueue{Unique: day}},
+		"an empty payload, unique":   {payload: []byte{}, options: []asynq.Option{asynq.Unique(day)}, ours: Enqueue{Unique: day}},
+		"scheduled":                  {payload: []byte("p"), options: []asynq.Option{asynq.ProcessAt(at)}, ours: Enqueue{At: at}},
+		"scheduled, unique":          {payload: []byte("p"), options: []asynq.Option{asynq.ProcessAt(at), asynq.Unique(day)}, ours: Enqueue{At: at, Unique: day}},
+		"scheduled for the past":     {payload: []byte("p"), options: []asynq.Option{asynq.ProcessAt(at.Add(-day))}, ours: Enqueue{At: at.Add(-day)}},
+		"scheduled with a fraction":  {payload: []byte("p"), options: []asynq.Option{asynq.ProcessAt(at.Add(999 * time.Millisecond))}, ours: Enqueue{At: at.Add(999 * time.Millisecond)}},
+		"in a group":                 {payload: []byte("p"), options: []asynq.Option{asynq.Group("g")}, ours: Enqueue{Message: &Message{GroupKey: "g"}}},
+		"in a group, unique":         {payload: []byte("p"), options: []asynq.Option{asynq.Group("g"), asynq.Unique(day)}, ours: Enqueue{Message: &Message{GroupKey: "g"}, Unique: day}},
+		"scheduled, in a group":      {payload: []byte("p"), options: []asynq.Option{asynq.Group("g"), asynq.ProcessAt(at)}, ours: Enqueue{At: at, Message: &Message{GroupKey: "g"}}},
+		"all options":                {payload: []byte("p"), options: []asynq.Option{asynq.MaxRetry(3), asynq.Timeout(time.Minute), asynq.Deadline(at), asynq.Retention(day), asynq.Unique(day)}, ours: Enqueue{Unique: day, Message: &Message{Retry: 3, Timeout: 60, Deadline: at.Unix(), Retention: 86400}}},
+		"an id that exists":          {payload: []byte("p"), before: earlier("other", asynq.TaskID(theID)), want: ErrIDConflict, wantHas: asynq.ErrTaskIDConflict},
+		"an id that exists, unique":  {payload: []byte("p"), before: earlier("other", asynq.TaskID(theID)), options: []asynq.Option{asynq.Unique(day)}, ours: Enqueue{Unique: day}, want: ErrIDConflict, wantHas: asynq.ErrTaskIDConflict},
+		"an id that exists, later":   {payload: []byte("p"), before: earlier("other", asynq.TaskID(theID)), options: []asynq.Option{asynq.ProcessAt(at)}, ours: Enqueue{At: at}, want: ErrIDConflict, wantHas: asynq.ErrTaskIDConflict},
+		"an id that exists, grouped": {payload: []byte("p"), before: earlier("other", asynq.TaskID(theID)), options: []asynq.Option{asynq.Group("g"), asynq.Unique(day)}, ours: Enqueue{Unique: day, Message: &Message{GroupKey: "g"}}, want: ErrIDConflict, wantHas: asynq.ErrTaskIDConflict},
+		"a duplicate":                {payload: []byte("p"), before: earlier("p", asynq.TaskID("x"), asynq.Unique(day)), options: []asynq.Option{asynq.Unique(day)}, ours: Enqueue{Unique: day}, want: ErrDuplicate, wantHas: asynq.ErrDuplicateTask},
+		"a duplicate, scheduled":     {payload: []byte("p"), before: earlier("p", asynq.TaskID("x"), asynq.Unique(day)), options: []asynq.Option{asynq.Unique(day), asynq.ProcessAt(at)}, ours: Enqueue{At: at, Unique: day}, want: ErrDuplicate, wantHas: asynq.ErrDuplicateTask},
+		"a duplicate, grouped":       {payload: []byte("p"), before: earlier("p", asynq.TaskID("x"), asynq.Unique(day)), options: []asynq.Option{asynq.Unique(day), asynq.Group("g")}, ours: Enqueue{Unique: day, Message: &Message{GroupKey: "g"}}, want: ErrDuplicate, wantHas: asynq.ErrDuplicateTask},
+		"a duplicate of the id":      {payload: []byte("p"), before: earlier("p", asynq.TaskID(theID), asynq.Unique(day)), options: []asynq.Option{asynq.Unique(day)}, ours: Enqueue{Unique: day}, want: ErrDuplicate, wantHas: asynq.ErrDuplicateTask},
+	}
+}
+
+// asynqs takes what is ours out of what is in Redis, and what differs from time to time.
+func (c contents) asynqs(tb testing.TB, queue string) contents {
+	tb.Helper()
+	now := time.Now()
+	near := func(what string, at time.Time) {
+		if d := now.Sub(at); d < -2*time.Second || d > time.Minute {
+			tb.Errorf("%s: want about %v, have %v", what, now, at)
+		}
+	}
+	result := make(contents)
+	for key, e := range c {
+		if strings.HasPrefix(key, "siding:") {
+			continue
+		}
+		if fields, ok := e.value.(map[string]string); ok {
+			for name, value := range fields {
+				if strings.HasPrefix(name, "siding_") {
+					delete(fields, name)
+				}
+				if name == "pending_since" {
+					n, err := strconv.ParseInt(value, 10, 64)
+					if err != nil {
+						tb.Error(err)
+					}
+					near(name, time.Unix(0, n))
+					fields[name] = "now"
+				}
+			}
+		}
+		if scores, ok := e.value.([]redis.Z); ok && strings.HasPrefix(key, GroupKey(queue, "")) {
+			near("score in the group", time.Unix(int64(scores[0].Score), 0))
+			scores[0].Score = 0
+		}
+		result[key] = e
+	}
+	return result
+}
+
+// What we store is to the byte what asynq's client stores.
+func TestEnqueueIsAsynqs(t *testing.T) {
+	t.Parallel()
+	for name, c := range enqueuings() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			onRedis(t, func(t *server) {
+				rdb, queue := t.rdb, t.queue
+				client := asynq.NewClientFromRedisClient(rdb)
+				before := func() {
+					if c.before != nil {
+						c.before(t, client, queue)
+					}
+				}
+				before()
+				task := asynq.NewTaskWithHeaders("kind", c.payload, map[string]string{"trace": "1"})
+				if _, err := client.Enqueue(task, append(c.options, asynq.Queue(queue), asynq.TaskID(theID))...); !errors.Is(err, c.wantHas) {
+					t.Fatalf("asynq: want %v, have %v", c.wantHas, err)
+				}
+				theirs := contentsOf(t, rdb, queue)
+				if !slices.Contains(rdb.SMembers(t.Context(), queuesKey).Val(), queue) {
+					t.Error("asynq: want the queue in the set of queues")
+				}
+				theirs.clear(t, rdb)
+				rdb.SRem(t.Context(), queuesKey, queue)
+
+				before()
+				e := c.ours
+				m := Message{Retry: 25}
+				if e.Message != nil {
+					m = *e.Message
+					if m.Retry == 0 {
+						m.Retry = 25
+					}
+				}
+				m.Type, m.Payload, m.Headers, m.ID, m.Queue = "kind", c.payload, map[string]string{"trace": "1"}, theID, queue
+				if m.Timeout == 0 && m.Deadline == 0 {
+					m.Timeout = 1800
+				}
+				e.Message, e.Resource, e.Priority = &m, "customer:4", 7
+				if err := NewEnqueuer(rdb).Enqueue(t.Context(), &e); !errors.Is(err, c.want) {
+					t.Fatalf("want %v, have %v", c.want, err)
+				}
+				ours := contentsOf(t, rdb, queue)
+				have, want := ours.asynqs(t, queue), theirs.asynqs(t, queue)
+				for key, e := range have { // asynq's client rounds down what it has
+					if d := e.ttl - want[key].ttl; e.ttl > 0 && d < 5*time.Second && d > -20*time.Second {
+						e.ttl = want[key].ttl
+						have[key] = e
+					}
+				}
+				if !reflect.DeepEqual(have, want) {
+					t.Errorf("asynq leaves\n%v\nwe leave\n%v", want, have)
+				}
+				if !slices.Contains(rdb.SMembers(t.Context(), queuesKey).Val(), queue) {
+					t.Error("want the queue in the set of queues")
+				}
+				ours.clear(t, rdb)
+			})
+		})
+	}
+}
+
+// asynq's Inspector reads our tasks like those of asynq's client, and we read theirs.
+func TestInspectorReadsOurs(t *testing.T) {
+	t.Parallel()
+	onRedis(t, func(t *server) {
+		rdb, queue := t.rdb, t.queue
+		at := time.Now().Add(time.Hour).Truncate(time.Second)
+		client, inspector := asynq.NewClientFromRedisClient(rdb), asynq.NewInspectorFromRedisClient(rdb)
+		theirs, err := client.Enqueue(asynq.NewTaskWithHeaders("kind", []byte("p"), map[string]string{"a": "1", "b": "2"}), asynq.Queue(queue), asynq.TaskID("theirs"),
+			asynq.MaxRetry(4), asynq.Timeout(time.Minute), asynq.Deadline(at.Add(time.Hour)), asynq.Retention(time.Hour), asynq.Unique(3*time.Hour), asynq.ProcessAt(at), asynq.Group("g"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := Message{
+			Type: "kind", Payload: []byte("q"), Headers: map[string]string{"a": "1", "b": "2"}, ID: "ours", Queue: queue, Retry: 4,
+			Timeout: 60, Deadline: at.Add(time.Hour).Unix(), Retention: 3600, GroupKey: "g",
+		}
+		if err := NewEnqueuer(rdb).Enqueue(t.Context(), &Enqueue{Message: &m, At: at, Unique: 3 * time.Hour, Resource: "r"}); err != nil {
+			t.Fatal(err)
+		}
+		ours, err := inspector.GetTaskInfo(queue, "ours")
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := *theirs
+		want.ID, want.Payload = ours.ID, ours.Payload
+		if !reflect.DeepEqual(*ours, want) || string(ours.Payload) != "q" {
+			t.Errorf("the Inspector reads of ours\n%+v, of asynq's\n%+v", *ours, want)
+		}
+		decoded, err := DecodeMessage([]byte(rdb.HGet(t.Context(), TaskKey(queue, "theirs"), "msg").Val()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantRead := m
+		wantRead.ID, wantRead.Payload, wantRead.UniqueKey = "theirs", []byte("p"), UniqueKey(queue, "kind", []byte("p"))
+		if !reflect.DeepEqual(*decoded, wantRead) {
+			t.Errorf("of asynq's task we read\n%+v, want\n%+v", *decoded, wantRead)
+		}
+		for _, id := range []string{"ours", "theirs"} { // which takes its key of uniqueness along
+			if err := inspector.DeleteTask(queue, id); err != nil {
+				t.Error(err)
+			}
+		}
+		if left := contentsOf(t, rdb, queue); len(left) > 0 {
+			t.Errorf("want nothing left, have\n%v", left)
+		}
+	})
+}
+
+// simple is a pending task.
+func simple(queue, id string) *Enqueue {
+	return &Enqueue{Message: &Message{Type: "kind", Payload: []byte("p"), ID: id, Queue: queue, Retry: 25, Timeout: 1800}}
+}
+
+func TestEnqueueWritesOurFields(t *testing.T) {
+	t.Parallel()
+	onRedis(t, func(t *server) {
+		rdb, queue := t.rdb, t.queue
+		q := NewEnqueuer(rdb)
+		all := simple(queue, "all")
+		all.Resource, all.Priority, all.Message.Deadline = "customer:4", 7, 1_800_000_000
+		none := simple(queue, "none")
+		none.OwnID = true
+		for id, e := range map[string]*Enqueue{"all": all, "none": none} {
+			if err := q.Enqueue(t.Context(), e); err != nil {
+				t.Fatal(err)
+			}
+			fields := rdb.HGetAll(t.Context(), TaskKey(queue, id)).Val()
+			for _, name := range []string{"msg", "state", "pending_since"} {
+				delete(fields, name)
+			}
+			want := map[string]string{}
+			if id == "all" {
+				want = map[string]string{"siding_resource": "customer:4", "siding_priority": "7", "siding_deadline": "1800000000", "siding_call": fields["siding_call"]}
+			}
+			if !reflect.DeepEqual(fields, want) || (id == "all") != (fields["siding_call"] != "") {
+				t.Errorf("%s: want %v, have %v", id, want, fields)
+			}
+		}
+	})
+}
+
+// kinds are a task of each kind, by the client's choice of its id.
+func kinds(queue string) map[string]*Enqueue {
+	kinds := make(map[string]*Enqueue)
+	for _, kind := range []string{"pending", "scheduled", "aggregating"} {
+		for _, unique := range []bool{false, true} {
+			for _, own := range []bool{false, true} {
+				name := fmt.Sprintf("%s, unique %v, own id %v", kind, unique, own)
+				e := simple(queue, name)
+				e.Message.Payload = []byte(name)
+				e.OwnID = own
+				if unique {
+					e.Unique = time.Hour
+				}
+				switch kind {
+				case "scheduled":
+					e.At = time.Now().Add(time.Hour)
+				case "aggregating":
+					e.Message.GroupKey = "g"
+				}
+				kinds[name] = e
+			}
+		}
+	}
+	return kinds
+}
+
+// A call whose answer is lost is sent again, and has stored its task once.
+func TestEnqueueTwice(t *testing.T) {
+	t.Parallel()
+	onRedis(t, func(t *server) {
+		rdb, queue := t.rdb, t.queue
+		twice := redis.NewClient(rdb.Options())
+		t.Cleanup(func() { _ = twice.Close() })
+		twice.AddHook(doubling{})
+		q := NewEnqueuer(twice)
+		want := 0
+		for _, together := range []bool{false, true} {
+			for name, e := range kinds(queue) {
+				e.Message.ID += fmt.Sprint(together)
+				e.Message.Payload = append(e.Message.Payload, e.Message.ID...)
+				var err error
+				if together {
+					err = q.EnqueueAll(t.Context(), []*Enqueue{e})[0]
+				} else {
+					err = q.Enqueue(t.Context(), e)
+				}
+				if err != nil {
+					t.Errorf("%s, together %v: %v", name, together, err)
+				}
+				want++
+			}
+		}
+		n := rdb.LLen(t.Context(), PendingKey(queue)).Val() + rdb.ZCard(t.Context(), ScheduledKey(queue)).Val() + rdb.ZCard(t.Context(), GroupKey(queue, "g")).Val()
+		if int(n) != want {
+			t.Errorf("want %d tasks, have %d", want, n)
+		}
+		if n := rdb.LLen(t.Context(), NotifyKey(queue)).Val(); int(n) != want/3 {
+			t.Errorf("want %d elements, have %d", want/3, n)
+		}
+	})
+}
+
+// The task may have gone on before the second send: a worker has it, or has ended it and it is kept.
+func TestEnqueueTwiceFindsItsTaskElsewhere(t *testing.T) {
+	t.Parallel()
+	onRedis(t, func(t *server) {
+		rdb, queue := t.rdb, t.queue
+		for _, state := range []string{"active", "completed", "archived"} {
+			for name, e := range kinds(queue) {
+				e.Message.ID += state
+				e.Message.Payload = []byte(e.Message.ID)
+				twice := redis.NewClient(rdb.Options())
+				t.Cleanup(func() { _ = twice.Close() })
+				twice.AddHook(doubling{between: func() {
+					rdb.HSet(t.Context(), TaskKey(queue, e.Message.ID), "state", state)
+					if state != "active" {
+						rdb.Del(t.Context(), UniqueKey(queue, "kind", e.Message.Payload)) // as asynq does then
+					}
+				}})
+				if err := NewEnqueuer(twice).Enqueue(t.Context(), e); err != nil {
+					t.Errorf("%s, %s: %v", name, state, err)
+				}
+				if have := rdb.HGet(t.Context(), TaskKey(queue, e.Message.ID), "state").Val(); have != state {
+					t.Errorf("%s: want it left %s, have it %s", name, state, have)
+				}
+			}
+		}
+	})
+}
+
+// Another call is not the same call, although all of its task is the same.
+func TestEnqueueAgain(t *testing.T) {
+	t.Parallel()
+	onRedis(t, func(t *server) {
+		rdb, queue := t.rdb, t.queue
+		q := NewEnqueuer(rdb)
+		for name, e := range kinds(queue) {
+			if err := q.Enqueue(t.Context(), e); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			want := ErrIDConflict
+			switch {
+			case e.OwnID: // the caller sends its own call again
+				want = nil
+			case e.Unique > 0:
+				want = ErrDuplicate
+			}
+			err := q.Enqueue(t.Context(), e)
+			if !errors.Is(err, want) {
+				t.Errorf("%s: want %v, have %v", name, want, err)
+			}
+			if want != nil && !strings.Contains(err.Error(), fmt.Sprintf("kind %q in the queue %q", name, queue)) {
+				t.Errorf("%s: want an error that names the task, have %v", name, err)
+			}
+			if e.Unique > 0 { // an equal task, of another id
+				other := *e
+				m := *e.Message
+				m.ID, other.Message = "other "+name, &m
+				if err := q.Enqueue(t.Context(), &other); !errors.Is(err, ErrDuplicate) {
+					t.Errorf("an equal of %s: want ErrDuplicate, have %v", name, err)
+				}
+			}
+		}
+		if n := rdb.LLen(t.Context(), PendingKey(queue)).Val(); n != 4 {
+			t.Errorf("want 4 pending tasks, have %d", n)
+		}
+	})
+}
+
+// The uniqueness of a scheduled task counts from when it comes, and no part of a second is lost.
+func TestUniqueLasts(t *testing.T) {
+	t.Parallel()
+	onRedis(t, func(t *server) {
+		rdb, queue := t.rdb, t.queue
+		for name, c := range map[string]struct{ in, unique, least time.Duration }{
+			"a second":            {0, time.Second, time.Second},
+			"a fraction":          {0, 1500 * time.Millisecond, 2 * time.Second},
+			"scheduled":           {time.Hour, time.Second, time.Hour + time.Second},
+			"at the end of time":  {1 << 62, time.Second, 100 * 365 * 24 * time.Hour},
+			"scheduled this very": {time.Microsecond, time.Second, time.Second},
+		} {
+			e := simple(queue, name)
+			e.Message.Payload = []byte(name)
+			e.Unique = c.unique
+			if c.in > 0 {
+				e.At = time.Now().Add(c.in)
+			}
+			start := time.Now()
+			if err := NewEnqueuer(rdb).Enqueue(t.Context(), e); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			if ttl := rdb.PTTL(t.Context(), UniqueKey(queue, "kind", []byte(name))).Val(); ttl < c.least-time.Since(start)-50*time.Millisecond {
+				t.Errorf("%s: want %v, have %v", name, c.least, ttl)
+			}
+		}
+	})
+}
+
+// An idle server waits at the list. There are as many elements as there may be work for, and not many.
+func TestEnqueueNotifies(t *testing.T) {
+	t.Parallel()
+	onRedis(t, func(t *server) {
+		rdb, queue := t.rdb, t.queue
+		ctx := t.Context()
+		q := NewEnqueuer(rdb)
+		length := func() int64 { return rdb.LLen(ctx, NotifyKey(queue)).Val() }
+		for name, e := range kinds(queue) {
+			before := length()
+			if err := q.Enqueue(ctx, e); err != nil {
+				t.Fatal(err)
+			}
+			want := int64(0)
+			if strings.HasPrefix(name, "pending") {
+				want = 1
+			}
+			if have := length() - before; have != want {
+				t.Errorf("%s: want %d elements more, have %d", name, want, have)
+			}
+		}
+		if ttl := rdb.TTL(ctx, NotifyKey(queue)).Val(); ttl < 59*time.Minute || ttl > time.Hour {
+			t.Errorf("want the list to go away after an hour, have %v", ttl)
+		}
+		// A busy server takes each task before the next one comes. Nobody waits, and one element is enough.
+		rdb.Del(ctx, NotifyKey(queue))
+		for n := range 10 {
+			rdb.Del(ctx, PendingKey(queue))
+			if err := q.Enqueue(ctx, simple(queue, fmt.Sprint("busy ", n))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := length(); n != 1 {
+			t.Errorf("one pending task: want one element, have %d", n)
+		}
+		var many []*Enqueue
+		for n := range 150 {
+			many = append(many, simple(queue, fmt.Sprint("many ", n)))
+		}
+		if err := errors.Join(q.EnqueueAll(ctx, many)...); err != nil {
+			t.Fatal(err)
+		}
+		if n := length(); n != 100 {
+			t.Errorf("151 pending tasks: want 100 elements, have %d", n)
+		}
+		// What is refused is no work.
+		rdb.Del(ctx, NotifyKey(queue))
+		if err := q.Enqueue(ctx, simple(queue, "many 7")); !errors.Is(err, ErrIDConflict) {
+			t.Errorf("want a conflict, have %v", err)
+		}
+		if n := length(); n != 0 {
+			t.Errorf("want no element of a task that is refused, have %d", n)
+		}
+	})
+}
+
+// Each of the idle servers that wait is woken by a task of its own.
+func TestEnqueueWakesEachServer(t *testing.T) {
+	t.Parallel()
+	onRedis(t, func(t *server) {
+		rdb, queue := t.rdb, t.queue
+		const servers = 5
+		woken := make(chan error, servers)
+		for range servers {
+			go func() { woken <- rdb.BLPop(t.Context(), 20*time.Second, NotifyKey(queue)).Err() }()
+		}
+		q := NewEnqueuer(rdb)
+		for n := range servers {
+			if err := q.Enqueue(t.Context(), simple(queue, strconv.Itoa(n))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range servers {
+			if err := <-woken; err != nil {
+				t.Error(err)
+			}
+		}
+		if n := rdb.LLen(t.Context(), NotifyKey(queue)).Val(); n != 0 {
+			t.Errorf("want all elements taken, have %d", n)
+		}
+	})
+}
+
+// A task is stored although the list cannot be written.
+func TestEnqueueWithoutNotification(t *testing.T) {
+	t.Parallel()
+	onRedis(t, func(t *server) {
+		rdb, queue := t.rdb, t.queue
+		rdb.Set(t.Context(), NotifyKey(queue), "no list", 0)
+		if err := NewEnqueuer(rdb).Enqueue(t.Context(), simple(queue, "x")); err != nil {
+			t.Error(err)
+		}
+		if n := rdb.LLen(t.Context(), PendingKey(queue)).Val(); n != 1 {
+			t.Errorf("want the task pending, have %d", n)
+		}
+	})
+}
+
+// Redis does not undo a script that fails in the middle. A task that got into no list is not there either, so it can be
+// stored again.
+func TestEnqueueLeavesNoHalfTask(t *testing.T) {
+	t.Parallel()
+	onRedis(t, func(t *server) {
+		rdb, queue := t.rdb, t.queue
+		ctx := t.Context()
+		q := NewEnqueuer(rdb)
+		places := []string{PendingKey(queue), ScheduledKey(queue), GroupKey(queue, "g")}
+		for _, key := range places {
+			rdb.Set(ctx, key, "neither list nor set", 0)
+		}
+		for name, e := range kinds(queue) {
+			e.Unique = 0
+			err := q.Enqueue(ctx, e)
+			if err == nil || errors.Is(err, ErrIDConflict) || errors.Is(err, ErrDuplicate) {
+				t.Errorf("%s: want an error of Redis, have %v", name, err)
+			}
+		}
+		for _, key := range places {
+			rdb.Del(ctx, key)
+		}
+		for name, e := range kinds(queue) {
+			e.Unique = 0
+			if err := q.Enqueue(ctx, e); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			if rdb.HLen(ctx, TaskKey(queue, e.Message.ID)).Val() == 0 {
+				t.Errorf("%s: want it stored", name)
+			}
+		}
+	})
+}
+
+// A queue that an operator deletes, while a client of it lives, is listed again.
+func TestEnqueueListsQueuesAgain(t *testing.T) {
+	t.Parallel()
+	onRedis(t, func(t *server) {
+		rdb, queue := t.rdb, t.queue
+		q := NewEnqueuer(rdb)
+		enqueue := func(id string) bool {
+			if err := q.Enqueue(t.Context(), simple(queue, id)); err != nil {
+				t.Fatal(err)
+			}
+			return rdb.SIsMember(t.Context(), queuesKey, queue).Val()
+		}
+		if !enqueue("1") {
+			t.Error("want the queue listed")
+		}
+		rdb.SRem(t.Context(), queuesKey, queue)
+		if enqueue("2") {
+			t.Error("want no call for a queue that was just listed")
+		}
+		q.listed[queue] = time.Now().Add(-listEvery)
+		if !enqueue("3") {
+			t.Error("want the queue listed after a minute")
+		}
+	})
+}
+
+// A queue that cannot be listed gets no task: nobody would see it.
+func TestEnqueueNeedsTheListOfQueues(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t) // of its own, as all share the list
+	rdb.Set(t.Context(), queuesKey, "no set", 0)
+	q := NewEnqueuer(rdb)
+	const want = `taskredis: list the queue q: WRONGTYPE`
+	if err := q.Enqueue(t.Context(), simple("q", "x")); err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("want %q, have %v", want, err)
+	}
+	for _, err := range q.EnqueueAll(t.Context(), []*Enqueue{simple("q", "y"), simple("q", "z")}) {
+		if err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("want %q, have %v", want, err)
+		}
+	}
+	if keys := rdb.Keys(t.Context(), "*{q}*").Val(); len(keys) > 0 {
+		t.Errorf("want nothing stored, have %v", keys)
+	}
+}
+
+func TestEnqueueAll(t *testing.T) {
+	t.Parallel()
+	onRedis(t, func(t *server) {
+		rdb, queue := t.rdb, t.queue
+		ctx := t.Context()
+		queues := []string{queue, queue + ":2", queue + ":3"}
+		q := NewEnqueuer(rdb)
+		if err := q.Enqueue(ctx, simple(queues[1], "7")); err != nil {
+			t.Fatal(err)
+		}
+		var tasks []*Enqueue
+		want := make(map[string][]string)
+		for n := range 2 * pipelineCalls {
+			to := queues[n%3]
+			e := simple(to, strconv.Itoa(n))
+			switch n {
+			case 6: // unique, and again in a later pipeline
+				e.Unique = time.Hour
+			case 9: // in the same queue
+				e.Unique = time.Hour
+			case 12: // in two pipelines, as it is large
+				e.Message.Payload = bytes.Repeat([]byte("p"), pipelineBytes)
+			}
+			if n != 9 && n != 7 {
+				want[to] = append([]string{e.Message.ID}, want[to]...)
+			}
+			tasks = append(tasks, e)
+		}
+		want[queues[1]] = append(want[queues[1]], "7") // the first one
+		for i, err := range q.EnqueueAll(ctx, tasks) {
+			var wantErr error
+			switch i {
+			case 7:
+				wantErr = ErrIDConflict
+			case 9:
+				wantErr = ErrDuplicate
+			}
+			if !errors.Is(err, wantErr) {
+				t.Errorf("task %d: want %v, have %v", i, wantErr, err)
+			}
+		}
+		for _, name := range queues {
+			if have := rdb.LRange(ctx, PendingKey(name), 0, -1).Val(); !slices.Equal(have, want[name]) {
+				t.Errorf("%s: want the order of the tasks\n%v, have\n%v", name, want[name], have)
+			}
+		}
+		if errs := q.EnqueueAll(ctx, nil); len(errs) != 0 {
+			t.Errorf("want no error of no task, have %v", errs)
+		}
+	})
+}
+
+// counting counts round trips.
+type counting struct{ pipelines, calls *int }
+
+func (c counting) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (c counting) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if strings.HasPrefix(cmd.Name(), "eval") {
+			*c.calls++
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (c counting) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if slices.ContainsFunc(cmds, func(cmd redis.Cmder) bool { return strings.HasPrefix(cmd.Name(), "eval") }) { // not that of a new connection
+			*c.pipelines++
+		}
+		return next(ctx, cmds)
+	}
+}
+
+// Hundreds of tasks take one round trip, also when Redis does not know the script.
+func TestEnqueueAllIsOneRoundTrip(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t) // of its own, without scripts
+	var pipelines, calls int
+	rdb.AddHook(counting{&pipelines, &calls})
+	q := NewEnqueuer(rdb)
+	for range 2 {
+		pipelines, calls = 0, 0
+		var tasks []*Enqueue
+		for n := range pipelineCalls {
+			tasks = append(tasks, simple([]string{"a", "b"}[n%2], fmt.Sprint(n, time.Now().UnixNano())))
+		}
+		if err := errors.Join(q.EnqueueAll(t.Context(), tasks)...); err != nil {
+			t.Fatal(err)
+		}
+		if pipelines != 1 || calls != 0 {
+			t.Errorf("want one pipeline and no calls beside it, have %d and %d", pipelines, calls)
+		}
+	}
+}
+
+// flushing flushes the scripts in the middle of a pipeline.
+type flushing struct{ counting }
+
+func (flushing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if cmds[0].Name() != "eval" { // of a new connection
+			return next(ctx, cmds)
+		}
+		flush := redis.NewStatusCmd(ctx, "script", "flush")
+		return next(ctx, slices.Insert(slices.Clone(cmds), len(cmds)/2, redis.Cmder(flush)))
+	}
+}
+
+func TestEnqueueAllWithScriptsFlushed(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t) // of its own, as others need their scripts
+	var pipelines, calls int
+	rdb.AddHook(flushing{counting{&pipelines, &calls}})
+	var tasks []*Enqueue
+	want := make([]string, 10)
+	for n := range 10 {
+		tasks = append(tasks, simple("q", strconv.Itoa(n)))
+		want[9-n] = strconv.Itoa(n)
+	}
+	if err := errors.Join(NewEnqueuer(rdb).EnqueueAll(t.Context(), tasks)...); err != nil {
+		t.Fatal(err)
+	}
+	if have := rdb.LRange(t.Context(), PendingKey("q"), 0, -1).Val(); !slices.Equal(have, want) || calls == 0 {
+		t.Errorf("want %v by some calls, have %v by %d", want, have, calls)
+	}
+}
+
+// After an error of Redis the round trips that would follow are not made.
+func TestEnqueueAllStops(t *testing.T) {
+	t.Parallel()
+	onRedis(t, func(t *server) {
+		rdb, queue := t.rdb, t.queue
+		rdb.Set(t.Context(), PendingKey(queue), "no list", 0)
+		var tasks []*Enqueue
+		for n := range pipelineCalls + 2 {
+			tasks = append(tasks, simple(queue+":fine", strconv.Itoa(n)))
+		}
+		tasks[3].Message.Queue = queue
+		for i, err := range NewEnqueuer(rdb).EnqueueAll(t.Context(), tasks) {
+			if (err != nil) != (i == 3 || i >= pipelineCalls) || err != nil && !strings.Contains(err.Error(), "WRONGTYPE") {
+				t.Errorf("task %d: %v", i, err)
+			}
+		}
+		if n := rdb.LLen(t.Context(), PendingKey(queue+":fine")).Val(); n != pipelineCalls-1 {
+			t.Errorf("want %d tasks, have %d", pipelineCalls-1, n)
+		}
+	})
+}
+
+func TestEnqueueWithoutRedis(t *testing.T) {
+	t.Parallel()
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1})
+	t.Cleanup(func() { _ = rdb.Close() })
+	q := NewEnqueuer(rdb)
+	q.listed["q"] = time.Now()
+	ended, end := context.WithCancel(t.Context())
+	end()
+	for name, ctx := range map[string]context.Context{"no server": t.Context(), "a context that has ended": ended} {
+		tasks := []*Enqueue{simple("q", "1"), simple("q", "2")}
+		for _, err := range append(q.EnqueueAll(ctx, tasks), q.Enqueue(ctx, tasks[0])) {
+			if err == nil || errors.Is(err, ErrDuplicate) || errors.Is(err, ErrIDConflict) || ctx.Err() != nil && !errors.Is(err, ctx.Err()) {
+				t.Errorf("%s: have %v", name, err)
+			}
+		}
+	}
+}
+
+// All keys of a call are in one slot of a Cluster.
+func TestCluster(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.StartCluster(t, 3).Client(t)
+	q := NewEnqueuer(rdb)
+	var tasks []*Enqueue
+	for _, queue := range []string{"a", "b", "c", "d", "x{y}z"} {
+		for _, e := range kinds(queue) {
+			tasks = append(tasks, e)
+			one := *e
+			m := *e.Message
+			m.ID, m.Payload, one.Message = "one "+m.ID, append([]byte("one"), m.Payload...), &m
+			if err := q.Enqueue(t.Context(), &one); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	for i, err := range q.EnqueueAll(t.Context(), tasks) {
+		if err != nil {
+			t.Errorf("%s: %v", tasks[i].Message.ID, err)
+		}
+	}
+	if have := len(rdb.SMembers(t.Context(), queuesKey).Val()); have != 5 {
+		t.Errorf("want 5 queues, have %d", have)
+	}
+	if n := rdb.LLen(t.Context(), PendingKey("x{y}z")).Val(); n != 8 {
+		t.Errorf("want 8 tasks pending, have %d", n)
+	}
+	for _, queue := range []string{"a", "b", "c", "d"} {
+		if err := WriteServer(t.Context(), rdb, ours(queue), workersOf(queue), time.Minute); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := ClearServer(t.Context(), rdb, ours("d")); err != nil {
+		t.Error(err)
+	}
+	if servers, err := Servers(t.Context(), rdb); err != nil || len(servers) != 3 {
+		t.Errorf("want 3 servers, have %v, %v", servers, err)
+	}
+}
+
+// Also reports what Redis itself takes for a task.
+func BenchmarkEnqueue(b *testing.B) {
+	const together = 500
+	task := func(b *testing.B) *Enqueue {
+		b.Helper()
+		e := simple("q", uuid.NewString())
+		e.Message.Payload = bytes.Repeat([]byte("p"), 200)
+		e.Resource, e.OwnID = "customer:4711", true
+		return e
+	}
+	for name, enqueue := range map[string]func(b *testing.B, rdb *redis.Client) func(){
+		"ours": func(b *testing.B, rdb *redis.Client) func() {
+			b.Helper()
+			q := NewEnqueuer(rdb)
+			return func() {
+				if err := q.Enqueue(b.Context(), task(b)); err != nil {
+					b.Fatal(err)
+				}
+			}
+		},
+		"ours together": func(b *testing.B, rdb *redis.Client) func() {
+			b.Helper()
+			q := NewEnqueuer(rdb)
+			var tasks []*Enqueue
+			return func() {
+				if tasks = append(tasks, task(b)); len(tasks) == together {
+					if err := errors.Join(q.EnqueueAll(b.Context(), tasks)...); err != nil {
+						b.Fatal(err)
+					}
+					tasks = nil
+				}
+			}
+		},
+		"asynq's": func(b *testing.B, rdb *redis.Client) func() {
+			b.Helper()
+			client := asynq.NewClientFromRedisClient(rdb)
+			return func() {
+				if _, err := client.EnqueueContext(b.Context(), asynq.NewTask("kind", bytes.Repeat([]byte("p"), 200)), asynq.Queue("q")); err != nil {
+					b.Fatal(err)
+				}
+			}
+		},
+	} {
+		b.Run(name, func(b *testing.B) {
+			rdb := redistest.Start(b).Client(b)
+			enqueue := enqueue(b, rdb)
+			enqueue()
+			rdb.ConfigResetStat(b.Context())
+			b.ReportAllocs()
+			for b.Loop() {
+				enqueue()
+			}
+			var usec float64
+			for _, stat := range regexp.MustCompile(`cmdstat_eval(?:sha)?:calls=\d+,usec=(\d+)`).FindAllStringSubmatch(rdb.Info(b.Context(), "commandstats").Val(), -1) {
+				n, err := strconv.ParseFloat(stat[1], 64)
+				if err != nil {
+					b.Fatal(err)
+				}
+				usec += n
+			}
+			b.ReportMetric(usec/float64(b.N), "redis-µs/op")
+		})
+	}
+}

@@ -1,0 +1,436 @@
+package taskredis
+
+import (
+	"bytes"
+	"errors"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	_ "github.com/hibiken/asynq" // registers the messages that asynq itself decodes with
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+)
+
+// asynqType is a message of asynq's own generated code, which is internal to asynq but in the registry of protobuf.
+func asynqType(tb testing.TB, name protoreflect.FullName) protoreflect.MessageType {
+	tb.Helper()
+	found, err := protoregistry.GlobalTypes.FindMessageByName(name)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return found
+}
+
+// asynqMessage converts a message of asynq's own decoder. It has no unknown fields.
+func asynqMessage(p protoreflect.Message) *Message {
+	get := func(number protowire.Number) protoreflect.Value {
+		return p.Get(p.Descriptor().Fields().ByNumber(number))
+	}
+	m := &Message{
+		Type: get(fieldType).String(), ID: get(fieldID).String(), Queue: get(fieldQueue).String(),
+		Retry: int(get(fieldRetry).Int()), Retried: int(get(fieldRetried).Int()), ErrorMsg: get(fieldErrorMsg).String(),
+		LastFailedAt: get(fieldLastFailedAt).Int(), Timeout: get(fieldTimeout).Int(), Deadline: get(fieldDeadline).Int(),
+		UniqueKey: get(fieldUniqueKey).String(), GroupKey: get(fieldGroupKey).String(),
+		Retention: get(fieldRetention).Int(), CompletedAt: get(fieldCompletedAt).Int(),
+	}
+	if b := get(fieldPayload).Bytes(); len(b) > 0 {
+		m.Payload = b
+	}
+	for name, value := range get(fieldHeaders).Map().Range {
+		if m.Headers == nil {
+			m.Headers = make(map[string]string)
+		}
+		m.Headers[name.String()] = value.String()
+	}
+	return m
+}
+
+// asynqProto converts a message to one of asynq's own encoder.
+func asynqProto(tb testing.TB, m *Message) protoreflect.Message {
+	tb.Helper()
+	p := asynqType(tb, "asynq.TaskMessage").New()
+	for number, value := range map[protowire.Number]any{
+		fieldType: m.Type, fieldPayload: m.Payload, fieldID: m.ID, fieldQueue: m.Queue,
+		fieldRetry: int32(m.Retry), fieldRetried: int32(m.Retried), fieldErrorMsg: m.ErrorMsg,
+		fieldLastFailedAt: m.LastFailedAt, fieldTimeout: m.Timeout, fieldDeadline: m.Deadline,
+		fieldUniqueKey: m.UniqueKey, fieldGroupKey: m.GroupKey, fieldRetention: m.Retention, fieldCompletedAt: m.CompletedAt,
+	} {
+		p.Set(p.Descriptor().Fields().ByNumber(number), protoreflect.ValueOf(value))
+	}
+	headers := p.Mutable(p.Descriptor().Fields().ByNumber(fieldHeaders)).Map()
+	for name, value := range m.Headers {
+		headers.Set(protoreflect.ValueOf(name).MapKey(), protoreflect.ValueOf(value))
+	}
+	return p
+}
+
+// messages have each field alone, all together, and numbers at their ends.
+func messages() map[string]Message {
+	all := Message{
+		Type: "order:charge", Payload: []byte(`{"order":17}`), Headers: map[string]string{"siding-resource": "customer:4", "a": "", "": "b", "z": "ü"},
+		ID: "8d5b1b9c", Queue: "critical", Retry: 25, Retried: 3, ErrorMsg: "card refused", LastFailedAt: 1_790_000_000,
+		Timeout: 1800, Deadline: 1_800_000_000, UniqueKey: "asynq:{critical}:unique:order:charge:d41d", GroupKey: "g",
+		Retention: 3600, CompletedAt: 1_790_000_100,
+	}
+	messages := map[string]Message{
+		"empty":    {},
+		"all":      all,
+		"largest":  {Retry: math.MaxInt32, Retried: math.MaxInt32, LastFailedAt: math.MaxInt64, Timeout: math.MaxInt64, Deadline: math.MaxInt64, Retention: math.MaxInt64, CompletedAt: math.MaxInt64},
+		"smallest": {Retry: math.MinInt32, Retried: math.MinInt32, LastFailedAt: math.MinInt64, Timeout: math.MinInt64, Deadline: math.MinInt64, Retention: math.MinInt64, CompletedAt: math.MinInt64},
+		"large":    {Type: strings.Repeat("t", 300), Payload: bytes.Repeat([]byte{0, 0xff}, 1<<16), Headers: map[string]string{strings.Repeat("n", 200): strings.Repeat("v", 70_000)}, ID: "i", Queue: "q"},
+		"nul":      {Type: "a\x00b", Payload: []byte{0}, ID: "\x00"},
+	}
+	many := Message{Headers: make(map[string]string)}
+	for n := range 50 {
+		many.Headers[strings.Repeat("h", n)] = strings.Repeat("v", n)
+	}
+	messages["many headers"] = many
+	whole := reflect.ValueOf(all)
+	for i := range whole.NumField() {
+		if field := whole.Type().Field(i); field.IsExported() {
+			var one Message
+			reflect.ValueOf(&one).Elem().Field(i).Set(whole.Field(i))
+			messages["only "+field.Name] = one
+		}
+	}
+	return messages
+}
+
+// What we encode has the bytes that asynq gives it, and comes back as it was.
+func TestEncodeIsAsynqs(t *testing.T) {
+	t.Parallel()
+	for name, m := range messages() {
+		want, err := proto.MarshalOptions{Deterministic: true}.Marshal(asynqProto(t, &m).Interface())
+		if err != nil {
+			t.Fatal(err)
+		}
+		have := m.Encode()
+		if !bytes.Equal(have, want) {
+			t.Errorf("%s: asynq encodes\n%x, we\n%x", name, want, have)
+		}
+		if cap(have)-len(have) > 256+16*len(m.Headers) {
+			t.Errorf("%s: %d bytes encoded in a buffer of %d", name, len(have), cap(have))
+		}
+		back, err := DecodeMessage(have)
+		if err != nil || !reflect.DeepEqual(*back, m) {
+			t.Errorf("%s: want it back, have %+v, %v", name, back, err)
+		}
+	}
+}
+
+// field appends a field of any kind.
+func field(e []byte, number protowire.Number, value any) []byte {
+	switch v := value.(type) {
+	case string:
+		return protowire.AppendString(protowire.AppendTag(e, number, protowire.BytesType), v)
+	case uint64:
+		return protowire.AppendVarint(protowire.AppendTag(e, number, protowire.VarintType), v)
+	case uint32:
+		return protowire.AppendFixed32(protowire.AppendTag(e, number, protowire.Fixed32Type), v)
+	case float64:
+		return protowire.AppendFixed64(protowire.AppendTag(e, number, protowire.Fixed64Type), math.Float64bits(v))
+	case []byte: // a group
+		e = append(protowire.AppendTag(e, number, protowire.StartGroupType), v...)
+		return protowire.AppendTag(e, number, protowire.EndGroupType)
+	default:
+		panic(v)
+	}
+}
+
+// encode makes a message of numbers and values.
+func encode(pairs ...any) []byte {
+	var e []byte
+	for i := 0; i < len(pairs); i += 2 {
+		number, _ := pairs[i].(protowire.Number)
+		e = field(e, number, pairs[i+1])
+	}
+	return e
+}
+
+// encodings are inputs of all kinds that a decoder may see: of another asynq, of other tools, and broken ones.
+func encodings() map[string][]byte {
+	n := func(n protowire.Number) protowire.Number { return n }
+	pair := func(pairs ...any) string { return string(encode(pairs...)) }
+	return map[string][]byte{
+		"nothing":                    nil,
+		"a text twice":               encode(fieldErrorMsg, "first", fieldID, "x", fieldErrorMsg, "second"),
+		"a text, then an empty one":  encode(fieldErrorMsg, "first", fieldErrorMsg, ""),
+		"a number twice":             encode(fieldRetried, uint64(1), fieldRetried, uint64(2)),
+		"a payload twice":            encode(fieldPayload, "long", fieldPayload, "x"),
+		"in another order":           encode(fieldHeaders, pair(fieldKey, "k", fieldValue, "v"), fieldQueue, "q", fieldType, "t"),
+		"a number as a text":         encode(fieldRetry, "5", fieldID, "x"),
+		"a text as a number":         encode(fieldID, uint64(5), fieldType, "t"),
+		"a text as fixed":            encode(fieldType, uint32(5), fieldID, 1.5),
+		"a number as fixed":          encode(fieldTimeout, uint32(5), fieldDeadline, 1.5),
+		"a text as a group":          encode(fieldType, encode(n(1), "x")),
+		"unknown fields":             encode(n(16), "later", fieldID, "x", n(7007), uint64(9), n(17), uint32(1), n(18), 1.5, n(19), encode(n(1), "x"), n(1<<29-1), "last"),
+		"a header twice":             encode(fieldHeaders, pair(fieldKey, "k", fieldValue, "1"), fieldHeaders, pair(fieldKey, "k", fieldValue, "2")),
+		"a header without a name":    encode(fieldHeaders, pair(fieldValue, "v")),
+		"a header without a value":   encode(fieldHeaders, pair(fieldKey, "k")),
+		"an empty header":            encode(fieldHeaders, ""),
+		"a header's name twice":      encode(fieldHeaders, pair(fieldKey, "a", fieldKey, "b", fieldValue, "v")),
+		"a header with more":         encode(fieldHeaders, pair(fieldKey, "a", n(3), "c", fieldKey, uint64(1), n(4), uint64(2), fieldValue, "v")),
+		"a header as a number":       encode(fieldHeaders, uint64(1)),
+		"a header cut off":           encode(fieldHeaders, "\x0a\x05k"),
+		"a header with field 0":      encode(fieldHeaders, "\x02\x01k"),
+		"a header with a large one":  encode(fieldHeaders, pair(n(1<<29), "x")),
+		"a 64-bit number of retries": encode(fieldRetry, uint64(1)<<40+7),
+		"a number below zero":        encode(fieldRetry, uint64(math.MaxUint64), fieldTimeout, uint64(math.MaxUint64)),
+		"not UTF-8: type":            encode(fieldType, "\xff"),
+		"not UTF-8: id":              encode(fieldID, "a\xc3"),
+		"not UTF-8: error":           encode(fieldErrorMsg, "\xed\xa0\x80"),
+		"not UTF-8: error, replaced": encode(fieldErrorMsg, "\xff", fieldErrorMsg, "fine"),
+		"not UTF-8: header's name":   encode(fieldHeaders, pair(fieldKey, "\xff")),
+		"not UTF-8: header's value":  encode(fieldHeaders, pair(fieldValue, "\xff")),
+		"not UTF-8: payload":         encode(fieldPayload, "\xff"),
+		"not UTF-8: unknown":         encode(n(16), "\xff"),
+		"field 0":                    {0x02, 0x01, 'x'},
+		"a number too large":         encode(n(1<<29), "x"),
+		"reserved kind 6":            {0x0e},
+		"reserved kind 7":            {0x0f},
+		"the end of no group":        {0x0c},
+		"a group without an end":     {0x0b, 0x08, 0x01},
+		"a group of another end":     {0x0b, 0x14},
+		"a cut tag":                  {0x80},
+		"a cut length":               {0x0a, 0x80},
+		"a cut text":                 {0x0a, 0x05, 'x'},
+		"a cut number":               {0x28, 0x80},
+		"a length too large":         {0x0a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01},
+		"a number of eleven bytes":   {0x28, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01},
+		"a number above 64 bits":     {0x28, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02},
+		"large, with texts":          encode(fieldPayload, strings.Repeat("p", 5000), fieldID, "x", fieldHeaders, pair(fieldKey, "k", fieldValue, "v")),
+	}
+}
+
+// agree checks that we read encoded as asynq does, and lose nothing of it.
+func agree(tb testing.TB, encoded []byte) {
+	tb.Helper()
+	theirs := asynqType(tb, "asynq.TaskMessage").New()
+	wantErr := proto.Unmarshal(encoded, theirs.Interface())
+	before := slices.Clone(encoded)
+	m, err := DecodeMessage(encoded)
+	if (err != nil) != (wantErr != nil) {
+		tb.Fatalf("%x: asynq says %v, we %v", encoded, wantErr, err)
+	}
+	if err != nil {
+		if !errors.Is(err, ErrMessage) {
+			tb.Fatalf("%x: want ErrMessage, have %v", encoded, err)
+		}
+		return
+	}
+	want := asynqMessage(theirs)
+	same := func(have Message, what string) {
+		have.unknown = nil
+		if len(have.Payload) == 0 {
+			have.Payload = nil
+		}
+		if !reflect.DeepEqual(have, *want) {
+			tb.Fatalf("%x: %s:\nasynq has %+v\nwe have   %+v", encoded, what, want, have)
+		}
+	}
+	same(*m, "decoded")
+	if !bytes.Equal(m.unknown, theirs.GetUnknown()) && !nonMinimalTags(encoded) {
+		tb.Fatalf("%x: unknown fields: want %x, have %x", encoded, theirs.GetUnknown(), m.unknown)
+	}
+	again := m.Encode()
+	back, err := DecodeMessage(again)
+	if err != nil {
+		tb.Fatalf("%x: encoded again: %v", encoded, err)
+	}
+	same(*back, "encoded and decoded")
+	if !bytes.Equal(back.unknown, m.unknown) {
+		tb.Fatalf("%x: unknown fields: want %x kept, have %x", encoded, m.unknown, back.unknown)
+	}
+	again2 := back.Encode()
+	if !bytes.Equal(again, again2) {
+		tb.Fatalf("%x: encoded twice: %x, %x", encoded, again, again2)
+	}
+	_ = append(m.Payload, "beyond"...) // whoever appends to it writes over nothing
+	if !bytes.Equal(encoded, before) {
+		tb.Fatalf("%x: changed to %x", before, encoded)
+	}
+}
+
+// nonMinimalTags reports whether a tag has more bytes than it needs. protobuf shortens those of unknown fields, and we
+// keep them.
+func nonMinimalTags(encoded []byte) bool {
+	for len(encoded) > 0 {
+		number, kind, size := protowire.ConsumeTag(encoded)
+		if size < 0 || size != protowire.SizeTag(number) {
+			return true
+		}
+		value := protowire.ConsumeFieldValue(number, kind, encoded[size:])
+		if value < 0 {
+			return true
+		}
+		encoded = encoded[size+value:]
+	}
+	return false
+}
+
+func TestDecodeAgreesWithAsynq(t *testing.T) {
+	t.Parallel()
+	for name, encoded := range encodings() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			agree(t, encoded)
+		})
+	}
+	for name, m := range messages() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			agree(t, m.Encode())
+		})
+	}
+}
+
+func FuzzDecodeMessage(f *testing.F) {
+	for _, encoded := range encodings() {
+		f.Add(encoded)
+	}
+	for _, m := range messages() {
+		if e := m.Encode(); len(e) < 4096 {
+			f.Add(e)
+		}
+	}
+	f.Fuzz(func(t *testing.T, encoded []byte) { agree(t, encoded) })
+}
+
+// asynq refuses a whole task for one text that is not UTF-8, so none leaves us.
+func TestEncodeRepairsTexts(t *testing.T) {
+	t.Parallel()
+	const bad, good = "a\xff\xfeb\xc3", "a\uFFFDb\uFFFD"
+	m := Message{
+		Type: bad, Payload: []byte(bad), Headers: map[string]string{bad: bad}, ID: bad, Queue: bad, ErrorMsg: bad, UniqueKey: bad, GroupKey: bad,
+	}
+	want := Message{
+		Type: good, Payload: []byte(bad), Headers: map[string]string{good: good}, ID: good, Queue: good, ErrorMsg: good, UniqueKey: good, GroupKey: good,
+	}
+	encoded := m.Encode()
+	agree(t, encoded)
+	if have, err := DecodeMessage(encoded); err != nil || !reflect.DeepEqual(*have, want) {
+		t.Errorf("want %+v, have %+v, %v", want, have, err)
+	}
+}
+
+// A script appends a text to a task without reading it: the last of a repeated field counts.
+func TestAppendedTextCounts(t *testing.T) {
+	t.Parallel()
+	m := Message{ID: "x", ErrorMsg: "its own failure"}
+	have, err := DecodeMessage(field(m.Encode(), fieldErrorMsg, "waits for customer:4"))
+	if err != nil || have.ErrorMsg != "waits for customer:4" || have.ID != "x" {
+		t.Errorf("want the appended text, have %+v, %v", have, err)
+	}
+}
+
+// The strings of a task must not change with the bytes that it was read from, which a handler gets as the payload.
+func TestTextsAreCopies(t *testing.T) {
+	t.Parallel()
+	for _, payload := range []int{3, 5000} {
+		m := Message{Type: "t", Payload: bytes.Repeat([]byte("p"), payload), ID: "x", Headers: map[string]string{"k": "v"}, unknown: encode(protowire.Number(16), "later")}
+		encoded := m.Encode()
+		have, err := DecodeMessage(encoded)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range encoded {
+			encoded[i] = '!'
+		}
+		have.Payload = m.Payload
+		if !reflect.DeepEqual(*have, m) {
+			t.Errorf("payload of %d: want %+v, have %+v", payload, m, have)
+		}
+	}
+}
+
+func TestEndsBy(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_790_000_000, 500_000_000)
+	const far = 292 * 365 * 24 * time.Hour
+	for name, c := range map[string]struct {
+		timeout, deadline int64
+		want              time.Time
+		atLeast           bool // want it or later
+	}{
+		"neither":                    {0, 0, now.Add(30 * time.Minute), false},
+		"a timeout":                  {90, 0, now.Add(90 * time.Second), false},
+		"a deadline":                 {0, 1_790_000_007, time.Unix(1_790_000_007, 0), false},
+		"the largest deadline":       {0, math.MaxInt64, now.Add(far), true},
+		"a deadline that has passed": {0, 5, time.Unix(5, 0), false},
+		"the timeout first":          {1, 1_790_000_007, now.Add(time.Second), false},
+		"the deadline first":         {90, 1_790_000_007, time.Unix(1_790_000_007, 0), false},
+		"a timeout below zero":       {-5, 0, now.Add(-5 * time.Second), false},
+		"the largest timeout":        {math.MaxInt64, 0, now.Add(far), true},
+		"both the largest":           {math.MaxInt64, math.MaxInt64, now.Add(far), true},
+		"the largest and a deadline": {math.MaxInt64, 1_790_000_007, time.Unix(1_790_000_007, 0), false},
+		"the smallest timeout":       {math.MinInt64, 0, now.Add(-far), false},
+	} {
+		have := (&Message{Timeout: c.timeout, Deadline: c.deadline}).EndsBy(now)
+		switch {
+		case c.atLeast && have.Before(c.want):
+			t.Errorf("%s: want %v or later, have %v", name, c.want, have)
+		case name == "the smallest timeout" && have.After(c.want):
+			t.Errorf("%s: want %v or earlier, have %v", name, c.want, have)
+		case !c.atLeast && name != "the smallest timeout" && !have.Equal(c.want):
+			t.Errorf("%s: want %v, have %v", name, c.want, have)
+		}
+	}
+}
+
+// typical is a task as queue.Client stores it.
+func typical() *Message {
+	return &Message{
+		Type: "order:charge", Payload: bytes.Repeat([]byte("p"), 200), ID: "0199d2f4-6c1e-7c6e-9b1a-2f6b1c7d8e9f", Queue: "default",
+		Headers: map[string]string{"siding-resource": "customer:4711"}, Retry: 25, Timeout: 1800,
+	}
+}
+
+func BenchmarkDecodeMessage(b *testing.B) {
+	large := typical()
+	large.Payload = bytes.Repeat([]byte("p"), 64<<10)
+	for name, m := range map[string]*Message{"typical": typical(), "large": large} {
+		encoded := m.Encode()
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := DecodeMessage(encoded); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		b.Run(name+" by asynq's decoder", func(b *testing.B) {
+			b.ReportAllocs()
+			kind := asynqType(b, "asynq.TaskMessage")
+			for b.Loop() {
+				if err := proto.Unmarshal(encoded, kind.New().Interface()); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkEncodeMessage(b *testing.B) {
+	m := typical()
+	theirs := asynqProto(b, m).Interface()
+	b.Run("typical", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			_ = m.Encode()
+		}
+	})
+	b.Run("typical by asynq's encoder", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := proto.Marshal(theirs); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}

@@ -1,0 +1,133 @@
+package taskredis
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/testenv/redistest"
+)
+
+// A server is the Redis of a test.
+type server struct {
+	*testing.T
+
+	rdb   *redis.Client
+	queue string // of this test alone
+}
+
+// onRedis runs a test on a Redis in memory and on a real one, which all tests share.
+func onRedis(t *testing.T, test func(*server)) {
+	t.Helper()
+	onServers(t, redistest.Shared, test)
+}
+
+// onOwnRedis is onRedis for a test that has all of the real one for itself.
+func onOwnRedis(t *testing.T, test func(*server)) {
+	t.Helper()
+	onServers(t, func(tb testing.TB) *redistest.Server { tb.Helper(); return redistest.Start(tb) }, test)
+}
+
+func onServers(t *testing.T, start func(testing.TB) *redistest.Server, test func(*server)) {
+	t.Helper()
+	name := strings.NewReplacer("/", ":", " ", "-").Replace(t.Name())
+	t.Run("miniredis", func(t *testing.T) {
+		t.Parallel()
+		rdb := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+		t.Cleanup(func() { _ = rdb.Close() })
+		test(&server{t, rdb, name})
+	})
+	t.Run("Redis", func(t *testing.T) {
+		t.Parallel()
+		// A test that runs again finds nothing of its last time.
+		test(&server{t, start(t).Client(t), fmt.Sprint(name, ":", time.Now().UnixNano())})
+	})
+}
+
+// contents is all that Redis has of a queue, by key.
+type contents map[string]entry
+
+// An entry is a key in Redis.
+type entry struct {
+	kind  string
+	value any // string, []string, map[string]string or []redis.Z
+	ttl   time.Duration
+}
+
+func contentsOf(tb testing.TB, rdb redis.UniversalClient, queue string) contents {
+	tb.Helper()
+	ctx := context.WithoutCancel(tb.Context())
+	keys, err := rdb.Keys(ctx, "*{"+queue+"}*").Result()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	all := make(contents)
+	for _, key := range keys {
+		e := entry{kind: rdb.Type(ctx, key).Val(), ttl: rdb.PTTL(ctx, key).Val()}
+		switch e.kind {
+		case "string":
+			e.value = rdb.Get(ctx, key).Val()
+		case "list":
+			e.value = rdb.LRange(ctx, key, 0, -1).Val()
+		case "hash":
+			e.value = rdb.HGetAll(ctx, key).Val()
+		case "zset":
+			e.value = rdb.ZRangeWithScores(ctx, key, 0, -1).Val()
+		case "set":
+			e.value = slices.Sorted(slices.Values(rdb.SMembers(ctx, key).Val()))
+		}
+		all[key] = e
+	}
+	return all
+}
+
+// clear deletes all that Redis has of a queue.
+func (c contents) clear(tb testing.TB, rdb redis.UniversalClient) {
+	tb.Helper()
+	for key := range c {
+		if err := rdb.Del(tb.Context(), key).Err(); err != nil {
+			tb.Fatal(err)
+		}
+	}
+}
+
+func (c contents) String() string {
+	var lines []string
+	for _, key := range slices.Sorted(maps.Keys(c)) {
+		lines = append(lines, fmt.Sprintf("  %s %s %q for %v", key, c[key].kind, c[key].value, c[key].ttl))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// A doubling hook sends each call twice, as go-redis does when the first answer is lost, and returns the second answer.
+type doubling struct {
+	between func() // what happens before the second time; nil for nothing
+}
+
+func (d doubling) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (d doubling) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if err := next(ctx, cmd); err != nil {
+			return err // no answer of a script
+		}
+		if d.between != nil && strings.HasPrefix(cmd.Name(), "eval") {
+			d.between()
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (d doubling) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		_ = next(ctx, cmds)
+		return next(ctx, cmds)
+	}
+}

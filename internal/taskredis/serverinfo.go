@@ -1,0 +1,283 @@
+package taskredis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// Each server writes an entry about itself every few seconds, with the tasks that it runs, and each entry lasts a little
+// longer than that. So asynq does it, and its dashboard shows what it finds there.
+
+// Protocol is the number of this engine's way to keep locks and waiting tasks. A server says it in its entry, since servers
+// of different ways must not work on the same queues.
+const Protocol = 2
+
+// A ServerInfo is the entry of a server.
+type ServerInfo struct {
+	Host        string
+	PID         int
+	ID          string
+	Concurrency int
+	Queues      map[string]int // priorities
+	Strict      bool
+	Status      string // "active" or "stopped", as asynq's servers have it
+	Started     time.Time
+	Active      int // number of tasks that it runs
+
+	// Versions are those that the server runs, in words; "" for a server of asynq alone, which does not say.
+	Versions string
+	// Guarded servers take a task's lock before they run it. All but those of asynq alone do.
+	Guarded bool
+	// Protocol is what the server has for [Protocol]; 0 if it does not say.
+	Protocol int
+}
+
+func (s *ServerInfo) String() string { return fmt.Sprintf("%s (pid %d)", s.Host, s.PID) }
+
+// name is that of the server in its keys. The braces put both into one slot of a Cluster.
+func (s *ServerInfo) name() string {
+	return "{" + s.Host + ":" + strconv.Itoa(s.PID) + ":" + s.ID + "}"
+}
+
+// A WorkerInfo is the entry of a task that a server runs.
+type WorkerInfo struct {
+	ID       string // of the task
+	Type     string
+	Payload  []byte
+	Queue    string
+	Started  time.Time
+	Deadline time.Time // when the attempt has to end
+}
+
+// Field numbers of asynq's ServerInfo and WorkerInfo, v0.26.0. The first three are the same.
+const (
+	fieldHost     protowire.Number = 1
+	fieldPID      protowire.Number = 2
+	fieldServerID protowire.Number = 3
+
+	fieldConcurrency protowire.Number = 4
+	fieldQueues      protowire.Number = 5
+	fieldStrict      protowire.Number = 6
+	fieldStatus      protowire.Number = 7
+	fieldStarted     protowire.Number = 8
+	fieldActive      protowire.Number = 9
+	// These are not asynq's, which skips them.
+	fieldGuarded  protowire.Number = 7008
+	fieldVersions protowire.Number = 7009
+	fieldProtocol protowire.Number = 7010
+
+	fieldWorkerTask     protowire.Number = 4
+	fieldWorkerType     protowire.Number = 5
+	fieldWorkerPayload  protowire.Number = 6
+	fieldWorkerQueue    protowire.Number = 7
+	fieldWorkerStarted  protowire.Number = 8
+	fieldWorkerDeadline protowire.Number = 9
+)
+
+// encode returns the entry as asynq encodes it.
+func (s *ServerInfo) encode() []byte {
+	var e []byte
+	e = appendText(e, fieldHost, s.Host)
+	e = appendInt32(e, fieldPID, s.PID)
+	e = appendText(e, fieldServerID, s.ID)
+	e = appendInt32(e, fieldConcurrency, s.Concurrency)
+	for name, priority := range s.Queues {
+		e = appendMessage(e, fieldQueues, priorityEntry(utf8Text(name), int32(priority))) //nolint:gosec // as asynq does
+	}
+	e = appendBool(e, fieldStrict, s.Strict)
+	e = appendText(e, fieldStatus, s.Status)
+	e = appendTime(e, fieldStarted, s.Started)
+	e = appendInt32(e, fieldActive, s.Active)
+	e = appendBool(e, fieldGuarded, s.Guarded)
+	e = appendText(e, fieldVersions, s.Versions)
+	return appendInt32(e, fieldProtocol, s.Protocol)
+}
+
+// encode returns the entry of a task that the server runs as asynq encodes it.
+func (w *WorkerInfo) encode(s *ServerInfo) []byte {
+	e := make([]byte, 0, 160+len(w.Payload))
+	e = appendText(e, fieldHost, s.Host)
+	e = appendInt32(e, fieldPID, s.PID)
+	e = appendText(e, fieldServerID, s.ID)
+	e = appendText(e, fieldWorkerTask, w.ID)
+	e = appendText(e, fieldWorkerType, w.Type)
+	e = appendBytes(e, fieldWorkerPayload, w.Payload)
+	e = appendText(e, fieldWorkerQueue, w.Queue)
+	e = appendTime(e, fieldWorkerStarted, w.Started)
+	return appendTime(e, fieldWorkerDeadline, w.Deadline)
+}
+
+// priorityEntry is an entry of the map of queues, which has both fields even if they are empty.
+func priorityEntry(name string, priority int32) []byte {
+	e := appendMessage(nil, fieldKey, []byte(name))
+	return protowire.AppendVarint(protowire.AppendTag(e, fieldValue, protowire.VarintType), uint64(int64(priority))) //nolint:gosec // as protobuf has it
+}
+
+// decodeServer reads an entry, as asynq reads it.
+func decodeServer(encoded []byte) (*ServerInfo, error) {
+	s := &ServerInfo{Queues: make(map[string]int)}
+	var seconds, nanos int64
+	f := walk(encoded)
+	for f.next() {
+		switch {
+		case f.kind == protowire.VarintType:
+			s.setNumber(f.number, f.varint)
+		case f.kind != protowire.BytesType: // not known
+		case f.number == fieldHost:
+			s.Host = f.text()
+		case f.number == fieldServerID:
+			s.ID = f.text()
+		case f.number == fieldStatus:
+			s.Status = f.text()
+		case f.number == fieldVersions:
+			s.Versions = f.text()
+		case f.number == fieldQueues:
+			s.addQueue(&f)
+		case f.number == fieldStarted:
+			f.err = readTime(f.within(), &seconds, &nanos)
+		}
+	}
+	if f.err != nil {
+		return nil, fmt.Errorf("taskredis: an entry of a server cannot be read: %w", f.err)
+	}
+	s.Started = time.Unix(seconds, nanos).UTC()
+	return s, nil
+}
+
+func (s *ServerInfo) setNumber(number protowire.Number, n uint64) {
+	n32 := int(int32(n)) //nolint:gosec // asynq's are int32
+	switch number {
+	case fieldPID:
+		s.PID = n32
+	case fieldConcurrency:
+		s.Concurrency = n32
+	case fieldStrict:
+		s.Strict = n != 0
+	case fieldActive:
+		s.Active = n32
+	case fieldGuarded:
+		s.Guarded = n != 0
+	case fieldProtocol:
+		s.Protocol = n32
+	default: // not known
+	}
+}
+
+func (s *ServerInfo) addQueue(f *fields) {
+	var name string
+	var priority int
+	entry := f.within()
+	for entry.next() {
+		switch {
+		case entry.kind == protowire.BytesType && entry.number == fieldKey:
+			name = entry.text()
+		case entry.kind == protowire.VarintType && entry.number == fieldValue:
+			priority = int(int32(entry.varint)) //nolint:gosec // asynq's is an int32
+		}
+	}
+	s.Queues[name] = priority
+	f.err = entry.err
+}
+
+// The sets of the keys of all entries, by when they end, in Unix seconds of the clocks of their servers: asynq's tools
+// compare them with clocks of their own. They are in slots of their own.
+const (
+	serversKey = "asynq:servers"
+	workersKey = "asynq:workers"
+)
+
+var serverScript = script("server")
+
+// WriteServer writes the entry of a server that is guarded, by this engine's [Protocol], and those of the tasks that it
+// runs, in place of all that it wrote before. They last for ttl, in whole seconds, unless they are written again.
+func WriteServer(ctx context.Context, rdb redis.UniversalClient, s *ServerInfo, workers []WorkerInfo, ttl time.Duration) error {
+	entry := *s
+	entry.Guarded, entry.Protocol = true, Protocol
+	argv := append(make([]any, 0, 2+2*len(workers)), wholeSeconds(ttl), entry.encode())
+	for i := range workers {
+		argv = append(argv, workers[i].ID, workers[i].encode(s))
+	}
+	name := s.name()
+	keys := []string{serversKey + ":" + name, workersKey + ":" + name}
+	end := float64(time.Now().Add(ttl).Unix())
+	pipe := rdb.Pipeline()
+	pipe.ZAdd(ctx, serversKey, redis.Z{Score: end, Member: keys[0]})
+	pipe.ZAdd(ctx, workersKey, redis.Z{Score: end, Member: keys[1]})
+	serverScript.EvalSha(ctx, pipe, keys, argv...)
+	_, err := pipe.Exec(ctx)
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		err = serverScript.Run(ctx, rdb, keys, argv...).Err()
+	}
+	if err != nil {
+		return fmt.Errorf("taskredis: write the entry of the server %s: %w", s, err)
+	}
+	return nil
+}
+
+// ClearServer deletes the entries of a server and of its tasks.
+func ClearServer(ctx context.Context, rdb redis.UniversalClient, s *ServerInfo) error {
+	server, workers := serversKey+":"+s.name(), workersKey+":"+s.name()
+	pipe := rdb.Pipeline()
+	pipe.ZRem(ctx, serversKey, server)
+	pipe.ZRem(ctx, workersKey, workers)
+	pipe.Del(ctx, server, workers)
+	if _, err := pipe.Exec(ctx); err != nil {
+		return fmt.Errorf("taskredis: delete the entry of the server %s: %w", s, err)
+	}
+	return nil
+}
+
+// clocksApart is by how much the clocks of a server and of this process may differ.
+const clocksApart = time.Hour
+
+// Servers lists the living servers, those of asynq alone among them. A server that was killed or cut off is listed until
+// its entry ends, which takes some seconds. Entries that cannot be read are left out, as asynq does.
+func Servers(ctx context.Context, rdb redis.UniversalClient) ([]*ServerInfo, error) {
+	// The names of servers that were killed stay in the set until one of asynq's tools removes them. So take not all of it.
+	since := strconv.FormatInt(time.Now().Add(-clocksApart).Unix(), 10)
+	keys, err := rdb.ZRangeByScore(ctx, serversKey, &redis.ZRangeBy{Min: since, Max: "+inf"}).Result()
+	if err != nil {
+		return nil, fmt.Errorf("taskredis: list servers: %w", err)
+	}
+	pipe := rdb.Pipeline()
+	entries := make([]*redis.StringCmd, len(keys))
+	for i, key := range keys {
+		entries[i] = pipe.Get(ctx, key)
+	}
+	_, _ = pipe.Exec(ctx) // each entry has its own error
+	var servers []*ServerInfo
+	for _, entry := range entries {
+		encoded, err := entry.Bytes()
+		if errors.Is(err, redis.Nil) {
+			continue // it has ended
+		}
+		if err != nil {
+			return nil, fmt.Errorf("taskredis: list servers: %w", err)
+		}
+		if s, err := decodeServer(encoded); err == nil {
+			servers = append(servers, s)
+		}
+	}
+	return servers, nil
+}
+
+// OtherServers lists the living servers that have one of the queues and another [Protocol], as the old engine has, which
+// says none. They and the servers of this one would not see each other's locks and waiting tasks. Servers of asynq alone are
+// not among them, as they know nothing of locks.
+func OtherServers(ctx context.Context, rdb redis.UniversalClient, queues []string) ([]*ServerInfo, error) {
+	servers, err := Servers(ctx, rdb)
+	return slices.DeleteFunc(servers, func(s *ServerInfo) bool {
+		shares := slices.ContainsFunc(queues, func(queue string) bool {
+			_, ok := s.Queues[queue]
+			return ok
+		})
+		return !s.Guarded || s.Protocol == Protocol || !shares
+	}), err
+}

@@ -1,0 +1,400 @@
+package taskredis
+
+import (
+	"bytes"
+	"errors"
+	"math"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/testenv/redistest"
+)
+
+// serverInfos have each field, and numbers at their ends. With at most one queue asynq's encoding is the same each time.
+func serverInfos() map[string]ServerInfo {
+	return map[string]ServerInfo{
+		"empty":    {},
+		"all":      {Host: "web-3", PID: 7, ID: "s", Concurrency: 10, Queues: map[string]int{"critical": 6}, Strict: true, Status: "active", Started: time.Unix(1_790_000_000, 123_456_789), Active: 3},
+		"largest":  {PID: math.MaxInt32, Concurrency: math.MaxInt32, Queues: map[string]int{"q": math.MaxInt32}, Active: math.MaxInt32},
+		"smallest": {PID: math.MinInt32, Concurrency: math.MinInt32, Queues: map[string]int{"q": math.MinInt32}, Active: math.MinInt32},
+		"epoch":    {Started: time.Unix(0, 0)},
+		"odd":      {Queues: map[string]int{"": 0}},
+	}
+}
+
+// asynqServer encodes an entry by asynq's own code.
+func asynqServer(tb testing.TB, s *ServerInfo) []byte {
+	tb.Helper()
+	p := asynqType(tb, "asynq.ServerInfo").New()
+	field := func(number protowire.Number) protoreflect.FieldDescriptor {
+		return p.Descriptor().Fields().ByNumber(number)
+	}
+	for number, value := range map[protowire.Number]any{
+		fieldHost: s.Host, fieldPID: int32(s.PID), fieldServerID: s.ID, fieldConcurrency: int32(s.Concurrency),
+		fieldStrict: s.Strict, fieldStatus: s.Status, fieldActive: int32(s.Active), fieldStarted: timestamppb.New(s.Started).ProtoReflect(),
+	} {
+		p.Set(field(number), protoreflect.ValueOf(value))
+	}
+	for name, priority := range s.Queues {
+		p.Mutable(field(fieldQueues)).Map().Set(protoreflect.ValueOf(name).MapKey(), protoreflect.ValueOf(int32(priority)))
+	}
+	encoded, err := proto.Marshal(p.Interface())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return encoded
+}
+
+func TestServerEntryIsAsynqs(t *testing.T) {
+	t.Parallel()
+	for name, s := range serverInfos() {
+		have, want := s.encode(), asynqServer(t, &s)
+		if !bytes.Equal(have, want) {
+			t.Errorf("%s: asynq encodes\n%x, we\n%x", name, want, have)
+		}
+		back, err := decodeServer(have)
+		if err != nil || !back.Started.Equal(s.Started) {
+			t.Errorf("%s: want it back, have %+v, %v", name, back, err)
+			continue
+		}
+		back.Started = s.Started
+		if s.Queues == nil {
+			s.Queues = map[string]int{}
+		}
+		if !reflect.DeepEqual(*back, s) {
+			t.Errorf("%s: want %+v, have %+v", name, s, *back)
+		}
+	}
+}
+
+// agreeOnServer checks that we read an entry as asynq does.
+func agreeOnServer(tb testing.TB, encoded []byte) {
+	tb.Helper()
+	theirs := asynqType(tb, "asynq.ServerInfo").New()
+	wantErr := proto.Unmarshal(encoded, theirs.Interface())
+	s, err := decodeServer(encoded)
+	if wantErr == nil && err != nil && strings.Contains(err.Error(), "field 7009") {
+		return // a text that asynq does not know
+	}
+	if (err != nil) != (wantErr != nil) {
+		tb.Fatalf("%x: asynq says %v, we %v", encoded, wantErr, err)
+	}
+	if err != nil {
+		return
+	}
+	get := func(number protowire.Number) protoreflect.Value {
+		return theirs.Get(theirs.Descriptor().Fields().ByNumber(number))
+	}
+	want := ServerInfo{
+		Host: get(fieldHost).String(), PID: int(get(fieldPID).Int()), ID: get(fieldServerID).String(), Concurrency: int(get(fieldConcurrency).Int()),
+		Queues: map[string]int{}, Strict: get(fieldStrict).Bool(), Status: get(fieldStatus).String(), Active: int(get(fieldActive).Int()),
+		Versions: s.Versions, Guarded: s.Guarded, Protocol: s.Protocol,
+	}
+	for name, priority := range get(fieldQueues).Map().Range {
+		want.Queues[name.String()] = int(priority.Int())
+	}
+	if started, ok := get(fieldStarted).Message().Interface().(*timestamppb.Timestamp); ok {
+		want.Started = started.AsTime()
+	}
+	if !reflect.DeepEqual(*s, want) {
+		tb.Fatalf("%x:\nasynq has %+v\nwe have   %+v", encoded, want, *s)
+	}
+}
+
+func FuzzDecodeServer(f *testing.F) {
+	for _, s := range serverInfos() {
+		f.Add(s.encode())
+	}
+	for _, encoded := range encodings() {
+		f.Add(encoded)
+	}
+	n := func(n protowire.Number) protowire.Number { return n }
+	f.Add(encode(fieldStarted, string(encode(fieldSeconds, uint64(5), n(9), "x")), fieldStarted, string(encode(fieldNanos, uint64(7)))))
+	f.Add(encode(fieldStarted, "\x08"))
+	f.Add(encode(fieldQueues, string(encode(fieldKey, "q", fieldValue, uint64(3), fieldValue, "x", fieldKey, uint64(1)))))
+	f.Add(encode(fieldQueues, string(encode(fieldKey, "\xff"))))
+	f.Fuzz(func(t *testing.T, encoded []byte) { agreeOnServer(t, encoded) })
+}
+
+// ours is the entry of a server of ours.
+func ours(queue string) *ServerInfo {
+	return &ServerInfo{
+		Host: "web-3", PID: 7, ID: "ours " + queue, Concurrency: 10, Queues: map[string]int{queue: 6, queue + ":low": 1}, Strict: true, Status: "active",
+		Started: time.Now(), Active: 2, Versions: "siding 2",
+	}
+}
+
+func workersOf(queue string) []WorkerInfo {
+	return []WorkerInfo{
+		{ID: "a", Type: "kind", Payload: []byte("p"), Queue: queue, Started: time.Now(), Deadline: time.Now().Add(time.Minute)},
+		{ID: "b", Type: "other", Queue: queue + ":low", Started: time.Now(), Deadline: time.Now().Add(time.Hour)},
+	}
+}
+
+// found returns the server that asynq's Inspector finds, nil for none.
+func found(tb testing.TB, rdb *redis.Client, id string) *asynq.ServerInfo {
+	tb.Helper()
+	servers, err := asynq.NewInspectorFromRedisClient(rdb).Servers()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for _, s := range servers {
+		if s.ID == id {
+			slices.SortFunc(s.ActiveWorkers, func(a, b *asynq.WorkerInfo) int { return strings.Compare(a.TaskID, b.TaskID) })
+			return s
+		}
+	}
+	return nil
+}
+
+func TestInspectorReadsOurServers(t *testing.T) {
+	t.Parallel()
+	onRedis(t, func(t *server) {
+		rdb, queue := t.rdb, t.queue
+		ctx := t.Context()
+		s, workers := ours(queue), workersOf(queue)
+		if err := WriteServer(ctx, rdb, s, workers, 10*time.Second); err != nil {
+			t.Fatal(err)
+		}
+		have := found(t, rdb, s.ID)
+		want := &asynq.ServerInfo{
+			ID: s.ID, Host: "web-3", PID: 7, Concurrency: 10, Queues: map[string]int{queue: 6, queue + ":low": 1}, StrictPriority: true,
+			Started: s.Started.Round(0).UTC(), Status: "active",
+		}
+		for _, w := range workers {
+			want.ActiveWorkers = append(want.ActiveWorkers, &asynq.WorkerInfo{
+				TaskID: w.ID, TaskType: w.Type, TaskPayload: w.Payload, Queue: w.Queue, Started: w.Started.Round(0).UTC(), Deadline: w.Deadline.Round(0).UTC(),
+			})
+		}
+		if !reflect.DeepEqual(have, want) {
+			t.Errorf("want\n%+v, have\n%+v", want, have)
+		}
+		for _, key := range []string{serversKey, workersKey} {
+			name := key + ":{web-3:7:" + s.ID + "}"
+			if ttl := rdb.TTL(ctx, name).Val(); ttl < 5*time.Second || ttl > 10*time.Second {
+				t.Errorf("%s: want it for 10 s, have it for %v", name, ttl)
+			}
+			if score := rdb.ZScore(ctx, key, name).Val() - float64(time.Now().Unix()); score < 5 || score > 10 {
+				t.Errorf("%s: want it in the set for 10 s, have it for %v s", name, score)
+			}
+		}
+
+		// A task that has ended is gone with the next writing, and the last one, too.
+		for n := range 2 {
+			if err := WriteServer(ctx, rdb, s, workers[:1-n], 10*time.Second); err != nil {
+				t.Fatal(err)
+			}
+			if have := found(t, rdb, s.ID); len(have.ActiveWorkers) != 1-n {
+				t.Errorf("want %d tasks, have %+v", 1-n, have.ActiveWorkers)
+			}
+		}
+		if err := WriteServer(ctx, rdb, s, workers, 10*time.Second); err != nil {
+			t.Fatal(err)
+		}
+		if err := ClearServer(ctx, rdb, s); err != nil {
+			t.Fatal(err)
+		}
+		if have := found(t, rdb, s.ID); have != nil {
+			t.Errorf("want it gone, have %+v", have)
+		}
+		if left := contentsOf(t, rdb, "web-3:7:"+s.ID); len(left) > 0 {
+			t.Errorf("want nothing left, have\n%v", left)
+		}
+		for _, key := range []string{serversKey, workersKey} {
+			if slices.Contains(rdb.ZRange(ctx, key, 0, -1).Val(), key+":{web-3:7:"+s.ID+"}") {
+				t.Errorf("want it gone from %s", key)
+			}
+		}
+	})
+}
+
+// What one of asynq's servers writes about itself is to the byte what we would write, but for our own fields.
+func TestServerWritesAsAsynqs(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t)
+	ctx := t.Context()
+	theirs := asynq.NewServerFromRedisClient(rdb, asynq.Config{Concurrency: 3, StrictPriority: true, LogLevel: asynq.FatalLevel})
+	if err := theirs.Start(asynq.NotFoundHandler()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(theirs.Shutdown)
+	var servers []*ServerInfo
+	poll.Eventually(t, "asynq's server", func() bool {
+		var err error
+		servers, err = Servers(ctx, rdb)
+		return err == nil && len(servers) == 1
+	})
+	s := servers[0]
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := ServerInfo{Host: host, PID: os.Getpid(), ID: s.ID, Concurrency: 3, Queues: map[string]int{"default": 1}, Strict: true, Status: "active", Started: s.Started}
+	if !reflect.DeepEqual(*s, want) || time.Since(s.Started) > time.Minute || s.ID == "" {
+		t.Errorf("want %+v, have %+v", want, *s)
+	}
+	// The key has the name that we would give it.
+	if have, entry := string(s.encode()), rdb.Get(ctx, serversKey+":"+s.name()).Val(); have != entry {
+		t.Errorf("asynq writes\n%x, we\n%x", entry, have)
+	}
+	if have, want := rdb.ZRange(ctx, workersKey, 0, -1).Val(), []string{workersKey + ":" + s.name()}; !slices.Equal(have, want) {
+		t.Errorf("want %v, have %v", want, have)
+	}
+}
+
+func TestWorkerEntryIsAsynqs(t *testing.T) {
+	t.Parallel()
+	s := ServerInfo{Host: "web-3", PID: 7, ID: "s"}
+	for name, w := range map[string]WorkerInfo{
+		"empty": {},
+		"all":   {ID: "x", Type: "kind", Payload: bytes.Repeat([]byte{0xff}, 300), Queue: "q", Started: time.Unix(1_790_000_000, 1), Deadline: time.Unix(1_790_000_060, 0)},
+	} {
+		p := asynqType(t, "asynq.WorkerInfo").New()
+		for number, value := range map[protowire.Number]any{
+			fieldHost: s.Host, fieldPID: int32(s.PID), fieldServerID: s.ID, fieldWorkerTask: w.ID, fieldWorkerType: w.Type, fieldWorkerPayload: w.Payload,
+			fieldWorkerQueue: w.Queue, fieldWorkerStarted: timestamppb.New(w.Started).ProtoReflect(), fieldWorkerDeadline: timestamppb.New(w.Deadline).ProtoReflect(),
+		} {
+			p.Set(p.Descriptor().Fields().ByNumber(number), protoreflect.ValueOf(value))
+		}
+		want, err := proto.Marshal(p.Interface())
+		if have := w.encode(&s); err != nil || !bytes.Equal(have, want) {
+			t.Errorf("%s: asynq encodes\n%x, we\n%x, %v", name, want, have, err)
+		}
+	}
+}
+
+// put writes any entry, as another server would.
+func put(tb testing.TB, rdb *redis.Client, s *ServerInfo, entry []byte, end time.Time) {
+	tb.Helper()
+	key := serversKey + ":" + s.name()
+	rdb.ZAdd(tb.Context(), serversKey, redis.Z{Score: float64(end.Unix()), Member: key})
+	if entry != nil {
+		rdb.Set(tb.Context(), key, entry, time.Minute)
+	}
+}
+
+func TestServers(t *testing.T) {
+	t.Parallel()
+	// An Inspector of another test would remove the server whose clock is behind.
+	onOwnRedis(t, func(t *server) {
+		rdb, queue := t.rdb, t.queue
+		ctx := t.Context()
+		soon := time.Now().Add(10 * time.Second)
+		add := func(id string, end time.Time, change func(s *ServerInfo)) {
+			s := &ServerInfo{Host: "web", PID: 1, ID: id + queue, Queues: map[string]int{queue: 1}, Started: time.Unix(1, 0), Status: "active"}
+			change(s)
+			put(t, rdb, s, s.encode(), end)
+		}
+		if err := WriteServer(ctx, rdb, ours(queue), nil, 10*time.Second); err != nil {
+			t.Fatal(err)
+		}
+		add("asynq's ", soon, func(*ServerInfo) {})
+		add("old ", soon, func(s *ServerInfo) { s.Guarded, s.Versions = true, "siding 1" })
+		add("old, clock behind ", time.Now().Add(-10*time.Minute), func(s *ServerInfo) { s.Guarded = true })
+		add("old, with others ", soon, func(s *ServerInfo) { s.Guarded, s.Queues[queue+":more"] = true, 2 })
+		add("old, elsewhere ", soon, func(s *ServerInfo) { s.Guarded, s.Queues = true, map[string]int{queue + ":elsewhere": 1} })
+		add("newer ", soon, func(s *ServerInfo) { s.Guarded, s.Protocol = true, Protocol+1 })
+		put(t, rdb, &ServerInfo{Host: "web", PID: 1, ID: "killed " + queue}, nil, soon)
+		put(t, rdb, &ServerInfo{Host: "web", PID: 1, ID: "broken " + queue}, []byte("\xff"), soon)
+
+		ids := func(servers []*ServerInfo, err error) []string {
+			if err != nil {
+				t.Error(err)
+			}
+			var ids []string
+			for _, s := range servers {
+				if id, mine := strings.CutSuffix(s.ID, queue); mine {
+					ids = append(ids, strings.TrimSpace(id))
+				}
+			}
+			slices.Sort(ids)
+			return ids
+		}
+		all := []string{"asynq's", "newer", "old", "old, clock behind", "old, elsewhere", "old, with others", "ours"}
+		if have := ids(Servers(ctx, rdb)); !slices.Equal(have, all) {
+			t.Errorf("want %q, have %q", all, have)
+		}
+		for _, c := range []struct{ queues, want []string }{
+			{[]string{queue}, []string{"newer", "old", "old, clock behind", "old, with others"}},
+			{[]string{queue + ":more", queue + ":x"}, []string{"old, with others"}},
+			{[]string{queue + ":x", queue + ":elsewhere"}, []string{"old, elsewhere"}},
+			{[]string{queue + ":low"}, nil},
+			{nil, nil},
+		} {
+			if have := ids(OtherServers(ctx, rdb, c.queues)); !slices.Equal(have, c.want) {
+				t.Errorf("%q: want %q, have %q", c.queues, c.want, have)
+			}
+		}
+		servers, err := Servers(ctx, rdb)
+		for _, s := range servers {
+			want := ours(queue)
+			if s.ID != want.ID {
+				continue
+			}
+			want.Guarded, want.Protocol, want.Started = true, Protocol, s.Started
+			if !reflect.DeepEqual(s, want) {
+				t.Errorf("want %+v, have %+v, %v", *want, *s, err)
+			}
+			if s.String() != "web-3 (pid 7)" {
+				t.Errorf("have %s", s)
+			}
+		}
+	})
+}
+
+func TestServersWithoutRedis(t *testing.T) {
+	t.Parallel()
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1})
+	t.Cleanup(func() { _ = rdb.Close() })
+	for name, call := range map[string]func() error{
+		"write": func() error { return WriteServer(t.Context(), rdb, ours("q"), nil, time.Second) },
+		"clear": func() error { return ClearServer(t.Context(), rdb, ours("q")) },
+		"list":  func() error { _, err := Servers(t.Context(), rdb); return err },
+		"other": func() error { _, err := OtherServers(t.Context(), rdb, []string{"q"}); return err },
+	} {
+		if err := call(); err == nil || errors.Is(err, redis.Nil) {
+			t.Errorf("%s: have %v", name, err)
+		}
+	}
+}
+
+// A Redis that has never seen the script learns it.
+func TestWriteServerTeachesItsScript(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t)
+	for range 2 {
+		if err := WriteServer(t.Context(), rdb, ours("q"), workersOf("q"), time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		if have := found(t, rdb, "ours q"); have == nil || len(have.ActiveWorkers) != 2 {
+			t.Errorf("want the server and its tasks, have %+v", have)
+		}
+	}
+}
+
+func BenchmarkWriteServer(b *testing.B) {
+	rdb := redistest.Start(b).Client(b)
+	workers := make([]WorkerInfo, 100)
+	for i := range workers {
+		workers[i] = workersOf("q")[0]
+		workers[i].ID += string(rune('a' + i))
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := WriteServer(b.Context(), rdb, ours("q"), workers, 10*time.Second); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

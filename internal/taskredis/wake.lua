@@ -1,0 +1,11 @@
+-- Wakes one idle server of each queue.
+--
+-- KEYS[1]  and those that follow: the lists siding:{queue}:notify of the queues
+--
+-- Returns nothing.
+--
+-- Guarantee: a list has an element, which wakes a server that waits, or the next one that does.
+
+-- include notify
+
+for _, list in ipairs({KEYS[1], unpack(KEYS, 2)}) do notify(list, 1) end
