@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -290,6 +291,16 @@ func names(n int) []string {
 		all[i] = fmt.Sprintf("r%02d", i)
 	}
 	return all
+}
+
+// lines returns the lines that have a word.
+func (l *logbook) lines(word string) (found []string) {
+	for line := range strings.Lines(l.String()) {
+		if strings.Contains(line, word) {
+			found = append(found, line)
+		}
+	}
+	return found
 }
 
 // on returns a fleet on a server that the test may stop and configure.

@@ -329,6 +329,14 @@ func (l *loop) take(ctx context.Context, t *taskredis.Taken, step int64, sent, n
 	go l.runAttempt(a)
 }
 
+// cancel has the loop end the context of a task. It does not wait for that.
+func (l *loop) cancel(id string) {
+	select {
+	case l.canceled <- id:
+	case <-l.over:
+	}
+}
+
 // cancelTask ends the context of a task, as asynq's CancelProcessing asks for.
 func (l *loop) cancelTask(id string) {
 	for _, a := range l.attempts {

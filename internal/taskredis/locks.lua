@@ -10,7 +10,7 @@
 -- Comes after common.lua, and after these: prefix of the locks' keys; ttl and fence_ttl, ms; limits and overrides, which
 -- have for each pattern of resources a line break, the pattern, a tab, and a rule; see rule_of.
 --
--- Defines ours, room, take_lock, taken_at, held_by, renew_lock, look_in, rule_of, lock_of and value_of.
+-- Defines ours, room, take_lock, held_by, renew_lock, look_in, rule_of, lock_of and value_of.
 
 local FOREIGN = 1000000        -- us: so often a lock is looked at whose holder may leave without telling
 local PAUSED = 60000000        -- us: so often one is looked at of which nobody may hold a permit
@@ -27,8 +27,7 @@ local function ours(command, key, ...)
   return call(command, key, ...)
 end
 
--- Makes the next fence of a lock: the time in us, or one more than the last. Those of one call differ, whatever their
--- locks.
+-- Makes the next fence of a lock: the time in us, or one more than the last. Those of a script differ.
 local fences = 0
 local function fenced(lock)
   local key = beside(lock, 'fence')
@@ -51,15 +50,9 @@ end
 -- What a lock holds; a table if that is no text.
 local function value_of(lock) return try('GET', lock) end
 
--- When a lock was taken last, us, as its fence tells; now if that is not known.
-local function taken_at(lock)
-  local fence = try('GET', beside(lock, 'fence'))
-  return type(fence) == 'string' and math.min(now, tonumber(fence) or now) or now
-end
-
 -- In how many us somebody should look at a held lock whose value is this: when it expires, or soon if its
--- holder is a program that tells nobody when it leaves. In the ms in which its time ends a lock is still there, with 0 ms
--- left; it is not due again at once.
+-- holder is a program that tells nobody when it leaves. A lock is there in the ms in which its time ends, and gone in
+-- the next; it is not looked at again by this script.
 local function look_in(lock, value)
   local left = call('PTTL', lock)
   if left < 0 then return FOREIGN end

@@ -267,26 +267,6 @@ func TestStepPutsACrashedTaskFirst(t *testing.T) {
 	})
 }
 
-// Of locks that are freed together the one is ready first that was taken first, whatever their names and whichever
-// outcome comes first.
-func TestStepFreesInTheOrderOfTaking(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bench) {
-		s := b.server("one")
-		for _, resource := range []string{"c", "a", "d", "b"} {
-			b.pending("q", resource+"1", resource)
-			b.pending("q", resource+"2", resource)
-		}
-		taken := s.takes("c1 a1 d1 b1 ", nil, 5, "q")
-		outcomes := done(taken...)
-		slices.SortFunc(outcomes, func(a, b Outcome) int { return strings.Compare(a.ID, b.ID) })
-		s.takes("", outcomes, 0)
-		for _, want := range []string{"c2 ", "a2 ", "d2 ", "b2 "} {
-			s.takes(want, nil, 1, "q")
-		}
-	})
-}
-
 func TestStepKeepsToALimit(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bench) {
@@ -400,6 +380,26 @@ func TestRenewKnowsALockThatWasJustGranted(t *testing.T) {
 		b.must(err)
 		if in := time.UnixMilli(int64(lease * 1000)).Sub(now); left < 14*time.Second || in > 15*time.Second {
 			t.Errorf("want both for 15s, have a lock for %v and a lease for %v", left, in)
+		}
+	})
+}
+
+// Of locks that are freed together the one is ready first that was taken first, whatever their names and whichever
+// outcome comes first.
+func TestStepFreesInTheOrderOfTaking(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		s := b.server("one")
+		for _, resource := range []string{"c", "a", "d", "b"} {
+			b.pending("q", resource+"1", resource)
+			b.pending("q", resource+"2", resource)
+		}
+		taken := s.takes("c1 a1 d1 b1 ", nil, 5, "q")
+		outcomes := done(taken...)
+		slices.SortFunc(outcomes, func(a, b Outcome) int { return strings.Compare(a.ID, b.ID) })
+		s.takes("", outcomes, 0)
+		for _, want := range []string{"c2 ", "a2 ", "d2 ", "b2 "} {
+			s.takes(want, nil, 1, "q")
 		}
 	})
 }
