@@ -160,7 +160,7 @@ func served(l *ledger, dead *node, resources []string) string {
 		for i >= 0 && visits[i].Resource != resource {
 			i--
 		}
-		if i >= 0 && visits[i].node == dead && visits[i].ended.IsZero() {
+		if i >= 0 && visits[i].node == dead {
 			return "not served: " + resource
 		}
 	}
