@@ -714,13 +714,13 @@ func (n *member) Step(ctx context.Context, s *taskredis.Step) (*taskredis.Answer
 	return a, nil
 }
 
-func (n *member) Renew(ctx context.Context, attempts []taskredis.Name) ([]bool, error) {
+func (n *member) Renew(ctx context.Context, place string, attempts []taskredis.Name) ([]bool, error) {
 	n.w.mu.Lock()
 	n.calls++
 	f := n.fate(forRenew, uint64(n.calls), 0) //nolint:gosec // not below 0
 	n.w.mu.Unlock()
 	value, err := n.call(ctx, f, func() (any, error) {
-		kept, err := n.steps.Renew(context.Background(), attempts)
+		kept, err := n.steps.Renew(context.Background(), place, attempts)
 		var texts []string
 		for i, name := range attempts {
 			if err == nil {
