@@ -17,16 +17,20 @@ import (
 	"github.com/sidingq/siding/queue/asynqhandler"
 )
 
-// onLoop has new servers run on package engine, in place of asynq.Server and the hook on its connection. Only the tests
-// of this package can set it: the loop does not have all that servers do.
-var onLoop bool
+// The tests of this package can run their servers on package engine, which is to replace asynq.Server and the hook on its
+// connection, and does not have all of it yet: go test ./queue -args -loop.
 
-// startLoop starts the server on package engine.
-func (s *Server) startLoop(ctx context.Context, handler asynq.Handler) error {
+// A loopServer is a server on package engine.
+type loopServer struct{ *engine.Server }
+
+// OnLoop has new servers run on package engine.
+func OnLoop() { startOther = startLoop }
+
+func startLoop(ctx context.Context, s *Server, handler asynq.Handler) (otherServer, error) {
 	g := s.guard
 	run, err := asynqhandler.New(s.locks, handler)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	c, l := s.cfg.Asynq, g.locks.Config()
 	cfg := engine.Config{
@@ -61,11 +65,10 @@ func (s *Server) startLoop(ctx context.Context, handler asynq.Handler) error {
 	if cfg.RetryDelay == nil {
 		cfg.RetryDelay = asynq.DefaultRetryDelayFunc
 	}
-	s.loop = engine.New(cfg)
-	g.hold = func(hold bool) { _ = s.loop.Hold(g.background, hold) }
-	_ = g.loadLimits(ctx)
-	if err := s.loop.Start(ctx, rulesOn(g)); err != nil {
-		return fmt.Errorf("queue: start: %w", err)
+	loop := &loopServer{engine.New(cfg)}
+		_ = g.loadLimits(ctx)
+	if err := loop.Start(ctx, rulesOn(g)); err != nil {
+		return nil, fmt.Errorf("queue: start: %w", err)
 	}
 	g.work.Go(func() {
 		table := g.limits.Load()
@@ -75,11 +78,11 @@ func (s *Server) startLoop(ctx context.Context, handler asynq.Handler) error {
 			cancel()
 			if now := g.limits.Load(); now != table {
 				table = now
-				s.loop.SetRules(rulesOn(g))
+				loop.SetRules(rulesOn(g))
 			}
 		}
 	})
-	return nil
+	return loop, nil
 }
 
 func rulesOn(g *Guard) taskredis.Rules {
@@ -120,7 +123,7 @@ func (g *Guard) onLoop(next engine.Handler) engine.Handler {
 // classify returns the error of a handler as package engine understands it.
 func (g *Guard) classify(err error) error {
 	if missing, ok := errors.AsType[*unavailableError](err); ok {
-		g.shut(missing.error)
+		g.shut(missing.error) // the loop is not held, so the task comes again and again
 		return &engine.AgainError{Err: err, After: time.Second}
 	}
 	if other, ok := errors.AsType[*otherResourceError](err); ok {
