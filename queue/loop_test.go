@@ -66,7 +66,7 @@ func startLoop(ctx context.Context, s *Server, handler asynq.Handler) (otherServ
 		cfg.RetryDelay = asynq.DefaultRetryDelayFunc
 	}
 	loop := &loopServer{engine.New(cfg)}
-		_ = g.loadLimits(ctx)
+	_ = g.loadLimits(ctx)
 	if err := loop.Start(ctx, rulesOn(g)); err != nil {
 		return nil, fmt.Errorf("queue: start: %w", err)
 	}
