@@ -203,6 +203,9 @@ func (l *loop) report(r report) {
 		a.ended = time.Now()
 		l.running--
 	}
+	if a.Lock != "" {
+		l.queues.found([]string{a.Queue}) // the step that frees the lock takes who waits for it
+	}
 	l.senderOf(a).waits(a)
 }
 
