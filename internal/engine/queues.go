@@ -2,6 +2,7 @@ package engine
 
 import (
 	"cmp"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -14,8 +15,10 @@ import (
 // those few, and an idle one names none until it is told of one.
 type queues struct {
 	all    map[string]*queue
+	sorted []*queue // all of them, by name
 	strict bool
-	work   []*queue // those that may have something, in the order of their priorities if that is strict
+	random func(n int) int // from 0 to n-1
+	work   []*queue        // those that may have something, in the order of their priorities if that is strict
 }
 
 type queue struct {
@@ -35,10 +38,11 @@ const mostTried = 8
 const mostDraws = 255
 
 func newQueues(priorities map[string]int, strict bool) *queues {
-	q := &queues{all: make(map[string]*queue), strict: strict}
-	for name, priority := range priorities {
-		q.all[name] = &queue{name: name, priority: priority}
-		q.has(q.all[name]) // until a step has found that it has none
+	q := &queues{all: make(map[string]*queue), strict: strict, random: rand.IntN}
+	for _, name := range slices.Sorted(maps.Keys(priorities)) {
+		one := &queue{name: name, priority: priorities[name]}
+		q.all[name], q.sorted = one, append(q.sorted, one)
+		q.has(one) // until a step has found that it has none
 	}
 	return q
 }
@@ -97,7 +101,7 @@ func (q *queues) drawn(name string, d taskredis.Drawn, now time.Time) {
 // next returns when a queue has something to look at that has nothing to take now.
 func (q *queues) next() (time.Time, bool) {
 	var at time.Time
-	for _, one := range q.all {
+	for _, one := range q.sorted {
 		if !one.work && !one.due.IsZero() && (at.IsZero() || one.due.Before(at)) {
 			at = one.due
 		}
@@ -108,7 +112,7 @@ func (q *queues) next() (time.Time, bool) {
 // served returns the queues of which the server would take a task now. They are the first thousand.
 func (q *queues) served(now time.Time) []string {
 	names := make([]string, 0, len(q.all))
-	for _, one := range q.all {
+	for _, one := range q.sorted {
 		if !now.Before(one.rests) && len(names) < 1000 {
 			names = append(names, one.name)
 		}
@@ -125,7 +129,7 @@ func (q *queues) draw(free int, now time.Time, may func(queue string) bool) ([]t
 	if free <= 0 {
 		return nil, nil
 	}
-	for _, one := range q.all {
+	for _, one := range q.sorted {
 		if !one.work && !one.due.IsZero() && !now.Before(one.due) {
 			one.due = time.Time{}
 			q.has(one)
@@ -175,7 +179,7 @@ func (q *queues) orderOf(candidates []*queue) []*queue {
 	}
 	order := make([]*queue, 0, mostTried)
 	for len(left) > 0 && len(order) < mostTried {
-		at, n := 0, rand.IntN(total) //nolint:gosec // no secret
+		at, n := 0, q.random(total)
 		for n >= left[at].priority {
 			n -= left[at].priority
 			at++

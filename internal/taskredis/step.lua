@@ -166,8 +166,9 @@ end
 
 local function settle(queue, id, attempt, lock, kind, given)
   local task = asynq(queue, 't:' .. id)
-  local have = call('HMGET', task, 'siding_attempt', 'state', 'siding_ticket', 'siding_deadline')
-  local holds = held_by(lock, attempt)
+  local have = call('HMGET', task, 'siding_attempt', 'state', 'siding_ticket', 'siding_deadline', 'siding_lock')
+  -- An attempt that says '' has had no lock; or it does not trust its lock any more, and may hold it all the same.
+  local holds = held_by(lock ~= '' and lock or have[5] or '', attempt)
   if have[1] ~= attempt or have[2] ~= 'active' then
     if holds then free(holds, queue) end
     return 'stale'
@@ -330,6 +331,9 @@ local function start(q, id, task, lock, ticket, have, message)
   tasks[n + 5], tasks[n + 6], tasks[n + 7], tasks[n + 8], tasks[n + 9] = fence, ticket, have.parked or '0', have.losses or '0', message
 end
 
+-- Locks that this step has found busy: {value, the last ticket given}. None is freed from here on.
+local busy = {}
+
 -- Moves those that were parked out of pending.
 local function flush(q)
   if q.parked == 0 then return end
@@ -337,6 +341,13 @@ local function flush(q)
   for lock, pairs_of_line in pairs(q.lines) do ours('ZADD', siding(q.name, 'line:' .. lock), unpack(pairs_of_line)) end
   call('LTRIM', q.pending, 0, -q.parked - 1)
   q.parked, q.waits, q.lines = 0, {}, {}
+end
+
+-- Ends the line of a queue, which has become empty. Whoever is parked next begins it again.
+local function no_line(q, lock)
+  call('ZREM', q.ready, lock)
+  call('ZREM', lines_of(lock), q.name)
+  if busy[lock] then busy[lock].joined[q.name] = nil end
 end
 
 -- Looks at a lock of the ready set that is due. Returns whether an attempt has begun.
@@ -355,8 +366,7 @@ local function look(q, lock)
     local heads = ours('ZRANGE', line, 0, 1, 'WITHSCORES')
     local id, ticket = heads[1], heads[2] and digits(tonumber(heads[2]))
     if not id then
-      call('ZREM', q.ready, lock)
-      call('ZREM', lines_of(lock), q.name)
+      no_line(q, lock)
       return false
     end
     local task = q.task .. id
@@ -384,8 +394,7 @@ local function look(q, lock)
         call('ZADD', q.ready, digits(due), lock)
       end
     elseif waits then
-      call('ZREM', lines_of(lock), q.name)
-      call('ZREM', q.ready, lock)
+      no_line(q, lock)
     end
     if waits then return true end
   end
@@ -412,9 +421,6 @@ local function from_ready(q)
   end
   return false
 end
-
--- Locks that this step has found busy: {value, the last ticket given}. None is freed from here on.
-local busy = {}
 
 local function park(q, id, task, lock, have)
   local b = busy[lock]

@@ -403,3 +403,17 @@ func TestStepFreesInTheOrderOfTaking(t *testing.T) {
 		}
 	})
 }
+
+func TestStepFreesALockThatIsNotTrusted(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		s := b.server("one")
+		b.pending("q", "1", "a")
+		b.pending("q", "2", "a")
+		taken := s.takes("1 ", nil, 2, "q")
+		name := taken[0].Name
+		name.Lock = "" // no renewal was answered in time, so the attempt does not know what it holds
+		again := Outcome{Name: name, Kind: Again, At: time.Now().Add(time.Hour).Unix(), Losses: 1}
+		s.takes("2 ", []Outcome{again}, 2, "q")
+	})
+}

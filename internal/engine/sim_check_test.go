@@ -1,0 +1,567 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/sidingq/siding/internal/store"
+	"github.com/sidingq/siding/internal/taskredis"
+)
+
+// What is looked at after each call that Redis has run, and when handlers begin. The caller of each function holds the
+// lock of the world, if it says nothing else.
+
+// begins is called by a handler, without the lock.
+func (w *world) begins(n *member, ctx context.Context, t *Task) (*run, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if n.dead || w.failure != "" {
+		return nil, false
+	}
+	j, attempt := w.jobs[t.ID], t.Taken.Attempt
+	j.begun++
+	r := &run{member: n, job: j, attempt: attempt, resource: t.Resource, ctx: ctx}
+	if _, ok := w.attempts[attempt]; !ok {
+		r.suspect = true // a failover has forgotten it
+	}
+	w.logf("%s runs %s of %s, resource %q%s", n.name, short(attempt), t.ID, t.Resource, ifText(ctx.Err() != nil, ", its context has ended"))
+	if w.starts[attempt+" "+t.ID] {
+		w.failf("the handler of %s of %s begins twice", attempt, t.ID)
+	}
+	w.starts[attempt+" "+t.ID] = true
+	if t.Resource != j.resource {
+		w.failf("%s: want resource %q, have %q", t.ID, j.resource, t.Resource)
+	}
+	if ctx.Err() == nil && !r.suspect {
+		w.nobodyRuns(t.Resource, attempt+" begins", w.most[t.Resource]-1)
+	}
+	w.runs = append(w.runs, r)
+	return r, true
+}
+
+// ends is called when a handler returns, without the lock.
+func (w *world) ends(r *run, result error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if r.member.dead {
+		return
+	}
+	w.runs = slices.DeleteFunc(w.runs, func(other *run) bool { return other == r })
+	w.returned[r.attempt+" "+r.job.id] = result
+	w.logf("%s: %s of %s returns %v%s", r.member.name, short(r.attempt), r.job.id, result, ifText(r.ctx.Err() != nil, ", its context had ended"))
+}
+
+func ifText(yes bool, text string) string {
+	if yes {
+		return text
+	}
+	return ""
+}
+
+// nobodyRuns checks that not more than so many handlers may trust that they have a resource.
+func (w *world) nobodyRuns(resource, why string, but int) {
+	if resource == "" {
+		return
+	}
+	others := ""
+	for _, r := range w.runs {
+		if r.resource == resource && r.ctx.Err() == nil && !r.suspect {
+			if but--; but < 0 {
+				others += fmt.Sprintf(" %s of %s on %s", r.attempt, r.job.id, r.member.name)
+			}
+		}
+	}
+	if others != "" {
+		w.failf("%s: %s, and this still runs:%s", resource, why, others)
+	}
+}
+
+// stepped takes what a step has done, as Redis has run it.
+func (n *member) stepped(s *taskredis.Step, try int, a *taskredis.Answer, err error) {
+	w := n.w
+	w.steps++
+	w.logf("%s step %d.%d%s", n.name, s.Number, try, stepText(s, a, err))
+	if err != nil {
+		if !strings.Contains(err.Error(), "comes after step") {
+			w.failf("a step fails: %v", err)
+		}
+		return
+	}
+	if a.Known == s.Number {
+		for _, t := range a.Taken {
+			if !slices.Contains(n.taken[s.Number], t.Attempt) {
+				w.failf("the record of step %d of %s has an attempt that the step did not begin: %s", s.Number, n.name, t.Attempt)
+			}
+		}
+		return
+	}
+	for i := range s.Outcomes {
+		w.settled(&s.Outcomes[i], a.Results[i], a.Grants[i])
+	}
+	for _, name := range a.Recovered {
+		t := w.tasks[name.ID]
+		t.moved = true
+		w.tasks[name.ID] = t
+	}
+	for _, p := range a.Parked {
+		t := w.tasks[p.ID]
+		t.moved = true
+		w.tasks[p.ID] = t
+	}
+	if len(a.Taken) > len(s.Slots) {
+		w.failf("want at most %d tasks, have %d", len(s.Slots), len(a.Taken))
+	}
+	for i := range a.Taken {
+		n.taken[s.Number] = append(n.taken[s.Number], a.Taken[i].Attempt)
+		w.take(&a.Taken[i])
+	}
+	if len(a.Taken) > 0 && n.told[s.Number] && !n.dead {
+		w.failf("step %d of %s was answered, and has begun %s once more", s.Number, n.name, a.Taken[0].Attempt)
+	}
+}
+
+// answer takes an answer that comes to a loop, which must have all that the step has begun.
+func (n *member) answer(s *taskredis.Step, try int, a *taskredis.Answer) {
+	w := n.w
+	w.logf("%s hears of step %d.%d", n.name, s.Number, try)
+	if n.told[s.Number] || n.dead {
+		return
+	}
+	n.told[s.Number] = true
+	for _, attempt := range n.taken[s.Number] {
+		at, ok := w.attempts[attempt]
+		if !ok || at.settled || slices.ContainsFunc(a.Taken, func(t taskredis.Taken) bool { return t.Attempt == attempt }) {
+			continue
+		}
+		key := taskredis.TaskKey(w.jobs[at.id].queue, at.id)
+		if w.redis.run("HGET", key, "siding_attempt") == attempt && w.redis.do("HGET", key, "state") == "active" {
+			w.failf("%s does not hear of %s, which its step %d has begun", n.name, attempt, s.Number)
+		}
+	}
+}
+
+func stepText(s *taskredis.Step, a *taskredis.Answer, err error) string {
+	var text strings.Builder
+	for i := range s.Outcomes {
+		o := &s.Outcomes[i]
+		result := "?"
+		if err == nil {
+			result = string(a.Results[i])
+		}
+		fmt.Fprintf(&text, " [%s %s of %s%s: %s]", o.Kind, short(o.Attempt), o.ID, ifText(o.Want != "", " "+o.Want), result)
+	}
+	if len(s.Slots) > 0 {
+		text.WriteString(" " + strconv.Itoa(len(s.Slots)) + " slots of")
+		for _, d := range s.Draws {
+			text.WriteString(" " + d.Queue)
+		}
+	}
+	if err != nil {
+		return text.String() + ": " + err.Error()
+	}
+	if a.Known == s.Number {
+		text.WriteString(" (from the record)")
+	}
+	for _, name := range a.Recovered {
+		fmt.Fprintf(&text, " recovers %s (%s)", name.ID, name.Lock)
+	}
+	for _, p := range a.Parked {
+		fmt.Fprintf(&text, " parks %s (%s, ticket %d)", p.ID, p.Lock, p.Ticket)
+	}
+	for i := range a.Taken {
+		t := &a.Taken[i]
+		fmt.Fprintf(&text, " takes %s (%s, %s, ticket %d)", t.ID, short(t.Attempt), t.Lock, t.Ticket)
+	}
+	for i, d := range a.Drawn {
+		fmt.Fprintf(&text, " %s%s%s due %v", s.Draws[i].Queue, ifText(d.Paused, " paused"), ifText(d.More, " more"), d.Due)
+	}
+	for _, trouble := range a.Troubles {
+		text.WriteString(" TROUBLE " + trouble)
+	}
+	return text.String()
+}
+
+// settled takes what a step has made of an outcome.
+func (w *world) settled(o *taskredis.Outcome, result taskredis.Result, grant taskredis.Grant) {
+	at, ok := w.attempts[o.Attempt]
+	t := w.tasks[o.ID]
+	key := taskredis.TaskKey(o.Queue, o.ID)
+	switch result {
+	case taskredis.Granted:
+		if !ok || at.settled {
+			w.failf("%s is given %s after its end", o.Attempt, grant.Lock)
+		}
+		at.lock, at.resource, at.ticket = grant.Lock, strings.TrimPrefix(o.Want, lockPrefix), o.Ticket
+		w.attempts[o.Attempt] = at
+		w.nobodyRuns(at.resource, o.Attempt+" is given it", w.most[at.resource]-1)
+		w.fence(at.resource, grant.Fence)
+		for _, queue := range w.queues {
+			w.nobodyBefore(queue, &at)
+		}
+		return
+	case taskredis.Stale:
+		if ok && !at.settled && w.redis.do("HGET", key, "siding_attempt") == o.Attempt && w.redis.do("HGET", key, "state") == "active" {
+			w.failf("the outcome of %s counts for nothing, but it is the latest", o.Attempt)
+		}
+		return
+	case taskredis.Lost:
+		if o.Lock != "" && w.redis.do("GET", o.Lock) == o.Attempt {
+			w.failf("%s has lost its lock, but it holds it", o.Attempt)
+		}
+		return
+	case taskredis.Settled, taskredis.Parked:
+	default:
+		w.failf("the outcome of %s: %s", o.Attempt, result)
+		return
+	}
+	if !ok || at.settled || at.id != o.ID {
+		w.failf("the outcome of %s counts, but it had ended", o.Attempt)
+		return
+	}
+	at.settled = true
+	w.attempts[o.Attempt] = at
+	w.lastMove = time.Now()
+	t.moved = true
+	returned, has := w.returned[o.Attempt+" "+o.ID]
+	switch o.Kind {
+	case taskredis.Done, taskredis.Complete:
+		if !has || returned != nil && !errors.Is(returned, asynq.RevokeTask) {
+			w.failf("%s of %s is done, but its handler has returned %v", o.Attempt, o.ID, returned)
+		}
+		t.state = "done"
+		if o.Kind == taskredis.Complete {
+			t.state = "kept"
+		}
+		w.processed[o.Queue]++
+	case taskredis.Archive:
+		t.state = "archived"
+		w.processed[o.Queue]++
+		w.failed[o.Queue]++
+	case taskredis.Retry:
+		t.retried++
+		w.processed[o.Queue]++
+		w.failed[o.Queue]++
+	case taskredis.Again, taskredis.Requeue, taskredis.Ask:
+	}
+	w.tasks[o.ID] = t
+}
+
+// take takes an attempt that a step has begun.
+func (w *world) take(t *taskredis.Taken) {
+	at := attempt0{id: t.ID, lock: t.Lock, ticket: t.Ticket, resource: strings.TrimPrefix(store.LockOf(t.Lock), lockPrefix)}
+	was := w.tasks[t.ID]
+	m, err := taskredis.DecodeMessage(t.Encoded)
+	switch {
+	case err != nil:
+		w.failf("%s: %v", t.ID, err)
+	case was.state != "live":
+		w.failf("%s begins, but it is %q", t.ID, was.state)
+	case m.Retried != was.retried:
+		w.failf("%s: want %d retries used, have %d", t.ID, was.retried, m.Retried)
+	case strings.Contains(m.ErrorMsg, "waits for"):
+		w.failf("%s: its message has the sentence for people: %q", t.ID, m.ErrorMsg)
+	}
+	w.attempts[t.Attempt] = at
+	w.lastMove = time.Now()
+	if t.Lock == "" {
+		return
+	}
+	w.nobodyRuns(at.resource, t.Attempt+" takes it", w.most[at.resource]-1)
+	w.fence(at.resource, t.Fence)
+	queue := w.jobs[t.ID].queue
+	w.nobodyBefore(queue, &at)
+	if !was.moved {
+		for id, other := range w.tasks {
+			j := w.jobs[id]
+			if other.state == "live" && !other.moved && j.queue == queue && j.field == w.jobs[t.ID].field && j.arrival < w.jobs[t.ID].arrival {
+				w.failf("%s takes %s, but %s came before it", t.ID, at.resource, id)
+			}
+		}
+	}
+	moved := w.tasks[t.ID]
+	moved.moved = true
+	w.tasks[t.ID] = moved
+}
+
+func (w *world) fence(resource string, fence int64) {
+	if w.back == 0 && fence <= w.fences[resource] {
+		w.failf("%s: want a fence above %d, have %d", resource, w.fences[resource], fence)
+	}
+	w.fences[resource] = fence
+}
+
+// nobodyBefore checks that an attempt passes nobody in a queue: who waits, or has crashed, with a lower ticket.
+func (w *world) nobodyBefore(queue string, at *attempt0) {
+	lock := lockPrefix + at.resource
+	line, err := w.redis.db.SortedSet(taskredis.LineKey(queue, lock))
+	if err == nil {
+		for id, ticket := range line {
+			if int64(ticket) < at.ticket && w.waits(queue, id, lock, ticket) && !w.redis.after(taskredis.TaskKey(queue, id), taskredis.TaskKey(w.jobs[at.id].queue, at.id)) {
+				w.failf("%s takes %s with ticket %d, but %s waits with ticket %.0f", at.id, at.resource, at.ticket, id, ticket)
+			}
+		}
+	}
+	if queue != w.jobs[at.id].queue {
+		return
+	}
+	now := float64(w.redis.now().UnixMilli()) / 1000
+	leases, err := w.redis.db.SortedSet(taskredis.LeaseKey(queue))
+	if err != nil {
+		return
+	}
+	for id, lease := range leases {
+		key := taskredis.TaskKey(queue, id)
+		if id == at.id || w.redis.db.HGet(key, "state") != "active" {
+			continue
+		}
+		ticket, _ := strconv.ParseInt(w.redis.db.HGet(key, "siding_ticket"), 10, 64)
+		held := w.redis.db.HGet(key, "siding_lock")
+		if store.LockOf(held) == lock && ticket < at.ticket && lease <= now && w.redis.db.HGet(key, "siding_crashes") < "3" {
+			if value, _ := w.redis.db.Get(held); value != w.redis.db.HGet(key, "siding_attempt") {
+				w.failf("%s takes %s with ticket %d, but %s with ticket %d has crashed", at.id, at.resource, at.ticket, id, ticket)
+			}
+		}
+	}
+}
+
+// waits reports whether a member of a line waits for its lock.
+func (w *world) waits(queue, id, lock string, ticket float64) bool {
+	key := taskredis.TaskKey(queue, id)
+	if w.redis.db.HGet(key, "state") != "retry" || w.redis.db.HGet(key, "siding_lock") != lock || w.redis.db.HGet(key, "siding_ticket") != fmt.Sprintf("%.0f", ticket) {
+		return false
+	}
+	score, ok := w.scoreOf(taskredis.RetryKey(queue), id)
+	until, err := strconv.ParseFloat(w.redis.db.HGet(key, "siding_until"), 64)
+	return ok && err == nil && score == until
+}
+
+// changed looks at the data after a change of them, and passes notifications on.
+func (w *world) changed() {
+	w.redis.tick()
+	w.ring()
+	if w.failure == "" {
+		w.checkState()
+	}
+}
+
+// Where a task is.
+const (
+	inPending = 1 << iota
+	inActive
+	inLease
+	inRetry
+	inArchived
+	inCompleted
+)
+
+var placesOf = map[string]int{"pending": inPending, "active": inActive | inLease, "retry": inRetry, "archived": inArchived, "completed": inCompleted, "": 0}
+
+var statesOf = map[string]string{"pending": "live", "active": "live", "retry": "live", "archived": "archived", "completed": "kept"}
+
+// checkState checks what must be true of the data at any time.
+func (w *world) checkState() {
+	db := w.redis.db
+	places := make(map[string]int, len(w.tasks))
+	put := func(id string, place int) {
+		if places[id]&place != 0 {
+			w.failf("%s is twice in one list", id)
+		}
+		places[id] |= place
+	}
+	for _, queue := range w.queues {
+		for place, key := range map[int]string{inPending: taskredis.PendingKey(queue), inActive: taskredis.ActiveKey(queue)} {
+			if list, err := db.List(key); err == nil {
+				for _, id := range list {
+					put(id, place)
+				}
+			}
+		}
+		for place, key := range map[int]string{
+			inLease: taskredis.LeaseKey(queue), inRetry: taskredis.RetryKey(queue),
+			inArchived: taskredis.ArchivedKey(queue), inCompleted: taskredis.CompletedKey(queue),
+		} {
+			if set, err := db.SortedSet(key); err == nil {
+				for id := range set {
+					put(id, place)
+				}
+			}
+		}
+		w.checkCounts(queue)
+	}
+	for _, j := range w.order {
+		id := j.id
+		t, ok := w.tasks[id]
+		if !ok { // a failover has forgotten it
+			continue
+		}
+		key := taskredis.TaskKey(j.queue, id)
+		state := db.HGet(key, "state")
+		if places[id] != placesOf[state] {
+			w.failf("%s has state %q, but is in %06b", id, state, places[id])
+		}
+		delete(places, id)
+		if have := statesOf[state]; have != t.state && (have != "" || t.state != "done" && t.state != "deleted") {
+			w.failf("%s: want it %s, have state %q", id, t.state, state)
+		}
+		switch state {
+		case "retry":
+			w.checkWaiting(j)
+		case "active":
+			w.checkActive(j)
+		}
+	}
+	for id, place := range places {
+		w.failf("%s is in %06b, but there is no such task", id, place)
+	}
+	for _, queue := range w.queues {
+		for _, resource := range w.resources {
+			w.checkLine(queue, resource)
+		}
+	}
+	for _, resource := range w.resources {
+		lock := lockPrefix + resource
+		w.checkLock(lock)
+		if numbers, err := db.HKeys("{" + lock + "}:permits"); err == nil {
+			for _, number := range numbers {
+				w.checkLock(store.PermitKey(lock, number))
+			}
+		}
+	}
+}
+
+func (w *world) checkCounts(queue string) {
+	for what, want := range map[string]int{"processed": w.processed[queue], "failed": w.failed[queue]} {
+		text, _ := w.redis.db.Get("asynq:{" + queue + "}:" + what)
+		if have, _ := strconv.Atoi(text); have != want {
+			w.failf("%s of %s: want %d, have %d", what, queue, want, have)
+		}
+	}
+}
+
+// checkWaiting checks that a task that waits for a lock is in its line.
+func (w *world) checkWaiting(j *job) {
+	db, key := w.redis.db, taskredis.TaskKey(j.queue, j.id)
+	until, err := strconv.ParseFloat(db.HGet(key, "siding_until"), 64)
+	if score, _ := w.scoreOf(taskredis.RetryKey(j.queue), j.id); err != nil || score != until {
+		return // it is to be retried
+	}
+	lock, ticket := db.HGet(key, "siding_lock"), db.HGet(key, "siding_ticket")
+	if score, ok := w.scoreOf(taskredis.LineKey(j.queue, lock), j.id); !ok || fmt.Sprintf("%.0f", score) != ticket {
+		w.failf("%s waits for %s with ticket %s, but the line has %.0f", j.id, lock, ticket, score)
+	}
+}
+
+// checkActive checks that a lease ends with its lock.
+func (w *world) checkActive(j *job) {
+	db, key := w.redis.db, taskredis.TaskKey(j.queue, j.id)
+	lock, attempt := db.HGet(key, "siding_lock"), db.HGet(key, "siding_attempt")
+	if lock == "" {
+		return
+	}
+	if value, err := db.Get(lock); err != nil || value != attempt {
+		return
+	}
+	lease, _ := w.scoreOf(taskredis.LeaseKey(j.queue), j.id)
+	// Redis' locks end with a millisecond, and those of miniredis within it.
+	ends := w.redis.now().Add(db.TTL(lock) + time.Millisecond)
+	if lease > float64(ends.UnixMicro())/1e6 {
+		w.failf("%s: its lease ends at %.3f, after its lock at %.6f", j.id, lease, float64(ends.UnixMicro())/1e6)
+	}
+}
+
+// checkLine checks that somebody looks at a line in time.
+func (w *world) checkLine(queue, resource string) {
+	db, lock := w.redis.db, lockPrefix+resource
+	line, err := db.SortedSet(taskredis.LineKey(queue, lock))
+	if err != nil || len(line) == 0 {
+		return
+	}
+	due, ok := w.scoreOf(taskredis.ReadyKey(queue), lock)
+	if !ok {
+		w.failf("%s has a line in %s, but is not in its ready set", lock, queue)
+		return
+	}
+	first, ok := w.scoreOf(taskredis.LinesKey(lock), queue)
+	if !ok {
+		w.failf("%s has a line in %s, but does not list it", lock, queue)
+		return
+	}
+	waiting := false
+	for id, ticket := range line {
+		if w.waits(queue, id, lock, ticket) {
+			waiting = true
+			if ticket < first {
+				w.failf("%s lists the line in %s with ticket %.0f, but %s has %.0f", lock, queue, first, id, ticket)
+			}
+		}
+	}
+	if !waiting {
+		return
+	}
+	most := 50*time.Millisecond + time.Millisecond + w.back
+	if db.Exists(lock) {
+		most = db.TTL(lock) + time.Millisecond + w.back
+		if db.TTL(lock) == 0 {
+			most = time.Second
+		}
+	} else if len(w.foreigners) > 0 {
+		most += time.Second
+	}
+	if w.limits != "" {
+		most += 3 * time.Second
+	}
+	if until := time.Duration(due)*time.Microsecond - time.Duration(w.redis.now().UnixMicro())*time.Microsecond; until > most {
+		w.failf("%s is looked at for %s in %v, want %v at most", lock, queue, until, most)
+	}
+}
+
+// checkLock checks that a lock which an attempt holds is that of a task at work.
+func (w *world) checkLock(key string) {
+	value, err := w.redis.db.Get(key)
+	if err != nil || !strings.HasPrefix(value, "siding:") {
+		return
+	}
+	at, ok := w.attempts[value]
+	if !ok {
+		w.failf("%s is held by %s, which nobody knows", key, value)
+		return
+	}
+	task := taskredis.TaskKey(w.jobs[at.id].queue, at.id)
+	if have := w.redis.db.HGet(task, "siding_attempt"); have != value || w.redis.db.HGet(task, "state") != "active" {
+		w.failf("%s is held by %s, but its task is %q, with attempt %s", key, value, w.redis.db.HGet(task, "state"), have)
+	}
+}
+
+// checkEnd checks what is left once all has ended. It takes the lock.
+func (w *world) checkEnd() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.redis.run("PING")
+	w.checkState()
+	for _, key := range w.redis.db.Keys() {
+		switch {
+		case strings.Contains(key, "}:processed"), strings.Contains(key, "}:failed"), strings.HasSuffix(key, "}:fence"):
+		case key == "asynq:queues", key == "siding:slots", strings.HasPrefix(key, "siding:step:"):
+		case strings.HasSuffix(key, "}:archived"), strings.HasSuffix(key, "}:completed"), strings.Contains(key, "}:t:"): // checkState knows them
+		case strings.Contains(key, "}:unique:"):
+			id := key[strings.LastIndex(key, ":")+1:]
+			if w.tasks[id].state != "archived" {
+				w.failf("left behind: %s", key)
+			}
+		default:
+			w.failf("left behind: %s", key)
+		}
+	}
+	for _, n := range w.members {
+		if len(n.loop.reports)+len(n.loop.answers) > 0 {
+			w.failf("%s has something left to do", n.name)
+		}
+	}
+}

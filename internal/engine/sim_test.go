@@ -1,0 +1,92 @@
+package engine
+
+import (
+	"fmt"
+	"os"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sidingq/siding/internal/verify"
+)
+
+// A verdict is what came of a seed.
+type verdict struct {
+	failure string
+	trace   []string
+	steps   int
+	lasted  time.Duration // by the clock of the simulation
+}
+
+// simulate plays a seed.
+func simulate(t *testing.T, seed uint64, edit func(string) string) (v verdict) {
+	t.Helper()
+	var world atomic.Pointer[world]
+	const longest = time.Minute
+	defer time.AfterFunc(longest, func() { // in real time: a loop that spins has no end
+		text := ""
+		if w := world.Load(); w != nil {
+			w.mu.Lock()
+			text = strings.Join(w.trace, "\n")
+			w.mu.Unlock()
+		}
+		panic(fmt.Sprintf("seed %d has not ended in %v:\n%s", seed, longest, text))
+	}).Stop()
+	synctest.Test(t, func(*testing.T) {
+		time.Sleep(time.Until(time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC))) // as keys with times have as many digits as today
+		w := newWorld(newPlan(seed), edit)
+		world.Store(w)
+		w.play()
+		v = verdict{w.failure, w.trace, w.steps, time.Since(w.start)}
+	})
+	return v
+}
+
+// TestSimulation runs servers against a Redis in memory, in fake time, while calls get lost, late and repeated, servers die,
+// clocks step, and so on.
+func TestSimulation(t *testing.T) {
+	seeds := 200
+	if n, err := strconv.Atoi(os.Getenv("SIM_SEEDS")); err == nil {
+		seeds = n
+	} else if verify.All() {
+		seeds = 20000
+	}
+	defer debug.SetGCPercent(debug.SetGCPercent(400))
+	first := verify.Seed(t)
+	steps, began, fake := 0, time.Now(), time.Duration(0)
+	for i := range uint64(seeds) { //nolint:gosec // not below 0
+		seed := first + i
+		v := simulate(t, seed, nil)
+		steps += v.steps
+		fake += v.lasted
+		if v.failure != "" {
+			if path := os.Getenv("SIDING_TRACE"); path != "" {
+				_ = os.WriteFile(path, []byte(strings.Join(v.trace, "\n")+"\n"), 0o600)
+			} else {
+				t.Log("\n" + strings.Join(v.trace, "\n"))
+			}
+			t.Fatalf("seed %d: %s", seed, v.failure)
+		}
+	}
+	lasted := time.Since(began)
+	t.Log(fmt.Sprintf("%d seeds, %.0f a second; %d steps, %.0f a second; %v of fake time", seeds, float64(seeds)/lasted.Seconds(), steps, float64(steps)/lasted.Seconds(), fake))
+}
+
+// TestSimulationRepeats: a seed does the same each time.
+func TestSimulationRepeats(t *testing.T) {
+	first := verify.Seed(t)
+	for i := range uint64(10) {
+		seed := first + i
+		one, two := simulate(t, seed, nil), simulate(t, seed, nil)
+		for k := range min(len(one.trace), len(two.trace)) {
+			if one.trace[k] != two.trace[k] {
+				t.Errorf("seed %d, line %d:\n%s\n%s", seed, k, one.trace[k], two.trace[k])
+				break
+			}
+		}
+	}
+}
