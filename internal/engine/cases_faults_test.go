@@ -83,3 +83,26 @@ func TestRedisThatStoodStill(t *testing.T) {
 		})
 	}
 }
+
+// TestManyLocksAreRenewed: a server has more attempts than one call renews.
+func TestManyLocksAreRenewed(t *testing.T) {
+	t.Parallel()
+	const n = 2*mostBeat + 100
+	f, l := newFleet(t), newLedger(t)
+	for i := range n {
+		f.add("q", fmt.Sprint("r", i))
+	}
+	server := f.node(l, always(time.Minute), slots(n), ttl(2*time.Second))
+	defer server.kill() // its tasks run for a minute
+	f.eventually(l.begun(n))
+	_ = sleep.For(t.Context(), 3*time.Second) // longer than the TTL
+	lost := 0
+	for _, v := range l.all() {
+		if v.cause != nil {
+			lost++
+		}
+	}
+	if lost > 0 {
+		t.Errorf("want all locks renewed, have %d tasks of %d lose theirs", lost, n)
+	}
+}

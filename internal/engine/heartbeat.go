@@ -19,7 +19,7 @@ type beaten struct {
 	err  error
 }
 
-// mostBeat is how many attempts one call renews.
+// mostBeat is how many attempts one call renews. If there are more, the next call follows at once.
 const mostBeat = 500
 
 // sendBeat renews the locks and leases of the attempts. That of an attempt which has ended is renewed for as long
@@ -32,8 +32,12 @@ func (l *loop) sendBeat(ctx context.Context, now time.Time) {
 	b := &beat{}
 	var names []taskredis.Name
 	for _, a := range l.attempts {
-		if a.lost || !a.ended.IsZero() && now.Sub(a.ended) > l.cfg.TTL || len(names) == mostBeat {
+		if a.lost || !a.ended.IsZero() && now.Sub(a.ended) > l.cfg.TTL || now.Sub(a.renewed) < l.cfg.RenewEvery/2 {
 			continue
+		}
+		if len(names) == mostBeat {
+			l.beatNext = now
+			break
 		}
 		b.attempts = append(b.attempts, a)
 		names = append(names, a.Name)
@@ -63,6 +67,7 @@ func (l *loop) beaten(b beaten) {
 		return
 	}
 	for i, a := range attempts {
+		a.renewed = b.sent
 		switch {
 		case l.attempts[a.Attempt] != a || !a.ended.IsZero():
 		case b.kept[i]:

@@ -23,6 +23,7 @@ type attempt struct {
 	started time.Time
 	endsBy  time.Time         // when the handler's context ends by itself
 	trusted time.Time         // until then nobody else can have the lock
+	renewed time.Time         // when the last renewal was sent; zero if one is wanted now
 	lost    bool              // the lock or the task is somebody else's: its outcome counts for nothing
 	ended   time.Time         // when the handler returned; zero before
 	outcome taskredis.Outcome // once it has ended, or asks for a lock
