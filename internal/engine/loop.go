@@ -206,6 +206,9 @@ func (l *loop) report(r report) {
 			l.queues.found([]string{a.Queue}) // the step that frees the lock can take the next task of its resource
 		}
 	}
+	if a.Lock != "" {
+		l.queues.found([]string{a.Queue}) // the step that frees the lock takes who waits for it
+	}
 	l.senderOf(a).waits(a)
 }
 
@@ -251,6 +254,11 @@ func (l *loop) result(a *attempt, result taskredis.Result, grant taskredis.Grant
 	case taskredis.Lost:
 		if a.outcome.Kind == taskredis.Ask || a.outcome.Kind == taskredis.Requeue || l.attempts[a.Attempt] != a {
 			l.give(a)
+			return
+		}
+		if a.lost && a.outcome.Kind == taskredis.Again { // as its outcome says
+			a.outcome.Lock = "" // there is none to free
+			l.senderOf(a).waits(a)
 			return
 		}
 		a.lost = true
@@ -306,7 +314,7 @@ func (l *loop) take(ctx context.Context, t *taskredis.Taken, step int64, sent, n
 	l.attempts[a.Attempt] = a
 	m, err := taskredis.DecodeMessage(a.Encoded)
 	switch {
-	case l.stopping:
+	case l.stopping, a.Lock != "" && !now.Before(l.trust(sent)): // in the second case the answer took too long
 		a.outcome = taskredis.Outcome{Name: a.Name, Kind: taskredis.Requeue}
 	case err != nil:
 		l.logger.Error("a task cannot be read; it is archived as it is", "queue", a.Queue, "id", a.ID, "err", err)

@@ -46,9 +46,7 @@ func (l *loop) outcomeOf(a *attempt, ctx context.Context, err error) taskredis.O
 	again := (*AgainError)(nil)
 	switch {
 	case errors.Is(cause, store.ErrLost):
-		o := l.lostOutcome(a)
-		o.Lock = "" // there is none to free
-		return o
+		return l.lostOutcome(a) // it frees the lock if that is there, as Redis may only have been silent
 	case err == nil:
 		return l.succeeded(a)
 	case errors.Is(cause, errShutdown):
