@@ -48,7 +48,7 @@ const (
 // A caller makes the calls of the loop. A test may lose, delay and repeat them.
 type caller interface {
 	Step(ctx context.Context, s *taskredis.Step) (*taskredis.Answer, error)
-	Renew(ctx context.Context, attempts []taskredis.Name) ([]bool, error)
+	Renew(ctx context.Context, place string, attempts []taskredis.Name) ([]bool, error)
 	Notify(ctx context.Context, queues ...string) error
 }
 
@@ -202,6 +202,9 @@ func (l *loop) report(r report) {
 	if r.outcome.Kind != taskredis.Ask {
 		a.ended = time.Now()
 		l.running--
+		if a.Lock != "" {
+			l.queues.found([]string{a.Queue}) // the step that frees the lock can take the next task of its resource
+		}
 	}
 	l.senderOf(a).waits(a)
 }
@@ -327,6 +330,14 @@ func (l *loop) take(ctx context.Context, t *taskredis.Taken, step int64, sent, n
 	a.ctx, a.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	a.granted = make(chan int64, 1)
 	go l.runAttempt(a)
+}
+
+// cancel has the loop end the context of a task. It does not wait for that.
+func (l *loop) cancel(id string) {
+	select {
+	case l.canceled <- id:
+	case <-l.over:
+	}
 }
 
 // cancelTask ends the context of a task, as asynq's CancelProcessing asks for.

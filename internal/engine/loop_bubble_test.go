@@ -26,7 +26,7 @@ func (c script) Step(ctx context.Context, s *taskredis.Step) (*taskredis.Answer,
 	return nil, ctx.Err()
 }
 
-func (c script) Renew(ctx context.Context, attempts []taskredis.Name) ([]bool, error) {
+func (c script) Renew(ctx context.Context, _ string, attempts []taskredis.Name) ([]bool, error) {
 	if c.renew != nil {
 		return c.renew(attempts)
 	}

@@ -18,7 +18,7 @@ type queues struct {
 	sorted []*queue // all of them, by name
 	strict bool
 	random func(n int) int // from 0 to n-1
-	work   []*queue // those that may have something, in the order of their priorities if that is strict
+	work   []*queue        // those that may have something, in the order of their priorities if that is strict
 }
 
 type queue struct {

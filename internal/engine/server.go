@@ -68,6 +68,12 @@ func (s *Server) Start(ctx context.Context, rules taskredis.Rules) error {
 		},
 	}
 	s.wg.Go(func() { shown.run(ctx) })
+	heard := &cancellation{redis: s.cfg.Redis, cancel: s.loop.cancel, logger: s.cfg.Logger}
+	s.wg.Go(func() { heard.run(ctx) })
+	check := &healthCheck{redis: s.cfg.Redis, every: s.cfg.HealthCheckInterval, report: s.cfg.HealthCheck, logger: s.cfg.Logger}
+	s.wg.Go(func() { check.run(ctx) })
+	groups := newAggregation(&s.cfg, queues)
+	s.wg.Go(func() { groups.run(ctx) })
 	return nil
 }
 

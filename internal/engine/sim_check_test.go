@@ -19,7 +19,7 @@ import (
 // lock of the world, if it says nothing else.
 
 // begins is called by a handler, without the lock.
-func (w *world) begins(n *node, ctx context.Context, t *Task) (*run, bool) {
+func (w *world) begins(n *member, ctx context.Context, t *Task) (*run, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if n.dead || w.failure != "" {
@@ -27,7 +27,7 @@ func (w *world) begins(n *node, ctx context.Context, t *Task) (*run, bool) {
 	}
 	j, attempt := w.jobs[t.ID], t.Taken.Attempt
 	j.begun++
-	r := &run{node: n, job: j, attempt: attempt, resource: t.Resource, ctx: ctx}
+	r := &run{member: n, job: j, attempt: attempt, resource: t.Resource, ctx: ctx}
 	if at, ok := w.attempts[attempt]; !ok || !at.at.After(w.jumped) {
 		r.suspect = true // a failover has forgotten it, or its lock has ended early
 	}
@@ -50,12 +50,12 @@ func (w *world) begins(n *node, ctx context.Context, t *Task) (*run, bool) {
 func (w *world) ends(r *run, result error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if r.node.dead {
+	if r.member.dead {
 		return
 	}
 	w.runs = slices.DeleteFunc(w.runs, func(other *run) bool { return other == r })
 	w.returned[r.attempt+" "+r.job.id] = result
-	w.logf("%s: %s of %s returns %v%s", r.node.name, short(r.attempt), r.job.id, result, ifText(r.ctx.Err() != nil, ", its context had ended"))
+	w.logf("%s: %s of %s returns %v%s", r.member.name, short(r.attempt), r.job.id, result, ifText(r.ctx.Err() != nil, ", its context had ended"))
 }
 
 func ifText(yes bool, text string) string {
@@ -74,7 +74,7 @@ func (w *world) nobodyRuns(resource, why string, but int) {
 	for _, r := range w.runs {
 		if r.resource == resource && r.ctx.Err() == nil && !r.suspect {
 			if but--; but < 0 {
-				others += fmt.Sprintf(" %s of %s on %s", r.attempt, r.job.id, r.node.name)
+				others += fmt.Sprintf(" %s of %s on %s", r.attempt, r.job.id, r.member.name)
 			}
 		}
 	}
@@ -84,7 +84,7 @@ func (w *world) nobodyRuns(resource, why string, but int) {
 }
 
 // stepped takes what a step has done, as Redis has run it.
-func (n *node) stepped(s *taskredis.Step, try int, a *taskredis.Answer, err error) {
+func (n *member) stepped(s *taskredis.Step, try int, a *taskredis.Answer, err error) {
 	w := n.w
 	w.steps++
 	w.logf("%s step %d.%d%s", n.name, s.Number, try, stepText(s, a, err))
@@ -128,7 +128,7 @@ func (n *node) stepped(s *taskredis.Step, try int, a *taskredis.Answer, err erro
 }
 
 // answer takes an answer that comes to a loop, which must have all that the step has begun.
-func (n *node) answer(s *taskredis.Step, try int, a *taskredis.Answer) {
+func (n *member) answer(s *taskredis.Step, try int, a *taskredis.Answer) {
 	w := n.w
 	w.logf("%s hears of step %d.%d", n.name, s.Number, try)
 	if n.told[s.Number] || n.dead {
@@ -567,7 +567,7 @@ func (w *world) checkEnd() {
 			w.failf("left behind: %s", key)
 		}
 	}
-	for _, n := range w.nodes {
+	for _, n := range w.members {
 		if len(n.loop.reports)+len(n.loop.answers) > 0 {
 			w.failf("%s has something left to do", n.name)
 		}

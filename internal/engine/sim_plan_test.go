@@ -197,7 +197,7 @@ func (p *plan) addFaults(r *rand.Rand) {
 		for range 1 + r.IntN(3) {
 			n, again := r.IntN(len(p.servers)), between(r, 100*time.Millisecond, 10*time.Second)
 			at := p.when(r)
-			p.add(at, func(w *world) { w.nodes[n].kill() }, "server %d dies", n+1)
+			p.add(at, func(w *world) { w.members[n].kill() }, "server %d dies", n+1)
 			p.add(at+again, func(w *world) { w.startServer(n) }, "server %d starts", n+1)
 		}
 	}

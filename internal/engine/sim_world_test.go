@@ -33,8 +33,8 @@ type world struct {
 	wg      sync.WaitGroup
 	over    context.Context //nolint:containedctx // ends with the seed
 	end     context.CancelFunc
-	nodes   []*node // by number; nil for one that is down
-	started int     // how many servers were
+	members []*member // by number; nil for one that is down
+	started int       // how many servers were
 	bells   []*bell
 
 	mu      sync.Mutex
@@ -103,7 +103,7 @@ type job struct {
 
 // A run is a call of a handler.
 type run struct {
-	node     *node
+	member   *member
 	job      *job
 	attempt  string
 	resource string
@@ -117,7 +117,7 @@ func newWorld(p *plan, edit func(string) string) *world {
 		model: model{make(map[string]task), make(map[string]attempt0), make(map[string]int), make(map[string]int), make(map[string]int64)},
 		jobs:  make(map[string]*job), returned: make(map[string]error), starts: make(map[string]bool),
 		foreigners: make(map[string]string),
-		nodes:      make([]*node, len(p.servers)),
+		members:    make([]*member, len(p.servers)),
 	}
 	w.redis.offset = p.skew
 	w.over, w.end = context.WithCancel(context.Background())
@@ -164,7 +164,7 @@ func (w *world) play() {
 	if w.sleepUntil(w.length) {
 		w.finish()
 	}
-	for _, n := range w.nodes {
+	for _, n := range w.members {
 		n.kill()
 	}
 	w.end()
@@ -206,7 +206,7 @@ func (w *world) finish() {
 	const most = 10 * time.Minute
 	until := time.Since(w.start) + most
 	for {
-		for i := range w.nodes {
+		for i := range w.members {
 			w.startServer(i)
 		}
 		if w.finished() {
@@ -252,7 +252,7 @@ func (w *world) finished() bool {
 		}
 	}
 	w.mu.Unlock()
-	for _, n := range w.nodes {
+	for _, n := range w.members {
 		idle := false
 		if err := n.loop.do(n.ctx, func() { idle = n.loop.running == 0 && len(n.loop.attempts) == 0 && !n.loop.sending() }); err != nil || !idle {
 			return false
@@ -420,8 +420,8 @@ func (w *world) clock(by time.Duration) {
 	}
 }
 
-// A node is a server, from its start to its death.
-type node struct {
+// A member is a server, from its start to its death.
+type member struct {
 	w            *world
 	n            int
 	name         string
@@ -443,15 +443,15 @@ type node struct {
 func (w *world) startServer(i int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if n := w.nodes[i]; n != nil && !n.dead && n.ctx.Err() == nil {
+	if n := w.members[i]; n != nil && !n.dead && n.ctx.Err() == nil {
 		return
 	}
 	w.started++
-	n := &node{
+	n := &member{
 		w: w, n: w.started, name: fmt.Sprintf("s%d", w.started), gone: make(chan struct{}),
 		tries: make(map[int64]int), taken: make(map[int64][]string), told: make(map[int64]bool),
 	}
-	w.nodes[i] = n
+	w.members[i] = n
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	cfg := &Config{
 		Queues: w.weights, Strict: w.strict, Concurrency: w.servers[i],
@@ -488,7 +488,7 @@ func (w *world) startServer(i int) {
 }
 
 // pulse has the server look for tasks once a second, as upkeep does, and looks whether its loop blocks.
-func (n *node) pulse() {
+func (n *member) pulse() {
 	const every = time.Second
 	time.Sleep(time.Duration(random(n.w.seed, forMisc, 1<<32+uint64(n.n)).Int64N(int64(every)))) //nolint:gosec // not below 0
 	for {
@@ -515,7 +515,7 @@ func (n *node) pulse() {
 }
 
 // check looks at the state of the loop. The loop calls it.
-func (n *node) check() {
+func (n *member) check() {
 	running := 0
 	for _, a := range n.loop.attempts {
 		if a.ended.IsZero() {
@@ -530,7 +530,7 @@ func (n *node) check() {
 }
 
 // kill ends a server at once: nothing of it is heard of any more, but for a call that is on its way.
-func (n *node) kill() {
+func (n *member) kill() {
 	w := n.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -540,13 +540,13 @@ func (n *node) kill() {
 	n.dead = true
 	n.cancel()
 	close(n.gone)
-	w.runs = slices.DeleteFunc(w.runs, func(r *run) bool { return r.node == n })
+	w.runs = slices.DeleteFunc(w.runs, func(r *run) bool { return r.member == n })
 }
 
 // shutdown has a server stop as Server.Shutdown does, for which it has so long. Its process lives for some seconds more.
 func (w *world) shutdown(i int, patience time.Duration) {
 	w.mu.Lock()
-	n := w.nodes[i]
+	n := w.members[i]
 	stopped := n.stopped
 	n.stopped = true
 	w.mu.Unlock()
@@ -584,8 +584,8 @@ func (w *world) shutdown(i int, patience time.Duration) {
 func (w *world) stall(i int, d time.Duration, answers bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for k, n := range w.nodes {
-		if n != nil && (k == i || i == len(w.nodes)) {
+	for k, n := range w.members {
+		if n != nil && (k == i || i == len(w.members)) {
 			n.stalled, n.holdsAnswers = time.Now().Add(d), answers
 		}
 	}
@@ -604,7 +604,7 @@ type fate struct {
 }
 
 // fate draws what becomes of a call. The caller holds the lock.
-func (n *node) fate(kind, a, b uint64) fate {
+func (n *member) fate(kind, a, b uint64) fate {
 	w := n.w
 	r := random(w.seed, kind, uint64(n.n), a, b) //nolint:gosec // not below 0
 	f := fate{
@@ -650,7 +650,7 @@ type reply struct {
 }
 
 // call makes a call that run executes, at the moment at which Redis does, with the lock.
-func (n *node) call(ctx context.Context, f fate, run func() (any, error)) (any, error) {
+func (n *member) call(ctx context.Context, f fate, run func() (any, error)) (any, error) {
 	w := n.w
 	once := func(at time.Duration) (r reply, answered bool) {
 		time.Sleep(at)
@@ -696,8 +696,8 @@ func (n *node) call(ctx context.Context, f fate, run func() (any, error)) (any, 
 	}
 }
 
-// Step makes node a caller.
-func (n *node) Step(ctx context.Context, s *taskredis.Step) (*taskredis.Answer, error) {
+// Step makes member a caller.
+func (n *member) Step(ctx context.Context, s *taskredis.Step) (*taskredis.Answer, error) {
 	n.w.mu.Lock()
 	n.tries[s.Number]++
 	try := n.tries[s.Number]
@@ -718,13 +718,13 @@ func (n *node) Step(ctx context.Context, s *taskredis.Step) (*taskredis.Answer, 
 	return a, nil
 }
 
-func (n *node) Renew(ctx context.Context, attempts []taskredis.Name) ([]bool, error) {
+func (n *member) Renew(ctx context.Context, place string, attempts []taskredis.Name) ([]bool, error) {
 	n.w.mu.Lock()
 	n.calls++
 	f := n.fate(forRenew, uint64(n.calls), 0) //nolint:gosec // not below 0
 	n.w.mu.Unlock()
 	value, err := n.call(ctx, f, func() (any, error) {
-		kept, err := n.steps.Renew(context.Background(), attempts)
+		kept, err := n.steps.Renew(context.Background(), place, attempts)
 		var texts []string
 		for i, name := range attempts {
 			if err == nil {
@@ -742,7 +742,7 @@ func (n *node) Renew(ctx context.Context, attempts []taskredis.Name) ([]bool, er
 	return value.([]bool), nil //nolint:forcetypeassert // it is
 }
 
-func (n *node) Notify(ctx context.Context, queues ...string) error {
+func (n *member) Notify(ctx context.Context, queues ...string) error {
 	n.w.mu.Lock()
 	n.calls++
 	f := n.fate(forRenew, uint64(n.calls), 1) //nolint:gosec // not below 0
@@ -751,7 +751,7 @@ func (n *node) Notify(ctx context.Context, queues ...string) error {
 	return err
 }
 
-func (n *node) idle(ctx context.Context, queues ...string) error {
+func (n *member) idle(ctx context.Context, queues ...string) error {
 	n.w.mu.Lock()
 	n.calls++
 	f := n.fate(forRenew, uint64(n.calls), 2) //nolint:gosec // not below 0
@@ -773,7 +773,7 @@ func orError(err error) string {
 type bell struct {
 	redis.Cmdable // nil: nothing else is called
 
-	n    *node
+	n    *member
 	keys []string
 	rung chan string
 }
@@ -907,7 +907,7 @@ func (w *world) recoverCrashed(queue string) {
 }
 
 // apart sleeps for less than a microsecond, so that what goroutines of one moment do has the same order each time.
-func (w *world) apart(name string, n *node) {
+func (w *world) apart(name string, n *member) {
 	h := uint64(n.n) //nolint:gosec // not below 0
 	for _, b := range []byte(name) {
 		h = mix(h, uint64(b))
@@ -916,7 +916,7 @@ func (w *world) apart(name string, n *node) {
 }
 
 // handle is the handler of a server.
-func (n *node) handle(ctx context.Context, t *Task) (err error) {
+func (n *member) handle(ctx context.Context, t *Task) (err error) {
 	w := n.w
 	w.apart(t.Taken.Attempt, n)
 	r, ok := w.begins(n, ctx, t)
@@ -980,7 +980,7 @@ func (n *node) handle(ctx context.Context, t *Task) (err error) {
 }
 
 // A simLog writes what a server logs into the trace.
-type simLog struct{ n *node }
+type simLog struct{ n *member }
 
 func (simLog) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelWarn }
 func (l simLog) WithAttrs([]slog.Attr) slog.Handler             { return l }

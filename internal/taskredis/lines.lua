@@ -20,7 +20,9 @@ local function mark(lock, queue, due)
 end
 
 -- Frees a lock that an attempt of queue holds by a key. The line with the oldest head may have it as soon as its rule
--- allows; the others a moment later, if a server of that line's queue has a slot for it.
+-- allows; the others a moment later, if a server of that line's queue has a slot for it. Of all that are due the one is
+-- first that was taken longest ago, as its fence tells: so resources take turns, also if many attempts begin and end at
+-- the same time.
 local function free(key, queue)
   local lock = lock_of(key)
   call('DEL', key)
@@ -30,15 +32,16 @@ local function free(key, queue)
   end
   local lines = ours('ZRANGE', lines_of(lock), 0, -1, 'WITHSCORES')
   if #lines == 0 then return end
-  local due = now
+  local taken = try('GET', beside(lock, 'fence'))
+  local due = math.min(now, type(taken) == 'string' and tonumber(string.match(taken, '^%d+')) or now)
   if rule_of(lock) then
     local _, _, later = room(lock)
-    due = later or now
+    due = later or due
   end
   local oldest, others = lines[1], due
   if #lines > 2 then
     local seen = oldest == queue and now or tonumber(call('HGET', slots, oldest) or '0')
-    if now - seen < SEEN then others = due + OFFER end
+    if now - seen < SEEN then others = math.max(due, now) + OFFER end
   end
   mark(lock, oldest, due)
   for i = 3, #lines, 2 do mark(lock, lines[i], others) end

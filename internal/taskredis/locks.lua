@@ -27,10 +27,12 @@ local function ours(command, key, ...)
   return call(command, key, ...)
 end
 
--- Makes the next fence of a lock: the time in us, or one more than the last.
+-- Makes the next fence of a lock: the time in us, or one more than the last. Those of a script differ.
+local fences = 0
 local function fenced(lock)
   local key = beside(lock, 'fence')
-  local fence = digits(now)
+  fences = fences + 1
+  local fence = digits(now + fences)
   local before = try('SET', key, fence, 'PX', fence_ttl, 'GET')
   if type(before) == 'table' and before.err then
     troubles[#troubles + 1] = key .. ': ' .. before.err
@@ -49,11 +51,14 @@ end
 local function value_of(lock) return try('GET', lock) end
 
 -- In how many us somebody should look at a held lock whose value is this: when it expires, or soon if its
--- holder is a program that tells nobody when it leaves.
+-- holder is a program that tells nobody when it leaves. A lock is there in the ms in which its time ends, and gone in
+-- the next; it is not looked at again by this script.
 local function look_in(lock, value)
-  local left = call('PTTL', lock) * 1000
-  if left < 0 or type(value) ~= 'string' or string.sub(value, 1, 7) ~= 'siding:' then return left < 0 and FOREIGN or math.min(left, FOREIGN) end
-  return left
+  local left = call('PTTL', lock)
+  if left < 0 then return FOREIGN end
+  left = math.max(left, 1) * 1000
+  if type(value) == 'string' and string.sub(value, 1, 7) == 'siding:' then return left end
+  return math.min(left, FOREIGN)
 end
 
 local function in_queue(key) return string.sub(key, 1, 8) == 'siding:{' end -- a lock in the slot of a queue

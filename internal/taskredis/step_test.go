@@ -3,6 +3,8 @@ package taskredis
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -278,7 +280,7 @@ func TestStepKeepsToALimit(t *testing.T) {
 		second := s.takes("2 ", done(taken[0]), 5, "q")
 		s.takes("", done(taken[2]), 5, "q")
 		third := s.takes("3 4 ", done(taken[1], second[0]), 5, "q")
-		if kept, err := s.Renew(context.Background(), []Name{third[0].Name, taken[1].Name}); err != nil || fmt.Sprint(kept) != "[true false]" {
+		if kept, err := s.Renew(context.Background(), "", []Name{third[0].Name, taken[1].Name}); err != nil || fmt.Sprint(kept) != "[true false]" {
 			t.Errorf("renewed: want the first alone, have %v, %v", kept, err)
 		}
 		last := s.takes("5 ", done(third...), 5, "q")
@@ -351,7 +353,7 @@ func TestRenewedLeaseDoesNotOutliveItsLock(t *testing.T) {
 		if lease, err := b.rdb.ZScore(context.Background(), LeaseKey("q"), "1").Result(); err != nil || lease != 1_800_000_015 {
 			t.Errorf("want a lease until 1800000015.000, have %.3f, %v", lease, err)
 		}
-		_, err := s.Renew(context.Background(), []Name{taken[0].Name})
+		_, err := s.Renew(context.Background(), "", []Name{taken[0].Name})
 		b.must(err)
 	}
 }
@@ -368,7 +370,7 @@ func TestRenewKnowsALockThatWasJustGranted(t *testing.T) {
 			t.Fatalf("want granted, have %s", a.Results[0])
 		}
 		b.must(b.rdb.PExpire(ctx, "lock:a", time.Second).Err())
-		_, err := s.Renew(ctx, []Name{taken[0].Name}) // as sent before the answer came
+		_, err := s.Renew(ctx, "", []Name{taken[0].Name}) // as sent before the answer came
 		b.must(err)
 		left, err := b.rdb.PTTL(ctx, "lock:a").Result()
 		b.must(err)
@@ -382,6 +384,26 @@ func TestRenewKnowsALockThatWasJustGranted(t *testing.T) {
 	})
 }
 
+// Of locks that are freed together the one is ready first that was taken first, whatever their names and whichever
+// outcome comes first.
+func TestStepFreesInTheOrderOfTaking(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		s := b.server("one")
+		for _, resource := range []string{"c", "a", "d", "b"} {
+			b.pending("q", resource+"1", resource)
+			b.pending("q", resource+"2", resource)
+		}
+		taken := s.takes("c1 a1 d1 b1 ", nil, 5, "q")
+		outcomes := done(taken...)
+		slices.SortFunc(outcomes, func(a, b Outcome) int { return strings.Compare(a.ID, b.ID) })
+		s.takes("", outcomes, 0)
+		for _, want := range []string{"c2 ", "a2 ", "d2 ", "b2 "} {
+			s.takes(want, nil, 1, "q")
+		}
+	})
+}
+
 func TestStepFreesALockThatIsNotTrusted(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bench) {
@@ -391,7 +413,7 @@ func TestStepFreesALockThatIsNotTrusted(t *testing.T) {
 		taken := s.takes("1 ", nil, 2, "q")
 		name := taken[0].Name
 		name.Lock = "" // no renewal was answered in time, so the attempt does not know what it holds
-		again := Outcome{Name: name, Kind: Again, At: time.Now().Add(time.Hour).Unix(), Losses: 1}
+		again := Outcome{Name: name, Kind: Again, After: time.Hour, Losses: 1}
 		s.takes("2 ", []Outcome{again}, 2, "q")
 	})
 }

@@ -97,7 +97,7 @@ var crashes = []scenario{
 		name:  "the lease has not ended",
 		tasks: []task{{name: "a", does: never}},
 		play: func(r *rig) {
-			r.orphan("a", 20*time.Second)
+			r.orphan("a", 28*time.Second)
 			r.note("it is taken back", r.recovers("a"))
 		},
 	},

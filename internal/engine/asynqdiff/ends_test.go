@@ -44,10 +44,10 @@ var ends = []scenario{
 	// A handler that returns the context's error is the usual one, and all agree about it.
 	{name: "a timeout, and the context's error", tasks: []task{timesOut(untilEnd(returnsEnd))}},
 	{name: "a timeout, and the context's error, no retries", tasks: []task{timesOut(untilEnd(returnsEnd), asynq.MaxRetry(0))}},
-	{name: "a timeout, and then nil at the retry", tasks: []task{{name: "a", opts: with(asynq.Timeout(time.Second)), does: []step{untilEnd(returnsEnd), returns(nil)}}}},
+	{name: "a timeout, and then nil at the retry", tasks: []task{{name: "a", opts: with(asynq.Timeout(brief)), does: []step{untilEnd(returnsEnd), returns(nil)}}}},
 	{name: "a deadline, and the context's error", play: func(r *rig) {
 		s := r.start()
-		r.enqueue(task{name: "a", deadline: 2 * time.Second, does: once(untilEnd(returnsEnd))})
+		r.enqueue(task{name: "a", deadline: brief + time.Second, does: once(untilEnd(returnsEnd))})
 		r.attempted()
 		s.shutdown()
 	}},
@@ -115,18 +115,21 @@ var ends = []scenario{
 	{name: "a base context that ends", config: func(c *asynq.Config) {
 		c.BaseContext = func() context.Context {
 			ctx, cancel := context.WithCancelCause(context.Background())
-			time.AfterFunc(time.Second, func() { cancel(errBoom) })
+			time.AfterFunc(brief, func() { cancel(errBoom) })
 			return ctx
 		}
 	}, tasks: []task{{name: "a", does: once(untilEnd(returnsEnd))}}},
 	{name: "a base context whose deadline comes", config: func(c *asynq.Config) {
-		c.BaseContext = func() context.Context { return ending(time.Second) }
+		c.BaseContext = func() context.Context { return ending(brief) }
 	}, tasks: []task{{name: "a", does: once(untilEnd(returnsEnd))}}},
 }
 
-// timesOut is a task whose context ends after a second, the least that asynq knows.
+// brief is a timeout that passes. On a busy machine it is a while until a handler begins.
+const brief = 3 * time.Second
+
+// timesOut is a task whose context ends soon.
 func timesOut(s step, opts ...asynq.Option) task {
-	return task{name: "a", opts: append(opts, asynq.Timeout(time.Second)), does: once(s)}
+	return task{name: "a", opts: append(opts, asynq.Timeout(brief)), does: once(s)}
 }
 
 // returnsEnd is a handler that returns the error of its context.

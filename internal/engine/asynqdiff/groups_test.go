@@ -146,9 +146,10 @@ var groups = []scenario{
 		r.state("a", "")
 		s.shutdown()
 	}},
-	{name: "a group after a stop", config: grouping(1, 0), tasks: []task{inGroup("g", "a")}, play: func(r *rig) {
+	{name: "a group after a stop", config: grouping(1, 0), play: func(r *rig) {
 		s := r.start()
 		s.Stop()
+		r.enqueue(inGroup("g", "a"))
 		r.state("a", "")
 		s.shutdown()
 	}},

@@ -83,7 +83,7 @@ var outcomes = []scenario{
 		})},
 		{name: "index", does: once(func(_ context.Context, a *attempt) error { return []error{}[a.n] })},
 	}},
-	{name: "Goexit", differs: differsGoexit, tasks: []task{{name: "a", opts: with(asynq.Timeout(time.Second)), does: once(exits())}}},
+	{name: "Goexit", differs: differsGoexit, tasks: []task{{name: "a", opts: with(asynq.Timeout(brief)), does: once(exits())}}},
 
 	{name: "results", tasks: []task{
 		{name: "kept", opts: kept, does: once(writes("42", returns(nil)))},

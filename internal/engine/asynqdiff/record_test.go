@@ -18,6 +18,7 @@ import (
 type record struct {
 	mu       sync.Mutex
 	calls    []string // in their order
+	groups   []string // calls of the aggregator, beside which handlers run
 	attempts []*attempt
 	bases    int // calls of BaseContext
 }
@@ -128,9 +129,10 @@ func (r *record) allLeft() bool {
 func (r *record) lines(ordered bool) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	calls := slices.Clone(r.calls)
+	calls, groups := slices.Clone(r.calls), slices.Clone(r.groups)
 	if !ordered {
 		slices.Sort(calls)
+		slices.Sort(groups)
 	}
 	var ends []string
 	for _, a := range r.attempts {
@@ -144,7 +146,7 @@ func (r *record) lines(ordered bool) []string {
 	if n := len(calls); n > 100 { // of tasks that are all alike
 		calls, ends = []string{fmt.Sprintf("%d calls", n)}, nil
 	}
-	return slices.Concat([]string{"# calls"}, calls, []string{fmt.Sprintf("base contexts: %d", r.bases), "# how handlers ended"}, ends)
+	return slices.Concat([]string{"# calls"}, calls, groups, []string{fmt.Sprintf("base contexts: %d", r.bases), "# how handlers ended"}, ends)
 }
 
 type baseKey struct{}
@@ -192,7 +194,9 @@ func (r *rig) listen(on *server, c *asynq.Config) {
 			for i, t := range tasks {
 				all[i] = shows(t)
 			}
-			note("GroupAggregator %s: %s", group, strings.Join(all, "; "))
+			r.record.mu.Lock()
+			r.record.groups = append(r.record.groups, fmt.Sprintf("GroupAggregator %s: %s", group, strings.Join(all, "; ")))
+			r.record.mu.Unlock()
 			return aggregator.Aggregate(group, tasks)
 		})
 	}

@@ -67,7 +67,8 @@ var shutdowns = []scenario{
 			r.begun("a", 1)
 			s.shutdown()
 			s = r.start()
-			r.left("b", 1)
+			r.state("a", "")
+			r.state("b", "")
 			s.shutdown()
 		},
 	},

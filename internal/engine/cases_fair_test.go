@@ -1,0 +1,216 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/taskredis"
+	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/internal/verify"
+)
+
+// alike checks that at any time the numbers of attempts that have begun on resources differ by at most 2. Their fences
+// tell when that was; handlers of attempts that begin together are in any order.
+func alike(t *testing.T, visits []visit, resources []string) {
+	t.Helper()
+	slices.SortFunc(visits, func(a, b visit) int { return cmp.Compare(a.Taken.Fence, b.Taken.Fence) })
+	begun := make(map[string]int)
+	worst := 0
+	for i, v := range visits {
+		begun[v.Resource]++
+		least, most := begun[v.Resource], begun[v.Resource]
+		for _, resource := range resources {
+			least, most = min(least, begun[resource]), max(most, begun[resource])
+		}
+		if most-least > 2 && most-least > worst {
+			worst = most - least
+			t.Errorf("after %d attempts: want numbers that differ by at most 2, have %v", i+1, begun)
+		}
+	}
+}
+
+// TestResourcesProgressAlikeOnFewerSlots: more resources have waiting tasks than there are slots, as after a deploy
+// with fewer slots, or a crash. None has to wait until the others are empty.
+func TestResourcesProgressAlikeOnFewerSlots(t *testing.T) {
+	t.Parallel()
+	const most, less = 8, 4
+	for _, crash := range []bool{false, true} {
+		t.Run(fmt.Sprint("crash: ", crash), func(t *testing.T) {
+			t.Parallel()
+			const each = 40
+			f, l, resources := newFleet(t), newLedger(t), names(6)
+			f.crowd("q", each, resources...)
+			may := make(chan struct{}) // an attempt may end
+			work := func(*Task) time.Duration { <-may; return 0 }
+			first := f.node(l, work, slots(most), ttl(time.Second))
+			f.eventually(f.parked("q", 6*(each-1)))
+			if crash {
+				first.kill()
+			}
+			for range 6 {
+				may <- struct{}{}
+			}
+			first.shut(t)
+			for _, resource := range resources { // crashed ones expire one after the other
+				poll.Eventually(t, resource+" free", func() bool { return f.rdb.Exists(t.Context(), "lock:"+resource).Val() == 0 })
+			}
+			f.node(l, work, slots(less))
+			for begun := 6; begun < 5*each; begun += less { // so that each resource has some left
+				f.eventually(l.begun(begun + less))
+				for range less { // attempts end at the same time, so others begin at the same time
+					may <- struct{}{}
+				}
+			}
+			close(may)
+			alike(t, l.all()[:5*each], resources)
+		})
+	}
+	t.Run("as time goes by", func(t *testing.T) {
+		t.Parallel()
+		verify.Long(t)
+		const each, takes = 60, 200 * time.Millisecond
+		f, l, resources := newFleet(t), newLedger(t), names(6)
+		f.crowd("q", each, resources...)
+		first := f.node(l, always(takes), slots(most))
+		f.eventually(f.taken("q"))
+		first.shut(t)
+		f.node(l, always(takes), slots(less))
+		f.within(time.Minute, l.over(6*each))
+		alike(t, l.all(), resources)
+	})
+}
+
+// gaps returns for each resource the most attempts that have begun between two of its own, or after its last one.
+func gaps(visits []visit, resources []string) map[string]int {
+	last, most := make(map[string]int), make(map[string]int)
+	for _, resource := range resources {
+		last[resource] = -1
+	}
+	for i, v := range visits {
+		most[v.Resource] = max(most[v.Resource], i-last[v.Resource]-1)
+		last[v.Resource] = i
+	}
+	for _, resource := range resources {
+		most[resource] = max(most[resource], len(visits)-last[resource]-1)
+	}
+	return most
+}
+
+// TestEachResourceIsServedInItsTurn: many resources have many waiting tasks, and one of three servers dies. No
+// resource goes without service for longer than two rounds, and a new task of a new resource starts within two. A
+// round is as many attempts as there are resources, so it lasts (resources / slots) x the time of a task.
+func TestEachResourceIsServedInItsTurn(t *testing.T) {
+	t.Parallel()
+	test := func(t *testing.T, each int, takes time.Duration, change func(*Config)) {
+		t.Parallel()
+		f, l, resources := newFleet(t), newLedger(t), names(50)
+		f.crowd("q", each, resources...)
+		var nodes []*node
+		for range 3 {
+			nodes = append(nodes, f.node(l, always(takes), slots(10), change))
+		}
+		f.within(time.Minute, f.parked("q", 30*each))
+		died := time.Now()
+		nodes[0].kill()
+
+		f.within(time.Minute, func() error { // all resources that it had are back
+			if recovered := served(l, nodes[0], resources); recovered != "" {
+				return errors.New(recovered)
+			}
+			return nil
+		})
+		if took := time.Since(died); took > nodes[0].cfg.TTL+5*time.Second {
+			t.Errorf("want the resources of the dead server at work after its TTL, have them after %v", took)
+		}
+		from := len(l.all())
+		enqueued := len(l.all())
+		id := f.add("q", "new")
+		f.within(time.Minute, l.begun(from+400))
+
+		visits := l.all()
+		for resource, most := range gaps(visits[from:from+400], resources) {
+			if most > 100 && resource != "new" {
+				t.Errorf("%s: want at most two rounds of other attempts between two of its own, have %d attempts", resource, most)
+			}
+		}
+		started := slices.IndexFunc(visits, func(v visit) bool { return v.ID == id })
+		if started < 0 || started-enqueued > 100 {
+			t.Errorf("want the new task started within two rounds, have %d attempts before it", started-enqueued)
+		}
+	}
+	t.Run("short", func(t *testing.T) { test(t, 60, 50*time.Millisecond, ttl(2*time.Second)) })
+	t.Run("long", func(t *testing.T) {
+		verify.Long(t)
+		test(t, 400, 200*time.Millisecond, slots(10))
+	})
+}
+
+// served names a resource that was not served since the server on which it was at work has died.
+func served(l *ledger, dead *node, resources []string) string {
+	visits := l.all()
+	for _, resource := range resources {
+		i := len(visits) - 1
+		for i >= 0 && visits[i].Resource != resource {
+			i--
+		}
+		if i >= 0 && visits[i].node == dead {
+			return "not served: " + resource
+		}
+	}
+	return ""
+}
+
+// TestWaitersOfAnotherQueueDelayNobody: waiters of a queue whose servers are gone, or busy, are in front of those of a
+// queue that is served.
+func TestWaitersOfAnotherQueueDelayNobody(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{20, 1000} {
+		for _, busy := range []bool{false, true} {
+			t.Run(fmt.Sprint(n, " waiters, busy servers: ", busy), func(t *testing.T) {
+				t.Parallel()
+				f, l := newFleet(t), newLedger(t)
+				ctx := context.Background()
+				f.rdb.Set(ctx, "lock:a", "siding:test-1-1:the test", time.Minute)
+				f.crowd("other", n, "a")
+				work := func(task *Task) time.Duration {
+					if task.Queue == "other" {
+						return time.Minute
+					}
+					return 0
+				}
+				others := f.node(l, work, serves("other"), slots(1))
+				f.eventually(f.parked("other", n))
+				if busy {
+					f.add("other", "b")
+					f.eventually(l.begun(1))
+				} else {
+					others.shut(t)
+				}
+				f.crowd("q", 20, "a")
+				f.node(l, work)
+				f.eventually(f.parked("q", 20))
+				// The test lets go as an attempt does: each line is looked at.
+				f.rdb.Del(ctx, "lock:a")
+				f.rdb.ZAddLT(ctx, taskredis.ReadyKey("q"), redis.Z{Score: 1, Member: "lock:a"})
+				f.rdb.LPush(ctx, taskredis.NotifyKey("q"), 1)
+				f.within(3*time.Second, func() error {
+					if have := len(l.of("a")); have != 20 {
+						return fmt.Errorf("want 20 attempts on a, have %d", have)
+					}
+					return nil
+				})
+				if others.dead() {
+					return
+				}
+				others.kill() // its task would run for a minute
+			})
+		}
+	}
+}

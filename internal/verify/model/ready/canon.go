@@ -1,0 +1,195 @@
+package ready
+
+import (
+	"cmp"
+	"slices"
+)
+
+// tidy forgets what cannot change anything any more.
+func (m *Model) tidy(s *State) {
+	for n := range m.Tasks {
+		t := &s.Tasks[n]
+		if t.Attempt != 0 && t.Status != Active && !s.knows(t.Attempt) {
+			t.Attempt = 0
+		}
+	}
+	for i := range s.Attempts {
+		a := &s.Attempts[i]
+		again := s.Behind || s.Servers[a.Server].Gap || s.Failed && s.Records[a.Server] == Forgotten // its outcome may be sent again
+		if a.Phase == Settled && !again && s.Locks[m.Tasks[a.Task-1].Resource].Token != token(i) {
+			a.Phase = Gone
+		}
+		if a.Phase != Gone {
+			continue
+		}
+		*a = Attempt{Task: a.Task, Server: a.Server, Phase: Gone, Kind: a.Kind, Locked: a.Locked}
+		name := token(i)
+		switch known := s.refers(&s.Redis, name) || s.Behind && s.refers(&s.Copied, name); {
+		case s.carries(i):
+		case known:
+			a.Kind, a.Server = NoKind, 0
+		default:
+			*a = Attempt{}
+		}
+	}
+	s.Unfair = false
+	for _, redis := range []*Redis{&s.Redis, &s.Copied} {
+		for q := range redis.Queues {
+			for r, score := range redis.Queues[q].Ready {
+				if !m.Turns || !score.due() {
+					redis.Queues[q].Since[r] = 0
+				}
+			}
+		}
+	}
+}
+
+// knows reports whether a process may still name an attempt.
+func (s *State) knows(name uint8) bool {
+	i := int(name - 1)
+	return s.Attempts[i].Phase != Gone && s.Attempts[i].Phase != None || s.carries(i)
+}
+
+// carries reports whether a late copy has an outcome of the attempt.
+func (s *State) carries(slot int) bool {
+	for n := range s.Servers {
+		if s.Servers[n].Late.Kinds[slot] != NoKind || s.Servers[n].Sent.Kinds[slot] != NoKind {
+			return true
+		}
+	}
+	return false
+}
+
+// refers reports whether Redis knows an attempt.
+func (s *State) refers(r *Redis, name uint8) bool {
+	return slices.ContainsFunc(r.Locks[:], func(l Lock) bool { return l.Token == name }) ||
+		slices.ContainsFunc(r.Tasks[:], func(t Task) bool { return t.Attempt == name })
+}
+
+// Canonical implements [explore.Model]. It names attempts, tickets and scores anew.
+func (m *Model) Canonical(s State) State {
+	s.sortAttempts()
+	for r := range uint8(MaxResources) {
+		m.renumberTickets(&s, r)
+	}
+	renumberScores(&s.Redis)
+	if s.Behind {
+		renumberScores(&s.Copied)
+	}
+	return s
+}
+
+// sortAttempts orders the attempts by what they are.
+func (s *State) sortAttempts() {
+	type numbered struct {
+		Attempt
+		was int
+	}
+	var sorted [maxAttempts]numbered
+	for i, a := range s.Attempts {
+		sorted[i] = numbered{a, i}
+	}
+	slices.SortStableFunc(sorted[:], func(a, b numbered) int { return cmp.Compare(s.key(b.was), s.key(a.was)) })
+	var names [int(foreign) + 1]uint8
+	names[locker], names[foreign] = locker, foreign
+	for i, a := range sorted {
+		s.Attempts[i] = a.Attempt
+		names[token(a.was)] = token(i)
+	}
+	for _, redis := range []*Redis{&s.Redis, &s.Copied} {
+		for r := range redis.Locks {
+			redis.Locks[r].Token = names[redis.Locks[r].Token]
+		}
+		for n := range redis.Tasks {
+			redis.Tasks[n].Attempt = names[redis.Tasks[n].Attempt]
+		}
+	}
+	for n := range s.Servers {
+		for _, sent := range []*Copy{&s.Servers[n].Sent, &s.Servers[n].Late} {
+			before := sent.Kinds
+			for i, a := range sorted {
+				sent.Kinds[i] = before[a.was]
+			}
+		}
+	}
+}
+
+// key orders attempts; those that are none come last.
+func (s *State) key(slot int) (key uint64) {
+	a := &s.Attempts[slot]
+	name := token(slot)
+	key = uint64(a.Task)<<8 | uint64(a.Phase)
+	bit := func(set bool) {
+		if key <<= 1; set {
+			key++
+		}
+	}
+	bit(a.Locked)
+	bit(a.Lost)
+	bit(a.Late)
+	bit(a.Orphan)
+	for _, r := range []*Redis{&s.Redis, &s.Copied} {
+		bit(slices.ContainsFunc(r.Locks[:], func(l Lock) bool { return l.Token == name }))
+		bit(slices.ContainsFunc(r.Tasks[:], func(t Task) bool { return t.Attempt == name }))
+	}
+	bit(a.Server > 0)
+	key = key<<8 | uint64(a.Kind)<<4 | uint64(a.Result)
+	for n := range s.Servers {
+		bit(s.Servers[n].Late.Kinds[slot] != NoKind)
+	}
+	return key
+}
+
+// renumberTickets names a resource's tickets anew in their order.
+func (m *Model) renumberTickets(s *State, r uint8) {
+	var all [2 * (2*MaxTasks + MaxQueues)]*uint8
+	tickets := all[:0]
+	add := func(redis *Redis) {
+		for n := range m.Tasks {
+			if m.Tasks[n].Resource == r {
+				tickets = append(tickets, &redis.Tasks[n].Ticket, &redis.Tasks[n].Line)
+			}
+		}
+		for q := range redis.Locks[r].Lines {
+			tickets = append(tickets, &redis.Locks[r].Lines[q])
+		}
+	}
+	if add(&s.Redis); s.Behind {
+		add(&s.Copied)
+	}
+	var names [64]uint8
+	for _, ticket := range tickets {
+		names[*ticket] = 1
+	}
+	last := uint8(0)
+	for ticket := 1; ticket < len(names); ticket++ {
+		last += names[ticket]
+		names[ticket] = last
+	}
+	names[0] = 0
+	for _, ticket := range tickets {
+		*ticket = names[*ticket]
+	}
+}
+
+// renumberScores names the scores that are due anew in their order.
+func renumberScores(redis *Redis) {
+	for q := range redis.Queues {
+		queue := &redis.Queues[q]
+		var dues, sinces [MaxResources]uint8
+		due, since := dues[:0], sinces[:0]
+		for r, score := range queue.Ready {
+			if score.due() {
+				due, since = append(due, uint8(score)), append(since, queue.Since[r])
+			}
+		}
+		slices.Sort(due)
+		slices.Sort(since)
+		for r, score := range queue.Ready {
+			if score.due() {
+				queue.Ready[r] = Score(slices.Index(due, uint8(score)) + 1)
+				queue.Since[r] = min(queue.Since[r], uint8(slices.Index(since, queue.Since[r])+1))
+			}
+		}
+	}
+}

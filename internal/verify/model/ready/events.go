@@ -1,0 +1,333 @@
+package ready
+
+// apply makes a move. It reports whether it is one.
+func (m *Model) apply(s *State, move Move) bool {
+	server := move.Server
+	sv, queue, l := &s.Servers[server], &s.Queues[move.Queue], &s.Locks[move.Resource]
+	switch move.Event {
+	case Step, StepFails:
+		sent := s.copyOf(server, m.Servers[server].Slots, move.Queue)
+		x := m.run(s, server, &sent, NoCopy, false, move.N)
+		m.hear(s, server, false, false)
+		s.rest(x, m.Servers[server].Slots)
+		return move.Event == Step || x.failed
+	case StepUnheard, StepDelayed:
+		sv.Sent = s.copyOf(server, m.Servers[server].Slots, move.Queue)
+		sv.Waits, sv.Asleep, sv.Alarm, sv.Popped = true, false, false, false
+		if move.Event == StepUnheard {
+			m.run(s, server, &sv.Sent, NoCopy, false, 0)
+		} else {
+			sv.Late, sv.Way = sv.Sent, Same
+		}
+	case Resend:
+		replayed := s.Records[server] == Latest
+		m.run(s, server, &sv.Sent, NoCopy, false, 0)
+		m.hear(s, server, replayed, replayed)
+	case HearLate:
+		m.hear(s, server, false, true)
+	case Arrive, ArriveAged:
+		late, way := sv.Late, sv.Way
+		sv.Late, sv.Way = Copy{}, NoCopy
+		m.run(s, server, &late, way, move.Event == ArriveAged, 0)
+	case HandlerEnds:
+		m.handlerEnds(s, move)
+	case Wake:
+		queue.Notify, sv.Asleep, sv.Alarm, sv.Listens = false, false, false, false
+		sv.Popped = (sv.Drains || s.working(server) >= m.Servers[server].Slots) && m.Mistake != PoppedForgotten
+	case SecondPasses:
+		sv.Asleep, sv.Alarm, sv.Listens = false, false, false
+	case WindowEnds:
+		s.windowEnds(server)
+	case Heartbeat:
+		s.heartbeat(server)
+	case Crash:
+		s.die(server)
+	case Stop:
+		sv.Stopped = true
+	case Drain:
+		sv.Drains, sv.Asleep, sv.Alarm = true, false, false
+	case Continue:
+		m.goOn(s, server)
+	case Unseen:
+		queue.Seen = false
+	case Pause:
+		queue.Paused = true
+	case Unpause:
+		queue.Paused = false
+	case ForeignTakes:
+		l.Token, l.Far, l.Fresh = foreign, false, false
+	case ForeignLeaves:
+		l.Token = free
+	case LockerTakes:
+		l.Token, l.Fresh = locker, false
+	case LockerLeaves, Revoke:
+		if move.Event == Revoke {
+			s.Attempts[l.Token-1].Orphan = true
+		}
+		if l.Token = free; m.Mistake != LockerUnmarked {
+			x := &script{Model: m, s: s}
+			x.release(move.Resource, MaxQueues)
+		}
+	case Expire:
+		m.expire(s, move.Resource)
+	case EntryDue:
+		m.entryDue(s, move.Queue, move.Resource)
+		m.wakeAll(s, move.Queue)
+	case OfferEnds:
+		m.offerEnds(s, move.Resource)
+	case Upkeep:
+		m.upkeep(s)
+	case Evict:
+		m.evict(s, move)
+	case ClockBack:
+		m.stepBack(s)
+	case ReplicaStops:
+		s.Copied, s.Behind = s.Redis, true
+	case Failover:
+		m.failOver(s)
+	default:
+		m.taskEvent(s, move)
+	}
+	return true
+}
+
+// taskEvent makes a move of one task.
+func (m *Model) taskEvent(s *State, move Move) {
+	t, queue := s.task(move.Task), &s.Queues[move.Queue]
+	switch move.Event {
+	case Enqueue, EnqueueAgain:
+		*t = Task{Status: Pending, Known: m.Tasks[move.Task-1].Resource != Unguarded && !m.Tasks[move.Task-1].Plain, Line: t.Line, Lease: t.Lease}
+		queue.push(move.Task)
+		queue.Notify = queue.Notify || !m.Tasks[move.Task-1].Plain
+	case LeaseEnds:
+		t.Lease = Over
+	case TimeComes:
+		m.timeComes(s, move)
+	case Judge:
+		t.Set = Backoff // the score in the retry set, and not siding_until
+	case Delete:
+		queue.remove(move.Task)
+		*t = Task{Status: Deleted, Line: t.Line, Lease: t.Lease}
+	case Archive:
+		queue.remove(move.Task)
+		t.Status, t.Set = Archived, NotIn
+	case RunNow:
+		t.Status, t.Set = Pending, NotIn
+		queue.push(move.Task)
+	default:
+		panic("ready: no such move")
+	}
+}
+
+// handlerEnds is the end of a handler.
+func (m *Model) handlerEnds(s *State, move Move) {
+	a := &s.Attempts[move.N]
+	a.Phase, a.Kind = Ended, move.Kind
+	if move.Kind != Succeed {
+		s.Failures--
+	}
+}
+
+// windowEnds ends the time in which a server may trust what it has not heard of yet.
+func (s *State) windowEnds(server uint8) {
+	for i := range s.Attempts {
+		if a := &s.Attempts[i]; a.Server == server && a.unheard() {
+			a.Late = true
+		}
+	}
+}
+
+// unheard reports whether an attempt has a lock of which its server does not know.
+func (a *Attempt) unheard() bool {
+	return a.Phase == Begun || a.Phase == Ended && a.Result == IsGranted
+}
+
+// heartbeat tells a server which of its attempts have lost their locks.
+func (s *State) heartbeat(server uint8) {
+	for i := range s.Attempts {
+		if a := &s.Attempts[i]; a.Server == server && a.Orphan {
+			a.Lost = true
+		}
+	}
+}
+
+// goOn is a process that continues. What its heartbeat finds is renewed.
+func (m *Model) goOn(s *State, server uint8) {
+	s.Servers[server].Stopped = false
+	for i := range s.Attempts {
+		a := &s.Attempts[i]
+		if a.Server != server || a.Lost && m.Mistake != LeaseRenewedAlone || a.Phase != Running && a.Phase != Ended || a.unheard() {
+			continue
+		}
+		t := s.task(a.Task)
+		if t.Status != Active || t.Attempt != token(i) {
+			continue
+		}
+		if !a.Locked || m.Mistake == LeaseRenewedAlone {
+			t.Lease = Runs
+		} else if l := &s.Locks[m.Tasks[a.Task-1].Resource]; l.Token == token(i) {
+			t.Lease, l.Far = Runs, false
+		}
+	}
+}
+
+// expire ends a lock, and the lease with it.
+func (m *Model) expire(s *State, r uint8) {
+	l := &s.Locks[r]
+	slot := l.Token - 1
+	a := &s.Attempts[slot]
+	a.Lost = a.Lost || (a.Phase == Running || a.Phase == Ended) && m.Mistake != TrustsTooLong
+	if t := s.task(a.Task); t.Status == Active && t.Attempt == l.Token && m.Mistake != LeaseLater {
+		t.Lease = Over
+	}
+	l.Token, l.Fresh = free, false
+	for q := range uint8(MaxQueues) {
+		m.entryDue(s, q, r)
+		m.wakeAll(s, q)
+	}
+}
+
+// entryDue makes an entry due whose time has come.
+func (m *Model) entryDue(s *State, q, r uint8) {
+	queue := &s.Queues[q]
+	if entry := &queue.Ready[r]; *entry == Second || *entry == Expiry || *entry == Later {
+		queue.due(r)
+	}
+}
+
+// wakeAll wakes the servers of a queue: they sleep for a second at most.
+func (m *Model) wakeAll(s *State, q uint8) {
+	for n := range s.Servers {
+		if m.serves(uint8(n), q) {
+			s.Servers[n].Asleep, s.Servers[n].Alarm = false, false
+		}
+	}
+}
+
+// offerEnds ends the 50 ms after a release. Servers that know of that look.
+func (m *Model) offerEnds(s *State, r uint8) {
+	s.Locks[r].Fresh = false
+	for q := range uint8(MaxQueues) {
+		queue := &s.Queues[q]
+		if queue.Ready[r] != Offer {
+			continue
+		}
+		queue.due(r)
+		for n := range s.Servers {
+			if sv := &s.Servers[n]; m.serves(uint8(n), q) && sv.Alarm {
+				sv.Asleep, sv.Alarm = false, false
+			}
+		}
+	}
+}
+
+// timeComes is the forwarder at the time at which a task may run again.
+func (m *Model) timeComes(s *State, move Move) {
+	t, queue := s.task(move.Task), &s.Queues[move.Queue]
+	if t.Set == Held {
+		t.Set = Waits
+		m.entryDue(s, move.Queue, move.Resource)
+		m.wakeAll(s, move.Queue)
+		return
+	}
+	t.Status, t.Set = Pending, NotIn
+	queue.push(move.Task)
+	queue.Notify = true
+}
+
+// upkeep rebuilds lines, lists of lines and ready sets by the hashes and the retry set.
+func (m *Model) upkeep(s *State) {
+	x := &script{Model: m, s: s}
+	for n := range m.Tasks {
+		t := &s.Tasks[n]
+		if t.Known && t.Status == Retry && (t.Set == Waits || t.Set == Held) {
+			t.Line = t.Ticket
+		}
+	}
+	for q := range uint8(MaxQueues) {
+		for r := range uint8(MaxResources) {
+			head, line := m.head(&s.Redis, q, r), uint8(0)
+			if head != 0 {
+				line = s.task(head).Line
+			}
+			rebuilt := s.Locks[r].Lines[q] != line // so that a release may not have marked it
+			s.Locks[r].Lines[q] = line
+			if head != 0 && (rebuilt || s.Queues[q].Ready[r] == NoEntry) {
+				x.mark(q, r, 1)
+			}
+		}
+		m.wakeAll(s, q)
+	}
+	s.Damaged = false
+}
+
+// evict loses a key.
+func (m *Model) evict(s *State, move Move) {
+	s.Damaged = true
+	switch move.N {
+	case 0:
+		s.Queues[move.Queue].Ready = [MaxResources]Score{}
+	case 1:
+		for n := range m.Tasks {
+			if m.in(ID(n+1), move.Queue, move.Resource) {
+				s.Tasks[n].Line = 0
+			}
+		}
+	default:
+		s.Locks[move.Resource].Lines = [MaxQueues]uint8{}
+	}
+}
+
+// stepBack is a step of Redis' clock. What is not renewed lasts longer by it.
+func (m *Model) stepBack(s *State) {
+	s.Back = true
+	for q := range s.Queues {
+		for r, score := range s.Queues[q].Ready {
+			if score != NoEntry {
+				s.Queues[q].Ready[r] = Never
+			}
+		}
+	}
+	for r := range s.Locks {
+		l := &s.Locks[r]
+		l.Fresh = false
+		l.Far = l.attempt() && !s.renewed(l.Token)
+	}
+	for n := range m.Tasks {
+		if t := &s.Tasks[n]; t.Lease != NoLease && !s.renewed(t.Attempt) {
+			t.Lease = Far
+		}
+	}
+	for n := range s.Servers {
+		s.Servers[n].Strange, s.Servers[n].Alarm = true, false
+	}
+}
+
+// renewed reports whether heartbeats renew the lock and the lease of an attempt.
+func (s *State) renewed(attempt uint8) bool {
+	if attempt == free {
+		return false
+	}
+	a := &s.Attempts[attempt-1]
+	return (a.Phase == Running || a.Phase == Ended) && !a.unheard() && !a.Lost && !a.Orphan && !s.Servers[a.Server].Stopped
+}
+
+// failOver makes a replica the master that has not seen the last writes.
+func (m *Model) failOver(s *State) {
+	s.Redis, s.Copied, s.Behind, s.Failed = s.Copied, Redis{}, false, true
+	for i := range s.Attempts {
+		a := &s.Attempts[i]
+		forgotten := s.Records[a.Server] != Latest
+		switch {
+		case a.Phase == Begun && forgotten:
+			a.Phase = Gone
+		case a.Phase == Running || a.Phase == Ended:
+			if forgotten {
+				a.Result = NoResult
+				a.Locked = a.Locked && a.Kind != Ask
+			}
+			t := s.task(a.Task)
+			a.Orphan = t.Status != Active || t.Attempt != token(i) || a.Locked && s.Locks[m.Tasks[a.Task-1].Resource].Token != token(i)
+		}
+	}
+}

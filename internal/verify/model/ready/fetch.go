@@ -1,0 +1,378 @@
+package ready
+
+import "slices"
+
+// fetch begins attempts for the free slots, and returns how many of these are left.
+func (x *script) fetch(sent *Copy, answers bool) (left uint8) {
+	s := x.s
+	var open [MaxQueues]bool
+	if sent.Slots == 0 {
+		return 0
+	}
+	for n := range uint8(MaxQueues) {
+		q := (sent.Order + n) % MaxQueues
+		if !x.serves(x.server, q) {
+			continue
+		}
+		if open[q] = x.done[q] && !s.Queues[q].Paused; open[q] {
+			s.Queues[q].Seen = true
+		}
+	}
+	for left = sent.Slots - min(sent.Slots, x.asking); left > 0; left-- {
+		took := false
+		for n := range uint8(MaxQueues) {
+			q := (sent.Order + n) % MaxQueues
+			if took = open[q] && x.take(q, answers); took {
+				break
+			}
+		}
+		if !took {
+			break
+		}
+	}
+	for q := range uint8(MaxQueues) {
+		if x.Mistake == RecoverLast && x.serves(x.server, q) {
+			x.recover(q)
+			x.more = true
+		}
+	}
+	return left
+}
+
+// take begins an attempt of a task of the queue, from the ready set and from pending in turns.
+func (x *script) take(q uint8, answers bool) bool {
+	turn := &x.s.Servers[x.server].Turn[q]
+	pending := *turn
+	if x.Mistake == TurnForgotten {
+		pending = true
+	}
+	for range 3 { // to park a task may make its lock's entry due
+		if pending && x.fromPending(q, answers) || !pending && x.fromReady(q, answers) {
+			*turn = !pending
+			x.countTurns(q, pending)
+			return true
+		}
+		pending = !pending
+	}
+	return false
+}
+
+// countTurns counts how often in a row the ready set or pending was not served although it could have been.
+func (x *script) countTurns(q uint8, fromPending bool) {
+	s, queue := x.s, &x.s.Queues[q]
+	if !x.Turns {
+		return
+	}
+	ready := false
+	for r, score := range queue.Ready {
+		ready = ready || score.due() && s.Locks[r].Token == free && x.startable(s, q, uint8(r))
+	}
+	pending := slices.ContainsFunc(queue.Pending[:], func(id ID) bool {
+		return id != 0 && (!s.task(id).Known || s.Locks[x.Tasks[id-1].Resource] == Lock{})
+	})
+	count, other, could := &queue.PassedReady, &queue.PassedPending, ready
+	if !fromPending {
+		count, other, could = other, count, pending
+	}
+	if *other = 0; could {
+		*count++
+	} else {
+		*count = 0
+	}
+}
+
+// fair notes whether a resource is served before another one that was ready longer.
+func (x *script) fair(q, r uint8) {
+	s, queue := x.s, &x.s.Queues[q]
+	for other, score := range queue.Ready {
+		if score.due() && queue.Since[other] < queue.Since[r] && s.Locks[other].Token == free && x.startable(s, q, uint8(other)) {
+			s.Unfair = x.Turns
+		}
+	}
+}
+
+// fromReady begins the first waiter of the resource that has been ready longest.
+func (x *script) fromReady(q uint8, answers bool) bool {
+	for range maxLooks {
+		r := x.s.Queues[q].first()
+		if r == MaxResources {
+			return false
+		}
+		began, over := false, false
+		if !x.item(func() { began, over = x.look(q, r, answers) }) {
+			x.s.Queues[q].Ready[r] = Second // what cannot be looked at does not stop the others
+		}
+		switch {
+		case began:
+			return true
+		case over:
+			return false
+		}
+	}
+	x.more = x.more || x.s.Queues[q].first() < MaxResources
+	return false
+}
+
+// first returns the resource that is due first, MaxResources for none.
+func (q *Queue) first() uint8 {
+	first := uint8(MaxResources)
+	for r, score := range q.Ready {
+		if score.due() && (first == MaxResources || score < q.Ready[first]) {
+			first = uint8(r)
+		}
+	}
+	return first
+}
+
+// look looks at one entry that is due. over says that it stays due, and that this was enough.
+func (x *script) look(q, r uint8, answers bool) (began, over bool) {
+	s := x.s
+	l, entry := &s.Locks[r], &s.Queues[q].Ready[r]
+	if l.Token != free {
+		x.write()
+		*entry = x.when(q, r, 0)
+		if l.Far && x.Mistake != ClockUnseen {
+			l.Far = false // it has more time left than any lock is given
+		}
+		if x.Mistake == LookForgets {
+			*entry = NoEntry
+		}
+		return false, false
+	}
+	if oldest := l.oldest(); x.Mistake == OfferForever && oldest < MaxQueues && oldest != q {
+		*entry = Offer
+		return false, false
+	}
+	for passed := 0; ; passed++ {
+		id := x.head(&s.Redis, q, r)
+		if id == 0 {
+			x.relist(q, r, true)
+			return false, false
+		}
+		t := s.task(id)
+		waits := t.Ticket == t.Line && (t.Status == Pending || t.Status == Retry && (t.Set == Waits || t.Set == Held))
+		switch x.Mistake {
+		case HeadUnverified:
+			waits = true
+		case TicketUnverified:
+			waits = t.Status == Pending || t.Status == Retry && t.Set == Waits
+		default:
+		}
+		switch {
+		case waits && t.Set == Held:
+			x.write()
+			*entry = Later
+			return false, false
+		case waits:
+			x.fair(q, r)
+			return x.begin(id, t.Line, answers), false
+		case passed == maxPassed:
+			x.more = true
+			if x.Mistake == PassedForLater {
+				*entry = Expiry
+			}
+			return false, true
+		}
+		x.write()
+		t.Line = 0
+		x.relist(q, r, false)
+	}
+}
+
+// relist brings what is known of a line up to date after its head has left. Whoever was looking may know that
+// the lock is taken, and move the score up.
+func (x *script) relist(q, r uint8, looked bool) {
+	s := x.s
+	l, entry, head := &s.Locks[r], &s.Queues[q].Ready[r], x.head(&s.Redis, q, r)
+	ticket := uint8(0)
+	if head != 0 {
+		ticket = s.task(head).Line
+	}
+	if l.Lines[q] != ticket {
+		x.write()
+		l.Lines[q] = ticket
+	}
+	switch {
+	case head == 0 && *entry != NoEntry:
+		x.write()
+		*entry = NoEntry
+	case head != 0 && looked && l.Token != free:
+		x.write()
+		*entry = x.when(q, r, ticket)
+	}
+}
+
+// fromPending begins the first task of pending that may start, and parks those before it.
+func (x *script) fromPending(q uint8, answers bool) bool {
+	s := x.s
+	for range maxParked {
+		id := s.Queues[q].Pending[0]
+		if id == 0 {
+			return false
+		}
+		t, r := s.task(id), x.Tasks[id-1].Resource
+		if t.Status != Pending && x.Mistake != PopUnchecked {
+			x.item(func() {
+				x.write()
+				s.Queues[q].remove(id) // it is somewhere else
+			})
+			continue
+		}
+		ticket := t.Ticket
+		if ticket == 0 && r != Unguarded {
+			ticket = x.newTicket(r)
+		}
+		if !t.Known || s.Locks[r].Token == free && x.next(id, ticket) {
+			if x.begin(id, ticket, answers) {
+				return true
+			}
+			continue
+		}
+		x.item(func() { x.park(id, ticket) })
+	}
+	x.more = x.more || s.Queues[q].Pending[0] != 0
+	return false
+}
+
+// next reports whether a task with that ticket comes before all that wait for its lock, in any queue.
+func (x *script) next(id ID, ticket uint8) bool {
+	q, r := x.Tasks[id-1].Queue, x.Tasks[id-1].Resource
+	for n := range x.Tasks {
+		other := &x.s.Tasks[n]
+		if line := other.Line; line > 0 && line < ticket && x.in(ID(n+1), q, r) {
+			return false
+		}
+	}
+	for n, line := range x.s.Locks[r].Lines {
+		if line > 0 && line < ticket && uint8(n) != q && x.Mistake != OtherLinesPassed {
+			return false
+		}
+	}
+	return true
+}
+
+// newTicket returns a ticket that is later than all of a resource: no earlier than its last fence, and later than
+// the last of its line.
+func (x *script) newTicket(r uint8) uint8 {
+	if x.Mistake == TicketByClock && x.s.Back {
+		for n := range x.Tasks {
+			if t := &x.s.Tasks[n]; x.Tasks[n].Resource == r {
+				t.Ticket, t.Line = later(t.Ticket), later(t.Line)
+			}
+		}
+		for q := range x.s.Locks[r].Lines {
+			x.s.Locks[r].Lines[q] = later(x.s.Locks[r].Lines[q])
+		}
+		return 1
+	}
+	x.tickets[r]++
+	return x.tickets[r]
+}
+
+// later makes room before a ticket.
+func later(ticket uint8) uint8 {
+	if ticket > 0 {
+		ticket++
+	}
+	return ticket
+}
+
+// park puts a pending task into its line.
+func (x *script) park(id ID, ticket uint8) {
+	t, queue := x.s.task(id), &x.s.Queues[x.Tasks[id-1].Queue]
+	if x.Mistake == PopsFirst {
+		x.write()
+		queue.remove(id)
+	}
+	x.write()
+	t.Set = Waits
+	x.enter(id, ticket)
+	x.write()
+	t.Status, t.Ticket = Retry, ticket
+	x.write()
+	queue.remove(id)
+}
+
+// begin begins an attempt of a task, with its lock if that is known. It reports whether that went well.
+func (x *script) begin(id ID, ticket uint8, answers bool) bool {
+	s := x.s
+	t := s.task(id)
+	slot := s.slot()
+	s.Attempts[slot] = Attempt{Task: id, Server: x.server, Phase: Begun, Locked: t.Known}
+	ok := x.item(func() { x.start(id, slot, ticket) })
+	if !ok || !answers {
+		s.Attempts[slot].Phase = Gone // nobody hears of it
+	}
+	return ok
+}
+
+// start makes the writes for that: first the places where a task is found after a crash, then the others.
+func (x *script) start(id ID, slot int, ticket uint8) {
+	s := x.s
+	t, q, r := s.task(id), x.Tasks[id-1].Queue, x.Tasks[id-1].Resource
+	if t.Known {
+		x.write()
+		l := &s.Locks[r]
+		l.Token, l.Far, l.Fresh = token(slot), false, false
+	}
+	if x.Mistake == PopsFirst {
+		x.leave(id)
+	}
+	x.write()
+	t.Lease = Runs
+	x.write()
+	t.Status, t.Attempt, t.Ticket = Active, token(slot), ticket
+	x.leave(id)
+	if t.Line > 0 {
+		x.write()
+		t.Line = 0
+		x.relist(q, r, true)
+	}
+}
+
+// leave takes a task out of the retry set and out of pending.
+func (x *script) leave(id ID) {
+	t, queue := x.s.task(id), &x.s.Queues[x.Tasks[id-1].Queue]
+	if t.Set != NotIn {
+		x.write()
+		t.Set = NotIn
+	}
+	if queue.index(id) >= 0 && (t.Line == 0 || x.Mistake != PopUnchecked) {
+		x.write()
+		queue.remove(id)
+	}
+}
+
+// ask gives an active task its lock, as only its server could tell which, or parks it.
+func (x *script) ask(id ID, slot int) Result {
+	s := x.s
+	t, r := s.task(id), x.Tasks[id-1].Resource
+	l := &s.Locks[r]
+	mine := l.Token == token(slot) && x.Mistake != AskAgainParks // an earlier try failed after that
+	if mine || l.Token == free && x.next(id, t.Ticket) && (x.done[x.Tasks[id-1].Queue] || x.Mistake == AsksFirst) {
+		x.write()
+		l.Token, l.Far, l.Fresh = token(slot), false, false
+		x.write()
+		t.Known = true
+		s.Attempts[slot].Locked = true
+		return IsGranted
+	}
+	x.write()
+	t.Set = Waits
+	x.enter(id, t.Ticket)
+	x.write()
+	t.Status, t.Known = Retry, true
+	x.write()
+	t.Lease = NoLease
+	return IsOver
+}
+
+// slot returns a free one.
+func (s *State) slot() int {
+	for i := range s.Attempts {
+		if s.Attempts[i].Phase == None {
+			return i
+		}
+	}
+	panic("ready: too many attempts")
+}

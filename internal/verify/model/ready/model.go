@@ -1,0 +1,178 @@
+// Package ready is a model of the second engine: of the step by which a server ends and begins attempts, and of the
+// lines and ready sets in which tasks wait. The model is small enough to try every order of the steps of a few
+// tasks, with some faults among them.
+//
+// A [State] is what Redis knows, and what the servers know. Each step is one script, or one event: time passes, a
+// server dies, an operator deletes a task. A script is as step.lua is to be: it settles, recovers, gives locks to
+// those that ask, fetches, and notifies, write by write, so that it may fail at each of them. [Model.Explore]
+// visits every state and looks for
+//
+//   - an attempt that trusts a lock which it does not have;
+//   - a task that is in two places, in none, or back although it was gone;
+//   - a task that is moved by an attempt which is not its latest, or done by one that had lost its lock;
+//   - a living attempt whose task is taken, or of which its server never hears; more attempts than slots;
+//   - a waiting task out of its line, a ticket that changes, or a new one that is not the latest;
+//   - a task that starts before an older ticket of its line, also before that of a crashed task; a crash that uses a
+//     retry though it is a free one;
+//   - a line that its lock does not list, or without an entry in the ready set; an entry that is not due although the
+//     head could start;
+//   - a ready resource that is passed by one which became ready later, or again and again by pending, or the other way
+//     round;
+//   - a lock that is kept from a queue for another one that nobody serves, or more than once; a lock that is taken while
+//     an older waiter of another queue has its 50 ms;
+//   - a task that could start, while a server of its queue sleeps that nobody wakes, though nothing went wrong;
+//   - a state from which not all tasks can finish, or not before the lock of a living holder ends;
+//   - a run without end, fair to everybody, in which no task finishes.
+//
+// A finding comes with a shortest way there, in words. The [Mistake]s show that the model finds mistakes.
+package ready
+
+import (
+	"slices"
+
+	"github.com/sidingq/siding/internal/verify/model/explore"
+)
+
+// Unguarded is the resource of a task that has none.
+const Unguarded = MaxResources
+
+// A Spec says what is known of a task from the start.
+type Spec struct {
+	Queue, Resource uint8
+	// Plain is a task of a plain asynq client. Only a server can tell its resource.
+	Plain bool
+}
+
+// A Serving says what a server does.
+type Serving struct {
+	Queues []uint8
+	Slots  uint8
+}
+
+// A Model is the protocol with a few tasks, in the order in which they come, and a ration of what may happen.
+type Model struct {
+	Tasks    []Spec
+	Servers  []Serving
+	Faults   uint8
+	Failures uint8   // of handlers, or other ends than success
+	Actions  uint8   // of operators
+	Only     []Event // the faults and actions that happen; nil for all but ReplicaStops
+	Mistake  Mistake
+	Turns    bool // count who was passed
+}
+
+// A Transition is a move, and the state after it.
+type Transition = explore.Step[State, Move]
+
+// Explore visits every state that can be reached, up to the first one that breaks a property.
+func (m *Model) Explore() explore.Report { return explore.Run(m) }
+
+// Start implements [explore.Model].
+func (m *Model) Start() State {
+	s := State{Faults: m.Faults, Failures: m.Failures, Actions: m.Actions}
+	for n := len(m.Tasks); n < MaxTasks; n++ {
+		s.Tasks[n].Status = Done
+	}
+	for n := range s.Records {
+		s.Records[n] = Before
+	}
+	return s
+}
+
+// The goals for which steps count.
+const (
+	hope uint8 = 1 << iota
+	prompt
+)
+
+// Goals implements [explore.Model].
+func (m *Model) Goals() []explore.Goal[State] {
+	return []explore.Goal[State]{
+		{
+			Property: "hope: from here not all tasks can finish any more", Reached: m.Final,
+			Fair: "progress: a run without end in which no task finishes",
+		},
+		{Property: "prompt: from here a task waits for the end of a lock whose holder lives", Reached: m.Final},
+	}
+}
+
+// Final reports whether all tasks are finished that a server may run.
+func (m *Model) Final(s *State) bool {
+	for n := range m.Tasks {
+		if !s.Tasks[n].finished() && m.served(m.Tasks[n].Queue) {
+			return false
+		}
+	}
+	return true
+}
+
+// Idle implements [explore.Model].
+func (m *Model) Idle(s *State) string {
+	if s.Faults != m.Faults || s.Actions != m.Actions {
+		return ""
+	}
+	for q := range uint8(MaxQueues) {
+		if !m.room(s, q) {
+			continue
+		}
+		if m.enqueued(s, q) {
+			return "late: a task is pending, a server of its queue sleeps, and nobody is told"
+		}
+		for r := range uint8(MaxResources) {
+			entry := s.Queues[q].Ready[r]
+			if s.Locks[r].Token == free && (entry.due() || entry == Offer && !m.offered(s, q, r)) && m.startable(s, q, r) {
+				return "late: a task waits for a free lock, a server of its queue sleeps, and nobody is told"
+			}
+		}
+	}
+	return ""
+}
+
+// enqueued reports whether a task of our client is pending.
+func (m *Model) enqueued(s *State, q uint8) bool {
+	return slices.ContainsFunc(s.Queues[q].Pending[:], func(id ID) bool { return id != 0 && !m.Tasks[id-1].Plain })
+}
+
+// offered reports whether an older waiter of another queue is offered the lock.
+func (m *Model) offered(s *State, q, r uint8) bool {
+	oldest := s.Locks[r].oldest()
+	return oldest < MaxQueues && oldest != q && s.Queues[oldest].Seen
+}
+
+// room reports whether a server of the queue lives, and has a free slot.
+func (m *Model) room(s *State, q uint8) bool {
+	if s.Queues[q].Paused {
+		return false
+	}
+	for n := range m.Servers {
+		sv := &s.Servers[n]
+		if m.serves(uint8(n), q) && !sv.Stopped && !sv.Drains && s.working(uint8(n)) < m.Servers[n].Slots {
+			return true
+		}
+	}
+	return false
+}
+
+// startable reports whether the first of a line that still waits could start with the lock.
+func (m *Model) startable(s *State, q, r uint8) bool {
+	first := uint8(0)
+	startable := false
+	for n := range m.Tasks {
+		t := &s.Tasks[n]
+		waits := t.Line > 0 && t.Ticket == t.Line && (t.Status == Pending || t.Status == Retry && (t.Set == Waits || t.Set == Held))
+		if waits && m.in(ID(n+1), q, r) && (first == 0 || t.Line < first) {
+			first, startable = t.Line, t.Set != Held
+		}
+	}
+	return startable
+}
+
+// serves reports whether a server serves a queue.
+func (m *Model) serves(server, q uint8) bool {
+	return int(server) < len(m.Servers) && slices.Contains(m.Servers[server].Queues, q)
+}
+
+// served reports whether any server serves a queue.
+func (m *Model) served(q uint8) bool {
+	return m.serves(0, q) || m.serves(1, q)
+}

@@ -1,0 +1,139 @@
+package ready
+
+import (
+	"cmp"
+	"slices"
+)
+
+// What one step does at most, so that a few tasks reach the bounds.
+const (
+	maxRecovered = 1 // crashed tasks of a queue
+	maxLooks     = 2 // at entries of a ready set, for each slot
+	maxPassed    = 1 // waiters that are gone, for each look
+	maxParked    = 2 // tasks from pending, for each slot
+	freeCrashes  = 2 // of a task
+)
+
+// A script is one run of step.lua. Each outcome, each recovered task and each start is an item that
+// stands by itself: if a write fails, the rest of its item is left out, and the next item goes on.
+type script struct {
+	*Model
+
+	s       *State
+	server  uint8
+	fails   uint8 // the number of the write that fails, counted down; 0 for none
+	failed  bool
+	tickets [MaxResources]uint8 // the last one of each resource
+	asking  uint8               // attempts that asked for a lock and are not over, so they keep their slots
+	more    bool                // a bound was reached: there may be more to do at once
+	done    [MaxQueues]bool     // all crashed tasks of a queue that is drawn, or whose tasks ask, are recovered
+	touched [MaxQueues]bool     // an entry of the ready set became due, or is offered
+}
+
+// aborted is the panic of a write that fails.
+type aborted struct{}
+
+// write comes before each change of a key.
+func (x *script) write() {
+	if x.fails == 0 {
+		return
+	}
+	if x.fails--; x.fails == 0 {
+		panic(aborted{})
+	}
+}
+
+// item runs what stands by itself, and reports whether all of its writes were made.
+func (x *script) item(do func()) (ok bool) {
+	if x.fails == 0 {
+		do()
+		return true
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			if _, mine := r.(aborted); !mine {
+				panic(r)
+			}
+			x.failed, x.s.Torn = true, true
+		}
+	}()
+	do()
+	return true
+}
+
+// step is the whole script. Without fetch it only settles. answers is false if no server waits for it.
+func (x *script) step(sent *Copy, fetch, answers bool) {
+	s, server := x.s, &x.s.Servers[x.server]
+	left := sent.Slots
+	lost := answers && server.Strange && x.Mistake != ClockUnseen // in time
+	if x.Mistake == AsksFirst {
+		x.settleAll(sent, answers, true)
+	}
+	x.settleAll(sent, answers, false)
+	if lost {
+		server.Strange = !x.item(x.rescan)
+		x.more = true
+	}
+	if fetch && !lost {
+		x.recoverAll(sent)
+		if x.Mistake != AsksFirst {
+			x.settleAll(sent, answers, true)
+		}
+		left = x.fetch(sent, answers)
+	}
+	if !answers {
+		left = 0
+	}
+	for q := range uint8(MaxQueues) {
+		x.notify(q, left)
+	}
+	if answers {
+		server.Gap = server.Gap || s.Records[x.server] == Forgotten
+		s.Records[x.server] = Latest
+	}
+}
+
+// settleAll settles the outcomes of a step. Those that ask for a lock come last, in the order of their tickets.
+func (x *script) settleAll(sent *Copy, answers, asks bool) {
+	s := x.s
+	var slots []int
+	for slot, kind := range sent.Kinds {
+		if kind != NoKind && (kind == Ask) == asks {
+			slots = append(slots, slot)
+		}
+	}
+	slices.SortStableFunc(slots, func(a, b int) int {
+		one, two := s.Attempts[a].Task, s.Attempts[b].Task
+		if asks && x.Mistake != AsksInAnyOrder {
+			return cmp.Or(cmp.Compare(s.task(one).Ticket, s.task(two).Ticket), cmp.Compare(one, two))
+		}
+		return cmp.Compare(two, one)
+	})
+	for _, slot := range slots {
+		result := NoResult // of an item that fails: it is sent again
+		x.item(func() { result = x.settle(slot, sent.Kinds[slot]) })
+		if asks && result != IsOver && x.Mistake != AsksUncounted {
+			x.asking++
+		}
+		if a := &s.Attempts[slot]; answers && a.Phase == Ended {
+			a.Result = result
+		}
+	}
+}
+
+// notify wakes a server for what is due in a queue, unless this one has a slot left for it.
+func (x *script) notify(q, left uint8) {
+	queue := &x.s.Queues[q]
+	serves := x.serves(x.server, q)
+	offered := false
+	work := queue.Pending[0] != 0
+	for _, score := range queue.Ready {
+		work = work || score.due()
+		offered = offered || score == Offer && x.touched[q]
+	}
+	switch {
+	case serves && left > 0, !work && !offered, !serves && !x.touched[q], x.Mistake == NobodyTold, x.Mistake == OthersNotTold && !serves:
+	default:
+		queue.Notify = true
+	}
+}

@@ -1,0 +1,192 @@
+package ready
+
+// settle ends an attempt, and frees its lock.
+func (x *script) settle(slot int, kind Kind) Result {
+	s := x.s
+	a := &s.Attempts[slot]
+	t, r := s.task(a.Task), x.Tasks[a.Task-1].Resource
+	latest := t.Status == Active && t.Attempt == token(slot)
+	switch x.Mistake {
+	case OutcomeUnchecked:
+		latest = t.Status == Active
+	case LeftUnchecked:
+		latest = t.hash() && t.Attempt == token(slot)
+	default:
+	}
+	switch {
+	case !latest:
+		if x.Mistake != StaleKeepsLock {
+			x.free(slot, r)
+		}
+		return IsOver
+	case kind == Ask:
+		return x.ask(a.Task, slot)
+	case kind != Again && kind != Delay && a.Locked && s.Locks[r].Token != token(slot) && x.Mistake != LostSettles:
+		return IsLost
+	}
+	switch kind {
+	case Succeed:
+		x.write()
+		*t = Task{Status: Done, Lease: t.Lease, Line: t.Line}
+	case Fail:
+		x.backOff(t, 0)
+	case Delay:
+		x.backOff(t, t.Ticket)
+	case Again:
+		x.comeBack(a.Task, Waits)
+	case Hold:
+		x.comeBack(a.Task, Held)
+	default:
+		panic("ready: no such outcome")
+	}
+	x.write()
+	t.Lease = NoLease
+	x.free(slot, r)
+	return IsOver
+}
+
+// backOff puts a task into the retry set for a while. Without a ticket it then comes at the end of its line.
+func (x *script) backOff(t *Task, ticket uint8) {
+	if x.Mistake == LeavesFirst {
+		x.write()
+		t.Lease = NoLease
+	}
+	x.write()
+	t.Set = Backoff
+	x.write()
+	t.Status, t.Ticket = Retry, ticket
+}
+
+// comeBack puts an active task into its line at its ticket, or at the head of pending if nobody knows its
+// lock. It leaves the lease to the caller: whatever fails here, the lease brings it back.
+func (x *script) comeBack(id ID, why Set) {
+	s := x.s
+	t, q, r := s.task(id), x.Tasks[id-1].Queue, x.Tasks[id-1].Resource
+	if x.Mistake == LeavesFirst {
+		x.write()
+		t.Lease = NoLease
+	}
+	if !t.Known || x.Mistake == BackToPending {
+		x.write()
+		s.Queues[q].unshift(id)
+		x.write()
+		t.Status = Pending
+		return
+	}
+	if x.Mistake == TicketForgotten {
+		t.Ticket = x.newTicket(r)
+	}
+	if x.Mistake == HashFirst {
+		x.write()
+		t.Status = Retry
+	}
+	x.write()
+	t.Set = why
+	if why == Held {
+		x.mark(q, r, Later)
+	}
+	x.enter(id, t.Ticket)
+	x.write()
+	t.Status = Retry
+}
+
+// enter puts a task into its line. The entry of the ready set comes first and goes last, so there is no
+// line without one.
+func (x *script) enter(id ID, ticket uint8) {
+	s := x.s
+	t, q, r := s.task(id), x.Tasks[id-1].Queue, x.Tasks[id-1].Resource
+	l := &s.Locks[r]
+	first := l.Lines[q] == 0 || ticket < l.Lines[q]
+	head := x.head(&s.Redis, q, r)
+	held := head != 0 && s.task(head).Set == Held && s.task(head).Line < ticket
+	if t.Set == Waits && !held && x.Mistake != ParkNotReady && (x.Mistake != HeadNotLowered || s.Queues[q].Ready[r] == NoEntry) {
+		x.mark(q, r, x.when(q, r, ticket))
+	}
+	if first && x.Mistake != LineUnlisted {
+		x.write()
+		l.Lines[q] = ticket
+	}
+	x.write()
+	t.Line = ticket
+}
+
+// when returns when the first of a queue's line could start, with that ticket at the latest.
+func (x *script) when(q, r, ticket uint8) Score {
+	l := &x.s.Locks[r]
+	switch {
+	case x.Mistake == ScoredAhead:
+		return Expiry
+	case l.Token == foreign && x.Mistake == ForeignAsOurs:
+		return Never
+	case l.Token == foreign:
+		return Second
+	case l.Token != free:
+		return Expiry
+	case l.Fresh && x.offered(q, r, ticket):
+		return Offer
+	default:
+		return 1
+	}
+}
+
+// offered reports whether another queue has a first waiter with an older ticket, and had a server with a free
+// slot.
+func (x *script) offered(q, r, ticket uint8) bool {
+	l := &x.s.Locks[r]
+	oldest := l.oldest()
+	return oldest < MaxQueues && oldest != q && (ticket == 0 || l.Lines[oldest] < ticket) && (x.s.Queues[oldest].Seen || x.Mistake == OfferedToAll)
+}
+
+// mark makes an entry due at a time, unless it is before.
+func (x *script) mark(q, r uint8, score Score) {
+	entry := &x.s.Queues[q].Ready[r]
+	if x.Mistake == ScoredAhead && !score.due() && *entry != NoEntry { // without LT
+		*entry = NoEntry
+	}
+	if *entry == NoEntry || score < *entry && !entry.due() {
+		x.write()
+		if *entry = score; score.due() {
+			x.s.Queues[q].due(r)
+		}
+		x.touched[q] = x.touched[q] || score <= Offer
+	}
+}
+
+// free frees a lock if it is that of the attempt, and marks all of its lines.
+func (x *script) free(slot int, r uint8) {
+	if r == Unguarded {
+		return
+	}
+	s, l := x.s, &x.s.Locks[r]
+	if l.Token != token(slot) && (x.Mistake != ReleaseOfAnothers || l.Token == free) {
+		return
+	}
+	own := x.Tasks[s.Attempts[slot].Task-1].Queue
+	x.release(r, own)
+	if x.Mistake == OwnFirst && l.Lines[own] != 0 {
+		for n := range s.Queues[own].Ready {
+			if score := &s.Queues[own].Ready[n]; score.due() {
+				*score++
+			}
+		}
+		s.Queues[own].Ready[r] = 1
+	}
+}
+
+// release frees a lock, and marks all of its lines.
+func (x *script) release(r, own uint8) {
+	l := &x.s.Locks[r]
+	l.Fresh = true
+	for q, ticket := range l.Lines {
+		switch {
+		case ticket == 0, x.Mistake == OwnLineOnly && uint8(q) != own:
+		case x.offered(uint8(q), r, ticket):
+			x.mark(uint8(q), r, Offer)
+		default:
+			x.mark(uint8(q), r, 1)
+		}
+		x.s.Queues[q].Notify = x.s.Queues[q].Notify || own == MaxQueues && ticket > 0 // no step will tell
+	}
+	x.write()
+	l.Token, l.Far, l.Fresh = free, false, l.oldest() < MaxQueues
+}

@@ -1,0 +1,312 @@
+package ready
+
+import "slices"
+
+// A builder collects the moves out of a state.
+type builder struct {
+	*Model
+
+	s     *State
+	steps []Transition
+	final bool
+}
+
+// Steps implements [explore.Model].
+func (m *Model) Steps(steps []Transition, s *State) []Transition {
+	b := builder{m, s, steps, m.Final(s)}
+	for n := range uint8(len(m.Servers)) {
+		b.server(n)
+	}
+	for i := range s.Attempts {
+		b.attempt(i)
+	}
+	for n := range m.Tasks {
+		b.task(ID(n + 1))
+	}
+	for q := range uint8(MaxQueues) {
+		b.queue(q)
+	}
+	for r := range uint8(MaxResources) {
+		b.resource(r)
+	}
+	b.rest()
+	return b.steps
+}
+
+// The actors of a fair run. Servers come first.
+const (
+	byHandler  = 4  // and the number of the attempt's task
+	byTask     = 10 // and its number
+	byEntry    = 20 // and four for each resource
+	byResource = 30 // and its number
+	byUpkeep   = 35
+	byOperator = 40 // and the number of a queue
+	nobody     = 63
+)
+
+// may adds a move, unless nothing is left for a fault or an action.
+func (b *builder) may(move Move, actor uint8) {
+	e := move.Event
+	switch {
+	case e.fault() && b.s.Faults == 0, e.action() && b.s.Actions == 0:
+		return
+	case e == ReplicaStops && !slices.Contains(b.Only, e), b.Only != nil && (e.fault() || e.action()) && !slices.Contains(b.Only, e):
+		return
+	}
+	b.steps = append(b.steps, Transition{Move: move, Next: *b.s, Actor: actor, AtOnce: !e.waits()})
+	step := &b.steps[len(b.steps)-1]
+	if !b.apply(&step.Next, move) {
+		b.steps = b.steps[:len(b.steps)-1]
+		return
+	}
+	step.Broken = b.broken(b.s, &step.Next, move)
+	b.tidy(&step.Next)
+	switch {
+	case e.fault():
+		step.Next.Faults--
+		step.AtOnce = false
+	case e.action():
+		step.Next.Actions--
+	case e != Failover && e != Judge && !b.final:
+		step.Counts = hope
+		if e != Expire || b.ends(move.Resource) {
+			step.Counts |= prompt
+		}
+	}
+}
+
+// ends reports whether a lock has to expire, as nobody is there who could free it.
+func (b *builder) ends(r uint8) bool {
+	a := &b.s.Attempts[b.s.Locks[r].Token-1]
+	return a.Phase == Gone || a.Phase != Settled && (b.s.Servers[a.Server].Stopped || a.Orphan || a.Lost)
+}
+
+func (b *builder) server(n uint8) {
+	s, sv := b.s, &b.s.Servers[n]
+	if sv.Stopped {
+		b.may(Move{Event: Continue, Server: n}, n)
+		b.copies(n)
+		return
+	}
+	b.may(Move{Event: Crash, Server: n}, nobody)
+	b.may(Move{Event: Stop, Server: n}, nobody)
+	if other := 1 - n; len(b.Servers) > 1 && !sv.Drains && !s.Servers[other].Drains && slices.Equal(b.Servers[n].Queues, b.Servers[other].Queues) {
+		b.may(Move{Event: Drain, Server: n}, nobody)
+	}
+	if slices.ContainsFunc(s.Attempts[:], func(a Attempt) bool { return a.Server == n && a.Orphan && !a.Lost }) {
+		b.may(Move{Event: Heartbeat, Server: n}, n)
+	}
+	b.copies(n)
+	if sv.Waits {
+		b.waiting(n)
+		return
+	}
+	if s.ended(n) || sv.Popped || !sv.Asleep && !sv.Drains && s.working(n) < b.Servers[n].Slots {
+		b.step(n)
+	} else if sv.Asleep {
+		b.may(Move{Event: SecondPasses, Server: n}, n)
+	}
+	for q := range uint8(MaxQueues) {
+		if sv.Listens && s.Queues[q].Notify && b.serves(n, q) {
+			b.may(Move{Event: Wake, Server: n, Queue: q}, n)
+		}
+	}
+}
+
+// waiting adds what may happen to a server that waits for an answer.
+func (b *builder) waiting(n uint8) {
+	b.may(Move{Event: Resend, Server: n}, n)
+	if b.s.Records[n] == Latest {
+		b.may(Move{Event: HearLate, Server: n}, nobody)
+	}
+	if slices.ContainsFunc(b.s.Attempts[:], func(a Attempt) bool { return a.Server == n && a.unheard() && !a.Late }) {
+		b.may(Move{Event: WindowEnds, Server: n}, nobody)
+	}
+}
+
+// step adds the steps that a server may make, for each queue that it may draw first.
+func (b *builder) step(n uint8) {
+	orders := uint8(1)
+	if b.serves(n, 0) && b.serves(n, 1) {
+		orders = 2
+	}
+	for order := range orders {
+		b.may(Move{Event: Step, Server: n, Queue: order}, n)
+		b.may(Move{Event: StepUnheard, Server: n, Queue: order}, nobody)
+		b.may(Move{Event: StepDelayed, Server: n, Queue: order}, nobody)
+		b.fails(n, order)
+	}
+}
+
+// copies adds the arrival of a late copy.
+func (b *builder) copies(n uint8) {
+	if b.s.Servers[n].Way != NoCopy {
+		b.may(Move{Event: Arrive, Server: n}, nobody)
+		b.may(Move{Event: ArriveAged, Server: n}, nobody)
+	}
+}
+
+// fails adds a step for each of its writes that may fail.
+func (b *builder) fails(server, order uint8) {
+	for n, before := uint8(1), -1; before != len(b.steps); n++ {
+		before = len(b.steps)
+		b.may(Move{Event: StepFails, Server: server, Queue: order, N: n}, nobody)
+	}
+}
+
+func (b *builder) attempt(i int) {
+	s, a := b.s, &b.s.Attempts[i]
+	if a.Phase != Running {
+		return
+	}
+	move := Move{Event: HandlerEnds, Task: a.Task, Server: a.Server, N: uint8(i)}
+	kinds := []Kind{Succeed, Fail, Again, Delay, Hold}
+	if s.Failures == 0 {
+		kinds = kinds[:1]
+	}
+	for _, kind := range kinds {
+		if kind == Hold && !a.Locked {
+			continue
+		}
+		move.Kind = kind
+		b.may(move, byHandler+uint8(a.Task))
+	}
+}
+
+func (b *builder) task(id ID) {
+	s, t, spec := b.s, b.s.task(id), b.Tasks[id-1]
+	move := Move{Task: id, Queue: spec.Queue, Resource: spec.Resource}
+	may := func(e Event, actor uint8) {
+		move.Event = e
+		b.may(move, actor)
+	}
+	switch {
+	case t.Status == Absent && b.comes(id):
+		may(Enqueue, byTask+uint8(id))
+	case t.Status == Deleted:
+		may(EnqueueAgain, nobody)
+	case t.Status == Pending && s.Queues[spec.Queue].index(id) >= 0:
+		may(Delete, nobody)
+		may(Archive, nobody)
+	case t.Status == Retry && t.Set != NotIn:
+		may(Delete, nobody)
+		may(Archive, nobody)
+		may(RunNow, nobody) // also by asynq's forwarder
+		if t.Set == Waits && b.Mistake == UntilForgotten {
+			may(Judge, nobody)
+		}
+	}
+	if t.Status == Retry && (t.Set == Backoff || t.Set == Held) {
+		may(TimeComes, byTask+uint8(id))
+	}
+	if t.Lease == Runs && !s.renewed(t.Attempt) && b.leaseEnds(id) {
+		may(LeaseEnds, byTask+uint8(id))
+	}
+}
+
+// comes reports whether a task is the next one of its kind that a client enqueues.
+func (b *builder) comes(id ID) bool {
+	for n, spec := range b.Tasks[:id-1] {
+		if spec.Queue == b.Tasks[id-1].Queue && spec.Resource == b.Tasks[id-1].Resource && b.s.Tasks[n].Status == Absent {
+			return false
+		}
+	}
+	return true
+}
+
+// leaseEnds reports whether a lease may end that nobody renews. Of a living server's attempt it does so only after
+// the server may not trust it any more.
+func (b *builder) leaseEnds(id ID) bool {
+	t := b.s.task(id)
+	if t.Status != Active {
+		return true
+	}
+	a := &b.s.Attempts[t.Attempt-1]
+	if b.Mistake == LeaseLater && t.Known && b.s.Locks[b.Tasks[id-1].Resource].Token == t.Attempt {
+		return false
+	}
+	return !a.unheard() || a.Late
+}
+
+func (b *builder) queue(q uint8) {
+	s, queue := b.s, &b.s.Queues[q]
+	if queue.Seen && !b.room(s, q) {
+		b.may(Move{Event: Unseen, Queue: q}, nobody)
+	}
+	if queue.Paused {
+		b.may(Move{Event: Unpause, Queue: q}, byOperator+q)
+	} else if b.served(q) {
+		b.may(Move{Event: Pause, Queue: q}, nobody)
+	}
+	for r := range uint8(MaxResources) {
+		move := Move{Event: EntryDue, Queue: q, Resource: r}
+		switch queue.Ready[r] {
+		case Second:
+			b.may(move, byEntry+4*r+q)
+		case Expiry:
+			b.may(move, nobody)
+		case Later:
+			if head := b.head(&s.Redis, q, r); head == 0 || s.task(head).Set != Held {
+				b.may(move, byEntry+4*r+q)
+			}
+		default:
+		}
+		if queue.Ready[r] != NoEntry {
+			b.may(Move{Event: Evict, Queue: q, Resource: r, N: 0}, nobody)
+			b.may(Move{Event: Evict, Queue: q, Resource: r, N: 1}, nobody)
+			b.may(Move{Event: Evict, Queue: q, Resource: r, N: 2}, nobody)
+		}
+	}
+}
+
+func (b *builder) resource(r uint8) {
+	s, l := b.s, &b.s.Locks[r]
+	move := Move{Resource: r}
+	may := func(e Event, actor uint8) {
+		move.Event = e
+		b.may(move, actor)
+	}
+	switch {
+	case l.Token == free:
+		may(ForeignTakes, nobody)
+		if !l.Fresh {
+			may(LockerTakes, nobody)
+		}
+		if slices.ContainsFunc(s.Queues[:], func(q Queue) bool { return q.Ready[r] == Offer }) || l.Fresh {
+			may(OfferEnds, byResource+r)
+		}
+	case l.Token == foreign:
+		may(ForeignLeaves, byResource+r)
+	case l.Token == locker:
+		may(LockerLeaves, byResource+r)
+	case !l.Far && !s.renewed(l.Token):
+		if a := &s.Attempts[l.Token-1]; !a.unheard() || a.Late {
+			may(Expire, byResource+r)
+		}
+	}
+	if l.attempt() {
+		may(Revoke, nobody)
+	}
+	if l.Token != free && slices.ContainsFunc(s.Queues[:], func(q Queue) bool { return q.Ready[r] == Offer }) {
+		may(OfferEnds, byResource+r)
+	}
+}
+
+// rest adds what concerns all of Redis.
+func (b *builder) rest() {
+	s := b.s
+	if b.Mistake != NoUpkeep {
+		next := *s
+		if b.upkeep(&next); next.Redis != s.Redis {
+			b.may(Move{Event: Upkeep}, byUpkeep)
+		}
+	}
+	if !s.Back {
+		b.may(Move{Event: ClockBack}, nobody)
+	}
+	if s.Behind {
+		b.may(Move{Event: Failover}, nobody)
+	} else if !s.Failed {
+		b.may(Move{Event: ReplicaStops}, nobody)
+	}
+}
