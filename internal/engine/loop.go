@@ -242,15 +242,14 @@ func (l *loop) result(a *attempt, result taskredis.Result, grant taskredis.Grant
 	switch result {
 	case taskredis.Granted:
 		a.Lock, a.Fence, a.step, a.trusted = grant.Lock, grant.Fence, step, l.trust(sent)
+		a.outcome = taskredis.Outcome{}
 		l.watch(a.trusted)
 		a.granted <- grant.Fence
 	case taskredis.Settled:
 		l.settled(a)
 		l.forget(a)
 	case taskredis.Parked:
-		l.running--
-		l.forget(a)
-		close(a.granted)
+		l.give(a)
 	case taskredis.Lost:
 		if a.outcome.Kind == taskredis.Ask || a.outcome.Kind == taskredis.Requeue || l.attempts[a.Attempt] != a {
 			l.give(a)
@@ -376,9 +375,12 @@ func (l *loop) expire(now time.Time) {
 				l.watch(a.trusted)
 			}
 		}
-		if over := a.endsBy.Add(l.cfg.Overrun); now.Before(over) {
+		switch over := a.endsBy.Add(l.cfg.Overrun); {
+		case now.Before(over):
 			l.watch(over)
-		} else {
+		case a.outcome.Kind == taskredis.Ask: // no handler is at work, but an answer under way
+			l.watch(now.Add(time.Second))
+		default:
 			l.logger.Error("a handler goes on after its time is over; its lock is not renewed any more, and its slot is free", "queue", a.Queue, "id", a.ID, "kind", a.message.Type)
 			l.running--
 			a.cancel(store.ErrLost)

@@ -63,6 +63,12 @@ local slots = KEYS[2]
 
 local results, granted, tasks, parked, recovered = {}, {}, {}, {}, {}
 
+-- Returns an encoded message without what was appended to it, if it still ends with that.
+local function without(message, text)
+  if text and text ~= '' and string.sub(message, -#text) == text then return string.sub(message, 1, -#text - 1) end
+  return message
+end
+
 -- What was recorded of the last step: its number, and then each text with its length before it.
 local record = call('GET', KEYS[1])
 local known = record and tonumber(string.match(record, '^%d+')) or 0
@@ -95,7 +101,8 @@ if known == number then
     if confirmed(queue, id, attempt, lock) then
       tasks[#tasks + 1] = tonumber(task[1])
       for k = 2, 8 do tasks[#tasks + 1] = task[k] end
-      tasks[#tasks + 1] = call('HGET', asynq(queue, 't:' .. id), 'msg') or ''
+      local have = call('HMGET', asynq(queue, 't:' .. id), 'msg', 'siding_text')
+      tasks[#tasks + 1] = without(have[1] or '', have[2])
     end
   end
   return {now, known, results, {}, tasks, parked, recovered, troubles}
@@ -118,12 +125,6 @@ local function sentence(lock, value)
   end
   local size = #text < 128 and string.char(#text) or string.char(128 + #text % 128, math.floor(#text / 128))
   return '\58' .. size .. text
-end
-
--- Returns an encoded message without what was appended to it, if it still ends with that.
-local function without(message, text)
-  if text and text ~= '' and string.sub(message, -#text) == text then return string.sub(message, 1, -#text - 1) end
-  return message
 end
 
 -- Until when a task waits, by its deadline in seconds: false, '' or 0 for none.

@@ -210,6 +210,27 @@ func TestStepThatRunsTwice(t *testing.T) {
 	})
 }
 
+func TestStepThatRunsTwiceCutsTheSentence(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		s := b.server("one")
+		b.pending("q", "1", "a")
+		b.pending("q", "2", "a")
+		taken := s.takes("1 ", nil, 2, "q")
+		step, _ := s.make(done(taken...), 1, "q") // takes 2, which was parked
+		again, err := s.Step(context.Background(), step)
+		b.must(err)
+		if idsOf(again.Taken) != "2 " {
+			t.Fatalf("want 2 taken, have %q", idsOf(again.Taken))
+		}
+		m, err := DecodeMessage(again.Taken[0].Encoded)
+		b.must(err)
+		if m.ErrorMsg != "" {
+			t.Errorf("message: want no sentence in it, have %q", m.ErrorMsg)
+		}
+	})
+}
+
 func TestStepThatTookNothingRunsTwice(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bench) {
