@@ -33,6 +33,12 @@ func startLoop(ctx context.Context, s *Server, handler asynq.Handler) (otherServ
 		return nil, err
 	}
 	c, l := s.cfg.Asynq, g.locks.Config()
+	var onError func(context.Context, *engine.Task, error)
+	if c.ErrorHandler != nil {
+		if onError, err = asynqhandler.NewErrorHandler(c.ErrorHandler); err != nil {
+			return nil, err
+		}
+	}
 	cfg := engine.Config{
 		Redis: s.locks, Queues: shardQueues(c.Queues, s.cfg.Shards), Strict: c.StrictPriority, Concurrency: c.Concurrency,
 		Cluster: !oneStep(g.rdb),
@@ -46,10 +52,11 @@ func startLoop(ctx context.Context, s *Server, handler asynq.Handler) (otherServ
 		},
 		Handler:     g.onLoop(run),
 		BaseContext: c.BaseContext, IsFailure: c.IsFailure, RetryDelay: c.RetryDelayFunc,
-		OnError: func(ctx context.Context, t *asynq.Task, err error) {
-			s.logFailure(ctx, t, err)
-			if c.ErrorHandler != nil {
-				c.ErrorHandler.HandleError(ctx, t, err)
+		OnError: func(ctx context.Context, t *engine.Task, err error) {
+			task := asynq.NewTaskWithHeaders(t.Type, t.Payload, t.Headers)
+			s.logFailure(ctx, task, err)
+			if onError != nil {
+				onError(ctx, t, err)
 			}
 		},
 		ShutdownTimeout: c.ShutdownTimeout, Overrun: g.cfg.Overrun,

@@ -339,6 +339,14 @@ func (l *loop) take(ctx context.Context, t *taskredis.Taken, step int64, sent, n
 	go l.runAttempt(a)
 }
 
+// hasFound tells the loop that queues may have something to take. It does not wait: whoever looks finds it again.
+func (l *loop) hasFound(queues ...string) {
+	select {
+	case l.found <- queues:
+	default:
+	}
+}
+
 // cancel has the loop end the context of a task. It does not wait for that.
 func (l *loop) cancel(id string) {
 	select {
