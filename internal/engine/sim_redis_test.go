@@ -380,4 +380,5 @@ func (m *simRedis) EvalShaRO(ctx context.Context, hash string, keys []string, ar
 }
 
 func (m *simRedis) ScriptExists(context.Context, ...string) *redis.BoolSliceCmd { panic("not used") }
-func (m *simRedis) ScriptLoad(context.Context, string) *redis.StringCmd         { panic("not used") }
+
+func (m *simRedis) ScriptLoad(context.Context, string) *redis.StringCmd { panic("not used") }
