@@ -15,7 +15,7 @@ import (
 type entry struct {
 	redis  redis.UniversalClient
 	info   taskredis.ServerInfo
-	state  func(ctx context.Context) (workers []taskredis.WorkerInfo, stopping bool, err error)
+	state  func(ctx context.Context) (workers []taskredis.WorkerInfo, status string, err error)
 	logger *slog.Logger
 }
 
@@ -44,22 +44,26 @@ func (e *entry) run(ctx context.Context) {
 }
 
 func (e *entry) write(ctx context.Context) error {
-	workers, stopping, err := e.state(ctx)
+	workers, status, err := e.state(ctx)
 	if err != nil {
 		return err
 	}
 	info := e.info
-	info.Status, info.Active = "active", len(workers)
-	if stopping {
-		info.Status = "stopped"
-	}
+	info.Status, info.Active = status, len(workers)
 	return taskredis.WriteServer(ctx, e.redis, &info, workers, entryTTL)
 }
 
 // entryState returns what the entry of the server says just now.
-func (s *Server) entryState(ctx context.Context) (workers []taskredis.WorkerInfo, stopping bool, err error) {
+func (s *Server) entryState(ctx context.Context) (workers []taskredis.WorkerInfo, status string, err error) {
 	err = s.loop.do(ctx, func() {
-		stopping = s.loop.stopping
+		switch {
+		case s.loop.closing:
+			status = "closed"
+		case s.loop.stopping:
+			status = "stopped"
+		default:
+			status = "active"
+		}
 		for _, a := range s.loop.attempts {
 			if a.ended.IsZero() {
 				m := a.message
@@ -69,5 +73,5 @@ func (s *Server) entryState(ctx context.Context) (workers []taskredis.WorkerInfo
 			}
 		}
 	})
-	return workers, stopping, err
+	return workers, status, err
 }

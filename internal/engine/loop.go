@@ -21,7 +21,8 @@ type attempt struct {
 	message *Message
 	step    int64 // the number of the step that took it, or gave it the lock it asked for
 	started time.Time
-	endsBy  time.Time         // when the handler's context ends by itself
+	endsBy  time.Time         // when the handler's context ends by itself; maybe before it starts
+	over    time.Time         // when it is given up if it has not returned
 	trusted time.Time         // until then nobody else can have the lock
 	lost    bool              // the lock or the task is somebody else's: its outcome counts for nothing
 	ended   time.Time         // when the handler returned; zero before
@@ -85,6 +86,7 @@ type loop struct {
 
 	armed    chan []string // see listener
 	stopping bool          // no more tasks are taken
+	closing  bool          // likewise, as the server shuts down
 	held     bool          // likewise, for now
 	drained  chan struct{}
 	over     chan struct{} // closed when run has returned
@@ -197,7 +199,7 @@ func (l *loop) send(r report) {
 // report takes what an attempt has come to.
 func (l *loop) report(r report) {
 	a := r.attempt
-	if l.attempts[a.Attempt] != a {
+	if l.attempts[a.Attempt] != a || !a.ended.IsZero() {
 		return // it was given up, as it went on for too long
 	}
 	a.outcome = r.outcome
@@ -218,7 +220,11 @@ func (l *loop) senderOf(a *attempt) *sender { return l.senders[l.placeOf(a.Queue
 
 // sendSteps has each sender send a step if it has something to say, or is to take tasks.
 func (l *loop) sendSteps(ctx context.Context, now time.Time) {
-	draws, slots := l.queues.draw(l.free(), now, func(queue string) bool { return l.senders[l.placeOf(queue)].mayTake() })
+	single := l.cfg.Cluster
+	for _, s := range l.senders {
+		single = single || s.careful
+	}
+	draws, slots := l.queues.draw(l.free(), now, single, func(queue string) bool { return l.senders[l.placeOf(queue)].mayTake() })
 	for _, s := range l.senders {
 		s.send(ctx, now, draws, slots)
 	}
@@ -326,8 +332,11 @@ func (l *loop) take(ctx context.Context, t *taskredis.Taken, step int64, sent, n
 		l.senderOf(a).waits(a)
 		return
 	}
-	a.message, a.endsBy = m, m.EndsBy(now)
-	l.watch(a.endsBy.Add(l.cfg.Overrun))
+	a.message, a.endsBy, a.over = m, m.EndsBy(now), now.Add(l.cfg.Overrun)
+	if a.endsBy.After(now) {
+		a.over = a.endsBy.Add(l.cfg.Overrun)
+	}
+	l.watch(a.over)
 	if a.Lock != "" {
 		a.trusted = l.trust(sent)
 		l.watch(a.trusted)
@@ -385,9 +394,9 @@ func (l *loop) expire(now time.Time) {
 				l.watch(a.trusted)
 			}
 		}
-		switch over := a.endsBy.Add(l.cfg.Overrun); {
-		case now.Before(over):
-			l.watch(over)
+		switch {
+		case now.Before(a.over):
+			l.watch(a.over)
 		case a.outcome.Kind == taskredis.Ask: // no handler is at work, but an answer under way
 			l.watch(now.Add(time.Second))
 		default:
@@ -452,6 +461,17 @@ func (l *loop) abort() {
 	for _, a := range l.attempts {
 		if a.cancel != nil {
 			a.cancel(errShutdown)
+		}
+	}
+}
+
+// giveUp gives the tasks back whose handlers go on after abort, and does not wait for these. A task with a lock stays theirs,
+// as nobody else may begin it before they return.
+func (l *loop) giveUp() {
+	for _, a := range l.attempts {
+		if a.ended.IsZero() && a.Lock == "" && a.outcome.Kind != taskredis.Ask {
+			l.logger.Warn("a handler goes on after the end of its server; its task is put back", "queue", a.Queue, "id", a.ID, "kind", a.message.Type)
+			l.report(report{a, taskredis.Outcome{Name: a.Name, Kind: taskredis.Requeue}})
 		}
 	}
 }

@@ -13,7 +13,8 @@ import (
 )
 
 // errShutdown ends the contexts of handlers that are still at work when the time of a shutdown is over.
-var errShutdown = errors.New("the server shuts down")
+// errors.Is finds context.Canceled, which is what asynq's server ends them with.
+var errShutdown = fmt.Errorf("the server shuts down: %w", context.Canceled)
 
 // ErrGoexit is the error of a handler that ended its goroutine by runtime.Goexit.
 var ErrGoexit = errors.New("the handler ended its goroutine (runtime.Goexit)")

@@ -28,11 +28,15 @@ type queue struct {
 	work     bool      // it is in queues.work
 	due      time.Time // when a lock should be looked at; zero for never
 	rests    time.Time // until then it has nothing: it is paused, or Redis refuses
+	looked   time.Time // when a step had looked at it last
 }
 
 // mostTried is from how many queues one slot tries to take a task in one step; those that had nothing are not tried
 // in the next step.
 const mostTried = 8
+
+// lookAgain is how often a server that has work looks at queues beside those that have it, if it cannot do that each time.
+const lookAgain = 100 * time.Millisecond
 
 // mostDraws is how many queues a step can name.
 const mostDraws = 255
@@ -54,9 +58,7 @@ func (q *queues) has(one *queue) {
 	one.work = true
 	q.work = append(q.work, one)
 	if q.strict {
-		slices.SortFunc(q.work, func(a, b *queue) int {
-			return cmp.Or(cmp.Compare(b.priority, a.priority), cmp.Compare(a.name, b.name))
-		})
+		slices.SortFunc(q.work, byPriority)
 	}
 }
 
@@ -84,7 +86,7 @@ func (q *queues) rest(name string, until time.Time) {
 // drawn takes what a step has found out about a queue.
 func (q *queues) drawn(name string, d taskredis.Drawn, now time.Time) {
 	one := q.all[name]
-	one.pending, one.due = d.Pending, time.Time{}
+	one.pending, one.due, one.looked = d.Pending, time.Time{}, now
 	switch {
 	case d.Paused:
 		q.rest(name, now.Add(pausedPause))
@@ -124,8 +126,8 @@ func (q *queues) served(now time.Time) []string {
 func (q *queues) idle() bool { return len(q.work) == 0 }
 
 // draw draws the queues for so many free slots: as asynq draws them, by weights or by strict priority, for each slot
-// on its own. A queue of which may says no is left out.
-func (q *queues) draw(free int, now time.Time, may func(queue string) bool) ([]taskredis.Draw, []taskredis.Order) {
+// on its own. A queue of which may says no is left out. With single, a slot tries the first queue of its order only.
+func (q *queues) draw(free int, now time.Time, single bool, may func(queue string) bool) ([]taskredis.Draw, []taskredis.Order) {
 	if free <= 0 {
 		return nil, nil
 	}
@@ -144,6 +146,7 @@ func (q *queues) draw(free int, now time.Time, may func(queue string) bool) ([]t
 	if len(candidates) == 0 {
 		return nil, nil
 	}
+	candidates = q.beside(candidates, now, single, may)
 	indexes := make(map[*queue]byte, len(candidates))
 	var draws []taskredis.Draw
 	var slots []taskredis.Order
@@ -166,6 +169,30 @@ func (q *queues) draw(free int, now time.Time, may func(queue string) bool) ([]t
 		}
 	}
 	return draws, slots
+}
+
+// beside adds queues that have nothing as far as is known. Only idle servers are told of tasks, so one that has work would not
+// hear of those in another queue, which may come first. A few queues are looked at in each step; of many, or if a slot tries
+// one only, some are from time to time, so that those that have work get their turns.
+func (q *queues) beside(candidates []*queue, now time.Time, single bool, may func(queue string) bool) []*queue {
+	few, most := !single && len(q.all) <= mostTried, mostTried/2
+	for _, one := range q.sorted {
+		if one.work || now.Before(one.rests) || !few && now.Sub(one.looked) < lookAgain || !may(one.name) {
+			continue
+		}
+		candidates = append(candidates, one)
+		if most--; most == 0 && !few {
+			break
+		}
+	}
+	if q.strict {
+		slices.SortFunc(candidates, byPriority)
+	}
+	return candidates
+}
+
+func byPriority(a, b *queue) int {
+	return cmp.Or(cmp.Compare(b.priority, a.priority), cmp.Compare(a.name, b.name))
 }
 
 // orderOf returns the order in which one slot tries queues.

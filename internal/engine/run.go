@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -106,7 +107,7 @@ func (l *loop) resourceOf(a *attempt) (resource string, err error) {
 	}
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("its resource: %w", panicError(p))
+			err = fmt.Errorf("its resource: %w", panicked(p))
 		}
 	}()
 	return l.cfg.Resource(a.message)
@@ -122,29 +123,51 @@ func (l *loop) handle(ctx context.Context, t *Task) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			l.logger.Error("a handler has panicked", "kind", t.Type, "id", t.ID, "stack", string(debug.Stack()))
-			err = panicError(p)
+			err = panicked(p)
 		}
 	}()
 	return l.cfg.Handler(ctx, t)
 }
 
-// panicError says what a function of the user has panicked with, and where.
-func panicError(p any) error {
+// A panicError is the error of a handler that has panicked. asynq.IsPanicError knows it. Like asynq's own it wraps nothing: a
+// panic with asynq.SkipRetry is retried.
+type panicError struct{ text string } // where and with what it has panicked
+
+func (e *panicError) Error() string { return "panic error cause by: " + e.text }
+
+// As makes asynq's error of this one. Its type is in a package of which nobody else can have the name.
+func (e *panicError) As(target any) bool {
+	to := reflect.ValueOf(target)
+	if to.Kind() != reflect.Pointer || to.IsNil() || to.Type().Elem().Kind() != reflect.Pointer {
+		return false
+	}
+	of := to.Type().Elem().Elem()
+	if of.Name() != "PanicError" || of.PkgPath() != "github.com/hibiken/asynq/internal/errors" {
+		return false
+	}
+	made := reflect.New(of)
+	if text := made.Elem().FieldByName("ErrMsg"); text.Kind() == reflect.String {
+		text.SetString(e.text)
+	}
+	to.Elem().Set(made)
+	return true
+}
+
+// panicked makes an error of what a deferred function has recovered. asynq names a file of Go if that has panicked, as at an
+// index out of range; this is the line of the user.
+func panicked(p any) error {
 	where := ""
 	pcs := make([]uintptr, 16)
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs)])
 	for more := true; more; {
 		var frame runtime.Frame
 		frame, more = frames.Next()
-		if !strings.HasPrefix(frame.Function, "runtime.") {
+		if !strings.HasPrefix(frame.Function, "runtime.") && !strings.HasPrefix(frame.Function, "internal/runtime/") {
 			where = fmt.Sprintf(" [%s:%d]", frame.File, frame.Line)
 			break
 		}
 	}
-	if err, ok := p.(error); ok {
-		return fmt.Errorf("panic%s: %w", where, err)
-	}
-	return errors.New("panic" + where + ": " + fmt.Sprint(p))
+	return &panicError{fmt.Sprintf("panic%s: %v", where, p)}
 }
 
 // baseContext returns the user's context, which ends with the attempt's.

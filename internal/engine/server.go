@@ -112,12 +112,14 @@ func (s *Server) Hold(ctx context.Context, hold bool) error {
 func (s *Server) SetRules(r taskredis.Rules) { s.calls.SetRules(r) }
 
 // Shutdown stops taking tasks, and returns when those that run have ended and Redis knows. After ShutdownTimeout the
-// contexts of the handlers end. When ctx ends, Shutdown returns its error, and the server's leases expire.
+// contexts of the handlers end. A task whose handler goes on all the same goes back to the head of its queue, as in asynq; but one
+// that has a lock keeps it until its handler returns, and Shutdown waits for that. When ctx ends, Shutdown returns its error, and the
+// server's leases expire.
 func (s *Server) Shutdown(ctx context.Context) error {
 	defer s.wg.Wait()
 	defer s.listener.stop(ctx)
 	defer s.stop()
-	if err := s.Stop(ctx); err != nil {
+	if err := s.loop.do(ctx, func() { s.loop.stopping, s.loop.closing = true, true }); err != nil {
 		if errors.Is(err, ErrStopped) {
 			return nil // by another call
 		}
@@ -125,6 +127,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	}
 	abort := time.NewTimer(s.cfg.ShutdownTimeout)
 	defer abort.Stop()
+	var giveUp <-chan time.Time
 	for {
 		select {
 		case <-s.loop.drained:
@@ -133,8 +136,16 @@ func (s *Server) Shutdown(ctx context.Context) error {
 			if err := s.loop.do(ctx, s.loop.abort); err != nil {
 				return err
 			}
+			giveUp = time.After(abortTime)
+		case <-giveUp:
+			if err := s.loop.do(ctx, s.loop.giveUp); err != nil {
+				return err
+			}
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
 }
+
+// abortTime is how long handlers have to return after a shutdown has ended their contexts.
+const abortTime = 200 * time.Millisecond

@@ -27,7 +27,7 @@ type ServerInfo struct {
 	Concurrency int
 	Queues      map[string]int // priorities
 	Strict      bool
-	Status      string // "active" or "stopped", as asynq's servers have it
+	Status      string // "active", "stopped" or "closed", as asynq's servers have it
 	Started     time.Time
 	Active      int // number of tasks that it runs
 

@@ -172,6 +172,7 @@ local function settle(queue, id, attempt, lock, kind, given)
   local holds = held_by(lock ~= '' and lock or have[5] or '', attempt)
   if have[1] ~= attempt or have[2] ~= 'active' then
     if holds then free(holds, queue) end
+    if not have[2] then leaves(queue, id) end -- the task was deleted: it is nowhere
     return 'stale'
   end
   if lock ~= '' and not holds then return 'lost' end
@@ -256,13 +257,14 @@ for queue, ids in pairs(ended) do
   call('ZREM', asynq(queue, 'lease'), unpack(ids))
 end
 for queue, c in pairs(counts) do
+  local full = false
   for i, what in ipairs({'processed', 'failed'}) do
     if c[i] > 0 then
       local day = asynq(queue, what .. ':' .. today)
       if call('INCRBY', day, c[i]) == c[i] then call('EXPIREAT', day, stats_until) end
-      -- asynq begins anew where its total is full.
-      local total = try('INCRBY', asynq(queue, what), c[i])
-      if type(total) == 'table' then call('SET', asynq(queue, what), 1) end
+      -- asynq begins both totals anew when that of the processed is full.
+      full = full or type(try('INCRBY', asynq(queue, what), c[i])) == 'table'
+      if full then call('SET', asynq(queue, what), 1) end
     end
   end
 end

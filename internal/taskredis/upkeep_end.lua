@@ -47,11 +47,12 @@ if kind == 'archived' then -- asynq keeps 90 days, and fewer than 10,000; some o
   end
 end
 if counts == '1' then
+  local full = false -- asynq begins both totals anew when that of the processed is full
   for _, name in ipairs({'processed', 'failed'}) do
     local day, total = asynq(queue, name .. ':' .. today), asynq(queue, name)
     if call('INCR', day) == 1 then call('EXPIREAT', day, stats_until) end
-    local sum = try('INCR', total)
-    if type(sum) == 'table' then call('SET', total, 1) end -- asynq begins anew where it is full
+    full = full or type(try('INCR', total)) == 'table'
+    if full then call('SET', total, 1) end
   end
 end
 return 1

@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"strings"
 	"testing"
 	"time"
 
@@ -38,7 +39,7 @@ func (ours) start(tb testing.TB, opt asynq.RedisConnOpt, cfg asynq.Config, h asy
 		}
 	}
 	queues := maps.Clone(cfg.Queues)
-	maps.DeleteFunc(queues, func(_ string, priority int) bool { return priority < 1 })
+	maps.DeleteFunc(queues, func(name string, priority int) bool { return strings.TrimSpace(name) == "" || priority < 1 })
 	if len(queues) == 0 {
 		queues = map[string]int{"default": 1}
 	}
@@ -46,12 +47,13 @@ func (ours) start(tb testing.TB, opt asynq.RedisConnOpt, cfg asynq.Config, h asy
 	if retryDelay == nil {
 		retryDelay = asynq.DefaultRetryDelayFunc
 	}
+	shutdownTimeout := cmp.Or(cfg.ShutdownTimeout, 8*time.Second)
 	s := engine.New(engine.Config{
 		Redis: rdb, Queues: queues, Strict: cfg.StrictPriority, Concurrency: cmp.Or(cfg.Concurrency, 4),
 		Prefix: "lock:", TTL: 15 * time.Second, RenewEvery: 5 * time.Second, SafetyMargin: time.Second, FenceTTL: 75 * time.Second,
 		Handler: handler, BaseContext: cfg.BaseContext, IsFailure: cfg.IsFailure, RetryDelay: retryDelay,
 		OnError:         onError,
-		ShutdownTimeout: cmp.Or(cfg.ShutdownTimeout, 8*time.Second), Overrun: time.Minute, Crashes: 3, Losses: 10,
+		ShutdownTimeout: shutdownTimeout, Overrun: time.Minute, Crashes: 3, Losses: 10,
 		HealthCheck: cfg.HealthCheckFunc, HealthCheckInterval: cfg.HealthCheckInterval,
 		DelayedTaskCheckInterval: cfg.DelayedTaskCheckInterval, JanitorInterval: cfg.JanitorInterval, JanitorBatchSize: cfg.JanitorBatchSize,
 		GroupAggregator: cfg.GroupAggregator, GroupGracePeriod: cfg.GroupGracePeriod, GroupMaxDelay: cfg.GroupMaxDelay, GroupMaxSize: cfg.GroupMaxSize,
@@ -60,18 +62,19 @@ func (ours) start(tb testing.TB, opt asynq.RedisConnOpt, cfg asynq.Config, h asy
 	if err := s.Start(tb.Context(), taskredis.Rules{}); err != nil {
 		tb.Fatal(err)
 	}
-	return &onEngine{s, rdb}
+	return &onEngine{s, rdb, shutdownTimeout}
 }
 
 type onEngine struct {
-	server *engine.Server
-	rdb    redis.UniversalClient
+	server  *engine.Server
+	rdb     redis.UniversalClient
+	timeout time.Duration // of a shutdown
 }
 
 func (e *onEngine) Stop() { _ = e.server.Stop(context.Background()) }
 
 func (e *onEngine) Shutdown() {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), e.timeout+10*time.Second)
 	defer cancel()
 	_ = e.server.Shutdown(ctx)
 	_ = e.rdb.Close()
