@@ -57,7 +57,7 @@ func (m *Model) places(from, to *State, move Move) string {
 			return fmt.Sprintf("one place: task %d is in more than one", id)
 		case waits && t.Line != t.Ticket && !to.Damaged:
 			return fmt.Sprintf("lost: task %d waits, and is not at its place in its line", id)
-		case was.Line > 0 && t.Line == 0 && t.Status == Retry && t.Ticket == was.Line && !to.Damaged:
+		case was.Line > 0 && t.Line == 0 && t.Status == Retry && t.Ticket == was.Line && !to.Damaged && !to.Torn:
 			return fmt.Sprintf("lost: task %d waits, and loses its place in its line", id)
 		case was.Status == Active && t.Status == Pending && t.Known && move.Event != Failover:
 			return fmt.Sprintf("order: task %d comes back, and not to its line", id)
@@ -227,7 +227,7 @@ func (m *Model) queues(from, to *State, move Move) string {
 // between checks one lock and one queue of several.
 func (m *Model) between(from, to *State, q, r uint8) string {
 	was, l := &from.Locks[r], &to.Locks[r]
-	oldest, quiet := l.oldest(), to.Actions == m.Actions && !from.Damaged
+	oldest, quiet := l.oldest(), to.Actions == m.Actions && !from.Damaged && !to.Torn
 	entry, before := to.Queues[q].Ready[r], from.Queues[q].Ready[r]
 	older := oldest < MaxQueues && oldest != q && to.Queues[oldest].Seen && from.Queues[oldest].Seen
 	if l.Token == free && entry == Offer && before != Offer {
