@@ -94,6 +94,12 @@ func (n *member) stepped(s *taskredis.Step, try int, a *taskredis.Answer, err er
 		}
 		return
 	}
+	if !a.Follows(s) {
+		if w.failovers == 0 && n.refusals == 0 {
+			w.failf("step %d of %s does not follow %d", s.Number, n.name, a.Known)
+		}
+		return
+	}
 	if a.Known == s.Number {
 		for _, t := range a.Taken {
 			if !slices.Contains(n.taken[s.Number], t.Attempt) {
@@ -122,7 +128,7 @@ func (n *member) stepped(s *taskredis.Step, try int, a *taskredis.Answer, err er
 		n.taken[s.Number] = append(n.taken[s.Number], a.Taken[i].Attempt)
 		w.take(&a.Taken[i])
 	}
-	if len(a.Taken) > 0 && n.told[s.Number] && !n.dead && w.failovers == 0 {
+	if len(a.Taken) > 0 && n.told[s.Number] && !n.dead {
 		w.failf("step %d of %s was answered, and has begun %s once more", s.Number, n.name, a.Taken[0].Attempt)
 	}
 }
@@ -153,7 +159,7 @@ func stepText(s *taskredis.Step, a *taskredis.Answer, err error) string {
 	for i := range s.Outcomes {
 		o := &s.Outcomes[i]
 		result := "?"
-		if err == nil {
+		if err == nil && len(a.Results) > 0 {
 			result = string(a.Results[i])
 		}
 		fmt.Fprintf(&text, " [%s %s of %s%s: %s]", o.Kind, short(o.Attempt), o.ID, ifText(o.Want != "", " "+o.Want), result)
@@ -167,8 +173,11 @@ func stepText(s *taskredis.Step, a *taskredis.Answer, err error) string {
 	if err != nil {
 		return text.String() + ": " + err.Error()
 	}
-	if a.Known == s.Number {
+	switch {
+	case a.Known == s.Number:
 		text.WriteString(" (from the record)")
+	case !a.Follows(s):
+		fmt.Fprintf(&text, " does not follow %d", a.Known)
 	}
 	for _, name := range a.Recovered {
 		fmt.Fprintf(&text, " recovers %s (%s)", name.ID, name.Lock)

@@ -82,7 +82,7 @@ func (s *stepper) make(outcomes []Outcome, slots int, queues ...string) (*Step, 
 	now, err := s.b.rdb.Time(context.Background()).Result()
 	s.b.must(err)
 	s.n++
-	step := &Step{Number: s.n, Sent: now.UnixMicro(), Outcomes: outcomes}
+	step := &Step{Number: s.n, After: s.n - 1, Sent: now.UnixMicro(), Outcomes: outcomes}
 	order := ""
 	for i, queue := range queues {
 		step.Draws = append(step.Draws, Draw{queue, s.turn[queue]})
@@ -259,6 +259,29 @@ func TestStepParksWhatComesFirst(t *testing.T) {
 		b.must(b.rdb.HSet(ctx, TaskKey("q", "urgent"), "siding_priority", "3").Err())
 		s.turn["q"] = true // pending tasks first: urgent is parked in the step that looks at its lock
 		s.takes("urgent ", done(taken...), 1, "q")
+	})
+}
+
+func TestStepThatDoesNotFollowDoesNothing(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		ctx := context.Background()
+		s := b.server("one")
+		b.pending("q", "1", "a")
+		s.takes("", nil, 0, "q")
+		taken := s.takes("1 ", nil, 1, "q")
+		b.pending("q", "2", "b")
+		b.must(b.rdb.Del(ctx, "siding:step:one").Err()) // as a failover does
+		step, a := s.make(done(taken...), 1, "q")
+		if a.Known != 0 || a.Follows(step) || len(a.Taken)+len(a.Results) > 0 {
+			t.Fatalf("want nothing done, have %+v", a)
+		}
+		step.Number, step.After = 4, 0
+		a, err := s.Step(ctx, step)
+		b.must(err)
+		if !a.Follows(step) || idsOf(a.Taken) != "2 " || a.Results[0] != Settled {
+			t.Errorf("want 1 settled and 2 taken, have %+v", a)
+		}
 	})
 }
 
