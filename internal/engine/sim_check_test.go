@@ -128,7 +128,8 @@ func (n *member) stepped(s *taskredis.Step, try int, a *taskredis.Answer, err er
 		n.taken[s.Number] = append(n.taken[s.Number], a.Taken[i].Attempt)
 		w.take(&a.Taken[i])
 	}
-	if len(a.Taken) > 0 && n.told[s.Number] && !n.dead {
+	// (A copy of the first step that a failover has forgotten is run as new, and its answer may be the second.)
+	if len(a.Taken) > 0 && n.told[s.Number] && !n.dead && w.failovers == 0 {
 		w.failf("step %d of %s was answered, and has begun %s once more", s.Number, n.name, a.Taken[0].Attempt)
 	}
 }
@@ -141,6 +142,9 @@ func (n *member) answer(s *taskredis.Step, try int, a *taskredis.Answer) {
 		return
 	}
 	n.told[s.Number] = true
+	if w.failovers > 0 {
+		return
+	}
 	for _, attempt := range n.taken[s.Number] {
 		at, ok := w.attempts[attempt]
 		if !ok || at.settled || slices.ContainsFunc(a.Taken, func(t taskredis.Taken) bool { return t.Attempt == attempt }) {

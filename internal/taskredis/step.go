@@ -107,7 +107,7 @@ type Order string
 
 // An Answer is what a step came to.
 type Answer struct {
-	Now       int64 // Redis' clock, in µs
+	Now int64 // Redis' clock, in µs
 	// Known is the number of the server's step that Redis had recorded before; 0 for none. If it is neither the step's own
 	// number nor Step.After, Redis has forgotten steps, and has done nothing: the rest is empty.
 	Known     int64
