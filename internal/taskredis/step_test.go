@@ -407,23 +407,26 @@ func TestRenewKnowsALockThatWasJustGranted(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *bench) {
 		ctx := context.Background()
 		s := b.server("one")
-		b.pending("q", "1", "")
-		taken := s.takes("1 ", nil, 1, "q")
-		_, a := s.make([]Outcome{{Name: taken[0].Name, Kind: Ask, Want: "lock:a", Ticket: taken[0].Ticket}}, 0)
-		if a.Results[0] != Granted {
-			t.Fatalf("want granted, have %s", a.Results[0])
-		}
-		b.must(b.rdb.PExpire(ctx, "lock:a", time.Second).Err())
-		_, err := s.Renew(ctx, "", []Name{taken[0].Name}) // as sent before the answer came
-		b.must(err)
-		left, err := b.rdb.PTTL(ctx, "lock:a").Result()
-		b.must(err)
-		now, err := b.rdb.Time(ctx).Result()
-		b.must(err)
-		lease, err := b.rdb.ZScore(ctx, LeaseKey("q"), "1").Result()
-		b.must(err)
-		if in := time.UnixMilli(int64(lease * 1000)).Sub(now); left < 14*time.Second || in > 15*time.Second {
-			t.Errorf("want both for 15s, have a lock for %v and a lease for %v", left, in)
+		b.pending("q", "plain", "")
+		b.pending("q", "other", "b") // the program knows better than the client
+		taken := s.takes("plain other ", nil, 2, "q")
+		for i, lock := range []string{"lock:a1", "lock:a2"} {
+			_, a := s.make([]Outcome{{Name: taken[i].Name, Kind: Ask, Want: lock, Ticket: taken[i].Ticket}}, 0)
+			if a.Results[0] != Granted {
+				t.Fatalf("want granted, have %s", a.Results[0])
+			}
+			b.must(b.rdb.PExpire(ctx, lock, time.Second).Err())
+			kept, err := s.Renew(ctx, "", []Name{taken[i].Name}) // as sent before the answer came
+			b.must(err)
+			left, err := b.rdb.PTTL(ctx, lock).Result()
+			b.must(err)
+			now, err := b.rdb.Time(ctx).Result()
+			b.must(err)
+			lease, err := b.rdb.ZScore(ctx, LeaseKey("q"), taken[i].ID).Result()
+			b.must(err)
+			if in := time.UnixMilli(int64(lease * 1000)).Sub(now); !kept[0] || left < 14*time.Second || in > 15*time.Second {
+				t.Errorf("%s: want it kept for 15s, have %v, a lock for %v and a lease for %v", taken[i].ID, kept[0], left, in)
+			}
 		}
 	})
 }
