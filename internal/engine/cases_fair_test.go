@@ -214,3 +214,26 @@ func TestWaitersOfAnotherQueueDelayNobody(t *testing.T) {
 		}
 	}
 }
+
+// TestOneStepHandsALockOn: the step that ends an attempt takes the next that waits for its lock. Nobody has to be woken for
+// that, and no second step is made.
+func TestOneStepHandsALockOn(t *testing.T) {
+	t.Parallel()
+	const n = 200
+	f, l := newFleet(t), newLedger(t)
+	f.crowd("q", n, "a")
+	f.node(l, always(0))
+	f.eventually(l.over(n))
+	ctx := context.Background()
+	keys, err := f.rdb.Keys(ctx, "siding:step:*").Result()
+	if err != nil || len(keys) != 1 {
+		t.Fatalf("want the record of one server's steps, have %v, %v", keys, err)
+	}
+	var steps int
+	if _, err := fmt.Sscan(f.rdb.Get(ctx, keys[0]).Val(), &steps); err != nil {
+		t.Fatal(err)
+	}
+	if steps > n+n/4 {
+		t.Errorf("want about %d steps, have %d", n, steps)
+	}
+}

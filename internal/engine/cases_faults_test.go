@@ -83,3 +83,90 @@ func TestRedisThatStoodStill(t *testing.T) {
 		})
 	}
 }
+
+// TestManyLocksAreRenewed: a server has more attempts than one call renews.
+func TestManyLocksAreRenewed(t *testing.T) {
+	t.Parallel()
+	const n = 2*mostBeat + 100
+	f, l := newFleet(t), newLedger(t)
+	for i := range n {
+		f.add("q", fmt.Sprint("r", i))
+	}
+	server := f.node(l, always(time.Minute), slots(n), ttl(2*time.Second))
+	defer server.kill() // its tasks run for a minute
+	f.eventually(l.begun(n))
+	_ = sleep.For(t.Context(), 3*time.Second) // longer than the TTL
+	lost := 0
+	for _, v := range l.all() {
+		if v.cause != nil {
+			lost++
+		}
+	}
+	if lost > 0 {
+		t.Errorf("want all locks renewed, have %d tasks of %d lose theirs", lost, n)
+	}
+}
+
+// TestRequestsThatArriveLate: what one server sends arrives seconds later. The resources of attempts that it has ended go
+// on when Redis hears of that.
+func TestRequestsThatArriveLate(t *testing.T) {
+	t.Parallel()
+	for _, late := range []time.Duration{1500 * time.Millisecond, 2500 * time.Millisecond, 4 * time.Second} {
+		t.Run(fmt.Sprint(late), func(t *testing.T) {
+			t.Parallel()
+			if late > 3*time.Second {
+				verify.Long(t)
+			}
+			f, l, resources := newFleet(t), newLedger(t), names(12)
+			network := &lateNet{}
+			f.crowd("q", 300, resources...)
+			var far *node
+			slow := make(chan struct{})
+			work := func(task *Task) time.Duration {
+				select {
+				case <-slow:
+				default:
+					return 20 * time.Millisecond
+				}
+				return 100 * time.Millisecond
+			}
+			far = f.node(l, work, slots(6), func(c *Config) { c.Redis = network.client(f) })
+			f.node(l, work, slots(8))
+			f.node(l, work, slots(8))
+			f.eventually(l.begun(200))
+
+			var ids []string
+			for i := range f.n {
+				ids = append(ids, fmt.Sprintf("task-%06d", i+1))
+			}
+			network.watch(ids...)
+			network.set(late)
+			close(slow)
+			from := time.Now()
+			_ = sleep.For(t.Context(), 2*late+time.Second)
+			network.set(0)
+			f.back(l, resources, time.Now(), 2*late)
+
+			visits, checked := l.all(), 0
+			for i, v := range visits {
+				arrived := network.arrival(v.ID)
+				if v.node != far || v.ended.Before(from) || arrived.Sub(v.ended) < late/2 {
+					continue
+				}
+				checked++
+				next := time.Time{}
+				for _, other := range visits[i+1:] {
+					if next.IsZero() && other.Resource == v.Resource {
+						next = other.began
+					}
+				}
+				if took := next.Sub(arrived); took > time.Second || next.IsZero() {
+					t.Errorf("%s: want it at work within 1 s of the end of %s, have it after %v", v.Resource, v.ID, took)
+				}
+			}
+			if checked == 0 {
+				t.Error("want outcomes that arrive late, have none")
+			}
+		})
+	}
+}

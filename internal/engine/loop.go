@@ -172,13 +172,15 @@ func (l *loop) run(ctx context.Context) {
 	}
 }
 
-// do has the loop run f, and returns when it has; or when ctx ends.
+// do has the loop run f, and returns when it has. It returns an error when ctx ends, or once the loop has ended.
 func (l *loop) do(ctx context.Context, f func()) error {
 	done := make(chan struct{})
 	select {
 	case l.requests <- func() { f(); close(done) }:
 		<-done
 		return nil
+	case <-l.over:
+		return ErrStopped
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -205,6 +207,9 @@ func (l *loop) report(r report) {
 		if a.Lock != "" {
 			l.queues.found([]string{a.Queue}) // the step that frees the lock can take the next task of its resource
 		}
+	}
+	if a.Lock != "" {
+		l.queues.found([]string{a.Queue}) // the step that frees the lock takes who waits for it
 	}
 	l.senderOf(a).waits(a)
 }
@@ -250,6 +255,11 @@ func (l *loop) result(a *attempt, result taskredis.Result, grant taskredis.Grant
 	case taskredis.Lost:
 		if a.outcome.Kind == taskredis.Ask || a.outcome.Kind == taskredis.Requeue || l.attempts[a.Attempt] != a {
 			l.give(a)
+			return
+		}
+		if a.lost && a.outcome.Kind == taskredis.Again { // as its outcome says
+			a.outcome.Lock = "" // there is none to free
+			l.senderOf(a).waits(a)
 			return
 		}
 		a.lost = true
@@ -305,7 +315,7 @@ func (l *loop) take(ctx context.Context, t *taskredis.Taken, step int64, sent, n
 	l.attempts[a.Attempt] = a
 	m, err := taskredis.DecodeMessage(a.Encoded)
 	switch {
-	case l.stopping:
+	case l.stopping, a.Lock != "" && !now.Before(l.trust(sent)): // in the second case the answer took too long
 		a.outcome = taskredis.Outcome{Name: a.Name, Kind: taskredis.Requeue}
 	case err != nil:
 		l.logger.Error("a task cannot be read; it is archived as it is", "queue", a.Queue, "id", a.ID, "err", err)
@@ -329,6 +339,14 @@ func (l *loop) take(ctx context.Context, t *taskredis.Taken, step int64, sent, n
 	a.ctx, a.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	a.granted = make(chan int64, 1)
 	go l.runAttempt(a)
+}
+
+// hasFound tells the loop that queues may have something to take. It does not wait: whoever looks finds it again.
+func (l *loop) hasFound(queues ...string) {
+	select {
+	case l.found <- queues:
+	default:
+	}
 }
 
 // cancel has the loop end the context of a task. It does not wait for that.

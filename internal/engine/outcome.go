@@ -46,9 +46,7 @@ func (l *loop) outcomeOf(a *attempt, ctx context.Context, err error) taskredis.O
 	again := (*AgainError)(nil)
 	switch {
 	case errors.Is(cause, store.ErrLost):
-		o := l.lostOutcome(a)
-		o.Lock = "" // there is none to free
-		return o
+		return l.lostOutcome(a) // it frees the lock if that is there, as Redis may only have been silent
 	case err == nil:
 		return l.succeeded(a)
 	case errors.Is(cause, errShutdown):
@@ -77,7 +75,7 @@ func (l *loop) failed(a *attempt, ctx context.Context, err error) taskredis.Outc
 	m := *a.message
 	task := asynq.NewTaskWithHeaders(m.Type, m.Payload, m.Headers)
 	if l.cfg.OnError != nil {
-		l.protect("ErrorHandler", func() { l.cfg.OnError(ctx, task, err) })
+		l.protect("ErrorHandler", func() { l.cfg.OnError(ctx, l.taskOf(a), err) })
 	}
 	if errors.Is(err, asynq.RevokeTask) {
 		return taskredis.Outcome{Name: a.Name, Kind: taskredis.Done, Unique: m.UniqueKey}
@@ -98,6 +96,14 @@ func (l *loop) failed(a *attempt, ctx context.Context, err error) taskredis.Outc
 		m.Retried++
 	}
 	return taskredis.Outcome{Name: a.Name, Kind: taskredis.Retry, Message: m.Encode(), After: delay, Counts: failure}
+}
+
+// taskOf returns the attempt as its handler has seen it, or would have.
+func (l *loop) taskOf(a *attempt) *Task {
+	if a.task != nil {
+		return a.task
+	}
+	return &Task{Message: a.message, Taken: &a.Taken, Resource: l.resource(a), EndsBy: a.endsBy}
 }
 
 // again has a task come again without a retry. asynq keeps whole seconds, so it comes up to a second later.

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -25,6 +26,9 @@ type Server struct {
 
 	listener *listener
 }
+
+// ErrStopped says that the server was shut down before.
+var ErrStopped = errors.New("engine: the server was shut down")
 
 // New returns a server. The configuration must be complete.
 func New(cfg Config) *Server { return &Server{cfg: cfg} }
@@ -72,6 +76,9 @@ func (s *Server) Start(ctx context.Context, rules taskredis.Rules) error {
 	s.wg.Go(func() { heard.run(ctx) })
 	check := &healthCheck{redis: s.cfg.Redis, every: s.cfg.HealthCheckInterval, report: s.cfg.HealthCheck, logger: s.cfg.Logger}
 	s.wg.Go(func() { check.run(ctx) })
+	for _, u := range newUpkeeps(&s.cfg, s.calls.Session, s.loop.hasFound) {
+		s.wg.Go(func() { u.run(ctx) })
+	}
 	groups := newAggregation(&s.cfg, queues)
 	s.wg.Go(func() { groups.run(ctx) })
 	return nil
@@ -111,6 +118,9 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	defer s.listener.stop(ctx)
 	defer s.stop()
 	if err := s.Stop(ctx); err != nil {
+		if errors.Is(err, ErrStopped) {
+			return nil // by another call
+		}
 		return err
 	}
 	abort := time.NewTimer(s.cfg.ShutdownTimeout)
