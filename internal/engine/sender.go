@@ -97,7 +97,7 @@ func (s *sender) send(ctx context.Context, now time.Time, draws []taskredis.Draw
 		return
 	}
 	s.number++
-	f.Number, f.Sent = s.number, s.clock.at(now)
+	f.Number, f.After, f.Sent = s.number, s.recorded, s.clock.at(now)
 	s.flight = f
 	s.try(ctx, now)
 }
@@ -200,8 +200,13 @@ func (s *sender) refused(f *flight, err error, now time.Time) {
 func (s *sender) apply(ctx context.Context, f *flight, a *taskredis.Answer, sent, now time.Time) {
 	l := s.loop
 	s.clock.set(a.Now, now)
-	if a.Known < s.recorded && now.Sub(s.recordedAt) < taskredis.Recorded {
-		s.forgotten(a.Known, now)
+	if !a.Follows(f.Step) { // it has done nothing: what it was to say goes with the next one
+		s.waiting = append(f.attempts, s.waiting...)
+		if a.Known < s.recorded && now.Sub(s.recordedAt) < taskredis.Recorded {
+			s.forgotten(a.Known, now)
+		}
+		s.recorded, s.recordedAt = a.Known, now
+		return
 	}
 	s.recorded, s.recordedAt = f.Number, now
 	if len(f.Outcomes) > 0 {

@@ -94,6 +94,12 @@ func (n *member) stepped(s *taskredis.Step, try int, a *taskredis.Answer, err er
 		}
 		return
 	}
+	if !a.Follows(s) {
+		if w.failovers == 0 && n.refusals == 0 {
+			w.failf("step %d of %s does not follow %d", s.Number, n.name, a.Known)
+		}
+		return
+	}
 	if a.Known == s.Number {
 		for _, t := range a.Taken {
 			if !slices.Contains(n.taken[s.Number], t.Attempt) {
@@ -122,6 +128,7 @@ func (n *member) stepped(s *taskredis.Step, try int, a *taskredis.Answer, err er
 		n.taken[s.Number] = append(n.taken[s.Number], a.Taken[i].Attempt)
 		w.take(&a.Taken[i])
 	}
+	// (A copy of the first step that a failover has forgotten is run as new, and its answer may be the second.)
 	if len(a.Taken) > 0 && n.told[s.Number] && !n.dead && w.failovers == 0 {
 		w.failf("step %d of %s was answered, and has begun %s once more", s.Number, n.name, a.Taken[0].Attempt)
 	}
@@ -135,6 +142,9 @@ func (n *member) answer(s *taskredis.Step, try int, a *taskredis.Answer) {
 		return
 	}
 	n.told[s.Number] = true
+	if w.failovers > 0 {
+		return
+	}
 	for _, attempt := range n.taken[s.Number] {
 		at, ok := w.attempts[attempt]
 		if !ok || at.settled || slices.ContainsFunc(a.Taken, func(t taskredis.Taken) bool { return t.Attempt == attempt }) {
@@ -153,7 +163,7 @@ func stepText(s *taskredis.Step, a *taskredis.Answer, err error) string {
 	for i := range s.Outcomes {
 		o := &s.Outcomes[i]
 		result := "?"
-		if err == nil {
+		if err == nil && len(a.Results) > 0 {
 			result = string(a.Results[i])
 		}
 		fmt.Fprintf(&text, " [%s %s of %s%s: %s]", o.Kind, short(o.Attempt), o.ID, ifText(o.Want != "", " "+o.Want), result)
@@ -167,8 +177,11 @@ func stepText(s *taskredis.Step, a *taskredis.Answer, err error) string {
 	if err != nil {
 		return text.String() + ": " + err.Error()
 	}
-	if a.Known == s.Number {
+	switch {
+	case a.Known == s.Number:
 		text.WriteString(" (from the record)")
+	case !a.Follows(s):
+		fmt.Fprintf(&text, " does not follow %d", a.Known)
 	}
 	for _, name := range a.Recovered {
 		fmt.Fprintf(&text, " recovers %s (%s)", name.ID, name.Lock)

@@ -436,6 +436,7 @@ type member struct {
 	holdsAnswers bool      // the answers do, rather than the calls
 	tries        map[int64]int
 	calls        int
+	refusals     int
 	taken        map[int64][]string // attempts that a step has begun, by its number
 	told         map[int64]bool     // numbers of steps that were answered
 }
@@ -661,6 +662,7 @@ func (n *member) call(ctx context.Context, f fate, run func() (any, error)) (any
 		}
 		if f.refused != "" && !w.calm {
 			w.logf("%s is refused: %s", n.name, f.refused)
+			n.refusals++
 			return reply{nil, redisError(f.refused)}, true
 		}
 		value, err := run()

@@ -19,7 +19,7 @@ local attempts = {unpack(ARGV, 3)}
 local function renew(queue, id, name, lock)
   local have = call('HMGET', asynq(queue, 't:' .. id), 'siding_attempt', 'state', 'siding_lock')
   if have[1] ~= name or have[2] ~= 'active' then return 0 end
-  if lock == '' then lock = have[3] or '' end -- the attempt has asked for one, and does not know yet that it has it
+  lock = have[3] or lock -- the attempt may have asked for another one, and not know yet that it has it
   if lock ~= '' then
     local key = held_by(lock, name)
     if not key or not renew_lock(key) then return 0 end

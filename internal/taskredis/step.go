@@ -94,6 +94,7 @@ type Step struct {
 	// Place is the queue whose slot of a Cluster the step is for; "" for one on a single Redis, which reaches all.
 	Place    string
 	Number   int64 // of the server's steps, from 1 on
+	After    int64 // the number of the server's last step that was answered; 0 for none
 	Sent     int64 // when it is sent first, by Redis' clock, in µs
 	Outcomes []Outcome
 	Draws    []Draw // at most 255
@@ -106,8 +107,10 @@ type Order string
 
 // An Answer is what a step came to.
 type Answer struct {
-	Now       int64 // Redis' clock, in µs
-	Known     int64 // the number of the server's step that Redis had recorded before; 0 for none
+	Now int64 // Redis' clock, in µs
+	// Known is the number of the server's step that Redis had recorded before; 0 for none. If it is neither the step's own
+	// number nor Step.After, Redis has forgotten steps, and has done nothing: the rest is empty.
+	Known     int64
 	Results   []Result
 	Grants    []Grant // of the results that are Granted
 	Drawn     []Drawn // as Step.Draws; empty if the step was answered from its record
@@ -169,7 +172,7 @@ func (c *Steps) Step(ctx context.Context, s *Step) (*Answer, error) {
 		rules = &Rules{}
 	}
 	argv := make([]any, 0, 16+8*len(s.Outcomes)+2*len(s.Draws)+len(s.Slots))
-	argv = append(argv, s.Number, s.Sent, fmt.Sprintf("siding:%s-%d-", c.Session, s.Number), ":"+c.Holder,
+	argv = append(argv, s.Number, s.After, s.Sent, fmt.Sprintf("siding:%s-%d-", c.Session, s.Number), ":"+c.Holder,
 		LockPrefix(s.Place, c.Prefix), c.TTL.Milliseconds(), c.FenceTTL.Milliseconds(), c.Crashes, rules.Limits, rules.Overrides,
 		now.Format(time.DateOnly), now.Add(statsTTL).Unix())
 	argv = append(argv, len(s.Outcomes))
@@ -300,11 +303,17 @@ func readAnswer(reply []any, s *Step) (*Answer, error) {
 	if err := errors.Join(r.err, results.err, drawn.err, tasks.err, parked.err, recovered.err, troubles.err); err != nil {
 		return nil, err
 	}
+	if !a.Follows(s) {
+		return a, nil
+	}
 	if len(a.Results) != len(s.Outcomes) || len(a.Drawn) != 0 && len(a.Drawn) != len(s.Draws) {
 		return nil, fmt.Errorf("%w: want %d results and %d queues, have %d and %d", ErrAnswer, len(s.Outcomes), len(s.Draws), len(a.Results), len(a.Drawn))
 	}
 	return a, nil
 }
+
+// Follows reports whether Redis knew of the steps before s. If not, s has done nothing.
+func (a *Answer) Follows(s *Step) bool { return a.Known == s.After || a.Known == s.Number }
 
 // A reader takes the values of an answer one after the other, and keeps the first error.
 type reader struct {

@@ -6,7 +6,8 @@
 -- The other keys are those of the queues and locks that the arguments name; see doc.go.
 --
 -- ARGV     read in this order by the function arg, below
---   number, sent                  of the step, from 1 on; when it was sent by Redis' clock, us
+--   number, after, sent           of the step, from 1 on; of the server's last step, as far as it knows, 0 for none; when
+--                                 it was sent by Redis' clock, us
 --   attempt, holder               the first and last part of the names of the attempts that it begins
 --   prefix, ttl, fence_ttl        of locks: what their keys begin with; ms; ms
 --   crashes                       how many crashes of a task use no retry
@@ -24,7 +25,8 @@
 --   queues                        how many follow; each is name, whose turn it is: ready or pending
 --   slots                         how many follow; each is the queues to try, a byte each, 1 for the first
 --
--- Returns {now in us, number of the step that was recorded last, results, queues, tasks, parked, recovered, troubles}:
+-- Returns {now in us, number of the step that was recorded last, results, queues, tasks, parked, recovered, troubles}; if
+-- that number is neither this step's nor after, Redis has forgotten steps, the step has done nothing, and the rest is empty:
 --   results   of the outcomes: 'settled', 'granted <fence> <key of the lock>', 'parked', 'stale', 'lost', or 'error <text>'
 --   queues    for each: 'ready' or 'pending', whose turn is next; 1 if it is paused; 1 if it has more to
 --             take; and in how many us its first lock should be looked at, -1 for never
@@ -43,7 +45,7 @@
 local at = 0
 local function arg() at = at + 1 return ARGV[at] end
 
-local number, sent = tonumber(arg()), tonumber(arg())
+local number, after, sent = tonumber(arg()), tonumber(arg()), tonumber(arg())
 local attempt_head, holder = arg(), arg()
 local prefix, ttl, fence_ttl = arg(), tonumber(arg()), arg()
 local free_crashes = tonumber(arg())
@@ -107,6 +109,10 @@ if known == number then
   end
   return {now, known, results, {}, tasks, parked, recovered, troubles}
 end
+
+-- After a failover the server has to know first what was forgotten. And this may be a late copy of a step that was answered
+-- before: nobody would hear of what it takes.
+if known ~= after then return {now, known, results, {}, tasks, parked, recovered, troubles} end
 
 -- A write that takes no memory comes first: then Redis refuses none of the others for want of memory.
 call('DEL', KEYS[1] .. ':none')

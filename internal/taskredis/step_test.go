@@ -82,7 +82,7 @@ func (s *stepper) make(outcomes []Outcome, slots int, queues ...string) (*Step, 
 	now, err := s.b.rdb.Time(context.Background()).Result()
 	s.b.must(err)
 	s.n++
-	step := &Step{Number: s.n, Sent: now.UnixMicro(), Outcomes: outcomes}
+	step := &Step{Number: s.n, After: s.n - 1, Sent: now.UnixMicro(), Outcomes: outcomes}
 	order := ""
 	for i, queue := range queues {
 		step.Draws = append(step.Draws, Draw{queue, s.turn[queue]})
@@ -262,6 +262,29 @@ func TestStepParksWhatComesFirst(t *testing.T) {
 	})
 }
 
+func TestStepThatDoesNotFollowDoesNothing(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		ctx := context.Background()
+		s := b.server("one")
+		b.pending("q", "1", "a")
+		s.takes("", nil, 0, "q")
+		taken := s.takes("1 ", nil, 1, "q")
+		b.pending("q", "2", "b")
+		b.must(b.rdb.Del(ctx, "siding:step:one").Err()) // as a failover does
+		step, a := s.make(done(taken...), 1, "q")
+		if a.Known != 0 || a.Follows(step) || len(a.Taken)+len(a.Results) > 0 {
+			t.Fatalf("want nothing done, have %+v", a)
+		}
+		step.Number, step.After = 4, 0
+		a, err := s.Step(ctx, step)
+		b.must(err)
+		if !a.Follows(step) || idsOf(a.Taken) != "2 " || a.Results[0] != Settled {
+			t.Errorf("want 1 settled and 2 taken, have %+v", a)
+		}
+	})
+}
+
 func TestStepPutsACrashedTaskFirst(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bench) {
@@ -384,23 +407,26 @@ func TestRenewKnowsALockThatWasJustGranted(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *bench) {
 		ctx := context.Background()
 		s := b.server("one")
-		b.pending("q", "1", "")
-		taken := s.takes("1 ", nil, 1, "q")
-		_, a := s.make([]Outcome{{Name: taken[0].Name, Kind: Ask, Want: "lock:a", Ticket: taken[0].Ticket}}, 0)
-		if a.Results[0] != Granted {
-			t.Fatalf("want granted, have %s", a.Results[0])
-		}
-		b.must(b.rdb.PExpire(ctx, "lock:a", time.Second).Err())
-		_, err := s.Renew(ctx, "", []Name{taken[0].Name}) // as sent before the answer came
-		b.must(err)
-		left, err := b.rdb.PTTL(ctx, "lock:a").Result()
-		b.must(err)
-		now, err := b.rdb.Time(ctx).Result()
-		b.must(err)
-		lease, err := b.rdb.ZScore(ctx, LeaseKey("q"), "1").Result()
-		b.must(err)
-		if in := time.UnixMilli(int64(lease * 1000)).Sub(now); left < 14*time.Second || in > 15*time.Second {
-			t.Errorf("want both for 15s, have a lock for %v and a lease for %v", left, in)
+		b.pending("q", "plain", "")
+		b.pending("q", "other", "b") // the program knows better than the client
+		taken := s.takes("plain other ", nil, 2, "q")
+		for i, lock := range []string{"lock:a1", "lock:a2"} {
+			_, a := s.make([]Outcome{{Name: taken[i].Name, Kind: Ask, Want: lock, Ticket: taken[i].Ticket}}, 0)
+			if a.Results[0] != Granted {
+				t.Fatalf("want granted, have %s", a.Results[0])
+			}
+			b.must(b.rdb.PExpire(ctx, lock, time.Second).Err())
+			kept, err := s.Renew(ctx, "", []Name{taken[i].Name}) // as sent before the answer came
+			b.must(err)
+			left, err := b.rdb.PTTL(ctx, lock).Result()
+			b.must(err)
+			now, err := b.rdb.Time(ctx).Result()
+			b.must(err)
+			lease, err := b.rdb.ZScore(ctx, LeaseKey("q"), taken[i].ID).Result()
+			b.must(err)
+			if in := time.UnixMilli(int64(lease * 1000)).Sub(now); !kept[0] || left < 14*time.Second || in > 15*time.Second {
+				t.Errorf("%s: want it kept for 15s, have %v, a lock for %v and a lease for %v", taken[i].ID, kept[0], left, in)
+			}
 		}
 	})
 }
