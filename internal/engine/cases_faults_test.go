@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sidingq/siding/internal/sleep"
+	"github.com/sidingq/siding/internal/taskredis"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/internal/verify"
 )
@@ -169,4 +170,53 @@ func TestRequestsThatArriveLate(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestCrashedTaskRunsNext: a server dies with the first task of a resource, for which many others wait. After the
+// TTL that task runs again, before all of them and before a backlog of other tasks. Its crash uses no retry.
+func TestCrashedTaskRunsNext(t *testing.T) {
+	t.Parallel()
+	test := func(t *testing.T, waiting, backlog int, lasts, takes time.Duration) {
+		t.Parallel()
+		f, l := newFleet(t), newLedger(t)
+		work := func(task *Task) time.Duration {
+			if task.ID == "task-000001" && task.Taken.Parked == 0 && len(l.of("a")) == 1 {
+				return time.Hour
+			}
+			return takes
+		}
+		f.crowd("q", 1, "a")
+		first := f.node(l, work, slots(2), ttl(lasts))
+		f.eventually(l.begun(1))
+		f.crowd("q", waiting, "a")
+		f.eventually(f.parked("q", waiting))
+		f.crowd("q", backlog, "")              // tasks without a resource
+		f.crowd("q", backlog/50, names(20)...) // and some that wait for others
+		second := f.node(l, work, slots(4), ttl(lasts))
+		f.eventually(l.begun(min(30, backlog+1)))
+		died := time.Now()
+		first.kill()
+		f.within(lasts+10*time.Second, func() error {
+			if len(l.of("a")) < 3 {
+				return errors.New("want the resource at work")
+			}
+			return nil
+		})
+		again := l.of("a")[1]
+		if again.ID != "task-000001" || again.Retried != 0 || again.node != second {
+			t.Errorf("want the crashed task next, without a retry, have %s with %d", again.ID, again.Retried)
+		}
+		if took := again.began.Sub(died); took > lasts+time.Second {
+			t.Errorf("want it at work after the TTL, have it after %v", took)
+		}
+		if left := f.rdb.LLen(t.Context(), taskredis.PendingKey("q")).Val(); left == 0 && backlog > 0 {
+			t.Error("want some of the backlog left by then, have none")
+		}
+	}
+	t.Run("many wait", func(t *testing.T) { test(t, 1500, 0, 1500*time.Millisecond, 20*time.Millisecond) })
+	t.Run("backlog", func(t *testing.T) { test(t, 20, 1000, 1500*time.Millisecond, 20*time.Millisecond) })
+	t.Run("as in the field", func(t *testing.T) {
+		verify.Long(t)
+		test(t, 1500, 1000, 15*time.Second, 200*time.Millisecond)
+	})
 }
