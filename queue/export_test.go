@@ -9,9 +9,6 @@ import (
 	"github.com/sidingq/siding/internal/store"
 )
 
-// OnLoop has new servers run on package engine.
-func OnLoop() { onLoop = true }
-
 // For tests of the names and places of shards.
 var (
 	ShardName   = shardName

@@ -181,7 +181,6 @@ type Guard struct {
 	watchEvery time.Duration
 	// missing is why no tasks are taken, see Unavailable; nil if they are.
 	missing atomic.Pointer[error]
-	hold    func(bool) // has the loop take no tasks, see onLoop
 	// background is the context of background work, until Wait ends it.
 	background     context.Context //nolint:containedctx // see above
 	end            context.CancelFunc

@@ -114,18 +114,12 @@ func (g *Guard) shut(missing error) {
 		return // no tasks are taken already
 	}
 	g.hook.Shut()
-	if g.hold != nil {
-		g.hold(true)
-	}
 	g.cfg.Logger.ErrorContext(g.background, "no tasks are taken, as something is missing that they need", "error", missing)
 	since := time.Now()
 	g.work.Go(func() {
 		for sleep.For(g.background, availableEvery) == nil {
 			if g.available(g.background) == nil {
 				g.hook.Open()
-				if g.hold != nil {
-					g.hold(false)
-				}
 				g.missing.Store(nil) // after Open, which would else undo a shut in between
 				g.cfg.Logger.InfoContext(g.background, "tasks are taken again", "after", time.Since(since).Round(time.Millisecond))
 				return

@@ -17,7 +17,6 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/internal/engine"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -26,7 +25,7 @@ import (
 type Server struct {
 	cfg        ServerConfig
 	server     *asynq.Server
-	loop       *engine.Server // in place of server, see onLoop
+	other      otherServer // in place of server, see startOther
 	guard      *Guard
 	tasks      redis.UniversalClient // the server's connections, with the guard's hook
 	locks      redis.UniversalClient
@@ -81,6 +80,13 @@ func NewServer(opt asynq.RedisConnOpt, cfg ServerConfig) (*Server, error) {
 	}
 	s.server = asynq.NewServerFromRedisClient(s.tasks, s.asynqConfig())
 	return s, nil
+}
+
+// startOther starts a server on something else than asynq.Server, in tests; nil elsewhere.
+var startOther func(ctx context.Context, s *Server, handler asynq.Handler) (otherServer, error)
+
+type otherServer interface {
+	Shutdown(ctx context.Context) error
 }
 
 // Handle registers fn as the handler of the tasks of type T. Handle panics if fn is nil, T's kind
@@ -261,9 +267,9 @@ func (s *Server) start(ctx context.Context) error {
 	for _, wrap := range slices.Backward(s.middleware) {
 		handler = wrap(handler)
 	}
-	if onLoop {
-		err := s.startLoop(ctx, handler)
-		s.started = err == nil
+	if startOther != nil {
+		other, err := startOther(ctx, s, handler)
+		s.other, s.started = other, err == nil
 		return err
 	}
 	handler = s.guard.Middleware(handler)
@@ -317,8 +323,8 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	s.guard.stopTaking() // also if ctx ends before the rest
 	if !started {
 		ctx = context.WithoutCancel(ctx) // no task runs, and the rest takes no time
-	} else if s.loop != nil {
-		if err := s.loop.Shutdown(ctx); err != nil {
+	} else if s.other != nil {
+		if err := s.other.Shutdown(ctx); err != nil {
 			return fmt.Errorf("queue: shutdown: tasks are still running: %w", err)
 		}
 	} else if err := until(ctx, s.server.Shutdown); err != nil {

@@ -46,7 +46,7 @@ type Config struct {
 	BaseContext     func() context.Context
 	IsFailure       func(error) bool
 	RetryDelay      asynq.RetryDelayFunc
-	OnError         func(ctx context.Context, t *asynq.Task, err error)
+	OnError         func(ctx context.Context, t *Task, err error)
 	ShutdownTimeout time.Duration
 
 	HealthCheck         func(error)

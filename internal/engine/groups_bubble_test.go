@@ -91,6 +91,23 @@ func TestAggregationInterval(t *testing.T) {
 	}
 }
 
+// A server whose user has no aggregator leaves groups alone, and reclaims as all do.
+func TestAggregationOfNobody(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := startAggregation(t, Config{})
+		b.put(t, "g", 3)
+		time.Sleep(2 * time.Minute)
+		if set, err := b.groups.Take(t.Context(), "default", "g", b.rule); set == nil || err != nil {
+			t.Fatalf("want the group taken, have %v, %v", set, err)
+		}
+		time.Sleep(10 * time.Minute)
+		if n := b.ZCard(t.Context(), "asynq:{default}:g:g").Val(); n != 3 || b.pending(t) != 0 || b.log.String() != "" {
+			t.Errorf("want three tasks in their group, have %d and:\n%v", n, b.log)
+		}
+	})
+}
+
 // Three rounds may wait for the user's function. At the end of the server the groups in hand are done, and no others.
 func TestAggregationsAtOnce(t *testing.T) {
 	t.Parallel()

@@ -260,6 +260,9 @@ func TestAggregationOfBrokenData(t *testing.T) {
 	a.redis.SAdd(t.Context(), "asynq:{"+a.queue+"}:groups", "wrong")
 	a.put(a.queue, "good", "x")
 	a.put(a.queue, "unreadable", "x")
+	left := "asynq:{" + a.queue + "}:g:left:set"
+	a.redis.ZAdd(t.Context(), left, redis.Z{Score: 1, Member: "gone"})
+	a.redis.ZAdd(t.Context(), "asynq:{"+a.queue+"}:aggregation_sets", redis.Z{Score: 1, Member: left})
 	for _, id := range a.redis.ZRange(t.Context(), "asynq:{"+a.queue+"}:g:unreadable", 0, -1).Val() {
 		a.redis.HSet(t.Context(), taskredis.TaskKey(a.queue, id), "msg", "\xff")
 	}
@@ -269,6 +272,9 @@ func TestAggregationOfBrokenData(t *testing.T) {
 		return len(a.pending(a.queue)) == 1
 	})
 	a.rounds2(t)
+	if a.redis.Exists(t.Context(), left).Val() != 0 {
+		t.Error("want the stale set reclaimed")
+	}
 	if have := a.pending(a.queue); !strings.HasPrefix(have[0], "joined:good ") {
 		t.Errorf("want no task of nothing, have %q", have)
 	}

@@ -1,7 +1,10 @@
 package engine
 
 import (
+	"cmp"
 	"context"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/sidingq/siding/internal/taskredis"
@@ -19,7 +22,7 @@ type beaten struct {
 	err  error
 }
 
-// mostBeat is how many attempts one call renews. If there are more, the next call follows at once.
+// mostBeat is how many attempts one call renews.
 const mostBeat = 500
 
 // sendBeat renews the locks and leases of the attempts. That of an attempt which has ended is renewed for as long
@@ -30,31 +33,47 @@ func (l *loop) sendBeat(ctx context.Context, now time.Time) {
 	}
 	l.beatNext = now.Add(l.cfg.RenewEvery)
 	b := &beat{}
-	var names []taskredis.Name
 	for _, a := range l.attempts {
-		if a.lost || !a.ended.IsZero() && now.Sub(a.ended) > l.cfg.TTL || now.Sub(a.renewed) < l.cfg.RenewEvery/2 {
-			continue
+		if !a.lost && (a.ended.IsZero() || now.Sub(a.ended) <= l.cfg.TTL) {
+			b.attempts = append(b.attempts, a)
 		}
-		if len(names) == mostBeat {
-			l.beatNext = now
-			break
-		}
-		b.attempts = append(b.attempts, a)
-		names = append(names, a.Name)
 	}
-	if len(names) == 0 {
+	if len(b.attempts) == 0 {
 		return
+	}
+	// Those of one place are together, and the order is the same each time.
+	slices.SortFunc(b.attempts, func(x, y *attempt) int {
+		return cmp.Or(strings.Compare(x.Queue, y.Queue), strings.Compare(x.Attempt, y.Attempt))
+	})
+	names := make([]taskredis.Name, len(b.attempts))
+	for i, a := range b.attempts {
+		names[i] = a.Name
 	}
 	l.beat = b
 	go func() {
 		limited, cancel := context.WithTimeout(ctx, l.cfg.RenewEvery)
 		defer cancel()
-		kept, err := l.calls.Renew(limited, names)
+		kept, err := l.renew(limited, names)
 		select {
 		case l.beats <- beaten{now, kept, err}:
 		case <-ctx.Done():
 		}
 	}()
+}
+
+// renew renews attempts, those of one place by as few calls as there may be. After an error it says what came of those before.
+func (l *loop) renew(ctx context.Context, names []taskredis.Name) (kept []bool, err error) {
+	for len(names) > 0 && err == nil {
+		place, n := l.placeOf(names[0].Queue), 1
+		for n < len(names) && n < mostBeat && l.placeOf(names[n].Queue) == place {
+			n++
+		}
+		var some []bool
+		some, err = l.calls.Renew(ctx, place, names[:n])
+		kept = append(kept, some...)
+		names = names[n:]
+	}
+	return kept, err
 }
 
 // beaten takes the answer of a heartbeat.
@@ -64,10 +83,8 @@ func (l *loop) beaten(b beaten) {
 	if b.err != nil {
 		l.senders[l.placeOf(attempts[0].Queue)].complain(b.err)
 		l.beatNext = time.Now().Add(l.cfg.RenewEvery / 4)
-		return
 	}
-	for i, a := range attempts {
-		a.renewed = b.sent
+	for i, a := range attempts[:len(b.kept)] {
 		switch {
 		case l.attempts[a.Attempt] != a || !a.ended.IsZero():
 		case b.kept[i]:

@@ -23,7 +23,6 @@ type attempt struct {
 	started time.Time
 	endsBy  time.Time         // when the handler's context ends by itself
 	trusted time.Time         // until then nobody else can have the lock
-	renewed time.Time         // when the last renewal was sent; zero if one is wanted now
 	lost    bool              // the lock or the task is somebody else's: its outcome counts for nothing
 	ended   time.Time         // when the handler returned; zero before
 	outcome taskredis.Outcome // once it has ended, or asks for a lock
@@ -49,7 +48,7 @@ const (
 // A caller makes the calls of the loop. A test may lose, delay and repeat them.
 type caller interface {
 	Step(ctx context.Context, s *taskredis.Step) (*taskredis.Answer, error)
-	Renew(ctx context.Context, attempts []taskredis.Name) ([]bool, error)
+	Renew(ctx context.Context, place string, attempts []taskredis.Name) ([]bool, error)
 	Notify(ctx context.Context, queues ...string) error
 }
 
@@ -203,6 +202,9 @@ func (l *loop) report(r report) {
 	if r.outcome.Kind != taskredis.Ask {
 		a.ended = time.Now()
 		l.running--
+		if a.Lock != "" {
+			l.queues.found([]string{a.Queue}) // the step that frees the lock can take the next task of its resource
+		}
 	}
 	if a.Lock != "" {
 		l.queues.found([]string{a.Queue}) // the step that frees the lock takes who waits for it
@@ -240,15 +242,14 @@ func (l *loop) result(a *attempt, result taskredis.Result, grant taskredis.Grant
 	switch result {
 	case taskredis.Granted:
 		a.Lock, a.Fence, a.step, a.trusted = grant.Lock, grant.Fence, step, l.trust(sent)
+		a.outcome = taskredis.Outcome{}
 		l.watch(a.trusted)
 		a.granted <- grant.Fence
 	case taskredis.Settled:
 		l.settled(a)
 		l.forget(a)
 	case taskredis.Parked:
-		l.running--
-		l.forget(a)
-		close(a.granted)
+		l.give(a)
 	case taskredis.Lost:
 		if a.outcome.Kind == taskredis.Ask || a.outcome.Kind == taskredis.Requeue || l.attempts[a.Attempt] != a {
 			l.give(a)
@@ -338,6 +339,14 @@ func (l *loop) take(ctx context.Context, t *taskredis.Taken, step int64, sent, n
 	go l.runAttempt(a)
 }
 
+// hasFound tells the loop that queues may have something to take. It does not wait: whoever looks finds it again.
+func (l *loop) hasFound(queues ...string) {
+	select {
+	case l.found <- queues:
+	default:
+	}
+}
+
 // cancel has the loop end the context of a task. It does not wait for that.
 func (l *loop) cancel(id string) {
 	select {
@@ -374,9 +383,12 @@ func (l *loop) expire(now time.Time) {
 				l.watch(a.trusted)
 			}
 		}
-		if over := a.endsBy.Add(l.cfg.Overrun); now.Before(over) {
+		switch over := a.endsBy.Add(l.cfg.Overrun); {
+		case now.Before(over):
 			l.watch(over)
-		} else {
+		case a.outcome.Kind == taskredis.Ask: // no handler is at work, but an answer under way
+			l.watch(now.Add(time.Second))
+		default:
 			l.logger.Error("a handler goes on after its time is over; its lock is not renewed any more, and its slot is free", "queue", a.Queue, "id", a.ID, "kind", a.message.Type)
 			l.running--
 			a.cancel(store.ErrLost)

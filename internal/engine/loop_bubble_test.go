@@ -26,7 +26,7 @@ func (c script) Step(ctx context.Context, s *taskredis.Step) (*taskredis.Answer,
 	return nil, ctx.Err()
 }
 
-func (c script) Renew(ctx context.Context, attempts []taskredis.Name) ([]bool, error) {
+func (c script) Renew(ctx context.Context, _ string, attempts []taskredis.Name) ([]bool, error) {
 	if c.renew != nil {
 		return c.renew(attempts)
 	}
@@ -109,4 +109,34 @@ func TestLoopSleepsWhileItsSlotsArePromised(t *testing.T) {
 	if next := l.nextTime(now); !next.After(now) {
 		t.Errorf("want the loop to sleep, have it look again in %v", next.Sub(now))
 	}
+}
+
+func TestAttemptThatAsksForLongKeepsItsSlot(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		cfg := loopConfig(t, nil)
+		cfg.Overrun = time.Second
+		cfg.Resource = func(*taskredis.Message) (string, error) { return "r", nil }
+		l := newLoop(cfg, script{step: func(s *taskredis.Step) (*taskredis.Answer, error) {
+			a := nothing(s)
+			switch {
+			case s.Number == 1:
+				a.Taken = []taskredis.Taken{takenTask("asks", "", 0)}
+			case len(s.Outcomes) > 0:
+				time.Sleep(150 * time.Second) // longer than the task's timeout, and than a handler may overrun that
+				a.Results, a.Grants = []taskredis.Result{taskredis.Parked}, make([]taskredis.Grant, 1)
+			}
+			return a, nil
+		}})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go l.run(ctx)
+		for _, want := range []int{1, 1, 0} { // after 1, 2 and 3 minutes
+			time.Sleep(time.Minute)
+			running := 0
+			if err := l.do(ctx, func() { running = l.running }); err != nil || running != want {
+				t.Errorf("want %d slots taken, have %d, %v", want, running, err)
+			}
+		}
+	})
 }

@@ -65,7 +65,7 @@ func (l *loop) succeeded(a *attempt) taskredis.Outcome {
 		now := time.Now().Unix()
 		m := *a.message
 		m.CompletedAt = now
-		o.Kind, o.Message, o.At = taskredis.Complete, m.Encode(), now+m.Retention
+		o.Kind, o.Message, o.After = taskredis.Complete, m.Encode(), time.Duration(m.Retention)*time.Second
 	}
 	return o
 }
@@ -75,7 +75,7 @@ func (l *loop) failed(a *attempt, ctx context.Context, err error) taskredis.Outc
 	m := *a.message
 	task := asynq.NewTaskWithHeaders(m.Type, m.Payload, m.Headers)
 	if l.cfg.OnError != nil {
-		l.protect("ErrorHandler", func() { l.cfg.OnError(ctx, task, err) })
+		l.protect("ErrorHandler", func() { l.cfg.OnError(ctx, l.taskOf(a), err) })
 	}
 	if errors.Is(err, asynq.RevokeTask) {
 		return taskredis.Outcome{Name: a.Name, Kind: taskredis.Done, Unique: m.UniqueKey}
@@ -95,14 +95,22 @@ func (l *loop) failed(a *attempt, ctx context.Context, err error) taskredis.Outc
 	if failure {
 		m.Retried++
 	}
-	return taskredis.Outcome{Name: a.Name, Kind: taskredis.Retry, Message: m.Encode(), At: time.Now().Add(delay).Unix(), Counts: failure}
+	return taskredis.Outcome{Name: a.Name, Kind: taskredis.Retry, Message: m.Encode(), After: delay, Counts: failure}
+}
+
+// taskOf returns the attempt as its handler has seen it, or would have.
+func (l *loop) taskOf(a *attempt) *Task {
+	if a.task != nil {
+		return a.task
+	}
+	return &Task{Message: a.message, Taken: &a.Taken, Resource: l.resource(a), EndsBy: a.endsBy}
 }
 
 // again has a task come again without a retry. asynq keeps whole seconds, so it comes up to a second later.
 func (l *loop) again(a *attempt, err error, after time.Duration, losses int) taskredis.Outcome {
 	m := *a.message
 	m.ErrorMsg = err.Error()
-	return taskredis.Outcome{Name: a.Name, Kind: taskredis.Again, Message: m.Encode(), At: time.Now().Add(after + time.Second - 1).Unix(), Losses: losses}
+	return taskredis.Outcome{Name: a.Name, Kind: taskredis.Again, Message: m.Encode(), After: after + time.Second - 1, Losses: losses}
 }
 
 // lostOutcome is what becomes of an attempt that has lost its lock: the task comes again, after a second at first and

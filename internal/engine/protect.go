@@ -58,8 +58,9 @@ func logBroken(ctx context.Context, logger *slog.Logger, what string, err error,
 	logger.ErrorContext(ctx, "a function of the program has failed", attrs...)
 }
 
-// A brokenError is the error of a function that did not return. Its text is that of asynq for a panic, but has the
-// value only if that is a text, an error or a number: the value may be a task, and a payload belongs in no log.
+// A brokenError is the error of a function that did not return. Its text is what asynq has after "panic error cause
+// by: ", but has the value only if that is a text, an error or a number: the value may be a task, and a payload
+// belongs in no log. asynq.IsPanicError does not know it, as nobody else can make the error that it looks for.
 type brokenError struct {
 	text  string
 	stack []byte

@@ -250,7 +250,6 @@ func (s *sender) forgotten(known int64, now time.Time) {
 	}
 	s.recent = nil
 	for _, a := range l.attempts {
-		a.renewed = time.Time{}
 		if l.senderOf(a) == s && a.step > known && a.ended.IsZero() {
 			l.lose(a)
 		}

@@ -72,6 +72,9 @@ func (s *Server) Start(ctx context.Context, rules taskredis.Rules) error {
 	s.wg.Go(func() { heard.run(ctx) })
 	check := &healthCheck{redis: s.cfg.Redis, every: s.cfg.HealthCheckInterval, report: s.cfg.HealthCheck, logger: s.cfg.Logger}
 	s.wg.Go(func() { check.run(ctx) })
+	for _, u := range newUpkeeps(&s.cfg, s.calls.Session, s.loop.hasFound) {
+		s.wg.Go(func() { u.run(ctx) })
+	}
 	groups := newAggregation(&s.cfg, queues)
 	s.wg.Go(func() { groups.run(ctx) })
 	return nil

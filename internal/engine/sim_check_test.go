@@ -28,8 +28,8 @@ func (w *world) begins(n *member, ctx context.Context, t *Task) (*run, bool) {
 	j, attempt := w.jobs[t.ID], t.Taken.Attempt
 	j.begun++
 	r := &run{member: n, job: j, attempt: attempt, resource: t.Resource, ctx: ctx}
-	if _, ok := w.attempts[attempt]; !ok {
-		r.suspect = true // a failover has forgotten it
+	if at, ok := w.attempts[attempt]; !ok || !at.at.After(w.jumped) {
+		r.suspect = true // a failover has forgotten it, or its lock has ended early
 	}
 	w.logf("%s runs %s of %s, resource %q%s", n.name, short(attempt), t.ID, t.Resource, ifText(ctx.Err() != nil, ", its context has ended"))
 	if w.starts[attempt+" "+t.ID] {
@@ -122,7 +122,7 @@ func (n *member) stepped(s *taskredis.Step, try int, a *taskredis.Answer, err er
 		n.taken[s.Number] = append(n.taken[s.Number], a.Taken[i].Attempt)
 		w.take(&a.Taken[i])
 	}
-	if len(a.Taken) > 0 && n.told[s.Number] && !n.dead {
+	if len(a.Taken) > 0 && n.told[s.Number] && !n.dead && w.failovers == 0 {
 		w.failf("step %d of %s was answered, and has begun %s once more", s.Number, n.name, a.Taken[0].Attempt)
 	}
 }
@@ -141,7 +141,8 @@ func (n *member) answer(s *taskredis.Step, try int, a *taskredis.Answer) {
 			continue
 		}
 		key := taskredis.TaskKey(w.jobs[at.id].queue, at.id)
-		if w.redis.run("HGET", key, "siding_attempt") == attempt && w.redis.do("HGET", key, "state") == "active" {
+		held := at.lock == "" || w.redis.run("GET", at.lock) == attempt // else it has lost its lock meanwhile
+		if held && w.redis.run("HGET", key, "siding_attempt") == attempt && w.redis.do("HGET", key, "state") == "active" {
 			w.failf("%s does not hear of %s, which its step %d has begun", n.name, attempt, s.Number)
 		}
 	}
@@ -198,12 +199,12 @@ func (w *world) settled(o *taskredis.Outcome, result taskredis.Result, grant tas
 		if !ok || at.settled {
 			w.failf("%s is given %s after its end", o.Attempt, grant.Lock)
 		}
-		at.lock, at.resource, at.ticket = grant.Lock, strings.TrimPrefix(o.Want, lockPrefix), o.Ticket
+		at.lock, at.resource, at.ticket, at.at = grant.Lock, strings.TrimPrefix(o.Want, lockPrefix), o.Ticket, time.Now()
 		w.attempts[o.Attempt] = at
 		w.nobodyRuns(at.resource, o.Attempt+" is given it", w.most[at.resource]-1)
 		w.fence(at.resource, grant.Fence)
 		for _, queue := range w.queues {
-			w.nobodyBefore(queue, &at)
+			w.nobodyWaits(queue, &at)
 		}
 		return
 	case taskredis.Stale:
@@ -255,7 +256,7 @@ func (w *world) settled(o *taskredis.Outcome, result taskredis.Result, grant tas
 
 // take takes an attempt that a step has begun.
 func (w *world) take(t *taskredis.Taken) {
-	at := attempt0{id: t.ID, lock: t.Lock, ticket: t.Ticket, resource: strings.TrimPrefix(store.LockOf(t.Lock), lockPrefix)}
+	at := attempt0{id: t.ID, lock: t.Lock, ticket: t.Ticket, resource: strings.TrimPrefix(store.LockOf(t.Lock), lockPrefix), at: time.Now()}
 	was := w.tasks[t.ID]
 	m, err := taskredis.DecodeMessage(t.Encoded)
 	switch {
@@ -276,7 +277,8 @@ func (w *world) take(t *taskredis.Taken) {
 	w.nobodyRuns(at.resource, t.Attempt+" takes it", w.most[at.resource]-1)
 	w.fence(at.resource, t.Fence)
 	queue := w.jobs[t.ID].queue
-	w.nobodyBefore(queue, &at)
+	w.nobodyWaits(queue, &at)
+	w.nobodyCrashed(queue, &at)
 	if !was.moved {
 		for id, other := range w.tasks {
 			j := w.jobs[id]
@@ -297,20 +299,24 @@ func (w *world) fence(resource string, fence int64) {
 	w.fences[resource] = fence
 }
 
-// nobodyBefore checks that an attempt passes nobody in a queue: who waits, or has crashed, with a lower ticket.
-func (w *world) nobodyBefore(queue string, at *attempt0) {
-	lock := lockPrefix + at.resource
+// nobodyWaits checks that an attempt passes nobody who waits in a queue with a lower ticket.
+func (w *world) nobodyWaits(queue string, at *attempt0) {
+	lock, own := lockPrefix+at.resource, taskredis.TaskKey(w.jobs[at.id].queue, at.id)
 	line, err := w.redis.db.SortedSet(taskredis.LineKey(queue, lock))
-	if err == nil {
-		for id, ticket := range line {
-			if int64(ticket) < at.ticket && w.waits(queue, id, lock, ticket) && !w.redis.after(taskredis.TaskKey(queue, id), taskredis.TaskKey(w.jobs[at.id].queue, at.id)) {
-				w.failf("%s takes %s with ticket %d, but %s waits with ticket %.0f", at.id, at.resource, at.ticket, id, ticket)
-			}
-		}
-	}
-	if queue != w.jobs[at.id].queue {
+	if err != nil {
 		return
 	}
+	for id, ticket := range line {
+		if int64(ticket) < at.ticket && w.waits(queue, id, lock, ticket) && !w.redis.after(taskredis.TaskKey(queue, id), own) {
+			w.failf("%s takes %s with ticket %d, but %s waits with ticket %.0f", at.id, at.resource, at.ticket, id, ticket)
+		}
+	}
+}
+
+// nobodyCrashed checks that an attempt that a step has begun passes nobody who has crashed. (One that asks for its lock
+// may, until a step looks at its queue.)
+func (w *world) nobodyCrashed(queue string, at *attempt0) {
+	lock := lockPrefix + at.resource
 	now := float64(w.redis.now().UnixMilli()) / 1000
 	leases, err := w.redis.db.SortedSet(taskredis.LeaseKey(queue))
 	if err != nil {
@@ -511,8 +517,9 @@ func (w *world) checkLine(queue, resource string) {
 		if db.TTL(lock) == 0 {
 			most = time.Second
 		}
-	} else if len(w.foreigners) > 0 {
-		most += time.Second
+	}
+	if len(w.foreigners) > 0 {
+		most = max(most, time.Second+time.Millisecond+w.back)
 	}
 	if w.limits != "" {
 		most += 3 * time.Second
@@ -548,6 +555,7 @@ func (w *world) checkEnd() {
 	for _, key := range w.redis.db.Keys() {
 		switch {
 		case strings.Contains(key, "}:processed"), strings.Contains(key, "}:failed"), strings.HasSuffix(key, "}:fence"):
+		case strings.HasSuffix(key, "}:starts") && w.redis.db.TTL(key) > 0:
 		case key == "asynq:queues", key == "siding:slots", strings.HasPrefix(key, "siding:step:"):
 		case strings.HasSuffix(key, "}:archived"), strings.HasSuffix(key, "}:completed"), strings.Contains(key, "}:t:"): // checkState knows them
 		case strings.Contains(key, "}:unique:"):

@@ -23,16 +23,17 @@ import (
 // A simRedis is the Redis of a simulation: the data and the commands of miniredis, without a connection, and with one Lua
 // for all calls of scripts, as making a new one costs more than a step. Whoever calls it holds the lock of the world.
 type simRedis struct {
-	db     *miniredis.Miniredis
-	peer   *server.Peer
-	out    *bytes.Buffer
-	lua    *lua.LState
-	offset time.Duration // of Redis' clock to that of the servers
-	edit   func(script string) string
-	protos map[string]*lua.FunctionProto // by their texts, before edit
-	tables bool                          // whether redis.call raises tables, as since Redis 7, or texts
-	order  map[string]int                // of the hashes of tasks, by when the last script changed their states
-	breaks int                           // at so many commands from now a script fails; 0 for never
+	db       *miniredis.Miniredis
+	peer     *server.Peer
+	out      *bytes.Buffer
+	lua      *lua.LState
+	offset   time.Duration // of Redis' clock to that of the servers
+	edit     func(script string) string
+	protos   map[string]*lua.FunctionProto // by their texts, before edit
+	tables   bool                          // whether redis.call raises tables, as since Redis 7, or texts
+	order    map[string]int                // of hashes, by when the last script wrote them
+	commands int
+	breaks   int // at so many commands from now a script fails; 0 for never
 }
 
 // A redisStatus is a reply such as OK.
@@ -237,7 +238,7 @@ func (m *simRedis) script(text string, keys []string, args []any) (any, error) {
 	return reply, nil
 }
 
-// after reports whether the last script changed the state of one task after that of another.
+// after reports whether the last script wrote one hash after another.
 func (m *simRedis) after(one, other string) bool {
 	a, ok := m.order[one]
 	b, also := m.order[other]
@@ -280,8 +281,8 @@ func (m *simRedis) luaCall(l *lua.LState, raises bool) int {
 			l.RaiseError("Lua redis() command arguments must be strings or integers")
 		}
 	}
-	if len(args) > 2 && args[0] == "HSET" && args[2] == "state" {
-		m.order[args[1]] = len(m.order)
+	if m.commands++; args[0] == "HSET" {
+		m.order[args[1]] = m.commands
 	}
 	var reply any
 	if m.breaks--; m.breaks == 0 {

@@ -54,6 +54,7 @@ type world struct {
 	steppedTo  map[string]int64 // by resource: the last fence
 	back       time.Duration    // by how much the clock has stepped back
 	forward    time.Duration    // and forward
+	jumped     time.Time        // when it last did so by more than a lease has to spare
 	failovers  int
 	lastMove   time.Time // when something was settled or begun
 }
@@ -82,6 +83,7 @@ type attempt0 struct {
 	id, resource string
 	lock         string // the key
 	ticket       int64
+	at           time.Time // when it took its lock
 	settled      bool
 }
 
@@ -167,6 +169,7 @@ func (w *world) play() {
 	}
 	w.end()
 	w.wg.Wait()
+	time.Sleep(time.Minute) // for what the loops have started
 }
 
 // sleepUntil sleeps, and returns false once something is wrong.
@@ -410,6 +413,7 @@ func (w *world) clock(by time.Duration) {
 	if by < 0 {
 		w.back -= by
 	} else if w.forward += by; w.forward >= w.margin {
+		w.jumped = time.Now()
 		for _, r := range w.runs {
 			r.suspect = true
 		}
@@ -714,13 +718,13 @@ func (n *member) Step(ctx context.Context, s *taskredis.Step) (*taskredis.Answer
 	return a, nil
 }
 
-func (n *member) Renew(ctx context.Context, attempts []taskredis.Name) ([]bool, error) {
+func (n *member) Renew(ctx context.Context, place string, attempts []taskredis.Name) ([]bool, error) {
 	n.w.mu.Lock()
 	n.calls++
 	f := n.fate(forRenew, uint64(n.calls), 0) //nolint:gosec // not below 0
 	n.w.mu.Unlock()
 	value, err := n.call(ctx, f, func() (any, error) {
-		kept, err := n.steps.Renew(context.Background(), attempts)
+		kept, err := n.steps.Renew(context.Background(), place, attempts)
 		var texts []string
 		for i, name := range attempts {
 			if err == nil {

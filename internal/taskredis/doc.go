@@ -26,5 +26,8 @@
 //	siding_call       which call stored it, so that the same call sent again knows its task
 //
 // [Client.Step] does nearly all the work: one script that ends attempts, frees their locks, puts crashed tasks
-// back, and takes the tasks for the slots that are free. step.lua is to be read from top to bottom.
+// back, and takes the tasks for the slots that are free. step.lua is to be read from top to bottom. An [Upkeep] has the
+// calls for what no server that takes tasks has an occasion for. One server makes them for all that have the same queues:
+//
+//	siding:upkeep:<hash of the queues>   the session of that server; in a Cluster it is siding:{<queue>}:upkeep
 package taskredis

@@ -85,7 +85,7 @@ func (g Groups) Take(ctx context.Context, queue, group string, rule GroupRule) (
 	keys := []string{groupKey(queue, group), set.key(), aggregationSetsKey(queue)}
 	var err error
 	set.IDs, err = groupTakeScript.Run(ctx, g.rdb, keys,
-		seconds(rule.Grace), seconds(rule.MaxDelay), max(rule.MaxSize, 0), seconds(AggregationTimeout)).StringSlice()
+		seconds(rule.Grace), seconds(rule.MaxDelay), rule.MaxSize, seconds(AggregationTimeout)).StringSlice()
 	if err != nil {
 		return nil, fmt.Errorf("taskredis: take group %q of queue %q: %w", group, queue, err)
 	}
@@ -174,5 +174,5 @@ func seconds(d time.Duration) int64 {
 	if d > 0 && d < time.Second {
 		return 1
 	}
-	return int64(max(d, 0) / time.Second)
+	return int64(d / time.Second)
 }

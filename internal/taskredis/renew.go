@@ -7,15 +7,15 @@ import (
 
 var renewScript = script("renew")
 
-// Renew gives the locks of attempts another TTL from now, and their leases as long; those without a lock get
+// Renew gives the locks of attempts at a place another TTL from now, and their leases as long; those without a lock get
 // asynq's 30 s. It says for each attempt whether it is still its task's latest and holds its lock.
-func (c *Steps) Renew(ctx context.Context, attempts []Name) ([]bool, error) {
+func (c *Steps) Renew(ctx context.Context, place string, attempts []Name) ([]bool, error) {
 	argv := make([]any, 0, 2+4*len(attempts))
 	argv = append(argv, c.TTL.Milliseconds(), c.FenceTTL.Milliseconds())
 	for _, a := range attempts {
 		argv = append(argv, a.Queue, a.ID, a.Attempt, a.Lock)
 	}
-	reply, err := renewScript.Run(ctx, c.Redis, []string{c.record("")}, argv...).Int64Slice()
+	reply, err := renewScript.Run(ctx, c.Redis, []string{c.record(place)}, argv...).Int64Slice()
 	if err == nil && len(reply) != len(attempts) {
 		err = fmt.Errorf("%w: want %d values, have %d", ErrAnswer, len(attempts), len(reply))
 	}

@@ -27,9 +27,9 @@ type Kind string
 // The kinds of outcome.
 const (
 	Done     Kind = "done"     // the task has succeeded and is deleted
-	Complete Kind = "complete" // the task has succeeded and is kept until At
-	Retry    Kind = "retry"    // the task comes again at At, at the end of its line
-	Again    Kind = "again"    // the task comes again at At, in its place
+	Complete Kind = "complete" // the task has succeeded and is kept for After
+	Retry    Kind = "retry"    // the task comes again After, at the end of its line
+	Again    Kind = "again"    // the task comes again After, in its place
 	Archive  Kind = "archive"  // the task has failed for good
 	Requeue  Kind = "requeue"  // the task comes again at once, in its place
 	Ask      Kind = "ask"      // the attempt asks for the lock Want, as only this process could tell that it needs one
@@ -40,14 +40,14 @@ type Outcome struct {
 	Name
 
 	Kind    Kind
-	Message []byte // Complete, Retry, Again, Archive: the task to keep
-	Unique  string // Done, Complete: the task's key of uniqueness, which is deleted if it is still the task's
-	At      int64  // Complete, Retry, Again: Unix seconds
-	Counts  bool   // Retry: it counts as a failure in asynq's statistics
-	Want    string // Ask: the key of the lock
-	Losses  int    // Again: how often the task has lost its lock
-	Ticket  int64  // Ask: the task's place
-	Until   int64  // Ask: the task's deadline in Unix seconds, 0 for none
+	Message []byte        // Complete, Retry, Again, Archive: the task to keep
+	Unique  string        // Done, Complete: the task's key of uniqueness, which is deleted if it is still the task's
+	After   time.Duration // Complete, Retry, Again: from now on, by Redis' clock; asynq keeps whole seconds
+	Counts  bool          // Retry: it counts as a failure in asynq's statistics
+	Want    string        // Ask: the key of the lock
+	Losses  int           // Again: how often the task has lost its lock
+	Ticket  int64         // Ask: the task's place
+	Until   int64         // Ask: the task's deadline in Unix seconds, 0 for none
 }
 
 // A Result is what a step made of an [Outcome].
@@ -225,15 +225,15 @@ func (o *Outcome) append(argv []any) []any {
 	case Done:
 		return append(argv, o.Unique)
 	case Complete:
-		return append(argv, o.Unique, o.Message, o.At)
+		return append(argv, o.Unique, o.Message, o.After.Microseconds())
 	case Retry:
 		counts := 0
 		if o.Counts {
 			counts = 1
 		}
-		return append(argv, o.Message, o.At, counts)
+		return append(argv, o.Message, o.After.Microseconds(), counts)
 	case Again:
-		return append(argv, o.Message, o.At, o.Losses)
+		return append(argv, o.Message, o.After.Microseconds(), o.Losses)
 	case Archive:
 		return append(argv, o.Message)
 	case Ask:

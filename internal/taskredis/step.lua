@@ -15,9 +15,9 @@
 --   today, stats_until            asynq's day for its statistics, and when they expire, Unix seconds
 --   outcomes                      how many follow; each is queue, id, attempt, lock, kind, and then
 --     done                          unique
---     complete                      unique, message, until
---     retry                         message, at, whether it counts as a failure
---     again                         message, at, losses
+--     complete                      unique, message, for how long it is kept in us
+--     retry                         message, in how many us it comes again, whether it counts as a failure
+--     again                         message, in how many us it comes again, losses
 --     archive                       message
 --     requeue
 --     ask                           want, ticket, deadline
@@ -63,6 +63,12 @@ local slots = KEYS[2]
 
 local results, granted, tasks, parked, recovered = {}, {}, {}, {}, {}
 
+-- Returns an encoded message without what was appended to it, if it still ends with that.
+local function without(message, text)
+  if text and text ~= '' and string.sub(message, -#text) == text then return string.sub(message, 1, -#text - 1) end
+  return message
+end
+
 -- What was recorded of the last step: its number, and then each text with its length before it.
 local record = call('GET', KEYS[1])
 local known = record and tonumber(string.match(record, '^%d+')) or 0
@@ -95,7 +101,8 @@ if known == number then
     if confirmed(queue, id, attempt, lock) then
       tasks[#tasks + 1] = tonumber(task[1])
       for k = 2, 8 do tasks[#tasks + 1] = task[k] end
-      tasks[#tasks + 1] = call('HGET', asynq(queue, 't:' .. id), 'msg') or ''
+      local have = call('HMGET', asynq(queue, 't:' .. id), 'msg', 'siding_text')
+      tasks[#tasks + 1] = without(have[1] or '', have[2])
     end
   end
   return {now, known, results, {}, tasks, parked, recovered, troubles}
@@ -118,12 +125,6 @@ local function sentence(lock, value)
   end
   local size = #text < 128 and string.char(#text) or string.char(128 + #text % 128, math.floor(#text / 128))
   return '\58' .. size .. text
-end
-
--- Returns an encoded message without what was appended to it, if it still ends with that.
-local function without(message, text)
-  if text and text ~= '' and string.sub(message, -#text) == text then return string.sub(message, 1, -#text - 1) end
-  return message
 end
 
 -- Until when a task waits, by its deadline in seconds: false, '' or 0 for none.
@@ -229,13 +230,16 @@ local function settle(queue, id, attempt, lock, kind, given)
   return kind == 'ask' and 'parked' or 'settled'
 end
 
+-- The second in which a time of so many us from now on ends: asynq cuts off fractions.
+local function second_in(after) return digits(math.floor((now + tonumber(after)) / 1000000)) end
+
 for i = 1, tonumber(arg()) do
   local queue, id, attempt, lock, kind = arg(), arg(), arg(), arg(), arg()
   local given = {}
   if kind == 'done' then given.unique = arg()
-  elseif kind == 'complete' then given.unique, given.message, given.at = arg(), arg(), arg()
-  elseif kind == 'retry' then given.message, given.at, given.counts = arg(), arg(), arg()
-  elseif kind == 'again' then given.message, given.at, given.losses = arg(), arg(), arg()
+  elseif kind == 'complete' then given.unique, given.message, given.at = arg(), arg(), second_in(arg())
+  elseif kind == 'retry' then given.message, given.at, given.counts = arg(), second_in(arg()), arg()
+  elseif kind == 'again' then given.message, given.at, given.losses = arg(), second_in(arg()), arg()
   elseif kind == 'archive' then given.message = arg()
   elseif kind == 'ask' then given.want, given.ticket, given.deadline = arg(), arg(), arg()
   end
@@ -464,12 +468,17 @@ local function park(q, id, task, lock, have)
 end
 
 -- Returns the key by which a lock may be taken; nil if it is busy: held, or others wait for it.
-local function free_key(lock)
+local function free_key(lock, queue)
   if busy[lock] then return nil end
   local lines = call('EXISTS', lock, lines_of(lock))
   if lines == 0 and not rule_of(lock) then return lock end
   local key, value, due = room(lock)
-  if key and call('EXISTS', lines_of(lock)) == 0 then return key end
+  if key then
+    local first = ours('ZRANGE', lines_of(lock), 0, 0)[1]
+    if not first then return key end
+    -- A line of another queue is older. If somebody serves that queue, nobody of this one goes before it.
+    if first ~= queue and now - tonumber(call('HGET', slots, first) or '0') < SEEN then due = now + OFFER end
+  end
   busy[lock] = {value = type(value) == 'string' and value or '', due = due or now, text = sentence(lock, value), last = {}, joined = {}}
   return nil
 end
@@ -488,7 +497,7 @@ local function take(q, id)
   local known = {priority = have[3], ticket = have[4], lock = have[5], deadline = have[6], parked = have[7], losses = have[8], text = have[9]}
   if resource and resource ~= '' and not over and #resource <= 512 and not string.find(resource, '[{}%c]') then
     lock = prefix .. resource
-    key = free_key(lock)
+    key = free_key(lock, q.name)
     if not key then
       park(q, id, task, lock, known)
       q.parked = q.parked + 1

@@ -210,6 +210,27 @@ func TestStepThatRunsTwice(t *testing.T) {
 	})
 }
 
+func TestStepThatRunsTwiceCutsTheSentence(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		s := b.server("one")
+		b.pending("q", "1", "a")
+		b.pending("q", "2", "a")
+		taken := s.takes("1 ", nil, 2, "q")
+		step, _ := s.make(done(taken...), 1, "q") // takes 2, which was parked
+		again, err := s.Step(context.Background(), step)
+		b.must(err)
+		if idsOf(again.Taken) != "2 " {
+			t.Fatalf("want 2 taken, have %q", idsOf(again.Taken))
+		}
+		m, err := DecodeMessage(again.Taken[0].Encoded)
+		b.must(err)
+		if m.ErrorMsg != "" {
+			t.Errorf("message: want no sentence in it, have %q", m.ErrorMsg)
+		}
+	})
+}
+
 func TestStepThatTookNothingRunsTwice(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bench) {
@@ -280,7 +301,7 @@ func TestStepKeepsToALimit(t *testing.T) {
 		second := s.takes("2 ", done(taken[0]), 5, "q")
 		s.takes("", done(taken[2]), 5, "q")
 		third := s.takes("3 4 ", done(taken[1], second[0]), 5, "q")
-		if kept, err := s.Renew(context.Background(), []Name{third[0].Name, taken[1].Name}); err != nil || fmt.Sprint(kept) != "[true false]" {
+		if kept, err := s.Renew(context.Background(), "", []Name{third[0].Name, taken[1].Name}); err != nil || fmt.Sprint(kept) != "[true false]" {
 			t.Errorf("renewed: want the first alone, have %v, %v", kept, err)
 		}
 		last := s.takes("5 ", done(third...), 5, "q")
@@ -353,7 +374,7 @@ func TestRenewedLeaseDoesNotOutliveItsLock(t *testing.T) {
 		if lease, err := b.rdb.ZScore(context.Background(), LeaseKey("q"), "1").Result(); err != nil || lease != 1_800_000_015 {
 			t.Errorf("want a lease until 1800000015.000, have %.3f, %v", lease, err)
 		}
-		_, err := s.Renew(context.Background(), []Name{taken[0].Name})
+		_, err := s.Renew(context.Background(), "", []Name{taken[0].Name})
 		b.must(err)
 	}
 }
@@ -370,7 +391,7 @@ func TestRenewKnowsALockThatWasJustGranted(t *testing.T) {
 			t.Fatalf("want granted, have %s", a.Results[0])
 		}
 		b.must(b.rdb.PExpire(ctx, "lock:a", time.Second).Err())
-		_, err := s.Renew(ctx, []Name{taken[0].Name}) // as sent before the answer came
+		_, err := s.Renew(ctx, "", []Name{taken[0].Name}) // as sent before the answer came
 		b.must(err)
 		left, err := b.rdb.PTTL(ctx, "lock:a").Result()
 		b.must(err)
@@ -413,7 +434,7 @@ func TestStepFreesALockThatIsNotTrusted(t *testing.T) {
 		taken := s.takes("1 ", nil, 2, "q")
 		name := taken[0].Name
 		name.Lock = "" // no renewal was answered in time, so the attempt does not know what it holds
-		again := Outcome{Name: name, Kind: Again, At: time.Now().Add(time.Hour).Unix(), Losses: 1}
+		again := Outcome{Name: name, Kind: Again, After: time.Hour, Losses: 1}
 		s.takes("2 ", []Outcome{again}, 2, "q")
 	})
 }

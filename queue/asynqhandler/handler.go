@@ -48,9 +48,27 @@ func New(rdb redis.UniversalClient, h asynq.Handler) (engine.Handler, error) {
 	}, nil
 }
 
+// NewErrorHandler makes h what Siding's server calls with the error of an attempt that has failed. The task, the
+// functions of the context and the error give h what they give on asynq's server. As there, the task has no
+// ResultWriter, and the context may have ended.
+//
+// An error says the same as that of [New].
+func NewErrorHandler(h asynq.ErrorHandler) (func(ctx context.Context, t *engine.Task, err error), error) {
+	if h == nil {
+		return nil, errors.New("asynqhandler: want an error handler, have nil")
+	}
+	l, err := newLayout(asynqVersion())
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, t *engine.Task, err error) {
+		h.HandleError(l.context(ctx, t.Message), asynq.NewTaskWithHeaders(t.Type, t.Payload, t.Headers), err)
+	}, nil
+}
+
 // process calls h for an attempt at a task. write keeps a result of the attempt.
 func (l *layout) process(ctx context.Context, h asynq.Handler, m *taskredis.Message, write func(context.Context, []byte) error) error {
-	ctx = context.WithValue(ctx, l.key, l.metadata(m))
+	ctx = l.context(ctx, m)
 	t := asynq.NewTaskWithHeaders(m.Type, m.Payload, m.Headers)
 	l.setWriter(ctx, t, m, &resultClient{task: m, write: func(result []byte) error { return write(ctx, result) }})
 	return h.ProcessTask(ctx, t)

@@ -82,6 +82,16 @@ type view struct {
 	Result        string // as Redis then has it
 }
 
+func viewOf(ctx context.Context, task *asynq.Task) view {
+	v := view{Type: task.Type(), Payload: string(task.Payload()), Headers: task.Headers(), Value: ctx.Value(valueKey{})}
+	v.ID, v.Known[0] = asynq.GetTaskID(ctx)
+	v.Queue, v.Known[1] = asynq.GetQueueName(ctx)
+	v.Retry, v.Known[2] = asynq.GetMaxRetry(ctx)
+	v.Retried, v.Known[3] = asynq.GetRetryCount(ctx)
+	_, v.HasDeadline = ctx.Deadline()
+	return v
+}
+
 // watch returns a mux with middleware whose handler writes a result and sends what it sees.
 func watch(rdb *redis.Client, seen chan<- view) *asynq.ServeMux {
 	mux := asynq.NewServeMux()
@@ -97,13 +107,8 @@ func watch(rdb *redis.Client, seen chan<- view) *asynq.ServeMux {
 	}
 	mux.Use(through("outer"), through("inner"))
 	mux.HandleFunc("mail:", func(ctx context.Context, task *asynq.Task) (err error) {
-		v := view{Type: task.Type(), Payload: string(task.Payload()), Headers: task.Headers(), Value: ctx.Value(valueKey{})}
+		v := viewOf(ctx, task)
 		v.Path, _ = ctx.Value(pathKey{}).([]string)
-		v.ID, v.Known[0] = asynq.GetTaskID(ctx)
-		v.Queue, v.Known[1] = asynq.GetQueueName(ctx)
-		v.Retry, v.Known[2] = asynq.GetMaxRetry(ctx)
-		v.Retried, v.Known[3] = asynq.GetRetryCount(ctx)
-		_, v.HasDeadline = ctx.Deadline()
 		writer := task.ResultWriter()
 		v.WriterID = writer.TaskID()
 		if _, err := writer.Write([]byte("the first of two")); err != nil {
@@ -121,8 +126,8 @@ func watch(rdb *redis.Client, seen chan<- view) *asynq.ServeMux {
 	return mux
 }
 
-// onAsynq runs a task on asynq's server, and returns what its handler sees.
-func onAsynq(t *testing.T, rdb *redis.Client, m *taskredis.Message) view {
+// onAsynq runs a task on asynq's server, and returns what h, or onError, has then sent.
+func onAsynq(t *testing.T, rdb *redis.Client, m *taskredis.Message, h asynq.Handler, onError asynq.ErrorHandler, seen <-chan view) view {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -135,11 +140,10 @@ func onAsynq(t *testing.T, rdb *redis.Client, m *taskredis.Message) view {
 		t.Fatal(err)
 	}
 	server := asynq.NewServerFromRedisClient(rdb, asynq.Config{
-		Concurrency: 1, Queues: map[string]int{m.Queue: 1}, TaskCheckInterval: 10 * time.Millisecond, LogLevel: asynq.FatalLevel,
+		Concurrency: 1, Queues: map[string]int{m.Queue: 1}, TaskCheckInterval: 10 * time.Millisecond, LogLevel: asynq.FatalLevel, ErrorHandler: onError,
 		BaseContext: func() context.Context { return context.WithValue(context.Background(), valueKey{}, "value") },
 	})
-	seen := make(chan view, 1)
-	if err := server.Start(watch(rdb, seen)); err != nil {
+	if err := server.Start(h); err != nil {
 		t.Fatal(err)
 	}
 	defer server.Shutdown()
@@ -152,20 +156,24 @@ func onAsynq(t *testing.T, rdb *redis.Client, m *taskredis.Message) view {
 	}
 }
 
-// onOurs runs a task as our server does, and returns what its handler sees.
-func onOurs(t *testing.T, rdb *redis.Client, m *taskredis.Message) view {
+// ourContext is the context of an attempt on our server.
+func ourContext(t *testing.T) context.Context {
 	t.Helper()
-	seen := make(chan view, 1)
-	h, err := asynqhandler.New(rdb, watch(rdb, seen))
-	if err != nil {
-		t.Fatal(err)
-	}
 	ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), valueKey{}, "value"), time.Minute)
-	defer cancel()
-	if err := h(ctx, begin(ctx, t, rdb, m, "attempt")); err != nil {
-		t.Fatal(err)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// messages are tasks of a queue with as little and as much as a task can have.
+func messages(queue string) []*taskredis.Message {
+	return []*taskredis.Message{
+		{Type: "mail:least", ID: "1", Queue: queue},
+		{
+			Type: "mail:most", ID: "2/ü}:t:{ ", Queue: queue + "}", Payload: []byte("p\x00\xff"), Headers: map[string]string{"a": "b", "": "ü"},
+			Retry: 25, Retried: 3, Timeout: 60, Retention: 60, ErrorMsg: "failed", LastFailedAt: 1, UniqueKey: "u", GroupKey: "g",
+		},
+		{Type: "mail:deadline", ID: "3", Queue: queue, Retry: 1, Retried: 1, Deadline: time.Now().Add(time.Hour).Unix()},
 	}
-	return <-seen
 }
 
 // A handler sees of the same message the same on asynq's server and on ours.
@@ -173,19 +181,47 @@ func TestSeesWhatItSeesOnAsynq(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, rdb *redis.Client, queue string) {
 		t.Helper()
-		for _, m := range []*taskredis.Message{
-			{Type: "mail:least", ID: "1", Queue: queue},
-			{
-				Type: "mail:most", ID: "2/ü}:t:{ ", Queue: queue + "}", Payload: []byte("p\x00\xff"), Headers: map[string]string{"a": "b", "": "ü"},
-				Retry: 25, Retried: 3, Timeout: 60, Retention: 60, ErrorMsg: "failed", LastFailedAt: 1, UniqueKey: "u", GroupKey: "g",
-			},
-			{Type: "mail:deadline", ID: "3", Queue: queue, Retry: 1, Retried: 1, Deadline: time.Now().Add(time.Hour).Unix()},
-		} {
-			want := onAsynq(t, rdb, m)
+		seen := make(chan view, 1)
+		mux := watch(rdb, seen)
+		h, err := asynqhandler.New(rdb, mux)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range messages(queue) {
+			want := onAsynq(t, rdb, m, mux, nil, seen)
 			if want.ID != m.ID || want.Result != "r\x00\xff" || len(want.Path) != 2 {
 				t.Errorf("%s: want the test to see what a task has, have %+v", m.Type, want)
 			}
-			if diff := cmp.Diff(want, onOurs(t, rdb, m)); diff != "" {
+			if err := h(ourContext(t), begin(t.Context(), t, rdb, m, "attempt")); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, <-seen); diff != "" {
+				t.Errorf("%s: on asynq's server (-) and on ours (+):\n%s", m.Type, diff)
+			}
+		}
+	})
+}
+
+// An ErrorHandler sees the same, too. asynq's documentation has it ask the context for the retries.
+func TestErrorHandlerSeesWhatItSeesOnAsynq(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, rdb *redis.Client, queue string) {
+		t.Helper()
+		seen, failure := make(chan view, 1), errors.New("failure")
+		onError := asynq.ErrorHandlerFunc(func(ctx context.Context, task *asynq.Task, err error) {
+			if err != failure || task.ResultWriter() != nil { //nolint:errorlint // this very error
+				t.Errorf("%s: want the handler's error and no writer, have %v, %v", task.Type(), err, task.ResultWriter())
+			}
+			seen <- viewOf(ctx, task)
+		})
+		ours, err := asynqhandler.NewErrorHandler(onError)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range messages(queue) {
+			want := onAsynq(t, rdb, m, asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return failure }), onError, seen)
+			ours(ourContext(t), begin(t.Context(), t, rdb, m, "attempt"), failure)
+			if diff := cmp.Diff(want, <-seen); diff != "" {
 				t.Errorf("%s: on asynq's server (-) and on ours (+):\n%s", m.Type, diff)
 			}
 		}
@@ -352,18 +388,16 @@ func TestErrorsComeThrough(t *testing.T) {
 	}
 }
 
-func TestNewWantsBoth(t *testing.T) {
+func TestWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	rdb := redis.NewClient(&redis.Options{})
 	defer func() { _ = rdb.Close() }()
-	for _, err := range []error{
-		second(asynqhandler.New(nil, asynq.NotFoundHandler())),
-		second(asynqhandler.New(rdb, nil)),
-	} {
-		if err == nil || !strings.HasPrefix(err.Error(), "asynqhandler: want a ") {
-			t.Errorf("want an error that names what is missing, have %v", err)
+	_, noRedis := asynqhandler.New(nil, asynq.NotFoundHandler())
+	_, noHandler := asynqhandler.New(rdb, nil)
+	_, noErrorHandler := asynqhandler.NewErrorHandler(nil)
+	for want, err := range map[string]error{"a client of Redis": noRedis, "a handler": noHandler, "an error handler": noErrorHandler} {
+		if want := "asynqhandler: want " + want + ", have nil"; err == nil || err.Error() != want {
+			t.Errorf("want %s, have %v", want, err)
 		}
 	}
 }
-
-func second(_ engine.Handler, err error) error { return err }

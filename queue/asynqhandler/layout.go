@@ -146,7 +146,11 @@ func (s *keySpy) Value(key any) any {
 // at returns a field of the struct that p points to.
 func at[T any](p unsafe.Pointer, offset uintptr) *T { return (*T)(unsafe.Add(p, offset)) }
 
-// metadata returns the value that a context of a task has for l.key.
+// context returns ctx with what asynq.GetTaskID and its like read.
+func (l *layout) context(ctx context.Context, m *taskredis.Message) context.Context {
+	return context.WithValue(ctx, l.key, l.metadata(m))
+}
+
 func (l *layout) metadata(m *taskredis.Message) any {
 	message := reflect.New(l.message).UnsafePointer()
 	*at[string](message, l.messageID) = m.ID

@@ -31,6 +31,12 @@ func (ours) start(tb testing.TB, opt asynq.RedisConnOpt, cfg asynq.Config, h asy
 	if err != nil {
 		tb.Fatal(err)
 	}
+	var onError func(context.Context, *engine.Task, error)
+	if cfg.ErrorHandler != nil {
+		if onError, err = asynqhandler.NewErrorHandler(cfg.ErrorHandler); err != nil {
+			tb.Fatal(err)
+		}
+	}
 	queues := maps.Clone(cfg.Queues)
 	maps.DeleteFunc(queues, func(_ string, priority int) bool { return priority < 1 })
 	if len(queues) == 0 {
@@ -44,11 +50,7 @@ func (ours) start(tb testing.TB, opt asynq.RedisConnOpt, cfg asynq.Config, h asy
 		Redis: rdb, Queues: queues, Strict: cfg.StrictPriority, Concurrency: cmp.Or(cfg.Concurrency, 4),
 		Prefix: "lock:", TTL: 15 * time.Second, RenewEvery: 5 * time.Second, SafetyMargin: time.Second, FenceTTL: 75 * time.Second,
 		Handler: handler, BaseContext: cfg.BaseContext, IsFailure: cfg.IsFailure, RetryDelay: retryDelay,
-		OnError: func(ctx context.Context, t *asynq.Task, err error) {
-			if cfg.ErrorHandler != nil {
-				cfg.ErrorHandler.HandleError(ctx, t, err)
-			}
-		},
+		OnError:         onError,
 		ShutdownTimeout: cmp.Or(cfg.ShutdownTimeout, 8*time.Second), Overrun: time.Minute, Crashes: 3, Losses: 10,
 		HealthCheck: cfg.HealthCheckFunc, HealthCheckInterval: cfg.HealthCheckInterval,
 		DelayedTaskCheckInterval: cfg.DelayedTaskCheckInterval, JanitorInterval: cfg.JanitorInterval, JanitorBatchSize: cfg.JanitorBatchSize,

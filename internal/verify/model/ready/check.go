@@ -58,7 +58,7 @@ func (m *Model) places(from, to *State, move Move) string {
 		case waits && t.Line != t.Ticket && !to.Damaged:
 			return fmt.Sprintf("lost: task %d waits, and is not at its place in its line", id)
 		case was.Line > 0 && t.Line == 0 && t.Status == Retry && t.Ticket == was.Line && !to.Damaged:
-			return fmt.Sprintf("lost: task %d waits, and is taken out of its line", id)
+			return fmt.Sprintf("lost: task %d waits, and loses its place in its line", id)
 		case was.Status == Active && t.Status == Pending && t.Known && move.Event != Failover:
 			return fmt.Sprintf("order: task %d comes back, and not to its line", id)
 		case t.Retried > 0 && t.Crashes <= freeCrashes:

@@ -11,7 +11,7 @@
 //   - a task that is in two places, in none, or back although it was gone;
 //   - a task that is moved by an attempt which is not its latest, or done by one that had lost its lock;
 //   - a living attempt whose task is taken, or of which its server never hears; more attempts than slots;
-//   - a waiting task out of its line, a ticket that changes, or a new one that is not the latest;
+//   - a waiting task that is not in its line, a ticket that changes, or a new one that is not the latest;
 //   - a task that starts before an older ticket of its line, also before that of a crashed task; a crash that uses a
 //     retry though it is a free one;
 //   - a line that its lock does not list, or without an entry in the ready set; an entry that is not due although the

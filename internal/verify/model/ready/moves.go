@@ -86,7 +86,7 @@ func (e Event) waits() bool {
 	}
 }
 
-var kindWords = [...]string{NoKind: "", Succeed: "success", Fail: "a failure", Again: "again at once", Delay: "again later, in its place", Hold: "again later, at the head of its line", Ask: ""}
+var kindWords = [...]string{NoKind: "", Succeed: "success", Fail: "a failure", Again: "again at once", Delay: "again later, in its place", Hold: "again later, and first in its line", Ask: ""}
 
 // A Move is one step of a server, or one event.
 type Move struct {

@@ -34,7 +34,7 @@ const (
 	NotIn   Set = iota
 	Waits       // the score is siding_until
 	Held        // the same, but the task may not start before
-	Backoff     // for a while, out of its line
+	Backoff     // for a while, in no line
 )
 
 // A Lease is what asynq's list of active tasks and its set of leases say of a task.
@@ -159,8 +159,8 @@ const (
 	Succeed      // done or complete
 	Fail         // retry: it comes at the end of its line
 	Again        // requeue: it comes at once, in its place
-	Delay        // again: it comes later, in its place, and stays out of its line until then
-	Hold         // the same, and it stays at the head of its line
+	Delay        // again: it comes later, in its place, and is in no line until then
+	Hold         // the same, and its line waits for it
 	Ask          // it asks for its lock
 )
 

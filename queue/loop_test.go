@@ -17,18 +17,28 @@ import (
 	"github.com/sidingq/siding/queue/asynqhandler"
 )
 
-// onLoop has new servers run on package engine, in place of asynq.Server and the hook on its connection. Only the tests
-// of this package can set it: the loop does not have all that servers do.
-var onLoop bool
+// The tests of this package can run their servers on package engine, which is to replace asynq.Server and the hook on its
+// connection, and does not have all of it yet: go test ./queue -args -loop.
 
-// startLoop starts the server on package engine.
-func (s *Server) startLoop(ctx context.Context, handler asynq.Handler) error {
+// A loopServer is a server on package engine.
+type loopServer struct{ *engine.Server }
+
+// OnLoop has new servers run on package engine.
+func OnLoop() { startOther = startLoop }
+
+func startLoop(ctx context.Context, s *Server, handler asynq.Handler) (otherServer, error) {
 	g := s.guard
 	run, err := asynqhandler.New(s.locks, handler)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	c, l := s.cfg.Asynq, g.locks.Config()
+	var onError func(context.Context, *engine.Task, error)
+	if c.ErrorHandler != nil {
+		if onError, err = asynqhandler.NewErrorHandler(c.ErrorHandler); err != nil {
+			return nil, err
+		}
+	}
 	cfg := engine.Config{
 		Redis: s.locks, Queues: shardQueues(c.Queues, s.cfg.Shards), Strict: c.StrictPriority, Concurrency: c.Concurrency,
 		Cluster: !oneStep(g.rdb),
@@ -42,10 +52,11 @@ func (s *Server) startLoop(ctx context.Context, handler asynq.Handler) error {
 		},
 		Handler:     g.onLoop(run),
 		BaseContext: c.BaseContext, IsFailure: c.IsFailure, RetryDelay: c.RetryDelayFunc,
-		OnError: func(ctx context.Context, t *asynq.Task, err error) {
-			s.logFailure(ctx, t, err)
-			if c.ErrorHandler != nil {
-				c.ErrorHandler.HandleError(ctx, t, err)
+		OnError: func(ctx context.Context, t *engine.Task, err error) {
+			task := asynq.NewTaskWithHeaders(t.Type, t.Payload, t.Headers)
+			s.logFailure(ctx, task, err)
+			if onError != nil {
+				onError(ctx, t, err)
 			}
 		},
 		ShutdownTimeout: c.ShutdownTimeout, Overrun: g.cfg.Overrun,
@@ -61,11 +72,10 @@ func (s *Server) startLoop(ctx context.Context, handler asynq.Handler) error {
 	if cfg.RetryDelay == nil {
 		cfg.RetryDelay = asynq.DefaultRetryDelayFunc
 	}
-	s.loop = engine.New(cfg)
-	g.hold = func(hold bool) { _ = s.loop.Hold(g.background, hold) }
+	loop := &loopServer{engine.New(cfg)}
 	_ = g.loadLimits(ctx)
-	if err := s.loop.Start(ctx, rulesOn(g)); err != nil {
-		return fmt.Errorf("queue: start: %w", err)
+	if err := loop.Start(ctx, rulesOn(g)); err != nil {
+		return nil, fmt.Errorf("queue: start: %w", err)
 	}
 	g.work.Go(func() {
 		table := g.limits.Load()
@@ -75,11 +85,11 @@ func (s *Server) startLoop(ctx context.Context, handler asynq.Handler) error {
 			cancel()
 			if now := g.limits.Load(); now != table {
 				table = now
-				s.loop.SetRules(rulesOn(g))
+				loop.SetRules(rulesOn(g))
 			}
 		}
 	})
-	return nil
+	return loop, nil
 }
 
 func rulesOn(g *Guard) taskredis.Rules {
@@ -120,7 +130,7 @@ func (g *Guard) onLoop(next engine.Handler) engine.Handler {
 // classify returns the error of a handler as package engine understands it.
 func (g *Guard) classify(err error) error {
 	if missing, ok := errors.AsType[*unavailableError](err); ok {
-		g.shut(missing.error)
+		g.shut(missing.error) // the loop is not held, so the task comes again and again
 		return &engine.AgainError{Err: err, After: time.Second}
 	}
 	if other, ok := errors.AsType[*otherResourceError](err); ok {

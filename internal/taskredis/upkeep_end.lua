@@ -1,0 +1,57 @@
+-- Ends an attempt that has crashed: its task is retried or archived, as by asynq's recoverer.
+--
+-- KEYS[1]  task
+-- ARGV[1]  queue
+-- ARGV[2]  id
+-- ARGV[3]  state of the task when it was found to have crashed
+-- ARGV[4]  attempt, likewise
+-- ARGV[5]  lease, likewise
+-- ARGV[6]  kind         retry or archived
+-- ARGV[7]  message      the task to keep
+-- ARGV[8]  at           when it comes again or was archived, Unix seconds
+-- ARGV[9]  counts       1 if it counts as a failure in asynq's statistics
+-- ARGV[10] today        asynq's day for them
+-- ARGV[11] stats_until  when they expire, Unix seconds
+--
+-- Returns 1 if it has ended it, else 0.
+--
+-- Guarantee: nothing changes if the attempt was renewed or ended since it was found, or if the task is at work again.
+
+local task, queue, id, state, attempt, ends = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local kind, message, at, counts, today, stats_until = ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[10], ARGV[11]
+local prefix, ttl, fence_ttl, limits, overrides = '', 0, 0, '', ''
+
+-- include common
+-- include locks
+
+local lease, key = asynq(queue, 'lease'), asynq(queue, kind)
+local have = call('HMGET', task, 'state', 'siding_attempt', 'siding_lock')
+local score = call('ZSCORE', lease, id)
+if (have[1] or '') ~= state or (have[2] or '') ~= attempt or not score or tonumber(score) ~= tonumber(ends) then return 0 end
+if held_by(have[3] or '', attempt) then return 0 end
+
+-- A write that takes no memory comes first: then Redis refuses none of the others for want of memory.
+call('HDEL', task, 'siding_attempt', 'siding_lock', 'siding_ticket', 'siding_until', 'siding_text')
+call('ZADD', key, at, id)
+call('HSET', task, 'msg', message, 'state', kind)
+call('LREM', asynq(queue, 'active'), 0, id)
+call('ZREM', lease, id)
+
+if kind == 'archived' then -- asynq keeps 90 days, and fewer than 10,000; some of the others go each time
+  local old = call('ZRANGEBYSCORE', key, '-inf', now_s - 90 * 86400, 'LIMIT', 0, 100)
+  local extra = call('ZCARD', key) - #old - 9999
+  if extra > 0 then old = call('ZRANGE', key, 0, math.min(100, #old + extra) - 1) end
+  for _, gone in ipairs(old) do
+    call('DEL', asynq(queue, 't:' .. gone))
+    call('ZREM', key, gone)
+  end
+end
+if counts == '1' then
+  for _, name in ipairs({'processed', 'failed'}) do
+    local day, total = asynq(queue, name .. ':' .. today), asynq(queue, name)
+    if call('INCR', day) == 1 then call('EXPIREAT', day, stats_until) end
+    local sum = try('INCR', total)
+    if type(sum) == 'table' then call('SET', total, 1) end -- asynq begins anew where it is full
+  end
+end
+return 1

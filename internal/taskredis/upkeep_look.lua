@@ -1,0 +1,129 @@
+-- Looks at queues: forwards the tasks whose time has come, and says which queues need a server.
+--
+-- KEYS[1]  elected  the session of the server that looks after the queues
+-- ARGV[1]  session  of the server that asks
+-- ARGV[2]  holds    for how many ms it stays elected
+-- ARGV[3]  far      s: how far ahead a lock or a lease may be due; 0 to look for none that is further
+-- ARGV[4]  clean    how many completed tasks that have expired to delete of each queue at most; 0 for none
+-- ARGV[5]  most     how many tasks to move, delete or cut of all queues, give or take some
+-- ARGV[6...]  the queues
+--
+-- Returns {0} if another server is elected, else {1, now in us, next, again, found, ended, troubles}:
+--   next      when the next task, lock or lease of these queues is due, us; -1 for never
+--   again     the queues where something is or may be left to do, those first that were not looked at
+--   found     the queues with something for a server; an idle server of each was woken
+--   ended     the queues with a lease that has ended
+--   troubles  sentences for the log
+--
+-- Guarantees: a task leaves the set of its old state after it is in that of the new one. What cannot be read is set
+-- aside for hours, and stops no other task. Two servers that look do no harm.
+
+local session, holds, far, clean, most = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+local queues = {unpack(ARGV, 6)}
+local prefix, ttl, fence_ttl, limits, overrides = '', 0, 0, '', ''
+
+-- include common
+-- include locks
+-- include notify
+-- include upkeep
+
+local elected = try('GET', KEYS[1])
+if type(elected) == 'string' and elected ~= session then return {0} end
+-- A write that takes no memory comes first: then Redis refuses none of the others for want of memory.
+call('DEL', KEYS[1])
+call('SET', KEYS[1], session, 'PX', holds)
+
+local unseen, unfinished, found, ended = {}, {}, {}, {}
+local so = { -- how far this has come
+  left = most, soonest = math.huge,
+  more = false, ready = false, -- of the queue: there may be more to do; there is something for a server
+}
+
+local function due_at(us) so.soonest = math.min(so.soonest, us) end
+local function took(n, more) so.left, so.more = so.left - n, so.more or more end
+
+local function forward(task, queue, key, id, score)
+  local have = call('HMGET', task, 'state', 'siding_until', 'siding_lock', 'siding_ticket', 'siding_deadline', 'group')
+  if not have[1] and call('EXISTS', task) == 0 then
+    call('ZREM', key, id) -- the task was deleted
+    return
+  end
+  local waiting, deadline, group = waits(have, score), tonumber(have[5] or '') or 0, have[6]
+  if waiting and (deadline == 0 or deadline > now_s) then
+    mend(queue, id, have[3], have[4])
+    keep_waiting(task, key, id, deadline)
+  elseif group and group ~= '' then
+    call('ZADD', asynq(queue, 'g:' .. group), now_s, id)
+    call('SADD', asynq(queue, 'groups'), group) -- asynq leaves that out: an aggregator may never hear of it
+    call('ZREM', key, id)
+    call('HSET', task, 'state', 'aggregating')
+  else
+    call('LPUSH', asynq(queue, 'pending'), id)
+    call('ZREM', key, id)
+    call('HSET', task, 'state', 'pending', 'pending_since', digits(now) .. '000')
+    if waiting then ours('ZREM', siding(queue, 'line:' .. have[3]), id) end
+    so.ready = true
+  end
+end
+
+local function forward_all(key, queue)
+  local due = call('ZRANGE', key, 0, 0, 'WITHSCORES')
+  if not due[1] then return end
+  if tonumber(due[2]) > now_s then
+    return due_at(math.ceil(tonumber(due[2])) * 1000000)
+  end
+  due = call('ZRANGEBYSCORE', key, '-inf', now_s, 'WITHSCORES', 'LIMIT', 0, math.min(so.left, 50))
+  for i = 1, #due, 2 do
+    if safely(forward, asynq(queue, 't:' .. due[i]), queue, key, due[i], due[i + 1]) == 'failed' then
+      call('ZADD', key, now_s + WAIT, due[i])
+    end
+  end
+  took(#due / 2, true)
+end
+
+local function delete_expired(key, queue)
+  local ids = call('ZRANGEBYSCORE', key, '-inf', now_s, 'LIMIT', 0, math.min(so.left, clean))
+  for _, id in ipairs(ids) do
+    call('DEL', asynq(queue, 't:' .. id))
+    call('ZREM', key, id)
+  end
+  took(#ids, #ids > 0 or so.left <= 0)
+end
+
+-- What is due later than anything can be was written before Redis' clock stepped back. It becomes due now:
+-- whoever looks at it finds its right time.
+local function cut(key, limit, to)
+  local late = call('ZRANGEBYSCORE', key, '(' .. digits(limit), '+inf', 'LIMIT', 0, 250)
+  for _, member in ipairs(late) do call('ZADD', key, to, member) end
+  took(#late, #late == 250)
+end
+
+local function look_at_ready(key)
+  if far > 0 then cut(key, now + far * 1000000, digits(now)) end
+  local due = tonumber(ours('ZRANGE', key, 0, 0, 'WITHSCORES')[2])
+  if due and due <= now then so.ready = true elseif due then due_at(due) end
+end
+
+local function look_at_leases(key, queue)
+  if far > 0 then cut(key, now_s + math.max(far, 31), now_s) end
+  local due = tonumber(call('ZRANGE', key, 0, 0, 'WITHSCORES')[2])
+  due = due and due * 1000000 + 2000 -- the lock of a task ends in the same ms, and is gone in the next
+  if due and due <= now then ended[#ended + 1] = queue elseif due then due_at(due) end
+end
+
+for _, queue in ipairs(queues) do
+  if so.left <= 0 then
+    unseen[#unseen + 1] = queue
+  else
+    so.more, so.ready = false, false
+    safely(forward_all, asynq(queue, 'scheduled'), queue)
+    safely(forward_all, asynq(queue, 'retry'), queue)
+    if clean > 0 then safely(delete_expired, asynq(queue, 'completed'), queue) end
+    safely(look_at_ready, siding(queue, 'ready'))
+    safely(look_at_leases, asynq(queue, 'lease'), queue)
+    if so.more then unfinished[#unfinished + 1] = queue end
+    if so.ready and wake(queue) ~= 'paused' then found[#found + 1] = queue end
+  end
+end
+for _, queue in ipairs(unfinished) do unseen[#unseen + 1] = queue end
+return {1, now, so.soonest < math.huge and math.ceil(so.soonest) or -1, unseen, found, ended, troubles}

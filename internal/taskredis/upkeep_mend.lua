@@ -1,0 +1,75 @@
+-- Goes through some of the tasks of queues, and repairs what was evicted, deleted, or written by a clock that has
+-- stepped back since.
+--
+-- KEYS[1]  and those that follow: the retry sets of the queues
+-- ARGV[1]  cursor  in the first of these; 0 for its start
+-- ARGV[2]  round   how often all queues have been gone through before
+-- ARGV[3...]  the queues
+--
+-- Returns {seen, cursor, mended, leased, troubles}:
+--   seen      how many of the queues it has finished
+--   cursor    where to go on, in the next one
+--   mended    how many waiting tasks were not in their line, or were in one that was not in the ready set
+--   leased    how many active tasks had no lease, by which asynq and upkeep find the tasks of dead servers
+--   troubles  sentences for the log
+--
+-- Guarantees: it reads no message. A place in a line that is there stays as it is. Who goes through a whole queue meets
+-- each task that was there all the time.
+
+local retries, queues, cursor, round = {KEYS[1], unpack(KEYS, 2)}, {unpack(ARGV, 3)}, ARGV[1], tonumber(ARGV[2])
+local prefix, ttl, fence_ttl, limits, overrides = '', 0, 0, '', ''
+
+-- include common
+-- include locks
+-- include notify
+-- include upkeep
+
+local MOST, ACTIVE, LEASE = 50, 500, 30000
+local so = {cursor = cursor, looked = 0, mended = 0, leased = 0} -- how far this has come
+
+-- A lease ends when the lock of its attempt does; asynq's lasts 30 s.
+local function give_lease(task, queue, id)
+  local have, left = call('HMGET', task, 'siding_attempt', 'siding_lock'), LEASE
+  if have[1] and have[2] and have[2] ~= '' then
+    local key = held_by(have[2], have[1])
+    left = key and call('PTTL', key) or 0
+  end
+  so.leased = so.leased + call('ZADD', asynq(queue, 'lease'), 'NX', in_seconds(left), id)
+end
+
+-- Of many active tasks each round looks at another part.
+local function look_at_active(active, queue)
+  local parts = math.ceil(call('LLEN', active) / ACTIVE)
+  if parts == 0 then return end
+  local from = round % parts * ACTIVE
+  local ids = call('LRANGE', active, from, from + ACTIVE - 1)
+  local leases = call('ZMSCORE', asynq(queue, 'lease'), unpack(ids))
+  for i, id in ipairs(ids) do
+    if not leases[i] then safely(give_lease, asynq(queue, 't:' .. id), queue, id) end
+  end
+end
+
+local function look_at_waiting(task, queue, retry, id, score)
+  local have = call('HMGET', task, 'state', 'siding_until', 'siding_lock', 'siding_ticket', 'siding_deadline')
+  if not waits(have, score) then return end
+  if mend(queue, id, have[3], have[4]) then so.mended = so.mended + 1 end
+  if tonumber(score) > now_s + WAIT + 60 then keep_waiting(task, retry, id, tonumber(have[5] or '') or 0) end
+end
+
+local function look_at_some(retry, queue)
+  local some = call('ZSCAN', retry, so.cursor, 'COUNT', MOST)
+  so.cursor, so.looked = some[1], so.looked + #some[2] / 2
+  for i = 1, #some[2], 2 do
+    safely(look_at_waiting, asynq(queue, 't:' .. some[2][i]), queue, retry, some[2][i], some[2][i + 1])
+  end
+end
+
+local seen = 0
+while seen < #queues and so.looked < MOST do
+  local queue, retry = queues[seen + 1], retries[seen + 1]
+  so.looked = so.looked + 1
+  if so.cursor == '0' then safely(look_at_active, asynq(queue, 'active'), queue) end
+  if safely(look_at_some, retry, queue) == 'failed' then so.cursor = '0' end
+  if so.cursor == '0' then seen = seen + 1 end
+end
+return {seen, so.cursor, so.mended, so.leased, troubles}
