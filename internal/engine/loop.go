@@ -172,13 +172,15 @@ func (l *loop) run(ctx context.Context) {
 	}
 }
 
-// do has the loop run f, and returns when it has; or when ctx ends.
+// do has the loop run f, and returns when it has. It returns an error when ctx ends, or once the loop has ended.
 func (l *loop) do(ctx context.Context, f func()) error {
 	done := make(chan struct{})
 	select {
 	case l.requests <- func() { f(); close(done) }:
 		<-done
 		return nil
+	case <-l.over:
+		return ErrStopped
 	case <-ctx.Done():
 		return ctx.Err()
 	}

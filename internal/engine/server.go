@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -25,6 +26,9 @@ type Server struct {
 
 	listener *listener
 }
+
+// ErrStopped says that the server was shut down before.
+var ErrStopped = errors.New("engine: the server was shut down")
 
 // New returns a server. The configuration must be complete.
 func New(cfg Config) *Server { return &Server{cfg: cfg} }
@@ -114,6 +118,9 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	defer s.listener.stop(ctx)
 	defer s.stop()
 	if err := s.Stop(ctx); err != nil {
+		if errors.Is(err, ErrStopped) {
+			return nil // by another call
+		}
 		return err
 	}
 	abort := time.NewTimer(s.cfg.ShutdownTimeout)
