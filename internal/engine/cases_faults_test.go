@@ -3,11 +3,16 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/internal/taskredis"
+	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/internal/verify"
 )
@@ -141,8 +146,16 @@ func TestRequestsThatArriveLate(t *testing.T) {
 				ids = append(ids, fmt.Sprintf("task-%06d", i+1))
 			}
 			network.watch(ids...)
-			network.set(late)
 			close(slow)
+			f.eventually(func() error {
+				for _, v := range l.all() {
+					if v.node == far && v.ended.IsZero() {
+						network.set(late)
+						return nil
+					}
+				}
+				return errors.New("the far server is not at work")
+			})
 			from := time.Now()
 			_ = sleep.For(t.Context(), 2*late+time.Second)
 			network.set(0)
@@ -219,4 +232,89 @@ func TestCrashedTaskRunsNext(t *testing.T) {
 		verify.Long(t)
 		test(t, 1500, 1000, 15*time.Second, 200*time.Millisecond)
 	})
+}
+
+// TestIdleServerTakesOver: the server that dies has all tasks of a queue, and the other one has never seen any.
+func TestIdleServerTakesOver(t *testing.T) {
+	t.Parallel()
+	const lasts = 1500 * time.Millisecond
+	f, l := newFleet(t), newLedger(t)
+	first := f.node(l, always(time.Hour), slots(1), ttl(lasts))
+	f.add("q", "a")
+	f.eventually(l.begun(1))
+	f.node(l, always(0), ttl(lasts))
+	died := time.Now()
+	first.kill()
+	f.eventually(l.begun(2))
+	if again := l.all()[1]; again.began.Sub(died) > lasts+5*time.Second || again.Retried != 0 {
+		t.Errorf("want it at work after the TTL, without a retry, have it after %v, with %d", again.began.Sub(died), again.Retried)
+	}
+}
+
+// TestFailoverThatLosesWrites: the new master has not heard of the last steps. For it, attempts that have ended are still
+// at work and hold their locks. Each resource is at work within 3 s, also that of a server which has nothing else to do.
+func TestFailoverThatLosesWrites(t *testing.T) {
+	t.Parallel()
+	t.Run("the master dies", func(t *testing.T) { testFailover(t, (*redistest.Server).Kill) })
+	t.Run("the master stands still", func(t *testing.T) {
+		verify.Long(t)
+		testFailover(t, (*redistest.Server).Pause)
+	})
+}
+
+func testFailover(t *testing.T, end func(master *redistest.Server)) {
+	t.Helper()
+	t.Parallel()
+	sentinel := redistest.StartSentinel(t)
+	f, l, resources := on(t, sentinel.Servers[0]), newLedger(t), names(12)
+	l.twice = true
+	f.rdb = sentinel.Client(t).(*redis.Client) //nolint:forcetypeassert // it is one
+	behind := func(c *Config) { c.Redis = sentinel.Client(t) }
+
+	var cut atomic.Bool
+	work := func(task *Task) time.Duration {
+		if task.Queue == "solo" {
+			poll.Eventually(t, "the replicas cut off", cut.Load)
+			return 100 * time.Millisecond
+		}
+		return time.Duration(20+task.Taken.Fence%100) * time.Millisecond
+	}
+	f.add("solo", resources[0])
+	f.node(l, work, behind, serves("solo"))
+	f.eventually(l.begun(1))
+	f.crowd("q", 300, resources...)
+	for range 2 {
+		f.node(l, work, behind, slots(8))
+	}
+	f.eventually(l.begun(60))
+
+	master, replicas := sentinel.Servers[0], sentinel.Servers[1:]
+	for _, replica := range replicas {
+		replica.Pause()
+	}
+	// What the master has sent so far is with the replicas, who read it later. There is no more of it.
+	if err := master.Client(t).ClientKillByFilter(t.Context(), "TYPE", "replica").Err(); err != nil {
+		t.Fatal(err)
+	}
+	from := len(l.all())
+	cut.Store(true)
+	_ = sleep.For(t.Context(), 700*time.Millisecond)
+	lost := len(l.all()) - from
+	end(master)
+	for _, replica := range replicas {
+		replica.Resume()
+	}
+	var promoted time.Time
+	clients := []*redis.Client{replicas[0].Client(t), replicas[1].Client(t)}
+	f.eventually(func() error {
+		for _, client := range clients {
+			if info, err := client.Info(t.Context(), "replication").Result(); err == nil && strings.Contains(info, "role:master") {
+				promoted = time.Now()
+				return nil
+			}
+		}
+		return errors.New("want a new master")
+	})
+	t.Logf("%d attempts began on the old master that the new one has not heard of", lost)
+	f.back(l, resources, promoted, 3*time.Second)
 }
