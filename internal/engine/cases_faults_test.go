@@ -3,10 +3,16 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/sidingq/siding/internal/sleep"
+	"github.com/sidingq/siding/internal/taskredis"
+	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/internal/verify"
 )
@@ -140,8 +146,16 @@ func TestRequestsThatArriveLate(t *testing.T) {
 				ids = append(ids, fmt.Sprintf("task-%06d", i+1))
 			}
 			network.watch(ids...)
-			network.set(late)
 			close(slow)
+			f.eventually(func() error {
+				for _, v := range l.all() {
+					if v.node == far && v.ended.IsZero() {
+						network.set(late)
+						return nil
+					}
+				}
+				return errors.New("the far server is not at work")
+			})
 			from := time.Now()
 			_ = sleep.For(t.Context(), 2*late+time.Second)
 			network.set(0)
@@ -169,4 +183,138 @@ func TestRequestsThatArriveLate(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestCrashedTaskRunsNext: a server dies with the first task of a resource, for which many others wait. After the
+// TTL that task runs again, before all of them and before a backlog of other tasks. Its crash uses no retry.
+func TestCrashedTaskRunsNext(t *testing.T) {
+	t.Parallel()
+	test := func(t *testing.T, waiting, backlog int, lasts, takes time.Duration) {
+		t.Parallel()
+		f, l := newFleet(t), newLedger(t)
+		work := func(task *Task) time.Duration {
+			if task.ID == "task-000001" && task.Taken.Parked == 0 && len(l.of("a")) == 1 {
+				return time.Hour
+			}
+			return takes
+		}
+		f.crowd("q", 1, "a")
+		first := f.node(l, work, slots(2), ttl(lasts))
+		f.eventually(l.begun(1))
+		f.crowd("q", waiting, "a")
+		f.eventually(f.parked("q", waiting))
+		f.crowd("q", backlog, "")              // tasks without a resource
+		f.crowd("q", backlog/50, names(20)...) // and some that wait for others
+		second := f.node(l, work, slots(4), ttl(lasts))
+		f.eventually(l.begun(min(30, backlog+1)))
+		died := time.Now()
+		first.kill()
+		f.within(lasts+10*time.Second, func() error {
+			if len(l.of("a")) < 3 {
+				return errors.New("want the resource at work")
+			}
+			return nil
+		})
+		again := l.of("a")[1]
+		if again.ID != "task-000001" || again.Retried != 0 || again.node != second {
+			t.Errorf("want the crashed task next, without a retry, have %s with %d", again.ID, again.Retried)
+		}
+		if took := again.began.Sub(died); took > lasts+time.Second {
+			t.Errorf("want it at work after the TTL, have it after %v", took)
+		}
+		if left := f.rdb.LLen(t.Context(), taskredis.PendingKey("q")).Val(); left == 0 && backlog > 0 {
+			t.Error("want some of the backlog left by then, have none")
+		}
+	}
+	t.Run("many wait", func(t *testing.T) { test(t, 1500, 0, 1500*time.Millisecond, 20*time.Millisecond) })
+	t.Run("backlog", func(t *testing.T) { test(t, 20, 1000, 1500*time.Millisecond, 20*time.Millisecond) })
+	t.Run("as in the field", func(t *testing.T) {
+		verify.Long(t)
+		test(t, 1500, 1000, 15*time.Second, 200*time.Millisecond)
+	})
+}
+
+// TestIdleServerTakesOver: the server that dies has all tasks of a queue, and the other one has never seen any.
+func TestIdleServerTakesOver(t *testing.T) {
+	t.Parallel()
+	const lasts = 1500 * time.Millisecond
+	f, l := newFleet(t), newLedger(t)
+	first := f.node(l, always(time.Hour), slots(1), ttl(lasts))
+	f.add("q", "a")
+	f.eventually(l.begun(1))
+	f.node(l, always(0), ttl(lasts))
+	died := time.Now()
+	first.kill()
+	f.eventually(l.begun(2))
+	if again := l.all()[1]; again.began.Sub(died) > lasts+5*time.Second || again.Retried != 0 {
+		t.Errorf("want it at work after the TTL, without a retry, have it after %v, with %d", again.began.Sub(died), again.Retried)
+	}
+}
+
+// TestFailoverThatLosesWrites: the new master has not heard of the last steps. For it, attempts that have ended are still
+// at work and hold their locks. Each resource is at work within 3 s, also that of a server which has nothing else to do.
+func TestFailoverThatLosesWrites(t *testing.T) {
+	t.Parallel()
+	t.Run("the master dies", func(t *testing.T) { testFailover(t, (*redistest.Server).Kill) })
+	t.Run("the master stands still", func(t *testing.T) {
+		verify.Long(t)
+		testFailover(t, (*redistest.Server).Pause)
+	})
+}
+
+func testFailover(t *testing.T, end func(master *redistest.Server)) {
+	t.Helper()
+	t.Parallel()
+	sentinel := redistest.StartSentinel(t)
+	f, l, resources := on(t, sentinel.Servers[0]), newLedger(t), names(12)
+	l.twice = true
+	f.rdb = sentinel.Client(t).(*redis.Client) //nolint:forcetypeassert // it is one
+	behind := func(c *Config) { c.Redis = sentinel.Client(t) }
+
+	var cut atomic.Bool
+	work := func(task *Task) time.Duration {
+		if task.Queue == "solo" {
+			poll.Eventually(t, "the replicas cut off", cut.Load)
+			return 100 * time.Millisecond
+		}
+		return time.Duration(20+task.Taken.Fence%100) * time.Millisecond
+	}
+	f.add("solo", resources[0])
+	f.node(l, work, behind, serves("solo"))
+	f.eventually(l.begun(1))
+	f.crowd("q", 300, resources...)
+	for range 2 {
+		f.node(l, work, behind, slots(8))
+	}
+	f.eventually(l.begun(60))
+
+	master, replicas := sentinel.Servers[0], sentinel.Servers[1:]
+	for _, replica := range replicas {
+		replica.Pause()
+	}
+	// What the master has sent so far is with the replicas, who read it later. There is no more of it.
+	if err := master.Client(t).ClientKillByFilter(t.Context(), "TYPE", "replica").Err(); err != nil {
+		t.Fatal(err)
+	}
+	from := len(l.all())
+	cut.Store(true)
+	_ = sleep.For(t.Context(), 700*time.Millisecond)
+	lost := len(l.all()) - from
+	end(master)
+	for _, replica := range replicas {
+		replica.Resume()
+	}
+	var promoted time.Time
+	clients := []*redis.Client{replicas[0].Client(t), replicas[1].Client(t)}
+	f.eventually(func() error {
+		for _, client := range clients {
+			if info, err := client.Info(t.Context(), "replication").Result(); err == nil && strings.Contains(info, "role:master") {
+				promoted = time.Now()
+				return nil
+			}
+		}
+		return errors.New("want a new master")
+	})
+	t.Logf("%d attempts began on the old master that the new one has not heard of", lost)
+	f.back(l, resources, promoted, 3*time.Second)
 }

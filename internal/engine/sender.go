@@ -61,6 +61,7 @@ const (
 	mostTries    = 4                // of a step at once
 	refusedPause = time.Second      // before a step that Redis has refused is sent again
 	remembered   = 10 * time.Second // outcomes, for a Redis that forgets them in a failover
+	askAgain     = time.Second      // after a step, whether Redis knows of it, while it may forget outcomes
 )
 
 // Bounds of a step.
@@ -94,7 +95,9 @@ func (s *sender) send(ctx context.Context, now time.Time, draws []taskredis.Draw
 	}
 	if len(f.Outcomes) == 0 && len(f.Slots) == 0 {
 		s.careful = false
-		return
+		if !s.mayBeForgotten() || now.Before(s.recordedAt.Add(askAgain)) {
+			return
+		}
 	}
 	s.number++
 	f.Number, f.After, f.Sent = s.number, s.recorded, s.clock.at(now)
@@ -262,12 +265,20 @@ func (s *sender) forgotten(known int64, now time.Time) {
 	l.beatNext = now // which of the others does Redis still know?
 }
 
+// mayBeForgotten reports whether outcomes were settled so recently that a failover may lose them. Then the sender makes a
+// step each second, also with nothing in it: nobody else knows that the lock of a task is held by no one.
+func (s *sender) mayBeForgotten() bool { return len(s.recent) > 0 && !s.loop.stopping }
+
 // next returns when the sender has something to do if nothing happens.
 func (s *sender) next(now time.Time) time.Time {
-	if s.flight != nil && s.flight.tries < mostTries {
+	switch {
+	case s.flight != nil && s.flight.tries < mostTries:
 		return s.flight.again
+	case s.flight == nil && s.mayBeForgotten():
+		return s.recordedAt.Add(askAgain)
+	default:
+		return now.Add(mostSleep)
 	}
-	return now.Add(mostSleep)
 }
 
 // complain logs that Redis does not answer, or refuses, once in a while.

@@ -71,7 +71,8 @@ local function without(message, text)
   return message
 end
 
--- What was recorded of the last step: its number, and then each text with its length before it.
+-- What was recorded of the last step: its number, that of the one which was recorded before, and then each text with its
+-- length before it.
 local record = call('GET', KEYS[1])
 local known = record and tonumber(string.match(record, '^%d+')) or 0
 if known > number then return redis.error_reply('SIDING step ' .. digits(number) .. ' comes after step ' .. digits(known)) end
@@ -107,6 +108,8 @@ if known == number then
       tasks[#tasks + 1] = without(have[1] or '', have[2])
     end
   end
+  -- The caller may have heard of none of the others: also this one tells that Redis had forgotten steps.
+  known = tonumber(string.match(record, '^%d+ (%d+)'))
   return {now, known, results, {}, tasks, parked, recovered, troubles}
 end
 
@@ -594,7 +597,7 @@ if #served > 0 then call('HSET', slots, unpack(served)) end
 for queue in pairs(marked) do tell(queue) end
 
 -- Also what a step did that has taken nothing: a second call must not take what nobody waits for any more.
-local texts = {digits(number) .. '\n'}
+local texts = {digits(number) .. ' ' .. digits(known) .. '\n'}
 local function text(s)
   s = tostring(s)
   texts[#texts + 1] = #s .. ':'
