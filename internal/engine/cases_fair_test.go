@@ -109,7 +109,7 @@ func gaps(visits []visit, resources []string) map[string]int {
 func TestEachResourceIsServedInItsTurn(t *testing.T) {
 	t.Parallel()
 	test := func(t *testing.T, each int, takes time.Duration, change func(*Config)) {
-		t.Parallel()
+		t.Helper()
 		f, l, resources := newFleet(t), newLedger(t), names(50)
 		f.crowd("q", each, resources...)
 		var nodes []*node

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -40,7 +39,10 @@ type ledger struct {
 }
 
 // newLedger returns a ledger. The test fails if two attempts were at work on one resource.
-func newLedger(tb testing.TB) *ledger { return &ledger{tb: tb, at: make(map[string]*visit)} }
+func newLedger(tb testing.TB) *ledger {
+	tb.Helper()
+	return &ledger{tb: tb, at: make(map[string]*visit)}
+}
 
 func (l *ledger) begin(n *node, task *Task) *visit {
 	l.mu.Lock()
@@ -258,50 +260,12 @@ func (f *fleet) within(d time.Duration, check func() error) {
 	}
 }
 
-// dump shows what is in Redis when a test has failed.
-func (f *fleet) dump() {
-	f.t.Helper()
-	if !f.t.Failed() {
-		return
-	}
-	ctx := context.Background()
-	keys, err := f.rdb.Keys(ctx, "*").Result()
-	slices.Sort(keys)
-	f.t.Log(len(keys), "keys", err)
-	for _, key := range keys[:min(len(keys), 60)] {
-		var value any
-		switch f.rdb.Type(ctx, key).Val() {
-		case "string":
-			value = f.rdb.Get(ctx, key).Val()
-		case "zset":
-			value = f.rdb.ZRangeWithScores(ctx, key, 0, 5).Val()
-		case "list":
-			value = f.rdb.LRange(ctx, key, -5, -1).Val()
-		case "hash":
-			value = f.rdb.HGetAll(ctx, key).Val()
-		default:
-			value = f.rdb.SMembers(ctx, key).Val()
-		}
-		f.t.Logf("%s: %v, for %v", key, value, f.rdb.PTTL(ctx, key).Val())
-	}
-}
-
 func names(n int) []string {
 	all := make([]string, n)
 	for i := range all {
 		all[i] = fmt.Sprintf("r%02d", i)
 	}
 	return all
-}
-
-// lines returns the lines that have a word.
-func (l *logbook) lines(word string) (found []string) {
-	for line := range strings.Lines(l.String()) {
-		if strings.Contains(line, word) {
-			found = append(found, line)
-		}
-	}
-	return found
 }
 
 // on returns a fleet on a server that the test may stop and configure.

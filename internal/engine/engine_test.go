@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -27,9 +28,9 @@ type fleet struct {
 	n    int
 }
 
-func newFleet(t testing.TB) *fleet {
-	t.Helper()
-	f := &fleet{t: t, addr: redistest.Start(t).Addr}
+func newFleet(tb testing.TB) *fleet {
+	tb.Helper()
+	f := &fleet{t: tb, addr: redistest.Start(tb).Addr}
 	f.rdb = f.connect()
 	return f
 }
@@ -212,7 +213,7 @@ func TestEngineAsksForTheLockThatOnlyItKnows(t *testing.T) {
 	cfg := f.config(func(_ context.Context, task *Task) error {
 		j.begin(task.Resource, task.ID)
 		defer j.end(task.Resource)
-		time.Sleep(time.Millisecond)
+		runtime.Gosched()
 		return nil
 	})
 	cfg.Resource = func(m *taskredis.Message) (string, error) { return m.Headers["r"], nil }

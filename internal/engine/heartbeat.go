@@ -77,11 +77,11 @@ func (l *loop) renew(ctx context.Context, names []taskredis.Name) (kept []bool, 
 }
 
 // beaten takes the answer of a heartbeat.
-func (l *loop) beaten(b beaten) {
+func (l *loop) beaten(ctx context.Context, b beaten) {
 	attempts := l.beat.attempts
 	l.beat = nil
 	if b.err != nil {
-		l.senders[l.placeOf(attempts[0].Queue)].complain(b.err)
+		l.senders[l.placeOf(attempts[0].Queue)].complain(ctx, b.err)
 		l.beatNext = time.Now().Add(l.cfg.RenewEvery / 4)
 	}
 	for i, a := range attempts[:len(b.kept)] {

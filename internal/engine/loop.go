@@ -158,7 +158,7 @@ func (l *loop) run(ctx context.Context) {
 		case a := <-l.answers:
 			l.senders[a.place].answered(ctx, a)
 		case b := <-l.beats:
-			l.beaten(b)
+			l.beaten(ctx, b)
 		case queues := <-l.found:
 			l.queues.found(queues)
 		case queues := <-l.notified:
@@ -324,7 +324,7 @@ func (l *loop) take(ctx context.Context, t *taskredis.Taken, step int64, sent, n
 	case l.stopping, a.Lock != "" && !now.Before(l.trust(sent)): // in the second case the answer took too long
 		a.outcome = taskredis.Outcome{Name: a.Name, Kind: taskredis.Requeue}
 	case err != nil:
-		l.logger.Error("a task cannot be read; it is archived as it is", "queue", a.Queue, "id", a.ID, "err", err)
+		l.logger.ErrorContext(ctx, "a task cannot be read; it is archived as it is", "queue", a.Queue, "id", a.ID, "err", err)
 		a.outcome = taskredis.Outcome{Name: a.Name, Kind: taskredis.Archive, Message: a.Encoded}
 	}
 	if a.outcome.Kind != "" {
@@ -347,7 +347,7 @@ func (l *loop) take(ctx context.Context, t *taskredis.Taken, step int64, sent, n
 	}
 	a.ctx, a.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	a.granted = make(chan int64, 1)
-	go l.runAttempt(a)
+	go l.runAttempt(a) //nolint:contextcheck // the attempt has a context of its own
 }
 
 // hasFound tells the loop that queues may have something to take. It does not wait: whoever looks finds it again.

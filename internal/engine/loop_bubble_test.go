@@ -38,6 +38,7 @@ func (script) Notify(context.Context, ...string) error { return nil }
 
 // loopConfig is the configuration of a loop that a script answers.
 func loopConfig(t *testing.T, handler Handler) *Config {
+	t.Helper()
 	return &Config{
 		Queues: map[string]int{"q": 1}, Concurrency: 4, Prefix: "lock:",
 		TTL: 15 * time.Second, RenewEvery: 5 * time.Second, SafetyMargin: time.Second, FenceTTL: time.Minute,

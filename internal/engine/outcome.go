@@ -42,7 +42,7 @@ func (e *OtherResourceError) Error() string {
 // outcomeOf returns what becomes of an attempt whose handler has returned err. What the handler returned counts, also
 // after the task's time was over or an operator has canceled it; but not if its lock was lost, as then somebody else
 // may have been at work.
-func (l *loop) outcomeOf(a *attempt, ctx context.Context, err error) taskredis.Outcome {
+func (l *loop) outcomeOf(ctx context.Context, a *attempt, err error) taskredis.Outcome { //nolint:contextcheck // the attempt's own says why it ended
 	cause := context.Cause(a.ctx)
 	again := (*AgainError)(nil)
 	switch {
@@ -57,7 +57,7 @@ func (l *loop) outcomeOf(a *attempt, ctx context.Context, err error) taskredis.O
 	case errors.Is(err, store.ErrStale):
 		return l.lostOutcome(a)
 	}
-	return l.failed(a, ctx, err)
+	return l.failed(ctx, a, err)
 }
 
 func (l *loop) succeeded(a *attempt) taskredis.Outcome {
@@ -72,7 +72,7 @@ func (l *loop) succeeded(a *attempt) taskredis.Outcome {
 }
 
 // failed is asynq's: the task is deleted, archived, or tried again after a delay.
-func (l *loop) failed(a *attempt, ctx context.Context, err error) taskredis.Outcome {
+func (l *loop) failed(ctx context.Context, a *attempt, err error) taskredis.Outcome {
 	m := *a.message
 	task := asynq.NewTaskWithHeaders(m.Type, m.Payload, m.Headers)
 	if l.cfg.OnError != nil {
@@ -120,7 +120,7 @@ func (l *loop) again(a *attempt, err error, after time.Duration, losses int) tas
 func (l *loop) lostOutcome(a *attempt) taskredis.Outcome {
 	err := fmt.Errorf("%s: %w", l.resource(a), store.ErrLost)
 	if a.Losses >= l.cfg.Losses {
-		return l.failed(a, a.ctx, err)
+		return l.failed(a.ctx, a, err)
 	}
 	return l.again(a, err, min(time.Second<<min(a.Losses, 6), time.Minute), a.Losses+1)
 }

@@ -28,10 +28,10 @@ func (l *loop) runAttempt(a *attempt) {
 	outcome := taskredis.Outcome{}
 	defer func() {
 		if p := recover(); p != nil { // of this package: the handler's are caught below
-			l.logger.Error("a task could not be run", "queue", a.Queue, "id", a.ID, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			l.logger.ErrorContext(ctx, "a task could not be run", "queue", a.Queue, "id", a.ID, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 		}
 		if outcome.Kind == "" {
-			outcome = l.outcomeOf(a, ctx, ErrGoexit)
+			outcome = l.outcomeOf(ctx, a, ErrGoexit)
 		}
 		if outcome.Kind != parkedKind {
 			l.send(report{a, outcome})
@@ -44,12 +44,12 @@ func (l *loop) runAttempt(a *attempt) {
 	ctx, stop := context.WithDeadline(ctx, a.endsBy)
 	defer stop()
 	if ctx.Err() != nil { // its deadline passed before it began
-		outcome = l.outcomeOf(a, ctx, ctx.Err())
+		outcome = l.outcomeOf(ctx, a, ctx.Err())
 		return
 	}
 	resource, err := l.resourceOf(a)
 	if err != nil {
-		outcome = l.outcomeOf(a, ctx, fmt.Errorf("%w: %w", err, asynq.SkipRetry))
+		outcome = l.outcomeOf(ctx, a, fmt.Errorf("%w: %w", err, asynq.SkipRetry))
 		return
 	}
 	fence := a.Fence
@@ -78,7 +78,7 @@ func (l *loop) runAttempt(a *attempt) {
 			return
 		}
 	}
-	outcome = l.outcomeOf(a, ctx, a.err)
+	outcome = l.outcomeOf(ctx, a, a.err)
 }
 
 // parkedKind says that an attempt is over and has nothing to report.
@@ -122,7 +122,7 @@ func (l *loop) resource(a *attempt) string {
 func (l *loop) handle(ctx context.Context, t *Task) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			l.logger.Error("a handler has panicked", "kind", t.Type, "id", t.ID, "stack", string(debug.Stack()))
+			l.logger.ErrorContext(ctx, "a handler has panicked", "kind", t.Type, "id", t.ID, "stack", string(debug.Stack()))
 			err = panicked(p)
 		}
 	}()

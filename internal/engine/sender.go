@@ -166,10 +166,10 @@ func (s *sender) answered(ctx context.Context, a answered) {
 		s.flight = nil
 		s.apply(ctx, f, a.answer, a.sent, now)
 	case !redisreply.Answered(a.err):
-		s.complain(a.err) // whether Redis has done it is not known
+		s.complain(ctx, a.err) // whether Redis has done it is not known
 	case passes(a.err):
 		// Redis has done nothing by this try, but maybe by an earlier one. So the step stays the same.
-		s.complain(a.err)
+		s.complain(ctx, a.err)
 		f.again = now.Add(refusedPause)
 	default:
 		s.flight = nil
@@ -228,7 +228,7 @@ func (s *sender) apply(ctx context.Context, f *flight, a *taskredis.Answer, sent
 		l.take(ctx, &a.Taken[i], f.Number, sent, now)
 	}
 	for _, text := range a.Troubles {
-		l.logger.Warn("a key in Redis is not what it should be", "what", text)
+		l.logger.WarnContext(ctx, "a key in Redis is not what it should be", "what", text)
 	}
 	if l.cfg.Parked != nil && len(a.Parked) > 0 {
 		l.cfg.Parked(a.Parked)
@@ -282,9 +282,9 @@ func (s *sender) next(now time.Time) time.Time {
 }
 
 // complain logs that Redis does not answer, or refuses, once in a while.
-func (s *sender) complain(err error) {
-	if s.loop.logger.Enabled(context.Background(), slog.LevelWarn) && s.clock.mayComplain() {
-		s.loop.logger.Warn("Redis does not take the last step; it is sent again", "err", err)
+func (s *sender) complain(ctx context.Context, err error) {
+	if s.loop.logger.Enabled(ctx, slog.LevelWarn) && s.clock.mayComplain() {
+		s.loop.logger.WarnContext(ctx, "Redis does not take the last step; it is sent again", "err", err)
 	}
 }
 

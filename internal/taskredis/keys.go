@@ -93,16 +93,3 @@ func FenceKey(lock string) string { return "{" + lock + "}:fence" }
 
 // LinesKey sorts the queues that have a line for a lock by the tickets of their heads.
 func LinesKey(lock string) string { return "{" + lock + "}:lines" }
-
-// queueOf returns the name of the queue of one of asynq's keys that is not that of a task.
-func queueOf(key string) (string, bool) {
-	rest, ok := strings.CutPrefix(key, "asynq:{")
-	if !ok {
-		return "", false
-	}
-	end := strings.LastIndex(rest, "}:") // a name may have braces itself
-	if end < 0 {
-		return "", false
-	}
-	return rest[:end], true
-}

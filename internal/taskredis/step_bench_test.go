@@ -81,7 +81,7 @@ func (bn *bench) reset() func(*testing.B) {
 	return func(b *testing.B) {
 		b.Helper()
 		var usec, calls float64
-		for _, line := range strings.Split(bn.rdb.Info(ctx, "commandstats").Val(), "\r\n") {
+		for line := range strings.SplitSeq(bn.rdb.Info(ctx, "commandstats").Val(), "\r\n") {
 			var c, u float64
 			name, rest, _ := strings.Cut(line, ":")
 			if _, err := fmt.Sscanf(rest, "calls=%f,usec=%f", &c, &u); err == nil {

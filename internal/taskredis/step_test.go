@@ -135,6 +135,7 @@ func done(taken ...Taken) (outcomes []Outcome) {
 func TestStepTakesAndEndsTasks(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bench) {
+		t.Helper()
 		s := b.server("one")
 		for i := range 5 {
 			b.pending("q", fmt.Sprint(i), "")
@@ -153,6 +154,7 @@ func TestStepTakesAndEndsTasks(t *testing.T) {
 func TestStepParksAndHandsOffInOrder(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bench) {
+		t.Helper()
 		s := b.server("one")
 		for i := range 6 {
 			b.pending("q", fmt.Sprint(i), "a")
@@ -193,6 +195,7 @@ func (b *bench) gone() {
 func TestStepThatRunsTwice(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bench) {
+		t.Helper()
 		s := b.server("one")
 		for i := range 4 {
 			b.pending("q", fmt.Sprint(i), "r"+fmt.Sprint(i%3))
@@ -213,6 +216,7 @@ func TestStepThatRunsTwice(t *testing.T) {
 func TestStepThatRunsTwiceCutsTheSentence(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bench) {
+		t.Helper()
 		s := b.server("one")
 		b.pending("q", "1", "a")
 		b.pending("q", "2", "a")
@@ -234,6 +238,7 @@ func TestStepThatRunsTwiceCutsTheSentence(t *testing.T) {
 func TestStepThatTookNothingRunsTwice(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bench) {
+		t.Helper()
 		s := b.server("one")
 		step, _ := s.make(nil, 4, "q")
 		b.pending("q", "1", "a")
@@ -249,6 +254,7 @@ func TestStepThatTookNothingRunsTwice(t *testing.T) {
 func TestStepParksWhatComesFirst(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bench) {
+		t.Helper()
 		ctx := context.Background()
 		s := b.server("one")
 		b.pending("q", "1", "a")
@@ -265,6 +271,7 @@ func TestStepParksWhatComesFirst(t *testing.T) {
 func TestStepThatDoesNotFollowDoesNothing(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bench) {
+		t.Helper()
 		ctx := context.Background()
 		s := b.server("one")
 		b.pending("q", "1", "a")
@@ -288,6 +295,7 @@ func TestStepThatDoesNotFollowDoesNothing(t *testing.T) {
 func TestStepPutsACrashedTaskFirst(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bench) {
+		t.Helper()
 		ctx := context.Background()
 		s := b.server("one")
 		for i := range 4 {
@@ -314,6 +322,7 @@ func TestStepPutsACrashedTaskFirst(t *testing.T) {
 func TestStepKeepsToALimit(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bench) {
+		t.Helper()
 		s := b.server("one")
 		s.SetRules(Rules{Limits: "\na:*\t2\n"})
 		for i := range 6 {
@@ -336,6 +345,7 @@ func TestStepKeepsToALimit(t *testing.T) {
 func TestStepKeepsToARate(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bench) {
+		t.Helper()
 		s := b.server("one")
 		s.SetRules(Rules{Limits: "\na:*\t10 2/60000000\n"})
 		for i := range 4 {
@@ -352,6 +362,7 @@ func TestStepKeepsToARate(t *testing.T) {
 func TestStepPausesALock(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bench) {
+		t.Helper()
 		s := b.server("one")
 		s.SetRules(Rules{"\n*\t3\n", "\na:1\t0\n"})
 		b.pending("q", "1", "a:1")
@@ -366,6 +377,7 @@ func TestStepPausesALock(t *testing.T) {
 func TestStepHasATaskThatAskedWait(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bench) {
+		t.Helper()
 		ctx := context.Background()
 		s := b.server("one")
 		b.pending("q", "holds", "a")
@@ -405,6 +417,7 @@ func TestRenewedLeaseDoesNotOutliveItsLock(t *testing.T) {
 func TestRenewKnowsALockThatWasJustGranted(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bench) {
+		t.Helper()
 		ctx := context.Background()
 		s := b.server("one")
 		b.pending("q", "plain", "")
@@ -436,6 +449,7 @@ func TestRenewKnowsALockThatWasJustGranted(t *testing.T) {
 func TestStepFreesInTheOrderOfTaking(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bench) {
+		t.Helper()
 		s := b.server("one")
 		for _, resource := range []string{"c", "a", "d", "b"} {
 			b.pending("q", resource+"1", resource)
@@ -454,6 +468,7 @@ func TestStepFreesInTheOrderOfTaking(t *testing.T) {
 func TestStepFreesALockThatIsNotTrusted(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bench) {
+		t.Helper()
 		s := b.server("one")
 		b.pending("q", "1", "a")
 		b.pending("q", "2", "a")
@@ -470,6 +485,7 @@ func TestStepFreesALockThatIsNotTrusted(t *testing.T) {
 func TestStepThatRunsTwiceTellsWhatWasForgotten(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bench) {
+		t.Helper()
 		s := b.server("one")
 		s.make(nil, 1, "q")
 		s.n += 5 // those that the new master has not heard of

@@ -59,7 +59,7 @@ func mix(numbers ...uint64) uint64 {
 // random returns what is random about one thing of a seed. Two things have nothing to do with each other, so it does not
 // matter which comes first.
 func random(numbers ...uint64) *rand.Rand {
-	return rand.New(rand.NewPCG(mix(numbers...), mix(append(numbers, 1)...))) //nolint:gosec // no secret
+	return rand.New(rand.NewPCG(mix(numbers...), mix(append(numbers, 1)...)))
 }
 
 // What random numbers are for.

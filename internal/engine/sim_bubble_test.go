@@ -58,7 +58,7 @@ func TestSimulation(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	first := verify.Seed(t)
 	steps, began, fake := 0, time.Now(), time.Duration(0)
-	for i := range uint64(seeds) { //nolint:gosec // not below 0
+	for i := range uint64(seeds) {
 		seed := first + i
 		v := simulate(t, seed, nil)
 		steps += v.steps
@@ -73,7 +73,7 @@ func TestSimulation(t *testing.T) {
 		}
 	}
 	lasted := time.Since(began)
-	t.Log(fmt.Sprintf("%d seeds, %.0f a second; %d steps, %.0f a second; %v of fake time", seeds, float64(seeds)/lasted.Seconds(), steps, float64(steps)/lasted.Seconds(), fake))
+	t.Logf("%d seeds, %.0f a second; %d steps, %.0f a second; %v of fake time", seeds, float64(seeds)/lasted.Seconds(), steps, float64(steps)/lasted.Seconds(), fake)
 }
 
 // TestSimulationRepeats: a seed does the same each time.

@@ -4,7 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"crypto/sha1" //nolint:gosec // as Redis names scripts
+	"crypto/sha1"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -217,8 +217,7 @@ func (m *simRedis) script(text string, keys []string, args []any) (any, error) {
 	m.breaks = 0
 	if err != nil {
 		m.lua.SetTop(0)
-		var failed *lua.ApiError
-		if errors.As(err, &failed) {
+		if failed, ok := errors.AsType[*lua.ApiError](err); ok {
 			if t, ok := failed.Object.(*lua.LTable); ok {
 				return nil, redisError(t.RawGetString("err").String())
 			}
@@ -358,7 +357,7 @@ func (m *simRedis) cmd(text string, keys []string, args []any) *redis.Cmd {
 }
 
 func (m *simRedis) Eval(_ context.Context, text string, keys []string, args ...any) *redis.Cmd {
-	sum := sha1.Sum([]byte(text)) //nolint:gosec // as Redis names scripts
+	sum := sha1.Sum([]byte(text))
 	texts.Store(hex.EncodeToString(sum[:]), text)
 	return m.cmd(text, keys, args)
 }

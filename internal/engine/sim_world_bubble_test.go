@@ -51,10 +51,9 @@ type world struct {
 	returned   map[string]error // what handlers returned, by attempt
 	starts     map[string]bool  // attempts whose handlers have started
 	foreigners map[string]string
-	steppedTo  map[string]int64 // by resource: the last fence
-	back       time.Duration    // by how much the clock has stepped back
-	forward    time.Duration    // and forward
-	jumped     time.Time        // when it last did so by more than a lease has to spare
+	back       time.Duration // by how much the clock has stepped back
+	forward    time.Duration // and forward
+	jumped     time.Time     // when it last did so by more than a lease has to spare
 	failovers  int
 	lastMove   time.Time // when something was settled or begun
 }
@@ -282,7 +281,7 @@ func (w *world) enqueue(j *job) {
 	if j.unique != "" {
 		w.redis.do("SET", j.unique, j.id, "EX", "86400")
 	}
-	if w.random(forMisc, uint64(j.n)).IntN(4) > 0 { //nolint:gosec // not below 0
+	if w.random(forMisc, uint64(j.n)).IntN(4) > 0 {
 		w.notify(j.queue)
 	}
 	j.arrival = len(w.jobs)
@@ -459,7 +458,7 @@ func (w *world) startServer(i int) {
 		Prefix: lockPrefix, TTL: w.ttl, RenewEvery: w.renew, SafetyMargin: w.margin, FenceTTL: 5 * w.ttl,
 		Handler: n.handle, ShutdownTimeout: 8 * time.Second, Overrun: w.overrun, Crashes: 3, Losses: 3,
 		RetryDelay: func(retried int, _ error, t *asynq.Task) time.Duration {
-			return between(random(w.seed, forDelay, uint64(retried), uint64(len(t.Payload()))), 100*time.Millisecond, 5*time.Second) //nolint:gosec // not below 0
+			return between(random(w.seed, forDelay, uint64(retried), uint64(len(t.Payload()))), 100*time.Millisecond, 5*time.Second)
 		},
 		Logger: slog.New(simLog{n}),
 	}
@@ -474,7 +473,7 @@ func (w *world) startServer(i int) {
 	}
 	n.steps.SetRules(taskredis.Rules{Limits: w.limits})
 	n.loop = newLoop(cfg, n)
-	n.loop.queues.random = random(w.seed, forQueues, uint64(n.n)).IntN //nolint:gosec // not below 0
+	n.loop.queues.random = random(w.seed, forQueues, uint64(n.n)).IntN
 	for _, snd := range n.loop.senders {
 		snd.clock.set(w.redis.now().UnixMicro(), time.Now())
 	}
@@ -491,7 +490,7 @@ func (w *world) startServer(i int) {
 // pulse has the server look for tasks once a second, as upkeep does, and looks whether its loop blocks.
 func (n *member) pulse() {
 	const every = time.Second
-	time.Sleep(time.Duration(random(n.w.seed, forMisc, 1<<32+uint64(n.n)).Int64N(int64(every)))) //nolint:gosec // not below 0
+	time.Sleep(time.Duration(random(n.w.seed, forMisc, 1<<32+uint64(n.n)).Int64N(int64(every))))
 	for {
 		select {
 		case n.loop.found <- n.w.queues:
@@ -607,7 +606,7 @@ type fate struct {
 // fate draws what becomes of a call. The caller holds the lock.
 func (n *member) fate(kind, a, b uint64) fate {
 	w := n.w
-	r := random(w.seed, kind, uint64(n.n), a, b) //nolint:gosec // not below 0
+	r := random(w.seed, kind, uint64(n.n), a, b)
 	f := fate{
 		out: between(r, 20*time.Microsecond, time.Millisecond), back: between(r, 20*time.Microsecond, time.Millisecond),
 		patience: 3*time.Second + time.Duration(r.Int64N(int64(10*time.Second))), survives: r.IntN(4) == 0,
@@ -703,7 +702,7 @@ func (n *member) Step(ctx context.Context, s *taskredis.Step) (*taskredis.Answer
 	n.w.mu.Lock()
 	n.tries[s.Number]++
 	try := n.tries[s.Number]
-	f := n.fate(forStep, uint64(s.Number), uint64(try)) //nolint:gosec // not below 0
+	f := n.fate(forStep, uint64(s.Number), uint64(try))
 	n.w.mu.Unlock()
 	value, err := n.call(ctx, f, func() (any, error) {
 		a, err := n.steps.Step(context.Background(), s)
@@ -723,7 +722,7 @@ func (n *member) Step(ctx context.Context, s *taskredis.Step) (*taskredis.Answer
 func (n *member) Renew(ctx context.Context, place string, attempts []taskredis.Name) ([]bool, error) {
 	n.w.mu.Lock()
 	n.calls++
-	f := n.fate(forRenew, uint64(n.calls), 0) //nolint:gosec // not below 0
+	f := n.fate(forRenew, uint64(n.calls), 0)
 	n.w.mu.Unlock()
 	value, err := n.call(ctx, f, func() (any, error) {
 		kept, err := n.steps.Renew(context.Background(), place, attempts)
@@ -747,7 +746,7 @@ func (n *member) Renew(ctx context.Context, place string, attempts []taskredis.N
 func (n *member) Notify(ctx context.Context, queues ...string) error {
 	n.w.mu.Lock()
 	n.calls++
-	f := n.fate(forRenew, uint64(n.calls), 1) //nolint:gosec // not below 0
+	f := n.fate(forRenew, uint64(n.calls), 1)
 	n.w.mu.Unlock()
 	_, err := n.call(ctx, f, func() (any, error) { return nil, n.steps.Notify(context.Background(), queues...) })
 	return err
@@ -756,7 +755,7 @@ func (n *member) Notify(ctx context.Context, queues ...string) error {
 func (n *member) idle(ctx context.Context, queues ...string) error {
 	n.w.mu.Lock()
 	n.calls++
-	f := n.fate(forRenew, uint64(n.calls), 2) //nolint:gosec // not below 0
+	f := n.fate(forRenew, uint64(n.calls), 2)
 	n.w.mu.Unlock()
 	_, err := n.call(ctx, f, func() (any, error) { return nil, n.steps.Idle(context.Background(), queues...) })
 	return err
@@ -785,7 +784,7 @@ func (b *bell) BLPop(ctx context.Context, timeout time.Duration, keys ...string)
 	n, w := b.n, b.n.w
 	w.mu.Lock()
 	n.calls++
-	f := n.fate(forBell, uint64(n.calls), 0) //nolint:gosec // not below 0
+	f := n.fate(forBell, uint64(n.calls), 0)
 	w.mu.Unlock()
 	if f.refused != "" {
 		return redis.NewStringSliceResult(nil, redisError(f.refused))
@@ -802,7 +801,7 @@ func (b *bell) BLPop(ctx context.Context, timeout time.Duration, keys ...string)
 		w.bells = slices.DeleteFunc(w.bells, func(other *bell) bool { return other == b })
 		w.mu.Unlock()
 	}()
-	lost := random(w.seed, forBell, uint64(n.n), uint64(n.calls)).Float64() < n.w.plan.bells //nolint:gosec // not below 0
+	lost := random(w.seed, forBell, uint64(n.n), uint64(n.calls)).Float64() < n.w.plan.bells
 	select {
 	case key := <-rung:
 		time.Sleep(min(f.back, timeout))
@@ -910,7 +909,7 @@ func (w *world) recoverCrashed(queue string) {
 
 // apart sleeps for less than a microsecond, so that what goroutines of one moment do has the same order each time.
 func (w *world) apart(name string, n *member) {
-	h := uint64(n.n) //nolint:gosec // not below 0
+	h := uint64(n.n)
 	for _, b := range []byte(name) {
 		h = mix(h, uint64(b))
 	}
@@ -925,7 +924,7 @@ func (n *member) handle(ctx context.Context, t *Task) (err error) {
 	if !ok {
 		return nil
 	}
-	what := random(w.seed, forHandler, uint64(r.job.n), uint64(r.job.begun)) //nolint:gosec // not below 0
+	what := random(w.seed, forHandler, uint64(r.job.n), uint64(r.job.begun))
 	result := errors.New("it has panicked")
 	defer func() { w.ends(r, result) }()
 	d := between(what, 100*time.Microsecond, time.Second)
