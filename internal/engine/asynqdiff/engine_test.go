@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"strings"
 	"testing"
 	"time"
 
@@ -38,7 +39,7 @@ func (ours) start(tb testing.TB, opt asynq.RedisConnOpt, cfg asynq.Config, h asy
 		}
 	}
 	queues := maps.Clone(cfg.Queues)
-	maps.DeleteFunc(queues, func(_ string, priority int) bool { return priority < 1 })
+	maps.DeleteFunc(queues, func(name string, priority int) bool { return strings.TrimSpace(name) == "" || priority < 1 })
 	if len(queues) == 0 {
 		queues = map[string]int{"default": 1}
 	}

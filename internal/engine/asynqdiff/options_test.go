@@ -17,11 +17,16 @@ var options = []scenario{
 	{name: "timeouts and deadlines", tasks: []task{
 		{name: "timeout", opts: with(asynq.Timeout(10 * time.Minute)), does: once(returns(errBoom))},
 		{name: "deadline", deadline: 2 * time.Hour, does: once(returns(errBoom))},
-		{name: "timeout before the deadline", opts: with(asynq.Timeout(10 * time.Minute)), deadline: 2 * time.Hour},
 		{name: "timeout after the deadline", opts: with(asynq.Timeout(3 * time.Hour)), deadline: 2 * time.Hour},
 		{name: "timeout of less than a second", opts: with(asynq.Timeout(500 * time.Millisecond)), does: once(returns(errBoom))},
 		{name: "longest timeout", opts: with(asynq.Timeout(1<<63 - 1))},
 	}},
+
+	{
+		name:    "a timeout before a deadline",
+		differs: "asynq cuts the end of an attempt to whole seconds if its task has both, so a timeout may be up to a second short; Siding's is whole",
+		tasks:   []task{{name: "a", opts: with(asynq.Timeout(10 * time.Minute)), deadline: 2 * time.Hour}},
+	},
 
 	{name: "headers", tasks: []task{
 		{name: "a", headers: map[string]string{"trace": "1", "": "empty", "空": "\x00"}, does: []step{returns(errBoom), returns(nil)}},
@@ -210,6 +215,12 @@ var uniqueness = []scenario{
 	}},
 }
 
+// What Siding does otherwise, where several scenarios show it.
+const (
+	differsNoTask = "asynq makes an active task of an id whose task was deleted, and it stays; Siding drops the id"
+	differsNames  = "asynq ends the task that a message names, and that with the message stays active; Siding ends the one that has run"
+)
+
 // messages are about tasks that asynq's client of today does not make.
 var messages = []scenario{
 	{
@@ -256,7 +267,8 @@ var messages = []scenario{
 		},
 	},
 	{
-		name: "an id without a task",
+		name:    "an id without a task",
+		differs: differsNoTask,
 		play: func(r *rig) {
 			r.do([]any{"LPUSH", taskredis.PendingKey("default"), r.id("a")})
 			r.enqueue(task{name: "b"})
@@ -264,7 +276,8 @@ var messages = []scenario{
 		},
 	},
 	{
-		name: "a message that names another queue",
+		name:    "a message that names another queue",
+		differs: differsNames,
 		play: func(r *rig) {
 			m := r.message("a")
 			m.Queue = "other"
@@ -273,7 +286,8 @@ var messages = []scenario{
 		},
 	},
 	{
-		name: "a message that names another id",
+		name:    "a message that names another id",
+		differs: differsNames,
 		play: func(r *rig) {
 			m := r.message("a")
 			m.ID = r.id("other")

@@ -8,6 +8,9 @@ import (
 	"github.com/sidingq/siding/internal/taskredis"
 )
 
+// What Siding does otherwise, where several scenarios show it.
+const differsDeleted = "asynq writes a part of a task that was deleted while it ran, when that ends; for Siding it stays deleted"
+
 // hurried gives handlers hardly any time at a shutdown.
 func hurried(c *asynq.Config) { c.ShutdownTimeout = 50 * time.Millisecond }
 
@@ -133,19 +136,22 @@ var shutdowns = []scenario{
 		play:  withoutHash,
 	},
 	{
-		name:  "the task is deleted while it runs, kept",
-		tasks: []task{{name: "a", opts: with(asynq.Retention(time.Hour)), does: once(held(returns(nil)))}},
-		play:  withoutHash,
+		name:    "the task is deleted while it runs, kept",
+		differs: differsDeleted,
+		tasks:   []task{{name: "a", opts: with(asynq.Retention(time.Hour)), does: once(held(returns(nil)))}},
+		play:    withoutHash,
 	},
 	{
-		name:  "the task is deleted while it runs, and fails",
-		tasks: []task{{name: "a", does: once(held(returns(errBoom)))}},
-		play:  withoutHash,
+		name:    "the task is deleted while it runs, and fails",
+		differs: differsDeleted,
+		tasks:   []task{{name: "a", does: once(held(returns(errBoom)))}},
+		play:    withoutHash,
 	},
 	{
-		name:   "the task is deleted while it runs, and given back",
-		config: hurried,
-		tasks:  []task{{name: "a", does: once(held(returns(nil)))}},
+		name:    "the task is deleted while it runs, and given back",
+		differs: differsDeleted,
+		config:  hurried,
+		tasks:   []task{{name: "a", does: once(held(returns(nil)))}},
 		play: func(r *rig) {
 			s := r.start()
 			r.begun("a", 1)
