@@ -145,9 +145,13 @@ func TestEachResourceIsServedInItsTurn(t *testing.T) {
 			t.Errorf("want the new task started within two rounds, have %d attempts before it", started-enqueued)
 		}
 	}
-	t.Run("short", func(t *testing.T) { test(t, 60, 50*time.Millisecond, ttl(2*time.Second)) })
+	t.Run("short", func(t *testing.T) {
+		t.Parallel()
+		test(t, 60, 50*time.Millisecond, ttl(2*time.Second))
+	})
 	t.Run("long", func(t *testing.T) {
 		verify.Long(t)
+		t.Parallel()
 		test(t, 400, 200*time.Millisecond, slots(10))
 	})
 }
