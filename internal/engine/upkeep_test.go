@@ -168,12 +168,13 @@ func TestUpkeepWakesServers(t *testing.T) {
 		}
 	}
 	const ttl = 2 * time.Second
+	ends := time.Now().Add(ttl) // a lease must not end after its lock
 	m := taskredis.Message{Type: "kind", ID: "crashed", Queue: "q", Retry: 1, Timeout: 60}
 	must(f.rdb.HSet(ctx, taskredis.TaskKey("q", "crashed"), "msg", m.Encode(), "state", "active", "siding_resource", "order:1",
 		"siding_attempt", "siding:dead-1-1:test", "siding_lock", "lock:order:1", "siding_ticket", 1).Err())
 	must(f.rdb.LPush(ctx, taskredis.ActiveKey("q"), "crashed").Err())
 	must(f.rdb.Set(ctx, "lock:order:1", "siding:dead-1-1:test", ttl).Err())
-	must(f.rdb.ZAdd(ctx, taskredis.LeaseKey("q"), redis.Z{Member: "crashed", Score: float64(time.Now().Add(ttl).UnixMilli()) / 1000}).Err())
+	must(f.rdb.ZAdd(ctx, taskredis.LeaseKey("q"), redis.Z{Member: "crashed", Score: float64(ends.UnixMilli()) / 1000}).Err())
 	waits := f.add("q", "order:1")
 	runs("crashed", ttl+late)
 	runs(waits, late)

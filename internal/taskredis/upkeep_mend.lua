@@ -34,7 +34,7 @@ local function give_lease(task, queue, id)
     local key = held_by(have[2], have[1])
     left = key and call('PTTL', key) or 0
   end
-  so.leased = so.leased + call('ZADD', asynq(queue, 'lease'), 'NX', in_seconds(left), id)
+  so.leased = so.leased + call('ZADD', asynq(queue, 'lease'), in_seconds(left), id)
 end
 
 -- Of many active tasks each round looks at another part.

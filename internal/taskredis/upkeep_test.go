@@ -484,6 +484,7 @@ func TestUpkeepSetsAsideWhatItCannotRead(t *testing.T) {
 			equal(d, "troubles name "+want+" in "+all, strings.Contains(all, want), true)
 		}
 		about(d, "bad", d.score(taskredis.RetryKey(d.q), "bad"), d.in(3*time.Hour))
+		d.add(taskredis.RetryKey(d.q), "bad", 4) // comes first
 		d.waits("lost its line", 1, 7)
 		value(d, d.rdb.Del(ctx, taskredis.LineKey(d.q, d.lock)))
 		value(d, d.rdb.Set(ctx, taskredis.ActiveKey(d.r), "no list", 0))
@@ -734,6 +735,7 @@ func TestUpkeepEndsCrashes(t *testing.T) {
 				d.Errorf("%s: want it ended once, have %t, %v", c.ID, ended, err)
 			}
 		}
+		equal(d, "active and leased", value(d, d.rdb.Exists(d.Context(), taskredis.ActiveKey(d.q), taskredis.LeaseKey(d.q))), 0)
 		equal(d, "fields", fmt.Sprint(value(d, d.rdb.HMGet(d.Context(), taskredis.TaskKey(d.q, "retried"), "siding_attempt", "siding_ticket", "siding_text"))), "[<nil> <nil> <nil>]")
 		if strings.HasSuffix(d.Name(), "miniredis") {
 			return // Inspector asks for MEMORY USAGE
