@@ -190,6 +190,7 @@ func TestRequestsThatArriveLate(t *testing.T) {
 func TestCrashedTaskRunsNext(t *testing.T) {
 	t.Parallel()
 	test := func(t *testing.T, waiting, backlog int, lasts, takes time.Duration) {
+		t.Helper()
 		t.Parallel()
 		f, l := newFleet(t), newLedger(t)
 		work := func(task *Task) time.Duration {

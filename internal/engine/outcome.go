@@ -42,8 +42,8 @@ func (e *OtherResourceError) Error() string {
 // outcomeOf returns what becomes of an attempt whose handler has returned err. What the handler returned counts, also
 // after the task's time was over or an operator has canceled it; but not if its lock was lost, as then somebody else
 // may have been at work.
-func (l *loop) outcomeOf(ctx context.Context, a *attempt, err error) taskredis.Outcome { //nolint:contextcheck // the attempt's own says why it ended
-	cause := context.Cause(a.ctx)
+func (l *loop) outcomeOf(ctx context.Context, a *attempt, err error) taskredis.Outcome {
+	cause := context.Cause(a.ctx) //nolint:contextcheck // that of the attempt says why it ended
 	again := (*AgainError)(nil)
 	switch {
 	case errors.Is(cause, store.ErrLost):

@@ -173,7 +173,7 @@ func panicked(p any) error {
 // baseContext returns the user's context, which ends with the attempt's.
 func (l *loop) baseContext(a *attempt) context.Context {
 	var base context.Context
-	l.protect("BaseContext", func() { base = l.cfg.BaseContext() })
+	l.protect("BaseContext", func() { base = l.cfg.BaseContext() }) //nolint:fatcontext // it is the first
 	if base == nil {
 		return a.ctx
 	}

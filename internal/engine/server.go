@@ -127,20 +127,17 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	}
 	abort := time.NewTimer(s.cfg.ShutdownTimeout)
 	defer abort.Stop()
-	var giveUp <-chan time.Time
+	next := s.loop.abort
 	for {
 		select {
 		case <-s.loop.drained:
 			return nil
 		case <-abort.C:
-			if err := s.loop.do(ctx, s.loop.abort); err != nil {
+			if err := s.loop.do(ctx, next); err != nil {
 				return err
 			}
-			giveUp = time.After(abortTime)
-		case <-giveUp:
-			if err := s.loop.do(ctx, s.loop.giveUp); err != nil {
-				return err
-			}
+			next = s.loop.giveUp // time and again, as it changes nothing the second time
+			abort.Reset(abortTime)
 		case <-ctx.Done():
 			return ctx.Err()
 		}

@@ -19,7 +19,7 @@ import (
 // lock of the world, if it says nothing else.
 
 // begins is called by a handler, without the lock.
-func (w *world) begins(n *member, ctx context.Context, t *Task) (*run, bool) {
+func (w *world) begins(ctx context.Context, n *member, t *Task) (*run, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if n.dead || w.failure != "" {

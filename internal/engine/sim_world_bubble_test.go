@@ -920,7 +920,7 @@ func (w *world) apart(name string, n *member) {
 func (n *member) handle(ctx context.Context, t *Task) (err error) {
 	w := n.w
 	w.apart(t.Taken.Attempt, n)
-	r, ok := w.begins(n, ctx, t)
+	r, ok := w.begins(ctx, n, t)
 	if !ok {
 		return nil
 	}

@@ -285,13 +285,15 @@ end
 -- whether there may be more.
 local function recover(queue, index)
   local lease = asynq(queue, 'lease')
-  local over = call('ZRANGEBYSCORE', lease, '-inf', in_seconds(0), 'LIMIT', 0, MOST_CRASHED)
-  for _, id in ipairs(over) do
+  local back = #recovered
+  for _, id in ipairs(call('ZRANGEBYSCORE', lease, '-inf', in_seconds(0), 'LIMIT', 0, MOST_CRASHED)) do
     local task = asynq(queue, 't:' .. id)
     local have = try('HMGET', task, 'state', 'siding_attempt', 'siding_lock', 'siding_ticket', 'siding_crashes', 'siding_deadline')
     local attempt, lock, ticket, crashed = have[2], have[3], have[4], tonumber(have[5] or '0')
     if have.err or have[1] ~= 'active' then -- no task, or one that is elsewhere
       if have.err then troubles[#troubles + 1] = task .. ': ' .. have.err end
+      -- A script that failed in the middle may have taken it out of pending. If it is there, it is dropped once popped twice.
+      if have[1] == 'pending' then call('RPUSH', asynq(queue, 'pending'), id) end
       call('LREM', asynq(queue, 'active'), 0, id)
       call('ZREM', lease, id)
     elseif attempt and lock and lock ~= '' and ticket then
@@ -310,7 +312,7 @@ local function recover(queue, index)
       end
     end
   end
-  return #over == MOST_CRASHED
+  return (#recovered - back) / 3 == MOST_CRASHED
 end
 
 ---------------------------------------------------------------------------------------------------------
