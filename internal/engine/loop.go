@@ -327,6 +327,9 @@ func (l *loop) take(ctx context.Context, t *taskredis.Taken, step int64, sent, n
 		return
 	}
 	a.message, a.endsBy = m, m.EndsBy(now)
+	if a.Fence < 0 { // its deadline is over by Redis' clock, so it has no lock
+		a.endsBy = now
+	}
 	l.watch(a.endsBy.Add(l.cfg.Overrun))
 	if a.Lock != "" {
 		a.trusted = l.trust(sent)
