@@ -333,6 +333,9 @@ func (l *loop) take(ctx context.Context, t *taskredis.Taken, step int64, sent, n
 		return
 	}
 	a.message, a.endsBy, a.over = m, m.EndsBy(now), now.Add(l.cfg.Overrun)
+	if a.Fence < 0 { // its deadline is over by Redis' clock, so it has no lock
+		a.endsBy = now
+	}
 	if a.endsBy.After(now) {
 		a.over = a.endsBy.Add(l.cfg.Overrun)
 	}

@@ -141,3 +141,29 @@ func TestAttemptThatAsksForLongKeepsItsSlot(t *testing.T) {
 		}
 	})
 }
+
+func TestTaskWhoseDeadlineIsOverInRedisDoesNotRun(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ran, ended := false, taskredis.Kind("")
+		cfg := loopConfig(t, func(context.Context, *Task) error { ran = true; return nil })
+		l := newLoop(cfg, script{step: func(s *taskredis.Step) (*taskredis.Answer, error) {
+			a := nothing(s)
+			if s.Number == 1 {
+				a.Taken = []taskredis.Taken{takenTask("late", "", -1)} // this server's clock is behind
+			}
+			for _, o := range s.Outcomes {
+				ended = o.Kind
+				a.Results, a.Grants = append(a.Results, taskredis.Settled), append(a.Grants, taskredis.Grant{})
+			}
+			return a, nil
+		}})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go l.run(ctx)
+		time.Sleep(time.Second)
+		if ran || ended != taskredis.Retry {
+			t.Errorf("want it retried without a call of its handler, have %v, outcome %q", ran, ended)
+		}
+	})
+}

@@ -794,14 +794,14 @@ func (b *bell) BLPop(ctx context.Context, timeout time.Duration, keys ...string)
 	b.keys, b.rung = keys, make(chan string, 1)
 	w.bells = append(w.bells, b)
 	w.ring()
-	rung := b.rung
+	rung, calls := b.rung, n.calls
 	w.mu.Unlock()
 	defer func() {
 		w.mu.Lock()
 		w.bells = slices.DeleteFunc(w.bells, func(other *bell) bool { return other == b })
 		w.mu.Unlock()
 	}()
-	lost := random(w.seed, forBell, uint64(n.n), uint64(n.calls)).Float64() < n.w.plan.bells
+	lost := random(w.seed, forBell, uint64(n.n), uint64(calls)).Float64() < n.w.plan.bells
 	select {
 	case key := <-rung:
 		time.Sleep(min(f.back, timeout))

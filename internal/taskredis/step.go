@@ -66,7 +66,7 @@ const (
 type Taken struct {
 	Name
 
-	Fence   int64  // of the lock; 0 without one
+	Fence   int64  // of the lock; 0 without one, and -1 if the task has none as its deadline is over: it must not run
 	Ticket  int64  // the task's place
 	Parked  int    // how often the task has waited
 	Losses  int    // how often it lost its lock

@@ -31,7 +31,7 @@
 --   queues    for each: 'ready' or 'pending', whose turn is next; 1 if it is paused; 1 if it has more to
 --             take; and in how many us its first lock should be looked at, -1 for never
 --   tasks     nine values each: number of the queue, id, attempt, lock, fence, ticket, times parked, losses,
---             message
+--             message; the fence is 0 without a lock, and -1 if there is none as the deadline of the task is over
 --   parked    six values each: number of the queue, id, lock, what that holds or '', ticket, times parked
 --   recovered three values each: number of the queue, id and lock of a task whose server has died
 --   troubles  sentences for the log
@@ -337,7 +337,7 @@ local late = math.abs(now - sent) > LATE
 -- Begins an attempt, under a lock that it takes by a key, or '' for none. The caller has put the task into active.
 local function start(q, id, task, lock, ticket, have, message)
   begun = begun + 1
-  local attempt, fence = attempt_head .. begun .. holder, '0'
+  local attempt, fence = attempt_head .. begun .. holder, have.over and '-1' or '0'
   if lock ~= '' then fence = take_lock(lock, attempt) end
   call('ZADD', q.lease, in_seconds(lock ~= '' and ttl or 30000), id)
   call('HSET', task, 'state', 'active', 'siding_attempt', attempt, 'siding_lock', lock, 'siding_ticket', ticket)
@@ -507,7 +507,7 @@ local function take(q, id)
   end
   local resource, lock, key, ends = have[2], '', '', tonumber(have[6] or '') or 0
   local over = ends > 0 and ends <= now_s
-  local known = {priority = have[3], ticket = have[4], lock = have[5], deadline = have[6], parked = have[7], losses = have[8], text = have[9]}
+  local known = {priority = have[3], ticket = have[4], lock = have[5], deadline = have[6], parked = have[7], losses = have[8], text = have[9], over = over}
   if resource and resource ~= '' and not over and #resource <= 512 and not string.find(resource, '[{}%c]') then
     lock = prefix .. resource
     key = free_key(lock, q.name)

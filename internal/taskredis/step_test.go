@@ -497,3 +497,20 @@ func TestStepThatRunsTwiceTellsWhatWasForgotten(t *testing.T) {
 		}
 	})
 }
+
+func TestStepSaysThatADeadlineIsOver(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		s := b.server("one")
+		for id, deadline := range map[string]time.Duration{"1": -time.Minute, "2": time.Minute} {
+			b.pending("q", id, "r"+id)
+			b.must(b.rdb.HSet(context.Background(), TaskKey("q", id), "siding_deadline", time.Now().Add(deadline).Unix()).Err())
+		}
+		_, a := s.make(nil, 2, "q")
+		for _, taken := range a.Taken {
+			if over := taken.ID == "1"; over != (taken.Fence == -1) || over != (taken.Lock == "") {
+				t.Errorf("task %s: have lock %q and fence %d", taken.ID, taken.Lock, taken.Fence)
+			}
+		}
+	})
+}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"strconv"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -30,20 +29,14 @@ func engineContenders() []contender {
 	}
 }
 
-// An engineSystem is a client of asynq, whose tasks get the field that a client of ours writes, and an engine.
+// An engineSystem is a client and a server of the engine.
 type engineSystem struct {
 	redis, server *redis.Client
+	client        *taskredis.Enqueuer
 	engine        *engine.Server
 	guarded       bool
 	started       bool
 }
-
-var engineEnqueue = redis.NewScript(`
-redis.call('HSET', KEYS[1], 'msg', ARGV[1], 'state', 'pending', 'pending_since', ARGV[3])
-if ARGV[4] ~= '' then redis.call('HSET', KEYS[1], 'siding_resource', ARGV[4]) end
-redis.call('LPUSH', KEYS[2], ARGV[2])
-if redis.call('EXISTS', KEYS[3]) == 0 then redis.call('LPUSH', KEYS[3], '1') end
-return 1`)
 
 func openEngine(guarded bool) opener {
 	return func(_ context.Context, c course, rec *trace.Recorder, sent *redisstat.Sent) (system, error) {
@@ -51,6 +44,7 @@ func openEngine(guarded bool) opener {
 			return redis.NewClient(&redis.Options{Addr: c.redis, Dialer: sent.Dial, ContextTimeoutEnabled: true})
 		}
 		s := &engineSystem{redis: connect(), server: connect(), guarded: guarded}
+		s.client = taskredis.NewEnqueuer(s.redis)
 		s.engine = engine.New(engine.Config{
 			Redis: s.server, Queues: map[string]int{"default": 1}, Concurrency: c.plan.Workers,
 			Prefix: "lock:", TTL: 15 * time.Second, RenewEvery: 5 * time.Second, SafetyMargin: time.Second, FenceTTL: 75 * time.Second,
@@ -74,17 +68,16 @@ func (s *engineSystem) enqueue(ctx context.Context, tasks []workload.Task) error
 		if err != nil {
 			return err
 		}
-		id, resource := fmt.Sprintf("%036d", t.ID), ""
+		m := taskredis.Message{Type: asynqKind, Payload: payload, ID: fmt.Sprintf("%036d", t.ID), Queue: "default", Retry: 25, Timeout: 1800}
+		e := taskredis.Enqueue{Message: &m, OwnID: true}
 		if s.guarded {
-			resource = t.Key
+			e.Resource = t.Key
 		}
-		m := taskredis.Message{Type: asynqKind, Payload: payload, ID: id, Queue: "default", Retry: 25, Timeout: 1800}
-		keys := []string{taskredis.TaskKey("default", id), taskredis.PendingKey("default"), taskredis.NotifyKey("default")}
-		if err := engineEnqueue.Run(ctx, s.redis, keys, m.Encode(), id, strconv.FormatInt(time.Now().UnixNano(), 10), resource).Err(); err != nil {
+		if err := s.client.Enqueue(ctx, &e); err != nil {
 			return err
 		}
 	}
-	return s.redis.SAdd(ctx, "asynq:queues", "default").Err()
+	return nil
 }
 
 func (s *engineSystem) start(ctx context.Context) error {
