@@ -162,6 +162,8 @@ func TestTaskWhoseDeadlineIsOverInRedisDoesNotRun(t *testing.T) {
 		defer cancel()
 		go l.run(ctx)
 		time.Sleep(time.Second)
+		cancel()
+		synctest.Wait()
 		if ran || ended != taskredis.Retry {
 			t.Errorf("want it retried without a call of its handler, have %v, outcome %q", ran, ended)
 		}

@@ -41,6 +41,8 @@ func simulate(t *testing.T, seed uint64, edit func(string) string) (v verdict) {
 		w := newWorld(newPlan(seed), edit)
 		world.Store(w)
 		w.play()
+		w.mu.Lock()
+		defer w.mu.Unlock()
 		v = verdict{w.failure, w.trace, w.steps, time.Since(w.start)}
 	})
 	return v
