@@ -108,8 +108,6 @@ if known == number then
       tasks[#tasks + 1] = without(have[1] or '', have[2])
     end
   end
-  -- The caller may have heard of none of the others: also this one tells that Redis had forgotten steps.
-  known = tonumber(string.match(record, '^%d+ (%d+)'))
   return {now, known, results, {}, tasks, parked, recovered, troubles}
 end
 
@@ -599,7 +597,7 @@ if #served > 0 then call('HSET', slots, unpack(served)) end
 for queue in pairs(marked) do tell(queue) end
 
 -- Also what a step did that has taken nothing: a second call must not take what nobody waits for any more.
-local texts = {digits(number) .. ' ' .. digits(known) .. '\n'}
+local texts = {digits(number) .. '\n'}
 local function text(s)
   s = tostring(s)
   texts[#texts + 1] = #s .. ':'

@@ -480,24 +480,6 @@ func TestStepFreesALockThatIsNotTrusted(t *testing.T) {
 	})
 }
 
-// Each copy of a step says which step Redis knew before. After a failover that is how a server hears what was lost, and the
-// answer of the first copy may be lost itself.
-func TestStepThatRunsTwiceTellsWhatWasForgotten(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bench) {
-		t.Helper()
-		s := b.server("one")
-		s.make(nil, 1, "q")
-		s.n += 5 // those that the new master has not heard of
-		step, first := s.make(nil, 1, "q")
-		again, err := s.Step(context.Background(), step)
-		b.must(err)
-		if first.Known != 1 || again.Known != 1 {
-			t.Errorf("known: want 1 each time, have %d and %d", first.Known, again.Known)
-		}
-	})
-}
-
 func TestStepSaysThatADeadlineIsOver(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bench) {
