@@ -146,6 +146,7 @@ func TestEachResourceIsServedInItsTurn(t *testing.T) {
 		}
 	}
 	t.Run("short", func(t *testing.T) {
+		verify.Long(t) // on busy cores one of the servers may get no time for two rounds
 		t.Parallel()
 		test(t, 60, 50*time.Millisecond, ttl(2*time.Second))
 	})
