@@ -74,7 +74,7 @@ type onEngine struct {
 func (e *onEngine) Stop() { _ = e.server.Stop(context.Background()) }
 
 func (e *onEngine) Shutdown() {
-	ctx, cancel := context.WithTimeout(context.Background(), e.timeout+10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), e.timeout+2*time.Second)
 	defer cancel()
 	_ = e.server.Shutdown(ctx)
 	_ = e.rdb.Close()
