@@ -483,6 +483,7 @@ func TestStepFreesALockThatIsNotTrusted(t *testing.T) {
 func TestStepSaysThatADeadlineIsOver(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bench) {
+		t.Helper()
 		s := b.server("one")
 		for id, deadline := range map[string]time.Duration{"1": -time.Minute, "2": time.Minute} {
 			b.pending("q", id, "r"+id)
