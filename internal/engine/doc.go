@@ -1,2 +1,18 @@
-// Package engine runs the tasks of asynq's queues, each under the lock of its resource.
+// Package engine runs the tasks of asynq's queues, each under the lock of its resource. It does for its users what
+// asynq.Server does, on asynq's data, and it is to replace asynq.Server under queue.Server.
+//
+// One goroutine decides, the loop:
+//
+//	pending, lines ──> step ──> attempts ──> handlers ──> outcomes ──> the next step
+//
+// Its step says what has ended since the last one and how many slots are free, and the answer has the attempts that may
+// start (loop.go). A sender keeps sending a step until it is answered (sender.go), and the queues know from which of them a
+// free slot takes (queues.go). An attempt has a goroutine of its own, which asks for another lock if it needs one, calls the
+// handler, and makes an outcome of what that returned (run.go, outcome.go). All state of attempts belongs to the loop; the
+// goroutines report to it by one channel, and none of them waits for Redis.
+//
+// Beside the loop each server has a few goroutines that know nothing of its state: one that waits for notifications while
+// there is nothing to do (notify.go), one that looks after the queues if the server is elected (upkeep.go), one that makes
+// tasks of groups (groups.go), one that hears of cancellations, one for the health check, and one for what the dashboard
+// shows of the server. Functions of the user are called by protect.go, so that none of them can end any of this.
 package engine

@@ -25,7 +25,11 @@
 //	siding_deadline   when it is given up, Unix seconds; not there for never
 //	siding_call       which call stored it, so that the same call sent again knows its task
 //
-// [Client.Step] does nearly all the work: one script that ends attempts, frees their locks, puts crashed tasks
+// When a server takes the task it adds what identifies the attempt, siding_attempt and siding_lock, and the task's place,
+// siding_ticket. A task that waits has siding_until, its score in asynq's retry set. siding_parked, siding_crashes and
+// siding_losses count, and siding_text is the sentence for people that was appended to the message.
+//
+// [Steps.Step] does nearly all the work: one script that ends attempts, frees their locks, puts crashed tasks
 // back, and takes the tasks for the slots that are free. step.lua is to be read from top to bottom. An [Upkeep] has the
 // calls for what no server that takes tasks has an occasion for. One server makes them for all that have the same queues:
 //
