@@ -290,7 +290,7 @@ func (l *loop) result(a *attempt, result taskredis.Result, grant taskredis.Grant
 // settled tells of an attempt that has ended as its outcome says.
 func (l *loop) settled(a *attempt) {
 	if l.cfg.Settled != nil && a.task != nil {
-		l.protect("Settled", func() { l.cfg.Settled(a.task, a.outcome.Kind, a.err) })
+		tell(a.ctx, l.logger, "Settled", func() { l.cfg.Settled(a.task, a.outcome.Kind, a.err) })
 	}
 }
 

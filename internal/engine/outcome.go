@@ -76,7 +76,7 @@ func (l *loop) failed(ctx context.Context, a *attempt, err error) taskredis.Outc
 	m := *a.message
 	task := asynq.NewTaskWithHeaders(m.Type, m.Payload, m.Headers)
 	if l.cfg.OnError != nil {
-		l.protect("ErrorHandler", func() { l.cfg.OnError(ctx, l.taskOf(a), err) })
+		tell(ctx, l.logger, "ErrorHandler", func() { l.cfg.OnError(ctx, l.taskOf(a), err) })
 	}
 	if errors.Is(err, asynq.RevokeTask) {
 		return taskredis.Outcome{Name: a.Name, Kind: taskredis.Done, Unique: m.UniqueKey}
@@ -87,12 +87,11 @@ func (l *loop) failed(ctx context.Context, a *attempt, err error) taskredis.Outc
 	}
 	failure := true
 	if l.cfg.IsFailure != nil {
-		l.protect("IsFailure", func() { failure = l.cfg.IsFailure(err) })
+		failure = protect(ctx, l.logger, "IsFailure", true, func() bool { return l.cfg.IsFailure(err) })
 	}
-	delay := time.Duration(0)
-	if !l.protect("RetryDelayFunc", func() { delay = l.cfg.RetryDelay(m.Retried, err, task) }) {
-		delay = asynq.DefaultRetryDelayFunc(m.Retried, err, task)
-	}
+	delay := protect(ctx, l.logger, "RetryDelayFunc", asynq.DefaultRetryDelayFunc(m.Retried, err, task), func() time.Duration {
+		return l.cfg.RetryDelay(m.Retried, err, task)
+	})
 	if failure {
 		m.Retried++
 	}
@@ -123,15 +122,4 @@ func (l *loop) lostOutcome(a *attempt) taskredis.Outcome {
 		return l.failed(a.ctx, a, err)
 	}
 	return l.again(a, err, min(time.Second<<min(a.Losses, 6), time.Minute), a.Losses+1)
-}
-
-// protect calls a function of the user. A panic of it is logged, and protect returns false.
-func (l *loop) protect(what string, f func()) (ok bool) {
-	defer func() {
-		if p := recover(); p != nil {
-			l.logger.Error("a function of the program has panicked", "function", what, "panic", fmt.Sprint(p))
-		}
-	}()
-	f()
-	return true
 }

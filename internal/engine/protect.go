@@ -83,7 +83,7 @@ func place() string {
 	frames := runtime.CallersFrames(callers[:runtime.Callers(1, callers)])
 	for unwinding := false; ; {
 		frame, more := frames.Next()
-		inRuntime := strings.HasPrefix(frame.Function, "runtime.")
+		inRuntime := strings.HasPrefix(frame.Function, "runtime.") || strings.HasPrefix(frame.Function, "internal/runtime/")
 		if unwinding && !inRuntime {
 			return fmt.Sprintf(" [%s:%d]", frame.File, frame.Line)
 		}

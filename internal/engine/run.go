@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"runtime"
 	"runtime/debug"
 	"strings"
 
@@ -101,16 +100,11 @@ func (l *loop) lockOf(a *attempt, resource string) string {
 }
 
 // resourceOf returns the resource of a task, "" for none.
-func (l *loop) resourceOf(a *attempt) (resource string, err error) {
+func (l *loop) resourceOf(a *attempt) (string, error) {
 	if l.cfg.Resource == nil {
 		return l.resource(a), nil
 	}
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("its resource: %w", panicked(p))
-		}
-	}()
-	return l.cfg.Resource(a.message)
+	return try(func() (string, error) { return l.cfg.Resource(a.message) })
 }
 
 // resource returns the resource whose lock an attempt has.
@@ -155,25 +149,11 @@ func (e *panicError) As(target any) bool {
 
 // panicked makes an error of what a deferred function has recovered. asynq names a file of Go if that has panicked, as at an
 // index out of range; this is the line of the user.
-func panicked(p any) error {
-	where := ""
-	pcs := make([]uintptr, 16)
-	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs)])
-	for more := true; more; {
-		var frame runtime.Frame
-		frame, more = frames.Next()
-		if !strings.HasPrefix(frame.Function, "runtime.") && !strings.HasPrefix(frame.Function, "internal/runtime/") {
-			where = fmt.Sprintf(" [%s:%d]", frame.File, frame.Line)
-			break
-		}
-	}
-	return &panicError{fmt.Sprintf("panic%s: %v", where, p)}
-}
+func panicked(p any) error { return &panicError{"panic" + place() + ": " + fmt.Sprint(p)} }
 
 // baseContext returns the user's context, which ends with the attempt's.
 func (l *loop) baseContext(a *attempt) context.Context {
-	var base context.Context
-	l.protect("BaseContext", func() { base = l.cfg.BaseContext() }) //nolint:fatcontext // it is the first
+	base := protect(a.ctx, l.logger, "BaseContext", nil, l.cfg.BaseContext)
 	if base == nil {
 		return a.ctx
 	}
