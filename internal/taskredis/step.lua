@@ -38,7 +38,8 @@
 --
 -- Guarantees: an outcome whose attempt is not its task's latest changes nothing. A lock is given to one
 -- attempt at most, in order of the tickets in a line. A task is in the sets of its new state before it
--- leaves those of the old one. A crashed task is back in its line before anybody can take the lock. A step
+-- leaves those of the old one. A crashed task is back in its line before a lock is given to a
+-- pending or a waiting task of its queue, though not before one that asks. A step
 -- that is run again answers what it answered; one that is older than the last changes nothing; one that
 -- comes late takes nothing.
 
@@ -71,8 +72,7 @@ local function without(message, text)
   return message
 end
 
--- What was recorded of the last step: its number, that of the one which was recorded before, and then each text with its
--- length before it.
+-- What was recorded of the last step: its number, and then each text with its length before it.
 local record = call('GET', KEYS[1])
 local known = record and tonumber(string.match(record, '^%d+')) or 0
 if known > number then return redis.error_reply('SIDING step ' .. digits(number) .. ' comes after step ' .. digits(known)) end
