@@ -101,7 +101,6 @@ func TestWorkersOfTasksWithPoliciesAreKilled(t *testing.T) {
 		{queue.Policy{OnBusy: queue.OnBusyReplace}, &queue.Policy{OnBusy: queue.OnBusyReplace}, 0},
 		{queue.Policy{OnBusy: queue.OnBusyReject}, nil, asynq.TaskStateArchived},
 		{queue.Policy{MaxWaiting: 1}, nil, asynq.TaskStateArchived},
-		{queue.Policy{OnBusy: queue.OnBusyWait, Wait: 100 * time.Millisecond, MaxWaiting: 1}, nil, asynq.TaskStateArchived},
 	} {
 		t.Run(string(test.policy.OnBusy)+strconv.Itoa(test.policy.MaxWaiting), func(t *testing.T) {
 			t.Parallel()

@@ -234,7 +234,7 @@ func main() {
 	if _, err := client.Enqueue(ctx, greet{"Ada"}, nil); err != nil {
 		log.Fatal(err)
 	}
-	server, err := queue.NewServer(queue.RedisOpt(*options), queue.ServerConfig{Guard: queue.GuardConfig{Logger: slog.New(slog.DiscardHandler)}})
+	server, err := queue.NewServer(queue.RedisOpt(*options), queue.ServerConfig{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -4,38 +4,31 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math"
+	"maps"
 	"slices"
 
-	"github.com/sidingq/siding/internal/asynqredis"
+	"github.com/sidingq/siding/internal/taskredis"
 )
 
-// sample is how many tasks of each retry set [Inspector.Queues] reads.
-const sample = 500
-
-// Orphans lists active tasks whose worker died or was cut off, and those that run again after that. It
-// assumes that [queue.Recovery].NoRetries is off: a task without retries whose handler had started is
-// left to asynq.
+// Orphans lists active tasks whose worker died or was cut off, and those that run again after that.
 func (i *Inspector) Orphans(ctx context.Context) ([]Orphan, error) {
-	queues, err := asynqredis.Queues(ctx, i.rdb)
+	queues, err := taskredis.QueueNames(ctx, i.rdb)
 	if err != nil {
 		return nil, fmt.Errorf("inspect: %w", err)
 	}
-	active, err := asynqredis.AllActive(ctx, i.rdb, queues)
+	active, err := taskredis.AllActive(ctx, i.rdb, queues)
 	if err != nil {
 		return nil, fmt.Errorf("inspect: %w", err)
 	}
 	var found []Orphan
-	for _, a := range active {
-		if !a.Orphaned && a.Crashes == 0 {
-			continue
+	for n := range active {
+		if a := &active[n]; a.Orphaned || a.Crashes > 0 {
+			found = append(found, Orphan{
+				Task: Task{Queue: a.Queue, ID: a.ID, Kind: a.Message.Type}, Resource: i.resourceOf(a.Lock, a.Message), Process: a.Session(),
+				Orphaned: a.Orphaned, Crashes: a.Crashes, Tolerated: i.tolerated(), LeaseEnds: utc(a.Lease),
+				UsesRetry: a.Orphaned && i.usesRetry(a.Lock, a.Crashes),
+			})
 		}
-		resource := i.resourceOf(a.Type, a.Payload, a.Headers)
-		left := a.Orphaned && (!a.Known() || i.leftToAsynq(resource, a.Crashes, a.Retries, a.Started))
-		found = append(found, Orphan{
-			Task: Task{Queue: a.Queue, ID: a.ID, Kind: a.Type}, Resource: resource, Process: a.Process(), Orphaned: a.Orphaned,
-			Crashes: a.Crashes, Tolerated: i.tolerated(), LeaseEnds: utc(a.Lease), Left: left, Unnamed: a.Orphaned && !left && i.unnamed(resource),
-		})
 	}
 	return found, nil
 }
@@ -50,19 +43,35 @@ func (i *Inspector) Lost(ctx context.Context) ([]Lost, error) {
 	if err != nil {
 		return nil, err
 	}
-	active := i.index(f.active)
+	active := make(map[spot][]*taskredis.Active)
 	var places []place
-	for resource := range active.byResource {
-		places = append(places, place{resource: resource})
+	for n := range f.active {
+		a := &f.active[n]
+		s, _, ok := i.spotOf(a.Lock)
+		if !ok || a.Lock == "" || a.Orphaned {
+			continue
+		}
+		if active[s] == nil {
+			places = append(places, place{spot: s})
+		}
+		active[s] = append(active[s], a)
 	}
-	locks, err := i.lookAt(ctx, places)
+	for n := range places {
+		for _, a := range active[places[n].spot] {
+			places[n].queues = append(places[n].queues, a.Queue)
+		}
+		slices.Sort(places[n].queues)
+		places[n].queues = slices.Compact(places[n].queues)
+	}
+	sights, err := i.lookAt(ctx, places)
 	if err != nil {
 		return nil, err
 	}
-	var suspects []asynqredis.Active
-	for _, l := range locks {
-		for _, a := range active.byResource[l.Resource] {
-			if !a.Orphaned && !l.heldBy(a) {
+	var suspects []*taskredis.Active
+	for n := range sights {
+		l := f.lockOf(&sights[n])
+		for _, a := range active[sights[n].spot] {
+			if !slices.ContainsFunc(l.holders(), func(label string) bool { return isHolder(a.Message, label) }) {
 				suspects = append(suspects, a)
 			}
 		}
@@ -70,19 +79,19 @@ func (i *Inspector) Lost(ctx context.Context) ([]Lost, error) {
 	w := &inquiry{Inspector: i, fleet: f}
 	var lost []Lost
 	for _, a := range suspects[:min(mostLost, len(suspects))] {
-		t, err := i.find(ctx, []string{a.Queue}, Task{ID: a.ID})
+		t, err := i.find(ctx, []string{a.Queue}, a.ID)
 		if err != nil {
 			return nil, err
 		}
 		if t == nil {
 			continue // it has ended
 		}
-		x, err := w.examine(ctx, *t)
+		x, err := w.examine(ctx, t)
 		if err != nil {
 			return nil, err
 		}
 		if x.state == StateLost && !x.gone {
-			lost = append(lost, Lost{Task{Queue: a.Queue, ID: a.ID, Kind: a.Type}, x.resource, x.worker, utc(x.started)})
+			lost = append(lost, Lost{Task{Queue: a.Queue, ID: a.ID, Kind: a.Message.Type}, x.resource, x.worker, utc(x.started)})
 		}
 	}
 	slices.SortFunc(lost, func(a, b Lost) int { return cmp.Or(a.Started.Compare(b.Started), cmp.Compare(a.Task.ID, b.Task.ID)) })
@@ -91,26 +100,18 @@ func (i *Inspector) Lost(ctx context.Context) ([]Lost, error) {
 
 // Servers lists asynq's servers. A server that was killed stays in the list for up to 10 s.
 func (i *Inspector) Servers(ctx context.Context) ([]Server, error) {
-	all, err := asynqredis.Servers(ctx, i.rdb)
+	all, err := taskredis.Servers(ctx, i.rdb)
 	if err != nil {
 		return nil, fmt.Errorf("inspect: %w", err)
 	}
-	guarded := make(map[string]bool)
-	for _, s := range all {
-		for _, queue := range s.Queues {
-			guarded[queue] = guarded[queue] || s.Guarded
-		}
-	}
 	servers := make([]Server, len(all))
 	for n, s := range all {
-		slices.Sort(s.Queues)
-		servers[n] = Server{Worker: Worker{s.Host, s.PID}, ID: s.ID, Queues: s.Queues, Guarded: s.Guarded, Versions: s.Versions}
-		if s.Guarded {
-			continue
-		}
-		for _, queue := range s.Queues {
-			if guarded[queue] {
-				servers[n].Unguarded = append(servers[n].Unguarded, queue)
+		servers[n] = Server{Worker: Worker{s.Host, s.PID}, ID: s.ID, Queues: slices.Sorted(maps.Keys(s.Queues)), Guarded: s.Guarded, Versions: s.Versions}
+	}
+	for _, bad := range taskredis.Unguarded(all, func(string) bool { return true }) {
+		for n := range servers {
+			if s := &servers[n]; s.ID == bad.ID && s.Worker == (Worker{bad.Host, bad.PID}) {
+				s.Unguarded = slices.Sorted(maps.Keys(bad.Queues))
 			}
 		}
 	}
@@ -119,38 +120,33 @@ func (i *Inspector) Servers(ctx context.Context) ([]Server, error) {
 
 // Queues lists asynq's queues, with the number of tasks in each state.
 func (i *Inspector) Queues(ctx context.Context) ([]Queue, error) {
-	names, err := asynqredis.Queues(ctx, i.rdb)
+	names, err := taskredis.QueueNames(ctx, i.rdb)
 	if err != nil {
 		return nil, fmt.Errorf("inspect: %w", err)
 	}
-	sizes, err := asynqredis.SizesOf(ctx, i.rdb, names, sample)
+	sizes, err := taskredis.SizesOf(ctx, i.rdb, names)
 	if err != nil {
 		return nil, fmt.Errorf("inspect: %w", err)
 	}
-	servers, err := asynqredis.Servers(ctx, i.rdb)
+	servers, err := taskredis.Servers(ctx, i.rdb)
 	if err != nil {
 		return nil, fmt.Errorf("inspect: %w", err)
 	}
 	queues := make([]Queue, len(sizes))
 	for n, s := range sizes {
-		q := Queue{
-			Name: s.Queue, Paused: s.Paused, Pending: s.Pending, Active: s.Active, Scheduled: s.Scheduled, Aggregating: s.Aggregating,
-			Estimated: s.Read < s.Retry, Archived: s.Archived, Completed: s.Completed, Contended: s.Contended,
+		queues[n] = Queue{
+			Name: names[n], Paused: s.Paused, Pending: s.Pending, Active: s.Active, Scheduled: s.Scheduled, Aggregating: s.Aggregating,
+			Waiting: s.Waiting, Retrying: s.Retry - s.Waiting, Estimated: s.Estimated, Archived: s.Archived, Completed: s.Completed, Contended: s.Lines,
 		}
-		if s.Read > 0 {
-			q.Waiting = int(math.Round(float64(s.Retry) * float64(s.Parked) / float64(s.Read)))
-		}
-		q.Retrying = s.Retry - q.Waiting
-		q.Servers, _ = serving(servers, s.Queue)
-		queues[n] = q
+		queues[n].Servers, _ = serving(servers, names[n])
 	}
 	return queues, nil
 }
 
 // serving returns how many servers serve a queue, and how many of them are guarded.
-func serving(servers []asynqredis.Server, queue string) (all, guarded int) {
+func serving(servers []*taskredis.ServerInfo, queue string) (all, guarded int) {
 	for _, s := range servers {
-		if slices.Contains(s.Queues, queue) {
+		if _, serves := s.Queues[queue]; serves {
 			all++
 			if s.Guarded {
 				guarded++

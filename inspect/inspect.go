@@ -1,4 +1,4 @@
-// Package inspect reads the state of locks, wait queues and guarded tasks: who holds what, who
+// Package inspect reads the state of locks, of those who wait for them, and of guarded tasks: who holds what, who
 // waits, and why a task does not run.
 //
 // An [Inspector] changes nothing in Redis. It works with one Redis, Sentinel, a Cluster, shards, and
@@ -25,19 +25,14 @@ import (
 type Config struct {
 	// Prefix is the Prefix of the servers' [lock.Config]. Defaults to "lock:".
 	Prefix string
-	// Resources are the Resources of the servers' [queue.GuardConfig]. They find the resource of a
-	// task without [queue.HeaderResource]. Otherwise the resource of such a task is known only while
-	// somebody waits for it.
+	// Resources are the Resources of the servers' [queue.ServerConfig]. They find the resource of a
+	// task without [queue.HeaderResource]. Otherwise the resource of such a task is known only once the task
+	// has come to it.
 	Resources map[string]queue.ResourceFunc
-	// Policies are the Policies of the servers' [queue.GuardConfig]. With [queue.OnBusyWait] a worker may
-	// wait for the lock. Otherwise such a task seems to have lost its lock, unless its own header has the
-	// policy.
-	Policies map[string]queue.Policy
 	// Zone is that of the times in the sentences of a [Verdict]. Defaults to UTC, in which all other
 	// times are.
 	Zone *time.Location
-	// Crashes is that of the servers' [queue.Recovery]. Defaults to 3; negative for servers that
-	// leave all tasks to asynq.
+	// Crashes is that of the servers' [queue.Recovery]. Defaults to 3; negative for none.
 	Crashes int
 }
 

@@ -23,26 +23,26 @@ func TestJSON(t *testing.T) {
 	other := inspect.Task{Queue: "orders", ID: "t-0", Kind: "order:audit"}
 	worker := inspect.Worker{Host: "a1", PID: 7}
 	held := inspect.Lock{
-		Resource: "order:536365", State: inspect.Revoked, Holder: "order:audit t-0 on a1 (pid 7)", Task: &other, Worker: &worker, Gone: true, Since: at(0),
+		Resource: "order:536365", State: inspect.Revoked, Holder: "t-0 on a1 (pid 7)", Task: &other, Worker: &worker, Gone: true, Since: at(0),
 		Left: inspect.Duration(4187 * time.Millisecond), Fence: 1763921000000000, Waiting: 3, Paused: 1, OldestWait: inspect.Duration(90 * time.Second),
 		WaitTime: inspect.Duration(150 * time.Second), Elsewhere: true,
 		Waits:   []inspect.Wait{{Resource: "order:2", Position: 1, Until: at(10), Elsewhere: true}},
-		Revoked: &inspect.Revocation{At: at(1), By: "ann", Reason: "stuck", Holder: "order:audit t-9 on a2 (pid 8)"},
+		Revoked: &inspect.Revocation{At: at(1), By: "ann", Reason: "stuck", Holder: "t-9 on a2 (pid 8)"},
 		Permits: []inspect.Permit{{
-			State: inspect.Held, Holder: "order:audit t-0 on a1 (pid 7)", Task: &other, Worker: &worker, Gone: true, Since: at(0), Left: inspect.Duration(time.Second), Fence: 7,
-		}, {State: inspect.Reserved, Holder: "siding-task:orders:t-1"}},
+			State: inspect.Held, Holder: "t-0 on a1 (pid 7)", Task: &other, Worker: &worker, Gone: true, Since: at(0), Left: inspect.Duration(time.Second), Fence: 7,
+		}, {State: inspect.Reserved, Holder: "siding-goroutine:5f2c:1"}},
 		Limit: &inspect.Limit{Pattern: "order:*", Holders: 3, Rates: []inspect.Rate{{Starts: 100, Period: inspect.Duration(time.Minute)}}, By: "ann", Reason: "stock count", At: at(1)},
-		Rated: true,
+		Rated: true, Ready: at(2), Unserved: inspect.Duration(5 * time.Second),
 	}
 	for name, value := range map[string]any{
 		"lock":      held,
 		"lock-free": inspect.Lock{Resource: "order:1", State: inspect.Free},
 		"list":      inspect.List{Locks: []inspect.Lock{{Resource: "order:1", State: inspect.Foreign, Holder: "another program", Endless: true}}, LeftOut: 2},
-		"waiter":    inspect.Waiter{Position: 1, Task: &task, Name: "siding-task:orders:t-1", Since: at(2), Waited: inspect.Duration(time.Second), Paused: true},
+		"waiter":    inspect.Waiter{Position: 1, Task: &task, Since: at(2), Waited: inspect.Duration(time.Second), Paused: true},
 		"explanation": inspect.Explanation{
 			Task: task, State: inspect.StateWaiting, AlsoIn: []string{"b"}, Resource: "order:536365", Lock: &held, Position: 2, Since: at(3),
 			Waited: inspect.Duration(time.Minute), Priority: 3, Policy: `{"max_wait":"1m0s"}`, Pending: 4, PendingMore: 1000, Next: at(4), Worker: &worker, Started: at(5), LeaseEnds: at(6), Paused: true,
-			Servers: 2, Retried: 1, Retries: 25, Refusals: 3, Crashes: 1, Tolerated: 3, Losses: 2, LastError: "waiting for order:536365", Failure: "boom",
+			Servers: 2, Retried: 1, Retries: 25, Refusals: 3, Crashes: 1, Tolerated: 3, Losses: 2, LastError: "waits for order:536365", Failure: "boom",
 			FailedAt: at(7), Deadline: at(8), Cycle: true,
 			Chain: []inspect.Link{{
 				Holder: held.Holder, Task: &other, State: inspect.StateWaiting, Worker: &worker, Gone: true, Resource: "order:2", Position: 1,
@@ -51,7 +51,7 @@ func TestJSON(t *testing.T) {
 			Verdict: inspect.Verdict{Trouble: true, Wrong: "Yes.", Clears: "Soon.", Do: "Wait."},
 		},
 		"explanation-least": inspect.Explanation{Task: task, State: inspect.StatePending},
-		"orphan":            inspect.Orphan{Task: task, Resource: "order:1", Process: "5f2c", Orphaned: true, Crashes: 1, Tolerated: 3, LeaseEnds: at(9), Left: true},
+		"orphan":            inspect.Orphan{Task: task, Resource: "order:1", Process: "5f2c", Orphaned: true, Crashes: 1, Tolerated: 3, LeaseEnds: at(9), UsesRetry: true},
 		"lost":              inspect.Lost{Task: task, Resource: "order:1", Worker: &worker, Started: at(9)},
 		"server":            inspect.Server{Worker: worker, ID: "s", Queues: []string{"orders"}, Unguarded: []string{"orders"}},
 		"queue": inspect.Queue{

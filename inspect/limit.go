@@ -3,12 +3,10 @@ package inspect
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
-	"github.com/sidingq/siding/internal/asynqredis"
 	"github.com/sidingq/siding/internal/limits"
-	"github.com/sidingq/siding/internal/redisstore"
+	"github.com/sidingq/siding/internal/lockredis"
 	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/queue"
 )
@@ -87,13 +85,13 @@ func (l *Limit) rates() (rates []store.Rate) {
 }
 
 // setPermits sets the permits of a lock, and sums them up unless it is looked at as that of one of them.
-func (l *Lock) setPermits(looked redisstore.Looked) {
+func (l *Lock) setPermits(looked *lockredis.Looked) {
 	held, reserved := 0, 0
 	for _, p := range looked.Permits {
 		permit := Permit{State: Held, Holder: p.Name, Since: utc(p.Since), Left: Duration(p.Left), Fence: p.Fence}
 		switch {
 		case p.Reserved:
-			permit.State, permit.Task = Reserved, taskOf(p.Name)
+			permit.State = Reserved
 			reserved++
 		case p.Revoking:
 			permit.State = Revoked
@@ -121,16 +119,6 @@ func things(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// permitOf returns the permit that a task holds, or that is reserved for the waiter; false for none.
-func permitOf(l redisstore.Looked, kind, id, waiter string) (redisstore.Permit, bool) {
-	for _, p := range l.Permits {
-		if p.Reserved && p.Name == waiter || !p.Reserved && asynqredis.IsHolder(kind, id, p.Name) {
-			return p, true
-		}
-	}
-	return redisstore.Permit{}, false
-}
-
 // holders returns the labels of those who hold a lock.
 func (l *Lock) holders() (labels []string) {
 	if len(l.Permits) == 0 && l.Leased() {
@@ -142,9 +130,4 @@ func (l *Lock) holders() (labels []string) {
 		}
 	}
 	return labels
-}
-
-// heldBy reports whether a task holds a lock, or a permit of it.
-func (l *Lock) heldBy(a asynqredis.Active) bool {
-	return slices.ContainsFunc(l.holders(), func(label string) bool { return asynqredis.IsHolder(a.Type, a.ID, label) })
 }

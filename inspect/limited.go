@@ -23,7 +23,7 @@ func (j judge) most() int {
 	switch {
 	case j.x.limit == nil:
 		return 0
-	case j.x.elsewhere: // the external store knows one holder
+	case j.x.lock.elsewhere: // the external store knows one holder
 		return min(1, j.x.limit.Holders)
 	}
 	return j.x.limit.Holders
@@ -47,31 +47,33 @@ func (j judge) roomy() bool {
 // limited or paused. It returns false if the lock is held as one without a limit.
 func (j judge) limited(l *Lock) (Verdict, bool) {
 	most, n := j.most(), taken(l)
-	plain := len(l.Permits) == 0 && !j.x.rated
+	plain := len(l.Permits) == 0 && !l.Rated
 	switch {
 	case j.paused():
 		return j.behindPause(l), true
 	case l.State == Foreign || l.Endless, plain && most <= 1:
 		return Verdict{}, false
+	case j.x.state == StateReady:
+		return j.ready(), true
 	case most > 0 && n >= most, most == 0 && n > 0:
 		return j.behindPermits(l), true
 	case j.x.next.After(j.x.lock.Now):
 		return Verdict{
 			Wrong: fmt.Sprintf("No: the rates of %s let no other task start before %s. %s.", j.x.resource, j.clock(j.x.next),
 				j.setBy("has set them for "+j.x.limit.Pattern)),
-			Clears: fmt.Sprintf("The first waiter is woken %s.%s", j.at(j.x.next), j.before()),
+			Clears: fmt.Sprintf("The first waiter gets the lock %s.%s", j.at(j.x.next), j.before()),
 			Do:     fmt.Sprintf("Wait; `lockctl show %s` shows the rates.", arg(j.x.resource)),
 		}, true
-	case j.x.rated && len(j.x.limit.rates()) == 0:
+	case l.Rated && len(j.x.limit.rates()) == 0:
 		return Verdict{
 			Wrong:  fmt.Sprintf("No: %s. The rates in the settings of the workers may let the next task start later.", j.room(l)),
-			Clears: fmt.Sprintf("The first waiter is woken once the rates allow it, and within %s if they do now.%s", span(sweeps), j.before()),
+			Clears: fmt.Sprintf("The first waiter gets the lock once the rates allow it.%s", j.before()),
 			Do:     fmt.Sprintf("Wait; look again: `lockctl why %s`.", arg(j.x.ID)),
 		}, true
 	}
 	return Verdict{
 		Wrong:  fmt.Sprintf("No: %s.", j.room(l)),
-		Clears: fmt.Sprintf("The sweeper hands a permit off to the first waiter within %s.%s", span(sweeps), j.before()),
+		Clears: fmt.Sprintf("The first waiter gets a permit as soon as a server of its queue has a free slot.%s", j.before()),
 		Do:     fmt.Sprintf("Look again: `lockctl why %s`.", arg(j.x.ID)),
 	}, true
 }
@@ -109,7 +111,7 @@ func (j judge) behindPause(l *Lock) Verdict {
 // behindPermits is the verdict of a task behind those who hold all permits, as far as is known.
 func (j judge) behindPermits(l *Lock) Verdict {
 	v := Verdict{
-		Clears: fmt.Sprintf("When one of them ends, the first waiter is woken at once.%s", j.before()),
+		Clears: fmt.Sprintf("When one of them ends, the first waiter gets its permit at once.%s", j.before()),
 		Do:     fmt.Sprintf("Wait; `lockctl show %s` lists them all.", arg(j.x.resource)),
 	}
 	if most := j.most(); most > 0 {
@@ -121,10 +123,10 @@ func (j judge) behindPermits(l *Lock) Verdict {
 	}
 	switch {
 	case j.x.next.After(j.x.lock.Now):
-		v.Clears = fmt.Sprintf("When one of them ends, but not before the rates allow it %s, the first waiter is woken.%s", j.at(j.x.next), j.before())
-	case j.x.rated && len(j.x.limit.rates()) == 0:
+		v.Clears = fmt.Sprintf("When one of them ends, but not before the rates allow it %s, the first waiter gets its permit.%s", j.at(j.x.next), j.before())
+	case l.Rated && len(j.x.limit.rates()) == 0:
 		v.Wrong = strings.Replace(v.Wrong, "The limit in the settings of the workers lets", "The limit or the rates in the settings of the workers let", 1)
-		v.Clears = fmt.Sprintf("When one of them ends and the rates allow it, the first waiter is woken.%s", j.before())
+		v.Clears = fmt.Sprintf("When one of them ends and the rates allow it, the first waiter gets its permit.%s", j.before())
 	}
 	var gone []string
 	var end time.Time
@@ -139,7 +141,7 @@ func (j judge) behindPermits(l *Lock) Verdict {
 	if len(gone) > 0 {
 		v.Trouble = true
 		v.Wrong = fmt.Sprintf("Yes: of the holders of %s, %s: the worker is dead or cut off from Redis, and Redis cannot tell which.", j.x.resource, some(gone))
-		v.Clears = fmt.Sprintf("The first of these permits expires %s, and the first waiter is woken within %s.%s", j.at(end), span(sweeps), j.before())
+		v.Clears = fmt.Sprintf("The first of these permits expires %s, and the first waiter gets it then.%s", j.at(end), j.before())
 	}
 	return v
 }

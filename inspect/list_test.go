@@ -59,7 +59,7 @@ func TestShow(t *testing.T) {
 		}
 		for i, w := range waiters {
 			want := tt.first + i
-			if w.Position != want || w.Task.ID != ids[want-1] || w.Task.Queue != b.queue || w.Name != b.waiter(ids[want-1]) || w.Waited <= 0 || w.Since.Location() != time.UTC {
+			if w.Position != want || w.Task.ID != ids[want-1] || w.Task.Queue != b.queue || w.Name != "" || w.Waited <= 0 || w.Since.Location() != time.UTC {
 				t.Errorf("want number %d, have %+v", want, w)
 			}
 		}
@@ -70,28 +70,34 @@ func TestShow(t *testing.T) {
 	}
 }
 
-func TestShowPausedWaitersLast(t *testing.T) {
+// Those of paused queues are named, and the oldest wait is that of another.
+func TestShowPausedWaiters(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	for i, key := range []string{"queue", "queue", "paused", "paused"} {
-		b.do(t, "zadd", "{lock:"+b.resource+"}:"+key, us(time.Now().Add(-time.Duration(10-i)*time.Minute)), b.waiter(fmt.Sprint("t", i)))
+	paused := b.queue + ".paused"
+	b.do(t, "sadd", "asynq:queues", b.queue, paused)
+	b.do(t, "set", "asynq:{"+paused+"}:paused", 1)
+	wait := func(queue string, waited time.Duration) {
+		b.do(t, "zadd", "siding:{"+queue+"}:line:"+b.lockKey(), us(time.Now().Add(-waited)), "t-"+waited.String())
+		b.do(t, "zadd", "{"+b.lockKey()+"}:lines", "lt", us(time.Now().Add(-waited)), queue)
 	}
-	for _, tt := range []struct {
-		from, count int
-		want        string
-	}{{1, 10, "1 t0, 2 t1, 0 t2, 0 t3"}, {2, 2, "2 t1, 0 t2"}, {3, 1, "0 t2"}, {4, 5, "0 t3"}} {
-		l, waiters, err := b.inspector.Show(t.Context(), b.resource, tt.from, tt.count)
+	for _, step := range []struct {
+		queue  string
+		waited time.Duration
+		oldest string
+		paused int
+	}{{paused, time.Hour, "1h", 1}, {b.queue, 10 * time.Minute, "10m", 1}, {paused, time.Minute, "10m", 2}} {
+		wait(step.queue, step.waited)
+		l, waiters, err := b.inspector.Show(t.Context(), b.resource, 1, 10)
 		must(t, err)
-		var have []string
-		for _, w := range waiters {
-			if w.Paused != (w.Position == 0) {
-				t.Errorf("want a paused waiter without a position, have %+v", w)
-			}
-			have = append(have, fmt.Sprint(w.Position, " ", w.Task.ID))
+		if !strings.HasPrefix(l.OldestWait.String(), step.oldest) || l.Paused != step.paused || !waiters[0].Paused || waiters[0].Position != 1 {
+			t.Errorf("want the oldest wait %s and %d paused, have %+v, %+v", step.oldest, step.paused, l, waiters)
 		}
-		if strings.Join(have, ", ") != tt.want || l.Waiting != 4 || l.Paused != 2 || l.OldestWait.String()[:3] != "10m" {
-			t.Errorf("%d, %d: want %s, have %s of %+v", tt.from, tt.count, tt.want, have, l)
-		}
+	}
+	b.do(t, "zadd", "{"+b.lockKey()+"}:queue", us(time.Now().Add(-2*time.Hour)), "siding-goroutine:x:1")
+	l, waiters, err := b.inspector.Show(t.Context(), b.resource, 1, 2)
+	if must(t, err); !strings.HasPrefix(l.OldestWait.String(), "2h") || l.Waiting != 4 || len(waiters) != 2 || waiters[0].Task != nil || waiters[0].Name != "siding-goroutine:x:1" {
+		t.Errorf("want the goroutine first, have %+v, %+v", l, waiters)
 	}
 }
 
@@ -110,42 +116,13 @@ func TestShowFreeAndRevoked(t *testing.T) {
 	}
 }
 
-func TestShowReserved(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.do(t, "set", b.lockKey(), "siding-reserved:n-1:"+us(time.UnixMicro(1_700_000_000_000_000))+":"+b.waiter("a:b"), "px", 5000)
-	l, _, err := b.inspector.Show(t.Context(), b.resource, 1, 0)
-	if err != nil || l.State != inspect.Reserved || l.Holder != "the next in the wait queue" || l.Task == nil || *l.Task != (inspect.Task{Queue: b.queue, ID: "a:b"}) ||
-		!l.Since.Equal(time.Unix(1_700_000_000, 0)) {
-		t.Errorf("want a reservation, have %+v, %v", l, err)
-	}
-}
-
-// The oldest wait is that of the wait queue, also if a task of a paused queue came before.
-func TestOldestWaitWithoutPausedQueues(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	wait := func(key string, waited time.Duration) {
-		b.do(t, "zadd", "{lock:"+b.resource+"}:"+key, us(time.Now().Add(-waited)), b.waiter(key))
-	}
-	for _, step := range []struct {
-		key    string
-		waited time.Duration
-		want   string
-	}{{"paused", time.Hour, "1h"}, {"queue", 10 * time.Minute, "10m"}} {
-		wait(step.key, step.waited)
-		l, _, err := b.inspector.Show(t.Context(), b.resource, 1, 0)
-		if must(t, err); !strings.HasPrefix(l.OldestWait.String(), step.want) {
-			t.Errorf("%s: want the oldest wait %s, have %+v", step.key, step.want, l)
-		}
-	}
-}
-
 // A lock elsewhere is known by those who wait for it here.
 func TestShowElsewhere(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.do(t, "zadd", "{wait:lock:"+b.resource+"}:queue", us(time.Now()), b.waiter("a"))
+	b.do(t, "sadd", "asynq:queues", b.queue)
+	b.do(t, "zadd", "{wait:lock:"+b.resource+"}:lines", us(time.Now()), b.queue)
+	b.do(t, "zadd", "siding:{"+b.queue+"}:line:wait:lock:"+b.resource, us(time.Now()), "a")
 	l, waiters, err := b.inspector.Show(t.Context(), b.resource, 1, 10)
 	if err != nil || !l.Elsewhere || l.Waiting != 1 || len(waiters) != 1 {
 		t.Errorf("want a waiter of a lock elsewhere, have %+v, %v, %v", l, waiters, err)
@@ -162,21 +139,20 @@ func TestHolderLabels(t *testing.T) {
 	worker := &inspect.Worker{Host: "a1", PID: 7}
 	task := func(id string) *inspect.Task { return &inspect.Task{Queue: b.queue, Kind: "test:job", ID: id} }
 	for label, want := range map[string]inspect.Lock{
-		"test:job t-1 on a1 (pid 7)":           {Task: task("t-1"), Worker: worker},
-		"test:job an id on b2 on a1 (pid 7)":   {Task: task("an id on b2"), Worker: worker},
-		"test:job t-1 on unknown host (pid 7)": {Task: task("t-1"), Worker: &inspect.Worker{Host: "unknown host", PID: 7}},
-		"test:note t-1 on a1 (pid 7)":          {Worker: worker}, // another task has that id
-		"test:job t-2 on a1 (pid 7)":           {Worker: worker},
-		"elected server on a1 (pid 7)":         {Worker: worker},
-		"nightly import on a1 (pid 7)":         {Worker: worker},
-		"recovery on a1 (pid 7)":               {Worker: worker},
-		"a1 (pid 7)":                           {Worker: worker},
-		"warehouse":                            {},
-		"test:job t-1 on a1":                   {},
-		"a1 (pid 99999999999999999999)":        {},
-		"a:b":                                  {},
-		"":                                     {},
-		"x y on a1 (pid 7) and more":           {},
+		"t-1 on a1 (pid 7)":             {Task: task("t-1"), Worker: worker},
+		"an id on b2 on a1 (pid 7)":     {Task: task("an id on b2"), Worker: worker},
+		"t-1 on unknown host (pid 7)":   {Task: task("t-1"), Worker: &inspect.Worker{Host: "unknown host", PID: 7}},
+		"t-2 on a1 (pid 7)":             {Worker: worker},
+		"elected server on a1 (pid 7)":  {Worker: worker},
+		"nightly import on a1 (pid 7)":  {Worker: worker},
+		"recovery on a1 (pid 7)":        {Worker: worker},
+		"a1 (pid 7)":                    {Worker: worker},
+		"warehouse":                     {},
+		"t-1 on a1":                     {},
+		"a1 (pid 99999999999999999999)": {},
+		"a:b":                           {},
+		"":                              {},
+		"x y on a1 (pid 7) and more":    {},
 	} {
 		b.do(t, "set", b.lockKey(), "siding:1-2:"+label, "px", 60000)
 		have, _, err := b.inspector.Show(t.Context(), b.resource, 1, 0)
@@ -294,7 +270,7 @@ func TestRevoked(t *testing.T) {
 func TestHeldElsewhere(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Store: locktest.NewMemory()}})
+	b.serve(t, queue.ServerConfig{Store: locktest.NewMemory()})
 	holder, _ := b.running(t, 0)
 	l := b.held(t, b.resource)
 	if l == nil || !l.Elsewhere || l.State != inspect.Held || l.Task.ID != holder || l.Task.Queue != b.queue {
@@ -325,7 +301,7 @@ func TestHeldByPayload(t *testing.T) {
 		return l.Order, err
 	}
 	b := setupOn(t, redis.UniversalOptions{Addrs: []string{redistest.Shared(t).Addr}}, inspect.Config{Resources: resources}, queue.ClientConfig{})
-	b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Resources: resources}})
+	b.serve(t, queue.ServerConfig{Resources: resources})
 	b.hold(0)
 	id := b.enqueue(t, legacy{b.resource})
 	b.awaitRun(t, 0)
@@ -336,11 +312,11 @@ func TestHeldByPayload(t *testing.T) {
 	must(t, err)
 	list, err := blind.Held(t.Context())
 	must(t, err)
-	if l := find(list.Locks, b.resource); l != nil {
-		t.Errorf("without Resources: want no lock, have %+v", l)
+	if l := find(list.Locks, b.resource); l == nil || l.Task.ID != id {
+		t.Errorf("without Resources: want its lock, have %+v", l)
 	}
-	if e, err := blind.Why(t.Context(), "", id); err != nil || e.Resource != "" || e.State != inspect.StateRunning {
-		t.Errorf("without Resources: want a running task without a resource, have %+v, %v", e, err)
+	if e, err := blind.Why(t.Context(), "", id); err != nil || e.Resource != b.resource || e.State != inspect.StateRunning {
+		t.Errorf("without Resources: want a running task with its resource, have %+v, %v", e, err)
 	}
 	b.enqueue(t, legacy{b.resource})
 	poll.Eventually(t, "a waiter", func() bool { return b.waiters(t) == 1 })
@@ -461,7 +437,7 @@ func TestOrphans(t *testing.T) {
 			if o.Task.Queue != b.queue {
 				continue
 			}
-			if have[o.Task.ID] = fmt.Sprint(o.Crashes, o.Orphaned, o.Left); o.Tolerated != 3 || o.Resource == "" || o.LeaseEnds.IsZero() || o.Task.Kind != "test:job" || o.Process == "" {
+			if have[o.Task.ID] = fmt.Sprint(o.Crashes, o.Orphaned, o.UsesRetry); o.Tolerated != 3 || o.Resource == "" || o.LeaseEnds.IsZero() || o.Task.Kind != "test:job" || o.Process == "" {
 				t.Errorf("want all facts, have %+v", o)
 			}
 			processes[o.Process] = true
@@ -512,45 +488,6 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// A task whose worker waits for the lock, as its policy says, has lost nothing until that time is over.
-func TestWorkerThatWaits(t *testing.T) {
-	t.Parallel()
-	policy := queue.Policy{OnBusy: queue.OnBusyWait, Wait: 30 * time.Second}
-	ofKind := map[string]queue.Policy{job{}.Kind(): policy}
-	for name, tt := range map[string]struct {
-		kinds map[string]queue.Policy
-		own   *queue.Policy
-	}{"by the policy of the task": {nil, &policy}, "by the policy of its kind": {ofKind, nil}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setupOn(t, redis.UniversalOptions{Addrs: []string{redistest.Start(t).Addr}}, inspect.Config{Policies: tt.kinds}, queue.ClientConfig{})
-			b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Policies: tt.kinds}})
-			b.holder(t)
-			id := b.job(t, 0, queue.Options{Policy: tt.own})
-			poll.Eventually(t, "a worker that waits", func() bool {
-				names, err := b.rdb.ZRange(t.Context(), "{lock:"+b.resource+"}:queue", 0, -1).Result()
-				return err == nil && len(names) == 1 && strings.HasPrefix(names[0], "siding-goroutine:")
-			})
-			for _, step := range []struct {
-				long time.Duration
-				want inspect.State
-				lost int
-			}{{10 * time.Second, inspect.StateStarting, 0}, {time.Minute, inspect.StateLost, 1}} {
-				b.workerFor(t, id, step.long)
-				e := b.why(t, id)
-				lost, err := b.inspector.Lost(t.Context())
-				if must(t, err); e.State != step.want || len(lost) != step.lost {
-					t.Errorf("after %v: want %s and %d lost, have %+v and %+v", step.long, step.want, step.lost, e, lost)
-				}
-				const clears = "By its policy the worker waits for the lock, for 30 s at most"
-				if step.lost == 0 && (e.Verdict.Trouble || !strings.HasPrefix(e.Verdict.Clears, clears)) {
-					t.Errorf("want %q, have %+v", clears, e.Verdict)
-				}
-			}
-		})
-	}
-}
-
 func TestServers(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -589,23 +526,5 @@ func TestQueues(t *testing.T) {
 	want := inspect.Queue{Name: b.queue, Paused: true, Pending: 1, Active: 1, Scheduled: 1, Waiting: 3, Retrying: 1, Archived: 1, Completed: 1, Contended: 1, Servers: 1}
 	if at < 0 || all[at] != want {
 		t.Errorf("want %+v, have %+v", want, all[at])
-	}
-}
-
-// Of a large retry set the split is estimated.
-func TestQueuesEstimates(t *testing.T) {
-	t.Parallel()
-	b := setupAlone(t)
-	b.seed(t, 3000, 1)
-	pipe := b.rdb.Pipeline()
-	for i := range 1000 { // a third of those that waited has failed
-		pipe.HDel(t.Context(), b.taskKey(fmt.Sprint("task-", 3*i)), "siding_ticket")
-	}
-	_, err := pipe.Exec(t.Context())
-	must(t, err)
-	all, err := b.inspector.Queues(t.Context())
-	must(t, err)
-	if q := all[0]; !q.Estimated || q.Waiting+q.Retrying != 3000 || q.Waiting < 1600 || q.Waiting > 2400 {
-		t.Errorf("want about 2,000 of 3,000, have %+v", q)
 	}
 }

@@ -9,7 +9,7 @@ type LockState string
 const (
 	Held     LockState = "held"     // by a lease
 	Revoked  LockState = "revoked"  // by a lease that an operator took; its holder has not returned yet
-	Reserved LockState = "reserved" // released, and kept for one waiter until the hand-off timeout is over
+	Reserved LockState = "reserved" // released, and kept for a goroutine that waits until the hand-off timeout is over
 	Foreign  LockState = "foreign"  // held by a program on the plain protocol, which wakes nobody
 	Free     LockState = "free"
 )
@@ -27,15 +27,15 @@ type Worker struct {
 	PID  int    `json:"pid"`
 }
 
-// A Lock is the lock of a resource, and its wait queue.
+// A Lock is the lock of a resource, with those who wait for it.
 type Lock struct {
 	Resource string    `json:"resource"`
 	State    LockState `json:"state"`
-	// Holder is the label of the holder: "<kind> <id> on <host> (pid <number>)" for a task. Of a
+	// Holder is the label of the holder: "<id> on <host> (pid <number>)" for a task. Of a
 	// foreign holder it is "another program". It is never the lock's token.
 	Holder string `json:"holder,omitempty"`
-	// Task is the holder, or the waiter for whom the lock is reserved, if that is a task of a queue. A
-	// label alone, which any program may choose, makes no task.
+	// Task is the holder, if that is a task of a queue. A label alone, which any program may choose, makes
+	// no task.
 	Task *Task `json:"task,omitempty"`
 	// Worker is the process of the holder, if the label names one.
 	Worker *Worker `json:"worker,omitempty"`
@@ -50,17 +50,22 @@ type Lock struct {
 	Endless bool `json:"endless,omitempty"`
 	// Fence is the last fencing token, 0 if it is not known.
 	Fence int64 `json:"fence,omitempty"`
-	// Waiting is how many wait. Paused of them are tasks of paused queues.
+	// Waiting is how many wait. Paused of them are tasks of paused queues, which keep their places and let
+	// others go before them.
 	Waiting int `json:"waiting"`
 	Paused  int `json:"paused,omitempty"`
-	// OldestWait is how long the first in the wait queue has waited. Tasks of paused queues count only if
+	// OldestWait is how long the first of those who wait has waited. Tasks of paused queues count only if
 	// nobody else waits.
 	OldestWait Duration `json:"oldest_wait_seconds"`
-	// WaitTime is how long all waiters have waited, summed up. It is exact for up to 32 waiters, and
-	// else an estimate from 5 of them.
+	// WaitTime is how long all waiters have waited, summed up. It is exact for up to 32 waiters of each queue,
+	// and else an estimate from 5 of them.
 	WaitTime Duration `json:"wait_time_seconds"`
+	// Ready is since when a waiting task could have the lock, and Unserved how long ago that is, if no server
+	// has taken the task for 3 s: as no server of its queue is there, or has a free slot.
+	Ready    time.Time `json:"ready,omitzero"`
+	Unserved Duration  `json:"unserved_seconds,omitempty"`
 	// Elsewhere says that the lock itself is in an external store. The other fields describe the lock
-	// for which its tasks wait on their own Redis. Its holder is the task that has the lock in the
+	// for which its tasks wait on their own Redis; in a Cluster those of one queue. Its holder is the task that has the lock in the
 	// external store, or asks for it.
 	Elsewhere bool `json:"elsewhere,omitempty"`
 	// Waits are the locks for which the work of the holder waits, the longest wait first and ten at
@@ -77,16 +82,16 @@ type Lock struct {
 	// it out. The limits of the servers themselves are not known here.
 	Limit *Limit `json:"limit,omitempty"`
 	// Rated says that rates hold for the lock, of an operator or of the servers, so its waiters may wait for
-	// their time. Only [Inspector.Show] finds it out, for a free lock for which somebody waits.
+	// their time. Only [Inspector.Show] and [Inspector.Why] find it out.
 	Rated bool `json:"rated,omitempty"`
 }
 
 // A Permit of a lock is held by one of its holders, or reserved for a waiter. The fields are as in [Lock].
 type Permit struct {
 	State LockState `json:"state"` // Held, Revoked or Reserved
-	// Holder is the label of the holder, or the name of the waiter in the wait queue.
+	// Holder is the label of the holder, or the name of the waiter.
 	Holder string `json:"holder"`
-	// Task is the waiter, or the holder if [Inspector.Held], Top or Scan has found it.
+	// Task is the holder, if [Inspector.Held], Top or Scan has found it.
 	Task   *Task     `json:"task,omitempty"`
 	Worker *Worker   `json:"worker,omitempty"`
 	Gone   bool      `json:"gone,omitempty"`
@@ -101,7 +106,7 @@ func (l Lock) Leased() bool { return l.State == Held || l.State == Revoked }
 // A Wait is for a lock that the work of a holder wants, too.
 type Wait struct {
 	Resource string `json:"resource"`
-	// Position is the rank in the wait queue, 1 for the first. It is 0 for one who polls, or who
+	// Position is the rank among all who wait, 1 for the first. It is 0 for one who polls, or who
 	// waits until others of its process have got the lock.
 	Position int `json:"position,omitempty"`
 	// Until is when the wait ends without the lock, by the clock of its process; zero for never.
@@ -119,19 +124,17 @@ type Revocation struct {
 	Holder string    `json:"holder"` // from whom
 }
 
-// A Waiter is a task or a goroutine in a wait queue.
+// A Waiter is a task or a goroutine that waits for a lock.
 type Waiter struct {
-	// Position is the rank in the wait queue, 1 for the first. It is 0 for a waiter of a paused
-	// queue, which comes back to its old position when the queue is resumed.
+	// Position is the rank among all who wait, 1 for the first.
 	Position int `json:"position"`
-	// Task is nil for a goroutine.
-	Task *Task `json:"task,omitempty"`
-	// Name is the waiter's name in the wait queue.
-	Name string `json:"name"`
-	// Since is when the waiter first asked for the lock.
+	// Task is nil for a goroutine, and Name is that of a goroutine.
+	Task *Task  `json:"task,omitempty"`
+	Name string `json:"name,omitempty"`
+	// Since is when the waiter first asked for the lock, less the head start of its priority.
 	Since  time.Time `json:"since"`
 	Waited Duration  `json:"waited_seconds"`
-	// Paused says that the queue of the task was paused when the task was the next for the lock.
+	// Paused says that the queue of the task is paused.
 	Paused bool `json:"paused,omitempty"`
 }
 

@@ -3,29 +3,22 @@ package inspect
 import (
 	"fmt"
 	"time"
-
-	"github.com/sidingq/siding/internal/asynqredis"
 )
 
 const (
-	// recovers is how soon recovery has requeued a task once it may.
+	// recovers is how soon a server has put a crashed task back, or ended its attempt, once it may.
 	recovers = 3 * time.Second
-	// asynqRecovers is how often asynq looks for tasks of dead workers.
-	asynqRecovers = time.Minute
+	// asynqWaits is for how long after the end of its lease a task without a resource may still be at work.
+	asynqWaits = 30 * time.Second
 )
 
 // tolerated is how many crashes of a task use no retry.
 func (i *Inspector) tolerated() int { return max(0, i.cfg.Crashes) }
 
-// leftToAsynq reports whether recovery leaves a task to asynq, see [queue.Recovery]. It may also leave one
-// that is unnamed.
-func (i *Inspector) leftToAsynq(resource string, crashes, retries int, started bool) bool {
-	return resource == "" && !i.unnamed(resource) || crashes >= i.tolerated() || retries == 0 && started
+// usesRetry reports whether a crash of a task uses a retry, by the lock of the attempt and its crashes before.
+func (i *Inspector) usesRetry(lock string, crashes int) bool {
+	return lock == "" || crashes >= i.tolerated()
 }
-
-// unnamed reports whether a task may have a resource that is not known here: its header names none, and
-// the servers' Resources are not known.
-func (i *Inspector) unnamed(resource string) bool { return resource == "" && len(i.cfg.Resources) == 0 }
 
 // orphaned is the verdict of a task whose worker is dead or cut off.
 func (j judge) orphaned() Verdict {
@@ -40,15 +33,15 @@ func (j judge) orphaned() Verdict {
 		Do:      "Wait; see whether that worker lives.",
 	}
 	if j.x.holds() {
-		v.Clears = fmt.Sprintf("The lock expires %s, and the next waiter is woken within %s.%s %s", j.lockEnd(), span(sweeps), j.there(), v.Clears)
-		v.Do = "Wait, as the worker may still trust its lease; see whether it lives."
+		v.Clears = fmt.Sprintf("The lock expires %s.%s %s", j.lockEnd(), j.there(), v.Clears)
+		v.Do = "Wait, as the worker may still trust its lock; see whether it lives."
 	}
 	return v
 }
 
 // there says what the lock here does not.
 func (j judge) there() string {
-	if j.x.elsewhere {
+	if j.x.lock.elsewhere {
 		return " The lock in the external store expires by its own TTL."
 	}
 	return ""
@@ -60,32 +53,22 @@ func (j judge) runsAgain(x *exam, name string) string {
 	if all == 0 {
 		return fmt.Sprintf("%s runs again only after a server of the queue %s starts.", capital(name), x.Queue)
 	}
-	if guarded == 0 || !x.Known || j.leftToAsynq(x.resource, x.Crashes, x.Message.Retries, x.Started) {
-		why := name + " is left to asynq"
-		if j.tolerated() > 0 && x.Crashes >= j.tolerated() {
-			why = fmt.Sprintf("the worker of %s died or was cut off %s already, so it is left to asynq", name, times(x.Crashes))
-		}
-		return fmt.Sprintf("%s, %s", capital(why), j.byAsynq(x))
+	at := x.Lease
+	if end := x.Now.Add(x.lock.Left); x.holds() && end.After(at) {
+		at = end
 	}
-	again := asynqredis.OrphanAt(x.Lease)
-	if end := x.Now.Add(x.lock.Left); x.holds() && end.After(again) {
-		again = end
+	if x.Lock == "" || guarded == 0 {
+		at = at.Add(asynqWaits)
 	}
-	if x.Now.After(again) {
-		again = x.Now
+	if x.Now.After(at) {
+		at = x.Now
 	}
-	by := j.by(again.Add(recovers))
-	if j.unnamed(x.resource) {
-		return fmt.Sprintf("If the servers' Resources name a resource of the kind %s, %s is requeued %s. Otherwise it is left to asynq, %s", x.Message.Kind, name, by, j.byAsynq(x))
+	by := j.by(at.Add(recovers))
+	switch {
+	case !j.usesRetry(x.Lock, x.Crashes) && guarded > 0:
+		return fmt.Sprintf("%s is the first for its lock again %s, as crash %d of %d that use no retry.", capital(name), by, x.Crashes+1, j.tolerated())
+	case x.Message.Retried >= x.Message.Retry:
+		return fmt.Sprintf("%s is archived %s, as it has no retry left.", capital(name), by)
 	}
-	return fmt.Sprintf("%s is requeued %s, as crash %d of %d that use no retry.", capital(name), by, x.Crashes+1, j.tolerated())
-}
-
-// byAsynq says what asynq does with a task whose worker is dead or cut off, and when.
-func (j judge) byAsynq(x *exam) string {
-	by := j.by(asynqredis.ExpiredAt(x.Lease).Add(asynqRecovers))
-	if x.Message.Retried >= x.Message.Retries {
-		return fmt.Sprintf("which archives it %s, as it has no retry left.", by)
-	}
-	return fmt.Sprintf("which runs it again %s and uses a retry.", by)
+	return fmt.Sprintf("%s uses a retry %s, and comes again after its delay.", capital(name), by)
 }

@@ -50,7 +50,7 @@ func (note) Kind() string { return "test:note" }
 var errBoom = errors.New("boom")
 
 // unrecovered is for a server that leaves orphans as they are.
-var unrecovered = queue.ServerConfig{Guard: queue.GuardConfig{Recovery: queue.Recovery{Crashes: -1}}}
+var unrecovered = queue.ServerConfig{Recovery: queue.Recovery{Crashes: -1}}
 
 // A bed is a Redis, and names that no other test uses.
 type bed struct {
@@ -145,11 +145,10 @@ func (b *bed) serve(t *testing.T, cfg queue.ServerConfig) *queue.Server {
 		a.Queues = map[string]int{b.queue: 1}
 	}
 	a.Concurrency = cmp.Or(a.Concurrency, 10)
-	a.TaskCheckInterval = 10 * time.Millisecond
 	a.DelayedTaskCheckInterval = 50 * time.Millisecond
 	a.ShutdownTimeout = 100 * time.Millisecond
-	cfg.Guard.Lock.HandoffTimeout = cmp.Or(cfg.Guard.Lock.HandoffTimeout, 20*time.Second)
-	cfg.Guard.Logger = slog.New(slog.DiscardHandler)
+	cfg.Lock.HandoffTimeout = cmp.Or(cfg.Lock.HandoffTimeout, 20*time.Second)
+	cfg.Logger = slog.New(slog.DiscardHandler)
 	s, err := queue.NewServer(queue.RedisOpt(b.opts), cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -293,18 +292,34 @@ func (b *bed) unguarded(t *testing.T) (entered <-chan struct{}) {
 	return enter
 }
 
-// waiters is how many are in the wait queue.
+// waiters is how many wait for the bed's lock.
 func (b *bed) waiters(t *testing.T) int {
 	t.Helper()
-	n, err := b.rdb.ZCard(t.Context(), "{lock:"+b.resource+"}:queue").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	elsewhere, err := b.rdb.ZCard(t.Context(), "{wait:lock:"+b.resource+"}:queue").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return int(n + elsewhere)
+	l, _, err := b.inspector.Show(t.Context(), b.resource, 1, 0)
+	must(t, err)
+	return l.Waiting
+}
+
+// ready enqueues so many jobs that could have their lock, and whose server has no free slot. It returns once they could have
+// been served for some time.
+func (b *bed) ready(t *testing.T, n int) (ids []string) {
+	t.Helper()
+	other := b.queue + ".other"
+	b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{other: 1}}})
+	open := b.hold(0)
+	b.enqueue(t, job{b.resource, 0}, queue.Options{Queue: other})
+	b.awaitRun(t, 0)
+	b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Concurrency: 1}})
+	ids = b.waiting(t, 1, n)
+	b.hold(7)
+	b.enqueue(t, note{7})
+	b.awaitRun(t, 7)
+	open()
+	poll.Eventually(t, "a lock that nobody takes", func() bool {
+		l, _, err := b.inspector.Show(t.Context(), b.resource, 1, 0)
+		return err == nil && l.Unserved > 0
+	})
+	return ids
 }
 
 // holder holds the bed's lock as a service does.
@@ -368,7 +383,6 @@ func (b *bed) awaitServers(t *testing.T, n int) {
 func (b *bed) lockKey() string           { return "lock:" + b.resource }
 func (b *bed) taskKey(id string) string  { return b.key("t:" + id) }
 func (b *bed) key(name string) string    { return "asynq:{" + b.queue + "}:" + name }
-func (b *bed) waiter(id string) string   { return "siding-task:" + b.queue + ":" + id }
 func (b *bed) pause(t *testing.T)        { t.Helper(); must(t, b.operator.PauseQueue(b.queue)) }
 func (b *bed) do(t *testing.T, a ...any) { t.Helper(); must(t, b.rdb.Do(t.Context(), a...).Err()) }
 
@@ -379,11 +393,11 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// silence makes a task's lease look as it does when two renewals were missed, until the test ends.
+// silence makes a task's lease look as if it had ended, until the test ends.
 func (b *bed) silence(t *testing.T, id string) {
 	t.Helper()
 	once := func() error {
-		at := float64(time.Now().Add(10 * time.Second).Unix())
+		at := float64(time.Now().Add(-time.Second).Unix())
 		return b.rdb.ZAddXX(t.Context(), b.key("lease"), redis.Z{Score: at, Member: id}).Err()
 	}
 	must(t, once())

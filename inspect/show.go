@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"regexp"
@@ -9,192 +10,168 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sidingq/siding/internal/asynqredis"
-	"github.com/sidingq/siding/internal/redisstore"
+	"github.com/sidingq/siding/internal/lockredis"
 	"github.com/sidingq/siding/internal/store"
+	"github.com/sidingq/siding/internal/taskredis"
 )
 
-// waitPrefix begins the keys of the locks for which tasks wait if the locks themselves are in an
-// external store.
-const waitPrefix = "wait:"
-
-// foreignHolder is the holder of a lock of another program, as lock.BusyError has it.
-const foreignHolder = "another program"
-
-// Show returns a lock and count of its waiters in order, from a position on, 1 for the first. The
-// waiters of paused queues come last. It takes the time of one round trip, and of one more each if the
-// label of the holder names a task, whose queue is then looked for, if the holder's work waits for a
-// lock, and if somebody waits for a free lock.
+// Show returns a lock and count of its waiters in order, from a position on, 1 for the first. It takes a few round
+// trips, and one more each if the label of the holder names a task, which is then looked for, and if the holder's work
+// waits for a lock.
 func (i *Inspector) Show(ctx context.Context, resource string, from, count int) (Lock, []Waiter, error) {
 	if err := store.CheckResource(resource); err != nil {
 		return Lock{}, nil, fmt.Errorf("inspect: %w", err)
 	}
-	var queues []string
-	var unlisted error
 	var limit *Limit
 	var unlimited error
-	var listed sync.WaitGroup
-	listed.Go(func() { queues, unlisted = asynqredis.Queues(ctx, i.rdb) })
-	listed.Go(func() { limit, unlimited = i.limit(ctx, resource) })
-	l, elsewhere, err := i.look(ctx, resource, redisstore.LookAt{From: max(0, from-1), Count: max(0, count)})
-	listed.Wait()
+	var read sync.WaitGroup
+	read.Go(func() { limit, unlimited = i.limit(ctx, resource) })
+	f, err := i.listQueues(ctx)
+	read.Wait()
+	if err = cmp.Or(err, unlimited); err != nil {
+		return Lock{}, nil, err
+	}
+	first := max(0, from-1)
+	s, err := i.look(ctx, f.queues, resource, lockredis.LookAt{From: first, Count: max(0, count), Rates: limit.rates()})
 	if err != nil {
 		return Lock{}, nil, err
 	}
-	if unlisted != nil {
-		return Lock{}, nil, fmt.Errorf("inspect: %w", unlisted)
+	waiters := make([]Waiter, len(s.Waiters))
+	for n, w := range s.Waiters {
+		waiters[n] = f.waiterOf(w, s.Now)
+		waiters[n].Position = first + n + 1
 	}
-	if unlimited != nil {
-		return Lock{}, nil, unlimited
-	}
-	waiters := make([]Waiter, len(l.Waiters))
-	for n, w := range l.Waiters {
-		waiters[n] = waiterOf(w, l.Now)
-		if !w.Paused {
-			waiters[n].Position = max(0, from-1) + n + 1
-		}
-	}
-	lock := lockOf(resource, l, elsewhere)
-	lock.Limit = limit
-	if named, _ := parseHolder(lock.Holder); named != nil && lock.Leased() {
-		t, err := i.find(ctx, queues, *named)
+	lock := f.lockOf(&s)
+	lock.Limit, lock.Rated = limit, s.Rated
+	if lock.Leased() {
+		t, err := i.findHolder(ctx, f.queues, lock.Holder)
 		if err != nil {
 			return Lock{}, nil, err
 		}
 		if t != nil {
-			lock.Task = &Task{Queue: t.Queue, ID: t.ID, Kind: t.Message.Kind}
+			lock.Task = &Task{Queue: t.Queue, ID: t.ID, Kind: t.Message.Type}
 		}
 	}
-	all, err := i.waits(ctx, l)
+	all, err := i.waits(ctx, s.Looked)
 	if err != nil {
 		return Lock{}, nil, err
 	}
 	lock.Waits = told(all)
-	if lock.State == Free && lock.Waiting > 0 {
-		_, lock.Rated, err = redisstore.NextStart(ctx, i.rdb, i.key(place{resource, elsewhere}), limit.rates())
-		if err != nil {
-			return Lock{}, nil, fmt.Errorf("inspect: %w", err)
-		}
-	}
 	return lock, waiters, nil
 }
 
 // find looks for a task in queues, in one round trip. A task that a worker has comes before others of
 // the same name. The result is nil if no queue has the task.
-func (i *Inspector) find(ctx context.Context, queues []string, named Task) (*asynqredis.TaskLook, error) {
-	found, err := asynqredis.LookTask(ctx, i.rdb, queues, named.ID)
+func (i *Inspector) find(ctx context.Context, queues []string, id string) (*taskredis.TaskLook, error) {
+	found, err := taskredis.LookTask(ctx, i.rdb, queues, id)
 	if err != nil {
 		return nil, fmt.Errorf("inspect: %w", err)
 	}
-	var best *asynqredis.TaskLook
+	var best *taskredis.TaskLook
 	for n := range found {
-		t := &found[n]
-		if (named.Kind == "" || named.Kind == t.Message.Kind) && (best == nil || t.State == "active" && best.State != "active") {
+		if t := &found[n]; best == nil || t.State == "active" && best.State != "active" {
 			best = t
 		}
 	}
 	return best, nil
 }
 
-// look reads the lock for which tasks wait. With an external store that is not the lock of the resource
-// itself.
-func (i *Inspector) look(ctx context.Context, resource string, at redisstore.LookAt) (_ redisstore.Looked, elsewhere bool, _ error) {
-	both := [2]redisstore.LookAt{at, at}
-	both[0].Key, both[1].Key = i.cfg.Prefix+resource, waitPrefix+i.cfg.Prefix+resource
-	got, err := redisstore.Look(ctx, i.rdb, both[:])
-	if err != nil {
-		return redisstore.Looked{}, false, fmt.Errorf("inspect: %w", err)
-	}
-	if used(got[1]) || !used(got[0]) && got[1].Fence > got[0].Fence {
-		if got[1].Revoked == nil {
-			got[1].Revoked = got[0].Revoked
-		}
-		return got[1], true, nil
-	}
-	return got[0], false, nil
-}
-
-// used reports whether somebody has the lock, or waits for it.
-func used(l redisstore.Looked) bool { return l.State != redisstore.LookFree || l.Waiting+l.Paused > 0 }
-
-// resourceOfKey returns the resource of the lock of key, and whether tasks wait there for a lock in an
-// external store. It returns false for a lock of another prefix.
-func (i *Inspector) resourceOfKey(key string) (resource string, elsewhere, ok bool) {
-	rest, elsewhere := strings.CutPrefix(key, waitPrefix)
-	resource, ok = strings.CutPrefix(rest, i.cfg.Prefix)
-	if !ok && elsewhere {
-		resource, ok = strings.CutPrefix(key, i.cfg.Prefix) // the prefix itself may begin with "wait:"
-		elsewhere = false
-	}
-	return resource, elsewhere, ok
-}
-
 // lockOf returns a lock without the task that holds it.
-func lockOf(resource string, l redisstore.Looked, elsewhere bool) Lock {
-	found := Lock{
-		Resource: resource, State: LockState(l.State), Left: Duration(l.Left), Endless: l.Endless, Since: utc(l.Since), Fence: l.Fence,
-		Waiting: l.Waiting + l.Paused, Paused: l.Paused, WaitTime: Duration(l.WaitTime), Elsewhere: elsewhere,
+func (f *fleet) lockOf(s *sight) Lock {
+	l := Lock{
+		Resource: s.resource, State: LockState(s.State), Left: Duration(s.Left), Endless: s.Endless, Since: utc(s.Since), Fence: s.Fence,
+		Waiting: s.Waiting(), WaitTime: Duration(s.WaitTime), Elsewhere: s.elsewhere,
 	}
-	if l.Revoking {
-		found.State = Revoked
+	if s.Revoking {
+		l.State = Revoked
 	}
-	if l.First > 0 {
-		found.OldestWait = Duration(max(0, l.Now.Sub(time.UnixMicro(l.First))))
+	if l.Unserved = Duration(s.unserved()); l.Unserved > 0 {
+		l.Ready = utc(s.ready)
 	}
-	switch found.State {
+	first, all := int64(0), s.First // of those whose queues are not paused, and of all
+	for _, line := range s.Lines {
+		if f.paused[line.Queue] {
+			l.Paused += line.Waiting
+		} else if first == 0 || line.First < first {
+			first = line.First
+		}
+		if line.First == all {
+			all = 0 // the first of all is a task
+		}
+	}
+	if all > 0 { // it is a goroutine
+		first = all
+	}
+	if first = cmp.Or(first, s.First); first > 0 {
+		l.OldestWait = Duration(max(0, s.Now.Sub(time.UnixMicro(first))))
+	}
+	switch l.State {
 	case Held, Revoked:
-		found.Holder = l.Holder
-		_, found.Worker = parseHolder(l.Holder)
+		l.Holder = s.Holder
+		_, l.Worker = parseHolder(s.Holder)
 	case Reserved:
-		found.Holder, found.Task = store.NextHolder, taskOf(l.Holder)
+		l.Holder = store.NextHolder
 	case Foreign:
-		found.Holder = foreignHolder
+		l.Holder = store.ForeignHolder
 	case Free:
 	}
-	found.setPermits(l)
-	if r := l.Revoked; r != nil {
-		found.Revoked = &Revocation{At: utc(r.At), By: r.By, Reason: r.Reason, Holder: r.Holder}
+	l.setPermits(&s.Looked)
+	if r := s.Revoked; r != nil {
+		l.Revoked = &Revocation{At: utc(r.At), By: r.By, Reason: r.Reason, Holder: r.Holder}
 	}
-	return found
+	return l
 }
 
-func waiterOf(w redisstore.LookedWaiter, now time.Time) Waiter {
+func (f *fleet) waiterOf(w lockredis.Waiter, now time.Time) Waiter {
 	since := time.UnixMicro(w.Ticket)
-	return Waiter{Task: taskOf(w.Name), Name: w.Name, Since: utc(since), Waited: Duration(max(0, now.Sub(since))), Paused: w.Paused}
+	waiter := Waiter{Since: utc(since), Waited: Duration(max(0, now.Sub(since)))}
+	if w.Queue == "" {
+		waiter.Name = w.Name
+	} else {
+		waiter.Task, waiter.Paused = &Task{Queue: w.Queue, ID: w.Name}, f.paused[w.Queue]
+	}
+	return waiter
 }
 
-// taskOf returns the task of a waiter's name, nil for a waiter that is no task.
-func taskOf(waiter string) *Task {
-	queue, id, ok := asynqredis.ParseWaiter(waiter)
-	if !ok {
-		return nil
-	}
-	return &Task{Queue: queue, ID: id}
-}
+// workerLabel is the label of a holder which does not choose another, with what is done there before " on ".
+var workerLabel = regexp.MustCompile(`^(?:(.*) on )?(.+) \(pid (\d+)\)$`)
 
-// The label of a task as a holder, and that of any other holder which names none itself.
-var (
-	taskLabel   = regexp.MustCompile(`^(\S+) (.+) on (.+ \(pid \d+\))$`)
-	workerLabel = regexp.MustCompile(`^(?:.* on )?(.+) \(pid (\d+)\)$`)
-)
-
-// parseHolder returns the task and the process that a holder's label names. That of a program may look
-// like that of a task: "elected server on a1 (pid 7)" does. So the caller looks for the task. A kind
-// with blanks, or a label that was shortened to 200 bytes, does not name a task.
-func parseHolder(label string) (*Task, *Worker) {
-	var task *Task
-	if m := taskLabel.FindStringSubmatch(label); m != nil {
-		task, label = &Task{Kind: m[1], ID: m[2]}, m[3]
-	}
+// parseHolder returns the task and the process that a holder's label names, "" and nil for none. The task is its id, or its
+// kind, a blank and its id. The label of a
+// program may look like that of a task, as "elected server on a1 (pid 7)" does. So the caller looks for the task. A
+// label that was shortened to 200 bytes names nothing.
+func parseHolder(label string) (task string, _ *Worker) {
 	m := workerLabel.FindStringSubmatch(label)
 	if m == nil {
-		return task, nil
+		return "", nil
 	}
-	pid, err := strconv.Atoi(m[2])
+	pid, err := strconv.Atoi(m[3])
 	if err != nil {
-		return task, nil
+		return m[1], nil
 	}
-	return task, &Worker{Host: m[1], PID: pid}
+	return m[1], &Worker{Host: m[2], PID: pid}
+}
+
+// findHolder returns the task that a holder's label names, nil for none. Kinds and ids may have blanks, so each end of the text
+// may be the id.
+func (i *Inspector) findHolder(ctx context.Context, queues []string, label string) (*taskredis.TaskLook, error) {
+	text, _ := parseHolder(label)
+	for id, more := text, text != ""; more; _, id, more = strings.Cut(id, " ") {
+		t, err := i.find(ctx, queues, id)
+		if err != nil || t != nil && names(text, t.Message) {
+			return t, err
+		}
+	}
+	return nil, nil //nolint:nilnil // no task, and no error
+}
+
+// names reports whether what a label says of a task, see parseHolder, is said of this one.
+func names(text string, m *taskredis.Message) bool { return text == m.ID || text == m.Type+" "+m.ID }
+
+// isHolder reports whether a label is that of a task on any host.
+func isHolder(m *taskredis.Message, label string) bool {
+	text, _ := parseHolder(label)
+	return names(text, m)
 }
 
 // utc returns a time in UTC, and the zero time as it is.

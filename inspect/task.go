@@ -9,13 +9,14 @@ type State string
 const (
 	// StatePending: a worker may take the task.
 	StatePending State = "pending"
-	// StateWoken: the lock is reserved for the task, which is pending, or is about to be.
-	StateWoken State = "woken"
+	// StateReady: the task has waited, is the first, and could have its lock. A server takes it.
+	StateReady State = "ready"
 	// StateScheduled: the task comes at a time that its client chose.
 	StateScheduled State = "scheduled"
-	// StateWaiting: the task is parked, in the wait queue of its lock.
+	// StateWaiting: the task waits for its lock, in its place.
 	StateWaiting State = "waiting"
-	// StateParked: the task is parked, in no wait queue. It comes by itself.
+	// StateParked: the task comes again by itself, for no failure of its own: as something was missing, a second
+	// lock was busy, or it has lost its lock. It keeps its place.
 	StateParked State = "parked"
 	// StateRetrying: the task has failed, and comes again after asynq's delay.
 	StateRetrying State = "retrying"
@@ -25,7 +26,7 @@ const (
 	StateStarting State = "starting"
 	// StateLost: a worker has the task, but the lock has expired, or somebody else has taken it.
 	StateLost State = "lost"
-	// StateOrphaned: a worker took the task, and does not renew asynq's lease of it.
+	// StateOrphaned: a worker took the task, and has not renewed its lease of it.
 	StateOrphaned State = "orphaned"
 	// StateArchived: the task has failed for good, or an operator has archived it.
 	StateArchived State = "archived"
@@ -45,8 +46,8 @@ type Explanation struct {
 	Resource string `json:"resource,omitempty"`
 	// Lock is that of the resource; nil without a resource.
 	Lock *Lock `json:"lock,omitempty"`
-	// Position is the rank in the wait queue, 1 for the first, or 0. Since is when the task first
-	// asked for its lock, and Waited how long ago that is.
+	// Position is the rank among all who wait for the lock, 1 for the first, or 0. Since is when the task
+	// first asked for its lock, and Waited how long ago that is.
 	Position int       `json:"position,omitempty"`
 	Since    time.Time `json:"since,omitzero"`
 	Waited   Duration  `json:"waited_seconds,omitempty"`
@@ -58,12 +59,13 @@ type Explanation struct {
 	// task behind more than PendingMore others.
 	Pending     int `json:"pending,omitempty"`
 	PendingMore int `json:"pending_more,omitempty"`
-	// Next is when the task comes by itself.
+	// Next is when the task comes by itself; of one that waits for its lock, when it is looked at again if it has
+	// not come by then.
 	Next time.Time `json:"next,omitzero"`
 	// Worker has the task, and Started is since when.
 	Worker  *Worker   `json:"worker,omitempty"`
 	Started time.Time `json:"started,omitzero"`
-	// LeaseEnds is when asynq's lease of an active task ends.
+	// LeaseEnds is when the lease of an active task ends, unless its worker renews it.
 	LeaseEnds time.Time `json:"lease_ends,omitzero"`
 	// Paused says that the task's queue is paused. Servers is how many servers serve that queue.
 	Paused  bool `json:"paused"`
@@ -71,14 +73,14 @@ type Explanation struct {
 	// Retried is how many of its Retries the task has used.
 	Retried int `json:"retried"`
 	Retries int `json:"retries"`
-	// Refusals is how often the task was parked, as it did not get its lock.
+	// Refusals is how often the task came to wait, as it did not get its lock.
 	Refusals int `json:"refusals"`
 	// Crashes is how often a worker died with the task. The first Tolerated crashes use no retry.
 	Crashes   int `json:"crashes"`
 	Tolerated int `json:"tolerated"`
 	// Losses is how often the task lost its lock while it ran.
 	Losses int `json:"losses"`
-	// LastError is the last error in asynq's dashboard. For a parked task that is why it was parked.
+	// LastError is the last error in asynq's dashboard. Of a task that waits that is for what it waits.
 	// Failure is the task's own last failure.
 	LastError string    `json:"last_error,omitempty"`
 	Failure   string    `json:"failure,omitempty"`
@@ -102,7 +104,7 @@ type Link struct {
 	State  State   `json:"state,omitempty"` // of the task
 	Worker *Worker `json:"worker,omitempty"`
 	Gone   bool    `json:"gone,omitempty"` // as in [Lock]
-	// Resource is what the holder itself waits for, in its Position. A task waits in the wait queue, or
+	// Resource is what the holder itself waits for, in its Position. A task waits for its lock, or
 	// its handler waits while the task runs. Until and Elsewhere are as in [Wait].
 	Resource  string    `json:"resource,omitempty"`
 	Position  int       `json:"position,omitempty"`
@@ -123,22 +125,18 @@ type Verdict struct {
 type Orphan struct {
 	Task     Task   `json:"task"`
 	Resource string `json:"resource,omitempty"`
-	// Process names the process that has taken the task, alike for all of its tasks. It is empty if a
-	// server without a guard took the task.
+	// Process names the server that has taken the task, alike for all of its tasks. It is empty for a
+	// server without a guard.
 	Process string `json:"process,omitempty"`
-	// Orphaned says that no worker renews asynq's lease of the task. Otherwise a worker runs the
+	// Orphaned says that the lease of the task has ended. Otherwise a worker runs the
 	// task again, after Crashes.
 	Orphaned bool `json:"orphaned"`
 	// Crashes is how often a worker died with the task. The first Tolerated crashes use no retry.
 	Crashes   int       `json:"crashes"`
 	Tolerated int       `json:"tolerated"`
 	LeaseEnds time.Time `json:"lease_ends,omitzero"`
-	// Left says that the task is left to asynq, which runs or archives it about 90 s after its
-	// worker has died.
-	Left bool `json:"left_to_asynq,omitempty"`
-	// Unnamed says that the task is left to asynq as well, unless the servers' Resources name a
-	// resource of its kind. Its header names none, and [Config].Resources is empty.
-	Unnamed bool `json:"unnamed,omitempty"`
+	// UsesRetry says that this crash uses a retry, as the task has no resource, or has crashed too often.
+	UsesRetry bool `json:"uses_retry,omitempty"`
 }
 
 // A Lost is an active task that has lost its lock, and whose handler has not returned.
@@ -172,8 +170,8 @@ type Queue struct {
 	Active      int    `json:"active"`
 	Scheduled   int    `json:"scheduled"`
 	Aggregating int    `json:"aggregating,omitempty"`
-	// Waiting and Retrying are the two parts of asynq's retry set: tasks that were parked, and tasks
-	// that have failed. They are exact for up to 500 tasks, and else estimates from 500 of them.
+	// Waiting and Retrying are the two parts of asynq's retry set: tasks that wait for a lock, and others that come
+	// again. They are exact for up to 500 contended locks, and else estimates from 500 of them.
 	Waiting   int  `json:"waiting"`
 	Retrying  int  `json:"retrying"`
 	Estimated bool `json:"estimated,omitempty"`

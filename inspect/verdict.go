@@ -3,14 +3,8 @@ package inspect
 import (
 	"fmt"
 	"strings"
-	"time"
 
-	"github.com/sidingq/siding/internal/asynqredis"
-)
-
-const (
-	// sweeps is how soon the sweeper has handed off a lock that has become free.
-	sweeps = 2 * time.Second
+	"github.com/sidingq/siding/internal/taskredis"
 )
 
 // A judge finds the verdict of a task.
@@ -32,7 +26,7 @@ func (w *inquiry) verdict(x *exam, e *Explanation, links []*exam) Verdict {
 
 func (j judge) verdict() Verdict {
 	switch j.x.state {
-	case StatePending, StateWoken, StateWaiting, StateParked:
+	case StatePending, StateReady, StateWaiting, StateParked:
 		if v, stuck := j.queueStuck(); stuck {
 			return v
 		}
@@ -41,10 +35,8 @@ func (j judge) verdict() Verdict {
 	switch j.x.state {
 	case StatePending:
 		return j.pending()
-	case StateWoken:
-		return j.orUnguarded(j.woken())
-	case StateWaiting:
-		return j.orUnguarded(j.waiting())
+	case StateReady, StateWaiting:
+		return j.waiting()
 	case StateParked:
 		return j.parked()
 	case StateRunning, StateStarting, StateLost:
@@ -59,11 +51,8 @@ func (j judge) verdict() Verdict {
 // queueStuck is the verdict of a task whose queue no worker empties.
 func (j judge) queueStuck() (Verdict, bool) {
 	keeps := ""
-	if j.x.state == StateWaiting {
+	if j.x.waits() {
 		keeps = " The task keeps its position."
-	}
-	if j.x.state == StateWoken {
-		keeps = fmt.Sprintf(" Its reservation ends %s, and the next waiter gets the lock.", j.lockEnd())
 	}
 	switch {
 	case j.x.Paused:
@@ -95,7 +84,7 @@ func (j judge) pending() Verdict {
 	case j.x.Rank > 1:
 		v.Clears = fmt.Sprintf("A worker takes the task once those before it are taken, %d in all.", j.x.Rank-1)
 	default:
-		v.Clears = fmt.Sprintf("A worker takes the task once the tasks before it are taken, which are more than %d.", asynqredis.LookDepth)
+		v.Clears = fmt.Sprintf("A worker takes the task once the tasks before it are taken, which are more than %d.", taskredis.LookDepth)
 	}
 	if j.paused() {
 		v.Clears += " It then waits: " + j.pausedBy() + "."
@@ -120,24 +109,30 @@ func waitingNow(n int) string {
 	}
 }
 
-func (j judge) woken() Verdict {
-	return Verdict{
-		Wrong:  "No: the lock is reserved for the task." + j.history(),
-		Clears: fmt.Sprintf("The next free worker takes the task; without one the reservation ends %s, and the next waiter gets the lock.", j.lockEnd()),
-		Do:     fmt.Sprintf("Wait; `lockctl show %s` shows the reservation.", arg(j.x.resource)),
+// ready is the verdict of a task that could have its lock.
+func (j judge) ready() Verdict {
+	v := Verdict{
+		Wrong:  "No: the lock is free for the task." + j.history(),
+		Clears: "The next server of its queue with a free slot takes the task.",
+		Do:     fmt.Sprintf("Look again: `lockctl why %s`.", arg(j.x.ID)),
 	}
+	if d := j.x.lock.unserved(); d > 0 {
+		v.Trouble = true
+		v.Wrong = fmt.Sprintf("Yes: the lock has been free for the task for %s, and no server of the queue %s has taken it: all of their slots are in use, or go to tasks that came before.%s",
+			span(d), j.x.Queue, j.history())
+		v.Do = "Start more workers, or raise their concurrency; see what their tasks do: `lockctl ls`."
+	}
+	return v
 }
 
 func (j judge) parked() Verdict {
 	v := Verdict{
-		Wrong:  fmt.Sprintf("No: the task comes again by itself: %s.%s", strings.TrimSuffix(j.x.Message.LastError, "."), j.history()),
-		Clears: fmt.Sprintf("The task comes again %s, or up to 5 s later.", j.at(j.x.At)),
+		Wrong:  fmt.Sprintf("No: the task comes again by itself: %s.%s", strings.TrimSuffix(j.x.Sentence, "."), j.history()),
+		Clears: fmt.Sprintf("The task comes again %s, or up to a second later, and keeps its place.", j.at(j.x.At)),
 		Do:     fmt.Sprintf("Wait, or run it now: %s.", j.run()),
 	}
-	if j.x.elsewhere && j.x.reserved() {
-		v.Wrong = "No: the lock of the external store is held by somebody who is no task, or that store does not answer."
-		v.Clears = fmt.Sprintf("The task is the first, and asks again %s; later as long as the lock is busy there.", j.at(j.x.At))
-		v.Do = fmt.Sprintf("Find the holder in that store, or wait; `lockctl show %s` shows who waits here.", arg(j.x.resource))
+	if j.x.lock.elsewhere {
+		v.Do += " If the lock is busy in its store, find the holder there."
 	}
 	return v
 }
@@ -157,15 +152,11 @@ func (j judge) active() Verdict {
 	case j.x.state == StateLost:
 		return j.lost()
 	case j.x.state == StateStarting:
-		v := Verdict{
+		return Verdict{
 			Wrong:  "No: a worker has taken the task, and asks for its lock." + j.history(),
 			Clears: "Within a moment the task runs, or waits for its lock.",
 			Do:     fmt.Sprintf("Look again: `lockctl why %s`.", arg(j.x.ID)),
 		}
-		if j.x.patience > settling {
-			v.Clears = fmt.Sprintf("By its policy the worker waits for the lock, for %s at most; then the task waits without a worker.", span(j.x.patience))
-		}
-		return v
 	case j.e.Cycle:
 		return j.deadlock()
 	case len(j.e.Chain) > 0:
@@ -176,7 +167,7 @@ func (j judge) active() Verdict {
 		Clears: "It ends when its handler returns.",
 		Do:     fmt.Sprintf("Wait; `asynq task cancel %s` ends the attempt, which uses a retry.", arg(j.x.ID)),
 	}
-	if j.x.resource != "" && !j.x.elsewhere { // lockctl cannot release a lock of an external store
+	if j.x.resource != "" && !j.x.lock.elsewhere { // lockctl cannot release a lock of an external store
 		v.Do = fmt.Sprintf("Wait; `lockctl release %s` takes its lock, which uses no retry: the task runs again.", arg(j.x.resource))
 	}
 	if !j.e.Deadline.IsZero() {
@@ -207,7 +198,7 @@ func (j judge) lost() Verdict {
 // takenFrom reports whether an operator was the last to release the lock, and took it from this task.
 func (j judge) takenFrom() bool {
 	r := j.x.lock.Revoked
-	return r != nil && asynqredis.IsHolder(j.x.Message.Kind, j.x.ID, r.Holder)
+	return r != nil && isHolder(j.x.Message, r.Holder)
 }
 
 // atRest is the verdict of a task that no worker should have now.
@@ -227,7 +218,7 @@ func (j judge) atRest() Verdict {
 			Do:      fmt.Sprintf("Mend the cause, then run it now: %s.", j.run()),
 		}
 	case StateArchived:
-		reason := strings.TrimSuffix(j.x.Message.LastError, ".")
+		reason := strings.TrimSuffix(j.x.Sentence, ".")
 		if reason == "" {
 			reason = "an operator has archived it"
 		}

@@ -6,30 +6,25 @@ import (
 	"time"
 )
 
-// waiting is the verdict of a task in a wait queue, or of one that has lost its position there.
+// waiting is the verdict of a task that waits for its lock.
 func (j judge) waiting() Verdict {
 	l := j.e.Lock
-	if j.guarded == 0 {
+	switch {
+	case j.guarded == 0:
 		return Verdict{
 			Trouble: true,
-			Wrong:   fmt.Sprintf("Yes: no server of the queue %s has a guard, so nobody hands off a lock that expires.", j.x.Queue),
-			Clears:  fmt.Sprintf("When the holder releases the lock; without that the task comes by itself %s.", j.at(j.x.At)),
+			Wrong:   fmt.Sprintf("Yes: no server of the queue %s has a guard, so none takes tasks that wait for their locks.", j.x.Queue),
+			Clears:  "Not before a guarded server of that queue starts. The task keeps its position.",
 			Do:      fmt.Sprintf("Start a guarded worker of %s; `lockctl show %s` shows the holder.", quoted(j.x.Queue), arg(j.x.resource)),
 		}
-	}
-	if j.x.lock.Position == 0 && !j.x.lock.IsPaused {
+	case j.guarded < j.all:
+		return j.unguarded()
+	case j.x.lock.Position == 0:
 		return Verdict{
 			Trouble: true,
-			Wrong:   "Yes: the task has lost its position in the wait queue, as after a failover.",
-			Clears:  fmt.Sprintf("The sweeper queues it again at its old position; without that it comes by itself %s.", j.at(j.x.At)),
+			Wrong:   "Yes: the task has lost its position, as after an eviction or a failover.",
+			Clears:  "A server puts it back, at its old position, when it comes upon it: within a minute, or later if many tasks wait.",
 			Do:      fmt.Sprintf("Look again: `lockctl why %s`.", arg(j.x.ID)),
-		}
-	}
-	if j.x.lock.IsPaused {
-		return Verdict{
-			Wrong:  fmt.Sprintf("No: the queue %s was paused, and is resumed.", j.x.Queue),
-			Clears: fmt.Sprintf("The sweeper queues the task again at its old position within %s.", span(sweepsAll)),
-			Do:     fmt.Sprintf("Look again: `lockctl why %s`.", arg(j.x.ID)),
 		}
 	}
 	if v, ok := j.limited(l); ok {
@@ -39,15 +34,29 @@ func (j judge) waiting() Verdict {
 	case Foreign:
 		return j.behindForeign(l)
 	case Reserved:
-		return j.behindReserved(l)
+		return Verdict{
+			Wrong:  "No: the lock is reserved for a goroutine that came before.",
+			Clears: fmt.Sprintf("That goroutine takes it, or its reservation ends %s, and the next waiter gets the lock.%s", j.lockEnd(), j.before()),
+			Do:     fmt.Sprintf("Wait; `lockctl show %s` shows the reservation.", arg(j.x.resource)),
+		}
 	case Held, Revoked:
 		return j.behindHolder(l)
-	default:
+	case Free:
+	}
+	if j.x.state == StateReady {
+		return j.ready()
+	}
+	if j.x.lock.elsewhere {
 		return Verdict{
-			Wrong:  "No: the lock has just become free.",
-			Clears: fmt.Sprintf("The sweeper hands the lock off to the first waiter within %s.%s", span(sweeps), j.before()),
-			Do:     fmt.Sprintf("Look again: `lockctl why %s`.", arg(j.x.ID)),
+			Wrong:  "No: the first of the queue did not get the lock from its store: " + strings.TrimSuffix(j.e.LastError, ".") + "." + j.history(),
+			Clears: "It asks again about once a second, and keeps its place." + j.before(),
+			Do:     "Wait; if the lock is busy in its store, find the holder there.",
 		}
+	}
+	return Verdict{
+		Wrong:  "No: the lock is free for those who came before.",
+		Clears: "The first waiter gets the lock as soon as a server of its queue has a free slot, or at its next look at the lock." + j.before(),
+		Do:     fmt.Sprintf("Look again: `lockctl why %s`.", arg(j.x.ID)),
 	}
 }
 
@@ -65,18 +74,6 @@ func (j judge) unguarded() Verdict {
 	}
 }
 
-// orUnguarded is a verdict, or that of unguarded if nothing else is wrong: the task comes to any server
-// of the queue once it is woken.
-func (j judge) orUnguarded(v Verdict) Verdict {
-	if v.Trouble || j.guarded == j.all {
-		return v
-	}
-	return j.unguarded()
-}
-
-// sweepsAll is how soon the sweeper has found waiters of a queue that is resumed.
-const sweepsAll = 6 * time.Second
-
 // before says how many come first.
 func (j judge) before() string {
 	switch n := j.x.lock.Position; n {
@@ -92,56 +89,16 @@ func (j judge) before() string {
 func (j judge) behindForeign(l *Lock) Verdict {
 	v := Verdict{
 		Wrong:  fmt.Sprintf("No fault is known: a program that is not Siding's holds %s.", j.x.resource),
-		Clears: fmt.Sprintf("Unless that program renews the lock, it expires %s; the first waiter is woken within %s.%s", j.lockEnd(), span(sweeps), j.before()),
+		Clears: fmt.Sprintf("Unless that program renews the lock, it expires %s; the first waiter gets the lock then.%s", j.lockEnd(), j.before()),
 		Do:     fmt.Sprintf("Wait, or ask who runs that program; `lockctl release %s` takes the lock from it while it works.", arg(j.x.resource)),
 	}
 	if l.Endless {
 		v.Trouble = true
 		v.Wrong = fmt.Sprintf("Yes: a program that is not Siding's holds %s without a TTL.", j.x.resource)
-		v.Clears = fmt.Sprintf("Not by itself: only that program ends its lock; the first waiter is woken within %s after that.%s", span(sweeps), j.before())
+		v.Clears = fmt.Sprintf("Not by itself: only that program ends its lock; the first waiter gets it within a second after that.%s", j.before())
 		v.Do = fmt.Sprintf("Ask who runs that program; if it is gone: `lockctl release %s`.", arg(j.x.resource))
 	}
 	return v
-}
-
-// behindReserved is the verdict of a task behind one for which the lock is reserved.
-func (j judge) behindReserved(l *Lock) Verdict {
-	show := fmt.Sprintf("Wait; `lockctl show %s` shows the reservation.", arg(j.x.resource))
-	expires := fmt.Sprintf("The reservation ends %s, and the next waiter gets the lock within %s.%s", j.lockEnd(), span(sweeps), j.before())
-	if l.Task == nil || len(j.links) == 0 || j.links[0] == nil {
-		who := "a waiter that is no task"
-		if l.Task != nil {
-			who = "the task " + l.Task.ID + ", which is gone"
-		}
-		return Verdict{Wrong: fmt.Sprintf("No: the lock is reserved for %s.", who), Clears: expires, Do: show}
-	}
-	h := j.links[0]
-	name := named(h)
-	all, _ := serving(j.servers, h.Queue)
-	why := fmt.Sprintf("`lockctl why %s` explains that one.", arg(h.ID))
-	switch {
-	case h.state == StateParked && j.x.elsewhere:
-		return Verdict{
-			Wrong:  fmt.Sprintf("No: the lock of the external store is held by somebody who is no task, or that store does not answer; %s is the first and asks.", name),
-			Clears: fmt.Sprintf("%s asks again %s; once the lock is free there, it goes on.%s", capital(name), j.at(h.At), j.before()),
-			Do:     "Find the holder in that store, or wait; " + why,
-		}
-	case h.Paused:
-		return Verdict{
-			Trouble: true, Wrong: fmt.Sprintf("Yes: the lock is reserved for %s, whose queue %s is paused.", name, h.Queue), Clears: expires,
-			Do: fmt.Sprintf("Wait, or resume that queue: `asynq queue unpause %s`.", arg(h.Queue)),
-		}
-	case all == 0:
-		return Verdict{
-			Trouble: true, Wrong: fmt.Sprintf("Yes: the lock is reserved for %s, whose queue %s no server serves.", name, h.Queue), Clears: expires,
-			Do: fmt.Sprintf("Wait, or start a worker that serves %s; %s.", quoted(h.Queue), whileAway),
-		}
-	}
-	return Verdict{
-		Wrong:  fmt.Sprintf("No: the lock is reserved for %s, which waits for a free worker.", name),
-		Clears: fmt.Sprintf("A worker takes that task, or its reservation ends %s.%s", j.lockEnd(), j.before()),
-		Do:     "Wait, or start more workers; " + why,
-	}
 }
 
 // behindHolder is the verdict of a task behind one that holds the lock.
@@ -162,55 +119,34 @@ func (j judge) behindHolder(l *Lock) Verdict {
 		v := Verdict{
 			Trouble: true,
 			Wrong:   fmt.Sprintf("Yes: the worker of the holder, %s, is dead or cut off from Redis, and Redis cannot tell which.", name),
-			Clears:  fmt.Sprintf("The lock expires %s, and the first waiter is woken within %s.%s", j.lockEnd(), span(sweeps), j.before()),
-			Do:      "Wait, as the holder may still trust its lease; see whether that worker lives.",
+			Clears:  fmt.Sprintf("The lock expires %s.%s", j.lockEnd(), j.before()),
+			Do:      "Wait, as the holder may still trust its lock; see whether that worker lives.",
 		}
 		if h != nil && h.State == "active" {
 			v.Clears += j.there() + " " + j.runsAgain(h, "the task of the holder")
 		}
 		return v
-	case link.State == StateWaiting:
-		return j.behindWaiting(name)
 	case link.Resource != "":
 		return j.handlerWaits(fmt.Sprintf("%s holds %s, and itself waits", name, j.x.resource))
 	}
 	v := Verdict{
 		Wrong:  fmt.Sprintf("No: %s.", j.holding(name, l)),
-		Clears: fmt.Sprintf("When the holder ends, the first waiter is woken at once.%s", j.before()),
-		Do:     fmt.Sprintf("Wait; `lockctl show %s` shows the wait queue.", arg(j.x.resource)),
+		Clears: fmt.Sprintf("When the holder ends, the first waiter gets the lock at once.%s", j.before()),
+		Do:     fmt.Sprintf("Wait; `lockctl show %s` shows who waits.", arg(j.x.resource)),
 	}
-	if link.Task != nil && j.x.elsewhere { // lockctl cannot release a lock of an external store
+	if link.Task != nil && j.x.lock.elsewhere { // lockctl cannot release a lock of an external store
 		v.Do = fmt.Sprintf("Wait; `lockctl why %s` explains the holder.", arg(link.Task.ID))
 	} else if link.Task != nil {
 		v.Do = fmt.Sprintf("Wait; `lockctl why %s` explains the holder, and `lockctl release %s` takes the lock from it.", arg(link.Task.ID), arg(j.x.resource))
 	}
 	if l.State == Revoked {
 		v.Wrong = fmt.Sprintf("No: an operator takes %s from %s.", j.x.resource, name)
-		v.Clears = fmt.Sprintf("The first waiter is woken when the holder returns, and %s at the latest.%s", j.lockEnd(), j.before())
+		v.Clears = fmt.Sprintf("The first waiter gets the lock when the holder returns, and %s at the latest.%s", j.lockEnd(), j.before())
 		v.Do = fmt.Sprintf("Wait; `lockctl show %s` says who took the lock, and why.", arg(j.x.resource))
 	}
 	if l.Endless {
 		v.Trouble, v.Wrong = true, fmt.Sprintf("Yes: the lock of %s, which %s holds, has no TTL.", j.x.resource, name)
 		v.Do = fmt.Sprintf("If that holder is gone, release the lock: `lockctl release %s`.", arg(j.x.resource))
-	}
-	return v
-}
-
-// behindWaiting is the verdict of a task whose holder waits itself.
-func (j judge) behindWaiting(name string) Verdict {
-	last := j.e.Chain[len(j.e.Chain)-1]
-	at := "`lockctl show " + arg(j.e.Chain[0].Resource) + "`"
-	if last.Task != nil {
-		at = "`lockctl why " + arg(last.Task.ID) + "`"
-	}
-	v := Verdict{
-		Wrong:  fmt.Sprintf("No: %s holds %s, and itself waits for %s.", name, j.x.resource, j.e.Chain[0].Resource),
-		Clears: fmt.Sprintf("When %s at the end of the chain ends, or this lock expires %s.%s", linkName(last), j.lockEnd(), j.before()),
-		Do:     fmt.Sprintf("Begin at the end of the chain: %s.", at),
-	}
-	if last.Gone {
-		v.Trouble = true
-		v.Wrong = fmt.Sprintf("Yes: at the end of the chain, the worker of %s is dead or cut off from Redis.", linkName(last))
 	}
 	return v
 }
@@ -264,7 +200,7 @@ func (j judge) deadlock() Verdict {
 		if !l.Until.IsZero() && (until.IsZero() || l.Until.Before(until)) {
 			until = l.Until
 		}
-		expires = expires || l.State == StateWaiting // nobody renews the lock of a parked task
+		expires = expires || l.State == StateWaiting // nobody renews the lock of a task that waits
 	}
 	v := Verdict{
 		Trouble: true,
@@ -277,7 +213,7 @@ func (j judge) deadlock() Verdict {
 	if begin == last {
 		first = "The wait"
 		v.Wrong = fmt.Sprintf("Yes: a deadlock, as %s waits for a lock that it holds itself: %s.", linkName(j.e.Chain[last]), j.lockOf(last))
-		v.Do = fmt.Sprintf("Release the lock: `lockctl release %s`. Have the handler ask with the Locker of its guard, and with lock.Options.Reentrant.", arg(j.lockOf(last)))
+		v.Do = fmt.Sprintf("Release the lock: `lockctl release %s`. Have the handler ask with the Locker of its server, and with lock.Options.Reentrant.", arg(j.lockOf(last)))
 	}
 	switch {
 	case expires:
@@ -301,7 +237,7 @@ func inQueue(l Link) string {
 	if l.Position == 0 {
 		return ""
 	}
-	return fmt.Sprintf(", in position %d of its wait queue", l.Position)
+	return fmt.Sprintf(", in position %d", l.Position)
 }
 
 func linkName(l Link) string {
@@ -318,8 +254,6 @@ func (j judge) holding(name string, l *Lock) string {
 	}
 	return fmt.Sprintf("%s has held %s since %s", name, j.x.resource, j.clock(l.Since))
 }
-
-func named(x *exam) string { return "the task " + x.ID }
 
 func capital(s string) string {
 	if s == "" {

@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/sidingq/siding/internal/asynqredis"
-	"github.com/sidingq/siding/internal/redisstore"
+	"github.com/sidingq/siding/internal/lockredis"
+	"github.com/sidingq/siding/internal/taskredis"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -22,16 +22,16 @@ const mostLinks = 10
 // Why reads the parts of an explanation one after the other. If the task moves meanwhile, they may not
 // fit together.
 func (i *Inspector) Why(ctx context.Context, queue, id string) (Explanation, error) {
-	queues, err := asynqredis.Queues(ctx, i.rdb)
+	f, err := i.listQueues(ctx)
 	if err != nil {
-		return Explanation{}, fmt.Errorf("inspect: %w", err)
+		return Explanation{}, err
 	}
-	w := &inquiry{Inspector: i, fleet: fleet{queues: queues}}
-	in := queues
+	w := &inquiry{Inspector: i, fleet: f}
+	in := f.queues
 	if queue != "" {
 		in = []string{queue}
 	}
-	found, err := asynqredis.LookTask(ctx, i.rdb, in, id)
+	found, err := taskredis.LookTask(ctx, i.rdb, in, id)
 	if err != nil {
 		return Explanation{}, fmt.Errorf("inspect: %w", err)
 	}
@@ -39,12 +39,12 @@ func (i *Inspector) Why(ctx context.Context, queue, id string) (Explanation, err
 	case len(found) == 0 && queue != "":
 		return Explanation{}, fmt.Errorf("%w: %s in queue %s", ErrUnknownTask, id, queue)
 	case len(found) == 0:
-		return Explanation{}, fmt.Errorf("%w: %s in any of %d queues", ErrUnknownTask, id, len(queues))
+		return Explanation{}, fmt.Errorf("%w: %s in any of %d queues", ErrUnknownTask, id, len(f.queues))
 	}
-	if w.servers, err = asynqredis.Servers(ctx, i.rdb); err != nil {
+	if w.servers, err = taskredis.Servers(ctx, i.rdb); err != nil {
 		return Explanation{}, fmt.Errorf("inspect: %w", err)
 	}
-	x, err := w.examine(ctx, found[0])
+	x, err := w.examine(ctx, &found[0])
 	if err == nil && x.resource != "" && !x.finished() {
 		err = w.findLimit(ctx, x)
 	}
@@ -70,22 +70,16 @@ type inquiry struct {
 }
 
 // examine finds out what a task does.
-func (w *inquiry) examine(ctx context.Context, t asynqredis.TaskLook) (*exam, error) {
-	x := &exam{TaskLook: t, guarded: true, resource: w.resourceOf(t.Message.Kind, t.Payload, t.Message.Headers)}
-	if resource, _, ok := w.resourceOfKey(t.Lock); ok && t.Lock != "" {
-		x.resource = resource // a task waits for the lock that it was parked for
-	}
+func (w *inquiry) examine(ctx context.Context, t *taskredis.TaskLook) (*exam, error) {
+	x := &exam{TaskLook: t, guarded: true, resource: w.resourceOf(t.Lock, t.Message)}
 	if x.resource != "" {
 		var err error
-		if x.lock, x.elsewhere, err = w.look(ctx, x.resource, redisstore.LookAt{Waiter: x.waiter()}); err != nil {
+		if x.lock, err = w.look(ctx, w.queues, x.resource, lockredis.LookAt{Queue: t.Queue, Waiter: t.ID}); err != nil {
 			return nil, err
 		}
-		if own, ok := permitOf(x.lock, t.Message.Kind, t.ID, x.waiter()); ok {
-			x.lock = x.lock.Of(own)
-		}
+		x.lock.own(x.Message, "")
 	}
 	if t.State == "active" {
-		x.patience = w.patienceOf(t.Message.Kind, t.Message.Headers)
 		if err := w.findWorker(ctx, x); err != nil {
 			return nil, err
 		}
@@ -94,25 +88,9 @@ func (w *inquiry) examine(ctx context.Context, t asynqredis.TaskLook) (*exam, er
 	return x, nil
 }
 
-// patienceOf returns for how long the worker of a task may wait for the lock, by the policy of the task, or
-// else of its kind. In the wait queue that worker is a goroutine, whose name does not tell the task.
-func (i *Inspector) patienceOf(kind string, headers map[string]string) time.Duration {
-	p := i.cfg.Policies[kind]
-	if text := headers[queue.HeaderPolicy]; text != "" {
-		var err error
-		if p, err = queue.ParsePolicy(text); err != nil {
-			return 0 // the guard archives such a task
-		}
-	}
-	if p.OnBusy != queue.OnBusyWait {
-		return 0
-	}
-	return p.Wait
-}
-
 // findWorker finds the worker of an active task.
 func (w *inquiry) findWorker(ctx context.Context, x *exam) error {
-	worker, ok, err := asynqredis.WorkerOf(ctx, w.rdb, w.servers, x.Queue, x.ID)
+	worker, ok, err := taskredis.WorkerOf(ctx, w.rdb, w.servers, x.Queue, x.ID)
 	if err != nil {
 		return fmt.Errorf("inspect: %w", err)
 	}
@@ -130,13 +108,14 @@ func (w *inquiry) findWorker(ctx context.Context, x *exam) error {
 
 // findLimit finds out what limits the lock of a task.
 func (w *inquiry) findLimit(ctx context.Context, x *exam) (err error) {
-	if x.limit, err = w.limit(ctx, x.resource); err != nil || !x.waits() {
+	if x.limit, err = w.limit(ctx, x.resource); err != nil || len(x.limit.rates()) == 0 || !x.waits() {
 		return err
 	}
-	key := w.key(place{x.resource, x.elsewhere})
-	if x.next, x.rated, err = redisstore.NextStart(ctx, w.rdb, key, x.limit.rates()); err != nil {
+	looked, err := lockredis.Look(ctx, w.rdb, []lockredis.LookAt{{Key: w.key(x.lock.spot), Rates: x.limit.rates()}})
+	if err != nil {
 		return fmt.Errorf("inspect: %w", err)
 	}
+	x.next = looked[0].Next
 	return nil
 }
 
@@ -144,19 +123,19 @@ func (w *inquiry) findLimit(ctx context.Context, x *exam) (err error) {
 func (w *inquiry) explanation(x *exam) Explanation {
 	m := x.Message
 	e := Explanation{
-		Task: Task{Queue: x.Queue, ID: x.ID, Kind: m.Kind}, State: x.state, Resource: x.resource,
+		Task: Task{Queue: x.Queue, ID: x.ID, Kind: m.Type}, State: x.state, Resource: x.resource,
 		Worker: x.worker, Started: utc(x.started), LeaseEnds: utc(x.Lease), Paused: x.Paused,
-		Retried: m.Retried, Retries: m.Retries, Refusals: x.Parks, Crashes: x.Crashes, Tolerated: w.tolerated(), Losses: x.Losses,
-		LastError: m.LastError, Failure: m.LastError, FailedAt: utc(unix(m.FailedAt)), Deadline: utc(m.Deadline()),
+		Retried: m.Retried, Retries: m.Retry, Refusals: x.Parks, Crashes: x.Crashes, Tolerated: w.tolerated(), Losses: x.Losses,
+		LastError: x.Sentence, Failure: m.ErrorMsg, FailedAt: utc(unix(m.LastFailedAt)), Deadline: utc(unix(m.Deadline)),
 	}
-	if m.Waited {
-		e.Failure = m.Failure
+	if x.state == StateParked {
+		e.Failure = "" // the error is not of its own
 	}
 	e.Priority, e.Policy = priorityOf(m), m.Headers[queue.HeaderPolicy]
 	e.Servers, _ = serving(w.servers, x.Queue)
 	if x.resource != "" && !x.finished() {
-		l := lockOf(x.resource, x.lock, x.elsewhere)
-		l.Limit = x.limit
+		l := w.lockOf(&x.lock)
+		l.Limit, l.Rated = x.limit, x.lock.Rated
 		for n := range l.Permits {
 			l.Permits[n].Gone = l.Permits[n].State != Reserved && !w.lives(l.Permits[n].Worker)
 			l.Gone = l.Gone || l.Permits[n].Gone
@@ -166,18 +145,18 @@ func (w *inquiry) explanation(x *exam) Explanation {
 		}
 		e.Lock, e.Position = &l, x.lock.Position
 	}
-	switch ticket := max(x.Ticket, x.lock.HasTicket); {
-	case ticket > 0:
-		e.Since = utc(time.UnixMicro(ticket).Add(time.Duration(e.Priority) * asynqredis.Advance))
+	switch {
+	case x.Ticket > 0 && x.resource != "" && x.State != "active":
+		e.Since = utc(time.UnixMicro(x.Ticket).Add(time.Duration(e.Priority) * taskredis.HeadStart))
 		e.Waited = Duration(max(0, x.Now.Sub(e.Since)))
-	case x.State == "pending" && !x.Came.IsZero():
+	case x.State == "pending" && x.Came.Unix() > 0:
 		e.Since = utc(x.Came)
 		e.Waited = Duration(max(0, x.Now.Sub(e.Since)))
 	}
 	switch x.State {
 	case "pending":
 		if e.Pending = x.Rank; x.Rank == 0 {
-			e.PendingMore = asynqredis.LookDepth
+			e.PendingMore = taskredis.LookDepth
 		}
 	case "retry", "scheduled":
 		e.Next = utc(x.At)
@@ -186,7 +165,7 @@ func (w *inquiry) explanation(x *exam) Explanation {
 }
 
 // priorityOf returns the priority of a task, 0 if it has none or one that cannot be read.
-func priorityOf(m asynqredis.Message) int {
+func priorityOf(m *taskredis.Message) int {
 	level, err := strconv.Atoi(m.Headers[queue.HeaderPriority])
 	if err != nil || level < 0 || level > queue.MaxPriority {
 		return 0
@@ -199,20 +178,20 @@ func priorityOf(m asynqredis.Message) int {
 func (w *inquiry) chain(ctx context.Context, x *exam, e *Explanation) (links []*exam, _ error) {
 	var seen []string // locks
 	for at := x.want(); at != nil && len(e.Chain) < mostLinks; {
-		l := lockOf(at.resource, at.lock, at.elsewhere)
+		l := w.lockOf(&at.sight)
 		if l.State == Free || at.reserved() || len(l.Permits) > 0 && l.State != Foreign {
 			break // nobody has it, or several may
 		}
-		link := Link{Holder: l.Holder, Task: l.Task, Worker: l.Worker}
-		holder, err := w.holder(ctx, at.queue, l)
+		link := Link{Holder: l.Holder, Worker: l.Worker}
+		holder, err := w.holder(ctx, l)
 		if err != nil {
 			return nil, err
 		}
 		if holder != nil {
-			link.Task = &Task{Queue: holder.Queue, ID: holder.ID, Kind: holder.Message.Kind}
-			link.State, link.Gone = holder.state, holder.gone || l.Leased() && !w.lives(l.Worker)
+			link.Task = &Task{Queue: holder.Queue, ID: holder.ID, Kind: holder.Message.Type}
+			link.State, link.Gone = holder.state, holder.gone || !w.lives(l.Worker)
 		}
-		seen = append(seen, w.key(place{at.resource, at.elsewhere}))
+		seen = append(seen, w.key(at.spot))
 		var waits []Wait
 		if at, waits, err = w.behind(ctx, at, holder, &link, seen); err != nil {
 			return nil, err
@@ -221,7 +200,7 @@ func (w *inquiry) chain(ctx context.Context, x *exam, e *Explanation) (links []*
 			e.Lock.Task, e.Lock.Gone, e.Lock.Waits = link.Task, link.Gone, waits
 		}
 		e.Chain, links = append(e.Chain, link), append(links, holder)
-		if at != nil && slices.Contains(seen, w.key(place{at.resource, at.elsewhere})) {
+		if at != nil && slices.Contains(seen, w.key(at.spot)) {
 			e.Cycle = true
 			break
 		}
@@ -232,26 +211,16 @@ func (w *inquiry) chain(ctx context.Context, x *exam, e *Explanation) (links []*
 	return links, nil
 }
 
-// holder examines the task that holds the lock of l, or for which that lock is reserved. queue is that of
-// a task which waits for the lock, or "". It returns nil if there is no such task.
-func (w *inquiry) holder(ctx context.Context, queue string, l Lock) (*exam, error) {
-	named, queues := l.Task, w.queues
-	if l.Leased() {
-		named, _ = parseHolder(l.Holder)
-		if queue != "" { // as a rule that of the waiter has the holder, too
-			queues = append([]string{queue}, queues...)
-		}
-	} else if named != nil {
-		queues = []string{named.Queue}
-	}
-	if named == nil {
+// holder examines the task that holds the lock of l. It returns nil if there is no such task.
+func (w *inquiry) holder(ctx context.Context, l Lock) (*exam, error) {
+	if !l.Leased() {
 		return nil, nil //nolint:nilnil // no task, and no error
 	}
-	t, err := w.find(ctx, queues, *named)
+	t, err := w.findHolder(ctx, w.queues, l.Holder)
 	if err != nil || t == nil {
 		return nil, err
 	}
-	return w.examine(ctx, *t)
+	return w.examine(ctx, t)
 }
 
 // unix returns the time of so many seconds, zero for none.

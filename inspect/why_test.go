@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -58,8 +57,8 @@ var states = map[string]struct {
 				if e.Lock.State != inspect.Held || e.Lock.Task == nil || *e.Lock.Task != e.Task || e.Lock.Left <= 0 || e.Lock.Fence == 0 {
 					t.Errorf("want the lock held by the task, have %+v", e.Lock)
 				}
-				if left := time.Until(e.LeaseEnds); left < 18*time.Second || left > 31*time.Second {
-					t.Errorf("want asynq's lease, have one for %v", left)
+				if left := time.Until(e.LeaseEnds); left < 8*time.Second || left > 16*time.Second {
+					t.Errorf("want its lease, have one for %v", left)
 				}
 			},
 		},
@@ -99,11 +98,11 @@ var states = map[string]struct {
 		},
 		want{
 			state: inspect.StateWaiting, position: 1, chain: 1, wrong: []string{"No: the task {H} on ", " has held {R} since "},
-			clears: []string{"When the holder ends, the first waiter is woken at once. This task is the first."},
+			clears: []string{"When the holder ends, the first waiter gets the lock at once. This task is the first."},
 			do:     []string{"`lockctl why {H}`"},
 			check: func(t *testing.T, b *bed, e inspect.Explanation) {
 				t.Helper()
-				if e.Refusals != 1 || e.Waited <= 0 || time.Until(e.Next) < 59*time.Minute || !strings.HasPrefix(e.LastError, "waiting for "+b.resource) || e.Failure != "" {
+				if e.Refusals != 1 || e.Waited <= 0 || time.Until(e.Next) < 59*time.Minute || !strings.HasPrefix(e.LastError, "waits for "+b.resource) || e.Failure != "" {
 					t.Errorf("want one refusal, a wait and a fallback time, have %+v", e)
 				}
 				l := e.Chain[0]
@@ -143,76 +142,70 @@ var states = map[string]struct {
 			},
 		},
 	},
-	"woken": {
+	"ready, and no slot is free": {
 		func(t *testing.T, b *bed) (string, string) {
 			t.Helper()
-			release := b.holder(t)
-			b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Concurrency: 1}})
-			id := b.waiting(t, 1, 1)[0]
+			return b.ready(t, 1)[0], ""
+		},
+		want{
+			state: inspect.StateReady, position: 1, trouble: true, wrong: []string{"Yes: the lock has been free for the task for ", "no server of the queue {Q} has taken it"},
+			clears: []string{"The next server of its queue with a free slot"}, do: []string{"Start more workers"},
+			check: func(t *testing.T, _ *bed, e inspect.Explanation) {
+				t.Helper()
+				if e.Lock.State != inspect.Free || e.Lock.Unserved < inspect.Duration(3*time.Second) || e.Lock.Ready.IsZero() {
+					t.Errorf("want a free lock that nobody takes, have %+v", e.Lock)
+				}
+			},
+		},
+	},
+	"behind a ready one": {
+		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
+			return b.ready(t, 2)[1], ""
+		},
+		want{
+			state: inspect.StateWaiting, position: 2, wrong: []string{"No: the lock is free for those who came before."},
+			clears: []string{"The first waiter gets the lock as soon as", "This task is the second."}, do: []string{"`lockctl why {ID}`"},
+		},
+	},
+	"orphaned, without a resource": {
+		func(t *testing.T, b *bed) (string, string) {
+			t.Helper()
+			b.serve(t, unrecovered)
 			b.hold(7)
-			b.enqueue(t, note{7})
+			id := b.enqueue(t, note{7})
 			b.awaitRun(t, 7)
-			release()
-			b.awaitWhy(t, id, inspect.StateWoken)
-			poll.Eventually(t, "the task to be pending", func() bool { return b.rdb.LLen(t.Context(), b.key("pending")).Val() == 1 })
+			b.silence(t, id)
 			return id, ""
 		},
 		want{
-			state: inspect.StateWoken, wrong: []string{"No: the lock is reserved for the task."},
-			clears: []string{"The next free worker takes the task", "the reservation ends at "}, do: []string{"`lockctl show {R}`"},
-			check: func(t *testing.T, _ *bed, e inspect.Explanation) {
-				t.Helper()
-				if e.Lock.State != inspect.Reserved || e.Lock.Task.ID != e.Task.ID || e.Pending != 1 {
-					t.Errorf("want the first of pending, with a reservation, have %+v", e)
-				}
-			},
+			state: inspect.StateOrphaned, trouble: true, wrong: []string{"dead or cut off"}, do: []string{"see whether that worker lives"},
+			clears: []string{"The task uses a retry by "},
 		},
 	},
-	"behind a woken one": {
+	"lock elsewhere, busy there": {
 		func(t *testing.T, b *bed) (string, string) {
 			t.Helper()
-			release := b.holder(t)
-			b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Concurrency: 1}})
-			ids := b.waiting(t, 1, 2)
-			b.hold(7)
-			b.enqueue(t, note{7})
-			b.awaitRun(t, 7)
-			release()
-			b.awaitWhy(t, ids[0], inspect.StateWoken)
-			return ids[1], ids[0]
+			memory := locktest.NewMemory()
+			b.holdIn(t, memory)
+			b.serve(t, queue.ServerConfig{Store: memory})
+			return b.job(t, 1), ""
 		},
 		want{
-			state: inspect.StateWaiting, position: 1, chain: 1, wrong: []string{"No: the lock is reserved for the task {H}, which waits for a free worker"},
-			clears: []string{"A worker takes that task, or its reservation ends at "}, do: []string{"`lockctl why {H}`"},
-			check: func(t *testing.T, _ *bed, e inspect.Explanation) {
-				t.Helper()
-				if e.Chain[0].State != inspect.StateWoken {
-					t.Errorf("want a woken one, have %+v", e.Chain[0])
-				}
-			},
+			state: inspect.StateWaiting, position: 1, wrong: []string{"did not get the lock from its store: "}, clears: []string{"asks again about once a second"},
+			do: []string{"find the holder there"},
 		},
 	},
-	"behind a woken one of a paused queue": {
+	"parked": {
 		func(t *testing.T, b *bed) (string, string) {
 			t.Helper()
-			release := b.holder(t)
-			b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Concurrency: 1, Queues: map[string]int{b.queue: 1, b.queue + ".b": 1}}})
-			first := b.waiting(t, 1, 1)[0]
-			second := b.enqueue(t, job{b.resource, 2}, queue.Options{Queue: b.queue + ".b"})
-			poll.Eventually(t, "two waiters", func() bool { return b.waiters(t) == 2 })
-			b.hold(7)
-			b.enqueue(t, note{7})
-			b.awaitRun(t, 7)
-			release()
-			b.awaitWhy(t, first, inspect.StateWoken)
-			// The lock is reserved for the first before the first is woken. A pause in between would drop it.
-			poll.Eventually(t, "the first out of the wait queue", func() bool { return b.waiters(t) == 1 })
-			b.pause(t)
-			return second, first
+			b.serve(t, queue.ServerConfig{})
+			b.inner[1] = func(context.Context) error { return fmt.Errorf("the second: %w", lock.ErrBusy) }
+			return b.job(t, 1), ""
 		},
 		want{
-			state: inspect.StateWaiting, position: 1, chain: 1, trouble: true, wrong: []string{"reserved for the task {H}, whose queue {Q} is paused"},
-			clears: []string{"The reservation ends at "}, do: []string{"`asynq queue unpause {Q}`"},
+			state: inspect.StateParked, wrong: []string{"No: the task comes again by itself: the second: "},
+			clears: []string{"The task comes again at "}, do: []string{"`asynq task run --queue={Q} --id={ID}`"},
 		},
 	},
 	"own back-off": {
@@ -265,10 +258,9 @@ var states = map[string]struct {
 			state: inspect.StateWaiting, position: 2, chain: 1, trouble: true,
 			wrong: []string{"the worker of the holder, the task {H} on ", "is dead or cut off from Redis, and Redis cannot tell which"},
 			clears: []string{
-				"The lock expires at ", "the first waiter is woken within 2.0 s. This task is the second.", "The task of the holder is requeued by ",
-				"as crash 1 of 3",
+				"The lock expires at ", "This task is the second.", "The task of the holder is the first for its lock again by ", "as crash 1 of 3",
 			},
-			do: []string{"Wait, as the holder may still trust its lease"},
+			do: []string{"Wait, as the holder may still trust its lock"},
 			check: func(t *testing.T, _ *bed, e inspect.Explanation) {
 				t.Helper()
 				if !e.Lock.Gone || !e.Chain[0].Gone || e.Chain[0].State != inspect.StateOrphaned {
@@ -287,50 +279,7 @@ var states = map[string]struct {
 		},
 		want{
 			state: inspect.StateOrphaned, trouble: true, wrong: []string{"Yes: its worker ", "dead or cut off"},
-			clears: []string{"The lock expires at ", "The task is requeued by ", "as crash 1 of 3 that use no retry"}, do: []string{"Wait, as the worker may still trust its lease"},
-		},
-	},
-	"orphaned, with no resource in the header": {
-		func(t *testing.T, b *bed) (string, string) {
-			t.Helper()
-			b.serve(t, unrecovered)
-			b.hold(7)
-			id := b.enqueue(t, note{7})
-			b.awaitRun(t, 7)
-			b.silence(t, id)
-			return id, ""
-		},
-		want{
-			state: inspect.StateOrphaned, trouble: true, wrong: []string{"dead or cut off"}, do: []string{"see whether that worker lives"},
-			clears: []string{"If the servers' Resources name a resource of the kind test:note, the task is requeued by ", "Otherwise it is left to asynq, which runs it again by ", " and uses a retry."},
-			check: func(t *testing.T, b *bed, e inspect.Explanation) {
-				t.Helper()
-				all, err := b.inspector.Orphans(t.Context())
-				must(t, err)
-				if i := slices.IndexFunc(all, func(o inspect.Orphan) bool { return o.Task.ID == e.Task.ID }); i < 0 || !all[i].Unnamed || all[i].Left {
-					t.Errorf("want an unnamed orphan, have %+v", all)
-				}
-				// With the servers' Resources it is known to have none.
-				knows, err := inspect.New(b.rdb, inspect.Config{Resources: map[string]queue.ResourceFunc{"test:other": nil}})
-				must(t, err)
-				if have, err := knows.Why(t.Context(), "", e.Task.ID); err != nil || !strings.Contains(have.Verdict.Clears, "The task is left to asynq, which runs it again by ") {
-					t.Errorf("want it left to asynq, have %+v, %v", have.Verdict, err)
-				}
-			},
-		},
-	},
-	"orphaned without its lock": {
-		func(t *testing.T, b *bed) (string, string) {
-			t.Helper()
-			b.serve(t, unrecovered)
-			id, _ := b.running(t, 0)
-			b.silence(t, id)
-			b.do(t, "del", b.lockKey())
-			return id, ""
-		},
-		want{
-			state: inspect.StateOrphaned, trouble: true, wrong: []string{"dead or cut off"}, clears: []string{"The task is requeued by "},
-			do: []string{"see whether that worker lives"},
+			clears: []string{"The lock expires at ", "The task is the first for its lock again by ", "as crash 1 of 3 that use no retry"}, do: []string{"Wait, as the worker may still trust its lock"},
 		},
 	},
 	"crashed three times": {
@@ -344,7 +293,7 @@ var states = map[string]struct {
 		},
 		want{
 			state: inspect.StateOrphaned, trouble: true, wrong: []string{"Before, its worker died or was cut off 3 times; 3 such crashes use no retry."},
-			clears: []string{"The worker of the task died or was cut off 3 times already, so it is left to asynq, which runs it again by ", " and uses a retry."}, do: []string{"Wait, as the worker may still trust its lease"},
+			clears: []string{"The task uses a retry by ", "and comes again after its delay."}, do: []string{"Wait, as the worker may still trust its lock"},
 			check: func(t *testing.T, _ *bed, e inspect.Explanation) {
 				t.Helper()
 				if e.Crashes != 3 || e.Tolerated != 3 {
@@ -365,7 +314,7 @@ var states = map[string]struct {
 			return id, ""
 		},
 		want{
-			state: inspect.StateOrphaned, trouble: true, clears: []string{"which archives it by ", "as it has no retry left"},
+			state: inspect.StateOrphaned, trouble: true, clears: []string{"The task is archived by ", "as it has no retry left"},
 		},
 	},
 	"crashed and runs again": {
@@ -392,29 +341,8 @@ var states = map[string]struct {
 			clears: []string{"somebody has to resume the queue", "keeps its position"}, do: []string{"`asynq queue unpause {Q}`"},
 			check: func(t *testing.T, _ *bed, e inspect.Explanation) {
 				t.Helper()
-				if !e.Paused {
-					t.Error("want a paused queue")
-				}
-			},
-		},
-	},
-	"queue paused, out of the wait queue": {
-		func(t *testing.T, b *bed) (string, string) {
-			t.Helper()
-			b.serve(t, queue.ServerConfig{})
-			_, open := b.running(t, 0)
-			id := b.waiting(t, 1, 1)[0]
-			b.pause(t)
-			open()
-			poll.Eventually(t, "a paused waiter", func() bool { return b.rdb.ZCard(t.Context(), "{lock:"+b.resource+"}:paused").Val() == 1 })
-			return id, ""
-		},
-		want{
-			state: inspect.StateWaiting, trouble: true, wrong: []string{"Yes: the queue {Q} is paused."}, do: []string{"`asynq queue unpause {Q}`"},
-			check: func(t *testing.T, _ *bed, e inspect.Explanation) {
-				t.Helper()
-				if e.Lock.Waiting != 1 || e.Lock.Paused != 1 || e.Waited <= 0 {
-					t.Errorf("want one paused waiter, have %+v", e.Lock)
+				if !e.Paused || e.Lock.Paused != 1 || e.Lock.Waiting != 1 || e.Waited <= 0 {
+					t.Errorf("want a paused queue, have %+v", e)
 				}
 			},
 		},
@@ -485,9 +413,9 @@ var states = map[string]struct {
 		func(t *testing.T, b *bed) (string, string) {
 			t.Helper()
 			b.holder(t)
-			b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Resources: map[string]queue.ResourceFunc{
+			b.serve(t, queue.ServerConfig{Resources: map[string]queue.ResourceFunc{
 				"test:note": func([]byte) (string, error) { return b.resource, nil },
-			}}})
+			}})
 			return b.enqueue(t, note{1}), ""
 		},
 		want{
@@ -548,7 +476,7 @@ var states = map[string]struct {
 	"lock elsewhere": {
 		func(t *testing.T, b *bed) (string, string) {
 			t.Helper()
-			b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Store: locktest.NewMemory()}})
+			b.serve(t, queue.ServerConfig{Store: locktest.NewMemory()})
 			holder, _ := b.running(t, 0)
 			return b.waiting(t, 1, 1)[0], holder
 		},
@@ -565,7 +493,7 @@ var states = map[string]struct {
 	"lock elsewhere, running": {
 		func(t *testing.T, b *bed) (string, string) {
 			t.Helper()
-			b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Store: locktest.NewMemory()}})
+			b.serve(t, queue.ServerConfig{Store: locktest.NewMemory()})
 			id, _ := b.running(t, 0)
 			return id, ""
 		},
@@ -575,57 +503,6 @@ var states = map[string]struct {
 				t.Errorf("want a lock elsewhere and a worker, have %+v", e)
 			}
 		}},
-	},
-	"lock elsewhere, busy there": {
-		func(t *testing.T, b *bed) (string, string) {
-			t.Helper()
-			memory := locktest.NewMemory()
-			b.holdIn(t, memory)
-			b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Store: memory}})
-			return b.job(t, 1), ""
-		},
-		want{
-			state: inspect.StateParked, wrong: []string{"the lock of the external store is held by somebody who is no task"}, clears: []string{"asks again at "},
-			do: []string{"Find the holder in that store"},
-			check: func(t *testing.T, _ *bed, e inspect.Explanation) {
-				t.Helper()
-				if !e.Lock.Elsewhere || e.Lock.State != inspect.Reserved || e.Refusals == 0 || e.Next.IsZero() {
-					t.Errorf("want a reservation here, have %+v", e)
-				}
-			},
-		},
-	},
-	"lock elsewhere, behind one that asks": {
-		func(t *testing.T, b *bed) (string, string) {
-			t.Helper()
-			memory := locktest.NewMemory()
-			b.holdIn(t, memory)
-			b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Store: memory}})
-			first := b.job(t, 1)
-			b.awaitWhy(t, first, inspect.StateParked)
-			second := b.job(t, 2)
-			b.awaitWhy(t, second, inspect.StateWaiting)
-			return second, first
-		},
-		want{
-			state: inspect.StateWaiting, position: 1, chain: 1, wrong: []string{"the lock of the external store is held", "the task {H} is the first"},
-			clears: []string{"The task {H} asks again at "}, do: []string{"Find the holder in that store", "`lockctl why {H}`"},
-		},
-	},
-	"parked": {
-		func(t *testing.T, b *bed) (string, string) {
-			t.Helper()
-			b.serve(t, queue.ServerConfig{})
-			id, open := b.running(t, 0)
-			b.do(t, "hset", b.taskKey(id), "siding_losses", 6)        // so it waits for a minute
-			b.do(t, "set", b.lockKey(), "siding:1:thief", "px", 1000) // the lock is lost
-			open()
-			return id, ""
-		},
-		want{
-			state: inspect.StateParked, wrong: []string{"No: the task comes again by itself: lost {R} after ", "it lost its lock 7 times"},
-			clears: []string{"The task comes again at "}, do: []string{"`asynq task run --queue={Q} --id={ID}`"},
-		},
 	},
 	"lost": {
 		func(t *testing.T, b *bed) (string, string) {
@@ -643,7 +520,7 @@ var states = map[string]struct {
 			t.Helper()
 			b.serve(t, queue.ServerConfig{})
 			id, _ := b.running(t, 0)
-			b.do(t, "hset", "{lock:"+b.resource+"}:revoked", "at", us(time.Now()), "by", "ann", "reason", "stuck", "holder", "test:job "+id+" on x (pid 1)")
+			b.do(t, "hset", "{lock:"+b.resource+"}:revoked", "at", us(time.Now()), "by", "ann", "reason", "stuck", "holder", id+" on x (pid 1)")
 			b.do(t, "set", b.lockKey(), "siding:1:thief", "px", 60000)
 			b.worker(t, id)
 			return id, ""
@@ -800,7 +677,7 @@ var states = map[string]struct {
 		},
 		want{
 			state: inspect.StateWaiting, position: 1, chain: 1, trouble: true, wrong: []string{"no server of the queue {Q} has a guard"},
-			clears: []string{"the task comes by itself at "}, do: []string{"Start a guarded worker of {Q}"},
+			clears: []string{"Not before a guarded server"}, do: []string{"Start a guarded worker of {Q}"},
 		},
 	},
 	"chain": {
@@ -810,14 +687,14 @@ var states = map[string]struct {
 			b.running(t, 0)
 			h := b.waiting(t, 1, 1)[0]
 			second := b.resource + ":second"
-			b.do(t, "set", "lock:"+second, "siding:1:test:job "+h+" on "+b.host+" (pid 1)", "px", 60000)
+			b.do(t, "set", "lock:"+second, "siding:1:"+h+" on "+b.host+" (pid 1)", "px", 60000)
 			id := b.enqueue(t, job{second, 3})
 			b.awaitWhy(t, id, inspect.StateWaiting)
 			b.alive(t)
 			return id, h
 		},
 		want{
-			state: inspect.StateWaiting, position: 1, chain: 2, wrong: []string{"No: the task {H} on {HOST} (pid 1) holds {R}:second, and itself waits for {R}"},
+			state: inspect.StateWaiting, position: 1, chain: 2, wrong: []string{"No: the task {H} on {HOST} (pid 1) holds {R}:second, and itself waits for {R}, in position 1"},
 			do: []string{"Begin at the end of the chain: `lockctl why "},
 			check: func(t *testing.T, b *bed, e inspect.Explanation) {
 				t.Helper()
@@ -834,10 +711,10 @@ var states = map[string]struct {
 			b.serve(t, queue.ServerConfig{})
 			one := b.waiting(t, 1, 1)[0]
 			second := b.resource + ":second"
-			b.do(t, "set", "lock:"+second, "siding:1:test:job "+one+" on "+b.host+" (pid 1)", "px", 60000)
+			b.do(t, "set", "lock:"+second, "siding:1:"+one+" on "+b.host+" (pid 1)", "px", 60000)
 			two := b.enqueue(t, job{second, 3})
 			b.awaitWhy(t, two, inspect.StateWaiting)
-			b.do(t, "set", b.lockKey(), "siding:1:test:job "+two+" on "+b.host+" (pid 1)", "px", 60000)
+			b.do(t, "set", b.lockKey(), "siding:1:"+two+" on "+b.host+" (pid 1)", "px", 60000)
 			return one, two
 		},
 		want{
@@ -862,7 +739,7 @@ var states = map[string]struct {
 			return b.waiting(t, 2, 1)[0], holder
 		},
 		want{
-			state: inspect.StateWaiting, position: 1, chain: 2, wrong: []string{"No: the task {H} on ", " holds {R}, and itself waits for {R}:second, in position 1 of"},
+			state: inspect.StateWaiting, position: 1, chain: 2, wrong: []string{"No: the task {H} on ", " holds {R}, and itself waits for {R}:second, in position 1."},
 			clears: []string{" at the end of the chain ends. The wait for {R}:second ends at "}, do: []string{"Begin at the end of the chain: `lockctl why "},
 			check: func(t *testing.T, b *bed, e inspect.Explanation) {
 				t.Helper()
@@ -961,7 +838,7 @@ var states = map[string]struct {
 			_, err = locker.Acquire(t.Context(), second, nil)
 			must(t, err)
 			b.nest(1, locker, second)
-			b.do(t, "set", "lock:"+second, "siding:1:test:job x on "+b.host+" (pid 1)", "px", 60000) // another lock of that name
+			b.do(t, "set", "lock:"+second, "siding:1:x on "+b.host+" (pid 1)", "px", 60000) // another lock of that name
 			holder := b.nested(t, 1, second)
 			return b.waiting(t, 2, 1)[0], holder
 		},
@@ -1020,7 +897,7 @@ var states = map[string]struct {
 			l, _, err := b.inspector.Show(t.Context(), b.resource, 1, 1)
 			must(t, err)
 			second := "lock:" + b.resource + ":second"
-			b.do(t, "set", second, "siding:1:test:job x on "+b.host+" (pid 1)", "px", 600000)
+			b.do(t, "set", second, "siding:1:x on "+b.host+" (pid 1)", "px", 600000)
 			b.do(t, "set", "{"+b.lockKey()+"}:waits", fmt.Sprintf("%d\nsiding-goroutine:x:1\n%s\n0\n0", l.Fence, second), "px", 600000)
 			return b.waiting(t, 1, 1)[0], holder
 		},
@@ -1032,7 +909,7 @@ var states = map[string]struct {
 			b.serve(t, queue.ServerConfig{})
 			holder, _ := b.running(t, 0)
 			second := "lock:" + b.resource + ":second"
-			b.do(t, "set", second, "siding:1:test:job x on "+b.host+" (pid 1)", "px", 600000)
+			b.do(t, "set", second, "siding:1:x on "+b.host+" (pid 1)", "px", 600000)
 			b.do(t, "zadd", "{"+second+"}:queue", 1, "siding-goroutine:x:1")
 			b.do(t, "set", "{"+b.lockKey()+"}:waits", "17\nsiding-goroutine:x:1\n"+second+"\n0\n0", "px", 600000)
 			return b.waiting(t, 1, 1)[0], holder
@@ -1047,20 +924,20 @@ var states = map[string]struct {
 			id := b.waiting(t, 1, 1)[0]
 			must(t, s.Shutdown(t.Context()))
 			b.alive(t)
-			b.do(t, "zrem", "{lock:"+b.resource+"}:queue", b.waiter(id))
+			b.do(t, "zrem", "siding:{"+b.queue+"}:line:"+b.lockKey(), id)
 			return id, ""
 		},
-		want{state: inspect.StateWaiting, trouble: true, chain: 1, wrong: []string{"has lost its position"}, clears: []string{"The sweeper queues it again"}},
+		want{state: inspect.StateWaiting, trouble: true, chain: 1, wrong: []string{"has lost its position"}, clears: []string{"A server puts it back"}},
 	},
 	"held for a task that no queue has": {
 		func(t *testing.T, b *bed) (string, string) {
 			t.Helper()
 			b.serve(t, queue.ServerConfig{})
-			b.do(t, "set", b.lockKey(), "siding:1:test:job gone on "+b.host+" (pid 1)", "px", 60000)
+			b.do(t, "set", b.lockKey(), "siding:1:gone on "+b.host+" (pid 1)", "px", 60000)
 			return b.waiting(t, 1, 1)[0], ""
 		},
 		want{
-			state: inspect.StateWaiting, position: 1, chain: 1, wrong: []string{"No: test:job gone on {HOST} (pid 1) holds {R}."},
+			state: inspect.StateWaiting, position: 1, chain: 1, wrong: []string{"No: gone on {HOST} (pid 1) holds {R}."},
 			do: []string{"`lockctl show {R}`"},
 			check: func(t *testing.T, _ *bed, e inspect.Explanation) {
 				t.Helper()
@@ -1078,7 +955,7 @@ var states = map[string]struct {
 			return b.waiting(t, 1, 1)[0], ""
 		},
 		want{
-			state: inspect.StateWaiting, position: 1, chain: 1, wrong: []string{"reserved for a waiter that is no task"}, clears: []string{"The reservation ends at "},
+			state: inspect.StateWaiting, position: 1, chain: 1, wrong: []string{"reserved for a goroutine"}, clears: []string{"its reservation ends at "},
 			do: []string{"`lockctl show {R}`"},
 		},
 	},

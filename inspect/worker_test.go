@@ -100,7 +100,7 @@ func TestHolderGone(t *testing.T) {
 			b.forget(t, cmd.Process.Pid)
 			e := b.why(t, id)
 			if !e.Verdict.Trouble || !strings.Contains(e.Verdict.Wrong, holder+" on ") || !strings.Contains(e.Verdict.Wrong, "dead or cut off from Redis") ||
-				!strings.Contains(e.Verdict.Clears, "is requeued by ") || !e.Lock.Gone {
+				!strings.Contains(e.Verdict.Clears, "for its lock again by ") || !e.Lock.Gone {
 				t.Errorf("want a holder that is gone, have %+v", e.Verdict)
 			}
 			if e = b.why(t, holder); !e.Verdict.Trouble || !strings.Contains(e.Verdict.Clears, "The lock expires at ") || e.State != inspect.StateRunning {
@@ -124,7 +124,7 @@ func TestDeadWorkerWaits(t *testing.T) {
 	lease, err := locker.Acquire(t.Context(), second, nil)
 	must(t, err)
 	cmd, holder := b.process(t, second)
-	b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Recovery: queue.Recovery{Crashes: -1}}})
+	b.serve(t, queue.ServerConfig{Recovery: queue.Recovery{Crashes: -1}})
 	b.awaitServers(t, 2)
 	work, end := context.WithCancel(lease.Context(t.Context()))
 	var waiting sync.WaitGroup
@@ -146,7 +146,7 @@ func TestDeadWorkerWaits(t *testing.T) {
 	}
 }
 
-var requeuedBy = regexp.MustCompile(`requeued by (\S+) UTC`)
+var requeuedBy = regexp.MustCompile(`for its lock again by (\S+) UTC`)
 
 // What a verdict promises comes true: the waiter runs, and the task of the dead worker is requeued.
 func TestPromises(t *testing.T) {

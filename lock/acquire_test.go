@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sidingq/siding/internal/lease"
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock"
 )
@@ -40,7 +39,7 @@ func TestAcquireBusyRelease(t *testing.T) {
 		if busy.Since.Before(before.Truncate(time.Microsecond)) || busy.Since.After(after) {
 			s.Errorf("want held since %v to %v, have %v", before, after, busy.Since)
 		}
-		if busy.Position != 0 || busy.Ticket != 0 || busy.Next != nil {
+		if busy.Position != 0 || busy.Ticket != 0 {
 			s.Errorf("want a caller without a name in no wait queue, have %+v", busy)
 		}
 		if want := "lock " + s.res + " is held by warehouse:allocate 77ab09 (1"; !strings.HasPrefix(busy.Error(), want) {
@@ -144,35 +143,19 @@ func TestTokensAreUnique(t *testing.T) {
 func TestReleaseOfAnothersLock(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
-		ctx := s.Context()
-		for _, how := range []struct {
-			name    string
-			release func(*lease.Lease) error
-		}{
-			{"release", func(l *lease.Lease) error { return l.Release(ctx) }},
-			{"hand-off", func(l *lease.Lease) error {
-				r, err := l.HandOff(ctx)
-				s.wantNext(r, "")
-				return err
-			}},
-		} {
-			ours := s.take("")
-			s.expire()
-			theirs := s.take("")
-			s.join("waiter")
-			value := s.value()
-			if err := how.release(ours); !errors.Is(err, lock.ErrLost) || errors.Is(err, lock.ErrBusy) {
-				s.Errorf("%s: want ErrLost, have %v", how.name, err)
-			}
-			if have := s.value(); have != value {
-				s.Errorf("%s: want their lock untouched as %q, have %q", how.name, value, have)
-			}
-			s.wantTTL(s.key, 14*time.Second, 15*time.Second)
-			if _, err := s.Leave(ctx, lease.Request{Resource: s.res, Waiter: "waiter"}); err != nil {
-				s.Fatal(err)
-			}
-			s.release(theirs)
+		ours := s.take("")
+		s.expire()
+		theirs := s.take("")
+		s.join("waiter")
+		value := s.value()
+		if err := ours.Release(s.Context()); !errors.Is(err, lock.ErrLost) || errors.Is(err, lock.ErrBusy) {
+			s.Errorf("want ErrLost, have %v", err)
 		}
+		if have := s.value(); have != value {
+			s.Errorf("want their lock untouched as %q, have %q", value, have)
+		}
+		s.wantTTL(s.key, 14*time.Second, 15*time.Second)
+		s.handOff(theirs, "waiter")
 	})
 }
 

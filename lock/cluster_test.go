@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/sidingq/siding/internal/lease"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock"
 )
@@ -31,8 +30,9 @@ func TestCluster(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.join(names(3)...)
-		r := s.passOn(s.handOff(held, "w1"), "w2")
-		s.confirmed(r)
+		s.handOff(held, "w1")
+		s.leave("w1")
+		s.wantNext("w2")
 		second := s.take("w2")
 		if second.Fence() <= held.Fence() {
 			t.Errorf("want a fence above %d, have %d", held.Fence(), second.Fence())
@@ -43,9 +43,7 @@ func TestCluster(t *testing.T) {
 		if n := client.Exists(ctx, s.key).Val() + client.Exists(ctx, s.fence).Val() + client.Exists(ctx, s.row).Val(); n != 3 {
 			t.Errorf("want three keys of these names, have %d", n)
 		}
-		if _, err := s.Leave(ctx, lease.Request{Resource: s.res, Waiter: "w3"}); err != nil {
-			t.Fatal(err)
-		}
+		s.leave("w3")
 		s.release(second)
 	}
 	for _, node := range cluster.Nodes {

@@ -8,7 +8,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/embedded"
-	"github.com/sidingq/siding/internal/redisstore"
 	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/internal/verify"
@@ -61,15 +60,7 @@ func TestConformance(t *testing.T) {
 			if name != "redis" {
 				verify.Long(t)
 			}
-			locktest.Run(t, backend(t, start(t), plain))
-		})
-		if name == "cluster" || name == "sentinel" { // the one calls nobody, the other is a node as well
-			continue
-		}
-		t.Run(name+" calling", func(t *testing.T) {
-			t.Parallel()
-			verify.Long(t)
-			locktest.Run(t, backend(t, start(t), calling))
+			locktest.Run(t, backend(t, start(t)))
 		})
 	}
 }
@@ -83,24 +74,17 @@ func TestSmoke(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			locktest.Smoke(t, backend(t, start(t), plain))
+			locktest.Smoke(t, backend(t, start(t)))
 		})
 	}
-	t.Run("redis calling", func(t *testing.T) {
-		t.Parallel()
-		locktest.Smoke(t, backend(t, servers["redis"](t), calling))
-	})
 }
 
-func plain(rdb redis.UniversalClient) lock.Store   { return lock.Redis(rdb) }
-func calling(rdb redis.UniversalClient) lock.Store { return redisstore.Waking(rdb, wakeByName) }
-
 // backend is what the suite needs of a server.
-func backend(t *testing.T, open func(*testing.T) redis.UniversalClient, store func(redis.UniversalClient) lock.Store) locktest.Backend {
+func backend(t *testing.T, open func(*testing.T) redis.UniversalClient) locktest.Backend {
 	t.Helper()
 	admin := open(t)
 	return locktest.Backend{
-		Open: func(t *testing.T) lock.Store { t.Helper(); return store(open(t)) },
+		Open: func(t *testing.T) lock.Store { t.Helper(); return lock.Redis(open(t)) },
 		Put: func(t *testing.T, key, value string, ttl time.Duration) {
 			t.Helper()
 			put(t, admin, key, value, ttl)

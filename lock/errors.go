@@ -53,7 +53,8 @@ type BusyError struct {
 	// Since is when the holder took the lock, by the clock of the store. For a holder in this
 	// process the clock is that of the process. Since is zero if the time is not known.
 	Since time.Time
-	// Remaining is how long the lock lives on if nobody renews it.
+	// Remaining is how long the lock lives on if nobody renews it, or in how long its rates allow
+	// another start.
 	Remaining time.Duration
 	// Foreign says that the holder is another program, which uses the plain protocol and wakes
 	// nobody when it releases.

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sidingq/siding/internal/redisstore"
 	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/lock"
 )
@@ -51,30 +50,22 @@ func FuzzReply(f *testing.F) {
 	})
 }
 
-// FuzzResource: a name that is accepted makes three keys of its own, all in one
-// slot of a Cluster.
+// FuzzResource: all keys of a lock with a name that is accepted are in one slot of a Cluster.
 func FuzzResource(f *testing.F) {
 	for _, seed := range []string{"", "order:123", "a b", "{a}", "a}b", "\x00", "\xff", "é:ü", strings.Repeat("x", store.MaxResource+1)} {
-		f.Add(seed, seed)
+		f.Add(seed)
 	}
-	f.Fuzz(func(t *testing.T, name, other string) {
+	f.Fuzz(func(t *testing.T, name string) {
 		if err := store.CheckResource(name); err != nil {
 			if !errors.Is(err, lock.ErrResource) || len(err.Error()) > 100+5*store.MaxResource {
 				t.Errorf("want a short %v, have %v", lock.ErrResource, err)
 			}
 			return
 		}
-		keys := redisstore.Keys("lock:" + name)
-		for _, key := range keys {
-			if have := hashed(key); have != keys[0] {
-				t.Errorf("%q: want all in the slot of %q, have %q in that of %q", name, keys[0], key, have)
-			}
-		}
-		if other != name && store.CheckResource(other) == nil {
-			for _, key := range redisstore.Keys("lock:" + other) {
-				if slices.Contains(keys, key) {
-					t.Errorf("want keys of their own for %q and %q, have %q for both", name, other, key)
-				}
+		key := "lock:" + name
+		for _, other := range []string{key, store.PermitKey(key, "1")} {
+			if have := hashed(other); have != key || store.LockOf(other) != key {
+				t.Errorf("%q: want %q in its slot, have it in that of %q", name, other, have)
 			}
 		}
 	})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,7 +15,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/sidingq/siding/internal/lease"
-	"github.com/sidingq/siding/internal/redisstore"
+	"github.com/sidingq/siding/internal/lockredis"
 	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/testenv/poll"
@@ -26,7 +27,7 @@ import (
 // askFor tries to acquire the lock with a rule, in a process of its own.
 func (s *setup) askFor(rule *store.Rule, waiter string) (*lease.Lease, error) {
 	return s.stranger().Client.Acquire(s.Context(), lease.Request{
-		Resource: s.res, Holder: "holder of " + waiter, Waiter: waiter, Rule: rule,
+		Resource: s.res, Holder: "holder of " + waiter, Waiter: s.name(waiter), Rule: rule,
 	})
 }
 
@@ -52,20 +53,10 @@ func (s *setup) refuseOf(rule *store.Rule, waiter string) *lease.BusyError {
 	return busy
 }
 
-// sweeper returns the store, which sweeps.
-func (s *setup) sweeper() store.Sweeper {
-	s.Helper()
-	sweeper, ok := lock.Redis(s.rdb).(store.Sweeper)
-	if !ok {
-		s.Fatal("want a store that sweeps")
-	}
-	return sweeper
-}
-
 // wantPermits checks which permits of the lock are held or reserved.
-func (s *setup) wantPermits(want ...int) []redisstore.Permit {
+func (s *setup) wantPermits(want ...int) []lockredis.Permit {
 	s.Helper()
-	permits, err := redisstore.Permits(s.Context(), s.rdb, s.key)
+	permits, err := lockredis.Permits(s.Context(), s.rdb, s.key)
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -77,6 +68,32 @@ func (s *setup) wantPermits(want ...int) []redisstore.Permit {
 		s.Fatalf("want the permits %v, have %v", want, permits)
 	}
 	return permits
+}
+
+// handOffOf releases a permit, and checks for whom permits are reserved then.
+func (s *setup) handOffOf(held *lease.Lease, want ...string) {
+	s.Helper()
+	s.release(held)
+	s.wantReserved(want...)
+}
+
+// wantReserved checks for whom permits are reserved.
+func (s *setup) wantReserved(want ...string) {
+	s.Helper()
+	permits, err := lockredis.Permits(s.Context(), s.rdb, s.key)
+	if err != nil {
+		s.Fatal(err)
+	}
+	var have []string
+	for _, p := range permits {
+		if p.Reserved {
+			have = append(have, s.short(p.Name))
+		}
+	}
+	slices.Sort(have)
+	if !slices.Equal(have, want) {
+		s.Fatalf("want permits reserved for %v, have %v", want, have)
+	}
 }
 
 var three = &store.Rule{Limit: 3}
@@ -103,18 +120,18 @@ func TestLimitGrantsSoManyPermits(t *testing.T) {
 		}
 		_ = s.refuseOf(three, "w5")
 
-		next := s.handOff(held[1], "w4")
+		s.handOffOf(held[1], "w4")
 		s.wantPermits(1, 2, 3)
 		_ = s.refuseOf(three, "w6")
-		got := s.takeOf(three, next.Waiter)
+		got := s.takeOf(three, "w4")
 		if _, handedOff := got.HandedOff(); !handedOff || got.Fence() <= fences[2] {
 			s.Fatalf("want a hand-off and a fence above %d, have %v and %d", fences[2], handedOff, got.Fence())
 		}
-		s.handOff(held[0], "w5")
-		s.handOff(held[2], "w6")
+		s.handOffOf(held[0], "w5")
+		s.handOffOf(held[2], "w5", "w6")
 		s.release(s.takeOf(three, "w6"))
 		s.release(s.takeOf(three, "w5"))
-		s.handOff(got, "")
+		s.release(got)
 		s.wantPermits()
 		if n := s.rdb.Exists(s.Context(), s.key).Val(); n != 0 {
 			s.Fatal("want no key of a lock that is free, have one")
@@ -197,35 +214,22 @@ func TestPermitIsRenewedAndLost(t *testing.T) {
 	}
 }
 
-// A holder from before the limit counts as one of those that it allows. It renews and releases its lease,
-// although it does not know the limit.
+// A holder from before the limit counts as one of those that it allows.
 func TestHolderFromBeforeTheLimit(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
 		old := s.take("")
-		second, third := s.takeOf(three, ""), s.takeOf(three, "")
-		busy := s.refuseOf(three, "w1")
-		if permits := s.wantPermits(1, 2, 3); busy.Holders != 3 || permits[0].Fence != old.Fence() {
-			s.Fatalf("want the old holder to have the first permit, have %+v and %+v", busy, permits)
+		s.takeOf(three, "a")
+		s.takeOf(three, "b")
+		if busy := s.refuseOf(three, "w1"); busy.Holder == "" {
+			s.Errorf("want one of the holders named, have %+v", busy)
 		}
-		s.rdb.PExpire(s.Context(), store.PermitKey(s.key, "1"), time.Second)
 		if err := old.Renew(s.Context()); err != nil {
 			s.Fatal(err)
 		}
-		s.wantTTL(store.PermitKey(s.key, "1"), s.cfg.TTL/2, s.cfg.TTL)
-		s.release(old)
-		s.wantPermits(2, 3)
-		s.release(second)
-		s.release(third)
-		s.rdb.Del(s.Context(), s.row)
-
-		old = s.take("")
-		s.join("w2")
-		next := s.handOff(old, "w2") // reserves the lock for a waiter that may know the limit
-		s.takeOf(three, "")
-		if held := s.takeOf(three, next.Waiter); s.wantPermits(1, 2)[0].Fence != held.Fence() {
-			s.Fatal("want the reservation to become a permit")
-		}
+		s.handOff(old, "w1") // reserves a permit for the waiter
+		s.takeOf(three, "w1")
+		s.wantPermits(1, 2, 3)
 	})
 }
 
@@ -235,13 +239,13 @@ func TestPermitCallsAreSentTwice(t *testing.T) {
 	onEach(t, func(s *setup) {
 		on := lock.Redis(s.rdb)
 		handoff := func(nonce string) store.Handoff {
-			return store.Handoff{Nonce: nonce, Stepwise: true, Timeout: time.Minute, QueueTTL: time.Hour}
+			return store.Handoff{Nonce: nonce, Timeout: time.Minute, QueueTTL: time.Hour}
 		}
 		request := func(waiter string) store.Request {
 			id := uuid.NewString()
 			return store.Request{
 				Key: s.key, Rule: &store.Rule{Limit: 2, Rates: []store.Rate{{Starts: 3, Period: time.Hour}}}, Token: "siding:" + id + ":" + waiter,
-				TTL: time.Minute, FenceTTL: time.Hour, Waiter: waiter, Handoff: handoff(id),
+				TTL: time.Minute, FenceTTL: time.Hour, Waiter: s.name(waiter), Handoff: handoff(id),
 			}
 		}
 		twice := func(r store.Request) store.Result {
@@ -266,47 +270,28 @@ func TestPermitCallsAreSentTwice(t *testing.T) {
 			s.Fatalf("want c in the wait queue, have %+v", r)
 		}
 		for range 2 {
-			next, err := on.Release(s.Context(), first.Permit, a.Token, store.Release{Handoff: handoff("release-a"), Fence: first.Fence, Rule: a.Rule})
-			if err != nil || next == nil || next.Waiter != "c" || next.Key != first.Permit {
-				s.Fatalf("want %s reserved for c, have %+v and %v", first.Permit, next, err)
+			if err := on.Release(s.Context(), first.Permit, a.Token, store.Release{Handoff: handoff("release-a"), Fence: first.Fence, Rule: a.Rule}); err != nil {
+				s.Fatal(err)
 			}
+			s.wantReserved("c")
 		}
 		if r := twice(c); !r.Taken || r.Permit != first.Permit {
 			s.Fatalf("want c to get the permit that was reserved for it, have %+v", r)
 		}
 		// Three have started, though two of them asked twice.
 		for range 2 {
-			if next, err := on.Release(s.Context(), first.Permit, c.Token, store.Release{Handoff: handoff("release-c"), Rule: a.Rule}); err != nil || next != nil {
-				s.Fatalf("want nobody to wake, have %+v and %v", next, err)
+			if err := on.Release(s.Context(), first.Permit, c.Token, store.Release{Handoff: handoff("release-c"), Fence: s.lastFence(), Rule: a.Rule}); err != nil {
+				s.Fatal(err)
 			}
 		}
 		if r := twice(request("d")); r.Taken || r.Later <= 0 {
 			s.Fatalf("want d to wait for its time, have %+v", r)
 		}
 		for range 2 {
-			next, err := on.Release(s.Context(), second.Permit, b.Token, store.Release{Handoff: handoff("release-b"), Fence: second.Fence, Rule: b.Rule})
-			if err != nil || next == nil || next.Waiter != "" || next.Later <= 0 {
-				s.Fatalf("want the time at which d may start, have %+v and %v", next, err)
+			if err := on.Release(s.Context(), second.Permit, b.Token, store.Release{Handoff: handoff("release-b"), Fence: second.Fence, Rule: b.Rule}); err != nil {
+				s.Fatal(err)
 			}
-		}
-	})
-}
-
-// A lock was taken before it had a rule, and its holder now knows that. Each answer to its release says
-// that a sweep is due.
-func TestReleaseByANewRuleIsSentTwice(t *testing.T) {
-	t.Parallel()
-	onEach(t, func(s *setup) {
-		held := s.take("")
-		s.join("w1")
-		_, token, _ := strings.Cut(held.Token(), ":")
-		for range 2 {
-			next, err := lock.Redis(s.rdb).Release(s.Context(), s.key, token, store.Release{
-				Rule: three, Fence: held.Fence(), Handoff: store.Handoff{Nonce: "release", Stepwise: true, Timeout: time.Minute, QueueTTL: time.Hour},
-			})
-			if err != nil || next == nil || next.Waiter != "" || next.Later <= 0 {
-				s.Fatalf("want the time of a sweep, have %+v and %v", next, err)
-			}
+			s.wantReserved()
 		}
 	})
 }
@@ -321,7 +306,7 @@ func TestUnknownPermitIsGivenBack(t *testing.T) {
 			s.Fatalf("want a permit, have %+v and %v", r, err)
 		}
 		s.wantPermits(1)
-		if _, err := on.Release(s.Context(), s.key, request.Token, store.Release{Handoff: request.Handoff, Rule: three}); err != nil {
+		if err := on.Release(s.Context(), s.key, request.Token, store.Release{Handoff: request.Handoff, Rule: three}); err != nil {
 			s.Fatal(err)
 		}
 		s.wantPermits()
@@ -348,51 +333,35 @@ func TestPermitsAreListedAsLongAsHeld(t *testing.T) {
 	})
 }
 
-// A permit whose holder died is handed off by the sweeper, and all that are free when the limit is raised.
-func TestSweepHandsOffPermits(t *testing.T) {
+// The permit of a holder that died is for the first that waits, and so are all that are free when the limit is raised.
+func TestFreePermitsGoToTheFirst(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
 		two, four, none := &store.Rule{Limit: 2}, &store.Rule{Limit: 4}, &store.Rule{}
-		sweep := func(rule *store.Rule, want ...string) {
-			s.Helper()
-			handoff := store.Handoff{Nonce: uuid.NewString(), Stepwise: true, Timeout: time.Minute, QueueTTL: time.Hour}
-			for range 2 { // the second call names the same
-				found, err := s.sweeper().Sweep(s.Context(), []store.Ruled{{Key: s.key, Rule: rule}}, false, handoff)
-				if err != nil {
-					s.Fatal(err)
-				}
-				var have []string
-				for _, next := range found[0].Next {
-					have = append(have, next.Waiter)
-				}
-				slices.Sort(have)
-				if !slices.Equal(have, want) {
-					s.Fatalf("want %v to wake, have %v", want, have)
-				}
-				if waiting := len(s.queue()) > 0; found[0].Waiting != waiting {
-					s.Fatalf("want waiting %v, have %+v", waiting, found[0])
-				}
-			}
-		}
 		s.takeOf(two, "")
 		s.takeOf(two, "")
 		for i := range 6 {
 			_ = s.refuseOf(two, fmt.Sprint("w", i))
 		}
-		sweep(two)
+		ask := func(rule *store.Rule, waiter string, want ...string) {
+			s.Helper()
+			_ = s.refuseOf(rule, waiter)
+			s.wantReserved(want...)
+		}
+		ask(two, "w5")
 		s.expirePermit(1)
-		sweep(none)
-		sweep(two, "w0")
+		ask(none, "w5")
+		ask(two, "w5", "w0")
 		s.takeOf(two, "w0")
-		sweep(four, "w1", "w2")
+		ask(four, "w5", "w1", "w2")
 		s.takeOf(four, "w2")
 		s.takeOf(four, "w1")
-		sweep(two)
+		ask(two, "w5")
 		s.expirePermit(3)
 		s.expirePermit(4)
-		sweep(two)
+		ask(two, "w5")
 		s.expirePermit(2)
-		sweep(two, "w3")
+		ask(two, "w5", "w3")
 	})
 }
 
@@ -405,20 +374,19 @@ func TestReservationsCountAsStarts(t *testing.T) {
 		for i := range 4 {
 			_ = s.refuseOf(paused, fmt.Sprint("w", i))
 		}
-		handoff := store.Handoff{Nonce: uuid.NewString(), Stepwise: true, Timeout: time.Minute, QueueTTL: time.Hour}
-		found, err := s.sweeper().Sweep(s.Context(), []store.Ruled{{Key: s.key, Rule: slow}}, false, handoff)
-		if err != nil || len(found[0].Next) != 2 || found[0].Later <= 0 {
-			s.Fatalf("want two to wake and a time, have %+v and %v", found, err)
+		if busy := s.refuseOf(slow, "w3"); busy.Remaining < 59*time.Minute {
+			s.Fatalf("want the next to wait for its time, have %+v", busy)
 		}
+		s.wantReserved("w0", "w1")
 		s.takeOf(slow, "w1")
 		s.takeOf(slow, "w0")
-		if busy := s.refuseOf(slow, ""); busy.Holder != "holder of , and 2 more" && busy.Remaining <= 0 {
+		if busy := s.refuseOf(slow, ""); busy.Holder != "holder of , and 2 more" || busy.Remaining < 59*time.Minute {
 			s.Fatalf("want the next to wait for its time, have %+v", busy)
 		}
 	})
 }
 
-// A waiter that was woken before the rates were lowered waits on, in its place, until these allow a start.
+// A waiter that was woken before the rates were lowered waits on until these allow a start.
 func TestLoweredRate(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
@@ -429,57 +397,25 @@ func TestLoweredRate(t *testing.T) {
 		for i := range 5 {
 			_ = s.refuseOf(&store.Rule{}, fmt.Sprint("w", i))
 		}
-		wake := func(count int) []*store.Reservation {
-			s.Helper()
-			handoff := store.Handoff{Nonce: uuid.NewString(), Stepwise: true, Timeout: time.Minute, QueueTTL: time.Hour}
-			found, err := s.sweeper().Sweep(s.Context(), []store.Ruled{{Key: s.key, Rule: rule(4)}}, false, handoff)
-			if err != nil || len(found[0].Next) != count {
-				s.Fatalf("want %d to wake, have %+v and %v", count, found, err)
-			}
-			for _, next := range found[0].Next {
-				s.confirmed(next)
-			}
-			s.wantQueue("w3", "w4")
-			return found[0].Next
-		}
-		refuse := func(woken []*store.Reservation, starts int) {
-			s.Helper()
-			for _, next := range woken {
-				_, err := s.stranger().Client.Acquire(s.Context(), lease.Request{
-					Resource: s.res, Waiter: next.Waiter, Came: next.Ticket, Rule: rule(starts),
-				})
-				if !errors.Is(err, lock.ErrBusy) {
-					s.Errorf("want %q to wait, have %v", next.Waiter, err)
-				}
-			}
-		}
-		refuse(wake(3), 1)
-		s.wantQueue("w0", "w1", "w2", "w3", "w4")
-		first := s.refuseOf(rule(2), "late").Next // those who were woken for nothing are before it
-		s.wantNext(first, "w0")
-		s.confirmed(first)
-		if err := s.rdb.ZRem(s.Context(), "{"+s.key+"}:queue", "late").Err(); err != nil {
-			s.Fatal(err)
-		}
-		others := wake(2)
-		s.takeOf(rule(2), "w0") // of three who are woken the first may start
-		refuse(others, 2)
-		s.wantQueue("w1", "w2", "w3", "w4")
+		_ = s.refuseOf(rule(4), "w4")
+		s.wantReserved("w0", "w1", "w2")
+		_ = s.refuseOf(rule(1), "w1")
+		_ = s.refuseOf(rule(1), "w0")
+		s.wantReserved("w2")
+		s.wantQueue("w3", "w4", "w1", "w0")
+		s.takeOf(rule(2), "w2")
+		s.wantPermits(1, 2)
 	})
 }
 
-// A waiter that was kept its permit by ReleaseFor was counted as a start when it had that permit first.
-func TestKeptPermitIsAStartAlready(t *testing.T) {
-	t.Parallel()
-	onEach(t, func(s *setup) {
-		one := &store.Rule{Limit: 5, Rates: []store.Rate{{Starts: 1, Period: time.Hour}}}
-		held := s.takeOf(one, "w0")
-		if err := held.ReleaseFor(s.Context(), "w0", time.Minute); err != nil {
-			s.Fatal(err)
-		}
-		_ = s.refuseOf(one, "w1")
-		s.takeOf(one, "w0")
-	})
+// lastFence returns the last fencing token of the lock.
+func (s *setup) lastFence() int64 {
+	s.Helper()
+	fence, err := strconv.ParseInt(strings.TrimSuffix(s.rdb.Get(s.Context(), s.fence).Val(), "*"), 10, 64)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return fence
 }
 
 // A release wakes nobody while more hold the lock than its limit allows by now.
@@ -493,20 +429,20 @@ func TestLoweredLimit(t *testing.T) {
 		}
 		_ = s.refuseOf(one, "w1")
 		on := lock.Redis(s.rdb)
-		release := func(l *lease.Lease, want string) {
+		release := func(l *lease.Lease, want ...string) {
 			s.Helper()
 			digits, token, _ := strings.Cut(l.Token(), ":")
 			number := strings.Split(digits, "/")[1] // after the fence
-			next, err := on.Release(s.Context(), store.PermitKey(s.key, number), token, store.Release{
-				Rule: one, Handoff: store.Handoff{Nonce: uuid.NewString(), Stepwise: true, Timeout: time.Minute, QueueTTL: time.Hour},
+			err := on.Release(s.Context(), store.PermitKey(s.key, number), token, store.Release{
+				Rule: one, Handoff: store.Handoff{Nonce: uuid.NewString(), Timeout: time.Minute, QueueTTL: time.Hour},
 			})
 			if err != nil {
 				s.Fatal(err)
 			}
-			s.wantNext(next, want)
+			s.wantReserved(want...)
 		}
-		release(held[1], "")
-		release(held[0], "")
+		release(held[1])
+		release(held[0])
 		_ = s.refuseOf(one, "w2")
 		release(held[2], "w1")
 	})
@@ -642,7 +578,7 @@ func TestPermitIsResumed(t *testing.T) {
 		resumed.Start(func() {})
 		second := s.takeOf(&store.Rule{Limit: 2}, "")
 		_ = s.refuseOf(&store.Rule{Limit: 2}, "w1")
-		s.handOff(resumed, "w1")
+		s.handOffOf(resumed, "w1")
 		next := s.takeOf(&store.Rule{Limit: 2}, "w1")
 		next.Detach()
 		moved, err := s.stranger().Resume(s.Context(), s.res, next.Token())
@@ -660,7 +596,7 @@ func TestPermitOfAServerIsResumed(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(s *setup) {
 		two := &store.Rule{Limit: 2}
-		server := s.withStore(redisstore.WithRules(lock.Redis(s.rdb), func(string) *store.Rule { return two }), lock.Config(s.cfg))
+		server := s.withStore(lockredis.WithRules(s.rdb, func(string) *store.Rule { return two }), lock.Config(s.cfg))
 		first, err := server.Client.Acquire(s.Context(), lease.Request{Resource: s.res})
 		if err != nil {
 			s.Fatal(err)
@@ -673,7 +609,7 @@ func TestPermitOfAServerIsResumed(t *testing.T) {
 		resumed.Start(func() {})
 		s.takeOf(two, "")
 		_ = s.refuseOf(two, "w1")
-		s.handOff(resumed, "w1")
+		s.handOffOf(resumed, "w1")
 	})
 }
 
@@ -687,12 +623,11 @@ func TestWaiterThatLeavesPassesOnItsPermit(t *testing.T) {
 		for _, w := range []string{"w1", "w2"} {
 			_ = s.refuseOf(three, w)
 		}
-		s.handOff(held, "w1")
-		next, err := s.Leave(s.Context(), lease.Request{Resource: s.res, Waiter: "w1", Rule: three})
-		if err != nil {
+		s.handOffOf(held, "w1")
+		if err := s.Leave(s.Context(), lease.Request{Resource: s.res, Waiter: s.name("w1"), Rule: three}); err != nil {
 			s.Fatal(err)
 		}
-		s.wantNext(next, "w2")
+		s.wantReserved("w2")
 		s.takeOf(three, "w2")
 	})
 }
@@ -741,7 +676,7 @@ func TestCallerThatGivesUpPassesOnItsPermit(t *testing.T) {
 		broken.cut.Store(true)
 		s.release(held)
 		permits := s.wantPermits(1, 2, 3)
-		if !slices.ContainsFunc(permits, func(p redisstore.Permit) bool { return p.Reserved }) {
+		if !slices.ContainsFunc(permits, func(p lockredis.Permit) bool { return p.Reserved }) {
 			s.Fatalf("want a permit reserved for the first waiter, have %+v", permits)
 		}
 		giveUp()

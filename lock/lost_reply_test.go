@@ -12,7 +12,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/lease"
-	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock"
@@ -40,12 +39,11 @@ func newFaulty(t *testing.T, maxRetries int, cfg lock.Config) *faulty {
 	t.Cleanup(func() { _ = client.Close() })
 	f.setup = setUp(t, client, cfg)
 	f.direct = setUp(t, server.Client(t), lock.Config{})
+	f.listener = f.direct.listener
 	// The server must know the scripts: else the first answer is that it does not.
 	warm := f.on(t.Name() + " warm")
-	warm.confirmed(warm.reserved("w"))
-	if _, err := warm.Leave(t.Context(), lease.Request{Resource: warm.res, Waiter: "nobody"}); err != nil {
-		t.Fatal(err)
-	}
+	warm.reserved("w")
+	warm.leave("nobody")
 	held := warm.take("w")
 	if err := held.Renew(t.Context()); err != nil {
 		t.Fatal(err)
@@ -155,12 +153,12 @@ func TestReentryWithoutFence(t *testing.T) {
 }
 
 // TestRefusalWhoseAnswerIsLost: it had reserved the lock for the head of the
-// wait queue, who has to be woken.
+// wait queue, and does not reserve it for another.
 func TestRefusalWhoseAnswerIsLost(t *testing.T) {
 	t.Parallel()
 	f := newFaulty(t, 0, lock.Config{})
 	f.direct.take("")
-	ticket := f.direct.refuse("w1").Ticket
+	f.direct.join("w1")
 	f.direct.expire()
 	var busy *lease.BusyError
 	err := f.unheard(func() error {
@@ -170,50 +168,11 @@ func TestRefusalWhoseAnswerIsLost(t *testing.T) {
 	if !errors.As(err, &busy) {
 		t.Fatalf("want a BusyError, have %v", err)
 	}
-	if busy.Position != 2 || busy.Holder != "the next in the wait queue" {
+	if busy.Position != 1 || busy.Holder != "the next in the wait queue" {
 		t.Errorf("want a position and a lock kept for the next, have %+v", busy)
 	}
-	f.wantNext(busy.Next, "w1")
-	if busy.Next.Ticket != ticket {
-		t.Errorf("want ticket %d, have %d", ticket, busy.Next.Ticket)
-	}
-	f.confirmed(busy.Next)
+	f.direct.wantNext("w1")
 	f.direct.wantQueue("newcomer")
-}
-
-// TestHandOffWhoseAnswerIsLost names the reservation that Redis has made.
-func TestHandOffWhoseAnswerIsLost(t *testing.T) {
-	t.Parallel()
-	f := newFaulty(t, 0, lock.Config{})
-	held := f.take("")
-	ticket := f.direct.refuse("w1").Ticket
-	f.direct.join("w2")
-	var r *store.Reservation
-	err := f.unheard(func() (err error) {
-		r, err = held.HandOff(t.Context())
-		return err
-	}, f.changed(f.direct.value()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.wantNext(r, "w1")
-	if r.Ticket != ticket {
-		t.Errorf("want ticket %d, have %d", ticket, r.Ticket)
-	}
-
-	// Passing on is a release, too.
-	before := f.direct.value()
-	err = f.unheard(func() (err error) {
-		r, err = f.Drop(t.Context(), r, false)
-		return err
-	}, f.changed(before))
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.wantNext(r, "w2")
-	f.confirmed(r)
-	f.direct.wantQueue()
-	f.release(f.take("w2"))
 }
 
 // TestCallsWhoseAnswerIsLost may be made twice.
@@ -233,13 +192,16 @@ func TestCallsWhoseAnswerIsLost(t *testing.T) {
 		return func() bool { return !slices.Contains(f.direct.queue(), waiter) }
 	}
 	f.direct.join("w1", "w2")
-	if err := f.unheard(func() error { return second(f.Leave(t.Context(), lease.Request{Resource: f.res, Waiter: "w1"})) }, gone("w1")); err != nil {
+	if err := f.unheard(func() error { return f.Leave(t.Context(), lease.Request{Resource: f.res, Waiter: f.name("w1")}) }, gone("w1")); err != nil {
 		t.Errorf("leave: %v", err)
 	}
-	r := f.handOff(held, "w2")
-	if err := f.unheard(func() error { return f.Confirm(t.Context(), r) }, gone("w2")); err != nil {
-		t.Errorf("confirm: %v", err)
+	f.handOff(held, "w2")
+	f.direct.join("w3")
+	err = f.unheard(func() error { return f.Leave(t.Context(), lease.Request{Resource: f.res, Waiter: f.name("w2")}) }, gone("w3"))
+	if err != nil {
+		t.Errorf("leave: %v", err)
 	}
+	f.direct.wantNext("w3")
 }
 
 // TestReleaseWhoseAnswerIsLost frees the lock. The client's own second try is no loss if the first
@@ -258,7 +220,7 @@ func TestReleaseWhoseAnswerIsLost(t *testing.T) {
 					next.join("w1")
 				}
 				var taken *lease.Lease
-				err := f.unheard(func() error { return second(held.HandOff(t.Context())) }, func() bool {
+				err := f.unheard(func() error { return held.Release(t.Context()) }, func() bool {
 					if f.direct.value() == before {
 						return false
 					}
@@ -315,98 +277,33 @@ func TestHoldWhoseReleaseIsUnheard(t *testing.T) {
 // nobody got. The second one reserves the lock for no other, and wakes that waiter.
 func TestReservationWhoseAnswerIsLost(t *testing.T) {
 	t.Parallel()
-	t.Run("a parked task", func(t *testing.T) {
-		t.Parallel()
-		onEach(t, func(s *setup) {
-			turns := make(chan *store.Reservation, 10)
-			heard := make(chan struct{}, 10)
-			ctx, cancel := context.WithCancel(s.Context())
-			defer cancel()
-			go func() {
-				_ = s.ListenForTasks(ctx, []string{"q"}, func() { heard <- struct{}{} }, func(r *store.Reservation) { turns <- r })
-			}()
-			<-heard
-			store, network := locktest.Faulty(lock.Redis(s.rdb))
-			held, err := s.withStore(store, lock.Config{}).ask("")
-			if err != nil {
-				s.Fatal(err)
-			}
-			s.join("siding-task:q:1", "siding-task:q:2")
-			network.Set(locktest.Once(locktest.Release, 1, locktest.SwallowReply))
-			if r, err := held.HandOff(s.Context()); err == nil || errors.Is(err, lock.ErrLost) {
-				s.Errorf("want an error of the network, have %v, %v", r, err)
-			}
-			poll.Eventually(s.T, "its reservation to be told", func() bool { return len(turns) > 0 })
-			r := <-turns
-			s.wantNext(r, "siding-task:q:1")
-			s.confirmed(r)
-			s.release(s.take("siding-task:q:1"))
-		})
-	})
-	t.Run("a goroutine", func(t *testing.T) {
-		t.Parallel()
-		onEach(t, func(s *setup) {
-			store, network := locktest.Faulty(lock.Redis(s.rdb))
-			locker, err := lock.New(store, lock.Config{TTL: time.Hour})
-			if err != nil {
-				s.Fatal(err)
-			}
-			defer locker.Close()
-			held, err := locker.Acquire(s.Context(), s.res, nil)
-			if err != nil {
-				s.Fatal(err)
-			}
-			got := make(chan error, 1)
-			go func() {
-				next, err := s.Acquire(s.Context(), s.res, &lock.Options{Wait: lock.Forever})
-				if err == nil {
-					err = next.Release(s.Context())
-				}
-				got <- err
-			}()
-			poll.Eventually(s.T, "a queued waiter", func() bool { return len(s.queue()) == 1 })
-			network.Set(locktest.Once(locktest.Release, 1, locktest.SwallowReply))
-			if err := held.Release(s.Context()); err == nil || errors.Is(err, lock.ErrLost) {
-				s.Errorf("want an error of the network, have %v", err)
-			}
-			poll.Eventually(s.T, "the waiter to have had the lock", func() bool { return len(got) > 0 })
-			if err := <-got; err != nil {
-				s.Error(err)
-			}
-		})
-	})
-}
-
-// The acquire of a task has reserved the lock for an earlier one, and its answer was lost for good.
-// What the caller sends then tells of the reservation, so that the earlier task does not wait until the
-// hand-off timeout is over.
-func TestReservationOnArrivalWhoseAnswerIsLost(t *testing.T) {
-	t.Parallel()
 	onEach(t, func(s *setup) {
-		told := make(chan *store.Reservation, 10)
-		heard := make(chan struct{}, 10)
-		ctx, cancel := context.WithCancel(s.Context())
-		defer cancel()
-		go func() {
-			_ = s.ListenForTasks(ctx, []string{"q"}, func() { heard <- struct{}{} }, func(r *store.Reservation) { told <- r })
-		}()
-		<-heard
-		s.take("")
-		s.join("siding-task:q:1")
-		s.expire() // its holder has gone
 		store, network := locktest.Faulty(lock.Redis(s.rdb))
-		network.Set(locktest.Once(locktest.Acquire, 1, locktest.SwallowReply))
-		if held, err := s.withStore(store, lock.Config{}).ask("siding-task:q:2"); err == nil || errors.Is(err, lock.ErrBusy) {
-			s.Fatalf("want an error of the network, have %v, %v", held, err)
+		locker, err := lock.New(store, lock.Config{TTL: time.Hour})
+		if err != nil {
+			s.Fatal(err)
 		}
-		poll.Eventually(s.T, "the reservation to be told", func() bool { return len(told) > 0 })
-		r := <-told
-		s.wantNext(r, "siding-task:q:1")
-		s.confirmed(r)
-		held := s.take("siding-task:q:1")
-		if !held.Recovered() {
-			s.Error("want a lock that was found free, have one that was handed off")
+		defer locker.Close()
+		held, err := locker.Acquire(s.Context(), s.res, nil)
+		if err != nil {
+			s.Fatal(err)
 		}
-		s.release(held)
+		got := make(chan error, 1)
+		go func() {
+			next, err := s.Acquire(s.Context(), s.res, &lock.Options{Wait: lock.Forever})
+			if err == nil {
+				err = next.Release(s.Context())
+			}
+			got <- err
+		}()
+		poll.Eventually(s.T, "a queued waiter", func() bool { return len(s.queue()) == 1 })
+		network.Set(locktest.Once(locktest.Release, 1, locktest.SwallowReply))
+		if err := held.Release(s.Context()); err == nil || errors.Is(err, lock.ErrLost) {
+			s.Errorf("want an error of the network, have %v", err)
+		}
+		poll.Eventually(s.T, "the waiter to have had the lock", func() bool { return len(got) > 0 })
+		if err := <-got; err != nil {
+			s.Error(err)
+		}
 	})
 }

@@ -27,6 +27,3 @@ func ended(t *testing.T, ctx context.Context) error { //nolint:revive // t first
 		return nil
 	}
 }
-
-// second is the error of a call of which it alone matters.
-func second[T any](_ T, err error) error { return err }

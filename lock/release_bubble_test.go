@@ -12,7 +12,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/sidingq/siding/internal/lease"
 	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/lock/locktest"
@@ -208,31 +207,6 @@ type permanentError struct{}
 
 func (permanentError) Error() string { return "no permission" }
 func (permanentError) Passing() bool { return false }
-
-// TestHandOffThatFails leaves nobody to wake a waiter. So the lock is not reserved for one that the
-// caller would have to wake.
-func TestHandOffThatFails(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		l := newDetached(t)
-		client, err := lease.New(l.redis.Store, lease.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := client.Acquire(t.Context(), lease.Request{Resource: "order:1", Waiter: "w1"}); !errors.Is(err, lock.ErrBusy) {
-			t.Fatalf("want it busy, have %v", err)
-		}
-		l.redis.Set(locktest.Refuse)
-		if _, err := l.Inner().HandOff(t.Context()); err == nil {
-			t.Error("want an error of the network, have none")
-		}
-		l.redis.Set(locktest.Fine)
-		time.Sleep(time.Second)
-		if have := l.redis.get(); have != "" {
-			t.Errorf("want the lock free, have %q", have)
-		}
-	})
-}
 
 // TestReleaseIsTriedAgainForAMinute: a release is sent again until the lock has run out and a minute
 // has passed, or until the Locker is closed.
@@ -437,13 +411,13 @@ type timeouts struct {
 	seen []time.Duration
 }
 
-func (g *timeouts) Release(ctx context.Context, key, token string, how store.Release) (*store.Reservation, error) {
+func (g *timeouts) Release(ctx context.Context, key, token string, how store.Release) error {
 	g.mu.Lock()
 	g.seen = append(g.seen, how.Timeout)
 	first := len(g.seen) == 1
 	g.mu.Unlock()
 	if first {
-		return nil, io.ErrUnexpectedEOF
+		return io.ErrUnexpectedEOF
 	}
 	return g.Store.Release(ctx, key, token, how)
 }

@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/embedded"
@@ -64,13 +66,38 @@ type setup struct {
 	cfg             lease.Config
 	rdb             redis.UniversalClient
 	start           time.Time
+	listener        string // hears of those who wait by [setup.ask]
 	res             string
 	key, fence, row string // the Redis keys of res: the lock, its fencing token, its wait queue
 }
 
 func setUp(t *testing.T, rdb redis.UniversalClient, cfg lock.Config) *setup {
 	t.Helper()
-	return (&setup{T: t, rdb: rdb, start: time.Now()}).with(cfg).on(t.Name())
+	s := (&setup{T: t, rdb: rdb, start: time.Now(), listener: uuid.NewString()}).with(cfg).on(t.Name())
+	s.listen()
+	return s
+}
+
+// listen has somebody listen for the waiters of [setup.ask].
+func (s *setup) listen() {
+	s.Helper()
+	heard := s.rdb.Subscribe(context.WithoutCancel(s.Context()), store.GoroutinePrefix+s.listener)
+	s.Cleanup(func() { _ = heard.Close() })
+	if _, err := heard.Receive(s.Context()); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// name returns the full name of a waiter, and short what the test calls it.
+func (s *setup) name(waiter string) string {
+	if waiter == "" {
+		return ""
+	}
+	return store.GoroutinePrefix + s.listener + ":" + waiter
+}
+
+func (s *setup) short(name string) string {
+	return strings.TrimPrefix(name, store.GoroutinePrefix+s.listener+":")
 }
 
 // with returns the same setup with a locker of another configuration.
@@ -124,7 +151,7 @@ func (s *setup) take(waiter string) *lease.Lease {
 
 // ask tries to acquire the lock, for a waiter if it is not "".
 func (s *setup) ask(waiter string) (*lease.Lease, error) {
-	return s.Client.Acquire(s.Context(), lease.Request{Resource: s.res, Holder: "holder of " + waiter, Waiter: waiter})
+	return s.Client.Acquire(s.Context(), lease.Request{Resource: s.res, Holder: "holder of " + waiter, Waiter: s.name(waiter)})
 }
 
 // takeOnceFree acquires the lock as soon as it can be had.
@@ -168,26 +195,30 @@ func (s *setup) release(held interface{ Release(context.Context) error }) {
 	}
 }
 
-// handOff hands the lease off, to want if it is not "", else to nobody.
-func (s *setup) handOff(held *lease.Lease, want string) *store.Reservation {
+// handOff releases the lease, and checks for whom the lock is then reserved, "" for nobody.
+func (s *setup) handOff(held interface{ Release(context.Context) error }, want string) {
 	s.Helper()
-	r, err := held.HandOff(s.Context())
-	if err != nil {
-		s.Fatalf("hand off: %v", err)
-	}
-	s.wantNext(r, want)
-	return r
+	s.release(held)
+	s.wantNext(want)
 }
 
-// wantNext checks for whom a reservation is, "" for none.
-func (s *setup) wantNext(r *store.Reservation, want string) {
+// wantNext checks for whom the lock is reserved, "" for nobody.
+func (s *setup) wantNext(want string) {
 	s.Helper()
 	have := ""
-	if r != nil {
-		have = r.Waiter
+	if parts := strings.SplitN(s.value(), ":", 4); parts[0] == "siding-reserved" {
+		have = s.short(parts[3])
 	}
 	if have != want {
 		s.Fatalf("want the lock reserved for %q, have %q", want, have)
+	}
+}
+
+// leave takes a waiter out of the wait queue.
+func (s *setup) leave(waiter string) {
+	s.Helper()
+	if err := s.Leave(s.Context(), lease.Request{Resource: s.res, Waiter: s.name(waiter)}); err != nil {
+		s.Fatal(err)
 	}
 }
 
@@ -215,6 +246,9 @@ func (s *setup) queue() []string {
 	waiters, err := s.rdb.ZRange(s.Context(), s.row, 0, -1).Result()
 	if err != nil {
 		s.Fatal(err)
+	}
+	for i, waiter := range waiters {
+		waiters[i] = s.short(waiter)
 	}
 	return waiters
 }

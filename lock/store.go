@@ -3,7 +3,7 @@ package lock
 import (
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/internal/redisstore"
+	"github.com/sidingq/siding/internal/lockredis"
 	"github.com/sidingq/siding/internal/store"
 )
 
@@ -17,7 +17,7 @@ type Store interface{ store.Store }
 // wakes none: it would listen on another server than the one that has the lock. Give a
 // *redis.ClusterClient without a wrapper. Behind one, some waiters are taken to be gone, and come
 // at their fallback times, in their old positions. A user with an ACL needs the channels
-// siding-goroutine:* and siding-task:*, to wait in a wait queue and to wake waiters.
+// siding-goroutine:*, to wait in a wait queue and to wake waiters.
 //
 // Set ContextTimeoutEnabled of the client. go-redis never interrupts a call when its context is
 // cancelled. It does so at the context's deadline only with that option. Otherwise a call to a
@@ -30,8 +30,8 @@ type Store interface{ store.Store }
 //
 // A nil rdb gives a nil Store, which [New] refuses.
 func Redis(rdb redis.Scripter) Store {
-	if redisstore.None(rdb) {
+	if lockredis.None(rdb) {
 		return nil
 	}
-	return redisstore.New(rdb)
+	return lockredis.New(rdb)
 }

@@ -54,7 +54,7 @@ func (l *Locker) poll(ctx context.Context, request lease.Request, retry Retry) (
 // waitInQueue joins the wait queue, and tries when it is woken. It also tries at its fallback time,
 // as a wake-up may be lost, or a holder may die.
 func (l *Locker) waitInQueue(ctx context.Context, request lease.Request, from store.Listener, waiting *lease.Waiting) (*lease.Lease, error) {
-	since := time.Now()
+	since := time.Now().Add(-lease.Waited(ctx))
 	if _, ok := l.store.(store.JoinOrdered); !ok {
 		leave, err := l.queue(ctx, request.Resource, queueing)
 		if err != nil {
@@ -93,7 +93,7 @@ func (l *Locker) leaveQueue(ctx context.Context, request lease.Request) {
 	var backoff backoff
 	for {
 		call, cancel := context.WithTimeout(ctx, lease.CleanupTimeout)
-		_, err := l.client.Leave(call, request)
+		err := l.client.Leave(call, request)
 		cancel()
 		if err == nil || !backoff.again(err, l.client.Config().TTL) || l.client.Sleep(ctx, pollLongest, nil) != nil {
 			return

@@ -534,7 +534,7 @@ func TestLeaveOfNobody(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := client.Leave(t.Context(), lease.Request{Resource: "order:1", Waiter: ""}); err != nil {
+	if err := client.Leave(t.Context(), lease.Request{Resource: "order:1", Waiter: ""}); err != nil {
 		t.Error(err)
 	}
 	if err := held.Release(t.Context()); err != nil {

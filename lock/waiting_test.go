@@ -60,39 +60,6 @@ func (s *setup) served(w *queuedWaiter, d time.Duration) *lease.Lease {
 // soon is long for a call, and short for a TTL or a hand-off timeout of the default configuration.
 const soon = 4 * time.Second
 
-// TestReleasePassesOverThoseItCannotWake: they keep their position, and come at their fallback
-// times.
-func TestReleasePassesOverThoseItCannotWake(t *testing.T) {
-	t.Parallel()
-	onEach(t, func(s *setup) {
-		holder := s.take("")
-		s.join("w1", "w2")
-		w := s.waitInQueue()
-		s.release(holder)
-		held := s.served(w, soon)
-		s.wantQueue("w1", "w2")
-		r := s.handOff(held, "w1") // one that can call them begins in front
-		s.confirmed(r)
-	})
-}
-
-// TestHandOffToOneWhoListens leaves nobody to wake.
-func TestHandOffToOneWhoListens(t *testing.T) {
-	t.Parallel()
-	onEach(t, func(s *setup) {
-		holder := s.take("")
-		w := s.waitInQueue()
-		s.join("w2")
-		s.handOff(holder, "")
-		held := s.served(w, soon)
-		if _, ok := held.HandedOff(); !ok {
-			s.Error("want a lock that was reserved for the waiter")
-		}
-		s.wantQueue("w2")
-		s.confirmed(s.handOff(held, "w2"))
-	})
-}
-
 // TestDeadWaiterCostsNothing if PUBLISH tells that nobody hears: the same release wakes the next.
 func TestDeadWaiterCostsNothing(t *testing.T) {
 	t.Parallel()
@@ -155,30 +122,6 @@ func TestListenerReconnects(t *testing.T) {
 	}
 	f.proxy.BlackHole(false)
 	f.direct.release(f.served(w, 10*time.Second)) // its fallback time is in 15
-}
-
-// TestWaiterThatLeavesHandsOff what was already reserved for it.
-func TestWaiterThatLeavesHandsOff(t *testing.T) {
-	t.Parallel()
-	onEach(t, func(s *setup) {
-		holder := s.take("")
-		s.join("w1", "w2")
-		w := s.waitInQueue()
-		r := s.handOff(holder, "w1")
-		next, err := s.Leave(s.Context(), lease.Request{Resource: s.res, Waiter: "w1"})
-		if err != nil {
-			s.Fatal(err)
-		}
-		s.wantNext(next, "w2")
-		if r.Waiter != "w1" {
-			s.Errorf("want w1 first, have %s", r.Waiter)
-		}
-		if next, err = s.Leave(s.Context(), lease.Request{Resource: s.res, Waiter: "w2"}); err != nil || next != nil {
-			s.Errorf("want nobody to wake, have %v, %v", next, err)
-		}
-		s.release(s.served(w, soon))
-		s.wantQueue()
-	})
 }
 
 // TestCommandsOfAWait: a waiter costs two calls and the release before it one,

@@ -4,9 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"maps"
-	"reflect"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -20,7 +17,7 @@ import (
 // for their resource. The configuration's rules for failures hold only for the tasks' own failures.
 func TestServerOfAMux(t *testing.T) {
 	t.Parallel()
-	onBothPaths(t, func(t *testing.T, b *bundle) {
+	onBoth(t, func(t *testing.T, b *bundle) {
 		t.Helper()
 		st := newStage(t)
 		var mu sync.Mutex
@@ -42,7 +39,7 @@ func TestServerOfAMux(t *testing.T) {
 			return st.run(ctx, j)
 		})
 		s := b.newServer(t, queue.ServerConfig{
-			Handler: mux, Guard: queue.GuardConfig{Resources: resources()},
+			Handler: mux, Resources: resources(),
 			Asynq: asynq.Config{
 				RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return time.Millisecond },
 				ErrorHandler: asynq.ErrorHandlerFunc(func(_ context.Context, _ *asynq.Task, err error) {
@@ -82,81 +79,3 @@ func TestServerOfAMux(t *testing.T) {
 		}
 	})
 }
-
-// Each field of asynq's configuration reaches asynq's server as it is, except those to which the
-// server adds. A field of a later asynq is missing from given.
-func TestServerTakesEveryFieldOfAsynq(t *testing.T) {
-	t.Parallel()
-	const base = contextKey("base")
-	var called []string
-	call := func(name string) { called = append(called, name) }
-	given := asynq.Config{
-		Concurrency:              7,
-		BaseContext:              func() context.Context { return context.WithValue(context.Background(), base, true) },
-		TaskCheckInterval:        2 * time.Second,
-		RetryDelayFunc:           func(int, error, *asynq.Task) time.Duration { call("RetryDelayFunc"); return time.Hour },
-		IsFailure:                func(error) bool { call("IsFailure"); return false },
-		Queues:                   map[string]int{"a": 2, "off": 0},
-		StrictPriority:           true,
-		ErrorHandler:             asynq.ErrorHandlerFunc(func(context.Context, *asynq.Task, error) { call("ErrorHandler") }),
-		Logger:                   plainLogger{newLogs(t).logger},
-		LogLevel:                 asynq.ErrorLevel,
-		ShutdownTimeout:          3 * time.Second,
-		HealthCheckFunc:          func(error) { call("HealthCheckFunc") },
-		HealthCheckInterval:      4 * time.Second,
-		DelayedTaskCheckInterval: 5 * time.Second,
-		GroupGracePeriod:         6 * time.Second,
-		GroupMaxDelay:            7 * time.Second,
-		GroupMaxSize:             8,
-		GroupAggregator:          asynq.GroupAggregatorFunc(func(string, []*asynq.Task) *asynq.Task { call("GroupAggregator"); return nil }),
-		JanitorInterval:          9 * time.Second,
-		JanitorBatchSize:         10,
-	}
-	b, task, failure := setup(t), asynq.NewTask("test:job", nil), errors.New("failure")
-	s := b.newServer(t, queue.ServerConfig{Asynq: given})
-	t.Cleanup(func() { shutdown(t, s) })
-	have := queue.AsynqConfig(s)
-	added := map[string]func(){ // what is not merely passed on, or cannot be compared
-		"BaseContext": func() { // the guard marks it
-			if have.BaseContext().Value(base) != true {
-				t.Error("BaseContext: want it to be of the given one")
-			}
-		},
-		"TaskCheckInterval": func() { // the notifier holds dequeues back for so long, and asynq does not sleep
-			if have.TaskCheckInterval != 10*time.Millisecond {
-				t.Errorf("TaskCheckInterval: have %v", have.TaskCheckInterval)
-			}
-		},
-		"Queues": func() { // asynq ignores what has no weight
-			if !maps.Equal(have.Queues, map[string]int{"a": 2}) {
-				t.Errorf("Queues: have %v", have.Queues)
-			}
-		},
-		"RetryDelayFunc":  func() { have.RetryDelayFunc(1, failure, task) }, // not of a task that waits
-		"IsFailure":       func() { have.IsFailure(failure) },               // the same
-		"ErrorHandler":    func() { have.ErrorHandler.HandleError(t.Context(), task, failure) },
-		"HealthCheckFunc": func() { have.HealthCheckFunc(nil) },
-		"GroupAggregator": func() { have.GroupAggregator.Aggregate("", nil) },
-	}
-	fields := reflect.TypeFor[asynq.Config]()
-	for i := range fields.NumField() {
-		name, want := fields.Field(i).Name, reflect.ValueOf(given).Field(i)
-		if want.IsZero() {
-			t.Errorf("%s: this test gives it no value", name)
-			continue
-		}
-		check, ok := added[name]
-		if !ok {
-			if have := reflect.ValueOf(have).Field(i).Interface(); have != want.Interface() {
-				t.Errorf("%s: want %v, have %v", name, want, have)
-			}
-			continue
-		}
-		called = nil
-		if check(); want.Kind() == reflect.Func && name != "BaseContext" && !slices.Equal(called, []string{name}) {
-			t.Errorf("%s: want it called, have %v", name, called)
-		}
-	}
-}
-
-type contextKey string

@@ -20,20 +20,20 @@ var errFull = errors.New("disk is full")
 // that is there again, all tasks succeed.
 func TestUnavailable(t *testing.T) {
 	t.Parallel()
-	onBothPaths(t, func(t *testing.T, b *bundle) {
+	onBoth(t, func(t *testing.T, b *bundle) {
 		t.Helper()
 		const tasks = 60
 		var runs, asked atomic.Int64
 		var full atomic.Bool
 		full.Store(true)
 		logs := newLogs(t)
-		s := b.newServer(t, queue.ServerConfig{Guard: queue.GuardConfig{Logger: logs.logger, Available: func(context.Context) error {
+		s := b.newServer(t, queue.ServerConfig{Logger: logs.logger, Available: func(context.Context) error {
 			asked.Add(1)
 			if full.Load() {
 				return errFull
 			}
 			return nil
-		}}})
+		}})
 		work := func() error {
 			runs.Add(1)
 			if full.Load() {
@@ -112,8 +112,8 @@ func TestShutdownWhileUnavailable(t *testing.T) {
 		queues[fmt.Sprintf("%s.%d", b.queue, n)] = 1
 	}
 	s := b.serve(t, queue.ServerConfig{
-		Asynq: asynq.Config{Queues: queues},
-		Guard: queue.GuardConfig{Available: func(context.Context) error { return errFull }},
+		Asynq:     asynq.Config{Queues: queues},
+		Available: func(context.Context) error { return errFull },
 	}, func(context.Context, job) error { return queue.Unavailable(errFull) })
 	b.enqueue(t, b.job(1))
 	wantReady(t, s, "no tasks are taken")

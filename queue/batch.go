@@ -3,13 +3,11 @@ package queue
 import (
 	"cmp"
 	"context"
-	"errors"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/hibiken/asynq"
 
-	"github.com/sidingq/siding/internal/hook"
+	"github.com/sidingq/siding/internal/taskredis"
 )
 
 // A Job is one task of [Client.EnqueueBatch] with its options. Nil options mean the defaults.
@@ -38,59 +36,25 @@ func (c *Client) EnqueueBatch(ctx context.Context, jobs []Job) ([]Result, error)
 		}
 		return results, err
 	}
-	b := &batch{conn: c.conn.Batch()}
-	client := asynq.NewClientFromRedisClient(b.conn)
+	var tasks []*taskredis.Enqueue
+	var prepared []*prepared
+	var of []int // the jobs of those
 	for i, job := range jobs {
-		r := &results[i]
-		if b.fault != nil {
-			r.Err = b.fault
+		p, err := c.shards.prepare(job.Task, job.Options, time.Now(), uuid.NewString())
+		if err != nil {
+			results[i].Err = err
 			continue
 		}
-		var p *prepared
-		if p, r.Err = c.shards.prepare(job.Task, job.Options, time.Now(), uuid.NewString()); r.Err != nil {
-			continue
-		}
-		err := ctx.Err()
-		if err == nil {
-			_, err = client.EnqueueContext(p.once(ctx), p.task)
-		}
-		if err != nil { // asynq sends the name of a new queue by itself
-			_, r.Err = p.outcome(err)
-			b.fault = r.Err
-		} else {
-			b.gathered = append(b.gathered, gathered{p, r})
-		}
-		if b.conn.Full() || b.fault != nil {
-			b.send(ctx)
+		tasks, prepared, of = append(tasks, &p.enqueue), append(prepared, p), append(of, i)
+	}
+	var fault error
+	for i, err := range c.enqueuer.EnqueueAll(ctx, tasks) {
+		r := &results[of[i]]
+		r.Receipt, r.Err = prepared[i].outcome(err)
+		if isFault(err) {
+			fault = cmp.Or(fault, r.Err)
+			r.Err = fault
 		}
 	}
-	b.send(ctx)
-	return results, b.fault
-}
-
-// A batch gathers jobs and sends them together.
-type batch struct {
-	conn     *hook.Batch
-	gathered []gathered // not sent yet
-	fault    error      // the first error of Redis
-}
-
-// A gathered task and its result.
-type gathered struct {
-	*prepared
-
-	result *Result
-}
-
-// send sends what was gathered.
-func (b *batch) send(ctx context.Context) {
-	for k, err := range b.conn.Send(ctx) {
-		r := b.gathered[k].result
-		r.Receipt, r.Err = b.gathered[k].outcome(err)
-		if r.Err != nil && !errors.Is(r.Err, ErrDuplicate) && !errors.Is(r.Err, ErrTaskIDConflict) {
-			b.fault = cmp.Or(b.fault, r.Err)
-			r.Err = b.fault
-		}
-	}
-	b.gathered = nil
+	return results, fault
 }

@@ -3,7 +3,6 @@ package queue
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -101,12 +100,6 @@ func checkServer(ctx context.Context, rdb redis.UniversalClient) ([]Finding, err
 		return found, err
 	}
 	return append(found, traits.check()...), nil
-}
-
-// refusedByRedis reports whether Redis answered with an error.
-func refusedByRedis(err error) bool {
-	_, ok := errors.AsType[redis.Error](err)
-	return ok
 }
 
 // checkClock compares a time that Redis told between asked and answered.

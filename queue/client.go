@@ -17,8 +17,8 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/internal/hook"
 	"github.com/sidingq/siding/internal/store"
+	"github.com/sidingq/siding/internal/taskredis"
 )
 
 // ClientConfig configures a [Client]. The zero value works.
@@ -31,12 +31,11 @@ type ClientConfig struct {
 // Validate returns an error that names the first field that cannot work.
 func (c ClientConfig) Validate() error { return checkShards(nil, c.Shards) }
 
-// A Client enqueues tasks, and notifies idle servers of them. A Client is safe for use by several
+// A Client enqueues tasks, and wakes idle servers for them. A Client is safe for use by several
 // goroutines.
 type Client struct {
-	conn   *hook.NotifyingConn
-	asynq  *asynq.Client // on conn
-	shards sharding
+	enqueuer *taskredis.Enqueuer
+	shards   sharding
 }
 
 // NewClient returns a client on rdb, which the caller closes. Make rdb by [Redis], or set
@@ -48,8 +47,7 @@ func NewClient(rdb redis.UniversalClient, cfg ClientConfig) (*Client, error) {
 	if err := checkClient(rdb); err != nil {
 		return nil, err
 	}
-	conn := hook.NewNotifyingConn(rdb)
-	return &Client{conn: conn, asynq: asynq.NewClientFromRedisClient(conn), shards: newSharding(cfg.Shards)}, nil
+	return &Client{enqueuer: taskredis.NewEnqueuer(rdb), shards: newSharding(cfg.Shards)}, nil
 }
 
 // Enqueue checks the task and its options, and stores the task. Nil opts mean the defaults. After a
@@ -67,14 +65,13 @@ func (c *Client) Enqueue(ctx context.Context, t Task, opts *Options) (Receipt, e
 	if err != nil {
 		return Receipt{}, err
 	}
-	_, err = c.asynq.EnqueueContext(p.once(ctx), p.task)
-	return p.outcome(err)
+	return p.outcome(c.enqueuer.Enqueue(ctx, &p.enqueue))
 }
 
 // NewTask checks the task and its options, and returns them as a task for asynq's own Scheduler,
-// PeriodicTaskManager or Client. Give those a connection by [NotifyingConn]. opts must have no
-// Delay, At and Deadline, as asynq may enqueue the task at any time, and more than once. Without a
-// TaskID asynq chooses one each time.
+// PeriodicTaskManager or Client. opts must have no Delay, At and Deadline, as asynq may enqueue the
+// task at any time, and more than once. Without a TaskID asynq chooses one each time. An idle server
+// finds such a task within some 50 ms, as asynq's clients wake nobody.
 func (c *Client) NewTask(t Task, opts *Options) (*asynq.Task, error) {
 	p, err := c.shards.prepare(t, opts, time.Now(), "")
 	if err != nil {
@@ -83,7 +80,7 @@ func (c *Client) NewTask(t Task, opts *Options) (*asynq.Task, error) {
 	if opts != nil && (opts.Delay != 0 || !opts.At.IsZero() || !opts.Deadline.IsZero()) {
 		return nil, &TaskError{Kind: t.Kind(), Field: "delay, at, deadline", Want: "want none of them here: give ProcessIn, ProcessAt or Deadline to the call of asynq that enqueues the task"}
 	}
-	return p.task, nil
+	return p.task(), nil
 }
 
 // Check returns the error with which [Client.Enqueue] would refuse the task before a call to Redis,
@@ -93,37 +90,36 @@ func Check(t Task, opts *Options) error {
 	return err
 }
 
-// A prepared task is ready to be given to asynq.
+// A prepared task is ready to be stored.
 type prepared struct {
-	task    *asynq.Task // with its options
-	receipt Receipt
-	named   bool // the caller chose its id
-	unique  bool // it has UniqueFor
+	enqueue taskredis.Enqueue
+	options []asynq.Option // the same, as asynq has it
+	named   bool           // the caller chose its id
 }
 
-// once returns the context for the call that stores the task. Only a task with an id of the
-// caller's or with UniqueFor can find another one in its way.
-func (p *prepared) once(ctx context.Context) context.Context {
-	if p.named || p.unique {
-		return hook.Once(ctx)
-	}
-	return ctx
+// task returns the task as asynq's own clients take it.
+func (p *prepared) task() *asynq.Task {
+	m := p.enqueue.Message
+	return asynq.NewTaskWithHeaders(m.Type, m.Payload, m.Headers, slices.Clip(p.options)...)
 }
 
-// outcome returns what has become of the task, by the error of asynq.
+// isFault reports whether err says more than that one task is refused.
+func isFault(err error) bool {
+	return err != nil && !errors.Is(err, taskredis.ErrDuplicate) && !errors.Is(err, taskredis.ErrIDConflict)
+}
+
+// outcome returns what has become of the task, by the error of the enqueuer.
 func (p *prepared) outcome(err error) (Receipt, error) {
+	m := p.enqueue.Message
 	switch {
-	case errors.Is(err, asynq.ErrTaskIDConflict) && !p.named:
-		// No other task has this id: an earlier call stored the task, and its answer was
-		// lost.
-	case errors.Is(err, asynq.ErrDuplicateTask):
-		return Receipt{}, fmt.Errorf("%s: %w", p.task.Type(), ErrDuplicate)
-	case errors.Is(err, asynq.ErrTaskIDConflict):
-		return Receipt{}, fmt.Errorf("%s: %w: %q in the queue %q", p.task.Type(), ErrTaskIDConflict, p.receipt.ID, p.receipt.Queue)
+	case errors.Is(err, taskredis.ErrDuplicate):
+		return Receipt{}, fmt.Errorf("%s: %w", m.Type, ErrDuplicate)
+	case errors.Is(err, taskredis.ErrIDConflict):
+		return Receipt{}, fmt.Errorf("%s: %w: %q in the queue %q", m.Type, ErrTaskIDConflict, m.ID, m.Queue)
 	case err != nil:
-		return Receipt{}, fmt.Errorf("queue: enqueue %s: %w", p.task.Type(), err)
+		return Receipt{}, fmt.Errorf("queue: enqueue %s: %w", m.Type, err)
 	}
-	return p.receipt, nil
+	return Receipt{m.ID, m.Queue}, nil
 }
 
 // prepare checks all that needs no Redis. A task without a TaskID gets id.
@@ -142,8 +138,8 @@ func (s sharding) prepare(t Task, opts *Options, now time.Time, id string) (*pre
 	o.Queue = s.shardOf(cmp.Or(o.Queue, "default"), shardKey(resource, t.Kind(), payload, o))
 	named := o.TaskID != ""
 	o.TaskID = cmp.Or(o.TaskID, id)
-	options, err := o.asynq(t.Kind(), now)
-	if err != nil {
+	p := &prepared{named: named}
+	if p.options, err = o.asynq(t.Kind(), now); err != nil {
 		return nil, err
 	}
 	headers, err := o.headers(t.Kind(), MaxPayload-len(payload))
@@ -159,8 +155,40 @@ func (s sharding) prepare(t Task, opts *Options, now time.Time, id string) (*pre
 	if err := o.waits(t.Kind(), resource != "", headers); err != nil {
 		return nil, err
 	}
-	task := asynq.NewTaskWithHeaders(t.Kind(), payload, headers, slices.Clip(options)...)
-	return &prepared{task, Receipt{o.TaskID, o.Queue}, named, o.UniqueFor > 0}, nil
+	p.enqueue = taskredis.Enqueue{
+		Message: o.message(t.Kind(), payload, headers), At: o.at(now), Unique: o.UniqueFor, OwnID: !named,
+		Resource: resource, Priority: o.Priority, Judged: o.Policy != nil && !o.Policy.parks(),
+	}
+	return p, nil
+}
+
+// defaultTimeout is asynq's of a task with neither a timeout nor a deadline.
+const defaultTimeout = 30 * time.Minute
+
+// message returns the task as asynq's client would encode it. The options are checked.
+func (o Options) message(kind string, payload []byte, headers map[string]string) *taskredis.Message {
+	const defaultRetries = 25 // asynq's
+	m := &taskredis.Message{
+		Type: kind, Payload: payload, Headers: headers, ID: o.TaskID, Queue: o.Queue, Retry: max(cmp.Or(o.Retries, defaultRetries), 0),
+		Timeout: int64(o.Timeout / time.Second), Retention: int64(o.Retention / time.Second),
+	}
+	if !o.Deadline.IsZero() {
+		m.Deadline = wholeSecond(o.Deadline).Unix()
+	} else if o.Timeout == 0 {
+		m.Timeout = int64(defaultTimeout / time.Second)
+	}
+	return m
+}
+
+// at returns when the task is to run, the zero time for now.
+func (o Options) at(now time.Time) time.Time {
+	switch {
+	case o.Delay > 0:
+		return wholeSecond(now.Add(o.Delay))
+	case o.At.After(now):
+		return wholeSecond(o.At)
+	}
+	return time.Time{}
 }
 
 // waits checks what o says of the wait for the task's resource, and adds that to the headers.
@@ -256,10 +284,9 @@ func (o Options) asynq(kind string, now time.Time) ([]asynq.Option, error) {
 		return nil, fail("delay", "want 0 or more", o.Delay)
 	case o.Delay > 0 && !o.At.IsZero():
 		return nil, fail("delay", "want either a delay or a time, not both", o.Delay)
-	case o.Delay > 0:
-		opts = append(opts, asynq.ProcessAt(wholeSecond(now.Add(o.Delay))))
-	case o.At.After(now):
-		opts = append(opts, asynq.ProcessAt(wholeSecond(o.At)))
+	}
+	if at := o.at(now); !at.IsZero() {
+		opts = append(opts, asynq.ProcessAt(at))
 	}
 	return opts, nil
 }

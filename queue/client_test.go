@@ -204,8 +204,8 @@ func TestTaskIDConflict(t *testing.T) {
 	}
 }
 
-// A task that waits for its resource stays unique: its key is extended, and
-// freed when it has succeeded.
+// A task that waits for its resource stays unique: its key is extended to beyond the time at which
+// it is looked at next, and freed when it has succeeded.
 func TestUniqueWhileParked(t *testing.T) {
 	t.Parallel()
 	b, st := setup(t), newStage(t)
@@ -219,7 +219,7 @@ func TestUniqueWhileParked(t *testing.T) {
 	info := b.awaitState(t, first.ID, asynq.TaskStateRetry)
 	key := b.rdb.HGet(t.Context(), b.taskKey(first.ID), "unique_key").Val()
 	if ttl := b.rdb.PTTL(t.Context(), key).Val(); ttl < time.Until(info.NextProcessAt) {
-		t.Errorf("uniqueness: want it beyond the fallback time, in %v, have %v", time.Until(info.NextProcessAt), ttl)
+		t.Errorf("uniqueness: want it longer than the task waits for now, %v, have %v", time.Until(info.NextProcessAt), ttl)
 	}
 	if _, err := b.client.Enqueue(t.Context(), b.job(1), opts); !errors.Is(err, queue.ErrDuplicate) {
 		t.Errorf("want ErrDuplicate, have %v", err)

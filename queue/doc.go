@@ -7,17 +7,18 @@
 //
 // # When the resource is busy
 //
-//	pending ---> acquire ----- got it ---> handler, lock renewed ---> release ---> done, or retried
-//	   ^            |                                                    |
-//	   |   busy: join the wait queue             somebody waits: reserve the lock for the first
-//	   |            v                                                    v
-//	   '- woken - asynq's retry set <------------------------------------'
+//	pending ---> lock free ---> handler, lock renewed ---> done, or retried
+//	   |             ^                                          |
+//	   |   busy      |  in its turn                   the lock is free
+//	   '-> its line -'<-----------------------------------------'
 //
-// A task that finds its resource busy is parked. The task goes to asynq's retry set, and its worker
-// goes on with other tasks. The dashboard shows the reason as the task's last error. The release of
-// the lock moves the first in the wait queue to the head of pending. If the holder died, or that
-// wake-up was lost, an elected server finds the free lock and wakes the first. Waiting uses no
-// retry, counts as no failure and archives nothing.
+// A task that finds its resource busy is parked: it joins the line of the lock, in asynq's retry set, and its slot goes to
+// another task. The dashboard shows the reason as the task's last error. When the lock is free, the first in
+// the line starts. Waiting uses no retry, counts as no failure and archives nothing. A task whose worker
+// dies, or shuts down, goes back to its place.
+//
+// Of several resources that are ready the one comes first that was taken longest ago, and new tasks and waiting ones take
+// turns. Queues that nobody serves, or that are paused, hold up no others.
 //
 // # What a handler's error does
 //
@@ -45,9 +46,9 @@
 //
 // # With asynq
 //
-// [NewServer] takes the options, the configuration and the handler of an asynq program as they are;
-// see its example. A [Guard] protects the tasks of an asynq.Server that stays your own.
-// [NotifyingConn] and [Client.NewTask] are for asynq's own clients and schedulers.
+// [NewServer] and [NewServerFromRedisClient] take the configuration and the handler of an asynq program as they are, and
+// its tasks from any asynq client. A plain asynq server on the same queues would run guarded tasks without their locks.
+// [Client.NewTask] is for asynq's own clients and schedulers.
 //
 // # On a Redis Cluster
 //
@@ -56,12 +57,11 @@
 // shard.
 //
 // When a master dies, its queues and resources rest until a replica is the master and the clients
-// know it. Clients made by [NewServer], [Redis], [RedisOpt], [NotifyingConn] and [Guard.Conn] know
-// it within about a second. Others may take a minute: set ClusterStateReloadInterval of
+// know it. Clients made by [NewServer], [Redis] and [RedisOpt] know it within about a second. Others may take a minute: set ClusterStateReloadInterval of
 // redis.ClusterOptions. A release that the dead master did not answer is sent again.
 //
 // # Locks elsewhere
 //
 // The locks may be in another [lock.Store] than the Redis of the tasks, such as one on etcd. Tasks
-// wait on their own Redis all the same; see [GuardConfig].
+// wait on their own Redis all the same; see [ServerConfig].
 package queue

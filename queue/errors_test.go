@@ -40,11 +40,11 @@ func TestErrorTexts(t *testing.T) {
 	client := newClient(t, down)
 	spread := redis.NewRing(&redis.RingOptions{})
 	t.Cleanup(func() { _ = spread.Close() })
-	server, err := queue.NewServer(away, queue.ServerConfig{Guard: queue.GuardConfig{Logger: newLogs(t).logger}})
+	server, err := queue.NewServer(away, queue.ServerConfig{Logger: newLogs(t).logger})
 	if err != nil {
 		t.Fatal(err)
 	}
-	missing := b.newServer(t, queue.ServerConfig{Guard: queue.GuardConfig{Available: func(context.Context) error { return lock.ErrClosed }}})
+	missing := b.newServer(t, queue.ServerConfig{Available: func(context.Context) error { return lock.ErrClosed }})
 	asked := queue.Revocation{Resource: b.resource, By: "a test", Reason: "to see the error"}
 	with := func(change func(*queue.Revocation)) queue.Revocation { r := asked; change(&r); return r }
 	revoke := func(rdb redis.UniversalClient, r queue.Revocation) error {
@@ -82,12 +82,12 @@ func TestErrorTexts(t *testing.T) {
 		"no client":      func() error { _, err := queue.NewClient(nil, queue.ClientConfig{}); return err }(),
 		"no options":     func() error { _, err := queue.NewServer(nil, queue.ServerConfig{}); return err }(),
 		"redis ring": func() error {
-			_, err := queue.NewGuard(spread, queue.GuardConfig{})
+			_, err := queue.NewServerFromRedisClient(spread, queue.ServerConfig{})
 			return err
 		}(),
 		"bad queue":     queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{"/": 1}}}.Validate(),
 		"bad shards":    queue.ServerConfig{Shards: map[string]int{"a": -1}}.Validate(),
-		"bad ttl":       queue.ServerConfig{Guard: queue.GuardConfig{Lock: lock.Config{TTL: -1}}}.Validate(),
+		"bad ttl":       queue.ServerConfig{Lock: lock.Config{TTL: -1}}.Validate(),
 		"traceparent":   queue.SetTraceparent(t.Context(), "x"),
 		"ready":         server.Ready(t.Context()),
 		"start":         server.Start(t.Context()),
@@ -95,7 +95,7 @@ func TestErrorTexts(t *testing.T) {
 		"run again":     server.Run(t.Context()),
 		"not available": missing.Ready(t.Context()),
 		"no lock": func() error {
-			queue.GuardOf(missing).Locker().Close()
+			missing.Locker().Close()
 			return missing.Locker().Do(t.Context(), "a", nil, nothing)
 		}(),
 	} {
@@ -114,7 +114,7 @@ func TestErrorTextOfALoss(t *testing.T) {
 	t.Parallel()
 	b, st := setup(t), newStage(t)
 	st.unsafe = true
-	b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Lock: shortTimes, Recovery: queue.Recovery{Losses: -1}}}, func(ctx context.Context, j job) error {
+	b.serve(t, queue.ServerConfig{Lock: shortTimes, Recovery: queue.Recovery{Losses: -1}}, func(ctx context.Context, j job) error {
 		b.takenFrom(t) //nolint:contextcheck // another process
 		<-ctx.Done()
 		return context.Cause(ctx)

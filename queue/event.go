@@ -10,8 +10,7 @@ const (
 	// EventParked: the resource was busy, and the task was parked. Parked says how often so far.
 	EventParked EventKind = iota + 1
 	// EventAcquired: the task holds the lock of its resource, and its handler starts. If the task
-	// has waited, Waited, Via and Holder are set. HandOff is set if the lock was handed off to the
-	// task.
+	// has waited, Waited and Via are set, and HandOff if somebody has released the lock.
 	EventAcquired
 	// EventReleased: the handler has returned, and the lock is free or reserved for the next
 	// waiter, who may have started. Err is the handler's error. A task that has succeeded may
@@ -59,17 +58,15 @@ type Via string
 // The ways in which a waiting task comes to its lock. In a healthy fleet nearly all come by
 // [ViaHandOff].
 const (
-	// ViaHandOff: a release handed the lock off to the task.
+	// ViaHandOff: whoever had the lock released it.
 	ViaHandOff Via = "handoff"
-	// ViaTimer: the task came by itself at its fallback time. Many of these mean that wake-ups are
-	// lost, or that holders which are no tasks keep the resources busy.
-	ViaTimer Via = "timer"
-	// ViaRecovery: the lock was found free, as its holder had died or its release was lost. It was
-	// then reserved for the task.
+	// ViaLimit: a [Limit], or the end of a pause, let the task start.
+	ViaLimit Via = "limit"
+	// ViaRecovery: the lock had expired, as its holder had died, or was deleted.
 	ViaRecovery Via = "recovery"
 )
 
-// An Event tells [GuardConfig.Observe] what happened to a task. Siding makes its counters and histograms
+// An Event tells [ServerConfig.Observe] what happened to a task. Siding makes its counters and histograms
 // of events alone.
 type Event struct {
 	Kind     EventKind
@@ -79,7 +76,7 @@ type Event struct {
 	Resource string // of the task, empty for EventStarted and EventFinished
 	Fence    int64  // the fencing token, from EventAcquired on; 0 on a Store without
 	Parked   int    // only EventParked: how often the task has been parked, for whatever reason
-	Holder   string // EventParked: who holds the lock; EventAcquired after a wait: who held it when the task was parked last
+	Holder   string // EventParked, EventRejected: who holds the lock
 	Other    string // EventCoalesced, EventReplaced: the id of the task that is to run instead
 	// Waited is for how long the task has waited since it first came to its resource, by Redis's
 	// clock. EventAcquired has it if the task was parked, and so has EventWaitedTooLong. In a Cluster the task's

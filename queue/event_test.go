@@ -4,15 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/hibiken/asynq"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock"
@@ -41,18 +40,13 @@ func TestEventsOfWaits(t *testing.T) {
 				t.Error(err)
 			}
 		}, queue.ViaRecovery},
-		"by its timer": {func(t *testing.T, b *bundle, _ *lock.Lease, id string) {
+		"as its holder has gone, and an operator runs it": {func(t *testing.T, b *bundle, _ *lock.Lease, id string) {
 			t.Helper()
-			if _, err := b.rdb.TxPipelined(t.Context(), func(p redis.Pipeliner) error {
-				p.Del(t.Context(), b.lockKey(), b.waitQueueKey())
-				p.ZRem(t.Context(), b.key("retry"), id)
-				p.HSet(t.Context(), b.taskKey(id), "state", "pending")
-				p.LPush(t.Context(), b.key("pending"), id)
-				return nil
-			}); err != nil {
+			if err := b.rdb.Del(t.Context(), b.lockKey()).Err(); err != nil {
 				t.Error(err)
 			}
-		}, queue.ViaTimer},
+			_ = b.inspector.RunTask(b.queue, id) // it may run already
+		}, queue.ViaRecovery},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -62,8 +56,7 @@ func TestEventsOfWaits(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Observe: j.observe}}, st.run)
-			b.awaitListener(t) // or the release of a program that is no server wakes nobody
+			b.serve(t, queue.ServerConfig{Observe: j.observe}, st.run)
 			id := b.enqueue(t, b.job(1))
 			if e := j.await(t, queue.EventParked, id, 1); !strings.HasPrefix(e.Holder, "the test, held by") || e.Waited != 0 || e.Via != "" {
 				t.Errorf("parked: have %+v", e)
@@ -72,8 +65,8 @@ func TestEventsOfWaits(t *testing.T) {
 			time.AfterFunc(enough, func() { tt.end(t, b, held, id) })
 			e := j.await(t, queue.EventAcquired, id, 1)
 			most := time.Since(came) + patience
-			if e.Via != tt.want || e.Waited < enough || e.Waited > most || e.Holder != "the test, held by itself since 1" {
-				t.Errorf("want %v, a wait of %v to %v, and the holder, have %+v", tt.want, enough, most, e)
+			if e.Via != tt.want || e.Waited < enough || e.Waited > most {
+				t.Errorf("want %v, and a wait of %v to %v, have %+v", tt.want, enough, most, e)
 			}
 			if handedOff := e.HandOff > 0; handedOff != (tt.want == queue.ViaHandOff) {
 				t.Errorf("hand-off: have %v", e.HandOff)
@@ -83,52 +76,21 @@ func TestEventsOfWaits(t *testing.T) {
 	}
 }
 
-// Somebody who is no task holds the lock on an external store. The task keeps its reservation, and
-// comes by itself. No release has ended its wait.
+// Somebody who is no task holds the lock on an external store. The task comes by itself. No release has
+// ended its wait.
 func TestEventOfAWaitForAnExternalStore(t *testing.T) {
 	t.Parallel()
-	onBothPaths(t, func(t *testing.T, b *bundle) {
+	onBoth(t, func(t *testing.T, b *bundle) {
 		t.Helper()
 		st, j, memory := newStage(t), &journal{}, locktest.NewMemory()
 		st.unfenced = true
 		release := b.holdBy(t, newLocker(t, newQueueless(memory), lock.Config{}))
-		b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Store: newQueueless(memory), Observe: j.observe}}, st.run)
+		b.serve(t, queue.ServerConfig{Store: newQueueless(memory), Observe: j.observe}, st.run)
 		id := b.enqueue(t, b.job(1))
 		j.await(t, queue.EventParked, id, 1)
 		release()
-		if e := j.await(t, queue.EventAcquired, id, 1); e.Via != queue.ViaTimer || e.HandOff != 0 || e.Waited <= 1 || e.ReleasedBy != "" {
+		if e := j.await(t, queue.EventAcquired, id, 1); e.Via != queue.ViaRecovery || e.HandOff != 0 || e.Waited <= 1 || e.ReleasedBy != "" {
 			t.Errorf("want a wait that the timer ended, and no hand-off, have %+v", e)
-		}
-	})
-}
-
-// The clock of the node that gave a task its ticket may be ahead of that of the lock's node.
-func TestEventOfATicketThatIsAhead(t *testing.T) {
-	t.Parallel()
-	onBothPaths(t, func(t *testing.T, b *bundle) {
-		t.Helper()
-		st, j := newStage(t), &journal{}
-		held, err := b.locker.Acquire(t.Context(), b.resource, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Observe: j.observe}}, st.run)
-		id := b.enqueue(t, b.job(1))
-		b.awaitState(t, id, asynq.TaskStateRetry)
-		ahead := time.Now().Add(time.Hour).UnixMicro()
-		if _, err := b.rdb.Pipelined(t.Context(), func(p redis.Pipeliner) error {
-			p.HSet(t.Context(), b.taskKey(id), "siding_ticket", ahead)
-			p.ZAddXX(t.Context(), b.waitQueueKey(), redis.Z{Score: float64(ahead), Member: "siding-task:" + b.queue + ":" + id})
-			return nil
-		}); err != nil {
-			t.Fatal(err)
-		}
-		b.awaitListener(t)
-		if err := held.Release(t.Context()); err != nil {
-			t.Error(err)
-		}
-		if e := j.await(t, queue.EventAcquired, id, 1); e.Via != queue.ViaHandOff || e.Waited <= 0 || e.Waited > time.Second {
-			t.Errorf("want a short wait, have %+v", e)
 		}
 	})
 }
@@ -136,10 +98,10 @@ func TestEventOfATicketThatIsAhead(t *testing.T) {
 // A task that finds its resource free has not waited. Tasks without a resource are observed, too.
 func TestEventsWithoutAWait(t *testing.T) {
 	t.Parallel()
-	onBothPaths(t, func(t *testing.T, b *bundle) {
+	onBoth(t, func(t *testing.T, b *bundle) {
 		t.Helper()
 		j, own := &journal{}, errors.New("own failure")
-		server := b.newServer(t, queue.ServerConfig{Guard: queue.GuardConfig{Observe: j.observe}})
+		server := b.newServer(t, queue.ServerConfig{Observe: j.observe})
 		queue.Handle(server, newStage(t).run)
 		queue.Handle(server, func(context.Context, note) error { return queue.Permanent(own) })
 		if err := server.Start(t.Context()); err != nil {
@@ -170,7 +132,7 @@ const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 // The run that gets the lock learns the trace of the one that released it, whichever process that was.
 func TestTraceOfTheReleasingRun(t *testing.T) {
 	t.Parallel()
-	onBothPaths(t, func(t *testing.T, b *bundle) {
+	onBoth(t, func(t *testing.T, b *bundle) {
 		t.Helper()
 		st, j := newStage(t), &journal{}
 		run := func(ctx context.Context, task job) error {
@@ -182,7 +144,7 @@ func TestTraceOfTheReleasingRun(t *testing.T) {
 			return st.run(ctx, task)
 		}
 		for range 2 {
-			b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Concurrency: 1}, Guard: queue.GuardConfig{Observe: j.observe}}, run)
+			b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Concurrency: 1}, Observe: j.observe}, run)
 		}
 		first, second := st.hold(1), st.hold(2)
 		b.enqueue(t, b.job(1))
@@ -215,26 +177,25 @@ func TestSetTraceparent(t *testing.T) {
 	}
 }
 
-// An observer that panics when a run begins fails the task, and does not keep its lock.
+// An observer that panics is logged, and fails no task.
 func TestObserverPanics(t *testing.T) {
 	t.Parallel()
-	onBothPaths(t, func(t *testing.T, b *bundle) {
+	onBoth(t, func(t *testing.T, b *bundle) {
 		t.Helper()
-		st := newStage(t)
-		var panicked atomic.Bool
-		b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Observe: func(e queue.Event) {
-			if e.Kind == queue.EventAcquired && !panicked.Swap(true) {
-				panic("an observer's own mistake")
-			}
-		}}}, st.run)
-		failed := b.enqueue(t, b.job(1), queue.Options{Retries: queue.NoRetries})
-		b.awaitState(t, failed, asynq.TaskStateArchived)
-		start := time.Now()
-		b.awaitGone(t, b.enqueue(t, b.job(2)))
-		if took := time.Since(start); took > prompt {
-			t.Errorf("want the lock free, have the next task done after %v", took)
+		st, logs := newStage(t), newLogs(t)
+		b.serve(t, queue.ServerConfig{Logger: logs.logger, Observe: func(queue.Event) { panic("an observer's own mistake") }}, st.run)
+		g := b.occupy(t, st)
+		waiter := b.enqueueWaiter(t, 1, 1, queue.Options{Retries: queue.NoRetries})
+		g.open()
+		unguarded := b.enqueue(t, note{}, queue.Options{Retries: queue.NoRetries})
+		b.awaitGone(t, waiter, unguarded)
+		st.wantOrder(0, 1)
+		for _, kind := range []queue.EventKind{queue.EventParked, queue.EventAcquired, queue.EventReleased, queue.EventStarted, queue.EventFinished} {
+			poll.Eventually(t, kind.String()+" logged", func() bool { return len(logs.lines("event="+kind.String()+" ", slog.LevelError)) > 0 })
 		}
-		st.wantOrder(2)
+		if info := b.stats(t); info.Failed != 0 || info.Size != 0 {
+			t.Errorf("want none failed, and none left, have %+v", info)
+		}
 	})
 }
 
@@ -276,7 +237,7 @@ func TestServerUse(t *testing.T) {
 // ends. So an observer can count the tasks that run.
 func TestEachBeginHasOneEnd(t *testing.T) {
 	t.Parallel()
-	onBothPaths(t, func(t *testing.T, b *bundle) {
+	onBoth(t, func(t *testing.T, b *bundle) {
 		t.Helper()
 		ends := []func() error{
 			func() error { return nil },
@@ -288,7 +249,7 @@ func TestEachBeginHasOneEnd(t *testing.T) {
 			func() error { runtime.Goexit(); return nil },
 		}
 		j := &journal{}
-		server := b.newServer(t, queue.ServerConfig{Guard: queue.GuardConfig{Observe: j.observe}})
+		server := b.newServer(t, queue.ServerConfig{Observe: j.observe})
 		queue.Handle(server, func(_ context.Context, t job) error { return ends[t.N]() })
 		queue.Handle(server, func(_ context.Context, t note) error { return ends[t.N]() })
 		if err := server.Start(t.Context()); err != nil {

@@ -43,9 +43,9 @@ func ExampleLimit() {
 	}
 
 	server, err := queue.NewServer(queue.RedisOpt(opts), queue.ServerConfig{
-		Guard: queue.GuardConfig{Limits: map[string]queue.Limit{
+		Limits: map[string]queue.Limit{
 			"supplier:*": {Holders: 2, Rates: []lock.Rate{{Starts: 100, Period: time.Second}}},
-		}},
+		},
 	})
 	if err != nil {
 		log.Fatal(err)

@@ -67,12 +67,12 @@ func ExamplePermanent() {
 
 	ctx, stop := context.WithCancel(context.Background()) // as a rule by signal.NotifyContext
 	server, err := queue.NewServer(queue.RedisOpt(opts), queue.ServerConfig{
-		Guard: queue.GuardConfig{Observe: func(e queue.Event) {
+		Observe: func(e queue.Event) {
 			if e.Kind == queue.EventReleased {
 				fmt.Println(e.TaskKind, "ended:", e.Err)
 				stop()
 			}
-		}},
+		},
 	})
 	if err != nil {
 		log.Fatal(err)

@@ -27,7 +27,7 @@ type yard struct {
 }
 
 // newYard starts them on a Redis that stands in for yours, after what is to come before.
-func newYard(guard queue.GuardConfig, before ...func(redis.UniversalClient) error) *yard {
+func newYard(guard queue.ServerConfig, before ...func(redis.UniversalClient) error) *yard {
 	redisServer, err := miniredis.Run()
 	if err != nil {
 		panic(err)
@@ -42,10 +42,9 @@ func newYard(guard queue.GuardConfig, before ...func(redis.UniversalClient) erro
 			panic(err)
 		}
 	}
+	guard.Asynq.DelayedTaskCheckInterval = 50 * time.Millisecond
 	guard.Observe = func(e queue.Event) { y.events <- e }
-	server, err := queue.NewServer(queue.RedisOpt(opts), queue.ServerConfig{
-		Asynq: asynq.Config{DelayedTaskCheckInterval: 50 * time.Millisecond}, Guard: guard,
-	})
+	server, err := queue.NewServer(queue.RedisOpt(opts), guard)
 	if err != nil {
 		panic(err)
 	}
@@ -98,7 +97,7 @@ func (y *yard) await(id string, until ...queue.EventKind) queue.Event {
 
 // A task that is of no use later is rejected if its resource is busy.
 func ExamplePolicy_reject() {
-	y := newYard(queue.GuardConfig{Policies: map[string]queue.Policy{"order:audit": {OnBusy: queue.OnBusyReject}}})
+	y := newYard(queue.ServerConfig{Policies: map[string]queue.Policy{"order:audit": {OnBusy: queue.OnBusyReject}}})
 	defer y.close()
 	y.enqueue("first", queue.Options{}, queue.EventAcquired)
 	e := y.enqueue("second", queue.Options{}, queue.EventRejected)
@@ -112,7 +111,7 @@ func ExamplePolicy_reject() {
 
 // Of the tasks that wait, only the latest runs.
 func ExamplePolicy_replace() {
-	y := newYard(queue.GuardConfig{Policies: map[string]queue.Policy{"order:audit": {OnBusy: queue.OnBusyReplace}}})
+	y := newYard(queue.ServerConfig{Policies: map[string]queue.Policy{"order:audit": {OnBusy: queue.OnBusyReplace}}})
 	defer y.close()
 	y.enqueue("first", queue.Options{}, queue.EventAcquired)
 	y.enqueue("second", queue.Options{}, queue.EventParked)
@@ -128,25 +127,9 @@ func ExamplePolicy_replace() {
 	// third runs
 }
 
-// Very short tasks wait at their worker, for a moment. They are parked only if that was not enough.
-func ExamplePolicy_wait() {
-	y := newYard(queue.GuardConfig{Policies: map[string]queue.Policy{
-		"order:audit": {OnBusy: queue.OnBusyWait, Wait: 10 * time.Second},
-	}})
-	defer y.close()
-	y.enqueue("first", queue.Options{}, queue.EventAcquired)
-	time.AfterFunc(20*time.Millisecond, y.leave)
-	e := y.enqueue("second", queue.Options{}, queue.EventParked, queue.EventReleased)
-	fmt.Println(e.TaskID, e.Kind)
-	// Output:
-	// first runs
-	// second runs
-	// second released
-}
-
 // A task that would come too late does not run at all. OnMaxWait says what becomes of it.
 func ExamplePolicy_maxWait() {
-	y := newYard(queue.GuardConfig{
+	y := newYard(queue.ServerConfig{
 		Policies: map[string]queue.Policy{"order:audit": {MaxWait: time.Second}},
 		OnMaxWait: func(ctx context.Context, _ *asynq.Task) error {
 			fmt.Println(queue.InfoFrom(ctx).ID, "has waited for too long")
@@ -165,7 +148,7 @@ func ExamplePolicy_maxWait() {
 
 // No more than one task waits for an order. A further one is rejected.
 func ExamplePolicy_maxWaiting() {
-	y := newYard(queue.GuardConfig{Policies: map[string]queue.Policy{"order:audit": {MaxWaiting: 1}}})
+	y := newYard(queue.ServerConfig{Policies: map[string]queue.Policy{"order:audit": {MaxWaiting: 1}}})
 	defer y.close()
 	y.enqueue("first", queue.Options{}, queue.EventAcquired)
 	y.enqueue("second", queue.Options{}, queue.EventParked)
@@ -180,7 +163,7 @@ func ExamplePolicy_maxWaiting() {
 
 // A task of a higher priority comes before those that wait already.
 func ExampleOptions_priority() {
-	y := newYard(queue.GuardConfig{})
+	y := newYard(queue.ServerConfig{})
 	defer y.close()
 	y.enqueue("first", queue.Options{}, queue.EventAcquired)
 	y.enqueue("second", queue.Options{}, queue.EventParked)
@@ -195,7 +178,7 @@ func ExampleOptions_priority() {
 
 // Two audits of an order may start in a second, and 100 in a day.
 func ExampleLimit_rates() {
-	y := newYard(queue.GuardConfig{Limits: map[string]queue.Limit{
+	y := newYard(queue.ServerConfig{Limits: map[string]queue.Limit{
 		"order:*": {Rates: []lock.Rate{{Starts: 2, Period: time.Second}, {Starts: 100, Period: 24 * time.Hour}}},
 	}})
 	defer y.close()
@@ -215,7 +198,7 @@ func ExampleLimit_rates() {
 func ExampleSetLimit_pause() {
 	ctx := context.Background()
 	pause := queue.LimitOverride{Pattern: "order:536365", Holders: 0, By: "ann", Reason: "the customer called"}
-	y := newYard(queue.GuardConfig{}, func(rdb redis.UniversalClient) error { return queue.SetLimit(ctx, rdb, pause) })
+	y := newYard(queue.ServerConfig{}, func(rdb redis.UniversalClient) error { return queue.SetLimit(ctx, rdb, pause) })
 	defer y.close()
 	e := y.enqueue("second", queue.Options{}, queue.EventParked)
 	fmt.Println("it says why:", strings.Contains(e.Err.Error(), "ann paused it: the customer called"))

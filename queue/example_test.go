@@ -95,7 +95,7 @@ func ExampleNewServer() {
 	// After:
 	server, err := queue.NewServer(redisOpt, queue.ServerConfig{
 		Asynq: asynq.Config{Concurrency: 20, LogLevel: asynq.WarnLevel}, Handler: mux,
-		Guard: queue.GuardConfig{Resources: map[string]queue.ResourceFunc{"order:audit": orderOf}},
+		Resources: map[string]queue.ResourceFunc{"order:audit": orderOf},
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -124,7 +124,7 @@ func ExamplePolicy() {
 	}
 
 	waits, dropped := make(chan struct{}), make(chan struct{})
-	server, err := queue.NewServer(queue.RedisOpt(opts), queue.ServerConfig{Guard: queue.GuardConfig{
+	server, err := queue.NewServer(queue.RedisOpt(opts), queue.ServerConfig{
 		Policies: map[string]queue.Policy{"order:audit": {OnBusy: queue.OnBusyCoalesce, MaxWait: time.Minute}},
 		Observe: func(e queue.Event) {
 			if e.Kind == queue.EventParked {
@@ -135,7 +135,7 @@ func ExamplePolicy() {
 				close(dropped)
 			}
 		},
-	}})
+	})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -212,7 +212,7 @@ func ExampleClient_NewTask() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	scheduler := asynq.NewScheduler(queue.NotifyingConn(redisOpt), &asynq.SchedulerOpts{LogLevel: asynq.FatalLevel})
+	scheduler := asynq.NewScheduler(redisOpt, &asynq.SchedulerOpts{LogLevel: asynq.FatalLevel})
 	if _, err := scheduler.Register("@every 1s", task); err != nil {
 		log.Fatal(err)
 	}
@@ -236,63 +236,4 @@ func ExampleClient_NewTask() {
 	// Output:
 	// auditing 536365
 	// drained: <nil>
-}
-
-// A team with its own asynq program adds the guard in four places: the guard itself, the
-// connection, the configuration and the mux.
-func ExampleGuard() {
-	redisServer, err := miniredis.Run() // stands in for Redis
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer redisServer.Close()
-	redisOpt := asynq.RedisClientOpt{Addr: redisServer.Addr()}
-
-	// Which resource a task must not share, by its type.
-	orderOf := func(payload []byte) (string, error) {
-		var p struct{ Order string }
-		err := json.Unmarshal(payload, &p)
-		return "order:" + p.Order, err
-	}
-	locks := redis.NewClient(&redis.Options{Addr: redisServer.Addr(), ContextTimeoutEnabled: true})
-	defer func() { _ = locks.Close() }()
-	guard, err := queue.NewGuard(locks, queue.GuardConfig{ // 1
-		Resources: map[string]queue.ResourceFunc{"order:audit": orderOf},
-	})
-	if err != nil {
-		log.Fatal(err)
-	}
-
-	server := asynq.NewServer(guard.Conn(redisOpt), guard.Wrap(asynq.Config{ // 2, 3
-		Concurrency:       20,
-		TaskCheckInterval: 20 * time.Millisecond,
-		LogLevel:          asynq.FatalLevel,
-	}))
-	done := make(chan struct{})
-	mux := asynq.NewServeMux()
-	mux.Use(guard.Middleware) // 4
-	mux.HandleFunc("order:audit", func(ctx context.Context, t *asynq.Task) error {
-		fmt.Printf("auditing %s under the lock of %s\n", t.Payload(), queue.InfoFrom(ctx).Resource)
-		close(done)
-		return nil
-	})
-	if err := server.Start(mux); err != nil {
-		log.Fatal(err)
-	}
-
-	// Tasks may come from any asynq client.
-	client := asynq.NewClient(redisOpt)
-	if _, err := client.Enqueue(asynq.NewTask("order:audit", []byte(`{"order":"536365"}`))); err != nil {
-		log.Fatal(err)
-	}
-	<-done
-	_ = client.Close()
-
-	server.Shutdown()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	fmt.Println("all locks released:", guard.Wait(ctx) == nil) // asynq itself does not wait for them
-	// Output:
-	// auditing {"order":"536365"} under the lock of order:536365
-	// all locks released: true
 }

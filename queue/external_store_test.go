@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -28,9 +29,7 @@ import (
 type queueless struct {
 	lock.Store // and no Listener
 
-	down       atomic.Bool  // it cannot be asked
-	recoveries atomic.Int32 // requests of the recovery
-	split      atomic.Bool  // its nodes cannot tell them who has a lock
+	down atomic.Bool // it cannot be asked
 }
 
 func newQueueless(memory *locktest.Memory) *queueless { return &queueless{Store: memory} }
@@ -38,12 +37,6 @@ func newQueueless(memory *locktest.Memory) *queueless { return &queueless{Store:
 func (s *queueless) Acquire(ctx context.Context, c store.Request) (store.Result, error) {
 	if s.down.Load() {
 		return store.Result{}, io.ErrUnexpectedEOF
-	}
-	if strings.Contains(c.Token, ":recovery on ") && !strings.Contains(c.Key, "siding-recovery:") {
-		s.recoveries.Add(1)
-		if s.split.Load() {
-			return store.Result{Split: true, Holder: "siding:1:another worker", Left: c.TTL}, nil
-		}
 	}
 	c.Waiter = ""
 	a, err := s.Store.Acquire(ctx, c)
@@ -58,9 +51,9 @@ func (s *queueless) Renew(ctx context.Context, key, token string, ttl, keep time
 	return s.Store.Renew(ctx, key, token, ttl, keep)
 }
 
-func (s *queueless) Release(ctx context.Context, key, token string, how store.Release) (*store.Reservation, error) {
+func (s *queueless) Release(ctx context.Context, key, token string, how store.Release) error {
 	if s.down.Load() {
-		return nil, io.ErrUnexpectedEOF
+		return io.ErrUnexpectedEOF
 	}
 	return s.Store.Release(ctx, key, token, how)
 }
@@ -158,9 +151,9 @@ func externalStoreExcludes(t *testing.T, open func() lock.Store) {
 	for n := range ids {
 		ids[n] = b.enqueue(t, job{Res: of(n), N: n}, queue.Options{Retries: queue.NoRetries})
 	}
-	b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Store: open(), Observe: j.observe}}, st.run)
-	b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Store: open(), Observe: j.observe}}, st.run)
-	(&plain{guardConfig: queue.GuardConfig{Store: open(), Observe: j.observe}}).serve(t, b, st)
+	b.serve(t, queue.ServerConfig{Store: open(), Observe: j.observe}, st.run)
+	b.serve(t, queue.ServerConfig{Store: open(), Observe: j.observe}, st.run)
+	(&plain{guardConfig: queue.ServerConfig{Store: open(), Observe: j.observe}}).serve(t, b, st)
 	for _, id := range ids {
 		e := j.await(t, queue.EventParked, id, 1)
 		if e.Parked != 1 || !errors.Is(e.Err, lock.ErrBusy) {
@@ -212,7 +205,7 @@ func TestExternalStoreIsAskedByTheFirst(t *testing.T) {
 	release := b.holdBy(t, newLocker(t, newQueueless(memory), lock.Config{}))
 	for range 2 {
 		store := countedAcquires{newQueueless(memory), &asked}
-		b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Store: store, Observe: j.observe}}, st.run)
+		b.serve(t, queue.ServerConfig{Store: store, Observe: j.observe}, st.run)
 	}
 	ids, want := make([]string, tasks), make([]int, tasks)
 	for i := range ids {
@@ -224,9 +217,10 @@ func TestExternalStoreIsAskedByTheFirst(t *testing.T) {
 	if took := time.Since(start); took < time.Second || took > prompt {
 		t.Errorf("want it asked for once a second or so, have three times in %v", took)
 	}
-	if info := b.awaitState(t, ids[1], asynq.TaskStateRetry); !strings.Contains(info.LastErr, "in the wait queue") {
-		t.Errorf("the second: want it in the wait queue, have %q", info.LastErr)
-	}
+	line := "siding:{" + b.queue + "}:line:" + b.waitLockKey()
+	poll.Eventually(t, "all of them in the wait queue, in order", func() bool { // the first may ask just now
+		return slices.Equal(b.rdb.ZRange(t.Context(), line, 0, -1).Val(), ids)
+	})
 	if have := len(j.of(queue.EventParked, ids[1])); have != 1 {
 		t.Errorf("the second: want it refused once, have %d times", have)
 	}
@@ -244,20 +238,18 @@ func TestExternalStoreIsAskedByTheFirst(t *testing.T) {
 // A store of locks that does not answer costs no task a retry or its position.
 func TestExternalStoreCannotBeAsked(t *testing.T) {
 	t.Parallel()
-	b, st, j := setup(t), unfencedStage(t), &journal{}
+	b, st := setup(t), unfencedStage(t)
 	store := newQueueless(locktest.NewMemory())
 	store.down.Store(true)
-	b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Store: store, Observe: j.observe}}, st.run)
+	var asked atomic.Int32
+	b.serve(t, queue.ServerConfig{Store: countedAcquires{store, &asked}}, st.run)
 	first := b.enqueue(t, b.job(0), queue.Options{Retries: queue.NoRetries})
-	poll.Eventually(t, "parked twice", func() bool {
-		n, err := b.rdb.HGet(t.Context(), b.taskKey(first), "siding_parked").Int()
-		return err == nil && n >= 2
-	})
+	poll.Eventually(t, "asked twice", func() bool { return asked.Load() >= 2 })
 	second := b.enqueue(t, b.job(1), queue.Options{Retries: queue.NoRetries})
+	b.awaitState(t, second, asynq.TaskStateRetry)
 	if info := b.awaitState(t, first, asynq.TaskStateRetry); info.Retried != 0 || !strings.Contains(info.LastErr, "unexpected EOF") {
 		t.Errorf("want no retry used with the reason, have %+v", info)
 	}
-	j.await(t, queue.EventParked, second, 1)
 	store.down.Store(false)
 	b.awaitGone(t, first, second)
 	st.wantOrder(0, 1)
@@ -275,7 +267,7 @@ func TestExternalStoreDoesNotDelayOthers(t *testing.T) {
 		waiting = append(waiting, b.enqueue(t, b.job(n)))
 		others = append(others, b.enqueue(t, job{Res: b.resource + ":" + strconv.Itoa(n), N: 1000 + n}))
 	}
-	b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Concurrency: 3}, Guard: queue.GuardConfig{Store: newQueueless(memory)}}, st.run)
+	b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Concurrency: 3}, Store: newQueueless(memory)}, st.run)
 	start := time.Now()
 	b.awaitGone(t, others...)
 	if took := time.Since(start); took > prompt {
@@ -296,7 +288,7 @@ func TestExternalStoreHandsOff(t *testing.T) {
 	const limit = 2 * time.Second * busyFactor / 2 // by fallback times alone it takes 15 to 27 s
 	b, st := setup(t), unfencedStage(t)
 	open := quorum(t)
-	b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Store: open()}}, func(ctx context.Context, j job) error {
+	b.serve(t, queue.ServerConfig{Store: open()}, func(ctx context.Context, j job) error {
 		busy := time.NewTimer(each)
 		defer busy.Stop()
 		<-busy.C
@@ -315,29 +307,6 @@ func TestExternalStoreHandsOff(t *testing.T) {
 	}
 }
 
-// With another asynq nobody counts parkings, and tasks come back every second.
-func TestExternalStoreOfAnotherAsynq(t *testing.T) {
-	t.Parallel()
-	b, st, memory := setup(t), unfencedStage(t), locktest.NewMemory()
-	var looks atomic.Int32
-	release := b.holdBy(t, newLocker(t, newQueueless(memory), lock.Config{}))
-	counting := countedAcquires{newQueueless(memory), &looks}
-	p := &plain{inFront: otherDequeue, guardConfig: queue.GuardConfig{Store: counting}}
-	p.serve(t, b, st)
-	start := time.Now()
-	id := b.enqueue(t, b.job(0), queue.Options{Retries: 1})
-	const want = 4
-	poll.Eventually(t, "looks at the lock", func() bool { return looks.Load() >= want })
-	if took := time.Since(start); took > prompt {
-		t.Errorf("want %d looks within some 6 s, have them after %v", want, took)
-	}
-	release()
-	b.awaitGone(t, id)
-	if info := b.stats(t); info.Processed != 1 || info.Failed != 0 {
-		t.Errorf("want 1 processed, none failed, have %+v", info)
-	}
-}
-
 // countedAcquires counts the requests of tasks.
 type countedAcquires struct {
 	lock.Store
@@ -346,43 +315,33 @@ type countedAcquires struct {
 }
 
 func (s countedAcquires) Acquire(ctx context.Context, c store.Request) (store.Result, error) {
-	if strings.Contains(c.Token, ":test:job ") {
+	if strings.Contains(c.Token, "test:job ") {
 		s.n.Add(1)
 	}
 	return s.Store.Acquire(ctx, c)
 }
 
-// Tasks whose locks are on another Redis wait in the wait queue on their own Redis, and are woken.
+// Tasks whose locks are on another Redis wait in the wait queue on their own Redis, and are woken there.
 func TestExternalStoreOnAnotherRedis(t *testing.T) {
 	t.Parallel()
 	b, st, j := setup(t), newStage(t), &journal{}
 	locks := redistest.Start(t).Client(t)
-	serve := func(cfg queue.ServerConfig) {
-		cfg.Guard = queue.GuardConfig{Store: lock.Redis(locks), Lock: longTimeout, Observe: j.observe}
-		cfg.Asynq.DelayedTaskCheckInterval = noFallback
-		b.serve(t, cfg, st.run)
+	for range 2 {
+		b.serve(t, queue.ServerConfig{Store: lock.Redis(locks), Lock: longTimeout, Observe: j.observe}, st.run)
 	}
-	elsewhere := b.queue + ".elsewhere"
-	serve(queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{elsewhere: 1}}})
-	holder := st.hold(0)
-	b.enqueue(t, b.job(0), queue.Options{Queue: elsewhere})
-	within(t, patience, "the holder", holder.entered)
-	serve(queue.ServerConfig{})
-	serve(queue.ServerConfig{})
-	var ids []string
-	for n := 1; n <= 5; n++ {
-		ids = append(ids, b.enqueue(t, b.job(n)))
-		j.await(t, queue.EventParked, ids[n-1], 1)
-		info := b.awaitState(t, ids[n-1], asynq.TaskStateRetry)
-		if want := "held by test:job "; !strings.Contains(info.LastErr, want) || !strings.Contains(info.LastErr, "in the wait queue") {
-			t.Errorf("reason: want it with %q and a place, have %q", want, info.LastErr)
+	holder := b.occupy(t, st)
+	ids := b.park(t, 1, 2, 3, 4, 5)
+	for _, id := range ids {
+		info := b.awaitState(t, id, asynq.TaskStateRetry)
+		if want := "waits for " + b.resource + ", held by test:job "; !strings.HasPrefix(info.LastErr, want) {
+			t.Errorf("reason: want %q, have %q", want, info.LastErr)
 		}
 	}
 	start := time.Now()
 	holder.open()
 	b.awaitGone(t, ids...)
 	st.wantOrder(0, 1, 2, 3, 4, 5)
-	if took := time.Since(start); took > prompt { // no fallback time is looked at
+	if took := time.Since(start); took > prompt { // nobody is asked again
 		t.Errorf("want them called at once, have %v", took)
 	}
 	for _, id := range ids {
@@ -403,7 +362,7 @@ func TestExternalStoreRecovery(t *testing.T) {
 	b, st, j, memory := setup(t), unfencedStage(t), &journal{}, locktest.NewMemory()
 	st.unsafe = true // the killed one's handler goes on
 	store := newQueueless(memory)
-	victim := &mortal{plain: plain{guardConfig: queue.GuardConfig{Store: store, Lock: quickRecovery.Guard.Lock}}}
+	victim := &mortal{plain: plain{guardConfig: queue.ServerConfig{Store: store, Lock: quickRecovery.Lock}}}
 	victim.serve(t, b, st)
 	zombie := st.hold(0)
 	id := b.enqueue(t, b.job(0))
@@ -414,7 +373,7 @@ func TestExternalStoreRecovery(t *testing.T) {
 	store.down.Store(true)
 	b.silence(t, id)
 
-	b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Store: newQueueless(memory), Lock: quickRecovery.Guard.Lock, Observe: j.observe}}, st.run)
+	b.serve(t, queue.ServerConfig{Store: newQueueless(memory), Lock: quickRecovery.Lock, Observe: j.observe}, st.run)
 	within(t, patience, "the second attempt", again.entered)
 	info := b.awaitState(t, id, asynq.TaskStateActive)
 	if crashes := b.rdb.HGet(t.Context(), b.taskKey(id), "siding_crashes").Val(); info.Retried != 0 || crashes != "1" {
@@ -431,44 +390,6 @@ func TestExternalStoreRecovery(t *testing.T) {
 	zombie.open()
 }
 
-// An orphan that holds its lock, on whatever store, is left alone. So is one of which a quorum cannot
-// tell whether it does.
-func TestExternalStoreOrphanIsLeftAlone(t *testing.T) {
-	t.Parallel()
-	for name, split := range map[string]bool{"holder is known": false, "votes are split": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			testOrphanIsLeftAlone(t, split)
-		})
-	}
-}
-
-func testOrphanIsLeftAlone(t *testing.T, split bool) {
-	t.Helper()
-	b, st, memory := setup(t), unfencedStage(t), locktest.NewMemory()
-	m := &mortal{plain: plain{guardConfig: queue.GuardConfig{Store: newQueueless(memory), Recovery: queue.Recovery{Crashes: -1}}}}
-	m.mute.Store(true)
-	m.serve(t, b, st)
-	holder := st.hold(0)
-	id := b.enqueue(t, b.job(0))
-	within(t, patience, "the holder", holder.entered)
-	b.silence(t, id)
-	looks := newQueueless(memory)
-	looks.split.Store(split)
-	b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Store: looks}}, st.run)
-	claims := int32(2)
-	if split {
-		claims *= 5 // each is asked for so often
-	}
-	poll.Eventually(t, "two looks at its lock", func() bool { return looks.recoveries.Load() >= claims })
-	if have := b.state(id); have != asynq.TaskStateActive {
-		t.Errorf("want it active, have it %v", have)
-	}
-	holder.open()
-	b.awaitGone(t, id)
-	st.wantOrder(0)
-}
-
 // A guard makes the Locker of its Store, gives it to those who ask, and closes it.
 func TestGuardOwnsItsLocker(t *testing.T) {
 	t.Parallel()
@@ -477,11 +398,11 @@ func TestGuardOwnsItsLocker(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			guarded := queue.GuardConfig{Store: store, Lock: cfg}
+			guarded := queue.ServerConfig{Store: store, Lock: cfg}
 			p := &plain{guardConfig: guarded}
 			p.serve(t, b, newStage(t))
-			s := b.serve(t, queue.ServerConfig{Guard: guarded}, func(ctx context.Context, j job) error { return nil })
-			held, err := p.guard.Locker().Acquire(t.Context(), b.resource, nil)
+			s := b.serve(t, queue.ServerConfig{Store: store, Lock: cfg}, func(ctx context.Context, j job) error { return nil })
+			held, err := p.server.Locker().Acquire(t.Context(), b.resource, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -496,7 +417,7 @@ func TestGuardOwnsItsLocker(t *testing.T) {
 			}
 			p.stop(t)
 			shutdown(t, s)
-			for _, locker := range []*lock.Locker{p.guard.Locker(), s.Locker()} {
+			for _, locker := range []*lock.Locker{p.server.Locker(), s.Locker()} {
 				if _, err := locker.Acquire(t.Context(), b.resource, nil); !errors.Is(err, lock.ErrClosed) {
 					t.Errorf("want it closed, have %v", err)
 				}

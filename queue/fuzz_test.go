@@ -4,9 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/hibiken/asynq"
-
 	"github.com/sidingq/siding/internal/store"
+	"github.com/sidingq/siding/internal/taskredis"
 )
 
 // Whatever a header says is the name of a lock, or refused with the task's type.
@@ -15,7 +14,7 @@ func FuzzHeaderResource(f *testing.F) {
 		f.Add("order:audit", seed)
 	}
 	f.Fuzz(func(t *testing.T, kind, header string) {
-		have, err := new(Guard).resourceOf(asynq.NewTaskWithHeaders(kind, nil, map[string]string{HeaderResource: header}))
+		have, err := new(Server).resourceOf(&taskredis.Message{Type: kind, Headers: map[string]string{HeaderResource: header}}, false)
 		switch {
 		case err != nil && !strings.HasPrefix(err.Error(), kind+": resource: "):
 			t.Errorf("%q: want an error that names the task's type, have %v", header, err)

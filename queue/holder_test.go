@@ -6,12 +6,10 @@ import (
 	"log/slog"
 	"runtime"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/hibiken/asynq"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock"
@@ -19,20 +17,13 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
-// G4: a holder that was killed renews no more. Its lock expires, and the fallback time of the first
-// in the wait queue comes within a second. A server with the default interval then finds that task
-// within another.
+// G4: a holder that was killed renews no more. Its lock expires, and the first who waits runs soon after
+// that.
 func TestHolderKilled(t *testing.T) {
 	t.Parallel()
 	b, st := setup(t), newStage(t)
 	cfg := lock.Config{TTL: 6 * time.Second}
-	ends := make(chan time.Time, 100) // of the lock, as a waiter was told
-	b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Lock: cfg, Observe: func(e queue.Event) {
-		var busy *lock.BusyError
-		if e.Kind == queue.EventParked && errors.As(e.Err, &busy) {
-			ends <- time.Now().Add(busy.Remaining)
-		}
-	}}}, st.run)
+	b.serve(t, queue.ServerConfig{Lock: cfg}, st.run)
 	locker, err := lock.New(lock.Redis(b.rdb), cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -44,7 +35,7 @@ func TestHolderKilled(t *testing.T) {
 	}
 	held.Detach()
 	ids := b.park(t, 1, 2)
-	end := within(t, patience, "the first to be parked", ends)
+	end := time.Now().Add(b.rdb.PTTL(t.Context(), b.lockKey()).Val())
 	st.awaitRuns(1)
 	if took := time.Since(start); took < cfg.TTL {
 		t.Errorf("want it to run when the lock has run out, have %v", took)
@@ -66,7 +57,7 @@ func TestHandlerDoesNotReturn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b, st, j := setup(t), newStage(t), &journal{}
-			b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Observe: j.observe}}, st.run)
+			b.serve(t, queue.ServerConfig{Observe: j.observe}, st.run)
 			holder := st.hold(0)
 			first := true
 			st.act(0, func() error {
@@ -76,7 +67,7 @@ func TestHandlerDoesNotReturn(t *testing.T) {
 				}
 				return nil
 			})
-			id := b.enqueue(t, b.job(0), queue.Options{Timeout: 2 * time.Second})
+			id := b.enqueue(t, b.job(0))
 			within(t, patience, "the holder", holder.entered)
 			next := b.park(t, 1)
 			start := time.Now()
@@ -85,73 +76,53 @@ func TestHandlerDoesNotReturn(t *testing.T) {
 			if took := time.Since(start); took > prompt {
 				t.Errorf("the next: want it at once, have %v", took)
 			}
-			// asynq learns of a Goexit by the timeout only. Both are the task's own failure.
+			// Both are the task's own failure.
 			if info := b.awaitState(t, id, asynq.TaskStateRetry); info.Retried != 1 {
 				t.Errorf("want it to use a retry, have %+v", info)
 			}
-			if have := j.of(queue.EventReleased, id); len(have) != 1 || have[0].Err == nil {
-				t.Errorf("want its observer told of a failure, have %+v", have)
+			if e := j.await(t, queue.EventReleased, id, 1); e.Err == nil {
+				t.Errorf("want its observer told of a failure, have %+v", e)
 			}
 		})
 	}
 }
 
-// A zombie: asynq has given up on a handler whose time is over, but it goes on. The lock of the
-// task is held until the handler has returned; the task's next attempt and all others wait.
+// A zombie: the time of a handler is over, but it goes on. The task stays at work, and its lock is
+// renewed, until the handler has returned; all others wait. What it returns then counts.
 func TestZombieKeepsTheLock(t *testing.T) {
 	t.Parallel()
-	b, st := setup(t), newStage(t)
-	cfg := shortTimes // is renewed, also for a zombie
-	b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Lock: cfg}}, st.run)
-	zombie := st.hold(0)
-	id := b.enqueue(t, b.job(0), queue.Options{Timeout: time.Second})
-	within(t, patience, "the holder", zombie.entered)
-	held := b.value(t)
-	if info := b.awaitState(t, id, asynq.TaskStateRetry); info.Retried != 1 || info.LastErr != context.DeadlineExceeded.Error() {
-		t.Errorf("want the timeout to use a retry, have %+v", info)
-	}
-	next := b.park(t, 1)
-	if err := b.inspector.RunTask(b.queue, id); err != nil {
-		t.Fatal(err)
-	}
-	poll.Eventually(t, "the task's second attempt in the wait queue", func() bool { return len(b.waiters(t)) == 2 })
-	b.awaitState(t, id, asynq.TaskStateRetry)
-	steadily(t, cfg.TTL+time.Second, "the lock with the zombie", func() bool { return b.value(t) == held })
-	st.wantOrder(0)
-	zombie.open()
-	b.awaitGone(t, append(next, id)...)
-	st.wantOrder(0, 1, 0)
-}
-
-// A zombie that reaches the lock only after its context has ended must not run its handler, and
-// releases the lock.
-func TestSupersededAttemptOnArrivalGivesBack(t *testing.T) {
-	t.Parallel()
-	b, st := setupStepwise(t), newStage(t)
-	taken, answer := make(chan struct{}), make(chan struct{})
-	p := &plain{onLocks: func(_ context.Context, cmd redis.Cmder, send func() error) error {
-		err := send()
-		if isAcquire(cmd) && err == nil {
-			select {
-			case <-taken: // later attempts
-			default:
-				close(taken)
-				<-answer // Redis has answered, but so late
+	for name, tt := range map[string]struct {
+		result  error
+		state   asynq.TaskState // of a task with retries; 0 for gone
+		retried int
+	}{
+		"nil":       {nil, 0, 0},
+		"an error":  {errors.New("out of stock"), asynq.TaskStateRetry, 1},
+		"permanent": {queue.Permanent(errors.New("out of stock")), asynq.TaskStateArchived, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, st := setup(t), newStage(t)
+			cfg := lock.Config{TTL: 2 * time.Second}
+			b.serve(t, queue.ServerConfig{Lock: cfg}, st.run)
+			zombie := st.hold(0)
+			st.act(0, func() error { return tt.result })
+			id := b.enqueue(t, b.job(0), queue.Options{Timeout: time.Second})
+			within(t, patience, "the holder", zombie.entered)
+			held := b.value(t)
+			next := b.park(t, 1)
+			within(t, patience, "the end of its time", zombie.ended)
+			steadily(t, cfg.TTL+time.Second, "the lock with the zombie", func() bool { return b.value(t) == held && b.state(id) == asynq.TaskStateActive })
+			st.wantOrder(0)
+			zombie.open()
+			b.awaitGone(t, next...)
+			st.wantOrder(0, 1)
+			if tt.state == 0 {
+				b.awaitGone(t, id)
+			} else if info := b.awaitState(t, id, tt.state); info.Retried != tt.retried || !strings.HasPrefix(info.LastErr, "out of stock") {
+				t.Errorf("want %d retries used, and its error, have %+v", tt.retried, info)
 			}
-		}
-		return err
-	}}
-	p.serve(t, b, st)
-	b.enqueue(t, b.job(0), queue.Options{TaskID: "zombie", Timeout: time.Second})
-	within(t, patience, "the lock to be taken", taken)
-	if v := b.value(t); !strings.HasPrefix(v, "siding:") {
-		t.Errorf("lock: want it taken, have %q", v)
-	}
-	b.awaitState(t, "zombie", asynq.TaskStateRetry)
-	close(answer)
-	poll.Eventually(t, "a free lock", func() bool { return b.value(t) == "" })
-	if have := st.order(); len(have) != 0 {
-		t.Errorf("want no run, have %v", have)
+		})
 	}
 }
 
@@ -161,30 +132,24 @@ func TestSupersededAttemptOnArrivalGivesBack(t *testing.T) {
 func TestOverrun(t *testing.T) {
 	t.Parallel()
 	cfg := lock.Config{TTL: time.Second}
-	for name, locks := range map[string]func(*testing.T) queue.GuardConfig{
-		"own lock": func(*testing.T) queue.GuardConfig { return queue.GuardConfig{Lock: cfg} },
-		"given locker": func(t *testing.T) queue.GuardConfig {
-			t.Helper()
-			return queue.GuardConfig{Store: locktest.NewMemory(), Lock: cfg}
-		},
+	for name, locks := range map[string]func() queue.ServerConfig{
+		"own lock":     func() queue.ServerConfig { return queue.ServerConfig{Lock: cfg} },
+		"given locker": func() queue.ServerConfig { return queue.ServerConfig{Store: locktest.NewMemory(), Lock: cfg} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b, st, logs, j := setup(t), newStage(t), newLogs(t), &journal{}
-			st.unsafe = true // the guard gives the zombie up
-			p := &plain{guardConfig: locks(t)}
+			st.unsafe = true // the server gives the zombie up
+			p := &plain{guardConfig: locks()}
+			p.config.Concurrency = 1 // its slot is free
 			p.guardConfig.Overrun, p.guardConfig.Logger, p.guardConfig.Observe = 300*time.Millisecond, logs.logger, j.observe
 			p.serve(t, b, st)
 			zombie := st.hold(0)
 			id := b.enqueue(t, b.job(0), queue.Options{Timeout: time.Second})
 			within(t, patience, "the holder", zombie.entered)
-			poll.Eventually(t, "a report", func() bool { return len(logs.lines("ignores its ended context", slog.LevelError)) == 1 })
-			poll.Eventually(t, "lock and turn to run out", func() bool {
-				n, err := b.rdb.Exists(t.Context(), b.lockKey()).Result()
-				waiting, werr := b.rdb.Exists(t.Context(), b.waitLockKey()).Result() // maybe in another slot
-				return err == nil && werr == nil && n+waiting == 0
-			})
+			poll.Eventually(t, "a report", func() bool { return len(logs.lines("goes on after its time is over", slog.LevelError)) == 1 })
 			b.awaitGone(t, b.enqueue(t, b.job(1)))
+			b.awaitGone(t, id) // as one whose worker has died, it runs again
 			zombie.open()
 			j.await(t, queue.EventLost, id, 1)
 		})
@@ -220,7 +185,7 @@ func TestLeaseLost(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b, st, j := setup(t), newStage(t), &journal{}
-			b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Observe: j.observe}}, st.run)
+			b.serve(t, queue.ServerConfig{Observe: j.observe}, st.run)
 			holder := st.hold(0)
 			outcome := result
 			st.act(0, func() error {
@@ -248,64 +213,6 @@ func TestLeaseLost(t *testing.T) {
 	}
 }
 
-// The same holds when Redis does not answer at the end. Nobody can say that the lease was valid,
-// and it was not.
-func TestLeaseLostWhileLocksCannotBeReached(t *testing.T) {
-	t.Parallel()
-	b, st, j := setup(t), newStage(t), &journal{}
-	var away atomic.Bool
-	p := &plain{
-		guardConfig: queue.GuardConfig{Lock: lock.Config{TTL: time.Second}, Observe: j.observe},
-		onLocks: func(_ context.Context, _ redis.Cmder, send func() error) error {
-			if away.Load() {
-				return errors.New("network is unreachable")
-			}
-			return send()
-		},
-	}
-	p.serve(t, b, st)
-	holder := st.hold(0)
-	id := b.enqueue(t, b.job(0), queue.Options{Retries: queue.NoRetries})
-	within(t, patience, "the holder", holder.entered)
-	away.Store(true)
-	within(t, patience, "the holder to give up", holder.ended)
-	holder.open()
-	j.await(t, queue.EventLost, id, 1)
-	away.Store(false)
-	b.awaitGone(t, id)
-	st.wantOrder(0, 0)
-}
-
-// The lease was valid when the handler returned. A release that does not reach Redis changes
-// nothing about the handler's work.
-func TestReleaseThatCannotBeSent(t *testing.T) {
-	t.Parallel()
-	b, st, logs := setup(t), newStage(t), newLogs(t)
-	var away atomic.Bool
-	p := &plain{
-		guardConfig: queue.GuardConfig{Lock: lock.Config{TTL: 2 * time.Second}, Logger: logs.logger},
-		onLocks: func(_ context.Context, _ redis.Cmder, send func() error) error {
-			if away.Load() {
-				return errors.New("network is unreachable")
-			}
-			return send()
-		},
-	}
-	p.serve(t, b, st)
-	holder := st.hold(0)
-	id := b.enqueue(t, b.job(0))
-	within(t, patience, "the holder", holder.entered)
-	away.Store(true)
-	holder.open()
-	b.awaitGone(t, id)
-	away.Store(false)
-	if have := logs.lines("could not be released", slog.LevelWarn); len(have) != 1 {
-		t.Errorf("want it logged, have %q", have)
-	}
-	b.awaitGone(t, b.enqueue(t, b.job(1))) // the TTL frees the lock
-	st.wantOrder(0, 1)
-}
-
 // G6: a holder that lost its lock is told: its context ends with the cause. A lock that another has
 // taken meanwhile is left as it is.
 func TestHolderIsToldOfItsLoss(t *testing.T) {
@@ -313,7 +220,7 @@ func TestHolderIsToldOfItsLoss(t *testing.T) {
 	b := setup(t)
 	cause := make(chan error, 1)
 	started := make(chan struct{})
-	b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Lock: lock.Config{TTL: time.Second}}}, func(ctx context.Context, j job) error {
+	b.serve(t, queue.ServerConfig{Lock: lock.Config{TTL: time.Second}}, func(ctx context.Context, j job) error {
 		if j.N == 0 {
 			close(started)
 			<-ctx.Done()
@@ -341,22 +248,20 @@ func TestReleaseIsByTokenNotByTask(t *testing.T) {
 	t.Parallel()
 	b, st := setup(t), newStage(t)
 	st.unsafe = true
-	b.serve(t, queue.ServerConfig{}, st.run)
+	b.serve(t, queue.ServerConfig{Lock: lock.Config{TTL: 2 * time.Second}}, st.run)
 	first := st.hold(0)
-	id := b.enqueue(t, b.job(0), queue.Options{Timeout: time.Second})
+	id := b.enqueue(t, b.job(0))
 	within(t, patience, "the first attempt", first.entered)
-	b.awaitState(t, id, asynq.TaskStateRetry)
+	second := st.hold(0)
 	if err := b.rdb.Del(t.Context(), b.lockKey()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	second := st.hold(0)
-	if err := b.inspector.RunTask(b.queue, id); err != nil {
-		t.Fatal(err)
-	}
+	within(t, patience, "it to learn of its loss", first.ended)
 	within(t, patience, "the second attempt", second.entered)
 	held := b.value(t)
 	first.open()
-	steadily(t, 300*time.Millisecond, "the lock with the second attempt", func() bool { return b.value(t) == held })
-	st.wantOrder(0, 0)
+	steadily(t, 300*time.Millisecond, "the lock with the second attempt", func() bool { return b.value(t) == held && b.state(id) == asynq.TaskStateActive })
 	second.open()
+	b.awaitGone(t, id)
+	st.wantOrder(0, 0)
 }

@@ -192,7 +192,7 @@ func TestNoIdleResourceAfterAHolderDied(t *testing.T) {
 	const waiting = 599
 	b, st := setup(t), newStage(t)
 	st.unsafe = true // the dead one's handler goes on
-	victim := &mortal{plain: plain{guardConfig: queue.GuardConfig{Lock: lock.Config{TTL: 15 * time.Second}}}}
+	victim := &mortal{plain: plain{guardConfig: queue.ServerConfig{Lock: lock.Config{TTL: 15 * time.Second}}}}
 	victim.serve(t, b, st)
 	zombie := st.hold(0)
 	b.enqueue(t, b.job(0), queue.Options{Retries: queue.NoRetries})
@@ -215,176 +215,121 @@ func TestNoIdleResourceAfterAHolderDied(t *testing.T) {
 // tasks of another queue pass meanwhile, newer ones of their own do not.
 func TestPauseKeepsTheOrder(t *testing.T) {
 	t.Parallel()
-	onBothPaths(t, func(t *testing.T, b *bundle) {
-		t.Helper()
-		st := newStage(t)
-		idle := newIdleness(st, 0)
-		holder := b.holdElsewhere(t, st, lock.Config{})
-		b.serve(t, queue.ServerConfig{}, idle.run)
-		ids := b.park(t, 1, 2, 3, 4, 5)
-		if err := b.inspector.PauseQueue(b.queue); err != nil {
-			t.Fatal(err)
-		}
-		for n := 10; n < 12; n++ {
-			ids = append(ids, b.enqueue(t, b.job(n)))
-		}
-		holder.open()
-		poll.Eventually(t, "a free lock", func() bool { return b.value(t) == "" })
-		passing := b.enqueue(t, b.job(20), queue.Options{Queue: b.queue + ".elsewhere"})
-		st.awaitRuns(2)
-		_ = sleep.For(t.Context(), time.Second) // the pause
-		if err := b.inspector.UnpauseQueue(b.queue); err != nil {
-			t.Fatal(err)
-		}
-		idle.over()
-		b.awaitGone(t, ids...)
-		b.awaitGoneFrom(t, b.queue+".elsewhere", passing)
-		st.wantOrder(0, 20, 1, 2, 3, 4, 5, 10, 11)
-		idle.want(t, promised(afterPause))
-	})
-}
-
-// The lock is released during a pause that is over before the sweeper looks.
-func TestNoIdleResourceAfterAShortPause(t *testing.T) {
-	t.Parallel()
-	onBothPaths(t, func(t *testing.T, b *bundle) {
-		t.Helper()
-		st := newStage(t)
-		idle := newIdleness(st, 0)
-		holder := b.holdElsewhere(t, st, lock.Config{})
-		b.serve(t, queue.ServerConfig{}, idle.run)
-		ids := b.park(t, 1, 2, 3)
-		for range 2 { // the first may come of an election
-			last := b.looksAt(t)
-			poll.Eventually(t, "a look of the sweeper", func() bool { return b.looksAt(t) != last })
-		}
-		if err := b.inspector.PauseQueue(b.queue); err != nil {
-			t.Fatal(err)
-		}
-		holder.open()
-		poll.Eventually(t, "a free lock", func() bool { return b.value(t) == "" })
-		if err := b.inspector.UnpauseQueue(b.queue); err != nil {
-			t.Fatal(err)
-		}
-		idle.over()
-		b.awaitGone(t, ids...)
-		st.wantOrder(0, 1, 2, 3)
-		idle.want(t, promised(afterPause))
-	})
-}
-
-// So do they where another queue of the server is paused all the while.
-func TestNoIdleResourceAfterAShortPauseBesideALongOne(t *testing.T) {
-	t.Parallel()
-	verify.Long(t)
-	onBothPaths(t, func(t *testing.T, b *bundle) {
-		t.Helper()
-		st, other := newStage(t), b.queue+".other"
-		idle := newIdleness(st, 0)
-		holder := b.holdElsewhere(t, st, lock.Config{})
-		b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{b.queue: 1, other: 1}}}, idle.run)
-		ids := b.park(t, 1, 2, 3)
-		b.enqueue(t, note{}, queue.Options{Queue: other}) // asynq pauses no queue that has had no task
-		if err := b.inspector.PauseQueue(other); err != nil {
-			t.Fatal(err)
-		}
-		for range 3 { // by then it has seen that
-			last := b.looksAt(t)
-			poll.Eventually(t, "a look of the sweeper", func() bool { return b.looksAt(t) != last })
-		}
-		if err := b.inspector.PauseQueue(b.queue); err != nil {
-			t.Fatal(err)
-		}
-		holder.open()
-		poll.Eventually(t, "a free lock", func() bool { return b.value(t) == "" })
-		if err := b.inspector.UnpauseQueue(b.queue); err != nil {
-			t.Fatal(err)
-		}
-		idle.over()
-		b.awaitGone(t, ids...)
-		st.wantOrder(0, 1, 2, 3)
-		idle.want(t, 7*time.Second)
-	})
-}
-
-// looksAt returns when the sweeper scans the lock next.
-func (b *bundle) looksAt(t *testing.T) float64 {
-	t.Helper()
-	at, err := b.rdb.ZScore(t.Context(), b.contendedKey(), b.lockKey()).Result()
-	if err != nil {
+	b, st := setup(t), newStage(t)
+	idle := newIdleness(st, 0)
+	holder := b.holdElsewhere(t, st, lock.Config{})
+	b.serve(t, queue.ServerConfig{}, idle.run)
+	ids := b.park(t, 1, 2, 3, 4, 5)
+	if err := b.inspector.PauseQueue(b.queue); err != nil {
 		t.Fatal(err)
 	}
-	return at
+	for n := 10; n < 12; n++ {
+		ids = append(ids, b.enqueue(t, b.job(n)))
+	}
+	holder.open()
+	poll.Eventually(t, "a free lock", func() bool { return b.value(t) == "" })
+	passing := b.enqueue(t, b.job(20), queue.Options{Queue: b.queue + ".elsewhere"})
+	st.awaitRuns(2)
+	_ = sleep.For(t.Context(), time.Second) // the pause
+	if err := b.inspector.UnpauseQueue(b.queue); err != nil {
+		t.Fatal(err)
+	}
+	idle.over()
+	b.awaitGone(t, ids...)
+	b.awaitGoneFrom(t, b.queue+".elsewhere", passing)
+	st.wantOrder(0, 20, 1, 2, 3, 4, 5, 10, 11)
+	idle.want(t, promised(afterPause))
 }
 
-func (b *bundle) contendedKey() string { return "siding:{" + b.queue + "}:contended" }
+// The lock is released during a short pause of the queue of those who wait. It makes no difference if
+// another queue of the server is paused all the while.
+func TestNoIdleResourceAfterAShortPause(t *testing.T) {
+	t.Parallel()
+	for name, beside := range map[string]bool{"alone": false, "beside a long one": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			onBoth(t, func(t *testing.T, b *bundle) {
+				t.Helper()
+				st, other := newStage(t), b.queue+".other"
+				idle := newIdleness(st, 0)
+				b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{b.queue: 1, other: 1}}}, idle.run)
+				holder := b.occupy(t, st)
+				ids := b.park(t, 1, 2, 3)
+				if beside {
+					b.enqueue(t, note{}, queue.Options{Queue: other}) // asynq pauses no queue that has had no task
+					if err := b.inspector.PauseQueue(other); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := b.inspector.PauseQueue(b.queue); err != nil {
+					t.Fatal(err)
+				}
+				holder.open()
+				poll.Eventually(t, "a free lock", func() bool { return b.value(t) == "" })
+				if err := b.inspector.UnpauseQueue(b.queue); err != nil {
+					t.Fatal(err)
+				}
+				idle.over()
+				b.awaitGone(t, ids...)
+				st.wantOrder(0, 1, 2, 3)
+				idle.want(t, promised(afterPause))
+			})
+		})
+	}
+}
 
-// The only server of those who are first in the wait queue has stopped. Each of them costs those behind
-// it one timeout, once.
+// The only server of those who came first has stopped. They do not keep the tasks of other queues waiting, and
+// are the first when a server of theirs is there again.
 func TestNoIdleResourceBehindAbsentWaiters(t *testing.T) {
 	t.Parallel()
-	onBothPaths(t, func(t *testing.T, b *bundle) {
-		t.Helper()
-		const absent, present, timeout = 4, 5, 500 * time.Millisecond
-		st := newStage(t)
-		cfg := lock.Config{HandoffTimeout: timeout}
-		holder := b.holdElsewhere(t, st, cfg)
-		gone := &plain{guardConfig: queue.GuardConfig{Lock: cfg}}
-		gone.serve(t, b, st)
-		var late []string
-		for n := 1; n <= absent; n++ {
-			late = append(late, b.park(t, n)...)
-		}
-		gone.stop(t)
-		idle := newIdleness(st, 0)
-		other := *b
-		other.queue = b.queue + ".other"
-		other.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Lock: cfg}}, idle.run)
-		var ids []string
-		for n := range present {
-			ids = append(ids, other.enqueue(t, b.job(10+n)))
-		}
-		poll.Eventually(t, "all of them in the wait queue", func() bool { return len(b.waiters(t)) == absent+present })
-		holder.open()
-		idle.over()
-		other.awaitGone(t, ids...)
-		// The first waits for all of the absent, and each scan comes within half a second.
-		idle.want(t, absent*(timeout+time.Second))
-		b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Lock: cfg}}, st.run)
-		b.awaitGone(t, late...)
-	})
+	b, st := setup(t), newStage(t)
+	holder := b.holdElsewhere(t, st, lock.Config{})
+	gone := &plain{}
+	gone.serve(t, b, st)
+	late := b.park(t, 1, 2, 3, 4)
+	gone.stop(t)
+	idle := newIdleness(st, 0)
+	other := *b
+	other.queue = b.queue + ".other"
+	other.serve(t, queue.ServerConfig{}, idle.run)
+	ids := other.park(t, 10, 11, 12, 13, 14)
+	b.wantWaiters(t, late...)
+	holder.open()
+	idle.over()
+	other.awaitGone(t, ids...)
+	idle.want(t, promised(soon))
+	b.wantWaiters(t, late...)
+	b.serve(t, queue.ServerConfig{}, st.run)
+	b.awaitGone(t, late...)
+	st.wantOrder(0, 10, 11, 12, 13, 14, 1, 2, 3, 4)
 }
 
 // A service that has no part in any queue holds the lock. The release wakes the task that waits.
 func TestReleaseOfAServiceWakes(t *testing.T) {
 	t.Parallel()
-	onBothPaths(t, func(t *testing.T, b *bundle) {
-		t.Helper()
-		const rounds = 100
-		st := newStage(t)
-		ran := make(chan time.Time, 1)
-		b.serve(t, queue.ServerConfig{}, func(ctx context.Context, j job) error {
-			ran <- time.Now()
-			return st.run(ctx, j)
-		})
-		b.awaitListener(t)
-		var waits []time.Duration
-		for n := range rounds {
-			release := b.holdBy(t, b.locker)
-			b.park(t, n)
-			released := time.Now()
-			release()
-			waits = append(waits, within(t, patience, "the task to run", ran).Sub(released))
-			b.soonFree(t, b.resource)
-		}
-		slices.Sort(waits)
-		p99 := waits[rounds*99/100-1]
-		t.Logf("woken within %v (median), %v (99 of 100), %v (all)", waits[rounds/2], p99, waits[rounds-1])
-		// Beside other tests it is for the machine to say how long the slowest take.
-		if median := waits[rounds/2]; median > 50*time.Millisecond*busyFactor || verify.All() && p99 > 50*time.Millisecond*busyFactor {
-			t.Errorf("want a task woken within 50 ms, have %v (median), %v (99 of 100)", median, p99)
-		}
+	const rounds = 100
+	b, st := setup(t), newStage(t)
+	ran := make(chan time.Time, 1)
+	b.serve(t, queue.ServerConfig{}, func(ctx context.Context, j job) error {
+		ran <- time.Now()
+		return st.run(ctx, j)
 	})
+	var waits []time.Duration
+	for n := range rounds {
+		release := b.holdBy(t, b.locker)
+		b.park(t, n)
+		released := time.Now()
+		release()
+		waits = append(waits, within(t, patience, "the task to run", ran).Sub(released))
+		b.soonFree(t, b.resource)
+	}
+	slices.Sort(waits)
+	p99 := waits[rounds*99/100-1]
+	t.Logf("woken within %v (median), %v (99 of 100), %v (all)", waits[rounds/2], p99, waits[rounds-1])
+	// Beside other tests it is for the machine to say how long the slowest take.
+	if median := waits[rounds/2]; median > 50*time.Millisecond*busyFactor || verify.All() && p99 > 50*time.Millisecond*busyFactor {
+		t.Errorf("want a task woken within 50 ms, have %v (median), %v (99 of 100)", median, p99)
+	}
 }
 
 // busyFactor is what a machine may be slower by on which other tests run.
@@ -393,12 +338,11 @@ const busyFactor = 10
 // Services and tasks contend for the lock, and get it in the order in which all of them came.
 func TestServicesAndTasksTakeTurns(t *testing.T) {
 	t.Parallel()
-	onBothPaths(t, func(t *testing.T, b *bundle) {
+	onBoth(t, func(t *testing.T, b *bundle) {
 		t.Helper()
 		const services, tasks = 3, 3
 		st := newStage(t)
 		b.serve(t, queue.ServerConfig{}, st.run)
-		b.awaitListener(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		var all sync.WaitGroup
 		defer all.Wait()
@@ -424,27 +368,6 @@ func TestServicesAndTasksTakeTurns(t *testing.T) {
 			t.Errorf("want each to have its turn within %v, have %v", promised(soon), took)
 		}
 		st.wantOrder(0, 1, 2)
-	})
-}
-
-// awaitListener waits until a server listens for reservations of the bundle's tasks.
-func (b *bundle) awaitListener(t *testing.T) {
-	t.Helper()
-	poll.Eventually(t, "a server to listen", func() bool {
-		heard := int64(0)
-		count := func(ctx context.Context, rdb *redis.Client) error {
-			for _, n := range rdb.PubSubNumSub(ctx, "siding-task:"+b.queue).Val() {
-				heard += n
-			}
-			return nil
-		}
-		switch rdb := b.rdb.(type) {
-		case *redis.ClusterClient:
-			_ = rdb.ForEachMaster(t.Context(), count)
-		case *redis.Client:
-			_ = count(t.Context(), rdb)
-		}
-		return heard > 0
 	})
 }
 

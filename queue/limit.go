@@ -16,6 +16,7 @@ import (
 	"github.com/sidingq/siding/internal/limits"
 	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/internal/store"
+	"github.com/sidingq/siding/internal/taskredis"
 	"github.com/sidingq/siding/lock"
 )
 
@@ -62,9 +63,9 @@ func rulesOf(all map[string]Limit) (map[string]*store.Rule, error) {
 const limitsEvery = 500 * time.Millisecond
 
 // ruleOf returns the rule of the lock of a resource, nil for none.
-func (g *Guard) ruleOf(resource string) *store.Rule {
-	rule := g.limits.Load().Rule(resource)
-	if rule != nil && g.cfg.Store != nil && rule.Limit > 1 {
+func (s *Server) ruleOf(resource string) *store.Rule {
+	rule := s.limits.Load().Rule(resource)
+	if rule != nil && s.cfg.Store != nil && rule.Limit > 1 {
 		one := *rule // the lock on the external store has one holder
 		one.Limit = 1
 		return one.Plain()
@@ -72,42 +73,40 @@ func (g *Guard) ruleOf(resource string) *store.Rule {
 	return rule
 }
 
+// rules returns the limits as the steps go by them.
+func (s *Server) rules() taskredis.Rules {
+	own, overrides := s.limits.Load().Texts()
+	return taskredis.Rules{Limits: own, Overrides: overrides}
+}
+
 // loadLimits reads the overrides. Of those that cannot be read the earlier ones hold.
-func (g *Guard) loadLimits(ctx context.Context) error {
-	known := g.limits.Load()
-	table, err := known.Reload(ctx, g.rdb, g.deciding.Config().Prefix)
+func (s *Server) loadLimits(ctx context.Context) error {
+	known := s.limits.Load()
+	table, err := known.Reload(ctx, s.rdb, s.locks.Config().Prefix)
 	if table != known {
-		g.limits.Store(table)
+		s.limits.Store(table)
 	}
 	return err
 }
 
-// startLimits reads the overrides before the first task is taken, and from then on time and again. One that
-// cannot be read keeps no task away.
-func (g *Guard) startLimits(ctx context.Context) error {
-	err := g.loadLimits(ctx)
-	if ctx.Err() != nil {
-		return fmt.Errorf("queue: %w", err)
-	}
-	g.limitsRead(ctx, err)
-	g.elections.mu.Lock() // no work begins once the guard stops
-	defer g.elections.mu.Unlock()
-	if g.background.Err() == nil {
-		g.following.Do(func() { g.work.Go(func() { g.followLimits(g.background) }) })
-	}
-	return nil
-}
-
-func (g *Guard) limitsRead(ctx context.Context, err error) {
-	g.fault(ctx, "limits that operators have set cannot be read, and the last known ones hold", err)
+func (s *Server) limitsRead(ctx context.Context, err error) {
+	s.fault(ctx, "limits that operators have set cannot be read, and the last known ones hold", err)
 }
 
 // followLimits reads the overrides time and again until ctx ends.
-func (g *Guard) followLimits(ctx context.Context) {
+func (s *Server) followLimits(ctx context.Context) {
+	table := s.limits.Load()
 	for sleep.For(ctx, limitsEvery) == nil {
 		call, cancel := context.WithTimeout(ctx, time.Second)
-		g.limitsRead(ctx, g.loadLimits(call))
+		s.limitsRead(ctx, s.loadLimits(call))
 		cancel()
+		if now := s.limits.Load(); now != table {
+			err := s.engine.SetRules(ctx, s.rules())
+			s.fault(ctx, "those who wait could not be looked at after a change of limits; this is tried again", err)
+			if err == nil {
+				table = now
+			}
+		}
 	}
 }
 

@@ -16,7 +16,7 @@ func TestPauseWithAnExternalStore(t *testing.T) {
 	t.Parallel()
 	b, st, j := setup(t), unfencedStage(t), &journal{}
 	b.setLimit(t, 0)
-	b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Store: newQueueless(locktest.NewMemory()), Observe: j.observe}}, st.run)
+	b.serve(t, queue.ServerConfig{Store: newQueueless(locktest.NewMemory()), Observe: j.observe}, st.run)
 	id := b.enqueue(t, b.job(0), queue.Options{Retries: queue.NoRetries})
 	if e := j.await(t, queue.EventParked, id, 1); !strings.Contains(e.Err.Error(), "alice paused it: stock count") {
 		t.Errorf("want who paused it, have %v", e.Err)
@@ -34,7 +34,7 @@ func TestOverrideAboveOneWithAnExternalStore(t *testing.T) {
 	t.Parallel()
 	b, c, j := setup(t), newCrowd(), &journal{}
 	b.setLimit(t, 3)
-	b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Store: newQueueless(locktest.NewMemory()), Observe: j.observe}}, c.run)
+	b.serve(t, queue.ServerConfig{Store: newQueueless(locktest.NewMemory()), Observe: j.observe}, c.run)
 	first := b.enqueue(t, b.job(0))
 	c.awaitInside(t, 1)
 	second := b.enqueue(t, b.job(1))
@@ -56,7 +56,7 @@ func TestRatesWithAnExternalStore(t *testing.T) {
 	b, st := setup(t), unfencedStage(t)
 	const tasks, period = 6, 300 * time.Millisecond
 	limits := map[string]queue.Limit{"res:*": {Rates: []lock.Rate{{Starts: 2, Period: period}}}}
-	b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Store: newQueueless(locktest.NewMemory()), Limits: limits}}, st.run)
+	b.serve(t, queue.ServerConfig{Store: newQueueless(locktest.NewMemory()), Limits: limits}, st.run)
 	ids, begin := make([]string, tasks), time.Now()
 	for i := range ids {
 		ids[i] = b.enqueue(t, b.job(i), queue.Options{Retries: queue.NoRetries})
@@ -71,9 +71,7 @@ func TestRatesWithAnExternalStore(t *testing.T) {
 func TestLimitIsRefusedWithAnExternalStore(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	_, err := queue.NewServer(b.redisOpt(), queue.ServerConfig{Guard: queue.GuardConfig{
-		Store: newQueueless(locktest.NewMemory()), Limits: map[string]queue.Limit{"account:*": {Holders: 5}, "order:*": {Holders: 1}},
-	}})
+	_, err := queue.NewServer(b.redisOpt(), queue.ServerConfig{Store: newQueueless(locktest.NewMemory()), Limits: map[string]queue.Limit{"account:*": {Holders: 5}, "order:*": {Holders: 1}}})
 	if want := "queue: limits: account:*: want one holder with a store of another kind, have 5"; err == nil || err.Error() != want {
 		t.Errorf("want %q, have %v", want, err)
 	}

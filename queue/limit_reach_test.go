@@ -20,7 +20,7 @@ import (
 func TestOverridesReachAllServers(t *testing.T) {
 	t.Parallel()
 	verify.Long(t)
-	onBothPaths(t, func(t *testing.T, b *bundle) {
+	onBoth(t, func(t *testing.T, b *bundle) {
 		t.Helper()
 		const servers, rounds = 3, 15
 		pattern := b.resource + ":*" // each server has a resource of its own, and one task at a time
@@ -36,13 +36,13 @@ func TestOverridesReachAllServers(t *testing.T) {
 			queues = append(queues, fmt.Sprintf("%s.%d", b.queue, i))
 			b.serve(t, queue.ServerConfig{
 				Asynq: asynq.Config{Queues: map[string]int{queues[i]: 1}},
-				Guard: queue.GuardConfig{Observe: func(e queue.Event) {
+				Observe: func(e queue.Event) {
 					mu.Lock()
 					defer mu.Unlock()
 					if e.Kind == queue.EventParked && strings.Contains(e.Err.Error(), "paused it") {
 						paused[e.TaskID] = true
 					}
-				}},
+				},
 			}, func(ctx context.Context, _ job) error {
 				mu.Lock()
 				defer mu.Unlock()

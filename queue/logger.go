@@ -3,9 +3,7 @@ package queue
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"log/slog"
-	"strings"
 	"sync"
 	"time"
 )
@@ -67,53 +65,9 @@ func (l *logEvery) fault(ctx context.Context, log *slog.Logger, text string, err
 	l.log(ctx, log, slog.LevelWarn, text, text, "error", err)
 }
 
-// fault logs that background work has failed, unless err is nil or ctx has ended.
-func (g *Guard) fault(ctx context.Context, text string, err error) {
+// fault logs that a call has failed, unless err is nil or ctx has ended.
+func (s *Server) fault(ctx context.Context, text string, err error) {
 	if err != nil && ctx.Err() == nil {
-		g.faults.fault(ctx, g.cfg.Logger, text, err)
+		s.faults.fault(ctx, s.cfg.Logger, text, err)
 	}
 }
-
-// An asynqLogger logs asynq's messages, which have no payloads. It logs one warning or error of a
-// kind per interval. asynq repeats them every few seconds while Redis does not answer.
-type asynqLogger struct {
-	logger *slog.Logger
-	every  *logEvery
-}
-
-func (l asynqLogger) log(level slog.Level, args []any) {
-	text := fmt.Sprint(args...)
-	if level < slog.LevelWarn {
-		l.logger.Log(context.Background(), level, "asynq", "message", text)
-		return
-	}
-	l.every.log(context.Background(), l.logger, level, kindOf(text), "asynq", "message", text)
-}
-
-// kindOf returns the part of a message that all of its kind share.
-func kindOf(text string) string {
-	if i := strings.IndexAny(text, ":=[\""); i >= 0 {
-		return text[:i]
-	}
-	return text
-}
-
-func (l asynqLogger) Debug(args ...any) { l.log(slog.LevelDebug, args) }
-
-// Info logs what asynq says at its start and stop, at the level debug.
-func (l asynqLogger) Info(args ...any) { l.log(slog.LevelDebug, args) }
-
-// Warn logs warnings. That a task's retries are exhausted is logged at the level debug. asynq says
-// so of every error on a last attempt, also of a task that is then parked.
-func (l asynqLogger) Warn(args ...any) {
-	level := slog.LevelWarn
-	if strings.HasPrefix(fmt.Sprint(args...), "Retry exhausted") {
-		level = slog.LevelDebug
-	}
-	l.log(level, args)
-}
-
-func (l asynqLogger) Error(args ...any) { l.log(slog.LevelError, args) }
-
-// Fatal does not end the process, as a library must not decide that.
-func (l asynqLogger) Fatal(args ...any) { l.log(slog.LevelError, args) }

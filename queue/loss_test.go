@@ -19,7 +19,7 @@ import (
 func TestLossesAreToleratedUpToALimit(t *testing.T) {
 	t.Parallel()
 	b, st, j, logs := setup(t), newStage(t), &journal{}, newLogs(t)
-	b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Recovery: queue.Recovery{Losses: 2}, Observe: j.observe, Logger: logs.logger}}, func(ctx context.Context, j job) error {
+	b.serve(t, queue.ServerConfig{Recovery: queue.Recovery{Losses: 2}, Observe: j.observe, Logger: logs.logger}, func(ctx context.Context, j job) error {
 		if err := st.run(ctx, j); err != nil {
 			return err
 		}
@@ -28,8 +28,8 @@ func TestLossesAreToleratedUpToALimit(t *testing.T) {
 	id := b.enqueue(t, b.job(1), queue.Options{Retries: queue.NoRetries})
 	info := b.awaitState(t, id, asynq.TaskStateArchived)
 	st.wantOrder(1, 1, 1)
-	if want := "lost " + b.resource; !strings.HasPrefix(info.LastErr, want) || !strings.HasSuffix(info.LastErr, " 3 times") {
-		t.Errorf("want the reason that begins with %q, have %q", want, info.LastErr)
+	if want := "write: " + lock.ErrStale.Error(); info.LastErr != want {
+		t.Errorf("want the reason %q, have %q", want, info.LastErr)
 	}
 	if have := j.of(queue.EventLost, id); len(have) != 3 {
 		t.Errorf("want three losses observed, have %+v", have)
@@ -42,7 +42,7 @@ func TestLossesAreToleratedUpToALimit(t *testing.T) {
 // A handler that finds a second lock busy, and says so, has not failed.
 func TestSecondLockIsBusy(t *testing.T) {
 	t.Parallel()
-	onBothPaths(t, func(t *testing.T, b *bundle) {
+	onBoth(t, func(t *testing.T, b *bundle) {
 		t.Helper()
 		st, j := newStage(t), &journal{}
 		second := b.resource + ".second"
@@ -52,7 +52,7 @@ func TestSecondLockIsBusy(t *testing.T) {
 		}
 		var server *queue.Server
 		ready := make(chan struct{})
-		server = b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Observe: j.observe}}, func(ctx context.Context, j job) error {
+		server = b.serve(t, queue.ServerConfig{Observe: j.observe}, func(ctx context.Context, j job) error {
 			<-ready
 			return server.Locker().Do(ctx, second, nil, func(ctx context.Context) error { return st.run(ctx, j) })
 		})

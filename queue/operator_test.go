@@ -25,11 +25,11 @@ func TestOperatorTakesTheHeadAway(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			onBothPaths(t, func(t *testing.T, b *bundle) {
+			onBoth(t, func(t *testing.T, b *bundle) {
 				t.Helper()
 				st := newStage(t)
-				holder := b.holdElsewhere(t, st, longTimeout)
 				b.serve(t, queue.ServerConfig{}, st.run)
+				holder := b.occupy(t, st)
 				ids := b.park(t, 1, 2)
 				if err := tt.do(b.inspector, b.queue, ids[0]); err != nil {
 					t.Fatal(err)
@@ -73,19 +73,17 @@ func TestOperatorRunsArchivedWaiter(t *testing.T) {
 	st.wantOrder(0, 1, 2)
 }
 
-// A waiter whose queue is paused cannot come. The hand-off passes over the waiter at once. It comes
-// at its fallback time when the queue goes on.
+// A waiter whose queue is paused cannot come. The next one runs at once, and the waiter when its queue goes
+// on. It keeps its place.
 func TestOperatorPausesTheQueueOfTheHead(t *testing.T) {
 	t.Parallel()
-	onBothPaths(t, func(t *testing.T, b *bundle) {
+	onBoth(t, func(t *testing.T, b *bundle) {
 		t.Helper()
-		cfg := shortTimes
-		cfg.HandoffTimeout = longTimeout.HandoffTimeout
 		st := newStage(t)
-		holder := b.holdElsewhere(t, st, cfg)
+		holder := b.holdElsewhere(t, st, shortTimes)
 		other := *b
 		other.queue += ".other"
-		b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{b.queue: 1, other.queue: 1}}, Guard: queue.GuardConfig{Lock: cfg}}, st.run)
+		b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Queues: map[string]int{b.queue: 1, other.queue: 1}}, Lock: shortTimes}, st.run)
 		paused := b.park(t, 1)[0]
 		next := other.park(t, 2)[0]
 		if err := b.inspector.PauseQueue(b.queue); err != nil {
@@ -97,8 +95,7 @@ func TestOperatorPausesTheQueueOfTheHead(t *testing.T) {
 		if took := time.Since(start); took > prompt {
 			t.Errorf("the next: want it at once, have %v", took)
 		}
-		// The sweeper may not know of the pause yet, and put the waiter back once.
-		poll.Eventually(t, "the paused task out of the wait queue", func() bool { return len(b.waiters(t)) == 0 })
+		b.wantWaiters(t, paused)
 		st.wantOrder(0, 2)
 		if err := b.inspector.UnpauseQueue(b.queue); err != nil {
 			t.Fatal(err)

@@ -18,8 +18,8 @@ func TestBacklogIsServedInOrder(t *testing.T) {
 		setup func(*testing.T) *bundle
 		most  int // by how many places a task may be displaced
 	}{
-		"fast":     {setupFast, 0},
-		"stepwise": {setupStepwise, workers},
+		"fast":     {setup, 0},
+		"stepwise": {setupCluster, workers},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -1,9 +1,6 @@
 package queue_test
 
 import (
-	"context"
-	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,7 +9,6 @@ import (
 
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/internal/testenv/redistest"
-	"github.com/sidingq/siding/internal/verify"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
@@ -33,7 +29,7 @@ func TestRedisRestartsWithItsData(t *testing.T) {
 			t.Parallel()
 			server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
 			b, st, j := setupOn(t, redis.UniversalOptions{Addrs: []string{server.Addr}}), newStage(t), &journal{}
-			b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Concurrency: 4}, Guard: queue.GuardConfig{Lock: lock.Config{TTL: tt.ttl}, Observe: j.observe}}, st.run)
+			b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Concurrency: 4}, Lock: lock.Config{TTL: tt.ttl}, Observe: j.observe}, st.run)
 			holder := st.hold(0)
 			once := queue.Options{Retries: queue.NoRetries}
 			ids := []string{b.enqueue(t, b.job(0), once)}
@@ -63,58 +59,13 @@ func TestRedisRestartsWithItsData(t *testing.T) {
 	}
 }
 
-// Redis is killed and comes back with nothing. Lost tasks are lost; nothing panics or spins, little
-// is logged, and new tasks run.
-func TestRedisRestartsEmpty(t *testing.T) {
-	t.Parallel()
-	verify.Long(t)
-	server := redistest.Start(t)
-	b, st, logs := setupOn(t, redis.UniversalOptions{Addrs: []string{server.Addr}}), newStage(t), newLogs(t)
-	var asked atomic.Int32
-	p := &plain{
-		guardConfig: queue.GuardConfig{Lock: shortTimes, Logger: logs.logger},
-		onTasks: func(_ context.Context, cmd redis.Cmder, send func() error) error {
-			if isDequeue(cmd) {
-				asked.Add(1)
-			}
-			return send()
-		},
-	}
-	p.serve(t, b, st)
-	holder := st.hold(0)
-	b.enqueue(t, b.job(0))
-	within(t, patience, "the holder", holder.entered)
-	b.park(t, 1, 2)
-
-	server.Kill()
-	before, lines := asked.Load(), len(logs.lines(""))
-	within(t, patience, "the holder to give up", holder.ended)
-	steadily(t, 2*time.Second, "few calls and few lines", func() bool {
-		return asked.Load()-before < 100 && len(logs.lines(""))-lines < 50
-	})
-	server.Restart(t)
-	holder.open()
-	poll.Eventually(t, "the client to be connected again", func() bool { return b.rdb.Ping(t.Context()).Err() == nil })
-
-	b.client = newClient(t, b.rdb) // asynq's clients name a queue to the inspector once
-	second := st.hold(10)
-	ids := []string{b.enqueue(t, b.job(10))}
-	within(t, patience, "a new task", second.entered)
-	ids = append(ids, b.park(t, 11)...)
-	second.open()
-	b.awaitGone(t, ids...)
-	if have := logs.lines("panic"); len(have) != 0 {
-		t.Errorf("want no panic, have %q", have)
-	}
-}
-
 // A failover: the master dies, a replica takes over with what it was sent. The
 // tasks that it knows of resume, without the workers being restarted.
 func TestFailover(t *testing.T) {
 	t.Parallel()
 	sentinel := redistest.StartSentinel(t)
 	b, st := setupOn(t, redis.UniversalOptions{Addrs: sentinel.Addrs, MasterName: sentinel.MasterName}), newStage(t)
-	b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Concurrency: 4}, Guard: queue.GuardConfig{Lock: lock.Config{TTL: 4 * patience}}}, st.run)
+	b.serve(t, queue.ServerConfig{Asynq: asynq.Config{Concurrency: 4}, Lock: lock.Config{TTL: 4 * patience}}, st.run)
 	holder := st.hold(0)
 	once := queue.Options{Retries: queue.NoRetries}
 	ids := []string{b.enqueue(t, b.job(0), once)}
@@ -159,33 +110,5 @@ func TestScriptsFlushedInMidRun(t *testing.T) {
 	b.awaitGone(t, ids...)
 	if info := b.stats(t); info.Failed != 0 || info.Processed != tasks {
 		t.Errorf("want %d processed, none failed, have %+v", tasks, info)
-	}
-}
-
-// A worker that cannot reach the locks parks its tasks with the reason, and uses no retry. They run when
-// it can reach the locks again.
-func TestLocksUnreachable(t *testing.T) {
-	t.Parallel()
-	verify.Long(t)
-	b, st := setup(t), newStage(t)
-	var away atomic.Bool
-	p := &plain{onLocks: func(_ context.Context, _ redis.Cmder, send func() error) error {
-		if away.Load() {
-			return redis.ErrClosed
-		}
-		return send()
-	}}
-	p.serve(t, b, st)
-	b.awaitGone(t, b.enqueue(t, note{})) // its wiring has been looked at
-	away.Store(true)
-	id := b.enqueue(t, b.job(0), queue.Options{Retries: queue.NoRetries})
-	info := b.awaitState(t, id, asynq.TaskStateRetry)
-	if !strings.Contains(info.LastErr, redis.ErrClosed.Error()) || info.Retried != 0 {
-		t.Errorf("want it parked, and no retry used with the reason, have %+v", info)
-	}
-	away.Store(false)
-	b.awaitGone(t, id)
-	if info := b.stats(t); info.Failed != 0 || info.Processed != 2 {
-		t.Errorf("want 2 processed, none failed, have %+v", info)
 	}
 }

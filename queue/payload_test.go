@@ -41,18 +41,15 @@ func TestPayloadNamesTheResource(t *testing.T) {
 	for name, enqueue := range map[string]func(*testing.T, *bundle) string{"edited": edited, "from a plain client": fromAPlainClient} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			onBothPaths(t, func(t *testing.T, b *bundle) {
+			onBoth(t, func(t *testing.T, b *bundle) {
 				t.Helper()
 				st := newStage(t)
-				holder := b.holdElsewhere(t, st, longTimeout)
-				b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Lock: longTimeout}}, st.run)
+				b.serve(t, queue.ServerConfig{Lock: longTimeout}, st.run)
+				holder := b.occupy(t, st)
 				id := enqueue(t, b)
 				info := b.awaitState(t, id, asynq.TaskStateRetry)
-				if want := "waiting for " + b.resource + "; "; !strings.HasPrefix(info.LastErr, want) {
+				if want := "waits for " + b.resource + ", held by "; !strings.HasPrefix(info.LastErr, want) {
 					t.Errorf("want the reason %q, have %q", want, info.LastErr)
-				}
-				if have, ok := info.Headers[queue.HeaderResource]; ok && have != b.resource {
-					t.Errorf("want its header to name %s from now on, have %s", b.resource, have)
 				}
 				b.soonFree(t, b.resource+".before")
 				b.wantWaiters(t, id)
@@ -72,7 +69,7 @@ func TestPayloadOfAPlainClientIsReadFirst(t *testing.T) {
 	t.Parallel()
 	b, st, j := setup(t), newStage(t), &journal{}
 	var calls atomic.Int64
-	s := b.newServer(t, queue.ServerConfig{Guard: queue.GuardConfig{Observe: j.observe}})
+	s := b.newServer(t, queue.ServerConfig{Observe: j.observe})
 	s.Use(func(next asynq.Handler) asynq.Handler {
 		return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 			calls.Add(1)

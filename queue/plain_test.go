@@ -4,9 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"fmt"
-	"log/slog"
-	"strings"
 	"testing"
 	"time"
 
@@ -16,25 +13,13 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
-// A plain is a team's own asynq.Server with the guard added to it.
+// A plain is a team's own mux on a server, on a client of the team's own.
 type plain struct {
-	guardConfig queue.GuardConfig
+	guardConfig queue.ServerConfig
 	config      asynq.Config
-	unhooked    bool                    // without Guard.Conn
-	notifying   bool                    // on a connection made by NotifyingConn, as that of the team's clients
-	unwrapped   bool                    // without Guard.Wrap
-	wrapFirst   bool                    // Guard.Wrap before Guard.Conn
-	locksOn     *redis.UniversalOptions // where the guard's client is, if not where the tasks are
-	around      func(asynq.RedisConnOpt) asynq.RedisConnOpt
-	made        func(*queue.Guard)
-	unguarded   bool // without Guard.Middleware
-	outermost   asynq.MiddlewareFunc
-	inFront     tap // sees asynq's calls before the guard does
-	onTasks     tap // sees asynq's calls as they go to Redis, changed by the guard
-	onLocks     tap // sees the guard's own calls
+	onTasks     tap // sees the calls of the server
 
-	guard  *queue.Guard
-	server *asynq.Server
+	server *queue.Server
 	logs   *logs
 }
 
@@ -59,66 +44,30 @@ func handlerOf(fn func(context.Context, job) error) asynq.HandlerFunc {
 
 func (p *plain) start(t *testing.T, b *bundle, fn asynq.HandlerFunc) {
 	t.Helper()
-	logs := newLogs(t)
-	p.logs = logs
-	locks := queue.Redis(cmp.Or(p.locksOn, b.opts))
-	t.Cleanup(func() { _ = locks.Close() })
-	locks.AddHook(p.onLocks)
-	if p.guardConfig.Logger == nil {
-		p.guardConfig.Logger = logs.logger
+	p.logs = newLogs(t)
+	rdb := queue.Redis(b.opts)
+	t.Cleanup(func() { _ = rdb.Close() })
+	rdb.AddHook(p.onTasks)
+	cfg := p.guardConfig
+	if cfg.Logger == nil {
+		cfg.Logger = p.logs.logger
 	}
+	cfg.Asynq = p.config
+	a := &cfg.Asynq
+	a.Concurrency = cmp.Or(a.Concurrency, 10)
+	a.DelayedTaskCheckInterval = cmp.Or(a.DelayedTaskCheckInterval, 50*time.Millisecond)
+	a.ShutdownTimeout = cmp.Or(a.ShutdownTimeout, 200*time.Millisecond)
+	if a.Queues == nil {
+		a.Queues = map[string]int{b.queue: 1}
+	}
+	mux := asynq.NewServeMux()
+	mux.HandleFunc("test:", fn)
+	cfg.Handler = mux
 	var err error
-	if p.guard, err = queue.NewGuard(locks, p.guardConfig); err != nil {
+	if p.server, err = queue.NewServerFromRedisClient(rdb, cfg); err != nil {
 		t.Fatal(err)
 	}
-	if p.made != nil {
-		p.made(p.guard)
-	}
-	cfg := p.config
-	cfg.Concurrency = cmp.Or(cfg.Concurrency, 10)
-	cfg.TaskCheckInterval = cmp.Or(cfg.TaskCheckInterval, 10*time.Millisecond)
-	cfg.DelayedTaskCheckInterval = cmp.Or(cfg.DelayedTaskCheckInterval, 50*time.Millisecond)
-	cfg.ShutdownTimeout = cmp.Or(cfg.ShutdownTimeout, 200*time.Millisecond)
-	if cfg.Queues == nil {
-		cfg.Queues = map[string]int{b.queue: 1}
-	}
-	cfg.Logger = plainLogger{logs.logger}
-	conn := asynq.RedisConnOpt(connOf(func() any {
-		client := queue.Redis(b.opts)
-		client.AddHook(p.inFront) // the first one added is the nearest to asynq
-		return client
-	}))
-	if p.notifying {
-		conn = queue.NotifyingConn(conn)
-	}
-	if p.wrapFirst {
-		cfg = p.guard.Wrap(cfg)
-	}
-	if p.around != nil {
-		conn = p.around(conn)
-	}
-	if !p.unhooked {
-		conn = p.guard.Conn(conn)
-	}
-	if !p.unwrapped && !p.wrapFirst {
-		cfg = p.guard.Wrap(cfg)
-	}
-	p.server = asynq.NewServer(connOf(func() any {
-		made := conn.MakeRedisClient()
-		if client, ok := made.(redis.UniversalClient); ok {
-			client.AddHook(p.onTasks) // the last one added is the nearest to Redis
-		}
-		return made
-	}), cfg)
-	mux := asynq.NewServeMux()
-	if p.outermost != nil {
-		mux.Use(p.outermost)
-	}
-	if !p.unguarded {
-		mux.Use(p.guard.Middleware)
-	}
-	mux.HandleFunc("test:", fn)
-	if err := p.server.Start(mux); err != nil {
+	if err := p.server.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -126,12 +75,7 @@ func (p *plain) start(t *testing.T, b *bundle, fn asynq.HandlerFunc) {
 // stop may be called again.
 func (p *plain) stop(t *testing.T) {
 	t.Helper()
-	p.server.Shutdown()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	if err := p.guard.Wait(ctx); err != nil {
-		t.Errorf("wait: %v", err)
-	}
+	shutdown(t, p.server)
 }
 
 // plainTask is a job as a plain asynq client sends it: without the guard's header.
@@ -166,43 +110,30 @@ func resources() map[string]queue.ResourceFunc {
 	}}
 }
 
-type connOf func() any
-
-func (f connOf) MakeRedisClient() any { return f() }
-
-// plainLogger is what a team's own asynq.Server logs to.
-type plainLogger struct{ logger *slog.Logger }
-
-func (l plainLogger) Debug(...any)      {}
-func (l plainLogger) Info(args ...any)  { l.write(slog.LevelInfo, args) }
-func (l plainLogger) Warn(args ...any)  { l.write(slog.LevelWarn, args) }
-func (l plainLogger) Error(args ...any) { l.write(slog.LevelError, args) }
-func (l plainLogger) Fatal(args ...any) { l.write(slog.LevelError, args) }
-
-func (l plainLogger) write(level slog.Level, args []any) {
-	l.logger.Log(context.Background(), level, "plain asynq", "message", fmt.Sprint(args...))
-}
-
 // A tap stands between a client and Redis. A tap decides whether and when a command is sent, and
 // when its answer is seen. A nil tap lets all through.
 type tap func(ctx context.Context, cmd redis.Cmder, send func() error) error
 
 func (f tap) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-// ProcessPipelineHook lets f see the commands of a pipeline once they have been sent.
+// ProcessPipelineHook sends a pipeline when f sends the last of its commands. f sees the others before.
 func (f tap) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	if f == nil {
 		return next
 	}
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		err := next(ctx, cmds)
-		for _, cmd := range cmds {
-			if cmd.Err() != nil {
-				continue
-			}
-			if lost := f(ctx, cmd, cmd.Err); lost != nil {
-				cmd.SetErr(lost)
-				err = lost
+	return func(ctx context.Context, cmds []redis.Cmder) (err error) {
+		for i, cmd := range cmds {
+			err = f(ctx, cmd, func() error {
+				if i < len(cmds)-1 {
+					return nil
+				}
+				return next(ctx, cmds)
+			})
+			if err != nil {
+				for _, cmd := range cmds {
+					cmd.SetErr(err)
+				}
+				break
 			}
 		}
 		return err
@@ -221,39 +152,4 @@ func (f tap) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		}
 		return err
 	}
-}
-
-// hasKeys reports whether cmd is a script call on these keys, given by what they
-// contain.
-func hasKeys(cmd redis.Cmder, parts ...string) bool {
-	args := cmd.Args()
-	if len(args) < 3+len(parts) || !strings.HasPrefix(fmt.Sprint(args[0]), "eval") || fmt.Sprint(args[2]) != fmt.Sprint(len(parts)) {
-		return false
-	}
-	for i, part := range parts {
-		if !strings.Contains(fmt.Sprint(args[3+i]), part) {
-			return false
-		}
-	}
-	return true
-}
-
-func isPark(cmd redis.Cmder) bool {
-	return hasKeys(cmd, ":t:", ":active", ":lease", ":retry", ":pending", ":notify", ":contended")
-}
-
-func isDequeue(cmd redis.Cmder) bool {
-	return hasKeys(cmd, ":pending", ":paused", ":active", ":lease", ":notify", ":retry", ":contended")
-}
-
-func isWake(cmd redis.Cmder) bool {
-	return hasKeys(cmd, ":t:", ":retry", ":pending", ":paused", ":notify")
-}
-
-func isSilent(cmd redis.Cmder) bool { return hasKeys(cmd, ":lease") && len(cmd.Args()) == 8 }
-
-// isAcquire knows the call by the number of its arguments. That of the recovery's
-// election is not meant.
-func isAcquire(cmd redis.Cmder) bool {
-	return hasKeys(cmd, "lock:", ":fence", ":queue", ":paused") && len(cmd.Args()) == 18 && !hasKeys(cmd, "siding-recovery:", ":fence", ":queue", ":paused")
 }

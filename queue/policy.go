@@ -1,6 +1,9 @@
 package queue
 
 import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,7 +15,9 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/sidingq/siding/internal/asynqredis"
+	"github.com/sidingq/siding/internal/engine"
+	"github.com/sidingq/siding/internal/lease"
+	"github.com/sidingq/siding/internal/taskredis"
 )
 
 // OnBusy says what becomes of a task that finds the lock of its resource busy.
@@ -22,10 +27,6 @@ type OnBusy string
 const (
 	// OnBusyPark parks the task. It waits in the wait queue without a worker. This is the default.
 	OnBusyPark OnBusy = "park"
-	// OnBusyWait has the worker wait in the wait queue, for [Policy.Wait] at most. Then the task is
-	// parked, and keeps its position, unless its MaxWait is over. On one Redis to park is cheaper,
-	// however short the task is.
-	OnBusyWait OnBusy = "wait"
 	// OnBusyReject ends the attempt at once, with a [*RejectedError].
 	OnBusyReject OnBusy = "reject"
 	// OnBusyCoalesce drops the task if an equal one waits for the resource already: one of the same
@@ -42,29 +43,25 @@ const (
 // waits for as long as it takes.
 //
 // A policy acts when a worker has taken the task and found the lock busy. It says nothing of tasks that
-// are pending behind others. With a [GuardConfig.Store] it concerns tasks that wait for other tasks.
+// are pending behind others. With a [ServerConfig.Store], and in a Cluster, it concerns tasks that wait for
+// tasks of their own queue.
 //
 // The handler of a task may have begun when its worker dies or shuts down, or when it loses its lock. Such
 // a task comes again for no failure of its own. From then on it is parked whenever its resource is busy,
-// and no other task replaces it. Only MaxWait holds for it. With OnBusyWait its worker may wait first.
+// and no other task replaces it.
 type Policy struct {
 	// OnBusy defaults to OnBusyPark.
 	OnBusy OnBusy
-	// Wait is how long the worker waits with OnBusyWait, 1 ms to 1 min. It waits for half of the task's
-	// [Options.Timeout] at most, as that counts meanwhile, and for no longer than MaxWait.
-	Wait time.Duration
 	// MaxWait is how long the task may wait for its resource, from when it first came to it, or came
 	// again after a failure or a crash. With OnBusyReplace a task takes over the time of the
 	// task that it replaces, unless that time is longer ago than MaxWait. A task that has waited for longer
 	// does not run. It is archived with an error that matches [ErrMaxWait], or given to
-	// [GuardConfig.OnMaxWait]. That uses no retry. Tasks that are due are looked for every
-	// DelayedTaskCheckInterval of asynq.Config, so the task ends up to so much and a second later. 0 means
+	// [ServerConfig.OnMaxWait]. That uses no retry. asynq keeps whole seconds, and tasks that are due are looked for every
+	// DelayedTaskCheckInterval of asynq.Config, so the task ends up to so much and two seconds later. 0 means
 	// no end; at least 1 s.
 	MaxWait time.Duration
 	// MaxWaiting is how many tasks and others may wait for the resource. A task that would be one more
-	// is rejected as by OnBusyReject. A task that waits already is not. With OnBusyWait the task is rejected
-	// before its worker waits, or when it is to be parked after that. Of the workers of a server that wait
-	// for one resource only the first counts. 0 means no end.
+	// is rejected as by OnBusyReject. A task that waits already is not. 0 means no end.
 	MaxWaiting int
 	// UseRetries has a rejected task use a retry, and come again as after a failure of its own.
 	// Otherwise it is archived.
@@ -77,7 +74,7 @@ var (
 	// attempt has not run. Enqueue the task again when its resource is less busy.
 	ErrRejected = errors.New("rejected")
 	// ErrMaxWait says that a task has waited for longer than its [Policy.MaxWait]. The task has not run
-	// since it came to wait, and is archived unless [GuardConfig.OnMaxWait] takes it.
+	// since it came to wait, and is archived unless [ServerConfig.OnMaxWait] takes it.
 	ErrMaxWait = errors.New("waited too long")
 )
 
@@ -125,12 +122,8 @@ const (
 func (p Policy) check() (field, want string, have any) {
 	rejects := p.OnBusy == OnBusyReject
 	switch {
-	case !slices.Contains([]OnBusy{"", OnBusyPark, OnBusyWait, OnBusyReject, OnBusyCoalesce, OnBusyReplace}, p.OnBusy):
-		return "on busy", "want park, wait, reject, coalesce or replace", p.OnBusy
-	case p.OnBusy == OnBusyWait && (p.Wait < time.Millisecond || p.Wait > time.Minute):
-		return "wait", "want 1ms to 1m0s", p.Wait
-	case p.OnBusy != OnBusyWait && p.Wait != 0:
-		return "wait", "want it with OnBusyWait alone", p.Wait
+	case !slices.Contains([]OnBusy{"", OnBusyPark, OnBusyReject, OnBusyCoalesce, OnBusyReplace}, p.OnBusy):
+		return "on busy", "want park, reject, coalesce or replace", p.OnBusy
 	case p.MaxWait < 0 || p.MaxWait > 0 && p.MaxWait < time.Second:
 		return "max wait", "want 0, or 1s or more", p.MaxWait
 	case p.MaxWaiting < 0:
@@ -149,7 +142,6 @@ func (p Policy) parks() bool { return p == Policy{} || p == Policy{OnBusy: OnBus
 // A policyText is a [Policy] in the header of a task, as JSON.
 type policyText struct {
 	OnBusy     OnBusy `json:"on_busy,omitempty"`
-	Wait       string `json:"wait,omitempty"`
 	MaxWait    string `json:"max_wait,omitempty"`
 	MaxWaiting int    `json:"max_waiting,omitempty"`
 	UseRetries bool   `json:"use_retries,omitempty"`
@@ -158,13 +150,8 @@ type policyText struct {
 // text returns the policy as a header.
 func (p Policy) text() string {
 	t := policyText{OnBusy: p.OnBusy, MaxWaiting: p.MaxWaiting, UseRetries: p.UseRetries}
-	for _, d := range []struct {
-		value time.Duration
-		to    *string
-	}{{p.Wait, &t.Wait}, {p.MaxWait, &t.MaxWait}} {
-		if d.value != 0 {
-			*d.to = d.value.String()
-		}
+	if p.MaxWait != 0 {
+		t.MaxWait = p.MaxWait.String()
 	}
 	text, _ := json.Marshal(t) // a struct of texts and numbers
 	return string(text)
@@ -181,15 +168,9 @@ func ParsePolicy(text string) (p Policy, err error) {
 		return p, fmt.Errorf("%s, have %q", want, clip(text))
 	}
 	p = Policy{OnBusy: t.OnBusy, MaxWaiting: t.MaxWaiting, UseRetries: t.UseRetries}
-	for _, d := range []struct {
-		name, text string
-		to         *time.Duration
-	}{{"wait", t.Wait, &p.Wait}, {"max_wait", t.MaxWait, &p.MaxWait}} {
-		if d.text == "" {
-			continue
-		}
-		if *d.to, err = time.ParseDuration(d.text); err != nil {
-			return p, fmt.Errorf("%s: want a duration such as 30s, have %q", d.name, clip(d.text))
+	if t.MaxWait != "" {
+		if p.MaxWait, err = time.ParseDuration(t.MaxWait); err != nil {
+			return p, fmt.Errorf("max_wait: want a duration such as 30s, have %q", clip(t.MaxWait))
 		}
 	}
 	if field, want, have := p.check(); field != "" {
@@ -199,12 +180,12 @@ func ParsePolicy(text string) (p Policy, err error) {
 }
 
 // policyOf returns the policy of a task: its own, or that of its kind; nil for one that parks.
-func (g *Guard) policyOf(t *asynq.Task) (*Policy, error) {
-	p, text := g.cfg.Policies[t.Type()], t.Headers()[HeaderPolicy]
+func (s *Server) policyOf(m *taskredis.Message) (*Policy, error) {
+	p, text := s.cfg.Policies[m.Type], m.Headers[HeaderPolicy]
 	if text != "" {
 		var err error
 		if p, err = ParsePolicy(text); err != nil {
-			return nil, fmt.Errorf("%s: header %s: %w", t.Type(), HeaderPolicy, err)
+			return nil, fmt.Errorf("%s: header %s: %w", m.Type, HeaderPolicy, err)
 		}
 	}
 	if p.parks() {
@@ -213,21 +194,21 @@ func (g *Guard) policyOf(t *asynq.Task) (*Policy, error) {
 	return &p, nil
 }
 
-// advanceOf returns how much earlier the priority of a task has it come in its wait queue, µs.
-func advanceOf(t *asynq.Task) (int64, error) {
-	text, ok := t.Headers()[HeaderPriority]
+// priorityOf returns the priority of a task.
+func priorityOf(m *taskredis.Message) (int, error) {
+	text, ok := m.Headers[HeaderPriority]
 	if !ok {
 		return 0, nil
 	}
 	level, err := strconv.Atoi(text)
 	if err != nil || len(text) > 1 || level < 0 || level > MaxPriority {
-		return 0, fmt.Errorf("%s: header %s: want 0 to %d, have %q", t.Type(), HeaderPriority, MaxPriority, clip(text))
+		return 0, fmt.Errorf("%s: header %s: want 0 to %d, have %q", m.Type, HeaderPriority, MaxPriority, clip(text))
 	}
-	return int64(level) * asynqredis.Advance.Microseconds(), nil
+	return level, nil
 }
 
 // checkPolicies returns an error that names the first policy that cannot work.
-func (c GuardConfig) checkPolicies() error {
+func (c ServerConfig) checkPolicies() error {
 	for _, kind := range slices.Sorted(maps.Keys(c.Policies)) {
 		p := c.Policies[kind]
 		field, want, have := p.check()
@@ -236,20 +217,86 @@ func (c GuardConfig) checkPolicies() error {
 			return fmt.Errorf("queue: policies: want the kind of a task, have %q", clip(kind))
 		case field != "":
 			return fmt.Errorf("queue: policies: %s: %s: %s, have %v", kind, field, want, have)
-		case p.OnBusy == OnBusyWait && c.Store != nil:
-			return fmt.Errorf("queue: policies: %s: on busy: want no wait with a store of another kind", kind)
 		}
 	}
 	return nil
 }
 
-// policyKinds returns the kinds that have a policy, as dequeue.lua reads them.
-func (c GuardConfig) policyKinds() string {
-	var kinds strings.Builder
-	for _, kind := range slices.Sorted(maps.Keys(c.Policies)) {
-		if !c.Policies[kind].parks() {
-			kinds.WriteString("\n" + kind + "\n")
-		}
+// judgedKinds returns the kinds that have a policy.
+func (s *Server) judgedKinds() []string {
+	kinds := slices.Sorted(maps.Keys(s.cfg.Policies))
+	return slices.DeleteFunc(kinds, func(kind string) bool { return s.cfg.Policies[kind].parks() })
+}
+
+// judge returns the policy as the step goes by it. Equal tasks have the same digest.
+func (p *Policy) judge(m *taskredis.Message) taskredis.Policy {
+	judge := taskredis.Policy{MaxWaiting: p.MaxWaiting, MaxWait: p.MaxWait}
+	equal := m.Type
+	switch p.OnBusy { //nolint:exhaustive // one that parks has none
+	case OnBusyReject:
+		judge.OnBusy = taskredis.Reject
+	case OnBusyCoalesce:
+		judge.OnBusy, equal = taskredis.Coalesce, m.Type+"\x00"+string(m.Payload)
+	case OnBusyReplace:
+		judge.OnBusy = taskredis.Replace
 	}
-	return kinds.String()
+	if judge.OnBusy == taskredis.Coalesce || judge.OnBusy == taskredis.Replace {
+		sum := sha256.Sum256([]byte(equal))
+		judge.Equal = hex.EncodeToString(sum[:16])
+	}
+	return judge
+}
+
+// refused returns what becomes of a task that its policy does not have wait.
+func (s *Server) refused(ctx context.Context, t *engine.Task, r engine.Refusal) error {
+	a := &attempt{Task: t}
+	if r.Coalesced != "" {
+		if err := taskredis.WriteResult(ctx, s.rdb, t.Taken.Name, []byte("coalesced: "+r.Coalesced)); err != nil {
+			s.fault(ctx, "the result of a coalesced task could not be written", err)
+		}
+		ev := a.event(EventCoalesced)
+		ev.Other = r.Coalesced
+		s.observe(ev)
+		return nil
+	}
+	policy, err := s.policyOf(t.Message)
+	if err != nil {
+		return Permanent(err)
+	}
+	rejected := &RejectedError{Resource: t.Resource, Holder: lease.HolderOf(r.Holder), Waiting: r.Waiting, archive: policy == nil || !policy.UseRetries}
+	ev := a.event(EventRejected)
+	ev.Holder, ev.Err = rejected.Holder, rejected
+	s.observe(ev)
+	return rejected
+}
+
+// tooLate returns for how long a task has waited, and whether it is not to run any more: the step has found that its time
+// is over, or it was the first in its line a moment later.
+func (s *Server) tooLate(a *attempt) (waited time.Duration, late bool) {
+	if a.WaitOver {
+		return time.Since(time.UnixMicro(a.Taken.Ticket)), true
+	}
+	if a.Taken.Parked == 0 || a.Resource == "" {
+		return 0, false
+	}
+	policy, _ := s.policyOf(a.Message) // need has read it before
+	waited = a.waited()
+	return waited, policy != nil && policy.MaxWait > 0 && waited > policy.MaxWait && a.Taken.Losses == 0
+}
+
+// waitedTooLong ends a task that is not to run any more, and returns its error.
+func (s *Server) waitedTooLong(ctx context.Context, a *attempt, waited time.Duration) error {
+	resource, _ := s.resourceOf(a.Message, true)
+	a.waitedFor = resource
+	err := fmt.Errorf("%w: for %s, %.1f s: %w", ErrMaxWait, resource, waited.Seconds(), asynq.SkipRetry)
+	ev := a.event(EventWaitedTooLong)
+	ev.Resource, ev.Waited, ev.Err = resource, waited, err
+	s.observe(ev)
+	if s.cfg.OnMaxWait == nil {
+		return err
+	}
+	if err := s.cfg.OnMaxWait(ctx, asynqTask(a.Message)); err != nil {
+		return &engine.LateError{Err: err}
+	}
+	return nil
 }

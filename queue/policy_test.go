@@ -3,12 +3,9 @@ package queue_test
 import (
 	"context"
 	"errors"
-	"io"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,7 +14,6 @@ import (
 
 	"github.com/sidingq/siding/internal/embedded"
 	"github.com/sidingq/siding/internal/testenv/poll"
-	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
 
@@ -33,7 +29,7 @@ func (b *bundle) occupy(t *testing.T, st *stage) *gate {
 // everywhere runs a test on both paths, and on the embedded Redis.
 func everywhere(t *testing.T, run func(*testing.T, *bundle)) {
 	t.Helper()
-	onBothPaths(t, run)
+	onBoth(t, run)
 	t.Run("embedded", func(t *testing.T) {
 		t.Parallel()
 		server, err := embedded.Start(embedded.Config{Port: embedded.AnyPort})
@@ -61,7 +57,7 @@ func TestPriority(t *testing.T) {
 	everywhere(t, func(t *testing.T, b *bundle) {
 		t.Helper()
 		st, j := newStage(t), &journal{}
-		b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Observe: j.observe}}, st.run)
+		b.serve(t, queue.ServerConfig{Observe: j.observe}, st.run)
 		g := b.occupy(t, st)
 		ids := make(map[int]string)
 		for i, level := range []int{0, 0, 1, queue.MaxPriority, 1} {
@@ -69,7 +65,7 @@ func TestPriority(t *testing.T) {
 		}
 		b.wantWaiters(t, ids[4], ids[3], ids[5], ids[1], ids[2])
 		score := func(n int) time.Time {
-			us, err := b.rdb.ZScore(t.Context(), "{lock:"+b.resource+"}:queue", "siding-task:"+b.queue+":"+ids[n]).Result()
+			us, err := b.rdb.ZScore(t.Context(), b.lineKey(), ids[n]).Result()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -92,14 +88,14 @@ func TestPriority(t *testing.T) {
 // A task that is parked again, such as one whose reservation expired, keeps its place and gains none.
 func TestPriorityCountsOnce(t *testing.T) {
 	t.Parallel()
-	onBothPaths(t, func(t *testing.T, b *bundle) {
+	onBoth(t, func(t *testing.T, b *bundle) {
 		t.Helper()
 		st := newStage(t)
 		b.serve(t, queue.ServerConfig{}, st.run)
 		g := b.occupy(t, st)
 		id := b.enqueueWaiter(t, 1, 1, queue.Options{Priority: 2})
 		ticket := b.rdb.HGet(t.Context(), b.taskKey(id), "siding_ticket").Val()
-		b.rdb.Del(t.Context(), "{lock:"+b.resource+"}:queue") // as if it was evicted
+		b.rdb.Del(t.Context(), b.lineKey()) // as if it was evicted
 		if err := b.inspector.RunTask(b.queue, id); err != nil {
 			t.Fatal(err)
 		}
@@ -115,12 +111,10 @@ func TestPriorityCountsOnce(t *testing.T) {
 
 func TestReject(t *testing.T) {
 	t.Parallel()
-	onBothPaths(t, func(t *testing.T, b *bundle) {
+	onBoth(t, func(t *testing.T, b *bundle) {
 		t.Helper()
 		st, j := newStage(t), &journal{}
-		b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{
-			Observe: j.observe, Policies: map[string]queue.Policy{"test:job": {OnBusy: queue.OnBusyReject}},
-		}}, st.run)
+		b.serve(t, queue.ServerConfig{Observe: j.observe, Policies: map[string]queue.Policy{"test:job": {OnBusy: queue.OnBusyReject}}}, st.run)
 		g := b.occupy(t, st)
 		byKind := b.enqueue(t, b.job(1))
 		info := b.awaitState(t, byKind, asynq.TaskStateArchived)
@@ -148,7 +142,7 @@ func TestReject(t *testing.T) {
 
 func TestMaxWaiting(t *testing.T) {
 	t.Parallel()
-	onBothPaths(t, func(t *testing.T, b *bundle) {
+	onBoth(t, func(t *testing.T, b *bundle) {
 		t.Helper()
 		st := newStage(t)
 		b.serve(t, queue.ServerConfig{}, st.run)
@@ -190,10 +184,10 @@ func TestMaxWait(t *testing.T) {
 			everywhere(t, func(t *testing.T, b *bundle) {
 				t.Helper()
 				st, j := newStage(t), &journal{}
-				cfg := queue.ServerConfig{Guard: queue.GuardConfig{Observe: j.observe}}
+				cfg := queue.ServerConfig{Observe: j.observe}
 				called := make(chan queue.Info, 1)
 				if test.calls {
-					cfg.Guard.OnMaxWait = func(ctx context.Context, _ *asynq.Task) error {
+					cfg.OnMaxWait = func(ctx context.Context, _ *asynq.Task) error {
 						called <- queue.InfoFrom(ctx)
 						return nil
 					}
@@ -239,9 +233,7 @@ func TestCoalesce(t *testing.T) {
 	everywhere(t, func(t *testing.T, b *bundle) {
 		t.Helper()
 		st, j := newStage(t), &journal{}
-		b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{
-			Observe: j.observe, Policies: map[string]queue.Policy{"test:job": {OnBusy: queue.OnBusyCoalesce}},
-		}}, st.run)
+		b.serve(t, queue.ServerConfig{Observe: j.observe, Policies: map[string]queue.Policy{"test:job": {OnBusy: queue.OnBusyCoalesce}}}, st.run)
 		g := b.occupy(t, st)
 		first := b.enqueueWaiter(t, 1, 1, queue.Options{})
 		other := b.enqueueWaiter(t, 2, 2, queue.Options{})
@@ -271,7 +263,7 @@ func TestReplace(t *testing.T) {
 	everywhere(t, func(t *testing.T, b *bundle) {
 		t.Helper()
 		st, j := newStage(t), &journal{}
-		b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Observe: j.observe}}, st.run)
+		b.serve(t, queue.ServerConfig{Observe: j.observe}, st.run)
 		g := b.occupy(t, st)
 		replace := queue.Options{Policy: &queue.Policy{OnBusy: queue.OnBusyReplace}}
 		one := b.enqueueWaiter(t, 1, 1, queue.Options{})
@@ -297,70 +289,30 @@ func TestReplace(t *testing.T) {
 	})
 }
 
-// Of two tasks the one stays that a worker took later, also if the other one came to the lock later.
+// Of many tasks that come at once, and are taken by several workers, the latest runs.
 func TestReplaceKeepsTheLatest(t *testing.T) {
 	t.Parallel()
-	onBothPaths(t, func(t *testing.T, b *bundle) {
+	onBoth(t, func(t *testing.T, b *bundle) {
 		t.Helper()
+		const tasks = 40
 		st, j := newStage(t), &journal{}
-		b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Observe: j.observe}}, st.run)
+		b.serve(t, queue.ServerConfig{Observe: j.observe}, st.run)
 		g := b.occupy(t, st)
-		replace := queue.Options{Policy: &queue.Policy{OnBusy: queue.OnBusyReplace}}
-		late := b.enqueueWaiter(t, 1, 1, replace)
-		equals, err := b.rdb.Keys(t.Context(), "{lock:"+b.resource+"}:equal:*").Result()
-		if err != nil || len(equals) != 1 {
-			t.Fatalf("want one registered, have %q, %v", equals, err)
+		var jobs []queue.Job
+		for n := 1; n <= tasks; n++ {
+			jobs = append(jobs, queue.Job{Task: b.job(n), Options: &queue.Options{Queue: b.queue, Policy: &queue.Policy{OnBusy: queue.OnBusyReplace}}})
 		}
-		came := strconv.FormatInt(time.Now().Add(time.Hour).UnixMicro(), 10)
-		if err := b.rdb.Set(t.Context(), equals[0], came+" siding-task:"+b.queue+":"+late, time.Hour).Err(); err != nil {
+		results, err := b.client.EnqueueBatch(t.Context(), jobs)
+		if err != nil {
 			t.Fatal(err)
 		}
-		early := b.enqueue(t, b.job(2), replace)
-		if e := j.await(t, queue.EventCoalesced, early, 1); e.Other != late {
-			t.Errorf("want %s to stay, have %s", late, e.Other)
-		}
-		b.awaitGone(t, early)
+		poll.Eventually(t, "all of them compared", func() bool {
+			return len(j.of(queue.EventReplaced, ""))+len(j.of(queue.EventCoalesced, "")) == tasks-1
+		})
+		b.wantWaiters(t, results[tasks-1].ID)
 		g.open()
-		b.awaitGone(t, late)
-		st.wantOrder(0, 1)
-	})
-}
-
-// A worker waits for a lock as long as its policy says. Then the task is parked, in its position.
-func TestWaitAtWork(t *testing.T) {
-	t.Parallel()
-	everywhere(t, func(t *testing.T, b *bundle) {
-		t.Helper()
-		st, j := newStage(t), &journal{}
-		b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Observe: j.observe}}, st.run)
-		g := b.occupy(t, st)
-		wait := func(d time.Duration) queue.Options {
-			return queue.Options{Policy: &queue.Policy{OnBusy: queue.OnBusyWait, Wait: d}}
-		}
-		start := time.Now()
-		short := b.enqueue(t, b.job(1), wait(time.Second))
-		poll.Eventually(t, "its worker waits", func() bool { return len(b.waiters(t)) == 1 })
-		behind := b.enqueue(t, b.job(2), queue.Options{})
-		b.awaitState(t, behind, asynq.TaskStateRetry)
-		if state := b.state(short); state != asynq.TaskStateActive && time.Since(start) < time.Second {
-			t.Errorf("want the first at its worker, have it %v", state)
-		}
-		b.awaitState(t, short, asynq.TaskStateRetry)
-		// The worker's own waiter leaves the wait queue beside the parking.
-		poll.Eventually(t, "the tasks alone wait", func() bool { return slices.Equal(b.waiters(t), []string{short, behind}) })
-		g.open()
-		b.awaitGone(t, short, behind)
-		st.wantOrder(0, 1, 2)
-
-		g = b.occupy(t, st)
-		long := b.enqueue(t, b.job(3), wait(time.Minute))
-		poll.Eventually(t, "its worker waits", func() bool { return len(b.waiters(t)) == 1 })
-		g.open()
-		b.awaitGone(t, long)
-		if n := len(j.of(queue.EventParked, long)); n != 0 {
-			t.Errorf("want it never parked, have %d times", n)
-		}
-		b.awaitGone(t, b.enqueue(t, b.job(4))) // the lock is free
+		b.awaitGone(t, results[tasks-1].ID)
+		st.wantOrder(0, tasks)
 	})
 }
 
@@ -368,15 +320,13 @@ func TestPoliciesAreChecked(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	for want, p := range map[string]queue.Policy{
-		`on busy: want park, wait, reject, coalesce or replace, have `:                                    {OnBusy: "sleep"},
-		`wait: want 1ms to 1m0s, have `:                                                                   {OnBusy: queue.OnBusyWait},
-		`wait: want it with OnBusyWait alone, have `:                                                      {Wait: time.Second},
+		`on busy: want park, reject, coalesce or replace, have `:                                          {OnBusy: "sleep"},
 		`max wait: want 0, or 1s or more, have `:                                                          {MaxWait: time.Millisecond},
 		`max waiting: want 0 or more, have `:                                                              {MaxWaiting: -1},
 		`on busy: want no MaxWait and no MaxWaiting with OnBusyReject, as such a task never waits, have `: {OnBusy: queue.OnBusyReject, MaxWait: time.Hour},
 		`use retries: want OnBusyReject or a MaxWaiting with it, have `:                                   {UseRetries: true},
 	} {
-		cfg := queue.ServerConfig{Guard: queue.GuardConfig{Policies: map[string]queue.Policy{"test:job": p}}}
+		cfg := queue.ServerConfig{Policies: map[string]queue.Policy{"test:job": p}}
 		if err := cfg.Validate(); err == nil || !strings.HasPrefix(err.Error(), "queue: policies: test:job: "+want) {
 			t.Errorf("want %q, have %v", want, err)
 		}
@@ -395,18 +345,12 @@ func TestPoliciesAreChecked(t *testing.T) {
 			t.Errorf("want %q, have %v", want, err)
 		}
 	}
-	external := queue.ServerConfig{Guard: queue.GuardConfig{
-		Store: lock.Redis(b.rdb), Policies: map[string]queue.Policy{"a": {OnBusy: queue.OnBusyWait, Wait: time.Second}},
-	}}
-	if err := external.Validate(); err == nil || !strings.Contains(err.Error(), "want no wait with a store of another kind") {
-		t.Errorf("want it refused, have %v", err)
-	}
 }
 
 // Headers that another client has written wrongly are named, and the task is kept.
 func TestHeadersAreChecked(t *testing.T) {
 	t.Parallel()
-	onBothPaths(t, func(t *testing.T, b *bundle) {
+	onBoth(t, func(t *testing.T, b *bundle) {
 		t.Helper()
 		st := newStage(t)
 		b.serve(t, queue.ServerConfig{}, st.run)
@@ -414,7 +358,6 @@ func TestHeadersAreChecked(t *testing.T) {
 			`reject`:                             `test:job: header siding-policy: want JSON such as {"on_busy":"reject"}, have "reject"`,
 			`{"on_busy":"reject","charge":true}`: `test:job: header siding-policy: want JSON such as {"on_busy":"reject"}, have "{\"on_busy\":\"reject\",\"charge\":true}"`,
 			`{"max_wait":"long"}`:                `test:job: header siding-policy: max_wait: want a duration such as 30s, have "long"`,
-			`{"on_busy":"wait","wait":"1h0m0s"}`: `test:job: header siding-policy: wait: want 1ms to 1m0s, have 1h0m0s`,
 		} {
 			info := b.enqueueWithHeader(t, "siding-policy", value)
 			if !strings.HasPrefix(info.LastErr, want) {
@@ -438,49 +381,4 @@ func (b *bundle) enqueueWithHeader(t *testing.T, header, value string) *asynq.Ta
 		t.Fatal(err)
 	}
 	return b.awaitState(t, info.ID, asynq.TaskStateArchived)
-}
-
-// Whichever answer is lost for good when a task replaces another, the later one runs, and the earlier one
-// does not.
-func TestReplaceWhoseAnswerIsLost(t *testing.T) {
-	t.Parallel()
-	isEqual := func(cmd redis.Cmder) bool { return hasKeys(cmd, ":queue", ":paused", ":equal:") }
-	isDelete := func(cmd redis.Cmder) bool { return hasKeys(cmd, ":t:", ":retry") }
-	for name, test := range map[string]struct {
-		is  func(redis.Cmder) bool
-		nth int32 // of these calls after the first task has parked
-	}{"who waits": {isEqual, 1}, "the deletion": {isDelete, 1}, "the place": {isEqual, 2}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			onBothPaths(t, func(t *testing.T, b *bundle) {
-				t.Helper()
-				st := newStage(t)
-				var counting, lost atomic.Bool
-				var calls atomic.Int32
-				p := &plain{onLocks: func(_ context.Context, cmd redis.Cmder, send func() error) error {
-					err := send()
-					if c, ok := cmd.(*redis.Cmd); ok && counting.Load() && test.is(cmd) && err == nil && calls.Add(1) == test.nth {
-						lost.Store(true)
-						c.SetVal(nil)
-						return io.ErrUnexpectedEOF
-					}
-					return err
-				}}
-				p.serve(t, b, st)
-				g := b.occupy(t, st)
-				replace := queue.Options{Policy: &queue.Policy{OnBusy: queue.OnBusyReplace}}
-				early := b.enqueueWaiter(t, 1, 1, replace)
-				counting.Store(true)
-				late := b.enqueue(t, b.job(2), replace)
-				poll.Eventually(t, "the answer lost", lost.Load)
-				b.awaitState(t, late, asynq.TaskStateRetry)
-				poll.Eventually(t, "the earlier one replaced", func() bool {
-					return b.state(early) == 0 && slices.Contains(b.waiters(t), late) && b.state(late) == asynq.TaskStateRetry
-				})
-				g.open()
-				b.awaitGone(t, late)
-				st.wantOrder(0, 2)
-			})
-		})
-	}
 }

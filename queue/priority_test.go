@@ -40,8 +40,7 @@ func TestStrictPriorityBesideAHotResource(t *testing.T) {
 				at[n] = i
 			}
 			for n := 0; n < tasks; n += every {
-				// A fetcher asks all its queues again after ten prefetched tasks at the latest. Tasks
-				// that were taken before may start first.
+				// Tasks that were taken before may start first.
 				if behind := at[high+n] - at[n]; behind > 10+concurrency {
 					t.Errorf("want %d soon after %d, have %d runs between", high+n, n, behind)
 				}

@@ -11,11 +11,14 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/sidingq/siding/internal/sleep"
+	"github.com/sidingq/siding/internal/taskredis"
 	"github.com/sidingq/siding/lock"
 )
 
-// Ready returns why the server can take no tasks, and nil if it can. Then [GuardConfig.Available]
+// Ready returns why the server can take no tasks, and nil if it can. Then [ServerConfig.Available]
 // returns nil, Redis gives tasks from each queue, and a lock can be taken. Ready fails on a Redis
 // that does not answer, is a replica, is full, or denies the user a right. Ready costs a call for
 // each asynq queue and two for the lock. No task is taken. The fence of that lock stays in Redis
@@ -24,17 +27,17 @@ func (s *Server) Ready(ctx context.Context) error {
 	if err := checkContext(ctx); err != nil {
 		return err
 	}
-	if missing := s.guard.missing.Load(); missing != nil {
+	if missing := s.missing.Load(); missing != nil {
 		return fmt.Errorf("queue: no tasks are taken: %w", *missing)
 	}
-	if err := s.guard.available(ctx); err != nil {
+	if err := s.available(ctx); err != nil {
 		return fmt.Errorf("queue: not available: %w", err)
 	}
 	if err := s.probe(ctx); err != nil {
 		return err
 	}
 	// Each server takes a lock of its own, which no other server holds.
-	err := s.Locker().Do(ctx, s.probed, &lock.Options{Holder: "probe of " + s.guard.self}, func(context.Context) error { return nil })
+	err := s.Locker().Do(ctx, s.probed, &lock.Options{Holder: "probe of " + s.self}, func(context.Context) error { return nil })
 	if err != nil && !errors.Is(err, lock.ErrBusy) { // by another probe of this server
 		return fmt.Errorf("queue: no lock can be taken: %w", err)
 	}
@@ -47,7 +50,7 @@ func (s *Server) probe(ctx context.Context) error {
 	errs := make([]error, len(queues))
 	var all sync.WaitGroup
 	for i, queue := range queues {
-		all.Go(func() { errs[i] = s.guard.hook.Probe(ctx, s.locks, queue) })
+		all.Go(func() { errs[i] = taskredis.Probe(ctx, s.rdb, queue) })
 	}
 	all.Wait()
 	if err := cmp.Or(errs...); err != nil {
@@ -68,8 +71,14 @@ func whatFailed(err error) string {
 	return "redis does not answer"
 }
 
+// refusedByRedis reports whether Redis answered with an error.
+func refusedByRedis(err error) bool {
+	_, ok := errors.AsType[redis.Error](err)
+	return ok
+}
+
 const (
-	// availableEvery is how often a guard that takes no tasks asks [GuardConfig.Available].
+	// availableEvery is how often a server that takes no tasks asks [ServerConfig.Available].
 	availableEvery = time.Second
 	// availablePatience bounds each of these calls.
 	availablePatience = 5 * time.Second
@@ -77,7 +86,7 @@ const (
 
 // Unavailable wraps the error of a handler to say that something is missing which all tasks need,
 // such as their database. The task uses no retry and comes again after a second or so. The server
-// takes no more tasks until [GuardConfig.Available] returns nil. Without an Available the server
+// takes no more tasks until [ServerConfig.Available] returns nil. Without an Available the server
 // takes none for a second. Unavailable(nil) is nil.
 func Unavailable(err error) error {
 	if err == nil {
@@ -86,7 +95,7 @@ func Unavailable(err error) error {
 	return &unavailableError{err}
 }
 
-// ErrUnavailable matches what [Unavailable] returns, for middleware and observers. The task is parked,
+// ErrUnavailable matches what [Unavailable] returns, for middleware and observers. The task comes again,
 // uses no retry, and runs when what was missing is there again.
 var ErrUnavailable = errors.New("queue: unavailable")
 
@@ -95,45 +104,38 @@ type unavailableError struct{ error }
 func (e *unavailableError) Unwrap() error        { return e.error }
 func (e *unavailableError) Is(target error) bool { return target == ErrUnavailable }
 
-// parkUnavailable parks a task whose handler says that something is missing, and stops the taking
-// of tasks. Any other err is returned as it is.
-func (r *run) parkUnavailable(err error) error {
-	missing, ok := errors.AsType[*unavailableError](err)
-	if !ok {
-		return err
-	}
-	r.shut(missing.error)
-	// The error leaves out the handler's own error, in which asynq would find a SkipRetry or
-	// RevokeTask.
-	return r.parkUnqueued(err.Error(), nil)
-}
-
-// shut stops the servers of the guard from taking tasks, until Available returns nil.
-func (g *Guard) shut(missing error) {
-	if !g.missing.CompareAndSwap(nil, &missing) {
+// shut stops the server from taking tasks, until Available returns nil.
+func (s *Server) shut(missing error) {
+	if !s.missing.CompareAndSwap(nil, &missing) {
 		return // no tasks are taken already
 	}
-	g.hook.Shut()
-	g.cfg.Logger.ErrorContext(g.background, "no tasks are taken, as something is missing that they need", "error", missing)
+	s.cfg.Logger.ErrorContext(s.background, "no tasks are taken, as something is missing that they need", "error", missing)
 	since := time.Now()
-	g.work.Go(func() {
-		for sleep.For(g.background, availableEvery) == nil {
-			if g.available(g.background) == nil {
-				g.hook.Open()
-				g.missing.Store(nil) // after Open, which would else undo a shut in between
-				g.cfg.Logger.InfoContext(g.background, "tasks are taken again", "after", time.Since(since).Round(time.Millisecond))
+	s.work.Go(func() {
+		hold := func(on bool) { _ = s.engine.Hold(s.background, on) } // an error says that the server ends
+		hold(true)
+		for sleep.For(s.background, availableEvery) == nil {
+			if s.available(s.background) == nil {
+				hold(false)
+				s.missing.Store(nil) // after that, which would else undo a shut in between
+				s.cfg.Logger.InfoContext(s.background, "tasks are taken again", "after", time.Since(since).Round(time.Millisecond))
 				return
 			}
 		}
 	})
 }
 
-// available calls [GuardConfig.Available].
-func (g *Guard) available(ctx context.Context) error {
-	if g.cfg.Available == nil {
+// available calls [ServerConfig.Available].
+func (s *Server) available(ctx context.Context) (err error) {
+	if s.cfg.Available == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, availablePatience)
 	defer cancel()
-	return g.cfg.Available(ctx)
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("queue: Available has panicked: %v", p)
+		}
+	}()
+	return s.cfg.Available(ctx)
 }

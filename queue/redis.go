@@ -14,7 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Redis returns a go-redis client of opts, for [NewClient], [NewGuard] and [CheckRedis]. The caller
+// Redis returns a go-redis client of opts, for [NewClient], [NewServerFromRedisClient] and [CheckRedis]. The caller
 // closes the client. Calls end with the deadlines of their contexts.
 //
 // The client of a Cluster learns soon that a master was replaced:
@@ -86,28 +86,65 @@ func dialer(o asynq.RedisClientOpt) func(ctx context.Context, network, addr stri
 	return func(ctx context.Context, _, addr string) (net.Conn, error) { return dial(ctx, o.Network, addr) }
 }
 
-// connect returns a client of opt, whose pool is sized first unless opt is of a foreign type.
-func connect(opt asynq.RedisConnOpt, size func(*RedisOpt)) (redis.UniversalClient, error) {
-	if c, ok := opt.(changedConn); ok {
-		opt = c.opt // the server changes its clients by itself
-	}
+// connect returns a client of opt, and whether it is the caller's to close: a client that an option of a foreign type hands
+// out may be one that others use, too. The pool is sized first unless opt is of a foreign type.
+func connect(opt asynq.RedisConnOpt, size func(*RedisOpt)) (client redis.UniversalClient, own bool, err error) {
 	if v := reflect.ValueOf(opt); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
-		return nil, fmt.Errorf("queue: redis: want options such as an asynq.RedisClientOpt, have %T", opt)
+		return nil, false, fmt.Errorf("queue: redis: want options such as an asynq.RedisClientOpt, have %T", opt)
 	}
 	switch o := tuned(opt).(type) {
 	case RedisOpt:
 		size(&o)
-		opt = o
+		opt, own = o, true
 	case asynq.RedisFailoverClientOpt:
-		return nil, errors.New("queue: redis: want the MasterName that the Sentinels know, have none")
+		return nil, false, errors.New("queue: redis: want the MasterName that the Sentinels know, have none")
 	}
 	made := opt.MakeRedisClient()
 	client, ok := made.(redis.UniversalClient)
 	if !ok {
-		return nil, fmt.Errorf("queue: redis: want %T to make a client of go-redis, have %T", opt, made)
+		return nil, false, fmt.Errorf("queue: redis: want %T to make a client of go-redis, have %T", opt, made)
 	}
 	if err := checkClient(client); err != nil {
-		return nil, errors.Join(err, client.Close())
+		if own {
+			err = errors.Join(err, client.Close())
+		}
+		return nil, false, err
 	}
-	return client, nil
+	return client, own, nil
+}
+
+// errRedisRing refuses a client that spreads keys over independent servers.
+var errRedisRing = errors.New("queue: a redis.Ring spreads keys over servers that know nothing of one another; want a Redis, one with Sentinel, or a Cluster")
+
+// checkContext refuses a nil context.
+func checkContext(ctx context.Context) error {
+	if ctx == nil {
+		return errors.New("queue: ctx: want a context, have nil")
+	}
+	return nil
+}
+
+// checkNil refuses a nil client.
+func checkNil(rdb redis.Scripter) error {
+	if v := reflect.ValueOf(rdb); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+		return errors.New("queue: redis: want a client, such as one made by Redis, have none")
+	}
+	return nil
+}
+
+// checkClient refuses a nil client and a redis.Ring.
+func checkClient(rdb redis.Scripter) error {
+	if err := checkNil(rdb); err != nil {
+		return err
+	}
+	if _, spreads := rdb.(*redis.Ring); spreads {
+		return errRedisRing
+	}
+	return nil
+}
+
+// isCluster reports whether the keys of rdb are on several nodes, so a script reaches one slot.
+func isCluster(rdb redis.Scripter) bool {
+	_, cluster := rdb.(*redis.ClusterClient)
+	return cluster
 }

@@ -33,26 +33,25 @@ func TestServerOnEveryKindOfOptions(t *testing.T) {
 		asIs  bool // a client of a type of the user's own
 		exact bool
 	}{
-		"node":               {on: of(single), opt: asynq.RedisClientOpt{Addr: single}, pool: 17},
-		"node, by pointer":   {on: of(single), opt: &asynq.RedisClientOpt{Addr: single}, pool: 17},
-		"node with a pool":   {on: of(single), opt: asynq.RedisClientOpt{Addr: single, PoolSize: 12}, pool: 12, exact: true},
-		"cluster":            {on: of(cluster...), opt: asynq.RedisClusterClientOpt{Addrs: cluster}, pool: 17},
-		"RedisOpt":           {on: of(single), opt: queue.RedisOpt{Addrs: []string{single}}, pool: 17},
-		"as that of clients": {on: of(cluster...), opt: queue.NotifyingConn(&asynq.RedisClusterClientOpt{Addrs: cluster}), pool: 17},
-		"a type of its own":  {on: of(single), opt: own, asIs: true},
+		"node":              {on: of(single), opt: asynq.RedisClientOpt{Addr: single}, pool: 17},
+		"node, by pointer":  {on: of(single), opt: &asynq.RedisClientOpt{Addr: single}, pool: 17},
+		"node with a pool":  {on: of(single), opt: asynq.RedisClientOpt{Addr: single, PoolSize: 12}, pool: 12, exact: true},
+		"cluster":           {on: of(cluster...), opt: asynq.RedisClusterClientOpt{Addrs: cluster}, pool: 17},
+		"RedisOpt":          {on: of(single), opt: queue.RedisOpt{Addrs: []string{single}}, pool: 17},
+		"a type of its own": {on: of(single), opt: own, asIs: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b, st := setupOn(t, tt.on), newStage(t)
 			s, err := queue.NewServer(tt.opt, queue.ServerConfig{
-				Asynq: asynq.Config{Queues: map[string]int{b.queue: 1}, Concurrency: 7},
-				Guard: queue.GuardConfig{Logger: newLogs(t).logger},
+				Asynq:  asynq.Config{Queues: map[string]int{b.queue: 1}, Concurrency: 7},
+				Logger: newLogs(t).logger,
 			})
 			if err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { shutdown(t, s) })
-			for _, client := range queue.Clients(s) {
+			for _, client := range []redis.UniversalClient{queue.ClientOf(s)} {
 				var pool int
 				var bounded bool
 				reload := time.Second
@@ -147,12 +146,12 @@ func TestTunedNetwork(t *testing.T) {
 func TestNewServerRefusesOptions(t *testing.T) {
 	t.Parallel()
 	spreads := redis.NewRing(&redis.RingOptions{})
+	t.Cleanup(func() { _ = spreads.Close() })
 	for name, tt := range map[string]struct {
 		opt  asynq.RedisConnOpt
 		want string
 	}{
 		"none":                     {nil, "queue: redis: want options such as an asynq.RedisClientOpt, have <nil>"},
-		"none, notifying":          {queue.NotifyingConn(nil), "queue: redis: want options such as an asynq.RedisClientOpt, have <nil>"},
 		"a nil pointer":            {(*asynq.RedisClientOpt)(nil), "queue: redis: want options such as an asynq.RedisClientOpt, have *asynq.RedisClientOpt"},
 		"no name":                  {asynq.RedisFailoverClientOpt{SentinelAddrs: []string{"a:1"}}, "queue: redis: want the MasterName"},
 		"no client":                {connOf(func() any { return 1 }), "queue: redis: want queue_test.connOf to make a client of go-redis, have int"},
@@ -163,8 +162,8 @@ func TestNewServerRefusesOptions(t *testing.T) {
 		}
 	}
 	for name, rdb := range map[string]redis.UniversalClient{"none": nil, "a nil pointer": (*redis.Client)(nil)} {
-		if _, err := queue.NewGuard(rdb, queue.GuardConfig{}); fmt.Sprint(err) != "queue: redis: want a client, such as one made by Redis, have none" {
-			t.Errorf("guard, %s: have %v", name, err)
+		if _, err := queue.NewServerFromRedisClient(rdb, queue.ServerConfig{}); fmt.Sprint(err) != "queue: redis: want a client, such as one made by Redis, have none" {
+			t.Errorf("server, %s: have %v", name, err)
 		}
 		if _, err := queue.NewClient(rdb, queue.ClientConfig{}); fmt.Sprint(err) != "queue: redis: want a client, such as one made by Redis, have none" {
 			t.Errorf("client, %s: have %v", name, err)
@@ -193,7 +192,7 @@ func TestRun(t *testing.T) {
 	}
 	b.awaitGone(t, id)
 
-	gone, err := queue.NewServer(asynq.RedisClientOpt{Addr: "127.0.0.1:1"}, queue.ServerConfig{Guard: queue.GuardConfig{Logger: newLogs(t).logger}})
+	gone, err := queue.NewServer(asynq.RedisClientOpt{Addr: "127.0.0.1:1"}, queue.ServerConfig{Logger: newLogs(t).logger})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +207,7 @@ func TestRun(t *testing.T) {
 // Headers and a result travel with a task, also by way of the wait queue and through asynq's own client.
 func TestAsynqTask(t *testing.T) {
 	t.Parallel()
-	onBothPaths(t, func(t *testing.T, b *bundle) {
+	onBoth(t, func(t *testing.T, b *bundle) {
 		t.Helper()
 		st := newStage(t)
 		holder := st.hold(0)
@@ -235,7 +234,7 @@ func TestAsynqTask(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := asynq.NewClient(queue.NotifyingConn(b.redisOpt())).Enqueue(task); err != nil {
+		if _, err := asynq.NewClient(b.redisOpt()).Enqueue(task); err != nil {
 			t.Fatal(err)
 		}
 		if info := b.awaitState(t, "one", asynq.TaskStateRetry); !reflect.DeepEqual(info.Headers, want) {

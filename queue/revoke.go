@@ -13,9 +13,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/internal/fastpath"
 	"github.com/sidingq/siding/internal/lease"
-	"github.com/sidingq/siding/internal/redisstore"
+	"github.com/sidingq/siding/internal/lockredis"
 	"github.com/sidingq/siding/internal/store"
 )
 
@@ -62,9 +61,7 @@ type Revoked struct {
 // Revoke takes a lock from its holder, for an operator. The holder cannot renew its lease any more.
 // Its context ends at its next renewal, by default within a third of the TTL. The lock goes to the
 // next waiter when the holder has returned, or when the TTL is over. So there are never two
-// holders. The next fencing token is higher. A worker may have taken a task with its lock and not
-// started the task yet, as a prefetched one. The task then starts all the same, and its context ends
-// likewise: to ask before each start would cost each task a round trip.
+// holders. The next fencing token is higher.
 //
 // A task whose lock was revoked runs again after a second or more, behind those who wait. That uses no
 // retry, but counts as one of [Recovery.Losses]. The log of the task's server and the task's last error
@@ -79,35 +76,35 @@ func Revoke(ctx context.Context, rdb redis.UniversalClient, r Revocation) (Revok
 	if err := cmp.Or(checkContext(ctx), r.validate(rdb)); err != nil {
 		return Revoked{}, err
 	}
-	tasks := redisstore.New(rdb)
+	tasks := lockredis.New(rdb)
 	locks, err := lease.New(tasks, lease.Config{Prefix: r.Prefix})
 	if err != nil {
 		return Revoked{}, err
 	}
 	defer locks.Close()
-	call := redisstore.Revocation{
-		Key: locks.Key(r.Resource), Fence: r.Fence, By: r.By, Reason: r.Reason, Handoff: locks.HandoffNow(uuid.NewString()),
+	call := lockredis.Revocation{
+		Key: locks.Key(r.Resource), Fence: r.Fence, By: r.By, Reason: r.Reason, Handoff: locks.Handoff(uuid.NewString()),
 	}
-	outcome, holder, left, err := redisstore.Revoke(ctx, rdb, fastpath.Wake(), call)
-	if err == nil && outcome == redisstore.Free { // or its holders have permits
+	outcome, holder, left, err := lockredis.Revoke(ctx, rdb, call)
+	if err == nil && outcome == lockredis.Free { // or its holders have permits
 		key, fence, refused := r.permit(ctx, rdb, call.Key)
 		if refused != nil {
 			return Revoked{}, refused
 		}
 		if key != "" {
 			call.Key, call.Fence = key, fence
-			outcome, holder, left, err = redisstore.Revoke(ctx, rdb, fastpath.Wake(), call)
+			outcome, holder, left, err = lockredis.Revoke(ctx, rdb, call)
 		}
 	}
 	if err != nil {
 		return Revoked{}, fmt.Errorf("queue: revoke %s: %w", r.Resource, err)
 	}
 	switch outcome {
-	case redisstore.Revoked:
+	case lockredis.Revoked:
 		return Revoked{holder, left}, nil
-	case redisstore.Other:
+	case lockredis.Other:
 		return Revoked{}, fmt.Errorf("%w: %s is held by %s", ErrOtherHolder, r.Resource, holder)
-	case redisstore.Free:
+	case lockredis.Free:
 	}
 	elsewhere, err := rdb.Exists(ctx, externalPrefix+locks.Key(r.Resource)).Result()
 	switch {
@@ -121,11 +118,11 @@ func Revoke(ctx context.Context, rdb redis.UniversalClient, r Revocation) (Revok
 
 // permit returns the key and the fence of the permit that is meant of a lock, "" if nobody holds a permit.
 func (r Revocation) permit(ctx context.Context, rdb redis.UniversalClient, lock string) (key string, fence int64, _ error) {
-	permits, err := redisstore.Permits(ctx, rdb, lock)
+	permits, err := lockredis.Permits(ctx, rdb, lock)
 	if err != nil {
 		return "", 0, fmt.Errorf("queue: revoke %s: %w", r.Resource, err)
 	}
-	permits = slices.DeleteFunc(permits, func(p redisstore.Permit) bool { return p.Reserved || p.Number == 0 })
+	permits = slices.DeleteFunc(permits, func(p lockredis.Permit) bool { return p.Reserved || p.Number == 0 })
 	if len(permits) == 0 {
 		return "", 0, nil
 	}
@@ -157,16 +154,4 @@ func (r Revocation) validate(rdb redis.UniversalClient) error {
 		return fmt.Errorf("queue: revoke %s: %w", r.Resource, err)
 	}
 	return nil
-}
-
-// revokedBy returns who has revoked the lease of the task, and why; "" if nobody has, or if Redis does
-// not answer.
-func (r *run) revokedBy(ctx context.Context) (by, reason string) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-	defer cancel()
-	by, reason, err := redisstore.RevokedBy(ctx, r.rdb, r.locks.Key(r.info.Resource), r.queued.Fence())
-	if err != nil {
-		return "", ""
-	}
-	return by, reason
 }

@@ -14,54 +14,6 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
-// slowRenewal is for a holder that learns only by its release that its lease was revoked.
-var slowRenewal = lock.Config{TTL: 20 * time.Second, RenewEvery: 9 * time.Second}
-
-// The answer to the release of a revoked lease is lost, and the client sends the release again. The
-// second answer is the first one: the lease was lost. So the task runs again, whether others wait or
-// not, and is not done by the second call.
-func TestReleaseAfterRevokeIsSentTwice(t *testing.T) {
-	t.Parallel()
-	onBothPaths(t, func(t *testing.T, b *bundle) {
-		t.Helper()
-		for name, waits := range map[string]bool{"nobody waits": false, "a task waits": true} {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				b, st, j := b.apart(t), newStage(t), &journal{}
-				(&plain{onLocks: twice, guardConfig: queue.GuardConfig{Observe: j.observe, Lock: slowRenewal}}).serve(t, b, st)
-				held := st.hold(1)
-				first := b.enqueue(t, b.job(1), queue.Options{Retries: queue.NoRetries})
-				within(t, patience, "the holder", held.entered)
-				ids := []string{first}
-				if waits {
-					ids = append(ids, b.enqueue(t, b.job(2)))
-					j.await(t, queue.EventParked, ids[1], 1)
-				}
-				if _, err := queue.Revoke(t.Context(), b.rdb, b.revocation()); err != nil {
-					t.Fatal(err)
-				}
-				held.open()
-				j.await(t, queue.EventLost, first, 1)
-				b.awaitGone(t, ids...)
-				if runs := len(st.order()); runs != len(ids)+1 {
-					t.Errorf("want %d runs, have %d", len(ids)+1, runs)
-				}
-				if lost := j.of(queue.EventLost, ""); len(lost) != 1 {
-					t.Errorf("want one loss, have %+v", lost)
-				}
-			})
-		}
-	})
-}
-
-// apart returns b with a queue and a resource of the test's own.
-func (b *bundle) apart(t *testing.T) *bundle {
-	t.Helper()
-	other := setupOn(t, *b.opts)
-	other.locker = b.locker
-	return other
-}
-
 // The answer to the release of a plain Locker is lost, too.
 func TestLeaseReleasedTwiceAfterRevoke(t *testing.T) {
 	t.Parallel()
@@ -90,7 +42,7 @@ func TestRevokeTwiceByTwo(t *testing.T) {
 	for name, otherFirst := range map[string]bool{"the other came before": true, "the other came between": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			onBothPaths(t, func(t *testing.T, b *bundle) {
+			onBoth(t, func(t *testing.T, b *bundle) {
 				t.Helper()
 				var answers []any
 				client := queue.Redis(b.opts)
@@ -131,7 +83,7 @@ func TestRevokeTwiceByTwo(t *testing.T) {
 // it, as nobody could tell it that it has not.
 func TestRevokeAnEndedLeaseOfAForeignLock(t *testing.T) {
 	t.Parallel()
-	onBothPaths(t, func(t *testing.T, b *bundle) {
+	onBoth(t, func(t *testing.T, b *bundle) {
 		t.Helper()
 		held := b.acquire(t, nil)
 		if err := held.Release(t.Context()); err != nil {
@@ -156,7 +108,7 @@ func TestRevokeAnEndedLeaseOfAForeignLock(t *testing.T) {
 func TestRevokeAForeignHolderBlamesNoLease(t *testing.T) {
 	t.Parallel()
 	b, st := setup(t), newStage(t)
-	b.serve(t, queue.ServerConfig{Asynq: asynq.Config{DelayedTaskCheckInterval: noFallback}, Guard: queue.GuardConfig{Lock: shortTimes}}, st.run)
+	b.serve(t, queue.ServerConfig{Asynq: asynq.Config{DelayedTaskCheckInterval: noFallback}, Lock: shortTimes}, st.run)
 	held := st.hold(1)
 	id := b.enqueue(t, b.job(1))
 	within(t, patience, "the holder", held.entered)

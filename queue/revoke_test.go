@@ -25,11 +25,11 @@ func (b *bundle) revocation() queue.Revocation {
 // first one has returned and not before, and the first one runs again, and uses no retry.
 func TestRevoke(t *testing.T) {
 	t.Parallel()
-	onBothPaths(t, func(t *testing.T, b *bundle) {
+	onBoth(t, func(t *testing.T, b *bundle) {
 		t.Helper()
 		st, j, logs := newStage(t), &journal{}, newLogs(t)
-		cfg := queue.GuardConfig{Observe: j.observe, Logger: logs.logger, Lock: lock.Config{TTL: 20 * time.Second, RenewEvery: 200 * time.Millisecond}}
-		b.serve(t, queue.ServerConfig{Guard: cfg}, st.run)
+		cfg := queue.ServerConfig{Observe: j.observe, Logger: logs.logger, Lock: lock.Config{TTL: 20 * time.Second, RenewEvery: 200 * time.Millisecond}}
+		b.serve(t, cfg, st.run)
 		stuck := st.hold(1)
 		first := b.enqueue(t, b.job(1), queue.Options{Retries: queue.NoRetries})
 		within(t, patience, "the holder", stuck.entered)
@@ -70,7 +70,7 @@ func TestRevokedTaskSaysWhy(t *testing.T) {
 	b, st := setup(t), newStage(t)
 	b.serve(t, queue.ServerConfig{
 		Asynq: asynq.Config{DelayedTaskCheckInterval: noFallback},
-		Guard: queue.GuardConfig{Lock: lock.Config{TTL: 20 * time.Second, RenewEvery: 200 * time.Millisecond}},
+		Lock:  lock.Config{TTL: 20 * time.Second, RenewEvery: 200 * time.Millisecond},
 	}, st.run)
 	stuck := st.hold(1)
 	id := b.enqueue(t, b.job(1))
@@ -94,7 +94,7 @@ func TestRevokeAHolderThatGoesOn(t *testing.T) {
 	t.Parallel()
 	b, st, j := setup(t), newStage(t), &journal{}
 	st.unsafe = true
-	b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Observe: j.observe, Lock: shortTimes}}, st.run)
+	b.serve(t, queue.ServerConfig{Observe: j.observe, Lock: shortTimes}, st.run)
 	stuck := st.hold(1)
 	first := b.enqueue(t, b.job(1))
 	within(t, patience, "the holder", stuck.entered)
@@ -117,7 +117,7 @@ func TestRevokeAForeignHolder(t *testing.T) {
 	if err := b.rdb.Set(t.Context(), b.lockKey(), "theirs", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
-	b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Observe: j.observe}}, st.run)
+	b.serve(t, queue.ServerConfig{Observe: j.observe}, st.run)
 	id := b.enqueue(t, b.job(1))
 	j.await(t, queue.EventParked, id, 1)
 	have, err := queue.Revoke(t.Context(), b.rdb, b.revocation())
@@ -130,7 +130,7 @@ func TestRevokeAForeignHolder(t *testing.T) {
 // A call whose answer was lost is sent again by the client. It does not hit the next holder.
 func TestRevokeTwice(t *testing.T) {
 	t.Parallel()
-	onBothPaths(t, func(t *testing.T, b *bundle) {
+	onBoth(t, func(t *testing.T, b *bundle) {
 		t.Helper()
 		var answers []any
 		other := queue.Redis(b.opts)
@@ -242,14 +242,14 @@ func TestRevokeRefused(t *testing.T) {
 // The lease that is named is revoked, and a goroutine comes next when its holder returns.
 func TestRevokeForAGoroutine(t *testing.T) {
 	t.Parallel()
-	onBothPaths(t, func(t *testing.T, b *bundle) {
+	onBoth(t, func(t *testing.T, b *bundle) {
 		t.Helper()
 		held, locker := b.acquire(t, nil), newLocker(t, lock.Redis(b.rdb), lock.Config{})
 		done := make(chan error, 1)
 		go func() {
 			done <- locker.Do(t.Context(), b.resource, &lock.Options{Wait: lock.Forever}, func(context.Context) error { return nil })
 		}()
-		poll.Eventually(t, "a waiter", func() bool { return len(b.waiters(t)) == 1 })
+		poll.Eventually(t, "a waiter", func() bool { return b.rdb.ZCard(t.Context(), "{"+b.lockKey()+"}:queue").Val() == 1 })
 		r := b.revocation()
 		r.Fence = held.Fence()
 		if _, err := queue.Revoke(t.Context(), b.rdb, r); err != nil {
@@ -271,14 +271,14 @@ func TestRevokeForAGoroutine(t *testing.T) {
 // permit when that holder has returned, and not before.
 func TestRevokeOneOfSeveralHolders(t *testing.T) {
 	t.Parallel()
-	onBothPaths(t, func(t *testing.T, b *bundle) {
+	onBoth(t, func(t *testing.T, b *bundle) {
 		t.Helper()
 		st, j, logs := newStage(t), &journal{}, newLogs(t)
 		st.unsafe = true // several are at work at once
-		b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{
+		b.serve(t, queue.ServerConfig{
 			Observe: j.observe, Logger: logs.logger, Limits: map[string]queue.Limit{"res:*": {Holders: 2}},
 			Lock: lock.Config{TTL: 20 * time.Second, RenewEvery: 200 * time.Millisecond},
-		}}, st.run)
+		}, st.run)
 		other, stuck := st.hold(1), st.hold(2)
 		one := j.await(t, queue.EventAcquired, b.enqueue(t, b.job(1)), 1)
 		first := b.enqueue(t, b.job(2), queue.Options{Retries: queue.NoRetries})

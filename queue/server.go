@@ -8,85 +8,135 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/engine"
+	"github.com/sidingq/siding/internal/lease"
+	"github.com/sidingq/siding/internal/limits"
+	"github.com/sidingq/siding/internal/lockredis"
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/lock"
+	"github.com/sidingq/siding/queue/asynqhandler"
 )
 
 // A Server runs tasks, guarded ones under the lock of their resource. Register handlers with
 // [Handle], or set one in [ServerConfig]. Then call Run; or Start and, at the end, Shutdown.
+//
+// Below the handlers there is package engine, which fetches and settles tasks. A Server decides what a task needs
+// before it runs, and what its error means.
 type Server struct {
-	cfg        ServerConfig
-	server     *asynq.Server
-	other      otherServer // in place of server, see startOther
-	guard      *Guard
-	tasks      redis.UniversalClient // the server's connections, with the guard's hook
-	locks      redis.UniversalClient
-	probed     string // the resource whose lock Ready takes
-	mu         sync.Mutex
-	routes     map[string]asynq.HandlerFunc // by kind; fixed once started
-	middleware []asynq.MiddlewareFunc       // likewise
-	starting   bool                         // a Start or Run has begun, and nothing is started yet
-	started    bool
-	closed     bool
+	cfg    ServerConfig
+	rdb    redis.UniversalClient
+	own    bool // rdb is the server's to close
+	self   string
+	probed string // the resource whose lock Ready takes
+
+	locker  *lock.Locker  // takes the locks of handlers
+	locks   *lease.Client // of locker's locks, for those that the engine takes: it adopts them, see Server.attempt
+	outside bool          // the engine cannot take the locks: they are in a Store or a Cluster
+	lines   bool          // who waits for these joins a wait queue, and does not poll
+	limits  atomic.Pointer[limits.Table]
+
+	typed      map[string]func([]byte) string // by kind: the resource of a task without a header, see Handle
+	routes     map[string]asynq.HandlerFunc   // by kind; fixed once started
+	middleware []asynq.MiddlewareFunc         // likewise
+	engine     *engine.Server                 // once started
+
+	mu       sync.Mutex
+	starting bool // a Start or Run has begun, and nothing is started yet
+	started  bool
+	closed   bool
+	over     chan struct{} // closed when Shutdown is called
+
+	missing        atomic.Pointer[error] // why no tasks are taken, see Unavailable; nil if they are
+	work           sync.WaitGroup        // background work
+	background     context.Context       //nolint:containedctx // of that, until Shutdown
+	end            context.CancelFunc
+	faults         logEvery
+	unguardedKinds logEvery // of noteUnguarded
 }
 
 // NewServer returns a server on the Redis of opt: one of asynq's options, such as
 // asynq.RedisClientOpt, or a [RedisOpt]. An error names the option or the field that cannot work.
 // NewServer does not connect yet.
 //
-// The server makes three clients, and closes them on Shutdown. One is for asynq, one for the locks and
-// other calls, and one waits for notifications of new tasks. They have the settings of clients made by
-// [Redis]. The first two have a pool for all tasks at once, unless opt has a PoolSize. An opt of a
-// type of your own makes the clients as it likes.
+// The server makes one client, with the settings of [Redis] and, unless opt has a PoolSize, a pool for all tasks at once. It
+// closes the client on Shutdown. An opt of a type of your own makes the client as it likes, and closes it: it may
+// be one that others use, too.
 func NewServer(opt asynq.RedisConnOpt, cfg ServerConfig) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	cfg = cfg.withDefaults()
-	size := func(o *RedisOpt) { // all tasks may be in a call at once, besides the few of asynq's own roles
-		o.PoolSize = cmp.Or(o.PoolSize, cfg.Asynq.Concurrency+10)
-	}
-	locks, err := connect(opt, size)
+	rdb, own, err := connect(opt, func(o *RedisOpt) { // all handlers may be in a call at once, besides the server itself
+		own := 10
+		if o.IsClusterMode || len(o.Addrs) > 1 {
+			own += len(shardQueues(served(cfg.Asynq.Queues), cfg.Shards)) // each waits for notifications of its own; all may be on one node
+		}
+		o.PoolSize = cmp.Or(o.PoolSize, cfg.withDefaults().Asynq.Concurrency+own)
+	})
 	if err != nil {
 		return nil, err
 	}
-	guard, err := NewGuard(locks, cfg.Guard)
+	s, err := NewServerFromRedisClient(rdb, cfg)
 	if err != nil {
-		return nil, errors.Join(err, locks.Close())
+		if own {
+			err = errors.Join(err, rdb.Close())
+		}
+		return nil, err
 	}
-	tasks, err := connect(opt, size)
-	if err != nil {
-		return nil, errors.Join(err, locks.Close())
-	}
-	guard.connectNotifier(func() (redis.UniversalClient, bool) {
-		client, err := connect(opt, func(o *RedisOpt) {
-			// In a Cluster this client waits for each queue on a separate connection. These may all
-			// be to one node.
-			o.PoolSize, o.MaxActiveConns = len(shardQueues(cfg.Asynq.Queues, cfg.Shards))+1, 0
-		})
-		return client, err == nil
-	})
-	s := &Server{
-		cfg: cfg, guard: guard, tasks: guard.hooked(tasks), locks: locks,
-		routes: make(map[string]asynq.HandlerFunc), probed: "siding-probe:" + uuid.NewString(),
-	}
-	s.server = asynq.NewServerFromRedisClient(s.tasks, s.asynqConfig())
+	s.own = own
 	return s, nil
 }
 
-// startOther starts a server on something else than asynq.Server, in tests; nil elsewhere.
-var startOther func(ctx context.Context, s *Server, handler asynq.Handler) (otherServer, error)
+// NewServerFromRedisClient returns a server on an existing client of the Redis of its tasks, which the server never
+// closes. Make rdb by [Redis], or set ContextTimeoutEnabled on it, so that calls to a Redis that hangs end in time. The
+// server needs a few of its connections at once, and one more for each handler that calls the server's Locker.
+func NewServerFromRedisClient(rdb redis.UniversalClient, cfg ServerConfig) (*Server, error) {
+	if err := cmp.Or(checkClient(rdb), cfg.Validate()); err != nil {
+		return nil, err
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown host"
+	}
+	s := &Server{
+		cfg: cfg.withDefaults(), rdb: rdb, self: fmt.Sprintf("%s (pid %d)", host, os.Getpid()),
+		routes: make(map[string]asynq.HandlerFunc), typed: make(map[string]func([]byte) string),
+		probed: "siding-probe:" + uuid.NewString(), over: make(chan struct{}),
+		unguardedKinds: logEvery{interval: 24 * time.Hour},
+	}
+	rules, err := rulesOf(cfg.Limits)
+	if err != nil {
+		return nil, err
+	}
+	s.limits.Store(limits.New(rules))
+	if err := s.makeLocks(); err != nil {
+		return nil, err
+	}
+	s.background, s.end = context.WithCancel(context.Background())
+	return s, nil
+}
 
-type otherServer interface {
-	Shutdown(ctx context.Context) error
+// makeLocks makes what takes locks beside the engine.
+func (s *Server) makeLocks() error {
+	onRedis := lockredis.WithRules(s.rdb, s.ruleOf)
+	s.outside = s.cfg.Store != nil || isCluster(s.rdb)
+	deciding := cmp.Or[lock.Store](s.cfg.Store, onRedis)
+	_, s.lines = deciding.(store.Listener)
+	var errs [2]error
+	s.locks, errs[0] = lease.New(onRedis, lease.Config(s.cfg.Lock))
+	s.locker, errs[1] = lock.New(deciding, s.cfg.Lock)
+	return cmp.Or(errs[:]...)
 }
 
 // Handle registers fn as the handler of the tasks of type T. Handle panics if fn is nil, T's kind
@@ -112,7 +162,7 @@ func Handle[T Task](s *Server, fn func(context.Context, T) error) {
 				return Permanent(err)
 			}
 			if resource != InfoFrom(ctx).Resource {
-				return &otherResourceError{kind, resource}
+				return &engine.OtherResourceError{Resource: resource}
 			}
 		}
 		return fn(context.WithValue(ctx, taskKey{}, task), t)
@@ -120,7 +170,7 @@ func Handle[T Task](s *Server, fn func(context.Context, T) error) {
 	if _, ok := any(zero).(Guarded); !ok {
 		return
 	}
-	s.guard.typed[kind] = func(payload []byte) string {
+	s.typed[kind] = func(payload []byte) string {
 		t, err := decode[T](kind, payload)
 		g, ok := any(t).(Guarded)
 		if err != nil || !ok {
@@ -137,6 +187,9 @@ func decode[T Task](kind string, payload []byte) (t T, err error) {
 			e.Value, _, _ = strings.Cut(e.Value, " ") // without the number itself, which is not for logs
 		}
 		return t, fmt.Errorf("%s: payload: %w", kind, err)
+	}
+	if v := reflect.ValueOf(t); v.Kind() == reflect.Pointer && v.IsNil() {
+		return t, fmt.Errorf("%s: payload: want an object, have null", kind)
 	}
 	if v, ok := any(t).(Validator); ok {
 		err = v.Validate()
@@ -158,7 +211,7 @@ func (s *Server) handle(kind string, r asynq.HandlerFunc) {
 	s.routes[kind] = r
 }
 
-// Use wraps the handlers of all tasks, inside the guard, as the Use of asynq.ServeMux does: the first
+// Use wraps the handlers of all tasks, under the lock, as the Use of asynq.ServeMux does: the first
 // middleware is the outermost. It runs twice for a task whose payload names another resource than its
 // header. Use panics if the server was started. [Server.Start] refuses a nil middleware.
 func (s *Server) Use(middleware ...asynq.MiddlewareFunc) {
@@ -168,6 +221,32 @@ func (s *Server) Use(middleware ...asynq.MiddlewareFunc) {
 		panic("queue: Use: the server has been started")
 	}
 	s.middleware = append(s.middleware, middleware...)
+}
+
+// Kinds returns the kinds of tasks for which [Handle] has registered a handler, sorted.
+func (s *Server) Kinds() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Sorted(maps.Keys(s.routes))
+}
+
+// handler returns what runs the tasks of all kinds.
+func (s *Server) handler() (engine.Handler, error) {
+	if i := slices.IndexFunc(s.middleware, func(wrap asynq.MiddlewareFunc) bool { return wrap == nil }); i >= 0 {
+		return nil, fmt.Errorf("queue: use: middleware %d: want a function, have nil", i+1)
+	}
+	if len(s.routes) == 0 && s.cfg.Handler == nil {
+		return nil, errors.New("queue: start: want a handler, have none: call Handle, or set Handler of ServerConfig")
+	}
+	handler := asynq.Handler(asynq.HandlerFunc(s.dispatch))
+	for _, wrap := range slices.Backward(s.middleware) {
+		handler = wrap(handler)
+	}
+	run, err := asynqhandler.New(s.rdb, handler)
+	if err != nil {
+		return nil, fmt.Errorf("queue: start: %w", err)
+	}
+	return run, nil
 }
 
 // dispatch runs the handler of a task.
@@ -180,41 +259,21 @@ func (s *Server) dispatch(ctx context.Context, t *asynq.Task) error {
 		// The error is not Permanent: in a rolling upgrade a newer worker may know the kind.
 		return fmt.Errorf("queue: no handler for %q; this server has %s", t.Type(), strings.Join(s.Kinds(), ", "))
 	}
-	if InfoFrom(ctx).ID == "" { // unguarded
-		ctx = withInfo(ctx, infoOf(ctx, t))
-	}
 	start := time.Now()
 	err := r(ctx, t)
-	if err == nil && s.guard.cfg.Logger.Enabled(ctx, slog.LevelDebug) {
+	if err == nil && s.cfg.Logger.Enabled(ctx, slog.LevelDebug) {
 		info := InfoFrom(ctx)
-		s.guard.cfg.Logger.DebugContext(ctx, "task done", "task_id", info.ID, "task_kind", info.Kind, "queue", info.Queue, "resource", info.Resource, "took", time.Since(start))
+		s.cfg.Logger.DebugContext(ctx, "task done", "task_id", info.ID, "task_kind", info.Kind, "queue", info.Queue, "resource", info.Resource, "took", time.Since(start))
 	}
 	return err
 }
 
-// logFailure logs a task's own failure.
-func (s *Server) logFailure(ctx context.Context, t *asynq.Task, err error) {
-	info := infoOf(ctx, t)
-	log := s.guard.cfg.Logger.With("task_id", info.ID, "task_kind", info.Kind, "queue", info.Queue, "retried", info.Retried, "error", err)
-	if info.Retried >= info.Retries || errors.Is(err, asynq.SkipRetry) {
-		log.ErrorContext(ctx, "task archived")
-		return
-	}
-	log.InfoContext(ctx, "task failed and will be tried again")
-}
-
-// Kinds returns the kinds of tasks for which [Handle] has registered a handler, sorted.
-func (s *Server) Kinds() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Sorted(maps.Keys(s.routes))
-}
-
-// Start begins to take tasks, and returns. Start first tries a dequeue of each queue, as
-// [Server.Ready] does. If Redis gives no tasks, or the server has no handler, Start starts nothing, and
+// Start begins to take tasks, and returns. Start first asks Redis for each queue whether tasks could be taken, as
+// [Server.Ready] does. If Redis refuses, or the server has no handler, or a server of another release of
+// Siding that keeps locks in another way is alive on one of its queues, Start starts nothing, and
 // returns why. Then you may call Start again. Start does not ask for a lock. On a server that was
 // started or shut down, or that another call starts just now, Start changes nothing and returns an
-// error.
+// error; after a Shutdown the error matches asynq.ErrServerClosed.
 func (s *Server) Start(ctx context.Context) error {
 	if err := s.claim(ctx); err != nil {
 		return err
@@ -245,67 +304,118 @@ func (s *Server) claim(ctx context.Context) error {
 	return nil
 }
 
-var errShutDown = errors.New("queue: the server was shut down before: make another one")
+var errShutDown error = closedError{}
+
+// A closedError refuses the use of a server that was shut down. It matches asynq's error.
+type closedError struct{}
+
+func (closedError) Error() string        { return "queue: the server was shut down before: make another one" }
+func (closedError) Is(target error) bool { return target == asynq.ErrServerClosed }
 
 // start starts a server that the caller has claimed.
 func (s *Server) start(ctx context.Context) error {
 	if err := s.probe(ctx); err != nil {
 		return err
 	}
+	s.limitsRead(ctx, s.loadLimits(ctx)) // one that cannot be read keeps no task away
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed { // meanwhile
 		return errShutDown
 	}
-	if i := slices.IndexFunc(s.middleware, func(wrap asynq.MiddlewareFunc) bool { return wrap == nil }); i >= 0 {
-		return fmt.Errorf("queue: use: middleware %d: want a function, have nil", i+1)
-	}
-	if len(s.routes) == 0 && s.cfg.Handler == nil {
-		return errors.New("queue: start: want a handler, have none: call Handle, or set Handler of ServerConfig")
-	}
-	handler := asynq.Handler(asynq.HandlerFunc(s.dispatch))
-	for _, wrap := range slices.Backward(s.middleware) {
-		handler = wrap(handler)
-	}
-	if startOther != nil {
-		other, err := startOther(ctx, s, handler)
-		s.other, s.started = other, err == nil
+	run, err := s.handler() //nolint:contextcheck // what it looks for has none
+	if err != nil {
 		return err
 	}
-	handler = s.guard.Middleware(handler)
-	if err := s.server.Start(handler); err != nil {
+	cfg, err := s.engineConfig(run) //nolint:contextcheck // likewise
+	if err != nil {
+		return err
+	}
+	server := engine.New(cfg)
+	if err := server.Start(ctx, s.rules()); err != nil {
 		return fmt.Errorf("queue: start: %w", err)
 	}
-	s.started = true
+	s.engine, s.started = server, true
+	s.work.Go(func() { s.followLimits(s.background) })
 	return nil
+}
+
+// engineConfig returns the configuration of the engine.
+func (s *Server) engineConfig(run engine.Handler) (engine.Config, error) {
+	c, l := s.cfg.Asynq, s.locks.Config()
+	cfg := engine.Config{
+		Redis: s.rdb, Queues: shardQueues(c.Queues, s.cfg.Shards), Strict: c.StrictPriority, Concurrency: c.Concurrency,
+		Cluster: isCluster(s.rdb),
+		Prefix:  l.Prefix, TTL: l.TTL, RenewEvery: l.RenewEvery, SafetyMargin: l.SafetyMargin, FenceTTL: l.FenceTTL(), Handoff: l.HandoffTimeout,
+		Need: s.need, Handler: s.attempt(run), Refused: s.refused, Judged: s.judgedKinds(),
+		BaseContext: c.BaseContext, IsFailure: c.IsFailure, RetryDelay: c.RetryDelayFunc, OnError: s.logFailure,
+		ShutdownTimeout: c.ShutdownTimeout, Overrun: s.cfg.Overrun,
+		DelayedTaskCheckInterval: c.DelayedTaskCheckInterval, JanitorInterval: c.JanitorInterval, JanitorBatchSize: c.JanitorBatchSize,
+		HealthCheck: c.HealthCheckFunc, HealthCheckInterval: c.HealthCheckInterval,
+		GroupAggregator: c.GroupAggregator, GroupGracePeriod: c.GroupGracePeriod, GroupMaxDelay: c.GroupMaxDelay, GroupMaxSize: c.GroupMaxSize,
+		Crashes: max(s.cfg.Recovery.Crashes, 0), Again: s.cfg.Recovery.NoRetries, Losses: max(s.cfg.Recovery.Losses, 0),
+		Settled: s.settled, Parked: s.parked, Recovered: s.recovered,
+		Versions: versions(), Logger: s.cfg.Logger,
+	}
+	if s.cfg.Store != nil {
+		cfg.Prefix = externalPrefix + l.Prefix
+	}
+	if c.ErrorHandler != nil {
+		onError, err := asynqhandler.NewErrorHandler(c.ErrorHandler)
+		if err != nil {
+			return cfg, fmt.Errorf("queue: start: %w", err)
+		}
+		cfg.OnError = func(ctx context.Context, t *engine.Task, err error) {
+			s.logFailure(ctx, t, err)
+			onError(ctx, t, err)
+		}
+	}
+	return cfg, nil
 }
 
 // Run starts the server, as [Server.Start] does, and drains it, as [Server.Shutdown] does, once ctx
 // has ended. Unlike asynq's, Run handles no signals: make ctx by signal.NotifyContext. Run returns
-// nil if all tasks have ended by then, or if somebody else has called Shutdown. Draining takes at most
-// ShutdownTimeout of asynq.Config and [GuardConfig.Overrun] together; the process should then end.
+// nil if all tasks have ended by then, or once somebody else has called Shutdown. Draining takes at most
+// ShutdownTimeout of asynq.Config and [ServerConfig.Overrun] together; the process should then end.
 // On a server that was started or shut down, or that another call starts just now, Run changes
 // nothing and returns an error. If the server cannot be started otherwise, Run closes its
-// connections.
+// connection.
 func (s *Server) Run(ctx context.Context) error {
 	if err := s.claim(ctx); err != nil {
 		return err
 	}
 	err := s.start(ctx) // Shutdown ends the claim
 	if err == nil {
-		<-ctx.Done()
+		select {
+		case <-ctx.Done():
+		case <-s.over:
+		}
 	}
-	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Asynq.ShutdownTimeout+s.guard.cfg.Overrun)
+	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Asynq.ShutdownTimeout+s.cfg.Overrun)
 	defer cancel()
 	return errors.Join(err, s.Shutdown(limit))
 }
 
-// Locker returns the Locker with which the server takes its locks, see [Guard.Locker].
-func (s *Server) Locker() *lock.Locker { return s.guard.Locker() }
+// Locker returns the Locker of the server, for a handler that needs a second lock. A handler that
+// takes the lock of its own task's resource gets it again at once with [lock.Options.Reentrant].
+// Without, it gets [lock.ErrReentry], which is a failure of the task's own. With a Locker of its own
+// the handler would wait for itself. [Server.Shutdown] closes the Locker.
+func (s *Server) Locker() *lock.Locker { return s.locker }
+
+// Stop has the server take no more tasks, as asynq's Stop does. Those that run go on. Call Shutdown at the end all the
+// same. Before a Start, and after a Shutdown, Stop does nothing.
+func (s *Server) Stop() {
+	s.mu.Lock()
+	server := s.engine
+	s.mu.Unlock()
+	if server != nil {
+		_ = server.Stop(s.background) // an error says that the server has ended
+	}
+}
 
 // Shutdown stops taking tasks, waits until the running ones have ended and released their locks,
-// and closes the connections. After ShutdownTimeout of asynq.Config the contexts of running tasks
-// end, and other servers may take the tasks. Shutdown still waits for the handlers.
+// and closes the connection. After ShutdownTimeout of asynq.Config the contexts of running tasks
+// end, and other servers may take the tasks. Shutdown still waits for the handlers of guarded tasks.
 //
 // When ctx ends, Shutdown returns its error at once. The locks then expire and other servers
 // recover the tasks; the process should end. A second call does nothing, and waits for nothing.
@@ -314,24 +424,26 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		return err
 	}
 	s.mu.Lock()
-	started, closed := s.started, s.closed
+	server, closed := s.engine, s.closed
 	s.closed = true
+	if !closed {
+		close(s.over)
+	}
 	s.mu.Unlock()
 	if closed {
 		return nil
 	}
-	s.guard.stopTaking() // also if ctx ends before the rest
-	if !started {
-		ctx = context.WithoutCancel(ctx) // no task runs, and the rest takes no time
-	} else if s.other != nil {
-		if err := s.other.Shutdown(ctx); err != nil {
+	s.end()
+	if server != nil {
+		if err := server.Shutdown(ctx); err != nil {
 			return fmt.Errorf("queue: shutdown: tasks are still running: %w", err)
 		}
-	} else if err := until(ctx, s.server.Shutdown); err != nil {
-		return fmt.Errorf("queue: shutdown: tasks are still running: %w", err)
 	}
-	if err := s.guard.Wait(ctx); err != nil {
-		return err
+	s.work.Wait()
+	s.locker.Close()
+	s.locks.Close()
+	if s.own {
+		return s.rdb.Close()
 	}
-	return errors.Join(s.locks.Close(), s.tasks.Close())
+	return nil
 }

@@ -4,58 +4,146 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/hibiken/asynq"
+
+	"github.com/sidingq/siding/lock"
 )
+
+// HeaderResource is the header of a task that names its resource. A [Client] sets it; so can every
+// other client of asynq's queues.
+const HeaderResource = "siding-resource"
+
+// headerPrefix begins the names of headers that are kept for Siding.
+const headerPrefix = "siding-"
+
+// A ResourceFunc returns the resource of a task by its payload. With an error, or an empty name,
+// the task is archived: no retry can mend its payload.
+type ResourceFunc func(payload []byte) (string, error)
 
 // ServerConfig configures a [Server]. The zero value works.
 type ServerConfig struct {
-	// Asynq is what asynq.NewServer takes, with the same meaning in every field. Four zero
-	// fields have defaults that differ from asynq's:
+	// Asynq is what asynq.NewServer takes, with the same meaning in every field but these:
 	//
-	//   - Concurrency: 20, as most tasks wait for other systems.
-	//   - DelayedTaskCheckInterval: 0.5 s, so that tasks come soon after their delay.
-	//   - TaskCheckInterval: 10 ms with [GuardConfig.NoNotifier], else asynq's second.
-	//   - Logger: [GuardConfig.Logger].
+	//   - Concurrency defaults to 20, as most tasks wait for other systems.
+	//   - DelayedTaskCheckInterval defaults to 0.5 s, so that tasks come soon after their delay.
+	//   - TaskCheckInterval has no meaning: an idle server is told of new tasks.
+	//   - Logger and LogLevel have none either: Logger, below, has its own level.
 	//
 	// Names of queues are as [Options.Queue] wants them. A task that waits for its resource is
-	// no failure: ErrorHandler, IsFailure and RetryDelayFunc are not asked about it.
+	// no failure: ErrorHandler, IsFailure and RetryDelayFunc are not asked about it. A panic in one of
+	// these functions is logged, and counts as if the function were not set.
 	Asynq asynq.Config
 	// Handler runs the tasks of kinds without a handler by [Handle]: your asynq.ServeMux with
 	// its middleware, unchanged. A task that names a resource, by its header or by
-	// [GuardConfig.Resources], runs under the lock of that resource.
+	// Resources, runs under the lock of that resource.
 	Handler asynq.Handler
-	// Guard configures the locks and what else concerns guarded tasks.
-	Guard GuardConfig
 	// Shards says over how many asynq queues, 1 to [MaxShards], each of these queues is spread.
 	// So the masters of a Redis Cluster share the load of a queue. All clients and servers need
 	// the same Shards. Tasks of one resource are in one shard. Each shard has the weight of its
 	// queue. The server need not serve all of these queues. A queue with shards that it serves
 	// excludes StrictPriority, as asynq would empty one shard after the other.
 	Shards map[string]int
+
+	// Lock configures the locks. All servers on the same resources need the same Prefix.
+	Lock lock.Config
+	// Store keeps the locks elsewhere than on the Redis of the tasks. Examples are a quorum of
+	// Redis nodes (lock/redlock), and etcd (lock/etcdlock). The server makes a Locker on the
+	// Store, and closes the Locker; see [Server.Locker]. The caller closes the clients of the
+	// Store, after [Server.Shutdown].
+	//
+	// All servers on the same resources need the same Store at all times. To change the Store of
+	// a fleet, first stop all servers. Then reset the fences that your databases have seen, as
+	// those of another Store may be smaller.
+	//
+	// Tasks wait on their own Redis all the same, each queue in its order. The first of a queue then
+	// takes the lock from the Store. If somebody else holds it, or the Store does not answer, that task
+	// comes again after about a second, or after as long again as the Store took to answer. The
+	// tasks behind it wait.
+	//
+	// On a Store without fencing tokens [lock.Fence] is 0 in handlers. A write that checks the
+	// fence then fails with [lock.ErrNoFence], which is a failure of the task's own.
+	Store lock.Store
+	// Resources has, by the kind of a task, the function that finds the resource in the payload.
+	// The result of the function counts more than a [HeaderResource]. A task of another kind
+	// without that header runs unguarded. The server logs that once a day for each such kind.
+	Resources map[string]ResourceFunc
+	// Limits has how many tasks may hold a resource at once, and how often one may start, by pattern:
+	// a resource such as "account:42", or a class such as "account:*". Of several patterns that fit a
+	// resource the longest counts. A resource without a Limit has one holder at a time. Operators
+	// override Limits by [SetLimit]. All servers on the same resources need the same Limits: each keeps
+	// to its own. With a Store the most is one holder.
+	Limits map[string]Limit
+	// Policies say what becomes of a task whose resource is busy, by the kind of the task. A task with
+	// an [Options.Policy] has that one instead. A kind without a Policy parks. All servers on the same
+	// queues need the same Policies.
+	Policies map[string]Policy
+	// OnMaxWait is called, in place of the handler, with a task that has waited for longer than its
+	// [Policy.MaxWait]. The task is done if OnMaxWait returns nil. An error of
+	// OnMaxWait is one of the task's own, and uses a retry. OnMaxWait is then called again, and also if
+	// its worker dies: the handler does not run any more. Nil archives such tasks.
+	OnMaxWait func(context.Context, *asynq.Task) error
+	// Overrun is how long a handler may go on after its context has ended. Then the server logs
+	// an error, stops renewing the lock, and uses the slot for another task. Defaults to 1 min.
+	Overrun time.Duration
+	// Recovery says what becomes of tasks whose worker died, or that lost their lock.
+	Recovery Recovery
+	// Available returns an error while something is missing that all tasks need, such as the
+	// database to which they write. [Server.Ready] calls it. The server calls Available each second
+	// while no tasks are taken; see [Unavailable]. The context of a call ends after 5 s. Nil means
+	// that nothing is ever missing.
+	Available func(context.Context) error
+	// Observe is called with what happens to tasks. Tasks wait for the call: it must be
+	// quick, and safe for concurrent use. A panic is logged. Nil means that nobody observes.
+	Observe func(Event)
+	// Logger defaults to slog.Default().
+	Logger *slog.Logger
+}
+
+// Recovery says what becomes of a task whose worker died, or that lost its lock.
+//
+// asynq would run a task of a dead worker again after a minute or more, and count a retry. Siding
+// runs a guarded one again as soon as its lock has expired and a slot is free, before those that wait
+// for its resource: within 25 s if the TTL of the lock is the default. That uses no retry, but Siding counts
+// the task's crashes. A task without a resource runs again after half a minute to a minute, and uses a
+// retry, as with asynq.
+type Recovery struct {
+	// Crashes is how many crashes of a task use no retry. Each one after that uses one, and the task
+	// comes again after asynq's delay. So a task that kills its worker comes to an end. Defaults to 3;
+	// negative for none.
+	Crashes int
+	// Losses is how many times a task runs again after its lock was lost, or after its write was
+	// refused with [lock.ErrStale]. That uses no retry. The task waits a second at first, and then
+	// twice as long each time, up to a minute. A further loss is a failure of the task's own. So a
+	// task that can never finish comes to an end. Defaults to 10; negative tolerates none.
+	Losses int
+	// NoRetries has a task without retries (MaxRetry(0)) run again after a crash, although its
+	// handler may have started. Otherwise such a task is archived.
+	NoRetries bool
 }
 
 func (c ServerConfig) withDefaults() ServerConfig {
-	c.Guard = c.Guard.withDefaults()
+	c.Overrun = cmp.Or(c.Overrun, time.Minute)
+	c.Recovery.Crashes = cmp.Or(c.Recovery.Crashes, 3)
+	c.Recovery.Losses = cmp.Or(c.Recovery.Losses, 10)
+	c.Logger = cmp.Or(c.Logger, slog.Default())
+	if c.Observe == nil {
+		c.Observe = func(Event) {}
+	}
 	a := &c.Asynq
 	a.Queues = served(a.Queues)
 	if a.Concurrency < 1 {
 		a.Concurrency = 20
 	}
-	if a.TaskCheckInterval <= 0 {
-		a.TaskCheckInterval = defaultPoll
-		if c.Guard.NoNotifier {
-			a.TaskCheckInterval = sleepInterval
-		}
-	}
 	a.DelayedTaskCheckInterval = cmp.Or(a.DelayedTaskCheckInterval, 500*time.Millisecond)
 	a.ShutdownTimeout = cmp.Or(a.ShutdownTimeout, 8*time.Second)
-	if a.Logger == nil {
-		a.Logger = asynqLogger{c.Guard.Logger, new(logEvery)}
+	if a.RetryDelayFunc == nil {
+		a.RetryDelayFunc = asynq.DefaultRetryDelayFunc
 	}
 	return c
 }
@@ -92,7 +180,6 @@ func (c ServerConfig) Validate() error {
 		name        string
 		have, least time.Duration
 	}{
-		{"task check interval", c.Asynq.TaskCheckInterval, time.Millisecond},
 		{"delayed task check interval", c.Asynq.DelayedTaskCheckInterval, 10 * time.Millisecond},
 		{"shutdown timeout", c.Asynq.ShutdownTimeout, time.Millisecond},
 		{"group grace period", cmp.Or(c.Asynq.GroupGracePeriod, time.Minute), time.Second},
@@ -101,19 +188,25 @@ func (c ServerConfig) Validate() error {
 			return fmt.Errorf("queue: %s: want %v or more, have %v", d.name, d.least, d.have)
 		}
 	}
-	return c.Guard.validate()
-}
-
-// asynqConfig returns the configuration of asynq's server.
-func (s *Server) asynqConfig() asynq.Config {
-	c := s.cfg.Asynq
-	c.Queues = shardQueues(c.Queues, s.cfg.Shards)
-	onError := c.ErrorHandler
-	c.ErrorHandler = asynq.ErrorHandlerFunc(func(ctx context.Context, t *asynq.Task, err error) {
-		s.logFailure(ctx, t, err)
-		if onError != nil {
-			onError.HandleError(ctx, t, err)
+	if c.Overrun < 0 {
+		return fmt.Errorf("queue: overrun: want 0 or more, have %v", c.Overrun)
+	}
+	for _, kind := range slices.Sorted(maps.Keys(c.Resources)) {
+		if c.Resources[kind] == nil {
+			return fmt.Errorf("queue: resources: %s: want a function, have nil", kind)
 		}
-	})
-	return s.guard.Wrap(c)
+	}
+	if err := c.checkPolicies(); err != nil {
+		return err
+	}
+	rules, err := rulesOf(c.Limits)
+	if err != nil {
+		return err
+	}
+	for _, pattern := range slices.Sorted(maps.Keys(rules)) {
+		if n := rules[pattern].Limit; n > 1 && c.Store != nil {
+			return fmt.Errorf("queue: limits: %s: want one holder with a store of another kind, have %d", pattern, n)
+		}
+	}
+	return c.Lock.Validate()
 }

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"log/slog"
 	"slices"
 	"strings"
@@ -67,34 +66,23 @@ type bundle struct {
 	locker    *lock.Locker // on the default configuration
 }
 
-var onCluster = flag.Bool("cluster", false, "take the stepwise path, on a Cluster, in all tests that can")
-
-// setup returns a bundle on the server that all tests share, or as the flag says.
+// setup returns a bundle on the server that all tests share.
 func setup(t *testing.T) *bundle {
-	t.Helper()
-	if *onCluster {
-		return setupStepwise(t)
-	}
-	return setupFast(t)
-}
-
-// setupFast returns a bundle on the server that all tests share, and so on the fast path.
-func setupFast(t *testing.T) *bundle {
 	t.Helper()
 	return setupOn(t, redis.UniversalOptions{Addrs: []string{redistest.Shared(t).Addr}})
 }
 
-// setupStepwise returns a bundle on a Cluster of one node of the test's own, and so on the stepwise path.
-func setupStepwise(t *testing.T) *bundle {
+// setupCluster returns a bundle on a Cluster of one node of the test's own.
+func setupCluster(t *testing.T) *bundle {
 	t.Helper()
 	cluster := redistest.StartCluster(t, 1)
 	return setupOn(t, redis.UniversalOptions{Addrs: cluster.Addrs, IsClusterMode: true})
 }
 
-// onBothPaths runs a test on the fast and on the stepwise path.
-func onBothPaths(t *testing.T, run func(*testing.T, *bundle)) {
+// onBoth runs a test on one Redis, where a step takes the locks, and on a Cluster, where the attempts do.
+func onBoth(t *testing.T, run func(*testing.T, *bundle)) {
 	t.Helper()
-	for name, setup := range map[string]func(*testing.T) *bundle{"fast": setupFast, "stepwise": setupStepwise} {
+	for name, setup := range map[string]func(*testing.T) *bundle{"Redis": setup, "Cluster": setupCluster} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			run(t, setup(t))
@@ -174,12 +162,11 @@ func (b *bundle) newServer(t *testing.T, cfg queue.ServerConfig) *queue.Server {
 	if a.Queues == nil {
 		a.Queues = map[string]int{b.queue: 1}
 	}
-	a.TaskCheckInterval = cmp.Or(a.TaskCheckInterval, 10*time.Millisecond)
 	a.DelayedTaskCheckInterval = cmp.Or(a.DelayedTaskCheckInterval, 50*time.Millisecond)
 	a.ShutdownTimeout = cmp.Or(a.ShutdownTimeout, 200*time.Millisecond)
-	cfg.Guard.Lock.HandoffTimeout = cmp.Or(cfg.Guard.Lock.HandoffTimeout, longTimeout.HandoffTimeout)
-	if cfg.Guard.Logger == nil {
-		cfg.Guard.Logger = newLogs(t).logger
+	cfg.Lock.HandoffTimeout = cmp.Or(cfg.Lock.HandoffTimeout, longTimeout.HandoffTimeout)
+	if cfg.Logger == nil {
+		cfg.Logger = newLogs(t).logger
 	}
 	s, err := queue.NewServer(b.redisOpt(), cfg)
 	if err != nil {
@@ -258,26 +245,32 @@ func (b *bundle) awaitGone(t *testing.T, ids ...string) {
 	}
 }
 
-// wantWaiters compares the waiters of the bundle's resource, by task id.
+// wantWaiters compares the tasks that wait for the bundle's resource.
 func (b *bundle) wantWaiters(t *testing.T, want ...string) {
 	t.Helper()
 	if have := b.waiters(t); !slices.Equal(have, want) {
-		t.Errorf("wait queue: want %v, have %v", want, have)
+		t.Errorf("line: want %v, have %v", want, have)
 	}
 }
 
 func (b *bundle) waiters(t *testing.T) []string {
 	t.Helper()
-	waiters, err := b.rdb.ZRange(t.Context(), "{lock:"+b.resource+"}:queue", 0, -1).Result()
+	waiters, err := b.rdb.ZRange(t.Context(), b.lineKey(), 0, -1).Result()
 	if err != nil {
 		t.Fatal(err)
-	}
-	for i, w := range waiters {
-		waiters[i] = w[strings.LastIndex(w, ":")+1:]
 	}
 	return waiters
 }
 
+// placeKey is the key of the lock for which tasks wait.
+func (b *bundle) placeKey() string {
+	if _, cluster := b.rdb.(*redis.ClusterClient); cluster {
+		return "siding:{" + b.queue + "}:wait:" + b.lockKey()
+	}
+	return b.lockKey()
+}
+
+func (b *bundle) lineKey() string          { return "siding:{" + b.queue + "}:line:" + b.placeKey() }
 func (b *bundle) lockKey() string          { return "lock:" + b.resource }
 func (b *bundle) taskKey(id string) string { return b.key("t:" + id) }
 func (b *bundle) key(name string) string   { return "asynq:{" + b.queue + "}:" + name }

@@ -2,7 +2,6 @@ package queue_test
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -11,89 +10,109 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
 )
 
-// A shutdown in mid-task: asynq requeues the task after its timeout; the lock
-// is held until the handler has returned, and Shutdown waits for both.
-func TestShutdownInMidTask(t *testing.T) {
-	t.Parallel()
-	b, st := setup(t), newStage(t)
-	s := b.serve(t, queue.ServerConfig{}, st.run)
-	zombie := st.hold(0)
-	id := b.enqueue(t, b.job(0), queue.Options{Retries: queue.NoRetries})
-	within(t, patience, "the holder", zombie.entered)
-	next := b.park(t, 1)[0]
-	done := make(chan struct{})
+// cutShort shuts a server down whose handler of a task goes on, and returns what is closed when Shutdown has
+// returned. The context of the handler has ended by then.
+func (b *bundle) cutShort(t *testing.T, s *queue.Server, g *gate) (done chan struct{}) {
+	t.Helper()
+	done = make(chan struct{})
 	go func() {
 		defer close(done)
 		shutdown(t, s)
 	}()
-	info := b.awaitState(t, id, asynq.TaskStatePending)
-	if info.Retried != 0 {
-		t.Errorf("want no retry used, have %+v", info)
-	}
-	within(t, patience, "the handler's context to end", zombie.ended)
-	steadily(t, 300*time.Millisecond, "the lock held and the shutdown waiting", func() bool {
-		select {
-		case <-done:
-			return false
-		default:
-			return strings.HasPrefix(b.value(t), "siding:")
-		}
-	})
-	zombie.open()
-	within(t, patience, "the shutdown", done)
-	// The task's lock was released, and the task keeps its position before those who came after it.
-	if v := b.value(t); !strings.HasPrefix(v, "siding-reserved:") || !strings.HasSuffix(v, id) {
-		t.Errorf("lock: want it reserved for the one that was requeued, have %q", v)
-	}
-	if have := b.state(next); have != asynq.TaskStateRetry {
-		t.Errorf("the next: want it to wait on, have %v", have)
-	}
-	b.serve(t, queue.ServerConfig{}, st.run)
-	b.awaitGone(t, id, next)
-	st.wantOrder(0, 0, 1)
+	within(t, patience, "the handler's context to end", g.ended)
+	return done
 }
 
-// Wait waits for calls that are under way, not for handlers alone.
-func TestWaitWaitsForWakes(t *testing.T) {
-	t.Parallel()
-	b, st := setupStepwise(t), newStage(t)
-	calling, late := make(chan struct{}), make(chan struct{})
-	p := &plain{onLocks: func(_ context.Context, cmd redis.Cmder, send func() error) error {
-		if isWake(cmd) {
-			select {
-			case <-calling:
-			default:
-				close(calling)
-			}
-			<-late
+// failOnce makes the first run of job n fail.
+func (s *stage) failOnce(n int) {
+	failed := false
+	s.act(n, func() error {
+		if !failed {
+			failed = true
+			return context.Canceled
 		}
-		return send()
-	}}
-	p.serve(t, b, st)
-	holder := st.hold(0)
-	first := b.enqueue(t, b.job(0))
-	within(t, patience, "the holder", holder.entered)
-	id := b.park(t, 1)[0]
-	holder.open()
-	within(t, patience, "the wake-up", calling)
-	b.awaitGone(t, first)
-	p.server.Shutdown()
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-	defer cancel()
-	if err := p.guard.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("while a call is under way: want DeadlineExceeded, have %v", err)
+		return nil
+	})
+}
+
+// A shutdown in mid-task: the task stays at work and keeps its lock until its handler has returned, and
+// Shutdown waits for that. If the handler has finished its work by then, the task is done. Otherwise it comes
+// again before those who came after it, and uses no retry.
+func TestShutdownInMidTask(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		fails bool
+		order []int
+	}{"it succeeds": {false, []int{0, 1}}, "it fails": {true, []int{0, 0, 1}}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, st := setup(t), newStage(t)
+			s := b.serve(t, queue.ServerConfig{}, st.run)
+			zombie := st.hold(0)
+			if tt.fails {
+				st.failOnce(0)
+			}
+			id := b.enqueue(t, b.job(0), queue.Options{Retries: queue.NoRetries})
+			within(t, patience, "the holder", zombie.entered)
+			next := b.park(t, 1)[0]
+			done := b.cutShort(t, s, zombie)
+			steadily(t, 300*time.Millisecond, "the lock held, the task at work and the shutdown waiting", func() bool {
+				select {
+				case <-done:
+					return false
+				default:
+					return strings.HasPrefix(b.value(t), "siding:") && b.state(id) == asynq.TaskStateActive
+				}
+			})
+			zombie.open()
+			within(t, patience, "the shutdown", done)
+			if v := b.value(t); v != "" {
+				t.Errorf("lock: want it free, have %q", v)
+			}
+			if have := b.state(next); have != asynq.TaskStateRetry {
+				t.Errorf("the next: want it to wait on, have %v", have)
+			}
+			if tt.fails {
+				b.wantWaiters(t, id, next)
+				if info := b.awaitState(t, id, asynq.TaskStateRetry); info.Retried != 0 {
+					t.Errorf("want no retry used, have %+v", info)
+				}
+			}
+			b.serve(t, queue.ServerConfig{}, st.run)
+			b.awaitGone(t, id, next)
+			st.wantOrder(tt.order...)
+		})
 	}
-	close(late)
-	p.stop(t)
+}
+
+// A task without a resource whose handler goes on after the end of its server is given back, for another server.
+func TestShutdownOfAnUnguardedTask(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	entered, leave := make(chan struct{}), make(chan struct{})
+	s := b.newServer(t, queue.ServerConfig{})
+	queue.Handle(s, func(context.Context, note) error {
+		close(entered)
+		<-leave
+		return nil
+	})
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	id := b.enqueue(t, note{}, queue.Options{Retries: queue.NoRetries})
+	within(t, patience, "the handler", entered)
+	shutdown(t, s)
 	if have := b.state(id); have != asynq.TaskStatePending {
-		t.Errorf("want it called, have %v", have)
+		t.Errorf("want it pending, have %v", have)
 	}
+	close(leave)
+	b.serve(t, queue.ServerConfig{}, newStage(t).run)
+	b.awaitGone(t, id)
 }
 
 // One of two servers is shut down in the middle: no task is lost, runs twice or uses a retry.
@@ -132,15 +151,14 @@ func TestShutdownAtTheHardDeadline(t *testing.T) {
 		gone bool
 		want string
 	}{
-		"handler":    {false, "queue: handlers still hold their locks: context deadline exceeded"},
+		"handler":    {false, "queue: shutdown: tasks are still running: context deadline exceeded"},
 		"redis gone": {true, "queue: shutdown: tasks are still running: context deadline exceeded"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := redistest.Start(t)
 			b, st := setupOn(t, redis.UniversalOptions{Addrs: []string{server.Addr}}), newStage(t)
-			logs, j := newLogs(t), &journal{}
-			s := b.newServer(t, queue.ServerConfig{Guard: queue.GuardConfig{Lock: lock.Config{TTL: time.Second}, Logger: logs.logger, Observe: j.observe}})
+			s := b.newServer(t, queue.ServerConfig{Lock: lock.Config{TTL: time.Second}})
 			queue.Handle(s, st.run)
 			if err := s.Start(t.Context()); err != nil {
 				t.Fatal(err)
@@ -148,10 +166,9 @@ func TestShutdownAtTheHardDeadline(t *testing.T) {
 			holder := st.hold(0)
 			b.enqueue(t, b.job(0))
 			within(t, patience, "the holder", holder.entered)
-			t.Cleanup(func() { // the rest, which a process that ends does not wait for
+			t.Cleanup(func() {
 				server.Resume()
-				poll.Eventually(t, "the handler's end", func() bool { return len(j.of(queue.EventReleased, ""))+len(j.of(queue.EventLost, "")) > 0 })
-				poll.Eventually(t, "asynq's end", func() bool { return len(logs.lines("message=Exiting")) == 1 })
+				_ = queue.ClientOf(s).Close() // which a process that ends does not wait for
 			})
 			if tt.gone {
 				server.Pause()
@@ -176,26 +193,19 @@ func TestShutdownAtTheHardDeadline(t *testing.T) {
 // A task with a priority that a shutdown requeues keeps its position.
 func TestShutdownWithAPriority(t *testing.T) {
 	t.Parallel()
-	onBothPaths(t, func(t *testing.T, b *bundle) {
+	onBoth(t, func(t *testing.T, b *bundle) {
 		t.Helper()
 		st := newStage(t)
 		s := b.serve(t, queue.ServerConfig{}, st.run)
 		zombie := st.hold(0)
+		st.failOnce(0)
 		id := b.enqueue(t, b.job(0), queue.Options{Priority: 3})
 		within(t, patience, "the holder", zombie.entered)
 		next := b.enqueueWaiter(t, 1, 1, queue.Options{})
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			shutdown(t, s)
-		}()
-		b.awaitState(t, id, asynq.TaskStatePending)
-		within(t, patience, "the handler's context to end", zombie.ended)
+		done := b.cutShort(t, s, zombie)
 		zombie.open()
 		within(t, patience, "the shutdown", done)
-		if v := b.value(t); !strings.HasSuffix(v, id) {
-			t.Errorf("want the lock reserved for the one that was requeued, have %q", v)
-		}
+		b.wantWaiters(t, id, next)
 		b.serve(t, queue.ServerConfig{}, st.run)
 		b.awaitGone(t, id, next)
 		st.wantOrder(0, 0, 1)
@@ -206,35 +216,25 @@ func TestShutdownWithAPriority(t *testing.T) {
 // lock, whatever its policy.
 func TestShutdownWithAPolicy(t *testing.T) {
 	t.Parallel()
-	for name, p := range map[string]queue.Policy{
-		"reject": {OnBusy: queue.OnBusyReject}, "wait": {OnBusy: queue.OnBusyWait, Wait: time.Minute},
-	} {
+	for name, p := range actsByPolicy {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			onBothPaths(t, func(t *testing.T, b *bundle) {
-				t.Helper()
-				st, j := newStage(t), &journal{}
-				s := b.serve(t, queue.ServerConfig{}, st.run)
-				zombie := st.hold(0)
-				id := b.enqueue(t, b.job(0), queue.Options{Policy: &p})
-				within(t, patience, "the holder", zombie.entered)
-				done := make(chan struct{})
-				go func() {
-					defer close(done)
-					shutdown(t, s)
-				}()
-				b.awaitState(t, id, asynq.TaskStatePending)
-				within(t, patience, "the handler's context to end", zombie.ended)
-				zombie.open()
-				within(t, patience, "the shutdown", done)
-				b.serve(t, queue.ServerConfig{Guard: queue.GuardConfig{Observe: j.observe}}, st.run)
-				begin := time.Now()
-				b.awaitEnd(t, id)
-				st.wantOrder(0, 0)
-				if took := time.Since(begin); took > prompt {
-					t.Errorf("want it run at once, have it run after %v", took)
-				}
-			})
+			b, st, j := setup(t), newStage(t), &journal{}
+			s := b.serve(t, queue.ServerConfig{}, st.run)
+			zombie := st.hold(0)
+			st.failOnce(0)
+			id := b.enqueue(t, b.job(0), queue.Options{Policy: &p})
+			within(t, patience, "the holder", zombie.entered)
+			done := b.cutShort(t, s, zombie)
+			zombie.open()
+			within(t, patience, "the shutdown", done)
+			b.serve(t, queue.ServerConfig{Observe: j.observe}, st.run)
+			begin := time.Now()
+			b.awaitEnd(t, id)
+			st.wantOrder(0, 0)
+			if took := time.Since(begin); took > prompt {
+				t.Errorf("want it run at once, have it run after %v", took)
+			}
 		})
 	}
 }

@@ -84,7 +84,7 @@ type Options struct {
 	// [ServerConfig].
 	Priority int
 	// Policy says what becomes of the task if its resource is busy. Nil means that of its kind in
-	// [GuardConfig.Policies].
+	// [ServerConfig.Policies].
 	Policy *Policy
 	// Headers go with the task, such as those of a trace. The handler reads them by
 	// [AsynqTask]. They are UTF-8. Names that begin with "siding-" are refused.
@@ -140,15 +140,11 @@ type Info struct {
 // InfoFrom returns the Info of the attempt under which ctx runs, the zero Info outside of one.
 // Tests give handlers an Info by queuetest.WithInfo.
 func InfoFrom(ctx context.Context) Info {
-	if r, ok := ctx.Value(runKey{}).(*run); ok {
-		return r.info
+	if a, ok := ctx.Value(attemptKey{}).(*attempt); ok {
+		return a.info()
 	}
 	info, _ := ctx.Value(infokey.Key{}).(Info)
 	return info
-}
-
-func withInfo(ctx context.Context, info Info) context.Context {
-	return context.WithValue(ctx, infokey.Key{}, info)
 }
 
 type taskKey struct{}

@@ -17,8 +17,8 @@ func SetTraceparent(ctx context.Context, value string) error {
 	if !traceparent.MatchString(value) {
 		return fmt.Errorf("queue: traceparent: want a text like 00-<32 hex digits>-<16 hex digits>-01, have %q", clip(value))
 	}
-	if r, ok := ctx.Value(runKey{}).(*run); ok {
-		r.queued.SetTrace(value)
+	if a, ok := ctx.Value(attemptKey{}).(*attempt); ok {
+		a.SetTrace(value)
 	}
 	return nil
 }

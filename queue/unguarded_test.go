@@ -2,7 +2,6 @@ package queue_test
 
 import (
 	"context"
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -10,7 +9,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sidingq/siding/internal/asynqredis"
+	"github.com/sidingq/siding/internal/taskredis"
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 	"github.com/sidingq/siding/queue"
@@ -25,7 +24,7 @@ func (b *bundle) serveUnguarded(t *testing.T, queueName string, fn func(context.
 	server := asynq.NewServerFromRedisClient(client, asynq.Config{
 		Queues: map[string]int{queueName: 1}, Concurrency: 10,
 		TaskCheckInterval: 10 * time.Millisecond, DelayedTaskCheckInterval: 50 * time.Millisecond,
-		ShutdownTimeout: patience, Logger: plainLogger{newLogs(t).logger},
+		ShutdownTimeout: patience, LogLevel: asynq.FatalLevel,
 	})
 	if err := server.Start(handlerOf(fn)); err != nil {
 		t.Fatal(err)
@@ -38,13 +37,13 @@ func (b *bundle) serveUnguarded(t *testing.T, queueName string, fn func(context.
 // do not.
 func (b *bundle) serving(t *testing.T) (guarded, unguarded int) {
 	t.Helper()
-	servers, err := asynqredis.Servers(t.Context(), b.rdb)
+	servers, err := taskredis.Servers(t.Context(), b.rdb)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range servers {
 		switch {
-		case len(s.Queues) != 1 || s.Queues[0] != b.queue:
+		case len(s.Queues) != 1 || s.Queues[b.queue] == 0:
 		case s.Guarded:
 			guarded++
 		default:
@@ -52,50 +51,6 @@ func (b *bundle) serving(t *testing.T) (guarded, unguarded int) {
 		}
 	}
 	return guarded, unguarded
-}
-
-// One guarded server warns of an unguarded one, once, and says when it has gone. Nobody warns of
-// guarded ones, whichever way they were made, nor of those on other queues.
-func TestUnguardedServerIsReported(t *testing.T) {
-	t.Parallel()
-	onBothPaths(t, testUnguardedServerIsReported)
-}
-
-func testUnguardedServerIsReported(t *testing.T, b *bundle) {
-	t.Helper()
-	const often = 20 * time.Millisecond
-	all := newLogs(t)
-	wired := plain{
-		guardConfig: queue.GuardConfig{Logger: all.logger},
-		made:        func(g *queue.Guard) { queue.WatchEvery(g, often) },
-	}
-	wired.serve(t, b, newStage(t))
-	server := b.newServer(t, queue.ServerConfig{Guard: queue.GuardConfig{Logger: all.logger}, Handler: asynq.NotFoundHandler()})
-	queue.WatchEvery(queue.GuardOf(server), often)
-	if err := server.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { shutdown(t, server) })
-	poll.Eventually(t, "a guarded asynq.Server, and a Server", func() bool {
-		guarded, unguarded := b.serving(t)
-		return guarded == 2 && unguarded == 0
-	})
-	nothing := func(context.Context, job) error { return nil }
-	b.serveUnguarded(t, b.queue+".other", nothing)
-	for round := 1; round <= 2; round++ {
-		stop := b.serveUnguarded(t, b.queue, nothing)
-		poll.Eventually(t, "a warning", func() bool { return len(all.lines("without the guard", slog.LevelWarn)) == round })
-		stop()
-		poll.Eventually(t, "word that it has gone", func() bool { return len(all.lines("without the guard", slog.LevelInfo)) == round })
-		for _, line := range all.lines("without the guard") {
-			if !strings.Contains(line, "queues=["+b.queue+"]") {
-				t.Errorf("want the queue %s alone named, have %s", b.queue, line)
-			}
-		}
-	}
-	if have := all.lines("without the guard"); len(have) != 4 {
-		t.Errorf("want each of two servers told of when it came and when it had gone, have %q", have)
-	}
 }
 
 // unguardedFindings returns what CheckRedis says of unguarded servers of the bundle's queue.

@@ -30,7 +30,7 @@ func TestKindsRefused(t *testing.T) {
 		"long kind":                  {strings.Repeat("k", 257), `{}`, "order:1", `main.foreignTask: kind: want 1 to 256 bytes of UTF-8, have "` + strings.Repeat("k", 80) + `…"`},
 		"other resource":             {"order:audit", `{"order":"1"}`, "order:2", `order:audit: resource: want "order:1" as its payload says, or none, have "order:2"`},
 		"bad resource":               {"order:ship", `{}`, "order:{1}", `order:ship: resource: lock: bad resource name: braces would change its Redis Cluster slot: "order:{1}"`},
-		"bad option":                 {"order:ship", `{}`, "order:1", `order:ship: policy: on busy: want park, wait, reject, coalesce or replace, have "wat"`},
+		"bad option":                 {"order:ship", `{}`, "order:1", `order:ship: policy: on busy: want park, reject, coalesce or replace, have "wat"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -77,14 +77,14 @@ func TestPayloadsOfOtherKinds(t *testing.T) {
 // All options go with a task of any kind, and its id has nothing of its kind.
 func TestOptionsOfOtherKinds(t *testing.T) {
 	t.Parallel()
-	text := `{"kind":"ship/{1}","payload":[1, 2],"resource":"order:1","priority":3,"on_busy":"wait","wait":"20ms","max_wait":"1m","retries":2}`
+	text := `{"kind":"ship/{1}","payload":[1, 2],"resource":"order:1","priority":3,"on_busy":"coalesce","max_wait":"1m","retries":2}`
 	_, jobs := decodeAll(t, streamDecoder{content: content{hash: "0123456789abcdefrest"}}, text)
 	if len(jobs) != 1 {
 		t.Fatalf("want a job, have %v", jobs)
 	}
 	want := &queue.Options{
 		TaskID: "1-0123456789abcdef", Priority: 3, Retries: 2,
-		Policy: &queue.Policy{OnBusy: queue.OnBusyWait, Wait: 20 * time.Millisecond, MaxWait: time.Minute},
+		Policy: &queue.Policy{OnBusy: queue.OnBusyCoalesce, MaxWait: time.Minute},
 	}
 	if diff := cmp.Diff(want, jobs[0].Options); diff != "" {
 		t.Errorf("options (-want +have):\n%s", diff)
@@ -116,7 +116,7 @@ func TestOtherKindsRunGuarded(t *testing.T) {
 	t.Parallel()
 	at := redistest.Start(t)
 	server, err := queue.NewServer(queue.RedisOpt{Addrs: []string{at.Addr}}, queue.ServerConfig{
-		Guard: queue.GuardConfig{Logger: slog.New(slog.DiscardHandler)},
+		Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)

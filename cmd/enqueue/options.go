@@ -33,7 +33,6 @@ type taskOptions struct {
 // policyOptions say what the task does if its resource is busy.
 type policyOptions struct {
 	OnBusy     string `json:"on_busy"`
-	Wait       string `json:"wait"`
 	MaxWait    string `json:"max_wait"`
 	MaxWaiting int    `json:"max_waiting"`
 	UseRetries bool   `json:"use_retries"`
@@ -51,8 +50,7 @@ func (o *taskOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.Deadline, "deadline", "", "`time` after which it does not run, also if it waits")
 	f.StringVar(&o.Retention, "retention", "", "keep it for this `duration` after its success (default 0)")
 	f.IntVar(&o.Priority, "priority", 0, "0 to 9: each level has it wait as if it had come a minute earlier")
-	f.StringVar(&o.OnBusy, "on-busy", "", "`policy` if its resource is busy: park, wait, reject, coalesce or replace (default that of its kind, or park)")
-	f.StringVar(&o.Wait, "wait", "", "with --on-busy wait: `duration` for which the worker waits before it parks the task")
+	f.StringVar(&o.OnBusy, "on-busy", "", "`policy` if its resource is busy: park, reject, coalesce or replace (default that of its kind, or park)")
 	f.StringVar(&o.MaxWait, "max-wait", "", "archive it if it has waited for this `duration`")
 	f.IntVar(&o.MaxWaiting, "max-waiting", 0, "reject it if so many wait for its resource (default no end)")
 	f.BoolVar(&o.UseRetries, "use-retries", false, "have it use a retry when it is rejected, and not be archived")
@@ -89,10 +87,9 @@ func (o policyOptions) policy() (*queue.Policy, error) {
 		return nil, nil //nolint:nilnil // no policy, and no error
 	}
 	p := &queue.Policy{OnBusy: queue.OnBusy(o.OnBusy), MaxWaiting: o.MaxWaiting, UseRetries: o.UseRetries}
-	var errs [2]error
-	p.Wait, errs[0] = duration("wait", o.Wait)
-	p.MaxWait, errs[1] = duration("max_wait", o.MaxWait)
-	return p, cmp.Or(errs[:]...)
+	var err error
+	p.MaxWait, err = duration("max_wait", o.MaxWait)
+	return p, err
 }
 
 func duration(name, text string) (d time.Duration, err error) {

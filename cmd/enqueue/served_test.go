@@ -21,7 +21,7 @@ func TestUnservedQueues(t *testing.T) {
 	at := redistest.Start(t)
 	server, err := queue.NewServer(queue.RedisOpt{Addrs: []string{at.Addr}}, queue.ServerConfig{
 		Asynq:   asynq.Config{Queues: map[string]int{"orders": 1}},
-		Guard:   queue.GuardConfig{Logger: slog.New(slog.DiscardHandler)},
+		Logger:  slog.New(slog.DiscardHandler),
 		Handler: asynq.NotFoundHandler(),
 	})
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/sidingq/siding/inspect"
 	"github.com/sidingq/siding/internal/cli"
 	"github.com/sidingq/siding/internal/config"
+	"github.com/sidingq/siding/internal/taskredis"
 )
 
 const exitTrouble = 3 // why or doctor has found that something is wrong
@@ -62,6 +63,8 @@ type connection struct {
 
 	rdb      redis.UniversalClient
 	settings config.Config
+	// attended reports whether one of the servers that have these queues looks after them.
+	attended func(ctx context.Context, queues []string) (bool, error)
 }
 
 func newApp(stdin io.Reader, stdout, stderr io.Writer, environ []string) *app {
@@ -76,12 +79,14 @@ func open(ctx context.Context, settings config.Config, zone *time.Location) (*co
 	if err != nil {
 		return nil, err
 	}
-	guard := settings.Server(nil, nil).Guard
-	i, err := inspect.New(rdb, inspect.Config{Prefix: guard.Lock.Prefix, Policies: guard.Policies, Crashes: guard.Recovery.Crashes, Zone: zone})
+	cfg := settings.Server(nil, nil)
+	i, err := inspect.New(rdb, inspect.Config{Prefix: cfg.Lock.Prefix, Crashes: cfg.Recovery.Crashes, Zone: zone})
 	if err != nil {
 		return nil, errors.Join(err, rdb.Close())
 	}
-	return &connection{i, rdb, settings}, nil
+	return &connection{inspector: i, rdb: rdb, settings: settings, attended: func(ctx context.Context, queues []string) (bool, error) {
+		return taskredis.Attended(ctx, rdb, queues)
+	}}, nil
 }
 
 // terminalSize is for [app]. A terminal that does not tell its size is taken for a common one.

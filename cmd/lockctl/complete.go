@@ -53,7 +53,7 @@ func (a *app) completeLimits(cmd *cobra.Command, args []string, begin string) ([
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	return a.complete(cmd, func(ctx context.Context, c *connection) (found []string, err error) {
-		all, err := queue.Limits(ctx, c.rdb, c.settings.Queue.Guard.Lock.Prefix)
+		all, err := queue.Limits(ctx, c.rdb, c.settings.Queue.Lock.Prefix)
 		for _, o := range all {
 			found = suggest(found, begin, o.Pattern, limitText(inspect.LimitOf(o)))
 		}

@@ -46,10 +46,10 @@ func (a *app) doctorCommand() *cobra.Command {
 
 It checks that Redis answers soon, keeps its data, evicts nothing and is new enough;
 the clocks of Redis and of the servers; that every queue has servers, and that all of
-them have the guard and run the same version; that a server is elected which looks
-after the queues; and it looks for tasks of dead workers, for handlers that go on
-without their locks, for locks that nobody hands on, and for locks that never end. It
-changes nothing, and takes some seconds if it has to look twice.
+them have the guard and run the same version; that a server looks after the queues;
+and it looks for tasks of dead workers, for handlers that go on without their locks,
+for resources that are free and not served, and for locks that never end. It changes
+nothing, and takes some seconds if it has to look twice.
 
 ` + statuses,
 		Example: `  lockctl doctor

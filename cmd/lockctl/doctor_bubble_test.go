@@ -10,7 +10,6 @@ import (
 
 	"github.com/sidingq/siding/inspect"
 	"github.com/sidingq/siding/internal/config"
-	"github.com/sidingq/siding/internal/election"
 )
 
 // A changing is an inspector whose lists change with time.
@@ -39,109 +38,57 @@ func examine(i inspector) *examination {
 	return &examination{app: a, connection: &connection{inspector: i, settings: config.Default()}}
 }
 
-// A lock that nobody holds is stuck only if it still is when the sweeper should have seen it, and if no rate
-// may keep its waiters.
-func TestStuckLock(t *testing.T) {
+// A resource that is free and not served is a finding, unless its waiters are in paused queues.
+func TestUnserved(t *testing.T) {
 	t.Parallel()
-	free := func(resource string, wait time.Duration, waiting, paused int) inspect.Lock {
-		return inspect.Lock{Resource: resource, State: inspect.Free, Waiting: waiting, Paused: paused, OldestWait: inspect.Duration(wait)}
+	free := func(resource string, unserved time.Duration, waiting, paused int) inspect.Lock {
+		return inspect.Lock{Resource: resource, State: inspect.Free, Waiting: waiting, Paused: paused, Unserved: inspect.Duration(unserved), Ready: now.Add(-unserved)}
 	}
-	synctest.Test(t, func(t *testing.T) {
-		start := time.Now()
-		first := []inspect.Lock{free("stuck", 3*time.Second, 1, 0), free("swept", 3*time.Second, 1, 0), free("young", time.Second, 1, 0), free("paused", time.Hour, 2, 2), free("rated", time.Hour, 1, 0), free("late", time.Hour, 1, 0)}
-		show := func(resource string) inspect.Lock {
-			l := free(resource, time.Hour, 1, 0)
-			if l.Rated = resource == "rated"; resource == "late" {
-				l.State = inspect.Held
-			}
-			return l
+	x := examine(&changing{show: func(resource string) inspect.Lock {
+		l := free(resource, time.Hour, 1, 0)
+		if resource == "stopped" {
+			l.Limit = &inspect.Limit{Pattern: "stopped", By: "ann", Reason: "stock count"}
 		}
-		i := &changing{show: show, held: func() inspect.List {
-			if time.Since(start) < 3*time.Second {
-				return inspect.List{Locks: first}
-			}
-			return inspect.List{Locks: []inspect.Lock{free("stuck", 6*time.Second, 1, 0), free("young", 4*time.Second, 1, 0), first[3], first[4], first[5]}}
-		}}
-		x := examine(i)
-		x.locks = first
-		if err := x.contended(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if len(x.checks) != 1 || x.checks[0].Status != faulty || !strings.HasPrefix(x.checks[0].Found, "stuck: nobody holds the lock, and 1 task waits") {
-			t.Errorf("want the lock that is stuck, have %+v", x.checks)
-		}
-		x = examine(i)
-		x.locks = []inspect.Lock{free("young", time.Second, 1, 0)}
-		begin := time.Now()
-		if err := x.contended(t.Context()); err != nil || x.checks[0].Status != ok || time.Since(begin) != 0 {
-			t.Errorf("want nothing found at once, have %+v, %v", x.checks, err)
-		}
-	})
+		return l
+	}})
+	x.locks = []inspect.Lock{free("late", 12*time.Second, 1, 0), free("served", 0, 1, 0), free("paused", time.Hour, 2, 2), free("stopped", time.Hour, 2, 0)}
+	if err := x.contended(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if len(x.checks) != 2 || x.checks[0].Status != warning || !strings.HasPrefix(x.checks[0].Found, "late: not served for 12 s, ready since ") || !strings.HasPrefix(x.checks[1].Found, "stopped: ann has paused") {
+		t.Errorf("want the one that is not served, and the one that is stopped, have %+v", x.checks)
+	}
+	x = examine(&changing{})
+	x.locks = []inspect.Lock{free("served", 0, 1, 0)}
+	if err := x.contended(t.Context()); err != nil || x.checks[0].Status != ok {
+		t.Errorf("want nothing found, have %+v, %v", x.checks, err)
+	}
 }
 
-// A server is missed only if none was elected for a while, and if there is something to do.
-func TestElectedServer(t *testing.T) {
+// A server is missed only if none has come after a while.
+func TestUpkeep(t *testing.T) {
 	t.Parallel()
 	servers := []inspect.Server{
-		{Worker: inspect.Worker{Host: "a", PID: 1}, Queues: []string{"high", "low"}, Guarded: true},
-		{Worker: inspect.Worker{Host: "b", PID: 2}, Queues: []string{"high", "low"}, Guarded: true},
-		{Worker: inspect.Worker{Host: "c", PID: 3}, Queues: []string{"other"}, Guarded: true},
-		{Worker: inspect.Worker{Host: "c", PID: 3}, Queues: []string{"third"}, Guarded: true},
-		{Worker: inspect.Worker{Host: "d", PID: 4}, Queues: []string{"plain"}},
+		{Queues: []string{"high", "low"}, Guarded: true}, {Queues: []string{"high", "low"}, Guarded: true}, {Queues: []string{"other"}, Guarded: true}, {Queues: []string{"plain"}},
 	}
-	lock := func(resource string) inspect.Lock {
-		return inspect.Lock{Resource: resource, State: inspect.Held, Holder: "elected server on x (pid 9)"}
-	}
-	for name, c := range map[string]struct {
-		after    time.Duration // when a server is elected for high and low
-		active   int           // tasks of low
-		together bool          // the process c stands for both of its queues
-		took     time.Duration
-		want     string
-	}{
-		"at once":        {0, 1, true, 0, "ok for high, low: x (pid 9)"},
-		"soon":           {6 * time.Second, 1, true, 6 * time.Second, "ok for high, low: x (pid 9)"},
-		"never":          {time.Hour, 1, true, 8 * time.Second, "fault none for high, low"},
-		"nothing to do":  {time.Hour, 0, true, 0, "ok none for high, low, where no task runs or waits"},
-		"separate roles": {0, 1, false, 0, "ok for high, low: x (pid 9)"},
+	for after, want := range map[time.Duration]string{
+		0: "ok a server looks after 2 sets of queues", 3 * time.Second: "ok a server looks after 2 sets of queues", time.Hour: "fault no server looks after high, low",
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				start := time.Now()
-				x := examine(&changing{show: func(resource string) inspect.Lock {
-					switch resource {
-					case election.Resource([]string{"low", "high"}, true):
-						if time.Since(start) >= c.after {
-							return lock(resource)
-						}
-					case election.Resource([]string{"other", "third"}, false):
-						if c.together {
-							return lock(resource)
-						}
-					}
-					return inspect.Lock{Resource: resource, State: inspect.Free}
-				}})
-				x.servers = servers
-				x.queues = []inspect.Queue{{Name: "low", Active: c.active}, {Name: "other"}}
-				if err := x.elected(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-				var have []string
-				for _, c := range x.checks {
-					have = append(have, string(c.Status)+" "+c.Found)
-				}
-				want := []string{c.want, "ok for other: x (pid 9)", "ok for third: x (pid 9)"}
-				if !c.together {
-					want[1], want[2] = "ok none for other, where no task runs or waits", "ok none for third, where no task runs or waits"
-				}
-				if strings.Join(have, "\n") != strings.Join(want, "\n") {
-					t.Errorf("want %q, have %q", want, have)
-				}
-				if took := time.Since(start); took != c.took {
-					t.Errorf("want it after %v, have %v", c.took, took)
-				}
-			})
+		synctest.Test(t, func(t *testing.T) {
+			start := time.Now()
+			x := examine(&changing{fake: fake{servers: servers}})
+			x.attended = func(_ context.Context, queues []string) (bool, error) {
+				return len(queues) == 1 || time.Since(start) >= after, nil
+			}
+			if err := x.elected(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if have := string(x.checks[0].Status) + " " + x.checks[0].Found; len(x.checks) != 1 || have != want {
+				t.Errorf("after %v: want %q, have %+v", after, want, x.checks)
+			}
+			if took := time.Since(start); (took > 0) != (after > 0) {
+				t.Errorf("want a second look only if need be, have it take %v", took)
+			}
 		})
 	}
 }
@@ -149,12 +96,10 @@ func TestElectedServer(t *testing.T) {
 // The tasks of a worker that died are one finding, however many they are.
 func TestOrphans(t *testing.T) {
 	t.Parallel()
-	orphan := func(process, queue, id string, left bool) inspect.Orphan {
-		return inspect.Orphan{Task: inspect.Task{Queue: queue, ID: id, Kind: "order:audit"}, Process: process, Orphaned: true, Tolerated: 3, Left: left}
+	orphan := func(process, queue, id string, retry bool) inspect.Orphan {
+		return inspect.Orphan{Task: inspect.Task{Queue: queue, ID: id, Kind: "order:audit"}, Process: process, Orphaned: true, Tolerated: 3, UsesRetry: retry}
 	}
 	crashed := inspect.Orphan{Task: inspect.Task{Queue: "default", ID: "77ab09", Kind: "order:audit"}, Process: "a", Crashes: 2, Tolerated: 3}
-	unnamed := orphan("a", "default", "a-3", false)
-	unnamed.Unnamed = true
 	many := []inspect.Orphan{orphan("b", "default", "b-1", false)}
 	for n := range 100 {
 		many = append(many, orphan("a", "default", fmt.Sprint("a-", n), n > 90))
@@ -166,17 +111,14 @@ func TestOrphans(t *testing.T) {
 		"none":    {nil, []string{"ok every task that runs has its worker; "}},
 		"crashed": {[]inspect.Orphan{crashed}, []string{"warning order:audit 77ab09 in default runs again after 2 worker crashes; its worker died"}},
 		"one": {[]inspect.Orphan{orphan("a", "default", "a-1", false)}, []string{
-			"warning a worker is dead or cut off from Redis, and had 1 task: order:audit a-1 in default; 1 task runs again within 25 s",
-		}},
-		"unnamed": {[]inspect.Orphan{unnamed}, []string{
-			"warning a worker is dead or cut off from Redis, and had 1 task: order:audit a-3 in default; 1 task names no resource: such a task runs again within 25 s if the servers' Resources name one, else asynq",
+			"warning a worker is dead or cut off from Redis, and had 1 task: order:audit a-1 in default; 1 task runs again as soon as a slot is free",
 		}},
 		"no server": {[]inspect.Orphan{orphan("a", "low", "a-1", true), orphan("a", "low", "a-2", false)}, []string{
 			"fault a worker is dead or cut off from Redis, and had 2 tasks: order:audit a-1 in low, order:audit a-2 in low; 2 tasks have no guarded server of the queue",
 		}},
 		"a fleet": {many, []string{
-			"warning web-3 (pid 7) is dead or cut off from Redis, and had 1 task: order:audit b-1 in default; 1 task runs again within 25 s",
-			"fault a worker is dead or cut off from Redis, and had 100 tasks: order:audit a-0 in default, order:audit a-1 in default, order:audit a-2 in default and 97 more; 91 tasks run again within 25 s; 9 tasks are left to asynq",
+			"warning web-3 (pid 7) is dead or cut off from Redis, and had 1 task: order:audit b-1 in default; 1 task runs again as soon as a slot is free",
+			"fault a worker is dead or cut off from Redis, and had 100 tasks: order:audit a-0 in default, order:audit a-1 in default, order:audit a-2 in default and 97 more; 91 tasks run again as soon as a slot is free; 9 tasks use a retry",
 		}},
 	} {
 		x := examine(&fake{})

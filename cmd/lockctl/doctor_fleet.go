@@ -8,21 +8,15 @@ import (
 	"time"
 
 	"github.com/sidingq/siding/inspect"
-	"github.com/sidingq/siding/internal/asynqredis"
-	"github.com/sidingq/siding/internal/election"
 	"github.com/sidingq/siding/internal/sleep"
+	"github.com/sidingq/siding/internal/taskredis"
 )
 
 const (
 	// clocksApart is how far the clock of a server may be from this machine's.
 	clocksApart = time.Second
-	// sweeps is how soon the sweeper hands off a lock that has become free, with some time to spare.
-	sweeps = 3 * time.Second
-	// elects is how soon another server is elected after the elected one has died, with some time to
-	// spare.
-	elects = 8 * time.Second
-	// electsAgain is how often the doctor looks for that.
-	electsAgain = 500 * time.Millisecond
+	// lasts is how long the doctor waits before it looks again whether something is still so.
+	lasts = 4 * time.Second
 )
 
 // lookAgain is the advice where no server is known. The entries of servers expire while Redis is away.
@@ -91,7 +85,7 @@ func (x *examination) clocks(ctx context.Context) error {
 // twice, as the server may be writing its entry.
 func (x *examination) clockOff(ctx context.Context, s inspect.Server) (off time.Duration, err error) {
 	for range 2 {
-		least, most, found, err := asynqredis.ClockOf(ctx, x.rdb, asynqredis.Server{Host: s.Host, PID: s.PID, ID: s.ID})
+		least, most, found, err := taskredis.ClockOf(ctx, x.rdb, &taskredis.ServerInfo{Host: s.Host, PID: s.PID, ID: s.ID})
 		if err != nil || !found {
 			return 0, err
 		}
@@ -108,98 +102,50 @@ func (x *examination) clockOff(ctx context.Context, s inspect.Server) (off time.
 	return off, nil
 }
 
-// An electorate is the servers of the same queues.
-type electorate struct {
-	queues  []string
-	elected string // empty if none is
-}
-
-// elected checks that of the servers of the same queues one is elected. None is elected before the first
-// task was taken. It takes a while after that, and after an elected server has died.
+// elected checks that of the servers of the same queues one looks after them. It takes a moment until another one does
+// after that one has died.
 func (x *examination) elected(ctx context.Context) error {
-	var all []electorate
-	for waited := time.Duration(0); ; waited += electsAgain {
-		var err error
-		if all, err = x.electorates(ctx); err != nil {
-			return err
+	missing, all, err := x.unattended(ctx)
+	if err == nil && len(missing) > 0 {
+		if err = sleep.For(ctx, lasts); err == nil {
+			missing, all, err = x.unattended(ctx)
 		}
-		missing := slices.ContainsFunc(all, func(e electorate) bool { return e.elected == "" && x.busy(e.queues) })
-		if !missing || waited >= elects {
-			break
-		}
-		if err := sleep.For(ctx, electsAgain); err != nil {
-			return err
-		}
+	}
+	if err != nil {
+		return err
 	}
 	since := len(x.checks)
-	for _, e := range all {
-		c := check{Check: "elected server", Status: ok}
-		switch queues := strings.Join(e.queues, ", "); {
-		case e.elected != "":
-			c.Found = fmt.Sprintf("for %s: %s", queues, e.elected)
-		case !x.busy(e.queues):
-			c.Found = fmt.Sprintf("none for %s, where no task runs or waits", queues)
-		default:
-			c.Status, c.Found = faulty, "none for "+queues
-			c.Means = "nobody recovers the tasks of dead workers, and nobody hands off a lock that has expired"
-			c.Do = "see the logs of the workers; compare lock.prefix of lockctl (" + x.settings.Queue.Guard.Lock.Prefix + ") with theirs"
-		}
-		x.add(c)
+	for _, queues := range missing {
+		x.add(check{
+			Check: "upkeep", Status: faulty, Found: "no server looks after " + queues,
+			Means: "tasks that failed, or are to run later, do not come, and nobody ends those of dead workers", Do: "see the logs of the workers",
+		})
 	}
-	x.unless(since, "elected server", "none, as no guarded server runs")
+	x.unless(since, "upkeep", fmt.Sprintf("a server looks after %s", countOf(all, "set of queues", "sets of queues")))
 	return nil
 }
 
-// electorates finds out who is elected, for each set of queues of a guarded server.
-func (x *examination) electorates(ctx context.Context) (all []electorate, _ error) {
+// unattended returns the queues of guarded servers that no server looks after, and how many sets of queues such servers have.
+func (x *examination) unattended(ctx context.Context) (missing []string, all int, err error) {
+	if x.servers, err = x.Servers(ctx); err != nil {
+		return nil, 0, err
+	}
+	seen := make(map[string]bool)
 	for _, s := range x.servers {
-		if !s.Guarded {
+		queues := strings.Join(s.Queues, ", ")
+		if !s.Guarded || seen[queues] {
 			continue
 		}
-		i := slices.IndexFunc(all, func(e electorate) bool { return slices.Equal(e.queues, s.Queues) })
-		if i < 0 {
-			i, all = len(all), append(all, electorate{queues: s.Queues})
+		seen[queues] = true
+		attended, err := x.attended(ctx, s.Queues)
+		if err != nil {
+			return nil, 0, err
 		}
-		if all[i].elected != "" {
-			continue
-		}
-		var err error
-		if all[i].elected, err = x.electedOf(ctx, s); err != nil {
-			return nil, err
+		if !attended {
+			missing = append(missing, queues)
 		}
 	}
-	return all, nil
-}
-
-// electedOf names the server that is elected for the queues of a server; "" if none is. A process with
-// several servers stands for the queues of all of them.
-func (x *examination) electedOf(ctx context.Context, s inspect.Server) (string, error) {
-	var together []string
-	for _, other := range x.servers {
-		if other.Worker == s.Worker {
-			together = append(together, other.Queues...)
-		}
-	}
-	slices.Sort(together)
-	for _, queues := range [][]string{s.Queues, slices.Compact(together)} {
-		for _, recovers := range []bool{true, false} {
-			lock, _, err := x.Show(ctx, election.Resource(queues, recovers), 1, 0)
-			if err != nil {
-				return "", err
-			}
-			if lock.Leased() {
-				return strings.TrimPrefix(lock.Holder, "elected server on "), nil
-			}
-		}
-	}
-	return "", nil
-}
-
-// busy reports whether one of the queues has tasks that need an elected server.
-func (x *examination) busy(queues []string) bool {
-	return slices.ContainsFunc(x.queues, func(q inspect.Queue) bool {
-		return slices.Contains(queues, q.Name) && q.Active+q.Waiting > 0
-	})
+	return missing, len(seen), nil
 }
 
 // contended checks the locks for which somebody waits.
@@ -218,11 +164,10 @@ func (x *examination) contended(ctx context.Context) error {
 			x.add(c)
 		}
 	}
-	free, err := x.stuck(ctx)
-	if err != nil {
-		return err
-	}
-	for _, l := range free {
+	for _, l := range x.locks {
+		if l.Waiting == l.Paused || l.Unserved == 0 && (l.State != inspect.Free || time.Duration(l.OldestWait) < 2*time.Second) {
+			continue
+		}
 		shown, _, err := x.Show(ctx, l.Resource, 1, 0)
 		if err != nil {
 			return err
@@ -234,44 +179,26 @@ func (x *examination) contended(ctx context.Context) error {
 			})
 			continue
 		}
-		if shown.State != inspect.Free || shown.Rated {
-			continue // it was handed off just now, or the waiters may wait for their time
+		if l.Unserved == 0 {
+			continue // it has just become free, or the rates keep its waiters
 		}
 		x.add(check{
-			Check: "locks", Status: faulty,
-			Found: fmt.Sprintf("%s: nobody holds the lock, and %s, the first for %s", l.Resource, countOf(l.Waiting, "task waits", "tasks wait"), oldestOf(l)),
-			Means: "nobody hands the lock off: no server is elected, or its queues are not those of the waiters", Do: "`lockctl show " + shellArg(l.Resource) + "` shows who waits; start a guarded server of their queues",
+			Check: "locks", Status: warning,
+			Found: fmt.Sprintf("%s: not served for %s, ready since %s; %s", l.Resource, span(time.Duration(l.Unserved)), x.moment(l.Ready), countOf(l.Waiting, "task waits", "tasks wait")),
+			Means: "nobody holds the lock, and no server of the waiters' queues has had a free slot for them",
+			Do:    "start more workers of these queues, or raise their concurrency; `lockctl show " + shellArg(l.Resource) + "` shows who waits",
 		})
 	}
-	x.unless(since, "locks", fmt.Sprintf("%s in use, and none is stuck", count(len(x.locks), "lock")))
+	x.unless(since, "locks", fmt.Sprintf("%s in use, and all are served", count(len(x.locks), "lock")))
 	return nil
 }
 
-// stuck returns the locks that nobody holds although somebody has waited for a while. A lock that has
-// just expired looks so, too. So stuck looks again after the time that the sweeper takes.
-func (x *examination) stuck(ctx context.Context) ([]inspect.Lock, error) {
-	again := func(ctx context.Context) ([]inspect.Lock, error) {
-		list, err := x.Held(ctx)
-		return stuckOf(list.Locks), err
-	}
-	return lasting(ctx, stuckOf(x.locks), again, func(a, b inspect.Lock) bool { return a.Resource == b.Resource })
-}
-
-func stuckOf(locks []inspect.Lock) (stuck []inspect.Lock) {
-	for _, l := range locks {
-		if l.State == inspect.Free && l.Waiting > l.Paused && time.Duration(l.OldestWait) > 2*time.Second {
-			stuck = append(stuck, l)
-		}
-	}
-	return stuck
-}
-
-// lasting returns which of the first findings are found again after the time that the sweeper takes.
+// lasting returns which of the first findings are found again after a while.
 func lasting[T any](ctx context.Context, first []T, again func(context.Context) ([]T, error), same func(a, b T) bool) ([]T, error) {
 	if len(first) == 0 {
 		return nil, nil
 	}
-	if err := sleep.For(ctx, sweeps); err != nil {
+	if err := sleep.For(ctx, lasts); err != nil {
 		return nil, err
 	}
 	found, err := again(ctx)

@@ -39,16 +39,14 @@ func (x *examination) tasks(context.Context) error {
 func (x *examination) dead(tasks []inspect.Orphan) check {
 	c := check{Check: "orphans", Status: warning}
 	var names, unserved []string
-	again, left, unnamed := 0, 0, 0
+	again, retries := 0, 0
 	for _, o := range tasks {
 		names = append(names, taskIn(o.Task))
 		switch {
 		case !x.guarded(o.Task.Queue):
 			unserved = append(unserved, o.Task.Queue)
-		case o.Left:
-			left++
-		case o.Unnamed:
-			unnamed++
+		case o.UsesRetry:
+			retries++
 		default:
 			again++
 		}
@@ -56,14 +54,11 @@ func (x *examination) dead(tasks []inspect.Orphan) check {
 	c.Found = fmt.Sprintf("%s is dead or cut off from Redis, and had %s: %s", x.workerOf(tasks), count(len(tasks), "task"), some(names))
 	var means []string
 	if again > 0 {
-		means = append(means, countOf(again, "task runs", "tasks run")+" again within 25 s")
+		means = append(means, countOf(again, "task runs", "tasks run")+" again as soon as a slot is free")
 	}
-	if unnamed > 0 {
-		means = append(means, countOf(unnamed, "task names", "tasks name")+" no resource: such a task runs again within 25 s if the servers' Resources name one, else asynq runs or archives it about 90 s after its worker died")
-	}
-	if left > 0 {
+	if retries > 0 {
 		c.Status = faulty
-		means = append(means, countOf(left, "task is", "tasks are")+" left to asynq, which runs or archives a task about 90 s after its worker died")
+		means = append(means, countOf(retries, "task uses", "tasks use")+" a retry, or has none left and is archived")
 	}
 	c.Do = whySays(tasks[0].Task)
 	if len(unserved) > 0 {

@@ -46,9 +46,9 @@ func TestDoctorFindsNothing(t *testing.T) {
 	b.serve(t)
 	b.enqueue(t, "first", "order:1")
 	var d diagnosis
-	poll.Eventually(t, "a server is elected", func() bool {
+	poll.Eventually(t, "a server that looks after the queues", func() bool {
 		d, _ = answer[diagnosis](t, b, "doctor")
-		return slices.ContainsFunc(d.found("elected server", ok), func(c check) bool { return strings.HasPrefix(c.Found, "for default: ") })
+		return slices.ContainsFunc(d.found("upkeep", ok), func(c check) bool { return c.Found == "a server looks after 1 set of queues" })
 	})
 	have := b.run(t, "", "doctor")
 	if have.status != cli.StatusOK || d.Status != ok || !strings.HasSuffix(have.out, "\n0 faults, 0 warnings\n") {
@@ -155,7 +155,7 @@ func TestDiagnosisGolden(t *testing.T) {
 			checkOf("eviction", queue.Finding{Server: "10.0.0.7:6379", Trait: "maxmemory-policy", Have: "allkeys-lru", Advice: "Redis throws away locks: set maxmemory-policy noeviction"}),
 			checkOf("redis version", queue.Finding{Trait: "version"}),
 			checkOf("clock of redis", queue.Finding{Server: "10.0.0.7:6379", Trait: "clock", Have: "3s ahead of this machine's", Advice: "tasks come too early: keep both clocks by NTP"}),
-			{Check: "locks", Status: faulty, Found: "order:\x1b1 is stuck", Means: "nobody hands the lock off", Do: "start a server"},
+			{Check: "locks", Status: faulty, Found: "order:\x1b1: not served for 12 s", Means: "no slot is free", Do: "start a server"},
 		},
 		Servers: []inspect.Server{
 			{Worker: inspect.Worker{Host: "web-3", PID: 4121}, ID: "5f2c", Queues: []string{"default", "low"}, Guarded: true},

@@ -9,8 +9,6 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
-
-	"github.com/sidingq/siding/internal/hook"
 )
 
 // releases checks that all guarded servers run the same Siding and the same asynq.
@@ -47,9 +45,8 @@ func (x *examination) releases(context.Context) error {
 		}
 		x.add(check{
 			Check: "versions", Status: warning, Found: found,
-			Means: "they work on the same locks, each by its own version: what one mends may still go wrong on another; " +
-				"a server whose asynq is not the one that its Siding knows does not queue the tasks that wait",
-			Do: "finish the upgrade: restart the servers of the older version",
+			Means: "they work on the same locks, each by its own version: what one mends may still go wrong on another",
+			Do:    "finish the upgrade: restart the servers of the older version",
 		})
 	}
 	for release := range servers {
@@ -73,8 +70,13 @@ type version struct {
 
 // versions lists what runs, side by side.
 func (x *examination) versions() []version {
-	own := version{Of: "lockctl"}
+	own, asynq := version{Of: "lockctl"}, version{Of: "asynq", Note: "that this release knows; servers need the same"}
 	if build, found := debug.ReadBuildInfo(); found {
+		for _, dep := range build.Deps {
+			if dep.Path == "github.com/hibiken/asynq" {
+				asynq.Version = dep.Version
+			}
+		}
 		own.Version = build.Main.Version
 		for _, s := range build.Settings {
 			if s.Key == "vcs.revision" {
@@ -85,7 +87,7 @@ func (x *examination) versions() []version {
 	all := []version{
 		own,
 		{Of: "go", Version: strings.TrimPrefix(runtime.Version(), "go"), Note: "of lockctl"},
-		{Of: "asynq", Version: hook.AsynqVersion, Note: "that this release knows; servers need the same"},
+		asynq,
 	}
 	for _, n := range x.nodes {
 		all = append(all, version{Of: "redis " + n.name, Version: n.version})

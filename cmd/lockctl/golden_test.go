@@ -20,9 +20,9 @@ import (
 func TestGolden(t *testing.T) {
 	t.Parallel()
 	waiters := []inspect.Waiter{
-		{Position: 1, Name: "siding-task:default:77ab11", Task: &inspect.Task{Queue: "default", ID: "77ab11"}, Since: now.Add(-4187 * time.Millisecond), Waited: inspect.Duration(4187 * time.Millisecond)},
+		{Position: 1, Task: &inspect.Task{Queue: "default", ID: "77ab11"}, Since: now.Add(-4187 * time.Millisecond), Waited: inspect.Duration(4187 * time.Millisecond)},
 		{Position: 2, Name: "siding-goroutine:0b7:1", Since: now.Add(-3 * time.Second), Waited: inspect.Duration(3 * time.Second)},
-		{Name: "siding-task:low:77ab12", Task: &inspect.Task{Queue: "low", ID: "77\nab12"}, Since: now.Add(-2 * time.Second), Waited: inspect.Duration(2 * time.Second), Paused: true},
+		{Position: 3, Task: &inspect.Task{Queue: "low", ID: "77\nab12"}, Since: now.Add(-2 * time.Second), Waited: inspect.Duration(2 * time.Second), Paused: true},
 	}
 	revoked := locks[0]
 	revoked.Revoked = &inspect.Revocation{At: now.Add(-time.Hour), By: "alice@ops-1", Reason: "it hung in a call to the bank", Holder: "order:audit 11 on web-1 (pid 7)"}

@@ -57,7 +57,7 @@ The limit replaces those in the settings of the workers, also those with longer 
 and the single holder of resources without a limit: 5 holders for '*' let five tasks
 have each resource at once.
 
-A higher limit wakes as many waiters as there is room for. A lower one takes no lock
+A higher limit lets as many waiters begin as there is room for. A lower one takes no lock
 away: no task starts until there are fewer holders. With 0 no task starts until the
 limit is changed or unset.
 
@@ -123,7 +123,7 @@ func (a *app) setLimit(ctx context.Context, o queue.LimitOverride) error {
 		return err
 	}
 	defer c.Close()
-	o.Prefix = c.settings.Queue.Guard.Lock.Prefix
+	o.Prefix = c.settings.Queue.Lock.Prefix
 	// An interrupt must not hide whether the limit was set.
 	err = queue.SetLimit(context.WithoutCancel(ctx), c.rdb, o)
 	if errors.Is(err, limits.ErrTooMany) {
@@ -199,7 +199,7 @@ func (a *app) unsetLimit(ctx context.Context, pattern string) error {
 		return err
 	}
 	defer c.Close()
-	was, err := queue.UnsetLimit(context.WithoutCancel(ctx), c.rdb, c.settings.Queue.Guard.Lock.Prefix, pattern)
+	was, err := queue.UnsetLimit(context.WithoutCancel(ctx), c.rdb, c.settings.Queue.Lock.Prefix, pattern)
 	switch {
 	case err != nil:
 		return c.failed(ctx, err)
@@ -235,7 +235,7 @@ func (a *app) listLimits(ctx context.Context) error {
 		return err
 	}
 	defer c.Close()
-	set, failed := queue.Limits(ctx, c.rdb, c.settings.Queue.Guard.Lock.Prefix)
+	set, failed := queue.Limits(ctx, c.rdb, c.settings.Queue.Lock.Prefix)
 	if failed != nil && len(set) == 0 {
 		return c.failed(ctx, failed)
 	}

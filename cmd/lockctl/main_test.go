@@ -62,6 +62,7 @@ type fake struct {
 	why     inspect.Explanation
 	queues  []inspect.Queue
 	lost    []inspect.Lost
+	servers []inspect.Server
 	err     error
 }
 
@@ -77,7 +78,7 @@ func (f *fake) Orphans(context.Context) ([]inspect.Orphan, error) { return nil, 
 
 func (f *fake) Lost(context.Context) ([]inspect.Lost, error) { return f.lost, f.err }
 
-func (f *fake) Servers(context.Context) ([]inspect.Server, error) { return nil, f.err }
+func (f *fake) Servers(context.Context) ([]inspect.Server, error) { return f.servers, f.err }
 
 func (f *fake) Queues(context.Context) ([]inspect.Queue, error) { return f.queues, f.err }
 
@@ -98,7 +99,7 @@ func fakeApp(f *fake, columns int) (a *app, out, errs *bytes.Buffer) {
 	a.now, a.zone = func() time.Time { return now }, time.FixedZone("CET", 3600)
 	a.size = func(io.Writer) (int, int) { return columns, 10 }
 	a.open = func(_ context.Context, settings config.Config, _ *time.Location) (*connection, error) {
-		return &connection{f, redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}), settings}, nil
+		return &connection{inspector: f, rdb: redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}), settings: settings}, nil
 	}
 	return a, out, errs
 }

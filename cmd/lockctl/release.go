@@ -205,7 +205,7 @@ func (a *app) revoke(ctx context.Context, c *connection, r releasing, l inspect.
 	}
 	// An interrupt must not hide whether the lock was released.
 	outcome, err := queue.Revoke(context.WithoutCancel(ctx), c.rdb, queue.Revocation{
-		Resource: r.resource, Prefix: c.settings.Queue.Guard.Lock.Prefix, Fence: fence, By: r.by, Reason: r.reason,
+		Resource: r.resource, Prefix: c.settings.Queue.Lock.Prefix, Fence: fence, By: r.by, Reason: r.reason,
 	})
 	for _, refused := range []error{queue.ErrNotHeld, queue.ErrOtherHolder, queue.ErrSeveralHolders, queue.ErrExternalStore} {
 		if errors.Is(err, refused) {

@@ -53,7 +53,7 @@ func newTestbed(t *testing.T, args ...string) *testbed {
 func (b *testbed) serve(t *testing.T) {
 	t.Helper()
 	server, err := queue.NewServer(queue.RedisOpt{Addrs: []string{b.at.Addr}}, queue.ServerConfig{
-		Asynq: asynq.Config{Concurrency: 4, ShutdownTimeout: time.Millisecond}, Guard: queue.GuardConfig{Logger: slog.New(slog.DiscardHandler)},
+		Asynq: asynq.Config{Concurrency: 4, ShutdownTimeout: time.Millisecond}, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -161,7 +161,7 @@ func TestRelease(t *testing.T) {
 		"":     "lockctl: order:1: the answer was \"\": nothing has changed\n",
 	} {
 		have := b.run(t, said, "release", "order:1", "--reason", "drill")
-		if have.status != cli.StatusFault || have.out != "" || !strings.HasSuffix(have.err, "Type yes: "+want) || !strings.Contains(have.err, "test:job first") {
+		if have.status != cli.StatusFault || have.out != "" || !strings.HasSuffix(have.err, "Type yes: "+want) || !strings.Contains(have.err, "holder      test:job first\n") {
 			t.Errorf("%q: want the holder, a question, and nothing changed, have %+v", said, have)
 		}
 	}
@@ -179,12 +179,12 @@ func TestRelease(t *testing.T) {
 	var now shown
 	poll.Eventually(t, "the next waiter has the lock", func() bool {
 		now, _ = answer[shown](t, b, "show", "order:1")
-		return now.Lock.State == inspect.Held && now.Lock.Task.ID == "second"
+		return now.Lock.State == inspect.Held && now.Lock.Task != nil && now.Lock.Task.ID == "second"
 	})
 	if now.Lock.Fence <= before.Lock.Fence {
 		t.Errorf("fence: want more than %d, have %d", before.Lock.Fence, now.Lock.Fence)
 	}
-	if r := now.Lock.Revoked; r == nil || r.By != "alice" || r.Reason != "drill" || !strings.HasPrefix(r.Holder, "test:job first") {
+	if r := now.Lock.Revoked; r == nil || r.By != "alice" || r.Reason != "drill" || !strings.HasPrefix(r.Holder, "test:job first on ") {
 		t.Errorf("record: want that of alice, have %+v", r)
 	}
 	if text := b.run(t, "", "show", "order:1"); !strings.Contains(text.out, "\nreleased by  alice, ") || !strings.Contains(text.out, "\nreason       drill\n") {

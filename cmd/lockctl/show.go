@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,7 +12,7 @@ import (
 	"github.com/sidingq/siding/internal/store"
 )
 
-// A shown is a lock with a part of its wait queue.
+// A shown is a lock with some of those who wait for it.
 type shown struct {
 	Lock    inspect.Lock     `json:"lock"`
 	Waiters []inspect.Waiter `json:"waiters"`
@@ -23,9 +22,9 @@ func (a *app) showCommand() *cobra.Command {
 	var from, number int
 	cmd := &cobra.Command{
 		Use:   "show RESOURCE",
-		Short: "Show a lock, its holder and its wait queue",
+		Short: "Show a lock, its holder and who waits for it",
 		Long: `Show a lock, its holder, and who waits for it, in the order in which they get it.
-Tasks of paused queues come last: they have no position until the queue is resumed.
+Tasks of paused queues keep their positions, and let others go before them.
 A lock with a limit may have several holders, each with a fencing token of its own.
 
 Redis knows no lock that nobody holds and nobody waits for. So a misspelt resource
@@ -46,7 +45,7 @@ looks like a free one.
 			return a.show(cmd.Context(), args[0], from, number)
 		},
 	}
-	cmd.Flags().IntVar(&from, "from", 1, "begin at this `position` of the wait queue")
+	cmd.Flags().IntVar(&from, "from", 1, "begin at this `position`")
 	cmd.Flags().IntVar(&number, "count", 20, "show at most `n` waiters")
 	return cmd
 }
@@ -81,9 +80,6 @@ func (a *app) lockText(l inspect.Lock) string {
 	if l.Worker != nil {
 		f.add("worker", workerOf(l))
 	}
-	if l.State == inspect.Reserved && l.Task != nil {
-		f.add("queue", l.Task.Queue)
-	}
 	if !l.Since.IsZero() {
 		f.add("since", a.clock(l.Since))
 	}
@@ -109,7 +105,15 @@ func (a *app) lockText(l inspect.Lock) string {
 		f.add("limit", a.limitOf(*l.Limit))
 	}
 	f.add("waiting", waitingText(l))
+	if l.Unserved > 0 {
+		f.add("not served", a.unserved(l))
+	}
 	return f.text()
+}
+
+// unserved says for how long a lock has been free for those who wait.
+func (a *app) unserved(l inspect.Lock) string {
+	return fmt.Sprintf("for %s, ready since %s", span(time.Duration(l.Unserved)), a.moment(l.Ready))
 }
 
 // limitOf describes the limit that an operator has set.
@@ -134,8 +138,6 @@ func (a *app) permitText(l inspect.Lock) string {
 		switch {
 		case p.State != inspect.Reserved:
 			fence = fmt.Sprint(p.Fence)
-		case p.Task != nil:
-			name = taskText(p.Task)
 		default:
 			name = "a goroutine"
 		}
@@ -156,8 +158,8 @@ func stateText(l inspect.Lock) string {
 	text := map[inspect.LockState]string{
 		inspect.Held:     "held",
 		inspect.Revoked:  "revoked: it was taken from its holder, who stops at the next renewal",
-		inspect.Reserved: "reserved for the next waiter",
-		inspect.Foreign:  "held by another program, which wakes nobody",
+		inspect.Reserved: "reserved for a goroutine that waits",
+		inspect.Foreign:  "held by another program",
 		inspect.Free:     "free",
 	}[l.State]
 	if l.Elsewhere {
@@ -166,7 +168,7 @@ func stateText(l inspect.Lock) string {
 	return text
 }
 
-// waitingText sums up the wait queue of a lock.
+// waitingText sums up who waits for a lock.
 func waitingText(l inspect.Lock) string {
 	if l.Waiting == 0 {
 		return "nobody"
@@ -193,12 +195,10 @@ func (a *app) waiterText(l inspect.Lock, waiters []inspect.Waiter, from int) str
 		name, queue := "a goroutine", "-"
 		if w.Task != nil {
 			name, queue = taskText(w.Task), w.Task.Queue
-		} else if !strings.HasPrefix(w.Name, "siding-goroutine:") {
-			name = w.Name
 		}
 		position := fmt.Sprint(w.Position)
 		if w.Paused {
-			position = "paused"
+			position += " (paused)"
 		}
 		t.add(position, name, queue, a.moment(w.Since), span(time.Duration(w.Waited)))
 	}

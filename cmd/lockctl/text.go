@@ -79,10 +79,7 @@ func holderOf(l inspect.Lock) string {
 		if len(l.Permits) > 1 {
 			return "reserved for " + l.Holder
 		}
-		if l.Task == nil {
-			return "reserved for a goroutine"
-		}
-		return "reserved for " + taskText(l.Task)
+		return "reserved for a goroutine"
 	case inspect.Free:
 		return "nobody"
 	case inspect.Held, inspect.Revoked, inspect.Foreign:

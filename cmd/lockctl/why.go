@@ -20,7 +20,7 @@ func (a *app) whyCommand() *cobra.Command {
 		Use:   "why TASK",
 		Short: "Say why a task does not run, and what to do",
 		Long: `Explain what a task does and why: its state, its resource, who holds the lock, its
-position in the wait queue, for whom the holder waits itself, and what the task has
+position among those who wait, for whom the holder waits itself, and what the task has
 been through. The last three lines say whether something is wrong, whether it clears
 by itself, and what you can do.
 
@@ -75,10 +75,10 @@ func (a *app) unknownTask(queue, id string) error {
 // taskStates says what the states of a task mean.
 var taskStates = map[inspect.State]string{
 	inspect.StatePending:     "pending: a worker may take it",
-	inspect.StateWoken:       "woken: the lock is reserved for it",
+	inspect.StateReady:       "ready: its lock is free for it",
 	inspect.StateScheduled:   "scheduled: its client has chosen a later time",
-	inspect.StateWaiting:     "waiting: parked, in the wait queue of its lock",
-	inspect.StateParked:      "parked, in no wait queue: it comes by itself",
+	inspect.StateWaiting:     "waiting for its lock, in its place",
+	inspect.StateParked:      "parked: it comes again by itself",
 	inspect.StateRetrying:    "retrying: it has failed, and runs again",
 	inspect.StateRunning:     "running",
 	inspect.StateStarting:    "starting: a worker has it, and asks for its lock",
@@ -103,7 +103,7 @@ func (a *app) explanation(e inspect.Explanation) string {
 	a.addWorker(&f, e)
 	a.addLock(&f, e)
 	f.add("attempts", attempts(e))
-	f.add("parked", parked(e))
+	f.add("waited", waited(e))
 	f.add("last error", e.LastError)
 	if e.Failure != "" && e.Failure != e.LastError {
 		f.add("last failure", e.Failure)
@@ -136,8 +136,7 @@ func (a *app) addQueue(f *fields, e inspect.Explanation) {
 	}
 	switch {
 	case e.Next.IsZero():
-	case e.State == inspect.StateWaiting: // a release wakes it before
-		f.add("fallback time", a.clock(e.Next))
+	case e.State == inspect.StateWaiting, e.State == inspect.StateReady: // it comes when it gets its lock
 	default:
 		f.add("comes", a.clock(e.Next))
 	}
@@ -173,6 +172,9 @@ func (a *app) addLock(f *fields, e inspect.Explanation) {
 		}
 		if l.State != inspect.Free {
 			f.add("lease left", leftOf(*l))
+		}
+		if l.Unserved > 0 {
+			f.add("not served", a.unserved(*l))
 		}
 		if l.Limit != nil {
 			f.add("limit", a.limitOf(*l.Limit))
@@ -237,8 +239,8 @@ func attempts(e inspect.Explanation) string {
 	return strings.Join(parts, ", ")
 }
 
-// parked says how often the task did not get its lock.
-func parked(e inspect.Explanation) string {
+// waited says how often the task did not get its lock at once.
+func waited(e inspect.Explanation) string {
 	if e.Refusals == 0 {
 		return ""
 	}

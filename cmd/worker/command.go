@@ -127,7 +127,7 @@ func (a *app) serve(ctx context.Context, m *member.Member) error {
 	if err != nil {
 		return err
 	}
-	m.Server.Guard.Logger.InfoContext(ctx, "ledger open", "ledger", l.Name())
+	m.Server.Logger.InfoContext(ctx, "ledger open", "ledger", l.Name())
 	err = a.work(ctx, m, l, nil)
 	if err == nil {
 		err = a.report(m.Stats())
@@ -137,7 +137,7 @@ func (a *app) serve(ctx context.Context, m *member.Member) error {
 
 // work runs the shop's tasks on the ledger, and beside, if it is not nil.
 func (a *app) work(ctx context.Context, m *member.Member, l *ledger.Ledger, beside func(context.Context, string) error) error {
-	m.Server.Guard.Available = l.Writable
+	m.Server.Available = l.Writable
 	return m.Run(ctx, func(s *queue.Server) { tasks.Register(s, l, a.flags.work) }, beside)
 }
 

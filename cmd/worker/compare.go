@@ -125,7 +125,7 @@ func (c *comparison) run(ctx context.Context) error {
 	}
 	settings := []string{
 		"a task whose resource is busy is parked, and the release of the lock wakes it",
-		fmt.Sprintf("TTL %v, DelayedTaskCheckInterval %v", c.member.Server.Guard.Lock.TTL, c.member.Server.Asynq.DelayedTaskCheckInterval),
+		fmt.Sprintf("TTL %v, DelayedTaskCheckInterval %v", c.member.Server.Lock.TTL, c.member.Server.Asynq.DelayedTaskCheckInterval),
 	}
 	return c.way(ctx, siding, settings, c.siding)
 }
@@ -231,8 +231,8 @@ func (c *comparison) contender(w compare.Way) starter {
 // siding starts a worker as the demo has it.
 func (c *comparison) siding(ctx context.Context, l *ledger.Ledger, record *compare.Record) (func() error, error) {
 	cfg := c.member.Server
-	cfg.Guard.Available = l.Writable
-	cfg.Guard.Observe = func(e queue.Event) {
+	cfg.Available = l.Writable
+	cfg.Observe = func(e queue.Event) {
 		if e.Kind == queue.EventParked {
 			record.Busy()
 		}

@@ -28,10 +28,9 @@ var (
 	}
 	others = []queue.Policy{
 		{OnBusy: queue.OnBusyReject},
-		{OnBusy: queue.OnBusyWait, Wait: 20 * time.Millisecond},
 		{MaxWait: 2 * time.Second},
 		{MaxWaiting: 20},
-		{OnBusy: queue.OnBusyWait, Wait: 20 * time.Millisecond, MaxWait: 5 * time.Second, MaxWaiting: 200},
+		{MaxWait: 5 * time.Second, MaxWaiting: 200},
 	}
 )
 

@@ -95,7 +95,7 @@ func (w *worker) start(ctx context.Context, s Settings, logger *slog.Logger) (*q
 	}
 	var recovery queue.Recovery
 	if s.RecoverAll {
-		recovery = queue.Recovery{Crashes: math.MaxInt32, Losses: math.MaxInt32, NoRetries: true}
+		recovery = queue.Recovery{Crashes: math.MaxInt32, Losses: math.MaxInt32}
 	}
 	server, err := queue.NewServer(queue.RedisOpt{Addrs: s.Addrs, MasterName: s.MasterName}, queue.ServerConfig{
 		Asynq: asynq.Config{
@@ -104,14 +104,12 @@ func (w *worker) start(ctx context.Context, s Settings, logger *slog.Logger) (*q
 			DelayedTaskCheckInterval: 100 * time.Millisecond,
 			ShutdownTimeout:          2 * time.Second,
 		},
-		Guard: queue.GuardConfig{
-			Recovery: recovery,
-			Limits:   limits(),
-			// A safety margin for an overloaded machine.
-			Lock:    lock.Config{TTL: TTL, RenewEvery: TTL / 4, SafetyMargin: TTL / 4},
-			Observe: w.observe,
-			Logger:  logger,
-		},
+		Recovery: recovery,
+		Limits:   limits(),
+		// A safety margin for an overloaded machine.
+		Lock:    lock.Config{TTL: TTL, RenewEvery: TTL / 4, SafetyMargin: TTL / 4},
+		Observe: w.observe,
+		Logger:  logger,
 	})
 	if err != nil {
 		return nil, err

@@ -14,8 +14,7 @@ import (
 type Config struct {
 	Redis Redis
 	// Queue is what settings say of a queue server, in their own terms: [Config.Server] completes it.
-	Queue    queue.ServerConfig
-	Notifier bool
+	Queue queue.ServerConfig
 	// HardDeadline is how long after the start of the drain the process ends, whatever still runs.
 	HardDeadline time.Duration
 	LedgerDSN    Secret // of the demo shop; it may hold a password
@@ -90,10 +89,9 @@ func (c Config) Client() queue.ClientConfig { return queue.ClientConfig{Shards: 
 // Server returns the configuration of a queue server. Observe gets the events of its tasks.
 func (c Config) Server(logger *slog.Logger, observe func(queue.Event)) queue.ServerConfig {
 	s := c.Queue
-	s.Guard.NoNotifier = !c.Notifier
 	// In a setting 0 means none, and in the library its default.
-	s.Guard.Recovery.Crashes = cmp.Or(s.Guard.Recovery.Crashes, -1)
-	s.Guard.Recovery.Losses = cmp.Or(s.Guard.Recovery.Losses, -1)
-	s.Guard.Observe, s.Guard.Logger = observe, logger
+	s.Recovery.Crashes = cmp.Or(s.Recovery.Crashes, -1)
+	s.Recovery.Losses = cmp.Or(s.Recovery.Losses, -1)
+	s.Observe, s.Logger = observe, logger
 	return s
 }

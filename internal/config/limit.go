@@ -17,7 +17,7 @@ import (
 // {holders: 20, rates: [100/1s]}. Elsewhere it is a text, such as 20 100/1s.
 func limits(into *map[string]queue.Limit, key, help string) Setting {
 	add := func(pattern string, l queue.Limit) error {
-		one := queue.ServerConfig{Guard: queue.GuardConfig{Limits: map[string]queue.Limit{pattern: l}}} // which knows the rules
+		one := queue.ServerConfig{Limits: map[string]queue.Limit{pattern: l}} // which knows the rules
 		if err := one.Validate(); err != nil {
 			return errors.New(strings.TrimPrefix(err.Error(), "queue: limits: "))
 		}

@@ -48,17 +48,17 @@ limits:
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		if diff := cmp.Diff(want, have.Server(nil, nil).Guard.Limits); diff != "" {
+		if diff := cmp.Diff(want, have.Server(nil, nil).Limits); diff != "" {
 			t.Errorf("%s: (-want +have):\n%s", name, diff)
 		}
 	}
 	have, err := load(write(t, "limits: {account:1: &l {holders: 5}, account:2: *l}\n"), nil)
-	if limits := have.Queue.Guard.Limits; err != nil || limits["account:2"].Holders != 5 {
+	if limits := have.Queue.Limits; err != nil || limits["account:2"].Holders != 5 {
 		t.Errorf("want a limit for two accounts, have %v and %v", limits, err)
 	}
 	have, err = load(write(t, "limits: {}\n"), map[string]string{"SIDING_LIMITS": ""})
-	if err != nil || len(have.Queue.Guard.Limits) != 0 {
-		t.Errorf("want no limits, have %v and %v", have.Queue.Guard.Limits, err)
+	if err != nil || len(have.Queue.Limits) != 0 {
+		t.Errorf("want no limits, have %v and %v", have.Queue.Limits, err)
 	}
 }
 

@@ -56,7 +56,7 @@ func TestDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if have.Queue.Asynq.Concurrency != 20 || have.Queue.Guard.Lock.TTL != 15*time.Second || have.HTTP.Address != "127.0.0.1:8080" || !have.HTTP.Dashboard || !have.HTTP.Metrics || have.Log.Level != slog.LevelInfo {
+	if have.Queue.Asynq.Concurrency != 20 || have.Queue.Lock.TTL != 15*time.Second || have.HTTP.Address != "127.0.0.1:8080" || !have.HTTP.Dashboard || !have.HTTP.Metrics || have.Log.Level != slog.LevelInfo {
 		t.Errorf("want the documented defaults, have %+v", have)
 	}
 	if err := have.Server(nil, nil).Validate(); err != nil {
@@ -69,8 +69,9 @@ func TestPrecedence(t *testing.T) {
 	t.Parallel()
 	path := write(t, `
 concurrency: 5
-poll_interval: 5ms
 timer_interval: 5s
+http:
+  metrics: false
 queues: {critical: 6, default: 3}
 shards: {critical: 4}
 redis:
@@ -78,7 +79,7 @@ redis:
   cluster: true
 `)
 	env := map[string]string{
-		"SIDING_POLL_INTERVAL":  "6ms",
+		"SIDING_LOCK_TTL":       "6s",
 		"SIDING_TIMER_INTERVAL": "6s",
 		"SIDING_QUEUES":         "low=1, default=2",
 		"SIDING_SHARDS":         "default=8,low=2",
@@ -95,7 +96,8 @@ redis:
 	}
 	want := config.Default()
 	want.Queue.Asynq.Concurrency = 5
-	want.Queue.Asynq.TaskCheckInterval = 6 * time.Millisecond
+	want.Queue.Lock.TTL = 6 * time.Second
+	want.HTTP.Metrics = false
 	want.Queue.Asynq.DelayedTaskCheckInterval = 7 * time.Second
 	want.Queue.Asynq.Queues = map[string]int{"low": 1, "default": 2}
 	want.Queue.Shards = map[string]int{"default": 8, "low": 2}
@@ -273,8 +275,8 @@ func TestRelationsAreCheckedLast(t *testing.T) {
 	t.Parallel()
 	path := write(t, "lock:\n  ttl: 6s\n  renew_every: 5s\n")
 	have, err := load(path, map[string]string{"SIDING_LOCK_TTL": "30s"})
-	if err != nil || have.Queue.Guard.Lock.TTL != 30*time.Second {
-		t.Errorf("want a ttl of 30s, have %v, %v", have.Queue.Guard.Lock.TTL, err)
+	if err != nil || have.Queue.Lock.TTL != 30*time.Second {
+		t.Errorf("want a ttl of 30s, have %v, %v", have.Queue.Lock.TTL, err)
 	}
 }
 
@@ -314,9 +316,9 @@ func TestTable(t *testing.T) {
 
 func TestAliases(t *testing.T) {
 	t.Parallel()
-	have, err := load(write(t, "poll_interval: &short 30ms\nlock:\n  ttl: 10s\n  safety_margin: *short\nqueues: &q {a: 1}\n"), nil)
-	if err != nil || have.Queue.Guard.Lock.SafetyMargin != 30*time.Millisecond {
-		t.Errorf("want a safety margin of 30ms, have %v, %v", have.Queue.Guard.Lock.SafetyMargin, err)
+	have, err := load(write(t, "timer_interval: &short 30ms\nlock:\n  ttl: 10s\n  safety_margin: *short\nqueues: &q {a: 1}\n"), nil)
+	if err != nil || have.Queue.Lock.SafetyMargin != 30*time.Millisecond {
+		t.Errorf("want a safety margin of 30ms, have %v, %v", have.Queue.Lock.SafetyMargin, err)
 	}
 	if _, err := load(write(t, "queues: &q\n  a: *q\n"), nil); err == nil {
 		t.Error("a queue whose weight is all queues: want an error")
@@ -356,8 +358,8 @@ func TestServer(t *testing.T) {
 		t.Errorf("want 5 shards for clients and servers, have %v and %v", client.Shards, want.Shards)
 	}
 	a := want.Asynq
-	if a.Queues["a"] != 3 || !a.StrictPriority || a.ShutdownTimeout != time.Second || want.Guard.Lock.TTL != 15*time.Second || a.Concurrency != 20 ||
-		a.TaskCheckInterval != 0 || a.DelayedTaskCheckInterval != 500*time.Millisecond || want.Guard.NoNotifier || want.Guard.Recovery != (queue.Recovery{Crashes: 3, Losses: -1}) {
+	if a.Queues["a"] != 3 || !a.StrictPriority || a.ShutdownTimeout != time.Second || want.Lock.TTL != 15*time.Second || a.Concurrency != 20 ||
+		a.DelayedTaskCheckInterval != 500*time.Millisecond || want.Recovery != (queue.Recovery{Crashes: 3, Losses: -1}) {
 		t.Errorf("want all settings of the queue handed on, have %+v", want)
 	}
 }

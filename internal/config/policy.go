@@ -16,7 +16,7 @@ import (
 // {on_busy: coalesce, max_wait: 1h}. Elsewhere it is a text, such as coalesce max_wait=1h.
 func policies(into *map[string]queue.Policy, key, help string) Setting {
 	add := func(kind string, p queue.Policy) error {
-		one := queue.ServerConfig{Guard: queue.GuardConfig{Policies: map[string]queue.Policy{kind: p}}} // which knows the rules
+		one := queue.ServerConfig{Policies: map[string]queue.Policy{kind: p}} // which knows the rules
 		if err := one.Validate(); err != nil {
 			return policyError(kind, err)
 		}
@@ -31,7 +31,7 @@ func policies(into *map[string]queue.Policy, key, help string) Setting {
 	}
 	return Setting{
 		Key: key, Flag: flagOf(key), Env: envOf(key), Help: help, Kind: Policies,
-		Want:  "a kind of task with on_busy, wait, max_wait, max_waiting or use_retries",
+		Want:  "a kind of task with on_busy, max_wait, max_waiting or use_retries",
 		below: policyFields,
 		clear: func() { *into = nil },
 		entry: func(f *file, key, kind string, fields *yaml.Node) error {
@@ -72,7 +72,7 @@ func policies(into *map[string]queue.Policy, key, help string) Setting {
 	}
 }
 
-const policyFields = "on_busy, wait, max_wait, max_waiting or use_retries"
+const policyFields = "on_busy, max_wait, max_waiting or use_retries"
 
 // policyError returns an error of the library in the words of the settings.
 func policyError(kind string, err error) error {
@@ -98,13 +98,10 @@ func setPolicy(p *queue.Policy, name, value string) error {
 	var want string
 	switch name {
 	case "on_busy":
-		want, p.OnBusy = "park, wait, reject, coalesce or replace", queue.OnBusy(value)
+		want, p.OnBusy = "park, reject, coalesce or replace", queue.OnBusy(value)
 		if value == "" { // else the library checks it
 			err = errWant
 		}
-	case "wait":
-		want = "a duration such as 20ms"
-		p.Wait, err = time.ParseDuration(value)
 	case "max_wait":
 		want = "a duration such as 1m"
 		p.MaxWait, err = time.ParseDuration(value)

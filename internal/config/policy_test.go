@@ -18,10 +18,10 @@ func TestPolicies(t *testing.T) {
 		"search:reindex": {OnBusy: queue.OnBusyReplace},
 		"mail:digest":    {OnBusy: queue.OnBusyCoalesce, MaxWait: time.Hour},
 		"order:audit":    {MaxWaiting: 100, UseRetries: true},
-		"cart:count":     {OnBusy: queue.OnBusyWait, Wait: 20 * time.Millisecond},
+		"cart:count":     {OnBusy: queue.OnBusyReject, UseRetries: true},
 	}
 	const first = "search:reindex=replace, mail:digest=coalesce max_wait=1h"
-	const rest = "order:audit=max_waiting=100 use_retries=true,cart:count=wait  wait=20ms"
+	const rest = "order:audit=max_waiting=100 use_retries=true,cart:count=reject  use_retries=true"
 	for name, load := range map[string]func() (config.Config, error){
 		"file": func() (config.Config, error) {
 			return load(write(t, `
@@ -31,7 +31,7 @@ policies:
     on_busy: coalesce
     max_wait: 1h
   "order:audit": {max_waiting: 100, use_retries: true}
-  "cart:count": {on_busy: wait, wait: 20ms}
+  "cart:count": {on_busy: reject, use_retries: true}
 `), nil)
 		},
 		"text in a file": func() (config.Config, error) {
@@ -50,45 +50,43 @@ policies:
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		if diff := cmp.Diff(want, have.Server(nil, nil).Guard.Policies); diff != "" {
+		if diff := cmp.Diff(want, have.Server(nil, nil).Policies); diff != "" {
 			t.Errorf("%s: (-want +have):\n%s", name, diff)
 		}
 	}
 	have, err := load(write(t, "policies: {a: &p {on_busy: reject}, b: *p}\n"), nil)
-	if p := have.Queue.Guard.Policies; err != nil || p["b"].OnBusy != queue.OnBusyReject {
+	if p := have.Queue.Policies; err != nil || p["b"].OnBusy != queue.OnBusyReject {
 		t.Errorf("want a policy for two kinds, have %v and %v", p, err)
 	}
 }
 
 func TestPolicyErrors(t *testing.T) {
 	t.Parallel()
-	const wants = "policies: want a kind of task with on_busy, wait, max_wait, max_waiting or use_retries, have "
+	const wants = "policies: want a kind of task with on_busy, max_wait, max_waiting or use_retries, have "
 	for text, want := range map[string]string{
-		"policies:\n":                                                      "1: " + wants + "nothing",
-		"policies: [a]\n":                                                  "1: " + wants + "a list",
-		"policies: a\n":                                                    "1: " + wants + "a",
-		"policies: 'a= '\n":                                                "1: " + wants + "a=",
-		"policies: {[a]: {on_busy: park}}\n":                               "1: policies: want a kind of task, have a list",
-		"policies:\n  a: reject\n":                                         `2: policies: "a": want on_busy, wait, max_wait, max_waiting or use_retries below it, have "reject"`,
-		"policies:\n  a: {}\n":                                             `2: policies: "a": want on_busy, wait, max_wait, max_waiting or use_retries below it, have a mapping without any`,
-		"policies:\n  ' ': {on_busy: park}\n":                              `2: policies: want the kind of a task, have " "`,
-		"policies:\n  a:\n    on_busy: drop\n":                             `2: policies: "a": on_busy: want park, wait, reject, coalesce or replace, have drop`,
-		"policies:\n  a:\n    on_busy:\n":                                  `3: policies: "a": on_busy: want park, wait, reject, coalesce or replace, have nothing`,
-		"policies:\n  a:\n    on_busy: [park]\n":                           `3: policies: "a": on_busy: want one value, have a list`,
-		"policies:\n  a:\n    busy: park\n":                                `3: policies: "a": "busy": want on_busy, wait, max_wait, max_waiting or use_retries`,
-		"policies:\n  a:\n    max_wait: 5\n":                               `3: policies: "a": max_wait: want a duration such as 1m, have 5`,
-		"policies:\n  a:\n    max_wait: 20ms\n":                            `2: policies: "a": max_wait: want 0, or 1s or more, have 20ms`,
-		"policies:\n  a:\n    max_waiting: many\n":                         `3: policies: "a": max_waiting: want a number, have many`,
-		"policies:\n  a:\n    max_waiting: -1\n":                           `2: policies: "a": max_waiting: want 0 or more, have -1`,
-		"policies:\n  a:\n    max_waiting: 1\n    max_waiting: 2\n":        `4: policies: "a": max_waiting: is there twice`,
-		"policies:\n  a:\n    on_busy: reject\n    use_retries: yes\n":     `4: policies: "a": use_retries: want true or false, have yes`,
-		"policies:\n  a:\n    on_busy: wait\n":                             `2: policies: "a": wait: want 1ms to 1m0s, have 0s`,
-		"policies:\n  a:\n    wait: soon\n":                                `3: policies: "a": wait: want a duration such as 20ms, have soon`,
-		"policies:\n  a: {on_busy: park}\n  a: {on_busy: park}\n":          `3: policies: a is there twice`,
-		"policies: a=park,a=park\n":                                        `1: policies: a is there twice`,
-		"policies: a=park on_busy=park\n":                                  `1: policies: "a": on_busy: is there twice`,
-		"policies: a=wait 20ms\n":                                          `1: policies: "a": "20ms": want on_busy, wait, max_wait, max_waiting or use_retries`,
-		"policies:\n  a: {on_busy: a, wait: b}\n  b: {wait: c, on: [1]}\n": "2: policies: \"a\": wait: want a duration such as 20ms, have b\n%s:3: policies: \"b\": wait: want a duration such as 20ms, have c\n%[1]s:3: policies: \"b\": on: want one value, have a list",
+		"policies:\n":                                                              "1: " + wants + "nothing",
+		"policies: [a]\n":                                                          "1: " + wants + "a list",
+		"policies: a\n":                                                            "1: " + wants + "a",
+		"policies: 'a= '\n":                                                        "1: " + wants + "a=",
+		"policies: {[a]: {on_busy: park}}\n":                                       "1: policies: want a kind of task, have a list",
+		"policies:\n  a: reject\n":                                                 `2: policies: "a": want on_busy, max_wait, max_waiting or use_retries below it, have "reject"`,
+		"policies:\n  a: {}\n":                                                     `2: policies: "a": want on_busy, max_wait, max_waiting or use_retries below it, have a mapping without any`,
+		"policies:\n  ' ': {on_busy: park}\n":                                      `2: policies: want the kind of a task, have " "`,
+		"policies:\n  a:\n    on_busy: drop\n":                                     `2: policies: "a": on_busy: want park, reject, coalesce or replace, have drop`,
+		"policies:\n  a:\n    on_busy:\n":                                          `3: policies: "a": on_busy: want park, reject, coalesce or replace, have nothing`,
+		"policies:\n  a:\n    on_busy: [park]\n":                                   `3: policies: "a": on_busy: want one value, have a list`,
+		"policies:\n  a:\n    busy: park\n":                                        `3: policies: "a": "busy": want on_busy, max_wait, max_waiting or use_retries`,
+		"policies:\n  a:\n    max_wait: 5\n":                                       `3: policies: "a": max_wait: want a duration such as 1m, have 5`,
+		"policies:\n  a:\n    max_wait: 20ms\n":                                    `2: policies: "a": max_wait: want 0, or 1s or more, have 20ms`,
+		"policies:\n  a:\n    max_waiting: many\n":                                 `3: policies: "a": max_waiting: want a number, have many`,
+		"policies:\n  a:\n    max_waiting: -1\n":                                   `2: policies: "a": max_waiting: want 0 or more, have -1`,
+		"policies:\n  a:\n    max_waiting: 1\n    max_waiting: 2\n":                `4: policies: "a": max_waiting: is there twice`,
+		"policies:\n  a:\n    on_busy: reject\n    use_retries: yes\n":             `4: policies: "a": use_retries: want true or false, have yes`,
+		"policies:\n  a: {on_busy: park}\n  a: {on_busy: park}\n":                  `3: policies: a is there twice`,
+		"policies: a=park,a=park\n":                                                `1: policies: a is there twice`,
+		"policies: a=park on_busy=park\n":                                          `1: policies: "a": on_busy: is there twice`,
+		"policies: a=park 20ms\n":                                                  `1: policies: "a": "20ms": want on_busy, max_wait, max_waiting or use_retries`,
+		"policies:\n  a: {on_busy: a, max_wait: b}\n  b: {max_wait: c, on: [1]}\n": "2: policies: \"a\": max_wait: want a duration such as 1m, have b\n%s:3: policies: \"b\": max_wait: want a duration such as 1m, have c\n%[1]s:3: policies: \"b\": on: want one value, have a list",
 	} {
 		path := write(t, text)
 		want = path + ":" + strings.NewReplacer("%s", path, "%[1]s", path).Replace(want)
@@ -97,7 +95,7 @@ func TestPolicyErrors(t *testing.T) {
 		}
 	}
 	_, err := load("", map[string]string{"SIDING_POLICIES": "b"}, config.Override{Flag: "policies", Value: "a=rejects"})
-	want := "SIDING_POLICIES: " + strings.TrimPrefix(wants, "policies: ") + "b\n" + `--policies: "a": on_busy: want park, wait, reject, coalesce or replace, have rejects`
+	want := "SIDING_POLICIES: " + strings.TrimPrefix(wants, "policies: ") + "b\n" + `--policies: "a": on_busy: want park, reject, coalesce or replace, have rejects`
 	if err == nil || err.Error() != want {
 		t.Errorf("\nwant %s\nhave %v", want, err)
 	}

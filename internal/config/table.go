@@ -12,7 +12,7 @@ func Settings() []Setting { return table(new(Config)) }
 // table returns the settings, whose values go into c.
 func table(c *Config) []Setting {
 	const ms, day = time.Millisecond, 24 * time.Hour
-	server, guard := &c.Queue.Asynq, &c.Queue.Guard
+	server, tasks := &c.Queue.Asynq, &c.Queue
 	return []Setting{
 		servers(&c.Redis.Addrs, "redis.addrs", "127.0.0.1:6379",
 			"The addresses of Redis: one server, the Sentinels (see master_name), or some nodes of a cluster (see cluster). "+
@@ -41,13 +41,9 @@ func table(c *Config) []Setting {
 			"The number of asynq queues that a queue is spread over, so that the masters of a Redis Cluster share its load. "+
 				"All workers and enqueue need the same numbers. To raise a number, restart the workers first: docs/guides/cluster.md."),
 		boolean(&server.StrictPriority, "strict_priority", "false", "Look at a queue only while all queues of higher weights are empty. Not together with shards."),
-		number(&server.Concurrency, "concurrency", "20", 1, 10000, "How many tasks run at once. Parked tasks do not count."),
-		boolean(&c.Notifier, "notifier", "true", "Notify idle workers of new tasks (one more connection)."),
-		auto(&server.TaskCheckInterval, "poll_interval", time.Minute,
-			"How often an idle worker looks for tasks of which no client notified it, such as a plain asynq client. "+
-				"Without the notifier, how often it looks for any task. auto is 1s with the notifier, and 10ms without."),
+		number(&server.Concurrency, "concurrency", "20", 1, 10000, "How many tasks run at once. Tasks that wait for their resource do not count."),
 		duration(&server.DelayedTaskCheckInterval, "timer_interval", "500ms", 10*ms, time.Minute,
-			"How often a worker looks for delayed and parked tasks whose time has come."),
+			"How often a worker looks for delayed and retried tasks whose time has come."),
 
 		duration(&server.ShutdownTimeout, "shutdown.timeout", "8s", 10*ms, time.Hour,
 			"How long running tasks may go on after SIGTERM. Then the worker gives them back to the queue."),
@@ -55,31 +51,29 @@ func table(c *Config) []Setting {
 			"How long after SIGTERM the process ends whatever still runs, also if Redis does not answer. More than shutdown.timeout; "+
 				"less than the time after which the system kills the process (by default 10s in Docker, 30s in Kubernetes)."),
 
-		prefix(&guard.Lock.Prefix, "lock.prefix", "lock:", "The beginning of each lock's key in Redis. Programs that exclude one another need the same prefix."),
-		duration(&guard.Lock.TTL, "lock.ttl", "15s", 100*ms, day, "How long a lock outlives a holder that died."),
-		auto(&guard.Lock.RenewEvery, "lock.renew_every", day,
+		prefix(&tasks.Lock.Prefix, "lock.prefix", "lock:", "The beginning of each lock's key in Redis. Programs that exclude one another need the same prefix."),
+		duration(&tasks.Lock.TTL, "lock.ttl", "15s", 100*ms, day, "How long a lock outlives a holder that died."),
+		auto(&tasks.Lock.RenewEvery, "lock.renew_every", day,
 			"How often a holder renews its lock, at most half of ttl less safety_margin. auto is a third of ttl."),
-		auto(&guard.Lock.SafetyMargin, "lock.safety_margin", day, "The holder stops this long before its lock can expire. auto is a fifteenth of ttl."),
-		duration(&guard.Lock.HandoffTimeout, "lock.handoff_timeout", "5s", ms, day, "How long a released lock stays reserved for the next waiter."),
-		duration(&guard.Lock.FenceRetention, "lock.fence_retention", "1m", ms, day,
+		auto(&tasks.Lock.SafetyMargin, "lock.safety_margin", day, "The holder stops this long before its lock can expire. auto is a fifteenth of ttl."),
+		duration(&tasks.Lock.HandoffTimeout, "lock.handoff_timeout", "5s", ms, day, "How long a released lock stays reserved for a goroutine that waits for it. Tasks need no reservation."),
+		duration(&tasks.Lock.FenceRetention, "lock.fence_retention", "1m", ms, day,
 			"How long Redis keeps the last fencing token of an idle resource. Redis' clock may step back by this much. Each idle resource takes about 130 bytes meanwhile."),
 
-		limits(&guard.Limits, "limits",
+		limits(&tasks.Limits, "limits",
 			"How many tasks may hold a resource at once, and how often one may start, by pattern: a resource, or a class such as \"account:*\". "+
 				"The longest pattern counts. Without a limit one task holds a resource at a time. All workers need the same limits: docs/guides/limits.md. "+
 				"An example is \"account:*\": {holders: 5, rates: [100/1s, 1000/1h]}; in a variable or a flag, account:*=5 100/1s 1000/1h."),
-		policies(&guard.Policies, "policies",
-			"What becomes of a task whose resource is busy, by the kind of the task. Without a policy the task is parked. "+
+		policies(&tasks.Policies, "policies",
+			"What becomes of a task whose resource is busy, by the kind of the task. Without a policy the task waits. "+
 				"A task with a policy of its own has that one. All workers need the same policies: docs/guides/policies.md. "+
 				"An example is \"mail:digest\": {on_busy: coalesce, max_wait: 1h}; in a variable or a flag, mail:digest=coalesce max_wait=1h."),
 
-		number(&guard.Recovery.Crashes, "recovery.crashes", "3", 0, 1000,
-			"How many worker crashes cost a task no retry. The task runs again within 25s. After more crashes asynq runs it again, "+
-				"which takes a minute or more and costs a retry."),
-		number(&guard.Recovery.Losses, "recovery.losses", "10", 0, 1000,
+		number(&tasks.Recovery.Crashes, "recovery.crashes", "3", 0, 1000,
+			"How many worker crashes cost a task no retry. The task runs again as soon as its lock has expired and a slot is free. "+
+				"Each crash after that costs a retry."),
+		number(&tasks.Recovery.Losses, "recovery.losses", "10", 0, 1000,
 			"How many lost locks cost a task no retry. The task runs again after 1s at first, and up to 1m later each time. A further loss costs a retry."),
-		boolean(&guard.Recovery.NoRetries, "recovery.no_retries", "false",
-			"Run a task without retries again if its worker crashed. Otherwise asynq archives the task."),
 
 		dsn(&c.LedgerDSN, "ledger.dsn", "ledger.db",
 			"The database of the demo shop: the path of an SQLite file, or postgres://user@host/database. "+

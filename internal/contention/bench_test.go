@@ -10,7 +10,7 @@ import (
 
 var waited = queue.Event{
 	Kind: queue.EventAcquired, TaskID: "7f4a", TaskKind: "order:audit", Queue: "default", Resource: "order:536365",
-	Holder: "order:ship 77ab09 on web-3 (pid 4121)", Waited: time.Second, Via: queue.ViaHandOff,
+	Waited: time.Second, Via: queue.ViaHandOff,
 }
 
 // A wait that is like an earlier one costs no memory.

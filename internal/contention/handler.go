@@ -77,12 +77,12 @@ func newBuilder(begin, end time.Time) *builder {
 	}
 }
 
-// add adds a sample. Its stack is the waiting task, the holder, and the class at the bottom.
+// add adds a sample. Its stack is the waiting task, and the class at the bottom.
 func (b *builder) add(w wait, sum total) {
 	b.profile.Sample = append(b.profile.Sample, &profile.Sample{
-		Location: []*profile.Location{b.location(w.kind + " waits"), b.location("held by " + w.holder), b.location("class " + w.class)},
+		Location: []*profile.Location{b.location(w.kind + " waits"), b.location("class " + w.class)},
 		Value:    []int64{sum.waits, sum.delay.Nanoseconds()},
-		Label:    map[string][]string{"kind": {w.kind}, "holder": {w.holder}, "class": {w.class}},
+		Label:    map[string][]string{"kind": {w.kind}, "class": {w.class}},
 	})
 }
 

@@ -1,5 +1,5 @@
 // Package contention keeps a profile, for go tool pprof, of the time for which tasks have waited for
-// locks: by the kind of the waiting task, the kind of the holder, and the class of the resource.
+// locks: by the kind of the waiting task and the class of the resource.
 package contention
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
-// limit is how many sorts of wait a profile has. Further sorts are one, whose three words are
+// limit is how many sorts of wait a profile has. Further sorts are one, whose two words are
 // [labels.Other].
 const limit = 1000
 
@@ -25,7 +25,7 @@ type Profile struct {
 }
 
 // A wait is a sort of wait.
-type wait struct{ class, kind, holder string }
+type wait struct{ class, kind string }
 
 // A total is the number of waits of a sort, and their time, summed up.
 type total struct {
@@ -38,21 +38,20 @@ func New() *Profile {
 	return &Profile{start: time.Now(), waits: make(map[wait]total)}
 }
 
-// Observe adds the wait of a task that has acquired its lock. The whole wait counts for who held the
-// lock when the task was parked last.
+// Observe adds the wait of a task that has acquired its lock.
 func (p *Profile) Observe(e queue.Event) {
 	if e.Kind != queue.EventAcquired || e.Waited <= 0 {
 		return
 	}
-	w := wait{labels.Class(e.Resource), e.TaskKind, labels.Holder(e.Holder)}
+	w := wait{labels.Class(e.Resource), e.TaskKind}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	sum, known := p.waits[w]
 	if !known {
 		if len(p.waits) < limit {
-			w = wait{labels.Word(w.class), labels.Word(w.kind), labels.Word(w.holder)}
+			w = wait{labels.Word(w.class), labels.Word(w.kind)}
 		} else {
-			w = wait{labels.Other, labels.Other, labels.Other}
+			w = wait{labels.Other, labels.Other}
 		}
 		sum = p.waits[w]
 	}

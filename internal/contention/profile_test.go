@@ -23,8 +23,8 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // wait returns the event of a task that has waited.
-func wait(kind, holder, resource string, d time.Duration) queue.Event {
-	return queue.Event{Kind: queue.EventAcquired, TaskKind: kind, Holder: holder, Resource: resource, Waited: d, Via: queue.ViaHandOff}
+func wait(kind, resource string, d time.Duration) queue.Event {
+	return queue.Event{Kind: queue.EventAcquired, TaskKind: kind, Resource: resource, Waited: d, Via: queue.ViaHandOff}
 }
 
 // fetch asks for the profile.
@@ -57,15 +57,15 @@ func parse(t *testing.T, reply *httptest.ResponseRecorder) (*profile.Profile, ma
 	return have, samples
 }
 
-// A profile sums up the waits of one class, kind and holder, and has no name of a resource.
+// A profile sums up the waits of one class and kind, and has no name of a resource.
 func TestProfile(t *testing.T) {
 	t.Parallel()
 	p := contention.New()
 	for i, e := range []queue.Event{
-		wait("order:audit", "order:ship 77ab09 on web-3 (pid 4121)", "order:536365", time.Second),
-		wait("order:audit", "order:ship 112233 on web-4 (pid 4)", "order:536366", 2*time.Second),
-		wait("order:ship", "another program", "order:536365", time.Minute),
-		wait("stock:deduct", "web-3 (pid 1)", "85123A", time.Millisecond),
+		wait("order:audit", "order:536365", time.Second),
+		wait("order:audit", "order:536366", 2*time.Second),
+		wait("order:ship", "order:536365", time.Minute),
+		wait("stock:deduct", "85123A", time.Millisecond),
 		{Kind: queue.EventAcquired, TaskKind: "order:ship", Resource: "order:536365"}, // has not waited
 		{Kind: queue.EventParked, TaskKind: "order:ship", Resource: "order:536365", Parked: 1},
 	} {
@@ -74,9 +74,9 @@ func TestProfile(t *testing.T) {
 	}
 	have, samples := parse(t, fetch(t, p, ""))
 	for frames, want := range map[string][2]int64{
-		"class order < held by order:ship < order:audit waits":     {2, 3e9},
-		"class order < held by another program < order:ship waits": {1, 60e9},
-		"class other < held by a program < stock:deduct waits":     {1, 1e6},
+		"class order < order:audit waits":  {2, 3e9},
+		"class order < order:ship waits":   {1, 60e9},
+		"class other < stock:deduct waits": {1, 1e6},
 	} {
 		if samples[frames] != want {
 			t.Errorf("%s: want %v, have %v", frames, want, samples[frames])
@@ -86,8 +86,8 @@ func TestProfile(t *testing.T) {
 		t.Errorf("want 3 samples, have %v", samples)
 	}
 	for _, s := range have.Sample {
-		if len(s.Label["kind"]) != 1 || len(s.Label["holder"]) != 1 || len(s.Label["class"]) != 1 {
-			t.Errorf("want a kind, a holder and a class, have %v", s.Label)
+		if len(s.Label["kind"]) != 1 || len(s.Label["class"]) != 1 {
+			t.Errorf("want a kind and a class, have %v", s.Label)
 		}
 	}
 	if text := have.String(); regexp.MustCompile(`53636|85123A|77ab09|web-|task-`).MatchString(text) {
@@ -95,12 +95,12 @@ func TestProfile(t *testing.T) {
 	}
 }
 
-// go tool pprof shows who waits, for whom, and for what.
+// go tool pprof shows who waits, and for what.
 func TestReadByPprof(t *testing.T) {
 	t.Parallel()
 	p := contention.New()
-	p.Observe(wait("order:audit", "order:ship 77ab09 on web-3 (pid 4121)", "order:536365", 90*time.Second))
-	p.Observe(wait("order:refund", "order:ship 77ab09 on web-3 (pid 4121)", "order:536365", 10*time.Second))
+	p.Observe(wait("order:audit", "order:536365", 90*time.Second))
+	p.Observe(wait("order:refund", "order:536365", 10*time.Second))
 	file := filepath.Join(t.TempDir(), "contention.pb.gz")
 	if err := os.WriteFile(file, fetch(t, p, "").Body.Bytes(), 0o600); err != nil {
 		t.Fatal(err)
@@ -115,7 +115,7 @@ func TestReadByPprof(t *testing.T) {
 	have := regexp.MustCompile(` +`).ReplaceAllString(string(out), " ")
 	for _, want := range []string{
 		"Type: delay", "100s, 100% of 100s total",
-		" 0 0% 0% 100s 100% class order", " 0 0% 0% 100s 100% held by order:ship",
+		" 0 0% 0% 100s 100% class order",
 		" 90s 90.00% 90.00% 90s 90.00% order:audit waits", " 10s 10.00% 100% 10s 10.00% order:refund waits",
 	} {
 		if !strings.Contains(have, want) {
@@ -160,14 +160,14 @@ func TestProfileIsBounded(t *testing.T) {
 	p := contention.New()
 	const waits = 20_000
 	for i := range waits {
-		p.Observe(wait(fmt.Sprintf("kind:%d", i), "another program", fmt.Sprintf("class%d:1", i%10_000), time.Second))
+		p.Observe(wait(fmt.Sprintf("kind:%d", i), fmt.Sprintf("class%d:1", i%10_000), time.Second))
 	}
 	_, samples := parse(t, fetch(t, p, ""))
 	var sum int64
 	for _, values := range samples {
 		sum += values[0]
 	}
-	if len(samples) != 1001 || sum != waits || samples["class other < held by other < other waits"][0] != waits-1000 {
+	if len(samples) != 1001 || sum != waits || samples["class other < other waits"][0] != waits-1000 {
 		t.Errorf("want 1001 samples of %d waits, have %d of %d", waits, len(samples), sum)
 	}
 }
@@ -177,9 +177,9 @@ func TestKindThatIsNoText(t *testing.T) {
 	t.Parallel()
 	p := contention.New()
 	for range 3 {
-		p.Observe(wait("a\xffb", "another program", "order:1", time.Second))
+		p.Observe(wait("a\xffb", "order:1", time.Second))
 	}
-	if _, samples := parse(t, fetch(t, p, "")); samples["class order < held by another program < a?b waits"][0] != 3 {
+	if _, samples := parse(t, fetch(t, p, "")); samples["class order < a?b waits"][0] != 3 {
 		t.Errorf("want 3 waits, have %v", samples)
 	}
 }

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -20,8 +21,38 @@ type Task struct {
 	*Message
 	Taken *taskredis.Taken
 
-	Resource string    // "" for a task without one
+	Resource string    // whose lock the attempt has; "" for none
+	Began    time.Time // when the handler was called
 	EndsBy   time.Time // when its context ends by itself
+	// WaitOver says that the task has waited for longer than it may, and has no lock. It is for the handler to say what
+	// becomes of it.
+	WaitOver bool
+
+	trace atomic.Pointer[string]
+}
+
+// SetTrace says which traceparent the next holder of the lock learns, by [taskredis.Taken.FreedBy].
+func (t *Task) SetTrace(traceparent string) { t.trace.Store(&traceparent) }
+
+// A Need is what a task needs before its handler may be called.
+type Need struct {
+	Resource string // whose lock it needs, "" for none
+	Priority int    // its head start among those who wait for that, 0 to 9
+	Policy   taskredis.Policy
+}
+
+// A Refusal says why a task is not to wait for its lock, as its policy has it.
+type Refusal struct {
+	Holder    string // what the lock holds
+	Waiting   int    // how many wait for it, if those are too many; else 0
+	Coalesced string // the id of an equal task that waits; "" if there is none
+}
+
+// A Settlement is how an attempt has ended.
+type Settlement struct {
+	Kind taskredis.Kind
+	Err  error // of the handler
+	Lost bool  // the lock was lost, so the handler's result did not count
 }
 
 // A Config configures a [Server]. The fields of asynq.Config have their meaning there.
@@ -35,13 +66,17 @@ type Config struct {
 	Prefix       string        // of locks' keys
 	TTL          time.Duration // of locks
 	RenewEvery   time.Duration
+	Handoff      time.Duration // for how long a lock is reserved for a goroutine
 	SafetyMargin time.Duration
 	FenceTTL     time.Duration // how long a fencing token is kept after the last renewal
 
-	// Resource returns the resource of a task, "" for none. With an error the task is archived. Nil goes by the
-	// field that the client wrote.
-	Resource func(m *taskredis.Message) (string, error)
-	Handler  Handler
+	// Need says what a task needs, which may have waited for that already. With an error the task is archived. Nil goes by the
+	// fields that the client wrote.
+	Need    func(m *taskredis.Message, waited bool) (Need, error)
+	Handler Handler
+	// Refused returns the error of a task that is not to wait for its lock.
+	Refused func(ctx context.Context, t *Task, r Refusal) error
+	Judged  []string // kinds of tasks that have a policy, whatever their client wrote
 
 	BaseContext     func() context.Context
 	IsFailure       func(error) bool
@@ -63,11 +98,11 @@ type Config struct {
 
 	Overrun time.Duration // for which a handler may go on after its context has ended
 	Crashes int           // that use no retry
+	Again   bool          // a crash of a task without retries uses none either
 	Losses  int           // of locks, that use no retry
 
-	// Settled is told of tasks that have ended as their handlers said, with the outcome and the handler's error. It is called by the
-	// loop and must not wait.
-	Settled func(t *Task, k taskredis.Kind, err error)
+	// Settled is told of attempts that have ended, once their locks are free. It is called by the loop and must not wait.
+	Settled func(t *Task, end Settlement)
 	// Parked is told of tasks that found their resource busy. It is called by the loop and must not wait.
 	Parked    func([]taskredis.ParkedTask)
 	Recovered func(taskredis.Name) // is told of tasks that were put back as their servers had died

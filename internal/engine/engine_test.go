@@ -216,7 +216,7 @@ func TestEngineAsksForTheLockThatOnlyItKnows(t *testing.T) {
 		runtime.Gosched()
 		return nil
 	})
-	cfg.Resource = func(m *taskredis.Message) (string, error) { return m.Headers["r"], nil }
+	cfg.Need = func(m *taskredis.Message, _ bool) (Need, error) { return Need{Resource: m.Headers["r"]}, nil }
 	for i := range 100 {
 		f.add("q", "", func(m *taskredis.Message) { m.Headers = map[string]string{"r": fmt.Sprint(i % 3)} })
 	}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -16,7 +17,7 @@ type attempt struct {
 
 	ctx     context.Context //nolint:containedctx // the handler's
 	cancel  context.CancelCauseFunc
-	granted chan int64 // the fence of the lock that the attempt has asked for; closed if it does not get it
+	granted chan *Refusal // the answer to an attempt that has asked for its lock: nil if it has it; closed if it is over
 
 	message *Message
 	step    int64 // the number of the step that took it, or gave it the lock it asked for
@@ -24,7 +25,9 @@ type attempt struct {
 	endsBy  time.Time         // when the handler's context ends by itself; maybe before it starts
 	over    time.Time         // when it is given up if it has not returned
 	trusted time.Time         // until then nobody else can have the lock
+	loss    *LostError        // what the handler said of the loss of its lock, if it did
 	lost    bool              // the lock or the task is somebody else's: its outcome counts for nothing
+	leftOff bool              // its task was put back while its handler goes on, whose fields are not to be read
 	ended   time.Time         // when the handler returned; zero before
 	outcome taskredis.Outcome // once it has ended, or asks for a lock
 	task    *Task             // once its handler was called, and the error of that
@@ -65,6 +68,7 @@ type caller interface {
 type loop struct {
 	cfg    *Config
 	calls  caller
+	began  func(ctx context.Context, n taskredis.Name) (latest bool, err error) // see taskredis.Steps; nil in some tests
 	logger *slog.Logger
 
 	reports  chan report
@@ -84,10 +88,10 @@ type loop struct {
 	beatNext time.Time
 	watched  time.Time // when expire has to look at the attempts
 
-	armed    chan []string // see listener
-	stopping bool          // no more tasks are taken
-	closing  bool          // likewise, as the server shuts down
-	held     bool          // likewise, for now
+	armed    []chan []string // of the listeners, see there: one, and in a Cluster one for each queue
+	stopping bool            // no more tasks are taken
+	closing  bool            // likewise, as the server shuts down
+	held     bool            // likewise, for now
 	drained  chan struct{}
 	over     chan struct{} // closed when run has returned
 }
@@ -105,13 +109,14 @@ func newLoop(cfg *Config, calls caller) *loop {
 		attempts: make(map[string]*attempt),
 		queues:   newQueues(cfg.Queues, cfg.Strict),
 		senders:  make(map[string]*sender),
-		armed:    make(chan []string, 1),
 		drained:  make(chan struct{}),
 		over:     make(chan struct{}),
 	}
 	for queue := range cfg.Queues {
-		place := l.placeOf(queue)
-		l.senders[place] = &sender{loop: l, place: place}
+		if place := l.placeOf(queue); l.senders[place] == nil {
+			l.senders[place] = &sender{loop: l, place: place}
+			l.armed = append(l.armed, make(chan []string, 1))
+		}
 	}
 	return l
 }
@@ -163,7 +168,7 @@ func (l *loop) run(ctx context.Context) {
 			l.queues.found(queues)
 		case queues := <-l.notified:
 			l.queues.found(queues)
-			if len(queues) > 0 && (l.stopping || l.running >= l.cfg.Concurrency) {
+			if len(queues) > 0 && l.free() <= 0 {
 				go func() { _ = l.calls.Notify(ctx, queues...) }() // another server may have a slot
 			}
 		case id := <-l.canceled:
@@ -200,15 +205,18 @@ func (l *loop) send(r report) {
 func (l *loop) report(r report) {
 	a := r.attempt
 	if l.attempts[a.Attempt] != a || !a.ended.IsZero() {
-		return // it was given up, as it went on for too long
+		if r.outcome.Kind == taskredis.Ask {
+			close(a.granted)
+		} else if a.ended.IsZero() { // it was given up, as it went on for too long
+			a.lost = true
+			l.settled(a)
+		}
+		return
 	}
 	a.outcome = r.outcome
 	if r.outcome.Kind != taskredis.Ask {
 		a.ended = time.Now()
 		l.running--
-		if a.Lock != "" {
-			l.queues.found([]string{a.Queue}) // the step that frees the lock can take the next task of its resource
-		}
 	}
 	if a.Lock != "" {
 		l.queues.found([]string{a.Queue}) // the step that frees the lock takes who waits for it
@@ -222,7 +230,7 @@ func (l *loop) senderOf(a *attempt) *sender { return l.senders[l.placeOf(a.Queue
 func (l *loop) sendSteps(ctx context.Context, now time.Time) {
 	single := l.cfg.Cluster
 	for _, s := range l.senders {
-		single = single || s.careful
+		single = single || s.careful > 0
 	}
 	draws, slots := l.queues.draw(l.free(), now, single, func(queue string) bool { return l.senders[l.placeOf(queue)].mayTake() })
 	for _, s := range l.senders {
@@ -246,13 +254,20 @@ func (l *loop) free() int {
 }
 
 // result takes what a step has made of an outcome.
-func (l *loop) result(a *attempt, result taskredis.Result, grant taskredis.Grant, step int64, sent time.Time) {
+func (l *loop) result(a *attempt, result taskredis.Result, reply taskredis.Reply, step int64, sent time.Time) {
 	switch result {
 	case taskredis.Granted:
-		a.Lock, a.Fence, a.step, a.trusted = grant.Lock, grant.Fence, step, l.trust(sent)
+		a.Lock, a.Fence, a.step, a.trusted = reply.Lock, reply.Fence, step, l.trust(sent)
 		a.outcome = taskredis.Outcome{}
 		l.watch(a.trusted)
-		a.granted <- grant.Fence
+		l.beatIfLate(a)
+		if !time.Now().Before(a.trusted) { // the answer took too long
+			l.lose(a)
+		}
+		a.granted <- nil
+	case taskredis.Rejected, taskredis.Coalesced:
+		a.outcome = taskredis.Outcome{}
+		a.granted <- &Refusal{Holder: reply.Holder, Waiting: reply.Waiting, Coalesced: reply.Other}
 	case taskredis.Settled:
 		l.settled(a)
 		l.forget(a)
@@ -263,22 +278,25 @@ func (l *loop) result(a *attempt, result taskredis.Result, grant taskredis.Grant
 			l.give(a)
 			return
 		}
-		if a.lost && a.outcome.Kind == taskredis.Again { // as its outcome says
-			a.outcome.Lock = "" // there is none to free
+		if a.loss != nil || a.lost && a.outcome.Kind == taskredis.Again { // as its outcome says
+			a.outcome.Lock = "" // then the step does not ask whether the attempt has it
 			l.senderOf(a).waits(a)
 			return
 		}
 		a.lost = true
 		l.running++ // until its new outcome is reported
-		a.ended = time.Time{}
+		a.ended, a.over = time.Time{}, time.Now().Add(l.cfg.Overrun)
+		l.watch(a.over)
 		go func() {
-			o := l.lostOutcome(a)
-			o.Lock = "" // there is none to free
+			o := l.lostOutcome(a, a.loss)
+			o.Lock = "" // as above
 			l.send(report{a, o})
 		}()
 	case taskredis.Stale:
 		if l.attempts[a.Attempt] == a {
 			l.logger.Warn("a task is somebody else's by now, and its outcome does not count", "queue", a.Queue, "id", a.ID, "outcome", a.outcome.Kind)
+			a.lost = true
+			l.settled(a)
 		}
 		l.give(a)
 	default:
@@ -287,14 +305,18 @@ func (l *loop) result(a *attempt, result taskredis.Result, grant taskredis.Grant
 	}
 }
 
-// settled tells of an attempt that has ended as its outcome says.
+// settled tells of an attempt that has ended.
 func (l *loop) settled(a *attempt) {
-	if l.cfg.Settled != nil && a.task != nil {
-		tell(a.ctx, l.logger, "Settled", func() { l.cfg.Settled(a.task, a.outcome.Kind, a.err) })
+	if l.cfg.Settled == nil || a.leftOff || a.task == nil {
+		return
 	}
+	loss := (*LostError)(nil)
+	lost := a.lost || errors.Is(context.Cause(a.ctx), store.ErrLost) || errors.As(a.err, &loss)
+	tell(a.ctx, l.logger, "Settled", func() { l.cfg.Settled(a.task, Settlement{a.outcome.Kind, a.err, lost}) })
 }
 
-// give gives an attempt up that Redis knows no more. One that has asked for its lock does not begin.
+// give gives an attempt up. If Redis still has it, its task comes again once its lease is over. One that has asked for its lock
+// does not begin.
 func (l *loop) give(a *attempt) {
 	if a.outcome.Kind == taskredis.Ask && l.attempts[a.Attempt] == a {
 		l.running--
@@ -333,7 +355,7 @@ func (l *loop) take(ctx context.Context, t *taskredis.Taken, step int64, sent, n
 		return
 	}
 	a.message, a.endsBy, a.over = m, m.EndsBy(now), now.Add(l.cfg.Overrun)
-	if a.Fence < 0 { // its deadline is over by Redis' clock, so it has no lock
+	if a.Fence == taskredis.DeadlineOver {
 		a.endsBy = now
 	}
 	if a.endsBy.After(now) {
@@ -345,12 +367,17 @@ func (l *loop) take(ctx context.Context, t *taskredis.Taken, step int64, sent, n
 		l.watch(a.trusted)
 	}
 	l.running++
-	if a.Lock != "" && a.trusted.Before(now.Add(l.cfg.RenewEvery)) {
-		l.beatNext = now // the answer took long: the lock may be about to expire
-	}
+	l.beatIfLate(a)
 	a.ctx, a.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	a.granted = make(chan int64, 1)
+	a.granted = make(chan *Refusal, 1)
 	go l.runAttempt(a) //nolint:contextcheck // the attempt has a context of its own
+}
+
+// beatIfLate has a heartbeat come at once if the answer with an attempt's lock took long, as the lock may be about to expire.
+func (l *loop) beatIfLate(a *attempt) {
+	if now := time.Now(); a.Lock != "" && a.trusted.Before(now.Add(l.cfg.RenewEvery)) {
+		l.beatNext = now
+	}
 }
 
 // hasFound tells the loop that queues may have something to take. It does not wait: whoever looks finds it again.
@@ -391,7 +418,7 @@ func (l *loop) expire(now time.Time) {
 		}
 		if a.Lock != "" && !a.lost {
 			if !now.Before(a.trusted) {
-				l.logger.Warn("a task has lost its lock, as Redis did not answer in time", "queue", a.Queue, "id", a.ID)
+				l.logger.Warn("the lock of a task could not be renewed in time, and counts as lost", "queue", a.Queue, "id", a.ID)
 				l.lose(a)
 			} else {
 				l.watch(a.trusted)
@@ -454,8 +481,13 @@ func (l *loop) nextTime(now time.Time) time.Time {
 // listen has the listener wait for notifications if there are slots for what it would tell of, and nothing is known to
 // be there.
 func (l *loop) listen() {
-	if len(l.armed) == 0 && !l.stopping && l.running < l.cfg.Concurrency && l.queues.idle() && !l.sending() {
-		l.armed <- l.queues.served(time.Now()) // only the loop sends
+	if l.free() <= 0 || !l.queues.idle() || l.sending() {
+		return
+	}
+	for _, armed := range l.armed {
+		if len(armed) == 0 {
+			armed <- l.queues.served(time.Now()) // only the loop sends
+		}
 	}
 }
 
@@ -474,6 +506,7 @@ func (l *loop) giveUp() {
 	for _, a := range l.attempts {
 		if a.ended.IsZero() && a.Lock == "" && a.outcome.Kind != taskredis.Ask {
 			l.logger.Warn("a handler goes on after the end of its server; its task is put back", "queue", a.Queue, "id", a.ID, "kind", a.message.Type)
+			a.leftOff = true
 			l.report(report{a, taskredis.Outcome{Name: a.Name, Kind: taskredis.Requeue}})
 		}
 	}

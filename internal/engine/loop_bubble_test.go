@@ -74,11 +74,11 @@ func TestLoopThatEndsLeavesNobodyAtWork(t *testing.T) {
 			ended = context.Cause(ctx)
 			return ended
 		})
-		cfg.Resource = func(m *taskredis.Message) (string, error) {
+		cfg.Need = func(m *taskredis.Message, _ bool) (Need, error) {
 			if m.ID == "asks" {
-				return "r2", nil // its lock is never answered
+				return Need{Resource: "r2"}, nil // its lock is never answered
 			}
-			return "r1", nil
+			return Need{Resource: "r1"}, nil
 		}
 		l := newLoop(cfg, script{step: func(s *taskredis.Step) (*taskredis.Answer, error) {
 			if s.Number > 1 {
@@ -117,7 +117,7 @@ func TestAttemptThatAsksForLongKeepsItsSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := loopConfig(t, nil)
 		cfg.Overrun = time.Second
-		cfg.Resource = func(*taskredis.Message) (string, error) { return "r", nil }
+		cfg.Need = func(*taskredis.Message, bool) (Need, error) { return Need{Resource: "r"}, nil }
 		l := newLoop(cfg, script{step: func(s *taskredis.Step) (*taskredis.Answer, error) {
 			a := nothing(s)
 			switch {
@@ -125,7 +125,7 @@ func TestAttemptThatAsksForLongKeepsItsSlot(t *testing.T) {
 				a.Taken = []taskredis.Taken{takenTask("asks", "", 0)}
 			case len(s.Outcomes) > 0:
 				time.Sleep(150 * time.Second) // longer than the task's timeout, and than a handler may overrun that
-				a.Results, a.Grants = []taskredis.Result{taskredis.Parked}, make([]taskredis.Grant, 1)
+				a.Results, a.Replies = []taskredis.Result{taskredis.Parked}, make([]taskredis.Reply, 1)
 			}
 			return a, nil
 		}})
@@ -154,7 +154,7 @@ func TestTaskWhoseDeadlineIsOverInRedisDoesNotRun(t *testing.T) {
 			}
 			for _, o := range s.Outcomes {
 				ended = o.Kind
-				a.Results, a.Grants = append(a.Results, taskredis.Settled), append(a.Grants, taskredis.Grant{})
+				a.Results, a.Replies = append(a.Results, taskredis.Settled), append(a.Replies, taskredis.Reply{})
 			}
 			return a, nil
 		}})

@@ -18,11 +18,11 @@ import (
 // a queue puts an element into the list of the queue, which wakes one of the servers that wait.
 type listener struct {
 	redis  redis.Cmdable
-	idle   func(ctx context.Context, queues ...string) error
+	idle   func(ctx context.Context, queues ...string) error // says so; nil where no queue's line is beside that of another
 	queues []string
 	found  chan<- []string
 	armed  chan []string // has an element while the loop wants to be told: the queues that it serves
-	wake   string        // a list of this server alone, by which it ends its own call
+	wake   string        // a list in the same slot, of of this server alone, by which it ends its own call
 	logger *slog.Logger
 }
 
@@ -42,7 +42,7 @@ func (l *listener) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case served := <-l.armed:
-			if time.Since(said) > listenFor/2 {
+			if l.idle != nil && time.Since(said) > listenFor/2 {
 				said = time.Now()
 				_ = l.idle(ctx, served...) // the next call finds out what is wrong
 			}

@@ -24,6 +24,8 @@ var ErrGoexit = errors.New("the handler ended its goroutine (runtime.Goexit)")
 type AgainError struct {
 	Err   error
 	After time.Duration
+	Waits bool // it counts as a wait for its lock
+	First bool // those behind it in its line wait until then
 }
 
 func (e *AgainError) Error() string { return e.Err.Error() }
@@ -39,23 +41,51 @@ func (e *OtherResourceError) Error() string {
 	return "the resource is another one each time it is asked for, now " + e.Resource
 }
 
+// Unwrap has a task archived that gets this error twice.
+func (e *OtherResourceError) Unwrap() error { return asynq.SkipRetry }
+
+// A LostError is the error of a handler that has lost what protected its work: its lock, or a write was refused as there has been
+// another holder. What else the handler said does not count.
+type LostError struct {
+	Err  error
+	Last bool // the task comes behind those who wait
+}
+
+func (e *LostError) Error() string { return e.Err.Error() }
+
+// Unwrap returns what was lost.
+func (e *LostError) Unwrap() error { return e.Err }
+
+// A LateError is the error of a task that had waited for too long, and whose handler could not end it. It is a failure of the
+// task's own, and its wait is over when it comes again.
+type LateError struct{ Err error }
+
+func (e *LateError) Error() string { return e.Err.Error() }
+
+// Unwrap returns why the task could not be ended.
+func (e *LateError) Unwrap() error { return e.Err }
+
 // outcomeOf returns what becomes of an attempt whose handler has returned err. What the handler returned counts, also
 // after the task's time was over or an operator has canceled it; but not if its lock was lost, as then somebody else
 // may have been at work.
 func (l *loop) outcomeOf(ctx context.Context, a *attempt, err error) taskredis.Outcome {
 	cause := context.Cause(a.ctx) //nolint:contextcheck // that of the attempt says why it ended
-	again := (*AgainError)(nil)
+	again, loss := (*AgainError)(nil), (*LostError)(nil)
 	switch {
-	case errors.Is(cause, store.ErrLost):
-		return l.lostOutcome(a) // it frees the lock if that is there, as Redis may only have been silent
+	case errors.As(err, &loss):
+		return l.lostOutcome(a, loss)
+	case errors.Is(cause, store.ErrLost): // it frees the lock if that is there, as Redis may only have been silent
+		return l.lostOutcome(a, &LostError{Err: fmt.Errorf("%s: %w", l.resource(a), store.ErrLost)})
 	case err == nil:
 		return l.succeeded(a)
 	case errors.Is(cause, errShutdown):
 		return taskredis.Outcome{Name: a.Name, Kind: taskredis.Requeue}
 	case errors.As(err, &again):
-		return l.again(a, err, again.After, a.Losses)
+		o := l.again(a, err, again.After, a.Losses)
+		o.Waits, o.First = again.Waits, again.First
+		return o
 	case errors.Is(err, store.ErrStale):
-		return l.lostOutcome(a)
+		return l.lostOutcome(a, &LostError{Err: err})
 	}
 	return l.failed(ctx, a, err)
 }
@@ -95,7 +125,8 @@ func (l *loop) failed(ctx context.Context, a *attempt, err error) taskredis.Outc
 	if failure {
 		m.Retried++
 	}
-	return taskredis.Outcome{Name: a.Name, Kind: taskredis.Retry, Message: m.Encode(), After: delay, Counts: failure}
+	late := (*LateError)(nil)
+	return taskredis.Outcome{Name: a.Name, Kind: taskredis.Retry, Message: m.Encode(), After: delay, Counts: failure, Late: errors.As(err, &late)}
 }
 
 // taskOf returns the attempt as its handler has seen it, or would have.
@@ -116,10 +147,15 @@ func (l *loop) again(a *attempt, err error, after time.Duration, losses int) tas
 // lostOutcome is what becomes of an attempt that has lost its lock: the task comes again, after a second at first and
 // then twice as long each time. After so many losses one is a failure of the task's own, so that a task which can
 // never finish comes to an end.
-func (l *loop) lostOutcome(a *attempt) taskredis.Outcome {
-	err := fmt.Errorf("%s: %w", l.resource(a), store.ErrLost)
-	if a.Losses >= l.cfg.Losses {
-		return l.failed(a.ctx, a, err)
+func (l *loop) lostOutcome(a *attempt, loss *LostError) taskredis.Outcome {
+	if loss == nil {
+		loss = &LostError{Err: fmt.Errorf("%s: %w", l.resource(a), store.ErrLost)}
 	}
-	return l.again(a, err, min(time.Second<<min(a.Losses, 6), time.Minute), a.Losses+1)
+	a.loss = loss
+	if a.Losses >= l.cfg.Losses {
+		return l.failed(a.ctx, a, loss.Err)
+	}
+	o := l.again(a, loss.Err, min(time.Second<<min(a.Losses, 6), time.Minute), a.Losses+1)
+	o.Last = loss.Last
+	return o
 }

@@ -7,10 +7,11 @@ import (
 	"reflect"
 	"runtime/debug"
 	"strings"
+	"time"
 
 	"github.com/hibiken/asynq"
 
-	"github.com/sidingq/siding/internal/lease"
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/taskredis"
 )
 
@@ -30,6 +31,7 @@ func (l *loop) runAttempt(a *attempt) {
 			l.logger.ErrorContext(ctx, "a task could not be run", "queue", a.Queue, "id", a.ID, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 		}
 		if outcome.Kind == "" {
+			a.err = ErrGoexit
 			outcome = l.outcomeOf(ctx, a, ErrGoexit)
 		}
 		if outcome.Kind != parkedKind {
@@ -42,56 +44,88 @@ func (l *loop) runAttempt(a *attempt) {
 	}
 	ctx, stop := context.WithDeadline(ctx, a.endsBy)
 	defer stop()
-	if ctx.Err() != nil { // its deadline passed before it began
-		outcome = l.outcomeOf(ctx, a, ctx.Err())
-		return
-	}
-	resource, err := l.resourceOf(a)
+	need, err := l.needOf(a)
 	if err != nil {
 		outcome = l.outcomeOf(ctx, a, fmt.Errorf("%w: %w", err, asynq.SkipRetry))
 		return
 	}
-	fence := a.Fence
-	if resource != "" && l.lockOf(a, resource) != taskredis.LockOf(a.Lock) {
-		var granted bool
-		if fence, granted = l.ask(a, l.lockOf(a, resource)); !granted {
-			outcome.Kind = parkedKind
-			return
-		}
+	if a.Fence == taskredis.DeadlineOver && a.Parked > 0 {
+		err := fmt.Errorf("its deadline passed while it waited for %s: %w: %w", need.Resource, context.DeadlineExceeded, asynq.SkipRetry)
+		outcome = l.outcomeOf(ctx, a, err)
+		return
+	}
+	if err := ctx.Err(); err != nil { // it was to end before it began
+		outcome = l.outcomeOf(ctx, a, err)
+		return
 	}
 	for range 2 {
-		locked := ctx
-		if resource != "" {
-			locked = lease.WithFence(ctx, resource, fence)
+		var refusal *Refusal
+		if need.Resource != "" && l.lockOf(a, need.Resource) != taskredis.LockOf(a.Lock) {
+			var here bool
+			if refusal, here = l.ask(a, need); !here {
+				outcome.Kind = parkedKind
+				return
+			}
+			if err := ctx.Err(); err != nil { // meanwhile
+				outcome = l.outcomeOf(ctx, a, err)
+				return
+			}
 		}
-		a.task = &Task{Message: a.message, Taken: &a.Taken, Resource: resource, EndsBy: a.endsBy}
-		a.err = l.handle(locked, a.task)
+		a.task = &Task{Message: a.message, Taken: &a.Taken, Resource: need.Resource, Began: time.Now(), EndsBy: a.endsBy, WaitOver: a.Fence == taskredis.WaitOver}
 		other := (*OtherResourceError)(nil)
-		if !errors.As(a.err, &other) {
-			break
+		if err := l.begin(ctx, a); err != nil {
+			a.err = err
+		} else if refusal != nil {
+			a.err = l.refused(ctx, a.task, *refusal)
+		} else if a.err = l.handle(ctx, a.task); errors.As(a.err, &other) {
+			need.Resource, need.Priority = other.Resource, 0 // the head start is in its place already
+			continue
 		}
-		var granted bool
-		resource = other.Resource
-		if fence, granted = l.ask(a, l.lockOf(a, resource)); !granted {
-			outcome.Kind = parkedKind
-			return
-		}
+		break
 	}
 	outcome = l.outcomeOf(ctx, a, a.err)
+	if trace := a.task.trace.Load(); trace != nil {
+		outcome.Trace = *trace
+	}
 }
 
 // parkedKind says that an attempt is over and has nothing to report.
 const parkedKind taskredis.Kind = "parked"
 
-// ask asks for a lock by the next step, and waits for the answer.
-func (l *loop) ask(a *attempt, lock string) (fence int64, granted bool) {
-	l.send(report{a, taskredis.Outcome{Name: a.Name, Kind: taskredis.Ask, Want: lock, Ticket: a.Ticket, Until: a.message.Deadline}})
+// ask asks for a lock by the next step, and waits for the answer: nil if the attempt has the lock now. It returns false if the
+// attempt is over, as the task waits in Redis.
+func (l *loop) ask(a *attempt, need Need) (refusal *Refusal, here bool) {
+	l.send(report{a, taskredis.Outcome{
+		Name: a.Name, Kind: taskredis.Ask, Want: l.lockOf(a, need.Resource), Priority: need.Priority, Policy: need.Policy, Until: a.message.Deadline, Once: a.message.Retry == 0,
+	}})
 	select {
-	case fence, granted = <-a.granted:
-		return fence, granted
+	case refusal, here = <-a.granted:
+		return refusal, here
 	case <-l.over:
-		return 0, false
+		return nil, false
 	}
+}
+
+// begin writes down that the handler of a guarded task without retries begins. Without that the task would run again if its
+// server dies. An error says that it cannot begin now.
+func (l *loop) begin(ctx context.Context, a *attempt) error {
+	if l.began == nil || a.message.Retry > 0 || a.Lock == "" || l.cfg.Again {
+		return nil
+	}
+	latest, err := l.began(ctx, a.Name)
+	switch {
+	case err != nil:
+		return &AgainError{Err: err, After: time.Second}
+	case !latest:
+		return &LostError{Err: store.ErrLost}
+	}
+	return nil
+}
+
+// refused asks what becomes of a task that is not to wait.
+func (l *loop) refused(ctx context.Context, t *Task, r Refusal) error {
+	_, err := try(func() (struct{}, error) { return struct{}{}, l.cfg.Refused(ctx, t, r) })
+	return err
 }
 
 // lockOf returns the key of the lock of a resource.
@@ -99,12 +133,12 @@ func (l *loop) lockOf(a *attempt, resource string) string {
 	return taskredis.LockPrefix(l.placeOf(a.Queue), l.cfg.Prefix) + resource
 }
 
-// resourceOf returns the resource of a task, "" for none.
-func (l *loop) resourceOf(a *attempt) (string, error) {
-	if l.cfg.Resource == nil {
-		return l.resource(a), nil
+// needOf returns what a task needs.
+func (l *loop) needOf(a *attempt) (Need, error) {
+	if l.cfg.Need == nil || a.Fence == taskredis.WaitOver {
+		return Need{Resource: l.resource(a)}, nil
 	}
-	return try(func() (string, error) { return l.cfg.Resource(a.message) })
+	return try(func() (Need, error) { return l.cfg.Need(a.message, a.Parked > 0) })
 }
 
 // resource returns the resource whose lock an attempt has.

@@ -20,7 +20,7 @@ type sender struct {
 	waiting []*attempt // whose outcomes wait for a step
 	flight  *flight    // the step that is under way; nil for none
 	number  int64      // of the last step
-	careful bool       // a step was refused: steps have one outcome or one queue each
+	careful int        // a step was refused: as many steps as it had outcomes and queues have one of these each
 	clock   clock
 
 	recorded   int64 // the last step that Redis has recorded, and when
@@ -76,7 +76,7 @@ func (s *sender) waits(a *attempt) { s.waiting = append(s.waiting, a) }
 
 // mayTake reports whether the next step may take tasks.
 func (s *sender) mayTake() bool {
-	return s.flight == nil && (!s.careful || len(s.waiting) == 0)
+	return s.flight == nil && (s.careful == 0 || len(s.waiting) == 0)
 }
 
 // send sends a step if there is something to say, or one of the draws is of this place; or the last step again, if its
@@ -90,11 +90,11 @@ func (s *sender) send(ctx context.Context, now time.Time, draws []taskredis.Draw
 	}
 	f := &flight{Step: &taskredis.Step{Place: s.place}, silence: firstSilence}
 	s.addOutcomes(f)
-	if !s.careful || len(f.Outcomes) == 0 {
+	if s.careful == 0 || len(f.Outcomes) == 0 {
 		s.addSlots(f, draws, slots)
 	}
 	if len(f.Outcomes) == 0 && len(f.Slots) == 0 {
-		s.careful = false
+		s.careful = 0
 		if !s.mayBeForgotten() || now.Before(s.recordedAt.Add(askAgain)) {
 			return
 		}
@@ -108,7 +108,7 @@ func (s *sender) send(ctx context.Context, now time.Time, draws []taskredis.Draw
 // addOutcomes moves the outcomes that wait into a step, as many as it may have.
 func (s *sender) addOutcomes(f *flight) {
 	most, bytes, n := mostOutcomes, 0, 0
-	if s.careful {
+	if s.careful > 0 {
 		most = 1
 	}
 	for n < len(s.waiting) && n < most && bytes < mostOutcomeBytes {
@@ -123,7 +123,7 @@ func (s *sender) addOutcomes(f *flight) {
 
 // addSlots adds the slots whose queues are of this place. In a Cluster each slot tries one queue.
 func (s *sender) addSlots(f *flight, draws []taskredis.Draw, slots []taskredis.Order) {
-	if s.place == "" && !s.careful {
+	if s.place == "" && s.careful == 0 {
 		f.Draws, f.Slots = draws, slots
 		return
 	}
@@ -164,16 +164,18 @@ func (s *sender) answered(ctx context.Context, a answered) {
 	switch {
 	case a.err == nil:
 		s.flight = nil
+		s.careful = max(0, s.careful-1)
 		s.apply(ctx, f, a.answer, a.sent, now)
 	case !redisreply.Answered(a.err):
-		s.complain(ctx, a.err) // whether Redis has done it is not known
+		s.complain(ctx, "step", a.err) // whether Redis has done it is not known
 	case passes(a.err):
 		// Redis has done nothing by this try, but maybe by an earlier one. So the step stays the same.
-		s.complain(ctx, a.err)
+		s.complain(ctx, "step", a.err)
 		f.again = now.Add(refusedPause)
 	default:
 		s.flight = nil
-		s.refused(f, a.err, now)
+		s.careful = max(0, s.careful-1)
+		s.refused(ctx, f, a.err, now)
 	}
 }
 
@@ -181,19 +183,22 @@ func (s *sender) answered(ctx context.Context, a answered) {
 func passes(err error) bool { return redisreply.Transient(err) || redisreply.Full(err) }
 
 // refused is called with a step that Redis will always refuse.
-func (s *sender) refused(f *flight, err error, now time.Time) {
+func (s *sender) refused(ctx context.Context, f *flight, err error, now time.Time) {
 	l := s.loop
 	one := len(f.Outcomes)+len(f.Draws) == 1
 	switch {
 	case one && len(f.Outcomes) == 1:
-		l.logger.Error("Redis refuses the outcome of a task; it runs again once its lease is over",
+		l.logger.ErrorContext(ctx, "Redis refuses the outcome of a task; it runs again once its lease is over",
 			"queue", f.Outcomes[0].Queue, "id", f.Outcomes[0].ID, "outcome", f.Outcomes[0].Kind, "err", err)
 		l.give(f.attempts[0])
 	case one:
-		l.logger.Error("Redis gives no tasks of a queue", "queue", f.Draws[0].Queue, "err", err)
+		l.logger.ErrorContext(ctx, "Redis gives no tasks of a queue", "queue", f.Draws[0].Queue, "err", err)
 		l.queues.rest(f.Draws[0].Queue, now.Add(refusedPause))
+	case len(f.Outcomes)+len(f.Draws) == 0: // it only asked whether Redis has forgotten something
+		s.complain(ctx, "step", err)
+		s.recordedAt = now
 	default:
-		s.careful = true
+		s.careful = len(f.Outcomes) + len(f.Draws)
 		s.waiting = append(f.attempts, s.waiting...)
 	}
 }
@@ -219,7 +224,7 @@ func (s *sender) apply(ctx context.Context, f *flight, a *taskredis.Answer, sent
 		s.recent = s.recent[1:]
 	}
 	for i, result := range a.Results {
-		l.result(f.attempts[i], result, a.Grants[i], f.Number, sent)
+		l.result(f.attempts[i], result, a.Replies[i], f.Number, sent)
 	}
 	for i, d := range a.Drawn { // none if the step was answered from its record, which knows nothing of the queues
 		l.queues.drawn(f.Draws[i].Queue, d, now)
@@ -231,11 +236,11 @@ func (s *sender) apply(ctx context.Context, f *flight, a *taskredis.Answer, sent
 		l.logger.WarnContext(ctx, "a key in Redis is not what it should be", "what", text)
 	}
 	if l.cfg.Parked != nil && len(a.Parked) > 0 {
-		l.cfg.Parked(a.Parked)
+		tell(ctx, l.logger, "Parked", func() { l.cfg.Parked(a.Parked) })
 	}
 	if l.cfg.Recovered != nil {
 		for _, name := range a.Recovered {
-			l.cfg.Recovered(name)
+			tell(ctx, l.logger, "Recovered", func() { l.cfg.Recovered(name) })
 		}
 	}
 }
@@ -282,9 +287,10 @@ func (s *sender) next(now time.Time) time.Time {
 }
 
 // complain logs that Redis does not answer, or refuses, once in a while.
-func (s *sender) complain(ctx context.Context, err error) {
+// what is the call.
+func (s *sender) complain(ctx context.Context, what string, err error) {
 	if s.loop.logger.Enabled(ctx, slog.LevelWarn) && s.clock.mayComplain() {
-		s.loop.logger.WarnContext(ctx, "Redis does not take the last step; it is sent again", "err", err)
+		s.loop.logger.WarnContext(ctx, "Redis does not answer, or refuses; the call is made again", "call", what, "err", err)
 	}
 }
 

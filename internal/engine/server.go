@@ -24,7 +24,7 @@ type Server struct {
 	stop  context.CancelFunc
 	wg    sync.WaitGroup
 
-	listener *listener
+	listeners []*listener
 }
 
 // ErrStopped says that the server was shut down before.
@@ -48,21 +48,30 @@ func (s *Server) Start(ctx context.Context, rules taskredis.Rules) error {
 	if err := refuseOthers(ctx, s.cfg.Redis, queues); err != nil {
 		return err
 	}
+	for _, queue := range queues {
+		moved, err := taskredis.TakeOver(ctx, s.cfg.Redis, queue)
+		if err != nil {
+			return fmt.Errorf("engine: start: %w", err)
+		}
+		if moved > 0 {
+			s.cfg.Logger.InfoContext(ctx, "tasks that waited for an earlier release were taken over", "queue", queue, "tasks", moved)
+		}
+	}
 	s.calls = &taskredis.Steps{
 		Redis: s.cfg.Redis, Session: uuid.NewString(), Holder: fmt.Sprintf("%s (pid %d)", host, os.Getpid()),
-		Prefix: s.cfg.Prefix, TTL: s.cfg.TTL, FenceTTL: s.cfg.FenceTTL, Crashes: s.cfg.Crashes,
+		Prefix: s.cfg.Prefix, TTL: s.cfg.TTL, FenceTTL: s.cfg.FenceTTL, Handoff: s.cfg.Handoff, Crashes: s.cfg.Crashes, Again: s.cfg.Again, Judged: s.cfg.Judged,
 	}
 	s.calls.SetRules(rules)
 	s.loop = newLoop(&s.cfg, s.calls)
+	s.loop.began = s.calls.Began
 	for _, snd := range s.loop.senders {
 		snd.clock.set(now.UnixMicro(), sent)
 	}
 	ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
-	s.listener = &listener{
-		redis: s.cfg.Redis, queues: queues, found: s.loop.notified, armed: s.loop.armed,
-		idle: s.calls.Idle, wake: "siding:wake:" + s.calls.Session, logger: s.cfg.Logger,
+	s.listeners = s.newListeners(queues)
+	for _, l := range s.listeners {
+		s.wg.Go(func() { l.run(ctx) })
 	}
-	s.wg.Go(func() { s.listener.run(ctx) })
 	s.wg.Go(func() { s.loop.run(ctx) })
 	shown := &entry{
 		redis: s.cfg.Redis, state: s.entryState, logger: s.cfg.Logger,
@@ -82,6 +91,25 @@ func (s *Server) Start(ctx context.Context, rules taskredis.Rules) error {
 	groups := newAggregation(&s.cfg, queues)
 	s.wg.Go(func() { groups.run(ctx) })
 	return nil
+}
+
+// newListeners returns what waits for notifications: one for all queues, and in a Cluster, where each has a slot of its own, one
+// for each.
+func (s *Server) newListeners(queues []string) []*listener {
+	if !s.cfg.Cluster {
+		return []*listener{{
+			redis: s.cfg.Redis, queues: queues, found: s.loop.notified, armed: s.loop.armed[0],
+			idle: s.calls.Idle, wake: taskredis.WakeKey("", s.calls.Session), logger: s.cfg.Logger,
+		}}
+	}
+	all := make([]*listener, len(queues))
+	for i, queue := range queues {
+		all[i] = &listener{
+			redis: s.cfg.Redis, queues: []string{queue}, found: s.loop.notified, armed: s.loop.armed[i],
+			wake: taskredis.WakeKey(queue, s.calls.Session), logger: s.cfg.Logger,
+		}
+	}
+	return all
 }
 
 // refuseOthers returns an error if a server of another protocol is alive on one of the queues: the two would not see each
@@ -108,8 +136,17 @@ func (s *Server) Hold(ctx context.Context, hold bool) error {
 	return s.loop.do(ctx, func() { s.loop.held = hold })
 }
 
-// SetRules has the server keep to other limits from now on.
-func (s *Server) SetRules(r taskredis.Rules) { s.calls.SetRules(r) }
+// SetRules has the server keep to other limits from now on. Those who wait and may start now are looked for. An error says that
+// this did not succeed; they are then found within a minute.
+func (s *Server) SetRules(ctx context.Context, r taskredis.Rules) error {
+	s.calls.SetRules(r)
+	var errs []error
+	for queue := range s.cfg.Queues {
+		errs = append(errs, s.calls.Rescan(ctx, queue))
+	}
+	s.loop.hasFound(slices.Collect(maps.Keys(s.cfg.Queues))...)
+	return errors.Join(errs...)
+}
 
 // Shutdown stops taking tasks, and returns when those that run have ended and Redis knows. After ShutdownTimeout the
 // contexts of the handlers end. A task whose handler goes on all the same goes back to the head of its queue, as in asynq; but one
@@ -117,7 +154,11 @@ func (s *Server) SetRules(r taskredis.Rules) { s.calls.SetRules(r) }
 // server's leases expire.
 func (s *Server) Shutdown(ctx context.Context) error {
 	defer s.wg.Wait()
-	defer s.listener.stop(ctx)
+	defer func() {
+		for _, l := range s.listeners {
+			l.stop(ctx)
+		}
+	}()
 	defer s.stop()
 	if err := s.loop.do(ctx, func() { s.loop.stopping, s.loop.closing = true, true }); err != nil {
 		if errors.Is(err, ErrStopped) {

@@ -51,7 +51,7 @@ func simulate(t *testing.T, seed uint64, edit func(string) string) (v verdict) {
 // TestSimulation runs servers against a Redis in memory, in fake time, while calls get lost, late and repeated, servers die,
 // clocks step, and so on.
 func TestSimulation(t *testing.T) {
-	seeds := 200
+	seeds := 100
 	if n, err := strconv.Atoi(os.Getenv("SIM_SEEDS")); err == nil {
 		seeds = n
 	} else if verify.All() {

@@ -109,7 +109,7 @@ func (n *member) stepped(s *taskredis.Step, try int, a *taskredis.Answer, err er
 		return
 	}
 	for i := range s.Outcomes {
-		w.settled(&s.Outcomes[i], a.Results[i], a.Grants[i])
+		w.settled(&s.Outcomes[i], a.Results[i], a.Replies[i])
 	}
 	for _, name := range a.Recovered {
 		t := w.tasks[name.ID]
@@ -203,7 +203,7 @@ func stepText(s *taskredis.Step, a *taskredis.Answer, err error) string {
 }
 
 // settled takes what a step has made of an outcome.
-func (w *world) settled(o *taskredis.Outcome, result taskredis.Result, grant taskredis.Grant) {
+func (w *world) settled(o *taskredis.Outcome, result taskredis.Result, grant taskredis.Reply) {
 	at, ok := w.attempts[o.Attempt]
 	t := w.tasks[o.ID]
 	key := taskredis.TaskKey(o.Queue, o.ID)
@@ -212,7 +212,7 @@ func (w *world) settled(o *taskredis.Outcome, result taskredis.Result, grant tas
 		if !ok || at.settled {
 			w.failf("%s is given %s after its end", o.Attempt, grant.Lock)
 		}
-		at.lock, at.resource, at.ticket, at.at = grant.Lock, strings.TrimPrefix(o.Want, lockPrefix), o.Ticket, time.Now()
+		at.lock, at.resource, at.at = grant.Lock, strings.TrimPrefix(o.Want, lockPrefix), time.Now()
 		w.attempts[o.Attempt] = at
 		w.nobodyRuns(at.resource, o.Attempt+" is given it", w.most[at.resource]-1)
 		w.fence(at.resource, grant.Fence)
@@ -568,7 +568,7 @@ func (w *world) checkEnd() {
 	for _, key := range w.redis.db.Keys() {
 		switch {
 		case strings.Contains(key, "}:processed"), strings.Contains(key, "}:failed"), strings.HasSuffix(key, "}:fence"):
-		case strings.HasSuffix(key, "}:starts") && w.redis.db.TTL(key) > 0:
+		case (strings.HasSuffix(key, "}:starts") || strings.HasSuffix(key, "}:freed")) && w.redis.db.TTL(key) > 0:
 		case key == "asynq:queues", key == "siding:slots", strings.HasPrefix(key, "siding:step:"):
 		case strings.HasSuffix(key, "}:archived"), strings.HasSuffix(key, "}:completed"), strings.Contains(key, "}:t:"): // checkState knows them
 		case strings.Contains(key, "}:unique:"):

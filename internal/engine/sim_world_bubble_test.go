@@ -463,9 +463,9 @@ func (w *world) startServer(i int) {
 		Logger: slog.New(simLog{n}),
 	}
 	if w.plain > 0 {
-		cfg.Resource = func(m *taskredis.Message) (string, error) {
+		cfg.Need = func(m *taskredis.Message, _ bool) (Need, error) {
 			w.apart(m.ID, n)
-			return string(m.Payload), nil
+			return Need{Resource: string(m.Payload)}, nil
 		}
 	}
 	n.steps = &taskredis.Steps{
@@ -479,7 +479,7 @@ func (w *world) startServer(i int) {
 	}
 	b := &bell{n: n}
 	l := &listener{
-		redis: b, idle: n.idle, queues: w.queues, found: n.loop.notified, armed: n.loop.armed,
+		redis: b, idle: n.idle, queues: w.queues, found: n.loop.notified, armed: n.loop.armed[0],
 		wake: "siding:wake:" + n.name, logger: cfg.Logger,
 	}
 	w.wg.Go(func() { n.loop.run(n.ctx) })
@@ -967,7 +967,7 @@ func (n *member) handle(ctx context.Context, t *Task) (err error) {
 	case 2:
 		runtime.Goexit()
 	case 3, 4:
-		result = &AgainError{errors.New("not now"), between(what, time.Millisecond, 3*time.Second)}
+		result = &AgainError{Err: errors.New("not now"), After: between(what, time.Millisecond, 3*time.Second)}
 	case 5:
 		result = fmt.Errorf("no luck: %w", asynq.SkipRetry)
 	case 6:

@@ -63,12 +63,12 @@ func TestUpkeepFindsTasksOfPlainClientsSoon(t *testing.T) {
 	slices.Sort(took)
 	took = took[:len(took)-1] // the first one waited for the election
 	t.Logf("p50 %v, p99 %v, at most %v", took[tasks/2], took[tasks*99/100-1], took[len(took)-1])
-	limit, of := took[tasks/2], "50"
-	if verify.All() { // the machine is quiet
-		limit, of = took[tasks*99/100-1], "99"
+	have, want, of := took[tasks/2], 500*time.Millisecond, "50" // beside other tests it is for the machine to say
+	if verify.All() {
+		have, want, of = took[tasks*99/100-1], 50*time.Millisecond, "99"
 	}
-	if limit > 50*time.Millisecond {
-		t.Errorf("want p%s within 50 ms, have %v", of, limit)
+	if have > want {
+		t.Errorf("want p%s within %v, have %v", of, want, have)
 	}
 }
 

@@ -49,6 +49,9 @@ type Class struct {
 	Held       map[inspect.LockState]int // for each state but free
 	Waiting    int                       // without the tasks of paused queues
 	OldestWait time.Duration             // 0 if nobody waits
+	// Unserved of the locks are free for waiting tasks which no server has taken for 3 s: the longest for LongestUnserved.
+	Unserved        int
+	LongestUnserved time.Duration
 }
 
 // A Queue sums up the tasks of a queue.
@@ -99,6 +102,10 @@ func (s *State) addLock(name string, l inspect.Lock) {
 	if waiting := l.Waiting - l.Paused; waiting > 0 {
 		c.Waiting += waiting
 		c.OldestWait = max(c.OldestWait, time.Duration(l.OldestWait))
+		if l.Unserved > 0 {
+			c.Unserved++
+			c.LongestUnserved = max(c.LongestUnserved, time.Duration(l.Unserved))
+		}
 	}
 	s.Classes[name] = c
 }

@@ -6,9 +6,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/sidingq/siding/internal/asynqredis"
 	"github.com/sidingq/siding/internal/labels"
-	"github.com/sidingq/siding/internal/store"
 )
 
 func TestClass(t *testing.T) {
@@ -28,51 +26,6 @@ func TestClass(t *testing.T) {
 			t.Errorf("%s: want %s, have %s", resource, want, have)
 		}
 	}
-}
-
-func TestHolder(t *testing.T) {
-	t.Parallel()
-	for label, want := range map[string]string{
-		asynqredis.Holder("order:audit", "7f4a", "web-3 (pid 4121)"):        "order:audit",
-		asynqredis.Holder("v2:audit", "on on", "web-3 (pid 4121)"):          "v2:audit",
-		asynqredis.Holder("v2:audit", "7", "unknown host (pid 4121)"):       "v2:audit",
-		asynqredis.Holder(strings.Repeat("x", 65), "7", "web-3 (pid 4121)"): labels.Other,
-		"web-3 (pid 4121)":                   "a program",
-		"buildhost (pid 4121)":               "a program",
-		"recovery on web-3 (pid 4121)":       "recovery",
-		"another program":                    "another program",
-		store.NextHolder:                     "the next in the wait queue",
-		"nobody yet, as several asked":       "nobody",
-		"migration":                          "migration",
-		"migration of order 536365, by hand": "migration of order",
-		"invoices of 2026-11":                "invoices of",
-		"jane@shop.example":                  "a program",
-		"order:536365 is mine":               "a program",
-		"  two  spaces ":                     "two  spaces",
-		" on  (pid )":                        "a program",
-		"(pid 7)":                            "a program",
-		"":                                   "a program",
-		strings.Repeat("x", 200):             labels.Other,
-	} {
-		if have := labels.Holder(label); have != want {
-			t.Errorf("%s: want %s, have %q", label, want, have)
-		}
-	}
-}
-
-// FuzzHolder wants a short word, and no digit of a holder that is no task.
-func FuzzHolder(f *testing.F) {
-	f.Add("order:audit 7f4a on web-3 (pid 4121)")
-	f.Add("migration of order 536365")
-	f.Fuzz(func(t *testing.T, label string) {
-		have := labels.Holder(label)
-		if have == "" || len(have) > 64 {
-			t.Errorf("%q: have %q", label, have)
-		}
-		if !strings.HasSuffix(label, ")") && strings.ContainsAny(have, "0123456789") {
-			t.Errorf("%q: want no digit, have %q", label, have)
-		}
-	})
 }
 
 // However many words come, few have a value, each of them one.

@@ -31,12 +31,10 @@ type Request struct {
 	TTL      time.Duration // 0 for that of the Client
 	MaxHold  time.Duration // 0 for no limit
 
-	// Waiter is the name under which a caller that finds the lock busy joins the wait queue. It is
-	// "" for a caller that does not join. The caller wakes those waiters whom the store does not,
-	// see BusyError.Next.
+	// Waiter is the name under which a caller that finds the lock busy joins the wait queue, see
+	// [store.GoroutinePrefix]. It is "" for a caller that does not join.
 	Waiter string
-	Came   int64         // when the waiter came, by the store's clock in µs; 0 for now
-	Waited time.Duration // or for how long it has waited
+	Waited time.Duration // for how long it has waited
 
 	// Rule is that of the lock, unless the Client has another one; nil for none.
 	Rule *store.Rule
@@ -99,11 +97,10 @@ func (c *Client) askOnce(ctx context.Context, r Request) (*Lease, *BusyError, er
 	// An answer that comes after the lease's deadline is of no use.
 	call, cancel := context.WithDeadline(ctx, h.start.Add(h.cfg.trusted()))
 	defer cancel()
-	_, listens := store.ListenerOf(r.Waiter)
 	h.rule = r.Rule
 	request := store.Request{
 		Key: h.key, Rule: c.ruleOr(h.key, r.Rule), Token: h.token, TTL: h.cfg.TTL, FenceTTL: h.cfg.FenceTTL(),
-		Waiter: r.Waiter, Waited: r.Waited, Came: r.Came, Handoff: c.handoff(store.RecoveryNonce+id, r.Waiter != "" && !listens),
+		Waiter: r.Waiter, Waited: r.Waited, Handoff: c.Handoff(store.RecoveryNonce + id),
 	}
 	result, err := c.store.Acquire(call, request)
 	if err == nil && result.Holder == store.Limited && request.Rule == nil {
@@ -113,7 +110,6 @@ func (c *Client) askOnce(ctx context.Context, r Request) (*Lease, *BusyError, er
 		result, err = c.store.Acquire(call, request)
 	}
 	if err == nil && !result.Taken {
-		c.sweepLater(h.key, r.Rule, result.Later) //nolint:contextcheck // it sweeps for all who wait
 		return nil, NewBusy(r.Resource, result, request.Rule), nil
 	}
 	if result.Permit != "" {
@@ -133,32 +129,6 @@ func (c *Client) askOnce(ctx context.Context, r Request) (*Lease, *BusyError, er
 		err = store.Failed("acquire "+r.Resource, err)
 	}
 	return l, nil, err
-}
-
-// Take returns the lease of a lock that a script has taken. If the deadline has passed meanwhile,
-// ctx has ended, or the Client is closed, Take releases the lock, and returns an error.
-func (c *Client) Take(ctx context.Context, g store.Grant) (*Lease, error) {
-	h := c.hold(g.Resource, g.Token)
-	if g.Permit != "" {
-		h.key = g.Permit
-	}
-	h.fence, h.handOff, h.from, h.start, h.since = g.Fence, g.HandOff, g.From, g.Start, time.Now()
-	l := h.lease()
-	end := EndOf(ctx)
-	if c.Begin() {
-		defer c.End()
-	} else {
-		end = ErrClosed
-	}
-	if end == nil && !h.trusted() {
-		end = errTooLate
-	}
-	if end != nil {
-		l.GiveBack(ctx)
-		return nil, store.Failed("take over "+g.Resource, end)
-	}
-	l.Start(func() {})
-	return l, nil
 }
 
 // Resume takes over the lease of a token, see [Lease.Token]. Resume renews the lock, which proves
@@ -210,12 +180,7 @@ func (l *Lease) GiveBack(ctx context.Context) {
 	if !h.beginRelease() {
 		return
 	}
-	by := h.releaseBy(false)
-	if h.fence == 0 {
-		// The acquire may have reserved the lock for another waiter, who then is told again.
-		by.Nonce = store.RecoveryNonce + by.Nonce
-	}
-	_, _ = h.releaseOnce(ctx, by)
+	_ = h.releaseOnce(ctx, h.releaseBy())
 }
 
 func (c *Client) label(holder string) string {
@@ -226,6 +191,14 @@ func (c *Client) label(holder string) string {
 		holder = strings.ToValidUTF8(holder[:maxHolder], "")
 	}
 	return holder
+}
+
+// HolderOf returns who holds a lock, for people, by what the lock holds.
+func HolderOf(value string) string {
+	if !strings.HasPrefix(value, tokenPrefix) {
+		return store.ForeignHolder
+	}
+	return holderOf(value)
 }
 
 // holderOf returns the label in a token.

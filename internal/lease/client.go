@@ -18,7 +18,6 @@ type Client struct {
 	store store.Store
 	cfg   Config
 	self  string
-	later laters
 
 	calls sync.WaitGroup  // that Close waits for
 	ctx   context.Context //nolint:containedctx // ends with Close
@@ -42,12 +41,6 @@ func New(s store.Store, cfg Config) (*Client, error) {
 
 // Config returns the configuration with its defaults filled in.
 func (c *Client) Config() Config { return c.cfg }
-
-// HandoffNow says how the store reserves a lock for its first waiter in a call of this name, which is
-// unique and no release.
-func (c *Client) HandoffNow(name string) store.Handoff {
-	return c.handoff(store.RecoveryNonce+name, false)
-}
 
 // Key returns the key of the lock of resource.
 func (c *Client) Key(resource string) string { return c.cfg.Prefix + resource }

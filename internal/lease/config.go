@@ -23,9 +23,8 @@ type Config struct {
 func (c Config) FenceTTL() time.Duration { return c.TTL + c.FenceRetention }
 
 // QueueTTL is how long a wait queue to which nobody comes is remembered. A resource is marked as
-// reserved for as long. With the wait queue go its order and the wake-ups, not the waiters. A
-// goroutine tries again when the lock has run out. A parked task comes by itself within two hours,
-// so a wait queue is kept for longer.
+// reserved for as long. With the wait queue go its order and the wake-ups, not the waiters: each tries
+// again when the lock has run out, which for most locks is within hours.
 func (c Config) QueueTTL() time.Duration {
 	return 3*time.Hour + 2*c.TTL + c.HandoffTimeout + c.FenceRetention
 }

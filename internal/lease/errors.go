@@ -47,9 +47,6 @@ type BusyError struct {
 	// Ticket is the waiter's ticket. The ticket stays the same until the waiter leaves the wait
 	// queue. Ticket is 0 for one who is not queued.
 	Ticket int64
-	// Next is set if this attempt reserved a free lock for the first in the wait queue. The caller
-	// has to wake that waiter.
-	Next *store.Reservation
 }
 
 // String names the resource, the holder and the time left.
@@ -68,7 +65,6 @@ func NewBusy(resource string, r store.Result, rule *store.Rule) *BusyError {
 	busy := &BusyError{
 		Busy:   Busy{Resource: resource, Remaining: max(0, r.Left), Split: r.Split, Position: r.Position, Holders: r.Holders},
 		Ticket: r.Ticket,
-		Next:   r.Next,
 	}
 	switch {
 	case r.Reserved:
@@ -82,11 +78,13 @@ func NewBusy(resource string, r store.Result, rule *store.Rule) *BusyError {
 		busy.Remaining = pausedFor
 	case r.Holder == "" && r.Later > 0:
 		busy.Holder = "nobody, as its rates allow no start yet"
-		busy.Remaining = r.Later
 	case r.Holder == "" && rule != nil:
 		busy.Holder = "nobody any more" // the last permit has expired just now
 	default:
 		busy.Holder, busy.Foreign = store.ForeignHolder, true
+	}
+	if r.Later > 0 { // else others may start before any permit expires
+		busy.Remaining = r.Later
 	}
 	if r.Holders > 1 {
 		busy.Holder, busy.Since = fmt.Sprintf("%s, and %d more", busy.Holder, r.Holders-1), time.Time{}

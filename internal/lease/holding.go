@@ -26,6 +26,7 @@ type holding struct {
 	maxHold  time.Duration // 0 for no end
 	onEnd    func()        // see Start
 	waits    waits         // of the work, for other locks
+	adopted  bool          // others renew it, and end it, see Adopt
 
 	mu        sync.Mutex
 	trace     string             // see Lease.SetTrace
@@ -77,6 +78,9 @@ func (h *holding) valid() bool { return h.lost == nil && !h.released && h.truste
 // trusted reports whether now is within the trust window. The wall clock counts, too, as the
 // monotonic one may stand still while a machine is suspended. h.mu is held, or h is not shared yet.
 func (h *holding) trusted() bool {
+	if h.adopted {
+		return true
+	}
 	now, deadline := time.Now(), h.deadline()
 	return now.Before(deadline) && now.Round(0).Before(deadline.Round(0))
 }

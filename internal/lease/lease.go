@@ -59,10 +59,9 @@ func (l *Lease) Token() string {
 func (l *Lease) Shared() bool { return store.LockOf(l.holding.key) != l.holding.key }
 
 // HandedOff returns how long the lock was reserved for this waiter since its release, by the clock of
-// the store. It returns false if the lock was not handed off, or only kept by [Lease.ReleaseFor].
+// the store. It returns false if the lock was not handed off.
 func (l *Lease) HandedOff() (time.Duration, bool) {
-	kept := strings.HasPrefix(l.holding.from, store.TimerNonce)
-	return max(0, l.holding.handOff), l.holding.handOff >= 0 && !l.Recovered() && !kept
+	return max(0, l.holding.handOff), l.holding.handOff >= 0 && !l.Recovered()
 }
 
 // Recovered reports whether the lock was reserved for this waiter by somebody who found it free.
@@ -186,59 +185,7 @@ func (l *Lease) Drop() {
 }
 
 // Release ends the lease. The last lease of its holder releases the lock. It is handed off to the
-// first in the wait queue that the store itself wakes.
+// first in the wait queue.
 func (l *Lease) Release(ctx context.Context) error {
-	_, err := l.holding.release(ctx, l, l.holding.releaseBy(false))
-	return err
-}
-
-// ReleaseFor releases the lock, and reserves it for a waiter that is not queued and comes by itself
-// within the given time.
-func (l *Lease) ReleaseFor(ctx context.Context, waiter string, within time.Duration) error {
-	by := l.holding.releaseBy(false)
-	by.For, by.Timeout, by.Nonce = waiter, within, store.TimerNonce+by.Nonce
-	_, err := l.holding.release(ctx, l, by)
-	return err
-}
-
-// HandOff releases the lock for the first in the wait queue. If the caller has to wake that one, it
-// returns the reservation. Only the last lease of a holder hands off.
-func (l *Lease) HandOff(ctx context.Context) (*store.Reservation, error) {
-	return l.holding.release(ctx, l, l.holding.releaseBy(true))
-}
-
-// HandOffFound is [Lease.HandOff] of a lock that the caller took only as it was free, while others may
-// have waited. The next holder learns that by [Lease.Recovered].
-func (l *Lease) HandOffFound(ctx context.Context) (*store.Reservation, error) {
-	by := l.holding.releaseBy(true)
-	by.Nonce = store.RecoveryNonce + by.Nonce
-	return l.holding.release(ctx, l, by)
-}
-
-// HandOffBy is [Lease.HandOff] by a script of the caller's, which does more in the same step. send
-// runs that script. It gets the KEYS and the ARGV of release_lock, see redisstore.ReleaseLua, and
-// returns what release_lock returns. send is called once. It is not called if other leases of the
-// holder keep the lock, or the store is not the one on Redis. If send is nil, the store's own
-// script is sent.
-//
-// If id is not "", the next waiter may start in the same step. That waiter then has the lock, and
-// HandOffBy returns its grant. id makes the waiter's token unique, and args are for the script that
-// wakes the waiter. A call that the client sends again names the same waiter. If no answer comes at
-// all, that waiter keeps the lock until its TTL.
-func (l *Lease) HandOffBy(ctx context.Context, id string, args []any, send store.Send) (*store.Reservation, error) {
-	h := l.holding
-	start := time.Now()
-	by := h.releaseBy(true)
-	by.Send = send
-	if id != "" {
-		by.Start = &store.Start{ID: id, TTL: h.cfg.TTL, FenceTTL: h.cfg.FenceTTL(), Args: args}
-	}
-	next, err := h.release(ctx, l, by)
-	if next != nil && next.Grant != nil {
-		if l.Shared() {
-			next.Grant.Permit = h.key
-		}
-		next.Grant.Resource, next.Grant.HandOff, next.Grant.From, next.Grant.Start = h.resource, time.Since(start), by.Nonce, start
-	}
-	return next, err
+	return l.holding.release(ctx, l, l.holding.releaseBy())
 }

@@ -13,13 +13,13 @@ import (
 
 // release ends lease l. With the last lease it releases the lock and hands it off. After that it
 // does so again unless the store has answered.
-func (h *holding) release(ctx context.Context, l *Lease, by store.Release) (*store.Reservation, error) {
+func (h *holding) release(ctx context.Context, l *Lease, by store.Release) error {
 	h.mu.Lock()
 	if l.released {
 		over := h.released
 		h.mu.Unlock()
 		if !over || !h.beginRelease() {
-			return nil, nil //nolint:nilnil // released before: nothing to do, nobody to wake
+			return nil // released before
 		}
 		return h.releaseOnce(ctx, by)
 	}
@@ -40,17 +40,17 @@ func (h *holding) release(ctx context.Context, l *Lease, by store.Release) (*sto
 	}
 	h.mu.Unlock()
 	if !last {
-		return nil, lost
+		return lost
 	}
 	h.endRenewal()
 	defer h.onEnd()
 	// A lost lock is released, too. Its key may still be there, and nobody should have to wait for
 	// its TTL.
-	next, err := h.releaseOnce(ctx, by)
+	err := h.releaseOnce(ctx, by)
 	if lost != nil && err != nil && !errors.Is(err, store.ErrLost) {
-		return next, store.Because(lost, err)
+		return store.Because(lost, err)
 	}
-	return next, cmp.Or(lost, err)
+	return cmp.Or(lost, err)
 }
 
 // beginRelease waits until no release is under way. beginRelease returns false if the store has
@@ -72,11 +72,11 @@ func (h *holding) beginRelease() bool {
 
 // releaseOnce sends one release, also if ctx has ended. If the error may pass, the call is sent
 // again in the background.
-func (h *holding) releaseOnce(ctx context.Context, by store.Release) (*store.Reservation, error) {
+func (h *holding) releaseOnce(ctx context.Context, by store.Release) error {
 	ctx = context.WithoutCancel(ctx)
-	next, err := h.sendRelease(ctx, by)
+	err := h.sendRelease(ctx, by)
 	if err == nil {
-		return next, nil
+		return nil
 	}
 	h.mu.Lock()
 	retry := again(err) && !h.retrying
@@ -86,20 +86,20 @@ func (h *holding) releaseOnce(ctx context.Context, by store.Release) (*store.Res
 		defer h.client.End()
 		h.client.Go(func() { h.releaseLater(ctx, by) })
 	}
-	return next, store.Failed("release "+h.resource, err)
+	return store.Failed("release "+h.resource, err)
 }
 
 // sendRelease sends one release, after beginRelease.
-func (h *holding) sendRelease(ctx context.Context, by store.Release) (*store.Reservation, error) {
+func (h *holding) sendRelease(ctx context.Context, by store.Release) error {
 	ctx, cancel := context.WithTimeout(ctx, CleanupTimeout)
 	defer cancel()
-	next, err := h.client.store.Release(ctx, h.key, h.token, by)
+	err := h.client.store.Release(ctx, h.key, h.token, by)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.freed = err == nil || errors.Is(err, store.ErrLost)
 	close(h.releasing)
 	h.releasing = nil
-	return h.client.unlessLater(next, by.Rule), err //nolint:contextcheck // it sweeps for all who wait
+	return err
 }
 
 // again reports whether a release is sent again after err.
@@ -107,18 +107,16 @@ func again(err error) bool { return err != nil && !errors.Is(err, store.ErrLost)
 
 // releaseLater sends a release again until the store answers, or the Client is closed. It gives up
 // when the lock has run out, and a minute has passed. A store that stood still executes old calls when
-// it goes on. One of them may acquire or renew the lock of this token, so its TTL begins then. The
-// caller has gone, so it can wake no waiter, and no waiter can start.
+// it goes on. One of them may acquire or renew the lock of this token, so its TTL begins then.
 func (h *holding) releaseLater(ctx context.Context, by store.Release) {
 	const (
 		first, longest = 50 * time.Millisecond, 500 * time.Millisecond
-		// Whoever tells a waiter may be cut off just then, as Redis was. So the lock is reserved for
-		// a shorter time than by another release, and the sweeper hands it off.
+		// The first waiter may be cut off just then, as this process was. So the lock is reserved for
+		// a shorter time than by another release.
 		handoff = time.Second
 		// A store that stands still for longer may leave such a lock to its TTL.
 		standstill = time.Minute
 	)
-	by.Stepwise, by.Start, by.Send = false, nil, nil
 	by.Timeout = min(by.Timeout, handoff)
 	h.mu.Lock()
 	end := h.start.Add(max(h.cfg.TTL, standstill))
@@ -127,7 +125,7 @@ func (h *holding) releaseLater(ctx context.Context, by store.Release) {
 		if h.client.Sleep(ctx, wait/2+rand.N(wait), nil) != nil || !time.Now().Before(end) || !h.beginRelease() {
 			return
 		}
-		if _, err := h.sendRelease(ctx, by); !again(err) {
+		if !again(h.sendRelease(ctx, by)) {
 			return
 		}
 	}

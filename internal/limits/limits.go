@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 
 	"github.com/sidingq/siding/internal/store"
@@ -16,7 +15,6 @@ import (
 type Table struct {
 	rules     map[string]*store.Rule // of the program
 	overrides map[string]Override
-	names     string // see Names
 }
 
 // CheckPattern returns an error if a rule cannot have this pattern: a resource such as "account:42",
@@ -37,7 +35,7 @@ func CheckPattern(pattern string) error {
 }
 
 // New returns a table of a program's rules, which are valid.
-func New(rules map[string]*store.Rule) *Table { return (&Table{rules: rules}).named() }
+func New(rules map[string]*store.Rule) *Table { return &Table{rules: rules} }
 
 // With returns the table with these overrides in place of the earlier ones. It returns t itself if they
 // are the same.
@@ -45,7 +43,7 @@ func (t *Table) With(overrides map[string]Override) *Table {
 	if maps.EqualFunc(t.overrides, overrides, Override.equal) {
 		return t
 	}
-	return (&Table{rules: t.rules, overrides: overrides}).named()
+	return &Table{rules: t.rules, overrides: overrides}
 }
 
 // ownPrefix begins the names of resources that Siding takes for itself. No rule concerns them.
@@ -99,25 +97,4 @@ func (t *Table) Texts() (rules, overrides string) {
 		fmt.Fprintf(&over, "\n%s\t%s", pattern, &store.Rule{Limit: o.Limit, Rates: o.Rates})
 	}
 	return own.String(), over.String()
-}
-
-// Names returns the patterns, for a script that finds out whether a resource has a rule: each begins
-// with a line break, and one ends the text. It returns "" if there are none. A rule of the program that
-// says what holds without one is left out.
-func (t *Table) Names() string { return t.names }
-
-func (t *Table) named() *Table {
-	names := make(map[string]struct{}, len(t.rules)+len(t.overrides))
-	for pattern, rule := range t.rules {
-		if rule.Plain() != nil {
-			names[pattern] = struct{}{}
-		}
-	}
-	for pattern := range t.overrides {
-		names[pattern] = struct{}{}
-	}
-	if len(names) > 0 {
-		t.names = "\n" + strings.Join(slices.Sorted(maps.Keys(names)), "\n") + "\n"
-	}
-	return t
 }

@@ -4,17 +4,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/limits"
+	"github.com/sidingq/siding/internal/lockredis"
 	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/testenv/redistest"
 )
@@ -150,45 +149,39 @@ func TestWithKeepsTheTable(t *testing.T) {
 	}
 }
 
-func TestNames(t *testing.T) {
-	t.Parallel()
-	if names := limits.New(nil).Names(); names != "" {
-		t.Errorf("want no names, have %q", names)
-	}
-	names := limits.New(map[string]*store.Rule{"b": of(2), "a:*": of(3), "d": of(1)}).With(map[string]limits.Override{"c": {Pattern: "c"}, "b": {Pattern: "b"}}).Names()
-	if want := "\na:*\nb\nc\n"; names != want {
-		t.Errorf("want %q, have %q", want, names)
-	}
-}
-
-// The dequeue leaves those resources to the guard that have a rule, and no others but those of Siding
-// itself, and those whose rule is what holds without one.
+// The scripts find the same rule for a resource as a table does.
 func TestLuaAgrees(t *testing.T) {
 	t.Parallel()
-	source, err := os.ReadFile(filepath.Join("..", "fastpath", "locking.lua"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	source := fstest.MapFS{"rule.lua": {Data: []byte(`local prefix, ttl, fence_ttl, handoff, limits, overrides = '', 0, 0, 0, ARGV[2], ARGV[3]
+-- include common
+-- include locks
+local rule = rule_of(ARGV[1])
+if not rule then return '' end
+local text = tostring(rule.limit)
+for _, rate in ipairs(rule.rates) do text = text .. ' ' .. rate[1] .. '/' .. rate[2] end
+return text
+`)}}
 	rdb := redistest.Shared(t).Client(t)
-	script := redis.NewScript(string(source) + "\nreturn limited(ARGV[1], ARGV[2]) and 1 or 0")
+	script := lockredis.Script(source, "rule")
 	resources := []string{
 		"x", "a", "b", "c", "plain", ":", "::", ":::x", ":x", "x:", "a:", "a:1", "ab:1", "a:b", "a:b:", "a:b:1", "a:b:12", "a:b:c:d", "b:1", "b:1:2", "b:2:3",
-		"c:1", "1:x", "%d+:x", "*", "a:*", "a:b:*", "A:1", "a;1", "siding:1", strings.Repeat(":", 500),
+		"c:1", "1:x", "%d+:x", "*", "a:*", "a:b:*", "A:1", "a;1", "siding:1", "siding-a:1", strings.Repeat(":", 500),
 	}
-	some := map[string]*store.Rule{"a:*": of(3), "a:b:1": of(5), "c": of(2), "::*": of(7), "%d+:*": of(9)}
+	some := map[string]*store.Rule{"a:*": of(3), "a:b:1": of(5), "c": of(2, often), "::*": of(7), "%d+:*": of(9)}
 	for name, table := range map[string]*limits.Table{
-		"all": limits.New(map[string]*store.Rule{"*": of(2)}), "some": limits.New(some),
+		"none": limits.New(nil), "all": limits.New(map[string]*store.Rule{"*": of(2)}), "some": limits.New(some),
 		"a resource": limits.New(map[string]*store.Rule{"a:b:1": of(2)}),
 		"overrides":  limits.New(nil).With(map[string]limits.Override{"b:*": {Pattern: "b:*", Limit: 3}, "plain": {Pattern: "plain"}}),
-		"both":       limits.New(some).With(map[string]limits.Override{"b:*": {Pattern: "b:*", Limit: 3}, "a:*": {Pattern: "a:*", Limit: 2}}),
+		"both":       limits.New(rules).With(overrides),
 	} {
+		own, over := table.Texts()
 		for _, resource := range resources {
-			have, err := script.Run(t.Context(), rdb, nil, resource, table.Names()).Bool()
+			have, err := script.Run(t.Context(), rdb, nil, resource, own, over).Text()
 			if err != nil {
 				t.Fatal(err)
 			}
-			if want := table.Rule(resource) != nil; have != want {
-				t.Errorf("%s: %q: want %v as for Table.Rule, have %v", name, resource, want, have)
+			if want := table.Rule(resource).String(); have != want {
+				t.Errorf("%s: %q: want %q as for Table.Rule, have %q", name, resource, want, have)
 			}
 		}
 	}

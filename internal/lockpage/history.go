@@ -19,7 +19,7 @@ const (
 func sampleOf(t time.Time) int64 { return t.UnixNano() / int64(sampleTime) }
 
 // A History has what a worker has seen in the last 15 minutes. Its Observe fits
-// [queue.GuardConfig]. The zero value is ready to use. A History is safe for concurrent use. It
+// [queue.ServerConfig]. The zero value is ready to use. A History is safe for concurrent use. It
 // always takes 150 KB.
 type History struct {
 	mu   sync.Mutex

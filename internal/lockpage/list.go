@@ -51,6 +51,7 @@ type listPage struct {
 	Locks                   []inspect.Lock // those shown
 	Found, All, LeftOut     int
 	Held, Reserved, Foreign int
+	Unserved                int
 	Waiting, Gone           int
 	OldestWait              inspect.Duration
 
@@ -94,7 +95,10 @@ func (p *listPage) count(l inspect.Lock) {
 		p.Reserved++
 	case inspect.Foreign:
 		p.Foreign++
-	case inspect.Free: // somebody waits for it, and the sweeper has not handed it off yet
+	case inspect.Free: // somebody waits for it, and no server has taken the task yet
+	}
+	if l.Unserved > 0 && l.Waiting > l.Paused {
+		p.Unserved++
 	}
 	if l.Gone {
 		p.Gone++

@@ -17,7 +17,7 @@ import (
 // longestReason bounds the reason of a revocation, in bytes.
 const longestReason = 500
 
-// A resourcePage is a lock and its wait queue.
+// A resourcePage is a lock, and who waits for it.
 type resourcePage struct {
 	Lock     inspect.Lock
 	Waiters  []inspect.Waiter

@@ -40,17 +40,17 @@ func (f *figures) observe(e queue.Event) {
 }
 
 // watch begins the figures of all kinds of task, and adds those of the fleet.
-func (f *figures) watch(kinds []string, opts *redis.UniversalOptions, guard queue.GuardConfig) error {
+func (f *figures) watch(kinds []string, opts *redis.UniversalOptions, cfg queue.ServerConfig) error {
 	if f.metrics == nil {
 		return nil
 	}
 	f.metrics.Kinds(kinds)
 	f.redis = queue.Redis(opts)
-	inspector, err := inspect.New(f.redis, inspect.Config{Prefix: guard.Lock.Prefix, Resources: guard.Resources, Policies: guard.Policies, Crashes: guard.Recovery.Crashes})
+	inspector, err := inspect.New(f.redis, inspect.Config{Prefix: cfg.Lock.Prefix, Resources: cfg.Resources, Crashes: cfg.Recovery.Crashes})
 	if err != nil {
 		return err
 	}
-	f.metrics.Watch(inspector, guard.Logger)
+	f.metrics.Watch(inspector, cfg.Logger)
 	return nil
 }
 

@@ -78,7 +78,7 @@ func (m *Member) Run(ctx context.Context, register func(*queue.Server), beside f
 		return err
 	}
 	s := m.Stats()
-	m.Server.Guard.Logger.InfoContext(ctx, "worker ended", "tasks", s.Tasks, "succeeded", s.Succeeded, "contended", s.Contended, "parked", s.Parked,
+	m.Server.Logger.InfoContext(ctx, "worker ended", "tasks", s.Tasks, "succeeded", s.Succeeded, "contended", s.Contended, "parked", s.Parked,
 		"lost", s.Lost, "handoff_p50", s.HandOffP50, "handoff_p99", s.HandOffP99)
 	return nil
 }
@@ -104,7 +104,7 @@ func (m *Member) open(ctx context.Context, register func(*queue.Server)) (err er
 
 // work serves HTTP and takes tasks until ctx ends, or the web server or beside by itself.
 func (m *Member) work(ctx context.Context, beside func(context.Context, string) error) error {
-	log, redis := m.Server.Guard.Logger, m.Config.Redis.Addrs
+	log, redis := m.Server.Logger, m.Config.Redis.Addrs
 	if m.embedded {
 		log.InfoContext(ctx, "embedded redis", "address", redis[0])
 	}
@@ -159,7 +159,7 @@ func (m *Member) checkRedis(ctx context.Context) {
 	defer func() { _ = client.Close() }() // nothing is in flight by then
 	found, err := queue.CheckRedis(ctx, client)
 	for _, f := range found {
-		log := m.Server.Guard.Logger.With("trait", f.Trait)
+		log := m.Server.Logger.With("trait", f.Trait)
 		if f.Server != "" {
 			log = log.With("server", f.Server)
 		}
@@ -170,7 +170,7 @@ func (m *Member) checkRedis(ctx context.Context) {
 		log.WarnContext(ctx, "redis is not safe for tasks and locks", "have", f.Have, "advice", f.Advice)
 	}
 	if err != nil {
-		m.Server.Guard.Logger.InfoContext(ctx, "redis could not be checked", "error", err)
+		m.Server.Logger.InfoContext(ctx, "redis could not be checked", "error", err)
 	}
 }
 
@@ -190,7 +190,7 @@ func (m *Member) wait(ctx context.Context) (cause, broken error) {
 			return err, err
 		case <-ticker.C:
 			if s := m.Stats(); s.Tasks != last.Tasks {
-				m.Server.Guard.Logger.InfoContext(ctx, "tasks ran", "tasks", s.Tasks-last.Tasks, "succeeded", s.Succeeded-last.Succeeded, "in", reportEvery)
+				m.Server.Logger.InfoContext(ctx, "tasks ran", "tasks", s.Tasks-last.Tasks, "succeeded", s.Succeeded-last.Succeeded, "in", reportEvery)
 				last = s
 			}
 		}

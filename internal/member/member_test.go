@@ -84,9 +84,9 @@ func TestServe(t *testing.T) {
 		"refused":        {func(_ context.Context, m *Member) error { return m.Refuse("ledger.dsn", "want a book") }, nil, exitUsage, "own: ledger.dsn: want a book"},
 		"refused a flag": {func(_ context.Context, m *Member) error { return m.Refuse("ledger.dsn", "want a book") }, []string{"--ledger=x"}, exitUsage, "own: --ledger: want a book"},
 		"server": {func(ctx context.Context, m *Member) error {
-			m.Server.Asynq.TaskCheckInterval = time.Microsecond
+			m.Server.Asynq.DelayedTaskCheckInterval = time.Microsecond
 			return m.Run(ctx, register, nil)
-		}, nil, exitFault, "own: queue: task check interval: want 1ms or more, have 1µs"},
+		}, nil, exitFault, "own: queue: delayed task check interval: want 10ms or more, have 1µs"},
 		"beside ends": {func(ctx context.Context, m *Member) error {
 			return m.Run(ctx, register, func(context.Context, string) error { return nil })
 		}, nil, exitOK, `msg="worker ended"`},
@@ -132,15 +132,15 @@ func TestCommand(t *testing.T) {
 func TestSettingsFromAllPlaces(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "mine.yaml")
-	if err := os.WriteFile(path, []byte("concurrency: 5\npoll_interval: 5ms\nlock:\n  ttl: 5s\n"), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte("concurrency: 5\ntimer_interval: 50ms\nlock:\n  ttl: 5s\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	var log proc.Output
-	p := Program{Name: "own", Environ: []string{"SIDING_CONFIG=" + path, "SIDING_POLL_INTERVAL=6ms", "SIDING_LOCK_TTL=6s"}}
+	p := Program{Name: "own", Environ: []string{"SIDING_CONFIG=" + path, "SIDING_TIMER_INTERVAL=60ms", "SIDING_LOCK_TTL=6s"}}
 	p.Serve = func(_ context.Context, m *Member) error {
 		have := m.Config
-		if have.Queue.Asynq.Concurrency != 5 || have.Queue.Asynq.TaskCheckInterval != 6*time.Millisecond || have.Queue.Guard.Lock.TTL != 7*time.Second || !have.HTTP.ReadOnly || len(have.Queue.Asynq.Queues) != 3 || have.Queue.Asynq.Queues["c"] != 3 {
-			t.Errorf("want 5, 6ms, 7s, read-only and three queues, have %+v", have)
+		if have.Queue.Asynq.Concurrency != 5 || have.Queue.Asynq.DelayedTaskCheckInterval != 60*time.Millisecond || have.Queue.Lock.TTL != 7*time.Second || !have.HTTP.ReadOnly || len(have.Queue.Asynq.Queues) != 3 || have.Queue.Asynq.Queues["c"] != 3 {
+			t.Errorf("want 5, 60ms, 7s, read-only and three queues, have %+v", have)
 		}
 		return nil
 	}

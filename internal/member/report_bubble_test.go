@@ -18,7 +18,7 @@ func TestReportsOfTasks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var log proc.Output
-		m := &Member{Server: queue.ServerConfig{Guard: queue.GuardConfig{Logger: slog.New(slog.NewTextHandler(&log, nil))}}, web: &web{broken: make(chan error, 1)}}
+		m := &Member{Server: queue.ServerConfig{Logger: slog.New(slog.NewTextHandler(&log, nil))}, web: &web{broken: make(chan error, 1)}}
 		ended := make(chan error)
 		ctx, cancel := context.WithCancelCause(t.Context())
 		go func() {

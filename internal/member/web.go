@@ -28,7 +28,7 @@ type web struct {
 
 // newWeb returns the web of a member. It is not started.
 func newWeb(m *Member) (*web, error) {
-	cfg, guard := m.Config.HTTP, m.Server.Guard
+	cfg, server := m.Config.HTTP, m.Server
 	password, err := cfg.LoginPassword()
 	if err != nil {
 		return nil, err
@@ -40,14 +40,14 @@ func newWeb(m *Member) (*web, error) {
 		// The host in a request may be that of a proxy. The password protects the dashboard then.
 		AnyHost: password != "" || !dashboard.Loopback(cfg.Address),
 		Ready:   m.ready,
-		Inspect: inspect.Config{Prefix: guard.Lock.Prefix, Resources: guard.Resources, Policies: guard.Policies, Crashes: guard.Recovery.Crashes},
+		Inspect: inspect.Config{Prefix: server.Lock.Prefix, Resources: server.Resources, Crashes: server.Recovery.Crashes},
 		History: &m.history,
-		Logger:  guard.Logger,
+		Logger:  server.Logger,
 	}
 	if cfg.Dashboard {
 		pages.Redis = m.Redis
 	}
-	if err := m.figures.watch(m.server.Kinds(), m.Redis, m.Server.Guard); err != nil {
+	if err := m.figures.watch(m.server.Kinds(), m.Redis, m.Server); err != nil {
 		return nil, err
 	}
 	m.figures.serve(&pages)

@@ -41,9 +41,11 @@ var (
 
 	waitingTasks = ofFleet("siding_tasks_waiting", "Tasks and goroutines that wait for locks, without tasks of paused queues.", "class")
 	oldestWait   = ofFleet("siding_oldest_wait_seconds", "The longest time for which one of the waiting tasks and goroutines has waited.", "class")
-	heldLocks    = ofFleet("siding_locks_held", "Locks of running tasks, and locks for which tasks wait: held, revoked, reserved for a waiter, or held by a foreign holder.", "class", "state")
+	heldLocks    = ofFleet("siding_locks_held", "Locks of running tasks, and locks for which tasks wait: held, revoked, reserved for a goroutine, or held by a foreign holder.", "class", "state")
+	unserved     = ofFleet("siding_resources_unserved", "Resources that are free for waiting tasks which no server has taken for 3 s, without those of paused queues alone.", "class")
+	longest      = ofFleet("siding_longest_unserved_seconds", "The longest time for which one of the unserved resources has been free.", "class")
 	unreadLocks  = ofFleet("siding_locks_unread", "Contended locks that the gauges by class leave out, as there are too many. A worker reads at most 2,000.")
-	queueTasks   = ofFleet("siding_queue_tasks", "Tasks of an asynq queue. Waiting tasks were parked, retrying tasks have failed; asynq counts both as retry. If there are more than 500 of these, both are estimates.", "queue", "state")
+	queueTasks   = ofFleet("siding_queue_tasks", "Tasks of an asynq queue. Waiting tasks wait for locks, retrying tasks come again at their time; asynq counts both as retry. If there are more than 500 contended locks, both are estimates.", "queue", "state")
 	queuePaused  = ofFleet("siding_queue_paused", "1 if an asynq queue is paused, else 0.", "queue")
 	servers      = ofFleet("siding_servers", "Servers, those without a guard included.")
 	unguarded    = ofFleet("siding_servers_unguarded", "Servers that run tasks of guarded queues without their locks.")
@@ -51,7 +53,7 @@ var (
 
 // Describe implements [prometheus.Collector].
 func (f *fleet) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{redisUp, waitingTasks, oldestWait, heldLocks, unreadLocks, queueTasks, queuePaused, servers, unguarded} {
+	for _, d := range []*prometheus.Desc{redisUp, waitingTasks, oldestWait, heldLocks, unserved, longest, unreadLocks, queueTasks, queuePaused, servers, unguarded} {
 		to <- d
 	}
 }
@@ -101,6 +103,8 @@ func metricsOf(s gauges.State) []prometheus.Metric {
 		}
 		add(waitingTasks, float64(c.Waiting), class)
 		add(oldestWait, c.OldestWait.Seconds(), class)
+		add(unserved, float64(c.Unserved), class)
+		add(longest, c.LongestUnserved.Seconds(), class)
 	}
 	add(unreadLocks, float64(s.Unread))
 	for queue, q := range s.Queues {

@@ -35,7 +35,7 @@ type Metrics struct {
 // A class has the figures of a class of resources.
 type class struct {
 	acquired, refused, parked      prometheus.Counter
-	byHandOff, byTimer, byRecovery prometheus.Counter
+	byHandOff, byRecovery, byLimit prometheus.Counter
 	waited                         prometheus.Observer
 }
 
@@ -65,14 +65,14 @@ func New() *Metrics {
 
 	acquired := counter("siding_locks_acquired_total", "Locks that tasks have acquired.", "class")
 	refused := counter("siding_tasks_refused_total", "How often tasks found their locks busy. A task may find its lock busy more than once.", "class")
-	parked := counter("siding_tasks_parked_total", "Tasks that began to wait for their locks, and were never parked before. Divided by the locks acquired, that is the share of tasks that had to wait.", "class")
-	woken := counter("siding_tasks_woken_total", "Tasks that acquired their locks after a wait, by what ended the wait: handoff, timer or recovery. Many by timer mean that wake-ups are lost.", "class", "via")
+	parked := counter("siding_tasks_parked_total", "Tasks that began to wait for their locks, and had not waited before. Divided by the locks acquired, that is the share of tasks that had to wait.", "class")
+	woken := counter("siding_tasks_woken_total", "Tasks that acquired their locks after a wait, by what ended the wait: handoff; limit, if a limit let them start; or recovery, if nobody had released the lock. Many by recovery mean that holders die, or are programs that tell nobody when they leave.", "class", "via")
 	waited := histogram("siding_task_wait_seconds", "Time from the first refusal of a task until it had its lock, of tasks that had to wait.", waitBuckets, "class")
 	m.classes = labels.NewSet(func(name string) *class {
 		return &class{
 			acquired: acquired.WithLabelValues(name), refused: refused.WithLabelValues(name), parked: parked.WithLabelValues(name),
 			byHandOff:  woken.WithLabelValues(name, string(queue.ViaHandOff)),
-			byTimer:    woken.WithLabelValues(name, string(queue.ViaTimer)),
+			byLimit:    woken.WithLabelValues(name, string(queue.ViaLimit)),
 			byRecovery: woken.WithLabelValues(name, string(queue.ViaRecovery)),
 			waited:     waited.WithLabelValues(name),
 		}
@@ -81,7 +81,7 @@ func New() *Metrics {
 	running := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "siding_tasks_running", Help: "Tasks whose handlers run in this worker."}, []string{"kind"})
 	m.registry.MustRegister(running)
 	lost := counter("siding_locks_lost_total", "Locks that were lost while their tasks ran.", "kind")
-	recovered := counter("siding_tasks_recovered_total", "Tasks that this worker has requeued, as their own workers died or were cut off.", "kind")
+	recovered := counter("siding_tasks_recovered_total", "Tasks that this worker has put back into their places, as their own workers died or were cut off.", "kind")
 	ended := counter("siding_tasks_ended_by_policy_total", "Tasks that ended without their handlers, as their policy says, by what it did: rejected, coalesced, replaced, or waited_too_long.", "kind", "outcome")
 	durations := histogram("siding_task_duration_seconds", "Time for which a task held its lock; for a task without a resource, the time for which its handler ran. parked: the handler found a second lock busy, or something missing that all tasks need. lost: the lock was lost, or a write was refused as stale.", durationBuckets, "kind", "outcome")
 	m.kinds = labels.NewSet(func(name string) *kind {
@@ -138,8 +138,8 @@ func (m *Metrics) acquired(e queue.Event) {
 	switch e.Via {
 	case queue.ViaHandOff:
 		c.byHandOff.Inc()
-	case queue.ViaTimer:
-		c.byTimer.Inc()
+	case queue.ViaLimit:
+		c.byLimit.Inc()
 	case queue.ViaRecovery:
 		c.byRecovery.Inc()
 	default:

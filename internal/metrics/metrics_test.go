@@ -78,7 +78,7 @@ func TestEvents(t *testing.T) {
 		}),
 		event(queue.EventReleased, func(e *queue.Event) { e.Err = errors.New("own failure") }),
 		// The other ways.
-		event(queue.EventAcquired, func(e *queue.Event) { e.Waited, e.Via = time.Hour, queue.ViaTimer }),
+		event(queue.EventAcquired, func(e *queue.Event) { e.Waited, e.Via = time.Hour, queue.ViaRecovery }),
 		event(queue.EventLost, func(e *queue.Event) { e.Err = errors.New("own failure") }),
 		event(queue.EventAcquired, func(e *queue.Event) { e.Waited, e.Via = time.Second, queue.ViaRecovery }),
 		event(queue.EventReleased, func(e *queue.Event) { e.Err = fmt.Errorf("the second lock: %w", lock.ErrBusy) }),
@@ -102,8 +102,7 @@ func TestEvents(t *testing.T) {
 		`siding_tasks_refused_total{class="order"}`:                                        2,
 		`siding_tasks_parked_total{class="order"}`:                                         1,
 		`siding_tasks_woken_total{class="order",via="handoff"}`:                            1,
-		`siding_tasks_woken_total{class="order",via="timer"}`:                              1,
-		`siding_tasks_woken_total{class="order",via="recovery"}`:                           1,
+		`siding_tasks_woken_total{class="order",via="recovery"}`:                           2,
 		`siding_task_wait_seconds_count{class="order"}`:                                    3,
 		`siding_task_wait_seconds_sum{class="order"}`:                                      3603,
 		`siding_task_wait_seconds_bucket{class="order",le="1"}`:                            1,

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -138,6 +137,4 @@ const Limited = "siding-limited"
 type Limiter interface {
 	// RuleOf returns the rule of a resource that all who use the Store keep to; nil for none.
 	RuleOf(resource string) *Rule
-	// Holders returns the names of those who hold permits of the lock of key.
-	Holders(ctx context.Context, key string) ([]string, error)
 }

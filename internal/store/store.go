@@ -25,20 +25,16 @@ type Store interface {
 	// Renew gives the lock of key, if it is token's, another ttl from now. Otherwise it changes
 	// nothing and returns [ErrLost]. fenceTTL is Request.FenceTTL.
 	Renew(ctx context.Context, key, token string, ttl, fenceTTL time.Duration) error
-	// Release takes the lock of key from token and hands it off. The lock is then reserved for the
-	// first in the wait queue who can come. That one is woken or, if that is left to the client,
-	// returned. The lock of another is left alone: [ErrLost]. A Release that is applied again
-	// returns the same reservation, if that still stands, and reserves the lock for nobody else.
-	// That is no loss if nobody was granted the lock since. r.Fence is then still the last fencing
-	// token, or the Store knows by other means. A lease that an operator has revoked is lost, and its
-	// lock is handed off all the same: both results may be set.
-	Release(ctx context.Context, key, token string, r Release) (*Reservation, error)
-	// Leave takes a waiter out of the wait queue. If the lock is reserved for it, the lock is handed
-	// off as by Release.
-	Leave(ctx context.Context, key, waiter string, l Leave) (*Reservation, error)
-	// Confirm takes the waiter of a reservation out of the wait queue, if the reservation still
-	// stands.
-	Confirm(ctx context.Context, r Reservation) error
+	// Release takes the lock of key from token and hands it off: the lock is then reserved for the
+	// first in the wait queue who can come, and that one is woken. The lock of another is left
+	// alone: [ErrLost]. A Release that is applied again reserves the lock for nobody else. That is
+	// no loss if nobody was granted the lock since: r.Fence is then still the last fencing token, or
+	// the Store knows by other means. A lease that an operator has revoked is lost, and its lock is
+	// handed off all the same.
+	Release(ctx context.Context, key, token string, r Release) error
+	// Leave takes a waiter out of the wait queue of the lock of key. If the lock is reserved for it,
+	// the lock is handed off as by Release. A waiter that is not there is no error.
+	Leave(ctx context.Context, key, waiter string, l Leave) error
 }
 
 // A Listener is a Store that wakes waiters when the lock is reserved for them.
@@ -53,47 +49,6 @@ type Listener interface {
 type JoinOrdered interface {
 	Listener
 	JoinOrdered()
-}
-
-// A Sweeper is a Store that hands off locks whose holders have gone without a release.
-type Sweeper interface {
-	// Sweep looks at locks. One that may be held, and for which somebody waits, is handed off as by
-	// Release. resumed says that no group of waiters is known to be paused. Waiters of paused groups
-	// then come back, each to its old position. The results are in the order of locks.
-	Sweep(ctx context.Context, locks []Ruled, resumed bool, h Handoff) ([]Swept, error)
-	// Missing reports for each waiter whether it is in no wait queue. rejoin queues those again,
-	// and has the Store remember their wait queues for queueTTL.
-	Missing(ctx context.Context, waiters []Queued, rejoin bool, queueTTL time.Duration) ([]bool, error)
-}
-
-// A Queued is a waiter in the wait queue of the lock of Key.
-type Queued struct {
-	Key    string
-	Waiter string
-	Ticket int64
-}
-
-// A Ruled is a lock with its rule, nil for none.
-type Ruled struct {
-	Key  string
-	Rule *Rule
-}
-
-// A Swept is what a [Sweeper] has found of one lock.
-type Swept struct {
-	Waiting bool           // somebody does
-	Left    time.Duration  // how long the lock stays as it is unless it is renewed; below 0 if that is not known
-	Next    []*Reservation // whom the client has to wake
-	// Later is in how long the lock's rates allow another start; 0 if they do not keep one away.
-	Later time.Duration
-}
-
-// A TaskListener is a Store whose releases, if they cannot wake a parked task, tell of it.
-type TaskListener interface {
-	// ListenForTasks tells of reservations for waiters named "siding-task:<group>:<rest>" of
-	// groups, until ctx ends. ListenForTasks calls heard when it listens, and again whenever it may
-	// have missed some. A message is what lease.Client.ListenForTasks reads.
-	ListenForTasks(ctx context.Context, groups []string, heard func(), wake func(message string)) error
 }
 
 // A Noter is a Store that keeps notes on what the holders of locks wait for. They are for operators:
@@ -123,20 +78,17 @@ type Request struct {
 	FenceTTL time.Duration // how long the fencing token is remembered
 
 	// Waiter joins the wait queue of a busy lock; "" does not. The name is unique in the wait
-	// queue, and the same in each request of the waiter.
+	// queue, and the same in each request of the waiter. It begins with [GoroutinePrefix].
 	Waiter  string
 	Waited  time.Duration // for how long already, which decides its position
-	Came    int64         // or when it came, by the store's clock in µs; 0 goes by Waited
 	Handoff Handoff
 }
 
 // A Handoff says how a free lock is reserved for a waiter.
 type Handoff struct {
-	Nonce    string        // unique per call, in letters, digits and '-'; see RecoveryNonce
-	Stepwise bool          // the client wakes those waiters who do not listen
+	Nonce    string        // unique per call, in letters, digits and '-'; see RecoveryNonce and WithTrace
 	Timeout  time.Duration // how long a lock is reserved for somebody
 	QueueTTL time.Duration // how long a wait queue is remembered that nobody comes to
-	Overdue  time.Duration // how old a reservation is that a sweep names again, if its waiter is still queued; 0 for none
 }
 
 // traceMark comes between the nonce of a release and the traceparent of the run that made the release.
@@ -162,42 +114,19 @@ func TraceOf(nonce string) string {
 // that lock, as its holder has gone.
 const RecoveryNonce = "recovery-"
 
-// TimerNonce begins the nonce of a call that reserves a lock for a waiter which comes by itself. No
-// release ends the wait of that waiter.
-const TimerNonce = "timer-"
-
 // A Release says how a lock is released.
 type Release struct {
 	Handoff
 
-	Fence int64  // the fencing token of the lease; 0 if that is not known
-	Rule  *Rule  // of the lock; nil for none
-	For   string // the lock is reserved for this waiter, if the Store has named ones; "" for the first
-	Start *Start // with what the next waiter may start; nil if it may not
-	Send  Send   // runs the release of the Store on Redis; nil for the Store itself
+	Fence int64 // the fencing token of the lease; 0 if that is not known
+	Rule  *Rule // of the lock; nil for none
 }
 
-// A Leave says why a waiter leaves the wait queue.
+// A Leave says how a waiter leaves the wait queue.
 type Leave struct {
 	Handoff
 
-	Rule        *Rule  // of the lock; nil for none
-	Reservation string // its value, without which nothing is done; "" for any
-	Ticket      int64  // by which the waiter was to be woken; if it has another one, it stays. 0 for any
-	Paused      bool   // for a [Sweeper]: the waiter's group is paused, and keeps its tickets
-}
-
-// A Send runs a script that calls release_lock, see redisstore.ReleaseLua and
-// lease.Lease.HandOffBy. send returns what release_lock returns.
-type Send func(ctx context.Context, keys []string, argv []any) (reply any, err error)
-
-// A Start lets the next waiter start at once, in the step in which the lock is released; see
-// lease.Lease.HandOffBy.
-type Start struct {
-	ID       string        // what makes its token unique, in letters, digits and '-'
-	TTL      time.Duration // of the lock
-	FenceTTL time.Duration // how long the fencing token is remembered
-	Args     []any         // for what wakes it, see redisstore.Waking
+	Rule *Rule // of the lock; nil for none
 }
 
 // A Result is what came of a [Request].
@@ -218,7 +147,8 @@ type Result struct {
 
 	// Holder is the token of the holder, or what another program has put there.
 	Holder string
-	// Reserved is set while the lock is reserved for a waiter, and nobody holds it.
+	// Reserved is set while the lock is reserved for a waiter, or offered to tasks that came before.
+	// Nobody holds it then.
 	Reserved bool
 	// Split is set if nobody was seen to hold the lock. Several asked at once, and none got enough
 	// of the votes. Each must ask again after a random pause. Holder is who may hold it all the
@@ -231,41 +161,18 @@ type Result struct {
 	// Position and Ticket are those of the waiter, zero if it is not queued.
 	Position int
 	Ticket   int64
-	// Next is whom the client has to wake; nil for nobody.
-	Next *Reservation
 	// Holders is how many permits of a lock with a [Rule] are held or reserved. Later is in how long
 	// its rates allow another start; 0 if they do not keep one away.
 	Holders int
 	Later   time.Duration
 }
 
-// A Reservation is a lock that is reserved for a waiter until the hand-off timeout has passed. A client
-// that has to wake the waiter then says what came of it: lease.Client.Confirm or lease.Client.Drop. If
-// it says nothing, the reservation expires.
-type Reservation struct {
-	Key    string // of the lock
-	Waiter string // the name under which it joined the wait queue
-	Ticket int64
-	Value  string // what the Store keeps in the lock's place
-
-	// If Later is set, nobody is woken. The rates of the lock allow the next start after that time,
-	// and the client sweeps the lock then.
-	Later time.Duration
-
-	// If the waiter has started, see [Start], it has the lock, and the rest is set instead.
-	Grant *Grant // a Store sets the token and the fence
-	Reply []any  // what the script has said of it
-}
-
-// A message on a channel wakes a waiter with a name of such a prefix. A goroutine hears the message
-// itself. A process that hears the message wakes a parked task.
-const (
-	GoroutinePrefix = "siding-goroutine:"
-	TaskPrefix      = "siding-task:"
-)
+// GoroutinePrefix begins the name of a waiter: "siding-goroutine:<listener>:<rest>". A [Listener] hears
+// the name.
+const GoroutinePrefix = "siding-goroutine:"
 
 // ListenerOf returns the id of the [Listener] that wakes waiter. It returns false for a waiter that
-// the client has to wake.
+// nobody wakes.
 func ListenerOf(waiter string) (id string, listens bool) {
 	rest, listens := strings.CutPrefix(waiter, GoroutinePrefix)
 	id, _, _ = strings.Cut(rest, ":")
@@ -277,14 +184,3 @@ const NextHolder = "the next in the wait queue"
 
 // ForeignHolder is shown as the holder of a lock that a program on the plain protocol holds.
 const ForeignHolder = "another program"
-
-// A Grant is a lock that a script has taken together with a task, see redisstore.LockLua.
-type Grant struct {
-	Resource string
-	Permit   string // see [Result]
-	Token    string
-	Fence    int64
-	HandOff  time.Duration // since it was reserved; negative if it was not
-	From     string        // the nonce of the call that reserved it
-	Start    time.Time     // before the script was sent
-}

@@ -8,9 +8,8 @@
 //	                               somebody should look at them next
 //	siding:{<queue>}:notify        a list; an element wakes one idle server
 //
-// and a lock that tasks wait for has, beside its value and its fence:
-//
-//	{<lock>}:lines                 the queues that have a line for it, by the ticket of its head
+// and a lock that tasks wait for knows their queues. The keys of locks, and the functions that take and free them, are those of
+// package lockredis: goroutines wait for the same locks, and there is one order of arrival for both.
 //
 // A ticket is the time, in microseconds of Redis' clock, at which the task first came to its resource.
 // It is the task's place. The invariant behind everything is: a lock with a line in a queue is in the
@@ -23,6 +22,9 @@
 //	siding_resource   what it needs the lock of; not there for none, or one that only the server can tell
 //	siding_priority   its head start in the line, 1 to 9; not there for 0
 //	siding_deadline   when it is given up, Unix seconds; not there for never
+//	siding_kind       its type, if it has a resource
+//	siding_once       there if it has a resource and no retries; then siding_began is the attempt whose handler began last
+//	siding_judged     there if it has a policy of its own
 //	siding_call       which call stored it, so that the same call sent again knows its task
 //
 // When a server takes the task it adds what identifies the attempt, siding_attempt and siding_lock, and the task's place,

@@ -41,6 +41,7 @@ type Enqueue struct {
 
 	Resource string // "" for none, or none that the client knows
 	Priority int    // 0 for none
+	Judged   bool   // the task has a policy of its own
 }
 
 // An Enqueuer stores tasks. It is safe for use by several goroutines.
@@ -201,7 +202,13 @@ func (e *Enqueue) call(now time.Time) enqueueCall {
 		c.argv = append(c.argv, "unique_key", m.UniqueKey)
 	}
 	if e.Resource != "" {
-		c.argv = append(c.argv, "siding_resource", e.Resource)
+		c.argv = append(c.argv, "siding_resource", e.Resource, "siding_kind", m.Type)
+	}
+	if e.Resource != "" && m.Retry == 0 {
+		c.argv = append(c.argv, "siding_once", 1)
+	}
+	if e.Judged {
+		c.argv = append(c.argv, "siding_judged", 1)
 	}
 	if e.Priority != 0 {
 		c.argv = append(c.argv, "siding_priority", e.Priority)

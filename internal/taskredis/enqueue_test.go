@@ -242,7 +242,7 @@ func TestEnqueueWritesOurFields(t *testing.T) {
 			}
 			want := map[string]string{}
 			if id == "all" {
-				want = map[string]string{"siding_resource": "customer:4", "siding_priority": "7", "siding_deadline": "1800000000", "siding_call": fields["siding_call"]}
+				want = map[string]string{"siding_resource": "customer:4", "siding_kind": "kind", "siding_priority": "7", "siding_deadline": "1800000000", "siding_call": fields["siding_call"]}
 			}
 			if !reflect.DeepEqual(fields, want) || (id == "all") != (fields["siding_call"] != "") {
 				t.Errorf("%s: want %v, have %v", id, want, fields)

@@ -15,3 +15,4 @@ for _, queue in ipairs({unpack(ARGV, 1)}) do
   values[#values + 1], values[#values + 2] = queue, now
 end
 redis.call('HSET', KEYS[1], unpack(values))
+redis.call('EXPIRE', KEYS[1], 86400)

@@ -61,6 +61,14 @@ const queuesKey = "asynq:queues"
 // NotifyKey is the list of which an element wakes one idle server of the queue.
 func NotifyKey(queue string) string { return sidingKey(queue, "notify") }
 
+// WakeKey is a list by which a server ends its own wait for notifications; place is as for [LockPrefix].
+func WakeKey(place, session string) string {
+	if place != "" {
+		return sidingKey(place, "wake:"+session)
+	}
+	return "siding:wake:" + session
+}
+
 // ReadyKey sorts the locks that tasks of the queue wait for by when they should be looked at, in µs.
 func ReadyKey(queue string) string { return sidingKey(queue, "ready") }
 

@@ -7,8 +7,8 @@
 --
 -- Returns for each attempt 1 if it is its task's latest and holds its lock, else 0.
 --
--- Guarantee: a lock or a lease that is not the attempt's, and a task that is no longer at work, stay as they
--- are. So a second call does what one does.
+-- Guarantee: a lock or a lease that is not the attempt's, a lock that an operator has revoked, and a task that is no longer
+-- at work, stay as they are. So a second call does what one does.
 
 local ttl, fence_ttl, prefix, limits, overrides = tonumber(ARGV[1]), ARGV[2], '', '', ''
 local attempts = {unpack(ARGV, 3)}
@@ -21,8 +21,8 @@ local function renew(queue, id, name, lock)
   if have[1] ~= name or have[2] ~= 'active' then return 0 end
   lock = have[3] or lock -- the attempt may have asked for another one, and not know yet that it has it
   if lock ~= '' then
-    local key = held_by(lock, name)
-    if not key or not renew_lock(key) then return 0 end
+    local key, revoked = held_by(lock, name)
+    if not key or revoked or not renew_lock(key) then return 0 end
   end
   call('ZADD', asynq(queue, 'lease'), in_seconds(lock ~= '' and ttl or 30000), id)
   return 1

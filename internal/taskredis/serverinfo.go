@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -281,3 +282,31 @@ func OtherServers(ctx context.Context, rdb redis.UniversalClient, queues []strin
 		return !s.Guarded || s.Protocol == Protocol || !shares
 	}), err
 }
+
+// Unguarded returns those of servers that take no locks, with those of their queues that a server which does has, too. They run
+// guarded tasks of these without their locks: such is a worker of asynq alone that was not restarted with its fleet. Queues
+// that do not count are left out.
+func Unguarded(servers []*ServerInfo, counts func(queue string) bool) []*ServerInfo {
+	guarded := make(map[string]bool)
+	for _, s := range servers {
+		for queue := range s.Queues {
+			guarded[queue] = guarded[queue] || s.Guarded && counts(queue)
+		}
+	}
+	var found []*ServerInfo
+	for _, s := range servers {
+		if s.Guarded {
+			continue
+		}
+		alike := *s
+		alike.Queues = maps.Clone(s.Queues)
+		maps.DeleteFunc(alike.Queues, func(queue string, _ int) bool { return !guarded[queue] })
+		if len(alike.Queues) > 0 {
+			found = append(found, &alike)
+		}
+	}
+	return found
+}
+
+// UnguardedAdvice says what to do about an unguarded server.
+const UnguardedAdvice = "it runs guarded tasks of these queues without their locks: pause the queues, stop it, and resume them"

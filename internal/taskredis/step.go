@@ -1,6 +1,7 @@
 package taskredis
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,11 +45,43 @@ type Outcome struct {
 	Unique  string        // Done, Complete: the task's key of uniqueness, which is deleted if it is still the task's
 	After   time.Duration // Complete, Retry, Again: from now on, by Redis' clock; asynq keeps whole seconds
 	Counts  bool          // Retry: it counts as a failure in asynq's statistics
-	Want    string        // Ask: the key of the lock
+	Late    bool          // Retry: the task has waited for too long, and its wait stays over
 	Losses  int           // Again: how often the task has lost its lock
-	Ticket  int64         // Ask: the task's place
-	Until   int64         // Ask: the task's deadline in Unix seconds, 0 for none
+	Waits   bool          // Again: it counts as a wait for its lock
+	First   bool          // Again: those behind it in its line wait until then
+	Last    bool          // Again: it comes behind those who wait
+	Trace   string        // the traceparent that the next holder of the lock learns, "" for none
+
+	// What an Ask asks for. Its place is that of its task, if that has waited for this lock before; or else behind those who
+	// came before.
+	Want     string // the key of the lock
+	Priority int    // its head start
+	Policy   Policy // of a task that has not waited for this lock before
+	Until    int64  // the task's deadline in Unix seconds, 0 for none
+	Once     bool   // the task has no retries
 }
+
+// HeadStart is by how much earlier than it came one level of priority lets a task come.
+const HeadStart = time.Minute
+
+// A Policy says what becomes of a task that asks for a busy lock. The zero value has it wait.
+type Policy struct {
+	OnBusy     OnBusy
+	Equal      string        // Coalesce, Replace: the same for all tasks that are equal
+	MaxWaiting int           // so many may wait for the lock at most, or else the task is rejected; 0 for no end
+	MaxWait    time.Duration // for so long the task may wait; 0 for no end
+}
+
+// OnBusy says what a task does that finds its lock busy.
+type OnBusy string
+
+// What a task does that finds its lock busy.
+const (
+	Wait     OnBusy = ""
+	Reject   OnBusy = "reject"
+	Coalesce OnBusy = "coalesce" // gives way to an equal task that waits
+	Replace  OnBusy = "replace"  // deletes an equal task that waits, and takes its place
+)
 
 // A Result is what a step made of an [Outcome].
 type Result string
@@ -58,20 +91,33 @@ const (
 	Settled Result = "settled" // as the outcome says
 	Granted Result = "granted" // Ask: the attempt holds the lock
 	Parked  Result = "parked"  // Ask: the lock is busy, and the task waits; the attempt is over
-	Stale   Result = "stale"   // the attempt was not the task's latest, so nothing has changed
-	Lost    Result = "lost"    // the lock is not the attempt's any more; nothing has changed, and the attempt has still to end
+	// Ask: the lock is busy, and the policy does not have the task wait; the attempt goes on.
+	Rejected  Result = "rejected"
+	Coalesced Result = "coalesced" // likewise, as an equal task waits
+	Stale     Result = "stale"     // the attempt was not the task's latest, so nothing has changed
+	Lost      Result = "lost"      // the lock is not the attempt's any more; nothing has changed, and the attempt has still to end
 )
 
 // A Taken is an attempt that a step has begun.
 type Taken struct {
 	Name
 
-	Fence   int64  // of the lock; 0 without one, and -1 if the task has none as its deadline is over: it must not run
-	Ticket  int64  // the task's place
-	Parked  int    // how often the task has waited
-	Losses  int    // how often it lost its lock
+	Fence  int64 // of the lock; 0 without one; DeadlineOver or WaitOver if the task has none, as it must not run
+	Ticket int64 // the task's place
+	Parked int   // how often the task has waited
+	Losses int   // how often it lost its lock
+	// Freed is when somebody freed the lock while the task waited for it, by Redis' clock in µs; 0 if it did not wait, or if
+	// nobody did, as the holder has gone. FreedBy is the traceparent of who did; "" if that is not known.
+	Freed   int64
+	FreedBy string
 	Encoded []byte // the task, see [DecodeMessage]
 }
+
+// What a [Taken] has in place of a fence if the task may wait no longer.
+const (
+	DeadlineOver = -1 // its deadline is over
+	WaitOver     = -2 // its [Policy.MaxWait] is
+)
 
 // A Draw is a queue that a step takes tasks from.
 type Draw struct {
@@ -112,7 +158,7 @@ type Answer struct {
 	// number nor Step.After, Redis has forgotten steps, and has done nothing: the rest is empty.
 	Known     int64
 	Results   []Result
-	Grants    []Grant // of the results that are Granted
+	Replies   []Reply // to what the outcomes have asked for
 	Drawn     []Drawn // as Step.Draws; empty if the step was answered from its record
 	Taken     []Taken
 	Parked    []ParkedTask
@@ -120,18 +166,23 @@ type Answer struct {
 	Troubles  []string // for the log
 }
 
-// A Grant is the lock that an attempt has asked for.
-type Grant struct {
-	Lock  string // its key, which is that of a permit if the lock has a rule
-	Fence int64
+// A Reply is what a step says to an Ask.
+type Reply struct {
+	Lock    string // Granted: its key, which is that of a permit if the lock has a rule
+	Fence   int64  // Granted
+	Holder  string // Rejected: what the lock holds
+	Waiting int    // Rejected: how many wait, if those are too many; else 0
+	Other   string // Coalesced: the id of the task that waits
 }
 
 // A ParkedTask is a task that a step has put into the line of its lock.
 type ParkedTask struct {
 	Queue, ID, Lock string
+	Kind            string // "" if the client did not write it
 	Holder          string // what the lock holds; "" if it is free, and others were there before
 	Ticket          int64
-	Times           int // how often the task has waited, this time included
+	Times           int    // how often the task has waited, this time included
+	Replaced        string // the id of the task whose place it has taken, "" for none
 }
 
 // A Steps makes the steps of one server.
@@ -143,7 +194,11 @@ type Steps struct {
 	TTL     time.Duration
 	// FenceTTL is how long a fencing token is remembered after its lock was taken or renewed.
 	FenceTTL time.Duration
-	Crashes  int // how many crashes of a task use no retry
+	// Handoff is how long a lock is reserved for a goroutine that came before the tasks; 0 for 5 s.
+	Handoff time.Duration
+	Crashes int      // how many crashes of a task use no retry
+	Judged  []string // kinds of tasks that have a policy
+	Again   bool     // a crash also of a task without retries uses none
 
 	rules atomic.Pointer[Rules]
 }
@@ -163,6 +218,9 @@ const Recorded = 10 * time.Minute
 // asynq keeps its statistics of a day for so long.
 const statsTTL = 90 * 24 * time.Hour
 
+// defaultHandoff is that of package lock.
+const defaultHandoff = 5 * time.Second
+
 // Step sends s. A step may be sent again if its answer is late or lost, also while the first is under way: the
 // answer is then that of the first, and the locks that it took are good for their TTL from this sending on.
 func (c *Steps) Step(ctx context.Context, s *Step) (*Answer, error) {
@@ -171,10 +229,10 @@ func (c *Steps) Step(ctx context.Context, s *Step) (*Answer, error) {
 	if rules == nil {
 		rules = &Rules{}
 	}
-	argv := make([]any, 0, 16+8*len(s.Outcomes)+2*len(s.Draws)+len(s.Slots))
-	argv = append(argv, s.Number, s.After, s.Sent, fmt.Sprintf("siding:%s-%d-", c.Session, s.Number), ":"+c.Holder,
-		LockPrefix(s.Place, c.Prefix), c.TTL.Milliseconds(), c.FenceTTL.Milliseconds(), c.Crashes, rules.Limits, rules.Overrides,
-		now.Format(time.DateOnly), now.Add(statsTTL).Unix())
+	argv := make([]any, 0, 19+9*len(s.Outcomes)+2*len(s.Draws)+len(s.Slots))
+	argv = append(argv, s.Number, s.After, s.Sent, fmt.Sprintf("siding:%s-%d-", c.Session, s.Number), " on "+c.Holder,
+		LockPrefix(s.Place, c.Prefix), c.TTL.Milliseconds(), c.FenceTTL.Milliseconds(), cmp.Or(c.Handoff, defaultHandoff).Milliseconds(),
+		c.Crashes, flag(c.Again), rules.Limits, rules.Overrides, c.judged(), now.Format(time.DateOnly), now.Add(statsTTL).Unix())
 	argv = append(argv, len(s.Outcomes))
 	for i := range s.Outcomes {
 		argv = s.Outcomes[i].append(argv)
@@ -196,6 +254,14 @@ func (c *Steps) Step(ctx context.Context, s *Step) (*Answer, error) {
 		return nil, fmt.Errorf("taskredis: step: %w", err)
 	}
 	return answer, nil
+}
+
+// judged returns the kinds that have a policy, each between line breaks.
+func (c *Steps) judged() string {
+	if len(c.Judged) == 0 {
+		return ""
+	}
+	return "\n" + strings.Join(c.Judged, "\n") + "\n"
 }
 
 // record is the key of what the server's last step at a place came to.
@@ -223,27 +289,44 @@ func turn(pending bool) string {
 
 // append appends the outcome as step.lua reads it.
 func (o *Outcome) append(argv []any) []any {
-	argv = append(argv, o.Queue, o.ID, o.Attempt, o.Lock, string(o.Kind))
+	argv = append(argv, o.Queue, o.ID, o.Attempt, o.Lock, o.Trace, string(o.Kind))
 	switch o.Kind {
 	case Done:
 		return append(argv, o.Unique)
 	case Complete:
 		return append(argv, o.Unique, o.Message, o.After.Microseconds())
 	case Retry:
-		counts := 0
-		if o.Counts {
-			counts = 1
-		}
-		return append(argv, o.Message, o.After.Microseconds(), counts)
+		return append(argv, o.Message, o.After.Microseconds(), flag(o.Counts), flag(o.Late))
 	case Again:
-		return append(argv, o.Message, o.After.Microseconds(), o.Losses)
+		return append(argv, o.Message, o.After.Microseconds(), o.Losses, flag(o.Waits), order(o.First, o.Last))
 	case Archive:
 		return append(argv, o.Message)
 	case Ask:
-		return append(argv, o.Want, o.Ticket, o.Until)
+		p := o.Policy
+		return append(argv, o.Want, (time.Duration(o.Priority) * HeadStart).Microseconds(), o.Until,
+			string(p.OnBusy), p.Equal, p.MaxWaiting, int64((p.MaxWait+time.Second-1)/time.Second), flag(o.Once))
 	case Requeue:
 	}
 	return argv
+}
+
+// order says where in its line a task comes again.
+func order(first, last bool) string {
+	switch {
+	case first:
+		return "first"
+	case last:
+		return "last"
+	default:
+		return ""
+	}
+}
+
+func flag(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
 }
 
 // ErrAnswer says that the answer of a script cannot be read.
@@ -254,15 +337,8 @@ func readAnswer(reply []any, s *Step) (*Answer, error) {
 	a := &Answer{Now: r.number(), Known: r.number()}
 	results, drawn, tasks, parked, recovered, troubles := r.list(), r.list(), r.list(), r.list(), r.list(), r.list()
 	for len(results.values) > 0 {
-		text, fence := results.text(), int64(0)
-		key := ""
-		if rest, ok := strings.CutPrefix(text, string(Granted)+" "); ok {
-			var number string
-			number, key, _ = strings.Cut(rest, " ")
-			text, fence = string(Granted), parse(number, &r.err)
-		}
-		a.Results = append(a.Results, Result(text))
-		a.Grants = append(a.Grants, Grant{key, fence})
+		result, reply := readResult(results.text(), &r.err)
+		a.Results, a.Replies = append(a.Results, result), append(a.Replies, reply)
 	}
 	for len(drawn.values) > 0 {
 		a.Drawn = append(a.Drawn, Drawn{
@@ -277,7 +353,13 @@ func readAnswer(reply []any, s *Step) (*Answer, error) {
 		}
 		return s.Draws[index-1].Queue
 	}
-	if n := len(tasks.values) / 9; n > 0 {
+	source := func(index int64) string { // below 0 it is that of an outcome
+		if asked := -index - 1; asked >= 0 && asked < int64(len(s.Outcomes)) {
+			return s.Outcomes[asked].Queue
+		}
+		return queue(index)
+	}
+	if n := len(tasks.values) / 11; n > 0 {
 		a.Taken = make([]Taken, 0, n)
 	}
 	for len(tasks.values) > 0 {
@@ -285,17 +367,17 @@ func readAnswer(reply []any, s *Step) (*Answer, error) {
 			Name:  Name{queue(tasks.number()), tasks.text(), tasks.text(), tasks.text()},
 			Fence: parse(tasks.text(), &r.err), Ticket: parse(tasks.text(), &r.err),
 			Parked: int(parse(tasks.text(), &r.err)), Losses: int(parse(tasks.text(), &r.err)),
-			Encoded: []byte(tasks.text()),
+			Freed: parse(tasks.text(), &r.err), FreedBy: tasks.text(), Encoded: []byte(tasks.text()),
 		})
 	}
 	for len(parked.values) > 0 {
 		a.Parked = append(a.Parked, ParkedTask{
-			Queue: queue(parked.number()), ID: parked.text(), Lock: parked.text(), Holder: parked.text(),
-			Ticket: parse(parked.text(), &r.err), Times: int(parse(parked.text(), &r.err)),
+			Queue: source(parked.number()), ID: parked.text(), Lock: parked.text(), Kind: parked.text(), Holder: parked.text(),
+			Ticket: parse(parked.text(), &r.err), Times: int(parse(parked.text(), &r.err)), Replaced: parked.text(),
 		})
 	}
 	for len(recovered.values) > 0 {
-		a.Recovered = append(a.Recovered, Name{Queue: queue(recovered.number()), ID: recovered.text(), Lock: recovered.text()})
+		a.Recovered = append(a.Recovered, Name{Queue: source(recovered.number()), ID: recovered.text(), Lock: recovered.text()})
 	}
 	for len(troubles.values) > 0 {
 		a.Troubles = append(a.Troubles, troubles.text())
@@ -310,6 +392,22 @@ func readAnswer(reply []any, s *Step) (*Answer, error) {
 		return nil, fmt.Errorf("%w: want %d results and %d queues, have %d and %d", ErrAnswer, len(s.Outcomes), len(s.Draws), len(a.Results), len(a.Drawn))
 	}
 	return a, nil
+}
+
+// readResult reads the result of an outcome: a word, and what belongs to it.
+func readResult(text string, err *error) (Result, Reply) {
+	word, rest, _ := strings.Cut(text, " ")
+	number, other, _ := strings.Cut(rest, " ")
+	switch r := Result(word); r {
+	case Granted:
+		return r, Reply{Fence: parse(number, err), Lock: other}
+	case Rejected:
+		return r, Reply{Waiting: int(parse(number, err)), Holder: other}
+	case Coalesced:
+		return r, Reply{Other: rest}
+	default:
+		return Result(text), Reply{}
+	}
 }
 
 // Follows reports whether Redis knew of the steps before s. If not, s has done nothing.

@@ -10,58 +10,74 @@
 --                                 it was sent by Redis' clock, us
 --   attempt, holder               the first and last part of the names of the attempts that it begins
 --   prefix, ttl, fence_ttl        of locks: what their keys begin with; ms; ms
---   crashes                       how many crashes of a task use no retry
+--   handoff                       for how long a lock is reserved for a goroutine that came before the tasks, ms
+--   crashes, again                how many crashes of a task use no retry; 1 if that holds for tasks without retries, too
 --   limits, overrides             how many may hold a lock at once, and how often one may start: for each pattern of
 --                                 resources a line break, the pattern, a tab, and a rule; see rule_of
+--   judged                        kinds of tasks that have a policy, each between line breaks, or ''
 --   today, stats_until            asynq's day for its statistics, and when they expire, Unix seconds
---   outcomes                      how many follow; each is queue, id, attempt, lock, kind, and then
+--   outcomes                      how many follow; each is queue, id, attempt, lock, trace, kind, and then
 --     done                          unique
 --     complete                      unique, message, for how long it is kept in us
---     retry                         message, in how many us it comes again, whether it counts as a failure
---     again                         message, in how many us it comes again, losses
+--     retry                         message, in how many us it comes again, whether it counts as a failure, whether the task has
+--                                   waited for too long
+--     again                         message, in how many us it comes again, losses, whether it counts as a wait,
+--                                   'first' if those behind it in its line wait until then, 'last' if it comes behind them, or ''
 --     archive                       message
 --     requeue
---     ask                           want, ticket, deadline
+--     ask                           want, head start in us, deadline; and the policy: '', 'reject', 'coalesce' or 'replace', what equal
+--                                   tasks have in common, how many may wait or 0, for how many s this one may wait or 0;
+--                                   whether the task has no retries
 --   queues                        how many follow; each is name, whose turn it is: ready or pending
 --   slots                         how many follow; each is the queues to try, a byte each, 1 for the first
 --
 -- Returns {now in us, number of the step that was recorded last, results, queues, tasks, parked, recovered, troubles}; if
 -- that number is neither this step's nor after, Redis has forgotten steps, the step has done nothing, and the rest is empty:
---   results   of the outcomes: 'settled', 'granted <fence> <key of the lock>', 'parked', 'stale', 'lost', or 'error <text>'
+--   results   of the outcomes: 'settled', 'granted <fence> <key of the lock>', 'parked', 'rejected <how many wait, or 0> <what the
+--             lock holds>', 'coalesced <id of an equal task>', 'stale', 'lost', or 'error <text>'
 --   queues    for each: 'ready' or 'pending', whose turn is next; 1 if it is paused; 1 if it has more to
 --             take; and in how many us its first lock should be looked at, -1 for never
---   tasks     nine values each: number of the queue, id, attempt, lock, fence, ticket, times parked, losses,
---             message; the fence is 0 without a lock, and -1 if there is none as the deadline of the task is over
---   parked    six values each: number of the queue, id, lock, what that holds or '', ticket, times parked
---   recovered three values each: number of the queue, id and lock of a task whose server has died
+--   tasks     eleven values each: number of the queue, id, attempt, lock, fence, ticket, times parked, losses, when the
+--             lock was freed for it in us or 0, by whose trace, message; the fence is 0 without a lock, -1 if there is none as
+--             the deadline of the task is over, and -2 if the task may wait no longer
+--   parked    eight values each: number of the queue, or of the outcome below 0; id, lock, kind or '', what the lock holds or '',
+--             ticket, times parked, id of the task whose place it has taken or ''
+--   recovered three values each: number of the queue, or of the outcome below 0; id and lock of a task whose server has died
 --   troubles  sentences for the log
 --
 -- Guarantees: an outcome whose attempt is not its task's latest changes nothing. A lock is given to one
--- attempt at most, in order of the tickets in a line. A task is in the sets of its new state before it
--- leaves those of the old one. A crashed task is back in its line before a lock is given to a
--- pending or a waiting task of its queue, though not before one that asks. A step
+-- attempt at most, in order of the tickets in a line, and after goroutines that came before. A lock that an operator has
+-- revoked is freed when its attempt ends, which has lost it. A task is in the sets of its new state before it
+-- leaves those of the old one. A crashed task is back in its line before a lock is given to another task of its queue. A step
 -- that is run again answers what it answered; one that is older than the last changes nothing; one that
--- comes late takes nothing.
+-- comes late takes no tasks.
+--
+-- The order: settle all but those who ask; put back what has crashed, as it comes before these; those who ask; then a task for
+-- each slot, in turns of those that wait and those that are pending; and the record of it all.
 
 local at = 0
 local function arg() at = at + 1 return ARGV[at] end
 
 local number, after, sent = tonumber(arg()), tonumber(arg()), tonumber(arg())
 local attempt_head, holder = arg(), arg()
-local prefix, ttl, fence_ttl = arg(), tonumber(arg()), arg()
-local free_crashes = tonumber(arg())
-local limits, overrides = arg(), arg()
+local prefix, ttl, fence_ttl, handoff = arg(), tonumber(arg()), tonumber(arg()), tonumber(arg())
+local free_crashes, once_again = tonumber(arg()), arg() == '1'
+local limits, overrides, judged = arg(), arg(), arg()
 local today, stats_until = arg(), arg()
 
 local LATE = 2000000           -- us: a step that took longer to come takes nothing, as nobody may wait for it; nor does one from the future
 local UNTIL = 3 * 3600         -- s: for so long a waiting task stays in the retry set, at most
-local MOST_LOOKS, MOST_PARKED, MOST_BYTES, MOST_HEADS, MOST_CRASHED = 100, 200, 1000000, 100, 20
+local MOST_LOOKS, MOST_PARKED, MOST_BYTES, MOST_HEADS, MOST_CRASHED, MOST_ENDED = 100, 200, 1000000, 100, 20, 500
+local HEAD_START = 60000000    -- us: of one level of priority
+local EQUAL_KEPT = 604800000   -- ms: for so long it is known which of equal tasks waits
 local SENTENCE = 16384         -- bytes: a longer message gets no sentence for people, as that would cost too much
 
-local slots = KEYS[2]
+local slots, cluster = KEYS[2], false -- a lock of a Cluster that a goroutine waits for is none that a step takes
+local by = string.match(attempt_head, '^siding:(.*)%-$') -- who makes the reservations of this step
 
 -- include common
 -- include locks
+-- include queue
 -- include lines
 
 local results, granted, tasks, parked, recovered = {}, {}, {}, {}, {}
@@ -71,6 +87,9 @@ local function without(message, text)
   if text and text ~= '' and string.sub(message, -#text) == text then return string.sub(message, 1, -#text - 1) end
   return message
 end
+
+-- A write that takes no memory comes first: then Redis refuses none of the others for want of memory.
+call('DEL', KEYS[1] .. ':none')
 
 -- What was recorded of the last step: its number, and then each text with its length before it.
 local record = call('GET', KEYS[1])
@@ -99,11 +118,11 @@ if known == number then
   end
   for _ = 1, tonumber(text()) do
     local queue, task = text(), {}
-    for k = 1, 8 do task[k] = text() end
+    for k = 1, 10 do task[k] = text() end
     local id, attempt, lock = task[2], task[3], task[4]
     if confirmed(queue, id, attempt, lock) then
       tasks[#tasks + 1] = tonumber(task[1])
-      for k = 2, 8 do tasks[#tasks + 1] = task[k] end
+      for k = 2, 10 do tasks[#tasks + 1] = task[k] end
       local have = call('HMGET', asynq(queue, 't:' .. id), 'msg', 'siding_text')
       tasks[#tasks + 1] = without(have[1] or '', have[2])
     end
@@ -115,15 +134,12 @@ end
 -- before: nobody would hear of what it takes.
 if known ~= after then return {now, known, results, {}, tasks, parked, recovered, troubles} end
 
--- A write that takes no memory comes first: then Redis refuses none of the others for want of memory.
-call('DEL', KEYS[1] .. ':none')
-
 -- Returns what the dashboard shows of a task that waits for a lock, as a field of asynq's encoded message: the
 -- last of a repeated field counts, so it is appended. It is for people; no code reads it. '' if it would not
 -- be UTF-8, which asynq refuses.
 local function sentence(lock, value)
   local holder = type(value) == 'string' and string.match(value, '^siding:[^:]*:([%w%p ]*)$')
-  local text = 'waits for ' .. string.sub(lock, #prefix + 1) .. (holder and ', held by ' .. holder or value and ', held by another program' or ', in its turn')
+  local text = 'waits for ' .. string.sub(lock, #prefix + 1) .. (holder and ', held by ' .. holder or value and value ~= LIMITED and not reserved(value) and ', held by another program' or ', in its turn')
   if string.find(text, '[\128-\255]') then
     local rest = string.gsub(text, '[\194-\223][\128-\191]', '')
     rest = string.gsub(rest, '[\225-\236\238\239][\128-\191][\128-\191]', '')
@@ -134,10 +150,15 @@ local function sentence(lock, value)
   return '\58' .. size .. text
 end
 
--- Until when a task waits, by its deadline in seconds: false, '' or 0 for none.
-local function until_of(deadline)
-  local most, ends = now_s + UNTIL, tonumber(deadline or '') or 0
-  return ends > 0 and math.min(most, math.max(ends, now_s)) or most
+-- Until when a task stays in the retry set while it waits, as a text.
+local function until_of(ends)
+  local most = now_s + UNTIL
+  return digits(ends > 0 and math.min(most, math.max(ends, now_s)) or most)
+end
+
+-- Keeps a task the only one of its kind for as long as it waits, and a minute more.
+local function keep_unique(key, id, ends)
+  if key and call('GET', key) == id and call('TTL', key) < ends - now_s + 60 then call('EXPIREAT', key, ends + 60) end
 end
 
 ---------------------------------------------------------------------------------------------------------
@@ -172,17 +193,106 @@ local function archive(queue, id)
   end
 end
 
-local function settle(queue, id, attempt, lock, kind, given)
+-- How many wait for a lock.
+local function waiting_for(lock)
+  local n = call('ZCARD', queue_of(lock))
+  for _, queue in ipairs(ours('ZRANGE', lines_of(lock), 0, -1)) do n = n + call('ZCARD', siding(queue, 'line:' .. lock)) end
+  return n
+end
+
+-- Returns the queue and the id of a task that waits for a lock and is equal to another, when it came in us, and when its wait ends;
+-- nil if there is none.
+local function equal_of(lock, equal)
+  local queue, id = string.match(call('HGET', beside(lock, 'equal'), equal) or '', '^(.-)\n(.*)$')
+  if not queue then return nil end
+  local ticket = call('ZSCORE', siding(queue, 'line:' .. lock), id)
+  local have = call('HMGET', asynq(queue, 't:' .. id), 'state', 'siding_equal', 'siding_lock', 'siding_deadline', 'siding_wait_ends', 'siding_priority')
+  if not ticket or have[1] ~= 'retry' or have[2] ~= equal or have[3] ~= lock then return nil end
+  local ends = end_of(have[4], have[5])
+  if ends > 0 and ends <= now_s then return nil end -- it will not run
+  return queue, id, tonumber(ticket) + (tonumber(have[6] or '') or 0) * HEAD_START, tonumber(have[5] or '')
+end
+
+-- Deletes a task that waits.
+local function delete_waiting(queue, id, lock)
   local task = asynq(queue, 't:' .. id)
-  local have = call('HMGET', task, 'siding_attempt', 'state', 'siding_ticket', 'siding_deadline', 'siding_lock')
+  local unique = call('HGET', task, 'unique_key')
+  if unique and call('GET', unique) == id then call('DEL', unique) end
+  call('ZREM', siding(queue, 'line:' .. lock), id)
+  call('ZREM', asynq(queue, 'retry'), id)
+  call('DEL', task)
+end
+
+-- Settles an attempt that asks for a lock. It may go before those who wait if it came before them. If the lock is busy, its
+-- policy says what becomes of it; but not if it has waited for this lock before, as then its handler may have begun.
+local function ask(queue, id, task, attempt, given, have)
+  local want, ticket = given.want, tonumber(have[3])
+  local own = have[5] and lock_of(have[5]) == want
+  if not own then ticket = ticket - given.head_start end
+  if given.once == '1' then call('HSET', task, 'siding_once', 1) end
+  local _, first = first_line(want)
+  local key, value, due = serve_found(want, math.min(first, ticket), 'recovery-' .. by)
+  if key and first > ticket then
+    local fence = take_lock(key, attempt)
+    call('ZADD', asynq(queue, 'lease'), in_seconds(ttl), id)
+    call('HSET', task, 'siding_lock', key, 'siding_ticket', digits(ticket))
+    return 'granted ' .. fence .. ' ' .. key
+  end
+  value = type(value) == 'string' and value or ''
+  local replaced, equal, wait_ends = '', given.equal, tonumber(have[6] or '') or 0
+  if not own then
+    if given.on_busy == 'reject' then return 'rejected 0 ' .. value end
+    local other_queue, other, place, others_end
+    if equal ~= '' then other_queue, other, place, others_end = equal_of(want, equal) end
+    if other and given.on_busy == 'coalesce' then return 'coalesced ' .. other end
+    if other then
+      delete_waiting(other_queue, other, want)
+      replaced, ticket = other, place - given.head_start
+    elseif given.most > 0 then
+      local n = waiting_for(want)
+      if n >= given.most then return 'rejected ' .. n .. ' ' .. value end
+    end
+    if equal ~= '' then
+      call('HSET', beside(want, 'equal'), equal, queue .. '\n' .. id)
+      call('PEXPIRE', beside(want, 'equal'), EQUAL_KEPT)
+      call('HSET', task, 'siding_equal', equal)
+    end
+    if given.head_start > 0 then call('HSET', task, 'siding_priority', given.head_start / HEAD_START) end
+    if given.max_wait > 0 then
+      wait_ends = math.min(now_s + 1 + given.max_wait, others_end or math.huge)
+      call('HSET', task, 'siding_wait_ends', wait_ends)
+    end
+  end
+  local ends = until_of(end_of(given.deadline, wait_ends))
+  wait_in_line(queue, id, want, digits(ticket), ends, due or now)
+  call('HSET', task, 'state', 'retry', 'siding_lock', want, 'siding_ticket', digits(ticket), 'siding_until', ends, 'siding_deadline', given.deadline)
+  local text = sentence(want, value ~= '' and value or nil)
+  if text ~= '' and call('HSTRLEN', task, 'msg') <= SENTENCE then
+    call('HSET', task, 'msg', without(call('HGET', task, 'msg'), call('HGET', task, 'siding_text')) .. text, 'siding_text', text)
+  end
+  keep_unique(have[8], id, ends)
+  local times = call('HINCRBY', task, 'siding_parked', 1)
+  for _, part in ipairs({-given.number, id, want, have[7] or '', value, digits(ticket), digits(times), replaced}) do parked[#parked + 1] = part end
+  return 'parked'
+end
+
+local function settle(queue, id, attempt, lock, trace, kind, given)
+  local task = asynq(queue, 't:' .. id)
+  local have = call('HMGET', task, 'siding_attempt', 'state', 'siding_ticket', 'siding_deadline', 'siding_lock', 'siding_wait_ends', 'siding_kind', 'unique_key')
   -- An attempt that says '' has had no lock; or it does not trust its lock any more, and may hold it all the same.
-  local holds = held_by(lock ~= '' and lock or have[5] or '', attempt)
+  local holds, revoked = held_by(lock ~= '' and lock or have[5] or '', attempt)
+  local function let_go() if holds then free(holds, trace ~= '' and by .. '-trace-' .. trace or by, queue) end end
   if have[1] ~= attempt or have[2] ~= 'active' then
-    if holds then free(holds, queue) end
+    let_go()
     if not have[2] then leaves(queue, id) end -- the task was deleted: it is nowhere
     return 'stale'
   end
-  if lock ~= '' and not holds then return 'lost' end
+  if lock ~= '' and (not holds or revoked) then
+    -- The server lives, and is about to say what becomes of the task: it has not crashed.
+    call('ZADD', asynq(queue, 'lease'), in_seconds(30000), id)
+    let_go()
+    return 'lost'
+  end
 
   if kind == 'done' or kind == 'complete' then
     if kind == 'complete' then
@@ -197,19 +307,32 @@ local function settle(queue, id, attempt, lock, kind, given)
   elseif kind == 'retry' then
     call('ZADD', asynq(queue, 'retry'), given.at, id)
     call('HSET', task, 'state', 'retry', 'msg', given.message)
-    call('HDEL', task, 'siding_ticket', 'siding_until', 'siding_text')
+    call('HDEL', task, 'siding_ticket', 'siding_lock', 'siding_until', 'siding_text')
+    if have[6] and given.late ~= '1' then call('HDEL', task, 'siding_wait_ends') end
     if given.counts == '1' then count(queue, 1) end
+  elseif kind == 'again' and given.order == 'first' and holds then
+    local ends, due = until_of(end_of(have[4], have[6])), now + given.after
+    local line = lock_of(holds)
+    let_go()
+    wait_in_line(queue, id, line, have[3], ends, due)
+    ours('ZADD', siding(queue, 'ready'), digits(due), line)
+    call('HSET', task, 'state', 'retry', 'msg', given.message, 'siding_losses', given.losses, 'siding_lock', line, 'siding_until', ends)
+    call('HDEL', task, 'siding_text')
+    if given.waits == '1' then call('HINCRBY', task, 'siding_parked', 1) end
+    holds = nil
   elseif kind == 'again' then
     call('ZADD', asynq(queue, 'retry'), given.at, id)
     call('HSET', task, 'state', 'retry', 'msg', given.message, 'siding_losses', given.losses)
+    if given.waits == '1' then call('HINCRBY', task, 'siding_parked', 1) end
     call('HDEL', task, 'siding_until', 'siding_text')
+    if given.order == 'last' then call('HDEL', task, 'siding_ticket', 'siding_lock') end
   elseif kind == 'archive' then
     archive(queue, id)
     call('HSET', task, 'state', 'archived', 'msg', given.message)
-    call('HDEL', task, 'siding_ticket', 'siding_until', 'siding_text')
+    call('HDEL', task, 'siding_ticket', 'siding_lock', 'siding_until', 'siding_text', 'siding_wait_ends')
     count(queue, 1)
   elseif kind == 'requeue' and lock ~= '' then
-    local ends = until_of(have[4])
+    local ends = until_of(end_of(have[4], have[6]))
     wait_in_line(queue, id, lock_of(lock), have[3], ends, now)
     call('HSET', task, 'state', 'retry', 'siding_lock', lock_of(lock), 'siding_until', ends)
   elseif kind == 'requeue' then
@@ -217,52 +340,62 @@ local function settle(queue, id, attempt, lock, kind, given)
     call('HSET', task, 'state', 'pending')
     marked[queue] = true
   elseif kind == 'ask' then
-    -- The attempt may go before those who wait if it came before them.
-    local want, ticket = given.want, given.ticket
-    local first = ours('ZRANGE', lines_of(want), 0, 0, 'WITHSCORES')
-    local key, _, due = room(want)
-    if key and (not first[1] or tonumber(first[2]) > tonumber(ticket)) then
-      local fence = take_lock(key, attempt)
-      call('ZADD', asynq(queue, 'lease'), in_seconds(ttl), id)
-      call('HSET', task, 'siding_lock', key, 'siding_ticket', ticket)
-      if holds then free(holds, queue) end
-      return 'granted ' .. fence .. ' ' .. key
-    end
-    local ends = until_of(given.deadline)
-    wait_in_line(queue, id, want, ticket, ends, due or now)
-    call('HSET', task, 'state', 'retry', 'siding_lock', want, 'siding_ticket', ticket, 'siding_until', ends)
-    call('HINCRBY', task, 'siding_parked', 1)
+    local result = ask(queue, id, task, attempt, given, have)
+    if string.sub(result, 1, 7) == 'granted' then let_go() end
+    if result ~= 'parked' then return result end
   end
   leaves(queue, id)
-  if holds then free(holds, queue) end
+  let_go()
   return kind == 'ask' and 'parked' or 'settled'
 end
 
 -- The second in which a time of so many us from now on ends: asynq cuts off fractions.
 local function second_in(after) return digits(math.floor((now + tonumber(after)) / 1000000)) end
 
-for i = 1, tonumber(arg()) do
-  local queue, id, attempt, lock, kind = arg(), arg(), arg(), arg(), arg()
-  local given = {}
-  if kind == 'done' then given.unique = arg()
-  elseif kind == 'complete' then given.unique, given.message, given.at = arg(), arg(), second_in(arg())
-  elseif kind == 'retry' then given.message, given.at, given.counts = arg(), second_in(arg()), arg()
-  elseif kind == 'again' then given.message, given.at, given.losses = arg(), second_in(arg()), arg()
-  elseif kind == 'archive' then given.message = arg()
-  elseif kind == 'ask' then given.want, given.ticket, given.deadline = arg(), arg(), arg()
-  end
-  local ok, result = pcall(settle, queue, id, attempt, lock, kind, given)
+local asks = {} -- those come when what has crashed is back in its place, as none may go before it
+
+local function settle_one(i, queue, id, attempt, lock, trace, kind, given)
+  local ok, result = pcall(settle, queue, id, attempt, lock, trace, kind, given)
   if not ok then result = 'error ' .. (type(result) == 'table' and result.err or tostring(result)) end
   results[i] = result
   if string.sub(result, 1, 7) == 'granted' then
     for _, value in ipairs({i, queue, id, attempt, string.match(result, '^granted %d+ (.*)$')}) do granted[#granted + 1] = value end
   end
 end
-if #deleted > 0 then call('DEL', unpack(deleted)) end
-for queue, ids in pairs(ended) do
-  for _, id in ipairs(ids) do call('LREM', asynq(queue, 'active'), 1, id) end
-  call('ZREM', asynq(queue, 'lease'), unpack(ids))
+
+for i = 1, tonumber(arg()) do
+  local queue, id, attempt, lock, trace, kind = arg(), arg(), arg(), arg(), arg(), arg()
+  local given = {}
+  if kind == 'done' then given.unique = arg()
+  elseif kind == 'complete' then given.unique, given.message, given.at = arg(), arg(), second_in(arg())
+  elseif kind == 'retry' then given.message, given.at, given.counts, given.late = arg(), second_in(arg()), arg(), arg()
+  elseif kind == 'again' then 
+    given.message, given.after, given.losses, given.waits, given.order = arg(), tonumber(arg()), arg(), arg(), arg()
+    given.at = second_in(given.after)
+  elseif kind == 'archive' then given.message = arg()
+  elseif kind == 'ask' then
+    given.number = i
+    given.want, given.head_start, given.deadline = arg(), tonumber(arg()), arg()
+    given.on_busy, given.equal, given.most, given.max_wait, given.once = arg(), arg(), tonumber(arg()), tonumber(arg()), arg()
+  end
+  if kind == 'ask' then
+    asks[#asks + 1] = {i, queue, id, attempt, lock, trace, kind, given}
+  else
+    settle_one(i, queue, id, attempt, lock, trace, kind, given)
+  end
 end
+
+-- Takes what has ended out of the sets of what is at work.
+local function clear()
+  if #deleted > 0 then call('DEL', unpack(deleted)) end
+  for queue, ids in pairs(ended) do
+    for _, id in ipairs(ids) do call('LREM', asynq(queue, 'active'), '1', id) end
+    call('ZREM', asynq(queue, 'lease'), unpack(ids))
+  end
+  deleted, ended = {}, {}
+end
+
+clear()
 for queue, c in pairs(counts) do
   local full = false
   for i, what in ipairs({'processed', 'failed'}) do
@@ -279,14 +412,22 @@ end
 ---------------------------------------------------------------------------------------------------------
 -- Recover: what has crashed goes back to its place, before anybody looks at the lock.
 
--- Tasks without a lock, and those that have crashed too often, are left to upkeep: they use a retry. Returns
--- whether there may be more.
+-- Tasks without a lock, and those that have crashed too often, are left to upkeep: they use a retry. Does so once for
+-- each queue, and returns whether there may be more.
+--   index  what the answer has in place of the queue's name
+local more_crashed = {}
 local function recover(queue, index)
+  if more_crashed[queue] ~= nil then return more_crashed[queue] end
   local lease = asynq(queue, 'lease')
-  local back = #recovered
-  for _, id in ipairs(call('ZRANGEBYSCORE', lease, '-inf', in_seconds(0), 'LIMIT', 0, MOST_CRASHED)) do
+  local back, seen = #recovered, MOST_ENDED
+  local ended_leases = call('ZRANGEBYSCORE', lease, '-inf', in_seconds(0), 'LIMIT', 0, MOST_ENDED)
+  for i, id in ipairs(ended_leases) do
+    if (#recovered - back) / 3 == MOST_CRASHED then
+      seen = i - 1
+      break
+    end
     local task = asynq(queue, 't:' .. id)
-    local have = try('HMGET', task, 'state', 'siding_attempt', 'siding_lock', 'siding_ticket', 'siding_crashes', 'siding_deadline')
+    local have = try('HMGET', task, 'state', 'siding_attempt', 'siding_lock', 'siding_ticket', 'siding_crashes', 'siding_deadline', 'siding_wait_ends', 'siding_once', 'siding_began')
     local attempt, lock, ticket, crashed = have[2], have[3], have[4], tonumber(have[5] or '0')
     if have.err or have[1] ~= 'active' then -- no task, or one that is elsewhere
       if have.err then troubles[#troubles + 1] = task .. ': ' .. have.err end
@@ -298,8 +439,8 @@ local function recover(queue, index)
       local key = held_by(lock, attempt)
       if key then -- its holder may trust it for so long
         call('ZADD', lease, in_seconds(math.max(call('PTTL', key), 1)), id)
-      elseif crashed < free_crashes then
-        local ends = until_of(have[6])
+      elseif crashed < free_crashes and (once_again or not have[8] or have[9] ~= attempt) then
+        local ends = until_of(end_of(have[6], have[7]))
         lock = lock_of(lock)
         local _, _, due = room(lock)
         wait_in_line(queue, id, lock, ticket, ends, due or now)
@@ -310,11 +451,12 @@ local function recover(queue, index)
       end
     end
   end
-  return (#recovered - back) / 3 == MOST_CRASHED
+  more_crashed[queue] = #ended_leases > seen
+  return more_crashed[queue]
 end
 
 ---------------------------------------------------------------------------------------------------------
--- Fetch: tasks for the free slots.
+-- Fetch: tasks for the free slots, and locks for those who ask.
 
 local queues = {}
 for i = 1, tonumber(arg()) do
@@ -329,24 +471,46 @@ for i = 1, tonumber(arg()) do
     lines = {},         -- pairs for their lines, by lock
   }
 end
-local looks, parks, bytes, begun = MOST_LOOKS, MOST_PARKED, 0, 0
+for _, q in ipairs(queues) do
+  q.paused = call('EXISTS', asynq(q.name, 'paused')) == 1
+  q.crashed = recover(q.name, q.index) -- more than one step puts back: nobody may go before them
+end
+
+for _, ask in ipairs(asks) do
+  ask.came = tonumber(try('HGET', asynq(ask[2], 't:' .. ask[3]), 'siding_ticket')) or 0
+  recover(ask[2], -ask[1])
+end
+table.sort(asks, function(a, b) return a.came < b.came end)
+for _, ask in ipairs(asks) do settle_one(unpack(ask, 1, 8)) end
+clear()
+
+-- How far this step has come. It is in a table, as the Lua of the Redis in memory cuts functions off from the local variables
+-- around them when one has failed.
+local so = {looks = MOST_LOOKS, parks = MOST_PARKED, bytes = 0, begun = 0}
 local late = math.abs(now - sent) > LATE
+local lease_end, plain_end = in_seconds(ttl), in_seconds(30000)
 
 -- Begins an attempt, under a lock that it takes by a key, or '' for none. The caller has put the task into active.
 local function start(q, id, task, lock, ticket, have, message)
-  begun = begun + 1
-  local attempt, fence = attempt_head .. begun .. holder, have.over and '-1' or '0'
-  if lock ~= '' then fence = take_lock(lock, attempt) end
-  call('ZADD', q.lease, in_seconds(lock ~= '' and ttl or 30000), id)
-  call('HSET', task, 'state', 'active', 'siding_attempt', attempt, 'siding_lock', lock, 'siding_ticket', ticket)
+  so.begun = so.begun + 1
+  local attempt, fence = attempt_head .. so.begun .. ':' .. (have.kind and have.kind .. ' ' or '') .. id .. holder, have.over or '0'
+  local freed, freed_by, before = '0', '', nil
+  if lock ~= '' then fence, before = take_lock(lock, attempt) end
+  if have.line then freed, freed_by = freed_for(have.line, before) end
+  call('ZADD', q.lease, lock ~= '' and lease_end or plain_end, id)
+  -- One that has no lock yet keeps the place that it has in the line of one.
+  call('HSET', task, 'state', 'active', 'siding_attempt', attempt, 'siding_lock', lock ~= '' and lock or have.lock or '', 'siding_ticket', ticket)
+  if have.wait_ends and not have.over then call('HDEL', task, 'siding_wait_ends') end
   message = without(message, have.text)
-  bytes = bytes + #message
+  so.bytes = so.bytes + #message
   local n = #tasks
   tasks[n + 1], tasks[n + 2], tasks[n + 3], tasks[n + 4] = q.index, id, attempt, lock
-  tasks[n + 5], tasks[n + 6], tasks[n + 7], tasks[n + 8], tasks[n + 9] = fence, ticket, have.parked or '0', have.losses or '0', message
+  tasks[n + 5], tasks[n + 6], tasks[n + 7], tasks[n + 8] = fence, ticket, have.parked or '0', have.losses or '0'
+  tasks[n + 9], tasks[n + 10], tasks[n + 11] = freed, freed_by, message
 end
 
--- Locks that this step has found busy: {value, the last ticket given}. None is freed from here on.
+-- Locks that this step has found busy: what they hold, when to look at them, the sentence for people; by queue the last ticket
+-- given, and whether it has joined the lines. None is freed from here on.
 local busy = {}
 
 -- Moves those that were parked out of pending.
@@ -371,10 +535,11 @@ local function look(q, lock)
   if type(value) == 'table' and value.err then
     troubles[#troubles + 1] = lock .. ': ' .. value.err
   end
-  if not key then
-    call('ZADD', q.ready, digits(due), lock)
+  local function later(us)
+    call('ZADD', q.ready, digits(us), lock)
     return false
   end
+  if not key then return later(due) end
   flush(q) -- one of those may come first
   local line = siding(q.name, 'line:' .. lock)
   for _ = 1, MOST_HEADS do
@@ -385,12 +550,17 @@ local function look(q, lock)
       return false
     end
     local task = q.task .. id
-    local have = try('HMGET', task, 'state', 'siding_ticket', 'siding_until', 'siding_lock', 'siding_parked', 'siding_losses', 'siding_text', 'msg')
+    local have = try('HMGET', task, 'state', 'siding_ticket', 'siding_until', 'siding_lock', 'siding_parked', 'siding_losses', 'siding_text', 'msg', 'siding_wait_ends', 'siding_equal', 'siding_kind')
     local score = call('ZSCORE', q.retry, id)
     local waits = not have.err and have[1] == 'retry' and have[2] == ticket and have[4] == lock and have[8] and score and tonumber(score) == tonumber(have[3])
+    if waits and first_waiter(lock) then
+      key, value, due = serve_found(lock, tonumber(ticket), 'recovery-' .. by)
+      if not key then return later(due) end
+    end
     if waits then
       call('LPUSH', q.active, id)
-      start(q, id, task, key, ticket, {parked = have[5], losses = have[6], text = have[7]}, have[8])
+      if have[10] and call('HGET', beside(lock, 'equal'), have[10]) == q.name .. '\n' .. id then call('HDEL', beside(lock, 'equal'), have[10]) end
+      start(q, id, task, key, ticket, {parked = have[5], losses = have[6], text = have[7], wait_ends = have[9], kind = have[11], line = lock}, have[8])
       call('ZREM', q.retry, id)
     elseif have.err then
       troubles[#troubles + 1] = task .. ': ' .. have.err
@@ -418,9 +588,9 @@ end
 
 -- Takes the first of the locks that are ready.
 local function from_ready(q)
-  while looks > 0 do
+  while so.looks > 0 do
     if q.quiet then return false end
-    looks = looks - 1
+    so.looks = so.looks - 1
     local first = ours('ZRANGE', q.ready, 0, 0, 'WITHSCORES')
     if not first[1] or tonumber(first[2]) > now then
       q.quiet, q.first = true, first[2] -- until something is added
@@ -443,7 +613,7 @@ local function park(q, id, task, lock, have)
   local priority = tonumber(have.priority or '0') or 0
   local ticket = have.lock and lock_of(have.lock) == lock and tonumber(have.ticket)
   local own = ticket
-  if not ticket and priority > 0 then ticket = now - priority * 60000000 end
+  if not ticket and priority > 0 then ticket = now - priority * HEAD_START end
   if not ticket then
     -- Behind all who came before, also if the clock has stepped back.
     local last = b.last[q.name]
@@ -460,7 +630,7 @@ local function park(q, id, task, lock, have)
     ours('ZADD', q.ready, 'LT', digits(b.due), lock)
     b.joined[q.name], q.quiet = true, false
   end
-  local ends = until_of(have.deadline)
+  local ends = until_of(have.ends)
   if b.text ~= '' and call('HSTRLEN', task, 'msg') <= SENTENCE then
     call('HSET', task, 'state', 'retry', 'siding_lock', lock, 'siding_ticket', digits(ticket), 'siding_until', ends,
       'siding_parked', (have.parked or 0) + 1, 'msg', without(call('HGET', task, 'msg'), have.text) .. b.text, 'siding_text', b.text)
@@ -468,7 +638,8 @@ local function park(q, id, task, lock, have)
     call('HSET', task, 'state', 'retry', 'siding_lock', lock, 'siding_ticket', digits(ticket), 'siding_until', ends,
       'siding_parked', (have.parked or 0) + 1)
   end
-  for _, value in ipairs({q.index, id, lock, b.value, digits(ticket), digits((have.parked or 0) + 1)}) do parked[#parked + 1] = value end
+  for _, value in ipairs({q.index, id, lock, have.kind or '', b.value, digits(ticket), digits((have.parked or 0) + 1), ''}) do parked[#parked + 1] = value end
+  keep_unique(have.unique, id, ends)
   local waits, pairs_of_line = q.waits, q.lines[lock]
   if not pairs_of_line then
     pairs_of_line = {}
@@ -478,14 +649,14 @@ local function park(q, id, task, lock, have)
   pairs_of_line[#pairs_of_line + 1], pairs_of_line[#pairs_of_line + 2] = digits(ticket), id
 end
 
--- Returns the key by which a lock may be taken; nil if it is busy: held, or others wait for it.
-local function free_key(lock, queue)
+-- Returns the key by which a lock may be taken by a task with a ticket; nil if it is busy: held, or others wait for it.
+local function free_key(lock, queue, ticket)
   if busy[lock] then return nil end
-  local lines = call('EXISTS', lock, lines_of(lock))
-  if lines == 0 and not rule_of(lock) then return lock end
-  local key, value, due = room(lock)
+  local others = call('EXISTS', lock, lines_of(lock), queue_of(lock))
+  if others == 0 and not rule_of(lock) then return lock end
+  local first, oldest = first_line(lock)
+  local key, value, due = serve_found(lock, math.min(ticket, oldest), 'recovery-' .. by)
   if key then
-    local first = ours('ZRANGE', lines_of(lock), 0, 0)[1]
     if not first then return key end
     -- A line of another queue is older. If somebody serves that queue, nobody of this one goes before it.
     if first ~= queue and now - tonumber(call('HGET', slots, first) or '0') < SEEN then due = now + OFFER end
@@ -497,18 +668,23 @@ end
 -- Takes the head of pending, or parks it. Returns whether an attempt has begun.
 local function take(q, id)
   local task = q.task .. id
-  local have = try('HMGET', task, 'state', 'siding_resource', 'siding_priority', 'siding_ticket', 'siding_lock', 'siding_deadline', 'siding_parked', 'siding_losses', 'siding_text')
-  if have.err or have[1] ~= 'pending' then -- no task, or one that is elsewhere
+  local have = try('HMGET', task, 'state', 'siding_resource', 'siding_priority', 'siding_ticket', 'siding_lock', 'siding_deadline', 'siding_parked', 'siding_losses', 'siding_text', 'siding_wait_ends', 'siding_kind', 'siding_judged', 'unique_key')
+  if have.err or have[1] ~= 'pending' and not (have[1] == 'retry' and not call('ZSCORE', q.retry, id)) then
+    -- No task, or one that is elsewhere; not one that a script which failed in the middle was about to park.
     if have.err then troubles[#troubles + 1] = task .. ': ' .. have.err end
     q.parked = q.parked + 1
     return false
   end
-  local resource, lock, key, ends = have[2], '', '', tonumber(have[6] or '') or 0
-  local over = ends > 0 and ends <= now_s
-  local known = {priority = have[3], ticket = have[4], lock = have[5], deadline = have[6], parked = have[7], losses = have[8], text = have[9], over = over}
-  if resource and resource ~= '' and not over and #resource <= 512 and not string.find(resource, '[{}%c]') then
+  local resource, lock, key, ends = have[2], '', '', end_of(have[6], have[10])
+  local over = ends > 0 and ends <= now_s and (tonumber(have[6] or '') == ends and '-1' or '-2')
+  local known = {priority = have[3], ticket = have[4], lock = have[5], parked = have[7], losses = have[8], text = have[9], wait_ends = have[10],
+    kind = have[11], ends = ends, over = over, unique = have[13]}
+  local own = known.ticket and known.lock and known.lock ~= ''
+  -- A policy is read by Go, which then asks. A task that has waited before is past that.
+  local asks = not own and (have[12] or judged ~= '' and have[11] and string.find(judged, '\n' .. have[11] .. '\n', 1, true))
+  if resource and resource ~= '' and not over and not asks and #resource <= 512 and not string.find(resource, '[{}%c]') then
     lock = prefix .. resource
-    key = free_key(lock, q.name)
+    key = free_key(lock, q.name, known.lock and lock_of(known.lock) == lock and tonumber(known.ticket) or now)
     if not key then
       park(q, id, task, lock, known)
       q.parked = q.parked + 1
@@ -516,15 +692,26 @@ local function take(q, id)
     end
   end
   flush(q)
+  q.moved = id
   call('RPOPLPUSH', q.pending, q.active)
-  local ticket = known.lock and lock ~= '' and lock_of(known.lock) == lock and known.ticket or digits(now)
+  local ticket = own and (lock == '' or lock_of(known.lock) == lock) and known.ticket or digits(now + so.begun + 1)
   start(q, id, task, key, ticket, known, call('HGET', task, 'msg') or '')
   call('HDEL', task, 'pending_since')
   return true
 end
 
+-- Sets a task aside that cannot be taken, as a key of its resource has a wrong type. It comes again in a minute.
+local function set_aside(q, id, why)
+  troubles[#troubles + 1] = q.task .. id .. ': ' .. (type(why) == 'table' and why.err or tostring(why))
+  if q.moved == id then return end -- it is among the active already, from where it is recovered
+  try('HSET', q.task .. id, 'state', 'retry')
+  try('HDEL', q.task .. id, 'siding_until')
+  q.waits[#q.waits + 1], q.waits[#q.waits + 2] = digits(now_s + 60), id
+  q.parked = q.parked + 1
+end
+
 local function from_pending(q)
-  while parks > 0 and not q.empty do
+  while so.parks > 0 and not q.empty do
     if q.next >= #q.ids then
       flush(q)
       local some = call('LRANGE', q.pending, -50, -1)
@@ -536,17 +723,15 @@ local function from_pending(q)
       end
     end
     q.next = q.next + 1
-    if take(q, q.ids[q.next]) then return true end
-    parks = parks - 1
+    local id = q.ids[q.next]
+    local ok, found = pcall(take, q, id)
+    if not ok then set_aside(q, id, found) elseif found then return true end
+    so.parks = so.parks - 1
   end
   return false
 end
 
 local function fetch(q)
-  if q.paused == nil then
-    q.paused = call('EXISTS', asynq(q.name, 'paused')) == 1
-    q.crashed = recover(q.name, q.index) -- more than one step puts back: nobody may go before them
-  end
   if q.paused or q.crashed then return false end
   local pending_first = q.turn == 'pending' -- no swap: the Lua of the Redis in memory assigns one after the other
   local from, other = pending_first and from_pending or from_ready, pending_first and from_ready or from_pending
@@ -560,7 +745,7 @@ end
 local free_slots = 0
 for _ = 1, tonumber(arg()) do
   local order = arg()
-  local found = late or bytes > MOST_BYTES
+  local found = late or so.bytes > MOST_BYTES
   for i = 1, #order do
     found = found or fetch(queues[string.byte(order, i)])
   end
@@ -587,30 +772,32 @@ for i, q in ipairs(queues) do
     if more == 1 and free_slots == 0 then tell(q.name) end
     if more == 0 and #tasks == 0 and free_slots > 0 then
       call('DEL', siding(q.name, 'notify')) -- there is nothing to tell any more
-      served[#served + 1], served[#served + 2] = q.name, digits(now)
     end
+    if #queues > 1 or free_slots > 0 then served[#served + 1], served[#served + 2] = q.name, digits(now) end
   end
   states[#states + 1], states[#states + 2], states[#states + 3], states[#states + 4] = q.turn, q.paused and 1 or 0, more, due
   marked[q.name] = nil
 end
-if #served > 0 then call('HSET', slots, unpack(served)) end
+if #served > 0 then
+  call('HSET', slots, unpack(served))
+  call('EXPIRE', slots, '86400')
+end
 for queue in pairs(marked) do tell(queue) end
 
 -- Also what a step did that has taken nothing: a second call must not take what nobody waits for any more.
 local texts = {digits(number) .. '\n'}
 local function text(s)
   s = tostring(s)
-  texts[#texts + 1] = #s .. ':'
-  texts[#texts + 1] = s
+  texts[#texts + 1] = #s .. ':' .. s
 end
 text(#results)
 for _, result in ipairs(results) do text(result) end
 text(#granted / 5)
 for _, value in ipairs(granted) do text(value) end
-text(#tasks / 9)
-for i = 1, #tasks, 9 do
+text(#tasks / 11)
+for i = 1, #tasks, 11 do
   text(queues[tasks[i]].name)
-  for k = i, i + 7 do text(tasks[k]) end
+  for k = i, i + 9 do text(tasks[k]) end
 end
 call('SET', KEYS[1], table.concat(texts), 'PX', 600000)
 return {now, known, results, states, tasks, parked, recovered, troubles}

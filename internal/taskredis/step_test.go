@@ -383,7 +383,7 @@ func TestStepHasATaskThatAskedWait(t *testing.T) {
 		b.pending("q", "holds", "a")
 		b.pending("q", "asks", "")
 		taken := s.takes("holds asks ", nil, 2, "q")
-		ask := Outcome{Name: taken[1].Name, Kind: Ask, Want: "lock:a", Ticket: taken[1].Ticket} // the task has no deadline
+		ask := Outcome{Name: taken[1].Name, Kind: Ask, Want: "lock:a"} // the task has no deadline
 		_, a := s.make([]Outcome{ask}, 0)
 		if a.Results[0] != Parked {
 			t.Fatalf("want parked, have %s", a.Results[0])
@@ -424,7 +424,7 @@ func TestRenewKnowsALockThatWasJustGranted(t *testing.T) {
 		b.pending("q", "other", "b") // the program knows better than the client
 		taken := s.takes("plain other ", nil, 2, "q")
 		for i, lock := range []string{"lock:a1", "lock:a2"} {
-			_, a := s.make([]Outcome{{Name: taken[i].Name, Kind: Ask, Want: lock, Ticket: taken[i].Ticket}}, 0)
+			_, a := s.make([]Outcome{{Name: taken[i].Name, Kind: Ask, Want: lock}}, 0)
 			if a.Results[0] != Granted {
 				t.Fatalf("want granted, have %s", a.Results[0])
 			}
@@ -493,6 +493,46 @@ func TestStepSaysThatADeadlineIsOver(t *testing.T) {
 		for _, taken := range a.Taken {
 			if over := taken.ID == "1"; over != (taken.Fence == -1) || over != (taken.Lock == "") {
 				t.Errorf("task %s: have lock %q and fence %d", taken.ID, taken.Lock, taken.Fence)
+			}
+		}
+	})
+}
+
+// An operator has revoked the lock of an attempt, see package lockredis. The attempt cannot renew it, and loses it when it
+// ends; only then the next may have it.
+func TestStepOfARevokedLock(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bench) {
+		t.Helper()
+		for _, lost := range []bool{false, true} { // whether the attempt knows
+			s := b.server(fmt.Sprint("server-", lost))
+			queue := fmt.Sprint("q-", lost)
+			b.pending(queue, "1", queue)
+			b.pending(queue, "2", queue)
+			first := s.takes("1 ", nil, 1, queue)[0]
+			s.takes("", nil, 1, queue)
+			key := "lock:" + queue
+			b.must(b.rdb.Set(t.Context(), key, strings.Replace(first.Attempt, "siding:", "siding:revoked-", 1), redis.KeepTTL).Err())
+			kept, err := s.Renew(t.Context(), "", []Name{first.Name})
+			b.must(err)
+			if kept[0] {
+				t.Error("renew: want the lock lost")
+			}
+			s.takes("", nil, 1, queue)
+			out := Outcome{Name: first.Name, Kind: Again, Message: first.Encoded, After: time.Hour, Losses: 1}
+			want := Lost
+			if lost {
+				out.Lock, want = "", Settled
+			}
+			_, a := s.make([]Outcome{out}, 1, queue)
+			if a.Results[0] != want || idsOf(a.Taken) != "2 " {
+				t.Errorf("want it %s, and the next task, have %s and %q", want, a.Results[0], idsOf(a.Taken))
+			}
+			if want == Lost {
+				out.Lock = ""
+				if _, a := s.make([]Outcome{out}, 0, queue); a.Results[0] != Settled {
+					t.Errorf("want the attempt ended, have %s", a.Results[0])
+				}
 			}
 		}
 	})

@@ -24,6 +24,7 @@ type Upkeep struct {
 	Queues  []string      // all that are looked after
 	TTL     time.Duration // of locks
 	Crashes int           // how many crashes of a guarded task use no retry
+	Again   bool          // also of one without retries
 }
 
 // ElectedFor is how long a server stays elected after [Upkeep.Look].
@@ -141,7 +142,7 @@ type Leases struct {
 // the first leases that have ended, and looks at some hundred of the others.
 func (u *Upkeep) Leases(ctx context.Context, queue string, pass int) (l Leases, err error) {
 	const grace = 30 // seconds
-	reply, err := leasesScript.Run(ctx, u.Redis, []string{LeaseKey(queue)}, queue, pass, u.Crashes, grace).Slice()
+	reply, err := leasesScript.Run(ctx, u.Redis, []string{LeaseKey(queue)}, queue, pass, u.Crashes, grace, flag(u.Again)).Slice()
 	if r := (&reader{values: reply}); err == nil {
 		l = Leases{Now: r.number(), Left: int(r.number()), More: r.number() == 1, Found: r.number() == 1}
 		for row := range slices.Chunk(r.texts(), 4) {

@@ -47,10 +47,10 @@ local function mend(queue, id, lock, ticket)
   return true
 end
 
--- Writes down until when a task waits: for some hours, and not beyond its deadline, if it has one.
-local function keep_waiting(task, retry, id, deadline)
+-- Writes down until when a task waits: for some hours, and not beyond when it may wait no longer, 0 for never.
+local function keep_waiting(task, retry, id, most)
   local ends = now_s + WAIT
-  if deadline > 0 then ends = math.min(ends, deadline) end
+  if most > 0 then ends = math.min(ends, most) end
   call('ZADD', retry, ends, id)
   call('HSET', task, 'siding_until', ends)
 end

@@ -5,6 +5,7 @@
 -- ARGV[2]  skip   how many of them to pass, those that ended first
 -- ARGV[3]  free   how many crashes of a guarded task use no retry
 -- ARGV[4]  grace  s: for so long after its lease has ended an unguarded task may still be at work, as in asynq
+-- ARGV[5]  again  1 if free also holds for tasks without retries
 --
 -- Returns {now in us, left, more, found, crashed, troubles}:
 --   left      how many of the leases that it looked at stay as they are, those of the crashed not counted
@@ -16,7 +17,7 @@
 -- Guarantees: it reads no message. An attempt that holds its lock is not called crashed, as its server may trust the
 -- lock.
 
-local lease, queue, skip, free_crashes, grace = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local lease, queue, skip, free_crashes, grace, once_again = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5] == '1'
 local prefix, ttl, fence_ttl, limits, overrides = '', 0, 0, '', ''
 
 -- include common
@@ -37,7 +38,7 @@ end
 
 -- Returns what has become of the lease of a task: 'left', 'gone', or 'crashed'.
 local function judge(task, id, ends)
-  local have = call('HMGET', task, 'state', 'siding_attempt', 'siding_lock', 'siding_crashes')
+  local have = call('HMGET', task, 'state', 'siding_attempt', 'siding_lock', 'siding_crashes', 'siding_once', 'siding_began')
   local state, attempt, lock = have[1], have[2] or '', have[3] or ''
   if state ~= 'active' and elsewhere(task, id, state) then
     call('LREM', active, 0, id)
@@ -47,8 +48,12 @@ local function judge(task, id, ends)
   if lock ~= '' and attempt ~= '' then
     if held_by(lock, attempt) then return 'left' end
     if state == 'active' and tonumber(have[4] or '0') < free_crashes then
-      found[1] = id
-      return 'left'
+      if once_again or not have[5] or have[6] ~= attempt then
+        found[1] = id
+        return 'left'
+      end
+      -- Its server may live, and have lost the lock only: it then says what becomes of the task.
+      if tonumber(ends) > now_s - grace then return 'left' end
     end
   elseif tonumber(ends) > now_s - grace then
     return 'left'

@@ -43,15 +43,15 @@ local function due_at(us) so.soonest = math.min(so.soonest, us) end
 local function took(n, more) so.left, so.more = so.left - n, so.more or more end
 
 local function forward(task, queue, key, id, score)
-  local have = call('HMGET', task, 'state', 'siding_until', 'siding_lock', 'siding_ticket', 'siding_deadline', 'group')
+  local have = call('HMGET', task, 'state', 'siding_until', 'siding_lock', 'siding_ticket', 'siding_deadline', 'siding_wait_ends', 'group')
   if not have[1] and call('EXISTS', task) == 0 then
     call('ZREM', key, id) -- the task was deleted
     return
   end
-  local waiting, deadline, group = waits(have, score), tonumber(have[5] or '') or 0, have[6]
-  if waiting and (deadline == 0 or deadline > now_s) then
+  local waiting, ends, group = waits(have, score), end_of(have[5], have[6]), have[7]
+  if waiting and (ends == 0 or ends > now_s) then
     mend(queue, id, have[3], have[4])
-    keep_waiting(task, key, id, deadline)
+    keep_waiting(task, key, id, ends)
   elseif group and group ~= '' then
     call('ZADD', asynq(queue, 'g:' .. group), now_s, id)
     call('SADD', asynq(queue, 'groups'), group) -- asynq leaves that out: an aggregator may never hear of it

@@ -50,10 +50,10 @@ local function look_at_active(active, queue)
 end
 
 local function look_at_waiting(task, queue, retry, id, score)
-  local have = call('HMGET', task, 'state', 'siding_until', 'siding_lock', 'siding_ticket', 'siding_deadline')
+  local have = call('HMGET', task, 'state', 'siding_until', 'siding_lock', 'siding_ticket', 'siding_deadline', 'siding_wait_ends')
   if not waits(have, score) then return end
   if mend(queue, id, have[3], have[4]) then so.mended = so.mended + 1 end
-  if tonumber(score) > now_s + WAIT + 60 then keep_waiting(task, retry, id, tonumber(have[5] or '') or 0) end
+  if tonumber(score) > now_s + WAIT + 60 then keep_waiting(task, retry, id, end_of(have[5], have[6])) end
 end
 
 local function look_at_some(retry, queue)

@@ -37,8 +37,7 @@ func backend(t *testing.T) locktest.Backend {
 			t.Helper()
 			put(t, admin, key, value, ttl)
 		},
-		Value:   func(t *testing.T, key string) string { t.Helper(); return holderOf(t, admin, key) },
-		NoNames: true,
+		Value: func(t *testing.T, key string) string { t.Helper(); return holderOf(t, admin, key) },
 	}
 }
 

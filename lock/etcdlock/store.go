@@ -231,7 +231,7 @@ func (s *Store) keptAlive(ctx context.Context, ses *session) (bool, error) {
 // Release implements [store.Store]. Release ends the session, and with that the lock's key. The
 // first waiter watches that key. Release remembers what it has found until the session is swept,
 // for a call that comes again.
-func (s *Store) Release(ctx context.Context, key, token string, _ store.Release) (*store.Reservation, error) {
+func (s *Store) Release(ctx context.Context, key, token string, _ store.Release) error {
 	s.mu.Lock()
 	ses := s.held[token]
 	found := ses != nil && ses.found
@@ -240,7 +240,7 @@ func (s *Store) Release(ctx context.Context, key, token string, _ store.Release)
 	}
 	s.mu.Unlock()
 	if ses == nil {
-		return nil, lock.ErrLost
+		return lock.ErrLost
 	}
 	ctx, cancel := cleanup(ctx)
 	defer cancel()
@@ -257,13 +257,13 @@ func (s *Store) Release(ctx context.Context, key, token string, _ store.Release)
 	}
 	switch err := s.end(ctx, ses); {
 	case err != nil:
-		return nil, failed(ctx, err)
+		return failed(ctx, err)
 	case unknown != nil:
-		return nil, failed(ctx, unknown) // it is released, but nobody knows whether it was held
+		return failed(ctx, unknown) // it is released, but nobody knows whether it was held
 	case !found: // it expired, or somebody has deleted the key
-		return nil, lock.ErrLost
+		return lock.ErrLost
 	}
-	return nil, nil //nolint:nilnil // there is nobody to wake: no reservation and no error
+	return nil // there is nobody to wake: no reservation and no error
 }
 
 // forget drops what is known of a request. s.mu is held.

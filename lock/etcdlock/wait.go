@@ -134,7 +134,7 @@ func (s *Store) busyWaiter(ctx context.Context, c store.Request, ses *session, h
 }
 
 // Leave implements [store.Store].
-func (s *Store) Leave(ctx context.Context, _, waiter string, _ store.Leave) (*store.Reservation, error) {
+func (s *Store) Leave(ctx context.Context, _, waiter string, _ store.Leave) error {
 	s.mu.Lock()
 	ses := s.waiting[waiter]
 	if ses != nil {
@@ -142,23 +142,20 @@ func (s *Store) Leave(ctx context.Context, _, waiter string, _ store.Leave) (*st
 	}
 	s.mu.Unlock()
 	if ses == nil {
-		return nil, nil //nolint:nilnil // it does not wait
+		return nil // it does not wait
 	}
 	ctx, cancel := cleanup(ctx)
 	defer cancel()
 	if err := s.end(ctx, ses); err != nil {
-		return nil, failed(ctx, err)
+		return failed(ctx, err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.waiting[waiter] == ses {
 		delete(s.waiting, waiter)
 	}
-	return nil, nil //nolint:nilnil // the next waiter watches the key
+	return nil // the next waiter watches the key
 }
-
-// Confirm implements [store.Store]. The client wakes nobody in these wait queues.
-func (s *Store) Confirm(context.Context, store.Reservation) error { return nil }
 
 // keepPosition renews the session of a waiter until ctx ends. If the session ends first,
 // keepPosition wakes the waiter, which then joins anew.

@@ -283,7 +283,7 @@ func TestLockComesAsTheSessionEnds(t *testing.T) {
 			t.Errorf("want %d keys, have %d", keys, len(have))
 		}
 		release(t, holder)
-		_, _ = locks.Release(t.Context(), c.Key, c.Token, store.Release{})
+		_ = locks.Release(t.Context(), c.Key, c.Token, store.Release{})
 	}
 	c := store.Request{Key: "lock:" + t.Name(), Token: "another", TTL: 15 * time.Second, Waiter: "siding-goroutine:listener:2"}
 	holder := take(t, holders, t.Name())
@@ -293,7 +293,7 @@ func TestLockComesAsTheSessionEnds(t *testing.T) {
 	if etcdlock.LeaveAndTake(locks, c) {
 		t.Error("want no lock for a waiter that has left")
 	}
-	if _, err := locks.Leave(t.Context(), c.Key, c.Waiter, store.Leave{}); err != nil {
+	if err := locks.Leave(t.Context(), c.Key, c.Waiter, store.Leave{}); err != nil {
 		t.Errorf("leave: %v", err)
 	}
 	release(t, holder)

@@ -18,7 +18,6 @@ const (
 	none feature = iota
 	fences
 	queue
-	names
 )
 
 // cases are what Run checks; docs/evidence/lock-cases.md tells the story behind each.
@@ -60,7 +59,6 @@ var cases = []struct {
 	{"42 fence grows", fenceGrows, fences},
 	{"49 lock again after a loss", lockAgainAfterALoss, none},
 	{"50 wait queue is served in order of arrival", queueIsServedInOrder, queue},
-	{"50 position goes by when a waiter came", positionGoesByWhenItCame, names},
 	{"50 position counts from the arrival", positionCountsFromTheArrival, queue},
 	{"work of three ttls with renewal", workWithRenewal, none},
 	{"work of three ttls without renewal", workWithoutRenewal, none},

@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/sidingq/siding/internal/lease"
 	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock"
@@ -194,23 +193,6 @@ func oneAttemptForMany(s *suite) {
 		s.Errorf("want few calls for %d goroutines, as the first in the wait queue asks for all, have %d", goroutines+1, have)
 	}
 	s.release(lease)
-}
-
-func positionGoesByWhenItCame(s *suite) {
-	holder := s.take(s.locker(lock.Config{}))
-	came := holder.Fence() - 10 // a time by the store's clock
-	for _, w := range []struct {
-		waiter   string
-		came     int64
-		position int
-	}{{"second", came + 2, 1}, {"newcomer", 0, 2}, {"first", came + 1, 1}, {"second", came, 2}, {"of the future", came + 1<<50, 4}} {
-		_, err := s.client().Acquire(s.Context(), lease.Request{Resource: s.res, Waiter: w.waiter, Came: w.came})
-		busy, ok := errors.AsType[*lease.BusyError](err)
-		if !ok || busy.Position != w.position {
-			s.Errorf("%s: want position %d, have %+v, %v", w.waiter, w.position, busy, err)
-		}
-	}
-	s.release(holder)
 }
 
 func queueIsServedInOrder(s *suite) {

@@ -18,7 +18,6 @@ const (
 	Renew   = "renew"
 	Release = "release"
 	Leave   = "leave"
-	Confirm = "confirm"
 	Wake    = "wake"
 )
 
@@ -208,30 +207,12 @@ func (f *faulty) Renew(ctx context.Context, key, token string, ttl, fenceTTL tim
 	return f.network.pass(ctx, Renew, func() error { return f.store.Renew(ctx, key, token, ttl, fenceTTL) })
 }
 
-func (f *faulty) Release(ctx context.Context, key, token string, how store.Release) (next *store.Reservation, err error) {
-	err = f.network.pass(ctx, Release, func() (err error) {
-		next, err = f.store.Release(ctx, key, token, how)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return next, nil
+func (f *faulty) Release(ctx context.Context, key, token string, how store.Release) error {
+	return f.network.pass(ctx, Release, func() error { return f.store.Release(ctx, key, token, how) })
 }
 
-func (f *faulty) Leave(ctx context.Context, key, waiter string, how store.Leave) (next *store.Reservation, err error) {
-	err = f.network.pass(ctx, Leave, func() (err error) {
-		next, err = f.store.Leave(ctx, key, waiter, how)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return next, nil
-}
-
-func (f *faulty) Confirm(ctx context.Context, r store.Reservation) error {
-	return f.network.pass(ctx, Confirm, func() error { return f.store.Confirm(ctx, r) })
+func (f *faulty) Leave(ctx context.Context, key, waiter string, how store.Leave) error {
+	return f.network.pass(ctx, Leave, func() error { return f.store.Leave(ctx, key, waiter, how) })
 }
 
 type faultyListener struct {

@@ -106,7 +106,6 @@ func (m *Memory) Acquire(_ context.Context, c store.Request) (store.Result, erro
 		r.fence, r.fenceEnd, r.reserved = max(r.fence+1, now.UnixMicro()), now.Add(c.FenceTTL), false
 		return store.Result{Taken: true, Fence: r.fence, HandOff: handOff, From: from}, nil
 	}
-	var next *store.Reservation
 	switch {
 	case r.value == c.Token && r.fence != 0:
 		r.valueEnd = now.Add(c.TTL)
@@ -117,18 +116,15 @@ func (m *Memory) Acquire(_ context.Context, c store.Request) (store.Result, erro
 		if c.Waiter == "" || r.reserved {
 			return take(-1, "")
 		}
-		reserved, first := m.reserve(r, c.Waiter, c.Handoff)
+		first := m.reserve(r, c.Waiter, c.Handoff)
 		if first == "" || first == c.Waiter {
 			return take(-1, "")
 		}
-		next = reserved
 	case r.waiter != "" && r.waiter == c.Waiter:
 		from, _, _ := strings.Cut(r.value, ":")
 		return take(now.Sub(r.since), from)
-	case r.madeBy(c.Handoff.Nonce):
-		next = r.reservation()
 	}
-	a := store.Result{Holder: r.value, Reserved: r.waiter != "", Left: r.valueEnd.Sub(now), Next: next}
+	a := store.Result{Holder: r.value, Reserved: r.waiter != "", Left: r.valueEnd.Sub(now)}
 	if r.fence > 0 {
 		a.Since = time.UnixMicro(r.fence)
 	}
@@ -153,46 +149,29 @@ func (m *Memory) Renew(_ context.Context, key, token string, ttl, fenceTTL time.
 }
 
 // Release implements [lock.Store].
-func (m *Memory) Release(_ context.Context, key, token string, how store.Release) (*store.Reservation, error) {
+func (m *Memory) Release(_ context.Context, key, token string, how store.Release) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := m.record(key)
 	switch {
 	case r.value == token:
-		return m.handOff(r, how.Handoff), nil
-	case r.madeBy(how.Nonce):
-		return r.reservation(), nil
+		m.handOff(r, how.Handoff)
+		return nil
 	case (r.value == "" || r.waiter != "") && how.Fence > 0 && r.fence == how.Fence:
-		return nil, nil //nolint:nilnil // released by this call before: nobody has had it since
+		return nil // released by this call before: nobody has had it since
 	default:
-		return nil, lock.ErrLost
+		return lock.ErrLost
 	}
 }
 
 // Leave implements [lock.Store].
-func (m *Memory) Leave(_ context.Context, key, waiter string, how store.Leave) (*store.Reservation, error) {
+func (m *Memory) Leave(_ context.Context, key, waiter string, how store.Leave) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := m.record(key)
-	if r.madeBy(how.Nonce) {
-		return r.reservation(), nil
-	}
-	if how.Reservation != "" && r.value != how.Reservation {
-		return nil, nil //nolint:nilnil // it has expired: no reservation and no error
-	}
 	r.leave(waiter)
-	if r.waiter == "" || r.waiter != waiter {
-		return nil, nil //nolint:nilnil // the lock was not reserved for it: nothing to hand off
-	}
-	return m.handOff(r, how.Handoff), nil
-}
-
-// Confirm implements [lock.Store].
-func (m *Memory) Confirm(_ context.Context, res store.Reservation) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if r := m.record(res.Key); r.value == res.Value {
-		r.leave(res.Waiter)
+	if r.waiter != "" && r.waiter == waiter {
+		m.handOff(r, how.Handoff)
 	}
 	return nil
 }
@@ -222,60 +201,35 @@ func (m *Memory) Listen(ctx context.Context, id string, listening func(), wake f
 }
 
 // handOff reserves the lock for the first waiter that can come, or frees it.
-func (m *Memory) handOff(r *record, how store.Handoff) *store.Reservation {
-	next, first := m.reserve(r, "", how)
-	if first == "" {
+func (m *Memory) handOff(r *record, how store.Handoff) {
+	if m.reserve(r, "", how) == "" {
 		r.value, r.waiter = "", ""
 	}
-	return next
 }
 
-// reserve reserves the lock for the first in the wait queue that can come. The results are that
-// waiter, "" for nobody, and the reservation if the client has to wake the waiter. The search goes
-// no further than to me.
-func (m *Memory) reserve(r *record, me string, how store.Handoff) (next *store.Reservation, first string) {
+// reserve reserves the lock for the first in the wait queue that can come. The result is that waiter, "" for nobody. The
+// search goes no further than to me.
+func (m *Memory) reserve(r *record, me string, how store.Handoff) (first string) {
 	for _, p := range slices.Clone(r.queue) {
 		if p.waiter == me {
-			return nil, me
+			return me
 		}
-		id, listens := store.ListenerOf(p.waiter)
+		r.leave(p.waiter)
+		id, _ := store.ListenerOf(p.waiter)
 		l := m.listeners[id]
-		switch {
-		case listens:
-			r.leave(p.waiter)
-			if l == nil {
-				continue // the waiter has gone
-			}
-			select {
-			case l.woken <- p.waiter:
-			default:
-			}
-		case !how.Stepwise:
-			continue
+		if l == nil {
+			continue // the waiter has gone
+		}
+		select {
+		case l.woken <- p.waiter:
+		default:
 		}
 		now := time.Now()
 		r.value, r.valueEnd, r.waiter, r.since = how.Nonce+":"+p.waiter, now.Add(how.Timeout), p.waiter, now
 		r.reserved, r.fenceEnd = true, now.Add(how.QueueTTL)
-		return r.reservation(), p.waiter
+		return p.waiter
 	}
-	return nil, ""
-}
-
-// reservation is what a client is told of a reservation: nothing if it has to wake nobody.
-func (r *record) reservation() *store.Reservation {
-	if _, listens := store.ListenerOf(r.waiter); listens {
-		return nil
-	}
-	res := &store.Reservation{Key: r.key, Waiter: r.waiter, Value: r.value}
-	if i := r.index(r.waiter); i >= 0 {
-		res.Ticket = r.queue[i].ticket
-	}
-	return res
-}
-
-// madeBy reports whether the lock was reserved by the call that nonce belongs to.
-func (r *record) madeBy(nonce string) bool {
-	return r.waiter != "" && strings.HasPrefix(r.value, nonce+":")
+	return ""
 }
 
 func (r *record) index(waiter string) int {
@@ -295,9 +249,7 @@ func (r *record) join(c store.Request, now time.Time) queued {
 		return r.queue[i]
 	}
 	p := queued{waiter: c.Waiter, ticket: now.Add(-c.Waited).UnixMicro()}
-	if c.Came > 0 {
-		p.ticket = min(c.Came, now.UnixMicro())
-	} else if n := len(r.queue); n > 0 && c.Waited == 0 {
+	if n := len(r.queue); n > 0 && c.Waited == 0 {
 		p.ticket = max(p.ticket, r.queue[n-1].ticket+1)
 	}
 	r.queue = append(r.queue, p)

@@ -25,8 +25,6 @@ type Backend struct {
 	NoFence bool
 	// NoWaitQueue says that the store has no wait queue: waiters are served in no order.
 	NoWaitQueue bool
-	// NoNames says that a waiter with a name of its own, such as a parked task, is not queued.
-	NoNames bool
 	// FakeTime runs each case on the fake clock of testing/synctest, for a store
 	// without sockets. Others take the time they take.
 	FakeTime bool
@@ -38,7 +36,7 @@ type Backend struct {
 func Run(t *testing.T, b Backend) {
 	t.Helper()
 	for _, c := range cases {
-		if c.needs == fences && b.NoFence || c.needs == queue && b.NoWaitQueue || c.needs == names && (b.NoWaitQueue || b.NoNames) {
+		if c.needs == fences && b.NoFence || c.needs == queue && b.NoWaitQueue {
 			continue
 		}
 		b.check(t, c.name, c.run)

@@ -45,7 +45,7 @@ func (m memory) Release(ctx context.Context, key, token string) (redlock.Vote, e
 	if fence, ok := m.fences.Load(token); ok {
 		how.Fence, _ = fence.(int64)
 	}
-	return m.vote(second(m.Store.Release(ctx, key, token, how)))
+	return m.vote(m.Store.Release(ctx, key, token, how))
 }
 
 func (m memory) vote(err error) (redlock.Vote, error) {

@@ -44,17 +44,14 @@ func (s *majority) Renew(ctx context.Context, key, token string, ttl, _ time.Dur
 }
 
 // Release deletes the lock on all nodes that have it.
-func (s *majority) Release(ctx context.Context, key, token string, _ store.Release) (*store.Reservation, error) {
-	return nil, s.poll(ctx, func(ctx context.Context, n node) (vote, error) { return n.Release(ctx, key, token) }).had()
+func (s *majority) Release(ctx context.Context, key, token string, _ store.Release) error {
+	return s.poll(ctx, func(ctx context.Context, n node) (vote, error) { return n.Release(ctx, key, token) }).had()
 }
 
 // Leave does nothing, as a quorum has no wait queue.
-func (*majority) Leave(context.Context, string, string, store.Leave) (*store.Reservation, error) {
-	return nil, nil //nolint:nilnil // no reservation and no error
+func (*majority) Leave(context.Context, string, string, store.Leave) error {
+	return nil // no reservation and no error
 }
-
-// Confirm does nothing, either.
-func (*majority) Confirm(context.Context, store.Reservation) error { return nil }
 
 // usable returns why a lock of this ttl cannot be had now.
 func (s *majority) usable(ctx context.Context, ttl time.Duration) error {

@@ -5,8 +5,6 @@
 // that are private. This package uses the same parts, and is the only one that knows them: see layout.go. A
 // later asynq may change them. Then [New] returns an error that says so, and the rest of Siding does not
 // mind. Handlers that are registered by queue.Handle need none of this.
-//
-// No server takes its handlers yet: queue.Server still runs on asynq.Server, which needs none of this.
 package asynqhandler
 
 import (

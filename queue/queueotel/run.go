@@ -97,7 +97,7 @@ type wait struct {
 }
 
 // Observe counts an event, and keeps the wait of a task for [Telemetry.Middleware], which makes a span of
-// it. Observe is for [queue.GuardConfig].
+// it. Observe is for [queue.ServerConfig].
 func (t *Telemetry) Observe(e queue.Event) {
 	t.metrics.observe(e)
 	key := taskKey{e.Queue, e.TaskID}
@@ -128,7 +128,7 @@ func (t *Telemetry) recordWait(ctx context.Context, info queue.Info, w wait) tra
 	name, attrs := t.naming.wait(info)
 	opts := []trace.SpanStartOption{
 		trace.WithTimestamp(w.ended.Add(-w.event.Waited)), trace.WithAttributes(attrs...),
-		trace.WithAttributes(attribute.String("siding.via", string(w.event.Via)), attribute.String("siding.holder", w.event.Holder)),
+		trace.WithAttributes(attribute.String("siding.via", string(w.event.Via))),
 	}
 	releaser := w3c.Extract(trace.ContextWithRemoteSpanContext(ctx, trace.SpanContext{}), propagation.MapCarrier{"traceparent": w.event.ReleasedBy})
 	if run := trace.SpanContextFromContext(releaser); run.IsValid() {

@@ -74,8 +74,8 @@ func newBench(t *testing.T, cfg queueotel.Config) *bench {
 func (b *bench) serve(t *testing.T, run func(context.Context, ship) error) {
 	t.Helper()
 	server, err := queue.NewServer(b.opts, queue.ServerConfig{
-		Asynq: asynq.Config{Concurrency: 4, TaskCheckInterval: 10 * time.Millisecond, LogLevel: asynq.FatalLevel},
-		Guard: queue.GuardConfig{Observe: b.telemetry.Observe},
+		Asynq:   asynq.Config{Concurrency: 4, TaskCheckInterval: 10 * time.Millisecond, LogLevel: asynq.FatalLevel},
+		Observe: b.telemetry.Observe,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -107,9 +107,10 @@ func (f fleet) start(ctx context.Context, opts *redis.UniversalOptions) (stop fu
 			if v.off {
 				one, err = startOff(opts, queues)
 			} else {
-				v.cfg.Asynq.Queues, v.cfg.Shards, v.cfg.Asynq.DelayedTaskCheckInterval = queues, shards, timerInterval
-				v.cfg.Guard.Logger = slog.New(slog.DiscardHandler)
-				one, err = startServer(ctx, opts, v.cfg)
+				one, err = startServer(ctx, opts, queue.ServerConfig{
+					Asynq:  asynq.Config{Queues: queues, DelayedTaskCheckInterval: timerInterval},
+					Shards: shards, Logger: slog.New(slog.DiscardHandler),
+				})
 			}
 			if err != nil {
 				return stop, err

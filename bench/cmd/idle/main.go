@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/sidingq/siding/bench/internal/program"
-	"github.com/sidingq/siding/queue"
 )
 
 func main() { os.Exit(program.Run("idle", run)) }
@@ -28,16 +27,14 @@ type fleet struct {
 	Variant string `json:"variant"`
 }
 
-// variants are ways to be idle. The first is what asynq does by itself: a server whose
-// dequeues never reach Redis.
+// variants are the servers that are idle. Those of asynq never ask for a task: what they cost is the rest of what
+// asynq does by itself.
 var variants = []struct { //nolint:gochecknoglobals // a table
 	name string
 	off  bool
-	cfg  queue.ServerConfig
 }{
-	{name: "dequeueing off", off: true},
-	{name: "notifier"},
-	{name: "no notifier", cfg: queue.ServerConfig{Guard: queue.GuardConfig{NoNotifier: true}}},
+	{name: "asynq, dequeueing off", off: true},
+	{name: "siding"},
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
@@ -63,7 +60,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		}
 	}
 	for _, shards := range []int{24, 96} {
-		fleets = append(fleets, fleet{Servers: 1, Queues: 1, Shards: shards, Variant: "notifier"})
+		fleets = append(fleets, fleet{Servers: 1, Queues: 1, Shards: shards, Variant: "siding"})
 	}
 	var all []cost
 	for _, f := range fleets {

@@ -64,7 +64,6 @@ type outcome struct {
 // contenders returns all there are, in the order of the tables.
 func contenders() []contender {
 	all := sidingContenders()
-	all = append(all, engineContenders()...)
 	all = append(all, asynqContenders()...)
 	all = append(all, riverContenders()...)
 	return append(all, nodeContenders()...)

@@ -26,10 +26,8 @@ func sidingContenders() []contender {
 	}
 	defaults := func(*queue.ServerConfig) {}
 	return []contender{
-		of("siding", "queue.Server with defaults: notifier, lock TTL 15 s", defaults),
-		of("siding-no-notifier", "the same without a notifier: looks for tasks every 10 ms", func(c *queue.ServerConfig) { c.Guard.NoNotifier = true }),
+		of("siding", "queue.Server with defaults: lock TTL 15 s", defaults),
 		of("siding-even", "the same as siding; a key with a rate has a second one, which spaces its starts evenly", evenly),
-		of("siding-wait", "the same as siding; the worker of a task whose key is taken waits for up to 50 ms, then the task is parked", waiting),
 		of("siding-shards", "the same as siding; the queue is spread over 128 shards", func(c *queue.ServerConfig) { c.Shards = map[string]int{"default": 128} }),
 		of("siding-metrics", "the same as siding, with the metrics and the contention profile of a worker", withMetrics),
 		{
@@ -41,23 +39,18 @@ func sidingContenders() []contender {
 
 // evenly adds a rate of one start for each part of a second.
 func evenly(c *queue.ServerConfig) {
-	for pattern, limit := range c.Guard.Limits {
+	for pattern, limit := range c.Limits {
 		for _, r := range limit.Rates {
 			limit.Rates = append(limit.Rates, lock.Rate{Starts: 1, Period: r.Period / time.Duration(r.Starts)})
 		}
-		c.Guard.Limits[pattern] = limit
+		c.Limits[pattern] = limit
 	}
-}
-
-// waiting has workers wait for the keys of their tasks.
-func waiting(c *queue.ServerConfig) {
-	c.Guard.Policies = map[string]queue.Policy{sidingTask{}.Kind(): {OnBusy: queue.OnBusyWait, Wait: 50 * time.Millisecond}}
 }
 
 // withMetrics adds what a worker observes.
 func withMetrics(c *queue.ServerConfig) {
-	m, profile, observe := metrics.New(), contention.New(), c.Guard.Observe
-	c.Guard.Observe = func(e queue.Event) {
+	m, profile, observe := metrics.New(), contention.New(), c.Observe
+	c.Observe = func(e queue.Event) {
 		observe(e)
 		m.Observe(e)
 		profile.Observe(e)
@@ -97,14 +90,12 @@ type sidingSystem struct {
 func openSiding(change func(*queue.ServerConfig), task func(workload.Task) queue.Task) opener {
 	return func(_ context.Context, c course, rec *trace.Recorder, sent *redisstat.Sent) (system, error) {
 		cfg := queue.ServerConfig{
-			Asynq: asynq.Config{Concurrency: c.plan.Workers},
-			Guard: queue.GuardConfig{
-				Logger: slog.New(slog.DiscardHandler),
-				Observe: func(e queue.Event) {
-					if e.Kind == queue.EventParked {
-						rec.Refuse()
-					}
-				},
+			Asynq:  asynq.Config{Concurrency: c.plan.Workers},
+			Logger: slog.New(slog.DiscardHandler),
+			Observe: func(e queue.Event) {
+				if e.Kind == queue.EventParked {
+					rec.Refuse()
+				}
 			},
 		}
 		if c.plan.Holders > 1 {
@@ -112,7 +103,7 @@ func openSiding(change func(*queue.ServerConfig), task func(workload.Task) queue
 			if c.plan.PerSecond > 0 {
 				limit.Rates = []lock.Rate{{Starts: c.plan.PerSecond, Period: time.Second}}
 			}
-			cfg.Guard.Limits = map[string]queue.Limit{"*": limit}
+			cfg.Limits = map[string]queue.Limit{"*": limit}
 		}
 		change(&cfg)
 		rdb := redis.NewClient(&redis.Options{Addr: c.redis, Dialer: sent.Dial, ContextTimeoutEnabled: true})

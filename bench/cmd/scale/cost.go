@@ -95,7 +95,7 @@ func measureCost(ctx context.Context, o options, tasks, resources int, waiting b
 	return c, nil
 }
 
-// handOffAll hands all locks off, each to the first in its wait queue.
+// handOffAll releases all locks, each for the first in its line.
 func (s *testbed) handOffAll(ctx context.Context) error {
 	resources := slices.Collect(maps.Keys(s.leases))
 	return split(ctx, len(resources), func(ctx context.Context, i int) error { return s.handOff(ctx, resources[i]) })

@@ -91,8 +91,8 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		o.resources, err = numbers(list, 1)
 		return err
 	})
-	flags.DurationVar(&o.ttl, "ttl", 15*time.Second, "TTL of the held locks, which are renewed three times in it; the fallback times of parked tasks depend on it")
-	flags.DurationVar(&o.watch, "watch", 70*time.Second, "for how long the fallback times of parked tasks are watched")
+	flags.DurationVar(&o.ttl, "ttl", 15*time.Second, "TTL of the held locks, which are renewed three times in it")
+	flags.DurationVar(&o.watch, "watch", 70*time.Second, "for how long Redis is watched while all wait")
 	flags.IntVar(&o.handOffs, "handoffs", 500, "how many hand-offs are timed")
 	flags.BoolVar(&o.json, "json", false, "write JSON lines and no table")
 	if err := flags.Parse(args); err != nil {

@@ -46,9 +46,9 @@ func TestRun(t *testing.T) {
 		}
 	}
 	for i := range 3 {
-		// One script ends a task and takes the next.
-		if i >= len(costs) || costs[i].Rate <= 0 || costs[i].Scripts < 1 {
-			t.Fatalf("want three kinds of task with 1 script or more, have %+v", costs)
+		// One script ends many tasks and takes others.
+		if i >= len(costs) || costs[i].Rate <= 0 || costs[i].Scripts <= 0 {
+			t.Fatalf("want three kinds of task with some scripts, have %+v", costs)
 		}
 	}
 	var resources []int
@@ -59,9 +59,6 @@ func TestRun(t *testing.T) {
 		}
 		if r.HandOffs < 5 || r.P50 > r.P99 || r.FewP50 > r.FewP99 {
 			t.Errorf("want 5 hand-offs in order, have %+v", r)
-		}
-		if due := 60*r.Due1 + 240*r.Due5 + 7200*r.DueLater; due < 119 || due > 121 {
-			t.Errorf("want 120 tasks with timers, have %.0f", due)
 		}
 	}
 	if diff := cmp.Diff([]int{1, 12, 120}, resources); diff != "" {

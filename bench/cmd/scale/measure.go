@@ -48,7 +48,7 @@ func measure(ctx context.Context, o options, resources int) (r result, err error
 		{"tasks", s.park},
 		{"restart", s.restart},
 		{"dashboard", s.dashboard},
-		{"timers", s.timers},
+		{"waiting", s.idle},
 		{"questions", s.look},
 		{"hand-offs", s.many},
 	} {
@@ -111,7 +111,6 @@ func (s *testbed) park(ctx context.Context, r *result) error {
 		return err
 	}
 	r.ParkRate, r.ParkCPU = rate(r.Tasks, start), (s.cpu(ctx)-cpu)/float64(r.Tasks)
-	r.WokenMeanwhile = int(s.fleet.again.Load())
 	if err := s.stop(ctx); err != nil {
 		return err
 	}
@@ -127,8 +126,7 @@ func (s *testbed) restart(ctx context.Context, r *result) error {
 	if err := s.start(ctx); err != nil {
 		return err
 	}
-	// That may take hours after fallback times have woken more tasks than the server can run.
-	if err := s.probe(ctx); err != nil && !errors.Is(err, errStill) {
+	if err := s.probe(ctx); err != nil {
 		return err
 	}
 	r.Start = report.MS(time.Since(start))
@@ -172,46 +170,27 @@ func (s *testbed) dashboard(ctx context.Context, r *result) error {
 	return h.Close()
 }
 
-// timers counts the tasks that wake by their fallback times, and computes their number.
-func (s *testbed) timers(ctx context.Context, r *result) error {
-	before, cpu, start := s.fleet.again.Load(), s.cpu(ctx), time.Now()
-	most := 0.0
-	for time.Since(start) < s.watch {
-		was, since := s.fleet.again.Load(), time.Now()
-		if err := sleep.For(ctx, min(time.Second, s.watch)); err != nil {
-			return err
-		}
-		most = max(most, float64(s.fleet.again.Load()-was)/time.Since(since).Seconds())
+// idle says what Redis is busy with while all wait: the renewals of the locks, and looks at them.
+func (s *testbed) idle(ctx context.Context, r *result) error {
+	cpu, start := s.cpu(ctx), time.Now()
+	if err := sleep.For(ctx, s.watch); err != nil {
+		return err
 	}
 	if s.watch > 0 {
-		took := time.Since(start).Seconds()
-		r.WokenPerSecond, r.WokenMost = float64(s.fleet.again.Load()-before)/took, most
-		r.WatchLoad = (s.cpu(ctx) - cpu) / 1e6 / took
-	}
-	now := time.Now().Unix()
-	for _, ahead := range []struct {
-		from, to int64
-		into     *float64
-	}{{0, 60, &r.Due1}, {60, 300, &r.Due5}, {300, 7500, &r.DueLater}} {
-		n, err := s.rdb.ZCount(ctx, retryKey, strconv.FormatInt(now+ahead.from, 10), strconv.FormatInt(now+ahead.to-1, 10)).Result()
-		if err != nil {
-			return err
-		}
-		*ahead.into = float64(n) / float64(ahead.to-ahead.from)
+		r.WatchLoad = (s.cpu(ctx) - cpu) / 1e6 / time.Since(start).Seconds()
 	}
 	return nil
 }
 
 // many times hand-offs while all the tasks wait.
 func (s *testbed) many(ctx context.Context, r *result) error {
-	cpu, again := s.cpu(ctx), s.fleet.again.Load()
+	cpu := s.cpu(ctx)
 	took, err := s.chains(ctx, r.Tasks, r.Resources)
 	if err != nil {
 		return err
 	}
 	r.HandOffs = len(took)
 	r.HandOffCPU = (s.cpu(ctx) - cpu) / float64(len(took))
-	r.WokenAmidHandOffs = int(s.fleet.again.Load() - again)
 	r.P50, r.P99 = report.MS(report.Percentile(took, 50)), report.MS(report.Percentile(took, 99))
 	return s.stop(ctx)
 }

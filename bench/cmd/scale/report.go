@@ -17,12 +17,11 @@ type result struct {
 	Resources int    `json:"resources"`
 	TTL       string `json:"ttl"`
 
-	EnqueueRate    float64 `json:"enqueued_per_second"`
-	EnqueueCPU     float64 `json:"redis_us_per_enqueue"`
-	ParkRate       float64 `json:"parked_per_second"`
-	ParkCPU        float64 `json:"redis_us_per_park"`
-	WokenMeanwhile int     `json:"woken_while_parking"`
-	Bytes          float64 `json:"bytes_beyond_asynq"`
+	EnqueueRate float64 `json:"enqueued_per_second"`
+	EnqueueCPU  float64 `json:"redis_us_per_enqueue"`
+	ParkRate    float64 `json:"parked_per_second"`
+	ParkCPU     float64 `json:"redis_us_per_park"`
+	Bytes       float64 `json:"bytes_beyond_asynq"`
 
 	Start      float64 `json:"start_ms"`
 	Stop       float64 `json:"stop_ms"`
@@ -31,12 +30,7 @@ type result struct {
 	PageFirst  float64 `json:"page_first_tasks_ms"`
 	PageLast   float64 `json:"page_last_tasks_ms"`
 
-	WokenPerSecond float64 `json:"woken_per_second"`
-	WokenMost      float64 `json:"woken_in_the_worst_second"`
-	WatchLoad      float64 `json:"redis_cpus_meanwhile"`
-	Due1           float64 `json:"due_per_second_within_1m"`
-	Due5           float64 `json:"due_per_second_within_1m_to_5m"`
-	DueLater       float64 `json:"due_per_second_later"`
+	WatchLoad float64 `json:"redis_cpus_meanwhile"`
 
 	List       float64 `json:"list_ms"`
 	Show       float64 `json:"show_ms"`
@@ -50,13 +44,12 @@ type result struct {
 	LookedP99  float64 `json:"hand_off_p99_ms_while_somebody_looks"`
 	LookedMean float64 `json:"hand_off_mean_ms_while_somebody_looks"`
 
-	FewP50            float64 `json:"hand_off_p50_ms_of_few"`
-	FewP99            float64 `json:"hand_off_p99_ms_of_few"`
-	P50               float64 `json:"hand_off_p50_ms"`
-	P99               float64 `json:"hand_off_p99_ms"`
-	HandOffs          int     `json:"hand_offs"`
-	HandOffCPU        float64 `json:"redis_us_per_hand_off"`
-	WokenAmidHandOffs int     `json:"woken_amid_hand_offs"`
+	FewP50     float64 `json:"hand_off_p50_ms_of_few"`
+	FewP99     float64 `json:"hand_off_p99_ms_of_few"`
+	P50        float64 `json:"hand_off_p50_ms"`
+	P99        float64 `json:"hand_off_p99_ms"`
+	HandOffs   int     `json:"hand_offs"`
+	HandOffCPU float64 `json:"redis_us_per_hand_off"`
 }
 
 func (r result) writeJSON(w io.Writer) error { return json.NewEncoder(w).Encode(r) }
@@ -73,7 +66,6 @@ var rows = []struct {
 	{"  CPU of Redis for each, µs", func(r result) string { return report.Short(r.EnqueueCPU) }},
 	{"parked, per second", func(r result) string { return report.Short(r.ParkRate) }},
 	{"  CPU of Redis for each, µs", func(r result) string { return report.Short(r.ParkCPU) }},
-	{"  woken at fallback times meanwhile", func(r result) string { return fmt.Sprint(r.WokenMeanwhile) }},
 	{"memory beyond asynq's, bytes", func(r result) string { return report.Short(r.Bytes) }},
 	{"start of a worker, ms", func(r result) string { return report.Short(r.Start) }},
 	{"stop of a worker, ms", func(r result) string { return report.Short(r.Stop) }},
@@ -81,12 +73,7 @@ var rows = []struct {
 	{"dashboard, queue, ms", func(r result) string { return report.Short(r.PageQueue) }},
 	{"dashboard, first tasks, ms", func(r result) string { return report.Short(r.PageFirst) }},
 	{"dashboard, last tasks, ms", func(r result) string { return report.Short(r.PageLast) }},
-	{"woken at fallback times, per second", func(r result) string { return report.Short(r.WokenPerSecond) }},
-	{"  in the worst second", func(r result) string { return report.Short(r.WokenMost) }},
-	{"  CPUs of Redis meanwhile", func(r result) string { return report.Short(r.WatchLoad) }},
-	{"  due within 1 min, per second", func(r result) string { return report.Short(r.Due1) }},
-	{"  due after 1 to 5 min", func(r result) string { return report.Short(r.Due5) }},
-	{"  due after 5 min to 2 h", func(r result) string { return report.Short(r.DueLater) }},
+	{"CPUs of Redis while they wait", func(r result) string { return report.Short(r.WatchLoad) }},
 	{"list, ms", func(r result) string { return report.Short(r.List) }},
 	{"show a resource, ms", func(r result) string { return report.Short(r.Show) }},
 	{"why does a task wait, ms", func(r result) string { return report.Short(r.Why) }},
@@ -100,7 +87,6 @@ var rows = []struct {
 	{"hand-off p50, ms (ratio)", func(r result) string { return ratio(r.P50, r.FewP50) }},
 	{"hand-off p99, ms (ratio)", func(r result) string { return ratio(r.P99, r.FewP99) }},
 	{"  CPU of Redis for each, µs", func(r result) string { return report.Short(r.HandOffCPU) }},
-	{"  woken at fallback times meanwhile", func(r result) string { return fmt.Sprint(r.WokenAmidHandOffs) }},
 }
 
 // ratio shows a time, and its ratio to another.

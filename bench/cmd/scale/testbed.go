@@ -14,9 +14,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/sidingq/siding/internal/fastpath"
-	"github.com/sidingq/siding/internal/lease"
-	"github.com/sidingq/siding/internal/redisstore"
 	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
@@ -55,20 +52,19 @@ type testbed struct {
 	opts   *redis.UniversalOptions
 	rdb    redis.UniversalClient
 	prefix string // of the resources
-	locker *lease.Client
-	leases map[string]*lease.Lease
+	locker *lock.Locker
+	leases map[string]*lock.Lease
 	fleet  *fleet
 }
 
 func newTestbed(addr string, o options) (*testbed, error) {
 	opts := &redis.UniversalOptions{Addrs: []string{addr}, ContextTimeoutEnabled: true}
 	rdb := redis.NewUniversalClient(opts)
-	// As a worker does, it wakes the task for which it reserves a lock.
-	locker, err := lease.New(redisstore.Waking(rdb, fastpath.Wake()), lease.Config{TTL: o.ttl})
+	locker, err := lock.New(lock.Redis(rdb), lock.Config{TTL: o.ttl})
 	if err != nil {
 		return nil, errors.Join(err, rdb.Close())
 	}
-	return &testbed{options: o, opts: opts, rdb: rdb, locker: locker, leases: make(map[string]*lease.Lease)}, nil
+	return &testbed{options: o, opts: opts, rdb: rdb, locker: locker, leases: make(map[string]*lock.Lease)}, nil
 }
 
 func (s *testbed) close(ctx context.Context) error {
@@ -83,7 +79,7 @@ func (s *testbed) resource(i int) string { return fmt.Sprintf("%s%06d", s.prefix
 func (s *testbed) hold(ctx context.Context, resources int) error {
 	var mu sync.Mutex
 	return split(ctx, resources, func(ctx context.Context, i int) error {
-		held, err := s.locker.Acquire(ctx, lease.Request{Resource: s.resource(i)})
+		held, err := s.locker.Acquire(ctx, s.resource(i), nil)
 		if err != nil {
 			return err
 		}
@@ -138,7 +134,6 @@ func enqueue(ctx context.Context, rdb redis.UniversalClient, tasks int, task fun
 type fleet struct {
 	server  *queue.Server
 	parked  atomic.Int64  // tasks that were parked for the first time
-	again   atomic.Int64  // how often they came back to a busy lock
 	done    atomic.Int64  // those whose handlers have returned
 	free    atomic.Bool   // handlers end at once
 	ended   chan struct{} // closed when they are to give up their locks
@@ -150,7 +145,7 @@ type fleet struct {
 // start starts a server.
 func (s *testbed) start(ctx context.Context) error {
 	f := &fleet{ended: make(chan struct{}), passing: make(map[string]int), took: make(chan time.Duration, 100_000)}
-	server, err := queue.NewServer(queue.RedisOpt(*s.opts), queue.ServerConfig{Guard: queue.GuardConfig{Observe: f.observe, Logger: slog.New(slog.DiscardHandler)}})
+	server, err := queue.NewServer(queue.RedisOpt(*s.opts), queue.ServerConfig{Observe: f.observe, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return err
 	}
@@ -174,8 +169,6 @@ func (f *fleet) observe(e queue.Event) {
 	switch {
 	case e.Kind == queue.EventParked && e.Parked == 1:
 		f.parked.Add(1)
-	case e.Kind == queue.EventParked:
-		f.again.Add(1)
 	case e.Kind == queue.EventAcquired && e.HandOff > 0 && !f.free.Load():
 		f.took <- e.HandOff
 	}
@@ -243,7 +236,7 @@ func (s *testbed) reach(ctx context.Context, count *atomic.Int64, n int) error {
 func (s *testbed) chains(ctx context.Context, tasks, resources int) ([]time.Duration, error) {
 	chains := min(held, resources)
 	each, waiting := (s.handOffs+chains-1)/chains, tasks/resources
-	if each > waiting/2 { // the wait queue runs empty, and no handler keeps its lock
+	if each > waiting/2 { // the line runs empty, and no handler keeps its lock
 		each = waiting
 	}
 	var all []time.Duration
@@ -266,13 +259,9 @@ func (s *testbed) chains(ctx context.Context, tasks, resources int) ([]time.Dura
 	return all, nil
 }
 
-// handOff hands a lock off to the first in its wait queue.
+// handOff releases a lock, for the first in its line.
 func (s *testbed) handOff(ctx context.Context, resource string) error {
-	next, err := s.leases[resource].HandOff(ctx)
-	if err == nil && next != nil {
-		return fmt.Errorf("%s: the first in the wait queue is not parked", resource)
-	}
-	return err
+	return s.leases[resource].Release(ctx)
 }
 
 // passed returns how long the next hand-off took.

@@ -46,7 +46,7 @@ func (s *sidingSystem) enqueue(ctx context.Context, number int, t task) error {
 func (s *sidingSystem) work(ctx context.Context, slots int, h handler) (func(context.Context) error, error) {
 	server, err := queue.NewServer(queue.RedisOpt{Addrs: []string{s.Server}}, queue.ServerConfig{
 		Asynq: asynq.Config{Concurrency: slots, ShutdownTimeout: drainTimeout},
-		Guard: queue.GuardConfig{Lock: lock.Config{TTL: s.ttl()}, Logger: slog.New(slog.DiscardHandler)},
+		Lock:  lock.Config{TTL: s.ttl()}, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		return nil, err

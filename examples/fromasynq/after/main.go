@@ -56,9 +56,9 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	server, err := queue.NewServer(asynq.RedisClientOpt{Addr: *redis}, queue.ServerConfig{
-		Asynq:   asynq.Config{Concurrency: 10},
-		Handler: mux,
-		Guard:   queue.GuardConfig{Resources: map[string]queue.ResourceFunc{"order:audit": orderOf}},
+		Asynq:     asynq.Config{Concurrency: 10},
+		Handler:   mux,
+		Resources: map[string]queue.ResourceFunc{"order:audit": orderOf},
 	})
 	if err == nil {
 		err = server.Run(ctx)

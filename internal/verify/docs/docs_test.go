@@ -152,9 +152,9 @@ func TestKeys(t *testing.T) {
 		}
 	}
 	made := make(map[string]string)
-	literal := regexp.MustCompile(`"}:([a-z]+)[":]|tag ?\+ ?":([a-z]+)[":]|'}:([a-z]+)[':]`)
+	literal := regexp.MustCompile(`"}:([a-z]+)[":]|'}:([a-z]+)[':]|(?:beside|siding|ofQueue)\([\w.]+, ['"]([a-z]+)[:'"]`)
 	for _, name := range named(t, func(name string) bool {
-		return regexp.MustCompile(`^(lock|queue|internal/(redisstore|asynqredis|hook|fastpath|fetch))/.*(\.lua|\.go)$`).MatchString(name) &&
+		return regexp.MustCompile(`^(lock|queue|internal/(lockredis|taskredis|engine))/.*(\.lua|\.go)$`).MatchString(name) &&
 			!strings.HasPrefix(name, "lock/etcdlock/") && !strings.HasSuffix(name, "_test.go")
 	}) {
 		for _, m := range literal.FindAllStringSubmatch(read(t, name), -1) {

@@ -53,9 +53,6 @@ func audit(ctx context.Context, order string, fence int64) error { panic(0) }
 func ship(ctx context.Context, fence int64) error { panic(0) }
 `,
 	"docs/guides/fencing.md": "var ctx context.Context; var tx *sql.Tx; var conn *pgx.Conn; var stock sqlfence.Table\n",
-	"docs/guides/from-asynq.md": servers + orderOf + `
-var report asynq.ErrorHandler
-`,
 	"docs/guides/inspect.md": "var ctx context.Context; var rdb redis.UniversalClient; var taskID string\n",
 	"docs/guides/limits.md":  servers + "var locker *lock.Locker; func call(context.Context) error { panic(0) }\n",
 	"docs/guides/lock.md":    locks,

@@ -114,13 +114,11 @@ func sell(ctx context.Context, ledger *ledger, redisAddr string, sales, items in
 	done := make(chan struct{})
 	opts := &redis.UniversalOptions{Addrs: []string{redisAddr}}
 	server, err := queue.NewServer(queue.RedisOpt(*opts), queue.ServerConfig{
-		Guard: queue.GuardConfig{
-			Store: ledger.locks,
-			Observe: func(e queue.Event) {
-				if e.Kind == queue.EventParked {
-					parked.Add(1)
-				}
-			},
+		Store: ledger.locks,
+		Observe: func(e queue.Event) {
+			if e.Kind == queue.EventParked {
+				parked.Add(1)
+			}
 		},
 	})
 	if err != nil {

@@ -22,15 +22,15 @@ const ttl = 3 * time.Second
 // work is a worker process. It sells until ctx ends, and says so to out under its name. Between
 // reading and writing it waits for a line of in, or for the end of in.
 func work(ctx context.Context, name, redisAddr string, shop *shop, in io.Reader, out io.Writer) error {
-	guard := queue.GuardConfig{
+	cfg := queue.ServerConfig{
 		Lock:   lock.Config{TTL: ttl},
 		Logger: slog.New(slog.DiscardHandler), // out says enough
 	}
 	if shop.unfenced {
 		// A task that lost its lock runs again soon, as a rule. Here it would hide the damage.
-		guard.Recovery.Losses = -1
+		cfg.Recovery.Losses = -1
 	}
-	server, err := queue.NewServer(queue.RedisOpt(redis.UniversalOptions{Addrs: []string{redisAddr}}), queue.ServerConfig{Guard: guard})
+	server, err := queue.NewServer(queue.RedisOpt(redis.UniversalOptions{Addrs: []string{redisAddr}}), cfg)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,339 @@
+package inspect
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/lockredis"
+	"github.com/sidingq/siding/internal/taskredis"
+)
+
+// On one Redis, a resource has one lock, which tasks and goroutines wait for. If the locks are in an external store, tasks
+// wait on their own Redis for a lock of another prefix. In a Cluster the tasks of each queue wait for a lock in the slot
+// of their queue, and the first of them asks for the lock itself, in a slot of its own.
+
+const (
+	// waitPrefix begins the keys of the locks for which tasks wait if the locks themselves are in an
+	// external store.
+	waitPrefix = "wait:"
+	// lookBatch is how many locks one round trip reads. Redis serves others between two round trips. A
+	// lock takes Redis some 25 us, so a hand-off is delayed by 0.2 ms at most.
+	lookBatch = 8
+	// served is how soon a server has taken the first task of a lock that is free, if it can. Most take it within
+	// milliseconds.
+	served = 3 * time.Second
+)
+
+// A spot is the lock of a resource.
+type spot struct {
+	resource  string
+	elsewhere bool // it is in an external store
+}
+
+// A place is a lock that is to be looked at.
+type place struct {
+	spot
+
+	queues []string // in a Cluster: those whose tasks may wait for it
+	ready  taskredis.Ready
+	lockredis.LookAt
+}
+
+// A sight is a lock at a moment, with all who wait for it.
+type sight struct {
+	spot
+	lockredis.Looked
+
+	ready time.Time // since when the first who wait could have it; zero if they cannot
+}
+
+// unserved returns for how long a waiting task could have had the lock, 0 if that is not for long.
+func (s *sight) unserved() time.Duration {
+	if s.ready.IsZero() || s.Now.Sub(s.ready) < served {
+		return 0
+	}
+	return s.Now.Sub(s.ready)
+}
+
+func (i *Inspector) isCluster() bool {
+	_, cluster := i.rdb.(*redis.ClusterClient)
+	return cluster
+}
+
+// waitKey is the key of the lock for which the tasks of a queue wait.
+func (i *Inspector) waitKey(s spot, queue string) string {
+	prefix := i.cfg.Prefix
+	if s.elsewhere {
+		prefix = waitPrefix + prefix
+	}
+	if !i.isCluster() {
+		queue = ""
+	}
+	return taskredis.LockPrefix(queue, prefix) + s.resource
+}
+
+// key is the key of the lock itself, or on one Redis that of the lock for which tasks wait.
+func (i *Inspector) key(s spot) string {
+	if s.elsewhere {
+		return waitPrefix + i.cfg.Prefix + s.resource
+	}
+	return i.cfg.Prefix + s.resource
+}
+
+// spotOf returns which lock a key is of, or for which lock tasks wait by it. It returns false for one of another prefix.
+// queue is that in whose slot of a Cluster the key is, or "".
+func (i *Inspector) spotOf(key string) (s spot, queue string, ok bool) {
+	key = taskredis.LockOf(key)
+	if rest, in := strings.CutPrefix(key, "siding:{"); in {
+		queue, key, _ = strings.Cut(rest, "}:wait:")
+	}
+	rest, elsewhere := strings.CutPrefix(key, waitPrefix)
+	s.resource, ok = strings.CutPrefix(rest, i.cfg.Prefix)
+	if s.elsewhere = elsewhere; !ok && elsewhere { // the prefix itself may begin with "wait:"
+		s.resource, ok = strings.CutPrefix(key, i.cfg.Prefix)
+		s.elsewhere = false
+	}
+	return s, queue, ok
+}
+
+// keys are those of a place.
+func (i *Inspector) keys(p *place) (keys []string) {
+	if !i.isCluster() {
+		return []string{i.key(p.spot)}
+	}
+	if !p.elsewhere {
+		keys = append(keys, i.key(p.spot))
+	}
+	for _, queue := range p.queues {
+		keys = append(keys, i.waitKey(p.spot, queue))
+	}
+	return keys
+}
+
+// lookAt looks at places, eight at a time.
+func (i *Inspector) lookAt(ctx context.Context, places []place) ([]sight, error) {
+	sights := make([]sight, 0, len(places))
+	for some := range slices.Chunk(places, lookBatch) {
+		var at []lockredis.LookAt
+		for n := range some {
+			for _, key := range i.keys(&some[n]) {
+				one := some[n].LookAt
+				one.Key = key
+				if i.isCluster() {
+					one.From, one.Count = 0, one.From+one.Count // the waiters of all its keys are put in order here
+					if _, queue, _ := i.spotOf(key); queue != one.Queue {
+						one.Waiter = "" // it waits in another slot
+					}
+				}
+				at = append(at, one)
+			}
+		}
+		looked, err := lockredis.Look(ctx, i.rdb, at)
+		if err != nil {
+			return nil, fmt.Errorf("inspect: %w", err)
+		}
+		for n := range some {
+			p := &some[n]
+			parts := looked[:len(i.keys(p))]
+			looked = looked[len(parts):]
+			sights = append(sights, i.sightOf(p, parts))
+		}
+	}
+	return sights, i.findReady(ctx, places, sights)
+}
+
+// sightOf puts together what was found by the keys of a place.
+func (i *Inspector) sightOf(p *place, parts []lockredis.Looked) sight {
+	s := sight{spot: p.spot}
+	if len(parts) == 0 {
+		s.State = lockredis.LookFree
+		return s
+	}
+	if p.elsewhere { // one of those that are in use stands for the lock, which is not known here
+		slices.SortFunc(parts, func(a, b lockredis.Looked) int {
+			return cmp.Or(cmp.Compare(rank(b), rank(a)), cmp.Compare(b.Fence, a.Fence))
+		})
+	}
+	s.Looked = parts[0]
+	for _, part := range parts[1:] {
+		s.Lines = append(s.Lines, part.Lines...)
+		s.WaitTime += part.WaitTime
+		s.Waiters = append(s.Waiters, part.Waiters...)
+		if s.First = cmp.Or(s.First, part.First); part.First > 0 {
+			s.First = min(s.First, part.First)
+		}
+		if part.Position > 0 {
+			s.Position, s.Ticket = part.Position, part.Ticket
+		}
+	}
+	if len(parts) > 1 {
+		slices.SortFunc(s.Lines, func(a, b lockredis.Line) int { return cmp.Compare(a.First, b.First) })
+		slices.SortFunc(s.Waiters, func(a, b lockredis.Waiter) int { return cmp.Compare(a.Ticket, b.Ticket) })
+	}
+	if i.isCluster() {
+		s.Waiters = s.Waiters[min(p.From, len(s.Waiters)):min(p.From+p.Count, len(s.Waiters))]
+	}
+	return s
+}
+
+// rank is 1 for a lock that somebody has, else 0.
+func rank(l lockredis.Looked) int {
+	if l.State == lockredis.LookFree {
+		return 0
+	}
+	return 1
+}
+
+// findReady finds out since when those who wait for a free lock could have it. An entry of a ready set is due as soon as
+// that, or earlier, and the lock itself says when it was freed.
+func (i *Inspector) findReady(ctx context.Context, places []place, sights []sight) error {
+	var at []int
+	var locks []string
+	for n := range sights {
+		s, due := &sights[n], time.UnixMicro(places[n].ready.Due)
+		free := s.State == lockredis.LookFree || len(s.Permits) > 0 && s.State != lockredis.LookForeign
+		if places[n].ready.Due == 0 || !free || len(s.Lines) == 0 || due.After(s.Now) {
+			continue
+		}
+		if s.ready = due; s.unserved() > 0 {
+			at, locks = append(at, n), append(locks, places[n].ready.Lock)
+		}
+	}
+	freed, err := taskredis.FreedAt(ctx, i.rdb, locks)
+	if err != nil {
+		return fmt.Errorf("inspect: %w", err)
+	}
+	for k, n := range at {
+		if us := time.UnixMicro(freed[k]); us.After(sights[n].ready) && !us.After(sights[n].Now) {
+			sights[n].ready = us
+		}
+	}
+	return nil
+}
+
+// look looks at the lock of a resource. If there is one of that name on this Redis, and one in an external store for which
+// tasks wait, it returns the one that is in use, or the one that was used last.
+func (i *Inspector) look(ctx context.Context, queues []string, resource string, at lockredis.LookAt) (sight, error) {
+	places := []place{{spot: spot{resource, false}, LookAt: at}, {spot: spot{resource, true}, LookAt: at}}
+	for n := range places {
+		p := &places[n]
+		var entries []taskredis.Ready
+		for _, queue := range queues {
+			entries = append(entries, taskredis.Ready{Queue: queue, Lock: i.waitKey(p.spot, queue)})
+		}
+		if err := taskredis.ReadyAt(ctx, i.rdb, entries); err != nil {
+			return sight{}, fmt.Errorf("inspect: %w", err)
+		}
+		held, err := i.held(ctx, p.spot, queues)
+		if err != nil {
+			return sight{}, err
+		}
+		for _, e := range entries {
+			if e.Due > 0 || held[e.Queue] || e.Queue == at.Queue {
+				p.queues = append(p.queues, e.Queue)
+			}
+			p.come(e)
+		}
+	}
+	both, err := i.lookAt(ctx, places)
+	if err != nil {
+		return sight{}, err
+	}
+	here, elsewhere := &both[0], &both[1]
+	if elsewhere.used() || !here.used() && elsewhere.Fence > here.Fence {
+		elsewhere.Revoked = cmp.Or(elsewhere.Revoked, here.Revoked)
+		return *elsewhere, nil
+	}
+	return *here, nil
+}
+
+// held returns the queues of a Cluster one of whose tasks has the lock of its place.
+func (i *Inspector) held(ctx context.Context, s spot, queues []string) (map[string]bool, error) {
+	if !i.isCluster() || len(queues) == 0 {
+		return nil, nil
+	}
+	pipe, found := i.rdb.Pipeline(), make(map[string]*redis.IntCmd)
+	for _, queue := range queues {
+		found[queue] = pipe.Exists(ctx, i.waitKey(s, queue))
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return nil, fmt.Errorf("inspect: %w", err)
+	}
+	held := make(map[string]bool)
+	for queue, n := range found {
+		held[queue] = n.Val() > 0
+	}
+	return held, nil
+}
+
+// come takes note of an entry for the place.
+func (p *place) come(e taskredis.Ready) {
+	if e.Due > 0 && (p.ready.Due == 0 || e.Due < p.ready.Due) {
+		p.ready = e
+	}
+}
+
+// used reports whether somebody has the lock, or waits for it.
+func (s *sight) used() bool { return s.State != lockredis.LookFree || s.Waiting() > 0 }
+
+// contended returns the locks for which tasks wait, those first that should be looked at first. more is how many it left
+// out.
+func (i *Inspector) contended(ctx context.Context, queues []string) (places []place, more int, _ error) {
+	entries, more, err := taskredis.AllReady(ctx, i.rdb, queues, mostContended)
+	if err != nil {
+		return nil, 0, fmt.Errorf("inspect: %w", err)
+	}
+	slices.SortStableFunc(entries, func(a, b taskredis.Ready) int { return cmp.Compare(a.Due, b.Due) })
+	places = i.placesOf(entries)
+	if n := len(places); n > mostContended {
+		places, more = places[:mostContended], more+n-mostContended
+	}
+	return places, more, nil
+}
+
+// placesOf returns the places of entries, in their order. It leaves out those of another prefix.
+func (i *Inspector) placesOf(entries []taskredis.Ready) []place {
+	found := make(map[spot]int)
+	var places []place
+	for _, e := range entries {
+		s, _, ok := i.spotOf(e.Lock)
+		if !ok {
+			continue
+		}
+		n, known := found[s]
+		if !known {
+			n = len(places)
+			places, found[s] = append(places, place{spot: s}), n
+		}
+		places[n].queues = append(places[n].queues, e.Queue)
+		places[n].come(e)
+	}
+	return places
+}
+
+// candidates returns the locks with the most waiting time in a sample of the waiting tasks.
+func (i *Inspector) candidates(ctx context.Context, queues []string) ([]place, error) {
+	sums, err := taskredis.SampleWaiting(ctx, i.rdb, queues, max(20, mostSampled/len(queues)))
+	if err != nil {
+		return nil, fmt.Errorf("inspect: %w", err)
+	}
+	total := make(map[string]time.Duration)
+	for e, waited := range sums {
+		total[e.Lock] += waited
+	}
+	entries := slices.SortedFunc(maps.Keys(sums), func(a, b taskredis.Ready) int {
+		return cmp.Or(cmp.Compare(total[b.Lock], total[a.Lock]), cmp.Compare(a.Lock, b.Lock))
+	})
+	entries = entries[:min(mostCandidates, len(entries))]
+	if err := taskredis.ReadyAt(ctx, i.rdb, entries); err != nil {
+		return nil, fmt.Errorf("inspect: %w", err)
+	}
+	return i.placesOf(entries), nil
+}

@@ -1,0 +1,26 @@
+package lease
+
+import "time"
+
+// Adopt returns the lease of a lock that others renew and release, and of which they end the context: so a holder can take its
+// lock again, see [Client.Reenter], and note what it waits for. key is that of the lock, or of its permit. The caller calls
+// [Lease.End] when the work is over.
+func (c *Client) Adopt(resource, key, token string, fence int64) *Lease {
+	h := c.hold(resource, token)
+	h.key, h.fence, h.adopted, h.detached = key, fence, true, true
+	h.start, h.since, h.onEnd = time.Now(), time.Now(), func() {}
+	h.expiry, h.renewal = idle, idle
+	return h.lease()
+}
+
+// End ends an adopted lease, and the contexts of those that its holder took again and has not released.
+func (l *Lease) End() {
+	h := l.holding
+	h.lose()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.released, h.freed = true, true
+}
+
+// idle is the timer of leases that others watch over. Whatever is done with it, it does nothing.
+var idle = time.NewTimer(0)

@@ -1,0 +1,36 @@
+-- What the scripts on tasks and locks share: the clock, and names.
+--
+-- Defines call and try, which are redis.call and redis.pcall; now in us and now_s in s, by Redis' clock; digits,
+-- in_seconds, end_of and begins; asynq, siding and beside, which make keys; queue_of and lines_of; and troubles, a list of
+-- sentences for the log.
+
+local call, try = redis.call, redis.pcall
+local troubles = {}
+local function digits(n) return string.format('%d', n) end
+local function begins(text, prefix) return string.sub(text, 1, #prefix) == prefix end
+
+local t = call('TIME')
+local now = t[1] * 1000000 + t[2]
+local now_s = tonumber(t[1])
+
+-- The time in so many ms, in seconds as asynq keeps it. It is rounded down, as Redis does with what expires: a
+-- lease must not end after its lock.
+local function in_seconds(ms) return string.format('%.3f', (math.floor(now / 1000) + ms) / 1000) end
+
+-- When a task may wait no longer, by its deadline and the end of its wait in seconds: false, '' or 0 for none. 0 for never.
+local function end_of(deadline, wait_ends)
+  local a, b = tonumber(deadline or '') or 0, tonumber(wait_ends or '') or 0
+  if a == 0 or b == 0 then return a + b end
+  return math.min(a, b)
+end
+
+local function asynq(queue, rest) return 'asynq:{' .. queue .. '}:' .. rest end
+local function siding(queue, rest) return 'siding:{' .. queue .. '}:' .. rest end
+
+-- The key of what belongs to a lock, in the slot of the lock. A lock in the slot of a queue begins with 'siding:{'.
+local function beside(lock, what)
+  if string.sub(lock, 1, 8) == 'siding:{' then return lock .. ':' .. what end
+  return '{' .. lock .. '}:' .. what
+end
+local function queue_of(lock) return beside(lock, 'queue') end
+local function lines_of(lock) return beside(lock, 'lines') end

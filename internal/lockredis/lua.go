@@ -1,0 +1,40 @@
+package lockredis
+
+import (
+	"embed"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+//go:embed *.lua
+var luaFiles embed.FS
+
+// Script returns the script of a file, <name>.lua of files.
+func Script(files fs.FS, name string) *redis.Script { return redis.NewScript(LuaText(files, name)) }
+
+// LuaText returns a whole script as Redis gets it: the file <name>.lua, in which the line "-- include <other>" stands for
+// the file <other>.lua, of files or of this package. An included file includes nothing itself.
+func LuaText(files fs.FS, name string) string {
+	var text strings.Builder
+	for line := range strings.Lines(luaFile(files, name)) {
+		if other, ok := strings.CutPrefix(strings.TrimSpace(line), "-- include "); ok {
+			line = luaFile(files, other)
+		}
+		text.WriteString(line)
+	}
+	return text.String()
+}
+
+func luaFile(files fs.FS, name string) string {
+	text, err := fs.ReadFile(files, name+".lua")
+	if err != nil {
+		text, err = luaFiles.ReadFile(name + ".lua")
+	}
+	if err != nil {
+		panic(fmt.Sprintf("lockredis: %v", err)) // a mistake in the scripts, seen by each of their tests
+	}
+	return string(text)
+}

@@ -1,0 +1,148 @@
+//go:build unix
+
+package lockredis_test
+
+import (
+	"testing"
+
+	"github.com/sidingq/siding/internal/verify/mutants"
+)
+
+// mistakes that one could make in the scripts, each with the tests that find it.
+var mistakes = []mutants.Mutant{
+	{
+		"goroutines go first", "lines.lua",
+		"serve(lock, tonumber(lines[2] or math.huge), by)",
+		"serve(lock, math.huge, by)",
+		[]string{"TestOrderOfArrival/tg/memory"},
+	},
+	{
+		"tasks go first", "queue.lua",
+		"if not waiter or ticket >= before then break end",
+		"if true then break end",
+		[]string{"TestOrderOfArrival/gt/memory"},
+	},
+	{
+		"a goroutine takes a lock that is offered to tasks", "lines.lua",
+		"if at + OFFER > now then return",
+		"if false then return",
+		[]string{"TestFreedLockIsOfferedToOlderTasks/memory", "TestOrderOfArrival/tg/memory"},
+	},
+	{
+		"a lock is offered to tasks for ever", "lines.lua",
+		"if at == 0 or trace ~= GONE and at <= last_fence(lock) then",
+		"if true then",
+		[]string{"TestLineThatNobodyServes/memory"},
+	},
+	{
+		"a goroutine is not told of an offer", "lines.lua",
+		"call_first(lock) end\nend",
+		"end\nend",
+		[]string{"TestLineThatNobodyServes/memory", "TestRatesOfBothKinds/memory"},
+	},
+	{
+		"a goroutine that finds a lock free forgets the tasks", "acquire.lua",
+		"local may, later = may_take(lock, ticket or now)",
+		"local may, later = true, 0",
+		[]string{"TestHolderDies/a_goroutine_looks,_a_task_is_first/memory"},
+	},
+	{
+		"a goroutine that asks wakes another one before older tasks", "acquire.lua",
+		"math.min(ticket or 0, line)",
+		"ticket or 0",
+		[]string{"TestOrderOfArrival/tgtgtg/memory"},
+	},
+	{
+		"a line does not look for older goroutines", "../taskredis/step.lua",
+		"if waits and first_waiter(lock) then",
+		"if false then",
+		[]string{"TestHolderDies/a_task_looks,_a_goroutine_is_first/memory"},
+	},
+	{
+		"a new task does not look for goroutines", "../taskredis/step.lua",
+		"local others = call('EXISTS', lock, lines_of(lock), queue_of(lock))",
+		"local others = call('EXISTS', lock, lines_of(lock))",
+		[]string{"TestHolderDies/a_new_task_looks,_a_goroutine_is_first/memory"},
+	},
+	{
+		"each goroutine that has gone costs a hand-off timeout", "queue.lua",
+		"if expired and not",
+		"if false and not",
+		[]string{"TestGoroutinesThatDoNotCome/redis"},
+	},
+	{
+		"a lock is kept for one who has gone", "queue.lua",
+		"(listeners > 0 or cluster)",
+		"true",
+		[]string{"TestGoroutineThatHasGone/memory"},
+	},
+	{
+		"no server hears of a release", "release.lua",
+		"for queue in pairs(marked) do notify(siding(queue, 'notify'), 1) end",
+		"",
+		[]string{"TestFreedLockIsOfferedToOlderTasks/memory"},
+	},
+	{
+		"a trace is not told", "lines.lua",
+		"trace and digits(now) .. ' ' .. trace or digits(now)",
+		"digits(now)",
+		[]string{"TestTraceOfTheLastHolder/memory"},
+	},
+	{
+		"a lock whose holder died counts as freed", "lines.lua",
+		"if at <= before or trace == GONE then",
+		"if at <= before then",
+		[]string{"TestHolderDies/a_goroutine_looks,_a_task_is_first/memory"},
+	},
+	{
+		"a permit is free although it is reserved", "locks.lua",
+		"if permits.used >= rule.limit then",
+		"if permits.used - permits.reservations >= rule.limit then",
+		[]string{"TestPermitsOfBothKinds/memory"},
+	},
+	{
+		"an attempt renews a revoked lock", "../taskredis/renew.lua",
+		"if not key or revoked or",
+		"if not key or",
+		[]string{"TestRevoke/task/memory"},
+	},
+	{
+		"an attempt does not free its revoked lock", "../taskredis/step.lua",
+		"in_seconds(30000), id)\n    let_go()\n",
+		"in_seconds(30000), id)\n",
+		[]string{"TestRevoke/task/memory"},
+	},
+	{
+		"an attempt that has lost its lock is settled", "../taskredis/step.lua",
+		"if lock ~= '' and (not holds or revoked) then",
+		"if lock ~= '' and not holds then",
+		[]string{"TestRevoke/task/memory"},
+	},
+	{
+		"a revoked lock is given away at once", "revoke.lua",
+		"if not rest or left < 0 then",
+		"if true then",
+		[]string{"TestRevoke/task/memory"},
+	},
+	{
+		"a revocation is sent again as another one", "revoke.lua",
+		"if string.find(calls, by, 1, true) then",
+		"if false then",
+		[]string{"TestRevoke/goroutine/memory"},
+	},
+	{
+		"a release that is sent again is a loss", "release.lua",
+		"if released then return tonumber(released) end",
+		"",
+		[]string{"TestReleaseToTasksIsSentAgain/memory"},
+	},
+	{
+		"tasks are not among those who wait", "look.lua",
+		"for _, name in ipairs(queues) do all[#all + 1] = {name, siding(name, 'line:' .. lock)} end",
+		"",
+		[]string{"TestLookAtThoseWhoWait/memory"},
+	},
+}
+
+//nolint:paralleltest // see mutants.Run
+func TestMutants(t *testing.T) { mutants.Run(t, mistakes) }

@@ -1,0 +1,445 @@
+package lockredis_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/sidingq/siding/internal/lockredis"
+	"github.com/sidingq/siding/internal/sleep"
+	"github.com/sidingq/siding/internal/store"
+	"github.com/sidingq/siding/internal/taskredis"
+	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/lock"
+)
+
+// Goroutines and tasks of several queues get the lock in the order in which they came.
+func TestOrderOfArrival(t *testing.T) {
+	t.Parallel()
+	for _, order := range []string{"gt", "tg", "gtgtgt", "tgtgtg", "ggtt", "ttgg", "tggttgut", "ugtugg"} { // u is a task of another queue
+		t.Run(order, func(t *testing.T) {
+			t.Parallel()
+			onBoth(t, func(w *world) {
+				queues := map[rune]string{'t': "q", 'u': "other"}
+				w.takes("holder")
+				for i, kind := range order {
+					if kind == 'g' {
+						w.waits(fmt.Sprint(i))
+					} else {
+						w.parks(queues[kind], fmt.Sprint(i))
+					}
+				}
+				w.leaves("holder", "")
+				freed := time.Now()
+				offered := func() bool { return time.Since(freed) < offer/5 } // on a machine that stands still, others may come
+				for i, kind := range order {
+					name := fmt.Sprint(i)
+					for other := range w.steps { // those who are not next get nothing
+						if other != queues[kind] && offered() {
+							w.runs(other, "")
+						}
+					}
+					if kind == 'g' {
+						w.wantReserved(name)
+						w.takes(name)
+						w.leaves(name, "")
+						freed = time.Now()
+						continue
+					}
+					for j, later := range order[i+1:] {
+						if later == 'g' && offered() {
+							w.waits(fmt.Sprint(i + 1 + j))
+						}
+					}
+					w.runs(queues[kind], name)
+					if r := w.ends(queues[kind], name, ""); r != taskredis.Settled {
+						w.Fatalf("want it settled, have %s", r)
+					}
+					freed = time.Now()
+				}
+				w.takes("last")
+			})
+		})
+	}
+}
+
+// A goroutine that tries once respects tasks, too, for as long as a freed lock is offered to them.
+func TestFreedLockIsOfferedToOlderTasks(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(w *world) {
+		w.takes("holder")
+		w.parks("q", "task")
+		w.leaves("holder", "")
+		r, err := w.store.Acquire(w.Context(), store.Request{Key: key, Token: token("x"), TTL: time.Second, FenceTTL: time.Hour, Handoff: hand("x")})
+		w.must(err)
+		if r.Taken || !r.Reserved || r.Left <= 0 || r.Left > offer {
+			w.Fatalf("want it busy for %v, have %+v", offer, r)
+		}
+		if n := w.rdb.LLen(w.Context(), taskredis.NotifyKey("q")).Val(); n != 1 {
+			w.Errorf("want an idle server woken, have %d elements", n)
+		}
+		w.runs("q", "task")
+	})
+}
+
+// A line whose queue nobody serves delays goroutines by the time of an offer, and no longer.
+func TestLineThatNobodyServes(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(w *world) {
+		w.takes("holder")
+		w.parks("q", "task")
+		w.waits("g")
+		start := time.Now()
+		w.leaves("holder", "")
+		if have := w.called(); have != "g" {
+			w.Fatalf("want the goroutine told to ask again, have %q", have)
+		}
+		for r := w.ask("g"); !r.Taken; r = w.ask("g") {
+			if r.Left <= 0 || r.Left > offer || r.Position != 1 || time.Since(start) > 20*offer {
+				w.Fatalf("want it told to ask again in %v, have %+v", offer, r)
+			}
+			_ = sleep.For(w.Context(), r.Left)
+		}
+		if took := time.Since(start); took < offer {
+			w.Errorf("want the lock offered for %v, have it after %v", offer, took)
+		}
+		// Its own release offers the lock again: the task still is the first.
+		w.leaves("g", "")
+		w.runs("q", "task")
+	})
+}
+
+// The holder dies. Whoever of those that wait looks first finds the lock free, and the one that came first gets it.
+func TestHolderDies(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]func(w *world){
+		"a goroutine looks, a task is first": func(w *world) {
+			w.parks("q", "task")
+			w.waits("g")
+			w.rdb.Del(w.Context(), key)
+			if r := w.waits("g"); r.Left <= 0 || r.Left > offer {
+				w.Fatalf("want it told to ask again in %v, have %+v", offer, r)
+			}
+			if taken := w.runs("q", "task"); taken.Freed != 0 {
+				w.Errorf("want a lock that nobody freed, have %+v", taken)
+			}
+		},
+		"a task looks, a goroutine is first": func(w *world) {
+			w.waits("g")
+			w.parks("q", "task")
+			w.rdb.Del(w.Context(), key)
+			w.rdb.ZAdd(w.Context(), taskredis.ReadyKey("q"), due(key)) // its time is over
+			w.runs("q", "")
+			w.wantReserved("g")
+			if r := w.takes("g"); store.TraceOf(r.From) != "" || r.From[:len(store.RecoveryNonce)] != store.RecoveryNonce {
+				w.Errorf("want a lock that was recovered, have %+v", r)
+			}
+		},
+		"a new task looks, a goroutine is first": func(w *world) {
+			w.waits("g")
+			w.rdb.Del(w.Context(), key)
+			w.parks("q", "task")
+			w.wantReserved("g")
+			w.takes("g")
+			w.leaves("g", "")
+			w.runs("q", "task")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			onBoth(t, func(w *world) {
+				w.takes("holder")
+				test(w)
+			})
+		})
+	}
+}
+
+// Goroutines that are called and do not come delay the tasks behind them by one hand-off timeout together.
+func TestGoroutinesThatDoNotCome(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(w *world) {
+		w.takes("holder")
+		for i := range 3 {
+			w.waits(fmt.Sprint("dead", i))
+		}
+		w.parks("q", "task")
+		start := time.Now()
+		w.leaves("holder", "")
+		w.wantReserved("dead0")
+		w.runs("q", "")
+		var taken bool
+		poll.Eventually(w.T, "the task taken", func() bool {
+			w.wantReservedAtMost("dead0") // the others are not called one after the other
+			w.expireReservations()
+			taken = len(w.server("q").step(1).Taken) > 0
+			return taken
+		})
+		if took := time.Since(start); took < handoff {
+			w.Errorf("want the task to wait for one hand-off timeout, have it wait for %v", took)
+		}
+	})
+}
+
+// A goroutine to whom nobody listens delays nobody.
+func TestGoroutineThatHasGone(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(w *world) {
+		w.takes("holder")
+		w.rdb.ZAdd(w.Context(), "{"+key+"}:queue", due(store.GoroutinePrefix+"gone:1"))
+		w.parks("q", "task")
+		w.leaves("holder", "")
+		w.runs("q", "task")
+	})
+}
+
+// A goroutine whose lock is reserved gives up. Then the lock is for whoever came next.
+func TestReservedGoroutineLeaves(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(w *world) {
+		w.takes("holder")
+		w.waits("g")
+		w.parks("q", "task")
+		w.leaves("holder", "")
+		w.wantReserved("g")
+		for range 2 {
+			w.must(w.store.Leave(w.Context(), key, waiter("g"), store.Leave{Handoff: hand("leave")}))
+		}
+		w.runs("q", "task")
+	})
+}
+
+// The next holder learns when the lock was freed for it, and by which trace.
+func TestTraceOfTheLastHolder(t *testing.T) {
+	t.Parallel()
+	const one, two = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"
+	onBoth(t, func(w *world) {
+		w.takes("holder")
+		w.parks("q", "task")
+		w.waits("g")
+		w.parks("q", "next")
+		w.parks("q", "last")
+		before := w.rdb.Time(w.Context()).Val().UnixMicro()
+		w.leaves("holder", one)
+		taken := w.runs("q", "task")
+		if after := w.rdb.Time(w.Context()).Val().UnixMicro(); taken.FreedBy != one || taken.Freed < before || taken.Freed > after {
+			w.Errorf("want it freed by %s from %d to %d, have %+v", one, before, after, taken)
+		}
+		w.ends("q", "task", two)
+		if r := w.takes("g"); store.TraceOf(r.From) != two || r.HandOff < 0 {
+			w.Errorf("want it handed off by %s, have %+v", two, r)
+		}
+		w.leaves("g", "")
+		if taken := w.runs("q", "next"); taken.FreedBy != "" || taken.Freed == 0 {
+			w.Errorf("want it freed by somebody, have %+v", taken)
+		}
+		w.ends("q", "next", two)
+		if taken := w.runs("q", "last"); taken.FreedBy != two || taken.Freed == 0 {
+			w.Errorf("want it freed by %s, have %+v", two, taken)
+		}
+		if n := w.rdb.Exists(w.Context(), "{"+key+"}:freed").Val(); n != 0 {
+			w.Error("want nothing kept of that")
+		}
+	})
+}
+
+// A lock with permits: those of both kinds hold it at once, and the next that comes is the one that came first.
+func TestPermitsOfBothKinds(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(w *world) {
+		w.rule = &store.Rule{Limit: 2}
+		w.takes("g0")
+		if a := w.comes("q", "t0"); len(a.Taken) != 1 {
+			w.Fatalf("want a permit for the task, have %+v", a)
+		}
+		w.waits("g1")
+		w.parks("q", "t1")
+		w.waits("g2")
+		w.parks("q", "t2")
+		w.leaves("g0", "")
+		w.runs("q", "") // the one that is free is reserved for g1
+		w.takes("g1")
+		w.ends("q", "t0", "")
+		w.waits("g2")
+		w.runs("q", "t1")
+		w.leaves("g1", "")
+		w.takes("g2")
+		w.waits("g3")
+		w.leaves("g2", "")
+		w.runs("q", "t2")
+		w.ends("q", "t1", "")
+		w.takes("g3")
+		permits, err := lockredis.Permits(w.Context(), w.rdb, key)
+		w.must(err)
+		if len(permits) != 2 {
+			w.Errorf("want two permits in use, have %+v", permits)
+		}
+		w.ends("q", "t2", "")
+		w.leaves("g3", "")
+		if n := w.rdb.Exists(w.Context(), key, "{"+key+"}:permits").Val(); n != 0 {
+			w.Error("want the lock free")
+		}
+	})
+}
+
+// Rates allow the next start some time after a release. Then the one that came first has it.
+func TestRatesOfBothKinds(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(w *world) {
+		w.rule = &store.Rule{Limit: 1, Rates: []store.Rate{{Starts: 1, Period: time.Second}}}
+		w.takes("holder")
+		w.waits("g")
+		w.parks("q", "t")
+		w.leaves("holder", "")
+		if have := w.called(); have != "g" {
+			w.Fatalf("want the goroutine told to ask when it may start, have %q", have)
+		}
+		r := w.waits("g")
+		if r.Later <= 0 || r.Later > time.Second {
+			w.Fatalf("want the time of the next start, have %+v", r)
+		}
+		w.runs("q", "")
+		_ = sleep.For(w.Context(), r.Later)
+		w.takes("g")
+		w.leaves("g", "")
+		w.runs("q", "")
+		_ = sleep.For(w.Context(), time.Second)
+		w.runs("q", "t")
+	})
+}
+
+// An operator takes the lock from its holder. It goes to the next when the holder returns.
+func TestRevoke(t *testing.T) {
+	t.Parallel()
+	revoke := func(w *world, fence int64, want lockredis.RevokeResult) {
+		w.Helper()
+		for range 2 { // the answer may be lost
+			outcome, _, left, err := lockredis.Revoke(w.Context(), w.rdb, lockredis.Revocation{Key: key, Fence: fence, By: "alice", Reason: "stuck", Handoff: hand("revoke")})
+			w.must(err)
+			if outcome != want || want == lockredis.Revoked && left <= 0 {
+				w.Fatalf("want it %s, have %s and %v", want, outcome, left)
+			}
+		}
+	}
+	t.Run("task", func(t *testing.T) {
+		t.Parallel()
+		onBoth(t, func(w *world) {
+			w.comes("q", "task")
+			w.waits("g")
+			w.parks("q", "next")
+			task := w.taken["task"]
+			revoke(w, task.Fence+1, lockredis.Other)
+			revoke(w, task.Fence, lockredis.Revoked)
+			w.waits("g") // until the holder returns
+			kept, err := w.server("q").Renew(w.Context(), "", []taskredis.Name{task.Name})
+			w.must(err)
+			if kept[0] {
+				w.Error("want the attempt told that it lost the lock")
+			}
+			if r := w.ends("q", "task", ""); r != taskredis.Lost {
+				w.Errorf("want it lost, have %s", r)
+			}
+			w.wantReserved("g")
+			by, reason, err := lockredis.RevokedBy(w.Context(), w.rdb, key, task.Fence)
+			if err != nil || by != "alice" || reason != "stuck" {
+				w.Errorf("want to know who and why, have %q, %q and %v", by, reason, err)
+			}
+			w.takes("g")
+			w.leaves("g", "")
+			w.runs("q", "next")
+		})
+	})
+	t.Run("goroutine", func(t *testing.T) {
+		t.Parallel()
+		onBoth(t, func(w *world) {
+			w.takes("holder")
+			w.parks("q", "task")
+			w.waits("g")
+			revoke(w, 0, lockredis.Revoked)
+			w.runs("q", "")
+			if err := w.store.Renew(w.Context(), key, token("holder"), time.Second, time.Second); !errors.Is(err, store.ErrLost) {
+				w.Errorf("renew: want ErrLost, have %v", err)
+			}
+			for range 2 {
+				if err := w.release("holder", ""); !errors.Is(err, store.ErrLost) {
+					w.Errorf("release: want ErrLost, have %v", err)
+				}
+			}
+			w.runs("q", "task")
+			w.ends("q", "task", "")
+			w.takes("g")
+			// The first call once more, late: it is over.
+			outcome, _, left, err := lockredis.Revoke(w.Context(), w.rdb, lockredis.Revocation{Key: key, By: "alice", Reason: "stuck", Handoff: hand("revoke")})
+			if err != nil || outcome != lockredis.Revoked || left != 0 {
+				w.Errorf("want the answer of the first call, have %s, %v and %v", outcome, left, err)
+			}
+			w.leaves("g", "")
+		})
+	})
+	t.Run("another program", func(t *testing.T) {
+		t.Parallel()
+		onBoth(t, func(w *world) {
+			w.rdb.Set(w.Context(), key, "8f3a60", time.Minute)
+			w.parks("q", "task")
+			outcome, holder, _, err := lockredis.Revoke(w.Context(), w.rdb, lockredis.Revocation{Key: key, By: "alice", Handoff: hand("revoke")})
+			w.must(err)
+			if outcome != lockredis.Revoked || holder != store.ForeignHolder {
+				w.Fatalf("want it revoked, have %s of %q", outcome, holder)
+			}
+			w.runs("q", "task")
+		})
+	})
+	t.Run("nobody", func(t *testing.T) {
+		t.Parallel()
+		onBoth(t, func(w *world) { revoke(w, 0, lockredis.Free) })
+	})
+}
+
+// A release and a step that are sent again wake nobody else.
+func TestReleaseToTasksIsSentAgain(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(w *world) {
+		w.takes("holder")
+		w.parks("q", "task")
+		w.waits("g")
+		w.leaves("holder", "")
+		w.runs("q", "task")
+		w.leaves("holder", "") // no loss
+		w.waits("g")
+		w.wantReserved("")
+	})
+}
+
+// Goroutines by way of package lock, and tasks: each gets the lock soon after it was freed.
+func TestLockerBesideTasks(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(w *world) {
+		locker, err := lock.New(w.store, lock.Config{})
+		w.must(err)
+		w.Cleanup(locker.Close)
+		w.comes("q", "0")
+		for i := range 5 {
+			id, next := fmt.Sprint(i), fmt.Sprint(i+1)
+			got := make(chan *lock.Lease, 1)
+			go func() {
+				held, err := locker.Acquire(w.Context(), "a", &lock.Options{Wait: lock.Forever})
+				if err != nil {
+					w.Error(err)
+				}
+				got <- held
+			}()
+			poll.Eventually(w.T, "a queued waiter", func() bool { return w.rdb.ZCard(w.Context(), "{"+key+"}:queue").Val() == 1 })
+			w.parks("q", next)
+			start := time.Now()
+			w.ends("q", id, "")
+			held := <-got
+			if took := time.Since(start); held == nil || took > 2*time.Second {
+				w.Fatalf("want the lock at once, have it after %v", took)
+			}
+			w.runs("q", "")
+			w.must(held.Release(w.Context()))
+			w.runs("q", next)
+		}
+	})
+}

@@ -1,0 +1,85 @@
+-- The wait queue of a lock: goroutines that wait for it, in their order of arrival.
+--
+--   {<lock>}:queue        waiters by ticket, the time at which each came, us
+--
+-- A waiter is named 'siding-goroutine:<listener>:<rest>', and hears its name on the channel 'siding-goroutine:<listener>'.
+--
+-- Comes after locks.lua, and after handoff: for how long a lock is reserved for a waiter, ms; and cluster: whether there may
+-- be listeners that PUBLISH does not count.
+--
+-- Defines join, first_waiter, first_line, serve, serve_found and call_first.
+
+-- Returns the goroutine that came first, and its ticket.
+local function first_waiter(lock)
+  local head = ours('ZRANGE', queue_of(lock), 0, 0, 'WITHSCORES')
+  return head[1], tonumber(head[2])
+end
+
+-- Tells a waiter to come. Returns whether anybody listens.
+local function called(waiter)
+  local channel = string.match(waiter, '^siding%-%a+:[^:]*') or waiter
+  local listeners = try('PUBLISH', channel, waiter) -- an error if an ACL forbids it
+  return type(listeners) == 'number' and (listeners > 0 or cluster)
+end
+
+-- Reserves a lock for goroutines, by what room has found free, as long as their turn is before a ticket. by says who has
+-- freed it, see reserved. A waiter to whom nobody listens has gone: it is dropped, and the next one is tried. Returns what
+-- room returns of the lock after that.
+local function serve(lock, before, by)
+  local key, value, due, permits = room(lock)
+  while key do
+    local waiter, ticket = first_waiter(lock)
+    if not waiter or ticket >= before then break end
+    call('ZREM', queue_of(lock), waiter)
+    if called(waiter) then
+      call('SET', key, 'siding-reserved:' .. by .. ':' .. digits(now) .. ':' .. waiter, 'PX', handoff)
+      call('SET', beside(lock, 'fence'), digits(last_fence(lock)) .. '*', 'PX', fence_ttl + handoff)
+      if key ~= lock then keep_permit(key, lock, '0', handoff) end
+      key, value, due, permits = room(lock)
+    end
+  end
+  return key, value, due, permits
+end
+
+-- Returns the queue whose line of tasks has the oldest head, and the ticket of that.
+local function first_line(lock)
+  local head = ours('ZRANGE', lines_of(lock), 0, 0, 'WITHSCORES')
+  return head[1], tonumber(head[2] or math.huge)
+end
+
+-- Serves those who came before a ticket of a lock that may be free as its holder has gone. Only if a reservation was the
+-- last that was heard of the lock, it is for whoever comes by. So nobody waits for more than one waiter that has gone.
+local function serve_found(lock, before, by)
+  local key, value, due, permits = room(lock)
+  if not key or not first_waiter(lock) then return key, value, due, permits end
+  local _, expired = last_fence(lock)
+  if expired and not (permits and permits.reservations > 0) then return key, value, due, permits end
+  return serve(lock, before, by)
+end
+
+-- Tells the first waiter to ask again, without a reservation: it may not have the lock yet, and hears when it may.
+local function call_first(lock)
+  local waiter = first_waiter(lock)
+  while waiter and not called(waiter) do
+    call('ZREM', queue_of(lock), waiter)
+    waiter = first_waiter(lock)
+  end
+end
+
+-- Puts a waiter into the wait queue, in which it may be already.
+--   waited     how long it has waited already, us: it comes before those who are newer
+--   retention  of a wait queue to which nobody comes, ms
+-- Returns its ticket.
+local function join(lock, waiter, waited, retention)
+  local queue = queue_of(lock)
+  local ticket = tonumber(ours('ZSCORE', queue, waiter) or '0')
+  if ticket == 0 then
+    ticket = now - waited
+    if waited == 0 then -- a newcomer: behind the others, also when the clock stepped back
+      ticket = math.max(now, tonumber(ours('ZRANGE', queue, -1, -1, 'WITHSCORES')[2] or '0') + 1)
+    end
+    call('ZADD', queue, digits(ticket), waiter)
+  end
+  call('PEXPIRE', queue, retention)
+  return ticket
+end

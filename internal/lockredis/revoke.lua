@@ -1,0 +1,58 @@
+-- Takes a lock, or a permit of a lock, from its holder, as an operator wants it.
+--
+-- KEYS[1]  key        of the lock, or of the permit
+-- ARGV[1]  by         the name of this call
+-- ARGV[2]  fence      of the lease that is revoked; 0 for whoever holds the lock, be it another program
+-- ARGV[3]  operator   who revokes it
+-- ARGV[4]  reason
+-- ARGV[5]  kept       for how long the record of it is kept, ms
+-- ARGV[6]  handoff    for how long a lock is reserved for a waiter, ms
+-- ARGV[7]  fence_ttl  how long the mark of a reservation is remembered, ms
+-- ARGV[8]  cluster    1 in a Cluster
+-- ARGV[9]  foreign    how another program is called
+--
+-- Returns {outcome, the holder's name, ms until the lock is free at the latest}. The outcome is 'revoked'; 'free' when nobody
+-- holds the lock, or its holders have permits; 'other' when another lease or program holds the lock, which stays as it is.
+--
+-- The hash {<lock>}:revoked is the record of the last revocation: calls (the names of the last ten calls, the latest
+-- first), at (us), by, reason, holder, fence of the lease; 0 for another program's lock.
+--
+-- Guarantees: no other holder is granted the lock while the revoked one may trust its lease. The token of the lock changes,
+-- so the holder cannot renew it. The lock goes to the next when the holder releases it, or when its TTL is over. A lock of
+-- another program is freed at once, as its holder cannot be told; so is a lock without a TTL. The same call made twice has
+-- the effect of one, and returns the same outcome, unless ten others came between.
+
+local key, by, fence, handoff, fence_ttl, cluster = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8] == '1'
+local prefix, limits, overrides, slots, ttl = '', '', '', 'siding:slots', 0
+
+-- include common
+-- include locks
+-- include queue
+-- include lines
+-- include notify
+
+local lock = lock_of(key)
+local record = beside(lock, 'revoked')
+local value, left = call('GET', key), call('PTTL', key)
+local rest = string.match(value or '', '^siding:(.*)$')
+local revoked = rest and begins(rest, 'revoked-')
+local calls = call('HGET', record, 'calls') or ''
+if string.find(calls, by, 1, true) then
+  return {'revoked', call('HGET', record, 'holder'), revoked and math.max(0, left) or 0}
+end
+if not value or reserved(value) or value == LIMITED then return {'free', '', 0} end
+local holder = rest and string.match(rest, '^[^:]*:(.*)$') or ARGV[9]
+local last = key ~= lock and call('HGET', permits_of(lock), number_of(key)) or digits(last_fence(lock))
+if fence ~= '0' and (not rest or fence ~= last) then return {'other', holder, 0} end
+
+if not rest or left < 0 then
+  free(key, by)
+  left = 0
+elseif not revoked then
+  call('SET', key, 'siding:revoked-' .. rest, 'KEEPTTL')
+end
+for queue in pairs(marked) do notify(siding(queue, 'notify'), 1) end
+calls = string.sub(by .. ' ' .. calls, 1, 10 * (#by + 1))
+call('HSET', record, 'calls', calls, 'at', digits(now), 'by', ARGV[3], 'reason', ARGV[4], 'holder', holder, 'fence', rest and last or '0')
+call('PEXPIRE', record, ARGV[5])
+return {'revoked', holder, left}

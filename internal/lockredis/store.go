@@ -1,0 +1,114 @@
+package lockredis
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/store"
+)
+
+var (
+	acquireScript = Script(luaFiles, "acquire")
+	renewScript   = Script(luaFiles, "renew")
+	releaseScript = Script(luaFiles, "release")
+	leaveScript   = Script(luaFiles, "leave")
+)
+
+type redisStore struct {
+	rdb     redis.Scripter
+	cluster bool
+	rules   func(resource string) *store.Rule // nil for none
+}
+
+// New returns a [store.Store] on rdb, which it does not close; see lock.Redis. It is a [store.Limiter] and a [store.Noter],
+// and a [store.Listener] if rdb can subscribe to what the scripts publish.
+func New(rdb redis.Scripter) store.Store { return WithRules(rdb, nil) }
+
+// WithRules is [New] with the rules of resources, which count more than those of requests. rules returns nil for a resource
+// that has none.
+func WithRules(rdb redis.Scripter, rules func(resource string) *store.Rule) store.Store {
+	s := &redisStore{rdb: rdb, cluster: isCluster(rdb), rules: rules}
+	_, many := rdb.(*redis.Ring)
+	if rdb, ok := rdb.(subscriber); ok && !many {
+		return &redisListener{redisStore: s, rdb: rdb}
+	}
+	return s
+}
+
+// None reports whether rdb is nil, or a nil pointer.
+func None(rdb redis.Scripter) bool {
+	v := reflect.ValueOf(rdb)
+	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
+}
+
+func isCluster(rdb redis.Scripter) bool {
+	_, cluster := rdb.(*redis.ClusterClient)
+	return cluster
+}
+
+// RuleOf implements [store.Limiter].
+func (s *redisStore) RuleOf(resource string) *store.Rule {
+	if s.rules == nil {
+		return nil
+	}
+	return s.rules(resource)
+}
+
+func (s *redisStore) Acquire(ctx context.Context, c store.Request) (store.Result, error) {
+	r := newReply(acquireScript.Run(ctx, s.rdb, []string{c.Key}, c.Token, ms(c.TTL), ms(c.FenceTTL), c.Rule.String(),
+		c.Waiter, c.Waited.Microseconds(), c.Handoff.Nonce, ms(c.Handoff.Timeout), ms(c.Handoff.QueueTTL), flag(s.cluster)).Result())
+	if r.number() == 1 {
+		a := store.Result{Taken: r.err == nil, Fence: r.number(), HandOff: time.Duration(r.number()) * time.Microsecond, From: r.text()}
+		if key := r.text(); key != c.Key {
+			a.Permit = key
+		}
+		return a, r.err
+	}
+	a := store.Result{Holder: r.text(), Left: r.ms()}
+	a.Reserved = isReserved(a.Holder)
+	// A fence is the time of its grant, except a rare one that had to be raised.
+	a.Since = usTime(r.number())
+	a.Position, a.Ticket, a.Holders, a.Later = int(r.number()), r.number(), int(r.number()), r.ms()
+	return a, r.err
+}
+
+func (s *redisStore) Renew(ctx context.Context, key, token string, ttl, fenceTTL time.Duration) error {
+	return lostIf0(renewScript.Run(ctx, s.rdb, []string{key}, token, ms(ttl), ms(fenceTTL)).Result())
+}
+
+func (s *redisStore) Release(ctx context.Context, key, token string, r store.Release) error {
+	return lostIf0(releaseScript.Run(ctx, s.rdb, []string{key}, token, r.Fence, r.Rule.String(),
+		r.Nonce, ms(r.Timeout), ms(r.QueueTTL), flag(s.cluster)).Result())
+}
+
+func (s *redisStore) Leave(ctx context.Context, key, waiter string, l store.Leave) error {
+	err := leaveScript.Run(ctx, s.rdb, []string{key}, waiter, l.Rule.String(), l.Nonce, ms(l.Timeout), ms(l.QueueTTL), flag(s.cluster)).Err()
+	if err == redis.Nil { //nolint:errorlint // it is the answer of a script that returns nothing
+		return nil
+	}
+	return err
+}
+
+// lostIf0 returns [store.ErrLost] for the answer 0.
+func lostIf0(answer any, err error) error {
+	switch {
+	case err != nil || answer == int64(1):
+		return err
+	case answer == int64(0):
+		return store.ErrLost
+	}
+	return fmt.Errorf("%w: want 0 or 1, have %T", errReply, answer)
+}
+
+func ms(d time.Duration) int64 { return d.Milliseconds() }
+
+func flag(b bool) string {
+	if b {
+		return "1"
+	}
+	return "0"
+}

@@ -1,0 +1,416 @@
+package taskredis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/redisreply"
+	"github.com/sidingq/siding/internal/roundtrip"
+)
+
+// This file is for those who look at tasks from outside. Nothing in it changes anything in Redis.
+
+var (
+	lookTaskScript   = script("look_task")
+	lookActiveScript = script("look_active")
+	lookSizesScript  = script("look_sizes")
+	lookSampleScript = script("look_sample")
+)
+
+// QueueNames returns the names of all queues, sorted.
+func QueueNames(ctx context.Context, rdb redis.Cmdable) ([]string, error) {
+	names, err := rdb.SMembers(ctx, queuesKey).Result()
+	if err != nil {
+		return nil, fmt.Errorf("taskredis: list queues: %w", err)
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// PausedQueues returns those of queues that are paused.
+func PausedQueues(ctx context.Context, rdb redis.UniversalClient, queues []string) (map[string]bool, error) {
+	pipe := rdb.Pipeline()
+	found := make([]*redis.IntCmd, len(queues))
+	for i, queue := range queues {
+		found[i] = pipe.Exists(ctx, PausedKey(queue))
+	}
+	if err := exec(ctx, pipe, len(queues)); err != nil {
+		return nil, fmt.Errorf("taskredis: look for paused queues: %w", err)
+	}
+	paused := make(map[string]bool)
+	for i, queue := range queues {
+		if found[i].Val() == 1 {
+			paused[queue] = true
+		}
+	}
+	return paused, nil
+}
+
+// exec sends a pipeline of n commands, in which a missing key is no error.
+func exec(ctx context.Context, pipe redis.Pipeliner, n int) error {
+	if n == 0 {
+		return nil
+	}
+	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+		return err
+	}
+	return nil
+}
+
+// LookDepth is how many pending tasks [LookTask] searches.
+const LookDepth = 1000
+
+// A TaskLook is a task at a moment.
+type TaskLook struct {
+	Now      time.Time // by the clock of the task's Redis
+	Queue    string
+	ID       string
+	State    string    // asynq's
+	Message  *Message  // without the sentence for people; empty if it cannot be read
+	Sentence string    // for people: why a task waits, or its last error
+	Rank     int       // among the pending tasks, 1 for the next; 0 beyond [LookDepth]
+	Lease    time.Time // when its lease ends; zero for none
+	At       time.Time // the time of the set that the task is in: when it comes, failed or is deleted
+	Paused   bool      // the queue is
+	Waits    bool      // it is in the line of Lock
+	Ready    int64     // of a task that waits: when somebody should look at its lock, in µs; 0 for never
+	Ticket   int64     // its place in µs, 0 for none
+	Lock     string    // the key of the lock that it waits for, or by which its attempt holds one
+	Attempt  string    // its last attempt; "" if no server of ours has begun one
+	Parks    int       // how often it was parked
+	Crashes  int
+	Losses   int
+	WaitEnds time.Time // when it may wait no longer by its policy; zero for never
+	Came     time.Time // into pending
+}
+
+// Orphaned reports whether the lease of an active task has ended: its server is dead or cut off.
+func (t *TaskLook) Orphaned() bool { return t.State == "active" && !t.Lease.After(t.Now) }
+
+// LookTask looks for the tasks of an id, in one round trip, or one for each node of a Cluster. It returns one for each of the
+// queues that has such a task.
+func LookTask(ctx context.Context, rdb redis.UniversalClient, queues []string, id string) ([]TaskLook, error) {
+	var found []TaskLook
+	for i, call := range roundtrip.Run(ctx, rdb, lookTaskScript, len(queues), func(i int) ([]string, []any) {
+		return []string{TaskKey(queues[i], id)}, []any{queues[i], id, LookDepth}
+	}) {
+		row, err := call.Slice()
+		if err != nil {
+			return nil, fmt.Errorf("taskredis: look at task %s: %w", id, err)
+		}
+		if text := func(at int) string { return redisreply.Text(row, at) }; text(1) != "" {
+			n := func(at int) int { return int(redisreply.Int(row, at)) }
+			t := TaskLook{
+				Now: time.UnixMicro(redisreply.Int(row, 0)), Queue: queues[i], ID: id, State: text(1), Rank: n(3),
+				Lease: unixSeconds(text(4)), At: unixSeconds(text(5)), Paused: n(6) == 1, Ready: redisreply.Int(row, 7),
+				Ticket: redisreply.Int(row, 8), Lock: text(9), Parks: n(11), Crashes: n(12), Losses: n(13), Attempt: text(14),
+				WaitEnds: unixSeconds(text(16)), Came: time.Unix(0, redisreply.Int(row, 17)),
+			}
+			t.Waits = t.State == "retry" && t.Lock != "" && t.Ticket > 0 && text(10) != "" && unixSeconds(text(10)).Equal(t.At)
+			t.Message, t.Sentence = messageOf(text(2), text(15))
+			found = append(found, t)
+		}
+	}
+	return found, nil
+}
+
+// messageOf decodes a task, and returns it without the sentence that was appended for people, and that sentence. A task that
+// cannot be read is empty.
+func messageOf(encoded, appended string) (*Message, string) {
+	shown, err := DecodeMessage([]byte(encoded))
+	if err != nil {
+		return &Message{}, ""
+	}
+	own, err := DecodeMessage([]byte(strings.TrimSuffix(encoded, appended)))
+	if err != nil {
+		own = shown
+	}
+	return own, shown.ErrorMsg
+}
+
+// An Active task is one that a server has.
+type Active struct {
+	Queue, ID string
+	Message   *Message // empty if it cannot be read
+	Lock      string   // the key by which its attempt holds a lock; "" for none
+	Attempt   string   // "" if no server of ours has begun it
+	Crashes   int
+	Lease     time.Time // when its lease ends; zero for none
+	Orphaned  bool      // that has ended
+}
+
+// Session names the server that has begun the attempt, alike for all its tasks; "" for a server of asynq alone.
+func (a *Active) Session() string {
+	rest, _ := strings.CutPrefix(a.Attempt, "siding:")
+	session, _, _ := strings.Cut(rest, ":")
+	for range 2 { // the step and the number in it
+		session = session[:max(0, strings.LastIndexByte(session, '-'))]
+	}
+	return session
+}
+
+// activeBatch is how many active tasks are listed in one call.
+const activeBatch = 100
+
+// AllActive lists the active tasks of queues. A task that becomes active meanwhile may be missing.
+func AllActive(ctx context.Context, rdb redis.UniversalClient, queues []string) ([]Active, error) {
+	var all []Active
+	seen := make(map[[2]string]bool)
+	for from := 0; len(queues) > 0; from += activeBatch {
+		var more []string
+		for i, call := range roundtrip.Run(ctx, rdb, lookActiveScript, len(queues), func(i int) ([]string, []any) {
+			return []string{ActiveKey(queues[i])}, []any{queues[i], from, activeBatch}
+		}) {
+			row, err := call.Slice()
+			if err != nil {
+				return nil, fmt.Errorf("taskredis: list active tasks: %w", err)
+			}
+			now := time.UnixMicro(redisreply.Int(row, 0))
+			for at := 1; at+5 < len(row); at += 6 {
+				a := Active{
+					Queue: queues[i], ID: redisreply.Text(row, at), Crashes: int(redisreply.Int(row, at+2)), Attempt: redisreply.Text(row, at+3),
+					Lock: redisreply.Text(row, at+4), Lease: unixSeconds(redisreply.Text(row, at+5)),
+				}
+				a.Message, _ = messageOf(redisreply.Text(row, at+1), "")
+				a.Orphaned = !a.Lease.After(now)
+				if name := [2]string{a.Queue, a.ID}; !seen[name] {
+					seen[name], all = true, append(all, a)
+				}
+			}
+			if len(row) > 6*activeBatch {
+				more = append(more, queues[i])
+			}
+		}
+		queues = more
+	}
+	return all, nil
+}
+
+// Sizes are how many tasks a queue has.
+type Sizes struct {
+	Pending, Active, Scheduled, Retry, Archived, Completed int
+	Paused                                                 bool
+	Aggregating                                            int
+	Lines                                                  int // locks that tasks wait for
+	Waiting                                                int // tasks in lines, which are part of Retry
+	Estimated                                              bool
+}
+
+// mostLines is of how many lines of a queue [SizesOf] counts the tasks.
+const mostLines = 500
+
+// SizesOf counts the tasks of queues, in one round trip, or one for each node of a Cluster. Those that wait are estimated
+// from 500 lines if a queue has more.
+func SizesOf(ctx context.Context, rdb redis.UniversalClient, queues []string) ([]Sizes, error) {
+	all := make([]Sizes, len(queues))
+	for i, call := range roundtrip.Run(ctx, rdb, lookSizesScript, len(queues), func(i int) ([]string, []any) {
+		return []string{PendingKey(queues[i])}, []any{queues[i], mostLines}
+	}) {
+		row, err := call.Slice()
+		if err != nil {
+			return nil, fmt.Errorf("taskredis: count tasks: %w", err)
+		}
+		n := func(at int) int { return int(redisreply.Int(row, at)) }
+		s := Sizes{
+			Pending: n(0), Active: n(1), Scheduled: n(2), Retry: n(3), Archived: n(4), Completed: n(5), Paused: n(6) == 1, Aggregating: n(7),
+			Lines: n(8), Waiting: n(10), Estimated: n(9) < n(8),
+		}
+		if s.Estimated {
+			s.Waiting = int(math.Round(float64(s.Waiting) * float64(n(8)) / float64(n(9))))
+		}
+		s.Waiting = min(s.Waiting, s.Retry)
+		all[i] = s
+	}
+	return all, nil
+}
+
+// A Ready is an entry of a ready set: a lock that tasks of a queue wait for, and when somebody should look at it.
+type Ready struct {
+	Queue, Lock string
+	Due         int64 // in µs
+}
+
+// AllReady lists entries of the ready sets of queues, for each at most so many, those that are due first. more is how many it
+// has left out.
+func AllReady(ctx context.Context, rdb redis.UniversalClient, queues []string, most int) (entries []Ready, more int, _ error) {
+	pipe := rdb.Pipeline()
+	sizes, lists := make([]*redis.IntCmd, len(queues)), make([]*redis.ZSliceCmd, len(queues))
+	for i, queue := range queues {
+		sizes[i] = pipe.ZCard(ctx, ReadyKey(queue))
+		lists[i] = pipe.ZRangeWithScores(ctx, ReadyKey(queue), 0, int64(most-1))
+	}
+	if err := exec(ctx, pipe, len(queues)); err != nil {
+		return nil, 0, fmt.Errorf("taskredis: list locks that tasks wait for: %w", err)
+	}
+	for i, queue := range queues {
+		listed := lists[i].Val()
+		more += max(0, int(sizes[i].Val())-len(listed))
+		for _, z := range listed {
+			lock, _ := z.Member.(string)
+			entries = append(entries, Ready{queue, lock, int64(z.Score)})
+		}
+	}
+	return entries, more, nil
+}
+
+// ReadyAt returns when somebody should look at each of these entries, in µs; 0 for one that is not there. It takes one round
+// trip, or one for each node of a Cluster.
+func ReadyAt(ctx context.Context, rdb redis.UniversalClient, entries []Ready) error {
+	pipe := rdb.Pipeline()
+	scores := make([]*redis.FloatCmd, len(entries))
+	for i, e := range entries {
+		scores[i] = pipe.ZScore(ctx, ReadyKey(e.Queue), e.Lock)
+	}
+	if err := exec(ctx, pipe, len(entries)); err != nil {
+		return fmt.Errorf("taskredis: look for locks that tasks wait for: %w", err)
+	}
+	for i := range entries {
+		entries[i].Due = int64(scores[i].Val())
+	}
+	return nil
+}
+
+// FreedAt returns when each of these locks was freed last while tasks waited for it, in µs of Redis' clock; 0 if that is not
+// known. It takes one round trip, or one for each node of a Cluster.
+func FreedAt(ctx context.Context, rdb redis.UniversalClient, locks []string) ([]int64, error) {
+	pipe := rdb.Pipeline()
+	texts := make([]*redis.StringCmd, len(locks))
+	for i, lock := range locks {
+		texts[i] = pipe.Get(ctx, besideLock(lock, "freed"))
+	}
+	if err := exec(ctx, pipe, len(locks)); err != nil {
+		return nil, fmt.Errorf("taskredis: look when locks were freed: %w", err)
+	}
+	freed := make([]int64, len(locks))
+	for i := range locks {
+		digits, _, _ := strings.Cut(texts[i].Val(), " ")
+		freed[i], _ = strconv.ParseInt(digits, 10, 64)
+	}
+	return freed, nil
+}
+
+// besideLock is the key of what belongs to a lock, as beside of common.lua makes it.
+func besideLock(lock, what string) string {
+	if strings.HasPrefix(lock, "siding:{") {
+		return lock + ":" + what
+	}
+	return "{" + lock + "}:" + what
+}
+
+// SampleWaiting estimates for how long the tasks of queues have waited, summed up for each line, from some of them at random:
+// so many of each queue. It returns only lines in which one of these waits, with Due 0.
+func SampleWaiting(ctx context.Context, rdb redis.UniversalClient, queues []string, of int) (map[Ready]time.Duration, error) {
+	sums := make(map[Ready]time.Duration)
+	for i, call := range roundtrip.Run(ctx, rdb, lookSampleScript, len(queues), func(i int) ([]string, []any) {
+		return []string{RetryKey(queues[i])}, []any{queues[i], of}
+	}) {
+		row, err := call.Slice()
+		if err != nil {
+			return nil, fmt.Errorf("taskredis: sample waiting tasks: %w", err)
+		}
+		now := redisreply.Int(row, 0)
+		stands := float64(redisreply.Int(row, 1)) / float64(max(1, redisreply.Int(row, 2))) // for so many tasks each
+		for at := 3; at+1 < len(row); at += 2 {
+			waited := max(0, now-redisreply.Int(row, at+1))
+			sums[Ready{Queue: queues[i], Lock: redisreply.Text(row, at)}] += time.Duration(stands * float64(waited) * float64(time.Microsecond))
+		}
+	}
+	return sums, nil
+}
+
+// A Worker is a server that says it runs a task, and since when.
+type Worker struct {
+	*ServerInfo
+
+	Since time.Time
+}
+
+// WorkerOf returns which of the servers says that it runs a task. A server says so every 5 s. It returns false if none does.
+func WorkerOf(ctx context.Context, rdb redis.UniversalClient, servers []*ServerInfo, queue, id string) (Worker, bool, error) {
+	pipe := rdb.Pipeline()
+	entries := make([]*redis.StringCmd, len(servers))
+	for i, s := range servers {
+		entries[i] = pipe.HGet(ctx, workersKey+":"+s.name(), id)
+	}
+	if err := exec(ctx, pipe, len(servers)); err != nil {
+		return Worker{}, false, fmt.Errorf("taskredis: list workers: %w", err)
+	}
+	var found Worker
+	for i, entry := range entries {
+		if since, of := workerEntry([]byte(entry.Val())); of == queue && since.After(found.Since) {
+			found = Worker{servers[i], since}
+		}
+	}
+	return found, found.ServerInfo != nil, nil
+}
+
+// workerEntry returns since when a worker runs a task, and the task's queue.
+func workerEntry(entry []byte) (since time.Time, queue string) {
+	var s, nanos int64
+	f := walk(entry)
+	for f.next() {
+		switch f.number { //nolint:exhaustive // the rest is not asked for
+		case fieldWorkerQueue:
+			queue = f.text()
+		case fieldWorkerStarted:
+			f.err = readTime(f.within(), &s, &nanos)
+		}
+	}
+	return time.Unix(s, nanos), queue
+}
+
+// ClockOf tells by how much the clock of a server is ahead of this machine's, at least and at most, which are a second or a
+// little more apart. It returns false for a server whose entry is gone.
+//
+// A server writes the end of its entry by its own clock, in whole seconds, and Redis counts the time to that end down.
+func ClockOf(ctx context.Context, rdb redis.UniversalClient, s *ServerInfo) (least, most time.Duration, ok bool, _ error) {
+	key := serversKey + ":" + s.name()
+	asked := time.Now()
+	pipe := rdb.Pipeline()
+	score := pipe.ZScore(ctx, serversKey, key)
+	left := pipe.PTTL(ctx, key)
+	err := exec(ctx, pipe, 2)
+	answered := time.Now()
+	if err != nil {
+		return 0, 0, false, fmt.Errorf("taskredis: clock of %v: %w", s, err)
+	}
+	if score.Err() != nil || left.Val() <= 0 {
+		return 0, 0, false, nil //nolint:nilerr // it has gone meanwhile
+	}
+	end := time.Unix(int64(score.Val()), 0)
+	return end.Sub(answered.Add(left.Val())), end.Add(time.Second).Sub(asked.Add(left.Val())), true, nil
+}
+
+// Attended reports whether one of the servers that have these queues looks after them; see [Upkeep].
+func Attended(ctx context.Context, rdb redis.UniversalClient, queues []string) (bool, error) {
+	keys := []string{(&Upkeep{Queues: queues}).Key()}
+	if _, cluster := rdb.(*redis.ClusterClient); cluster {
+		keys = keysOf(queues, func(queue string) string { return (&Upkeep{Place: queue}).Key() })
+	}
+	pipe := rdb.Pipeline()
+	found := make([]*redis.IntCmd, len(keys))
+	for i, key := range keys {
+		found[i] = pipe.Exists(ctx, key)
+	}
+	if err := exec(ctx, pipe, len(keys)); err != nil {
+		return false, fmt.Errorf("taskredis: look who looks after queues: %w", err)
+	}
+	return !slices.ContainsFunc(found, func(n *redis.IntCmd) bool { return n.Val() == 0 }), nil
+}
+
+// unixSeconds reads a time in Unix seconds, maybe with a fraction; zero for none.
+func unixSeconds(text string) time.Time {
+	s, err := strconv.ParseFloat(text, 64)
+	if err != nil || s <= 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(int64(math.Round(s * 1000)))
+}

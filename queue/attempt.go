@@ -1,0 +1,375 @@
+package queue
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/sidingq/siding/internal/engine"
+	"github.com/sidingq/siding/internal/lease"
+	"github.com/sidingq/siding/internal/lockredis"
+	"github.com/sidingq/siding/internal/store"
+	"github.com/sidingq/siding/internal/taskredis"
+	"github.com/sidingq/siding/lock"
+)
+
+// This file is what a Server adds to an attempt of the engine: which lock it needs, and what its error means. The engine
+// calls, in this order, need before the handler; attempt, with the handler in it; and settled, once Redis knows.
+
+// An attempt is a task that the server runs.
+type attempt struct {
+	*engine.Task
+
+	waitedFor string // the resource of a task that has waited for too long, and has no lock
+}
+
+// attemptKey is the key under which the context of a handler carries its attempt.
+type attemptKey struct{}
+
+func (a *attempt) info() Info {
+	return Info{ID: a.ID, Queue: a.Queue, Kind: a.Type, Resource: cmp.Or(a.Resource, a.waitedFor), Retried: a.Retried, Retries: a.Retry}
+}
+
+// isHolder reports whether a holder, as in [lock.BusyError], is an attempt at this task.
+func (a *attempt) isHolder(holder string) bool {
+	return strings.HasPrefix(strings.TrimPrefix(holder, a.Type+" "), a.ID+" on ")
+}
+
+// asynqTask returns a task as asynq's functions take it.
+func asynqTask(m *taskredis.Message) *asynq.Task {
+	return asynq.NewTaskWithHeaders(m.Type, m.Payload, m.Headers)
+}
+
+// need says what a task needs before it may run. With an error it is archived.
+func (s *Server) need(m *taskredis.Message, waited bool) (engine.Need, error) {
+	resource, err := s.resourceOf(m, waited)
+	if err != nil || resource == "" {
+		return engine.Need{}, err
+	}
+	need := engine.Need{Resource: resource}
+	if need.Priority, err = priorityOf(m); err != nil {
+		return need, err
+	}
+	policy, err := s.policyOf(m)
+	if policy != nil {
+		need.Policy = policy.judge(m)
+	}
+	return need, err
+}
+
+// resourceOf returns the resource of a task, "" if the task is not guarded. The payload counts, as
+// the payload or its [ResourceFunc] may have changed since the task got its header. Of a task that has not waited a handler
+// by [Handle] finds that out itself; one that has waited may have the right lock already.
+func (s *Server) resourceOf(m *taskredis.Message, waited bool) (string, error) {
+	resource, guarded := m.Headers[HeaderResource]
+	if name, ok := s.cfg.Resources[m.Type]; ok {
+		var err error
+		if resource, err = name(m.Payload); err != nil {
+			return "", fmt.Errorf("%s: resource: %w", m.Type, err)
+		}
+	} else if name, ok := s.typed[m.Type]; ok && (waited || !guarded) {
+		resource = cmp.Or(name(m.Payload), resource)
+	}
+	if resource == "" && !guarded && s.cfg.Resources[m.Type] == nil {
+		return "", nil
+	}
+	return resource, checkResource(m.Type, resource)
+}
+
+func checkResource(kind, resource string) error {
+	if err := store.CheckResource(resource); err != nil {
+		return fmt.Errorf("%s: resource: %w", kind, err)
+	}
+	return nil
+}
+
+// Permanent wraps the error of a handler to say that no retry can mend it. The task is archived at
+// once, whatever retries it has left. Permanent(nil) is nil.
+func Permanent(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", err, asynq.SkipRetry)
+}
+
+// attempt returns what the engine calls for each attempt, with next as the handler.
+func (s *Server) attempt(next engine.Handler) engine.Handler {
+	return func(ctx context.Context, t *engine.Task) error {
+		a := &attempt{Task: t}
+		ctx = context.WithValue(ctx, attemptKey{}, a)
+		if waited, late := s.tooLate(a); late {
+			return s.waitedTooLong(ctx, a, waited)
+		}
+		var err error
+		switch {
+		case t.Resource == "":
+			err = s.unguarded(ctx, a, next)
+		case s.outside:
+			err = s.elsewhere(ctx, a, next)
+		default:
+			held := s.locks.Adopt(t.Resource, t.Taken.Lock, t.Taken.Attempt, t.Taken.Fence)
+			defer held.End()
+			defer context.AfterFunc(ctx, func() {
+				if errors.Is(context.Cause(ctx), store.ErrLost) {
+					held.End() // it is not to be taken again
+				}
+			})()
+			s.acquired(a, t.Taken.Fence)
+			err = next(held.Protect(ctx), t)
+		}
+		return s.meaningOf(ctx, a, err)
+	}
+}
+
+// unguarded runs a task that has no resource.
+func (s *Server) unguarded(ctx context.Context, a *attempt, next engine.Handler) (err error) {
+	s.observe(a.event(EventStarted))
+	err = errNotReturned
+	defer func() {
+		ev := a.event(EventFinished)
+		ev.Held, ev.Err = time.Since(a.Began), err
+		s.observe(ev)
+	}()
+	err = next(ctx, a.Task)
+	s.noteUnguarded(a.Type)
+	return err
+}
+
+// errNotReturned is the error that observers get for a handler that did not return.
+var errNotReturned = errors.New("queue: the handler panicked, or ended its goroutine")
+
+// elsewhere runs a task whose lock the engine cannot take: in a [ServerConfig.Store], or in another slot of a Cluster than
+// its queue. The engine has put the tasks of the queue in order, by a lock of their own, and this one is the first. If
+// somebody else has the lock, such as a task of another queue, it comes again after about a second, in its place. From then on
+// it waits a moment each time if the Store has a wait queue, by when it came first: else those who hand the lock on among
+// themselves would leave it no turn.
+func (s *Server) elsewhere(ctx context.Context, a *attempt, next engine.Handler) (err error) {
+	asked, ran := time.Now(), false
+	opts := &lock.Options{Holder: a.Type + " " + a.ID + " on " + s.self, MaxHold: time.Until(a.EndsBy) + s.cfg.Overrun}
+	waiting := ctx
+	if a.Taken.Parked > 0 && s.lines {
+		opts.Wait = turnWait
+		waiting = lease.WithWaited(ctx, max(0, a.waited()))
+	}
+	var fence int64
+	var failed error // of the handler
+	err = s.locker.Do(waiting, a.Resource, opts, func(ctx context.Context) error {
+		ran, fence = true, lock.Fence(ctx, a.Resource)
+		s.acquired(a, fence)
+		failed = next(ctx, a.Task)
+		return failed
+	})
+	switch {
+	case ran && errors.Is(err, lock.ErrLost) && !errors.Is(failed, lock.ErrLost):
+		return s.lossOf(ctx, a, fence)
+	case ran:
+		return failed
+	}
+	busy, waits := errors.AsType[*lock.BusyError](err)
+	if waits {
+		ev := a.event(EventParked)
+		ev.Parked, ev.Holder, ev.Err = a.Taken.Parked+1, busy.Holder, lock.ErrBusy
+		s.observe(ev)
+	} else {
+		s.fault(ctx, "a lock could not be asked for", err)
+	}
+	return &engine.AgainError{Err: err, After: jitter(max(time.Second, time.Since(asked)-opts.Wait)), Waits: waits, First: true}
+}
+
+// turnWait is how long a task that was refused before waits in the wait queue of its lock.
+const turnWait = 500 * time.Millisecond
+
+// meaningOf returns a handler's error as the engine understands it.
+func (s *Server) meaningOf(ctx context.Context, a *attempt, err error) error {
+	if errors.Is(context.Cause(ctx), store.ErrLost) {
+		return s.lossOf(ctx, a, a.Taken.Fence)
+	}
+	if _, ok := errors.AsType[*engine.AgainError](err); ok {
+		return err // the handler has not begun
+	}
+	if missing, ok := errors.AsType[*unavailableError](err); ok {
+		s.shut(missing.error)
+		return &engine.AgainError{Err: err, After: jitter(time.Second)}
+	}
+	if busy, ok := errors.AsType[*lock.BusyError](err); errors.Is(err, lock.ErrBusy) && (!ok || !a.isHolder(busy.Holder)) {
+		// The handler wants a second lock. That this lock is busy is no failure of the task's own.
+		ev := a.event(EventParked)
+		ev.Parked, ev.Err = a.Taken.Parked+1, err
+		if ok {
+			ev.Holder = busy.Holder
+		}
+		s.observe(ev)
+		return &engine.AgainError{Err: err, After: jitter(time.Second), Waits: true}
+	}
+	if errors.Is(err, lock.ErrStale) {
+		s.cfg.Logger.WarnContext(ctx, "a write of the task was refused, as somebody has held its lock since", a.attrs("error", err)...)
+		return &engine.LostError{Err: err}
+	}
+	return err
+}
+
+// lossOf logs that an attempt has lost its lock, and returns the error that says why.
+func (s *Server) lossOf(ctx context.Context, a *attempt, fence int64) error {
+	held := time.Since(a.Began)
+	reason := fmt.Sprintf("lost %s after %.1f s", a.Resource, held.Seconds())
+	by, why := s.revokedBy(ctx, a, fence)
+	if by == "" {
+		s.cfg.Logger.WarnContext(ctx, "lock lost while the task ran", a.attrs("held", held)...)
+	} else {
+		s.cfg.Logger.WarnContext(ctx, "lock released by an operator while the task ran", a.attrs("held", held, "by", by, "reason", why)...)
+		reason += ": " + by + " released it: " + why
+	}
+	return &engine.LostError{Err: fmt.Errorf("%s: %w", reason, lock.ErrLost), Last: by != ""}
+}
+
+// revokedBy returns who has revoked the lock of an attempt with a fence, and why; "" if nobody has, or if Redis does not answer.
+func (s *Server) revokedBy(ctx context.Context, a *attempt, fence int64) (by, reason string) {
+	if s.cfg.Store != nil {
+		return "", ""
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	by, reason, err := lockredis.RevokedBy(ctx, s.rdb, s.locks.Key(a.Resource), fence)
+	if err != nil {
+		return "", ""
+	}
+	return by, reason
+}
+
+// attrs returns what names the task in the log, and more.
+func (a *attempt) attrs(more ...any) []any {
+	return append([]any{"task_id", a.ID, "task_kind", a.Type, "queue", a.Queue, "resource", a.Resource}, more...)
+}
+
+// noteUnguarded logs, once a day for each kind, that its tasks run unguarded, where Resources guards
+// other kinds. So a kind that is misspelt in Resources does not stay unknown.
+func (s *Server) noteUnguarded(kind string) {
+	if len(s.cfg.Resources) == 0 {
+		return
+	}
+	if first, _ := s.unguardedKinds.allow(kind); first {
+		s.cfg.Logger.InfoContext(s.background, "a task runs unguarded, as it has no header and Resources does not have its kind",
+			"task_kind", kind, "guarded_kinds", slices.Sorted(maps.Keys(s.cfg.Resources)))
+	}
+}
+
+// logFailure logs a task's own failure.
+func (s *Server) logFailure(ctx context.Context, t *engine.Task, err error) {
+	log := s.cfg.Logger.With("task_id", t.ID, "task_kind", t.Type, "queue", t.Queue, "retried", t.Retried, "error", err)
+	if t.Retried >= t.Retry || errors.Is(err, asynq.SkipRetry) {
+		log.ErrorContext(ctx, "task archived")
+		return
+	}
+	log.InfoContext(ctx, "task failed and will be tried again")
+}
+
+// Events.
+
+// observe tells the observer, whose panic is no reason to end a task.
+func (s *Server) observe(ev Event) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.cfg.Logger.Error("Observe has panicked", "event", ev.Kind.String(), "task_id", ev.TaskID, "panic", fmt.Sprint(p))
+		}
+	}()
+	s.cfg.Observe(ev)
+}
+
+func (a *attempt) event(kind EventKind) Event {
+	return Event{Kind: kind, TaskID: a.ID, TaskKind: a.Type, Queue: a.Queue, Resource: a.Resource}
+}
+
+// acquired tells the observer that an attempt has its lock, and how it came to it. The times are all of Redis' clock.
+func (s *Server) acquired(a *attempt, fence int64) {
+	ev := a.event(EventAcquired)
+	ev.Fence = fence
+	if t := a.Taken; t.Parked > 0 {
+		ev.Waited, ev.Via = max(a.waited(), 1), ViaRecovery
+		if s.ruleOf(a.Resource) != nil {
+			ev.Via = ViaLimit
+		}
+		if t.Freed > 0 {
+			ev.Via, ev.HandOff, ev.ReleasedBy = ViaHandOff, max(time.Duration(t.Fence-t.Freed)*time.Microsecond, 1), t.FreedBy
+		}
+	}
+	s.observe(ev)
+}
+
+// waited returns for how long a task has waited when it got the lock of its place.
+func (a *attempt) waited() time.Duration {
+	priority, _ := priorityOf(a.Message)
+	came := time.UnixMicro(a.Taken.Ticket).Add(time.Duration(priority) * taskredis.HeadStart)
+	return time.UnixMicro(a.Taken.Fence).Sub(came)
+}
+
+// settled tells the observer of a guarded attempt that has ended, once its lock is free.
+func (s *Server) settled(t *engine.Task, end engine.Settlement) {
+	if t.Resource == "" {
+		return
+	}
+	a := &attempt{Task: t}
+	ev := a.event(EventReleased)
+	if end.Lost {
+		ev.Kind = EventLost
+	}
+	ev.Fence, ev.Held, ev.Err = t.Taken.Fence, time.Since(t.Began), end.Err
+	s.observe(ev)
+}
+
+// parked tells the observer of tasks that found their resource busy.
+func (s *Server) parked(parked []taskredis.ParkedTask) {
+	for _, p := range parked {
+		ev := Event{Kind: EventParked, TaskID: p.ID, TaskKind: p.Kind, Queue: p.Queue, Resource: s.resourceOfLock(p.Queue, p.Lock), Parked: p.Times, Err: lock.ErrBusy}
+		if rule := s.ruleOf(ev.Resource); rule != nil && rule.Limit == 0 {
+			ev.Err = fmt.Errorf("%w: %s", lock.ErrBusy, rule.PausedBy())
+		}
+		if ev.Holder = store.NextHolder; p.Holder != "" {
+			ev.Holder = lease.HolderOf(p.Holder)
+		}
+		if p.Replaced != "" {
+			s.observe(Event{Kind: EventReplaced, TaskID: p.Replaced, Queue: p.Queue, Resource: ev.Resource, Other: p.ID})
+		}
+		s.observe(ev)
+	}
+}
+
+// recovered tells the observer of a task whose server has died.
+func (s *Server) recovered(n taskredis.Name) {
+	s.cfg.Logger.Warn("a task whose worker died or was cut off has its place in its line again", "task_id", n.ID, "queue", n.Queue, "resource", s.resourceOfLock(n.Queue, n.Lock))
+	s.observe(Event{Kind: EventRecovered, TaskID: n.ID, Queue: n.Queue, Resource: s.resourceOfLock(n.Queue, n.Lock)})
+}
+
+// resourceOfLock returns the resource of a lock for which tasks of a queue wait.
+func (s *Server) resourceOfLock(queue, key string) string {
+	return strings.TrimPrefix(taskredis.LockOf(key), s.lockPrefix(queue))
+}
+
+// lockPrefix is what the keys of the locks begin with for which the tasks of a queue wait.
+func (s *Server) lockPrefix(queue string) string {
+	place, prefix := "", s.locks.Config().Prefix
+	if isCluster(s.rdb) {
+		place = queue
+	}
+	if s.cfg.Store != nil {
+		prefix = externalPrefix + prefix
+	}
+	return taskredis.LockPrefix(place, prefix)
+}
+
+// externalPrefix comes before the prefix of the locks for which tasks wait on their own Redis while the
+// locks themselves are in a [ServerConfig.Store].
+const externalPrefix = "wait:"
+
+// jitter adds a random part to d, so that many tasks do not come all at once. The part is up to half a
+// second or, if that is more, up to a twentieth of d.
+func jitter(d time.Duration) time.Duration {
+	return d + rand.N(max(d/20, 500*time.Millisecond))
+}

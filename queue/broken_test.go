@@ -1,0 +1,283 @@
+package queue_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/sidingq/siding/internal/testenv/poll"
+	"github.com/sidingq/siding/queue"
+)
+
+// A breaking task has functions that break, as Break says.
+type breaking struct {
+	Break string `json:"break"`
+	Res   string `json:"res"`
+}
+
+func (breaking) Kind() string { return "test:breaking" }
+
+// armed says that the functions of tasks break in the server, and not in the client before.
+var armed atomic.Bool
+
+func (b breaking) breaks(what string) {
+	if armed.Load() && b.Break == what {
+		panic("a mistake in " + what)
+	}
+}
+
+func (b breaking) Resource() string {
+	b.breaks("Resource")
+	return b.Res
+}
+
+func (b breaking) Validate() error {
+	b.breaks("Validate")
+	return nil
+}
+
+func (b *breaking) UnmarshalJSON(data []byte) error {
+	type plain breaking
+	if err := json.Unmarshal(data, (*plain)(b)); err != nil {
+		return err
+	}
+	b.breaks("UnmarshalJSON")
+	return nil
+}
+
+// A function of a task that panics makes an error of that task, and nothing else.
+func TestTaskThatBreaks(t *testing.T) { //nolint:paralleltest // what breaks is set for all tasks of its type
+	b := setup(t)
+	s := b.newServer(t, queue.ServerConfig{})
+	queue.Handle(s, func(context.Context, breaking) error { return nil })
+	queue.Handle(s, func(context.Context, note) error { return nil })
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { shutdown(t, s) })
+	armed.Store(true)
+	defer armed.Store(false)
+	for _, what := range []string{"Resource", "Validate", "UnmarshalJSON"} {
+		payload, err := json.Marshal(map[string]string{"break": what, "res": b.resource})
+		if err != nil {
+			t.Fatal(err)
+		}
+		id := b.enqueueTask(t, asynq.NewTask("test:breaking", payload), asynq.MaxRetry(0))
+		if info := b.awaitState(t, id, asynq.TaskStateArchived); !strings.Contains(info.LastErr, "a mistake in "+what) {
+			t.Errorf("%s: want the panic, have %q", what, info.LastErr)
+		}
+	}
+	b.awaitGone(t, b.enqueue(t, note{}))
+}
+
+// A function of the program that panics, or ends its goroutine, stops neither the process nor the server, and no other task.
+func TestFunctionsThatBreak(t *testing.T) {
+	t.Parallel()
+	for what, breaks := range map[string]func(){"panic": func() { panic("a mistake") }, "goexit": runtime.Goexit} {
+		for name, tt := range map[string]struct {
+			set    func(*queue.ServerConfig)
+			want   asynq.TaskState // of the task that meets it; 0 if it succeeds
+			policy *queue.Policy
+			fails  bool
+		}{
+			"ResourceFunc": {set: func(c *queue.ServerConfig) {
+				c.Resources = map[string]queue.ResourceFunc{"test:job": func(payload []byte) (string, error) {
+					var j job
+					if err := json.Unmarshal(payload, &j); err != nil || j.N == 1 {
+						breaks()
+					}
+					return j.Res, nil
+				}}
+			}, want: asynq.TaskStateArchived},
+			"Observe": {set: func(c *queue.ServerConfig) {
+				c.Observe = func(e queue.Event) {
+					if what == "panic" || e.Kind == queue.EventParked || e.Kind == queue.EventReleased {
+						breaks()
+					}
+				}
+			}},
+			"OnMaxWait": {set: func(c *queue.ServerConfig) {
+				c.OnMaxWait = func(context.Context, *asynq.Task) error { breaks(); return nil }
+			}, policy: &queue.Policy{MaxWait: time.Second}, want: asynq.TaskStateArchived},
+			"RetryDelayFunc": {set: func(c *queue.ServerConfig) {
+				c.Asynq.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration { breaks(); return 0 }
+			}, fails: true, want: asynq.TaskStateRetry},
+			"IsFailure": {set: func(c *queue.ServerConfig) {
+				c.Asynq.IsFailure = func(error) bool { breaks(); return false }
+			}, fails: true, want: asynq.TaskStateRetry},
+			"ErrorHandler": {set: func(c *queue.ServerConfig) {
+				c.Asynq.ErrorHandler = asynq.ErrorHandlerFunc(func(context.Context, *asynq.Task, error) { breaks() })
+			}, fails: true, want: asynq.TaskStateRetry},
+			"BaseContext": {set: func(c *queue.ServerConfig) {
+				c.Asynq.BaseContext = func() context.Context { breaks(); return nil }
+			}},
+		} {
+			t.Run(name+" "+what, func(t *testing.T) {
+				t.Parallel()
+				b, st := setup(t), newStage(t)
+				cfg := queue.ServerConfig{}
+				tt.set(&cfg)
+				b.serve(t, cfg, st.run)
+				if tt.fails {
+					st.act(1, func() error { return errors.New("out of stock") })
+				}
+				g := b.occupy(t, st)
+				o := queue.Options{Policy: tt.policy, Retries: 1}
+				if tt.want == asynq.TaskStateArchived {
+					o.Retries = queue.NoRetries
+				}
+				id := b.enqueue(t, b.job(1), o)
+				if tt.policy != nil {
+					b.awaitState(t, id, tt.want) // it waits for too long
+				}
+				next := b.enqueue(t, b.job(2))
+				g.open()
+				if tt.want == 0 {
+					b.awaitGone(t, id)
+				} else {
+					poll.Eventually(t, "the end of the task", func() bool {
+						info, err := b.inspector.GetTaskInfo(b.queue, id)
+						return err == nil && info.State == tt.want && info.LastErr != "" && !strings.HasPrefix(info.LastErr, "waits for ")
+					})
+				}
+				b.awaitGone(t, next)
+				if v := b.value(t); v != "" {
+					t.Errorf("lock: want it free, have %q", v)
+				}
+			})
+		}
+	}
+}
+
+// An Available that panics is one that says no.
+func TestAvailableThatBreaks(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s := b.newServer(t, queue.ServerConfig{Available: func(context.Context) error { panic("a mistake") }})
+	if err := s.Ready(t.Context()); err == nil || !strings.Contains(err.Error(), "a mistake") {
+		t.Errorf("want the panic, have %v", err)
+	}
+	shutdown(t, s)
+}
+
+// A handler that ends its goroutine, such as by FailNow of a test, has failed. Its slot and its lock are free at once.
+func TestGoexit(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s := b.newServer(t, queue.ServerConfig{Asynq: asynq.Config{Concurrency: 1}})
+	queue.Handle(s, func(_ context.Context, j job) error {
+		if j.N == 0 {
+			runtime.Goexit()
+		}
+		return nil
+	})
+	queue.Handle(s, func(_ context.Context, n note) error {
+		if n.N == 0 {
+			runtime.Goexit()
+		}
+		return nil
+	})
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { shutdown(t, s) })
+	start := time.Now()
+	for range 3 {
+		for _, task := range []queue.Task{b.job(0), note{0}} {
+			info := b.awaitState(t, b.enqueue(t, task, queue.Options{Retries: queue.NoRetries}), asynq.TaskStateArchived)
+			if !strings.Contains(info.LastErr, "runtime.Goexit") {
+				t.Errorf("want why it failed, have %q", info.LastErr)
+			}
+		}
+		b.awaitGone(t, b.enqueue(t, b.job(1)), b.enqueue(t, note{1}))
+	}
+	if took := time.Since(start); took > prompt {
+		t.Errorf("want the slot and the lock free at once, have it take %v", took)
+	}
+}
+
+// asynq refuses to read a task whose error is no UTF-8. Such an error is like any other, with U+FFFD in it.
+func TestErrorsThatAreNoText(t *testing.T) {
+	t.Parallel()
+	const bad = "disk \xff\xfe is full"
+	for name, tt := range map[string]struct {
+		act    func() error
+		set    func(*queue.ServerConfig)
+		policy *queue.Policy
+		state  asynq.TaskState
+	}{
+		"returned":  {act: func() error { return errors.New(bad) }, state: asynq.TaskStateRetry},
+		"permanent": {act: func() error { return queue.Permanent(errors.New(bad)) }, state: asynq.TaskStateArchived},
+		"panicked":  {act: func() error { panic(bad) }, state: asynq.TaskStateRetry},
+		"missing":   {act: func() error { return queue.Unavailable(errors.New(bad)) }, state: asynq.TaskStateRetry},
+		"of a ResourceFunc": {set: func(c *queue.ServerConfig) {
+			c.Resources = map[string]queue.ResourceFunc{"test:job": func(payload []byte) (string, error) {
+				var j job
+				if err := json.Unmarshal(payload, &j); err != nil || j.N == 1 {
+					return "", errors.New(bad)
+				}
+				return j.Res, nil
+			}}
+		}, state: asynq.TaskStateArchived},
+		"of OnMaxWait": {set: func(c *queue.ServerConfig) {
+			c.OnMaxWait = func(context.Context, *asynq.Task) error { return errors.New(bad) }
+		}, policy: &queue.Policy{MaxWait: time.Second}, state: asynq.TaskStateRetry},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, st := setup(t), newStage(t)
+			cfg := queue.ServerConfig{}
+			cfg.Asynq.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration { return time.Hour }
+			if tt.set != nil {
+				tt.set(&cfg)
+			}
+			b.serve(t, cfg, st.run)
+			if tt.act != nil {
+				st.act(1, tt.act)
+			}
+			if tt.policy != nil {
+				b.occupy(t, st)
+			}
+			id := b.enqueue(t, b.job(1), queue.Options{Policy: tt.policy, Retries: 3})
+			poll.Eventually(t, "the error of the task", func() bool {
+				info, err := b.inspector.GetTaskInfo(b.queue, id)
+				return err == nil && info.State == tt.state && utf8.ValidString(info.LastErr) &&
+					strings.Contains(info.LastErr, "disk ") && strings.Contains(info.LastErr, "\ufffd") && strings.Contains(info.LastErr, " is full")
+			})
+		})
+	}
+}
+
+// A pointer may be a task. The payload null is none, and no retry can mend it.
+type pointed struct{ Res string }
+
+func (*pointed) Kind() string { return "test:pointed" }
+func (p *pointed) Resource() string {
+	return p.Res
+}
+
+func TestNullPayload(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s := b.newServer(t, queue.ServerConfig{})
+	queue.Handle(s, func(context.Context, *pointed) error {
+		t.Error("the handler ran")
+		return nil
+	})
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { shutdown(t, s) })
+	info := b.awaitState(t, b.enqueueTask(t, asynq.NewTask("test:pointed", []byte("null"))), asynq.TaskStateArchived)
+	if want := "test:pointed: payload: want an object, have null"; !strings.HasPrefix(info.LastErr, want) || info.Retried != 0 {
+		t.Errorf("want %q, have %q", want, info.LastErr)
+	}
+}
