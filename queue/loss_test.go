@@ -31,6 +31,7 @@ func TestLossesAreToleratedUpToALimit(t *testing.T) {
 	if want := "write: " + lock.ErrStale.Error(); info.LastErr != want {
 		t.Errorf("want the reason %q, have %q", want, info.LastErr)
 	}
+	j.await(t, queue.EventLost, id, 3) // told once Redis has answered
 	if have := j.of(queue.EventLost, id); len(have) != 3 {
 		t.Errorf("want three losses observed, have %+v", have)
 	}

@@ -49,6 +49,9 @@ func TestRedisRestartsWithItsData(t *testing.T) {
 			if have := st.order(); len(have) != tt.runs {
 				t.Errorf("want %d runs, have %v", tt.runs, have)
 			}
+			if tt.lost {
+				j.await(t, queue.EventLost, ids[0], 1) // told once Redis has answered
+			}
 			if have := j.of(queue.EventLost, ids[0]); (len(have) == 1) != tt.lost {
 				t.Errorf("lost: want %v, have %+v", tt.lost, have)
 			}
