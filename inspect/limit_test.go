@@ -24,6 +24,19 @@ func (b *bed) setLimit(t *testing.T, holders int, rates ...lock.Rate) {
 	must(t, queue.SetLimit(t.Context(), b.rdb, queue.LimitOverride{Pattern: b.resource, Holders: holders, Rates: rates, By: "alice", Reason: "stock count"}))
 }
 
+// awaitRead returns once the server goes by all limits that have been set: it pauses one more resource,
+// and reads them all at once.
+func (b *bed) awaitRead(t *testing.T) {
+	t.Helper()
+	probe := b.resource + ":probe"
+	must(t, queue.SetLimit(t.Context(), b.rdb, queue.LimitOverride{Pattern: probe, By: "alice", Reason: "probe"}))
+	poll.Eventually(t, "a server that has read the limits", func() bool {
+		b.enqueue(t, job{probe, 100})
+		l, _, err := b.inspector.Show(t.Context(), probe, 1, 0)
+		return err == nil && l.State == inspect.Free && l.Waiting > 0
+	})
+}
+
 // awaitWrong waits until the verdict on a task has a text.
 func (b *bed) awaitWrong(t *testing.T, id, want string) inspect.Explanation {
 	t.Helper()
@@ -117,7 +130,7 @@ func TestHoldersOfALimit(t *testing.T) {
 		!strings.Contains(e.Verdict.Clears, "are still at work") {
 		t.Errorf("want who paused it, why, and how to resume it, have %+v", e.Verdict)
 	}
-	time.Sleep(3 * time.Second) //nolint:forbidigo // the server reads the pause each half second, and nothing shows that it has
+	b.awaitRead(t)
 	for _, end := range open {
 		end()
 	}
