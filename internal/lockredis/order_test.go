@@ -22,6 +22,7 @@ func TestOrderOfArrival(t *testing.T) {
 			t.Parallel()
 			onBoth(t, func(w *world) {
 				queues := map[rune]string{'t': "q", 'u': "other"}
+				w.stopClock()
 				w.takes("holder")
 				for i, kind := range order {
 					if kind == 'g' {
@@ -31,8 +32,8 @@ func TestOrderOfArrival(t *testing.T) {
 					}
 				}
 				w.leaves("holder", "")
-				freed := time.Now()
-				offered := func() bool { return time.Since(freed) < offer/5 } // on a machine that stands still, others may come
+				freed := w.now()
+				offered := func() bool { return w.now().Sub(freed) < offer/5 } // on a machine that stands still, others may come
 				for i, kind := range order {
 					name := fmt.Sprint(i)
 					for other := range w.steps { // those who are not next get nothing
@@ -44,7 +45,7 @@ func TestOrderOfArrival(t *testing.T) {
 						w.wantReserved(name)
 						w.takes(name)
 						w.leaves(name, "")
-						freed = time.Now()
+						freed = w.now()
 						continue
 					}
 					for j, later := range order[i+1:] {
@@ -56,7 +57,7 @@ func TestOrderOfArrival(t *testing.T) {
 					if r := w.ends(queues[kind], name, ""); r != taskredis.Settled {
 						w.Fatalf("want it settled, have %s", r)
 					}
-					freed = time.Now()
+					freed = w.now()
 				}
 				w.takes("last")
 			})

@@ -48,6 +48,7 @@ type world struct {
 
 	rdb    *redis.Client
 	memory *miniredis.Miniredis // nil on a server
+	still  time.Time            // what the clock of the Redis in memory is stopped at, if it is
 	store  store.Store
 	heard  *redis.PubSub
 	steps  map[string]*server
@@ -74,6 +75,30 @@ func (w *world) must(err error) {
 	}
 }
 
+// stopClock has time pass in the Redis in memory only as calls are made, a millisecond each: so none is
+// late on a machine that stands still. A server's clock goes on.
+func (w *world) stopClock() {
+	if w.memory != nil {
+		w.still = time.Now()
+	}
+}
+
+// tick makes the next call a later one.
+func (w *world) tick() {
+	if !w.still.IsZero() {
+		w.still = w.still.Add(time.Millisecond)
+		w.memory.SetTime(w.still)
+	}
+}
+
+// now is the time by the clock that the offers go by.
+func (w *world) now() time.Time {
+	if !w.still.IsZero() {
+		return w.still
+	}
+	return time.Now()
+}
+
 // waiter returns the name of a goroutine, to whom the world listens.
 func waiter(name string) string { return store.GoroutinePrefix + "here:" + name }
 func token(name string) string  { return "siding:" + name + ":holder of " + name }
@@ -85,12 +110,13 @@ func hand(nonce string) store.Handoff {
 // ask asks for the lock for a goroutine that waits for it.
 func (w *world) ask(name string) store.Result {
 	w.Helper()
+	w.tick()
 	if _, ok := w.began[name]; !ok {
-		w.began[name] = time.Now()
+		w.began[name] = w.now()
 	}
 	r, err := w.store.Acquire(w.Context(), store.Request{
 		Key: key, Rule: w.rule, Token: token(name), TTL: 15 * time.Second, FenceTTL: time.Hour,
-		Waiter: waiter(name), Waited: time.Since(w.began[name]), Handoff: hand(store.RecoveryNonce + uuid.NewString()),
+		Waiter: waiter(name), Waited: w.now().Sub(w.began[name]), Handoff: hand(store.RecoveryNonce + uuid.NewString()),
 	})
 	w.must(err)
 	if r.Taken {
@@ -126,6 +152,7 @@ func (w *world) leaves(name, trace string) {
 }
 
 func (w *world) release(name, trace string) error {
+	w.tick()
 	at := key
 	if w.held[name].Permit != "" {
 		at = w.held[name].Permit
@@ -181,6 +208,7 @@ func (w *world) server(queue string) *server {
 // step makes a step with outcomes, and so many free slots.
 func (s *server) step(slots int, outcomes ...taskredis.Outcome) *taskredis.Answer {
 	s.w.Helper()
+	s.w.tick()
 	now, err := s.w.rdb.Time(context.Background()).Result()
 	s.w.must(err)
 	s.n++
