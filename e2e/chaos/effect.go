@@ -73,7 +73,7 @@ func (c *checker) effective(f *Fault) bool {
 		return false
 	case RestartEmpty:
 		return len(f.Forgot) > 0
-	case RestartKept, HangRedis, SwallowReplies, LosePackets:
+	case RestartKept, HangRedis, SlowDisk, SwallowReplies, LosePackets:
 		return c.silent(f)
 	case RevokeLease:
 		return slices.ContainsFunc(f.Revocations, func(call Revocation) bool {

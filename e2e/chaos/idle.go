@@ -61,7 +61,7 @@ func (f *Fault) allowed() (since, goal time.Duration) {
 		return f.End, TTL + takeover
 	case Failover, StopMaster, Uninjected: // or until the servers agree, if that takes longer
 		return f.Start, max(nodeTimeout+election, f.End-f.Start)
-	case RestartKept, HangRedis, CutConnections, SwallowReplies, LosePackets:
+	case RestartKept, HangRedis, SlowDisk, CutConnections, SwallowReplies, LosePackets:
 		// Until the end a lock may be granted to a process that never has the result.
 		return f.End, TTL + takeover
 	default:

@@ -35,6 +35,8 @@ const (
 	FlushScripts Kind = "SCRIPT FLUSH"
 	// Uninjected is not planned. Such a failover comes by itself on a machine that is too busy.
 	Uninjected Kind = "failover that was not injected"
+	// SlowDisk is not planned. Redis says for how long its disk let it stand still.
+	SlowDisk Kind = "disk that let Redis stand still, not injected"
 
 	DelayReplies   Kind = "replies delayed"
 	CutConnections Kind = "connections cut"
@@ -97,7 +99,7 @@ var (
 var traits = []trait{
 	{kind: KillWorker, lane: laneWorkers, scenarios: everywhere, least: 100 * time.Millisecond, most: time.Second},
 	{kind: StopWorker, lane: laneWorkers, scenarios: everywhere, least: 3 * time.Second, most: 6 * time.Second},
-	// Each stop is longer than a prefetched task waits for its worker, and shorter than the TTL.
+	// Each stop is shorter than the TTL.
 	{kind: HaltWorker, lane: laneWorkers, scenarios: everywhere, least: 2 * time.Second, most: 4 * time.Second},
 	{kind: RollingStart, lane: laneWorkers, scenarios: everywhere},
 
@@ -107,6 +109,7 @@ var traits = []trait{
 	{kind: Failover, lane: laneRedis, scenarios: replicated, loses: true, twoMasters: true},
 	{kind: StopMaster, lane: laneRedis, scenarios: replicated, loses: true, twoMasters: true},
 	{kind: Uninjected, lane: laneRedis, loses: true, twoMasters: true},
+	{kind: SlowDisk, lane: laneRedis, rare: true}, // as no task need have begun
 	{kind: FlushScripts, lane: laneRedis, scenarios: everywhere},
 	{kind: DelayReplies, lane: laneRedis, scenarios: single, least: time.Second, most: 4 * time.Second},
 	{kind: CutConnections, lane: laneRedis, scenarios: single, least: 100 * time.Millisecond, most: time.Second},

@@ -30,7 +30,7 @@ type testbed interface {
 	// ready returns when the damage of earlier faults is repaired. A replica that is not in step
 	// loses more in a failover than need be.
 	ready(ctx context.Context) error
-	// uninjected returns the failovers that are not among the faults.
+	// uninjected returns the faults that came by themselves.
 	uninjected(faults []chaos.Fault) []chaos.Fault
 	// inject returns when the fault is over. An error ends the run.
 	inject(ctx context.Context, i chaos.Injection, fault *chaos.Fault) error
@@ -60,13 +60,18 @@ type standalone struct {
 	proxy  *locktest.Proxy
 	rdb    *redis.Client
 	probe  *redis.Client // goes through the proxy, as workers do
+	stalls []chaos.Fault // of the disk
 }
 
-func (s *standalone) uninjected([]chaos.Fault) []chaos.Fault { return nil }
+func (s *standalone) uninjected([]chaos.Fault) []chaos.Fault {
+	_ = s.noteStalls(context.Background()) // what it does not tell excuses nothing
+	return s.stalls
+}
 
 func newStandalone(t *testing.T) *standalone {
 	t.Helper()
-	server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
+	server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always",
+		"--latency-monitor-threshold", fmt.Sprint(leastStall.Milliseconds()))
 	reader := redistest.Start(t, "--appendonly", "yes")
 	reader.Kill()
 	s := &standalone{
@@ -86,10 +91,16 @@ func (s *standalone) ready(context.Context) error { return nil }
 func (s *standalone) inject(ctx context.Context, i chaos.Injection, fault *chaos.Fault) error {
 	switch i.Kind {
 	case chaos.RestartKept:
+		if err := s.noteStalls(ctx); err != nil {
+			return err
+		}
 		s.server.Kill()
 		_ = sleep.For(ctx, i.For)
 		return s.server.Revive(ctx)
 	case chaos.RestartEmpty:
+		if err := s.noteStalls(ctx); err != nil {
+			return err
+		}
 		s.server.Kill()
 		var err error
 		if fault.Forgot, err = s.throwAway(ctx); err != nil {
