@@ -125,6 +125,10 @@ func (s *Server) attempt(next engine.Handler) engine.Handler {
 			s.acquired(a, t.Taken.Fence)
 			err = next(held.Protect(ctx), t)
 		}
+		if _, ok := errors.AsType[*engine.OtherResourceError](err); ok && t.Acquired {
+			s.settled(t, engine.Settlement{}) // the handler has seen nothing of this lock
+			t.Acquired = false
+		}
 		return s.meaningOf(ctx, a, err)
 	}
 }
@@ -157,7 +161,7 @@ func (s *Server) elsewhere(ctx context.Context, a *attempt, next engine.Handler)
 	waiting := ctx
 	if a.Taken.Parked > 0 && s.lines {
 		opts.Wait = turnWait
-		waiting = lease.WithWaited(ctx, max(0, a.waited()))
+		waiting = lease.WithWaited(ctx, max(0, a.waited(time.UnixMicro(a.Taken.Fence))))
 	}
 	var fence int64
 	var failed error // of the handler
@@ -289,10 +293,11 @@ func (a *attempt) event(kind EventKind) Event {
 
 // acquired tells the observer that an attempt has its lock, and how it came to it. The times are all of Redis' clock.
 func (s *Server) acquired(a *attempt, fence int64) {
+	a.Acquired, a.Fence = true, fence
 	ev := a.event(EventAcquired)
 	ev.Fence = fence
 	if t := a.Taken; t.Parked > 0 {
-		ev.Waited, ev.Via = max(a.waited(), 1), ViaRecovery
+		ev.Waited, ev.Via = max(a.waited(time.UnixMicro(t.Fence)), 1), ViaRecovery
 		if s.ruleOf(a.Resource) != nil {
 			ev.Via = ViaLimit
 		}
@@ -303,16 +308,15 @@ func (s *Server) acquired(a *attempt, fence int64) {
 	s.observe(ev)
 }
 
-// waited returns for how long a task has waited when it got the lock of its place.
-func (a *attempt) waited() time.Duration {
+// waited returns for how long a task has waited until end. The fence of the lock of its place is when it got that.
+func (a *attempt) waited(end time.Time) time.Duration {
 	priority, _ := priorityOf(a.Message)
-	came := time.UnixMicro(a.Taken.Ticket).Add(time.Duration(priority) * taskredis.HeadStart)
-	return time.UnixMicro(a.Taken.Fence).Sub(came)
+	return end.Sub(time.UnixMicro(a.Taken.Ticket).Add(time.Duration(priority) * taskredis.HeadStart))
 }
 
-// settled tells the observer of a guarded attempt that has ended, once its lock is free.
+// settled tells the observer of an attempt that had its lock and has ended, once the lock is free.
 func (s *Server) settled(t *engine.Task, end engine.Settlement) {
-	if t.Resource == "" {
+	if !t.Acquired {
 		return
 	}
 	a := &attempt{Task: t}
@@ -320,7 +324,7 @@ func (s *Server) settled(t *engine.Task, end engine.Settlement) {
 	if end.Lost {
 		ev.Kind = EventLost
 	}
-	ev.Fence, ev.Held, ev.Err = t.Taken.Fence, time.Since(t.Began), end.Err
+	ev.Fence, ev.Held, ev.Err = t.Fence, time.Since(t.Began), end.Err
 	s.observe(ev)
 }
 

@@ -92,6 +92,7 @@ func TestEventOfAWaitForAnExternalStore(t *testing.T) {
 		if e := j.await(t, queue.EventAcquired, id, 1); e.Via != queue.ViaRecovery || e.HandOff != 0 || e.Waited <= 1 || e.ReleasedBy != "" {
 			t.Errorf("want a wait that the timer ended, and no hand-off, have %+v", e)
 		}
+		j.awaitBalance(t)
 	})
 }
 

@@ -43,8 +43,8 @@ func TestPayloadNamesTheResource(t *testing.T) {
 			t.Parallel()
 			onBoth(t, func(t *testing.T, b *bundle) {
 				t.Helper()
-				st := newStage(t)
-				b.serve(t, queue.ServerConfig{Lock: longTimeout}, st.run)
+				st, j := newStage(t), &journal{}
+				b.serve(t, queue.ServerConfig{Lock: longTimeout, Observe: j.observe}, st.run)
 				holder := b.occupy(t, st)
 				id := enqueue(t, b)
 				info := b.awaitState(t, id, asynq.TaskStateRetry)
@@ -58,6 +58,7 @@ func TestPayloadNamesTheResource(t *testing.T) {
 				b.awaitGone(t, append(behind, id)...)
 				st.wantOrder(0, 1, 2)
 				b.soonFree(t, b.resource+".before")
+				j.awaitBalance(t)
 			})
 		})
 	}

@@ -274,13 +274,13 @@ func (s *Server) refused(ctx context.Context, t *engine.Task, r engine.Refusal) 
 // is over, or it was the first in its line a moment later.
 func (s *Server) tooLate(a *attempt) (waited time.Duration, late bool) {
 	if a.WaitOver {
-		return time.Since(time.UnixMicro(a.Taken.Ticket)), true
+		return a.waited(time.Now()), true
 	}
 	if a.Taken.Parked == 0 || a.Resource == "" {
 		return 0, false
 	}
 	policy, _ := s.policyOf(a.Message) // need has read it before
-	waited = a.waited()
+	waited = a.waited(time.UnixMicro(a.Taken.Fence))
 	return waited, policy != nil && policy.MaxWait > 0 && waited > policy.MaxWait && a.Taken.Losses == 0
 }
 

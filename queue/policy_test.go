@@ -137,6 +137,7 @@ func TestReject(t *testing.T) {
 		g.open()
 		b.awaitGone(t, parked)
 		b.awaitGone(t, b.enqueue(t, b.job(4))) // the lock is free
+		j.awaitBalance(t)
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"testing"
@@ -166,6 +167,33 @@ func (j *journal) of(kind queue.EventKind, id string) []queue.Event {
 		}
 	}
 	return found
+}
+
+// awaitBalance waits until each lock that was acquired has been released or lost, under its own fence and once, and no other.
+func (j *journal) awaitBalance(t *testing.T) {
+	t.Helper()
+	type held struct {
+		id    string
+		fence int64
+	}
+	open := make(map[held]int)
+	err := poll.Until(t.Context(), func() error {
+		clear(open)
+		for _, e := range j.of(queue.EventAcquired, "") {
+			open[held{e.TaskID, e.Fence}]++
+		}
+		for _, e := range append(j.of(queue.EventReleased, ""), j.of(queue.EventLost, "")...) {
+			open[held{e.TaskID, e.Fence}]--
+		}
+		maps.DeleteFunc(open, func(_ held, n int) bool { return n == 0 })
+		if len(open) > 0 {
+			return fmt.Errorf("acquired more often than released: %v", open)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
 }
 
 // await waits for the n-th event of a kind about a task.

@@ -27,6 +27,9 @@ type Task struct {
 	// WaitOver says that the task has waited for longer than it may, and has no lock. It is for the handler to say what
 	// becomes of it.
 	WaitOver bool
+	// Acquired and Fence are the Handler's, for Settled: whether the task's own code was called under a lock, and the fence of that.
+	Acquired bool
+	Fence    int64
 
 	trace atomic.Pointer[string]
 }

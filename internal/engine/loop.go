@@ -278,7 +278,7 @@ func (l *loop) result(a *attempt, result taskredis.Result, reply taskredis.Reply
 			l.give(a)
 			return
 		}
-		if a.loss != nil || a.lost && a.outcome.Kind == taskredis.Again { // as its outcome says
+		if a.message == nil || a.loss != nil || a.lost && a.outcome.Kind == taskredis.Again { // it has not run, or its outcome says so
 			a.outcome.Lock = "" // then the step does not ask whether the attempt has it
 			l.senderOf(a).waits(a)
 			return
