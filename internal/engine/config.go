@@ -53,7 +53,6 @@ type Refusal struct {
 
 // A Settlement is how an attempt has ended.
 type Settlement struct {
-	Kind taskredis.Kind
 	Err  error // of the handler
 	Lost bool  // the lock was lost, so the handler's result did not count
 }

@@ -312,7 +312,7 @@ func (l *loop) settled(a *attempt) {
 	}
 	loss := (*LostError)(nil)
 	lost := a.lost || errors.Is(context.Cause(a.ctx), store.ErrLost) || errors.As(a.err, &loss)
-	tell(a.ctx, l.logger, "Settled", func() { l.cfg.Settled(a.task, Settlement{a.outcome.Kind, a.err, lost}) })
+	tell(a.ctx, l.logger, "Settled", func() { l.cfg.Settled(a.task, Settlement{a.err, lost}) })
 }
 
 // give gives an attempt up. If Redis still has it, its task comes again once its lease is over. One that has asked for its lock

@@ -65,12 +65,6 @@ func Int(array []any, i int) int64 {
 	return 0
 }
 
-// List returns a value of an array which is an array itself, else an empty one.
-func List(array []any, i int) []any {
-	list, _ := at(array, i).([]any)
-	return list
-}
-
 func at(array []any, i int) any {
 	if i >= len(array) {
 		return nil

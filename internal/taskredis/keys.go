@@ -96,8 +96,5 @@ func LockOf(key string) string {
 	return key
 }
 
-// FenceKey has the last fencing token of a lock.
-func FenceKey(lock string) string { return "{" + lock + "}:fence" }
-
 // LinesKey sorts the queues that have a line for a lock by the tickets of their heads.
 func LinesKey(lock string) string { return "{" + lock + "}:lines" }

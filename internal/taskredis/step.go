@@ -72,12 +72,11 @@ type Policy struct {
 	MaxWait    time.Duration // for so long the task may wait; 0 for no end
 }
 
-// OnBusy says what a task does that finds its lock busy.
+// OnBusy says what a task does that finds its lock busy; "" for one that waits.
 type OnBusy string
 
-// What a task does that finds its lock busy.
+// What a task does instead of waiting.
 const (
-	Wait     OnBusy = ""
 	Reject   OnBusy = "reject"
 	Coalesce OnBusy = "coalesce" // gives way to an equal task that waits
 	Replace  OnBusy = "replace"  // deletes an equal task that waits, and takes its place
