@@ -187,7 +187,7 @@ func stepText(s *taskredis.Step, a *taskredis.Answer, err error) string {
 		fmt.Fprintf(&text, " recovers %s (%s)", name.ID, name.Lock)
 	}
 	for _, p := range a.Parked {
-		fmt.Fprintf(&text, " parks %s (%s, ticket %d)", p.ID, p.Lock, p.Ticket)
+		fmt.Fprintf(&text, " parks %s (%s)", p.ID, p.Lock)
 	}
 	for i := range a.Taken {
 		t := &a.Taken[i]

@@ -179,7 +179,6 @@ type ParkedTask struct {
 	Queue, ID, Lock string
 	Kind            string // "" if the client did not write it
 	Holder          string // what the lock holds; "" if it is free, and others were there before
-	Ticket          int64
 	Times           int    // how often the task has waited, this time included
 	Replaced        string // the id of the task whose place it has taken, "" for none
 }
@@ -372,7 +371,7 @@ func readAnswer(reply []any, s *Step) (*Answer, error) {
 	for len(parked.values) > 0 {
 		a.Parked = append(a.Parked, ParkedTask{
 			Queue: source(parked.number()), ID: parked.text(), Lock: parked.text(), Kind: parked.text(), Holder: parked.text(),
-			Ticket: parse(parked.text(), &r.err), Times: int(parse(parked.text(), &r.err)), Replaced: parked.text(),
+			Times: int(parse(parked.text(), &r.err)), Replaced: parked.text(),
 		})
 	}
 	for len(recovered.values) > 0 {

@@ -40,8 +40,8 @@
 --   tasks     eleven values each: number of the queue, id, attempt, lock, fence, ticket, times parked, losses, when the
 --             lock was freed for it in us or 0, by whose trace, message; the fence is 0 without a lock, -1 if there is none as
 --             the deadline of the task is over, and -2 if the task may wait no longer
---   parked    eight values each: number of the queue, or of the outcome below 0; id, lock, kind or '', what the lock holds or '',
---             ticket, times parked, id of the task whose place it has taken or ''
+--   parked    seven values each: number of the queue, or of the outcome below 0; id, lock, kind or '', what the lock holds or '',
+--             times parked, id of the task whose place it has taken or ''
 --   recovered three values each: number of the queue, or of the outcome below 0; id and lock of a task whose server has died
 --   troubles  sentences for the log
 --
@@ -272,7 +272,7 @@ local function ask(queue, id, task, attempt, given, have)
   end
   keep_unique(have[8], id, ends)
   local times = call('HINCRBY', task, 'siding_parked', 1)
-  for _, part in ipairs({-given.number, id, want, have[7] or '', value, digits(ticket), digits(times), replaced}) do parked[#parked + 1] = part end
+  for _, part in ipairs({-given.number, id, want, have[7] or '', value, digits(times), replaced}) do parked[#parked + 1] = part end
   return 'parked'
 end
 
@@ -638,7 +638,7 @@ local function park(q, id, task, lock, have)
     call('HSET', task, 'state', 'retry', 'siding_lock', lock, 'siding_ticket', digits(ticket), 'siding_until', ends,
       'siding_parked', (have.parked or 0) + 1)
   end
-  for _, value in ipairs({q.index, id, lock, have.kind or '', b.value, digits(ticket), digits((have.parked or 0) + 1), ''}) do parked[#parked + 1] = value end
+  for _, value in ipairs({q.index, id, lock, have.kind or '', b.value, digits((have.parked or 0) + 1), ''}) do parked[#parked + 1] = value end
   keep_unique(have.unique, id, ends)
   local waits, pairs_of_line = q.waits, q.lines[lock]
   if not pairs_of_line then
