@@ -81,14 +81,11 @@ type TaskLook struct {
 	At       time.Time // the time of the set that the task is in: when it comes, failed or is deleted
 	Paused   bool      // the queue is
 	Waits    bool      // it is in the line of Lock
-	Ready    int64     // of a task that waits: when somebody should look at its lock, in µs; 0 for never
 	Ticket   int64     // its place in µs, 0 for none
 	Lock     string    // the key of the lock that it waits for, or by which its attempt holds one
-	Attempt  string    // its last attempt; "" if no server of ours has begun one
 	Parks    int       // how often it was parked
 	Crashes  int
 	Losses   int
-	WaitEnds time.Time // when it may wait no longer by its policy; zero for never
 	Came     time.Time // into pending
 }
 
@@ -110,12 +107,11 @@ func LookTask(ctx context.Context, rdb redis.UniversalClient, queues []string, i
 			n := func(at int) int { return int(redisreply.Int(row, at)) }
 			t := TaskLook{
 				Now: time.UnixMicro(redisreply.Int(row, 0)), Queue: queues[i], ID: id, State: text(1), Rank: n(3),
-				Lease: unixSeconds(text(4)), At: unixSeconds(text(5)), Paused: n(6) == 1, Ready: redisreply.Int(row, 7),
-				Ticket: redisreply.Int(row, 8), Lock: text(9), Parks: n(11), Crashes: n(12), Losses: n(13), Attempt: text(14),
-				WaitEnds: unixSeconds(text(16)), Came: time.Unix(0, redisreply.Int(row, 17)),
+				Lease: unixSeconds(text(4)), At: unixSeconds(text(5)), Paused: n(6) == 1,
+				Ticket: redisreply.Int(row, 7), Lock: text(8), Parks: n(10), Crashes: n(11), Losses: n(12), Came: time.Unix(0, redisreply.Int(row, 14)),
 			}
-			t.Waits = t.State == "retry" && t.Lock != "" && t.Ticket > 0 && text(10) != "" && unixSeconds(text(10)).Equal(t.At)
-			t.Message, t.Sentence = messageOf(text(2), text(15))
+			t.Waits = t.State == "retry" && t.Lock != "" && t.Ticket > 0 && text(9) != "" && unixSeconds(text(9)).Equal(t.At)
+			t.Message, t.Sentence = messageOf(text(2), text(13))
 			found = append(found, t)
 		}
 	}

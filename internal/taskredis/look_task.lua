@@ -13,7 +13,6 @@
 --   lease    when that of an active task ends, Unix seconds with a fraction, or '0'
 --   time     in the set of its state, Unix seconds, or '0'
 --   paused   1 if the queue is
---   ready    when somebody should look at the lock that it waits for, us, or '0'
 -- and then the fields of its hash that are named below, '' for each that it does not have.
 --
 -- Guarantee: it changes nothing.
@@ -22,9 +21,9 @@
 
 local queue, id = ARGV[1], ARGV[2]
 local found = call('HMGET', KEYS[1], 'state', 'msg', 'siding_ticket', 'siding_lock', 'siding_until', 'siding_parked', 'siding_crashes',
-  'siding_losses', 'siding_attempt', 'siding_text', 'siding_wait_ends', 'pending_since')
-for i = 1, 12 do found[i] = found[i] or '' end
-local state, rank, lease, time, ready = found[1], 0, '0', '0', '0'
+  'siding_losses', 'siding_text', 'pending_since')
+for i = 1, 10 do found[i] = found[i] or '' end
+local state, rank, lease, time = found[1], 0, '0', '0'
 if state == 'pending' then
   -- The right end is the head. The index counts from the left.
   local index = call('LPOS', asynq(queue, 'pending'), id, 'RANK', -1, 'MAXLEN', ARGV[3])
@@ -34,5 +33,4 @@ elseif state == 'active' then
 elseif state == 'retry' or state == 'scheduled' or state == 'archived' or state == 'completed' then
   time = call('ZSCORE', asynq(queue, state), id) or '0'
 end
-if state == 'retry' and found[5] ~= '' then ready = digits(tonumber(call('ZSCORE', siding(queue, 'ready'), found[4]) or '0')) end
-return {digits(now), state, found[2], rank, lease, time, call('EXISTS', asynq(queue, 'paused')), ready, unpack(found, 3, 12)}
+return {digits(now), state, found[2], rank, lease, time, call('EXISTS', asynq(queue, 'paused')), unpack(found, 3, 10)}
