@@ -170,7 +170,7 @@ func (i *Inspector) sightOf(p *place, parts []lockredis.Looked) sight {
 			s.First = min(s.First, part.First)
 		}
 		if part.Position > 0 {
-			s.Position, s.Ticket = part.Position, part.Ticket
+			s.Position = part.Position
 		}
 	}
 	if len(parts) > 1 {

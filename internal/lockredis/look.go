@@ -54,7 +54,6 @@ type Looked struct {
 	WaitTime   time.Duration
 	Waiters    []Waiter  // as LookAt asks, in their order
 	Position   int       // of LookAt.Waiter among all, 1 for the first; 0 if it does not wait
-	Ticket     int64     // of LookAt.Waiter; 0 if it does not wait
 	Next       time.Time // from when on LookAt.Rates allow another start; zero for now
 	Rated      bool      // some rates hold for the lock, maybe others than LookAt.Rates
 }
@@ -152,7 +151,7 @@ func lookedOf(r reply) (Looked, error) {
 	for len(waiters.fields) > 0 && waiters.err == nil {
 		l.Waiters = append(l.Waiters, Waiter{Queue: waiters.text(), Name: waiters.text(), Ticket: waiters.number()})
 	}
-	l.Position, l.Ticket, l.Next, l.Rated = int(r.number()), r.number(), usTime(r.number()), r.number() == 1
+	l.Position, l.Next, l.Rated = int(r.number()), usTime(r.number()), r.number() == 1
 	for _, list := range []*reply{&revoked, &permits, &lines, &waiters} {
 		r.also(list)
 	}

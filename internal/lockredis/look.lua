@@ -25,7 +25,6 @@
 --   waited         for how long all have waited together, us
 --   waiters        three values each: queue of a task or '', id of the task or name of the goroutine, ticket
 --   position       of the waiter among all, or 0
---   ticket         of the waiter, or '0'
 --   next           from when on the rates allow another start, us, or '0' for now
 --   rated          1 if some rates hold for the lock, maybe others than these
 --
@@ -133,5 +132,5 @@ end
 local rule, taken = parse_rule(rates), call('HMGET', beside(lock, 'revoked'), 'at', 'by', 'reason', 'holder')
 taken = taken[1] and {taken[1], taken[2] or '', taken[3] or '', taken[4] or ''} or {}
 return {digits(now), state, holder, since, call('PTTL', lock), last, revoking, note, taken, listed, lines, goroutines,
-  digits(first < math.huge and first or 0), digits(waited), waiters, position, digits(tonumber(ticket)),
+  digits(first < math.huge and first or 0), digits(waited), waiters, position,
   rule and digits(next_start(lock, rule.rates, reservations)) or '0', call('EXISTS', beside(lock, 'starts'))}

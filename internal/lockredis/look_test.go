@@ -41,7 +41,7 @@ func TestLookAtThoseWhoWait(t *testing.T) {
 		if want := []string{"/" + waiter("2"), "other/3", "q/4"}; !slices.Equal(names, want) {
 			w.Errorf("want the waiters %q, have %q", want, names)
 		}
-		if l.Position != 4 || l.Ticket != l.Waiters[2].Ticket || l.Goroutines != 2 || l.Waiting() != 5 {
+		if l.Position != 4 || l.Goroutines != 2 || l.Waiting() != 5 {
 			w.Errorf("want the fourth of five, two of them goroutines, have %+v", l)
 		}
 		if len(l.Lines) != 2 || l.Lines[0] != (lockredis.Line{Queue: "q", Waiting: 2, First: l.First}) || l.Lines[1].Queue != "other" {
@@ -53,7 +53,7 @@ func TestLookAtThoseWhoWait(t *testing.T) {
 		if l := w.look(lockredis.LookAt{Waiter: waiter("5")}); l.Position != 5 || len(l.Waiters) != 0 {
 			w.Errorf("want the fifth, and none listed, have %+v", l)
 		}
-		if l := w.look(lockredis.LookAt{Queue: "q", Waiter: "unknown"}); l.Position != 0 || l.Ticket != 0 {
+		if l := w.look(lockredis.LookAt{Queue: "q", Waiter: "unknown"}); l.Position != 0 {
 			w.Errorf("want no position, have %+v", l)
 		}
 		w.ends("q", "1", "")
