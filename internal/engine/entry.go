@@ -31,7 +31,7 @@ func (e *entry) run(ctx context.Context) {
 	for {
 		err := e.write(ctx)
 		if err != nil && ctx.Err() == nil && !failed {
-			e.logger.WarnContext(ctx, "the dashboard does not show this server, as its entry cannot be written", "err", err)
+			e.logger.WarnContext(ctx, "the dashboard does not show this server, as its entry cannot be written", "error", err)
 		}
 		failed = err != nil
 		if sleep.For(ctx, entryEvery) != nil {

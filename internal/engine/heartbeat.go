@@ -92,7 +92,7 @@ func (l *loop) beaten(ctx context.Context, b beaten) {
 				a.trusted = l.trust(b.sent)
 			}
 		default:
-			l.logger.WarnContext(ctx, "a running task is not this server's any more", "queue", a.Queue, "id", a.ID)
+			l.logger.WarnContext(ctx, "a running task is not this server's any more", "queue", a.Queue, "task_id", a.ID)
 			l.lose(a)
 		}
 	}

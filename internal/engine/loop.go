@@ -294,13 +294,13 @@ func (l *loop) result(a *attempt, result taskredis.Result, reply taskredis.Reply
 		}()
 	case taskredis.Stale:
 		if l.attempts[a.Attempt] == a {
-			l.logger.Warn("a task is somebody else's by now, and its outcome does not count", "queue", a.Queue, "id", a.ID, "outcome", a.outcome.Kind)
+			l.logger.Warn("a task is somebody else's by now, and its outcome does not count", "queue", a.Queue, "task_id", a.ID, "outcome", a.outcome.Kind)
 			a.lost = true
 			l.settled(a)
 		}
 		l.give(a)
 	default:
-		l.logger.Error("Redis could not settle a task; it runs again once its lease is over", "queue", a.Queue, "id", a.ID, "outcome", a.outcome.Kind, "err", string(result))
+		l.logger.Error("Redis could not settle a task; it runs again once its lease is over", "queue", a.Queue, "task_id", a.ID, "outcome", a.outcome.Kind, "error", string(result))
 		l.give(a)
 	}
 }
@@ -346,7 +346,7 @@ func (l *loop) take(ctx context.Context, t *taskredis.Taken, step int64, sent, n
 	case l.stopping, a.Lock != "" && !now.Before(l.trust(sent)): // in the second case the answer took too long
 		a.outcome = taskredis.Outcome{Name: a.Name, Kind: taskredis.Requeue}
 	case err != nil:
-		l.logger.ErrorContext(ctx, "a task cannot be read; it is archived as it is", "queue", a.Queue, "id", a.ID, "err", err)
+		l.logger.ErrorContext(ctx, "a task cannot be read; it is archived as it is", "queue", a.Queue, "task_id", a.ID, "error", err)
 		a.outcome = taskredis.Outcome{Name: a.Name, Kind: taskredis.Archive, Message: a.Encoded}
 	}
 	if a.outcome.Kind != "" {
@@ -418,7 +418,7 @@ func (l *loop) expire(now time.Time) {
 		}
 		if a.Lock != "" && !a.lost {
 			if !now.Before(a.trusted) {
-				l.logger.Warn("the lock of a task could not be renewed in time, and counts as lost", "queue", a.Queue, "id", a.ID)
+				l.logger.Warn("the lock of a task could not be renewed in time, and counts as lost", "queue", a.Queue, "task_id", a.ID)
 				l.lose(a)
 			} else {
 				l.watch(a.trusted)
@@ -430,7 +430,7 @@ func (l *loop) expire(now time.Time) {
 		case a.outcome.Kind == taskredis.Ask: // no handler is at work, but an answer under way
 			l.watch(now.Add(time.Second))
 		default:
-			l.logger.Error("a handler goes on after its time is over; its lock is not renewed any more, and its slot is free", "queue", a.Queue, "id", a.ID, "kind", a.message.Type)
+			l.logger.Error("a handler goes on after its time is over; its lock is not renewed any more, and its slot is free", "queue", a.Queue, "task_id", a.ID, "task_kind", a.message.Type)
 			l.running--
 			a.cancel(store.ErrLost)
 			delete(l.attempts, a.Attempt)
@@ -505,7 +505,7 @@ func (l *loop) abort() {
 func (l *loop) giveUp() {
 	for _, a := range l.attempts {
 		if a.ended.IsZero() && a.Lock == "" && a.outcome.Kind != taskredis.Ask {
-			l.logger.Warn("a handler goes on after the end of its server; its task is put back", "queue", a.Queue, "id", a.ID, "kind", a.message.Type)
+			l.logger.Warn("a handler goes on after the end of its server; its task is put back", "queue", a.Queue, "task_id", a.ID, "task_kind", a.message.Type)
 			a.leftOff = true
 			l.report(report{a, taskredis.Outcome{Name: a.Name, Kind: taskredis.Requeue}})
 		}

@@ -61,7 +61,7 @@ func (l *listener) run(ctx context.Context) {
 			l.tell(ctx, nil) // so that the loop arms it again if it is still idle
 		default:
 			if !failed {
-				l.logger.WarnContext(ctx, "cannot wait for notifications of new tasks; looking for them once a second", "err", strings.TrimSpace(err.Error()))
+				l.logger.WarnContext(ctx, "cannot wait for notifications of new tasks; looking for them once a second", "error", strings.TrimSpace(err.Error()))
 			}
 			failed = true
 			_ = sleep.For(ctx, listenFor)

@@ -28,7 +28,7 @@ func (l *loop) runAttempt(a *attempt) {
 	outcome := taskredis.Outcome{}
 	defer func() {
 		if p := recover(); p != nil { // of this package: the handler's are caught below
-			l.logger.ErrorContext(ctx, "a task could not be run", "queue", a.Queue, "id", a.ID, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			l.logger.ErrorContext(ctx, "a task could not be run", "queue", a.Queue, "task_id", a.ID, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 		}
 		if outcome.Kind == "" {
 			a.err = ErrGoexit
@@ -150,7 +150,7 @@ func (l *loop) resource(a *attempt) string {
 func (l *loop) handle(ctx context.Context, t *Task) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			l.logger.ErrorContext(ctx, "a handler has panicked", "kind", t.Type, "id", t.ID, "stack", string(debug.Stack()))
+			l.logger.ErrorContext(ctx, "a handler has panicked", "task_kind", t.Type, "task_id", t.ID, "stack", string(debug.Stack()))
 			err = panicked(p)
 		}
 	}()

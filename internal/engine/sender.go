@@ -189,10 +189,10 @@ func (s *sender) refused(ctx context.Context, f *flight, err error, now time.Tim
 	switch {
 	case one && len(f.Outcomes) == 1:
 		l.logger.ErrorContext(ctx, "Redis refuses the outcome of a task; it runs again once its lease is over",
-			"queue", f.Outcomes[0].Queue, "id", f.Outcomes[0].ID, "outcome", f.Outcomes[0].Kind, "err", err)
+			"queue", f.Outcomes[0].Queue, "task_id", f.Outcomes[0].ID, "outcome", f.Outcomes[0].Kind, "error", err)
 		l.give(f.attempts[0])
 	case one:
-		l.logger.ErrorContext(ctx, "Redis gives no tasks of a queue", "queue", f.Draws[0].Queue, "err", err)
+		l.logger.ErrorContext(ctx, "Redis gives no tasks of a queue", "queue", f.Draws[0].Queue, "error", err)
 		l.queues.rest(f.Draws[0].Queue, now.Add(refusedPause))
 	case len(f.Outcomes)+len(f.Draws) == 0: // it only asked whether Redis has forgotten something
 		s.complain(ctx, "step", err)
@@ -290,7 +290,7 @@ func (s *sender) next(now time.Time) time.Time {
 // what is the call.
 func (s *sender) complain(ctx context.Context, what string, err error) {
 	if s.loop.logger.Enabled(ctx, slog.LevelWarn) && s.clock.mayComplain() {
-		s.loop.logger.WarnContext(ctx, "Redis does not answer, or refuses; the call is made again", "call", what, "err", err)
+		s.loop.logger.WarnContext(ctx, "Redis does not answer, or refuses; the call is made again", "call", what, "error", err)
 	}
 }
 

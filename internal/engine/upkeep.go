@@ -281,7 +281,7 @@ func (u *upkeep) end(ctx context.Context, c taskredis.Crash, now time.Time) (boo
 	}
 	ended, err := u.calls.End(ctx, c, kind, encoded, at.Unix(), failure)
 	if ended {
-		u.logger.WarnContext(ctx, "a task whose server has died was ended", "queue", c.Queue, "id", c.ID, "outcome", kind)
+		u.logger.WarnContext(ctx, "a task whose server has died was ended", "queue", c.Queue, "task_id", c.ID, "outcome", kind)
 	}
 	return ended, err
 }

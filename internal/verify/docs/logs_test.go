@@ -16,74 +16,165 @@ import (
 // logged are the packages that log for a server, and the calls by which they do. The message of a call is
 // its first text that is a sentence.
 var (
-	logged   = []string{"queue", "internal/engine", "internal/taskredis", "internal/member", "internal/dashboard", "internal/metrics"}
+	logged   = []string{"queue", "internal/engine", "internal/member", "internal/dashboard", "internal/metrics"}
 	logCalls = []string{"InfoContext", "WarnContext", "ErrorContext", "Error", "Warn", "fault"}
 )
 
 // outages are what the outages of package engine say.
 var outages = regexp.MustCompile(`(?:fails|works):\s+"([^"]+)"`)
 
+// logsPage is the page of the log.
+const logsPage = "docs/reference/logs.md"
+
 // TestLogMessages wants each line of the log at the level info or above on the page of the log, and no
 // other.
 func TestLogMessages(t *testing.T) {
 	t.Parallel()
-	const page = "docs/reference/logs.md"
 	inPage, found := make(map[string]bool), make(map[string]bool)
-	for _, m := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\| (?:info|warn|error) \\|").FindAllStringSubmatch(read(t, page), -1) {
+	for _, m := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\| (?:info|warn|error) \\|").FindAllStringSubmatch(read(t, logsPage), -1) {
 		inPage[m[1]] = true
 	}
-	for _, file := range named(t, func(name string) bool {
-		return slices.Contains(logged, path.Dir(name)) && strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go")
-	}) {
+	eachLogged(t, func(file string, parsed *ast.File) {
 		for _, m := range outages.FindAllStringSubmatch(read(t, file), -1) {
 			if found[m[1]] = true; !inPage[m[1]] {
-				t.Errorf("%s: %s: want a line for %q", file, page, m[1])
+				t.Errorf("%s: %s: want a line for %q", file, logsPage, m[1])
 			}
-		}
-		parsed, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, file), nil, 0)
-		if err != nil {
-			t.Fatal(err)
 		}
 		ast.Inspect(parsed, func(n ast.Node) bool {
 			call, ok := n.(*ast.CallExpr)
 			if !ok {
 				return true
 			}
-			if message := messageOf(call); message != "" {
+			if _, message := messageOf(call); message != "" {
 				if found[message] = true; !inPage[message] {
-					t.Errorf("%s: %s: want a line for %q", file, page, message)
+					t.Errorf("%s: %s: want a line for %q", file, logsPage, message)
 				}
 			}
 			return true
 		})
-	}
+	})
 	for message := range inPage {
 		if !found[message] {
-			t.Errorf("%s: nobody logs %q", page, message)
+			t.Errorf("%s: nobody logs %q", logsPage, message)
 		}
 	}
 }
 
-// messageOf returns the message of a call that logs, or "".
-func messageOf(call *ast.CallExpr) string {
+// TestLogAttributes wants each attribute of the log in the first table of the page of the log, and no
+// other. So an attribute has the same name in all lines.
+func TestLogAttributes(t *testing.T) {
+	t.Parallel()
+	inPage, found := make(map[string]bool), make(map[string]bool)
+	table, _, _ := strings.Cut(read(t, logsPage), "| message |")
+	for _, row := range regexp.MustCompile("(?m)^\\| (`[^|]+) \\|").FindAllStringSubmatch(table, -1) {
+		for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(row[1], -1) {
+			inPage[m[1]] = true
+		}
+	}
+	eachLogged(t, func(file string, parsed *ast.File) {
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			for _, attribute := range attributesOf(n) {
+				if found[attribute] = true; !inPage[attribute] {
+					t.Errorf("%s: %s: want a line for the attribute %q", file, logsPage, attribute)
+				}
+			}
+			return true
+		})
+	})
+	for attribute := range inPage {
+		if !found[attribute] {
+			t.Errorf("%s: no line has the attribute %q", logsPage, attribute)
+		}
+	}
+}
+
+// attributesOf returns the names of attributes that n gives to a line of the log: as a call that logs or
+// that adds attributes, or as a list of them.
+func attributesOf(n ast.Node) []string {
+	switch n := n.(type) {
+	case *ast.CallExpr:
+		if i, message := messageOf(n); message != "" {
+			return texts(n.Args[i+1:])
+		}
+		switch f := n.Fun.(type) {
+		case *ast.SelectorExpr:
+			if name := f.Sel.Name; name == "With" || name == "attrs" || name == "DebugContext" || slices.Contains(logCalls, name) {
+				return texts(n.Args)
+			}
+		case *ast.Ident:
+			if f.Name != "append" {
+				return nil
+			}
+			switch list := n.Args[0].(type) {
+			case *ast.CallExpr:
+				return texts(n.Args[1:])
+			case *ast.Ident:
+				if list.Name == "attrs" {
+					return texts(n.Args[1:])
+				}
+			}
+		}
+	case *ast.CompositeLit:
+		if list, ok := n.Type.(*ast.ArrayType); ok {
+			if of, ok := list.Elt.(*ast.Ident); ok && of.Name == "any" {
+				return texts(n.Elts)
+			}
+		}
+	}
+	return nil
+}
+
+// attribute is what the name of an attribute looks like, other than a message.
+var attribute = regexp.MustCompile(`^"([a-z][a-z0-9_]*)"$`)
+
+// texts returns the names among names and values: the first text that looks like one, and each second
+// argument from there on.
+func texts(args []ast.Expr) (names []string) {
+	for i := 0; i < len(args); i++ {
+		if literal, ok := args[i].(*ast.BasicLit); ok && i+1 < len(args) {
+			if m := attribute.FindStringSubmatch(literal.Value); m != nil {
+				names = append(names, m[1])
+				i++
+			}
+		}
+	}
+	return names
+}
+
+// eachLogged calls f with each file of the packages that log.
+func eachLogged(t *testing.T, f func(file string, parsed *ast.File)) {
+	t.Helper()
+	for _, file := range named(t, func(name string) bool {
+		return slices.Contains(logged, path.Dir(name)) && strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go")
+	}) {
+		parsed, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, file), nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f(file, parsed)
+	}
+}
+
+// messageOf returns the message of a call that logs and which argument it is, or "".
+func messageOf(call *ast.CallExpr) (int, string) {
 	selector, ok := call.Fun.(*ast.SelectorExpr)
 	if !ok || !slices.Contains(logCalls, selector.Sel.Name) {
-		return ""
+		return 0, ""
 	}
 	if from, ok := selector.X.(*ast.Ident); ok && from.Name == "http" {
-		return ""
+		return 0, ""
 	}
 	for i, arg := range call.Args {
 		if _, ok := arg.(*ast.SelectorExpr); ok && i == 1 {
-			return "" // of an outage, which has its messages from elsewhere
+			return 0, "" // of an outage, which has its messages from elsewhere
 		}
 		if literal, ok := arg.(*ast.BasicLit); ok && literal.Kind == token.STRING {
 			text, err := strconv.Unquote(literal.Value)
 			if err != nil {
-				return ""
+				return 0, ""
 			}
-			return text
+			return i, text
 		}
 	}
-	return ""
+	return 0, ""
 }
