@@ -56,9 +56,8 @@ type Policy struct {
 	// again after a failure or a crash. With OnBusyReplace a task takes over the time of the
 	// task that it replaces, unless that time is longer ago than MaxWait. A task that has waited for longer
 	// does not run. It is archived with an error that matches [ErrMaxWait], or given to
-	// [ServerConfig.OnMaxWait]. That uses no retry. asynq keeps whole seconds, and tasks that are due are looked for every
-	// DelayedTaskCheckInterval of asynq.Config, so the task ends up to so much and two seconds later. 0 means
-	// no end; at least 1 s.
+	// [ServerConfig.OnMaxWait]. That uses no retry. asynq keeps whole seconds, so the task ends up to two
+	// seconds later. 0 means no end; at least 1 s.
 	MaxWait time.Duration
 	// MaxWaiting is how many tasks and others may wait for the resource. A task that would be one more
 	// is rejected as by OnBusyReject. A task that waits already is not. 0 means no end.

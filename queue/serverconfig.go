@@ -31,7 +31,9 @@ type ServerConfig struct {
 	// Asynq is what asynq.NewServer takes, with the same meaning in every field but these:
 	//
 	//   - Concurrency defaults to 20, as most tasks wait for other systems.
-	//   - DelayedTaskCheckInterval defaults to 0.5 s, so that tasks come soon after their delay.
+	//   - DelayedTaskCheckInterval is how often one server, on behalf of all, looks for new delayed and
+	//     retried tasks. Those that it has seen come up in time. It defaults to 0.5 s, and more than 1 s
+	//     counts as 1 s.
 	//   - TaskCheckInterval has no meaning: an idle server is told of new tasks.
 	//   - Logger and LogLevel have none either: Logger, below, has its own level.
 	//

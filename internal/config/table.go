@@ -43,7 +43,7 @@ func table(c *Config) []Setting {
 		boolean(&server.StrictPriority, "strict_priority", "false", "Look at a queue only while all queues of higher weights are empty. Not together with shards."),
 		number(&server.Concurrency, "concurrency", "20", 1, 10000, "How many tasks run at once. Tasks that wait for their resource do not count."),
 		duration(&server.DelayedTaskCheckInterval, "timer_interval", "500ms", 10*ms, time.Minute,
-			"How often a worker looks for delayed and retried tasks whose time has come."),
+			"How often one worker, on behalf of all, looks for new delayed and retried tasks. Those that it has seen come up in time. More than 1s counts as 1s."),
 
 		duration(&server.ShutdownTimeout, "shutdown.timeout", "8s", 10*ms, time.Hour,
 			"How long running tasks may go on after SIGTERM. Then the worker gives them back to the queue."),
@@ -56,7 +56,7 @@ func table(c *Config) []Setting {
 		auto(&tasks.Lock.RenewEvery, "lock.renew_every", day,
 			"How often a holder renews its lock, at most half of ttl less safety_margin. auto is a third of ttl."),
 		auto(&tasks.Lock.SafetyMargin, "lock.safety_margin", day, "The holder stops this long before its lock can expire. auto is a fifteenth of ttl."),
-		duration(&tasks.Lock.HandoffTimeout, "lock.handoff_timeout", "5s", ms, day, "How long a released lock stays reserved for a goroutine that waits for it. Tasks need no reservation."),
+		duration(&tasks.Lock.HandoffTimeout, "lock.handoff_timeout", "5s", ms, day, "How long a released lock stays reserved for a goroutine that waits for it."),
 		duration(&tasks.Lock.FenceRetention, "lock.fence_retention", "1m", ms, day,
 			"How long Redis keeps the last fencing token of an idle resource. Redis' clock may step back by this much. Each idle resource takes about 130 bytes meanwhile."),
 

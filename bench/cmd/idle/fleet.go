@@ -30,7 +30,7 @@ type cost struct {
 }
 
 // timerInterval is the one of all servers here: asynq's default for it, so that it does not
-// hide the rest.
+// hide the rest. Siding takes it for its longest, a second.
 const timerInterval = 5 * time.Second
 
 // measure has a fleet do nothing for a while.
