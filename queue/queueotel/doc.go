@@ -19,8 +19,8 @@
 //	                 to the wait
 //
 // The propagator of [Config] writes the trace context into the headers of the task. A run that ends
-// with its task parked is no error. The trace of a run goes to the next holder of the lock in the
-// reservation, which costs no call; see [queue.SetTraceparent].
+// with its task parked is no error. The next task with the lock learns the trace of the run, which costs
+// no call; see [queue.SetTraceparent].
 //
 // # Metrics
 //
