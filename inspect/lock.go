@@ -10,7 +10,7 @@ const (
 	Held     LockState = "held"     // by a lease
 	Revoked  LockState = "revoked"  // by a lease that an operator took; its holder has not returned yet
 	Reserved LockState = "reserved" // released, and kept for a goroutine that waits until the hand-off timeout is over
-	Foreign  LockState = "foreign"  // held by a program on the plain protocol, which wakes nobody
+	Foreign  LockState = "foreign"  // held by a program on the plain protocol, which tells nobody when it leaves
 	Free     LockState = "free"
 )
 

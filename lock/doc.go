@@ -69,8 +69,8 @@
 //   - A waiter that is woken, and does not come within Config.HandoffTimeout, takes its position again
 //     when it comes.
 //   - After such a reservation has expired, the next who asks takes the lock.
-//   - A caller that polls or tries once takes a free lock whoever is queued.
-//   - A release passes over parked tasks whose queue nobody serves.
+//   - A caller that polls or tries once takes a free lock whoever of the goroutines is queued.
+//   - Tasks that came before have a freed lock to themselves for 50 ms. Then a goroutine may take it.
 //   - A server clock that steps back lets newcomers in front.
 //
 // # What it does not give

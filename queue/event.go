@@ -12,14 +12,14 @@ const (
 	// EventAcquired: the task holds the lock of its resource, and its handler starts. If the task
 	// has waited, Waited and Via are set, and HandOff if somebody has released the lock.
 	EventAcquired
-	// EventReleased: the handler has returned, and the lock is free or reserved for the next
-	// waiter, who may have started. Err is the handler's error. A task that has succeeded may
-	// be gone from its queue by then.
+	// EventReleased: the handler has returned, and the lock is free; the next task may have
+	// started. Err is the handler's error. A task that has succeeded may be gone from its queue
+	// by then.
 	EventReleased
 	// EventLost: the lock was lost while the handler ran, or the handler returned [lock.ErrStale].
 	EventLost
-	// EventRecovered: the task's worker died or was cut off, and this server has requeued the
-	// task.
+	// EventRecovered: the task's worker died or was cut off, and this server has put the task back
+	// into its place.
 	EventRecovered
 	// EventStarted: the handler of a task without a resource starts.
 	EventStarted
@@ -79,17 +79,15 @@ type Event struct {
 	Holder   string // EventParked, EventRejected: who holds the lock
 	Other    string // EventCoalesced, EventReplaced: the id of the task that is to run instead
 	// Waited is for how long the task has waited since it first came to its resource, by Redis's
-	// clock. EventAcquired has it if the task was parked, and so has EventWaitedTooLong. In a Cluster the task's
-	// node tells the begin and the lock's node the end. So Waited is wrong by as much as their
-	// clocks differ. It is never negative, and at least 1 ns after a wait.
+	// clock. EventAcquired has it if the task was parked, and so has EventWaitedTooLong. In a Cluster, and
+	// with a Store, it ends when the turn of the task in its queue came. It is at least 1 ns after a wait.
 	Waited time.Duration
 	Via    Via // only EventAcquired: what ended the wait, empty if the task was not parked
 	// ReleasedBy is the traceparent of the run that handed the lock off, if it called SetTraceparent.
 	// Only EventAcquired has it, after a wait.
 	ReleasedBy string
 	// HandOff is the time from the release until then. Only EventAcquired has it, after a hand-off.
-	// Redis's clock measures it. The clock of this process does so for a task that the release itself
-	// has started.
+	// Redis's clock measures it.
 	HandOff time.Duration
 	Held    time.Duration // EventReleased, EventLost: for how long the task had the lock; EventFinished: how long its handler ran
 	Err     error         // why the task is parked, or the handler's error

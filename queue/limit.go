@@ -131,8 +131,8 @@ type LimitOverride struct {
 }
 
 // SetLimit sets a limit in place of that of the servers' configuration, and of an earlier one of the same
-// pattern. All servers keep to it within a second. A higher limit wakes as many waiters as there is room
-// for. A lower one takes no lock away: no task starts until there are fewer holders. Of several overrides
+// pattern. All servers keep to it within a second. A higher limit lets as many tasks start as there is
+// room for. A lower one takes no lock away: no task starts until there are fewer holders. Of several overrides
 // that fit a resource the one with the longest pattern counts. There may be 1,000 overrides.
 //
 // An override also replaces a limit of the servers with a longer pattern, and the single holder of resources

@@ -124,7 +124,7 @@ func (c *comparison) run(ctx context.Context) error {
 		}
 	}
 	settings := []string{
-		"a task whose resource is busy is parked, and the release of the lock wakes it",
+		"a task whose resource is busy is parked, and runs in its turn once the lock is free",
 		fmt.Sprintf("TTL %v, DelayedTaskCheckInterval %v", c.member.Server.Lock.TTL, c.member.Server.Asynq.DelayedTaskCheckInterval),
 	}
 	return c.way(ctx, siding, settings, c.siding)

@@ -1,5 +1,5 @@
 // Package engine runs the tasks of asynq's queues, each under the lock of its resource. It does for its users what
-// asynq.Server does, on asynq's data, and it is to replace asynq.Server under queue.Server.
+// asynq.Server does, on asynq's data. Package queue is on it.
 //
 // One goroutine decides, the loop:
 //

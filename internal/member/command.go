@@ -34,8 +34,8 @@ func (c *command) root() *cobra.Command {
 		Use:   c.Name,
 		Short: "Run a worker of a Siding fleet",
 		Long: c.Name + ` takes tasks from Redis and runs them. A task whose resource is locked is
-parked, and the release of the lock wakes it; meanwhile the worker runs other
-tasks. The worker serves the dashboard, /metrics, /healthz and /readyz.
+parked, and runs in its turn once the lock is free; meanwhile the worker runs
+other tasks. The worker serves the dashboard, /metrics, /healthz and /readyz.
 
 SIGTERM and Ctrl-C drain the worker: running tasks may finish within
 shutdown.timeout. A second signal, half a second later or more, ends it at once;
@@ -133,8 +133,8 @@ func checkExposure(cfg config.Config) error {
 }
 
 // embeddedTimeout is how long the embedded Redis may take to answer. An embedded Redis answers late
-// only while this process itself gets no CPU. A shorter timeout would then lose replies. With the
-// reply of a dequeue its task would be lost, until asynq finds that a minute later.
+// only while this process itself gets no CPU. A shorter timeout would then lose replies. A step whose
+// reply is lost is sent again, which takes time.
 const embeddedTimeout = 30 * time.Second
 
 // embed starts a Redis inside the process and points the settings at it.

@@ -29,7 +29,8 @@
 //
 // When a server takes the task it adds what identifies the attempt, siding_attempt and siding_lock, and the task's place,
 // siding_ticket. A task that waits has siding_until, its score in asynq's retry set. siding_parked, siding_crashes and
-// siding_losses count, and siding_text is the sentence for people that was appended to the message.
+// siding_losses count, and siding_text is the sentence for people that was appended to the message. siding_wait_ends is when
+// the wait must end by the policy of the task, Unix seconds, and siding_equal is the digest that equal tasks share.
 //
 // [Steps.Step] does nearly all the work: one script that ends attempts, frees their locks, puts crashed tasks
 // back, and takes the tasks for the slots that are free. step.lua is to be read from top to bottom. An [Upkeep] has the

@@ -14,10 +14,10 @@ import (
 // metrics are the instruments and their sets of attributes. An event of a known kind and class finds
 // its set without an allocation.
 type metrics struct {
-	acquired, parked, refused, woken, lost, recovered, endedByPolicy metric.Int64Counter
-	waited, handOff, ran                                             metric.Float64Histogram
-	running                                                          metric.Int64UpDownCounter
-	sets                                                             *labels.Set[*labels.Set[metric.MeasurementOption]] // by kind, then by class
+	acquired, parked, refused, waitsEnded, lost, recovered, endedByPolicy metric.Int64Counter
+	waited, handOff, ran                                                  metric.Float64Histogram
+	running                                                               metric.Int64UpDownCounter
+	sets                                                                  *labels.Set[*labels.Set[metric.MeasurementOption]] // by kind, then by class
 }
 
 func newMetrics(meter metric.Meter) (*metrics, error) {
@@ -36,9 +36,9 @@ func newMetrics(meter metric.Meter) (*metrics, error) {
 		acquired:      counter("siding.locks.acquired", "{lock}", "Locks that tasks have acquired."),
 		parked:        counter("siding.tasks.parked", "{task}", "Tasks that began to wait for their locks, and were never parked before."),
 		refused:       counter("siding.tasks.refused", "{refusal}", "How often tasks found their locks busy."),
-		woken:         counter("siding.tasks.woken", "{task}", "Tasks that acquired their locks after a wait, by what ended the wait."),
+		waitsEnded:    counter("siding.waits.ended", "{wait}", "Waits after which tasks acquired their locks, by what ended the wait."),
 		lost:          counter("siding.locks.lost", "{lock}", "Locks that were lost while their tasks ran."),
-		recovered:     counter("siding.tasks.recovered", "{task}", "Tasks that this server has requeued, as their own workers died or were cut off."),
+		recovered:     counter("siding.tasks.recovered", "{task}", "Tasks that this server has put back into their places, as their own workers died or were cut off."),
 		endedByPolicy: counter("siding.tasks.ended_by_policy", "{task}", "Tasks that ended without their handlers, as their policy says, by what it did."),
 		waited:        seconds("siding.task.wait", "Time from the first refusal of a task until it had its lock, of tasks that had to wait.", .01, .05, .1, .5, 1, 5, 10, 30, 60, 300, 900, 3600),
 		handOff:       seconds("siding.lock.handoff", "Time from the release of a lock until the task to which it was handed off had it.", .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5),
@@ -66,7 +66,7 @@ func (m *metrics) observe(e queue.Event) {
 		m.acquired.Add(ctx, 1, of)
 		m.running.Add(ctx, 1, of)
 		if e.Via != "" {
-			m.woken.Add(ctx, 1, of, metric.WithAttributes(attribute.String("siding.via", string(e.Via))))
+			m.waitsEnded.Add(ctx, 1, of, metric.WithAttributes(attribute.String("siding.via", string(e.Via))))
 			m.waited.Record(ctx, e.Waited.Seconds(), of)
 		}
 		if e.HandOff > 0 {

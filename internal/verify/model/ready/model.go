@@ -1,9 +1,9 @@
-// Package ready is a model of the second engine: of the step by which a server ends and begins attempts, and of the
+// Package ready is a model of the step by which a server ends and begins attempts, and of the
 // lines and ready sets in which tasks wait. The model is small enough to try every order of the steps of a few
 // tasks, with some faults among them.
 //
 // A [State] is what Redis knows, and what the servers know. Each step is one script, or one event: time passes, a
-// server dies, an operator deletes a task. A script is as step.lua is to be: it settles, recovers, gives locks to
+// server dies, an operator deletes a task. A script does what step.lua does: it settles, recovers, gives locks to
 // those that ask, fetches, and notifies, write by write, so that it may fail at each of them. [Model.Explore]
 // visits every state and looks for
 //
