@@ -184,3 +184,33 @@ func TestOnePermit(t *testing.T) {
 		t.Errorf("want the task, have %+v", l)
 	}
 }
+
+// A holder from before the limit keeps the others out, and they are told of it.
+func TestLimitOnAHeldLock(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.serve(t, queue.ServerConfig{})
+	b.awaitServers(t, 1)
+	holder, _ := b.running(t, 0)
+	waiting := b.waiting(t, 1, 1)
+	b.setLimit(t, 3)
+	e := b.awaitWrong(t, waiting[0], "No: the task "+holder+" on ")
+	if len(e.Chain) != 1 || e.Chain[0].Task == nil || e.Chain[0].Task.ID != holder {
+		t.Errorf("want the holder, have %+v", e)
+	}
+}
+
+// The mark of a lock with a limit may have lost its TTL, as by PERSIST. Its holders have theirs.
+func TestMarkWithoutTTL(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.serve(t, limited(1, lock.Rate{Starts: 1000, Period: time.Minute}))
+	b.awaitServers(t, 1)
+	b.running(t, 0)
+	waiting := b.waiting(t, 1, 1)
+	must(t, b.rdb.Persist(t.Context(), "lock:"+b.resource).Err())
+	e := b.awaitWrong(t, waiting[0], "No: 1 permit of "+b.resource+" is held or reserved, by ")
+	if e.Lock.Endless {
+		t.Errorf("want a lock that ends with its permit, have %+v", e.Lock)
+	}
+}

@@ -37,21 +37,24 @@ func taken(l *Lock) int {
 	return len(l.Permits)
 }
 
+// whole reports whether somebody has the lock itself, and no permit of it. He keeps all others out, whatever its limit.
+func whole(l *Lock) bool { return l.State == Foreign || len(l.Permits) == 0 && l.State != Free }
+
 // roomy reports whether there may be a free permit of the lock.
 func (j judge) roomy() bool {
 	l := j.e.Lock
-	return l.State != Foreign && (len(l.Permits) > 0 && j.most() == 0 || taken(l) < j.most())
+	return !whole(l) && (len(l.Permits) > 0 && j.most() == 0 || taken(l) < j.most())
 }
 
 // limited is the verdict of a task that waits for a lock with permits, or for one that an operator has
-// limited or paused. It returns false if the lock is held as one without a limit.
+// limited or paused. It returns false if somebody has the whole lock, or there is no limit.
 func (j judge) limited(l *Lock) (Verdict, bool) {
 	most, n := j.most(), taken(l)
-	plain := len(l.Permits) == 0 && !l.Rated
+	unlimited := most <= 1 && len(l.Permits) == 0 && !l.Rated
 	switch {
 	case j.paused():
 		return j.behindPause(l), true
-	case l.State == Foreign || l.Endless, plain && most <= 1:
+	case whole(l), unlimited:
 		return Verdict{}, false
 	case j.x.state == StateReady:
 		return j.ready(), true

@@ -149,13 +149,8 @@ end
 local function room(lock)
   local rule, value = rule_of(lock), value_of(lock)
   if not rule and not value then return lock end
-  local before = rule and type(value) == 'string' and begins(value, 'siding:') -- its holder is from before the rule, and counts
-  if value and not before and (value ~= LIMITED or not rule) then return nil, value, now + look_in(lock, value) end
+  if value and (value ~= LIMITED or not rule) then return nil, value, now + look_in(lock, value) end -- others wait for a holder from before the rule
   local permits, taken, over, first = {used = 0, reservations = 0}, {}, {}, nil
-  if before then
-    first = look_in(lock, value)
-    permits = {used = 1, reservations = 0, key = lock, value = value}
-  end
   for _, number in ipairs(call('HKEYS', permits_of(lock))) do
     local key = permit_of(lock, number)
     local holder = value_of(key)
@@ -210,10 +205,7 @@ end
 local function give_up(key)
   local lock = lock_of(key)
   call('DEL', key)
-  if key == lock then -- others may have permits, if the lock has a rule by now
-    if rule_of(lock) and call('EXISTS', permits_of(lock)) == 1 then call('SET', lock, LIMITED, 'PX', math.max(ttl, handoff)) end
-    return
-  end
+  if key == lock then return end
   call('HDEL', permits_of(lock), number_of(key))
   if call('EXISTS', permits_of(lock)) == 0 and value_of(lock) == LIMITED then call('DEL', lock) end
 end

@@ -171,7 +171,7 @@ func lookedOf(r reply) (Looked, error) {
 
 // Of returns l as the lock of the one who has a permit.
 func (l Looked) Of(p Permit) Looked {
-	l.State, l.Holder, l.Since, l.Left, l.Revoking = LookHeld, p.Name, p.Since, p.Left, p.Revoking
+	l.State, l.Holder, l.Since, l.Left, l.Endless, l.Revoking = LookHeld, p.Name, p.Since, p.Left, false, p.Revoking
 	if p.Reserved {
 		l.State = LookReserved
 	}
