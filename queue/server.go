@@ -439,7 +439,16 @@ func (s *Server) Shutdown(ctx context.Context) error {
 			return fmt.Errorf("queue: shutdown: tasks are still running: %w", err)
 		}
 	}
-	s.work.Wait()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.work.Wait() // for Available, too, which may not return
+	}()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+		return fmt.Errorf("queue: shutdown: %w", ctx.Err())
+	}
 	s.locker.Close()
 	s.locks.Close()
 	if s.own {

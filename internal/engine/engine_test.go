@@ -270,3 +270,44 @@ func TestEngineRefusesToRunBesideTheOldProtocol(t *testing.T) {
 		t.Errorf("want the old server named, have %v", err)
 	}
 }
+
+// Functions of the user that do not return hold up the end of a server no longer than its context allows.
+func TestShutdownDoesNotWaitForTheUsersFunctions(t *testing.T) {
+	t.Parallel()
+	block := func(within chan<- string, name string, until <-chan struct{}) {
+		select {
+		case within <- name:
+		default:
+		}
+		<-until
+	}
+	for name, set := range map[string]func(cfg *Config, f func()){
+		"HealthCheck": func(cfg *Config, f func()) {
+			cfg.HealthCheck, cfg.HealthCheckInterval = func(error) { f() }, 10*time.Millisecond
+		},
+		"GroupAggregator": func(cfg *Config, f func()) {
+			cfg.GroupAggregator = asynq.GroupAggregatorFunc(func(string, []*asynq.Task) *asynq.Task { f(); return asynq.NewTask("joined", nil) })
+			cfg.GroupGracePeriod = time.Second
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t)
+			within, until := make(chan string, 1), make(chan struct{})
+			cfg := f.config(nil)
+			set(&cfg, func() { block(within, name, until) })
+			s := f.start(cfg)
+			defer close(until) // before the fleet ends
+			if _, err := asynq.NewClientFromRedisClient(f.rdb).EnqueueContext(t.Context(), asynq.NewTask("kind", nil), asynq.Queue("q"), asynq.Group("g")); err != nil {
+				t.Fatal(err)
+			}
+			<-within
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			began := time.Now()
+			if err := s.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > 5*time.Second {
+				t.Errorf("want the end of the context, have %v after %v", err, time.Since(began))
+			}
+		})
+	}
+}

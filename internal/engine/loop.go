@@ -165,9 +165,9 @@ func (l *loop) run(ctx context.Context) {
 		case b := <-l.beats:
 			l.beaten(ctx, b)
 		case queues := <-l.found:
-			l.queues.found(queues)
+			l.queues.found(queues, time.Now())
 		case queues := <-l.notified:
-			l.queues.found(queues)
+			l.queues.found(queues, time.Now())
 			if len(queues) > 0 && l.free() <= 0 {
 				go func() { _ = l.calls.Notify(ctx, queues...) }() // another server may have a slot
 			}
@@ -219,7 +219,7 @@ func (l *loop) report(r report) {
 		l.running--
 	}
 	if a.Lock != "" {
-		l.queues.found([]string{a.Queue}) // the step that frees the lock takes who waits for it
+		l.queues.found([]string{a.Queue}, time.Now()) // the step that frees the lock takes who waits for it
 	}
 	l.senderOf(a).waits(a)
 }

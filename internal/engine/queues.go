@@ -67,10 +67,10 @@ func (q *queues) hasNot(one *queue) {
 	q.work = slices.DeleteFunc(q.work, func(other *queue) bool { return other == one })
 }
 
-// found says of queues that they may have something to take.
-func (q *queues) found(names []string) {
+// found says of queues that they may have something to take. One that rests is looked at when it has rested.
+func (q *queues) found(names []string, now time.Time) {
 	for _, name := range names {
-		if one := q.all[name]; one != nil {
+		if one := q.all[name]; one != nil && !now.Before(one.rests) {
 			q.has(one)
 		}
 	}

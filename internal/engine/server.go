@@ -153,13 +153,28 @@ func (s *Server) SetRules(ctx context.Context, r taskredis.Rules) error {
 // that has a lock keeps it until its handler returns, and Shutdown waits for that. When ctx ends, Shutdown returns its error, and the
 // server's leases expire.
 func (s *Server) Shutdown(ctx context.Context) error {
-	defer s.wg.Wait()
-	defer func() {
+	err := s.drain(ctx)
+	s.stop()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), listenFor)
+		defer cancel()
 		for _, l := range s.listeners {
 			l.stop(ctx)
 		}
+		s.wg.Wait() // for functions of the user, too, which may not return
 	}()
-	defer s.stop()
+	select {
+	case <-ended:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// drain returns when the tasks that run have ended.
+func (s *Server) drain(ctx context.Context) error {
 	if err := s.loop.do(ctx, func() { s.loop.stopping, s.loop.closing = true, true }); err != nil {
 		if errors.Is(err, ErrStopped) {
 			return nil // by another call
