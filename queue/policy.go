@@ -280,7 +280,8 @@ func (s *Server) tooLate(a *attempt) (waited time.Duration, late bool) {
 	}
 	policy, _ := s.policyOf(a.Message) // need has read it before
 	waited = a.waited(time.UnixMicro(a.Taken.Fence))
-	return waited, policy != nil && policy.MaxWait > 0 && waited > policy.MaxWait && a.Taken.Losses == 0
+	a.WaitOver = policy != nil && policy.MaxWait > 0 && waited > policy.MaxWait && a.Taken.Losses == 0
+	return waited, a.WaitOver
 }
 
 // waitedTooLong ends a task that is not to run any more, and returns its error.
@@ -294,8 +295,5 @@ func (s *Server) waitedTooLong(ctx context.Context, a *attempt, waited time.Dura
 	if s.cfg.OnMaxWait == nil {
 		return err
 	}
-	if err := s.cfg.OnMaxWait(ctx, asynqTask(a.Message)); err != nil {
-		return &engine.LateError{Err: err}
-	}
-	return nil
+	return s.cfg.OnMaxWait(ctx, asynqTask(a.Message))
 }

@@ -139,36 +139,52 @@ func TestPolicyAfterAShutdown(t *testing.T) {
 	})
 }
 
-// OnMaxWait is called until it succeeds. The handler does not run, although the lock is free.
+// OnMaxWait is called until it succeeds. The handler does not run, although the lock is free, and whoever finds out that it is
+// too late: a step when the time is over, or the server that gets the lock for the task before that.
 func TestOnMaxWaitFails(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, b *bundle) {
-		t.Helper()
-		st, j := newStage(t), &journal{}
-		calls := make(chan int, 10)
-		b.serve(t, queue.ServerConfig{
-			Asynq:   asynq.Config{RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return 0 }},
-			Observe: j.observe, OnMaxWait: func(ctx context.Context, _ *asynq.Task) error {
-				retried := queue.InfoFrom(ctx).Retried
-				calls <- retried
-				if retried < 2 {
-					return errors.New("not now")
+	for name, maxWait := range map[string]time.Duration{"waits on": time.Second, "has its lock": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			onBoth(t, func(t *testing.T, b *bundle) {
+				t.Helper()
+				st, j := newStage(t), &journal{}
+				calls := make(chan int, 10)
+				b.serve(t, queue.ServerConfig{
+					Asynq:   asynq.Config{RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return 0 }},
+					Observe: j.observe, OnMaxWait: func(ctx context.Context, _ *asynq.Task) error {
+						retried := queue.InfoFrom(ctx).Retried
+						calls <- retried
+						switch retried {
+						case 0:
+							return errors.New("not now")
+						case 1:
+							panic("not now")
+						}
+						return nil
+					},
+				}, st.run)
+				g := b.occupy(t, st)
+				id := b.enqueue(t, b.job(1), queue.Options{Retries: 5, Policy: &queue.Policy{MaxWait: maxWait}})
+				if maxWait == time.Hour {
+					j.await(t, queue.EventParked, id, 1)
+					b.backdate(t, id, 2*time.Hour)
+					g.open()
 				}
-				return nil
-			},
-		}, st.run)
-		g := b.occupy(t, st)
-		id := b.enqueue(t, b.job(1), queue.Options{Retries: 5, Policy: &queue.Policy{MaxWait: time.Second}})
-		if n := within(t, patience, "OnMaxWait", calls); n != 0 {
-			t.Errorf("want no retry used at first, have %d", n)
-		}
-		g.open()
-		b.awaitGone(t, id)
-		if have := len(j.of(queue.EventWaitedTooLong, id)); have != 3 {
-			t.Errorf("want three calls of OnMaxWait told, have %d", have)
-		}
-		st.wantOrder(0)
-	})
+				if n := within(t, patience, "OnMaxWait", calls); n != 0 {
+					t.Errorf("want no retry used at first, have %d", n)
+				}
+				if maxWait != time.Hour {
+					g.open()
+				}
+				b.awaitGone(t, id)
+				if have := len(j.of(queue.EventWaitedTooLong, id)); have != 3 {
+					t.Errorf("want three calls of OnMaxWait told, have %d", have)
+				}
+				st.wantOrder(0)
+			})
+		})
+	}
 }
 
 // An operator runs a task that was archived as too late. It runs, and so does its retry.

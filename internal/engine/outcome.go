@@ -56,15 +56,6 @@ func (e *LostError) Error() string { return e.Err.Error() }
 // Unwrap returns what was lost.
 func (e *LostError) Unwrap() error { return e.Err }
 
-// A LateError is the error of a task that had waited for too long, and whose handler could not end it. It is a failure of the
-// task's own, and its wait is over when it comes again.
-type LateError struct{ Err error }
-
-func (e *LateError) Error() string { return e.Err.Error() }
-
-// Unwrap returns why the task could not be ended.
-func (e *LateError) Unwrap() error { return e.Err }
-
 // outcomeOf returns what becomes of an attempt whose handler has returned err. What the handler returned counts, also
 // after the task's time was over or an operator has canceled it; but not if its lock was lost, as then somebody else
 // may have been at work.
@@ -125,9 +116,11 @@ func (l *loop) failed(ctx context.Context, a *attempt, err error) taskredis.Outc
 	if failure {
 		m.Retried++
 	}
-	late := (*LateError)(nil)
-	return taskredis.Outcome{Name: a.Name, Kind: taskredis.Retry, Message: m.Encode(), After: delay, Counts: failure, Late: errors.As(err, &late)}
+	return taskredis.Outcome{Name: a.Name, Kind: taskredis.Retry, Message: m.Encode(), After: delay, Counts: failure, Late: a.late()}
 }
+
+// late reports whether the task has waited for too long.
+func (a *attempt) late() bool { return a.task != nil && a.task.WaitOver }
 
 // taskOf returns the attempt as its handler has seen it, or would have.
 func (l *loop) taskOf(a *attempt) *Task {
@@ -141,7 +134,7 @@ func (l *loop) taskOf(a *attempt) *Task {
 func (l *loop) again(a *attempt, err error, after time.Duration, losses int) taskredis.Outcome {
 	m := *a.message
 	m.ErrorMsg = err.Error()
-	return taskredis.Outcome{Name: a.Name, Kind: taskredis.Again, Message: m.Encode(), After: after + time.Second - 1, Losses: losses}
+	return taskredis.Outcome{Name: a.Name, Kind: taskredis.Again, Message: m.Encode(), After: after + time.Second - 1, Late: a.late(), Losses: losses}
 }
 
 // lostOutcome is what becomes of an attempt that has lost its lock: the task comes again, after a second at first and

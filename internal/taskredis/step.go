@@ -45,7 +45,7 @@ type Outcome struct {
 	Unique  string        // Done, Complete: the task's key of uniqueness, which is deleted if it is still the task's
 	After   time.Duration // Complete, Retry, Again: from now on, by Redis' clock; asynq keeps whole seconds
 	Counts  bool          // Retry: it counts as a failure in asynq's statistics
-	Late    bool          // Retry: the task has waited for too long, and its wait stays over
+	Late    bool          // Retry, Again: the task has waited for too long, and its wait stays over
 	Losses  int           // Again: how often the task has lost its lock
 	Waits   bool          // Again: it counts as a wait for its lock
 	First   bool          // Again: those behind it in its line wait until then
@@ -296,7 +296,7 @@ func (o *Outcome) append(argv []any) []any {
 	case Retry:
 		return append(argv, o.Message, o.After.Microseconds(), flag(o.Counts), flag(o.Late))
 	case Again:
-		return append(argv, o.Message, o.After.Microseconds(), o.Losses, flag(o.Waits), order(o.First, o.Last))
+		return append(argv, o.Message, o.After.Microseconds(), flag(o.Late), o.Losses, flag(o.Waits), order(o.First, o.Last))
 	case Archive:
 		return append(argv, o.Message)
 	case Ask:

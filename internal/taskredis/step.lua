@@ -21,8 +21,9 @@
 --     complete                      unique, message, for how long it is kept in us
 --     retry                         message, in how many us it comes again, whether it counts as a failure, whether the task has
 --                                   waited for too long
---     again                         message, in how many us it comes again, losses, whether it counts as a wait,
---                                   'first' if those behind it in its line wait until then, 'last' if it comes behind them, or ''
+--     again                         message, in how many us it comes again, whether the task has waited for too long, losses,
+--                                   whether it counts as a wait, 'first' if those behind it in its line wait until then, 'last' if
+--                                   it comes behind them, or ''
 --     archive                       message
 --     requeue
 --     ask                           want, head start in us, deadline; and the policy: '', 'reject', 'coalesce' or 'replace', what equal
@@ -294,6 +295,7 @@ local function settle(queue, id, attempt, lock, trace, kind, given)
     return 'lost'
   end
 
+  if given.late == '1' then call('HSET', task, 'siding_wait_ends', now_s) end -- its lock has ended the wait, and it is too late all the same
   if kind == 'done' or kind == 'complete' then
     if kind == 'complete' then
       call('ZADD', asynq(queue, 'completed'), given.at, id)
@@ -369,8 +371,8 @@ for i = 1, tonumber(arg()) do
   if kind == 'done' then given.unique = arg()
   elseif kind == 'complete' then given.unique, given.message, given.at = arg(), arg(), second_in(arg())
   elseif kind == 'retry' then given.message, given.at, given.counts, given.late = arg(), second_in(arg()), arg(), arg()
-  elseif kind == 'again' then 
-    given.message, given.after, given.losses, given.waits, given.order = arg(), tonumber(arg()), arg(), arg(), arg()
+  elseif kind == 'again' then
+    given.message, given.after, given.late, given.losses, given.waits, given.order = arg(), tonumber(arg()), arg(), arg(), arg(), arg()
     given.at = second_in(given.after)
   elseif kind == 'archive' then given.message = arg()
   elseif kind == 'ask' then
