@@ -211,7 +211,7 @@ func (s *Server) meaningOf(ctx context.Context, a *attempt, err error) error {
 			ev.Holder = busy.Holder
 		}
 		s.observe(ev)
-		return &engine.AgainError{Err: err, After: jitter(time.Second), Waits: true}
+		return &engine.AgainError{Err: err, After: aside(time.Since(a.Began)), Waits: true}
 	}
 	if errors.Is(err, lock.ErrStale) {
 		s.cfg.Logger.WarnContext(ctx, "a write of the task was refused, as somebody has held its lock since", a.attrs("error", err)...)
@@ -376,4 +376,12 @@ const externalPrefix = "wait:"
 // second or, if that is more, up to a twentieth of d.
 func jitter(d time.Duration) time.Duration {
 	return d + rand.N(max(d/20, 500*time.Millisecond))
+}
+
+// aside is for how long a task leaves its own resource to others, as a second lock was busy when the task had run for so long.
+// Two tasks that take the same two locks in opposite order meet again if they come back together, or if one comes back before
+// the other has asked. So the time is random, over several of asynq's whole seconds, and up to twice as long as the task
+// has run: at least every other time one of the two gets both locks.
+func aside(ran time.Duration) time.Duration {
+	return rand.N(min(max(3*time.Second, 2*ran), time.Minute))
 }

@@ -40,9 +40,9 @@
 //
 //	return server.Locker().Do(ctx, stock, nil, func(ctx context.Context) error { ... })
 //
-// The task then releases its own resource and comes again after about a second, not queued. So two
-// tasks that need the same two resources in opposite order do not wait for each other. Make the
-// busier resource the task's own.
+// The task then releases its own resource and comes again, in its place, after a random time: up to three seconds or, if that is
+// more, up to twice as long as it had run, a minute at most. So of two tasks that need the same two resources in opposite
+// order one soon gets both. For the second lock it does not queue: make the busier resource the task's own.
 //
 // # With asynq
 //

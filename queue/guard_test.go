@@ -8,9 +8,11 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/hibiken/asynq"
 
+	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/internal/testenv/poll"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue"
@@ -289,6 +291,30 @@ func TestHandlerWaitsForItself(t *testing.T) {
 	if !strings.Contains(info.LastErr, b.resource) {
 		t.Errorf("want a reason that names %s, have %q", b.resource, info.LastErr)
 	}
+}
+
+// Tasks that take the same two locks in opposite order do not keep each other from both for ever.
+func TestSecondLocksInOppositeOrder(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *bundle) {
+		t.Helper()
+		const pairs = 8
+		var server *queue.Server
+		ready := make(chan struct{})
+		server = b.serve(t, queue.ServerConfig{}, func(ctx context.Context, j job) error {
+			<-ready
+			if err := sleep.For(ctx, 50*time.Millisecond); err != nil { // it works, and the other one begins
+				return err
+			}
+			return server.Locker().Do(ctx, fmt.Sprint(b.resource, j.N^1), nil, func(context.Context) error { return nil })
+		})
+		ids := make([]string, 2*pairs)
+		for n := range ids {
+			ids[n] = b.enqueue(t, job{Res: fmt.Sprint(b.resource, n), N: n}, queue.Options{Retries: queue.NoRetries})
+		}
+		close(ready)
+		b.awaitGone(t, ids...)
+	})
 }
 
 // A handler that takes the lock of its own resource again without Reentrant has a bug, and no later
