@@ -1,7 +1,7 @@
 -- What the scripts on tasks and locks share: the clock, and names.
 --
 -- Defines call and try, which are redis.call and redis.pcall; now in us and now_s in s, by Redis' clock; digits,
--- in_seconds, end_of and begins; asynq, siding and beside, which make keys; queue_of and lines_of; and troubles, a list of
+-- in_seconds, end_of, WAIT, until_of and begins; asynq, siding and beside, which make keys; queue_of and lines_of; and troubles, a list of
 -- sentences for the log.
 
 local call, try = redis.call, redis.pcall
@@ -22,6 +22,14 @@ local function end_of(deadline, wait_ends)
   local a, b = tonumber(deadline or '') or 0, tonumber(wait_ends or '') or 0
   if a == 0 or b == 0 then return a + b end
   return math.min(a, b)
+end
+
+local WAIT = 3 * 3600 -- s: for so long a waiting task stays in the retry set, at most
+
+-- Until when a task stays in the retry set while it waits, as a text; ends is that of end_of.
+local function until_of(ends)
+  local most = now_s + WAIT
+  return digits(ends > 0 and math.min(most, math.max(ends, now_s)) or most)
 end
 
 local function asynq(queue, rest) return 'asynq:{' .. queue .. '}:' .. rest end

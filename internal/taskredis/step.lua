@@ -67,7 +67,6 @@ local limits, overrides, judged = arg(), arg(), arg()
 local today, stats_until = arg(), arg()
 
 local LATE = 2000000           -- us: a step that took longer to come takes nothing, as nobody may wait for it; nor does one from the future
-local UNTIL = 3 * 3600         -- s: for so long a waiting task stays in the retry set, at most
 local MOST_LOOKS, MOST_PARKED, MOST_BYTES, MOST_HEADS, MOST_CRASHED, MOST_ENDED = 100, 200, 1000000, 100, 20, 500
 local HEAD_START = 60000000    -- us: of one level of priority
 local EQUAL_KEPT = 604800000   -- ms: for so long it is known which of equal tasks waits
@@ -149,12 +148,6 @@ local function sentence(lock, value)
   end
   local size = #text < 128 and string.char(#text) or string.char(128 + #text % 128, math.floor(#text / 128))
   return '\58' .. size .. text
-end
-
--- Until when a task stays in the retry set while it waits, as a text.
-local function until_of(ends)
-  local most = now_s + UNTIL
-  return digits(ends > 0 and math.min(most, math.max(ends, now_s)) or most)
 end
 
 -- Keeps a task the only one of its kind for as long as it waits, and a minute more.

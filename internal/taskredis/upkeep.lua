@@ -4,8 +4,6 @@
 --
 -- Defines safely, wake, waits, mend and keep_waiting.
 
-local WAIT = 3 * 3600 -- s: for so long a waiting task stays in the retry set, at most
-
 -- Does some work on a key. If that fails, nothing else does. Works keep what they find in tables: in the Lua of the
 -- Redis in memory, a failure cuts functions off from the local variables around them.
 local function safely(work, key, ...)
@@ -47,10 +45,8 @@ local function mend(queue, id, lock, ticket)
   return true
 end
 
--- Writes down until when a task waits: for some hours, and not beyond when it may wait no longer, 0 for never.
-local function keep_waiting(task, retry, id, most)
-  local ends = now_s + WAIT
-  if most > 0 then ends = math.min(ends, most) end
-  call('ZADD', retry, ends, id)
-  call('HSET', task, 'siding_until', ends)
+-- Writes down until when a task waits, by when it may wait no longer; see until_of.
+local function keep_waiting(task, retry, id, ends)
+  call('ZADD', retry, until_of(ends), id)
+  call('HSET', task, 'siding_until', until_of(ends))
 end
