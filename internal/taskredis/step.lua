@@ -76,6 +76,7 @@ local slots, cluster = KEYS[2], false -- a lock of a Cluster that a goroutine wa
 local by = string.match(attempt_head, '^siding:(.*)%-$') -- who makes the reservations of this step
 
 -- include common
+-- include asynq
 -- include locks
 -- include queue
 -- include lines
@@ -167,24 +168,10 @@ local function leaves(queue, id)
   table.insert(ended[queue], id)
 end
 
-local function count(queue, failed)
+local function counted(queue, failed)
   local c = counts[queue] or {0, 0}
   c[1], c[2] = c[1] + 1, c[2] + failed
   counts[queue] = c
-end
-
--- asynq keeps the newest 10,000 archived tasks, for 90 days.
-local function archive(queue, id)
-  local key = asynq(queue, 'archived')
-  call('ZADD', key, now_s, id)
-  local old = call('ZRANGEBYSCORE', key, '-inf', now_s - 90 * 86400, 'LIMIT', 0, 100)
-  if #old == 0 and call('ZCARD', key) >= 10000 then old = call('ZRANGE', key, 0, math.min(99, call('ZCARD', key) - 10000)) end
-  for _, gone in ipairs(old) do
-    if gone ~= id then
-      call('DEL', asynq(queue, 't:' .. gone))
-      call('ZREM', key, gone)
-    end
-  end
 end
 
 -- How many wait for a lock.
@@ -298,13 +285,13 @@ local function settle(queue, id, attempt, lock, trace, kind, given)
       deleted[#deleted + 1] = task
     end
     if given.unique ~= '' and call('GET', given.unique) == id then deleted[#deleted + 1] = given.unique end
-    count(queue, 0)
+    counted(queue, 0)
   elseif kind == 'retry' then
     call('ZADD', asynq(queue, 'retry'), given.at, id)
     call('HSET', task, 'state', 'retry', 'msg', given.message)
     call('HDEL', task, 'siding_ticket', 'siding_lock', 'siding_until', 'siding_text')
     if have[6] and given.late ~= '1' then call('HDEL', task, 'siding_wait_ends') end
-    if given.counts == '1' then count(queue, 1) end
+    if given.counts == '1' then counted(queue, 1) end
   elseif kind == 'again' and given.order == 'first' and holds then
     local ends, due = until_of(end_of(have[4], have[6])), now + given.after
     local line = lock_of(holds)
@@ -325,7 +312,7 @@ local function settle(queue, id, attempt, lock, trace, kind, given)
     archive(queue, id)
     call('HSET', task, 'state', 'archived', 'msg', given.message)
     call('HDEL', task, 'siding_ticket', 'siding_lock', 'siding_until', 'siding_text', 'siding_wait_ends')
-    count(queue, 1)
+    counted(queue, 1)
   elseif kind == 'requeue' and lock ~= '' then
     local ends = until_of(end_of(have[4], have[6]))
     wait_in_line(queue, id, lock_of(lock), have[3], ends, now)
@@ -391,18 +378,7 @@ local function clear()
 end
 
 clear()
-for queue, c in pairs(counts) do
-  local full = false
-  for i, what in ipairs({'processed', 'failed'}) do
-    if c[i] > 0 then
-      local day = asynq(queue, what .. ':' .. today)
-      if call('INCRBY', day, c[i]) == c[i] then call('EXPIREAT', day, stats_until) end
-      -- asynq begins both totals anew when that of the processed is full.
-      full = full or type(try('INCRBY', asynq(queue, what), c[i])) == 'table'
-      if full then call('SET', asynq(queue, what), 1) end
-    end
-  end
-end
+for queue, c in pairs(counts) do count(queue, c[1], c[2]) end
 
 ---------------------------------------------------------------------------------------------------------
 -- Recover: what has crashed goes back to its place, before anybody looks at the lock.

@@ -163,7 +163,7 @@ func (u *Upkeep) Message(ctx context.Context, c Crash) ([]byte, error) {
 }
 
 // End ends a crashed attempt as asynq's recoverer does: by Retry, and the task comes again at a time in Unix seconds, or
-// by Archive at that time. counts says whether a retry is a failure in asynq's statistics. End returns false, and changes
+// by Archive. counts says whether a retry is a failure in asynq's statistics. End returns false, and changes
 // nothing, if the attempt was renewed or ended since it was found, or if the task is at work again.
 func (u *Upkeep) End(ctx context.Context, c Crash, kind Kind, message []byte, at int64, counts bool) (bool, error) {
 	set, failure := "retry", 0

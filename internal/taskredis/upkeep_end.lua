@@ -8,7 +8,7 @@
 -- ARGV[5]  lease, likewise
 -- ARGV[6]  kind         retry or archived
 -- ARGV[7]  message      the task to keep
--- ARGV[8]  at           when it comes again or was archived, Unix seconds
+-- ARGV[8]  at           when it comes again, Unix seconds
 -- ARGV[9]  counts       1 if it counts as a failure in asynq's statistics
 -- ARGV[10] today        asynq's day for them
 -- ARGV[11] stats_until  when they expire, Unix seconds
@@ -22,9 +22,10 @@ local kind, message, at, counts, today, stats_until = ARGV[6], ARGV[7], ARGV[8],
 local prefix, ttl, fence_ttl, limits, overrides = '', 0, 0, '', ''
 
 -- include common
+-- include asynq
 -- include locks
 
-local lease, key = asynq(queue, 'lease'), asynq(queue, kind)
+local lease = asynq(queue, 'lease')
 local have = call('HMGET', task, 'state', 'siding_attempt', 'siding_lock')
 local score = call('ZSCORE', lease, id)
 if (have[1] or '') ~= state or (have[2] or '') ~= attempt or not score or tonumber(score) ~= tonumber(ends) then return 0 end
@@ -32,27 +33,9 @@ if held_by(have[3] or '', attempt) then return 0 end
 
 -- A write that takes no memory comes first: then Redis refuses none of the others for want of memory.
 call('HDEL', task, 'siding_attempt', 'siding_lock', 'siding_ticket', 'siding_until', 'siding_text')
-call('ZADD', key, at, id)
+if kind == 'archived' then archive(queue, id) else call('ZADD', asynq(queue, kind), at, id) end
 call('HSET', task, 'msg', message, 'state', kind)
 call('LREM', asynq(queue, 'active'), 0, id)
 call('ZREM', lease, id)
-
-if kind == 'archived' then -- asynq keeps 90 days, and fewer than 10,000; some of the others go each time
-  local old = call('ZRANGEBYSCORE', key, '-inf', now_s - 90 * 86400, 'LIMIT', 0, 100)
-  local extra = call('ZCARD', key) - #old - 9999
-  if extra > 0 then old = call('ZRANGE', key, 0, math.min(100, #old + extra) - 1) end
-  for _, gone in ipairs(old) do
-    call('DEL', asynq(queue, 't:' .. gone))
-    call('ZREM', key, gone)
-  end
-end
-if counts == '1' then
-  local full = false -- asynq begins both totals anew when that of the processed is full
-  for _, name in ipairs({'processed', 'failed'}) do
-    local day, total = asynq(queue, name .. ':' .. today), asynq(queue, name)
-    if call('INCR', day) == 1 then call('EXPIREAT', day, stats_until) end
-    full = full or type(try('INCR', total)) == 'table'
-    if full then call('SET', total, 1) end
-  end
-end
+if counts == '1' then count(queue, 1, 1) end
 return 1

@@ -1,0 +1,34 @@
+-- What asynq keeps of tasks that have ended: the archive, and statistics.
+--
+-- Comes after common.lua, and after these: today, asynq's day for its statistics; and stats_until, when they expire, Unix
+-- seconds.
+--
+-- Defines archive and count.
+
+-- Puts a task into the archive. asynq keeps it for 90 days, and fewer than 10,000 tasks; some of the others go each time.
+local function archive(queue, id)
+  local key = asynq(queue, 'archived')
+  call('ZADD', key, now_s, id)
+  local old = call('ZRANGEBYSCORE', key, '-inf', now_s - 90 * 86400, 'LIMIT', 0, 100)
+  local extra = call('ZCARD', key) - #old - 9999
+  if extra > 0 then old = call('ZRANGE', key, 0, math.min(100, #old + extra) - 1) end
+  for _, gone in ipairs(old) do
+    if gone ~= id then
+      call('DEL', asynq(queue, 't:' .. gone))
+      call('ZREM', key, gone)
+    end
+  end
+end
+
+-- Counts tasks of a queue that have ended. asynq begins both totals anew when that of the processed is full.
+local function count(queue, processed, failed)
+  local full = false
+  for i, what in ipairs({'processed', 'failed'}) do
+    local n, day = i == 1 and processed or failed, asynq(queue, what .. ':' .. today)
+    if n > 0 then
+      if call('INCRBY', day, n) == n then call('EXPIREAT', day, stats_until) end
+      full = full or type(try('INCRBY', asynq(queue, what), n)) == 'table'
+      if full then call('SET', asynq(queue, what), 1) end
+    end
+  end
+end
