@@ -1,7 +1,7 @@
 -- What the scripts on tasks and locks share: the clock, and names.
 --
 -- Defines call and try, which are redis.call and redis.pcall; now in us and now_s in s, by Redis' clock; digits,
--- in_seconds, end_of, WAIT, until_of and begins; asynq, siding and beside, which make keys; queue_of and lines_of; and troubles, a list of
+-- in_seconds, end_of, until_of and begins; WAIT, PLAIN_LEASE and RECORD_KEPT; asynq, siding and beside, which make keys; in_queue; queue_of and lines_of; and troubles, a list of
 -- sentences for the log.
 
 local call, try = redis.call, redis.pcall
@@ -24,7 +24,9 @@ local function end_of(deadline, wait_ends)
   return math.min(a, b)
 end
 
-local WAIT = 3 * 3600 -- s: for so long a waiting task stays in the retry set, at most
+local WAIT = 3 * 3600       -- s: for so long a waiting task stays in the retry set, at most
+local PLAIN_LEASE = 30000   -- ms: asynq's, of an attempt without a lock
+local RECORD_KEPT = 600000  -- ms: of what a server's last step came to, unless it makes another or renews its attempts
 
 -- Until when a task stays in the retry set while it waits, as a text; ends is that of end_of.
 local function until_of(ends)
@@ -35,9 +37,11 @@ end
 local function asynq(queue, rest) return 'asynq:{' .. queue .. '}:' .. rest end
 local function siding(queue, rest) return 'siding:{' .. queue .. '}:' .. rest end
 
--- The key of what belongs to a lock, in the slot of the lock. A lock in the slot of a queue begins with 'siding:{'.
+local function in_queue(key) return begins(key, 'siding:{') end -- a lock in the slot of a queue
+
+-- The key of what belongs to a lock, in the slot of the lock.
 local function beside(lock, what)
-  if string.sub(lock, 1, 8) == 'siding:{' then return lock .. ':' .. what end
+  if in_queue(lock) then return lock .. ':' .. what end
   return '{' .. lock .. '}:' .. what
 end
 local function queue_of(lock) return beside(lock, 'queue') end

@@ -76,11 +76,10 @@ local function look_in(lock, value)
   local left = call('PTTL', lock)
   if left < 0 then return FOREIGN end
   left = math.max(left, 1) * 1000
-  if type(value) == 'string' and string.sub(value, 1, 7) == 'siding:' then return left end
+  if type(value) == 'string' and begins(value, 'siding:') then return left end
   return math.min(left, FOREIGN)
 end
 
-local function in_queue(key) return string.sub(key, 1, 8) == 'siding:{' end -- a lock in the slot of a queue
 local function permit_of(lock, n) return in_queue(lock) and lock .. ':permit{' .. n .. '}' or beside(lock, 'permit:' .. n) end
 local function permits_of(lock) return beside(lock, 'permits') end
 local function number_of(permit) return string.match(permit, '(%d+)}?$') end
@@ -122,7 +121,7 @@ local function rule_of(lock)
   if limits == '' and overrides == '' then return false end
   local resource = string.sub(lock, #prefix + 1)
   local own, over = find(limits, resource), find(overrides, resource)
-  if string.sub(resource, 1, 7) == 'siding-' then own, over = nil, nil end
+  if begins(resource, 'siding-') then own, over = nil, nil end
   local rule = false
   if own or over then
     rule = parse_rule(over or own, over and string.find(over, '/', 1, true) and over or own or '')

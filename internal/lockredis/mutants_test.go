@@ -108,8 +108,8 @@ var mistakes = []mutants.Mutant{
 	},
 	{
 		"an attempt does not free its revoked lock", "../taskredis/step.lua",
-		"in_seconds(30000), id)\n    let_go()\n",
-		"in_seconds(30000), id)\n",
+		"in_seconds(PLAIN_LEASE), id)\n    let_go()\n",
+		"in_seconds(PLAIN_LEASE), id)\n",
 		[]string{"TestRevoke/task/memory"},
 	},
 	{

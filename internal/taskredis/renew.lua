@@ -24,11 +24,11 @@ local function renew(queue, id, name, lock)
     local key, revoked = held_by(lock, name)
     if not key or revoked or not renew_lock(key) then return 0 end
   end
-  call('ZADD', asynq(queue, 'lease'), in_seconds(lock ~= '' and ttl or 30000), id)
+  call('ZADD', asynq(queue, 'lease'), in_seconds(lock ~= '' and ttl or PLAIN_LEASE), id)
   return 1
 end
 
-call('PEXPIRE', KEYS[1], 600000)
+call('PEXPIRE', KEYS[1], RECORD_KEPT)
 local kept = {}
 for i = 1, #attempts, 4 do
   local ok, result = pcall(renew, attempts[i], attempts[i + 1], attempts[i + 2], attempts[i + 3])

@@ -210,7 +210,7 @@ type Rules struct{ Limits, Overrides string }
 // SetRules has the steps from now on keep to r.
 func (c *Steps) SetRules(r Rules) { c.rules.Store(&r) }
 
-// Recorded is for how long Redis keeps what a server's last step came to.
+// Recorded is for how long Redis keeps what a server's last step came to: RECORD_KEPT of common.lua.
 const Recorded = 10 * time.Minute
 
 // asynq keeps its statistics of a day for so long.

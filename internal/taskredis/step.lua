@@ -109,7 +109,7 @@ if known == number then
     local have = call('HMGET', asynq(queue, 't:' .. id), 'siding_attempt', 'state')
     if have[1] ~= attempt or have[2] ~= 'active' or lock ~= '' and value_of(lock) ~= attempt then return false end
     if lock ~= '' and not renew_lock(lock) then return false end
-    call('ZADD', asynq(queue, 'lease'), in_seconds(lock ~= '' and ttl or 30000), id)
+    call('ZADD', asynq(queue, 'lease'), in_seconds(lock ~= '' and ttl or PLAIN_LEASE), id)
     return true
   end
   for i = 1, tonumber(text()) do results[i] = text() end
@@ -270,7 +270,7 @@ local function settle(queue, id, attempt, lock, trace, kind, given)
   end
   if lock ~= '' and (not holds or revoked) then
     -- The server lives, and is about to say what becomes of the task: it has not crashed.
-    call('ZADD', asynq(queue, 'lease'), in_seconds(30000), id)
+    call('ZADD', asynq(queue, 'lease'), in_seconds(PLAIN_LEASE), id)
     let_go()
     return 'lost'
   end
@@ -323,7 +323,7 @@ local function settle(queue, id, attempt, lock, trace, kind, given)
     marked[queue] = true
   elseif kind == 'ask' then
     local result = ask(queue, id, task, attempt, given, have)
-    if string.sub(result, 1, 7) == 'granted' then let_go() end
+    if begins(result, 'granted') then let_go() end
     if result ~= 'parked' then return result end
   end
   leaves(queue, id)
@@ -340,7 +340,7 @@ local function settle_one(i, queue, id, attempt, lock, trace, kind, given)
   local ok, result = pcall(settle, queue, id, attempt, lock, trace, kind, given)
   if not ok then result = 'error ' .. (type(result) == 'table' and result.err or tostring(result)) end
   results[i] = result
-  if string.sub(result, 1, 7) == 'granted' then
+  if begins(result, 'granted') then
     for _, value in ipairs({i, queue, id, attempt, string.match(result, '^granted %d+ (.*)$')}) do granted[#granted + 1] = value end
   end
 end
@@ -459,7 +459,7 @@ clear()
 -- around them when one has failed.
 local so = {looks = MOST_LOOKS, parks = MOST_PARKED, bytes = 0, begun = 0}
 local late = math.abs(now - sent) > LATE
-local lease_end, plain_end = in_seconds(ttl), in_seconds(30000)
+local lease_end, plain_end = in_seconds(ttl), in_seconds(PLAIN_LEASE)
 
 -- Begins an attempt, under a lock that it takes by a key, or '' for none. The caller has put the task into active.
 local function start(q, id, task, lock, ticket, have, message)
@@ -770,5 +770,5 @@ for i = 1, #tasks, 11 do
   text(queues[tasks[i]].name)
   for k = i, i + 9 do text(tasks[k]) end
 end
-call('SET', KEYS[1], table.concat(texts), 'PX', 600000)
+call('SET', KEYS[1], table.concat(texts), 'PX', RECORD_KEPT)
 return {now, known, results, states, tasks, parked, recovered, troubles}

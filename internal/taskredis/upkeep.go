@@ -141,8 +141,7 @@ type Leases struct {
 // their lease has ended, as in asynq, and those with one that have crashed too often, once their lock is gone. It passes
 // the first leases that have ended, and looks at some hundred of the others.
 func (u *Upkeep) Leases(ctx context.Context, queue string, pass int) (l Leases, err error) {
-	const grace = 30 // seconds
-	reply, err := leasesScript.Run(ctx, u.Redis, []string{LeaseKey(queue)}, queue, pass, u.Crashes, grace, flag(u.Again)).Slice()
+	reply, err := leasesScript.Run(ctx, u.Redis, []string{LeaseKey(queue)}, queue, pass, u.Crashes, flag(u.Again)).Slice()
 	if r := (&reader{values: reply}); err == nil {
 		l = Leases{Now: r.number(), Left: int(r.number()), More: r.number() == 1, Found: r.number() == 1}
 		for row := range slices.Chunk(r.texts(), 4) {

@@ -4,8 +4,7 @@
 -- ARGV[1]  queue
 -- ARGV[2]  skip   how many of them to pass, those that ended first
 -- ARGV[3]  free   how many crashes of a guarded task use no retry
--- ARGV[4]  grace  s: for so long after its lease has ended an unguarded task may still be at work, as in asynq
--- ARGV[5]  again  1 if free also holds for tasks without retries
+-- ARGV[4]  again  1 if free also holds for tasks without retries
 --
 -- Returns {now in us, left, more, found, crashed, troubles}:
 --   left      how many of the leases that it looked at stay as they are, those of the crashed not counted
@@ -17,7 +16,7 @@
 -- Guarantees: it reads no message. An attempt that holds its lock is not called crashed, as its server may trust the
 -- lock.
 
-local lease, queue, skip, free_crashes, grace, once_again = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5] == '1'
+local lease, queue, skip, free_crashes, once_again = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4] == '1'
 local prefix, ttl, fence_ttl, limits, overrides = '', 0, 0, '', ''
 
 -- include common
@@ -26,6 +25,7 @@ local prefix, ttl, fence_ttl, limits, overrides = '', 0, 0, '', ''
 -- include upkeep
 
 local MOST_LOOKS, MOST_CRASHED = 100, 10
+local GRACE = 30 -- s: for so long after its lease has ended an unguarded task may still be at work, as in asynq
 local active = asynq(queue, 'active')
 local left, crashed, found = 0, {}, {}
 
@@ -53,9 +53,9 @@ local function judge(task, id, ends)
         return 'left'
       end
       -- Its server may live, and have lost the lock only: it then says what becomes of the task.
-      if tonumber(ends) > now_s - grace then return 'left' end
+      if tonumber(ends) > now_s - GRACE then return 'left' end
     end
-  elseif tonumber(ends) > now_s - grace then
+  elseif tonumber(ends) > now_s - GRACE then
     return 'left'
   end
   local n = #crashed

@@ -24,12 +24,12 @@ local prefix, ttl, fence_ttl, limits, overrides = '', 0, 0, '', ''
 -- include notify
 -- include upkeep
 
-local MOST, ACTIVE, LEASE = 50, 500, 30000
+local MOST, ACTIVE = 50, 500
 local so = {cursor = cursor, looked = 0, mended = 0, leased = 0} -- how far this has come
 
--- A lease ends when the lock of its attempt does; asynq's lasts 30 s.
+-- A lease ends when the lock of its attempt does.
 local function give_lease(task, queue, id)
-  local have, left = call('HMGET', task, 'siding_attempt', 'siding_lock'), LEASE
+  local have, left = call('HMGET', task, 'siding_attempt', 'siding_lock'), PLAIN_LEASE
   if have[1] and have[2] and have[2] ~= '' then
     local key = held_by(have[2], have[1])
     left = key and call('PTTL', key) or 0
