@@ -25,7 +25,7 @@
 
 local lock, token, ttl, fence_ttl = KEYS[1], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local waiter, waited, by, handoff, retention, cluster = ARGV[5], tonumber(ARGV[6]), ARGV[7], tonumber(ARGV[8]), ARGV[9], ARGV[10] == '1'
-local prefix, limits, overrides, slots = '', '', '', 'siding:slots'
+local slots = 'siding:slots'
 
 -- include common
 -- include locks

@@ -1,6 +1,6 @@
 -- What the scripts on tasks and locks share: the clock, and names.
 --
--- Defines call and try, which are redis.call and redis.pcall; now in us and now_s in s, by Redis' clock; digits,
+-- Defines call and try, which are redis.call and redis.pcall; ours, which mends; now in us and now_s in s, by Redis' clock; digits,
 -- in_seconds, end_of, until_of and begins; WAIT, PLAIN_LEASE and RECORD_KEPT; asynq, siding and beside, which make keys; in_queue; queue_of and lines_of; and troubles, a list of
 -- sentences for the log.
 
@@ -8,6 +8,16 @@ local call, try = redis.call, redis.pcall
 local troubles = {}
 local function digits(n) return string.format('%d', n) end
 local function begins(text, prefix) return string.sub(text, 1, #prefix) == prefix end
+
+-- Calls a command on a sorted set of ours. If somebody has put another type there, that goes: upkeep finds
+-- again what waits.
+local function ours(command, key, ...)
+  local reply = try(command, key, ...)
+  if type(reply) ~= 'table' or not reply.err then return reply end
+  troubles[#troubles + 1] = key .. ': ' .. reply.err
+  call('DEL', key)
+  return call(command, key, ...)
+end
 
 local t = call('TIME')
 local now = t[1] * 1000000 + t[2]

@@ -13,7 +13,7 @@
 -- Guarantee: the same call made twice has the effect of one.
 
 local lock, waiter, by, handoff, fence_ttl, cluster = KEYS[1], ARGV[1], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6] == '1'
-local prefix, limits, overrides, slots, ttl = '', '', '', 'siding:slots', 0
+local slots, ttl = 'siding:slots', 0
 
 -- include common
 -- include locks

@@ -10,26 +10,19 @@
 -- A token is 'siding:<unique>:<holder>', and 'siding:revoked-<unique>:<holder>' once an operator has revoked it. A
 -- reservation is 'siding-reserved:<who made it>:<when, us>:<waiter>'.
 --
--- Comes after common.lua, and after these: prefix of the locks' keys; ttl and fence_ttl, ms; limits and overrides, which
--- have for each pattern of resources a line break, the pattern, a tab, and a rule; see parse_rule.
+-- Comes after common.lua. Some functions need what the script has to define before:
 --
--- Defines ours, reserved, room, take_lock, give_up, held_by, reserved_for, renew_lock, look_in, rules and parse_rule,
--- rule_of, lock_of, last_fence and value_of.
+--   take_lock, renew_lock  ttl and fence_ttl, ms
+--   rule_of, room          prefix of the locks' keys; limits and overrides, which have for each pattern of resources a line
+--                          break, the pattern, a tab, and a rule; see parse_rule. Of a lock whose rule is in rules: none
+--
+-- Defines FOREIGN and LIMITED; value_of, reserved, last_fence and fenced; lock_of, permit_of, permits_of, number_of and
+-- keep_permit; rules, parse_rule, rule_of and next_start; room, take_lock, give_up, held_by, reserved_for and renew_lock.
 
 local FOREIGN = 1000000        -- us: so often a lock is looked at whose holder may leave without telling
 local PAUSED = 60000000        -- us: so often one is looked at of which nobody may hold a permit
 local PERMITS_KEPT = 172800000 -- ms: as no lease lasts
 local LIMITED = 'siding-limited' -- what a lock holds while others hold permits of it, for programs that know of none
-
--- Calls a command on a sorted set of ours. If somebody has put another type there, that goes: upkeep finds
--- again what waits.
-local function ours(command, key, ...)
-  local reply = try(command, key, ...)
-  if type(reply) ~= 'table' or not reply.err then return reply end
-  troubles[#troubles + 1] = key .. ': ' .. reply.err
-  call('DEL', key)
-  return call(command, key, ...)
-end
 
 -- Makes the next fence of a lock: the time in us, or one more than the last. Those of a script differ. Returns the last
 -- one, too, or 0.

@@ -32,7 +32,6 @@
 -- list of all.
 
 local lock, from, count, queue, waiter, rates = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5]
-local prefix, ttl, fence_ttl, limits, overrides = '', 0, 0, '', ''
 
 -- include common
 -- include locks

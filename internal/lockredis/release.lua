@@ -15,7 +15,7 @@
 -- else was granted the lock: the last fence is still the token's. A revoked lease is lost to both calls.
 
 local key, token, by, handoff, fence_ttl, cluster = KEYS[1], ARGV[1], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7] == '1'
-local prefix, limits, overrides, slots, ttl = '', '', '', 'siding:slots', 0
+local slots, ttl = 'siding:slots', 0
 
 -- include common
 -- include locks

@@ -11,7 +11,6 @@
 -- or is another program's.
 
 local key, token, ttl, fence_ttl = KEYS[1], ARGV[1], tonumber(ARGV[2]), ARGV[3]
-local prefix, limits, overrides = '', '', ''
 
 -- include common
 -- include locks

@@ -23,7 +23,7 @@
 -- the effect of one, and returns the same outcome, unless ten others came between.
 
 local key, by, fence, handoff, fence_ttl, cluster = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8] == '1'
-local prefix, limits, overrides, slots, ttl = '', '', '', 'siding:slots', 0
+local limits, overrides, slots, ttl = '', '', 'siding:slots', 0
 
 -- include common
 -- include locks

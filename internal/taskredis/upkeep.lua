@@ -1,6 +1,6 @@
 -- What the scripts of upkeep share.
 --
--- Comes after common.lua, locks.lua and notify.lua. locks.lua may do without its arguments here.
+-- Comes after common.lua and notify.lua.
 --
 -- Defines safely, wake, waits, mend and keep_waiting.
 

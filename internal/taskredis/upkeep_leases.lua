@@ -17,7 +17,6 @@
 -- lock.
 
 local lease, queue, skip, free_crashes, once_again = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4] == '1'
-local prefix, ttl, fence_ttl, limits, overrides = '', 0, 0, '', ''
 
 -- include common
 -- include locks

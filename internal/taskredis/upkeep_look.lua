@@ -20,10 +20,8 @@
 
 local session, holds, far, clean, most = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local queues = {unpack(ARGV, 6)}
-local prefix, ttl, fence_ttl, limits, overrides = '', 0, 0, '', ''
 
 -- include common
--- include locks
 -- include notify
 -- include upkeep
 

@@ -17,7 +17,6 @@
 -- each task that was there all the time.
 
 local retries, queues, cursor, round = {KEYS[1], unpack(KEYS, 2)}, {unpack(ARGV, 3)}, ARGV[1], tonumber(ARGV[2])
-local prefix, ttl, fence_ttl, limits, overrides = '', 0, 0, '', ''
 
 -- include common
 -- include locks

@@ -8,10 +8,8 @@
 -- Guarantee: an idle server of a queue with pending tasks is woken, unless the queue is paused.
 
 local lists, queues = {KEYS[1], unpack(KEYS, 2)}, {unpack(ARGV, 1)}
-local prefix, ttl, fence_ttl, limits, overrides = '', 0, 0, '', ''
 
 -- include common
--- include locks
 -- include notify
 -- include upkeep
 
