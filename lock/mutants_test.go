@@ -192,7 +192,7 @@ var mistakes = []mutants.Mutant{
 	},
 	{
 		"a newcomer overtakes the wait queue", "../internal/lockredis/acquire.lua",
-		"if since >= 0 or not others then",
+		"if own or not others then",
 		"if true then",
 		[]string{"TestHolderDiedAndANewcomerIsFirst/redis"},
 	},

@@ -2,7 +2,6 @@ package lock_test
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -47,9 +46,6 @@ func TestReservationIsForAnyName(t *testing.T) {
 			s.reserved(name)
 			s.join("other")
 			held := s.take(name)
-			if _, ok := held.HandedOff(); !ok {
-				s.Errorf("%q: want a hand-off", name)
-			}
 			s.wantQueue("other")
 			s.leave("other")
 			s.release(held)
@@ -72,9 +68,6 @@ func TestReservationExpires(t *testing.T) {
 		})
 		if err != nil {
 			s.Fatal(err)
-		}
-		if _, ok := held.HandedOff(); ok {
-			s.Error("want no hand-off to a waiter that was not woken")
 		}
 		s.wantQueue("w2") // the newcomer had joined, and holds now
 		s.handOff(held, "w2")
@@ -214,34 +207,5 @@ func TestReleasePastTheDeadline(t *testing.T) {
 			s.Errorf("want ErrLost, have %v", err)
 		}
 		s.wantNext("w1")
-	})
-}
-
-// TestHandedOff measures by the server's clock.
-func TestHandedOff(t *testing.T) {
-	t.Parallel()
-	onEach(t, func(s *setup) {
-		before := s.rdb.Time(s.Context()).Val()
-		s.reserved("w1")
-		held := s.take("w1")
-		took := s.rdb.Time(s.Context()).Val().Sub(before)
-		if wait, ok := held.HandedOff(); !ok || wait <= 0 || wait > took {
-			s.Errorf("want a hand-off of up to %v, have %v, %v", took, wait, ok)
-		}
-		s.release(held)
-	})
-}
-
-// TestHandedOffWhenTheClockStepsBack is still a hand-off.
-func TestHandedOffWhenTheClockStepsBack(t *testing.T) {
-	t.Parallel()
-	onEach(t, func(s *setup) {
-		ahead := time.Now().Add(time.Hour).UnixMicro()
-		s.rdb.Set(s.Context(), s.key, fmt.Sprintf("siding-reserved:nonce:%d:%s", ahead, s.name("w1")), time.Minute)
-		held := s.take("w1")
-		if wait, ok := held.HandedOff(); !ok || wait != 0 {
-			s.Errorf("want a hand-off without a duration, have %v, %v", wait, ok)
-		}
-		s.release(held)
 	})
 }

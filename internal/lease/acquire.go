@@ -100,7 +100,7 @@ func (c *Client) askOnce(ctx context.Context, r Request) (*Lease, *BusyError, er
 	h.rule = r.Rule
 	request := store.Request{
 		Key: h.key, Rule: c.ruleOr(h.key, r.Rule), Token: h.token, TTL: h.cfg.TTL, FenceTTL: h.cfg.FenceTTL(),
-		Waiter: r.Waiter, Waited: r.Waited, Handoff: c.Handoff(store.RecoveryNonce + id),
+		Waiter: r.Waiter, Waited: r.Waited, Handoff: c.Handoff(id),
 	}
 	result, err := c.store.Acquire(call, request)
 	if err == nil && result.Holder == store.Limited && request.Rule == nil {
@@ -115,7 +115,7 @@ func (c *Client) askOnce(ctx context.Context, r Request) (*Lease, *BusyError, er
 	if result.Permit != "" {
 		h.key = result.Permit
 	}
-	h.fence, h.handOff, h.from, h.since = result.Fence, result.HandOff, result.From, time.Now()
+	h.fence, h.since = result.Fence, time.Now()
 	l := h.lease()
 	switch end := EndOf(ctx); {
 	case end != nil && err != nil:
@@ -147,7 +147,7 @@ func (c *Client) Resume(ctx context.Context, resource, token string) (*Lease, er
 	if isPermit {
 		h.key, h.rule = store.PermitKey(h.key, permit), rule
 	}
-	h.fence, h.handOff, h.start = fence, -1, time.Now()
+	h.fence, h.start = fence, time.Now()
 	h.since = h.start
 	call, cancel := context.WithDeadline(ctx, h.start.Add(h.cfg.trusted()))
 	defer cancel()

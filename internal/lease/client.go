@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"strings"
 	"sync"
 	"time"
 
@@ -52,11 +51,6 @@ func (c *Client) Close() {
 	c.end()
 	c.mu.Unlock()
 	c.calls.Wait()
-}
-
-// Resource returns the resource of the lock of key, which may be the key of a permit.
-func (c *Client) Resource(key string) string {
-	return strings.TrimPrefix(store.LockOf(key), c.cfg.Prefix)
 }
 
 // Closing returns a context that ends with Close.

@@ -20,8 +20,6 @@ type holding struct {
 	rule     *store.Rule // of the lock, unless the client has another one; nil for none
 	token    string
 	fence    int64
-	handOff  time.Duration // see store.Result, as is from
-	from     string
 	since    time.Time
 	maxHold  time.Duration // 0 for no end
 	onEnd    func()        // see Start
@@ -29,7 +27,6 @@ type holding struct {
 	adopted  bool          // others renew it, and end it, see Adopt
 
 	mu        sync.Mutex
-	trace     string             // see Lease.SetTrace
 	start     time.Time          // when the last call that the store answered was sent
 	lost      error              // set once, never cleared
 	leases    []*Lease           // not released yet

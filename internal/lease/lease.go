@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/sidingq/siding/internal/store"
@@ -57,31 +56,6 @@ func (l *Lease) Token() string {
 
 // Shared reports whether others may hold the lock, too: the lease is that of a permit.
 func (l *Lease) Shared() bool { return store.LockOf(l.holding.key) != l.holding.key }
-
-// HandedOff returns how long the lock was reserved for this waiter since its release, by the clock of
-// the store. It returns false if the lock was not handed off.
-func (l *Lease) HandedOff() (time.Duration, bool) {
-	return max(0, l.holding.handOff), l.holding.handOff >= 0 && !l.Recovered()
-}
-
-// Recovered reports whether the lock was reserved for this waiter by somebody who found it free.
-func (l *Lease) Recovered() bool { return strings.HasPrefix(l.holding.from, store.RecoveryNonce) }
-
-// SetTrace says which traceparent the next holder learns by [Lease.ReleasedBy].
-func (l *Lease) SetTrace(traceparent string) {
-	l.holding.mu.Lock()
-	defer l.holding.mu.Unlock()
-	l.holding.trace = traceparent
-}
-
-// ReleasedBy returns the traceparent of the holder that handed the lock off, "" if it is not known.
-func (l *Lease) ReleasedBy() string { return store.TraceOf(l.holding.from) }
-
-// Held returns how long ago the lock was taken.
-func (l *Lease) Held() time.Duration { return time.Since(l.holding.since) }
-
-// Valid reports whether the lease is neither lost nor released, and its deadline has not passed.
-func (l *Lease) Valid() bool { return !l.Deadline().IsZero() }
 
 // Deadline returns when the lease ends if it is not renewed; the zero time once it has ended.
 func (l *Lease) Deadline() time.Time {

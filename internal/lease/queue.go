@@ -15,12 +15,10 @@ func (c *Client) Handoff(name string) store.Handoff {
 }
 
 // releaseBy says how the lock is released. The nonce is the unique part of the token: only one call takes the lock by that
-// token, and only one releases the lock. The trace of the holder follows.
+// token, and only one releases the lock.
 func (h *holding) releaseBy() store.Release {
 	id, _, _ := strings.Cut(strings.TrimPrefix(h.token, tokenPrefix), ":")
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return store.Release{Handoff: h.client.Handoff(store.WithTrace(id, h.trace)), Fence: h.fence, Rule: h.client.ruleOr(h.key, h.rule)}
+	return store.Release{Handoff: h.client.Handoff(id), Fence: h.fence, Rule: h.client.ruleOr(h.key, h.rule)}
 }
 
 // Leave takes the waiter of r out of the wait queue. Only Resource, Waiter and Rule of r count. If the

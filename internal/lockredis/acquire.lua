@@ -8,13 +8,12 @@
 -- ARGV[4]  rule       '' for one holder at a time; see parse_rule
 -- ARGV[5]  waiter     '' for a caller that does not queue
 -- ARGV[6]  waited     us: how long the waiter has waited already
--- ARGV[7]  by         who asks, for a reservation that this call makes; see reserved
+-- ARGV[7]  by         the name of this call, for a reservation that it makes; see reserved
 -- ARGV[8]  handoff    for how long a lock is reserved, ms
 -- ARGV[9]  retention  of a wait queue to which nobody comes, ms
 -- ARGV[10] cluster    1 in a Cluster
 --
--- Returns {1, fence, for how long the lock was reserved for this waiter in us or -1, by whom, key of the lock or of the
--- permit}; or for a busy lock {0, what it holds or '', ms left, its fence, position, ticket, how many permits are in use,
+-- Returns {1, fence, key of the lock or of the permit}; or for a busy lock {0, what it holds or '', ms left, its fence, position, ticket, how many permits are in use,
 -- in how many ms its rates allow a start or 0}.
 --
 -- Guarantees: at most one token holds a lock or a permit. At most as many permits are in use as the rule says, and in no
@@ -40,22 +39,15 @@ local held, revoked = held_by(lock, token)
 if held and not revoked then
   renew_lock(held)
   local fence = held == lock and last_fence(lock) or tonumber(call('HGET', permits_of(lock), number_of(held)))
-  if fence == 0 then return {1, fenced(lock), '-1', '', held} end -- it was deleted or evicted
-  return {1, digits(fence), '-1', '', held}
+  if fence == 0 then return {1, fenced(lock), held} end -- it was deleted or evicted
+  return {1, digits(fence), held}
 end
 
-local since, maker = -1, ''
-if waiter ~= '' then
-  local key, value = reserved_for(lock, waiter)
-  if key then
-    local at, _, made = reserved(value)
-    since, maker = math.max(0, now - at), made
-    give_up(key)
-  end
-end
+local own = waiter ~= '' and reserved_for(lock, waiter)
+if own then give_up(own) end
 local key, value, due, permits, ticket
 local others = call('EXISTS', queue_of(lock), lines_of(lock)) > 0
-if since >= 0 or not others then
+if own or not others then
   key, value, due, permits = room(lock)
 else
   if waiter ~= '' then ticket = join(lock, waiter, waited, retention) end
@@ -70,7 +62,7 @@ for queue in pairs(marked) do notify(siding(queue, 'notify'), 1) end
 if key then
   local fence = take_lock(key, token)
   if others and waiter ~= '' then call('ZREM', queue_of(lock), waiter) end
-  return {1, fence, digits(since), maker, key}
+  return {1, fence, key}
 end
 
 if type(value) == 'table' then return value end

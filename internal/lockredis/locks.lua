@@ -8,7 +8,7 @@
 --   {<lock>}:starts       list of when a permit was taken, us, the latest first; only with rates
 --
 -- A token is 'siding:<unique>:<holder>', and 'siding:revoked-<unique>:<holder>' once an operator has revoked it. A
--- reservation is 'siding-reserved:<who made it>:<when, us>:<waiter>'.
+-- reservation is 'siding-reserved:<call that made it>:<when, us>:<waiter>'.
 --
 -- Comes after common.lua. Some functions need what the script has to define before:
 --
@@ -55,11 +55,11 @@ end
 -- What a lock holds; a table if that is no text.
 local function value_of(lock) return try('GET', lock) end
 
--- Since when a value reserves a lock, for whom, and who has made the reservation; nothing if it does not reserve it.
+-- Since when a value reserves a lock, and for whom; nothing if it does not reserve it.
 local function reserved(value)
   if type(value) ~= 'string' or not begins(value, 'siding-reserved:') then return end
-  local by, since, waiter = string.match(value, '^siding%-reserved:([^:]+):(%d+):(.*)$')
-  return tonumber(since), waiter, by
+  local since, waiter = string.match(value, '^siding%-reserved:[^:]+:(%d+):(.*)$')
+  return tonumber(since), waiter
 end
 
 -- In how many us somebody should look at a held lock whose value is this: when it expires, or soon if its

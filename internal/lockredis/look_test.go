@@ -83,7 +83,7 @@ func TestLookAtStates(t *testing.T) {
 			w.Errorf("want it revoked, have %+v", l)
 		}
 		w.waits("g")
-		_ = w.release("holder", "")
+		_ = w.release("holder")
 		if l := w.look(lockredis.LookAt{}); l.State != lockredis.LookReserved || l.Holder != waiter("g") || l.Revoking || l.Since.IsZero() {
 			w.Errorf("want it reserved, have %+v", l)
 		}
@@ -110,7 +110,7 @@ func TestLookAtPermits(t *testing.T) {
 		}
 		w.takes("2")
 		w.waits("3")
-		w.leaves("1", "")
+		w.leaves("1")
 		l := w.look(lockredis.LookAt{Rates: rates})
 		if l.State != lockredis.LookHeld || l.Holder != "" || len(l.Permits) != 2 {
 			w.Fatalf("want two permits, have %+v", l)

@@ -4,7 +4,7 @@
 -- ARGV[1]  token      the holder's
 -- ARGV[2]  fence      the holder's, 0 if it is not known
 -- ARGV[3]  rule       '' for one holder at a time; see parse_rule
--- ARGV[4]  by         who releases it: unique per release, and a trace behind '-trace-'
+-- ARGV[4]  by         who releases it: unique per release
 -- ARGV[5]  handoff    for how long the lock is reserved for a waiter, ms
 -- ARGV[6]  fence_ttl  how long the mark of a reservation is remembered, ms
 -- ARGV[7]  cluster    1 in a Cluster

@@ -116,7 +116,7 @@ func (w *world) ask(name string) store.Result {
 	}
 	r, err := w.store.Acquire(w.Context(), store.Request{
 		Key: key, Rule: w.rule, Token: token(name), TTL: 15 * time.Second, FenceTTL: time.Hour,
-		Waiter: waiter(name), Waited: w.now().Sub(w.began[name]), Handoff: hand(store.RecoveryNonce + uuid.NewString()),
+		Waiter: waiter(name), Waited: w.now().Sub(w.began[name]), Handoff: hand(uuid.NewString()),
 	})
 	w.must(err)
 	if r.Taken {
@@ -146,19 +146,19 @@ func (w *world) waits(name string) store.Result {
 }
 
 // leaves has a goroutine release the lock.
-func (w *world) leaves(name, trace string) {
+func (w *world) leaves(name string) {
 	w.Helper()
-	w.must(w.release(name, trace))
+	w.must(w.release(name))
 }
 
-func (w *world) release(name, trace string) error {
+func (w *world) release(name string) error {
 	w.tick()
 	at := key
 	if w.held[name].Permit != "" {
 		at = w.held[name].Permit
 	}
 	return w.store.Release(w.Context(), at, token(name), store.Release{
-		Handoff: hand(store.WithTrace(name, trace)), Fence: w.held[name].Fence, Rule: w.rule,
+		Handoff: hand(name), Fence: w.held[name].Fence, Rule: w.rule,
 	})
 }
 

@@ -62,7 +62,7 @@ func (s *redisStore) Acquire(ctx context.Context, c store.Request) (store.Result
 	r := newReply(acquireScript.Run(ctx, s.rdb, []string{c.Key}, c.Token, ms(c.TTL), ms(c.FenceTTL), c.Rule.String(),
 		c.Waiter, c.Waited.Microseconds(), c.Handoff.Nonce, ms(c.Handoff.Timeout), ms(c.Handoff.QueueTTL), flag(s.cluster)).Result())
 	if r.number() == 1 {
-		a := store.Result{Taken: r.err == nil, Fence: r.number(), HandOff: time.Duration(r.number()) * time.Microsecond, From: r.text()}
+		a := store.Result{Taken: r.err == nil, Fence: r.number()}
 		if key := r.text(); key != c.Key {
 			a.Permit = key
 		}

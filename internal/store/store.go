@@ -86,33 +86,10 @@ type Request struct {
 
 // A Handoff says how a free lock is reserved for a waiter.
 type Handoff struct {
-	Nonce    string        // unique per call, in letters, digits and '-'; see RecoveryNonce and WithTrace
+	Nonce    string        // unique per call, in letters, digits and '-'
 	Timeout  time.Duration // how long a lock is reserved for somebody
 	QueueTTL time.Duration // how long a wait queue is remembered that nobody comes to
 }
-
-// traceMark comes between the nonce of a release and the traceparent of the run that made the release.
-const traceMark = "-trace-"
-
-// WithTrace returns a nonce that tells the next holder a traceparent, if there is one.
-func WithTrace(nonce, traceparent string) string {
-	if traceparent == "" {
-		return nonce
-	}
-	return nonce + traceMark + traceparent
-}
-
-// TraceOf returns the traceparent in a nonce, "" if it has none.
-func TraceOf(nonce string) string {
-	if at := strings.LastIndex(nonce, traceMark); at >= 0 {
-		return nonce[at+len(traceMark):]
-	}
-	return ""
-}
-
-// RecoveryNonce begins the nonce of a call that reserves a lock which it finds free. Nobody released
-// that lock, as its holder has gone.
-const RecoveryNonce = "recovery-"
 
 // A Release says how a lock is released.
 type Release struct {
@@ -138,10 +115,6 @@ type Result struct {
 	Permit string
 	// Fence is the fencing token, above every earlier one of the key; 0 from a Store that has none.
 	Fence int64
-	// HandOff is how long the lock was reserved for this waiter; below zero if it was not. From is the
-	// nonce of the call that reserved the lock, "" if it was not or the Store does not know.
-	HandOff time.Duration
-	From    string
 
 	// The rest is for a busy lock.
 

@@ -212,7 +212,7 @@ local function ask(queue, id, task, attempt, given, have)
   if not own then ticket = ticket - given.head_start end
   if given.once == '1' then call('HSET', task, 'siding_once', 1) end
   local _, first = first_line(want)
-  local key, value, due = serve_found(want, math.min(first, ticket), 'recovery-' .. by)
+  local key, value, due = serve_found(want, math.min(first, ticket), by)
   if key and first > ticket then
     local fence = take_lock(key, attempt)
     call('ZADD', asynq(queue, 'lease'), in_seconds(ttl), id)
@@ -525,7 +525,7 @@ local function look(q, lock)
     local score = call('ZSCORE', q.retry, id)
     local waits = not have.err and have[1] == 'retry' and have[2] == ticket and have[4] == lock and have[8] and score and tonumber(score) == tonumber(have[3])
     if waits and first_waiter(lock) then
-      key, value, due = serve_found(lock, tonumber(ticket), 'recovery-' .. by)
+      key, value, due = serve_found(lock, tonumber(ticket), by)
       if not key then return later(due) end
     end
     if waits then
@@ -626,7 +626,7 @@ local function free_key(lock, queue, ticket)
   local others = call('EXISTS', lock, lines_of(lock), queue_of(lock))
   if others == 0 and not rule_of(lock) then return lock end
   local first, oldest = first_line(lock)
-  local key, value, due = serve_found(lock, math.min(ticket, oldest), 'recovery-' .. by)
+  local key, value, due = serve_found(lock, math.min(ticket, oldest), by)
   if key then
     if not first then return key end
     -- A line of another queue is older. If somebody serves that queue, nobody of this one goes before it.

@@ -27,7 +27,6 @@ type session struct {
 	until    time.Time          // when it ends if it is not renewed
 	position int64              // in the wait queue, when it joined
 	joined   time.Time          // when that was
-	woken    time.Time          // when its waiter was woken
 	left     time.Time          // when its waiter left
 	found    bool               // a release found the lock to be its
 	stop     context.CancelFunc // ends what keeps the position; nil while nothing does

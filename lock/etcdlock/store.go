@@ -152,11 +152,7 @@ func (s *Store) taken(c store.Request, ses *session, revision int64) (_ store.Re
 	}
 	ses.revision = revision
 	s.held[c.Token], s.owners[revision] = ses, ses
-	handOff := time.Duration(-1)
-	if !ses.woken.IsZero() {
-		handOff = time.Since(ses.woken)
-	}
-	return store.Result{Taken: true, Fence: revision, HandOff: handOff}, true
+	return store.Result{Taken: true, Fence: revision}, true
 }
 
 // busy says who has the lock, and for how long: at most the TTL if its session has no

@@ -221,9 +221,6 @@ func (s *Store) watch(ctx context.Context, prefix string, c store.Request, ses *
 	for ctx.Err() == nil {
 		before, at, err := s.before(ctx, prefix, revision)
 		if err == nil && before == "" {
-			s.mu.Lock()
-			ses.woken = time.Now()
-			s.mu.Unlock()
 			l.wake(c.Waiter)
 			return
 		}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -30,7 +29,6 @@ type record struct {
 	value    string // a token, or a reservation
 	valueEnd time.Time
 	waiter   string // for whom value is a reservation; "" when it is none
-	since    time.Time
 	fence    int64
 	fenceEnd time.Time
 	reserved bool // it has been reserved since it was last granted
@@ -100,29 +98,28 @@ func (m *Memory) Acquire(_ context.Context, c store.Request) (store.Result, erro
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r, now := m.record(c.Key), time.Now()
-	take := func(handOff time.Duration, from string) (store.Result, error) {
+	take := func() (store.Result, error) {
 		r.leave(c.Waiter)
 		r.value, r.valueEnd, r.waiter = c.Token, now.Add(c.TTL), ""
 		r.fence, r.fenceEnd, r.reserved = max(r.fence+1, now.UnixMicro()), now.Add(c.FenceTTL), false
-		return store.Result{Taken: true, Fence: r.fence, HandOff: handOff, From: from}, nil
+		return store.Result{Taken: true, Fence: r.fence}, nil
 	}
 	switch {
 	case r.value == c.Token && r.fence != 0:
 		r.valueEnd = now.Add(c.TTL)
-		return store.Result{Taken: true, Fence: r.fence, HandOff: -1}, nil
+		return store.Result{Taken: true, Fence: r.fence}, nil
 	case r.value == c.Token:
-		return take(-1, "")
+		return take()
 	case r.value == "":
 		if c.Waiter == "" || r.reserved {
-			return take(-1, "")
+			return take()
 		}
 		first := m.reserve(r, c.Waiter, c.Handoff)
 		if first == "" || first == c.Waiter {
-			return take(-1, "")
+			return take()
 		}
 	case r.waiter != "" && r.waiter == c.Waiter:
-		from, _, _ := strings.Cut(r.value, ":")
-		return take(now.Sub(r.since), from)
+		return take()
 	}
 	a := store.Result{Holder: r.value, Reserved: r.waiter != "", Left: r.valueEnd.Sub(now)}
 	if r.fence > 0 {
@@ -225,7 +222,7 @@ func (m *Memory) reserve(r *record, me string, how store.Handoff) (first string)
 		default:
 		}
 		now := time.Now()
-		r.value, r.valueEnd, r.waiter, r.since = how.Nonce+":"+p.waiter, now.Add(how.Timeout), p.waiter, now
+		r.value, r.valueEnd, r.waiter = how.Nonce+":"+p.waiter, now.Add(how.Timeout), p.waiter
 		r.reserved, r.fenceEnd = true, now.Add(how.QueueTTL)
 		return p.waiter
 	}

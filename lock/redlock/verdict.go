@@ -93,7 +93,7 @@ func (t tally) granted() (store.Result, error) {
 	need := quorum(t.nodes)
 	switch rival := t.strongest(); {
 	case t.won():
-		return store.Result{Taken: true, HandOff: -1}, nil
+		return store.Result{Taken: true}, nil
 	case t.undecided():
 		return store.Result{}, t.failed()
 	case rival.nodes >= need:

@@ -34,7 +34,7 @@ func ballot(text string) (votes []redlock.Vote, errs []error) {
 
 func TestGranted(t *testing.T) {
 	t.Parallel()
-	taken, nobody := store.Result{Taken: true, HandOff: -1}, store.Result{Split: true}
+	taken, nobody := store.Result{Taken: true}, store.Result{Split: true}
 	busy := func(holder string, left int) store.Result {
 		return store.Result{Holder: holder, Left: time.Duration(left) * time.Second}
 	}
