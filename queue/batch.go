@@ -51,7 +51,7 @@ func (c *Client) EnqueueBatch(ctx context.Context, jobs []Job) ([]Result, error)
 	for i, err := range c.enqueuer.EnqueueAll(ctx, tasks) {
 		r := &results[of[i]]
 		r.Receipt, r.Err = prepared[i].outcome(err)
-		if isFault(err) {
+		if taskredis.IsFault(err) {
 			fault = cmp.Or(fault, r.Err)
 			r.Err = fault
 		}

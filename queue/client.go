@@ -103,11 +103,6 @@ func (p *prepared) task() *asynq.Task {
 	return asynq.NewTaskWithHeaders(m.Type, m.Payload, m.Headers, slices.Clip(p.options)...)
 }
 
-// isFault reports whether err says more than that one task is refused.
-func isFault(err error) bool {
-	return err != nil && !errors.Is(err, taskredis.ErrDuplicate) && !errors.Is(err, taskredis.ErrIDConflict)
-}
-
 // outcome returns what has become of the task, by the error of the enqueuer.
 func (p *prepared) outcome(err error) (Receipt, error) {
 	m := p.enqueue.Message

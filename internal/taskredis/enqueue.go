@@ -22,6 +22,11 @@ var (
 	ErrIDConflict = errors.New("taskredis: there is a task of the same id")
 )
 
+// IsFault reports whether err says more than that one task was refused.
+func IsFault(err error) bool {
+	return err != nil && !errors.Is(err, ErrDuplicate) && !errors.Is(err, ErrIDConflict)
+}
+
 // An Enqueue is a task to be stored.
 //
 // It becomes scheduled if At is to come, or else aggregating if its message has a group, or else pending. So asynq's
@@ -127,7 +132,7 @@ func (q *Enqueuer) pipeline(ctx context.Context, tasks []*Enqueue) (errs []error
 			answer = enqueueScript.Run(ctx, q.rdb, c.keys, c.argv...)
 		}
 		err := c.outcome(answer.Int())
-		if fault == nil && err != nil && !errors.Is(err, ErrDuplicate) && !errors.Is(err, ErrIDConflict) {
+		if fault == nil && IsFault(err) {
 			fault = err
 		}
 		errs = append(errs, err)

@@ -2,7 +2,6 @@ package taskredis
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"slices"
@@ -21,21 +20,10 @@ const AggregationTimeout = 2 * time.Minute
 const readAtOnce = 1000
 
 var (
-	//go:embed group_take.lua
-	groupTakeSource string
-	//go:embed group_delete.lua
-	groupDeleteSource string
-	//go:embed group_reclaim.lua
-	groupReclaimSource string
-
-	groupTakeScript    = redis.NewScript(groupTakeSource)
-	groupDeleteScript  = redis.NewScript(groupDeleteSource)
-	groupReclaimScript = redis.NewScript(groupReclaimSource)
+	groupTakeScript    = script("group_take")
+	groupDeleteScript  = script("group_delete")
+	groupReclaimScript = script("group_reclaim")
 )
-
-func groupsKey(queue string) string          { return asynqKey(queue, "groups") }
-func groupKey(queue, group string) string    { return asynqKey(queue, "g:"+group) }
-func aggregationSetsKey(queue string) string { return asynqKey(queue, "aggregation_sets") }
 
 // Groups works on the groups of tasks in Redis, in asynq's layout. A group is a sorted set of the tasks that are to
 // become one task, by when they came. Once the group is ready, a server takes its tasks: they move into an aggregation
@@ -67,11 +55,11 @@ type AggregationSet struct {
 	id string
 }
 
-func (s *AggregationSet) key() string { return groupKey(s.Queue, s.Group) + ":" + s.id }
+func (s *AggregationSet) key() string { return GroupKey(s.Queue, s.Group) + ":" + s.id }
 
 // List returns the names of a queue's groups.
 func (g Groups) List(ctx context.Context, queue string) ([]string, error) {
-	groups, err := g.rdb.SMembers(ctx, groupsKey(queue)).Result()
+	groups, err := g.rdb.SMembers(ctx, GroupsKey(queue)).Result()
 	if err != nil {
 		return nil, fmt.Errorf("taskredis: list the groups of queue %q: %w", queue, err)
 	}
@@ -82,7 +70,7 @@ func (g Groups) List(ctx context.Context, queue string) ([]string, error) {
 // set that nobody knows, until somebody reclaims it.
 func (g Groups) Take(ctx context.Context, queue, group string, rule GroupRule) (*AggregationSet, error) {
 	set := &AggregationSet{Queue: queue, Group: group, id: uuid.NewString(), Deadline: time.Now().Add(AggregationTimeout - time.Second)}
-	keys := []string{groupKey(queue, group), set.key(), aggregationSetsKey(queue)}
+	keys := []string{GroupKey(queue, group), set.key(), aggregationSetsKey(queue)}
 	var err error
 	set.IDs, err = groupTakeScript.Run(ctx, g.rdb, keys,
 		seconds(rule.Grace), seconds(rule.MaxDelay), rule.MaxSize, seconds(AggregationTimeout)).StringSlice()
@@ -142,12 +130,9 @@ func (g Groups) read(ctx context.Context, set *AggregationSet, ids []string) err
 // Delete deletes a set and its tasks, as their aggregated task is enqueued. It may be called again.
 func (g Groups) Delete(ctx context.Context, set *AggregationSet) error {
 	keys := []string{
-		set.key(), aggregationSetsKey(set.Queue), groupKey(set.Queue, set.Group), groupsKey(set.Queue), ArchivedKey(set.Queue),
+		set.key(), aggregationSetsKey(set.Queue), GroupKey(set.Queue, set.Group), GroupsKey(set.Queue), ArchivedKey(set.Queue),
 	}
-	argv := []any{TaskKey(set.Queue, ""), set.Group}
-	for _, id := range set.Unreadable {
-		argv = append(argv, id)
-	}
+	argv := texts([]any{TaskKey(set.Queue, ""), set.Group}, set.Unreadable)
 	if err := groupDeleteScript.Run(ctx, g.rdb, keys, argv...).Err(); err != nil && !errors.Is(err, redis.Nil) {
 		return fmt.Errorf("taskredis: delete the aggregated tasks of group %q of queue %q: %w", set.Group, set.Queue, err)
 	}
@@ -158,8 +143,8 @@ func (g Groups) Delete(ctx context.Context, set *AggregationSet) error {
 // again after [AggregationTimeout], and the sets after it with the next call.
 func (g Groups) Reclaim(ctx context.Context, queue string) error {
 	for {
-		keys := []string{aggregationSetsKey(queue), groupsKey(queue)}
-		err := groupReclaimScript.Run(ctx, g.rdb, keys, groupKey(queue, ""), seconds(AggregationTimeout)).Err()
+		keys := []string{aggregationSetsKey(queue), GroupsKey(queue)}
+		err := groupReclaimScript.Run(ctx, g.rdb, keys, GroupKey(queue, ""), seconds(AggregationTimeout)).Err()
 		if errors.Is(err, redis.Nil) {
 			return nil
 		}

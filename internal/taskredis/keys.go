@@ -46,6 +46,9 @@ func GroupKey(queue, group string) string { return asynqKey(queue, "g:"+group) }
 // GroupsKey is the set of the queue's groups.
 func GroupsKey(queue string) string { return asynqKey(queue, "groups") }
 
+// aggregationSetsKey sorts the aggregation sets of the queue by when their time is over, in Unix seconds.
+func aggregationSetsKey(queue string) string { return asynqKey(queue, "aggregation_sets") }
+
 // UniqueKey exists while there is a task that its client wanted to be the only one of its type and payload.
 func UniqueKey(queue, kind string, payload []byte) string {
 	if payload == nil { // unlike an empty one, as asynq has it

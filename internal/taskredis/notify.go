@@ -15,11 +15,7 @@ var (
 
 // Notify wakes one idle server of each queue.
 func (c *Steps) Notify(ctx context.Context, queues ...string) error {
-	keys := make([]string, len(queues))
-	for i, queue := range queues {
-		keys[i] = NotifyKey(queue)
-	}
-	if err := wakeScript.Run(ctx, c.Redis, keys).Err(); err != nil && !errors.Is(err, redis.Nil) {
+	if err := wakeScript.Run(ctx, c.Redis, keysOf(queues, NotifyKey)).Err(); err != nil && !errors.Is(err, redis.Nil) {
 		return fmt.Errorf("taskredis: notify: %w", err)
 	}
 	return nil
@@ -30,11 +26,7 @@ func (c *Steps) Idle(ctx context.Context, queues ...string) error {
 	if len(queues) == 0 {
 		return nil
 	}
-	argv := make([]any, len(queues))
-	for i, queue := range queues {
-		argv[i] = queue
-	}
-	if err := idleScript.Run(ctx, c.Redis, []string{slotsOf("")}, argv...).Err(); err != nil && !errors.Is(err, redis.Nil) {
+	if err := idleScript.Run(ctx, c.Redis, []string{slotsOf("")}, texts(nil, queues)...).Err(); err != nil && !errors.Is(err, redis.Nil) {
 		return fmt.Errorf("taskredis: idle: %w", err)
 	}
 	return nil

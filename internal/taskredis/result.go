@@ -2,17 +2,13 @@ package taskredis
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 
 	"github.com/redis/go-redis/v9"
 )
 
-//go:embed result.lua
-var resultSource string
-
-var resultScript = redis.NewScript(resultSource)
+var resultScript = script("result")
 
 // ErrEnded says that an attempt has ended, or is not its task's latest.
 var ErrEnded = errors.New("the attempt has ended, or the task has a later one")

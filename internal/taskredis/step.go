@@ -333,7 +333,7 @@ var ErrAnswer = errors.New("the answer of a script cannot be read")
 func readAnswer(reply []any, s *Step) (*Answer, error) {
 	r := reader{values: reply}
 	a := &Answer{Now: r.number(), Known: r.number()}
-	results, drawn, tasks, parked, recovered, troubles := r.list(), r.list(), r.list(), r.list(), r.list(), r.list()
+	results, drawn, tasks, parked, recovered := r.list(), r.list(), r.list(), r.list(), r.list()
 	for len(results.values) > 0 {
 		result, reply := readResult(results.text(), &r.err)
 		a.Results, a.Replies = append(a.Results, result), append(a.Replies, reply)
@@ -377,10 +377,8 @@ func readAnswer(reply []any, s *Step) (*Answer, error) {
 	for len(recovered.values) > 0 {
 		a.Recovered = append(a.Recovered, Name{Queue: source(recovered.number()), ID: recovered.text(), Lock: recovered.text()})
 	}
-	for len(troubles.values) > 0 {
-		a.Troubles = append(a.Troubles, troubles.text())
-	}
-	if err := errors.Join(r.err, results.err, drawn.err, tasks.err, parked.err, recovered.err, troubles.err); err != nil {
+	a.Troubles = r.texts()
+	if err := errors.Join(r.err, results.err, drawn.err, tasks.err, parked.err, recovered.err); err != nil {
 		return nil, err
 	}
 	if !a.Follows(s) {
