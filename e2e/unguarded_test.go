@@ -23,9 +23,8 @@ import (
 	"github.com/sidingq/siding/tasks/orders/ordertest"
 )
 
-// The same tasks run with the guard and without. The oracle must tell the two apart, or it proves
-// nothing.
-func TestTheLedgerIsWrongWithoutTheGuard(t *testing.T) {
+// The same tasks run with locks and without. The oracle must tell the two apart, or it proves nothing.
+func TestTheLedgerIsWrongWithoutLocks(t *testing.T) {
 	t.Parallel()
 	for name, file := range ordertest.Files(t) {
 		t.Run(name, func(t *testing.T) {

@@ -274,7 +274,7 @@ func (b *bed) waiting(t *testing.T, first, n int) (ids []string) {
 	return ids
 }
 
-// unguarded starts a server without a guard on the bed's queue. It takes one task at a time, which enters
+// unguarded starts a server that takes no locks on the bed's queue. It takes one task at a time, which enters
 // its handler and stays there until the test ends.
 func (b *bed) unguarded(t *testing.T) (entered <-chan struct{}) {
 	t.Helper()

@@ -126,7 +126,7 @@ type Orphan struct {
 	Task     Task   `json:"task"`
 	Resource string `json:"resource,omitempty"`
 	// Process names the server that has taken the task, alike for all of its tasks. It is empty for a
-	// server without a guard.
+	// server that takes no locks.
 	Process string `json:"process,omitempty"`
 	// Orphaned says that the lease of the task has ended. Otherwise a worker runs the
 	// task again, after Crashes.
@@ -155,10 +155,10 @@ type Server struct {
 	Queues  []string `json:"queues"`
 	Guarded bool     `json:"guarded"`
 	// Versions are the versions of Siding, asynq and Go of a guarded server, in words. It is empty for
-	// a server without a guard, or of an older release.
+	// a server that takes no locks.
 	Versions string `json:"versions,omitempty"`
-	// Unguarded are the queues of a server without a guard that guarded servers serve, too. The server
-	// runs tasks of these queues without their locks.
+	// Unguarded are the queues of a server that takes no locks which guarded servers serve, too. The
+	// server runs tasks of these queues without their locks.
 	Unguarded []string `json:"unguarded_queues,omitempty"`
 }
 

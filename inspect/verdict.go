@@ -15,7 +15,7 @@ type judge struct {
 	e       *Explanation
 	links   []*exam // of the chain
 	all     int     // servers that serve the task's queue
-	guarded int     // those of them that have a guard
+	guarded int     // those of them that take locks
 }
 
 func (w *inquiry) verdict(x *exam, e *Explanation, links []*exam) Verdict {
@@ -145,7 +145,7 @@ func (j judge) active() Verdict {
 	case j.x.resource != "" && !j.x.guarded && !j.x.holds():
 		return Verdict{
 			Trouble: true,
-			Wrong:   fmt.Sprintf("Yes: the server %s has no guard, and runs the task without its lock.", workerName(j.x.worker)),
+			Wrong:   fmt.Sprintf("Yes: the server %s takes no locks, and runs the task without its lock.", workerName(j.x.worker)),
 			Clears:  "When the task ends; the next ones meet the same server.",
 			Do:      fmt.Sprintf("Pause the queue by `asynq queue pause %s`, stop that server, and resume the queue.", arg(j.x.Queue)),
 		}

@@ -13,7 +13,7 @@ func (j judge) waiting() Verdict {
 	case j.guarded == 0:
 		return Verdict{
 			Trouble: true,
-			Wrong:   fmt.Sprintf("Yes: no server of the queue %s has a guard, so none takes tasks that wait for their locks.", j.x.Queue),
+			Wrong:   fmt.Sprintf("Yes: no server of the queue %s takes locks, so none takes tasks that wait for them.", j.x.Queue),
 			Clears:  "Not before a guarded server of that queue starts. The task keeps its position.",
 			Do:      fmt.Sprintf("Start a guarded worker of %s; `lockctl show %s` shows the holder.", quoted(j.x.Queue), arg(j.x.resource)),
 		}
@@ -60,11 +60,11 @@ func (j judge) waiting() Verdict {
 	}
 }
 
-// unguarded is the verdict of a task that a server without a guard may take.
+// unguarded is the verdict of a task that a server without locks may take.
 func (j judge) unguarded() Verdict {
-	bad := fmt.Sprintf("%d of %d servers of the queue %s have no guard, and run", j.all-j.guarded, j.all, j.x.Queue)
+	bad := fmt.Sprintf("%d of %d servers of the queue %s take no locks, and run", j.all-j.guarded, j.all, j.x.Queue)
 	if j.all-j.guarded == 1 {
-		bad = fmt.Sprintf("1 of %d servers of the queue %s has no guard, and runs", j.all, j.x.Queue)
+		bad = fmt.Sprintf("1 of %d servers of the queue %s takes no locks, and runs", j.all, j.x.Queue)
 	}
 	return Verdict{
 		Trouble: true,

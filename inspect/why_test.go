@@ -406,7 +406,7 @@ var states = map[string]struct {
 			return b.job(t, 1), ""
 		},
 		want{
-			state: inspect.StatePending, trouble: true, wrong: []string{"Yes: 1 of 2 servers of the queue {Q} has no guard, and runs tasks without their locks."}, do: []string{"`asynq queue pause {Q}`"},
+			state: inspect.StatePending, trouble: true, wrong: []string{"Yes: 1 of 2 servers of the queue {Q} takes no locks, and runs tasks without their locks."}, do: []string{"`asynq queue pause {Q}`"},
 		},
 	},
 	"waiting, with its resource in the payload only": {
@@ -588,7 +588,7 @@ var states = map[string]struct {
 			return id, ""
 		},
 		want{
-			state: inspect.StateRunning, trouble: true, wrong: []string{"has no guard, and runs the task without its lock"},
+			state: inspect.StateRunning, trouble: true, wrong: []string{"takes no locks, and runs the task without its lock"},
 			do: []string{"`asynq queue pause {Q}`"},
 		},
 	},
@@ -648,7 +648,7 @@ var states = map[string]struct {
 		},
 		want{state: inspect.StateAggregating, wrong: []string{"waits for others of its group"}},
 	},
-	"waiting, a server has no guard": {
+	"waiting, a server takes no locks": {
 		func(t *testing.T, b *bed) (string, string) {
 			t.Helper()
 			b.serve(t, queue.ServerConfig{})
@@ -659,7 +659,7 @@ var states = map[string]struct {
 			return id, holder
 		},
 		want{
-			state: inspect.StateWaiting, position: 1, chain: 1, trouble: true, wrong: []string{"Yes: 1 of 2 servers of the queue {Q} has no guard"},
+			state: inspect.StateWaiting, position: 1, chain: 1, trouble: true, wrong: []string{"Yes: 1 of 2 servers of the queue {Q} takes no locks"},
 			clears: []string{"any server of the queue may take the task"}, do: []string{"`asynq queue pause {Q}`", "`lockctl doctor`"},
 		},
 	},
@@ -676,7 +676,7 @@ var states = map[string]struct {
 			return id, ""
 		},
 		want{
-			state: inspect.StateWaiting, position: 1, chain: 1, trouble: true, wrong: []string{"no server of the queue {Q} has a guard"},
+			state: inspect.StateWaiting, position: 1, chain: 1, trouble: true, wrong: []string{"no server of the queue {Q} takes locks"},
 			clears: []string{"Not before a guarded server"}, do: []string{"Start a guarded worker of {Q}"},
 		},
 	},

@@ -39,9 +39,8 @@ type Finding struct {
 // user may not ask for has a finding without advice. Many providers forbid CONFIG GET, and INFO then
 // tells a part. In a Cluster each master is asked.
 //
-// There is also a finding for each asynq server without a guard on a queue of a guarded server. Such a
-// server runs guarded tasks without their locks. A server that was killed is reported for 10 s more. A
-// server whose guard does not mark itself, as that of an older release, is reported as well.
+// There is also a finding for each server that takes no locks and serves a queue of a guarded server. It
+// runs guarded tasks without their locks. A server that was killed is reported for 10 s more.
 //
 // CheckRedis changes nothing in Redis and takes four round trips. If Redis does not answer,
 // CheckRedis returns that error, and the findings until then.

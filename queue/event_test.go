@@ -200,7 +200,7 @@ func TestObserverPanics(t *testing.T) {
 	})
 }
 
-// Middleware wraps handlers inside the guard, the first one outermost.
+// Middleware runs while the lock is held, the first one outermost.
 func TestServerUse(t *testing.T) {
 	t.Parallel()
 	b, ran := setup(t), make(chan string, 4)

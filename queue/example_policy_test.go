@@ -27,7 +27,7 @@ type yard struct {
 }
 
 // newYard starts them on a Redis that stands in for yours, after what is to come before.
-func newYard(guard queue.ServerConfig, before ...func(redis.UniversalClient) error) *yard {
+func newYard(cfg queue.ServerConfig, before ...func(redis.UniversalClient) error) *yard {
 	redisServer, err := miniredis.Run()
 	if err != nil {
 		panic(err)
@@ -42,9 +42,9 @@ func newYard(guard queue.ServerConfig, before ...func(redis.UniversalClient) err
 			panic(err)
 		}
 	}
-	guard.Asynq.DelayedTaskCheckInterval = 50 * time.Millisecond
-	guard.Observe = func(e queue.Event) { y.events <- e }
-	server, err := queue.NewServer(queue.RedisOpt(opts), guard)
+	cfg.Asynq.DelayedTaskCheckInterval = 50 * time.Millisecond
+	cfg.Observe = func(e queue.Event) { y.events <- e }
+	server, err := queue.NewServer(queue.RedisOpt(opts), cfg)
 	if err != nil {
 		panic(err)
 	}

@@ -390,8 +390,8 @@ func TestExternalStoreRecovery(t *testing.T) {
 	zombie.open()
 }
 
-// A guard makes the Locker of its Store, gives it to those who ask, and closes it.
-func TestGuardOwnsItsLocker(t *testing.T) {
+// A server makes the Locker of its Store, gives it to those who ask, and closes it.
+func TestServerOwnsItsLocker(t *testing.T) {
 	t.Parallel()
 	cfg := lock.Config{Prefix: "own:", TTL: 20 * time.Second}
 	for name, store := range map[string]lock.Store{"elsewhere": locktest.NewMemory(), "on the Redis of the tasks": nil} {

@@ -11,7 +11,7 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
-// Where Resources guards other kinds, the guard says once of each kind that its tasks run unguarded. So
+// Where Resources guards other kinds, the log says once of each kind that its tasks run unguarded. So
 // does a kind that is misspelt there.
 func TestKindsThatRunUnguardedAreLogged(t *testing.T) {
 	t.Parallel()

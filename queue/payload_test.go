@@ -64,7 +64,7 @@ func TestPayloadNamesTheResource(t *testing.T) {
 	}
 }
 
-// A task from a plain client has no header. Its payload is read before the guard begins, so the task runs
+// A task from a plain client has no header. Its payload is read before its lock is taken, so the task runs
 // once: for middleware, and for those who observe.
 func TestPayloadOfAPlainClientIsReadFirst(t *testing.T) {
 	t.Parallel()

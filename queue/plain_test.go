@@ -78,7 +78,7 @@ func (p *plain) stop(t *testing.T) {
 	shutdown(t, p.server)
 }
 
-// plainTask is a job as a plain asynq client sends it: without the guard's header.
+// plainTask is a job as a plain asynq client sends it: without the header that names its resource.
 func plainTask(t *testing.T, j job) *asynq.Task {
 	t.Helper()
 	payload, err := json.Marshal(j)

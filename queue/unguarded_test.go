@@ -15,7 +15,7 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
-// serveUnguarded starts a plain asynq server that runs jobs without a guard. The returned function
+// serveUnguarded starts a plain asynq server that runs jobs without their locks. The returned function
 // stops it.
 func (b *bundle) serveUnguarded(t *testing.T, queueName string, fn func(context.Context, job) error) (stop func()) {
 	t.Helper()
@@ -69,7 +69,7 @@ func (b *bundle) unguardedFindings(t *testing.T) []queue.Finding {
 	return ours
 }
 
-// CheckRedis names the servers that take tasks from guarded queues without a guard. It does not
+// CheckRedis names the servers that take no locks and serve queues of guarded servers. It does not
 // name servers that use the Redis for something else.
 func TestCheckRedisUnguarded(t *testing.T) {
 	t.Parallel()

@@ -46,7 +46,7 @@ func (a *app) doctorCommand() *cobra.Command {
 
 It checks that Redis answers soon, keeps its data, evicts nothing and is new enough;
 the clocks of Redis and of the servers; that every queue has servers, and that all of
-them have the guard and run the same version; that a server looks after the queues;
+them take locks and run the same version; that a server looks after the queues;
 and it looks for tasks of dead workers, for handlers that go on without their locks,
 for resources that are free and not served, and for locks that never end. It changes
 nothing, and takes some seconds if it has to look twice.
@@ -187,16 +187,16 @@ func (a *app) diagnosisText(d diagnosis) string {
 
 // serverTable shows the servers side by side.
 func serverTable(servers []inspect.Server) *table {
-	t := &table{columns: []column{{title: "SERVER", cut: true}, {title: "PID", right: true}, {title: "GUARD"}, {title: "QUEUES", cut: true}}}
+	t := &table{columns: []column{{title: "SERVER", cut: true}, {title: "PID", right: true}, {title: "GUARDED"}, {title: "QUEUES", cut: true}}}
 	for _, s := range servers {
-		guard := "yes"
+		guarded := "yes"
 		switch {
 		case len(s.Unguarded) > 0:
-			guard = "NO"
+			guarded = "NO"
 		case !s.Guarded:
-			guard = "no"
+			guarded = "no"
 		}
-		t.add(s.Host, fmt.Sprint(s.PID), guard, strings.Join(s.Queues, ", "))
+		t.add(s.Host, fmt.Sprint(s.PID), guarded, strings.Join(s.Queues, ", "))
 	}
 	return t
 }

@@ -111,7 +111,7 @@ var traitChecks = []struct {
 	{"eviction", "Redis throws nothing away", []string{"maxmemory-policy"}},
 	{"persistence", "Redis keeps its data over a restart", []string{"persistence", "appendfsync"}},
 	{"clock of redis", "as this machine's", []string{"clock"}},
-	{"guard", "no server runs guarded tasks without their locks", []string{"unguarded server"}},
+	{"unguarded servers", "no server runs guarded tasks without their locks", []string{"unguarded server"}},
 }
 
 // traits adds what [queue.CheckRedis] has found.

@@ -67,7 +67,7 @@ func TestDoctorFindsNothing(t *testing.T) {
 func TestDoctorFindsFaults(t *testing.T) {
 	t.Parallel()
 	b := busy(t)
-	// A server without a guard, a lock that never ends, a queue without a server, and a paused one.
+	// A server that takes no locks, a lock that never ends, a queue without a server, and a paused one.
 	plain := asynq.NewServerFromRedisClient(b.at.Client(t), asynq.Config{Queues: map[string]int{"default": 1}, LogLevel: asynq.FatalLevel})
 	if err := b.rdb.Set(t.Context(), "lock:order:2", "somebody", 0).Err(); err != nil {
 		t.Fatal(err)
@@ -97,14 +97,14 @@ func TestDoctorFindsFaults(t *testing.T) {
 	if status != exitTrouble || d.Status != faulty {
 		t.Errorf("want status %d, have %d and %+v", exitTrouble, status, d)
 	}
-	wantFound(t, d, "guard", faulty, "queues: default")
+	wantFound(t, d, "unguarded servers", faulty, "queues: default")
 	wantFound(t, d, "locks", faulty, "order:2: another program holds the lock, which has no TTL; 1 waiter")
 	wantFound(t, d, "queues", faulty, "no server serves low, which has 1 unfinished task")
 	wantFound(t, d, "queues", faulty, "no server serves late")
 	wantFound(t, d, "persistence", warning, "persistence off")
 	wantFound(t, d, "eviction", ok, "")
 	have := b.run(t, "", "doctor")
-	if have.status != exitTrouble || !strings.Contains(have.out, "\nfault    locks: order:2") || !strings.Contains(have.out, "NO     default") || !strings.Contains(have.out, "\n         do     ") {
+	if have.status != exitTrouble || !strings.Contains(have.out, "\nfault    locks: order:2") || !strings.Contains(have.out, "NO       default") || !strings.Contains(have.out, "\n         do     ") {
 		t.Errorf("want the faults, have status %d and\n%s%s", have.status, have.out, have.err)
 	}
 }
@@ -167,7 +167,7 @@ func TestDiagnosisGolden(t *testing.T) {
 			{Of: "lockctl", Version: "v1.2.3", Note: "commit 5f2c"},
 			{Of: "redis 127.0.0.1:6379", Version: "7.0.15"},
 			{Of: "server web-3 (pid 4121)", Version: "siding v1.2.3, asynq v0.26.0, go1.26.8"},
-			{Of: "server web-4 (pid 9)", Note: "a server without a guard does not tell"},
+			{Of: "server web-4 (pid 9)", Note: "a server that takes no locks does not tell"},
 		},
 	}
 	for name, asJSON := range map[string]bool{"doctor.txt": false, "doctor.json": true} {

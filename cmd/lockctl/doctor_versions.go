@@ -95,7 +95,7 @@ func (x *examination) versions() []version {
 	for _, s := range x.servers {
 		v := version{Of: "server " + workerText(&s.Worker), Version: s.Versions}
 		if s.Versions == "" {
-			v.Note = "a server without a guard does not tell"
+			v.Note = "a server that takes no locks does not tell"
 		}
 		all = append(all, v)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
-// Limits mean the same in the file, in the environment and in flags, and reach the guard.
+// Limits mean the same in the file, in the environment and in flags, and reach the server.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	want := map[string]queue.Limit{

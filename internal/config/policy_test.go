@@ -11,7 +11,7 @@ import (
 	"github.com/sidingq/siding/queue"
 )
 
-// Policies mean the same in the file, in the environment and in flags, and reach the guard.
+// Policies mean the same in the file, in the environment and in flags, and reach the server.
 func TestPolicies(t *testing.T) {
 	t.Parallel()
 	want := map[string]queue.Policy{

@@ -54,7 +54,7 @@ type upkeep struct {
 	// The rest belongs to the goroutine of run.
 	elected                bool
 	look, ends, peek, mend duty
-	guard                  duty                 // for servers without locks
+	strangers              duty                 // to look for servers that take no locks
 	said                   map[string]time.Time // troubles that were logged, and when each may be again
 
 	todo    []string  // queues that this round of looks has still to look at
@@ -99,7 +99,7 @@ func newUpkeeps(cfg *Config, session string, found func(queues ...string)) []*up
 	}
 	// One of them looks for servers without locks, as that is about all queues.
 	w := &watch{redis: cfg.Redis, queues: cfg.Queues, logger: cfg.Logger}
-	first := &all[0].guard
+	first := &all[0].strangers
 	first.do, first.outage = w.look, outage{logger: cfg.Logger, fails: "servers without locks cannot be looked for", works: "servers without locks are looked for again"}
 	return all
 }
@@ -136,7 +136,7 @@ func newUpkeep(cfg *Config, session, place string, queues []string, peekEvery ti
 	if u.isFailure == nil {
 		u.isFailure = func(err error) bool { return err != nil }
 	}
-	u.guard.do = func(context.Context) (time.Duration, error) { return never, nil }
+	u.strangers.do = func(context.Context) (time.Duration, error) { return never, nil }
 	u.look.do, u.look.outage = u.lookAtSome, outage{logger: u.logger, fails: "queues cannot be looked after", works: "queues are looked after again"}
 	u.ends.do, u.ends.outage = u.endSome, outage{logger: u.logger, fails: "tasks of servers that have died cannot be ended", works: "tasks of servers that have died are ended again"}
 	u.peek.do, u.peek.outage = u.peekAtSome, outage{logger: u.logger, fails: "pending tasks cannot be looked for", works: "pending tasks are looked for again"}
@@ -158,7 +158,7 @@ func (u *upkeep) run(ctx context.Context) {
 // turn does each duty that is due once, and returns how long there is nothing to do.
 func (u *upkeep) turn(ctx context.Context) time.Duration {
 	next := time.Now().Add(never)
-	for _, d := range []*duty{&u.look, &u.ends, &u.peek, &u.mend, &u.guard} {
+	for _, d := range []*duty{&u.look, &u.ends, &u.peek, &u.mend, &u.strangers} {
 		if !time.Now().Before(d.at) {
 			again, err := d.do(ctx)
 			if d.outage.saw(ctx, err); err != nil {
@@ -198,7 +198,7 @@ func (u *upkeep) lookAtSome(ctx context.Context) (time.Duration, error) {
 	u.watch(ctx, sent, is.Now)
 	if !u.elected {
 		u.elected, u.stepped = true, true // nobody may have noticed a step before
-		u.ends.at, u.peek.at, u.mend.at, u.guard.at = sent, sent, sent, sent
+		u.ends.at, u.peek.at, u.mend.at, u.strangers.at = sent, sent, sent, sent
 		return 0, nil
 	}
 	u.todo = append(u.todo[len(l.Queues):], is.Again...)

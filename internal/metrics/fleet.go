@@ -47,7 +47,7 @@ var (
 	unreadLocks  = ofFleet("siding_locks_unread", "Contended locks that the gauges by class leave out, as there are too many. A worker reads at most 2,000.")
 	queueTasks   = ofFleet("siding_queue_tasks", "Tasks of an asynq queue. Waiting tasks wait for locks, retrying tasks come again at their time; asynq counts both as retry. If there are more than 500 contended locks, both are estimates.", "queue", "state")
 	queuePaused  = ofFleet("siding_queue_paused", "1 if an asynq queue is paused, else 0.", "queue")
-	servers      = ofFleet("siding_servers", "Servers, those without a guard included.")
+	servers      = ofFleet("siding_servers", "Servers, also those that take no locks.")
 	unguarded    = ofFleet("siding_servers_unguarded", "Servers that run tasks of guarded queues without their locks.")
 )
 

@@ -20,8 +20,7 @@ import (
 var w3c propagation.TraceContext
 
 // Middleware runs each task in a consumer span. The span also ends if the handler panics. Middleware is
-// for [queue.Server.Use], for the Use of an asynq.ServeMux behind a guard, and for a plain
-// asynq.ServeMux.
+// for [queue.Server.Use], and for the Use of an asynq.ServeMux, which may be that of a plain asynq.Server.
 func (t *Telemetry) Middleware(next asynq.Handler) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 		info := infoOf(ctx, task)
@@ -49,7 +48,7 @@ func (t *Telemetry) Middleware(next asynq.Handler) asynq.Handler {
 // errNotReturned is the error of a handler that panicked, or ended its goroutine.
 var errNotReturned = errors.New("the handler did not return")
 
-// infoOf returns the Info of an attempt, with or without a guard.
+// infoOf returns the Info of an attempt, also of one that a plain asynq.Server runs.
 func infoOf(ctx context.Context, task *asynq.Task) queue.Info {
 	if info := queue.InfoFrom(ctx); info.ID != "" {
 		return info

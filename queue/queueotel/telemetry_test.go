@@ -230,7 +230,7 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// A plain asynq program has spans of its runs, without a guard.
+// A plain asynq program has spans of its runs, too.
 func TestPlainAsynq(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, queueotel.Config{Messaging: true})
