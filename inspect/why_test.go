@@ -103,7 +103,7 @@ var states = map[string]struct {
 			check: func(t *testing.T, b *bed, e inspect.Explanation) {
 				t.Helper()
 				if e.Refusals != 1 || e.Waited <= 0 || time.Until(e.Next) < 59*time.Minute || !strings.HasPrefix(e.LastError, "waits for "+b.resource) || e.Failure != "" {
-					t.Errorf("want one refusal, a wait and a fallback time, have %+v", e)
+					t.Errorf("want one refusal, a wait and a time of the next look, have %+v", e)
 				}
 				l := e.Chain[0]
 				if l.State != inspect.StateRunning || l.Task.Queue != b.queue || l.Worker == nil || l.Gone {
@@ -994,7 +994,7 @@ func TestWhy(t *testing.T) {
 			id, holder := tt.prepare(t, b)
 			e := b.awaitWhy(t, id, tt.want.state)
 			wrong := tt.want.differs(b, e, holder)
-			if tt.want.chain > 0 || tt.want.position > 0 { // a task that is being parked is in the wait queue first
+			if tt.want.chain > 0 || tt.want.position > 0 { // a task that is being parked is in line first
 				_ = poll.Until(t.Context(), func() error {
 					e = b.why(t, id)
 					wrong = tt.want.differs(b, e, holder)

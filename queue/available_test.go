@@ -57,7 +57,7 @@ func TestUnavailable(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { shutdown(t, s) })
-		// Several dequeues go by, in each of which all tasks could have been taken.
+		// Several steps go by, in each of which all tasks could have been taken.
 		poll.Eventually(t, "three looks", func() bool { return asked.Load() >= 3 })
 		// When the first task failed, each of 20 workers had a task under way. The server was about
 		// to take a few more.
@@ -123,6 +123,6 @@ func TestShutdownWhileUnavailable(t *testing.T) {
 		t.Errorf("want one of 100 queues held back, have the shutdown take %v", took)
 	}
 	if have := b.stats(t); have.Size != 1 || have.Active != 0 {
-		t.Errorf("want the task requeued, have %+v", have)
+		t.Errorf("want the task in its place again, have %+v", have)
 	}
 }

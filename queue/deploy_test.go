@@ -14,7 +14,7 @@ import (
 )
 
 // Other kinds of Redis serve as well. Tasks of several queues, and so of several Cluster slots,
-// contend for a few resources. Where a script reaches all queues, they are woken across queues.
+// contend for a few resources. Where a script reaches all queues, a lock goes from one queue to another.
 func TestDeployments(t *testing.T) {
 	t.Parallel()
 	t.Run("cluster", func(t *testing.T) {
@@ -83,7 +83,7 @@ func testDeployment(t *testing.T, addrs ...string) {
 		}
 	}
 	if handed < tasks/resources && !cluster {
-		t.Errorf("want those in the wait queue woken, have %d", handed)
+		t.Errorf("want those that wait to have the lock handed on, have %d", handed)
 	}
 	for _, name := range names {
 		if info, err := b.inspector.GetQueueInfo(name); err != nil || info.Failed != 0 || info.Size != 0 {

@@ -22,7 +22,7 @@ func once(t *testing.T, what string, err error) {
 		return
 	}
 	for line := range strings.Lines(err.Error()) {
-		for _, prefix := range []string{"queue: ", "lock: ", "hook: ", "asynqredis: ", "redisstore: "} {
+		for _, prefix := range []string{"queue: ", "lock: ", "engine: ", "taskredis: ", "lockredis: "} {
 			if strings.Count(" "+line, " "+prefix) > 1 {
 				t.Errorf("%s: want %q once, have %q", what, prefix, line)
 			}

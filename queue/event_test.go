@@ -90,7 +90,7 @@ func TestEventOfAWaitForAnExternalStore(t *testing.T) {
 		j.await(t, queue.EventParked, id, 1)
 		release()
 		if e := j.await(t, queue.EventAcquired, id, 1); e.Via != queue.ViaRecovery || e.HandOff != 0 || e.Waited <= 1 || e.ReleasedBy != "" {
-			t.Errorf("want a wait that the timer ended, and no hand-off, have %+v", e)
+			t.Errorf("want a wait that ended by recovery, and no hand-off, have %+v", e)
 		}
 		j.awaitBalance(t)
 	})

@@ -85,8 +85,8 @@ func (b *bundle) holdBy(t *testing.T, locker *lock.Locker) (release func()) {
 	return release
 }
 
-// noFallback is for servers whose waiting tasks the test calls itself.
-const noFallback = time.Hour
+// noTimers is for servers whose waiting tasks the test calls itself.
+const noTimers = time.Hour
 
 func unfencedStage(t *testing.T) *stage {
 	t.Helper()
@@ -196,7 +196,7 @@ func externalStoreExcludes(t *testing.T, open func() lock.Store) {
 }
 
 // While somebody who is no task holds a lock on an external store, the first waiter asks about once
-// a second. The others stay in the wait queue, and run in their order once the lock is free.
+// a second. The others stay in line, and run in their order once the lock is free.
 func TestExternalStoreIsAskedByTheFirst(t *testing.T) {
 	t.Parallel()
 	const tasks = 8
@@ -218,7 +218,7 @@ func TestExternalStoreIsAskedByTheFirst(t *testing.T) {
 		t.Errorf("want it asked for once a second or so, have three times in %v", took)
 	}
 	line := "siding:{" + b.queue + "}:line:" + b.waitLockKey()
-	poll.Eventually(t, "all of them in the wait queue, in order", func() bool { // the first may ask just now
+	poll.Eventually(t, "all of them in line, in order", func() bool { // the first may ask just now
 		return slices.Equal(b.rdb.ZRange(t.Context(), line, 0, -1).Val(), ids)
 	})
 	if have := len(j.of(queue.EventParked, ids[1])); have != 1 {
@@ -285,7 +285,7 @@ func TestExternalStoreDoesNotDelayOthers(t *testing.T) {
 func TestExternalStoreHandsOff(t *testing.T) {
 	t.Parallel()
 	const tasks, resources, each = 40, 4, 20 * time.Millisecond
-	const limit = 2 * time.Second * busyFactor / 2 // by fallback times alone it takes 15 to 27 s
+	const limit = 2 * time.Second * busyFactor / 2 // by asking once a second it would take 10 s
 	b, st := setup(t), unfencedStage(t)
 	open := quorum(t)
 	b.serve(t, queue.ServerConfig{Store: open()}, func(ctx context.Context, j job) error {
@@ -321,7 +321,7 @@ func (s countedAcquires) Acquire(ctx context.Context, c store.Request) (store.Re
 	return s.Store.Acquire(ctx, c)
 }
 
-// Tasks whose locks are on another Redis wait in the wait queue on their own Redis, and are woken there.
+// Tasks whose locks are on another Redis wait in line on their own Redis, and start from there.
 func TestExternalStoreOnAnotherRedis(t *testing.T) {
 	t.Parallel()
 	b, st, j := setup(t), newStage(t), &journal{}

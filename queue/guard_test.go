@@ -112,7 +112,7 @@ func testContention(t *testing.T, b *bundle, st *stage, enqueue func(n, retries 
 	if err := b.inspector.RunTask(b.queue, last); err != nil {
 		t.Fatal(err)
 	}
-	poll.Eventually(t, "the task on its last attempt in the wait queue", func() bool { return len(b.waiters(t)) == 1 })
+	poll.Eventually(t, "the task on its last attempt in line", func() bool { return len(b.waiters(t)) == 1 })
 	ids = append(ids, last, enqueue(1, 0), enqueue(3, 5))
 	for i, want := range []struct{ retried, retries int }{{1, 1}, {0, 0}, {0, 5}} {
 		info := b.awaitState(t, ids[i+1], asynq.TaskStateRetry)

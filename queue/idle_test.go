@@ -139,7 +139,7 @@ func TestNoIdleResourceAfterAStandstill(t *testing.T) {
 	idle.want(t, promised(soon))
 }
 
-// A failover: a replica takes over. A dequeue whose answer the dead master did not send has taken a
+// A failover: a replica takes over. A step whose answer the dead master did not send has taken a
 // lock of which nobody knows. That lock ends with its TTL.
 func TestNoIdleResourceAfterAFailover(t *testing.T) {
 	t.Parallel()
@@ -304,8 +304,8 @@ func TestNoIdleResourceBehindAbsentWaiters(t *testing.T) {
 	st.wantOrder(0, 10, 11, 12, 13, 14, 1, 2, 3, 4)
 }
 
-// A service that has no part in any queue holds the lock. The release wakes the task that waits.
-func TestReleaseOfAServiceWakes(t *testing.T) {
+// A service that has no part in any queue holds the lock. When it is released the task that waits starts.
+func TestReleaseOfAServiceStarts(t *testing.T) {
 	t.Parallel()
 	const rounds = 100
 	b, st := setup(t), newStage(t)
@@ -325,10 +325,10 @@ func TestReleaseOfAServiceWakes(t *testing.T) {
 	}
 	slices.Sort(waits)
 	p99 := waits[rounds*99/100-1]
-	t.Logf("woken within %v (median), %v (99 of 100), %v (all)", waits[rounds/2], p99, waits[rounds-1])
+	t.Logf("started within %v (median), %v (99 of 100), %v (all)", waits[rounds/2], p99, waits[rounds-1])
 	// Beside other tests it is for the machine to say how long the slowest take.
 	if median := waits[rounds/2]; median > 50*time.Millisecond*busyFactor || verify.All() && p99 > 50*time.Millisecond*busyFactor {
-		t.Errorf("want a task woken within 50 ms, have %v (median), %v (99 of 100)", median, p99)
+		t.Errorf("want a task started within 50 ms, have %v (median), %v (99 of 100)", median, p99)
 	}
 }
 

@@ -23,8 +23,8 @@ import (
 // A Limit says how many tasks may hold a resource at once, and how often one may start. The zero
 // value is one at a time, as without a Limit.
 //
-// All that holds for the lock of a resource holds for each of its holders: the wait queue in order of
-// arrival, the hand-off, the loss of the lease, recovery. Each holder has a fencing token, and the
+// All that holds for the lock of a resource holds for each of its holders: the order of arrival,
+// the hand-off, the loss of the lease, recovery. Each holder has a fencing token, and the
 // tokens grow. A store that refuses older tokens then refuses those of the other holders, too: fence
 // what is written by one holder at a time.
 type Limit struct {

@@ -29,7 +29,7 @@ func TestPauseWithAnExternalStore(t *testing.T) {
 }
 
 // An override above 1 counts as 1 where the lock is on an external store: that has one holder. A second
-// task waits in the wait queue, and is handed the lock, as without the override.
+// task waits in line, and is handed the lock, as without the override.
 func TestOverrideAboveOneWithAnExternalStore(t *testing.T) {
 	t.Parallel()
 	b, c, j := setup(t), newCrowd(), &journal{}

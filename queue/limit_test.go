@@ -201,7 +201,7 @@ func TestRates(t *testing.T) {
 		}
 		for _, e := range j.of(queue.EventAcquired, "") {
 			if e.Via == queue.ViaRecovery {
-				t.Errorf("want no task to wait for its fallback time, have %+v", e)
+				t.Errorf("want no task to come by recovery, have %+v", e)
 			}
 		}
 		t.Logf("%d starts took %v, at best %v; the latest came %v after its time", tasks, time.Duration(at[tasks-1]-at[0])*time.Microsecond, (tasks/starts-1)*period, late)

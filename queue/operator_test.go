@@ -12,7 +12,7 @@ import (
 )
 
 // Operators may delete, run or archive a waiting task in the dashboard. The task behind it runs at
-// once, not after a hand-off timeout or at its own fallback time.
+// once.
 func TestOperatorTakesTheHeadAway(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

@@ -10,7 +10,7 @@ import (
 
 // A backlog on one resource is served in the order in which it was enqueued. With lock and task on
 // different masters, workers that take tasks at the same time may come to the free lock in another
-// order; the wait queue has the right order again.
+// order; among those that wait they have the right order again.
 func TestBacklogIsServedInOrder(t *testing.T) {
 	t.Parallel()
 	const tasks, workers = 300, 20
@@ -18,8 +18,8 @@ func TestBacklogIsServedInOrder(t *testing.T) {
 		setup func(*testing.T) *bundle
 		most  int // by how many places a task may be displaced
 	}{
-		"fast":     {setup, 0},
-		"stepwise": {setupCluster, workers},
+		"one Redis": {setup, 0},
+		"Cluster":   {setupCluster, workers},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -25,7 +25,7 @@ type OnBusy string
 
 // What a task does when its resource is busy.
 const (
-	// OnBusyPark parks the task. It waits in the wait queue without a worker. This is the default.
+	// OnBusyPark parks the task. It waits in its line without a worker. This is the default.
 	OnBusyPark OnBusy = "park"
 	// OnBusyReject ends the attempt at once, with a [*RejectedError].
 	OnBusyReject OnBusy = "reject"

@@ -50,7 +50,7 @@ func TestStrictPriorityBesideAHotResource(t *testing.T) {
 	}
 }
 
-// Tasks of a queue of low priority are in the wait queue, and run one after the other in one
+// Tasks of a queue of low priority wait in line, and run one after the other in one
 // worker. With strict priority a task of a queue of high priority goes before the next of them.
 func TestStrictPriorityBesideWaiters(t *testing.T) {
 	t.Parallel()

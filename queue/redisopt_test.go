@@ -204,7 +204,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// Headers and a result travel with a task, also by way of the wait queue and through asynq's own client.
+// Headers and a result travel with a task, also of one that waited, and through asynq's own client.
 func TestAsynqTask(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bundle) {

@@ -54,7 +54,7 @@ type Revoked struct {
 	// Holder describes the holder, as in [lock.BusyError].
 	Holder string
 	// FreeWithin is the time after which the holder's lock ends at the latest. It is 0 if the lock is
-	// already free, or reserved for the next waiter.
+	// already free.
 	FreeWithin time.Duration
 }
 

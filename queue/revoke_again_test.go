@@ -108,7 +108,7 @@ func TestRevokeAnEndedLeaseOfAForeignLock(t *testing.T) {
 func TestRevokeAForeignHolderBlamesNoLease(t *testing.T) {
 	t.Parallel()
 	b, st := setup(t), newStage(t)
-	b.serve(t, queue.ServerConfig{Asynq: asynq.Config{DelayedTaskCheckInterval: noFallback}, Lock: shortTimes}, st.run)
+	b.serve(t, queue.ServerConfig{Asynq: asynq.Config{DelayedTaskCheckInterval: noTimers}, Lock: shortTimes}, st.run)
 	held := st.hold(1)
 	id := b.enqueue(t, b.job(1))
 	within(t, patience, "the holder", held.entered)

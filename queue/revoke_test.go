@@ -69,7 +69,7 @@ func TestRevokedTaskSaysWhy(t *testing.T) {
 	t.Parallel()
 	b, st := setup(t), newStage(t)
 	b.serve(t, queue.ServerConfig{
-		Asynq: asynq.Config{DelayedTaskCheckInterval: noFallback},
+		Asynq: asynq.Config{DelayedTaskCheckInterval: noTimers},
 		Lock:  lock.Config{TTL: 20 * time.Second, RenewEvery: 200 * time.Millisecond},
 	}, st.run)
 	stuck := st.hold(1)

@@ -27,8 +27,7 @@ const (
 	patience = 30 * time.Second
 	// glance is how often a condition is looked at.
 	glance = 3 * time.Millisecond
-	// prompt is how soon a task that was woken runs, on a machine that does much else. The default
-	// fallback times of waiting tasks are much longer.
+	// prompt is how soon a task runs whose lock is free, on a machine that does much else.
 	prompt = 14 * time.Second
 )
 

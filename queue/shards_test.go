@@ -170,7 +170,7 @@ func TestShardsAreNotNamedByTasks(t *testing.T) {
 }
 
 // Tasks may have been enqueued before a queue had shards, or by clients that know of none, or of
-// fewer. They run as well, and wait in the same wait queue.
+// fewer. They run as well, and wait in the same order.
 func TestShardsOfSeveralNumbers(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

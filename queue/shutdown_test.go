@@ -190,7 +190,7 @@ func TestShutdownAtTheHardDeadline(t *testing.T) {
 	}
 }
 
-// A task with a priority that a shutdown requeues keeps its position.
+// A task with a priority that a shutdown gives back keeps its position.
 func TestShutdownWithAPriority(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *bundle) {
@@ -212,7 +212,7 @@ func TestShutdownWithAPriority(t *testing.T) {
 	})
 }
 
-// A task that a shutdown requeues is first in the wait queue. Its own position does not keep it from its
+// A task that a shutdown gives back is first in its line. Its own position does not keep it from its
 // lock, whatever its policy.
 func TestShutdownWithAPolicy(t *testing.T) {
 	t.Parallel()

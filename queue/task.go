@@ -77,7 +77,7 @@ type Options struct {
 	// Deadline is when the task is given up. If the Deadline passes while the task waits, the task
 	// is archived. The last error of the task then says for what it waited.
 	Deadline time.Time
-	// Priority is 0 to [MaxPriority]. In the wait queue of its resource a task comes before those that
+	// Priority is 0 to [MaxPriority]. Among those that wait for its resource a task comes before those that
 	// came less than a minute before it and are one level lower; less than two minutes for two
 	// levels; and so on. So each task comes nearer while it waits, and none waits for ever. Priority
 	// concerns tasks that wait for one resource. Which of several queues goes first is a matter of

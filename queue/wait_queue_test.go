@@ -30,7 +30,7 @@ func TestServedInOrderOfArrival(t *testing.T) {
 		for n := 1; n <= waiters; n++ {
 			number[b.enqueue(t, b.job(n))] = n
 		}
-		poll.Eventually(t, "all in the wait queue, and parked", func() bool {
+		poll.Eventually(t, "all in line, and parked", func() bool {
 			info, err := b.inspector.GetQueueInfo(b.queue)
 			return err == nil && info.Retry == waiters && len(b.waiters(t)) == waiters
 		})
@@ -64,7 +64,7 @@ func TestBusyResourceDoesNotDelayOthers(t *testing.T) {
 	b.awaitGone(t, waiting...)
 }
 
-// A task that finds its lock busy at its fallback time keeps its ticket, and so its position.
+// A task that finds its lock busy again keeps its ticket, and so its position.
 func TestParkedAgainKeepsItsPlace(t *testing.T) {
 	t.Parallel()
 	b, st := setup(t), newStage(t)
@@ -151,7 +151,7 @@ func TestForeignProgramIsExcluded(t *testing.T) {
 }
 
 // A task whose Deadline passes while it waits is archived at once, as no retry could run it. The
-// task is taken out of the wait queue.
+// task is taken out of its line.
 func TestDeadlineWhileParked(t *testing.T) {
 	t.Parallel()
 	b, st := setup(t), newStage(t)
@@ -171,7 +171,7 @@ func TestDeadlineWhileParked(t *testing.T) {
 	if archived := logs.lines("its deadline passed while it waited for "+b.resource+": context deadline exceeded", slog.LevelError); len(archived) != 1 {
 		t.Errorf("want one line in the log that says so, have %q", archived)
 	}
-	poll.Eventually(t, "an empty wait queue", func() bool { return len(b.waiters(t)) == 0 })
+	poll.Eventually(t, "an empty line", func() bool { return len(b.waiters(t)) == 0 })
 	holder.open()
 	poll.Eventually(t, "a free lock", func() bool { return b.value(t) == "" })
 	st.wantOrder(0)

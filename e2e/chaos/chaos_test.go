@@ -39,8 +39,8 @@ func TestMain(m *testing.M) {
 
 // TestChaos injects faults into a running fleet and then checks that no task was lost or done
 // twice. By default the faults last 20 seconds, on one Redis. CHAOS_SCENARIO names another kind of
-// Redis. With CHAOS_MINUTES the faults last longer. There are also tasks that only asynq brings
-// back, a minute and a half after their worker died.
+// Redis. With CHAOS_MINUTES the faults last longer. There are also tasks without a resource, which come
+// back up to a minute after their worker died.
 func TestChaos(t *testing.T) {
 	t.Parallel()
 	const shortest = 20 * time.Second

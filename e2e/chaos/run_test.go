@@ -39,7 +39,7 @@ type plan struct {
 	seed     uint64
 	scenario chaos.Scenario
 	length   time.Duration // of the faults
-	// brief leaves out the tasks that only asynq brings back.
+	// brief leaves out the tasks without a resource, which come back late from a worker that died.
 	brief bool
 }
 
@@ -212,7 +212,7 @@ func (r *run) drain(t *testing.T) {
 	}
 }
 
-// dump shows the tasks that are left, the locks and the wait queues.
+// dump shows the tasks that are left, the locks, and who waits for them.
 func (r *run) dump(t *testing.T) string {
 	t.Helper()
 	const most = 20 // of each

@@ -25,8 +25,8 @@ func (c *checker) checkWait(t *Task, e End) {
 	}
 }
 
-// overdue is how much longer than its MaxWait a task may wait. Servers look for tasks that are due every
-// half second, and asynq keeps whole seconds.
+// overdue is how much longer than its MaxWait a task may wait: the elected server ends the wait when it is
+// over, and asynq keeps whole seconds.
 const overdue = 1500 * time.Millisecond
 
 // checkOverdue checks that no task waited for much longer than its MaxWait. A wait begins when a worker has
@@ -67,7 +67,7 @@ func (c *checker) measureOverdue() {
 	slices.Sort(c.Overdue)
 }
 
-// unfinished returns how many other tasks may have been in the wait queue of t's resource.
+// unfinished returns how many other tasks may have waited for t's resource.
 func (c *checker) unfinished(t *Task, at time.Duration) (count int) {
 	for _, other := range c.tasksOf[t.Resource] {
 		if other != t && other.Sent <= at && (other.Deleted || at-staleWaiter < c.lastSeen(other)) {

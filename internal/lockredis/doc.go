@@ -29,7 +29,7 @@
 //     queue with a line, and an idle server is woken. For 50 ms goroutines that came later find the lock busy; then they may
 //     take it, as perhaps nobody serves that queue. The first of them is told to ask again for that.
 //
-// Nobody sweeps. When a holder dies its key expires, and all who wait ask again at that time: a goroutine was told how long the
+// When a holder dies its key expires, and all who wait ask again at that time: a goroutine was told how long the
 // lock lives on, and the ready sets of tasks have the same time. The one that asks first gives the lock to the one that came
 // first. Likewise rates: a release during a pause tells the first goroutine, which hears when the next start is allowed.
 //

@@ -83,12 +83,6 @@ func scenarios() []scenario {
 			slices.Concat(latencies, handOffs, load),
 		},
 	}
-	for _, work := range []time.Duration{0, time.Millisecond, 5 * time.Millisecond, 20 * time.Millisecond} {
-		all = append(all, scenario{
-			fmt.Sprintf("pairs-%d", work.Milliseconds()), fmt.Sprintf("2,000 tasks of %v pending, two on each key, one right behind the other", work),
-			scaled(workload.Pairs(work)), slices.Concat([]figure{makespan(), throughput(), handOff(50, "p50"), refusals()}, costs),
-		})
-	}
 	return all
 }
 
