@@ -11,7 +11,9 @@ const (
 	Revoked  LockState = "revoked"  // by a lease that an operator took; its holder has not returned yet
 	Reserved LockState = "reserved" // released, and kept for a goroutine that waits until the hand-off timeout is over
 	Foreign  LockState = "foreign"  // held by a program on the plain protocol, which tells nobody when it leaves
-	Free     LockState = "free"
+	// Free locks are nobody's. If tasks wait, the first starts once a server of its queue has a free slot,
+	// unless a pause or a rate keeps it.
+	Free LockState = "free"
 )
 
 // A Task names a task.

@@ -112,7 +112,7 @@ const MaxPriority = 9
 const (
 	// HeaderPriority is [Options.Priority] as a digit.
 	HeaderPriority = headerPrefix + "priority"
-	// HeaderPolicy is [Options.Policy] as JSON, such as {"on_busy":"wait","wait":"20ms"} or
+	// HeaderPolicy is [Options.Policy] as JSON, such as {"on_busy":"reject"} or
 	// {"max_wait":"1m","max_waiting":100,"use_retries":true}.
 	HeaderPolicy = headerPrefix + "policy"
 )

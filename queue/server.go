@@ -415,7 +415,7 @@ func (s *Server) Stop() {
 
 // Shutdown stops taking tasks, waits until the running ones have ended and released their locks,
 // and closes the connection. After ShutdownTimeout of asynq.Config the contexts of running tasks
-// end, and other servers may take the tasks. Shutdown still waits for the handlers of guarded tasks.
+// end, and other servers may take those without a lock. Shutdown still waits for the handlers of the others.
 //
 // When ctx ends, Shutdown returns its error at once. The locks then expire and other servers
 // recover the tasks; the process should end. A second call does nothing, and waits for nothing.

@@ -60,7 +60,8 @@ func (a *app) listCommand() *cobra.Command {
 running tasks, and up to 2,000 others for which tasks wait.
 
   STATE    held; revoked, taken from a holder that has not returned yet; reserved for
-           the next waiter; foreign, held by another program; free
+           a goroutine; foreign, held by another program; free, and the first task
+           starts once a server of its queue has a free slot
   WORKER   the process of the holder; "gone" if it is dead or cut off from Redis
   LEFT     how long the lock lives if nobody renews it
   OLDEST   how long the first waiter has waited

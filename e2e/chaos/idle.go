@@ -19,7 +19,7 @@ const (
 	// election counts from when the nodes of a Cluster give up a dead master, after nodeTimeout
 	// (sentinels after 1 s).
 	nodeTimeout, election = 2 * time.Second, 5 * time.Second
-	// recovery counts from the death of a task's worker to the task's requeue.
+	// recovery counts from the death of a task's worker until the task has its place again.
 	recovery = 25 * time.Second
 	// noise is added to each of these. Servers and workers share a few processors, so any may stand
 	// still for a moment without a fault.
@@ -27,9 +27,9 @@ const (
 )
 
 const (
-	// resent is asynq's interval for sending a failed ack again. Until then the worker has the
-	// task.
-	resent = 5 * time.Second
+	// resent is the longest time after which a server sends a step again that was not answered. Until
+	// then the worker has the task.
+	resent = 4 * time.Second
 	// tolerated is the number of worker crashes that cost a task no retry by default.
 	tolerated = 3
 )
@@ -212,7 +212,7 @@ func (c *checker) waits(t *Task) (waiting, orphaned []span) {
 			orphaned, waiting = append(orphaned, span{from: from, to: requeued}), append(waiting, span{from: requeued, to: to})
 		case !crashed:
 			waiting = append(waiting, span{from: from, to: to})
-		case n < tolerated: // else it is left to asynq
+		case n < tolerated: // else it uses a retry
 			orphaned = append(orphaned, span{from: from, to: to})
 		}
 	}

@@ -132,11 +132,11 @@ func TestIdle(t *testing.T) {
 		{name: "b was refused by the ledger", begins: 9 * s, want: "from 3s to 9s", change: func(h *chaos.History) {
 			add(h, h.Tasks["b"], chaos.Run{Process: "w1", Fence: 15, Begin: 2 * s, Returned: 3 * s, Outcome: chaos.Stale})
 		}},
-		{name: "b lost its lock and is acknowledged late", begins: 13 * s, change: func(h *chaos.History) {
+		{name: "b lost its lock and is acknowledged late", begins: 12 * s, change: func(h *chaos.History) {
 			add(h, h.Tasks["b"], chaos.Run{Process: "w1", Fence: 15, Begin: 2 * s, Returned: 3 * s, Outcome: chaos.Ended})
-			h.Faults = []chaos.Fault{{Kind: chaos.HangRedis, Start: 2500 * ms, End: 4 * s}} // acknowledged at 9 s
+			h.Faults = []chaos.Fault{{Kind: chaos.HangRedis, Start: 2500 * ms, End: 4 * s}} // acknowledged at 8 s
 		}},
-		{name: "b lost its lock, was acknowledged late, and waits too long", begins: 14 * s, want: "from 9s to 14s", change: func(h *chaos.History) {
+		{name: "b lost its lock, was acknowledged late, and waits too long", begins: 13 * s, want: "from 8s to 13s", change: func(h *chaos.History) {
 			add(h, h.Tasks["b"], chaos.Run{Process: "w1", Fence: 15, Begin: 2 * s, Returned: 3 * s, Outcome: chaos.Ended})
 			h.Faults = []chaos.Fault{{Kind: chaos.HangRedis, Start: 2500 * ms, End: 4 * s}}
 		}},

@@ -92,7 +92,9 @@ func (l *loop) beaten(ctx context.Context, b beaten) {
 				a.trusted = l.trust(b.sent)
 			}
 		default:
-			l.logger.WarnContext(ctx, "a running task is not this server's any more", "queue", a.Queue, "task_id", a.ID)
+			if a.Lock == "" { // else the handler tells of its lock, and who has taken it
+				l.logger.WarnContext(ctx, "a running task is not this server's any more", "queue", a.Queue, "task_id", a.ID)
+			}
 			l.lose(a)
 		}
 	}

@@ -22,7 +22,7 @@ type listener struct {
 	queues []string
 	found  chan<- []string
 	armed  chan []string // has an element while the loop wants to be told: the queues that it serves
-	wake   string        // a list in the same slot, of of this server alone, by which it ends its own call
+	wake   string        // a list in the same slot, of this server alone, by which it ends its own call
 	logger *slog.Logger
 }
 

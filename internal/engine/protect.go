@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Functions of the user run by one of the three below, so that none of them can end the process, or a goroutine
-// of the engine: try for those whose failure is an error of a task, protect for those that have an answer to fall
+// Functions of the user, but for the handler, run by one of the three below, so that none of them can end the process, or
+// a goroutine of the engine: try for those whose failure is an error of a task, protect for those that have an answer to fall
 // back to, tell for those that are only told something. What nobody can recover from, such as a fatal error of the
 // runtime, still ends the process.
 

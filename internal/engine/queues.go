@@ -126,7 +126,7 @@ func (q *queues) served(now time.Time) []string {
 func (q *queues) idle() bool { return len(q.work) == 0 }
 
 // draw draws the queues for so many free slots: as asynq draws them, by weights or by strict priority, for each slot
-// on its own. A queue of which may says no is left out. With single, a slot tries the first queue of its order only.
+// on its own. A queue of which may says no is left out. With single, the sender tries only the first queue for each slot.
 func (q *queues) draw(free int, now time.Time, single bool, may func(queue string) bool) ([]taskredis.Draw, []taskredis.Order) {
 	if free <= 0 {
 		return nil, nil

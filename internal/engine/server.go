@@ -149,9 +149,9 @@ func (s *Server) SetRules(ctx context.Context, r taskredis.Rules) error {
 }
 
 // Shutdown stops taking tasks, and returns when those that run have ended and Redis knows. After ShutdownTimeout the
-// contexts of the handlers end. A task whose handler goes on all the same goes back to the head of its queue, as in asynq; but one
-// that has a lock keeps it until its handler returns, and Shutdown waits for that. When ctx ends, Shutdown returns its error, and the
-// server's leases expire.
+// contexts of the handlers end. If a handler goes on all the same, its task goes back to the head of its queue, as in asynq.
+// A task with a lock does not: it keeps the lock, and Shutdown waits until its handler has returned. When ctx ends, Shutdown
+// returns its error, and the server's leases expire.
 func (s *Server) Shutdown(ctx context.Context) error {
 	err := s.drain(ctx)
 	s.stop()

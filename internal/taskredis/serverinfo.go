@@ -16,8 +16,8 @@ import (
 // Each server writes an entry about itself every few seconds, with the tasks that it runs, and each entry lasts a little
 // longer than that. So asynq does it, and its dashboard shows what it finds there.
 
-// Protocol is the number of this engine's way to keep locks and waiting tasks. A server says it in its entry, since servers
-// of different ways must not work on the same queues.
+// Protocol is the number of the way in which this package keeps locks and waiting tasks. A server says it in its entry, since
+// servers of different ways must not work on the same queues. The entries of the first protocol have no number.
 const Protocol = 2
 
 // A ServerInfo is the entry of a server.
@@ -269,9 +269,9 @@ func Servers(ctx context.Context, rdb redis.UniversalClient) ([]*ServerInfo, err
 	return servers, nil
 }
 
-// OtherServers lists the living servers that have one of the queues and another [Protocol], as the old engine has, which
-// says none. They and the servers of this one would not see each other's locks and waiting tasks. Servers of asynq alone are
-// not among them, as they know nothing of locks.
+// OtherServers lists the living servers that have one of the queues and another [Protocol]. They and the servers of this one
+// would not see each other's locks and waiting tasks. Servers of asynq alone are not among them, as they know nothing of
+// locks.
 func OtherServers(ctx context.Context, rdb redis.UniversalClient, queues []string) ([]*ServerInfo, error) {
 	servers, err := Servers(ctx, rdb)
 	return slices.DeleteFunc(servers, func(s *ServerInfo) bool {

@@ -12,7 +12,7 @@ import (
 
 var takeoverScript = script("takeover")
 
-// oldKey is the list of locks that the tasks of a queue waited for in the first protocol. It has gone once all have come.
+// oldKey is the list of locks that the tasks of a queue waited for in the first protocol. TakeOver deletes it.
 func oldKey(queue string) string { return sidingKey(queue, "contended") }
 
 // TakeOver puts the tasks of a queue into pending that waited for locks in the way of the first [Protocol], in the order in which

@@ -29,8 +29,8 @@
 // A waiter ([lock.Options.Wait]) creates a key of its own at once. The waiters of all processes get
 // the lock in the order in which their keys were created. Each watches the key before its own, so a
 // release wakes one. A caller that tries again instead gets the lock once the wait queue is empty.
-// So does a guarded task at first; later it waits in the queue for half a second each time. If a process is cut off for a TTL, the sessions of its waiters end, and the
-// waiters join again at the end.
+// So does a guarded task at first; later it waits in the queue for half a second each time. If a
+// process is cut off for a TTL, the sessions of its waiters end, and the waiters join again at the end.
 //
 // The context of [lock.Lease.Context] ends with the session, at the latest a safety margin
 // before etcd can end it. The deadline counts from the sending of the last request that

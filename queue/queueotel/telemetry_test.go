@@ -74,7 +74,7 @@ func newBench(t *testing.T, cfg queueotel.Config) *bench {
 func (b *bench) serve(t *testing.T, run func(context.Context, ship) error) {
 	t.Helper()
 	server, err := queue.NewServer(b.opts, queue.ServerConfig{
-		Asynq:   asynq.Config{Concurrency: 4, TaskCheckInterval: 10 * time.Millisecond, LogLevel: asynq.FatalLevel},
+		Asynq:   asynq.Config{Concurrency: 4, LogLevel: asynq.FatalLevel},
 		Observe: b.telemetry.Observe,
 	})
 	if err != nil {

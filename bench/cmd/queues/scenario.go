@@ -2,10 +2,8 @@ package main
 
 import (
 	"bytes"
-	"fmt"
 	"os"
 	"slices"
-	"time"
 
 	"github.com/sidingq/siding/bench/internal/workload"
 	"github.com/sidingq/siding/tasks/orders/ordertest"
@@ -33,7 +31,7 @@ func scenarios() []scenario {
 	costs := []figure{sent(), ran(), redisCPU(), clientCPU()}
 	load := []figure{sentRate(), ranRate(), redisShare(), clientShare()}
 	latencies := []figure{latency(50, "p50"), latency(99, "p99")}
-	all := []scenario{
+	return []scenario{
 		{
 			"H", "200 tasks of 10 ms on one key, shuffled among 2,000 of 10 ms on keys of their own", scaled(workload.Mixed),
 			slices.Concat([]figure{makespan(), toIdeal(), toWorked(), enqueueing()}, handOffs, costs),
@@ -83,7 +81,6 @@ func scenarios() []scenario {
 			slices.Concat(latencies, handOffs, load),
 		},
 	}
-	return all
 }
 
 // planOrders reads the order file that is named. Else it reads the one that the tests find, or

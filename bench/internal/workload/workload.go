@@ -132,17 +132,6 @@ func Rate(scale float64) Plan {
 	return Plan{Workers: workers, Holders: workers, PerSecond: 100, Tasks: numbered(some(scaled(400, scale), hotKey, 0))}
 }
 
-// Pairs returns a plan of 2,000 pending tasks of some work, two on each key, one right behind the other.
-func Pairs(work time.Duration) func(scale float64) Plan {
-	return func(scale float64) Plan {
-		var tasks []Task
-		for i := range scaled(1000, scale) {
-			tasks = append(tasks, some(2, fmt.Sprintf("pair-%d", i), work)...)
-		}
-		return Plan{Workers: workers, Stored: true, Tasks: numbered(tasks)}
-	}
-}
-
 // Long has 1,000 tasks of 10 ms that come at once and wait for one key. Meanwhile 100 others per
 // second come and go.
 func Long(scale float64) Plan {

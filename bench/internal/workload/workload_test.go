@@ -24,7 +24,6 @@ func TestPlans(t *testing.T) {
 		"uncontended":      {workload.Uncontended, counts{20_000, 20_000, 20_000}, 0},
 		"limit":            {workload.Limit, counts{500, 0, 1}, 2 * time.Second},
 		"rate":             {workload.Rate, counts{400, 0, 1}, 0},
-		"pairs":            {workload.Pairs(5 * time.Millisecond), counts{2000, 0, 1000}, 500 * time.Millisecond},
 		"long":             {workload.Long, counts{2000, 1000, 1001}, 10 * time.Second},
 		"backlog":          {workload.Backlog, counts{100_200, 100_000, 100_001}, time.Second},
 		"behind alone":     {workload.BehindAlone, counts{1000, 1000, 1000}, 250 * time.Millisecond},

@@ -105,7 +105,7 @@ var crashes = []scenario{
 	},
 	{
 		name:    "an ended lease beside that of a message that cannot be read",
-		differs: "asynq recovers nothing as long as one of the messages cannot be read; Siding takes that one out",
+		differs: differsBroken,
 		play: func(r *rig) {
 			r.put(task{name: "bad", does: never}, []byte("\xff no message"))
 			r.orphan("bad", -time.Minute)
@@ -116,7 +116,7 @@ var crashes = []scenario{
 	},
 	{
 		name:    "an ended lease of no task",
-		differs: "asynq leaves what a deleted task has left among the active ones, and recovers no others while it is there; Siding takes it out",
+		differs: differsNoTask,
 		tasks:   []task{{name: "a", does: never}},
 		play: func(r *rig) {
 			r.orphan("a", -time.Minute)

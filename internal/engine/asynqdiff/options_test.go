@@ -217,7 +217,8 @@ var uniqueness = []scenario{
 
 // What Siding does otherwise, where several scenarios show it.
 const (
-	differsNoTask = "asynq makes an active task of an id whose task was deleted, and it stays; Siding drops the id"
+	differsNoTask = "asynq keeps an id without a task among the active ones, and recovers no others once its lease has ended; Siding drops the id"
+	differsBroken = "asynq leaves a message that cannot be read among the active tasks, and recovers no others while it is there; Siding takes it out and says so"
 	differsNames  = "asynq ends the task that a message names, and that with the message stays active; Siding ends the one that has run"
 )
 
@@ -259,7 +260,7 @@ var messages = []scenario{
 	},
 	{
 		name:    "a message that cannot be read",
-		differs: "asynq leaves it among the active tasks, and recovers no others while it is there; Siding takes it out and says so",
+		differs: differsBroken,
 		play: func(r *rig) {
 			r.put(task{name: "a", does: never}, []byte("\xff no message"))
 			r.enqueue(task{name: "b"})
