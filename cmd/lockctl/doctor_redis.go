@@ -147,7 +147,7 @@ func checkOf(name string, f queue.Finding) check {
 	}
 	if f.Advice == "" {
 		c.Status, c.Found = warning, strings.TrimSpace(f.Server+" does not tell")
-		c.Means, c.Do = "the user of Redis may not ask for it", "ask Redis' administrator, or allow INFO and CONFIG GET for this user"
+		c.Means, c.Do = "this user may not ask, or it is the Redis of --embedded, which does not tell", "allow this user INFO and CONFIG GET; with --embedded do nothing"
 		return c
 	}
 	// An advice says what may happen, and then what to do.

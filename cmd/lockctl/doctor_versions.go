@@ -77,7 +77,9 @@ func (x *examination) versions() []version {
 				asynq.Version = dep.Version
 			}
 		}
-		own.Version = build.Main.Version
+		if own.Version = build.Main.Version; build.Main.Replace != nil { // by a folder, or by another version
+			own.Version = build.Main.Replace.Version
+		}
 		for _, s := range build.Settings {
 			if s.Key == "vcs.revision" {
 				own.Note = "commit " + s.Value

@@ -26,8 +26,11 @@ func versionOf(info *debug.BuildInfo) string {
 	if info == nil {
 		return "unknown"
 	}
-	release, commit, changed := "unreleased", "commit not known", ""
-	if v := info.Main.Version; strings.HasPrefix(v, "v") && !ofCommit.MatchString(v) {
+	release, commit, changed, main := "unreleased", "commit not known", "", &info.Main
+	if main.Replace != nil { // by a folder, which has no version
+		main = main.Replace
+	}
+	if v := main.Version; strings.HasPrefix(v, "v") && !ofCommit.MatchString(v) {
 		release = v
 	}
 	for _, s := range info.Settings {

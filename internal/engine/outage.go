@@ -27,7 +27,7 @@ func (o *outage) saw(ctx context.Context, err error) {
 		o.since = time.Now()
 		o.logger.WarnContext(ctx, o.fails, "error", err) //nolint:sloglint // its callers' are constants
 	case err == nil && !o.since.IsZero():
-		o.logger.InfoContext(ctx, o.works, "after_s", time.Since(o.since).Seconds()) //nolint:sloglint // as above
+		o.logger.InfoContext(ctx, o.works, "after", time.Since(o.since).Round(time.Millisecond)) //nolint:sloglint // as above
 		o.since = time.Time{}
 	}
 }
