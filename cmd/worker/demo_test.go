@@ -82,7 +82,7 @@ func TestDemoOnceFails(t *testing.T) {
 		pending, err := inspector.ListPendingTasks(demoQueue, asynq.PageSize(1), asynq.Page(500))
 		return err == nil && len(pending) == 1 && inspector.ArchiveTask(demoQueue, pending[0].ID) == nil
 	})
-	reason := regexp.MustCompile(`"error_message":"waiting for [a-z]+:[^"]+ in the wait queue"`)
+	reason := regexp.MustCompile(`"error_message":"waits for [a-z]+:[^"]+, [^"]+"`)
 	poll.Eventually(t, "a waiting task with its reason", func() bool {
 		return reason.MatchString(get(t, url[1]+"/api/queues/default/retry_tasks"))
 	})

@@ -130,7 +130,7 @@ func example() inspect.Explanation {
 	return inspect.Explanation{
 		Task: inspect.Task{Queue: "default", ID: "audit-7", Kind: "order:audit"}, State: inspect.StateWaiting, Resource: "order:536365",
 		Position: 7, Since: time.Now().Add(-74 * time.Second), Waited: 74e9, Servers: 3, Retries: 25, Refusals: 1, Tolerated: 3,
-		LastError: "held by order:audit audit-0003 on worker-1 (pid 4100); number 7 in the wait queue",
+		LastError: "held by order:audit audit-0003 on worker-1 (pid 4100)",
 		Next:      time.Now().Add(40 * time.Minute),
 		Chain:     []inspect.Link{{Holder: "order:audit audit-0003 on worker-1 (pid 4100)", Task: &holder, State: inspect.StateRunning, Worker: &worker}},
 		Verdict: inspect.Verdict{
@@ -155,7 +155,7 @@ func TestPictures(t *testing.T) {
 			page.Await(`document.querySelector(".chart.waiting svg")`)
 			for _, look := range []struct{ name, path, text string }{
 				{"list", "/locks", "order:536365"},
-				{"resource", "/locks/resource?name=order:536365", "Wait queue"},
+				{"resource", "/locks/resource?name=order:536365", "Who waits"},
 				{"task", "/locks/task?id=audit-7", "Nothing is wrong"},
 				{"top", "/locks/top", "Waited in all"},
 			} {

@@ -26,7 +26,7 @@ func TestReadmePictures(t *testing.T) {
 		window           browsertest.Window
 	}{
 		{"locks.png", "/locks", "order:536365", browsertest.Window{Width: 1280, Height: 860}},
-		{"locks-dark.png", "/locks/resource?name=order:536365", "Wait queue", browsertest.Window{Width: 1280, Height: 860, Dark: true}},
+		{"locks-dark.png", "/locks/resource?name=order:536365", "Who waits", browsertest.Window{Width: 1280, Height: 860, Dark: true}},
 	} {
 		t.Run(one.file, func(t *testing.T) {
 			t.Parallel()

@@ -50,7 +50,7 @@ func TestKeysMoveThroughTheList(t *testing.T) {
 	page.Press("j")
 	page.Press("Enter")
 	page.Await(`location.pathname === "/locks/resource" && document.readyState === "complete"`)
-	page.AwaitText("Wait queue")
+	page.AwaitText("Who waits")
 	page.Press("Escape")
 	page.Await(`location.pathname === "/locks"`)
 }
@@ -146,7 +146,7 @@ func TestWithoutScripts(t *testing.T) {
 	page.Click(".search button")
 	page.Await(`location.search === "?q=worker-2&sort=wait" && document.querySelector("caption").textContent.includes("worker-2")`)
 	page.Click("[data-row]")
-	page.AwaitText("Wait queue")
+	page.AwaitText("Who waits")
 }
 
 func TestTenThousandResourcesInABrowser(t *testing.T) {
