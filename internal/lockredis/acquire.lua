@@ -22,7 +22,7 @@
 -- overtakes no task that came before it within 50 ms after the lock was freed. A lock key of another type is an error, and
 -- left as it is.
 
-local lock, token, ttl, fence_ttl = KEYS[1], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local lock, token, ttl, fence_ttl = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
 local waiter, waited, by, handoff, retention, cluster = ARGV[5], tonumber(ARGV[6]), ARGV[7], tonumber(ARGV[8]), ARGV[9], ARGV[10] == '1'
 local slots = 'siding:slots'
 

@@ -12,7 +12,7 @@
 --
 -- Comes after common.lua. Some functions need what the script has to define before:
 --
---   take_lock, renew_lock  ttl and fence_ttl, ms
+--   take_lock, renew_lock  ttl and fence_ttl, ms, as texts: Redis formats numbers slowly, as fractions
 --   rule_of, room          prefix of the locks' keys; limits and overrides, which have for each pattern of resources a line
 --                          break, the pattern, a tab, and a rule; see parse_rule. Of a lock whose rule is in rules: none
 --
@@ -202,9 +202,8 @@ local function give_up(key)
   if call('EXISTS', permits_of(lock)) == 0 and value_of(lock) == LIMITED then call('DEL', lock) end
 end
 
--- Returns the first key of a lock whose value fits, and that value: the key that the caller knows; or a permit.
-local function find_key(key, fits)
-  local value = value_of(key)
+-- Returns the first key of a lock whose value fits, and that value: the key that the caller knows, whose value this is; or a permit.
+local function find_key(key, value, fits)
   if fits(value) then return key, value end
   if value == LIMITED then
     for _, number in ipairs(call('HKEYS', permits_of(key))) do
@@ -221,14 +220,16 @@ end
 -- lock until its holder returns, but may not renew it.
 local function held_by(key, token)
   if key == '' then return nil end
+  local value = value_of(key)
+  if value == token then return key, false end
   local revoked = 'siding:revoked-' .. string.sub(token, 8)
-  local found, value = find_key(key, function(value) return value == token or value == revoked end)
-  return found, value == revoked
+  key, value = find_key(key, value, function(value) return value == token or value == revoked end)
+  return key, value == revoked
 end
 
 -- Returns the key of a lock that is reserved for a waiter, and the reservation.
 local function reserved_for(lock, waiter)
-  return find_key(lock, function(value)
+  return find_key(lock, value_of(lock), function(value)
     local _, whose = reserved(value)
     return whose == waiter
   end)
@@ -241,7 +242,7 @@ local function renew_lock(key)
   call('PEXPIRE', beside(lock, 'fence'), fence_ttl)
   if key == lock then return true end
   if value_of(lock) ~= LIMITED then return false end
-  if call('PTTL', lock) < ttl then call('PEXPIRE', lock, ttl) end
+  if call('PTTL', lock) < tonumber(ttl) then call('PEXPIRE', lock, ttl) end
   call('PEXPIRE', permits_of(lock), PERMITS_KEPT)
   return true
 end

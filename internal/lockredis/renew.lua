@@ -10,7 +10,7 @@
 -- Guarantees: a key that is gone, or somebody else's, is left as it is. A permit is lost if the key of its lock was deleted,
 -- or is another program's.
 
-local key, token, ttl, fence_ttl = KEYS[1], ARGV[1], tonumber(ARGV[2]), ARGV[3]
+local key, token, ttl, fence_ttl = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
 
 -- include common
 -- include locks

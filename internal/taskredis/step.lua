@@ -61,7 +61,7 @@ local function arg() at = at + 1 return ARGV[at] end
 
 local number, after, sent = tonumber(arg()), tonumber(arg()), tonumber(arg())
 local attempt_head, holder = arg(), arg()
-local prefix, ttl, fence_ttl, handoff = arg(), tonumber(arg()), tonumber(arg()), tonumber(arg())
+local prefix, ttl, fence_ttl, handoff = arg(), arg(), arg(), tonumber(arg())
 local free_crashes, once_again = tonumber(arg()), arg() == '1'
 local limits, overrides, judged = arg(), arg(), arg()
 local today, stats_until = arg(), arg()
@@ -90,7 +90,7 @@ local function without(message, text)
 end
 
 -- A write that takes no memory comes first: then Redis refuses none of the others for want of memory.
-call('DEL', KEYS[1] .. ':none')
+call('EXPIRE', slots, '86400')
 
 -- What was recorded of the last step: its number, and then each text with its length before it.
 local record = call('GET', KEYS[1])
@@ -118,14 +118,13 @@ if known == number then
     if not confirmed(queue, id, attempt, lock) then results[i] = 'lost' end
   end
   for _ = 1, tonumber(text()) do
-    local queue, task = text(), {}
-    for k = 1, 10 do task[k] = text() end
-    local id, attempt, lock = task[2], task[3], task[4]
-    if confirmed(queue, id, attempt, lock) then
-      tasks[#tasks + 1] = tonumber(task[1])
-      for k = 2, 10 do tasks[#tasks + 1] = task[k] end
-      local have = call('HMGET', asynq(queue, 't:' .. id), 'msg', 'siding_text')
-      tasks[#tasks + 1] = without(have[1] or '', have[2])
+    local index, queue, id, fence = tonumber(text()), text(), text(), text()
+    local have = call('HMGET', asynq(queue, 't:' .. id), 'siding_attempt', 'siding_lock', 'siding_ticket', 'siding_parked', 'siding_losses', 'msg', 'siding_text')
+    local attempt, lock = have[1] or '', tonumber(fence) > 0 and have[2] or ''
+    if begins(attempt, attempt_head) and confirmed(queue, id, attempt, lock) then
+      for _, value in ipairs({index, id, attempt, lock, fence, have[3], have[4] or '0', have[5] or '0', '0', '', without(have[6] or '', have[7])}) do
+        tasks[#tasks + 1] = value
+      end
     end
   end
   return {now, known, results, {}, tasks, parked, recovered, troubles}
@@ -320,6 +319,7 @@ local function settle(queue, id, attempt, lock, trace, kind, given)
   elseif kind == 'requeue' then
     call('RPUSH', asynq(queue, 'pending'), id)
     call('HSET', task, 'state', 'pending')
+    call('HDEL', task, 'pending_since') -- as asynq does, so that what has run does not look as if it had waited
     marked[queue] = true
   elseif kind == 'ask' then
     local result = ask(queue, id, task, attempt, given, have)
@@ -341,7 +341,7 @@ local function settle_one(i, queue, id, attempt, lock, trace, kind, given)
   if not ok then result = 'error ' .. (type(result) == 'table' and result.err or tostring(result)) end
   results[i] = result
   if begins(result, 'granted') then
-    for _, value in ipairs({i, queue, id, attempt, string.match(result, '^granted %d+ (.*)$')}) do granted[#granted + 1] = value end
+    for _, value in ipairs({digits(i), queue, id, attempt, string.match(result, '^granted %d+ (.*)$')}) do granted[#granted + 1] = value end
   end
 end
 
@@ -437,9 +437,12 @@ for i = 1, tonumber(arg()) do
     pending = asynq(name, 'pending'), active = asynq(name, 'active'), lease = asynq(name, 'lease'), retry = asynq(name, 'retry'),
     ready = siding(name, 'ready'), task = asynq(name, 't:'),
     next = 0, ids = {}, -- of pending, as read: the first is the head
-    parked = 0,         -- how many of those have been parked, and are still in pending
-    waits = {},         -- pairs for the retry set of those
-    lines = {},         -- pairs for their lines, by lock
+    passed = 0,         -- how many of those have been parked or have begun, and are still in pending
+    waits = {},         -- of those that were parked: pairs for the retry set
+    lines = {},         -- likewise: pairs for their lines, by lock
+    starts = {},        -- those that have begun
+    leases = {},        -- of those: pairs for the set of leases
+    begun = {},         -- by id: whether it has begun in this step
   }
 end
 for _, q in ipairs(queues) do
@@ -459,16 +462,16 @@ clear()
 -- around them when one has failed.
 local so = {looks = MOST_LOOKS, parks = MOST_PARKED, bytes = 0, begun = 0}
 local late = math.abs(now - sent) > LATE
-local lease_end, plain_end = in_seconds(ttl), in_seconds(PLAIN_LEASE)
+-- Whole seconds, which sorted sets compare faster. A lease that ends before its lock is only looked at too early.
+local lease_end, plain_end = digits(now_s + math.floor(ttl / 1000)), digits(now_s + PLAIN_LEASE / 1000)
 
--- Begins an attempt, under a lock that it takes by a key, or '' for none. The caller has put the task into active.
+-- Begins an attempt, under a lock that it takes by a key, or '' for none. The caller puts the task among what is at work.
 local function start(q, id, task, lock, ticket, have, message)
   so.begun = so.begun + 1
-  local attempt, fence = attempt_head .. so.begun .. ':' .. (have.kind and have.kind .. ' ' or '') .. id .. holder, have.over or '0'
+  local attempt, fence = attempt_head .. digits(so.begun) .. ':' .. (have.kind and have.kind .. ' ' or '') .. id .. holder, have.over or '0'
   local freed, freed_by, before = '0', '', nil
   if lock ~= '' then fence, before = take_lock(lock, attempt) end
   if have.line then freed, freed_by = freed_for(have.line, before) end
-  call('ZADD', q.lease, lock ~= '' and lease_end or plain_end, id)
   -- One that has no lock yet keeps the place that it has in the line of one.
   call('HSET', task, 'state', 'active', 'siding_attempt', attempt, 'siding_lock', lock ~= '' and lock or have.lock or '', 'siding_ticket', ticket)
   if have.wait_ends and not have.over then call('HDEL', task, 'siding_wait_ends') end
@@ -484,13 +487,17 @@ end
 -- given, and whether it has joined the lines. None is freed from here on.
 local busy = {}
 
--- Moves those that were parked out of pending.
+-- Moves those that were parked, and those that have begun, out of pending.
 local function flush(q)
-  if q.parked == 0 then return end
+  if q.passed == 0 then return end
   if #q.waits > 0 then call('ZADD', q.retry, unpack(q.waits)) end
   for lock, pairs_of_line in pairs(q.lines) do ours('ZADD', siding(q.name, 'line:' .. lock), unpack(pairs_of_line)) end
-  call('LTRIM', q.pending, 0, -q.parked - 1)
-  q.parked, q.waits, q.lines = 0, {}, {}
+  if #q.starts > 0 then
+    call('ZADD', q.lease, unpack(q.leases))
+    call('LPUSH', q.active, unpack(q.starts))
+  end
+  call('LTRIM', q.pending, 0, -q.passed - 1)
+  q.passed, q.waits, q.lines, q.starts, q.leases = 0, {}, {}, {}, {}
 end
 
 -- Ends the line of a queue, which has become empty. Whoever is parked next begins it again.
@@ -530,6 +537,7 @@ local function look(q, lock)
     end
     if waits then
       call('LPUSH', q.active, id)
+      call('ZADD', q.lease, lease_end, id)
       if have[10] and call('HGET', beside(lock, 'equal'), have[10]) == q.name .. '\n' .. id then call('HDEL', beside(lock, 'equal'), have[10]) end
       start(q, id, task, key, ticket, {parked = have[5], losses = have[6], text = have[7], wait_ends = have[9], kind = have[11], line = lock}, have[8])
       call('ZREM', q.retry, id)
@@ -601,15 +609,14 @@ local function park(q, id, task, lock, have)
     ours('ZADD', q.ready, 'LT', digits(b.due), lock)
     b.joined[q.name], q.quiet = true, false
   end
-  local ends = until_of(have.ends)
-  if b.text ~= '' and call('HSTRLEN', task, 'msg') <= SENTENCE then
+  local ends, times = until_of(have.ends), digits((have.parked or 0) + 1)
+  if b.text ~= '' and #have.message <= SENTENCE then
     call('HSET', task, 'state', 'retry', 'siding_lock', lock, 'siding_ticket', digits(ticket), 'siding_until', ends,
-      'siding_parked', (have.parked or 0) + 1, 'msg', without(call('HGET', task, 'msg'), have.text) .. b.text, 'siding_text', b.text)
+      'siding_parked', times, 'msg', without(have.message, have.text) .. b.text, 'siding_text', b.text)
   else
-    call('HSET', task, 'state', 'retry', 'siding_lock', lock, 'siding_ticket', digits(ticket), 'siding_until', ends,
-      'siding_parked', (have.parked or 0) + 1)
+    call('HSET', task, 'state', 'retry', 'siding_lock', lock, 'siding_ticket', digits(ticket), 'siding_until', ends, 'siding_parked', times)
   end
-  for _, value in ipairs({q.index, id, lock, have.kind or '', b.value, digits((have.parked or 0) + 1), ''}) do parked[#parked + 1] = value end
+  for _, value in ipairs({q.index, id, lock, have.kind or '', b.value, times, ''}) do parked[#parked + 1] = value end
   keep_unique(have.unique, id, ends)
   local waits, pairs_of_line = q.waits, q.lines[lock]
   if not pairs_of_line then
@@ -639,17 +646,20 @@ end
 -- Takes the head of pending, or parks it. Returns whether an attempt has begun.
 local function take(q, id)
   local task = q.task .. id
-  local have = try('HMGET', task, 'state', 'siding_resource', 'siding_priority', 'siding_ticket', 'siding_lock', 'siding_deadline', 'siding_parked', 'siding_losses', 'siding_text', 'siding_wait_ends', 'siding_kind', 'siding_judged', 'unique_key')
-  if have.err or have[1] ~= 'pending' and not (have[1] == 'retry' and not call('ZSCORE', q.retry, id)) then
-    -- No task, or one that is elsewhere; not one that a script which failed in the middle was about to park.
+  local have = try('HMGET', task, 'state', 'siding_resource', 'siding_priority', 'siding_ticket', 'siding_lock', 'siding_deadline', 'siding_parked', 'siding_losses', 'siding_text', 'siding_wait_ends', 'siding_kind', 'siding_judged', 'unique_key', 'msg')
+  local state = have[1]
+  -- A script that failed in the middle may have been about to move it: then it is in no other set.
+  local here = state == 'pending' or state == 'retry' and not call('ZSCORE', q.retry, id) or
+    state == 'active' and not q.begun[id] and not call('ZSCORE', q.lease, id)
+  if have.err or not here then -- no task, or one that is elsewhere
     if have.err then troubles[#troubles + 1] = task .. ': ' .. have.err end
-    q.parked = q.parked + 1
+    q.passed = q.passed + 1
     return false
   end
   local resource, lock, key, ends = have[2], '', '', end_of(have[6], have[10])
   local over = ends > 0 and ends <= now_s and (tonumber(have[6] or '') == ends and '-1' or '-2')
   local known = {priority = have[3], ticket = have[4], lock = have[5], parked = have[7], losses = have[8], text = have[9], wait_ends = have[10],
-    kind = have[11], ends = ends, over = over, unique = have[13]}
+    kind = have[11], ends = ends, over = over, unique = have[13], message = have[14] or ''}
   local own = known.ticket and known.lock and known.lock ~= ''
   -- A policy is read by Go, which then asks. A task that has waited before is past that.
   local asks = not own and (have[12] or judged ~= '' and have[11] and string.find(judged, '\n' .. have[11] .. '\n', 1, true))
@@ -658,31 +668,29 @@ local function take(q, id)
     key = free_key(lock, q.name, known.lock and lock_of(known.lock) == lock and tonumber(known.ticket) or now)
     if not key then
       park(q, id, task, lock, known)
-      q.parked = q.parked + 1
+      q.passed, so.bytes = q.passed + 1, so.bytes + #known.message
       return false
     end
   end
-  flush(q)
-  q.moved = id
-  call('RPOPLPUSH', q.pending, q.active)
   local ticket = own and (lock == '' or lock_of(known.lock) == lock) and known.ticket or digits(now + so.begun + 1)
-  start(q, id, task, key, ticket, known, call('HGET', task, 'msg') or '')
-  call('HDEL', task, 'pending_since')
+  start(q, id, task, key, ticket, known, known.message)
+  local n = #q.starts
+  q.starts[n + 1], q.leases[2 * n + 1], q.leases[2 * n + 2] = id, key ~= '' and lease_end or plain_end, id
+  q.passed, q.begun[id] = q.passed + 1, true
   return true
 end
 
 -- Sets a task aside that cannot be taken, as a key of its resource has a wrong type. It comes again in a minute.
 local function set_aside(q, id, why)
   troubles[#troubles + 1] = q.task .. id .. ': ' .. (type(why) == 'table' and why.err or tostring(why))
-  if q.moved == id then return end -- it is among the active already, from where it is recovered
   try('HSET', q.task .. id, 'state', 'retry')
   try('HDEL', q.task .. id, 'siding_until')
   q.waits[#q.waits + 1], q.waits[#q.waits + 2] = digits(now_s + 60), id
-  q.parked = q.parked + 1
+  q.passed = q.passed + 1
 end
 
 local function from_pending(q)
-  while so.parks > 0 and not q.empty do
+  while so.parks > 0 and so.bytes <= MOST_BYTES and not q.empty do
     if q.next >= #q.ids then
       flush(q)
       local some = call('LRANGE', q.pending, -50, -1)
@@ -738,7 +746,7 @@ for i, q in ipairs(queues) do
     local first = q.first
     if not q.quiet then first = ours('ZRANGE', q.ready, 0, 0, 'WITHSCORES')[2] end
     if first then due = math.max(0, tonumber(first) - now) end
-    if due == 0 or q.crashed or not q.empty and call('EXISTS', q.pending) == 1 then more = 1 end
+    if due == 0 or q.crashed or q.next < #q.ids or not q.empty and call('EXISTS', q.pending) == 1 then more = 1 end
     -- Others may have slots for what is left.
     if more == 1 and free_slots == 0 then tell(q.name) end
     if more == 0 and #tasks == 0 and free_slots > 0 then
@@ -750,25 +758,23 @@ for i, q in ipairs(queues) do
   marked[q.name] = nil
 end
 if #served > 0 then
-  call('HSET', slots, unpack(served))
-  call('EXPIRE', slots, '86400')
+  call('HSET', slots, unpack(served)) -- the next step has it expire
 end
 for queue in pairs(marked) do tell(queue) end
 
 -- Also what a step did that has taken nothing: a second call must not take what nobody waits for any more.
 local texts = {digits(number) .. '\n'}
-local function text(s)
-  s = tostring(s)
-  texts[#texts + 1] = #s .. ':' .. s
-end
-text(#results)
+local function text(s) texts[#texts + 1] = digits(#s) .. ':' .. s end
+text(digits(#results))
 for _, result in ipairs(results) do text(result) end
-text(#granted / 5)
+text(digits(#granted / 5))
 for _, value in ipairs(granted) do text(value) end
-text(#tasks / 11)
-for i = 1, #tasks, 11 do
+text(digits(#tasks / 11))
+for i = 1, #tasks, 11 do -- what the task itself says of its attempt is not written twice
+  text(digits(tasks[i]))
   text(queues[tasks[i]].name)
-  for k = i, i + 9 do text(tasks[k]) end
+  text(tasks[i + 1])
+  text(tasks[i + 4])
 end
 call('SET', KEYS[1], table.concat(texts), 'PX', RECORD_KEPT)
 return {now, known, results, states, tasks, parked, recovered, troubles}

@@ -78,8 +78,19 @@ func BenchmarkStepFree(b *testing.B) {
 func (bn *bench) reset() func(*testing.B) {
 	ctx := context.Background()
 	bn.rdb.ConfigResetStat(ctx)
+	cpu := func() (user, sys float64) {
+		for line := range strings.SplitSeq(bn.rdb.Info(ctx, "cpu").Val(), "\r\n") {
+			_, _ = fmt.Sscanf(line, "used_cpu_user_main_thread:%f", &user)
+			_, _ = fmt.Sscanf(line, "used_cpu_sys_main_thread:%f", &sys)
+		}
+		return user, sys
+	}
+	user, sys := cpu()
 	return func(b *testing.B) {
 		b.Helper()
+		user2, sys2 := cpu()
+		b.ReportMetric((user2-user)*1e6/float64(b.N), "user-µs/op")
+		b.ReportMetric((sys2-sys)*1e6/float64(b.N), "sys-µs/op")
 		var usec, calls float64
 		for line := range strings.SplitSeq(bn.rdb.Info(ctx, "commandstats").Val(), "\r\n") {
 			var c, u float64

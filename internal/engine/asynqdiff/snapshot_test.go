@@ -92,7 +92,8 @@ func (r *rig) key(key string) []string {
 	case "hash":
 		fields := r.redis.HGetAll(ctx, key).Val()
 		for _, name := range slices.Sorted(maps.Keys(fields)) {
-			if !strings.HasPrefix(name, "siding_") {
+			// When a task became pending is read of pending tasks only. A step saves the call that would delete it.
+			if !strings.HasPrefix(name, "siding_") && (name != "pending_since" || fields["state"] == "pending") {
 				add("%s = %s", name, field(key, name, fields[name]))
 			}
 		}
