@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sidingq/siding/internal/lockredis"
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/taskredis"
 )
 
@@ -20,9 +21,6 @@ import (
 // of their queue, and the first of them asks for the lock itself, in a slot of its own.
 
 const (
-	// waitPrefix begins the keys of the locks for which tasks wait if the locks themselves are in an
-	// external store.
-	waitPrefix = "wait:"
 	// lookBatch is how many locks one round trip reads. Redis serves others between two round trips. A
 	// lock takes Redis some 25 us, so a hand-off is delayed by 0.2 ms at most.
 	lookBatch = 8
@@ -71,7 +69,7 @@ func (i *Inspector) isCluster() bool {
 func (i *Inspector) waitKey(s spot, queue string) string {
 	prefix := i.cfg.Prefix
 	if s.elsewhere {
-		prefix = waitPrefix + prefix
+		prefix = taskredis.WaitPrefix + prefix
 	}
 	if !i.isCluster() {
 		queue = ""
@@ -82,7 +80,7 @@ func (i *Inspector) waitKey(s spot, queue string) string {
 // key is the key of the lock itself, or on one Redis that of the lock for which tasks wait.
 func (i *Inspector) key(s spot) string {
 	if s.elsewhere {
-		return waitPrefix + i.cfg.Prefix + s.resource
+		return taskredis.WaitPrefix + i.cfg.Prefix + s.resource
 	}
 	return i.cfg.Prefix + s.resource
 }
@@ -90,11 +88,11 @@ func (i *Inspector) key(s spot) string {
 // spotOf returns which lock a key is of, or for which lock tasks wait by it. It returns false for one of another prefix.
 // queue is that in whose slot of a Cluster the key is, or "".
 func (i *Inspector) spotOf(key string) (s spot, queue string, ok bool) {
-	key = taskredis.LockOf(key)
+	key = store.LockOf(key)
 	if rest, in := strings.CutPrefix(key, "siding:{"); in {
-		queue, key, _ = strings.Cut(rest, "}:wait:")
+		queue, key, _ = strings.Cut(rest, "}:"+taskredis.WaitPrefix)
 	}
-	rest, elsewhere := strings.CutPrefix(key, waitPrefix)
+	rest, elsewhere := strings.CutPrefix(key, taskredis.WaitPrefix)
 	s.resource, ok = strings.CutPrefix(rest, i.cfg.Prefix)
 	if s.elsewhere = elsewhere; !ok && elsewhere { // the prefix itself may begin with "wait:"
 		s.resource, ok = strings.CutPrefix(key, i.cfg.Prefix)

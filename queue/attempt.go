@@ -353,7 +353,7 @@ func (s *Server) recovered(n taskredis.Name) {
 
 // resourceOfLock returns the resource of a lock for which tasks of a queue wait.
 func (s *Server) resourceOfLock(queue, key string) string {
-	return strings.TrimPrefix(taskredis.LockOf(key), s.lockPrefix(queue))
+	return strings.TrimPrefix(store.LockOf(key), s.lockPrefix(queue))
 }
 
 // lockPrefix is what the keys of the locks begin with for which the tasks of a queue wait.
@@ -363,14 +363,10 @@ func (s *Server) lockPrefix(queue string) string {
 		place = queue
 	}
 	if s.cfg.Store != nil {
-		prefix = externalPrefix + prefix
+		prefix = taskredis.WaitPrefix + prefix
 	}
 	return taskredis.LockPrefix(place, prefix)
 }
-
-// externalPrefix comes before the prefix of the locks for which tasks wait on their own Redis while the
-// locks themselves are in a [ServerConfig.Store].
-const externalPrefix = "wait:"
 
 // jitter adds a random part to d, so that many tasks do not come all at once. The part is up to half a
 // second or, if that is more, up to a twentieth of d.

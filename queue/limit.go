@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/lease"
 	"github.com/sidingq/siding/internal/limits"
 	"github.com/sidingq/siding/internal/sleep"
 	"github.com/sidingq/siding/internal/store"
@@ -147,14 +148,11 @@ func SetLimit(ctx context.Context, rdb redis.UniversalClient, l LimitOverride) e
 	if err != nil {
 		return err
 	}
-	if err := limits.Set(ctx, rdb, cmp.Or(l.Prefix, defaultPrefix), o); err != nil {
+	if err := limits.Set(ctx, rdb, cmp.Or(l.Prefix, lease.DefaultPrefix), o); err != nil {
 		return fmt.Errorf("queue: set limit: %w", err)
 	}
 	return nil
 }
-
-// defaultPrefix is the default of Prefix in [lock.Config].
-const defaultPrefix = "lock:"
 
 // UnsetLimit removes an override. The servers' own [Limit] holds again within a second. It reports
 // whether there was one.
@@ -162,7 +160,7 @@ func UnsetLimit(ctx context.Context, rdb redis.UniversalClient, prefix, pattern 
 	if err := cmp.Or(checkContext(ctx), checkClient(rdb)); err != nil {
 		return false, err
 	}
-	was, err := limits.Unset(ctx, rdb, cmp.Or(prefix, defaultPrefix), pattern)
+	was, err := limits.Unset(ctx, rdb, cmp.Or(prefix, lease.DefaultPrefix), pattern)
 	if err != nil {
 		return false, fmt.Errorf("queue: unset limit: %w", err)
 	}
@@ -174,7 +172,7 @@ func Limits(ctx context.Context, rdb redis.UniversalClient, prefix string) ([]Li
 	if err := cmp.Or(checkContext(ctx), checkClient(rdb)); err != nil {
 		return nil, err
 	}
-	all, err := limits.Load(ctx, rdb, cmp.Or(prefix, defaultPrefix))
+	all, err := limits.Load(ctx, rdb, cmp.Or(prefix, lease.DefaultPrefix))
 	if err != nil {
 		err = fmt.Errorf("queue: limits: %w", err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/sidingq/siding/internal/lease"
 	"github.com/sidingq/siding/internal/lockredis"
 	"github.com/sidingq/siding/internal/store"
+	"github.com/sidingq/siding/internal/taskredis"
 )
 
 // The errors of [Revoke] after which nothing has changed.
@@ -106,7 +107,7 @@ func Revoke(ctx context.Context, rdb redis.UniversalClient, r Revocation) (Revok
 		return Revoked{}, fmt.Errorf("%w: %s is held by %s", ErrOtherHolder, r.Resource, holder)
 	case lockredis.Free:
 	}
-	elsewhere, err := rdb.Exists(ctx, externalPrefix+locks.Key(r.Resource)).Result()
+	elsewhere, err := rdb.Exists(ctx, taskredis.WaitPrefix+locks.Key(r.Resource)).Result()
 	switch {
 	case err != nil:
 		return Revoked{}, fmt.Errorf("queue: revoke %s: %w", r.Resource, err)

@@ -25,6 +25,7 @@ import (
 	"github.com/sidingq/siding/internal/limits"
 	"github.com/sidingq/siding/internal/lockredis"
 	"github.com/sidingq/siding/internal/store"
+	"github.com/sidingq/siding/internal/taskredis"
 	"github.com/sidingq/siding/lock"
 	"github.com/sidingq/siding/queue/asynqhandler"
 )
@@ -358,7 +359,7 @@ func (s *Server) engineConfig(run engine.Handler) (engine.Config, error) {
 		Versions: versions(), Logger: s.cfg.Logger,
 	}
 	if s.cfg.Store != nil {
-		cfg.Prefix = externalPrefix + l.Prefix
+		cfg.Prefix = taskredis.WaitPrefix + l.Prefix
 	}
 	if c.ErrorHandler != nil {
 		onError, err := asynqhandler.NewErrorHandler(c.ErrorHandler)

@@ -60,7 +60,7 @@ func (l *loop) runAttempt(a *attempt) {
 	}
 	for range 2 {
 		var refusal *Refusal
-		if need.Resource != "" && l.lockOf(a, need.Resource) != taskredis.LockOf(a.Lock) {
+		if need.Resource != "" && l.lockOf(a, need.Resource) != store.LockOf(a.Lock) {
 			var here bool
 			if refusal, here = l.ask(a, need); !here {
 				outcome.Kind = parkedKind
@@ -143,7 +143,7 @@ func (l *loop) needOf(a *attempt) (Need, error) {
 
 // resource returns the resource whose lock an attempt has.
 func (l *loop) resource(a *attempt) string {
-	return strings.TrimPrefix(taskredis.LockOf(a.Lock), taskredis.LockPrefix(l.placeOf(a.Queue), l.cfg.Prefix))
+	return strings.TrimPrefix(store.LockOf(a.Lock), taskredis.LockPrefix(l.placeOf(a.Queue), l.cfg.Prefix))
 }
 
 // handle calls the handler, and makes an error of its panic.

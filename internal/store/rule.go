@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -110,11 +111,15 @@ func ParseRule(text string) (*Rule, error) {
 	return &r, r.Check()
 }
 
-// LockOf returns the key of the lock that a permit is of, and the key of a lock itself. A lock's own key
-// has no braces, and that of a permit begins with its lock in braces.
+// In the slot of a queue the number of a permit is in braces, as the queue is.
+var permitPattern = regexp.MustCompile(`^(?:\{(.*)\}:permit:\d+|(siding:\{.*):permit\{\d+\})$`)
+
+// LockOf returns the key of the lock that a permit is of, and the key of a lock itself.
 func LockOf(key string) string {
-	if rest, ok := strings.CutPrefix(key, "{"); ok {
-		key, _, _ = strings.Cut(rest, "}")
+	if strings.HasPrefix(key, "{") || strings.HasSuffix(key, "}") {
+		if m := permitPattern.FindStringSubmatch(key); m != nil {
+			return m[1] + m[2]
+		}
 	}
 	return key
 }

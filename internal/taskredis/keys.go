@@ -3,8 +3,6 @@ package taskredis
 import (
 	"crypto/md5" //nolint:gosec // asynq's choice
 	"encoding/hex"
-	"regexp"
-	"strings"
 )
 
 // asynq puts the name of a queue in braces, so all keys of a queue share a slot of a Cluster. The keys
@@ -78,25 +76,17 @@ func ReadyKey(queue string) string { return sidingKey(queue, "ready") }
 // LineKey sorts the tasks of the queue that wait for a lock by their tickets.
 func LineKey(queue, lock string) string { return sidingKey(queue, "line:"+lock) }
 
+// WaitPrefix comes before the prefix of the locks for which tasks wait beside their queue while the locks themselves are in a
+// store of their own, or in another slot of a Cluster.
+const WaitPrefix = "wait:"
+
 // LockPrefix returns what the keys of locks begin with that a step takes. In a Cluster the locks of a queue's tasks are in
 // the slot of the queue, and keep the tasks in their places; place is then the queue, else "".
 func LockPrefix(place, prefix string) string {
 	if place != "" {
-		return sidingKey(place, "wait:"+prefix)
+		return sidingKey(place, WaitPrefix+prefix)
 	}
 	return prefix
-}
-
-var permitPattern = regexp.MustCompile(`^(?:\{(.*)\}:permit:\d+|(siding:\{.*):permit\{\d+\})$`)
-
-// LockOf returns the key of the lock that a permit is of, and the key of a lock itself.
-func LockOf(key string) string {
-	if strings.HasPrefix(key, "{") || strings.HasSuffix(key, "}") {
-		if m := permitPattern.FindStringSubmatch(key); m != nil {
-			return m[1] + m[2]
-		}
-	}
-	return key
 }
 
 // LinesKey sorts the queues that have a line for a lock by the tickets of their heads.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/lockredis"
 	"github.com/sidingq/siding/internal/redisreply"
 	"github.com/sidingq/siding/internal/roundtrip"
 )
@@ -280,7 +281,7 @@ func FreedAt(ctx context.Context, rdb redis.UniversalClient, locks []string) ([]
 	pipe := rdb.Pipeline()
 	texts := make([]*redis.StringCmd, len(locks))
 	for i, lock := range locks {
-		texts[i] = pipe.Get(ctx, besideLock(lock, "freed"))
+		texts[i] = pipe.Get(ctx, lockredis.Beside(lock, "freed"))
 	}
 	if err := exec(ctx, pipe, len(locks)); err != nil {
 		return nil, fmt.Errorf("taskredis: look when locks were freed: %w", err)
@@ -291,14 +292,6 @@ func FreedAt(ctx context.Context, rdb redis.UniversalClient, locks []string) ([]
 		freed[i], _ = strconv.ParseInt(digits, 10, 64)
 	}
 	return freed, nil
-}
-
-// besideLock is the key of what belongs to a lock, as beside of common.lua makes it.
-func besideLock(lock, what string) string {
-	if strings.HasPrefix(lock, "siding:{") {
-		return lock + ":" + what
-	}
-	return "{" + lock + "}:" + what
 }
 
 // SampleWaiting estimates for how long the tasks of queues have waited, summed up for each line, from some of them at random:
