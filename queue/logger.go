@@ -3,7 +3,6 @@ package queue
 import (
 	"cmp"
 	"context"
-	"log/slog"
 	"sync"
 	"time"
 )
@@ -48,26 +47,18 @@ func (l *logEvery) allow(kind string) (ok bool, leftOut int) {
 	return true, leftOut
 }
 
-// log logs a message if allow says so.
-func (l *logEvery) log(ctx context.Context, log *slog.Logger, level slog.Level, kind, text string, attrs ...any) {
-	ok, leftOut := l.allow(kind)
+// fault logs that a call to Redis has failed, unless err is nil or ctx has ended.
+func (s *Server) fault(ctx context.Context, text string, err error) {
+	if err == nil || ctx.Err() != nil {
+		return
+	}
+	ok, leftOut := s.faults.allow(text)
 	if !ok {
 		return
 	}
+	attrs := []any{"error", err}
 	if leftOut > 0 {
 		attrs = append(attrs, "left_out", leftOut)
 	}
-	log.Log(ctx, level, text, attrs...) //nolint:sloglint // its callers' are constants
-}
-
-// fault logs a failed call to Redis.
-func (l *logEvery) fault(ctx context.Context, log *slog.Logger, text string, err error) {
-	l.log(ctx, log, slog.LevelWarn, text, text, "error", err)
-}
-
-// fault logs that a call has failed, unless err is nil or ctx has ended.
-func (s *Server) fault(ctx context.Context, text string, err error) {
-	if err != nil && ctx.Err() == nil {
-		s.faults.fault(ctx, s.cfg.Logger, text, err)
-	}
+	s.cfg.Logger.WarnContext(ctx, text, attrs...) //nolint:sloglint // its callers' are constants
 }
