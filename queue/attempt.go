@@ -43,11 +43,6 @@ func (a *attempt) isHolder(holder string) bool {
 	return strings.HasPrefix(strings.TrimPrefix(holder, a.Type+" "), a.ID+" on ")
 }
 
-// asynqTask returns a task as asynq's functions take it.
-func asynqTask(m *taskredis.Message) *asynq.Task {
-	return asynq.NewTaskWithHeaders(m.Type, m.Payload, m.Headers)
-}
-
 // need says what a task needs before it may run. With an error it is archived.
 func (s *Server) need(m *taskredis.Message, waited bool) (engine.Need, error) {
 	resource, err := s.resourceOf(m, waited)

@@ -258,10 +258,7 @@ func (s *Server) refused(ctx context.Context, t *engine.Task, r engine.Refusal) 
 		s.observe(ev)
 		return nil
 	}
-	policy, err := s.policyOf(t.Message)
-	if err != nil {
-		return Permanent(err)
-	}
+	policy, _ := s.policyOf(t.Message) // need has read it before
 	rejected := &RejectedError{Resource: t.Resource, Holder: lease.HolderOf(r.Holder), Waiting: r.Waiting, archive: policy == nil || !policy.UseRetries}
 	ev := a.event(EventRejected)
 	ev.Holder, ev.Err = rejected.Holder, rejected
@@ -295,5 +292,5 @@ func (s *Server) waitedTooLong(ctx context.Context, a *attempt, waited time.Dura
 	if s.cfg.OnMaxWait == nil {
 		return err
 	}
-	return s.cfg.OnMaxWait(ctx, asynqTask(a.Message))
+	return s.cfg.OnMaxWait(ctx, engine.AsynqTask(a.Message))
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -106,20 +105,13 @@ func NewServerFromRedisClient(rdb redis.UniversalClient, cfg ServerConfig) (*Ser
 	if err := cmp.Or(checkClient(rdb), cfg.Validate()); err != nil {
 		return nil, err
 	}
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown host"
-	}
 	s := &Server{
-		cfg: cfg.withDefaults(), rdb: rdb, self: fmt.Sprintf("%s (pid %d)", host, os.Getpid()),
+		cfg: cfg.withDefaults(), rdb: rdb, self: store.Process(),
 		routes: make(map[string]asynq.HandlerFunc), typed: make(map[string]func([]byte) string),
 		probed: "siding-probe:" + uuid.NewString(), over: make(chan struct{}),
 		unguardedKinds: logEvery{interval: 24 * time.Hour},
 	}
-	rules, err := rulesOf(cfg.Limits)
-	if err != nil {
-		return nil, err
-	}
+	rules, _ := rulesOf(cfg.Limits) // Validate has checked them
 	s.limits.Store(limits.New(rules))
 	if err := s.makeLocks(); err != nil {
 		return nil, err

@@ -142,11 +142,7 @@ func (c ServerConfig) withDefaults() ServerConfig {
 	if a.Concurrency < 1 {
 		a.Concurrency = 20
 	}
-	a.DelayedTaskCheckInterval = cmp.Or(a.DelayedTaskCheckInterval, 500*time.Millisecond)
 	a.ShutdownTimeout = cmp.Or(a.ShutdownTimeout, 8*time.Second)
-	if a.RetryDelayFunc == nil {
-		a.RetryDelayFunc = asynq.DefaultRetryDelayFunc
-	}
 	return c
 }
 
@@ -182,7 +178,7 @@ func (c ServerConfig) Validate() error {
 		name        string
 		have, least time.Duration
 	}{
-		{"delayed task check interval", c.Asynq.DelayedTaskCheckInterval, 10 * time.Millisecond},
+		{"delayed task check interval", cmp.Or(c.Asynq.DelayedTaskCheckInterval, time.Second), 10 * time.Millisecond},
 		{"shutdown timeout", c.Asynq.ShutdownTimeout, time.Millisecond},
 		{"group grace period", cmp.Or(c.Asynq.GroupGracePeriod, time.Minute), time.Second},
 	} {

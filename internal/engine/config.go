@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync/atomic"
@@ -113,4 +114,22 @@ type Config struct {
 	Versions string // what the server runs, in words, for its entry
 
 	Logger *slog.Logger
+}
+
+// withDefaults returns cfg with the zero fields filled in that are asynq's.
+func (cfg Config) withDefaults() Config {
+	if cfg.IsFailure == nil {
+		cfg.IsFailure = func(err error) bool { return err != nil }
+	}
+	if cfg.RetryDelay == nil {
+		cfg.RetryDelay = asynq.DefaultRetryDelayFunc
+	}
+	if cfg.HealthCheckInterval <= 0 {
+		cfg.HealthCheckInterval = 15 * time.Second
+	}
+	cfg.DelayedTaskCheckInterval = cmp.Or(cfg.DelayedTaskCheckInterval, 500*time.Millisecond)
+	cfg.JanitorInterval = cmp.Or(cfg.JanitorInterval, 8*time.Second)
+	cfg.JanitorBatchSize = cmp.Or(cfg.JanitorBatchSize, 100)
+	cfg.GroupGracePeriod = cmp.Or(cfg.GroupGracePeriod, time.Minute)
+	return cfg
 }

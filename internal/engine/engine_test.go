@@ -71,7 +71,7 @@ func (f *fleet) config(handler Handler) Config {
 	return Config{
 		Redis: f.connect(), Queues: map[string]int{"q": 1}, Concurrency: 8,
 		Prefix: "lock:", TTL: 15 * time.Second, RenewEvery: 5 * time.Second, SafetyMargin: time.Second, FenceTTL: 75 * time.Second,
-		Handler: handler, RetryDelay: asynq.DefaultRetryDelayFunc, ShutdownTimeout: 8 * time.Second, Overrun: time.Minute,
+		Handler: handler, ShutdownTimeout: 8 * time.Second, Overrun: time.Minute,
 		Crashes: 3, Losses: 10, Logger: slog.New(slog.NewTextHandler(f.t.Output(), nil)),
 	}
 }

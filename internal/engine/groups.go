@@ -19,7 +19,6 @@ const (
 	aggregationChecks   = 3               // rounds of checks at once, as functions of the user may take long
 	aggregationInterval = 7 * time.Second // between the rounds, or the grace period if that is shorter
 	reclaimInterval     = time.Minute
-	groupGracePeriod    = time.Minute // by default
 )
 
 // An aggregation makes one task of each group of tasks that is ready. It also puts back the tasks that a server had
@@ -36,14 +35,10 @@ type aggregation struct {
 }
 
 func newAggregation(cfg *Config, queues []string) *aggregation {
-	rule := taskredis.GroupRule{Grace: cfg.GroupGracePeriod, MaxDelay: cfg.GroupMaxDelay, MaxSize: cfg.GroupMaxSize}
-	if rule.Grace == 0 {
-		rule.Grace = groupGracePeriod
-	}
 	return &aggregation{
 		groups:     taskredis.NewGroups(cfg.Redis),
 		queues:     queues,
-		rule:       rule,
+		rule:       taskredis.GroupRule{Grace: cfg.GroupGracePeriod, MaxDelay: cfg.GroupMaxDelay, MaxSize: cfg.GroupMaxSize},
 		user:       cfg.GroupAggregator,
 		enqueue:    asynq.NewClientFromRedisClient(cfg.Redis).EnqueueContext,
 		logger:     cfg.Logger,
@@ -177,7 +172,7 @@ func (a *aggregation) aggregate(running context.Context, queue, group string) er
 func tasksOf(set *taskredis.AggregationSet) []*asynq.Task {
 	tasks := make([]*asynq.Task, len(set.Tasks))
 	for i, m := range set.Tasks {
-		tasks[i] = asynq.NewTaskWithHeaders(m.Type, m.Payload, m.Headers)
+		tasks[i] = AsynqTask(m)
 	}
 	return tasks
 }

@@ -29,6 +29,7 @@ func startAggregation(t *testing.T, cfg Config) *bubble {
 	t.Helper()
 	b := &bubble{memory: newMemory(t), log: &logbook{}, done: make(chan struct{})}
 	cfg.Redis, cfg.Logger = b.memory, b.log.logger()
+	cfg = cfg.withDefaults()
 	b.aggregation = newAggregation(&cfg, []string{"default"})
 	ctx, cancel := context.WithCancel(t.Context())
 	b.end = func() {

@@ -10,25 +10,18 @@ import (
 	"github.com/sidingq/siding/internal/sleep"
 )
 
-// defaultHealthCheckInterval is asynq's.
-const defaultHealthCheckInterval = 15 * time.Second
-
 // A healthCheck asks Redis at intervals whether it is there, and tells the user's function what the answer was.
 type healthCheck struct {
 	redis  redis.UniversalClient
-	every  time.Duration // 0 for the default
-	report func(error)   // nil for no checks
+	every  time.Duration
+	report func(error) // nil for no checks
 	logger *slog.Logger
 }
 
 // run checks until ctx ends. As in asynq, the first check comes after the first interval, and an interval
 // begins when the user's function has returned.
 func (h *healthCheck) run(ctx context.Context) {
-	every := h.every
-	if every <= 0 {
-		every = defaultHealthCheckInterval
-	}
-	for h.report != nil && sleep.For(ctx, every) == nil {
+	for h.report != nil && sleep.For(ctx, h.every) == nil {
 		h.check(ctx)
 	}
 }

@@ -20,7 +20,7 @@ func TestHealthCheck(t *testing.T) {
 			well  bool
 		}
 		var calls []call
-		check := &healthCheck{redis: redis, logger: log.logger(), report: func(err error) {
+		check := &healthCheck{redis: redis, every: Config{}.withDefaults().HealthCheckInterval, logger: log.logger(), report: func(err error) {
 			calls = append(calls, call{time.Since(began), err == nil})
 			switch len(calls) {
 			case 1:

@@ -10,11 +10,6 @@ import (
 	"github.com/sidingq/siding/internal/taskredis"
 )
 
-// A beat is the heartbeat that is under way.
-type beat struct {
-	attempts []*attempt
-}
-
 // A beaten is what came of a heartbeat.
 type beaten struct {
 	sent time.Time
@@ -32,24 +27,24 @@ func (l *loop) sendBeat(ctx context.Context, now time.Time) {
 		return
 	}
 	l.beatNext = now.Add(l.cfg.RenewEvery)
-	b := &beat{}
+	var beat []*attempt
 	for _, a := range l.attempts {
 		if !a.lost && (a.ended.IsZero() || now.Sub(a.ended) <= l.cfg.TTL) {
-			b.attempts = append(b.attempts, a)
+			beat = append(beat, a)
 		}
 	}
-	if len(b.attempts) == 0 {
+	if len(beat) == 0 {
 		return
 	}
 	// Those of one place are together, and the order is the same each time.
-	slices.SortFunc(b.attempts, func(x, y *attempt) int {
+	slices.SortFunc(beat, func(x, y *attempt) int {
 		return cmp.Or(strings.Compare(x.Queue, y.Queue), strings.Compare(x.Attempt, y.Attempt))
 	})
-	names := make([]taskredis.Name, len(b.attempts))
-	for i, a := range b.attempts {
+	names := make([]taskredis.Name, len(beat))
+	for i, a := range beat {
 		names[i] = a.Name
 	}
-	l.beat = b
+	l.beat = beat
 	go func() {
 		limited, cancel := context.WithTimeout(ctx, l.cfg.RenewEvery)
 		defer cancel()
@@ -78,7 +73,7 @@ func (l *loop) renew(ctx context.Context, names []taskredis.Name) (kept []bool, 
 
 // beaten takes the answer of a heartbeat.
 func (l *loop) beaten(ctx context.Context, b beaten) {
-	attempts := l.beat.attempts
+	attempts := l.beat
 	l.beat = nil
 	if b.err != nil {
 		l.senders[l.placeOf(attempts[0].Queue)].complain(ctx, "heartbeat", b.err)

@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/hibiken/asynq"
+
 	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/taskredis"
 )
@@ -37,6 +39,9 @@ type attempt struct {
 // Message is a task as asynq encodes it.
 type Message = taskredis.Message
 
+// AsynqTask returns a task as asynq's functions take it.
+func AsynqTask(m *Message) *asynq.Task { return asynq.NewTaskWithHeaders(m.Type, m.Payload, m.Headers) }
+
 // A report tells the loop what an attempt has come to.
 type report struct {
 	attempt *attempt
@@ -53,6 +58,7 @@ const (
 type caller interface {
 	Step(ctx context.Context, s *taskredis.Step) (*taskredis.Answer, error)
 	Renew(ctx context.Context, place string, attempts []taskredis.Name) ([]bool, error)
+	Began(ctx context.Context, n taskredis.Name) (latest bool, err error)
 	Notify(ctx context.Context, queues ...string) error
 }
 
@@ -68,7 +74,6 @@ type caller interface {
 type loop struct {
 	cfg    *Config
 	calls  caller
-	began  func(ctx context.Context, n taskredis.Name) (latest bool, err error) // see taskredis.Steps; nil in some tests
 	logger *slog.Logger
 
 	reports  chan report
@@ -84,7 +89,7 @@ type loop struct {
 	queues   *queues
 	senders  map[string]*sender // by place
 
-	beat     *beat
+	beat     []*attempt // of the heartbeat that is under way; nil for none
 	beatNext time.Time
 	watched  time.Time // when expire has to look at the attempts
 

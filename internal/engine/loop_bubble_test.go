@@ -7,8 +7,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/hibiken/asynq"
-
 	"github.com/sidingq/siding/internal/taskredis"
 )
 
@@ -34,17 +32,19 @@ func (c script) Renew(ctx context.Context, _ string, attempts []taskredis.Name) 
 	return nil, ctx.Err()
 }
 
-func (script) Notify(context.Context, ...string) error { return nil }
+func (script) Began(context.Context, taskredis.Name) (bool, error) { return true, nil }
+func (script) Notify(context.Context, ...string) error             { return nil }
 
 // loopConfig is the configuration of a loop that a script answers.
 func loopConfig(t *testing.T, handler Handler) *Config {
 	t.Helper()
-	return &Config{
+	cfg := Config{
 		Queues: map[string]int{"q": 1}, Concurrency: 4, Prefix: "lock:",
 		TTL: 15 * time.Second, RenewEvery: 5 * time.Second, SafetyMargin: time.Second, FenceTTL: time.Minute,
-		Handler: handler, RetryDelay: asynq.DefaultRetryDelayFunc, Overrun: time.Minute, Crashes: 3, Losses: 10,
+		Handler: handler, Overrun: time.Minute, Crashes: 3, Losses: 10,
 		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
-	}
+	}.withDefaults()
+	return &cfg
 }
 
 // takenTask is a task of a queue q that a step has taken, with a lock or without.

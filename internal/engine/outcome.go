@@ -95,7 +95,6 @@ func (l *loop) succeeded(a *attempt) taskredis.Outcome {
 // failed is asynq's: the task is deleted, archived, or tried again after a delay.
 func (l *loop) failed(ctx context.Context, a *attempt, err error) taskredis.Outcome {
 	m := *a.message
-	task := asynq.NewTaskWithHeaders(m.Type, m.Payload, m.Headers)
 	if l.cfg.OnError != nil {
 		tell(ctx, l.logger, "ErrorHandler", func() { l.cfg.OnError(ctx, l.taskOf(a), err) })
 	}
@@ -106,17 +105,21 @@ func (l *loop) failed(ctx context.Context, a *attempt, err error) taskredis.Outc
 	if m.Retried >= m.Retry || errors.Is(err, asynq.SkipRetry) {
 		return taskredis.Outcome{Name: a.Name, Kind: taskredis.Archive, Message: m.Encode()}
 	}
-	failure := true
-	if l.cfg.IsFailure != nil {
-		failure = protect(ctx, l.logger, "IsFailure", true, func() bool { return l.cfg.IsFailure(err) })
-	}
-	delay := protect(ctx, l.logger, "RetryDelayFunc", asynq.DefaultRetryDelayFunc(m.Retried, err, task), func() time.Duration {
-		return l.cfg.RetryDelay(m.Retried, err, task)
+	delay, failure := l.cfg.retry(ctx, &m, err)
+	return taskredis.Outcome{Name: a.Name, Kind: taskredis.Retry, Message: m.Encode(), After: delay, Counts: failure, Late: a.late()}
+}
+
+// retry counts a retry of a task, and returns when it is due and whether it counts as a failure.
+func (cfg *Config) retry(ctx context.Context, m *Message, err error) (delay time.Duration, failure bool) {
+	task := AsynqTask(m)
+	delay = protect(ctx, cfg.Logger, "RetryDelayFunc", asynq.DefaultRetryDelayFunc(m.Retried, err, task), func() time.Duration {
+		return cfg.RetryDelay(m.Retried, err, task)
 	})
+	failure = protect(ctx, cfg.Logger, "IsFailure", true, func() bool { return cfg.IsFailure(err) })
 	if failure {
 		m.Retried++
 	}
-	return taskredis.Outcome{Name: a.Name, Kind: taskredis.Retry, Message: m.Encode(), After: delay, Counts: failure, Late: a.late()}
+	return delay, failure
 }
 
 // late reports whether the task has waited for too long.

@@ -109,10 +109,10 @@ func (l *loop) ask(a *attempt, need Need) (refusal *Refusal, here bool) {
 // begin writes down that the handler of a guarded task without retries begins. Without that the task would run again if its
 // server dies. An error says that it cannot begin now.
 func (l *loop) begin(ctx context.Context, a *attempt) error {
-	if l.began == nil || a.message.Retry > 0 || a.Lock == "" || l.cfg.Again {
+	if a.message.Retry > 0 || a.Lock == "" || l.cfg.Again {
 		return nil
 	}
-	latest, err := l.began(ctx, a.Name)
+	latest, err := l.calls.Began(ctx, a.Name)
 	switch {
 	case err != nil:
 		return &AgainError{Err: err, After: time.Second}

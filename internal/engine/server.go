@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/store"
 	"github.com/sidingq/siding/internal/taskredis"
 )
 
@@ -30,15 +31,11 @@ type Server struct {
 // ErrStopped says that the server was shut down before.
 var ErrStopped = errors.New("engine: the server was shut down")
 
-// New returns a server. The configuration must be complete.
-func New(cfg Config) *Server { return &Server{cfg: cfg} }
+// New returns a server. Of the configuration only what has a default in asynq may be zero.
+func New(cfg Config) *Server { return &Server{cfg: cfg.withDefaults()} }
 
 // Start begins to take tasks. It returns the error of Redis if that does not answer.
 func (s *Server) Start(ctx context.Context, rules taskredis.Rules) error {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown host"
-	}
 	sent := time.Now()
 	now, err := s.cfg.Redis.Time(ctx).Result()
 	if err != nil {
@@ -58,12 +55,11 @@ func (s *Server) Start(ctx context.Context, rules taskredis.Rules) error {
 		}
 	}
 	s.calls = &taskredis.Steps{
-		Redis: s.cfg.Redis, Session: uuid.NewString(), Holder: fmt.Sprintf("%s (pid %d)", host, os.Getpid()),
+		Redis: s.cfg.Redis, Session: uuid.NewString(), Holder: store.Process(),
 		Prefix: s.cfg.Prefix, TTL: s.cfg.TTL, FenceTTL: s.cfg.FenceTTL, Handoff: s.cfg.Handoff, Crashes: s.cfg.Crashes, Again: s.cfg.Again, Judged: s.cfg.Judged,
 	}
 	s.calls.SetRules(rules)
 	s.loop = newLoop(&s.cfg, s.calls)
-	s.loop.began = s.calls.Began
 	for _, snd := range s.loop.senders {
 		snd.clock.set(now.UnixMicro(), sent)
 	}
@@ -76,8 +72,8 @@ func (s *Server) Start(ctx context.Context, rules taskredis.Rules) error {
 	shown := &entry{
 		redis: s.cfg.Redis, state: s.entryState, logger: s.cfg.Logger,
 		info: taskredis.ServerInfo{
-			Host: host, PID: os.Getpid(), ID: s.calls.Session, Concurrency: s.cfg.Concurrency, Queues: s.cfg.Queues, Strict: s.cfg.Strict,
-			Started: sent, Versions: s.cfg.Versions, Guarded: true, Protocol: taskredis.Protocol,
+			Host: store.Host(), PID: os.Getpid(), ID: s.calls.Session, Concurrency: s.cfg.Concurrency, Queues: s.cfg.Queues, Strict: s.cfg.Strict,
+			Started: sent, Versions: s.cfg.Versions,
 		},
 	}
 	s.wg.Go(func() { shown.run(ctx) })

@@ -453,7 +453,7 @@ func (w *world) startServer(i int) {
 	}
 	w.members[i] = n
 	n.ctx, n.cancel = context.WithCancel(context.Background())
-	cfg := &Config{
+	config := Config{
 		Queues: w.weights, Strict: w.strict, Concurrency: w.servers[i],
 		Prefix: lockPrefix, TTL: w.ttl, RenewEvery: w.renew, SafetyMargin: w.margin, FenceTTL: 5 * w.ttl,
 		Handler: n.handle, ShutdownTimeout: 8 * time.Second, Overrun: w.overrun, Crashes: 3, Losses: 3,
@@ -461,7 +461,8 @@ func (w *world) startServer(i int) {
 			return between(random(w.seed, forDelay, uint64(retried), uint64(len(t.Payload()))), 100*time.Millisecond, 5*time.Second)
 		},
 		Logger: slog.New(simLog{n}),
-	}
+	}.withDefaults()
+	cfg := &config
 	if w.plain > 0 {
 		cfg.Need = func(m *taskredis.Message, _ bool) (Need, error) {
 			w.apart(m.ID, n)
@@ -742,6 +743,8 @@ func (n *member) Renew(ctx context.Context, place string, attempts []taskredis.N
 	}
 	return value.([]bool), nil //nolint:forcetypeassert // it is
 }
+
+func (n *member) Began(context.Context, taskredis.Name) (bool, error) { return true, nil }
 
 func (n *member) Notify(ctx context.Context, queues ...string) error {
 	n.w.mu.Lock()

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,15 +40,11 @@ const (
 // tasks, but sees to it that somebody does. Of the servers with the same queues the elected one does this for all. Two
 // that do it do no harm. When it has died, the next one begins within four seconds.
 type upkeep struct {
-	calls      *taskredis.Upkeep
-	lookEvery  time.Duration // if nothing is due before
-	peekEvery  time.Duration
-	cleanEvery time.Duration
-	cleanBatch int
-	retryDelay asynq.RetryDelayFunc
-	isFailure  func(error) bool
-	found      func(queues ...string) // tells this server that it should fetch from these; must not wait
-	logger     *slog.Logger
+	cfg       *Config
+	calls     *taskredis.Upkeep
+	peekEvery time.Duration
+	found     func(queues ...string) // tells this server that it should fetch from these; must not wait
+	logger    *slog.Logger
 
 	// The rest belongs to the goroutine of run.
 	elected                bool
@@ -119,22 +114,9 @@ func newUpkeep(cfg *Config, session, place string, queues []string, peekEvery ti
 		calls: &taskredis.Upkeep{
 			Redis: cfg.Redis, Session: session, Place: place, Queues: queues, TTL: cfg.TTL, Crashes: cfg.Crashes, Again: cfg.Again,
 		},
-		lookEvery:  min(cmp.Or(cfg.DelayedTaskCheckInterval, 500*time.Millisecond), taskredis.ElectedFor/3),
-		peekEvery:  peekEvery,
-		cleanEvery: cmp.Or(cfg.JanitorInterval, 8*time.Second),
-		cleanBatch: cmp.Or(cfg.JanitorBatchSize, 100),
-		retryDelay: cfg.RetryDelay,
-		isFailure:  cfg.IsFailure,
-		found:      found,
-		logger:     cfg.Logger,
-		said:       make(map[string]time.Time),
-		quiet:      make(map[string]time.Time),
-	}
-	if u.retryDelay == nil {
-		u.retryDelay = asynq.DefaultRetryDelayFunc
-	}
-	if u.isFailure == nil {
-		u.isFailure = func(err error) bool { return err != nil }
+		cfg: cfg, peekEvery: peekEvery, found: found, logger: cfg.Logger,
+		said:  make(map[string]time.Time),
+		quiet: make(map[string]time.Time),
 	}
 	u.strangers.do = func(context.Context) (time.Duration, error) { return never, nil }
 	u.look.do, u.look.outage = u.lookAtSome, outage{logger: u.logger, fails: "queues cannot be looked after", works: "queues are looked after again"}
@@ -183,12 +165,12 @@ func (u *upkeep) lookAtSome(ctx context.Context) (time.Duration, error) {
 		u.todo, u.next = slices.Clone(u.calls.Queues), -1
 		u.cut, u.stepped = u.stepped, false
 		if u.clean = !sent.Before(u.cleanAt); u.clean {
-			u.cleanAt = sent.Add(u.cleanEvery)
+			u.cleanAt = sent.Add(u.cfg.JanitorInterval)
 		}
 	}
 	l := taskredis.Look{Queues: u.todo[:min(len(u.todo), taskredis.MostQueues)], Cut: u.cut}
 	if u.clean {
-		l.Clean = u.cleanBatch
+		l.Clean = u.cfg.JanitorBatchSize
 	}
 	is, err := u.calls.Look(ctx, l)
 	if err != nil || !is.Elected {
@@ -216,7 +198,7 @@ func (u *upkeep) lookAtSome(ctx context.Context) (time.Duration, error) {
 	if len(u.todo) > 0 {
 		return 0, nil
 	}
-	again := u.lookEvery
+	again := min(u.cfg.DelayedTaskCheckInterval, taskredis.ElectedFor/3) // if nothing is due before
 	if u.next >= 0 {
 		again = min(again, time.Duration(u.next-is.Now)*time.Microsecond)
 	}
@@ -274,7 +256,9 @@ func (u *upkeep) end(ctx context.Context, c taskredis.Crash, now time.Time) (boo
 		u.trouble(ctx, []string{fmt.Sprintf("task %s: %v", c.ID, err)})
 	} else {
 		if m.Retried < m.Retry {
-			kind, at, failure = u.retry(ctx, m, now)
+			var delay time.Duration
+			delay, failure = u.cfg.retry(ctx, m, asynq.ErrLeaseExpired)
+			kind, at = taskredis.Retry, now.Add(delay)
 		}
 		m.ErrorMsg, m.LastFailedAt = asynq.ErrLeaseExpired.Error(), now.Unix()
 		encoded = m.Encode()
@@ -284,19 +268,6 @@ func (u *upkeep) end(ctx context.Context, c taskredis.Crash, now time.Time) (boo
 		u.logger.WarnContext(ctx, "a task whose server has died was ended", "queue", c.Queue, "task_id", c.ID, "outcome", kind)
 	}
 	return ended, err
-}
-
-// retry counts a retry, and says when it is due.
-func (u *upkeep) retry(ctx context.Context, m *Message, now time.Time) (kind taskredis.Kind, at time.Time, failure bool) {
-	task, err := asynq.NewTaskWithHeaders(m.Type, m.Payload, m.Headers), asynq.ErrLeaseExpired
-	delay := protect(ctx, u.logger, "RetryDelayFunc", asynq.DefaultRetryDelayFunc(m.Retried, err, task), func() time.Duration {
-		return u.retryDelay(m.Retried, err, task)
-	})
-	failure = protect(ctx, u.logger, "IsFailure", true, func() bool { return u.isFailure(err) })
-	if failure {
-		m.Retried++
-	}
-	return taskredis.Retry, now.Add(delay), failure
 }
 
 // peekAtSome looks for pending tasks in the next queues.

@@ -80,6 +80,7 @@ func (y *yard) start(session string, cfg Config) *keeper {
 	if cfg.Queues == nil {
 		cfg.Queues = map[string]int{"q": 1}
 	}
+	cfg = cfg.withDefaults()
 	s.upkeep = newUpkeeps(&cfg, session, func(queues ...string) {
 		s.mu.Lock()
 		defer s.mu.Unlock()

@@ -36,6 +36,7 @@ func TestUpkeepFindsTasksOfPlainClientsSoon(t *testing.T) {
 	defer running.Wait()
 	defer cancel()
 	woken := make(chan time.Time)
+	cfg = cfg.withDefaults()
 	for i := range servers {
 		running.Go(func() { newUpkeeps(&cfg, fmt.Sprint("server", i), func(...string) {})[0].run(ctx) })
 		running.Go(func() { // an idle server
@@ -93,7 +94,7 @@ func TestUpkeepEndsTasksForInspector(t *testing.T) {
 			}
 		}
 	}
-	cfg := Config{Redis: rdb, Queues: map[string]int{"q": 1}, Logger: slog.New(slog.DiscardHandler)}
+	cfg := Config{Redis: rdb, Queues: map[string]int{"q": 1}, Logger: slog.New(slog.DiscardHandler)}.withDefaults()
 	u := newUpkeeps(&cfg, "one", func(...string) {})[0]
 	for range 20 { // elected, looked, ended
 		u.turn(t.Context())
@@ -124,6 +125,7 @@ func TestUpkeepWakesServers(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	t.Cleanup(func() { cancel(); running.Wait() })
+	cfg = cfg.withDefaults()
 	for range 2 {
 		s := f.start(cfg)
 		found := func(queues ...string) {
@@ -227,6 +229,7 @@ func TestUpkeepInCluster(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	cfg = cfg.withDefaults()
 	for _, session := range []string{"one", "two"} {
 		for _, u := range newUpkeeps(&cfg, session, func(queues ...string) { found <- queues[0] }) {
 			running.Go(func() { u.run(ctx) })

@@ -4,8 +4,6 @@ package lease
 
 import (
 	"context"
-	"fmt"
-	"os"
 	"sync"
 	"time"
 
@@ -29,11 +27,7 @@ func New(s store.Store, cfg Config) (*Client, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown host"
-	}
-	c := &Client{store: s, cfg: cfg.Defaults(), self: fmt.Sprintf("%s (pid %d)", host, os.Getpid())}
+	c := &Client{store: s, cfg: cfg.Defaults(), self: store.Process()}
 	c.ctx, c.end = context.WithCancel(context.Background())
 	return c, nil
 }

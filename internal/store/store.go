@@ -3,6 +3,8 @@ package store
 
 import (
 	"context"
+	"fmt"
+	"os"
 	"strings"
 	"time"
 )
@@ -150,6 +152,18 @@ func ListenerOf(waiter string) (id string, listens bool) {
 	rest, listens := strings.CutPrefix(waiter, GoroutinePrefix)
 	id, _, _ = strings.Cut(rest, ":")
 	return id, listens
+}
+
+// Process names this process as the holder of a lock, for people, and Host its machine.
+func Process() string { return fmt.Sprintf("%s (pid %d)", Host(), os.Getpid()) }
+
+// Host names this machine.
+func Host() string {
+	host, err := os.Hostname()
+	if err != nil {
+		return "unknown host"
+	}
+	return host
 }
 
 // NextHolder is shown as the holder of a lock that is reserved.

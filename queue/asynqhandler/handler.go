@@ -62,14 +62,14 @@ func NewErrorHandler(h asynq.ErrorHandler) (func(ctx context.Context, t *engine.
 		return nil, err
 	}
 	return func(ctx context.Context, t *engine.Task, err error) {
-		h.HandleError(l.context(ctx, t.Message), asynq.NewTaskWithHeaders(t.Type, t.Payload, t.Headers), err)
+		h.HandleError(l.context(ctx, t.Message), engine.AsynqTask(t.Message), err)
 	}, nil
 }
 
 // process calls h for an attempt at a task. write keeps a result of the attempt.
 func (l *layout) process(ctx context.Context, h asynq.Handler, m *taskredis.Message, write func(context.Context, []byte) error) error {
 	ctx = l.context(ctx, m)
-	t := asynq.NewTaskWithHeaders(m.Type, m.Payload, m.Headers)
+	t := engine.AsynqTask(m)
 	l.setWriter(ctx, t, m, &resultClient{task: m, write: func(result []byte) error { return write(ctx, result) }})
 	return h.ProcessTask(ctx, t)
 }
