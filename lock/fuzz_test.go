@@ -31,7 +31,7 @@ func FuzzReply(f *testing.F) {
 		}
 		have, err := lock.Redis(oddRedis{reply: fields}).Acquire(t.Context(), store.Request{Key: "lock:x", TTL: time.Second})
 		if err != nil {
-			if errors.Is(err, lock.ErrBusy) || errors.Is(err, lock.ErrLost) || !strings.HasPrefix(err.Error(), "lock: unexpected reply") {
+			if errors.Is(err, lock.ErrBusy) || errors.Is(err, lock.ErrLost) || !strings.HasPrefix(err.Error(), "unexpected reply") {
 				t.Errorf("%q: want an error of the store, have %v", text, err)
 			}
 			return

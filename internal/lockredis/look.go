@@ -7,6 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/redisreply"
 	"github.com/sidingq/siding/internal/roundtrip"
 	"github.com/sidingq/siding/internal/store"
 )
@@ -100,7 +101,7 @@ type Permit struct {
 // Permits lists the permits of the lock of key that are in use.
 func Permits(ctx context.Context, rdb redis.Scripter, key string) ([]Permit, error) {
 	keys, argv := (&LookAt{Key: key}).args()
-	looked, err := lookedOf(newReply(lookScript.Run(ctx, rdb, keys, argv...).Result()))
+	looked, err := lookedOf(redisreply.NewReader(lookScript.Run(ctx, rdb, keys, argv...).Result()))
 	if err != nil {
 		return nil, fmt.Errorf("lockredis: look at %s: %w", key, err)
 	}
@@ -113,7 +114,7 @@ func Look(ctx context.Context, rdb redis.UniversalClient, locks []LookAt) ([]Loo
 	looked := make([]Looked, len(locks))
 	for i, call := range calls {
 		var err error
-		if looked[i], err = lookedOf(newReply(call.Result())); err != nil {
+		if looked[i], err = lookedOf(redisreply.NewReader(call.Result())); err != nil {
 			return nil, fmt.Errorf("lockredis: look at %s: %w", locks[i].Key, err)
 		}
 	}
@@ -128,33 +129,30 @@ func (l *LookAt) args() (keys []string, argv []any) {
 	return []string{l.Key}, []any{l.From, l.Count, l.Queue, l.Waiter, rule}
 }
 
-func lookedOf(r reply) (Looked, error) {
-	l := Looked{Now: time.UnixMicro(r.number()), State: LookState(r.text()), Holder: r.text(), Since: usTime(r.number())}
-	left := r.ms()
+func lookedOf(r *redisreply.Reader) (Looked, error) {
+	l := Looked{Now: time.UnixMicro(r.Number()), State: LookState(r.Text()), Holder: r.Text(), Since: usTime(r.Number())}
+	left := msOf(r)
 	l.Left, l.Endless = max(0, left), left == -time.Millisecond
-	l.Fence, l.Revoking, l.Waits = r.number(), r.number() == 1, waitsOf(r.text())
-	revoked, permits, lines := r.list(), r.list(), r.list()
-	if len(revoked.fields) > 0 {
-		l.Revoked = &Record{At: usTime(revoked.number()), By: revoked.text(), Reason: revoked.text(), Holder: revoked.text()}
+	l.Fence, l.Revoking, l.Waits = r.Number(), r.Number() == 1, waitsOf(r.Text())
+	revoked, permits, lines := r.List(), r.List(), r.List()
+	if revoked.More() {
+		l.Revoked = &Record{At: usTime(revoked.Number()), By: revoked.Text(), Reason: revoked.Text(), Holder: revoked.Text()}
 	}
-	for len(permits.fields) > 0 && permits.err == nil {
+	for permits.More() {
 		l.Permits = append(l.Permits, Permit{
-			Number: int(permits.number()), Reserved: permits.text() == string(LookReserved), Name: permits.text(), Fence: permits.number(),
-			Left: permits.ms(), Revoking: permits.number() == 1, Since: usTime(permits.number()),
+			Number: int(permits.Number()), Reserved: permits.Text() == string(LookReserved), Name: permits.Text(), Fence: permits.Number(),
+			Left: msOf(permits), Revoking: permits.Number() == 1, Since: usTime(permits.Number()),
 		})
 	}
-	for len(lines.fields) > 0 && lines.err == nil {
-		l.Lines = append(l.Lines, Line{Queue: lines.text(), Waiting: int(lines.number()), First: lines.number()})
+	for lines.More() {
+		l.Lines = append(l.Lines, Line{Queue: lines.Text(), Waiting: int(lines.Number()), First: lines.Number()})
 	}
-	l.Goroutines, l.First, l.WaitTime = int(r.number()), r.number(), time.Duration(r.number())*time.Microsecond
-	waiters := r.list()
-	for len(waiters.fields) > 0 && waiters.err == nil {
-		l.Waiters = append(l.Waiters, Waiter{Queue: waiters.text(), Name: waiters.text(), Ticket: waiters.number()})
+	l.Goroutines, l.First, l.WaitTime = int(r.Number()), r.Number(), time.Duration(r.Number())*time.Microsecond
+	waiters := r.List()
+	for waiters.More() {
+		l.Waiters = append(l.Waiters, Waiter{Queue: waiters.Text(), Name: waiters.Text(), Ticket: waiters.Number()})
 	}
-	l.Position, l.Next, l.Rated = int(r.number()), usTime(r.number()), r.number() == 1
-	for _, list := range []*reply{&revoked, &permits, &lines, &waiters} {
-		r.also(list)
-	}
+	l.Position, l.Next, l.Rated = int(r.Number()), usTime(r.Number()), r.Number() == 1
 	if l.State == lookLimited {
 		l.State, l.Holder, l.Since = LookFree, "", time.Time{}
 		for _, p := range l.Permits {
@@ -166,7 +164,7 @@ func lookedOf(r reply) (Looked, error) {
 			l = l.Of(l.Permits[0])
 		}
 	}
-	return l, r.err
+	return l, r.Err()
 }
 
 // Of returns l as the lock of the one who has a permit.

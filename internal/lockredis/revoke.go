@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/redisreply"
 	"github.com/sidingq/siding/internal/store"
 )
 
@@ -38,10 +39,10 @@ const (
 // the latest. The holder learns of it when it renews its lease, or when it returns.
 func Revoke(ctx context.Context, rdb redis.Scripter, r Revocation) (outcome RevokeResult, holder string, left time.Duration, err error) {
 	h := r.Handoff
-	reply := newReply(revokeScript.Run(ctx, rdb, []string{r.Key}, h.Nonce, r.Fence, r.By, r.Reason, ms(RecordRetention),
+	reply := redisreply.NewReader(revokeScript.Run(ctx, rdb, []string{r.Key}, h.Nonce, r.Fence, r.By, r.Reason, ms(RecordRetention),
 		ms(h.Timeout), ms(h.QueueTTL), flag(isCluster(rdb)), store.ForeignHolder).Result())
-	outcome, holder, left = RevokeResult(reply.text()), reply.text(), reply.ms()
-	return outcome, holder, left, reply.err
+	outcome, holder, left = RevokeResult(reply.Text()), reply.Text(), msOf(reply)
+	return outcome, holder, left, reply.Err()
 }
 
 // RevokedBy returns who has revoked the lease of the lock of key with a fence, and why; "" if nobody has.

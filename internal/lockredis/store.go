@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sidingq/siding/internal/redisreply"
 	"github.com/sidingq/siding/internal/store"
 )
 
@@ -59,21 +61,21 @@ func (s *redisStore) RuleOf(resource string) *store.Rule {
 }
 
 func (s *redisStore) Acquire(ctx context.Context, c store.Request) (store.Result, error) {
-	r := newReply(acquireScript.Run(ctx, s.rdb, []string{c.Key}, c.Token, ms(c.TTL), ms(c.FenceTTL), c.Rule.String(),
+	r := redisreply.NewReader(acquireScript.Run(ctx, s.rdb, []string{c.Key}, c.Token, ms(c.TTL), ms(c.FenceTTL), c.Rule.String(),
 		c.Waiter, c.Waited.Microseconds(), c.Handoff.Nonce, ms(c.Handoff.Timeout), ms(c.Handoff.QueueTTL), flag(s.cluster)).Result())
-	if r.number() == 1 {
-		a := store.Result{Taken: r.err == nil, Fence: r.number()}
-		if key := r.text(); key != c.Key {
+	if r.Number() == 1 {
+		a := store.Result{Taken: r.Err() == nil, Fence: r.Number()}
+		if key := r.Text(); key != c.Key {
 			a.Permit = key
 		}
-		return a, r.err
+		return a, r.Err()
 	}
-	a := store.Result{Holder: r.text(), Left: r.ms()}
-	a.Reserved = isReserved(a.Holder)
+	a := store.Result{Holder: r.Text(), Left: msOf(r)}
+	a.Reserved = strings.HasPrefix(a.Holder, "siding-reserved:")
 	// A fence is the time of its grant, except a rare one that had to be raised.
-	a.Since = usTime(r.number())
-	a.Position, a.Ticket, a.Holders, a.Later = int(r.number()), r.number(), int(r.number()), r.ms()
-	return a, r.err
+	a.Since = usTime(r.Number())
+	a.Position, a.Ticket, a.Holders, a.Later = int(r.Number()), r.Number(), int(r.Number()), msOf(r)
+	return a, r.Err()
 }
 
 func (s *redisStore) Renew(ctx context.Context, key, token string, ttl, fenceTTL time.Duration) error {
@@ -101,10 +103,21 @@ func lostIf0(answer any, err error) error {
 	case answer == int64(0):
 		return store.ErrLost
 	}
-	return fmt.Errorf("%w: want 0 or 1, have %T", errReply, answer)
+	return fmt.Errorf("%w: want 0 or 1, have %T", redisreply.ErrReply, answer)
 }
 
 func ms(d time.Duration) int64 { return d.Milliseconds() }
+
+// msOf reads milliseconds.
+func msOf(r *redisreply.Reader) time.Duration { return time.Duration(r.Number()) * time.Millisecond }
+
+// usTime returns the time of so many us, zero for none.
+func usTime(us int64) time.Time {
+	if us <= 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(us)
+}
 
 func flag(b bool) string {
 	if b {

@@ -3,6 +3,8 @@ package taskredis
 import (
 	"context"
 	"fmt"
+
+	"github.com/sidingq/siding/internal/redisreply"
 )
 
 var renewScript = script("renew")
@@ -17,7 +19,7 @@ func (c *Steps) Renew(ctx context.Context, place string, attempts []Name) ([]boo
 	}
 	reply, err := renewScript.Run(ctx, c.Redis, []string{c.record(place)}, argv...).Int64Slice()
 	if err == nil && len(reply) != len(attempts) {
-		err = fmt.Errorf("%w: want %d values, have %d", ErrAnswer, len(attempts), len(reply))
+		err = fmt.Errorf("%w: want %d values, have %d", redisreply.ErrReply, len(attempts), len(reply))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("taskredis: renew: %w", err)

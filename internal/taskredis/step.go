@@ -3,14 +3,14 @@ package taskredis
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/redisreply"
 )
 
 // A Name identifies an attempt: a task that a server has taken. Its text is the token of the attempt's lock, the mark
@@ -243,11 +243,7 @@ func (c *Steps) Step(ctx context.Context, s *Step) (*Answer, error) {
 	for _, order := range s.Slots {
 		argv = append(argv, string(order))
 	}
-	reply, err := stepScript.Run(ctx, c.Redis, []string{c.record(s.Place), slotsOf(s.Place)}, argv...).Slice()
-	if err != nil {
-		return nil, fmt.Errorf("taskredis: step: %w", err)
-	}
-	answer, err := readAnswer(reply, s)
+	answer, err := readAnswer(redisreply.NewReader(stepScript.Run(ctx, c.Redis, []string{c.record(s.Place), slotsOf(s.Place)}, argv...).Result()), s)
 	if err != nil {
 		return nil, fmt.Errorf("taskredis: step: %w", err)
 	}
@@ -327,26 +323,22 @@ func flag(is bool) int {
 	return 0
 }
 
-// ErrAnswer says that the answer of a script cannot be read.
-var ErrAnswer = errors.New("the answer of a script cannot be read")
-
-func readAnswer(reply []any, s *Step) (*Answer, error) {
-	r := reader{values: reply}
-	a := &Answer{Now: r.number(), Known: r.number()}
-	results, drawn, tasks, parked, recovered := r.list(), r.list(), r.list(), r.list(), r.list()
-	for len(results.values) > 0 {
-		result, reply := readResult(results.text(), &r.err)
+func readAnswer(r *redisreply.Reader, s *Step) (*Answer, error) {
+	a := &Answer{Now: r.Number(), Known: r.Number()}
+	results, drawn, tasks, parked, recovered := r.List(), r.List(), r.List(), r.List(), r.List()
+	for results.More() {
+		result, reply := readResult(r, results.Text())
 		a.Results, a.Replies = append(a.Results, result), append(a.Replies, reply)
 	}
-	for len(drawn.values) > 0 {
+	for drawn.More() {
 		a.Drawn = append(a.Drawn, Drawn{
-			Pending: drawn.text() == turn(true), Paused: drawn.number() == 1, More: drawn.number() == 1,
-			Due: time.Duration(drawn.number()) * time.Microsecond,
+			Pending: drawn.Text() == turn(true), Paused: drawn.Number() == 1, More: drawn.Number() == 1,
+			Due: time.Duration(drawn.Number()) * time.Microsecond,
 		})
 	}
 	queue := func(index int64) string {
 		if index < 1 || index > int64(len(s.Draws)) {
-			r.err = ErrAnswer
+			r.Fail("want a queue, have another number")
 			return ""
 		}
 		return s.Draws[index-1].Queue
@@ -357,50 +349,50 @@ func readAnswer(reply []any, s *Step) (*Answer, error) {
 		}
 		return queue(index)
 	}
-	if n := len(tasks.values) / 11; n > 0 {
+	if n := tasks.Len() / 11; n > 0 {
 		a.Taken = make([]Taken, 0, n)
 	}
-	for len(tasks.values) > 0 {
+	for tasks.More() {
 		a.Taken = append(a.Taken, Taken{
-			Name:  Name{queue(tasks.number()), tasks.text(), tasks.text(), tasks.text()},
-			Fence: parse(tasks.text(), &r.err), Ticket: parse(tasks.text(), &r.err),
-			Parked: int(parse(tasks.text(), &r.err)), Losses: int(parse(tasks.text(), &r.err)),
-			Freed: parse(tasks.text(), &r.err), FreedBy: tasks.text(), Encoded: []byte(tasks.text()),
+			Name:  Name{queue(tasks.Number()), tasks.Text(), tasks.Text(), tasks.Text()},
+			Fence: tasks.Number(), Ticket: tasks.Number(),
+			Parked: int(tasks.Number()), Losses: int(tasks.Number()),
+			Freed: tasks.Number(), FreedBy: tasks.Text(), Encoded: []byte(tasks.Text()),
 		})
 	}
-	for len(parked.values) > 0 {
+	for parked.More() {
 		a.Parked = append(a.Parked, ParkedTask{
-			Queue: source(parked.number()), ID: parked.text(), Lock: parked.text(), Kind: parked.text(), Holder: parked.text(),
-			Times: int(parse(parked.text(), &r.err)), Replaced: parked.text(),
+			Queue: source(parked.Number()), ID: parked.Text(), Lock: parked.Text(), Kind: parked.Text(), Holder: parked.Text(),
+			Times: int(parked.Number()), Replaced: parked.Text(),
 		})
 	}
-	for len(recovered.values) > 0 {
-		a.Recovered = append(a.Recovered, Name{Queue: source(recovered.number()), ID: recovered.text(), Lock: recovered.text()})
+	for recovered.More() {
+		a.Recovered = append(a.Recovered, Name{Queue: source(recovered.Number()), ID: recovered.Text(), Lock: recovered.Text()})
 	}
-	a.Troubles = r.texts()
-	if err := errors.Join(r.err, results.err, drawn.err, tasks.err, parked.err, recovered.err); err != nil {
+	a.Troubles = r.Texts()
+	if err := r.Err(); err != nil {
 		return nil, err
 	}
 	if !a.Follows(s) {
 		return a, nil
 	}
 	if len(a.Results) != len(s.Outcomes) || len(a.Drawn) != 0 && len(a.Drawn) != len(s.Draws) {
-		return nil, fmt.Errorf("%w: want %d results and %d queues, have %d and %d", ErrAnswer, len(s.Outcomes), len(s.Draws), len(a.Results), len(a.Drawn))
+		return nil, fmt.Errorf("%w: want %d results and %d queues, have %d and %d", redisreply.ErrReply, len(s.Outcomes), len(s.Draws), len(a.Results), len(a.Drawn))
 	}
 	return a, nil
 }
 
 // readResult reads the result of an outcome: a word, and what belongs to it.
-func readResult(text string, err *error) (Result, Reply) {
+func readResult(r *redisreply.Reader, text string) (Result, Reply) {
 	word, rest, _ := strings.Cut(text, " ")
 	number, other, _ := strings.Cut(rest, " ")
-	switch r := Result(word); r {
+	switch result := Result(word); result {
 	case Granted:
-		return r, Reply{Fence: parse(number, err), Lock: other}
+		return result, Reply{Fence: r.Parse(number), Lock: other}
 	case Rejected:
-		return r, Reply{Waiting: int(parse(number, err)), Holder: other}
+		return result, Reply{Waiting: int(r.Parse(number)), Holder: other}
 	case Coalesced:
-		return r, Reply{Other: rest}
+		return result, Reply{Other: rest}
 	default:
 		return Result(text), Reply{}
 	}
@@ -408,51 +400,3 @@ func readResult(text string, err *error) (Result, Reply) {
 
 // Follows reports whether Redis knew of the steps before s. If not, s has done nothing.
 func (a *Answer) Follows(s *Step) bool { return a.Known == s.After || a.Known == s.Number }
-
-// A reader takes the values of an answer one after the other, and keeps the first error.
-type reader struct {
-	values []any
-	err    error
-}
-
-func (r *reader) next() any {
-	if len(r.values) == 0 {
-		r.err = ErrAnswer
-		return nil
-	}
-	v := r.values[0]
-	r.values = r.values[1:]
-	return v
-}
-
-func (r *reader) number() int64 {
-	n, ok := r.next().(int64)
-	if !ok {
-		r.err = ErrAnswer
-	}
-	return n
-}
-
-func (r *reader) text() string {
-	s, ok := r.next().(string)
-	if !ok {
-		r.err = ErrAnswer
-	}
-	return s
-}
-
-func (r *reader) list() reader {
-	l, ok := r.next().([]any)
-	if !ok {
-		r.err = ErrAnswer
-	}
-	return reader{values: l}
-}
-
-func parse(digits string, err *error) int64 {
-	n, parsed := strconv.ParseInt(digits, 10, 64)
-	if parsed != nil {
-		*err = fmt.Errorf("%w: want a number, have %q", ErrAnswer, digits)
-	}
-	return n
-}

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/sidingq/siding/internal/redisreply"
 )
 
 // An Upkeep makes the calls by which one server looks after queues for all servers that have the same; see package
@@ -79,19 +81,18 @@ func (u *Upkeep) Resign(ctx context.Context) error {
 	return err
 }
 
-func (u *Upkeep) look(ctx context.Context, l Look, hold time.Duration) (is Looked, err error) {
+func (u *Upkeep) look(ctx context.Context, l Look, hold time.Duration) (is Looked, _ error) {
 	const most = 100 // tasks that are moved or deleted
 	far := 0.0
 	if l.Cut {
 		far = u.TTL.Seconds() + 1
 	}
 	argv := texts([]any{u.Session, hold.Milliseconds(), far, l.Clean, most}, l.Queues)
-	reply, err := lookScript.Run(ctx, u.Redis, []string{u.Key()}, argv...).Slice()
-	if r := (&reader{values: reply}); err == nil && r.number() == 1 {
-		is = Looked{Elected: true, Now: r.number(), Next: r.number(), Again: r.texts(), Found: r.texts(), Ended: r.texts(), Troubles: r.texts()}
-		err = r.err
+	r := redisreply.NewReader(lookScript.Run(ctx, u.Redis, []string{u.Key()}, argv...).Result())
+	if r.Number() == 1 {
+		is = Looked{Elected: true, Now: r.Number(), Next: r.Number(), Again: r.Texts(), Found: r.Texts(), Ended: r.Texts(), Troubles: r.Texts()}
 	}
-	return is, upkeepError("look", err)
+	return is, upkeepError("look", r.Err())
 }
 
 // A Peeked says whether a queue has pending tasks.
@@ -140,16 +141,14 @@ type Leases struct {
 // Leases finds out which tasks of a queue have crashed and are not put back by a step: those without a lock 30 s after
 // their lease has ended, as in asynq, and those with one that have crashed too often, once their lock is gone. It passes
 // the first leases that have ended, and looks at some hundred of the others.
-func (u *Upkeep) Leases(ctx context.Context, queue string, pass int) (l Leases, err error) {
-	reply, err := leasesScript.Run(ctx, u.Redis, []string{LeaseKey(queue)}, queue, pass, u.Crashes, flag(u.Again)).Slice()
-	if r := (&reader{values: reply}); err == nil {
-		l = Leases{Now: r.number(), Left: int(r.number()), More: r.number() == 1, Found: r.number() == 1}
-		for row := range slices.Chunk(r.texts(), 4) {
-			l.Crashed = append(l.Crashed, Crash{queue, row[0], row[1], row[2], row[3]})
-		}
-		l.Troubles, err = r.texts(), r.err
+func (u *Upkeep) Leases(ctx context.Context, queue string, pass int) (Leases, error) {
+	r := redisreply.NewReader(leasesScript.Run(ctx, u.Redis, []string{LeaseKey(queue)}, queue, pass, u.Crashes, flag(u.Again)).Result())
+	l := Leases{Now: r.Number(), Left: int(r.Number()), More: r.Number() == 1, Found: r.Number() == 1}
+	for rows := r.List(); rows.More(); {
+		l.Crashed = append(l.Crashed, Crash{queue, rows.Text(), rows.Text(), rows.Text(), rows.Text()})
 	}
-	return l, upkeepError("look at leases", err)
+	l.Troubles = r.Texts()
+	return l, upkeepError("look at leases", r.Err())
 }
 
 // Message returns the encoded task; nil if it has none any more.
@@ -194,19 +193,21 @@ type Mended struct {
 }
 
 // Mend goes on from a place, and repairs what it finds broken in the next fifty tasks or so.
-func (u *Upkeep) Mend(ctx context.Context, at *Place) (m Mended, err error) {
+func (u *Upkeep) Mend(ctx context.Context, at *Place) (Mended, error) {
 	queues := u.Queues[at.seen:min(at.seen+MostQueues, len(u.Queues))]
 	argv := texts([]any{cmp.Or(at.cursor, "0"), at.rounds}, queues)
-	reply, err := mendScript.Run(ctx, u.Redis, keysOf(queues, RetryKey), argv...).Slice()
-	if r := (&reader{values: reply}); err == nil {
-		seen, cursor := int(r.number()), r.text()
-		m = Mended{Done: at.seen+seen >= len(u.Queues), Waiting: int(r.number()), Active: int(r.number()), Troubles: r.texts()}
-		*at, err = Place{at.seen + seen, cursor, at.rounds}, r.err
-		if m.Done {
-			*at = Place{rounds: at.rounds + 1}
-		}
+	r := redisreply.NewReader(mendScript.Run(ctx, u.Redis, keysOf(queues, RetryKey), argv...).Result())
+	seen, cursor := at.seen+int(r.Number()), r.Text()
+	m := Mended{Done: seen >= len(u.Queues), Waiting: int(r.Number()), Active: int(r.Number()), Troubles: r.Texts()}
+	switch {
+	case r.Err() != nil:
+		return Mended{}, upkeepError("mend", r.Err())
+	case m.Done:
+		*at = Place{rounds: at.rounds + 1}
+	default:
+		*at = Place{seen, cursor, at.rounds}
 	}
-	return m, upkeepError("mend", err)
+	return m, nil
 }
 
 func keysOf(queues []string, key func(string) string) []string {
@@ -222,17 +223,6 @@ func texts(argv []any, all []string) []any {
 		argv = append(argv, text)
 	}
 	return argv
-}
-
-// texts reads a list of texts.
-func (r *reader) texts() []string {
-	l := r.list()
-	all := make([]string, 0, len(l.values))
-	for len(l.values) > 0 {
-		all = append(all, l.text())
-	}
-	r.err = cmp.Or(r.err, l.err)
-	return all
 }
 
 func upkeepError(what string, err error) error {
